@@ -1,0 +1,1 @@
+//! The builder that a `build.rs` calls.

@@ -1,0 +1,1 @@
+//! Facts about kernels: ranges, footprints, legality.

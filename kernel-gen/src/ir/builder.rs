@@ -1,0 +1,105 @@
+//! Building kernels by hand.
+//!
+//! ```
+//! use kernel_gen::ir::{builder::KernelBuilder, Access, DType, Expr};
+//! let mut b = KernelBuilder::new("scale");
+//! let x = b.param("x", DType::F32, &[64], Access::Read);
+//! let y = b.param("y", DType::F32, &[64], Access::Write);
+//! b.for_("i", 64, |b, i| b.store(y, [i.into()], Expr::load(x, vec![i.into()]) * Expr::f32(2.0)));
+//! println!("{}", b.finish());
+//! ```
+
+use super::{Access, BinOp, Buffer, BufferId, DType, Expr, Kernel, Scope, Stmt, VarId};
+
+/// Collects statements into a kernel. Nested closures make nested blocks.
+pub struct KernelBuilder {
+    kernel: Kernel,
+    blocks: Vec<Vec<Stmt>>,
+}
+
+impl KernelBuilder {
+    /// Starts an empty kernel.
+    pub fn new(name: impl Into<String>) -> Self {
+        KernelBuilder { kernel: Kernel::new(name), blocks: vec![vec![]] }
+    }
+
+    /// Adds a parameter.
+    pub fn param(&mut self, name: &str, dtype: DType, shape: &[i64], access: Access) -> BufferId {
+        let id = self.kernel.add_buffer(Buffer { access, ..Buffer::new(name, dtype, shape, Scope::Global) });
+        self.kernel.params.push(id);
+        id
+    }
+
+    /// Allocates a buffer that lives to the end of the current block.
+    pub fn alloc(&mut self, name: &str, dtype: DType, shape: &[i64], scope: Scope) -> BufferId {
+        let id = self.kernel.add_buffer(Buffer::new(name, dtype, shape, scope));
+        self.push(Stmt::Alloc(id));
+        id
+    }
+
+    /// Adds any statement.
+    pub fn push(&mut self, stmt: Stmt) {
+        self.blocks.last_mut().expect("a builder always has an open block").push(stmt);
+    }
+
+    /// A serial loop; the closure builds its body.
+    pub fn for_(&mut self, name: &str, extent: i64, body: impl FnOnce(&mut Self, VarId)) {
+        let var = self.kernel.fresh_var(name);
+        let stmts = self.block(|b| body(b, var));
+        self.push(Stmt::for_(var, extent, stmts));
+    }
+
+    /// Nested serial loops, outermost first.
+    pub fn nest(&mut self, loops: &[(&str, i64)], body: impl FnOnce(&mut Self, &[VarId])) {
+        let vars: Vec<VarId> = loops.iter().map(|(name, _)| self.kernel.fresh_var(name)).collect();
+        let mut stmts = self.block(|b| body(b, &vars));
+        for (var, (_, extent)) in vars.iter().zip(loops).rev() {
+            stmts = vec![Stmt::for_(*var, *extent, stmts)];
+        }
+        for s in stmts {
+            self.push(s);
+        }
+    }
+
+    /// `if cond { body }`.
+    pub fn if_(&mut self, cond: Expr, body: impl FnOnce(&mut Self)) {
+        let then = self.block(body);
+        self.push(Stmt::if_(cond, then));
+    }
+
+    /// `buffer[indices] = value`.
+    pub fn store(&mut self, buffer: BufferId, indices: impl Into<Vec<Expr>>, value: Expr) {
+        self.push(Stmt::store(buffer, indices.into(), value));
+    }
+
+    /// `buffer[indices] += value`, from zero, over the given reduce loops.
+    pub fn sum(&mut self, buffer: BufferId, indices: impl Into<Vec<Expr>>, value: Expr, over: &[VarId]) {
+        let zero = Expr::Float(0.0, self.kernel.buffer(buffer).dtype.compute());
+        self.push(Stmt::Reduce {
+            buffer,
+            indices: indices.into(),
+            op: super::ReduceOp::Add,
+            init: zero,
+            value,
+            over: over.to_vec(),
+        });
+    }
+
+    /// `lo <= e && e < hi`.
+    pub fn between(e: &Expr, lo: i64, hi: i64) -> Expr {
+        Expr::bin(BinOp::Le, Expr::Int(lo), e.clone()).and(e.clone().lt(hi))
+    }
+
+    /// Collects what the closure pushes.
+    fn block(&mut self, body: impl FnOnce(&mut Self)) -> Vec<Stmt> {
+        self.blocks.push(vec![]);
+        body(self);
+        self.blocks.pop().expect("pushed above")
+    }
+
+    /// The kernel.
+    pub fn finish(mut self) -> Kernel {
+        self.kernel.body = self.blocks.pop().expect("a builder always has an open block");
+        self.kernel
+    }
+}

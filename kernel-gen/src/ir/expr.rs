@@ -1,0 +1,278 @@
+//! Expressions: trees without side effects.
+
+use super::{BufferId, DType, Kernel, Type, VarId};
+
+/// A binary operator. Arithmetic on integers is exact; `Div` and `Mod` on integers are floor division and its remainder.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub enum BinOp {
+    /// Sum.
+    Add,
+    /// Difference.
+    Sub,
+    /// Product.
+    Mul,
+    /// Quotient; floor division on integers.
+    Div,
+    /// Remainder of floor division; integers only.
+    Mod,
+    /// The smaller.
+    Min,
+    /// The larger.
+    Max,
+    /// Less than.
+    Lt,
+    /// Less than or equal.
+    Le,
+    /// Equal.
+    Eq,
+    /// Not equal.
+    Ne,
+    /// Both; the right side is not evaluated when the left is false.
+    And,
+    /// Either; the right side is not evaluated when the left is true.
+    Or,
+}
+
+impl BinOp {
+    /// Whether the result is a truth value.
+    pub fn is_predicate(self) -> bool {
+        matches!(self, BinOp::Lt | BinOp::Le | BinOp::Eq | BinOp::Ne | BinOp::And | BinOp::Or)
+    }
+}
+
+/// A unary operator.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub enum UnOp {
+    /// Negation.
+    Neg,
+    /// Logical not.
+    Not,
+    /// Absolute value.
+    Abs,
+    /// Square root.
+    Sqrt,
+    /// e to the power.
+    Exp,
+    /// Hyperbolic tangent.
+    Tanh,
+    /// Error function.
+    Erf,
+}
+
+impl UnOp {
+    /// All of them.
+    pub const ALL: [UnOp; 7] = [UnOp::Neg, UnOp::Not, UnOp::Abs, UnOp::Sqrt, UnOp::Exp, UnOp::Tanh, UnOp::Erf];
+
+    /// The name in the text form.
+    pub fn name(self) -> &'static str {
+        match self {
+            UnOp::Neg => "-",
+            UnOp::Not => "!",
+            UnOp::Abs => "abs",
+            UnOp::Sqrt => "sqrt",
+            UnOp::Exp => "exp",
+            UnOp::Tanh => "tanh",
+            UnOp::Erf => "erf",
+        }
+    }
+}
+
+/// An expression.
+#[derive(Clone, PartialEq, Debug)]
+pub enum Expr {
+    /// An `i64` constant.
+    Int(i64),
+    /// A floating constant of the given type.
+    Float(f64, DType),
+    /// A loop variable or a `let`.
+    Var(VarId),
+    /// `a op b`. Both sides have the same type, but one may be a scalar where the other is a vector.
+    Binary(BinOp, Box<Expr>, Box<Expr>),
+    /// `op a`.
+    Unary(UnOp, Box<Expr>),
+    /// `if cond { a } else { b }`, evaluating one side only.
+    Select(Box<Expr>, Box<Expr>, Box<Expr>),
+    /// Conversion of each lane.
+    Cast(DType, Box<Expr>),
+    /// `buffer[indices]`; the value has the *compute* type of the buffer (16-bit floats load as `f32`).
+    /// At most one index is a vector: the load has its lanes.
+    Load(BufferId, Vec<Expr>),
+    /// `base, base + stride, ...`: a vector of `lanes` integers.
+    Ramp {
+        /// First lane.
+        base: Box<Expr>,
+        /// Difference between neighbouring lanes.
+        stride: i64,
+        /// Number of lanes.
+        lanes: u16,
+    },
+    /// The same value in each of `lanes` lanes.
+    Broadcast(Box<Expr>, u16),
+}
+
+impl Expr {
+    /// A truth constant, said as `0 == 0` or `0 == 1`.
+    pub fn bool(value: bool) -> Expr {
+        Expr::Binary(BinOp::Eq, Box::new(Expr::Int(0)), Box::new(Expr::Int(i64::from(!value))))
+    }
+
+    /// An `f32` constant.
+    pub fn f32(value: f64) -> Expr {
+        Expr::Float(value, DType::F32)
+    }
+
+    /// A load.
+    pub fn load(buffer: BufferId, indices: Vec<Expr>) -> Expr {
+        Expr::Load(buffer, indices)
+    }
+
+    /// A binary expression; integer constants fold, and neutral elements vanish.
+    pub fn bin(op: BinOp, a: Expr, b: Expr) -> Expr {
+        use BinOp::*;
+        match (op, &a, &b) {
+            (_, Expr::Int(x), Expr::Int(y)) => {
+                let v = match op {
+                    Add => x.checked_add(*y),
+                    Sub => x.checked_sub(*y),
+                    Mul => x.checked_mul(*y),
+                    Div if *y > 0 => Some(x.div_euclid(*y)),
+                    Mod if *y > 0 => Some(x.rem_euclid(*y)),
+                    Min => Some(*x.min(y)),
+                    Max => Some(*x.max(y)),
+                    _ => None,
+                };
+                match v {
+                    Some(v) => Expr::Int(v),
+                    None => Expr::Binary(op, Box::new(a), Box::new(b)),
+                }
+            }
+            (Add, Expr::Int(0), _) | (Mul, Expr::Int(1), _) => b,
+            (Add | Sub, _, Expr::Int(0)) | (Mul | Div, _, Expr::Int(1)) => a,
+            (Mul, Expr::Int(0), _) | (Mul, _, Expr::Int(0)) | (Mod, _, Expr::Int(1)) => Expr::Int(0),
+            _ => Expr::Binary(op, Box::new(a), Box::new(b)),
+        }
+    }
+
+    /// `op self`.
+    pub fn un(op: UnOp, a: Expr) -> Expr {
+        Expr::Unary(op, Box::new(a))
+    }
+
+    /// Floor division by a positive constant or expression.
+    pub fn floor_div(self, b: impl Into<Expr>) -> Expr {
+        Expr::bin(BinOp::Div, self, b.into())
+    }
+
+    /// Remainder of floor division.
+    pub fn floor_mod(self, b: impl Into<Expr>) -> Expr {
+        Expr::bin(BinOp::Mod, self, b.into())
+    }
+
+    /// The smaller of two.
+    pub fn min(self, b: impl Into<Expr>) -> Expr {
+        Expr::bin(BinOp::Min, self, b.into())
+    }
+
+    /// The larger of two.
+    pub fn max(self, b: impl Into<Expr>) -> Expr {
+        Expr::bin(BinOp::Max, self, b.into())
+    }
+
+    /// `self < b`.
+    pub fn lt(self, b: impl Into<Expr>) -> Expr {
+        Expr::bin(BinOp::Lt, self, b.into())
+    }
+
+    /// `self <= b`.
+    pub fn le(self, b: impl Into<Expr>) -> Expr {
+        Expr::bin(BinOp::Le, self, b.into())
+    }
+
+    /// `self == b`.
+    pub fn eq(self, b: impl Into<Expr>) -> Expr {
+        Expr::bin(BinOp::Eq, self, b.into())
+    }
+
+    /// `self && b`.
+    pub fn and(self, b: impl Into<Expr>) -> Expr {
+        Expr::bin(BinOp::And, self, b.into())
+    }
+
+    /// `self || b`.
+    pub fn or(self, b: impl Into<Expr>) -> Expr {
+        Expr::bin(BinOp::Or, self, b.into())
+    }
+
+    /// `if self { a } else { b }`.
+    pub fn select(self, a: impl Into<Expr>, b: impl Into<Expr>) -> Expr {
+        Expr::Select(Box::new(self), Box::new(a.into()), Box::new(b.into()))
+    }
+
+    /// All conditions together; none is true.
+    pub fn all(conditions: impl IntoIterator<Item = Expr>) -> Option<Expr> {
+        conditions.into_iter().reduce(Expr::and)
+    }
+
+    /// The constant, if it is one.
+    pub fn as_int(&self) -> Option<i64> {
+        if let Expr::Int(v) = self { Some(*v) } else { None }
+    }
+
+    /// Its type in `kernel`. A vector operand makes the whole expression a vector.
+    pub fn ty(&self, kernel: &Kernel) -> Type {
+        let widest = |a: Type, b: Type| Type { dtype: a.dtype, lanes: a.lanes.max(b.lanes) };
+        match self {
+            Expr::Int(_) => Type::scalar(DType::I64),
+            Expr::Float(_, d) => Type::scalar(*d),
+            Expr::Var(v) => Type::scalar(kernel.var(*v).dtype),
+            Expr::Binary(op, a, b) => {
+                let t = widest(a.ty(kernel), b.ty(kernel));
+                if op.is_predicate() { Type { dtype: DType::Bool, lanes: t.lanes } } else { t }
+            }
+            Expr::Unary(_, a) => a.ty(kernel),
+            Expr::Select(c, a, b) => {
+                let t = widest(a.ty(kernel), b.ty(kernel));
+                Type { dtype: t.dtype, lanes: t.lanes.max(c.ty(kernel).lanes) }
+            }
+            Expr::Cast(d, a) => Type { dtype: *d, lanes: a.ty(kernel).lanes },
+            Expr::Load(b, idx) => Type {
+                dtype: kernel.buffer(*b).dtype.compute(),
+                lanes: idx.iter().map(|i| i.ty(kernel).lanes).max().unwrap_or(1),
+            },
+            Expr::Ramp { lanes, .. } => Type { dtype: DType::I64, lanes: *lanes },
+            Expr::Broadcast(a, lanes) => Type { dtype: a.ty(kernel).dtype, lanes: *lanes },
+        }
+    }
+}
+
+impl From<i64> for Expr {
+    fn from(v: i64) -> Expr {
+        Expr::Int(v)
+    }
+}
+
+impl From<VarId> for Expr {
+    fn from(v: VarId) -> Expr {
+        Expr::Var(v)
+    }
+}
+
+macro_rules! operator {
+    ($trait:ident, $method:ident, $op:ident) => {
+        impl<T: Into<Expr>> std::ops::$trait<T> for Expr {
+            type Output = Expr;
+            fn $method(self, rhs: T) -> Expr {
+                Expr::bin(BinOp::$op, self, rhs.into())
+            }
+        }
+        impl<T: Into<Expr>> std::ops::$trait<T> for VarId {
+            type Output = Expr;
+            fn $method(self, rhs: T) -> Expr {
+                Expr::bin(BinOp::$op, Expr::Var(self), rhs.into())
+            }
+        }
+    };
+}
+operator!(Add, add, Add);
+operator!(Sub, sub, Sub);
+operator!(Mul, mul, Mul);

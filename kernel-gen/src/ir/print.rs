@@ -1,0 +1,245 @@
+//! The text form of a kernel.
+//!
+//! ```text
+//! kernel relu {
+//!   param x: f32[4, 8] global read
+//!   param y: f32[4, 8] global write
+//!   for i in 0..4 parallel {
+//!     for j in 0..8 {
+//!       y[i, j] = max(x[i, j], 0f32)
+//!     }
+//!   }
+//! }
+//! ```
+//! Statements: `for v in 0..n [kind] [pragma...] {}`, `b[..] = e`, `b[..] += e init e over (v, ..)` (`max=`, `min=`
+//! likewise), `if e {} else {}`, `let v: type = e`, `alloc b: type[shape] scope [strides [..]]`, `barrier block`,
+//! `mma b[..: ..] += b[..: ..] * b[..: ..]`, where `i: n` is an origin and an extent. Expressions are C's, with
+//! `select(c, a, b)`, `min`, `max`, `type(e)` for casts, `ramp(base, stride, lanes)` and `broadcast(e, lanes)`; `/`
+//! and `%` are floor division on integers. Float literals carry their type: `0.5f32`.
+
+use super::{Access, BinOp, BufferId, Expr, Kernel, LoopKind, Pragma, ReduceOp, Stmt, Tile, UnOp};
+use std::fmt::{self, Display, Formatter, Write};
+
+impl Display for Kernel {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        writeln!(f, "kernel {} {{", self.name)?;
+        for p in &self.params {
+            let access = match self.buffer(*p).access {
+                Access::Read => "read",
+                Access::Write => "write",
+                Access::ReadWrite => "readwrite",
+            };
+            writeln!(f, "  param {} {access}", declaration(self, *p))?;
+        }
+        let mut out = String::new();
+        block(self, &self.body, 1, &mut out);
+        f.write_str(&out)?;
+        f.write_str("}\n")
+    }
+}
+
+/// `name: type[shape] scope`, with the strides where they are not row-major.
+fn declaration(k: &Kernel, b: BufferId) -> String {
+    let b = k.buffer(b);
+    let mut s = format!("{}: {}{:?} {}", b.name, b.dtype, b.shape, b.scope);
+    if !b.is_row_major() {
+        let _ = write!(s, " strides {:?}", b.strides);
+    }
+    s
+}
+
+fn block(k: &Kernel, stmts: &[Stmt], depth: usize, out: &mut String) {
+    for s in stmts {
+        stmt(k, s, depth, out);
+    }
+}
+
+fn stmt(k: &Kernel, s: &Stmt, depth: usize, out: &mut String) {
+    let pad = "  ".repeat(depth);
+    out.push_str(&pad);
+    match s {
+        Stmt::For(l) => {
+            let _ = write!(out, "for {} in 0..{}", k.var(l.var).name, l.extent);
+            if l.kind != LoopKind::Serial {
+                let _ = write!(out, " {}", l.kind.name());
+            }
+            for p in &l.pragmas {
+                let _ = match p {
+                    Pragma::AutoUnrollMaxStep(n) => write!(out, " auto_unroll_max_step({n})"),
+                    Pragma::UnrollExplicit(b) => write!(out, " unroll_explicit({})", i64::from(*b)),
+                };
+            }
+            out.push_str(" {\n");
+            block(k, &l.body, depth + 1, out);
+            let _ = writeln!(out, "{pad}}}");
+        }
+        Stmt::Store { buffer, indices, value } => {
+            let _ = writeln!(out, "{} = {}", element(k, *buffer, indices), expr(k, value));
+        }
+        Stmt::Reduce { buffer, indices, op, init, value, over } => {
+            let op = match op {
+                ReduceOp::Add => "+=",
+                ReduceOp::Max => "max=",
+                ReduceOp::Min => "min=",
+            };
+            let _ = write!(out, "{} {op} {}", element(k, *buffer, indices), expr(k, value));
+            let over: Vec<&str> = over.iter().map(|v| k.var(*v).name.as_str()).collect();
+            let _ = writeln!(out, " init {} over ({})", expr(k, init), over.join(", "));
+        }
+        Stmt::If { cond, then, otherwise } => {
+            let _ = writeln!(out, "if {} {{", expr(k, cond));
+            block(k, then, depth + 1, out);
+            if otherwise.is_empty() {
+                let _ = writeln!(out, "{pad}}}");
+            } else {
+                let _ = writeln!(out, "{pad}}} else {{");
+                block(k, otherwise, depth + 1, out);
+                let _ = writeln!(out, "{pad}}}");
+            }
+        }
+        Stmt::Let { var, value } => {
+            let v = k.var(*var);
+            let _ = writeln!(out, "let {}: {} = {}", v.name, v.dtype, expr(k, value));
+        }
+        Stmt::Alloc(b) => {
+            let _ = writeln!(out, "alloc {}", declaration(k, *b));
+        }
+        Stmt::Barrier(b) => {
+            let _ = writeln!(
+                out,
+                "barrier {}",
+                match b {
+                    super::Barrier::Block => "block",
+                    super::Barrier::Warp => "warp",
+                }
+            );
+        }
+        Stmt::Mma { acc, a, b } => {
+            let _ = writeln!(out, "mma {} += {} * {}", tile(k, acc), tile(k, a), tile(k, b));
+        }
+    }
+}
+
+fn tile(k: &Kernel, t: &Tile) -> String {
+    let dims: Vec<String> = t.origin.iter().zip(&t.extents).map(|(o, n)| format!("{}: {n}", expr(k, o))).collect();
+    format!("{}[{}]", k.buffer(t.buffer).name, dims.join(", "))
+}
+
+fn element(k: &Kernel, b: BufferId, indices: &[Expr]) -> String {
+    let idx: Vec<String> = indices.iter().map(|i| expr(k, i)).collect();
+    format!("{}[{}]", k.buffer(b).name, idx.join(", "))
+}
+
+/// An expression as text.
+pub fn expr(k: &Kernel, e: &Expr) -> String {
+    let mut s = String::new();
+    write_expr(k, e, 0, &mut s);
+    s
+}
+
+/// A statement and what it holds, as text.
+pub fn statement(k: &Kernel, s: &Stmt) -> String {
+    let mut out = String::new();
+    stmt(k, s, 0, &mut out);
+    out
+}
+
+/// Binding strength; `min` and `max` print as calls.
+fn precedence(op: BinOp) -> u8 {
+    match op {
+        BinOp::Or => 1,
+        BinOp::And => 2,
+        BinOp::Lt | BinOp::Le | BinOp::Eq | BinOp::Ne => 3,
+        BinOp::Add | BinOp::Sub => 4,
+        BinOp::Mul | BinOp::Div | BinOp::Mod => 5,
+        BinOp::Min | BinOp::Max => 9,
+    }
+}
+
+fn write_expr(k: &Kernel, e: &Expr, outer: u8, out: &mut String) {
+    match e {
+        Expr::Int(v) if *v < 0 && outer > 0 => {
+            let _ = write!(out, "({v})");
+        }
+        Expr::Int(v) => {
+            let _ = write!(out, "{v}");
+        }
+        Expr::Float(v, d) => {
+            if v.is_sign_negative() && outer > 0 {
+                let _ = write!(out, "({v:?}{d})");
+            } else {
+                let _ = write!(out, "{v:?}{d}");
+            }
+        }
+        Expr::Var(v) => out.push_str(&k.var(*v).name),
+        Expr::Binary(op @ (BinOp::Min | BinOp::Max), a, b) => {
+            out.push_str(if *op == BinOp::Min { "min(" } else { "max(" });
+            write_expr(k, a, 0, out);
+            out.push_str(", ");
+            write_expr(k, b, 0, out);
+            out.push(')');
+        }
+        Expr::Binary(op, a, b) => {
+            let sign = match op {
+                BinOp::Add => " + ",
+                BinOp::Sub => " - ",
+                BinOp::Mul => " * ",
+                BinOp::Div => " / ",
+                BinOp::Mod => " % ",
+                BinOp::Lt => " < ",
+                BinOp::Le => " <= ",
+                BinOp::Eq => " == ",
+                BinOp::Ne => " != ",
+                BinOp::And => " && ",
+                BinOp::Or => " || ",
+                BinOp::Min | BinOp::Max => unreachable!("printed as calls above"),
+            };
+            let p = precedence(*op);
+            if p < outer {
+                out.push('(');
+            }
+            write_expr(k, a, p, out);
+            out.push_str(sign);
+            write_expr(k, b, p + 1, out);
+            if p < outer {
+                out.push(')');
+            }
+        }
+        Expr::Unary(op @ (UnOp::Neg | UnOp::Not), a) => {
+            // Always bracketed inside, so that `-(1f32)` stays distinct from the literal.
+            let _ = write!(out, "{}(", op.name());
+            write_expr(k, a, 0, out);
+            out.push(')');
+        }
+        Expr::Unary(op, a) => {
+            let _ = write!(out, "{}(", op.name());
+            write_expr(k, a, 0, out);
+            out.push(')');
+        }
+        Expr::Select(c, a, b) => {
+            out.push_str("select(");
+            write_expr(k, c, 0, out);
+            out.push_str(", ");
+            write_expr(k, a, 0, out);
+            out.push_str(", ");
+            write_expr(k, b, 0, out);
+            out.push(')');
+        }
+        Expr::Cast(d, a) => {
+            let _ = write!(out, "{d}(");
+            write_expr(k, a, 0, out);
+            out.push(')');
+        }
+        Expr::Load(b, idx) => out.push_str(&element(k, *b, idx)),
+        Expr::Ramp { base, stride, lanes } => {
+            out.push_str("ramp(");
+            write_expr(k, base, 0, out);
+            let _ = write!(out, ", {stride}, {lanes})");
+        }
+        Expr::Broadcast(a, lanes) => {
+            out.push_str("broadcast(");
+            write_expr(k, a, 0, out);
+            let _ = write!(out, ", {lanes})");
+        }
+    }
+}

@@ -1,0 +1,230 @@
+//! Statements: what runs, in order.
+
+use super::{BufferId, Expr, Scope, VarId};
+
+/// How the caller's buffer is used.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum Access {
+    /// Only read.
+    Read,
+    /// Only written, every element of it.
+    Write,
+    /// Both.
+    ReadWrite,
+}
+
+/// A hardware index axis.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub enum Axis {
+    /// The fastest.
+    X,
+    /// The middle one.
+    Y,
+    /// The slowest.
+    Z,
+}
+
+/// How the iterations of a loop relate. See [`crate::ir`].
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub enum LoopKind {
+    /// One after the other.
+    Serial,
+    /// One after the other, copied out.
+    Unrolled,
+    /// In lockstep, as the lanes of a vector.
+    Vectorized,
+    /// In any order, on the threads of a CPU.
+    Parallel,
+    /// One block of a grid each.
+    Grid(Axis),
+    /// One thread of a block each.
+    Thread(Axis),
+    /// Interleaved within one thread.
+    VThread,
+}
+
+impl LoopKind {
+    /// The word in the text form.
+    pub fn name(self) -> &'static str {
+        match self {
+            LoopKind::Serial => "serial",
+            LoopKind::Unrolled => "unrolled",
+            LoopKind::Vectorized => "vectorized",
+            LoopKind::Parallel => "parallel",
+            LoopKind::Grid(Axis::X) => "grid.x",
+            LoopKind::Grid(Axis::Y) => "grid.y",
+            LoopKind::Grid(Axis::Z) => "grid.z",
+            LoopKind::Thread(Axis::X) => "thread.x",
+            LoopKind::Thread(Axis::Y) => "thread.y",
+            LoopKind::Thread(Axis::Z) => "thread.z",
+            LoopKind::VThread => "vthread",
+        }
+    }
+
+    /// All of them.
+    pub const ALL: [LoopKind; 11] = [
+        LoopKind::Serial,
+        LoopKind::Unrolled,
+        LoopKind::Vectorized,
+        LoopKind::Parallel,
+        LoopKind::Grid(Axis::X),
+        LoopKind::Grid(Axis::Y),
+        LoopKind::Grid(Axis::Z),
+        LoopKind::Thread(Axis::X),
+        LoopKind::Thread(Axis::Y),
+        LoopKind::Thread(Axis::Z),
+        LoopKind::VThread,
+    ];
+
+    /// Whether iterations may run at the same time in different threads.
+    pub fn is_concurrent(self) -> bool {
+        matches!(self, LoopKind::Parallel | LoopKind::Grid(_) | LoopKind::Thread(_))
+    }
+}
+
+/// Advice attached to a loop by the `pragma` primitive.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum Pragma {
+    /// Unroll loops below this one as long as the unrolled body has at most this many steps.
+    AutoUnrollMaxStep(i64),
+    /// Whether the unroller copies bodies out itself (true) or leaves `#pragma unroll` to the compiler.
+    UnrollExplicit(bool),
+}
+
+/// A loop over `0..extent`.
+#[derive(Clone, PartialEq, Debug)]
+pub struct For {
+    /// Its variable, which is also its name.
+    pub var: VarId,
+    /// Number of iterations.
+    pub extent: i64,
+    /// How they relate.
+    pub kind: LoopKind,
+    /// Advice for lowering.
+    pub pragmas: Vec<Pragma>,
+    /// What each iteration runs.
+    pub body: Vec<Stmt>,
+}
+
+/// How a reduction combines.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum ReduceOp {
+    /// Sum.
+    Add,
+    /// Maximum.
+    Max,
+    /// Minimum.
+    Min,
+}
+
+/// Who waits at a barrier.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum Barrier {
+    /// All threads of the block.
+    Block,
+    /// The threads of a warp.
+    Warp,
+}
+
+/// A rectangular piece of a buffer: `buffer[origin .. origin + extents]`, an operand of a tile intrinsic.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Tile {
+    /// The buffer.
+    pub buffer: BufferId,
+    /// Index of its first element, one expression a dimension.
+    pub origin: Vec<Expr>,
+    /// Its extent in each dimension.
+    pub extents: Vec<i64>,
+}
+
+/// A statement.
+#[derive(Clone, PartialEq, Debug)]
+pub enum Stmt {
+    /// A loop.
+    For(For),
+    /// `buffer[indices] = value`. With a vector index, lane by lane.
+    Store {
+        /// Destination.
+        buffer: BufferId,
+        /// One a dimension.
+        indices: Vec<Expr>,
+        /// What is stored, converted to the buffer's type.
+        value: Expr,
+    },
+    /// `buffer[indices] = init` if all of `over` are 0, then `buffer[indices] = buffer[indices] op value`.
+    Reduce {
+        /// Destination.
+        buffer: BufferId,
+        /// One a dimension.
+        indices: Vec<Expr>,
+        /// How values combine.
+        op: ReduceOp,
+        /// What the sum starts from.
+        init: Expr,
+        /// What is added.
+        value: Expr,
+        /// The reduce loops of this reduction: they enclose it, and no index mentions them. Empty means that the
+        /// initialisation has already been separated.
+        over: Vec<VarId>,
+    },
+    /// A conditional.
+    If {
+        /// A scalar truth value.
+        cond: Expr,
+        /// Runs where it holds.
+        then: Vec<Stmt>,
+        /// Runs where it does not.
+        otherwise: Vec<Stmt>,
+    },
+    /// Names a value for the rest of the block.
+    Let {
+        /// Its name.
+        var: VarId,
+        /// Its value.
+        value: Expr,
+    },
+    /// Makes a buffer for the rest of the block.
+    Alloc(BufferId),
+    /// Threads wait for each other; memory written before is visible after.
+    Barrier(Barrier),
+    /// The tile intrinsic `acc[m, n] += sum_k a[m, k] * b[k, n]`, which a target executes as one unit (a CPU
+    /// micro-kernel, a tensor-core instruction of a warp). Each operand has two dimensions longer than 1 or exactly
+    /// its last two; leading ones are 1.
+    Mma {
+        /// Accumulator, m x n.
+        acc: Tile,
+        /// Left operand, m x k.
+        a: Tile,
+        /// Right operand, k x n.
+        b: Tile,
+    },
+}
+
+impl Stmt {
+    /// A serial loop.
+    pub fn for_(var: VarId, extent: i64, body: Vec<Stmt>) -> Stmt {
+        Stmt::For(For { var, extent, kind: LoopKind::Serial, pragmas: vec![], body })
+    }
+
+    /// A store.
+    pub fn store(buffer: BufferId, indices: Vec<Expr>, value: Expr) -> Stmt {
+        Stmt::Store { buffer, indices, value }
+    }
+
+    /// `if cond { then }`.
+    pub fn if_(cond: Expr, then: Vec<Stmt>) -> Stmt {
+        Stmt::If { cond, then, otherwise: vec![] }
+    }
+
+    /// A sum that starts from zero.
+    pub fn sum(buffer: BufferId, indices: Vec<Expr>, value: Expr, over: Vec<VarId>) -> Stmt {
+        Stmt::Reduce { buffer, indices, op: ReduceOp::Add, init: Expr::f32(0.0), value, over }
+    }
+}
+
+/// A scope may be written only by those who own it; the words are shared with the printer.
+impl std::fmt::Display for Scope {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(self.name())
+    }
+}

@@ -1,0 +1,14 @@
+//! kernel-gen: an ahead-of-time kernel generator.
+//!
+//! Data flows down this list of modules and never back up:
+//!
+//! ```text
+//! spec -> workload -> (records | model) -> config -> schedule -> verify -> lower -> emit -> compile -> wrap
+//! ```
+//!
+//! [`ir`] is the one language of all of them: the naive kernel that defines an operator, every step of a
+//! schedule, and the kernel that is emitted are all [`ir::Kernel`]s that print, parse and run in the interpreter.
+#![forbid(unsafe_code)]
+
+pub mod analysis;
+pub mod ir;

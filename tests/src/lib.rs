@@ -1,0 +1,1 @@
+//! The suites that cross crates live in `tests/`; this library holds what they share.
