@@ -1,1 +1,6 @@
-//! Facts about kernels: ranges, footprints, legality.
+//! Facts about kernels: ranges, normal forms, footprints, legality.
+
+pub mod affine;
+pub mod footprint;
+pub mod range;
+pub mod simplify;
