@@ -12,3 +12,4 @@
 
 pub mod analysis;
 pub mod ir;
+pub mod workload;

@@ -1,0 +1,438 @@
+//! Workloads: an operator at one shape, with its types, layout and epilogue.
+//!
+//! A [`Workload`] says *what* is computed and nothing about how. Its meaning is given twice, independently: as the
+//! naive loop kernel ([`naive`]) that schedules start from and the interpreter runs, and as a few lines of plain Rust
+//! in `f64` ([`reference`]) that the naive kernel itself is held against. `bound` says how far a correct
+//! implementation in `f32` may be from the exact value.
+
+pub mod conv2d;
+pub mod epilogue;
+pub mod error;
+pub mod matmul;
+pub mod naive;
+
+pub use conv2d::{Conv2d, ConvLayout};
+pub use epilogue::Epilogue;
+pub use error::WorkloadError;
+pub use matmul::Matmul;
+pub use naive::naive;
+
+use crate::ir::{Access, DType};
+use std::fmt::Write;
+
+/// No tensor of a workload has more elements than this, so that index arithmetic and byte counts cannot overflow.
+pub const MAX_ELEMENTS: i64 = 1 << 36;
+
+/// No workload has more multiplications than this.
+const MAX_MACS: i64 = 1 << 61;
+
+/// The operator and its shape.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub enum Op {
+    /// A two-dimensional convolution.
+    Conv2d(Conv2d),
+    /// A matrix product or a batch of them.
+    Matmul(Matmul),
+}
+
+/// The precision class of the arithmetic.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
+pub enum Math {
+    /// `f32` multiply-adds; the error is no worse than that of a sequential `f32` sum.
+    Strict,
+    /// Any method whose measured error stays within eight times that of [`Math::Strict`].
+    #[default]
+    Fp32,
+    /// Inputs rounded to tf32 (10 fraction bits), products summed in `f32`.
+    Tf32,
+}
+
+impl Math {
+    /// All of them.
+    pub const ALL: [Math; 3] = [Math::Strict, Math::Fp32, Math::Tf32];
+
+    /// The name in specs and keys.
+    pub fn name(self) -> &'static str {
+        match self {
+            Math::Strict => "strict",
+            Math::Fp32 => "fp32",
+            Math::Tf32 => "tf32",
+        }
+    }
+
+    /// The class with that name.
+    pub fn from_name(name: &str) -> Option<Math> {
+        Math::ALL.into_iter().find(|m| m.name() == name)
+    }
+}
+
+/// What a parameter is to the operator.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub enum Role {
+    /// The activations of a convolution, the left matrix of a product.
+    Input,
+    /// The weights of a convolution, the right matrix of a product: what is packed once.
+    Weight,
+    /// One summand a channel.
+    Bias,
+    /// One factor a channel.
+    Scale,
+    /// The summand that goes with the factor.
+    Shift,
+    /// A tensor like the output that is added to it.
+    Residual,
+    /// The result.
+    Output,
+}
+
+/// A parameter of a workload's kernel.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Param {
+    /// Its name in the naive kernel and in generated code.
+    pub name: &'static str,
+    /// Element type in memory.
+    pub dtype: DType,
+    /// Shape as stored, row-major.
+    pub shape: Vec<i64>,
+    /// Read or written.
+    pub access: Access,
+    /// What it is.
+    pub role: Role,
+}
+
+impl Param {
+    /// Number of elements.
+    pub fn elements(&self) -> i64 {
+        product(&self.shape)
+    }
+
+    /// Bytes of memory.
+    pub fn bytes(&self) -> i64 {
+        self.elements().saturating_mul(self.dtype.bytes() as i64)
+    }
+}
+
+/// An operator at one shape, with everything that decides its result.
+///
+/// Arithmetic is in `f32`; 16-bit types are storage. Per-channel operands (bias, scale, shift) are stored in the
+/// inputs' type, a residual in the output's.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct Workload {
+    /// Operator and shape.
+    pub op: Op,
+    /// Type of inputs and weights in memory.
+    pub dtype: DType,
+    /// Type of the output in memory.
+    pub out_dtype: DType,
+    /// Precision class.
+    pub math: Math,
+    /// What is done to each output element, in this order.
+    pub epilogue: Vec<Epilogue>,
+}
+
+impl From<Conv2d> for Op {
+    fn from(conv: Conv2d) -> Op {
+        Op::Conv2d(conv)
+    }
+}
+
+impl From<Matmul> for Op {
+    fn from(matmul: Matmul) -> Op {
+        Op::Matmul(matmul)
+    }
+}
+
+impl Workload {
+    /// An operator on `f32` tensors without an epilogue.
+    pub fn f32(op: impl Into<Op>) -> Workload {
+        Workload { op: op.into(), dtype: DType::F32, out_dtype: DType::F32, math: Math::default(), epilogue: vec![] }
+    }
+
+    /// The same with an epilogue.
+    pub fn with_epilogue(self, epilogue: &[Epilogue]) -> Workload {
+        Workload { epilogue: epilogue.to_vec(), ..self }
+    }
+
+    /// The same with inputs and output stored in `dtype`.
+    pub fn with_dtype(self, dtype: DType) -> Workload {
+        Workload { dtype, out_dtype: dtype, ..self }
+    }
+
+    /// The convolution, if it is one.
+    pub fn conv2d(&self) -> Option<&Conv2d> {
+        if let Op::Conv2d(c) = &self.op { Some(c) } else { None }
+    }
+
+    /// The matrix product, if it is one.
+    pub fn matmul(&self) -> Option<&Matmul> {
+        if let Op::Matmul(m) = &self.op { Some(m) } else { None }
+    }
+
+    /// Checks sizes, types and the epilogue. Everything else in this module, and every module below it, takes a
+    /// workload that passed; for one that did not, results are meaningless (but nothing here is unsafe).
+    pub fn validate(&self) -> Result<(), WorkloadError> {
+        for (which, dtype) in [("input", self.dtype), ("output", self.out_dtype)] {
+            if !matches!(dtype, DType::F32 | DType::F16 | DType::Bf16) {
+                return Err(WorkloadError::UnsupportedType { which, dtype: dtype.name() });
+            }
+        }
+        if self.math == Math::Tf32 && self.dtype != DType::F32 {
+            return Err(WorkloadError::Tf32NeedsF32 { dtype: self.dtype.name() });
+        }
+        epilogue::check_order(&self.epilogue)?;
+        match &self.op {
+            Op::Conv2d(c) => {
+                c.validate()?;
+                if product(&c.padded_shape()) > MAX_ELEMENTS {
+                    return Err(WorkloadError::TooLarge { what: "the padded input" });
+                }
+            }
+            Op::Matmul(m) => m.validate()?,
+        }
+        for p in self.params() {
+            if p.elements() > MAX_ELEMENTS {
+                return Err(WorkloadError::TooLarge {
+                    what: match p.role {
+                        Role::Input => "the input",
+                        Role::Weight => "the weight",
+                        _ => "the output",
+                    },
+                });
+            }
+        }
+        if self.macs() > MAX_MACS {
+            return Err(WorkloadError::TooLarge { what: "the amount of arithmetic" });
+        }
+        Ok(())
+    }
+
+    /// Shape of the output as stored.
+    pub fn output_shape(&self) -> Vec<i64> {
+        match &self.op {
+            Op::Conv2d(c) => c.output_shape(),
+            Op::Matmul(m) => m.output_shape(),
+        }
+    }
+
+    /// Number of output channels (columns of a matmul): the length of bias, scale and shift.
+    pub fn channels(&self) -> i64 {
+        match &self.op {
+            Op::Conv2d(c) => c.co,
+            Op::Matmul(m) => m.n,
+        }
+    }
+
+    /// The kernel's parameters in order: the two inputs, the operands of the epilogue in its order, the output.
+    pub fn params(&self) -> Vec<Param> {
+        let (x, w, y) = match &self.op {
+            Op::Conv2d(c) => (("x", c.input_shape()), ("w", c.weight_shape()), "y"),
+            Op::Matmul(m) => (("a", m.a_shape()), ("b", m.b_shape()), "c"),
+        };
+        let read = |name, dtype, shape, role| Param { name, dtype, shape, access: Access::Read, role };
+        let channel = |name, role| read(name, self.dtype, vec![self.channels()], role);
+        let mut params = vec![read(x.0, self.dtype, x.1, Role::Input), read(w.0, self.dtype, w.1, Role::Weight)];
+        for step in &self.epilogue {
+            match step {
+                Epilogue::Bias => params.push(channel("bias", Role::Bias)),
+                Epilogue::Scale => {
+                    params.push(channel("scale", Role::Scale));
+                    params.push(channel("shift", Role::Shift));
+                }
+                Epilogue::ResidualAdd => {
+                    params.push(read("residual", self.out_dtype, self.output_shape(), Role::Residual));
+                }
+                Epilogue::Relu | Epilogue::Relu6 | Epilogue::Gelu => {}
+            }
+        }
+        params.push(Param {
+            name: y,
+            dtype: self.out_dtype,
+            shape: self.output_shape(),
+            access: Access::Write,
+            role: Role::Output,
+        });
+        params
+    }
+
+    /// Number of terms in the sum behind each output element, terms that meet padding included.
+    pub fn reduction_length(&self) -> i64 {
+        match &self.op {
+            Op::Conv2d(c) => product(&[c.ci_per_group(), c.kh, c.kw]),
+            Op::Matmul(m) => m.k,
+        }
+    }
+
+    /// Multiply-adds of the reduction, those with padding included.
+    pub fn macs(&self) -> i64 {
+        product(&self.output_shape()).saturating_mul(self.reduction_length())
+    }
+
+    /// Floating-point operations: two a multiply-add, those with padding included as is customary, and the epilogue.
+    pub fn flops(&self) -> i64 {
+        let epilogue: i64 = self.epilogue.iter().map(|e| e.flops()).sum();
+        self.macs().saturating_mul(2).saturating_add(product(&self.output_shape()).saturating_mul(epilogue))
+    }
+
+    /// Bytes that must move at least: every parameter once.
+    pub fn bytes(&self) -> i64 {
+        self.params().iter().map(Param::bytes).fold(0, i64::saturating_add)
+    }
+
+    /// The operator's name: `conv2d`, `depthwise_conv2d`, `matmul`, `batch_matmul`.
+    pub fn op_name(&self) -> &'static str {
+        match &self.op {
+            Op::Conv2d(c) if c.is_depthwise() => "depthwise_conv2d",
+            Op::Conv2d(_) => "conv2d",
+            Op::Matmul(m) if m.batch > 1 => "batch_matmul",
+            Op::Matmul(_) => "matmul",
+        }
+    }
+
+    /// A short readable name that is equal for two workloads only if they are equal. Defaults are left out: the
+    /// output type where it is the input's, `fp32` math, an empty epilogue.
+    ///
+    /// `conv2d-nchw-f32-n1c512h7w7-o512k3x3-s1x1-p1.1.1.1-d1x1-g1-bias.relu`, `matmul-f16.f32-m64n128k256-nt`: the
+    /// letters after a product's sizes say for each matrix whether it is transposed.
+    pub fn key(&self) -> String {
+        let mut key = String::from(self.op_name());
+        if let Op::Conv2d(c) = &self.op {
+            let _ = write!(key, "-{}", c.layout.name().to_lowercase());
+        }
+        let _ = write!(key, "-{}", self.dtype);
+        if self.out_dtype != self.dtype {
+            let _ = write!(key, ".{}", self.out_dtype);
+        }
+        if self.math != Math::default() {
+            let _ = write!(key, "-{}", self.math.name());
+        }
+        // Writing to a string cannot fail.
+        let _ = match &self.op {
+            Op::Conv2d(c) => {
+                let [top, left, bottom, right] = c.padding;
+                write!(
+                    key,
+                    "-n{}c{}h{}w{}-o{}k{}x{}-s{}x{}-p{top}.{left}.{bottom}.{right}-d{}x{}-g{}",
+                    c.n,
+                    c.ci,
+                    c.h,
+                    c.w,
+                    c.co,
+                    c.kh,
+                    c.kw,
+                    c.stride[0],
+                    c.stride[1],
+                    c.dilation[0],
+                    c.dilation[1],
+                    c.groups
+                )
+            }
+            Op::Matmul(m) => {
+                let batch = if m.batch == 1 { String::new() } else { format!("b{}", m.batch) };
+                let letter = |t| if t { 't' } else { 'n' };
+                write!(key, "-{batch}m{}n{}k{}-{}{}", m.m, m.n, m.k, letter(m.trans_a), letter(m.trans_b))
+            }
+        };
+        if !self.epilogue.is_empty() {
+            let names: Vec<&str> = self.epilogue.iter().map(|e| e.name()).collect();
+            let _ = write!(key, "-{}", names.join("."));
+        }
+        key
+    }
+
+    /// A hash of [`Workload::key`] that stays the same from build to build and from machine to machine (FNV-1a,
+    /// 64 bits).
+    pub fn stable_hash(&self) -> u64 {
+        fnv1a(self.key().as_bytes())
+    }
+}
+
+/// FNV-1a, 64 bits: small, stable and good enough to name files.
+pub fn fnv1a(bytes: &[u8]) -> u64 {
+    bytes.iter().fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(*byte)).wrapping_mul(0x100_0000_01b3))
+}
+
+/// The product of extents, at most `i64::MAX`.
+fn product(extents: &[i64]) -> i64 {
+    extents.iter().fold(1, |p: i64, n| p.saturating_mul(*n))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn keys_are_short_and_readable() {
+        let layer =
+            Workload::f32(Conv2d::nchw(1, 512, 7, 7, 512, 3, 1, 1)).with_epilogue(&[Epilogue::Bias, Epilogue::Relu]);
+        assert_eq!(layer.key(), "conv2d-nchw-f32-n1c512h7w7-o512k3x3-s1x1-p1.1.1.1-d1x1-g1-bias.relu");
+        let product = Workload {
+            dtype: DType::F16,
+            out_dtype: DType::F32,
+            ..Workload::f32(Matmul { trans_b: true, ..Matmul::new(64, 128, 256) })
+        };
+        assert_eq!(product.key(), "matmul-f16.f32-m64n128k256-nt");
+        let tf32 = Workload { math: Math::Tf32, ..Workload::f32(Matmul { batch: 8, ..Matmul::new(2, 3, 4) }) };
+        assert_eq!(tf32.key(), "batch_matmul-f32-tf32-b8m2n3k4-nn");
+        let depthwise = Workload::f32(Conv2d::nchw(1, 32, 112, 112, 32, 3, 1, 1).depthwise(1));
+        assert_eq!(depthwise.key(), "depthwise_conv2d-nchw-f32-n1c32h112w112-o32k3x3-s1x1-p1.1.1.1-d1x1-g32");
+    }
+
+    #[test]
+    fn the_hash_is_the_published_fnv1a() {
+        // Test vectors of the FNV reference code.
+        assert_eq!(fnv1a(b""), 0xcbf2_9ce4_8422_2325);
+        assert_eq!(fnv1a(b"a"), 0xaf63_dc4c_8601_ec8c);
+        assert_eq!(fnv1a(b"foobar"), 0x8594_4171_f739_67e8);
+    }
+
+    #[test]
+    fn parameters_come_in_the_order_of_the_epilogue() {
+        let w = Workload {
+            out_dtype: DType::F32,
+            ..Workload::f32(Conv2d::nchw(1, 8, 5, 5, 16, 3, 1, 1)).with_dtype(DType::F16)
+        }
+        .with_epilogue(&[Epilogue::Scale, Epilogue::ResidualAdd, Epilogue::Relu]);
+        let params = w.params();
+        let names: Vec<&str> = params.iter().map(|p| p.name).collect();
+        assert_eq!(names, ["x", "w", "scale", "shift", "residual", "y"]);
+        assert_eq!(params[2].shape, [16]);
+        assert_eq!((params[3].dtype, params[4].dtype), (DType::F16, DType::F32));
+        assert_eq!(params[5].access, Access::Write);
+    }
+
+    #[test]
+    fn work_and_traffic_are_counted() {
+        let w = Workload::f32(Matmul::new(2, 3, 5)).with_epilogue(&[Epilogue::Bias]);
+        assert_eq!(w.flops(), 2 * 2 * 3 * 5 + 2 * 3);
+        assert_eq!(w.bytes(), 4 * (2 * 5 + 5 * 3 + 3 + 2 * 3));
+        let layer = Workload::f32(Conv2d::nchw(1, 512, 7, 7, 512, 3, 1, 1));
+        assert_eq!(layer.flops(), 2 * 49 * 512 * 512 * 9);
+    }
+
+    #[test]
+    fn absurd_sizes_are_refused_without_overflow() {
+        let huge = i64::MAX / 2;
+        for op in [
+            Op::from(Matmul::new(huge, huge, huge)),
+            Op::from(Matmul { batch: huge, ..Matmul::new(1, 1, 1) }),
+            Op::from(Conv2d::nchw(huge, huge, huge, huge, huge, 1, 1, huge)),
+            Op::from(Conv2d::nchw(1, 3, 8, 8, 8, 3, 1, 1 << 40)),
+            Op::from(Matmul::new(1 << 36, 1, 1 << 36)),
+        ] {
+            let w = Workload::f32(op);
+            assert!(matches!(w.validate(), Err(WorkloadError::TooLarge { .. })), "{w:?}");
+        }
+    }
+
+    #[test]
+    fn types_that_operators_do_not_take_are_refused() {
+        let w = Workload::f32(Matmul::new(2, 3, 5));
+        let bad = Workload { dtype: DType::I32, ..w.clone() };
+        assert_eq!(
+            bad.validate().unwrap_err().to_string(),
+            "the input type i32 is not supported; use f32, f16 or bf16"
+        );
+        let tf32 = Workload { math: Math::Tf32, ..w.with_dtype(DType::F16) };
+        assert!(tf32.validate().unwrap_err().to_string().contains("use math fp32"));
+    }
+}
