@@ -13,3 +13,4 @@
 pub mod analysis;
 pub mod ir;
 pub mod workload;
+pub mod space;
