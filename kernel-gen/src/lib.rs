@@ -11,6 +11,8 @@
 #![forbid(unsafe_code)]
 
 pub mod analysis;
+pub mod diagnostic;
 pub mod ir;
-pub mod workload;
 pub mod space;
+pub mod target;
+pub mod workload;

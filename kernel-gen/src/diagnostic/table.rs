@@ -1,0 +1,238 @@
+//! Reads TOML tables key by key and reports what is wrong with them.
+
+use super::{Report, suggest};
+use std::ops::Range;
+use toml::Spanned;
+use toml::de::{DeTable, DeValue};
+
+/// A value and where it stands in the text.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Found<T> {
+    /// The value.
+    pub value: T,
+    /// The bytes of the text that hold it.
+    pub span: Range<usize>,
+}
+
+/// Parses a document; syntax errors go to the report, and what could be parsed comes back all the same.
+pub fn parse<'i>(text: &'i str, report: &mut Report) -> Spanned<DeTable<'i>> {
+    let (document, errors) = DeTable::parse_recoverable(text);
+    for error in errors {
+        let span = error.span().unwrap_or(0..0);
+        report.error(&span, format!("not valid TOML: {}", error.message()), "mend the syntax at this place");
+    }
+    document
+}
+
+/// A table being read. It remembers the keys that were asked for: [`Table::finish`] reports all others.
+pub struct Table<'t, 'i> {
+    table: &'t DeTable<'i>,
+    span: Range<usize>,
+    what: String,
+    asked: Vec<&'static str>,
+}
+
+impl<'t, 'i> Table<'t, 'i> {
+    /// A whole document; `what` is its name in messages.
+    pub fn root(document: &'t Spanned<DeTable<'i>>, what: &str) -> Table<'t, 'i> {
+        Table { table: document.get_ref(), span: document.span(), what: what.into(), asked: vec![] }
+    }
+
+    /// Where the table starts: its header.
+    pub fn span(&self) -> Range<usize> {
+        self.span.clone()
+    }
+
+    /// Whether the key is there, whatever its value.
+    pub fn has(&self, key: &str) -> bool {
+        self.table.iter().any(|(k, _)| k.get_ref() == key)
+    }
+
+    /// The value of a key as it was parsed.
+    fn get(&mut self, key: &'static str) -> Option<&'t Spanned<DeValue<'i>>> {
+        if !self.asked.contains(&key) {
+            self.asked.push(key);
+        }
+        self.table.iter().find(|(k, _)| k.get_ref() == key).map(|(_, v)| v)
+    }
+
+    /// The value of a key if `read` takes it; `example` says what would have been right.
+    fn typed<T>(
+        &mut self,
+        report: &mut Report,
+        key: &'static str,
+        example: &str,
+        read: impl FnOnce(&'t DeValue<'i>) -> Option<T>,
+    ) -> Option<Found<T>> {
+        let value = self.get(key)?;
+        let span = value.span();
+        match read(value.get_ref()) {
+            Some(value) => Some(Found { value, span }),
+            None => {
+                let kind = describe(value.get_ref());
+                report.error(&span, format!("`{key}` cannot be {kind}"), format!("write {example}"));
+                None
+            }
+        }
+    }
+
+    /// A string.
+    pub fn string(&mut self, report: &mut Report, key: &'static str) -> Option<Found<&'t str>> {
+        self.typed(report, key, &format!("a string: {key} = \"...\""), |v| v.as_str())
+    }
+
+    /// A truth value.
+    pub fn boolean(&mut self, report: &mut Report, key: &'static str) -> Option<Found<bool>> {
+        self.typed(report, key, &format!("{key} = true or {key} = false"), |v| v.as_bool())
+    }
+
+    /// An integer that fits 64 bits.
+    pub fn integer(&mut self, report: &mut Report, key: &'static str) -> Option<Found<i64>> {
+        self.typed(report, key, &format!("an integer: {key} = 1"), integer)
+    }
+
+    /// A number, with or without a fraction.
+    pub fn number(&mut self, report: &mut Report, key: &'static str) -> Option<Found<f64>> {
+        self.typed(report, key, &format!("a number: {key} = 1.5"), |v| match v {
+            DeValue::Float(f) => f.as_str().parse().ok().filter(|f: &f64| f.is_finite()),
+            other => integer(other).map(|i| i as f64),
+        })
+    }
+
+    /// An array of integers of one of the given lengths (any length if there are none).
+    pub fn integers(&mut self, report: &mut Report, key: &'static str, lengths: &[usize]) -> Option<Found<Vec<i64>>> {
+        let example = match lengths.first().copied().unwrap_or(3) {
+            1 => format!("an array of integers: {key} = [1]"),
+            n => format!("an array of integers: {key} = [{}]", vec!["1"; n].join(", ")),
+        };
+        let found = self.typed(report, key, &example, |v| {
+            v.as_array()?.iter().map(|e| integer(e.get_ref())).collect::<Option<Vec<i64>>>()
+        })?;
+        if lengths.is_empty() || lengths.contains(&found.value.len()) {
+            return Some(found);
+        }
+        let allowed: Vec<String> = lengths.iter().map(usize::to_string).collect();
+        report.error(
+            &found.span,
+            format!("`{key}` has {} numbers", found.value.len()),
+            format!("give it {}", allowed.join(" or ")),
+        );
+        None
+    }
+
+    /// An array of strings.
+    pub fn strings(&mut self, report: &mut Report, key: &'static str) -> Option<Found<Vec<Found<&'t str>>>> {
+        self.typed(report, key, &format!("an array of strings: {key} = [\"...\"]"), |v| {
+            v.as_array()?
+                .iter()
+                .map(|e| e.get_ref().as_str().map(|value| Found { value, span: e.span() }))
+                .collect::<Option<Vec<_>>>()
+        })
+    }
+
+    /// A string that is one of a list of names.
+    pub fn choice<T: Clone>(
+        &mut self,
+        report: &mut Report,
+        key: &'static str,
+        choices: &[(&str, T)],
+    ) -> Option<Found<T>> {
+        let found = self.string(report, key)?;
+        choose(report, key, &found, choices).map(|value| Found { value, span: found.span })
+    }
+
+    /// An array of strings, each one of a list of names. Wrong ones are reported and left out.
+    pub fn choices<T: Clone>(
+        &mut self,
+        report: &mut Report,
+        key: &'static str,
+        choices: &[(&str, T)],
+    ) -> Option<Found<Vec<Found<T>>>> {
+        let found = self.strings(report, key)?;
+        let value = found
+            .value
+            .iter()
+            .filter_map(|f| choose(report, key, f, choices).map(|value| Found { value, span: f.span.clone() }))
+            .collect();
+        Some(Found { value, span: found.span })
+    }
+
+    /// A table inside.
+    pub fn table(&mut self, report: &mut Report, key: &'static str) -> Option<Table<'t, 'i>> {
+        let found = self.typed(report, key, &format!("a table: [{key}]"), |v| v.as_table())?;
+        Some(Table { table: found.value, span: found.span, what: format!("[{key}]"), asked: vec![] })
+    }
+
+    /// The tables of an array: `[[key]]`. `header` is how the user writes it.
+    pub fn tables(&mut self, report: &mut Report, key: &'static str, header: &str) -> Vec<Table<'t, 'i>> {
+        let found = self.typed(report, key, &format!("an array of tables, each under {header}"), |v| {
+            v.as_array()?
+                .iter()
+                .map(|e| {
+                    let (table, span) = (e.get_ref().as_table()?, e.span());
+                    Some(Table { table, span, what: header.to_string(), asked: vec![] })
+                })
+                .collect::<Option<Vec<_>>>()
+        });
+        found.map(|f| f.value).unwrap_or_default()
+    }
+
+    /// Reports that a key is missing unless it is there.
+    pub fn require(&mut self, report: &mut Report, key: &'static str, example: &str) -> bool {
+        let there = self.get(key).is_some();
+        if !there {
+            report.error(&self.span, format!("{} has no `{key}`", self.what), format!("add {example}"));
+        }
+        there
+    }
+
+    /// Reports every key that nobody asked for.
+    pub fn finish(&self, report: &mut Report) {
+        for (key, _) in self.table.iter() {
+            let name: &str = key.get_ref();
+            if !self.asked.contains(&name) {
+                let mend = suggest(name, &self.asked);
+                report.error(&key.span(), format!("{} has no key `{name}`", self.what), mend);
+            }
+        }
+    }
+}
+
+/// The value that a name stands for, or a diagnostic with what was probably meant.
+pub(crate) fn choose<T: Clone>(
+    report: &mut Report,
+    key: &str,
+    found: &Found<&str>,
+    choices: &[(&str, T)],
+) -> Option<T> {
+    if let Some((_, value)) = choices.iter().find(|(name, _)| *name == found.value) {
+        return Some(value.clone());
+    }
+    let names: Vec<&str> = choices.iter().map(|c| c.0).collect();
+    report.error(&found.span, format!("`{key}` has no value \"{}\"", found.value), suggest(found.value, &names));
+    None
+}
+
+fn integer(value: &DeValue<'_>) -> Option<i64> {
+    let i = value.as_integer()?;
+    i64::from_str_radix(i.as_str(), i.radix()).ok()
+}
+
+fn describe(value: &DeValue<'_>) -> String {
+    match value {
+        DeValue::Integer(i) if integer(value).is_none() => format!("{i}, which does not fit 64 bits"),
+        DeValue::Array(a) if a.is_empty() => "an empty array".into(),
+        DeValue::Array(a) => {
+            let first = a.iter().map(|e| e.get_ref().type_str()).next().unwrap_or_default();
+            match a.iter().map(|e| e.get_ref().type_str()).find(|t| *t != first) {
+                Some(other) => format!("an array with {} and {}", article(first), article(other)),
+                None => format!("an array of {first}s"),
+            }
+        }
+        other => article(other.type_str()),
+    }
+}
+
+fn article(noun: &str) -> String {
+    format!("{} {noun}", if noun.starts_with(['a', 'e', 'i', 'o', 'u']) { "an" } else { "a" })
+}
