@@ -1,21 +1,26 @@
 //! Workloads: an operator at one shape, with its types, layout and epilogue.
 //!
 //! A [`Workload`] says *what* is computed and nothing about how. Its meaning is given twice, independently: as the
-//! naive loop kernel ([`naive`]) that schedules start from and the interpreter runs, and as a few lines of plain Rust
-//! in `f64` ([`reference`]) that the naive kernel itself is held against. `bound` says how far a correct
+//! naive loop kernel ([`naive()`]) that schedules start from and the interpreter runs, and as a few lines of plain Rust
+//! in `f64` ([`reference()`]) that the naive kernel itself is held against. [`bound`] says how far a correct
 //! implementation in `f32` may be from the exact value.
 
+pub mod bound;
 pub mod conv2d;
 pub mod epilogue;
 pub mod error;
 pub mod matmul;
 pub mod naive;
+pub mod reference;
+pub mod sample;
 
+pub use bound::{Mismatch, Reference, error_bound, reference_with_bounds};
 pub use conv2d::{Conv2d, ConvLayout};
 pub use epilogue::Epilogue;
 pub use error::WorkloadError;
 pub use matmul::Matmul;
 pub use naive::naive;
+pub use reference::reference;
 
 use crate::ir::{Access, DType};
 use std::fmt::Write;

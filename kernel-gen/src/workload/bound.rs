@@ -1,0 +1,283 @@
+//! How far a correct implementation may be from the exact result.
+//!
+//! # Derivation
+//! Write `u` for half the distance between 1 and the next `f32`, 2^-24, and let the inputs be exact (they are what
+//! is stored). An operation in `f32` gives `(a op b)(1 + d)` with `|d| <= u`; a fused multiply-add rounds once
+//! instead of twice.
+//!
+//! **The sum.** Whatever the order and the grouping in which `K` products are added, each product passes through at
+//! most `K` roundings: its own and at most `K - 1` additions (adding to the initial 0 is exact, and so is adding the
+//! zeros of the padding). Hence (Higham, *Accuracy and Stability of Numerical Algorithms*, section 3.1)
+//!
+//! ```text
+//! |fl(sum) - sum| <= g(K) * sum |x||w|,      g(K) = K u / (1 - K u)
+//! ```
+//!
+//! and `K` products that underflow add at most 2^-126 each, even if subnormals are flushed to zero.
+//!
+//! **tf32.** Both operands lose what is beyond 10 fraction bits, truncated at worst: a relative error `t <= 2^-10`
+//! each, `2t + t^2` for the product. Tensor cores may truncate where an `f32` unit rounds, so `u` is doubled.
+//!
+//! **The epilogue.** Let `v` be exact and `v'` computed with `|v' - v| <= e`. Then
+//! * a sum `v + b` has the error `e (1 + u) + u |v + b|`; so has a residual;
+//! * `v s + t` has `(e |s| (1 + u) + u |v s|)(1 + u) + u |v s + t|`;
+//! * `relu` and `relu6` have slope at most 1 and round nothing: `e`;
+//! * GELU has a slope of at most 1.13 (its derivative's maximum is 1.1290 at `sqrt(2)`). Computing it adds `0.5 |v'|`
+//!   times the error of `1 + erf(z)`, and a rounding of the product. `z = v' / sqrt(2)` carries two roundings, which
+//!   move `erf` by at most `2u max |z erf'(z)| < u`; `erf` itself may be wrong by [`ERF_ERROR`]; the addition rounds a
+//!   number below 2 and adds `2u`.
+//!
+//! **The output type.** Storing in 16 bits rounds once more: `h (|v| + e)` with `h` = 2^-11 (f16) or 2^-8 (bf16), and
+//! at most 2^-25 where an f16 is subnormal. Beyond the largest finite value every result is right: the bound is
+//! infinite.
+//!
+//! The bounds are themselves computed in `f64`; the `K` roundings of 2^-53 of the reference's own sum are added.
+
+use super::reference::{channels_of_elements, check_lengths, gelu, reference, sums};
+use super::{Epilogue, Math, Workload};
+use crate::ir::DType;
+use std::fmt;
+
+/// Unit roundoff of `f32`.
+const U: f64 = 1.0 / (1u64 << 24) as f64;
+
+/// Unit roundoff of `f64`.
+const U64: f64 = 1.0 / (1u64 << 53) as f64;
+
+/// The absolute error that an implementation of `erf` may have: eight units of roundoff. C's `erff` has at most two
+/// in every library that we know.
+pub const ERF_ERROR: f64 = 8.0 * U;
+
+/// How much farther than a plain sum's bound a method of the class [`Math::Fp32`] may be. A kernel that just
+/// multiplies and adds keeps the bound itself, whatever its class.
+pub const FP32_CLASS_FACTOR: f64 = 8.0;
+
+/// The exact output of a workload on given inputs, and how far each element may be from it.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Reference {
+    /// The output in `f64`, row-major as stored.
+    pub values: Vec<f64>,
+    /// For each element the largest error of a correct implementation.
+    pub bounds: Vec<f64>,
+}
+
+/// The element that is the farthest outside of its bound.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub struct Mismatch {
+    /// Its place in the output.
+    pub index: usize,
+    /// What was computed.
+    pub got: f64,
+    /// What is right.
+    pub expected: f64,
+    /// How far it may be from that.
+    pub bound: f64,
+    /// How many elements are outside of their bounds.
+    pub wrong: usize,
+}
+
+impl fmt::Display for Mismatch {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Mismatch { index, got, expected, bound, wrong } = self;
+        write!(f, "element {index} is {got:e}, should be {expected:e} within {bound:e}; {wrong} elements are wrong")
+    }
+}
+
+impl std::error::Error for Mismatch {}
+
+impl Reference {
+    /// Holds an output against the bounds. What comes back is the largest share of its bound that an element's error
+    /// takes, so at most 1.
+    ///
+    /// # Panics
+    /// If the output has another number of elements.
+    pub fn check(&self, output: impl IntoIterator<Item = f64>) -> Result<f64, Mismatch> {
+        let (mut largest, mut worst, mut wrong, mut count) = (0.0_f64, None, 0, 0);
+        for (index, got) in output.into_iter().enumerate() {
+            count += 1;
+            let (expected, bound) = (self.values[index], self.bounds[index]);
+            let error = (got - expected).abs();
+            let share = match error {
+                0.0 => 0.0,
+                _ if bound.is_infinite() => 0.0,
+                e if e.is_nan() => f64::INFINITY,
+                e => e / bound,
+            };
+            if share > 1.0 {
+                wrong += 1;
+                if share > largest || worst.is_none() {
+                    worst = Some(Mismatch { index, got, expected, bound, wrong });
+                }
+            }
+            largest = largest.max(share);
+        }
+        assert_eq!(count, self.values.len(), "number of elements of the output");
+        match worst {
+            Some(worst) => Err(Mismatch { wrong, ..worst }),
+            None => Ok(largest),
+        }
+    }
+}
+
+/// [`reference()`] and the bounds that this module derives. `inputs` are those of [`reference()`].
+pub fn reference_with_bounds(workload: &Workload, inputs: &[&[f64]]) -> Reference {
+    Reference { values: reference(workload, inputs), bounds: error_bound(workload, inputs) }
+}
+
+/// For each output element the largest error that a correct implementation can have: one that computes each sum as a
+/// sum of products in `f32`, in any order, and the epilogue step by step. `inputs` are those of [`reference()`].
+///
+/// # Panics
+/// If an input has another number of elements than its parameter.
+pub fn error_bound(workload: &Workload, inputs: &[&[f64]]) -> Vec<f64> {
+    check_lengths(workload, inputs);
+    let absolute = |values: &[f64]| values.iter().map(|v| v.abs()).collect::<Vec<f64>>();
+    let exact = sums(workload, inputs[0], inputs[1]);
+    let magnitudes = sums(workload, &absolute(inputs[0]), &absolute(inputs[1]));
+    let terms = workload.reduction_length() as f64;
+    let factor = sum_factor(workload.math, terms);
+    let underflow = terms * f64::from(f32::MIN_POSITIVE);
+    let channels = channels_of_elements(workload);
+    (0..exact.len())
+        .map(|i| {
+            let error = if magnitudes[i] == 0.0 { 0.0 } else { factor * magnitudes[i] + underflow };
+            let (value, error) = propagate(workload, inputs, exact[i], error, i, channels[i]);
+            stored(workload.out_dtype, value, error)
+        })
+        .collect()
+}
+
+/// `|fl(sum) - sum| <= sum_factor * sum |x||w|` for a sum of so many products.
+fn sum_factor(math: Math, terms: f64) -> f64 {
+    let gamma = |u: f64| if terms * u < 1.0 { terms * u / (1.0 - terms * u) } else { f64::INFINITY };
+    let f32_sum = match math {
+        Math::Strict | Math::Fp32 => gamma(U),
+        Math::Tf32 => {
+            let t = 1.0 / 1024.0;
+            let operands = 2.0 * t + t * t;
+            operands + gamma(2.0 * U) * (1.0 + operands)
+        }
+    };
+    f32_sum + gamma(U64)
+}
+
+/// The exact value of an element after the epilogue, and its error.
+fn propagate(
+    workload: &Workload,
+    inputs: &[&[f64]],
+    mut v: f64,
+    mut e: f64,
+    element: usize,
+    channel: usize,
+) -> (f64, f64) {
+    let mut operands = inputs[2..].iter();
+    let mut next = |at: usize| operands.next().expect("the lengths of all inputs were checked")[at];
+    for step in &workload.epilogue {
+        match step {
+            Epilogue::Bias | Epilogue::ResidualAdd => {
+                v += next(if *step == Epilogue::Bias { channel } else { element });
+                e = e * (1.0 + U) + U * v.abs();
+            }
+            Epilogue::Scale => {
+                let (scale, shift) = (next(channel), next(channel));
+                let product = v * scale;
+                v = product + shift;
+                e = (e * scale.abs() * (1.0 + U) + U * product.abs()) * (1.0 + U) + U * v.abs();
+            }
+            Epilogue::Relu => v = v.max(0.0),
+            Epilogue::Relu6 => v = v.clamp(0.0, 6.0),
+            Epilogue::Gelu => {
+                let result = gelu(v);
+                let argument = v.abs() + e;
+                let computed = 0.5 * argument * (ERF_ERROR + U + 2.0 * U);
+                e = 1.13 * e + computed;
+                e += U * (result.abs() + e);
+                v = result;
+            }
+        }
+    }
+    (v, e)
+}
+
+/// The error after the value is stored in `dtype`.
+fn stored(dtype: DType, v: f64, e: f64) -> f64 {
+    let (roundoff, subnormal, largest) = match dtype {
+        DType::F16 => (1.0 / 2048.0, 2f64.powi(-25), 65504.0),
+        DType::Bf16 => (1.0 / 256.0, f64::from(f32::MIN_POSITIVE), f64::from(f32::MAX)),
+        _ => (0.0, 0.0, f64::from(f32::MAX)),
+    };
+    if v.abs() + e > largest { f64::INFINITY } else { e + roundoff * (v.abs() + e) + subnormal }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::sample::{self, Rng};
+    use super::super::{Conv2d, Matmul};
+    use super::*;
+
+    #[test]
+    fn a_sequential_f32_product_keeps_the_bound_and_a_wrong_one_does_not() {
+        let workload = Workload::f32(Matmul::new(3, 5, 1000));
+        let inputs = sample::inputs(&workload, &mut Rng::new(1));
+        let views: Vec<&[f64]> = inputs.iter().map(Vec::as_slice).collect();
+        let mut c = vec![0.0_f64; 15];
+        for i in 0..3 {
+            for j in 0..5 {
+                let mut sum = 0.0_f32;
+                for k in 0..1000 {
+                    sum += inputs[0][i * 1000 + k] as f32 * inputs[1][k * 5 + j] as f32;
+                }
+                c[i * 5 + j] = f64::from(sum);
+            }
+        }
+        let expected = reference_with_bounds(&workload, &views);
+        let share = expected.check(c.iter().copied()).unwrap();
+        assert!(share > 0.0 && share < 0.5, "{share}");
+        // One product left out.
+        c[7] -= inputs[0][1000] * inputs[1][2];
+        let mismatch = expected.check(c.iter().copied()).unwrap_err();
+        assert_eq!((mismatch.index, mismatch.wrong), (7, 1));
+        c[3] = f64::NAN;
+        assert_eq!(expected.check(c).unwrap_err().index, 3);
+    }
+
+    #[test]
+    fn an_f32_epilogue_keeps_the_bound() {
+        let steps = [Epilogue::Bias, Epilogue::Scale, Epilogue::Gelu, Epilogue::ResidualAdd, Epilogue::Relu6];
+        let workload = Workload::f32(Matmul::new(7, 6, 40)).with_epilogue(&steps);
+        let inputs = sample::inputs(&workload, &mut Rng::new(2));
+        let views: Vec<&[f64]> = inputs.iter().map(Vec::as_slice).collect();
+        let f = |p: usize, i: usize| inputs[p][i] as f32;
+        let mut c = vec![];
+        for i in 0..7 {
+            for j in 0..6 {
+                let mut v = (0..40).map(|k| f(0, i * 40 + k) * f(1, k * 6 + j)).sum::<f32>();
+                v += f(2, j);
+                v = v * f(3, j) + f(4, j);
+                // The exact erf, rounded: what matters here is the arithmetic around it.
+                let z = f64::from(v * std::f32::consts::FRAC_1_SQRT_2);
+                let erf = (2.0 * gelu(z / std::f64::consts::FRAC_1_SQRT_2) * std::f64::consts::FRAC_1_SQRT_2 / z - 1.0)
+                    as f32;
+                v = 0.5 * v * (1.0 + erf);
+                v += f(5, i * 6 + j);
+                c.push(f64::from(v.clamp(0.0, 6.0)));
+            }
+        }
+        reference_with_bounds(&workload, &views).check(c).unwrap();
+    }
+
+    #[test]
+    fn sixteen_bit_outputs_have_the_bound_of_their_rounding() {
+        let workload = Workload { out_dtype: DType::Bf16, ..Workload::f32(Matmul::new(1, 1, 1)) };
+        let bound = error_bound(&workload, &[&[1.0], &[1.0]]);
+        assert!((bound[0] - 1.0 / 256.0).abs() < 1e-6);
+        let half = workload.with_dtype(DType::F16);
+        assert_eq!(error_bound(&half, &[&[300.0], &[300.0]]), [f64::INFINITY]);
+    }
+
+    #[test]
+    fn sums_of_zeros_are_exact() {
+        let workload = Workload::f32(Conv2d::nchw(1, 2, 3, 3, 2, 3, 1, 1));
+        assert_eq!(error_bound(&workload, &[&[0.0; 18], &[1.0; 36]]), [0.0; 18]);
+    }
+}

@@ -1,0 +1,269 @@
+//! What an operator computes, in plain Rust and `f64`: the oracle that knows nothing of the IR.
+
+use super::{Conv2d, ConvLayout, Epilogue, Matmul, Op, Workload};
+
+/// The output of a valid workload, row-major as stored.
+///
+/// `inputs` are the parameters in the order of [`Workload::params`] without the output, each row-major as stored.
+/// Nothing is rounded to a storage type: round the inputs before if they must be.
+///
+/// # Panics
+/// If an input has another number of elements than its parameter.
+pub fn reference(workload: &Workload, inputs: &[&[f64]]) -> Vec<f64> {
+    check_lengths(workload, inputs);
+    let mut values = sums(workload, inputs[0], inputs[1]);
+    let channels = channels_of_elements(workload);
+    let mut operands = inputs[2..].iter();
+    let mut next = || *operands.next().expect("the lengths of all inputs were checked");
+    for step in &workload.epilogue {
+        match step {
+            Epilogue::Bias => {
+                let bias = next();
+                values.iter_mut().zip(&channels).for_each(|(v, c)| *v += bias[*c]);
+            }
+            Epilogue::Relu => values.iter_mut().for_each(|v| *v = v.max(0.0)),
+            Epilogue::Relu6 => values.iter_mut().for_each(|v| *v = v.clamp(0.0, 6.0)),
+            Epilogue::Gelu => values.iter_mut().for_each(|v| *v = gelu(*v)),
+            Epilogue::ResidualAdd => values.iter_mut().zip(next()).for_each(|(v, r)| *v += r),
+            Epilogue::Scale => {
+                let (scale, shift) = (next(), next());
+                values.iter_mut().zip(&channels).for_each(|(v, c)| *v = *v * scale[*c] + shift[*c]);
+            }
+        }
+    }
+    values
+}
+
+/// Holds the inputs against the parameters.
+pub(super) fn check_lengths(workload: &Workload, inputs: &[&[f64]]) {
+    let params = workload.params();
+    assert_eq!(inputs.len() + 1, params.len(), "one input for each parameter but the output");
+    for (input, param) in inputs.iter().zip(&params) {
+        assert_eq!(input.len() as i64, param.elements(), "number of elements of `{}`", param.name);
+    }
+}
+
+/// The sums before the epilogue.
+pub(super) fn sums(workload: &Workload, x: &[f64], w: &[f64]) -> Vec<f64> {
+    match &workload.op {
+        Op::Conv2d(c) => convolve(c, x, w),
+        Op::Matmul(m) => multiply(m, x, w),
+    }
+}
+
+/// The exact GELU.
+pub(super) fn gelu(v: f64) -> f64 {
+    0.5 * v * (1.0 + erf(v * std::f64::consts::FRAC_1_SQRT_2))
+}
+
+/// The error function, by the series `2/sqrt(pi) exp(-x^2) sum_n 2^n x^(2n+1) / (2n+1)!!` (Abramowitz and Stegun
+/// 7.1.6): all its terms have one sign, so that nothing cancels.
+fn erf(x: f64) -> f64 {
+    // 1 - erf(6) is below 2^-54.
+    if x.abs() > 6.0 {
+        return x.signum();
+    }
+    let (mut term, mut sum, mut n) = (x, x, 1.0);
+    while term.abs() > 1e-17 * sum.abs() {
+        term *= 2.0 * x * x / (2.0 * n + 1.0);
+        sum += term;
+        n += 1.0;
+    }
+    std::f64::consts::FRAC_2_SQRT_PI * (-x * x).exp() * sum
+}
+
+/// Where an element of an activation tensor lies: `n * n_step + channel[c] + h * h_step + w * w_step`.
+struct Activation {
+    n_step: usize,
+    channel: Vec<usize>,
+    h_step: usize,
+    w_step: usize,
+}
+
+impl Activation {
+    fn new(layout: ConvLayout, n: usize, c: usize, h: usize, w: usize) -> Activation {
+        let channel = |step: usize| (0..c).map(|c| c * step).collect();
+        match layout {
+            ConvLayout::Nchw => Activation { n_step: c * h * w, channel: channel(h * w), h_step: w, w_step: 1 },
+            ConvLayout::Nhwc => Activation { n_step: h * w * c, channel: channel(1), h_step: w * c, w_step: c },
+            ConvLayout::Hwcn => Activation { n_step: 1, channel: channel(n), h_step: w * c * n, w_step: c * n },
+            ConvLayout::NchwC(block) => {
+                let b = block as usize;
+                let channel = (0..c).map(|c| c / b * (h * w * b) + c % b).collect();
+                Activation { n_step: c * h * w, channel, h_step: w * b, w_step: b }
+            }
+        }
+    }
+}
+
+fn convolve(c: &Conv2d, x: &[f64], w: &[f64]) -> Vec<f64> {
+    let (oh, ow) = (c.oh(), c.ow());
+    let x_at = Activation::new(c.layout, c.n as usize, c.ci as usize, c.h as usize, c.w as usize);
+    let y_at = Activation::new(c.layout, c.n as usize, c.co as usize, oh as usize, ow as usize);
+    let (ci, co, kh, kw) = (c.ci_per_group() as usize, c.co as usize, c.kh as usize, c.kw as usize);
+    // Steps of the weights along output channel, input channel and the two axes of the kernel.
+    let (o_step, i_step, kh_step, kw_step) = match c.layout {
+        ConvLayout::Nchw | ConvLayout::NchwC(_) => (ci * kh * kw, kh * kw, kw, 1),
+        ConvLayout::Nhwc | ConvLayout::Hwcn => (1, co, kw * ci * co, ci * co),
+    };
+    let inside = |at: i64, extent: i64| (0..extent).contains(&at).then_some(at as usize);
+    let mut y = vec![0.0; c.n as usize * co * (oh * ow) as usize];
+    for n in 0..c.n as usize {
+        for o in 0..co {
+            let first = o / c.co_per_group() as usize * ci;
+            for row in 0..oh {
+                for column in 0..ow {
+                    let mut sum = 0.0;
+                    for r in 0..kh {
+                        let Some(h) = inside(row * c.stride[0] + r as i64 * c.dilation[0] - c.padding[0], c.h) else {
+                            continue;
+                        };
+                        for s in 0..kw {
+                            let at = column * c.stride[1] + s as i64 * c.dilation[1] - c.padding[1];
+                            let Some(v) = inside(at, c.w) else { continue };
+                            let x_base = n * x_at.n_step + h * x_at.h_step + v * x_at.w_step;
+                            let w_base = o * o_step + r * kh_step + s * kw_step;
+                            for i in 0..ci {
+                                sum += x[x_base + x_at.channel[first + i]] * w[w_base + i * i_step];
+                            }
+                        }
+                    }
+                    let (row, column) = (row as usize, column as usize);
+                    y[n * y_at.n_step + y_at.channel[o] + row * y_at.h_step + column * y_at.w_step] = sum;
+                }
+            }
+        }
+    }
+    y
+}
+
+fn multiply(p: &Matmul, a: &[f64], b: &[f64]) -> Vec<f64> {
+    let (m, n, k) = (p.m as usize, p.n as usize, p.k as usize);
+    let (a_row, a_column) = if p.trans_a { (1, m) } else { (k, 1) };
+    let (b_row, b_column) = if p.trans_b { (1, k) } else { (n, 1) };
+    let mut c = vec![0.0; p.batch as usize * m * n];
+    for batch in 0..p.batch as usize {
+        let (a, b) = (&a[batch * m * k..], &b[batch * k * n..]);
+        for i in 0..m {
+            let row = &mut c[(batch * m + i) * n..][..n];
+            for r in 0..k {
+                let left = a[i * a_row + r * a_column];
+                for (j, out) in row.iter_mut().enumerate() {
+                    *out += left * b[r * b_row + j * b_column];
+                }
+            }
+        }
+    }
+    c
+}
+
+/// The output channel (the column of a product) of every output element, in the order of storage.
+pub(super) fn channels_of_elements(workload: &Workload) -> Vec<usize> {
+    let shape = workload.output_shape();
+    let elements: i64 = shape.iter().product();
+    // Elements between neighbouring channels, and for blocked layouts the block.
+    let (channels, step, block) = match &workload.op {
+        Op::Matmul(m) => (m.n, 1, 1),
+        Op::Conv2d(c) => match c.layout {
+            ConvLayout::Nchw => (c.co, c.oh() * c.ow(), 1),
+            ConvLayout::Nhwc => (c.co, 1, 1),
+            ConvLayout::Hwcn => (c.co, c.n, 1),
+            ConvLayout::NchwC(block) => (c.co / block, c.oh() * c.ow() * block, block),
+        },
+    };
+    (0..elements).map(|i| (i / step % channels * block + i % block) as usize).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn erf_has_the_tabulated_values() {
+        // Abramowitz and Stegun, table 7.1.
+        for (x, value) in
+            [(0.0, 0.0), (0.5, 0.5204998778), (1.0, 0.8427007929), (2.0, 0.9953222650), (3.0, 0.9999779095)]
+        {
+            assert!((erf(x) - value).abs() < 1e-10, "erf({x}) = {}", erf(x));
+            assert_eq!(erf(-x), -erf(x));
+        }
+    }
+
+    #[test]
+    fn a_convolution_by_hand() {
+        // The kernel of ones over 3x3 sums the neighbourhood; zeros stand around the input.
+        let w = Workload::f32(Conv2d::nchw(1, 1, 3, 3, 1, 3, 1, 1));
+        let x: Vec<f64> = (1..=9).map(f64::from).collect();
+        let y = reference(&w, &[&x, &[1.0; 9]]);
+        assert_eq!(y, [12.0, 21.0, 16.0, 27.0, 45.0, 33.0, 24.0, 39.0, 28.0]);
+    }
+
+    #[test]
+    fn the_window_moves_by_stride_and_reaches_by_dilation() {
+        let conv = Conv2d { stride: [2, 1], dilation: [1, 2], ..Conv2d::nchw(1, 1, 4, 4, 1, 2, 1, 0) };
+        let x: Vec<f64> = (0..16).map(f64::from).collect();
+        // y[r, s] = x[2r, s] + 10 x[2r, s+2] + 100 x[2r+1, s] + 1000 x[2r+1, s+2]
+        let y = reference(&Workload::f32(conv), &[&x, &[1.0, 10.0, 100.0, 1000.0]]);
+        assert_eq!(y, [6420.0, 7531.0, 15308.0, 16419.0]);
+    }
+
+    #[test]
+    fn transposed_products_agree_with_plain_ones() {
+        let a = [1.0, 2.0, 3.0, 4.0, 5.0, 6.0];
+        let b = [7.0, 8.0, 9.0, 10.0, 11.0, 12.0];
+        let plain = reference(&Workload::f32(Matmul::new(2, 2, 3)), &[&a, &b]);
+        assert_eq!(plain, [58.0, 64.0, 139.0, 154.0]);
+        let (at, bt) = ([1.0, 4.0, 2.0, 5.0, 3.0, 6.0], [7.0, 9.0, 11.0, 8.0, 10.0, 12.0]);
+        let both = Matmul { trans_a: true, trans_b: true, ..Matmul::new(2, 2, 3) };
+        assert_eq!(reference(&Workload::f32(both), &[&at, &bt]), plain);
+    }
+
+    #[test]
+    fn layouts_and_groups_are_permutations_of_one_result() {
+        // Each layout's result, read back element by element, equals NCHW's.
+        let base =
+            Conv2d { groups: 2, stride: [2, 1], padding: [1, 0, 2, 1], ..Conv2d::nchw(2, 32, 5, 4, 64, 3, 1, 0) };
+        let value = |i: usize| ((i * 37 + 11) % 29) as f64 - 14.0;
+        let logical = |c: &Conv2d, h: i64, w: i64, channels: i64| {
+            let at = Activation::new(c.layout, c.n as usize, channels as usize, h as usize, w as usize);
+            let mut offsets = vec![];
+            for n in 0..c.n as usize {
+                for ch in 0..channels as usize {
+                    for r in 0..h as usize {
+                        for s in 0..w as usize {
+                            offsets.push(n * at.n_step + at.channel[ch] + r * at.h_step + s * at.w_step);
+                        }
+                    }
+                }
+            }
+            offsets
+        };
+        let run = |layout| {
+            let c = Conv2d { layout, ..base };
+            let mut x = vec![0.0; (c.n * c.ci * c.h * c.w) as usize];
+            for (i, offset) in logical(&c, c.h, c.w, c.ci).into_iter().enumerate() {
+                x[offset] = value(i);
+            }
+            let (ci, co, kh, kw) = (c.ci_per_group() as usize, c.co as usize, 3, 3);
+            let mut w = vec![0.0; co * ci * kh * kw];
+            for (i, (o, j, r, s)) in (0..co)
+                .flat_map(|o| (0..ci).flat_map(move |j| (0..kh).flat_map(move |r| (0..kw).map(move |s| (o, j, r, s)))))
+                .enumerate()
+            {
+                let offset = match layout {
+                    ConvLayout::Nchw | ConvLayout::NchwC(_) => i,
+                    ConvLayout::Nhwc | ConvLayout::Hwcn => ((r * kw + s) * ci + j) * co + o,
+                };
+                w[offset] = value(i * 3 + 1);
+            }
+            let bias: Vec<f64> = (0..co).map(|o| value(o + 5)).collect();
+            let workload = Workload::f32(c).with_epilogue(&[Epilogue::Bias]);
+            let y = reference(&workload, &[&x, &w, &bias]);
+            logical(&c, c.oh(), c.ow(), c.co).into_iter().map(|i| y[i]).collect::<Vec<f64>>()
+        };
+        let expected = run(ConvLayout::Nchw);
+        for layout in ConvLayout::ALL {
+            assert_eq!(run(layout), expected, "{}", layout.name());
+        }
+    }
+}

@@ -1,0 +1,177 @@
+//! Random workloads and inputs, for tests: the same seed gives the same on every machine.
+
+use super::{Conv2d, ConvLayout, Epilogue, Matmul, Op, Workload, epilogue};
+use crate::ir::DType;
+
+/// SplitMix64 (Steele, Lea, Flood 2014): small, seeded, good enough for test data.
+#[derive(Clone, Debug)]
+pub struct Rng(u64);
+
+impl Rng {
+    /// A generator that starts from a seed.
+    pub fn new(seed: u64) -> Rng {
+        Rng(seed)
+    }
+
+    /// The next 64 bits.
+    pub fn next_u64(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        z ^ (z >> 31)
+    }
+
+    /// An integer of `low..=high`, nearly uniform.
+    pub fn between(&mut self, low: i64, high: i64) -> i64 {
+        low + (self.next_u64() % (high - low + 1) as u64) as i64
+    }
+
+    /// One of the items.
+    pub fn pick<'a, T>(&mut self, items: &'a [T]) -> &'a T {
+        &items[(self.next_u64() % items.len() as u64) as usize]
+    }
+
+    /// True once in `n` times.
+    pub fn one_in(&mut self, n: u64) -> bool {
+        self.next_u64() % n == 0
+    }
+}
+
+/// Extents that divide badly: primes, odd numbers, one more and one less than a power of two.
+const EXTENTS: [i64; 14] = [1, 2, 3, 5, 7, 8, 11, 13, 14, 15, 16, 17, 19, 23];
+
+/// A valid workload of either operator, small enough for the interpreter: at most about a million multiply-adds.
+pub fn workload(rng: &mut Rng) -> Workload {
+    loop {
+        let op = if rng.one_in(3) { Op::Matmul(matmul(rng)) } else { Op::Conv2d(conv2d(rng)) };
+        let dtype = if rng.one_in(4) { *rng.pick(&[DType::F16, DType::Bf16]) } else { DType::F32 };
+        let out_dtype = if rng.one_in(2) { DType::F32 } else { dtype };
+        let workload = Workload { out_dtype, dtype, epilogue: epilogue(rng), ..Workload::f32(op) };
+        if workload.validate().is_ok() && workload.macs() <= 1_000_000 {
+            return workload;
+        }
+    }
+}
+
+/// A convolution in any layout: odd and prime sizes, stride 1 to 3, dilation, asymmetric padding, groups, depthwise,
+/// kernels from 1x1 to 7x7, batch 1 to 5. It may be invalid where the kernel happens to be larger than the input.
+pub fn conv2d(rng: &mut Rng) -> Conv2d {
+    let layout = *rng.pick(&ConvLayout::ALL);
+    let block = if let ConvLayout::NchwC(block) = layout { block } else { 1 };
+    let size = |rng: &mut Rng| if rng.one_in(3) { 3 } else { rng.between(1, 7) };
+    let mut c = Conv2d {
+        layout,
+        n: if rng.one_in(2) { 1 } else { rng.between(2, 5) },
+        ci: *rng.pick(&EXTENTS) * block,
+        h: *rng.pick(&EXTENTS),
+        w: *rng.pick(&EXTENTS),
+        co: *rng.pick(&EXTENTS) * block,
+        kh: size(rng),
+        kw: size(rng),
+        stride: [rng.between(1, 3), rng.between(1, 3)],
+        padding: [0; 4],
+        dilation: [1; 2],
+        groups: 1,
+    };
+    if rng.one_in(3) {
+        c.dilation = [rng.between(1, 3), rng.between(1, 3)];
+    }
+    if !rng.one_in(3) {
+        c.padding = [c.kh / 2, c.kw / 2, c.kh / 2, c.kw / 2];
+    }
+    if rng.one_in(3) {
+        c.padding = [rng.between(0, 3), rng.between(0, 3), rng.between(0, 3), rng.between(0, 3)];
+    }
+    if rng.one_in(5) {
+        let multiplier = rng.between(1, 3);
+        return c.depthwise(multiplier);
+    }
+    if rng.one_in(4) {
+        c.groups = rng.between(2, 4);
+        // Multiples of the groups that keep the blocks whole.
+        c.ci *= c.groups;
+        c.co *= c.groups;
+    }
+    c
+}
+
+/// A product or a batch of products of odd sizes, in any transposition.
+pub fn matmul(rng: &mut Rng) -> Matmul {
+    let mut size = |small: bool| if small { *rng.pick(&EXTENTS) } else { rng.between(24, 96) };
+    let (m, n, k) = (size(false), size(true), size(false));
+    let (m, n) = if rng.one_in(2) { (m, n) } else { (n, m) };
+    Matmul {
+        batch: if rng.one_in(3) { rng.between(2, 5) } else { 1 },
+        m,
+        n,
+        k,
+        trans_a: rng.one_in(2),
+        trans_b: rng.one_in(2),
+    }
+}
+
+/// An epilogue of up to four steps in a sensible order, often none.
+pub fn epilogue(rng: &mut Rng) -> Vec<Epilogue> {
+    let mut steps = vec![];
+    while steps.len() < 4 && !rng.one_in(3) {
+        steps.push(*rng.pick(&Epilogue::ALL));
+        if epilogue::check_order(&steps).is_err() {
+            steps.pop();
+        }
+    }
+    steps
+}
+
+/// Inputs of a workload in the order of its parameters, the output left out: numbers of [-1, 1), negative and
+/// positive, that the storage type holds exactly.
+pub fn inputs(workload: &Workload, rng: &mut Rng) -> Vec<Vec<f64>> {
+    let params = workload.params();
+    params[..params.len() - 1].iter().map(|p| (0..p.elements()).map(|_| element(p.dtype, rng)).collect()).collect()
+}
+
+fn element(dtype: DType, rng: &mut Rng) -> f64 {
+    match dtype {
+        // Eight significant bits are what a bfloat16 has.
+        DType::F16 | DType::Bf16 => rng.between(-128, 127) as f64 / 128.0,
+        _ => rng.between(-(1 << 23), (1 << 23) - 1) as f64 / f64::from(1 << 23),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn samples_are_valid_and_varied() {
+        let mut rng = Rng::new(7);
+        let samples: Vec<Workload> = (0..300).map(|_| workload(&mut rng)).collect();
+        let count = |f: &dyn Fn(&Workload) -> bool| samples.iter().filter(|w| f(w)).count();
+        let conv = |f: &'static dyn Fn(&Conv2d) -> bool| count(&|w| w.conv2d().is_some_and(f));
+        for (what, n) in [
+            ("matmul", count(&|w| w.matmul().is_some())),
+            ("batch", count(&|w| w.matmul().is_some_and(|m| m.batch > 1))),
+            ("depthwise", conv(&|c| c.is_depthwise())),
+            ("multiplier", conv(&|c| c.multiplier().is_some_and(|m| m > 1))),
+            ("groups", conv(&|c| c.groups > 1 && !c.is_depthwise())),
+            ("asymmetric", conv(&|c| c.padding[0] != c.padding[2])),
+            ("dilation", conv(&|c| c.dilation[0] > 1)),
+            ("stride", conv(&|c| c.stride[1] == 3)),
+            ("blocked", conv(&|c| matches!(c.layout, ConvLayout::NchwC(_)))),
+            ("1x1", conv(&|c| c.kh == 1 && c.kw == 1)),
+            ("no padding", conv(&|c| !c.has_padding())),
+            ("16 bits", count(&|w| w.dtype != DType::F32)),
+            ("long epilogues", count(&|w| w.epilogue.len() > 2)),
+        ] {
+            assert!(n >= 3, "{what}: {n} of 300");
+        }
+    }
+
+    #[test]
+    fn the_generator_is_the_published_one() {
+        // The first outputs of the reference code for seed 1234567.
+        let mut rng = Rng::new(1_234_567);
+        assert_eq!(rng.next_u64(), 6_457_827_717_110_365_317);
+        assert_eq!(rng.next_u64(), 3_203_168_211_198_807_973);
+    }
+}
