@@ -13,6 +13,7 @@
 pub mod analysis;
 pub mod diagnostic;
 pub mod ir;
+pub mod records;
 pub mod space;
 pub mod target;
 pub mod workload;

@@ -186,6 +186,14 @@ impl<'t, 'i> Table<'t, 'i> {
         there
     }
 
+    /// Every key with the place where it stands, and its value: for a table whose keys are the user's to choose.
+    pub fn entries(&self) -> impl Iterator<Item = (&'t str, Range<usize>, &'t Spanned<DeValue<'i>>)> {
+        self.table.iter().map(|(key, value)| {
+            let name: &str = key.get_ref();
+            (name, key.span(), value)
+        })
+    }
+
     /// Reports every key that nobody asked for.
     pub fn finish(&self, report: &mut Report) {
         for (key, _) in self.table.iter() {

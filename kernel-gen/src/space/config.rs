@@ -67,8 +67,9 @@ impl Value {
     }
 }
 
-/// Whether a string is printed without quotes.
-pub(super) fn is_word(text: &str) -> bool {
+/// Whether a string may be the name of a knob: letters, digits, `_`, `-` and `.`, a letter or `_` first. A string value
+/// of this form is printed without quotes.
+pub fn is_word(text: &str) -> bool {
     let mut chars = text.chars();
     chars.next().is_some_and(|c| c.is_ascii_alphabetic() || c == '_')
         && chars.all(|c| c.is_ascii_alphanumeric() || matches!(c, '_' | '-' | '.'))

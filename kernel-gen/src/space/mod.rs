@@ -32,7 +32,7 @@ mod sample;
 mod split;
 
 pub use annotate::{Annotate, AnnotateKnob, Annotation};
-pub use config::{Config, ConfigError, Value};
+pub use config::{Config, ConfigError, Value, is_word as is_knob_name};
 pub use hash::{Rng, stable_hash};
 pub use reorder::{Reorder, ReorderKnob};
 pub use sample::Sample;
@@ -219,7 +219,7 @@ impl SpaceBuilder {
         }
         let knob = if self.knobs.iter().any(|(n, _)| &**n == name) {
             Err(SpaceError::DuplicateKnob { knob: name.to_string() })
-        } else if !config::is_word(name) {
+        } else if !is_knob_name(name) {
             let cause = "a name is letters, digits, `_`, `-` and `.`, and starts with a letter or `_`".to_string();
             Err(SpaceError::BadKnob { knob: name.to_string(), cause })
         } else {

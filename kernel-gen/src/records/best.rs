@@ -1,0 +1,149 @@
+//! All records of a folder, and how they are read and written.
+
+use super::Record;
+use crate::diagnostic::Diagnostic;
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::{fs, io};
+
+/// The records of a folder by file, in the order of their names.
+#[derive(Clone, PartialEq, Default, Debug)]
+pub struct BestRecords {
+    /// Where they were read from; empty for records that were only put together.
+    folder: PathBuf,
+    records: BTreeMap<String, Record>,
+    folders_read: Vec<PathBuf>,
+    files_read: Vec<PathBuf>,
+}
+
+impl BestRecords {
+    /// No records.
+    pub fn new() -> BestRecords {
+        BestRecords::default()
+    }
+
+    /// Reads every `*.toml` in the folders of `folder`. A folder that does not exist holds no records. Whatever is
+    /// wrong with any file is reported, for all files together.
+    pub fn load(folder: &Path) -> Result<BestRecords, Vec<Diagnostic>> {
+        let mut all = BestRecords { folder: folder.to_path_buf(), ..BestRecords::default() };
+        let mut wrong = vec![];
+        all.folders_read.push(folder.to_path_buf());
+        for target in sorted_entries(folder, &mut wrong) {
+            if !target.is_dir() || is_hidden(&target) {
+                continue;
+            }
+            all.folders_read.push(target.clone());
+            for file in sorted_entries(&target, &mut wrong) {
+                if file.extension().is_some_and(|e| e == "toml") && !is_hidden(&file) {
+                    match read_file(&file, &target) {
+                        Ok(record) => drop(all.records.insert(record.relative_path(), record)),
+                        Err(diagnostics) => wrong.extend(diagnostics),
+                    }
+                    all.files_read.push(file);
+                }
+            }
+        }
+        if wrong.is_empty() { Ok(all) } else { Err(wrong) }
+    }
+
+    /// Adds a record, in the place of the one with the same workload, target, device and threads.
+    pub fn insert(&mut self, record: Record) -> Option<Record> {
+        self.records.insert(record.relative_path(), record)
+    }
+
+    /// The records and their files, in the order of the files' names.
+    pub fn iter(&self) -> impl Iterator<Item = (PathBuf, &Record)> {
+        self.records.iter().map(|(path, record)| (self.folder.join(path), record))
+    }
+
+    /// Number of records.
+    pub fn len(&self) -> usize {
+        self.records.len()
+    }
+
+    /// Whether there is none.
+    pub fn is_empty(&self) -> bool {
+        self.records.is_empty()
+    }
+
+    /// The folders that [`load`](BestRecords::load) looked into, for a build script's rerun rules. The first is the
+    /// one it was given, whether it exists or not.
+    pub fn folders_read(&self) -> &[PathBuf] {
+        &self.folders_read
+    }
+
+    /// The files that [`load`](BestRecords::load) read.
+    pub fn files_read(&self) -> &[PathBuf] {
+        &self.files_read
+    }
+}
+
+impl Record {
+    /// Writes the record's file below the folder of records and says where. The file is replaced in one step, so a
+    /// reader sees the old record or the new one; a file that would not change is left alone.
+    pub fn write(&self, folder: &Path) -> io::Result<PathBuf> {
+        let path = folder.join(self.relative_path());
+        let text = self.to_toml();
+        if fs::read(&path).is_ok_and(|old| old == text.as_bytes()) {
+            return Ok(path);
+        }
+        let target = folder.join(&self.target);
+        fs::create_dir_all(&target)?;
+        let temporary = target.join(format!(".{}.{}.tmp", self.file_name(), std::process::id()));
+        let replaced = fs::write(&temporary, text).and_then(|()| fs::rename(&temporary, &path));
+        if replaced.is_err() {
+            // The error that counts is the one above.
+            let _ = fs::remove_file(&temporary);
+        }
+        replaced.map(|()| path)
+    }
+}
+
+fn is_hidden(path: &Path) -> bool {
+    path.file_name().is_some_and(|n| n.to_string_lossy().starts_with('.'))
+}
+
+fn shown(path: &Path) -> String {
+    path.display().to_string().replace('\\', "/")
+}
+
+fn unreadable(path: &Path, error: &io::Error) -> Diagnostic {
+    let mend = "make it readable, or name another folder of records".to_string();
+    Diagnostic { file: shown(path), line: 1, cause: format!("cannot be read: {error}"), mend }
+}
+
+fn sorted_entries(folder: &Path, wrong: &mut Vec<Diagnostic>) -> Vec<PathBuf> {
+    let entries = fs::read_dir(folder).and_then(|all| all.map(|e| e.map(|e| e.path())).collect::<io::Result<Vec<_>>>());
+    match entries {
+        Ok(mut entries) => {
+            entries.sort();
+            entries
+        }
+        Err(error) if error.kind() == io::ErrorKind::NotFound => vec![],
+        Err(error) => {
+            wrong.push(unreadable(folder, &error));
+            vec![]
+        }
+    }
+}
+
+/// Reads a record that must lie where its content says.
+fn read_file(file: &Path, target: &Path) -> Result<Record, Vec<Diagnostic>> {
+    let name = shown(file);
+    let text = fs::read_to_string(file).map_err(|error| vec![unreadable(file, &error)])?;
+    let record = Record::parse(&text, &name)?;
+    let misplaced = |cause: String, mend: String| Err(vec![Diagnostic { file: name.clone(), line: 1, cause, mend }]);
+    if target.file_name().is_none_or(|f| f != record.target.as_str()) {
+        return misplaced(
+            format!("the record is for the target {} but lies in another folder", record.target),
+            format!("move it to {}", record.relative_path()),
+        );
+    }
+    if file.file_name().is_none_or(|f| f != record.file_name().as_str()) {
+        return misplaced(
+            "the file's name does not belong to its workload, device and threads".to_string(),
+            format!("call it {}", record.file_name()),
+        );
+    }
+    Ok(record)
+}

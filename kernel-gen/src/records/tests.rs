@@ -1,0 +1,257 @@
+use super::*;
+use crate::space::{Annotation, ConfigError, Rng, Space, Split, Value};
+use std::fs;
+use std::path::{Path, PathBuf};
+
+fn space() -> Space {
+    Space::builder()
+        .split("tile", Split::factors(128, 2))
+        .knob("unroll", [0, 16])
+        .filter("no long unrolled tiles", |c| {
+            !(c.int("unroll") == Ok(16) && c.split("tile").is_ok_and(|s| s[1] == 128))
+        })
+        .build()
+        .unwrap()
+}
+
+fn record() -> Record {
+    Record {
+        workload: "matmul-f32-m128n128k128-nn".into(),
+        target: "x86-64-v3".into(),
+        device: "Some CPU \"@\" 3 GHz".into(),
+        threads: 1,
+        template: "gemm".into(),
+        template_version: 2,
+        space: space().fingerprint(),
+        config: Config::new().with_split("tile", &[-1, 8]).with("unroll", 16),
+        time_us: 81.25,
+        gflops: 51.6,
+        max_error: 1.2e-7,
+        verified: true,
+        generator: "0.1.0".into(),
+    }
+}
+
+fn folder(name: &str) -> PathBuf {
+    let folder = std::env::temp_dir().join(format!("kernel-gen-records-{name}-{}", std::process::id()));
+    let _ = fs::remove_dir_all(&folder);
+    folder
+}
+
+#[test]
+fn a_record_is_small_sorted_text() {
+    let text = record().to_toml();
+    assert_eq!(
+        text,
+        "\
+# The fastest verified kernel for one workload. Written by kernel-gen; keep it in version control.
+schema = 1
+workload = \"matmul-f32-m128n128k128-nn\"
+target = \"x86-64-v3\"
+device = \"Some CPU \\\"@\\\" 3 GHz\"
+threads = 1
+template = \"gemm\"
+template_version = 2
+space = \"56e583029914c63f\"
+generator = \"0.1.0\"
+time_us = 81.25
+gflops = 51.6
+max_error = 1.2e-7
+verified = true
+
+[config]
+tile = [-1, 8]
+unroll = 16
+"
+    );
+    assert_eq!(record().relative_path(), "x86-64-v3/matmul-f32-m128n128k128-nn-46eb0b51.toml");
+}
+
+#[test]
+fn every_kind_of_value_and_text_reads_back() {
+    let mut record = record();
+    record.device = "GPU \\ \"x\"\n\t\u{7f}\u{e9}".into();
+    record.config = Config::new()
+        .with("a", Value::Annotate(vec![Annotation::None, Annotation::Vec]))
+        .with("b.c", Value::Perm(vec![1, 0]))
+        .with("d", Value::Int(i64::MIN))
+        .with("e", true)
+        .with("f", "two words\n")
+        .with("g", Value::Split(vec![-1, 3]));
+    for (time_us, gflops, max_error) in [(0.001234, 0.0, 0.0), (1e9, 1.235e5, 1.1e-16), (1.0, 2.0, f64::MAX)] {
+        (record.time_us, record.gflops, record.max_error) = (time_us, gflops, max_error);
+        let text = record.to_toml();
+        let back = Record::parse(&text, "r.toml").unwrap_or_else(|e| panic!("{e:?}\n{text}"));
+        assert_eq!(back.to_toml(), text);
+        assert_eq!((&back.config, &back.device, back.time_us), (&record.config, &record.device, time_us));
+    }
+}
+
+#[test]
+fn records_of_several_devices_and_threads_lie_side_by_side() {
+    let folder = folder("side-by-side");
+    let (one, mut two, mut other) = (record(), record(), record());
+    two.threads = 2;
+    other.device = "Other CPU".into();
+    for r in [&one, &two, &other] {
+        r.write(&folder).unwrap();
+    }
+    let all = BestRecords::load(&folder).unwrap();
+    assert_eq!((all.len(), all.folders_read().len(), all.files_read().len()), (3, 2, 3));
+    for (file, r) in all.iter() {
+        assert_eq!(fs::read_to_string(file).unwrap(), r.to_toml());
+    }
+    // Writing again changes nothing, not even the time of the file.
+    let path = one.write(&folder).unwrap();
+    let before = fs::metadata(&path).unwrap().modified().unwrap();
+    one.write(&folder).unwrap();
+    assert_eq!(fs::metadata(&path).unwrap().modified().unwrap(), before);
+    fs::remove_dir_all(&folder).unwrap();
+}
+
+#[test]
+fn a_record_in_the_wrong_place_is_named() {
+    let folder = folder("misplaced");
+    let path = record().write(&folder).unwrap();
+    let wrong_name = path.with_file_name("mine.toml");
+    fs::rename(&path, &wrong_name).unwrap();
+    let message = |folder: &Path| BestRecords::load(folder).unwrap_err()[0].to_string();
+    let expected = format!(
+        "the file's name does not belong to its workload, device and threads; call it {}",
+        record().file_name()
+    );
+    assert!(message(&folder).ends_with(&expected), "{}", message(&folder));
+    fs::rename(path.parent().unwrap(), folder.join("x86-64-v4")).unwrap();
+    assert!(message(&folder).ends_with(&format!("move it to {}", record().relative_path())), "{}", message(&folder));
+    fs::remove_dir_all(&folder).unwrap();
+    assert_eq!(BestRecords::load(&folder).unwrap().len(), 0);
+}
+
+fn look(records: &[Record], query: &Query<'_>) -> Lookup {
+    let mut best = BestRecords::new();
+    for r in records {
+        best.insert(r.clone());
+    }
+    let space = space();
+    lookup(&best, query, &[Offer { template: "gemm", version: 2, space: &space }])
+}
+
+fn query() -> Query<'static> {
+    Query::new("matmul-f32-m128n128k128-nn", "x86-64-v3")
+}
+
+#[test]
+fn the_exact_record_is_found_and_says_so() {
+    let found = look(&[record()], &query()).found.unwrap();
+    assert_eq!(found.config.to_string(), "tile=[-1,8] unroll=16");
+    assert!(matches!(&found.origin, Origin::Exact { threads: 1, .. }));
+    let other = Query { workload: "matmul-f32-m1n1k1-nn", ..query() };
+    assert_eq!(look(&[record()], &other), Lookup { found: None, refusals: vec![] });
+}
+
+#[test]
+fn device_then_threads_then_time_decide() {
+    let make = |device: &str, threads, time_us| Record { device: device.into(), threads, time_us, ..record() };
+    let records = [make("A", 1, 90.0), make("B", 1, 80.0), make("B", 2, 45.0), make("B", 8, 15.0)];
+    let pick = |q: Query<'_>| {
+        let r = look(&records, &q).found.unwrap().record;
+        (r.device, r.threads)
+    };
+    assert_eq!(pick(query()), ("B".into(), 1));
+    assert_eq!(pick(Query { device: Some("A"), threads: 2, ..query() }), ("A".into(), 1));
+    assert_eq!(pick(Query { threads: 3, ..query() }), ("B".into(), 2));
+    assert_eq!(pick(Query { device: Some("C"), threads: 64, ..query() }), ("B".into(), 8));
+}
+
+#[test]
+fn a_related_target_serves_where_the_space_is_the_same() {
+    let v4 = Record { target: "x86-64-v4".into(), ..record() };
+    let foreign = Record { space: Fingerprint(1), ..v4.clone() };
+    let q = Query { related_targets: &["x86-64-v4"], ..query() };
+    assert!(matches!(look(&[v4.clone()], &q).found.unwrap().origin, Origin::SameShapeOtherDevice { .. }));
+    assert_eq!(look(&[foreign], &q), Lookup { found: None, refusals: vec![] });
+    assert_eq!(look(&[v4], &query()).found, None);
+}
+
+#[test]
+fn every_refusal_names_the_file_and_the_reason() {
+    let reason = |change: fn(&mut Record)| {
+        let mut r = record();
+        change(&mut r);
+        let Lookup { found, refusals } = look(&[r.clone()], &query());
+        assert_eq!((found, refusals.len()), (None, 1));
+        let text = refusals[0].to_string();
+        assert!(text.starts_with(&format!("{}: the record is not used: ", r.relative_path())), "{text}");
+        assert!(text.ends_with("; tune the workload again or delete the file"), "{text}");
+        refusals[0].reason.to_string()
+    };
+    assert_eq!(reason(|r| r.verified = false), "its result was never checked (verified = false)");
+    assert_eq!(
+        reason(|r| r.template = "winograd".into()),
+        "its template `winograd` does not apply here; those that do: gemm"
+    );
+    assert_eq!(reason(|r| r.template_version = 1), "it was made for version 1 of the template `gemm`, which is now 2");
+    assert_eq!(
+        reason(|r| r.space = Fingerprint(5)),
+        format!("it was made in another config space (0000000000000005, now {})", space().fingerprint())
+    );
+    assert_eq!(
+        reason(|r| r.config.set("vector", Value::Int(8))),
+        "there is no knob `vector`; the knobs are tile, unroll"
+    );
+    assert_eq!(reason(|r| r.config = Config::new().with("unroll", 0)), "the config has no value for the knob `tile`");
+    assert_eq!(
+        reason(|r| r.config.set("unroll", Value::Int(8))),
+        "the knob `unroll` cannot be 8: it is OtherOption([0, 16]) len=2"
+    );
+    assert_eq!(
+        reason(|r| r.config.set("tile", Value::Split(vec![-1, 128]))),
+        "the config `tile=[-1,128] unroll=16` breaks the constraint `no long unrolled tiles`"
+    );
+}
+
+#[test]
+fn a_usable_record_is_taken_beside_refused_ones() {
+    let stale = Record { threads: 2, template_version: 1, ..record() };
+    let Lookup { found, refusals } = look(&[stale, record()], &query());
+    assert_eq!((found.unwrap().record.threads, refusals.len()), (1, 1));
+    assert!(matches!(refusals[0].reason, RefusalReason::OtherVersion { recorded: 1, current: 2, .. }));
+    assert!(!matches!(refusals[0].reason, RefusalReason::BadConfig(ConfigError::Missing { .. })));
+}
+
+/// Mutates a valid record in every place and in random ways: whatever comes, the reader answers, and what it accepts
+/// it writes back to the same meaning.
+#[test]
+fn no_text_makes_the_reader_panic() {
+    let seed = record().to_toml();
+    let pieces = [
+        "[", "]", "{", "}", "\"", "\\", "\n", "=", ",", ".", "#", "-1", "9e999", "nan", "\u{0}", "[config]", "'''", "é",
+    ];
+    let mut rng = Rng::new(11);
+    let mut accepted = 0;
+    for _ in 0..20_000 {
+        let mut text = seed.clone();
+        for _ in 0..=rng.below(3) {
+            let boundaries: Vec<usize> = (0..=text.len()).filter(|i| text.is_char_boundary(*i)).collect();
+            let at = |rng: &mut Rng| boundaries[rng.below(boundaries.len() as u64) as usize];
+            let (a, b) = (at(&mut rng), at(&mut rng));
+            let piece = pieces[rng.below(pieces.len() as u64) as usize];
+            let (from, to) = (a.min(b), a.max(b));
+            match rng.below(4) {
+                0 => text.insert_str(a, piece),
+                1 => text.replace_range(from..to, ""),
+                2 => text.truncate(a),
+                _ => text.insert_str(a, &text[from..to].to_string()),
+            }
+        }
+        match Record::parse(&text, "fuzz.toml") {
+            Ok(r) => {
+                accepted += 1;
+                let written = r.to_toml();
+                assert_eq!(Record::parse(&written, "again.toml").unwrap().to_toml(), written);
+            }
+            Err(diagnostics) => assert!(!diagnostics.is_empty(), "refused without a reason:\n{text}"),
+        }
+    }
+    assert!(accepted > 100, "the mutations are too wild to test what is accepted: {accepted}");
+}
