@@ -12,6 +12,7 @@
 
 pub mod analysis;
 pub mod diagnostic;
+pub mod interp;
 pub mod ir;
 pub mod records;
 pub mod space;

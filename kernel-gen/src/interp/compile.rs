@@ -1,0 +1,692 @@
+//! From the tree to the flat program: statements.
+
+use super::program::{Access, Dim, Launch, Linear, Memory, Op, Place, Program, Slot, Term, TileOp};
+use super::{At, Cause, InterpError, Mode};
+use crate::analysis::range::{Ranges, bounds};
+use crate::ir::{Access as ParamAccess, BufferId, DType, Expr, For, Kernel, LoopKind, Scope, Stmt, Tile, VarId, print};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// Elements of memory that a run may take; 2 GiB with the bookkeeping.
+const POOL_LIMIT: i64 = 1 << 27;
+
+/// What compiling keeps track of.
+pub(super) struct Compiler<'k> {
+    pub(super) p: Program<'k>,
+    /// Bounds of the integer variables.
+    pub(super) ranges: Ranges,
+    /// First slot and lanes of each variable that is bound.
+    pub(super) vars: Vec<Option<Bound>>,
+    pub(super) int_consts: BTreeMap<i64, Slot>,
+    pub(super) float_consts: BTreeMap<u64, Slot>,
+    /// First slot behind the variables and constants.
+    temps: [u32; 2],
+    /// Next free slot of each register file, and the most that were in use.
+    pub(super) next: [u32; 2],
+    pub(super) most: [u32; 2],
+    /// Values of this statement that are the same for all lanes, by the address of their expression.
+    pub(super) shared_values: BTreeMap<usize, super::expr::Value>,
+    /// Whether the code being made may be skipped at run time.
+    pub(super) lazy: u32,
+    place: Option<u32>,
+    in_launch: bool,
+    in_lanes: bool,
+    live: BTreeSet<BufferId>,
+}
+
+/// Where a variable's value is.
+#[derive(Clone, Copy)]
+pub(super) struct Bound {
+    pub(super) slot: Slot,
+    pub(super) lanes: u16,
+    pub(super) dtype: DType,
+    /// Whether it is in scope.
+    pub(super) open: bool,
+}
+
+/// See [`Program::compile`].
+pub(super) fn compile(kernel: &Kernel, mode: Mode) -> Result<Program<'_>, InterpError> {
+    check_ids(kernel)?;
+    let mut c = Compiler {
+        p: Program {
+            kernel,
+            mode,
+            ops: vec![],
+            accesses: vec![],
+            terms: vec![],
+            dims: vec![],
+            tiles: vec![],
+            overs: vec![],
+            launches: vec![],
+            privates: vec![],
+            buffers: vec![],
+            pool: 0,
+            races_tracked: false,
+            lanes_tracked: false,
+            ints: vec![],
+            floats: vec![],
+            slots: vec![],
+            place_of: vec![],
+            places: vec![],
+        },
+        ranges: Ranges::new(),
+        vars: vec![None; kernel.vars.len()],
+        int_consts: BTreeMap::new(),
+        float_consts: BTreeMap::new(),
+        temps: [0; 2],
+        next: [0; 2],
+        most: [0; 2],
+        shared_values: BTreeMap::new(),
+        lazy: 0,
+        place: None,
+        in_launch: false,
+        in_lanes: false,
+        live: kernel.params.iter().copied().collect(),
+    };
+    c.lay_out_memory()?;
+    c.lay_out_slots()?;
+    if let Err(mut e) = c.block(&kernel.body) {
+        let place = c.place.map(|p| c.p.places[p as usize]);
+        e.at = place.map(|p| Box::new(At { statement: first_line(kernel, p.stmt), loops: vec![] }));
+        return Err(e);
+    }
+    c.emit(Op::Halt);
+    let [ints, floats] = c.most;
+    c.p.ints = vec![0; ints as usize];
+    c.p.floats = vec![0.0; floats as usize];
+    c.p.slots = c.vars.iter().map(|b| b.map_or(0, |b| b.slot)).collect();
+    for (v, s) in &c.int_consts {
+        c.p.ints[*s as usize] = *v;
+    }
+    for (bits, s) in &c.float_consts {
+        c.p.floats[*s as usize] = f64::from_bits(*bits);
+    }
+    Ok(c.p)
+}
+
+/// A statement's first line as text.
+pub(super) fn first_line(kernel: &Kernel, stmt: &Stmt) -> String {
+    let header = match stmt {
+        Stmt::For(l) => Stmt::For(For { body: vec![], pragmas: l.pragmas.clone(), ..*l }),
+        Stmt::If { cond, .. } => Stmt::if_(cond.clone(), vec![]),
+        other => other.clone(),
+    };
+    print::statement(kernel, &header).lines().next().unwrap_or_default().to_string()
+}
+
+/// Refuses ids that point nowhere and the wrong number of indices, so that nothing below can panic.
+fn check_ids(kernel: &Kernel) -> Result<(), InterpError> {
+    let mut fault = None;
+    let mut complain = |text: String| {
+        fault.get_or_insert(text);
+    };
+    let var_ok = |v: VarId| (v.0 as usize) < kernel.vars.len();
+    for b in &kernel.buffers {
+        if b.shape.len() != b.strides.len() || b.shape.iter().any(|n| *n < 0) {
+            complain(format!("buffer {} has shape {:?} and strides {:?}", b.name, b.shape, b.strides));
+        }
+    }
+    if let Some(p) = kernel.params.iter().find(|p| p.0 as usize >= kernel.buffers.len()) {
+        return Err(InterpError::malformed(format!("parameter {p:?} is not in the table of buffers")));
+    }
+    let mut access = |b: BufferId, n: usize| match kernel.buffers.get(b.0 as usize) {
+        None => complain(format!("{b:?} is not in the table of buffers")),
+        Some(buffer) if buffer.shape.len() != n => {
+            complain(format!("{} has {} dimensions, but an access has {n} indices", buffer.name, buffer.shape.len()));
+        }
+        Some(_) => {}
+    };
+    let mut bad_var = None;
+    for s in &kernel.body {
+        s.walk(&mut |s| {
+            match s {
+                Stmt::For(l) if !var_ok(l.var) => bad_var = Some(l.var),
+                Stmt::Let { var, .. } if !var_ok(*var) => bad_var = Some(*var),
+                Stmt::Store { buffer, indices, .. } => access(*buffer, indices.len()),
+                Stmt::Reduce { buffer, indices, over, .. } => {
+                    access(*buffer, indices.len());
+                    if let Some(v) = over.iter().find(|v| !var_ok(**v)) {
+                        bad_var = Some(*v);
+                    }
+                }
+                Stmt::Alloc(b) => access(*b, kernel.buffers.get(b.0 as usize).map_or(0, |b| b.shape.len())),
+                Stmt::Mma { acc, a, b } => {
+                    for t in [acc, a, b] {
+                        access(t.buffer, t.origin.len());
+                        access(t.buffer, t.extents.len());
+                    }
+                }
+                _ => {}
+            }
+            s.own_exprs(&mut |e| {
+                e.walk(&mut |e| match e {
+                    Expr::Var(v) if !var_ok(*v) => bad_var = Some(*v),
+                    Expr::Load(b, idx) => access(*b, idx.len()),
+                    _ => {}
+                });
+            });
+        });
+    }
+    if let Some(v) = bad_var {
+        return Err(InterpError::malformed(format!("{v:?} is not in the table of variables")));
+    }
+    match fault {
+        Some(text) => Err(InterpError::malformed(text)),
+        None => Ok(()),
+    }
+}
+
+/// The buffers that a block reads, writes or allocates.
+fn used(block: &[Stmt]) -> BTreeSet<BufferId> {
+    let mut out = BTreeSet::new();
+    for s in block {
+        s.walk(&mut |s| {
+            match s {
+                Stmt::Alloc(b) => {
+                    out.insert(*b);
+                }
+                Stmt::Mma { acc, a, b } => out.extend([acc.buffer, a.buffer, b.buffer]),
+                other => out.extend(other.written()),
+            }
+            s.own_exprs(&mut |e| {
+                e.walk(&mut |e| {
+                    if let Expr::Load(b, _) = e {
+                        out.insert(*b);
+                    }
+                });
+            });
+        });
+    }
+    out
+}
+
+/// Outermost loops that start a launch.
+fn launches<'k>(block: &'k [Stmt], out: &mut Vec<&'k Stmt>) {
+    for s in block {
+        match s {
+            Stmt::For(l) if matches!(l.kind, LoopKind::Grid(_) | LoopKind::Thread(_)) => out.push(s),
+            Stmt::For(l) => launches(&l.body, out),
+            Stmt::If { then, otherwise, .. } => {
+                launches(then, out);
+                launches(otherwise, out);
+            }
+            _ => {}
+        }
+    }
+}
+
+fn has_barrier(s: &Stmt) -> bool {
+    let mut found = false;
+    s.walk(&mut |s| found |= matches!(s, Stmt::Barrier(_)));
+    found
+}
+
+/// Grid and block extents of a launch: the largest loop of each axis.
+fn extents(s: &Stmt) -> [[i64; 3]; 2] {
+    let mut out = [[1; 3]; 2];
+    s.walk(&mut |s| {
+        if let Stmt::For(l) = s {
+            match l.kind {
+                LoopKind::Grid(a) => out[0][a as usize] = l.extent.max(out[0][a as usize]),
+                LoopKind::Thread(a) => out[1][a as usize] = l.extent.max(out[1][a as usize]),
+                _ => {}
+            }
+        }
+    });
+    out
+}
+
+impl<'k> Compiler<'k> {
+    fn lay_out_memory(&mut self) -> Result<(), InterpError> {
+        let k = self.p.kernel;
+        let (mut raced, mut laned) = (BTreeSet::new(), BTreeSet::new());
+        for s in &k.body {
+            s.walk(&mut |s| {
+                if let Stmt::For(l) = s {
+                    let written = || {
+                        let mut out = BTreeSet::new();
+                        l.body.iter().for_each(|s| s.walk(&mut |s| out.extend(s.written())));
+                        out
+                    };
+                    if l.kind.is_concurrent() {
+                        raced.extend(written());
+                    }
+                    if l.kind == LoopKind::Vectorized {
+                        laned.extend(written());
+                    }
+                }
+            });
+        }
+        let mut instances = vec![1i64; k.buffers.len()];
+        let mut starts = vec![];
+        launches(&k.body, &mut starts);
+        for s in starts.into_iter().filter(|s| has_barrier(s)) {
+            let threads = extents(s)[1].iter().fold(1i64, |a, b| a.saturating_mul(*b));
+            for b in used(std::slice::from_ref(s)) {
+                let n = &mut instances[b.0 as usize];
+                *n = threads.max(*n);
+            }
+        }
+        let too_large = |elements: i64| InterpError::whole(Cause::TooLarge { elements });
+        let mut base = 0i64;
+        for (i, b) in k.buffers.iter().enumerate() {
+            let size = b.shape.iter().try_fold(1i64, |a, n| a.checked_mul(*n)).ok_or_else(|| too_large(i64::MAX))?;
+            let copies = if b.scope.is_private() { instances[i] } else { 1 };
+            let id = BufferId(i as u32);
+            let given = k.is_param(id) && b.access != ParamAccess::Write;
+            let memory = Memory {
+                base: base as usize,
+                size: size as usize,
+                instances: copies as usize,
+                dtype: b.dtype,
+                is_private: b.scope.is_private(),
+                is_shared: b.scope == Scope::Shared,
+                check_written: !given,
+                check_races: !b.scope.is_private() && raced.contains(&id),
+                check_lanes: laned.contains(&id),
+            };
+            self.p.races_tracked |= memory.check_races;
+            self.p.lanes_tracked |= memory.check_lanes;
+            base = size.checked_mul(copies).and_then(|n| n.checked_add(base)).unwrap_or(i64::MAX);
+            if base > POOL_LIMIT {
+                return Err(too_large(base));
+            }
+            self.p.buffers.push(memory);
+        }
+        self.p.pool = base as usize;
+        Ok(())
+    }
+
+    /// Gives slots to variables and constants; temporaries come behind them and are reused by each statement.
+    fn lay_out_slots(&mut self) -> Result<(), InterpError> {
+        let k = self.p.kernel;
+        for v in [0, 1] {
+            self.int_const(v);
+        }
+        let mut fault = None;
+        for s in &k.body {
+            s.walk(&mut |s| {
+                let (var, lanes, dtype) = match s {
+                    Stmt::For(l) => (Some(l.var), 1, DType::I64),
+                    Stmt::Let { var, value } => (Some(*var), self.lanes(value), k.var(*var).dtype),
+                    _ => (None, 1, DType::I64),
+                };
+                if let Some(v) = var {
+                    if self.vars[v.0 as usize].is_some() {
+                        fault = Some(format!("{} is bound twice", k.var(v).name));
+                    }
+                    let slot = self.take(!dtype.is_float(), u32::from(lanes));
+                    self.vars[v.0 as usize] = Some(Bound { slot, lanes, dtype, open: false });
+                }
+                s.own_exprs(&mut |e| {
+                    e.walk(&mut |e| match e {
+                        Expr::Int(v) => {
+                            self.int_const(*v);
+                        }
+                        Expr::Float(v, d) => {
+                            self.float_const(*v, *d);
+                        }
+                        _ => {}
+                    });
+                });
+            });
+        }
+        self.temps = self.next;
+        match fault {
+            Some(f) => Err(InterpError::malformed(f)),
+            None => Ok(()),
+        }
+    }
+
+    /// Takes neighbouring slots of the integer or the floating file.
+    pub(super) fn take(&mut self, int: bool, count: u32) -> Slot {
+        let file = usize::from(!int);
+        let slot = self.next[file];
+        self.next[file] += count;
+        self.most[file] = self.most[file].max(self.next[file]);
+        slot
+    }
+
+    pub(super) fn emit(&mut self, op: Op) -> usize {
+        self.p.ops.push(op);
+        self.p.place_of.push(self.place.unwrap_or(u32::MAX));
+        self.p.ops.len() - 1
+    }
+
+    pub(super) fn here(&self) -> u32 {
+        self.p.ops.len() as u32
+    }
+
+    /// Makes a jump emitted earlier go on here.
+    pub(super) fn land(&mut self, at: usize) {
+        let here = self.here();
+        match &mut self.p.ops[at] {
+            Op::Jump { to } | Op::JumpIfZero { to, .. } | Op::LoopBegin { to, .. } | Op::HardwareIndex { to, .. } => {
+                *to = here
+            }
+            other => unreachable!("not a jump: {other:?}"),
+        }
+    }
+
+    fn block(&mut self, stmts: &'k [Stmt]) -> Result<(), InterpError> {
+        let (mut lets, mut allocs) = (vec![], vec![]);
+        for s in stmts {
+            let outer = self.place;
+            self.p.places.push(Place { stmt: s, parent: outer });
+            self.place = Some(self.p.places.len() as u32 - 1);
+            self.next = self.temps;
+            self.shared_values.clear();
+            self.stmt(s)?;
+            match s {
+                Stmt::Let { var, .. } => lets.push(*var),
+                Stmt::Alloc(b) => allocs.push(*b),
+                _ => {}
+            }
+            self.place = outer;
+        }
+        for v in lets {
+            self.close(v);
+        }
+        for b in allocs {
+            self.live.remove(&b);
+        }
+        Ok(())
+    }
+
+    fn open(&mut self, v: VarId) -> Slot {
+        let bound = self.vars[v.0 as usize].as_mut().expect("every bound variable was given a slot");
+        bound.open = true;
+        bound.slot
+    }
+
+    fn close(&mut self, v: VarId) {
+        self.ranges.remove(v);
+        if let Some(b) = &mut self.vars[v.0 as usize] {
+            b.open = false;
+        }
+    }
+
+    fn stmt(&mut self, s: &'k Stmt) -> Result<(), InterpError> {
+        match s {
+            Stmt::For(l) => self.for_loop(s, l),
+            Stmt::Store { buffer, indices, value } => {
+                let lanes = self.index_lanes(indices);
+                self.check_lanes_of(value, lanes)?;
+                let values = (0..lanes).map(|l| self.value(value, l)).collect::<Result<Vec<_>, _>>()?;
+                let dtype = self.p.buffers[buffer.0 as usize].dtype;
+                for (l, v) in (0..lanes).zip(values) {
+                    let access = self.access(*buffer, indices, l)?;
+                    let a = self.as_kind(v, dtype);
+                    self.emit(if dtype.is_float() { Op::FloatStore { a, access } } else { Op::IntStore { a, access } });
+                }
+                Ok(())
+            }
+            Stmt::Reduce { buffer, indices, op, init, value, over } => {
+                let lanes = self.index_lanes(indices);
+                self.check_lanes_of(value, lanes)?;
+                self.check_lanes_of(init, lanes)?;
+                let dtype = self.p.buffers[buffer.0 as usize].dtype;
+                let mut slots = vec![];
+                for v in over {
+                    match self.vars[v.0 as usize] {
+                        Some(b) if b.open => slots.push(b.slot),
+                        _ => {
+                            let name = &self.p.kernel.var(*v).name;
+                            return Err(InterpError::malformed(format!(
+                                "a reduction over {name} is not inside its loop"
+                            )));
+                        }
+                    }
+                }
+                let mut values = vec![];
+                for l in 0..lanes {
+                    let (v, i) =
+                        (self.value(value, l)?, if over.is_empty() { None } else { Some(self.value(init, l)?) });
+                    values.push((self.as_kind(v, dtype), i.map_or(0, |i| self.as_kind(i, dtype))));
+                }
+                let over = if over.is_empty() {
+                    u32::MAX
+                } else {
+                    self.p.overs.push(slots);
+                    self.p.overs.len() as u32 - 1
+                };
+                for (l, (a, init)) in (0..lanes).zip(values) {
+                    let (op, access) = (*op, self.access(*buffer, indices, l)?);
+                    self.emit(if dtype.is_float() {
+                        Op::FloatReduce { op, a, init, access, over }
+                    } else {
+                        Op::IntReduce { op, a, init, access, over }
+                    });
+                }
+                Ok(())
+            }
+            Stmt::If { cond, then, otherwise } => {
+                self.check_lanes_of(cond, 1)?;
+                let c = self.truth(cond, 0)?;
+                let skip = self.emit(Op::JumpIfZero { a: c, to: 0 });
+                self.block(then)?;
+                if otherwise.is_empty() {
+                    self.land(skip);
+                } else {
+                    let end = self.emit(Op::Jump { to: 0 });
+                    self.land(skip);
+                    self.block(otherwise)?;
+                    self.land(end);
+                }
+                Ok(())
+            }
+            Stmt::Let { var, value } => {
+                let lanes = self.lanes(value);
+                let dtype = self.p.kernel.var(*var).dtype;
+                let values = (0..lanes).map(|l| self.value(value, l)).collect::<Result<Vec<_>, _>>()?;
+                let slot = self.open(*var);
+                for (l, v) in (0u32..).zip(values) {
+                    let a = self.as_kind(v, dtype);
+                    let d = slot + l;
+                    if dtype.is_float() {
+                        self.emit(Op::FloatToFloat { d, a, dtype: self.rounding(dtype) });
+                    } else {
+                        self.emit(Op::IntToInt { d, a, dtype });
+                    }
+                }
+                if lanes == 1
+                    && dtype == DType::I64
+                    && let Some((lo, hi)) = bounds(value, &self.ranges)
+                {
+                    self.ranges.insert(*var, lo, hi);
+                }
+                Ok(())
+            }
+            Stmt::Alloc(b) => {
+                self.live.insert(*b);
+                self.emit(Op::Alloc { buffer: b.0 });
+                Ok(())
+            }
+            Stmt::Barrier(b) => {
+                if !self.in_launch {
+                    return Err(InterpError::whole(Cause::BarrierOutsideBlock));
+                }
+                self.emit(Op::Barrier { warp: *b == crate::ir::Barrier::Warp });
+                Ok(())
+            }
+            Stmt::Mma { acc, a, b } => {
+                let tiles = [self.tile(acc)?, self.tile(a)?, self.tile(b)?];
+                let [x, y, z] = &tiles;
+                if y.rows != x.rows || z.cols != x.cols || y.cols != z.rows {
+                    return Err(InterpError::malformed(format!(
+                        "mma of {}x{} += {}x{} * {}x{}",
+                        x.rows, x.cols, y.rows, y.cols, z.rows, z.cols
+                    )));
+                }
+                if tiles
+                    .iter()
+                    .any(|t| !self.p.buffers[self.p.accesses[t.first as usize].buffer as usize].dtype.is_float())
+                {
+                    return Err(InterpError::malformed("mma needs floating operands"));
+                }
+                self.p.tiles.push(tiles);
+                self.emit(Op::Mma { tiles: self.p.tiles.len() as u32 - 1 });
+                Ok(())
+            }
+        }
+    }
+
+    fn for_loop(&mut self, s: &'k Stmt, l: &'k For) -> Result<(), InterpError> {
+        let hardware = matches!(l.kind, LoopKind::Grid(_) | LoopKind::Thread(_));
+        if hardware && !self.in_launch {
+            let [grid, block] = extents(s);
+            let buffers = used(std::slice::from_ref(s));
+            let of = |f: &dyn Fn(&Memory) -> bool| -> Vec<BufferId> {
+                buffers.iter().copied().filter(|b| f(&self.p.buffers[b.0 as usize])).collect()
+            };
+            let (privates, shared) = (of(&|m| m.is_private), of(&|m| m.is_shared));
+            self.p.privates.push(privates);
+            let privates = self.p.privates.len() as u32 - 1;
+            let id = self.p.launches.len();
+            self.p.launches.push(Launch { grid, block, has_barrier: has_barrier(s), privates, shared, end: 0 });
+            self.emit(Op::Launch { launch: id as u32 });
+            self.in_launch = true;
+            self.for_loop(s, l)?;
+            self.in_launch = false;
+            self.emit(Op::Halt);
+            self.p.launches[id].end = self.here();
+            return Ok(());
+        }
+        let v = self.open(l.var);
+        self.ranges.insert_loop(l);
+        let extent = l.extent;
+        let axis = match l.kind {
+            LoopKind::Grid(a) => Some(a as u8),
+            LoopKind::Thread(a) => Some(a as u8 + 3),
+            _ => None,
+        };
+        if let Some(axis) = axis {
+            let skip = self.emit(Op::HardwareIndex { v, axis, extent, to: 0 });
+            self.block(&l.body)?;
+            self.land(skip);
+        } else {
+            let parallel = l.kind == LoopKind::Parallel && !self.in_launch;
+            let lanes = l.kind == LoopKind::Vectorized && !self.in_lanes;
+            let mut privates = u32::MAX;
+            if parallel {
+                // Private memory from outside is fresh in every iteration: each may run in another thread.
+                let inside = used(&l.body);
+                let outside =
+                    self.live.iter().filter(|b| self.p.buffers[b.0 as usize].is_private && inside.contains(b)).copied();
+                self.p.privates.push(outside.collect());
+                privates = self.p.privates.len() as u32 - 1;
+                self.emit(Op::ParallelBegin);
+            }
+            if lanes {
+                self.in_lanes = true;
+                self.emit(Op::LanesBegin);
+            }
+            let skip = self.emit(Op::LoopBegin { v, extent, to: 0 });
+            let to = self.here();
+            if parallel {
+                self.emit(Op::ParallelIteration { v, privates });
+            }
+            if lanes {
+                self.emit(Op::Lane { v });
+            }
+            self.block(&l.body)?;
+            self.emit(Op::LoopEnd { v, extent, to });
+            self.land(skip);
+            if lanes {
+                self.in_lanes = false;
+                self.emit(Op::LanesEnd);
+            }
+            if parallel {
+                self.emit(Op::ParallelEnd { privates });
+            }
+        }
+        self.close(l.var);
+        Ok(())
+    }
+
+    /// Lanes of an element's indices: those of the index that is a vector.
+    pub(super) fn index_lanes(&self, indices: &[Expr]) -> u16 {
+        indices.iter().map(|i| self.lanes(i)).max().unwrap_or(1)
+    }
+
+    fn check_lanes_of(&self, e: &Expr, lanes: u16) -> Result<(), InterpError> {
+        match self.lanes(e) {
+            1 => Ok(()),
+            n if n == lanes => Ok(()),
+            n => Err(InterpError::malformed(format!("a value of {n} lanes goes where there are {lanes}"))),
+        }
+    }
+
+    /// The address of one lane of an element.
+    pub(super) fn access(&mut self, buffer: BufferId, indices: &[Expr], lane: u16) -> Result<u32, InterpError> {
+        self.access_at(buffer, indices, lane, &[])
+    }
+
+    /// Likewise, `offsets` further along each dimension.
+    fn access_at(&mut self, buffer: BufferId, idx: &[Expr], lane: u16, offsets: &[i64]) -> Result<u32, InterpError> {
+        if !self.live.contains(&buffer) {
+            let name = &self.p.kernel.buffer(buffer).name;
+            return Err(InterpError::malformed(format!("{name} is used outside the block that allocates it")));
+        }
+        let shape = &self.p.kernel.buffer(buffer).shape;
+        let strides = crate::ir::row_major(shape);
+        let mut linear = super::expr::Sum::default();
+        let mut unproven = vec![];
+        for (d, index) in idx.iter().enumerate() {
+            let mut sum = self.sum(index, lane)?;
+            sum.add_constant(offsets.get(d).copied().unwrap_or(0));
+            match sum.bounds {
+                // Folding a dimension in leaves no trace of it, so it has to be in bounds for certain.
+                Some((lo, hi)) if lo >= 0 && hi < shape[d] => linear.add(&sum, strides[d]),
+                _ => unproven.push((sum, shape[d], strides[d])),
+            }
+        }
+        let first_dim = self.p.dims.len() as u32;
+        for (sum, extent, stride) in unproven {
+            let index = self.linear(&sum);
+            self.p.dims.push(Dim { index, extent, stride });
+        }
+        let linear = self.linear(&linear);
+        let dims = self.p.dims.len() as u32 - first_dim;
+        self.p.accesses.push(Access { buffer: buffer.0, linear, first_dim, dims });
+        Ok(self.p.accesses.len() as u32 - 1)
+    }
+
+    /// Stores a sum's terms.
+    pub(super) fn linear(&mut self, sum: &super::expr::Sum) -> Linear {
+        let first = self.p.terms.len() as u32;
+        self.p.terms.extend(sum.terms.iter().map(|(slot, factor)| Term { factor: *factor, slot: *slot }));
+        Linear { constant: sum.constant, first, count: sum.terms.len() as u32 }
+    }
+
+    fn tile(&mut self, t: &Tile) -> Result<TileOp, InterpError> {
+        let shape = self.p.kernel.buffer(t.buffer).shape.clone();
+        let strides = crate::ir::row_major(&shape);
+        let n = t.extents.len();
+        let long: Vec<usize> = (0..n).filter(|d| t.extents[*d] > 1).collect();
+        let [r, c] = match long[..] {
+            [r, c] => [r, c],
+            // With fewer long dimensions the tile is a row, a column or one element of the last two.
+            _ if n >= 2 && long.iter().all(|d| *d + 2 >= n) => [n - 2, n - 1],
+            _ => {
+                return Err(InterpError::malformed(format!("a tile of extents {:?} is not a matrix", t.extents)));
+            }
+        };
+        if t.extents.iter().any(|e| *e < 1) {
+            return Err(InterpError::malformed(format!("a tile of extents {:?} is empty", t.extents)));
+        }
+        let offsets: Vec<i64> = t.extents.iter().map(|e| e - 1).collect();
+        Ok(TileOp {
+            first: self.access(t.buffer, &t.origin, 0)?,
+            last: self.access_at(t.buffer, &t.origin, 0, &offsets)?,
+            rows: t.extents[r],
+            cols: t.extents[c],
+            row_stride: strides[r],
+            col_stride: strides[c],
+        })
+    }
+
+    /// The type that a conversion rounds to in this mode.
+    pub(super) fn rounding(&self, dtype: DType) -> DType {
+        if self.p.mode == Mode::F64 && dtype.is_float() { DType::F64 } else { dtype }
+    }
+}

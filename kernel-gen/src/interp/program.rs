@@ -1,0 +1,253 @@
+//! The flat form that a kernel is compiled to.
+
+use super::{InterpError, Mode, Values, compile, machine};
+use crate::ir::{BufferId, DType, Kernel, ReduceOp, Stmt};
+
+/// A slot of the integer or the floating register file.
+pub(super) type Slot = u32;
+
+/// A kernel ready to run, any number of times.
+pub struct Program<'k> {
+    pub(super) kernel: &'k Kernel,
+    pub(super) mode: Mode,
+    pub(super) ops: Vec<Op>,
+    pub(super) accesses: Vec<Access>,
+    pub(super) terms: Vec<Term>,
+    pub(super) dims: Vec<Dim>,
+    pub(super) tiles: Vec<[TileOp; 3]>,
+    pub(super) overs: Vec<Vec<Slot>>,
+    pub(super) launches: Vec<Launch>,
+    pub(super) privates: Vec<Vec<BufferId>>,
+    pub(super) buffers: Vec<Memory>,
+    /// Elements of all buffers, instances included.
+    pub(super) pool: usize,
+    pub(super) races_tracked: bool,
+    pub(super) lanes_tracked: bool,
+    /// Register files at the start: constants in place.
+    pub(super) ints: Vec<i64>,
+    pub(super) floats: Vec<f64>,
+    /// First slot of each variable.
+    pub(super) slots: Vec<Slot>,
+    /// For every operation, the statement it belongs to.
+    pub(super) place_of: Vec<u32>,
+    pub(super) places: Vec<Place<'k>>,
+}
+
+impl<'k> Program<'k> {
+    /// Compiles a kernel; fails only when it is malformed.
+    pub fn compile(kernel: &'k Kernel, mode: Mode) -> Result<Program<'k>, InterpError> {
+        compile::compile(kernel, mode)
+    }
+
+    /// Runs it; see [`super::run`]. Gives up after `step_limit` loop iterations.
+    pub fn run(&self, inputs: &Values, step_limit: u64) -> Result<Values, InterpError> {
+        machine::run(self, inputs, step_limit)
+    }
+}
+
+/// Where a buffer's elements are, and what is watched about them.
+#[derive(Clone, Debug)]
+pub(super) struct Memory {
+    /// First element in the pool.
+    pub(super) base: usize,
+    /// Elements of one instance.
+    pub(super) size: usize,
+    /// Copies of it: one a thread for private memory in a launch with barriers.
+    pub(super) instances: usize,
+    pub(super) dtype: DType,
+    pub(super) is_private: bool,
+    pub(super) is_shared: bool,
+    /// Whether reads must find written elements.
+    pub(super) check_written: bool,
+    /// Whether concurrent iterations may meet on it.
+    pub(super) check_races: bool,
+    /// Whether the lanes of a vectorised loop may meet on it.
+    pub(super) check_lanes: bool,
+}
+
+/// One summand of an index: `factor * ints[slot]`.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Term {
+    pub(super) factor: i64,
+    pub(super) slot: Slot,
+}
+
+/// `constant + sum of terms`.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Linear {
+    pub(super) constant: i64,
+    pub(super) first: u32,
+    pub(super) count: u32,
+}
+
+/// An index whose bounds must be checked at run time.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Dim {
+    pub(super) index: Linear,
+    pub(super) extent: i64,
+    pub(super) stride: i64,
+}
+
+/// An element of a buffer, as statements address it.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Access {
+    pub(super) buffer: u32,
+    /// The parts of the address that are known to be in bounds.
+    pub(super) linear: Linear,
+    /// The parts that are not.
+    pub(super) first_dim: u32,
+    pub(super) dims: u32,
+}
+
+/// An operand of a tile intrinsic.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct TileOp {
+    /// Its first element; its last is addressed by `last`, and both being in bounds puts all in bounds.
+    pub(super) first: u32,
+    pub(super) last: u32,
+    pub(super) rows: i64,
+    pub(super) cols: i64,
+    pub(super) row_stride: i64,
+    pub(super) col_stride: i64,
+}
+
+/// A grid of blocks of threads.
+#[derive(Clone, Debug)]
+pub(super) struct Launch {
+    /// Blocks along x, y and z.
+    pub(super) grid: [i64; 3],
+    /// Threads of a block along x, y and z.
+    pub(super) block: [i64; 3],
+    /// Whether any thread may have to wait for another.
+    pub(super) has_barrier: bool,
+    /// Private buffers that the threads use.
+    pub(super) privates: u32,
+    /// Shared buffers that the threads use.
+    pub(super) shared: Vec<BufferId>,
+    /// The operation behind the launch's last.
+    pub(super) end: u32,
+}
+
+/// A statement and the statement it is inside of.
+#[derive(Clone, Copy)]
+pub(super) struct Place<'k> {
+    pub(super) stmt: &'k Stmt,
+    pub(super) parent: Option<u32>,
+}
+
+/// One operation. `d` is the destination, `a` and `b` are operands, `to` is an operation's index.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Op {
+    /// An integer operation.
+    Int { op: IntOp, d: Slot, a: Slot, b: Slot },
+    /// `d = linear form`.
+    Linear { d: Slot, form: Linear },
+    /// A floating operation; `single` rounds the result to `f32`.
+    Float { op: FloatOp, single: bool, d: Slot, a: Slot, b: Slot },
+    /// A comparison of floats into an integer slot.
+    FloatCompare { op: CompareOp, d: Slot, a: Slot, b: Slot },
+    /// Copies.
+    IntMove { d: Slot, a: Slot },
+    /// Copies.
+    FloatMove { d: Slot, a: Slot },
+    /// Conversions.
+    IntToFloat { d: Slot, a: Slot, dtype: DType },
+    /// Conversions, toward zero.
+    FloatToInt { d: Slot, a: Slot, dtype: DType },
+    /// Rounds.
+    FloatToFloat { d: Slot, a: Slot, dtype: DType },
+    /// Conversions.
+    IntToInt { d: Slot, a: Slot, dtype: DType },
+    /// Reads an element of a floating buffer.
+    FloatLoad { d: Slot, access: u32 },
+    /// Reads an element of an integer buffer.
+    IntLoad { d: Slot, access: u32 },
+    /// Writes.
+    FloatStore { a: Slot, access: u32 },
+    /// Writes.
+    IntStore { a: Slot, access: u32 },
+    /// `access = (all of over are 0 ? init : access) op a`. `over` is `u32::MAX` when there is no initialisation.
+    FloatReduce { op: ReduceOp, a: Slot, init: Slot, access: u32, over: u32 },
+    /// Likewise.
+    IntReduce { op: ReduceOp, a: Slot, init: Slot, access: u32, over: u32 },
+    /// The tile intrinsic.
+    Mma { tiles: u32 },
+    /// Goes on at `to`.
+    Jump { to: u32 },
+    /// Goes on at `to` when the slot is 0.
+    JumpIfZero { a: Slot, to: u32 },
+    /// Sets a loop variable to 0, or goes on at `to` when there is no iteration.
+    LoopBegin { v: Slot, extent: i64, to: u32 },
+    /// Counts up and repeats from `to`, or falls through.
+    LoopEnd { v: Slot, extent: i64, to: u32 },
+    /// Sets a loop variable to the hardware index of an axis, or goes on at `to` if it is not less than the extent.
+    /// Axes 0 to 2 are the grid's, 3 to 5 the block's.
+    HardwareIndex { v: Slot, axis: u8, extent: i64, to: u32 },
+    /// A parallel loop begins.
+    ParallelBegin,
+    /// One of its iterations begins.
+    ParallelIteration { v: Slot, privates: u32 },
+    /// It ends.
+    ParallelEnd { privates: u32 },
+    /// A vectorised loop begins.
+    LanesBegin,
+    /// One of its lanes begins.
+    Lane { v: Slot },
+    /// It ends.
+    LanesEnd,
+    /// Makes a buffer's contents undefined.
+    Alloc { buffer: u32 },
+    /// Waits.
+    Barrier { warp: bool },
+    /// Starts a grid.
+    Launch { launch: u32 },
+    /// The thread, or the kernel, ends.
+    Halt,
+}
+
+/// Integer operations; comparisons give 0 or 1.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum IntOp {
+    Add,
+    Sub,
+    Mul,
+    Div,
+    Mod,
+    Min,
+    Max,
+    Lt,
+    Le,
+    Eq,
+    Ne,
+    And,
+    Or,
+    Neg,
+    Not,
+    Abs,
+}
+
+/// Floating operations; those with one operand ignore `b`.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum FloatOp {
+    Add,
+    Sub,
+    Mul,
+    Div,
+    Min,
+    Max,
+    Neg,
+    Abs,
+    Sqrt,
+    Exp,
+    Tanh,
+    Erf,
+}
+
+/// Comparisons.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum CompareOp {
+    Lt,
+    Le,
+    Eq,
+    Ne,
+}
