@@ -15,6 +15,7 @@ pub mod diagnostic;
 pub mod interp;
 pub mod ir;
 pub mod records;
+pub mod schedule;
 pub mod space;
 pub mod target;
 pub mod workload;

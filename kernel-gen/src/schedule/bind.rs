@@ -1,0 +1,111 @@
+//! `bind`: a loop's iterations go to the blocks of a grid or the threads of a block.
+//!
+//! ```text
+//! bind(i, Thread(X))
+//! for i in 0..32 { s }   ->   for i in 0..32 thread.x { s }
+//! ```
+//! Refuses when the iterations depend on each other, the loop carries a reduction, the loop has a kind already, a loop
+//! around or inside has the same hardware index, or a shared buffer that lives inside was sized for one thread.
+
+use super::depend::{Carried, carried};
+use super::error::{Reason, ScheduleError, refuse_loop};
+use super::nest::{loops_on, path_to_loop, reduced_by, replace_loop};
+use crate::ir::visit::loops;
+use crate::ir::{For, Kernel, LoopKind, Scope, Stmt, VarId};
+
+/// Gives the loop a kind: one of [`LoopKind::Grid`], [`LoopKind::Thread`], or any other as the primitive of that name
+/// would.
+pub fn bind(k: &Kernel, var: VarId, kind: LoopKind) -> Result<Kernel, ScheduleError> {
+    set_kind(k, "bind", var, kind)
+}
+
+/// The checks and the change that all primitives which give a loop a kind share.
+pub(super) fn set_kind(
+    k: &Kernel,
+    primitive: &'static str,
+    var: VarId,
+    kind: LoopKind,
+) -> Result<Kernel, ScheduleError> {
+    let (path, l) = path_to_loop(k, primitive, var)?;
+    let refuse = |reason| refuse_loop(k, primitive, var, reason);
+    if l.kind != LoopKind::Serial && l.kind != kind {
+        return Err(refuse(Reason::BoundLoop(l.kind)));
+    }
+    if !matches!(kind, LoopKind::Serial | LoopKind::Unrolled) {
+        if let Some(buffer) = reduced_by(l)
+            && l.extent > 1
+        {
+            return Err(refuse(Reason::ReduceLoop { buffer: k.buffer(buffer).name.clone() }));
+        }
+        if let Carried::Order(buffer) | Carried::Reduction(buffer) = carried(k, l, &[]) {
+            return Err(refuse(Reason::Dependence { buffer: k.buffer(buffer).name.clone() }));
+        }
+        let mut around = loops_on(&path);
+        around.pop();
+        check_place(k, l, &around, kind).map_err(|why| refuse(Reason::Misplaced(why)))?;
+    }
+    let mut out = k.clone();
+    replace_loop(&mut out, var, |l| vec![Stmt::For(For { kind, ..l })]);
+    Ok(out)
+}
+
+/// What a kind demands of the loops around and inside.
+fn check_place(k: &Kernel, l: &For, around: &[&For], kind: LoopKind) -> Result<(), String> {
+    let inside = loops(&l.body);
+    let name = |l: &For| k.var(l.var).name.clone();
+    match kind {
+        LoopKind::Grid(_) | LoopKind::Thread(_) => {
+            if let Some(other) = around.iter().chain(&inside).find(|o| o.kind == kind) {
+                return Err(format!(
+                    "loop `{}` has {} already, in the same nest; use another axis",
+                    name(other),
+                    kind.name()
+                ));
+            }
+            let misplaced = |o: &&&For| matches!((kind, o.kind), (LoopKind::Grid(_), LoopKind::Thread(_)));
+            if let Some(o) = around.iter().find(misplaced) {
+                return Err(format!("it is inside the thread loop `{}`; reorder grid loops to the outside", name(o)));
+            }
+        }
+        LoopKind::Parallel => {
+            if let Some(o) = around.iter().chain(&inside).find(|o| o.kind.is_concurrent()) {
+                return Err(format!(
+                    "loop `{}` in the same nest is {} already; fuse the two to run both in parallel",
+                    name(o),
+                    o.kind.name()
+                ));
+            }
+        }
+        LoopKind::Vectorized => {
+            if l.extent > i64::from(u16::MAX) {
+                return Err(format!("{} lanes are too many; split it by the target's vector length first", l.extent));
+            }
+            if let Some(o) = inside.iter().find(|o| o.kind != LoopKind::Serial && o.kind != LoopKind::Unrolled) {
+                return Err(format!("loop `{}` inside is {}; lanes cannot hold it", name(o), o.kind.name()));
+            }
+        }
+        LoopKind::Serial | LoopKind::Unrolled | LoopKind::VThread => {}
+    }
+    if matches!(kind, LoopKind::Thread(_) | LoopKind::VThread | LoopKind::Parallel) {
+        let forbidden = |s: Scope| if kind == LoopKind::Parallel { s == Scope::Global } else { !s.is_private() };
+        let mut found = None;
+        l.body.iter().for_each(|s| {
+            s.walk(&mut |s| {
+                if let Stmt::Alloc(b) = s
+                    && forbidden(k.buffer(*b).scope)
+                {
+                    found = Some(*b);
+                }
+            });
+        });
+        if let Some(b) = found {
+            let b = k.buffer(b);
+            return Err(format!(
+                "`{}` inside is {} and was sized for one iteration; give the loop its kind before attaching it, or use \
+                 set_scope",
+                b.name, b.scope
+            ));
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,162 @@
+//! Whether the iterations of a loop depend on each other.
+//!
+//! Two accesses of a buffer in different iterations of a loop `v` cannot meet if some dimension, or some run of
+//! neighbouring dimensions read as one number, is `c * v + r` in both, and the difference of the two `r` is always
+//! smaller than `c`. The test is conservative: what it cannot prove is a dependence.
+
+use crate::analysis::affine::Affine;
+use crate::analysis::range::{Ranges, bounds};
+use crate::analysis::simplify::simplify;
+use crate::ir::{BufferId, Expr, For, Kernel, ReduceOp, Stmt, Tile, VarId};
+
+/// How the iterations of a loop meet in memory.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Carried {
+    /// They do not.
+    Nothing,
+    /// Only as steps of one reduction, which may happen in any order but not at once.
+    Reduction(BufferId),
+    /// One may use, or overwrite, what another wrote.
+    Order(BufferId),
+}
+
+struct Access {
+    buffer: BufferId,
+    /// Index of each dimension and how many further elements it covers.
+    indices: Vec<(Expr, i64)>,
+    writes: bool,
+    /// Set for both sides of a reduction's update of its destination.
+    reduction: Option<ReduceOp>,
+}
+
+/// What the iterations of `l` have in common, while the loops inside of it and those in `free` run independently of
+/// each other on both sides. Buffers that are allocated inside the loop are private to an iteration.
+pub(super) fn carried(k: &Kernel, l: &For, free: &[VarId]) -> Carried {
+    if l.extent <= 1 {
+        return Carried::Nothing;
+    }
+    let ranges = super::nest::all_ranges(k);
+    let mut vary = Ranges::of_block(&l.body);
+    for v in free {
+        if let Some((lo, hi)) = ranges.get(*v) {
+            vary.insert(*v, lo, hi);
+        }
+    }
+    vary.remove(l.var);
+    let accesses = accesses(&l.body);
+    let mut result = Carried::Nothing;
+    for (i, a) in accesses.iter().enumerate() {
+        // Each pair once, an access against itself in another iteration included.
+        for b in &accesses[i..] {
+            if a.buffer != b.buffer || !(a.writes || b.writes) || disjoint(k, a, b, l.var, &vary, &ranges) {
+                continue;
+            }
+            if a.reduction.is_some() && a.reduction == b.reduction {
+                result = Carried::Reduction(a.buffer);
+            } else {
+                return Carried::Order(a.buffer);
+            }
+        }
+    }
+    result
+}
+
+fn accesses(block: &[Stmt]) -> Vec<Access> {
+    let mut private = vec![];
+    let mut out = vec![];
+    for s in block {
+        s.walk(&mut |s| {
+            let elements = |indices: &[Expr]| indices.iter().map(|e| (e.clone(), 0)).collect::<Vec<_>>();
+            let tile = |t: &Tile, writes: bool, reduction: Option<ReduceOp>| Access {
+                buffer: t.buffer,
+                indices: t.origin.iter().cloned().zip(t.extents.iter().map(|n| n - 1)).collect(),
+                writes,
+                reduction,
+            };
+            match s {
+                Stmt::Alloc(b) => private.push(*b),
+                Stmt::Store { buffer, indices, .. } => {
+                    out.push(Access { buffer: *buffer, indices: elements(indices), writes: true, reduction: None });
+                }
+                Stmt::Reduce { buffer, indices, op, .. } => {
+                    out.push(Access {
+                        buffer: *buffer,
+                        indices: elements(indices),
+                        writes: true,
+                        reduction: Some(*op),
+                    });
+                }
+                Stmt::Mma { acc, a, b } => {
+                    out.push(tile(acc, true, Some(ReduceOp::Add)));
+                    out.push(tile(a, false, None));
+                    out.push(tile(b, false, None));
+                }
+                _ => {}
+            }
+            s.own_exprs(&mut |e| {
+                e.walk(&mut |e| {
+                    if let Expr::Load(b, idx) = e {
+                        out.push(Access { buffer: *b, indices: elements(idx), writes: false, reduction: None });
+                    }
+                });
+            });
+        });
+    }
+    let written: Vec<BufferId> = out.iter().filter(|a| a.writes).map(|a| a.buffer).collect();
+    out.retain(|a| written.contains(&a.buffer) && !private.contains(&a.buffer));
+    out
+}
+
+fn disjoint(k: &Kernel, a: &Access, b: &Access, v: VarId, vary: &Ranges, ranges: &Ranges) -> bool {
+    let shape = &k.buffer(a.buffer).shape;
+    (0..shape.len()).any(|first| {
+        (first..shape.len()).any(|last| {
+            let flat = |x: &Access| -> Option<(Affine, i64)> {
+                let mut weight = 1;
+                let (mut sum, mut slack) = (Expr::Int(0), 0);
+                for d in (first..=last).rev() {
+                    sum = sum + x.indices[d].0.clone() * weight;
+                    slack += x.indices[d].1 * weight;
+                    weight *= shape[d];
+                }
+                Some((Affine::of(&simplify(&sum, ranges))?, slack))
+            };
+            match (flat(a), flat(b)) {
+                (Some(x), Some(y)) => apart(&x, &y, v, vary),
+                _ => false,
+            }
+        })
+    })
+}
+
+/// Whether the intervals `x .. x + slack` of two different iterations of `v` never meet.
+fn apart((x, x_slack): &(Affine, i64), (y, y_slack): &(Affine, i64), v: VarId, vary: &Ranges) -> bool {
+    let c = x.coefficient(v);
+    if c == 0 || c != y.coefficient(v) {
+        return false;
+    }
+    // What varies runs independently on both sides; everything else must cancel.
+    let part = |a: &Affine| -> (Option<(i64, i64)>, Affine) {
+        let (mut moving, mut fixed) = (Affine::default(), Affine::constant(a.constant));
+        for (u, n) in &a.terms {
+            if *u == v {
+                continue;
+            }
+            if vary.get(*u).is_some() {
+                moving.terms.insert(*u, *n)
+            } else {
+                fixed.terms.insert(*u, *n)
+            };
+        }
+        (bounds(&moving.to_expr(), vary), fixed)
+    };
+    let ((x_moving, x_fixed), (y_moving, y_fixed)) = (part(x), part(y));
+    let (Some((xlo, xhi)), Some((ylo, yhi))) = (x_moving, y_moving) else { return false };
+    match x_fixed.plus(&y_fixed, -1) {
+        Some(d) if d.terms.is_empty() => {
+            let (lo, hi) = (d.constant + xlo - yhi - y_slack, d.constant + xhi + x_slack - ylo);
+            lo > -c.abs() && hi < c.abs()
+        }
+        _ => false,
+    }
+}

@@ -1,0 +1,182 @@
+//! Schedules: kernels rewritten step by step.
+
+pub mod bind;
+mod depend;
+mod error;
+pub mod fuse;
+mod nest;
+pub mod pad;
+pub mod parallel;
+pub mod peel;
+pub mod pragma;
+pub mod reorder;
+pub mod split;
+pub mod tile;
+pub mod unroll;
+pub mod vectorize;
+pub mod vthread;
+
+pub use error::{Reason, ScheduleError};
+pub use split::Tail;
+
+use crate::ir::{BufferId, Kernel, LoopKind, Pragma, VarId};
+
+/// One step of a schedule, for printing.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Step {
+    /// The primitive.
+    pub name: &'static str,
+    /// Its arguments, with the names that loops and buffers had before the step.
+    pub args: Vec<String>,
+    /// The kernel after the step.
+    pub kernel: Kernel,
+}
+
+/// A kernel and the steps that made it.
+#[derive(Clone, Debug)]
+pub struct Schedule {
+    /// The kernel as it stands. Change it through the methods, so that the trace stays true.
+    pub kernel: Kernel,
+    /// Every step so far.
+    pub trace: Vec<Step>,
+}
+
+impl Schedule {
+    /// A schedule without steps.
+    pub fn new(kernel: Kernel) -> Schedule {
+        Schedule { kernel, trace: vec![] }
+    }
+
+    /// The buffer of that name, written by a stage or passed by the caller.
+    pub fn stage(&self, name: &str) -> Result<BufferId, ScheduleError> {
+        self.kernel.find_buffer(name).ok_or_else(|| ScheduleError {
+            primitive: "stage",
+            subject: format!("stage `{name}`"),
+            reason: Reason::NotAStage,
+        })
+    }
+
+    /// The loops of a stage's own nest, outermost first: those around the statement that writes it, without the loops
+    /// that it shares with all of its readers because it was attached there. Empty if nothing writes the buffer.
+    pub fn loops_of(&self, stage: BufferId) -> Vec<VarId> {
+        nest::own_loops(&self.kernel, stage).unwrap_or_default()
+    }
+
+    /// The loops of a stage, when their number is known: `let [n, co, oh, ow] = s.axes(y)?`.
+    pub fn axes<const N: usize>(&self, stage: BufferId) -> Result<[VarId; N], ScheduleError> {
+        let loops = self.loops_of(stage);
+        <[VarId; N]>::try_from(&loops[..]).map_err(|_| {
+            let given = format!("{N} loops");
+            let names: Vec<&str> = loops.iter().map(|v| self.kernel.var(*v).name.as_str()).collect();
+            let allowed = format!("{}: {}", loops.len(), names.join(", "));
+            error::refuse_stage(&self.kernel, "axes", stage, Reason::BadArgument { given, allowed })
+        })
+    }
+
+    /// [`split`](split::split).
+    pub fn split(&mut self, var: VarId, factor: i64, tail: Tail) -> Result<[VarId; 2], ScheduleError> {
+        let args = vec![self.v(var), factor.to_string(), format!("{tail:?}")];
+        let (kernel, out) = split::split(&self.kernel, var, factor, tail)?;
+        self.done("split", args, kernel, out)
+    }
+
+    /// [`split_nparts`](split::split_nparts).
+    pub fn split_nparts(&mut self, var: VarId, nparts: i64) -> Result<[VarId; 2], ScheduleError> {
+        let args = vec![self.v(var), nparts.to_string()];
+        let (kernel, out) = split::split_nparts(&self.kernel, var, nparts)?;
+        self.done("split_nparts", args, kernel, out)
+    }
+
+    /// [`tile`](tile::tile).
+    pub fn tile(&mut self, loops: [VarId; 2], factors: [i64; 2], tail: Tail) -> Result<[VarId; 4], ScheduleError> {
+        let args = vec![self.vs(&loops), format!("{factors:?}"), format!("{tail:?}")];
+        let (kernel, out) = tile::tile(&self.kernel, loops, factors, tail)?;
+        self.done("tile", args, kernel, out)
+    }
+
+    /// [`fuse`](fuse::fuse).
+    pub fn fuse(&mut self, outer: VarId, inner: VarId) -> Result<VarId, ScheduleError> {
+        self.fuse_all(&[outer, inner])
+    }
+
+    /// [`fuse_all`](fuse::fuse_all).
+    pub fn fuse_all(&mut self, loops: &[VarId]) -> Result<VarId, ScheduleError> {
+        let args = loops.iter().map(|l| self.v(*l)).collect();
+        let (kernel, out) = fuse::fuse_all(&self.kernel, loops)?;
+        self.done("fuse", args, kernel, out)
+    }
+
+    /// [`reorder`](reorder::reorder).
+    pub fn reorder(&mut self, order: &[VarId]) -> Result<(), ScheduleError> {
+        let args = vec![self.vs(order)];
+        let kernel = reorder::reorder(&self.kernel, order)?;
+        self.done("reorder", args, kernel, ())
+    }
+
+    /// [`bind`](bind::bind).
+    pub fn bind(&mut self, var: VarId, kind: LoopKind) -> Result<(), ScheduleError> {
+        let args = vec![self.v(var), kind.name().to_string()];
+        let kernel = bind::bind(&self.kernel, var, kind)?;
+        self.done("bind", args, kernel, ())
+    }
+
+    /// [`vthread`](vthread::vthread).
+    pub fn vthread(&mut self, var: VarId) -> Result<(), ScheduleError> {
+        let (args, kernel) = (vec![self.v(var)], vthread::vthread(&self.kernel, var)?);
+        self.done("vthread", args, kernel, ())
+    }
+
+    /// [`vectorize`](vectorize::vectorize).
+    pub fn vectorize(&mut self, var: VarId) -> Result<(), ScheduleError> {
+        let (args, kernel) = (vec![self.v(var)], vectorize::vectorize(&self.kernel, var)?);
+        self.done("vectorize", args, kernel, ())
+    }
+
+    /// [`unroll`](unroll::unroll).
+    pub fn unroll(&mut self, var: VarId) -> Result<(), ScheduleError> {
+        let (args, kernel) = (vec![self.v(var)], unroll::unroll(&self.kernel, var)?);
+        self.done("unroll", args, kernel, ())
+    }
+
+    /// [`parallel`](parallel::parallel).
+    pub fn parallel(&mut self, var: VarId) -> Result<(), ScheduleError> {
+        let (args, kernel) = (vec![self.v(var)], parallel::parallel(&self.kernel, var)?);
+        self.done("parallel", args, kernel, ())
+    }
+
+    /// [`pragma`](pragma::pragma).
+    pub fn pragma(&mut self, var: VarId, pragma: Pragma) -> Result<(), ScheduleError> {
+        let args = vec![self.v(var), format!("{pragma:?}")];
+        let kernel = pragma::pragma(&self.kernel, var, pragma)?;
+        self.done("pragma", args, kernel, ())
+    }
+
+    /// [`pad`](pad::pad).
+    pub fn pad(&mut self, var: VarId, multiple: i64) -> Result<(), ScheduleError> {
+        let args = vec![self.v(var), multiple.to_string()];
+        let kernel = pad::pad(&self.kernel, var, multiple)?;
+        self.done("pad", args, kernel, ())
+    }
+
+    /// [`peel`](peel::peel).
+    pub fn peel(&mut self, var: VarId, iterations: i64) -> Result<Option<VarId>, ScheduleError> {
+        let args = vec![self.v(var), iterations.to_string()];
+        let (kernel, out) = peel::peel(&self.kernel, var, iterations)?;
+        self.done("peel", args, kernel, out)
+    }
+
+    fn v(&self, var: VarId) -> String {
+        self.kernel.vars.get(var.0 as usize).map_or_else(|| format!("#{}", var.0), |v| v.name.clone())
+    }
+
+    fn vs(&self, vars: &[VarId]) -> String {
+        let names: Vec<String> = vars.iter().map(|v| self.v(*v)).collect();
+        format!("[{}]", names.join(", "))
+    }
+
+    fn done<T>(&mut self, name: &'static str, args: Vec<String>, kernel: Kernel, out: T) -> Result<T, ScheduleError> {
+        self.trace.push(Step { name, args, kernel: kernel.clone() });
+        self.kernel = kernel;
+        Ok(out)
+    }
+}
