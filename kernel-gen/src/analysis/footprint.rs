@@ -83,6 +83,14 @@ pub fn footprint(
                         }
                     }
                 }
+                Stmt::Transpose { dst, src } => {
+                    if dst.buffer == buffer && touch != Touch::Reads {
+                        accesses.push((dst.origin.clone(), Some(dst.extents.clone())));
+                    }
+                    if src.buffer == buffer && touch != Touch::Writes {
+                        accesses.push((src.origin.clone(), Some(src.extents.clone())));
+                    }
+                }
                 _ => {}
             }
         });

@@ -13,7 +13,8 @@
 //! ```
 //! Statements: `for v in 0..n [kind] [pragma...] {}`, `b[..] = e`, `b[..] += e init e over (v, ..)` (`max=`, `min=`
 //! likewise), `if e {} else {}`, `let v: type = e`, `alloc b: type[shape] scope [strides [..]]`, `barrier block`,
-//! `mma b[..: ..] += b[..: ..] * b[..: ..]`, where `i: n` is an origin and an extent. Expressions are C's, with
+//! `mma b[..: ..] += b[..: ..] * b[..: ..]`, `transpose b[..: ..] = b[..: ..]`, where `i: n` is an origin and an extent.
+//! Expressions are C's, with
 //! `select(c, a, b)`, `min`, `max`, `type(e)` for casts, `ramp(base, stride, lanes)` and `broadcast(e, lanes)`; `/`
 //! and `%` are floor division on integers. Float literals carry their type: `0.5f32`.
 
@@ -116,6 +117,9 @@ fn stmt(k: &Kernel, s: &Stmt, depth: usize, out: &mut String) {
         }
         Stmt::Mma { acc, a, b } => {
             let _ = writeln!(out, "mma {} += {} * {}", tile(k, acc), tile(k, a), tile(k, b));
+        }
+        Stmt::Transpose { dst, src } => {
+            let _ = writeln!(out, "transpose {} = {}", tile(k, dst), tile(k, src));
         }
     }
 }

@@ -198,6 +198,14 @@ pub enum Stmt {
         /// Right operand, k x n.
         b: Tile,
     },
+    /// The tile intrinsic `dst[j, i] = src[i, j]` on the last two dimensions of both operands, whose other extents are
+    /// 1: how vectors of channels become rows of pixels without going lane by lane.
+    Transpose {
+        /// Destination, n x m.
+        dst: Tile,
+        /// Source, m x n; another buffer.
+        src: Tile,
+    },
 }
 
 impl Stmt {

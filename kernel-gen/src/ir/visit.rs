@@ -94,6 +94,7 @@ impl Stmt {
             Stmt::If { cond, .. } => f(cond),
             Stmt::Let { value, .. } => f(value),
             Stmt::Mma { acc, a, b } => [acc, a, b].into_iter().flat_map(|t| &t.origin).for_each(f),
+            Stmt::Transpose { dst, src } => [dst, src].into_iter().flat_map(|t| &t.origin).for_each(f),
             Stmt::For(_) | Stmt::Alloc(_) | Stmt::Barrier(_) => {}
         }
     }
@@ -122,10 +123,8 @@ impl Stmt {
                 Stmt::If { cond: f(cond), then: map_exprs(then, f), otherwise: map_exprs(otherwise, f) }
             }
             Stmt::Let { var, value } => Stmt::Let { var, value: f(value) },
-            Stmt::Mma { acc, a, b } => {
-                let mut tile = |t: Tile| Tile { origin: t.origin.into_iter().map(&mut *f).collect(), ..t };
-                Stmt::Mma { acc: tile(acc), a: tile(a), b: tile(b) }
-            }
+            Stmt::Mma { acc, a, b } => Stmt::Mma { acc: map_tile(acc, f), a: map_tile(a, f), b: map_tile(b, f) },
+            Stmt::Transpose { dst, src } => Stmt::Transpose { dst: map_tile(dst, f), src: map_tile(src, f) },
             s @ (Stmt::Alloc(_) | Stmt::Barrier(_)) => s,
         }
     }
@@ -150,6 +149,7 @@ impl Stmt {
             match s {
                 Stmt::Reduce { buffer: b, .. } => found |= *b == buffer,
                 Stmt::Mma { acc, a, b } => found |= [acc, a, b].iter().any(|t| t.buffer == buffer),
+                Stmt::Transpose { src, .. } => found |= src.buffer == buffer,
                 _ => {}
             }
         });
@@ -161,9 +161,14 @@ impl Stmt {
         match self {
             Stmt::Store { buffer, .. } | Stmt::Reduce { buffer, .. } => Some(*buffer),
             Stmt::Mma { acc, .. } => Some(acc.buffer),
+            Stmt::Transpose { dst, .. } => Some(dst.buffer),
             _ => None,
         }
     }
+}
+
+fn map_tile(t: Tile, f: &mut dyn FnMut(Expr) -> Expr) -> Tile {
+    Tile { origin: t.origin.into_iter().map(f).collect(), ..t }
 }
 
 /// [`Stmt::map_exprs`] over a block.

@@ -1,0 +1,218 @@
+//! The CPU as a device.
+
+use crate::arena::{Arena, Lease};
+use crate::executor::Executor;
+use crate::pool::Pool;
+use crate::{Error, Isa, Result};
+use std::fmt;
+use std::ops::Range;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+/// The CPU: an instruction set level, threads and workspace.
+///
+/// A clone shares the threads and the workspace. A device may be used from several threads at once; launches that
+/// overlap are correct, and one of them has the pool while the others run on their own thread.
+#[derive(Clone)]
+pub struct Cpu {
+    inner: Arc<Inner>,
+    isa: Isa,
+}
+
+struct Inner {
+    threads: Threads,
+    arena: Arena,
+}
+
+enum Threads {
+    /// The calling thread only.
+    One,
+    /// Threads of the device's own.
+    Pool(Pool),
+    /// Somebody else's.
+    Custom(Box<dyn Executor>),
+}
+
+impl Cpu {
+    /// A device with one worker a core, or as many as `KERNEL_GEN_THREADS` says (a value that is not a positive
+    /// number is not obeyed).
+    pub fn new() -> Cpu {
+        let asked = std::env::var("KERNEL_GEN_THREADS").ok().and_then(|t| t.trim().parse().ok()).filter(|t| *t > 0);
+        let cores = || std::thread::available_parallelism().map_or(1, usize::from);
+        Cpu::with_threads(asked.unwrap_or_else(cores))
+    }
+
+    /// A device with `threads` workers, the caller included; 0 counts as 1. With one worker there is no pool.
+    pub fn with_threads(threads: usize) -> Cpu {
+        Cpu::from_threads(if threads <= 1 { Threads::One } else { Threads::Pool(Pool::new(threads)) })
+    }
+
+    /// A device whose workers are somebody else's threads.
+    pub fn with_executor(executor: impl Executor + 'static) -> Cpu {
+        Cpu::from_threads(Threads::Custom(Box::new(executor)))
+    }
+
+    fn from_threads(threads: Threads) -> Cpu {
+        Cpu { inner: Arc::new(Inner { threads, arena: Arena::default() }), isa: Isa::from_env() }
+    }
+
+    /// The same device (threads and workspace shared), held to a lower instruction set level.
+    pub fn with_isa(&self, isa: Isa) -> Result<Cpu> {
+        let machine = Isa::detect();
+        if !machine.runs(isa) {
+            return Err(Error::UnsupportedIsa { asked: isa, machine });
+        }
+        Ok(Cpu { inner: Arc::clone(&self.inner), isa })
+    }
+
+    /// The instruction set level that kernels are picked for.
+    pub fn isa(&self) -> Isa {
+        self.isa
+    }
+
+    /// Number of workers, the caller included.
+    pub fn threads(&self) -> usize {
+        match &self.inner.threads {
+            Threads::One => 1,
+            Threads::Pool(pool) => pool.workers(),
+            Threads::Custom(executor) => executor.workers().max(1),
+        }
+    }
+
+    /// Bytes of workspace that the device keeps for later launches.
+    pub fn workspace_bytes(&self) -> usize {
+        self.inner.arena.held_bytes()
+    }
+
+    /// Workspace for one launch.
+    pub(crate) fn lease(&self, bytes: usize) -> Result<Lease<'_>> {
+        self.inner.arena.lease(bytes)
+    }
+
+    /// Splits `0..extent` into one contiguous range a worker and runs `body(worker, range)` on each. Every index is
+    /// in exactly one range, a range is never empty, and two bodies that run at the same time have different workers.
+    pub fn split(&self, extent: usize, body: &(dyn Fn(usize, Range<usize>) + Sync)) {
+        let workers = self.threads().min(extent);
+        if workers <= 1 {
+            if extent > 0 {
+                body(0, 0..extent);
+            }
+            return;
+        }
+        let part = |worker: usize| {
+            // The first `extent % workers` ranges are one longer.
+            let (size, longer) = (extent / workers, extent % workers);
+            let begin = worker * size + worker.min(longer);
+            body(worker, begin..begin + size + usize::from(worker < longer));
+        };
+        match &self.inner.threads {
+            Threads::One => (0..workers).for_each(part),
+            Threads::Pool(pool) => pool.run(workers, &part),
+            Threads::Custom(executor) => {
+                // Parts are claimed here and not named by the executor, so whatever it does, each runs once.
+                let next = AtomicUsize::new(0);
+                let claim = || {
+                    let worker = next.fetch_add(1, Ordering::Relaxed);
+                    let some = worker < workers;
+                    if some {
+                        part(worker);
+                    }
+                    some
+                };
+                executor.run(workers, &|_| {
+                    claim();
+                });
+                while claim() {}
+            }
+        }
+    }
+}
+
+impl Default for Cpu {
+    fn default() -> Self {
+        Cpu::new()
+    }
+}
+
+impl fmt::Debug for Cpu {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Cpu").field("isa", &self.isa).field("threads", &self.threads()).finish()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::Mutex;
+
+    /// The ranges that a device splits an extent into, by worker.
+    fn ranges(dev: &Cpu, extent: usize) -> Vec<(usize, Range<usize>)> {
+        let seen = Mutex::new(vec![]);
+        dev.split(extent, &|w, r| seen.lock().unwrap().push((w, r)));
+        let mut seen = seen.into_inner().unwrap();
+        seen.sort_by_key(|(w, _)| *w);
+        seen
+    }
+
+    #[test]
+    fn a_split_is_contiguous_even_and_complete() {
+        for threads in 1..6 {
+            let dev = Cpu::with_threads(threads);
+            for extent in 0..20 {
+                let parts = ranges(&dev, extent);
+                assert_eq!(parts.len(), threads.min(extent));
+                let mut next = 0;
+                for (i, (worker, range)) in parts.iter().enumerate() {
+                    assert_eq!((*worker, range.start), (i, next));
+                    assert!(range.len() >= extent / threads && range.len() <= extent.div_ceil(threads));
+                    next = range.end;
+                }
+                assert_eq!(next, extent);
+            }
+        }
+    }
+
+    #[test]
+    fn an_executor_that_breaks_its_contract_cannot_lose_or_repeat_work() {
+        struct Lazy;
+        impl Executor for Lazy {
+            fn workers(&self) -> usize {
+                4
+            }
+            fn run(&self, _: usize, body: &(dyn Fn(usize) + Sync)) {
+                body(99);
+            }
+        }
+        struct Eager;
+        impl Executor for Eager {
+            fn workers(&self) -> usize {
+                3
+            }
+            fn run(&self, workers: usize, body: &(dyn Fn(usize) + Sync)) {
+                (0..workers * 3).for_each(body);
+            }
+        }
+        for dev in [Cpu::with_executor(Lazy), Cpu::with_executor(Eager)] {
+            let parts = ranges(&dev, 10);
+            assert_eq!(parts.iter().map(|(_, r)| r.len()).sum::<usize>(), 10);
+            assert_eq!(parts.len(), dev.threads());
+        }
+    }
+
+    #[cfg(feature = "rayon")]
+    #[test]
+    fn rayon_runs_every_part() {
+        let pool = rayon::ThreadPoolBuilder::new().num_threads(3).build().unwrap();
+        for executor in [crate::Rayon::pool(Arc::new(pool)), crate::Rayon::global()] {
+            let dev = Cpu::with_executor(executor);
+            assert_eq!(ranges(&dev, 100).iter().map(|(_, r)| r.len()).sum::<usize>(), 100);
+        }
+    }
+
+    #[test]
+    fn a_level_that_the_machine_lacks_is_refused() {
+        let foreign = if cfg!(target_arch = "aarch64") { Isa::X86_64 } else { Isa::Aarch64 };
+        let error = Cpu::with_threads(1).with_isa(foreign).unwrap_err();
+        assert!(error.to_string().contains("this machine has"), "{error}");
+    }
+}

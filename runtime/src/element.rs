@@ -1,0 +1,278 @@
+//! Element types, and the two 16-bit floats that Rust does not have.
+
+use std::fmt;
+
+/// An element type as data, for tables and messages.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum DType {
+    /// IEEE binary64.
+    F64,
+    /// IEEE binary32.
+    F32,
+    /// IEEE binary16.
+    F16,
+    /// bfloat16.
+    Bf16,
+    /// 64-bit signed integer.
+    I64,
+    /// 32-bit signed integer.
+    I32,
+    /// 8-bit unsigned integer; what packed buffers and C's `unsigned char` are.
+    U8,
+}
+
+impl DType {
+    /// Size of one element.
+    pub const fn bytes(self) -> usize {
+        match self {
+            DType::F64 | DType::I64 => 8,
+            DType::F32 | DType::I32 => 4,
+            DType::F16 | DType::Bf16 => 2,
+            DType::U8 => 1,
+        }
+    }
+
+    /// The name that specs use.
+    pub const fn name(self) -> &'static str {
+        match self {
+            DType::F64 => "f64",
+            DType::F32 => "f32",
+            DType::F16 => "f16",
+            DType::Bf16 => "bf16",
+            DType::I64 => "i64",
+            DType::I32 => "i32",
+            DType::U8 => "u8",
+        }
+    }
+}
+
+impl fmt::Display for DType {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+mod sealed {
+    pub trait Sealed {}
+}
+
+/// A type that a buffer can hold. Sealed: all bit patterns of an element are valid values, and all bits zero is 0.
+pub trait Element: Copy + Default + Send + Sync + sealed::Sealed + 'static {
+    /// The type as data.
+    const DTYPE: DType;
+}
+
+macro_rules! element {
+    ($($t:ty => $d:ident),*) => {$(
+        impl sealed::Sealed for $t {}
+        impl Element for $t {
+            const DTYPE: DType = DType::$d;
+        }
+    )*};
+}
+element!(f64 => F64, f32 => F32, F16 => F16, Bf16 => Bf16, i64 => I64, i32 => I32, u8 => U8);
+
+/// IEEE binary16: 1 sign, 5 exponent and 10 fraction bits. Storage only; arithmetic happens in `f32`.
+#[derive(Clone, Copy, Default)]
+#[repr(transparent)]
+pub struct F16(u16);
+
+/// bfloat16: the upper half of an `f32`. Storage only; arithmetic happens in `f32`.
+#[derive(Clone, Copy, Default)]
+#[repr(transparent)]
+pub struct Bf16(u16);
+
+impl F16 {
+    /// The value with these bits.
+    pub const fn from_bits(bits: u16) -> F16 {
+        F16(bits)
+    }
+
+    /// Its bits.
+    pub const fn to_bits(self) -> u16 {
+        self.0
+    }
+
+    /// The nearest value, ties to even; too large becomes infinite, NaN stays NaN.
+    pub const fn from_f32(value: f32) -> F16 {
+        let bits = value.to_bits();
+        let sign = ((bits >> 16) & 0x8000) as u16;
+        let magnitude = bits & 0x7fff_ffff;
+        if magnitude > 0x7f80_0000 {
+            // Keep the top of the payload and make it quiet, so that it cannot turn into an infinity.
+            return F16(sign | 0x7e00 | ((magnitude >> 13) & 0x03ff) as u16);
+        }
+        // 65520 is halfway between the largest finite value, 65504, and the next power of two; it rounds to even: up.
+        if magnitude >= 0x477f_f000 {
+            return F16(sign | 0x7c00);
+        }
+        // Normal from 2^-14 on: move the exponent's bias from 127 to 15 and round off 13 bits of fraction. A carry out
+        // of the fraction raises the exponent, which is right.
+        if magnitude >= 0x3880_0000 {
+            let rebased = magnitude - 0x3800_0000;
+            return F16(sign | round_off(rebased, 13) as u16);
+        }
+        // Subnormal: the fraction with its hidden bit, in units of 2^-24. Below half of that unit it is zero.
+        let exponent = magnitude >> 23;
+        if exponent < 102 {
+            return F16(sign);
+        }
+        let fraction = (magnitude & 0x007f_ffff) | 0x0080_0000;
+        F16(sign | round_off(fraction, 126 - exponent) as u16)
+    }
+
+    /// The same value as an `f32`; exact.
+    pub const fn to_f32(self) -> f32 {
+        let sign = ((self.0 & 0x8000) as u32) << 16;
+        let exponent = ((self.0 >> 10) & 0x1f) as u32;
+        let fraction = (self.0 & 0x03ff) as u32;
+        let bits = match exponent {
+            0 if fraction == 0 => sign,
+            0 => {
+                // Normalise: the leading one moves to the hidden bit.
+                let shift = fraction.leading_zeros() - 21;
+                sign | ((113 - shift) << 23) | (((fraction << shift) & 0x03ff) << 13)
+            }
+            31 => sign | 0x7f80_0000 | (fraction << 13),
+            _ => sign | ((exponent + 112) << 23) | (fraction << 13),
+        };
+        f32::from_bits(bits)
+    }
+}
+
+impl Bf16 {
+    /// The value with these bits.
+    pub const fn from_bits(bits: u16) -> Bf16 {
+        Bf16(bits)
+    }
+
+    /// Its bits.
+    pub const fn to_bits(self) -> u16 {
+        self.0
+    }
+
+    /// The nearest value, ties to even; NaN stays NaN.
+    pub const fn from_f32(value: f32) -> Bf16 {
+        let bits = value.to_bits();
+        if bits & 0x7fff_ffff > 0x7f80_0000 {
+            return Bf16((bits >> 16) as u16 | 0x0040);
+        }
+        Bf16(((bits as u64 + 0x7fff + ((bits >> 16) & 1) as u64) >> 16) as u16)
+    }
+
+    /// The same value as an `f32`; exact.
+    pub const fn to_f32(self) -> f32 {
+        f32::from_bits((self.0 as u32) << 16)
+    }
+}
+
+/// `value` without its lowest `bits` bits, rounded to nearest, ties to even.
+const fn round_off(value: u32, bits: u32) -> u32 {
+    let half = 1u32 << (bits - 1);
+    let rest = value & ((1u32 << bits) - 1);
+    let kept = value >> bits;
+    if rest > half || (rest == half && kept & 1 == 1) { kept + 1 } else { kept }
+}
+
+macro_rules! half_traits {
+    ($t:ident) => {
+        impl From<f32> for $t {
+            fn from(value: f32) -> $t {
+                $t::from_f32(value)
+            }
+        }
+        impl From<$t> for f32 {
+            fn from(value: $t) -> f32 {
+                value.to_f32()
+            }
+        }
+        impl PartialEq for $t {
+            fn eq(&self, other: &$t) -> bool {
+                self.to_f32() == other.to_f32()
+            }
+        }
+        impl PartialOrd for $t {
+            fn partial_cmp(&self, other: &$t) -> Option<std::cmp::Ordering> {
+                self.to_f32().partial_cmp(&other.to_f32())
+            }
+        }
+        impl fmt::Debug for $t {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                fmt::Debug::fmt(&self.to_f32(), f)
+            }
+        }
+        impl fmt::Display for $t {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                fmt::Display::fmt(&self.to_f32(), f)
+            }
+        }
+    };
+}
+half_traits!(F16);
+half_traits!(Bf16);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The value of a half from its definition, in f64.
+    fn f16_value(bits: u16) -> f64 {
+        let sign = if bits & 0x8000 != 0 { -1.0 } else { 1.0 };
+        let exponent = ((bits >> 10) & 31) as i32;
+        let fraction = (bits & 0x3ff) as f64;
+        match exponent {
+            0 => sign * fraction * 2f64.powi(-24),
+            31 if fraction == 0.0 => sign * f64::INFINITY,
+            31 => f64::NAN,
+            e => sign * (1.0 + fraction / 1024.0) * 2f64.powi(e - 15),
+        }
+    }
+
+    #[test]
+    fn every_half_widens_exactly_and_comes_back() {
+        for bits in 0..=u16::MAX {
+            let (wide, defined) = (F16::from_bits(bits).to_f32(), f16_value(bits));
+            if defined.is_nan() {
+                assert!(wide.is_nan());
+                assert!(F16::from_f32(wide).to_f32().is_nan());
+            } else {
+                assert_eq!(wide as f64, defined, "{bits:#06x}");
+                assert_eq!(F16::from_f32(wide).to_bits(), bits);
+            }
+        }
+    }
+
+    #[test]
+    fn halves_round_to_nearest_even() {
+        // Between each pair of neighbouring finite halves: the midpoint goes to the even one, anything else to the nearer.
+        for bits in 0..0x7bff_u16 {
+            let (a, b) = (f16_value(bits), f16_value(bits + 1));
+            let middle = ((a + b) / 2.0) as f32;
+            let even = if bits & 1 == 0 { bits } else { bits + 1 };
+            assert_eq!(F16::from_f32(middle).to_bits(), even);
+            assert_eq!(F16::from_f32(middle.next_down()).to_bits(), bits);
+            assert_eq!(F16::from_f32(middle.next_up()).to_bits(), bits + 1);
+            assert_eq!(F16::from_f32(-middle).to_bits(), even | 0x8000);
+        }
+        assert_eq!(F16::from_f32(65519.996).to_bits(), 0x7bff);
+        assert_eq!(F16::from_f32(65520.0).to_bits(), 0x7c00);
+        assert_eq!(F16::from_f32(f32::MAX).to_bits(), 0x7c00);
+        assert_eq!(F16::from_f32(f32::from_bits(1)).to_bits(), 0);
+        assert_eq!(F16::from_f32(-0.0).to_bits(), 0x8000);
+    }
+
+    #[test]
+    fn bfloats_round_to_nearest_even() {
+        for bits in (0..=u16::MAX).filter(|b| b & 0x7fff <= 0x7f80) {
+            assert_eq!(Bf16::from_f32(Bf16::from_bits(bits).to_f32()).to_bits(), bits);
+        }
+        for bits in 0..0x7f7f_u16 {
+            let middle = f32::from_bits((bits as u32) << 16 | 0x8000);
+            assert_eq!(Bf16::from_f32(middle).to_bits(), if bits & 1 == 0 { bits } else { bits + 1 });
+            assert_eq!(Bf16::from_f32(middle.next_down()).to_bits(), bits);
+            assert_eq!(Bf16::from_f32(middle.next_up()).to_bits(), bits + 1);
+        }
+        assert!(Bf16::from_f32(f32::from_bits(0x7f80_0001)).to_f32().is_nan());
+        assert_eq!(Bf16::from_f32(f32::MAX).to_f32(), f32::INFINITY);
+    }
+}

@@ -1,0 +1,165 @@
+//! What can go wrong in a launch.
+
+use crate::{DType, Isa};
+use std::fmt;
+
+/// The result of a launch.
+pub type Result<T, E = Error> = std::result::Result<T, E>;
+
+/// Why a view or a launch was refused. A refused launch has written nothing.
+#[derive(Clone, PartialEq, Debug)]
+#[non_exhaustive]
+pub enum Error {
+    /// A slice does not have as many elements as its shape.
+    Length {
+        /// The shape.
+        shape: Vec<usize>,
+        /// Elements in the slice.
+        elements: usize,
+    },
+    /// An array has another shape than the view that was asked for.
+    ArrayShape {
+        /// Shape of the view.
+        expected: Vec<usize>,
+        /// Shape of the array.
+        got: Vec<usize>,
+    },
+    /// An array is not dense and row-major.
+    NotContiguous,
+    /// No declared workload has these shapes.
+    NoWorkload {
+        /// The function that was called.
+        function: &'static str,
+        /// The shapes it was called with, by parameter.
+        got: Vec<(&'static str, Vec<usize>)>,
+        /// The workloads that exist: name and shapes.
+        declared: Vec<String>,
+    },
+    /// Several declared workloads have these shapes and differ in something else.
+    Ambiguous {
+        /// The function that was called.
+        function: &'static str,
+        /// The workloads, each a module to call by name.
+        workloads: Vec<&'static str>,
+    },
+    /// An argument has another element type or length than the parameter.
+    Argument {
+        /// The workload.
+        workload: &'static str,
+        /// The parameter.
+        param: &'static str,
+        /// What the parameter holds.
+        expected: (DType, usize),
+        /// What came.
+        got: (DType, usize),
+    },
+    /// The crate was built without code for this workload.
+    NoCode {
+        /// The workload.
+        workload: &'static str,
+        /// Why there is none.
+        reason: &'static str,
+    },
+    /// There is code, but none that this device runs.
+    NoVariant {
+        /// The workload.
+        workload: &'static str,
+        /// The device's level.
+        device: Isa,
+        /// The levels there is code for.
+        built: Vec<Isa>,
+    },
+    /// A weight was packed by another workload.
+    ForeignPack {
+        /// The workload that was launched.
+        workload: &'static str,
+        /// The one that packed.
+        packed_by: &'static str,
+    },
+    /// A weight was packed for a level that this device does not run.
+    PackedFor {
+        /// The workload.
+        workload: &'static str,
+        /// The level it was packed for.
+        packed: Isa,
+        /// The device's level.
+        device: Isa,
+    },
+    /// The asked instruction set level is not one that this machine runs.
+    UnsupportedIsa {
+        /// What was asked.
+        asked: Isa,
+        /// What the machine has.
+        machine: Isa,
+    },
+    /// Workspace memory is not to be had.
+    Workspace {
+        /// How much was wanted.
+        bytes: usize,
+    },
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Error::Length { shape, elements } => {
+                let needed = shape.iter().try_fold(1usize, |n, d| n.checked_mul(*d));
+                match needed {
+                    Some(n) => {
+                        write!(f, "a view of shape {shape:?} needs {n} elements, but the slice has {elements}")
+                    }
+                    None => write!(f, "a view of shape {shape:?} has more elements than memory can hold"),
+                }
+            }
+            Error::ArrayShape { expected, got } => {
+                write!(f, "an array of shape {got:?} is no view of shape {expected:?}")
+            }
+            Error::NotContiguous => write!(
+                f,
+                "the array is not dense and row-major; copy it into standard layout (`as_standard_layout`) first"
+            ),
+            Error::NoWorkload { function, got, declared } => {
+                write!(f, "`{function}` is not declared for")?;
+                for (name, shape) in got {
+                    write!(f, " {name} {shape:?}")?;
+                }
+                write!(f, "; the spec declares:")?;
+                for workload in declared {
+                    write!(f, "\n  {workload}")?;
+                }
+                Ok(())
+            }
+            Error::Ambiguous { function, workloads } => write!(
+                f,
+                "several workloads of `{function}` have these shapes; call one by its name: {}",
+                workloads.iter().map(|w| format!("`{w}::launch_unpacked`")).collect::<Vec<_>>().join(" or ")
+            ),
+            Error::Argument { workload, param, expected, got } => write!(
+                f,
+                "`{workload}`: parameter `{param}` holds {} elements of {}, but the argument holds {} of {}",
+                expected.1, expected.0, got.1, got.0
+            ),
+            Error::NoCode { workload, reason } => write!(f, "there is no code for `{workload}`: {reason}"),
+            Error::NoVariant { workload, device, built } => write!(
+                f,
+                "`{workload}` was built for {}, which this device ({device}) does not run; add its level to \
+                 `[targets] cpu` in the spec",
+                built.iter().map(|i| i.name()).collect::<Vec<_>>().join(", ")
+            ),
+            Error::ForeignPack { workload, packed_by } => {
+                write!(f, "`{workload}` was given a weight that `{packed_by}` packed; pack it with `{workload}`")
+            }
+            Error::PackedFor { workload, packed, device } => write!(
+                f,
+                "the weight of `{workload}` was packed for {packed}, which this device ({device}) does not run; pack \
+                 it with this device"
+            ),
+            Error::UnsupportedIsa { asked, machine } => {
+                write!(f, "{asked} code does not run here: this machine has {machine}")
+            }
+            Error::Workspace { bytes } => write!(f, "{bytes} bytes of workspace could not be allocated"),
+        }
+    }
+}
+
+impl std::error::Error for Error {}

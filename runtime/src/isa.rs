@@ -1,0 +1,112 @@
+//! Instruction set levels, and which one this machine has.
+
+use std::fmt;
+
+/// An instruction set level that C is compiled for. Within an architecture, a later one includes the earlier ones.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
+#[non_exhaustive]
+pub enum Isa {
+    /// Any 64-bit x86: SSE2.
+    X86_64,
+    /// x86-64-v3: AVX2, FMA, BMI, F16C (2013 and later).
+    X86_64V3,
+    /// x86-64-v4: AVX-512 F, BW, CD, DQ, VL.
+    X86_64V4,
+    /// Any 64-bit Arm: NEON.
+    Aarch64,
+    /// An architecture that kernels are not emitted for.
+    Other,
+}
+
+impl Isa {
+    /// All levels that kernels are emitted for.
+    pub const ALL: [Isa; 4] = [Isa::X86_64, Isa::X86_64V3, Isa::X86_64V4, Isa::Aarch64];
+
+    /// The name that specs and `KERNEL_GEN_ISA` use.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Isa::X86_64 => "x86-64",
+            Isa::X86_64V3 => "x86-64-v3",
+            Isa::X86_64V4 => "x86-64-v4",
+            Isa::Aarch64 => "aarch64",
+            Isa::Other => "other",
+        }
+    }
+
+    /// The level with that name.
+    pub fn from_name(name: &str) -> Option<Isa> {
+        Isa::ALL.into_iter().find(|i| i.name() == name)
+    }
+
+    /// Whether a machine of this level runs code that was compiled for `code`.
+    pub const fn runs(self, code: Isa) -> bool {
+        match self {
+            Isa::X86_64 => matches!(code, Isa::X86_64),
+            Isa::X86_64V3 => matches!(code, Isa::X86_64 | Isa::X86_64V3),
+            Isa::X86_64V4 => matches!(code, Isa::X86_64 | Isa::X86_64V3 | Isa::X86_64V4),
+            Isa::Aarch64 => matches!(code, Isa::Aarch64),
+            Isa::Other => false,
+        }
+    }
+
+    /// The best level of the machine that this runs on.
+    pub fn detect() -> Isa {
+        #[cfg(target_arch = "x86_64")]
+        {
+            use std::arch::is_x86_feature_detected as has;
+            let v3 = has!("avx2")
+                && has!("bmi1")
+                && has!("bmi2")
+                && has!("f16c")
+                && has!("fma")
+                && has!("lzcnt")
+                && has!("movbe");
+            let v4 =
+                v3 && has!("avx512f") && has!("avx512bw") && has!("avx512cd") && has!("avx512dq") && has!("avx512vl");
+            match (v4, v3) {
+                (true, _) => Isa::X86_64V4,
+                (false, true) => Isa::X86_64V3,
+                (false, false) => Isa::X86_64,
+            }
+        }
+        #[cfg(all(target_arch = "aarch64", target_endian = "little"))]
+        {
+            Isa::Aarch64
+        }
+        #[cfg(not(any(target_arch = "x86_64", all(target_arch = "aarch64", target_endian = "little"))))]
+        {
+            Isa::Other
+        }
+    }
+
+    /// What a device starts with: the machine's level, or the lower one that `KERNEL_GEN_ISA` names. A name that is
+    /// unknown, or that this machine cannot run, is not obeyed.
+    pub(crate) fn from_env() -> Isa {
+        let machine = Isa::detect();
+        match std::env::var("KERNEL_GEN_ISA").ok().and_then(|name| Isa::from_name(name.trim())) {
+            Some(asked) if machine.runs(asked) => asked,
+            _ => machine,
+        }
+    }
+}
+
+impl fmt::Display for Isa {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn levels_of_one_architecture_include_the_lower_ones() {
+        assert!(Isa::X86_64V4.runs(Isa::X86_64V3) && Isa::X86_64V3.runs(Isa::X86_64));
+        assert!(!Isa::X86_64.runs(Isa::X86_64V3) && !Isa::Aarch64.runs(Isa::X86_64));
+        assert!(Isa::detect() == Isa::Other || Isa::detect().runs(Isa::detect()));
+        for isa in Isa::ALL {
+            assert_eq!(Isa::from_name(isa.name()), Some(isa));
+        }
+    }
+}

@@ -1,0 +1,116 @@
+//! Owned dense arrays.
+
+use crate::arena::AlignedBytes;
+use crate::{AsView, AsViewMut, Element, Error, Result, Shape, View, ViewMut};
+use std::fmt;
+use std::marker::PhantomData;
+
+/// An owned dense row-major array of shape `S`, aligned to a cache line.
+///
+/// Generated kernels take any view; a tensor is the convenient owner of one.
+///
+/// ```
+/// use kernel_gen_runtime::{Tensor, D2};
+/// let eye = Tensor::<f32, D2<3, 3>>::from_fn(|i| if i % 4 == 0 { 1.0 } else { 0.0 });
+/// assert_eq!(eye.as_slice()[8], 1.0);
+/// ```
+pub struct Tensor<T, S> {
+    bytes: AlignedBytes,
+    kind: PhantomData<(T, S)>,
+}
+
+impl<T: Element, S: Shape> Tensor<T, S> {
+    /// All zero.
+    ///
+    /// # Panics
+    /// When the memory is not to be had, as `vec!` would.
+    pub fn zeros() -> Self {
+        let bytes = S::ELEMENTS.checked_mul(size_of::<T>()).expect("a tensor's size in bytes fits an address");
+        let bytes = AlignedBytes::zeroed(bytes).unwrap_or_else(|e| panic!("{e}"));
+        Tensor { bytes, kind: PhantomData }
+    }
+
+    /// A copy of a slice, which must hold exactly the elements of the shape.
+    pub fn from_slice(data: &[T]) -> Result<Self> {
+        if data.len() != S::ELEMENTS {
+            return Err(Error::Length { shape: S::DIMS.to_vec(), elements: data.len() });
+        }
+        let mut tensor = Self::zeros();
+        tensor.as_mut_slice().copy_from_slice(data);
+        Ok(tensor)
+    }
+
+    /// Each element from its position in row-major order.
+    pub fn from_fn(value: impl FnMut(usize) -> T) -> Self {
+        let mut tensor = Self::zeros();
+        let mut value = value;
+        for (i, e) in tensor.as_mut_slice().iter_mut().enumerate() {
+            *e = value(i);
+        }
+        tensor
+    }
+
+    /// The elements, row-major.
+    pub fn as_slice(&self) -> &[T] {
+        // SAFETY: the allocation holds `ELEMENTS` initialised values of `T` (any bits are a valid element), is aligned
+        // to 64 bytes, more than any element needs, and lives as long as `self`.
+        unsafe { std::slice::from_raw_parts(self.bytes.as_ptr().cast(), S::ELEMENTS) }
+    }
+
+    /// The elements, row-major.
+    pub fn as_mut_slice(&mut self) -> &mut [T] {
+        // SAFETY: as in `as_slice`, and `self` is borrowed uniquely.
+        unsafe { std::slice::from_raw_parts_mut(self.bytes.as_ptr().cast(), S::ELEMENTS) }
+    }
+}
+
+impl<T: Element, S: Shape> AsView for Tensor<T, S> {
+    type Elem = T;
+    type Shape = S;
+    fn view(&self) -> View<'_, T, S> {
+        View::new(self.as_slice()).expect("a tensor has the length of its shape")
+    }
+}
+
+impl<T: Element, S: Shape> AsViewMut for Tensor<T, S> {
+    fn view_mut(&mut self) -> ViewMut<'_, T, S> {
+        ViewMut::new(self.as_mut_slice()).expect("a tensor has the length of its shape")
+    }
+}
+
+impl<T: Element, S: Shape> Clone for Tensor<T, S> {
+    fn clone(&self) -> Self {
+        Self::from_slice(self.as_slice()).expect("a tensor has the length of its shape")
+    }
+}
+
+impl<T: Element, S: Shape> Default for Tensor<T, S> {
+    fn default() -> Self {
+        Self::zeros()
+    }
+}
+
+impl<T: Element + fmt::Debug, S: Shape> fmt::Debug for Tensor<T, S> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Tensor<{}>{:?} ", T::DTYPE, S::DIMS)?;
+        f.debug_list().entries(self.as_slice().iter().take(16)).finish()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::D2;
+
+    #[test]
+    fn a_tensor_is_zero_aligned_and_copies_deeply() {
+        let mut a = Tensor::<f32, D2<3, 5>>::zeros();
+        assert_eq!(a.as_slice(), [0.0; 15]);
+        assert_eq!(a.as_slice().as_ptr() as usize % 64, 0);
+        let b = a.clone();
+        a.as_mut_slice()[0] = 1.0;
+        assert_eq!(b.as_slice()[0], 0.0);
+        assert!(Tensor::<f32, D2<3, 5>>::from_slice(&[0.0; 14]).is_err());
+        assert!(Tensor::<f64, D2<0, 5>>::zeros().as_slice().is_empty());
+    }
+}
