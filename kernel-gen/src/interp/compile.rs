@@ -155,6 +155,12 @@ fn check_ids(kernel: &Kernel) -> Result<(), InterpError> {
                         access(t.buffer, t.extents.len());
                     }
                 }
+                Stmt::Transpose { dst, src } => {
+                    for t in [dst, src] {
+                        access(t.buffer, t.origin.len());
+                        access(t.buffer, t.extents.len());
+                    }
+                }
                 _ => {}
             }
             s.own_exprs(&mut |e| {
@@ -185,6 +191,7 @@ fn used(block: &[Stmt]) -> BTreeSet<BufferId> {
                     out.insert(*b);
                 }
                 Stmt::Mma { acc, a, b } => out.extend([acc.buffer, a.buffer, b.buffer]),
+                Stmt::Transpose { dst, src } => out.extend([dst.buffer, src.buffer]),
                 other => out.extend(other.written()),
             }
             s.own_exprs(&mut |e| {
@@ -527,7 +534,42 @@ impl<'k> Compiler<'k> {
                 self.emit(Op::Mma { tiles: self.p.tiles.len() as u32 - 1 });
                 Ok(())
             }
+            Stmt::Transpose { dst, src } => self.transpose(dst, src),
         }
+    }
+
+    /// A transposed copy of the last two dimensions, element by element: tiles are a few vectors large.
+    fn transpose(&mut self, dst: &'k Tile, src: &'k Tile) -> Result<(), InterpError> {
+        let last_two = |t: &Tile| match t.extents[..] {
+            [ref outer @ .., rows, cols] if outer.iter().all(|e| *e == 1) => Some((rows, cols)),
+            _ => None,
+        };
+        let (Some((m, n)), Some(flipped)) = (last_two(src), last_two(dst)) else {
+            return Err(InterpError::malformed(format!("transpose of extents {:?} = {:?}", dst.extents, src.extents)));
+        };
+        if flipped != (n, m) || m < 1 || n < 1 {
+            return Err(InterpError::malformed(format!("transpose of {}x{} = {m}x{n}", flipped.0, flipped.1)));
+        }
+        let dtype_of = |t: &Tile| self.p.buffers[t.buffer.0 as usize].dtype;
+        if dst.buffer == src.buffer || !dtype_of(dst).is_float() || !dtype_of(src).is_float() {
+            return Err(InterpError::malformed("transpose needs two buffers of a floating type"));
+        }
+        let at = |t: &Tile, row: i64, col: i64| {
+            let mut offsets = vec![0; t.extents.len()];
+            let last = offsets.len() - 1;
+            (offsets[last - 1], offsets[last]) = (row, col);
+            offsets
+        };
+        for i in 0..m {
+            for j in 0..n {
+                let access = self.access_at(src.buffer, &src.origin, 0, &at(src, i, j))?;
+                let d = self.take(false, 1);
+                self.emit(Op::FloatLoad { d, access });
+                let access = self.access_at(dst.buffer, &dst.origin, 0, &at(dst, j, i))?;
+                self.emit(Op::FloatStore { a: d, access });
+            }
+        }
+        Ok(())
     }
 
     fn for_loop(&mut self, s: &'k Stmt, l: &'k For) -> Result<(), InterpError> {
