@@ -26,6 +26,8 @@
 
 pub mod builder;
 pub mod expr;
+mod lex;
+pub mod parse;
 pub mod print;
 pub mod stmt;
 pub mod types;

@@ -1,0 +1,666 @@
+//! Reads the text form of [`super::print`].
+//!
+//! `parse(print(kernel))` prints the same and is equal up to ids, which count in the order of appearance. `;` begins
+//! a comment. Malformed text gives an error with its position; nothing here panics, and nesting is limited so that
+//! no later recursion over the tree can exhaust the stack.
+
+use super::lex::{Lexer, Token};
+use super::{
+    Access, Barrier, BinOp, Buffer, BufferId, DType, Expr, For, Kernel, LoopKind, Pragma, ReduceOp, Scope, Stmt, Tile,
+    UnOp, Var, VarId, row_major,
+};
+use std::collections::BTreeMap;
+use std::fmt;
+
+/// Why a text is not a kernel, and where.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct ParseError {
+    /// Line, from 1.
+    pub line: u32,
+    /// Column in characters, from 1.
+    pub col: u32,
+    /// What is wrong.
+    pub cause: String,
+}
+
+impl fmt::Display for ParseError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}:{}: {}", self.line, self.col, self.cause)
+    }
+}
+
+impl std::error::Error for ParseError {}
+
+/// Deepest nesting of operators in an expression.
+const MAX_EXPR_DEPTH: u32 = 200;
+/// Deepest nesting of statements.
+const MAX_STMT_DEPTH: u32 = 100;
+/// Elements that a buffer may have, so that later code may multiply shapes freely.
+const MAX_ELEMENTS: i64 = 1 << 40;
+
+/// Reads one kernel.
+pub fn parse(text: &str) -> Result<Kernel, ParseError> {
+    let mut p = Parser { lexer: Lexer::new(text)?, kernel: Kernel::new(""), names: BTreeMap::new(), depth: 0 };
+    p.kernel()?;
+    Ok(p.kernel)
+}
+
+/// What a name stands for.
+#[derive(Clone, Copy)]
+enum Name {
+    Var(VarId),
+    Buffer(BufferId),
+}
+
+struct Parser<'t> {
+    lexer: Lexer<'t>,
+    kernel: Kernel,
+    names: BTreeMap<&'t str, Name>,
+    /// Open expressions around the current one.
+    depth: u32,
+}
+
+type Parsed<T> = Result<T, ParseError>;
+
+impl<'t> Parser<'t> {
+    fn kernel(&mut self) -> Parsed<()> {
+        self.word("kernel")?;
+        self.kernel.name = self.lexer.name("the kernel's name")?.to_string();
+        self.sign("{")?;
+        while self.lexer.peek() == Token::Word("param") && matches!(self.lexer.peek2(), Token::Word(_)) {
+            self.lexer.next();
+            let b = self.declaration(true)?;
+            self.kernel.params.push(b);
+        }
+        self.kernel.body = self.statements(0)?;
+        match self.lexer.peek() {
+            Token::End => Ok(()),
+            other => Err(self.lexer.error(format!("expected the end of the text after the kernel, found {other}"))),
+        }
+    }
+
+    /// Statements up to and including the closing brace.
+    fn statements(&mut self, depth: u32) -> Parsed<Vec<Stmt>> {
+        if depth > MAX_STMT_DEPTH {
+            return Err(self.lexer.error(format!("statements nest deeper than {MAX_STMT_DEPTH} levels")));
+        }
+        let mut out = vec![];
+        while !self.accept("}") {
+            if self.lexer.peek() == Token::End {
+                return Err(self.lexer.error("expected a statement or `}`, found the end of the text"));
+            }
+            out.push(self.statement(depth)?);
+        }
+        Ok(out)
+    }
+
+    fn statement(&mut self, depth: u32) -> Parsed<Stmt> {
+        let Token::Word(word) = self.lexer.peek() else {
+            return Err(self.lexer.error(format!("expected a statement, found {}", self.lexer.peek())));
+        };
+        // A buffer may be called like a keyword; an index then follows.
+        if self.lexer.peek2() != Token::Sign("[") {
+            match word {
+                "for" => return self.for_loop(depth),
+                "if" => return self.if_else(depth),
+                "let" => return self.let_value(),
+                "alloc" => {
+                    self.lexer.next();
+                    return Ok(Stmt::Alloc(self.declaration(false)?));
+                }
+                "barrier" => return self.barrier(),
+                "mma" => return self.mma(),
+                "param" => return Err(self.lexer.error("parameters stand before all statements")),
+                _ => {}
+            }
+        }
+        self.assignment()
+    }
+
+    fn for_loop(&mut self, depth: u32) -> Parsed<Stmt> {
+        self.lexer.next();
+        let var = self.new_var(DType::I64)?;
+        self.word("in")?;
+        let from = self.int()?;
+        if from != 0 {
+            return Err(self.lexer.error(format!("loops run from 0, not from {from}")));
+        }
+        self.sign("..")?;
+        let extent = self.int()?;
+        let (mut kind, mut pragmas) = (LoopKind::Serial, vec![]);
+        while !self.accept("{") {
+            let Token::Word(word) = self.lexer.peek() else {
+                return Err(self.lexer.error(format!("expected `{{`, found {}", self.lexer.peek())));
+            };
+            if let Some(k) = LoopKind::ALL.into_iter().find(|k| k.name() == word) {
+                self.lexer.next();
+                kind = k;
+                continue;
+            }
+            match word {
+                "auto_unroll_max_step" => pragmas.push(Pragma::AutoUnrollMaxStep(self.pragma_value()?)),
+                "unroll_explicit" => pragmas.push(Pragma::UnrollExplicit(self.pragma_value()? != 0)),
+                other => {
+                    let kinds: Vec<&str> = LoopKind::ALL.iter().map(|k| k.name()).collect();
+                    return Err(self.lexer.error(format!(
+                        "`{other}` is neither a loop kind ({}) nor a pragma (auto_unroll_max_step, unroll_explicit)",
+                        kinds.join(", ")
+                    )));
+                }
+            }
+        }
+        let body = self.statements(depth + 1)?;
+        Ok(Stmt::For(For { var, extent, kind, pragmas, body }))
+    }
+
+    fn pragma_value(&mut self) -> Parsed<i64> {
+        self.lexer.next();
+        self.sign("(")?;
+        let v = self.int()?;
+        self.sign(")")?;
+        Ok(v)
+    }
+
+    fn if_else(&mut self, depth: u32) -> Parsed<Stmt> {
+        self.lexer.next();
+        let cond = self.expr()?;
+        self.sign("{")?;
+        let then = self.statements(depth + 1)?;
+        let otherwise = if self.lexer.peek() == Token::Word("else") && self.lexer.peek2() == Token::Sign("{") {
+            self.lexer.next();
+            self.lexer.next();
+            self.statements(depth + 1)?
+        } else {
+            vec![]
+        };
+        Ok(Stmt::If { cond, then, otherwise })
+    }
+
+    fn let_value(&mut self) -> Parsed<Stmt> {
+        self.lexer.next();
+        let at = self.lexer.position();
+        let name = self.lexer.name("the variable's name")?;
+        self.sign(":")?;
+        let dtype = self.dtype()?;
+        self.sign("=")?;
+        // The name is bound behind its own value.
+        let value = self.expr()?;
+        let var = self.bind_var(name, dtype, at)?;
+        Ok(Stmt::Let { var, value })
+    }
+
+    fn barrier(&mut self) -> Parsed<Stmt> {
+        self.lexer.next();
+        match self.lexer.peek() {
+            Token::Word("block") => {
+                self.lexer.next();
+                Ok(Stmt::Barrier(Barrier::Block))
+            }
+            Token::Word("warp") => {
+                self.lexer.next();
+                Ok(Stmt::Barrier(Barrier::Warp))
+            }
+            other => Err(self.lexer.error(format!("expected `block` or `warp`, found {other}"))),
+        }
+    }
+
+    fn mma(&mut self) -> Parsed<Stmt> {
+        self.lexer.next();
+        let acc = self.tile()?;
+        self.sign("+=")?;
+        let a = self.tile()?;
+        self.sign("*")?;
+        let b = self.tile()?;
+        Ok(Stmt::Mma { acc, a, b })
+    }
+
+    fn tile(&mut self) -> Parsed<Tile> {
+        let buffer = self.buffer()?;
+        self.sign("[")?;
+        let (mut origin, mut extents) = (vec![], vec![]);
+        while !self.accept("]") {
+            if !origin.is_empty() {
+                self.sign(",")?;
+            }
+            origin.push(self.expr()?);
+            self.sign(":")?;
+            extents.push(self.int()?);
+        }
+        self.check_rank(buffer, origin.len())?;
+        Ok(Tile { buffer, origin, extents })
+    }
+
+    /// `b[..] = e` and the reductions.
+    fn assignment(&mut self) -> Parsed<Stmt> {
+        let buffer = self.buffer()?;
+        let (indices, _) = self.indices(buffer)?;
+        let op = match self.lexer.peek() {
+            Token::Sign("=") => None,
+            Token::Sign("+=") => Some(ReduceOp::Add),
+            Token::Word("max") => Some(ReduceOp::Max),
+            Token::Word("min") => Some(ReduceOp::Min),
+            other => {
+                return Err(self.lexer.error(format!("expected `=`, `+=`, `max=` or `min=`, found {other}")));
+            }
+        };
+        self.lexer.next();
+        if matches!(op, Some(ReduceOp::Max | ReduceOp::Min)) {
+            self.sign("=")?;
+        }
+        let value = self.expr()?;
+        let Some(op) = op else {
+            return Ok(Stmt::Store { buffer, indices, value });
+        };
+        self.word("init")?;
+        let init = self.expr()?;
+        self.word("over")?;
+        self.sign("(")?;
+        let mut over = vec![];
+        while !self.accept(")") {
+            if !over.is_empty() {
+                self.sign(",")?;
+            }
+            let name = self.lexer.name("a reduce loop")?;
+            match self.names.get(name) {
+                Some(Name::Var(v)) => over.push(*v),
+                _ => return Err(self.lexer.error_before(format!("{name} is not a loop"))),
+            }
+        }
+        Ok(Stmt::Reduce { buffer, indices, op, init, value, over })
+    }
+
+    /// `name: type[shape] scope`, then the strides if they are not row-major and, for parameters, the access.
+    fn declaration(&mut self, param: bool) -> Parsed<BufferId> {
+        let at = self.lexer.position();
+        let name = self.lexer.name("the buffer's name")?;
+        self.sign(":")?;
+        let dtype = self.dtype()?;
+        let shape = self.ints()?;
+        let Token::Word(word) = self.lexer.peek() else {
+            return Err(self.lexer.error(format!("expected a scope, found {}", self.lexer.peek())));
+        };
+        let scopes = [Scope::Global, Scope::Shared, Scope::Local, Scope::Register];
+        let Some(scope) = scopes.into_iter().find(|s| s.name() == word) else {
+            return Err(self.lexer.error(format!("`{word}` is not a scope (global, shared, local, register)")));
+        };
+        self.lexer.next();
+        let mut strides = None;
+        if self.lexer.peek() == Token::Word("strides") && self.lexer.peek2() == Token::Sign("[") {
+            self.lexer.next();
+            let s = self.ints()?;
+            if s.len() != shape.len() {
+                return Err(self.lexer.error_before(format!("{} strides for {} dimensions", s.len(), shape.len())));
+            }
+            strides = Some(s);
+        }
+        let mut elements = 1i64;
+        for n in shape.iter().chain(strides.iter().flatten()) {
+            if *n < 0 || *n > MAX_ELEMENTS {
+                return Err(self.lexer.error_before(format!("{n} is no extent or stride of a buffer")));
+            }
+        }
+        for n in &shape {
+            elements = elements.saturating_mul((*n).max(1));
+        }
+        if elements > MAX_ELEMENTS {
+            return Err(self.lexer.error_before(format!("{name} has more than {MAX_ELEMENTS} elements")));
+        }
+        let access = if param {
+            let Token::Word(word) = self.lexer.peek() else {
+                return Err(self
+                    .lexer
+                    .error(format!("expected read, write or readwrite, found {}", self.lexer.peek())));
+            };
+            let access = match word {
+                "read" => Access::Read,
+                "write" => Access::Write,
+                "readwrite" => Access::ReadWrite,
+                other => return Err(self.lexer.error(format!("`{other}` is not an access (read, write, readwrite)"))),
+            };
+            self.lexer.next();
+            access
+        } else {
+            Access::ReadWrite
+        };
+        let strides = strides.unwrap_or_else(|| row_major(&shape));
+        let id = BufferId(self.kernel.buffers.len() as u32);
+        self.define(name, Name::Buffer(id), at)?;
+        self.kernel.buffers.push(Buffer { name: name.to_string(), dtype, shape, strides, scope, access });
+        Ok(id)
+    }
+
+    fn new_var(&mut self, dtype: DType) -> Parsed<VarId> {
+        let at = self.lexer.position();
+        let name = self.lexer.name("the variable's name")?;
+        self.bind_var(name, dtype, at)
+    }
+
+    fn bind_var(&mut self, name: &'t str, dtype: DType, at: (u32, u32)) -> Parsed<VarId> {
+        let id = VarId(self.kernel.vars.len() as u32);
+        self.define(name, Name::Var(id), at)?;
+        self.kernel.vars.push(Var { name: name.to_string(), dtype });
+        Ok(id)
+    }
+
+    fn define(&mut self, name: &'t str, what: Name, at: (u32, u32)) -> Parsed<()> {
+        if self.names.insert(name, what).is_some() {
+            let (line, col) = at;
+            return Err(ParseError { line, col, cause: format!("{name} is already defined; names are unique") });
+        }
+        Ok(())
+    }
+
+    fn buffer(&mut self) -> Parsed<BufferId> {
+        let name = self.lexer.name("a buffer")?;
+        match self.names.get(name) {
+            Some(Name::Buffer(b)) => Ok(*b),
+            Some(Name::Var(_)) => Err(self.lexer.error_before(format!("{name} is a variable, not a buffer"))),
+            None => Err(self.lexer.error_before(format!("there is no buffer {name}"))),
+        }
+    }
+
+    /// One expression a dimension, and the depth of the deepest.
+    fn indices(&mut self, buffer: BufferId) -> Parsed<(Vec<Expr>, u32)> {
+        self.sign("[")?;
+        let (mut out, mut depth) = (vec![], 0);
+        while !self.accept("]") {
+            if !out.is_empty() {
+                self.sign(",")?;
+            }
+            let (e, d) = self.binary(1)?;
+            out.push(e);
+            depth = depth.max(d);
+        }
+        self.check_rank(buffer, out.len())?;
+        Ok((out, depth))
+    }
+
+    fn check_rank(&self, buffer: BufferId, n: usize) -> Parsed<()> {
+        let b = self.kernel.buffer(buffer);
+        if b.shape.len() == n {
+            return Ok(());
+        }
+        Err(self.lexer.error_before(format!("{} has {} dimensions, here are {n} indices", b.name, b.shape.len())))
+    }
+
+    fn dtype(&mut self) -> Parsed<DType> {
+        let name = self.lexer.name("a type")?;
+        DType::from_name(name).ok_or_else(|| {
+            let all: Vec<&str> = DType::ALL.iter().map(|d| d.name()).collect();
+            self.lexer.error_before(format!("`{name}` is not a type ({})", all.join(", ")))
+        })
+    }
+
+    /// `[1, 2, 3]`.
+    fn ints(&mut self) -> Parsed<Vec<i64>> {
+        self.sign("[")?;
+        let mut out = vec![];
+        while !self.accept("]") {
+            if !out.is_empty() {
+                self.sign(",")?;
+            }
+            out.push(self.int()?);
+        }
+        Ok(out)
+    }
+
+    fn int(&mut self) -> Parsed<i64> {
+        let negative = self.accept("-");
+        match self.lexer.peek() {
+            Token::Int(magnitude) => {
+                let v = if negative { -i128::from(magnitude) } else { i128::from(magnitude) };
+                let v = i64::try_from(v).map_err(|_| self.lexer.error(format!("{v} does not fit an i64")))?;
+                self.lexer.next();
+                Ok(v)
+            }
+            other => Err(self.lexer.error(format!("expected an integer, found {other}"))),
+        }
+    }
+
+    fn expr(&mut self) -> Parsed<Expr> {
+        Ok(self.binary(1)?.0)
+    }
+
+    /// An expression of operators that bind at least as strongly as `min`, and the depth of its tree.
+    fn binary(&mut self, min: u8) -> Parsed<(Expr, u32)> {
+        self.depth += 1;
+        let (mut left, mut depth) = self.primary()?;
+        loop {
+            let (op, strength) = match self.lexer.peek() {
+                Token::Sign("||") => (BinOp::Or, 1),
+                Token::Sign("&&") => (BinOp::And, 2),
+                Token::Sign("<") => (BinOp::Lt, 3),
+                Token::Sign("<=") => (BinOp::Le, 3),
+                Token::Sign("==") => (BinOp::Eq, 3),
+                Token::Sign("!=") => (BinOp::Ne, 3),
+                Token::Sign("+") => (BinOp::Add, 4),
+                Token::Sign("-") => (BinOp::Sub, 4),
+                Token::Sign("*") => (BinOp::Mul, 5),
+                Token::Sign("/") => (BinOp::Div, 5),
+                Token::Sign("%") => (BinOp::Mod, 5),
+                Token::Sign(s @ (">" | ">=")) => {
+                    return Err(self.lexer.error(format!("there is no `{s}`; swap the sides and use `<` or `<=`")));
+                }
+                _ => break,
+            };
+            if strength < min {
+                break;
+            }
+            self.lexer.next();
+            let (right, d) = self.binary(strength + 1)?;
+            depth = depth.max(d) + 1;
+            self.check_depth(depth)?;
+            left = Expr::Binary(op, Box::new(left), Box::new(right));
+        }
+        self.depth -= 1;
+        Ok((left, depth))
+    }
+
+    fn check_depth(&self, depth: u32) -> Parsed<()> {
+        if depth.max(self.depth) <= MAX_EXPR_DEPTH {
+            return Ok(());
+        }
+        Err(self.lexer.error(format!("the expression nests deeper than {MAX_EXPR_DEPTH} levels")))
+    }
+
+    fn primary(&mut self) -> Parsed<(Expr, u32)> {
+        self.check_depth(self.depth)?;
+        match self.lexer.peek() {
+            Token::Int(_) => Ok((Expr::Int(self.int()?), 1)),
+            Token::Float(v, d) => {
+                self.lexer.next();
+                Ok((Expr::Float(v, d), 1))
+            }
+            Token::Sign("(") => {
+                self.lexer.next();
+                let e = self.binary(1)?;
+                self.sign(")")?;
+                Ok(e)
+            }
+            Token::Sign("-") => match self.lexer.peek2() {
+                Token::Int(_) => Ok((Expr::Int(self.int()?), 1)),
+                Token::Float(v, d) => {
+                    self.lexer.next();
+                    self.lexer.next();
+                    Ok((Expr::Float(-v, d), 1))
+                }
+                _ => self.unary(UnOp::Neg),
+            },
+            Token::Sign("!") => self.unary(UnOp::Not),
+            Token::Word(word) => match self.lexer.peek2() {
+                Token::Sign("(") => self.call(word),
+                Token::Sign("[") => {
+                    let buffer = self.buffer()?;
+                    let (indices, depth) = self.indices(buffer)?;
+                    self.check_depth(depth + 1)?;
+                    Ok((Expr::Load(buffer, indices), depth + 1))
+                }
+                _ => {
+                    self.lexer.next();
+                    match self.names.get(word) {
+                        Some(Name::Var(v)) => Ok((Expr::Var(*v), 1)),
+                        Some(Name::Buffer(_)) => {
+                            Err(self.lexer.error_before(format!("the buffer {word} needs indices")))
+                        }
+                        None => Err(self.lexer.error_before(format!("there is no variable {word}"))),
+                    }
+                }
+            },
+            other => Err(self.lexer.error(format!("expected an expression, found {other}"))),
+        }
+    }
+
+    fn unary(&mut self, op: UnOp) -> Parsed<(Expr, u32)> {
+        self.lexer.next();
+        self.depth += 1;
+        let (a, d) = self.primary()?;
+        self.depth -= 1;
+        self.check_depth(d + 1)?;
+        Ok((Expr::Unary(op, Box::new(a)), d + 1))
+    }
+
+    fn call(&mut self, name: &str) -> Parsed<(Expr, u32)> {
+        let at = self.lexer.position();
+        self.lexer.next();
+        self.sign("(")?;
+        let (a, da) = self.binary(1)?;
+        let (e, depth) = match name {
+            "min" | "max" => {
+                self.sign(",")?;
+                let (b, db) = self.binary(1)?;
+                let op = if name == "min" { BinOp::Min } else { BinOp::Max };
+                (Expr::Binary(op, Box::new(a), Box::new(b)), da.max(db))
+            }
+            "select" => {
+                self.sign(",")?;
+                let (b, db) = self.binary(1)?;
+                self.sign(",")?;
+                let (c, dc) = self.binary(1)?;
+                (Expr::Select(Box::new(a), Box::new(b), Box::new(c)), da.max(db).max(dc))
+            }
+            "ramp" => {
+                self.sign(",")?;
+                let stride = self.int()?;
+                self.sign(",")?;
+                (Expr::Ramp { base: Box::new(a), stride, lanes: self.lanes()? }, da)
+            }
+            "broadcast" => {
+                self.sign(",")?;
+                (Expr::Broadcast(Box::new(a), self.lanes()?), da)
+            }
+            _ => {
+                if let Some(op) = UnOp::ALL.into_iter().find(|op| op.name() == name) {
+                    (Expr::Unary(op, Box::new(a)), da)
+                } else if let Some(d) = DType::from_name(name) {
+                    (Expr::Cast(d, Box::new(a)), da)
+                } else {
+                    let (line, col) = at;
+                    return Err(ParseError { line, col, cause: format!("there is no function or type {name}") });
+                }
+            }
+        };
+        self.sign(")")?;
+        self.check_depth(depth + 1)?;
+        Ok((e, depth + 1))
+    }
+
+    fn lanes(&mut self) -> Parsed<u16> {
+        let n = self.int()?;
+        match u16::try_from(n) {
+            Ok(n) if n > 0 => Ok(n),
+            _ => Err(self.lexer.error_before(format!("{n} is no number of lanes (1 to {})", u16::MAX))),
+        }
+    }
+
+    fn accept(&mut self, sign: &'static str) -> bool {
+        let hit = self.lexer.peek() == Token::Sign(sign);
+        if hit {
+            self.lexer.next();
+        }
+        hit
+    }
+
+    fn sign(&mut self, sign: &'static str) -> Parsed<()> {
+        if self.accept(sign) {
+            return Ok(());
+        }
+        Err(self.lexer.error(format!("expected `{sign}`, found {}", self.lexer.peek())))
+    }
+
+    fn word(&mut self, word: &'static str) -> Parsed<()> {
+        if self.lexer.peek() == Token::Word(word) {
+            self.lexer.next();
+            return Ok(());
+        }
+        Err(self.lexer.error(format!("expected `{word}`, found {}", self.lexer.peek())))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn error(text: &str) -> String {
+        parse(text).expect_err("the text is wrong").to_string()
+    }
+
+    #[test]
+    fn what_is_printed_parses_back() {
+        let text = "\
+kernel k {
+  param x: f32[4, 8] global read
+  param y: f16[4, 8] global strides [9, 1] write
+  alloc t: bf16[8] local
+  for i in 0..4 grid.x {
+    for j in 0..8 serial auto_unroll_max_step(16) unroll_explicit(1) {
+      let a: i64 = (i + j) * 2 - (-3) / 4 % 5
+      if i < 3 && (j == 1 || !(a <= 2)) {
+        y[i, j] = max(x[i, j], -0.5f32) + f32(a) * inff32
+      } else {
+        y[i, j] += select(i != j, exp(x[i, j]), -(1e-7f64)) init 0.0f32 over (j)
+      }
+      t[ramp(a, 1, 8)] = broadcast(x[i, j], 8)
+    }
+    barrier block
+    mma y[i: 1, 0: 8] += x[0: 1, 0: 4] * x[0: 4, 0: 8]
+  }
+}
+";
+        let k = parse(text).unwrap();
+        assert_eq!(k.to_string(), text.replace(" serial", ""));
+        assert_eq!(parse(&k.to_string()).unwrap(), k);
+    }
+
+    #[test]
+    fn errors_name_line_column_and_cause() {
+        assert_eq!(error("kernel k {\n  x[0] = 1\n}"), "2:3: there is no buffer x");
+        assert_eq!(
+            error("kernel k { ; comment\n  for i in 0..4 fast {\n"),
+            "2:17: `fast` is neither a loop kind \
+            (serial, unrolled, vectorized, parallel, grid.x, grid.y, grid.z, thread.x, thread.y, thread.z, vthread) \
+            nor a pragma (auto_unroll_max_step, unroll_explicit)"
+        );
+        assert_eq!(
+            error("kernel k {\n  param x: f32[2] global read\n  let a: f32 = x[0, 1]\n}"),
+            "3:22: x has 1 dimensions, here are 2 indices"
+        );
+        assert_eq!(error("kernel k {"), "1:11: expected a statement or `}`, found the end of the text");
+        assert_eq!(
+            error("kernel k {\n  let a: i64 = 1 > 2\n}"),
+            "2:18: there is no `>`; swap the sides and use `<` or `<=`"
+        );
+        assert_eq!(error("kernel k {\n  let a: i64 = 99999999999999999999\n}"), "2:16: the number is too large");
+    }
+
+    #[test]
+    fn deep_nesting_is_refused() {
+        let nested = format!("kernel k {{ let a: i64 = {}1{} }}", "(".repeat(100_000), ")".repeat(100_000));
+        assert!(error(&nested).contains("nests deeper"));
+        let chain = format!("kernel k {{ let a: i64 = 1{} }}", " + 1".repeat(100_000));
+        assert!(error(&chain).contains("nests deeper"));
+        let negated = format!("kernel k {{ let a: i64 = {}1 }}", "- ".repeat(100_000));
+        assert!(error(&negated).contains("nests deeper"));
+        let blocks = format!("kernel k {{ {}", "if 0 == 0 { ".repeat(100_000));
+        assert!(error(&blocks).contains("nest deeper"));
+    }
+}
