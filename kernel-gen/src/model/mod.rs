@@ -1,0 +1,341 @@
+//! Which template with which config runs a workload: what was measured if there is a record, and otherwise what the
+//! templates' own cost functions say.
+//!
+//! The order is: a record of this workload on this target; a record of it on a related target whose space is the
+//! same; then the default config of each template that applies, the one with the least predicted time. Where the
+//! choice comes from is part of it, and so is every record that had to be refused.
+
+use crate::records::{BestRecords, Choice, Lookup, Offer, Origin, Query, Refusal, lookup};
+use crate::space::{Config, Space};
+use crate::target::Target;
+use crate::templates::{Registry, Template, TemplateError};
+use crate::workload::Workload;
+use std::fmt;
+
+/// How to choose.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Options {
+    /// Whether a workload without a usable record is an error: for releases, where every kernel is to be measured.
+    pub deny_fallback: bool,
+    /// The device whose record is preferred where a target has several.
+    pub device: Option<String>,
+    /// The number of threads whose record is preferred.
+    pub threads: u32,
+    /// Only this template, if one is named.
+    pub template: Option<String>,
+}
+
+impl Default for Options {
+    fn default() -> Options {
+        Options { deny_fallback: false, device: None, threads: 1, template: None }
+    }
+}
+
+/// Why nothing could be chosen.
+#[derive(Clone, PartialEq, Debug)]
+pub enum ModelError {
+    /// No template can run the workload on the target.
+    NoTemplate {
+        /// The workload's key.
+        workload: String,
+        /// The target's name.
+        target: String,
+        /// Each template and why it does not apply.
+        reasons: Vec<(String, String)>,
+    },
+    /// There is no usable record, and fallback is denied.
+    NoRecord {
+        /// The workload's key.
+        workload: String,
+        /// The target's name.
+        target: String,
+        /// The records that could not be used.
+        refusals: Vec<Refusal>,
+    },
+    /// A template failed on a workload that it says it applies to: a defect of the template.
+    Template {
+        /// The template.
+        template: String,
+        /// The workload's key.
+        workload: String,
+        /// What it said.
+        error: TemplateError,
+    },
+}
+
+impl fmt::Display for ModelError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            ModelError::NoTemplate { workload, target, reasons } if reasons.is_empty() => {
+                write!(f, "no template is registered that could run {workload} on {target}")
+            }
+            ModelError::NoTemplate { workload, target, reasons } => {
+                let reasons: Vec<String> = reasons.iter().map(|(t, why)| format!("{t}: {why}")).collect();
+                write!(f, "no template can run {workload} on {target} ({})", reasons.join("; "))
+            }
+            ModelError::NoRecord { workload, target, refusals } => {
+                write!(f, "there is no record of {workload} on {target}, and fallback is denied")?;
+                match refusals.len() {
+                    0 => write!(f, "; tune it, or allow the fallback"),
+                    _ => {
+                        let all: Vec<String> = refusals.iter().map(Refusal::to_string).collect();
+                        write!(f, " ({})", all.join("; "))
+                    }
+                }
+            }
+            ModelError::Template { template, workload, error } => {
+                write!(f, "the template {template} failed on {workload}: {error}")
+            }
+        }
+    }
+}
+
+impl std::error::Error for ModelError {}
+
+/// A template's default for a workload, with the time that it predicts.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Candidate {
+    /// The template's name.
+    pub template: String,
+    /// Its default config, as its space writes it.
+    pub config: Config,
+    /// The predicted time.
+    pub predicted_us: f64,
+}
+
+/// Chooses a template and a config. See the module's text for the order.
+pub fn choose(
+    registry: &Registry,
+    workload: &Workload,
+    target: &Target,
+    records: &BestRecords,
+    options: &Options,
+) -> Result<Choice, ModelError> {
+    let templates = templates_for(registry, workload, target, options)?;
+    let Lookup { found, refusals } = recorded(&templates, workload, target, records, options)?;
+    if let Some(found) = found {
+        let template = found.record.template;
+        return Ok(Choice { template, config: found.config, origin: found.origin, refusals });
+    }
+    if options.deny_fallback {
+        return Err(ModelError::NoRecord { workload: workload.key(), target: target.name.clone(), refusals });
+    }
+    let mut best: Option<Candidate> = None;
+    for template in templates {
+        let candidate = default_of(template, workload, target)?;
+        if best.as_ref().is_none_or(|b| candidate.predicted_us.total_cmp(&b.predicted_us).is_lt()) {
+            best = Some(candidate);
+        }
+    }
+    // `templates_for` gave at least one.
+    let Some(Candidate { template, config, predicted_us }) = best else {
+        return Err(ModelError::NoTemplate { workload: workload.key(), target: target.name.clone(), reasons: vec![] });
+    };
+    Ok(Choice { template, config, origin: Origin::Analytic { predicted_us }, refusals })
+}
+
+/// The default of every template that applies, cheapest first: what [`choose`] compares when there is no record.
+pub fn candidates(registry: &Registry, workload: &Workload, target: &Target) -> Result<Vec<Candidate>, ModelError> {
+    let templates = templates_for(registry, workload, target, &Options::default())?;
+    let mut all = templates.into_iter().map(|t| default_of(t, workload, target)).collect::<Result<Vec<_>, _>>()?;
+    all.sort_by(|a, b| a.predicted_us.total_cmp(&b.predicted_us));
+    Ok(all)
+}
+
+fn templates_for<'a>(
+    registry: &'a Registry,
+    workload: &Workload,
+    target: &Target,
+    options: &Options,
+) -> Result<Vec<&'a dyn Template>, ModelError> {
+    let mut able = vec![];
+    let mut reasons = vec![];
+    for template in registry.iter() {
+        if options.template.as_ref().is_some_and(|wanted| wanted != template.name()) {
+            continue;
+        }
+        match template.applies(workload, target) {
+            Ok(()) => able.push(template),
+            Err(reason) => reasons.push((template.name().to_string(), reason)),
+        }
+    }
+    if able.is_empty() {
+        return Err(ModelError::NoTemplate { workload: workload.key(), target: target.name.clone(), reasons });
+    }
+    Ok(able)
+}
+
+fn failed(template: &dyn Template, workload: &Workload, error: impl Into<TemplateError>) -> ModelError {
+    let (template, workload) = (template.name().to_string(), workload.key());
+    ModelError::Template { template, workload, error: error.into() }
+}
+
+fn default_of(template: &dyn Template, workload: &Workload, target: &Target) -> Result<Candidate, ModelError> {
+    let space = template.space(workload, target).map_err(|e| failed(template, workload, e))?;
+    let config = template.default_config(workload, target).map_err(|e| failed(template, workload, e))?;
+    // A default outside its own space would be a choice that no record and no tuner can ever express.
+    let config = space.normalise(&config).map_err(|e| failed(template, workload, e))?;
+    let predicted_us = template.cost(workload, target, &config);
+    Ok(Candidate { template: template.name().to_string(), config, predicted_us })
+}
+
+fn recorded(
+    templates: &[&dyn Template],
+    workload: &Workload,
+    target: &Target,
+    records: &BestRecords,
+    options: &Options,
+) -> Result<Lookup, ModelError> {
+    let key = workload.key();
+    // Spaces are not made for workloads that nobody measured.
+    if !records.iter().any(|(_, r)| r.workload == key) {
+        return Ok(Lookup { found: None, refusals: vec![] });
+    }
+    let spaces: Vec<(&dyn Template, Space)> = templates
+        .iter()
+        .map(|t| t.space(workload, target).map(|s| (*t, s)).map_err(|e| failed(*t, workload, e)))
+        .collect::<Result<_, _>>()?;
+    let offers: Vec<Offer<'_>> =
+        spaces.iter().map(|(t, space)| Offer { template: t.name(), version: t.version(), space }).collect();
+    let related = related_targets(target);
+    let query = Query {
+        workload: &key,
+        target: &target.name,
+        related_targets: &related,
+        device: options.device.as_deref(),
+        threads: options.threads,
+    };
+    Ok(lookup(records, &query, &offers))
+}
+
+/// Targets whose records may serve for another: the other levels of a CPU's architecture, the nearest first, and the
+/// other CUDA architectures of the same major version, those of the same capability first.
+pub fn related_targets(target: &Target) -> Vec<&'static str> {
+    let mut related: Vec<(i64, &'static str)> = Target::all()
+        .iter()
+        .filter(|other| other.name != target.name)
+        .filter_map(|other| {
+            let distance = match (target.cpu(), other.cpu()) {
+                (Some(a), Some(b)) => (a.arch == b.arch).then(|| (a.level - b.level).abs()),
+                _ => {
+                    let (a, b) = (capability(&target.name)?, capability(&other.name)?);
+                    (a / 10 == b / 10).then(|| (a - b).abs())
+                }
+            };
+            distance.map(|d| (d, other.name.as_str()))
+        })
+        .collect();
+    related.sort();
+    related.into_iter().map(|(_, name)| name).collect()
+}
+
+/// 89 for `sm_89`, 90 for `sm_90a`.
+fn capability(name: &str) -> Option<i64> {
+    name.strip_prefix("sm_")?.trim_end_matches(|c: char| c.is_ascii_alphabetic()).parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::records::Record;
+    use crate::templates::testing::Rows;
+    use crate::workload::{Conv2d, Matmul};
+
+    fn workload() -> Workload {
+        Workload::f32(Matmul::new(64, 32, 16))
+    }
+
+    fn target() -> &'static Target {
+        Target::find("x86-64-v3").unwrap()
+    }
+
+    fn registry() -> Registry {
+        Registry::empty().with(Rows { name: "slow", version: 1, cost: 9.0 }).with(Rows {
+            name: "fast",
+            version: 3,
+            cost: 2.0,
+        })
+    }
+
+    fn record() -> Record {
+        let template = registry();
+        let template = template.find("slow").unwrap();
+        Record {
+            workload: workload().key(),
+            target: "x86-64-v3".into(),
+            device: "CPU".into(),
+            threads: 1,
+            template: "slow".into(),
+            template_version: 1,
+            space: template.space(&workload(), target()).unwrap().fingerprint(),
+            config: Config::new().with_split("rows", &[-1, 8]),
+            time_us: 1.5,
+            gflops: 43.7,
+            max_error: 0.0,
+            verified: true,
+            generator: "0.1.0".into(),
+        }
+    }
+
+    fn choose_with(records: &[Record], options: &Options) -> Result<Choice, ModelError> {
+        let mut best = BestRecords::new();
+        for r in records {
+            best.insert(r.clone());
+        }
+        choose(&registry(), &workload(), target(), &best, options)
+    }
+
+    #[test]
+    fn without_a_record_the_cheapest_default_wins() {
+        let choice = choose_with(&[], &Options::default()).unwrap();
+        assert_eq!((choice.template.as_str(), choice.origin), ("fast", Origin::Analytic { predicted_us: 2.0 }));
+        let all = candidates(&registry(), &workload(), target()).unwrap();
+        assert_eq!(all.iter().map(|c| c.template.as_str()).collect::<Vec<_>>(), ["fast", "slow"]);
+        let only = Options { template: Some("slow".into()), ..Options::default() };
+        assert_eq!(choose_with(&[], &only).unwrap().template, "slow");
+    }
+
+    #[test]
+    fn a_record_beats_any_prediction() {
+        let choice = choose_with(&[record()], &Options::default()).unwrap();
+        assert_eq!((choice.template.as_str(), choice.config.to_string().as_str()), ("slow", "rows=[-1,8]"));
+        assert!(matches!(choice.origin, Origin::Exact { .. }));
+        // The space does not depend on the target here, so a record of another level serves.
+        let other = Record { target: "x86-64-v4".into(), ..record() };
+        let origin = choose_with(&[other], &Options::default()).unwrap().origin;
+        assert!(matches!(origin, Origin::SameShapeOtherDevice { .. }));
+    }
+
+    #[test]
+    fn denied_fallback_is_an_error_that_names_what_was_refused() {
+        let deny = Options { deny_fallback: true, ..Options::default() };
+        assert!(choose_with(&[record()], &deny).is_ok());
+        assert_eq!(
+            choose_with(&[], &deny).unwrap_err().to_string(),
+            "there is no record of matmul-f32-m64n32k16-nn on x86-64-v3, and fallback is denied; tune it, or allow \
+             the fallback"
+        );
+        let stale = Record { template_version: 7, ..record() };
+        let message = choose_with(&[stale.clone()], &deny).unwrap_err().to_string();
+        assert!(message.contains("version 7 of the template `slow`, which is now 1"), "{message}");
+        let choice = choose_with(&[stale], &Options::default()).unwrap();
+        assert_eq!((choice.template.as_str(), choice.refusals.len()), ("fast", 1));
+    }
+
+    #[test]
+    fn a_workload_that_no_template_takes_is_named_with_the_reasons() {
+        let conv = Workload::f32(Conv2d::nchw(1, 4, 8, 8, 4, 3, 1, 1));
+        let error = choose(&registry(), &conv, target(), &BestRecords::new(), &Options::default()).unwrap_err();
+        let reasons = "(slow: it takes only matrix products; fast: it takes only matrix products)";
+        assert_eq!(error.to_string(), format!("no template can run {} on x86-64-v3 {reasons}", conv.key()));
+    }
+
+    #[test]
+    fn related_targets_are_of_the_same_family() {
+        let related = |name: &str| related_targets(Target::find(name).unwrap());
+        assert_eq!(related("x86-64-v4"), ["x86-64-v3", "x86-64"]);
+        assert_eq!(related("sm_86"), ["sm_87", "sm_89", "sm_80"]);
+        assert_eq!(related("sm_90"), ["sm_90a"]);
+        assert!(related("aarch64").is_empty());
+    }
+}

@@ -1,0 +1,172 @@
+//! Templates: families of schedules, each for a class of workloads.
+//!
+//! A [`Template`] says which workloads it can run, which choices it offers ([`Space`]), which choice is sane when
+//! nothing was measured, and how a choice becomes a kernel. A [`Registry`] is the ordered list of those that exist;
+//! users put theirs beside the built-in ones:
+//!
+//! ```
+//! use kernel_gen::templates::Registry;
+//! let registry = Registry::builtin();
+//! assert!(registry.find("no such template").is_none());
+//! ```
+
+use crate::ir::Kernel;
+use crate::schedule::{Schedule, ScheduleError};
+use crate::space::{Config, ConfigError, Space, SpaceError};
+use crate::target::Target;
+use crate::workload::Workload;
+use std::fmt;
+
+/// A family of schedules for a class of workloads.
+///
+/// Everything here is a pure function of its arguments: the same workload, target and config give the same kernel on
+/// every machine and in every run.
+pub trait Template: Send + Sync {
+    /// A name that no other template has: letters, digits and `_`.
+    fn name(&self) -> &str;
+
+    /// Counted up whenever the same config would give another kernel. Records of another version are not used.
+    fn version(&self) -> u32;
+
+    /// Whether it can run the workload on the target at all; otherwise the reason, as half a sentence.
+    fn applies(&self, workload: &Workload, target: &Target) -> Result<(), String>;
+
+    /// Its choices for a workload that it applies to. Limits of the target belong into the space's filters, so that
+    /// nearly every config of the space gives a valid kernel.
+    fn space(&self, workload: &Workload, target: &Target) -> Result<Space, TemplateError>;
+
+    /// The config that is used without any record: inside the space, and sane by rules of thumb alone.
+    fn default_config(&self, workload: &Workload, target: &Target) -> Result<Config, TemplateError>;
+
+    /// The time in microseconds that one thread of the target (one whole GPU) is expected to take with a config. It
+    /// ranks templates and configs that were not measured, so ratios matter more than the value; it must be positive,
+    /// and comparable between templates: count the arithmetic at the rate that the config can reach, and the traffic,
+    /// packing and padding that it adds.
+    fn cost(&self, workload: &Workload, target: &Target, config: &Config) -> f64;
+
+    /// The kernel of a config.
+    fn schedule(&self, workload: &Workload, target: &Target, config: &Config) -> Result<Scheduled, TemplateError>;
+}
+
+/// A kernel as a template leaves it, with every step that led to it.
+#[derive(Clone, Debug)]
+pub struct Scheduled {
+    /// The kernel and its history.
+    pub schedule: Schedule,
+    /// The parameters that the kernel wants in a layout of its own.
+    pub packs: Vec<Pack>,
+}
+
+/// How a parameter is brought into the layout that a kernel wants, once, before any call.
+#[derive(Clone, Debug)]
+pub struct Pack {
+    /// The name of the packed parameter in the scheduled kernel.
+    pub param: String,
+    /// The kernel that packs: its parameters are the original and the packed tensor.
+    pub kernel: Kernel,
+}
+
+/// Why a template cannot give what it was asked for.
+#[derive(Clone, PartialEq, Debug)]
+pub enum TemplateError {
+    /// Its space cannot be made.
+    Space(SpaceError),
+    /// The config is not one of its space.
+    Config(ConfigError),
+    /// A step of its schedule was refused.
+    Schedule(ScheduleError),
+    /// The config is in the space, but the kernel would break a limit; the text says which.
+    Limit(String),
+}
+
+impl fmt::Display for TemplateError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            TemplateError::Space(error) => error.fmt(f),
+            TemplateError::Config(error) => error.fmt(f),
+            TemplateError::Schedule(error) => error.fmt(f),
+            TemplateError::Limit(text) => f.write_str(text),
+        }
+    }
+}
+
+impl std::error::Error for TemplateError {}
+
+impl From<SpaceError> for TemplateError {
+    fn from(error: SpaceError) -> TemplateError {
+        TemplateError::Space(error)
+    }
+}
+
+impl From<ConfigError> for TemplateError {
+    fn from(error: ConfigError) -> TemplateError {
+        TemplateError::Config(error)
+    }
+}
+
+impl From<ScheduleError> for TemplateError {
+    fn from(error: ScheduleError) -> TemplateError {
+        TemplateError::Schedule(error)
+    }
+}
+
+/// The templates there are, in order. Where two are predicted to be equally fast, the first wins.
+#[derive(Default)]
+pub struct Registry {
+    templates: Vec<Box<dyn Template>>,
+}
+
+impl Registry {
+    /// No templates.
+    pub fn empty() -> Registry {
+        Registry::default()
+    }
+
+    /// The templates that come with the library.
+    pub fn builtin() -> Registry {
+        Registry::empty()
+    }
+
+    /// Adds a template at the end. One with the same name loses its place to it and is returned: that is how a
+    /// built-in template is replaced.
+    pub fn register(&mut self, template: impl Template + 'static) -> Option<Box<dyn Template>> {
+        let old = self.templates.iter().position(|t| t.name() == template.name());
+        let old = old.map(|i| self.templates.remove(i));
+        self.templates.push(Box::new(template));
+        old
+    }
+
+    /// The registry with one more template; see [`register`](Registry::register).
+    pub fn with(mut self, template: impl Template + 'static) -> Registry {
+        self.register(template);
+        self
+    }
+
+    /// All templates.
+    pub fn iter(&self) -> impl ExactSizeIterator<Item = &dyn Template> {
+        self.templates.iter().map(|t| &**t)
+    }
+
+    /// The template of that name.
+    pub fn find(&self, name: &str) -> Option<&dyn Template> {
+        self.iter().find(|t| t.name() == name)
+    }
+
+    /// The templates that can run a workload on a target.
+    pub fn applicable<'a>(
+        &'a self,
+        workload: &'a Workload,
+        target: &'a Target,
+    ) -> impl Iterator<Item = &'a dyn Template> {
+        self.iter().filter(move |t| t.applies(workload, target).is_ok())
+    }
+}
+
+impl fmt::Debug for Registry {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_list().entries(self.iter().map(|t| format!("{} v{}", t.name(), t.version()))).finish()
+    }
+}
+
+#[cfg(test)]
+pub(crate) mod testing;
