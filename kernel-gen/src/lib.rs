@@ -12,6 +12,7 @@
 
 pub mod analysis;
 pub mod diagnostic;
+pub mod emit;
 pub mod interp;
 pub mod ir;
 pub mod model;

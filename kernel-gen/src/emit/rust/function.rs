@@ -1,0 +1,182 @@
+//! The typed function of a `[[kernel]]`, its `_dyn` form, and the trait that knows the declared shapes.
+
+use super::{Function, Item, RT, element_type, line, names, shape_type};
+use crate::ir::Access;
+use crate::workload::Param;
+use std::collections::BTreeMap;
+
+/// The shapes of a workload's parameters.
+fn shapes(item: &Item) -> Vec<Vec<i64>> {
+    item.workload.params().into_iter().map(|p| p.shape).collect()
+}
+
+/// A workload and its shapes for messages and docs: `layer4_conv: x [1, 512, 7, 7], ...`.
+fn signature(item: &Item) -> String {
+    let params: Vec<String> = item.workload.params().iter().map(|p| format!("{} {:?}", p.name, p.shape)).collect();
+    format!("{}: {}", item.name, params.join(", "))
+}
+
+/// Writes the function, its `_dyn` form and its table.
+pub(super) fn emit(out: &mut String, function: &Function, trait_name: &str) {
+    let Some(first) = function.items.first() else { return };
+    let params = first.workload.params();
+    let mut by_shapes: BTreeMap<Vec<Vec<i64>>, Vec<&Item>> = BTreeMap::new();
+    for item in &function.items {
+        by_shapes.entry(shapes(item)).or_default().push(item);
+    }
+    let callable = |item: &&Item| by_shapes[&shapes(item)].len() == 1;
+    let (typed, named): (Vec<&Item>, Vec<&Item>) = function.items.iter().partition(callable);
+    line(out, 0, "");
+    if !typed.is_empty() {
+        shapes_trait(out, function, trait_name, &typed, &named);
+        typed_function(out, function, trait_name, &params, &typed, &named);
+    }
+    dyn_function(out, function, &params, &named);
+    table(out, function);
+}
+
+/// The trait that tuples of declared shapes implement; the compiler prints its notes for all others.
+fn shapes_trait(out: &mut String, function: &Function, trait_name: &str, typed: &[&Item], named: &[&Item]) {
+    let name = &function.name;
+    line(out, 0, &format!("/// The shapes that [`{name}()`] is declared for."));
+    line(out, 0, "#[diagnostic::on_unimplemented(");
+    line(out, 1, &format!("message = \"`{name}` is not declared for these shapes\","));
+    line(out, 1, &format!("label = \"no workload of `{name}` has the shapes {{Self}}\","));
+    for item in typed {
+        line(out, 1, &format!("note = \"declared: {}\",", signature(item)));
+    }
+    for item in named {
+        line(out, 1, &format!("note = \"by name only, `{}::launch_unpacked`: {}\",", item.name, signature(item)));
+    }
+    line(
+        out,
+        1,
+        "note = \"declare the shapes as a [[kernel.workload]] in the spec, or view the data with declared ones\",",
+    );
+    line(out, 0, ")]");
+    line(out, 0, &format!("pub trait {trait_name} {{"));
+    line(out, 1, "/// The workload with these shapes.");
+    line(out, 1, &format!("const ENTRY: &'static {RT}::dispatch::Entry;"));
+    line(out, 0, "}");
+    for item in typed {
+        let tuple: Vec<String> = shapes(item).iter().map(|s| shape_type(s)).collect();
+        line(out, 0, &format!("impl {trait_name} for ({}) {{", tuple.join(", ")));
+        line(out, 1, &format!("const ENTRY: &'static {RT}::dispatch::Entry = &{}::ENTRY;", item.name));
+        line(out, 0, "}");
+    }
+    line(out, 0, "");
+}
+
+/// What docs say of the workloads.
+fn workload_docs(out: &mut String, typed: &[&Item], named: &[&Item]) {
+    if !typed.is_empty() {
+        line(out, 0, "///");
+        line(out, 0, "/// Declared shapes:");
+        for item in typed {
+            line(out, 0, &format!("/// * `{}`", signature(item)));
+        }
+    }
+    if !named.is_empty() {
+        line(out, 0, "///");
+        line(
+            out,
+            0,
+            "/// These workloads share their shapes with another, so they are called by name, through their module:",
+        );
+        for item in named {
+            line(out, 0, &format!("/// * [`{}::launch_unpacked`]: `{}`", item.name, item.workload.key()));
+        }
+    }
+}
+
+/// The pair `(generic name, parameter)` of each parameter.
+fn generics(params: &[Param]) -> Vec<(String, &Param)> {
+    params.iter().map(|p| (names::camel(p.name), p)).collect()
+}
+
+fn typed_function(
+    out: &mut String,
+    function: &Function,
+    trait_name: &str,
+    params: &[Param],
+    typed: &[&Item],
+    named: &[&Item],
+) {
+    let name = &function.name;
+    let generics = generics(params);
+    line(out, 0, &format!("/// The workload of `{name}` that has the shapes of the arguments."));
+    workload_docs(out, typed, named);
+    let list: Vec<&str> = generics.iter().map(|g| g.0.as_str()).collect();
+    line(out, 0, &format!("pub fn {name}<{}>(", list.join(", ")));
+    line(out, 1, &format!("dev: &{RT}::Cpu,"));
+    for (generic, p) in &generics {
+        let reference = if p.access == Access::Read { "&" } else { "&mut " };
+        line(out, 1, &format!("{}: {reference}{generic},", p.name));
+    }
+    line(out, 0, &format!(") -> {RT}::Result<()>"));
+    line(out, 0, "where");
+    for (generic, p) in &generics {
+        let view = if p.access == Access::Read { "AsView" } else { "AsViewMut" };
+        line(out, 1, &format!("{generic}: {RT}::{view}<Elem = {}>,", element_type(p.dtype)));
+    }
+    let tuple: Vec<String> = list.iter().map(|g| format!("{g}::Shape")).collect();
+    line(out, 1, &format!("({}): {trait_name},", tuple.join(", ")));
+    line(out, 0, "{");
+    line(out, 1, &format!("<({}) as {trait_name}>::ENTRY.launch(dev, &[", tuple.join(", ")));
+    for p in params {
+        line(out, 2, &format!("{},", borrowed_arg(p)));
+    }
+    line(out, 1, "])");
+    line(out, 0, "}");
+    line(out, 0, "");
+}
+
+/// The argument of a launch from a value of a view trait.
+pub(super) fn borrowed_arg(p: &Param) -> String {
+    let name = p.name;
+    match p.access {
+        Access::Read => format!("{RT}::dispatch::Arg::read({RT}::AsView::view({name}).as_slice())"),
+        Access::Write | Access::ReadWrite => {
+            format!("{RT}::dispatch::Arg::write({RT}::AsViewMut::view_mut({name}).as_mut_slice())")
+        }
+    }
+}
+
+fn dyn_function(out: &mut String, function: &Function, params: &[Param], named: &[&Item]) {
+    let name = &function.name;
+    line(
+        out,
+        0,
+        &format!(
+            "/// The workload of `{name}` that has the shapes of the arguments, which are known at run time only."
+        ),
+    );
+    line(out, 0, "///");
+    line(out, 0, "/// # Errors");
+    line(out, 0, "/// If no workload has these shapes, the error lists those that exist. An empty batch does nothing.");
+    workload_docs(out, &[], named);
+    line(out, 0, &format!("pub fn {name}_dyn("));
+    line(out, 1, &format!("dev: &{RT}::Cpu,"));
+    for p in params {
+        let view = if p.access == Access::Read { "DynView" } else { "DynViewMut" };
+        line(out, 1, &format!("{}: {RT}::{view}<'_, {}>,", p.name, element_type(p.dtype)));
+    }
+    line(out, 0, &format!(") -> {RT}::Result<()> {{"));
+    line(out, 1, &format!("{}.launch_dyn(dev, [", names::table(name)));
+    for p in params {
+        let kind = if p.access == Access::Read { "read" } else { "write" };
+        line(out, 2, &format!("{RT}::dispatch::DynArg::{kind}({})?,", p.name));
+    }
+    line(out, 1, "])");
+    line(out, 0, "}");
+    line(out, 0, "");
+}
+
+fn table(out: &mut String, function: &Function) {
+    let table = names::table(&function.name);
+    line(out, 0, &format!("static {table}: {RT}::dispatch::Function = {RT}::dispatch::Function {{"));
+    line(out, 1, &format!("name: {:?},", function.name));
+    let entries: Vec<String> = function.items.iter().map(|i| format!("&{}::ENTRY", i.name)).collect();
+    line(out, 1, &format!("entries: &[{}],", entries.join(", ")));
+    line(out, 0, "};");
+}

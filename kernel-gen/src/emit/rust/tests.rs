@@ -1,0 +1,102 @@
+//! What the generated file says. That it compiles, links and computes is shown by the suites that build consumers.
+
+use super::*;
+use crate::workload::{Conv2d, Epilogue};
+
+fn item(name: &str, conv: Conv2d) -> Item {
+    let workload = Workload::f32(conv).with_epilogue(&[Epilogue::Bias]);
+    let params = |names: &[&str]| {
+        let last = names.len() - 1;
+        names
+            .iter()
+            .enumerate()
+            .map(|(i, n)| CParam { name: n.to_string(), dtype: DType::F32, written: i == last })
+            .collect()
+    };
+    let program = Program {
+        symbol: format!("kg_{name}"),
+        params: params(&["x", "w", "bias", "y"]),
+        extents: vec![1, 8],
+        workspace_bytes: 256,
+        worker_bytes: 64,
+    };
+    let pack = Pack {
+        bytes: 4096,
+        program: Program {
+            symbol: format!("kg_{name}_pack"),
+            params: params(&["w", "packed"]),
+            extents: vec![4],
+            workspace_bytes: 0,
+            worker_bytes: 0,
+        },
+    };
+    let variant = Variant {
+        isa: "x86-64-v3".into(),
+        program,
+        packs: vec![(1, pack)],
+        template: "direct v1".into(),
+        config: "tile_ow=7".into(),
+        origin: "analytic".into(),
+        cost_us: Some(12.5),
+    };
+    Item { name: name.into(), workload, code: Code::Compiled(vec![variant]) }
+}
+
+fn module() -> Module {
+    // The second and the third share all shapes: 7x7 to 3x3, once with stride 2 and once with dilation 2.
+    let items = vec![
+        item("plain", Conv2d::nchw(1, 4, 8, 8, 4, 3, 1, 1)),
+        item("strided", Conv2d::nchw(1, 4, 7, 7, 4, 3, 2, 0)),
+        item("dilated", Conv2d { dilation: [2, 2], ..Conv2d::nchw(1, 4, 7, 7, 4, 3, 1, 0) }),
+    ];
+    Module {
+        spec: "kernels.toml".into(),
+        functions: vec![Function { name: "conv2d_nchw".into(), items }],
+        report: "plain analytic\n".into(),
+    }
+}
+
+#[test]
+fn shapes_that_two_workloads_share_are_left_to_their_modules() {
+    let text = emit(&module());
+    assert!(text.contains("impl Conv2dNchwShapes for (::kernel_gen_runtime::D4<1, 4, 8, 8>,"), "{text}");
+    assert_eq!(text.matches("impl Conv2dNchwShapes for").count(), 1);
+    assert!(text.contains("note = \"declared: plain: x [1, 4, 8, 8], w [4, 4, 3, 3], bias [4], y [1, 4, 8, 8]\""));
+    assert!(text.contains("note = \"by name only, `dilated::launch_unpacked`: dilated: x [1, 4, 7, 7]"));
+    assert!(text.contains("/// * [`strided::launch_unpacked`]: `conv2d-nchw-f32-n1c4h7w7-o4k3x3-s2x2"));
+    assert!(text.contains("pub mod plain {") && text.contains("pub mod dilated {"));
+}
+
+#[test]
+fn each_phase_is_declared_and_called_with_its_pointers() {
+    let text = emit(&module());
+    let declaration = "fn kg_plain_p1(x: *const f32, w: *const f32, bias: *const f32, y: *mut f32, \
+                       ws: *mut u8, worker: i64, begin: i64, end: i64);";
+    assert!(text.contains(declaration), "{text}");
+    assert!(text.contains("fn kg_plain_pack_p0(w: *const f32, packed: *mut f32, ws: *mut u8,"));
+    assert!(text.contains("Phase::new(v0_p0, 1), ::kernel_gen_runtime::dispatch::Phase::new(v0_p1, 8)]"));
+    assert!(text.contains("cost_us: Some(12.5)"));
+}
+
+#[test]
+fn code_that_is_absent_leaves_the_calls_and_says_why() {
+    let mut module = module();
+    for (item, code) in module.functions[0]
+        .items
+        .iter_mut()
+        .zip([Code::Absent("documentation build".into()), Code::Unresolved("kernel_gen_found_no_c_compiler".into())])
+    {
+        item.code = code;
+    }
+    module.functions[0].items.pop();
+    let text = emit(&module);
+    assert!(text.contains("no_code: \"documentation build\""));
+    assert!(text.contains("fn kernel_gen_found_no_c_compiler();") && text.contains("Isa::LOWEST"));
+    assert!(!text.contains("kg_plain"));
+}
+
+#[test]
+fn the_file_is_a_function_of_its_input() {
+    assert_eq!(emit(&module()), emit(&module()));
+    assert!(!emit(&module()).contains('\r'));
+}
