@@ -229,6 +229,9 @@ fn integer(value: &DeValue<'_>) -> Option<i64> {
 fn describe(value: &DeValue<'_>) -> String {
     match value {
         DeValue::Integer(i) if integer(value).is_none() => format!("{i}, which does not fit 64 bits"),
+        DeValue::Float(f) if f.as_str().parse().is_ok_and(|f: f64| !f.is_finite()) => {
+            format!("{}, which is not a finite number", f.as_str())
+        }
         DeValue::Array(a) if a.is_empty() => "an empty array".into(),
         DeValue::Array(a) => {
             let first = a.iter().map(|e| e.get_ref().type_str()).next().unwrap_or_default();

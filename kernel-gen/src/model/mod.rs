@@ -59,7 +59,7 @@ pub enum ModelError {
         /// The workload's key.
         workload: String,
         /// What it said.
-        error: TemplateError,
+        error: Box<TemplateError>,
     },
 }
 
@@ -167,7 +167,7 @@ fn templates_for<'a>(
 
 fn failed(template: &dyn Template, workload: &Workload, error: impl Into<TemplateError>) -> ModelError {
     let (template, workload) = (template.name().to_string(), workload.key());
-    ModelError::Template { template, workload, error: error.into() }
+    ModelError::Template { template, workload, error: Box::new(error.into()) }
 }
 
 fn default_of(template: &dyn Template, workload: &Workload, target: &Target) -> Result<Candidate, ModelError> {

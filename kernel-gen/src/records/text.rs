@@ -44,6 +44,16 @@ impl Record {
     /// Reads a record; `file` is its name in messages.
     pub fn parse(text: &str, file: &str) -> Result<Record, Vec<Diagnostic>> {
         let mut report = Report::new(file, text);
+        // Two things that happen to files under version control, before the TOML parser tells its own story of them.
+        if text.trim().is_empty() {
+            report.error(&(0..0), "the file is empty", "delete it, or restore it from version control");
+            return report.finish(None);
+        }
+        if let Some(marker) = text.match_indices("<<<<<<< ").map(|(at, _)| at).find(|at| starts_line(text, *at)) {
+            let mend = "keep the side whose time_us is smaller, or tune again";
+            report.error(&(marker..marker), "a merge conflict is not resolved", mend);
+            return report.finish(None);
+        }
         let document = parse(text, &mut report);
         // What follows a syntax error would be complaints about keys that the parser lost.
         if !report.is_clean() {
@@ -52,6 +62,10 @@ impl Record {
         let record = read(Table::root(&document, "the record"), &mut report);
         report.finish(record)
     }
+}
+
+fn starts_line(text: &str, at: usize) -> bool {
+    at == 0 || text.as_bytes()[at - 1] == b'\n'
 }
 
 /// A number with that many significant digits, in the shortest form that reads back.
@@ -179,7 +193,11 @@ fn required<'t, 'i, T>(
 fn small(report: &mut Report, key: &str, (value, span): Spot<i64>, least: u32) -> Option<u32> {
     let small = u32::try_from(value).ok().filter(|v| *v >= least);
     if small.is_none() {
-        report.error(&span, format!("`{key}` cannot be {value}"), format!("write a count of at least {least}"));
+        report.error(
+            &span,
+            format!("`{key}` cannot be {value}"),
+            format!("write a count from {least} to {}", u32::MAX),
+        );
     }
     small
 }
