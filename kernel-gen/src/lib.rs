@@ -19,6 +19,7 @@ pub mod model;
 pub mod records;
 pub mod schedule;
 pub mod space;
+pub mod spec;
 pub mod target;
 pub mod templates;
 pub mod workload;

@@ -43,6 +43,16 @@ impl<'t, 'i> Table<'t, 'i> {
         self.span.clone()
     }
 
+    /// Changes what the table is called in messages.
+    pub fn rename(&mut self, what: impl Into<String>) {
+        self.what = what.into();
+    }
+
+    /// Where the value of a key stands; the table's own place if it has no such key.
+    pub fn span_of(&self, key: &str) -> Range<usize> {
+        self.table.iter().find(|(k, _)| k.get_ref() == key).map_or(self.span.clone(), |(_, v)| v.span())
+    }
+
     /// Whether the key is there, whatever its value.
     pub fn has(&self, key: &str) -> bool {
         self.table.iter().any(|(k, _)| k.get_ref() == key)
@@ -114,7 +124,7 @@ impl<'t, 'i> Table<'t, 'i> {
         let allowed: Vec<String> = lengths.iter().map(usize::to_string).collect();
         report.error(
             &found.span,
-            format!("`{key}` has {} numbers", found.value.len()),
+            format!("`{key}` has {} number{}", found.value.len(), if found.value.len() == 1 { "" } else { "s" }),
             format!("give it {}", allowed.join(" or ")),
         );
         None
@@ -234,6 +244,10 @@ fn describe(value: &DeValue<'_>) -> String {
         }
         DeValue::Array(a) if a.is_empty() => "an empty array".into(),
         DeValue::Array(a) => {
+            let too_large = |e: &&DeValue<'_>| e.is_integer() && integer(e).is_none();
+            if let Some(e) = a.iter().map(|e| e.get_ref()).find(too_large) {
+                return format!("an array with {}", describe(e));
+            }
             let first = a.iter().map(|e| e.get_ref().type_str()).next().unwrap_or_default();
             match a.iter().map(|e| e.get_ref().type_str()).find(|t| *t != first) {
                 Some(other) => format!("an array with {} and {}", article(first), article(other)),

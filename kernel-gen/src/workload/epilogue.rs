@@ -70,19 +70,20 @@ pub fn check_order(steps: &[Epilogue]) -> Result<(), WorkloadError> {
         if !step.is_activation() && before.contains(&step) {
             return Err(WorkloadError::EpilogueRepeated { step: step.name() });
         }
-        let order = |after: Epilogue, reason| {
-            Err(WorkloadError::EpilogueOrder { step: step.name(), after: after.name(), reason })
+        let order = |after: Epilogue, reason, mend| {
+            Err(WorkloadError::EpilogueOrder { step: step.name(), after: after.name(), reason, mend })
         };
         if step == Epilogue::Bias {
             if let Some(after) = before.iter().copied().find(|e| e.is_activation()) {
-                return order(after, "a bias belongs to the sum; put it before the activation, or use `scale`");
+                return order(after, "a bias belongs to the sum", "put it before the activation, or use `scale`");
             }
             if before.contains(&Epilogue::Scale) {
-                return order(Epilogue::Scale, "`scale` has a shift already; put `bias` first, or add it to the shift");
+                let mend = "put `bias` before `scale`, or add it to the shift";
+                return order(Epilogue::Scale, "`scale` has a shift already", mend);
             }
         }
         if let Some(last) = before.last().copied().filter(|e| e.is_activation() && step.is_activation()) {
-            return order(last, "two activations in a row; leave one of them out");
+            return order(last, "two activations in a row", "leave one of them out");
         }
     }
     Ok(())

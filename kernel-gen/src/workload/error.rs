@@ -75,51 +75,63 @@ pub enum WorkloadError {
         step: &'static str,
         /// The step before it that rules it out.
         after: &'static str,
-        /// Why, and what to write instead.
+        /// Why.
         reason: &'static str,
+        /// What to write instead.
+        mend: &'static str,
     },
+}
+
+impl WorkloadError {
+    /// What is wrong.
+    pub fn cause(&self) -> String {
+        use WorkloadError::*;
+        match self {
+            NotPositive { size, value } => format!("{size} is {value}"),
+            NegativePadding { side, value } => format!("the {side} padding is {value}"),
+            KernelTooLarge { axis, kernel, padded } => format!(
+                "the kernel's {axis} with its dilation is {kernel} but the padded input's is only {padded}, so there \
+                 is no output"
+            ),
+            GroupsDoNotDivide { groups, which, channels } => {
+                format!("{groups} groups do not divide the {channels} {which} channels")
+            }
+            BlockDoesNotDivide { block, which, channels } => {
+                format!("blocks of {block} do not divide the {channels} {which} channels")
+            }
+            TooLarge { what } => format!("{what} is too large"),
+            UnsupportedType { which, dtype } => format!("the {which} type {dtype} is not supported"),
+            Tf32NeedsF32 { dtype } => format!("math tf32 rounds f32 inputs, but the inputs are {dtype}"),
+            EpilogueRepeated { step } => format!("the epilogue has `{step}` more than once"),
+            EpilogueOrder { step, after, reason, .. } => format!("the epilogue has `{step}` after `{after}`: {reason}"),
+        }
+    }
+
+    /// What to do instead.
+    pub fn mend(&self) -> String {
+        use WorkloadError::*;
+        match self {
+            NotPositive { .. } => "it must be at least 1".into(),
+            NegativePadding { .. } => "it must be at least 0; to crop the input, pass a slice of it".into(),
+            KernelTooLarge { .. } => "use a smaller kernel or dilation, or more padding".into(),
+            GroupsDoNotDivide { .. } => "the groups must divide both channel counts".into(),
+            BlockDoesNotDivide { block, .. } => {
+                format!("use the layout NCHW, or make the channels a multiple of {block}")
+            }
+            TooLarge { .. } => {
+                format!("a tensor has at most {MAX_ELEMENTS} elements, a call at most 2^61 multiplications")
+            }
+            UnsupportedType { .. } => "use f32, f16 or bf16".into(),
+            Tf32NeedsF32 { .. } => "use math fp32: 16-bit inputs accumulate in f32 anyway".into(),
+            EpilogueRepeated { .. } => "leave one out: its operand is passed once".into(),
+            EpilogueOrder { mend, .. } => (*mend).into(),
+        }
+    }
 }
 
 impl fmt::Display for WorkloadError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        use WorkloadError::*;
-        match self {
-            NotPositive { size, value } => write!(f, "{size} is {value}; it must be at least 1"),
-            NegativePadding { side, value } => {
-                write!(f, "the {side} padding is {value}; a padding must be at least 0 (slice the input to crop it)")
-            }
-            KernelTooLarge { axis, kernel, padded } => write!(
-                f,
-                "the kernel's {axis} with its dilation is {kernel} but the padded input's is only {padded}, so there is \
-                 no output; use a smaller kernel or dilation, or more padding"
-            ),
-            GroupsDoNotDivide { groups, which, channels } => write!(
-                f,
-                "{groups} groups do not divide the {channels} {which} channels; groups must divide both channel counts"
-            ),
-            BlockDoesNotDivide { block, which, channels } => write!(
-                f,
-                "blocks of {block} do not divide the {channels} {which} channels; use the layout NCHW, or pad the \
-                 channels to a multiple of {block}"
-            ),
-            TooLarge { what } => {
-                write!(
-                    f,
-                    "{what} is too large: the limit is {MAX_ELEMENTS} elements a tensor and 2^62 operations a call"
-                )
-            }
-            UnsupportedType { which, dtype } => {
-                write!(f, "the {which} type {dtype} is not supported; use f32, f16 or bf16")
-            }
-            Tf32NeedsF32 { dtype } => write!(
-                f,
-                "math tf32 rounds f32 inputs, but the inputs are {dtype}; use math fp32 (16-bit inputs accumulate in f32)"
-            ),
-            EpilogueRepeated { step } => {
-                write!(f, "the epilogue has `{step}` more than once; its operand can be passed only once")
-            }
-            EpilogueOrder { step, after, reason } => write!(f, "the epilogue has `{step}` after `{after}`: {reason}"),
-        }
+        write!(f, "{}; {}", self.cause(), self.mend())
     }
 }
 

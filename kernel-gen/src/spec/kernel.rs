@@ -1,0 +1,362 @@
+//! `[[kernel]]` and `[[kernel.workload]]`.
+
+use super::names::Names;
+use crate::diagnostic::{Found, Report, Table};
+use crate::ir::DType;
+use crate::workload::{Conv2d, ConvLayout, Epilogue, Math, Matmul, Op, Workload, WorkloadError, epilogue};
+use std::ops::Range;
+
+/// An operator as a spec names it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum OpKind {
+    /// `conv2d`.
+    Conv2d,
+    /// `depthwise_conv2d`.
+    DepthwiseConv2d,
+    /// `matmul`.
+    Matmul,
+    /// `batch_matmul`.
+    BatchMatmul,
+}
+
+impl OpKind {
+    /// All of them with their names.
+    pub const ALL: [(&str, OpKind); 4] = [
+        ("conv2d", OpKind::Conv2d),
+        ("depthwise_conv2d", OpKind::DepthwiseConv2d),
+        ("matmul", OpKind::Matmul),
+        ("batch_matmul", OpKind::BatchMatmul),
+    ];
+
+    /// The name in a spec.
+    pub fn name(self) -> &'static str {
+        match self {
+            OpKind::Conv2d => "conv2d",
+            OpKind::DepthwiseConv2d => "depthwise_conv2d",
+            OpKind::Matmul => "matmul",
+            OpKind::BatchMatmul => "batch_matmul",
+        }
+    }
+
+    fn is_conv(self) -> bool {
+        matches!(self, OpKind::Conv2d | OpKind::DepthwiseConv2d)
+    }
+}
+
+/// A function that is generated: one operator at some shapes.
+#[derive(Clone, PartialEq, Debug)]
+pub struct KernelSpec {
+    /// Its name.
+    pub name: String,
+    /// The operator.
+    pub op: OpKind,
+    /// The shapes, in the order of the file; at least one.
+    pub workloads: Vec<WorkloadSpec>,
+    /// The line of its header in the spec.
+    pub line: usize,
+}
+
+/// One shape of an operator.
+#[derive(Clone, PartialEq, Debug)]
+pub struct WorkloadSpec {
+    /// Its own name, if it has one. Workloads that shapes alone do not tell apart always have one.
+    pub name: Option<String>,
+    /// What is computed.
+    pub workload: Workload,
+    /// The line of its header in the spec.
+    pub line: usize,
+}
+
+/// What the workloads of a kernel have in common.
+struct Common {
+    op: OpKind,
+    layout: ConvLayout,
+    trans: [bool; 2],
+    dtype: DType,
+    out_dtype: DType,
+    math: Math,
+    epilogue: Vec<Epilogue>,
+}
+
+const WORKLOAD: &str = "[[kernel.workload]]";
+
+pub(super) fn read(table: &mut Table<'_, '_>, report: &mut Report, names: &mut Names) -> Option<KernelSpec> {
+    let (span, before) = (table.span(), report.len());
+    table.require(report, "name", "name = \"conv2d_nchw\"");
+    let name = table.string(report, "name").and_then(|n| names.take(report, &n, true));
+    table.require(report, "op", "op = \"conv2d\"");
+    let op = table.choice(report, "op", &OpKind::ALL).map(|f| f.value);
+    let common = common(table, report, op);
+    let mut tables = table.tables(report, "workload", WORKLOAD);
+    table.finish(report);
+    if tables.is_empty() && report.len() == before {
+        report.error(&span, "[[kernel]] has no workload", format!("add a {WORKLOAD} with its shapes"));
+    }
+    // Without an operator there is no telling what its workloads should hold.
+    let common = common?;
+    let workloads: Vec<Option<(WorkloadSpec, Range<usize>)>> =
+        tables.iter_mut().map(|t| workload(t, report, names, &common)).collect();
+    ambiguous(report, &workloads.iter().flatten().collect::<Vec<_>>());
+    let workloads = workloads.into_iter().map(|w| w.map(|(w, _)| w)).collect::<Option<_>>()?;
+    Some(KernelSpec { name: name?, op: common.op, workloads, line: report.line(span.start) })
+}
+
+fn common(table: &mut Table<'_, '_>, report: &mut Report, op: Option<OpKind>) -> Option<Common> {
+    let layouts: Vec<(String, ConvLayout)> = ConvLayout::ALL.iter().map(|l| (l.name(), *l)).collect();
+    let layouts: Vec<(&str, ConvLayout)> = layouts.iter().map(|(n, l)| (n.as_str(), *l)).collect();
+    let types = [("f32", DType::F32), ("f16", DType::F16), ("bf16", DType::Bf16)];
+    let is_conv = op.map(OpKind::is_conv);
+    // Where the operator is not known, the keys of all of them are taken without complaint.
+    let layout = if is_conv != Some(false) { table.choice(report, "layout", &layouts) } else { None };
+    let [trans_a, trans_b] = if is_conv != Some(true) {
+        ["trans_a", "trans_b"].map(|key| table.boolean(report, key).is_some_and(|f| f.value))
+    } else {
+        [false; 2]
+    };
+    if let Some(op) = op {
+        table.rename(format!("[[kernel]] with op = \"{}\"", op.name()));
+    }
+    let dtype = table.choice(report, "dtype", &types);
+    let out_dtype = table.choice(report, "out_dtype", &types);
+    let math = table.choice(report, "math", &Math::ALL.map(|m| (m.name(), m)));
+    let epilogue = epilogue_steps(table, report);
+    let dtype_value = dtype.as_ref().map_or(DType::F32, |f| f.value);
+    let mut math_value = math.as_ref().map_or(Math::default(), |f| f.value);
+    if let Some(math) = math.filter(|m| m.value == Math::Tf32 && dtype_value != DType::F32) {
+        let error = WorkloadError::Tf32NeedsF32 { dtype: dtype_value.name() };
+        report.error(&math.span, error.cause(), error.mend());
+        math_value = Math::default();
+    }
+    Some(Common {
+        op: op?,
+        layout: layout.map_or(ConvLayout::Nchw, |f| f.value),
+        trans: [trans_a, trans_b],
+        dtype: dtype_value,
+        out_dtype: out_dtype.map_or(dtype_value, |f| f.value),
+        math: math_value,
+        epilogue,
+    })
+}
+
+/// The epilogue; empty if anything is wrong with it, so that it is reported once and not for each workload.
+fn epilogue_steps(table: &mut Table<'_, '_>, report: &mut Report) -> Vec<Epilogue> {
+    let mut choices: Vec<(&str, Option<Epilogue>)> = Epilogue::ALL.iter().map(|e| (e.name(), Some(*e))).collect();
+    choices.push(("none", None));
+    let before = report.len();
+    let Some(found) = table.choices(report, "epilogue", &choices) else { return vec![] };
+    if report.len() > before {
+        return vec![];
+    }
+    if found.value.len() > 1 && found.value.iter().any(|f| f.value.is_none()) {
+        report.error(&found.span, "the epilogue has `none` beside other steps", "leave `none` out");
+        return vec![];
+    }
+    let steps: Vec<Epilogue> = found.value.iter().filter_map(|f| f.value).collect();
+    if let Err(error) = epilogue::check_order(&steps) {
+        report.error(&found.span, error.cause(), error.mend());
+        return vec![];
+    }
+    steps
+}
+
+fn workload(
+    table: &mut Table<'_, '_>,
+    report: &mut Report,
+    names: &mut Names,
+    common: &Common,
+) -> Option<(WorkloadSpec, Range<usize>)> {
+    table.rename(format!("{WORKLOAD} of a {}", common.op.name()));
+    let span = table.span();
+    let name = table.string(report, "name");
+    // A name that is wrong must not count as missing.
+    let named = name.is_some();
+    let name = name.and_then(|n| names.take(report, &n, false));
+    let op = if common.op.is_conv() {
+        convolution(table, report, common).map(Op::Conv2d)
+    } else {
+        product(table, report, common).map(Op::Matmul)
+    };
+    table.finish(report);
+    let workload = Workload {
+        op: op?,
+        dtype: common.dtype,
+        out_dtype: common.out_dtype,
+        math: common.math,
+        epilogue: common.epilogue.clone(),
+    };
+    if let Err(error) = workload.validate() {
+        let key = guilty_key(&error, common.op);
+        report.error(&table.span_of(key), error.cause(), error.mend());
+        return None;
+    }
+    if named && name.is_none() {
+        return None;
+    }
+    let line = report.line(span.start);
+    Some((WorkloadSpec { name, workload, line }, span))
+}
+
+/// The key whose value is to blame for an error, so that the diagnostic points at its line.
+fn guilty_key(error: &WorkloadError, op: OpKind) -> &'static str {
+    if !op.is_conv() {
+        return match error {
+            WorkloadError::NotPositive { size: "n", .. } => "b",
+            _ => "a",
+        };
+    }
+    match error {
+        WorkloadError::NotPositive { size, .. } => match *size {
+            s if s.contains("stride") => "stride",
+            s if s.contains("dilation") => "dilation",
+            s if s.starts_with("groups") => "groups",
+            s if s.contains("kernel") || s.contains("output") => "weight",
+            _ => "input",
+        },
+        WorkloadError::NegativePadding { .. } => "padding",
+        WorkloadError::KernelTooLarge { .. } => "weight",
+        WorkloadError::GroupsDoNotDivide { .. } => "groups",
+        WorkloadError::BlockDoesNotDivide { which: "output", .. } => "weight",
+        _ => "input",
+    }
+}
+
+fn convolution(table: &mut Table<'_, '_>, report: &mut Report, common: &Common) -> Option<Conv2d> {
+    let layout = common.layout;
+    let (activation, weights) = match layout {
+        ConvLayout::Nchw => ("[n, ci, h, w]", "[co, ci/groups, kh, kw]"),
+        ConvLayout::Nhwc => ("[n, h, w, ci]", "[kh, kw, ci/groups, co]"),
+        ConvLayout::Hwcn => ("[h, w, ci, n]", "[kh, kw, ci/groups, co]"),
+        ConvLayout::NchwC(_) => ("[n, ci/16, h, w, 16]", "[co, ci/groups, kh, kw]"),
+    };
+    table.require(report, "input", &format!("input = {activation}"));
+    table.require(report, "weight", &format!("weight = {weights}"));
+    let rank = if matches!(layout, ConvLayout::NchwC(_)) { 5 } else { 4 };
+    let input = table.integers(report, "input", &[rank]);
+    let weight = table.integers(report, "weight", &[4]);
+    let mut pair = |key| match table.integers(report, key, &[2]) {
+        Some(found) => [found.value[0], found.value[1]],
+        None => [1, 1],
+    };
+    let (stride, dilation) = (pair("stride"), pair("dilation"));
+    let padding = match table.integers(report, "padding", &[2, 4]).map(|f| f.value).as_deref() {
+        Some([vertical, horizontal]) => [*vertical, *horizontal, *vertical, *horizontal],
+        Some([top, left, bottom, right]) => [*top, *left, *bottom, *right],
+        _ => [0; 4],
+    };
+    let groups = table.integer(report, "groups");
+    let (input, weight) = (input?, weight?);
+    let (x, w) = (&input.value, &weight.value);
+    let (n, ci, height, width) = match layout {
+        ConvLayout::Nchw => (x[0], x[1], x[2], x[3]),
+        ConvLayout::Nhwc => (x[0], x[3], x[1], x[2]),
+        ConvLayout::Hwcn => (x[3], x[2], x[0], x[1]),
+        ConvLayout::NchwC(block) => {
+            if x[4] != block {
+                let cause =
+                    format!("the blocks of the input have {} channels, but the layout is {}", x[4], layout.name());
+                report.error(&input.span, cause, format!("end it with {block}"));
+                return None;
+            }
+            (x[0], x[1].saturating_mul(block), x[2], x[3])
+        }
+    };
+    let (co, ci_per_group, kh, kw) = match layout {
+        ConvLayout::Nchw | ConvLayout::NchwC(_) => (w[0], w[1], w[2], w[3]),
+        ConvLayout::Nhwc | ConvLayout::Hwcn => (w[3], w[2], w[0], w[1]),
+    };
+    let depthwise = common.op == OpKind::DepthwiseConv2d;
+    let groups = match groups {
+        Some(g) if depthwise && g.value != ci => {
+            let cause = format!("a depthwise_conv2d of {ci} channels has {ci} groups, not {}", g.value);
+            report.error(&g.span, cause, "leave `groups` out, or use op = \"conv2d\"");
+            return None;
+        }
+        Some(g) => g.value,
+        None if depthwise => ci,
+        None => 1,
+    };
+    if ci_per_group.checked_mul(groups) != Some(ci) && groups > 0 && ci > 0 {
+        let cause = if depthwise {
+            format!("the weight of a depthwise_conv2d takes 1 channel, this one takes {ci_per_group}")
+        } else {
+            let each = if groups == 1 { String::new() } else { format!(" in each of {groups} groups") };
+            format!("the weight takes {ci_per_group} channels{each}, but the input has {ci}")
+        };
+        report.error(
+            &weight.span,
+            cause,
+            format!("write weight = {weights}{}", suggested_weight(layout, &[co, ci, groups, kh, kw])),
+        );
+        return None;
+    }
+    Some(Conv2d { layout, n, ci, h: height, w: width, co, kh, kw, stride, padding, dilation, groups })
+}
+
+/// ` = [64, 3, 7, 7]`, if the groups divide the channels.
+fn suggested_weight(layout: ConvLayout, [co, ci, groups, kh, kw]: &[i64; 5]) -> String {
+    if ci % groups != 0 {
+        return String::new();
+    }
+    let c = ci / groups;
+    match layout {
+        ConvLayout::Nchw | ConvLayout::NchwC(_) => format!(" = [{co}, {c}, {kh}, {kw}]"),
+        ConvLayout::Nhwc | ConvLayout::Hwcn => format!(" = [{kh}, {kw}, {c}, {co}]"),
+    }
+}
+
+fn product(table: &mut Table<'_, '_>, report: &mut Report, common: &Common) -> Option<Matmul> {
+    let [trans_a, trans_b] = common.trans;
+    let batched = common.op == OpKind::BatchMatmul;
+    let batch = if batched { "batch, " } else { "" };
+    let shape = |rows: &str, columns: &str, trans: bool| {
+        if trans { format!("[{batch}{columns}, {rows}]") } else { format!("[{batch}{rows}, {columns}]") }
+    };
+    let (a_shape, b_shape) = (shape("m", "k", trans_a), shape("k", "n", trans_b));
+    table.require(report, "a", &format!("a = {a_shape}"));
+    table.require(report, "b", &format!("b = {b_shape}"));
+    let rank = if batched { 3 } else { 2 };
+    let (a, b) = (table.integers(report, "a", &[rank]), table.integers(report, "b", &[rank]));
+    let (a, b) = (a?, b?);
+    let oriented = |found: &Found<Vec<i64>>, trans: bool| {
+        let [rows, columns] = [found.value[rank - 2], found.value[rank - 1]];
+        if trans { (columns, rows) } else { (rows, columns) }
+    };
+    let ((m, k), (k_of_b, n)) = (oriented(&a, trans_a), oriented(&b, trans_b));
+    if k != k_of_b {
+        let cause = format!("`a` has k = {k} but `b` has k = {k_of_b}");
+        report.error(&b.span, cause, format!("the shapes are a = {a_shape} and b = {b_shape}, as stored"));
+        return None;
+    }
+    let batch = if batched { a.value[0] } else { 1 };
+    if batched && b.value[0] != batch {
+        let cause = format!("`a` has a batch of {batch} but `b` has one of {}", b.value[0]);
+        report.error(&b.span, cause, "both must have the same");
+        return None;
+    }
+    if batched && batch == 1 {
+        report.error(&a.span, "a batch of 1 is a plain product", "use op = \"matmul\" and leave the first extent out");
+        return None;
+    }
+    Some(Matmul { batch, m, n, k, trans_a, trans_b })
+}
+
+/// The generated function picks a workload by the shapes of its arguments: those that share them all need names, and
+/// two that are equal are one too many.
+fn ambiguous(report: &mut Report, workloads: &[&(WorkloadSpec, Range<usize>)]) {
+    let shapes = |w: &WorkloadSpec| w.workload.params().into_iter().map(|p| p.shape).collect::<Vec<_>>();
+    for (i, (w, span)) in workloads.iter().enumerate() {
+        let same = |(other, _): &&&(WorkloadSpec, Range<usize>)| shapes(other) == shapes(w);
+        if let Some((first, _)) = workloads[..i].iter().find(|(o, _)| o.workload == w.workload) {
+            report.error(span, format!("the same workload stands in line {}", first.line), "leave one out");
+        } else if let Some((first, _)) = workloads[..i].iter().find(same) {
+            if w.name.is_none() || first.name.is_none() {
+                let cause = format!(
+                    "this workload has the same shapes as the one in line {} and differs only in stride, padding, \
+                     dilation or groups",
+                    first.line
+                );
+                report.error(span, cause, "give both a `name`, by which they are called");
+            }
+        }
+    }
+}

@@ -1,0 +1,202 @@
+//! The spec: what a crate wants generated, `kernels.toml`.
+//!
+//! ```toml
+//! schema = 1                        # the version of this format
+//! threads = 2                       # optional: threads that CPU kernels are scheduled for
+//! fallback = "allow"                # allow | deny: whether a workload without a tuned record may be built
+//!
+//! [targets]                         # optional
+//! cuda = ["sm_90a", "sm_80"]        # none if left out
+//! cpu = ["x86-64-v3", "x86-64-v4"]  # all levels if left out; the portable level is always there
+//!
+//! [[kernel]]
+//! name = "conv2d_nchw"              # the function that is generated
+//! op = "conv2d"                     # conv2d | depthwise_conv2d | matmul | batch_matmul
+//! layout = "NCHW"                   # convolutions: NCHW (default) | NHWC | HWCN | NCHW16c
+//! trans_a = false                   # products: whether a matrix is stored transposed
+//! trans_b = false
+//! dtype = "f32"                     # f32 (default) | f16 | bf16
+//! out_dtype = "f32"                 # the inputs' type if left out
+//! math = "fp32"                     # strict | fp32 (default) | tf32
+//! epilogue = ["bias", "relu"]       # bias | relu | relu6 | gelu | residual_add | scale; none if left out
+//!
+//! [[kernel.workload]]               # a convolution; shapes in the order of the layout
+//! name = "layer4_conv"              # optional, unless shapes alone do not tell it from another
+//! input = [1, 512, 7, 7]
+//! weight = [512, 512, 3, 3]
+//! stride = [1, 1]                   # vertical, horizontal; these four may be left out
+//! padding = [1, 1]                  # or [top, left, bottom, right]; 0 if left out
+//! dilation = [1, 1]
+//! groups = 1
+//!
+//! [[kernel.workload]]               # a product; shapes as stored, with the batch first for batch_matmul
+//! a = [512, 256]
+//! b = [256, 128]
+//!
+//! [[extern]]                        # C or CUDA code of your own, wrapped with the same launches
+//! name = "my_kernels"
+//! source = "src/mine.c"
+//! header = "src/mine.h"
+//! ```
+//!
+//! [`Spec::parse`] reads the whole file whatever it finds and reports everything that is wrong, each with its line.
+//! What it returns is complete and valid: every workload passed [`Workload::validate`], every name is a Rust
+//! identifier that no other name collides with.
+
+mod externs;
+mod kernel;
+mod names;
+
+pub use externs::{ExternSpec, Language};
+pub use kernel::{KernelSpec, OpKind, WorkloadSpec};
+
+use crate::diagnostic::{self, Diagnostic, Report, Table};
+use crate::target::Target;
+use crate::workload::Workload;
+use std::path::Path;
+
+/// The version of the format that this generator reads.
+pub const SCHEMA: i64 = 1;
+
+/// Most threads that a spec can ask for.
+const MAX_THREADS: i64 = 1024;
+
+/// A whole spec.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Spec {
+    /// The file, as the user named it.
+    pub file: String,
+    /// What code is made for.
+    pub targets: Targets,
+    /// Threads that CPU kernels are scheduled for, if the user says; never what this machine happens to have.
+    pub threads: Option<i64>,
+    /// Whether the analytic fallback may stand in for a missing record.
+    pub fallback: Fallback,
+    /// The operators, in the order of the file.
+    pub kernels: Vec<KernelSpec>,
+    /// The user's own code.
+    pub externs: Vec<ExternSpec>,
+}
+
+/// What code is made for.
+#[derive(Clone, PartialEq, Debug, Default)]
+pub struct Targets {
+    /// CPU levels that the user listed; `None` for all.
+    pub cpu: Option<Vec<&'static Target>>,
+    /// CUDA architectures.
+    pub cuda: Vec<&'static Target>,
+}
+
+impl Targets {
+    /// The CPU levels to make code for when compiling for an architecture (as Rust calls it), best first. The portable
+    /// level is always among them; an architecture without target files has none.
+    pub fn cpu_levels(&self, arch: &str) -> Vec<&'static Target> {
+        let wanted = |t: &Target| match &self.cpu {
+            None => true,
+            Some(listed) => t.cpu().is_some_and(|c| c.level == 0) || listed.iter().any(|l| l.name == t.name),
+        };
+        Target::cpu_levels(arch).into_iter().filter(|t| wanted(t)).collect()
+    }
+}
+
+/// What happens where no tuned record fits.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Fallback {
+    /// The analytic choice is used, and reported.
+    #[default]
+    Allow,
+    /// It is an error.
+    Deny,
+}
+
+impl Spec {
+    /// Reads a spec. `file` is its name in diagnostics.
+    pub fn parse(text: &str, file: &str) -> Result<Spec, Vec<Diagnostic>> {
+        let mut report = Report::new(file, text);
+        let document = diagnostic::parse(text, &mut report);
+        // What a syntax error leaves behind is not what the user meant: complaints about it would only confuse.
+        if !report.is_clean() {
+            return report.finish(None);
+        }
+        let mut root = Table::root(&document, "the spec");
+        let spec = read(&mut root, &mut report, file);
+        root.finish(&mut report);
+        report.finish(spec)
+    }
+
+    /// Reads a spec from a file.
+    pub fn load(path: &Path) -> Result<Spec, Vec<Diagnostic>> {
+        let file = path.display().to_string();
+        let fault =
+            |cause: String, mend: &str| vec![Diagnostic { file: file.clone(), line: 1, cause, mend: mend.into() }];
+        let bytes = std::fs::read(path).map_err(|e| {
+            fault(format!("cannot be read ({e})"), "check the path; it counts from the package's folder")
+        })?;
+        let text = String::from_utf8(bytes).map_err(|_| fault("is not UTF-8 text".into(), "save it as UTF-8"))?;
+        Spec::parse(&text, &file)
+    }
+
+    /// Every workload with the kernel it belongs to, in the order of the file.
+    pub fn workloads(&self) -> impl Iterator<Item = (&KernelSpec, &WorkloadSpec)> {
+        self.kernels.iter().flat_map(|k| k.workloads.iter().map(move |w| (k, w)))
+    }
+
+    /// The workload called `name`.
+    pub fn find(&self, name: &str) -> Option<&Workload> {
+        self.workloads().find(|(_, w)| w.name.as_deref() == Some(name)).map(|(_, w)| &w.workload)
+    }
+}
+
+fn read(root: &mut Table<'_, '_>, report: &mut Report, file: &str) -> Option<Spec> {
+    root.require(report, "schema", &format!("schema = {SCHEMA}"));
+    if let Some(schema) = root.integer(report, "schema").filter(|s| s.value != SCHEMA) {
+        let cause = format!("schema {} is not known", schema.value);
+        report.error(&schema.span, cause, format!("this generator reads schema = {SCHEMA}"));
+    }
+    let threads = root.integer(report, "threads");
+    if let Some(t) = threads.as_ref().filter(|t| !(1..=MAX_THREADS).contains(&t.value)) {
+        report.error(&t.span, format!("`threads` is {}", t.value), format!("use 1 to {MAX_THREADS}"));
+    }
+    let fallback = root.choice(report, "fallback", &[("allow", Fallback::Allow), ("deny", Fallback::Deny)]);
+    let targets = root.table(report, "targets").map(|mut t| read_targets(&mut t, report));
+    let mut names = names::Names::default();
+    let kernels: Vec<Option<KernelSpec>> = root
+        .tables(report, "kernel", "[[kernel]]")
+        .into_iter()
+        .map(|mut t| kernel::read(&mut t, report, &mut names))
+        .collect();
+    let externs: Vec<Option<ExternSpec>> = root
+        .tables(report, "extern", "[[extern]]")
+        .into_iter()
+        .map(|mut t| externs::read(&mut t, report, &mut names))
+        .collect();
+    if kernels.is_empty() && externs.is_empty() && report.is_clean() {
+        let mend = "add a [[kernel]] with a [[kernel.workload]], or an [[extern]]";
+        report.error(&root.span(), "the spec asks for nothing", mend);
+    }
+    Some(Spec {
+        file: file.into(),
+        targets: targets.unwrap_or_default(),
+        threads: threads.map(|t| t.value),
+        fallback: fallback.map(|f| f.value).unwrap_or_default(),
+        kernels: kernels.into_iter().collect::<Option<_>>()?,
+        externs: externs.into_iter().collect::<Option<_>>()?,
+    })
+}
+
+fn read_targets(table: &mut Table<'_, '_>, report: &mut Report) -> Targets {
+    let (cpu, cuda): (Vec<&Target>, Vec<&Target>) = Target::all().iter().partition(|t| t.cpu().is_some());
+    let mut list = |key: &'static str, all: &[&'static Target]| {
+        let choices: Vec<(&str, &'static Target)> = all.iter().map(|t| (t.name.as_str(), *t)).collect();
+        let found = table.choices(report, key, &choices)?;
+        for (i, f) in found.value.iter().enumerate() {
+            if found.value[..i].iter().any(|g| g.value.name == f.value.name) {
+                report.error(&f.span, format!("`{key}` lists {} twice", f.value.name), "leave one out");
+            }
+        }
+        Some(found.value.into_iter().map(|f| f.value).collect::<Vec<_>>())
+    };
+    let targets = Targets { cpu: list("cpu", &cpu), cuda: list("cuda", &cuda).unwrap_or_default() };
+    table.finish(report);
+    targets
+}
