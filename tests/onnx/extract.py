@@ -1,0 +1,257 @@
+#!/usr/bin/env python3
+"""Writes the ONNX project's published Conv, MatMul and Gemm tests as small text files for tests/onnx.
+
+    python3 -m venv /tmp/onnx-venv && /tmp/onnx-venv/bin/pip install numpy onnx==1.23.2
+    /tmp/onnx-venv/bin/python tests/onnx/extract.py
+
+The wheel carries them in two forms: the *node* tests are Python functions that hand out model, inputs and outputs, the
+*pytorch-converted* and *pytorch-operator* tests are files. Each test whose model is one node that a kernel of ours
+computes becomes `cases/<test>.toml`, with the tensors as published. `kernels.toml` declares exactly these shapes.
+Everything else with such a node goes to `skipped.toml` with the reason.
+
+Nothing here computes an expected output: they are the ones that ONNX publishes.
+"""
+
+import glob
+import pathlib
+import warnings
+
+import numpy as np
+import onnx
+from onnx import helper, numpy_helper
+
+warnings.simplefilter("ignore")  # Tests of other operators divide by zero on purpose while they are collected.
+from onnx.backend.test import loader  # noqa: E402
+
+HERE = pathlib.Path(__file__).parent
+DATA = pathlib.Path(onnx.__file__).parent / "backend/test/data"
+OPERATORS = {"Conv", "MatMul", "Gemm"}
+# Files with more elements than this are not worth their place in a repository.
+MAX_ELEMENTS = 20_000
+
+
+class Skip(Exception):
+    """The test cannot become a case; the text says why."""
+
+
+def published():
+    """Yields (name, source, graph, inputs, outputs, rtol, atol) of every test that has one of the operators."""
+    for test in loader.load_model_tests(kind="node"):
+        if OPERATORS & {node.op_type for node in test.model.graph.node}:
+            inputs, outputs = test.data_sets[0]
+            yield test.name, "backend/test/case/node", test.model.graph, inputs, outputs, test.rtol, test.atol
+    for kind in ("pytorch-converted", "pytorch-operator"):
+        for test in loader.load_model_tests(kind=kind):
+            graph = onnx.load(f"{test.model_dir}/model.onnx").graph
+            if not OPERATORS & {node.op_type for node in graph.node}:
+                continue
+            read = lambda what: [
+                numpy_helper.to_array(onnx.load_tensor(path))
+                for path in sorted(glob.glob(f"{test.model_dir}/test_data_set_0/{what}_*.pb"))
+            ]
+            yield test.name, f"backend/test/data/{kind}", graph, read("input"), read("output"), test.rtol, test.atol
+
+
+def operands(graph, inputs):
+    """The single node, its attributes and its operands in order; constants of the graph take their places."""
+    nodes = list(graph.node)
+    values = {tensor.name: numpy_helper.to_array(tensor) for tensor in graph.initializer}
+    values |= dict(zip([i.name for i in graph.input if i.name not in values], inputs))
+    transposed = None
+    if [node.op_type for node in nodes] == ["Constant", "Gemm"]:
+        values[nodes[0].output[0]] = numpy_helper.to_array(nodes[0].attribute[0].t)
+        nodes = nodes[1:]
+    if [node.op_type for node in nodes] == ["Transpose", "MatMul"] and nodes[1].input[1] == nodes[0].output[0]:
+        values[nodes[0].output[0]] = values[nodes[0].input[0]]
+        transposed, nodes = nodes[0], nodes[1:]
+    if len(nodes) != 1:
+        raise Skip(f"{len(nodes)} nodes, of which this operator is a part")
+    attributes = {a.name: helper.get_attribute_value(a) for a in nodes[0].attribute}
+    if transposed:
+        attributes["transB"] = 1
+    return nodes[0].op_type, attributes, [values[name] for name in nodes[0].input]
+
+
+def conv(attributes, x, w, bias=None):
+    """A Conv node as a workload of ours, and the operands in the shapes that it wants."""
+    rank = x.ndim - 2
+    if rank == 3:
+        raise Skip("three-dimensional convolution")
+    get = lambda name, default: list(attributes.get(name, default))
+    stride, dilation, pads = get("strides", [1] * rank), get("dilations", [1] * rank), get("pads", [0] * 2 * rank)
+    kernel = list(w.shape[2:])
+    how = attributes.get("auto_pad", b"NOTSET").decode()
+    if how.startswith("SAME"):
+        total = [
+            max((-(-size // s) - 1) * s + (k - 1) * d + 1 - size, 0)
+            for size, s, k, d in zip(x.shape[2:], stride, kernel, dilation)
+        ]
+        small, large = [t // 2 for t in total], [t - t // 2 for t in total]
+        pads = small + large if how == "SAME_UPPER" else large + small
+    elif how not in ("NOTSET", "VALID"):
+        raise Skip(f"auto_pad {how}")
+    note = None
+    if rank == 1:
+        note = "a one-dimensional convolution, run as one of height 1"
+        x, w = x[:, :, None, :], w[:, :, None, :]
+        stride, dilation, pads = [1] + stride, [1] + dilation, [0, pads[0], 0, pads[1]]
+    groups = attributes.get("group", 1)
+    depthwise = groups == x.shape[1] > 1
+    workload = {
+        "op": "depthwise_conv2d" if depthwise else "conv2d",
+        "input": list(x.shape),
+        "weight": list(w.shape),
+        "stride": stride,
+        "padding": pads,
+        "dilation": dilation,
+        "groups": groups,
+    }
+    tensors = {"x": x, "w": w}
+    if bias is not None:
+        tensors["bias"] = bias
+    return workload, tensors, "y", note
+
+
+def matmul(attributes, a, b, c=None):
+    """A MatMul or Gemm node as a workload of ours, and the operands in the shapes that it wants."""
+    if c is not None and not c.any() and c.size == 1:
+        c = None  # How PyTorch's exporter writes a product without a summand.
+    if attributes.get("alpha", 1.0) != 1.0 or (attributes.get("beta", 1.0) != 1.0 and c is not None):
+        raise Skip("scaled by alpha or beta, which is no step of an epilogue")
+    note = None
+    if b.ndim == 1:
+        note = "the right operand is a vector, run as a matrix of one column"
+        b = b[:, None]
+    if a.ndim == 1:
+        if b.ndim > 2:
+            raise Skip("one left operand for a batch of right operands (broadcast)")
+        note = "the left operand is a vector, run as a matrix of one row" if note is None else "a product of two vectors"
+        a = a[None, :]
+    if a.ndim > 2 and b.ndim == 2:
+        note = "one right operand for the batch, run as one product with the batch in the rows"
+        a = a.reshape(-1, a.shape[-1])
+    if a.ndim > 2:
+        if a.shape[:-2] != b.shape[:-2]:
+            raise Skip("operands broadcast against each other over the batch")
+        if a.ndim > 3:
+            note = f"the {a.ndim - 2} batch dimensions run as one"
+        a, b = a.reshape(-1, *a.shape[-2:]), b.reshape(-1, *b.shape[-2:])
+    workload = {"op": "matmul" if a.ndim == 2 else "batch_matmul", "a": list(a.shape), "b": list(b.shape)}
+    if attributes.get("transA"):
+        workload["trans_a"] = True
+    if attributes.get("transB"):
+        workload["trans_b"] = True
+    tensors = {"a": a, "b": b}
+    if c is not None:
+        columns = b.shape[-2] if attributes.get("transB") else b.shape[-1]
+        rows = a.shape[-1] if attributes.get("transA") else a.shape[-2]
+        if c.size == 1 or c.shape in ((columns,), (1, columns)):
+            if c.size == 1 and columns != 1:
+                note = "the scalar summand is run as a bias of equal elements"
+            tensors["bias"] = np.broadcast_to(c.reshape(-1), (columns,))
+        elif c.shape == (rows, columns):
+            tensors["residual"] = c
+        else:
+            raise Skip(f"a summand of shape {c.shape}")
+    return workload, tensors, "c", note
+
+
+def number(value):
+    """The shortest decimal that reads back as the same f32, in a form that TOML takes."""
+    text = str(np.float32(value))
+    assert np.float32(float(text)) == np.float32(value), text
+    return text if any(c in text for c in ".en") else text + ".0"
+
+
+def toml(value):
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, str):
+        return '"' + value + '"'
+    if isinstance(value, (list, tuple)):
+        return "[" + ", ".join(toml(v) for v in value) + "]"
+    return str(value)
+
+
+def lines_of(array):
+    """The elements, one row of the innermost dimension a line."""
+    rows = array.reshape(-1, array.shape[-1] if array.ndim and array.shape[-1] > 1 else max(array.size, 1))
+    return "".join("  " + ", ".join(number(v) for v in row) + ",\n" for row in rows)
+
+
+def case_text(name, kernel, source, tensors, note, rtol, atol):
+    text = f"# {name} of the ONNX project (onnx {onnx.__version__}, {source}), Apache-2.0; see ../README.md.\n"
+    text += f'name = "{name}"\nkernel = "{kernel}"\nrtol = {rtol}\natol = {atol}\n'
+    if note:
+        text += f'note = "{note}"\n'
+    for tensor, array in tensors.items():
+        text += f'\n[[tensor]]\nname = "{tensor}"\nshape = {toml(list(array.shape))}\ndata = [\n{lines_of(array)}]\n'
+    return text
+
+
+def spec_text(workloads):
+    """The spec that declares the workloads: one `[[kernel]]` for each operator, epilogue and transposition."""
+    head = "# Written by extract.py: the shapes of the ONNX tests in cases/.\nschema = 1\n"
+    groups = {}
+    for name, workload, epilogue in workloads:
+        transposed = "".join("t" if workload.get(key) else "n" for key in ("trans_a", "trans_b"))
+        kernel = "_".join(["onnx", workload["op"], *epilogue] + ([transposed] if "t" in transposed else []))
+        groups.setdefault(kernel, []).append((name, workload, epilogue))
+    text = head
+    for kernel, members in sorted(groups.items()):
+        _, workload, epilogue = members[0]
+        text += f'\n[[kernel]]\nname = "{kernel}"\nop = "{workload["op"]}"\n'
+        text += 'layout = "NCHW"\n' if "conv" in workload["op"] else ""
+        text += 'dtype = "f32"\nmath = "strict"\n'
+        text += "".join(f"{key} = true\n" for key in ("trans_a", "trans_b") if workload.get(key))
+        text += f"epilogue = {toml(epilogue)}\n" if epilogue else ""
+        for name, workload, _ in members:
+            text += f'\n[[kernel.workload]]\nname = "{name}"\n'
+            text += "".join(f"{k} = {toml(v)}\n" for k, v in workload.items() if k not in ("op", "trans_a", "trans_b"))
+    return text
+
+
+def main():
+    for old in (HERE / "cases").glob("*.toml"):
+        old.unlink()
+    count, workloads, skipped = 0, [], []
+    for name, source, graph, inputs, outputs, rtol, atol in sorted(published(), key=lambda t: t[0]):
+        try:
+            op, attributes, values = operands(graph, inputs)
+            if any(v.dtype != np.float32 for v in values):
+                raise Skip("operands of type " + ", ".join(sorted({str(v.dtype) for v in values})))
+            workload, tensors, output, note = (conv if op == "Conv" else matmul)(attributes, *values)
+            elements = sum(t.size for t in tensors.values()) + outputs[0].size
+            if elements > MAX_ELEMENTS:
+                raise Skip(f"{elements} elements are too many for a repository")
+        except Skip as reason:
+            # Functions such as attention expand to dozens of nodes; they are tests of those functions.
+            if len(graph.node) < 5:
+                skipped.append((name, source, str(reason)))
+            continue
+        if output == "y":
+            expected = outputs[0] if outputs[0].ndim == 4 else outputs[0][:, :, None, :]
+        else:
+            a, b = tensors["a"], tensors["b"]
+            rows = a.shape[-1] if workload.get("trans_a") else a.shape[-2]
+            columns = b.shape[-2] if workload.get("trans_b") else b.shape[-1]
+            expected = outputs[0].reshape(*a.shape[:-2], rows, columns)
+        tensors[output] = expected
+        epilogue = [{"bias": "bias", "residual": "residual_add"}[t] for t in tensors if t in ("bias", "residual")]
+        # Two tests of one shape share a kernel, under the name of the first.
+        kernel = next((k for k, *same in workloads if same == [workload, epilogue]), None)
+        if kernel is None:
+            kernel = name.removeprefix("test_").lower()
+            workloads.append((kernel, workload, epilogue))
+        (HERE / "cases" / f"{name}.toml").write_text(case_text(name, kernel, source, tensors, note, rtol, atol))
+        count += 1
+    (HERE / "kernels.toml").write_text(spec_text(workloads))
+    text = "# Written by extract.py: published tests with a Conv, MatMul or Gemm node that are not run, and why.\n"
+    for name, source, reason in skipped:
+        text += f'\n[[test]]\nname = "{name}"\nsource = "{source}"\nreason = "{reason}"\n'
+    (HERE / "skipped.toml").write_text(text)
+    print(f"{count} cases of {len(workloads)} kernels written, {len(skipped)} tests skipped")
+
+
+if __name__ == "__main__":
+    main()
