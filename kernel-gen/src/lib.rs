@@ -22,4 +22,5 @@ pub mod space;
 pub mod spec;
 pub mod target;
 pub mod templates;
+pub mod toolchain;
 pub mod workload;

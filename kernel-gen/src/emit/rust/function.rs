@@ -17,7 +17,7 @@ fn signature(item: &Item) -> String {
 }
 
 /// Writes the function, its `_dyn` form and its table.
-pub(super) fn emit(out: &mut String, function: &Function, trait_name: &str) {
+pub(super) fn emit(out: &mut String, function: &Function, trait_name: &str, table_name: &str) {
     let Some(first) = function.items.first() else { return };
     let params = first.workload.params();
     let mut by_shapes: BTreeMap<Vec<Vec<i64>>, Vec<&Item>> = BTreeMap::new();
@@ -31,8 +31,8 @@ pub(super) fn emit(out: &mut String, function: &Function, trait_name: &str) {
         shapes_trait(out, function, trait_name, &typed, &named);
         typed_function(out, function, trait_name, &params, &typed, &named);
     }
-    dyn_function(out, function, &params, &named);
-    table(out, function);
+    dyn_function(out, function, &params, &named, table_name);
+    table(out, function, table_name);
 }
 
 /// The trait that tuples of declared shapes implement; the compiler prints its notes for all others.
@@ -142,7 +142,7 @@ pub(super) fn borrowed_arg(p: &Param) -> String {
     }
 }
 
-fn dyn_function(out: &mut String, function: &Function, params: &[Param], named: &[&Item]) {
+fn dyn_function(out: &mut String, function: &Function, params: &[Param], named: &[&Item], table: &str) {
     let name = &function.name;
     line(
         out,
@@ -162,7 +162,7 @@ fn dyn_function(out: &mut String, function: &Function, params: &[Param], named: 
         line(out, 1, &format!("{}: {RT}::{view}<'_, {}>,", p.name, element_type(p.dtype)));
     }
     line(out, 0, &format!(") -> {RT}::Result<()> {{"));
-    line(out, 1, &format!("{}.launch_dyn(dev, [", names::table(name)));
+    line(out, 1, &format!("{table}.launch_dyn(dev, ["));
     for p in params {
         let kind = if p.access == Access::Read { "read" } else { "write" };
         line(out, 2, &format!("{RT}::dispatch::DynArg::{kind}({})?,", p.name));
@@ -172,8 +172,7 @@ fn dyn_function(out: &mut String, function: &Function, params: &[Param], named: 
     line(out, 0, "");
 }
 
-fn table(out: &mut String, function: &Function) {
-    let table = names::table(&function.name);
+fn table(out: &mut String, function: &Function, table: &str) {
     line(out, 0, &format!("static {table}: {RT}::dispatch::Function = {RT}::dispatch::Function {{"));
     line(out, 1, &format!("name: {:?},", function.name));
     let entries: Vec<String> = function.items.iter().map(|i| format!("&{}::ENTRY", i.name)).collect();

@@ -144,13 +144,13 @@ pub fn emit(module: &Module) -> String {
     line(w, 0, "");
     line(w, 0, "/// Where the choice for each workload and instruction set level came from, as a table.");
     line(w, 0, &format!("pub fn report() -> {RT}::Report {{"));
-    let tables: Vec<String> = module.functions.iter().map(|f| format!("&{}", names::table(&f.name))).collect();
+    let tables: Vec<String> = (0..module.functions.len()).map(|i| format!("&{}", names::table(i))).collect();
     line(w, 1, &format!("{RT}::Report::of(&[{}])", tables.join(", ")));
     line(w, 0, "}");
     let mut traits = names::Unique::default();
-    for function in &module.functions {
+    for (i, function) in module.functions.iter().enumerate() {
         let shapes = traits.name(&format!("{}Shapes", names::camel(&function.name)));
-        function::emit(w, function, &shapes);
+        function::emit(w, function, &shapes, &names::table(i));
     }
     for item in module.functions.iter().flat_map(|f| &f.items) {
         module::emit(w, item);

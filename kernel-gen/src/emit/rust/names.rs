@@ -38,9 +38,9 @@ pub(super) fn camel(name: &str) -> String {
     parts.map(|p| p[..1].to_ascii_uppercase() + &p[1..]).collect()
 }
 
-/// `conv2d_nchw` as the static that holds the function's table.
-pub(super) fn table(name: &str) -> String {
-    name.to_ascii_uppercase()
+/// The static that holds a function's table. No user's name looks like it.
+pub(super) fn table(index: usize) -> String {
+    format!("KERNEL_GEN_TABLE_{index}")
 }
 
 /// Hands out names, adding a number to one that was given before.

@@ -1,0 +1,257 @@
+//! The C compiler of a target: found by the rules of the `cc` crate, run here so that its messages can be shown.
+
+use super::ToolError;
+use crate::workload::fnv1a;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+/// Environment variables that decide which tools are used and how. Each may also be given for one target, see
+/// [`settings_for`].
+pub const SETTINGS: [&str; 6] = ["CC", "CFLAGS", "AR", "ARFLAGS", "RANLIB", "RANLIBFLAGS"];
+
+/// Every form of [`SETTINGS`] that the `cc` crate reads for a target: `CC_x86_64-unknown-linux-gnu`,
+/// `CC_x86_64_unknown_linux_gnu`, `TARGET_CC` or `HOST_CC`, `CC`; and what else changes a compilation.
+pub fn settings_for(target: &str) -> Vec<String> {
+    let underscored = target.replace(['-', '.'], "_");
+    let mut all = vec![];
+    for name in SETTINGS {
+        all.extend([
+            format!("{name}_{target}"),
+            format!("{name}_{underscored}"),
+            format!("HOST_{name}"),
+            format!("TARGET_{name}"),
+            name.to_string(),
+        ]);
+    }
+    all.extend(
+        ["CRATE_CC_NO_DEFAULTS", "CROSS_COMPILE", "RUSTC_LINKER", "SDKROOT", "MACOSX_DEPLOYMENT_TARGET"]
+            .map(String::from),
+    );
+    all
+}
+
+/// A C compiler and the archiver that goes with it.
+#[derive(Debug)]
+pub struct Compiler {
+    program: PathBuf,
+    args: Vec<std::ffi::OsString>,
+    env: Vec<(std::ffi::OsString, std::ffi::OsString)>,
+    archiver: PathBuf,
+}
+
+/// A source to compile.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Unit {
+    /// The source; its object goes beside it.
+    pub source: PathBuf,
+    /// Flags of this source, besides those that all have.
+    pub flags: Vec<String>,
+    /// A hash of what the source includes; the object is made anew when it changes.
+    pub depends: u64,
+}
+
+impl Compiler {
+    /// The compiler for `target` on `host` (both as Rust's triples).
+    pub fn find(target: &str, host: &str) -> Result<Compiler, ToolError> {
+        let mut build = cc::Build::new();
+        // `cc` guesses the compiler's family from its name where it can, and keeps what it finds out in the folder.
+        build.target(target).host(host).opt_level(3).debug(false).warnings(false).cargo_metadata(false);
+        let unusable = |e: cc::Error| ToolError::Unusable { reason: e.to_string() };
+        let variable = format!("CC_{}", target.replace(['-', '.'], "_"));
+        let tool = build.try_get_compiler().map_err(unusable)?;
+        let program = resolve(tool.path()).ok_or_else(|| ToolError::Missing {
+            what: "C compiler",
+            tried: tool.path().display().to_string(),
+            target: target.to_string(),
+            variable: variable.clone(),
+        })?;
+        if !tool.is_like_gnu() && !tool.is_like_clang() {
+            return Err(ToolError::NotGnu { compiler: program.display().to_string(), variable });
+        }
+        let archiver = build.try_get_archiver().map_err(unusable)?;
+        let archiver = resolve(Path::new(archiver.get_program())).ok_or_else(|| ToolError::Missing {
+            what: "archiver",
+            tried: archiver.get_program().to_string_lossy().into_owned(),
+            target: target.to_string(),
+            variable: variable.replace("CC_", "AR_"),
+        })?;
+        Ok(Compiler { program, args: tool.args().to_vec(), env: tool.env().to_vec(), archiver })
+    }
+
+    /// A number that changes when the compiler, its arguments or the archiver change.
+    pub fn identity(&self) -> u64 {
+        let mut text = format!("{:?} {:?}", self.args, self.env);
+        for program in [&self.program, &self.archiver] {
+            text += &file_identity(program);
+        }
+        fnv1a(text.as_bytes())
+    }
+
+    /// Compiles the sources to objects beside them, several at a time. An object that was made from the same source
+    /// by the same compiler is kept. All sources that fail are reported.
+    pub fn compile(&self, units: &[Unit], jobs: usize) -> Result<Vec<PathBuf>, Vec<ToolError>> {
+        let identity = self.identity();
+        let (next, errors) = (AtomicUsize::new(0), Mutex::new(vec![]));
+        let work = || {
+            while let Some((i, unit)) = {
+                let i = next.fetch_add(1, Ordering::Relaxed);
+                units.get(i).map(|u| (i, u))
+            } {
+                if let Err(error) = self.compile_one(unit, identity) {
+                    errors.lock().unwrap_or_else(|e| e.into_inner()).push((i, error));
+                }
+            }
+        };
+        std::thread::scope(|scope| {
+            for _ in 1..jobs.clamp(1, units.len().max(1)) {
+                scope.spawn(work);
+            }
+            work();
+        });
+        let mut errors = errors.into_inner().unwrap_or_else(|e| e.into_inner());
+        errors.sort_by_key(|(i, _)| *i);
+        match errors.is_empty() {
+            true => Ok(units.iter().map(|u| object_of(&u.source)).collect()),
+            false => Err(errors.into_iter().map(|(_, e)| e).collect()),
+        }
+    }
+
+    fn compile_one(&self, unit: &Unit, compiler: u64) -> Result<(), ToolError> {
+        let text = fs::read(&unit.source).map_err(|e| io_error(&unit.source, &e))?;
+        let key = format!("{:016x} {:016x} {compiler:016x} {:?}", fnv1a(&text), unit.depends, unit.flags);
+        let (object, key_file) = (object_of(&unit.source), unit.source.with_extension("o.key"));
+        if object.exists() && fs::read(&key_file).is_ok_and(|old| old == key.as_bytes()) {
+            return Ok(());
+        }
+        // Without its key, an object that a failure leaves behind is not taken for a good one.
+        let _ = fs::remove_file(&key_file);
+        // Run where the source is, with its bare name: the folder stays out of the object.
+        let folder = unit.source.parent().unwrap_or(Path::new("."));
+        let name = |p: &Path| p.file_name().map(PathBuf::from).unwrap_or_default();
+        let mut command = self.command(&self.program);
+        command.current_dir(folder).args(&self.args).args(&unit.flags);
+        command.arg("-c").arg(name(&unit.source)).arg("-o").arg(name(&object));
+        run(command, &unit.source)?;
+        fs::write(&key_file, key).map_err(|e| io_error(&key_file, &e))
+    }
+
+    /// Puts objects into a static library.
+    pub fn archive(&self, objects: &[PathBuf], library: &Path) -> Result<(), ToolError> {
+        match fs::remove_file(library) {
+            Err(e) if e.kind() != std::io::ErrorKind::NotFound => return Err(io_error(library, &e)),
+            _ => {}
+        }
+        let mut command = self.command(&self.archiver);
+        command.env("ZERO_AR_DATE", "1").arg("crs").arg(library).args(objects);
+        run(command, library)
+    }
+
+    fn command(&self, program: &Path) -> Command {
+        let mut command = Command::new(program);
+        command.envs(self.env.iter().map(|(k, v)| (k, v))).stdin(Stdio::null());
+        command
+    }
+}
+
+/// The object of a source.
+fn object_of(source: &Path) -> PathBuf {
+    source.with_extension("o")
+}
+
+/// The program's full path, if it is there: a path as it stands, a bare name by PATH.
+fn resolve(program: &Path) -> Option<PathBuf> {
+    which::which(program).ok()
+}
+
+/// A file's path, size and time of change: enough to see that a tool was updated, and quick.
+pub(crate) fn file_identity(path: &Path) -> String {
+    let facts = fs::metadata(path).ok().map(|m| (m.len(), m.modified().ok()));
+    format!("{} {facts:?}\n", path.display())
+}
+
+fn io_error(file: &Path, error: &std::io::Error) -> ToolError {
+    ToolError::Io { file: file.display().to_string(), reason: error.to_string() }
+}
+
+/// Runs a command on a file; what it prints is part of the error.
+fn run(mut command: Command, file: &Path) -> Result<(), ToolError> {
+    let shown = || {
+        let words = std::iter::once(command.get_program()).chain(command.get_args());
+        words.map(|w| w.to_string_lossy().into_owned()).collect::<Vec<_>>().join(" ")
+    };
+    let shown = shown();
+    let failed =
+        |output: String| ToolError::Failed { file: file.display().to_string(), command: shown.clone(), output };
+    let output = command.output().map_err(|e| failed(e.to_string()))?;
+    if output.status.success() {
+        return Ok(());
+    }
+    let text = String::from_utf8_lossy(&output.stderr);
+    Err(failed(if text.trim().is_empty() { output.status.to_string() } else { text.into_owned() }))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn host() -> String {
+        // The triple only steers which compiler is asked for; tests run on the platforms that these name.
+        let rest = if cfg!(target_os = "macos") { "apple-darwin" } else { "unknown-linux-gnu" };
+        format!("{}-{rest}", std::env::consts::ARCH)
+    }
+
+    fn folder(name: &str) -> PathBuf {
+        let folder = std::env::temp_dir().join(format!("kernel-gen-cc-{name}-{}", std::process::id()));
+        fs::create_dir_all(&folder).unwrap();
+        folder
+    }
+
+    #[test]
+    fn a_compiler_that_is_not_there_is_named_with_the_variable_that_helps() {
+        let error = Compiler::find("riscv64gc-unknown-linux-gnu", "s390x-unknown-linux-gnu").unwrap_err();
+        let text = error.to_string();
+        assert!(text.starts_with("no C compiler for riscv64gc-unknown-linux-gnu: `"), "{text}");
+        assert!(text.ends_with("or name it with CC_riscv64gc_unknown_linux_gnu"), "{text}");
+    }
+
+    #[test]
+    fn objects_are_kept_until_their_source_or_flags_change() {
+        let folder = folder("keep");
+        let source = folder.join("a.c");
+        fs::write(&source, "int answer(void) { return ANSWER; }\n").unwrap();
+        let compiler = Compiler::find(&host(), &host()).unwrap();
+        let unit = |value: i32| Unit { source: source.clone(), flags: vec![format!("-DANSWER={value}")], depends: 0 };
+        let object = compiler.compile(&[unit(1)], 2).unwrap().remove(0);
+        let stamp = |p: &Path| fs::metadata(p).unwrap().modified().unwrap();
+        let first = stamp(&object);
+        compiler.compile(&[unit(1)], 1).unwrap();
+        assert_eq!(stamp(&object), first);
+        std::thread::sleep(std::time::Duration::from_millis(20));
+        compiler.compile(&[unit(2)], 1).unwrap();
+        assert_ne!(stamp(&object), first);
+        compiler.archive(&[object], &folder.join("liba.a")).unwrap();
+        assert!(folder.join("liba.a").exists());
+        fs::remove_dir_all(folder).unwrap();
+    }
+
+    #[test]
+    fn what_the_compiler_says_is_part_of_the_error_and_all_failures_are_told() {
+        let folder = folder("fail");
+        let units: Vec<Unit> = ["int f( {", "int ok;", "nonsense"]
+            .iter()
+            .enumerate()
+            .map(|(i, text)| {
+                let source = folder.join(format!("s{i}.c"));
+                fs::write(&source, text).unwrap();
+                Unit { source, flags: vec![], depends: 0 }
+            })
+            .collect();
+        let errors = Compiler::find(&host(), &host()).unwrap().compile(&units, 2).unwrap_err();
+        assert_eq!(errors.len(), 2);
+        assert!(errors[0].to_string().contains("s0.c") && errors[0].to_string().contains("error"), "{}", errors[0]);
+        fs::remove_dir_all(folder).unwrap();
+    }
+}

@@ -1,0 +1,74 @@
+//! What can go wrong with tools.
+
+use std::fmt;
+
+/// Why sources did not become a library.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum ToolError {
+    /// There is no C compiler (or no archiver) for the target.
+    Missing {
+        /// `C compiler` or `archiver`.
+        what: &'static str,
+        /// The program that was looked for.
+        tried: String,
+        /// The target.
+        target: String,
+        /// The variable that would name another.
+        variable: String,
+    },
+    /// The compiler is not one that knows GNU C.
+    NotGnu {
+        /// The compiler.
+        compiler: String,
+        /// The variable that would name another.
+        variable: String,
+    },
+    /// The compiler cannot be asked for: a variable holds nonsense, say.
+    Unusable {
+        /// What was said.
+        reason: String,
+    },
+    /// A command failed.
+    Failed {
+        /// The source or library it was run on.
+        file: String,
+        /// The command.
+        command: String,
+        /// What it printed.
+        output: String,
+    },
+    /// A file could not be read or written.
+    Io {
+        /// The file.
+        file: String,
+        /// Why.
+        reason: String,
+    },
+}
+
+impl fmt::Display for ToolError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            ToolError::Missing { what, tried, target, variable } => write!(
+                f,
+                "no {what} for {target}: `{tried}` is not on PATH; install one (for example gcc or clang), or name \
+                 it with {variable}"
+            ),
+            ToolError::NotGnu { compiler, variable } => write!(
+                f,
+                "the C compiler `{compiler}` does not understand GNU C (vector types); name gcc or clang with {variable}"
+            ),
+            ToolError::Unusable { reason } => write!(f, "the C compiler cannot be set up: {reason}"),
+            ToolError::Failed { file, command, output } => {
+                write!(f, "compiling {file} failed: {command}")?;
+                match output.trim() {
+                    "" => Ok(()),
+                    output => write!(f, "\n{output}"),
+                }
+            }
+            ToolError::Io { file, reason } => write!(f, "{file}: {reason}"),
+        }
+    }
+}
+
+impl std::error::Error for ToolError {}
