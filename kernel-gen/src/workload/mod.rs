@@ -9,6 +9,7 @@ pub mod bound;
 pub mod conv2d;
 pub mod epilogue;
 pub mod error;
+mod key;
 pub mod matmul;
 pub mod naive;
 pub mod reference;
