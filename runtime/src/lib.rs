@@ -35,6 +35,7 @@ mod executor;
 mod isa;
 #[cfg(feature = "ndarray")]
 mod nd;
+mod peak;
 mod pool;
 pub mod report;
 mod shape;
