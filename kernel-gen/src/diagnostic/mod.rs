@@ -80,7 +80,7 @@ impl Report {
     /// The value if nothing is wrong, and otherwise all diagnostics, by line and without repetitions.
     pub fn finish<T>(self, value: Option<T>) -> Result<T, Vec<Diagnostic>> {
         let mut diagnostics = self.diagnostics;
-        diagnostics.sort_by(|a, b| a.line.cmp(&b.line));
+        diagnostics.sort_by_key(|d| d.line);
         diagnostics.dedup();
         match value {
             Some(value) if diagnostics.is_empty() => Ok(value),

@@ -348,15 +348,15 @@ fn ambiguous(report: &mut Report, workloads: &[&(WorkloadSpec, Range<usize>)]) {
         let same = |(other, _): &&&(WorkloadSpec, Range<usize>)| shapes(other) == shapes(w);
         if let Some((first, _)) = workloads[..i].iter().find(|(o, _)| o.workload == w.workload) {
             report.error(span, format!("the same workload stands in line {}", first.line), "leave one out");
-        } else if let Some((first, _)) = workloads[..i].iter().find(same) {
-            if w.name.is_none() || first.name.is_none() {
-                let cause = format!(
-                    "this workload has the same shapes as the one in line {} and differs only in stride, padding, \
-                     dilation or groups",
-                    first.line
-                );
-                report.error(span, cause, "give both a `name`, by which they are called");
-            }
+        } else if let Some((first, _)) = workloads[..i].iter().find(same)
+            && (w.name.is_none() || first.name.is_none())
+        {
+            let cause = format!(
+                "this workload has the same shapes as the one in line {} and differs only in stride, padding, \
+                 dilation or groups",
+                first.line
+            );
+            report.error(span, cause, "give both a `name`, by which they are called");
         }
     }
 }

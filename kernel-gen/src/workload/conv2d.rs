@@ -93,6 +93,8 @@ pub struct Conv2d {
 
 impl Conv2d {
     /// A square kernel in NCHW with the same stride and the same padding on all sides, one group.
+    // The order is that of every table of layers: N CI H W -> CO K s p.
+    #[allow(clippy::too_many_arguments)]
     pub fn nchw(n: i64, ci: i64, h: i64, w: i64, co: i64, k: i64, stride: i64, padding: i64) -> Conv2d {
         Conv2d {
             layout: ConvLayout::Nchw,

@@ -34,7 +34,7 @@ impl Rng {
 
     /// True once in `n` times.
     pub fn one_in(&mut self, n: u64) -> bool {
-        self.next_u64() % n == 0
+        self.next_u64().is_multiple_of(n)
     }
 }
 
