@@ -15,6 +15,7 @@ pub mod diagnostic;
 pub mod emit;
 pub mod interp;
 pub mod ir;
+pub mod lower;
 pub mod model;
 pub mod records;
 pub mod schedule;

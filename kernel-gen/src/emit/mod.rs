@@ -1,3 +1,4 @@
 //! Sources from kernels: C and CUDA C that compile, and the Rust wrappers that call them.
 
+pub mod c;
 pub mod rust;

@@ -12,6 +12,20 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 /// [`settings_for`].
 pub const SETTINGS: [&str; 6] = ["CC", "CFLAGS", "AR", "ARFLAGS", "RANLIB", "RANLIBFLAGS"];
 
+/// What every emitted source is compiled with. The dialect and the contraction are not a matter of taste: in ISO mode
+/// GCC forms no fused multiply-adds.
+pub const FLAGS: [&str; 6] = ["-std=gnu11", "-O3", "-ffp-contract=fast", "-fno-math-errno", "-Wall", "-Wextra"];
+
+/// The triple of the machine that this program was compiled for, as far as it is known at run time.
+pub fn host_triple() -> String {
+    let (arch, os) = (std::env::consts::ARCH, std::env::consts::OS);
+    match os {
+        "linux" => format!("{arch}-unknown-linux-gnu"),
+        "macos" => format!("{arch}-apple-darwin"),
+        other => format!("{arch}-unknown-{other}"),
+    }
+}
+
 /// Every form of [`SETTINGS`] that the `cc` crate reads for a target: `CC_x86_64-unknown-linux-gnu`,
 /// `CC_x86_64_unknown_linux_gnu`, `TARGET_CC` or `HOST_CC`, `CC`; and what else changes a compilation.
 pub fn settings_for(target: &str) -> Vec<String> {
@@ -54,6 +68,12 @@ pub struct Unit {
 }
 
 impl Compiler {
+    /// The compiler for the machine that this runs on.
+    pub fn host() -> Result<Compiler, ToolError> {
+        let host = host_triple();
+        Compiler::find(&host, &host)
+    }
+
     /// The compiler for `target` on `host` (both as Rust's triples).
     pub fn find(target: &str, host: &str) -> Result<Compiler, ToolError> {
         let mut build = cc::Build::new();
@@ -136,6 +156,14 @@ impl Compiler {
         command.arg("-c").arg(name(&unit.source)).arg("-o").arg(name(&object));
         run(command, &unit.source)?;
         fs::write(&key_file, key).map_err(|e| io_error(&key_file, &e))
+    }
+
+    /// Compiles sources and links them to a program that runs here. Warnings are errors.
+    pub fn executable(&self, sources: &[&Path], flags: &[&str], program: &Path) -> Result<(), ToolError> {
+        let mut command = self.command(&self.program);
+        command.args(&self.args).args(FLAGS).args(flags).arg("-Werror").args(sources);
+        command.arg("-o").arg(program).args(["-lm", "-pthread"]);
+        run(command, program)
     }
 
     /// Puts objects into a static library.

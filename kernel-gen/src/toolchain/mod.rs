@@ -1,10 +1,13 @@
-//! Tools outside of Rust: which C compiler there is for a target, and how sources become a static library.
+//! Tools outside of Rust: which C compiler there is for a target, how sources become a static library, and how a kernel
+//! is run in a process of its own.
 //!
 //! Nothing here looks at a device or at the network. A tool that is missing is an error that says what was tried and
 //! which variable names another.
 
 mod c;
 mod error;
+pub mod harness;
+pub mod values;
 
-pub use c::{Compiler, SETTINGS, Unit, settings_for};
+pub use c::{Compiler, FLAGS, SETTINGS, Unit, host_triple, settings_for};
 pub use error::ToolError;

@@ -1,0 +1,53 @@
+//! Cuts vectors of any number of lanes into registers.
+
+use super::Isa;
+use super::prelude::Vector;
+use crate::ir::{DType, Expr, Kernel, Stmt};
+
+/// Lanes `start .. start + len` of a statement, computed in one register.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Chunk {
+    pub(super) start: u16,
+    pub(super) len: u16,
+}
+
+impl Vector {
+    /// The smallest vector that holds `lanes` elements: registers are at least 16 bytes.
+    pub(super) fn holding(dtype: DType, lanes: usize) -> Vector {
+        Vector { dtype, width: lanes.next_power_of_two().max(16 / dtype.bytes()) }
+    }
+}
+
+/// The lanes of a statement: the widest of its expressions.
+pub(super) fn lanes(kernel: &Kernel, s: &Stmt) -> u16 {
+    let mut widest = 1;
+    s.own_exprs(&mut |e| widest = widest.max(e.ty(kernel).lanes));
+    widest
+}
+
+/// The registers that the statement needs, in order; one of one lane for a scalar statement.
+pub(super) fn chunks(kernel: &Kernel, isa: Isa, s: &Stmt) -> Vec<Chunk> {
+    let lanes = lanes(kernel, s);
+    if lanes == 1 {
+        return vec![Chunk { start: 0, len: 1 }];
+    }
+    // Elements of different sizes take the same number of lanes, so the largest decides.
+    let mut bytes = 4;
+    let mut see = |d: DType| {
+        if d.is_float() || d == DType::I32 {
+            bytes = bytes.max(d.compute().bytes());
+        }
+    };
+    if let Stmt::Store { buffer, .. } | Stmt::Reduce { buffer, .. } = s {
+        see(kernel.buffer(*buffer).dtype);
+    }
+    s.own_exprs(&mut |e| {
+        e.walk(&mut |e| match e {
+            Expr::Load(b, _) => see(kernel.buffer(*b).dtype),
+            Expr::Cast(d, _) | Expr::Float(_, d) => see(*d),
+            _ => {}
+        })
+    });
+    let native = (isa.vector_bytes() / bytes) as u16;
+    (0..lanes).step_by(native as usize).map(|start| Chunk { start, len: native.min(lanes - start) }).collect()
+}

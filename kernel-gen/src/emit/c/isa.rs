@@ -1,0 +1,108 @@
+//! What the C emitter knows about an instruction set level.
+
+/// An instruction set level that C is emitted for.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub enum Isa {
+    /// Any machine with a C compiler; 128-bit vectors, which the compiler splits where there are none.
+    Portable,
+    /// x86-64 with SSE2 only.
+    X86_64,
+    /// x86-64 with AVX2, FMA and F16C.
+    X86_64V3,
+    /// x86-64 with AVX-512 F, BW, CD, DQ and VL.
+    X86_64V4,
+    /// 64-bit Arm with Advanced SIMD.
+    Aarch64,
+}
+
+impl Isa {
+    /// All of them.
+    pub const ALL: [Isa; 5] = [Isa::Portable, Isa::X86_64, Isa::X86_64V3, Isa::X86_64V4, Isa::Aarch64];
+
+    /// The name that targets and specs use.
+    pub fn name(self) -> &'static str {
+        match self {
+            Isa::Portable => "portable",
+            Isa::X86_64 => "x86-64",
+            Isa::X86_64V3 => "x86-64-v3",
+            Isa::X86_64V4 => "x86-64-v4",
+            Isa::Aarch64 => "aarch64",
+        }
+    }
+
+    /// The level with that name.
+    pub fn from_name(name: &str) -> Option<Isa> {
+        Isa::ALL.into_iter().find(|i| i.name() == name)
+    }
+
+    /// Width of a vector register.
+    pub fn vector_bytes(self) -> usize {
+        match self {
+            Isa::Portable | Isa::X86_64 | Isa::Aarch64 => 16,
+            Isa::X86_64V3 => 32,
+            Isa::X86_64V4 => 64,
+        }
+    }
+
+    /// What the compiler must be told, apart from the flags that all levels share.
+    pub fn flags(self) -> &'static [&'static str] {
+        match self {
+            Isa::Portable => &[],
+            Isa::X86_64 => &["-march=x86-64"],
+            Isa::X86_64V3 => &["-march=x86-64-v3"],
+            // GCC would use half of each register by default.
+            Isa::X86_64V4 => &["-march=x86-64-v4", "-mprefer-vector-width=512"],
+            Isa::Aarch64 => &["-march=armv8-a"],
+        }
+    }
+
+    /// Whether `<immintrin.h>` has intrinsics for this level that helpers use.
+    pub(super) fn is_x86(self) -> bool {
+        matches!(self, Isa::X86_64 | Isa::X86_64V3 | Isa::X86_64V4)
+    }
+
+    /// Whether the processor this program was compiled for and runs on executes the level.
+    pub fn runs_here(self) -> bool {
+        match self {
+            Isa::Portable => true,
+            #[cfg(target_arch = "x86_64")]
+            Isa::X86_64 => true,
+            #[cfg(target_arch = "x86_64")]
+            Isa::X86_64V3 => ["avx2", "fma", "f16c", "bmi2"].iter().all(|f| has(f)),
+            #[cfg(target_arch = "x86_64")]
+            Isa::X86_64V4 => {
+                Isa::X86_64V3.runs_here()
+                    && ["avx512f", "avx512bw", "avx512cd", "avx512dq", "avx512vl"].iter().all(|f| has(f))
+            }
+            #[cfg(target_arch = "aarch64")]
+            Isa::Aarch64 => true,
+            #[allow(unreachable_patterns)]
+            _ => false,
+        }
+    }
+
+    /// The widest level that runs here.
+    pub fn best_here() -> Isa {
+        [Isa::X86_64V4, Isa::X86_64V3, Isa::X86_64, Isa::Aarch64]
+            .into_iter()
+            .find(|i| i.runs_here())
+            .unwrap_or(Isa::Portable)
+    }
+}
+
+#[cfg(target_arch = "x86_64")]
+fn has(feature: &str) -> bool {
+    use std::arch::is_x86_feature_detected as detected;
+    match feature {
+        "avx2" => detected!("avx2"),
+        "fma" => detected!("fma"),
+        "f16c" => detected!("f16c"),
+        "bmi2" => detected!("bmi2"),
+        "avx512f" => detected!("avx512f"),
+        "avx512bw" => detected!("avx512bw"),
+        "avx512cd" => detected!("avx512cd"),
+        "avx512dq" => detected!("avx512dq"),
+        "avx512vl" => detected!("avx512vl"),
+        _ => false,
+    }
+}

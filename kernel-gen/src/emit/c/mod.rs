@@ -1,0 +1,248 @@
+//! C from lowered kernels.
+//!
+//! A kernel becomes one function a *phase* (see [`Phase`]):
+//!
+//! ```c
+//! void <symbol>_p<i>(<const T *restrict param>, ..., unsigned char *restrict ws, int64_t worker, int64_t begin, int64_t end);
+//! ```
+//! Parameters come in the kernel's order, read-only ones are `const`, 16-bit floats are `uint16_t`. `ws` is a workspace of
+//! `workspace_bytes + workers * worker_bytes` bytes that starts at a multiple of 64; `worker` numbers the workers that
+//! run at the same time; `begin..end` are the iterations of the phase to run. The caller runs the phases in order and
+//! waits for all workers between them.
+//!
+//! Vectors are those of GCC and Clang, one register at a time: a statement of 32 lanes is two of 16 where registers hold
+//! 16, and 7 lanes are one register with a partial load and store that touch 7 elements only. Register buffers become
+//! named variables. The sources want a GNU dialect (`-std=gnu11`) and `-ffp-contract=fast`: in ISO mode GCC would not
+//! form fused multiply-adds.
+
+mod chunk;
+mod error;
+mod expr;
+mod isa;
+mod names;
+mod phases;
+mod prelude;
+mod registers;
+mod stmt;
+mod vector;
+
+pub use error::EmitError;
+pub use isa::Isa;
+
+use crate::analysis::range::Ranges;
+use crate::ir::{Access, BufferId, Kernel, Stmt, VarId};
+use crate::lower::Lowered;
+use names::Names;
+use phases::{Layout, PhaseBody, Place};
+use prelude::{Prelude, c_type};
+use registers::RegisterFile;
+use std::collections::BTreeMap;
+use std::fmt::Write;
+
+/// What to emit.
+#[derive(Clone, Debug, PartialEq)]
+pub struct COptions {
+    /// The instruction set level.
+    pub isa: Isa,
+    /// Stem of the functions' names.
+    pub symbol: String,
+    /// Text of the comment at the top: workload, config, origin, how to regenerate.
+    pub comment: String,
+}
+
+/// A function that runs part of a kernel.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Phase {
+    /// Name of the function.
+    pub symbol: String,
+    /// Iterations, which the caller hands out as ranges.
+    pub extent: i64,
+    /// Whether different workers may run different iterations at the same time; if not, one worker runs all.
+    pub parallel: bool,
+}
+
+/// The C of a kernel.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CSource {
+    /// The instruction set level.
+    pub isa: Isa,
+    /// Stem of the functions' names.
+    pub symbol: String,
+    /// Text of the `.c` file.
+    pub source: String,
+    /// Text of the `.h` file: the same prototypes.
+    pub header: String,
+    /// The functions, in the order in which they run.
+    pub phases: Vec<Phase>,
+    /// Bytes of workspace that all workers share; a multiple of 64.
+    pub workspace_bytes: i64,
+    /// Bytes of workspace that each worker needs after those; a multiple of 64.
+    pub worker_bytes: i64,
+}
+
+/// Emits a lowered kernel.
+pub fn emit(lowered: &Lowered, options: &COptions) -> Result<CSource, EmitError> {
+    let mut kernel = lowered.kernel().clone();
+    let lane = kernel.fresh_var("lane");
+    let kernel = &kernel;
+    let layout = phases::layout(kernel)?;
+    let mut names = Names::of(kernel);
+    let mut prelude = Prelude::default();
+    let (mut functions, mut prototypes, mut phases) = (vec![], vec![], vec![]);
+    for (i, phase) in layout.phases.iter().enumerate() {
+        let symbol = format!("{}_p{i}", options.symbol);
+        let prototype = prototype(kernel, &names, &symbol);
+        let registers = registers::files(kernel, options.isa, &phase.body, &mut names)?;
+        let mut body = Body {
+            kernel,
+            isa: options.isa,
+            names: &mut names,
+            prelude: &mut prelude,
+            places: &layout.places,
+            workspace_bytes: layout.workspace_bytes,
+            worker_bytes: layout.worker_bytes,
+            registers,
+            ranges: Ranges::new(),
+            lane,
+            out: String::new(),
+            depth: 1,
+        };
+        body.phase(phase)?;
+        functions.push(format!("{prototype} {{\n{}}}\n", body.out));
+        prototypes.push(format!("{prototype};\n"));
+        phases.push(Phase { symbol, extent: phase.extent, parallel: phase.parallel.is_some() });
+    }
+    let comment = comment(options, &layout);
+    let header_name = format!("{}_H", options.symbol.to_uppercase());
+    let source = format!("{comment}{}{}\n{}", prelude.text(options.isa), prototypes.concat(), functions.join("\n"));
+    let header = format!(
+        "{comment}#ifndef {header_name}\n#define {header_name}\n#include <stdint.h>\n\n{}\n#endif\n",
+        prototypes.concat()
+    );
+    Ok(CSource {
+        isa: options.isa,
+        symbol: options.symbol.clone(),
+        source,
+        header,
+        phases,
+        workspace_bytes: layout.workspace_bytes,
+        worker_bytes: layout.worker_bytes,
+    })
+}
+
+fn comment(options: &COptions, layout: &Layout) -> String {
+    let mut out = String::new();
+    for line in options.comment.lines() {
+        let _ = writeln!(out, "{}", format!("// {line}").trim_end());
+    }
+    let _ = writeln!(
+        out,
+        "// {}; workspace {} bytes and {} a worker",
+        options.isa.name(),
+        layout.workspace_bytes,
+        layout.worker_bytes
+    );
+    out
+}
+
+fn prototype(kernel: &Kernel, names: &Names, symbol: &str) -> String {
+    let mut params: Vec<String> = kernel
+        .params
+        .iter()
+        .map(|p| {
+            let b = kernel.buffer(*p);
+            let constant = if b.access == Access::Read { "const " } else { "" };
+            format!("{constant}{} *restrict {}", c_type(b.dtype), names.buffer(*p))
+        })
+        .collect();
+    params.extend(["unsigned char *restrict ws", "int64_t worker", "int64_t begin", "int64_t end"].map(String::from));
+    format!("void {symbol}({})", params.join(", "))
+}
+
+/// Emits the body of one function.
+struct Body<'a> {
+    kernel: &'a Kernel,
+    isa: Isa,
+    names: &'a mut Names,
+    prelude: &'a mut Prelude,
+    places: &'a BTreeMap<BufferId, Place>,
+    workspace_bytes: i64,
+    worker_bytes: i64,
+    registers: BTreeMap<BufferId, RegisterFile>,
+    ranges: Ranges,
+    /// The variable of loops over lanes.
+    lane: VarId,
+    out: String,
+    depth: usize,
+}
+
+impl Body<'_> {
+    fn phase(&mut self, phase: &PhaseBody) -> Result<(), EmitError> {
+        let touched = |b: BufferId| phase.body.iter().chain(&phase.lets).any(|s| s.reads(b) || s.writes(b));
+        let mut unused: Vec<String> = vec![];
+        for p in &self.kernel.params {
+            if !touched(*p) {
+                unused.push(self.names.buffer(*p).to_string());
+            }
+        }
+        let (mut uses_ws, mut uses_worker) = (false, false);
+        let mut pointers = vec![];
+        for (b, place) in self.places {
+            match place {
+                Place::Workspace(offset) if touched(*b) => {
+                    let constant = if phase.body.iter().any(|s| s.writes(*b)) { "" } else { "const " };
+                    let ty = c_type(self.kernel.buffer(*b).dtype);
+                    pointers.push(format!(
+                        "{constant}{ty} *restrict const {} = ({constant}{ty} *)(ws + {offset});",
+                        self.names.buffer(*b)
+                    ));
+                    uses_ws = true;
+                }
+                Place::Worker(_) if allocates(&phase.body, *b) => (uses_ws, uses_worker) = (true, true),
+                _ => {}
+            }
+        }
+        unused.extend((!uses_ws).then(|| "ws".to_string()));
+        unused.extend((!uses_worker).then(|| "worker".to_string()));
+        if phase.parallel.is_none() {
+            unused.extend(["begin".to_string(), "end".to_string()]);
+        }
+        if !unused.is_empty() {
+            let line: Vec<String> = unused.iter().map(|n| format!("(void){n};")).collect();
+            self.line(&line.join(" "));
+        }
+        for p in pointers {
+            self.line(&p);
+        }
+        let mut lets_and_body = phase.lets.clone();
+        match phase.parallel {
+            Some(var) => {
+                // The lets stand outside of the loop; emitting them in one block with it keeps them in scope.
+                let name = self.names.var(var).to_string();
+                self.ranges.insert(var, 0, phase.extent - 1);
+                let head = format!("for (int64_t {name} = begin; {name} < end; {name}++) {{");
+                for s in &phase.lets {
+                    if let Stmt::Let { var, value } = s {
+                        self.let_line(*var, value)?;
+                    }
+                }
+                self.line(&head);
+                self.depth += 1;
+                self.block(&phase.body)?;
+                self.depth -= 1;
+                self.line("}");
+            }
+            None => {
+                lets_and_body.extend(phase.body.iter().cloned());
+                self.block(&lets_and_body)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+fn allocates(block: &[Stmt], b: BufferId) -> bool {
+    let mut found = false;
+    block.iter().for_each(|s| s.walk(&mut |s| found |= *s == Stmt::Alloc(b)));
+    found
+}

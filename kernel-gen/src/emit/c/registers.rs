@@ -1,0 +1,158 @@
+//! Turns register buffers into named variables.
+//!
+//! The accesses of a kernel decide how a buffer is cut: `acc[i, ramp(j * 16, 1, 16)]` makes one vector variable an
+//! access, named after its first element (`acc_3_16`); elements that are only touched alone become scalars; and an element
+//! touched alone inside a vector is a lane of it.
+
+use super::chunk::{Chunk, chunks};
+use super::names::Names;
+use super::prelude::Vector;
+use super::{EmitError, Isa};
+use crate::ir::{BufferId, DType, Expr, Kernel, Scope, Stmt, print};
+use std::collections::BTreeMap;
+
+/// A variable that holds elements `start .. start + len` of a register buffer.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Group {
+    pub(super) start: i64,
+    pub(super) len: i64,
+    pub(super) name: String,
+    /// Its type, unless it is a scalar.
+    pub(super) vector: Option<Vector>,
+}
+
+/// How a register buffer is held.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) enum RegisterFile {
+    /// In variables, in the order of their first elements.
+    Variables(Vec<Group>),
+    /// In a local array, because its accesses overlap in ways that variables cannot follow.
+    Array,
+}
+
+impl RegisterFile {
+    /// The variable that holds an element.
+    pub(super) fn group(&self, offset: i64) -> Option<&Group> {
+        match self {
+            RegisterFile::Variables(groups) => groups.iter().find(|g| g.start <= offset && offset < g.start + g.len),
+            RegisterFile::Array => None,
+        }
+    }
+}
+
+/// Where an access to a register buffer starts, and how far apart its lanes are in elements.
+pub(super) struct RegisterAccess {
+    pub(super) offset: i64,
+    pub(super) stride: i64,
+    pub(super) lanes: u16,
+}
+
+/// Evaluates the indices of a register access.
+pub(super) fn register_access(kernel: &Kernel, b: BufferId, indices: &[Expr]) -> Result<RegisterAccess, EmitError> {
+    let buffer = kernel.buffer(b);
+    let mut access = RegisterAccess { offset: 0, stride: 0, lanes: 1 };
+    for (i, s) in indices.iter().zip(&buffer.strides) {
+        match i {
+            Expr::Int(v) => access.offset += v * s,
+            Expr::Ramp { base, stride, lanes } if base.as_int().is_some() && access.lanes == 1 => {
+                access.offset += base.as_int().unwrap_or(0) * s;
+                access.stride = stride * s;
+                access.lanes = *lanes;
+            }
+            other => {
+                return Err(EmitError::RegisterIndex {
+                    buffer: buffer.name.clone(),
+                    index: print::expr(kernel, other),
+                });
+            }
+        }
+    }
+    Ok(access)
+}
+
+/// Decides how each register buffer that the block touches is held.
+pub(super) fn files(
+    kernel: &Kernel,
+    isa: Isa,
+    body: &[Stmt],
+    names: &mut Names,
+) -> Result<BTreeMap<BufferId, RegisterFile>, EmitError> {
+    let mut accesses: BTreeMap<BufferId, Vec<(i64, i64)>> = BTreeMap::new();
+    let mut error = None;
+    for s in body {
+        s.walk(&mut |s| {
+            let chunks = chunks(kernel, isa, s);
+            let mut note = |b: BufferId, indices: &[Expr]| {
+                if kernel.buffer(b).scope == Scope::Register {
+                    match register_access(kernel, b, indices) {
+                        Ok(a) => record(accesses.entry(b).or_default(), &a, &chunks),
+                        Err(e) => error = Some(e),
+                    }
+                }
+            };
+            if let Stmt::Store { buffer, indices, .. } | Stmt::Reduce { buffer, indices, .. } = s {
+                note(*buffer, indices);
+            }
+            s.own_exprs(&mut |e| {
+                e.walk(&mut |e| {
+                    if let Expr::Load(b, idx) = e {
+                        note(*b, idx);
+                    }
+                })
+            });
+        });
+    }
+    if let Some(e) = error {
+        return Err(e);
+    }
+    Ok(accesses.into_iter().map(|(b, a)| (b, cut(kernel, b, a, names))).collect())
+}
+
+/// Elements that no variable holds: the lanes of the access are not neighbours.
+const SCATTERED: (i64, i64) = (-1, -1);
+
+fn record(list: &mut Vec<(i64, i64)>, a: &RegisterAccess, chunks: &[Chunk]) {
+    if a.lanes == 1 {
+        list.push((a.offset, 1));
+    } else if a.stride == 1 {
+        list.extend(chunks.iter().map(|c| (a.offset + i64::from(c.start), i64::from(c.len))));
+    } else {
+        list.push(SCATTERED);
+    }
+}
+
+fn cut(kernel: &Kernel, b: BufferId, mut accesses: Vec<(i64, i64)>, names: &mut Names) -> RegisterFile {
+    let buffer = kernel.buffer(b);
+    let dtype = buffer.dtype;
+    // 16-bit floats round at each store, which memory does by itself.
+    if accesses.contains(&SCATTERED) || !matches!(dtype, DType::F32 | DType::F64 | DType::I64 | DType::I32) {
+        return RegisterFile::Array;
+    }
+    accesses.sort_unstable_by_key(|(start, len)| (*start, -len));
+    accesses.dedup();
+    let mut groups: Vec<Group> = vec![];
+    for (start, len) in accesses {
+        match groups.last() {
+            Some(g) if start + len <= g.start + g.len => continue,
+            Some(g) if start < g.start + g.len => return RegisterFile::Array,
+            _ => {}
+        }
+        let vector = (len > 1).then(|| Vector::holding(dtype, len as usize));
+        let name = names.fresh(&element_name(kernel, b, start));
+        groups.push(Group { start, len, name, vector });
+    }
+    RegisterFile::Variables(groups)
+}
+
+/// `acc_3_16` for `acc[3, 16]`; dimensions of one element are not said.
+fn element_name(kernel: &Kernel, b: BufferId, mut offset: i64) -> String {
+    let buffer = kernel.buffer(b);
+    let mut name = buffer.name.clone();
+    for (n, s) in buffer.shape.iter().zip(&buffer.strides) {
+        if *n > 1 {
+            name.push_str(&format!("_{}", offset / s));
+            offset %= s;
+        }
+    }
+    name
+}

@@ -1,0 +1,197 @@
+//! Vector expressions, one register at a time.
+
+use super::chunk::Chunk;
+use super::expr::strength::*;
+use super::expr::{Text, operator};
+use super::prelude::{Helper, MathFn, Vector};
+use super::registers::{RegisterFile, register_access};
+use super::{Body, EmitError};
+use crate::ir::{BinOp, BufferId, DType, Expr, UnOp};
+
+/// Why an expression has no text as one vector.
+pub(super) enum NoVector {
+    /// It has to be computed lane by lane.
+    Lanes,
+    /// It cannot be said at all.
+    Error(EmitError),
+}
+
+impl From<EmitError> for NoVector {
+    fn from(e: EmitError) -> Self {
+        NoVector::Error(e)
+    }
+}
+
+/// The text of an expression in a vector statement.
+#[derive(Clone, Debug)]
+pub(super) enum Value {
+    /// The same in all lanes.
+    Scalar(Text),
+    /// A register of that type; lanes above the chunk's length hold anything.
+    Vector(Text, Vector),
+}
+
+/// A run of elements in memory, `stride` apart, that a chunk touches.
+pub(super) struct Run {
+    /// Address of the first.
+    pub(super) pointer: String,
+    pub(super) stride: i64,
+}
+
+impl Body<'_> {
+    /// The lanes of `e` that the chunk names.
+    pub(super) fn vector(&mut self, e: &Expr, c: Chunk) -> Result<Value, NoVector> {
+        let ty = e.ty(self.kernel);
+        if ty.lanes == 1 {
+            return Ok(Value::Scalar(self.scalar(e)?));
+        }
+        match e {
+            Expr::Broadcast(a, _) => self.vector(a, c),
+            Expr::Binary(op, a, b) => {
+                if !ty.dtype.is_float() {
+                    return Err(NoVector::Lanes);
+                }
+                let (a, b) = (self.vector(a, c)?, self.vector(b, c)?);
+                self.vector_binary(*op, a, b, ty.dtype)
+            }
+            Expr::Unary(op, a) => {
+                let Value::Vector(a, v) = self.vector(a, c)? else { return Err(NoVector::Lanes) };
+                Ok(Value::Vector(self.vector_unary(*op, a, v)?, v))
+            }
+            Expr::Select(cond, a, b) if cond.ty(self.kernel).lanes == 1 => {
+                let v = Vector::holding(ty.dtype.compute(), usize::from(c.len));
+                let (a, b) = (self.vector(a, c)?, self.vector(b, c)?);
+                let (a, b) = (self.splat(a, v), self.splat(b, v));
+                let cond = self.scalar(cond)?;
+                let text = format!("{} ? {} : {}", cond.at(OR), a.at(TERNARY + 1), b.at(TERNARY + 1));
+                Ok(Value::Vector(Text::new(text, TERNARY), v))
+            }
+            Expr::Cast(d, a)
+                if a.ty(self.kernel).dtype.compute() == d.compute() && !matches!(d, DType::F16 | DType::Bf16) =>
+            {
+                self.vector(a, c)
+            }
+            Expr::Cast(d @ (DType::F32 | DType::F64), a) => {
+                let Value::Vector(a, _) = self.vector(a, c)? else { return Err(NoVector::Lanes) };
+                let v = Vector::holding(*d, usize::from(c.len));
+                // Both sides need the same number of lanes.
+                if usize::from(c.len) != v.width || v.width < 4 {
+                    return Err(NoVector::Lanes);
+                }
+                let name = self.prelude.call(Helper::Type(v));
+                Ok(Value::Vector(Text::new(format!("__builtin_convertvector({}, {name})", a.text), PRIMARY), v))
+            }
+            Expr::Load(b, idx) => self.vector_load(*b, idx, c),
+            _ => Err(NoVector::Lanes),
+        }
+    }
+
+    /// The value as a register.
+    pub(super) fn splat(&mut self, value: Value, v: Vector) -> Text {
+        match value {
+            Value::Vector(t, _) => t,
+            Value::Scalar(t) => Text::new(format!("{}({})", self.prelude.call(Helper::Splat(v)), t.text), PRIMARY),
+        }
+    }
+
+    fn vector_binary(&mut self, op: BinOp, a: Value, b: Value, dtype: DType) -> Result<Value, NoVector> {
+        let v = match (&a, &b) {
+            (Value::Vector(_, v), _) | (_, Value::Vector(_, v)) => *v,
+            (Value::Scalar(a), Value::Scalar(b)) => {
+                // Both are broadcasts: compute once.
+                let Some((sign, s)) = operator(op) else { return Err(NoVector::Lanes) };
+                return Ok(Value::Scalar(Text::new(format!("{} {sign} {}", a.at(s), b.at(s + 1)), s)));
+            }
+        };
+        if v.dtype != dtype.compute() {
+            return Err(NoVector::Lanes);
+        }
+        let text = match op {
+            BinOp::Add | BinOp::Sub | BinOp::Mul | BinOp::Div => {
+                let Some((sign, s)) = operator(op) else { return Err(NoVector::Lanes) };
+                // A scalar operand is broadcast by the compiler, which folds it into the instruction.
+                let text = |value: &Value, s: u8| match value {
+                    Value::Scalar(t) | Value::Vector(t, _) => t.at(s),
+                };
+                Text::new(format!("{} {sign} {}", text(&a, s), text(&b, s + 1)), s)
+            }
+            BinOp::Min | BinOp::Max => {
+                let f = self.prelude.call(if op == BinOp::Min { Helper::VectorMin(v) } else { Helper::VectorMax(v) });
+                let (a, b) = (self.splat(a, v), self.splat(b, v));
+                Text::new(format!("{f}({}, {})", a.text, b.text), PRIMARY)
+            }
+            _ => return Err(NoVector::Lanes),
+        };
+        Ok(Value::Vector(text, v))
+    }
+
+    fn vector_unary(&mut self, op: UnOp, a: Text, v: Vector) -> Result<Text, NoVector> {
+        let math = match op {
+            UnOp::Neg => return Ok(Text::new(format!("-{}", a.at(PRIMARY)), UNARY)),
+            UnOp::Abs => MathFn::Abs,
+            UnOp::Sqrt => MathFn::Sqrt,
+            UnOp::Exp => MathFn::Exp,
+            UnOp::Tanh => MathFn::Tanh,
+            UnOp::Erf => MathFn::Erf,
+            UnOp::Not => return Err(NoVector::Lanes),
+        };
+        if !v.dtype.is_float() {
+            return Err(NoVector::Lanes);
+        }
+        Ok(Text::new(format!("{}({})", self.prelude.call(Helper::Map(v, math)), a.text), PRIMARY))
+    }
+
+    fn vector_load(&mut self, b: BufferId, idx: &[Expr], c: Chunk) -> Result<Value, NoVector> {
+        let dtype = self.kernel.buffer(b).dtype;
+        if !matches!(dtype, DType::F32 | DType::F64 | DType::F16 | DType::Bf16 | DType::I32) {
+            return Err(NoVector::Lanes);
+        }
+        let v = Vector::holding(dtype.compute(), usize::from(c.len));
+        let whole = usize::from(c.len) == v.width;
+        if let Some(file @ RegisterFile::Variables(_)) = self.registers.get(&b) {
+            let at = register_access(self.kernel, b, idx)?;
+            let start = at.offset + i64::from(c.start);
+            let group = file.group(start).ok_or_else(|| self.lost_register(b, start))?.clone();
+            if group.start == start && group.vector == Some(v) {
+                return Ok(Value::Vector(Text::new(group.name, PRIMARY), v));
+            }
+            let first = start - group.start;
+            let lanes: Vec<String> = (0..i64::from(c.len)).map(|l| format!("{}[{}]", group.name, first + l)).collect();
+            let name = self.prelude.call(Helper::Type(v));
+            return Ok(Value::Vector(Text::new(format!("({name}){{{}}}", lanes.join(", ")), UNARY), v));
+        }
+        let run = self.run(b, idx, c)?;
+        let text = match run.stride {
+            1 if whole => format!("{}({})", self.prelude.call(Helper::Load(v, dtype)), run.pointer),
+            1 => format!("{}({}, {})", self.prelude.call(Helper::LoadPart(v, dtype)), run.pointer, c.len),
+            2 if whole && dtype == v.dtype => {
+                format!("{}({})", self.prelude.call(Helper::LoadEven(v)), run.pointer)
+            }
+            s => format!("{}({}, {s}, {})", self.prelude.call(Helper::Gather(v, dtype)), run.pointer, c.len),
+        };
+        Ok(Value::Vector(Text::new(text, PRIMARY), v))
+    }
+
+    /// Where the lanes of a vector access lie in memory.
+    pub(super) fn run(&mut self, b: BufferId, idx: &[Expr], c: Chunk) -> Result<Run, NoVector> {
+        let mut scalar = Vec::with_capacity(idx.len());
+        let mut step = 0;
+        for (i, s) in idx.iter().zip(&self.kernel.buffer(b).strides) {
+            match i {
+                Expr::Ramp { base, stride, .. } => {
+                    step = stride * s;
+                    scalar.push((**base).clone() + stride * i64::from(c.start));
+                }
+                other if other.ty(self.kernel).lanes > 1 => return Err(NoVector::Lanes),
+                other => scalar.push(other.clone()),
+            }
+        }
+        let offset = self.offset(b, &scalar);
+        let name = self.names.buffer(b).to_string();
+        let pointer = match offset {
+            Expr::Int(0) => name,
+            offset => format!("{name} + {}", self.scalar(&offset)?.at(SUM)),
+        };
+        Ok(Run { pointer, stride: step })
+    }
+}

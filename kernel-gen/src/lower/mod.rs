@@ -1,0 +1,164 @@
+//! From a scheduled kernel to one that an emitter can print statement by statement.
+//!
+//! Lowering is the list [`PASSES`]: each entry is a plain function from kernel to kernel that keeps the kernel's
+//! meaning (`interpret(before) == interpret(after)`) and establishes one property that later rooms rely on:
+//!
+//! | pass | afterwards |
+//! |---|---|
+//! | `simplify` | index arithmetic is in normal form; conditions that the ranges decide are gone |
+//! | `decompose_reduction` | every [`crate::ir::Stmt::Reduce`] is a pure update: its `over` list is empty |
+//! | `expand_tiles` | (CPU) tile intrinsics are loop nests |
+//! | `inject_vthread` | there are no vthread loops; what they made private has a dimension for them |
+//! | `partition_loops` | guards of tails are hoisted out of hot loops, and tails have smaller constant extents |
+//! | `vectorize` | there are no vectorised loops; their statements hold vector expressions |
+//! | `unroll` | register buffers have constant indices; remaining unrolled loops are advice to the C compiler |
+//! | `fold_storage` | private buffers are no larger than what is touched of them |
+//! | `insert_barriers` | threads of a block wait for each other between writes and reads of shared buffers |
+//!
+//! `KERNEL_GEN_DUMP=<pass>` (or `all`) prints the kernel to standard error after that pass, if the pass changed it.
+
+pub mod copy;
+pub mod decompose_reduction;
+pub mod expand_tiles;
+pub mod simplify;
+pub mod unroll;
+pub mod vectorize;
+
+use crate::ir::Kernel;
+use std::fmt;
+use std::time::{Duration, Instant};
+
+/// What lowering needs to know about where the kernel goes.
+#[derive(Clone, Debug, PartialEq)]
+pub struct LowerOptions {
+    /// Vectorised loops longer than this become a serial loop of vectors.
+    pub max_lanes: i64,
+    /// Unrolling stops where one loop would exceed this many statements.
+    pub max_unrolled_steps: i64,
+    /// Loop partitioning stops where the kernel would exceed this many statements, counting unrolled ones as copied.
+    pub max_partitioned_steps: i64,
+    /// Whether tile intrinsics are expanded into loops; false where the target executes them.
+    pub expand_tiles: bool,
+}
+
+impl LowerOptions {
+    /// For the C emitter.
+    pub fn cpu() -> Self {
+        LowerOptions { max_lanes: 64, max_unrolled_steps: 1024, max_partitioned_steps: 8192, expand_tiles: true }
+    }
+
+    /// For the CUDA emitter.
+    pub fn cuda() -> Self {
+        LowerOptions { max_lanes: 8, max_unrolled_steps: 4096, max_partitioned_steps: 8192, expand_tiles: false }
+    }
+}
+
+/// One step of lowering.
+pub struct Pass {
+    /// Its name, which is also its file.
+    pub name: &'static str,
+    /// What it does.
+    pub run: fn(Kernel, &LowerOptions) -> Result<Kernel, LowerError>,
+}
+
+/// The passes, in the order in which they run. `simplify` runs again where a pass leaves arithmetic to fold.
+pub const PASSES: &[Pass] = &[
+    Pass { name: "simplify", run: simplify::run },
+    Pass { name: "decompose_reduction", run: decompose_reduction::run },
+    Pass { name: "expand_tiles", run: expand_tiles::run },
+    Pass { name: "vectorize", run: vectorize::run },
+    Pass { name: "unroll", run: unroll::run },
+    Pass { name: "simplify", run: simplify::run },
+];
+
+/// The kernel after one pass.
+#[derive(Clone, Debug)]
+pub struct Snapshot {
+    /// The pass.
+    pub pass: &'static str,
+    /// Whether it changed anything.
+    pub changed: bool,
+    /// How long it took.
+    pub elapsed: Duration,
+    /// What it left.
+    pub kernel: Kernel,
+}
+
+/// A kernel that went through all passes. Emitters take nothing else.
+#[derive(Clone, Debug)]
+pub struct Lowered {
+    kernel: Kernel,
+    trace: Vec<Snapshot>,
+}
+
+impl Lowered {
+    /// The kernel to emit.
+    pub fn kernel(&self) -> &Kernel {
+        &self.kernel
+    }
+
+    /// The kernel after each pass, in order.
+    pub fn trace(&self) -> &[Snapshot] {
+        &self.trace
+    }
+}
+
+/// Why a kernel cannot be lowered.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum LowerError {
+    /// A reduction names a reduce loop that does not enclose it.
+    ReduceLoopMissing {
+        /// The buffer that is reduced into.
+        buffer: String,
+        /// The loops that were not found.
+        missing: Vec<String>,
+    },
+    /// A reduce loop runs its iterations at the same time.
+    ConcurrentReduceLoop {
+        /// The buffer that is reduced into.
+        buffer: String,
+        /// The loop.
+        var: String,
+        /// Its kind.
+        kind: &'static str,
+    },
+}
+
+impl fmt::Display for LowerError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            LowerError::ReduceLoopMissing { buffer, missing } => write!(
+                f,
+                "the reduction into `{buffer}` runs over {}, which does not enclose it; keep reduce loops around their \
+                 statement",
+                missing.join(", ")
+            ),
+            LowerError::ConcurrentReduceLoop { buffer, var, kind } => write!(
+                f,
+                "the reduction into `{buffer}` runs over `{var}`, a {kind} loop: its iterations would race; apply rfactor \
+                 first, or bind another loop"
+            ),
+        }
+    }
+}
+
+impl std::error::Error for LowerError {}
+
+/// Runs all passes over a kernel that the verifier has passed.
+pub fn lower(kernel: Kernel, options: &LowerOptions) -> Result<Lowered, LowerError> {
+    let dump = std::env::var("KERNEL_GEN_DUMP").ok();
+    let mut kernel = kernel;
+    let mut trace: Vec<Snapshot> = vec![];
+    for pass in PASSES {
+        let start = Instant::now();
+        let after = (pass.run)(kernel.clone(), options)?;
+        let elapsed = start.elapsed();
+        let changed = after != kernel;
+        kernel = after;
+        if changed && dump.as_deref().is_some_and(|d| d == "all" || d == pass.name) {
+            eprintln!("--- after {}\n{kernel}", pass.name);
+        }
+        trace.push(Snapshot { pass: pass.name, changed, elapsed, kernel: kernel.clone() });
+    }
+    Ok(Lowered { kernel, trace })
+}

@@ -1,0 +1,99 @@
+//! Normal forms for all expressions, under what the enclosing loops and conditions say about their variables.
+//!
+//! Conditions that are decided vanish with the branch not taken; loops without iterations vanish; serial, unrolled,
+//! vectorised and vthread loops of one iteration become their body.
+
+use super::{LowerError, LowerOptions};
+use crate::analysis::range::{Ranges, bounds};
+use crate::analysis::simplify::{simplify, truth};
+use crate::ir::{Expr, For, Kernel, Stmt, Tile, VarId};
+
+/// The pass.
+pub fn run(mut kernel: Kernel, _: &LowerOptions) -> Result<Kernel, LowerError> {
+    kernel.body = simplify_block(std::mem::take(&mut kernel.body), &mut Ranges::new());
+    Ok(kernel)
+}
+
+/// Simplifies a block under the ranges of the variables that are bound outside of it.
+pub fn simplify_block(block: Vec<Stmt>, ranges: &mut Ranges) -> Vec<Stmt> {
+    let mut out = Vec::with_capacity(block.len());
+    for s in block {
+        simplify_stmt(s, ranges, &mut out);
+    }
+    out
+}
+
+fn simplify_stmt(s: Stmt, ranges: &mut Ranges, out: &mut Vec<Stmt>) {
+    match s {
+        Stmt::For(l) => {
+            if l.extent <= 0 {
+                return;
+            }
+            if l.extent == 1 && !l.kind.is_concurrent() && !is_sole_reduce_loop(&l) {
+                let zero = Expr::Int(0);
+                let body = l.body.into_iter().map(|s| drop_over(s.subst(l.var, &zero), l.var)).collect();
+                out.extend(simplify_block(body, ranges));
+                return;
+            }
+            ranges.insert_loop(&l);
+            let body = simplify_block(l.body, ranges);
+            // A loop of nothing is nothing.
+            if !body.is_empty() {
+                out.push(Stmt::For(For { body, ..l }));
+            }
+        }
+        Stmt::If { cond, then, otherwise } => {
+            let cond = simplify(&cond, ranges);
+            match truth(&cond) {
+                Some(true) => out.extend(simplify_block(then, ranges)),
+                Some(false) => out.extend(simplify_block(otherwise, ranges)),
+                None => {
+                    let then = simplify_block(then, &mut ranges.assuming(&cond));
+                    let mut not = ranges.clone();
+                    not.assume(&cond, false);
+                    let otherwise = simplify_block(otherwise, &mut not);
+                    if !then.is_empty() || !otherwise.is_empty() {
+                        out.push(Stmt::If { cond, then, otherwise });
+                    }
+                }
+            }
+        }
+        Stmt::Let { var, value } => {
+            let value = simplify(&value, ranges);
+            if let Some((lo, hi)) = bounds(&value, ranges) {
+                ranges.insert(var, lo, hi);
+            }
+            out.push(Stmt::Let { var, value });
+        }
+        Stmt::Mma { acc, a, b } => {
+            let tile = |t: Tile| Tile { origin: t.origin.iter().map(|e| simplify(e, ranges)).collect(), ..t };
+            out.push(Stmt::Mma { acc: tile(acc), a: tile(a), b: tile(b) });
+        }
+        other => out.push(other.map_exprs(&mut |e| simplify(&e, ranges))),
+    }
+}
+
+/// A reduce loop that runs once leaves the lists of the reductions that run over it.
+fn drop_over(s: Stmt, var: VarId) -> Stmt {
+    match s {
+        Stmt::Reduce { buffer, indices, op, init, value, mut over } => {
+            over.retain(|v| *v != var);
+            Stmt::Reduce { buffer, indices, op, init, value, over }
+        }
+        Stmt::For(l) => Stmt::For(For { body: l.body.into_iter().map(|s| drop_over(s, var)).collect(), ..l }),
+        Stmt::If { cond, then, otherwise } => Stmt::If {
+            cond,
+            then: then.into_iter().map(|s| drop_over(s, var)).collect(),
+            otherwise: otherwise.into_iter().map(|s| drop_over(s, var)).collect(),
+        },
+        other => other,
+    }
+}
+
+/// Whether some reduction runs over this loop only. Without the loop it would look as if its initialisation had been
+/// separated already, so the loop has to stay until that has happened.
+fn is_sole_reduce_loop(l: &For) -> bool {
+    let mut sole = false;
+    l.body.iter().for_each(|s| s.walk(&mut |s| sole |= matches!(s, Stmt::Reduce { over, .. } if *over == [l.var])));
+    sole
+}
