@@ -21,6 +21,7 @@ pub mod records;
 pub mod schedule;
 pub mod space;
 pub mod spec;
+pub mod stable;
 pub mod target;
 pub mod templates;
 pub mod toolchain;

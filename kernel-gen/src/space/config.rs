@@ -4,7 +4,7 @@
 //! numbering of the space, so a record stays meaningful when a template gains or reorders knobs.
 
 use super::annotate::Annotation;
-use super::hash::stable_hash;
+use crate::stable::stable_hash;
 use std::fmt;
 use std::sync::Arc;
 

@@ -31,9 +31,9 @@ mod reorder;
 mod sample;
 mod split;
 
+pub use crate::stable::{Rng, stable_hash};
 pub use annotate::{Annotate, AnnotateKnob, Annotation};
 pub use config::{Config, ConfigError, Value, is_word as is_knob_name};
-pub use hash::{Rng, stable_hash};
 pub use reorder::{Reorder, ReorderKnob};
 pub use sample::Sample;
 pub use split::{Split, SplitKnob, SplitPolicy, divisors, fallback_split};

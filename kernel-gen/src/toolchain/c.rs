@@ -1,7 +1,7 @@
 //! The C compiler of a target: found by the rules of the `cc` crate, run here so that its messages can be shown.
 
 use super::ToolError;
-use crate::workload::fnv1a;
+use crate::stable::fnv1a;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
