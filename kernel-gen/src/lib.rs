@@ -13,6 +13,7 @@
 pub mod analysis;
 pub mod diagnostic;
 pub mod emit;
+pub mod generate;
 pub mod interp;
 pub mod ir;
 pub mod lower;

@@ -98,7 +98,9 @@ impl Compiler {
             target: target.to_string(),
             variable: variable.replace("CC_", "AR_"),
         })?;
-        Ok(Compiler { program, args: tool.args().to_vec(), env: tool.env().to_vec(), archiver })
+        let command = tool.to_command();
+        let env = command.get_envs().filter_map(|(k, v)| Some((k.to_owned(), v?.to_owned()))).collect();
+        Ok(Compiler { program, args: tool.args().to_vec(), env, archiver })
     }
 
     /// A number that changes when the compiler, its arguments or the archiver change.

@@ -1,0 +1,114 @@
+//! The pipeline over a small template: what comes out, that it is the same everywhere, and what errors say.
+
+use super::*;
+use crate::templates::testing::Rows;
+use crate::toolchain::Compiler;
+
+const SPEC: &str = r#"
+schema = 1
+[targets]
+cpu = ["x86-64-v3"]
+[[kernel]]
+name = "product"
+op = "matmul"
+epilogue = ["bias"]
+[[kernel.workload]]
+a = [6, 5]
+b = [5, 7]
+[[kernel.workload]]
+name = "large"
+a = [16, 16]
+b = [16, 16]
+"#;
+
+fn registry() -> Registry {
+    Registry::empty().with(Rows { name: "rows", version: 2, cost: 3.5 })
+}
+
+fn options(jobs: usize) -> Options {
+    Options {
+        arch: "x86_64".into(),
+        prefix: "kg_test".into(),
+        choose: model::Options::default(),
+        code: CodePolicy::Compile,
+        jobs,
+    }
+}
+
+fn run(file: &str, options: &Options) -> Result<Generated, Vec<GenerateError>> {
+    generate(&Spec::parse(SPEC, file).unwrap(), &BestRecords::new(), &registry(), options)
+}
+
+#[test]
+fn every_workload_and_level_has_a_source_and_a_row() {
+    let made = run("kernels.toml", &options(1)).unwrap();
+    let names: Vec<&str> = made.sources.iter().map(|s| s.name.as_str()).collect();
+    assert_eq!(
+        names,
+        [
+            "product_m6n7k5_nn_bias.x86-64-v3.c",
+            "product_m6n7k5_nn_bias.x86-64.c",
+            "large.x86-64-v3.c",
+            "large.x86-64.c"
+        ]
+    );
+    assert!(made.sources[0].flags.iter().any(|f| f == "-march=x86-64-v3"));
+    assert!(made.sources[0].text.contains("// workload: matmul-f32-m6n7k5-nn-bias\n// template: rows v2"));
+    assert_eq!(made.report.summary(), "2 workloads for x86-64-v3, x86-64: 4 analytic");
+    assert!(made.rust.contains("pub fn product<A, B, Bias, C>("));
+    assert!(made.rust.contains("pub mod large {"));
+    let row = &made.report.rows[2];
+    assert_eq!((row.name.as_str(), row.target.as_str(), row.time_us), ("large", "x86-64-v3", 3.5));
+}
+
+#[test]
+fn the_bytes_do_not_depend_on_threads_or_on_the_folder_of_the_spec() {
+    let (one, many) = (run("/home/a/kernels.toml", &options(1)).unwrap(), run("b/kernels.toml", &options(7)).unwrap());
+    assert_eq!((one.sources, one.header, one.rust), (many.sources, many.header, many.rust));
+}
+
+#[test]
+fn wrappers_without_code_need_no_template() {
+    for code in [CodePolicy::Absent("no tools here".into()), CodePolicy::Unresolved("missing_symbol".into())] {
+        let options = Options { code, ..options(1) };
+        let spec = Spec::parse(SPEC, "kernels.toml").unwrap();
+        let made = generate(&spec, &BestRecords::new(), &Registry::empty(), &options).unwrap();
+        assert!(made.sources.is_empty() && made.rust.contains("pub fn product_dyn("));
+    }
+    let foreign = Options { arch: "riscv64".into(), ..options(1) };
+    let made = run("kernels.toml", &foreign).unwrap();
+    assert!(made.rust.contains("kernels are not emitted for the architecture riscv64"));
+}
+
+#[test]
+fn a_workload_that_nothing_runs_is_named_with_its_line() {
+    let spec = "schema = 1\n[[kernel]]\nname = \"c\"\nop = \"conv2d\"\n[[kernel.workload]]\ninput = [1, 4, 8, 8]\nweight = [4, 4, 3, 3]\n";
+    let spec = Spec::parse(spec, "kernels.toml").unwrap();
+    let errors = generate(&spec, &BestRecords::new(), &registry(), &options(2)).unwrap_err();
+    assert_eq!(errors.len(), 3, "one a level");
+    let text = errors[0].to_string();
+    assert!(text.starts_with("kernels.toml:5: no template can run conv2d-nchw-f32-n1c4h8w8"), "{text}");
+}
+
+#[test]
+fn a_build_compiles_once_and_removes_what_is_no_longer_made() {
+    if !cfg!(all(target_arch = "x86_64", target_os = "linux")) {
+        eprintln!("[SKIP] compiles for x86-64 Linux");
+        return;
+    }
+    let folder = std::env::temp_dir().join(format!("kernel-gen-build-{}", std::process::id()));
+    let triple = "x86_64-unknown-linux-gnu";
+    let compiler = Compiler::find(triple, triple).unwrap();
+    let made = run("kernels.toml", &options(2)).unwrap();
+    let built = build(&made, Some(&compiler), &folder, "kg_test", 2).unwrap();
+    let library = built.library.unwrap();
+    assert!(library.ends_with("libkg_test.a") && library.exists());
+    let object = folder.join("large.x86-64.o");
+    let stamp = std::fs::metadata(&object).unwrap().modified().unwrap();
+    let mut fewer = made.clone();
+    fewer.sources.retain(|s| s.name.starts_with("large"));
+    build(&fewer, Some(&compiler), &folder, "kg_test", 2).unwrap();
+    assert_eq!(std::fs::metadata(&object).unwrap().modified().unwrap(), stamp, "it was not compiled again");
+    assert!(!folder.join("product_m6n7k5_nn_bias.x86-64.c").exists());
+    std::fs::remove_dir_all(folder).unwrap();
+}
