@@ -1,8 +1,9 @@
 //! Whether the iterations of a loop depend on each other.
 //!
 //! Two accesses of a buffer in different iterations of a loop `v` cannot meet if some dimension, or some run of
-//! neighbouring dimensions read as one number, is `c * v + r` in both, and the difference of the two `r` is always
-//! smaller than `c`. The test is conservative: what it cannot prove is a dependence.
+//! neighbouring dimensions read as one number, is `g * x + c * v + r` in both, the difference of the two `r` is always
+//! smaller than `c`, and with the difference of the two `c * v` it is smaller than `g`: digits of a number in a mixed
+//! radix. The test is conservative: what it cannot prove is a dependence.
 
 use crate::analysis::affine::Affine;
 use crate::analysis::range::{Ranges, bounds};
@@ -122,7 +123,7 @@ fn disjoint(k: &Kernel, a: &Access, b: &Access, v: VarId, vary: &Ranges, ranges:
                 Some((Affine::of(&simplify(&sum, ranges))?, slack))
             };
             match (flat(a), flat(b)) {
-                (Some(x), Some(y)) => apart(&x, &y, v, vary),
+                (Some(x), Some(y)) => apart(&x, &y, v, vary, ranges),
                 _ => false,
             }
         })
@@ -130,33 +131,45 @@ fn disjoint(k: &Kernel, a: &Access, b: &Access, v: VarId, vary: &Ranges, ranges:
 }
 
 /// Whether the intervals `x .. x + slack` of two different iterations of `v` never meet.
-fn apart((x, x_slack): &(Affine, i64), (y, y_slack): &(Affine, i64), v: VarId, vary: &Ranges) -> bool {
+fn apart(
+    (x, x_slack): &(Affine, i64),
+    (y, y_slack): &(Affine, i64),
+    v: VarId,
+    vary: &Ranges,
+    ranges: &Ranges,
+) -> bool {
     let c = x.coefficient(v);
     if c == 0 || c != y.coefficient(v) {
         return false;
     }
-    // What varies runs independently on both sides; everything else must cancel.
-    let part = |a: &Affine| -> (Option<(i64, i64)>, Affine) {
-        let (mut moving, mut fixed) = (Affine::default(), Affine::constant(a.constant));
-        for (u, n) in &a.terms {
-            if *u == v {
-                continue;
+    let Some((first, last)) = ranges.get(v) else { return false };
+    let step = c.saturating_abs();
+    // What varies runs independently on both sides; everything else must cancel. Multiples of numbers above `c` are
+    // higher digits: only their common divisor matters.
+    let part = |a: &Affine| -> (Option<(i64, i64)>, i64, Affine) {
+        let (mut low, mut fixed, mut divisor) = (Affine::default(), Affine::constant(a.constant), 0);
+        for (u, n) in a.terms.iter().filter(|(u, _)| **u != v) {
+            match vary.get(*u) {
+                None => drop(fixed.terms.insert(*u, *n)),
+                Some(_) if n.saturating_abs() > step => divisor = gcd(divisor, *n),
+                Some(_) => drop(low.terms.insert(*u, *n)),
             }
-            if vary.get(*u).is_some() {
-                moving.terms.insert(*u, *n)
-            } else {
-                fixed.terms.insert(*u, *n)
-            };
         }
-        (bounds(&moving.to_expr(), vary), fixed)
+        (bounds(&low.to_expr(), vary), divisor, fixed)
     };
-    let ((x_moving, x_fixed), (y_moving, y_fixed)) = (part(x), part(y));
-    let (Some((xlo, xhi)), Some((ylo, yhi))) = (x_moving, y_moving) else { return false };
+    let ((x_low, x_divisor, x_fixed), (y_low, y_divisor, y_fixed)) = (part(x), part(y));
+    let (Some((xlo, xhi)), Some((ylo, yhi))) = (x_low, y_low) else { return false };
     match x_fixed.plus(&y_fixed, -1) {
         Some(d) if d.terms.is_empty() => {
             let (lo, hi) = (d.constant + xlo - yhi - y_slack, d.constant + xhi + x_slack - ylo);
-            lo > -c.abs() && hi < c.abs()
+            let reach = step.saturating_mul(last - first);
+            let divisor = gcd(x_divisor, y_divisor);
+            lo > -step && hi < step && (divisor == 0 || (lo - reach > -divisor && hi + reach < divisor))
         }
         _ => false,
     }
+}
+
+fn gcd(a: i64, b: i64) -> i64 {
+    if b == 0 { a.saturating_abs() } else { gcd(b, a % b) }
 }
