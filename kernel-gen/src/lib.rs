@@ -11,6 +11,8 @@
 #![forbid(unsafe_code)]
 
 pub mod analysis;
+#[cfg(feature = "cli")]
+pub mod cli;
 pub mod diagnostic;
 pub mod emit;
 pub mod generate;

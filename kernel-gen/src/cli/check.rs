@@ -1,0 +1,173 @@
+//! `kernel-gen check`: whether spec and records are sound and belong together.
+
+use super::project::{Files, Project, choice_json, label};
+use super::{Failure, Output, json_text};
+use crate::model::{Options, choose};
+use crate::records::Origin;
+use crate::target::Target;
+use crate::templates::Registry;
+use clap::Args;
+use serde_json::{Value as Json, json};
+use std::collections::BTreeSet;
+use std::fmt::Write;
+
+/// Checks the spec and its records: what is malformed, missing, stale or unused
+///
+/// Malformed files, stale records and workloads that no template can run are errors; so is a missing record where
+/// the fallback is denied, by the spec or by an option.
+#[derive(Args, Clone, Debug)]
+pub(super) struct Arguments {
+    #[command(flatten)]
+    files: Files,
+    /// Architecture whose CPU levels are checked [default: this machine's]
+    #[arg(long, value_name = "ARCH", default_value = std::env::consts::ARCH, hide_default_value = true)]
+    arch: String,
+    /// Take a missing record for an error, whatever the spec says
+    #[arg(long)]
+    deny_fallback: bool,
+    /// Take an unused record for an error
+    #[arg(long)]
+    deny_unused: bool,
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+}
+
+pub(super) fn run(registry: &Registry, arguments: &Arguments) -> Result<Output, Failure> {
+    let project = Project::load(&arguments.files)?;
+    let Some(spec) = &project.spec else {
+        return Err("there is no kernels.toml here; name the spec with --spec".to_string().into());
+    };
+    let options = project.options();
+    let deny_fallback = arguments.deny_fallback || options.deny_fallback;
+    // Every workload is looked at, with or without a record: what is denied is decided at the end.
+    let options = Options { deny_fallback: false, ..options };
+    let targets = project.targets(&arguments.arch);
+    let mut rows: Vec<Json> = vec![];
+    let mut errors: Vec<String> = vec![];
+    let mut stale: BTreeSet<String> = BTreeSet::new();
+    let mut missing = 0;
+    for target in &targets {
+        for (_, w) in spec.workloads() {
+            let name = label(w.name.as_deref(), &w.workload);
+            let place = format!("{}:{}", spec.file, w.line);
+            match choose(registry, &w.workload, target, &project.records, &options) {
+                Ok(choice) => {
+                    stale.extend(choice.refusals.iter().map(|r| r.to_string()));
+                    if !choice.origin.is_measured() {
+                        missing += 1;
+                        if deny_fallback {
+                            let cause = format!("{name} has no record on {}", target.name);
+                            errors.push(format!("{place}: {cause}; tune it, or allow the fallback"));
+                        }
+                    }
+                    rows.push(json!({
+                        "name": name, "workload": w.workload.key(), "target": target.name, "line": w.line,
+                        "choice": choice_json(&choice),
+                    }));
+                }
+                Err(error) => {
+                    errors.push(format!("{place}: {error}; add a template, or leave the target or the workload out"));
+                    rows.push(json!({
+                        "name": name, "workload": w.workload.key(), "target": target.name, "line": w.line,
+                        "error": error.to_string(),
+                    }));
+                }
+            }
+        }
+    }
+    let unused = unused_records(&project);
+    errors.extend(stale.iter().cloned());
+    if arguments.deny_unused {
+        errors.extend(unused.iter().map(|file| {
+            format!("{file}: no workload and target of {} uses this record; delete it, or extend the spec", spec.file)
+        }));
+    }
+    let success = errors.is_empty();
+    let summary = json!({
+        "workloads": spec.workloads().count(),
+        "targets": targets.iter().map(|t| t.name.as_str()).collect::<Vec<_>>(),
+        "records": project.records.len(),
+        "missing": missing,
+        "stale": stale,
+        "unused": unused,
+        "choices": rows,
+        "success": success,
+    });
+    if arguments.json {
+        // The errors are in the object as well; a program reads one stream.
+        let mut summary = summary;
+        summary["errors"] = json!(errors);
+        return Ok(Output { text: json_text(&summary), errors: vec![], success });
+    }
+    let mut text = String::new();
+    let s = |n: usize| if n == 1 { "" } else { "s" };
+    let (workloads, records) = (spec.workloads().count(), project.records.len());
+    // Writing to a string cannot fail.
+    let _ = writeln!(
+        text,
+        "{}: {workloads} workload{}; {}: {records} record{}",
+        spec.file,
+        s(workloads),
+        project.tuned.display().to_string().replace('\\', "/"),
+        s(records),
+    );
+    for target in &targets {
+        describe(target, &rows, &mut text);
+    }
+    if !unused.is_empty() && !arguments.deny_unused {
+        let _ = writeln!(text, "unused records:");
+        unused.iter().for_each(|file| {
+            let _ = writeln!(text, "  {file}");
+        });
+    }
+    Ok(Output { text, errors, success })
+}
+
+/// One line a target, and one for each workload without a record of it.
+fn describe(target: &Target, rows: &[Json], text: &mut String) {
+    let rows: Vec<&Json> = rows.iter().filter(|r| r["target"] == target.name.as_str()).collect();
+    let count = |origin: &str| rows.iter().filter(|r| r["choice"]["origin"] == origin).count();
+    let counts: Vec<String> = [
+        ("exact", "exact"),
+        ("other-device", "from another target"),
+        ("model", "by the model"),
+        ("analytic", "by the analytic fallback"),
+    ]
+    .iter()
+    .map(|(origin, words)| (count(origin), words))
+    .filter(|(n, _)| *n > 0)
+    .map(|(n, words)| format!("{n} {words}"))
+    .collect();
+    let counts = if counts.is_empty() { "nothing chosen".to_string() } else { counts.join(", ") };
+    let _ = writeln!(text, "{}: {counts}", target.name);
+    let exact = Origin::Exact { file: Default::default(), device: String::new(), threads: 1, time_us: 0.0 };
+    for row in rows.iter().filter(|r| r["choice"].is_object() && r["choice"]["origin"] != exact.word()) {
+        let word = |json: &Json| json.as_str().unwrap_or_default().to_string();
+        let _ = writeln!(
+            text,
+            "  {}: {} {} ({})",
+            word(&row["name"]),
+            word(&row["choice"]["template"]),
+            word(&row["choice"]["config"]["text"]),
+            word(&row["choice"]["origin_text"]),
+        );
+    }
+}
+
+/// The files of records whose workload is not in the spec, or whose target it does not ask for. Where it lists no CPU
+/// levels it asks for all, of every architecture.
+fn unused_records(project: &Project) -> Vec<String> {
+    let Some(spec) = &project.spec else { return vec![] };
+    let keys: BTreeSet<String> = spec.workloads().map(|(_, w)| w.workload.key()).collect();
+    let mut targets: BTreeSet<&str> = spec.targets.cuda.iter().map(|t| t.name.as_str()).collect();
+    for target in Target::all().iter().filter(|t| t.cpu().is_some()) {
+        let wanted = |arch: &str| spec.targets.cpu_levels(arch).iter().any(|t| t.name == target.name);
+        if target.cpu().is_some_and(|c| wanted(&c.arch)) {
+            targets.insert(&target.name);
+        }
+    }
+    let used = |r: &crate::records::Record| keys.contains(&r.workload) && targets.contains(r.target.as_str());
+    let files = project.records.iter().filter(|(_, r)| !used(r)).map(|(file, _)| file);
+    files.map(|file| file.display().to_string().replace('\\', "/")).collect()
+}

@@ -1,0 +1,111 @@
+//! `kernel-gen explain`: what is chosen for a workload, where that comes from, and what else there was.
+
+use super::project::{Files, Project, choice_json, config_json, target};
+use super::{Failure, Output, json_text};
+use crate::model::{candidates, choose};
+use crate::target::Target;
+use crate::templates::Registry;
+use crate::workload::Workload;
+use clap::Args;
+use serde_json::{Value as Json, json};
+use std::fmt::Write;
+
+/// Says which template and config a workload gets on each target, and why
+#[derive(Args, Clone, Debug)]
+pub(super) struct Arguments {
+    /// A workload's name in the spec, a kernel's name, or a workload's key
+    workload: String,
+    /// Only this target
+    #[arg(long, value_name = "NAME")]
+    target: Option<String>,
+    #[command(flatten)]
+    files: Files,
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+}
+
+pub(super) fn run(registry: &Registry, arguments: &Arguments) -> Result<Output, Failure> {
+    let project = Project::load(&arguments.files)?;
+    let workload = project.workload(&arguments.workload)?;
+    let targets = match &arguments.target {
+        Some(name) => vec![target(&project, Some(name))?],
+        None => project.targets(std::env::consts::ARCH),
+    };
+    let all: Vec<Json> = targets.iter().map(|t| on_target(registry, &project, &workload, t)).collect();
+    let intensity = workload.flops() as f64 / workload.bytes().max(1) as f64;
+    let chosen = all.iter().all(|t| t["choice"].is_object());
+    let text = if arguments.json {
+        json_text(&json!({
+            "workload": workload.key(),
+            "flops": workload.flops(),
+            "bytes": workload.bytes(),
+            "flops_per_byte": intensity,
+            "targets": all,
+        }))
+    } else {
+        let mut text = String::new();
+        // Writing to a string cannot fail.
+        let _ = writeln!(text, "{}", workload.key());
+        let _ = writeln!(
+            text,
+            "  {:.3} MFLOP, at least {:.3} MB to move, {intensity:.1} FLOP a byte",
+            workload.flops() as f64 / 1e6,
+            workload.bytes() as f64 / 1e6,
+        );
+        all.iter().for_each(|t| describe(t, &mut text));
+        text
+    };
+    Ok(Output { text, errors: vec![], success: chosen })
+}
+
+fn on_target(registry: &Registry, project: &Project, workload: &Workload, target: &Target) -> Json {
+    let choice = match choose(registry, workload, target, &project.records, &project.options()) {
+        Ok(choice) => choice_json(&choice),
+        Err(error) => json!(error.to_string()),
+    };
+    let defaults = candidates(registry, workload, target).unwrap_or_default();
+    let templates: Vec<Json> = registry
+        .iter()
+        .map(|template| {
+            let (name, version) = (template.name(), template.version());
+            match (template.applies(workload, target), defaults.iter().find(|c| c.template == name)) {
+                (Err(reason), _) => json!({ "name": name, "version": version, "does_not_apply": reason }),
+                (Ok(()), Some(c)) => json!({
+                    "name": name, "version": version, "predicted_us": c.predicted_us, "default": config_json(&c.config),
+                }),
+                (Ok(()), None) => json!({ "name": name, "version": version }),
+            }
+        })
+        .collect();
+    json!({ "target": target.name, "choice": choice, "templates": templates })
+}
+
+fn describe(target: &Json, text: &mut String) {
+    let word = |json: &Json| json.as_str().unwrap_or_default().to_string();
+    let _ = writeln!(text, "\n{}", word(&target["target"]));
+    let choice = &target["choice"];
+    if choice.is_object() {
+        let config = &choice["config"];
+        let _ = writeln!(text, "  template  {}", word(&choice["template"]));
+        let _ = writeln!(text, "  config    {} (id {})", word(&config["text"]), word(&config["id"]));
+        let _ = writeln!(text, "  origin    {}", word(&choice["origin_text"]));
+        for refusal in choice["refused"].as_array().into_iter().flatten() {
+            let _ = writeln!(text, "  refused   {}", word(refusal));
+        }
+    } else {
+        let _ = writeln!(text, "  no choice: {}", word(choice));
+    }
+    for template in target["templates"].as_array().into_iter().flatten() {
+        let name = format!("{} v{}", word(&template["name"]), template["version"]);
+        let what = match (&template["predicted_us"], &template["does_not_apply"]) {
+            (Json::Number(us), _) => {
+                let us = us.as_f64().unwrap_or(f64::NAN);
+                format!("{us:10.1} us predicted for {}", word(&template["default"]["text"]))
+            }
+            (_, Json::String(reason)) => format!("does not apply: {reason}"),
+            _ => "failed on this workload".to_string(),
+        };
+        let _ = writeln!(text, "  - {name:24} {what}");
+    }
+}

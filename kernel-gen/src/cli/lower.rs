@@ -1,0 +1,109 @@
+//! `kernel-gen lower`: a kernel's way from its definition to flat code, step by step.
+
+use super::project::{Files, Project, target};
+use super::space::find_template;
+use super::{Failure, Output};
+use crate::ir::Kernel;
+use crate::model::{Options, choose};
+use crate::space::Config;
+use crate::target::Target;
+use crate::templates::{Registry, Scheduled, Template};
+use crate::workload::{Workload, naive};
+use clap::Args;
+use std::fmt::Write;
+
+/// Which kernel is meant: a workload, a target, a template and a config.
+#[derive(Args, Clone, Debug)]
+pub(super) struct Selection {
+    /// A workload's name in the spec, a kernel's name, or a workload's key
+    workload: String,
+    /// Target [default: the best of this machine's architecture that the spec asks for]
+    #[arg(long, value_name = "NAME")]
+    target: Option<String>,
+    /// Template [default: the one that is chosen for the workload]
+    #[arg(long, value_name = "NAME")]
+    template: Option<String>,
+    /// Config, such as "tile=8 order=(0,1)", or the index of one [default: the one that is chosen, or the default]
+    #[arg(long, value_name = "CONFIG")]
+    config: Option<String>,
+    #[command(flatten)]
+    files: Files,
+}
+
+/// A kernel that was selected.
+pub(super) struct Selected<'a> {
+    pub(super) workload: Workload,
+    pub(super) target: &'static Target,
+    pub(super) template: &'a dyn Template,
+    pub(super) config: Config,
+    /// Where the config comes from, for people.
+    pub(super) origin: String,
+}
+
+impl Selection {
+    /// Finds out what is meant.
+    pub(super) fn resolve<'a>(&self, registry: &'a Registry) -> Result<Selected<'a>, Failure> {
+        let project = Project::load(&self.files)?;
+        let workload = project.workload(&self.workload)?;
+        let target = target(&project, self.target.as_deref())?;
+        if let Some(name) = &self.template {
+            find_template(registry, name)?;
+        }
+        let options = Options { template: self.template.clone(), deny_fallback: false, ..project.options() };
+        let choice = choose(registry, &workload, target, &project.records, &options)?;
+        let template = find_template(registry, &choice.template)?;
+        let (config, origin) = match &self.config {
+            None => (choice.config, choice.origin.to_string()),
+            Some(text) => {
+                let space = template.space(&workload, target)?;
+                let config = match text.parse::<u64>() {
+                    Ok(index) => space.get(index).ok_or_else(|| {
+                        format!("there is no config at index {index} of the space of {}", choice.template)
+                    })?,
+                    Err(_) => space.normalise(&Config::parse(text)?)?,
+                };
+                (config, "as asked for".to_string())
+            }
+        };
+        Ok(Selected { workload, target, template, config, origin })
+    }
+}
+
+impl Selected<'_> {
+    /// The kernel as the template leaves it.
+    pub(super) fn schedule(&self) -> Result<Scheduled, Failure> {
+        Ok(self.template.schedule(&self.workload, self.target, &self.config)?)
+    }
+}
+
+/// Prints the kernel after every step of its schedule and every pass of lowering that changes it
+///
+/// Lines that begin with `;` are comments of the text form: what stands between two of them parses back.
+#[derive(Args, Clone, Debug)]
+pub(super) struct Arguments {
+    #[command(flatten)]
+    selection: Selection,
+}
+
+pub(super) fn run(registry: &Registry, arguments: &Arguments) -> Result<Output, Failure> {
+    let selected = arguments.selection.resolve(registry)?;
+    let scheduled = selected.schedule()?;
+    let mut text = String::new();
+    // Writing to a string cannot fail.
+    let _ = writeln!(text, "; workload {}", selected.workload.key());
+    let _ = writeln!(text, "; target {}", selected.target.name);
+    let _ = writeln!(text, "; template {} v{}", selected.template.name(), selected.template.version());
+    let _ = writeln!(text, "; config {} ({})", selected.config, selected.origin);
+    section(&mut text, "definition", &naive(&selected.workload));
+    for (i, step) in scheduled.schedule.trace.iter().enumerate() {
+        section(&mut text, &format!("step {}: {}({})", i + 1, step.name, step.args.join(", ")), &step.kernel);
+    }
+    for pack in &scheduled.packs {
+        section(&mut text, &format!("pack of {}", pack.param), &pack.kernel);
+    }
+    Ok(Output::success(text))
+}
+
+fn section(text: &mut String, title: &str, kernel: &Kernel) {
+    let _ = write!(text, "\n; {title}\n{kernel}");
+}

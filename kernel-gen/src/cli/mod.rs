@@ -1,0 +1,155 @@
+//! The command.
+//!
+//! A binary with templates of its own is three lines:
+//!
+//! ```no_run
+//! use kernel_gen::templates::Registry;
+//!
+//! fn main() -> std::process::ExitCode {
+//!     let registry = Registry::builtin(); // .with(MyTemplate)
+//!     kernel_gen::cli::main(&registry)
+//! }
+//! ```
+//!
+//! Results go to standard output, and to nothing else: no command here changes a file, asks a device or uses the
+//! network. What is wrong goes to standard error, one line each, and the exit status is 1.
+
+mod check;
+mod explain;
+mod lower;
+mod project;
+mod space;
+
+use crate::diagnostic::Diagnostic;
+use crate::model::ModelError;
+use crate::space::{ConfigError, SpaceError};
+use crate::templates::{Registry, TemplateError};
+use clap::{Parser, Subcommand};
+use std::ffi::OsString;
+use std::fmt;
+use std::io::Write;
+use std::process::ExitCode;
+
+/// Ahead-of-time kernel generator: what is generated for a spec, why, and from what.
+#[derive(Parser, Debug)]
+#[command(name = "kernel-gen", version, max_term_width = 100, disable_help_subcommand = true)]
+struct Arguments {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand, Debug)]
+enum Command {
+    Check(check::Arguments),
+    Explain(explain::Arguments),
+    Space(space::Arguments),
+    Lower(lower::Arguments),
+}
+
+/// What a command has to say.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Output {
+    /// For standard output.
+    pub text: String,
+    /// For standard error: one line each.
+    pub errors: Vec<String>,
+    /// Whether the exit status is 0.
+    pub success: bool,
+}
+
+impl Output {
+    fn success(text: String) -> Output {
+        Output { text, errors: vec![], success: true }
+    }
+}
+
+/// Why a command could not do what it was asked for.
+#[derive(Clone, PartialEq, Debug)]
+enum Failure {
+    /// Files that the user wrote are wrong.
+    Diagnostics(Vec<Diagnostic>),
+    /// Something else; the text is one line.
+    Message(String),
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Failure::Diagnostics(all) => {
+                let lines: Vec<String> = all.iter().map(Diagnostic::to_string).collect();
+                f.write_str(&lines.join("\n"))
+            }
+            Failure::Message(text) => f.write_str(text),
+        }
+    }
+}
+
+impl From<Vec<Diagnostic>> for Failure {
+    fn from(all: Vec<Diagnostic>) -> Failure {
+        Failure::Diagnostics(all)
+    }
+}
+
+macro_rules! message_from {
+    ($($error:ty),*) => {
+        $(impl From<$error> for Failure {
+            fn from(error: $error) -> Failure {
+                Failure::Message(error.to_string())
+            }
+        })*
+    };
+}
+
+message_from!(String, ModelError, ConfigError, SpaceError, TemplateError);
+
+/// Runs the command on the process's arguments.
+pub fn main(registry: &Registry) -> ExitCode {
+    let output = run(registry, std::env::args_os());
+    // A reader that closes the pipe early has read what it wanted.
+    let _ = std::io::stdout().lock().write_all(output.text.as_bytes());
+    for line in &output.errors {
+        let _ = writeln!(std::io::stderr().lock(), "{line}");
+    }
+    if output.success { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
+/// Runs the command on arguments, the first of which is the program's name.
+pub fn run(registry: &Registry, arguments: impl IntoIterator<Item = impl Into<OsString> + Clone>) -> Output {
+    let arguments = match Arguments::try_parse_from(arguments) {
+        Ok(arguments) => arguments,
+        Err(error) if error.use_stderr() => {
+            return Output { text: String::new(), errors: vec![usage_error(&error)], success: false };
+        }
+        Err(help) => return Output::success(help.to_string()),
+    };
+    let result = match &arguments.command {
+        Command::Check(arguments) => check::run(registry, arguments),
+        Command::Explain(arguments) => explain::run(registry, arguments),
+        Command::Space(arguments) => space::run(registry, arguments),
+        Command::Lower(arguments) => lower::run(registry, arguments),
+    };
+    result.unwrap_or_else(|failure| {
+        let prefix = if matches!(failure, Failure::Message(_)) { "error: " } else { "" };
+        let errors = failure.to_string().lines().map(|line| format!("{prefix}{line}")).collect();
+        Output { text: String::new(), errors, success: false }
+    })
+}
+
+/// The parser's complaint in one line.
+fn usage_error(error: &clap::Error) -> String {
+    let text = error.to_string();
+    let parts: Vec<&str> =
+        text.lines().map(str::trim).take_while(|l| !l.starts_with("Usage:")).filter(|l| !l.is_empty()).collect();
+    if parts.is_empty() || text.starts_with("Ahead-of-time") {
+        return "error: no command is given; see kernel-gen --help".to_string();
+    }
+    format!("{}; see kernel-gen --help", parts.join(" "))
+}
+
+/// A JSON value as the commands print it.
+fn json_text(value: &serde_json::Value) -> String {
+    format!("{value:#}\n")
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,149 @@
+//! What every command needs: the spec, the records, and the workload and target that the user means.
+
+use super::Failure;
+use crate::diagnostic::closest;
+use crate::model::Options;
+use crate::records::{BestRecords, Choice};
+use crate::space::{Config, Value};
+use crate::spec::{Fallback, Spec};
+use crate::target::Target;
+use crate::workload::Workload;
+use clap::Args;
+use serde_json::{Value as Json, json};
+use std::path::{Path, PathBuf};
+
+/// Where the spec and the records are.
+#[derive(Args, Clone, Debug)]
+pub(super) struct Files {
+    /// The spec [default: kernels.toml]
+    #[arg(long, value_name = "FILE")]
+    spec: Option<PathBuf>,
+    /// The folder of best records [default: tuned, beside the spec]
+    #[arg(long, value_name = "FOLDER")]
+    tuned: Option<PathBuf>,
+}
+
+/// A spec and its records.
+pub(super) struct Project {
+    /// The spec, if there is one.
+    pub(super) spec: Option<Spec>,
+    /// The records.
+    pub(super) records: BestRecords,
+    /// Where they were looked for.
+    pub(super) tuned: PathBuf,
+}
+
+impl Project {
+    /// Reads the spec and the records. Without `--spec`, a missing `kernels.toml` is no spec.
+    pub(super) fn load(files: &Files) -> Result<Project, Failure> {
+        let path = files.spec.clone().unwrap_or_else(|| PathBuf::from("kernels.toml"));
+        let spec = if files.spec.is_some() || path.exists() { Some(Spec::load(&path)) } else { None };
+        let beside = path.parent().unwrap_or(Path::new("")).join("tuned");
+        let tuned = files.tuned.clone().unwrap_or(beside);
+        let records = BestRecords::load(&tuned);
+        // Whatever is wrong with either is worth knowing at once.
+        match (spec.transpose(), records) {
+            (Ok(spec), Ok(records)) => Ok(Project { spec, records, tuned }),
+            (spec, records) => Err(spec.err().into_iter().chain(records.err()).flatten().collect::<Vec<_>>().into()),
+        }
+    }
+
+    /// The workload that a name, or a key, stands for.
+    pub(super) fn workload(&self, name: &str) -> Result<Workload, Failure> {
+        let mut names = vec![];
+        if let Some(spec) = &self.spec {
+            if let Some(workload) = spec.find(name) {
+                return Ok(workload.clone());
+            }
+            for kernel in &spec.kernels {
+                match &kernel.workloads[..] {
+                    [only] if kernel.name == name => return Ok(only.workload.clone()),
+                    several if kernel.name == name => {
+                        let all: Vec<String> = several.iter().map(|w| label(w.name.as_deref(), &w.workload)).collect();
+                        return Err(
+                            format!("`{name}` has {} workloads; name one: {}", all.len(), all.join(", ")).into()
+                        );
+                    }
+                    several => {
+                        names.push(kernel.name.clone());
+                        names.extend(several.iter().filter_map(|w| w.name.clone()));
+                    }
+                }
+            }
+        }
+        if name.contains('-') {
+            return Ok(Workload::from_key(name)?);
+        }
+        let spec = self.spec.as_ref().map_or("kernels.toml, which is not here".to_string(), |s| s.file.clone());
+        let hint = match closest(name, names.iter().map(String::as_str)) {
+            Some(close) => format!("did you mean `{close}`?"),
+            None if names.is_empty() => "give the key of a workload, such as matmul-f32-m512n512k512-nn".to_string(),
+            None => format!("it has {}", names.join(", ")),
+        };
+        Err(format!("there is no workload `{name}` in {spec}; {hint}").into())
+    }
+
+    /// The CPU levels and CUDA architectures that code is made for when compiling for a CPU architecture.
+    pub(super) fn targets(&self, arch: &str) -> Vec<&'static Target> {
+        match &self.spec {
+            Some(spec) => spec.targets.cpu_levels(arch).into_iter().chain(spec.targets.cuda.iter().copied()).collect(),
+            None => Target::cpu_levels(arch),
+        }
+    }
+
+    /// How the spec wants templates to be chosen.
+    pub(super) fn options(&self) -> Options {
+        let mut options = Options::default();
+        if let Some(spec) = &self.spec {
+            options.deny_fallback = spec.fallback == Fallback::Deny;
+            options.threads = spec.threads.and_then(|t| u32::try_from(t).ok()).unwrap_or(1);
+        }
+        options
+    }
+}
+
+/// The target of that name; without one, the best level of this machine's architecture that the project asks for.
+pub(super) fn target(project: &Project, name: Option<&str>) -> Result<&'static Target, Failure> {
+    if let Some(name) = name {
+        let all = || Target::all().iter().map(|t| t.name.as_str());
+        return Target::find(name).ok_or_else(|| {
+            let list: Vec<&str> = all().collect();
+            let hint = closest(name, all()).map(|close| format!("did you mean `{close}`? ")).unwrap_or_default();
+            format!("there is no target `{name}`; {hint}the targets are {}", list.join(", ")).into()
+        });
+    }
+    let arch = std::env::consts::ARCH;
+    let first = project.targets(arch).first().copied();
+    first.ok_or_else(|| format!("there is no target for {arch}; name one with --target").into())
+}
+
+/// A workload's name, or its key where it has none.
+pub(super) fn label(name: Option<&str>, workload: &Workload) -> String {
+    name.map_or_else(|| workload.key(), str::to_string)
+}
+
+/// A config as an object, knob by knob.
+pub(super) fn config_json(config: &Config) -> Json {
+    let entry = |value: &Value| match value {
+        Value::Split(sizes) => json!(sizes),
+        Value::Perm(order) => json!({ "perm": order }),
+        Value::Annotate(all) => json!(all.iter().map(|a| a.name()).collect::<Vec<_>>()),
+        Value::Int(x) => json!(x),
+        Value::Str(s) => json!(s),
+        Value::Bool(b) => json!(b),
+    };
+    let knobs: serde_json::Map<String, Json> = config.entries().map(|(k, v)| (k.to_string(), entry(v))).collect();
+    json!({ "id": config.id(), "text": config.to_string(), "knobs": knobs })
+}
+
+/// A choice as an object.
+pub(super) fn choice_json(choice: &Choice) -> Json {
+    json!({
+        "template": choice.template,
+        "config": config_json(&choice.config),
+        "origin": choice.origin.word(),
+        "origin_text": choice.origin.to_string(),
+        "time_us": choice.origin.time_us(),
+        "refused": choice.refusals.iter().map(|r| r.to_string()).collect::<Vec<_>>(),
+    })
+}
