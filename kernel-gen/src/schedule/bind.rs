@@ -11,7 +11,7 @@ use super::depend::{Carried, carried};
 use super::error::{Reason, ScheduleError, refuse_loop};
 use super::nest::{loops_on, path_to_loop, reduced_by, replace_loop};
 use crate::ir::visit::loops;
-use crate::ir::{For, Kernel, LoopKind, Scope, Stmt, VarId};
+use crate::ir::{BufferId, For, Kernel, LoopKind, Scope, Stmt, VarId};
 
 /// Gives the loop a kind: one of [`LoopKind::Grid`], [`LoopKind::Thread`], or any other as the primitive of that name
 /// would.
@@ -86,26 +86,49 @@ fn check_place(k: &Kernel, l: &For, around: &[&For], kind: LoopKind) -> Result<(
         }
         LoopKind::Serial | LoopKind::Unrolled | LoopKind::VThread => {}
     }
-    if matches!(kind, LoopKind::Thread(_) | LoopKind::VThread | LoopKind::Parallel) {
-        let forbidden = |s: Scope| if kind == LoopKind::Parallel { s == Scope::Global } else { !s.is_private() };
-        let mut found = None;
-        l.body.iter().for_each(|s| {
-            s.walk(&mut |s| {
-                if let Stmt::Alloc(b) = s
-                    && forbidden(k.buffer(*b).scope)
-                {
-                    found = Some(*b);
-                }
-            });
-        });
-        if let Some(b) = found {
-            let b = k.buffer(b);
-            return Err(format!(
-                "`{}` inside is {} and was sized for one iteration; give the loop its kind before attaching it, or use \
-                 set_scope",
-                b.name, b.scope
-            ));
-        }
+    if matches!(kind, LoopKind::Parallel | LoopKind::Grid(_))
+        && let Some(b) = private_of_another(k, l, around)
+    {
+        let b = k.buffer(b);
+        return Err(format!(
+            "`{}`, which it uses, is {} memory of a loop around it; make that loop concurrent instead, or move the buffer \
+             inwards with compute_at",
+            b.name, b.scope
+        ));
     }
-    Ok(())
+    let forbidden = |s: Scope| match kind {
+        LoopKind::Vectorized => true,
+        LoopKind::Parallel | LoopKind::Grid(_) => s == Scope::Global,
+        _ => !s.is_private(),
+    };
+    let mut found = None;
+    l.body.iter().for_each(|s| {
+        s.walk(&mut |s| {
+            if let Stmt::Alloc(b) = s
+                && forbidden(k.buffer(*b).scope)
+            {
+                found = Some(k.buffer(*b));
+            }
+        });
+    });
+    match found {
+        Some(b) if kind == LoopKind::Vectorized => {
+            Err(format!("`{}` lives inside, and lanes cannot hold buffers of their own; vectorize further in", b.name))
+        }
+        Some(b) => Err(format!(
+            "`{}` inside is {} and was sized for one iteration; give the loop its kind before attaching it, or use \
+             set_scope",
+            b.name, b.scope
+        )),
+        None => Ok(()),
+    }
+}
+
+/// A private buffer that the loop uses and that is allocated inside of a loop around it. (One at the root may still be
+/// waiting to be attached.)
+fn private_of_another(k: &Kernel, l: &For, around: &[&For]) -> Option<BufferId> {
+    let allocated = |block: &[Stmt], b: BufferId| block.contains(&Stmt::Alloc(b));
+    let attached = |b: BufferId| around.iter().any(|a| allocated(&a.body, b));
+    let private = (0..k.buffers.len() as u32).map(BufferId).filter(|b| k.buffer(*b).scope.is_private());
+    { private }.find(|b| attached(*b) && l.body.iter().any(|s| s.reads(*b) || s.writes(*b)))
 }

@@ -74,6 +74,8 @@ pub enum Reason {
         /// What changes.
         buffer: String,
     },
+    /// A copy would read elements that may never have been written.
+    PartlyWritten,
     /// The part of the buffer that is needed could not be found.
     NoFootprint(String),
     /// The buffer's scope does not fit its place.
@@ -148,6 +150,10 @@ impl Display for Reason {
             Reason::Overwritten { buffer } => {
                 write!(f, "`{buffer}`, which it reads, is written again before the new place; move less far")
             }
+            Reason::PartlyWritten => f.write_str(
+                "some of its elements may never be written, and a copy would read them; cache it before guards, peeling \
+                 or a layout whose blocks do not divide",
+            ),
             Reason::NoFootprint(why) => write!(f, "{why}; attach further out, or split with a factor that divides"),
             Reason::Scope(why) => f.write_str(why),
             Reason::NotAMatmul(why) => {

@@ -1,25 +1,37 @@
 //! Schedules: kernels rewritten step by step.
 
 pub mod bind;
+pub mod cache_read;
+pub mod cache_read_at;
+pub mod cache_write;
+pub mod cache_write_at;
+pub mod compute_at;
+pub mod compute_inline;
 mod depend;
 mod error;
 pub mod fuse;
+mod inverse;
 mod nest;
 pub mod pad;
 pub mod parallel;
 pub mod peel;
+mod place;
 pub mod pragma;
 pub mod reorder;
+mod safety;
+pub mod set_scope;
 pub mod split;
 pub mod tile;
+pub mod transform_layout;
 pub mod unroll;
 pub mod vectorize;
 pub mod vthread;
 
 pub use error::{Reason, ScheduleError};
 pub use split::Tail;
+pub use transform_layout::LayoutDim;
 
-use crate::ir::{BufferId, Kernel, LoopKind, Pragma, VarId};
+use crate::ir::{BufferId, Kernel, LoopKind, Pragma, Scope, VarId};
 
 /// One step of a schedule, for printing.
 #[derive(Clone, PartialEq, Debug)]
@@ -39,12 +51,20 @@ pub struct Schedule {
     pub kernel: Kernel,
     /// Every step so far.
     pub trace: Vec<Step>,
+    uninlined: Option<Uninlined>,
+}
+
+/// The kernel as it would be if the stages inlined by the last steps were still there.
+#[derive(Clone, Debug)]
+struct Uninlined {
+    kernel: Kernel,
+    stages: Vec<BufferId>,
 }
 
 impl Schedule {
     /// A schedule without steps.
     pub fn new(kernel: Kernel) -> Schedule {
-        Schedule { kernel, trace: vec![] }
+        Schedule { kernel, trace: vec![], uninlined: None }
     }
 
     /// The buffer of that name, written by a stage or passed by the caller.
@@ -165,6 +185,124 @@ impl Schedule {
         self.done("peel", args, kernel, out)
     }
 
+    /// [`cache_read`](cache_read::cache_read).
+    pub fn cache_read(
+        &mut self,
+        buffer: BufferId,
+        scope: Scope,
+        readers: &[BufferId],
+    ) -> Result<BufferId, ScheduleError> {
+        let readers_text: Vec<String> = readers.iter().map(|r| self.b(*r)).collect();
+        let args = vec![self.b(buffer), scope.name().to_string(), format!("[{}]", readers_text.join(", "))];
+        self.apply_uninlined("cache_read", args, |k| cache_read::cache_read(k, buffer, scope, readers))
+    }
+
+    /// [`cache_write`](cache_write::cache_write).
+    pub fn cache_write(&mut self, stage: BufferId, scope: Scope) -> Result<BufferId, ScheduleError> {
+        let args = vec![self.b(stage), scope.name().to_string()];
+        self.apply_uninlined("cache_write", args, |k| cache_write::cache_write(k, stage, scope))
+    }
+
+    /// [`cache_read_at`](cache_read_at::cache_read_at).
+    pub fn cache_read_at(&mut self, buffer: BufferId, at: VarId, scope: Scope) -> Result<BufferId, ScheduleError> {
+        let args = vec![self.b(buffer), self.v(at), scope.name().to_string()];
+        let (kernel, out) = cache_read_at::cache_read_at(&self.kernel, buffer, at, scope)?;
+        self.done("cache_read_at", args, kernel, out)
+    }
+
+    /// [`cache_write_at`](cache_write_at::cache_write_at).
+    pub fn cache_write_at(
+        &mut self,
+        stage: BufferId,
+        at: VarId,
+        scope: Scope,
+    ) -> Result<(BufferId, Vec<VarId>), ScheduleError> {
+        let args = vec![self.b(stage), self.v(at), scope.name().to_string()];
+        let (kernel, buffer, loops) = cache_write_at::cache_write_at(&self.kernel, stage, at, scope)?;
+        self.done("cache_write_at", args, kernel, (buffer, loops))
+    }
+
+    /// [`compute_at`](compute_at::compute_at).
+    pub fn compute_at(&mut self, stage: BufferId, at: VarId) -> Result<(), ScheduleError> {
+        let args = vec![self.b(stage), self.v(at)];
+        let kernel = compute_at::compute_at(&self.kernel, stage, at)?;
+        self.done("compute_at", args, kernel, ())
+    }
+
+    /// [`compute_inline`](compute_inline::compute_inline). As in a schedule language, a stage that was inlined can still
+    /// be cached by the next `cache_read`s, which then copy the inlined values: they are read from the stage as it was.
+    pub fn compute_inline(&mut self, stage: BufferId) -> Result<(), ScheduleError> {
+        let args = vec![self.b(stage)];
+        let kernel = compute_inline::compute_inline(&self.kernel, stage)?;
+        let (before, mut inlined) = match self.uninlined.take() {
+            Some(u) => (u.kernel, u.stages),
+            None => (self.kernel.clone(), vec![]),
+        };
+        inlined.push(stage);
+        self.done("compute_inline", args, kernel, ())?;
+        self.uninlined = Some(Uninlined { kernel: before, stages: inlined });
+        Ok(())
+    }
+
+    /// [`set_scope`](set_scope::set_scope).
+    pub fn set_scope(&mut self, buffer: BufferId, scope: Scope) -> Result<(), ScheduleError> {
+        let args = vec![self.b(buffer), scope.name().to_string()];
+        let kernel = set_scope::set_scope(&self.kernel, buffer, scope)?;
+        self.done("set_scope", args, kernel, ())
+    }
+
+    /// [`transform_layout`](transform_layout::transform_layout).
+    pub fn transform_layout(
+        &mut self,
+        buffer: BufferId,
+        layout: &[LayoutDim],
+    ) -> Result<Option<Kernel>, ScheduleError> {
+        let dims: Vec<String> = layout
+            .iter()
+            .map(|d| match (d.weight, d.extent) {
+                (1, None) => format!("{}", d.dim),
+                (w, None) => format!("{}/{w}", d.dim),
+                (1, Some(n)) => format!("{}%{n}", d.dim),
+                (w, Some(n)) => format!("{}/{w}%{n}", d.dim),
+            })
+            .collect();
+        let args = vec![self.b(buffer), format!("[{}]", dims.join(", "))];
+        let (kernel, out) = transform_layout::transform_layout(&self.kernel, buffer, layout)?;
+        self.done("transform_layout", args, kernel, out)
+    }
+
+    /// Applies a step that only adds a cache to the kernel as it was before the last inlined stages vanished, and
+    /// inlines them again: so a stage that was just inlined can be cached.
+    fn apply_uninlined<T>(
+        &mut self,
+        name: &'static str,
+        args: Vec<String>,
+        step: impl Fn(&Kernel) -> Result<(Kernel, T), ScheduleError>,
+    ) -> Result<T, ScheduleError> {
+        let Some(Uninlined { kernel, stages }) = self.uninlined.take() else {
+            let (kernel, out) = step(&self.kernel)?;
+            return self.done(name, args, kernel, out);
+        };
+        let (before, out) = match step(&kernel) {
+            Ok(done) => done,
+            Err(e) => {
+                self.uninlined = Some(Uninlined { kernel, stages });
+                return Err(e);
+            }
+        };
+        let mut after = before.clone();
+        for stage in &stages {
+            after = compute_inline::compute_inline(&after, *stage)?;
+        }
+        let out = self.done(name, args, after, out)?;
+        self.uninlined = Some(Uninlined { kernel: before, stages });
+        Ok(out)
+    }
+
+    fn b(&self, buffer: BufferId) -> String {
+        self.kernel.buffers.get(buffer.0 as usize).map_or_else(|| format!("#{}", buffer.0), |b| b.name.clone())
+    }
+
     fn v(&self, var: VarId) -> String {
         self.kernel.vars.get(var.0 as usize).map_or_else(|| format!("#{}", var.0), |v| v.name.clone())
     }
@@ -175,6 +313,8 @@ impl Schedule {
     }
 
     fn done<T>(&mut self, name: &'static str, args: Vec<String>, kernel: Kernel, out: T) -> Result<T, ScheduleError> {
+        // Any step but those that restore it makes the kernel before inlining a thing of the past.
+        self.uninlined = None;
         self.trace.push(Step { name, args, kernel: kernel.clone() });
         self.kernel = kernel;
         Ok(out)

@@ -79,6 +79,13 @@ pub(super) fn loads(s: &Stmt, buffer: BufferId) -> bool {
     found
 }
 
+/// Whether this statement or one below loads from the buffer.
+pub(super) fn contains_load(s: &Stmt, b: BufferId) -> bool {
+    let mut found = false;
+    s.walk(&mut |s| found |= loads(s, b));
+    found
+}
+
 /// Paths to all statements that load from the buffer.
 pub(super) fn readers<'a>(block: &'a [Stmt], buffer: BufferId) -> Vec<Path<'a>> {
     paths(block, &|s| loads(s, buffer))
@@ -101,6 +108,34 @@ pub(super) fn own_loops(k: &Kernel, stage: BufferId) -> Option<Vec<VarId>> {
         .filter(|v| uses.is_empty() || !uses.iter().all(|u| u.contains(v)))
         .collect();
     Some(own)
+}
+
+/// Where in the path to its statement a stage's own nest begins: below the last loop that it shares.
+pub(super) fn top_of_nest(writer: &Path, own: &[VarId]) -> usize {
+    writer.iter().rposition(|s| matches!(s, Stmt::For(l) if !own.contains(&l.var))).map_or(0, |i| i + 1)
+}
+
+/// The loops, conditions and leaf of a nest without side branches.
+pub(super) fn perfect_nest(top: &Stmt) -> Option<(Vec<&For>, Vec<&Expr>, &Stmt)> {
+    let (mut frames, mut conditions, mut s) = (vec![], vec![], top);
+    loop {
+        let block = match s {
+            Stmt::For(l) => {
+                frames.push(l);
+                &l.body
+            }
+            Stmt::If { cond, then, otherwise } if otherwise.is_empty() => {
+                conditions.push(cond);
+                then
+            }
+            Stmt::If { .. } => return None,
+            leaf => return Some((frames, conditions, leaf)),
+        };
+        match &block[..] {
+            [only] => s = only,
+            _ => return None,
+        }
+    }
 }
 
 /// Every loop's range.

@@ -1,0 +1,4 @@
+//! Schedule primitives: what they compute stays the same, and what they refuse.
+
+mod random;
+mod sequences;
