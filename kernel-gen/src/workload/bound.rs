@@ -33,7 +33,7 @@
 //!
 //! The bounds are themselves computed in `f64`; the `K` roundings of 2^-53 of the reference's own sum are added.
 
-use super::reference::{channels_of_elements, check_lengths, gelu, reference, sums};
+use super::reference::{Sums, apply_epilogue, channels_of_elements, check_lengths, gelu, sums};
 use super::{Epilogue, Math, Workload};
 use crate::ir::DType;
 use std::fmt;
@@ -119,21 +119,31 @@ impl Reference {
     }
 }
 
-/// [`reference()`] and the bounds that this module derives. `inputs` are those of [`reference()`].
+/// [`reference()`](super::reference()) and the bounds that this module derives, for less than both apart. `inputs` are
+/// those of [`reference()`](super::reference()).
+///
+/// # Panics
+/// If an input has another number of elements than its parameter.
 pub fn reference_with_bounds(workload: &Workload, inputs: &[&[f64]]) -> Reference {
-    Reference { values: reference(workload, inputs), bounds: error_bound(workload, inputs) }
+    check_lengths(workload, inputs);
+    let Sums { mut values, magnitudes } = sums(workload, inputs[0], inputs[1]);
+    let bounds = bounds(workload, inputs, &values, &magnitudes);
+    apply_epilogue(workload, inputs, &mut values);
+    Reference { values, bounds }
 }
 
 /// For each output element the largest error that a correct implementation can have: one that computes each sum as a
-/// sum of products in `f32`, in any order, and the epilogue step by step. `inputs` are those of [`reference()`].
+/// sum of products in `f32`, in any order, and the epilogue step by step. `inputs` are those of
+/// [`reference()`](super::reference()).
 ///
 /// # Panics
 /// If an input has another number of elements than its parameter.
 pub fn error_bound(workload: &Workload, inputs: &[&[f64]]) -> Vec<f64> {
-    check_lengths(workload, inputs);
-    let absolute = |values: &[f64]| values.iter().map(|v| v.abs()).collect::<Vec<f64>>();
-    let exact = sums(workload, inputs[0], inputs[1]);
-    let magnitudes = sums(workload, &absolute(inputs[0]), &absolute(inputs[1]));
+    reference_with_bounds(workload, inputs).bounds
+}
+
+/// The bounds, given the exact sums and `sum |x||w|`.
+fn bounds(workload: &Workload, inputs: &[&[f64]], exact: &[f64], magnitudes: &[f64]) -> Vec<f64> {
     let terms = workload.reduction_length() as f64;
     let factor = sum_factor(workload.math, terms);
     let underflow = terms * f64::from(f32::MIN_POSITIVE);

@@ -11,7 +11,13 @@ use super::{Conv2d, ConvLayout, Epilogue, Matmul, Op, Workload};
 /// If an input has another number of elements than its parameter.
 pub fn reference(workload: &Workload, inputs: &[&[f64]]) -> Vec<f64> {
     check_lengths(workload, inputs);
-    let mut values = sums(workload, inputs[0], inputs[1]);
+    let mut values = sums(workload, inputs[0], inputs[1]).values;
+    apply_epilogue(workload, inputs, &mut values);
+    values
+}
+
+/// What the epilogue makes of the sums.
+pub(super) fn apply_epilogue(workload: &Workload, inputs: &[&[f64]], values: &mut [f64]) {
     let channels = channels_of_elements(workload);
     let mut operands = inputs[2..].iter();
     let mut next = || *operands.next().expect("the lengths of all inputs were checked");
@@ -31,7 +37,6 @@ pub fn reference(workload: &Workload, inputs: &[&[f64]]) -> Vec<f64> {
             }
         }
     }
-    values
 }
 
 /// Holds the inputs against the parameters.
@@ -44,7 +49,30 @@ pub(super) fn check_lengths(workload: &Workload, inputs: &[&[f64]]) {
 }
 
 /// The sums before the epilogue.
-pub(super) fn sums(workload: &Workload, x: &[f64], w: &[f64]) -> Vec<f64> {
+pub(super) struct Sums {
+    /// `sum x w` of each output element.
+    pub(super) values: Vec<f64>,
+    /// `sum |x||w|` of each, which error bounds are made of.
+    pub(super) magnitudes: Vec<f64>,
+}
+
+impl Sums {
+    fn zeros(elements: usize) -> Sums {
+        Sums { values: vec![0.0; elements], magnitudes: vec![0.0; elements] }
+    }
+
+    /// Adds `weight * x` to elements `to`, `to + 1`, ... for all `x`.
+    fn add<'a>(&mut self, to: usize, x: impl Iterator<Item = &'a f64>, weight: f64) {
+        for ((x, value), magnitude) in x.zip(&mut self.values[to..]).zip(&mut self.magnitudes[to..]) {
+            let product = weight * x;
+            *value += product;
+            *magnitude += product.abs();
+        }
+    }
+}
+
+/// The sums of a workload.
+pub(super) fn sums(workload: &Workload, x: &[f64], w: &[f64]) -> Sums {
     match &workload.op {
         Op::Conv2d(c) => convolve(c, x, w),
         Op::Matmul(m) => multiply(m, x, w),
@@ -96,7 +124,7 @@ impl Activation {
     }
 }
 
-fn convolve(c: &Conv2d, x: &[f64], w: &[f64]) -> Vec<f64> {
+fn convolve(c: &Conv2d, x: &[f64], w: &[f64]) -> Sums {
     let (oh, ow) = (c.oh(), c.ow());
     let x_at = Activation::new(c.layout, c.n as usize, c.ci as usize, c.h as usize, c.w as usize);
     let y_at = Activation::new(c.layout, c.n as usize, c.co as usize, oh as usize, ow as usize);
@@ -106,30 +134,48 @@ fn convolve(c: &Conv2d, x: &[f64], w: &[f64]) -> Vec<f64> {
         ConvLayout::Nchw | ConvLayout::NchwC(_) => (ci * kh * kw, kh * kw, kw, 1),
         ConvLayout::Nhwc | ConvLayout::Hwcn => (1, co, kw * ci * co, ci * co),
     };
-    let inside = |at: i64, extent: i64| (0..extent).contains(&at).then_some(at as usize);
-    let mut y = vec![0.0; c.n as usize * co * (oh * ow) as usize];
+    // Which columns of the output a tap of the kernel reaches without touching the padding, and where in the input.
+    let taps: Vec<(std::ops::Range<i64>, i64)> = (0..c.kw)
+        .map(|s| {
+            let offset = s * c.dilation[1] - c.padding[1];
+            let first = div_ceil(-offset, c.stride[1]);
+            let last = div_ceil(c.w - offset, c.stride[1]).min(ow);
+            (first..last, offset)
+        })
+        .collect();
+    let x_step = c.stride[1] as usize * x_at.w_step;
+    let mut y = Sums::zeros(c.n as usize * co * (oh * ow) as usize);
+    let mut line = Sums::zeros(ow as usize);
     for n in 0..c.n as usize {
         for o in 0..co {
             let first = o / c.co_per_group() as usize * ci;
             for row in 0..oh {
-                for column in 0..ow {
-                    let mut sum = 0.0;
-                    for r in 0..kh {
-                        let Some(h) = inside(row * c.stride[0] + r as i64 * c.dilation[0] - c.padding[0], c.h) else {
-                            continue;
-                        };
-                        for s in 0..kw {
-                            let at = column * c.stride[1] + s as i64 * c.dilation[1] - c.padding[1];
-                            let Some(v) = inside(at, c.w) else { continue };
-                            let x_base = n * x_at.n_step + h * x_at.h_step + v * x_at.w_step;
-                            let w_base = o * o_step + r * kh_step + s * kw_step;
-                            for i in 0..ci {
-                                sum += x[x_base + x_at.channel[first + i]] * w[w_base + i * i_step];
-                            }
+                line.values.fill(0.0);
+                line.magnitudes.fill(0.0);
+                for r in 0..kh {
+                    let h = row * c.stride[0] + r as i64 * c.dilation[0] - c.padding[0];
+                    if !(0..c.h).contains(&h) {
+                        continue;
+                    }
+                    for (s, (columns, offset)) in
+                        taps.iter().enumerate().filter(|(_, (columns, _))| !columns.is_empty())
+                    {
+                        let count = (columns.end - columns.start) as usize;
+                        let start = (columns.start * c.stride[1] + offset) as usize;
+                        for i in 0..ci {
+                            let from = n * x_at.n_step
+                                + x_at.channel[first + i]
+                                + h as usize * x_at.h_step
+                                + start * x_at.w_step;
+                            let weight = w[o * o_step + i * i_step + r * kh_step + s * kw_step];
+                            line.add(columns.start as usize, x[from..].iter().step_by(x_step).take(count), weight);
                         }
                     }
-                    let (row, column) = (row as usize, column as usize);
-                    y[n * y_at.n_step + y_at.channel[o] + row * y_at.h_step + column * y_at.w_step] = sum;
+                }
+                for column in 0..ow as usize {
+                    let to = n * y_at.n_step + y_at.channel[o] + row as usize * y_at.h_step + column * y_at.w_step;
+                    y.values[to] = line.values[column];
+                    y.magnitudes[to] = line.magnitudes[column];
                 }
             }
         }
@@ -137,20 +183,22 @@ fn convolve(c: &Conv2d, x: &[f64], w: &[f64]) -> Vec<f64> {
     y
 }
 
-fn multiply(p: &Matmul, a: &[f64], b: &[f64]) -> Vec<f64> {
+/// `ceil(a / b)`, and 0 for negative `a`.
+fn div_ceil(a: i64, b: i64) -> i64 {
+    (a.max(0) + b - 1) / b
+}
+
+fn multiply(p: &Matmul, a: &[f64], b: &[f64]) -> Sums {
     let (m, n, k) = (p.m as usize, p.n as usize, p.k as usize);
     let (a_row, a_column) = if p.trans_a { (1, m) } else { (k, 1) };
     let (b_row, b_column) = if p.trans_b { (1, k) } else { (n, 1) };
-    let mut c = vec![0.0; p.batch as usize * m * n];
+    let mut c = Sums::zeros(p.batch as usize * m * n);
     for batch in 0..p.batch as usize {
         let (a, b) = (&a[batch * m * k..], &b[batch * k * n..]);
         for i in 0..m {
-            let row = &mut c[(batch * m + i) * n..][..n];
             for r in 0..k {
-                let left = a[i * a_row + r * a_column];
-                for (j, out) in row.iter_mut().enumerate() {
-                    *out += left * b[r * b_row + j * b_column];
-                }
+                let row = b[r * b_row..].iter().step_by(b_column).take(n);
+                c.add((batch * m + i) * n, row, a[i * a_row + r * a_column]);
             }
         }
     }
