@@ -131,13 +131,7 @@ fn disjoint(k: &Kernel, a: &Access, b: &Access, v: VarId, vary: &Ranges, ranges:
 }
 
 /// Whether the intervals `x .. x + slack` of two different iterations of `v` never meet.
-fn apart(
-    (x, x_slack): &(Affine, i64),
-    (y, y_slack): &(Affine, i64),
-    v: VarId,
-    vary: &Ranges,
-    ranges: &Ranges,
-) -> bool {
+fn apart((x, x_slack): &(Affine, i64), (y, y_slack): &(Affine, i64), v: VarId, vary: &Ranges, ranges: &Ranges) -> bool {
     let c = x.coefficient(v);
     if c == 0 || c != y.coefficient(v) {
         return false;
