@@ -1,1 +1,181 @@
-//! The builder that a `build.rs` calls.
+//! Generate kernels from `build.rs`.
+//!
+//! ```no_run
+//! // In `fn main()` of build.rs:
+//! kernel_gen_build::configure().spec("kernels.toml").tuned("tuned").generate_or_exit();
+//! ```
+//!
+//! The build reads the spec, the tuned records and its environment, and nothing else: no network, no device. It writes
+//! into `OUT_DIR` only: `kernels.rs` (brought in by `kernel_gen_runtime::include_kernels!()`), the C sources and a
+//! static library, which cargo is told to link.
+//!
+//! # What makes it run again
+//!
+//! The script tells cargo exactly what it read: the spec, the folder of records, the sources of `[[extern]]` code, the
+//! variables below, and `PATH` (tools are looked up there). When it runs and nothing has changed, it notices by a hash
+//! and does nothing. When something has changed, only sources whose text changed are compiled again, and files that
+//! stay the same are not written.
+//!
+//! # Environment
+//!
+//! | variable | effect |
+//! |---|---|
+//! | `CC`, `CFLAGS`, `AR` and their per-target forms | the C compiler, as for any crate that uses `cc` |
+//! | `KERNEL_GEN_NO_CC=1` | wrappers without code: launches return an error |
+//! | `KERNEL_GEN_DENY_FALLBACK=1` | a workload without a tuned record is an error, as [`Config::deny_fallback`] |
+//! | `DOCS_RS` | as `KERNEL_GEN_NO_CC`: documentation needs no code |
+//!
+//! # Without a C compiler
+//!
+//! A build for this machine fails with one clear error. A build for another target goes on: its wrappers refer to a
+//! symbol that does not exist and whose name says what is missing, so `cargo check` works, and linking a program fails
+//! instead of producing one that has no kernels. [`Config::missing_compiler`] chooses otherwise.
+#![forbid(unsafe_code)]
+
+mod environment;
+mod error;
+mod run;
+mod stamp;
+
+pub use error::Error;
+pub use kernel_gen;
+pub use kernel_gen::generate::Row;
+
+use kernel_gen::templates::{Registry, Template};
+use std::path::{Path, PathBuf};
+
+/// What to do when there is no C compiler for the target.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum MissingCompiler {
+    /// [`MissingCompiler::Error`] when building for this machine, [`MissingCompiler::LinkError`] for another.
+    #[default]
+    Auto,
+    /// The build fails and says what was looked for.
+    Error,
+    /// The crate compiles, so that it can be checked; a program that uses it does not link.
+    LinkError,
+    /// The crate compiles, and launches return an error.
+    Wrappers,
+}
+
+/// What a build did.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Report {
+    /// Where every choice came from, one row a workload and instruction set level.
+    pub choices: kernel_gen::generate::Report,
+    /// The wrappers.
+    pub wrappers: PathBuf,
+    /// The static library, if there was code to compile.
+    pub library: Option<PathBuf>,
+    /// Whether nothing had changed, so that nothing was done.
+    pub fresh: bool,
+}
+
+/// A build, before it runs. Made by [`configure`].
+#[derive(Debug)]
+pub struct Config {
+    spec: PathBuf,
+    tuned: Option<PathBuf>,
+    registry: Registry,
+    module: String,
+    deny_fallback: bool,
+    device: Option<String>,
+    missing_compiler: MissingCompiler,
+    quiet: bool,
+}
+
+/// Starts a build with the defaults: the spec `kernels.toml`, no records, the built-in templates, the module
+/// `kernels`.
+pub fn configure() -> Config {
+    Config {
+        spec: "kernels.toml".into(),
+        tuned: None,
+        registry: Registry::builtin(),
+        module: "kernels".into(),
+        deny_fallback: false,
+        device: None,
+        missing_compiler: MissingCompiler::default(),
+        quiet: false,
+    }
+}
+
+impl Config {
+    /// The spec, relative to the package.
+    pub fn spec(mut self, file: impl AsRef<Path>) -> Config {
+        self.spec = file.as_ref().to_path_buf();
+        self
+    }
+
+    /// The folder of tuned records, relative to the package. It should exist, even if it is empty: cargo runs a build
+    /// script each time as long as something that it waits for is not there.
+    pub fn tuned(mut self, folder: impl AsRef<Path>) -> Config {
+        self.tuned = Some(folder.as_ref().to_path_buf());
+        self
+    }
+
+    /// Adds a template, in the place of the one with the same name if there is one.
+    pub fn template(mut self, template: impl Template + 'static) -> Config {
+        self.registry.register(template);
+        self
+    }
+
+    /// Replaces all templates.
+    pub fn registry(mut self, registry: Registry) -> Config {
+        self.registry = registry;
+        self
+    }
+
+    /// The name of the generated module, for crates with several specs: `include_kernels!(name)` brings it in.
+    pub fn module(mut self, name: &str) -> Config {
+        self.module = name.to_string();
+        self
+    }
+
+    /// Whether a workload without a tuned record is an error. For release builds, where every kernel is to be measured.
+    pub fn deny_fallback(mut self, deny: bool) -> Config {
+        self.deny_fallback = deny;
+        self
+    }
+
+    /// The device whose records are preferred, where a target has records of several.
+    pub fn device(mut self, name: &str) -> Config {
+        self.device = Some(name.to_string());
+        self
+    }
+
+    /// What to do without a C compiler.
+    pub fn missing_compiler(mut self, policy: MissingCompiler) -> Config {
+        self.missing_compiler = policy;
+        self
+    }
+
+    /// Whether to leave out the line that says where the choices came from. Warnings are printed all the same.
+    pub fn quiet(mut self, quiet: bool) -> Config {
+        self.quiet = quiet;
+        self
+    }
+
+    /// Generates, compiles, and tells cargo what to link and when to run again.
+    ///
+    /// # Errors
+    /// Everything that is wrong, all of it at once. Nothing is printed about it; see [`Config::generate_or_exit`].
+    pub fn generate(self) -> Result<Report, Error> {
+        run::run(&self)
+    }
+
+    /// As [`Config::generate`]; prints one line for each thing that is wrong, as cargo shows errors, and ends the build
+    /// script.
+    pub fn generate_or_exit(self) {
+        if let Err(error) = self.generate() {
+            for diagnostic in error.diagnostics() {
+                // Cargo takes one line; what a compiler said follows on standard error, which cargo shows on failure.
+                let (first, rest) = diagnostic.split_once('\n').unwrap_or((&diagnostic, ""));
+                println!("cargo::error={first}");
+                if !rest.is_empty() {
+                    eprintln!("{rest}");
+                }
+            }
+            std::process::exit(1);
+        }
+    }
+}

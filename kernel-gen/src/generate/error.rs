@@ -8,73 +8,11 @@ use crate::templates::TemplateError;
 use crate::toolchain::ToolError;
 use std::fmt;
 
-/// What went wrong, and for which workload.
+/// What went wrong.
 #[derive(Clone, PartialEq, Debug)]
 pub enum GenerateError {
-    /// No choice could be made: no template applies, or fallback is denied and there is no record.
-    Choose {
-        /// The spec's file.
-        file: String,
-        /// The line of the workload.
-        line: usize,
-        /// Why.
-        error: ModelError,
-    },
-    /// The chosen template refused its config.
-    Template {
-        /// The spec's file.
-        file: String,
-        /// The line of the workload.
-        line: usize,
-        /// Template and config.
-        choice: String,
-        /// Why.
-        error: TemplateError,
-    },
-    /// A scheduled kernel did not pass the verifier: a defect of its template.
-    Verify {
-        /// The spec's file.
-        file: String,
-        /// The line of the workload.
-        line: usize,
-        /// Template and config.
-        choice: String,
-        /// What the verifier found.
-        faults: Vec<String>,
-    },
-    /// A verified kernel could not be lowered.
-    Lower {
-        /// The spec's file.
-        file: String,
-        /// The line of the workload.
-        line: usize,
-        /// Template and config.
-        choice: String,
-        /// Why.
-        error: LowerError,
-    },
-    /// A lowered kernel could not be emitted.
-    Emit {
-        /// The spec's file.
-        file: String,
-        /// The line of the workload.
-        line: usize,
-        /// Template and config.
-        choice: String,
-        /// Why.
-        error: EmitError,
-    },
-    /// The parameters of a scheduled kernel are not those of its workload: a defect of its template.
-    Parameters {
-        /// The spec's file.
-        file: String,
-        /// The line of the workload.
-        line: usize,
-        /// Template and config.
-        choice: String,
-        /// What is different.
-        reason: String,
-    },
+    /// A workload of the spec did not become a kernel.
+    Workload(Box<WorkloadFault>),
     /// A tool is missing or failed.
     Tool(ToolError),
     /// A file of the output could not be written.
@@ -88,22 +26,59 @@ pub enum GenerateError {
     Input(Diagnostic),
 }
 
+/// Why a workload did not become a kernel.
+#[derive(Clone, PartialEq, Debug)]
+pub struct WorkloadFault {
+    /// The spec's file.
+    pub file: String,
+    /// The line of the workload.
+    pub line: usize,
+    /// Template, config and level, once they were chosen.
+    pub choice: Option<String>,
+    /// What went wrong.
+    pub cause: Cause,
+}
+
+/// The step that failed.
+#[derive(Clone, PartialEq, Debug)]
+pub enum Cause {
+    /// No template applies, or fallback is denied and there is no record.
+    Choose(ModelError),
+    /// The chosen template refused its config.
+    Template(TemplateError),
+    /// The parameters of the scheduled kernel are not those of the workload.
+    Parameters(String),
+    /// The scheduled kernel did not pass the verifier.
+    Verify(Vec<String>),
+    /// The kernel could not be lowered.
+    Lower(LowerError),
+    /// The kernel could not be emitted.
+    Emit(EmitError),
+}
+
+impl fmt::Display for WorkloadFault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}:{}: ", self.file, self.line)?;
+        if let Some(choice) = &self.choice {
+            write!(f, "{choice}: ")?;
+        }
+        // A choice that the pipeline cannot carry out is not the user's fault.
+        const DEFECT: &str = "this is a defect of the template: pick another with a record, and report it";
+        match &self.cause {
+            Cause::Choose(error) => error.fmt(f),
+            Cause::Template(error) => write!(f, "{error}; {DEFECT}"),
+            Cause::Parameters(reason) => write!(f, "{reason}; {DEFECT}"),
+            Cause::Verify(faults) => write!(f, "the kernel is not valid: {}; {DEFECT}", faults.join("; ")),
+            Cause::Lower(error) => write!(f, "{error}; {DEFECT}"),
+            Cause::Emit(error) => write!(f, "{error}; {DEFECT}"),
+        }
+    }
+}
+
 impl fmt::Display for GenerateError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        const DEFECT: &str = "this is a defect of the template; choose another config with a record, or report it";
         match self {
-            GenerateError::Choose { file, line, error } => write!(f, "{file}:{line}: {error}"),
-            GenerateError::Template { file, line, choice, error } => {
-                write!(f, "{file}:{line}: {choice}: {error}; {DEFECT}")
-            }
-            GenerateError::Verify { file, line, choice, faults } => {
-                write!(f, "{file}:{line}: {choice}: the kernel is not valid: {}; {DEFECT}", faults.join("; "))
-            }
-            GenerateError::Lower { file, line, choice, error } => write!(f, "{file}:{line}: {choice}: {error}"),
-            GenerateError::Emit { file, line, choice, error } => write!(f, "{file}:{line}: {choice}: {error}"),
-            GenerateError::Parameters { file, line, choice, reason } => {
-                write!(f, "{file}:{line}: {choice}: {reason}; {DEFECT}")
-            }
+            GenerateError::Workload(fault) => fault.fmt(f),
             GenerateError::Tool(error) => error.fmt(f),
             GenerateError::Io { file, reason } => {
                 write!(f, "{file}: cannot be written: {reason}; make the folder writable")

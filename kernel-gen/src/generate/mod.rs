@@ -11,7 +11,7 @@ mod report;
 mod variant;
 
 pub use build::{Built, build, write_if_changed};
-pub use error::GenerateError;
+pub use error::{Cause, GenerateError, WorkloadFault};
 pub use report::{Report, Row};
 
 use crate::emit::rust;

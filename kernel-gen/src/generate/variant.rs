@@ -1,5 +1,6 @@
 //! One workload on one level: choose, schedule, verify, lower, emit.
 
+use super::error::{Cause, WorkloadFault};
 use super::{GenerateError, Options, Row, Source, Task};
 use crate::emit::c::{self, COptions, CSource, Isa};
 use crate::emit::rust;
@@ -10,6 +11,7 @@ use crate::records::BestRecords;
 use crate::spec::{Fallback, Spec};
 use crate::target::Target;
 use crate::templates::{Pack, Registry, Scheduled};
+use crate::toolchain::FLAGS;
 use crate::workload::fnv1a;
 
 /// What there is of a workload on a level.
@@ -21,14 +23,18 @@ pub(super) struct Made {
     pub(super) warnings: Vec<String>,
 }
 
-/// Flags of every source. ISO C would contract nothing and `errno` keeps `sqrt` from being one instruction.
-const FLAGS: [&str; 4] = ["-std=gnu11", "-O3", "-ffp-contract=fast", "-fno-math-errno"];
-
 /// Where the workload is declared, and what was chosen; goes into errors.
-struct Place {
-    file: String,
+struct Place<'a> {
+    file: &'a str,
     line: usize,
-    choice: String,
+    choice: Option<String>,
+}
+
+impl Place<'_> {
+    fn fault(&self, cause: Cause) -> GenerateError {
+        let (file, choice) = (self.file.to_string(), self.choice.clone());
+        GenerateError::Workload(Box::new(WorkloadFault { file, line: self.line, choice, cause }))
+    }
 }
 
 pub(super) fn make(
@@ -40,23 +46,23 @@ pub(super) fn make(
     spec: &Spec,
 ) -> Result<Made, GenerateError> {
     let workload = &task.workload.workload;
-    let (file, line) = (spec.file.clone(), task.workload.line);
+    let mut place = Place { file: &spec.file, line: task.workload.line, choice: None };
     let choose_options = model::Options {
         deny_fallback: options.choose.deny_fallback || spec.fallback == Fallback::Deny,
         threads: spec.threads.map_or(options.choose.threads, |t| t as u32),
         ..options.choose.clone()
     };
-    let choose = |error| GenerateError::Choose { file: file.clone(), line, error };
-    let choice = model::choose(registry, workload, target, records, &choose_options).map_err(choose)?;
+    let choice = model::choose(registry, workload, target, records, &choose_options)
+        .map_err(|error| place.fault(Cause::Choose(error)))?;
     let template = registry.find(&choice.template).expect("a choice names a template of the registry");
     let version = format!("{} v{}", template.name(), template.version());
     let config = choice.config.to_string();
-    let place = Place { file, line, choice: format!("{version} with {config} on {}", target.name) };
-    let Scheduled { schedule, packs } = template.schedule(workload, target, &choice.config).map_err(|error| {
-        GenerateError::Template { file: place.file.clone(), line, choice: place.choice.clone(), error }
-    })?;
+    place.choice = Some(format!("{version} with {config} on {}", target.name));
+    let Scheduled { schedule, packs } =
+        template.schedule(workload, target, &choice.config).map_err(|error| place.fault(Cause::Template(error)))?;
     let kernel = schedule.kernel;
-    let positions = pack_positions(&kernel, &packs, workload).map_err(|reason| place.parameters(reason))?;
+    let positions =
+        pack_positions(&kernel, &packs, workload).map_err(|reason| place.fault(Cause::Parameters(reason)))?;
 
     let level = target.name.replace('-', "_");
     // The symbol names the config by its hash: profilers show it, and the report and the source's header spell it out.
@@ -110,22 +116,10 @@ pub(super) fn make(
     Ok(Made { variant, sources, prototypes, row, warnings })
 }
 
-impl Place {
-    fn parameters(&self, reason: String) -> GenerateError {
-        let Place { file, line, choice } = self;
-        GenerateError::Parameters { file: file.clone(), line: *line, choice: choice.clone(), reason }
-    }
-}
-
 /// Verifies, lowers and emits a kernel.
-fn emit(kernel: &Kernel, options: COptions, place: &Place) -> Result<CSource, GenerateError> {
-    let Place { file, line, choice } = place;
-    let (file, line, choice) = (file.clone(), *line, choice.clone());
-    let lowered = match lower(kernel.clone(), &LowerOptions::cpu()) {
-        Ok(lowered) => lowered,
-        Err(error) => return Err(GenerateError::Lower { file, line, choice, error }),
-    };
-    c::emit(&lowered, &options).map_err(|error| GenerateError::Emit { file, line, choice, error })
+fn emit(kernel: &Kernel, options: COptions, place: &Place<'_>) -> Result<CSource, GenerateError> {
+    let lowered = lower(kernel.clone(), &LowerOptions::cpu()).map_err(|error| place.fault(Cause::Lower(error)))?;
+    c::emit(&lowered, &options).map_err(|error| place.fault(Cause::Emit(error)))
 }
 
 /// Holds a scheduled kernel's parameters against its workload's: the same order, and the same shape and type unless
@@ -172,8 +166,7 @@ fn pack_positions(kernel: &Kernel, packs: &[Pack], workload: &crate::workload::W
 }
 
 fn source(c: &CSource, stem: &str, target: &Target) -> Source {
-    let mut flags: Vec<String> = FLAGS.map(String::from).to_vec();
-    flags.extend(c.isa.flags().iter().map(|f| f.to_string()));
+    let flags = FLAGS.iter().chain(c.isa.flags()).map(|f| f.to_string()).collect();
     debug_assert!(target.cpu().is_some(), "only CPU levels become C");
     Source { name: format!("{stem}.c"), flags, text: c.source.clone() }
 }

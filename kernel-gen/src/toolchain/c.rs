@@ -87,6 +87,7 @@ impl Compiler {
             tried: tool.path().display().to_string(),
             target: target.to_string(),
             variable: variable.clone(),
+            hint: String::new(),
         })?;
         if !tool.is_like_gnu() && !tool.is_like_clang() {
             return Err(ToolError::NotGnu { compiler: program.display().to_string(), variable });
@@ -97,10 +98,16 @@ impl Compiler {
             tried: archiver.get_program().to_string_lossy().into_owned(),
             target: target.to_string(),
             variable: variable.replace("CC_", "AR_"),
+            hint: String::new(),
         })?;
         let command = tool.to_command();
         let env = command.get_envs().filter_map(|(k, v)| Some((k.to_owned(), v?.to_owned()))).collect();
         Ok(Compiler { program, args: tool.args().to_vec(), env, archiver })
+    }
+
+    /// The compiler and the archiver.
+    pub fn programs(&self) -> [&Path; 2] {
+        [&self.program, &self.archiver]
     }
 
     /// A number that changes when the compiler, its arguments or the archiver change.
@@ -197,7 +204,7 @@ fn resolve(program: &Path) -> Option<PathBuf> {
 }
 
 /// A file's path, size and time of change: enough to see that a tool was updated, and quick.
-pub(crate) fn file_identity(path: &Path) -> String {
+pub fn file_identity(path: &Path) -> String {
     let facts = fs::metadata(path).ok().map(|m| (m.len(), m.modified().ok()));
     format!("{} {facts:?}\n", path.display())
 }

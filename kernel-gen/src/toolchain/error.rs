@@ -15,6 +15,8 @@ pub enum ToolError {
         target: String,
         /// The variable that would name another.
         variable: String,
+        /// What else could be done; may be empty.
+        hint: String,
     },
     /// The compiler is not one that knows GNU C.
     NotGnu {
@@ -46,14 +48,29 @@ pub enum ToolError {
     },
 }
 
+impl ToolError {
+    /// The same error, naming another way out if a tool is missing.
+    pub fn with_hint(self, text: &str) -> ToolError {
+        match self {
+            ToolError::Missing { what, tried, target, variable, .. } => {
+                ToolError::Missing { what, tried, target, variable, hint: text.to_string() }
+            }
+            other => other,
+        }
+    }
+}
+
 impl fmt::Display for ToolError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            ToolError::Missing { what, tried, target, variable } => write!(
-                f,
-                "no {what} for {target}: `{tried}` is not on PATH; install one (for example gcc or clang), or name \
-                 it with {variable}"
-            ),
+            ToolError::Missing { what, tried, target, variable, hint } => {
+                let or = if hint.is_empty() { "" } else { ", or " };
+                write!(
+                    f,
+                    "no {what} for {target}: `{tried}` is not there or not on PATH; install one (for example gcc or \
+                     clang), or name it with {variable}{or}{hint}"
+                )
+            }
             ToolError::NotGnu { compiler, variable } => write!(
                 f,
                 "the C compiler `{compiler}` does not understand GNU C (vector types); name gcc or clang with {variable}"

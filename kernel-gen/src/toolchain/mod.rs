@@ -9,5 +9,5 @@ mod error;
 pub mod harness;
 pub mod values;
 
-pub use c::{Compiler, FLAGS, SETTINGS, Unit, host_triple, settings_for};
+pub use c::{Compiler, FLAGS, SETTINGS, Unit, file_identity, host_triple, settings_for};
 pub use error::ToolError;

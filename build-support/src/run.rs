@@ -1,0 +1,205 @@
+//! One run of a build script.
+
+use crate::environment::{Environment, VARIABLES};
+use crate::stamp::{self, Stamp};
+use crate::{Config, Error, MissingCompiler, Report};
+use kernel_gen::emit::rust::is_rust_name;
+use kernel_gen::generate::{self, CodePolicy, GenerateError, Generated, write_if_changed};
+use kernel_gen::model;
+use kernel_gen::records::BestRecords;
+use kernel_gen::spec::Spec;
+use kernel_gen::toolchain::{Compiler, ToolError, settings_for};
+use std::fs;
+use std::path::{Path, PathBuf};
+
+pub(crate) fn run(config: &Config) -> Result<Report, Error> {
+    let environment = Environment::read()?;
+    if !is_rust_name(&config.module) {
+        return Err(Error::Module { name: config.module.clone() });
+    }
+    // First of all, and whatever happens later: what makes this run again.
+    for line in rerun_lines(config, &environment) {
+        println!("{line}");
+    }
+    let stamp_path = environment.out_dir.join(format!("kernel-gen-{}.stamp", config.module));
+    let known = Stamp::load(&stamp_path);
+    let program = stamp::program(known.as_ref());
+    let key = key(config, &environment, program.1);
+    if let Some(stamp) = known.filter(|s| s.key == key && s.holds()) {
+        return Ok(finish(config, &environment, stamp, true));
+    }
+    // If this run fails half-way, the next one must not believe the old stamp.
+    let _ = fs::remove_file(&stamp_path);
+    let stamp = Stamp { key, program, ..make(config, &environment)? };
+    write_if_changed(&stamp_path, stamp.text().as_bytes())?;
+    Ok(finish(config, &environment, stamp, false))
+}
+
+/// Tells cargo what the stamp says, and reports.
+fn finish(config: &Config, environment: &Environment, stamp: Stamp, fresh: bool) -> Report {
+    for line in &stamp.lines {
+        println!("{line}");
+    }
+    for warning in &stamp.report.warnings {
+        println!("cargo::warning={warning}");
+    }
+    if !config.quiet {
+        // Cargo keeps this line for `cargo build -vv`; a warning would be printed at every build.
+        println!("kernel-gen: {}", stamp.report.summary());
+    }
+    let library = stamp.files.iter().map(|(p, _)| p).find(|p| p.extension().is_some_and(|e| e == "a"));
+    Report { wrappers: wrappers_path(config, environment), library: library.cloned(), choices: stamp.report, fresh }
+}
+
+fn wrappers_path(config: &Config, environment: &Environment) -> PathBuf {
+    environment.out_dir.join(format!("{}.rs", config.module))
+}
+
+/// Everything that is read before the spec is understood; what the spec names is added later.
+fn rerun_lines(config: &Config, environment: &Environment) -> Vec<String> {
+    let files = std::iter::once(&config.spec).chain(&config.tuned);
+    let files = files.map(|f| format!("cargo::rerun-if-changed={}", f.display()));
+    let variables = VARIABLES.iter().map(|v| v.to_string()).chain(settings_for(&environment.target));
+    let variables = variables.chain(["PATH".to_string()]);
+    files.chain(variables.map(|v| format!("cargo::rerun-if-env-changed={v}"))).collect()
+}
+
+/// A hash of everything that decides the result and is known before the spec is read.
+fn key(config: &Config, environment: &Environment, program: u64) -> u64 {
+    let Config { spec, tuned, registry, module, deny_fallback, device, missing_compiler, quiet: _ } = config;
+    let Environment { out_dir, target, host, arch, package, version, .. } = environment;
+    let mut facts = format!(
+        "{} {program} {spec:?} {tuned:?} {registry:?} {module} {deny_fallback} {device:?} {missing_compiler:?} \
+         {out_dir:?} {target} {host} {arch} {package} {version}",
+        env!("CARGO_PKG_VERSION")
+    );
+    let variables = VARIABLES.iter().map(|v| v.to_string()).chain(settings_for(target)).chain(["PATH".to_string()]);
+    for variable in variables {
+        facts += &format!("\n{variable} {:?}", std::env::var_os(&variable));
+    }
+    let mut hash = stamp::hash(0, facts.as_bytes());
+    let mut files = vec![spec.clone()];
+    if let Some(folder) = tuned {
+        files.extend(files_below(folder));
+    }
+    for file in files {
+        hash = stamp::hash(hash, file.to_string_lossy().as_bytes());
+        // A file that cannot be read is reported when it is used.
+        hash = stamp::hash(hash, &fs::read(&file).unwrap_or_default());
+    }
+    hash
+}
+
+/// All files below a folder, in a fixed order.
+fn files_below(folder: &Path) -> Vec<PathBuf> {
+    let mut entries: Vec<PathBuf> =
+        fs::read_dir(folder).map(|all| all.flatten().map(|e| e.path()).collect()).unwrap_or_default();
+    entries.sort();
+    entries.into_iter().flat_map(|e| if e.is_dir() { files_below(&e) } else { vec![e] }).collect()
+}
+
+/// Generates and compiles.
+fn make(config: &Config, environment: &Environment) -> Result<Stamp, Error> {
+    let mut errors: Vec<GenerateError> = vec![];
+    let mut collect =
+        |wrong: Vec<kernel_gen::diagnostic::Diagnostic>| errors.extend(wrong.into_iter().map(GenerateError::from));
+    let spec = Spec::load(&config.spec).map_err(&mut collect).ok();
+    let records = match &config.tuned {
+        Some(folder) => BestRecords::load(folder).map_err(&mut collect).ok(),
+        None => Some(BestRecords::new()),
+    };
+    let (Some(spec), Some(records)) = (spec, records) else { return Err(errors.into()) };
+    let (compiler, code, mut warnings) = compiler(config, environment)?;
+    let options = generate::Options {
+        arch: environment.arch.clone(),
+        prefix: prefix(config, environment),
+        choose: model::Options {
+            deny_fallback: config.deny_fallback || environment.deny_fallback,
+            device: config.device.clone(),
+            ..model::Options::default()
+        },
+        code,
+        jobs: environment.jobs,
+    };
+    let mut generated = generate::generate(&spec, &records, &config.registry, &options)?;
+    if let Some(folder) = config.tuned.as_ref().filter(|f| !f.exists()) {
+        warnings.push(format!(
+            "the folder of records {} does not exist; create it, so that cargo need not run build.rs every time",
+            folder.display()
+        ));
+    }
+    generated.report.warnings.append(&mut warnings);
+    write(config, environment, &generated, compiler.as_ref(), &options.prefix)
+}
+
+/// Writes, compiles, and notes what was made.
+fn write(
+    config: &Config,
+    environment: &Environment,
+    generated: &Generated,
+    compiler: Option<&Compiler>,
+    library: &str,
+) -> Result<Stamp, Error> {
+    let folder = environment.out_dir.join(format!("kernel-gen-{}", config.module));
+    let built = generate::build(generated, compiler, &folder, library, environment.jobs)?;
+    let wrappers = wrappers_path(config, environment);
+    write_if_changed(&wrappers, generated.rust.as_bytes())?;
+    let mut stamp = Stamp { report: generated.report.clone(), ..Stamp::default() };
+    if built.library.is_some() {
+        stamp.lines.push(format!("cargo::rustc-link-search=native={}", folder.display()));
+        stamp.lines.push(format!("cargo::rustc-link-lib=static={library}"));
+        if environment.unix {
+            // `erff` and its like; other systems have them in the C library.
+            stamp.lines.push("cargo::rustc-link-lib=m".into());
+        }
+    }
+    let mut files = vec![wrappers];
+    files.extend(built.files);
+    files.extend(compiler.iter().flat_map(|c| c.programs()).map(Path::to_path_buf));
+    stamp.files = files.into_iter().map(|f| (stamp::identity_of(&f), f)).map(|(identity, f)| (f, identity)).collect();
+    Ok(stamp)
+}
+
+/// What every symbol and the library start with. It holds the package's name and version and the module's name, so that
+/// crates that are linked into one program do not collide.
+fn prefix(config: &Config, environment: &Environment) -> String {
+    let Environment { package, version, .. } = environment;
+    let unique = kernel_gen::workload::fnv1a(format!("{package} {version} {}", config.module).as_bytes()) as u32;
+    let package: String = package.chars().map(|c| if c.is_ascii_alphanumeric() { c } else { '_' }).collect();
+    format!("kg_{package}_{unique:08x}")
+}
+
+/// The compiler, or what takes its place, and what a user should know about that.
+fn compiler(
+    config: &Config,
+    environment: &Environment,
+) -> Result<(Option<Compiler>, CodePolicy, Vec<String>), GenerateError> {
+    let absent = |reason: &str| Ok((None, CodePolicy::Absent(reason.to_string()), vec![]));
+    if environment.docs_rs {
+        return absent("the crate was built for documentation only (DOCS_RS is set)");
+    }
+    if environment.no_cc {
+        return absent("the crate was built with KERNEL_GEN_NO_CC=1");
+    }
+    let error = match Compiler::find(&environment.target, &environment.host) {
+        Ok(compiler) => return Ok((Some(compiler), CodePolicy::Compile, vec![])),
+        Err(error) => error,
+    };
+    let native = environment.target == environment.host;
+    match (config.missing_compiler, &error) {
+        (MissingCompiler::Wrappers, ToolError::Missing { .. }) => absent(&format!("{error}, and build again")),
+        (MissingCompiler::Auto | MissingCompiler::LinkError, ToolError::Missing { target, .. })
+            if !(native && config.missing_compiler == MissingCompiler::Auto) =>
+        {
+            let variable = format!("CC_{}", target.replace(['-', '.'], "_"));
+            let symbol =
+                format!("kernel_gen_found_no_C_compiler_for_{}__set_{variable}", target.replace(['-', '.'], "_"));
+            let warning = format!("{error}. The crate can be checked, but a program with it will not link");
+            Ok((None, CodePolicy::Unresolved(symbol), vec![warning]))
+        }
+        (_, ToolError::Missing { .. }) => {
+            Err(GenerateError::Tool(error.with_hint("build wrappers without code with KERNEL_GEN_NO_CC=1")))
+        }
+        _ => Err(GenerateError::Tool(error)),
+    }
+}
