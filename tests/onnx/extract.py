@@ -179,9 +179,9 @@ def lines_of(array):
     return "".join("  " + ", ".join(number(v) for v in row) + ",\n" for row in rows)
 
 
-def case_text(name, kernel, source, tensors, note, rtol, atol):
+def case_text(name, function, kernel, source, tensors, note, rtol, atol):
     text = f"# {name} of the ONNX project (onnx {onnx.__version__}, {source}), Apache-2.0; see ../README.md.\n"
-    text += f'name = "{name}"\nkernel = "{kernel}"\nrtol = {rtol}\natol = {atol}\n'
+    text += f'name = "{name}"\nfunction = "{function}"\nkernel = "{kernel}"\nrtol = {rtol}\natol = {atol}\n'
     if note:
         text += f'note = "{note}"\n'
     for tensor, array in tensors.items():
@@ -189,24 +189,41 @@ def case_text(name, kernel, source, tensors, note, rtol, atol):
     return text
 
 
-def spec_text(workloads):
-    """The spec that declares the workloads: one `[[kernel]]` for each operator, epilogue and transposition."""
-    head = "# Written by extract.py: the shapes of the ONNX tests in cases/.\nschema = 1\n"
-    groups = {}
-    for name, workload, epilogue in workloads:
-        transposed = "".join("t" if workload.get(key) else "n" for key in ("trans_a", "trans_b"))
-        kernel = "_".join(["onnx", workload["op"], *epilogue] + ([transposed] if "t" in transposed else []))
-        groups.setdefault(kernel, []).append((name, workload, epilogue))
-    text = head
-    for kernel, members in sorted(groups.items()):
-        _, workload, epilogue = members[0]
-        text += f'\n[[kernel]]\nname = "{kernel}"\nop = "{workload["op"]}"\n'
+def assign(functions, name, workload, epilogue, shapes):
+    """The function and the kernel of a workload, declared now unless an equal one is there.
+
+    A function is told by operator, transposition and epilogue. The `_dyn` form of a function picks the workload by the
+    shapes, so two of one function that differ in stride or padding only go to different functions.
+    """
+    transposed = "".join("t" if workload.get(key) else "n" for key in ("trans_a", "trans_b"))
+    stem = "_".join(["onnx", workload["op"], *epilogue] + ([transposed] if "t" in transposed else []))
+    for number in range(1, 10):
+        function = stem if number == 1 else f"{stem}_{number}"
+        members = functions.setdefault(function, {})
+        for kernel, (other, _, other_shapes) in members.items():
+            if other == workload:
+                return function, kernel
+            if other_shapes == shapes:
+                break
+        else:
+            kernel = name.removeprefix("test_").lower()
+            members[kernel] = (workload, epilogue, shapes)
+            return function, kernel
+    raise AssertionError(f"{name}: ten workloads of the same shapes")
+
+
+def spec_text(functions):
+    """The spec that declares the functions and their workloads."""
+    text = "# Written by extract.py: the shapes of the ONNX tests in cases/.\nschema = 1\n"
+    for function, members in sorted(functions.items()):
+        workload, epilogue, _ = next(iter(members.values()))
+        text += f'\n[[kernel]]\nname = "{function}"\nop = "{workload["op"]}"\n'
         text += 'layout = "NCHW"\n' if "conv" in workload["op"] else ""
         text += 'dtype = "f32"\nmath = "strict"\n'
         text += "".join(f"{key} = true\n" for key in ("trans_a", "trans_b") if workload.get(key))
         text += f"epilogue = {toml(epilogue)}\n" if epilogue else ""
-        for name, workload, _ in members:
-            text += f'\n[[kernel.workload]]\nname = "{name}"\n'
+        for kernel, (workload, _, _) in members.items():
+            text += f'\n[[kernel.workload]]\nname = "{kernel}"\n'
             text += "".join(f"{k} = {toml(v)}\n" for k, v in workload.items() if k not in ("op", "trans_a", "trans_b"))
     return text
 
@@ -214,7 +231,7 @@ def spec_text(workloads):
 def main():
     for old in (HERE / "cases").glob("*.toml"):
         old.unlink()
-    count, workloads, skipped = 0, [], []
+    count, functions, skipped = 0, {}, []
     for name, source, graph, inputs, outputs, rtol, atol in sorted(published(), key=lambda t: t[0]):
         try:
             op, attributes, values = operands(graph, inputs)
@@ -238,19 +255,17 @@ def main():
             expected = outputs[0].reshape(*a.shape[:-2], rows, columns)
         tensors[output] = expected
         epilogue = [{"bias": "bias", "residual": "residual_add"}[t] for t in tensors if t in ("bias", "residual")]
-        # Two tests of one shape share a kernel, under the name of the first.
-        kernel = next((k for k, *same in workloads if same == [workload, epilogue]), None)
-        if kernel is None:
-            kernel = name.removeprefix("test_").lower()
-            workloads.append((kernel, workload, epilogue))
-        (HERE / "cases" / f"{name}.toml").write_text(case_text(name, kernel, source, tensors, note, rtol, atol))
+        shapes = [list(t.shape) for t in tensors.values()]
+        function, kernel = assign(functions, name, workload, epilogue, shapes)
+        text = case_text(name, function, kernel, source, tensors, note, rtol, atol)
+        (HERE / "cases" / f"{name}.toml").write_text(text)
         count += 1
-    (HERE / "kernels.toml").write_text(spec_text(workloads))
+    (HERE / "kernels.toml").write_text(spec_text(functions))
     text = "# Written by extract.py: published tests with a Conv, MatMul or Gemm node that are not run, and why.\n"
     for name, source, reason in skipped:
         text += f'\n[[test]]\nname = "{name}"\nsource = "{source}"\nreason = "{reason}"\n'
     (HERE / "skipped.toml").write_text(text)
-    print(f"{count} cases of {len(workloads)} kernels written, {len(skipped)} tests skipped")
+    print(f"{count} cases of {sum(len(m) for m in functions.values())} kernels written, {len(skipped)} tests skipped")
 
 
 if __name__ == "__main__":
