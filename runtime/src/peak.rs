@@ -54,7 +54,7 @@ mod x86 {
     use std::arch::asm;
 
     macro_rules! turns {
-        ($(#[$doc:meta])* $name:ident: $($instruction:literal),+) => {
+        ($(#[$doc:meta])* $name:ident, $zero:literal: $($instruction:literal),+) => {
             $(#[$doc])*
             pub(super) fn $name(turns: u64) {
                 // SAFETY: only the named registers and the flags change; the names of 128-bit registers stand for the
@@ -63,7 +63,7 @@ mod x86 {
                 unsafe {
                     asm!(
                         ".irp i, 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12",
-                        "xorps xmm\\i, xmm\\i",
+                        $zero,
                         ".endr",
                         "2:",
                         $($instruction),+,
@@ -78,11 +78,11 @@ mod x86 {
             }
         };
     }
-    turns!(v4: ".rept 2", ".irp i, 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11", "vfmadd231ps zmm\\i, zmm12, zmm12", ".endr", ".endr", "vzeroupper");
-    turns!(v3: ".rept 2", ".irp i, 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11", "vfmadd231ps ymm\\i, ymm12, ymm12", ".endr", ".endr");
+    turns!(v4, "vxorps xmm\\i, xmm\\i, xmm\\i": ".rept 2", ".irp i, 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11", "vfmadd231ps zmm\\i, zmm12, zmm12", ".endr", ".endr", "vzeroupper");
+    turns!(v3, "vxorps xmm\\i, xmm\\i, xmm\\i": ".rept 2", ".irp i, 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11", "vfmadd231ps ymm\\i, ymm12, ymm12", ".endr", ".endr");
     turns!(
         /// A multiplication and an addition count as one multiply-add.
-        v1: ".rept 4", ".irp i, 0, 1, 2, 3, 4, 5", "mulps xmm\\i, xmm12", ".endr", ".irp i, 6, 7, 8, 9, 10, 11", "addps xmm\\i, xmm12", ".endr", ".endr"
+        v1, "xorps xmm\\i, xmm\\i": ".rept 4", ".irp i, 0, 1, 2, 3, 4, 5", "mulps xmm\\i, xmm12", ".endr", ".irp i, 6, 7, 8, 9, 10, 11", "addps xmm\\i, xmm12", ".endr", ".endr"
     );
 }
 

@@ -149,6 +149,7 @@ def main():
         "processor": processor(),
         "cores": len(cores),
         "started": started.isoformat(timespec="seconds"),
+        "started_unix": int(started.timestamp()),
         "seconds": round((datetime.datetime.now(datetime.timezone.utc) - started).total_seconds()),
         "load_before": load_before,
         "load_after": os.getloadavg()[0],
