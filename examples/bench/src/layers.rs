@@ -6,17 +6,17 @@ use kernel_gen_runtime::{Cpu, Result, Shape, Tensor};
 kernel_gen_runtime::include_kernels!();
 
 /// A layer of the spec.
-pub struct Layer {
+pub(crate) struct Layer {
     /// Its name: the workload's.
-    pub name: &'static str,
+    pub(crate) name: &'static str,
     /// Floating-point operations of one launch, those with padding included.
-    pub flops: u64,
+    pub(crate) flops: u64,
     /// Makes tensors and packs the weights.
-    pub prepare: fn(&Cpu) -> Result<Box<dyn Launch>>,
+    pub(crate) prepare: fn(&Cpu) -> Result<Box<dyn Launch>>,
 }
 
 /// A layer that is ready to run.
-pub trait Launch {
+pub(crate) trait Launch {
     /// One launch of the typed wrapper, with packed weights.
     fn launch(&mut self, dev: &Cpu) -> Result<()>;
     /// Fills the result with values that are no numbers.
@@ -58,11 +58,7 @@ impl<X: Shape, W: Shape, P, Y: Shape> Launch for Typed<X, W, P, Y> {
     }
 
     fn tensors(&self) -> Tensors<'_> {
-        Tensors {
-            x: (self.x.as_slice(), X::DIMS),
-            w: (self.w.as_slice(), W::DIMS),
-            y: (self.y.as_slice(), Y::DIMS),
-        }
+        Tensors { x: (self.x.as_slice(), X::DIMS), w: (self.w.as_slice(), W::DIMS), y: (self.y.as_slice(), Y::DIMS) }
     }
 }
 
@@ -93,7 +89,7 @@ macro_rules! layers {
 }
 
 /// Every layer of the spec, in its order.
-pub fn all() -> Vec<Layer> {
+pub(crate) fn all() -> Vec<Layer> {
     let convolutions = layers!(X W Y:
         r18_3x224_64k7s2 r18_64x56_64k3s1 r18_64x56_64k1s1 r18_64x56_128k3s2 r18_64x56_128k1s2 r18_128x28_128k3s1
         r18_128x28_256k3s2 r18_128x28_256k1s2 r18_256x14_256k3s1 r18_256x14_512k3s2 r18_256x14_512k1s2

@@ -91,10 +91,12 @@ fn run(options: &Options) -> Result<bool, Box<dyn Error>> {
     if let Some(peers) = &peers {
         print!("{}", peers.describe());
     }
+    // Asked before any thread is pinned: the answer is for the calling thread.
+    let cores = pin::cores();
     let mut right = true;
     for threads in &options.threads {
         let dev = Cpu::with_threads(*threads);
-        let pinning = if options.pinned { pin_all(&dev) } else { "not pinned".to_string() };
+        let pinning = if options.pinned { pin_all(&dev, &cores) } else { "not pinned".to_string() };
         let results = measure(&dev, &layers, options.rule)?;
         right &= results.iter().all(|r| r.comparison.share_of_bound <= 1.0);
         println!("\n## {threads} thread{}, {pinning}\n", if *threads == 1 { "" } else { "s" });
@@ -157,8 +159,7 @@ fn measure<'a>(
 }
 
 /// Keeps each worker of the device on a core of its own; says what came of it.
-fn pin_all(dev: &Cpu) -> String {
-    let cores = pin::cores();
+fn pin_all(dev: &Cpu, cores: &[usize]) -> String {
     if dev.threads() > cores.len() {
         return format!("not pinned: only {} cores", cores.len());
     }

@@ -6,25 +6,25 @@ use std::time::Instant;
 
 /// How much is sampled.
 #[derive(Clone, Copy, Debug)]
-pub struct Rule {
+pub(crate) struct Rule {
     /// How often all layers are gone through. Rounds are far apart in time, so a disturbance meets few samples of each.
-    pub rounds: usize,
+    pub(crate) rounds: usize,
     /// Samples of a layer in a round.
-    pub samples: usize,
+    pub(crate) samples: usize,
     /// As many launches as take this long are one sample.
-    pub min_sample_s: f64,
+    pub(crate) min_sample_s: f64,
 }
 
 impl Rule {
     /// For figures to show.
-    pub const FULL: Rule = Rule { rounds: 5, samples: 9, min_sample_s: 3e-3 };
+    pub(crate) const FULL: Rule = Rule { rounds: 5, samples: 9, min_sample_s: 3e-3 };
     /// To see that everything works.
-    pub const QUICK: Rule = Rule { rounds: 1, samples: 3, min_sample_s: 1e-3 };
+    pub(crate) const QUICK: Rule = Rule { rounds: 1, samples: 3, min_sample_s: 1e-3 };
 }
 
 /// The samples of one layer with one number of threads.
 #[derive(Clone, Debug, Default)]
-pub struct Samples {
+pub(crate) struct Samples {
     /// Time of a launch, by sample.
     us: Vec<f64>,
     /// GFLOP/s of the multiply-add loop on the same threads right before the sample; empty if there is no loop.
@@ -35,7 +35,7 @@ pub struct Samples {
 
 impl Samples {
     /// Adds one round of samples.
-    pub fn round(&mut self, dev: &Cpu, layer: &mut dyn Launch, rule: Rule) -> Result<()> {
+    pub(crate) fn round(&mut self, dev: &Cpu, layer: &mut dyn Launch, rule: Rule) -> Result<()> {
         let mut timed = |launches: usize| -> Result<f64> {
             let start = Instant::now();
             for _ in 0..launches {
@@ -62,29 +62,29 @@ impl Samples {
     }
 
     /// Median time of a launch.
-    pub fn us(&self) -> f64 {
+    pub(crate) fn us(&self) -> f64 {
         quantile(self.us.clone(), 0.5)
     }
 
     /// The middle 80 % of the samples.
-    pub fn spread_us(&self) -> (f64, f64) {
+    pub(crate) fn spread_us(&self) -> (f64, f64) {
         (quantile(self.us.clone(), 0.1), quantile(self.us.clone(), 0.9))
     }
 
     /// Median over the samples of the layer's rate over the peak measured right before it.
-    pub fn share_of_peak(&self, flops: u64) -> Option<f64> {
+    pub(crate) fn share_of_peak(&self, flops: u64) -> Option<f64> {
         let shares = self.us.iter().zip(&self.peak_gflops).map(|(us, peak)| flops as f64 / us * 1e-3 / peak);
         (!self.peak_gflops.is_empty()).then(|| quantile(shares.collect(), 0.5))
     }
 
     /// The peak readings.
-    pub fn peak_gflops(&self) -> &[f64] {
+    pub(crate) fn peak_gflops(&self) -> &[f64] {
         &self.peak_gflops
     }
 }
 
 /// A quantile, between neighbours by proportion; of no values, not a number.
-pub fn quantile(mut values: Vec<f64>, q: f64) -> f64 {
+pub(crate) fn quantile(mut values: Vec<f64>, q: f64) -> f64 {
     values.sort_by(f64::total_cmp);
     let Some(last) = values.len().checked_sub(1) else { return f64::NAN };
     let at = q * last as f64;

@@ -8,7 +8,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 /// What was measured of other libraries.
 #[derive(Deserialize, Debug)]
-pub struct Peers {
+pub(crate) struct Peers {
     schema: u32,
     processor: String,
     started_unix: u64,
@@ -37,16 +37,16 @@ struct Measured {
 
 /// The best times of other libraries on one layer, in the same tensors as ours.
 #[derive(Clone, Copy, Debug)]
-pub struct Times {
+pub(crate) struct Times {
     /// ONNX Runtime.
-    pub ort_us: Option<f64>,
+    pub(crate) ort_us: Option<f64>,
     /// oneDNN, the faster of its ways with plain tensors.
-    pub onednn_us: Option<f64>,
+    pub(crate) onednn_us: Option<f64>,
 }
 
 impl Peers {
     /// Reads the file.
-    pub fn read(path: &Path) -> Result<Peers, Box<dyn Error>> {
+    pub(crate) fn read(path: &Path) -> Result<Peers, Box<dyn Error>> {
         let text = std::fs::read_to_string(path).map_err(|e| format!("{}: {e}", path.display()))?;
         let peers: Peers = serde_json::from_str(&text).map_err(|e| format!("{}: {e}", path.display()))?;
         if peers.schema != 1 {
@@ -57,7 +57,7 @@ impl Peers {
 
     /// The times for a layer. Plain layers meet the peers' plain variants. A blocked layer meets oneDNN's blocked one,
     /// and ONNX Runtime in plain tensors, since it has no other interface.
-    pub fn times(&self, layer: &str, threads: usize) -> Times {
+    pub(crate) fn times(&self, layer: &str, threads: usize) -> Times {
         let (workload, blocked) = match layer.strip_suffix("_nchw16c") {
             Some(plain) => (plain, true),
             None => (layer, false),
@@ -75,7 +75,7 @@ impl Peers {
     }
 
     /// What was measured, when, and what is missing: one line each.
-    pub fn describe(&self) -> String {
+    pub(crate) fn describe(&self) -> String {
         let versions: BTreeMap<&str, &str> = self.results.iter().map(|r| (&*r.peer, &*r.version)).collect();
         let names: Vec<String> = versions.iter().map(|(peer, version)| format!("{peer} {version}")).collect();
         let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| d.as_secs());

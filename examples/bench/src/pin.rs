@@ -2,7 +2,7 @@
 
 /// The cores that this process may use.
 #[cfg(target_os = "linux")]
-pub fn cores() -> Vec<usize> {
+pub(crate) fn cores() -> Vec<usize> {
     // SAFETY: `cpu_set_t` is a plain array of bits, for which all zeros is a value; the call writes at most the size
     // it is given.
     unsafe {
@@ -14,7 +14,7 @@ pub fn cores() -> Vec<usize> {
 
 /// Keeps the calling thread on one core; whether that was possible.
 #[cfg(target_os = "linux")]
-pub fn pin(core: usize) -> bool {
+pub(crate) fn pin(core: usize) -> bool {
     // SAFETY: as above; the call only reads the set.
     unsafe {
         let mut set: libc::cpu_set_t = std::mem::zeroed();
@@ -25,12 +25,12 @@ pub fn pin(core: usize) -> bool {
 
 /// The cores that this process may use, as far as is known here.
 #[cfg(not(target_os = "linux"))]
-pub fn cores() -> Vec<usize> {
+pub(crate) fn cores() -> Vec<usize> {
     (0..std::thread::available_parallelism().map_or(1, usize::from)).collect()
 }
 
 /// Threads cannot be pinned here.
 #[cfg(not(target_os = "linux"))]
-pub fn pin(_core: usize) -> bool {
+pub(crate) fn pin(_core: usize) -> bool {
     false
 }

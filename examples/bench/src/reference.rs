@@ -6,22 +6,22 @@ use crate::spec::{Conv, Kind};
 const OUTPUTS: usize = 400;
 
 /// A layer's arguments: data and shape of each.
-pub struct Tensors<'a> {
+pub(crate) struct Tensors<'a> {
     /// The activations, or the left matrix.
-    pub x: (&'a [f32], &'a [usize]),
+    pub(crate) x: (&'a [f32], &'a [usize]),
     /// The weights, or the right matrix.
-    pub w: (&'a [f32], &'a [usize]),
+    pub(crate) w: (&'a [f32], &'a [usize]),
     /// The result.
-    pub y: (&'a [f32], &'a [usize]),
+    pub(crate) y: (&'a [f32], &'a [usize]),
 }
 
 /// How a result compares with the reference.
 #[derive(Clone, Copy, Debug)]
-pub struct Comparison {
+pub(crate) struct Comparison {
     /// Largest error over the largest output.
-    pub relative_error: f64,
+    pub(crate) relative_error: f64,
     /// Largest error over what is allowed at that output; more than 1 is wrong.
-    pub share_of_bound: f64,
+    pub(crate) share_of_bound: f64,
 }
 
 /// Compares outputs spread over the whole tensor, the first and the last among them; a value that is no number
@@ -30,7 +30,7 @@ pub struct Comparison {
 /// An output is a sum of `k` products. Added up in `f32` in any order, with or without fused multiply-adds, it is off
 /// by at most `gamma(k) * sum |x*w|`, with `gamma(k) = k*u / (1 - k*u)` and `u = 2^-24` (Higham, *Accuracy and Stability
 /// of Numerical Algorithms*, section 3.1): that is the bound.
-pub fn compare(kind: Kind, tensors: &Tensors) -> Comparison {
+pub(crate) fn compare(kind: Kind, tensors: &Tensors) -> Comparison {
     let y = tensors.y.0;
     if y.iter().any(|v| v.is_nan()) {
         return Comparison { relative_error: f64::INFINITY, share_of_bound: f64::INFINITY };

@@ -28,16 +28,16 @@ struct Workload {
 
 /// What a layer computes; sizes come with the tensors.
 #[derive(Clone, Debug)]
-pub struct Operator {
+pub(crate) struct Operator {
     /// The layer's name.
-    pub name: String,
+    pub(crate) name: String,
     /// The operator.
-    pub kind: Kind,
+    pub(crate) kind: Kind,
 }
 
 /// The operators of the spec.
 #[derive(Clone, Copy, Debug)]
-pub enum Kind {
+pub(crate) enum Kind {
     /// A convolution.
     Conv(Conv),
     /// A product of row-major matrices.
@@ -46,19 +46,19 @@ pub enum Kind {
 
 /// What the shapes do not say of a convolution.
 #[derive(Clone, Copy, Debug)]
-pub struct Conv {
+pub(crate) struct Conv {
     /// Whether activations are in blocks of 16 channels, `[n, c/16, h, w, 16]`, instead of `[n, c, h, w]`.
-    pub blocked: bool,
+    pub(crate) blocked: bool,
     /// Vertical and horizontal step.
-    pub stride: [usize; 2],
+    pub(crate) stride: [usize; 2],
     /// Rows above and columns to the left.
-    pub top_left: [usize; 2],
+    pub(crate) top_left: [usize; 2],
     /// Groups of channels.
-    pub groups: usize,
+    pub(crate) groups: usize,
 }
 
 /// The layers of the spec, in its order.
-pub fn operators() -> Result<Vec<Operator>, Box<dyn Error>> {
+pub(crate) fn operators() -> Result<Vec<Operator>, Box<dyn Error>> {
     let spec: Spec = toml::from_str(SPEC)?;
     let mut operators = vec![];
     for kernel in spec.kernel {

@@ -10,17 +10,20 @@ use std::collections::BTreeMap;
 use std::fmt::Write;
 
 /// Everything about one layer with one number of threads.
-pub struct Result<'a> {
+pub(crate) struct Result<'a> {
     /// The layer.
-    pub layer: &'a Layer,
+    pub(crate) layer: &'a Layer,
     /// Its times.
-    pub samples: Samples,
+    pub(crate) samples: Samples,
     /// Its values against the reference.
-    pub comparison: Comparison,
+    pub(crate) comparison: Comparison,
 }
 
-/// Groups of layers that are summed up together: name, and which layers belong to it.
-const FAMILIES: [(&str, fn(&str) -> bool); 5] = [
+/// A group of layers that are summed up together: its name, and which layers belong to it.
+type Family = (&'static str, fn(&str) -> bool);
+
+/// The groups, in the order of the spec.
+const FAMILIES: [Family; 5] = [
     ("3x3 convolutions", |layer| layer.starts_with("r18") && layer.contains("k3")),
     ("1x1 convolutions", |layer| layer.starts_with("r18") && layer.contains("k1")),
     ("the stem", |layer| layer.contains("k7")),
@@ -29,7 +32,7 @@ const FAMILIES: [(&str, fn(&str) -> bool); 5] = [
 ];
 
 /// The table of all layers.
-pub fn layers(dev: &Cpu, report: &[Row], results: &[Result], peers: Option<&Peers>) -> String {
+pub(crate) fn layers(dev: &Cpu, report: &[Row], results: &[Result], peers: Option<&Peers>) -> String {
     let mut rows = vec![cells(&["layer", "us", "80 % of samples", "GFLOP/s", "of peak"])];
     if peers.is_some() {
         rows[0].extend(cells(&["ONNX Runtime us", "ratio", "oneDNN us", "ratio"]));
@@ -65,7 +68,7 @@ pub fn layers(dev: &Cpu, report: &[Row], results: &[Result], peers: Option<&Peer
 }
 
 /// What a call with plain NCHW tensors takes more than one in the blocked layout that the kernel likes.
-pub fn plain_against_blocked(results: &[Result]) -> String {
+pub(crate) fn plain_against_blocked(results: &[Result]) -> String {
     let times: BTreeMap<&str, f64> = results.iter().map(|r| (r.layer.name, r.samples.us())).collect();
     let mut rows = vec![cells(&["layer", "NCHW us", "NCHW16c us", "plain NCHW adds us", "which is"])];
     for r in results {
@@ -83,7 +86,7 @@ pub fn plain_against_blocked(results: &[Result]) -> String {
 }
 
 /// Least and mean share of the peak, and mean ratios with the peers, for each family of layers.
-pub fn summary(results: &[Result], peers: Option<&Peers>, threads: usize) -> String {
+pub(crate) fn summary(results: &[Result], peers: Option<&Peers>, threads: usize) -> String {
     let mut rows = vec![cells(&["layers", "number", "of peak: least", "geometric mean"])];
     if peers.is_some() {
         rows[0].extend(cells(&["ONNX Runtime / ours: least", "geometric mean"]));
@@ -104,8 +107,7 @@ pub fn summary(results: &[Result], peers: Option<&Peers>, threads: usize) -> Str
             row.extend(least_and_mean(shares.collect(), " %", 1));
             if let Some(peers) = peers {
                 let ratios = |time: fn(Times) -> Option<f64>| {
-                    let ratio =
-                        |r: &&&Result| Some(time(peers.times(r.layer.name, threads))? / r.samples.us());
+                    let ratio = |r: &&&Result| Some(time(peers.times(r.layer.name, threads))? / r.samples.us());
                     members.iter().filter_map(|r| ratio(&r)).collect()
                 };
                 row.extend(least_and_mean(ratios(|t| t.ort_us), "", 2));
@@ -135,7 +137,9 @@ fn cells(texts: &[&str]) -> Vec<String> {
 fn markdown(rows: &[Vec<String>]) -> String {
     let columns = rows[0].len();
     let numeric: Vec<bool> = (0..columns)
-        .map(|c| c > 0 && rows[1..].iter().all(|r| r[c].starts_with(|ch: char| ch.is_ascii_digit() || "+-W".contains(ch))))
+        .map(|c| {
+            c > 0 && rows[1..].iter().all(|r| r[c].starts_with(|ch: char| ch.is_ascii_digit() || "+-W".contains(ch)))
+        })
         .collect();
     let widths: Vec<usize> =
         (0..columns).map(|c| rows.iter().map(|r| r[c].chars().count()).max().unwrap_or(0).max(3)).collect();
