@@ -126,7 +126,7 @@ fn stmt(kernel: &mut Kernel, s: Stmt, before: &mut Vec<Stmt>) -> Result<(Stmt, V
             let mut still = vec![];
             for mut init in inits {
                 if init.over.contains(&l.var) {
-                    if l.kind.is_concurrent() {
+                    if l.kind.is_concurrent() && l.extent > 1 {
                         return Err(LowerError::ConcurrentReduceLoop {
                             buffer: kernel.buffer(init.buffer).name.clone(),
                             var: kernel.var(l.var).name.clone(),

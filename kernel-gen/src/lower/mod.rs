@@ -20,6 +20,8 @@
 pub mod copy;
 pub mod decompose_reduction;
 pub mod expand_tiles;
+pub mod inject_vthread;
+pub mod partition_loops;
 pub mod simplify;
 pub mod unroll;
 pub mod vectorize;
@@ -44,12 +46,12 @@ pub struct LowerOptions {
 impl LowerOptions {
     /// For the C emitter.
     pub fn cpu() -> Self {
-        LowerOptions { max_lanes: 64, max_unrolled_steps: 1024, max_partitioned_steps: 8192, expand_tiles: true }
+        LowerOptions { max_lanes: 64, max_unrolled_steps: 1024, max_partitioned_steps: 4096, expand_tiles: true }
     }
 
     /// For the CUDA emitter.
     pub fn cuda() -> Self {
-        LowerOptions { max_lanes: 8, max_unrolled_steps: 4096, max_partitioned_steps: 8192, expand_tiles: false }
+        LowerOptions { max_lanes: 8, max_unrolled_steps: 4096, max_partitioned_steps: 4096, expand_tiles: false }
     }
 }
 
@@ -66,6 +68,8 @@ pub const PASSES: &[Pass] = &[
     Pass { name: "simplify", run: simplify::run },
     Pass { name: "decompose_reduction", run: decompose_reduction::run },
     Pass { name: "expand_tiles", run: expand_tiles::run },
+    Pass { name: "inject_vthread", run: inject_vthread::run },
+    Pass { name: "partition_loops", run: partition_loops::run },
     Pass { name: "vectorize", run: vectorize::run },
     Pass { name: "unroll", run: unroll::run },
     Pass { name: "simplify", run: simplify::run },

@@ -11,7 +11,7 @@
 
 use super::copy::fresh_copy;
 use super::{LowerError, LowerOptions};
-use crate::ir::{BinOp, BufferId, Expr, For, Kernel, LoopKind, Stmt, UnOp, VarId, row_major};
+use crate::ir::{BinOp, BufferId, Expr, For, Kernel, LoopKind, Stmt, Tile, UnOp, VarId, row_major};
 
 /// The pass.
 pub fn run(mut kernel: Kernel, options: &LowerOptions) -> Result<Kernel, LowerError> {
@@ -207,7 +207,7 @@ pub(super) fn linear_in(e: &Expr, var: VarId) -> Option<(Expr, i64)> {
     }
 }
 
-fn reads_any(e: &Expr, which: &dyn Fn(BufferId) -> bool) -> bool {
+pub(super) fn reads_any(e: &Expr, which: &dyn Fn(BufferId) -> bool) -> bool {
     let mut found = false;
     e.walk(&mut |e| found |= matches!(e, Expr::Load(b, _) if which(*b)));
     found
@@ -231,6 +231,13 @@ pub(super) fn privatize(
         idx.insert(at, index.clone());
         idx
     };
+    let extend_tile = |mut t: Tile| {
+        if t.buffer == buffer {
+            t.origin.insert(at, index.clone());
+            t.extents.insert(at, 1);
+        }
+        t
+    };
     let load = |e: Expr| {
         e.map(&mut |e| match e {
             Expr::Load(b, idx) if b == buffer => Expr::Load(b, extend(idx)),
@@ -246,16 +253,8 @@ pub(super) fn privatize(
             Stmt::Reduce { buffer: b, indices, op, init, value, over } if b == buffer => {
                 Stmt::Reduce { buffer: b, indices: extend(indices), op, init, value, over }
             }
-            Stmt::Mma { acc, a, b } => {
-                let extend = |mut t: crate::ir::Tile| {
-                    if t.buffer == buffer {
-                        t.origin.insert(at, index.clone());
-                        t.extents.insert(at, 1);
-                    }
-                    t
-                };
-                Stmt::Mma { acc: extend(acc), a: extend(a), b: extend(b) }
-            }
+            Stmt::Mma { acc, a, b } => Stmt::Mma { acc: extend_tile(acc), a: extend_tile(a), b: extend_tile(b) },
+            Stmt::Transpose { dst, src } => Stmt::Transpose { dst: extend_tile(dst), src: extend_tile(src) },
             other => other,
         }]
     })

@@ -1,0 +1,367 @@
+//! Moves the guards of tails out of hot loops.
+//!
+//! ```text
+//! for o in 0..5 { for i in 0..12 { if o * 12 + i < 56 { s } } }
+//!   -> for o in 0..4 { for i in 0..12 { s } }   for i in 0..8 { s[o := 4] }
+//! ```
+//! For each loop, outermost first, the comparisons below it are solved for its variable: they give the range of
+//! iterations where they hold whatever the other variables are. The loop is cut there into up to three; in the middle
+//! part the comparisons are decided and vanish, and in the others they are smaller problems for the loops further in.
+//! A piece in which nothing is left to do vanishes, so a register tile or a vector in a tail ends up with a smaller
+//! constant extent. Loops whose iterations are shared (parallel, grid) are not cut but get a conditional with a copy of
+//! the body in each branch. Quotients and remainders of a fused loop's variable are named first and then treated like
+//! a variable.
+//!
+//! The comparisons of padding (`select`) are treated the same way with a smaller allowance for growth. What exceeds the
+//! allowance keeps its guard.
+
+use super::copy::fresh_copy;
+use super::simplify::simplify_block;
+use super::{LowerError, LowerOptions};
+use crate::analysis::affine::Affine;
+use crate::analysis::range::{Ranges, bounds};
+use crate::analysis::simplify::prove;
+use crate::ir::{BinOp, Expr, For, Kernel, LoopKind, Stmt, VarId, visit};
+
+/// The pass.
+pub fn run(mut kernel: Kernel, options: &LowerOptions) -> Result<Kernel, LowerError> {
+    let body = std::mem::take(&mut kernel.body);
+    let size = size_of(&body);
+    let mut p = Partition {
+        kernel,
+        size,
+        guard_limit: options.max_partitioned_steps.max(size),
+        // Padding costs a test where a guard costs the vector, so it may cost less code.
+        select_limit: (options.max_partitioned_steps / 4).max(size),
+    };
+    let body = p.block(body, &Ranges::new());
+    p.kernel.body = body;
+    Ok(p.kernel)
+}
+
+struct Partition {
+    kernel: Kernel,
+    /// Statements of the whole kernel, unrolled ones counted as copied.
+    size: i64,
+    guard_limit: i64,
+    select_limit: i64,
+}
+
+/// Where a comparison comes from.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Source {
+    Guard,
+    Select,
+}
+
+/// The values `low..high` of a variable for which some comparisons hold; `min..=max` are all its values.
+#[derive(Clone, Copy, Debug)]
+struct Cut {
+    min: i64,
+    low: i64,
+    high: i64,
+    max: i64,
+}
+
+impl Partition {
+    fn block(&mut self, stmts: Vec<Stmt>, ranges: &Ranges) -> Vec<Stmt> {
+        let mut ranges = ranges.clone();
+        let mut out = vec![];
+        for s in stmts {
+            match s {
+                Stmt::For(l) => self.for_(l, &ranges, &mut out),
+                Stmt::If { cond, then, otherwise } => {
+                    let then = self.block(then, &ranges.assuming(&cond));
+                    let mut not = ranges.clone();
+                    not.assume(&cond, false);
+                    let otherwise = self.block(otherwise, &not);
+                    out.push(Stmt::If { cond, then, otherwise });
+                }
+                Stmt::Let { var, value } => {
+                    if let Some((lo, hi)) = bounds(&value, &ranges) {
+                        ranges.insert(var, lo, hi);
+                    }
+                    out.push(Stmt::Let { var, value });
+                }
+                other => out.push(other),
+            }
+        }
+        out
+    }
+
+    fn for_(&mut self, l: For, ranges: &Ranges, out: &mut Vec<Stmt>) {
+        let mut inside = ranges.clone();
+        inside.insert_loop(&l);
+        for source in [Source::Guard, Source::Select] {
+            let Some(cut) = find_cut(&l.body, l.var, &inside, source) else { continue };
+            match l.kind {
+                LoopKind::Serial | LoopKind::Unrolled | LoopKind::Vectorized => {
+                    if let Some(pieces) = self.split(&l, cut, ranges, source) {
+                        for s in pieces {
+                            match s {
+                                Stmt::For(l) => self.for_(l, ranges, out),
+                                other => out.extend(self.block(vec![other], ranges)),
+                            }
+                        }
+                        return;
+                    }
+                }
+                LoopKind::Parallel | LoopKind::Grid(_) => {
+                    if let Some(body) = self.branch(l.var, cut, &l.body, &inside, source) {
+                        out.push(Stmt::For(For { body, ..l }));
+                        return;
+                    }
+                }
+                // Threads must meet at barriers, so they keep to one path.
+                LoopKind::Thread(_) | LoopKind::VThread => {}
+            }
+        }
+        let mut l = l;
+        if !matches!(l.kind, LoopKind::Thread(_) | LoopKind::VThread) {
+            if let Some((atom, var, cut)) = self.atom_cut(&l, &inside) {
+                let body = replace(std::mem::take(&mut l.body), &atom, var);
+                let mut named = inside.clone();
+                named.insert(var, cut.min, cut.max);
+                let rest = match self.branch(var, cut, &body, &named, Source::Guard) {
+                    Some(branches) => branches,
+                    None => self.block(body, &named),
+                };
+                l.body = std::iter::once(Stmt::Let { var, value: atom }).chain(rest).collect();
+                out.push(Stmt::For(l));
+                return;
+            }
+        }
+        l.body = self.block(l.body, &inside);
+        out.push(Stmt::For(l));
+    }
+
+    /// The pieces of a loop, unless they are too much code.
+    fn split(&mut self, l: &For, cut: Cut, ranges: &Ranges, source: Source) -> Option<Vec<Stmt>> {
+        let before = size_of(std::slice::from_ref(&Stmt::For(l.clone())));
+        let mut pieces = vec![];
+        for (i, (start, end)) in [(0, cut.low), (cut.low, cut.high), (cut.high, l.extent)].into_iter().enumerate() {
+            if start >= end {
+                continue;
+            }
+            // The middle part keeps the loop's identity.
+            let whole = For { extent: end - start, ..l.clone() };
+            let piece = if i == 1 {
+                Stmt::For(whole)
+            } else {
+                fresh_copy(&mut self.kernel, &[Stmt::For(whole)]).into_iter().next()?
+            };
+            let Stmt::For(mut piece) = piece else { return None };
+            if start > 0 {
+                let shifted = piece.var + start;
+                piece.body = piece.body.into_iter().map(|s| s.subst(piece.var, &shifted)).collect();
+            }
+            pieces.extend(simplify_block(vec![Stmt::For(piece)], &mut ranges.clone()));
+        }
+        self.grow(size_of(&pieces) - before, source).then_some(pieces)
+    }
+
+    /// The body once for each part of the variable's values, under conditionals, unless that is too much code.
+    fn branch(&mut self, var: VarId, cut: Cut, body: &[Stmt], ranges: &Ranges, source: Source) -> Option<Vec<Stmt>> {
+        let before = size_of(body);
+        let part = |p: &mut Self, first: i64, last: i64, copy: bool| {
+            let mut within = ranges.clone();
+            within.insert(var, first, last);
+            let mut stmts = if copy { fresh_copy(&mut p.kernel, body) } else { body.to_vec() };
+            if first == last {
+                stmts = stmts.into_iter().map(|s| s.subst(var, &Expr::Int(first))).collect();
+            }
+            (simplify_block(stmts, &mut within.clone()), within)
+        };
+        let (middle, within) = part(self, cut.low, cut.high - 1, false);
+        let below = (cut.min < cut.low).then(|| part(self, cut.min, cut.low - 1, true));
+        let above = (cut.high <= cut.max).then(|| part(self, cut.high, cut.max, true));
+        let edges = [&below, &above].into_iter().flatten().map(|(b, _)| size_of(b)).sum::<i64>();
+        if !self.grow(size_of(&middle) + edges - before, source) {
+            return None;
+        }
+        let middle = self.block(middle, &within);
+        let edge = |p: &mut Self, e: Option<(Vec<Stmt>, Ranges)>| e.map(|(b, r)| p.block(b, &r)).unwrap_or_default();
+        let (has_below, has_above) = (below.is_some(), above.is_some());
+        let (below, above) = (edge(self, below), edge(self, above));
+        let under_high = Expr::Var(var).lt(cut.high);
+        let over_low = Expr::Int(cut.low).le(Expr::Var(var));
+        let choose = |cond: Expr, then: Vec<Stmt>, otherwise: Vec<Stmt>| vec![Stmt::If { cond, then, otherwise }];
+        Some(match (has_below, has_above) {
+            (false, _) => choose(under_high, middle, above),
+            (true, false) => choose(over_low, middle, below),
+            (true, true) => {
+                let other = choose(Expr::Var(var).lt(cut.low), below, above);
+                choose(over_low.and(under_high), middle, other)
+            }
+        })
+    }
+
+    /// Books the growth, if the allowance covers it.
+    fn grow(&mut self, by: i64, source: Source) -> bool {
+        let limit = match source {
+            Source::Guard => self.guard_limit,
+            Source::Select => self.select_limit,
+        };
+        // What does not grow is always welcome: a tail that vanishes, a loop that is clipped.
+        let fits = by <= 0 || self.size + by <= limit;
+        if fits {
+            self.size += by;
+        }
+        fits
+    }
+
+    /// A quotient or remainder of the loop's variable in a guard that a cut would decide, with a variable for it.
+    fn atom_cut(&mut self, l: &For, inside: &Ranges) -> Option<(Expr, VarId, Cut)> {
+        let mut atoms: Vec<Expr> = vec![];
+        let inner: Vec<VarId> = bound_in(&l.body);
+        comparisons(&l.body, Source::Guard, &mut |c| {
+            c.walk(&mut |e| {
+                if matches!(e, Expr::Binary(BinOp::Mod | BinOp::Div, _, d) if d.as_int().is_some())
+                    && e.mentions(l.var)
+                    && !inner.iter().any(|v| e.mentions(*v))
+                    && !atoms.contains(e)
+                {
+                    atoms.push(e.clone());
+                }
+            })
+        });
+        atoms.into_iter().find_map(|atom| {
+            let (min, max) = bounds(&atom, inside)?;
+            // A trial with a variable that is not in the kernel yet.
+            let var = VarId(self.kernel.vars.len() as u32);
+            let mut named = inside.clone();
+            named.insert(var, min, max);
+            let body = replace(l.body.clone(), &atom, var);
+            let cut = find_cut(&body, var, &named, Source::Guard)?;
+            let name = format!("{}_part", self.kernel.var(l.var).name);
+            Some((atom, self.kernel.fresh_var(&name), cut))
+        })
+    }
+}
+
+/// The variables that loops and lets in the block bind.
+fn bound_in(block: &[Stmt]) -> Vec<VarId> {
+    let mut out = vec![];
+    for s in block {
+        s.walk(&mut |s| match s {
+            Stmt::For(l) => out.push(l.var),
+            Stmt::Let { var, .. } => out.push(*var),
+            _ => {}
+        });
+    }
+    out
+}
+
+/// Puts a variable in the place of an expression.
+fn replace(block: Vec<Stmt>, what: &Expr, by: VarId) -> Vec<Stmt> {
+    visit::map_exprs(block, &mut |e| e.map(&mut |e| if e == *what { Expr::Var(by) } else { e }))
+}
+
+/// Statements in the emitted text: unrolled loops count as often as they are copied, others once.
+fn size_of(block: &[Stmt]) -> i64 {
+    block.iter().fold(0i64, |n, s| {
+        n.saturating_add(match s {
+            Stmt::For(l) if l.kind == LoopKind::Unrolled => l.extent.saturating_mul(size_of(&l.body)),
+            Stmt::For(l) => size_of(&l.body).saturating_add(1),
+            Stmt::If { then, otherwise, .. } => size_of(then).saturating_add(size_of(otherwise)),
+            Stmt::Alloc(_) => 0,
+            _ => 1,
+        })
+    })
+}
+
+/// Calls `f` on the comparisons in the conditions of the block.
+fn comparisons(block: &[Stmt], source: Source, f: &mut dyn FnMut(&Expr)) {
+    fn leaves(e: &Expr, f: &mut dyn FnMut(&Expr)) {
+        match e {
+            Expr::Binary(BinOp::And | BinOp::Or, a, b) => {
+                leaves(a, f);
+                leaves(b, f);
+            }
+            Expr::Unary(crate::ir::UnOp::Not, a) => leaves(a, f),
+            Expr::Binary(BinOp::Lt | BinOp::Le, ..) => f(e),
+            _ => {}
+        }
+    }
+    for s in block {
+        s.walk(&mut |s| {
+            if source == Source::Guard
+                && let Stmt::If { cond, .. } = s
+            {
+                leaves(cond, f);
+            }
+            if source == Source::Select {
+                s.own_exprs(&mut |e| {
+                    e.walk(&mut |e| {
+                        if let Expr::Select(c, ..) = e {
+                            leaves(c, f);
+                        }
+                    })
+                });
+            }
+        });
+    }
+}
+
+/// Where to cut the values of a variable so that comparisons below are decided in the middle part.
+fn find_cut(body: &[Stmt], var: VarId, outer: &Ranges, source: Source) -> Option<Cut> {
+    let (min, max) = outer.get(var)?;
+    if min >= max {
+        return None;
+    }
+    let mut ranges = outer.clone();
+    for l in visit::loops(body) {
+        ranges.insert_loop(l);
+    }
+    let (mut low, mut high) = (min, max + 1);
+    // Lower bounds are dropped where they leave nothing in the middle together with upper ones.
+    let mut lows: Vec<i64> = vec![];
+    comparisons(body, source, &mut |c| {
+        if !c.mentions(var) || prove(c, &ranges).is_some() {
+            return;
+        }
+        match holds_for_all(c, var, &ranges) {
+            Some(Bound::Below(end)) if end > min => high = high.min(end),
+            Some(Bound::From(start)) if start <= max => lows.push(start),
+            _ => {}
+        }
+    });
+    for start in lows {
+        if start < high {
+            low = low.max(start);
+        }
+    }
+    (low > min || high <= max).then_some(Cut { min, low, high, max })
+}
+
+/// A side of the values of a variable.
+enum Bound {
+    /// Those less than this.
+    Below(i64),
+    /// Those from this on.
+    From(i64),
+}
+
+/// The values of `var` for which the comparison holds whatever the other variables are.
+fn holds_for_all(c: &Expr, var: VarId, ranges: &Ranges) -> Option<Bound> {
+    let Expr::Binary(op @ (BinOp::Lt | BinOp::Le), a, b) = c else { return None };
+    // factor * var + rest <= slack
+    let slack = i64::from(*op == BinOp::Le) - 1;
+    let difference = (**a).clone() - (**b).clone();
+    let (rest, factor) = match Affine::of(&difference) {
+        Some(d) => {
+            let factor = d.coefficient(var);
+            let mut rest = d;
+            rest.terms.remove(&var);
+            (rest.to_expr(), factor)
+        }
+        None => super::vectorize::linear_in(&difference, var)?,
+    };
+    let room = slack.checked_sub(bounds(&rest, ranges)?.1)?;
+    match factor {
+        1.. => Some(Bound::Below(room.div_euclid(factor).checked_add(1)?)),
+        // factor is negative: var >= room / factor, rounded up.
+        ..=-1 => Some(Bound::From(-room.div_euclid(factor.checked_neg()?))),
+        0 => None,
+    }
+}
