@@ -316,7 +316,7 @@ mod tests {
              the fallback"
         );
         let stale = Record { template_version: 7, ..record() };
-        let message = choose_with(&[stale.clone()], &deny).unwrap_err().to_string();
+        let message = choose_with(std::slice::from_ref(&stale), &deny).unwrap_err().to_string();
         assert!(message.contains("version 7 of the template `slow`, which is now 1"), "{message}");
         let choice = choose_with(&[stale], &Options::default()).unwrap();
         assert_eq!((choice.template.as_str(), choice.refusals.len()), ("fast", 1));

@@ -168,7 +168,7 @@ fn a_related_target_serves_where_the_space_is_the_same() {
     let v4 = Record { target: "x86-64-v4".into(), ..record() };
     let foreign = Record { space: Fingerprint(1), ..v4.clone() };
     let q = Query { related_targets: &["x86-64-v4"], ..query() };
-    assert!(matches!(look(&[v4.clone()], &q).found.unwrap().origin, Origin::SameShapeOtherDevice { .. }));
+    assert!(matches!(look(std::slice::from_ref(&v4), &q).found.unwrap().origin, Origin::SameShapeOtherDevice { .. }));
     assert_eq!(look(&[foreign], &q), Lookup { found: None, refusals: vec![] });
     assert_eq!(look(&[v4], &query()).found, None);
 }
@@ -178,7 +178,7 @@ fn every_refusal_names_the_file_and_the_reason() {
     let reason = |change: fn(&mut Record)| {
         let mut r = record();
         change(&mut r);
-        let Lookup { found, refusals } = look(&[r.clone()], &query());
+        let Lookup { found, refusals } = look(std::slice::from_ref(&r), &query());
         assert_eq!((found, refusals.len()), (None, 1));
         let text = refusals[0].to_string();
         assert!(text.starts_with(&format!("{}: the record is not used: ", r.relative_path())), "{text}");
@@ -241,7 +241,10 @@ fn no_text_makes_the_reader_panic() {
                 0 => text.insert_str(a, piece),
                 1 => text.replace_range(from..to, ""),
                 2 => text.truncate(a),
-                _ => text.insert_str(a, &text[from..to].to_string()),
+                _ => {
+                    let copy = text[from..to].to_string();
+                    text.insert_str(a, &copy);
+                }
             }
         }
         match Record::parse(&text, "fuzz.toml") {
