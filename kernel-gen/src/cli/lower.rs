@@ -4,6 +4,7 @@ use super::project::{Files, Project, target};
 use super::space::find_template;
 use super::{Failure, Output};
 use crate::ir::Kernel;
+use crate::lower::{LowerOptions, lower};
 use crate::model::{Options, choose};
 use crate::space::Config;
 use crate::target::Target;
@@ -98,10 +99,31 @@ pub(super) fn run(registry: &Registry, arguments: &Arguments) -> Result<Output, 
     for (i, step) in scheduled.schedule.trace.iter().enumerate() {
         section(&mut text, &format!("step {}: {}({})", i + 1, step.name, step.args.join(", ")), &step.kernel);
     }
+    let options = lower_options(selected.target);
+    passes(&mut text, "", &scheduled.schedule.kernel, &options)?;
     for pack in &scheduled.packs {
-        section(&mut text, &format!("pack of {}", pack.param), &pack.kernel);
+        let what = format!("pack of {}: ", pack.param);
+        section(&mut text, &format!("{what}definition"), &pack.kernel);
+        passes(&mut text, &what, &pack.kernel, &options)?;
     }
     Ok(Output::success(text))
+}
+
+/// What lowering needs to know of a target.
+pub(super) fn lower_options(target: &Target) -> LowerOptions {
+    if target.cpu().is_some() { LowerOptions::cpu() } else { LowerOptions::cuda() }
+}
+
+/// Every pass that changes the kernel, and the names of those that do not.
+fn passes(text: &mut String, what: &str, kernel: &Kernel, options: &LowerOptions) -> Result<(), Failure> {
+    for snapshot in lower(kernel.clone(), options).map_err(|e| e.to_string())?.trace() {
+        if snapshot.changed {
+            section(text, &format!("{what}pass {}", snapshot.pass), &snapshot.kernel);
+        } else {
+            let _ = write!(text, "\n; {what}pass {} changes nothing\n", snapshot.pass);
+        }
+    }
+    Ok(())
 }
 
 fn section(text: &mut String, title: &str, kernel: &Kernel) {

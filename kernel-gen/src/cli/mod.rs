@@ -11,13 +11,15 @@
 //! }
 //! ```
 //!
-//! Results go to standard output, and to nothing else: no command here changes a file, asks a device or uses the
-//! network. What is wrong goes to standard error, one line each, and the exit status is 1.
+//! Results go to standard output, and to nothing else: no command here changes a file of yours, asks a device or uses
+//! the network. What is wrong goes to standard error, one line each, and the exit status is 1.
 
 mod check;
+mod doctor;
 mod explain;
 mod lower;
 mod project;
+mod show;
 mod space;
 
 use crate::diagnostic::Diagnostic;
@@ -44,6 +46,8 @@ enum Command {
     Explain(explain::Arguments),
     Space(space::Arguments),
     Lower(lower::Arguments),
+    Show(show::Arguments),
+    Doctor(doctor::Arguments),
 }
 
 /// What a command has to say.
@@ -127,6 +131,8 @@ pub fn run(registry: &Registry, arguments: impl IntoIterator<Item = impl Into<Os
         Command::Explain(arguments) => explain::run(registry, arguments),
         Command::Space(arguments) => space::run(registry, arguments),
         Command::Lower(arguments) => lower::run(registry, arguments),
+        Command::Show(arguments) => show::run(registry, arguments),
+        Command::Doctor(arguments) => doctor::run(registry, arguments),
     };
     result.unwrap_or_else(|failure| {
         let prefix = if matches!(failure, Failure::Message(_)) { "error: " } else { "" };

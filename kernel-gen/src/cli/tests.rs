@@ -186,6 +186,31 @@ fn lower_prints_kernels_that_parse_back() {
 }
 
 #[test]
+fn show_prints_the_c_of_the_chosen_kernel() {
+    let folder = Folder::new("show", SPEC);
+    let output = folder.run(&["show", "small", "--target", "x86-64-v3"]);
+    assert!(output.success && output.text.contains("workload: matmul-f32-m64n32k16-nn"), "{output:?}");
+    assert!(output.text.contains("void fast_"), "{}", output.text);
+    let header = folder.run(&["show", "small", "--target", "x86-64-v3", "--header"]).text;
+    assert!(header.contains("_p0(") && !header.contains("for ("), "{header}");
+    let json = folder.run(&["show", "small", "--target", "x86-64-v3", "--json"]).text;
+    let json: serde_json::Value = serde_json::from_str(&json).unwrap();
+    assert_eq!(json["sources"][0]["source"], output.text.as_str());
+    assert!(folder.fails(&["show", "small", "--target", "sm_80"]).contains("which is not a CPU"));
+}
+
+#[test]
+fn doctor_finds_the_compiler_that_tests_need_anyway() {
+    let output = run(&registry(), ["kernel-gen", "doctor"]);
+    assert!(output.success, "{output:?}");
+    assert!(output.text.contains("templates: slow v1, fast v3\nok       C compiler for "), "{}", output.text);
+    assert!(output.text.contains("ok       level portable: compiles, and runs on this machine"), "{}", output.text);
+    let json: serde_json::Value =
+        serde_json::from_str(&run(&registry(), ["kernel-gen", "doctor", "--json"]).text).unwrap();
+    assert_eq!(json["success"], true);
+}
+
+#[test]
 fn check_counts_what_is_missing_stale_and_unused() {
     let folder = Folder::new("check", SPEC);
     let good = folder.run(&["check", "--arch", "x86_64"]);

@@ -110,6 +110,14 @@ impl Compiler {
         [&self.program, &self.archiver]
     }
 
+    /// The first line that the compiler says of its version.
+    pub fn version(&self) -> Result<String, ToolError> {
+        let output = self.command(&self.program).arg("--version").output();
+        let output = output.map_err(|e| io_error(&self.program, &e))?;
+        let text = String::from_utf8_lossy(&output.stdout);
+        Ok(text.lines().next().unwrap_or_default().trim().to_string())
+    }
+
     /// A number that changes when the compiler, its arguments or the archiver change.
     pub fn identity(&self) -> u64 {
         let mut text = format!("{:?} {:?}", self.args, self.env);

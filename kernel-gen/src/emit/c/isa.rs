@@ -61,6 +61,15 @@ impl Isa {
         matches!(self, Isa::X86_64 | Isa::X86_64V3 | Isa::X86_64V4)
     }
 
+    /// Whether the level is one of an architecture, as Rust calls it.
+    pub fn is_for(self, arch: &str) -> bool {
+        match self {
+            Isa::Portable => true,
+            Isa::Aarch64 => arch == "aarch64",
+            Isa::X86_64 | Isa::X86_64V3 | Isa::X86_64V4 => arch == "x86_64",
+        }
+    }
+
     /// Whether the processor this program was compiled for and runs on executes the level.
     pub fn runs_here(self) -> bool {
         match self {

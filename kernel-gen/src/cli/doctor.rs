@@ -1,0 +1,178 @@
+//! `kernel-gen doctor`: which tools are here, whether they work, and how to get those that are not.
+
+use super::{Failure, Output, json_text};
+use crate::emit::c::Isa;
+use crate::templates::Registry;
+use crate::toolchain::{Compiler, host_triple};
+use clap::Args;
+use serde_json::{Value as Json, json};
+use std::fmt::Write;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+/// Says which compilers are found and work, and how to get those that are missing
+#[derive(Args, Clone, Debug)]
+pub(super) struct Arguments {
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+}
+
+/// Something that was looked for.
+struct Finding {
+    name: String,
+    /// Whether a build for this machine fails without it.
+    required: bool,
+    /// What was found, or what is wrong and how to mend it.
+    state: Result<String, String>,
+}
+
+pub(super) fn run(registry: &Registry, arguments: &Arguments) -> Result<Output, Failure> {
+    let host = host_triple();
+    let mut findings = vec![];
+    let compiler = Compiler::host();
+    findings.push(Finding {
+        name: format!("C compiler for {host}"),
+        required: true,
+        state: describe(&compiler).map_err(|e| format!("{e}; {}", how_to_get_cc())),
+    });
+    if let Ok(compiler) = &compiler {
+        let levels = Isa::ALL.into_iter().filter(|isa| isa.is_for(std::env::consts::ARCH));
+        findings.extend(levels.map(|isa| level(compiler, isa)));
+    }
+    for other in ["x86_64-unknown-linux-gnu", "aarch64-unknown-linux-gnu"] {
+        if other.split('-').next() != host.split('-').next() {
+            let package = other.replace("-unknown", "").replace('_', "-");
+            let get = format!("only needed to build for it; on Debian and Ubuntu: apt install gcc-{package}");
+            findings.push(Finding {
+                name: format!("C compiler for {other}"),
+                required: false,
+                state: describe(&Compiler::find(other, &host)).map_err(|e| format!("{e}; {get}")),
+            });
+        }
+    }
+    findings.push(Finding { name: "libclang".to_string(), required: false, state: libclang() });
+    let success = findings.iter().all(|f| !f.required || f.state.is_ok());
+    let templates: Vec<String> = registry.iter().map(|t| format!("{} v{}", t.name(), t.version())).collect();
+    let text = if arguments.json {
+        let entry = |f: &Finding| {
+            let text = f.state.as_ref().unwrap_or_else(|e| e);
+            json!({ "name": f.name, "required": f.required, "ok": f.state.is_ok(), "text": text })
+        };
+        json_text(&json!({
+            "version": env!("CARGO_PKG_VERSION"),
+            "host": host,
+            "templates": templates,
+            "findings": findings.iter().map(entry).collect::<Vec<Json>>(),
+            "success": success,
+        }))
+    } else {
+        let mut text = String::new();
+        // Writing to a string cannot fail.
+        let _ = writeln!(text, "kernel-gen {} on {host}", env!("CARGO_PKG_VERSION"));
+        let _ =
+            writeln!(text, "templates: {}", if templates.is_empty() { "none".into() } else { templates.join(", ") });
+        for finding in &findings {
+            let mark = match (&finding.state, finding.required) {
+                (Ok(_), _) => "ok      ",
+                (Err(_), true) => "MISSING ",
+                (Err(_), false) => "optional",
+            };
+            let what = finding.state.as_ref().unwrap_or_else(|e| e);
+            let _ = writeln!(text, "{mark} {}: {}", finding.name, what.lines().next().unwrap_or_default());
+        }
+        text
+    };
+    Ok(Output { text, errors: vec![], success })
+}
+
+fn describe(compiler: &Result<Compiler, crate::toolchain::ToolError>) -> Result<String, String> {
+    let compiler = compiler.as_ref().map_err(|e| e.to_string())?;
+    let version = compiler.version().map_err(|e| e.to_string())?;
+    Ok(format!("{}, {version}", compiler.programs()[0].display()))
+}
+
+fn how_to_get_cc() -> &'static str {
+    match std::env::consts::OS {
+        "macos" => "on macOS: xcode-select --install",
+        "windows" => "on Windows: install LLVM and set CC to clang",
+        _ => "on Debian and Ubuntu: apt install gcc; on Fedora: dnf install gcc",
+    }
+}
+
+/// Whether the compiler takes vector code for a level, and whether this machine could run it.
+fn level(compiler: &Compiler, isa: Isa) -> Finding {
+    let runs =
+        if isa.runs_here() { "compiles, and runs on this machine" } else { "compiles; this machine cannot run it" };
+    let state = match try_compile(compiler, isa) {
+        Ok(()) => Ok(runs.to_string()),
+        Err(error) => Err(format!("{error}; a newer gcc (11) or clang (12) has this level")),
+    };
+    Finding { name: format!("level {}", isa.name()), required: isa == Isa::Portable, state }
+}
+
+fn try_compile(compiler: &Compiler, isa: Isa) -> Result<(), String> {
+    let folder = Scratch::new(isa.name())?;
+    let (source, program) = (folder.0.join("try.c"), folder.0.join("try"));
+    let bytes = isa.vector_bytes();
+    let text = format!(
+        "typedef float vec __attribute__((vector_size({bytes})));\n\
+         static vec fma_all(vec a, vec b, vec c) {{ return a * b + c; }}\n\
+         int main(int argc, char **argv) {{\n    (void)argv;\n    vec v = {{0}};\n    v += (float)argc;\n    \
+         v = fma_all(v, v, v);\n    return v[0] == 0.0f;\n}}\n"
+    );
+    fs::write(&source, text).map_err(|e| format!("{} cannot be written: {e}", source.display()))?;
+    compiler.executable(&[&source], isa.flags(), &program).map_err(|e| e.to_string())
+}
+
+/// A folder for a moment.
+struct Scratch(PathBuf);
+
+impl Scratch {
+    fn new(name: &str) -> Result<Scratch, String> {
+        let folder = std::env::temp_dir().join(format!("kernel-gen-doctor-{name}-{}", std::process::id()));
+        fs::create_dir_all(&folder).map_err(|e| format!("{} cannot be made: {e}", folder.display()))?;
+        Ok(Scratch(folder))
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+/// Looks for libclang where the loader and its packages put it: LIBCLANG_PATH first.
+fn libclang() -> Result<String, String> {
+    let is_it = |name: &str| {
+        (name.starts_with("libclang.so") || name.starts_with("libclang-"))
+            && (name.contains(".so") || name.contains(".dylib"))
+            || name == "libclang.dylib"
+            || name == "libclang.dll"
+    };
+    let mut folders: Vec<PathBuf> = std::env::var_os("LIBCLANG_PATH").map(PathBuf::from).into_iter().collect();
+    let arch = std::env::consts::ARCH;
+    folders.extend(["/usr/lib".into(), format!("/usr/lib/{arch}-linux-gnu"), "/usr/lib64".into()].map(PathBuf::from));
+    folders.extend(["/usr/local/lib", "/opt/homebrew/opt/llvm/lib"].map(PathBuf::from));
+    let mut versions: Vec<PathBuf> = entries(Path::new("/usr/lib"))
+        .into_iter()
+        .filter(|p| p.file_name().is_some_and(|n| n.to_string_lossy().starts_with("llvm-")))
+        .map(|p| p.join("lib"))
+        .collect();
+    versions.reverse();
+    folders.extend(versions);
+    let found =
+        folders.iter().flat_map(|f| entries(f)).find(|p| p.file_name().is_some_and(|n| is_it(&n.to_string_lossy())));
+    found.map(|p| p.display().to_string()).ok_or_else(|| {
+        "not found; only needed to wrap [[extern]] sources; on Debian and Ubuntu: apt install libclang-dev, elsewhere \
+         set LIBCLANG_PATH"
+            .to_string()
+    })
+}
+
+fn entries(folder: &Path) -> Vec<PathBuf> {
+    let mut all: Vec<PathBuf> =
+        fs::read_dir(folder).map(|all| all.filter_map(|e| e.ok().map(|e| e.path())).collect()).unwrap_or_default();
+    all.sort();
+    all
+}
