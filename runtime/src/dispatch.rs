@@ -102,8 +102,10 @@ pub struct Variant {
     pub template: &'static str,
     /// The config of the template.
     pub config: &'static str,
-    /// Where the config came from: a record, a model, the analytic fallback.
+    /// Where the config came from, in one word: a record, a model, the analytic fallback.
     pub origin: &'static str,
+    /// The same in a sentence: which record, say.
+    pub origin_detail: &'static str,
     /// What the record measured or the model expects, in microseconds.
     pub cost_us: Option<f64>,
     /// The C symbol, which profilers show.

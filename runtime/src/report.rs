@@ -25,8 +25,10 @@ pub struct Row {
     pub template: &'static str,
     /// Its config.
     pub config: &'static str,
-    /// Where the config came from.
+    /// Where the config came from, in one word.
     pub origin: &'static str,
+    /// The same in a sentence.
+    pub origin_detail: &'static str,
     /// What the record measured or the model expects, in microseconds.
     pub cost_us: Option<f64>,
     /// Floating-point operations of one launch.
@@ -43,6 +45,7 @@ impl Row {
             template: variant.map_or(entry.no_code, |v| v.template),
             config: variant.map_or("", |v| v.config),
             origin: variant.map_or("", |v| v.origin),
+            origin_detail: variant.map_or("", |v| v.origin_detail),
             cost_us: variant.and_then(|v| v.cost_us),
             flops: entry.flops,
         }

@@ -109,7 +109,8 @@ pub(super) fn make(
         packs: made_packs,
         template: version,
         config,
-        origin: choice.origin.to_string(),
+        origin: choice.origin.word().to_string(),
+        origin_detail: choice.origin.to_string(),
         cost_us: Some(choice.origin.time_us()).filter(|t| t.is_finite()),
     };
     let warnings = choice.refusals.iter().map(|r| r.to_string()).collect();

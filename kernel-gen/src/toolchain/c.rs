@@ -78,7 +78,14 @@ impl Compiler {
     pub fn find(target: &str, host: &str) -> Result<Compiler, ToolError> {
         let mut build = cc::Build::new();
         // `cc` guesses the compiler's family from its name where it can, and keeps what it finds out in the folder.
-        build.target(target).host(host).opt_level(3).debug(false).warnings(false).cargo_metadata(false);
+        build
+            .target(target)
+            .host(host)
+            .opt_level(3)
+            .debug(false)
+            .warnings(false)
+            .cargo_metadata(false)
+            .cargo_warnings(false);
         let unusable = |e: cc::Error| ToolError::Unusable { reason: e.to_string() };
         let variable = format!("CC_{}", target.replace(['-', '.'], "_"));
         let tool = build.try_get_compiler().map_err(unusable)?;

@@ -53,6 +53,7 @@ const VARIANT: Variant = Variant {
     template: "hand",
     config: "none",
     origin: "test",
+    origin_detail: "made by hand",
     cost_us: None,
     symbol: "second",
 };

@@ -73,8 +73,10 @@ pub struct Variant {
     pub template: String,
     /// The config.
     pub config: String,
-    /// Where the config came from.
+    /// Where the config came from, in one word.
     pub origin: String,
+    /// The same in a sentence.
+    pub origin_detail: String,
     /// Measured or expected time.
     pub cost_us: Option<f64>,
 }

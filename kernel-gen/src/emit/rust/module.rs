@@ -121,6 +121,7 @@ fn entry(out: &mut String, item: &Item, params: &[Param], weight: Option<usize>)
         line(out, 4, &format!("template: {:?},", variant.template));
         line(out, 4, &format!("config: {:?},", variant.config));
         line(out, 4, &format!("origin: {:?},", variant.origin));
+        line(out, 4, &format!("origin_detail: {:?},", variant.origin_detail));
         line(out, 4, &format!("cost_us: {:?},", variant.cost_us));
         line(out, 4, &format!("symbol: {:?},", variant.program.symbol));
         line(out, 3, "},");
@@ -155,7 +156,8 @@ fn unresolved_variant(params: &[Param]) -> Variant {
         packs: vec![],
         template: "none".into(),
         config: String::new(),
-        origin: "built without a C compiler".into(),
+        origin: "none".into(),
+        origin_detail: "built without a C compiler".into(),
         cost_us: None,
     }
 }

@@ -37,6 +37,7 @@ fn item(name: &str, conv: Conv2d) -> Item {
         template: "direct v1".into(),
         config: "tile_ow=7".into(),
         origin: "analytic".into(),
+        origin_detail: "no record".into(),
         cost_us: Some(12.5),
     };
     Item { name: name.into(), workload, code: Code::Compiled(vec![variant]) }
