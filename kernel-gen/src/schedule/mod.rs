@@ -15,12 +15,16 @@ mod nest;
 pub mod pad;
 pub mod parallel;
 pub mod peel;
+pub mod pipeline;
 mod place;
 pub mod pragma;
 pub mod reorder;
+pub mod rfactor;
 mod safety;
 pub mod set_scope;
 pub mod split;
+pub mod storage_align;
+pub mod tensorize;
 pub mod tile;
 pub mod transform_layout;
 pub mod unroll;
@@ -269,6 +273,40 @@ impl Schedule {
         let args = vec![self.b(buffer), format!("[{}]", dims.join(", "))];
         let (kernel, out) = transform_layout::transform_layout(&self.kernel, buffer, layout)?;
         self.done("transform_layout", args, kernel, out)
+    }
+
+    /// [`rfactor`](rfactor::rfactor).
+    pub fn rfactor(&mut self, stage: BufferId, reduce_loop: VarId) -> Result<BufferId, ScheduleError> {
+        let args = vec![self.b(stage), self.v(reduce_loop)];
+        let (kernel, out) = rfactor::rfactor(&self.kernel, stage, reduce_loop)?;
+        self.done("rfactor", args, kernel, out)
+    }
+
+    /// [`tensorize`](tensorize::tensorize).
+    pub fn tensorize(&mut self, var: VarId, size: [i64; 3]) -> Result<(), ScheduleError> {
+        let args = vec![self.v(var), format!("{size:?}")];
+        let kernel = tensorize::tensorize(&self.kernel, var, size)?;
+        self.done("tensorize", args, kernel, ())
+    }
+
+    /// [`storage_align`](storage_align::storage_align).
+    pub fn storage_align(
+        &mut self,
+        buffer: BufferId,
+        dim: usize,
+        factor: i64,
+        offset: i64,
+    ) -> Result<(), ScheduleError> {
+        let args = vec![self.b(buffer), dim.to_string(), factor.to_string(), offset.to_string()];
+        let kernel = storage_align::storage_align(&self.kernel, buffer, dim, factor, offset)?;
+        self.done("storage_align", args, kernel, ())
+    }
+
+    /// [`pipeline`](pipeline::pipeline).
+    pub fn pipeline(&mut self, var: VarId, stages: i64) -> Result<(), ScheduleError> {
+        let args = vec![self.v(var), stages.to_string()];
+        let kernel = pipeline::pipeline(&self.kernel, var, stages)?;
+        self.done("pipeline", args, kernel, ())
     }
 
     /// Applies a step that only adds a cache to the kernel as it was before the last inlined stages vanished, and

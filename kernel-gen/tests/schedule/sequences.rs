@@ -1,7 +1,7 @@
 //! Random sequences of primitives on random kernels: whatever is not refused computes the same.
 
 use crate::random::{Random, kernel, same};
-use kernel_gen::ir::{BufferId, Scope, Stmt, VarId, visit};
+use kernel_gen::ir::{BufferId, Pragma, Scope, Stmt, VarId, visit};
 use kernel_gen::schedule::{LayoutDim, Schedule, ScheduleError, Tail};
 use std::collections::BTreeMap;
 
@@ -15,7 +15,7 @@ fn step(s: &mut Schedule, r: &mut Random) -> (&'static str, Result<(), ScheduleE
     let (l, b) = (r.pick(&loops), r.pick(&buffers));
     let private = [Scope::Local, Scope::Register];
     let tails = [Tail::Perfect, Tail::Guard, Tail::Cut, Tail::Shift];
-    match r.below(24) {
+    match r.below(30) {
         0 | 1 => ("split", s.split(l, r.range(1, 5), r.pick(&tails)).map(|_| ())),
         2 => ("split_nparts", s.split_nparts(l, r.range(1, 4)).map(|_| ())),
         3 => ("fuse", fuse(s, l)),
@@ -44,6 +44,22 @@ fn step(s: &mut Schedule, r: &mut Random) -> (&'static str, Result<(), ScheduleE
             let chain = s.loops_of(b);
             match chain.get(..2) {
                 Some(&[x, y]) => s.tile([x, y], [r.range(1, 4), r.range(1, 4)], r.pick(&tails)).map(|_| ()),
+                _ => Ok(()),
+            }
+        }),
+        23 => ("storage_align", {
+            let factor = r.range(2, 8);
+            let (dim, offset) = (r.below(2) as usize, r.below(factor as u64) as i64);
+            s.storage_align(b, dim, factor, offset)
+        }),
+        24 | 25 => ("rfactor", s.rfactor(b, l).map(|_| ())),
+        26 => ("pipeline", s.pipeline(l, r.range(2, 3))),
+        27 => ("pragma", s.pragma(l, Pragma::AutoUnrollMaxStep(r.range(1, 64)))),
+        28 => ("tensorize", {
+            let extent = |v: &VarId| visit::find_loop(&s.kernel.body, *v).map_or(1, |l| l.extent);
+            let size: Vec<i64> = s.loops_of(b).iter().rev().take(3).rev().map(extent).collect();
+            match (s.loops_of(b).iter().rev().nth(2), size.get(..3)) {
+                (Some(top), Some(&[m, n, k])) => s.tensorize(*top, [m, n, k]),
                 _ => Ok(()),
             }
         }),
@@ -131,7 +147,9 @@ fn run(seeds: std::ops::Range<u64>, steps: usize) -> BTreeMap<&'static str, usiz
 
 #[test]
 fn random_sequences_of_primitives_keep_the_result() {
-    let applied = run(0..1500, 8);
+    // More seeds than a normal run takes can be asked for when a primitive changes.
+    let seeds = std::env::var("SCHEDULE_SEEDS").ok().and_then(|s| s.parse().ok()).unwrap_or(1500);
+    let applied = run(0..seeds, 8);
     for name in [
         "split",
         "split_nparts",
@@ -152,6 +170,11 @@ fn random_sequences_of_primitives_keep_the_result() {
         "peel",
         "tile",
         "set_scope",
+        "storage_align",
+        "rfactor",
+        "pipeline",
+        "pragma",
+        "tensorize",
     ] {
         let n = applied.get(name).copied().unwrap_or(0);
         assert!(n >= 10, "{name} was applied {n} times only: {applied:?}");
