@@ -15,13 +15,14 @@ use crate::ir::{BinOp, Expr, UnOp};
 
 /// `sum(coefficient * atom) + constant`, atoms in a fixed order.
 #[derive(Clone, Debug, Default)]
-struct Sum {
-    terms: Vec<(Expr, i64)>,
-    constant: i64,
+pub(super) struct Sum {
+    pub(super) terms: Vec<(Expr, i64)>,
+    pub(super) constant: i64,
 }
 
 impl Sum {
-    fn of(e: Expr) -> Sum {
+    /// The sum of an expression; nothing inside the atoms is simplified.
+    pub(super) fn of(e: Expr) -> Sum {
         match e {
             Expr::Int(c) => Sum { terms: vec![], constant: c },
             Expr::Binary(BinOp::Add, a, b) => Sum::of(*a).plus(Sum::of(*b), 1),

@@ -110,6 +110,7 @@ impl<'t> Parser<'t> {
                 }
                 "barrier" => return self.barrier(),
                 "mma" => return self.mma(),
+                "transpose" => return self.transpose(),
                 "param" => return Err(self.lexer.error("parameters stand before all statements")),
                 _ => {}
             }
@@ -212,6 +213,14 @@ impl<'t> Parser<'t> {
         self.sign("*")?;
         let b = self.tile()?;
         Ok(Stmt::Mma { acc, a, b })
+    }
+
+    fn transpose(&mut self) -> Parsed<Stmt> {
+        self.lexer.next();
+        let dst = self.tile()?;
+        self.sign("=")?;
+        let src = self.tile()?;
+        Ok(Stmt::Transpose { dst, src })
     }
 
     fn tile(&mut self) -> Parsed<Tile> {
@@ -623,6 +632,7 @@ kernel k {
     }
     barrier block
     mma y[i: 1, 0: 8] += x[0: 1, 0: 4] * x[0: 4, 0: 8]
+    transpose y[i: 1, 0: 8] = x[0: 8, 0: 1]
   }
 }
 ";

@@ -1,0 +1,259 @@
+//! Every access of a kernel with what is known where it happens.
+
+use super::facts::Facts;
+use crate::analysis::range::bounds;
+use crate::analysis::simplify::prove;
+use crate::ir::{BinOp, BufferId, Expr, For, Kernel, Stmt, Tile, VarId};
+use std::collections::BTreeMap;
+
+/// How an access touches its elements.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Touch {
+    /// A load.
+    Read,
+    /// A store.
+    Write,
+    /// A reduction that starts its own elements.
+    Start,
+    /// A reduction, or a tile product, onto what is there.
+    Update,
+}
+
+impl Touch {
+    pub(super) fn writes(self) -> bool {
+        self != Touch::Read
+    }
+
+    pub(super) fn reads(self) -> bool {
+        matches!(self, Touch::Read | Touch::Update)
+    }
+}
+
+/// One access. Vectors and tiles are said with pseudo variables: the index of a vector access mentions the variable
+/// of the lane, that of a tile one variable a dimension, so that everything is scalar. Integer `let`s are inlined.
+#[derive(Clone, Debug)]
+pub(super) struct Site<'k> {
+    pub(super) buffer: BufferId,
+    pub(super) touch: Touch,
+    pub(super) index: Vec<Expr>,
+    /// The pseudo variable of the lanes and their number, if the access is a vector.
+    pub(super) lanes: Option<(VarId, i64)>,
+    pub(super) stmt: &'k Stmt,
+    pub(super) loops: Vec<&'k For>,
+    pub(super) facts: Facts,
+}
+
+/// Pseudo variables: behind those of the kernel, the lane, then one for each dimension of a tile, then one for each
+/// dimension of merged accesses.
+pub(super) struct Pseudo(u32);
+
+impl Pseudo {
+    pub(super) fn new(kernel: &Kernel) -> Pseudo {
+        Pseudo(kernel.vars.len() as u32)
+    }
+
+    fn lane(&self) -> VarId {
+        VarId(self.0)
+    }
+
+    fn tile(&self, dim: usize) -> VarId {
+        VarId(self.0 + 1 + 2 * dim as u32)
+    }
+
+    pub(super) fn hull(&self, dim: usize) -> VarId {
+        VarId(self.0 + 2 + 2 * dim as u32)
+    }
+}
+
+/// The operands of a tile intrinsic, the destination first.
+pub(super) fn tiles(s: &Stmt) -> Vec<&Tile> {
+    match s {
+        Stmt::Mma { acc, a, b } => vec![acc, a, b],
+        Stmt::Transpose { dst, src } => vec![dst, src],
+        _ => vec![],
+    }
+}
+
+/// All accesses, in the order of the text; within a statement reads come first. Branches that are never taken and
+/// loops without iterations have none.
+pub(super) fn collect(kernel: &Kernel) -> Vec<Site<'_>> {
+    let mut c = Collector {
+        pseudo: Pseudo::new(kernel),
+        inlined: BTreeMap::new(),
+        vectors: BTreeMap::new(),
+        loops: vec![],
+        facts: Facts::default(),
+        sites: vec![],
+    };
+    c.block(&kernel.body);
+    c.sites
+}
+
+/// Nodes of an expression that is still inlined; beyond that a `let` stays opaque.
+const INLINE_NODES: usize = 64;
+
+struct Collector<'k> {
+    pseudo: Pseudo,
+    inlined: BTreeMap<VarId, Expr>,
+    /// Lanes of vector `let`s.
+    vectors: BTreeMap<VarId, u16>,
+    loops: Vec<&'k For>,
+    facts: Facts,
+    sites: Vec<Site<'k>>,
+}
+
+impl<'k> Collector<'k> {
+    fn block(&mut self, stmts: &'k [Stmt]) {
+        for s in stmts {
+            // All vectors of one statement have the same lanes.
+            let mut lanes = None;
+            s.own_exprs(&mut |e| lanes = lanes.or(self.lanes(e)));
+            if let Some(n) = lanes {
+                self.facts.ranges.insert(self.pseudo.lane(), 0, i64::from(n) - 1);
+            }
+            self.stmt(s);
+            self.facts.ranges.remove(self.pseudo.lane());
+        }
+    }
+
+    fn lanes(&self, e: &Expr) -> Option<u16> {
+        let mut found = None;
+        e.walk(&mut |e| match e {
+            Expr::Ramp { lanes, .. } | Expr::Broadcast(_, lanes) => found = found.or(Some(*lanes)),
+            Expr::Var(v) => found = found.or(self.vectors.get(v).copied()),
+            _ => {}
+        });
+        found
+    }
+
+    /// Runs `f` where `cond` has the value `truth`, unless it never has.
+    fn under(&mut self, cond: &Expr, truth: bool, f: impl FnOnce(&mut Self)) {
+        if prove(cond, &self.facts.ranges) == Some(!truth) {
+            return;
+        }
+        let outer = self.facts.clone();
+        self.facts.assume(cond, truth);
+        f(self);
+        self.facts = outer;
+    }
+
+    fn stmt(&mut self, s: &'k Stmt) {
+        match s {
+            Stmt::For(l) => {
+                if l.extent > 0 {
+                    self.facts.ranges.insert_loop(l);
+                    self.loops.push(l);
+                    self.block(&l.body);
+                    self.loops.pop();
+                    self.facts.ranges.remove(l.var);
+                }
+            }
+            Stmt::If { cond, then, otherwise } => {
+                self.expr(s, cond);
+                let cond = self.plain(cond);
+                self.under(&cond, true, |c| c.block(then));
+                self.under(&cond, false, |c| c.block(otherwise));
+            }
+            Stmt::Let { var, value } => {
+                self.expr(s, value);
+                if let Some(n) = self.lanes(value) {
+                    self.vectors.insert(*var, n);
+                }
+                let (mut nodes, mut known) = (0, true);
+                let plain = self.plain(value);
+                plain.walk(&mut |e| {
+                    nodes += 1;
+                    known &= !matches!(e, Expr::Load(..) | Expr::Float(..) | Expr::Cast(..));
+                });
+                if known && nodes <= INLINE_NODES {
+                    self.inlined.insert(*var, plain);
+                } else if known && let Some((lo, hi)) = bounds(&plain, &self.facts.ranges) {
+                    self.facts.ranges.insert(*var, lo, hi);
+                }
+            }
+            Stmt::Store { buffer, indices, value } => {
+                indices.iter().for_each(|e| self.expr(s, e));
+                self.expr(s, value);
+                self.site(s, *buffer, Touch::Write, indices, &[]);
+            }
+            Stmt::Reduce { buffer, indices, init, value, over, .. } => {
+                indices.iter().for_each(|e| self.expr(s, e));
+                self.expr(s, init);
+                self.expr(s, value);
+                self.site(s, *buffer, if over.is_empty() { Touch::Update } else { Touch::Start }, indices, &[]);
+            }
+            Stmt::Mma { .. } | Stmt::Transpose { .. } => {
+                let tiles = tiles(s);
+                for t in &tiles {
+                    t.origin.iter().for_each(|e| self.expr(s, e));
+                }
+                for t in &tiles[1..] {
+                    self.site(s, t.buffer, Touch::Read, &t.origin, &t.extents);
+                }
+                let touch = if matches!(s, Stmt::Mma { .. }) { Touch::Update } else { Touch::Write };
+                self.site(s, tiles[0].buffer, touch, &tiles[0].origin, &tiles[0].extents);
+            }
+            Stmt::Alloc(_) | Stmt::Barrier(_) => {}
+        }
+    }
+
+    /// The loads inside an expression, each under the conditions that it is evaluated in.
+    fn expr(&mut self, s: &'k Stmt, e: &'k Expr) {
+        match e {
+            Expr::Int(_) | Expr::Float(..) | Expr::Var(_) => {}
+            Expr::Binary(op @ (BinOp::And | BinOp::Or), a, b) => {
+                self.expr(s, a);
+                let mut loads = false;
+                b.walk(&mut |e| loads |= matches!(e, Expr::Load(..)));
+                if loads {
+                    let a = self.plain(a);
+                    self.under(&a, *op == BinOp::And, |c| c.expr(s, b));
+                }
+            }
+            Expr::Binary(_, a, b) => {
+                self.expr(s, a);
+                self.expr(s, b);
+            }
+            Expr::Unary(_, a) | Expr::Cast(_, a) | Expr::Broadcast(a, _) => self.expr(s, a),
+            Expr::Ramp { base, .. } => self.expr(s, base),
+            Expr::Select(c, a, b) => {
+                self.expr(s, c);
+                let c = self.plain(c);
+                self.under(&c, true, |x| x.expr(s, a));
+                self.under(&c, false, |x| x.expr(s, b));
+            }
+            Expr::Load(b, idx) => {
+                idx.iter().for_each(|e| self.expr(s, e));
+                self.site(s, *b, Touch::Read, idx, &[]);
+            }
+        }
+    }
+
+    fn site(&mut self, stmt: &'k Stmt, buffer: BufferId, touch: Touch, indices: &[Expr], extents: &[i64]) {
+        let mut facts = self.facts.clone();
+        let mut index: Vec<Expr> = indices.iter().map(|e| self.plain(e)).collect();
+        for (d, n) in extents.iter().enumerate().filter(|(_, n)| **n > 1) {
+            index[d] = index[d].clone() + Expr::Var(self.pseudo.tile(d));
+            facts.ranges.insert(self.pseudo.tile(d), 0, n - 1);
+        }
+        // A vector access is one whose index moves with the lane.
+        let lane = self.pseudo.lane();
+        let lanes = match facts.ranges.get(lane) {
+            Some((_, last)) if index.iter().any(|e| e.mentions(lane)) => Some((lane, last + 1)),
+            _ => None,
+        };
+        let loops = self.loops.clone();
+        self.sites.push(Site { buffer, touch, index, lanes, stmt, loops, facts });
+    }
+
+    /// The expression with integer `let`s inlined and every vector replaced by its lane.
+    fn plain(&self, e: &Expr) -> Expr {
+        let lane = Expr::Var(self.pseudo.lane());
+        e.clone().map(&mut |e| match e {
+            Expr::Var(v) => self.inlined.get(&v).cloned().unwrap_or(e),
+            Expr::Ramp { base, stride, .. } => *base + lane.clone() * stride,
+            Expr::Broadcast(a, _) => *a,
+            other => other,
+        })
+    }
+}

@@ -1,0 +1,254 @@
+//! Every element of an output is written, and nothing is read that nobody wrote.
+
+use super::access::{Site, Touch};
+use super::enumerate;
+use super::fault::{Fault, FaultKind};
+use crate::ir::{Access, BinOp, BufferId, Expr, Kernel, UnOp, VarId};
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::ControlFlow;
+
+/// Checks the rule on written elements under "Values".
+pub(super) fn check(kernel: &Kernel, sites: &[Site], faults: &mut Vec<Fault>) {
+    for b in &kernel.params {
+        if kernel.buffer(*b).access == Access::Write {
+            faults.extend(output(kernel, *b, sites));
+        }
+    }
+    for (i, b) in kernel.buffers.iter().enumerate() {
+        let id = BufferId(i as u32);
+        let given = kernel.is_param(id) && b.access != Access::Write;
+        if !given {
+            faults.extend(first_use(kernel, id, sites));
+        }
+    }
+}
+
+/// The first read stands behind a write, or in a loop with one.
+fn first_use(kernel: &Kernel, id: BufferId, sites: &[Site]) -> Option<Fault> {
+    let read = sites.iter().position(|s| s.buffer == id && s.touch.reads())?;
+    let starts = |s: &Site| s.buffer == id && matches!(s.touch, Touch::Write | Touch::Start);
+    let loops = &sites[read].loops;
+    let before = sites.iter().enumerate().any(|(i, s)| {
+        starts(s) && (i < read || s.loops.first().is_some_and(|l| loops.first().is_some_and(|m| l.var == m.var)))
+    });
+    if before {
+        return None;
+    }
+    let name = &kernel.buffer(id).name;
+    Some(Fault::at(
+        kernel,
+        loops,
+        sites[read].stmt,
+        FaultKind::UnwrittenRead,
+        format!("{name} is read, but nothing has written it"),
+        format!("initialise {name} before"),
+    ))
+}
+
+/// An output with elements that no statement writes, or cannot be shown to.
+fn output(kernel: &Kernel, id: BufferId, sites: &[Site]) -> Option<Fault> {
+    let b = kernel.buffer(id);
+    let writes: Vec<&Site> =
+        sites.iter().filter(|s| s.buffer == id && matches!(s.touch, Touch::Write | Touch::Start)).collect();
+    let mend = "extend the loops that write it, or declare it readwrite";
+    if writes.is_empty() {
+        let cause = format!("nothing writes the output {}", b.name);
+        return Some(Fault::whole(FaultKind::UnwrittenOutput, cause, mend));
+    }
+    let (cause, site) = match missing(&writes, &b.shape) {
+        Ok(None) => return None,
+        Ok(Some(index)) => (format!("nothing writes {}{index:?}", b.name), writes[0]),
+        Err(Unknown) => (format!("not every element of the output {} can be shown to be written", b.name), writes[0]),
+    };
+    Some(Fault::at(kernel, &site.loops, site.stmt, FaultKind::UnwrittenOutput, cause, mend))
+}
+
+/// The question is too large, or depends on memory.
+struct Unknown;
+
+/// Most elements of a group of dimensions.
+const GROUP_ELEMENTS: i64 = 1 << 22;
+
+/// The first element that none of the accesses writes.
+///
+/// Dimensions whose indices share variables (or conditions) in any access form a group. An access writes the product
+/// of what it writes in each group, and the union of these products is compared with the shape group by group.
+fn missing(writes: &[&Site], shape: &[i64]) -> Result<Option<Vec<i64>>, Unknown> {
+    let mut usable: Vec<(&Site, Vec<(Expr, bool)>)> = vec![];
+    for site in writes {
+        let mut guards = vec![];
+        for (g, truth) in &site.facts.guards {
+            conjuncts(g, *truth, &mut guards);
+        }
+        // A condition on memory may keep the statement from running, so it covers nothing for certain.
+        let known = |e: &Expr| enumerate::variables([e]).is_some();
+        if guards.iter().all(|(g, _)| known(g)) && site.index.iter().all(known) {
+            usable.push((site, guards));
+        }
+    }
+    if usable.is_empty() {
+        return Err(Unknown);
+    }
+    let groups = groups(&usable, shape.len());
+    let mut written: Vec<Vec<Vec<bool>>> = vec![];
+    for (site, guards) in &usable {
+        let mut sets = vec![];
+        for dims in &groups {
+            sets.push(image(site, guards, dims, shape)?);
+        }
+        // A condition that no group holds must be possible at all.
+        let rest: Vec<&(Expr, bool)> =
+            guards.iter().filter(|g| !groups.iter().any(|d| belongs(site, guards, d, g))).collect();
+        if possible(site, &rest)? {
+            written.push(sets);
+        }
+    }
+    let all: Vec<usize> = (0..written.len()).collect();
+    let hole = first_hole(&written, &all, 0, groups.len(), &groups, shape);
+    Ok(hole.map(|parts| {
+        let mut index = vec![0; shape.len()];
+        for (dims, mut at) in groups.iter().zip(parts) {
+            for d in dims.iter().rev() {
+                index[*d] = at as i64 % shape[*d];
+                at /= shape[*d] as usize;
+            }
+        }
+        index
+    }))
+}
+
+/// Splits a condition into parts that hold together.
+fn conjuncts(cond: &Expr, truth: bool, out: &mut Vec<(Expr, bool)>) {
+    match (cond, truth) {
+        (Expr::Binary(BinOp::And, a, b), true) | (Expr::Binary(BinOp::Or, a, b), false) => {
+            conjuncts(a, truth, out);
+            conjuncts(b, truth, out);
+        }
+        (Expr::Unary(UnOp::Not, a), t) => conjuncts(a, !t, out),
+        _ => out.push((cond.clone(), truth)),
+    }
+}
+
+fn variables(e: &Expr) -> BTreeSet<VarId> {
+    enumerate::variables([e]).unwrap_or_default()
+}
+
+/// The coarsest partition of the dimensions that no access crosses.
+fn groups(sites: &[(&Site, Vec<(Expr, bool)>)], rank: usize) -> Vec<Vec<usize>> {
+    let mut group: Vec<usize> = (0..rank).collect();
+    for (site, guards) in sites {
+        let vars = closure(site, guards);
+        for a in 0..rank {
+            for b in 0..a {
+                if !vars[a].is_disjoint(&vars[b]) {
+                    let (from, to) = (group[a], group[b]);
+                    group.iter_mut().filter(|g| **g == from).for_each(|g| *g = to);
+                }
+            }
+        }
+    }
+    let mut out: BTreeMap<usize, Vec<usize>> = BTreeMap::new();
+    for (d, g) in group.iter().enumerate() {
+        out.entry(*g).or_default().push(d);
+    }
+    out.into_values().collect()
+}
+
+/// For each dimension, the variables of its index and of the conditions that are linked to them.
+fn closure(site: &Site, guards: &[(Expr, bool)]) -> Vec<BTreeSet<VarId>> {
+    let guard_vars: Vec<BTreeSet<VarId>> = guards.iter().map(|(g, _)| variables(g)).collect();
+    site.index
+        .iter()
+        .map(|e| {
+            let mut vars = variables(e);
+            loop {
+                let before = vars.len();
+                for g in &guard_vars {
+                    if !g.is_disjoint(&vars) {
+                        vars.extend(g);
+                    }
+                }
+                if vars.len() == before {
+                    return vars;
+                }
+            }
+        })
+        .collect()
+}
+
+/// Whether a condition takes part in a group of dimensions.
+fn belongs(site: &Site, guards: &[(Expr, bool)], dims: &[usize], guard: &(Expr, bool)) -> bool {
+    let vars = closure(site, guards);
+    dims.iter().any(|d| !vars[*d].is_disjoint(&variables(&guard.0)))
+}
+
+/// Which elements of a group's dimensions an access writes.
+fn image(site: &Site, guards: &[(Expr, bool)], dims: &[usize], shape: &[i64]) -> Result<Vec<bool>, Unknown> {
+    let size = dims.iter().try_fold(1i64, |a, d| a.checked_mul(shape[*d])).ok_or(Unknown)?;
+    if size > GROUP_ELEMENTS {
+        return Err(Unknown);
+    }
+    let all = closure(site, guards);
+    let vars: BTreeSet<VarId> = dims.iter().flat_map(|d| all[*d].iter().copied()).collect();
+    let used: Vec<&(Expr, bool)> = guards.iter().filter(|g| belongs(site, guards, dims, g)).collect();
+    let space = enumerate::space(&vars, &site.facts.ranges, 4 * enumerate::BUDGET).ok_or(Unknown)?;
+    let mut out = vec![false; size as usize];
+    let outcome = enumerate::for_each(&space, |values| {
+        if used.iter().any(|(g, truth)| enumerate::eval(g, values) != Some(i64::from(*truth))) {
+            return ControlFlow::Continue(());
+        }
+        let mut at = 0;
+        for d in dims {
+            match enumerate::eval(&site.index[*d], values) {
+                Some(i) if (0..shape[*d]).contains(&i) => at = at * shape[*d] + i,
+                _ => return ControlFlow::Break(()),
+            }
+        }
+        out[at as usize] = true;
+        ControlFlow::Continue(())
+    });
+    if outcome.is_break() { Err(Unknown) } else { Ok(out) }
+}
+
+/// Whether all of these conditions hold for some values.
+fn possible(site: &Site, guards: &[&(Expr, bool)]) -> Result<bool, Unknown> {
+    let vars = guards.iter().flat_map(|(g, _)| variables(g)).collect();
+    let space = enumerate::space(&vars, &site.facts.ranges, enumerate::BUDGET).ok_or(Unknown)?;
+    let found = enumerate::for_each(&space, |values| {
+        let holds = guards.iter().all(|(g, truth)| enumerate::eval(g, values) == Some(i64::from(*truth)));
+        if holds { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+    });
+    Ok(found.is_break())
+}
+
+/// The first combination of group elements that no member of `active` writes.
+fn first_hole(
+    written: &[Vec<Vec<bool>>],
+    active: &[usize],
+    group: usize,
+    groups: usize,
+    dims: &[Vec<usize>],
+    shape: &[i64],
+) -> Option<Vec<usize>> {
+    if active.is_empty() {
+        return Some(vec![0; groups - group]);
+    }
+    if group == groups {
+        return None;
+    }
+    let size = dims[group].iter().map(|d| shape[*d] as usize).product::<usize>();
+    // Elements with the same writers have the same holes further on.
+    let mut seen: BTreeMap<Vec<usize>, Option<Vec<usize>>> = BTreeMap::new();
+    for at in 0..size {
+        let here: Vec<usize> = active.iter().copied().filter(|s| written[*s][group][at]).collect();
+        let hole = seen
+            .entry(here.clone())
+            .or_insert_with(|| first_hole(written, &here, group + 1, groups, dims, shape))
+            .clone();
+        if let Some(mut rest) = hole {
+            rest.insert(0, at);
+            return Some(rest);
+        }
+    }
+    None
+}

@@ -1,0 +1,94 @@
+//! What is known at a place in the kernel: ranges of variables and conditions that hold there.
+
+use crate::analysis::range::{Ranges, bounds};
+use crate::analysis::simplify::{Sum, simplify};
+use crate::ir::{BinOp, Expr, UnOp, VarId};
+
+/// Ranges and inequalities that hold at a place. All expressions are scalar and free of integer `let`s.
+#[derive(Clone, PartialEq, Debug, Default)]
+pub(super) struct Facts {
+    pub(super) ranges: Ranges,
+    /// Each is at most 0.
+    at_most_zero: Vec<Expr>,
+    /// The conditions as they stand, with the value they have.
+    pub(super) guards: Vec<(Expr, bool)>,
+}
+
+impl Facts {
+    /// Adds that `cond` has the value `truth`.
+    pub(super) fn assume(&mut self, cond: &Expr, truth: bool) {
+        self.guards.push((cond.clone(), truth));
+        // Twice, because the second of two linked conditions can tighten what the first one uses.
+        self.ranges.assume(cond, truth);
+        self.ranges.assume(cond, truth);
+        self.note(cond, truth);
+    }
+
+    /// The same with another expression for a variable, whose own range is given up. Only ranges and conditions are
+    /// kept, which is what comparing two places needs.
+    pub(super) fn substituted(&self, var: VarId, by: &Expr) -> Facts {
+        let mut ranges = self.ranges.clone();
+        ranges.remove(var);
+        let guards = self.guards.iter().map(|(g, t)| (g.clone().subst(var, by), *t)).collect();
+        Facts { ranges, at_most_zero: vec![], guards }
+    }
+
+    /// Collects the inequalities of a condition.
+    fn note(&mut self, cond: &Expr, truth: bool) {
+        let mut le = |a: &Expr, b: &Expr, plus: i64| self.at_most_zero.push(a.clone() - b.clone() + plus);
+        match (cond, truth) {
+            (Expr::Binary(BinOp::And, a, b), true) | (Expr::Binary(BinOp::Or, a, b), false) => {
+                self.note(a, truth);
+                self.note(b, truth);
+            }
+            (Expr::Unary(UnOp::Not, a), t) => self.note(a, !t),
+            (Expr::Binary(BinOp::Lt, a, b), true) => le(a, b, 1),
+            (Expr::Binary(BinOp::Lt, a, b), false) => le(b, a, 0),
+            (Expr::Binary(BinOp::Le, a, b), true) => le(a, b, 0),
+            (Expr::Binary(BinOp::Le, a, b), false) => le(b, a, 1),
+            (Expr::Binary(BinOp::Eq, a, b), true) | (Expr::Binary(BinOp::Ne, a, b), false) => {
+                le(a, b, 0);
+                le(b, a, 0);
+            }
+            _ => {}
+        }
+    }
+
+    /// Whether `e <= 0` follows: by its range, or because a known inequality, scaled so that a common term cancels,
+    /// leaves a difference that is never positive.
+    pub(super) fn proves_at_most_zero(&self, e: &Expr) -> bool {
+        let goal = simplify(e, &self.ranges);
+        let never_positive = |e: &Expr| bounds(e, &self.ranges).is_some_and(|(_, hi)| hi <= 0);
+        if never_positive(&goal) {
+            return true;
+        }
+        let terms = Sum::of(goal.clone()).terms;
+        let less = |goal: &Expr, fact: &Expr, k: i64| simplify(&(goal.clone() - fact.clone() * k), &self.ranges);
+        let facts: Vec<Expr> = self.at_most_zero.iter().map(|f| simplify(f, &self.ranges)).collect();
+        let scaled = |goal: &Expr, terms: &[(Expr, i64)]| {
+            let mut out = vec![];
+            for f in &facts {
+                let shared = Sum::of(f.clone());
+                let mut factors: Vec<i64> = shared
+                    .terms
+                    .iter()
+                    .filter_map(|(atom, c)| {
+                        let (_, k) = terms.iter().find(|(a, _)| a == atom)?;
+                        (k.checked_rem(*c) == Some(0) && k / c > 0).then_some(k / c)
+                    })
+                    .collect();
+                factors.sort_unstable();
+                factors.dedup();
+                out.extend(factors.into_iter().map(|k| less(goal, f, k)));
+            }
+            out
+        };
+        let once = scaled(&goal, &terms);
+        if once.iter().any(never_positive) {
+            return true;
+        }
+        // Two conditions together, where there are few.
+        facts.len() <= 8
+            && once.iter().take(16).any(|g| scaled(g, &Sum::of(g.clone()).terms).iter().any(never_positive))
+    }
+}

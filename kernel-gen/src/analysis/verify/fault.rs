@@ -1,0 +1,164 @@
+//! What is wrong with a kernel.
+
+use crate::ir::{For, Kernel, Stmt, print};
+use std::fmt;
+
+/// The rule that is broken; see [`super`].
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub enum FaultKind {
+    /// The tree does not fit together: ids, names, scoping of variables, shapes.
+    Malformed,
+    /// Operands of an expression or statement do not agree.
+    TypeMismatch,
+    /// Loops nest in a way that has no meaning.
+    LoopNesting,
+    /// A read outside a buffer's shape.
+    OutOfBoundsRead,
+    /// A write outside a buffer's shape.
+    OutOfBoundsWrite,
+    /// The last iteration of a split loop reaches past the end.
+    UnguardedTail,
+    /// Memory of a scope where that scope has no meaning or another one.
+    WrongScope,
+    /// A register array with an index that is not constant after unrolling.
+    RegisterIndexedAtRunTime,
+    /// A barrier that not all threads reach.
+    DivergentBarrier,
+    /// Threads exchange data with no barrier in between.
+    MissingBarrier,
+    /// Concurrent iterations write one element, or one reads what another writes.
+    WriteRace,
+    /// Lanes of a vectorised loop depend on each other.
+    LaneConflict,
+    /// An element of an output is never written.
+    UnwrittenOutput,
+    /// A buffer is read that nothing wrote.
+    UnwrittenRead,
+    /// A reduction starts from something else than its operator's identity, or in the wrong iterations.
+    WrongReductionInit,
+    /// A vector access that the target would fault on.
+    MisalignedVector,
+    /// More shared memory than the target has.
+    SharedMemoryLimit,
+    /// More threads, blocks or registers than the target has, or loops it does not have at all.
+    ResourceLimit,
+}
+
+impl FaultKind {
+    /// All of them.
+    pub const ALL: [FaultKind; 18] = [
+        FaultKind::Malformed,
+        FaultKind::TypeMismatch,
+        FaultKind::LoopNesting,
+        FaultKind::OutOfBoundsRead,
+        FaultKind::OutOfBoundsWrite,
+        FaultKind::UnguardedTail,
+        FaultKind::WrongScope,
+        FaultKind::RegisterIndexedAtRunTime,
+        FaultKind::DivergentBarrier,
+        FaultKind::MissingBarrier,
+        FaultKind::WriteRace,
+        FaultKind::LaneConflict,
+        FaultKind::UnwrittenOutput,
+        FaultKind::UnwrittenRead,
+        FaultKind::WrongReductionInit,
+        FaultKind::MisalignedVector,
+        FaultKind::SharedMemoryLimit,
+        FaultKind::ResourceLimit,
+    ];
+
+    /// A short name.
+    pub fn name(self) -> &'static str {
+        match self {
+            FaultKind::Malformed => "malformed kernel",
+            FaultKind::TypeMismatch => "type mismatch",
+            FaultKind::LoopNesting => "loop nesting",
+            FaultKind::OutOfBoundsRead => "out-of-bounds read",
+            FaultKind::OutOfBoundsWrite => "out-of-bounds write",
+            FaultKind::UnguardedTail => "unguarded tail",
+            FaultKind::WrongScope => "wrong scope",
+            FaultKind::RegisterIndexedAtRunTime => "register array indexed at run time",
+            FaultKind::DivergentBarrier => "divergent barrier",
+            FaultKind::MissingBarrier => "missing barrier",
+            FaultKind::WriteRace => "write race",
+            FaultKind::LaneConflict => "lane conflict",
+            FaultKind::UnwrittenOutput => "unwritten output",
+            FaultKind::UnwrittenRead => "read of unwritten memory",
+            FaultKind::WrongReductionInit => "wrong reduction init",
+            FaultKind::MisalignedVector => "misaligned vector",
+            FaultKind::SharedMemoryLimit => "shared memory over the limit",
+            FaultKind::ResourceLimit => "resource limit",
+        }
+    }
+}
+
+impl fmt::Display for FaultKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+/// One thing that is wrong with a kernel.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Fault {
+    /// The rule that is broken.
+    pub kind: FaultKind,
+    /// Names of the loops around the place, outermost first.
+    pub loops: Vec<String>,
+    /// The statement's first line; empty where the fault is the whole kernel's.
+    pub statement: String,
+    /// What is wrong, with names and numbers.
+    pub cause: String,
+    /// What to do about it.
+    pub mend: String,
+}
+
+impl fmt::Display for Fault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.kind, self.cause)?;
+        if !self.statement.is_empty() {
+            write!(f, ", at `{}`", self.statement)?;
+        }
+        if !self.loops.is_empty() {
+            write!(f, " in {}", self.loops.join(", "))?;
+        }
+        write!(f, "; {}", self.mend)
+    }
+}
+
+impl std::error::Error for Fault {}
+
+impl Fault {
+    /// A fault at a statement inside loops.
+    pub(super) fn at(
+        kernel: &Kernel,
+        loops: &[&For],
+        stmt: &Stmt,
+        kind: FaultKind,
+        cause: impl Into<String>,
+        mend: impl Into<String>,
+    ) -> Fault {
+        Fault {
+            kind,
+            loops: loops.iter().map(|l| kernel.var(l.var).name.clone()).collect(),
+            statement: first_line(kernel, stmt),
+            cause: cause.into(),
+            mend: mend.into(),
+        }
+    }
+
+    /// A fault of the kernel as a whole.
+    pub(super) fn whole(kind: FaultKind, cause: impl Into<String>, mend: impl Into<String>) -> Fault {
+        Fault { kind, loops: vec![], statement: String::new(), cause: cause.into(), mend: mend.into() }
+    }
+}
+
+/// The first line of a statement's text, without printing what a loop holds.
+fn first_line(kernel: &Kernel, stmt: &Stmt) -> String {
+    let header = match stmt {
+        Stmt::For(l) => Stmt::For(For { body: vec![], pragmas: l.pragmas.clone(), ..*l }),
+        Stmt::If { cond, .. } => Stmt::if_(cond.clone(), vec![]),
+        other => other.clone(),
+    };
+    print::statement(kernel, &header).lines().next().unwrap_or_default().to_string()
+}

@@ -1,0 +1,127 @@
+//! The gate before lowering and emission: what must be true of a kernel.
+//!
+//! [`verify`] gives [`Verified`], which everything behind it demands. It proves each rule for all loop values, or
+//! reports a [`Fault`] that names the kind, the place, the cause and the mend. Where a proof by ranges and linear
+//! forms fails, the loop values that take part are enumerated, up to a budget; what can be shown neither way is a
+//! fault too. The interpreter checks the same rules on one run, so that each checks the other.
+//!
+//! # Rules
+//!
+//! **Structure** (`structure`, `types`)
+//! * Ids are in their tables; names of variables and buffers are unique.
+//! * A variable is bound once, by a loop or a `let`, and used below its binding only. Loop variables are `i64`.
+//! * Extents of loops are not negative, those of buffers positive, and the strides of a buffer do not overlap.
+//! * A buffer is a parameter or is allocated once, and is used behind its allocation, within its block.
+//! * Parameters are `global`; a `read` parameter is not written.
+//! * Each access has one index a dimension, of integer type, at most one of them a vector.
+//! * Operands agree in type and lanes; conditions are truth values; what is stored has the buffer's class of type.
+//! * Tiles of `mma` and `transpose` are matrices of floats that fit each other.
+//! * `grid` loops are not inside `thread` or `parallel` loops, `parallel` loops not inside `grid`, `thread` or
+//!   `vectorized` ones; a `vectorized` loop holds no loop over hardware indices, no barrier and no other vectorized loop.
+//!
+//! **Bounds** (`bounds`): every index of every access is in `0..extent`, assuming the conditions of the `if`s, `select`s,
+//! `&&`s and `||`s above it. A loop whose last iteration alone reaches past the end lacks the guard of its tail.
+//!
+//! **Scopes** (`scopes`)
+//! * `global` memory is not allocated inside concurrent loops: all iterations would share it.
+//! * `shared` memory is allocated and used inside a launch (below a `grid` or `thread` loop).
+//! * Private memory (`local`, `register`) is not carried into or out of a `parallel` loop or a launch.
+//! * `register` arrays are indexed by constants and the variables of unrolled and vectorised loops only.
+//!
+//! **Threads** (`barriers`, `races`)
+//! * A barrier is inside a launch, and all threads reach it: no condition on a thread's index or on memory decides
+//!   about it, nor a thread loop that is shorter than the launch's extent of its axis.
+//! * Two threads of a block touch one element of memory, one of them writing, only with a barrier in between, also
+//!   from one iteration of a serial loop to the next.
+//! * Two iterations of a parallel loop, or two blocks of a grid, never touch one element, one of them writing.
+//! * Two lanes of a vectorised loop never touch one element, one of them writing.
+//!
+//! **Values** (`coverage`, `reductions`)
+//! * Every element of a `write` parameter is written. A buffer that is read is written somewhere before.
+//! * A reduction is inside each loop of its `over` list, its destination mentions none of them, and it starts from the
+//!   operator's identity. No other loop that the value depends on repeats it on the same element.
+//!
+//! **Target** ([`Limits`]; `resources`, `alignment`)
+//! * Vector accesses of global and shared memory are naturally aligned where the target demands it.
+//! * Shared memory, threads of a block, extents of block and grid and registers of a thread stay within the limits.
+
+mod access;
+mod alignment;
+mod barriers;
+mod bounds;
+mod coverage;
+mod enumerate;
+mod equal;
+mod facts;
+mod fault;
+mod limits;
+mod races;
+mod reductions;
+mod resources;
+mod scopes;
+mod structure;
+mod types;
+
+pub use fault::{Fault, FaultKind};
+pub use limits::Limits;
+
+use crate::ir::Kernel;
+use std::fmt;
+use std::ops::Deref;
+
+/// A kernel that [`verify`] has passed.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Verified(Kernel);
+
+impl Verified {
+    /// The kernel, to change it; it must pass again then.
+    pub fn into_inner(self) -> Kernel {
+        self.0
+    }
+}
+
+impl Deref for Verified {
+    type Target = Kernel;
+
+    fn deref(&self) -> &Kernel {
+        &self.0
+    }
+}
+
+impl fmt::Display for Verified {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+/// Faults after which checking stops: more of them help nobody.
+const MOST_FAULTS: usize = 20;
+
+/// Checks every rule of the module's text.
+pub fn verify(kernel: Kernel, limits: &Limits) -> Result<Verified, Vec<Fault>> {
+    let faults = check(&kernel, limits);
+    if faults.is_empty() { Ok(Verified(kernel)) } else { Err(faults) }
+}
+
+/// The faults of a kernel, in the order of its text for each rule; none means that it passes.
+pub fn check(kernel: &Kernel, limits: &Limits) -> Vec<Fault> {
+    // The other rules take the structure for granted.
+    let mut faults = structure::check(kernel);
+    if !faults.is_empty() {
+        return faults;
+    }
+    let sites = access::collect(kernel);
+    bounds::check(kernel, &sites, &mut faults);
+    scopes::check(kernel, &sites, &mut faults);
+    barriers::check(kernel, &mut faults);
+    reductions::check(kernel, &mut faults);
+    resources::check(kernel, limits, &mut faults);
+    alignment::check(kernel, limits, &sites, &mut faults);
+    // Elements out of bounds or in the wrong memory would only be reported again.
+    if faults.is_empty() {
+        races::check(kernel, &sites, &mut faults);
+        coverage::check(kernel, &sites, &mut faults);
+    }
+    faults.truncate(MOST_FAULTS);
+    faults
+}

@@ -1,0 +1,144 @@
+//! Memory is allocated and used where its scope has a meaning.
+
+use super::access::Site;
+use super::fault::{Fault, FaultKind};
+use crate::ir::{BufferId, Expr, For, Kernel, LoopKind, Scope, Stmt, VarId, print};
+use std::collections::BTreeMap;
+
+/// Checks the rules under "Scopes".
+pub(super) fn check(kernel: &Kernel, sites: &[Site], faults: &mut Vec<Fault>) {
+    let mut c = Checker { kernel, loops: vec![], allocs: BTreeMap::new(), faults: vec![] };
+    c.block(&kernel.body);
+    let mut reported = vec![];
+    for site in sites {
+        let b = kernel.buffer(site.buffer);
+        if b.scope == Scope::Register
+            && let Some(fault) = register_index(kernel, site)
+        {
+            c.faults.push(fault);
+        }
+        if !reported.contains(&site.buffer)
+            && let Some(fault) = c.carried(site)
+        {
+            reported.push(site.buffer);
+            c.faults.push(fault);
+        }
+    }
+    faults.append(&mut c.faults);
+}
+
+struct Checker<'k> {
+    kernel: &'k Kernel,
+    loops: Vec<&'k For>,
+    /// The loops around each allocation.
+    allocs: BTreeMap<BufferId, Vec<&'k For>>,
+    faults: Vec<Fault>,
+}
+
+fn is_hardware(kind: LoopKind) -> bool {
+    matches!(kind, LoopKind::Grid(_) | LoopKind::Thread(_))
+}
+
+impl<'k> Checker<'k> {
+    fn block(&mut self, stmts: &'k [Stmt]) {
+        for s in stmts {
+            match s {
+                Stmt::For(l) => {
+                    self.loops.push(l);
+                    self.block(&l.body);
+                    self.loops.pop();
+                }
+                Stmt::If { then, otherwise, .. } => {
+                    self.block(then);
+                    self.block(otherwise);
+                }
+                Stmt::Alloc(b) => self.alloc(s, *b),
+                _ => {}
+            }
+        }
+    }
+
+    fn alloc(&mut self, s: &Stmt, id: BufferId) {
+        let b = self.kernel.buffer(id);
+        let concurrent = self.loops.iter().find(|l| l.kind.is_concurrent());
+        let in_launch = self.loops.iter().any(|l| is_hardware(l.kind));
+        let fault = match b.scope {
+            Scope::Global => concurrent.map(|l| {
+                let (name, kind) = (&self.kernel.var(l.var).name, l.kind.name());
+                (
+                    format!(
+                        "{} is global, but allocated inside the {kind} loop {name}, whose iterations would share it",
+                        b.name
+                    ),
+                    "allocate it outside, or give it scope local or shared",
+                )
+            }),
+            Scope::Shared if !in_launch => Some((
+                format!("{} is shared, but allocated where there is no block of threads", b.name),
+                "allocate it below a grid loop, or give it scope global",
+            )),
+            _ => None,
+        };
+        if let Some((cause, mend)) = fault {
+            self.faults.push(Fault::at(self.kernel, &self.loops, s, FaultKind::WrongScope, cause, mend));
+        }
+        self.allocs.insert(id, self.loops.clone());
+    }
+
+    /// A private buffer from outside a parallel loop or a launch is another buffer inside.
+    fn carried(&self, site: &Site) -> Option<Fault> {
+        let b = self.kernel.buffer(site.buffer);
+        let around = self.allocs.get(&site.buffer)?;
+        if !b.scope.is_private() {
+            return None;
+        }
+        let in_launch = around.iter().any(|l| is_hardware(l.kind));
+        let crossing = site
+            .loops
+            .iter()
+            .skip(around.len())
+            .find(|l| l.kind == LoopKind::Parallel || (is_hardware(l.kind) && !in_launch))?;
+        let cause = format!(
+            "{} is private to a thread, but allocated outside the {} loop {} that uses it",
+            b.name,
+            crossing.kind.name(),
+            self.kernel.var(crossing.var).name
+        );
+        let mend = "allocate it inside the loop, or give it scope global";
+        Some(Fault::at(self.kernel, &site.loops, site.stmt, FaultKind::WrongScope, cause, mend))
+    }
+}
+
+/// Register arrays have no addresses: their indices must be numbers once loops are unrolled and vectors formed.
+fn register_index(kernel: &Kernel, site: &Site) -> Option<Fault> {
+    let unrolled = |v: VarId| {
+        v.0 as usize >= kernel.vars.len()
+            || site
+                .loops
+                .iter()
+                .any(|l| l.var == v && (l.extent == 1 || matches!(l.kind, LoopKind::Unrolled | LoopKind::Vectorized)))
+    };
+    let mut culprit = None;
+    for index in &site.index {
+        index.walk(&mut |e| {
+            let bad = match e {
+                Expr::Var(v) => !unrolled(*v),
+                Expr::Load(..) => true,
+                _ => false,
+            };
+            if bad && culprit.is_none() {
+                culprit = Some(print::expr(kernel, e));
+            }
+        });
+    }
+    let culprit = culprit?;
+    let name = &kernel.buffer(site.buffer).name;
+    Some(Fault::at(
+        kernel,
+        &site.loops,
+        site.stmt,
+        FaultKind::RegisterIndexedAtRunTime,
+        format!("an index of the register array {name} depends on {culprit}, which is not known at compile time"),
+        format!("unroll the loop {culprit}, or give {name} scope local"),
+    ))
+}

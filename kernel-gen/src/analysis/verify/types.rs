@@ -1,0 +1,182 @@
+//! Types of expressions and statements.
+
+use crate::ir::{BinOp, BufferId, DType, Expr, Kernel, Stmt, Tile, Type, UnOp, print};
+
+/// Knows the lanes of vector `let`s, which the table of variables does not hold.
+pub(super) struct Types<'k> {
+    kernel: &'k Kernel,
+    lanes: Vec<u16>,
+}
+
+impl<'k> Types<'k> {
+    pub(super) fn new(kernel: &'k Kernel) -> Types<'k> {
+        Types { kernel, lanes: vec![1; kernel.vars.len()] }
+    }
+
+    /// Checks the statement's own expressions; `Err` says what does not agree. A `let` is noted with its lanes.
+    pub(super) fn statement(&mut self, s: &Stmt) -> Result<(), String> {
+        match s {
+            Stmt::For(_) | Stmt::Alloc(_) | Stmt::Barrier(_) => Ok(()),
+            Stmt::Store { buffer, indices, value } => self.stores(*buffer, indices, &[value]),
+            Stmt::Reduce { buffer, indices, init, value, .. } => {
+                if self.kernel.buffer(*buffer).dtype == DType::Bool {
+                    return Err("a truth value cannot be reduced".to_string());
+                }
+                self.stores(*buffer, indices, &[init, value])
+            }
+            Stmt::If { cond, .. } => match self.of(cond)? {
+                Type { dtype: DType::Bool, lanes: 1 } => Ok(()),
+                t => Err(format!("the condition {} has type {t}, not bool", print::expr(self.kernel, cond))),
+            },
+            Stmt::Let { var, value } => {
+                let (v, t) = (self.kernel.var(*var), self.of(value)?);
+                self.lanes[var.0 as usize] = t.lanes;
+                if v.dtype == t.dtype || v.dtype.compute() == t.dtype {
+                    return Ok(());
+                }
+                Err(format!("{} is declared {}, but its value has type {t}", v.name, v.dtype))
+            }
+            Stmt::Mma { acc, a, b } => {
+                let [(m, n), (am, ak), (bk, bn)] = [self.matrix(acc)?, self.matrix(a)?, self.matrix(b)?];
+                if (am, bn, ak) == (m, n, bk) {
+                    return Ok(());
+                }
+                Err(format!("the tiles of mma are {m}x{n}, {am}x{ak} and {bk}x{bn}"))
+            }
+            Stmt::Transpose { dst, src } => {
+                if [dst, src].iter().any(|t| t.extents.iter().rev().skip(2).any(|n| *n != 1)) {
+                    return Err("a transposed tile has extent 1 in all but its last two dimensions".to_string());
+                }
+                let [(n, m), (sm, sn)] = [self.last_two(dst)?, self.last_two(src)?];
+                if dst.buffer == src.buffer {
+                    return Err("transpose reads and writes one buffer".to_string());
+                }
+                if (n, m) == (sn, sm) { Ok(()) } else { Err(format!("transpose of {sm}x{sn} gives not {n}x{m}")) }
+            }
+        }
+    }
+
+    fn stores(&self, buffer: BufferId, indices: &[Expr], values: &[&Expr]) -> Result<(), String> {
+        let b = self.kernel.buffer(buffer);
+        let lanes = self.indices(indices)?;
+        for value in values {
+            let t = self.of(value)?;
+            let same_class =
+                b.dtype.is_float() == t.dtype.is_float() && (b.dtype == DType::Bool) == (t.dtype == DType::Bool);
+            if !same_class {
+                return Err(format!("a value of type {t} is stored to {}, which holds {}", b.name, b.dtype));
+            }
+            if t.lanes != 1 && t.lanes != lanes {
+                return Err(format!("a value of {} lanes is stored to {lanes} elements of {}", t.lanes, b.name));
+            }
+        }
+        Ok(())
+    }
+
+    /// Lanes of an access.
+    fn indices(&self, indices: &[Expr]) -> Result<u16, String> {
+        let mut lanes = 1;
+        for i in indices {
+            let t = self.of(i)?;
+            if !t.dtype.is_int() {
+                return Err(format!("the index {} has type {t}", print::expr(self.kernel, i)));
+            }
+            if t.lanes > 1 && lanes > 1 {
+                return Err("two indices of one access are vectors".to_string());
+            }
+            lanes = lanes.max(t.lanes);
+        }
+        Ok(lanes)
+    }
+
+    /// Rows and columns of an operand of `mma`: its two long dimensions, or its last two.
+    fn matrix(&self, t: &Tile) -> Result<(i64, i64), String> {
+        self.tile(t)?;
+        let long: Vec<i64> = t.extents.iter().copied().filter(|n| *n > 1).collect();
+        match long[..] {
+            [rows, cols] => Ok((rows, cols)),
+            _ if t.extents.iter().rev().skip(2).all(|n| *n == 1) => self.last_two(t),
+            _ => Err(format!("a tile of extents {:?} is not a matrix", t.extents)),
+        }
+    }
+
+    fn last_two(&self, t: &Tile) -> Result<(i64, i64), String> {
+        self.tile(t)?;
+        match t.extents[..] {
+            [.., rows, cols] => Ok((rows, cols)),
+            _ => Err(format!("a tile of extents {:?} is not a matrix", t.extents)),
+        }
+    }
+
+    fn tile(&self, t: &Tile) -> Result<(), String> {
+        let b = self.kernel.buffer(t.buffer);
+        if !b.dtype.is_float() {
+            return Err(format!("a tile of {} holds {}, not floats", b.name, b.dtype));
+        }
+        if t.extents.iter().any(|n| *n < 1) {
+            return Err(format!("a tile of {} has extents {:?}", b.name, t.extents));
+        }
+        if self.indices(&t.origin)? > 1 {
+            return Err(format!("the origin of a tile of {} is a vector", b.name));
+        }
+        Ok(())
+    }
+
+    /// The type of an expression's value.
+    pub(super) fn of(&self, e: &Expr) -> Result<Type, String> {
+        let text = |e: &Expr| print::expr(self.kernel, e);
+        match e {
+            Expr::Int(_) => Ok(Type::scalar(DType::I64)),
+            Expr::Float(_, d) if d.is_float() => Ok(Type::scalar(d.compute())),
+            Expr::Float(_, d) => Err(format!("a floating constant has type {d}")),
+            Expr::Var(v) => Ok(Type { dtype: self.kernel.var(*v).dtype.compute(), lanes: self.lanes[v.0 as usize] }),
+            Expr::Unary(op, a) => {
+                let t = self.of(a)?;
+                let fits = match op {
+                    UnOp::Not => t.dtype == DType::Bool,
+                    UnOp::Neg | UnOp::Abs => t.dtype != DType::Bool,
+                    UnOp::Sqrt | UnOp::Exp | UnOp::Tanh | UnOp::Erf => t.dtype.is_float(),
+                };
+                if fits { Ok(t) } else { Err(format!("`{}` of {}, which has type {t}", op.name(), text(a))) }
+            }
+            Expr::Binary(op, a, b) => {
+                let (x, y) = (self.of(a)?, self.of(b)?);
+                let lanes = common_lanes(&[x, y]).ok_or_else(|| format!("{x} meets {y} in {}", text(e)))?;
+                let fits = x.dtype == y.dtype
+                    && match op {
+                        BinOp::And | BinOp::Or => x.dtype == DType::Bool,
+                        BinOp::Eq | BinOp::Ne => true,
+                        BinOp::Mod => x.dtype.is_int(),
+                        _ => x.dtype != DType::Bool,
+                    };
+                if !fits {
+                    return Err(format!("{x} meets {y} in {}", text(e)));
+                }
+                Ok(Type { dtype: if op.is_predicate() { DType::Bool } else { x.dtype }, lanes })
+            }
+            Expr::Select(c, a, b) => {
+                let (c, x, y) = (self.of(c)?, self.of(a)?, self.of(b)?);
+                match common_lanes(&[c, x, y]) {
+                    Some(lanes) if c.dtype == DType::Bool && x.dtype == y.dtype => Ok(Type { dtype: x.dtype, lanes }),
+                    _ => Err(format!("select of {c}, {x} and {y} in {}", text(e))),
+                }
+            }
+            Expr::Cast(d, a) => Ok(Type { dtype: d.compute(), lanes: self.of(a)?.lanes }),
+            Expr::Load(b, idx) => Ok(Type { dtype: self.kernel.buffer(*b).dtype.compute(), lanes: self.indices(idx)? }),
+            Expr::Ramp { base, lanes, .. } => match self.of(base)? {
+                Type { dtype, lanes: 1 } if dtype.is_int() && *lanes > 0 => Ok(Type { dtype, lanes: *lanes }),
+                t => Err(format!("a ramp of {lanes} lanes from a {t}")),
+            },
+            Expr::Broadcast(a, lanes) => match self.of(a)? {
+                Type { dtype, lanes: 1 } if *lanes > 0 => Ok(Type { dtype, lanes: *lanes }),
+                t => Err(format!("a broadcast of a {t} to {lanes} lanes")),
+            },
+        }
+    }
+}
+
+/// The lanes of an operation on these, if they fit: scalars go with anything.
+fn common_lanes(types: &[Type]) -> Option<u16> {
+    let lanes = types.iter().map(|t| t.lanes).max()?;
+    types.iter().all(|t| t.lanes == 1 || t.lanes == lanes).then_some(lanes)
+}

@@ -1,0 +1,106 @@
+//! The verifier and the interpreter on kernels in files: good ones pass, planted faults are caught by name.
+
+use kernel_gen::analysis::verify::{Limits, check, verify};
+use kernel_gen::interp::{self, Mode};
+use kernel_gen::ir::parse::parse;
+use std::path::{Path, PathBuf};
+
+fn files(folder: &str) -> Vec<(PathBuf, String)> {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../specs/filetests").join(folder);
+    let mut paths: Vec<PathBuf> =
+        std::fs::read_dir(&folder).expect("the filetests are in the repository").map(|e| e.unwrap().path()).collect();
+    paths.retain(|p| p.extension().is_some_and(|e| e == "kg"));
+    paths.sort();
+    paths.into_iter().map(|p| (p.clone(), std::fs::read_to_string(p).unwrap())).collect()
+}
+
+/// What follows `; key:` in one of the comment lines at the top.
+fn header<'t>(text: &'t str, key: &str) -> Option<&'t str> {
+    text.lines()
+        .take_while(|l| l.starts_with(';'))
+        .find_map(|l| l.trim_start_matches([';', ' ']).strip_prefix(key)?.trim_start().strip_prefix(':').map(str::trim))
+}
+
+#[test]
+fn planted_faults_are_caught_by_name() {
+    let (mut by_verifier, mut by_both) = (0, 0);
+    let files = files("faults");
+    for (path, text) in &files {
+        let kernel = parse(text).unwrap_or_else(|e| panic!("{}:{e}", path.display()));
+        let want = header(text, "fault").unwrap_or_else(|| panic!("{}: no fault is named", path.display()));
+        let limits = if text.contains("thread.") || text.contains("grid.") { Limits::cuda() } else { Limits::cpu() };
+        let faults = verify(kernel.clone(), &limits).expect_err(&format!("{} passes", path.display()));
+        assert!(
+            faults.iter().any(|f| f.kind.name() == want),
+            "{}: wanted {want}, found {:?}",
+            path.display(),
+            faults.iter().map(ToString::to_string).collect::<Vec<_>>()
+        );
+        println!("{}: {}", path.file_stem().unwrap().to_string_lossy(), faults[0]);
+        by_verifier += 1;
+        let ran = interp::run(&kernel, &interp::seeded_inputs(&kernel, 1), Mode::Declared);
+        match (header(text, "interp"), ran) {
+            (Some(want), Err(e)) => {
+                assert_eq!(e.cause.kind(), want, "{}: {e}", path.display());
+                println!("    interpreter: {e}");
+                by_both += 1;
+            }
+            (None, Ok(_)) => {}
+            (want, got) => panic!("{}: wanted {want:?} of the interpreter, got {got:?}", path.display()),
+        }
+    }
+    println!("{by_verifier} planted faults caught by the verifier, {by_both} of them by the interpreter too");
+    for name in [
+        "out-of-bounds read",
+        "out-of-bounds write",
+        "missing barrier",
+        "divergent barrier",
+        "unguarded tail",
+        "misaligned vector",
+        "register array indexed at run time",
+        "shared memory over the limit",
+        "unwritten output",
+        "write race",
+        "wrong reduction init",
+        "wrong scope",
+    ] {
+        assert!(files.iter().any(|(_, t)| header(t, "fault") == Some(name)), "no file plants: {name}");
+    }
+}
+
+#[test]
+fn good_kernels_pass_run_and_round_trip() {
+    let files = files("good");
+    for (path, text) in &files {
+        let kernel = parse(text).unwrap_or_else(|e| panic!("{}:{e}", path.display()));
+        let limits = match header(text, "target") {
+            Some("cpu") => Limits::cpu(),
+            Some("cuda") => Limits::cuda(),
+            other => panic!("{}: target {other:?}", path.display()),
+        };
+        let faults: Vec<String> = check(&kernel, &limits).iter().map(ToString::to_string).collect();
+        assert!(faults.is_empty(), "{}: {faults:#?}", path.display());
+        let inputs = interp::seeded_inputs(&kernel, 1);
+        for mode in [Mode::F64, Mode::Declared] {
+            interp::run(&kernel, &inputs, mode).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
+        }
+        assert_eq!(parse(&kernel.to_string()).unwrap(), kernel, "{}", path.display());
+    }
+    println!("{} good kernels pass the verifier and run", files.len());
+}
+
+#[test]
+fn the_shared_memory_products_compute_the_product() {
+    for name in ["shared_matmul", "shared_matmul_vthread"] {
+        let (_, text) = files("good").into_iter().find(|(p, _)| p.file_stem().unwrap() == name).unwrap();
+        let kernel = parse(&text).unwrap();
+        let inputs = interp::seeded_inputs(&kernel, 5);
+        let out = interp::run(&kernel, &inputs, Mode::F64).unwrap();
+        for i in 0..64 {
+            for j in 0..64 {
+                let want: f64 = (0..32).map(|k| inputs["a"][i * 32 + k] * inputs["b"][k * 64 + j]).sum();
+                assert_eq!(out["c"][i * 64 + j], want, "{name} at {i}, {j}");
+            }
+        }
+    }
+}
