@@ -144,11 +144,11 @@ impl Drop for Scratch {
 
 /// Looks for libclang where the loader and its packages put it: LIBCLANG_PATH first.
 fn libclang() -> Result<String, String> {
+    // `libclang.so.1`, `libclang-14.so.1`, `libclang.dylib`; not `libclang-cpp.so`, which is another library.
     let is_it = |name: &str| {
-        (name.starts_with("libclang.so") || name.starts_with("libclang-"))
-            && (name.contains(".so") || name.contains(".dylib"))
-            || name == "libclang.dylib"
-            || name == "libclang.dll"
+        let rest = name.strip_prefix("libclang").unwrap_or_default();
+        let rest = rest.strip_prefix('-').map_or(rest, |r| r.trim_start_matches(|c: char| c.is_ascii_digit()));
+        rest.starts_with(".so") || rest == ".dylib" || rest == ".dll"
     };
     let mut folders: Vec<PathBuf> = std::env::var_os("LIBCLANG_PATH").map(PathBuf::from).into_iter().collect();
     let arch = std::env::consts::ARCH;

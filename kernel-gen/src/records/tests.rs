@@ -1,5 +1,5 @@
 use super::*;
-use crate::space::{Annotation, ConfigError, Rng, Space, Split, Value};
+use crate::space::{Annotation, ConfigError, Space, Split, Value};
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -217,44 +217,4 @@ fn a_usable_record_is_taken_beside_refused_ones() {
     assert_eq!((found.unwrap().record.threads, refusals.len()), (1, 1));
     assert!(matches!(refusals[0].reason, RefusalReason::OtherVersion { recorded: 1, current: 2, .. }));
     assert!(!matches!(refusals[0].reason, RefusalReason::BadConfig(ConfigError::Missing { .. })));
-}
-
-/// Mutates a valid record in every place and in random ways: whatever comes, the reader answers, and what it accepts
-/// it writes back to the same meaning.
-#[test]
-fn no_text_makes_the_reader_panic() {
-    let seed = record().to_toml();
-    let pieces = [
-        "[", "]", "{", "}", "\"", "\\", "\n", "=", ",", ".", "#", "-1", "9e999", "nan", "\u{0}", "[config]", "'''", "é",
-    ];
-    let mut rng = Rng::new(11);
-    let mut accepted = 0;
-    for _ in 0..20_000 {
-        let mut text = seed.clone();
-        for _ in 0..=rng.below(3) {
-            let boundaries: Vec<usize> = (0..=text.len()).filter(|i| text.is_char_boundary(*i)).collect();
-            let at = |rng: &mut Rng| boundaries[rng.below(boundaries.len() as u64) as usize];
-            let (a, b) = (at(&mut rng), at(&mut rng));
-            let piece = pieces[rng.below(pieces.len() as u64) as usize];
-            let (from, to) = (a.min(b), a.max(b));
-            match rng.below(4) {
-                0 => text.insert_str(a, piece),
-                1 => text.replace_range(from..to, ""),
-                2 => text.truncate(a),
-                _ => {
-                    let copy = text[from..to].to_string();
-                    text.insert_str(a, &copy);
-                }
-            }
-        }
-        match Record::parse(&text, "fuzz.toml") {
-            Ok(r) => {
-                accepted += 1;
-                let written = r.to_toml();
-                assert_eq!(Record::parse(&written, "again.toml").unwrap().to_toml(), written);
-            }
-            Err(diagnostics) => assert!(!diagnostics.is_empty(), "refused without a reason:\n{text}"),
-        }
-    }
-    assert!(accepted > 100, "the mutations are too wild to test what is accepted: {accepted}");
 }
