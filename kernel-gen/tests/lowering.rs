@@ -167,3 +167,13 @@ fn the_compiled_c_computes_what_the_interpreter_computes() {
         }
     }
 }
+
+/// `cargo test -p kernel-gen --test lowering print_one -- --ignored --nocapture` with `KERNEL_GEN_FIRST_SEED`.
+#[test]
+#[ignore = "prints one case"]
+fn print_one() {
+    let seed = seeds(1).start;
+    let (what, _, kernel) = scheduled(seed);
+    let lowered = lowered(&kernel, &what);
+    println!("{what}\n{kernel}\n{}\n{}", lowered.kernel(), emit(&lowered, &options(Isa::best_here())).unwrap().source);
+}

@@ -1,10 +1,9 @@
-//! Turns tile intrinsics into loops, for targets that have no instruction for them.
+//! Turns products of tiles into loops, for targets that have no instruction for them. Transpositions stay: the emitters
+//! know how to do them with shuffles.
 //!
 //! ```text
 //! mma acc[i0: m, j0: n] += a[i0: m, k0: k] * b[k0: k, j0: n]
 //!   -> for k { for i unrolled { for j vectorized { acc[i0 + i, j0 + j] += a[i0 + i, k0 + k] * b[k0 + k, j0 + j] } } }
-//! transpose dst[j0: n, i0: m] = src[i0: m, j0: n]
-//!   -> for i unrolled { for j vectorized { dst[j0 + j, i0 + i] = src[i0 + i, j0 + j] } }
 //! ```
 //! The row loop is unrolled and the column loop vectorised, so that an accumulator in registers stays there.
 
@@ -19,7 +18,6 @@ pub fn run(mut kernel: Kernel, options: &LowerOptions) -> Result<Kernel, LowerEr
     let body = std::mem::take(&mut kernel.body);
     kernel.body = visit::rewrite(body, &mut |s| match s {
         Stmt::Mma { acc, a, b } => vec![mma(&mut kernel, &acc, &a, &b)],
-        Stmt::Transpose { dst, src } => vec![transpose(&mut kernel, &dst, &src)],
         other => vec![other],
     });
     Ok(kernel)
@@ -67,21 +65,4 @@ fn mma(kernel: &mut Kernel, acc: &Tile, a: &Tile, b: &Tile) -> Stmt {
     let columns = loop_of(vj, n, LoopKind::Vectorized, update);
     let rows = loop_of(vi, m, LoopKind::Unrolled, columns);
     loop_of(vk, k, LoopKind::Serial, rows)
-}
-
-fn transpose(kernel: &mut Kernel, dst: &Tile, src: &Tile) -> Stmt {
-    let [r, c] = [src.extents.len().saturating_sub(2), src.extents.len().saturating_sub(1)];
-    let (m, n) = (src.extents[r], src.extents[c]);
-    let (vi, vj) = (kernel.fresh_var("ti"), kernel.fresh_var("tj"));
-    // The tiles of a transposition span the last two dimensions, whatever their extents.
-    let last = |t: &Tile, row: Expr, column: Expr| {
-        let mut idx = t.origin.clone();
-        let d = idx.len();
-        idx[d - 2] = idx[d - 2].clone() + row;
-        idx[d - 1] = idx[d - 1].clone() + column;
-        idx
-    };
-    let value = Expr::load(src.buffer, last(src, vi.into(), vj.into()));
-    let store = Stmt::store(dst.buffer, last(dst, vj.into(), vi.into()), value);
-    loop_of(vi, m, LoopKind::Unrolled, loop_of(vj, n, LoopKind::Vectorized, store))
 }

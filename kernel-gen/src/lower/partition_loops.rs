@@ -107,6 +107,10 @@ impl Partition {
                     }
                 }
                 LoopKind::Parallel | LoopKind::Grid(_) => {
+                    if let Some(clipped) = self.clip(&l, cut, &inside) {
+                        self.for_(clipped, ranges, out);
+                        return;
+                    }
                     if let Some(body) = self.branch(l.var, cut, &l.body, &inside, source) {
                         out.push(Stmt::For(For { body, ..l }));
                         return;
@@ -158,6 +162,14 @@ impl Partition {
             pieces.extend(simplify_block(vec![Stmt::For(piece)], &mut ranges.clone()));
         }
         self.grow(size_of(&pieces) - before, source).then_some(pieces)
+    }
+
+    /// The loop without its last iterations, if there is nothing to do in them.
+    fn clip(&mut self, l: &For, cut: Cut, ranges: &Ranges) -> Option<For> {
+        let mut within = ranges.clone();
+        within.insert(l.var, cut.high, cut.max);
+        let rest = simplify_block(l.body.clone(), &mut within);
+        (cut.high <= cut.max && rest.is_empty()).then(|| For { extent: cut.high, ..l.clone() })
     }
 
     /// The body once for each part of the variable's values, under conditionals, unless that is too much code.

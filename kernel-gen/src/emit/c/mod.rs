@@ -24,6 +24,7 @@ mod phases;
 mod prelude;
 mod registers;
 mod stmt;
+mod transpose;
 mod vector;
 
 pub use error::EmitError;

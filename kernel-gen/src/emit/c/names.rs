@@ -106,8 +106,20 @@ fn take(taken: &mut BTreeSet<String>, hint: &str) -> String {
     }
     let helper = |n: &str| {
         [
-            "load_", "store_", "splat_", "gather_", "scatter_", "min_", "max_", "f32_to_", "f16_to_", "bf16_to_",
-            "f32x", "f64x",
+            "load_",
+            "store_",
+            "splat_",
+            "gather_",
+            "scatter_",
+            "min_",
+            "max_",
+            "f32_to_",
+            "f16_to_",
+            "bf16_to_",
+            "f32x",
+            "f64x",
+            "transpose_",
+            "swap",
         ]
         .iter()
         .any(|p| n.starts_with(p))

@@ -66,6 +66,8 @@ pub(super) enum Helper {
     VectorMin(Vector),
     /// Lane-wise larger.
     VectorMax(Vector),
+    /// A square of registers, in place.
+    Transpose(Vector),
     /// Lane-wise call of a function of `<math.h>`.
     Map(Vector, MathFn),
 }
@@ -128,6 +130,7 @@ impl Helper {
             Helper::Scatter(v, d) => format!("scatter_{}", from(v, d)),
             Helper::VectorMin(v) => format!("min_{}", v.name()),
             Helper::VectorMax(v) => format!("max_{}", v.name()),
+            Helper::Transpose(v) => format!("transpose_{}", v.name()),
             Helper::Map(v, f) => format!("{}_{}", f.c_name(v.dtype), v.name()),
         }
     }
@@ -149,6 +152,7 @@ impl Helper {
             }
             Helper::LoadEven(v) => vec![Helper::Type(v), Helper::Load(v, v.dtype)],
             Helper::VectorMin(v) | Helper::VectorMax(v) => vec![Helper::Type(v), Helper::Type(v.mask())],
+            Helper::Transpose(v) => vec![Helper::Type(v), Helper::Type(v.mask())],
             Helper::Splat(v) | Helper::Map(v, _) => vec![Helper::Type(v)],
         }
     }
@@ -221,6 +225,7 @@ impl Helper {
             ),
             Helper::VectorMin(v) => min_max(&name, v, isa, "min", '<'),
             Helper::VectorMax(v) => min_max(&name, v, isa, "max", '>'),
+            Helper::Transpose(v) => transpose(&name, v),
             Helper::Map(v, f) => map(&name, v, f, isa),
         }
     }
@@ -369,6 +374,37 @@ fn load_even(name: &str, v: Vector) -> String {
         bits = v.dtype.bytes() * 8,
         bytes = v.bytes(),
     )
+}
+
+/// Swaps ever smaller off-diagonal blocks: after the step of distance `d`, the bits `d` of row and lane are exchanged.
+fn transpose(name: &str, v: Vector) -> String {
+    let (w, vector, mask) = (v.width, v.name(), v.mask().name());
+    let mut out = String::new();
+    let distances: Vec<usize> = std::iter::successors(Some(w / 2), |d| (*d > 1).then_some(d / 2)).collect();
+    for d in &distances {
+        let picks =
+            |f: &dyn Fn(usize) -> usize| -> String { (0..w).map(|l| f(l).to_string()).collect::<Vec<_>>().join(", ") };
+        let upper = picks(&|l| if l & d == 0 { l } else { w + l - d });
+        let lower = picks(&|l| if l & d == 0 { l + d } else { w + l });
+        let _ = write!(
+            out,
+            "KG_FN void swap{d}_{vector}({vector} *a, {vector} *b) {{\n  const {vector} x = *a, y = *b;\n\
+             #ifdef __clang__\n  *a = __builtin_shufflevector(x, y, {upper});\n  \
+             *b = __builtin_shufflevector(x, y, {lower});\n#else\n  \
+             *a = __builtin_shuffle(x, y, ({mask}){{{upper}}});\n  \
+             *b = __builtin_shuffle(x, y, ({mask}){{{lower}}});\n#endif\n}}\n"
+        );
+    }
+    let _ = writeln!(out, "KG_FN void {name}({vector} *r) {{");
+    for d in &distances {
+        let pairs: Vec<String> =
+            (0..w).filter(|i| i & d == 0).map(|i| format!("swap{d}_{vector}(r + {i}, r + {});", i + d)).collect();
+        for some in pairs.chunks(4) {
+            let _ = writeln!(out, "  {}", some.join(" "));
+        }
+    }
+    out.push_str("}\n");
+    out
 }
 
 fn min_max(name: &str, v: Vector, isa: Isa, word: &str, sign: char) -> String {

@@ -7,7 +7,7 @@
 use super::chunk::{Chunk, chunks};
 use super::names::Names;
 use super::prelude::Vector;
-use super::{EmitError, Isa};
+use super::{EmitError, Isa, transpose};
 use crate::ir::{BufferId, DType, Expr, Kernel, Scope, Stmt, print};
 use std::collections::BTreeMap;
 
@@ -77,26 +77,40 @@ pub(super) fn files(
     body: &[Stmt],
     names: &mut Names,
 ) -> Result<BTreeMap<BufferId, RegisterFile>, EmitError> {
-    let mut accesses: BTreeMap<BufferId, Vec<(i64, i64)>> = BTreeMap::new();
+    let mut accesses: BTreeMap<BufferId, Vec<Touched>> = BTreeMap::new();
     let mut error = None;
     for s in body {
         s.walk(&mut |s| {
             let chunks = chunks(kernel, isa, s);
-            let mut note = |b: BufferId, indices: &[Expr]| {
+            let mut note = |b: BufferId, indices: &[Expr], chunks: &[Chunk]| {
                 if kernel.buffer(b).scope == Scope::Register {
                     match register_access(kernel, b, indices) {
-                        Ok(a) => record(accesses.entry(b).or_default(), &a, &chunks),
+                        Ok(a) => record(accesses.entry(b).or_default(), &a, chunks),
                         Err(e) => error = Some(e),
                     }
                 }
             };
+            // Transpositions read rows as vectors, and address everything else element by element.
+            if let Stmt::Transpose { dst, src } = s {
+                let (m, n) = transpose::extents(src);
+                let native = (isa.vector_bytes() / 4) as u16;
+                let pieces = |n: i64| -> Vec<Chunk> {
+                    let n = u16::try_from(n).unwrap_or(0);
+                    (0..n).step_by(usize::from(native)).map(|s| Chunk { start: s, len: native.min(n - s) }).collect()
+                };
+                (0..m).for_each(|i| note(src.buffer, &transpose::row(src, i, n), &pieces(n)));
+                for j in 0..n {
+                    (0..m).for_each(|i| note(dst.buffer, &transpose::at(dst, j, Expr::Int(i)), &[]));
+                }
+                return;
+            }
             if let Stmt::Store { buffer, indices, .. } | Stmt::Reduce { buffer, indices, .. } = s {
-                note(*buffer, indices);
+                note(*buffer, indices, &chunks);
             }
             s.own_exprs(&mut |e| {
                 e.walk(&mut |e| {
                     if let Expr::Load(b, idx) = e {
-                        note(*b, idx);
+                        note(*b, idx, &chunks);
                     }
                 })
             });
@@ -108,36 +122,53 @@ pub(super) fn files(
     Ok(accesses.into_iter().map(|(b, a)| (b, cut(kernel, b, a, names))).collect())
 }
 
-/// Elements that no variable holds: the lanes of the access are not neighbours.
-const SCATTERED: (i64, i64) = (-1, -1);
+/// Elements that an access touches at once.
+#[derive(Clone, Copy, PartialEq)]
+enum Touched {
+    /// Neighbours, as one register; one lane of a vector statement is a register too.
+    Run { start: i64, len: i64, vector: bool },
+    /// Lanes that are not neighbours: no variable holds them.
+    Scattered,
+}
 
-fn record(list: &mut Vec<(i64, i64)>, a: &RegisterAccess, chunks: &[Chunk]) {
+fn record(list: &mut Vec<Touched>, a: &RegisterAccess, chunks: &[Chunk]) {
     if a.lanes == 1 {
-        list.push((a.offset, 1));
+        list.push(Touched::Run { start: a.offset, len: 1, vector: false });
     } else if a.stride == 1 {
-        list.extend(chunks.iter().map(|c| (a.offset + i64::from(c.start), i64::from(c.len))));
+        list.extend(chunks.iter().map(|c| Touched::Run {
+            start: a.offset + i64::from(c.start),
+            len: i64::from(c.len),
+            vector: true,
+        }));
     } else {
-        list.push(SCATTERED);
+        list.push(Touched::Scattered);
     }
 }
 
-fn cut(kernel: &Kernel, b: BufferId, mut accesses: Vec<(i64, i64)>, names: &mut Names) -> RegisterFile {
-    let buffer = kernel.buffer(b);
-    let dtype = buffer.dtype;
+fn cut(kernel: &Kernel, b: BufferId, accesses: Vec<Touched>, names: &mut Names) -> RegisterFile {
+    let dtype = kernel.buffer(b).dtype;
     // 16-bit floats round at each store, which memory does by itself.
-    if accesses.contains(&SCATTERED) || !matches!(dtype, DType::F32 | DType::F64 | DType::I64 | DType::I32) {
+    if accesses.contains(&Touched::Scattered) || !matches!(dtype, DType::F32 | DType::F64 | DType::I64 | DType::I32) {
         return RegisterFile::Array;
     }
-    accesses.sort_unstable_by_key(|(start, len)| (*start, -len));
-    accesses.dedup();
+    let mut runs: Vec<(i64, i64, bool)> = accesses
+        .into_iter()
+        .filter_map(|t| match t {
+            Touched::Run { start, len, vector } => Some((start, len, vector)),
+            Touched::Scattered => None,
+        })
+        .collect();
+    // The longest first where several start at the same element, and vectors before scalars.
+    runs.sort_unstable_by_key(|(start, len, vector)| (*start, -len, !vector));
+    runs.dedup();
     let mut groups: Vec<Group> = vec![];
-    for (start, len) in accesses {
+    for (start, len, vector) in runs {
         match groups.last() {
             Some(g) if start + len <= g.start + g.len => continue,
             Some(g) if start < g.start + g.len => return RegisterFile::Array,
             _ => {}
         }
-        let vector = (len > 1).then(|| Vector::holding(dtype, len as usize));
+        let vector = vector.then(|| Vector::holding(dtype, len as usize));
         let name = names.fresh(&element_name(kernel, b, start));
         groups.push(Group { start, len, name, vector });
     }

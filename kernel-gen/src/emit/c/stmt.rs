@@ -72,9 +72,7 @@ impl Body<'_> {
             Stmt::Let { .. } => self.block(std::slice::from_ref(s)),
             Stmt::Barrier(_) => Err(EmitError::Unsupported { what: "a barrier: a CPU has no thread loops".into() }),
             Stmt::Mma { .. } => Err(EmitError::NotLowered { what: "an mma statement".into(), pass: "expand_tiles" }),
-            Stmt::Transpose { .. } => {
-                Err(EmitError::NotLowered { what: "a transpose statement".into(), pass: "expand_tiles" })
-            }
+            Stmt::Transpose { dst, src } => self.transpose(dst, src),
         }
     }
 
@@ -164,7 +162,7 @@ impl Body<'_> {
     }
 
     /// A store or an update.
-    fn update(&mut self, s: &Stmt) -> Result<(), EmitError> {
+    pub(super) fn update(&mut self, s: &Stmt) -> Result<(), EmitError> {
         let (buffer, indices) = match s {
             Stmt::Store { buffer, indices, .. } => (*buffer, indices),
             Stmt::Reduce { buffer, over, .. } if !over.is_empty() => {

@@ -1,0 +1,66 @@
+//! Transposed tiles, from memory and from registers, in every size that meets another path.
+
+use kernel_gen::emit::c::{COptions, Isa, emit};
+use kernel_gen::interp::{self, Mode};
+use kernel_gen::ir::builder::KernelBuilder;
+use kernel_gen::ir::{Access, DType, Expr, Kernel, LoopKind, Scope, Stmt, Tile, visit};
+use kernel_gen::lower::{LowerOptions, lower};
+use kernel_gen::toolchain::Compiler;
+use kernel_gen::toolchain::harness::{Program, RunOptions};
+
+/// `y[t, 1 + j, 2 + i] = x[t, i, j]`, through registers or straight.
+fn kernel(m: i64, n: i64, registers: bool) -> Kernel {
+    let mut b = KernelBuilder::new("turn");
+    let x = b.param("x", DType::F32, &[3, m, n], Access::Read);
+    let y = b.param("y", DType::F32, &[3, n + 1, m + 2], Access::Write);
+    b.nest(&[("t0", 3), ("r", n + 1), ("c", m + 2)], |b, v| {
+        b.store(y, v.iter().map(|v| Expr::Var(*v)).collect::<Vec<_>>(), Expr::f32(0.5));
+    });
+    b.for_("t", 3, |b, t| {
+        let dst = Tile { buffer: y, origin: vec![t.into(), 1.into(), 2.into()], extents: vec![1, n, m] };
+        let src = if registers {
+            let acc = b.alloc("acc", DType::F32, &[m, n], Scope::Register);
+            b.nest(&[("i", m), ("j", n)], |b, v| {
+                let value = Expr::load(x, vec![t.into(), v[0].into(), v[1].into()]);
+                b.store(acc, [v[0].into(), v[1].into()], value);
+            });
+            Tile { buffer: acc, origin: vec![0.into(), 0.into()], extents: vec![m, n] }
+        } else {
+            Tile { buffer: x, origin: vec![t.into(), 0.into(), 0.into()], extents: vec![1, m, n] }
+        };
+        b.push(Stmt::Transpose { dst, src });
+    });
+    let mut kernel = b.finish();
+    for (name, kind) in [("i", LoopKind::Unrolled), ("j", LoopKind::Vectorized)] {
+        if let Some(l) = kernel.find_var(name).and_then(|v| visit::find_loop_mut(&mut kernel.body, v)) {
+            l.kind = kind;
+        }
+    }
+    kernel
+}
+
+#[test]
+fn tiles_of_any_size_are_transposed_on_every_level() {
+    let compiler = Compiler::host().unwrap();
+    for isa in Isa::ALL.into_iter().filter(|i| i.runs_here()) {
+        for (m, n, registers) in [
+            (14, 16, true),
+            (16, 16, false),
+            (20, 37, false),
+            (7, 32, true),
+            (3, 5, true),
+            (17, 3, false),
+            (1, 9, false),
+        ] {
+            let kernel = kernel(m, n, registers);
+            let inputs = interp::seeded_inputs(&kernel, 1);
+            let want = interp::run(&kernel, &inputs, Mode::F64).unwrap();
+            let lowered = lower(kernel.clone(), &LowerOptions::cpu()).unwrap();
+            let options = COptions { isa, symbol: "turn".into(), comment: String::new() };
+            let source = emit(&lowered, &options).unwrap_or_else(|e| panic!("{m} {n} {registers}: {e}"));
+            let program = Program::build(&compiler, &source, &kernel).unwrap_or_else(|e| panic!("{e}"));
+            let got = program.run(&[inputs["x"].clone(), vec![]], &RunOptions::default()).unwrap();
+            assert_eq!(got[1], want["y"], "{m} x {n}, registers {registers}, {}\n{}", isa.name(), source.source);
+        }
+    }
+}
