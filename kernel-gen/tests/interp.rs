@@ -230,3 +230,23 @@ fn speed() {
     let s = start.elapsed().as_secs_f64();
     println!("{:.1} M statements/s", 128f64.powi(3) / s / 1e6);
 }
+
+#[test]
+fn a_transpose_tile_swaps_the_last_two_dimensions_and_is_checked_like_any_access() {
+    let kernel = |origin: i64| {
+        let text = format!(
+            "kernel t {{\n  param x: f32[2, 4, 8] global read\n  param y: f32[2, 8, 3] global write\n  \
+             for i in 0..2 {{\n    transpose y[i: 1, 0: 8, 0: 3] = x[i: 1, {origin}: 3, 0: 8]\n  }}\n}}\n"
+        );
+        kernel_gen::ir::parse::parse(&text).unwrap()
+    };
+    let k = kernel(1);
+    let inputs = interp::seeded_inputs(&k, 4);
+    let out = interp::run(&k, &inputs, Mode::F64).unwrap();
+    for i in 0..2 {
+        for (row, col) in (0..3).flat_map(|row| (0..8).map(move |col| (row, col))) {
+            assert_eq!(out["y"][i * 24 + col * 3 + row], inputs["x"][i * 32 + (row + 1) * 8 + col]);
+        }
+    }
+    assert!(matches!(cause(&kernel(2)), Cause::OutOfBounds { .. }), "{:?}", cause(&kernel(2)));
+}
