@@ -91,8 +91,8 @@ fn check_place(k: &Kernel, l: &For, around: &[&For], kind: LoopKind) -> Result<(
     {
         let b = k.buffer(b);
         return Err(format!(
-            "`{}`, which it uses, is {} memory of a loop around it; make that loop concurrent instead, or move the buffer \
-             inwards with compute_at",
+            "`{}`, which it uses, is {} memory allocated outside of it; make the loop that holds it concurrent instead, or \
+             move the buffer inwards with compute_at",
             b.name, b.scope
         ));
     }
@@ -124,11 +124,15 @@ fn check_place(k: &Kernel, l: &For, around: &[&For], kind: LoopKind) -> Result<(
     }
 }
 
-/// A private buffer that the loop uses and that is allocated inside of a loop around it. (One at the root may still be
-/// waiting to be attached.)
+/// A private buffer that the loop uses and that is allocated outside. One at the root that the loop only reads may still
+/// be waiting to be attached.
 fn private_of_another(k: &Kernel, l: &For, around: &[&For]) -> Option<BufferId> {
     let allocated = |block: &[Stmt], b: BufferId| block.contains(&Stmt::Alloc(b));
     let attached = |b: BufferId| around.iter().any(|a| allocated(&a.body, b));
-    let private = (0..k.buffers.len() as u32).map(BufferId).filter(|b| k.buffer(*b).scope.is_private());
-    { private }.find(|b| attached(*b) && l.body.iter().any(|s| s.reads(*b) || s.writes(*b)))
+    let written = |b: BufferId| l.body.iter().any(|s| s.writes(b));
+    let used = |b: BufferId| written(b) || l.body.iter().any(|s| s.reads(b));
+    (0..k.buffers.len() as u32)
+        .map(BufferId)
+        .filter(|b| k.buffer(*b).scope.is_private())
+        .find(|b| attached(*b) && used(*b) || allocated(&k.body, *b) && written(*b))
 }

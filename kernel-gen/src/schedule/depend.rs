@@ -44,7 +44,7 @@ pub(super) fn carried(k: &Kernel, l: &For, free: &[VarId]) -> Carried {
         }
     }
     vary.remove(l.var);
-    let accesses = accesses(&l.body);
+    let accesses = accesses(l);
     let mut result = Carried::Nothing;
     for (i, a) in accesses.iter().enumerate() {
         // Each pair once, an access against itself in another iteration included.
@@ -62,10 +62,10 @@ pub(super) fn carried(k: &Kernel, l: &For, free: &[VarId]) -> Carried {
     result
 }
 
-fn accesses(block: &[Stmt]) -> Vec<Access> {
+fn accesses(l: &For) -> Vec<Access> {
     let mut private = vec![];
     let mut out = vec![];
-    for s in block {
+    for s in &l.body {
         s.walk(&mut |s| {
             let elements = |indices: &[Expr]| indices.iter().map(|e| (e.clone(), 0)).collect::<Vec<_>>();
             let tile = |t: &Tile, writes: bool, reduction: Option<ReduceOp>| Access {
@@ -79,13 +79,11 @@ fn accesses(block: &[Stmt]) -> Vec<Access> {
                 Stmt::Store { buffer, indices, .. } => {
                     out.push(Access { buffer: *buffer, indices: elements(indices), writes: true, reduction: None });
                 }
-                Stmt::Reduce { buffer, indices, op, .. } => {
-                    out.push(Access {
-                        buffer: *buffer,
-                        indices: elements(indices),
-                        writes: true,
-                        reduction: Some(*op),
-                    });
+                Stmt::Reduce { buffer, indices, op, over, .. } => {
+                    // Another loop than its own would begin the sum anew: then its iterations have an order.
+                    let goes_on = over.is_empty() || over.contains(&l.var);
+                    let reduction = goes_on.then_some(*op);
+                    out.push(Access { buffer: *buffer, indices: elements(indices), writes: true, reduction });
                 }
                 Stmt::Mma { acc, a, b } => {
                     out.push(tile(acc, true, Some(ReduceOp::Add)));
