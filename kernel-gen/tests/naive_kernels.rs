@@ -1,7 +1,9 @@
 //! The naive kernel of a workload computes what the operator's plain definition does.
 
+use kernel_gen::analysis::verify::verify;
 use kernel_gen::interp::{self, Mode, Values};
 use kernel_gen::ir::DType;
+use kernel_gen::target::Target;
 use kernel_gen::workload::sample::{self, Rng};
 use kernel_gen::workload::{Conv2d, ConvLayout, Epilogue, Matmul, Op, Workload, naive, reference_with_bounds};
 
@@ -43,6 +45,19 @@ fn random_workloads_agree_with_the_reference() {
     }
     // A bound that no error comes near would find nothing.
     assert!((0.05..=1.0).contains(&largest), "{largest}");
+}
+
+#[test]
+fn the_verifier_passes_naive_kernels() {
+    let limits = Target::find("x86-64").expect("built in").limits();
+    let mut rng = Rng::new(99);
+    for _ in 0..150 {
+        let workload = sample::workload(&mut rng);
+        let kernel = naive(&workload);
+        if let Err(faults) = verify(kernel.clone(), &limits) {
+            panic!("{}\n{kernel}", faults[0]);
+        }
+    }
 }
 
 #[test]

@@ -6,6 +6,7 @@
 
 mod read;
 
+use crate::analysis::verify::Limits;
 use std::sync::OnceLock;
 
 /// What code is made for.
@@ -245,6 +246,24 @@ impl Target {
         levels.into_iter().map(|(t, _)| t).collect()
     }
 
+    /// What the verifier holds kernels for this target against.
+    ///
+    /// Shared memory may be as large as a block can get on request: launches of kernels with more than
+    /// [`Cuda::shared_per_block`] ask for it.
+    pub fn limits(&self) -> Limits {
+        match &self.device {
+            Device::Cpu(cpu) => Limits { vector_bytes: cpu.vector_bytes, ..Limits::cpu() },
+            Device::Cuda(cuda) => Limits {
+                shared_bytes: cuda.shared_per_block_optin,
+                threads_per_block: cuda.threads_per_block,
+                block_dim: cuda.block_dim,
+                grid_dim: cuda.grid_dim,
+                registers_per_thread: Some(cuda.registers_per_thread),
+                ..Limits::cuda()
+            },
+        }
+    }
+
     /// The CPU, if it is one.
     pub fn cpu(&self) -> Option<&Cpu> {
         if let Device::Cpu(cpu) = &self.device { Some(cpu) } else { None }
@@ -275,6 +294,20 @@ mod tests {
         assert_eq!(names("x86_64"), ["x86-64-v4", "x86-64-v3", "x86-64"]);
         assert_eq!(names("aarch64"), ["aarch64"]);
         assert!(names("riscv64").is_empty());
+    }
+
+    #[test]
+    fn limits_are_those_of_the_data_files() {
+        let limits = |name: &str| Target::find(name).unwrap().limits();
+        assert_eq!(limits("sm_90a").shared_bytes, 232_448);
+        assert_eq!(limits("sm_75").shared_bytes, 65_536);
+        for target in Target::all().iter().filter(|t| t.cuda().is_some()) {
+            // No device has less than what kernels for any of them may use.
+            assert!(target.limits().shared_bytes >= Limits::cuda().shared_bytes, "{}", target.name);
+            assert_eq!(Limits { shared_bytes: Limits::cuda().shared_bytes, ..target.limits() }, Limits::cuda());
+        }
+        assert_eq!(limits("x86-64-v3").vector_bytes, 32);
+        assert_eq!(limits("aarch64").threads_per_block, 0);
     }
 
     #[test]
