@@ -164,7 +164,7 @@ fn write(
 /// crates that are linked into one program do not collide.
 fn prefix(config: &Config, environment: &Environment) -> String {
     let Environment { package, version, .. } = environment;
-    let unique = kernel_gen::workload::fnv1a(format!("{package} {version} {}", config.module).as_bytes()) as u32;
+    let unique = kernel_gen::stable::fnv1a(format!("{package} {version} {}", config.module).as_bytes()) as u32;
     let package: String = package.chars().map(|c| if c.is_ascii_alphanumeric() { c } else { '_' }).collect();
     format!("kg_{package}_{unique:08x}")
 }

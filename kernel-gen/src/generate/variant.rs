@@ -9,10 +9,10 @@ use crate::lower::{LowerOptions, lower};
 use crate::model;
 use crate::records::BestRecords;
 use crate::spec::{Fallback, Spec};
+use crate::stable::fnv1a;
 use crate::target::Target;
 use crate::templates::{Pack, Registry, Scheduled};
 use crate::toolchain::FLAGS;
-use crate::workload::fnv1a;
 
 /// What there is of a workload on a level.
 pub(super) struct Made {

@@ -23,8 +23,6 @@ pub use matmul::Matmul;
 pub use naive::naive;
 pub use reference::reference;
 
-pub use crate::stable::fnv1a;
-
 use crate::ir::{Access, DType};
 use std::fmt::Write;
 
