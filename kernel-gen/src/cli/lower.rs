@@ -3,8 +3,9 @@
 use super::project::{Files, Project, target};
 use super::space::find_template;
 use super::{Failure, Output};
+use crate::analysis::verify::verify;
 use crate::ir::Kernel;
-use crate::lower::{LowerOptions, lower};
+use crate::lower::{LowerOptions, Lowered, lower};
 use crate::model::{Options, choose};
 use crate::space::Config;
 use crate::target::Target;
@@ -99,31 +100,39 @@ pub(super) fn run(registry: &Registry, arguments: &Arguments) -> Result<Output, 
     for (i, step) in scheduled.schedule.trace.iter().enumerate() {
         section(&mut text, &format!("step {}: {}({})", i + 1, step.name, step.args.join(", ")), &step.kernel);
     }
-    let options = lower_options(selected.target);
-    passes(&mut text, "", &scheduled.schedule.kernel, &options)?;
+    let mut errors = passes(&mut text, "", &scheduled.schedule.kernel, selected.target);
     for pack in &scheduled.packs {
         let what = format!("pack of {}: ", pack.param);
         section(&mut text, &format!("{what}definition"), &pack.kernel);
-        passes(&mut text, &what, &pack.kernel, &options)?;
+        errors.extend(passes(&mut text, &what, &pack.kernel, selected.target));
     }
-    Ok(Output::success(text))
+    let success = errors.is_empty();
+    Ok(Output { text, errors, success })
 }
 
-/// What lowering needs to know of a target.
-pub(super) fn lower_options(target: &Target) -> LowerOptions {
-    if target.cpu().is_some() { LowerOptions::cpu() } else { LowerOptions::cuda() }
+/// Verifies and lowers a kernel.
+pub(super) fn lowered(kernel: &Kernel, target: &Target) -> Result<Lowered, Vec<String>> {
+    let verified = verify(kernel.clone(), &target.limits())
+        .map_err(|faults| faults.iter().map(|f| format!("error: {f}")).collect::<Vec<_>>())?;
+    let options = if target.cpu().is_some() { LowerOptions::cpu() } else { LowerOptions::cuda() };
+    lower(verified.into_inner(), &options).map_err(|e| vec![format!("error: {e}")])
 }
 
-/// Every pass that changes the kernel, and the names of those that do not.
-fn passes(text: &mut String, what: &str, kernel: &Kernel, options: &LowerOptions) -> Result<(), Failure> {
-    for snapshot in lower(kernel.clone(), options).map_err(|e| e.to_string())?.trace() {
+/// Every pass that changes the kernel, and the names of those that do not. A kernel that is not valid goes through
+/// none: its steps are printed all the same, because they are what its author needs to see.
+fn passes(text: &mut String, what: &str, kernel: &Kernel, target: &Target) -> Vec<String> {
+    let lowered = match lowered(kernel, target) {
+        Ok(lowered) => lowered,
+        Err(errors) => return errors,
+    };
+    for snapshot in lowered.trace() {
         if snapshot.changed {
             section(text, &format!("{what}pass {}", snapshot.pass), &snapshot.kernel);
         } else {
             let _ = write!(text, "\n; {what}pass {} changes nothing\n", snapshot.pass);
         }
     }
-    Ok(())
+    vec![]
 }
 
 fn section(text: &mut String, title: &str, kernel: &Kernel) {

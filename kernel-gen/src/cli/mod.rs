@@ -72,6 +72,8 @@ impl Output {
 enum Failure {
     /// Files that the user wrote are wrong.
     Diagnostics(Vec<Diagnostic>),
+    /// Several lines, complete as they are.
+    Lines(Vec<String>),
     /// Something else; the text is one line.
     Message(String),
 }
@@ -83,6 +85,7 @@ impl fmt::Display for Failure {
                 let lines: Vec<String> = all.iter().map(Diagnostic::to_string).collect();
                 f.write_str(&lines.join("\n"))
             }
+            Failure::Lines(lines) => f.write_str(&lines.join("\n")),
             Failure::Message(text) => f.write_str(text),
         }
     }

@@ -1,10 +1,9 @@
 //! `kernel-gen show`: the C that is emitted for a workload.
 
-use super::lower::{Selected, Selection, lower_options};
+use super::lower::{Selected, Selection, lowered};
 use super::{Failure, Output, json_text};
 use crate::emit::c::{COptions, CSource, Isa, emit};
 use crate::ir::Kernel;
-use crate::lower::lower;
 use crate::templates::Registry;
 use clap::Args;
 use serde_json::json;
@@ -77,6 +76,6 @@ fn c(selected: &Selected<'_>, kernel: &Kernel, symbol: String, what: &str) -> Re
         selected.origin,
         env!("CARGO_PKG_VERSION"),
     );
-    let lowered = lower(kernel.clone(), &lower_options(selected.target)).map_err(|e| e.to_string())?;
+    let lowered = lowered(kernel, selected.target).map_err(Failure::Lines)?;
     Ok(emit(&lowered, &COptions { isa: isa(selected), symbol, comment }).map_err(|e| e.to_string())?)
 }
