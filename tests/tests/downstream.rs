@@ -1,0 +1,284 @@
+//! What a crate that uses kernel-gen sees: building, errors, environments.
+//!
+//! Each test builds a crate of its own with cargo, offline. They are slow for unit tests (seconds each) and run in the
+//! order in which cargo's lock on the shared target folder lets them.
+
+use kernel_gen_tests::consumer::{Consumer, Ran, manifest};
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_TARGET_TMPDIR")).join("downstream")
+}
+
+fn consumer(name: &str) -> Consumer {
+    Consumer::new(&root(), name)
+}
+
+/// Processor time that the finished children of this process have used, where the system says it. The other tests'
+/// children count too, so this is more than one build took.
+fn children_seconds() -> Option<f64> {
+    let stat = fs::read_to_string("/proc/self/stat").ok()?;
+    // After the command's name in parentheses: fields 3 and on; children's user and system ticks are 16 and 17.
+    let fields: Vec<&str> = stat.rsplit_once(')')?.1.split_whitespace().collect();
+    let ticks: f64 = fields.get(13)?.parse::<f64>().ok()? + fields.get(14)?.parse::<f64>().ok()?;
+    Some(ticks / 100.0)
+}
+
+/// Lines of cargo's output that are errors of the build script.
+fn build_errors(ran: &Ran) -> Vec<&str> {
+    ran.stderr.lines().filter(|l| l.starts_with("error: ") && l.contains("@0.1.0: ")).collect()
+}
+
+#[test]
+fn a_build_from_nothing_is_small_and_quick_and_its_kernels_are_right() {
+    let target = root().join("target-from-nothing");
+    let _ = fs::remove_dir_all(&target);
+    let consumer = consumer("from-nothing").with_target(&target);
+    let tree = consumer.cargo(&["tree", "--offline", "--edges=normal,build", "--prefix=none"]).passed().stdout;
+    let crates: BTreeSet<&str> = tree.lines().filter_map(|l| l.split(" (").next()).map(str::trim).collect();
+    let crates: BTreeSet<&str> = crates.into_iter().filter(|c| !c.is_empty()).collect();
+    println!(
+        "a consumer's build graph has {} crates: {}",
+        crates.len(),
+        crates.iter().copied().collect::<Vec<_>>().join(", ")
+    );
+    assert!(crates.len() <= 25);
+
+    let before = children_seconds();
+    let start = Instant::now();
+    consumer.cargo(&["build", "--offline", "--locked"]).passed();
+    let wall = start.elapsed().as_secs_f64();
+    println!("its build from nothing took {wall:.1} s");
+    if wall > 30.0 {
+        // On a machine that does other things too, the processor's time is what can be compared.
+        let busy = children_seconds().zip(before).map(|(after, before)| after - before);
+        println!("the machine is busy: the build used {busy:?} s of processor time");
+        assert!(busy.is_some_and(|s| s < 30.0), "30 s at most, from nothing on two cores");
+    }
+
+    let run = consumer.cargo(&["run", "--offline", "--locked"]).passed();
+    assert!(run.stdout.contains("with 3 threads: ok") && run.stdout.contains("operator"), "{}", run.stdout);
+}
+
+#[test]
+fn a_c_compiler_is_the_only_tool_on_path_that_is_needed() {
+    if !cfg!(unix) {
+        eprintln!("[SKIP] makes links to tools as Unix does");
+        return;
+    }
+    let consumer = consumer("poor-path");
+    let bin = consumer.folder.join("bin");
+    fs::create_dir_all(&bin).unwrap();
+    // What a C compiler consists of.
+    for tool in ["cc", "as", "ld", "ar"] {
+        let found =
+            std::env::split_paths(&std::env::var_os("PATH").unwrap()).map(|p| p.join(tool)).find(|p| p.exists());
+        let found = found.unwrap_or_else(|| panic!("{tool} is there"));
+        #[cfg(unix)]
+        std::os::unix::fs::symlink(fs::canonicalize(found).unwrap(), bin.join(tool)).unwrap();
+    }
+    let path = bin.display().to_string();
+    consumer.cargo_with(&[("PATH", &path)], &["run", "--offline", "--locked"]).passed();
+}
+
+#[test]
+fn without_a_c_compiler_there_is_one_clear_error_and_a_way_out() {
+    let consumer = consumer("no-compiler");
+    let ran = consumer.cargo_with(&[("CC", "/nowhere/cc")], &["check", "--offline", "--locked"]).failed();
+    let errors = build_errors(&ran);
+    assert_eq!(errors.len(), 1, "{}", ran.stderr);
+    assert!(errors[0].contains("no C compiler for ") && errors[0].contains("`/nowhere/cc` is not there"), "{errors:?}");
+    assert!(errors[0].contains("name it with CC_") && errors[0].contains("KERNEL_GEN_NO_CC=1"), "{errors:?}");
+
+    let env = [("CC", "/nowhere/cc"), ("KERNEL_GEN_NO_CC", "1")];
+    let run = consumer.cargo_with(&env, &["run", "--offline", "--locked", "--", "--errors"]).passed();
+    assert_eq!(run.stdout.trim(), "there is no code for `small`: the crate was built with KERNEL_GEN_NO_CC=1");
+}
+
+#[test]
+fn documentation_builds_without_any_tool() {
+    let consumer = consumer("docs-rs");
+    let env = [("DOCS_RS", "1"), ("CC", "/nowhere/cc"), ("RUSTDOCFLAGS", "-D warnings")];
+    consumer.cargo_with(&env, &["doc", "--no-deps", "--offline", "--locked"]).passed();
+}
+
+#[test]
+fn another_target_can_be_checked_without_its_compiler() {
+    let target = "aarch64-unknown-linux-gnu";
+    let consumer = consumer("cross-check");
+    let libraries = consumer.cargo(&["rustc", "--offline", "--", "--print=target-libdir", "--target", target]);
+    if !libraries.stdout.lines().any(|l| Path::new(l).exists()) {
+        eprintln!("[SKIP] needs `rustup target add {target}`");
+        return;
+    }
+    consumer.cargo(&["check", "--offline", "--locked", "--target", target]).passed();
+}
+
+#[test]
+fn code_that_could_not_be_compiled_fails_at_link_time_by_a_name_that_says_why() {
+    let consumer = consumer("link-error");
+    consumer.edit(
+        "build.rs",
+        ".generate_or_exit",
+        ".missing_compiler(kernel_gen_build::MissingCompiler::LinkError).generate_or_exit",
+    );
+    let env = [("CC", "/nowhere/cc")];
+    consumer.cargo_with(&env, &["check", "--offline", "--locked"]).passed().says("a program with it will not link");
+    consumer.cargo_with(&env, &["build", "--offline", "--locked"]).failed().says("kernel_gen_found_no_C_compiler_for_");
+}
+
+#[test]
+fn a_shape_that_is_not_declared_does_not_compile_and_the_message_lists_those_that_are() {
+    let consumer = consumer("wrong-shape");
+    consumer.edit("src/main.rs", "View::<_, D2<6, 5>>::new(&a)?, &View", "View::<_, D2<5, 6>>::new(&a)?, &View");
+    consumer
+        .cargo(&["check", "--offline", "--locked"])
+        .failed()
+        .says("error[E0277]: `product` is not declared for these shapes")
+        .says("no workload of `product` has the shapes (D2<5, 6>, _, _, _)")
+        .says("note: declared: small: a [6, 5], b [5, 7], bias [7], c [6, 7]")
+        .says("note: declared: square: a [16, 16], b [16, 16], bias [16], c [16, 16]");
+}
+
+#[test]
+fn a_wrong_spec_gives_one_error_a_fault_with_file_and_line_and_writes_nothing() {
+    let consumer = consumer("wrong-spec");
+    consumer.edit("kernels.toml", "a = [6, 5]", "a = [6, 4]");
+    consumer.edit("kernels.toml", "epilogue = [\"bias\"]", "epilogue = [\"biass\"]");
+    let ran = consumer.cargo(&["check", "--offline", "--locked"]).failed();
+    let errors = build_errors(&ran);
+    assert_eq!(errors.len(), 2, "{}", ran.stderr);
+    assert!(errors[0].contains("wrong-spec@0.1.0: kernels.toml:11: "), "{errors:?}");
+    assert!(errors[1].contains("wrong-spec@0.1.0: kernels.toml:20: "), "{errors:?}");
+    let build = root().join("target/debug/build");
+    let outs =
+        fs::read_dir(build).unwrap().flatten().filter(|e| e.file_name().to_string_lossy().starts_with("wrong-spec-"));
+    for out in outs.map(|e| e.path().join("out")).filter(|o| o.exists()) {
+        assert_eq!(fs::read_dir(out).unwrap().count(), 0);
+    }
+}
+
+#[test]
+fn one_crate_may_have_two_specs() {
+    let consumer = consumer("two-specs");
+    let spec = fs::read_to_string(consumer.folder.join("kernels.toml")).unwrap();
+    consumer.write("more.toml", &spec);
+    consumer.edit(
+        "build.rs",
+        "    kernel_gen_build",
+        "    kernel_gen_build::configure().spec(\"more.toml\").module(\"more\").template(plain::Plain).generate_or_exit();\n    kernel_gen_build",
+    );
+    consumer.edit(
+        "src/main.rs",
+        "include_kernels!();",
+        "include_kernels!();\nkernel_gen_runtime::include_kernels!(more);",
+    );
+    consumer.edit("src/main.rs", "kernels::conv(dev", "more::conv(dev");
+    consumer.cargo(&["run", "--offline", "--locked"]).passed();
+}
+
+#[test]
+fn crates_of_one_program_may_generate_the_same_kernels() {
+    let all = Consumer::empty(&root(), "workspace");
+    all.write("Cargo.toml", "[workspace]\nresolver = \"3\"\nmembers = [\"one\", \"two\", \"both\"]\n");
+    for name in ["one", "two"] {
+        all.copy(name);
+        all.write(Path::new(name).join("Cargo.toml"), &manifest(name));
+        let main = fs::read_to_string(all.folder.join(name).join("src/main.rs")).unwrap();
+        fs::remove_file(all.folder.join(name).join("src/main.rs")).unwrap();
+        let library = main.replace("fn main() {", "/// Checks all kernels.\npub fn check() {");
+        all.write(Path::new(name).join("src/lib.rs"), &library);
+    }
+    all.write(
+        "both/Cargo.toml",
+        "[package]\nname = \"both\"\nversion = \"0.1.0\"\nedition = \"2024\"\n[dependencies]\none = { path = \"../one\" }\ntwo = { path = \"../two\" }\n",
+    );
+    all.write("both/src/main.rs", "fn main() {\n    one::check();\n    two::check();\n}\n");
+    all.lock();
+    all.cargo(&["run", "--offline", "--locked"]).passed();
+}
+
+/// The generated files of a build by name.
+fn generated(out: &Path) -> Vec<(String, Vec<u8>)> {
+    let mut files = vec![("kernels.rs".to_string(), fs::read(out.join("kernels.rs")).unwrap())];
+    for entry in fs::read_dir(out.join("kernel-gen-kernels")).unwrap().flatten() {
+        let name = entry.file_name().to_string_lossy().into_owned();
+        if name.ends_with(".c") || name.ends_with(".h") {
+            files.push((name, fs::read(entry.path()).unwrap()));
+        }
+    }
+    files.sort();
+    files
+}
+
+#[test]
+fn the_generated_bytes_do_not_depend_on_folder_user_or_number_of_jobs() {
+    let build = |folder: &str, user: &str, jobs: &str| {
+        // The same package in another place.
+        let consumer = Consumer::new(&root().join(folder), "reproducible").with_target(&root().join("target"));
+        let env = [("USER", user), ("LOGNAME", user), ("TZ", user)];
+        generated(&consumer.build(&env, &["--jobs", jobs]))
+    };
+    let (here, there) = (build("here", "alice", "1"), build("some where else", "bob", "3"));
+    assert_eq!(here.iter().map(|f| &f.0).collect::<Vec<_>>(), there.iter().map(|f| &f.0).collect::<Vec<_>>());
+    assert!(here.len() > 15, "five workloads, three levels");
+    assert!(here == there, "the same names, but other bytes");
+}
+
+#[test]
+fn an_unchanged_build_script_does_nothing_within_100_ms() {
+    let consumer = consumer("unchanged");
+    let out = consumer.build(&[], &[]);
+    let stamps = || {
+        let files = fs::read_dir(out.join("kernel-gen-kernels")).unwrap().flatten();
+        let mut all: Vec<_> = files.map(|f| (f.path(), f.metadata().unwrap().modified().unwrap())).collect();
+        all.push((out.join("kernels.rs"), fs::metadata(out.join("kernels.rs")).unwrap().modified().unwrap()));
+        all.sort();
+        all
+    };
+    let before = stamps();
+    // Cargo compiles build.rs again when it was touched, which is not ours to speed up; the script's own run is.
+    let build = consumer.folder.join("build.rs");
+    fs::write(&build, fs::read(&build).unwrap()).unwrap();
+    consumer.cargo(&["build", "--offline", "--locked"]).passed();
+    assert_eq!(stamps(), before, "nothing was written or compiled");
+
+    let script = consumer.build_script();
+    let triple = format!("{}-unknown-linux-gnu", std::env::consts::ARCH);
+    let run = || {
+        // A script that was compiled again is read and hashed, to see whether it is another one.
+        fs::File::options().append(true).open(&script).unwrap().set_modified(std::time::SystemTime::now()).unwrap();
+        let start = Instant::now();
+        let mut command = std::process::Command::new(&script);
+        command.current_dir(&consumer.folder).env("OUT_DIR", &out).env("TARGET", &triple).env("HOST", &triple);
+        command.env("CARGO_CFG_TARGET_ARCH", std::env::consts::ARCH).env("CARGO_CFG_UNIX", "");
+        command.env("CARGO_PKG_NAME", "unchanged").env("CARGO_PKG_VERSION", "0.1.0");
+        assert!(command.output().unwrap().status.success());
+        start.elapsed()
+    };
+    // The first may differ from cargo's environment.
+    run();
+    // What other processes take from it is not the script's: the best of three.
+    let elapsed = [run(), run(), run()].into_iter().min().expect("three is not none");
+    println!("an unchanged build script ran for {:.1} ms", elapsed.as_secs_f64() * 1e3);
+    assert!(elapsed < Duration::from_millis(100));
+}
+
+#[test]
+fn a_changed_spec_compiles_only_what_changed() {
+    let consumer = consumer("changed");
+    let folder = consumer.build(&[], &[]).join("kernel-gen-kernels");
+    let object = |name: &str| {
+        let level = if cfg!(target_arch = "aarch64") { "aarch64" } else { "x86-64" };
+        fs::metadata(folder.join(format!("{name}.{level}.o"))).and_then(|m| m.modified()).ok()
+    };
+    let (small, square) = (object("small"), object("square"));
+    assert!(small.is_some() && square.is_some());
+    consumer.edit("kernels.toml", "a = [16, 16]", "a = [17, 16]");
+    consumer.cargo(&["build", "--offline", "--locked"]).passed();
+    assert_eq!(object("small"), small);
+    assert_ne!(object("square"), square);
+}
