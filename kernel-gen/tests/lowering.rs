@@ -177,3 +177,21 @@ fn print_one() {
     let lowered = lowered(&kernel, &what);
     println!("{what}\n{kernel}\n{}\n{}", lowered.kernel(), emit(&lowered, &options(Isa::best_here())).unwrap().source);
 }
+
+#[test]
+fn the_verifier_passes_scheduled_and_lowered_kernels() {
+    let limits = kernel_gen::analysis::verify::Limits::cpu();
+    let mut worst = std::time::Duration::ZERO;
+    for seed in seeds(60) {
+        let (what, _, kernel) = scheduled(seed);
+        let lowered = lowered(&kernel, &what);
+        for (stage, k) in [("scheduled", &kernel), ("lowered", lowered.kernel())] {
+            let start = std::time::Instant::now();
+            let faults: Vec<String> =
+                kernel_gen::analysis::verify::check(k, &limits).iter().map(ToString::to_string).collect();
+            worst = worst.max(start.elapsed());
+            assert!(faults.is_empty(), "{what}\n{stage}: {}\n{k}", faults.join("\n"));
+        }
+    }
+    println!("the slowest took {worst:?}");
+}

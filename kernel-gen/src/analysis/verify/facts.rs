@@ -1,7 +1,7 @@
 //! What is known at a place in the kernel: ranges of variables and conditions that hold there.
 
 use crate::analysis::range::{Ranges, bounds};
-use crate::analysis::simplify::{Sum, simplify};
+use crate::analysis::simplify::{Sum, prove, simplify};
 use crate::ir::{BinOp, Expr, UnOp, VarId};
 
 /// Ranges and inequalities that hold at a place. All expressions are scalar and free of integer `let`s.
@@ -18,10 +18,34 @@ impl Facts {
     /// Adds that `cond` has the value `truth`.
     pub(super) fn assume(&mut self, cond: &Expr, truth: bool) {
         self.guards.push((cond.clone(), truth));
-        // Twice, because the second of two linked conditions can tighten what the first one uses.
-        self.ranges.assume(cond, truth);
-        self.ranges.assume(cond, truth);
+        self.narrow(cond, truth);
         self.note(cond, truth);
+        // A condition can decide a part of an earlier one, and so the rest of that one.
+        for _ in 0..self.guards.len().min(4) {
+            let before = self.ranges.clone();
+            for (cond, truth) in self.guards.clone() {
+                self.narrow(&cond, truth);
+            }
+            if before == self.ranges {
+                break;
+            }
+        }
+    }
+
+    /// Tightens ranges by a condition. Of `a || b` one side holds when the other cannot.
+    fn narrow(&mut self, cond: &Expr, truth: bool) {
+        match (cond, truth) {
+            (Expr::Binary(BinOp::And, a, b), false) | (Expr::Binary(BinOp::Or, a, b), true) => {
+                if prove(a, &self.ranges) == Some(!truth) {
+                    self.narrow(b, truth);
+                    self.note(b, truth);
+                } else if prove(b, &self.ranges) == Some(!truth) {
+                    self.narrow(a, truth);
+                    self.note(a, truth);
+                }
+            }
+            _ => self.ranges.assume(cond, truth),
+        }
     }
 
     /// The same with another expression for a variable, whose own range is given up. Only ranges and conditions are
@@ -35,7 +59,12 @@ impl Facts {
 
     /// Collects the inequalities of a condition.
     fn note(&mut self, cond: &Expr, truth: bool) {
-        let mut le = |a: &Expr, b: &Expr, plus: i64| self.at_most_zero.push(a.clone() - b.clone() + plus);
+        let mut le = |a: &Expr, b: &Expr, plus: i64| {
+            let e = a.clone() - b.clone() + plus;
+            if !self.at_most_zero.contains(&e) {
+                self.at_most_zero.push(e);
+            }
+        };
         match (cond, truth) {
             (Expr::Binary(BinOp::And, a, b), true) | (Expr::Binary(BinOp::Or, a, b), false) => {
                 self.note(a, truth);
