@@ -1,6 +1,7 @@
 //! Random operators under random schedules: every pass keeps what the interpreter computes, and the compiled C computes
 //! the same.
 
+use kernel_gen::analysis::verify::{Limits, verify};
 use kernel_gen::emit::c::{COptions, Isa, emit};
 use kernel_gen::interp::{self, Mode, Values};
 use kernel_gen::ir::{Access, Kernel, LoopKind, Pragma, VarId, visit};
@@ -82,7 +83,8 @@ fn seeds(default: u64) -> std::ops::Range<u64> {
 }
 
 fn lowered(kernel: &Kernel, what: &str) -> Lowered {
-    lower(kernel.clone(), &LowerOptions::cpu()).unwrap_or_else(|e| panic!("{what}: {e}\n{kernel}"))
+    lower(verify(kernel.clone(), &Limits::cpu()).unwrap(), &LowerOptions::cpu())
+        .unwrap_or_else(|e| panic!("{what}: {e}\n{kernel}"))
 }
 
 #[test]

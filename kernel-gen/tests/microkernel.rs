@@ -1,5 +1,6 @@
 //! Register-tiled kernels through lowering, the C emitter and the compiler: right, and near the machine's peak.
 
+use kernel_gen::analysis::verify::{Limits, verify};
 use kernel_gen::emit::c::{COptions, CSource, Isa, emit};
 use kernel_gen::ir::builder::KernelBuilder;
 use kernel_gen::ir::{Access, DType, Expr, Kernel, LoopKind, Scope, Stmt};
@@ -58,7 +59,7 @@ fn set_kinds(block: &mut [Stmt], kind: &dyn Fn(&str) -> LoopKind, names: &[Strin
 }
 
 fn source(kernel: &Kernel, isa: Isa) -> CSource {
-    let lowered = lower(kernel.clone(), &LowerOptions::cpu()).unwrap();
+    let lowered = lower(verify(kernel.clone(), &Limits::cpu()).unwrap(), &LowerOptions::cpu()).unwrap();
     emit(&lowered, &COptions { isa, symbol: "tile".into(), comment: "a register tile".into() }).unwrap()
 }
 

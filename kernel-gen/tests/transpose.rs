@@ -1,5 +1,6 @@
 //! Transposed tiles, from memory and from registers, in every size that meets another path.
 
+use kernel_gen::analysis::verify::{Limits, verify};
 use kernel_gen::emit::c::{COptions, Isa, emit};
 use kernel_gen::interp::{self, Mode};
 use kernel_gen::ir::builder::KernelBuilder;
@@ -55,7 +56,7 @@ fn tiles_of_any_size_are_transposed_on_every_level() {
             let kernel = kernel(m, n, registers);
             let inputs = interp::seeded_inputs(&kernel, 1);
             let want = interp::run(&kernel, &inputs, Mode::F64).unwrap();
-            let lowered = lower(kernel.clone(), &LowerOptions::cpu()).unwrap();
+            let lowered = lower(verify(kernel.clone(), &Limits::cpu()).unwrap(), &LowerOptions::cpu()).unwrap();
             let options = COptions { isa, symbol: "turn".into(), comment: String::new() };
             let source = emit(&lowered, &options).unwrap_or_else(|e| panic!("{m} {n} {registers}: {e}"));
             let program = Program::build(&compiler, &source, &kernel).unwrap_or_else(|e| panic!("{e}"));

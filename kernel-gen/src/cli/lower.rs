@@ -115,7 +115,7 @@ pub(super) fn lowered(kernel: &Kernel, target: &Target) -> Result<Lowered, Vec<S
     let verified = verify(kernel.clone(), &target.limits())
         .map_err(|faults| faults.iter().map(|f| format!("error: {f}")).collect::<Vec<_>>())?;
     let options = if target.cpu().is_some() { LowerOptions::cpu() } else { LowerOptions::cuda() };
-    lower(verified.into_inner(), &options).map_err(|e| vec![format!("error: {e}")])
+    lower(verified, &options).map_err(|e| vec![format!("error: {e}")])
 }
 
 /// Every pass that changes the kernel, and the names of those that do not. A kernel that is not valid goes through

@@ -2,6 +2,7 @@
 
 use super::error::{Cause, WorkloadFault};
 use super::{GenerateError, Options, Row, Source, Task};
+use crate::analysis::verify::{Limits, verify};
 use crate::emit::c::{self, COptions, CSource, Isa};
 use crate::emit::rust;
 use crate::ir::{Access, Kernel};
@@ -79,7 +80,7 @@ pub(super) fn make(
     };
     let isa = Isa::from_name(&target.name).unwrap_or(Isa::Portable);
     let emit = |kernel: &Kernel, symbol: String, what: &str| -> Result<CSource, GenerateError> {
-        emit(kernel, COptions { isa, symbol, comment: comment(what) }, &place)
+        emit(kernel, COptions { isa, symbol, comment: comment(what) }, &target.limits(), &place)
     };
     let main = emit(&kernel, symbol.clone(), &format!("{} of `{}`", task.name, task.kernel.name))?;
     let mut sources = vec![source(&main, &format!("{}.{}", task.name, target.name), target)];
@@ -118,8 +119,10 @@ pub(super) fn make(
 }
 
 /// Verifies, lowers and emits a kernel.
-fn emit(kernel: &Kernel, options: COptions, place: &Place<'_>) -> Result<CSource, GenerateError> {
-    let lowered = lower(kernel.clone(), &LowerOptions::cpu()).map_err(|error| place.fault(Cause::Lower(error)))?;
+fn emit(kernel: &Kernel, options: COptions, limits: &Limits, place: &Place<'_>) -> Result<CSource, GenerateError> {
+    let verified = verify(kernel.clone(), limits)
+        .map_err(|faults| place.fault(Cause::Verify(faults.iter().map(|f| f.to_string()).collect())))?;
+    let lowered = lower(verified, &LowerOptions::cpu()).map_err(|error| place.fault(Cause::Lower(error)))?;
     c::emit(&lowered, &options).map_err(|error| place.fault(Cause::Emit(error)))
 }
 

@@ -26,6 +26,7 @@ pub mod simplify;
 pub mod unroll;
 pub mod vectorize;
 
+use crate::analysis::verify::Verified;
 use crate::ir::Kernel;
 use std::fmt;
 use std::time::{Duration, Instant};
@@ -149,9 +150,9 @@ impl fmt::Display for LowerError {
 impl std::error::Error for LowerError {}
 
 /// Runs all passes over a kernel that the verifier has passed.
-pub fn lower(kernel: Kernel, options: &LowerOptions) -> Result<Lowered, LowerError> {
+pub fn lower(kernel: Verified, options: &LowerOptions) -> Result<Lowered, LowerError> {
     let dump = std::env::var("KERNEL_GEN_DUMP").ok();
-    let mut kernel = kernel;
+    let mut kernel = kernel.into_inner();
     let mut trace: Vec<Snapshot> = vec![];
     for pass in PASSES {
         let start = Instant::now();
