@@ -6,6 +6,7 @@
 //!
 //! * `(c * q + r) / c = q` and `(c * q + r) % c = r` when `0 <= r < c`;
 //! * common factors cancel: `(g * x) / (g * c) = x / c`;
+//! * digits have one form: `(x % 12) / 4 = (x / 4) % 3`, `(x % 12) % 4 = x % 4`;
 //! * `c * (x / c) + x % c = x`.
 //!
 //! Comparisons whose outcome the ranges decide become truth constants, and selects and conjunctions on them fold.
@@ -347,8 +348,13 @@ fn divide(a: Expr, c: i64, ranges: &Ranges) -> Expr {
         return quotient.plus(Sum::of(divide(scaled.to_expr(), c / g, ranges)), 1).to_expr();
     }
     let rest = rest.to_expr();
-    // (x / d) / c = x / (d c) for floor division by positive constants.
+    // (x / d) / c = x / (d c) for floor division by positive constants, and (x % m) / c = (x / c) % (m / c) where c
+    // divides m: the digits of nested fusions, always written in the same way.
     let inner = match &rest {
+        Expr::Binary(BinOp::Mod, x, m) if m.as_int().is_some_and(|m| m % c == 0) => {
+            let quotient = divide((**x).clone(), c, ranges);
+            remainder(quotient, m.as_int().map_or(1, |m| m / c), ranges)
+        }
         Expr::Binary(BinOp::Div, x, d) => match d.as_int().and_then(|d| d.checked_mul(c)) {
             Some(dc) if dc > 0 => divide((**x).clone(), dc, ranges),
             _ => Expr::bin(BinOp::Div, rest.clone(), Expr::Int(c)),
@@ -373,6 +379,11 @@ fn remainder(a: Expr, c: i64, ranges: &Ranges) -> Expr {
         if q == hi.div_euclid(c) {
             return rest.plus(Sum { terms: vec![], constant: q.saturating_mul(c) }, -1).to_expr();
         }
+    }
+    if let Expr::Binary(BinOp::Mod, x, m) = &e
+        && m.as_int().is_some_and(|m| m % c == 0)
+    {
+        return remainder((**x).clone(), c, ranges);
     }
     if let Some((g, scaled, small)) = rest.scaled_part(c, ranges) {
         let high = Sum::of(remainder(scaled.to_expr(), c / g, ranges));

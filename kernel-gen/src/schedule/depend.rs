@@ -5,6 +5,7 @@
 //! smaller than `c`, and with the difference of the two `c * v` it is smaller than `g`: digits of a number in a mixed
 //! radix. The test is conservative: what it cannot prove is a dependence.
 
+use super::radix::Digits;
 use crate::analysis::affine::Affine;
 use crate::analysis::range::{Ranges, bounds};
 use crate::analysis::simplify::simplify;
@@ -36,20 +37,51 @@ pub(super) fn carried(k: &Kernel, l: &For, free: &[VarId]) -> Carried {
     if l.extent <= 1 {
         return Carried::Nothing;
     }
-    let ranges = super::nest::all_ranges(k);
-    let mut vary = Ranges::of_block(&l.body);
-    for v in free {
-        if let Some((lo, hi)) = ranges.get(*v) {
-            vary.insert(*v, lo, hi);
+    let mut ranges = super::nest::all_ranges(k);
+    let mut accesses = accesses(l);
+    for (index, _) in accesses.iter_mut().flat_map(|a| &mut a.indices) {
+        *index = simplify(index, &ranges);
+    }
+    let indices = accesses.iter().flat_map(|a| a.indices.iter().map(|(e, _)| e));
+    let digits = Digits::of(indices, &mut ranges, k.vars.len() as u32);
+    for (index, _) in accesses.iter_mut().flat_map(|a| &mut a.indices) {
+        *index = digits.rewrite(std::mem::replace(index, Expr::Int(0)));
+    }
+    let mut vary = Ranges::new();
+    let inside = Ranges::of_block(&l.body);
+    for v in inside.iter().map(|(v, _)| v).chain(free.iter().copied()).filter(|v| *v != l.var) {
+        for d in digits.of_var(v) {
+            if let Some((lo, hi)) = ranges.get(d) {
+                vary.insert(d, lo, hi);
+            }
         }
     }
-    vary.remove(l.var);
-    let accesses = accesses(l);
+    // Two iterations differ in some digit first; what is above it is equal, what is below it is arbitrary.
+    let own = digits.of_var(l.var);
+    let mut result = Carried::Nothing;
+    for (i, digit) in own.iter().enumerate() {
+        let mut vary = vary.clone();
+        for below in &own[i + 1..] {
+            if let Some((lo, hi)) = ranges.get(*below) {
+                vary.insert(*below, lo, hi);
+            }
+        }
+        match carried_by(k, &accesses, *digit, &vary, &ranges) {
+            Carried::Nothing => {}
+            Carried::Reduction(b) => result = Carried::Reduction(b),
+            order @ Carried::Order(_) => return order,
+        }
+    }
+    result
+}
+
+/// [`carried`] for one digit of the loop.
+fn carried_by(k: &Kernel, accesses: &[Access], v: VarId, vary: &Ranges, ranges: &Ranges) -> Carried {
     let mut result = Carried::Nothing;
     for (i, a) in accesses.iter().enumerate() {
         // Each pair once, an access against itself in another iteration included.
         for b in &accesses[i..] {
-            if a.buffer != b.buffer || !(a.writes || b.writes) || disjoint(k, a, b, l.var, &vary, &ranges) {
+            if a.buffer != b.buffer || !(a.writes || b.writes) || disjoint(k, a, b, v, vary, ranges) {
                 continue;
             }
             if a.reduction.is_some() && a.reduction == b.reduction {
@@ -89,6 +121,10 @@ fn accesses(l: &For) -> Vec<Access> {
                     out.push(tile(acc, true, Some(ReduceOp::Add)));
                     out.push(tile(a, false, None));
                     out.push(tile(b, false, None));
+                }
+                Stmt::Transpose { dst, src } => {
+                    out.push(tile(dst, true, None));
+                    out.push(tile(src, false, None));
                 }
                 _ => {}
             }

@@ -18,6 +18,7 @@ pub mod peel;
 pub mod pipeline;
 mod place;
 pub mod pragma;
+mod radix;
 pub mod reorder;
 pub mod rfactor;
 mod safety;

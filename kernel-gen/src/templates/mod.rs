@@ -10,6 +10,8 @@
 //! assert!(registry.find("no such template").is_none());
 //! ```
 
+pub mod cpu;
+
 use crate::ir::Kernel;
 use crate::schedule::{Schedule, ScheduleError};
 use crate::space::{Config, ConfigError, Space, SpaceError};
@@ -125,6 +127,11 @@ impl Registry {
     /// The templates that come with the library.
     pub fn builtin() -> Registry {
         Registry::empty()
+            .with(cpu::conv2d_direct::Conv2dDirect)
+            .with(cpu::conv2d_pointwise::Conv2dPointwise)
+            .with(cpu::matmul_packed::MatmulPacked)
+            .with(cpu::depthwise_rows::DepthwiseRows)
+            .with(cpu::plain::Plain)
     }
 
     /// Adds a template at the end. One with the same name loses its place to it and is returned: that is how a

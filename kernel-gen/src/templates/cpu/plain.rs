@@ -1,0 +1,94 @@
+//! The schedule that runs everything: correct first, and vectorised where that needs no thought.
+//!
+//! Each stage is a phase of its own over memory that all threads see. The sums run along the innermost output dimension
+//! in vectors and stay in registers over the whole reduction; what is not contiguous there is gathered lane by lane.
+
+use super::tile::cycles_to_us;
+use super::{pieces, vectorize, vectorize_block};
+use crate::ir::{Scope, VarId};
+use crate::schedule::{Schedule, ScheduleError};
+use crate::space::{Config, Space};
+use crate::target::Target;
+use crate::templates::{Scheduled, Template, TemplateError};
+use crate::workload::{Workload, naive};
+
+/// See the module's text. Knob: `vectors` along the innermost output dimension.
+pub struct Plain;
+
+impl Template for Plain {
+    fn name(&self) -> &str {
+        "plain"
+    }
+
+    fn version(&self) -> u32 {
+        1
+    }
+
+    fn applies(&self, _: &Workload, t: &Target) -> Result<(), String> {
+        t.cpu().map(drop).ok_or("for CPUs".to_string())
+    }
+
+    fn space(&self, _: &Workload, _: &Target) -> Result<Space, TemplateError> {
+        Ok(Space::builder().knob("vectors", [1, 2, 4]).build()?)
+    }
+
+    fn default_config(&self, _: &Workload, _: &Target) -> Result<Config, TemplateError> {
+        Ok(Config::new().with("vectors", 2))
+    }
+
+    fn cost(&self, w: &Workload, t: &Target, _: &Config) -> f64 {
+        // No reuse: every multiply-add loads both of its operands, and most of the time some of them lane by lane.
+        let Some(cpu) = t.cpu() else { return f64::INFINITY };
+        cycles_to_us(w.flops() as f64 / 2.0, cpu)
+    }
+
+    fn schedule(&self, w: &Workload, t: &Target, config: &Config) -> Result<Scheduled, TemplateError> {
+        let cpu = t.cpu().ok_or(TemplateError::Limit("for CPUs".into()))?;
+        let lanes = cpu.f32_lanes();
+        let mut s = Schedule::new(naive(w));
+        let (acc, out) = (s.stage("acc")?, *s.kernel.params.last().expect("every workload has an output"));
+        let loops = s.loops_of(acc);
+        let rank = loops.len() - reduce_loops(w);
+        let (spatial, reduce) = loops.split_at(rank);
+        let (outer, last) = spatial.split_at(rank - 1);
+        let [strip, within] = pieces(&mut s, last[0], lanes * config.int("vectors")?)?;
+        let order: Vec<VarId> = outer.iter().chain([&strip]).chain(reduce).chain([&within]).copied().collect();
+        s.reorder(&order)?;
+        let (tile, copy) = s.cache_write_at(acc, strip, Scope::Register)?;
+        let sums = s.loops_of(tile);
+        vectorize_block(&mut s, tile, &sums, lanes)?;
+        vectorize_block(&mut s, acc, &copy, lanes)?;
+        parallel(&mut s, outer)?;
+        for stage in ["pad"].into_iter().filter_map(|name| s.stage(name).ok()).chain([out]).collect::<Vec<_>>() {
+            let loops = s.loops_of(stage);
+            let (outer, last) = loops.split_at(loops.len() - 1);
+            if stage == out {
+                let [_, lane] = pieces(&mut s, last[0], lanes)?;
+                vectorize(&mut s, lane)?;
+            }
+            parallel(&mut s, outer)?;
+        }
+        Ok(Scheduled { schedule: s, packs: vec![] })
+    }
+}
+
+/// How many of the innermost loops of the sums are reduce loops.
+fn reduce_loops(w: &Workload) -> usize {
+    match w.op {
+        crate::workload::Op::Conv2d(c) if c.is_depthwise() => 2,
+        crate::workload::Op::Conv2d(_) => 3,
+        crate::workload::Op::Matmul(_) => 1,
+    }
+}
+
+/// Runs all iterations of the given perfect nest in parallel.
+fn parallel(s: &mut Schedule, loops: &[VarId]) -> Result<(), ScheduleError> {
+    match loops {
+        [] => Ok(()),
+        [one] => s.parallel(*one),
+        [first, second, ..] => {
+            let fused = s.fuse_all(&[*first, *second])?;
+            s.parallel(fused)
+        }
+    }
+}

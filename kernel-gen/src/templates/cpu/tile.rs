@@ -1,0 +1,102 @@
+//! Arithmetic about register tiles and caches, shared by the CPU templates.
+
+use crate::target::Cpu;
+
+/// A tile of accumulators: `rows` broadcast operands times `vectors` vector operands.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct RegisterTile {
+    /// Scalars broadcast per step of the reduction.
+    pub rows: i64,
+    /// Vectors loaded per step.
+    pub vectors: i64,
+}
+
+impl RegisterTile {
+    /// Vector registers in use: the accumulators, the loaded vectors, and one broadcast scalar.
+    pub fn registers(self) -> i64 {
+        self.rows * self.vectors + self.vectors + 1
+    }
+
+    /// Whether the accumulators stay in registers.
+    pub fn fits(self, cpu: &Cpu) -> bool {
+        self.rows >= 1 && self.vectors >= 1 && self.registers() <= cpu.vector_registers
+    }
+
+    /// Cycles of one step of the reduction: multiply-adds against loads (two a cycle), and never less than the latency
+    /// of a multiply-add, since each accumulator is updated once a step.
+    pub fn cycles_per_step(self, cpu: &Cpu) -> f64 {
+        let units = cpu.fma_units.max(1) as f64;
+        let multiply_adds = (self.rows * self.vectors) as f64 / units * if cpu.fma { 1.0 } else { 2.0 };
+        let loads = (self.rows + self.vectors) as f64 / 2.0;
+        multiply_adds.max(loads).max(cpu.fma_latency as f64)
+    }
+}
+
+/// `a / b`, rounded up.
+pub fn ceil_div(a: i64, b: i64) -> i64 {
+    (a + b - 1).div_euclid(b)
+}
+
+/// Sizes of pieces worth offering for an extent: everything up to `limit` that wastes little, i.e. where cutting the
+/// extent evenly into the same number of pieces would not give smaller ones.
+pub fn even_tiles(extent: i64, limit: i64) -> Vec<i64> {
+    let mut sizes: Vec<i64> = (1..=extent).map(|pieces| ceil_div(extent, pieces)).filter(|t| *t <= limit).collect();
+    sizes.sort_unstable();
+    sizes.dedup();
+    sizes
+}
+
+/// Total cycles of covering `rows x columns` (columns in lanes) by register tiles, tails included: a tail of rows costs
+/// its own rows, a tail of lanes costs whole vectors.
+pub fn cover_cycles(rows: i64, columns: i64, tile: RegisterTile, cpu: &Cpu) -> f64 {
+    let lanes = cpu.f32_lanes();
+    let cost = |rows: i64, vectors: i64| {
+        if rows == 0 || vectors == 0 { 0.0 } else { RegisterTile { rows, vectors }.cycles_per_step(cpu) }
+    };
+    let vectors = ceil_div(columns, lanes);
+    let (full_rows, rest_rows) = (rows / tile.rows, rows % tile.rows);
+    let (full_vectors, rest_vectors) = (vectors / tile.vectors, vectors % tile.vectors);
+    full_rows as f64 * (full_vectors as f64 * cost(tile.rows, tile.vectors) + cost(tile.rows, rest_vectors))
+        + full_vectors as f64 * cost(rest_rows, tile.vectors)
+        + cost(rest_rows, rest_vectors)
+}
+
+/// The register tile that covers `rows x columns` in the fewest cycles; larger tiles win ties, since they read less.
+pub fn best_tile(rows: i64, columns: i64, max_rows: i64, cpu: &Cpu) -> RegisterTile {
+    let mut best: Option<(f64, RegisterTile)> = None;
+    for vectors in 1..=8 {
+        for tile_rows in even_tiles(rows, max_rows) {
+            let tile = RegisterTile { rows: tile_rows, vectors };
+            if !tile.fits(cpu) || (vectors > 1 && (vectors - 1) * cpu.f32_lanes() >= columns) {
+                continue;
+            }
+            let cycles = cover_cycles(rows, columns, tile, cpu);
+            let area = tile_rows * vectors;
+            let better =
+                best.is_none_or(|(c, t)| cycles < c * 0.999 || (cycles < c * 1.001 && area > t.rows * t.vectors));
+            if better {
+                best = Some((cycles, tile));
+            }
+        }
+    }
+    best.map_or(RegisterTile { rows: 1, vectors: 1 }, |b| b.1)
+}
+
+/// Microseconds of `cycles` on one core.
+pub fn cycles_to_us(cycles: f64, cpu: &Cpu) -> f64 {
+    cycles / cpu.clock_mhz.max(1) as f64
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::target::Target;
+
+    #[test]
+    fn the_best_tile_covers_seven_pixels_and_fourteen_pixels_exactly() {
+        let cpu = Target::find("x86-64-v4").and_then(Target::cpu).expect("a built-in target");
+        assert_eq!(best_tile(7, 512, 30, cpu), RegisterTile { rows: 7, vectors: 4 });
+        assert_eq!(best_tile(14, 256, 30, cpu), RegisterTile { rows: 14, vectors: 2 });
+        assert_eq!(even_tiles(56, 16), [1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 14]);
+    }
+}
