@@ -10,6 +10,7 @@
 //! | `expand_tiles` | (CPU) tile intrinsics are loop nests |
 //! | `inject_vthread` | there are no vthread loops; what they made private has a dimension for them |
 //! | `partition_loops` | guards of tails are hoisted out of hot loops, and tails have smaller constant extents |
+//! | `transpose_copies` | stores whose lanes run across the rows of a private tile turn the tile first |
 //! | `vectorize` | there are no vectorised loops; their statements hold vector expressions |
 //! | `unroll` | register buffers have constant indices; remaining unrolled loops are advice to the C compiler |
 //! | `fold_storage` | private buffers are no larger than what is touched of them |
@@ -23,6 +24,7 @@ pub mod expand_tiles;
 pub mod inject_vthread;
 pub mod partition_loops;
 pub mod simplify;
+pub mod transpose_copies;
 pub mod unroll;
 pub mod vectorize;
 
@@ -71,6 +73,7 @@ pub const PASSES: &[Pass] = &[
     Pass { name: "expand_tiles", run: expand_tiles::run },
     Pass { name: "inject_vthread", run: inject_vthread::run },
     Pass { name: "partition_loops", run: partition_loops::run },
+    Pass { name: "transpose_copies", run: transpose_copies::run },
     Pass { name: "vectorize", run: vectorize::run },
     Pass { name: "unroll", run: unroll::run },
     Pass { name: "simplify", run: simplify::run },
