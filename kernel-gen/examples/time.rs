@@ -27,9 +27,9 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let kernel = scheduled.schedule.kernel;
     let verified = kernel_gen::analysis::verify::verify(kernel, &target.limits())
         .map_err(|faults| faults.iter().map(|f| f.to_string()).collect::<Vec<_>>().join("\n"))?;
-    let lowered = lower::lower(verified, &LowerOptions::cpu())?;
-    let isa = Isa::from_target(target).ok_or("not a CPU")?;
-    let source = c::emit(&lowered, &COptions { isa, ..COptions::default() })?;
+    let lowered = lower::lower(verified.into_inner(), &LowerOptions::cpu())?;
+    let isa = Isa::from_name(&target.name).ok_or("not a CPU")?;
+    let source = c::emit(&lowered, &COptions { isa, symbol: "kernel".into(), comment: String::new() })?;
     if let Some(path) = std::env::var_os("C") {
         std::fs::write(path, &source.source)?;
     }
@@ -43,6 +43,10 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let timing = program.time(&inputs, &TimeOptions { threads, ..TimeOptions::default() })?;
     let gflops = workload.flops() as f64 / timing.median_ns();
     let share = 100.0 * gflops / (timing.peak_gflops() * threads as f64);
-    println!("{} {config}: {:.1} us, {gflops:.0} GFLOP/s, {share:.1} % of peak", template.name(), timing.median_ns() / 1e3);
+    println!(
+        "{} {config}: {:.1} us, {gflops:.0} GFLOP/s, {share:.1} % of peak",
+        template.name(),
+        timing.median_ns() / 1e3
+    );
     Ok(())
 }

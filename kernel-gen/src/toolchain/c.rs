@@ -14,15 +14,8 @@ pub const SETTINGS: [&str; 6] = ["CC", "CFLAGS", "AR", "ARFLAGS", "RANLIB", "RAN
 
 /// What every emitted source is compiled with. The dialect and the contraction are not a matter of taste: in ISO mode
 /// GCC forms no fused multiply-adds.
-pub const FLAGS: [&str; 7] = [
-    "-std=gnu11",
-    "-O3",
-    "-ffp-contract=fast",
-    "-fno-math-errno",
-    "-fno-predictive-commoning",
-    "-Wall",
-    "-Wextra",
-];
+pub const FLAGS: [&str; 7] =
+    ["-std=gnu11", "-O3", "-ffp-contract=fast", "-fno-math-errno", "-fno-predictive-commoning", "-Wall", "-Wextra"];
 
 /// The triple of the machine that this program was compiled for, as far as it is known at run time.
 pub fn host_triple() -> String {

@@ -76,7 +76,9 @@ impl Template for MatmulPacked {
         let (m, cpu) = problem(w, t).map_err(TemplateError::Limit)?;
         let lanes = cpu.f32_lanes();
         let (mr, nr) = (config.int("mr")?.min(m.m), (config.int("nv")? * lanes).min(m.n));
-        let (k_tile, m_tile) = (config.int("k_tile")?.min(m.k), config.int("m_tile")?.min(m.m));
+        // Tasks of whole register tiles: only the last one has a tail.
+        let m_tile = (ceil_div(config.int("m_tile")?, mr) * mr).min(m.m);
+        let k_tile = config.int("k_tile")?.min(m.k);
         let mut s = Schedule::new(naive(w));
         let (b, acc, c) = (s.stage("b")?, s.stage("acc")?, s.stage("c")?);
         let batched = usize::from(m.batch > 1);

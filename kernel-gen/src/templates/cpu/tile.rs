@@ -12,14 +12,16 @@ pub struct RegisterTile {
 }
 
 impl RegisterTile {
-    /// Vector registers in use: the accumulators, the loaded vectors, and one broadcast scalar.
-    pub fn registers(self) -> i64 {
-        self.rows * self.vectors + self.vectors + 1
+    /// Vector registers in use: the accumulators, the loaded vectors, and one broadcast scalar, which AVX-512 takes
+    /// from memory within the multiply-add.
+    pub fn registers(self, cpu: &Cpu) -> i64 {
+        let broadcast = i64::from(cpu.vector_bytes < 64);
+        self.rows * self.vectors + self.vectors + broadcast
     }
 
     /// Whether the accumulators stay in registers.
     pub fn fits(self, cpu: &Cpu) -> bool {
-        self.rows >= 1 && self.vectors >= 1 && self.registers() <= cpu.vector_registers
+        self.rows >= 1 && self.vectors >= 1 && self.registers(cpu) <= cpu.vector_registers
     }
 
     /// Cycles of one step of the reduction: multiply-adds against loads (two a cycle), and never less than the latency
@@ -44,6 +46,13 @@ pub fn even_tiles(extent: i64, limit: i64) -> Vec<i64> {
     sizes.sort_unstable();
     sizes.dedup();
     sizes
+}
+
+/// The largest of `sizes` that `fits`, if possible one that divides `extent`, so that no piece is short.
+pub fn largest(extent: i64, sizes: &[i64], fits: impl Fn(i64) -> bool) -> Option<i64> {
+    let most = sizes.iter().copied().filter(|t| fits(*t)).max()?;
+    // A divisor half as large still beats a ragged cut.
+    Some(sizes.iter().copied().filter(|t| fits(*t) && extent % t == 0 && 2 * t >= most).max().unwrap_or(most))
 }
 
 /// Total cycles of covering `rows x columns` (columns in lanes) by register tiles, tails included: a tail of rows costs
@@ -73,7 +82,7 @@ pub fn best_tile(rows: i64, columns: i64, max_rows: i64, cpu: &Cpu) -> RegisterT
             let cycles = cover_cycles(rows, columns, tile, cpu);
             let area = tile_rows * vectors;
             let better =
-                best.is_none_or(|(c, t)| cycles < c * 0.999 || (cycles < c * 1.001 && area > t.rows * t.vectors));
+                best.is_none_or(|(c, t)| cycles < c * 0.99 || (cycles < c * 1.01 && area > t.rows * t.vectors));
             if better {
                 best = Some((cycles, tile));
             }
