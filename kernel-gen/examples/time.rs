@@ -27,7 +27,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let kernel = scheduled.schedule.kernel;
     let verified = kernel_gen::analysis::verify::verify(kernel, &target.limits())
         .map_err(|faults| faults.iter().map(|f| f.to_string()).collect::<Vec<_>>().join("\n"))?;
-    let lowered = lower::lower(verified.into_inner(), &LowerOptions::cpu())?;
+    let lowered = lower::lower(verified, &LowerOptions::cpu())?;
     let isa = Isa::from_name(&target.name).ok_or("not a CPU")?;
     let source = c::emit(&lowered, &COptions { isa, symbol: "kernel".into(), comment: String::new() })?;
     if let Some(path) = std::env::var_os("C") {

@@ -10,7 +10,7 @@
 //! The scheme is that of the direct convolutions of Georganas et al., "Anatomy of High-Performance Deep Learning
 //! Convolutions on SIMD Architectures" (SC 2018), without the blocked activation layout: broadcasts do not care.
 
-use super::tile::{RegisterTile, best_tile, ceil_div, cover_cycles, cycles_to_us, even_tiles};
+use super::tile::{RegisterTile, best_tile, ceil_div, cover_cycles, cycles_to_us, even_tiles, largest};
 use super::{pack_param, pieces, vectorize, vectorize_block};
 use crate::ir::{BufferId, Scope, VarId};
 use crate::schedule::transform_layout::LayoutDim;
@@ -84,17 +84,15 @@ impl Template for Conv2dDirect {
         let tile = best_tile(c.ow(), c.co, 30, cpu);
         // Weights of a block and the input rows share L2 with what streams through.
         let weights = |ci: i64| 4 * ci * c.kh * c.kw * tile.vectors * cpu.f32_lanes();
-        let ci_tile =
-            ci_tiles(&c).into_iter().filter(|ci| weights(*ci) <= cpu.l2_bytes / 5).max().unwrap_or(c.ci.min(16));
+        let ci_tile = largest(c.ci, &ci_tiles(&c), |ci| weights(ci) <= cpu.l2_bytes / 5).unwrap_or(c.ci.min(16));
         let column_tiles = c.n * ceil_div(c.co, tile.vectors * cpu.f32_lanes());
         // Rows of a task: as many as fit, but enough tasks for a few cores.
         let wanted_tasks = 8;
-        let oh_tile = even_tiles(c.oh(), i64::MAX)
-            .into_iter()
-            .filter(|oh| input_rows_bytes(&c, *oh) <= cpu.l2_bytes / 4)
-            .filter(|oh| column_tiles * ceil_div(c.oh(), *oh) >= wanted_tasks.min(column_tiles * c.oh()))
-            .max()
-            .unwrap_or(1);
+        let fits = |oh: i64| {
+            input_rows_bytes(&c, oh) <= cpu.l2_bytes / 4
+                && column_tiles * ceil_div(c.oh(), oh) >= wanted_tasks.min(column_tiles * c.oh())
+        };
+        let oh_tile = largest(c.oh(), &even_tiles(c.oh(), i64::MAX), fits).unwrap_or(1);
         Ok(Config::new()
             .with("nv", tile.vectors)
             .with("ow_tile", tile.rows)
