@@ -3,7 +3,7 @@
 use super::facts::Facts;
 use crate::analysis::range::bounds;
 use crate::analysis::simplify::prove;
-use crate::ir::{BinOp, BufferId, Expr, For, Kernel, Stmt, Tile, VarId};
+use crate::ir::{BinOp, BufferId, Expr, For, Kernel, LoopKind, Stmt, Tile, VarId};
 use std::collections::BTreeMap;
 
 /// How an access touches its elements.
@@ -63,6 +63,11 @@ impl Pseudo {
     pub(super) fn hull(&self, dim: usize) -> VarId {
         VarId(self.0 + 2 + 2 * dim as u32)
     }
+}
+
+/// Whether a loop is over the blocks of a grid or the threads of a block.
+pub(super) fn is_hardware(kind: LoopKind) -> bool {
+    matches!(kind, LoopKind::Grid(_) | LoopKind::Thread(_))
 }
 
 /// The operands of a tile intrinsic, the destination first.
@@ -139,14 +144,24 @@ impl<'k> Collector<'k> {
 
     fn stmt(&mut self, s: &'k Stmt) {
         match s {
+            Stmt::For(l) if l.extent < 1 => {}
             Stmt::For(l) => {
-                if l.extent > 0 {
-                    self.facts.ranges.insert_loop(l);
-                    self.loops.push(l);
-                    self.block(&l.body);
-                    self.loops.pop();
-                    self.facts.ranges.remove(l.var);
+                let outer = self.loops.iter().find(|o| o.kind == l.kind && is_hardware(l.kind)).map(|o| o.var);
+                self.loops.push(l);
+                match outer {
+                    // Two loops over one hardware index have one value.
+                    Some(outer) => {
+                        let outer = self.plain(&outer.into());
+                        self.inlined.insert(l.var, outer.clone());
+                        self.under(&outer.lt(l.extent), true, |c| c.block(&l.body));
+                    }
+                    None => {
+                        self.facts.ranges.insert_loop(l);
+                        self.block(&l.body);
+                        self.facts.ranges.remove(l.var);
+                    }
                 }
+                self.loops.pop();
             }
             Stmt::If { cond, then, otherwise } => {
                 self.expr(s, cond);

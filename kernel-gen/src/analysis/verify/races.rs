@@ -1,7 +1,7 @@
 //! Concurrent iterations do not meet on an element that one of them writes.
 
 use super::MOST_FAULTS;
-use super::access::{Pseudo, Site};
+use super::access::{Pseudo, Site, is_hardware};
 use super::equal::{Same, Side, same_element};
 use super::fault::{Fault, FaultKind};
 use crate::analysis::simplify::{Sum, simplify};
@@ -13,10 +13,6 @@ pub(super) fn check(kernel: &Kernel, sites: &[Site], faults: &mut Vec<Fault>) {
     for s in &kernel.body {
         walk(kernel, s, sites, &[], faults);
     }
-}
-
-fn is_hardware(kind: LoopKind) -> bool {
-    matches!(kind, LoopKind::Grid(_) | LoopKind::Thread(_))
 }
 
 /// Finds the concurrent loops and launches, outermost first.

@@ -1,6 +1,6 @@
 //! Memory is allocated and used where its scope has a meaning.
 
-use super::access::Site;
+use super::access::{Site, is_hardware};
 use super::fault::{Fault, FaultKind};
 use crate::ir::{BufferId, Expr, For, Kernel, LoopKind, Scope, Stmt, VarId, print};
 use std::collections::BTreeMap;
@@ -33,10 +33,6 @@ struct Checker<'k> {
     /// The loops around each allocation.
     allocs: BTreeMap<BufferId, Vec<&'k For>>,
     faults: Vec<Fault>,
-}
-
-fn is_hardware(kind: LoopKind) -> bool {
-    matches!(kind, LoopKind::Grid(_) | LoopKind::Thread(_))
 }
 
 impl<'k> Checker<'k> {
