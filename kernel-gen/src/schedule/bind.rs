@@ -5,7 +5,7 @@
 //! for i in 0..32 { s }   ->   for i in 0..32 thread.x { s }
 //! ```
 //! Refuses when the iterations depend on each other, the loop carries a reduction, the loop has a kind already, a loop
-//! around or inside has the same hardware index, or a shared buffer that lives inside was sized for one thread.
+//! around or inside has the same hardware index (unless the two share the filling of shared memory), or a shared buffer that lives inside was sized for one thread.
 
 use super::depend::{Carried, carried};
 use super::error::{Reason, ScheduleError, refuse_loop};
@@ -55,12 +55,11 @@ fn check_place(k: &Kernel, l: &For, around: &[&For], kind: LoopKind) -> Result<(
     let name = |l: &For| k.var(l.var).name.clone();
     match kind {
         LoopKind::Grid(_) | LoopKind::Thread(_) => {
-            if let Some(other) = around.iter().chain(&inside).find(|o| o.kind == kind) {
-                return Err(format!(
-                    "loop `{}` has {} already, in the same nest; use another axis",
-                    name(other),
-                    kind.name()
-                ));
+            let nested = around.iter().map(|o| (*o, l)).chain(inside.iter().map(|i| (l, *i)));
+            for (outer, inner) in
+                nested.filter(|(o, i)| o.var != l.var && o.kind == kind || i.var != l.var && i.kind == kind)
+            {
+                cooperates(k, outer, inner, kind)?;
             }
             let misplaced = |o: &&&For| matches!((kind, o.kind), (LoopKind::Grid(_), LoopKind::Thread(_)));
             if let Some(o) = around.iter().find(misplaced) {
@@ -120,6 +119,36 @@ fn check_place(k: &Kernel, l: &For, around: &[&For], kind: LoopKind) -> Result<(
              set_scope",
             b.name, b.scope
         )),
+        None => Ok(()),
+    }
+}
+
+/// A loop inside another with the same hardware index does not repeat its work for each iteration of the outer one: every
+/// thread does its own share. That is what a cooperative copy into shared memory wants, and nothing else.
+fn cooperates(k: &Kernel, outer: &For, inner: &For, kind: LoopKind) -> Result<(), String> {
+    let name = |l: &For| k.var(l.var).name.clone();
+    let refuse = |why: String| {
+        let (o, i) = (name(outer), name(inner));
+        Err(format!("loop `{o}` around loop `{i}` is {} too, and {why}; use another axis", kind.name()))
+    };
+    if matches!(kind, LoopKind::Grid(_)) {
+        return refuse("blocks do not share work".to_string());
+    }
+    if inner.extent > outer.extent {
+        return refuse(format!("has only {} of the {} threads", outer.extent, inner.extent));
+    }
+    let (mut mentioned, mut private) = (false, None);
+    for s in &inner.body {
+        s.exprs(&mut |e| mentioned |= e.mentions(outer.var));
+        s.walk(&mut |s| {
+            if let Some(b) = s.written().filter(|b| k.buffer(*b).scope.is_private()) {
+                private = Some(b);
+            }
+        });
+    }
+    match private {
+        Some(b) => refuse(format!("each of its threads needs all of `{}`", k.buffer(b).name)),
+        None if mentioned => refuse(format!("the work depends on `{}`", name(outer))),
         None => Ok(()),
     }
 }

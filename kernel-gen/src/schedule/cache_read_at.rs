@@ -17,7 +17,7 @@
 
 use super::error::{Reason, ScheduleError, refuse_stage};
 use super::nest::{all_ranges, nest, path_to_loop, redirect_loads, replace_loop, tidy};
-use super::place::{axis_hints, in_bounds, insert, reachable, suffix, varying};
+use super::place::{axis_hints, cover_guarded, in_bounds, insert, reachable, suffix, varying};
 use super::safety::wholly_written;
 use crate::analysis::footprint::{Touch, footprint};
 use crate::analysis::simplify::simplify;
@@ -50,6 +50,7 @@ pub fn cache_read_at(
     let spans = footprint(k, &l.body, buffer, Touch::Reads, &around, &ranges)
         .map_err(|e| refuse(Reason::NoFootprint(e.0)))?
         .ok_or_else(|| refuse(Reason::NoFootprint("nothing reads it there".to_string())))?;
+    let spans = cover_guarded(&l.body, buffer, &spans, &ranges);
 
     let mut out = k.clone();
     let shape: Vec<i64> = spans.iter().map(|s| s.extent).collect();

@@ -23,12 +23,12 @@
 //! loops, and moves past a statement that writes what the stage reads.
 
 use super::error::{Reason, ScheduleError, refuse_stage};
-use super::inverse::digits;
+use super::inverse::{Digit, digits};
 use super::nest::{
     Path, all_ranges, contains_load, loops_on, own_loops, path_to_loop, perfect_nest, readers, redirect_loads,
     the_writer, tidy, top_of_nest,
 };
-use super::place::{in_bounds, insert, reachable, varying};
+use super::place::{cover_guarded, in_bounds, insert, reachable, varying};
 use super::safety::{Facts, loads_are_safe};
 use crate::analysis::footprint::{Span, Touch, footprint};
 use crate::analysis::simplify::simplify;
@@ -99,6 +99,7 @@ fn attach(k: &Kernel, stage: BufferId, at: VarId) -> Result<Kernel, ScheduleErro
         Stmt::Reduce { indices, value, over, .. } => (indices, value, over),
         _ => return Err(plain("a tile intrinsic writes it")),
     };
+    let nest = Nest { frames, conditions, leaf, indices, value };
     if value.reads(stage) {
         return Err(plain("it reads itself"));
     }
@@ -115,65 +116,32 @@ fn attach(k: &Kernel, stage: BufferId, at: VarId) -> Result<Kernel, ScheduleErro
     let spans = footprint(k, &target.body, stage, Touch::Reads, &around, &ranges)
         .map_err(|e| refuse(Reason::NoFootprint(e.0)))?
         .ok_or_else(|| refuse(Reason::NoFootprint("nothing reads it there".to_string())))?;
-    let shape = k.buffer(stage).shape.clone();
-    let spatial: Vec<&For> = frames.iter().copied().filter(|l| !over.contains(&l.var)).collect();
-    let whole = |s: &Span, d: usize| s.base == Expr::Int(0) && s.extent == shape[d];
-    let found = if spans.iter().enumerate().all(|(d, s)| whole(s, d)) {
-        vec![vec![]; shape.len()]
-    } else {
-        digits(indices, &shape, &spatial, &ranges).map_err(|why| refuse(Reason::NotPlain(why)))?
-    };
+    let shape = &k.buffer(stage).shape;
+    let spatial: Vec<&For> = nest.frames.iter().copied().filter(|l| !over.contains(&l.var)).collect();
+    let found = digits(indices, shape, &spatial, &ranges);
 
-    // Each dimension that shrinks gets one loop over its part of the box.
+    // A plain stage may be computed beyond what is needed, if that spares its consumers a conditional.
+    let covered = cover_guarded(&target.body, stage, &spans, &ranges);
     let mut out = k.clone();
-    let mut new_loops: Vec<For> = frames.iter().map(|l| For { body: vec![], ..(*l).clone() }).collect();
-    let mut new_indices = indices.to_vec();
-    let mut renamed: Vec<(VarId, Expr)> = vec![];
-    let mut new_conditions: Vec<Expr> = vec![];
-    let mut new_ranges = ranges.clone();
-    for (d, span) in spans.iter().enumerate() {
-        if whole(span, d) || found[d].is_empty() {
-            continue;
-        }
-        let first = found[d][0].var;
-        let (var, single) =
-            if found[d].len() == 1 { (first, true) } else { (out.fresh_var(&k.var(first).name.clone()), false) };
-        let at = new_loops.iter().position(|l| l.var == first).unwrap_or(0);
-        new_loops[at].var = var;
-        new_loops[at].extent = span.extent;
-        new_loops.retain(|l| single || !found[d][1..].iter().any(|digit| digit.var == l.var));
-        new_ranges.insert(var, 0, span.extent - 1);
-        let element = span.base.clone() + var;
-        new_conditions.extend(in_bounds(&element, shape[d], &new_ranges));
-        for digit in &found[d] {
-            renamed.push((digit.var, digit.of(element.clone())));
-        }
-        new_indices[d] = var.into();
+    let mut larger = None;
+    if let (true, Ok(found), Stmt::Store { .. }) = (covered != spans, &found, leaf) {
+        let producer = nest.shrunk(&mut out, shape, &covered, found);
+        larger = producer.unconditional.then_some((covered, producer));
     }
-    let replace = |e: Expr| {
-        e.map(&mut |e| match e {
-            Expr::Var(v) => renamed.iter().find(|(u, _)| *u == v).map_or(Expr::Var(v), |(_, by)| by.clone()),
-            other => other,
-        })
-    };
-    let value = simplify(&replace(value.clone()), &new_ranges);
-    let old_conditions: Vec<Expr> = conditions.into_iter().map(|c| replace(c.clone())).collect();
-    let mut facts = Facts::new(new_ranges.clone());
-    old_conditions.iter().for_each(|c| facts.assume(c));
-    if loads_are_safe(k, &value, &facts) {
-        new_conditions.clear();
-    }
-    let leaf = match leaf.clone() {
-        Stmt::Reduce { buffer, op, init, over, .. } => {
-            Stmt::Reduce { buffer, indices: new_indices, op, init, value, over }
+    let (spans, producer) = match (larger, found) {
+        (Some(larger), _) => larger,
+        (None, Ok(found)) => {
+            out = k.clone();
+            let producer = nest.shrunk(&mut out, shape, &spans, &found);
+            (spans, producer)
         }
-        _ => Stmt::Store { buffer: stage, indices: new_indices, value },
+        // Nothing shrinks, so nothing needs to be understood.
+        (None, Err(_)) if spans.iter().zip(shape).all(|(s, n)| is_whole(s, *n)) => {
+            let same = Producer { nest: vec![writer[top].clone()], unconditional: true };
+            (spans, same)
+        }
+        (None, Err(why)) => return Err(refuse(Reason::NotPlain(why))),
     };
-    let guarded = match Expr::all(old_conditions.into_iter().chain(new_conditions)) {
-        Some(cond) => vec![Stmt::if_(cond, vec![leaf])],
-        None => vec![leaf],
-    };
-    let producer = new_loops.into_iter().rev().fold(guarded, |body, l| vec![Stmt::For(For { body, ..l })]);
 
     let old_nest = writer[top].clone();
     out.body = rewrite(std::mem::take(&mut out.body), &mut |s| {
@@ -191,9 +159,80 @@ fn attach(k: &Kernel, stage: BufferId, at: VarId) -> Result<Kernel, ScheduleErro
     let buffer = out.buffer_mut(stage);
     buffer.shape = spans.iter().map(|s| s.extent).collect();
     buffer.strides = row_major(&buffer.shape);
-    insert(&mut out, at, first_use - moved_before, producer, stage);
+    insert(&mut out, at, first_use - moved_before, producer.nest, stage);
     tidy(&mut out);
     Ok(out)
+}
+
+fn is_whole(s: &Span, size: i64) -> bool {
+    s.base == Expr::Int(0) && s.extent == size
+}
+
+/// A stage's own nest.
+struct Nest<'a> {
+    frames: Vec<&'a For>,
+    conditions: Vec<&'a Expr>,
+    leaf: &'a Stmt,
+    indices: &'a [Expr],
+    value: &'a Expr,
+}
+
+/// The nest over a box.
+struct Producer {
+    nest: Vec<Stmt>,
+    /// Whether no condition had to be added to keep it inside of the stage.
+    unconditional: bool,
+}
+
+impl Nest<'_> {
+    /// The nest over the box `spans`: each dimension that shrinks (or grows) gets one loop over its part of it.
+    fn shrunk(&self, k: &mut Kernel, shape: &[i64], spans: &[Span], found: &[Vec<Digit>]) -> Producer {
+        let mut ranges = all_ranges(k);
+        let mut loops: Vec<For> = self.frames.iter().map(|l| For { body: vec![], ..(*l).clone() }).collect();
+        let mut indices = self.indices.to_vec();
+        let mut renamed: Vec<(VarId, Expr)> = vec![];
+        let mut conditions: Vec<Expr> = vec![];
+        for (d, span) in spans.iter().enumerate().filter(|(d, s)| !is_whole(s, shape[*d])) {
+            let Some(first) = found[d].first().map(|digit| digit.var) else { continue };
+            let alone = found[d].len() == 1;
+            let name = k.var(first).name.clone();
+            let var = if alone { first } else { k.fresh_var(&name) };
+            let at = loops.iter().position(|l| l.var == first).unwrap_or(0);
+            loops[at].var = var;
+            loops[at].extent = span.extent;
+            loops.retain(|l| alone || !found[d][1..].iter().any(|digit| digit.var == l.var));
+            ranges.insert(var, 0, span.extent - 1);
+            let element = span.base.clone() + var;
+            conditions.extend(in_bounds(&element, shape[d], &ranges));
+            renamed.extend(found[d].iter().map(|digit| (digit.var, digit.of(element.clone()))));
+            indices[d] = var.into();
+        }
+        let replace = |e: &Expr| {
+            e.clone().map(&mut |e| match e {
+                Expr::Var(v) => renamed.iter().find(|(u, _)| *u == v).map_or(Expr::Var(v), |(_, by)| by.clone()),
+                other => other,
+            })
+        };
+        let value = simplify(&replace(self.value), &ranges);
+        let kept: Vec<Expr> = self.conditions.iter().map(|c| replace(c)).collect();
+        let mut facts = Facts::new(ranges);
+        kept.iter().for_each(|c| facts.assume(c));
+        if loads_are_safe(k, &value, &facts) {
+            conditions.clear();
+        }
+        let unconditional = conditions.is_empty() && kept.is_empty();
+        let leaf = match self.leaf.clone() {
+            Stmt::Reduce { buffer, op, init, over, .. } => Stmt::Reduce { buffer, indices, op, init, value, over },
+            Stmt::Store { buffer, .. } => Stmt::Store { buffer, indices, value },
+            other => other,
+        };
+        let body = match Expr::all(kept.into_iter().chain(conditions)) {
+            Some(cond) => vec![Stmt::if_(cond, vec![leaf])],
+            None => vec![leaf],
+        };
+        let nest = loops.into_iter().rev().fold(body, |body, l| vec![Stmt::For(For { body, ..l })]);
+        Producer { nest, unconditional }
+    }
 }
 
 /// A buffer that the stage's nest reads and that a later statement of the same block writes: moving the stage past it

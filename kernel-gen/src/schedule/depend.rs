@@ -3,13 +3,15 @@
 //! Two accesses of a buffer in different iterations of a loop `v` cannot meet if some dimension, or some run of
 //! neighbouring dimensions read as one number, is `g * x + c * v + r` in both, the difference of the two `r` is always
 //! smaller than `c`, and with the difference of the two `c * v` it is smaller than `g`: digits of a number in a mixed
-//! radix. The test is conservative: what it cannot prove is a dependence.
+//! radix. What this cannot prove is tried out if the loops are short, and a dependence otherwise.
 
+use super::enumerate::never_meet;
 use super::radix::Digits;
 use crate::analysis::affine::Affine;
 use crate::analysis::range::{Ranges, bounds};
 use crate::analysis::simplify::simplify;
-use crate::ir::{BufferId, Expr, For, Kernel, ReduceOp, Stmt, Tile, VarId};
+use crate::ir::{BinOp, BufferId, Expr, For, Kernel, ReduceOp, Stmt, Tile, VarId};
+use std::collections::BTreeMap;
 
 /// How the iterations of a loop meet in memory.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -59,6 +61,8 @@ pub(super) fn carried(k: &Kernel, l: &For, free: &[VarId]) -> Carried {
     // Two iterations differ in some digit first; what is above it is equal, what is below it is arbitrary.
     let own = digits.of_var(l.var);
     let mut result = Carried::Nothing;
+    let mut tried: BTreeMap<BufferId, bool> = BTreeMap::new();
+    let mut apart = |b: BufferId| *tried.entry(b).or_insert_with(|| never_meet(k, l, free, b));
     for (i, digit) in own.iter().enumerate() {
         let mut vary = vary.clone();
         for below in &own[i + 1..] {
@@ -66,7 +70,7 @@ pub(super) fn carried(k: &Kernel, l: &For, free: &[VarId]) -> Carried {
                 vary.insert(*below, lo, hi);
             }
         }
-        match carried_by(k, &accesses, *digit, &vary, &ranges) {
+        match carried_by(k, &accesses, *digit, &vary, &ranges, &mut apart) {
             Carried::Nothing => {}
             Carried::Reduction(b) => result = Carried::Reduction(b),
             order @ Carried::Order(_) => return order,
@@ -75,8 +79,15 @@ pub(super) fn carried(k: &Kernel, l: &For, free: &[VarId]) -> Carried {
     result
 }
 
-/// [`carried`] for one digit of the loop.
-fn carried_by(k: &Kernel, accesses: &[Access], v: VarId, vary: &Ranges, ranges: &Ranges) -> Carried {
+/// [`carried`] for one digit of the loop. `apart` decides about a buffer where the indices alone do not.
+fn carried_by(
+    k: &Kernel,
+    accesses: &[Access],
+    v: VarId,
+    vary: &Ranges,
+    ranges: &Ranges,
+    apart: &mut dyn FnMut(BufferId) -> bool,
+) -> Carried {
     let mut result = Carried::Nothing;
     for (i, a) in accesses.iter().enumerate() {
         // Each pair once, an access against itself in another iteration included.
@@ -86,7 +97,7 @@ fn carried_by(k: &Kernel, accesses: &[Access], v: VarId, vary: &Ranges, ranges: 
             }
             if a.reduction.is_some() && a.reduction == b.reduction {
                 result = Carried::Reduction(a.buffer);
-            } else {
+            } else if !apart(a.buffer) {
                 return Carried::Order(a.buffer);
             }
         }
@@ -154,13 +165,24 @@ fn disjoint(k: &Kernel, a: &Access, b: &Access, v: VarId, vary: &Ranges, ranges:
                     slack += x.indices[d].1 * weight;
                     weight *= shape[d];
                 }
-                Some((Affine::of(&simplify(&sum, ranges))?, slack))
+                Some((Affine::of(&simplify(&without_remainders(sum, ranges), ranges))?, slack))
             };
             match (flat(a), flat(b)) {
                 (Some(x), Some(y)) => apart(&x, &y, v, vary, ranges),
                 _ => false,
             }
         })
+    })
+}
+
+/// `x % c` as `x - c * (x / c)`: in a run of dimensions that one loop walks, the quotients then cancel.
+fn without_remainders(e: Expr, ranges: &Ranges) -> Expr {
+    e.map(&mut |e| match e {
+        Expr::Binary(BinOp::Mod, x, c) if c.as_int().is_some_and(|c| c > 0) => {
+            let quotient = simplify(&(*x).clone().floor_div((*c).clone()), ranges);
+            *x - quotient * *c
+        }
+        other => other,
     })
 }
 

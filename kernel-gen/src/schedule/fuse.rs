@@ -41,7 +41,13 @@ pub fn fuse(k: &Kernel, outer: VarId, inner: VarId) -> Result<(Kernel, VarId), S
     let width = i.extent;
     let reduces = reduced_by(o).is_some() || reduced_by(i).is_some();
     let mut out = k.clone();
-    let fused = out.fresh_var(&format!("{}_{}", k.var(outer).name, k.var(inner).name));
+    // A loop of one iteration adds nothing, to the name neither.
+    let (outer_name, inner_name) = (&k.var(outer).name, &k.var(inner).name);
+    let fused = out.fresh_var(&match (o.extent, i.extent) {
+        (1, _) => inner_name.clone(),
+        (_, 1) => outer_name.clone(),
+        _ => format!("{outer_name}_{}", super::nest::axis_name(inner_name)),
+    });
     replace_loop(&mut out, outer, |o| {
         let extent = o.extent * width;
         let body = o.body.into_iter().flat_map(|s| if let Stmt::For(l) = s { l.body } else { vec![s] }).collect();

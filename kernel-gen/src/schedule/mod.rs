@@ -8,6 +8,7 @@ pub mod cache_write_at;
 pub mod compute_at;
 pub mod compute_inline;
 mod depend;
+mod enumerate;
 mod error;
 pub mod fuse;
 mod inverse;
@@ -110,6 +111,23 @@ impl Schedule {
         let args = vec![self.v(var), nparts.to_string()];
         let (kernel, out) = split::split_nparts(&self.kernel, var, nparts)?;
         self.done("split_nparts", args, kernel, out)
+    }
+
+    /// Splits a loop into as many as there are sizes, outermost first: `split_sizes(f, [2, 2, 16, 1])` is `f` as 2 times 2
+    /// times 16 times 1. Their product must be the loop's extent.
+    pub fn split_sizes<const N: usize>(&mut self, var: VarId, sizes: [i64; N]) -> Result<[VarId; N], ScheduleError> {
+        let extent = nest::the_loop(&self.kernel, "split_sizes", var)?.extent;
+        if sizes.iter().product::<i64>() != extent || sizes.contains(&0) {
+            let given = format!("{sizes:?}");
+            let reason = Reason::BadArgument { given, allowed: format!("factors whose product is {extent}") };
+            return Err(error::refuse_loop(&self.kernel, "split_sizes", var, reason));
+        }
+        let mut out = [var; N];
+        for i in 1..N {
+            let factor = sizes[i..].iter().product();
+            [out[i - 1], out[i]] = self.split(out[i - 1], factor, Tail::Perfect)?;
+        }
+        Ok(out)
     }
 
     /// [`tile`](tile::tile).

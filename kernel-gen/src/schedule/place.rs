@@ -12,7 +12,8 @@
 
 use super::error::Reason;
 use super::nest::{loops_on, replace_loop};
-use crate::analysis::range::Ranges;
+use crate::analysis::footprint::Span;
+use crate::analysis::range::{Ranges, bounds};
 use crate::analysis::simplify::{prove, simplify};
 use crate::ir::{BufferId, Expr, For, Kernel, LoopKind, Scope, Stmt, VarId};
 
@@ -94,6 +95,31 @@ pub(super) fn insert(k: &mut Kernel, var: VarId, at: usize, stmts: Vec<Stmt>, bu
 fn outermost_thread(k: &Kernel, var: VarId) -> Option<VarId> {
     let path = super::nest::paths(&k.body, &|s| matches!(s, Stmt::For(l) if l.var == var)).into_iter().next()?;
     loops_on(&path).into_iter().find(|l| is_thread(l)).map(|l| l.var)
+}
+
+/// Makes a box large enough for every access to `buffer` in `block`, those under a conditional that never runs included:
+/// the rounded-up end of a guarded loop then stays inside of the box, and needs no guard.
+pub(super) fn cover_guarded(block: &[Stmt], buffer: BufferId, spans: &[Span], ranges: &Ranges) -> Vec<Span> {
+    let mut out = spans.to_vec();
+    let mut cover = |idx: &[Expr]| {
+        for (i, span) in idx.iter().zip(&mut out) {
+            if let Some((0.., hi)) = bounds(&simplify(&(i.clone() - span.base.clone()), ranges), ranges) {
+                span.extent = span.extent.max(hi + 1);
+            }
+        }
+    };
+    for s in block {
+        s.exprs(&mut |e| {
+            e.walk(&mut |e| {
+                if let Expr::Load(b, idx) = e
+                    && *b == buffer
+                {
+                    cover(idx);
+                }
+            });
+        });
+    }
+    out
 }
 
 /// The conditions that `index` lies in `0..size`, without those that the ranges prove.
