@@ -1,13 +1,23 @@
 //! Every CPU template on random workloads with random configs: the scheduled kernel, run by the interpreter in the
-//! declared precision, stays within the derived bound of the f64 reference.
+//! declared precision, and the compiled C stay within the derived bound of the f64 reference.
+//!
+//! CI takes a sample. `KERNEL_GEN_WORKLOADS=300 cargo test --release -p kernel-gen --test cpu_templates` runs the whole;
+//! `KERNEL_GEN_SEED` moves on to other workloads.
 
+use kernel_gen::analysis::verify::{Fault, verify};
+use kernel_gen::emit::c::{self, COptions, Isa};
 use kernel_gen::interp::{self, Mode, Values};
+use kernel_gen::ir::Kernel;
+use kernel_gen::lower::{LowerOptions, lower};
 use kernel_gen::space::Config;
 use kernel_gen::target::Target;
 use kernel_gen::templates::{Registry, Scheduled, Template};
+use kernel_gen::toolchain::Compiler;
+use kernel_gen::toolchain::harness::{Program, RunOptions};
 use kernel_gen::workload::bound::reference_with_bounds;
 use kernel_gen::workload::sample::{self, Rng};
-use kernel_gen::workload::{Role, Workload};
+use kernel_gen::workload::{Conv2d, ConvLayout, Op, Role, Workload};
+use std::collections::BTreeMap;
 
 /// Runs a scheduled kernel, packing what it wants packed, and gives its output.
 fn interpret(scheduled: &Scheduled, workload: &Workload, inputs: &[Vec<f64>]) -> Result<Vec<f64>, String> {
@@ -28,40 +38,119 @@ fn interpret(scheduled: &Scheduled, workload: &Workload, inputs: &[Vec<f64>]) ->
     outputs.remove(output.name).ok_or("the output".into())
 }
 
-fn check(template: &dyn Template, workload: &Workload, target: &Target, config: &Config, seed: u64) {
-    let what = || format!("{} on {} for {} with {config}", template.name(), workload.key(), target.name);
+/// Compiles a scheduled kernel and its pack kernels, runs them in a checked process, and gives the output.
+fn execute(
+    scheduled: &Scheduled,
+    workload: &Workload,
+    target: &Target,
+    inputs: &[Vec<f64>],
+) -> Result<Vec<f64>, String> {
+    let isa = Isa::from_name(&target.name).ok_or("a CPU target")?;
+    let run = |kernel: &Kernel, inputs: &[Vec<f64>]| -> Result<Vec<f64>, String> {
+        let faults = |faults: Vec<Fault>| faults.iter().map(Fault::to_string).collect::<Vec<_>>().join("\n");
+        let verified = verify(kernel.clone(), &target.limits()).map_err(|f| format!("{}\n{kernel}", faults(f)))?;
+        let lowered = lower(verified, &LowerOptions::cpu()).map_err(|e| e.to_string())?;
+        let options = COptions { isa, symbol: "kernel".into(), comment: String::new() };
+        let source = c::emit(&lowered, &options).map_err(|e| format!("{e}\n{}", lowered.kernel()))?;
+        let compiler = Compiler::host().map_err(|e| e.to_string())?;
+        let program = Program::build(&compiler, &source, lowered.kernel()).map_err(|e| e.to_string())?;
+        let outputs = program.run(inputs, &RunOptions::default()).map_err(|e| format!("{e}\n{}", source.source))?;
+        outputs.last().cloned().ok_or_else(|| "an output".into())
+    };
+    let mut values = inputs.to_vec();
+    for pack in &scheduled.packs {
+        let i = workload.params().iter().position(|p| p.name == pack.param).ok_or("a pack names a parameter")?;
+        values[i] = run(&pack.kernel, &[values[i].clone(), vec![]]).map_err(|e| format!("pack: {e}"))?;
+    }
+    values.push(vec![]);
+    run(&scheduled.schedule.kernel, &values)
+}
+
+/// How a kernel is run.
+#[derive(Clone, Copy, PartialEq)]
+enum Way {
+    Interpreted,
+    Compiled,
+}
+
+fn check(template: &dyn Template, workload: &Workload, target: &Target, config: &Config, seed: u64, way: Way) {
+    let what = || format!("{} on {} for {} with {config} (seed {seed})", template.name(), workload.key(), target.name);
     let scheduled = template.schedule(workload, target, config).unwrap_or_else(|e| panic!("{}: {e}", what()));
     let inputs = sample::inputs(workload, &mut Rng::new(seed));
-    let output = interpret(&scheduled, workload, &inputs).unwrap_or_else(|e| panic!("{}: {e}", what()));
+    let output = match way {
+        Way::Interpreted => interpret(&scheduled, workload, &inputs),
+        Way::Compiled => execute(&scheduled, workload, target, &inputs),
+    };
+    let output = output.unwrap_or_else(|e| panic!("{}: {e}", what()));
     let views: Vec<&[f64]> = inputs.iter().map(Vec::as_slice).collect();
     if let Err(mismatch) = reference_with_bounds(workload, &views).check(output) {
         panic!("{}: {mismatch}\n{}", what(), scheduled.schedule.kernel);
     }
 }
 
-#[test]
-fn scheduled_kernels_equal_the_reference() {
+/// A random workload; every third one is of a kind that few random ones are.
+fn workload(seed: u64) -> Workload {
+    let mut rng = Rng::new(seed);
+    loop {
+        let mut workload = sample::workload(&mut rng);
+        let Op::Conv2d(c) = &mut workload.op else {
+            if seed % 3 == 0 {
+                continue;
+            }
+            return workload;
+        };
+        match seed % 6 {
+            0 => {
+                *c =
+                    Conv2d { layout: ConvLayout::Nchw, kh: 1, kw: 1, stride: [1, 1], padding: [0; 4], groups: 1, ..*c };
+            }
+            3 => *c = c.depthwise(1),
+            _ => {}
+        }
+        if workload.validate().is_ok() {
+            return workload;
+        }
+    }
+}
+
+/// Every template that applies, with its default and a few random configs, on `count` workloads.
+fn sweep(count: u64, configs: usize, way: Way, targets: &[&str]) {
+    let setting = |name: &str| std::env::var(name).ok().and_then(|n| n.parse::<u64>().ok());
+    let count = setting("KERNEL_GEN_WORKLOADS").unwrap_or(count);
+    let first = setting("KERNEL_GEN_SEED").unwrap_or(1);
     let registry = Registry::builtin();
-    let workloads: u64 = std::env::var("KERNEL_GEN_WORKLOADS").ok().and_then(|n| n.parse().ok()).unwrap_or(60);
-    let first: u64 = std::env::var("KERNEL_GEN_SEED").ok().and_then(|n| n.parse().ok()).unwrap_or(1);
-    let mut checked = std::collections::BTreeMap::<String, usize>::new();
-    for seed in first..first + workloads {
-        let mut rng = Rng::new(seed);
-        let workload = sample::workload(&mut rng);
-        let target = rng.pick(&["x86-64", "x86-64-v3", "x86-64-v4", "aarch64"]);
-        let target = Target::find(target).expect("a built-in target");
+    let mut checked = BTreeMap::<String, usize>::new();
+    for seed in first..first + count {
+        let workload = workload(seed);
+        let target = Target::find(targets[seed as usize % targets.len()]).expect("a built-in target");
         for template in registry.applicable(&workload, target) {
             let space = template.space(&workload, target).expect("it applies");
             let default = template.default_config(&workload, target).expect("it applies");
-            let default =
-                space.normalise(&default).unwrap_or_else(|e| panic!("{} {}: {e}", template.name(), workload.key()));
-            check(template, &workload, target, &default, seed);
-            for (_, config) in space.sample(seed).take(2) {
-                check(template, &workload, target, &config, seed);
+            let default = space
+                .normalise(&default)
+                .unwrap_or_else(|e| panic!("{} {} {}: {e}", template.name(), workload.key(), target.name));
+            check(template, &workload, target, &default, seed, way);
+            for (_, config) in space.sample(seed).take(configs) {
+                check(template, &workload, target, &config, seed, way);
             }
             *checked.entry(template.name().to_string()).or_default() += 1;
         }
     }
-    println!("workloads checked by template: {checked:?}");
+    println!("workloads by template: {checked:?}");
     assert_eq!(checked.len(), registry.iter().len(), "every template must have been reached");
+}
+
+#[test]
+fn scheduled_kernels_equal_the_reference() {
+    sweep(60, 2, Way::Interpreted, &["x86-64", "x86-64-v3", "x86-64-v4", "aarch64"]);
+}
+
+#[test]
+fn compiled_kernels_equal_the_reference() {
+    let here: Vec<&str> = ["x86-64", "x86-64-v3", "x86-64-v4", "aarch64"]
+        .into_iter()
+        .filter(|t| Isa::from_name(t).is_some_and(Isa::runs_here))
+        .collect();
+    println!("levels that run here: {here:?}");
+    sweep(36, 1, Way::Compiled, &here);
 }
