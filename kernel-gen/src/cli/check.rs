@@ -2,7 +2,7 @@
 
 use super::project::{Files, Project, choice_json, label};
 use super::{Failure, Output, json_text};
-use crate::model::{Options, choose};
+use crate::model::{ModelError, Options, choose};
 use crate::records::Origin;
 use crate::target::Target;
 use crate::templates::Registry;
@@ -67,7 +67,11 @@ pub(super) fn run(registry: &Registry, arguments: &Arguments) -> Result<Output, 
                     }));
                 }
                 Err(error) => {
-                    errors.push(format!("{place}: {error}; add a template, or leave the target or the workload out"));
+                    let mend = match error {
+                        ModelError::Template { .. } => "that is a defect of the template",
+                        _ => "add a template, or leave the target or the workload out",
+                    };
+                    errors.push(format!("{place}: {error}; {mend}"));
                     rows.push(json!({
                         "name": name, "workload": w.workload.key(), "target": target.name, "line": w.line,
                         "error": error.to_string(),
