@@ -112,3 +112,13 @@ fn a_build_compiles_once_and_removes_what_is_no_longer_made() {
     assert!(!folder.join("product_m6n7k5_nn_bias.x86-64.c").exists());
     std::fs::remove_dir_all(folder).unwrap();
 }
+
+#[test]
+fn a_kernel_may_see_a_dense_tensor_under_another_shape() {
+    // The pointwise template lays all rows of an image into one.
+    let spec = "schema = 1\n[targets]\ncpu = [\"x86-64-v3\"]\n[[kernel]]\nname = \"c\"\nop = \"conv2d\"\n\
+                [[kernel.workload]]\ninput = [1, 16, 6, 6]\nweight = [16, 16, 1, 1]\n";
+    let spec = Spec::parse(spec, "kernels.toml").unwrap();
+    let made = generate(&spec, &BestRecords::new(), &Registry::builtin(), &options(1)).unwrap();
+    assert!(made.sources.iter().any(|s| s.text.contains("// template: conv2d_pointwise")));
+}

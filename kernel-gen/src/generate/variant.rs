@@ -152,7 +152,10 @@ fn pack_positions(kernel: &Kernel, packs: &[Pack], workload: &crate::workload::W
     }
     for (i, (id, param)) in kernel.params.iter().zip(&params).enumerate() {
         let buffer = kernel.buffer(*id);
-        let same = buffer.shape == param.shape && buffer.dtype == param.dtype && buffer.is_row_major();
+        // A template may see a dense tensor under another shape, rows of pixels as one row, say: what counts is that
+        // the elements are the same in the same order.
+        let elements = buffer.shape.iter().copied().fold(1, i64::saturating_mul);
+        let same = elements == param.elements() && buffer.dtype == param.dtype && buffer.is_row_major();
         if !same && !positions.contains(&i) {
             return Err(format!(
                 "the parameter `{}` is not `{}` of the workload, and nothing packs it",
