@@ -1,77 +1,109 @@
 //! Random sequences of primitives on random kernels: whatever is not refused computes the same.
 
 use crate::random::{Random, kernel, same};
-use kernel_gen::ir::{BufferId, Pragma, Scope, Stmt, VarId, visit};
+use kernel_gen::ir::{Axis, BufferId, LoopKind, Pragma, Scope, Stmt, VarId, visit};
 use kernel_gen::schedule::{LayoutDim, Schedule, ScheduleError, Tail};
-use std::collections::BTreeMap;
 
-/// One random application; the name of the primitive, and what it said.
-fn step(s: &mut Schedule, r: &mut Random) -> (&'static str, Result<(), ScheduleError>) {
-    let loops: Vec<VarId> = visit::loops(&s.kernel.body).iter().map(|l| l.var).collect();
-    let buffers: Vec<BufferId> = (0..s.kernel.buffers.len() as u32).map(BufferId).collect();
-    if loops.is_empty() {
-        return ("nothing", Ok(()));
+/// One random application of a primitive, to a loop or buffer that it may or may not suit.
+type Apply = fn(&mut Schedule, &mut Random) -> Result<(), ScheduleError>;
+
+/// All primitives.
+pub(crate) const PRIMITIVES: [(&str, Apply); 25] = [
+    ("split", |s, r| {
+        let tails = [Tail::Perfect, Tail::Guard, Tail::Cut, Tail::Shift];
+        s.split(any_loop(s, r), r.range(1, 5), r.pick(&tails)).map(drop)
+    }),
+    ("split_nparts", |s, r| s.split_nparts(any_loop(s, r), r.range(1, 4)).map(drop)),
+    ("tile", tile),
+    ("fuse", fuse),
+    ("reorder", reorder),
+    ("bind", bind),
+    ("parallel", |s, r| {
+        let l = any_loop(s, r);
+        if reads_private_root(s, l) { Ok(()) } else { s.parallel(l) }
+    }),
+    ("vectorize", |s, r| s.vectorize(any_loop(s, r))),
+    ("unroll", |s, r| s.unroll(any_loop(s, r))),
+    ("vthread", |s, r| s.vthread(any_loop(s, r))),
+    ("pragma", |s, r| s.pragma(any_loop(s, r), Pragma::AutoUnrollMaxStep(r.range(1, 64)))),
+    ("pad", |s, r| s.pad(any_loop(s, r), r.range(2, 4))),
+    ("peel", |s, r| s.peel(any_loop(s, r), r.range(1, 3)).map(drop)),
+    ("cache_read", cache_read),
+    ("cache_write", |s, r| s.cache_write(any_buffer(s, r), Scope::Global).map(drop)),
+    ("cache_read_at", |s, r| {
+        let (b, l) = (any_buffer(s, r), any_loop(s, r));
+        s.cache_read_at(b, l, r.pick(&PRIVATE)).map(drop)
+    }),
+    ("cache_write_at", |s, r| {
+        let (b, l) = (any_buffer(s, r), any_loop(s, r));
+        s.cache_write_at(b, l, r.pick(&PRIVATE)).map(drop)
+    }),
+    ("compute_at", |s, r| s.compute_at(any_buffer(s, r), any_loop(s, r))),
+    ("compute_inline", |s, r| s.compute_inline(any_buffer(s, r))),
+    ("set_scope", set_scope),
+    ("transform_layout", transform_layout),
+    ("storage_align", |s, r| {
+        let factor = r.range(2, 8);
+        let (dim, offset) = (r.below(2) as usize, r.below(factor as u64) as i64);
+        s.storage_align(any_buffer(s, r), dim, factor, offset)
+    }),
+    ("rfactor", |s, r| s.rfactor(any_buffer(s, r), any_loop(s, r)).map(drop)),
+    ("pipeline", pipeline),
+    ("tensorize", tensorize),
+];
+
+const PRIVATE: [Scope; 2] = [Scope::Local, Scope::Register];
+
+fn any_loop(s: &Schedule, r: &mut Random) -> VarId {
+    let loops = visit::loops(&s.kernel.body);
+    // A kernel may have lost all of its loops; any id then serves to be refused.
+    if loops.is_empty() { VarId(0) } else { loops[r.below(loops.len() as u64) as usize].var }
+}
+
+fn any_buffer(s: &Schedule, r: &mut Random) -> BufferId {
+    BufferId(r.below(s.kernel.buffers.len() as u64) as u32)
+}
+
+fn tile(s: &mut Schedule, r: &mut Random) -> Result<(), ScheduleError> {
+    match s.loops_of(any_buffer(s, r)).get(..2) {
+        Some(&[x, y]) => s.tile([x, y], [r.range(1, 4), r.range(1, 4)], r.pick(&[Tail::Guard, Tail::Cut])).map(drop),
+        _ => Ok(()),
     }
-    let (l, b) = (r.pick(&loops), r.pick(&buffers));
-    let private = [Scope::Local, Scope::Register];
-    let tails = [Tail::Perfect, Tail::Guard, Tail::Cut, Tail::Shift];
-    match r.below(30) {
-        0 | 1 => ("split", s.split(l, r.range(1, 5), r.pick(&tails)).map(|_| ())),
-        2 => ("split_nparts", s.split_nparts(l, r.range(1, 4)).map(|_| ())),
-        3 => ("fuse", fuse(s, l)),
-        4 | 5 => {
-            let mut order = s.loops_of(b);
-            for i in (1..order.len()).rev() {
-                order.swap(i, r.below(i as u64 + 1) as usize);
-            }
-            order.truncate(r.range(2, 8) as usize);
-            ("reorder", s.reorder(&order))
-        }
-        6 if reads_private_root(s, l) => ("nothing", Ok(())),
-        6 => ("parallel", s.parallel(l)),
-        7 => ("vectorize", s.vectorize(l)),
-        8 => ("unroll", s.unroll(l)),
-        9 => ("vthread", s.vthread(l)),
-        10 => ("cache_read", cache_read(s, r, b)),
-        11 => ("cache_write", s.cache_write(b, Scope::Global).map(|_| ())),
-        12 | 13 => ("cache_read_at", s.cache_read_at(b, l, r.pick(&private)).map(|_| ())),
-        14 | 15 => ("cache_write_at", s.cache_write_at(b, l, r.pick(&private)).map(|_| ())),
-        16 | 17 => ("compute_at", s.compute_at(b, l)),
-        18 => ("compute_inline", s.compute_inline(b)),
-        19 => ("transform_layout", transform(s, r, b)),
-        20 => ("pad", s.pad(l, r.range(2, 4))),
-        21 => ("peel", s.peel(l, r.range(1, 3)).map(|_| ())),
-        22 => ("tile", {
-            let chain = s.loops_of(b);
-            match chain.get(..2) {
-                Some(&[x, y]) => s.tile([x, y], [r.range(1, 4), r.range(1, 4)], r.pick(&tails)).map(|_| ()),
-                _ => Ok(()),
-            }
-        }),
-        23 => ("storage_align", {
-            let factor = r.range(2, 8);
-            let (dim, offset) = (r.below(2) as usize, r.below(factor as u64) as i64);
-            s.storage_align(b, dim, factor, offset)
-        }),
-        24 | 25 => ("rfactor", s.rfactor(b, l).map(|_| ())),
-        26 => {
-            // A loop that holds a buffer, if there is one.
-            let holds = |l: &VarId| {
-                visit::find_loop(&s.kernel.body, *l).is_some_and(|l| l.body.iter().any(|s| matches!(s, Stmt::Alloc(_))))
-            };
-            let l = loops.iter().copied().find(holds).unwrap_or(l);
-            ("pipeline", s.pipeline(l, r.range(2, 3)))
-        }
-        27 => ("pragma", s.pragma(l, Pragma::AutoUnrollMaxStep(r.range(1, 64)))),
-        28 => ("tensorize", {
-            let extent = |v: &VarId| visit::find_loop(&s.kernel.body, *v).map_or(1, |l| l.extent);
-            let size: Vec<i64> = s.loops_of(b).iter().rev().take(3).rev().map(extent).collect();
-            match (s.loops_of(b).iter().rev().nth(2), size.get(..3)) {
-                (Some(top), Some(&[m, n, k])) => s.tensorize(*top, [m, n, k]),
-                _ => Ok(()),
-            }
-        }),
-        _ => ("set_scope", set_scope(s, r)),
+}
+
+fn reorder(s: &mut Schedule, r: &mut Random) -> Result<(), ScheduleError> {
+    let mut order = s.loops_of(any_buffer(s, r));
+    for i in (1..order.len()).rev() {
+        order.swap(i, r.below(i as u64 + 1) as usize);
+    }
+    order.truncate(r.range(2, 8) as usize);
+    s.reorder(&order)
+}
+
+/// Gives a loop a place in a grid or a block, if all of its nest's memory is visible there.
+fn bind(s: &mut Schedule, r: &mut Random) -> Result<(), ScheduleError> {
+    let l = any_loop(s, r);
+    let private = s.kernel.buffers.iter().any(|b| b.scope.is_private());
+    let top = s.kernel.body.iter().any(|s| matches!(s, Stmt::For(top) if top.var == l));
+    if private || !top {
+        return Ok(());
+    }
+    s.bind(l, r.pick(&[LoopKind::Grid(Axis::X), LoopKind::Grid(Axis::Y)]))
+}
+
+fn pipeline(s: &mut Schedule, r: &mut Random) -> Result<(), ScheduleError> {
+    // A loop that holds a buffer, if there is one.
+    let loops = visit::loops(&s.kernel.body);
+    let holds = loops.iter().find(|l| l.body.iter().any(|s| matches!(s, Stmt::Alloc(_)))).map(|l| l.var);
+    s.pipeline(holds.unwrap_or(any_loop(s, r)), r.range(2, 3))
+}
+
+fn tensorize(s: &mut Schedule, r: &mut Random) -> Result<(), ScheduleError> {
+    let loops = s.loops_of(any_buffer(s, r));
+    let extent = |v: &VarId| visit::find_loop(&s.kernel.body, *v).map_or(1, |l| l.extent);
+    match loops.len().checked_sub(3).map(|n| &loops[n..]) {
+        Some([m, n, k]) => s.tensorize(*m, [extent(m), extent(n), extent(k)]),
+        _ => Ok(()),
     }
 }
 
@@ -84,7 +116,8 @@ fn reads_private_root(s: &Schedule, l: VarId) -> bool {
 }
 
 /// Fuses a loop with the one directly inside, if there is one.
-fn fuse(s: &mut Schedule, l: VarId) -> Result<(), ScheduleError> {
+fn fuse(s: &mut Schedule, r: &mut Random) -> Result<(), ScheduleError> {
+    let l = any_loop(s, r);
     let inner = visit::find_loop(&s.kernel.body, l).and_then(|l| match &l.body[..] {
         [Stmt::For(inner)] => Some(inner.var),
         _ => None,
@@ -95,7 +128,8 @@ fn fuse(s: &mut Schedule, l: VarId) -> Result<(), ScheduleError> {
     }
 }
 
-fn cache_read(s: &mut Schedule, r: &mut Random, b: BufferId) -> Result<(), ScheduleError> {
+fn cache_read(s: &mut Schedule, r: &mut Random) -> Result<(), ScheduleError> {
+    let b = any_buffer(s, r);
     let mut readers = vec![];
     s.kernel.body.iter().for_each(|st| {
         st.walk(&mut |st| {
@@ -114,7 +148,8 @@ fn cache_read(s: &mut Schedule, r: &mut Random, b: BufferId) -> Result<(), Sched
 }
 
 /// Blocks one dimension of an allocated buffer, and swaps two.
-fn transform(s: &mut Schedule, r: &mut Random, b: BufferId) -> Result<(), ScheduleError> {
+fn transform_layout(s: &mut Schedule, r: &mut Random) -> Result<(), ScheduleError> {
+    let b = any_buffer(s, r);
     if s.kernel.is_param(b) {
         return Ok(());
     }
@@ -135,65 +170,185 @@ fn set_scope(s: &mut Schedule, r: &mut Random) -> Result<(), ScheduleError> {
     found.map_or(Ok(()), |b| s.set_scope(b, r.pick(&[Scope::Local, Scope::Register, Scope::Global])))
 }
 
-fn run(seeds: std::ops::Range<u64>, steps: usize) -> BTreeMap<&'static str, usize> {
-    let mut applied = BTreeMap::new();
-    for seed in seeds {
-        let mut r = Random(seed);
-        let mut s = Schedule::new(kernel(&mut r));
-        for _ in 0..steps {
-            let before = s.kernel.clone();
-            let (name, result) = step(&mut s, &mut r);
-            match result {
-                Ok(()) if s.kernel != before => {
-                    *applied.entry(name).or_insert(0) += 1;
-                    if let Err(why) = same(&before, &s.kernel) {
-                        let last = s.trace.last().map(|t| format!("{}({})", t.name, t.args.join(", ")));
-                        panic!("seed {seed}, {}: {why}", last.unwrap_or_default());
-                    }
-                }
-                Ok(()) => {}
-                Err(e) => {
-                    assert_eq!(s.kernel, before, "a refusal changed the kernel");
-                    assert!(e.to_string().len() > 20, "a refusal gives its reason: {e}");
-                }
+/// Applies a primitive and compares; whether it changed anything.
+fn step(s: &mut Schedule, r: &mut Random, (name, apply): (&str, Apply), seed: u64) -> bool {
+    let before = s.kernel.clone();
+    match apply(s, r) {
+        Ok(()) if s.kernel != before => {
+            let last = s.trace.last().map(|t| format!("{}({})", t.name, t.args.join(", ")));
+            if let Err(why) = same(&before, &s.kernel) {
+                panic!("seed {seed}, {}: {why}", last.unwrap_or_default());
             }
+            true
+        }
+        Ok(()) => false,
+        Err(e) => {
+            assert_eq!(s.kernel, before, "a refusal changed the kernel");
+            let text = e.to_string();
+            assert!(text.len() > 30 && text.contains(" of "), "{name} refuses without a reason: {text}");
+            false
         }
     }
-    applied
+}
+
+/// More seeds than a normal run takes can be asked for when a primitive changes.
+fn times(normal: u64) -> u64 {
+    let asked = std::env::var("KERNEL_GEN_SCHEDULES").ok().and_then(|s| s.parse().ok());
+    asked.map_or(normal, |n: u64| n.max(normal))
 }
 
 #[test]
 fn random_sequences_of_primitives_keep_the_result() {
-    // More seeds than a normal run takes can be asked for when a primitive changes.
-    let seeds = std::env::var("SCHEDULE_SEEDS").ok().and_then(|s| s.parse().ok()).unwrap_or(3000);
-    let applied = run(0..seeds, 8);
-    for name in [
-        "split",
-        "split_nparts",
-        "fuse",
-        "reorder",
-        "parallel",
-        "vectorize",
-        "unroll",
-        "vthread",
-        "cache_read",
-        "cache_write",
-        "cache_read_at",
-        "cache_write_at",
-        "compute_at",
-        "compute_inline",
-        "transform_layout",
-        "pad",
-        "peel",
-        "tile",
-        "set_scope",
-        "storage_align",
-        "rfactor",
-        "pipeline",
-        "pragma",
-        "tensorize",
-    ] {
-        let n = applied.get(name).copied().unwrap_or(0);
-        assert!(n >= 10, "{name} was applied {n} times only: {applied:?}");
+    for seed in 0..times(2000) {
+        let mut r = Random(seed);
+        let mut s = Schedule::new(kernel(&mut r));
+        for _ in 0..8 {
+            let primitive = PRIMITIVES[r.below(PRIMITIVES.len() as u64) as usize];
+            step(&mut s, &mut r, primitive, seed);
+        }
     }
+}
+
+/// The primitive on random kernels, after up to three random steps, until it was applied often enough.
+fn holds(name: &str) {
+    let primitive = PRIMITIVES.into_iter().find(|(n, _)| *n == name).expect("it is in the list");
+    let (wanted, mut applied) = (40, 0);
+    for seed in 0..20_000 {
+        let mut r = Random(seed ^ 0xabcd);
+        let mut s = Schedule::new(kernel(&mut r));
+        for _ in 0..r.below(4) {
+            let before = PRIMITIVES[r.below(PRIMITIVES.len() as u64) as usize];
+            step(&mut s, &mut r, before, seed);
+        }
+        applied += usize::from(step(&mut s, &mut r, primitive, seed));
+        if applied == wanted {
+            return;
+        }
+    }
+    panic!("{name} was applied {applied} times only");
+}
+
+#[test]
+fn split_keeps_the_result() {
+    holds("split");
+}
+
+#[test]
+fn split_nparts_keeps_the_result() {
+    holds("split_nparts");
+}
+
+#[test]
+fn tile_keeps_the_result() {
+    holds("tile");
+}
+
+#[test]
+fn fuse_keeps_the_result() {
+    holds("fuse");
+}
+
+#[test]
+fn reorder_keeps_the_result() {
+    holds("reorder");
+}
+
+#[test]
+fn bind_keeps_the_result() {
+    holds("bind");
+}
+
+#[test]
+fn parallel_keeps_the_result() {
+    holds("parallel");
+}
+
+#[test]
+fn vectorize_keeps_the_result() {
+    holds("vectorize");
+}
+
+#[test]
+fn unroll_keeps_the_result() {
+    holds("unroll");
+}
+
+#[test]
+fn vthread_keeps_the_result() {
+    holds("vthread");
+}
+
+#[test]
+fn pragma_keeps_the_result() {
+    holds("pragma");
+}
+
+#[test]
+fn pad_keeps_the_result() {
+    holds("pad");
+}
+
+#[test]
+fn peel_keeps_the_result() {
+    holds("peel");
+}
+
+#[test]
+fn cache_read_keeps_the_result() {
+    holds("cache_read");
+}
+
+#[test]
+fn cache_write_keeps_the_result() {
+    holds("cache_write");
+}
+
+#[test]
+fn cache_read_at_keeps_the_result() {
+    holds("cache_read_at");
+}
+
+#[test]
+fn cache_write_at_keeps_the_result() {
+    holds("cache_write_at");
+}
+
+#[test]
+fn compute_at_keeps_the_result() {
+    holds("compute_at");
+}
+
+#[test]
+fn compute_inline_keeps_the_result() {
+    holds("compute_inline");
+}
+
+#[test]
+fn set_scope_keeps_the_result() {
+    holds("set_scope");
+}
+
+#[test]
+fn transform_layout_keeps_the_result() {
+    holds("transform_layout");
+}
+
+#[test]
+fn storage_align_keeps_the_result() {
+    holds("storage_align");
+}
+
+#[test]
+fn rfactor_keeps_the_result() {
+    holds("rfactor");
+}
+
+#[test]
+fn pipeline_keeps_the_result() {
+    holds("pipeline");
+}
+
+#[test]
+fn tensorize_keeps_the_result() {
+    holds("tensorize");
 }
