@@ -7,6 +7,7 @@ use kernel_gen::ir::{Access, DType, Expr, Kernel, LoopKind, Scope, Stmt};
 use kernel_gen::lower::{LowerOptions, lower};
 use kernel_gen::toolchain::Compiler;
 use kernel_gen::toolchain::harness::{Program, RunOptions, TimeOptions};
+use std::time::Duration;
 
 /// `c[i, j] += a[k, i] * b[k, j]` with the whole of `c` in registers, written back at the end.
 fn tile_kernel(m: i64, n: i64, k: i64, tiles: i64) -> Kernel {
@@ -113,10 +114,17 @@ fn register_tiles_reach_95_percent_of_the_measured_peak() {
         let kernel = tile_kernel(m, n, k, tiles);
         let program = Program::build(&compiler, &source(&kernel, isa), &kernel).unwrap();
         let inputs = [ramp((tiles * k * m) as usize, 1), ramp((k * n) as usize, 2), vec![]];
-        let t = program.time(&inputs, &TimeOptions { samples: 25, ..TimeOptions::default() }).unwrap();
-        let gflops = (2 * m * n * k * tiles) as f64 / t.median_ns();
-        let share = gflops / t.peak_gflops() * 100.0;
-        println!("{m:>2} x {n}: {gflops:6.1} GFLOP/s, {share:5.1} % of {:.1}", t.peak_gflops());
+        let t = program
+            .time(
+                &inputs,
+                &TimeOptions { samples: 99, min_sample: Duration::from_micros(300), ..TimeOptions::default() },
+            )
+            .unwrap();
+        // The best of many short samples on both sides: what another process takes does not count.
+        let peak = t.peak_gflops.iter().copied().fold(0.0, f64::max);
+        let gflops = (2 * m * n * k * tiles) as f64 / t.best_ns();
+        let share = gflops / peak * 100.0;
+        println!("{m:>2} x {n}: {gflops:6.1} GFLOP/s, {share:5.1} % of {peak:.1}");
         if share < 95.0 {
             slow.push((m, n));
         }

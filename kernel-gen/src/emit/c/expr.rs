@@ -191,8 +191,8 @@ impl Body<'_> {
                 Some(_) => format!("{}[{}]", group.name, at.offset - group.start),
             });
         }
-        let offset = self.offset(b, idx);
-        Ok(format!("{}[{}]", self.names.buffer(b).to_string(), self.scalar(&offset)?.text))
+        let (base, rest) = self.address(b, &self.offset(b, idx));
+        Ok(format!("{base}[{}]", self.scalar(&rest)?.text))
     }
 
     /// Should the scan of accesses and the emitter ever disagree, this is what is said instead of a panic.

@@ -21,6 +21,7 @@ mod expr;
 mod isa;
 mod names;
 mod phases;
+mod pointers;
 mod prelude;
 mod registers;
 mod stmt;
@@ -35,6 +36,7 @@ use crate::ir::{Access, BufferId, Kernel, Stmt, VarId};
 use crate::lower::Lowered;
 use names::Names;
 use phases::{Layout, PhaseBody, Place};
+use pointers::Pointer;
 use prelude::{Prelude, c_type};
 use registers::RegisterFile;
 use std::collections::BTreeMap;
@@ -103,6 +105,7 @@ pub fn emit(lowered: &Lowered, options: &COptions) -> Result<CSource, EmitError>
             workspace_bytes: layout.workspace_bytes,
             worker_bytes: layout.worker_bytes,
             registers,
+            pointers: vec![],
             ranges: Ranges::new(),
             lane,
             out: String::new(),
@@ -170,6 +173,8 @@ struct Body<'a> {
     workspace_bytes: i64,
     worker_bytes: i64,
     registers: BTreeMap<BufferId, RegisterFile>,
+    /// Named addresses that are in scope.
+    pointers: Vec<Pointer>,
     ranges: Ranges,
     /// The variable of loops over lanes.
     lane: VarId,

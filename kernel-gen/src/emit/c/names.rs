@@ -104,7 +104,7 @@ fn take(taken: &mut BTreeSet<String>, hint: &str) -> String {
     if base.starts_with('_') {
         base.insert(0, 'v');
     }
-    let helper = |n: &str| {
+    let helper = |n: &str| -> bool {
         [
             "load_",
             "store_",
@@ -127,14 +127,15 @@ fn take(taken: &mut BTreeSet<String>, hint: &str) -> String {
             || n.contains("_f64x")
     };
     let free = |n: &str| !taken.contains(n) && !RESERVED.contains(&n) && !helper(n);
+    if RESERVED.contains(&base.as_str()) {
+        base.push('_');
+    } else if helper(&base) {
+        base = format!("v_{}", base.replace("f32x", "f32_x").replace("f64x", "f64_x"));
+    }
     let name = if free(&base) {
         base
     } else {
-        let base = if helper(&base) { format!("v_{base}") } else { base };
-        std::iter::once(format!("{base}_"))
-            .chain((1..).map(|i| format!("{base}_{i}")))
-            .find(|n| !taken.contains(n) && !RESERVED.contains(&n.as_str()))
-            .expect("an unbounded range has a free name")
+        (1..).map(|i| format!("{base}_{i}")).find(|n| free(n)).expect("an unbounded range has a free name")
     };
     taken.insert(name.clone());
     name

@@ -22,7 +22,14 @@ impl Body<'_> {
     /// The statements of a block.
     pub(super) fn block(&mut self, stmts: &[Stmt]) -> Result<(), EmitError> {
         let outer = self.ranges.clone();
+        let pointers = self.pointers.len();
+        let mut run_end = 0;
         for (i, s) in stmts.iter().enumerate() {
+            if i >= run_end && is_update(s) {
+                run_end = i + stmts[i..].iter().take_while(|s| is_update(s)).count();
+                self.drop_pointers(pointers);
+                self.share_pointers(&stmts[i..run_end])?;
+            }
             match s {
                 Stmt::Let { var, value } => {
                     // A value that nobody uses would only be a warning.
@@ -35,6 +42,7 @@ impl Body<'_> {
                 other => self.stmt(other)?,
             }
         }
+        self.drop_pointers(pointers);
         self.ranges = outer;
         Ok(())
     }
@@ -353,6 +361,11 @@ impl Body<'_> {
         s.own_exprs(&mut |e| e.walk(&mut |e| found |= matches!(e, Expr::Load(b, _) if register(b))));
         found
     }
+}
+
+/// Whether the statement is straight-line code that accesses memory.
+fn is_update(s: &Stmt) -> bool {
+    matches!(s, Stmt::Store { .. } | Stmt::Reduce { .. })
 }
 
 /// `buffer[indices] op= value` as a store.

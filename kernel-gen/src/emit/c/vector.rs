@@ -186,11 +186,11 @@ impl Body<'_> {
                 other => scalar.push(other.clone()),
             }
         }
-        let offset = self.offset(b, &scalar);
-        let name = self.names.buffer(b).to_string();
-        let pointer = match offset {
-            Expr::Int(0) => name,
-            offset => format!("{name} + {}", self.scalar(&offset)?.at(SUM)),
+        let (base, rest) = self.address(b, &self.offset(b, &scalar));
+        let pointer = match rest {
+            Expr::Int(0) => base,
+            Expr::Int(c) if c < 0 => format!("{base} - {}", -c),
+            rest => format!("{base} + {}", self.scalar(&rest)?.at(SUM)),
         };
         Ok(Run { pointer, stride: step })
     }

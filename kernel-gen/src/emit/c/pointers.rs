@@ -1,0 +1,143 @@
+//! Names the addresses that a run of statements shares.
+//!
+//! ```c
+//! const float *w_p = w + co * 294912 + ci * 576 + kh * 192 + kw * 64;
+//! acc_0_0 += x_p[0] * load_f32x16(w_p);
+//! acc_0_16 += x_p[0] * load_f32x16(w_p + 16);
+//! ```
+//! Compilers find such bases by themselves; readers are glad of them. A base is the address of an element that the run
+//! accesses, so it never points outside of the buffer.
+
+use super::chunk::chunks;
+use super::expr::strength::SUM;
+use super::prelude::c_type;
+use super::registers::RegisterFile;
+use super::{Body, EmitError};
+use crate::ir::{BinOp, BufferId, Expr, Stmt};
+
+/// A named address: `name` points to the element at `offset + constant`.
+#[derive(Clone, Debug)]
+pub(super) struct Pointer {
+    buffer: BufferId,
+    offset: Expr,
+    constant: i64,
+    name: String,
+    /// Where its declaration starts and ends in the text.
+    declared: (usize, usize),
+}
+
+/// Accesses that differ by constants only.
+struct Shared {
+    buffer: BufferId,
+    offset: Expr,
+    least: i64,
+    uses: usize,
+}
+
+/// Splits off the constant of a sum in normal form.
+fn split(offset: &Expr) -> (Expr, i64) {
+    match offset {
+        Expr::Int(c) => (Expr::Int(0), *c),
+        Expr::Binary(BinOp::Add, a, b) if b.as_int().is_some() => ((**a).clone(), b.as_int().unwrap_or(0)),
+        Expr::Binary(BinOp::Sub, a, b) if b.as_int().is_some() => ((**a).clone(), -b.as_int().unwrap_or(0)),
+        other => (other.clone(), 0),
+    }
+}
+
+/// Whether the text has the identifier.
+fn has_word(text: &str, word: &str) -> bool {
+    let inside = |c: Option<char>| c.is_some_and(|c| c.is_ascii_alphanumeric() || c == '_');
+    text.match_indices(word)
+        .any(|(i, _)| !inside(text[..i].chars().next_back()) && !inside(text[i + word.len()..].chars().next()))
+}
+
+impl Body<'_> {
+    /// Declares pointers for what the statements share.
+    pub(super) fn share_pointers(&mut self, run: &[Stmt]) -> Result<(), EmitError> {
+        let mut shared: Vec<Shared> = vec![];
+        for s in run {
+            let starts: Vec<i64> = chunks(self.kernel, self.isa, s).iter().map(|c| i64::from(c.start)).collect();
+            if let Stmt::Store { buffer, indices, .. } | Stmt::Reduce { buffer, indices, .. } = s {
+                self.note(*buffer, indices, &starts, &mut shared);
+            }
+            if let Stmt::Store { value, .. } | Stmt::Reduce { value, .. } = s {
+                self.note_loads(value, &starts, &mut shared);
+            }
+        }
+        for s in shared {
+            // A variable or a constant is short enough.
+            if s.uses < 2 || !matches!(s.offset, Expr::Binary(..)) {
+                continue;
+            }
+            let b = self.kernel.buffer(s.buffer);
+            let constant = if run.iter().any(|stmt| stmt.written() == Some(s.buffer)) { "" } else { "const " };
+            let hint = format!("{}_p", b.name);
+            let name = self.names.fresh(&hint);
+            let base = self.scalar(&(s.offset.clone() + s.least))?.at(SUM);
+            let buffer = self.names.buffer(s.buffer).to_string();
+            let start = self.out.len();
+            self.line(&format!("{constant}{} *const {name} = {buffer} + {base};", c_type(b.dtype)));
+            let declared = (start, self.out.len());
+            self.pointers.push(Pointer { buffer: s.buffer, offset: s.offset, constant: s.least, name, declared });
+        }
+        Ok(())
+    }
+
+    /// Forgets pointers down to a number of them, and takes back the declarations of those that were not used after
+    /// all: a statement that goes lane by lane spells its addresses out.
+    pub(super) fn drop_pointers(&mut self, keep: usize) {
+        while self.pointers.len() > keep
+            && let Some(p) = self.pointers.pop()
+        {
+            let (start, end) = p.declared;
+            if !has_word(&self.out[end..], &p.name) {
+                self.out.replace_range(start..end, "");
+            }
+        }
+    }
+
+    fn note_loads(&self, e: &Expr, starts: &[i64], shared: &mut Vec<Shared>) {
+        match e {
+            // What is read under a condition may not exist, nor may a pointer to it.
+            Expr::Select(..) => {}
+            Expr::Load(b, idx) => self.note(*b, idx, starts, shared),
+            Expr::Binary(_, a, b) => {
+                self.note_loads(a, starts, shared);
+                self.note_loads(b, starts, shared);
+            }
+            Expr::Unary(_, a) | Expr::Cast(_, a) | Expr::Broadcast(a, _) => self.note_loads(a, starts, shared),
+            _ => {}
+        }
+    }
+
+    fn note(&self, b: BufferId, indices: &[Expr], starts: &[i64], shared: &mut Vec<Shared>) {
+        if matches!(self.registers.get(&b), Some(RegisterFile::Variables(_))) {
+            return;
+        }
+        for start in starts {
+            let scalar: Option<Vec<Expr>> = indices
+                .iter()
+                .map(|i| match i {
+                    Expr::Ramp { base, stride, .. } => Some((**base).clone() + stride * start),
+                    other if other.ty(self.kernel).lanes > 1 => None,
+                    other => Some(other.clone()),
+                })
+                .collect();
+            let Some(scalar) = scalar else { return };
+            let (offset, constant) = split(&self.offset(b, &scalar));
+            match shared.iter_mut().find(|s| s.buffer == b && s.offset == offset) {
+                Some(s) => (s.least, s.uses) = (s.least.min(constant), s.uses + 1),
+                None => shared.push(Shared { buffer: b, offset, least: constant, uses: 1 }),
+            }
+        }
+    }
+
+    /// The base and the rest of an address: a named pointer and a constant, or the buffer and the offset.
+    pub(super) fn address(&self, b: BufferId, offset: &Expr) -> (String, Expr) {
+        let (rest, constant) = split(offset);
+        match self.pointers.iter().rev().find(|p| p.buffer == b && p.offset == rest) {
+            Some(p) => (p.name.clone(), Expr::Int(constant - p.constant)),
+            None => (self.names.buffer(b).to_string(), offset.clone()),
+        }
+    }
+}
