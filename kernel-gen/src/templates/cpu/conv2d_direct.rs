@@ -10,7 +10,7 @@
 //! The scheme is that of the direct convolutions of Georganas et al., "Anatomy of High-Performance Deep Learning
 //! Convolutions on SIMD Architectures" (SC 2018), without the blocked activation layout: broadcasts do not care.
 
-use super::tile::{RegisterTile, best_tile, ceil_div, cover_cycles, cycles_to_us, even_tiles, largest};
+use super::tile::{MAX_VECTORS, RegisterTile, best_tile, ceil_div, cover_cycles, cycles_to_us, even_tiles, largest};
 use super::{pack_param, pieces, vectorize, vectorize_block};
 use crate::ir::{BufferId, Scope, VarId};
 use crate::schedule::transform_layout::LayoutDim;
@@ -68,7 +68,7 @@ impl Template for Conv2dDirect {
         let (c, cpu) = problem(w, t).map_err(TemplateError::Limit)?;
         let registers = cpu.clone();
         Ok(Space::builder()
-            .knob("nv", 1..=ceil_div(c.co, cpu.f32_lanes()).min(6))
+            .knob("nv", 1..=ceil_div(c.co, cpu.f32_lanes()).min(MAX_VECTORS))
             .knob("ow_tile", even_tiles(c.ow(), 30))
             .knob("oh_tile", even_tiles(c.oh(), i64::MAX))
             .knob("ci_tile", ci_tiles(&c))

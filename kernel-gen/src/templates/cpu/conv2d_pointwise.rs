@@ -4,7 +4,7 @@
 //! convolution is a product whose left side, the weights, is packed as `[co / mr][ci][mr]`. Nothing of the activations is
 //! copied or transposed, and bias, activation and residual are applied to the accumulators.
 
-use super::tile::{RegisterTile, best_tile, ceil_div, cover_cycles, cycles_to_us, even_tiles};
+use super::tile::{MAX_VECTORS, RegisterTile, best_tile, ceil_div, cover_cycles, cycles_to_us, even_tiles};
 use super::{pack_param, pieces, vectorize, vectorize_block};
 use crate::ir::Scope;
 use crate::schedule::Schedule;
@@ -45,7 +45,7 @@ impl Template for Conv2dPointwise {
         let registers = cpu.clone();
         Ok(Space::builder()
             .knob("mr", even_tiles(c.co, 24))
-            .knob("nv", 1..=ceil_div(c.h * c.w, cpu.f32_lanes()).min(6))
+            .knob("nv", 1..=ceil_div(c.h * c.w, cpu.f32_lanes()).min(MAX_VECTORS))
             .filter("accumulators fit in the vector registers", move |config| {
                 matches!((config.int("mr"), config.int("nv")),
                     (Ok(rows), Ok(vectors)) if RegisterTile { rows, vectors }.fits(&registers))

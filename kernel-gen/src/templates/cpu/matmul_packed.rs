@@ -4,7 +4,7 @@
 //! in place, one broadcast scalar per row of the tile. The register tile is `mr x nr`; a panel stays in L1 or L2 while
 //! the rows of A pass by. With `k_tile` below k, partial sums of a panel's column wait in memory between blocks of k.
 
-use super::tile::{RegisterTile, best_tile, ceil_div, cover_cycles, cycles_to_us, even_tiles};
+use super::tile::{MAX_VECTORS, RegisterTile, best_tile, ceil_div, cover_cycles, cycles_to_us, even_tiles};
 use super::{pack_param, pieces, vectorize, vectorize_block};
 use crate::ir::Scope;
 use crate::schedule::Schedule;
@@ -44,7 +44,7 @@ impl Template for MatmulPacked {
         let registers = cpu.clone();
         Ok(Space::builder()
             .knob("mr", even_tiles(m.m, 24))
-            .knob("nv", 1..=ceil_div(m.n, cpu.f32_lanes()).min(6))
+            .knob("nv", 1..=ceil_div(m.n, cpu.f32_lanes()).min(MAX_VECTORS))
             .knob("k_tile", k_tiles(m.k))
             .knob("m_tile", even_tiles(m.m, i64::MAX).into_iter().filter(|t| *t >= m.m.min(32)).collect::<Vec<_>>())
             .filter("accumulators fit in the vector registers", move |c| {

@@ -111,3 +111,37 @@ fn written_index(body: &[Stmt], stage: BufferId, loops: &[VarId]) -> Option<(cra
     }
     found
 }
+
+#[cfg(test)]
+mod tests {
+    use crate::target::Target;
+    use crate::templates::Registry;
+    use crate::workload::{Conv2d, ConvLayout, Matmul, Workload};
+
+    #[test]
+    fn the_default_of_every_template_is_in_its_space() {
+        let layouts = [ConvLayout::Nchw, ConvLayout::Nhwc, ConvLayout::NchwC(16)];
+        let convs = [
+            Conv2d::nchw(1, 64, 56, 56, 64, 3, 1, 1),
+            Conv2d::nchw(1, 32, 1, 1, 512, 1, 1, 0),
+            Conv2d::nchw(1, 32, 7, 7, 1024, 1, 1, 0),
+            Conv2d::nchw(2, 48, 13, 9, 48, 3, 2, 1).depthwise(1),
+        ];
+        let products = [[1, 1000, 512], [1, 4096, 512], [2, 7, 3], [512, 512, 512]];
+        let mut workloads: Vec<Workload> =
+            products.iter().map(|&[m, n, k]| Workload::f32(Matmul::new(m, n, k))).collect();
+        for layout in layouts {
+            workloads.extend(convs.iter().map(|c| Workload::f32(Conv2d { layout, ..*c })));
+        }
+        let registry = Registry::builtin();
+        for target in Target::all().iter().filter(|t| t.cpu().is_some()) {
+            for w in &workloads {
+                for t in registry.applicable(w, target) {
+                    let config = t.default_config(w, target).unwrap();
+                    let index = t.space(w, target).unwrap().index_of(&config);
+                    assert!(index.is_ok(), "{} of {} on {}: {config}: {index:?}", t.name(), w.key(), target.name);
+                }
+            }
+        }
+    }
+}

@@ -2,6 +2,9 @@
 
 use crate::target::Cpu;
 
+/// Most vectors of a register tile that spaces offer and defaults take.
+pub const MAX_VECTORS: i64 = 8;
+
 /// A tile of accumulators: `rows` broadcast operands times `vectors` vector operands.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct RegisterTile {
@@ -73,7 +76,7 @@ pub fn cover_cycles(rows: i64, columns: i64, tile: RegisterTile, cpu: &Cpu) -> f
 /// The register tile that covers `rows x columns` in the fewest cycles; larger tiles win ties, since they read less.
 pub fn best_tile(rows: i64, columns: i64, max_rows: i64, cpu: &Cpu) -> RegisterTile {
     let mut best: Option<(f64, RegisterTile)> = None;
-    for vectors in 1..=8 {
+    for vectors in 1..=MAX_VECTORS {
         for tile_rows in even_tiles(rows, max_rows) {
             let tile = RegisterTile { rows: tile_rows, vectors };
             if !tile.fits(cpu) || (vectors > 1 && (vectors - 1) * cpu.f32_lanes() >= columns) {
