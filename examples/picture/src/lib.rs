@@ -1,6 +1,7 @@
 //! Pictures for the examples: read PNG and PPM, write PNG, resize and crop; and the scene that the examples use as
 //! their photo.
 
+mod caption;
 mod error;
 mod png_file;
 mod ppm;
