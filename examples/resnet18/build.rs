@@ -1,0 +1,5 @@
+//! Generates the kernels that the network's spec declares.
+
+fn main() {
+    kernel_gen_build::configure().spec("../../specs/resnet18.toml").tuned("../../specs/tuned").generate_or_exit();
+}

@@ -1,0 +1,200 @@
+//! ResNet-18 on generated kernels: an image in, a table of every layer out, checked against plain Rust in `f64`.
+
+mod forward;
+mod json;
+mod network;
+mod options;
+mod pool;
+mod preprocess;
+mod reference;
+mod safetensors;
+mod table;
+mod weights;
+
+kernel_gen_runtime::include_kernels!();
+
+use kernel_gen_runtime::Cpu;
+use kernel_gen_runtime::report::Row;
+use network::Step;
+use options::{Options, USAGE};
+use picture::Picture;
+use std::error::Error;
+use std::process::ExitCode;
+use std::time::Instant;
+use table::{Align, median};
+use weights::Weights;
+
+/// Passes before the timed ones.
+const WARM_UP: usize = 3;
+/// Largest error that counts as correct, relative to the largest value of a layer.
+const TOLERANCE: f64 = 1e-4;
+
+fn main() -> ExitCode {
+    let result = match Options::parse(std::env::args().skip(1)) {
+        Ok(Some(options)) => run(&options),
+        Ok(None) => {
+            print!("{USAGE}");
+            Ok(true)
+        }
+        Err(message) => Err(message.into()),
+    };
+    match result {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::FAILURE,
+        Err(error) => {
+            eprintln!("resnet18: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// What the timed passes gave.
+struct Measured {
+    /// The median time of each step.
+    steps_us: Vec<f64>,
+    /// The median time of a pass.
+    total_us: f64,
+    /// The median of the peaks measured between the passes.
+    peak_gflops: Option<f64>,
+}
+
+/// Runs everything; whether the outputs are correct.
+fn run(options: &Options) -> Result<bool, Box<dyn Error>> {
+    let steps = network::resnet18();
+    let picture = Picture::read(&options.image)?;
+    let image = preprocess::preprocess(&picture);
+    let weights = match &options.weights {
+        Some(path) => Weights::load(&safetensors::Safetensors::read(path)?, &steps)?,
+        None => Weights::seeded(18, &steps),
+    };
+    let dev = options.threads.map_or_else(Cpu::new, Cpu::with_threads);
+    let start = Instant::now();
+    let mut network = forward::Network::new(&dev, &weights)?;
+    let packing_ms = start.elapsed().as_secs_f64() * 1e3;
+    let measured = measure(&dev, &mut network, &image, options.repeat)?;
+    let expected = reference::forward(&steps, &weights, &image, dev.threads());
+    let outputs = network.outputs();
+    let errors: Vec<f64> = outputs.iter().zip(&expected[1..]).map(|(y, e)| relative_error(y, &e.data)).collect();
+
+    println!("image    {} ({} x {})", options.image.display(), picture.width, picture.height);
+    match &options.weights {
+        Some(path) => println!("weights  {}", path.display()),
+        None => println!("weights  random, seeded (name a safetensors file with --weights)"),
+    }
+    println!("device   {}, {} threads, weights packed in {packing_ms:.1} ms", dev.isa(), dev.threads());
+    if let Some(peak) = measured.peak_gflops {
+        println!("peak     {peak:.0} GFLOP/s by a multiply-add loop on the same threads, measured between the passes");
+    }
+    println!();
+    print_table(&dev, &steps, &measured, &errors);
+    println!();
+    print_classes(outputs[steps.len() - 1]);
+    println!("\nThe error of a layer is the largest difference from the f64 reference, relative to its largest value.");
+    let worst = errors.iter().copied().fold(0.0, worse);
+    println!("max error {worst:.2e} (relative)");
+    Ok(worst < TOLERANCE)
+}
+
+/// Times `repeat` passes.
+fn measure(
+    dev: &Cpu,
+    network: &mut forward::Network,
+    image: &[f32],
+    repeat: usize,
+) -> Result<Measured, Box<dyn Error>> {
+    for _ in 0..WARM_UP {
+        network.forward(image)?;
+    }
+    let (mut passes, mut peaks) = (vec![], vec![]);
+    for _ in 0..repeat {
+        passes.push(network.forward(image)?);
+        peaks.extend(dev.measure_peak_gflops());
+    }
+    let steps_us = (0..passes[0].len()).map(|i| median(passes.iter().map(|p| p[i]).collect())).collect();
+    let total_us = median(passes.iter().map(|p| p.iter().sum()).collect());
+    Ok(Measured { steps_us, total_us, peak_gflops: (!peaks.is_empty()).then(|| median(peaks)) })
+}
+
+/// The largest difference relative to the largest expected value; NaN if any output is.
+fn relative_error(found: &[f32], expected: &[f64]) -> f64 {
+    assert_eq!(found.len(), expected.len(), "both passes make the same activations");
+    let largest = expected.iter().fold(f64::MIN_POSITIVE, |m, e| m.max(e.abs()));
+    let difference = found.iter().zip(expected).map(|(f, e)| (f64::from(*f) - e).abs());
+    difference.fold(0.0, worse) / largest
+}
+
+/// The larger of two errors; NaN is larger than any.
+fn worse(a: f64, b: f64) -> f64 {
+    if a.is_nan() || a >= b { a } else { b }
+}
+
+fn print_table(dev: &Cpu, steps: &[Step], measured: &Measured, errors: &[f64]) {
+    let report = kernels::report().for_device(dev);
+    let find = |name: &str| report.rows().iter().find(|r: &&Row| r.workload == name);
+    let rate = |flops: Option<f64>, us: f64| {
+        let gflops = flops.map(|f| f / us / 1e3);
+        let share = gflops.zip(measured.peak_gflops).map(|(g, peak)| 100.0 * g / peak);
+        let cell = |v: Option<f64>, unit: &str| v.map_or("-".to_string(), |v| format!("{v:.0}{unit}"));
+        [cell(gflops, ""), cell(share, " %")]
+    };
+    let mut rows = vec![];
+    for ((step, us), error) in steps.iter().zip(&measured.steps_us).zip(errors) {
+        let choice = step.workload().and_then(find);
+        let [gflops, share] = rate(step.flops(), *us);
+        rows.push([
+            step.name().to_string(),
+            step.shape(),
+            choice.map_or("plain Rust", |r| r.template).to_string(),
+            choice.map_or("-", |r| r.origin).to_string(),
+            format!("{us:.1}"),
+            gflops,
+            share,
+            format!("{error:.1e}"),
+        ]);
+    }
+    let [gflops, share] = rate(Some(steps.iter().filter_map(Step::flops).sum()), measured.total_us);
+    let total_us = format!("{:.1}", measured.total_us);
+    rows.push(["total".into(), String::new(), String::new(), String::new(), total_us, gflops, share, String::new()]);
+    let columns = [
+        ("layer", Align::Left),
+        ("shape", Align::Left),
+        ("template", Align::Left),
+        ("origin", Align::Left),
+        ("us", Align::Right),
+        ("GFLOP/s", Align::Right),
+        ("of peak", Align::Right),
+        ("error", Align::Right),
+    ];
+    print!("{}", table::render(columns, &rows));
+}
+
+/// The five likeliest classes, by their number in ImageNet's list.
+fn print_classes(logits: &[f32]) {
+    let mut order: Vec<usize> = (0..logits.len()).collect();
+    order.sort_by(|a, b| logits[*b].total_cmp(&logits[*a]));
+    let largest = f64::from(logits[order[0]]);
+    let weight = |i: usize| (f64::from(logits[i]) - largest).exp();
+    let sum: f64 = (0..logits.len()).map(weight).sum();
+    let classes: Vec<String> = order[..5].iter().map(|i| format!("{i} ({:.1} %)", 100.0 * weight(*i) / sum)).collect();
+    println!("classes  {}", classes.join(", "));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_output_that_is_no_number_is_an_error() {
+        assert_eq!(relative_error(&[1.0, -2.0], &[1.0, -4.0]), 0.5);
+        assert!(relative_error(&[f32::NAN, 1.0], &[1.0, 1.0]).is_nan());
+        assert!(relative_error(&[1.0, f32::NAN, 1.0], &[1.0; 3]).is_nan());
+    }
+
+    #[test]
+    fn every_step_has_its_kernel_in_the_spec() {
+        let report = kernels::report();
+        for name in network::resnet18().iter().filter_map(Step::workload) {
+            assert!(report.rows().iter().any(|r| r.workload == name), "{name}");
+        }
+    }
+}
