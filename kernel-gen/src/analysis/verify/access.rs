@@ -43,8 +43,8 @@ pub(super) struct Site<'k> {
     pub(super) facts: Facts,
 }
 
-/// Pseudo variables: behind those of the kernel, the lane, then one for each dimension of a tile, then one for each
-/// dimension of merged accesses.
+/// Pseudo variables: behind those of the kernel, the lane, then for each dimension one of tiles and one of merged
+/// accesses, then those that fused loops are taken apart into.
 pub(super) struct Pseudo(u32);
 
 impl Pseudo {
@@ -58,6 +58,11 @@ impl Pseudo {
 
     fn tile(&self, dim: usize) -> VarId {
         VarId(self.0 + 1 + 2 * dim as u32)
+    }
+
+    /// The first that is free for an access of so many dimensions.
+    pub(super) fn free(&self, rank: usize) -> u32 {
+        self.0 + 1 + 2 * rank as u32
     }
 
     pub(super) fn hull(&self, dim: usize) -> VarId {

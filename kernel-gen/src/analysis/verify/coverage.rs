@@ -1,6 +1,7 @@
 //! Every element of an output is written, and nothing is read that nobody wrote.
 
-use super::access::{Site, Touch};
+use super::access::{Pseudo, Site, Touch};
+use super::digits;
 use super::enumerate;
 use super::fault::{Fault, FaultKind};
 use crate::ir::{Access, BinOp, BufferId, Expr, Kernel, UnOp, VarId};
@@ -55,7 +56,16 @@ fn output(kernel: &Kernel, id: BufferId, sites: &[Site]) -> Option<Fault> {
         let cause = format!("nothing writes the output {}", b.name);
         return Some(Fault::whole(FaultKind::UnwrittenOutput, cause, mend));
     }
-    let (cause, site) = match missing(&writes, &b.shape) {
+    let fresh = Pseudo::new(kernel).free(b.shape.len());
+    let apart: Vec<Site> = writes
+        .iter()
+        .map(|site| {
+            let mut site = (*site).clone();
+            digits::take_apart(&mut [(&mut site.index, &mut site.facts)], fresh);
+            site
+        })
+        .collect();
+    let (cause, site) = match missing(&apart.iter().collect::<Vec<_>>(), &b.shape) {
         Ok(None) => return None,
         Ok(Some(index)) => (format!("nothing writes {}{index:?}", b.name), writes[0]),
         Err(Unknown) => (format!("not every element of the output {} can be shown to be written", b.name), writes[0]),

@@ -5,6 +5,7 @@
 //! `c * x + low = c * x' + low'` with `|low - low'| < c` both `x = x'` and `low = low'`. From `x / c` and `x % c` follows
 //! `x`. What this cannot decide is enumerated.
 
+use super::digits;
 use super::enumerate::{self, Space};
 use super::facts::Facts;
 use crate::analysis::range::{Ranges, bounds};
@@ -32,8 +33,35 @@ pub(super) enum Same {
 }
 
 /// Whether every one of `asked` is equal on both sides when `p` and `q` touch the same element. `fixed` variables have
-/// one value for both sides.
-pub(super) fn same_element(p: &Side, q: &Side, asked: &[VarId], fixed: &BTreeSet<VarId>) -> Same {
+/// one value for both sides. Variables from `fresh` on are free for use.
+pub(super) fn same_element(p: &Side, q: &Side, asked: &[VarId], fixed: &BTreeSet<VarId>, fresh: u32) -> Same {
+    let (mut left, mut right) = (p.clone(), q.clone());
+    let mut parts = [(&mut left.index, &mut left.facts), (&mut right.index, &mut right.facts)];
+    let apart = digits::take_apart(&mut parts, fresh);
+    let (mut digits, mut fixed) = (asked.to_vec(), fixed.clone());
+    // A number is equal when all its digits are, and only then.
+    for d in &apart {
+        if fixed.contains(&d.whole) {
+            fixed.extend([d.quotient, d.remainder]);
+        }
+        if let Some(i) = digits.iter().position(|v| *v == d.whole) {
+            digits.splice(i..=i, [d.quotient, d.remainder]);
+        }
+    }
+    match decide(&left, &right, &digits, &fixed) {
+        Same::Differs(mut v) => {
+            for d in apart.iter().rev() {
+                if v == d.quotient || v == d.remainder {
+                    v = d.whole;
+                }
+            }
+            Same::Differs(v)
+        }
+        other => other,
+    }
+}
+
+fn decide(p: &Side, q: &Side, asked: &[VarId], fixed: &BTreeSet<VarId>) -> Same {
     let mut s = Solver { p, q, fixed, equal: BTreeSet::new(), atoms: vec![] };
     if s.solve() {
         return Same::Never;

@@ -20,6 +20,11 @@ impl Facts {
         self.guards.push((cond.clone(), truth));
         self.narrow(cond, truth);
         self.note(cond, truth);
+        self.settle();
+    }
+
+    /// Tightens ranges by all conditions until nothing changes.
+    pub(super) fn settle(&mut self) {
         // A condition can decide a part of an earlier one, and so the rest of that one.
         for _ in 0..self.guards.len().min(4) {
             let before = self.ranges.clone();

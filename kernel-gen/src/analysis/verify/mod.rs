@@ -50,6 +50,7 @@ mod alignment;
 mod barriers;
 mod bounds;
 mod coverage;
+mod digits;
 mod enumerate;
 mod equal;
 mod facts;

@@ -114,20 +114,21 @@ fn conflicts<'s, 'k>(
     }
     let mut out = vec![];
     for sites in by_buffer.into_values().filter(|s| s.iter().any(|s| s.touch.writes())) {
+        let fresh = Pseudo::new(kernel).free(kernel.buffer(sites[0].buffer).shape.len());
         let groups = merged(kernel, &sites, side);
         let found = pairs(groups.len()).find_map(|(i, j)| {
             let ((a, x), (b, y)) = (&groups[i], &groups[j]);
             if !a[0].touch.writes() && !b[0].touch.writes() {
                 return None;
             }
-            if !matches!(same_element(x, y, asked, fixed), Same::Differs(_)) {
+            if !matches!(same_element(x, y, asked, fixed, fresh), Same::Differs(_)) {
                 return None;
             }
             // The merged accesses are larger than their members, which decide.
             pairs(a.len().max(b.len())).find_map(|(i, j)| {
                 let member = |(i, j): (usize, usize)| {
                     let (p, q) = (*a.get(i)?, *b.get(j)?);
-                    match same_element(&side(p), &side(q), asked, fixed) {
+                    match same_element(&side(p), &side(q), asked, fixed, fresh) {
                         Same::Differs(v) => Some((p, q, v)),
                         _ => None,
                     }
@@ -328,7 +329,8 @@ fn threads_meet(
         }
         break;
     }
-    match same_element(&p, &q, threads, &fixed) {
+    let fresh = Pseudo::new(kernel).free(p.index.len());
+    match same_element(&p, &q, threads, &fixed, fresh) {
         Same::Never | Same::Equal => None,
         // One statement that two threads run at once is no matter of barriers.
         Same::Differs(_) if std::ptr::eq(a, b) && carried.is_none() => Some(FaultKind::WriteRace),

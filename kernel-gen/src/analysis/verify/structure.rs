@@ -305,13 +305,12 @@ impl<'k> Checker<'k> {
 
 /// Whether a loop of kind `inner` may stand inside one of kind `outer`.
 fn nests(outer: LoopKind, inner: LoopKind) -> bool {
-    match (outer, inner) {
-        (LoopKind::Vectorized, LoopKind::Vectorized | LoopKind::Parallel | LoopKind::Grid(_) | LoopKind::Thread(_)) => {
-            false
-        }
-        (LoopKind::Thread(_) | LoopKind::Parallel, LoopKind::Grid(_)) => false,
-        (LoopKind::Parallel, LoopKind::Thread(_)) => false,
-        (LoopKind::Grid(_) | LoopKind::Thread(_), LoopKind::Parallel) => false,
-        _ => true,
-    }
+    use LoopKind::{Grid, Parallel, Thread, Vectorized};
+    !matches!(
+        (outer, inner),
+        (Vectorized, Vectorized | Parallel | Grid(_) | Thread(_))
+            | (Thread(_), Grid(_))
+            | (Parallel, Grid(_) | Thread(_))
+            | (Grid(_) | Thread(_), Parallel)
+    )
 }

@@ -1,0 +1,70 @@
+//! A fused loop's variable taken apart into the variables it was fused from.
+//!
+//! Where `f` in `0..e` occurs as `f / c` and `f % c` with `c` a divisor of `e`, it stands for two independent variables
+//! `q` in `0..e / c` and `r` in `0..c` with `f = c * q + r`. Said with those, dimensions that share only `f` have nothing
+//! in common any more, and each can be looked at on its own.
+
+use super::facts::Facts;
+use crate::analysis::simplify::simplify;
+use crate::ir::{BinOp, Expr, VarId};
+
+/// An access's indices and what holds there.
+pub(super) type Part<'a> = (&'a mut Vec<Expr>, &'a mut Facts);
+
+/// A variable and the two it was taken apart into.
+pub(super) struct Digits {
+    pub(super) whole: VarId,
+    pub(super) quotient: VarId,
+    pub(super) remainder: VarId,
+}
+
+/// Takes apart what can be, the same way in all accesses; new variables are numbered from `fresh`.
+pub(super) fn take_apart(parts: &mut [Part], fresh: u32) -> Vec<Digits> {
+    let mut out: Vec<Digits> = vec![];
+    // Each step lowers an extent, so this ends by itself; the limit is for extents with many factors.
+    while out.len() < 32 {
+        let Some((whole, c, extent)) = find(parts) else { break };
+        let at = fresh + 2 * out.len() as u32;
+        let (quotient, remainder) = (VarId(at), VarId(at + 1));
+        let by = quotient * c + remainder;
+        for (index, facts) in parts.iter_mut() {
+            let mut changed = facts.substituted(whole, &by);
+            changed.ranges.insert(quotient, 0, extent / c - 1);
+            changed.ranges.insert(remainder, 0, c - 1);
+            for (guard, _) in &mut changed.guards {
+                *guard = simplify(guard, &changed.ranges);
+            }
+            for e in index.iter_mut() {
+                *e = simplify(&e.clone().subst(whole, &by), &changed.ranges);
+            }
+            // A condition on a digit narrows that digit's range.
+            changed.settle();
+            **facts = changed;
+        }
+        out.push(Digits { whole, quotient, remainder });
+    }
+    out
+}
+
+/// A variable that is divided by a proper divisor of its extent, and has its whole range in all accesses.
+fn find(parts: &[Part]) -> Option<(VarId, i64, i64)> {
+    let mut candidates: Vec<(VarId, i64)> = vec![];
+    for (index, facts) in parts {
+        for e in index.iter().chain(facts.guards.iter().map(|(g, _)| g)) {
+            e.walk(&mut |e| {
+                if let Expr::Binary(BinOp::Div | BinOp::Mod, a, c) = e
+                    && let (Expr::Var(v), Some(c)) = (&**a, c.as_int())
+                {
+                    candidates.push((*v, c));
+                }
+            });
+        }
+    }
+    candidates.into_iter().find_map(|(v, c)| {
+        let (_, first) = parts.first()?;
+        let range = first.ranges.get(v)?;
+        let extent = range.1.checked_add(1)?;
+        let same = parts.iter().all(|(_, facts)| facts.ranges.get(v) == Some(range));
+        (same && range.0 == 0 && c > 1 && c < extent && extent % c == 0).then_some((v, c, extent))
+    })
+}
