@@ -5,7 +5,8 @@ use std::env;
 use std::path::PathBuf;
 
 /// Variables of this crate, besides those of the C compiler.
-pub(crate) const VARIABLES: [&str; 3] = ["KERNEL_GEN_NO_CC", "KERNEL_GEN_DENY_FALLBACK", "DOCS_RS"];
+pub(crate) const VARIABLES: [&str; 5] =
+    ["KERNEL_GEN_NO_CC", "KERNEL_GEN_DENY_FALLBACK", "DOCS_RS", "LIBCLANG_PATH", "BINDGEN_EXTRA_CLANG_ARGS"];
 
 /// The environment of a build script.
 pub(crate) struct Environment {

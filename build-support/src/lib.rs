@@ -25,6 +25,13 @@
 //! | `KERNEL_GEN_DENY_FALLBACK=1` | a workload without a tuned record is an error, as [`Config::deny_fallback`] |
 //! | `DOCS_RS` | as `KERNEL_GEN_NO_CC`: documentation needs no code |
 //!
+//! # C code of your own
+//!
+//! With the feature `bindgen`, `[[extern]]` in the spec names a C source and its header. The source is compiled along,
+//! and each function of the header whose pointers are declared as arrays of constant extents gets a typed launch:
+//! `void blur(const float x[3][32][32], float y[3][32][32])` becomes `kernels::<name>::blur(&dev, &x, &mut y)`. The
+//! feature needs libclang where the build script runs; `LIBCLANG_PATH` names its folder.
+//!
 //! # Without a C compiler
 //!
 //! A build for this machine fails with one clear error. A build for another target goes on: its wrappers refer to a
@@ -34,6 +41,8 @@
 
 mod environment;
 mod error;
+#[cfg(feature = "bindgen")]
+mod externs;
 mod run;
 mod stamp;
 

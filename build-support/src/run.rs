@@ -129,7 +129,47 @@ fn make(config: &Config, environment: &Environment) -> Result<Stamp, Error> {
         ));
     }
     generated.report.warnings.append(&mut warnings);
-    write(config, environment, &generated, compiler.as_ref(), &options.prefix)
+    let inputs = add_externs(&spec, compiler.as_ref(), matches!(options.code, CodePolicy::Absent(_)), &mut generated)?;
+    let mut stamp = write(config, environment, &generated, compiler.as_ref(), &options.prefix)?;
+    for input in inputs {
+        stamp.lines.push(format!("cargo::rerun-if-changed={}", input.display()));
+        stamp.inputs.push((input.clone(), stamp::hash_file(&input).unwrap_or_default()));
+    }
+    Ok(stamp)
+}
+
+/// Adds the user's own C; gives the files that were read for it.
+#[cfg(feature = "bindgen")]
+fn add_externs(
+    spec: &Spec,
+    compiler: Option<&Compiler>,
+    documentation: bool,
+    generated: &mut Generated,
+) -> Result<Vec<PathBuf>, Vec<GenerateError>> {
+    let wrapped = crate::externs::wrap(spec, compiler, documentation)?;
+    generated.rust += &wrapped.rust;
+    generated.sources.extend(wrapped.sources);
+    Ok(wrapped.inputs)
+}
+
+/// Refuses the user's own C: wrapping it takes the feature.
+#[cfg(not(feature = "bindgen"))]
+fn add_externs(
+    spec: &Spec,
+    _: Option<&Compiler>,
+    _: bool,
+    _: &mut Generated,
+) -> Result<Vec<PathBuf>, Vec<GenerateError>> {
+    let errors = spec.externs.iter().map(|item| {
+        GenerateError::Input(kernel_gen::diagnostic::Diagnostic {
+            file: spec.file.clone(),
+            line: item.line,
+            cause: format!("[[extern]] `{}` needs the feature `bindgen` of kernel-gen-build", item.name),
+            mend: "add features = [\"bindgen\"] to that build-dependency".into(),
+        })
+    });
+    let errors: Vec<GenerateError> = errors.collect();
+    if errors.is_empty() { Ok(vec![]) } else { Err(errors) }
 }
 
 /// Writes, compiles, and notes what was made.

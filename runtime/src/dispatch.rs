@@ -36,6 +36,19 @@ impl Phase {
     }
 }
 
+/// A pointer that workers may share; who dereferences it answers for the access.
+pub struct Pointer<T>(pub *mut T);
+
+// SAFETY: the pointer is plain data; dereferencing it is unsafe wherever it happens.
+unsafe impl<T> Sync for Pointer<T> {}
+
+impl<T> Pointer<T> {
+    /// The pointer. A method, so that a closure captures the whole and not the bare pointer in it.
+    pub fn get(&self) -> *mut T {
+        self.0
+    }
+}
+
 /// Phases with a barrier between each two, and the workspace that they need.
 pub struct Program {
     /// Run in this order.
@@ -60,21 +73,13 @@ impl Program {
     /// # Safety
     /// `args` and `workspace` must be what [`Phase::new`] promises the functions, for the whole call.
     unsafe fn run(&self, dev: &Cpu, args: &[*mut u8; MAX_PARAMS], workspace: *mut u8) {
-        struct Pointers(*const *mut u8, *mut u8);
-        // SAFETY: the pointers are only passed on to phase functions, whose contract covers use by several workers.
-        unsafe impl Sync for Pointers {}
-        impl Pointers {
-            fn get(&self) -> (*const *mut u8, *mut u8) {
-                (self.0, self.1)
-            }
-        }
-        let pointers = Pointers(args.as_ptr(), workspace);
+        let (args, workspace) = (Pointer(args.as_ptr().cast_mut()), Pointer(workspace));
         for phase in self.phases {
             let func = phase.func;
             dev.split(phase.extent, &|worker, range| {
-                let (args, workspace) = pointers.get();
+                let (begin, end) = (range.start as i64, range.end as i64);
                 // SAFETY: the caller's promise; `split` gives disjoint ranges to different workers.
-                unsafe { func(args, workspace, worker as i64, range.start as i64, range.end as i64) }
+                unsafe { func(args.get(), workspace.get(), worker as i64, begin, end) }
             });
         }
     }

@@ -122,13 +122,14 @@ impl Consumer {
 
     /// Makes the lock file from the repository's, without the network.
     pub fn lock(&self) {
+        self.try_lock().passed();
+    }
+
+    /// As [`Consumer::lock`], where it may fail: the repository's lock file may name what cargo has not downloaded.
+    pub fn try_lock(&self) -> Ran {
         fs::copy(repository().join("Cargo.lock"), self.folder.join("Cargo.lock"))
             .expect("the repository has a lock file");
-        self.command(&["metadata", "--offline", "--format-version=1"])
-            .output()
-            .map(Ran::from)
-            .expect("cargo runs")
-            .passed();
+        self.cargo(&["update", "--workspace", "--offline"])
     }
 
     /// Cargo in this crate, with an environment of its own. It is called by its full path, so PATH may be anything.

@@ -282,3 +282,63 @@ fn a_changed_spec_compiles_only_what_changed() {
     assert_eq!(object("small"), small);
     assert_ne!(object("square"), square);
 }
+
+#[test]
+fn c_code_of_the_users_own_is_wrapped_with_typed_launches() {
+    let consumer = consumer("own-code");
+    let spec = "\n[[extern]]\nname = \"mine\"\nsource = \"src/mine.c\"\nheader = \"src/mine.h\"\n";
+    let kernels = fs::read_to_string(consumer.folder.join("kernels.toml")).unwrap();
+    consumer.write("kernels.toml", &(kernels + spec));
+    consumer.write(
+        "src/mine.h",
+        "#pragma once\n#include <stdint.h>\n#include \"size.h\"\n\
+         void add(const float a[ROWS][4], const float b[ROWS][4], float c[ROWS][4], float factor);\n\
+         void fill(float y[64], int64_t worker, int64_t begin, int64_t end);\n\
+         float first(const float *values);\n",
+    );
+    consumer.write("src/size.h", "#define ROWS 2\n");
+    consumer.write(
+        "src/mine.c",
+        "#include \"mine.h\"\n\
+         void add(const float a[ROWS][4], const float b[ROWS][4], float c[ROWS][4], float factor) {\n\
+         for (int i = 0; i < ROWS; i++) for (int j = 0; j < 4; j++) c[i][j] = a[i][j] + factor * b[i][j];\n}\n\
+         void fill(float y[64], int64_t worker, int64_t begin, int64_t end) {\n\
+         (void)worker; for (int64_t i = begin; i < end; i++) y[i] = (float)i;\n}\n\
+         float first(const float *values) { return values[0]; }\n",
+    );
+    consumer.write(
+        "src/main.rs",
+        "kernel_gen_runtime::include_kernels!();\nfn main() {\n    let dev = kernel_gen_runtime::Cpu::with_threads(2);\n    \
+         let (a, b, mut c) = ([[1.0f32; 4]; 2], [[2.0f32; 4]; 2], [[0.0f32; 4]; 2]);\n    \
+         kernels::mine::add(&dev, &a, &b, &mut c, 3.0).unwrap();\n    assert_eq!(c, [[7.0; 4]; 2]);\n    \
+         let mut y = [0.0f32; 64];\n    unsafe { kernels::mine::fill(&dev, 64, &mut y) }.unwrap();\n    \
+         assert!((0..64).all(|i| y[i] == i as f32));\n    \
+         assert_eq!(unsafe { kernels::mine::raw::first(y[5..].as_ptr()) }, 5.0);\n}\n",
+    );
+    consumer
+        .cargo(&["check", "--offline", "--locked"])
+        .failed()
+        .says("kernels.toml:38: [[extern]] `mine` needs the feature `bindgen` of kernel-gen-build");
+
+    consumer.edit("Cargo.toml", "/build-support\" }", "/build-support\", features = [\"bindgen\"] }");
+    consumer.try_lock().passed();
+    let ran = consumer.cargo(&["run", "--offline", "--locked"]);
+    if ran.stderr.contains("you may remove the `--offline` flag")
+        || ran.stderr.contains("attempting to make an HTTP request")
+    {
+        eprintln!("[SKIP] cargo has not downloaded bindgen; `cargo fetch` brings it");
+        return;
+    }
+    if ran.stderr.contains("libclang is needed") {
+        let errors = build_errors(&ran);
+        assert_eq!(errors.len(), 1, "{}", ran.stderr);
+        assert!(errors[0].contains("kernels.toml:38: libclang is needed to read \"src/mine.h\""), "{errors:?}");
+        assert!(errors[0].contains("LIBCLANG_PATH"), "{errors:?}");
+        eprintln!("[SKIP] needs libclang; that its absence is one clear error was tested");
+        return;
+    }
+    ran.passed();
+    // A change in what the header includes is seen.
+    consumer.write("src/size.h", "#define ROWS 3\n");
+    consumer.cargo(&["check", "--offline", "--locked"]).failed().says("D2<3, 4>");
+}

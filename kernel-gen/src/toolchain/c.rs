@@ -126,6 +126,13 @@ impl Compiler {
         Ok(text.lines().next().unwrap_or_default().trim().to_string())
     }
 
+    /// The folder of the headers that come with the compiler, if it says.
+    pub fn include_folder(&self) -> Option<PathBuf> {
+        let output = self.command(&self.program).arg("-print-file-name=include").output().ok()?;
+        let folder = PathBuf::from(String::from_utf8(output.stdout).ok()?.trim());
+        folder.is_dir().then_some(folder)
+    }
+
     /// A number that changes when the compiler, its arguments or the archiver change.
     pub fn identity(&self) -> u64 {
         let mut text = format!("{:?} {:?}", self.args, self.env);
