@@ -24,14 +24,14 @@
 //! repeats the statement without showing in its index, or the scope does not suit the place.
 
 use super::error::{Reason, ScheduleError, refuse_stage};
-use super::nest::{all_ranges, loops_on, path_to_loop, paths, replace_loop, tidy};
+use super::nest::{all_ranges, conjuncts, loops_on, path_to_loop, paths, replace_loop, tidy};
 use super::place::{insert, reachable, suffix, varying};
 use super::safety::{Facts, loads_are_safe};
 use crate::analysis::footprint::{Touch, footprint};
-use crate::analysis::range::bounds;
+use crate::analysis::range::{Ranges, bounds};
 use crate::analysis::simplify::{prove, simplify};
 use crate::ir::visit::rewrite;
-use crate::ir::{BinOp, Buffer, BufferId, Expr, For, Kernel, ReduceOp, Scope, Stmt, VarId};
+use crate::ir::{Buffer, BufferId, Expr, For, Kernel, ReduceOp, Scope, Stmt, VarId};
 
 const NAME: &str = "cache_write_at";
 
@@ -114,8 +114,9 @@ pub fn cache_write_at(
 
     // The computing part.
     let start: Vec<VarId> = reduce.iter().map(|l| l.var).collect();
+    let under_others = conditions.outer.iter().chain(&conditions.spatial).fold(ranges.clone(), |r, c| r.assuming(c));
     let (kept, folded): (Vec<Expr>, Vec<Expr>) =
-        conditions.reduce.iter().cloned().partition(|c| holds_at_start(c, &start, &facts_ranges(&conditions, &ranges)));
+        conditions.reduce.iter().cloned().partition(|c| holds_at_start(c, &start, &under_others));
     let partial_init = match (&outer_over, update.op) {
         // Maxima and minima may start from the same value any number of times; sums start from zero.
         (Some(_), ReduceOp::Add) => super::cache_read_at::zero(dtype),
@@ -265,22 +266,8 @@ impl Conditions {
     }
 }
 
-fn conjuncts(e: &Expr, out: &mut Vec<Expr>) {
-    match e {
-        Expr::Binary(BinOp::And, a, b) => {
-            conjuncts(a, out);
-            conjuncts(b, out);
-        }
-        other => out.push(other.clone()),
-    }
-}
-
-fn facts_ranges(c: &Conditions, ranges: &crate::analysis::range::Ranges) -> crate::analysis::range::Ranges {
-    c.outer.iter().chain(&c.spatial).fold(ranges.clone(), |r, c| r.assuming(c))
-}
-
 /// Whether a condition holds in the first iteration of the reduce loops, where the sum is begun.
-fn holds_at_start(c: &Expr, reduce: &[VarId], ranges: &crate::analysis::range::Ranges) -> bool {
+fn holds_at_start(c: &Expr, reduce: &[VarId], ranges: &Ranges) -> bool {
     let first = reduce.iter().fold(c.clone(), |e, v| e.subst(*v, &Expr::Int(0)));
     prove(&first, ranges) == Some(true)
 }

@@ -9,7 +9,7 @@
 
 use super::error::{Reason, ScheduleError, refuse_stage};
 use super::inverse::digits;
-use super::nest::{all_ranges, loops_on, own_loops, perfect_nest, the_writer, tidy, top_of_nest};
+use super::nest::{all_ranges, loops_on, own_loops, perfect_nest, the_writer, tidy, tile_uses, top_of_nest};
 use crate::ir::visit::{map_exprs, rewrite};
 use crate::ir::{BufferId, DType, Expr, For, Kernel, Stmt};
 
@@ -41,11 +41,7 @@ pub fn compute_inline(k: &Kernel, stage: BufferId) -> Result<Kernel, ScheduleErr
     if let Some(buffer) = super::compute_at::overwritten_later(k, &path, &own) {
         return Err(refuse(Reason::Overwritten { buffer: k.buffer(buffer).name.clone() }));
     }
-    let mut tiles = false;
-    k.body.iter().for_each(|s| {
-        s.walk(&mut |s| tiles |= matches!(s, Stmt::Mma { a, b, .. } if a.buffer == stage || b.buffer == stage));
-    });
-    if tiles {
+    if tile_uses(&k.body, stage) {
         return Err(refuse(Reason::NotPlain("a tile intrinsic reads it".to_string())));
     }
     let value = as_stored(k, stage, value.clone());

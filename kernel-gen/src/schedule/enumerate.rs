@@ -132,7 +132,7 @@ fn accesses(l: &For, free: &[VarId], fixed: &[VarId], buffer: BufferId, ranges: 
     let mut offsets: Option<Vec<Expr>> = None;
     for path in paths(&l.body, &|s| s.written() == Some(buffer) || loads(s, buffer)) {
         let leaf = *path.last()?;
-        if matches!(leaf, Stmt::Mma { .. } | Stmt::For(_) | Stmt::If { .. } | Stmt::Let { .. }) {
+        if !matches!(leaf, Stmt::Store { .. } | Stmt::Reduce { .. }) {
             return None;
         }
         let mut vars = vec![(l.var, l.extent)];

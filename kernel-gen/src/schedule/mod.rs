@@ -1,4 +1,85 @@
 //! Schedules: kernels rewritten step by step.
+//!
+//! A schedule turns the naive kernel of a workload into a fast one by small rewrites, each of which leaves the result as
+//! it is (sums may change their order). Every primitive is a plain function from a kernel to a new kernel in a file of its
+//! own; it checks first, and refuses with a [`ScheduleError`] that says what stood in the way and what to do instead.
+//! [`Schedule`] holds a kernel, calls them by methods of the same names, and keeps a trace for printing.
+//!
+//! ```
+//! use kernel_gen::ir::{builder::KernelBuilder, Access, DType, Expr, Scope};
+//! use kernel_gen::schedule::{Schedule, Tail};
+//! let mut b = KernelBuilder::new("matmul");
+//! let x = b.param("a", DType::F32, &[64, 64], Access::Read);
+//! let w = b.param("b", DType::F32, &[64, 64], Access::Read);
+//! let c = b.param("c", DType::F32, &[64, 64], Access::Write);
+//! b.nest(&[("i", 64), ("j", 64), ("k", 64)], |b, v| {
+//!     let [i, j, k] = [v[0], v[1], v[2]];
+//!     let product = Expr::load(x, vec![i.into(), k.into()]) * Expr::load(w, vec![k.into(), j.into()]);
+//!     b.sum(c, [i.into(), j.into()], product, &[k]);
+//! });
+//! let mut s = Schedule::new(b.finish());
+//! let [i, j, k] = s.axes(c)?;
+//! let [io, jo, ii, ji] = s.tile([i, j], [4, 16], Tail::Perfect)?;
+//! s.reorder(&[io, jo, k, ii, ji])?;
+//! let (_acc, copy_out) = s.cache_write_at(c, jo, Scope::Register)?;
+//! s.parallel(io)?;
+//! s.unroll(ii)?;
+//! s.vectorize(ji)?;
+//! s.vectorize(copy_out[1])?;
+//! println!("{}", s.kernel);
+//! # Ok::<(), kernel_gen::schedule::ScheduleError>(())
+//! ```
+//!
+//! # Words
+//! A **stage** is a statement that writes a buffer, with its loops; the buffer names it. A **loop** is named by its
+//! variable. The loops of a stage's *own nest* ([`Schedule::loops_of`], [`Schedule::axes`]) are those around its statement
+//! that do not enclose all of its readers too: for a stage at the root all of them, for one that was attached to a loop of
+//! its consumer those below the attach point.
+//!
+//! # The primitives
+//!
+//! | loops | what it does |
+//! |---|---|
+//! | [`split`](split::split), [`split_nparts`](split::split_nparts) | one loop becomes two; [`Tail`] says what happens to a rest |
+//! | [`tile`](tile::tile) | two loops become four |
+//! | [`fuse`](fuse::fuse), [`fuse_all`](fuse::fuse_all) | nested loops become one |
+//! | [`reorder`](reorder::reorder) | nested loops change places |
+//! | [`pad`](pad::pad) | a loop gets a rounder number of iterations, the surplus idle |
+//! | [`peel`](peel::peel) | the last iterations get a nest of their own |
+//! | [`bind`](bind::bind) | iterations go to the blocks of a grid or the threads of a block |
+//! | [`vthread`](vthread::vthread) | iterations are interleaved within a thread |
+//! | [`parallel`](parallel::parallel) | iterations go to the threads of a CPU |
+//! | [`vectorize`](vectorize::vectorize) | iterations become lanes |
+//! | [`unroll`](unroll::unroll) | iterations are copied out |
+//! | [`pragma`](pragma::pragma) | advice for lowering |
+//!
+//! | stages and buffers | what it does |
+//! |---|---|
+//! | [`cache_read`](cache_read::cache_read) | readers read a copy of a whole buffer, made by a stage of its own |
+//! | [`cache_write`](cache_write::cache_write) | a stage computes into a cache, which is copied out by a stage of its own |
+//! | [`cache_read_at`](cache_read_at::cache_read_at) | a loop's body reads a tile, copied at its start |
+//! | [`cache_write_at`](cache_write_at::cache_write_at) | a loop's body writes a tile, copied (or added) out at its end: register accumulators |
+//! | [`compute_at`](compute_at::compute_at) | a stage is computed inside a consumer's loop, as much as is needed there |
+//! | [`compute_inline`](compute_inline::compute_inline) | a stage vanishes into its readers |
+//! | [`rfactor`](rfactor::rfactor) | a reduce loop becomes a dimension of partial results |
+//! | [`set_scope`](set_scope::set_scope) | a buffer moves to another kind of memory |
+//! | [`transform_layout`](transform_layout::transform_layout) | dimensions are blocked and reordered; parameters get a packing kernel |
+//! | [`storage_align`](storage_align::storage_align) | rows are spaced out |
+//! | [`pipeline`](pipeline::pipeline) | copies for later iterations overlap with the present one |
+//! | [`tensorize`](tensorize::tensorize) | a small product becomes a tile intrinsic |
+//!
+//! # What a cache covers
+//! A cache inside a loop holds the box that one iteration of the loop touches. Loops further out count as varying too if
+//! their iterations share the cache: for `shared` memory the thread and vthread loops around, for private memory (`local`,
+//! `register`) none. A `global` cache may not stand under concurrent loops, because all of their iterations would write it.
+//! Where a box reaches past the end of what it covers, statements are guarded, unless it is certain that computing there
+//! harms nobody: then they are not, and a micro-kernel stays free of branches.
+//!
+//! # Orders that work
+//! Stages can be attached in any order, consumers first or last: `compute_at` moves what stands between a stage and the
+//! loop along. A stage that was just inlined can still be given to `cache_read`, which then copies the inlined values. Loops
+//! that threads share with others (shared memory) get their kinds before something is attached in them. Private memory may
+//! wait at the root for its place; `verify` finds what was forgotten there.
 
 pub mod bind;
 pub mod cache_read;

@@ -4,7 +4,7 @@ use super::error::{Reason, ScheduleError, refuse_loop, refuse_stage};
 use crate::analysis::range::Ranges;
 use crate::analysis::simplify::{simplify, truth};
 use crate::ir::visit::{find_loop, map_exprs, rewrite};
-use crate::ir::{BufferId, Expr, For, Kernel, Stmt, VarId};
+use crate::ir::{BinOp, BufferId, Expr, For, Kernel, Stmt, Tile, VarId};
 use std::collections::BTreeMap;
 
 /// The statements from the outermost to one that `wanted` accepts, that one included.
@@ -73,8 +73,35 @@ pub(super) fn the_writer<'a>(
 pub(super) fn loads(s: &Stmt, buffer: BufferId) -> bool {
     let mut found = false;
     s.own_exprs(&mut |e| found |= e.reads(buffer));
-    if let Stmt::Mma { a, b, .. } = s {
-        found |= a.buffer == buffer || b.buffer == buffer;
+    found || tiles_read(s).iter().any(|t| t.buffer == buffer)
+}
+
+/// The tiles that a tile intrinsic reads and does not write.
+pub(super) fn tiles_read(s: &Stmt) -> Vec<&Tile> {
+    match s {
+        Stmt::Mma { a, b, .. } => vec![a, b],
+        Stmt::Transpose { src, .. } => vec![src],
+        _ => vec![],
+    }
+}
+
+/// Rewrites the tiles of a tile intrinsic: the written one with `true`.
+pub(super) fn map_tiles(s: Stmt, f: &mut dyn FnMut(Tile, bool) -> Tile) -> Stmt {
+    match s {
+        Stmt::Mma { acc, a, b } => Stmt::Mma { acc: f(acc, true), a: f(a, false), b: f(b, false) },
+        Stmt::Transpose { dst, src } => Stmt::Transpose { dst: f(dst, true), src: f(src, false) },
+        other => other,
+    }
+}
+
+/// Whether a tile intrinsic in the block uses the buffer.
+pub(super) fn tile_uses(block: &[Stmt], buffer: BufferId) -> bool {
+    let mut found = false;
+    for s in block {
+        s.walk(&mut |s| {
+            let written = matches!(s, Stmt::Mma { .. } | Stmt::Transpose { .. }) && s.written() == Some(buffer);
+            found |= written || tiles_read(s).iter().any(|t| t.buffer == buffer);
+        });
     }
     found
 }
@@ -335,13 +362,7 @@ pub(super) fn rename(
                 value,
                 over: over.into_iter().map(var).collect(),
             },
-            Stmt::Mma { mut acc, mut a, mut b } => {
-                for t in [&mut acc, &mut a, &mut b] {
-                    t.buffer = buf(t.buffer);
-                }
-                Stmt::Mma { acc, a, b }
-            }
-            other => other,
+            other => map_tiles(other, &mut |t, _| Tile { buffer: buf(t.buffer), ..t }),
         }]
     })
 }
@@ -367,16 +388,23 @@ pub(super) fn redirect_loads(
         })
     });
     rewrite(block, &mut |s| {
-        vec![match s {
-            Stmt::Mma { acc, mut a, mut b } => {
-                for t in [&mut a, &mut b] {
-                    if t.buffer == from {
-                        (t.buffer, t.origin) = f(std::mem::take(&mut t.origin));
-                    }
-                }
-                Stmt::Mma { acc, a, b }
+        vec![map_tiles(s, &mut |t, written| {
+            if written || t.buffer != from {
+                return t;
             }
-            other => other,
-        }]
+            let (buffer, origin) = f(t.origin);
+            Tile { buffer, origin, extents: t.extents }
+        })]
     })
+}
+
+/// The parts of `a && b && c`.
+pub(super) fn conjuncts(e: &Expr, out: &mut Vec<Expr>) {
+    match e {
+        Expr::Binary(BinOp::And, a, b) => {
+            conjuncts(a, out);
+            conjuncts(b, out);
+        }
+        other => out.push(other.clone()),
+    }
 }

@@ -18,9 +18,9 @@
 //! Refuses fewer than two stages, more than the loop can fill, loops that are not serial, and bodies without such a copy.
 
 use super::error::{Reason, ScheduleError, refuse_loop};
-use super::nest::{contains_load, fresh_copy, redirect_loads, replace_loop, subst, the_loop, tidy};
+use super::nest::{contains_load, fresh_copy, map_tiles, redirect_loads, replace_loop, subst, the_loop, tidy};
 use crate::ir::visit::rewrite;
-use crate::ir::{BufferId, Expr, For, Kernel, LoopKind, Scope, Stmt, VarId};
+use crate::ir::{BufferId, Expr, For, Kernel, LoopKind, Scope, Stmt, Tile, VarId};
 
 /// Overlaps the copies of `var` with its computation, `stages` versions deep.
 pub fn pipeline(k: &Kernel, var: VarId, stages: i64) -> Result<Kernel, ScheduleError> {
@@ -75,7 +75,7 @@ pub fn pipeline(k: &Kernel, var: VarId, stages: i64) -> Result<Kernel, ScheduleE
                 let used = copies.iter().fold(vec![s.clone()], |block, (b, _)| {
                     redirect_loads(block, *b, &|idx| (*b, versioned(&Expr::from(var).floor_mod(stages), idx)))
                 });
-                body.extend(used.into_iter().map(|s| widen_tiles(s, &copies)));
+                body.extend(used.into_iter().flat_map(|s| widen_tiles(s, &copies)));
             }
         }
     }
@@ -93,9 +93,7 @@ fn copies_of<'a>(k: &Kernel, l: &'a For) -> Vec<(BufferId, &'a Stmt)> {
         let mine: Vec<BufferId> = written.iter().copied().filter(|b| s.writes(*b)).collect();
         let [b] = mine[..] else { continue };
         let mut plain = true;
-        s.walk(&mut |s| {
-            plain &= !matches!(s, Stmt::Reduce { .. } | Stmt::Mma { .. } | Stmt::Barrier(_) | Stmt::Alloc(_))
-        });
+        s.walk(&mut |s| plain &= matches!(s, Stmt::For(_) | Stmt::If { .. } | Stmt::Let { .. } | Stmt::Store { .. }));
         let reads_written = written.iter().any(|w| contains_load(s, *w));
         let elsewhere = l.body.iter().enumerate().any(|(j, o)| j != i && o.writes(b) || j < i && contains_load(o, b));
         let private = !k.is_param(b) && k.buffer(b).scope != Scope::Global && used_only_in(k, l, b);
@@ -134,19 +132,12 @@ fn into_version(block: Vec<Stmt>, buffer: BufferId, version: &Expr) -> Vec<Stmt>
 }
 
 /// Tile operands whose origin got a version have one more extent.
-fn widen_tiles(s: Stmt, copies: &[(BufferId, &Stmt)]) -> Stmt {
-    let out = rewrite(vec![s], &mut |s| {
-        vec![match s {
-            Stmt::Mma { acc, mut a, mut b } => {
-                for t in [&mut a, &mut b] {
-                    if copies.iter().any(|(c, _)| *c == t.buffer) && t.extents.len() < t.origin.len() {
-                        t.extents.insert(0, 1);
-                    }
-                }
-                Stmt::Mma { acc, a, b }
-            }
-            other => other,
-        }]
-    });
-    out.into_iter().next().unwrap_or(Stmt::Barrier(crate::ir::Barrier::Block))
+fn widen_tiles(s: Stmt, copies: &[(BufferId, &Stmt)]) -> Vec<Stmt> {
+    let widen = |mut t: Tile, written: bool| {
+        if !written && copies.iter().any(|(c, _)| *c == t.buffer) && t.extents.len() < t.origin.len() {
+            t.extents.insert(0, 1);
+        }
+        t
+    };
+    rewrite(vec![s], &mut |s| vec![map_tiles(s, &mut |t, written| widen(t, written))])
 }

@@ -14,10 +14,10 @@
 
 use super::error::{Reason, ScheduleError, refuse_stage};
 use super::inverse::digits;
-use super::nest::{all_ranges, own_loops, perfect_nest, the_writer, tidy, top_of_nest};
+use super::nest::{all_ranges, conjuncts, own_loops, perfect_nest, the_writer, tidy, top_of_nest};
 use crate::analysis::simplify::prove;
 use crate::ir::visit::rewrite;
-use crate::ir::{BinOp, Buffer, BufferId, Expr, For, Kernel, ReduceOp, Scope, Stmt, VarId};
+use crate::ir::{Buffer, BufferId, Expr, For, Kernel, ReduceOp, Scope, Stmt, VarId};
 
 /// Factors the reduce loop out of the stage; returns the stage of partial results, whose first dimension is the loop.
 pub fn rfactor(k: &Kernel, stage: BufferId, reduce_loop: VarId) -> Result<(Kernel, BufferId), ScheduleError> {
@@ -114,14 +114,4 @@ pub fn rfactor(k: &Kernel, stage: BufferId, reduce_loop: VarId) -> Result<(Kerne
     });
     tidy(&mut out);
     Ok((out, partial))
-}
-
-fn conjuncts(e: &Expr, out: &mut Vec<Expr>) {
-    match e {
-        Expr::Binary(BinOp::And, a, b) => {
-            conjuncts(a, out);
-            conjuncts(b, out);
-        }
-        other => out.push(other.clone()),
-    }
 }

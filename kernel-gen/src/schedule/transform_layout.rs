@@ -15,7 +15,7 @@
 //! both read and written.
 
 use super::error::{Reason, ScheduleError, refuse_stage};
-use super::nest::{axis_name, nest, tidy};
+use super::nest::{axis_name, nest, tidy, tile_uses};
 use super::place::axis_hints;
 use crate::ir::visit::{map_exprs, rewrite};
 use crate::ir::{Access, Buffer, BufferId, Expr, Kernel, LoopKind, Scope, Stmt, VarId, row_major};
@@ -65,15 +65,7 @@ pub fn transform_layout(
     check(layout, &old.shape).map_err(|allowed| {
         refuse(Reason::BadArgument { given: format!("a layout of {} dimensions", layout.len()), allowed })
     })?;
-    let mut tiles = false;
-    k.body.iter().for_each(|s| {
-        s.walk(&mut |s| {
-            if let Stmt::Mma { acc, a, b } = s {
-                tiles |= [acc, a, b].iter().any(|t| t.buffer == buffer);
-            }
-        });
-    });
-    if tiles {
+    if tile_uses(&k.body, buffer) {
         return Err(refuse(Reason::NotPlain("a tile intrinsic uses it".to_string())));
     }
     let pack = match (k.is_param(buffer), old.access) {
@@ -110,7 +102,7 @@ pub fn transform_layout(
 
 /// Whether the digits of each old dimension put its index together again; `Err` says what is missing.
 fn check(layout: &[LayoutDim], shape: &[i64]) -> Result<(), String> {
-    for dim in 0..shape.len() {
+    for (dim, size) in shape.iter().enumerate() {
         let mut digits: Vec<&LayoutDim> = layout.iter().filter(|d| d.dim == dim).collect();
         digits.sort_by_key(|d| d.weight);
         let mut weight = 1;
@@ -121,7 +113,7 @@ fn check(layout: &[LayoutDim], shape: &[i64]) -> Result<(), String> {
                     return Err(format!("digits of dimension {dim} whose weights are 1 and then products of extents"));
                 }
                 None if last => {}
-                Some(n) if n > 0 && (!last || weight * n >= shape[dim]) => weight *= n,
+                Some(n) if n > 0 && (!last || weight * n >= *size) => weight *= n,
                 _ => return Err(format!("an extent for each digit of dimension {dim} but the leading one")),
             }
         }

@@ -1,6 +1,6 @@
 //! The schedules of two well-known tutorials read here as they read there, call by call, and compute a convolution.
 
-use crate::random::same;
+use crate::random::{Random, same};
 use kernel_gen::ir::builder::KernelBuilder;
 use kernel_gen::ir::{Access, Axis, Barrier, DType, Expr, For, Kernel, LoopKind, Pragma, Scope, Stmt};
 use kernel_gen::schedule::{Schedule, ScheduleError, Tail};
@@ -75,7 +75,7 @@ fn conv2d_hwcn(batch: i64, in_channel: i64, out_channel: i64, size: i64, kernel:
 }
 
 /// What `autotvm`'s config gives for a split knob.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Debug)]
 struct Config {
     tile_f: [i64; 4],
     tile_y: [i64; 4],
@@ -229,7 +229,7 @@ fn with_barriers(k: &Kernel) -> Kernel {
         let mut filling = false;
         for s in stmts {
             let fill = only_fills(k, &s);
-            if fill != filling && matches!(s, Stmt::For(_)) {
+            if fill != filling && matches!(s, Stmt::For(_) | Stmt::If { .. }) {
                 out.push(Stmt::Barrier(Barrier::Block));
                 filling = fill;
             }
@@ -258,6 +258,56 @@ fn the_tuned_convolution_of_the_tutorial_schedules_and_computes() {
         let s = conv2d_no_batching(before.clone(), cfg).unwrap_or_else(|e| panic!("{e}"));
         same(&before, &with_barriers(&s.kernel)).unwrap_or_else(|why| panic!("{why}"));
         assert!(s.trace.len() > 40 && s.trace.iter().all(|t| !t.args.is_empty()));
+    }
+}
+
+/// A random way to write `n` as a product.
+fn factors<const N: usize>(r: &mut Random, n: i64) -> [i64; N] {
+    let mut out = [1; N];
+    let mut rest = n;
+    for f in out.iter_mut().skip(1) {
+        let divisors: Vec<i64> = (1..=rest).filter(|d| rest % d == 0).collect();
+        *f = r.pick(&divisors);
+        rest /= *f;
+    }
+    out[0] = rest;
+    out
+}
+
+#[test]
+fn random_points_of_the_tutorials_space_compute_the_convolution() {
+    for seed in 0..40 {
+        let mut r = Random(seed);
+        let (ci, co, size) = (r.range(1, 8), r.range(1, 12), r.range(3, 6));
+        let before = conv2d_nchw(ci, co, size, 3, 1);
+        let cfg = Config {
+            tile_f: factors(&mut r, co),
+            tile_y: factors(&mut r, size),
+            tile_x: factors(&mut r, size),
+            tile_rc: factors(&mut r, ci),
+            tile_ry: factors(&mut r, 3),
+            tile_rx: factors(&mut r, 3),
+        };
+        let s = conv2d_no_batching(before.clone(), cfg).unwrap_or_else(|e| panic!("{cfg:?}: {e}"));
+        same(&before, &with_barriers(&s.kernel)).unwrap_or_else(|why| panic!("{cfg:?}: {why}"));
+    }
+}
+
+#[test]
+fn the_copies_of_a_tuned_convolution_can_be_double_buffered() {
+    let before = conv2d_nchw(8, 16, 6, 3, 1);
+    let (tile_f, tile_y, tile_x) = ([2, 2, 2, 2], [1, 1, 6, 1], [1, 2, 3, 1]);
+    let cfg = Config { tile_f, tile_y, tile_x, tile_rc: [4, 1, 2], tile_ry: [1, 3, 1], tile_rx: [1, 3, 1] };
+    for stages in [2, 3] {
+        let mut s = conv2d_no_batching(before.clone(), cfg).unwrap_or_else(|e| panic!("{e}"));
+        let rco = s.kernel.find_var("rc_o").unwrap();
+        // The other outer reduce loops have one iteration; fused, the body with the copies belongs to one loop.
+        let [ryo, rxo] = ["ry_o", "rx_o"].map(|n| s.kernel.find_var(n).unwrap());
+        let outer = s.fuse_all(&[rco, ryo, rxo]).unwrap_or_else(|e| panic!("{e}"));
+        s.pipeline(outer, stages).unwrap_or_else(|e| panic!("{e}"));
+        let shared = s.kernel.buffers.iter().filter(|b| b.scope == Scope::Shared);
+        assert!(shared.clone().count() == 2 && shared.clone().all(|b| b.shape[0] == stages));
+        same(&before, &with_barriers(&s.kernel)).unwrap_or_else(|why| panic!("{why}"));
     }
 }
 
