@@ -7,7 +7,11 @@ use std::process::Command;
 fn run(example: &str, arguments: &[&str]) -> String {
     let manifest = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../examples").join(example).join("Cargo.toml");
     let mut command = Command::new(env!("CARGO"));
-    command.args(["run", "--quiet", "--release", "--locked", "--manifest-path"]).arg(manifest).arg("--").args(arguments);
+    command
+        .args(["run", "--quiet", "--release", "--locked", "--manifest-path"])
+        .arg(manifest)
+        .arg("--")
+        .args(arguments);
     // What cargo tells a test about its own package is not for another one.
     command.env_remove("CARGO_MANIFEST_DIR").env_remove("CARGO_MANIFEST_PATH");
     let output = command.output().expect("cargo, which runs this test, can be started");
