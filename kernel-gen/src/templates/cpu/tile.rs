@@ -22,9 +22,10 @@ impl RegisterTile {
         self.rows * self.vectors + self.vectors + broadcast
     }
 
-    /// Whether the accumulators stay in registers.
+    /// Whether the accumulators stay in registers. GCC begins to spill before the last register is taken.
     pub fn fits(self, cpu: &Cpu) -> bool {
-        self.rows >= 1 && self.vectors >= 1 && self.registers(cpu) <= cpu.vector_registers
+        let sums = self.rows * self.vectors;
+        sums >= 1 && sums <= cpu.vector_registers * 7 / 8 && self.registers(cpu) <= cpu.vector_registers
     }
 
     /// Cycles of one step of the reduction: multiply-adds against loads (two a cycle), and never less than the latency
