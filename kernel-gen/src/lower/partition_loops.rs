@@ -93,6 +93,10 @@ impl Partition {
         let mut inside = ranges.clone();
         inside.insert_loop(&l);
         for source in [Source::Guard, Source::Select] {
+            // The lanes of a vector stay together: emitters load those that padding leaves.
+            if source == Source::Select && l.kind == LoopKind::Vectorized {
+                continue;
+            }
             let Some(cut) = find_cut(&l.body, l.var, &inside, source) else { continue };
             match l.kind {
                 LoopKind::Serial | LoopKind::Unrolled | LoopKind::Vectorized => {

@@ -52,6 +52,8 @@ pub(super) enum Helper {
     Load(Vector, DType),
     /// The first `n` lanes from memory, zeros above; reads no more than that.
     LoadPart(Vector, DType),
+    /// The lanes from `low` to before `high`, zeros elsewhere; reads no more than that.
+    LoadBetween(Vector),
     /// Lanes `stride` elements apart.
     Gather(Vector, DType),
     /// All lanes, two elements apart.
@@ -123,6 +125,7 @@ impl Helper {
             Helper::Splat(v) => format!("splat_{}", v.name()),
             Helper::Load(v, d) => format!("load_{}", from(v, d)),
             Helper::LoadPart(v, d) => format!("load_part_{}", from(v, d)),
+            Helper::LoadBetween(v) => format!("load_between_{}", v.name()),
             Helper::Gather(v, d) => format!("gather_{}", from(v, d)),
             Helper::LoadEven(v) => format!("load_even_{}", v.name()),
             Helper::Store(v, d) => format!("store_{}", from(v, d)),
@@ -150,6 +153,7 @@ impl Helper {
                 all.extend((d != v.dtype).then_some(Helper::Narrow(d)));
                 all
             }
+            Helper::LoadBetween(v) => vec![Helper::Type(v), Helper::Type(v.mask())],
             Helper::LoadEven(v) => vec![Helper::Type(v), Helper::Load(v, v.dtype)],
             Helper::VectorMin(v) | Helper::VectorMax(v) => vec![Helper::Type(v), Helper::Type(v.mask())],
             Helper::Transpose(v) => vec![Helper::Type(v), Helper::Type(v.mask())],
@@ -203,6 +207,7 @@ impl Helper {
             ),
             Helper::Load(v, d) => load_converted(&name, v, d, isa),
             Helper::LoadPart(v, d) => load_part(&name, v, d, isa),
+            Helper::LoadBetween(v) => load_between(&name, v, isa),
             Helper::Gather(v, d) => format!(
                 "KG_FN {v} {name}(const {t} *p, int64_t stride, int n) {{\n  {v} v = {{0}};\n  \
                  for (int i = 0; i < n; i++) v[i] = {x};\n  return v;\n}}\n",
@@ -315,6 +320,41 @@ fn load_part(name: &str, v: Vector, d: DType, isa: Isa) -> String {
         ),
         _ => format!(
             "  {v} v = {{0}};\n  for (int i = 0; i < n; i++) v[i] = {d}_to_f32(p[i]);\n  return v;\n",
+            v = v.name()
+        ),
+    };
+    format!("{head}{body}}}\n")
+}
+
+fn load_between(name: &str, v: Vector, isa: Isa) -> String {
+    let (t, w, bytes) = (c_type(v.dtype), v.width, v.dtype.bytes());
+    let head = format!(
+        "KG_FN {v} {name}(const {t} *p, int64_t low, int64_t high) {{\n  \
+         low = low < 0 ? 0 : low > {w} ? {w} : low;\n  \
+         high = high < low ? low : high > {w} ? {w} : high;\n",
+        v = v.name()
+    );
+    let body = match (isa, intrinsic(v)) {
+        (Isa::X86_64V4, Some((prefix, suffix))) => format!(
+            "  return ({v}){prefix}_maskz_loadu_{suffix}((__mmask{bits})((1u << high) - (1u << low)), p);\n",
+            v = v.name(),
+            bits = w.max(8),
+        ),
+        (Isa::X86_64V3, Some((prefix, suffix))) => {
+            let lanes: Vec<String> = (0..w).map(|i| i.to_string()).collect();
+            let integer = if bytes == 8 { "int64_t" } else { "int32_t" };
+            let raw = if v.bytes() == 32 { "__m256i" } else { "__m128i" };
+            format!(
+                "  {m} lane = {{{lanes}}};\n  \
+                 {m} mask = (lane >= ({integer})low) & (lane < ({integer})high);\n  \
+                 return ({v}){prefix}_maskload_{suffix}(p, ({raw})mask);\n",
+                m = v.mask().name(),
+                lanes = lanes.join(", "),
+                v = v.name(),
+            )
+        }
+        _ => format!(
+            "  {v} v = {{0}};\n  for (int64_t i = low; i < high; i++) v[i] = p[i];\n  return v;\n",
             v = v.name()
         ),
     };

@@ -6,7 +6,7 @@ use super::expr::{Text, operator};
 use super::prelude::{Helper, MathFn, Vector};
 use super::registers::{RegisterFile, register_access};
 use super::{Body, EmitError};
-use crate::ir::{BinOp, BufferId, DType, Expr, UnOp};
+use crate::ir::{BinOp, BufferId, DType, Expr, Kernel, UnOp};
 
 /// Why an expression has no text as one vector.
 pub(super) enum NoVector {
@@ -66,6 +66,10 @@ impl Body<'_> {
                 let text = format!("{} ? {} : {}", cond.at(OR), a.at(TERNARY + 1), b.at(TERNARY + 1));
                 Ok(Value::Vector(Text::new(text, TERNARY), v))
             }
+            Expr::Select(cond, a, b) => match (&**a, is_zero(b)) {
+                (Expr::Load(buffer, idx), true) => self.masked_load(*buffer, idx, cond, c),
+                _ => Err(NoVector::Lanes),
+            },
             Expr::Cast(d, a)
                 if a.ty(self.kernel).dtype.compute() == d.compute() && !matches!(d, DType::F16 | DType::Bf16) =>
             {
@@ -172,6 +176,39 @@ impl Body<'_> {
         Ok(Value::Vector(Text::new(text, PRIMARY), v))
     }
 
+    /// `select(cond, buffer[idx], 0)` where the condition holds for one run of lanes: those are loaded, and memory that
+    /// the others stand for is not touched. This is what padding comes down to.
+    fn masked_load(&mut self, b: BufferId, idx: &[Expr], cond: &Expr, c: Chunk) -> Result<Value, NoVector> {
+        let dtype = self.kernel.buffer(b).dtype;
+        let v = Vector::holding(dtype.compute(), usize::from(c.len));
+        if dtype != v.dtype || !dtype.is_float() || self.registers.contains_key(&b) {
+            return Err(NoVector::Lanes);
+        }
+        let mut lanes = LaneRange { uniform: vec![], low: vec![Expr::Int(0)], high: vec![Expr::Int(c.len.into())] };
+        if !lanes.narrow(self.kernel, cond, i64::from(c.start)) {
+            return Err(NoVector::Lanes);
+        }
+        let run = self.run(b, idx, c)?;
+        if run.stride != 1 {
+            return Err(NoVector::Lanes);
+        }
+        let merge = |bounds: Vec<Expr>, op: BinOp| {
+            bounds.into_iter().reduce(|a, b| Expr::bin(op, a, b)).unwrap_or(Expr::Int(0))
+        };
+        let (low, high) = (merge(lanes.low, BinOp::Max), merge(lanes.high, BinOp::Min));
+        let load = self.prelude.call(Helper::LoadBetween(v));
+        let (low, high) = (self.scalar(&low)?, self.scalar(&high)?);
+        let text = format!("{load}({}, {}, {})", run.pointer, low.text, high.text);
+        let text = match Expr::all(lanes.uniform) {
+            None => Text::new(text, PRIMARY),
+            Some(cond) => {
+                let zero = self.prelude.call(Helper::Splat(v));
+                Text::new(format!("{} ? {text} : {zero}(0)", self.scalar(&cond)?.at(OR)), TERNARY)
+            }
+        };
+        Ok(Value::Vector(text, v))
+    }
+
     /// Where the lanes of a vector access lie in memory.
     pub(super) fn run(&mut self, b: BufferId, idx: &[Expr], c: Chunk) -> Result<Run, NoVector> {
         let mut scalar = Vec::with_capacity(idx.len());
@@ -193,5 +230,58 @@ impl Body<'_> {
             rest => format!("{base} + {}", self.scalar(&rest)?.at(SUM)),
         };
         Ok(Run { pointer, stride: step })
+    }
+}
+
+/// Whether every lane is zero.
+fn is_zero(e: &Expr) -> bool {
+    match e {
+        Expr::Float(v, _) => *v == 0.0,
+        Expr::Broadcast(a, _) => is_zero(a),
+        _ => false,
+    }
+}
+
+/// The lanes for which a condition holds: `low.. < high..`, each the extreme of several bounds, if `uniform` holds.
+struct LaneRange {
+    uniform: Vec<Expr>,
+    low: Vec<Expr>,
+    high: Vec<Expr>,
+}
+
+impl LaneRange {
+    /// Takes a condition in; false if it is not of that form. Lanes are counted from `start`.
+    fn narrow(&mut self, kernel: &Kernel, cond: &Expr, start: i64) -> bool {
+        if cond.ty(kernel).lanes == 1 {
+            self.uniform.push(cond.clone());
+            return true;
+        }
+        match cond {
+            Expr::Binary(BinOp::And, a, b) => self.narrow(kernel, a, start) && self.narrow(kernel, b, start),
+            Expr::Binary(op @ (BinOp::Lt | BinOp::Le), a, b) => {
+                // s < base + lane, or base + lane < s, the difference made ready for `lane >= ..` and `lane < ..`.
+                let strict = i64::from(*op == BinOp::Lt);
+                match (step_by_step(a), step_by_step(b)) {
+                    (None, Some(base)) if a.ty(kernel).lanes == 1 => {
+                        self.low.push((**a).clone() - base - start + strict);
+                        true
+                    }
+                    (Some(base), None) if b.ty(kernel).lanes == 1 => {
+                        self.high.push((**b).clone() - base - start + (1 - strict));
+                        true
+                    }
+                    _ => false,
+                }
+            }
+            _ => false,
+        }
+    }
+}
+
+/// The first lane of a vector whose lanes are consecutive numbers.
+fn step_by_step(e: &Expr) -> Option<Expr> {
+    match e {
+        Expr::Ramp { base, stride: 1, .. } => Some((**base).clone()),
+        _ => None,
     }
 }

@@ -11,7 +11,7 @@
 //! Convolutions on SIMD Architectures" (SC 2018), without the blocked activation layout: broadcasts do not care.
 
 use super::tile::{MAX_VECTORS, RegisterTile, best_tile, ceil_div, cover_cycles, cycles_to_us, even_tiles, largest};
-use super::{pack_param, pieces, vectorize, vectorize_block};
+use super::{pack_param, pieces, vectorize, vectorize_block, vectorize_rows};
 use crate::ir::{BufferId, Scope, VarId};
 use crate::schedule::transform_layout::LayoutDim;
 use crate::schedule::{Schedule, Tail};
@@ -170,6 +170,7 @@ impl Template for Conv2dDirect {
             let pad = s.stage("pad")?;
             s.set_scope(pad, Scope::Local)?;
             s.compute_at(pad, task)?;
+            vectorize_rows(&mut s, pad, lanes)?;
         }
         sums(&mut s, &c, acc, [ow_tile, ci_tile, lanes])?;
         epilogue(&mut s, &c, inner, lanes)?;

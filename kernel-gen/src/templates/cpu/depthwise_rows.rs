@@ -5,8 +5,8 @@
 //! one output row serves the next as well.
 
 use super::tile::{ceil_div, cycles_to_us, even_tiles};
-use super::{pack_param, pieces, vectorize, vectorize_block};
-use crate::ir::Scope;
+use super::{pack_param, pieces, vectorize, vectorize_block, vectorize_rows};
+use crate::ir::{DType, Scope};
 use crate::schedule::Schedule;
 use crate::schedule::transform_layout::LayoutDim;
 use crate::space::{Config, Space};
@@ -145,8 +145,14 @@ impl Template for DepthwiseRows {
         }
         if c.has_padding() {
             let pad = s.stage("pad")?;
-            s.set_scope(pad, Scope::Local)?;
-            s.compute_at(pad, task)?;
+            if lanes_are_pixels(&c) && c.stride[1] == 1 && w.dtype == DType::F32 {
+                // Masked loads leave the padding out, which costs less than a copy with it.
+                s.compute_inline(pad)?;
+            } else {
+                s.set_scope(pad, Scope::Local)?;
+                s.compute_at(pad, task)?;
+                vectorize_rows(&mut s, pad, lanes)?;
+            }
         }
         Ok(Scheduled { schedule: s, packs })
     }

@@ -94,6 +94,15 @@ pub(super) fn pack_param(s: &mut Schedule, param: BufferId, layout: &[LayoutDim]
     Ok(Pack { param: name, kernel })
 }
 
+/// Copies a stage's innermost dimension in vectors.
+pub(super) fn vectorize_rows(s: &mut Schedule, stage: BufferId, lanes: i64) -> Result<(), TemplateError> {
+    if let Some(along) = s.loops_of(stage).last().copied() {
+        let [_, lane] = pieces(s, along, lanes)?;
+        vectorize(s, lane)?;
+    }
+    Ok(())
+}
+
 /// The last index of the statement that writes `stage` inside the first of `loops`, and its reduce loops.
 fn written_index(body: &[Stmt], stage: BufferId, loops: &[VarId]) -> Option<(crate::ir::Expr, Vec<VarId>)> {
     let nest = find_loop(body, *loops.first()?)?;
