@@ -7,21 +7,22 @@
 //! |---|---|
 //! | `simplify` | index arithmetic is in normal form; conditions that the ranges decide are gone |
 //! | `decompose_reduction` | every [`crate::ir::Stmt::Reduce`] is a pure update: its `over` list is empty |
-//! | `expand_tiles` | (CPU) tile intrinsics are loop nests |
+//! | `expand_tiles` | (CPU) products of tiles are loop nests |
 //! | `inject_vthread` | there are no vthread loops; what they made private has a dimension for them |
-//! | `partition_loops` | guards of tails are hoisted out of hot loops, and tails have smaller constant extents |
-//! | `transpose_copies` | stores whose lanes run across the rows of a private tile turn the tile first |
-//! | `vectorize` | there are no vectorised loops; their statements hold vector expressions |
-//! | `unroll` | register buffers have constant indices; remaining unrolled loops are advice to the C compiler |
+//! | `partition_loops` | guards of tails are out of the hot loops, and tails have smaller constant extents |
 //! | `fold_storage` | private buffers are no larger than what is touched of them |
 //! | `insert_barriers` | threads of a block wait for each other between writes and reads of shared buffers |
+//! | `vectorize` | there are no vectorised loops; their statements hold vector expressions |
+//! | `unroll` | register buffers have constant indices; remaining unrolled loops are advice to the C compiler |
 //!
 //! `KERNEL_GEN_DUMP=<pass>` (or `all`) prints the kernel to standard error after that pass, if the pass changed it.
 
 pub mod copy;
 pub mod decompose_reduction;
 pub mod expand_tiles;
+pub mod fold_storage;
 pub mod inject_vthread;
+pub mod insert_barriers;
 pub mod partition_loops;
 pub mod simplify;
 pub mod transpose_copies;
@@ -74,6 +75,8 @@ pub const PASSES: &[Pass] = &[
     Pass { name: "inject_vthread", run: inject_vthread::run },
     Pass { name: "partition_loops", run: partition_loops::run },
     Pass { name: "transpose_copies", run: transpose_copies::run },
+    Pass { name: "fold_storage", run: fold_storage::run },
+    Pass { name: "insert_barriers", run: insert_barriers::run },
     Pass { name: "vectorize", run: vectorize::run },
     Pass { name: "unroll", run: unroll::run },
     Pass { name: "simplify", run: simplify::run },

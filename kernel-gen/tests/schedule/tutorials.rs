@@ -1,8 +1,11 @@
 //! The schedules of two well-known tutorials read here as they read there, call by call, and compute a convolution.
 
 use crate::random::{Random, same};
+use kernel_gen::analysis::verify::{Limits, verify};
 use kernel_gen::ir::builder::KernelBuilder;
-use kernel_gen::ir::{Access, Axis, Barrier, DType, Expr, For, Kernel, LoopKind, Pragma, Scope, Stmt};
+use kernel_gen::ir::{Access, Axis, DType, Expr, Kernel, LoopKind, Pragma, Scope};
+use kernel_gen::lower::insert_barriers::insert_barriers;
+use kernel_gen::lower::{LowerOptions, lower};
 use kernel_gen::schedule::{Schedule, ScheduleError, Tail};
 
 const BLOCK: fn(Axis) -> LoopKind = LoopKind::Grid;
@@ -212,37 +215,19 @@ fn opt_conv_cuda(kernel: Kernel) -> Result<Schedule, ScheduleError> {
     Ok(s)
 }
 
-/// Barriers around every run of statements that fills shared memory, as lowering will put them.
+/// The kernel as the verifier and the interpreter get it: schedules leave barriers out.
 fn with_barriers(k: &Kernel) -> Kernel {
-    fn fills(k: &Kernel, s: &Stmt) -> bool {
-        let mut found = false;
-        s.walk(&mut |s| found |= s.written().is_some_and(|b| k.buffer(b).scope == Scope::Shared));
-        found
-    }
-    fn only_fills(k: &Kernel, s: &Stmt) -> bool {
-        let mut all = true;
-        s.walk(&mut |s| all &= s.written().is_none_or(|b| k.buffer(b).scope == Scope::Shared));
-        all && fills(k, s)
-    }
-    fn block(k: &Kernel, stmts: Vec<Stmt>) -> Vec<Stmt> {
-        let mut out: Vec<Stmt> = vec![];
-        let mut filling = false;
-        for s in stmts {
-            let fill = only_fills(k, &s);
-            if fill != filling && matches!(s, Stmt::For(_) | Stmt::If { .. }) {
-                out.push(Stmt::Barrier(Barrier::Block));
-                filling = fill;
-            }
-            out.push(match s {
-                Stmt::For(l) if !fill => Stmt::For(For { body: block(k, l.body), ..l }),
-                other => other,
-            });
+    insert_barriers(k.clone())
+}
+
+/// Also through every pass of lowering.
+fn lowers(before: &Kernel, k: &Kernel) {
+    let verified = verify(with_barriers(k), &Limits::cuda()).unwrap_or_else(|f| panic!("{}\n{k}", f[0]));
+    for snapshot in lower(verified, &LowerOptions::cuda()).unwrap_or_else(|e| panic!("{e}")).trace() {
+        if snapshot.changed {
+            same(before, &snapshot.kernel).unwrap_or_else(|why| panic!("after {}: {why}", snapshot.pass));
         }
-        out
     }
-    let mut out = k.clone();
-    out.body = block(k, out.body);
-    out
 }
 
 #[test]
@@ -257,6 +242,7 @@ fn the_tuned_convolution_of_the_tutorial_schedules_and_computes() {
         let cfg = Config { tile_f, tile_y, tile_x, tile_rc, tile_ry, tile_rx };
         let s = conv2d_no_batching(before.clone(), cfg).unwrap_or_else(|e| panic!("{e}"));
         same(&before, &with_barriers(&s.kernel)).unwrap_or_else(|why| panic!("{why}"));
+        lowers(&before, &s.kernel);
         assert!(s.trace.len() > 40 && s.trace.iter().all(|t| !t.args.is_empty()));
     }
 }
@@ -290,6 +276,9 @@ fn random_points_of_the_tutorials_space_compute_the_convolution() {
         };
         let s = conv2d_no_batching(before.clone(), cfg).unwrap_or_else(|e| panic!("{cfg:?}: {e}"));
         same(&before, &with_barriers(&s.kernel)).unwrap_or_else(|why| panic!("{cfg:?}: {why}"));
+        if seed % 5 == 0 {
+            lowers(&before, &s.kernel);
+        }
     }
 }
 
@@ -316,4 +305,5 @@ fn the_optimised_convolution_of_the_tutorial_schedules_and_computes() {
     let before = conv2d_hwcn(16, 4, 16, 3, 3, 1);
     let s = opt_conv_cuda(before.clone()).unwrap_or_else(|e| panic!("{e}"));
     same(&before, &with_barriers(&s.kernel)).unwrap_or_else(|why| panic!("{why}"));
+    lowers(&before, &s.kernel);
 }

@@ -1,0 +1,220 @@
+//! Lets the threads of a block wait for each other where shared memory changes hands.
+//!
+//! ```text
+//! for ko { s[tx] = x[ko, tx]                       for ko { s[tx] = x[ko, tx]
+//!          for ki { acc += s[ki] } }        ->              barrier block
+//!                                                           for ki { acc += s[ki] }
+//!                                                           barrier block }
+//! ```
+//! A statement that reads a shared buffer after another wrote it, or writes it after another read or wrote it, gets a
+//! barrier before it; a loop whose next iteration would meet the accesses of this one gets one at the end of its body.
+//! The barrier stands as far out as the conflict is visible, and never where only some threads would reach it (below a
+//! condition on a thread's index). Buffers count as a whole: a barrier may be more than is needed, never less, apart from
+//! conflicts within a single statement, which the verifier reports.
+//!
+//! Schedules leave barriers out, so a kernel with shared memory goes through this before it is verified: call
+//! [`insert_barriers`]. As a pass of lowering it finds nothing left to do.
+
+use super::{LowerError, LowerOptions};
+use crate::ir::{Axis, Barrier, BufferId, Expr, For, Kernel, LoopKind, Scope, Stmt, VarId};
+use std::collections::BTreeSet;
+
+/// The pass.
+pub fn run(kernel: Kernel, _: &LowerOptions) -> Result<Kernel, LowerError> {
+    Ok(insert_barriers(kernel))
+}
+
+/// See the module's text.
+pub fn insert_barriers(mut kernel: Kernel) -> Kernel {
+    if kernel.buffers.iter().all(|b| b.scope != Scope::Shared) {
+        return kernel;
+    }
+    let body = std::mem::take(&mut kernel.body);
+    let mut out = vec![];
+    for s in body {
+        // Each statement at the top is a launch of its own, and shared memory does not outlive it.
+        let mut threads = [1; 3];
+        s.walk(&mut |s| {
+            if let Stmt::For(l) = s
+                && let Some(axis) = axis(l)
+            {
+                threads[axis] = threads[axis].max(l.extent);
+            }
+        });
+        let mut inserter = Inserter { kernel: &kernel, threads, varying: BTreeSet::new() };
+        out.extend(inserter.block(vec![s], &mut Accesses::default(), true));
+    }
+    kernel.body = out;
+    kernel
+}
+
+/// The axis of a thread loop.
+fn axis(l: &For) -> Option<usize> {
+    match l.kind {
+        LoopKind::Thread(Axis::X) => Some(0),
+        LoopKind::Thread(Axis::Y) => Some(1),
+        LoopKind::Thread(Axis::Z) => Some(2),
+        _ => None,
+    }
+}
+
+/// Shared buffers that were touched since the last barrier.
+#[derive(Clone, Default, Debug)]
+struct Accesses {
+    reads: BTreeSet<BufferId>,
+    writes: BTreeSet<BufferId>,
+}
+
+impl Accesses {
+    fn meets(&self, later: &Accesses) -> bool {
+        self.writes.iter().any(|b| later.reads.contains(b) || later.writes.contains(b))
+            || self.reads.iter().any(|b| later.writes.contains(b))
+    }
+
+    fn add(&mut self, other: &Accesses) {
+        self.reads.extend(&other.reads);
+        self.writes.extend(&other.writes);
+    }
+
+    fn clear(&mut self) {
+        self.reads.clear();
+        self.writes.clear();
+    }
+}
+
+struct Inserter<'k> {
+    kernel: &'k Kernel,
+    /// Threads of a block along each axis.
+    threads: [i64; 3],
+    /// Variables that differ between threads.
+    varying: BTreeSet<VarId>,
+}
+
+impl Inserter<'_> {
+    /// `uniform`: all threads get here together, so a barrier may stand here.
+    fn block(&mut self, stmts: Vec<Stmt>, pending: &mut Accesses, uniform: bool) -> Vec<Stmt> {
+        let mut out = Vec::with_capacity(stmts.len());
+        for s in stmts {
+            if let Stmt::Barrier(Barrier::Block) = s {
+                pending.clear();
+                out.push(s);
+                continue;
+            }
+            if uniform && pending.meets(&self.first_accesses(std::slice::from_ref(&s))) {
+                out.push(Stmt::Barrier(Barrier::Block));
+                pending.clear();
+            }
+            out.push(self.stmt(s, pending, uniform));
+        }
+        out
+    }
+
+    fn stmt(&mut self, s: Stmt, pending: &mut Accesses, uniform: bool) -> Stmt {
+        match s {
+            Stmt::For(l) => {
+                let whole = axis(&l).is_none_or(|a| l.extent == self.threads[a]);
+                if axis(&l).is_some() {
+                    self.varying.insert(l.var);
+                }
+                let uniform = uniform && whole;
+                let mut body = self.block(l.body, pending, uniform);
+                // Only loops that one thread runs through carry accesses from one iteration to the next.
+                let repeats =
+                    l.extent > 1 && matches!(l.kind, LoopKind::Serial | LoopKind::Unrolled | LoopKind::VThread);
+                if repeats && uniform && pending.meets(&self.first_accesses(&body)) {
+                    body.push(Stmt::Barrier(Barrier::Block));
+                    pending.clear();
+                }
+                Stmt::For(For { body, ..l })
+            }
+            Stmt::If { cond, then, otherwise } => {
+                let uniform = uniform && !self.varies(&cond);
+                let mut other = pending.clone();
+                let then = self.block(then, pending, uniform);
+                let otherwise = self.block(otherwise, &mut other, uniform);
+                pending.add(&other);
+                Stmt::If { cond, then, otherwise }
+            }
+            Stmt::Let { var, value } => {
+                if self.varies(&value) {
+                    self.varying.insert(var);
+                }
+                pending.add(&self.own_accesses(&Stmt::Let { var, value: value.clone() }));
+                Stmt::Let { var, value }
+            }
+            other => {
+                pending.add(&self.own_accesses(&other));
+                other
+            }
+        }
+    }
+
+    /// What a block touches before its first barrier.
+    fn first_accesses(&self, block: &[Stmt]) -> Accesses {
+        let mut all = Accesses::default();
+        self.until_barrier(block, &mut all);
+        all
+    }
+
+    /// Adds accesses up to the first barrier; whether there was one on every path.
+    fn until_barrier(&self, block: &[Stmt], all: &mut Accesses) -> bool {
+        for s in block {
+            all.add(&self.own_accesses(s));
+            let met = match s {
+                Stmt::Barrier(Barrier::Block) => true,
+                Stmt::For(l) => self.until_barrier(&l.body, all) && l.extent > 0,
+                Stmt::If { then, otherwise, .. } => {
+                    // Both are visited, whatever the first one has.
+                    let first = self.until_barrier(then, all);
+                    self.until_barrier(otherwise, all) && first
+                }
+                _ => false,
+            };
+            if met {
+                return true;
+            }
+        }
+        false
+    }
+
+    /// Shared buffers that the statement itself touches, without those of nested ones.
+    fn own_accesses(&self, s: &Stmt) -> Accesses {
+        let shared = |b: BufferId| self.kernel.buffer(b).scope == Scope::Shared;
+        let mut all = Accesses::default();
+        s.own_exprs(&mut |e| {
+            e.walk(&mut |e| {
+                if let Expr::Load(b, _) = e
+                    && shared(*b)
+                {
+                    all.reads.insert(*b);
+                }
+            })
+        });
+        match s {
+            Stmt::Mma { a, b, acc } => {
+                all.reads.extend([a, b, acc].map(|t| t.buffer).into_iter().filter(|b| shared(*b)))
+            }
+            Stmt::Transpose { src, .. } if shared(src.buffer) => {
+                all.reads.insert(src.buffer);
+            }
+            Stmt::Reduce { buffer, .. } if shared(*buffer) => {
+                all.reads.insert(*buffer);
+            }
+            _ => {}
+        }
+        all.writes.extend(s.written().filter(|b| shared(*b)));
+        all
+    }
+
+    /// Whether threads may see different values.
+    fn varies(&self, e: &Expr) -> bool {
+        let mut found = false;
+        e.walk(&mut |e| match e {
+            Expr::Var(v) => found |= self.varying.contains(v),
+            // Memory may hold anything.
+            Expr::Load(..) => found = true,
+            _ => {}
+        });
+        found
+    }
+}
