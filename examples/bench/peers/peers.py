@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Times what a user would pick instead of generated kernels, on the layers of ../kernels.toml, into one JSON file.
 
-    python3 examples/bench/peers/peers.py --out peers.json            # about ten minutes; --quick for a smoke run
+    python3 examples/bench/peers/peers.py --out peers.json            # a minute or two; --quick for a smoke run
     cargo run --release --manifest-path examples/Cargo.toml -p bench -- --peers peers.json
 
 It installs what it needs, by name: ONNX Runtime into a virtual environment outside of the repository (--venv), oneDNN from
