@@ -12,6 +12,7 @@ are bound to buffers beforehand; what Python adds to a call is two to three micr
 import ctypes
 import json
 import os
+import resource
 import subprocess
 import sys
 import tempfile
@@ -25,6 +26,8 @@ from onnx import TensorProto, helper, numpy_helper
 import workloads
 
 THREADS, ROUNDS, SAMPLES, MIN_SAMPLE = int(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3]), float(sys.argv[4])
+
+RETRIES = 8  # How often a sample during which a thread lost its core is taken again before it is kept.
 
 
 def peak_function():
@@ -89,6 +92,11 @@ def session(proto):
     return ort.InferenceSession(proto, options, providers=["CPUExecutionProvider"])
 
 
+def preemptions():
+    """How often the system has taken a core away from a thread of this process that wanted to go on."""
+    return resource.getrusage(resource.RUSAGE_SELF).ru_nivcsw
+
+
 def timed(call, calls):
     start = time.perf_counter()
     for _ in range(calls):
@@ -100,7 +108,7 @@ class Layer:
     """One layer: its model, and the samples of all rounds."""
 
     def __init__(self, name, workload, random):
-        self.name, self.calls, self.samples, self.peaks = name, None, [], []
+        self.name, self.calls, self.samples, self.peaks, self.disturbed = name, None, [], [], []
         self.proto, self.x, self.shape, self.error = model(workload, random)
 
     def round(self):
@@ -121,8 +129,17 @@ class Layer:
                 self.calls = max(self.calls + 1, int(self.calls * min(8.0, 1.2 * MIN_SAMPLE / max(seconds, 1e-7))))
                 seconds = timed(call, self.calls)
         for _ in range(SAMPLES):
-            self.peaks.append(peak())
-            self.samples.append(timed(call, self.calls) / self.calls * 1e6)
+            for attempt in range(RETRIES + 1):
+                rate = peak()
+                timed(call, 1)
+                before = preemptions()
+                us = timed(call, self.calls) / self.calls * 1e6
+                disturbed = preemptions() != before
+                if not disturbed or attempt == RETRIES:
+                    break
+            self.peaks.append(rate)
+            self.samples.append(us)
+            self.disturbed.append(disturbed)
 
 
 CORES = sorted(os.sched_getaffinity(0))
@@ -136,4 +153,5 @@ for layer in layers:
         "peer": "ONNX Runtime", "version": ort.__version__, "workload": layer.name,
         "variant": "row-major" if layer.name.startswith("mm") else "nchw", "implementation": "CPUExecutionProvider",
         "threads": THREADS, "error": layer.wrong, "sample_us": layer.samples, "peak_gflops": layer.peaks,
+        "disturbed": layer.disturbed,
     }))

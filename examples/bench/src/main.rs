@@ -107,7 +107,7 @@ fn run(options: &Options) -> Result<bool, Box<dyn Error>> {
         if !plain.is_empty() {
             print!("\n{plain}");
         }
-        let peaks: Vec<f64> = results.iter().flat_map(|r| r.samples.peak_gflops()).copied().collect();
+        let peaks: Vec<f64> = results.iter().flat_map(|r| r.samples.peak_gflops()).collect();
         println!(
             "\npeak of {threads} thread(s), read before each of {} samples: median {:.1} GFLOP/s, 80 % within {:.1} to {:.1}",
             peaks.len(),
@@ -115,6 +115,9 @@ fn run(options: &Options) -> Result<bool, Box<dyn Error>> {
             quantile(peaks.clone(), 0.1),
             quantile(peaks, 0.9),
         );
+        let (disturbed, all) =
+            results.iter().map(|r| r.samples.disturbed()).fold((0, 0), |a, b| (a.0 + b.0, a.1 + b.1));
+        println!("samples during which a thread lost its core, after retries: {disturbed} of {all}");
     }
     println!("load after: {}", load());
     Ok(right)

@@ -1,8 +1,18 @@
 //! Timing: repeated samples, a reading of the peak beside each, medians.
+//!
+//! A sample during which the system took a core away from one of the threads says more about the other programs on the
+//! machine than about the kernel. Such a sample is taken again, some times over; where the machine is too busy for that it
+//! is kept, counted, and left out of the medians as long as enough others remain.
 
 use crate::layers::Launch;
+use crate::pin;
 use kernel_gen_runtime::{Cpu, Result};
 use std::time::Instant;
+
+/// How often a disturbed sample is taken again before it is kept.
+const RETRIES: usize = 8;
+/// Undisturbed samples that suffice for a median.
+const ENOUGH: usize = 5;
 
 /// How much is sampled.
 #[derive(Clone, Copy, Debug)]
@@ -17,18 +27,26 @@ pub(crate) struct Rule {
 
 impl Rule {
     /// For figures to show.
-    pub(crate) const FULL: Rule = Rule { rounds: 5, samples: 9, min_sample_s: 3e-3 };
+    pub(crate) const FULL: Rule = Rule { rounds: 5, samples: 15, min_sample_s: 1e-3 };
     /// To see that everything works.
-    pub(crate) const QUICK: Rule = Rule { rounds: 1, samples: 3, min_sample_s: 1e-3 };
+    pub(crate) const QUICK: Rule = Rule { rounds: 1, samples: 3, min_sample_s: 5e-4 };
+}
+
+/// One sample.
+#[derive(Clone, Copy, Debug)]
+struct Sample {
+    /// Time of a launch.
+    us: f64,
+    /// GFLOP/s of the multiply-add loop on the same threads right before; none if there is no loop.
+    peak_gflops: Option<f64>,
+    /// Whether a thread lost its core meanwhile.
+    disturbed: bool,
 }
 
 /// The samples of one layer with one number of threads.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Samples {
-    /// Time of a launch, by sample.
-    us: Vec<f64>,
-    /// GFLOP/s of the multiply-add loop on the same threads right before the sample; empty if there is no loop.
-    peak_gflops: Vec<f64>,
+    samples: Vec<Sample>,
     /// Launches in a sample.
     launches: usize,
 }
@@ -54,32 +72,56 @@ impl Samples {
             }
         }
         for _ in 0..rule.samples {
-            self.peak_gflops.extend(dev.measure_peak_gflops());
-            timed(1)?; // Wakes the pool's threads.
-            self.us.push(timed(self.launches)? / self.launches as f64 * 1e6);
+            for attempt in 0..=RETRIES {
+                let peak_gflops = dev.measure_peak_gflops();
+                timed(1)?; // Wakes the pool's threads.
+                let before = pin::preemptions();
+                let us = timed(self.launches)? / self.launches as f64 * 1e6;
+                let disturbed = pin::preemptions() != before;
+                if !disturbed || attempt == RETRIES {
+                    self.samples.push(Sample { us, peak_gflops, disturbed });
+                    break;
+                }
+            }
         }
         Ok(())
     }
 
+    /// The samples that count: the undisturbed ones, or all if there are too few of them.
+    fn counted(&self) -> Vec<Sample> {
+        let calm: Vec<Sample> = self.samples.iter().copied().filter(|s| !s.disturbed).collect();
+        if calm.len() >= ENOUGH { calm } else { self.samples.clone() }
+    }
+
     /// Median time of a launch.
     pub(crate) fn us(&self) -> f64 {
-        quantile(self.us.clone(), 0.5)
+        self.quantile_us(0.5)
     }
 
     /// The middle 80 % of the samples.
     pub(crate) fn spread_us(&self) -> (f64, f64) {
-        (quantile(self.us.clone(), 0.1), quantile(self.us.clone(), 0.9))
+        (self.quantile_us(0.1), self.quantile_us(0.9))
+    }
+
+    fn quantile_us(&self, q: f64) -> f64 {
+        quantile(self.counted().iter().map(|s| s.us).collect(), q)
     }
 
     /// Median over the samples of the layer's rate over the peak measured right before it.
     pub(crate) fn share_of_peak(&self, flops: u64) -> Option<f64> {
-        let shares = self.us.iter().zip(&self.peak_gflops).map(|(us, peak)| flops as f64 / us * 1e-3 / peak);
-        (!self.peak_gflops.is_empty()).then(|| quantile(shares.collect(), 0.5))
+        let share = |s: &Sample| Some(flops as f64 / s.us * 1e-3 / s.peak_gflops?);
+        let shares: Vec<f64> = self.counted().iter().filter_map(share).collect();
+        (!shares.is_empty()).then(|| quantile(shares, 0.5))
     }
 
     /// The peak readings.
-    pub(crate) fn peak_gflops(&self) -> &[f64] {
-        &self.peak_gflops
+    pub(crate) fn peak_gflops(&self) -> impl Iterator<Item = f64> {
+        self.samples.iter().filter_map(|s| s.peak_gflops)
+    }
+
+    /// How many samples were disturbed to the last attempt, of how many.
+    pub(crate) fn disturbed(&self) -> (usize, usize) {
+        (self.samples.iter().filter(|s| s.disturbed).count(), self.samples.len())
     }
 }
 

@@ -1,4 +1,4 @@
-//! Which core a thread runs on.
+//! Which core a thread runs on, and whether it kept it.
 
 /// The cores that this process may use.
 #[cfg(target_os = "linux")]
@@ -21,6 +21,23 @@ pub(crate) fn pin(core: usize) -> bool {
         libc::CPU_SET(core, &mut set);
         libc::sched_setaffinity(0, size_of::<libc::cpu_set_t>(), &set) == 0
     }
+}
+
+/// How often the system has taken a core away from a thread of this process that wanted to go on.
+#[cfg(target_os = "linux")]
+pub(crate) fn preemptions() -> i64 {
+    // SAFETY: `rusage` is plain numbers, for which all zeros is a value; the call writes one of it.
+    unsafe {
+        let mut usage: libc::rusage = std::mem::zeroed();
+        libc::getrusage(libc::RUSAGE_SELF, &mut usage);
+        usage.ru_nivcsw
+    }
+}
+
+/// Unknown here.
+#[cfg(not(target_os = "linux"))]
+pub(crate) fn preemptions() -> i64 {
+    0
 }
 
 /// The cores that this process may use, as far as is known here.

@@ -33,18 +33,20 @@ const FAMILIES: [Family; 5] = [
 
 /// The table of all layers.
 pub(crate) fn layers(dev: &Cpu, report: &[Row], results: &[Result], peers: Option<&Peers>) -> String {
-    let mut rows = vec![cells(&["layer", "us", "80 % of samples", "GFLOP/s", "of peak"])];
+    let mut rows = vec![cells(&["layer", "us", "80 % of samples", "disturbed", "GFLOP/s", "of peak"])];
     if peers.is_some() {
         rows[0].extend(cells(&["ONNX Runtime us", "ratio", "oneDNN us", "ratio"]));
     }
     rows[0].extend(cells(&["max error", "template", "origin", "config"]));
     for r in results {
         let (us, (low, high)) = (r.samples.us(), r.samples.spread_us());
+        let (disturbed, all) = r.samples.disturbed();
         let share = r.samples.share_of_peak(r.layer.flops);
         let mut row = vec![
             r.layer.name.to_string(),
             format!("{us:.1}"),
             format!("{low:.1} to {high:.1}"),
+            format!("{disturbed} of {all}"),
             format!("{:.1}", r.layer.flops as f64 / us * 1e-3),
             share.map_or("-".into(), |s| format!("{:.1} %", 100.0 * s)),
         ];
