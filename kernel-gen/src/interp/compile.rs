@@ -1,13 +1,11 @@
 //! From the tree to the flat program: statements.
 
+use super::layout::{check_ids, extents, has_barrier, used};
 use super::program::{Access, Dim, Launch, Linear, Memory, Op, Place, Program, Slot, Term, TileOp};
 use super::{At, Cause, InterpError, Mode};
 use crate::analysis::range::{Ranges, bounds};
-use crate::ir::{Access as ParamAccess, BufferId, DType, Expr, For, Kernel, LoopKind, Scope, Stmt, Tile, VarId, print};
+use crate::ir::{BufferId, DType, Expr, For, Kernel, LoopKind, Stmt, Tile, VarId, print};
 use std::collections::{BTreeMap, BTreeSet};
-
-/// Elements of memory that a run may take; 2 GiB with the bookkeeping.
-const POOL_LIMIT: i64 = 1 << 27;
 
 /// What compiling keeps track of.
 pub(super) struct Compiler<'k> {
@@ -19,7 +17,7 @@ pub(super) struct Compiler<'k> {
     pub(super) int_consts: BTreeMap<i64, Slot>,
     pub(super) float_consts: BTreeMap<u64, Slot>,
     /// First slot behind the variables and constants.
-    temps: [u32; 2],
+    pub(super) temps: [u32; 2],
     /// Next free slot of each register file, and the most that were in use.
     pub(super) next: [u32; 2],
     pub(super) most: [u32; 2],
@@ -112,238 +110,7 @@ pub(super) fn first_line(kernel: &Kernel, stmt: &Stmt) -> String {
     };
     print::statement(kernel, &header).lines().next().unwrap_or_default().to_string()
 }
-
-/// Refuses ids that point nowhere and the wrong number of indices, so that nothing below can panic.
-fn check_ids(kernel: &Kernel) -> Result<(), InterpError> {
-    let mut fault = None;
-    let mut complain = |text: String| {
-        fault.get_or_insert(text);
-    };
-    let var_ok = |v: VarId| (v.0 as usize) < kernel.vars.len();
-    for b in &kernel.buffers {
-        if b.shape.len() != b.strides.len() || b.shape.iter().any(|n| *n < 0) {
-            complain(format!("buffer {} has shape {:?} and strides {:?}", b.name, b.shape, b.strides));
-        }
-    }
-    if let Some(p) = kernel.params.iter().find(|p| p.0 as usize >= kernel.buffers.len()) {
-        return Err(InterpError::malformed(format!("parameter {p:?} is not in the table of buffers")));
-    }
-    let mut access = |b: BufferId, n: usize| match kernel.buffers.get(b.0 as usize) {
-        None => complain(format!("{b:?} is not in the table of buffers")),
-        Some(buffer) if buffer.shape.len() != n => {
-            complain(format!("{} has {} dimensions, but an access has {n} indices", buffer.name, buffer.shape.len()));
-        }
-        Some(_) => {}
-    };
-    let mut bad_var = None;
-    for s in &kernel.body {
-        s.walk(&mut |s| {
-            match s {
-                Stmt::For(l) if !var_ok(l.var) => bad_var = Some(l.var),
-                Stmt::Let { var, .. } if !var_ok(*var) => bad_var = Some(*var),
-                Stmt::Store { buffer, indices, .. } => access(*buffer, indices.len()),
-                Stmt::Reduce { buffer, indices, over, .. } => {
-                    access(*buffer, indices.len());
-                    if let Some(v) = over.iter().find(|v| !var_ok(**v)) {
-                        bad_var = Some(*v);
-                    }
-                }
-                Stmt::Alloc(b) => access(*b, kernel.buffers.get(b.0 as usize).map_or(0, |b| b.shape.len())),
-                Stmt::Mma { acc, a, b } => {
-                    for t in [acc, a, b] {
-                        access(t.buffer, t.origin.len());
-                        access(t.buffer, t.extents.len());
-                    }
-                }
-                Stmt::Transpose { dst, src } => {
-                    for t in [dst, src] {
-                        access(t.buffer, t.origin.len());
-                        access(t.buffer, t.extents.len());
-                    }
-                }
-                _ => {}
-            }
-            s.own_exprs(&mut |e| {
-                e.walk(&mut |e| match e {
-                    Expr::Var(v) if !var_ok(*v) => bad_var = Some(*v),
-                    Expr::Load(b, idx) => access(*b, idx.len()),
-                    _ => {}
-                });
-            });
-        });
-    }
-    if let Some(v) = bad_var {
-        return Err(InterpError::malformed(format!("{v:?} is not in the table of variables")));
-    }
-    match fault {
-        Some(text) => Err(InterpError::malformed(text)),
-        None => Ok(()),
-    }
-}
-
-/// The buffers that a block reads, writes or allocates.
-fn used(block: &[Stmt]) -> BTreeSet<BufferId> {
-    let mut out = BTreeSet::new();
-    for s in block {
-        s.walk(&mut |s| {
-            match s {
-                Stmt::Alloc(b) => {
-                    out.insert(*b);
-                }
-                Stmt::Mma { acc, a, b } => out.extend([acc.buffer, a.buffer, b.buffer]),
-                Stmt::Transpose { dst, src } => out.extend([dst.buffer, src.buffer]),
-                other => out.extend(other.written()),
-            }
-            s.own_exprs(&mut |e| {
-                e.walk(&mut |e| {
-                    if let Expr::Load(b, _) = e {
-                        out.insert(*b);
-                    }
-                });
-            });
-        });
-    }
-    out
-}
-
-/// Outermost loops that start a launch.
-fn launches<'k>(block: &'k [Stmt], out: &mut Vec<&'k Stmt>) {
-    for s in block {
-        match s {
-            Stmt::For(l) if matches!(l.kind, LoopKind::Grid(_) | LoopKind::Thread(_)) => out.push(s),
-            Stmt::For(l) => launches(&l.body, out),
-            Stmt::If { then, otherwise, .. } => {
-                launches(then, out);
-                launches(otherwise, out);
-            }
-            _ => {}
-        }
-    }
-}
-
-fn has_barrier(s: &Stmt) -> bool {
-    let mut found = false;
-    s.walk(&mut |s| found |= matches!(s, Stmt::Barrier(_)));
-    found
-}
-
-/// Grid and block extents of a launch: the largest loop of each axis.
-fn extents(s: &Stmt) -> [[i64; 3]; 2] {
-    let mut out = [[1; 3]; 2];
-    s.walk(&mut |s| {
-        if let Stmt::For(l) = s {
-            match l.kind {
-                LoopKind::Grid(a) => out[0][a as usize] = l.extent.max(out[0][a as usize]),
-                LoopKind::Thread(a) => out[1][a as usize] = l.extent.max(out[1][a as usize]),
-                _ => {}
-            }
-        }
-    });
-    out
-}
-
 impl<'k> Compiler<'k> {
-    fn lay_out_memory(&mut self) -> Result<(), InterpError> {
-        let k = self.p.kernel;
-        let (mut raced, mut laned) = (BTreeSet::new(), BTreeSet::new());
-        for s in &k.body {
-            s.walk(&mut |s| {
-                if let Stmt::For(l) = s {
-                    let written = || {
-                        let mut out = BTreeSet::new();
-                        l.body.iter().for_each(|s| s.walk(&mut |s| out.extend(s.written())));
-                        out
-                    };
-                    if l.kind.is_concurrent() {
-                        raced.extend(written());
-                    }
-                    if l.kind == LoopKind::Vectorized {
-                        laned.extend(written());
-                    }
-                }
-            });
-        }
-        let mut instances = vec![1i64; k.buffers.len()];
-        let mut starts = vec![];
-        launches(&k.body, &mut starts);
-        for s in starts.into_iter().filter(|s| has_barrier(s)) {
-            let threads = extents(s)[1].iter().fold(1i64, |a, b| a.saturating_mul(*b));
-            for b in used(std::slice::from_ref(s)) {
-                let n = &mut instances[b.0 as usize];
-                *n = threads.max(*n);
-            }
-        }
-        let too_large = |elements: i64| InterpError::whole(Cause::TooLarge { elements });
-        let mut base = 0i64;
-        for (i, b) in k.buffers.iter().enumerate() {
-            let size = b.shape.iter().try_fold(1i64, |a, n| a.checked_mul(*n)).ok_or_else(|| too_large(i64::MAX))?;
-            let copies = if b.scope.is_private() { instances[i] } else { 1 };
-            let id = BufferId(i as u32);
-            let given = k.is_param(id) && b.access != ParamAccess::Write;
-            let memory = Memory {
-                base: base as usize,
-                size: size as usize,
-                instances: copies as usize,
-                dtype: b.dtype,
-                is_private: b.scope.is_private(),
-                is_shared: b.scope == Scope::Shared,
-                check_written: !given,
-                check_races: !b.scope.is_private() && raced.contains(&id),
-                check_lanes: laned.contains(&id),
-            };
-            self.p.races_tracked |= memory.check_races;
-            self.p.lanes_tracked |= memory.check_lanes;
-            base = size.checked_mul(copies).and_then(|n| n.checked_add(base)).unwrap_or(i64::MAX);
-            if base > POOL_LIMIT {
-                return Err(too_large(base));
-            }
-            self.p.buffers.push(memory);
-        }
-        self.p.pool = base as usize;
-        Ok(())
-    }
-
-    /// Gives slots to variables and constants; temporaries come behind them and are reused by each statement.
-    fn lay_out_slots(&mut self) -> Result<(), InterpError> {
-        let k = self.p.kernel;
-        for v in [0, 1] {
-            self.int_const(v);
-        }
-        let mut fault = None;
-        for s in &k.body {
-            s.walk(&mut |s| {
-                let (var, lanes, dtype) = match s {
-                    Stmt::For(l) => (Some(l.var), 1, DType::I64),
-                    Stmt::Let { var, value } => (Some(*var), self.lanes(value), k.var(*var).dtype),
-                    _ => (None, 1, DType::I64),
-                };
-                if let Some(v) = var {
-                    if self.vars[v.0 as usize].is_some() {
-                        fault = Some(format!("{} is bound twice", k.var(v).name));
-                    }
-                    let slot = self.take(!dtype.is_float(), u32::from(lanes));
-                    self.vars[v.0 as usize] = Some(Bound { slot, lanes, dtype, open: false });
-                }
-                s.own_exprs(&mut |e| {
-                    e.walk(&mut |e| match e {
-                        Expr::Int(v) => {
-                            self.int_const(*v);
-                        }
-                        Expr::Float(v, d) => {
-                            self.float_const(*v, *d);
-                        }
-                        _ => {}
-                    });
-                });
-            });
-        }
-        self.temps = self.next;
-        match fault {
-            Some(f) => Err(InterpError::malformed(f)),
-            None => Ok(()),
-        }
-    }
-
     /// Takes neighbouring slots of the integer or the floating file.
     pub(super) fn take(&mut self, int: bool, count: u32) -> Slot {
         let file = usize::from(!int);
@@ -657,7 +424,6 @@ impl<'k> Compiler<'k> {
             n => Err(InterpError::malformed(format!("a value of {n} lanes goes where there are {lanes}"))),
         }
     }
-
     /// The address of one lane of an element.
     pub(super) fn access(&mut self, buffer: BufferId, indices: &[Expr], lane: u16) -> Result<u32, InterpError> {
         self.access_at(buffer, indices, lane, &[])

@@ -1,19 +1,21 @@
 //! Runs the flat program.
 
-use super::program::{Access, CompareOp, FloatOp, IntOp, Linear, Memory, Op, Program};
-use super::round::{erf, round_to};
-use super::shadow::{Actor, Conflict, Shadow, describe};
+use super::arithmetic::{float_op, int_op, narrow, to_int};
+use super::memory::unravel;
+use super::program::{CompareOp, Op, Program};
+use super::round::round_to;
+use super::shadow::{Actor, Shadow};
 use super::{At, Cause, InterpError, Mode, Values, compile};
-use crate::ir::{Access as ParamAccess, BufferId, DType, ReduceOp, Stmt};
+use crate::ir::{Access as ParamAccess, ReduceOp, Stmt};
 
 /// Memory and bookkeeping of a run.
 pub(super) struct Machine<'p> {
     pub(super) p: &'p Program<'p>,
     /// Bits of `f64` or `i64`.
-    memory: Vec<u64>,
+    pub(super) memory: Vec<u64>,
     /// The generation of its buffer in which each element was written last.
-    written: Vec<u32>,
-    shadow: Shadow,
+    pub(super) written: Vec<u32>,
+    pub(super) shadow: Shadow,
     /// Current generation of each buffer that is not private: elements of older ones are unwritten.
     pub(super) generations: Vec<u32>,
     pub(super) next_generation: u32,
@@ -23,7 +25,7 @@ pub(super) struct Machine<'p> {
     pub(super) next_region: u32,
     next_epoch: u32,
     parallel_depth: u32,
-    lane: u64,
+    pub(super) lane: u64,
     next_lanes: u64,
     /// Block extents of the launch that runs.
     pub(super) launch: Option<[i64; 3]>,
@@ -148,226 +150,6 @@ impl Machine<'_> {
             out.insert(b.name.clone(), values);
         }
         Ok(out)
-    }
-
-    /// A new generation for a buffer: its contents are undefined.
-    pub(super) fn generation(&mut self) -> u32 {
-        let g = self.next_generation;
-        // Some 4 billion allocations take longer than anyone waits; wrapping would only miss a report.
-        self.next_generation = g.wrapping_add(1).max(2);
-        g
-    }
-
-    fn alloc(&mut self, t: &mut Thread, buffer: usize) {
-        let memory = &self.p.buffers[buffer];
-        if memory.is_private {
-            t.generations[buffer] = self.generation();
-            if memory.check_lanes {
-                let first = memory.base + t.instance.min(memory.instances - 1) * memory.size;
-                self.shadow.forget_lanes(first..first + memory.size);
-            }
-            return;
-        }
-        // The first thread that comes to an allocation makes it; the others find it made.
-        t.allocations[buffer] += 1;
-        let first = t.allocations[buffer] > self.allocations[buffer];
-        if first && (memory.is_shared || self.who.region == 0) {
-            self.allocations[buffer] = t.allocations[buffer];
-            self.generations[buffer] = self.generation();
-        }
-    }
-
-    fn fresh_privates(&mut self, t: &mut Thread, list: u32) {
-        let p = self.p;
-        for b in &p.privates[list as usize] {
-            t.generations[b.0 as usize] = self.generation();
-        }
-    }
-
-    #[inline]
-    fn linear(&self, ints: &[i64], form: Linear) -> i64 {
-        let terms = &self.p.terms[form.first as usize..(form.first + form.count) as usize];
-        let mut sum = form.constant;
-        for t in terms {
-            sum = sum.wrapping_add(t.factor.wrapping_mul(ints[t.slot as usize]));
-        }
-        sum
-    }
-
-    /// The element of the pool that an access addresses.
-    #[inline]
-    fn address(&self, t: &Thread, access: &Access, memory: &Memory, write: bool) -> Result<usize, Trap> {
-        let mut at = self.linear(&t.ints, access.linear);
-        if access.dims > 0 {
-            for d in &self.p.dims[access.first_dim as usize..(access.first_dim + access.dims) as usize] {
-                let index = self.linear(&t.ints, d.index);
-                if index < 0 || index >= d.extent {
-                    return Err(self.out_of_bounds(t, access, write));
-                }
-                at += index * d.stride;
-            }
-        }
-        let base = if memory.is_private && memory.instances > 1 {
-            memory.base + t.instance * memory.size
-        } else {
-            memory.base
-        };
-        Ok(base + at as usize)
-    }
-
-    /// The report needs the index of every dimension, which the folded address no longer has.
-    #[cold]
-    fn out_of_bounds(&self, t: &Thread, access: &Access, write: bool) -> Trap {
-        let buffer = self.p.kernel.buffer(BufferId(access.buffer));
-        let mut folded = self.linear(&t.ints, access.linear);
-        let mut checked =
-            self.p.dims[access.first_dim as usize..(access.first_dim + access.dims) as usize].iter().peekable();
-        let strides = crate::ir::row_major(&buffer.shape);
-        let mut index = vec![];
-        for (n, stride) in buffer.shape.iter().zip(&strides) {
-            match checked.next_if(|d| d.stride == *stride && d.extent == *n) {
-                Some(d) => index.push(self.linear(&t.ints, d.index)),
-                None => {
-                    index.push(folded.checked_div(*stride).unwrap_or(0));
-                    folded = folded.checked_rem(*stride).unwrap_or(0);
-                }
-            }
-        }
-        Box::new(Cause::OutOfBounds { write, buffer: buffer.name.clone(), index, shape: buffer.shape.clone() })
-    }
-
-    /// Name and index of an element of the pool.
-    #[cold]
-    fn element(&self, buffer: u32, at: usize) -> (String, Vec<i64>) {
-        let (b, memory) = (self.p.kernel.buffer(BufferId(buffer)), &self.p.buffers[buffer as usize]);
-        (b.name.clone(), unravel((at - memory.base) % memory.size, &b.shape))
-    }
-
-    #[cold]
-    fn race(&self, buffer: u32, at: usize, conflict: &Conflict, wrote: bool) -> Trap {
-        let (buffer, index) = self.element(buffer, at);
-        let first = describe(conflict.earlier, conflict.earlier_wrote, self.launch);
-        let second = describe(self.who, wrote, self.launch);
-        Box::new(Cause::Race { buffer, index, first, second })
-    }
-
-    #[inline]
-    fn before_read(&mut self, t: &Thread, buffer: u32, memory: &Memory, at: usize) -> Result<(), Trap> {
-        if memory.check_races
-            && self.who.region != 0
-            && let Err(c) = self.shadow.read(at, self.who, memory.is_shared)
-        {
-            return Err(self.race(buffer, at, &c, false));
-        }
-        if memory.check_lanes && self.lane != 0 && self.shadow.lane_read(at, self.lane).is_err() {
-            let (buffer, index) = self.element(buffer, at);
-            return Err(Box::new(Cause::LaneConflict { buffer, index }));
-        }
-        if memory.check_written && self.written[at] != self.current(t, buffer, memory) {
-            let (buffer, index) = self.element(buffer, at);
-            return Err(Box::new(Cause::Unwritten { buffer, index }));
-        }
-        Ok(())
-    }
-
-    #[inline]
-    fn before_write(&mut self, t: &Thread, buffer: u32, memory: &Memory, at: usize) -> Result<(), Trap> {
-        if memory.check_races
-            && self.who.region != 0
-            && let Err(c) = self.shadow.write(at, self.who, memory.is_shared)
-        {
-            return Err(self.race(buffer, at, &c, true));
-        }
-        if memory.check_lanes && self.lane != 0 && self.shadow.lane_write(at, self.lane).is_err() {
-            let (buffer, index) = self.element(buffer, at);
-            return Err(Box::new(Cause::LaneConflict { buffer, index }));
-        }
-        self.written[at] = self.current(t, buffer, memory);
-        Ok(())
-    }
-
-    #[inline]
-    fn current(&self, t: &Thread, buffer: u32, memory: &Memory) -> u32 {
-        if memory.is_private { t.generations[buffer as usize] } else { self.generations[buffer as usize] }
-    }
-
-    #[inline]
-    fn load(&mut self, t: &Thread, access: u32) -> Result<u64, Trap> {
-        let p = self.p;
-        let a = &p.accesses[access as usize];
-        let memory = &p.buffers[a.buffer as usize];
-        let at = self.address(t, a, memory, false)?;
-        self.before_read(t, a.buffer, memory, at)?;
-        Ok(self.memory[at])
-    }
-
-    #[inline]
-    fn float_store(&mut self, t: &Thread, access: u32, v: f64) -> Result<(), Trap> {
-        let p = self.p;
-        let a = &p.accesses[access as usize];
-        let memory = &p.buffers[a.buffer as usize];
-        let at = self.address(t, a, memory, true)?;
-        self.before_write(t, a.buffer, memory, at)?;
-        self.memory[at] = self.rounded(v, memory.dtype).to_bits();
-        Ok(())
-    }
-
-    #[inline]
-    fn rounded(&self, v: f64, dtype: DType) -> f64 {
-        if self.p.mode == Mode::F64 { v } else { round_to(v, dtype) }
-    }
-
-    /// The bits that a reduction starts from at `at`: what is there, or `init` in the first iteration.
-    #[inline]
-    fn reduce_from(&mut self, t: &Thread, access: u32, over: u32, init: u64) -> Result<(usize, u64), Trap> {
-        let p = self.p;
-        let a = &p.accesses[access as usize];
-        let memory = &p.buffers[a.buffer as usize];
-        let at = self.address(t, a, memory, true)?;
-        let first = over != u32::MAX && p.overs[over as usize].iter().all(|s| t.ints[*s as usize] == 0);
-        let from = if first {
-            init
-        } else {
-            self.before_read(t, a.buffer, memory, at)?;
-            self.memory[at]
-        };
-        self.before_write(t, a.buffer, memory, at)?;
-        Ok((at, from))
-    }
-
-    fn mma(&mut self, t: &Thread, tiles: u32) -> Result<(), Trap> {
-        let p = self.p;
-        let [acc, a, b] = &p.tiles[tiles as usize];
-        let mut bases = [0; 3];
-        for (base, (tile, write)) in bases.iter_mut().zip([(acc, true), (a, false), (b, false)]) {
-            let (first, last) = (&p.accesses[tile.first as usize], &p.accesses[tile.last as usize]);
-            let memory = &p.buffers[first.buffer as usize];
-            *base = self.address(t, first, memory, write)?;
-            self.address(t, last, memory, write)?;
-        }
-        let at = |base: usize, tile: &super::program::TileOp, r: i64, c: i64| {
-            base + (r * tile.row_stride + c * tile.col_stride) as usize
-        };
-        let ids = [acc, a, b].map(|t| p.accesses[t.first as usize].buffer);
-        let memories = ids.map(|b| &p.buffers[b as usize]);
-        let compute = memories[0].dtype.compute();
-        for m in 0..acc.rows {
-            for n in 0..acc.cols {
-                let out = at(bases[0], acc, m, n);
-                self.before_read(t, ids[0], memories[0], out)?;
-                let mut sum = f64::from_bits(self.memory[out]);
-                for k in 0..a.cols {
-                    let (x, y) = (at(bases[1], a, m, k), at(bases[2], b, k, n));
-                    self.before_read(t, ids[1], memories[1], x)?;
-                    self.before_read(t, ids[2], memories[2], y)?;
-                    let product = f64::from_bits(self.memory[x]) * f64::from_bits(self.memory[y]);
-                    sum = self.rounded(sum + self.rounded(product, compute), compute);
-                }
-                self.before_write(t, ids[0], memories[0], out)?;
-                self.memory[out] = self.rounded(sum, memories[0].dtype).to_bits();
-            }
-        }
-        Ok(())
     }
 
     /// Where the operation before `pc` stands in the kernel.
@@ -570,86 +352,4 @@ impl From<Trap> for Fault {
     fn from(t: Trap) -> Fault {
         Fault::Trap(t)
     }
-}
-
-#[inline]
-fn int_op(op: IntOp, x: i64, y: i64) -> Option<i64> {
-    Some(match op {
-        IntOp::Add => x.wrapping_add(y),
-        IntOp::Sub => x.wrapping_sub(y),
-        IntOp::Mul => x.wrapping_mul(y),
-        IntOp::Div => {
-            if y == 0 {
-                return None;
-            }
-            let q = x.wrapping_div(y);
-            if x.wrapping_rem(y) != 0 && (x < 0) != (y < 0) { q - 1 } else { q }
-        }
-        IntOp::Mod => {
-            if y == 0 {
-                return None;
-            }
-            let r = x.wrapping_rem(y);
-            if r != 0 && (r < 0) != (y < 0) { r + y } else { r }
-        }
-        IntOp::Min => x.min(y),
-        IntOp::Max => x.max(y),
-        IntOp::Lt => i64::from(x < y),
-        IntOp::Le => i64::from(x <= y),
-        IntOp::Eq => i64::from(x == y),
-        IntOp::Ne => i64::from(x != y),
-        IntOp::And => x & y,
-        IntOp::Or => x | y,
-        IntOp::Neg => x.wrapping_neg(),
-        IntOp::Not => i64::from(x == 0),
-        IntOp::Abs => x.wrapping_abs(),
-    })
-}
-
-#[inline]
-fn float_op(op: FloatOp, x: f64, y: f64) -> f64 {
-    match op {
-        FloatOp::Add => x + y,
-        FloatOp::Sub => x - y,
-        FloatOp::Mul => x * y,
-        FloatOp::Div => x / y,
-        FloatOp::Min => x.min(y),
-        FloatOp::Max => x.max(y),
-        FloatOp::Neg => -x,
-        FloatOp::Abs => x.abs(),
-        FloatOp::Sqrt => x.sqrt(),
-        FloatOp::Exp => x.exp(),
-        FloatOp::Tanh => x.tanh(),
-        FloatOp::Erf => erf(x),
-    }
-}
-
-/// Toward zero, saturating.
-fn to_int(v: f64, dtype: DType) -> i64 {
-    match dtype {
-        DType::I32 => i64::from(v as i32),
-        DType::Bool => i64::from(v != 0.0),
-        _ => v as i64,
-    }
-}
-
-fn narrow(v: i64, dtype: DType) -> i64 {
-    match dtype {
-        DType::I32 => i64::from(v as i32),
-        DType::Bool => i64::from(v != 0),
-        _ => v,
-    }
-}
-
-/// The index of the `i`-th element in row-major order.
-fn unravel(i: usize, shape: &[i64]) -> Vec<i64> {
-    let mut rest = i as i64;
-    crate::ir::row_major(shape)
-        .iter()
-        .map(|s| {
-            let index = rest / (*s).max(1);
-            rest %= (*s).max(1);
-            index
-        })
-        .collect()
 }

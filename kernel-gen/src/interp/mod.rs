@@ -35,12 +35,15 @@
 //! Buffers are addressed by their logical indices; strides have no influence here (the verifier demands that they
 //! do not overlap). Inputs and outputs are row-major.
 
+mod arithmetic;
 mod compile;
 mod data;
 mod error;
 mod expr;
 mod launch;
+mod layout;
 mod machine;
+mod memory;
 mod program;
 mod round;
 mod shadow;

@@ -28,6 +28,7 @@ pub mod builder;
 pub mod expr;
 mod lex;
 pub mod parse;
+mod parse_expr;
 pub mod print;
 pub mod stmt;
 pub mod types;

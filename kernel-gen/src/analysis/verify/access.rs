@@ -1,9 +1,10 @@
 //! Every access of a kernel with what is known where it happens.
 
 use super::facts::Facts;
+use super::fault::{Fault, FaultKind};
 use crate::analysis::range::bounds;
 use crate::analysis::simplify::prove;
-use crate::ir::{BinOp, BufferId, Expr, For, Kernel, LoopKind, Stmt, Tile, VarId};
+use crate::ir::{BinOp, BufferId, Expr, For, Kernel, LoopKind, Stmt, Tile, VarId, print};
 use std::collections::BTreeMap;
 
 /// How an access touches its elements.
@@ -85,8 +86,8 @@ pub(super) fn tiles(s: &Stmt) -> Vec<&Tile> {
 }
 
 /// All accesses, in the order of the text; within a statement reads come first. Branches that are never taken and
-/// loops without iterations have none.
-pub(super) fn collect(kernel: &Kernel) -> Vec<Site<'_>> {
+/// loops without iterations have none. Integer divisions that may be by zero are reported on the way.
+pub(super) fn collect<'k>(kernel: &'k Kernel, faults: &mut Vec<Fault>) -> Vec<Site<'k>> {
     let mut c = Collector {
         pseudo: Pseudo::new(kernel),
         inlined: BTreeMap::new(),
@@ -94,6 +95,8 @@ pub(super) fn collect(kernel: &Kernel) -> Vec<Site<'_>> {
         loops: vec![],
         facts: Facts::default(),
         sites: vec![],
+        kernel,
+        faults,
     };
     c.block(&kernel.body);
     c.sites
@@ -102,7 +105,9 @@ pub(super) fn collect(kernel: &Kernel) -> Vec<Site<'_>> {
 /// Nodes of an expression that is still inlined; beyond that a `let` stays opaque.
 const INLINE_NODES: usize = 64;
 
-struct Collector<'k> {
+struct Collector<'k, 'f> {
+    kernel: &'k Kernel,
+    faults: &'f mut Vec<Fault>,
     pseudo: Pseudo,
     inlined: BTreeMap<VarId, Expr>,
     /// Lanes of vector `let`s.
@@ -112,7 +117,7 @@ struct Collector<'k> {
     sites: Vec<Site<'k>>,
 }
 
-impl<'k> Collector<'k> {
+impl<'k> Collector<'k, '_> {
     fn block(&mut self, stmts: &'k [Stmt]) {
         for s in stmts {
             // All vectors of one statement have the same lanes.
@@ -223,16 +228,19 @@ impl<'k> Collector<'k> {
             Expr::Int(_) | Expr::Float(..) | Expr::Var(_) => {}
             Expr::Binary(op @ (BinOp::And | BinOp::Or), a, b) => {
                 self.expr(s, a);
-                let mut loads = false;
-                b.walk(&mut |e| loads |= matches!(e, Expr::Load(..)));
-                if loads {
+                let mut partial = false;
+                b.walk(&mut |e| partial |= matches!(e, Expr::Load(..) | Expr::Binary(BinOp::Div | BinOp::Mod, ..)));
+                if partial {
                     let a = self.plain(a);
                     self.under(&a, *op == BinOp::And, |c| c.expr(s, b));
                 }
             }
-            Expr::Binary(_, a, b) => {
+            Expr::Binary(op, a, b) => {
                 self.expr(s, a);
                 self.expr(s, b);
+                if matches!(op, BinOp::Div | BinOp::Mod) {
+                    self.divisor(s, b);
+                }
             }
             Expr::Unary(_, a) | Expr::Cast(_, a) | Expr::Broadcast(a, _) => self.expr(s, a),
             Expr::Ramp { base, .. } => self.expr(s, base),
@@ -246,6 +254,19 @@ impl<'k> Collector<'k> {
                 idx.iter().for_each(|e| self.expr(s, e));
                 self.site(s, *b, Touch::Read, idx, &[]);
             }
+        }
+    }
+
+    /// Integer division is floor division by something positive; a divisor without integer bounds is a float.
+    fn divisor(&mut self, s: &Stmt, e: &Expr) {
+        let plain = self.plain(e);
+        if let Some((lo, _)) = bounds(&plain, &self.facts.ranges)
+            && lo < 1
+            && !self.facts.proves_at_most_zero(&(Expr::Int(1) - plain))
+        {
+            let cause = format!("the divisor {} is not always positive", print::expr(self.kernel, e));
+            let mend = "divide where a condition keeps it positive";
+            self.faults.push(Fault::at(self.kernel, &self.loops, s, FaultKind::DivisionByZero, cause, mend));
         }
     }
 

@@ -18,6 +18,8 @@ pub enum FaultKind {
     OutOfBoundsWrite,
     /// The last iteration of a split loop reaches past the end.
     UnguardedTail,
+    /// An integer division whose divisor may be zero or negative.
+    DivisionByZero,
     /// Memory of a scope where that scope has no meaning or another one.
     WrongScope,
     /// A register array with an index that is not constant after unrolling.
@@ -46,13 +48,14 @@ pub enum FaultKind {
 
 impl FaultKind {
     /// All of them.
-    pub const ALL: [FaultKind; 18] = [
+    pub const ALL: [FaultKind; 19] = [
         FaultKind::Malformed,
         FaultKind::TypeMismatch,
         FaultKind::LoopNesting,
         FaultKind::OutOfBoundsRead,
         FaultKind::OutOfBoundsWrite,
         FaultKind::UnguardedTail,
+        FaultKind::DivisionByZero,
         FaultKind::WrongScope,
         FaultKind::RegisterIndexedAtRunTime,
         FaultKind::DivergentBarrier,
@@ -76,6 +79,7 @@ impl FaultKind {
             FaultKind::OutOfBoundsRead => "out-of-bounds read",
             FaultKind::OutOfBoundsWrite => "out-of-bounds write",
             FaultKind::UnguardedTail => "unguarded tail",
+            FaultKind::DivisionByZero => "division by zero",
             FaultKind::WrongScope => "wrong scope",
             FaultKind::RegisterIndexedAtRunTime => "register array indexed at run time",
             FaultKind::DivergentBarrier => "divergent barrier",

@@ -22,6 +22,8 @@
 //! **Bounds** (`bounds`): every index of every access is in `0..extent`, assuming the conditions of the `if`s, `select`s,
 //! `&&`s and `||`s above it. A loop whose last iteration alone reaches past the end lacks the guard of its tail.
 //!
+//! **Division** (`access`): the divisor of an integer division or remainder is positive.
+//!
 //! **Scopes** (`scopes`)
 //! * `global` memory is not allocated inside concurrent loops: all iterations would share it.
 //! * `shared` memory is allocated and used inside a launch (below a `grid` or `thread` loop).
@@ -65,6 +67,7 @@ mod types;
 
 pub use fault::{Fault, FaultKind};
 pub use limits::Limits;
+pub(crate) use structure::ids as unknown_ids;
 
 use crate::ir::Kernel;
 use std::fmt;
@@ -111,7 +114,7 @@ pub fn check(kernel: &Kernel, limits: &Limits) -> Vec<Fault> {
     if !faults.is_empty() {
         return faults;
     }
-    let sites = access::collect(kernel);
+    let sites = access::collect(kernel, &mut faults);
     bounds::check(kernel, &sites, &mut faults);
     scopes::check(kernel, &sites, &mut faults);
     barriers::check(kernel, &mut faults);

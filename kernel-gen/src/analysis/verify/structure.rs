@@ -114,8 +114,8 @@ fn overlaps(shape: &[i64], strides: &[i64]) -> bool {
     false
 }
 
-/// Ids that statements mention are in the tables, with one index a dimension.
-fn ids(kernel: &Kernel) -> Vec<Fault> {
+/// Ids that statements mention and that are not in the tables, and accesses without one index a dimension.
+pub(crate) fn ids(kernel: &Kernel) -> Vec<Fault> {
     let mut faults = vec![];
     let var = |v: VarId, faults: &mut Vec<Fault>| {
         if v.0 as usize >= kernel.vars.len() {

@@ -1,0 +1,77 @@
+//! What single operations compute.
+
+use super::program::{FloatOp, IntOp};
+use super::round::erf;
+use crate::ir::DType;
+
+/// An integer operation; `None` when it divides by zero.
+#[inline]
+pub(super) fn int_op(op: IntOp, x: i64, y: i64) -> Option<i64> {
+    Some(match op {
+        IntOp::Add => x.wrapping_add(y),
+        IntOp::Sub => x.wrapping_sub(y),
+        IntOp::Mul => x.wrapping_mul(y),
+        IntOp::Div => {
+            if y == 0 {
+                return None;
+            }
+            let q = x.wrapping_div(y);
+            if x.wrapping_rem(y) != 0 && (x < 0) != (y < 0) { q - 1 } else { q }
+        }
+        IntOp::Mod => {
+            if y == 0 {
+                return None;
+            }
+            let r = x.wrapping_rem(y);
+            if r != 0 && (r < 0) != (y < 0) { r + y } else { r }
+        }
+        IntOp::Min => x.min(y),
+        IntOp::Max => x.max(y),
+        IntOp::Lt => i64::from(x < y),
+        IntOp::Le => i64::from(x <= y),
+        IntOp::Eq => i64::from(x == y),
+        IntOp::Ne => i64::from(x != y),
+        IntOp::And => x & y,
+        IntOp::Or => x | y,
+        IntOp::Neg => x.wrapping_neg(),
+        IntOp::Not => i64::from(x == 0),
+        IntOp::Abs => x.wrapping_abs(),
+    })
+}
+
+/// A floating operation in full precision.
+#[inline]
+pub(super) fn float_op(op: FloatOp, x: f64, y: f64) -> f64 {
+    match op {
+        FloatOp::Add => x + y,
+        FloatOp::Sub => x - y,
+        FloatOp::Mul => x * y,
+        FloatOp::Div => x / y,
+        FloatOp::Min => x.min(y),
+        FloatOp::Max => x.max(y),
+        FloatOp::Neg => -x,
+        FloatOp::Abs => x.abs(),
+        FloatOp::Sqrt => x.sqrt(),
+        FloatOp::Exp => x.exp(),
+        FloatOp::Tanh => x.tanh(),
+        FloatOp::Erf => erf(x),
+    }
+}
+
+/// A float as an integer: toward zero, saturating.
+pub(super) fn to_int(v: f64, dtype: DType) -> i64 {
+    match dtype {
+        DType::I32 => i64::from(v as i32),
+        DType::Bool => i64::from(v != 0.0),
+        _ => v as i64,
+    }
+}
+
+/// An integer in a narrower type, wrapping.
+pub(super) fn narrow(v: i64, dtype: DType) -> i64 {
+    match dtype {
+        DType::I32 => i64::from(v as i32),
+        DType::Bool => i64::from(v != 0),
+        _ => v,
+    }
+}
