@@ -7,6 +7,7 @@ use kernel_gen_tests::consumer::{Consumer, Ran, manifest};
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::sync::{RwLock, RwLockReadGuard};
 use std::time::{Duration, Instant};
 
 fn root() -> PathBuf {
@@ -17,13 +18,22 @@ fn consumer(name: &str) -> Consumer {
     Consumer::new(&root(), name)
 }
 
-/// Processor time that the finished children of this process have used, where the system says it. The other tests'
-/// children count too, so this is more than one build took.
+/// Held for reading by every test that builds, and for writing by the one that measures a build.
+static BUILDS: RwLock<()> = RwLock::new(());
+
+/// Lets other tests build at the same time.
+fn share() -> RwLockReadGuard<'static, ()> {
+    // A test that failed has left nothing behind that matters to another.
+    BUILDS.read().unwrap_or_else(|poisoned| poisoned.into_inner())
+}
+
+/// Processor time that the finished children of this process have used, where the system says it.
 fn children_seconds() -> Option<f64> {
     let stat = fs::read_to_string("/proc/self/stat").ok()?;
-    // After the command's name in parentheses: fields 3 and on; children's user and system ticks are 16 and 17.
+    // Behind the command's name in parentheses, field 3 comes first; the children's ticks are fields 16 and 17.
     let fields: Vec<&str> = stat.rsplit_once(')')?.1.split_whitespace().collect();
     let ticks: f64 = fields.get(13)?.parse::<f64>().ok()? + fields.get(14)?.parse::<f64>().ok()?;
+    // Linux shows them to programs in hundredths of a second, whatever the kernel counts in.
     Some(ticks / 100.0)
 }
 
@@ -47,17 +57,18 @@ fn a_build_from_nothing_is_small_and_quick_and_its_kernels_are_right() {
     );
     assert!(crates.len() <= 25);
 
+    // Nothing else of these tests runs meanwhile.
+    let alone = BUILDS.write().unwrap_or_else(|poisoned| poisoned.into_inner());
     let before = children_seconds();
     let start = Instant::now();
     consumer.cargo(&["build", "--offline", "--locked"]).passed();
     let wall = start.elapsed().as_secs_f64();
-    println!("its build from nothing took {wall:.1} s");
-    if wall > 30.0 {
-        // On a machine that does other things too, the processor's time is what can be compared.
-        let busy = children_seconds().zip(before).map(|(after, before)| after - before);
-        println!("the machine is busy: the build used {busy:?} s of processor time");
-        assert!(busy.is_some_and(|s| s < 30.0), "30 s at most, from nothing on two cores");
-    }
+    let processor = children_seconds().zip(before).map(|(after, before)| after - before);
+    drop(alone);
+    println!("its build from nothing took {wall:.1} s, and {processor:.1?} s of processor time");
+    // On a machine that other programs use as well, the time on the wall says little about the build.
+    let seconds = if wall > 30.0 { processor.unwrap_or(wall) } else { wall };
+    assert!(seconds < 30.0);
 
     let run = consumer.cargo(&["run", "--offline", "--locked"]).passed();
     assert!(run.stdout.contains("with 3 threads: ok") && run.stdout.contains("operator"), "{}", run.stdout);
@@ -65,6 +76,7 @@ fn a_build_from_nothing_is_small_and_quick_and_its_kernels_are_right() {
 
 #[test]
 fn a_c_compiler_is_the_only_tool_on_path_that_is_needed() {
+    let _building = share();
     if !cfg!(unix) {
         eprintln!("[SKIP] makes links to tools as Unix does");
         return;
@@ -86,6 +98,7 @@ fn a_c_compiler_is_the_only_tool_on_path_that_is_needed() {
 
 #[test]
 fn without_a_c_compiler_there_is_one_clear_error_and_a_way_out() {
+    let _building = share();
     let consumer = consumer("no-compiler");
     let ran = consumer.cargo_with(&[("CC", "/nowhere/cc")], &["check", "--offline", "--locked"]).failed();
     let errors = build_errors(&ran);
@@ -100,6 +113,7 @@ fn without_a_c_compiler_there_is_one_clear_error_and_a_way_out() {
 
 #[test]
 fn documentation_builds_without_any_tool() {
+    let _building = share();
     let consumer = consumer("docs-rs");
     let env = [("DOCS_RS", "1"), ("CC", "/nowhere/cc"), ("RUSTDOCFLAGS", "-D warnings")];
     consumer.cargo_with(&env, &["doc", "--no-deps", "--offline", "--locked"]).passed();
@@ -107,6 +121,7 @@ fn documentation_builds_without_any_tool() {
 
 #[test]
 fn another_target_can_be_checked_without_its_compiler() {
+    let _building = share();
     let target = "aarch64-unknown-linux-gnu";
     let consumer = consumer("cross-check");
     let libraries = consumer.cargo(&["rustc", "--offline", "--", "--print=target-libdir", "--target", target]);
@@ -119,6 +134,7 @@ fn another_target_can_be_checked_without_its_compiler() {
 
 #[test]
 fn code_that_could_not_be_compiled_fails_at_link_time_by_a_name_that_says_why() {
+    let _building = share();
     let consumer = consumer("link-error");
     consumer.edit(
         "build.rs",
@@ -132,6 +148,7 @@ fn code_that_could_not_be_compiled_fails_at_link_time_by_a_name_that_says_why() 
 
 #[test]
 fn a_shape_that_is_not_declared_does_not_compile_and_the_message_lists_those_that_are() {
+    let _building = share();
     let consumer = consumer("wrong-shape");
     consumer.edit("src/main.rs", "View::<_, D2<6, 5>>::new(&a)?, &View", "View::<_, D2<5, 6>>::new(&a)?, &View");
     consumer
@@ -145,6 +162,7 @@ fn a_shape_that_is_not_declared_does_not_compile_and_the_message_lists_those_tha
 
 #[test]
 fn a_wrong_spec_gives_one_error_a_fault_with_file_and_line_and_writes_nothing() {
+    let _building = share();
     let consumer = consumer("wrong-spec");
     consumer.edit("kernels.toml", "a = [6, 5]", "a = [6, 4]");
     consumer.edit("kernels.toml", "epilogue = [\"bias\"]", "epilogue = [\"biass\"]");
@@ -163,6 +181,7 @@ fn a_wrong_spec_gives_one_error_a_fault_with_file_and_line_and_writes_nothing() 
 
 #[test]
 fn one_crate_may_have_two_specs() {
+    let _building = share();
     let consumer = consumer("two-specs");
     let spec = fs::read_to_string(consumer.folder.join("kernels.toml")).unwrap();
     consumer.write("more.toml", &spec);
@@ -182,6 +201,7 @@ fn one_crate_may_have_two_specs() {
 
 #[test]
 fn crates_of_one_program_may_generate_the_same_kernels() {
+    let _building = share();
     let all = Consumer::empty(&root(), "workspace");
     all.write("Cargo.toml", "[workspace]\nresolver = \"3\"\nmembers = [\"one\", \"two\", \"both\"]\n");
     for name in ["one", "two"] {
@@ -216,6 +236,7 @@ fn generated(out: &Path) -> Vec<(String, Vec<u8>)> {
 
 #[test]
 fn the_generated_bytes_do_not_depend_on_folder_user_or_number_of_jobs() {
+    let _building = share();
     let build = |folder: &str, user: &str, jobs: &str| {
         // The same package in another place.
         let consumer = Consumer::new(&root().join(folder), "reproducible").with_target(&root().join("target"));
@@ -230,6 +251,7 @@ fn the_generated_bytes_do_not_depend_on_folder_user_or_number_of_jobs() {
 
 #[test]
 fn an_unchanged_build_script_does_nothing_within_100_ms() {
+    let _building = share();
     let consumer = consumer("unchanged");
     let out = consumer.build(&[], &[]);
     let stamps = || {
@@ -269,6 +291,7 @@ fn an_unchanged_build_script_does_nothing_within_100_ms() {
 
 #[test]
 fn a_changed_spec_compiles_only_what_changed() {
+    let _building = share();
     let consumer = consumer("changed");
     let folder = consumer.build(&[], &[]).join("kernel-gen-kernels");
     let object = |name: &str| {
@@ -285,6 +308,7 @@ fn a_changed_spec_compiles_only_what_changed() {
 
 #[test]
 fn c_code_of_the_users_own_is_wrapped_with_typed_launches() {
+    let _building = share();
     let consumer = consumer("own-code");
     let spec = "\n[[extern]]\nname = \"mine\"\nsource = \"src/mine.c\"\nheader = \"src/mine.h\"\n";
     let kernels = fs::read_to_string(consumer.folder.join("kernels.toml")).unwrap();
