@@ -183,8 +183,9 @@ static void wait_all(int *sense) {
     __atomic_store_n(&barrier_count, 0, __ATOMIC_RELAXED);
     __atomic_store_n(&barrier_sense, *sense, __ATOMIC_RELEASE);
   } else {
+    // On a busy machine the other workers may wait for a processor; spinning would only keep it from them.
     for (long spins = 0; __atomic_load_n(&barrier_sense, __ATOMIC_ACQUIRE) != *sense; spins++)
-      if (spins > 100000) sched_yield();
+      if (spins > 20000) sched_yield();
   }
 }
 
