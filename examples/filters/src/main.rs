@@ -1,7 +1,7 @@
 //! Classic image filters on generated depthwise kernels: a photo in, a sheet of nine pictures out.
 //!
 //! The filters run through the generated function `kernels::filter`, which picks the declared workload by the shapes
-//! of its arguments at compile time; [`apply`] shows that generic code can pass the shapes on.
+//! of its arguments at compile time; [`Session::apply`] shows that generic code can pass the shapes on.
 
 mod filters;
 mod photo;

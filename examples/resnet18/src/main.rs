@@ -76,7 +76,8 @@ fn run(options: &Options) -> Result<bool, Box<dyn Error>> {
     let outputs = network.outputs();
     let errors: Vec<f64> = outputs.iter().zip(&expected[1..]).map(|(y, e)| relative_error(y, &e.data)).collect();
 
-    println!("image    {} ({} x {})", options.image.display(), picture.width, picture.height);
+    let path = options.image.canonicalize().unwrap_or_else(|_| options.image.clone());
+    println!("image    {} ({} x {})", path.display(), picture.width, picture.height);
     match &options.weights {
         Some(path) => println!("weights  {}", path.display()),
         None => println!("weights  random, seeded (name a safetensors file with --weights)"),
