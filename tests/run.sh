@@ -10,6 +10,9 @@ for manifest in Cargo.toml tests/onnx/Cargo.toml; do
   cargo test --manifest-path "$manifest" --target-dir target --workspace --no-fail-fast -- --nocapture 2>&1 | tee -a "$log"
   ((status |= PIPESTATUS[0]))
 done
+# The examples in release mode and in their own folder, where the test that runs them has built them already.
+cargo test --manifest-path examples/Cargo.toml --release --workspace --exclude bench --no-fail-fast 2>&1 | tee -a "$log"
+((status |= PIPESTATUS[0]))
 count() { grep -E '^test result:' "$log" | grep -Eo "[0-9]+ $1" | awk '{n += $1} END {print n + 0}'; }
 skipped=$(grep -c '^\[SKIP\]' "$log")
 printf '\n%s passed, %s failed, %s skipped\n' "$(count passed)" "$(count failed)" "$skipped"
