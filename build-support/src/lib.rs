@@ -158,7 +158,8 @@ impl Config {
         self
     }
 
-    /// Whether to leave out the line that says where the choices came from. Warnings are printed all the same.
+    /// Whether to keep quiet about choices that were not tuned. Otherwise one warning counts them; who wants a release
+    /// without them uses [`Config::deny_fallback`]. Other warnings are printed all the same.
     pub fn quiet(mut self, quiet: bool) -> Config {
         self.quiet = quiet;
         self

@@ -43,9 +43,12 @@ fn finish(config: &Config, environment: &Environment, stamp: Stamp, fresh: bool)
     for warning in &stamp.report.warnings {
         println!("cargo::warning={warning}");
     }
-    if !config.quiet {
-        // Cargo keeps this line for `cargo build -vv`; a warning would be printed at every build.
-        println!("kernel-gen: {}", stamp.report.summary());
+    // One line says where the choices came from. Cargo shows it with `-vv` only, unless it is a warning: that it is
+    // where something was not tuned, which should not go unnoticed.
+    let summary = stamp.report.summary();
+    match config.quiet || stamp.report.is_tuned() {
+        true => println!("kernel-gen: {summary}"),
+        false => println!("cargo::warning=kernel-gen: {summary}"),
     }
     let library = stamp.files.iter().map(|(p, _)| p).find(|p| p.extension().is_some_and(|e| e == "a"));
     Report { wrappers: wrappers_path(config, environment), library: library.cloned(), choices: stamp.report, fresh }

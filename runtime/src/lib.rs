@@ -59,6 +59,9 @@ pub use view::{AsView, AsViewMut, View, ViewMut};
 ///
 /// `include_kernels!()` makes a module `kernels`. A crate with several specs gives each a module name in its
 /// `build.rs` (`.module("filters")`) and writes `include_kernels!(filters)`.
+///
+/// The module declares and calls C functions, so it holds `unsafe` code and allows it for itself. A crate that includes
+/// it may `deny(unsafe_code)`, but not `forbid` it.
 #[macro_export]
 macro_rules! include_kernels {
     () => {

@@ -180,6 +180,23 @@ fn a_wrong_spec_gives_one_error_a_fault_with_file_and_line_and_writes_nothing() 
 }
 
 #[test]
+fn choices_without_a_record_are_counted_in_one_warning_or_denied_one_by_one() {
+    let _building = share();
+    let consumer = consumer("fallback");
+    let ran = consumer.cargo(&["check", "--offline", "--locked"]).passed();
+    let warnings: Vec<&str> = ran.stderr.lines().filter(|l| l.starts_with("warning: fallback@0.1.0: ")).collect();
+    assert_eq!(warnings.len(), 1, "{}", ran.stderr);
+    assert!(warnings[0].contains("kernel-gen: 5 workloads for ") && warnings[0].ends_with(" analytic"), "{warnings:?}");
+
+    let deny = [("KERNEL_GEN_DENY_FALLBACK", "1")];
+    let ran = consumer.cargo_with(&deny, &["check", "--offline", "--locked"]).failed();
+    let errors = build_errors(&ran);
+    assert!(errors.len() >= 5, "{errors:?}");
+    assert!(errors[0].contains("kernels.toml:8: there is no record of matmul-f32-m6n7k5-nn-bias.relu"), "{errors:?}");
+    assert!(errors[0].contains("and fallback is denied"), "{errors:?}");
+}
+
+#[test]
 fn one_crate_may_have_two_specs() {
     let _building = share();
     let consumer = consumer("two-specs");
