@@ -23,6 +23,7 @@
 //! Refuses when the body does not write the stage exactly once, other statements share the conditions, a spatial loop
 //! repeats the statement without showing in its index, or the scope does not suit the place.
 
+use super::cache_read_at::zero;
 use super::error::{Reason, ScheduleError, refuse_stage};
 use super::nest::{all_ranges, conjuncts, loops_on, path_to_loop, paths, replace_loop, tidy};
 use super::place::{insert, reachable, suffix, varying};
@@ -31,7 +32,7 @@ use crate::analysis::footprint::{Touch, footprint};
 use crate::analysis::range::{Ranges, bounds};
 use crate::analysis::simplify::{prove, simplify};
 use crate::ir::visit::rewrite;
-use crate::ir::{Buffer, BufferId, Expr, For, Kernel, ReduceOp, Scope, Stmt, VarId};
+use crate::ir::{Buffer, BufferId, DType, Expr, For, Kernel, ReduceOp, Scope, Stmt, VarId};
 
 const NAME: &str = "cache_write_at";
 
@@ -112,72 +113,12 @@ pub fn cache_write_at(
     let dtype = source.dtype.compute();
     let cache = out.add_buffer(Buffer::new(format!("{}_{}", source.name, suffix(scope)), dtype, &shape, scope));
 
-    // The computing part.
-    let start: Vec<VarId> = reduce.iter().map(|l| l.var).collect();
-    let under_others = conditions.outer.iter().chain(&conditions.spatial).fold(ranges.clone(), |r, c| r.assuming(c));
-    let (kept, folded): (Vec<Expr>, Vec<Expr>) =
-        conditions.reduce.iter().cloned().partition(|c| holds_at_start(c, &start, &under_others));
-    let partial_init = match (&outer_over, update.op) {
-        // Maxima and minima may start from the same value any number of times; sums start from zero.
-        (Some(_), ReduceOp::Add) => super::cache_read_at::zero(dtype),
-        _ => update.init.clone(),
-    };
-    let mut value = update.value.clone();
-    if let Some(c) = Expr::all(folded) {
-        let neutral = if update.op == ReduceOp::Add { super::cache_read_at::zero(dtype) } else { partial_init.clone() };
-        value = c.select(value, neutral);
-    }
-    let compute = match (&update.over, reduce.is_empty()) {
-        (Some(_), false) => Stmt::Reduce {
-            buffer: cache,
-            indices: local.clone(),
-            op: update.op,
-            init: partial_init,
-            value,
-            over: start.clone(),
-        },
-        (Some(_), true) if outer_over.is_none() => {
-            let with_init = combine(update.op, update.init.clone(), value);
-            Stmt::store(cache, local.clone(), with_init)
-        }
-        _ => Stmt::store(cache, local.clone(), value),
-    };
-    let spatial_conditions = if harmless { vec![] } else { conditions.spatial.clone() };
-    let compute = match Expr::all(spatial_conditions.into_iter().chain(kept)) {
-        Some(c) => Stmt::if_(c, vec![compute]),
-        None => compute,
-    };
-
-    // The copy-out: the spatial loops again, under names of their own.
-    let mut copies: Vec<(VarId, VarId)> = vec![];
-    for l in &spatial {
-        let hint = format!("{}_w", super::nest::axis_name(&k.var(l.var).name));
-        copies.push((l.var, out.fresh_var(&hint)));
-    }
-    let renamed = |e: &Expr| copies.iter().fold(e.clone(), |e, (old, new)| e.subst(*old, &Expr::Var(*new)));
-    let indices: Vec<Expr> = update.indices.iter().map(&renamed).collect();
-    let element = Expr::load(cache, local.iter().map(&renamed).collect());
-    let write = match &outer_over {
-        Some(over) => Stmt::Reduce {
-            buffer: stage,
-            indices,
-            op: update.op,
-            init: update.init.clone(),
-            value: element,
-            over: over.clone(),
-        },
-        None => Stmt::store(stage, indices, element),
-    };
-    let write = match Expr::all(conditions.outer.iter().chain(&conditions.spatial).map(&renamed)) {
-        Some(c) => Stmt::if_(c, vec![write]),
-        None => write,
-    };
-    let copy_out = spatial.iter().zip(&copies).rev().fold(vec![write], |body, (l, (_, new))| {
-        vec![Stmt::For(For { var: *new, body, pragmas: vec![], ..(*l).clone() })]
-    });
+    let parts = Parts { stage, cache, dtype, update, reduce, spatial, outer_over, conditions, local, harmless };
+    let compute = parts.computing(&ranges);
+    let (copy_out, loops) = parts.copy_out(&mut out);
 
     let old_leaf = leaf.clone();
-    let guard = conditions.direct;
+    let guard = parts.conditions.direct;
     replace_loop(&mut out, at, |mut l| {
         l.body = rewrite(l.body, &mut |s| match &s {
             // The conditional directly around the statement goes; what remains of it is part of `compute`.
@@ -190,7 +131,88 @@ pub fn cache_write_at(
     });
     insert(&mut out, at, 0, vec![], cache);
     tidy(&mut out);
-    Ok((out, cache, copies.into_iter().map(|(_, new)| new).collect()))
+    Ok((out, cache, loops))
+}
+
+/// What the two parts are made from.
+struct Parts<'a> {
+    stage: BufferId,
+    cache: BufferId,
+    /// Element type of the cache.
+    dtype: DType,
+    update: Update<'a>,
+    /// The reduce loops inside.
+    reduce: Vec<&'a For>,
+    /// The other loops inside.
+    spatial: Vec<&'a For>,
+    /// The reduce loops outside, over which the copy-out sums; `None` if it is a plain copy.
+    outer_over: Option<Vec<VarId>>,
+    conditions: Conditions,
+    /// The statement's indices within the cache.
+    local: Vec<Expr>,
+    /// Whether the computing part may do without the conditions on space.
+    harmless: bool,
+}
+
+impl Parts<'_> {
+    /// The statement that takes the place of the original one.
+    fn computing(&self, ranges: &Ranges) -> Stmt {
+        let (update, conditions) = (&self.update, &self.conditions);
+        let start: Vec<VarId> = self.reduce.iter().map(|l| l.var).collect();
+        let under_others =
+            conditions.outer.iter().chain(&conditions.spatial).fold(ranges.clone(), |r, c| r.assuming(c));
+        let (kept, folded): (Vec<Expr>, Vec<Expr>) =
+            conditions.reduce.iter().cloned().partition(|c| holds_at_start(c, &start, &under_others));
+        // Maxima and minima may start from the same value any number of times; partial sums start from zero.
+        let neutral = if update.op == ReduceOp::Add { zero(self.dtype) } else { update.init.clone() };
+        let value = match Expr::all(folded) {
+            Some(c) => c.select(update.value.clone(), neutral.clone()),
+            None => update.value.clone(),
+        };
+        let (buffer, indices, op) = (self.cache, self.local.clone(), update.op);
+        let partial = self.outer_over.is_some();
+        let compute = match (&update.over, start.is_empty()) {
+            (Some(_), false) => {
+                let init = if partial { neutral } else { update.init.clone() };
+                Stmt::Reduce { buffer, indices, op, init, value, over: start }
+            }
+            (Some(_), true) if !partial => Stmt::store(buffer, indices, combine(op, update.init.clone(), value)),
+            _ => Stmt::store(buffer, indices, value),
+        };
+        let on_space = if self.harmless { vec![] } else { conditions.spatial.clone() };
+        match Expr::all(on_space.into_iter().chain(kept)) {
+            Some(c) => Stmt::if_(c, vec![compute]),
+            None => compute,
+        }
+    }
+
+    /// The copy-out and its loops: the spatial loops again, under names of their own.
+    fn copy_out(&self, k: &mut Kernel) -> (Vec<Stmt>, Vec<VarId>) {
+        let (update, conditions) = (&self.update, &self.conditions);
+        let mut loops: Vec<VarId> = vec![];
+        for l in &self.spatial {
+            let hint = format!("{}_w", super::nest::axis_name(&k.var(l.var).name));
+            loops.push(k.fresh_var(&hint));
+        }
+        let renamed = |e: &Expr| {
+            self.spatial.iter().zip(&loops).fold(e.clone(), |e, (old, new)| e.subst(old.var, &Expr::Var(*new)))
+        };
+        let (buffer, op, init) = (self.stage, update.op, update.init.clone());
+        let indices: Vec<Expr> = update.indices.iter().map(renamed).collect();
+        let value = Expr::load(self.cache, self.local.iter().map(renamed).collect());
+        let write = match &self.outer_over {
+            Some(over) => Stmt::Reduce { buffer, indices, op, init, value, over: over.clone() },
+            None => Stmt::store(buffer, indices, value),
+        };
+        let write = match Expr::all(conditions.outer.iter().chain(&conditions.spatial).map(renamed)) {
+            Some(c) => Stmt::if_(c, vec![write]),
+            None => write,
+        };
+        let nest = self.spatial.iter().zip(&loops).rev().fold(vec![write], |body, (l, new)| {
+            vec![Stmt::For(For { var: *new, body, pragmas: vec![], ..(*l).clone() })]
+        });
+        (nest, loops)
+    }
 }
 
 /// The parts of the statement that is redirected.
