@@ -22,7 +22,7 @@
 //! Statements and expressions are owned trees; variables and buffers are dense ids into the kernel's tables. Loops
 //! are named by their variable: each variable is bound by at most one `for` or `let`.
 //!
-//! The text form ([`print`], [`parse`]) holds everything and round-trips.
+//! The text form ([`mod@print`], [`mod@parse`]) holds everything and round-trips.
 
 pub mod builder;
 pub mod expr;
