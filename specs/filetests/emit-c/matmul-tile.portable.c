@@ -37,9 +37,9 @@ void matmul_tile_p0(const float *restrict a, const float *restrict b, const floa
   (void)ws; (void)worker;
   for (int64_t i_o = begin; i_o < end; i_o++) {
     if (i_o < 2) {
-      f32x4 acc_0_0 = {0}, acc_0_4 = {0}, acc_0_8 = {0}, acc_0_12 = {0}, acc_0_16 = {0}, acc_0_20 = {0}, acc_1_0 = {0}, acc_1_4 = {0};
-      f32x4 acc_1_8 = {0}, acc_1_12 = {0}, acc_1_16 = {0}, acc_1_20 = {0}, acc_2_0 = {0}, acc_2_4 = {0}, acc_2_8 = {0}, acc_2_12 = {0};
-      f32x4 acc_2_16 = {0}, acc_2_20 = {0}, acc_3_0 = {0}, acc_3_4 = {0}, acc_3_8 = {0}, acc_3_12 = {0}, acc_3_16 = {0}, acc_3_20 = {0};
+      f32x4 acc_0_0, acc_0_4, acc_0_8, acc_0_12, acc_0_16, acc_0_20, acc_1_0, acc_1_4;
+      f32x4 acc_1_8, acc_1_12, acc_1_16, acc_1_20, acc_2_0, acc_2_4, acc_2_8, acc_2_12;
+      f32x4 acc_2_16, acc_2_20, acc_3_0, acc_3_4, acc_3_8, acc_3_12, acc_3_16, acc_3_20;
       acc_0_0 = splat_f32x4(0.0f);
       acc_0_4 = splat_f32x4(0.0f);
       acc_0_8 = splat_f32x4(0.0f);
@@ -118,7 +118,7 @@ void matmul_tile_p0(const float *restrict a, const float *restrict b, const floa
       store_f32x4(c_p + 85, max_f32x4(acc_3_16 + load_f32x4(bias + 16), splat_f32x4(0.0f)));
       store_part_f32x4(c_p + 89, max_f32x4(acc_3_20 + load_part_f32x4(bias + 20, 3), splat_f32x4(0.0f)), 3);
     } else {
-      f32x4 acc_1_0_1 = {0}, acc_1_4_1 = {0}, acc_1_8_1 = {0}, acc_1_12_1 = {0}, acc_1_16_1 = {0}, acc_1_20_1 = {0};
+      f32x4 acc_1_0_1, acc_1_4_1, acc_1_8_1, acc_1_12_1, acc_1_16_1, acc_1_20_1;
       acc_1_0_1 = splat_f32x4(0.0f);
       acc_1_4_1 = splat_f32x4(0.0f);
       acc_1_8_1 = splat_f32x4(0.0f);

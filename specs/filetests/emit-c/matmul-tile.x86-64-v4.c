@@ -45,8 +45,8 @@ void matmul_tile_p0(const float *restrict a, const float *restrict b, const floa
   (void)ws; (void)worker;
   for (int64_t i_o = begin; i_o < end; i_o++) {
     if (i_o < 2) {
-      f32x16 acc_0_0 = {0}, acc_1_0 = {0}, acc_2_0 = {0}, acc_3_0 = {0};
-      f32x8 acc_0_16 = {0}, acc_1_16 = {0}, acc_2_16 = {0}, acc_3_16 = {0};
+      f32x16 acc_0_0, acc_1_0, acc_2_0, acc_3_0;
+      f32x8 acc_0_16, acc_1_16, acc_2_16, acc_3_16;
       acc_0_0 = splat_f32x16(0.0f);
       acc_0_16 = splat_f32x8(0.0f);
       acc_1_0 = splat_f32x16(0.0f);
@@ -77,8 +77,8 @@ void matmul_tile_p0(const float *restrict a, const float *restrict b, const floa
       store_f32x16(c_p + 69, max_f32x16(acc_3_0 + load_f32x16(bias), splat_f32x16(0.0f)));
       store_part_f32x8(c_p + 85, max_f32x8(acc_3_16 + load_part_f32x8(bias + 16, 7), splat_f32x8(0.0f)), 7);
     } else {
-      f32x16 acc_1_0_1 = {0};
-      f32x8 acc_1_16_1 = {0};
+      f32x16 acc_1_0_1;
+      f32x8 acc_1_16_1;
       acc_1_0_1 = splat_f32x16(0.0f);
       acc_1_16_1 = splat_f32x8(0.0f);
       for (int64_t k_1 = 0; k_1 < 40; k_1++) {

@@ -5,7 +5,7 @@ use super::expr::Text;
 use super::expr::strength::*;
 use super::phases::Place;
 use super::prelude::{Helper, Vector, c_type};
-use super::registers::{RegisterFile, register_access};
+use super::registers::{Group, RegisterFile, register_access};
 use super::vector::{NoVector, Value};
 use super::{Body, EmitError};
 use crate::analysis::range::bounds;
@@ -39,6 +39,7 @@ impl Body<'_> {
                         self.let_line(*var, value)?;
                     }
                 }
+                Stmt::Alloc(b) => self.alloc(*b, &stmts[i + 1..])?,
                 other => self.stmt(other)?,
             }
         }
@@ -75,9 +76,8 @@ impl Body<'_> {
                 self.line("}");
                 Ok(())
             }
-            Stmt::Alloc(b) => self.alloc(*b),
             Stmt::Store { .. } | Stmt::Reduce { .. } => self.update(s),
-            Stmt::Let { .. } => self.block(std::slice::from_ref(s)),
+            Stmt::Let { .. } | Stmt::Alloc(_) => self.block(std::slice::from_ref(s)),
             Stmt::Barrier(_) => Err(EmitError::Unsupported { what: "a barrier: a CPU has no thread loops".into() }),
             Stmt::Mma { .. } => Err(EmitError::NotLowered { what: "an mma statement".into(), pass: "expand_tiles" }),
             Stmt::Transpose { dst, src } => self.transpose(dst, src),
@@ -122,32 +122,33 @@ impl Body<'_> {
         Ok(())
     }
 
-    fn alloc(&mut self, b: BufferId) -> Result<(), EmitError> {
+    /// Declares a buffer; `rest` is what follows in its block.
+    fn alloc(&mut self, b: BufferId, rest: &[Stmt]) -> Result<(), EmitError> {
         let buffer = self.kernel.buffer(b);
         let name = self.names.buffer(b).to_string();
         let ty = c_type(buffer.dtype);
         match (self.places.get(&b), self.registers.get(&b)) {
             (Some(Place::Registers), Some(RegisterFile::Variables(groups))) => {
+                let assigned = self.assigned_first(b, groups, rest);
                 // One line a type keeps a tile of accumulators on a few lines.
-                let mut scalars = vec![];
-                let mut vectors: Vec<(Vector, Vec<String>)> = vec![];
-                for g in groups {
-                    match g.vector {
-                        None => scalars.push(format!("{} = 0", g.name)),
-                        Some(v) => match vectors.iter_mut().find(|(w, _)| *w == v) {
-                            Some((_, names)) => names.push(format!("{} = {{0}}", g.name)),
-                            None => vectors.push((v, vec![format!("{} = {{0}}", g.name)])),
-                        },
+                let mut lines: Vec<(Option<Vector>, Vec<String>)> = vec![];
+                for (g, assigned) in groups.iter().zip(assigned) {
+                    // What is written in branches or lane by lane starts from something, or compilers warn.
+                    let text = match (assigned, g.vector) {
+                        (true, _) => g.name.clone(),
+                        (false, Some(_)) => format!("{} = {{0}}", g.name),
+                        (false, None) => format!("{} = 0", g.name),
+                    };
+                    match lines.iter_mut().find(|(v, _)| *v == g.vector) {
+                        Some((_, names)) => names.push(text),
+                        None => lines.push((g.vector, vec![text])),
                     }
                 }
-                for (v, names) in vectors {
-                    let ty = self.prelude.call(Helper::Type(v));
+                for (v, names) in lines {
+                    let ty = v.map_or(ty.to_string(), |v| self.prelude.call(Helper::Type(v)));
                     for some in names.chunks(8) {
                         self.line(&format!("{ty} {};", some.join(", ")));
                     }
-                }
-                for some in scalars.chunks(8) {
-                    self.line(&format!("{ty} {};", some.join(", ")));
                 }
             }
             // A register buffer that nothing touches.
@@ -167,6 +168,31 @@ impl Body<'_> {
             }
         }
         Ok(())
+    }
+
+    /// For each variable of a register buffer, whether the statements that follow its declaration assign it as a whole
+    /// before they do anything else with it.
+    fn assigned_first(&self, b: BufferId, groups: &[Group], rest: &[Stmt]) -> Vec<bool> {
+        let mut assigned = vec![false; groups.len()];
+        for s in rest {
+            match s {
+                Stmt::Store { buffer, indices, value } if *buffer == b && at_once(value) && !value.reads(b) => {
+                    let Ok(at) = register_access(self.kernel, b, indices) else { return assigned };
+                    for c in chunks(self.kernel, self.isa, s) {
+                        let (start, len) = (at.offset + i64::from(c.start), i64::from(c.len));
+                        let whole =
+                            |g: &Group| g.start == start && g.len == len && g.vector.is_some() == (at.lanes > 1);
+                        match groups.iter().position(whole) {
+                            Some(i) => assigned[i] = true,
+                            None => return assigned,
+                        }
+                    }
+                }
+                other if other.reads(b) || other.writes(b) => return assigned,
+                _ => {}
+            }
+        }
+        assigned
     }
 
     /// A store or an update.
@@ -361,6 +387,23 @@ impl Body<'_> {
         s.own_exprs(&mut |e| e.walk(&mut |e| found |= matches!(e, Expr::Load(b, _) if register(b))));
         found
     }
+}
+
+/// Whether the value certainly has a form that fills all lanes at once.
+fn at_once(value: &Expr) -> bool {
+    match value {
+        Expr::Broadcast(..) | Expr::Float(..) | Expr::Int(_) => true,
+        Expr::Load(_, idx) => !idx.iter().any(|i| {
+            let mut mixed = false;
+            i.walk(&mut |e| mixed |= matches!(e, Expr::Binary(_, a, b) if is_ramp(a) || is_ramp(b)));
+            mixed
+        }),
+        _ => false,
+    }
+}
+
+fn is_ramp(e: &Expr) -> bool {
+    matches!(e, Expr::Ramp { .. })
 }
 
 /// Whether the statement is straight-line code that accesses memory.
