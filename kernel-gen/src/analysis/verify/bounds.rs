@@ -35,6 +35,9 @@ enum Outcome {
 
 fn dimension(kernel: &Kernel, site: &Site, d: usize, index: &Expr, extent: i64) -> Option<Fault> {
     let facts = &site.facts;
+    if index.as_int().is_some_and(|i| (0..extent).contains(&i)) {
+        return None;
+    }
     let negated = Expr::Int(0) - index.clone();
     let over = index.clone() - (extent - 1);
     if facts.proves_at_most_zero(&negated) && facts.proves_at_most_zero(&over) {
