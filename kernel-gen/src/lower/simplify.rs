@@ -1,12 +1,13 @@
 //! Normal forms for all expressions, under what the enclosing loops and conditions say about their variables.
 //!
 //! Conditions that are decided vanish with the branch not taken; loops without iterations vanish; serial, unrolled,
-//! vectorised and vthread loops of one iteration become their body.
+//! vectorised and vthread loops of one iteration become their body. Taps that lie in the padding vanish: their product
+//! with zero is zero, infinite weights excepted.
 
 use super::{LowerError, LowerOptions};
 use crate::analysis::range::{Ranges, bounds};
 use crate::analysis::simplify::{simplify, truth};
-use crate::ir::{Expr, For, Kernel, Stmt, Tile, VarId};
+use crate::ir::{BinOp, Expr, For, Kernel, ReduceOp, Stmt, Tile, VarId};
 
 /// The pass.
 pub fn run(mut kernel: Kernel, _: &LowerOptions) -> Result<Kernel, LowerError> {
@@ -29,7 +30,7 @@ fn simplify_stmt(s: Stmt, ranges: &mut Ranges, out: &mut Vec<Stmt>) {
             if l.extent <= 0 {
                 return;
             }
-            if l.extent == 1 && !l.kind.is_concurrent() && !is_sole_reduce_loop(&l) {
+            if l.extent == 1 && !l.kind.is_concurrent() {
                 let zero = Expr::Int(0);
                 let body = l.body.into_iter().map(|s| drop_over(s.subst(l.var, &zero), l.var)).collect();
                 out.extend(simplify_block(body, ranges));
@@ -69,13 +70,37 @@ fn simplify_stmt(s: Stmt, ranges: &mut Ranges, out: &mut Vec<Stmt>) {
             let tile = |t: Tile| Tile { origin: t.origin.iter().map(|e| simplify(e, ranges)).collect(), ..t };
             out.push(Stmt::Mma { acc: tile(acc), a: tile(a), b: tile(b) });
         }
-        other => out.push(other.map_exprs(&mut |e| simplify(&e, ranges))),
+        other => match other.map_exprs(&mut |e| simplify(&e, ranges)) {
+            Stmt::Reduce { op: ReduceOp::Add, value, over, .. } if over.is_empty() && has_zero_factor(&value) => {}
+            other => out.push(other),
+        },
     }
 }
 
-/// A reduce loop that runs once leaves the lists of the reductions that run over it.
+/// Whether the value is a product with a literal zero: what is left of a tap that lies wholly in the padding. Adding it
+/// would change a sum only if the other factor were infinite or not a number; weights are neither.
+fn has_zero_factor(value: &Expr) -> bool {
+    match value {
+        Expr::Float(v, _) => *v == 0.0,
+        Expr::Binary(BinOp::Mul, a, b) => has_zero_factor(a) || has_zero_factor(b),
+        Expr::Broadcast(a, _) | Expr::Cast(_, a) => has_zero_factor(a),
+        _ => false,
+    }
+}
+
+/// A reduce loop that runs once leaves the lists of the reductions that run over it. One that ran over no other loop has
+/// a single term, and becomes a store.
 fn drop_over(s: Stmt, var: VarId) -> Stmt {
     match s {
+        Stmt::Reduce { buffer, indices, op, init, value, over } if over == [var] => {
+            let value = match op {
+                ReduceOp::Add if matches!(init, Expr::Float(v, _) if v == 0.0) => value,
+                ReduceOp::Add => init + value,
+                ReduceOp::Max => init.max(value),
+                ReduceOp::Min => init.min(value),
+            };
+            Stmt::Store { buffer, indices, value }
+        }
         Stmt::Reduce { buffer, indices, op, init, value, mut over } => {
             over.retain(|v| *v != var);
             Stmt::Reduce { buffer, indices, op, init, value, over }
@@ -88,12 +113,4 @@ fn drop_over(s: Stmt, var: VarId) -> Stmt {
         },
         other => other,
     }
-}
-
-/// Whether some reduction runs over this loop only. Without the loop it would look as if its initialisation had been
-/// separated already, so the loop has to stay until that has happened.
-fn is_sole_reduce_loop(l: &For) -> bool {
-    let mut sole = false;
-    l.body.iter().for_each(|s| s.walk(&mut |s| sole |= matches!(s, Stmt::Reduce { over, .. } if *over == [l.var])));
-    sole
 }

@@ -94,10 +94,27 @@ impl Body<'_> {
         Ok(())
     }
 
+    /// Whether the loop adds to sums that live in registers.
+    fn updates_registers(&self, l: &For) -> bool {
+        let mut found = false;
+        for s in &l.body {
+            s.walk(&mut |s| {
+                found |= matches!(s, Stmt::Reduce { buffer, .. } if self.registers.contains_key(buffer));
+            });
+        }
+        found
+    }
+
     fn for_(&mut self, l: &For) -> Result<(), EmitError> {
         let var = self.names.var(l.var).to_string();
         match l.kind {
             // Only the outermost parallel loop is shared between workers.
+            LoopKind::Serial if self.updates_registers(l) => {
+                // Copied out, a short loop over taps shares what neighbouring taps load, and the registers for that are
+                // taken from the sums.
+                self.prelude.use_unroll();
+                self.line("KG_UNROLL(1)");
+            }
             LoopKind::Serial | LoopKind::Parallel => {}
             LoopKind::Unrolled => {
                 self.prelude.use_unroll();

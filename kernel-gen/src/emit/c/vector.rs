@@ -188,14 +188,17 @@ impl Body<'_> {
         if !lanes.narrow(self.kernel, cond, i64::from(c.start)) {
             return Err(NoVector::Lanes);
         }
-        let run = self.run(b, idx, c)?;
-        if run.stride != 1 {
-            return Err(NoVector::Lanes);
-        }
+        let mut run = self.run(b, idx, c)?;
         let merge = |bounds: Vec<Expr>, op: BinOp| {
             bounds.into_iter().reduce(|a, b| Expr::bin(op, a, b)).unwrap_or(Expr::Int(0))
         };
         let (low, high) = (merge(lanes.low, BinOp::Max), merge(lanes.high, BinOp::Min));
+        match (run.stride, low.as_int(), high.as_int()) {
+            (1, ..) => {}
+            // One lane only, so its index needs no lane.
+            (0, Some(low), Some(high)) if high == low + 1 => run.pointer = format!("{} - {low}", run.pointer),
+            _ => return Err(NoVector::Lanes),
+        }
         let load = self.prelude.call(Helper::LoadBetween(v));
         let (low, high) = (self.scalar(&low)?, self.scalar(&high)?);
         let text = format!("{load}({}, {}, {})", run.pointer, low.text, high.text);

@@ -86,18 +86,27 @@ impl Template for Conv2dDirect {
         let weights = |ci: i64| 4 * ci * c.kh * c.kw * tile.vectors * cpu.f32_lanes();
         let ci_tile = largest(c.ci, &ci_tiles(&c), |ci| weights(ci) <= cpu.l2_bytes / 5).unwrap_or(c.ci.min(16));
         let column_tiles = c.n * ceil_div(c.co, tile.vectors * cpu.f32_lanes());
-        // Rows of a task: as many as fit, but enough tasks for a few cores.
+        // Rows of a task: enough tasks for a few cores, and of those the number that costs least.
         let wanted_tasks = 8;
-        let fits = |oh: i64| {
-            input_rows_bytes(&c, oh) <= cpu.l2_bytes / 4
-                && column_tiles * ceil_div(c.oh(), oh) >= wanted_tasks.min(column_tiles * c.oh())
+        let config = |oh_tile: i64| {
+            Config::new()
+                .with("nv", tile.vectors)
+                .with("ow_tile", tile.rows)
+                .with("oh_tile", oh_tile)
+                .with("ci_tile", ci_tile)
         };
-        let oh_tile = largest(c.oh(), &even_tiles(c.oh(), i64::MAX), fits).unwrap_or(1);
-        Ok(Config::new()
-            .with("nv", tile.vectors)
-            .with("ow_tile", tile.rows)
-            .with("oh_tile", oh_tile)
-            .with("ci_tile", ci_tile))
+        let mut best: Option<(f64, i64)> = None;
+        for oh_tile in even_tiles(c.oh(), i64::MAX) {
+            let tasks = column_tiles * ceil_div(c.oh(), oh_tile);
+            if tasks < wanted_tasks.min(column_tiles * c.oh()) {
+                continue;
+            }
+            let cost = estimate(w, t, &config(oh_tile))?;
+            if best.is_none_or(|(least, _)| cost < least) {
+                best = Some((cost, oh_tile));
+            }
+        }
+        Ok(config(best.map_or(1, |b| b.1)))
     }
 
     fn cost(&self, w: &Workload, t: &Target, config: &Config) -> f64 {
@@ -259,13 +268,18 @@ fn estimate(w: &Workload, t: &Target, config: &Config) -> Result<f64, TemplateEr
     let steps = (c.n * c.oh() * c.ci * c.kh * c.kw) as f64;
     let compute = cover_cycles(c.ow(), c.co, tile, cpu) * steps;
     let lanes = cpu.f32_lanes() as f64;
+    // A vector that stays in L1 costs a cycle to store and load again, one that does not two or three.
+    let per_vector = |bytes: i64| if bytes <= cpu.l1_bytes { 1.0 } else { 2.5 };
     // Each output goes through memory once a block, and once more for the epilogue.
     let outputs = (c.n * c.co * c.oh() * c.ow()) as f64;
+    let (oh_tile, channels) = (config.int("oh_tile")?, tile.vectors * cpu.f32_lanes());
     let blocks = ceil_div(c.ci, config.int("ci_tile")?) as f64;
-    let copies = outputs * (2.0 * blocks + 3.0) / lanes * ragged(c.ow(), cpu);
-    let oh_tile = config.int("oh_tile")?;
-    let column_tiles = ceil_div(c.co, tile.vectors * cpu.f32_lanes());
-    let input = (c.n * column_tiles * ceil_div(c.oh(), oh_tile) * input_rows_bytes(&c, oh_tile)) as f64 / 4.0;
-    let padding = if c.has_padding() { input * 2.0 / lanes } else { 0.0 };
+    let sums_bytes = 4 * channels * oh_tile * c.ow();
+    let copies = outputs * (2.0 * blocks + 2.0) / lanes * ragged(c.ow(), cpu) * per_vector(sums_bytes);
+    // Padding copies the rows of a task, again for each tile of channels.
+    let rows = ceil_div(c.oh(), oh_tile);
+    let input = (c.n * ceil_div(c.co, channels) * rows * input_rows_bytes(&c, oh_tile)) as f64 / 4.0;
+    let spilled = if input_rows_bytes(&c, oh_tile) > cpu.l2_bytes / 2 { 3.0 } else { 1.0 };
+    let padding = if c.has_padding() { input * 3.0 * spilled / lanes } else { 0.0 };
     Ok(cycles_to_us(compute + copies + padding, cpu))
 }

@@ -71,8 +71,9 @@ impl Template for DepthwiseRows {
         let budget = cpu.vector_registers / 2;
         // Rows reuse loaded rows, pixels of a row only save loop overhead.
         let (oh_tile, ow_tile) = if lanes_are_pixels(&c) {
-            let rows = largest(c.oh(), 8.min(budget));
-            (rows, largest(columns(&c, cpu), (budget / rows).min(2)))
+            // Whole maps of small layers, otherwise four rows: more rows spill, since GCC keeps what they share.
+            let rows = if c.oh() <= budget / columns(&c, cpu).min(budget) { c.oh() } else { largest(c.oh(), 4) };
+            (rows, largest(columns(&c, cpu), (budget / rows).clamp(1, 4)))
         } else {
             (1, largest(c.ow(), budget.min(8)))
         };
