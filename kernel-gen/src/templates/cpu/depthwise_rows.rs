@@ -57,7 +57,7 @@ impl Template for DepthwiseRows {
         let (c, cpu) = problem(w, t).map_err(TemplateError::Limit)?;
         let budget = cpu.vector_registers / 2;
         Ok(Space::builder()
-            .knob("oh_tile", even_tiles(c.oh(), 8))
+            .knob("oh_tile", even_tiles(c.oh(), 16))
             .knob("ow_tile", even_tiles(columns(&c, cpu), 8))
             .filter("sums take at most half of the registers", move |config| {
                 matches!((config.int("oh_tile"), config.int("ow_tile")), (Ok(rows), Ok(cols)) if rows * cols <= budget)
