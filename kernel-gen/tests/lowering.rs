@@ -4,7 +4,7 @@
 use kernel_gen::analysis::verify::{Limits, verify};
 use kernel_gen::emit::c::{COptions, Isa, emit};
 use kernel_gen::interp::{self, Mode, Values};
-use kernel_gen::ir::{Access, Kernel, LoopKind, Pragma, VarId, visit};
+use kernel_gen::ir::{Access, BufferId, Kernel, LoopKind, Pragma, Scope, VarId, visit};
 use kernel_gen::lower::{LowerOptions, Lowered, lower};
 use kernel_gen::schedule::Schedule;
 use kernel_gen::schedule::split::Tail;
@@ -64,8 +64,40 @@ fn scheduled(seed: u64) -> (String, Kernel, Kernel) {
             }
         }
     }
+    if rng.one_in(2) {
+        place(&mut s, &mut rng);
+        // What is in registers must be unrolled or vectorised; not every random schedule does that.
+        if verify(s.kernel.clone(), &Limits::cpu()).is_err() {
+            return scheduled(seed + 1_000_000);
+        }
+    }
     let steps: Vec<String> = s.trace.iter().map(|t| format!("{}({})", t.name, t.args.join(", "))).collect();
     (format!("seed {seed}: {} with {}", workload.key(), steps.join("; ")), plain, s.kernel)
+}
+
+/// Random caches, attached stages and tile intrinsics, where they apply.
+fn place(s: &mut Schedule, rng: &mut Rng) {
+    for _ in 0..rng.below(6) {
+        let buffer = BufferId(rng.below(s.kernel.buffers.len() as u64) as u32);
+        let loops: Vec<VarId> = visit::loops(&s.kernel.body).iter().map(|l| l.var).collect();
+        let Some(at) = loops.get(rng.below(loops.len().max(1) as u64) as usize).copied() else { return };
+        let scope = *rng.pick(&[Scope::Local, Scope::Local, Scope::Register]);
+        match rng.below(8) {
+            0 | 1 => drop(s.cache_write_at(buffer, at, scope)),
+            2 | 3 => drop(s.cache_read_at(buffer, at, scope)),
+            4 => drop(s.compute_at(buffer, at)),
+            5 => drop(s.compute_inline(buffer)),
+            6 => drop(s.set_scope(buffer, scope)),
+            _ => drop(s.rfactor(buffer, at)),
+        }
+        if rng.one_in(2) {
+            for var in s.loops_of(buffer) {
+                if extent(&s.kernel, var) <= 8 {
+                    let _ = s.unroll(var);
+                }
+            }
+        }
+    }
 }
 
 fn extent(k: &Kernel, var: VarId) -> i64 {

@@ -1,13 +1,13 @@
 //! Normal forms for all expressions, under what the enclosing loops and conditions say about their variables.
 //!
 //! Conditions that are decided vanish with the branch not taken; loops without iterations vanish; serial, unrolled,
-//! vectorised and vthread loops of one iteration become their body. Taps that lie in the padding vanish: their product
-//! with zero is zero, infinite weights excepted.
+//! vectorised and vthread loops of one iteration become their body; buffers that are written but never read vanish with
+//! what writes them. Taps that lie in the padding vanish: their product with zero is zero, infinite weights excepted.
 
 use super::{LowerError, LowerOptions};
 use crate::analysis::range::{Ranges, bounds};
 use crate::analysis::simplify::{simplify, truth};
-use crate::ir::{BinOp, Expr, For, Kernel, ReduceOp, Stmt, Tile, VarId};
+use crate::ir::{BinOp, BufferId, Expr, For, Kernel, ReduceOp, Stmt, Tile, VarId, visit};
 
 /// The pass.
 pub fn run(mut kernel: Kernel, _: &LowerOptions) -> Result<Kernel, LowerError> {
@@ -21,7 +21,34 @@ pub fn simplify_block(block: Vec<Stmt>, ranges: &mut Ranges) -> Vec<Stmt> {
     for s in block {
         simplify_stmt(s, ranges, &mut out);
     }
-    out
+    drop_unread(out)
+}
+
+/// Removes what the block allocates but never reads, with the statements that write it.
+fn drop_unread(mut block: Vec<Stmt>) -> Vec<Stmt> {
+    let allocated: Vec<BufferId> =
+        block.iter().filter_map(|s| if let Stmt::Alloc(b) = s { Some(*b) } else { None }).collect();
+    for b in allocated {
+        let mut read = false;
+        for s in &block {
+            s.exprs(&mut |e| read |= e.reads(b));
+            s.walk(&mut |s| match s {
+                Stmt::Mma { acc, a, b: right } => read |= [acc, a, right].iter().any(|t| t.buffer == b),
+                Stmt::Transpose { src, .. } => read |= src.buffer == b,
+                _ => {}
+            });
+        }
+        if !read {
+            block = visit::rewrite(block, &mut |s| match s {
+                Stmt::Alloc(other) if other == b => vec![],
+                Stmt::For(l) if l.body.is_empty() => vec![],
+                Stmt::If { then, otherwise, .. } if then.is_empty() && otherwise.is_empty() => vec![],
+                s if s.written() == Some(b) => vec![],
+                s => vec![s],
+            });
+        }
+    }
+    block
 }
 
 fn simplify_stmt(s: Stmt, ranges: &mut Ranges, out: &mut Vec<Stmt>) {
