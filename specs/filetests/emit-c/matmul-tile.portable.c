@@ -5,6 +5,13 @@
 
 #define KG_FN static inline __attribute__((always_inline, unused))
 
+#define KG_PRAGMA(x) _Pragma(#x)
+#ifdef __clang__
+#define KG_UNROLL(n) KG_PRAGMA(unroll n)
+#else
+#define KG_UNROLL(n) KG_PRAGMA(GCC unroll n)
+#endif
+
 typedef float f32x4 __attribute__((vector_size(16)));
 typedef float f32x4_u __attribute__((vector_size(16), aligned(4), may_alias));
 typedef int32_t i32x4 __attribute__((vector_size(16)));
@@ -64,6 +71,7 @@ void matmul_tile_p0(const float *restrict a, const float *restrict b, const floa
       acc_3_12 = splat_f32x4(0.0f);
       acc_3_16 = splat_f32x4(0.0f);
       acc_3_20 = splat_f32x4(0.0f);
+      KG_UNROLL(1)
       for (int64_t k = 0; k < 40; k++) {
         const float *const a_p = a + i_o * 160 + k;
         const float *const b_p = b + k * 23;
@@ -125,6 +133,7 @@ void matmul_tile_p0(const float *restrict a, const float *restrict b, const floa
       acc_1_12_1 = splat_f32x4(0.0f);
       acc_1_16_1 = splat_f32x4(0.0f);
       acc_1_20_1 = splat_f32x4(0.0f);
+      KG_UNROLL(1)
       for (int64_t k_1 = 0; k_1 < 40; k_1++) {
         const float *const b_p_1 = b + k_1 * 23;
         acc_1_0_1 += a[k_1 + 320] * load_f32x4(b_p_1);

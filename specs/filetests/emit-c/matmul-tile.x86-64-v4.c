@@ -6,6 +6,13 @@
 
 #define KG_FN static inline __attribute__((always_inline, unused))
 
+#define KG_PRAGMA(x) _Pragma(#x)
+#ifdef __clang__
+#define KG_UNROLL(n) KG_PRAGMA(unroll n)
+#else
+#define KG_UNROLL(n) KG_PRAGMA(GCC unroll n)
+#endif
+
 typedef float f32x8 __attribute__((vector_size(32)));
 typedef float f32x8_u __attribute__((vector_size(32), aligned(4), may_alias));
 typedef float f32x16 __attribute__((vector_size(64)));
@@ -55,6 +62,7 @@ void matmul_tile_p0(const float *restrict a, const float *restrict b, const floa
       acc_2_16 = splat_f32x8(0.0f);
       acc_3_0 = splat_f32x16(0.0f);
       acc_3_16 = splat_f32x8(0.0f);
+      KG_UNROLL(1)
       for (int64_t k = 0; k < 40; k++) {
         const float *const a_p = a + i_o * 160 + k;
         const float *const b_p = b + k * 23;
@@ -81,6 +89,7 @@ void matmul_tile_p0(const float *restrict a, const float *restrict b, const floa
       f32x8 acc_1_16_1;
       acc_1_0_1 = splat_f32x16(0.0f);
       acc_1_16_1 = splat_f32x8(0.0f);
+      KG_UNROLL(1)
       for (int64_t k_1 = 0; k_1 < 40; k_1++) {
         const float *const b_p_1 = b + k_1 * 23;
         acc_1_0_1 += a[k_1 + 320] * load_f32x16(b_p_1);
