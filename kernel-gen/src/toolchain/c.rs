@@ -17,6 +17,9 @@ pub const SETTINGS: [&str; 6] = ["CC", "CFLAGS", "AR", "ARFLAGS", "RANLIB", "RAN
 pub const FLAGS: [&str; 7] =
     ["-std=gnu11", "-O3", "-ffp-contract=fast", "-fno-math-errno", "-fno-predictive-commoning", "-Wall", "-Wextra"];
 
+/// Those of [`FLAGS`] that Clang does not know.
+const GCC_ONLY: [&str; 1] = ["-fno-predictive-commoning"];
+
 /// The triple of the machine that this program was compiled for, as far as it is known at run time.
 pub fn host_triple() -> String {
     let (arch, os) = (std::env::consts::ARCH, std::env::consts::OS);
@@ -55,6 +58,7 @@ pub struct Compiler {
     args: Vec<std::ffi::OsString>,
     env: Vec<(std::ffi::OsString, std::ffi::OsString)>,
     archiver: PathBuf,
+    clang: bool,
 }
 
 /// A source to compile.
@@ -110,7 +114,7 @@ impl Compiler {
         })?;
         let command = tool.to_command();
         let env = command.get_envs().filter_map(|(k, v)| Some((k.to_owned(), v?.to_owned()))).collect();
-        Ok(Compiler { program, args: tool.args().to_vec(), env, archiver })
+        Ok(Compiler { program, args: tool.args().to_vec(), env, archiver, clang: tool.is_like_clang() })
     }
 
     /// The compiler and the archiver.
@@ -184,7 +188,7 @@ impl Compiler {
         let folder = unit.source.parent().unwrap_or(Path::new("."));
         let name = |p: &Path| p.file_name().map(PathBuf::from).unwrap_or_default();
         let mut command = self.command(&self.program);
-        command.current_dir(folder).args(&self.args).args(&unit.flags);
+        command.current_dir(folder).args(&self.args).args(unit.flags.iter().filter(|f| self.knows(f)));
         command.arg("-c").arg(name(&unit.source)).arg("-o").arg(name(&object));
         run(command, &unit.source)?;
         fs::write(&key_file, key).map_err(|e| io_error(&key_file, &e))
@@ -194,9 +198,15 @@ impl Compiler {
     pub fn executable(&self, sources: &[&Path], flags: &[&str], program: &Path) -> Result<(), ToolError> {
         let mut command = self.command(&self.program);
         // `cc` silences warnings where it is not asked for them.
-        command.args(self.args.iter().filter(|a| *a != "-w")).args(FLAGS).args(flags).arg("-Werror").args(sources);
+        command.args(self.args.iter().filter(|a| *a != "-w"));
+        command.args(FLAGS.iter().chain(flags).filter(|f| self.knows(f))).arg("-Werror").args(sources);
         command.arg("-o").arg(program).args(["-lm", "-pthread"]);
         run(command, program)
+    }
+
+    /// Whether the compiler takes the flag.
+    fn knows(&self, flag: &str) -> bool {
+        !(self.clang && GCC_ONLY.contains(&flag))
     }
 
     /// Puts objects into a static library.
