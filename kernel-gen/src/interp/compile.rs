@@ -7,6 +7,12 @@ use crate::analysis::range::{Ranges, bounds};
 use crate::ir::{BufferId, DType, Expr, For, Kernel, LoopKind, Stmt, Tile, VarId, print};
 use std::collections::{BTreeMap, BTreeSet};
 
+/// Blocks of a grid, and threads of a block, that have numbers.
+const MOST_ACTORS: i64 = i32::MAX as i64;
+
+/// Elements of a transposed tile, which is compiled element by element.
+const MOST_TRANSPOSED: i64 = 1 << 16;
+
 /// What compiling keeps track of.
 pub(super) struct Compiler<'k> {
     pub(super) p: Program<'k>,
@@ -314,7 +320,7 @@ impl<'k> Compiler<'k> {
         let (Some((m, n)), Some(flipped)) = (last_two(src), last_two(dst)) else {
             return Err(InterpError::malformed(format!("transpose of extents {:?} = {:?}", dst.extents, src.extents)));
         };
-        if flipped != (n, m) || m < 1 || n < 1 {
+        if flipped != (n, m) || m < 1 || n < 1 || m.saturating_mul(n) > MOST_TRANSPOSED {
             return Err(InterpError::malformed(format!("transpose of {}x{} = {m}x{n}", flipped.0, flipped.1)));
         }
         let dtype_of = |t: &Tile| self.p.buffers[t.buffer.0 as usize].dtype;
@@ -343,6 +349,10 @@ impl<'k> Compiler<'k> {
         let hardware = matches!(l.kind, LoopKind::Grid(_) | LoopKind::Thread(_));
         if hardware && !self.in_launch {
             let [grid, block] = extents(s);
+            let count = |n: [i64; 3]| n.into_iter().try_fold(1i64, i64::checked_mul).filter(|n| *n <= MOST_ACTORS);
+            if count(grid).is_none() || count(block).is_none() {
+                return Err(InterpError::malformed(format!("a grid of {grid:?} blocks of {block:?} threads")));
+            }
             let buffers = used(std::slice::from_ref(s));
             let of = |f: &dyn Fn(&Memory) -> bool| -> Vec<BufferId> {
                 buffers.iter().copied().filter(|b| f(&self.p.buffers[b.0 as usize])).collect()

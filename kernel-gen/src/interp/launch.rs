@@ -29,6 +29,7 @@ impl Machine<'_> {
                     self.hardware[..3].copy_from_slice(&[x, y, z]);
                     self.who = Actor { region, block, ..Actor::default() };
                     self.new_epoch();
+                    self.spend(count as u64).map_err(|trap| (trap, None))?;
                     for b in &launch.shared {
                         self.generations[b.0 as usize] = self.generation();
                         self.allocations[b.0 as usize] = 0;

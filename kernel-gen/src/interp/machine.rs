@@ -259,10 +259,7 @@ impl Machine<'_> {
                     }
                 }
                 Op::LoopEnd { v, extent, to } => {
-                    if self.steps_left == 0 {
-                        return Err(Fault::Trap(Box::new(Cause::StepLimit)));
-                    }
-                    self.steps_left -= 1;
+                    self.spend(1)?;
                     let i = t.ints[v as usize] + 1;
                     if i < extent {
                         t.ints[v as usize] = i;
@@ -325,6 +322,18 @@ impl Machine<'_> {
                 Op::Halt => return Ok(Stop::Halt),
             }
             *pc = next;
+        }
+    }
+
+    /// Counts iterations and threads against the limit.
+    #[inline]
+    pub(super) fn spend(&mut self, steps: u64) -> Result<(), Trap> {
+        match self.steps_left.checked_sub(steps) {
+            Some(left) => {
+                self.steps_left = left;
+                Ok(())
+            }
+            None => Err(Box::new(Cause::StepLimit)),
         }
     }
 

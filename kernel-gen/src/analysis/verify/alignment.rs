@@ -31,7 +31,7 @@ pub(super) fn check(kernel: &Kernel, limits: &Limits, sites: &[Site], faults: &m
         if !contiguous {
             continue;
         }
-        let bytes = (lanes * b.dtype.bytes() as i64).min(limits.vector_bytes);
+        let bytes = lanes.saturating_mul(b.dtype.bytes() as i64).min(limits.vector_bytes);
         // A vector of three is moved as a pair and one, so only its power of two needs aligning.
         let unit = (bytes / b.dtype.bytes() as i64).max(1);
         let unit = 1i64 << unit.trailing_zeros();

@@ -6,6 +6,9 @@ use super::types::Types;
 use crate::ir::{Access, BufferId, DType, Expr, For, Kernel, LoopKind, Scope, Stmt, VarId, print};
 use std::collections::BTreeSet;
 
+/// Iterations of one loop that later arithmetic may multiply freely.
+const MOST_ITERATIONS: i64 = 1 << 40;
+
 /// Checks the rules under "Structure".
 pub(super) fn check(kernel: &Kernel) -> Vec<Fault> {
     let mut faults = tables(kernel);
@@ -234,6 +237,10 @@ impl<'k> Checker<'k> {
 
     fn for_loop(&mut self, s: &'k Stmt, l: &'k For) {
         let name = &self.kernel.var(l.var).name;
+        self.types.bind_loop(l.var, l.extent);
+        if l.extent > MOST_ITERATIONS {
+            self.fault(s, FaultKind::Malformed, format!("loop {name} has extent {}", l.extent), "make it smaller");
+        }
         if l.extent < 0 {
             self.fault(
                 s,

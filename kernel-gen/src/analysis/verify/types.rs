@@ -1,20 +1,32 @@
 //! Types of expressions and statements.
 
-use crate::ir::{BinOp, BufferId, DType, Expr, Kernel, Stmt, Tile, Type, UnOp, print};
+use crate::ir::{BinOp, BufferId, DType, Expr, Kernel, Stmt, Tile, Type, UnOp, VarId, print};
 
 /// Knows the lanes of vector `let`s, which the table of variables does not hold.
 pub(super) struct Types<'k> {
     kernel: &'k Kernel,
     lanes: Vec<u16>,
+    /// The most that an integer variable can be, either sign.
+    most: Vec<u128>,
 }
+
+/// What integer arithmetic must stay below, so that nothing wraps and analyses may add a little.
+const LARGEST: u128 = 1 << 62;
 
 impl<'k> Types<'k> {
     pub(super) fn new(kernel: &'k Kernel) -> Types<'k> {
-        Types { kernel, lanes: vec![1; kernel.vars.len()] }
+        Types { kernel, lanes: vec![1; kernel.vars.len()], most: vec![1; kernel.vars.len()] }
     }
 
     /// Checks the statement's own expressions; `Err` says what does not agree. A `let` is noted with its lanes.
     pub(super) fn statement(&mut self, s: &Stmt) -> Result<(), String> {
+        let mut overflow = Ok(());
+        s.own_exprs(&mut |e| {
+            if overflow.is_ok() {
+                overflow = self.fits(e);
+            }
+        });
+        overflow?;
         match s {
             Stmt::For(_) | Stmt::Alloc(_) | Stmt::Barrier(_) => Ok(()),
             Stmt::Store { buffer, indices, value } => self.stores(*buffer, indices, &[value]),
@@ -31,6 +43,7 @@ impl<'k> Types<'k> {
             Stmt::Let { var, value } => {
                 let (v, t) = (self.kernel.var(*var), self.of(value)?);
                 self.lanes[var.0 as usize] = t.lanes;
+                self.most[var.0 as usize] = self.magnitude(value);
                 if v.dtype == t.dtype || v.dtype.compute() == t.dtype {
                     return Ok(());
                 }
@@ -52,6 +65,44 @@ impl<'k> Types<'k> {
                     return Err("transpose reads and writes one buffer".to_string());
                 }
                 if (n, m) == (sn, sm) { Ok(()) } else { Err(format!("transpose of {sm}x{sn} gives not {n}x{m}")) }
+            }
+        }
+    }
+
+    /// Notes the extent of a loop.
+    pub(super) fn bind_loop(&mut self, var: VarId, extent: i64) {
+        self.most[var.0 as usize] = u128::from(extent.unsigned_abs()).max(1);
+    }
+
+    /// Whether integer arithmetic in the expression stays far from the ends of `i64`.
+    fn fits(&self, e: &Expr) -> Result<(), String> {
+        let mut largest = 0;
+        e.walk(&mut |e| largest = largest.max(self.magnitude(e)));
+        if largest < LARGEST { Ok(()) } else { Err(format!("{} may overflow an i64", print::expr(self.kernel, e))) }
+    }
+
+    /// A bound of an integer expression's magnitude. Constants and variables count as 1 at least, so that it bounds
+    /// the coefficients of sums too. Floats and truth values count as 1.
+    fn magnitude(&self, e: &Expr) -> u128 {
+        match e {
+            Expr::Int(v) => u128::from(v.unsigned_abs()).max(1),
+            Expr::Var(v) => self.most[v.0 as usize],
+            Expr::Float(..) => 1,
+            Expr::Load(b, _) if self.kernel.buffer(*b).dtype.is_int() => 1 << 40,
+            Expr::Load(..) => 1,
+            Expr::Unary(_, a) | Expr::Broadcast(a, _) | Expr::Cast(_, a) => self.magnitude(a),
+            Expr::Ramp { base, stride, lanes } => {
+                self.magnitude(base).saturating_add(u128::from(stride.unsigned_abs()) * u128::from(*lanes))
+            }
+            Expr::Select(_, a, b) => self.magnitude(a).max(self.magnitude(b)),
+            Expr::Binary(op, a, b) => {
+                let (x, y) = (self.magnitude(a), self.magnitude(b));
+                match op {
+                    // Comparisons subtract their sides.
+                    BinOp::Add | BinOp::Sub | BinOp::Lt | BinOp::Le | BinOp::Eq | BinOp::Ne => x.saturating_add(y),
+                    BinOp::Mul => x.saturating_mul(y),
+                    _ => x.max(y),
+                }
             }
         }
     }
