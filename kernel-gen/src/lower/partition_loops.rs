@@ -332,6 +332,7 @@ fn find_cut(body: &[Stmt], var: VarId, outer: &Ranges, source: Source) -> Option
     let (mut low, mut high) = (min, max + 1);
     // Lower bounds are dropped where they leave nothing in the middle together with upper ones.
     let mut lows: Vec<i64> = vec![];
+    let mut nothing_from = max + 1;
     comparisons(body, source, &mut |c| {
         if !c.mentions(var) || prove(c, &ranges).is_some() {
             return;
@@ -341,13 +342,22 @@ fn find_cut(body: &[Stmt], var: VarId, outer: &Ranges, source: Source) -> Option
             Some(Bound::From(start)) if start <= max => lows.push(start),
             _ => {}
         }
+        if let Some(end) = fails_from(c, var, &ranges)
+            && end > min
+        {
+            nothing_from = nothing_from.min(end);
+        }
     });
     for start in lows {
         if start < high {
             low = low.max(start);
         }
     }
-    (low > min || high <= max).then_some(Cut { min, low, high, max })
+    if low > min || high <= max {
+        return Some(Cut { min, low, high, max });
+    }
+    // Where a guard holds nowhere for sure, at least the iterations in which it never does can go.
+    (source == Source::Guard && nothing_from <= max).then_some(Cut { min, low: min, high: nothing_from, max })
 }
 
 /// A side of the values of a variable.
@@ -356,6 +366,17 @@ enum Bound {
     Below(i64),
     /// Those from this on.
     From(i64),
+}
+
+/// From which value of `var` on the comparison fails whatever the other variables are.
+fn fails_from(c: &Expr, var: VarId, ranges: &Ranges) -> Option<i64> {
+    let Expr::Binary(op @ (BinOp::Lt | BinOp::Le), a, b) = c else { return None };
+    // a < b fails where b <= a holds.
+    let negated = if *op == BinOp::Lt { BinOp::Le } else { BinOp::Lt };
+    match holds_for_all(&Expr::Binary(negated, b.clone(), a.clone()), var, ranges) {
+        Some(Bound::From(start)) => Some(start),
+        _ => None,
+    }
 }
 
 /// The values of `var` for which the comparison holds whatever the other variables are.

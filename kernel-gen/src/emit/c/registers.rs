@@ -19,6 +19,8 @@ pub(super) struct Group {
     pub(super) name: String,
     /// Its type, unless it is a scalar.
     pub(super) vector: Option<Vector>,
+    /// Whether anything reads it; what is not read need not be computed.
+    pub(super) read: bool,
 }
 
 /// How a register buffer is held.
@@ -82,10 +84,10 @@ pub(super) fn files(
     for s in body {
         s.walk(&mut |s| {
             let chunks = chunks(kernel, isa, s);
-            let mut note = |b: BufferId, indices: &[Expr], chunks: &[Chunk]| {
+            let mut note = |b: BufferId, indices: &[Expr], chunks: &[Chunk], read: bool| {
                 if kernel.buffer(b).scope == Scope::Register {
                     match register_access(kernel, b, indices) {
-                        Ok(a) => record(accesses.entry(b).or_default(), &a, chunks),
+                        Ok(a) => record(accesses.entry(b).or_default(), &a, chunks, read),
                         Err(e) => error = Some(e),
                     }
                 }
@@ -98,19 +100,19 @@ pub(super) fn files(
                     let n = u16::try_from(n).unwrap_or(0);
                     (0..n).step_by(usize::from(native)).map(|s| Chunk { start: s, len: native.min(n - s) }).collect()
                 };
-                (0..m).for_each(|i| note(src.buffer, &transpose::row(src, i, n), &pieces(n)));
+                (0..m).for_each(|i| note(src.buffer, &transpose::row(src, i, n), &pieces(n), true));
                 for j in 0..n {
-                    (0..m).for_each(|i| note(dst.buffer, &transpose::at(dst, j, Expr::Int(i)), &[]));
+                    (0..m).for_each(|i| note(dst.buffer, &transpose::at(dst, j, Expr::Int(i)), &[], false));
                 }
                 return;
             }
             if let Stmt::Store { buffer, indices, .. } | Stmt::Reduce { buffer, indices, .. } = s {
-                note(*buffer, indices, &chunks);
+                note(*buffer, indices, &chunks, false);
             }
             s.own_exprs(&mut |e| {
                 e.walk(&mut |e| {
                     if let Expr::Load(b, idx) = e {
-                        note(*b, idx, &chunks);
+                        note(*b, idx, &chunks, true);
                     }
                 })
             });
@@ -126,19 +128,20 @@ pub(super) fn files(
 #[derive(Clone, Copy, PartialEq)]
 enum Touched {
     /// Neighbours, as one register; one lane of a vector statement is a register too.
-    Run { start: i64, len: i64, vector: bool },
+    Run { start: i64, len: i64, vector: bool, read: bool },
     /// Lanes that are not neighbours: no variable holds them.
     Scattered,
 }
 
-fn record(list: &mut Vec<Touched>, a: &RegisterAccess, chunks: &[Chunk]) {
+fn record(list: &mut Vec<Touched>, a: &RegisterAccess, chunks: &[Chunk], read: bool) {
     if a.lanes == 1 {
-        list.push(Touched::Run { start: a.offset, len: 1, vector: false });
+        list.push(Touched::Run { start: a.offset, len: 1, vector: false, read });
     } else if a.stride == 1 {
         list.extend(chunks.iter().map(|c| Touched::Run {
             start: a.offset + i64::from(c.start),
             len: i64::from(c.len),
             vector: true,
+            read,
         }));
     } else {
         list.push(Touched::Scattered);
@@ -151,26 +154,29 @@ fn cut(kernel: &Kernel, b: BufferId, accesses: Vec<Touched>, names: &mut Names) 
     if accesses.contains(&Touched::Scattered) || !matches!(dtype, DType::F32 | DType::F64 | DType::I64 | DType::I32) {
         return RegisterFile::Array;
     }
-    let mut runs: Vec<(i64, i64, bool)> = accesses
+    let mut runs: Vec<(i64, i64, bool, bool)> = accesses
         .into_iter()
         .filter_map(|t| match t {
-            Touched::Run { start, len, vector } => Some((start, len, vector)),
+            Touched::Run { start, len, vector, read } => Some((start, len, vector, read)),
             Touched::Scattered => None,
         })
         .collect();
     // The longest first where several start at the same element, and vectors before scalars.
-    runs.sort_unstable_by_key(|(start, len, vector)| (*start, -len, !vector));
+    runs.sort_unstable_by_key(|(start, len, vector, read)| (*start, -len, !vector, *read));
     runs.dedup();
     let mut groups: Vec<Group> = vec![];
-    for (start, len, vector) in runs {
-        match groups.last() {
-            Some(g) if start + len <= g.start + g.len => continue,
+    for (start, len, vector, read) in runs {
+        match groups.last_mut() {
+            Some(g) if start + len <= g.start + g.len => {
+                g.read |= read;
+                continue;
+            }
             Some(g) if start < g.start + g.len => return RegisterFile::Array,
             _ => {}
         }
         let vector = vector.then(|| Vector::holding(dtype, len as usize));
         let name = names.fresh(&element_name(kernel, b, start));
-        groups.push(Group { start, len, name, vector });
+        groups.push(Group { start, len, name, vector, read });
     }
     RegisterFile::Variables(groups)
 }

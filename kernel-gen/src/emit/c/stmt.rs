@@ -149,7 +149,7 @@ impl Body<'_> {
                 let assigned = self.assigned_first(b, groups, rest);
                 // One line a type keeps a tile of accumulators on a few lines.
                 let mut lines: Vec<(Option<Vector>, Vec<String>)> = vec![];
-                for (g, assigned) in groups.iter().zip(assigned) {
+                for (g, assigned) in groups.iter().zip(assigned).filter(|(g, _)| g.read) {
                     // What is written in branches or lane by lane starts from something, or compilers warn.
                     let text = match (assigned, g.vector) {
                         (true, _) => g.name.clone(),
@@ -227,12 +227,15 @@ impl Body<'_> {
         };
         let pieces = chunks(self.kernel, self.isa, s);
         if super::chunk::lanes(self.kernel, s) == 1 {
-            return self.scalar_update(s);
+            return if self.is_unread(buffer, indices, 0) { Ok(()) } else { self.scalar_update(s) };
         }
         if reads_other_lanes(s, buffer, indices) {
             return self.update_at_once(s);
         }
         for c in pieces {
+            if self.is_unread(buffer, indices, c.start) {
+                continue;
+            }
             match self.vector_update(s, c) {
                 Ok(()) => {}
                 Err(NoVector::Error(e)) => return Err(e),
@@ -240,6 +243,13 @@ impl Body<'_> {
             }
         }
         Ok(())
+    }
+
+    /// Whether the destination is a variable that nothing reads: a lane of padding, say.
+    fn is_unread(&self, b: BufferId, indices: &[Expr], lane: u16) -> bool {
+        let Some(file) = self.registers.get(&b) else { return false };
+        let Ok(at) = register_access(self.kernel, b, indices) else { return false };
+        file.group(at.offset + i64::from(lane)).is_some_and(|g| !g.read)
     }
 
     fn scalar_update(&mut self, s: &Stmt) -> Result<(), EmitError> {
