@@ -254,9 +254,10 @@ static int time_(const char *input, int64_t threads, int samples, double min_ns)
   pool.threads = threads;
   pthread_t ids[64];
   if (threads > 64) die("threads", "at most 64");
-  if (threads > 1) pin(0);
   for (int64_t w = 1; w < threads; w++)
     if (pthread_create(&ids[w], 0, thread_main, (void *)(intptr_t)w)) die("threads", "pthread_create");
+  // Last, because a thread inherits the processors of the one that makes it.
+  if (threads > 1) pin(0);
   int sense = 0;
   int64_t repeats = 1;
   for (;;) {

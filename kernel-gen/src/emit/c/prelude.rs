@@ -54,6 +54,8 @@ pub(super) enum Helper {
     LoadPart(Vector, DType),
     /// The lanes from `low` to before `high`, zeros elsewhere; reads no more than that.
     LoadBetween(Vector),
+    /// The same, two elements apart.
+    LoadEvenBetween(Vector),
     /// Lanes `stride` elements apart.
     Gather(Vector, DType),
     /// All lanes, two elements apart.
@@ -126,6 +128,7 @@ impl Helper {
             Helper::Load(v, d) => format!("load_{}", from(v, d)),
             Helper::LoadPart(v, d) => format!("load_part_{}", from(v, d)),
             Helper::LoadBetween(v) => format!("load_between_{}", v.name()),
+            Helper::LoadEvenBetween(v) => format!("load_even_between_{}", v.name()),
             Helper::Gather(v, d) => format!("gather_{}", from(v, d)),
             Helper::LoadEven(v) => format!("load_even_{}", v.name()),
             Helper::Store(v, d) => format!("store_{}", from(v, d)),
@@ -154,6 +157,7 @@ impl Helper {
                 all
             }
             Helper::LoadBetween(v) => vec![Helper::Type(v), Helper::Type(v.mask())],
+            Helper::LoadEvenBetween(v) => vec![Helper::Type(v), Helper::Type(v.mask()), Helper::LoadBetween(v)],
             Helper::LoadEven(v) => vec![Helper::Type(v), Helper::Load(v, v.dtype)],
             Helper::VectorMin(v) | Helper::VectorMax(v) => vec![Helper::Type(v), Helper::Type(v.mask())],
             Helper::Transpose(v) => vec![Helper::Type(v), Helper::Type(v.mask())],
@@ -208,6 +212,7 @@ impl Helper {
             Helper::Load(v, d) => load_converted(&name, v, d, isa),
             Helper::LoadPart(v, d) => load_part(&name, v, d, isa),
             Helper::LoadBetween(v) => load_between(&name, v, isa),
+            Helper::LoadEvenBetween(v) => load_even_between(&name, v),
             Helper::Gather(v, d) => format!(
                 "KG_FN {v} {name}(const {t} *p, int64_t stride, int n) {{\n  {v} v = {{0}};\n  \
                  for (int i = 0; i < n; i++) v[i] = {x};\n  return v;\n}}\n",
@@ -413,6 +418,25 @@ fn load_even(name: &str, v: Vector) -> String {
         last = w - 1,
         bits = v.dtype.bytes() * 8,
         bytes = v.bytes(),
+    )
+}
+
+/// Lane `i` is element `2 i`, so whole lanes `low..high` are elements `2 low..2 high - 1`: two loads, as for all lanes.
+fn load_even_between(name: &str, v: Vector) -> String {
+    let (w, vector, mask) = (v.width, v.name(), v.mask().name());
+    let lanes = |from: usize, second: usize| -> String {
+        let pick = |i: usize| if i < w / 2 { from + 2 * i } else { second + 2 * i - (w - 1) };
+        (0..w).map(|i| pick(i).to_string()).collect::<Vec<_>>().join(", ")
+    };
+    let lanes = lanes(0, w);
+    format!(
+        "KG_FN {vector} {name}(const {t} *p, int64_t low, int64_t high) {{\n  \
+         {vector} a = load_between_{vector}(p, 2 * low, 2 * high - 1);\n  \
+         {vector} b = load_between_{vector}(p + {last}, 2 * low - {last}, 2 * high - 1 - {last});\n\
+         #ifdef __clang__\n  return __builtin_shufflevector(a, b, {lanes});\n\
+         #else\n  return __builtin_shuffle(a, b, ({mask}){{{lanes}}});\n#endif\n}}\n",
+        t = c_type(v.dtype),
+        last = w - 1,
     )
 }
 

@@ -193,13 +193,17 @@ impl Body<'_> {
             bounds.into_iter().reduce(|a, b| Expr::bin(op, a, b)).unwrap_or(Expr::Int(0))
         };
         let (low, high) = (merge(lanes.low, BinOp::Max), merge(lanes.high, BinOp::Min));
-        match (run.stride, low.as_int(), high.as_int()) {
-            (1, ..) => {}
+        let load = match (run.stride, low.as_int(), high.as_int()) {
+            (1, ..) => Helper::LoadBetween(v),
+            (2, ..) => Helper::LoadEvenBetween(v),
             // One lane only, so its index needs no lane.
-            (0, Some(low), Some(high)) if high == low + 1 => run.pointer = format!("{} - {low}", run.pointer),
+            (0, Some(low), Some(high)) if high == low + 1 => {
+                run.pointer = format!("{} - {low}", run.pointer);
+                Helper::LoadBetween(v)
+            }
             _ => return Err(NoVector::Lanes),
-        }
-        let load = self.prelude.call(Helper::LoadBetween(v));
+        };
+        let load = self.prelude.call(load);
         let (low, high) = (self.scalar(&low)?, self.scalar(&high)?);
         let text = format!("{load}({}, {}, {})", run.pointer, low.text, high.text);
         let text = match Expr::all(lanes.uniform) {
@@ -262,15 +266,18 @@ impl LaneRange {
         match cond {
             Expr::Binary(BinOp::And, a, b) => self.narrow(kernel, a, start) && self.narrow(kernel, b, start),
             Expr::Binary(op @ (BinOp::Lt | BinOp::Le), a, b) => {
-                // s < base + lane, or base + lane < s, the difference made ready for `lane >= ..` and `lane < ..`.
-                let strict = i64::from(*op == BinOp::Lt);
-                match (step_by_step(a), step_by_step(b)) {
-                    (None, Some(base)) if a.ty(kernel).lanes == 1 => {
-                        self.low.push((**a).clone() - base - start + strict);
+                let strict = *op == BinOp::Lt;
+                match (steps(a), steps(b)) {
+                    // s <= base + stride * lane, from the least such lane on.
+                    (None, Some((base, stride))) if a.ty(kernel).lanes == 1 => {
+                        let room = (**a).clone() - base + if strict { stride } else { stride - 1 };
+                        self.low.push(room.floor_div(stride) - start);
                         true
                     }
-                    (Some(base), None) if b.ty(kernel).lanes == 1 => {
-                        self.high.push((**b).clone() - base - start + (1 - strict));
+                    // base + stride * lane < s, before the least lane for which it fails.
+                    (Some((base, stride)), None) if b.ty(kernel).lanes == 1 => {
+                        let room = (**b).clone() - base + if strict { stride - 1 } else { stride };
+                        self.high.push(room.floor_div(stride) - start);
                         true
                     }
                     _ => false,
@@ -281,10 +288,10 @@ impl LaneRange {
     }
 }
 
-/// The first lane of a vector whose lanes are consecutive numbers.
-fn step_by_step(e: &Expr) -> Option<Expr> {
+/// The first lane of a vector whose lanes are numbers that rise evenly, and by how much they rise.
+fn steps(e: &Expr) -> Option<(Expr, i64)> {
     match e {
-        Expr::Ramp { base, stride: 1, .. } => Some((**base).clone()),
+        Expr::Ramp { base, stride, .. } if *stride > 0 => Some(((**base).clone(), *stride)),
         _ => None,
     }
 }

@@ -7,8 +7,8 @@
 use super::tile::{ceil_div, cycles_to_us, even_tiles};
 use super::{pack_param, pieces, vectorize, vectorize_block, vectorize_rows};
 use crate::ir::{DType, Scope};
-use crate::schedule::Schedule;
 use crate::schedule::transform_layout::LayoutDim;
+use crate::schedule::{Schedule, Tail};
 use crate::space::{Config, Space};
 use crate::target::{Cpu, Target};
 use crate::templates::{Scheduled, Template, TemplateError};
@@ -91,8 +91,8 @@ impl Template for DepthwiseRows {
         let mut s = Schedule::new(naive(w));
         let (weight, acc, y) = (s.stage("w")?, s.stage("acc")?, s.stage("y")?);
         let mut packs = vec![];
-        // A task, the block within it, and the loops of the block.
-        let (task, block, rows) = match c.layout {
+        // A task, a strip of rows in it that is padded at once, the block, and the loops of the block.
+        let (task, strip, block, rows) = match c.layout {
             ConvLayout::Nhwc => {
                 let [n, oh, ow, ch] = s.axes(y)?;
                 let [oht, ohi] = pieces(&mut s, oh, oh_tile)?;
@@ -100,7 +100,7 @@ impl Template for DepthwiseRows {
                 let [ct, cl] = pieces(&mut s, ch, lanes)?;
                 s.reorder(&[n, oht, ct, owt, ohi, owi, cl])?;
                 vectorize(&mut s, cl)?;
-                (s.fuse_all(&[n, oht])?, owt, vec![ohi, owi])
+                (s.fuse_all(&[n, oht])?, None, owt, vec![ohi, owi])
             }
             ConvLayout::NchwC(size) => {
                 let pack = pack_param(
@@ -121,7 +121,7 @@ impl Template for DepthwiseRows {
                 let [lv, ll] = pieces(&mut s, lane, lanes)?;
                 s.reorder(&[n, ch, oht, lv, owt, ohi, owi, ll])?;
                 vectorize(&mut s, ll)?;
-                (s.fuse_all(&[n, ch])?, owt, vec![ohi, owi])
+                (s.fuse_all(&[n, ch])?, None, owt, vec![ohi, owi])
             }
             _ => {
                 let [n, ch, oh, ow] = s.axes(y)?;
@@ -130,7 +130,7 @@ impl Template for DepthwiseRows {
                 let [ov, ol] = pieces(&mut s, owi, lanes)?;
                 s.reorder(&[n, ch, oht, owt, ohi, ov, ol])?;
                 vectorize(&mut s, ol)?;
-                (s.fuse_all(&[n, ch])?, owt, vec![ohi, ov])
+                (s.fuse_all(&[n, ch])?, Some(oht), owt, vec![ohi, ov])
             }
         };
         s.parallel(task)?;
@@ -151,8 +151,22 @@ impl Template for DepthwiseRows {
                 s.compute_inline(pad)?;
             } else {
                 s.set_scope(pad, Scope::Local)?;
-                s.compute_at(pad, task)?;
-                vectorize_rows(&mut s, pad, lanes)?;
+                // A whole map may not fit in L1.
+                s.compute_at(pad, strip.unwrap_or(task))?;
+                if lanes_are_pixels(&c) && c.stride[1] == 2 {
+                    // Even and odd columns apart, once, so that every tap reads its row without gaps.
+                    let rows = [LayoutDim::whole(0), LayoutDim::whole(1), LayoutDim::whole(2)];
+                    let columns = [LayoutDim::inner(3, 2), LayoutDim::outer(3, 2)];
+                    s.transform_layout(pad, &[&rows[..], &columns[..]].concat())?;
+                    if let Some(along) = s.loops_of(pad).last().copied() {
+                        let [pair, parity] = s.split(along, 2, Tail::Guard)?;
+                        let [strip, lane] = pieces(&mut s, pair, lanes)?;
+                        s.reorder(&[parity, strip, lane])?;
+                        vectorize(&mut s, lane)?;
+                    }
+                } else {
+                    vectorize_rows(&mut s, pad, lanes)?;
+                }
             }
         }
         Ok(Scheduled { schedule: s, packs })
