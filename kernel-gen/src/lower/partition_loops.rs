@@ -125,19 +125,19 @@ impl Partition {
             }
         }
         let mut l = l;
-        if !matches!(l.kind, LoopKind::Thread(_) | LoopKind::VThread) {
-            if let Some((atom, var, cut)) = self.atom_cut(&l, &inside) {
-                let body = replace(std::mem::take(&mut l.body), &atom, var);
-                let mut named = inside.clone();
-                named.insert(var, cut.min, cut.max);
-                let rest = match self.branch(var, cut, &body, &named, Source::Guard) {
-                    Some(branches) => branches,
-                    None => self.block(body, &named),
-                };
-                l.body = std::iter::once(Stmt::Let { var, value: atom }).chain(rest).collect();
-                out.push(Stmt::For(l));
-                return;
-            }
+        if !matches!(l.kind, LoopKind::Thread(_) | LoopKind::VThread)
+            && let Some((atom, var, cut)) = self.atom_cut(&l, &inside)
+        {
+            let body = replace(std::mem::take(&mut l.body), &atom, var);
+            let mut named = inside.clone();
+            named.insert(var, cut.min, cut.max);
+            let rest = match self.branch(var, cut, &body, &named, Source::Guard) {
+                Some(branches) => branches,
+                None => self.block(body, &named),
+            };
+            l.body = std::iter::once(Stmt::Let { var, value: atom }).chain(rest).collect();
+            out.push(Stmt::For(l));
+            return;
         }
         l.body = self.block(l.body, &inside);
         out.push(Stmt::For(l));
