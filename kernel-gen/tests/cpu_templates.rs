@@ -94,7 +94,7 @@ fn workload(seed: u64) -> Workload {
     loop {
         let mut workload = sample::workload(&mut rng);
         let Op::Conv2d(c) = &mut workload.op else {
-            if seed % 3 == 0 {
+            if seed.is_multiple_of(3) {
                 continue;
             }
             return workload;
