@@ -134,7 +134,8 @@ impl<'k> Collector<'k, '_> {
     fn lanes(&self, e: &Expr) -> Option<u16> {
         let mut found = None;
         e.walk(&mut |e| match e {
-            Expr::Ramp { lanes, .. } | Expr::Broadcast(_, lanes) => found = found.or(Some(*lanes)),
+            // One lane is a scalar.
+            Expr::Ramp { lanes, .. } | Expr::Broadcast(_, lanes) if *lanes > 1 => found = found.or(Some(*lanes)),
             Expr::Var(v) => found = found.or(self.vectors.get(v).copied()),
             _ => {}
         });
@@ -292,6 +293,7 @@ impl<'k> Collector<'k, '_> {
         let lane = Expr::Var(self.pseudo.lane());
         e.clone().map(&mut |e| match e {
             Expr::Var(v) => self.inlined.get(&v).cloned().unwrap_or(e),
+            Expr::Ramp { base, lanes: 1, .. } => *base,
             Expr::Ramp { base, stride, .. } => *base + lane.clone() * stride,
             Expr::Broadcast(a, _) => *a,
             other => other,
