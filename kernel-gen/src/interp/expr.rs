@@ -112,8 +112,8 @@ impl Compiler<'_> {
     pub(super) fn sum(&mut self, e: &Expr, lane: u16) -> Result<Sum, InterpError> {
         let mut sum = self.sum_terms(e, lane)?;
         sum.bounds = match e {
-            Expr::Ramp { base, stride, .. } => bounds(base, &self.ranges).and_then(|(lo, hi)| {
-                let by = stride.checked_mul(i64::from(lane))?;
+            Expr::Ramp { base, stride, lanes } => bounds(base, &self.ranges).and_then(|(lo, hi)| {
+                let by = stride.checked_mul(i64::from(lane.min(lanes - 1)))?;
                 Some((lo.checked_add(by)?, hi.checked_add(by)?))
             }),
             _ => bounds(e, &self.ranges),
