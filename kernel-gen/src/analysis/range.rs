@@ -30,7 +30,7 @@ impl Ranges {
     /// Records the values of a loop's variable.
     pub fn insert_loop(&mut self, l: &For) {
         // A loop without iterations has no values; its body is dead, and any range is right for it.
-        self.insert(l.var, 0, (l.extent - 1).max(0));
+        self.insert(l.var, 0, l.extent.max(1) - 1);
     }
 
     /// The bounds of a variable.

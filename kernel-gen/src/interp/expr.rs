@@ -113,7 +113,7 @@ impl Compiler<'_> {
         let mut sum = self.sum_terms(e, lane)?;
         sum.bounds = match e {
             Expr::Ramp { base, stride, lanes } => bounds(base, &self.ranges).and_then(|(lo, hi)| {
-                let by = stride.checked_mul(i64::from(lane.min(lanes - 1)))?;
+                let by = stride.checked_mul(i64::from(lane.min(lanes.saturating_sub(1))))?;
                 Some((lo.checked_add(by)?, hi.checked_add(by)?))
             }),
             _ => bounds(e, &self.ranges),
@@ -141,7 +141,7 @@ impl Compiler<'_> {
             }
             Expr::Ramp { base, stride, lanes } => {
                 out = self.sum_terms(base, 0)?;
-                out.constant = out.constant.wrapping_add(stride.wrapping_mul(i64::from(lane.min(lanes - 1))));
+                out.constant = out.constant.wrapping_add(stride.wrapping_mul(i64::from(lane.min(lanes.saturating_sub(1)))));
             }
             Expr::Broadcast(a, _) => out = self.sum_terms(a, 0)?,
             _ => {
