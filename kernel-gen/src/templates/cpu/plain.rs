@@ -52,7 +52,8 @@ impl Template for Plain {
         let (spatial, reduce) = loops.split_at(rank);
         let (outer, last) = spatial.split_at(rank - 1);
         let [strip, within] = pieces(&mut s, last[0], lanes * config.int("vectors")?)?;
-        let order: Vec<VarId> = outer.iter().chain([&strip]).chain(reduce).chain([&within]).copied().collect();
+        // The outer loops stay where they are: with groups, their digits overlap the last strip's surplus.
+        let order: Vec<VarId> = [&strip].into_iter().chain(reduce).chain([&within]).copied().collect();
         s.reorder(&order)?;
         let (tile, copy) = s.cache_write_at(acc, strip, Scope::Register)?;
         let sums = s.loops_of(tile);
