@@ -141,7 +141,8 @@ impl Compiler<'_> {
             }
             Expr::Ramp { base, stride, lanes } => {
                 out = self.sum_terms(base, 0)?;
-                out.constant = out.constant.wrapping_add(stride.wrapping_mul(i64::from(lane.min(lanes.saturating_sub(1)))));
+                out.constant =
+                    out.constant.wrapping_add(stride.wrapping_mul(i64::from(lane.min(lanes.saturating_sub(1)))));
             }
             Expr::Broadcast(a, _) => out = self.sum_terms(a, 0)?,
             _ => {
