@@ -13,12 +13,22 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 pub const SETTINGS: [&str; 6] = ["CC", "CFLAGS", "AR", "ARFLAGS", "RANLIB", "RANLIBFLAGS"];
 
 /// What every emitted source is compiled with. The dialect and the contraction are not a matter of taste: in ISO mode
-/// GCC forms no fused multiply-adds.
-pub const FLAGS: [&str; 7] =
-    ["-std=gnu11", "-O3", "-ffp-contract=fast", "-fno-math-errno", "-fno-predictive-commoning", "-Wall", "-Wextra"];
+/// GCC forms no fused multiply-adds. Nor is it that loops are not if-converted: GCC 12 gives every masked load of an
+/// interleaved group the mask of the first one, and so reads outside of a buffer and puts stale lanes into the result.
+/// Masked loads that a schedule wants are written out in the source and need no help.
+pub const FLAGS: [&str; 8] = [
+    "-std=gnu11",
+    "-O3",
+    "-ffp-contract=fast",
+    "-fno-math-errno",
+    "-fno-predictive-commoning",
+    "-fno-tree-loop-if-convert",
+    "-Wall",
+    "-Wextra",
+];
 
 /// Those of [`FLAGS`] that Clang does not know.
-const GCC_ONLY: [&str; 1] = ["-fno-predictive-commoning"];
+const GCC_ONLY: [&str; 2] = ["-fno-predictive-commoning", "-fno-tree-loop-if-convert"];
 
 /// The triple of the machine that this program was compiled for, as far as it is known at run time.
 pub fn host_triple() -> String {
