@@ -91,16 +91,17 @@ fn run(options: &Options) -> Result<bool, Box<dyn Error>> {
     if let Some(peers) = &peers {
         print!("{}", peers.describe());
     }
-    // Asked before any thread is pinned: the answer is for the calling thread.
+    // Asked, and the pools made, before any thread is pinned: a thread that is kept on one core sees a machine of one
+    // core, where a pool must not spin.
     let cores = pin::cores();
+    let devices: Vec<(usize, Cpu)> = options.threads.iter().map(|n| (*n, Cpu::with_threads(*n))).collect();
     let mut right = true;
-    for threads in &options.threads {
-        let dev = Cpu::with_threads(*threads);
-        let pinning = if options.pinned { pin_all(&dev, &cores) } else { "not pinned".to_string() };
-        let results = measure(&dev, &layers, options.rule)?;
+    for (threads, dev) in &devices {
+        let pinning = if options.pinned { pin_all(dev, &cores) } else { "not pinned".to_string() };
+        let results = measure(dev, &layers, options.rule)?;
         right &= results.iter().all(|r| r.comparison.share_of_bound <= 1.0);
         println!("\n## {threads} thread{}, {pinning}\n", if *threads == 1 { "" } else { "s" });
-        print!("{}", table::layers(&dev, kernels::report().for_device(&dev).rows(), &results, peers.as_ref()));
+        print!("{}", table::layers(dev, kernels::report().for_device(dev).rows(), &results, peers.as_ref()));
         println!();
         print!("{}", table::summary(&results, peers.as_ref(), *threads));
         let plain = table::plain_against_blocked(&results);
