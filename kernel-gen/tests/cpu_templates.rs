@@ -140,6 +140,26 @@ fn sweep(count: u64, configs: usize, way: Way, targets: &[&str]) {
     assert_eq!(checked.len(), registry.iter().len(), "every template must have been reached");
 }
 
+/// Nothing is run here, so it looks at far more workloads than the tests below.
+#[test]
+fn defaults_are_configs_of_their_space() {
+    let registry = Registry::builtin();
+    let targets = ["x86-64", "x86-64-v3", "x86-64-v4", "aarch64"].map(|t| Target::find(t).expect("a built-in target"));
+    for seed in 1..=3000 {
+        let workload = workload(seed);
+        for target in targets {
+            for template in registry.applicable(&workload, target) {
+                let what = || format!("{} {} {} (seed {seed})", template.name(), workload.key(), target.name);
+                let space = template.space(&workload, target).unwrap_or_else(|e| panic!("{}: {e}", what()));
+                let default = template.default_config(&workload, target).unwrap_or_else(|e| panic!("{}: {e}", what()));
+                if let Err(e) = space.normalise(&default) {
+                    panic!("{}: {e}", what());
+                }
+            }
+        }
+    }
+}
+
 #[test]
 fn scheduled_kernels_equal_the_reference() {
     sweep(60, 2, Way::Interpreted, &["x86-64", "x86-64-v3", "x86-64-v4", "aarch64"]);

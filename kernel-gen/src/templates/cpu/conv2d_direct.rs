@@ -84,7 +84,9 @@ impl Template for Conv2dDirect {
         let tile = best_tile(c.ow(), c.co, 30, cpu);
         // Weights of a block and the input rows share L2 with what streams through.
         let weights = |ci: i64| 4 * ci * c.kh * c.kw * tile.vectors * cpu.f32_lanes();
-        let ci_tile = largest(c.ci, &ci_tiles(&c), |ci| weights(ci) <= cpu.l2_bytes / 5).unwrap_or(c.ci.min(16));
+        let tiles = ci_tiles(&c);
+        let ci_tile = largest(c.ci, &tiles, |ci| weights(ci) <= cpu.l2_bytes / 5);
+        let ci_tile = ci_tile.or(tiles.into_iter().min()).unwrap_or(c.ci);
         let column_tiles = c.n * ceil_div(c.co, tile.vectors * cpu.f32_lanes());
         // Rows of a task: enough tasks for a few cores, and of those the number that costs least.
         let wanted_tasks = 8;
