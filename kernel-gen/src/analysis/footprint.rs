@@ -83,6 +83,14 @@ pub fn footprint(
                         }
                     }
                 }
+                Stmt::Gpu(g) => {
+                    let tiles = g.tiles();
+                    let read = tiles.read.into_iter().filter(|_| touch != Touch::Writes);
+                    let written = tiles.written.filter(|_| touch != Touch::Reads);
+                    for t in read.chain(written).filter(|t| t.buffer == buffer) {
+                        accesses.push((t.origin.clone(), Some(t.extents.clone())));
+                    }
+                }
                 Stmt::Transpose { dst, src } => {
                     if dst.buffer == buffer && touch != Touch::Reads {
                         accesses.push((dst.origin.clone(), Some(dst.extents.clone())));

@@ -308,6 +308,7 @@ impl<'k> Compiler<'k> {
                 Ok(())
             }
             Stmt::Transpose { dst, src } => self.transpose(dst, src),
+            Stmt::Gpu(_) => Err(InterpError::malformed("statements that only a GPU has are not run yet")),
         }
     }
 

@@ -41,6 +41,11 @@ pub(super) fn used(block: &[Stmt]) -> BTreeSet<BufferId> {
                 }
                 Stmt::Mma { acc, a, b } => out.extend([acc.buffer, a.buffer, b.buffer]),
                 Stmt::Transpose { dst, src } => out.extend([dst.buffer, src.buffer]),
+                Stmt::Gpu(g) => {
+                    let tiles = g.tiles();
+                    out.extend(tiles.read.iter().chain(&tiles.written).map(|t| t.buffer));
+                    out.extend(g.slot().map(|s| s.buffer));
+                }
                 other => out.extend(other.written()),
             }
             s.own_exprs(&mut |e| {

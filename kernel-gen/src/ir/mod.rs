@@ -26,15 +26,19 @@
 
 pub mod builder;
 pub mod expr;
+pub mod gpu;
 mod lex;
 pub mod parse;
 mod parse_expr;
+mod parse_gpu;
 pub mod print;
+mod print_gpu;
 pub mod stmt;
 pub mod types;
 pub mod visit;
 
 pub use expr::{BinOp, Expr, UnOp};
+pub use gpu::{Gpu, Group, MbarrierOp, Operand, Slot, Unit};
 pub use stmt::{Access, Axis, Barrier, For, LoopKind, Pragma, ReduceOp, Stmt, Tile};
 pub use types::{DType, Type};
 
@@ -66,6 +70,10 @@ pub enum Scope {
     Local,
     /// Registers of one thread: every index must be a constant once loops are unrolled and vectorised.
     Register,
+    /// Registers of a warp or warpgroup, which hold a tile between them; see [`gpu`].
+    Fragment(Unit),
+    /// Barriers in the memory of one thread block; see [`gpu`].
+    Mbarrier,
 }
 
 impl Scope {
@@ -76,8 +84,22 @@ impl Scope {
             Scope::Shared => "shared",
             Scope::Local => "local",
             Scope::Register => "register",
+            Scope::Fragment(Unit::Warp) => "fragment.warp",
+            Scope::Fragment(Unit::Warpgroup) => "fragment.warpgroup",
+            Scope::Mbarrier => "mbarrier",
         }
     }
+
+    /// All of them.
+    pub const ALL: [Scope; 7] = [
+        Scope::Global,
+        Scope::Shared,
+        Scope::Local,
+        Scope::Register,
+        Scope::Fragment(Unit::Warp),
+        Scope::Fragment(Unit::Warpgroup),
+        Scope::Mbarrier,
+    ];
 
     /// Whether each thread has a copy of its own.
     pub fn is_private(self) -> bool {
@@ -100,6 +122,8 @@ pub struct Buffer {
     pub scope: Scope,
     /// How a parameter is used; allocated buffers are [`Access::ReadWrite`].
     pub access: Access,
+    /// Bytes in a row of the address map of shared memory, see [`gpu`]: 0 (none), 32, 64 or 128.
+    pub swizzle: u32,
 }
 
 /// Row-major strides of a shape, in elements.
@@ -121,6 +145,7 @@ impl Buffer {
             strides: row_major(shape),
             scope,
             access: Access::ReadWrite,
+            swizzle: 0,
         }
     }
 

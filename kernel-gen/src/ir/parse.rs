@@ -6,8 +6,8 @@
 
 use super::lex::{Lexer, Token};
 use super::{
-    Access, Barrier, Buffer, BufferId, DType, Expr, For, Kernel, LoopKind, Pragma, ReduceOp, Scope, Stmt, Tile, Var,
-    VarId, row_major,
+    Access, Barrier, Buffer, BufferId, DType, Expr, For, Gpu, Kernel, LoopKind, Pragma, ReduceOp, Scope, Stmt, Tile,
+    Var, VarId, row_major,
 };
 use std::collections::BTreeMap;
 use std::fmt;
@@ -109,6 +109,8 @@ impl<'t> Parser<'t> {
                 "barrier" => return self.barrier(),
                 "mma" => return self.mma(),
                 "transpose" => return self.transpose(),
+                "fill" | "move" | "mma.warp" | "mma.warpgroup" | "copy_async" | "commit" | "wait" | "tensor_load"
+                | "tensor_store" | "mbarrier" | "fence" | "set_max_registers" | "dependency" => return self.gpu(word),
                 "param" => return Err(self.lexer.error("parameters stand before all statements")),
                 _ => {}
             }
@@ -191,6 +193,11 @@ impl<'t> Parser<'t> {
     fn barrier(&mut self) -> Parsed<Stmt> {
         self.lexer.next();
         match self.lexer.peek() {
+            Token::Word("named") => self.named_barrier(),
+            Token::Word("cluster") => {
+                self.lexer.next();
+                Ok(Stmt::Gpu(Gpu::ClusterBarrier))
+            }
             Token::Word("block") => {
                 self.lexer.next();
                 Ok(Stmt::Barrier(Barrier::Block))
@@ -199,7 +206,7 @@ impl<'t> Parser<'t> {
                 self.lexer.next();
                 Ok(Stmt::Barrier(Barrier::Warp))
             }
-            other => Err(self.lexer.error(format!("expected `block` or `warp`, found {other}"))),
+            other => Err(self.lexer.error(format!("expected `block`, `warp`, `named` or `cluster`, found {other}"))),
         }
     }
 
@@ -221,7 +228,7 @@ impl<'t> Parser<'t> {
         Ok(Stmt::Transpose { dst, src })
     }
 
-    fn tile(&mut self) -> Parsed<Tile> {
+    pub(super) fn tile(&mut self) -> Parsed<Tile> {
         let buffer = self.buffer()?;
         self.sign("[")?;
         let (mut origin, mut extents) = (vec![], vec![]);
@@ -286,9 +293,9 @@ impl<'t> Parser<'t> {
         let Token::Word(word) = self.lexer.peek() else {
             return Err(self.lexer.error(format!("expected a scope, found {}", self.lexer.peek())));
         };
-        let scopes = [Scope::Global, Scope::Shared, Scope::Local, Scope::Register];
-        let Some(scope) = scopes.into_iter().find(|s| s.name() == word) else {
-            return Err(self.lexer.error(format!("`{word}` is not a scope (global, shared, local, register)")));
+        let Some(scope) = Scope::ALL.into_iter().find(|s| s.name() == word) else {
+            let all: Vec<&str> = Scope::ALL.iter().map(|s| s.name()).collect();
+            return Err(self.lexer.error(format!("`{word}` is not a scope ({})", all.join(", "))));
         };
         self.lexer.next();
         let mut strides = None;
@@ -299,6 +306,14 @@ impl<'t> Parser<'t> {
                 return Err(self.lexer.error_before(format!("{} strides for {} dimensions", s.len(), shape.len())));
             }
             strides = Some(s);
+        }
+        let mut swizzle = 0;
+        if self.lexer.peek() == Token::Word("swizzle") {
+            self.lexer.next();
+            swizzle = match self.int()? {
+                n @ (32 | 64 | 128) => n as u32,
+                n => return Err(self.lexer.error_before(format!("{n} is not a swizzle (32, 64, 128)"))),
+            };
         }
         let mut elements = 1i64;
         for n in shape.iter().chain(strides.iter().flatten()) {
@@ -332,7 +347,7 @@ impl<'t> Parser<'t> {
         let strides = strides.unwrap_or_else(|| row_major(&shape));
         let id = BufferId(self.kernel.buffers.len() as u32);
         self.define(name, Name::Buffer(id), at)?;
-        self.kernel.buffers.push(Buffer { name: name.to_string(), dtype, shape, strides, scope, access });
+        self.kernel.buffers.push(Buffer { name: name.to_string(), dtype, shape, strides, scope, access, swizzle });
         Ok(id)
     }
 
@@ -399,7 +414,7 @@ impl<'t> Parser<'t> {
     }
 
     /// `[1, 2, 3]`.
-    fn ints(&mut self) -> Parsed<Vec<i64>> {
+    pub(super) fn ints(&mut self) -> Parsed<Vec<i64>> {
         self.sign("[")?;
         let mut out = vec![];
         while !self.accept("]") {
@@ -439,7 +454,7 @@ impl<'t> Parser<'t> {
         Err(self.lexer.error(format!("expected `{sign}`, found {}", self.lexer.peek())))
     }
 
-    fn word(&mut self, word: &'static str) -> Parsed<()> {
+    pub(super) fn word(&mut self, word: &'static str) -> Parsed<()> {
         if self.lexer.peek() == Token::Word(word) {
             self.lexer.next();
             return Ok(());
@@ -477,6 +492,39 @@ kernel k {
     mma y[i: 1, 0: 8] += x[0: 1, 0: 4] * x[0: 4, 0: 8]
     transpose y[i: 1, 0: 8] = x[0: 8, 0: 1]
   }
+  for c in 0..2 cluster.x {
+    alloc s: f16[2, 64, 64] shared swizzle 128
+    alloc f: f32[64, 64] fragment.warpgroup
+    alloc g: f16[16, 16] fragment.warp
+    alloc full: i64[2] mbarrier
+    mbarrier init full[0] count 1
+    mbarrier expect full[1] bytes 8192
+    mbarrier arrive full[c]
+    mbarrier arrive full[c] rank 1
+    mbarrier wait full[0] parity c % 2
+    fill f[0: 64, 0: 64] = 0.0f32
+    tensor_load s[0: 1, 0: 64, 0: 64] = y[0 - 1: 64, 0: 64] step [1, 2] on full[0] multicast 3
+    tensor_load s[1: 1, 0: 64, 0: 64] = y[0: 64, 0: 64] on full[1]
+    tensor_store y[0: 64, 0: 64] = s[0: 1, 0: 64, 0: 64]
+    mma.warpgroup f[0: 64, 0: 64] += s[0: 1, 0: 64, 0: 64] * s[1: 1, 0: 64, 0: 64] transposed
+    mma.warp g[0: 16, 0: 16] += g[0: 16, 0: 16] transposed * g[0: 16, 0: 16]
+    move g[0: 16, 0: 16] = s[c: 1, 0: 16, 0: 16]
+    copy_async s[0: 1, c: 1, 0: 8] = y[c: 1, 0: 8] if c < 1
+    copy_async s[0: 1, c: 1, 0: 8] = y[c: 1, 0: 8]
+    commit copy
+    wait copy 1
+    fence async
+    barrier named 1 threads 128
+    barrier cluster
+    set_max_registers 232
+    dependency wait
+    dependency launch
+    for r in 0..64 fragment.row {
+      for q in 0..64 fragment.col {
+        y[r, q] = f[r, q]
+      }
+    }
+  }
 }
 ";
         let k = parse(text).unwrap();
@@ -490,7 +538,8 @@ kernel k {
         assert_eq!(
             error("kernel k { ; comment\n  for i in 0..4 fast {\n"),
             "2:17: `fast` is neither a loop kind \
-            (serial, unrolled, vectorized, parallel, grid.x, grid.y, grid.z, thread.x, thread.y, thread.z, vthread) \
+            (serial, unrolled, vectorized, parallel, grid.x, grid.y, grid.z, thread.x, thread.y, thread.z, vthread, \
+            cluster.x, cluster.y, cluster.z, fragment.row, fragment.col) \
             nor a pragma (auto_unroll_max_step, unroll_explicit)"
         );
         assert_eq!(

@@ -13,7 +13,26 @@
 //! ```
 //! Statements: `for v in 0..n [kind] [pragma...] {}`, `b[..] = e`, `b[..] += e init e over (v, ..)` (`max=`, `min=`
 //! likewise), `if e {} else {}`, `let v: type = e`, `alloc b: type[shape] scope [strides [..]]`, `barrier block`,
-//! `mma b[..: ..] += b[..: ..] * b[..: ..]`, `transpose b[..: ..] = b[..: ..]`, where `i: n` is an origin and an extent.
+//! `mma b[..: ..] += b[..: ..] * b[..: ..]`, `transpose b[..: ..] = b[..: ..]`, where `i: n` is an origin and an extent;
+//! and those of a GPU:
+//!
+//! ```text
+//! fill acc[0: 64, 0: 128] = 0f32
+//! move f[0: 16, 0: 16] = x_s[0: 16, k: 16]
+//! mma.warpgroup acc[0: 64, 0: 128] += a_s[s: 1, 0: 64, 0: 64] * b_s[s: 1, 0: 128, 0: 64]^T
+//! copy_async x_s[0: 4] = x[i: 4] if i < 100
+//! commit copy
+//! wait copy 1
+//! tensor_load a_s[s: 1, 0: 64, 0: 64] = a[m: 64, k: 64] on full[s]
+//! tensor_store c[m: 64, n: 64] = c_s[0: 64, 0: 64]
+//! mbarrier init full[s] count 1
+//! mbarrier arrive empty[s]
+//! mbarrier expect full[s] bytes 8192
+//! mbarrier wait full[s] parity p
+//! fence async
+//! barrier named 1 threads 256
+//! set_max_registers 232
+//! ```
 //! Expressions are C's, with
 //! `select(c, a, b)`, `min`, `max`, `type(e)` for casts, `ramp(base, stride, lanes)` and `broadcast(e, lanes)`; `/`
 //! and `%` are floor division on integers. Float literals carry their type: `0.5f32`.
@@ -45,6 +64,9 @@ fn declaration(k: &Kernel, b: BufferId) -> String {
     let mut s = format!("{}: {}{:?} {}", b.name, b.dtype, b.shape, b.scope);
     if !b.is_row_major() {
         let _ = write!(s, " strides {:?}", b.strides);
+    }
+    if b.swizzle != 0 {
+        let _ = write!(s, " swizzle {}", b.swizzle);
     }
     s
 }
@@ -121,10 +143,14 @@ fn stmt(k: &Kernel, s: &Stmt, depth: usize, out: &mut String) {
         Stmt::Transpose { dst, src } => {
             let _ = writeln!(out, "transpose {} = {}", tile(k, dst), tile(k, src));
         }
+        Stmt::Gpu(g) => {
+            out.push_str(&super::print_gpu::statement(k, g));
+            out.push('\n');
+        }
     }
 }
 
-fn tile(k: &Kernel, t: &Tile) -> String {
+pub(super) fn tile(k: &Kernel, t: &Tile) -> String {
     let dims: Vec<String> = t.origin.iter().zip(&t.extents).map(|(o, n)| format!("{}: {n}", expr(k, o))).collect();
     format!("{}[{}]", k.buffer(t.buffer).name, dims.join(", "))
 }

@@ -1,6 +1,6 @@
 //! Statements: what runs, in order.
 
-use super::{BufferId, Expr, Scope, VarId};
+use super::{BufferId, Expr, Gpu, Scope, VarId};
 
 /// How the caller's buffer is used.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -41,6 +41,12 @@ pub enum LoopKind {
     Thread(Axis),
     /// Interleaved within one thread.
     VThread,
+    /// One block of a cluster each.
+    Cluster(Axis),
+    /// One row of a fragment each, in the threads that hold it; see [`crate::ir::gpu`].
+    FragmentRow,
+    /// One column of a fragment each, in the thread that holds its element of the row.
+    FragmentCol,
 }
 
 impl LoopKind {
@@ -58,11 +64,16 @@ impl LoopKind {
             LoopKind::Thread(Axis::Y) => "thread.y",
             LoopKind::Thread(Axis::Z) => "thread.z",
             LoopKind::VThread => "vthread",
+            LoopKind::Cluster(Axis::X) => "cluster.x",
+            LoopKind::Cluster(Axis::Y) => "cluster.y",
+            LoopKind::Cluster(Axis::Z) => "cluster.z",
+            LoopKind::FragmentRow => "fragment.row",
+            LoopKind::FragmentCol => "fragment.col",
         }
     }
 
     /// All of them.
-    pub const ALL: [LoopKind; 11] = [
+    pub const ALL: [LoopKind; 16] = [
         LoopKind::Serial,
         LoopKind::Unrolled,
         LoopKind::Vectorized,
@@ -74,11 +85,16 @@ impl LoopKind {
         LoopKind::Thread(Axis::Y),
         LoopKind::Thread(Axis::Z),
         LoopKind::VThread,
+        LoopKind::Cluster(Axis::X),
+        LoopKind::Cluster(Axis::Y),
+        LoopKind::Cluster(Axis::Z),
+        LoopKind::FragmentRow,
+        LoopKind::FragmentCol,
     ];
 
     /// Whether iterations may run at the same time in different threads.
     pub fn is_concurrent(self) -> bool {
-        matches!(self, LoopKind::Parallel | LoopKind::Grid(_) | LoopKind::Thread(_))
+        matches!(self, LoopKind::Parallel | LoopKind::Grid(_) | LoopKind::Cluster(_) | LoopKind::Thread(_))
     }
 }
 
@@ -206,6 +222,8 @@ pub enum Stmt {
         /// Source, m x n; another buffer.
         src: Tile,
     },
+    /// What only a GPU has.
+    Gpu(Gpu),
 }
 
 impl Stmt {

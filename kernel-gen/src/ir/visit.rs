@@ -95,6 +95,7 @@ impl Stmt {
             Stmt::Let { value, .. } => f(value),
             Stmt::Mma { acc, a, b } => [acc, a, b].into_iter().flat_map(|t| &t.origin).for_each(f),
             Stmt::Transpose { dst, src } => [dst, src].into_iter().flat_map(|t| &t.origin).for_each(f),
+            Stmt::Gpu(g) => g.exprs(f),
             Stmt::For(_) | Stmt::Alloc(_) | Stmt::Barrier(_) => {}
         }
     }
@@ -125,6 +126,7 @@ impl Stmt {
             Stmt::Let { var, value } => Stmt::Let { var, value: f(value) },
             Stmt::Mma { acc, a, b } => Stmt::Mma { acc: map_tile(acc, f), a: map_tile(a, f), b: map_tile(b, f) },
             Stmt::Transpose { dst, src } => Stmt::Transpose { dst: map_tile(dst, f), src: map_tile(src, f) },
+            Stmt::Gpu(g) => Stmt::Gpu(g.map_exprs(f)),
             s @ (Stmt::Alloc(_) | Stmt::Barrier(_)) => s,
         }
     }
@@ -150,6 +152,7 @@ impl Stmt {
                 Stmt::Reduce { buffer: b, .. } => found |= *b == buffer,
                 Stmt::Mma { acc, a, b } => found |= [acc, a, b].iter().any(|t| t.buffer == buffer),
                 Stmt::Transpose { src, .. } => found |= src.buffer == buffer,
+                Stmt::Gpu(g) => found |= g.tiles().read.iter().any(|t| t.buffer == buffer),
                 _ => {}
             }
         });
@@ -162,6 +165,7 @@ impl Stmt {
             Stmt::Store { buffer, .. } | Stmt::Reduce { buffer, .. } => Some(*buffer),
             Stmt::Mma { acc, .. } => Some(acc.buffer),
             Stmt::Transpose { dst, .. } => Some(dst.buffer),
+            Stmt::Gpu(g) => g.tiles().written.map(|t| t.buffer),
             _ => None,
         }
     }

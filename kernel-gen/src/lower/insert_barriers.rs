@@ -197,6 +197,7 @@ impl Inserter<'_> {
             Stmt::Transpose { src, .. } if shared(src.buffer) => {
                 all.reads.insert(src.buffer);
             }
+            Stmt::Gpu(g) => all.reads.extend(g.tiles().read.iter().map(|t| t.buffer).filter(|b| shared(*b))),
             Stmt::Reduce { buffer, .. } if shared(*buffer) => {
                 all.reads.insert(*buffer);
             }

@@ -110,7 +110,7 @@ impl Partition {
                         return;
                     }
                 }
-                LoopKind::Parallel | LoopKind::Grid(_) => {
+                LoopKind::Parallel | LoopKind::Grid(_) | LoopKind::Cluster(_) => {
                     if let Some(clipped) = self.clip(&l, cut, &inside) {
                         self.for_(clipped, ranges, out);
                         return;
@@ -121,7 +121,7 @@ impl Partition {
                     }
                 }
                 // Threads must meet at barriers, so they keep to one path.
-                LoopKind::Thread(_) | LoopKind::VThread => {}
+                LoopKind::Thread(_) | LoopKind::VThread | LoopKind::FragmentRow | LoopKind::FragmentCol => {}
             }
         }
         let mut l = l;

@@ -35,6 +35,9 @@ fn drop_unread(mut block: Vec<Stmt>) -> Vec<Stmt> {
             s.walk(&mut |s| match s {
                 Stmt::Mma { acc, a, b: right } => read |= [acc, a, right].iter().any(|t| t.buffer == b),
                 Stmt::Transpose { src, .. } => read |= src.buffer == b,
+                Stmt::Gpu(g) => {
+                    read |= g.tiles().read.iter().any(|t| t.buffer == b) || g.slot().is_some_and(|s| s.buffer == b);
+                }
                 _ => {}
             });
         }

@@ -255,6 +255,7 @@ pub(super) fn privatize(
             }
             Stmt::Mma { acc, a, b } => Stmt::Mma { acc: extend_tile(acc), a: extend_tile(a), b: extend_tile(b) },
             Stmt::Transpose { dst, src } => Stmt::Transpose { dst: extend_tile(dst), src: extend_tile(src) },
+            Stmt::Gpu(g) => Stmt::Gpu(g.map_tiles(&mut |t, _| extend_tile(t))),
             other => other,
         }]
     })

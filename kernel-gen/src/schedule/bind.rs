@@ -84,6 +84,12 @@ fn check_place(k: &Kernel, l: &For, around: &[&For], kind: LoopKind) -> Result<(
             }
         }
         LoopKind::Serial | LoopKind::Unrolled | LoopKind::VThread => {}
+        LoopKind::Cluster(_) | LoopKind::FragmentRow | LoopKind::FragmentCol => {
+            return Err(format!(
+                "{} loops are part of kernels that are written with tensor cores in mind",
+                kind.name()
+            ));
+        }
     }
     if matches!(kind, LoopKind::Parallel | LoopKind::Grid(_))
         && let Some(b) = private_of_another(k, l, around)

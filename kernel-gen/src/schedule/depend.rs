@@ -137,6 +137,11 @@ fn accesses(l: &For) -> Vec<Access> {
                     out.push(tile(dst, true, None));
                     out.push(tile(src, false, None));
                 }
+                Stmt::Gpu(g) => {
+                    let tiles = g.tiles();
+                    out.extend(tiles.written.map(|t| tile(t, true, None)));
+                    out.extend(tiles.read.iter().map(|t| tile(t, false, None)));
+                }
                 _ => {}
             }
             s.own_exprs(&mut |e| {

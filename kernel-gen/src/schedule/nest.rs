@@ -4,7 +4,7 @@ use super::error::{Reason, ScheduleError, refuse_loop, refuse_stage};
 use crate::analysis::range::Ranges;
 use crate::analysis::simplify::{simplify, truth};
 use crate::ir::visit::{find_loop, map_exprs, rewrite};
-use crate::ir::{BinOp, BufferId, Expr, For, Kernel, Stmt, Tile, VarId};
+use crate::ir::{BinOp, BufferId, Expr, For, Gpu, Kernel, Stmt, Tile, VarId};
 use std::collections::BTreeMap;
 
 /// The statements from the outermost to one that `wanted` accepts, that one included.
@@ -81,6 +81,9 @@ pub(super) fn tiles_read(s: &Stmt) -> Vec<&Tile> {
     match s {
         Stmt::Mma { a, b, .. } => vec![a, b],
         Stmt::Transpose { src, .. } => vec![src],
+        // An accumulator counts as written, as that of the other `mma` does.
+        Stmt::Gpu(Gpu::Mma { a, b, .. }) => vec![&a.tile, &b.tile],
+        Stmt::Gpu(g) => g.tiles().read,
         _ => vec![],
     }
 }
@@ -90,6 +93,7 @@ pub(super) fn map_tiles(s: Stmt, f: &mut dyn FnMut(Tile, bool) -> Tile) -> Stmt 
     match s {
         Stmt::Mma { acc, a, b } => Stmt::Mma { acc: f(acc, true), a: f(a, false), b: f(b, false) },
         Stmt::Transpose { dst, src } => Stmt::Transpose { dst: f(dst, true), src: f(src, false) },
+        Stmt::Gpu(g) => Stmt::Gpu(g.map_tiles(f)),
         other => other,
     }
 }
@@ -99,7 +103,8 @@ pub(super) fn tile_uses(block: &[Stmt], buffer: BufferId) -> bool {
     let mut found = false;
     for s in block {
         s.walk(&mut |s| {
-            let written = matches!(s, Stmt::Mma { .. } | Stmt::Transpose { .. }) && s.written() == Some(buffer);
+            let written =
+                matches!(s, Stmt::Mma { .. } | Stmt::Transpose { .. } | Stmt::Gpu(_)) && s.written() == Some(buffer);
             found |= written || tiles_read(s).iter().any(|t| t.buffer == buffer);
         });
     }

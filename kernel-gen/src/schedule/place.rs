@@ -40,7 +40,9 @@ pub(super) fn varying(k: &Kernel, path: &[&Stmt], scope: Scope) -> Result<Ranges
     let mut out = Ranges::new();
     match scope {
         Scope::Local | Scope::Register => {}
-        Scope::Shared => around.iter().filter(|l| is_thread(l)).for_each(|l| out.insert_loop(l)),
+        Scope::Shared | Scope::Mbarrier | Scope::Fragment(_) => {
+            around.iter().filter(|l| is_thread(l)).for_each(|l| out.insert_loop(l))
+        }
         Scope::Global => {
             if let Some(l) = around.iter().find(|l| l.kind.is_concurrent() || l.kind == LoopKind::VThread) {
                 return Err(Reason::Scope(format!(

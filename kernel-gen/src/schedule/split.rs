@@ -13,7 +13,7 @@ use super::error::{Reason, ScheduleError, refuse_loop};
 use super::nest::{reduced_by, replace_loop, replace_over, subst, the_loop, tidy};
 use super::{pad, peel};
 use crate::ir::visit::find_loop;
-use crate::ir::{BufferId, For, Kernel, LoopKind, Stmt, VarId};
+use crate::ir::{BufferId, For, Gpu, Kernel, LoopKind, Stmt, VarId};
 
 /// What happens to the iterations that do not fill a whole inner loop.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -136,7 +136,7 @@ fn changed_by_repeating(k: &Kernel, l: &For) -> Option<BufferId> {
                 found = Some(*buffer);
             }
             // Repeating a transposition is harmless.
-            Stmt::Mma { acc, .. } => found = Some(acc.buffer),
+            Stmt::Mma { acc, .. } | Stmt::Gpu(Gpu::Mma { acc, .. }) => found = Some(acc.buffer),
             // What is read must not be what this loop writes, or the second time would read the first's result.
             Stmt::Store { buffer, .. } if !allocated_in(l, *buffer) && l.body.iter().any(|s| s.reads(*buffer)) => {
                 found = Some(*buffer);

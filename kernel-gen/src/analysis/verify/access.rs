@@ -219,6 +219,15 @@ impl<'k> Collector<'k, '_> {
                 let touch = if matches!(s, Stmt::Mma { .. }) { Touch::Update } else { Touch::Write };
                 self.site(s, tiles[0].buffer, touch, &tiles[0].origin, &tiles[0].extents);
             }
+            Stmt::Gpu(g) => {
+                g.exprs(&mut |e| self.expr(s, e));
+                for t in g.tiles().read {
+                    self.site(s, t.buffer, Touch::Read, &t.origin, &t.extents);
+                }
+                if let Some(t) = g.tiles().written {
+                    self.site(s, t.buffer, Touch::Write, &t.origin, &t.extents);
+                }
+            }
             Stmt::Alloc(_) | Stmt::Barrier(_) => {}
         }
     }

@@ -145,6 +145,16 @@ pub(crate) fn ids(kernel: &Kernel) -> Vec<Fault> {
                     over.iter().for_each(|v| var(*v, &mut faults));
                 }
                 Stmt::If { .. } | Stmt::Barrier(_) => {}
+                Stmt::Gpu(g) => {
+                    let tiles = g.tiles();
+                    for t in tiles.read.into_iter().chain(tiles.written) {
+                        buffer(t.buffer, Some(t.origin.len()), &mut faults);
+                        buffer(t.buffer, Some(t.extents.len()), &mut faults);
+                    }
+                    if let Some(slot) = g.slot() {
+                        buffer(slot.buffer, Some(1), &mut faults);
+                    }
+                }
                 Stmt::Mma { .. } | Stmt::Transpose { .. } => {
                     for t in super::access::tiles(s) {
                         buffer(t.buffer, Some(t.origin.len()), &mut faults);

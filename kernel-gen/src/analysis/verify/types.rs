@@ -28,7 +28,7 @@ impl<'k> Types<'k> {
         });
         overflow?;
         match s {
-            Stmt::For(_) | Stmt::Alloc(_) | Stmt::Barrier(_) => Ok(()),
+            Stmt::For(_) | Stmt::Alloc(_) | Stmt::Barrier(_) | Stmt::Gpu(_) => Ok(()),
             Stmt::Store { buffer, indices, value } => self.stores(*buffer, indices, &[value]),
             Stmt::Reduce { buffer, indices, init, value, .. } => {
                 if self.kernel.buffer(*buffer).dtype == DType::Bool {

@@ -146,7 +146,7 @@ fn place_private(
             Stmt::Alloc(b) => {
                 let buffer = kernel.buffer(*b);
                 match buffer.scope {
-                    Scope::Shared => return Err(scope_error(kernel, *b)),
+                    Scope::Shared | Scope::Fragment(_) | Scope::Mbarrier => return Err(scope_error(kernel, *b)),
                     Scope::Register => {
                         places.insert(*b, Place::Registers);
                     }

@@ -81,6 +81,7 @@ impl Body<'_> {
             Stmt::Barrier(_) => Err(EmitError::Unsupported { what: "a barrier: a CPU has no thread loops".into() }),
             Stmt::Mma { .. } => Err(EmitError::NotLowered { what: "an mma statement".into(), pass: "expand_tiles" }),
             Stmt::Transpose { dst, src } => self.transpose(dst, src),
+            Stmt::Gpu(_) => Err(EmitError::Unsupported { what: "a statement that only a GPU has".into() }),
         }
     }
 
@@ -126,7 +127,11 @@ impl Body<'_> {
             LoopKind::VThread => {
                 return Err(EmitError::NotLowered { what: format!("vthread loop `{var}`"), pass: "inject_vthread" });
             }
-            kind @ (LoopKind::Grid(_) | LoopKind::Thread(_)) => {
+            kind @ (LoopKind::Grid(_)
+            | LoopKind::Cluster(_)
+            | LoopKind::Thread(_)
+            | LoopKind::FragmentRow
+            | LoopKind::FragmentCol) => {
                 return Err(EmitError::GpuLoop { var, kind: kind.name() });
             }
         }

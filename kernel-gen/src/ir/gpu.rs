@@ -1,0 +1,307 @@
+//! What only a GPU does: tiles in the registers of a warp, asynchronous copies, barriers in memory.
+//!
+//! A GPU kernel is said from the point of view of one thread, as in CUDA: below the `thread` loops every statement is
+//! run by each thread. A *collective* statement is run by all threads of its [`Unit`] together: they must reach it
+//! together, with operands that do not differ among them.
+//!
+//! | statement | runs | completes |
+//! |---|---|---|
+//! | `fill`, `move`, `mma.warp` | collectively, by a warp (`fill` by the fragment's unit) | at once |
+//! | `mma.warpgroup` | collectively, by a warpgroup | at `wait mma` |
+//! | `copy_async` | in each thread | at `wait copy` for the thread, at a barrier behind it for others |
+//! | `tensor_load` | in one thread | when the mbarrier's phase ends |
+//! | `tensor_store` | in one thread | at `wait store` (the source may be overwritten) |
+//! | `mbarrier`, `fence`, `barrier named` | in each thread | at once, or when others have come |
+//!
+//! An **mbarrier** counts arrivals and bytes. A phase ends when as many arrivals came as `init` said and no byte that
+//! an `expect` announced is missing; the next begins at once. `wait b[i] parity p` waits until the phase of parity `p`
+//! has ended: a fresh barrier is in phase 0, so waiting for parity 1 does not wait. *(PTX ISA, "mbarrier".)*
+//!
+//! A **fragment** (scope [`Scope::Fragment`](super::Scope::Fragment)) is a tile that the registers of a unit hold
+//! between them. Accumulators are laid out as the tensor cores leave them: element `(i, j)` is held by lane
+//! `i % 8 * 4 + j % 8 / 2` of warp `i / 16` of the unit. Loops of kind `fragment.row` and, inside, `fragment.col` visit
+//! each element in the thread that holds it; that is how an epilogue is said.
+//!
+//! A shared buffer's **swizzle** is an address map: within each 8 rows of `swizzle` bytes, the 16-byte units of row `r`
+//! are exchanged by XOR with `r`. Indices do not know of it.
+
+use super::{BufferId, Expr, Tile};
+
+/// The threads that act as one.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub enum Unit {
+    /// 32 threads.
+    Warp,
+    /// Four warps, the first of which has a number divisible by four.
+    Warpgroup,
+}
+
+impl Unit {
+    /// The word in the text form.
+    pub fn name(self) -> &'static str {
+        match self {
+            Unit::Warp => "warp",
+            Unit::Warpgroup => "warpgroup",
+        }
+    }
+
+    /// How many threads it has.
+    pub fn threads(self) -> i64 {
+        match self {
+            Unit::Warp => 32,
+            Unit::Warpgroup => 128,
+        }
+    }
+}
+
+/// Asynchronous operations that are committed in groups and waited for in order.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub enum Group {
+    /// `copy_async` of this thread.
+    Copy,
+    /// `mma.warpgroup` of this warpgroup.
+    Mma,
+    /// `tensor_store` of this thread.
+    Store,
+}
+
+impl Group {
+    /// All of them.
+    pub const ALL: [Group; 3] = [Group::Copy, Group::Mma, Group::Store];
+
+    /// The word in the text form.
+    pub fn name(self) -> &'static str {
+        match self {
+            Group::Copy => "copy",
+            Group::Mma => "mma",
+            Group::Store => "store",
+        }
+    }
+}
+
+/// An operand of a tensor-core product.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Operand {
+    /// Where it is.
+    pub tile: Tile,
+    /// Whether the tile holds the transposed matrix: `k x m` instead of `m x k`, `n x k` instead of `k x n`.
+    pub transposed: bool,
+}
+
+/// An element of a buffer of mbarriers.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Slot {
+    /// The buffer, of scope `mbarrier` and rank 1.
+    pub buffer: BufferId,
+    /// Which of its barriers.
+    pub index: Expr,
+}
+
+/// What is done with an mbarrier.
+#[derive(Clone, PartialEq, Debug)]
+pub enum MbarrierOp {
+    /// Makes it: a phase ends after so many arrivals. By one thread, before all others use it.
+    Init(i64),
+    /// Counts one arrival, at the barrier of the block with rank `0` of the cluster, or of one's own.
+    Arrive(Option<Expr>),
+    /// Counts one arrival and announces bytes of `tensor_load`s.
+    Expect(i64),
+    /// Waits until the phase of this parity has ended.
+    Wait(Expr),
+}
+
+/// A statement that only a GPU has. See the module's text.
+#[derive(Clone, PartialEq, Debug)]
+pub enum Gpu {
+    /// `dst = value` for every element of a fragment's tile.
+    Fill {
+        /// Tile of a fragment.
+        dst: Tile,
+        /// A scalar, the same in all threads of the unit.
+        value: Expr,
+    },
+    /// Copies a tile between memory and a fragment of the warp.
+    Move {
+        /// Destination.
+        dst: Tile,
+        /// Source, of the same extents apart from ones; one of the two is a fragment.
+        src: Tile,
+    },
+    /// `acc += a * b` on tensor cores, accumulated in the accumulator's type.
+    Mma {
+        /// Who: the warp with operands in fragments, the warpgroup with operands in shared memory.
+        unit: Unit,
+        /// Accumulator: a fragment, `m x n`.
+        acc: Tile,
+        /// Left operand, `m x k`.
+        a: Operand,
+        /// Right operand, `k x n`.
+        b: Operand,
+    },
+    /// Copies 4, 8 or 16 bytes from global to shared memory without passing registers; zeros where the guard fails.
+    CopyAsync {
+        /// Destination in shared memory.
+        dst: Tile,
+        /// Source in global memory; in bounds where the guard holds.
+        src: Tile,
+        /// Whether to read; always, if absent.
+        guard: Option<Expr>,
+    },
+    /// Closes the group of the asynchronous operations since the last `commit`.
+    Commit(Group),
+    /// Waits until at most so many of the latest groups are unfinished.
+    Wait(Group, u32),
+    /// Copies a box of a tensor in global memory to shared memory, with the copy engine.
+    TensorLoad {
+        /// Destination, dense but for the swizzle; of the source's extents apart from ones.
+        dst: Tile,
+        /// Source; the part of it outside of the tensor is read as zeros.
+        src: Tile,
+        /// Distance between neighbours of the box along each dimension; empty means 1 everywhere.
+        steps: Vec<i64>,
+        /// The barrier that counts the bytes.
+        on: Slot,
+        /// The blocks of the cluster that receive it, one bit a rank, each at the same place; only this block, if absent.
+        multicast: Option<Expr>,
+    },
+    /// Copies a box from shared memory to a tensor in global memory; the part outside of the tensor is dropped.
+    TensorStore {
+        /// Destination.
+        dst: Tile,
+        /// Source, as the destination of [`Gpu::TensorLoad`].
+        src: Tile,
+    },
+    /// An operation on an mbarrier.
+    Mbarrier(Slot, MbarrierOp),
+    /// What this thread wrote to shared memory is visible to the copy engine and the tensor cores behind it.
+    FenceAsync,
+    /// Waits until so many threads are at the barrier of this number (1 to 15).
+    NamedBarrier {
+        /// Which.
+        id: u32,
+        /// Threads that come, a multiple of 32.
+        threads: i64,
+    },
+    /// All threads of the cluster wait for each other.
+    ClusterBarrier,
+    /// Asks for this many registers a thread from here on, for this warpgroup.
+    SetMaxRegisters(u32),
+    /// Waits until the launches before this one in the stream have completed.
+    DependencyWait,
+    /// The next launch in the stream may begin.
+    DependencyLaunch,
+}
+
+impl Gpu {
+    /// The tiles that it reads and writes; an accumulator is both.
+    pub fn tiles(&self) -> GpuTiles<'_> {
+        match self {
+            Gpu::Fill { dst, .. } => GpuTiles { read: vec![], written: Some(dst) },
+            Gpu::Move { dst, src }
+            | Gpu::CopyAsync { dst, src, .. }
+            | Gpu::TensorLoad { dst, src, .. }
+            | Gpu::TensorStore { dst, src } => GpuTiles { read: vec![src], written: Some(dst) },
+            Gpu::Mma { acc, a, b, .. } => GpuTiles { read: vec![acc, &a.tile, &b.tile], written: Some(acc) },
+            _ => GpuTiles { read: vec![], written: None },
+        }
+    }
+
+    /// Rewrites its tiles; the written one is passed with `true`.
+    pub fn map_tiles(self, f: &mut dyn FnMut(Tile, bool) -> Tile) -> Gpu {
+        match self {
+            Gpu::Fill { dst, value } => Gpu::Fill { dst: f(dst, true), value },
+            Gpu::Move { dst, src } => Gpu::Move { dst: f(dst, true), src: f(src, false) },
+            Gpu::CopyAsync { dst, src, guard } => Gpu::CopyAsync { dst: f(dst, true), src: f(src, false), guard },
+            Gpu::TensorLoad { dst, src, steps, on, multicast } => {
+                Gpu::TensorLoad { dst: f(dst, true), src: f(src, false), steps, on, multicast }
+            }
+            Gpu::TensorStore { dst, src } => Gpu::TensorStore { dst: f(dst, true), src: f(src, false) },
+            Gpu::Mma { unit, acc, a, b } => Gpu::Mma {
+                unit,
+                acc: f(acc, true),
+                a: Operand { tile: f(a.tile, false), ..a },
+                b: Operand { tile: f(b.tile, false), ..b },
+            },
+            other => other,
+        }
+    }
+
+    /// Rewrites the buffers that it names: those of its tiles and of its mbarriers.
+    pub fn map_buffers(self, f: &mut dyn FnMut(BufferId) -> BufferId) -> Gpu {
+        let tiles = self.map_tiles(&mut |t, _| Tile { buffer: f(t.buffer), ..t });
+        match tiles {
+            Gpu::TensorLoad { dst, src, steps, on, multicast } => {
+                Gpu::TensorLoad { dst, src, steps, on: Slot { buffer: f(on.buffer), ..on }, multicast }
+            }
+            Gpu::Mbarrier(slot, op) => Gpu::Mbarrier(Slot { buffer: f(slot.buffer), ..slot }, op),
+            other => other,
+        }
+    }
+
+    /// The mbarrier that it uses.
+    pub fn slot(&self) -> Option<&Slot> {
+        match self {
+            Gpu::TensorLoad { on, .. } => Some(on),
+            Gpu::Mbarrier(slot, _) => Some(slot),
+            _ => None,
+        }
+    }
+
+    /// Calls `f` on its expressions; the origins of its tiles count.
+    pub fn exprs<'a>(&'a self, f: &mut dyn FnMut(&'a Expr)) {
+        let tiles: Vec<&Tile> = match self {
+            Gpu::Mma { acc, a, b, .. } => vec![acc, &a.tile, &b.tile],
+            _ => self.tiles().written.into_iter().chain(self.tiles().read).collect(),
+        };
+        tiles.into_iter().flat_map(|t| &t.origin).for_each(&mut *f);
+        match self {
+            Gpu::Fill { value, .. } => f(value),
+            Gpu::CopyAsync { guard, .. } => guard.iter().for_each(f),
+            Gpu::TensorLoad { on, multicast, .. } => {
+                f(&on.index);
+                multicast.iter().for_each(f);
+            }
+            Gpu::Mbarrier(slot, op) => {
+                f(&slot.index);
+                match op {
+                    MbarrierOp::Wait(parity) => f(parity),
+                    MbarrierOp::Arrive(rank) => rank.iter().for_each(f),
+                    MbarrierOp::Init(_) | MbarrierOp::Expect(_) => {}
+                }
+            }
+            _ => {}
+        }
+    }
+
+    /// Rewrites its expressions.
+    pub fn map_exprs(self, f: &mut dyn FnMut(Expr) -> Expr) -> Gpu {
+        let tiles = self.map_tiles(&mut |t, _| Tile { origin: t.origin.into_iter().map(&mut *f).collect(), ..t });
+        match tiles {
+            Gpu::Fill { dst, value } => Gpu::Fill { dst, value: f(value) },
+            Gpu::CopyAsync { dst, src, guard } => Gpu::CopyAsync { dst, src, guard: guard.map(f) },
+            Gpu::TensorLoad { dst, src, steps, on, multicast } => {
+                let on = Slot { index: f(on.index), ..on };
+                Gpu::TensorLoad { dst, src, steps, on, multicast: multicast.map(f) }
+            }
+            Gpu::Mbarrier(slot, op) => {
+                let slot = Slot { index: f(slot.index), ..slot };
+                let op = match op {
+                    MbarrierOp::Wait(parity) => MbarrierOp::Wait(f(parity)),
+                    MbarrierOp::Arrive(rank) => MbarrierOp::Arrive(rank.map(f)),
+                    other => other,
+                };
+                Gpu::Mbarrier(slot, op)
+            }
+            other => other,
+        }
+    }
+}
+
+/// See [`Gpu::tiles`].
+#[derive(Clone, PartialEq, Debug)]
+pub struct GpuTiles<'a> {
+    /// Tiles that are read.
+    pub read: Vec<&'a Tile>,
+    /// The tile that is written.
+    pub written: Option<&'a Tile>,
+}
