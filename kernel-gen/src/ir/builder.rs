@@ -9,7 +9,7 @@
 //! println!("{}", b.finish());
 //! ```
 
-use super::{Access, BinOp, Buffer, BufferId, DType, Expr, Kernel, Scope, Stmt, VarId};
+use super::{Access, BinOp, Buffer, BufferId, DType, Expr, For, Gpu, Kernel, LoopKind, Scope, Stmt, VarId};
 
 /// Collects statements into a kernel. Nested closures make nested blocks.
 pub struct KernelBuilder {
@@ -49,6 +49,32 @@ impl KernelBuilder {
         self.push(Stmt::for_(var, extent, stmts));
     }
 
+    /// A loop of any kind; the closure builds its body.
+    pub fn loop_(&mut self, name: &str, extent: i64, kind: LoopKind, body: impl FnOnce(&mut Self, VarId)) {
+        let var = self.kernel.fresh_var(name);
+        let body = self.block(|b| body(b, var));
+        self.push(Stmt::For(For { var, extent, kind, pragmas: vec![], body }));
+    }
+
+    /// Names an integer value for the rest of the block.
+    pub fn let_(&mut self, name: &str, value: Expr) -> VarId {
+        let var = self.kernel.fresh_var(name);
+        self.push(Stmt::Let { var, value });
+        var
+    }
+
+    /// A shared buffer with a swizzle; see [`super::gpu`].
+    pub fn alloc_swizzled(&mut self, name: &str, dtype: DType, shape: &[i64], swizzle: u32) -> BufferId {
+        let id = self.kernel.add_buffer(Buffer { swizzle, ..Buffer::new(name, dtype, shape, Scope::Shared) });
+        self.push(Stmt::Alloc(id));
+        id
+    }
+
+    /// A statement that only a GPU has.
+    pub fn gpu(&mut self, statement: Gpu) {
+        self.push(Stmt::Gpu(statement));
+    }
+
     /// Nested serial loops, outermost first.
     pub fn nest(&mut self, loops: &[(&str, i64)], body: impl FnOnce(&mut Self, &[VarId])) {
         let vars: Vec<VarId> = loops.iter().map(|(name, _)| self.kernel.fresh_var(name)).collect();
@@ -65,6 +91,12 @@ impl KernelBuilder {
     pub fn if_(&mut self, cond: Expr, body: impl FnOnce(&mut Self)) {
         let then = self.block(body);
         self.push(Stmt::if_(cond, then));
+    }
+
+    /// `if cond { then } else { otherwise }`.
+    pub fn if_else(&mut self, cond: Expr, then: impl FnOnce(&mut Self), otherwise: impl FnOnce(&mut Self)) {
+        let (then, otherwise) = (self.block(then), self.block(otherwise));
+        self.push(Stmt::If { cond, then, otherwise });
     }
 
     /// `buffer[indices] = value`.

@@ -22,6 +22,9 @@
 //! `i % 8 * 4 + j % 8 / 2` of warp `i / 16` of the unit. Loops of kind `fragment.row` and, inside, `fragment.col` visit
 //! each element in the thread that holds it; that is how an epilogue is said.
 //!
+//! An operand of `mma.warpgroup` is a matrix whose rows are `swizzle` bytes of shared memory; a wider one is said with
+//! three extents `[blocks, rows, columns]` above 1, blocks that stand side by side: the matrix `rows x (blocks * columns)`.
+//!
 //! A shared buffer's **swizzle** is an address map: within each 8 rows of `swizzle` bytes, the 16-byte units of row `r`
 //! are exchanged by XOR with `r`. Indices do not know of it.
 
@@ -153,7 +156,7 @@ pub enum Gpu {
     Wait(Group, u32),
     /// Copies a box of a tensor in global memory to shared memory, with the copy engine.
     TensorLoad {
-        /// Destination, dense but for the swizzle; of the source's extents apart from ones.
+        /// Destination, dense but for the swizzle; as many elements as the source, in the same row-major order.
         dst: Tile,
         /// Source; the part of it outside of the tensor is read as zeros.
         src: Tile,

@@ -11,6 +11,7 @@
 //! ```
 
 pub mod cpu;
+pub mod cuda;
 
 use crate::ir::Kernel;
 use crate::schedule::{Schedule, ScheduleError};

@@ -229,19 +229,30 @@ fn finish(
     let output = params.last().expect("params() ends with the output").1;
     b.nest(loops, |b, v| {
         let index: Vec<Expr> = v.iter().map(|v| (*v).into()).collect();
-        let channel = channel(v);
-        let per_channel = |name: &str| Expr::load(operand(name), vec![channel.clone()]);
-        let value = workload.epilogue.iter().fold(Expr::load(acc, index.clone()), |value, step| match step {
-            Epilogue::Bias => value + per_channel("bias"),
-            Epilogue::Relu => value.max(Expr::f32(0.0)),
-            Epilogue::Relu6 => value.max(Expr::f32(0.0)).min(Expr::f32(6.0)),
-            Epilogue::Gelu => {
-                let erf = Expr::un(UnOp::Erf, value.clone() * Expr::f32(std::f64::consts::FRAC_1_SQRT_2));
-                Expr::f32(0.5) * value * (Expr::f32(1.0) + erf)
-            }
-            Epilogue::ResidualAdd => value + Expr::load(operand("residual"), index.clone()),
-            Epilogue::Scale => value * per_channel("scale") + per_channel("shift"),
-        });
+        let value = epilogue(workload, Expr::load(acc, index.clone()), &channel(v), &index, &operand);
         b.store(output, index, value);
     });
+}
+
+/// A sum with the epilogue's steps applied: `channel` is its output channel, `index` its place in the output, and
+/// `operand` gives the buffer of a parameter's name.
+pub(crate) fn epilogue(
+    workload: &Workload,
+    sum: Expr,
+    channel: &Expr,
+    index: &[Expr],
+    operand: &dyn Fn(&str) -> BufferId,
+) -> Expr {
+    let per_channel = |name: &str| Expr::load(operand(name), vec![channel.clone()]);
+    workload.epilogue.iter().fold(sum, |value, step| match step {
+        Epilogue::Bias => value + per_channel("bias"),
+        Epilogue::Relu => value.max(Expr::f32(0.0)),
+        Epilogue::Relu6 => value.max(Expr::f32(0.0)).min(Expr::f32(6.0)),
+        Epilogue::Gelu => {
+            let erf = Expr::un(UnOp::Erf, value.clone() * Expr::f32(std::f64::consts::FRAC_1_SQRT_2));
+            Expr::f32(0.5) * value * (Expr::f32(1.0) + erf)
+        }
+        Epilogue::ResidualAdd => value + Expr::load(operand("residual"), index.to_vec()),
+        Epilogue::Scale => value * per_channel("scale") + per_channel("shift"),
+    })
 }

@@ -1,0 +1,3 @@
+//! Templates for CUDA devices.
+
+pub mod wgmma;

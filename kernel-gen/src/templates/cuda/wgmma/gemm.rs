@@ -1,0 +1,161 @@
+//! Matrix products.
+
+use super::model::{self, Shape};
+use super::ring::{Box, Element, Layout, Product, kernel};
+use super::{BK, Sizes, ceil_div, device, knobs};
+use crate::ir::builder::KernelBuilder;
+use crate::ir::{Expr, VarId};
+use crate::schedule::Schedule;
+use crate::space::{Config, Space};
+use crate::target::Target;
+use crate::templates::{Scheduled, Template, TemplateError};
+use crate::workload::{Matmul, Workload};
+
+/// Matrix products of f16 and bf16, batched or not, in all four orders of storage. See the module's text for the form
+/// and for the knobs.
+pub struct WgmmaGemm;
+
+/// The product, or why it is none for this template.
+fn problem(w: &Workload, t: &Target) -> Result<Matmul, String> {
+    device(w, t)?;
+    let m = *w.matmul().ok_or("for matrix products")?;
+    // The copy engine wants rows of whole 16-byte units.
+    let rows = [if m.trans_a { m.m } else { m.k }, if m.trans_b { m.k } else { m.n }];
+    match rows.iter().find(|n| *n % 8 != 0) {
+        Some(n) => Err(format!("rows of {n} elements in memory: their number must divide by 8")),
+        None => Ok(m),
+    }
+}
+
+/// What the model needs to know.
+fn shape(w: &Workload, m: &Matmul, sizes: Sizes) -> Shape {
+    let tiles = m.batch * ceil_div(m.m, sizes.bm()) * ceil_div(m.n, sizes.bn);
+    Shape { tiles, steps: ceil_div(m.k, BK) as f64, bytes: w.bytes() }
+}
+
+impl Template for WgmmaGemm {
+    fn name(&self) -> &str {
+        "wgmma_gemm"
+    }
+
+    fn version(&self) -> u32 {
+        1
+    }
+
+    fn applies(&self, w: &Workload, t: &Target) -> Result<(), String> {
+        problem(w, t).map(drop)
+    }
+
+    fn space(&self, w: &Workload, t: &Target) -> Result<Space, TemplateError> {
+        problem(w, t).map_err(TemplateError::Limit)?;
+        Ok(knobs(device(w, t).map_err(TemplateError::Limit)?).build()?)
+    }
+
+    fn default_config(&self, w: &Workload, t: &Target) -> Result<Config, TemplateError> {
+        let m = problem(w, t).map_err(TemplateError::Limit)?;
+        let cuda = device(w, t).map_err(TemplateError::Limit)?;
+        let us = |sizes: &Sizes| model::us(shape(w, &m, *sizes), *sizes, cuda);
+        model::fastest(Sizes::sensible(cuda).map(|sizes| (us(&sizes), sizes.config())).collect())
+    }
+
+    fn cost(&self, w: &Workload, t: &Target, config: &Config) -> f64 {
+        match (problem(w, t), device(w, t), Sizes::of(config)) {
+            (Ok(m), Ok(cuda), Ok(sizes)) => model::us(shape(w, &m, sizes), sizes, cuda),
+            _ => f64::INFINITY,
+        }
+    }
+
+    fn schedule(&self, w: &Workload, t: &Target, config: &Config) -> Result<Scheduled, TemplateError> {
+        let m = problem(w, t).map_err(TemplateError::Limit)?;
+        let cuda = device(w, t).map_err(TemplateError::Limit)?;
+        let sizes = Sizes::of(config)?;
+        let product = Gemm { workload: w, m, sizes };
+        Ok(Scheduled { schedule: Schedule::new(kernel(&product, sizes, cuda.sm_count)), packs: vec![] })
+    }
+}
+
+struct Gemm<'w> {
+    workload: &'w Workload,
+    m: Matmul,
+    sizes: Sizes,
+}
+
+impl Gemm<'_> {
+    fn row_tiles(&self) -> i64 {
+        ceil_div(self.m.m, self.sizes.bm())
+    }
+
+    fn column_tiles(&self) -> i64 {
+        ceil_div(self.m.n, self.sizes.bn)
+    }
+
+    /// The index of a matrix element, or the origin or extents of a box, with that of the batch before it.
+    fn batched<T>(&self, batch: T, index: [T; 2]) -> Vec<T> {
+        (self.m.batch > 1).then_some(batch).into_iter().chain(index).collect()
+    }
+
+    /// A box of `along` outer elements from `outer`, and 64 of the reduction.
+    fn operand(&self, layout: Layout, batch: &Expr, outer: Expr, along: i64, k: &Expr) -> Box {
+        let (origin, extents) = match layout {
+            Layout::ReductionFast => ([outer, k.clone()], [along, BK]),
+            Layout::ReductionSlow => ([k.clone(), outer], [BK, 64]),
+        };
+        Box { origin: self.batched(batch.clone(), origin), extents: self.batched(1, extents), steps: vec![] }
+    }
+}
+
+impl Product for Gemm<'_> {
+    fn workload(&self) -> &Workload {
+        self.workload
+    }
+
+    fn tiles(&self) -> i64 {
+        self.m.batch * self.row_tiles() * self.column_tiles()
+    }
+
+    fn layouts(&self) -> [Layout; 2] {
+        let layout = |fast| if fast { Layout::ReductionFast } else { Layout::ReductionSlow };
+        [layout(!self.m.trans_a), layout(self.m.trans_b)]
+    }
+
+    /// Batch, first row, first column. Tiles go down `group` rows of tiles before they go to the next column, so that
+    /// the blocks that run at the same time read few rows and few columns.
+    fn place(&self, b: &mut KernelBuilder, tile: VarId) -> Vec<Expr> {
+        let (rows, columns) = (self.row_tiles(), self.column_tiles());
+        let group = self.sizes.group.min(rows);
+        // Whole groups only, so that indices stay plain arithmetic; the rows that are left make narrower groups.
+        let group = (1..=group).rev().find(|g| rows % g == 0).unwrap_or(1);
+        let batch = b.let_("batch", Expr::from(tile).floor_div(rows * columns));
+        let within = b.let_("within", Expr::from(tile).floor_mod(rows * columns));
+        let strip = Expr::from(within).floor_div(group * columns);
+        let in_strip = Expr::from(within).floor_mod(group * columns);
+        let row = b.let_("row_0", (strip * group + in_strip.clone().floor_mod(group)) * self.sizes.bm());
+        let column = b.let_("column_0", in_strip.floor_div(group) * self.sizes.bn);
+        vec![batch.into(), row.into(), column.into()]
+    }
+
+    fn steps(&self, b: &mut KernelBuilder, _: &[Expr], body: &mut dyn FnMut(&mut KernelBuilder, &[Expr])) {
+        b.for_("k", ceil_div(self.m.k, BK), |b, k| body(b, &[k * BK]));
+    }
+
+    fn left(&self, place: &[Expr], step: &[Expr], block: i64) -> Box {
+        let row = place[1].clone() + 64 * block;
+        self.operand(self.layouts()[0], &place[0], row, self.sizes.bm(), &step[0])
+    }
+
+    fn right(&self, place: &[Expr], step: &[Expr], block: i64) -> Box {
+        let column = place[2].clone() + 64 * block;
+        self.operand(self.layouts()[1], &place[0], column, self.sizes.bn, &step[0])
+    }
+
+    fn element(&self, place: &[Expr], row: Expr, column: Expr) -> Element {
+        let (row, column) = (place[1].clone() + row, place[2].clone() + column);
+        let inside = |index: &Expr, size: i64, tile: i64| (size % tile != 0).then(|| index.clone().lt(size));
+        let exists = [inside(&row, self.m.m, self.sizes.bm()), inside(&column, self.m.n, self.sizes.bn)];
+        Element {
+            channel: column.clone(),
+            exists: Expr::all(exists.into_iter().flatten()),
+            index: self.batched(place[0].clone(), [row, column]),
+        }
+    }
+}

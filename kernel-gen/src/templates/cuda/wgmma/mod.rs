@@ -1,0 +1,145 @@
+//! Products on Hopper's tensor cores: a warp-specialised ring of tiles.
+//!
+//! One block a multiprocessor stays for the whole kernel and works through output tiles of `bm x bn`. Its first
+//! warpgroup is the **producer**: one thread has the copy engine (TMA) fill a ring of `stages` slots, each the `bm x 64`
+//! and `64 x bn` operands of one step. The others are **consumers**: each multiplies its rows of the tile with `wgmma`
+//! straight from shared memory, and gives the slot back. `full` and `empty` mbarriers are all they share, so loads of
+//! the next tile run while the epilogue of this one is written.
+//!
+//! Rows of a slot are 128 bytes, swizzled as `wgmma` reads them without bank conflicts. Operands come as they lie in
+//! memory: a matrix whose reduction is its slow dimension is cut into column blocks of 64 and multiplied transposed.
+//!
+//! The form is CUTLASS's "persistent cooperative" one; sizes of tiles and rings are those that its profiler offers.
+//! See <https://docs.nvidia.com/cuda/parallel-thread-execution/> ("Asynchronous Warpgroup Level Matrix Instructions").
+
+mod conv2d;
+mod gemm;
+mod model;
+mod ring;
+
+pub use conv2d::WgmmaConv2d;
+pub use gemm::WgmmaGemm;
+
+use crate::ir::DType;
+use crate::space::{Config, Space, SpaceBuilder};
+use crate::target::{Cuda, CudaFeature, Target};
+use crate::templates::TemplateError;
+use crate::workload::Workload;
+
+use crate::templates::cpu::tile::ceil_div;
+
+/// Elements of the reduction in one step: 128 bytes, the widest swizzle.
+const BK: i64 = 64;
+/// Threads of a warpgroup.
+const WARPGROUP: i64 = 128;
+
+/// The device's data, or why it cannot run these kernels.
+fn device<'t>(w: &Workload, t: &'t Target) -> Result<&'t Cuda, String> {
+    let cuda = t.cuda().ok_or("for CUDA devices")?;
+    if !cuda.has(CudaFeature::Wgmma) {
+        return Err("needs wgmma (sm_90a)".into());
+    }
+    if !matches!(w.dtype, DType::F16 | DType::Bf16) {
+        return Err(format!("multiplies f16 and bf16, not {}", w.dtype));
+    }
+    Ok(cuda)
+}
+
+/// Sizes of a tile and its ring, as a config has them.
+#[derive(Clone, Copy, PartialEq, Debug)]
+struct Sizes {
+    /// Consumer warpgroups.
+    consumers: i64,
+    /// Blocks of 64 rows of each.
+    row_blocks: i64,
+    /// Columns of a tile.
+    bn: i64,
+    /// Slots of the ring.
+    stages: i64,
+    /// Tiles along the rows that are worked on at the same time, so that neighbours share what the L2 cache holds.
+    group: i64,
+}
+
+impl Sizes {
+    /// Reads them from a config.
+    fn of(config: &Config) -> Result<Sizes, TemplateError> {
+        Ok(Sizes {
+            consumers: config.int("consumers")?,
+            row_blocks: config.int("row_blocks")?,
+            bn: config.int("bn")?,
+            stages: config.int("stages")?,
+            group: config.int("group")?,
+        })
+    }
+
+    /// The config that says them.
+    fn config(&self) -> Config {
+        Config::new()
+            .with("consumers", self.consumers)
+            .with("row_blocks", self.row_blocks)
+            .with("bn", self.bn)
+            .with("stages", self.stages)
+            .with("group", self.group)
+    }
+
+    /// Rows of a tile.
+    fn bm(&self) -> i64 {
+        64 * self.row_blocks * self.consumers
+    }
+
+    /// Threads of a block.
+    fn threads(&self) -> i64 {
+        WARPGROUP * (1 + self.consumers)
+    }
+
+    /// Bytes of one slot.
+    fn slot_bytes(&self) -> i64 {
+        2 * BK * (self.bm() + self.bn)
+    }
+
+    /// Registers that the sums of a consumer thread take.
+    fn accumulators(&self) -> i64 {
+        self.row_blocks * self.bn / 2
+    }
+
+    /// Registers that a thread of the producer and of a consumer ask for. A block of 384 threads starts with 168 a
+    /// thread, which the producer does not need; one of 256 has enough for all from the start.
+    fn registers(&self) -> Option<[u32; 2]> {
+        (self.consumers == 2).then_some([40, 232])
+    }
+
+    /// The sizes that defaults are chosen from: as many stages as fit, up to 6.
+    fn sensible(cuda: &Cuda) -> impl Iterator<Item = Sizes> {
+        let deepest = |consumers: i64, row_blocks: i64, bn: i64| {
+            (2..=6)
+                .rev()
+                .map(move |stages| Sizes { consumers, row_blocks, bn, stages, group: 8 })
+                .find(|sizes| sizes.fits(cuda))
+        };
+        [(1, 1), (2, 1), (2, 2)]
+            .into_iter()
+            .flat_map(move |(c, r)| [64, 128, 192, 256].map(|bn| deepest(c, r, bn)))
+            .flatten()
+    }
+
+    /// Whether registers and shared memory suffice.
+    fn fits(&self, cuda: &Cuda) -> bool {
+        // 16 bytes of barriers a slot, and up to 1024 bytes before the first slot, which must be aligned to that.
+        let shared = self.stages * (self.slot_bytes() + 16) + 1024;
+        self.accumulators() <= 128 && shared <= cuda.shared_per_block_optin
+    }
+}
+
+/// The knobs that all these kernels have.
+fn knobs(cuda: &Cuda) -> SpaceBuilder {
+    let cuda = cuda.clone();
+    Space::builder()
+        .knob("consumers", [1, 2])
+        .knob("row_blocks", [1, 2])
+        .knob("bn", [64, 128, 192, 256])
+        .knob("stages", 2..=8)
+        .knob("group", [1, 4, 8, 16])
+        .filter("sums fit in registers, the ring in shared memory", move |config| {
+            Sizes::of(config).is_ok_and(|sizes| sizes.fits(&cuda))
+        })
+}

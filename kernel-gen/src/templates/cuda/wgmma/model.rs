@@ -1,0 +1,48 @@
+//! How long a ring takes: what ranks sizes that were not measured.
+
+use super::{BK, Sizes};
+use crate::space::Config;
+use crate::target::Cuda;
+use crate::templates::TemplateError;
+
+/// A product cut into tiles.
+pub(super) struct Shape {
+    /// Number of output tiles.
+    pub(super) tiles: i64,
+    /// Steps of 64 in the reduction of a tile, on average.
+    pub(super) steps: f64,
+    /// Bytes of all parameters.
+    pub(super) bytes: i64,
+}
+
+/// Bytes a clock that the L2 cache gives one multiprocessor when all ask, fitted to a kernel of this form on an H100.
+const L2_BYTES_PER_CLOCK: f64 = 36.0;
+/// Share of the tensor cores' rate that is reached with random data, where the clock drops.
+const TENSOR_RATE: f64 = 0.8;
+/// Clocks until the first slot of a ring is filled.
+const FILL_CLOCKS: f64 = 1000.0;
+/// Microseconds to launch a kernel, set up its barriers and end it.
+const LAUNCH_US: f64 = 2.5;
+
+/// Microseconds that a product takes.
+///
+/// A block's step takes as long as its multiplications or its loads, whichever is longer; blocks go through their tiles
+/// in equal rounds. Loads for the next tile run below an epilogue, so of that only the writing counts.
+pub(super) fn us(shape: Shape, sizes: Sizes, cuda: &Cuda) -> f64 {
+    let (bm, bn) = (sizes.bm() as f64, sizes.bn as f64);
+    let multiply = 2.0 * bm * bn * BK as f64 / (cuda.f16_flops_per_sm_clock as f64 * TENSOR_RATE);
+    // One warpgroup alone leaves the tensor cores idle while it waits for its own products.
+    let multiply = if sizes.consumers * sizes.row_blocks == 1 { 1.3 * multiply } else { multiply };
+    let load = sizes.slot_bytes() as f64 / L2_BYTES_PER_CLOCK;
+    let epilogue = 2.0 * bm * bn / L2_BYTES_PER_CLOCK;
+    let rounds = (shape.tiles as f64 / cuda.sm_count as f64).ceil();
+    let clocks = FILL_CLOCKS + rounds * (shape.steps * multiply.max(load) + epilogue);
+    let memory = shape.bytes as f64 / (cuda.bandwidth_gb_s * 1e3);
+    LAUNCH_US + (clocks / cuda.clock_mhz as f64).max(memory)
+}
+
+/// The config with the shortest time.
+pub(super) fn fastest(candidates: Vec<(f64, Config)>) -> Result<Config, TemplateError> {
+    let best = candidates.into_iter().min_by(|a, b| a.0.total_cmp(&b.0));
+    best.map(|(_, config)| config).ok_or_else(|| TemplateError::Limit("no tile fits the device".into()))
+}
