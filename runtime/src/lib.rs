@@ -27,6 +27,7 @@
 
 mod arena;
 mod cpu;
+mod device;
 pub mod dispatch;
 mod dynamic;
 mod element;
@@ -43,6 +44,7 @@ mod tensor;
 mod view;
 
 pub use cpu::Cpu;
+pub use device::{Device, Input, Output};
 pub use dynamic::{DynView, DynViewMut};
 pub use element::{Bf16, DType, Element, F16};
 pub use error::{Error, Result};

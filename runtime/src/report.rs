@@ -1,10 +1,10 @@
 //! Where every choice came from, as a table.
 
 use crate::dispatch::{Entry, Function, Variant};
-use crate::{Cpu, Isa};
+use crate::{Device, Isa};
 use std::fmt;
 
-/// All choices that a build made: one row a workload and instruction set level. Printing it prints the table.
+/// All choices that a build made: one row a workload and target. Printing it prints the table.
 #[derive(Clone, Debug)]
 pub struct Report {
     rows: Vec<Row>,
@@ -19,8 +19,10 @@ pub struct Row {
     pub workload: &'static str,
     /// The operator in one line.
     pub operator: &'static str,
-    /// The instruction set level; none if there is no code.
+    /// The instruction set level, if it is code for the CPU.
     pub isa: Option<Isa>,
+    /// The architecture, if it is code for a GPU: `sm_90a`, say.
+    pub cuda: Option<&'static str>,
     /// The template, or why there is no code.
     pub template: &'static str,
     /// Its config.
@@ -36,12 +38,14 @@ pub struct Row {
 }
 
 impl Row {
+    /// A row of code for the CPU, or of no code at all.
     fn new(function: &Function, entry: &Entry, variant: Option<&Variant>) -> Row {
         Row {
             function: function.name,
             workload: entry.name,
             operator: entry.workload,
             isa: variant.map(|v| v.isa),
+            cuda: None,
             template: variant.map_or(entry.no_code, |v| v.template),
             config: variant.map_or("", |v| v.config),
             origin: variant.map_or("", |v| v.origin),
@@ -49,6 +53,25 @@ impl Row {
             cost_us: variant.and_then(|v| v.cost_us),
             flops: entry.flops,
         }
+    }
+
+    /// A row of code for a GPU.
+    #[cfg(feature = "cuda")]
+    fn cuda(function: &Function, entry: &Entry, variant: &crate::cuda::Variant) -> Row {
+        Row {
+            cuda: Some(variant.arch.name),
+            template: variant.template,
+            config: variant.config,
+            origin: variant.origin,
+            origin_detail: variant.origin_detail,
+            cost_us: variant.cost_us,
+            ..Row::new(function, entry, None)
+        }
+    }
+
+    /// What it is code for, as specs write it; `-` if there is no code.
+    pub fn target(&self) -> &'static str {
+        self.cuda.or(self.isa.map(Isa::name)).unwrap_or("-")
     }
 }
 
@@ -61,6 +84,8 @@ impl Report {
                 if entry.variants.is_empty() {
                     rows.push(Row::new(function, entry, None));
                 }
+                #[cfg(feature = "cuda")]
+                rows.extend(entry.cuda.iter().map(|v| Row::cuda(function, entry, v)));
                 rows.extend(entry.variants.iter().map(|v| Row::new(function, entry, Some(v))));
             }
         }
@@ -72,11 +97,11 @@ impl Report {
         &self.rows
     }
 
-    /// Only what this device would run: the best level of each workload.
-    pub fn for_device(&self, dev: &Cpu) -> Report {
+    /// Only what this device would run: the best code of each workload.
+    pub fn for_device<D: Device>(&self, dev: &D) -> Report {
         let mut rows: Vec<Row> = vec![];
         for row in &self.rows {
-            let runs = row.isa.is_none_or(|isa| dev.isa().runs(isa));
+            let runs = row.target() == "-" || dev.runs(row);
             if runs && rows.last().is_none_or(|last| last.workload != row.workload) {
                 rows.push(row.clone());
             }
@@ -87,12 +112,12 @@ impl Report {
 
 impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let header = ["workload", "operator", "isa", "template", "config", "origin", "us"].map(String::from);
+        let header = ["workload", "operator", "target", "template", "config", "origin", "us"].map(String::from);
         let rows = self.rows.iter().map(|r| {
             [
                 r.workload.to_string(),
                 r.operator.to_string(),
-                r.isa.map_or("-", Isa::name).to_string(),
+                r.target().to_string(),
                 r.template.to_string(),
                 r.config.to_string(),
                 r.origin.to_string(),

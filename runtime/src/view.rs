@@ -67,6 +67,11 @@ impl<'a, T: Element, S: Shape> ViewMut<'a, T, S> {
     pub fn as_mut_slice(&mut self) -> &mut [T] {
         self.data
     }
+
+    /// The elements, row-major, for as long as they are borrowed.
+    pub fn into_mut_slice(self) -> &'a mut [T] {
+        self.data
+    }
 }
 
 impl<'a, T: Element, S: Shape> TryFrom<&'a [T]> for View<'a, T, S> {
@@ -83,7 +88,13 @@ impl<'a, T: Element, S: Shape> TryFrom<&'a mut [T]> for ViewMut<'a, T, S> {
     }
 }
 
-/// Something that can be read as a dense array of known element type and shape: an argument of a generated function.
+/// Something that can be read as a dense array of known element type and shape: an argument of a generated function on
+/// the CPU.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` is not a dense array in the CPU's memory",
+    note = "on `Cpu`, arguments are a `View` of a slice, a `Tensor`, a nested array, or an `ndarray` view made into a `View`; \
+            buffers of a GPU go with its own device"
+)]
 pub trait AsView {
     /// Element type.
     type Elem: Element;

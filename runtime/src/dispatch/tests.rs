@@ -1,6 +1,7 @@
 //! Launches of hand-made tables whose "C functions" are Rust.
 
 use super::*;
+use crate::{Cpu, DynView, DynViewMut};
 
 const N: usize = 1000;
 

@@ -107,19 +107,20 @@ fn typed_function(
     line(out, 0, &format!("/// The workload of `{name}` that has the shapes of the arguments."));
     workload_docs(out, typed, named);
     let list: Vec<&str> = generics.iter().map(|g| g.0.as_str()).collect();
-    line(out, 0, &format!("pub fn {name}<{}>(", list.join(", ")));
-    line(out, 1, &format!("dev: &{RT}::Cpu,"));
+    line(out, 0, &format!("pub fn {name}<Dev, {}>(", list.join(", ")));
+    line(out, 1, "dev: &Dev,");
     for (generic, p) in &generics {
         let reference = if p.access == Access::Read { "&" } else { "&mut " };
         line(out, 1, &format!("{}: {reference}{generic},", p.name));
     }
     line(out, 0, &format!(") -> {RT}::Result<()>"));
     line(out, 0, "where");
+    line(out, 1, &format!("Dev: {RT}::Device,"));
     for (generic, p) in &generics {
-        let view = if p.access == Access::Read { "AsView" } else { "AsViewMut" };
-        line(out, 1, &format!("{generic}: {RT}::{view}<Elem = {}>,", element_type(p.dtype)));
+        let buffer = if p.access == Access::Read { "Input" } else { "Output" };
+        line(out, 1, &format!("{generic}: {RT}::{buffer}<Dev, Elem = {}>,", element_type(p.dtype)));
     }
-    let tuple: Vec<String> = list.iter().map(|g| format!("{g}::Shape")).collect();
+    let tuple: Vec<String> = list.iter().map(|g| format!("<{g} as {RT}::Input<Dev>>::Shape")).collect();
     line(out, 1, &format!("({}): {trait_name},", tuple.join(", ")));
     line(out, 0, "{");
     line(out, 1, &format!("<({}) as {trait_name}>::ENTRY.launch(dev, &[", tuple.join(", ")));
@@ -131,14 +132,12 @@ fn typed_function(
     line(out, 0, "");
 }
 
-/// The argument of a launch from a value of a view trait.
+/// The argument of a launch from a value of a buffer trait.
 pub(super) fn borrowed_arg(p: &Param) -> String {
     let name = p.name;
     match p.access {
-        Access::Read => format!("{RT}::dispatch::Arg::read({RT}::AsView::view({name}).as_slice())"),
-        Access::Write | Access::ReadWrite => {
-            format!("{RT}::dispatch::Arg::write({RT}::AsViewMut::view_mut({name}).as_mut_slice())")
-        }
+        Access::Read => format!("{RT}::Input::arg({name}, dev)"),
+        Access::Write | Access::ReadWrite => format!("{RT}::Output::arg_mut({name}, dev)"),
     }
 }
 
@@ -155,17 +154,17 @@ fn dyn_function(out: &mut String, function: &Function, params: &[Param], named: 
     line(out, 0, "/// # Errors");
     line(out, 0, "/// If no workload has these shapes, the error lists those that exist. An empty batch does nothing.");
     workload_docs(out, &[], named);
-    line(out, 0, &format!("pub fn {name}_dyn("));
-    line(out, 1, &format!("dev: &{RT}::Cpu,"));
+    line(out, 0, &format!("pub fn {name}_dyn<'a, Dev: {RT}::Device>("));
+    line(out, 1, "dev: &'a Dev,");
     for p in params {
         let view = if p.access == Access::Read { "DynView" } else { "DynViewMut" };
-        line(out, 1, &format!("{}: {RT}::{view}<'_, {}>,", p.name, element_type(p.dtype)));
+        line(out, 1, &format!("{}: Dev::{view}<'a, {}>,", p.name, element_type(p.dtype)));
     }
     line(out, 0, &format!(") -> {RT}::Result<()> {{"));
     line(out, 1, &format!("{table}.launch_dyn(dev, ["));
     for p in params {
-        let kind = if p.access == Access::Read { "read" } else { "write" };
-        line(out, 2, &format!("{RT}::dispatch::DynArg::{kind}({})?,", p.name));
+        let kind = if p.access == Access::Read { "read_arg" } else { "write_arg" };
+        line(out, 2, &format!("dev.{kind}({})?,", p.name));
     }
     line(out, 1, "])");
     line(out, 0, "}");

@@ -149,6 +149,7 @@ pub fn emit(module: &Module) -> String {
     let tables: Vec<String> = (0..module.functions.len()).map(|i| format!("&{}", names::table(i))).collect();
     line(w, 1, &format!("{RT}::Report::of(&[{}])", tables.join(", ")));
     line(w, 0, "}");
+    preload(w, &tables);
     let mut traits = names::Unique::default();
     for (i, function) in module.functions.iter().enumerate() {
         let shapes = traits.name(&format!("{}Shapes", names::camel(&function.name)));
@@ -158,6 +159,23 @@ pub fn emit(module: &Module) -> String {
         module::emit(w, item);
     }
     out
+}
+
+/// The function that does what first launches would do.
+fn preload(out: &mut String, tables: &[String]) {
+    line(out, 0, "");
+    line(
+        out,
+        0,
+        "/// Brings every workload's code onto a device, which otherwise happens at the first launch of each. Call it before",
+    );
+    line(out, 0, "/// timing launches, and before capturing launches in a CUDA graph.");
+    line(out, 0, "///");
+    line(out, 0, "/// # Errors");
+    line(out, 0, "/// If the device runs none of a workload's code.");
+    line(out, 0, &format!("pub fn preload<Dev: {RT}::Device>(dev: &Dev) -> {RT}::Result<()> {{"));
+    line(out, 1, &format!("{RT}::dispatch::preload(dev, &[{}])", tables.join(", ")));
+    line(out, 0, "}");
 }
 
 /// Appends a line, indented by so many steps; an empty line has no indentation.

@@ -32,25 +32,31 @@ pub(super) fn emit(out: &mut String, item: &Item) {
     line(out, 0, "}");
 }
 
-/// `impl AsView` of a parameter's type and shape, as a function argument.
+/// `impl Input` of a parameter's type and shape, as a function argument.
 fn argument(p: &Param) -> String {
-    let (reference, view) = if p.access == Access::Read { ("&", "AsView") } else { ("&mut ", "AsViewMut") };
+    let (reference, buffer) = if p.access == Access::Read { ("&", "Input") } else { ("&mut ", "Output") };
     let shape = names::camel(p.name);
-    format!("{}: {reference}impl {RT}::{view}<Elem = {}, Shape = {shape}>", p.name, element_type(p.dtype))
+    format!("{}: {reference}impl {RT}::{buffer}<Dev, Elem = {}, Shape = {shape}>", p.name, element_type(p.dtype))
 }
 
 fn packing(out: &mut String, weight: &Param) {
     let name = weight.name;
     line(out, 1, &format!("/// `{name}` in the layout that the kernel of this workload wants."));
     line(out, 1, "#[derive(Debug)]");
-    line(out, 1, &format!("pub struct PackedWeight({RT}::dispatch::Packed);"));
+    line(out, 1, &format!("pub struct PackedWeight<Dev: {RT}::Device = {RT}::Cpu>(Dev::Packed);"));
     line(out, 0, "");
-    line(out, 1, &format!("/// Packs `{name}` once, for many launches on devices of the same instruction set level."));
     line(
         out,
         1,
-        &format!("pub fn pack_weight(dev: &{RT}::Cpu, {}) -> {RT}::Result<PackedWeight> {{", argument(weight)),
+        &format!(
+            "/// Packs `{name}` once, for many launches on devices that run the same code: of the same instruction set"
+        ),
     );
+    line(out, 1, "/// level, or the same GPU.");
+    line(out, 1, &format!("pub fn pack_weight<Dev: {RT}::Device>("));
+    line(out, 2, "dev: &Dev,");
+    line(out, 2, &format!("{},", argument(weight)));
+    line(out, 1, &format!(") -> {RT}::Result<PackedWeight<Dev>> {{"));
     line(out, 2, &format!("ENTRY.pack_weight(dev, {}).map(PackedWeight)", borrowed_arg(weight)));
     line(out, 1, "}");
     line(out, 0, "");
@@ -61,17 +67,16 @@ fn launch(out: &mut String, params: &[Param], packed: Option<usize>) {
     let name = if packed.is_some() { "launch" } else { "launch_unpacked" };
     let what = if packed.is_some() { "Runs the workload with a packed weight." } else { "Runs the workload." };
     line(out, 1, &format!("/// {what}"));
-    line(out, 1, &format!("pub fn {name}("));
-    line(out, 2, &format!("dev: &{RT}::Cpu,"));
+    line(out, 1, &format!("pub fn {name}<Dev: {RT}::Device>("));
+    line(out, 2, "dev: &Dev,");
     for (i, p) in params.iter().enumerate() {
-        let argument = if packed == Some(i) { format!("{}: &PackedWeight", p.name) } else { argument(p) };
+        let argument = if packed == Some(i) { format!("{}: &PackedWeight<Dev>", p.name) } else { argument(p) };
         line(out, 2, &format!("{argument},"));
     }
     line(out, 1, &format!(") -> {RT}::Result<()> {{"));
     line(out, 2, "ENTRY.launch(dev, &[");
     for (i, p) in params.iter().enumerate() {
-        let arg =
-            if packed == Some(i) { format!("{RT}::dispatch::Arg::packed(&{}.0)", p.name) } else { borrowed_arg(p) };
+        let arg = if packed == Some(i) { format!("dev.packed_arg(&{}.0)", p.name) } else { borrowed_arg(p) };
         line(out, 3, &format!("{arg},"));
     }
     line(out, 2, "])");

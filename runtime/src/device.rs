@@ -1,0 +1,88 @@
+//! What is the same for all devices: a device runs entries, and buffers are its arguments.
+
+use crate::dispatch::{Arg, DynArg, Entry};
+use crate::{AsView, AsViewMut, Cpu, Element, Result, Shape, report::Row};
+use std::fmt;
+
+pub(crate) mod sealed {
+    pub trait Sealed {}
+}
+
+/// Something that generated kernels run on: [`Cpu`], or (feature `cuda`) a CUDA stream.
+///
+/// Generated functions are generic over it, so one function serves every device, and a buffer of another kind of
+/// device does not compile. What is hidden here is for generated code.
+pub trait Device: sealed::Sealed + fmt::Debug + Sized + 'static {
+    /// A borrowed array whose shape is known at run time, for the `_dyn` forms.
+    type DynView<'a, T: Element>
+    where
+        Self: 'a;
+    /// A borrowed array to write to whose shape is known at run time.
+    type DynViewMut<'a, T: Element>
+    where
+        Self: 'a;
+    /// What a launch needs of a borrowed buffer.
+    #[doc(hidden)]
+    type Pointer<'a>
+    where
+        Self: 'a;
+    /// A weight in the layout that a kernel wants.
+    #[doc(hidden)]
+    type Packed: fmt::Debug;
+
+    /// Runs an entry; the arguments have been held against its parameters.
+    #[doc(hidden)]
+    fn launch(&self, entry: &'static Entry, args: &[Arg<'_, Self>]) -> Result<()>;
+    /// Packs the parameter of an entry; the argument has been held against it.
+    #[doc(hidden)]
+    fn pack(&self, entry: &'static Entry, param: usize, weight: Arg<'_, Self>) -> Result<Self::Packed>;
+    /// A packed weight as an argument.
+    #[doc(hidden)]
+    fn packed_arg<'a>(&'a self, packed: &'a Self::Packed) -> Arg<'a, Self>;
+    /// A view as an argument.
+    #[doc(hidden)]
+    fn read_arg<'a, T: Element>(&'a self, view: Self::DynView<'a, T>) -> Result<DynArg<'a, Self>>;
+    /// A view to write to as an argument.
+    #[doc(hidden)]
+    fn write_arg<'a, T: Element>(&'a self, view: Self::DynViewMut<'a, T>) -> Result<DynArg<'a, Self>>;
+    /// Does what the first launch of an entry would do once.
+    #[doc(hidden)]
+    fn preload(&self, entry: &'static Entry) -> Result<()>;
+    /// Whether this is code that the device can run.
+    #[doc(hidden)]
+    fn runs(&self, row: &Row) -> bool;
+}
+
+/// A buffer that a device can read as a dense array of known element type and shape: an argument of a generated
+/// function. For [`Cpu`] that is everything that is [`AsView`].
+pub trait Input<D: Device> {
+    /// Element type.
+    type Elem: Element;
+    /// Shape.
+    type Shape: Shape;
+    /// Lends it to a launch.
+    #[doc(hidden)]
+    fn arg<'a>(&'a self, dev: &'a D) -> Arg<'a, D>;
+}
+
+/// A buffer that a device can write as a dense array of known element type and shape. For [`Cpu`] that is everything
+/// that is [`AsViewMut`].
+pub trait Output<D: Device>: Input<D> {
+    /// Lends it to a launch.
+    #[doc(hidden)]
+    fn arg_mut<'a>(&'a mut self, dev: &'a D) -> Arg<'a, D>;
+}
+
+impl<V: AsView + ?Sized> Input<Cpu> for V {
+    type Elem = V::Elem;
+    type Shape = V::Shape;
+    fn arg<'a>(&'a self, _: &'a Cpu) -> Arg<'a, Cpu> {
+        Arg::read(self.view().as_slice())
+    }
+}
+
+impl<V: AsViewMut + ?Sized> Output<Cpu> for V {
+    fn arg_mut<'a>(&'a mut self, _: &'a Cpu) -> Arg<'a, Cpu> {
+        Arg::write(self.view_mut().into_mut_slice())
+    }
+}

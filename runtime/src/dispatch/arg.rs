@@ -1,0 +1,81 @@
+//! Arguments of launches.
+
+use super::cpu::Packed;
+use crate::{Cpu, DType, Device, DynView, DynViewMut, Element, Error, Result};
+use std::marker::PhantomData;
+
+/// An argument of a launch: a borrowed buffer, or a packed weight.
+pub struct Arg<'a, D: Device = Cpu> {
+    pub(crate) pointer: D::Pointer<'a>,
+    pub(crate) dtype: DType,
+    pub(crate) elements: usize,
+    pub(crate) writable: bool,
+    pub(crate) packed: Option<&'a D::Packed>,
+    pub(crate) borrow: PhantomData<&'a mut ()>,
+}
+
+impl<'a> Arg<'a> {
+    /// Something to read.
+    pub fn read<T: Element>(data: &'a [T]) -> Arg<'a> {
+        Arg {
+            pointer: data.as_ptr().cast_mut().cast(),
+            dtype: T::DTYPE,
+            elements: data.len(),
+            writable: false,
+            packed: None,
+            borrow: PhantomData,
+        }
+    }
+
+    /// Something to write.
+    pub fn write<T: Element>(data: &'a mut [T]) -> Arg<'a> {
+        Arg {
+            pointer: data.as_mut_ptr().cast(),
+            dtype: T::DTYPE,
+            elements: data.len(),
+            writable: true,
+            packed: None,
+            borrow: PhantomData,
+        }
+    }
+
+    /// A packed weight.
+    pub fn packed(packed: &'a Packed) -> Arg<'a> {
+        Arg {
+            pointer: packed.data.as_ptr(),
+            dtype: DType::U8,
+            elements: packed.data.len(),
+            writable: false,
+            packed: Some(packed),
+            borrow: PhantomData,
+        }
+    }
+}
+
+/// A shape and its data as an argument whose shape has yet to be compared.
+pub struct DynArg<'a, D: Device = Cpu> {
+    pub(crate) shape: &'a [usize],
+    pub(crate) arg: Arg<'a, D>,
+}
+
+impl<'a> DynArg<'a> {
+    /// Something to read. Data and shape must fit.
+    pub fn read<T: Element>(view: DynView<'a, T>) -> Result<DynArg<'a>> {
+        check_elements(view.shape, view.data.len())?;
+        Ok(DynArg { shape: view.shape, arg: Arg::read(view.data) })
+    }
+
+    /// Something to write. Data and shape must fit.
+    pub fn write<T: Element>(view: DynViewMut<'a, T>) -> Result<DynArg<'a>> {
+        check_elements(view.shape, view.data.len())?;
+        Ok(DynArg { shape: view.shape, arg: Arg::write(view.data) })
+    }
+}
+
+/// Whether so many elements fill the shape.
+pub(crate) fn check_elements(shape: &[usize], elements: usize) -> Result<()> {
+    match shape.iter().try_fold(1usize, |n, d| n.checked_mul(*d)) {
+        Some(n) if n == elements => Ok(()),
+        _ => Err(Error::Length { shape: shape.to_vec(), elements }),
+    }
+}

@@ -1,0 +1,167 @@
+//! Launches on the CPU.
+
+use super::{Arg, DynArg, Entry, MAX_PARAMS, Pointer, Program, Variant};
+use crate::arena::AlignedBytes;
+use crate::device::{Device, sealed};
+use crate::report::Row;
+use crate::{Cpu, DynView, DynViewMut, Element, Error, Isa, Result};
+use std::fmt;
+
+impl Program {
+    /// Workspace of a launch on so many workers.
+    fn bytes(&self, workers: usize) -> Result<usize> {
+        self.worker_bytes
+            .checked_mul(workers)
+            .and_then(|b| b.checked_add(self.workspace_bytes))
+            .ok_or(Error::Workspace { bytes: usize::MAX })
+    }
+
+    /// Runs all phases.
+    ///
+    /// # Safety
+    /// `args` and `workspace` must be what [`Phase::new`] promises the functions, for the whole call.
+    unsafe fn run(&self, dev: &Cpu, args: &[*mut u8; MAX_PARAMS], workspace: *mut u8) {
+        let (args, workspace) = (Pointer(args.as_ptr().cast_mut()), Pointer(workspace));
+        for phase in self.phases {
+            let func = phase.func;
+            dev.split(phase.extent, &|worker, range| {
+                let (begin, end) = (range.start as i64, range.end as i64);
+                // SAFETY: the caller's promise; `split` gives disjoint ranges to different workers.
+                unsafe { func(args.get(), workspace.get(), worker as i64, begin, end) }
+            });
+        }
+    }
+}
+
+/// A weight in the layout that one workload's kernel wants. Made once, used in many launches.
+pub struct Packed {
+    pub(super) entry: &'static Entry,
+    pub(super) isa: Isa,
+    pub(super) data: AlignedBytes,
+}
+
+impl fmt::Debug for Packed {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "PackedWeight({} for {}, {} bytes)", self.entry.name, self.isa, self.data.len())
+    }
+}
+
+/// The next multiple of 64, where the next buffer can start.
+fn align(bytes: usize) -> Result<usize> {
+    bytes.checked_next_multiple_of(64).ok_or(Error::Workspace { bytes })
+}
+
+impl Entry {
+    /// The code that a device of this level runs.
+    pub fn variant(&self, isa: Isa) -> Result<&'static Variant> {
+        self.variants.iter().find(|v| isa.runs(v.isa)).ok_or_else(|| self.no_variant(isa))
+    }
+
+    #[cold]
+    fn no_variant(&self, device: Isa) -> Error {
+        if self.variants.is_empty() {
+            return Error::NoCode { workload: self.name, reason: self.no_code };
+        }
+        Error::NoVariant { workload: self.name, device, built: self.variants.iter().map(|v| v.isa).collect() }
+    }
+}
+
+impl sealed::Sealed for Cpu {}
+
+impl Device for Cpu {
+    type DynView<'a, T: Element> = DynView<'a, T>;
+    type DynViewMut<'a, T: Element> = DynViewMut<'a, T>;
+    type Pointer<'a> = *mut u8;
+    type Packed = Packed;
+
+    fn launch(&self, entry: &'static Entry, args: &[Arg<'_>]) -> Result<()> {
+        let variant = match args.iter().find_map(|a| a.packed) {
+            Some(packed) => variant_of(entry, packed, self)?,
+            None => entry.variant(self.isa())?,
+        };
+        // Workspace: packed parameters, then what the programs need, which run one after the other.
+        let workers = self.threads();
+        let mut pack_bytes = 0;
+        let mut program_bytes = variant.program.bytes(workers)?;
+        let to_pack = || variant.packs.iter().filter(|p| args[p.param].packed.is_none());
+        for pack in to_pack() {
+            pack_bytes = align(pack.bytes)
+                .ok()
+                .and_then(|b| b.checked_add(pack_bytes))
+                .ok_or(Error::Workspace { bytes: usize::MAX })?;
+            program_bytes = program_bytes.max(pack.program.bytes(workers)?);
+        }
+        let total = pack_bytes.checked_add(program_bytes).ok_or(Error::Workspace { bytes: usize::MAX })?;
+        let lease = self.lease(total)?;
+        let mut pointers = [std::ptr::null_mut(); MAX_PARAMS];
+        for (pointer, arg) in pointers.iter_mut().zip(args) {
+            *pointer = arg.pointer;
+        }
+        let scratch = lease.as_ptr().wrapping_add(pack_bytes);
+        let mut next = lease.as_ptr();
+        for pack in to_pack() {
+            let mut two = [std::ptr::null_mut(); MAX_PARAMS];
+            (two[0], two[1]) = (pointers[pack.param], next);
+            // SAFETY: `check` has compared type, length and access of the argument with the entry's parameter; the
+            // packed form and the scratch have the sizes that the tables state, within the lease.
+            unsafe { pack.program.run(self, &two, scratch) };
+            pointers[pack.param] = next;
+            next = next.wrapping_add(align(pack.bytes)?);
+        }
+        // SAFETY: as above; packed arguments were made by this entry for this variant (`variant_of`).
+        unsafe { variant.program.run(self, &pointers, scratch) };
+        Ok(())
+    }
+
+    fn pack(&self, entry: &'static Entry, param: usize, weight: Arg<'_>) -> Result<Packed> {
+        let variant = entry.variant(self.isa())?;
+        let bytes = weight.elements * weight.dtype.bytes();
+        let data = match variant.packs.iter().find(|p| p.param == param) {
+            Some(pack) => {
+                let data = AlignedBytes::zeroed(pack.bytes)?;
+                let lease = self.lease(pack.program.bytes(self.threads())?)?;
+                let mut two = [std::ptr::null_mut(); MAX_PARAMS];
+                (two[0], two[1]) = (weight.pointer, data.as_ptr());
+                // SAFETY: the argument was checked against the parameter; data and lease have the stated sizes.
+                unsafe { pack.program.run(self, &two, lease.as_ptr()) };
+                data
+            }
+            None => {
+                let data = AlignedBytes::zeroed(bytes)?;
+                // SAFETY: both hold `bytes` bytes, and the new allocation overlaps nothing.
+                unsafe { std::ptr::copy_nonoverlapping(weight.pointer, data.as_ptr(), bytes) };
+                data
+            }
+        };
+        Ok(Packed { entry, isa: variant.isa, data })
+    }
+
+    fn packed_arg<'a>(&'a self, packed: &'a Packed) -> Arg<'a> {
+        Arg::packed(packed)
+    }
+
+    fn read_arg<'a, T: Element>(&'a self, view: DynView<'a, T>) -> Result<DynArg<'a>> {
+        DynArg::read(view)
+    }
+
+    fn write_arg<'a, T: Element>(&'a self, view: DynViewMut<'a, T>) -> Result<DynArg<'a>> {
+        DynArg::write(view)
+    }
+
+    fn preload(&self, entry: &'static Entry) -> Result<()> {
+        entry.variant(self.isa()).map(|_| ())
+    }
+
+    fn runs(&self, row: &Row) -> bool {
+        row.isa.is_some_and(|isa| self.isa().runs(isa))
+    }
+}
+
+/// The variant that a weight was packed for.
+fn variant_of(entry: &'static Entry, packed: &Packed, dev: &Cpu) -> Result<&'static Variant> {
+    if !std::ptr::eq(packed.entry, entry) {
+        return Err(Error::ForeignPack { workload: entry.name, packed_by: packed.entry.name });
+    }
+    let variant = entry.variants.iter().find(|v| v.isa == packed.isa).filter(|v| dev.isa().runs(v.isa));
+    variant.ok_or(Error::PackedFor { workload: entry.name, packed: packed.isa, device: dev.isa() })
+}
