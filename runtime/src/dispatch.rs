@@ -154,9 +154,19 @@ pub struct Entry {
     pub bytes: u64,
     /// The code, best level first. Empty when none was compiled.
     pub variants: &'static [Variant],
-    /// Why `variants` is empty, if it is.
+    /// The code for GPUs, best architecture first; made by `cuda_table!`, so that without the feature `cuda` nothing
+    /// of it is compiled in.
+    pub cuda: CudaTable,
+    /// Why there is no code, if there is none.
     pub no_code: &'static str,
 }
+
+/// The code of a workload for GPUs.
+#[cfg(feature = "cuda")]
+pub type CudaTable = &'static [crate::cuda::Variant];
+/// The code of a workload for GPUs: none without the feature `cuda`.
+#[cfg(not(feature = "cuda"))]
+pub type CudaTable = ();
 
 /// A function of the spec with its workloads.
 pub struct Function {

@@ -97,6 +97,9 @@ pub enum Error {
         /// How much was wanted.
         bytes: usize,
     },
+    /// Something went wrong with a GPU.
+    #[cfg(feature = "cuda")]
+    Cuda(crate::CudaError),
 }
 
 impl fmt::Display for Error {
@@ -158,6 +161,8 @@ impl fmt::Display for Error {
                 write!(f, "{asked} code does not run here: this machine has {machine}")
             }
             Error::Workspace { bytes } => write!(f, "{bytes} bytes of workspace could not be allocated"),
+            #[cfg(feature = "cuda")]
+            Error::Cuda(error) => error.fmt(f),
         }
     }
 }

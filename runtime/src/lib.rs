@@ -27,6 +27,8 @@
 
 mod arena;
 mod cpu;
+#[cfg(feature = "cuda")]
+pub mod cuda;
 mod device;
 pub mod dispatch;
 mod dynamic;
@@ -44,6 +46,8 @@ mod tensor;
 mod view;
 
 pub use cpu::Cpu;
+#[cfg(feature = "cuda")]
+pub use cuda::{Cuda, CudaError, CudaInfo};
 pub use device::{Device, Input, Output};
 pub use dynamic::{DynView, DynViewMut};
 pub use element::{Bf16, DType, Element, F16};
@@ -56,6 +60,24 @@ pub use report::Report;
 pub use shape::{D1, D2, D3, D4, D5, Shape};
 pub use tensor::Tensor;
 pub use view::{AsView, AsViewMut, View, ViewMut};
+
+/// The table of GPU code in generated code: there with the feature `cuda`, and nothing without it.
+#[cfg(feature = "cuda")]
+#[doc(hidden)]
+#[macro_export]
+macro_rules! cuda_table {
+    ($($table:tt)*) => { $($table)* };
+}
+
+/// The table of GPU code in generated code: there with the feature `cuda`, and nothing without it.
+#[cfg(not(feature = "cuda"))]
+#[doc(hidden)]
+#[macro_export]
+macro_rules! cuda_table {
+    ($($table:tt)*) => {
+        ()
+    };
+}
 
 /// Brings in what `build.rs` generated.
 ///

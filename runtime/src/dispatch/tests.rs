@@ -77,6 +77,7 @@ static ENTRY: Entry = Entry {
     } else {
         &[Variant { isa: Isa::X86_64V4, ..VARIANT }, VARIANT]
     },
+    cuda: crate::cuda_table!(&[]),
     no_code: "",
 };
 
@@ -88,6 +89,7 @@ static TWIN: Entry = Entry {
     flops: 0,
     bytes: 0,
     variants: &[],
+    cuda: crate::cuda_table!(&[]),
     no_code: "it was built for documentation only",
 };
 

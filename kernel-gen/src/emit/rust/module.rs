@@ -132,6 +132,7 @@ fn entry(out: &mut String, item: &Item, params: &[Param], weight: Option<usize>)
         line(out, 3, "},");
     }
     line(out, 2, "],");
+    line(out, 2, &format!("cuda: {RT}::cuda_table!(&[]),"));
     line(out, 2, &format!("no_code: {no_code:?},"));
     line(out, 1, "};");
     for (v, variant) in variants.iter().enumerate() {

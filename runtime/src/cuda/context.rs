@@ -1,0 +1,216 @@
+//! What a context has loaded, shared by all devices made on it.
+
+use super::driver::{self, Driver, Handle};
+use super::image::{self, Image, Kind};
+use super::slot::SlotMap;
+use super::table::Program;
+use super::tensor_map::MapCache;
+use super::{CudaError, nvrtc};
+use cudarc::driver::{CudaContext, sys};
+use std::ffi::{CString, c_int, c_void};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+
+/// A context and the programs that are loaded into it. It lives as long as a device or a packed weight uses it; its
+/// modules are unloaded with it.
+pub(super) struct Context {
+    /// Keeps the driver's context alive.
+    pub(super) cuda: Arc<CudaContext>,
+    pub(super) driver: &'static Driver,
+    pub(super) capability: (i32, i32),
+    programs: SlotMap<Loaded>,
+    /// Held while something is loaded, so that nothing is loaded twice.
+    loading: Mutex<()>,
+}
+
+/// A program in a context.
+pub(super) struct Loaded {
+    module: Handle,
+    /// One for each launch of the program.
+    pub(super) functions: Box<[Handle]>,
+    /// One for each tensor map of the program.
+    pub(super) maps: Box<[MapCache]>,
+}
+
+// SAFETY: modules and functions are handles of the driver, which may be used from every thread to which the context
+// is bound.
+unsafe impl Send for Loaded {}
+// SAFETY: as above; nothing is changed through a shared reference but the caches, which are made for it.
+unsafe impl Sync for Loaded {}
+
+/// The contexts that are in use.
+static CONTEXTS: Mutex<Vec<Weak<Context>>> = Mutex::new(vec![]);
+
+impl Context {
+    /// What belongs to a driver's context: the same for everyone who asks, as long as anyone has it.
+    pub(super) fn of(cuda: &Arc<CudaContext>) -> Result<Arc<Context>, CudaError> {
+        let driver = Driver::get()?;
+        let mut contexts = CONTEXTS.lock().unwrap_or_else(PoisonError::into_inner);
+        contexts.retain(|c| c.strong_count() > 0);
+        let known = contexts.iter().filter_map(Weak::upgrade).find(|c| c.cuda.cu_ctx() == cuda.cu_ctx());
+        if let Some(context) = known {
+            return Ok(context);
+        }
+        let capability = cuda.compute_capability().map_err(|e| Driver::of_cudarc("cuDeviceGetAttribute", e))?;
+        let context = Arc::new(Context {
+            cuda: Arc::clone(cuda),
+            driver,
+            capability,
+            programs: SlotMap::new(),
+            loading: Mutex::new(()),
+        });
+        contexts.push(Arc::downgrade(&context));
+        Ok(context)
+    }
+
+    /// Makes the context the calling thread's. Also reports what went wrong where nothing could be returned: in a
+    /// `drop`, say.
+    #[inline]
+    pub(super) fn bind(&self) -> Result<(), CudaError> {
+        self.cuda.bind_to_thread().map_err(|e| Driver::of_cudarc("cuCtxSetCurrent", e))
+    }
+
+    /// The program in this context, if it has been loaded.
+    #[inline]
+    pub(super) fn loaded(&self, program: &Program) -> Option<&Loaded> {
+        self.programs.get(program.slot)
+    }
+
+    /// Loads the program, if nobody has.
+    #[cold]
+    pub(super) fn load(&self, program: &Program) -> Result<&Loaded, CudaError> {
+        let _one_at_a_time = self.loading.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(loaded) = self.programs.get(program.slot) {
+            return Ok(loaded);
+        }
+        self.bind()?;
+        let kernel = program.launches.first().map_or("", |l| l.kernel);
+        let refused = |reason: String| CudaError::Image { kernel, device: self.capability, reason };
+        let images = image::images(program.image).ok_or_else(|| {
+            refused("the embedded bundle is damaged; build the crate again (`cargo clean -p` first)".into())
+        })?;
+        let mut reasons = vec![];
+        for image in image::usable(images, self.capability) {
+            match self.module(&image, kernel) {
+                Ok(module) => return self.functions(program, module).map(|l| self.programs.put(program.slot, l)),
+                // A fault that has nothing to do with this image: the context is broken, or memory is short.
+                Err(error @ CudaError::Driver { code: 2 | 100 | 201 | 700..=999, .. }) => return Err(error),
+                Err(error) => reasons.push(error.to_string()),
+            }
+        }
+        Err(refused(match reasons.len() {
+            0 => "the bundle has nothing for it; add its architecture to `[targets] cuda` in the spec".into(),
+            _ => reasons.join("; "),
+        }))
+    }
+
+    /// Loads one image.
+    fn module(&self, image: &Image, kernel: &str) -> Result<Handle, CudaError> {
+        if image.kind == Kind::Source {
+            let cubin = nvrtc::compile(image.bytes, kernel, self.capability)?;
+            return self.load_data(&cubin);
+        }
+        if let Some(needed) = image.ptx_needs().filter(|n| image.kind == Kind::Ptx && *n > self.driver.version) {
+            return Err(CudaError::DriverTooOld {
+                driver: self.driver.version,
+                needed,
+                what: format!("the PTX of `{kernel}`"),
+            });
+        }
+        self.load_data(image.bytes)
+    }
+
+    /// `cuModuleLoadDataEx` with a log for what the driver's own compiler says.
+    fn load_data(&self, bytes: &[u8]) -> Result<Handle, CudaError> {
+        // Aligned as the structures in a cubin are, and with the 0 that ends PTX.
+        let mut words = vec![0u64; bytes.len() / 8 + 1];
+        for (word, chunk) in words.iter_mut().zip(bytes.chunks(8)) {
+            let mut whole = [0; 8];
+            whole[..chunk.len()].copy_from_slice(chunk);
+            *word = u64::from_ne_bytes(whole);
+        }
+        let mut log = vec![0u8; 8192];
+        // CU_JIT_ERROR_LOG_BUFFER and CU_JIT_ERROR_LOG_BUFFER_SIZE_BYTES.
+        let mut options: [c_int; 2] = [5, 6];
+        let mut values: [*mut c_void; 2] = [log.as_mut_ptr().cast(), std::ptr::without_provenance_mut(log.len() - 1)];
+        let mut module = std::ptr::null_mut();
+        // SAFETY: the image ends in 0 if it is PTX and carries its own length if it is a cubin; options and values have
+        // two elements each, and the log is one byte longer than the driver is told.
+        let code = unsafe {
+            (self.driver.module_load)(&mut module, words.as_ptr().cast(), 2, options.as_mut_ptr(), values.as_mut_ptr())
+        };
+        self.driver.check("cuModuleLoadDataEx", code).map_err(|error| {
+            let text = log.split(|b| *b == 0).next().unwrap_or_default();
+            match (error, String::from_utf8_lossy(text).trim()) {
+                (CudaError::Driver { call, code, name }, log) if !log.is_empty() => {
+                    CudaError::Driver { call, code, name: format!("{name}: {log}") }
+                }
+                (error, _) => error,
+            }
+        })?;
+        Ok(module)
+    }
+
+    /// Finds the functions of a module, and sets what is set once.
+    fn functions(&self, program: &Program, module: Handle) -> Result<Loaded, CudaError> {
+        let driver = self.driver;
+        // From here on the module is unloaded if something fails.
+        let mut loaded = Loaded { module, functions: Box::new([]), maps: Box::new([]) };
+        let functions = program.launches.iter().map(|launch| {
+            let missing = || CudaError::Image {
+                kernel: launch.kernel,
+                device: self.capability,
+                reason: "the image has no kernel of this name; build the crate again (`cargo clean -p` first)".into(),
+            };
+            let name = CString::new(launch.kernel).map_err(|_| missing())?;
+            let mut function = std::ptr::null_mut();
+            // SAFETY: the module is loaded, the name ends in 0, and the pointer is to a local.
+            match unsafe { (driver.module_function)(&mut function, module, name.as_ptr()) } {
+                500 => return Err(missing()),
+                code => driver.check("cuModuleGetFunction", code)?,
+            }
+            let set = |attribute, value: u32| {
+                // SAFETY: the function was found just now.
+                let code = unsafe { (driver.function_set)(function, attribute, value as c_int) };
+                driver.check("cuFuncSetAttribute", code)
+            };
+            // A kernel may have static shared memory besides, so asking is not left to sizes above 48 KiB.
+            if launch.shared_bytes > 0 {
+                set(driver::MAX_DYNAMIC_SHARED_SIZE_BYTES, launch.shared_bytes)?;
+            }
+            if launch.cluster.iter().product::<u32>() > 8 {
+                set(driver::NON_PORTABLE_CLUSTER_SIZE_ALLOWED, 1)?;
+            }
+            Ok(function)
+        });
+        match functions.collect::<Result<_, _>>() {
+            Ok(functions) => loaded.functions = functions,
+            Err(error) => {
+                self.unload(&loaded);
+                return Err(error);
+            }
+        }
+        loaded.maps = program.maps.iter().map(|_| MapCache::new()).collect();
+        Ok(loaded)
+    }
+
+    /// Unloads a module; the context is bound.
+    fn unload(&self, loaded: &Loaded) {
+        // SAFETY: the module was loaded into this context and is not used any more: launches hold the context, and
+        // the driver finishes those that are under way before it frees the code.
+        let code = unsafe { (self.driver.module_unload)(loaded.module) };
+        if code != 0 {
+            // There is nobody to return it to; the next call in the context reports it.
+            let unknown = cudarc::driver::DriverError(sys::CUresult::CUDA_ERROR_UNKNOWN);
+            self.cuda.record_err::<()>(Err(unknown));
+        }
+    }
+}
+
+impl Drop for Context {
+    fn drop(&mut self) {
+        match self.cuda.bind_to_thread() {
+            Ok(()) => self.programs.iter().for_each(|loaded| self.unload(loaded)),
+            Err(error) => self.cuda.record_err::<()>(Err(error)),
+        }
+    }
+}

@@ -1,0 +1,288 @@
+//! Launches on a GPU. After a workload's first launch nothing here allocates, locks or waits.
+
+use super::context::Loaded;
+use super::device::{Cuda, Inner};
+use super::driver::{self, Driver, LaunchAttribute, LaunchConfig, TensorMap};
+use super::table::{KernelArg, Launch, MAX_KERNEL_ARGS, MAX_TENSOR_MAPS, Pack, Program, Variant};
+use super::tensor::{DeviceDynView, DeviceDynViewMut};
+use super::{CudaError, arch::Arch};
+use crate::device::{Device, sealed};
+use crate::dispatch::{Arg, DynArg, Entry, MAX_PARAMS, check_elements};
+use crate::report::Row;
+use crate::{Element, Error, Result};
+use cudarc::driver::{CudaSlice, CudaStream, CudaView, CudaViewMut, DevicePtrMut, DeviceSlice, SyncOnDrop, result};
+use std::ffi::c_void;
+use std::fmt;
+use std::marker::PhantomData;
+use std::mem::MaybeUninit;
+
+/// A buffer's address, and what orders its use.
+pub struct Pointer<'a> {
+    pub(super) address: u64,
+    /// The context that it belongs to, as a number.
+    pub(super) context: usize,
+    /// Dropped when the launch is queued: then cudarc records the use, if it keeps account.
+    _ordered: SyncOnDrop<'a>,
+}
+
+/// A weight in the layout that one workload's kernel wants, in a GPU's memory.
+pub struct Packed {
+    entry: &'static Entry,
+    variant: &'static Variant,
+    data: CudaSlice<u8>,
+}
+
+impl fmt::Debug for Packed {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "PackedWeight({} for {}, {} bytes)", self.entry.name, self.variant.arch, self.data.len())
+    }
+}
+
+/// The next multiple of 256, where the next buffer can start.
+fn align(bytes: usize) -> Result<usize> {
+    bytes.checked_next_multiple_of(256).ok_or(Error::Workspace { bytes })
+}
+
+impl sealed::Sealed for Cuda {}
+
+impl Device for Cuda {
+    type DynView<'a, T: Element> = DeviceDynView<'a, T>;
+    type DynViewMut<'a, T: Element> = DeviceDynViewMut<'a, T>;
+    type Pointer<'a> = Pointer<'a>;
+    type Packed = Packed;
+
+    fn launch(&self, entry: &'static Entry, args: &[Arg<'_, Cuda>]) -> Result<()> {
+        let inner = self.inner();
+        let variant = inner.variant(entry)?;
+        let mut addresses = [0; MAX_PARAMS];
+        for (i, arg) in args.iter().enumerate() {
+            self.check_arg(entry, variant, i, arg)?;
+            addresses[i] = arg.pointer.address;
+        }
+        // Workspace: packed parameters, then what the programs need, which run one after the other.
+        let mut pack_bytes = 0;
+        let mut program_bytes = variant.program.workspace_bytes;
+        let to_pack = || variant.packs.iter().filter(|p| args[p.param].packed.is_none());
+        for pack in to_pack() {
+            pack_bytes += align(pack.bytes)?;
+            program_bytes = program_bytes.max(pack.program.workspace_bytes);
+        }
+        let start = inner.workspace(entry, pack_bytes + program_bytes)?;
+        let scratch = start + pack_bytes as u64;
+        let loaded = inner.loaded(entry, &variant.program)?;
+        inner.context.bind()?;
+        let mut next = start;
+        for pack in to_pack() {
+            let loaded = inner.loaded(entry, &pack.program)?;
+            // SAFETY: `check` has compared type, length and access of the argument with the entry's parameter, and
+            // `check_arg` its place; the packed form and the scratch have the sizes that the tables state, within the
+            // workspace, which launches on this stream use one after the other.
+            unsafe { run(inner, &pack.program, loaded, &[addresses[pack.param], next], scratch)? };
+            addresses[pack.param] = next;
+            next += align(pack.bytes)? as u64;
+        }
+        // SAFETY: as above; packed arguments were made by this entry for this variant (`check_arg`).
+        unsafe { run(inner, &variant.program, loaded, &addresses, scratch)? };
+        Ok(())
+    }
+
+    fn pack(&self, entry: &'static Entry, param: usize, weight: Arg<'_, Cuda>) -> Result<Packed> {
+        let inner = self.inner();
+        let variant = inner.variant(entry)?;
+        self.check_arg(entry, variant, param, &weight)?;
+        let pack = variant.packs.iter().find(|p| p.param == param);
+        let bytes = pack.map_or(weight.elements * weight.dtype.bytes(), |p| p.bytes);
+        // SAFETY: all of it is written below, before anything reads it.
+        let data = unsafe { inner.stream.alloc::<u8>(bytes.max(1)) };
+        let mut data = data.map_err(|e| Driver::of_cudarc("cuMemAllocAsync", e))?;
+        self.fill(entry, pack, weight.pointer.address, &mut data)?;
+        Ok(Packed { entry, variant, data })
+    }
+
+    fn packed_arg<'a>(&'a self, packed: &'a Packed) -> Arg<'a, Cuda> {
+        let view = packed.data.as_view();
+        Arg { packed: Some(packed), ..Arg::of_view(self, view) }
+    }
+
+    fn read_arg<'a, T: Element>(&'a self, view: DeviceDynView<'a, T>) -> Result<DynArg<'a, Cuda>> {
+        check_elements(view.shape, view.data.len())?;
+        Ok(DynArg { shape: view.shape, arg: Arg::of_view(self, view.data) })
+    }
+
+    fn write_arg<'a, T: Element>(&'a self, view: DeviceDynViewMut<'a, T>) -> Result<DynArg<'a, Cuda>> {
+        check_elements(view.shape, view.data.len())?;
+        Ok(DynArg { shape: view.shape, arg: Arg::of_view_mut(self, view.data) })
+    }
+
+    fn preload(&self, entry: &'static Entry) -> Result<()> {
+        let inner = self.inner();
+        let variant = inner.variant(entry)?;
+        inner.loaded(entry, &variant.program)?;
+        let (mut packs, mut scratch) = (0, variant.program.workspace_bytes);
+        for pack in variant.packs {
+            inner.loaded(entry, &pack.program)?;
+            packs += align(pack.bytes)?;
+            scratch = scratch.max(pack.program.workspace_bytes);
+        }
+        // With and without the weight packed.
+        inner.workspace(entry, packs + scratch)?;
+        inner.workspace(entry, variant.program.workspace_bytes)?;
+        Ok(())
+    }
+
+    fn runs(&self, row: &Row) -> bool {
+        row.cuda.and_then(Arch::parse).is_some_and(|arch| arch.runs_on(self.compute_capability()))
+    }
+}
+
+impl Cuda {
+    /// Whether an argument lies where this device reaches it, and as the code wants it.
+    #[inline]
+    fn check_arg(&self, entry: &'static Entry, variant: &Variant, index: usize, arg: &Arg<'_, Cuda>) -> Result<()> {
+        let param = || entry.params[index].name;
+        if !self.shares(arg.pointer.context) {
+            return Err(match arg.packed {
+                Some(_) => CudaError::ForeignPack { workload: entry.name }.into(),
+                None => CudaError::ForeignBuffer { workload: entry.name, param: param() }.into(),
+            });
+        }
+        if let Some(packed) = arg.packed {
+            if !std::ptr::eq(packed.entry, entry) {
+                return Err(Error::ForeignPack { workload: entry.name, packed_by: packed.entry.name });
+            }
+            if !std::ptr::eq(packed.variant, variant) {
+                return Err(CudaError::ForeignPack { workload: entry.name }.into());
+            }
+        }
+        if !arg.pointer.address.is_multiple_of(variant.align) {
+            let (workload, align) = (entry.name, variant.align);
+            return Err(CudaError::Misaligned { workload, param: param(), align }.into());
+        }
+        Ok(())
+    }
+
+    /// Fills the memory of a packed weight: by its program, or by a copy.
+    fn fill(&self, entry: &'static Entry, pack: Option<&Pack>, weight: u64, data: &mut CudaSlice<u8>) -> Result<()> {
+        let inner = self.inner();
+        let bytes = data.len();
+        let (address, _ordered) = data.device_ptr_mut(self.ordered_stream());
+        match pack {
+            Some(pack) => {
+                let scratch = inner.workspace(entry, pack.program.workspace_bytes)?;
+                let loaded = inner.loaded(entry, &pack.program)?;
+                inner.context.bind()?;
+                // SAFETY: the argument was checked against the parameter; data and workspace have the stated sizes.
+                unsafe { run(inner, &pack.program, loaded, &[weight, address], scratch)? };
+            }
+            None => {
+                inner.context.bind()?;
+                // SAFETY: both hold `bytes` bytes, and the new allocation overlaps nothing.
+                let copied = unsafe { result::memcpy_dtod_async(address, weight, bytes, inner.stream.cu_stream()) };
+                copied.map_err(|e| Driver::of_cudarc("cuMemcpyDtoDAsync", e))?;
+            }
+        }
+        Ok(())
+    }
+}
+
+impl<'a> Arg<'a, Cuda> {
+    /// Something to read.
+    pub(super) fn of_view<T: Element>(dev: &'a Cuda, view: CudaView<'a, T>) -> Arg<'a, Cuda> {
+        let (elements, context) = (view.len(), context_of(&view));
+        Arg::of_pointer::<T>(dev, elements, context, false, |stream| view.view_ptr(stream))
+    }
+
+    /// Something to write.
+    pub(super) fn of_view_mut<T: Element>(dev: &'a Cuda, view: CudaViewMut<'a, T>) -> Arg<'a, Cuda> {
+        let (elements, context) = (view.len(), context_of(&view));
+        Arg::of_pointer::<T>(dev, elements, context, true, |stream| view.view_ptr_mut(stream))
+    }
+
+    fn of_pointer<T: Element>(
+        dev: &'a Cuda,
+        elements: usize,
+        context: usize,
+        writable: bool,
+        address: impl FnOnce(&'a CudaStream) -> (u64, SyncOnDrop<'a>),
+    ) -> Arg<'a, Cuda> {
+        // Streams of another context cannot be ordered with this one's; the launch refuses such a buffer.
+        let foreign = !dev.shares(context);
+        let (address, ordered) = if foreign { (0, SyncOnDrop::Record(None)) } else { address(dev.ordered_stream()) };
+        let pointer = Pointer { address, context, _ordered: ordered };
+        Arg { pointer, dtype: T::DTYPE, elements, writable, packed: None, borrow: PhantomData }
+    }
+}
+
+/// The context that a buffer belongs to, as a number.
+fn context_of<T>(buffer: &impl DeviceSlice<T>) -> usize {
+    buffer.stream().context().cu_ctx().addr()
+}
+
+/// Launches a program.
+///
+/// # Safety
+/// `addresses` and `scratch` must be what [`Program::new`] promises the kernels, until they have run; the context is
+/// bound, and `loaded` is the program in it.
+#[inline]
+unsafe fn run(
+    inner: &Inner,
+    program: &Program,
+    loaded: &Loaded,
+    addresses: &[u64],
+    scratch: u64,
+) -> Result<(), CudaError> {
+    let driver = inner.context.driver;
+    let address = |arg: KernelArg| match arg {
+        KernelArg::Param(i) => addresses[i],
+        KernelArg::Workspace(offset) => scratch + offset,
+        KernelArg::Map(_) => 0,
+    };
+    let mut maps = [const { MaybeUninit::<TensorMap>::uninit() }; MAX_TENSOR_MAPS];
+    for ((map, spec), cache) in maps.iter_mut().zip(program.maps).zip(&loaded.maps) {
+        map.write(cache.get(driver, spec, address(spec.base))?);
+    }
+    for (launch, function) in program.launches.iter().zip(&loaded.functions) {
+        let mut values = [0u64; MAX_KERNEL_ARGS];
+        let mut pointers = [std::ptr::null_mut::<c_void>(); MAX_KERNEL_ARGS];
+        for (i, arg) in launch.args.iter().enumerate() {
+            pointers[i] = match arg {
+                KernelArg::Map(m) => maps[*m].as_mut_ptr().cast(),
+                other => {
+                    values[i] = address(*other);
+                    std::ptr::from_mut(&mut values[i]).cast()
+                }
+            };
+        }
+        let (mut attributes, attribute_count) = attributes(launch);
+        let config = LaunchConfig {
+            grid: launch.grid,
+            block: launch.block,
+            shared_bytes: launch.shared_bytes,
+            stream: inner.stream.cu_stream().cast(),
+            attributes: attributes.as_mut_ptr(),
+            attribute_count,
+        };
+        // SAFETY: the kernel takes these parameters (`Program::new`); the driver copies them before it returns.
+        let code = unsafe { (driver.launch)(&config, *function, pointers.as_mut_ptr(), std::ptr::null_mut()) };
+        driver.check("cuLaunchKernelEx", code)?;
+    }
+    Ok(())
+}
+
+/// The attributes of a launch, and how many there are.
+#[inline]
+fn attributes(launch: &Launch) -> ([LaunchAttribute; 2], u32) {
+    let mut all = [LaunchAttribute { id: 0, pad: 0, value: [0; 16] }; 2];
+    let mut count = 0;
+    if launch.cluster != [1, 1, 1] {
+        all[count].id = driver::CLUSTER_DIMENSION;
+        all[count].value[..3].copy_from_slice(&launch.cluster);
+        count += 1;
+    }
+    if launch.programmatic {
+        all[count].id = driver::PROGRAMMATIC_STREAM_SERIALIZATION;
+        all[count].value[0] = 1;
+        count += 1;
+    }
+    (all, count as u32)
+}

@@ -1,0 +1,295 @@
+//! Arrays in a GPU's memory, with their shapes as types.
+
+use super::driver::Driver;
+use super::{Cuda, CudaError};
+use crate::device::{Input, Output};
+use crate::dispatch::Arg;
+use crate::{AsView, AsViewMut, Bf16, Element, Error, F16, Result, Shape, Tensor};
+use cudarc::driver::{CudaSlice, CudaView, CudaViewMut, DeviceRepr, DeviceSlice, ValidAsZeroBits};
+use std::fmt;
+use std::marker::PhantomData;
+
+// SAFETY: 16 bits of data, as a `u16`, which the kernels read as a half.
+unsafe impl DeviceRepr for F16 {}
+// SAFETY: as above.
+unsafe impl DeviceRepr for Bf16 {}
+// SAFETY: 0.
+unsafe impl ValidAsZeroBits for F16 {}
+// SAFETY: 0.
+unsafe impl ValidAsZeroBits for Bf16 {}
+
+/// An owned dense row-major array of shape `S` in a GPU's memory: a [`CudaSlice`] whose length is known to be right.
+pub struct DeviceTensor<T, S> {
+    data: CudaSlice<T>,
+    shape: PhantomData<S>,
+}
+
+/// A borrowed dense row-major array of shape `S` in a GPU's memory.
+pub struct DeviceView<'a, T, S> {
+    data: CudaView<'a, T>,
+    shape: PhantomData<S>,
+}
+
+/// A mutably borrowed dense row-major array of shape `S` in a GPU's memory.
+pub struct DeviceViewMut<'a, T, S> {
+    data: CudaViewMut<'a, T>,
+    shape: PhantomData<S>,
+}
+
+/// A dense row-major array in a GPU's memory with its shape, for the `_dyn` forms.
+pub struct DeviceDynView<'a, T> {
+    /// The elements.
+    pub data: CudaView<'a, T>,
+    /// Extents, outermost first.
+    pub shape: &'a [usize],
+}
+
+/// A dense row-major array in a GPU's memory to write to, with its shape.
+pub struct DeviceDynViewMut<'a, T> {
+    /// The elements.
+    pub data: CudaViewMut<'a, T>,
+    /// Extents, outermost first.
+    pub shape: &'a [usize],
+}
+
+fn check_length<S: Shape>(elements: usize) -> Result<()> {
+    if elements == S::ELEMENTS { Ok(()) } else { Err(Error::Length { shape: S::DIMS.to_vec(), elements }) }
+}
+
+fn copy_failed(call: &'static str) -> impl Fn(cudarc::driver::DriverError) -> CudaError {
+    move |error| Driver::of_cudarc(call, error)
+}
+
+impl<T: Element + DeviceRepr, S: Shape> DeviceTensor<T, S> {
+    /// All zero.
+    pub fn zeros(dev: &Cuda) -> Result<Self>
+    where
+        T: ValidAsZeroBits,
+    {
+        // The driver does not allocate nothing.
+        let data = dev.stream().alloc_zeros(S::ELEMENTS.max(1)).map_err(copy_failed("cuMemAllocAsync"))?;
+        Ok(DeviceTensor { data, shape: PhantomData })
+    }
+
+    /// A copy of an array in the CPU's memory.
+    pub fn from_host(dev: &Cuda, host: &impl AsView<Elem = T, Shape = S>) -> Result<Self>
+    where
+        T: ValidAsZeroBits,
+    {
+        let mut tensor = Self::zeros(dev)?;
+        tensor.copy_from_host(dev, host)?;
+        Ok(tensor)
+    }
+
+    /// Overwrites it with an array in the CPU's memory.
+    pub fn copy_from_host(&mut self, dev: &Cuda, host: &impl AsView<Elem = T, Shape = S>) -> Result<()> {
+        let host = host.view();
+        dev.stream().memcpy_htod(host.as_slice(), &mut self.data).map_err(copy_failed("cuMemcpyHtoDAsync"))?;
+        // The host's memory may be gone when a copy that is only queued would read it.
+        Ok(dev.synchronize()?)
+    }
+
+    /// A copy in the CPU's memory. Waits for the launches that write it.
+    pub fn to_host(&self, dev: &Cuda) -> Result<Tensor<T, S>> {
+        let mut host = Tensor::zeros();
+        self.copy_to_host(dev, &mut host)?;
+        Ok(host)
+    }
+
+    /// Copies it into an array in the CPU's memory. Waits for the launches that write it.
+    pub fn copy_to_host(&self, dev: &Cuda, host: &mut impl AsViewMut<Elem = T, Shape = S>) -> Result<()> {
+        let host = host.view_mut().into_mut_slice();
+        if S::ELEMENTS > 0 {
+            let data = self.data.slice(..S::ELEMENTS);
+            dev.stream().memcpy_dtoh(&data, host).map_err(copy_failed("cuMemcpyDtoHAsync"))?;
+        }
+        Ok(dev.synchronize()?)
+    }
+}
+
+impl<T: Element, S: Shape> DeviceTensor<T, S> {
+    /// Takes a slice of cudarc's, which must hold exactly the elements of the shape.
+    pub fn from_slice(data: CudaSlice<T>) -> Result<Self> {
+        check_length::<S>(data.len())?;
+        Ok(DeviceTensor { data, shape: PhantomData })
+    }
+
+    /// The elements, row-major. A shape without elements has a slice of one, which nothing uses.
+    pub fn as_slice(&self) -> &CudaSlice<T> {
+        &self.data
+    }
+
+    /// The elements, row-major.
+    pub fn as_mut_slice(&mut self) -> &mut CudaSlice<T> {
+        &mut self.data
+    }
+
+    /// The slice.
+    pub fn into_slice(self) -> CudaSlice<T> {
+        self.data
+    }
+}
+
+impl<'a, T: Element, S: Shape> DeviceView<'a, T, S> {
+    /// Views a slice, which must hold exactly the elements of the shape.
+    pub fn new(slice: &'a CudaSlice<T>) -> Result<Self> {
+        DeviceView::from_view(slice.as_view())
+    }
+
+    /// Gives a view of cudarc's a shape, whose elements it must have exactly.
+    pub fn from_view(data: CudaView<'a, T>) -> Result<Self> {
+        check_length::<S>(data.len())?;
+        Ok(DeviceView { data, shape: PhantomData })
+    }
+}
+
+impl<'a, T: Element, S: Shape> DeviceViewMut<'a, T, S> {
+    /// Views a slice, which must hold exactly the elements of the shape.
+    pub fn new(slice: &'a mut CudaSlice<T>) -> Result<Self> {
+        DeviceViewMut::from_view(slice.as_view_mut())
+    }
+
+    /// Gives a view of cudarc's a shape, whose elements it must have exactly.
+    pub fn from_view(data: CudaViewMut<'a, T>) -> Result<Self> {
+        check_length::<S>(data.len())?;
+        Ok(DeviceViewMut { data, shape: PhantomData })
+    }
+}
+
+impl<'a, T> DeviceDynView<'a, T> {
+    /// Puts data and shape together. Whether they fit is checked by the call that takes the view.
+    pub fn new(data: CudaView<'a, T>, shape: &'a [usize]) -> Self {
+        DeviceDynView { data, shape }
+    }
+}
+
+impl<'a, T> DeviceDynViewMut<'a, T> {
+    /// Puts data and shape together. Whether they fit is checked by the call that takes the view.
+    pub fn new(data: CudaViewMut<'a, T>, shape: &'a [usize]) -> Self {
+        DeviceDynViewMut { data, shape }
+    }
+}
+
+/// Something that can be read as a dense array of known element type and shape in a GPU's memory: an argument of a
+/// generated function on [`Cuda`].
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` is not a dense array in a GPU's memory",
+    note = "on `Cuda`, arguments are a `DeviceTensor`, or a `DeviceView` of a `CudaSlice` or `CudaView`; \
+            `DeviceTensor::from_host` copies what is in the CPU's memory"
+)]
+pub trait AsDeviceView {
+    /// Element type.
+    type Elem: Element;
+    /// Shape.
+    type Shape: Shape;
+    /// Borrows it.
+    fn device_view(&self) -> DeviceView<'_, Self::Elem, Self::Shape>;
+}
+
+/// Something that can be written as a dense array of known element type and shape in a GPU's memory.
+pub trait AsDeviceViewMut: AsDeviceView {
+    /// Borrows it.
+    fn device_view_mut(&mut self) -> DeviceViewMut<'_, Self::Elem, Self::Shape>;
+}
+
+impl<T: Element, S: Shape> AsDeviceView for DeviceTensor<T, S> {
+    type Elem = T;
+    type Shape = S;
+    fn device_view(&self) -> DeviceView<'_, T, S> {
+        DeviceView { data: self.data.slice(..S::ELEMENTS), shape: PhantomData }
+    }
+}
+
+impl<T: Element, S: Shape> AsDeviceViewMut for DeviceTensor<T, S> {
+    fn device_view_mut(&mut self) -> DeviceViewMut<'_, T, S> {
+        DeviceViewMut { data: self.data.slice_mut(..S::ELEMENTS), shape: PhantomData }
+    }
+}
+
+impl<T: Element, S: Shape> AsDeviceView for DeviceView<'_, T, S> {
+    type Elem = T;
+    type Shape = S;
+    fn device_view(&self) -> DeviceView<'_, T, S> {
+        DeviceView { data: self.data.slice(..), shape: PhantomData }
+    }
+}
+
+impl<T: Element, S: Shape> AsDeviceView for DeviceViewMut<'_, T, S> {
+    type Elem = T;
+    type Shape = S;
+    fn device_view(&self) -> DeviceView<'_, T, S> {
+        DeviceView { data: self.data.as_view(), shape: PhantomData }
+    }
+}
+
+impl<T: Element, S: Shape> AsDeviceViewMut for DeviceViewMut<'_, T, S> {
+    fn device_view_mut(&mut self) -> DeviceViewMut<'_, T, S> {
+        DeviceViewMut { data: self.data.slice_mut(..), shape: PhantomData }
+    }
+}
+
+impl<V: AsDeviceView + ?Sized> AsDeviceView for &V {
+    type Elem = V::Elem;
+    type Shape = V::Shape;
+    fn device_view(&self) -> DeviceView<'_, V::Elem, V::Shape> {
+        (**self).device_view()
+    }
+}
+
+impl<V: AsDeviceView + ?Sized> AsDeviceView for &mut V {
+    type Elem = V::Elem;
+    type Shape = V::Shape;
+    fn device_view(&self) -> DeviceView<'_, V::Elem, V::Shape> {
+        (**self).device_view()
+    }
+}
+
+impl<V: AsDeviceViewMut + ?Sized> AsDeviceViewMut for &mut V {
+    fn device_view_mut(&mut self) -> DeviceViewMut<'_, V::Elem, V::Shape> {
+        (**self).device_view_mut()
+    }
+}
+
+impl<V: AsDeviceView + ?Sized> Input<Cuda> for V {
+    type Elem = V::Elem;
+    type Shape = V::Shape;
+    fn arg<'a>(&'a self, dev: &'a Cuda) -> Arg<'a, Cuda> {
+        Arg::of_view(dev, self.device_view().data)
+    }
+}
+
+impl<V: AsDeviceViewMut + ?Sized> Output<Cuda> for V {
+    fn arg_mut<'a>(&'a mut self, dev: &'a Cuda) -> Arg<'a, Cuda> {
+        Arg::of_view_mut(dev, self.device_view_mut().data)
+    }
+}
+
+impl<T: Element, S: Shape> fmt::Debug for DeviceTensor<T, S> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "DeviceTensor<{}>{:?} on GPU {}", T::DTYPE, S::DIMS, self.data.ordinal())
+    }
+}
+
+impl<T: Element, S: Shape> fmt::Debug for DeviceView<'_, T, S> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "DeviceView<{}>{:?} on GPU {}", T::DTYPE, S::DIMS, self.data.stream().context().ordinal())
+    }
+}
+
+impl<T: Element, S: Shape> fmt::Debug for DeviceViewMut<'_, T, S> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "DeviceViewMut<{}>{:?} on GPU {}", T::DTYPE, S::DIMS, self.data.stream().context().ordinal())
+    }
+}
+
+impl<T: Element> fmt::Debug for DeviceDynView<'_, T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "DeviceDynView<{}>{:?}", T::DTYPE, self.shape)
+    }
+}
+
+impl<T: Element> fmt::Debug for DeviceDynViewMut<'_, T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "DeviceDynViewMut<{}>{:?}", T::DTYPE, self.shape)
+    }
+}
