@@ -66,6 +66,17 @@ fn fuse_refuses_loops_that_are_not_directly_nested() {
     refused(s.fuse_all(&[]), &["no loop was given"]);
 }
 
+/// A shifted tail computes some elements twice, each from its own beginning. With the reduce loop outside of the tail's
+/// loop, both computations would add to the same element.
+#[test]
+fn reorder_keeps_a_reduction_inside_of_a_shifted_tail() {
+    let (mut s, [i, j, k]) = product();
+    let [io, _] = s.split(i, 4, Tail::Shift).unwrap();
+    refused(s.reorder(&[k, io]), &["acc"]);
+    // Inside of it, the order is free.
+    s.reorder(&[k, j]).unwrap();
+}
+
 #[test]
 fn reorder_refuses_other_nests_and_orders_that_matter() {
     let (mut s, [i, j, _]) = product();
