@@ -1,4 +1,8 @@
-//! Sources from kernels: C and CUDA C that compile, and the Rust wrappers that call them.
+//! Sources from kernels: C and CUDA C++ that compile, and the Rust wrappers that call them.
 
 pub mod c;
+pub mod cuda;
+mod lanes;
+mod names;
 pub mod rust;
+mod text;

@@ -1,5 +1,5 @@
-//! Turns products of tiles into loops, for targets that have no instruction for them. Transpositions stay: the emitters
-//! know how to do them with shuffles.
+//! Turns products of tiles into loops, for targets that have no instruction for them. Transpositions stay where the
+//! emitter does them with shuffles.
 //!
 //! ```text
 //! mma acc[i0: m, j0: n] += a[i0: m, k0: k] * b[k0: k, j0: n]
@@ -12,12 +12,10 @@ use crate::ir::{Expr, For, Kernel, LoopKind, ReduceOp, Stmt, Tile, visit};
 
 /// The pass.
 pub fn run(mut kernel: Kernel, options: &LowerOptions) -> Result<Kernel, LowerError> {
-    if !options.expand_tiles {
-        return Ok(kernel);
-    }
     let body = std::mem::take(&mut kernel.body);
     kernel.body = visit::rewrite(body, &mut |s| match s {
-        Stmt::Mma { acc, a, b } => vec![mma(&mut kernel, &acc, &a, &b)],
+        Stmt::Mma { acc, a, b } if options.expand_tiles => vec![mma(&mut kernel, &acc, &a, &b)],
+        Stmt::Transpose { dst, src } if !options.shuffles => vec![transpose(&mut kernel, &dst, &src)],
         other => vec![other],
     });
     Ok(kernel)
@@ -65,4 +63,23 @@ fn mma(kernel: &mut Kernel, acc: &Tile, a: &Tile, b: &Tile) -> Stmt {
     let columns = loop_of(vj, n, LoopKind::Vectorized, update);
     let rows = loop_of(vi, m, LoopKind::Unrolled, columns);
     loop_of(vk, k, LoopKind::Serial, rows)
+}
+
+fn transpose(kernel: &mut Kernel, dst: &Tile, src: &Tile) -> Stmt {
+    let rank = src.extents.len();
+    let [m, n] = [rank.saturating_sub(2), rank.saturating_sub(1)].map(|d| src.extents.get(d).copied().unwrap_or(1));
+    let (vi, vj) = (kernel.fresh_var("ti"), kernel.fresh_var("tj"));
+    // Transposition means the last two dimensions, whatever their extents.
+    let at = |t: &Tile, row: crate::ir::VarId, column: crate::ir::VarId| {
+        let mut idx = t.origin.clone();
+        let rank = idx.len();
+        for (d, v) in [(rank.wrapping_sub(2), row), (rank.wrapping_sub(1), column)] {
+            if let Some(i) = idx.get_mut(d) {
+                *i = i.clone() + Expr::Var(v);
+            }
+        }
+        idx
+    };
+    let copy = Stmt::store(dst.buffer, at(dst, vj, vi), Expr::load(src.buffer, at(src, vi, vj)));
+    loop_of(vi, m, LoopKind::Unrolled, loop_of(vj, n, LoopKind::Unrolled, copy))
 }

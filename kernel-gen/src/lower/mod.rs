@@ -7,8 +7,9 @@
 //! |---|---|
 //! | `simplify` | index arithmetic is in normal form; conditions that the ranges decide are gone |
 //! | `decompose_reduction` | every [`crate::ir::Stmt::Reduce`] is a pure update: its `over` list is empty |
-//! | `expand_tiles` | (CPU) products of tiles are loop nests |
+//! | `expand_tiles` | products of tiles are loop nests, transpositions too where the target has no shuffles for them |
 //! | `inject_vthread` | there are no vthread loops; what they made private has a dimension for them |
+//! | `hoist_shared` | shared buffers are allocated at the top of their launch |
 //! | `partition_loops` | guards of tails are out of the hot loops, and tails have smaller constant extents |
 //! | `fold_storage` | private buffers are no larger than what is touched of them |
 //! | `insert_barriers` | threads of a block wait for each other between writes and reads of shared buffers |
@@ -21,6 +22,7 @@ pub mod copy;
 pub mod decompose_reduction;
 pub mod expand_tiles;
 pub mod fold_storage;
+pub mod hoist_shared;
 pub mod inject_vthread;
 pub mod insert_barriers;
 pub mod partition_loops;
@@ -43,19 +45,33 @@ pub struct LowerOptions {
     pub max_unrolled_steps: i64,
     /// Loop partitioning stops where the kernel would exceed this many statements, counting unrolled ones as copied.
     pub max_partitioned_steps: i64,
-    /// Whether tile intrinsics are expanded into loops; false where the target executes them.
+    /// Whether products of tiles are expanded into loops; false where the target executes them.
     pub expand_tiles: bool,
+    /// Whether the emitter transposes tiles by shuffles of vectors; false where loops are as good.
+    pub shuffles: bool,
 }
 
 impl LowerOptions {
     /// For the C emitter.
     pub fn cpu() -> Self {
-        LowerOptions { max_lanes: 64, max_unrolled_steps: 1024, max_partitioned_steps: 4096, expand_tiles: true }
+        LowerOptions {
+            max_lanes: 64,
+            max_unrolled_steps: 1024,
+            max_partitioned_steps: 4096,
+            expand_tiles: true,
+            shuffles: true,
+        }
     }
 
     /// For the CUDA emitter.
     pub fn cuda() -> Self {
-        LowerOptions { max_lanes: 8, max_unrolled_steps: 4096, max_partitioned_steps: 4096, expand_tiles: false }
+        LowerOptions {
+            max_lanes: 8,
+            max_unrolled_steps: 4096,
+            max_partitioned_steps: 4096,
+            expand_tiles: true,
+            shuffles: false,
+        }
     }
 }
 
@@ -73,6 +89,7 @@ pub const PASSES: &[Pass] = &[
     Pass { name: "decompose_reduction", run: decompose_reduction::run },
     Pass { name: "expand_tiles", run: expand_tiles::run },
     Pass { name: "inject_vthread", run: inject_vthread::run },
+    Pass { name: "hoist_shared", run: hoist_shared::run },
     Pass { name: "partition_loops", run: partition_loops::run },
     Pass { name: "transpose_copies", run: transpose_copies::run },
     Pass { name: "fold_storage", run: fold_storage::run },

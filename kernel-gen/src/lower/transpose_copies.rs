@@ -17,7 +17,10 @@ use crate::ir::visit::rewrite;
 use crate::ir::{Buffer, DType, Expr, For, Kernel, LoopKind, Scope, Stmt, Tile, VarId};
 
 /// The pass.
-pub fn run(mut kernel: Kernel, _: &LowerOptions) -> Result<Kernel, LowerError> {
+pub fn run(mut kernel: Kernel, options: &LowerOptions) -> Result<Kernel, LowerError> {
+    if !options.shuffles {
+        return Ok(kernel);
+    }
     let body = std::mem::take(&mut kernel.body);
     kernel.body = rewrite(body, &mut |s| recognise(&mut kernel, &s).unwrap_or_else(|| vec![s]));
     Ok(kernel)

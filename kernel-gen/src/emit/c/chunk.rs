@@ -2,6 +2,7 @@
 
 use super::Isa;
 use super::prelude::Vector;
+use crate::emit::lanes::lanes;
 use crate::ir::{DType, Expr, Kernel, Stmt};
 
 /// Lanes `start .. start + len` of a statement, computed in one register.
@@ -16,13 +17,6 @@ impl Vector {
     pub(super) fn holding(dtype: DType, lanes: usize) -> Vector {
         Vector { dtype, width: lanes.next_power_of_two().max(16 / dtype.bytes()) }
     }
-}
-
-/// The lanes of a statement: the widest of its expressions.
-pub(super) fn lanes(kernel: &Kernel, s: &Stmt) -> u16 {
-    let mut widest = 1;
-    s.own_exprs(&mut |e| widest = widest.max(e.ty(kernel).lanes));
-    widest
 }
 
 /// The registers that the statement needs, in order; one of one lane for a scalar statement.

@@ -5,72 +5,9 @@ use super::registers::{RegisterFile, register_access};
 use super::{Body, EmitError};
 use crate::analysis::range::bounds;
 use crate::analysis::simplify::{simplify, truth};
+use crate::emit::text::strength::*;
+use crate::emit::text::{Text, float, infix};
 use crate::ir::{BinOp, BufferId, DType, Expr, UnOp};
-
-/// Binding strengths of C operators, weakest first.
-pub(super) mod strength {
-    pub(crate) const TERNARY: u8 = 1;
-    pub(crate) const OR: u8 = 2;
-    pub(crate) const AND: u8 = 3;
-    pub(crate) const EQUAL: u8 = 4;
-    pub(crate) const LESS: u8 = 5;
-    pub(crate) const SUM: u8 = 6;
-    pub(crate) const PRODUCT: u8 = 7;
-    pub(crate) const UNARY: u8 = 8;
-    pub(crate) const PRIMARY: u8 = 9;
-}
-use strength::*;
-
-/// C text and how strongly its outermost operator binds.
-#[derive(Clone, Debug)]
-pub(super) struct Text {
-    pub(super) text: String,
-    pub(super) strength: u8,
-}
-
-impl Text {
-    pub(super) fn new(text: impl Into<String>, strength: u8) -> Text {
-        Text { text: text.into(), strength }
-    }
-
-    /// In brackets unless it binds at least as strongly as asked.
-    pub(super) fn at(&self, strength: u8) -> String {
-        if self.strength >= strength { self.text.clone() } else { format!("({})", self.text) }
-    }
-}
-
-/// The C operator and its strength.
-pub(super) fn operator(op: BinOp) -> Option<(&'static str, u8)> {
-    Some(match op {
-        BinOp::Add => ("+", SUM),
-        BinOp::Sub => ("-", SUM),
-        BinOp::Mul => ("*", PRODUCT),
-        BinOp::Div => ("/", PRODUCT),
-        BinOp::Mod => ("%", PRODUCT),
-        BinOp::Lt => ("<", LESS),
-        BinOp::Le => ("<=", LESS),
-        BinOp::Eq => ("==", EQUAL),
-        BinOp::Ne => ("!=", EQUAL),
-        BinOp::And => ("&&", AND),
-        BinOp::Or => ("||", OR),
-        BinOp::Min | BinOp::Max => return None,
-    })
-}
-
-/// A floating literal.
-pub(super) fn float(v: f64, dtype: DType) -> Text {
-    let suffix = if dtype == DType::F64 { "" } else { "f" };
-    let digits = if v.is_nan() {
-        return Text::new("NAN", PRIMARY);
-    } else if v.is_infinite() {
-        return if v > 0.0 { Text::new("INFINITY", PRIMARY) } else { Text::new("-INFINITY", UNARY) };
-    } else if dtype == DType::F64 {
-        format!("{v:?}")
-    } else {
-        format!("{:?}", v as f32)
-    };
-    Text::new(format!("{digits}{suffix}"), if v.is_sign_negative() { UNARY } else { PRIMARY })
-}
 
 impl Body<'_> {
     /// A scalar expression as C.
@@ -132,18 +69,8 @@ impl Body<'_> {
             return Err(EmitError::Unsupported { what: format!("the remainder of {dtype} values") });
         }
         let (a, b) = (self.scalar(a)?, self.scalar(b)?);
-        Ok(match operator(op) {
-            Some((sign, s)) => {
-                // Compilers warn about `a && b || c` and `a < b == c` without brackets.
-                let inner = if matches!(op, BinOp::Or) || s == EQUAL || s == LESS { SUM } else { s };
-                let (left, right) = match op {
-                    BinOp::And => (a.at(AND), b.at(AND + 1)),
-                    BinOp::Or if a.strength == OR => (a.text.clone(), b.at(EQUAL)),
-                    BinOp::Or => (a.at(EQUAL), b.at(EQUAL)),
-                    _ => (a.at(inner), b.at(inner.max(s + 1))),
-                };
-                Text::new(format!("{left} {sign} {right}"), s)
-            }
+        Ok(match infix(op, &a, &b) {
+            Some(text) => text,
             None => {
                 self.prelude.call(Helper::MinMax(dtype.compute()));
                 let word = if op == BinOp::Min { "min" } else { "max" };

@@ -32,9 +32,9 @@ pub use error::EmitError;
 pub use isa::Isa;
 
 use crate::analysis::range::Ranges;
+use crate::emit::names::Names;
 use crate::ir::{Access, BufferId, Kernel, Stmt, VarId};
 use crate::lower::Lowered;
-use names::Names;
 use phases::{Layout, PhaseBody, Place};
 use pointers::Pointer;
 use prelude::{Prelude, c_type};
@@ -89,7 +89,7 @@ pub fn emit(lowered: &Lowered, options: &COptions) -> Result<CSource, EmitError>
     let lane = kernel.fresh_var("lane");
     let kernel = &kernel;
     let layout = phases::layout(kernel)?;
-    let mut names = Names::of(kernel);
+    let mut names = Names::of(kernel, &names::RESERVED);
     let mut prelude = Prelude::default();
     let (mut functions, mut prototypes, mut phases) = (vec![], vec![], vec![]);
     for (i, phase) in layout.phases.iter().enumerate() {

@@ -9,10 +9,11 @@
 //! accesses, so it never points outside of the buffer.
 
 use super::chunk::chunks;
-use super::expr::strength::SUM;
 use super::prelude::c_type;
 use super::registers::RegisterFile;
 use super::{Body, EmitError};
+use crate::emit::text::has_word;
+use crate::emit::text::strength::SUM;
 use crate::ir::{BinOp, BufferId, Expr, Stmt};
 
 /// A named address: `name` points to the element at `offset + constant`.
@@ -42,13 +43,6 @@ fn split(offset: &Expr) -> (Expr, i64) {
         Expr::Binary(BinOp::Sub, a, b) if b.as_int().is_some() => ((**a).clone(), -b.as_int().unwrap_or(0)),
         other => (other.clone(), 0),
     }
-}
-
-/// Whether the text has the identifier.
-fn has_word(text: &str, word: &str) -> bool {
-    let inside = |c: Option<char>| c.is_some_and(|c| c.is_ascii_alphanumeric() || c == '_');
-    text.match_indices(word)
-        .any(|(i, _)| !inside(text[..i].chars().next_back()) && !inside(text[i + word.len()..].chars().next()))
 }
 
 impl Body<'_> {

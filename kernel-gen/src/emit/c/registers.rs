@@ -5,9 +5,9 @@
 //! touched alone inside a vector is a lane of it.
 
 use super::chunk::{Chunk, chunks};
-use super::names::Names;
 use super::prelude::Vector;
 use super::{EmitError, Isa, transpose};
+use crate::emit::names::Names;
 use crate::ir::{BufferId, DType, Expr, Kernel, Scope, Stmt, print};
 use std::collections::BTreeMap;
 

@@ -1,15 +1,16 @@
 //! Statements.
 
 use super::chunk::{Chunk, chunks};
-use super::expr::Text;
-use super::expr::strength::*;
 use super::phases::Place;
 use super::prelude::{Helper, Vector, c_type};
 use super::registers::{Group, RegisterFile, register_access};
 use super::vector::{NoVector, Value};
 use super::{Body, EmitError};
 use crate::analysis::range::bounds;
-use crate::ir::{BinOp, BufferId, DType, Expr, For, LoopKind, ReduceOp, Stmt};
+use crate::emit::lanes::{as_store, lane_of, lane_of_expr, lanes, reads_other_lanes};
+use crate::emit::text::Text;
+use crate::emit::text::strength::*;
+use crate::ir::{BufferId, DType, Expr, For, LoopKind, ReduceOp, Stmt};
 
 impl Body<'_> {
     /// Appends a line at the current depth.
@@ -231,7 +232,7 @@ impl Body<'_> {
             _ => return Ok(()),
         };
         let pieces = chunks(self.kernel, self.isa, s);
-        if super::chunk::lanes(self.kernel, s) == 1 {
+        if lanes(self.kernel, s) == 1 {
             return if self.is_unread(buffer, indices, 0) { Ok(()) } else { self.scalar_update(s) };
         }
         if reads_other_lanes(s, buffer, indices) {
@@ -390,18 +391,18 @@ impl Body<'_> {
             other => other.clone(),
         };
         let Stmt::Store { buffer, indices, value } = &s else { return Ok(()) };
-        let lanes = super::chunk::lanes(self.kernel, &s);
+        let count = lanes(self.kernel, &s);
         let held = self.names.fresh("held");
         let ty = c_type(self.kernel.buffer(*buffer).dtype.compute());
         self.line("{");
         self.depth += 1;
-        self.line(&format!("{ty} {held}[{lanes}];"));
-        for l in 0..lanes {
+        self.line(&format!("{ty} {held}[{count}];"));
+        for l in 0..count {
             let lane = Expr::Int(i64::from(l));
             let value = self.scalar(&lane_of_expr(value, &lane))?.text;
             self.line(&format!("{held}[{l}] = {value};"));
         }
-        for l in 0..lanes {
+        for l in 0..count {
             let lane = Expr::Int(i64::from(l));
             let indices: Vec<Expr> = indices.iter().map(|i| lane_of_expr(i, &lane)).collect();
             let target = self.element(*buffer, &indices)?;
@@ -441,38 +442,4 @@ fn is_ramp(e: &Expr) -> bool {
 /// Whether the statement is straight-line code that accesses memory.
 fn is_update(s: &Stmt) -> bool {
     matches!(s, Stmt::Store { .. } | Stmt::Reduce { .. })
-}
-
-/// `buffer[indices] op= value` as a store.
-fn as_store(buffer: BufferId, indices: &[Expr], op: ReduceOp, value: &Expr) -> Stmt {
-    let old = Expr::Load(buffer, indices.to_vec());
-    let op = match op {
-        ReduceOp::Add => BinOp::Add,
-        ReduceOp::Max => BinOp::Max,
-        ReduceOp::Min => BinOp::Min,
-    };
-    Stmt::store(buffer, indices.to_vec(), Expr::Binary(op, Box::new(old), Box::new(value.clone())))
-}
-
-/// Whether a vector statement reads elements of its destination that other lanes write.
-fn reads_other_lanes(s: &Stmt, buffer: BufferId, indices: &[Expr]) -> bool {
-    let (Stmt::Store { value, .. } | Stmt::Reduce { value, .. }) = s else { return false };
-    let mut found = false;
-    value.walk(&mut |e| found |= matches!(e, Expr::Load(b, idx) if *b == buffer && idx != indices));
-    found
-}
-
-/// One lane of a vector expression.
-fn lane_of_expr(e: &Expr, lane: &Expr) -> Expr {
-    e.clone().map(&mut |e| match e {
-        Expr::Ramp { base, stride, .. } => *base + lane.clone() * stride,
-        Expr::Broadcast(a, _) => *a,
-        Expr::Binary(op, a, b) => Expr::bin(op, *a, *b),
-        other => other,
-    })
-}
-
-/// One lane of a vector statement.
-fn lane_of(s: &Stmt, lane: &Expr, ranges: &crate::analysis::range::Ranges) -> Stmt {
-    s.clone().map_exprs(&mut |e| crate::analysis::simplify::simplify(&lane_of_expr(&e, lane), ranges))
 }

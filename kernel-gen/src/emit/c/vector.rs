@@ -1,11 +1,11 @@
 //! Vector expressions, one register at a time.
 
 use super::chunk::Chunk;
-use super::expr::strength::*;
-use super::expr::{Text, operator};
 use super::prelude::{Helper, MathFn, Vector};
 use super::registers::{RegisterFile, register_access};
 use super::{Body, EmitError};
+use crate::emit::text::strength::*;
+use crate::emit::text::{Text, operator};
 use crate::ir::{BinOp, BufferId, DType, Expr, Kernel, UnOp};
 
 /// Why an expression has no text as one vector.

@@ -1,0 +1,72 @@
+//! CUDA architectures as the emitter sees them.
+
+use crate::target::{CudaFeature, Target};
+use std::fmt;
+
+/// What machine code is made for: `sm_80`, `sm_90a`.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct Arch {
+    /// Compute capability times ten.
+    pub capability: u32,
+    /// Whether instructions of this very architecture may be used (the suffix `a`); such code runs nowhere else.
+    pub specific: bool,
+}
+
+impl Arch {
+    /// The oldest architecture that the emitter knows how to write for.
+    pub const OLDEST: Arch = Arch { capability: 70, specific: false };
+
+    /// Reads `sm_80` or `sm_90a`.
+    pub fn parse(name: &str) -> Option<Arch> {
+        let digits = name.strip_prefix("sm_")?;
+        let (digits, specific) = digits.strip_suffix('a').map_or((digits, false), |d| (d, true));
+        let capability: u32 = digits.parse().ok()?;
+        (capability >= Arch::OLDEST.capability).then_some(Arch { capability, specific })
+    }
+
+    /// The architecture of a target, if it is a CUDA target.
+    pub fn of(target: &Target) -> Option<Arch> {
+        target.cuda().and_then(|_| Arch::parse(&target.name))
+    }
+
+    /// Whether the architecture can do that.
+    pub fn has(self, feature: CudaFeature) -> bool {
+        match feature {
+            CudaFeature::CpAsync => self.capability >= 80,
+            CudaFeature::Mbarrier | CudaFeature::Cluster | CudaFeature::Tma => self.capability >= 90,
+            // Later architectures have other instructions in its place.
+            CudaFeature::Wgmma => self.capability == 90 && self.specific,
+        }
+    }
+
+    /// Shared memory that a block can get on request, in bytes; the least that any device of a later or unknown
+    /// architecture has otherwise.
+    pub fn shared_bytes(self) -> i64 {
+        Target::find(&self.to_string()).and_then(Target::cuda).map_or(48 * 1024, |c| c.shared_per_block_optin)
+    }
+}
+
+impl fmt::Display for Arch {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "sm_{}{}", self.capability, if self.specific { "a" } else { "" })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_cuda_target_is_an_architecture_with_the_features_of_its_data() {
+        for target in Target::all() {
+            let Some(cuda) = target.cuda() else { continue };
+            let arch = Arch::of(target).unwrap_or_else(|| panic!("{}", target.name));
+            assert_eq!(arch.to_string(), target.name);
+            for feature in CudaFeature::ALL {
+                assert_eq!(arch.has(feature), cuda.has(feature), "{} {}", target.name, feature.name());
+            }
+        }
+        assert_eq!(Arch::parse("sm_61"), None);
+        assert_eq!(Arch::parse("x86-64"), None);
+    }
+}

@@ -1,0 +1,160 @@
+//! Cuts a kernel into launches and places its memory.
+
+use super::{Arch, EmitError};
+use crate::ir::{Axis, BufferId, Expr, Kernel, LoopKind, Scope, Stmt, VarId};
+use std::collections::BTreeMap;
+
+/// A loop nest over hardware indices at the top of the kernel.
+pub(super) struct LaunchBody<'k> {
+    /// `let`s of the kernel's top that it uses.
+    pub(super) lets: Vec<(VarId, &'k Expr)>,
+    /// The nest.
+    pub(super) nest: &'k Stmt,
+    pub(super) grid: [u32; 3],
+    pub(super) block: [u32; 3],
+}
+
+/// Launches and workspace of a kernel.
+pub(super) struct Layout<'k> {
+    pub(super) launches: Vec<LaunchBody<'k>>,
+    /// Buffers allocated at the top, and their offsets.
+    pub(super) workspace: BTreeMap<BufferId, i64>,
+    pub(super) workspace_bytes: i64,
+}
+
+/// Buffers in the workspace start at multiples of this, as device allocations do.
+const WORKSPACE_ALIGNMENT: i64 = 256;
+
+/// Static shared memory is limited to this on every architecture.
+const STATIC_SHARED_BYTES: i64 = 48 * 1024;
+
+pub(super) fn layout(kernel: &Kernel) -> Result<Layout<'_>, EmitError> {
+    let mut out = Layout { launches: vec![], workspace: BTreeMap::new(), workspace_bytes: 0 };
+    let mut lets: Vec<(VarId, &Expr)> = vec![];
+    for s in &kernel.body {
+        match s {
+            Stmt::Alloc(b) if kernel.buffer(*b).scope == Scope::Global => {
+                out.workspace.insert(*b, out.workspace_bytes);
+                out.workspace_bytes += round_up(kernel.buffer(*b).extent_bytes(), WORKSPACE_ALIGNMENT);
+            }
+            // Private memory at the top belongs to nobody: the verifier has seen that no launch uses it.
+            Stmt::Alloc(_) => {}
+            Stmt::Let { var, value } => {
+                let mut reads = false;
+                value.walk(&mut |e| reads |= matches!(e, Expr::Load(..)));
+                if reads {
+                    return Err(EmitError::LetAcrossLaunches { var: kernel.var(*var).name.clone() });
+                }
+                lets.push((*var, value));
+            }
+            Stmt::For(l) if is_hardware(l.kind) => {
+                let (grid, block) = shape(s)?;
+                out.launches.push(LaunchBody { lets: used(&lets, s), nest: s, grid, block });
+            }
+            Stmt::For(l) => {
+                let var = kernel.var(l.var).name.clone();
+                return Err(match l.kind {
+                    LoopKind::Parallel => EmitError::CpuLoop { var },
+                    _ => EmitError::OutsideLaunch { what: format!("loop `{var}`") },
+                });
+            }
+            other => {
+                let what = match other.written() {
+                    Some(b) => format!("the statement that writes `{}`", kernel.buffer(b).name),
+                    None => "a statement".to_string(),
+                };
+                return Err(EmitError::OutsideLaunch { what });
+            }
+        }
+    }
+    if out.launches.is_empty() { Err(EmitError::NoLaunch) } else { Ok(out) }
+}
+
+/// Whether the loop is an index of the hardware.
+pub(super) fn is_hardware(kind: LoopKind) -> bool {
+    matches!(kind, LoopKind::Grid(_) | LoopKind::Thread(_))
+}
+
+/// Blocks of the grid and threads of a block: the longest loop of each axis.
+fn shape(nest: &Stmt) -> Result<([u32; 3], [u32; 3]), EmitError> {
+    let (mut grid, mut block) = ([1i64; 3], [1i64; 3]);
+    let index = |axis: Axis| match axis {
+        Axis::X => 0,
+        Axis::Y => 1,
+        Axis::Z => 2,
+    };
+    nest.walk(&mut |s| {
+        if let Stmt::For(l) = s {
+            match l.kind {
+                LoopKind::Grid(a) => grid[index(a)] = grid[index(a)].max(l.extent),
+                LoopKind::Thread(a) => block[index(a)] = block[index(a)].max(l.extent),
+                _ => {}
+            }
+        }
+    });
+    let convert = |shape: [i64; 3]| -> Option<[u32; 3]> {
+        let mut out = [0; 3];
+        for (to, from) in out.iter_mut().zip(shape) {
+            *to = i32::try_from(from).ok()?.unsigned_abs();
+        }
+        Some(out)
+    };
+    match (convert(grid), convert(block)) {
+        (Some(grid), Some(block)) => Ok((grid, block)),
+        _ => Err(EmitError::Unsupported { what: format!("a launch of {grid:?} blocks of {block:?} threads") }),
+    }
+}
+
+/// The lets that the nest uses, directly or through each other, in their order.
+fn used<'k>(lets: &[(VarId, &'k Expr)], nest: &Stmt) -> Vec<(VarId, &'k Expr)> {
+    let mut kept: Vec<(VarId, &Expr)> = vec![];
+    for (var, value) in lets.iter().rev() {
+        let mut mentioned = kept.iter().any(|(_, e)| e.mentions(*var));
+        nest.exprs(&mut |e| mentioned |= e.mentions(*var));
+        if mentioned {
+            kept.insert(0, (*var, value));
+        }
+    }
+    kept
+}
+
+/// The shared memory of a launch.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Shared {
+    /// Buffers, their offsets, and what they are aligned to.
+    pub(super) arrays: Vec<(BufferId, i64, i64)>,
+    pub(super) bytes: i64,
+    /// Whether it is one array whose size the launch says.
+    pub(super) dynamic: bool,
+}
+
+/// Places the shared buffers of a launch one behind the other.
+pub(super) fn shared(kernel: &Kernel, nest: &Stmt, symbol: &str, arch: Arch) -> Result<Shared, EmitError> {
+    let mut buffers: Vec<(BufferId, i64)> = vec![];
+    nest.walk(&mut |s| {
+        if let Stmt::Alloc(b) = s
+            && kernel.buffer(*b).scope == Scope::Shared
+        {
+            buffers.push((*b, 16));
+        }
+    });
+    // The most demanding first, so that no gaps are needed.
+    buffers.sort_by_key(|(_, alignment)| std::cmp::Reverse(*alignment));
+    let mut out = Shared::default();
+    for (b, alignment) in buffers {
+        out.bytes = round_up(out.bytes, alignment);
+        out.arrays.push((b, out.bytes, alignment));
+        out.bytes += kernel.buffer(b).extent_bytes().max(1);
+    }
+    out.bytes = round_up(out.bytes, 16);
+    out.dynamic = out.bytes > STATIC_SHARED_BYTES;
+    let available = arch.shared_bytes();
+    if out.bytes > available {
+        return Err(EmitError::SharedMemory { symbol: symbol.to_string(), bytes: out.bytes, available, arch });
+    }
+    Ok(out)
+}
+
+fn round_up(value: i64, unit: i64) -> i64 {
+    (value + unit - 1) / unit * unit
+}

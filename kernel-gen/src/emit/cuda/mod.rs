@@ -1,0 +1,249 @@
+//! CUDA C++ from lowered kernels.
+//!
+//! Each loop nest over hardware indices at the top of a kernel is a *launch* and becomes one function:
+//!
+//! ```cuda
+//! extern "C" __global__ void __launch_bounds__(<threads>) <symbol>(<const T *__restrict__ param>, ...)
+//! ```
+//! Its parameters are the buffers that it touches: the kernel's parameters in their order, then pieces of the workspace
+//! ([`Param`] says which). Read-only ones are `const`, 16-bit floats are `unsigned short`. The caller starts the launches
+//! in order on one stream.
+//!
+//! The sources include nothing: nvcc and bare NVRTC compile them. A loop over a hardware index is that index, with a
+//! guard where the launch has more; vectors become wide loads and stores around scalar arithmetic, because that is what
+//! the hardware has; shared memory is declared statically up to 48 KiB and is one dynamic array beyond. What a plain
+//! function cannot say is inline PTX.
+
+mod arch;
+mod error;
+mod expr;
+mod launch;
+mod names;
+mod prelude;
+mod stmt;
+mod vector;
+
+pub use arch::Arch;
+pub use error::EmitError;
+
+use super::names::Names;
+use crate::analysis::range::Ranges;
+use crate::ir::{Access, BufferId, Kernel, Stmt, VarId};
+use crate::lower::Lowered;
+use launch::{LaunchBody, Layout, Shared};
+use prelude::{Prelude, cuda_type};
+use std::collections::BTreeSet;
+use std::fmt::Write;
+use vector::Loaded;
+
+/// What to emit.
+#[derive(Clone, Debug, PartialEq)]
+pub struct CudaOptions {
+    /// The architecture.
+    pub arch: Arch,
+    /// Name of the function; those of a kernel with several launches get a number behind it.
+    pub symbol: String,
+    /// Text of the comment at the top: workload, config, origin, how to regenerate.
+    pub comment: String,
+    /// Blocks that should fit on a multiprocessor at the same time, which bounds the registers of a thread.
+    pub min_blocks: Option<u32>,
+}
+
+/// An argument of a launch.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Param {
+    /// The address of a parameter of the kernel.
+    Buffer {
+        /// Which one: an index into the kernel's list of parameters.
+        index: usize,
+        /// Its name in the kernel.
+        name: String,
+        /// Whether the launch writes it.
+        written: bool,
+    },
+    /// The address of a piece of the workspace.
+    Workspace {
+        /// Where it starts.
+        offset: i64,
+        /// How long it is.
+        bytes: i64,
+        /// The name of the buffer that it holds.
+        name: String,
+    },
+}
+
+/// One function and how it is started.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Launch {
+    /// Name of the function.
+    pub symbol: String,
+    /// Blocks of the grid.
+    pub grid: [u32; 3],
+    /// Threads of a block.
+    pub block: [u32; 3],
+    /// Blocks of a cluster; all 1 without clusters.
+    pub cluster: [u32; 3],
+    /// What the launch has to ask for; 0 if all shared memory is static.
+    pub dynamic_shared_bytes: u32,
+    /// Its arguments, in order.
+    pub params: Vec<Param>,
+}
+
+/// The CUDA C++ of a kernel.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CudaSource {
+    /// The architecture that it was written for; later ones run it too unless it is a specific one.
+    pub arch: Arch,
+    /// Stem of the functions' names.
+    pub symbol: String,
+    /// Text of the `.cu` file.
+    pub source: String,
+    /// The functions, in the order in which they run.
+    pub launches: Vec<Launch>,
+    /// Bytes of device memory that the launches share, aligned to 256.
+    pub workspace_bytes: i64,
+}
+
+/// Emits a lowered kernel.
+pub fn emit(lowered: &Lowered, options: &CudaOptions) -> Result<CudaSource, EmitError> {
+    let kernel = lowered.kernel();
+    let layout = launch::layout(kernel)?;
+    let mut names = Names::of(kernel, &names::RESERVED);
+    let mut prelude = Prelude::default();
+    let (mut functions, mut launches) = (vec![], vec![]);
+    for (i, nest) in layout.launches.iter().enumerate() {
+        let symbol = match layout.launches.len() {
+            1 => options.symbol.clone(),
+            _ => format!("{}_{i}", options.symbol),
+        };
+        let shared = launch::shared(kernel, nest.nest, &symbol, options.arch)?;
+        let (arguments, params) = params(kernel, &layout, nest.nest);
+        let head = head(options, nest, &symbol, &declarations(kernel, &names, nest.nest, &arguments));
+        let mut body = Body {
+            kernel,
+            grid: nest.grid,
+            block: nest.block,
+            names: &mut names,
+            prelude: &mut prelude,
+            ranges: Ranges::new(),
+            wide: BTreeSet::new(),
+            loads: vec![],
+            out: String::new(),
+            depth: 1,
+        };
+        body.function(nest, &shared)?;
+        functions.push(format!("{head} {{\n{}}}\n", body.out));
+        launches.push(Launch {
+            symbol,
+            grid: nest.grid,
+            block: nest.block,
+            cluster: [1; 3],
+            dynamic_shared_bytes: if shared.dynamic { u32::try_from(shared.bytes).unwrap_or(u32::MAX) } else { 0 },
+            params,
+        });
+    }
+    let mut prelude = prelude.text(options.arch);
+    if !prelude.is_empty() {
+        prelude.push('\n');
+    }
+    let source = format!("{}{prelude}{}", comment(options, &launches, &layout), functions.join("\n"));
+    Ok(CudaSource {
+        arch: options.arch,
+        symbol: options.symbol.clone(),
+        source,
+        launches,
+        workspace_bytes: layout.workspace_bytes,
+    })
+}
+
+fn comment(options: &CudaOptions, launches: &[Launch], layout: &Layout<'_>) -> String {
+    let mut out = String::new();
+    for line in options.comment.lines() {
+        let _ = writeln!(out, "{}", format!("// {line}").trim_end());
+    }
+    let _ = writeln!(out, "// {}; workspace {} bytes", options.arch, layout.workspace_bytes);
+    let shape = |s: [u32; 3]| s.map(|n| n.to_string()).join(" x ");
+    for l in launches {
+        let shared = match l.dynamic_shared_bytes {
+            0 => String::new(),
+            n => format!(", {n} bytes of dynamic shared memory"),
+        };
+        let _ = writeln!(out, "// {}: {} blocks of {} threads{shared}", l.symbol, shape(l.grid), shape(l.block));
+    }
+    out
+}
+
+/// The buffers that a launch is given, and what the caller passes for each.
+fn params(kernel: &Kernel, layout: &Layout<'_>, nest: &Stmt) -> (Vec<BufferId>, Vec<Param>) {
+    let touched = |b: BufferId| nest.reads(b) || nest.writes(b);
+    let params = kernel.params.iter().enumerate().filter(|(_, b)| touched(**b)).map(|(index, b)| {
+        let written = nest.writes(*b) && kernel.buffer(*b).access != Access::Read;
+        (*b, Param::Buffer { index, name: kernel.buffer(*b).name.clone(), written })
+    });
+    let workspace = layout.workspace.iter().filter(|(b, _)| touched(**b)).map(|(b, offset)| {
+        let buffer = kernel.buffer(*b);
+        (*b, Param::Workspace { offset: *offset, bytes: buffer.extent_bytes(), name: buffer.name.clone() })
+    });
+    params.chain(workspace).unzip()
+}
+
+/// The parameters of the function as text.
+fn declarations(kernel: &Kernel, names: &Names, nest: &Stmt, arguments: &[BufferId]) -> String {
+    let texts: Vec<String> = arguments
+        .iter()
+        .map(|b| {
+            let constant = if nest.writes(*b) { "" } else { "const " };
+            format!("{constant}{} *__restrict__ {}", cuda_type(kernel.buffer(*b).dtype), names.buffer(*b))
+        })
+        .collect();
+    texts.join(", ")
+}
+
+fn head(options: &CudaOptions, nest: &LaunchBody<'_>, symbol: &str, declarations: &str) -> String {
+    let threads: u32 = nest.block.iter().product();
+    let bounds = match options.min_blocks {
+        Some(n) => format!("{threads}, {n}"),
+        None => threads.to_string(),
+    };
+    format!("extern \"C\" __global__ void __launch_bounds__({bounds}) {symbol}({declarations})")
+}
+
+/// Emits the body of one function.
+struct Body<'a> {
+    kernel: &'a Kernel,
+    /// The shape of the launch.
+    grid: [u32; 3],
+    block: [u32; 3],
+    names: &'a mut Names,
+    prelude: &'a mut Prelude,
+    ranges: Ranges,
+    /// Variables that are declared `long long`.
+    wide: BTreeSet<VarId>,
+    /// Lanes that the statement at hand has loaded.
+    loads: Vec<Loaded>,
+    out: String,
+    depth: usize,
+}
+
+impl Body<'_> {
+    fn function(&mut self, nest: &LaunchBody<'_>, shared: &Shared) -> Result<(), EmitError> {
+        if shared.dynamic {
+            let alignment = shared.arrays.iter().map(|(.., a)| *a).max().unwrap_or(16);
+            self.line(&format!("extern __shared__ __align__({alignment}) unsigned char shared_memory[];"));
+        }
+        for (b, offset, alignment) in &shared.arrays {
+            let buffer = self.kernel.buffer(*b);
+            let (ty, name) = (cuda_type(buffer.dtype), self.names.buffer(*b));
+            let line = if shared.dynamic {
+                format!("{ty} *const {name} = ({ty} *)(shared_memory + {offset});")
+            } else {
+                format!("__shared__ __align__({alignment}) {ty} {name}[{}];", buffer.extent_elements().max(1))
+            };
+            self.line(&line);
+        }
+        for (var, value) in &nest.lets {
+            self.let_(*var, value)?;
+        }
+        self.block(std::slice::from_ref(nest.nest))
+    }
+}

@@ -1,0 +1,155 @@
+//! Types and helper functions of emitted CUDA. A source contains the helpers it uses and no others, in a fixed order.
+
+use super::Arch;
+use crate::ir::{DType, UnOp};
+use std::collections::BTreeSet;
+
+/// The CUDA type of an element in memory.
+pub(super) fn cuda_type(dtype: DType) -> &'static str {
+    match dtype {
+        DType::F64 => "double",
+        DType::F32 => "float",
+        DType::F16 | DType::Bf16 => "unsigned short",
+        DType::I64 => "long long",
+        DType::I32 => "int",
+        DType::Bool => "unsigned char",
+    }
+}
+
+/// A function of the prelude. The order of the variants is the order in the source.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub(super) enum Helper {
+    /// Floor division, of `long long` if so asked.
+    FloorDiv { wide: bool },
+    /// Its remainder.
+    FloorMod { wide: bool },
+    /// The smaller of two integers.
+    Min { wide: bool },
+    /// The larger of two integers.
+    Max { wide: bool },
+    /// The first of two packed 16-bit values.
+    Low,
+    /// The second of two packed 16-bit values.
+    High,
+    /// A 16-bit float to `float`.
+    Widen(DType),
+    /// `float` to a 16-bit float, rounding to nearest even.
+    Narrow(DType),
+    /// Two `float`s to two packed 16-bit floats.
+    NarrowPair(DType),
+}
+
+impl Helper {
+    /// What the emitted code calls it.
+    pub(super) fn name(self) -> String {
+        let suffix = |wide| if wide { "i64" } else { "i32" };
+        match self {
+            Helper::FloorDiv { wide } => format!("floor_div_{}", suffix(wide)),
+            Helper::FloorMod { wide } => format!("floor_mod_{}", suffix(wide)),
+            Helper::Min { wide } => format!("min_{}", suffix(wide)),
+            Helper::Max { wide } => format!("max_{}", suffix(wide)),
+            Helper::Low => "lo16".into(),
+            Helper::High => "hi16".into(),
+            Helper::Widen(d) => format!("{d}_to_f32"),
+            Helper::Narrow(d) => format!("f32_to_{d}"),
+            Helper::NarrowPair(d) => format!("f32_to_{d}x2"),
+        }
+    }
+
+    fn needs(self, arch: Arch) -> Option<Helper> {
+        match self {
+            Helper::NarrowPair(d) if arch.capability < 80 => Some(Helper::Narrow(d)),
+            _ => None,
+        }
+    }
+
+    fn text(self, arch: Arch) -> String {
+        let name = self.name();
+        let int = |wide| if wide { "long long" } else { "int" };
+        match self {
+            Helper::FloorDiv { wide } => format!(
+                "KG_FN {t} {name}({t} a, {t} b) {{\n  {t} q = a / b;\n  \
+                 return q - (a % b != 0 && (a < 0) != (b < 0));\n}}\n",
+                t = int(wide)
+            ),
+            Helper::FloorMod { wide } => format!(
+                "KG_FN {t} {name}({t} a, {t} b) {{\n  {t} r = a % b;\n  \
+                 return r != 0 && (r < 0) != (b < 0) ? r + b : r;\n}}\n",
+                t = int(wide)
+            ),
+            Helper::Min { wide } => {
+                format!("KG_FN {t} {name}({t} a, {t} b) {{\n  return a < b ? a : b;\n}}\n", t = int(wide))
+            }
+            Helper::Max { wide } => {
+                format!("KG_FN {t} {name}({t} a, {t} b) {{\n  return a > b ? a : b;\n}}\n", t = int(wide))
+            }
+            Helper::Low => {
+                format!("KG_FN unsigned short {name}(unsigned pair) {{\n  return (unsigned short)pair;\n}}\n")
+            }
+            Helper::High => {
+                format!("KG_FN unsigned short {name}(unsigned pair) {{\n  return (unsigned short)(pair >> 16);\n}}\n")
+            }
+            Helper::Widen(DType::Bf16) => {
+                format!("KG_FN float {name}(unsigned short h) {{\n  return __uint_as_float((unsigned)h << 16);\n}}\n")
+            }
+            Helper::Widen(_) => format!(
+                "KG_FN float {name}(unsigned short h) {{\n  float f;\n  \
+                 asm(\"cvt.f32.f16 %0, %1;\" : \"=f\"(f) : \"h\"(h));\n  return f;\n}}\n"
+            ),
+            Helper::Narrow(DType::Bf16) if arch.capability < 80 => format!(
+                "KG_FN unsigned short {name}(float f) {{\n  const unsigned u = __float_as_uint(f);\n  \
+                 if ((u & 0x7fffffffu) > 0x7f800000u) return (unsigned short)(u >> 16 | 0x40u);\n  \
+                 return (unsigned short)((u + 0x7fffu + (u >> 16 & 1u)) >> 16);\n}}\n"
+            ),
+            Helper::Narrow(d) => format!(
+                "KG_FN unsigned short {name}(float f) {{\n  unsigned short h;\n  \
+                 asm(\"cvt.rn.{d}.f32 %0, %1;\" : \"=h\"(h) : \"f\"(f));\n  return h;\n}}\n"
+            ),
+            Helper::NarrowPair(d) if arch.capability < 80 => format!(
+                "KG_FN unsigned {name}(float low, float high) {{\n  \
+                 return (unsigned)f32_to_{d}(high) << 16 | f32_to_{d}(low);\n}}\n"
+            ),
+            Helper::NarrowPair(d) => format!(
+                "KG_FN unsigned {name}(float low, float high) {{\n  unsigned pair;\n  \
+                 asm(\"cvt.rn.{d}x2.f32 %0, %1, %2;\" : \"=r\"(pair) : \"f\"(high), \"f\"(low));\n  return pair;\n}}\n"
+            ),
+        }
+    }
+}
+
+/// The CUDA function for a unary operator that is one.
+pub(super) fn math_fn(op: UnOp, dtype: DType) -> Option<String> {
+    let base = match op {
+        UnOp::Neg | UnOp::Not => return None,
+        UnOp::Abs => "fabs",
+        UnOp::Sqrt => "sqrt",
+        UnOp::Exp => "exp",
+        UnOp::Tanh => "tanh",
+        UnOp::Erf => "erf",
+    };
+    Some(if dtype == DType::F64 { base.to_string() } else { format!("{base}f") })
+}
+
+/// The helpers that a source uses so far.
+#[derive(Default)]
+pub(super) struct Prelude(BTreeSet<Helper>);
+
+impl Prelude {
+    /// Notes the helper and gives its name.
+    pub(super) fn call(&mut self, h: Helper) -> String {
+        self.0.insert(h);
+        h.name()
+    }
+
+    /// The definitions.
+    pub(super) fn text(&self, arch: Arch) -> String {
+        let mut all = self.0.clone();
+        all.extend(self.0.iter().filter_map(|h| h.needs(arch)));
+        if all.is_empty() {
+            return String::new();
+        }
+        let mut out = String::from("#define KG_FN static __device__ __forceinline__\n\n");
+        all.iter().for_each(|h| out.push_str(&h.text(arch)));
+        out
+    }
+}

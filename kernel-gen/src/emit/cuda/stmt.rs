@@ -1,0 +1,265 @@
+//! Statements.
+
+use super::expr::Integer;
+use super::launch::is_hardware;
+use super::prelude::{Helper, cuda_type};
+use super::{Body, EmitError};
+use crate::analysis::range::bounds;
+use crate::emit::lanes::{as_store, lanes};
+use crate::emit::text::{Text, has_word};
+use crate::ir::{Axis, Barrier, BufferId, DType, Expr, For, LoopKind, ReduceOp, Scope, Stmt, VarId};
+
+/// A serial loop over elements of a private array is advised to be copied out as long as it runs at most this many
+/// statements: an array that is indexed at run time cannot live in registers.
+const MAX_PRIVATE_STEPS: i64 = 2048;
+
+impl Body<'_> {
+    /// Appends a line at the current depth.
+    pub(super) fn line(&mut self, text: &str) {
+        self.out.push_str(&"  ".repeat(self.depth));
+        self.out.push_str(text);
+        self.out.push('\n');
+    }
+
+    /// The statements of a block.
+    pub(super) fn block(&mut self, stmts: &[Stmt]) -> Result<(), EmitError> {
+        let outer = self.ranges.clone();
+        for s in stmts {
+            self.stmt(s)?;
+        }
+        self.ranges = outer;
+        Ok(())
+    }
+
+    fn stmt(&mut self, s: &Stmt) -> Result<(), EmitError> {
+        match s {
+            Stmt::For(l) if is_hardware(l.kind) => self.hardware(l),
+            Stmt::For(l) => self.for_(l),
+            Stmt::If { cond, then, otherwise } => {
+                let text = self.scalar(cond)?.text;
+                self.line(&format!("if ({text}) {{"));
+                self.nested(then, cond, true)?;
+                if !otherwise.is_empty() {
+                    self.line("} else {");
+                    self.nested(otherwise, cond, false)?;
+                }
+                self.line("}");
+                Ok(())
+            }
+            Stmt::Store { .. } => self.update(s),
+            Stmt::Reduce { buffer, over, .. } => {
+                if !over.is_empty() {
+                    return Err(EmitError::NotLowered {
+                        what: format!(
+                            "the initialisation of the reduction into `{}`",
+                            self.kernel.buffer(*buffer).name
+                        ),
+                        pass: "decompose_reduction",
+                    });
+                }
+                self.update(s)
+            }
+            Stmt::Let { var, value } => self.let_(*var, value),
+            Stmt::Alloc(b) => {
+                self.alloc(*b);
+                Ok(())
+            }
+            Stmt::Barrier(Barrier::Block) => {
+                self.line("__syncthreads();");
+                Ok(())
+            }
+            Stmt::Barrier(Barrier::Warp) => {
+                self.line("__syncwarp();");
+                Ok(())
+            }
+            Stmt::Mma { .. } => Err(EmitError::NotLowered { what: "an mma statement".into(), pass: "expand_tiles" }),
+            Stmt::Transpose { .. } => {
+                Err(EmitError::NotLowered { what: "a transpose statement".into(), pass: "expand_tiles" })
+            }
+        }
+    }
+
+    fn nested(&mut self, stmts: &[Stmt], cond: &Expr, truth: bool) -> Result<(), EmitError> {
+        let outer = self.ranges.clone();
+        self.ranges.assume(cond, truth);
+        self.depth += 1;
+        self.block(stmts)?;
+        self.depth -= 1;
+        self.ranges = outer;
+        Ok(())
+    }
+
+    /// Names a value.
+    pub(super) fn let_(&mut self, var: VarId, value: &Expr) -> Result<(), EmitError> {
+        let (ty, text) = match self.kernel.var(var).dtype {
+            DType::Bool => ("bool", self.scalar(value)?),
+            d if d.is_int() => {
+                let Integer { text, wide } = self.integer(value)?;
+                if wide {
+                    self.wide.insert(var);
+                }
+                (if wide { "long long" } else { "int" }, text)
+            }
+            d => (cuda_type(d.compute()), self.scalar(value)?),
+        };
+        let line = format!("const {ty} {} = {};", self.names.var(var), text.text);
+        self.line(&line);
+        if let Some((lo, hi)) = bounds(value, &self.ranges) {
+            self.ranges.insert(var, lo, hi);
+        }
+        Ok(())
+    }
+
+    /// A loop over a hardware index: each thread runs the iteration that is its own.
+    fn hardware(&mut self, l: &For) -> Result<(), EmitError> {
+        let (source, launched) = match l.kind {
+            LoopKind::Grid(a) => (format!("blockIdx.{}", letter(a)), self.grid[a as usize]),
+            LoopKind::Thread(a) => (format!("threadIdx.{}", letter(a)), self.block[a as usize]),
+            _ => return Ok(()),
+        };
+        let guarded = l.extent < i64::from(launched);
+        if guarded {
+            self.line(&format!("if ((int){source} < {}) {{", l.extent));
+            self.depth += 1;
+        }
+        let name = self.names.var(l.var).to_string();
+        let start = self.out.len();
+        self.line(&format!("const int {name} = (int){source};"));
+        let end = self.out.len();
+        self.ranges.insert_loop(l);
+        self.block(&l.body)?;
+        // An index that ranges have removed from all expressions would only be a warning.
+        if !has_word(&self.out[end..], &name) {
+            self.out.replace_range(start..end, "");
+        }
+        if guarded {
+            self.depth -= 1;
+            self.line("}");
+        }
+        Ok(())
+    }
+
+    fn for_(&mut self, l: &For) -> Result<(), EmitError> {
+        let var = self.names.var(l.var).to_string();
+        match l.kind {
+            LoopKind::Unrolled => self.line("#pragma unroll"),
+            LoopKind::Serial if self.indexes_private(l) => self.line("#pragma unroll"),
+            LoopKind::Serial => {}
+            LoopKind::Parallel => return Err(EmitError::CpuLoop { var }),
+            LoopKind::Vectorized => {
+                return Err(EmitError::NotLowered { what: format!("vectorised loop `{var}`"), pass: "vectorize" });
+            }
+            LoopKind::VThread => {
+                return Err(EmitError::NotLowered { what: format!("vthread loop `{var}`"), pass: "inject_vthread" });
+            }
+            LoopKind::Grid(_) | LoopKind::Thread(_) => return Ok(()),
+        }
+        let ty = if l.extent > i64::from(i32::MAX) {
+            self.wide.insert(l.var);
+            "long long"
+        } else {
+            "int"
+        };
+        self.line(&format!("for ({ty} {var} = 0; {var} < {}; ++{var}) {{", l.extent));
+        self.ranges.insert_loop(l);
+        self.depth += 1;
+        self.block(&l.body)?;
+        self.depth -= 1;
+        self.line("}");
+        Ok(())
+    }
+
+    /// Whether the loop runs over elements of a private array, and is short enough to be copied out.
+    fn indexes_private(&self, l: &For) -> bool {
+        let private = |b: &BufferId| self.kernel.buffer(*b).scope.is_private();
+        let mut found = false;
+        for s in &l.body {
+            s.walk(&mut |s| {
+                if let Stmt::Store { buffer, indices, .. } | Stmt::Reduce { buffer, indices, .. } = s {
+                    found |= private(buffer) && indices.iter().any(|i| i.mentions(l.var));
+                }
+                s.own_exprs(&mut |e| {
+                    e.walk(&mut |e| {
+                        if let Expr::Load(b, idx) = e {
+                            found |= private(b) && idx.iter().any(|i| i.mentions(l.var));
+                        }
+                    })
+                });
+            });
+        }
+        found && l.extent.saturating_mul(steps(&l.body)) <= MAX_PRIVATE_STEPS
+    }
+
+    /// Declares a buffer; shared ones stand at the top of the function.
+    fn alloc(&mut self, b: BufferId) {
+        let buffer = self.kernel.buffer(b);
+        if buffer.scope.is_private() {
+            let n = buffer.extent_elements().max(1);
+            self.line(&format!("{} {}[{n}];", cuda_type(buffer.dtype), self.names.buffer(b)));
+        }
+    }
+
+    /// A store or an update.
+    fn update(&mut self, s: &Stmt) -> Result<(), EmitError> {
+        if lanes(self.kernel, s) == 1 { self.scalar_update(s) } else { self.vector_update(s) }
+    }
+
+    /// One lane of a store or an update.
+    pub(super) fn scalar_update(&mut self, s: &Stmt) -> Result<(), EmitError> {
+        match s {
+            Stmt::Store { buffer, indices, value } => {
+                let text = self.scalar(value)?;
+                let text = self.narrowed(*buffer, text);
+                let target = self.element(*buffer, indices)?;
+                self.line(&format!("{target} = {text};"));
+            }
+            Stmt::Reduce { buffer, indices, op, value, .. } => {
+                let dtype = self.kernel.buffer(*buffer).dtype;
+                if *op == ReduceOp::Add && dtype == dtype.compute() {
+                    let text = self.scalar(value)?.text;
+                    let target = self.element(*buffer, indices)?;
+                    self.line(&format!("{target} += {text};"));
+                } else {
+                    self.scalar_update(&as_store(*buffer, indices, *op, value))?;
+                }
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+
+    /// A value as it is stored: 16-bit floats are rounded.
+    pub(super) fn narrowed(&mut self, b: BufferId, value: Text) -> String {
+        match self.kernel.buffer(b).dtype {
+            d @ (DType::F16 | DType::Bf16) => format!("{}({})", self.prelude.call(Helper::Narrow(d)), value.text),
+            _ => value.text,
+        }
+    }
+
+    /// Whether the buffer is memory that one access can move several elements of.
+    pub(super) fn is_memory(&self, b: BufferId) -> bool {
+        matches!(self.kernel.buffer(b).scope, Scope::Global | Scope::Shared)
+    }
+}
+
+/// The axis as a member of `threadIdx`.
+fn letter(axis: Axis) -> char {
+    match axis {
+        Axis::X => 'x',
+        Axis::Y => 'y',
+        Axis::Z => 'z',
+    }
+}
+
+/// Statements that one execution of the block runs.
+fn steps(block: &[Stmt]) -> i64 {
+    block.iter().fold(0i64, |n, s| {
+        n.saturating_add(match s {
+            Stmt::For(l) if is_hardware(l.kind) => steps(&l.body),
+            Stmt::For(l) => l.extent.saturating_mul(steps(&l.body)),
+            Stmt::If { then, otherwise, .. } => steps(then).saturating_add(steps(otherwise)),
+            Stmt::Alloc(_) => 0,
+            _ => 1,
+        })
+    })
+}

@@ -1,0 +1,373 @@
+//! Vector statements.
+//!
+//! A GPU has no vector arithmetic, but memory is moved best 16 bytes at a time. A vector statement therefore loads its
+//! operands as wide as they are aligned, computes lane by lane, and stores as wide as the destination is aligned.
+
+use super::prelude::{Helper, cuda_type};
+use super::{Body, EmitError};
+use crate::analysis::simplify::simplify;
+use crate::emit::lanes::{as_store, lane_of_expr, lanes, reads_other_lanes};
+use crate::emit::text::Text;
+use crate::emit::text::strength::{PRIMARY, SUM};
+use crate::ir::{BinOp, BufferId, DType, Expr, Stmt};
+
+/// What one access of a GPU moves at most.
+const ACCESS_BYTES: i64 = 16;
+
+/// Neighbouring elements that one access moves.
+#[derive(Clone, Debug, PartialEq)]
+struct Piece {
+    /// The first lane.
+    lane: i64,
+    /// Number of lanes.
+    width: i64,
+    /// Distance of the first element from the start of the buffer.
+    offset: Expr,
+}
+
+/// A lane that has been loaded already.
+pub(super) struct Loaded {
+    buffer: BufferId,
+    indices: Vec<Expr>,
+    value: Text,
+}
+
+impl Body<'_> {
+    /// A vector store or update.
+    pub(super) fn vector_update(&mut self, s: &Stmt) -> Result<(), EmitError> {
+        let (buffer, indices, value) = match s {
+            Stmt::Store { buffer, indices, value } => (*buffer, indices, value.clone()),
+            Stmt::Reduce { buffer, indices, op, value, .. } if self.is_memory(*buffer) => {
+                let Stmt::Store { value, .. } = as_store(*buffer, indices, *op, value) else { return Ok(()) };
+                (*buffer, indices, value)
+            }
+            Stmt::Reduce { buffer, indices, value, .. } => (*buffer, indices, value.clone()),
+            _ => return Ok(()),
+        };
+        // A guard around whole vectors stays outside, so that what it guards can be moved whole.
+        if let (Stmt::Store { .. }, Expr::Select(cond, a, b)) = (s, &value)
+            && cond.ty(self.kernel).lanes == 1
+            && [a, b].iter().any(|e| !self.wide_loads(e, 2).is_empty())
+        {
+            let cond = self.scalar(cond)?.text;
+            let arm = |value: &Expr| Stmt::Store { buffer, indices: indices.clone(), value: value.clone() };
+            self.line(&format!("if ({cond}) {{"));
+            self.depth += 1;
+            self.vector_update(&arm(a))?;
+            self.depth -= 1;
+            self.line("} else {");
+            self.depth += 1;
+            self.vector_update(&arm(b))?;
+            self.depth -= 1;
+            self.line("}");
+            return Ok(());
+        }
+        let count = i64::from(lanes(self.kernel, s).max(lanes_of(self, indices)));
+        let target = if self.is_memory(buffer) { self.pieces(buffer, indices, count) } else { None };
+        if let (Some(target), Expr::Load(from, source)) = (&target, &value)
+            && self.copy(buffer, target, *from, source, count)?
+        {
+            return Ok(());
+        }
+        self.load_wide(&value, count)?;
+        let done = self.store_lanes(s, buffer, indices, &value, count, target);
+        self.loads.clear();
+        done
+    }
+
+    /// Computes each lane and stores it.
+    fn store_lanes(
+        &mut self,
+        s: &Stmt,
+        buffer: BufferId,
+        indices: &[Expr],
+        value: &Expr,
+        count: i64,
+        target: Option<Vec<Piece>>,
+    ) -> Result<(), EmitError> {
+        let held = reads_other_lanes(s, buffer, indices);
+        let lane = |e: &Expr, l: i64, body: &Self| simplify(&lane_of_expr(e, &Expr::Int(l)), &body.ranges);
+        if target.is_none() && !held {
+            for l in 0..count {
+                let at: Vec<Expr> = indices.iter().map(|i| lane(i, l, self)).collect();
+                let value = lane(value, l, self);
+                let one = match s {
+                    Stmt::Reduce { op, init, .. } if !self.is_memory(buffer) => {
+                        Stmt::Reduce { buffer, indices: at, op: *op, init: init.clone(), value, over: vec![] }
+                    }
+                    _ => Stmt::Store { buffer, indices: at, value },
+                };
+                self.scalar_update(&one)?;
+            }
+            return Ok(());
+        }
+        let value = match s {
+            Stmt::Reduce { op, value, .. } => match as_store(buffer, indices, *op, value) {
+                Stmt::Store { value, .. } => value,
+                _ => return Ok(()),
+            },
+            _ => value.clone(),
+        };
+        let mut texts = vec![];
+        for l in 0..count {
+            let mut text = self.scalar(&lane(&value, l, self))?;
+            if held {
+                // All lanes are read before any is written, because later lanes read what earlier ones write.
+                let name = self.names.fresh("held");
+                let ty = cuda_type(self.kernel.buffer(buffer).dtype.compute());
+                self.line(&format!("const {ty} {name} = {};", text.text));
+                text = Text::new(name, PRIMARY);
+            }
+            texts.push(text);
+        }
+        let single = |l: i64| Piece { lane: l, width: 1, offset: Expr::Int(0) };
+        for p in target.unwrap_or_else(|| (0..count).map(single).collect()) {
+            let text = &texts[p.lane as usize..(p.lane + p.width) as usize];
+            if p.width == 1 {
+                let at: Vec<Expr> = indices.iter().map(|i| lane(i, p.lane, self)).collect();
+                let element = self.element(buffer, &at)?;
+                let text = self.narrowed(buffer, text[0].clone());
+                self.line(&format!("{element} = {text};"));
+            } else {
+                let address = self.wide_address(buffer, &p, true)?;
+                let packed = self.packed(buffer, text);
+                self.line(&format!("{address} = {packed};"));
+            }
+        }
+        Ok(())
+    }
+
+    /// Copies elements of one type as they are; whether that was possible.
+    fn copy(
+        &mut self,
+        to: BufferId,
+        target: &[Piece],
+        from: BufferId,
+        source: &[Expr],
+        count: i64,
+    ) -> Result<bool, EmitError> {
+        if from == to || self.kernel.buffer(from).dtype != self.kernel.buffer(to).dtype || !self.is_memory(from) {
+            return Ok(false);
+        }
+        let Some(source) = self.pieces(from, source, count) else { return Ok(false) };
+        if source.len() != target.len() || source.iter().zip(target).any(|(a, b)| a.width != b.width) {
+            return Ok(false);
+        }
+        for (s, t) in source.iter().zip(target) {
+            let [s, t] = [(from, s, false), (to, t, true)].map(|(b, p, written)| match p.width {
+                1 => self.single(b, &p.offset),
+                _ => self.wide_address(b, p, written),
+            });
+            let line = format!("{} = {};", t?, s?);
+            self.line(&line);
+        }
+        Ok(true)
+    }
+
+    fn single(&mut self, b: BufferId, offset: &Expr) -> Result<String, EmitError> {
+        let offset = self.integer(offset)?.text.text;
+        Ok(format!("{}[{offset}]", self.names.buffer(b)))
+    }
+
+    /// Loads what the value reads in runs of neighbours, and remembers where each lane is.
+    fn load_wide(&mut self, value: &Expr, count: i64) -> Result<(), EmitError> {
+        for (b, indices, pieces) in self.wide_loads(value, count) {
+            let hint = format!("{}_v", self.kernel.buffer(b).name);
+            for p in pieces.iter().filter(|p| p.width > 1) {
+                let name = self.names.fresh(&hint);
+                let address = self.wide_address(b, p, false)?;
+                let ty = vector_type(self.kernel.buffer(b).dtype, p.width);
+                self.line(&format!("const {ty} {name} = {address};"));
+                for l in 0..p.width {
+                    let member = self.member(b, &name, p.width, l);
+                    let value = self.widened(b, member);
+                    let at = indices
+                        .iter()
+                        .map(|i| simplify(&lane_of_expr(i, &Expr::Int(p.lane + l)), &self.ranges))
+                        .collect();
+                    self.loads.push(Loaded { buffer: b, indices: at, value });
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// The value of a lane that has been loaded already.
+    pub(super) fn loaded(&self, b: BufferId, indices: &[Expr]) -> Option<Text> {
+        self.loads.iter().find(|l| l.buffer == b && l.indices == indices).map(|l| l.value.clone())
+    }
+
+    /// The loads that certainly happen and can move several lanes at once.
+    fn wide_loads(&self, value: &Expr, count: i64) -> Vec<(BufferId, Vec<Expr>, Vec<Piece>)> {
+        let mut found: Vec<(BufferId, Vec<Expr>)> = vec![];
+        unconditional_loads(value, &mut |b, indices| {
+            let load = (b, indices.to_vec());
+            if !found.contains(&load) {
+                found.push(load);
+            }
+        });
+        found
+            .into_iter()
+            .filter(|(b, _)| self.is_memory(*b))
+            .filter_map(|(b, indices)| self.pieces(b, &indices, count).map(|p| (b, indices, p)))
+            .collect()
+    }
+
+    /// Cuts the lanes of an access into aligned runs; `None` if no run has more than one.
+    fn pieces(&self, b: BufferId, indices: &[Expr], count: i64) -> Option<Vec<Piece>> {
+        let buffer = self.kernel.buffer(b);
+        let bytes = buffer.dtype.bytes() as i64;
+        if !(2..=8).contains(&bytes) {
+            return None;
+        }
+        let mut step = 0;
+        let mut base = vec![];
+        for (i, stride) in indices.iter().zip(&buffer.strides) {
+            match i {
+                Expr::Ramp { base: first, stride: s, .. } => {
+                    step += s * stride;
+                    base.push((**first).clone());
+                }
+                other if other.ty(self.kernel).lanes > 1 => return None,
+                other => base.push(other.clone()),
+            }
+        }
+        if step != 1 {
+            return None;
+        }
+        let offset = self.offset(b, &base);
+        let alignment = multiple(&offset);
+        let mut pieces = vec![];
+        let mut lane = 0;
+        while lane < count {
+            let mut width = ACCESS_BYTES / bytes;
+            while width > 1 && (width > count - lane || gcd(alignment, lane) % width != 0) {
+                width /= 2;
+            }
+            pieces.push(Piece { lane, width, offset: simplify(&(offset.clone() + lane), &self.ranges) });
+            lane += width;
+        }
+        pieces.iter().any(|p| p.width > 1).then_some(pieces)
+    }
+
+    /// The lvalue of a run of elements.
+    fn wide_address(&mut self, b: BufferId, p: &Piece, written: bool) -> Result<String, EmitError> {
+        let offset = self.integer(&p.offset)?.text;
+        let constant = if written { "" } else { "const " };
+        let ty = vector_type(self.kernel.buffer(b).dtype, p.width);
+        let name = self.names.buffer(b);
+        Ok(match offset.text.as_str() {
+            "0" => format!("*({constant}{ty} *){name}"),
+            _ => format!("*({constant}{ty} *)({name} + {})", offset.at(SUM)),
+        })
+    }
+
+    /// A lane of a loaded vector, as the buffer holds it.
+    fn member(&mut self, b: BufferId, vector: &str, width: i64, lane: i64) -> String {
+        match self.kernel.buffer(b).dtype {
+            DType::F16 | DType::Bf16 => {
+                let half = self.prelude.call(if lane % 2 == 0 { Helper::Low } else { Helper::High });
+                let word = if width == 2 { vector.to_string() } else { format!("{vector}.{}", letter(lane / 2)) };
+                format!("{half}({word})")
+            }
+            _ => format!("{vector}.{}", letter(lane)),
+        }
+    }
+
+    /// A vector of lanes, as the buffer holds it.
+    fn packed(&mut self, b: BufferId, lanes: &[Text]) -> String {
+        let dtype = self.kernel.buffer(b).dtype;
+        let ty = vector_type(dtype, lanes.len() as i64);
+        let members: Vec<String> = match dtype {
+            DType::F16 | DType::Bf16 => {
+                let pair = self.prelude.call(Helper::NarrowPair(dtype));
+                lanes.chunks(2).map(|l| format!("{pair}({}, {})", l[0].text, l[l.len() - 1].text)).collect()
+            }
+            // Braces refuse implicit conversions of integers.
+            DType::I32 => lanes.iter().map(|l| format!("(int)({})", l.text)).collect(),
+            _ => lanes.iter().map(|l| l.text.clone()).collect(),
+        };
+        match &members[..] {
+            [one] => one.clone(),
+            _ => format!("{ty}{{{}}}", members.join(", ")),
+        }
+    }
+}
+
+fn lanes_of(body: &Body<'_>, indices: &[Expr]) -> u16 {
+    indices.iter().map(|i| i.ty(body.kernel).lanes).max().unwrap_or(1)
+}
+
+/// The type that holds so many elements.
+fn vector_type(dtype: DType, width: i64) -> &'static str {
+    match (dtype, width) {
+        (DType::F32, 2) => "float2",
+        (DType::F32, _) => "float4",
+        (DType::F64, _) => "double2",
+        (DType::I32, 2) => "int2",
+        (DType::I32, _) => "int4",
+        (DType::I64, _) => "longlong2",
+        (_, 2) => "unsigned",
+        (_, 4) => "uint2",
+        (_, _) => "uint4",
+    }
+}
+
+fn letter(member: i64) -> char {
+    [b'x', b'y', b'z', b'w'].get(member as usize).map_or('x', |c| char::from(*c))
+}
+
+/// Calls `f` on the loads that happen whatever conditions say.
+fn unconditional_loads(e: &Expr, f: &mut dyn FnMut(BufferId, &[Expr])) {
+    match e {
+        Expr::Load(b, indices) => f(*b, indices),
+        Expr::Binary(BinOp::And | BinOp::Or, a, _) => unconditional_loads(a, f),
+        Expr::Binary(_, a, b) => {
+            unconditional_loads(a, f);
+            unconditional_loads(b, f);
+        }
+        Expr::Unary(_, a) | Expr::Cast(_, a) | Expr::Broadcast(a, _) => unconditional_loads(a, f),
+        Expr::Select(c, ..) => unconditional_loads(c, f),
+        Expr::Int(_) | Expr::Float(..) | Expr::Var(_) | Expr::Ramp { .. } => {}
+    }
+}
+
+fn gcd(a: i64, b: i64) -> i64 {
+    if b == 0 { a.abs() } else { gcd(b, a % b) }
+}
+
+/// A number that divides the expression whatever its variables are; 0 if the expression is zero.
+fn multiple(e: &Expr) -> i64 {
+    match e {
+        Expr::Int(v) => v.saturating_abs(),
+        Expr::Binary(op, a, b) => {
+            let (x, y) = (multiple(a), multiple(b));
+            match op {
+                BinOp::Add | BinOp::Sub | BinOp::Mod | BinOp::Min | BinOp::Max => gcd(x, y),
+                BinOp::Mul => x.saturating_mul(y),
+                BinOp::Div if b.as_int().is_some_and(|d| d > 0 && x % d == 0) => x / b.as_int().unwrap_or(1),
+                _ => 1,
+            }
+        }
+        Expr::Unary(crate::ir::UnOp::Neg, a) => multiple(a),
+        Expr::Select(_, a, b) => gcd(multiple(a), multiple(b)),
+        _ => 1,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ir::VarId;
+
+    #[test]
+    fn what_divides_an_index_is_known_from_its_form() {
+        let [i, j] = [VarId(0), VarId(1)];
+        assert_eq!(multiple(&(i * 64 + j * 4)), 4);
+        assert_eq!(multiple(&(i * 64 + j * 4 + 2)), 2);
+        assert_eq!(multiple(&((i * 12).floor_mod(8) + 16)), 4);
+        assert_eq!(multiple(&(i * 12).floor_div(4)), 3);
+        assert_eq!(multiple(&Expr::from(i).floor_div(4)), 1);
+        assert_eq!(multiple(&Expr::Int(0)), 0);
+    }
+}

@@ -1,0 +1,66 @@
+//! Identifiers for variables and buffers in languages of the C family.
+
+use crate::ir::{BufferId, Kernel, VarId};
+use std::collections::BTreeSet;
+
+/// What a kernel's names must not become in a language.
+#[derive(Debug)]
+pub(crate) struct Reserved {
+    /// Words of the language, and what the emitted functions are given.
+    pub(crate) words: &'static [&'static str],
+    /// Whether a name could be that of a helper function.
+    pub(crate) helper: fn(&str) -> bool,
+}
+
+/// One identifier a variable and buffer, all distinct.
+pub(crate) struct Names {
+    vars: Vec<String>,
+    buffers: Vec<String>,
+    taken: BTreeSet<String>,
+    reserved: &'static Reserved,
+}
+
+impl Names {
+    pub(crate) fn of(kernel: &Kernel, reserved: &'static Reserved) -> Names {
+        let mut names = Names { vars: vec![], buffers: vec![], taken: BTreeSet::new(), reserved };
+        // Buffers first: they stand in the prototypes, so they should keep their names.
+        names.buffers = kernel.buffers.iter().map(|b| names.fresh(&b.name)).collect();
+        names.vars = kernel.vars.iter().map(|v| names.fresh(&v.name)).collect();
+        names
+    }
+
+    pub(crate) fn var(&self, v: VarId) -> &str {
+        &self.vars[v.0 as usize]
+    }
+
+    pub(crate) fn buffer(&self, b: BufferId) -> &str {
+        &self.buffers[b.0 as usize]
+    }
+
+    /// A further identifier: the one nearest to `hint` that is legal and free.
+    pub(crate) fn fresh(&mut self, hint: &str) -> String {
+        let Reserved { words, helper } = self.reserved;
+        let mut base: String =
+            hint.chars().map(|c| if c.is_ascii_alphanumeric() || c == '_' { c } else { '_' }).collect();
+        if base.is_empty() || base.starts_with(|c: char| c.is_ascii_digit()) {
+            base.insert(0, 'v');
+        }
+        // Identifiers that start with an underscore belong to the implementation, and helper names contain a type.
+        if base.starts_with('_') {
+            base.insert(0, 'v');
+        }
+        let free = |n: &str| !self.taken.contains(n) && !words.contains(&n) && !helper(n);
+        if words.contains(&base.as_str()) {
+            base.push('_');
+        } else if helper(&base) {
+            base = format!("v_{}", base.replace("f32x", "f32_x").replace("f64x", "f64_x"));
+        }
+        let name = if free(&base) {
+            base
+        } else {
+            (1..).map(|i| format!("{base}_{i}")).find(|n| free(n)).expect("an unbounded range has a free name")
+        };
+        self.taken.insert(name.clone());
+        name
+    }
+}

@@ -1,0 +1,90 @@
+//! Expressions as text of the C family: C and CUDA C++ share operators, brackets and literals.
+
+use crate::ir::{BinOp, DType};
+
+/// Binding strengths of C operators, weakest first.
+pub(crate) mod strength {
+    pub(crate) const TERNARY: u8 = 1;
+    pub(crate) const OR: u8 = 2;
+    pub(crate) const AND: u8 = 3;
+    pub(crate) const EQUAL: u8 = 4;
+    pub(crate) const LESS: u8 = 5;
+    pub(crate) const SUM: u8 = 6;
+    pub(crate) const PRODUCT: u8 = 7;
+    pub(crate) const UNARY: u8 = 8;
+    pub(crate) const PRIMARY: u8 = 9;
+}
+use strength::*;
+
+/// C text and how strongly its outermost operator binds.
+#[derive(Clone, Debug)]
+pub(crate) struct Text {
+    pub(crate) text: String,
+    pub(crate) strength: u8,
+}
+
+impl Text {
+    pub(crate) fn new(text: impl Into<String>, strength: u8) -> Text {
+        Text { text: text.into(), strength }
+    }
+
+    /// In brackets unless it binds at least as strongly as asked.
+    pub(crate) fn at(&self, strength: u8) -> String {
+        if self.strength >= strength { self.text.clone() } else { format!("({})", self.text) }
+    }
+}
+
+/// The C operator and its strength.
+pub(crate) fn operator(op: BinOp) -> Option<(&'static str, u8)> {
+    Some(match op {
+        BinOp::Add => ("+", SUM),
+        BinOp::Sub => ("-", SUM),
+        BinOp::Mul => ("*", PRODUCT),
+        BinOp::Div => ("/", PRODUCT),
+        BinOp::Mod => ("%", PRODUCT),
+        BinOp::Lt => ("<", LESS),
+        BinOp::Le => ("<=", LESS),
+        BinOp::Eq => ("==", EQUAL),
+        BinOp::Ne => ("!=", EQUAL),
+        BinOp::And => ("&&", AND),
+        BinOp::Or => ("||", OR),
+        BinOp::Min | BinOp::Max => return None,
+    })
+}
+
+/// A floating literal.
+pub(crate) fn float(v: f64, dtype: DType) -> Text {
+    let suffix = if dtype == DType::F64 { "" } else { "f" };
+    let digits = if v.is_nan() {
+        return Text::new("NAN", PRIMARY);
+    } else if v.is_infinite() {
+        return if v > 0.0 { Text::new("INFINITY", PRIMARY) } else { Text::new("-INFINITY", UNARY) };
+    } else if dtype == DType::F64 {
+        format!("{v:?}")
+    } else {
+        format!("{:?}", v as f32)
+    };
+    Text::new(format!("{digits}{suffix}"), if v.is_sign_negative() { UNARY } else { PRIMARY })
+}
+
+/// `a op b`, bracketed where the operators ask for it or compilers would warn; `None` for minimum and maximum, which are
+/// no operators.
+pub(crate) fn infix(op: BinOp, a: &Text, b: &Text) -> Option<Text> {
+    let (sign, s) = operator(op)?;
+    // Compilers warn about `a && b || c` and `a < b == c` without brackets.
+    let inner = if matches!(op, BinOp::Or) || s == EQUAL || s == LESS { SUM } else { s };
+    let (left, right) = match op {
+        BinOp::And => (a.at(AND), b.at(AND + 1)),
+        BinOp::Or if a.strength == OR => (a.text.clone(), b.at(EQUAL)),
+        BinOp::Or => (a.at(EQUAL), b.at(EQUAL)),
+        _ => (a.at(inner), b.at(inner.max(s + 1))),
+    };
+    Some(Text::new(format!("{left} {sign} {right}"), s))
+}
+
+/// Whether the text has the identifier.
+pub(crate) fn has_word(text: &str, word: &str) -> bool {
+    let inside = |c: Option<char>| c.is_some_and(|c| c.is_ascii_alphanumeric() || c == '_');
+    text.match_indices(word)
+        .any(|(i, _)| !inside(text[..i].chars().next_back()) && !inside(text[i + word.len()..].chars().next()))
+}
