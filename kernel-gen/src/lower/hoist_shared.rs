@@ -1,4 +1,4 @@
-//! Allocates shared buffers at the top of their launch.
+//! Allocates shared buffers, and barriers in shared memory, at the top of their launch.
 //!
 //! ```text
 //! for b grid.x { for k { alloc s: f32[64] shared ... } }  ->  for b grid.x { alloc s: f32[64] shared  for k { ... } }
@@ -11,7 +11,7 @@ use crate::ir::{BufferId, For, Kernel, LoopKind, Scope, Stmt, visit};
 
 /// The pass.
 pub fn run(mut kernel: Kernel, _: &LowerOptions) -> Result<Kernel, LowerError> {
-    if kernel.buffers.iter().all(|b| b.scope != Scope::Shared) {
+    if (0..kernel.buffers.len()).all(|b| !of_block(&kernel, BufferId(b as u32))) {
         return Ok(kernel);
     }
     let body = std::mem::take(&mut kernel.body);
@@ -19,11 +19,18 @@ pub fn run(mut kernel: Kernel, _: &LowerOptions) -> Result<Kernel, LowerError> {
     Ok(kernel)
 }
 
+/// Whether the whole block has one of it.
+fn of_block(kernel: &Kernel, b: BufferId) -> bool {
+    matches!(kernel.buffer(b).scope, Scope::Shared | Scope::Mbarrier)
+}
+
 fn launches(kernel: &Kernel, block: Vec<Stmt>) -> Vec<Stmt> {
     block
         .into_iter()
         .map(|s| match s {
-            Stmt::For(l) if matches!(l.kind, LoopKind::Grid(_) | LoopKind::Thread(_)) => Stmt::For(launch(kernel, l)),
+            Stmt::For(l) if matches!(l.kind, LoopKind::Grid(_) | LoopKind::Cluster(_) | LoopKind::Thread(_)) => {
+                Stmt::For(launch(kernel, l))
+            }
             Stmt::For(l) => Stmt::For(For { body: launches(kernel, l.body), ..l }),
             Stmt::If { cond, then, otherwise } => {
                 Stmt::If { cond, then: launches(kernel, then), otherwise: launches(kernel, otherwise) }
@@ -36,7 +43,7 @@ fn launches(kernel: &Kernel, block: Vec<Stmt>) -> Vec<Stmt> {
 fn launch(kernel: &Kernel, l: For) -> For {
     let mut shared: Vec<BufferId> = vec![];
     let rest = visit::rewrite(l.body, &mut |s| match s {
-        Stmt::Alloc(b) if kernel.buffer(b).scope == Scope::Shared => {
+        Stmt::Alloc(b) if of_block(kernel, b) => {
             shared.push(b);
             vec![]
         }

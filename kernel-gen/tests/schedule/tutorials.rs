@@ -12,7 +12,7 @@ const BLOCK: fn(Axis) -> LoopKind = LoopKind::Grid;
 const THREAD: fn(Axis) -> LoopKind = LoopKind::Thread;
 
 /// `conv` of `data` and `kernel` in NCHW with a padded copy in between, as the tutorial declares it.
-fn conv2d_nchw(ci: i64, co: i64, size: i64, kernel: i64, pad: i64) -> Kernel {
+pub(crate) fn conv2d_nchw(ci: i64, co: i64, size: i64, kernel: i64, pad: i64) -> Kernel {
     let out = size + 2 * pad - kernel + 1;
     let mut b = KernelBuilder::new("conv2d_no_batching");
     let data = b.param("data", DType::F32, &[1, ci, size, size], Access::Read);
@@ -41,7 +41,7 @@ fn conv2d_nchw(ci: i64, co: i64, size: i64, kernel: i64, pad: i64) -> Kernel {
 }
 
 /// `B` of `A` and `W` in HWCN.
-fn conv2d_hwcn(batch: i64, in_channel: i64, out_channel: i64, size: i64, kernel: i64, pad: i64) -> Kernel {
+pub(crate) fn conv2d_hwcn(batch: i64, in_channel: i64, out_channel: i64, size: i64, kernel: i64, pad: i64) -> Kernel {
     let out = size + 2 * pad - kernel + 1;
     let padded = size + 2 * pad;
     let mut b = KernelBuilder::new("opt_conv_cuda");
@@ -79,17 +79,17 @@ fn conv2d_hwcn(batch: i64, in_channel: i64, out_channel: i64, size: i64, kernel:
 
 /// What `autotvm`'s config gives for a split knob.
 #[derive(Clone, Copy, Debug)]
-struct Config {
-    tile_f: [i64; 4],
-    tile_y: [i64; 4],
-    tile_x: [i64; 4],
-    tile_rc: [i64; 3],
-    tile_ry: [i64; 3],
-    tile_rx: [i64; 3],
+pub(crate) struct Config {
+    pub(crate) tile_f: [i64; 4],
+    pub(crate) tile_y: [i64; 4],
+    pub(crate) tile_x: [i64; 4],
+    pub(crate) tile_rc: [i64; 3],
+    pub(crate) tile_ry: [i64; 3],
+    pub(crate) tile_rx: [i64; 3],
 }
 
 #[allow(non_snake_case)]
-fn conv2d_no_batching(kernel: Kernel, cfg: Config) -> Result<Schedule, ScheduleError> {
+pub(crate) fn conv2d_no_batching(kernel: Kernel, cfg: Config) -> Result<Schedule, ScheduleError> {
     let mut s = Schedule::new(kernel);
     let [data, kernel, conv] = [s.stage("pad_data")?, s.stage("kernel")?, s.stage("conv")?];
 
@@ -153,7 +153,7 @@ fn conv2d_no_batching(kernel: Kernel, cfg: Config) -> Result<Schedule, ScheduleE
 }
 
 #[allow(non_snake_case)]
-fn opt_conv_cuda(kernel: Kernel) -> Result<Schedule, ScheduleError> {
+pub(crate) fn opt_conv_cuda(kernel: Kernel) -> Result<Schedule, ScheduleError> {
     let mut s = Schedule::new(kernel);
     let [Apad, W, B] = [s.stage("Apad")?, s.stage("W")?, s.stage("B")?];
 
@@ -248,7 +248,7 @@ fn the_tuned_convolution_of_the_tutorial_schedules_and_computes() {
 }
 
 /// A random way to write `n` as a product.
-fn factors<const N: usize>(r: &mut Random, n: i64) -> [i64; N] {
+pub(crate) fn factors<const N: usize>(r: &mut Random, n: i64) -> [i64; N] {
     let mut out = [1; N];
     let mut rest = n;
     for f in out.iter_mut().skip(1) {

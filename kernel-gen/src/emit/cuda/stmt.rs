@@ -76,6 +76,7 @@ impl Body<'_> {
             Stmt::Transpose { .. } => {
                 Err(EmitError::NotLowered { what: "a transpose statement".into(), pass: "expand_tiles" })
             }
+            Stmt::Gpu(_) => Err(EmitError::Unsupported { what: "this statement".into() }),
         }
     }
 
@@ -152,7 +153,10 @@ impl Body<'_> {
             LoopKind::VThread => {
                 return Err(EmitError::NotLowered { what: format!("vthread loop `{var}`"), pass: "inject_vthread" });
             }
-            LoopKind::Grid(_) | LoopKind::Thread(_) => return Ok(()),
+            LoopKind::Grid(_) | LoopKind::Cluster(_) | LoopKind::Thread(_) => return Ok(()),
+            LoopKind::FragmentRow | LoopKind::FragmentCol => {
+                return Err(EmitError::Unsupported { what: format!("fragment loop `{var}`") });
+            }
         }
         let ty = if l.extent > i64::from(i32::MAX) {
             self.wide.insert(l.var);

@@ -1,0 +1,132 @@
+//! Runs emitted CUDA C++ on the CPU: each thread of a block is a thread of the system. Only what a C++ compiler cannot
+//! know is replaced, so what runs is the emitted text.
+
+use kernel_gen::emit::cuda::{CudaSource, Param};
+use kernel_gen::interp::Values;
+use kernel_gen::ir::{Access, Kernel};
+use kernel_gen::toolchain::values::{decode, encode};
+use std::fmt::Write as _;
+use std::fs;
+use std::io::Write as _;
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
+
+/// What inline PTX does, said in C++.
+const INSTRUCTIONS: [(&str, &str); 5] = [
+    (r#"asm("cvt.f32.f16 %0, %1;" : "=f"(f) : "h"(h));"#, "f = cpu_f16_to_f32(h);"),
+    (r#"asm("cvt.rn.f16.f32 %0, %1;" : "=h"(h) : "f"(f));"#, "h = cpu_f32_to_f16(f);"),
+    (r#"asm("cvt.rn.bf16.f32 %0, %1;" : "=h"(h) : "f"(f));"#, "h = cpu_f32_to_bf16(f);"),
+    (
+        r#"asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(pair) : "f"(high), "f"(low));"#,
+        "pair = (unsigned)cpu_f32_to_f16(high) << 16 | cpu_f32_to_f16(low);",
+    ),
+    (
+        r#"asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(pair) : "f"(high), "f"(low));"#,
+        "pair = (unsigned)cpu_f32_to_bf16(high) << 16 | cpu_f32_to_bf16(low);",
+    ),
+];
+
+/// The emitted source as a C++ program that reads all parameters from standard input and writes them back.
+fn program(kernel: &Kernel, cuda: &CudaSource) -> String {
+    let mut source = cuda.source.clone();
+    for (ptx, cpp) in INSTRUCTIONS {
+        source = source.replace(ptx, cpp);
+    }
+    let dynamic = |l: &&str| !l.trim_start().starts_with("extern __shared__");
+    let source: Vec<&str> = source.lines().filter(dynamic).collect();
+    let source = source.join("\n").replace("extern \"C\" ", "");
+    assert!(!source.contains("asm"), "an instruction without a C++ form:\n{source}");
+    let mut out = format!("{}\n{source}\n\n", include_str!("device.h"));
+    let _ = writeln!(out, "static unsigned char *params[{}], *workspace;", kernel.params.len().max(1));
+    for l in &cuda.launches {
+        // A call converts nothing by itself, so each argument gets the type of its parameter from the function.
+        let args: Vec<String> = l
+            .params
+            .iter()
+            .map(|p| match p {
+                Param::Buffer { index, .. } => format!("any{{params[{index}]}}"),
+                Param::Workspace { offset, .. } => format!("any{{workspace + {offset}}}"),
+            })
+            .collect();
+        let _ = writeln!(out, "static void run_{0}() {{\n  {0}({1});\n}}", l.symbol, args.join(", "));
+    }
+    out.insert_str(
+        out.find("static unsigned char *params").unwrap_or(0),
+        "struct any {\n  void *p;\n  template <class T> operator T *() const { return (T *)p; }\n};\n",
+    );
+    out.push_str("int main() {\n");
+    for (i, p) in kernel.params.iter().enumerate() {
+        let bytes = kernel.buffer(*p).extent_bytes();
+        let _ = writeln!(
+            out,
+            "  params[{i}] = buffer({bytes});\n  if (fread(params[{i}], 1, {bytes}, stdin) != {bytes}) return 1;"
+        );
+    }
+    let _ = writeln!(out, "  workspace = buffer({});", cuda.workspace_bytes);
+    for l in &cuda.launches {
+        let shape = |s: [u32; 3]| format!("{{{}, {}, {}}}", s[0], s[1], s[2]);
+        let _ = writeln!(out, "  launch({{{}, {}, run_{}}});", shape(l.grid), shape(l.block), l.symbol);
+    }
+    for (i, p) in kernel.params.iter().enumerate() {
+        let bytes = kernel.buffer(*p).extent_bytes();
+        let _ = writeln!(out, "  if (fwrite(params[{i}], 1, {bytes}, stdout) != {bytes}) return 1;");
+    }
+    out.push_str("}\n");
+    out
+}
+
+/// Runs the source on the values of a dense kernel's inputs; gives those of its outputs, or what went wrong.
+pub(crate) fn run(kernel: &Kernel, cuda: &CudaSource, inputs: &Values) -> Result<Values, String> {
+    let folder = scratch();
+    let (source, binary) = (folder.join("kernel.cpp"), folder.join("kernel"));
+    let io = |e: std::io::Error| e.to_string();
+    fs::write(&source, program(kernel, cuda)).map_err(io)?;
+    let compiler = std::env::var("CXX").unwrap_or_else(|_| "c++".into());
+    let built = Command::new(&compiler)
+        .args(["-std=c++17", "-O1", "-w", "-fno-strict-aliasing", "-pthread", "-o"])
+        .args([&binary, &source])
+        .output()
+        .map_err(|e| format!("{compiler}: {e}"))?;
+    if !built.status.success() {
+        return Err(format!("{}\n{}", String::from_utf8_lossy(&built.stderr), cuda.source));
+    }
+    let mut bytes = vec![];
+    for p in &kernel.params {
+        let b = kernel.buffer(*p);
+        match inputs.get(&b.name) {
+            Some(values) => bytes.extend(encode(b.dtype, values)),
+            None => bytes.resize(bytes.len() + b.extent_bytes() as usize, 0x7b),
+        }
+    }
+    let mut child =
+        Command::new(&binary).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().map_err(|e| e.to_string())?;
+    let mut stdin = child.stdin.take().ok_or("no standard input")?;
+    let writer = std::thread::spawn(move || stdin.write_all(&bytes));
+    let done = child.wait_with_output().map_err(io)?;
+    let _ = writer.join();
+    let _ = fs::remove_dir_all(&folder);
+    if !done.status.success() {
+        return Err(format!("{}\n{}", done.status, cuda.source));
+    }
+    let mut rest = &done.stdout[..];
+    let mut out = Values::new();
+    for p in &kernel.params {
+        let b = kernel.buffer(*p);
+        let (own, others) = rest.split_at_checked(b.extent_bytes() as usize).ok_or("too little output")?;
+        rest = others;
+        if b.access != Access::Read {
+            out.insert(b.name.clone(), decode(b.dtype, own));
+        }
+    }
+    Ok(out)
+}
+
+/// A folder of this call's own.
+fn scratch() -> PathBuf {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+    static NEXT: AtomicUsize = AtomicUsize::new(0);
+    let name = format!("cuda-on-cpu-{}-{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
+    let folder = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(name);
+    fs::create_dir_all(&folder).expect("cargo's folder for tests is writable");
+    folder
+}
