@@ -12,20 +12,53 @@
 //! condition on a thread's index). Buffers count as a whole: a barrier may be more than is needed, never less, apart from
 //! conflicts within a single statement, which the verifier reports.
 //!
+//! Two writes are taken to be of different elements, as those of a cooperative copy are: a barrier after each element of a
+//! copy would cost more than the copy. Where the verifier sees that they are not, writes get barriers among themselves too.
+//!
 //! Schedules leave barriers out, so a kernel with shared memory goes through this before it is verified: call
 //! [`insert_barriers`]. As a pass of lowering it finds nothing left to do.
 
 use super::{LowerError, LowerOptions};
+use crate::analysis::verify::{Fault, FaultKind, Limits, check};
 use crate::ir::{Axis, Barrier, BufferId, Expr, For, Kernel, LoopKind, Scope, Stmt, VarId};
 use std::collections::BTreeSet;
 
 /// The pass.
 pub fn run(kernel: Kernel, _: &LowerOptions) -> Result<Kernel, LowerError> {
-    Ok(insert_barriers(kernel))
+    // What threads may not write at the same time is already apart: the kernel passed the verifier.
+    Ok(insert(kernel, Writes::Apart))
 }
 
 /// See the module's text.
-pub fn insert_barriers(mut kernel: Kernel) -> Kernel {
+pub fn insert_barriers(kernel: Kernel) -> Kernel {
+    if kernel.buffers.iter().all(|b| b.scope != Scope::Shared) {
+        return kernel;
+    }
+    let unlimited = Limits {
+        shared_bytes: i64::MAX,
+        threads_per_block: i64::MAX,
+        block_dim: [i64::MAX; 3],
+        grid_dim: [i64::MAX; 3],
+        registers_per_thread: None,
+        require_vector_alignment: false,
+        ..Limits::cuda()
+    };
+    let few = insert(kernel.clone(), Writes::Apart);
+    let races = |k: &Kernel| {
+        let race = |f: &Fault| matches!(f.kind, FaultKind::MissingBarrier | FaultKind::WriteRace);
+        check(k, &unlimited).iter().any(race)
+    };
+    if races(&few) { insert(kernel, Writes::Together) } else { few }
+}
+
+/// Whether two writes to a buffer may be to one element.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Writes {
+    Apart,
+    Together,
+}
+
+fn insert(mut kernel: Kernel, writes: Writes) -> Kernel {
     if kernel.buffers.iter().all(|b| b.scope != Scope::Shared) {
         return kernel;
     }
@@ -41,7 +74,7 @@ pub fn insert_barriers(mut kernel: Kernel) -> Kernel {
                 threads[axis] = threads[axis].max(l.extent);
             }
         });
-        let mut inserter = Inserter { kernel: &kernel, threads, varying: BTreeSet::new() };
+        let mut inserter = Inserter { kernel: &kernel, threads, varying: BTreeSet::new(), writes };
         out.extend(inserter.block(vec![s], &mut Accesses::default(), true));
     }
     kernel.body = out;
@@ -66,8 +99,8 @@ struct Accesses {
 }
 
 impl Accesses {
-    fn meets(&self, later: &Accesses) -> bool {
-        self.writes.iter().any(|b| later.reads.contains(b) || later.writes.contains(b))
+    fn meets(&self, later: &Accesses, writes: Writes) -> bool {
+        self.writes.iter().any(|b| later.reads.contains(b) || writes == Writes::Together && later.writes.contains(b))
             || self.reads.iter().any(|b| later.writes.contains(b))
     }
 
@@ -88,6 +121,7 @@ struct Inserter<'k> {
     threads: [i64; 3],
     /// Variables that differ between threads.
     varying: BTreeSet<VarId>,
+    writes: Writes,
 }
 
 impl Inserter<'_> {
@@ -100,7 +134,7 @@ impl Inserter<'_> {
                 out.push(s);
                 continue;
             }
-            if uniform && pending.meets(&self.first_accesses(std::slice::from_ref(&s))) {
+            if uniform && pending.meets(&self.first_accesses(std::slice::from_ref(&s)), self.writes) {
                 out.push(Stmt::Barrier(Barrier::Block));
                 pending.clear();
             }
@@ -121,7 +155,7 @@ impl Inserter<'_> {
                 // Only loops that one thread runs through carry accesses from one iteration to the next.
                 let repeats =
                     l.extent > 1 && matches!(l.kind, LoopKind::Serial | LoopKind::Unrolled | LoopKind::VThread);
-                if repeats && uniform && pending.meets(&self.first_accesses(&body)) {
+                if repeats && uniform && pending.meets(&self.first_accesses(&body), self.writes) {
                     body.push(Stmt::Barrier(Barrier::Block));
                     pending.clear();
                 }

@@ -8,8 +8,8 @@
 //! iterations where they hold whatever the other variables are. The loop is cut there into up to three; in the middle
 //! part the comparisons are decided and vanish, and in the others they are smaller problems for the loops further in.
 //! A piece in which nothing is left to do vanishes, so a register tile or a vector in a tail ends up with a smaller
-//! constant extent. Loops whose iterations are shared (parallel, grid) are not cut but get a conditional with a copy of
-//! the body in each branch. Quotients and remainders of a fused loop's variable are named first and then treated like
+//! constant extent. Loops whose iterations are shared (parallel) are not cut but get a conditional with a copy of the
+//! body in each branch; blocks and threads of a GPU keep to one path. Quotients and remainders of a fused loop's variable are named first and then treated like
 //! a variable.
 //!
 //! The comparisons of padding (`select`) are treated the same way with a smaller allowance for growth. What exceeds the
@@ -33,6 +33,7 @@ pub fn run(mut kernel: Kernel, options: &LowerOptions) -> Result<Kernel, LowerEr
         guard_limit: options.max_partitioned_steps.max(size),
         // Padding costs a test where a guard costs the vector, so it may cost less code.
         select_limit: (options.max_partitioned_steps / 4).max(size),
+        in_block: false,
     };
     let body = p.block(body, &Ranges::new());
     p.kernel.body = body;
@@ -45,6 +46,13 @@ struct Partition {
     size: i64,
     guard_limit: i64,
     select_limit: i64,
+    /// Below a loop over blocks or threads, where parts of a fused index are each thread's own.
+    in_block: bool,
+}
+
+/// Whether the loop is over blocks or threads, or virtual ones.
+fn is_hardware(kind: LoopKind) -> bool {
+    matches!(kind, LoopKind::Grid(_) | LoopKind::Thread(_) | LoopKind::VThread)
 }
 
 /// Where a comparison comes from.
@@ -115,7 +123,10 @@ impl Partition {
                         self.for_(clipped, ranges, out);
                         return;
                     }
-                    if let Some(body) = self.branch(l.var, cut, &l.body, &inside, source) {
+                    // Blocks of a grid keep to one path: a second copy of a block's code would have its own shared memory.
+                    if l.kind == LoopKind::Parallel
+                        && let Some(body) = self.branch(l.var, cut, &l.body, &inside, source)
+                    {
                         out.push(Stmt::For(For { body, ..l }));
                         return;
                     }
@@ -125,7 +136,8 @@ impl Partition {
             }
         }
         let mut l = l;
-        if !matches!(l.kind, LoopKind::Thread(_) | LoopKind::VThread)
+        if !self.in_block
+            && !is_hardware(l.kind)
             && let Some((atom, var, cut)) = self.atom_cut(&l, &inside)
         {
             let body = replace(std::mem::take(&mut l.body), &atom, var);
@@ -139,7 +151,10 @@ impl Partition {
             out.push(Stmt::For(l));
             return;
         }
+        let around = self.in_block;
+        self.in_block |= is_hardware(l.kind);
         l.body = self.block(l.body, &inside);
+        self.in_block = around;
         out.push(Stmt::For(l));
     }
 

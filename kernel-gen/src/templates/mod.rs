@@ -133,6 +133,8 @@ impl Registry {
             .with(cpu::matmul_packed::MatmulPacked)
             .with(cpu::depthwise_rows::DepthwiseRows)
             .with(cpu::plain::Plain)
+            .with(cuda::conv2d_no_batching::Conv2dNoBatching)
+            .with(cuda::plain::PlainCuda)
     }
 
     /// Adds a template at the end. One with the same name loses its place to it and is returned: that is how a

@@ -17,10 +17,21 @@ pub(super) struct Facts {
 impl Facts {
     /// Adds that `cond` has the value `truth`.
     pub(super) fn assume(&mut self, cond: &Expr, truth: bool) {
-        self.guards.push((cond.clone(), truth));
+        self.guard(cond, truth);
         self.narrow(cond, truth);
         self.note(cond, truth);
         self.settle();
+    }
+
+    /// Keeps a condition, its parts one by one where all of them hold: a part about few variables can then be tried out.
+    fn guard(&mut self, cond: &Expr, truth: bool) {
+        match (cond, truth) {
+            (Expr::Binary(BinOp::And, a, b), true) | (Expr::Binary(BinOp::Or, a, b), false) => {
+                self.guard(a, truth);
+                self.guard(b, truth);
+            }
+            _ => self.guards.push((cond.clone(), truth)),
+        }
     }
 
     /// Tightens ranges by all conditions until nothing changes.

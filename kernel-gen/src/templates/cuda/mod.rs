@@ -1,3 +1,168 @@
 //! Templates for CUDA devices.
+//!
+//! All of them cut the output into blocks of a grid and those into threads, and keep a thread's sums in registers. They
+//! differ in what the threads of a block share:
+//!
+//! | template | from | shared memory holds | for |
+//! |---|---|---|---|
+//! | [`conv2d_no_batching`] | the tutorial `tune_conv2d_cuda` | the input's tile and the weights | NCHW |
+//! | [`wgmma`] | - | a ring of tiles that the TMA fills | Hopper's `wgmma`, products and NHWC convolutions |
+//! | [`plain`] | - | nothing | everything, correctly |
+//!
+//! Kernels come without barriers: [`insert_barriers`](crate::lower::insert_barriers::insert_barriers()) puts them where
+//! shared memory changes hands, before `verify`.
 
+pub mod conv2d_no_batching;
+mod model;
+pub mod plain;
 pub mod wgmma;
+
+use super::TemplateError;
+use crate::ir::visit::find_loop;
+use crate::ir::{Axis, BufferId, LoopKind, VarId};
+use crate::schedule::{Schedule, ScheduleError, Tail};
+use crate::space::{Config, ConfigError, Space};
+use crate::target::{Cuda, Target};
+
+/// Blocks of a grid along an axis, as the tutorials call it.
+const BLOCK: fn(Axis) -> LoopKind = LoopKind::Grid;
+
+/// Threads of a block along an axis.
+const THREAD: fn(Axis) -> LoopKind = LoopKind::Thread;
+
+/// The device, or why not.
+fn device(t: &Target) -> Result<&Cuda, String> {
+    t.cuda().ok_or_else(|| "for CUDA devices".to_string())
+}
+
+/// Iterations of a loop.
+fn extent(s: &Schedule, v: VarId) -> i64 {
+    find_loop(&s.kernel.body, v).map_or(0, |l| l.extent)
+}
+
+/// Splits a loop by a piece size, guarding what is too much; the inner loop is never longer than the loop itself.
+fn pieces(s: &mut Schedule, v: VarId, size: i64) -> Result<[VarId; 2], TemplateError> {
+    let size = size.min(extent(s, v));
+    Ok(s.split(v, size, Tail::Guard)?)
+}
+
+/// Inlines the padded copy of the input, if there is one: padding is then a condition of the loads. Returns the buffer
+/// that holds the input as the sums read it, to be given to `cache_read`.
+fn inline_padding(s: &mut Schedule) -> Result<BufferId, ScheduleError> {
+    match s.stage("pad") {
+        Ok(pad) => s.compute_inline(pad).map(|()| pad),
+        Err(_) => s.stage("x"),
+    }
+}
+
+/// Lets the threads of a block copy together, as the tutorials do: the loops of a copy become one, which is cut into as
+/// many parts as there are threads along each axis, from the slowest axis to the fastest. A thread copies neighbours.
+///
+/// Where threads and elements divide so badly that the guards of three uneven cuts hide from the checks that parts are
+/// disjoint, the threads walk over the elements together instead, as [`strided_fetch`] has it.
+fn cooperative_fetch(s: &mut Schedule, loops: &[VarId], threads: &[(Axis, i64)]) -> Result<(), ScheduleError> {
+    let mut cut = s.clone();
+    let in_parts = |s: &mut Schedule| -> Result<(), ScheduleError> {
+        let mut rest = s.fuse_all(loops)?;
+        for (axis, n) in threads {
+            let [bound, inside] = s.split_nparts(rest, *n)?;
+            s.bind(bound, THREAD(*axis))?;
+            rest = inside;
+        }
+        Ok(())
+    };
+    match in_parts(&mut cut) {
+        Ok(()) => {
+            *s = cut;
+            Ok(())
+        }
+        Err(_) => strided_fetch(s, loops, threads),
+    }
+}
+
+/// Lets the threads of a block copy together: in each round all of them take one element each, neighbouring threads
+/// neighbouring elements, so that accesses of a warp fall together.
+fn strided_fetch(s: &mut Schedule, loops: &[VarId], threads: &[(Axis, i64)]) -> Result<(), ScheduleError> {
+    let all = s.fuse_all(loops)?;
+    // Of fewer elements than threads, each is one thread's: the fastest axes are used up first.
+    let mut left = extent(s, all);
+    let mut used: Vec<(Axis, i64)> = threads.to_vec();
+    for (_, n) in used.iter_mut().rev() {
+        *n = left.min(*n);
+        left = model::ceil_div(left, *n);
+    }
+    let [_, mut rest] = s.split(all, used.iter().map(|t| t.1).product(), Tail::Guard)?;
+    for (axis, n) in used {
+        let inner = extent(s, rest) / n;
+        let [bound, inside] = s.split(rest, inner, Tail::Perfect)?;
+        s.bind(bound, THREAD(axis))?;
+        rest = inside;
+    }
+    Ok(())
+}
+
+/// The extent that an axis is cut by: the axis itself, or the next number without a prime factor above 7, so that there
+/// are always pieces of a useful size.
+fn tiled_extent(n: i64) -> i64 {
+    let smooth = |n: i64| {
+        let rest = [2, 3, 5, 7].into_iter().fold(n, |mut n, p| {
+            while n % p == 0 {
+                n /= p;
+            }
+            n
+        });
+        rest == 1
+    };
+    (n.max(1)..).find(|n| smooth(*n)).unwrap_or(n)
+}
+
+/// The config that coordinate descent finds: one knob after the other takes the value that costs least, until a round
+/// changes nothing. Deterministic, and cheap because costs are closed forms.
+fn descend(space: &Space, start: &Config, cost: impl Fn(&Config) -> f64) -> Result<Config, ConfigError> {
+    let mut best_index = space.index_of(start)?;
+    let mut best = cost(start);
+    for _ in 0..8 {
+        let before = best_index;
+        for (knob, len) in space.dims().into_iter().enumerate() {
+            let mut point = space.point_of(best_index);
+            for rank in 0..len {
+                point[knob] = rank;
+                let index = space.index_of_point(&point);
+                let Some(config) = space.get(index) else { continue };
+                let found = cost(&config);
+                if found < best {
+                    (best, best_index) = (found, index);
+                }
+            }
+        }
+        if best_index == before {
+            break;
+        }
+    }
+    space.normalise(start).map(|start| space.get(best_index).unwrap_or(start))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn awkward_extents_are_cut_as_the_next_round_number() {
+        assert_eq!([1, 7, 13, 23, 56, 113, 512].map(tiled_extent), [1, 7, 14, 24, 56, 120, 512]);
+    }
+
+    #[test]
+    fn descent_finds_the_bottom_of_a_bowl() {
+        let space = Space::builder()
+            .knob("a", 0..20)
+            .knob("b", 0..20)
+            .filter("a + b < 30", |c| matches!((c.int("a"), c.int("b")), (Ok(a), Ok(b)) if a + b < 30));
+        let space = space.build().unwrap();
+        let bowl = |c: &Config| {
+            let (a, b) = (c.int("a").unwrap() as f64, c.int("b").unwrap() as f64);
+            (a - 13.0).powi(2) + (b - 4.0).powi(2) + 0.5 * (a - 13.0) * (b - 4.0)
+        };
+        let found = descend(&space, &Config::new().with("a", 0).with("b", 0), bowl).unwrap();
+        assert_eq!(found.to_string(), "a=13 b=4");
+    }
+}

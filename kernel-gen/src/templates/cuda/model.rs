@@ -1,0 +1,165 @@
+//! What a launch is expected to take: occupancy, waves and bytes.
+//!
+//! A block is a number of equal *steps*: fetch operands into shared memory (or straight into registers), wait, compute.
+//! Three rates bound the steps of the blocks that a multiprocessor holds at the same time, and the slowest of them
+//! counts: arithmetic, shared memory (128 bytes a clock) and what comes from beyond the multiprocessor (64 bytes a clock
+//! from L2; CUDA C++ Best Practices Guide and the microbenchmarks of Jia et al., "Dissecting the NVIDIA Volta GPU
+//! Architecture via Microbenchmarking", 2018). On top of it comes the latency of each step, which blocks on the same
+//! multiprocessor hide for each other. Multiprocessors take blocks in waves; memory bandwidth bounds the whole.
+//!
+//! Ratios between configs are what this is for. It knows nothing of bank conflicts, caches and clocks.
+
+use crate::target::Cuda;
+
+/// Bytes of shared memory that a multiprocessor reads in a clock.
+const SHARED_BYTES_PER_CLOCK: f64 = 128.0;
+
+/// Bytes that a multiprocessor gets from L2 in a clock.
+const L2_BYTES_PER_CLOCK: f64 = 64.0;
+
+/// Clocks from a load that misses L1 until its value is there.
+const MEMORY_LATENCY: f64 = 600.0;
+
+/// Clocks of a step that only touches shared memory: the loads and two barriers.
+const STEP_LATENCY: f64 = 80.0;
+
+/// Clocks until the result of a multiply-add can be used.
+const FMA_LATENCY: f64 = 4.0;
+
+/// Microseconds that any kernel takes: launching it and filling the machine.
+const LAUNCH_US: f64 = 2.0;
+
+/// The arithmetic units that a kernel uses.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Unit {
+    /// `f32` multiply-adds.
+    Fma,
+}
+
+/// What there is to know about a launch.
+#[derive(Clone, PartialEq, Debug)]
+pub(super) struct Launch {
+    /// Blocks of the grid.
+    pub(super) blocks: i64,
+    /// Threads of a block.
+    pub(super) threads: i64,
+    /// Registers of a thread.
+    pub(super) registers: i64,
+    /// Shared memory of a block.
+    pub(super) shared_bytes: i64,
+    /// Which units compute.
+    pub(super) unit: Unit,
+    /// Independent sums of a thread: instructions that need not wait for each other.
+    pub(super) sums: i64,
+    /// Steps of a block.
+    pub(super) steps: f64,
+    /// Floating-point operations of a block in one step, those that are thrown away included.
+    pub(super) step_flops: f64,
+    /// Bytes that a block's threads read from shared memory in one step.
+    pub(super) step_shared_bytes: f64,
+    /// Bytes that a block fetches from beyond its multiprocessor in one step, counting what a partial access wastes.
+    pub(super) step_fetched_bytes: f64,
+    /// Bytes that have to move to or from memory at least once, in the whole launch.
+    pub(super) bytes: f64,
+}
+
+impl Launch {
+    /// Expected time; infinite if not even one block fits.
+    pub(super) fn microseconds(&self, gpu: &Cuda) -> f64 {
+        let resident = gpu.blocks_resident(self.threads, self.registers, self.shared_bytes);
+        if resident == 0 || self.blocks == 0 {
+            return f64::INFINITY;
+        }
+        let blocks_per_sm = ceil_div(self.blocks, gpu.sm_count);
+        let active = resident.min(blocks_per_sm) as f64;
+        let waves = (blocks_per_sm as f64 / active).ceil();
+        // Blocks of the last wave are spread over the multiprocessors like all others.
+        let average = blocks_per_sm as f64 / waves;
+        let flops_per_clock = match self.unit {
+            Unit::Fma => gpu.f32_flops_per_sm_clock as f64 * self.issue_rate(gpu, average),
+        };
+        let throughput = average
+            * (self.step_flops / flops_per_clock)
+                .max(self.step_shared_bytes / SHARED_BYTES_PER_CLOCK)
+                .max(self.step_fetched_bytes / L2_BYTES_PER_CLOCK);
+        // What a step's fetch waits for, unless the other blocks keep the units busy meanwhile.
+        let latency = if self.step_fetched_bytes > 0.0 { MEMORY_LATENCY } else { STEP_LATENCY };
+        let step = throughput.max(latency + throughput / average);
+        let clocks = waves * (self.steps * step + MEMORY_LATENCY);
+        let compute_us = clocks / gpu.clock_mhz.max(1) as f64;
+        let memory_us = self.bytes / (gpu.bandwidth_gb_s.max(1.0) * 1e3);
+        LAUNCH_US + compute_us.max(memory_us)
+    }
+
+    /// The share of the arithmetic peak that so many blocks can issue: a lane is busy if enough warps, or independent
+    /// sums of a thread, cover the latency of a multiply-add.
+    fn issue_rate(&self, gpu: &Cuda, active: f64) -> f64 {
+        let lanes = gpu.f32_flops_per_sm_clock as f64 / 2.0;
+        let whole_warps = (ceil_div(self.threads, Cuda::WARP) * Cuda::WARP) as f64;
+        let in_flight = active * whole_warps * self.sums.min(8) as f64;
+        // Idle lanes of a warp that is not full compute nothing.
+        let full = self.threads as f64 / whole_warps;
+        full * (in_flight / (lanes * FMA_LATENCY)).min(1.0)
+    }
+}
+
+/// Bytes that move when rows of `row_bytes` are fetched from memory: whole sectors of 32.
+pub(super) fn whole_sectors(row_bytes: i64) -> f64 {
+    (ceil_div(row_bytes, 32) * 32) as f64
+}
+
+/// `a / b`, rounded up.
+pub(super) fn ceil_div(a: i64, b: i64) -> i64 {
+    (a + b - 1).div_euclid(b.max(1))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::target::Target;
+
+    /// A product of 4096 x 4096 x 4096 in blocks of 128 x 128 x 8.
+    fn product() -> Launch {
+        Launch {
+            blocks: 32 * 32,
+            threads: 256,
+            registers: 110,
+            shared_bytes: 2 * 128 * 8 * 4,
+            unit: Unit::Fma,
+            sums: 64,
+            steps: 512.0,
+            step_flops: 2.0 * 128.0 * 128.0 * 8.0,
+            step_shared_bytes: 256.0 * 16.0 * 8.0 * 4.0,
+            step_fetched_bytes: 2.0 * 128.0 * 8.0 * 4.0,
+            bytes: 3.0 * 4096.0 * 4096.0 * 4.0,
+        }
+    }
+
+    #[test]
+    fn a_good_product_comes_near_the_peak_and_a_bad_one_does_not() {
+        let h100 = Target::find("sm_90").and_then(Target::cuda).unwrap();
+        let tflops = |l: &Launch| 2.0 * 4096f64.powi(3) / l.microseconds(h100) / 1e6;
+        let good = tflops(&product());
+        assert!((30.0..62.0).contains(&good), "{good}");
+        // One output a thread reads shared memory for every multiply-add.
+        let thin = Launch {
+            blocks: 256 * 256,
+            sums: 1,
+            step_flops: 2.0 * 256.0 * 8.0,
+            step_shared_bytes: 256.0 * 2.0 * 8.0 * 4.0,
+            step_fetched_bytes: 2.0 * 16.0 * 8.0 * 4.0,
+            ..product()
+        };
+        assert!(tflops(&thin) < good / 3.0);
+        assert_eq!(Launch { shared_bytes: 1 << 20, ..product() }.microseconds(h100), f64::INFINITY);
+    }
+
+    #[test]
+    fn few_blocks_leave_the_machine_idle() {
+        let h100 = Target::find("sm_90").and_then(Target::cuda).unwrap();
+        let few = Launch { blocks: 16, ..product() };
+        let many = Launch { blocks: 132, ..product() };
+        // Eight times the work in the same time.
+        assert!(few.microseconds(h100) > 0.9 * many.microseconds(h100));
+    }
+}

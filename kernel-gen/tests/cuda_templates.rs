@@ -1,0 +1,144 @@
+//! Every CUDA template on random workloads with random configs: the scheduled and the lowered kernel, run by the
+//! interpreter in the declared precision, stay within the derived bound of the f64 reference, and the verifier passes
+//! both.
+//!
+//! CI takes a sample. `KERNEL_GEN_WORKLOADS=300 cargo test --release -p kernel-gen --test cuda_templates` runs more;
+//! `KERNEL_GEN_SEED` moves on to other workloads.
+
+use kernel_gen::analysis::verify::{Fault, check as faults_of, verify};
+use kernel_gen::interp::{self, Mode, Values};
+use kernel_gen::ir::Kernel;
+use kernel_gen::lower::insert_barriers::insert_barriers;
+use kernel_gen::lower::{LowerOptions, lower};
+use kernel_gen::space::Config;
+use kernel_gen::target::Target;
+use kernel_gen::templates::{Registry, Template};
+use kernel_gen::workload::bound::reference_with_bounds;
+use kernel_gen::workload::sample::{self, Rng};
+use kernel_gen::workload::{Conv2d, ConvLayout, Matmul, Op, Role, Workload};
+use std::collections::BTreeMap;
+
+/// Every CUDA target of a generation of its own.
+const TARGETS: [&str; 4] = ["sm_75", "sm_80", "sm_86", "sm_90a"];
+
+fn text(faults: &[Fault]) -> String {
+    faults.iter().map(Fault::to_string).collect::<Vec<_>>().join("\n")
+}
+
+/// The output of a kernel.
+fn interpret(kernel: &Kernel, workload: &Workload, inputs: &[Vec<f64>]) -> Result<Vec<f64>, String> {
+    let params = workload.params();
+    let values: Values = params.iter().zip(inputs).map(|(p, data)| (p.name.to_string(), data.clone())).collect();
+    let mut outputs = interp::run(kernel, &values, Mode::Declared).map_err(|e| e.to_string())?;
+    let output = params.iter().find(|p| p.role == Role::Output).ok_or("an output")?;
+    outputs.remove(output.name).ok_or("the output".into())
+}
+
+fn check(template: &dyn Template, workload: &Workload, target: &Target, config: &Config, seed: u64) {
+    let what = || format!("{} on {} for {} with {config} (seed {seed})", template.name(), workload.key(), target.name);
+    let scheduled = template.schedule(workload, target, config).unwrap_or_else(|e| panic!("{}: {e}", what()));
+    assert!(scheduled.packs.is_empty(), "{}: CUDA templates take tensors as they are", what());
+    let kernel = insert_barriers(scheduled.schedule.kernel);
+    let verified = verify(kernel.clone(), &target.limits())
+        .unwrap_or_else(|faults| panic!("{}\n{}\n{kernel}", what(), text(&faults)));
+    let lowered = lower(verified, &LowerOptions::cuda()).unwrap_or_else(|e| panic!("{}: {e}", what()));
+    let faults = faults_of(lowered.kernel(), &target.limits());
+    assert!(faults.is_empty(), "{}, lowered\n{}\n{}", what(), text(&faults), lowered.kernel());
+    let cost = template.cost(workload, target, config);
+    assert!(cost > 0.0 && cost.is_finite(), "{}: cost {cost}", what());
+
+    let inputs = sample::inputs(workload, &mut Rng::new(seed));
+    let views: Vec<&[f64]> = inputs.iter().map(Vec::as_slice).collect();
+    let reference = reference_with_bounds(workload, &views);
+    for (stage, kernel) in [("scheduled", &kernel), ("lowered", lowered.kernel())] {
+        let output =
+            interpret(kernel, workload, &inputs).unwrap_or_else(|e| panic!("{}, {stage}: {e}\n{kernel}", what()));
+        if let Err(mismatch) = reference.check(output) {
+            panic!("{}, {stage}: {mismatch}\n{kernel}", what());
+        }
+    }
+}
+
+fn setting(name: &str) -> Option<u64> {
+    std::env::var(name).ok().and_then(|n| n.parse().ok())
+}
+
+/// The templates for CUDA devices: those that refuse a CPU for what it is, and not for the workload.
+fn cuda_templates(registry: &Registry) -> Vec<&dyn Template> {
+    let cpu = Target::find("x86-64").expect("a built-in target");
+    let workload = Workload::f32(Matmul::new(8, 8, 8));
+    registry.iter().filter(|t| t.applies(&workload, cpu) == Err("for CUDA devices".to_string())).collect()
+}
+
+/// A random workload, bent towards what the template is for.
+fn workload_for(template: &str, seed: u64) -> Workload {
+    let mut workload = sample::workload(&mut Rng::new(seed));
+    if let Op::Conv2d(c) = &mut workload.op {
+        match template {
+            "conv2d_no_batching" => *c = Conv2d { layout: ConvLayout::Nchw, groups: 1, ..*c },
+            "conv2d_hwcn" => *c = Conv2d { layout: ConvLayout::Hwcn, groups: 1, ..*c },
+            "depthwise_cuda" => {
+                *c = Conv2d { layout: ConvLayout::Nchw, ci: c.ci.max(2), ..*c }.depthwise(1 + seed as i64 % 2);
+            }
+            _ => {}
+        }
+    }
+    workload
+}
+
+/// One template, with its default and a few random configs, on `count` workloads that it takes.
+fn sweep(template: &dyn Template, count: usize, configs: usize) {
+    let first = setting("KERNEL_GEN_SEED").unwrap_or(1);
+    let count = setting("KERNEL_GEN_WORKLOADS").map_or(count, |n| n as usize);
+    let mut seen = 0;
+    for seed in first..first + 400 * count as u64 {
+        let workload = workload_for(template.name(), seed);
+        let target = Target::find(TARGETS[seed as usize % TARGETS.len()]).expect("a built-in target");
+        if workload.macs() > 200_000 || workload.validate().is_err() || template.applies(&workload, target).is_err() {
+            continue;
+        }
+        let space = template.space(&workload, target).expect("it applies");
+        let default = template.default_config(&workload, target).expect("it applies");
+        let default = space
+            .normalise(&default)
+            .unwrap_or_else(|e| panic!("{} {} {}: {e}", template.name(), workload.key(), target.name));
+        check(template, &workload, target, &default, seed);
+        for (_, config) in space.sample(seed).take(configs) {
+            check(template, &workload, target, &config, seed);
+        }
+        seen += 1;
+        if seen == count {
+            break;
+        }
+    }
+    assert_eq!(seen, count, "{} takes too few of the random workloads", template.name());
+}
+
+#[test]
+fn every_template_computes_what_the_reference_does() {
+    let registry = Registry::builtin();
+    let mut checked = BTreeMap::new();
+    for template in cuda_templates(&registry) {
+        let start = std::time::Instant::now();
+        sweep(template, 12, 3);
+        checked.insert(template.name().to_string(), start.elapsed());
+    }
+    println!("time by template: {checked:?}");
+    assert!(!checked.is_empty());
+}
+
+#[test]
+fn templates_of_one_kind_of_device_refuse_the_other() {
+    let registry = Registry::builtin();
+    let mut rng = Rng::new(3);
+    for _ in 0..200 {
+        let workload = sample::workload(&mut rng);
+        let on = |name: &str| -> Vec<String> {
+            let target = Target::find(name).expect("a built-in target");
+            registry.applicable(&workload, target).map(|t| t.name().to_string()).collect()
+        };
+        let (cpu, cuda) = (on("x86-64-v3"), on("sm_80"));
+        assert!(!cpu.is_empty() && !cuda.is_empty(), "{}", workload.key());
+        assert!(cpu.iter().all(|t| !cuda.contains(t)), "{cpu:?} {cuda:?}");
+    }
+}
