@@ -1,6 +1,6 @@
 //! From the tree to the flat program: statements.
 
-use super::layout::{check_ids, extents, has_barrier, used};
+use super::layout::{check_ids, extents, has_barrier, has_gpu, used};
 use super::program::{Access, Dim, Launch, Linear, Memory, Op, Place, Program, Slot, Term, TileOp};
 use super::{At, Cause, InterpError, Mode};
 use crate::analysis::range::{Ranges, bounds};
@@ -32,8 +32,8 @@ pub(super) struct Compiler<'k> {
     /// Whether the code being made may be skipped at run time.
     pub(super) lazy: u32,
     place: Option<u32>,
-    in_launch: bool,
-    in_lanes: bool,
+    pub(super) in_launch: bool,
+    pub(super) in_lanes: bool,
     live: BTreeSet<BufferId>,
 }
 
@@ -61,6 +61,7 @@ pub(super) fn compile(kernel: &Kernel, mode: Mode) -> Result<Program<'_>, Interp
             tiles: vec![],
             overs: vec![],
             launches: vec![],
+            gpu: vec![],
             privates: vec![],
             buffers: vec![],
             pool: 0,
@@ -140,9 +141,11 @@ impl<'k> Compiler<'k> {
     pub(super) fn land(&mut self, at: usize) {
         let here = self.here();
         match &mut self.p.ops[at] {
-            Op::Jump { to } | Op::JumpIfZero { to, .. } | Op::LoopBegin { to, .. } | Op::HardwareIndex { to, .. } => {
-                *to = here
-            }
+            Op::Jump { to }
+            | Op::JumpIfZero { to, .. }
+            | Op::LoopBegin { to, .. }
+            | Op::HardwareIndex { to, .. }
+            | Op::FragmentIndex { to, .. } => *to = here,
             other => unreachable!("not a jump: {other:?}"),
         }
     }
@@ -308,7 +311,7 @@ impl<'k> Compiler<'k> {
                 Ok(())
             }
             Stmt::Transpose { dst, src } => self.transpose(dst, src),
-            Stmt::Gpu(_) => Err(InterpError::malformed("statements that only a GPU has are not run yet")),
+            Stmt::Gpu(g) => self.gpu(g),
         }
     }
 
@@ -347,22 +350,26 @@ impl<'k> Compiler<'k> {
     }
 
     fn for_loop(&mut self, s: &'k Stmt, l: &'k For) -> Result<(), InterpError> {
-        let hardware = matches!(l.kind, LoopKind::Grid(_) | LoopKind::Thread(_));
+        let hardware = matches!(l.kind, LoopKind::Grid(_) | LoopKind::Cluster(_) | LoopKind::Thread(_));
         if hardware && !self.in_launch {
-            let [grid, block] = extents(s);
-            let count = |n: [i64; 3]| n.into_iter().try_fold(1i64, i64::checked_mul).filter(|n| *n <= MOST_ACTORS);
-            if count(grid).is_none() || count(block).is_none() {
+            let [grid, block, cluster] = extents(s);
+            let count = |n: &[i64]| n.iter().try_fold(1i64, |a, b| a.checked_mul(*b)).filter(|n| *n <= MOST_ACTORS);
+            if count(&[grid, cluster].concat()).is_none() || count(&[block, cluster].concat()).is_none() {
                 return Err(InterpError::malformed(format!("a grid of {grid:?} blocks of {block:?} threads")));
             }
             let buffers = used(std::slice::from_ref(s));
             let of = |f: &dyn Fn(&Memory) -> bool| -> Vec<BufferId> {
                 buffers.iter().copied().filter(|b| f(&self.p.buffers[b.0 as usize])).collect()
             };
-            let (privates, shared) = (of(&|m| m.is_private), of(&|m| m.is_shared));
+            let (privates, shared) = (of(&|m| m.is_private), of(&|m| m.is_shared || m.counted));
             self.p.privates.push(privates);
             let privates = self.p.privates.len() as u32 - 1;
             let id = self.p.launches.len();
-            self.p.launches.push(Launch { grid, block, has_barrier: has_barrier(s), privates, shared, end: 0 });
+            let (has_barrier, has_gpu) = (has_barrier(s), has_gpu(s));
+            if has_gpu {
+                self.check_launch(s, block)?;
+            }
+            self.p.launches.push(Launch { grid, block, cluster, has_barrier, has_gpu, privates, shared, end: 0 });
             self.emit(Op::Launch { launch: id as u32 });
             self.in_launch = true;
             self.for_loop(s, l)?;
@@ -377,6 +384,7 @@ impl<'k> Compiler<'k> {
         let axis = match l.kind {
             LoopKind::Grid(a) => Some(a as u8),
             LoopKind::Thread(a) => Some(a as u8 + 3),
+            LoopKind::Cluster(a) => Some(a as u8 + 6),
             _ => None,
         };
         if let Some(axis) = axis {
@@ -408,7 +416,14 @@ impl<'k> Compiler<'k> {
             if lanes {
                 self.emit(Op::Lane { v });
             }
+            let foreign = match l.kind {
+                LoopKind::FragmentRow | LoopKind::FragmentCol => Some(self.fragment_index(l, v)?),
+                _ => None,
+            };
             self.block(&l.body)?;
+            if let Some(at) = foreign {
+                self.land(at);
+            }
             self.emit(Op::LoopEnd { v, extent, to });
             self.land(skip);
             if lanes {
@@ -441,11 +456,14 @@ impl<'k> Compiler<'k> {
     }
 
     /// Likewise, `offsets` further along each dimension.
-    fn access_at(&mut self, buffer: BufferId, idx: &[Expr], lane: u16, offsets: &[i64]) -> Result<u32, InterpError> {
-        if !self.live.contains(&buffer) {
-            let name = &self.p.kernel.buffer(buffer).name;
-            return Err(InterpError::malformed(format!("{name} is used outside the block that allocates it")));
-        }
+    pub(super) fn access_at(
+        &mut self,
+        buffer: BufferId,
+        idx: &[Expr],
+        lane: u16,
+        offsets: &[i64],
+    ) -> Result<u32, InterpError> {
+        self.check_live(buffer)?;
         let shape = &self.p.kernel.buffer(buffer).shape;
         let strides = crate::ir::row_major(shape);
         let mut linear = super::expr::Sum::default();
@@ -468,6 +486,15 @@ impl<'k> Compiler<'k> {
         let dims = self.p.dims.len() as u32 - first_dim;
         self.p.accesses.push(Access { buffer: buffer.0, linear, first_dim, dims });
         Ok(self.p.accesses.len() as u32 - 1)
+    }
+
+    /// Refuses a buffer that is used where it does not exist.
+    pub(super) fn check_live(&self, buffer: BufferId) -> Result<(), InterpError> {
+        if self.live.contains(&buffer) {
+            return Ok(());
+        }
+        let name = &self.p.kernel.buffer(buffer).name;
+        Err(InterpError::malformed(format!("{name} is used outside the block that allocates it")))
     }
 
     /// Stores a sum's terms.

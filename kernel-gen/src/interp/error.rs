@@ -48,6 +48,49 @@ pub enum Cause {
         /// A thread that does not, and where it is instead.
         other: String,
     },
+    /// Threads wait for what never comes.
+    Deadlock {
+        /// Each position that threads wait at, and what they wait for.
+        waiting: Vec<String>,
+    },
+    /// A read of an element whose asynchronous write the reader does not know to be done.
+    Unfinished {
+        /// Buffer's name.
+        buffer: String,
+        /// Which element.
+        index: Vec<i64>,
+        /// What writes it.
+        writer: String,
+        /// Who reads it.
+        reader: String,
+    },
+    /// The copy engine or the tensor cores read what a thread wrote without a fence.
+    Unfenced {
+        /// Buffer's name.
+        buffer: String,
+        /// Which element.
+        index: Vec<i64>,
+        /// Who wrote it.
+        writer: String,
+        /// What reads it.
+        reader: String,
+    },
+    /// A thread ends while the copy engine may still read what it stores.
+    UnfinishedStore {
+        /// Which thread.
+        thread: String,
+    },
+    /// A thread touches an element of a fragment that another one holds.
+    ForeignElement {
+        /// Fragment's name.
+        buffer: String,
+        /// Which element.
+        index: Vec<i64>,
+        /// Which thread.
+        thread: String,
+    },
+    /// A barrier is used in a way that it is not made for.
+    Misuse(String),
     /// A barrier that is not inside a thread block.
     BarrierOutsideBlock,
     /// A write parameter has an element that nothing wrote.
@@ -87,6 +130,12 @@ impl Cause {
             Cause::Race { .. } => "race",
             Cause::LaneConflict { .. } => "lane conflict",
             Cause::DivergentBarrier { .. } => "divergent barrier",
+            Cause::Deadlock { .. } => "deadlock",
+            Cause::Unfinished { .. } => "read of unwritten memory",
+            Cause::Unfenced { .. } => "missing fence",
+            Cause::UnfinishedStore { .. } => "unfinished store",
+            Cause::ForeignElement { .. } => "fragment element of another thread",
+            Cause::Misuse(_) => "barrier misuse",
             Cause::BarrierOutsideBlock => "barrier outside a block",
             Cause::UnwrittenOutput { .. } => "unwritten output",
             Cause::DivisionByZero => "division by zero",
@@ -114,6 +163,20 @@ impl fmt::Display for Cause {
                 write!(f, "two lanes of a vectorised loop touch {buffer}{index:?}, and one of them writes it")
             }
             Cause::DivergentBarrier { waiting, other } => write!(f, "{waiting} waits at a barrier, but {other}"),
+            Cause::Deadlock { waiting } => write!(f, "no thread can go on: {}", waiting.join("; ")),
+            Cause::Unfinished { buffer, index, writer, reader } => {
+                write!(f, "{buffer}{index:?} is read by {reader}, which has not waited for {writer}")
+            }
+            Cause::Unfenced { buffer, index, writer, reader } => {
+                write!(f, "{buffer}{index:?} is read by {reader}, but {writer} wrote it with no `fence async` behind")
+            }
+            Cause::UnfinishedStore { thread } => {
+                write!(f, "{thread} ends without `wait store 0` behind its last tensor_store")
+            }
+            Cause::ForeignElement { buffer, index, thread } => {
+                write!(f, "{thread} touches {buffer}{index:?}, which another thread holds")
+            }
+            Cause::Misuse(detail) => f.write_str(detail),
             Cause::BarrierOutsideBlock => f.write_str("only the threads of a block can wait for each other"),
             Cause::UnwrittenOutput { buffer, index } => {
                 write!(f, "the kernel ends without having written {buffer}{index:?}")
@@ -134,6 +197,16 @@ pub struct At {
     pub statement: String,
     /// Loops around it, outermost first, with the values of their variables.
     pub loops: Vec<(String, i64)>,
+}
+
+/// A place in one line.
+pub(super) fn position(at: &At) -> String {
+    let loops: Vec<String> = at.loops.iter().map(|(n, v)| format!("{n} = {v}")).collect();
+    if loops.is_empty() {
+        format!("`{}`", at.statement)
+    } else {
+        format!("`{}` with {}", at.statement, loops.join(", "))
+    }
 }
 
 /// A report of the interpreter.

@@ -1,7 +1,7 @@
 //! Grids of blocks of threads.
 
 use super::machine::{Failure, Machine, Stop, Thread};
-use super::program::Launch;
+use super::program::{Copies, Launch};
 use super::shadow::{Actor, WARP};
 use super::{At, Cause};
 
@@ -20,6 +20,11 @@ impl Machine<'_> {
         let outer = (self.who, self.launch);
         let region = self.new_region();
         self.launch = Some(launch.block);
+        if launch.has_gpu {
+            self.clusters(host, launch, start, region)?;
+            (self.who, self.launch) = outer;
+            return Ok(());
+        }
         let count = launch.block.iter().product::<i64>() as usize;
         let mut threads: Vec<Thread> = vec![host.clone(); if launch.has_barrier { count } else { 1 }];
         let mut block = 0;
@@ -52,10 +57,10 @@ impl Machine<'_> {
     }
 
     /// Puts a thread at the start of the launch with fresh private memory.
-    fn reset(&mut self, t: &mut Thread, launch: &Launch, start: u32, instance: usize) {
+    pub(super) fn reset(&mut self, t: &mut Thread, launch: &Launch, start: u32, instance: usize) {
         let p = self.p;
         t.pc = start;
-        t.instance = instance;
+        t.copy[Copies::Thread as usize] = instance;
         t.allocations.fill(0);
         for b in &p.privates[launch.privates as usize] {
             t.generations[b.0 as usize] = self.generation();
@@ -66,7 +71,7 @@ impl Machine<'_> {
     fn enter(&mut self, launch: &Launch, i: usize) {
         let [x, y, _] = launch.block;
         let linear = i as i64;
-        self.hardware[3..].copy_from_slice(&[linear % x, linear / x % y, linear / (x * y)]);
+        self.hardware[3..6].copy_from_slice(&[linear % x, linear / x % y, linear / (x * y)]);
         self.who.thread = i as u32;
     }
 
@@ -84,7 +89,8 @@ impl Machine<'_> {
                     self.who.warp_epoch = warp_epochs[i / WARP as usize];
                     states[i] = match self.advance(t)? {
                         Stop::Barrier { warp } => State::Waiting { warp },
-                        Stop::Halt => State::Ended,
+                        // The other stops are those of launches that run as clusters.
+                        _ => State::Ended,
                     };
                 }
             }

@@ -1,10 +1,10 @@
 //! Before any code: where buffers, variables and constants live.
 
 use super::compile::{Bound, Compiler};
-use super::program::Memory;
+use super::program::{Copies, Memory};
 use super::{Cause, InterpError};
 use crate::analysis::verify::unknown_ids;
-use crate::ir::{Access as ParamAccess, BufferId, DType, Expr, Kernel, LoopKind, Scope, Stmt};
+use crate::ir::{Access as ParamAccess, BufferId, DType, Expr, Kernel, LoopKind, Scope, Stmt, Unit};
 use std::collections::BTreeSet;
 
 /// Elements of memory that a run may take; 2 GiB with the bookkeeping.
@@ -64,7 +64,9 @@ pub(super) fn used(block: &[Stmt]) -> BTreeSet<BufferId> {
 fn launches<'k>(block: &'k [Stmt], out: &mut Vec<&'k Stmt>) {
     for s in block {
         match s {
-            Stmt::For(l) if matches!(l.kind, LoopKind::Grid(_) | LoopKind::Thread(_)) => out.push(s),
+            Stmt::For(l) if matches!(l.kind, LoopKind::Grid(_) | LoopKind::Cluster(_) | LoopKind::Thread(_)) => {
+                out.push(s)
+            }
             Stmt::For(l) => launches(&l.body, out),
             Stmt::If { then, otherwise, .. } => {
                 launches(then, out);
@@ -81,14 +83,30 @@ pub(super) fn has_barrier(s: &Stmt) -> bool {
     found
 }
 
-/// Grid and block extents of a launch: the largest loop of each axis.
-pub(super) fn extents(s: &Stmt) -> [[i64; 3]; 2] {
-    let mut out = [[1; 3]; 2];
+/// Whether a launch has what only a GPU has.
+pub(super) fn has_gpu(s: &Stmt) -> bool {
+    let mut found = false;
+    s.walk(&mut |s| {
+        found |= match s {
+            Stmt::Gpu(_) => true,
+            Stmt::For(l) => {
+                matches!(l.kind, LoopKind::Cluster(_) | LoopKind::FragmentRow | LoopKind::FragmentCol)
+            }
+            _ => false,
+        }
+    });
+    found
+}
+
+/// Grid, block and cluster extents of a launch: the largest loop of each axis.
+pub(super) fn extents(s: &Stmt) -> [[i64; 3]; 3] {
+    let mut out = [[1; 3]; 3];
     s.walk(&mut |s| {
         if let Stmt::For(l) = s {
             match l.kind {
                 LoopKind::Grid(a) => out[0][a as usize] = l.extent.max(out[0][a as usize]),
                 LoopKind::Thread(a) => out[1][a as usize] = l.extent.max(out[1][a as usize]),
+                LoopKind::Cluster(a) => out[2][a as usize] = l.extent.max(out[2][a as usize]),
                 _ => {}
             }
         }
@@ -117,37 +135,53 @@ impl Compiler<'_> {
                 }
             });
         }
-        let mut instances = vec![1i64; k.buffers.len()];
+        // Of each buffer, the most threads and blocks that run apart and have copies of it.
+        let mut actors = vec![(1i64, 1i64); k.buffers.len()];
+        let mut apart = vec![false; k.buffers.len()];
         let mut starts = vec![];
         launches(&k.body, &mut starts);
-        for s in starts.into_iter().filter(|s| has_barrier(s)) {
-            let threads = extents(s)[1].iter().fold(1i64, |a, b| a.saturating_mul(*b));
+        for s in starts.into_iter().filter(|s| has_barrier(s) || has_gpu(s)) {
+            let count = |n: [i64; 3]| n.iter().fold(1i64, |a, b| a.saturating_mul(*b));
+            let [_, block, cluster] = extents(s).map(count);
             for b in used(std::slice::from_ref(s)) {
-                let n = &mut instances[b.0 as usize];
-                *n = threads.max(*n);
+                let (threads, blocks) = &mut actors[b.0 as usize];
+                (*threads, *blocks) = (block.saturating_mul(cluster).max(*threads), cluster.max(*blocks));
+                apart[b.0 as usize] |= has_gpu(s);
             }
         }
         let too_large = |elements: i64| InterpError::whole(Cause::TooLarge { elements });
         let mut base = 0i64;
         for (i, b) in k.buffers.iter().enumerate() {
             let size = b.shape.iter().try_fold(1i64, |a, n| a.checked_mul(*n)).ok_or_else(|| too_large(i64::MAX))?;
-            let copies = if b.scope.is_private() { instances[i] } else { 1 };
+            let (threads, blocks) = actors[i];
+            let units = |u: Unit| (threads / blocks + u.threads() - 1) / u.threads() * blocks;
+            let (copies, instances, unit) = match b.scope {
+                Scope::Local | Scope::Register => (Copies::Thread, threads, None),
+                Scope::Shared | Scope::Mbarrier if apart[i] => (Copies::Block, blocks, None),
+                Scope::Fragment(u @ Unit::Warp) => (Copies::Warp, units(u), Some(u)),
+                Scope::Fragment(u @ Unit::Warpgroup) => (Copies::Warpgroup, units(u), Some(u)),
+                Scope::Global | Scope::Shared | Scope::Mbarrier => (Copies::One, 1, None),
+            };
+            let instances = instances.max(1);
             let id = BufferId(i as u32);
             let given = k.is_param(id) && b.access != ParamAccess::Write;
             let memory = Memory {
                 base: base as usize,
                 size: size as usize,
-                instances: copies as usize,
+                instances: instances as usize,
+                copies,
+                counted: apart[i] && matches!(b.scope, Scope::Shared | Scope::Mbarrier | Scope::Fragment(_)),
+                unit,
                 dtype: b.dtype,
                 is_private: b.scope.is_private(),
                 is_shared: b.scope == Scope::Shared,
                 check_written: !given,
-                check_races: !b.scope.is_private() && raced.contains(&id),
+                check_races: matches!(b.scope, Scope::Global | Scope::Shared) && raced.contains(&id),
                 check_lanes: laned.contains(&id),
             };
             self.p.races_tracked |= memory.check_races;
             self.p.lanes_tracked |= memory.check_lanes;
-            base = size.checked_mul(copies).and_then(|n| n.checked_add(base)).unwrap_or(i64::MAX);
+            base = size.checked_mul(instances).and_then(|n| n.checked_add(base)).unwrap_or(i64::MAX);
             if base > POOL_LIMIT {
                 return Err(too_large(base));
             }

@@ -1,12 +1,13 @@
 //! Runs the flat program.
 
 use super::arithmetic::{float_op, int_op, narrow, to_int};
+use super::gpu::Cluster;
 use super::memory::unravel;
 use super::program::{CompareOp, Op, Program};
 use super::round::round_to;
 use super::shadow::{Actor, Shadow};
 use super::{At, Cause, InterpError, Mode, Values, compile};
-use crate::ir::{Access as ParamAccess, ReduceOp, Stmt};
+use crate::ir::{Access as ParamAccess, ReduceOp, Stmt, Unit};
 
 /// Memory and bookkeeping of a run.
 pub(super) struct Machine<'p> {
@@ -29,7 +30,9 @@ pub(super) struct Machine<'p> {
     next_lanes: u64,
     /// Block extents of the launch that runs.
     pub(super) launch: Option<[i64; 3]>,
-    pub(super) hardware: [i64; 6],
+    pub(super) hardware: [i64; 9],
+    /// The cluster that runs, in launches with statements that only a GPU has.
+    pub(super) cluster: Option<Cluster>,
     steps_left: u64,
 }
 
@@ -43,8 +46,11 @@ pub(super) struct Thread {
     pub(super) generations: Vec<u32>,
     /// How often it passed each allocation of memory that is not private.
     pub(super) allocations: Vec<u32>,
-    /// Which copy of private buffers is its own.
-    pub(super) instance: usize,
+    /// Which copy is its own, of buffers of each kind of [`Copies`](super::program::Copies).
+    pub(super) copy: [usize; 5],
+    /// Its number in its cluster, and in its block.
+    pub(super) actor: usize,
+    pub(super) index: usize,
 }
 
 /// Why a thread stopped.
@@ -52,6 +58,14 @@ pub(super) struct Thread {
 pub(super) enum Stop {
     /// At a barrier; `pc` is behind it.
     Barrier { warp: bool },
+    /// At a statement that its unit runs together; `pc` is at it, as for those below.
+    Collective(Unit),
+    /// At an mbarrier whose phase has not ended.
+    Mbarrier,
+    /// At a named barrier.
+    Named,
+    /// At a barrier of the cluster.
+    Cluster,
     /// At its end.
     Halt,
 }
@@ -77,7 +91,8 @@ pub(super) fn run(p: &Program, inputs: &Values, step_limit: u64) -> Result<Value
         lane: 0,
         next_lanes: 1,
         launch: None,
-        hardware: [0; 6],
+        hardware: [0; 9],
+        cluster: None,
         steps_left: step_limit,
     };
     m.load_inputs(inputs)?;
@@ -87,7 +102,9 @@ pub(super) fn run(p: &Program, inputs: &Values, step_limit: u64) -> Result<Value
         floats: p.floats.clone(),
         generations: vec![1; n],
         allocations: vec![0; n],
-        instance: 0,
+        copy: [0; 5],
+        actor: 0,
+        index: 0,
     };
     match m.advance(&mut t) {
         Ok(_) => m.outputs(),
@@ -313,6 +330,16 @@ impl Machine<'_> {
                 Op::Barrier { warp } => {
                     *pc = next;
                     return Ok(Stop::Barrier { warp });
+                }
+                Op::Gpu { gpu } => {
+                    if let Some(stop) = self.gpu(t, &p.gpu[gpu as usize])? {
+                        return Ok(stop);
+                    }
+                }
+                Op::FragmentIndex { v, column, warps, to } => {
+                    if !super::gpu::holds(t.index, t.ints[v as usize], column, i64::from(warps)) {
+                        next = to;
+                    }
                 }
                 Op::Launch { launch } => {
                     let launch = &p.launches[launch as usize];

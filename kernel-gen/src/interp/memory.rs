@@ -21,13 +21,16 @@ impl Machine<'_> {
         if memory.is_private {
             t.generations[buffer] = self.generation();
             if memory.check_lanes {
-                let first = memory.base + t.instance.min(memory.instances - 1) * memory.size;
+                let first = memory.base + t.copy[memory.copies as usize].min(memory.instances - 1) * memory.size;
                 self.shadow.forget_lanes(first..first + memory.size);
             }
             return;
         }
-        // The first thread that comes to an allocation makes it; the others find it made.
         t.allocations[buffer] += 1;
+        if memory.counted {
+            return;
+        }
+        // The first thread that comes to an allocation makes it; the others find it made.
         let first = t.allocations[buffer] > self.allocations[buffer];
         if first && (memory.is_shared || self.who.region == 0) {
             self.allocations[buffer] = t.allocations[buffer];
@@ -65,12 +68,8 @@ impl Machine<'_> {
                 at += index * d.stride;
             }
         }
-        let base = if memory.is_private && memory.instances > 1 {
-            memory.base + t.instance * memory.size
-        } else {
-            memory.base
-        };
-        Ok(base + at as usize)
+        let copy = if memory.instances > 1 { t.copy[memory.copies as usize] } else { 0 };
+        Ok(memory.base + copy * memory.size + at as usize)
     }
 
     /// The report needs the index of every dimension, which the folded address no longer has.
@@ -111,11 +110,15 @@ impl Machine<'_> {
 
     #[inline]
     pub(super) fn before_read(&mut self, t: &Thread, buffer: u32, memory: &Memory, at: usize) -> Result<(), Trap> {
-        if memory.check_races
-            && self.who.region != 0
-            && let Err(c) = self.shadow.read(at, self.who, memory.is_shared)
-        {
-            return Err(self.race(buffer, at, &c, false));
+        if memory.check_races && self.who.region != 0 {
+            if self.cluster.is_some() {
+                self.ordered_read(t, buffer, at)?;
+            } else if let Err(c) = self.shadow.read(at, self.who, memory.is_shared) {
+                return Err(self.race(buffer, at, &c, false));
+            }
+        }
+        if memory.unit.is_some() {
+            self.fragment_touch(t, buffer, memory, at, false)?;
         }
         if memory.check_lanes && self.lane != 0 && self.shadow.lane_read(at, self.lane).is_err() {
             let (buffer, index) = self.element(buffer, at);
@@ -130,11 +133,15 @@ impl Machine<'_> {
 
     #[inline]
     pub(super) fn before_write(&mut self, t: &Thread, buffer: u32, memory: &Memory, at: usize) -> Result<(), Trap> {
-        if memory.check_races
-            && self.who.region != 0
-            && let Err(c) = self.shadow.write(at, self.who, memory.is_shared)
-        {
-            return Err(self.race(buffer, at, &c, true));
+        if memory.check_races && self.who.region != 0 {
+            if self.cluster.is_some() {
+                self.ordered_write(t, buffer, at)?;
+            } else if let Err(c) = self.shadow.write(at, self.who, memory.is_shared) {
+                return Err(self.race(buffer, at, &c, true));
+            }
+        }
+        if memory.unit.is_some() {
+            self.fragment_touch(t, buffer, memory, at, true)?;
         }
         if memory.check_lanes && self.lane != 0 && self.shadow.lane_write(at, self.lane).is_err() {
             let (buffer, index) = self.element(buffer, at);
@@ -146,7 +153,13 @@ impl Machine<'_> {
 
     #[inline]
     pub(super) fn current(&self, t: &Thread, buffer: u32, memory: &Memory) -> u32 {
-        if memory.is_private { t.generations[buffer as usize] } else { self.generations[buffer as usize] }
+        if memory.is_private {
+            t.generations[buffer as usize]
+        } else if memory.counted {
+            1 + t.allocations[buffer as usize]
+        } else {
+            self.generations[buffer as usize]
+        }
     }
 
     #[inline]

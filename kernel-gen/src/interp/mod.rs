@@ -36,14 +36,19 @@
 //! do not overlap). Inputs and outputs are row-major.
 
 mod arithmetic;
+mod cluster;
+mod collective;
 mod compile;
+mod compile_gpu;
 mod data;
 mod error;
 mod expr;
+mod gpu;
 mod launch;
 mod layout;
 mod machine;
 mod memory;
+mod order;
 mod program;
 mod round;
 mod shadow;

@@ -1,7 +1,8 @@
 //! The flat form that a kernel is compiled to.
 
+use super::gpu::GpuOp;
 use super::{InterpError, Mode, Values, compile, machine};
-use crate::ir::{BufferId, DType, Kernel, ReduceOp, Stmt};
+use crate::ir::{BufferId, DType, Kernel, ReduceOp, Stmt, Unit};
 
 /// A slot of the integer or the floating register file.
 pub(super) type Slot = u32;
@@ -17,6 +18,7 @@ pub struct Program<'k> {
     pub(super) tiles: Vec<[TileOp; 3]>,
     pub(super) overs: Vec<Vec<Slot>>,
     pub(super) launches: Vec<Launch>,
+    pub(super) gpu: Vec<GpuOp>,
     pub(super) privates: Vec<Vec<BufferId>>,
     pub(super) buffers: Vec<Memory>,
     /// Elements of all buffers, instances included.
@@ -52,8 +54,15 @@ pub(super) struct Memory {
     pub(super) base: usize,
     /// Elements of one instance.
     pub(super) size: usize,
-    /// Copies of it: one a thread for private memory in a launch with barriers.
+    /// How many copies of it there are.
     pub(super) instances: usize,
+    /// Who has a copy each.
+    pub(super) copies: Copies,
+    /// Whether its contents become undefined by counting allocations in each thread, as in launches whose threads run
+    /// apart, and not by generations.
+    pub(super) counted: bool,
+    /// The unit between whose threads its elements are spread.
+    pub(super) unit: Option<Unit>,
     pub(super) dtype: DType,
     pub(super) is_private: bool,
     pub(super) is_shared: bool,
@@ -63,6 +72,21 @@ pub(super) struct Memory {
     pub(super) check_races: bool,
     /// Whether the lanes of a vectorised loop may meet on it.
     pub(super) check_lanes: bool,
+}
+
+/// Who has a copy of a buffer.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Copies {
+    /// There is one.
+    One,
+    /// Each thread, in launches whose threads wait for each other.
+    Thread,
+    /// Each block of a cluster.
+    Block,
+    /// Each warp.
+    Warp,
+    /// Each warpgroup.
+    Warpgroup,
 }
 
 /// One summand of an index: `factor * ints[slot]`.
@@ -118,8 +142,12 @@ pub(super) struct Launch {
     pub(super) grid: [i64; 3],
     /// Threads of a block along x, y and z.
     pub(super) block: [i64; 3],
+    /// Blocks of a cluster along x, y and z.
+    pub(super) cluster: [i64; 3],
     /// Whether any thread may have to wait for another.
     pub(super) has_barrier: bool,
+    /// Whether it has statements that only a GPU has, so that its threads are ordered by clocks.
+    pub(super) has_gpu: bool,
     /// Private buffers that the threads use.
     pub(super) privates: u32,
     /// Shared buffers that the threads use.
@@ -181,7 +209,7 @@ pub(super) enum Op {
     /// Counts up and repeats from `to`, or falls through.
     LoopEnd { v: Slot, extent: i64, to: u32 },
     /// Sets a loop variable to the hardware index of an axis, or goes on at `to` if it is not less than the extent.
-    /// Axes 0 to 2 are the grid's, 3 to 5 the block's.
+    /// Axes 0 to 2 are the grid's, 3 to 5 the block's, 6 to 8 the cluster's.
     HardwareIndex { v: Slot, axis: u8, extent: i64, to: u32 },
     /// A parallel loop begins.
     ParallelBegin,
@@ -199,6 +227,10 @@ pub(super) enum Op {
     Alloc { buffer: u32 },
     /// Waits.
     Barrier { warp: bool },
+    /// A statement that only a GPU has.
+    Gpu { gpu: u32 },
+    /// Goes on at `to` unless this thread holds the row (or column) of a fragment with so many warps.
+    FragmentIndex { v: Slot, column: bool, warps: u8, to: u32 },
     /// Starts a grid.
     Launch { launch: u32 },
     /// The thread, or the kernel, ends.

@@ -1,0 +1,122 @@
+//! What the threads of a warp or a warpgroup do together.
+
+use super::Cause;
+use super::gpu::{Block, GpuOp, Matrix};
+use super::machine::{Machine, Thread, Trap};
+use super::order::{Agent, Role};
+use crate::ir::{Group, Unit};
+
+impl Machine<'_> {
+    /// Runs a statement once for the threads of a unit, all of which stand at it.
+    pub(super) fn collective(&mut self, threads: &[Thread], op: &GpuOp) -> Result<(), Trap> {
+        let t = &threads[0];
+        if let Some(other) = threads[1..].iter().find(|o| !self.agrees(t, o, op)) {
+            let cluster = self.cluster();
+            let (first, other) = (cluster.thread_name(t.actor), cluster.thread_name(other.actor));
+            let detail = format!("{other} comes to the same statement with other operands");
+            return Err(Box::new(Cause::DivergentBarrier { waiting: first, other: detail }));
+        }
+        match op {
+            GpuOp::Fill { dst, value, .. } => {
+                let agent = self.unit_agent(threads);
+                let to = self.locate(t, dst, true)?;
+                for d in &dst.offsets {
+                    self.write_by(t, &agent, dst.buffer, to + d, t.floats[*value as usize])?;
+                }
+                self.cluster().order.done(agent);
+            }
+            GpuOp::Move { dst, src, .. } => {
+                let agent = self.unit_agent(threads);
+                let (to, from) = (self.locate(t, dst, true)?, self.locate(t, src, false)?);
+                for (d, s) in dst.offsets.iter().zip(&src.offsets) {
+                    let v = self.read_by(t, &agent, src.buffer, from + s)?;
+                    self.write_by(t, &agent, dst.buffer, to + d, v)?;
+                }
+                self.cluster().order.done(agent);
+            }
+            GpuOp::Mma { unit, acc, a, b } => self.product(threads, *unit, [acc, a, b])?,
+            GpuOp::Commit(_) => {
+                let warpgroup = self.cluster().warpgroup(t);
+                let groups = self.cluster().order.groups(Group::Mma, warpgroup);
+                groups.committed += 1;
+                groups.open = false;
+            }
+            GpuOp::Wait(_, pending) => {
+                let warpgroup = self.cluster().warpgroup(t);
+                let order = &mut self.cluster().order;
+                let actor = order.actor(Role::Products(warpgroup));
+                let done = order.groups(Group::Mma, warpgroup).committed.saturating_sub(*pending);
+                threads.iter().for_each(|t| order.learn(t.actor, actor, done));
+            }
+            other => unreachable!("not collective: {other:?}"),
+        }
+        Ok(())
+    }
+
+    /// Whether two threads have the same operands.
+    fn agrees(&self, a: &Thread, b: &Thread, op: &GpuOp) -> bool {
+        let same = |tile: &Block| {
+            tile.origin.iter().all(|l| self.linear(&a.ints, *l) == self.linear(&b.ints, *l))
+                && a.allocations[tile.buffer as usize] == b.allocations[tile.buffer as usize]
+        };
+        match op {
+            GpuOp::Fill { dst, value, .. } => {
+                same(dst) && a.floats[*value as usize].to_bits() == b.floats[*value as usize].to_bits()
+            }
+            GpuOp::Move { dst, src, .. } => same(dst) && same(src),
+            GpuOp::Mma { acc, a, b, .. } => same(&acc.tile) && same(&a.tile) && same(&b.tile),
+            _ => true,
+        }
+    }
+
+    fn unit_agent(&mut self, threads: &[Thread]) -> Agent {
+        let agent = self.cluster().order.warp(threads[0].actor / 32);
+        Agent { threads: threads.len(), ..agent }
+    }
+
+    /// `acc += a * b`, in the accumulator's type.
+    fn product(&mut self, threads: &[Thread], unit: Unit, [acc, a, b]: [&Matrix; 3]) -> Result<(), Trap> {
+        let t = &threads[0];
+        let agent = match unit {
+            Unit::Warp => self.unit_agent(threads),
+            Unit::Warpgroup => {
+                let group = self.cluster().warpgroup(t);
+                let order = &mut self.cluster().order;
+                let groups = order.groups(Group::Mma, group);
+                groups.open = true;
+                let step = groups.committed + 1;
+                let actor = order.actor(Role::Products(group));
+                Agent { first: t.actor, threads: threads.len(), actor, step, engine: true }
+            }
+        };
+        let mut operands: [Vec<f64>; 2] = Default::default();
+        for (values, m) in operands.iter_mut().zip([a, b]) {
+            let from = self.locate(t, &m.tile, false)?;
+            values.reserve(m.tile.offsets.len());
+            for s in &m.tile.offsets {
+                values.push(self.read_by(t, &agent, m.tile.buffer, from + s)?);
+            }
+        }
+        let to = self.locate(t, &acc.tile, true)?;
+        let compute = self.p.buffers[acc.tile.buffer as usize].dtype.compute();
+        let ((rows, cols), (_, depth)) = (acc.shape(), a.shape());
+        for i in 0..rows {
+            for j in 0..cols {
+                let at = to + acc.tile.offsets[acc.at(i, j)];
+                // Products of one warpgroup onto one accumulator follow each other without a wait.
+                let chained = self.cluster().order.is_writer(&agent, at);
+                let reader = if chained { Agent { threads: 0, ..agent } } else { agent };
+                let mut sum = self.read_by(t, &reader, acc.tile.buffer, at)?;
+                for k in 0..depth {
+                    let product = operands[0][a.at(i, k)] * operands[1][b.at(k, j)];
+                    sum = self.rounded(sum + self.rounded(product, compute), compute);
+                }
+                self.write_by(t, &reader, acc.tile.buffer, at, sum)?;
+            }
+        }
+        if unit == Unit::Warp {
+            self.cluster().order.done(agent);
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,200 @@
+//! From the tree to the flat program: statements that only a GPU has.
+
+use super::compile::Compiler;
+use super::gpu::{Block, GpuOp, Matrix, MbarrierAct, On, warps};
+use super::layout::used;
+use super::program::{Linear, Op, Slot};
+use super::{Cause, InterpError};
+use crate::ir::{DType, Expr, Gpu, MbarrierOp, Operand, Scope, Stmt, Tile, Unit};
+
+/// Elements of a tile.
+const MOST_ELEMENTS: i64 = 1 << 24;
+
+impl<'k> Compiler<'k> {
+    pub(super) fn gpu(&mut self, g: &'k Gpu) -> Result<(), InterpError> {
+        if !self.in_launch {
+            return Err(InterpError::whole(Cause::BarrierOutsideBlock));
+        }
+        if self.in_lanes {
+            return Err(InterpError::malformed("a statement that only a GPU has stands in a vectorized loop"));
+        }
+        let op = match g {
+            Gpu::Fill { dst, value } => {
+                let Scope::Fragment(unit) = self.p.kernel.buffer(dst.buffer).scope else {
+                    return Err(InterpError::malformed("fill is for fragments"));
+                };
+                let value = self.value(value, 0)?;
+                let value = self.as_kind(value, DType::F32);
+                GpuOp::Fill { unit, dst: self.box_of(dst)?, value }
+            }
+            Gpu::Move { dst, src } => {
+                let scopes = [dst, src].map(|t| self.p.kernel.buffer(t.buffer).scope);
+                let unit = match scopes {
+                    [Scope::Fragment(u), Scope::Shared | Scope::Global]
+                    | [Scope::Shared | Scope::Global, Scope::Fragment(u)] => u,
+                    _ => return Err(InterpError::malformed("move is between a fragment and memory")),
+                };
+                let (dst, src) = self.pair(dst, src)?;
+                GpuOp::Move { unit, dst, src }
+            }
+            Gpu::Mma { unit, acc, a, b } => self.unit_mma(*unit, acc, a, b)?,
+            Gpu::CopyAsync { dst, src, guard } => {
+                self.check_scopes("copy_async", dst, src)?;
+                let guard = guard.as_ref().map(|g| self.truth(g, 0)).transpose()?;
+                let (dst, src) = self.pair(dst, src)?;
+                GpuOp::CopyAsync { dst, src, guard }
+            }
+            Gpu::Commit(group) => GpuOp::Commit(*group),
+            Gpu::Wait(group, pending) => GpuOp::Wait(*group, *pending),
+            Gpu::TensorLoad { dst, src, steps, on, multicast } => {
+                self.check_scopes("tensor_load", dst, src)?;
+                if steps.iter().any(|s| *s < 1) || !steps.is_empty() && steps.len() != src.extents.len() {
+                    return Err(InterpError::malformed(format!("tensor_load with steps {steps:?}")));
+                }
+                let multicast = multicast.as_ref().map(|m| self.integer(m)).transpose()?;
+                let on = self.on(on)?;
+                let (dst, src) = self.pair(dst, src)?;
+                GpuOp::TensorLoad { dst, src, steps: steps.clone(), on, multicast }
+            }
+            Gpu::TensorStore { dst, src } => {
+                self.check_scopes("tensor_store", src, dst)?;
+                let (dst, src) = self.pair(dst, src)?;
+                GpuOp::TensorStore { dst, src }
+            }
+            Gpu::Mbarrier(on, op) => {
+                let act = match op {
+                    MbarrierOp::Init(n) => MbarrierAct::Init(*n),
+                    MbarrierOp::Arrive(rank) => {
+                        MbarrierAct::Arrive(rank.as_ref().map(|r| self.integer(r)).transpose()?)
+                    }
+                    MbarrierOp::Expect(n) => MbarrierAct::Expect(*n),
+                    MbarrierOp::Wait(parity) => MbarrierAct::Wait(self.integer(parity)?),
+                };
+                GpuOp::Mbarrier { on: self.on(on)?, act }
+            }
+            Gpu::FenceAsync => GpuOp::Fence,
+            Gpu::NamedBarrier { id, threads } => GpuOp::Named { id: *id, threads: *threads },
+            Gpu::ClusterBarrier => GpuOp::Cluster,
+            Gpu::SetMaxRegisters(_) | Gpu::DependencyWait | Gpu::DependencyLaunch => GpuOp::Nothing,
+        };
+        self.p.gpu.push(op);
+        self.emit(Op::Gpu { gpu: self.p.gpu.len() as u32 - 1 });
+        Ok(())
+    }
+
+    /// Refuses fragments that are no matrices, and blocks without a whole unit that acts in them.
+    pub(super) fn check_launch(&self, s: &Stmt, block: [i64; 3]) -> Result<(), InterpError> {
+        let threads: i64 = block.iter().product();
+        for b in used(std::slice::from_ref(s)) {
+            let b = self.p.kernel.buffer(b);
+            let Scope::Fragment(unit) = b.scope else { continue };
+            if b.shape.len() < 2 || !b.dtype.is_float() {
+                return Err(InterpError::malformed(format!("fragment {} is no matrix of floats", b.name)));
+            }
+            if threads % 32 != 0 || threads < unit.threads() {
+                let unit = unit.name();
+                return Err(InterpError::malformed(format!("a block of {threads} threads has no whole {unit}")));
+            }
+        }
+        Ok(())
+    }
+
+    /// The test at the start of an iteration of a fragment's loop.
+    pub(super) fn fragment_index(&mut self, l: &'k crate::ir::For, v: Slot) -> Result<usize, InterpError> {
+        let unit = used(&l.body).into_iter().filter_map(|b| match self.p.kernel.buffer(b).scope {
+            Scope::Fragment(u) => Some(u),
+            _ => None,
+        });
+        let Some(unit) = unit.max() else {
+            let (name, kind) = (&self.p.kernel.var(l.var).name, l.kind.name());
+            return Err(InterpError::malformed(format!("no fragment is in the {kind} loop {name}")));
+        };
+        let column = l.kind == crate::ir::LoopKind::FragmentCol;
+        Ok(self.emit(Op::FragmentIndex { v, column, warps: warps(unit) as u8, to: 0 }))
+    }
+
+    fn integer(&mut self, e: &Expr) -> Result<Slot, InterpError> {
+        let v = self.value(e, 0)?;
+        if v.dtype.is_float() {
+            return Err(InterpError::malformed(format!("an index has type {}", v.dtype)));
+        }
+        Ok(v.slot)
+    }
+
+    fn index(&mut self, e: &Expr) -> Result<Linear, InterpError> {
+        let sum = self.sum(e, 0)?;
+        Ok(self.linear(&sum))
+    }
+
+    fn on(&mut self, slot: &crate::ir::Slot) -> Result<On, InterpError> {
+        let b = self.p.kernel.buffer(slot.buffer);
+        if b.scope != Scope::Mbarrier || b.shape.len() != 1 {
+            return Err(InterpError::malformed(format!("{} is not a list of mbarriers", b.name)));
+        }
+        self.check_live(slot.buffer)?;
+        Ok(On { buffer: slot.buffer.0, index: self.index(&slot.index)? })
+    }
+
+    fn check_scopes(&self, what: &str, shared: &Tile, global: &Tile) -> Result<(), InterpError> {
+        let scope = |t: &Tile| self.p.kernel.buffer(t.buffer).scope;
+        if scope(shared) != Scope::Shared || scope(global) != Scope::Global {
+            return Err(InterpError::malformed(format!("{what} is between global and shared memory")));
+        }
+        Ok(())
+    }
+
+    fn box_of(&mut self, t: &Tile) -> Result<Block, InterpError> {
+        self.check_live(t.buffer)?;
+        let b = self.p.kernel.buffer(t.buffer);
+        let count = t.extents.iter().try_fold(1i64, |a, n| a.checked_mul(*n));
+        if t.extents.iter().any(|n| *n < 1) || count.is_none_or(|n| n > MOST_ELEMENTS) {
+            return Err(InterpError::malformed(format!("a tile of extents {:?}", t.extents)));
+        }
+        if !b.dtype.is_float() {
+            return Err(InterpError::malformed(format!("a tile of {}, whose elements are {}", b.name, b.dtype)));
+        }
+        let strides = crate::ir::row_major(&b.shape);
+        let mut offsets = vec![0usize];
+        for (n, stride) in t.extents.iter().zip(strides) {
+            offsets = offsets.iter().flat_map(|o| (0..*n).map(move |i| o + (i * stride) as usize)).collect();
+        }
+        let origin = t.origin.iter().map(|e| self.index(e)).collect::<Result<_, _>>()?;
+        Ok(Block { buffer: t.buffer.0, origin, extents: t.extents.clone(), offsets })
+    }
+
+    /// Two tiles of the same extents apart from ones.
+    fn pair(&mut self, dst: &Tile, src: &Tile) -> Result<(Block, Block), InterpError> {
+        let long = |t: &Tile| t.extents.iter().copied().filter(|n| *n != 1).collect::<Vec<_>>();
+        if long(dst) != long(src) {
+            let (dst, src) = (&dst.extents, &src.extents);
+            return Err(InterpError::malformed(format!("a copy of extents {dst:?} = {src:?}")));
+        }
+        Ok((self.box_of(dst)?, self.box_of(src)?))
+    }
+
+    fn matrix(&mut self, t: &Tile, transposed: bool) -> Result<Matrix, InterpError> {
+        let long: Vec<i64> = t.extents.iter().copied().filter(|n| *n != 1).collect();
+        let [rows, cols] = long[..] else {
+            return Err(InterpError::malformed(format!("a tile of extents {:?} is not a matrix", t.extents)));
+        };
+        Ok(Matrix { tile: self.box_of(t)?, rows: rows as usize, cols: cols as usize, transposed })
+    }
+
+    fn unit_mma(&mut self, unit: Unit, acc: &Tile, a: &Operand, b: &Operand) -> Result<GpuOp, InterpError> {
+        let want = match unit {
+            Unit::Warp => Scope::Fragment(Unit::Warp),
+            Unit::Warpgroup => Scope::Shared,
+        };
+        let scope = |t: &Tile| self.p.kernel.buffer(t.buffer).scope;
+        if scope(acc) != Scope::Fragment(unit) || [a, b].iter().any(|o| scope(&o.tile) != want) {
+            return Err(InterpError::malformed(format!("mma.{} with operands of the wrong scope", unit.name())));
+        }
+        let acc = self.matrix(acc, false)?;
+        let (a, b) = (self.matrix(&a.tile, a.transposed)?, self.matrix(&b.tile, b.transposed)?);
+        let ((m, n), (rows, k), (depth, cols)) = (acc.shape(), a.shape(), b.shape());
+        if rows != m || cols != n || depth != k {
+            return Err(InterpError::malformed(format!("mma of {m}x{n} += {rows}x{k} * {depth}x{cols}")));
+        }
+        Ok(GpuOp::Mma { unit, acc, a, b })
+    }
+}

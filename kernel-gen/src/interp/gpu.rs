@@ -1,0 +1,633 @@
+//! What single threads do with statements that only a GPU has. What they do together is in `collective`.
+
+use super::Cause;
+use super::machine::{Machine, Stop, Thread, Trap};
+use super::order::{ActorId, Agent, Clash, Order, Role, Sizes};
+use super::program::{Launch, Linear, Memory, Slot};
+use crate::ir::{BufferId, Group, Unit, row_major};
+
+/// A tile, ready to run.
+#[derive(Clone, Debug)]
+pub(super) struct Block {
+    pub(super) buffer: u32,
+    /// Index of its first element.
+    pub(super) origin: Vec<Linear>,
+    pub(super) extents: Vec<i64>,
+    /// Its elements in row-major order, relative to the first.
+    pub(super) offsets: Vec<usize>,
+}
+
+/// An operand of a product: the tile as a matrix.
+#[derive(Clone, Debug)]
+pub(super) struct Matrix {
+    pub(super) tile: Block,
+    /// Of the tile as it is stored.
+    pub(super) rows: usize,
+    pub(super) cols: usize,
+    pub(super) transposed: bool,
+}
+
+impl Matrix {
+    /// Rows and columns as the product sees them.
+    pub(super) fn shape(&self) -> (usize, usize) {
+        if self.transposed { (self.cols, self.rows) } else { (self.rows, self.cols) }
+    }
+
+    /// The element's place among the tile's.
+    pub(super) fn at(&self, row: usize, col: usize) -> usize {
+        let (row, col) = if self.transposed { (col, row) } else { (row, col) };
+        row * self.cols + col
+    }
+}
+
+/// An mbarrier.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct On {
+    pub(super) buffer: u32,
+    pub(super) index: Linear,
+}
+
+/// An operation on an mbarrier.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum MbarrierAct {
+    Init(i64),
+    Arrive(Option<Slot>),
+    Expect(i64),
+    Wait(Slot),
+}
+
+/// A statement that only a GPU has, ready to run.
+#[derive(Clone, Debug)]
+pub(super) enum GpuOp {
+    Fill {
+        unit: Unit,
+        dst: Block,
+        value: Slot,
+    },
+    Move {
+        unit: Unit,
+        dst: Block,
+        src: Block,
+    },
+    Mma {
+        unit: Unit,
+        acc: Matrix,
+        a: Matrix,
+        b: Matrix,
+    },
+    CopyAsync {
+        dst: Block,
+        src: Block,
+        guard: Option<Slot>,
+    },
+    Commit(Group),
+    Wait(Group, u32),
+    TensorLoad {
+        dst: Block,
+        src: Block,
+        steps: Vec<i64>,
+        on: On,
+        multicast: Option<Slot>,
+    },
+    TensorStore {
+        dst: Block,
+        src: Block,
+    },
+    Mbarrier {
+        on: On,
+        act: MbarrierAct,
+    },
+    Fence,
+    Named {
+        id: u32,
+        threads: i64,
+    },
+    Cluster,
+    /// Without effect on what is computed.
+    Nothing,
+}
+
+/// An mbarrier of a block.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Mbarrier {
+    /// The step in which it was made, and by whom.
+    made: Option<(ActorId, u32)>,
+    /// What is loaded in its phases.
+    loads: ActorId,
+    count: i64,
+    /// Arrivals and bytes that the phase lacks.
+    pub(super) arrivals: i64,
+    pub(super) bytes: i64,
+    pub(super) phase: u32,
+    /// What those who arrived knew, and what they knew when the last phase ended.
+    clock: Vec<u32>,
+    released: Vec<u32>,
+}
+
+/// What the threads of a cluster have between them.
+pub(super) struct Cluster {
+    pub(super) order: Order,
+    pub(super) mbarriers: Vec<Mbarrier>,
+    /// First mbarrier of each buffer, in the block with rank 0.
+    first: Vec<usize>,
+    /// Mbarriers and threads of a block.
+    per_block: usize,
+    pub(super) threads: usize,
+    pub(super) blocks: usize,
+    block: [i64; 3],
+    number: u32,
+}
+
+impl Cluster {
+    pub(super) fn new(machine: &Machine, launch: &Launch, region: u32) -> Cluster {
+        let buffers = &machine.p.kernel.buffers;
+        let mut first = vec![0; buffers.len()];
+        let mut per_block = 0;
+        for (i, b) in buffers.iter().enumerate() {
+            if b.scope == crate::ir::Scope::Mbarrier {
+                first[i] = per_block;
+                per_block += machine.p.buffers[i].size;
+            }
+        }
+        let threads = launch.block.iter().product::<i64>() as usize;
+        let blocks = launch.cluster.iter().product::<i64>() as usize;
+        let warpgroups = threads.div_ceil(128) * blocks;
+        let sizes = Sizes { threads: threads * blocks, warpgroups, mbarriers: per_block * blocks };
+        let order = Order::new(sizes, machine.p.pool, region);
+        Cluster { order, mbarriers: vec![], first, per_block, threads, blocks, block: launch.block, number: 0 }
+    }
+
+    /// Starts the next cluster.
+    pub(super) fn start(&mut self, number: u32) {
+        self.number = number;
+        self.order.start(number);
+        self.mbarriers = vec![Mbarrier::default(); self.per_block * self.blocks];
+    }
+
+    /// The number of a thread's warpgroup.
+    pub(super) fn warpgroup(&self, t: &Thread) -> usize {
+        t.actor / self.threads * self.threads.div_ceil(128) + t.index / 128
+    }
+
+    /// A thread in words.
+    pub(super) fn thread_name(&self, actor: usize) -> String {
+        let [x, y, _] = self.block;
+        let t = (actor % self.threads) as i64;
+        format!("thread ({}, {}, {}) of {}", t % x, t / x % y, t / (x * y), self.block_name(actor / self.threads))
+    }
+
+    fn block_name(&self, rank: usize) -> String {
+        format!("block {}", self.number as usize * self.blocks + rank)
+    }
+
+    /// An actor in words.
+    fn actor_name(&self, machine: &Machine, actor: ActorId) -> String {
+        let unit = |i: usize, size: usize| {
+            let units = self.threads.div_ceil(size);
+            format!("{} of {}", i % units, self.block_name(i / units))
+        };
+        match self.order.role(actor) {
+            Role::Thread(i) => self.thread_name(i),
+            Role::Warp(i) => format!("warp {}", unit(i, 32)),
+            Role::Products(i) => format!("an mma.warpgroup of warpgroup {}", unit(i, 128)),
+            Role::Copies(i) => format!("a copy_async of {}", self.thread_name(i)),
+            Role::Stores(i) => format!("a tensor_store of {}", self.thread_name(i)),
+            Role::Loads(i) => format!("a tensor_load on {}", self.mbarrier_name(machine, i)),
+        }
+    }
+
+    /// An mbarrier in words.
+    pub(super) fn mbarrier_name(&self, machine: &Machine, slot: usize) -> String {
+        let (rank, i) = (slot / self.per_block.max(1), slot % self.per_block.max(1));
+        let buffers = machine.p.kernel.buffers.iter().enumerate();
+        let found = buffers
+            .filter(|(_, b)| b.scope == crate::ir::Scope::Mbarrier)
+            .find(|(b, _)| (self.first[*b]..self.first[*b] + machine.p.buffers[*b].size).contains(&i));
+        let name = found.map_or(String::new(), |(b, buffer)| format!("{}[{}]", buffer.name, i - self.first[b]));
+        if self.blocks > 1 { format!("{name} of {}", self.block_name(rank)) } else { name }
+    }
+}
+
+/// Whether a thread holds a row or a column of an accumulator of so many warps.
+pub(super) fn holds(thread: usize, i: i64, column: bool, warps: i64) -> bool {
+    let (warp, lane) = (thread as i64 / 32 % warps, thread as i64 % 32);
+    if column { i % 8 / 2 == lane % 4 } else { i / 16 % warps == warp && i % 8 == lane / 4 }
+}
+
+/// Warps of a unit.
+pub(super) fn warps(unit: Unit) -> i64 {
+    unit.threads() / 32
+}
+
+impl Machine<'_> {
+    pub(super) fn cluster(&mut self) -> &mut Cluster {
+        self.cluster.as_mut().expect("statements of a GPU run in clusters only")
+    }
+
+    fn clash(&self, buffer: u32, at: usize, clash: Clash, actor: ActorId, wrote: bool) -> Trap {
+        let cluster = self.cluster.as_ref().expect("clashes are found in clusters");
+        let (buffer, index) = self.element(buffer, at);
+        let now = cluster.actor_name(self, actor);
+        let earlier = clash.earlier.map_or("another block".to_string(), |a| cluster.actor_name(self, a));
+        if clash.fence {
+            return Box::new(Cause::Unfenced { buffer, index, writer: earlier, reader: now });
+        }
+        let unfinished =
+            clash.earlier.is_some_and(|a| !matches!(cluster.order.role(a), Role::Thread(_) | Role::Warp(_)));
+        if unfinished && clash.earlier_wrote && !wrote {
+            return Box::new(Cause::Unfinished { buffer, index, writer: earlier, reader: now });
+        }
+        let verb = |wrote: bool| if wrote { "written" } else { "read" };
+        let first = format!("{} by {earlier}", verb(clash.earlier_wrote));
+        Box::new(Cause::Race { buffer, index, first, second: format!("{} by {now}", verb(wrote)) })
+    }
+
+    /// A thread reads an element of memory that others may write.
+    pub(super) fn ordered_read(&mut self, t: &Thread, buffer: u32, at: usize) -> Result<(), Trap> {
+        let order = &mut self.cluster().order;
+        let agent = order.thread(t.actor);
+        order.read(at, &agent).map_err(|c| self.clash(buffer, at, c, agent.actor, false))
+    }
+
+    /// A thread writes an element of memory that others may touch.
+    pub(super) fn ordered_write(&mut self, t: &Thread, buffer: u32, at: usize) -> Result<(), Trap> {
+        let order = &mut self.cluster().order;
+        let agent = order.thread(t.actor);
+        order.write(at, &agent).map_err(|c| self.clash(buffer, at, c, agent.actor, true))
+    }
+
+    /// A thread touches an element of a fragment: it must be the one that holds it, and no product may be at it.
+    pub(super) fn fragment_touch(
+        &mut self,
+        t: &Thread,
+        buffer: u32,
+        memory: &Memory,
+        at: usize,
+        write: bool,
+    ) -> Result<(), Trap> {
+        let warps = memory.unit.map_or(1, warps);
+        let (name, index) = self.element(buffer, at);
+        let [.., i, j] = index[..] else { unreachable!("fragments have two dimensions at least") };
+        if !holds(t.index, i, false, warps) || !holds(t.index, j, true, warps) {
+            let thread = self.cluster().thread_name(t.actor);
+            return Err(Box::new(Cause::ForeignElement { buffer: name, index, thread }));
+        }
+        let order = &mut self.cluster().order;
+        let agent = order.thread(t.actor);
+        let known = order.knows_writer(&agent, at);
+        known.map_err(|c| self.clash(buffer, at, c, agent.actor, write))
+    }
+
+    /// An agent reads an element.
+    pub(super) fn read_by(&mut self, t: &Thread, agent: &Agent, buffer: u32, at: usize) -> Result<f64, Trap> {
+        let memory = &self.p.buffers[buffer as usize];
+        if memory.check_races {
+            let read = self.cluster().order.read(at, agent);
+            read.map_err(|c| self.clash(buffer, at, c, agent.actor, false))?;
+        } else if memory.unit.is_some() {
+            let known = self.cluster().order.knows_writer(agent, at);
+            known.map_err(|c| self.clash(buffer, at, c, agent.actor, false))?;
+        }
+        if memory.check_written && self.written[at] != self.current(t, buffer, memory) {
+            let (buffer, index) = self.element(buffer, at);
+            return Err(Box::new(Cause::Unwritten { buffer, index }));
+        }
+        Ok(f64::from_bits(self.memory[at]))
+    }
+
+    /// An agent writes an element.
+    pub(super) fn write_by(&mut self, t: &Thread, agent: &Agent, buffer: u32, at: usize, v: f64) -> Result<(), Trap> {
+        let memory = &self.p.buffers[buffer as usize];
+        if memory.check_races {
+            let write = self.cluster().order.write(at, agent);
+            write.map_err(|c| self.clash(buffer, at, c, agent.actor, true))?;
+        } else if memory.unit.is_some() {
+            let order = &mut self.cluster().order;
+            let known = order.knows_writer(agent, at);
+            order.set_writer(at, agent);
+            known.map_err(|c| self.clash(buffer, at, c, agent.actor, true))?;
+        }
+        self.written[at] = self.current(t, buffer, memory);
+        self.memory[at] = self.rounded(v, memory.dtype).to_bits();
+        Ok(())
+    }
+
+    /// Index of a tile's first element.
+    pub(super) fn origin(&self, t: &Thread, tile: &Block) -> Vec<i64> {
+        tile.origin.iter().map(|l| self.linear(&t.ints, *l)).collect()
+    }
+
+    /// The first element of a tile that must be in bounds.
+    pub(super) fn locate(&self, t: &Thread, tile: &Block, write: bool) -> Result<usize, Trap> {
+        let buffer = self.p.kernel.buffer(BufferId(tile.buffer));
+        let first = self.origin(t, tile);
+        let last: Vec<i64> = first.iter().zip(&tile.extents).map(|(o, n)| o.saturating_add(n - 1)).collect();
+        for corner in [&first, &last] {
+            if corner.iter().zip(&buffer.shape).any(|(i, n)| *i < 0 || i >= n) {
+                let (index, shape) = (corner.clone(), buffer.shape.clone());
+                return Err(Box::new(Cause::OutOfBounds { write, buffer: buffer.name.clone(), index, shape }));
+            }
+        }
+        let offset: i64 = first.iter().zip(row_major(&buffer.shape)).map(|(i, s)| i * s).sum();
+        Ok(self.instance(t, tile.buffer) + offset as usize)
+    }
+
+    /// The first element of the thread's copy of a buffer.
+    fn instance(&self, t: &Thread, buffer: u32) -> usize {
+        let memory = &self.p.buffers[buffer as usize];
+        let copy = if memory.instances > 1 { t.copy[memory.copies as usize] } else { 0 };
+        memory.base + copy * memory.size
+    }
+
+    /// Runs a statement, or says what the thread waits for.
+    pub(super) fn gpu(&mut self, t: &mut Thread, op: &GpuOp) -> Result<Option<Stop>, Trap> {
+        match op {
+            GpuOp::Fill { unit, .. } | GpuOp::Move { unit, .. } | GpuOp::Mma { unit, .. } => {
+                return Ok(Some(Stop::Collective(*unit)));
+            }
+            GpuOp::Commit(Group::Mma) | GpuOp::Wait(Group::Mma, _) => {
+                return Ok(Some(Stop::Collective(Unit::Warpgroup)));
+            }
+            GpuOp::Named { .. } => return Ok(Some(Stop::Named)),
+            GpuOp::Cluster => return Ok(Some(Stop::Cluster)),
+            GpuOp::Commit(group) => {
+                let groups = self.cluster().order.groups(*group, t.actor);
+                groups.committed += 1;
+                groups.open = false;
+            }
+            GpuOp::Wait(group, pending) => {
+                let role = if *group == Group::Copy { Role::Copies(t.actor) } else { Role::Stores(t.actor) };
+                let order = &mut self.cluster().order;
+                let groups = order.groups(*group, t.actor);
+                groups.done = groups.done.max(groups.committed.saturating_sub(*pending));
+                let done = groups.done;
+                order.learn(t.actor, order.actor(role), done);
+            }
+            GpuOp::CopyAsync { dst, src, guard } => self.copy_async(t, dst, src, *guard)?,
+            GpuOp::TensorLoad { dst, src, steps, on, multicast } => {
+                self.tensor_load(t, dst, src, steps, *on, *multicast)?
+            }
+            GpuOp::TensorStore { dst, src } => self.tensor_store(t, dst, src)?,
+            GpuOp::Mbarrier { on, act } => {
+                if !self.mbarrier(t, *on, *act)? {
+                    return Ok(Some(Stop::Mbarrier));
+                }
+            }
+            GpuOp::Fence => self.cluster().order.fence(t.actor),
+            GpuOp::Nothing => {}
+        }
+        Ok(None)
+    }
+
+    fn copy_async(&mut self, t: &Thread, dst: &Block, src: &Block, guard: Option<Slot>) -> Result<(), Trap> {
+        let reads = guard.is_none_or(|g| t.ints[g as usize] != 0);
+        let to = self.locate(t, dst, true)?;
+        let from = if reads { self.locate(t, src, false)? } else { 0 };
+        let order = &mut self.cluster().order;
+        let groups = order.groups(Group::Copy, t.actor);
+        groups.open = true;
+        let step = groups.committed + 1;
+        let actor = order.actor(Role::Copies(t.actor));
+        let agent = Agent { first: t.actor, threads: 1, actor, step, engine: false };
+        for (d, s) in dst.offsets.iter().zip(&src.offsets) {
+            let v = if reads { self.read_by(t, &agent, src.buffer, from + s)? } else { 0.0 };
+            self.write_by(t, &agent, dst.buffer, to + d, v)?;
+        }
+        Ok(())
+    }
+
+    fn tensor_load(
+        &mut self,
+        t: &Thread,
+        dst: &Block,
+        src: &Block,
+        steps: &[i64],
+        on: On,
+        multicast: Option<Slot>,
+    ) -> Result<(), Trap> {
+        let own = t.actor / self.cluster().threads;
+        let blocks = self.cluster().blocks;
+        let ranks: Vec<usize> = match multicast {
+            None => vec![own],
+            Some(mask) => {
+                let mask = t.ints[mask as usize];
+                if mask < 1 || mask >> blocks != 0 {
+                    return Err(misuse(format!("a mask of {mask:#b} names blocks that the cluster of {blocks} lacks")));
+                }
+                (0..blocks).filter(|r| mask >> r & 1 == 1).collect()
+            }
+        };
+        let bytes = dst.offsets.len() as i64 * self.p.buffers[dst.buffer as usize].dtype.bytes() as i64;
+        let to = self.locate(t, dst, true)?;
+        let values: Vec<Option<usize>> = self.loaded(t, src, steps);
+        for rank in ranks {
+            let slot = self.slot(t, on, rank)?;
+            self.check_made(t, on, slot)?;
+            let size = self.p.buffers[dst.buffer as usize].size;
+            let to = to + size * rank - size * own;
+            let cluster = self.cluster();
+            let (actor, step) = (cluster.order.actor(Role::Loads(slot)), cluster.mbarriers[slot].phase + 1);
+            let agent = Agent { first: t.actor, threads: 1, actor, step, engine: false };
+            for (d, from) in dst.offsets.iter().zip(&values) {
+                let v = match from {
+                    Some(at) => self.read_by(t, &agent, src.buffer, *at)?,
+                    None => 0.0,
+                };
+                self.write_by(t, &agent, dst.buffer, to + d, v)?;
+            }
+            let cluster = self.cluster();
+            let barrier = &mut cluster.mbarriers[slot];
+            cluster.order.release(t.actor, &mut barrier.clock);
+            barrier.bytes -= bytes;
+            barrier.settle();
+        }
+        Ok(())
+    }
+
+    /// The elements of a box that may reach out of the tensor: there is nothing to read there.
+    fn loaded(&self, t: &Thread, src: &Block, steps: &[i64]) -> Vec<Option<usize>> {
+        let shape = &self.p.kernel.buffer(BufferId(src.buffer)).shape;
+        let strides = row_major(shape);
+        let inside = row_major(&src.extents);
+        let origin = self.origin(t, src);
+        let base = self.instance(t, src.buffer);
+        let element = |i: i64| {
+            let mut at = base as i64;
+            for d in 0..shape.len() {
+                let step = steps.get(d).copied().unwrap_or(1);
+                let index = origin[d].saturating_add(i / inside[d] % src.extents[d] * step);
+                if index < 0 || index >= shape[d] {
+                    return None;
+                }
+                at += index * strides[d];
+            }
+            Some(at as usize)
+        };
+        (0..src.offsets.len() as i64).map(element).collect()
+    }
+
+    fn tensor_store(&mut self, t: &Thread, dst: &Block, src: &Block) -> Result<(), Trap> {
+        let from = self.locate(t, src, false)?;
+        let to = self.loaded(t, dst, &[]);
+        let order = &mut self.cluster().order;
+        let groups = order.groups(Group::Store, t.actor);
+        groups.open = true;
+        let step = groups.committed + 1;
+        let actor = order.actor(Role::Stores(t.actor));
+        let reader = Agent { first: t.actor, threads: 1, actor, step, engine: true };
+        // That the source was read tells nobody that the destination is written; only the end of the kernel does.
+        let writer = Agent { step: u32::MAX, ..reader };
+        for (s, at) in src.offsets.iter().zip(to) {
+            let v = self.read_by(t, &reader, src.buffer, from + s)?;
+            if let Some(at) = at {
+                self.write_by(t, &writer, dst.buffer, at, v)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// The number of an mbarrier in the block with this rank.
+    fn slot(&mut self, t: &Thread, on: On, rank: usize) -> Result<usize, Trap> {
+        let index = self.linear(&t.ints, on.index);
+        let size = self.p.buffers[on.buffer as usize].size as i64;
+        if index < 0 || index >= size {
+            let buffer = self.p.kernel.buffer(BufferId(on.buffer)).name.clone();
+            return Err(Box::new(Cause::OutOfBounds { write: true, buffer, index: vec![index], shape: vec![size] }));
+        }
+        let cluster = self.cluster();
+        Ok(rank * cluster.per_block + cluster.first[on.buffer as usize] + index as usize)
+    }
+
+    /// The mbarrier must have been made, and the thread must know.
+    fn check_made(&mut self, t: &Thread, on: On, slot: usize) -> Result<(), Trap> {
+        let cluster = self.cluster();
+        let (buffer, index) = (on.buffer, slot % cluster.per_block - cluster.first[on.buffer as usize]);
+        let buffer = || self.p.kernel.buffer(BufferId(buffer)).name.clone();
+        let index = vec![index as i64];
+        let cluster = self.cluster.as_ref().expect("set above");
+        match cluster.mbarriers[slot].made {
+            None => Err(Box::new(Cause::Unwritten { buffer: buffer(), index })),
+            Some((actor, step)) if cluster.order.clock(t.actor)[actor as usize] < step => {
+                let writer = format!("the mbarrier init of {}", cluster.actor_name(self, actor));
+                let reader = cluster.thread_name(t.actor);
+                Err(Box::new(Cause::Unfinished { buffer: buffer(), index, writer, reader }))
+            }
+            Some(_) => Ok(()),
+        }
+    }
+
+    /// Operates on an mbarrier; `false` if the thread has to wait.
+    fn mbarrier(&mut self, t: &Thread, on: On, act: MbarrierAct) -> Result<bool, Trap> {
+        let own = t.actor / self.cluster().threads;
+        let rank = match act {
+            MbarrierAct::Arrive(Some(rank)) => {
+                let (rank, blocks) = (t.ints[rank as usize], self.cluster().blocks);
+                if rank < 0 || rank >= blocks as i64 {
+                    return Err(misuse(format!("rank {rank} is not in the cluster of {blocks} blocks")));
+                }
+                rank as usize
+            }
+            _ => own,
+        };
+        let slot = self.slot(t, on, rank)?;
+        if let MbarrierAct::Init(count) = act {
+            let name = self.cluster.as_ref().map_or(String::new(), |c| c.mbarrier_name(self, slot));
+            let cluster = self.cluster();
+            if count < 1 {
+                return Err(misuse(format!("{name} is to count {count} arrivals")));
+            }
+            if let Some((actor, _)) = cluster.mbarriers[slot].made {
+                let by = self.cluster.as_ref().map_or(String::new(), |c| c.actor_name(self, actor));
+                return Err(misuse(format!("{name} is made twice, by {by} before")));
+            }
+            let agent = cluster.order.thread(t.actor);
+            let clock = cluster.order.empty_clock();
+            let loads = cluster.order.actor(Role::Loads(slot));
+            cluster.mbarriers[slot] = Mbarrier {
+                made: Some((agent.actor, agent.step)),
+                loads,
+                count,
+                arrivals: count,
+                bytes: 0,
+                phase: 0,
+                released: clock.clone(),
+                clock,
+            };
+            return Ok(true);
+        }
+        self.check_made(t, on, slot)?;
+        let cluster = self.cluster();
+        let barrier = &mut cluster.mbarriers[slot];
+        match act {
+            MbarrierAct::Wait(parity) => {
+                let parity = t.ints[parity as usize];
+                if parity != 0 && parity != 1 {
+                    return Err(misuse(format!("{parity} is not the parity of a phase, which is 0 or 1")));
+                }
+                if i64::from(barrier.phase % 2) == parity {
+                    return Ok(false);
+                }
+                cluster.order.acquire(t.actor, &barrier.released);
+                return Ok(true);
+            }
+            MbarrierAct::Expect(bytes) => barrier.bytes += bytes,
+            MbarrierAct::Arrive(_) | MbarrierAct::Init(_) => {}
+        }
+        cluster.order.release(t.actor, &mut barrier.clock);
+        barrier.arrivals -= 1;
+        if barrier.arrivals < 0 {
+            let count = barrier.count;
+            let name = self.cluster.as_ref().map_or(String::new(), |c| c.mbarrier_name(self, slot));
+            return Err(misuse(format!(
+                "{name} counts {count} arrivals a phase, and one more comes before the bytes of the phase"
+            )));
+        }
+        barrier.settle();
+        Ok(true)
+    }
+
+    /// Whether a thread that waits at an mbarrier can go on.
+    pub(super) fn has_ended(&mut self, t: &Thread, on: On, parity: Slot) -> bool {
+        let rank = t.actor / self.cluster().threads;
+        let parity = t.ints[parity as usize];
+        self.slot(t, on, rank).is_ok_and(|slot| i64::from(self.cluster().mbarriers[slot].phase % 2) != parity)
+    }
+
+    /// What a thread that waits at an mbarrier waits for.
+    pub(super) fn lacking(&mut self, t: &Thread, on: On, parity: Slot) -> String {
+        let rank = t.actor / self.cluster().threads;
+        let Ok(slot) = self.slot(t, on, rank) else { return String::new() };
+        let cluster = self.cluster.as_ref().expect("set above");
+        let b = &cluster.mbarriers[slot];
+        let bytes = match b.bytes {
+            0 => String::new(),
+            n if n > 0 => format!(" and {n} bytes"),
+            n => format!(", and has {} bytes more than were announced", -n),
+        };
+        format!(
+            "waits for parity {} of {}, whose phase {} lacks {} of {} arrivals{bytes}",
+            t.ints[parity as usize],
+            cluster.mbarrier_name(self, slot),
+            b.phase,
+            b.arrivals,
+            b.count
+        )
+    }
+}
+
+impl Mbarrier {
+    /// Ends the phase if nothing is missing.
+    fn settle(&mut self) {
+        if self.arrivals == 0 && self.bytes == 0 {
+            self.phase += 1;
+            self.arrivals = self.count;
+            self.clock[self.loads as usize] = self.phase;
+            self.released.clone_from(&self.clock);
+        }
+    }
+}
+
+/// A report that something is used in a way that it is not made for.
+pub(super) fn misuse(detail: String) -> Trap {
+    Box::new(Cause::Misuse(detail))
+}
