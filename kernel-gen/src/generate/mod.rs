@@ -20,8 +20,7 @@ use crate::records::BestRecords;
 use crate::spec::{KernelSpec, Spec, WorkloadSpec};
 use crate::target::Target;
 use crate::templates::Registry;
-use std::sync::Mutex;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use crate::toolchain::in_parallel;
 
 /// What to generate, besides spec, records and templates.
 #[derive(Clone, Debug)]
@@ -204,27 +203,6 @@ fn header(prototypes: &str) -> String {
     format!(
         "// The functions of all kernels; see the sources beside this file.\n#pragma once\n#include <stdint.h>\n\n{prototypes}"
     )
-}
-
-/// Runs a function on each of a list on several threads; results come in the order of the list.
-fn in_parallel<T: Sync, R: Send>(jobs: usize, list: &[T], run: impl Fn(&T) -> R + Sync) -> Vec<R> {
-    let next = AtomicUsize::new(0);
-    let results: Vec<Mutex<Option<R>>> = list.iter().map(|_| Mutex::new(None)).collect();
-    let work = || {
-        loop {
-            let i = next.fetch_add(1, Ordering::Relaxed);
-            let Some(item) = list.get(i) else { return };
-            let result = run(item);
-            *results[i].lock().unwrap_or_else(|e| e.into_inner()) = Some(result);
-        }
-    };
-    std::thread::scope(|scope| {
-        for _ in 1..jobs.clamp(1, list.len().max(1)) {
-            scope.spawn(work);
-        }
-        work();
-    });
-    results.into_iter().filter_map(|r| r.into_inner().unwrap_or_else(|e| e.into_inner())).collect()
 }
 
 #[cfg(test)]

@@ -15,6 +15,7 @@ mod text;
 
 pub use best::BestRecords;
 pub use lookup::{Choice, Found, Lookup, Offer, Origin, Query, Refusal, RefusalReason, lookup};
+pub(crate) use text::quoted;
 
 use crate::space::{Config, Fingerprint, stable_hash};
 

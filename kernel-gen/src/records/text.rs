@@ -76,7 +76,8 @@ fn rounded(x: f64, digits: usize) -> String {
     format!("{rounded:?}")
 }
 
-fn quoted(text: &str) -> String {
+/// A string as TOML writes it.
+pub(crate) fn quoted(text: &str) -> String {
     let mut out = String::from("\"");
     for c in text.chars() {
         match c {

@@ -211,6 +211,8 @@ impl Compiler {
         command.args(self.args.iter().filter(|a| *a != "-w"));
         command.args(FLAGS.iter().chain(flags).filter(|f| self.knows(f))).arg("-Werror").args(sources);
         command.arg("-o").arg(program).args(["-lm", "-pthread"]);
+        // Where `dlopen` is until glibc 2.34; an empty library since.
+        command.args(cfg!(target_os = "linux").then_some("-ldl"));
         run(command, program)
     }
 

@@ -5,9 +5,12 @@
 //! which variable names another.
 
 mod c;
+pub mod cuda;
 mod error;
 pub mod harness;
+mod parallel;
 pub mod values;
 
 pub use c::{Compiler, FLAGS, SETTINGS, Unit, file_identity, host_triple, settings_for};
 pub use error::ToolError;
+pub(crate) use parallel::in_parallel;

@@ -1,0 +1,240 @@
+//! Names of CUDA architectures, and what they mean for code: which PTX they need, which devices take it.
+
+use super::CudaError;
+use std::fmt;
+use std::str::FromStr;
+
+/// A version of two numbers: of the PTX language or of a CUDA toolkit.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct Version(pub u32, pub u32);
+
+impl fmt::Display for Version {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}.{}", self.0, self.1)
+    }
+}
+
+impl Version {
+    /// Reads `13.0`; what follows the second number is left alone.
+    pub fn parse(text: &str) -> Option<Version> {
+        let (major, rest) = text.trim().split_once('.')?;
+        let digits = rest.find(|c: char| !c.is_ascii_digit()).unwrap_or(rest.len());
+        Some(Version(major.parse().ok()?, rest[..digits].parse().ok()?))
+    }
+}
+
+/// A CUDA architecture: `sm_80`, or `sm_90a` with the instructions that only this one has.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct Arch {
+    compute: u32,
+    specific: bool,
+}
+
+/// The architectures that code is made for: number, the PTX version that introduced it as a target, and the same for
+/// its form with an `a`. Source: "PTX ISA", section "Release Notes".
+const KNOWN: [(u32, Version, Option<Version>); 13] = [
+    (70, Version(6, 0), None),
+    (75, Version(6, 3), None),
+    (80, Version(7, 0), None),
+    (86, Version(7, 1), None),
+    (87, Version(7, 4), None),
+    (88, Version(9, 0), None),
+    (89, Version(7, 8), None),
+    (90, Version(7, 8), Some(Version(8, 0))),
+    (100, Version(8, 6), Some(Version(8, 6))),
+    (103, Version(8, 8), Some(Version(8, 8))),
+    (110, Version(9, 0), Some(Version(9, 0))),
+    (120, Version(8, 7), Some(Version(8, 7))),
+    (121, Version(8, 8), Some(Version(8, 8))),
+];
+
+/// Every version of PTX from the first that has a target of [`KNOWN`], with the toolkit that brought it. Source: "PTX
+/// ISA", section "Release Notes".
+const PTX: [(Version, Version); 24] = [
+    (Version(6, 0), Version(9, 0)),
+    (Version(6, 1), Version(9, 1)),
+    (Version(6, 2), Version(9, 2)),
+    (Version(6, 3), Version(10, 0)),
+    (Version(6, 4), Version(10, 1)),
+    (Version(6, 5), Version(10, 2)),
+    (Version(7, 0), Version(11, 0)),
+    (Version(7, 1), Version(11, 1)),
+    (Version(7, 2), Version(11, 2)),
+    (Version(7, 3), Version(11, 3)),
+    (Version(7, 4), Version(11, 4)),
+    (Version(7, 5), Version(11, 5)),
+    (Version(7, 6), Version(11, 6)),
+    (Version(7, 7), Version(11, 7)),
+    (Version(7, 8), Version(11, 8)),
+    (Version(8, 0), Version(12, 0)),
+    (Version(8, 1), Version(12, 1)),
+    (Version(8, 2), Version(12, 2)),
+    (Version(8, 3), Version(12, 3)),
+    (Version(8, 4), Version(12, 4)),
+    (Version(8, 5), Version(12, 5)),
+    (Version(8, 6), Version(12, 7)),
+    (Version(8, 7), Version(12, 8)),
+    (Version(8, 8), Version(12, 9)),
+];
+
+impl Arch {
+    /// Compute capability 10 major + minor: 90 for `sm_90a`.
+    pub fn compute(self) -> u32 {
+        self.compute
+    }
+
+    /// Whether code for it runs on no other architecture, ever: `sm_90a` and its like.
+    pub fn is_specific(self) -> bool {
+        self.specific
+    }
+
+    /// The virtual architecture: `compute_90a`.
+    pub fn virtual_name(self) -> String {
+        format!("compute_{}{}", self.compute, if self.specific { "a" } else { "" })
+    }
+
+    /// The oldest PTX that knows the architecture.
+    pub fn lowest_ptx(self) -> Version {
+        let found = KNOWN.iter().find(|(compute, ..)| *compute == self.compute);
+        let (plain, specific) = found.map_or((Version(9, 0), None), |(_, plain, specific)| (*plain, *specific));
+        if self.specific { specific.unwrap_or(plain) } else { plain }
+    }
+
+    /// Whether a toolkit of that version makes code for the architecture.
+    pub fn is_known_to(self, toolkit: Version) -> bool {
+        // CUDA 13 makes nothing for what came before Turing.
+        self.oldest_toolkit() <= toolkit && (toolkit < Version(13, 0) || self.compute >= 75)
+    }
+
+    /// The oldest toolkit that makes code for it.
+    pub fn oldest_toolkit(self) -> Version {
+        toolkit_of(self.lowest_ptx())
+    }
+
+    /// Whether a cubin for the architecture runs on a device of that compute capability (10 major + minor).
+    pub fn cubin_runs_on(self, device: u32) -> bool {
+        match self.specific {
+            true => device == self.compute,
+            false => device / 10 == self.compute / 10 && device >= self.compute,
+        }
+    }
+
+    /// Whether PTX for the architecture can be compiled for a device of that compute capability (10 major + minor).
+    pub fn ptx_runs_on(self, device: u32) -> bool {
+        match self.specific {
+            true => device == self.compute,
+            false => device >= self.compute,
+        }
+    }
+}
+
+impl fmt::Display for Arch {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "sm_{}{}", self.compute, if self.specific { "a" } else { "" })
+    }
+}
+
+impl FromStr for Arch {
+    type Err = CudaError;
+
+    fn from_str(name: &str) -> Result<Arch, CudaError> {
+        let unknown = || CudaError::UnknownArch { name: name.to_string() };
+        let digits = name.strip_prefix("sm_").ok_or_else(unknown)?;
+        let (digits, specific) = digits.strip_suffix('a').map_or((digits, false), |d| (d, true));
+        let compute: u32 = digits.parse().map_err(|_| unknown())?;
+        let has = KNOWN.iter().any(|(number, _, a)| *number == compute && (!specific || a.is_some()));
+        if has && digits == compute.to_string() { Ok(Arch { compute, specific }) } else { Err(unknown()) }
+    }
+}
+
+/// Every architecture that code can be made for, as their names are written.
+pub(super) fn known_names() -> String {
+    let names =
+        KNOWN.iter().flat_map(|(n, _, a)| std::iter::once(format!("sm_{n}")).chain(a.map(|_| format!("sm_{n}a"))));
+    names.collect::<Vec<_>>().join(", ")
+}
+
+/// The toolkit that brought a version of PTX; a driver of that CUDA version or newer takes it.
+pub fn toolkit_of(ptx: Version) -> Version {
+    PTX.iter().find(|(p, _)| *p == ptx).map_or(Version(13, 0).max(Version(ptx.0 + 4, ptx.1)), |(_, toolkit)| *toolkit)
+}
+
+/// The versions of PTX that could hold code for the architecture and are older than `than`, oldest first.
+pub(super) fn older_ptx(arch: Arch, than: Version) -> impl Iterator<Item = Version> {
+    PTX.iter().map(|(ptx, _)| *ptx).filter(move |ptx| *ptx >= arch.lowest_ptx() && *ptx < than)
+}
+
+/// Code for `sm_90a` runs on compute capability 9.0 and on nothing else, not even on newer devices. So a kernel that
+/// is made for such an architecture must also be made for a portable one that is not newer: then every device that is
+/// at least as new has a variant. This is where that rule is kept.
+pub fn require_portable(archs: &[Arch]) -> Result<(), CudaError> {
+    let serves = |arch: &Arch| archs.iter().any(|other| !other.specific && other.compute <= arch.compute);
+    match archs.iter().find(|arch| arch.specific && !serves(arch)) {
+        Some(arch) => Err(CudaError::NoPortable { arch: *arch, all: archs.to_vec() }),
+        None => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::target::Target;
+
+    fn arch(name: &str) -> Arch {
+        name.parse().unwrap()
+    }
+
+    #[test]
+    fn every_cuda_target_is_an_architecture_and_prints_as_its_name() {
+        let targets: Vec<_> = Target::all().iter().filter(|t| t.cuda().is_some()).collect();
+        assert!(targets.len() >= 13);
+        for target in targets {
+            assert_eq!(arch(&target.name).to_string(), target.name);
+        }
+        for wrong in ["sm_80a", "sm_9", "sm_090", "compute_80", "sm_", "x86-64", "sm_90b", "sm_+90"] {
+            let text = wrong.parse::<Arch>().unwrap_err().to_string();
+            assert!(text.starts_with(&format!("`{wrong}` is not")) && text.contains("sm_90a"), "{text}");
+        }
+    }
+
+    #[test]
+    fn toolkits_know_what_they_knew() {
+        let known = |name: &str, toolkit| arch(name).is_known_to(toolkit);
+        assert!(known("sm_80", Version(11, 0)) && !known("sm_80", Version(10, 2)));
+        assert!(known("sm_90", Version(11, 8)) && !known("sm_90a", Version(11, 8)) && known("sm_90a", Version(12, 0)));
+        assert!(known("sm_70", Version(12, 9)) && !known("sm_70", Version(13, 0)));
+        assert!(known("sm_110", Version(13, 0)) && !known("sm_120", Version(12, 6)));
+        assert_eq!(toolkit_of(Version(9, 0)), Version(13, 0));
+        assert_eq!(toolkit_of(Version(9, 1)), Version(13, 1));
+    }
+
+    #[test]
+    fn cubins_run_within_a_generation_and_ptx_runs_upwards() {
+        assert!(
+            arch("sm_80").cubin_runs_on(86) && !arch("sm_86").cubin_runs_on(80) && !arch("sm_80").cubin_runs_on(90)
+        );
+        assert!(arch("sm_80").ptx_runs_on(120) && !arch("sm_90").ptx_runs_on(89));
+        assert!(arch("sm_90a").cubin_runs_on(90) && !arch("sm_90a").ptx_runs_on(100));
+    }
+
+    #[test]
+    fn a_specific_architecture_needs_a_portable_one_that_is_not_newer() {
+        let check = |names: &[&str]| require_portable(&names.iter().map(|n| arch(n)).collect::<Vec<_>>());
+        assert_eq!(check(&["sm_90a", "sm_80"]), Ok(()));
+        assert_eq!(check(&["sm_90a", "sm_90"]), Ok(()));
+        assert_eq!(check(&["sm_80", "sm_120"]), Ok(()));
+        let text = check(&["sm_90a"]).unwrap_err().to_string();
+        assert!(text.contains("sm_90a") && text.contains("add a portable one"), "{text}");
+        assert!(check(&["sm_90a", "sm_120"]).is_err());
+        assert!(check(&["sm_80", "sm_90a", "sm_100a"]).is_ok());
+    }
+
+    #[test]
+    fn the_ladder_of_ptx_versions_starts_where_the_architecture_does() {
+        let ladder = |name, than| older_ptx(arch(name), than).map(|v| v.to_string()).collect::<Vec<_>>().join(" ");
+        assert_eq!(ladder("sm_90a", Version(8, 3)), "8.0 8.1 8.2");
+        assert_eq!(ladder("sm_110", Version(9, 0)), "");
+        assert_eq!(Version::parse(" 13.0.88\n"), Some(Version(13, 0)));
+        assert_eq!(Version::parse("13"), None);
+    }
+}

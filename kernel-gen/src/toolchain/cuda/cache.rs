@@ -1,0 +1,148 @@
+//! What was compiled once need not be compiled again.
+
+use super::request::Request;
+use super::{ContentHash, CudaError, Environment, Made};
+use std::fs;
+use std::path::{Path, PathBuf};
+
+/// The first line of an entry; another number for another format.
+const MAGIC: &str = "kernel-gen cuda 1";
+
+/// A folder of compiled code, one file an entry, named by everything that decides its contents. It may be deleted at any
+/// time, shared by several builds, and copied to other machines.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Cache {
+    folder: PathBuf,
+}
+
+impl Cache {
+    /// The cache in that folder, which need not exist.
+    pub fn at(folder: impl Into<PathBuf>) -> Cache {
+        Cache { folder: folder.into() }
+    }
+
+    /// The folder that KERNEL_GEN_CACHE names, or one in a build script's OUT_DIR; none elsewhere.
+    pub fn of(environment: &Environment) -> Option<Cache> {
+        let own = environment.path("KERNEL_GEN_CACHE");
+        own.or_else(|| Some(environment.path("OUT_DIR")?.join("kernel-gen-cuda"))).map(Cache::at)
+    }
+
+    /// Where it is.
+    pub fn folder(&self) -> &Path {
+        &self.folder
+    }
+
+    /// The name of what such a compiler makes of a request. What a kernel is called only shows in messages.
+    pub(super) fn key(request: &Request, compiler: &str, lowest_ptx: bool) -> ContentHash {
+        let ptx = if lowest_ptx { "lowest" } else { "as made" };
+        let (source, arch) = (request.hash().to_string(), request.arch.to_string());
+        ContentHash::of_parts(&[MAGIC, &source, &arch, compiler, ptx].map(str::as_bytes))
+    }
+
+    fn file(&self, key: ContentHash) -> PathBuf {
+        self.folder.join(format!("{key}.code"))
+    }
+
+    /// The entry, if it is there and whole.
+    pub(super) fn get(&self, key: ContentHash) -> Option<Made> {
+        let bytes = fs::read(self.file(key)).ok()?;
+        let (head, body) = bytes.split_at(bytes.windows(2).position(|w| w == b"\n\n")? + 2);
+        let mut lines = std::str::from_utf8(head).ok()?.lines();
+        if lines.next() != Some(MAGIC) || lines.next()?.parse() != Ok(ContentHash::of(body)) {
+            return None;
+        }
+        let compiler = lines.next()?.to_string();
+        let mut rest = body;
+        let mut part = || {
+            let size: usize = lines.next()?.parse().ok()?;
+            let (part, after) = rest.split_at_checked(size)?;
+            rest = after;
+            Some(part.to_vec())
+        };
+        let (ptx, cubin, log) = (part()?, part()?, part()?);
+        let cubin = (!cubin.is_empty()).then_some(cubin);
+        Some(Made { ptx: String::from_utf8(ptx).ok()?, cubin, log: String::from_utf8(log).ok()?, compiler })
+    }
+
+    /// Writes an entry in one step: other processes may read it now.
+    pub(super) fn put(&self, key: ContentHash, made: &Made) -> Result<(), CudaError> {
+        let cubin = made.cubin.as_deref().unwrap_or_default();
+        let body = [made.ptx.as_bytes(), cubin, made.log.as_bytes()].concat();
+        let sizes = format!("{}\n{}\n{}", made.ptx.len(), cubin.len(), made.log.len());
+        let head = format!("{MAGIC}\n{}\n{}\n{sizes}\n\n", ContentHash::of(&body), made.compiler.replace('\n', " "));
+        let file = self.file(key);
+        write_whole(&file, &[head.as_bytes(), &body].concat())
+    }
+}
+
+/// Writes a file in one step, and its folder if that is missing.
+pub(super) fn write_whole(file: &Path, bytes: &[u8]) -> Result<(), CudaError> {
+    static NEXT: std::sync::atomic::AtomicU64 = std::sync::atomic::AtomicU64::new(0);
+    let number = NEXT.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+    let mut draft = file.as_os_str().to_owned();
+    draft.push(format!(".{}-{number}.tmp", std::process::id()));
+    let draft = PathBuf::from(draft);
+    let folder = file.parent().map_or(Ok(()), fs::create_dir_all);
+    folder
+        .and_then(|()| fs::write(&draft, bytes))
+        .and_then(|()| fs::rename(&draft, file))
+        .map_err(|e| CudaError::io(file, &e))
+}
+
+#[cfg(all(test, unix))]
+mod tests {
+    use super::super::testing::Folder;
+    use super::*;
+
+    #[test]
+    fn entries_come_back_whole_or_not_at_all() {
+        let folder = Folder::new("cache");
+        let cache = Cache::at(folder.join("new"));
+        let request = Request::new("k", "source", "sm_80".parse().unwrap());
+        let key = Cache::key(&request, "nvcc 13.0.88", true);
+        assert!(cache.get(key).is_none());
+        let made = || Made {
+            ptx: "ptx\n\nof it".into(),
+            cubin: Some(vec![0, 10, 10, 255]),
+            log: "log".into(),
+            compiler: "nvcc".into(),
+        };
+        cache.put(key, &made()).unwrap();
+        let read = cache.get(key).unwrap();
+        assert_eq!((read.ptx, read.cubin), (made().ptx, made().cubin));
+        assert_eq!((read.log, read.compiler), (made().log, made().compiler));
+        // One byte less, one byte changed.
+        let file = cache.file(key);
+        let bytes = fs::read(&file).unwrap();
+        for wrong in [&bytes[..bytes.len() - 1], &[&bytes[..bytes.len() - 1], b"x"].concat(), b"", b"\n\n"] {
+            fs::write(&file, wrong).unwrap();
+            assert!(cache.get(key).is_none());
+        }
+        cache.put(key, &Made { cubin: None, ..made() }).unwrap();
+        assert_eq!(cache.get(key).unwrap().cubin, None);
+    }
+
+    #[test]
+    fn the_key_has_everything_in_it_that_changes_the_code() {
+        let request = |source: &str, arch: &str| Request::new("k", source, arch.parse().unwrap());
+        let one = request("source", "sm_80");
+        let keys = [
+            Cache::key(&one, "a", true),
+            Cache::key(&one, "a", false),
+            Cache::key(&one, "b", true),
+            Cache::key(&request("source", "sm_90"), "a", true),
+            Cache::key(&request("source", "sm_90a"), "a", true),
+            Cache::key(&request("source2", "sm_80"), "a", true),
+        ];
+        for (i, key) in keys.iter().enumerate() {
+            assert!(!keys[..i].contains(key), "{i}");
+        }
+        let environment = |all: &[(&'static str, &str)]| {
+            Environment::new(all.iter().map(|(name, value)| (*name, (*value).into())), Path::new("/"))
+        };
+        assert_eq!(Cache::of(&environment(&[])), None);
+        assert_eq!(Cache::of(&environment(&[("OUT_DIR", "/o")])), Some(Cache::at("/o/kernel-gen-cuda")));
+        let both = environment(&[("OUT_DIR", "/o"), ("KERNEL_GEN_CACHE", "/c")]);
+        assert_eq!(Cache::of(&both), Some(Cache::at("/c")));
+    }
+}

@@ -1,0 +1,65 @@
+//! CUDA C++ to PTX and machine code, with whatever compiler there is, or with none.
+//!
+//! [`supply`] is the way in: it takes sources and gives code. For each it looks first among packaged artifacts
+//! ([`Artifacts`]), and only if one is not there for a compiler ([`find()`]), in this order:
+//!
+//! 1. what `KERNEL_GEN_NVCC` or `NVCC` names;
+//! 2. `nvcc` on PATH, then in `CUDA_HOME` or `CUDA_PATH`;
+//! 3. `libnvrtc`: what `KERNEL_GEN_NVRTC` names, then the toolkit's folder, the loader's, the usual place of installs, and
+//!    Python's packages;
+//! 4. clang 19 or newer with its PTX target: what `KERNEL_GEN_CLANG` names, then PATH;
+//! 5. none: the source goes into the program and NVRTC compiles it at first use, which the result says aloud; or an error
+//!    that lists all of these places, whichever the caller wants.
+//!
+//! `KERNEL_GEN_CUDA` may hold `nvcc`, `nvrtc`, `clang` (nothing else is looked for), `embed` (5 at once) or `off` (no CUDA
+//! code at all). A tool that is named by a variable and does not work is an error, never a reason to look further.
+//!
+//! What comes out is an [`Artifact`]: machine code for exactly the architecture, and PTX that declares the oldest version
+//! of the language that serves, so that drivers older than the compiler take it. The latter needs an assembler to prove
+//! it (any `ptxas`); without one the PTX declares the compiler's own version. The sources include no header, so that
+//! every one of these compilers takes them.
+//!
+//! Everything is cached by content: source, flags, architecture and compiler.
+
+mod arch;
+mod artifacts;
+mod cache;
+mod clang;
+mod compile;
+mod environment;
+mod error;
+mod find;
+mod hash;
+mod nvcc;
+mod nvrtc;
+mod process;
+mod ptxas;
+mod request;
+mod resources;
+mod supply;
+#[cfg(all(test, unix))]
+mod testing;
+#[cfg(all(test, unix))]
+mod tests;
+
+pub use arch::{Arch, Version, require_portable, toolkit_of};
+pub use artifacts::Artifacts;
+pub use cache::Cache;
+pub use compile::{CudaCompiler, Options};
+pub use environment::{Environment, VARIABLES};
+pub use error::{CudaError, GET_NVCC, GET_NVRTC, GET_PTXAS, Looked};
+pub use find::{Found, Missing, Survey, find, survey};
+pub use hash::ContentHash;
+pub use request::{Artifact, Flags, Request};
+pub use resources::{AssemblerLog, Resources};
+pub use supply::{Code, Supplied, SupplyOptions, supply};
+
+/// What a compiler makes of a request.
+struct Made {
+    ptx: String,
+    cubin: Option<Vec<u8>>,
+    /// Warnings and what the assembler says.
+    log: String,
+    /// The compiler and its version.
+    compiler: String,
+}
