@@ -4,7 +4,7 @@ use super::facts::Facts;
 use super::fault::{Fault, FaultKind};
 use crate::analysis::range::bounds;
 use crate::analysis::simplify::prove;
-use crate::ir::{BinOp, BufferId, Expr, For, Kernel, LoopKind, Stmt, Tile, VarId, print};
+use crate::ir::{BinOp, BufferId, Expr, For, Gpu, Kernel, LoopKind, Stmt, Tile, VarId, print};
 use std::collections::BTreeMap;
 
 /// How an access touches its elements.
@@ -37,6 +37,8 @@ pub(super) struct Site<'k> {
     pub(super) buffer: BufferId,
     pub(super) touch: Touch,
     pub(super) index: Vec<Expr>,
+    /// Whether the part out of bounds does not take place: the copy engine leaves it out.
+    pub(super) clipped: bool,
     /// The pseudo variable of the lanes and their number, if the access is a vector.
     pub(super) lanes: Option<(VarId, i64)>,
     pub(super) stmt: &'k Stmt,
@@ -71,9 +73,9 @@ impl Pseudo {
     }
 }
 
-/// Whether a loop is over the blocks of a grid or the threads of a block.
+/// Whether a loop is over the blocks of a grid or a cluster or the threads of a block.
 pub(super) fn is_hardware(kind: LoopKind) -> bool {
-    matches!(kind, LoopKind::Grid(_) | LoopKind::Thread(_))
+    matches!(kind, LoopKind::Grid(_) | LoopKind::Cluster(_) | LoopKind::Thread(_))
 }
 
 /// The operands of a tile intrinsic, the destination first.
@@ -221,11 +223,29 @@ impl<'k> Collector<'k, '_> {
             }
             Stmt::Gpu(g) => {
                 g.exprs(&mut |e| self.expr(s, e));
-                for t in g.tiles().read {
-                    self.site(s, t.buffer, Touch::Read, &t.origin, &t.extents);
+                let update = matches!(g, Gpu::Mma { .. });
+                let read = |c: &mut Self| {
+                    for t in g.tiles().read.into_iter().skip(usize::from(update)) {
+                        c.site(s, t.buffer, Touch::Read, &t.origin, &t.extents);
+                    }
+                };
+                match g {
+                    // What the guard excludes is not read.
+                    Gpu::CopyAsync { guard: Some(guard), .. } => {
+                        let guard = self.plain(guard);
+                        self.under(&guard, true, read);
+                    }
+                    _ => read(self),
+                }
+                if let Some(last) = self.sites.last_mut() {
+                    last.clipped |= matches!(g, Gpu::TensorLoad { .. });
                 }
                 if let Some(t) = g.tiles().written {
-                    self.site(s, t.buffer, Touch::Write, &t.origin, &t.extents);
+                    let touch = if update { Touch::Update } else { Touch::Write };
+                    self.site(s, t.buffer, touch, &t.origin, &t.extents);
+                    if let Some(last) = self.sites.last_mut() {
+                        last.clipped |= matches!(g, Gpu::TensorStore { .. });
+                    }
                 }
             }
             Stmt::Alloc(_) | Stmt::Barrier(_) => {}
@@ -294,7 +314,7 @@ impl<'k> Collector<'k, '_> {
             _ => None,
         };
         let loops = self.loops.clone();
-        self.sites.push(Site { buffer, touch, index, lanes, stmt, loops, facts });
+        self.sites.push(Site { buffer, touch, index, clipped: false, lanes, stmt, loops, facts });
     }
 
     /// The expression with integer `let`s inlined and every vector replaced by its lane.

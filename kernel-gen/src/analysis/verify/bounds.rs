@@ -12,7 +12,7 @@ use std::ops::ControlFlow;
 
 /// Checks the rule "Bounds".
 pub(super) fn check(kernel: &Kernel, sites: &[Site], faults: &mut Vec<Fault>) {
-    for site in sites {
+    for site in sites.iter().filter(|s| !s.clipped) {
         if faults.len() > MOST_FAULTS {
             return;
         }

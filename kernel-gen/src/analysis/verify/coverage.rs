@@ -211,6 +211,7 @@ fn image(site: &Site, guards: &[(Expr, bool)], dims: &[usize], shape: &[i64]) ->
         for d in dims {
             match enumerate::eval(&site.index[*d], values) {
                 Some(i) if (0..shape[*d]).contains(&i) => at = at * shape[*d] + i,
+                Some(_) if site.clipped => return ControlFlow::Continue(()),
                 _ => return ControlFlow::Break(()),
             }
         }

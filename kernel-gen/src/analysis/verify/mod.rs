@@ -59,6 +59,7 @@ mod equal;
 mod facts;
 mod fault;
 mod limits;
+mod protocol;
 mod races;
 mod reductions;
 mod resources;

@@ -196,21 +196,22 @@ fn merged<'s, 'k>(
 
 /// One grid of blocks of threads.
 struct Launch<'k> {
-    /// For each axis of the grid, then of the block: its loops, the first of which stands for all.
-    axes: [Vec<&'k For>; 6],
+    /// For each axis of the grid, of the block, then of the cluster: its loops, the first of which stands for all.
+    axes: [Vec<&'k For>; 9],
 }
 
 fn axis_of(kind: LoopKind) -> Option<usize> {
     match kind {
         LoopKind::Grid(a) => Some(a as usize),
         LoopKind::Thread(a) => Some(a as usize + 3),
+        LoopKind::Cluster(a) => Some(a as usize + 6),
         _ => None,
     }
 }
 
 impl<'k> Launch<'k> {
     fn of(s: &'k Stmt) -> Launch<'k> {
-        let mut axes: [Vec<&'k For>; 6] = Default::default();
+        let mut axes: [Vec<&'k For>; 9] = Default::default();
         s.walk(&mut |s| {
             if let Stmt::For(l) = s
                 && let Some(axis) = axis_of(l.kind)
@@ -233,7 +234,7 @@ impl<'k> Launch<'k> {
     /// The access with one variable an axis.
     fn side(&self, site: &Site) -> Side {
         let mut side = Side { index: site.index.clone(), facts: site.facts.clone() };
-        for axis in 0..6 {
+        for axis in 0..9 {
             let Some(canonical) = self.axes[axis].first().map(|l| l.var) else { continue };
             let (mut lo, mut hi) = (0, self.extent(axis) - 1);
             for l in &self.axes[axis] {
@@ -262,7 +263,7 @@ fn launch<'k>(kernel: &Kernel, s: &'k Stmt, sites: &[Site], around: &[&'k For], 
     let mut fixed: BTreeSet<VarId> = around.iter().map(|l| l.var).collect();
     let side = |s: &Site| launch.side(s);
     // Blocks meet on global memory only.
-    let blocks = launch.indices(0..3);
+    let blocks = [launch.indices(0..3), launch.indices(6..9)].concat();
     let outside: Vec<&Site> = inside.iter().copied().filter(|s| !own.contains(&s.buffer)).collect();
     let mut reported = BTreeSet::new();
     if !blocks.is_empty() {
@@ -272,8 +273,9 @@ fn launch<'k>(kernel: &Kernel, s: &'k Stmt, sites: &[Site], around: &[&'k For], 
             faults.push(race(kernel, FaultKind::WriteRace, a, b, "different blocks of the grid", buffer));
         }
     }
+    // Threads that meet in more ways than at barriers of the block are run: see `protocol`.
     let threads = launch.indices(3..6);
-    if threads.is_empty() {
+    if threads.is_empty() || super::protocol::applies(s) {
         return;
     }
     fixed.extend(blocks);

@@ -13,7 +13,7 @@ pub(super) fn check(kernel: &Kernel, limits: &Limits, faults: &mut Vec<Fault>) {
 fn launches(kernel: &Kernel, block: &[Stmt], limits: &Limits, faults: &mut Vec<Fault>) {
     for s in block {
         match s {
-            Stmt::For(l) if matches!(l.kind, LoopKind::Grid(_) | LoopKind::Thread(_)) => {
+            Stmt::For(l) if matches!(l.kind, LoopKind::Grid(_) | LoopKind::Cluster(_) | LoopKind::Thread(_)) => {
                 launch(kernel, s, l, limits, faults);
             }
             Stmt::For(l) => launches(kernel, &l.body, limits, faults),
