@@ -2,6 +2,8 @@
 # All tests of all crates, and their count in the last line.
 set -uo pipefail
 cd "$(dirname "$0")/.."
+# A compiler for the tests that compile CUDA.
+source tests/cuda.sh
 log=$(mktemp)
 trap 'rm -f "$log"' EXIT
 status=0

@@ -328,6 +328,8 @@ fn real(family: &str) -> Option<CudaCompiler> {
     let variables = VARIABLES.iter().filter(|v| !matches!(**v, "KERNEL_GEN_CUDA" | "OUT_DIR" | "KERNEL_GEN_CACHE"));
     let mut all: Vec<(&str, OsString)> = variables.filter_map(|v| Some((*v, process.get(v)?.clone()))).collect();
     all.push(("KERNEL_GEN_CUDA", family.into()));
+    // One that the tests shall not use for everything: it is ten times as slow as NVRTC.
+    all.extend(std::env::var_os("KERNEL_GEN_TEST_NVCC").map(|nvcc| ("KERNEL_GEN_NVCC", nvcc)));
     match find(&Environment::new(all, Path::new("/")), &[arch("sm_80"), arch("sm_90a")], Missing::Refuse) {
         Ok(found) => Some(compiler(found)),
         Err(CudaError::NoCompiler { .. }) => {
