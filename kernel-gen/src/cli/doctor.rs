@@ -3,6 +3,7 @@
 use super::{Failure, Output, json_text};
 use crate::emit::c::Isa;
 use crate::templates::Registry;
+use crate::toolchain::cuda::{CudaError, Environment, Found, GET_NVCC, GET_NVRTC, GET_PTXAS, Missing, find, survey};
 use crate::toolchain::{Compiler, host_triple};
 use clap::Args;
 use serde_json::{Value as Json, json};
@@ -51,6 +52,7 @@ pub(super) fn run(registry: &Registry, arguments: &Arguments) -> Result<Output, 
             });
         }
     }
+    findings.extend(cuda(&Environment::of_process()));
     findings.push(Finding { name: "libclang".to_string(), required: false, state: libclang() });
     let success = findings.iter().all(|f| !f.required || f.state.is_ok());
     let templates: Vec<String> = registry.iter().map(|t| format!("{} v{}", t.name(), t.version())).collect();
@@ -90,6 +92,55 @@ fn describe(compiler: &Result<Compiler, crate::toolchain::ToolError>) -> Result<
     let compiler = compiler.as_ref().map_err(|e| e.to_string())?;
     let version = compiler.version().map_err(|e| e.to_string())?;
     Ok(format!("{}, {version}", compiler.programs()[0].display()))
+}
+
+/// Every CUDA compiler that works, which of them builds use, what is wrong with others, and how to get what is missing.
+fn cuda(environment: &Environment) -> Vec<Finding> {
+    let finding = |name: &str, state| Finding { name: name.to_string(), required: false, state };
+    let survey = survey(environment);
+    let mut all = vec![finding(
+        "CUDA in builds",
+        match find(environment, &[], Missing::Embed) {
+            Ok(Found::Compiler(compiler)) => Ok(format!("compiled by {}", compiler.name())),
+            Ok(Found::CpuOnly) => Ok("none, because KERNEL_GEN_CUDA is `off`".to_string()),
+            Ok(Found::Embed { why }) => Err(format!("{why}: what is not packaged is compiled by NVRTC at first use")),
+            Err(CudaError::NoCompiler { .. }) => {
+                Err("none of the kind that KERNEL_GEN_CUDA asks for was found".to_string())
+            }
+            Err(error) => Err(error.to_string()),
+        },
+    )];
+    for (how, compiler) in &survey.compilers {
+        let text = format!("{}, {} ({how})", compiler.name(), compiler.path().display());
+        all.push(finding("CUDA compiler", Ok(text)));
+    }
+    if let Some((program, version)) = &survey.ptxas {
+        all.push(finding("CUDA assembler", Ok(format!("ptxas {version}, {}", program.display()))));
+    }
+    all.extend(survey.errors.iter().map(|e| finding("CUDA settings", Err(e.to_string()))));
+    let absent = |found: &str| matches!(found, "not set" | "not there" | "neither is set");
+    for looked in &survey.looked {
+        // A place that is just empty is worth a line only to a person who finds no compiler in any.
+        if survey.compilers.is_empty() || !absent(&looked.found) {
+            all.push(finding("CUDA compiler", Err(looked.to_string())));
+        }
+    }
+    if survey.compilers.is_empty() {
+        let get = |what: &str, how: &str| finding(&format!("how to get {what}"), Err(how.to_string()));
+        all.extend([get("NVRTC, the smaller one", GET_NVRTC), get("nvcc", GET_NVCC)]);
+    } else if survey.compilers.iter().all(|(_, compiler)| compiler.assembler().is_none()) {
+        let why = "only needed so that PTX takes drivers older than the compiler";
+        all.push(finding("CUDA assembler", Err(format!("no ptxas; {why}: {GET_PTXAS}"))));
+    }
+    let driver = environment.driver();
+    all.push(finding(
+        "CUDA driver",
+        driver.map(|path| path.display().to_string()).ok_or_else(|| {
+            "libcuda.so.1 is not in the loader's folders; only needed where kernels run, and comes with NVIDIA's driver"
+                .to_string()
+        }),
+    ));
+    all
 }
 
 fn how_to_get_cc() -> &'static str {
@@ -175,4 +226,42 @@ fn entries(folder: &Path) -> Vec<PathBuf> {
         fs::read_dir(folder).map(|all| all.filter_map(|e| e.ok().map(|e| e.path())).collect()).unwrap_or_default();
     all.sort();
     all
+}
+
+#[cfg(all(test, unix))]
+mod tests {
+    use super::*;
+
+    fn lines(environment: &Environment) -> Vec<String> {
+        let text = |f: &Finding| match &f.state {
+            Ok(text) => format!("ok {}: {text}", f.name),
+            Err(text) => format!("no {}: {text}", f.name),
+        };
+        cuda(environment).iter().map(text).collect()
+    }
+
+    #[test]
+    fn without_cuda_every_place_is_listed_and_the_ways_to_get_it() {
+        let folder = Scratch::new("no-cuda").unwrap();
+        let lines = lines(&Environment::new([], &folder.0));
+        assert!(lines[0].starts_with("no CUDA in builds: no CUDA compiler was found"), "{lines:?}");
+        for expected in [
+            "no CUDA compiler: KERNEL_GEN_NVRTC: not set".to_string(),
+            format!("no how to get NVRTC, the smaller one: {GET_NVRTC}"),
+            format!("no how to get nvcc: {GET_NVCC}"),
+        ] {
+            assert!(lines.contains(&expected), "{expected} in {lines:?}");
+        }
+        assert!(lines.last().unwrap().starts_with("no CUDA driver: libcuda.so.1 is not"));
+    }
+
+    #[test]
+    fn what_is_wrong_with_a_variable_is_said() {
+        let folder = Scratch::new("wrong-cuda").unwrap();
+        let all = [("KERNEL_GEN_NVCC", folder.0.join("gone").into()), ("KERNEL_GEN_CUDA", "clang".into())];
+        let lines = lines(&Environment::new(all, &folder.0));
+        assert_eq!(lines[0], "no CUDA in builds: none of the kind that KERNEL_GEN_CUDA asks for was found");
+        let wrong = |l: &&String| l.starts_with("no CUDA settings: KERNEL_GEN_NVCC is `");
+        assert_eq!(lines.iter().filter(wrong).count(), 1, "{lines:?}");
+    }
 }

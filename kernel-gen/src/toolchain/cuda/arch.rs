@@ -1,6 +1,7 @@
 //! Names of CUDA architectures, and what they mean for code: which PTX they need, which devices take it.
 
 use super::CudaError;
+pub use crate::emit::cuda::Arch;
 use std::fmt;
 use std::str::FromStr;
 
@@ -21,13 +22,6 @@ impl Version {
         let digits = rest.find(|c: char| !c.is_ascii_digit()).unwrap_or(rest.len());
         Some(Version(major.parse().ok()?, rest[..digits].parse().ok()?))
     }
-}
-
-/// A CUDA architecture: `sm_80`, or `sm_90a` with the instructions that only this one has.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub struct Arch {
-    compute: u32,
-    specific: bool,
 }
 
 /// The architectures that code is made for: number, the PTX version that introduced it as a target, and the same for
@@ -77,25 +71,16 @@ const PTX: [(Version, Version); 24] = [
     (Version(8, 8), Version(12, 9)),
 ];
 
+/// What the toolchain knows of an architecture, besides what the emitter does.
 impl Arch {
-    /// Compute capability 10 major + minor: 90 for `sm_90a`.
-    pub fn compute(self) -> u32 {
-        self.compute
-    }
-
-    /// Whether code for it runs on no other architecture, ever: `sm_90a` and its like.
-    pub fn is_specific(self) -> bool {
-        self.specific
-    }
-
     /// The virtual architecture: `compute_90a`.
     pub fn virtual_name(self) -> String {
-        format!("compute_{}{}", self.compute, if self.specific { "a" } else { "" })
+        format!("compute_{}{}", self.capability, if self.specific { "a" } else { "" })
     }
 
     /// The oldest PTX that knows the architecture.
     pub fn lowest_ptx(self) -> Version {
-        let found = KNOWN.iter().find(|(compute, ..)| *compute == self.compute);
+        let found = KNOWN.iter().find(|(compute, ..)| *compute == self.capability);
         let (plain, specific) = found.map_or((Version(9, 0), None), |(_, plain, specific)| (*plain, *specific));
         if self.specific { specific.unwrap_or(plain) } else { plain }
     }
@@ -103,7 +88,7 @@ impl Arch {
     /// Whether a toolkit of that version makes code for the architecture.
     pub fn is_known_to(self, toolkit: Version) -> bool {
         // CUDA 13 makes nothing for what came before Turing.
-        self.oldest_toolkit() <= toolkit && (toolkit < Version(13, 0) || self.compute >= 75)
+        self.oldest_toolkit() <= toolkit && (toolkit < Version(13, 0) || self.capability >= 75)
     }
 
     /// The oldest toolkit that makes code for it.
@@ -114,23 +99,17 @@ impl Arch {
     /// Whether a cubin for the architecture runs on a device of that compute capability (10 major + minor).
     pub fn cubin_runs_on(self, device: u32) -> bool {
         match self.specific {
-            true => device == self.compute,
-            false => device / 10 == self.compute / 10 && device >= self.compute,
+            true => device == self.capability,
+            false => device / 10 == self.capability / 10 && device >= self.capability,
         }
     }
 
     /// Whether PTX for the architecture can be compiled for a device of that compute capability (10 major + minor).
     pub fn ptx_runs_on(self, device: u32) -> bool {
         match self.specific {
-            true => device == self.compute,
-            false => device >= self.compute,
+            true => device == self.capability,
+            false => device >= self.capability,
         }
-    }
-}
-
-impl fmt::Display for Arch {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "sm_{}{}", self.compute, if self.specific { "a" } else { "" })
     }
 }
 
@@ -143,7 +122,7 @@ impl FromStr for Arch {
         let (digits, specific) = digits.strip_suffix('a').map_or((digits, false), |d| (d, true));
         let compute: u32 = digits.parse().map_err(|_| unknown())?;
         let has = KNOWN.iter().any(|(number, _, a)| *number == compute && (!specific || a.is_some()));
-        if has && digits == compute.to_string() { Ok(Arch { compute, specific }) } else { Err(unknown()) }
+        if has && digits == compute.to_string() { Ok(Arch { capability: compute, specific }) } else { Err(unknown()) }
     }
 }
 
@@ -168,7 +147,7 @@ pub(super) fn older_ptx(arch: Arch, than: Version) -> impl Iterator<Item = Versi
 /// is made for such an architecture must also be made for a portable one that is not newer: then every device that is
 /// at least as new has a variant. This is where that rule is kept.
 pub fn require_portable(archs: &[Arch]) -> Result<(), CudaError> {
-    let serves = |arch: &Arch| archs.iter().any(|other| !other.specific && other.compute <= arch.compute);
+    let serves = |arch: &Arch| archs.iter().any(|other| !other.specific && other.capability <= arch.capability);
     match archs.iter().find(|arch| arch.specific && !serves(arch)) {
         Some(arch) => Err(CudaError::NoPortable { arch: *arch, all: archs.to_vec() }),
         None => Ok(()),

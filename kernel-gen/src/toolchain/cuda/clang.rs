@@ -51,8 +51,8 @@ impl Clang {
 
     /// Whether its back end knows the architecture.
     pub(super) fn knows(&self, arch: Arch) -> bool {
-        match arch.compute() {
-            ..=90 => arch.compute() != 88,
+        match arch.capability {
+            ..=90 => arch.capability != 88,
             100 | 120 => self.major >= 20,
             103 | 121 => self.major >= 21,
             _ => false,

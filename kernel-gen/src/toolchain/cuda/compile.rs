@@ -79,7 +79,9 @@ impl CudaCompiler {
     pub fn supports(&self, arch: Arch) -> Result<(), CudaError> {
         let (known, version) = match &self.tool {
             Tool::Nvcc(nvcc) => (arch.is_known_to(nvcc.version), Some(nvcc.version)),
-            Tool::Nvrtc(nvrtc) => (nvrtc.knows(arch.compute()) && arch.is_known_to(nvrtc.version), Some(nvrtc.version)),
+            Tool::Nvrtc(nvrtc) => {
+                (nvrtc.knows(arch.capability) && arch.is_known_to(nvrtc.version), Some(nvrtc.version))
+            }
             Tool::Clang(clang) => (clang.knows(arch), None),
         };
         if known {

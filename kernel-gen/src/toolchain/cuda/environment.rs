@@ -97,6 +97,16 @@ impl Environment {
         all
     }
 
+    /// The driver's library, where the loader would find it. It is not opened.
+    pub fn driver(&self) -> Option<PathBuf> {
+        let on_path = self.get("LD_LIBRARY_PATH").map(|value| std::env::split_paths(value).collect::<Vec<_>>());
+        let mut folders = on_path.unwrap_or_default();
+        folders.extend(self.loader_folders());
+        // Where Windows puts it for Linux beside it.
+        folders.push(self.root.join("usr/lib/wsl/lib"));
+        folders.iter().map(|folder| folder.join("libcuda.so.1")).find(|file| file.exists())
+    }
+
     /// What `/etc/ld.so.conf` and its parts name, and the usual folders.
     fn loader_folders(&self) -> Vec<PathBuf> {
         let mut files = vec![self.root.join("etc/ld.so.conf")];
@@ -194,6 +204,10 @@ mod tests {
         fs::write(root.join("etc/ld.so.conf.d/cuda.conf"), "# CUDA\n/opt/somewhere/lib\n").unwrap();
         fs::create_dir_all(root.join("venv/lib/python3.12/site-packages")).unwrap();
         let environment = Environment::new([("VIRTUAL_ENV", root.join("venv").into_os_string())], &root.path());
+        assert_eq!(environment.driver(), None);
+        fs::create_dir_all(root.join("opt/somewhere/lib")).unwrap();
+        fs::write(root.join("opt/somewhere/lib/libcuda.so.1"), "").unwrap();
+        assert_eq!(environment.driver(), Some(root.join("opt/somewhere/lib/libcuda.so.1")));
         let folders: Vec<PathBuf> = environment.nvrtc_folders().into_iter().flat_map(|(_, all)| all).collect();
         assert!(folders.contains(&root.join("opt/somewhere/lib")));
         assert!(folders.contains(&root.join("venv/lib/python3.12/site-packages/nvidia/cu13/lib")));
