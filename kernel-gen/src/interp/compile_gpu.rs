@@ -53,12 +53,12 @@ impl<'k> Compiler<'k> {
                 }
                 let multicast = multicast.as_ref().map(|m| self.integer(m)).transpose()?;
                 let on = self.on(on)?;
-                let (dst, src) = self.pair(dst, src)?;
+                let (dst, src) = self.boxes(dst, src)?;
                 GpuOp::TensorLoad { dst, src, steps: steps.clone(), on, multicast }
             }
             Gpu::TensorStore { dst, src } => {
                 self.check_scopes("tensor_store", src, dst)?;
-                let (dst, src) = self.pair(dst, src)?;
+                let (dst, src) = self.boxes(dst, src)?;
                 GpuOp::TensorStore { dst, src }
             }
             Gpu::Mbarrier(on, op) => {
@@ -162,6 +162,16 @@ impl<'k> Compiler<'k> {
         Ok(Block { buffer: t.buffer.0, origin, extents: t.extents.clone(), offsets })
     }
 
+    /// Two tiles of as many elements, which correspond in row-major order.
+    fn boxes(&mut self, dst: &Tile, src: &Tile) -> Result<(Block, Block), InterpError> {
+        let count = |t: &Tile| t.extents.iter().try_fold(1i64, |a, n| a.checked_mul(*n));
+        if count(dst).is_none() || count(dst) != count(src) {
+            let (dst, src) = (&dst.extents, &src.extents);
+            return Err(InterpError::malformed(format!("a copy of extents {dst:?} = {src:?}")));
+        }
+        Ok((self.box_of(dst)?, self.box_of(src)?))
+    }
+
     /// Two tiles of the same extents apart from ones.
     fn pair(&mut self, dst: &Tile, src: &Tile) -> Result<(Block, Block), InterpError> {
         let long = |t: &Tile| t.extents.iter().copied().filter(|n| *n != 1).collect::<Vec<_>>();
@@ -174,10 +184,13 @@ impl<'k> Compiler<'k> {
 
     fn matrix(&mut self, t: &Tile, transposed: bool) -> Result<Matrix, InterpError> {
         let long: Vec<i64> = t.extents.iter().copied().filter(|n| *n != 1).collect();
-        let [rows, cols] = long[..] else {
-            return Err(InterpError::malformed(format!("a tile of extents {:?} is not a matrix", t.extents)));
+        let (blocks, rows, block_cols) = match long[..] {
+            [rows, cols] => (1, rows as usize, cols as usize),
+            [blocks, rows, cols] => (blocks as usize, rows as usize, cols as usize),
+            _ => return Err(InterpError::malformed(format!("a tile of extents {:?} is not a matrix", t.extents))),
         };
-        Ok(Matrix { tile: self.box_of(t)?, rows: rows as usize, cols: cols as usize, transposed })
+        let cols = blocks.saturating_mul(block_cols);
+        Ok(Matrix { tile: self.box_of(t)?, rows, cols, block_cols, transposed })
     }
 
     fn unit_mma(&mut self, unit: Unit, acc: &Tile, a: &Operand, b: &Operand) -> Result<GpuOp, InterpError> {

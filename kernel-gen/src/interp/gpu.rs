@@ -24,6 +24,8 @@ pub(super) struct Matrix {
     /// Of the tile as it is stored.
     pub(super) rows: usize,
     pub(super) cols: usize,
+    /// Columns of one of the blocks that stand side by side; all of them where there is one block.
+    pub(super) block_cols: usize,
     pub(super) transposed: bool,
 }
 
@@ -36,7 +38,7 @@ impl Matrix {
     /// The element's place among the tile's.
     pub(super) fn at(&self, row: usize, col: usize) -> usize {
         let (row, col) = if self.transposed { (col, row) } else { (row, col) };
-        row * self.cols + col
+        (col / self.block_cols * self.rows + row) * self.block_cols + col % self.block_cols
     }
 }
 

@@ -1,0 +1,184 @@
+//! The workloads that the README quotes, beside cuBLAS and cuDNN in the same process.
+
+use crate::families::{buffers, target_of};
+use crate::gpu::Gpu;
+use crate::kernel::Kernel;
+use crate::peers::Peers;
+use crate::{Options, prepare};
+use anyhow::{Context, Result, anyhow, ensure};
+use kernel_gen::ir::DType;
+use kernel_gen::space::Config;
+use kernel_gen::target::Target;
+use kernel_gen::templates::Registry;
+use kernel_gen::toolchain::values;
+use kernel_gen::workload::sample::{self, Rng};
+use kernel_gen::workload::{Conv2d, ConvLayout, Matmul, Op, Workload};
+
+/// A line of the table: a workload, the template that runs it, and its config where it is not the default.
+struct Row {
+    name: &'static str,
+    workload: Workload,
+    template: &'static str,
+    config: Option<Config>,
+}
+
+fn rows() -> Vec<Row> {
+    let f16 = |op: Op| Workload::f32(op).with_dtype(DType::F16);
+    let product = |name, n: i64| Row {
+        name,
+        workload: f16(Op::Matmul(Matmul::new(n, n, n))),
+        template: "wgmma_gemm",
+        config: None,
+    };
+    let batch_256 = |layout| Conv2d { layout, ..Conv2d::nchw(256, 256, 14, 14, 512, 3, 1, 1) };
+    let one = Conv2d::nchw(1, 512, 7, 7, 512, 3, 1, 1);
+    let row = |name, workload, template| Row { name, workload, template, config: None };
+    vec![
+        product("matmul 1024, f16", 1024),
+        product("matmul 4096, f16", 4096),
+        product("matmul 8192, f16", 8192),
+        row("conv b256 256x14x14 -> 512, NHWC f16", f16(Op::Conv2d(batch_256(ConvLayout::Nhwc))), "wgmma_conv2d"),
+        row(
+            "conv b256 256x14x14 -> 512, HWCN f32 (tutorial)",
+            Workload::f32(Op::Conv2d(batch_256(ConvLayout::Hwcn))),
+            "conv2d_hwcn",
+        ),
+        row("conv n1 512x7x7 -> 512, NCHW f32 (tutorial)", Workload::f32(Op::Conv2d(one)), "conv2d_no_batching"),
+    ]
+}
+
+/// Elements of the output that are compared with an `f64` sum of their own.
+const PROBES: usize = 512;
+
+/// Compares some elements of the output with their definition; gives the largest error relative to the sum of the terms'
+/// magnitudes.
+fn probe(w: &Workload, inputs: &[Vec<f64>], output: &[f64]) -> Result<f64> {
+    ensure!(w.epilogue.is_empty(), "the suite times workloads without an epilogue");
+    let mut rng = Rng::new(99);
+    let mut worst = 0.0f64;
+    for _ in 0..PROBES {
+        let at = rng.between(0, output.len() as i64 - 1);
+        let (mut sum, mut magnitude) = (0.0, 0.0);
+        let mut term = |x: f64, y: f64| {
+            sum += x * y;
+            magnitude += (x * y).abs();
+        };
+        match &w.op {
+            Op::Matmul(m) => {
+                let (i, j) = (at / m.n, at % m.n);
+                for k in 0..m.k {
+                    let a = if m.trans_a { k * m.m + i } else { i * m.k + k };
+                    let b = if m.trans_b { j * m.k + k } else { k * m.n + j };
+                    term(inputs[0][a as usize], inputs[1][b as usize]);
+                }
+            }
+            Op::Conv2d(c) => {
+                let (oh, ow) = (c.oh(), c.ow());
+                let (n, o, y, x) = match c.layout {
+                    ConvLayout::Nchw => (at / (c.co * oh * ow), at / (oh * ow) % c.co, at / ow % oh, at % ow),
+                    ConvLayout::Nhwc => (at / (oh * ow * c.co), at % c.co, at / (ow * c.co) % oh, at / c.co % ow),
+                    ConvLayout::Hwcn => (at % c.n, at / c.n % c.co, at / (ow * c.co * c.n), at / (c.co * c.n) % ow),
+                    ConvLayout::NchwC(_) => return Err(anyhow!("no probe for a blocked layout")),
+                };
+                for (ci, kh, kw) in
+                    (0..c.ci).flat_map(|ci| (0..c.kh).flat_map(move |kh| (0..c.kw).map(move |kw| (ci, kh, kw))))
+                {
+                    let h = y * c.stride[0] + kh * c.dilation[0] - c.padding[0];
+                    let v = x * c.stride[1] + kw * c.dilation[1] - c.padding[1];
+                    if h < 0 || h >= c.h || v < 0 || v >= c.w {
+                        continue;
+                    }
+                    let source = match c.layout {
+                        ConvLayout::Nchw => ((n * c.ci + ci) * c.h + h) * c.w + v,
+                        ConvLayout::Nhwc => ((n * c.h + h) * c.w + v) * c.ci + ci,
+                        _ => ((h * c.w + v) * c.ci + ci) * c.n + n,
+                    };
+                    let weight = match c.layout {
+                        ConvLayout::Nchw => ((o * c.ci + ci) * c.kh + kh) * c.kw + kw,
+                        _ => ((kh * c.kw + kw) * c.ci + ci) * c.co + o,
+                    };
+                    term(inputs[0][source as usize], inputs[1][weight as usize]);
+                }
+            }
+        }
+        let error = (output[at as usize] - sum).abs() / magnitude.max(f64::MIN_POSITIVE);
+        worst = if error.is_nan() { f64::INFINITY } else { worst.max(error) };
+    }
+    Ok(worst)
+}
+
+/// Times every row; whether all were right.
+pub(crate) fn run(gpu: &Gpu, options: &Options) -> Result<bool> {
+    let target = target_of(gpu)?;
+    let peers = Peers::open(gpu)?;
+    let mut lines = vec![];
+    let mut all_right = true;
+    for row in rows() {
+        if options.text("--only").is_some_and(|part| !row.name.contains(part)) {
+            continue;
+        }
+        match measure(gpu, target, &peers, &row) {
+            Ok((line, right)) => {
+                all_right &= right;
+                lines.push(line);
+            }
+            Err(error) => {
+                all_right = false;
+                println!("FAILED {}: {error:#}", row.name);
+            }
+        }
+    }
+    println!("\n| workload | us | TFLOP/s | peer | us | TFLOP/s | peer / ours | max error | template | config |");
+    println!("|---|--:|--:|---|--:|--:|--:|--:|---|---|");
+    lines.iter().for_each(|line| println!("{line}"));
+    println!("{}", if all_right { "all right" } else { "FAILED" });
+    Ok(all_right)
+}
+
+fn measure(gpu: &Gpu, target: &Target, peers: &Peers, row: &Row) -> Result<(String, bool)> {
+    let registry = Registry::builtin();
+    let template = registry.find(row.template).context("a built-in template")?;
+    let w = &row.workload;
+    let config = match &row.config {
+        Some(config) => config.clone(),
+        None => template.default_config(w, target).map_err(|e| anyhow!("{e}"))?,
+    };
+    let source = prepare::source(template, w, target, &config)?;
+    let compiler = prepare::compiler(target)?;
+    let artifact = prepare::compile(&compiler, target, std::slice::from_ref(&source)).pop().context("one source")??;
+    let inputs = sample::inputs(w, &mut Rng::new(1));
+    let mut memory = buffers(gpu, w, &inputs)?;
+    let kernel = Kernel::load(gpu, &source, &artifact)?;
+    kernel.bind(gpu, &memory)?.launch(gpu)?;
+    gpu.stream.synchronize()?;
+    let last = memory.len() - 1;
+    let output = values::decode(w.out_dtype, &gpu.download(&memory[last])?);
+    let error = probe(w, &inputs, &output)?;
+    // A rounding of the result to its type, and what a sum in f32 of any order may lose.
+    let rounding = if w.out_dtype == DType::F32 { 0.0 } else { 2f64.powi(-11) };
+    let right = error <= rounding + w.reduction_length() as f64 * 2f64.powi(-23);
+    let repeats = if w.flops() > 100_000_000_000 { 5 } else { 20 };
+    memory[last].poison(gpu)?;
+    let bound = kernel.bind(gpu, &memory)?;
+    let ours = gpu.graph(repeats, || bound.launch(gpu))?;
+    let peer = peers.fastest(gpu, w, &memory, repeats)?;
+    let graphs: Vec<_> = std::iter::once(&ours).chain(peer.as_ref().map(|p| &p.graph)).collect();
+    let times = gpu.time(&graphs, repeats)?;
+    let rate = |us: f64| w.flops() as f64 / us * 1e-6;
+    let theirs = match (&peer, times.get(1)) {
+        (Some(peer), Some(us)) => format!("{} | {us:.1} | {:.1} | {:.2}", peer.name, rate(*us), us / times[0]),
+        _ => "none | - | - | -".into(),
+    };
+    let spills: u32 = artifact.log.kernels.iter().map(|k| k.spill_store_bytes).sum();
+    let registers: Vec<String> = artifact.log.kernels.iter().map(|k| k.registers.to_string()).collect();
+    println!("{}: registers {}, spilled bytes {spills}, error {error:.2e}", row.name, registers.join(" "));
+    let line = format!(
+        "| {} | {:.1} | {:.1} | {theirs} | {error:.1e}{} | {} | {config} |",
+        row.name,
+        times[0],
+        rate(times[0]),
+        if right { "" } else { " WRONG" },
+        row.template,
+    );
+    Ok((line, right))
+}

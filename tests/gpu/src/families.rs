@@ -1,0 +1,202 @@
+//! Every CUDA template on random workloads with random configs, against the `f64` reference.
+
+use crate::gpu::{Gpu, Guarded};
+use crate::kernel::Kernel;
+use crate::{Options, prepare};
+use anyhow::{Context, Result, anyhow};
+use kernel_gen::emit::cuda::CudaSource;
+use kernel_gen::ir::DType;
+use kernel_gen::space::Config;
+use kernel_gen::target::Target;
+use kernel_gen::templates::{Registry, Template};
+use kernel_gen::toolchain::values;
+use kernel_gen::workload::bound::reference_with_bounds;
+use kernel_gen::workload::sample::{self, Rng};
+use kernel_gen::workload::{Conv2d, ConvLayout, Matmul, Op, Workload};
+use std::time::Instant;
+
+/// The target that the suite checks on a device: the most specific one that it runs.
+pub(crate) fn target_of(gpu: &Gpu) -> Result<&'static Target> {
+    let (major, minor) = gpu.capability;
+    let name = format!("sm_{major}{minor}");
+    Target::find(&format!("{name}a")).or(Target::find(&name)).with_context(|| format!("no target data for {name}"))
+}
+
+/// A random workload, bent towards what a template is for. What it does not take is drawn again.
+fn workload_for(template: &str, seed: u64) -> Workload {
+    let mut rng = Rng::new(seed);
+    let mut w = sample::workload(&mut rng);
+    let half = *rng.pick(&[DType::F16, DType::Bf16]);
+    let eights = |n: i64| (n + 7) / 8 * 8;
+    match template {
+        "wgmma_gemm" => {
+            let m = sample::matmul(&mut rng);
+            let larger = Matmul { m: eights(m.m * 3), n: eights(m.n * 3), k: eights(m.k * 2), ..m };
+            w = Workload { op: Op::Matmul(larger), dtype: half, ..w };
+        }
+        "wgmma_conv2d" => {
+            let c = sample::conv2d(&mut rng);
+            let c = Conv2d { layout: ConvLayout::Nhwc, groups: 1, ci: eights(c.ci % 100), co: eights(c.co % 200), ..c };
+            w = Workload { op: Op::Conv2d(c), dtype: half, ..w };
+        }
+        "conv2d_no_batching" => conv(&mut w, |c| *c = Conv2d { layout: ConvLayout::Nchw, groups: 1, ..*c }),
+        "conv2d_hwcn" => conv(&mut w, |c| *c = Conv2d { layout: ConvLayout::Hwcn, groups: 1, ..*c }),
+        "depthwise_cuda" => conv(&mut w, |c| {
+            *c = Conv2d { layout: ConvLayout::Nchw, ci: c.ci.max(2), ..*c }.depthwise(1 + seed as i64 % 2);
+        }),
+        _ => {}
+    }
+    if w.dtype == DType::F32 {
+        w.out_dtype = DType::F32;
+    }
+    w
+}
+
+fn conv(w: &mut Workload, change: impl FnOnce(&mut Conv2d)) {
+    if let Op::Conv2d(c) = &mut w.op {
+        change(c);
+    }
+}
+
+/// One kernel to check.
+struct Case {
+    workload: Workload,
+    config: Config,
+    seed: u64,
+    source: CudaSource,
+}
+
+/// Workloads that a template takes, each with its default and some random configs.
+fn cases(template: &dyn Template, target: &Target, options: &Options) -> Result<Vec<Case>> {
+    let (count, configs) = (options.number("--workloads", 40)? as usize, options.number("--configs", 20)? as usize);
+    let first = options.number("--seed", 1)?;
+    let fits = |seed: &u64| {
+        let w = workload_for(template.name(), *seed);
+        w.validate().is_ok() && w.macs() < 40_000_000 && template.applies(&w, target).is_ok()
+    };
+    let seeds: Vec<u64> = (first..first + 100_000).filter(fits).take(count).collect();
+    let next = std::sync::atomic::AtomicUsize::new(0);
+    let prepare = || -> Result<Vec<Case>> {
+        let mut out = vec![];
+        loop {
+            let i = next.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+            let Some(seed) = seeds.get(i).copied() else { return Ok(out) };
+            let workload = workload_for(template.name(), seed);
+            let space = template.space(&workload, target).map_err(|e| anyhow!("{e}"))?;
+            let default = template.default_config(&workload, target).map_err(|e| anyhow!("{e}"))?;
+            let default = space.normalise(&default).map_err(|e| anyhow!("{}: {e}", workload.key()))?;
+            let random = space.sample(seed).map(|(_, config)| config).take(configs);
+            for config in [default].into_iter().chain(random) {
+                let source = prepare::source(template, &workload, target, &config)
+                    .with_context(|| format!("{} {} with {config} (seed {seed})", template.name(), workload.key()))?;
+                out.push(Case { workload: workload.clone(), config, seed, source });
+            }
+        }
+    };
+    let threads = std::thread::available_parallelism().map_or(1, |n| n.get());
+    std::thread::scope(|scope| {
+        let all: Vec<_> = (0..threads).map(|_| scope.spawn(prepare)).collect();
+        let mut cases = vec![];
+        for thread in all {
+            cases.extend(thread.join().expect("preparing does not panic")?);
+        }
+        cases.sort_by_key(|c| c.seed);
+        Ok(cases)
+    })
+}
+
+/// The inputs of a workload on the device, and its poisoned output.
+pub(crate) fn buffers(gpu: &Gpu, workload: &Workload, inputs: &[Vec<f64>]) -> Result<Vec<Guarded>> {
+    let params = workload.params();
+    let output = params.last().context("every workload has an output")?;
+    let mut all = vec![];
+    for (param, data) in params.iter().zip(inputs) {
+        all.push(gpu.upload(&values::encode(param.dtype, data))?);
+    }
+    all.push(gpu.poisoned(output.bytes() as usize)?);
+    Ok(all)
+}
+
+/// Runs the suite; whether everything was right.
+pub(crate) fn run(gpu: &Gpu, options: &Options) -> Result<bool> {
+    let target = target_of(gpu)?;
+    let compiler = prepare::compiler(target)?;
+    println!("kernels for {}, compiled by {}\n", target.name, compiler.name());
+    let registry = Registry::builtin();
+    let mut rows = vec![];
+    let mut all_right = true;
+    for template in registry.iter() {
+        if options.text("--only").is_some_and(|only| only != template.name()) {
+            continue;
+        }
+        let begun = Instant::now();
+        let cases = match cases(template, target, options) {
+            Ok(cases) if cases.is_empty() => continue,
+            Ok(cases) => cases,
+            Err(error) => {
+                println!("FAILED {error:#}");
+                all_right = false;
+                continue;
+            }
+        };
+        let prepared = begun.elapsed().as_secs_f64();
+        let sources: Vec<CudaSource> = cases.iter().map(|c| c.source.clone()).collect();
+        let artifacts = prepare::compile(&compiler, target, &sources);
+        let compiled = begun.elapsed().as_secs_f64() - prepared;
+        let (mut failures, mut spilled, mut worst) = (0, 0, 0.0f64);
+        let mut known: Option<(u64, Vec<Vec<f64>>, kernel_gen::workload::Reference)> = None;
+        for (case, artifact) in cases.iter().zip(artifacts) {
+            let what =
+                || format!("{} {} with {} (seed {})", template.name(), case.workload.key(), case.config, case.seed);
+            if known.as_ref().is_none_or(|k| k.0 != case.seed) {
+                let inputs = sample::inputs(&case.workload, &mut Rng::new(case.seed));
+                let views: Vec<&[f64]> = inputs.iter().map(Vec::as_slice).collect();
+                let reference = reference_with_bounds(&case.workload, &views);
+                known = Some((case.seed, inputs, reference));
+            }
+            let Some((_, inputs, reference)) = &known else { continue };
+            let checked = || -> Result<f64> {
+                let artifact = artifact?;
+                spilled += usize::from(artifact.log.kernels.iter().any(|k| k.spills()));
+                let buffers = buffers(gpu, &case.workload, inputs)?;
+                let kernel = Kernel::load(gpu, &case.source, &artifact)?;
+                kernel.bind(gpu, &buffers)?.launch(gpu)?;
+                gpu.stream.synchronize()?;
+                for input in &buffers[..buffers.len() - 1] {
+                    gpu.download(input)?;
+                }
+                let output = gpu.download(&buffers[buffers.len() - 1])?;
+                let output = values::decode(case.workload.out_dtype, &output);
+                reference.check(output).map_err(|mismatch| anyhow!("{mismatch}"))
+            };
+            match checked() {
+                Ok(share) => worst = worst.max(share),
+                Err(error) => {
+                    failures += 1;
+                    if failures <= 3 {
+                        println!("FAILED {}: {error:#}", what());
+                    }
+                    if gpu.stream.synchronize().is_err() {
+                        println!("the context is lost; what follows cannot be checked\nFAILED");
+                        return Ok(false);
+                    }
+                }
+            }
+        }
+        let workloads = cases.iter().map(|c| c.seed).collect::<std::collections::BTreeSet<_>>().len();
+        rows.push(format!(
+            "| {} | {workloads} | {} | {failures} | {:.3} | {spilled} | {prepared:.1} | {compiled:.1} |",
+            template.name(),
+            cases.len(),
+            worst,
+        ));
+        all_right &= failures == 0;
+    }
+    println!(
+        "| template | workloads | kernels | wrong | worst error, share of its bound | with spills | s to generate | s to compile |"
+    );
+    println!("|---|--:|--:|--:|--:|--:|--:|--:|");
+    rows.iter().for_each(|row| println!("{row}"));
+    println!("{}", if all_right { "all right" } else { "FAILED" });
+    Ok(all_right)
+}

@@ -1,0 +1,65 @@
+//! `gpu-suite`: generated kernels on a real device.
+//!
+//! `gpu-suite families` checks every template family on random workloads and configs against the `f64` reference, with
+//! poisoned outputs and canaries. `gpu-suite bench` times the workloads of the README beside cuBLAS and cuDNN, interleaved
+//! in this process. Both print a plain table. Without a device both say `[SKIP] no GPU` and succeed.
+//!
+//! The program links nothing of CUDA. It wants nvcc or NVRTC on the machine where it runs, as a build would.
+
+mod bench;
+mod families;
+mod gpu;
+mod kernel;
+mod peers;
+mod prepare;
+
+use anyhow::Result;
+use gpu::Gpu;
+use std::process::ExitCode;
+
+const USAGE: &str = "\
+usage: gpu-suite families [--workloads N] [--configs N] [--seed N] [--only TEMPLATE]
+       gpu-suite bench [--only PART]";
+
+/// What follows a flag, as a number.
+pub(crate) struct Options(Vec<String>);
+
+impl Options {
+    /// The value of `--name`, if it was given.
+    pub(crate) fn text(&self, name: &str) -> Option<&str> {
+        let at = self.0.iter().position(|a| a == name)?;
+        self.0.get(at + 1).map(String::as_str)
+    }
+
+    /// The value of `--name` as a number.
+    pub(crate) fn number(&self, name: &str, otherwise: u64) -> Result<u64> {
+        match self.text(name) {
+            Some(text) => text.parse().map_err(|_| anyhow::anyhow!("{name} wants a number, not `{text}`")),
+            None => Ok(otherwise),
+        }
+    }
+}
+
+fn run(mut arguments: Vec<String>) -> Result<bool> {
+    let command = if arguments.is_empty() { String::new() } else { arguments.remove(0) };
+    let options = Options(arguments);
+    let suite: fn(&Gpu, &Options) -> Result<bool> = match command.as_str() {
+        "families" => families::run,
+        "bench" => bench::run,
+        _ => anyhow::bail!("`{command}` is not known\n{USAGE}"),
+    };
+    let Some(gpu) = Gpu::open()? else { return Ok(true) };
+    println!("{}, compute capability {}.{}", gpu.name, gpu.capability.0, gpu.capability.1);
+    suite(&gpu, &options)
+}
+
+fn main() -> ExitCode {
+    match run(std::env::args().skip(1).collect()) {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::FAILURE,
+        Err(error) => {
+            eprintln!("error: {error:#}");
+            ExitCode::from(2)
+        }
+    }
+}

@@ -1,0 +1,71 @@
+//! From a template's config to compiled code: the pipeline of a build, without its records.
+
+use anyhow::{Context, Result, anyhow};
+use kernel_gen::analysis::verify::verify;
+use kernel_gen::emit::cuda::{self, Arch, CudaOptions, CudaSource};
+use kernel_gen::lower::insert_barriers::insert_barriers;
+use kernel_gen::lower::{LowerOptions, lower};
+use kernel_gen::space::Config;
+use kernel_gen::target::Target;
+use kernel_gen::templates::Template;
+use kernel_gen::toolchain::cuda::{
+    Arch as CodeArch, Artifact, CudaCompiler, Environment, Found, Missing, Options, Request, find,
+};
+use kernel_gen::workload::Workload;
+use std::str::FromStr;
+
+/// The CUDA C++ of a config.
+pub(crate) fn source(
+    template: &dyn Template,
+    workload: &Workload,
+    target: &Target,
+    config: &Config,
+) -> Result<CudaSource> {
+    let scheduled = template.schedule(workload, target, config).map_err(|e| anyhow!("{e}"))?;
+    anyhow::ensure!(scheduled.packs.is_empty(), "{} packs parameters, which the suite does not", template.name());
+    let kernel = insert_barriers(scheduled.schedule.kernel);
+    let verified = verify(kernel, &target.limits()).map_err(|faults| {
+        let text: Vec<String> = faults.iter().map(ToString::to_string).collect();
+        anyhow!("{}", text.join("\n"))
+    })?;
+    let lowered = lower(verified, &LowerOptions::cuda()).map_err(|e| anyhow!("{e}"))?;
+    let arch = Arch::of(target).context("a CUDA target")?;
+    let comment = format!("{} {} {config}", workload.key(), template.name());
+    cuda::emit(&lowered, &CudaOptions { arch, symbol: "kernel".into(), comment, min_blocks: None })
+        .map_err(|e| anyhow!("{e}\n{}", lowered.kernel()))
+}
+
+/// A compiler for the target, on this machine.
+pub(crate) fn compiler(target: &Target) -> Result<CudaCompiler> {
+    let arch = CodeArch::from_str(&target.name).map_err(|e| anyhow!("{e}"))?;
+    match find(&Environment::of_process(), &[arch], Missing::Refuse).map_err(|e| anyhow!("{e}"))? {
+        Found::Compiler(compiler) => Ok(*compiler),
+        _ => anyhow::bail!("KERNEL_GEN_CUDA forbids to compile, which the suite does"),
+    }
+}
+
+/// Compiles many sources at the same time. Each has its own outcome.
+pub(crate) fn compile(compiler: &CudaCompiler, target: &Target, sources: &[CudaSource]) -> Vec<Result<Artifact>> {
+    let Ok(arch) = CodeArch::from_str(&target.name) else { return vec![] };
+    let options = Options { lowest_ptx: false, ..Options::default() };
+    let jobs = options.jobs.min(sources.len()).max(1);
+    let next = std::sync::atomic::AtomicUsize::new(0);
+    let mut all: Vec<(usize, Result<Artifact>)> = std::thread::scope(|scope| {
+        let worker = || {
+            let mut done = vec![];
+            loop {
+                let i = next.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+                let Some(source) = sources.get(i) else { return done };
+                let request = Request::new("kernel", source.source.clone(), arch);
+                done.push((
+                    i,
+                    compiler.compile(&request, &options, None).map_err(|e| anyhow!("{e}\n{}", source.source)),
+                ));
+            }
+        };
+        let threads: Vec<_> = (0..jobs).map(|_| scope.spawn(worker)).collect();
+        threads.into_iter().flat_map(|t| t.join().expect("a compiling thread does not panic")).collect()
+    });
+    all.sort_by_key(|(i, _)| *i);
+    all.into_iter().map(|(_, r)| r).collect()
+}
