@@ -181,7 +181,7 @@ fn assemble(
             }
             CodePolicy::Compile => rust::Code::Compiled(made),
         };
-        let made = rust::Item { name: item.name, workload: item.workload.workload.clone(), code };
+        let made = rust::Item { name: item.name, workload: item.workload.workload.clone(), code, cuda: vec![] };
         match functions.last_mut().filter(|f| f.name == item.kernel.name) {
             Some(function) => function.items.push(made),
             None => functions.push(rust::Function { name: item.kernel.name.clone(), items: vec![made] }),
@@ -190,7 +190,8 @@ fn assemble(
     // Records that fit no level are named once a level; once is enough.
     report.warnings.sort();
     report.warnings.dedup();
-    let module = rust::Module { spec: file_name(&spec.file), functions, report: report.to_string() };
+    let module =
+        rust::Module { spec: file_name(&spec.file), functions, report: report.to_string(), images: String::new() };
     Generated { sources, header: header(&prototypes), rust: rust::emit(&module), report }
 }
 

@@ -79,8 +79,10 @@ impl Image {
         let version = text.lines().find_map(|l| l.trim_start().strip_prefix(".version"))?;
         let (major, minor) = version.trim().split_once('.')?;
         let (major, minor): (i32, i32) = (major.parse().ok()?, minor.trim().parse().ok()?);
-        // PTX 7.0 came with CUDA 11.0, 8.0 with 12.0, 9.0 with 13.0, and the minor versions in step.
-        Some((major + 4, minor))
+        // PTX 7.0 came with CUDA 11.0, 8.0 with 12.0, 9.0 with 13.0, and the minor versions in step, but that no PTX
+        // came with CUDA 12.6. Source: "PTX ISA", section "Release Notes".
+        let skipped = i32::from(major == 8 && minor >= 6);
+        Some((major + 4, minor + skipped))
     }
 }
 
@@ -144,6 +146,8 @@ mod tests {
             |text: &'static str| Image { kind: Kind::Ptx, capability: (8, 0), exact: false, bytes: text.as_bytes() };
         assert_eq!(ptx("//\n.version 7.1\n.target sm_80\n").ptx_needs(), Some((11, 1)));
         assert_eq!(ptx(".version 9.0").ptx_needs(), Some((13, 0)));
+        assert_eq!(ptx(".version 8.5").ptx_needs(), Some((12, 5)));
+        assert_eq!(ptx(".version 8.7").ptx_needs(), Some((12, 8)));
         assert_eq!(ptx("nothing").ptx_needs(), None);
     }
 }

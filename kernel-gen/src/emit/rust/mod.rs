@@ -7,6 +7,7 @@
 //! A workload whose shapes no other workload of its function has can be called through the function; the others
 //! (same shapes, another stride, say) only by name, through their module.
 
+mod cuda;
 mod function;
 mod module;
 mod names;
@@ -26,6 +27,8 @@ pub struct Module {
     pub functions: Vec<Function>,
     /// Where each choice came from, one line a workload and level; becomes `BUILD_REPORT`.
     pub report: String,
+    /// The folder of GPU images, below the build script's `OUT_DIR`.
+    pub images: String,
 }
 
 /// One `[[kernel]]`: a function and its workloads, which all have the same parameters but for the shapes.
@@ -44,8 +47,10 @@ pub struct Item {
     pub name: String,
     /// What is computed.
     pub workload: Workload,
-    /// The code that there is for it.
+    /// The code that there is for it on the CPU.
     pub code: Code,
+    /// The code that there is for it on GPUs, best architecture first.
+    pub cuda: Vec<CudaVariant>,
 }
 
 /// What a launch of a workload can run.
@@ -105,6 +110,106 @@ pub struct Program {
     pub worker_bytes: i64,
 }
 
+/// The GPU code of one architecture.
+#[derive(Clone, PartialEq, Debug)]
+pub struct CudaVariant {
+    /// The architecture's name.
+    pub arch: String,
+    /// Its compute capability: major, minor.
+    pub capability: (u32, u32),
+    /// Whether its code runs on this capability only.
+    pub exact: bool,
+    /// The kernels.
+    pub program: CudaProgram,
+    /// Parameters that the kernel takes packed: position in the workload's parameters, and what packs them.
+    pub packs: Vec<(usize, CudaPack)>,
+    /// What the address of every buffer must be a multiple of.
+    pub align: u32,
+    /// Name and version of the template.
+    pub template: String,
+    /// The config.
+    pub config: String,
+    /// Where the config came from, in one word.
+    pub origin: String,
+    /// The same in a sentence.
+    pub origin_detail: String,
+    /// Measured or expected time.
+    pub cost_us: Option<f64>,
+}
+
+/// How a parameter is packed on a GPU.
+#[derive(Clone, PartialEq, Debug)]
+pub struct CudaPack {
+    /// Size of the packed form.
+    pub bytes: i64,
+    /// What packs: two parameters, original and packed.
+    pub program: CudaProgram,
+}
+
+/// An image of compiled code and the launches that run it.
+#[derive(Clone, PartialEq, Debug)]
+pub struct CudaProgram {
+    /// The file that holds the image.
+    pub image: String,
+    /// Run in this order.
+    pub launches: Vec<CudaLaunch>,
+    /// The tensor maps that launches take.
+    pub maps: Vec<CudaMap>,
+    /// Workspace that the launches share.
+    pub workspace_bytes: i64,
+}
+
+/// A launch of a GPU kernel.
+#[derive(Clone, PartialEq, Debug)]
+pub struct CudaLaunch {
+    /// The kernel's symbol.
+    pub kernel: String,
+    /// Blocks of the grid.
+    pub grid: [u32; 3],
+    /// Threads of a block.
+    pub block: [u32; 3],
+    /// Blocks of a cluster; all 1 without clusters.
+    pub cluster: [u32; 3],
+    /// Dynamic shared memory of a block.
+    pub shared_bytes: u32,
+    /// Whether it may start before the one in front of it has ended.
+    pub programmatic: bool,
+    /// Its parameters.
+    pub args: Vec<CudaArg>,
+}
+
+/// A parameter of a GPU kernel.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum CudaArg {
+    /// The address of a parameter of the workload.
+    Param(usize),
+    /// An address in the workspace.
+    Workspace(i64),
+    /// A tensor map, by value.
+    Map(usize),
+}
+
+/// A tensor map. Dimensions come innermost first.
+#[derive(Clone, PartialEq, Debug)]
+pub struct CudaMap {
+    /// Where it starts.
+    pub base: CudaArg,
+    /// `CUtensorMapDataType`.
+    pub data_type: u32,
+    /// Number of dimensions.
+    pub rank: u32,
+    /// Elements along each dimension.
+    pub dims: [u64; 5],
+    /// Bytes from one element to the next along each dimension but the innermost.
+    pub strides: [u64; 4],
+    /// Elements of a box along each dimension.
+    pub box_dims: [u32; 5],
+    /// Elements between two that are loaded, along each dimension.
+    pub steps: [u32; 5],
+    /// `CUtensorMapSwizzle`.
+    pub swizzle: u32,
+}
+
 /// A pointer parameter of a C function.
 #[derive(Clone, PartialEq, Debug)]
 pub struct CParam {
@@ -156,7 +261,7 @@ pub fn emit(module: &Module) -> String {
         function::emit(w, function, &shapes, &names::table(i));
     }
     for item in module.functions.iter().flat_map(|f| &f.items) {
-        module::emit(w, item);
+        module::emit(w, item, &module.images);
     }
     out
 }

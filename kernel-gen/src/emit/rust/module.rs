@@ -1,11 +1,11 @@
 //! The module of one workload: constants, packing, launches, and the table with its C declarations.
 
-use super::{Code, Item, Program, RT, Variant, element_type, function::borrowed_arg, line, names, shape_type};
+use super::{Code, Item, Program, RT, Variant, cuda, element_type, function::borrowed_arg, line, names, shape_type};
 use crate::ir::{Access, DType};
 use crate::workload::{Param, Role};
 
 /// Writes the module.
-pub(super) fn emit(out: &mut String, item: &Item) {
+pub(super) fn emit(out: &mut String, item: &Item, images: &str) {
     let workload = &item.workload;
     let params = workload.params();
     line(out, 0, "");
@@ -28,7 +28,7 @@ pub(super) fn emit(out: &mut String, item: &Item) {
         launch(out, &params, Some(weight));
     }
     launch(out, &params, None);
-    entry(out, item, &params, weight);
+    entry(out, item, &params, weight, images);
     line(out, 0, "}");
 }
 
@@ -84,7 +84,7 @@ fn launch(out: &mut String, params: &[Param], packed: Option<usize>) {
     line(out, 0, "");
 }
 
-fn entry(out: &mut String, item: &Item, params: &[Param], weight: Option<usize>) {
+fn entry(out: &mut String, item: &Item, params: &[Param], weight: Option<usize>, images: &str) {
     let unresolved = [unresolved_variant(params)];
     let (variants, no_code, stand_in): (&[Variant], &str, Option<&str>) = match &item.code {
         Code::Compiled(variants) => (variants, "", None),
@@ -132,7 +132,7 @@ fn entry(out: &mut String, item: &Item, params: &[Param], weight: Option<usize>)
         line(out, 3, "},");
     }
     line(out, 2, "],");
-    line(out, 2, &format!("cuda: {RT}::cuda_table!(&[]),"));
+    cuda::table(out, 2, &item.cuda, images);
     line(out, 2, &format!("no_code: {no_code:?},"));
     line(out, 1, "};");
     for (v, variant) in variants.iter().enumerate() {

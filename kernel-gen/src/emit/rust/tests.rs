@@ -40,7 +40,7 @@ fn item(name: &str, conv: Conv2d) -> Item {
         origin_detail: "no record".into(),
         cost_us: Some(12.5),
     };
-    Item { name: name.into(), workload, code: Code::Compiled(vec![variant]) }
+    Item { name: name.into(), workload, code: Code::Compiled(vec![variant]), cuda: vec![] }
 }
 
 fn module() -> Module {
@@ -54,6 +54,7 @@ fn module() -> Module {
         spec: "kernels.toml".into(),
         functions: vec![Function { name: "conv2d_nchw".into(), items }],
         report: "plain analytic\n".into(),
+        images: "kernel-gen-kernels".into(),
     }
 }
 
@@ -100,4 +101,57 @@ fn code_that_is_absent_leaves_the_calls_and_says_why() {
 fn the_file_is_a_function_of_its_input() {
     assert_eq!(emit(&module()), emit(&module()));
     assert!(!emit(&module()).contains('\r'));
+}
+
+#[test]
+fn gpu_code_stands_inside_the_macro_that_drops_it_without_the_feature() {
+    let mut module = module();
+    let program = |name: &str| CudaProgram {
+        image: format!("{name}.kgi"),
+        launches: vec![CudaLaunch {
+            kernel: format!("kg_{name}"),
+            grid: [7, 2, 1],
+            block: [128, 1, 1],
+            cluster: [2, 1, 1],
+            shared_bytes: 98304,
+            programmatic: false,
+            args: vec![CudaArg::Map(0), CudaArg::Param(3), CudaArg::Workspace(256)],
+        }],
+        maps: vec![CudaMap {
+            base: CudaArg::Param(0),
+            data_type: 6,
+            rank: 2,
+            dims: [64, 32, 1, 1, 1],
+            strides: [128, 0, 0, 0],
+            box_dims: [64, 8, 1, 1, 1],
+            steps: [1; 5],
+            swizzle: 3,
+        }],
+        workspace_bytes: 512,
+    };
+    module.functions[0].items[0].cuda = vec![CudaVariant {
+        arch: "sm_90a".into(),
+        capability: (9, 0),
+        exact: true,
+        program: program("plain"),
+        packs: vec![(1, CudaPack { bytes: 64, program: program("plain_pack0") })],
+        align: 16,
+        template: "tiled v1".into(),
+        config: "x=1".into(),
+        origin: "analytic".into(),
+        origin_detail: "no record".into(),
+        cost_us: None,
+    }];
+    let text = emit(&module);
+    let table = &text[text.find("cuda_table!({").unwrap()..text.find("no_code").unwrap()];
+    assert!(table.contains("static SLOT_0_0") && table.contains("static SLOT_0_1"), "{table}");
+    assert!(table.contains("concat!(env!(\"OUT_DIR\"), \"/kernel-gen-kernels/plain.kgi\")"));
+    assert!(
+        table.contains("arch: ::kernel_gen_runtime::cuda::Arch { name: \"sm_90a\", capability: (9, 0), exact: true },")
+    );
+    let args = "KernelArg::Map(0), ::kernel_gen_runtime::cuda::KernelArg::Param(3), ::kernel_gen_runtime::cuda::KernelArg::Workspace(256)],";
+    assert!(table.contains(args));
+    // Entries without GPU code have an empty table, and nothing of it is named outside of the macro.
+    assert_eq!(text.matches("cuda_table!(&[])").count(), 2);
+    assert_eq!(text.matches("::cuda::").count(), table.matches("::cuda::").count());
 }

@@ -1,0 +1,116 @@
+//! The table of a workload's GPU code.
+//!
+//! It stands inside the runtime's `cuda_table!`, so a crate whose runtime has no feature `cuda` compiles nothing of it
+//! in, the images included.
+
+use super::{CudaArg, CudaLaunch, CudaMap, CudaProgram, CudaVariant, RT, line};
+
+/// Writes the `cuda:` field of an entry. Images lie in `folder`, below the build script's `OUT_DIR`.
+pub(super) fn table(out: &mut String, depth: usize, variants: &[CudaVariant], folder: &str) {
+    if variants.is_empty() {
+        line(out, depth, &format!("cuda: {RT}::cuda_table!(&[]),"));
+        return;
+    }
+    line(out, depth, &format!("cuda: {RT}::cuda_table!({{"));
+    for (v, variant) in variants.iter().enumerate() {
+        for p in 0..=variant.packs.len() {
+            line(out, depth + 1, &format!("static SLOT_{v}_{p}: {RT}::cuda::Slot = {RT}::cuda::Slot::new();"));
+        }
+    }
+    line(out, depth + 1, "&[");
+    for (v, variant) in variants.iter().enumerate() {
+        self::variant(out, depth + 2, v, variant, folder);
+    }
+    line(out, depth + 1, "]");
+    line(out, depth, "}),");
+}
+
+fn variant(out: &mut String, depth: usize, number: usize, variant: &CudaVariant, folder: &str) {
+    line(out, depth, &format!("{RT}::cuda::Variant {{"));
+    let (major, minor) = variant.capability;
+    line(
+        out,
+        depth + 1,
+        &format!(
+            "arch: {RT}::cuda::Arch {{ name: {:?}, capability: ({major}, {minor}), exact: {} }},",
+            variant.arch, variant.exact
+        ),
+    );
+    program(out, depth + 1, &variant.program, &format!("SLOT_{number}_0"), folder);
+    line(out, depth + 1, "packs: &[");
+    for (i, (param, pack)) in variant.packs.iter().enumerate() {
+        line(out, depth + 2, &format!("{RT}::cuda::Pack {{"));
+        line(out, depth + 3, &format!("param: {param},"));
+        line(out, depth + 3, &format!("bytes: {},", pack.bytes));
+        program(out, depth + 3, &pack.program, &format!("SLOT_{number}_{}", i + 1), folder);
+        line(out, depth + 2, "},");
+    }
+    line(out, depth + 1, "],");
+    line(out, depth + 1, &format!("align: {},", variant.align));
+    line(out, depth + 1, &format!("template: {:?},", variant.template));
+    line(out, depth + 1, &format!("config: {:?},", variant.config));
+    line(out, depth + 1, &format!("origin: {:?},", variant.origin));
+    line(out, depth + 1, &format!("origin_detail: {:?},", variant.origin_detail));
+    line(out, depth + 1, &format!("cost_us: {:?},", variant.cost_us));
+    line(out, depth, "},");
+}
+
+/// The `program:` field.
+fn program(out: &mut String, depth: usize, program: &CudaProgram, slot: &str, folder: &str) {
+    line(
+        out,
+        depth,
+        "// SAFETY: the generator verified the kernel's accesses against its parameters and workspace, and",
+    );
+    line(out, depth, "// emitted the source of the image and these launches from it.");
+    line(out, depth, &format!("program: unsafe {{ {RT}::cuda::Program::new("));
+    let path = format!("/{folder}/{}", program.image);
+    line(out, depth + 1, &format!("include_bytes!(concat!(env!(\"OUT_DIR\"), {path:?})),"));
+    line(out, depth + 1, &format!("&{slot},"));
+    line(out, depth + 1, "&[");
+    for launch in &program.launches {
+        self::launch(out, depth + 2, launch);
+    }
+    line(out, depth + 1, "],");
+    line(out, depth + 1, "&[");
+    for map in &program.maps {
+        self::map(out, depth + 2, map);
+    }
+    line(out, depth + 1, "],");
+    line(out, depth + 1, &format!("{},", program.workspace_bytes));
+    line(out, depth, ") },");
+}
+
+fn launch(out: &mut String, depth: usize, launch: &CudaLaunch) {
+    line(out, depth, &format!("{RT}::cuda::Launch {{"));
+    line(out, depth + 1, &format!("kernel: {:?},", launch.kernel));
+    line(out, depth + 1, &format!("grid: {:?},", launch.grid));
+    line(out, depth + 1, &format!("block: {:?},", launch.block));
+    line(out, depth + 1, &format!("cluster: {:?},", launch.cluster));
+    line(out, depth + 1, &format!("shared_bytes: {},", launch.shared_bytes));
+    line(out, depth + 1, &format!("programmatic: {},", launch.programmatic));
+    let args: Vec<String> = launch.args.iter().map(arg).collect();
+    line(out, depth + 1, &format!("args: &[{}],", args.join(", ")));
+    line(out, depth, "},");
+}
+
+fn arg(arg: &CudaArg) -> String {
+    match arg {
+        CudaArg::Param(index) => format!("{RT}::cuda::KernelArg::Param({index})"),
+        CudaArg::Workspace(offset) => format!("{RT}::cuda::KernelArg::Workspace({offset})"),
+        CudaArg::Map(index) => format!("{RT}::cuda::KernelArg::Map({index})"),
+    }
+}
+
+fn map(out: &mut String, depth: usize, map: &CudaMap) {
+    line(out, depth, &format!("{RT}::cuda::TensorMapSpec {{"));
+    line(out, depth + 1, &format!("base: {},", arg(&map.base)));
+    line(out, depth + 1, &format!("data_type: {},", map.data_type));
+    line(out, depth + 1, &format!("rank: {},", map.rank));
+    line(out, depth + 1, &format!("dims: {:?},", map.dims));
+    line(out, depth + 1, &format!("strides: {:?},", map.strides));
+    line(out, depth + 1, &format!("box_dims: {:?},", map.box_dims));
+    line(out, depth + 1, &format!("steps: {:?},", map.steps));
+    line(out, depth + 1, &format!("swizzle: {},", map.swizzle));
+    line(out, depth, "},");
+}
