@@ -1,7 +1,7 @@
 //! What is the same for all devices: a device runs entries, and buffers are its arguments.
 
 use crate::dispatch::{Arg, DynArg, Entry};
-use crate::{AsView, AsViewMut, Cpu, Element, Result, Shape, report::Row};
+use crate::{AsView, AsViewMut, Cpu, Element, Result, Shape, Tensor, report::Row};
 use std::fmt;
 
 pub(crate) mod sealed {
@@ -11,8 +11,24 @@ pub(crate) mod sealed {
 /// Something that generated kernels run on: [`Cpu`], or (feature `cuda`) a CUDA stream.
 ///
 /// Generated functions are generic over it, so one function serves every device, and a buffer of another kind of
-/// device does not compile. What is hidden here is for generated code.
+/// device does not compile. Code that is generic over it as well keeps its arrays in [`Device::Tensor`]s:
+///
+/// ```
+/// use kernel_gen_runtime::{Cpu, D1, Device, Result, Tensor};
+///
+/// fn round_trip<Dev: Device>(dev: &Dev) -> Result<()> {
+///     let x = dev.upload(&[1.0f32, 2.0, 3.0])?;
+///     let mut y = dev.zeros::<f32, D1<3>>()?;
+///     // kernels::double(dev, &x, &mut y)?;
+///     assert_eq!(dev.download(&x)?.as_slice(), [1.0, 2.0, 3.0]);
+///     Ok(())
+/// }
+/// round_trip(&Cpu::new())?;
+/// # Ok::<(), kernel_gen_runtime::Error>(())
+/// ```
 pub trait Device: sealed::Sealed + fmt::Debug + Sized + 'static {
+    /// An owned array in the device's memory.
+    type Tensor<T: Element, S: Shape>: Input<Self, Elem = T, Shape = S> + Output<Self> + fmt::Debug;
     /// A borrowed array whose shape is known at run time, for the `_dyn` forms.
     type DynView<'a, T: Element>
     where
@@ -29,6 +45,15 @@ pub trait Device: sealed::Sealed + fmt::Debug + Sized + 'static {
     /// A weight in the layout that a kernel wants.
     #[doc(hidden)]
     type Packed: fmt::Debug;
+
+    /// An array of zeros in the device's memory.
+    fn zeros<T: Element, S: Shape>(&self) -> Result<Self::Tensor<T, S>>;
+    /// A copy in the device's memory of an array in the CPU's.
+    fn upload<T: Element, S: Shape>(&self, host: &impl AsView<Elem = T, Shape = S>) -> Result<Self::Tensor<T, S>>;
+    /// A copy in the CPU's memory of an array in the device's. Waits for the launches that write it.
+    fn download<T: Element, S: Shape>(&self, tensor: &Self::Tensor<T, S>) -> Result<Tensor<T, S>>;
+    /// Waits until everything that was launched has ended.
+    fn finish(&self) -> Result<()>;
 
     /// Runs an entry; the arguments have been held against its parameters.
     #[doc(hidden)]

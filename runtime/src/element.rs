@@ -53,11 +53,15 @@ impl fmt::Display for DType {
 }
 
 mod sealed {
+    /// What cudarc copies to and from devices.
+    #[cfg(feature = "cuda")]
+    pub trait Sealed: cudarc::driver::DeviceRepr + cudarc::driver::ValidAsZeroBits {}
+    #[cfg(not(feature = "cuda"))]
     pub trait Sealed {}
 }
 
 /// A type that a buffer can hold. Sealed: all bit patterns of an element are valid values, and all bits zero is 0.
-pub trait Element: Copy + Default + Send + Sync + sealed::Sealed + 'static {
+pub trait Element: Copy + Default + fmt::Debug + Send + Sync + sealed::Sealed + 'static {
     /// The type as data.
     const DTYPE: DType;
 }

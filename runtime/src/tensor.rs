@@ -90,7 +90,7 @@ impl<T: Element, S: Shape> Default for Tensor<T, S> {
     }
 }
 
-impl<T: Element + fmt::Debug, S: Shape> fmt::Debug for Tensor<T, S> {
+impl<T: Element, S: Shape> fmt::Debug for Tensor<T, S> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Tensor<{}>{:?} ", T::DTYPE, S::DIMS)?;
         f.debug_list().entries(self.as_slice().iter().take(16)).finish()

@@ -52,8 +52,10 @@ pub enum Cause {
     Verify(Vec<String>),
     /// The kernel could not be lowered.
     Lower(LowerError),
-    /// The kernel could not be emitted.
+    /// The kernel could not be emitted as C.
     Emit(EmitError),
+    /// The kernel could not be emitted as CUDA.
+    EmitCuda(crate::emit::cuda::EmitError),
 }
 
 impl fmt::Display for WorkloadFault {
@@ -71,6 +73,7 @@ impl fmt::Display for WorkloadFault {
             Cause::Verify(faults) => write!(f, "the kernel is not valid: {}; {DEFECT}", faults.join("; ")),
             Cause::Lower(error) => write!(f, "{error}; {DEFECT}"),
             Cause::Emit(error) => write!(f, "{error}; {DEFECT}"),
+            Cause::EmitCuda(error) => write!(f, "{error}; {DEFECT}"),
         }
     }
 }

@@ -1,16 +1,19 @@
 //! From a spec and records to sources: the whole pipeline in one call.
 //!
-//! For every workload of the spec and every CPU level: choose a template and a config, schedule, verify, lower, emit
-//! C; then the Rust wrappers over all of it. [`generate`] reads no file, no clock and no environment, so its result is
+//! For every workload of the spec and every CPU level and CUDA architecture: choose a template and a config, schedule,
+//! verify, lower, emit C or CUDA; then the Rust wrappers over all of it. [`generate`] reads no file, no clock and no environment, so its result is
 //! a function of its arguments: the same bytes in every folder, for every user, with any number of threads.
 //! [`build`] writes the sources into a folder and compiles them.
 
 mod build;
+mod chosen;
+mod cuda;
 mod error;
 mod report;
 mod variant;
 
 pub use build::{Built, build, write_if_changed};
+pub use cuda::CudaSource;
 pub use error::{Cause, GenerateError, WorkloadFault};
 pub use report::{Report, Row};
 
@@ -31,8 +34,12 @@ pub struct Options {
     pub prefix: String,
     /// How to choose.
     pub choose: model::Options,
-    /// Whether there will be code behind the wrappers.
+    /// Whether there will be code for the CPU behind the wrappers.
     pub code: CodePolicy,
+    /// Whether CUDA is emitted for the CUDA architectures of the spec.
+    pub cuda: bool,
+    /// The folder of compiled CUDA, below the `OUT_DIR` of the build script whose crate includes the wrappers.
+    pub images: String,
     /// How many threads generate; the result does not depend on it.
     pub jobs: usize,
 }
@@ -49,10 +56,12 @@ pub enum CodePolicy {
 }
 
 /// The sources of a crate's kernels.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct Generated {
     /// The C sources.
     pub sources: Vec<Source>,
+    /// The CUDA sources, each of which becomes an image.
+    pub cuda: Vec<CudaSource>,
     /// One header that declares every function of the sources.
     pub header: String,
     /// The Rust wrappers.
@@ -86,15 +95,18 @@ pub fn generate(
     let mut names = names(spec);
     let items: Vec<Task<'_>> =
         spec.workloads().map(|(kernel, workload)| Task { kernel, workload, name: names.remove(0) }).collect();
+    let archs = if options.cuda { cuda::best_first(&spec.targets.cuda) } else { vec![] };
     let jobs: Vec<(&Task<'_>, &Target)> =
-        items.iter().flat_map(|item| levels.iter().map(move |level| (item, *level))).collect();
-    let made =
-        in_parallel(options.jobs, &jobs, |(task, level)| variant::make(task, level, records, registry, options, spec));
+        items.iter().flat_map(|item| levels.iter().chain(&archs).map(move |target| (item, *target))).collect();
+    let made = in_parallel(options.jobs, &jobs, |(task, target)| match target.cpu() {
+        Some(_) => variant::make(task, target, records, registry, options, spec).map(Made::C),
+        None => cuda::make(task, target, records, registry, options, spec).map(Made::Cuda),
+    });
     let mut errors = vec![];
     let mut variants = vec![];
     for result in made {
         match result {
-            Ok(variant) => variants.push(Some(variant)),
+            Ok(variant) => variants.push(variant),
             Err(error) => errors.push(error),
         }
     }
@@ -103,7 +115,13 @@ pub fn generate(
         errors.dedup();
         return Err(errors);
     }
-    Ok(assemble(spec, items, levels.len(), variants, options))
+    Ok(assemble(spec, items, levels.len() + archs.len(), variants, options))
+}
+
+/// The code of a workload on a target.
+enum Made {
+    C(variant::Made),
+    Cuda(cuda::Made),
 }
 
 /// A workload to generate, with the name of its module.
@@ -152,26 +170,30 @@ fn shape_key(key: &str) -> &str {
 }
 
 /// Puts the results together in the order of the spec.
-fn assemble(
-    spec: &Spec,
-    items: Vec<Task<'_>>,
-    levels: usize,
-    mut variants: Vec<Option<variant::Made>>,
-    options: &Options,
-) -> Generated {
-    let mut sources = vec![];
+fn assemble(spec: &Spec, items: Vec<Task<'_>>, targets: usize, variants: Vec<Made>, options: &Options) -> Generated {
+    let mut generated = Generated::default();
     let mut prototypes = String::new();
-    let mut report = Report::default();
     let mut functions: Vec<rust::Function> = vec![];
-    for (i, item) in items.into_iter().enumerate() {
-        let mut made = vec![];
-        for level in 0..levels {
-            let Some(mut variant) = variants[i * levels + level].take() else { continue };
-            sources.append(&mut variant.sources);
-            prototypes += &variant.prototypes;
-            report.rows.push(variant.row);
-            report.warnings.append(&mut variant.warnings);
-            made.push(variant.variant);
+    let mut variants = variants.into_iter();
+    let report = &mut generated.report;
+    for item in items {
+        let (mut made, mut on_gpus) = (vec![], vec![]);
+        for variant in variants.by_ref().take(targets) {
+            match variant {
+                Made::C(mut c) => {
+                    generated.sources.append(&mut c.sources);
+                    prototypes += &c.prototypes;
+                    report.rows.push(c.row);
+                    report.warnings.append(&mut c.warnings);
+                    made.push(c.variant);
+                }
+                Made::Cuda(mut cuda) => {
+                    generated.cuda.append(&mut cuda.sources);
+                    report.rows.push(cuda.row);
+                    report.warnings.append(&mut cuda.warnings);
+                    on_gpus.push(cuda.variant);
+                }
+            }
         }
         let code = match &options.code {
             CodePolicy::Absent(reason) => rust::Code::Absent(reason.clone()),
@@ -181,7 +203,7 @@ fn assemble(
             }
             CodePolicy::Compile => rust::Code::Compiled(made),
         };
-        let made = rust::Item { name: item.name, workload: item.workload.workload.clone(), code, cuda: vec![] };
+        let made = rust::Item { name: item.name, workload: item.workload.workload.clone(), code, cuda: on_gpus };
         match functions.last_mut().filter(|f| f.name == item.kernel.name) {
             Some(function) => function.items.push(made),
             None => functions.push(rust::Function { name: item.kernel.name.clone(), items: vec![made] }),
@@ -190,9 +212,11 @@ fn assemble(
     // Records that fit no level are named once a level; once is enough.
     report.warnings.sort();
     report.warnings.dedup();
-    let module =
-        rust::Module { spec: file_name(&spec.file), functions, report: report.to_string(), images: String::new() };
-    Generated { sources, header: header(&prototypes), rust: rust::emit(&module), report }
+    let images = options.images.clone();
+    let module = rust::Module { spec: file_name(&spec.file), functions, report: report.to_string(), images };
+    generated.header = header(&prototypes);
+    generated.rust = rust::emit(&module);
+    generated
 }
 
 /// The name of a file without its folder, which may differ from machine to machine.

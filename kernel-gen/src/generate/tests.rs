@@ -31,6 +31,8 @@ fn options(jobs: usize) -> Options {
         prefix: "kg_test".into(),
         choose: model::Options::default(),
         code: CodePolicy::Compile,
+        cuda: true,
+        images: "images".into(),
         jobs,
     }
 }

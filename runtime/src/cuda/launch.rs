@@ -4,12 +4,12 @@ use super::context::Loaded;
 use super::device::{Cuda, Inner};
 use super::driver::{self, Driver, LaunchAttribute, LaunchConfig, TensorMap};
 use super::table::{KernelArg, Launch, MAX_KERNEL_ARGS, MAX_TENSOR_MAPS, Pack, Program, Variant};
-use super::tensor::{DeviceDynView, DeviceDynViewMut};
+use super::tensor::{DeviceDynView, DeviceDynViewMut, DeviceTensor};
 use super::{CudaError, arch::Arch};
 use crate::device::{Device, sealed};
 use crate::dispatch::{Arg, DynArg, Entry, MAX_PARAMS, check_elements};
 use crate::report::Row;
-use crate::{Element, Error, Result};
+use crate::{AsView, Element, Error, Result, Shape, Tensor};
 use cudarc::driver::{CudaSlice, CudaStream, CudaView, CudaViewMut, DevicePtrMut, DeviceSlice, SyncOnDrop, result};
 use std::ffi::c_void;
 use std::fmt;
@@ -46,10 +46,27 @@ fn align(bytes: usize) -> Result<usize> {
 impl sealed::Sealed for Cuda {}
 
 impl Device for Cuda {
+    type Tensor<T: Element, S: Shape> = DeviceTensor<T, S>;
     type DynView<'a, T: Element> = DeviceDynView<'a, T>;
     type DynViewMut<'a, T: Element> = DeviceDynViewMut<'a, T>;
     type Pointer<'a> = Pointer<'a>;
     type Packed = Packed;
+
+    fn zeros<T: Element, S: Shape>(&self) -> Result<DeviceTensor<T, S>> {
+        DeviceTensor::zeros(self)
+    }
+
+    fn upload<T: Element, S: Shape>(&self, host: &impl AsView<Elem = T, Shape = S>) -> Result<DeviceTensor<T, S>> {
+        DeviceTensor::from_host(self, host)
+    }
+
+    fn download<T: Element, S: Shape>(&self, tensor: &DeviceTensor<T, S>) -> Result<Tensor<T, S>> {
+        tensor.to_host(self)
+    }
+
+    fn finish(&self) -> Result<()> {
+        Ok(self.synchronize()?)
+    }
 
     fn launch(&self, entry: &'static Entry, args: &[Arg<'_, Cuda>]) -> Result<()> {
         let inner = self.inner();

@@ -60,22 +60,16 @@ fn copy_failed(call: &'static str) -> impl Fn(cudarc::driver::DriverError) -> Cu
     move |error| Driver::of_cudarc(call, error)
 }
 
-impl<T: Element + DeviceRepr, S: Shape> DeviceTensor<T, S> {
+impl<T: Element, S: Shape> DeviceTensor<T, S> {
     /// All zero.
-    pub fn zeros(dev: &Cuda) -> Result<Self>
-    where
-        T: ValidAsZeroBits,
-    {
+    pub fn zeros(dev: &Cuda) -> Result<Self> {
         // The driver does not allocate nothing.
         let data = dev.stream().alloc_zeros(S::ELEMENTS.max(1)).map_err(copy_failed("cuMemAllocAsync"))?;
         Ok(DeviceTensor { data, shape: PhantomData })
     }
 
     /// A copy of an array in the CPU's memory.
-    pub fn from_host(dev: &Cuda, host: &impl AsView<Elem = T, Shape = S>) -> Result<Self>
-    where
-        T: ValidAsZeroBits,
-    {
+    pub fn from_host(dev: &Cuda, host: &impl AsView<Elem = T, Shape = S>) -> Result<Self> {
         let mut tensor = Self::zeros(dev)?;
         tensor.copy_from_host(dev, host)?;
         Ok(tensor)

@@ -72,6 +72,13 @@ impl<'a> DynArg<'a> {
     }
 }
 
+impl<'a, D: Device> DynArg<'a, D> {
+    /// The argument without its shape, for an entry whose shapes are known to be these.
+    pub fn into_arg(self) -> Arg<'a, D> {
+        self.arg
+    }
+}
+
 /// Whether so many elements fill the shape.
 pub(crate) fn check_elements(shape: &[usize], elements: usize) -> Result<()> {
     match shape.iter().try_fold(1usize, |n, d| n.checked_mul(*d)) {

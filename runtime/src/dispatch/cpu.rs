@@ -4,7 +4,7 @@ use super::{Arg, DynArg, Entry, MAX_PARAMS, Pointer, Program, Variant};
 use crate::arena::AlignedBytes;
 use crate::device::{Device, sealed};
 use crate::report::Row;
-use crate::{Cpu, DynView, DynViewMut, Element, Error, Isa, Result};
+use crate::{AsView, Cpu, DynView, DynViewMut, Element, Error, Isa, Result, Shape, Tensor};
 use std::fmt;
 
 impl Program {
@@ -69,10 +69,28 @@ impl Entry {
 impl sealed::Sealed for Cpu {}
 
 impl Device for Cpu {
+    type Tensor<T: Element, S: Shape> = Tensor<T, S>;
     type DynView<'a, T: Element> = DynView<'a, T>;
     type DynViewMut<'a, T: Element> = DynViewMut<'a, T>;
     type Pointer<'a> = *mut u8;
     type Packed = Packed;
+
+    fn zeros<T: Element, S: Shape>(&self) -> Result<Tensor<T, S>> {
+        Ok(Tensor::zeros())
+    }
+
+    fn upload<T: Element, S: Shape>(&self, host: &impl AsView<Elem = T, Shape = S>) -> Result<Tensor<T, S>> {
+        Tensor::from_slice(host.view().as_slice())
+    }
+
+    fn download<T: Element, S: Shape>(&self, tensor: &Tensor<T, S>) -> Result<Tensor<T, S>> {
+        Ok(tensor.clone())
+    }
+
+    fn finish(&self) -> Result<()> {
+        // Launches return when they have run.
+        Ok(())
+    }
 
     fn launch(&self, entry: &'static Entry, args: &[Arg<'_>]) -> Result<()> {
         let variant = match args.iter().find_map(|a| a.packed) {

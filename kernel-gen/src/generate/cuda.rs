@@ -1,0 +1,127 @@
+//! One workload on one CUDA architecture: choose, schedule, verify, lower, emit CUDA.
+
+use super::chosen::{Place, choose};
+use super::error::Cause;
+use super::{GenerateError, Options, Row, Task};
+use crate::analysis::verify::{Limits, verify};
+use crate::emit::cuda::{self, Arch, CudaOptions, Param};
+use crate::emit::rust::{CudaArg, CudaLaunch, CudaPack, CudaProgram, CudaVariant};
+use crate::ir::Kernel;
+use crate::lower::{LowerOptions, lower};
+use crate::records::BestRecords;
+use crate::spec::Spec;
+use crate::target::Target;
+use crate::templates::Registry;
+
+/// A CUDA source, to be compiled into an image.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct CudaSource {
+    /// The name of its files, without an ending.
+    pub name: String,
+    /// The architecture that it is for.
+    pub arch: String,
+    /// Its text.
+    pub text: String,
+}
+
+impl CudaSource {
+    /// The name of the image's file.
+    pub fn image(&self) -> String {
+        format!("{}.kgi", self.name)
+    }
+}
+
+/// Architectures in the order in which devices look at their code: the newest first, and of one capability the one with
+/// instructions of its own.
+pub(super) fn best_first(targets: &[&'static Target]) -> Vec<&'static Target> {
+    let mut all = targets.to_vec();
+    all.sort_by_key(|t| std::cmp::Reverse(Arch::of(t)));
+    all
+}
+
+/// What there is of a workload on an architecture.
+pub(super) struct Made {
+    pub(super) variant: CudaVariant,
+    pub(super) sources: Vec<CudaSource>,
+    pub(super) row: Row,
+    pub(super) warnings: Vec<String>,
+}
+
+/// What buffers' addresses are multiples of: the widest vector access, and what TMA asks for.
+const ALIGN: u32 = 16;
+
+pub(super) fn make(
+    task: &Task<'_>,
+    target: &Target,
+    records: &BestRecords,
+    registry: &Registry,
+    options: &Options,
+    spec: &Spec,
+) -> Result<Made, GenerateError> {
+    let chosen = choose(task, target, records, registry, options, spec)?;
+    let arch = Arch::of(target).expect("only CUDA targets become CUDA");
+    let emit = |kernel: &Kernel, symbol: String, what: &str| {
+        let options = CudaOptions { arch, symbol, comment: chosen.comment(what), min_blocks: None };
+        emit(kernel, options, &target.limits(), &chosen.place)
+    };
+    let mut sources = vec![];
+    let mut program = |name: String, emitted: cuda::CudaSource| {
+        let source = CudaSource { name, arch: target.name.clone(), text: emitted.source };
+        let launches = emitted.launches.iter().map(launch).collect();
+        let image = source.image();
+        sources.push(source);
+        CudaProgram { image, launches, maps: vec![], workspace_bytes: emitted.workspace_bytes }
+    };
+    let stem = chosen.stem();
+    let main = program(stem.clone(), emit(&chosen.kernel, chosen.symbol.clone(), &chosen.title())?);
+    let mut packs = vec![];
+    for (i, (position, pack)) in chosen.packs.iter().enumerate() {
+        let emitted = emit(&pack.kernel, format!("{}_pack{i}", chosen.symbol), &chosen.pack_title(pack))?;
+        let bytes = pack.kernel.buffer(pack.kernel.params[1]).extent_bytes();
+        packs.push((*position, CudaPack { bytes, program: program(format!("{stem}.pack{i}"), emitted) }));
+    }
+    let variant = CudaVariant {
+        arch: target.name.clone(),
+        capability: (arch.capability / 10, arch.capability % 10),
+        exact: arch.specific,
+        program: main,
+        packs,
+        align: ALIGN,
+        template: chosen.template.clone(),
+        config: chosen.config.clone(),
+        origin: chosen.origin(),
+        origin_detail: chosen.origin_detail(),
+        cost_us: chosen.cost_us(),
+    };
+    Ok(Made { variant, sources, row: chosen.row(), warnings: chosen.warnings() })
+}
+
+/// Verifies, lowers and emits a kernel.
+fn emit(
+    kernel: &Kernel,
+    options: CudaOptions,
+    limits: &Limits,
+    place: &Place<'_>,
+) -> Result<cuda::CudaSource, GenerateError> {
+    let verified = verify(kernel.clone(), limits)
+        .map_err(|faults| place.fault(Cause::Verify(faults.iter().map(|f| f.to_string()).collect())))?;
+    let lowered = lower(verified, &LowerOptions::cuda()).map_err(|error| place.fault(Cause::Lower(error)))?;
+    cuda::emit(&lowered, &options).map_err(|error| place.fault(Cause::EmitCuda(error)))
+}
+
+/// A launch as the wrappers say it.
+fn launch(launch: &cuda::Launch) -> CudaLaunch {
+    let args = launch.params.iter().map(|param| match param {
+        Param::Buffer { index, .. } => CudaArg::Param(*index),
+        Param::Workspace { offset, .. } => CudaArg::Workspace(*offset),
+    });
+    CudaLaunch {
+        kernel: launch.symbol.clone(),
+        grid: launch.grid,
+        block: launch.block,
+        cluster: launch.cluster,
+        shared_bytes: launch.dynamic_shared_bytes,
+        programmatic: false,
+        args: args.collect(),
+    }
+}
