@@ -5,8 +5,14 @@ use std::env;
 use std::path::PathBuf;
 
 /// Variables of this crate, besides those of the C compiler.
-pub(crate) const VARIABLES: [&str; 5] =
-    ["KERNEL_GEN_NO_CC", "KERNEL_GEN_DENY_FALLBACK", "DOCS_RS", "LIBCLANG_PATH", "BINDGEN_EXTRA_CLANG_ARGS"];
+pub(crate) const VARIABLES: [&str; 6] = [
+    "KERNEL_GEN_NO_CC",
+    "KERNEL_GEN_CUDA",
+    "KERNEL_GEN_DENY_FALLBACK",
+    "DOCS_RS",
+    "LIBCLANG_PATH",
+    "BINDGEN_EXTRA_CLANG_ARGS",
+];
 
 /// The environment of a build script.
 pub(crate) struct Environment {
@@ -20,6 +26,7 @@ pub(crate) struct Environment {
     pub(crate) jobs: usize,
     pub(crate) docs_rs: bool,
     pub(crate) no_cc: bool,
+    pub(crate) no_cuda: bool,
     pub(crate) deny_fallback: bool,
 }
 
@@ -37,6 +44,7 @@ impl Environment {
             jobs: env::var("NUM_JOBS").ok().and_then(|n| n.parse().ok()).unwrap_or(1),
             docs_rs: env::var_os("DOCS_RS").is_some(),
             no_cc: is_on("KERNEL_GEN_NO_CC"),
+            no_cuda: env::var("KERNEL_GEN_CUDA").is_ok_and(|v| v == "off"),
             deny_fallback: is_on("KERNEL_GEN_DENY_FALLBACK"),
         })
     }

@@ -23,7 +23,14 @@
 //! | `CC`, `CFLAGS`, `AR` and their per-target forms | the C compiler, as for any crate that uses `cc` |
 //! | `KERNEL_GEN_NO_CC=1` | wrappers without code: launches return an error |
 //! | `KERNEL_GEN_DENY_FALLBACK=1` | a workload without a tuned record is an error, as [`Config::deny_fallback`] |
+//! | `KERNEL_GEN_CUDA` | `off`: no code for GPUs; or the one CUDA compiler to use (`nvcc`, `nvrtc`, `clang`, `embed`) |
+//! | `KERNEL_GEN_NVCC`, `NVCC`, `CUDA_HOME`, ... | where CUDA compilers are, see [`kernel_gen::toolchain::cuda`]; read if the spec has CUDA targets |
 //! | `DOCS_RS` | as `KERNEL_GEN_NO_CC`: documentation needs no code |
+//!
+//! # GPUs
+//!
+//! `[targets] cuda` in the spec asks for code for GPUs. It is compiled here, if a CUDA compiler is found or the code is
+//! packaged ([`Config::artifacts`]), and becomes part of the program if the feature `cuda` of `kernel-gen-runtime` is on.
 //!
 //! # C code of your own
 //!
@@ -67,6 +74,17 @@ pub enum MissingCompiler {
     Wrappers,
 }
 
+/// What to do when there is no CUDA compiler and code for GPUs is wanted that is not packaged.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum MissingCudaCompiler {
+    /// The sources go into the program, and NVRTC on the machine that runs it compiles each at first use. A warning
+    /// says so.
+    #[default]
+    EmbedSource,
+    /// The build fails and says where a compiler was looked for.
+    Error,
+}
+
 /// What a build did.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Report {
@@ -90,6 +108,9 @@ pub struct Config {
     deny_fallback: bool,
     device: Option<String>,
     missing_compiler: MissingCompiler,
+    cuda: bool,
+    missing_cuda: MissingCudaCompiler,
+    artifacts: Option<PathBuf>,
     quiet: bool,
 }
 
@@ -104,6 +125,9 @@ pub fn configure() -> Config {
         deny_fallback: false,
         device: None,
         missing_compiler: MissingCompiler::default(),
+        cuda: true,
+        missing_cuda: MissingCudaCompiler::default(),
+        artifacts: None,
         quiet: false,
     }
 }
@@ -155,6 +179,26 @@ impl Config {
     /// What to do without a C compiler.
     pub fn missing_compiler(mut self, policy: MissingCompiler) -> Config {
         self.missing_compiler = policy;
+        self
+    }
+
+    /// Whether code is made for the CUDA architectures of the spec; it is unless this says no. A crate that has a
+    /// feature for GPUs writes `.cuda(cfg!(feature = "cuda"))`.
+    pub fn cuda(mut self, cuda: bool) -> Config {
+        self.cuda = cuda;
+        self
+    }
+
+    /// What to do without a CUDA compiler.
+    pub fn missing_cuda_compiler(mut self, policy: MissingCudaCompiler) -> Config {
+        self.missing_cuda = policy;
+        self
+    }
+
+    /// A folder of packaged GPU code, relative to the package, as `kernel-gen package` writes it. What it has needs no
+    /// CUDA compiler. The folder should exist, for the same reason as that of [`Config::tuned`].
+    pub fn artifacts(mut self, folder: impl AsRef<Path>) -> Config {
+        self.artifacts = Some(folder.as_ref().to_path_buf());
         self
     }
 

@@ -2,12 +2,13 @@
 
 use crate::environment::{Environment, VARIABLES};
 use crate::stamp::{self, Stamp};
-use crate::{Config, Error, MissingCompiler, Report};
+use crate::{Config, Error, MissingCompiler, MissingCudaCompiler, Report};
 use kernel_gen::emit::rust::is_rust_name;
-use kernel_gen::generate::{self, CodePolicy, GenerateError, Generated, write_if_changed};
+use kernel_gen::generate::{self, CodePolicy, CudaSupply, GenerateError, Generated, write_if_changed};
 use kernel_gen::model;
 use kernel_gen::records::BestRecords;
 use kernel_gen::spec::Spec;
+use kernel_gen::toolchain::cuda::{self, Artifacts};
 use kernel_gen::toolchain::{Compiler, ToolError, settings_for};
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -60,29 +61,47 @@ fn wrappers_path(config: &Config, environment: &Environment) -> PathBuf {
 
 /// Everything that is read before the spec is understood; what the spec names is added later.
 fn rerun_lines(config: &Config, environment: &Environment) -> Vec<String> {
-    let files = std::iter::once(&config.spec).chain(&config.tuned);
+    let files = std::iter::once(&config.spec).chain(&config.tuned).chain(&config.artifacts);
     let files = files.map(|f| format!("cargo::rerun-if-changed={}", f.display()));
-    let variables = VARIABLES.iter().map(|v| v.to_string()).chain(settings_for(&environment.target));
-    let variables = variables.chain(["PATH".to_string()]);
+    let variables = variables(config, environment).into_iter();
     files.chain(variables.map(|v| format!("cargo::rerun-if-env-changed={v}"))).collect()
+}
+
+/// The variables that decide the result.
+fn variables(config: &Config, environment: &Environment) -> Vec<String> {
+    let mut all: Vec<String> = VARIABLES.iter().map(|v| v.to_string()).collect();
+    all.extend(settings_for(&environment.target));
+    all.push("PATH".to_string());
+    if config.cuda && mentions_cuda(config) {
+        // OUT_DIR is cargo's own, and is among the facts of the key.
+        let more = cuda::VARIABLES.iter().filter(|v| **v != "OUT_DIR").map(|v| v.to_string());
+        all.extend(more.filter(|v| !all.contains(v)).collect::<Vec<_>>());
+    }
+    all
+}
+
+/// Whether the spec says anything about CUDA, as far as can be told before it is understood. If only a comment does, the
+/// script runs more often than it has to.
+fn mentions_cuda(config: &Config) -> bool {
+    fs::read(&config.spec).is_ok_and(|text| text.windows(4).any(|w| w == b"cuda"))
 }
 
 /// A hash of everything that decides the result and is known before the spec is read.
 fn key(config: &Config, environment: &Environment, program: u64) -> u64 {
-    let Config { spec, tuned, registry, module, deny_fallback, device, missing_compiler, quiet: _ } = config;
+    let Config { spec, tuned, registry, module, deny_fallback, device, missing_compiler, .. } = config;
+    let Config { cuda, missing_cuda, artifacts, .. } = config;
     let Environment { out_dir, target, host, arch, package, version, .. } = environment;
     let mut facts = format!(
         "{} {program} {spec:?} {tuned:?} {registry:?} {module} {deny_fallback} {device:?} {missing_compiler:?} \
-         {out_dir:?} {target} {host} {arch} {package} {version}",
+         {cuda} {missing_cuda:?} {artifacts:?} {out_dir:?} {target} {host} {arch} {package} {version}",
         env!("CARGO_PKG_VERSION")
     );
-    let variables = VARIABLES.iter().map(|v| v.to_string()).chain(settings_for(target)).chain(["PATH".to_string()]);
-    for variable in variables {
+    for variable in variables(config, environment) {
         facts += &format!("\n{variable} {:?}", std::env::var_os(&variable));
     }
     let mut hash = stamp::hash(0, facts.as_bytes());
     let mut files = vec![spec.clone()];
-    if let Some(folder) = tuned {
+    for folder in tuned.iter().chain(artifacts) {
         files.extend(files_below(folder));
     }
     for file in files {
@@ -122,6 +141,8 @@ fn make(config: &Config, environment: &Environment) -> Result<Stamp, Error> {
             ..model::Options::default()
         },
         code,
+        cuda: config.cuda && !environment.docs_rs && !environment.no_cuda,
+        images: folder_name(config),
         jobs: environment.jobs,
     };
     let mut generated = generate::generate(&spec, &records, &config.registry, &options)?;
@@ -183,11 +204,30 @@ fn write(
     compiler: Option<&Compiler>,
     library: &str,
 ) -> Result<Stamp, Error> {
-    let folder = environment.out_dir.join(format!("kernel-gen-{}", config.module));
-    let built = generate::build(generated, compiler, &folder, library, environment.jobs)?;
+    let folder = environment.out_dir.join(folder_name(config));
+    let packaged = match &config.artifacts {
+        Some(folder) if !generated.cuda.is_empty() => Some(Artifacts::open(folder).map_err(GenerateError::Cuda)?),
+        _ => None,
+    };
+    let missing = match config.missing_cuda {
+        MissingCudaCompiler::EmbedSource => cuda::Missing::Embed,
+        MissingCudaCompiler::Error => cuda::Missing::Refuse,
+    };
+    let compile = cuda::Options { jobs: environment.jobs, ..cuda::Options::default() };
+    let supply = CudaSupply {
+        packaged: packaged.as_ref(),
+        environment: &cuda::Environment::of_process(),
+        options: &cuda::SupplyOptions { missing, compile },
+    };
+    let built = generate::build(generated, compiler, supply, &folder, library, environment.jobs)?;
     let wrappers = wrappers_path(config, environment);
     write_if_changed(&wrappers, generated.rust.as_bytes())?;
     let mut stamp = Stamp { report: generated.report.clone(), ..Stamp::default() };
+    stamp.report.warnings.extend(built.warnings);
+    if !built.cuda.is_empty() {
+        // No instruction to cargo: shown with `-vv`.
+        stamp.lines.push(format!("kernel-gen: {}", built.cuda));
+    }
     if built.library.is_some() {
         stamp.lines.push(format!("cargo::rustc-link-search=native={}", folder.display()));
         stamp.lines.push(format!("cargo::rustc-link-lib=static={library}"));
@@ -201,6 +241,11 @@ fn write(
     files.extend(compiler.iter().flat_map(|c| c.programs()).map(Path::to_path_buf));
     stamp.files = files.into_iter().map(|f| (stamp::identity_of(&f), f)).map(|(identity, f)| (f, identity)).collect();
     Ok(stamp)
+}
+
+/// The folder of sources, objects and images, below `OUT_DIR`.
+fn folder_name(config: &Config) -> String {
+    format!("kernel-gen-{}", config.module)
 }
 
 /// What every symbol and the library start with. It holds the package's name and version and the module's name, so that

@@ -43,6 +43,8 @@ fn generated() -> Generated {
         prefix: "kg_header".into(),
         choose: model::Options::default(),
         code: CodePolicy::Compile,
+        cuda: false,
+        images: String::new(),
         jobs: 2,
     };
     let spec = Spec::parse(SPEC, "kernels.toml").unwrap();

@@ -1,26 +1,43 @@
-//! Sources into a folder, and from there into a static library.
+//! Sources into a folder, and from there into a static library and images of GPU code.
 
-use super::{GenerateError, Generated};
+use super::{GenerateError, Generated, bundle};
+use crate::toolchain::cuda::{Artifacts, CudaError, Environment, SupplyOptions, supply};
 use crate::toolchain::{Compiler, Unit};
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 
 /// What a build left behind.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Built {
     /// The static library, if there was anything to compile.
     pub library: Option<PathBuf>,
     /// All files that were written or kept, the library included.
     pub files: Vec<PathBuf>,
+    /// Where compiled CUDA came from, in one line; nothing if there is no CUDA.
+    pub cuda: String,
+    /// What a user should know although nothing failed.
+    pub warnings: Vec<String>,
 }
 
-/// Writes the C sources and their header into `folder`, compiles them and archives the objects as
-/// `lib<library>.a` there. Files that are right already are not touched, and what an earlier build left in the folder
+/// Where compiled CUDA is to come from.
+#[derive(Clone, Copy, Debug)]
+pub struct CudaSupply<'a> {
+    /// Code that was packaged.
+    pub packaged: Option<&'a Artifacts>,
+    /// Where compilers are looked for.
+    pub environment: &'a Environment,
+    /// What to do without one, and how to compile.
+    pub options: &'a SupplyOptions,
+}
+
+/// Writes the C and CUDA sources and the C header into `folder`, compiles them, archives the objects as
+/// `lib<library>.a` there, and puts compiled CUDA into one file a source. Files that are right already are not touched, and what an earlier build left in the folder
 /// and this one does not have is removed.
 pub fn build(
     generated: &Generated,
     compiler: Option<&Compiler>,
+    cuda: CudaSupply<'_>,
     folder: &Path,
     library: &str,
     jobs: usize,
@@ -28,19 +45,25 @@ pub fn build(
     let one = |e: GenerateError| vec![e];
     fs::create_dir_all(folder).map_err(|e| one(io(folder, &e)))?;
     let mut keep = BTreeSet::new();
-    let mut write = |name: &str, text: &str| -> Result<PathBuf, GenerateError> {
+    let mut write = |name: &str, bytes: &[u8]| -> Result<PathBuf, GenerateError> {
         let path = folder.join(name);
-        write_if_changed(&path, text.as_bytes())?;
+        write_if_changed(&path, bytes)?;
         keep.insert(path.clone());
         Ok(path)
     };
-    write("kernels.h", &generated.header).map_err(one)?;
+    write("kernels.h", generated.header.as_bytes()).map_err(one)?;
     let mut units = vec![];
     for source in &generated.sources {
-        let path = write(&source.name, &source.text).map_err(one)?;
+        let path = write(&source.name, source.text.as_bytes()).map_err(one)?;
         units.push(Unit { source: path, flags: source.flags.clone(), depends: 0 });
     }
-    let mut built = Built { library: None, files: vec![] };
+    let mut built = Built::default();
+    let supplied = supply_cuda(generated, cuda)?;
+    for (source, bundle) in generated.cuda.iter().zip(&supplied.bundles) {
+        write(&format!("{}.cu", source.name), source.text.as_bytes()).map_err(one)?;
+        write(&source.image(), bundle).map_err(one)?;
+    }
+    (built.cuda, built.warnings) = (supplied.summary, supplied.warnings);
     if let Some(compiler) = compiler.filter(|_| !units.is_empty()) {
         let objects = compiler
             .compile(&units, jobs)
@@ -57,6 +80,23 @@ pub fn build(
     remove_others(folder, &keep);
     built.files = keep.into_iter().collect();
     Ok(built)
+}
+
+/// Bundles of compiled CUDA, one a source.
+struct Bundles {
+    bundles: Vec<Vec<u8>>,
+    summary: String,
+    warnings: Vec<String>,
+}
+
+fn supply_cuda(generated: &Generated, cuda: CudaSupply<'_>) -> Result<Bundles, Vec<GenerateError>> {
+    let all = |errors: Vec<CudaError>| errors.into_iter().map(GenerateError::Cuda).collect::<Vec<_>>();
+    let requests = generated.cuda.iter().map(|source| source.request()).collect::<Result<Vec<_>, _>>();
+    let requests = requests.map_err(|e| all(vec![e]))?;
+    let supplied = supply(&requests, cuda.packaged, cuda.environment, cuda.options).map_err(all)?;
+    let bundles = requests.iter().zip(&supplied.code);
+    let bundles = bundles.map(|(request, code)| bundle::of_code(code, &request.source, request.arch)).collect();
+    Ok(Bundles { bundles, summary: supplied.summary, warnings: supplied.warnings })
 }
 
 /// Removes the files of the folder that are not to be kept. One that cannot be removed only takes space.

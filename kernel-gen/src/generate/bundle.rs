@@ -3,6 +3,23 @@
 //! The format is described in the runtime's `cuda/image.rs`. A bundle, and not one file an image, so that the wrappers
 //! are the same bytes whichever compiler there was: what it could not make is missing inside of the file.
 
+use crate::toolchain::cuda::{Arch, Code};
+
+/// The bundle of what was compiled, or not compiled, from a source for an architecture.
+pub fn of_code(code: &Code, source: &str, arch: Arch) -> Vec<u8> {
+    let capability = (arch.capability / 10, arch.capability % 10);
+    let image = |kind, bytes| Image { kind, capability, exact: arch.specific, bytes };
+    let images = match code {
+        Code::Packaged(artifact) | Code::Compiled(artifact) => {
+            let cubin = artifact.cubin.as_deref().map(|bytes| image(ImageKind::Cubin, bytes));
+            cubin.into_iter().chain([image(ImageKind::Ptx, artifact.ptx.as_bytes())]).collect()
+        }
+        Code::Source => vec![image(ImageKind::Source, source.as_bytes())],
+        Code::Absent => vec![],
+    };
+    bundle(&images)
+}
+
 /// What an image is, as the runtime numbers it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum ImageKind {

@@ -12,6 +12,7 @@ use crate::records::BestRecords;
 use crate::spec::Spec;
 use crate::target::Target;
 use crate::templates::Registry;
+use crate::toolchain::cuda::{CudaError, Request};
 
 /// A CUDA source, to be compiled into an image.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -25,6 +26,11 @@ pub struct CudaSource {
 }
 
 impl CudaSource {
+    /// What the compiler is asked for; packaged code is found by it.
+    pub fn request(&self) -> Result<Request, CudaError> {
+        Ok(Request::new(&self.name, &self.text, self.arch.parse()?))
+    }
+
     /// The name of the image's file.
     pub fn image(&self) -> String {
         format!("{}.kgi", self.name)

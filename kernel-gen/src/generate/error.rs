@@ -6,6 +6,7 @@ use crate::lower::LowerError;
 use crate::model::ModelError;
 use crate::templates::TemplateError;
 use crate::toolchain::ToolError;
+use crate::toolchain::cuda::CudaError;
 use std::fmt;
 
 /// What went wrong.
@@ -15,6 +16,8 @@ pub enum GenerateError {
     Workload(Box<WorkloadFault>),
     /// A tool is missing or failed.
     Tool(ToolError),
+    /// A CUDA compiler is missing or failed, or packaged code is damaged.
+    Cuda(CudaError),
     /// A file of the output could not be written.
     Io {
         /// The file.
@@ -83,6 +86,7 @@ impl fmt::Display for GenerateError {
         match self {
             GenerateError::Workload(fault) => fault.fmt(f),
             GenerateError::Tool(error) => error.fmt(f),
+            GenerateError::Cuda(error) => error.fmt(f),
             GenerateError::Io { file, reason } => {
                 write!(f, "{file}: cannot be written: {reason}; make the folder writable")
             }
@@ -96,6 +100,12 @@ impl std::error::Error for GenerateError {}
 impl From<ToolError> for GenerateError {
     fn from(error: ToolError) -> GenerateError {
         GenerateError::Tool(error)
+    }
+}
+
+impl From<CudaError> for GenerateError {
+    fn from(error: CudaError) -> GenerateError {
+        GenerateError::Cuda(error)
     }
 }
 

@@ -6,13 +6,14 @@
 //! [`build`] writes the sources into a folder and compiles them.
 
 mod build;
+pub mod bundle;
 mod chosen;
 mod cuda;
 mod error;
 mod report;
 mod variant;
 
-pub use build::{Built, build, write_if_changed};
+pub use build::{Built, CudaSupply, build, write_if_changed};
 pub use cuda::CudaSource;
 pub use error::{Cause, GenerateError, WorkloadFault};
 pub use report::{Report, Row};
@@ -23,6 +24,7 @@ use crate::records::BestRecords;
 use crate::spec::{KernelSpec, Spec, WorkloadSpec};
 use crate::target::Target;
 use crate::templates::Registry;
+use crate::toolchain::cuda::require_portable;
 use crate::toolchain::in_parallel;
 
 /// What to generate, besides spec, records and templates.
@@ -96,6 +98,8 @@ pub fn generate(
     let items: Vec<Task<'_>> =
         spec.workloads().map(|(kernel, workload)| Task { kernel, workload, name: names.remove(0) }).collect();
     let archs = if options.cuda { cuda::best_first(&spec.targets.cuda) } else { vec![] };
+    let parsed = archs.iter().map(|t| t.name.parse()).collect::<Result<Vec<_>, _>>();
+    parsed.and_then(|all| require_portable(&all)).map_err(|e| vec![GenerateError::Cuda(e)])?;
     let jobs: Vec<(&Task<'_>, &Target)> =
         items.iter().flat_map(|item| levels.iter().chain(&archs).map(move |target| (item, *target))).collect();
     let made = in_parallel(options.jobs, &jobs, |(task, target)| match target.cpu() {

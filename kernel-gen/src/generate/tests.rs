@@ -3,6 +3,7 @@
 use super::*;
 use crate::templates::testing::Rows;
 use crate::toolchain::Compiler;
+use crate::toolchain::cuda::{Environment, SupplyOptions};
 
 const SPEC: &str = r#"
 schema = 1
@@ -57,7 +58,7 @@ fn every_workload_and_level_has_a_source_and_a_row() {
     assert!(made.sources[0].flags.iter().any(|f| f == "-march=x86-64-v3"));
     assert!(made.sources[0].text.contains("// workload: matmul-f32-m6n7k5-nn-bias\n// template: rows v2"));
     assert_eq!(made.report.summary(), "2 workloads for x86-64-v3, x86-64: 4 analytic");
-    assert!(made.rust.contains("pub fn product<A, B, Bias, C>("));
+    assert!(made.rust.contains("pub fn product<Dev, A, B, Bias, C>("));
     assert!(made.rust.contains("pub mod large {"));
     let row = &made.report.rows[2];
     assert_eq!((row.name.as_str(), row.target.as_str(), row.time_us), ("large", "x86-64-v3", 3.5));
@@ -75,7 +76,7 @@ fn wrappers_without_code_need_no_template() {
         let options = Options { code, ..options(1) };
         let spec = Spec::parse(SPEC, "kernels.toml").unwrap();
         let made = generate(&spec, &BestRecords::new(), &Registry::empty(), &options).unwrap();
-        assert!(made.sources.is_empty() && made.rust.contains("pub fn product_dyn("));
+        assert!(made.sources.is_empty() && made.rust.contains("pub fn product_dyn<'a, Dev"));
     }
     let foreign = Options { arch: "riscv64".into(), ..options(1) };
     let made = run("kernels.toml", &foreign).unwrap();
@@ -102,14 +103,16 @@ fn a_build_compiles_once_and_removes_what_is_no_longer_made() {
     let triple = "x86_64-unknown-linux-gnu";
     let compiler = Compiler::find(triple, triple).unwrap();
     let made = run("kernels.toml", &options(2)).unwrap();
-    let built = build(&made, Some(&compiler), &folder, "kg_test", 2).unwrap();
+    let (nowhere, supply_options) = (Environment::new([], &folder), SupplyOptions::default());
+    let cuda = CudaSupply { packaged: None, environment: &nowhere, options: &supply_options };
+    let built = build(&made, Some(&compiler), cuda, &folder, "kg_test", 2).unwrap();
     let library = built.library.unwrap();
     assert!(library.ends_with("libkg_test.a") && library.exists());
     let object = folder.join("large.x86-64.o");
     let stamp = std::fs::metadata(&object).unwrap().modified().unwrap();
     let mut fewer = made.clone();
     fewer.sources.retain(|s| s.name.starts_with("large"));
-    build(&fewer, Some(&compiler), &folder, "kg_test", 2).unwrap();
+    build(&fewer, Some(&compiler), cuda, &folder, "kg_test", 2).unwrap();
     assert_eq!(std::fs::metadata(&object).unwrap().modified().unwrap(), stamp, "it was not compiled again");
     assert!(!folder.join("product_m6n7k5_nn_bias.x86-64.c").exists());
     std::fs::remove_dir_all(folder).unwrap();
@@ -123,4 +126,53 @@ fn a_kernel_may_see_a_dense_tensor_under_another_shape() {
     let spec = Spec::parse(spec, "kernels.toml").unwrap();
     let made = generate(&spec, &BestRecords::new(), &Registry::builtin(), &options(1)).unwrap();
     assert!(made.sources.iter().any(|s| s.text.contains("// template: conv2d_pointwise")));
+}
+
+/// The small spec for GPUs as well.
+fn gpu_spec(archs: &str) -> Spec {
+    let text = SPEC.replace("[targets]", &format!("[targets]\ncuda = [{archs}]"));
+    Spec::parse(&text, "kernels.toml").unwrap()
+}
+
+#[test]
+fn architectures_get_sources_wrappers_and_rows_the_best_first() {
+    let spec = gpu_spec("\"sm_80\", \"sm_90a\"");
+    let made = generate(&spec, &BestRecords::new(), &Registry::builtin(), &options(2)).unwrap();
+    let names: Vec<&str> = made.cuda.iter().map(|s| s.name.as_str()).collect();
+    assert_eq!(&names[2..], ["large.sm_90a", "large.sm_80"]);
+    let source = &made.cuda[2];
+    assert!(source.text.contains("// workload: matmul-f32-m16n16k16-nn-bias\n") && source.text.contains("__global__"));
+    // Packaged code is found by the source: nothing of the crate that asks for it may be in it.
+    let other = Options { prefix: "another_crate".into(), images: "elsewhere".into(), ..options(1) };
+    let others = generate(&spec, &BestRecords::new(), &Registry::builtin(), &other).unwrap();
+    assert_eq!(made.cuda, others.cuda);
+    assert!(made.rust.contains("\"/images/large.sm_90a.kgi\""), "{}", made.rust);
+    let targets: Vec<&str> = made.report.rows.iter().take(4).map(|r| r.target.as_str()).collect();
+    assert_eq!(targets, ["x86-64-v3", "x86-64", "sm_90a", "sm_80"]);
+    let none = Options { cuda: false, ..options(1) };
+    let none = generate(&spec, &BestRecords::new(), &Registry::builtin(), &none).unwrap();
+    assert!(none.cuda.is_empty() && !none.rust.contains("sm_80"));
+}
+
+#[test]
+fn an_architecture_whose_code_runs_nowhere_else_is_not_enough() {
+    let spec = gpu_spec("\"sm_90a\"");
+    let errors = generate(&spec, &BestRecords::new(), &Registry::builtin(), &options(1)).unwrap_err();
+    assert!(errors[0].to_string().contains("add a portable one"), "{}", errors[0]);
+}
+
+#[test]
+fn without_a_compiler_the_source_is_in_the_bundle_and_that_is_said() {
+    let folder = std::env::temp_dir().join(format!("kernel-gen-build-cuda-{}", std::process::id()));
+    let spec = gpu_spec("\"sm_80\"");
+    let no_c = Options { code: CodePolicy::Absent("no C here".into()), ..options(1) };
+    let made = generate(&spec, &BestRecords::new(), &Registry::builtin(), &no_c).unwrap();
+    let (nowhere, supply_options) = (Environment::new([], &folder), SupplyOptions::default());
+    let cuda = CudaSupply { packaged: None, environment: &nowhere, options: &supply_options };
+    let built = build(&made, None, cuda, &folder, "kg_test", 1).unwrap();
+    assert!(built.warnings[0].contains("2 kernel source(s) are embedded"), "{:?}", built.warnings);
+    assert!(built.cuda.contains("embedded as source"), "{}", built.cuda);
+    let bundle = std::fs::read(folder.join("large.sm_80.kgi")).unwrap();
+    assert!(bundle.starts_with(b"KGIMAGE1\x01\0\0\0") && bundle.ends_with(made.cuda[1].text.as_bytes()));
+    std::fs::remove_dir_all(folder).unwrap();
 }
