@@ -7,6 +7,7 @@ use crate::analysis::verify::{Limits, verify};
 use crate::emit::cuda::{self, Arch, CudaOptions, Param};
 use crate::emit::rust::{CudaArg, CudaLaunch, CudaPack, CudaProgram, CudaVariant};
 use crate::ir::Kernel;
+use crate::lower::insert_barriers::insert_barriers;
 use crate::lower::{LowerOptions, lower};
 use crate::records::BestRecords;
 use crate::spec::Spec;
@@ -102,14 +103,14 @@ pub(super) fn make(
     Ok(Made { variant, sources, row: chosen.row(), warnings: chosen.warnings() })
 }
 
-/// Verifies, lowers and emits a kernel.
+/// Puts in the barriers that schedules leave out, verifies, lowers and emits a kernel.
 fn emit(
     kernel: &Kernel,
     options: CudaOptions,
     limits: &Limits,
     place: &Place<'_>,
 ) -> Result<cuda::CudaSource, GenerateError> {
-    let verified = verify(kernel.clone(), limits)
+    let verified = verify(insert_barriers(kernel.clone()), limits)
         .map_err(|faults| place.fault(Cause::Verify(faults.iter().map(|f| f.to_string()).collect())))?;
     let lowered = lower(verified, &LowerOptions::cuda()).map_err(|error| place.fault(Cause::Lower(error)))?;
     cuda::emit(&lowered, &options).map_err(|error| place.fault(Cause::EmitCuda(error)))
