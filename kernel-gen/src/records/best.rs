@@ -6,6 +6,9 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::{fs, io};
 
+/// The folder beside the targets' that holds compiled code and no records.
+pub const ARTIFACTS: &str = "artifacts";
+
 /// The records of a folder by file, in the order of their names.
 #[derive(Clone, PartialEq, Default, Debug)]
 pub struct BestRecords {
@@ -22,14 +25,14 @@ impl BestRecords {
         BestRecords::default()
     }
 
-    /// Reads every `*.toml` in the folders of `folder`. A folder that does not exist holds no records. Whatever is
-    /// wrong with any file is reported, for all files together.
+    /// Reads every `*.toml` in the folders of `folder`, but for [`ARTIFACTS`]. A folder that does not exist holds no
+    /// records. Whatever is wrong with any file is reported, for all files together.
     pub fn load(folder: &Path) -> Result<BestRecords, Vec<Diagnostic>> {
         let mut all = BestRecords { folder: folder.to_path_buf(), ..BestRecords::default() };
         let mut wrong = vec![];
         all.folders_read.push(folder.to_path_buf());
         for target in sorted_entries(folder, &mut wrong) {
-            if !target.is_dir() || is_hidden(&target) {
+            if !target.is_dir() || is_hidden(&target) || target.ends_with(ARTIFACTS) {
                 continue;
             }
             all.folders_read.push(target.clone());

@@ -13,7 +13,7 @@ mod best;
 mod lookup;
 mod text;
 
-pub use best::BestRecords;
+pub use best::{ARTIFACTS, BestRecords};
 pub use lookup::{Choice, Found, Lookup, Offer, Origin, Query, Refusal, RefusalReason, lookup};
 pub(crate) use text::quoted;
 

@@ -124,7 +124,11 @@ fn a_record_in_the_wrong_place_is_named() {
     fs::rename(path.parent().unwrap(), folder.join("x86-64-v4")).unwrap();
     assert!(message(&folder).ends_with(&format!("move it to {}", record().relative_path())), "{}", message(&folder));
     fs::remove_dir_all(&folder).unwrap();
+    // Compiled code lies beside the records, with an index that is none.
+    fs::create_dir_all(folder.join(ARTIFACTS)).unwrap();
+    fs::write(folder.join(ARTIFACTS).join("artifacts.toml"), "schema = 1\n[[artifact]]\n").unwrap();
     assert_eq!(BestRecords::load(&folder).unwrap().len(), 0);
+    fs::remove_dir_all(folder).unwrap();
 }
 
 fn look(records: &[Record], query: &Query<'_>) -> Lookup {

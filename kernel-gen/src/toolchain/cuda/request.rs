@@ -52,15 +52,32 @@ impl Request {
         Request { kernel: kernel.into(), source: source.into(), arch, flags: Flags::default() }
     }
 
-    /// The hash of source and flags: what a packaged artifact is found by, together with the architecture.
+    /// The hash of source and flags: what a packaged artifact is found by, together with the architecture. The comment
+    /// at the top of the source does not count: it says which version generated it and how fast it was, and another
+    /// one there makes no other code. (It does where the code has line numbers in it.)
     pub fn hash(&self) -> ContentHash {
-        ContentHash::of_parts(&[self.flags.key().as_bytes(), self.source.as_bytes()])
+        let source = if self.flags.line_info { &self.source } else { without_head(&self.source) };
+        ContentHash::of_parts(&[self.flags.key().as_bytes(), source.as_bytes()])
     }
 
     /// The kernel's name as the name of a file.
     pub(super) fn stem(&self) -> String {
         file_stem(&self.kernel)
     }
+}
+
+/// The source from its first line on that is neither empty nor all comment.
+fn without_head(source: &str) -> &str {
+    let mut rest = source;
+    while let Some((line, after)) = rest.split_once('\n') {
+        // A line that ends in a backslash would take the next one with it.
+        let is_comment = line.starts_with("//") && !line.trim_end().ends_with('\\');
+        if !is_comment && !line.trim().is_empty() {
+            break;
+        }
+        rest = after;
+    }
+    rest
 }
 
 /// A name as part of a file's name: nothing but letters, digits, `_`, `-` and `.`, and not too long.
@@ -140,6 +157,19 @@ mod tests {
         all.dedup();
         assert_eq!(all.len(), count);
         assert_eq!(Request { kernel: "other".into(), ..plain.clone() }.hash(), plain.hash());
+    }
+
+    #[test]
+    fn the_comment_at_the_top_does_not_count() {
+        let hash = |source: &str| Request::new("k", source, "sm_80".parse().unwrap()).hash();
+        assert_eq!(hash("// a\n\n// b\nint x;\n"), hash("int x;\n"));
+        assert_ne!(hash("// a\nint x; // c\n"), hash("int x;\n"));
+        assert_ne!(hash("int x;\n// b\n"), hash("int x;\n"));
+        assert_ne!(hash("// a \\\nint x;\nint y;\n"), hash("int y;\n"));
+        assert_eq!(without_head("// all\n// comment"), "// comment");
+        let lines = Flags { line_info: true, ..Flags::default() };
+        let with = |source| Request { flags: lines, ..Request::new("k", source, "sm_80".parse().unwrap()) };
+        assert_ne!(with("// a\nint x;\n").hash(), with("int x;\n").hash());
     }
 
     #[test]
