@@ -1,38 +1,32 @@
 //! The workloads that the README quotes, beside cuBLAS and cuDNN in the same process.
 
 use crate::families::{buffers, target_of};
-use crate::gpu::Gpu;
+use crate::gpu::{Gpu, Guarded};
 use crate::kernel::Kernel;
 use crate::peers::Peers;
 use crate::{Options, prepare};
 use anyhow::{Context, Result, anyhow, ensure};
 use kernel_gen::ir::DType;
-use kernel_gen::space::Config;
 use kernel_gen::target::Target;
 use kernel_gen::templates::Registry;
 use kernel_gen::toolchain::values;
 use kernel_gen::workload::sample::{self, Rng};
 use kernel_gen::workload::{Conv2d, ConvLayout, Matmul, Op, Workload};
 
-/// A line of the table: a workload, the template that runs it, and its config where it is not the default.
-struct Row {
-    name: &'static str,
-    workload: Workload,
-    template: &'static str,
-    config: Option<Config>,
+/// A line of the table: a workload, the template that runs it, and the index of its config where it is not the default.
+pub(crate) struct Row {
+    pub(crate) name: &'static str,
+    pub(crate) workload: Workload,
+    pub(crate) template: &'static str,
+    index: Option<u64>,
 }
 
-fn rows() -> Vec<Row> {
+pub(crate) fn rows() -> Vec<Row> {
     let f16 = |op: Op| Workload::f32(op).with_dtype(DType::F16);
-    let product = |name, n: i64| Row {
-        name,
-        workload: f16(Op::Matmul(Matmul::new(n, n, n))),
-        template: "wgmma_gemm",
-        config: None,
-    };
+    let row = |name, workload, template| Row { name, workload, template, index: None };
+    let product = |name, n: i64| row(name, f16(Op::Matmul(Matmul::new(n, n, n))), "wgmma_gemm");
     let batch_256 = |layout| Conv2d { layout, ..Conv2d::nchw(256, 256, 14, 14, 512, 3, 1, 1) };
     let one = Conv2d::nchw(1, 512, 7, 7, 512, 3, 1, 1);
-    let row = |name, workload, template| Row { name, workload, template, config: None };
     vec![
         product("matmul 1024, f16", 1024),
         product("matmul 4096, f16", 4096),
@@ -43,7 +37,14 @@ fn rows() -> Vec<Row> {
             Workload::f32(Op::Conv2d(batch_256(ConvLayout::Hwcn))),
             "conv2d_hwcn",
         ),
-        row("conv n1 512x7x7 -> 512, NCHW f32 (tutorial)", Workload::f32(Op::Conv2d(one)), "conv2d_no_batching"),
+        row("conv n1 512x7x7 -> 512, NCHW f32 (default)", Workload::f32(Op::Conv2d(one)), "conv2d_no_batching"),
+        Row {
+            name: "conv n1 512x7x7 -> 512, NCHW f32 (tutorial's best)",
+            workload: Workload::f32(Op::Conv2d(one)),
+            template: "conv2d_no_batching",
+            // The config that the tutorial's log names the best of its run.
+            index: Some(4_881_186),
+        },
     ]
 }
 
@@ -118,50 +119,77 @@ pub(crate) fn run(gpu: &Gpu, options: &Options) -> Result<bool> {
             continue;
         }
         match measure(gpu, target, &peers, &row) {
-            Ok((line, right)) => {
-                all_right &= right;
-                lines.push(line);
-            }
+            Ok(line) => lines.push(line),
             Err(error) => {
                 all_right = false;
                 println!("FAILED {}: {error:#}", row.name);
             }
         }
     }
-    println!("\n| workload | us | TFLOP/s | peer | us | TFLOP/s | peer / ours | max error | template | config |");
-    println!("|---|--:|--:|---|--:|--:|--:|--:|---|---|");
+    println!(
+        "\n| workload | us | TFLOP/s | peer | us | TFLOP/s | peer / ours | max error | registers / spilled bytes | template and config |"
+    );
+    println!("|---|--:|--:|---|--:|--:|--:|--:|--:|---|");
     lines.iter().for_each(|line| println!("{line}"));
     println!("{}", if all_right { "all right" } else { "FAILED" });
     Ok(all_right)
 }
 
-fn measure(gpu: &Gpu, target: &Target, peers: &Peers, row: &Row) -> Result<(String, bool)> {
+/// A workload's data on the device.
+pub(crate) struct Data {
+    inputs: Vec<Vec<f64>>,
+    pub(crate) memory: Vec<Guarded>,
+}
+
+impl Data {
+    /// Seeded inputs and a poisoned output.
+    pub(crate) fn new(gpu: &Gpu, w: &Workload) -> Result<Data> {
+        let inputs = sample::inputs(w, &mut Rng::new(1));
+        let memory = buffers(gpu, w, &inputs)?;
+        Ok(Data { inputs, memory })
+    }
+
+    /// Runs a kernel once; the error of its output, which is an `Err` where it is too large.
+    pub(crate) fn check(&mut self, gpu: &Gpu, w: &Workload, kernel: &Kernel) -> Result<f64> {
+        let last = self.memory.len() - 1;
+        self.memory[last].poison(gpu)?;
+        kernel.bind(gpu, &self.memory)?.launch(gpu)?;
+        gpu.stream.synchronize()?;
+        let output = values::decode(w.out_dtype, &gpu.download(&self.memory[last])?);
+        let error = probe(w, &self.inputs, &output)?;
+        // A rounding of the result to its type, and what a sum in f32 of any order may lose.
+        let rounding = if w.out_dtype == DType::F32 { 0.0 } else { 2f64.powi(-11) };
+        ensure!(error <= rounding + w.reduction_length() as f64 * 2f64.powi(-23), "wrong: an error of {error:.2e}");
+        Ok(error)
+    }
+}
+
+/// How many launches of a workload make one graph.
+pub(crate) fn repeats(w: &Workload) -> usize {
+    if w.flops() > 100_000_000_000 { 5 } else { 20 }
+}
+
+fn measure(gpu: &Gpu, target: &Target, peers: &Peers, row: &Row) -> Result<String> {
     let registry = Registry::builtin();
-    let template = registry.find(row.template).context("a built-in template")?;
+    let template = registry.find(row.template).with_context(|| format!("there is no template {}", row.template))?;
     let w = &row.workload;
-    let config = match &row.config {
-        Some(config) => config.clone(),
+    let config = match row.index {
+        Some(index) => {
+            let space = template.space(w, target).map_err(|e| anyhow!("{e}"))?;
+            space.get(index).with_context(|| format!("config {index} is not in the space"))?
+        }
         None => template.default_config(w, target).map_err(|e| anyhow!("{e}"))?,
     };
     let source = prepare::source(template, w, target, &config)?;
     let compiler = prepare::compiler(target)?;
     let artifact = prepare::compile(&compiler, target, std::slice::from_ref(&source)).pop().context("one source")??;
-    let inputs = sample::inputs(w, &mut Rng::new(1));
-    let mut memory = buffers(gpu, w, &inputs)?;
     let kernel = Kernel::load(gpu, &source, &artifact)?;
-    kernel.bind(gpu, &memory)?.launch(gpu)?;
-    gpu.stream.synchronize()?;
-    let last = memory.len() - 1;
-    let output = values::decode(w.out_dtype, &gpu.download(&memory[last])?);
-    let error = probe(w, &inputs, &output)?;
-    // A rounding of the result to its type, and what a sum in f32 of any order may lose.
-    let rounding = if w.out_dtype == DType::F32 { 0.0 } else { 2f64.powi(-11) };
-    let right = error <= rounding + w.reduction_length() as f64 * 2f64.powi(-23);
-    let repeats = if w.flops() > 100_000_000_000 { 5 } else { 20 };
-    memory[last].poison(gpu)?;
-    let bound = kernel.bind(gpu, &memory)?;
+    let mut data = Data::new(gpu, w)?;
+    let error = data.check(gpu, w, &kernel)?;
+    let repeats = repeats(w);
+    let bound = kernel.bind(gpu, &data.memory)?;
     let ours = gpu.graph(repeats, || bound.launch(gpu))?;
-    let peer = peers.fastest(gpu, w, &memory, repeats)?;
+    let peer = peers.fastest(gpu, w, &data.memory, repeats)?;
     let graphs: Vec<_> = std::iter::once(&ours).chain(peer.as_ref().map(|p| &p.graph)).collect();
     let times = gpu.time(&graphs, repeats)?;
     let rate = |us: f64| w.flops() as f64 / us * 1e-6;
@@ -171,14 +199,12 @@ fn measure(gpu: &Gpu, target: &Target, peers: &Peers, row: &Row) -> Result<(Stri
     };
     let spills: u32 = artifact.log.kernels.iter().map(|k| k.spill_store_bytes).sum();
     let registers: Vec<String> = artifact.log.kernels.iter().map(|k| k.registers.to_string()).collect();
-    println!("{}: registers {}, spilled bytes {spills}, error {error:.2e}", row.name, registers.join(" "));
-    let line = format!(
-        "| {} | {:.1} | {:.1} | {theirs} | {error:.1e}{} | {} | {config} |",
+    let us = times[0];
+    Ok(format!(
+        "| {} | {us:.1} | {:.1} | {theirs} | {error:.1e} | {} / {spills} | {} {config} |",
         row.name,
-        times[0],
-        rate(times[0]),
-        if right { "" } else { " WRONG" },
+        rate(us),
+        registers.join(" "),
         row.template,
-    );
-    Ok((line, right))
+    ))
 }

@@ -2,7 +2,8 @@
 //!
 //! `gpu-suite families` checks every template family on random workloads and configs against the `f64` reference, with
 //! poisoned outputs and canaries. `gpu-suite bench` times the workloads of the README beside cuBLAS and cuDNN, interleaved
-//! in this process. Both print a plain table. Without a device both say `[SKIP] no GPU` and succeed.
+//! in this process; `gpu-suite search` looks for better configs among random ones. All print plain tables. Without a
+//! device they say `[SKIP] no GPU` and succeed.
 //!
 //! The program links nothing of CUDA. It wants nvcc or NVRTC on the machine where it runs, as a build would.
 
@@ -12,6 +13,7 @@ mod gpu;
 mod kernel;
 mod peers;
 mod prepare;
+mod search;
 
 use anyhow::Result;
 use gpu::Gpu;
@@ -19,7 +21,8 @@ use std::process::ExitCode;
 
 const USAGE: &str = "\
 usage: gpu-suite families [--workloads N] [--configs N] [--seed N] [--only TEMPLATE]
-       gpu-suite bench [--only PART]";
+       gpu-suite bench [--only PART]
+       gpu-suite search [--only PART] [--trials N] [--seed N]";
 
 /// What follows a flag, as a number.
 pub(crate) struct Options(Vec<String>);
@@ -46,6 +49,7 @@ fn run(mut arguments: Vec<String>) -> Result<bool> {
     let suite: fn(&Gpu, &Options) -> Result<bool> = match command.as_str() {
         "families" => families::run,
         "bench" => bench::run,
+        "search" => search::run,
         _ => anyhow::bail!("`{command}` is not known\n{USAGE}"),
     };
     let Some(gpu) = Gpu::open()? else { return Ok(true) };
