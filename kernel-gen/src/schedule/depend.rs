@@ -62,7 +62,8 @@ pub(super) fn carried(k: &Kernel, l: &For, free: &[VarId]) -> Carried {
     let own = digits.of_var(l.var);
     let mut result = Carried::Nothing;
     let mut tried: BTreeMap<BufferId, bool> = BTreeMap::new();
-    let mut apart = |b: BufferId| *tried.entry(b).or_insert_with(|| never_meet(k, l, free, b));
+    let mut apart =
+        |b: BufferId| *tried.entry(b).or_insert_with(|| in_one_iteration(k, l, b) || never_meet(k, l, free, b));
     for (i, digit) in own.iter().enumerate() {
         let mut vary = vary.clone();
         for below in &own[i + 1..] {
@@ -77,6 +78,32 @@ pub(super) fn carried(k: &Kernel, l: &For, free: &[VarId]) -> Carried {
         }
     }
     result
+}
+
+/// Whether conditions leave the buffer to a single iteration of the loop: the others are idle.
+fn in_one_iteration(k: &Kernel, l: &For, b: BufferId) -> bool {
+    fn widen(block: &[Stmt], ranges: &Ranges, v: VarId, b: BufferId, found: &mut Option<(i64, i64)>) -> Option<()> {
+        for s in block {
+            match s {
+                Stmt::For(inner) => widen(&inner.body, ranges, v, b, found)?,
+                Stmt::If { cond, then, otherwise } if !cond.reads(b) => {
+                    widen(then, &ranges.assuming(cond), v, b, found)?;
+                    let mut not = ranges.clone();
+                    not.assume(cond, false);
+                    widen(otherwise, &not, v, b, found)?;
+                }
+                s if s.reads(b) || s.writes(b) => {
+                    let (lo, hi) = ranges.get(v)?;
+                    *found = Some(found.map_or((lo, hi), |(a, z)| (a.min(lo), z.max(hi))));
+                }
+                _ => {}
+            }
+        }
+        Some(())
+    }
+    let mut found = None;
+    widen(&l.body, &super::nest::all_ranges(k), l.var, b, &mut found).is_some()
+        && found.is_some_and(|(lo, hi)| lo >= hi)
 }
 
 /// [`carried`] for one digit of the loop. `apart` decides about a buffer where the indices alone do not.

@@ -6,13 +6,16 @@
 //! | template | from | shared memory holds | for |
 //! |---|---|---|---|
 //! | [`conv2d_no_batching`] | the tutorial `tune_conv2d_cuda` | the input's tile and the weights | NCHW |
+//! | [`matmul_blocked`] | the same scheme | slices of both operands | products |
 //! | [`wgmma`] | - | a ring of tiles that the TMA fills | Hopper's `wgmma`, products and NHWC convolutions |
 //! | [`plain`] | - | nothing | everything, correctly |
 //!
 //! Kernels come without barriers: [`insert_barriers`](crate::lower::insert_barriers::insert_barriers()) puts them where
 //! shared memory changes hands, before `verify`.
 
+mod block;
 pub mod conv2d_no_batching;
+pub mod matmul_blocked;
 mod model;
 pub mod plain;
 pub mod wgmma;

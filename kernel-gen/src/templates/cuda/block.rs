@@ -1,0 +1,277 @@
+//! Products of tiles, the scheme that [`conv2d_hwcn`](super::conv2d_hwcn) and [`matmul_blocked`](super::matmul_blocked)
+//! share.
+//!
+//! A block of threads computes a tile of `rows x columns` of the output. In each step of the reduction it fetches a slice
+//! of both operands into shared memory, all threads together and in vectors; then each thread goes through the slice,
+//! loads what it needs of it into registers, and adds an outer product to its sums. A thread's sums lie in `vthread`
+//! places along each axis, so that neighbouring threads read neighbouring vectors of shared memory and no two banks
+//! collide: the scheme of the tutorial "How to optimize convolution on GPU" (Haichen Shen, Apache TVM).
+
+use super::model::{Launch, Unit, ceil_div, whole_sectors};
+use super::{THREAD, extent};
+use crate::ir::{Axis, BufferId, Pragma, VarId};
+use crate::schedule::{Schedule, ScheduleError, Tail};
+use crate::space::{Config, ConfigError, SpaceBuilder};
+use crate::target::Cuda;
+
+/// The smallest extent of a block that spaces offer.
+const SMALLEST: i64 = 16;
+
+/// The tile of a block and how threads share it. Each pair is rows (the slower output dimension), then columns.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Tile {
+    /// Rows and columns of a block.
+    pub(super) block: [i64; 2],
+    /// Threads along them.
+    pub(super) threads: [i64; 2],
+    /// Places of a thread's sums along each.
+    pub(super) vthread: i64,
+    /// Length of the reduction in one step.
+    pub(super) step: i64,
+    /// Elements of a vector access, where rows divide by it.
+    pub(super) vector: i64,
+}
+
+impl Tile {
+    /// The knobs `block_<rows>`, `block_<columns>`, `threads_<rows>`, `threads_<columns>`, `vthread`, `step` and
+    /// `vector`.
+    pub(super) fn knobs(space: SpaceBuilder, axes: [&str; 2], vectors: &[i64]) -> SpaceBuilder {
+        let [rows, columns] = axes;
+        space
+            .knob(&format!("block_{rows}"), [16, 32, 64, 128, 256])
+            .knob(&format!("block_{columns}"), [16, 32, 64, 128, 256])
+            .knob(&format!("threads_{rows}"), [4, 8, 16, 32])
+            .knob(&format!("threads_{columns}"), [4, 8, 16, 32])
+            .knob("vthread", [1, 2, 4])
+            .knob("step", [4, 8, 16, 32])
+            .knob("vector", vectors.iter().copied())
+    }
+
+    /// The tile of a config with those knobs.
+    pub(super) fn of(config: &Config, axes: [&str; 2]) -> Result<Tile, ConfigError> {
+        let [rows, columns] = axes;
+        Ok(Tile {
+            block: [config.int(&format!("block_{rows}"))?, config.int(&format!("block_{columns}"))?],
+            threads: [config.int(&format!("threads_{rows}"))?, config.int(&format!("threads_{columns}"))?],
+            vthread: config.int("vthread")?,
+            step: config.int("step")?,
+            vector: config.int("vector")?,
+        })
+    }
+
+    /// The config with those knobs.
+    pub(super) fn config(&self, axes: [&str; 2]) -> Config {
+        let [rows, columns] = axes;
+        Config::new()
+            .with(&format!("block_{rows}"), self.block[0])
+            .with(&format!("block_{columns}"), self.block[1])
+            .with(&format!("threads_{rows}"), self.threads[0])
+            .with(&format!("threads_{columns}"), self.threads[1])
+            .with("vthread", self.vthread)
+            .with("step", self.step)
+            .with("vector", self.vector)
+    }
+
+    /// Threads of a block.
+    pub(super) fn thread_count(&self) -> i64 {
+        self.threads[0] * self.threads[1]
+    }
+
+    /// Neighbouring sums of a thread in one place: rows, columns.
+    pub(super) fn patch(&self) -> [i64; 2] {
+        [0, 1].map(|i| self.block[i] / (self.vthread * self.threads[i]).max(1))
+    }
+
+    /// Sums of a thread.
+    pub(super) fn sums(&self) -> i64 {
+        self.patch().iter().product::<i64>() * self.vthread * self.vthread
+    }
+
+    /// Registers of a thread: sums, one slice of each operand, and addresses.
+    pub(super) fn registers(&self) -> i64 {
+        self.sums() + self.vthread * self.patch().iter().sum::<i64>() + 32
+    }
+
+    /// Bytes of shared memory.
+    pub(super) fn shared_bytes(&self, element_bytes: i64) -> i64 {
+        // Rows may be spaced out by up to two vectors of 16 bytes.
+        self.step * (self.block[0] + self.block[1] + 64 / element_bytes) * element_bytes
+    }
+
+    /// Whether tiles divide and suit an output of `size` rows and columns, and a device can run it.
+    pub(super) fn fits(&self, size: [i64; 2], element_bytes: i64, gpu: &Cuda) -> bool {
+        let divides = (0..2).all(|i| {
+            let patch = self.patch()[i];
+            patch >= 1 && patch * self.vthread * self.threads[i] == self.block[i]
+        });
+        // Blocks are not mostly empty, and no place of a thread's sums is for nothing.
+        let used = (0..2).all(|i| {
+            let place = self.block[i] / self.vthread;
+            (self.block[i] < 2 * size[i] || self.block[i] == SMALLEST) && (self.vthread - 1) * place < size[i]
+        });
+        let registers = self.registers();
+        divides
+            && used
+            && (32..=gpu.threads_per_block).contains(&self.thread_count())
+            && registers <= gpu.registers_per_thread - 8
+            && self.thread_count() * registers <= gpu.registers_per_block
+            && self.sums() >= 4
+            && self.shared_bytes(element_bytes) <= gpu.shared_per_block
+    }
+
+    /// The cheapest of the sensible tiles that fit.
+    pub(super) fn best(product: &Product, vectors: &[i64], gpu: &Cuda) -> Option<Tile> {
+        let size = [product.size[0], product.size[1]];
+        let mut best: Option<(f64, Tile)> = None;
+        for &rows in &[16, 32, 64, 128, 256] {
+            for &columns in &[16, 32, 64, 128, 256] {
+                for threads in [[8, 8], [8, 16], [16, 8], [16, 16], [8, 32], [4, 8], [8, 4]] {
+                    for vthread in [1, 2] {
+                        for step in [8, 16] {
+                            let vector = vectors.last().copied().unwrap_or(1);
+                            let tile = Tile { block: [rows, columns], threads, vthread, step, vector };
+                            if !tile.fits(size, product.element_bytes, gpu) {
+                                continue;
+                            }
+                            let found = product.estimate(&tile, gpu);
+                            if best.is_none_or(|(least, _)| found < least) {
+                                best = Some((found, tile));
+                            }
+                        }
+                    }
+                }
+            }
+        }
+        best.map(|b| b.1)
+    }
+}
+
+/// What a product of tiles is about, for its cost.
+pub(super) struct Product {
+    /// Independent products: images of a batch, pixels.
+    pub(super) count: i64,
+    /// Rows, columns and length of the reduction.
+    pub(super) size: [i64; 3],
+    /// Bytes of an element of the operands.
+    pub(super) element_bytes: i64,
+    /// Whether the fetched rows run along the output's dimension (true) or along the reduction, for both operands.
+    pub(super) along: [bool; 2],
+    /// Bytes that have to move.
+    pub(super) bytes: f64,
+}
+
+impl Product {
+    /// Predicted microseconds.
+    pub(super) fn estimate(&self, tile: &Tile, gpu: &Cuda) -> f64 {
+        let [rows, columns, depth] = self.size;
+        let step = tile.step as f64;
+        let patch = tile.patch();
+        let loads: i64 = patch.iter().map(|p| p * tile.vthread).sum();
+        // A patch is best one vector of 16 bytes: neighbouring threads then read neighbouring vectors. Shorter ones take
+        // more accesses, longer ones fall into the same banks.
+        let conflicts = |i: usize| -> f64 {
+            match patch[i] * self.element_bytes {
+                16 => 1.0,
+                bytes if bytes > 16 => 1.6,
+                _ => 1.3,
+            }
+        };
+        let fetched = |i: usize| {
+            let (length, lines) = if self.along[i] { (tile.block[i], tile.step) } else { (tile.step, tile.block[i]) };
+            lines as f64 * whole_sectors(length * self.element_bytes)
+        };
+        let launch = Launch {
+            blocks: self.count * ceil_div(rows, tile.block[0]) * ceil_div(columns, tile.block[1]),
+            threads: tile.thread_count(),
+            registers: tile.registers().min(gpu.registers_per_thread),
+            shared_bytes: tile.shared_bytes(self.element_bytes),
+            unit: Unit::Fma,
+            sums: tile.sums(),
+            steps: ceil_div(depth, tile.step) as f64,
+            step_flops: 2.0 * (tile.block[0] * tile.block[1]) as f64 * step,
+            step_shared_bytes: (tile.thread_count() * loads) as f64 * 4.0 * step * conflicts(0).max(conflicts(1)),
+            step_fetched_bytes: fetched(0) + fetched(1),
+            bytes: self.bytes,
+        };
+        // Fetching in single elements costs instructions and addresses.
+        let elements = (tile.block[0] + tile.block[1]) as f64 / tile.thread_count() as f64;
+        let scalar = 1.0 + 3.0 * elements / (tile.sums() * tile.vector) as f64;
+        launch.microseconds(gpu) * scalar
+    }
+}
+
+/// The loops of an output stage after it was cut: blocks, virtual threads, threads and what is left to a thread.
+pub(super) struct Cut {
+    /// Blocks along rows and columns.
+    pub(super) blocks: [VarId; 2],
+    /// Threads along rows and columns.
+    pub(super) threads: [VarId; 2],
+    /// A thread's own rows and columns.
+    pub(super) patch: [VarId; 2],
+}
+
+/// Cuts rows and columns of an output stage as the tile says and binds threads. `outer` are the loops around, which stay
+/// outermost; the loops over blocks are left for the caller to bind.
+pub(super) fn cut(s: &mut Schedule, outer: &[VarId], axes: [VarId; 2], tile: &Tile) -> Result<Cut, ScheduleError> {
+    let [rows, columns] = axes;
+    let [by, fi] = s.split(rows, tile.block[0], Tail::Guard)?;
+    let [bx, ni] = s.split(columns, tile.block[1], Tail::Guard)?;
+    let [tyz, fi] = s.split_nparts(fi, tile.vthread)?;
+    let [txz, ni] = s.split_nparts(ni, tile.vthread)?;
+    let [ty, fi] = s.split_nparts(fi, tile.threads[0])?;
+    let [tx, ni] = s.split_nparts(ni, tile.threads[1])?;
+    let order: Vec<VarId> = outer.iter().copied().chain([by, bx, tyz, txz, ty, tx, fi, ni]).collect();
+    s.reorder(&order)?;
+    s.vthread(tyz)?;
+    s.vthread(txz)?;
+    s.bind(ty, THREAD(Axis::Y))?;
+    s.bind(tx, THREAD(Axis::X))?;
+    Ok(Cut { blocks: [by, bx], threads: [ty, tx], patch: [fi, ni] })
+}
+
+/// The largest vector of up to `vector` elements that divides every one of `extents`.
+pub(super) fn vector_of(vector: i64, extents: &[i64]) -> i64 {
+    let mut v = vector.max(1);
+    while extents.iter().any(|n| n % v != 0) {
+        v /= 2;
+    }
+    v.max(1)
+}
+
+/// Lets all threads of a block fetch the tile that `stage` copies: its innermost loop in vectors of `vector` elements, and
+/// the vectors shared out in rounds, neighbouring threads neighbouring vectors.
+pub(super) fn fetch(s: &mut Schedule, stage: BufferId, tile: &Tile, vector: i64) -> Result<(), ScheduleError> {
+    let mut loops = s.loops_of(stage);
+    let mut lane = None;
+    if let Some(last) = loops.pop() {
+        let vector = vector_of(vector, &[extent(s, last)]);
+        let [outer, inner] = s.split(last, vector, Tail::Perfect)?;
+        loops.push(outer);
+        lane = Some(inner).filter(|_| vector > 1);
+    }
+    super::strided_fetch(s, &loops, &[(Axis::Y, tile.threads[0]), (Axis::X, tile.threads[1])])?;
+    lane.map_or(Ok(()), |lane| s.vectorize(lane))
+}
+
+/// Makes a thread's copy between shared memory or the output and its registers straight code: `along` in vectors of up to
+/// `vector` elements, everything else unrolled.
+pub(super) fn copy(s: &mut Schedule, loops: &[VarId], along: VarId, vector: i64) -> Result<(), ScheduleError> {
+    let vector = vector_of(vector, &[extent(s, along)]);
+    for v in loops.iter().filter(|v| **v != along) {
+        s.unroll(*v)?;
+    }
+    let [outer, lane] = s.split(along, vector, Tail::Perfect)?;
+    s.unroll(outer)?;
+    // The loop over a vector must be innermost.
+    let inside: Vec<VarId> = loops.iter().copied().skip_while(|v| *v != along).skip(1).collect();
+    if vector > 1 && !inside.is_empty() {
+        s.reorder(&[&[outer][..], &inside, &[lane]].concat())?;
+    }
+    if vector > 1 { s.vectorize(lane) } else { s.unroll(lane) }
+}
+
+/// Advice for the loops of a step: the compiler unrolls what is short.
+pub(super) fn advise(s: &mut Schedule, step: VarId) -> Result<(), ScheduleError> {
+    s.pragma(step, Pragma::AutoUnrollMaxStep(1500))?;
+    s.pragma(step, Pragma::UnrollExplicit(false))
+}
