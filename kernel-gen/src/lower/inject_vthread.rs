@@ -9,7 +9,8 @@
 //! ```
 //! Iterations of a vthread loop do not depend on each other, so the loop moves inwards to the statements that differ
 //! between them. A statement that is the same for all runs once: the load of a shared operand is shared, and all virtual
-//! threads meet at one barrier. What the body allocates gets a dimension for the virtual threads.
+//! threads meet at one barrier. What the body allocates gets a dimension for the virtual threads, unless all of them would
+//! fill it alike.
 
 use super::copy::fresh_copy;
 use super::vectorize::{privatize, reads_any};
@@ -42,6 +43,7 @@ impl VThread {
         let mut stmts = VecDeque::from(stmts);
         while let Some(s) = stmts.pop_front() {
             match s {
+                Stmt::Alloc(b) if self.is_filled_alike(kernel, b, stmts.make_contiguous()) => out.push(s),
                 Stmt::Alloc(b) => {
                     let rest = std::mem::take(&mut stmts).into();
                     stmts = privatize(kernel, b, &Expr::Var(self.var), self.extent, true, rest).into();
@@ -74,6 +76,29 @@ impl VThread {
                 other => self.repeat(kernel, vec![other], out),
             }
         }
+    }
+
+    /// Whether all that is written to a private buffer is the same for all virtual threads, so that one will do for them.
+    fn is_filled_alike(&self, kernel: &Kernel, buffer: BufferId, stmts: &[Stmt]) -> bool {
+        stmts.iter().all(|s| match s {
+            Stmt::For(l) => self.is_filled_alike(kernel, buffer, &l.body),
+            Stmt::If { cond, then, otherwise } => {
+                let inside = [then, otherwise].map(|b| self.is_filled_alike(kernel, buffer, b));
+                inside == [true; 2] && (!cond.mentions(self.var) || !s.writes(buffer))
+            }
+            Stmt::Store { value, .. } if s.written() == Some(buffer) => {
+                // Private memory may get a copy for each virtual thread yet.
+                let mut common = true;
+                value.walk(&mut |e| {
+                    if let Expr::Load(b, _) = e {
+                        common &= !kernel.buffer(*b).scope.is_private();
+                    }
+                });
+                common && self.is_same_for_all(s)
+            }
+            Stmt::Let { value, .. } => !value.mentions(self.var),
+            other => !other.writes(buffer),
+        })
     }
 
     /// Whether running the statement once is as good as running it for each virtual thread.

@@ -101,8 +101,9 @@ impl Partition {
         let mut inside = ranges.clone();
         inside.insert_loop(&l);
         for source in [Source::Guard, Source::Select] {
-            // The lanes of a vector stay together: emitters load those that padding leaves.
-            if source == Source::Select && l.kind == LoopKind::Vectorized {
+            // The lanes of a vector stay together: emitters load those that padding leaves. On a GPU, a predicate costs less
+            // than the instruction cache for a copy of a step for each tap of a kernel.
+            if source == Source::Select && (l.kind == LoopKind::Vectorized || self.in_block) {
                 continue;
             }
             let Some(cut) = find_cut(&l.body, l.var, &inside, source) else { continue };

@@ -134,6 +134,7 @@ impl Registry {
             .with(cpu::depthwise_rows::DepthwiseRows)
             .with(cpu::plain::Plain)
             .with(cuda::conv2d_no_batching::Conv2dNoBatching)
+            .with(cuda::conv2d_hwcn::Conv2dHwcn)
             .with(cuda::matmul_blocked::MatmulBlocked)
             .with(cuda::plain::PlainCuda)
     }

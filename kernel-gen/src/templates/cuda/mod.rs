@@ -6,6 +6,7 @@
 //! | template | from | shared memory holds | for |
 //! |---|---|---|---|
 //! | [`conv2d_no_batching`] | the tutorial `tune_conv2d_cuda` | the input's tile and the weights | NCHW |
+//! | [`conv2d_hwcn`] | the tutorial `opt_conv_cuda` | slices of both operands | HWCN |
 //! | [`matmul_blocked`] | the same scheme | slices of both operands | products |
 //! | [`wgmma`] | - | a ring of tiles that the TMA fills | Hopper's `wgmma`, products and NHWC convolutions |
 //! | [`plain`] | - | nothing | everything, correctly |
@@ -14,6 +15,7 @@
 //! shared memory changes hands, before `verify`.
 
 mod block;
+pub mod conv2d_hwcn;
 pub mod conv2d_no_batching;
 pub mod matmul_blocked;
 mod model;
