@@ -100,7 +100,9 @@ impl Partition {
     fn for_(&mut self, l: For, ranges: &Ranges, out: &mut Vec<Stmt>) {
         let mut inside = ranges.clone();
         inside.insert_loop(&l);
-        for source in [Source::Guard, Source::Select] {
+        // Copies of a pipeline's steps would be many times the code for a few comparisons a step.
+        let steps = holds_gpu_statements(&l);
+        for source in [Source::Guard, Source::Select].into_iter().filter(|_| !steps) {
             // The lanes of a vector stay together: emitters load those that padding leaves. On a GPU, a predicate costs less
             // than the instruction cache for a copy of a step for each tap of a kernel.
             if source == Source::Select && (l.kind == LoopKind::Vectorized || self.in_block) {
@@ -138,6 +140,7 @@ impl Partition {
         }
         let mut l = l;
         if !self.in_block
+            && !steps
             && !is_hardware(l.kind)
             && let Some((atom, var, cut)) = self.atom_cut(&l, &inside)
         {
@@ -417,4 +420,11 @@ fn holds_for_all(c: &Expr, var: VarId, ranges: &Ranges) -> Option<Bound> {
         ..=-1 => Some(Bound::From(-room.div_euclid(factor.checked_neg()?))),
         0 => None,
     }
+}
+
+/// Whether the loop holds statements that only a GPU has.
+fn holds_gpu_statements(l: &For) -> bool {
+    let mut found = false;
+    l.body.iter().for_each(|s| s.walk(&mut |s| found |= matches!(s, Stmt::Gpu(_))));
+    found
 }
