@@ -6,7 +6,7 @@ use kernel_gen::ir::parse::parse;
 use std::path::Path;
 
 fn good(name: &str) -> Kernel {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../specs/filetests/hopper");
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../specs/filetests/good");
     let text = std::fs::read_to_string(folder.join(name).with_extension("kg")).unwrap();
     parse(&text).unwrap_or_else(|e| panic!("{name}:{e}"))
 }

@@ -63,6 +63,11 @@ fn planted_faults_are_caught_by_name() {
         "write race",
         "wrong reduction init",
         "wrong scope",
+        "deadlock",
+        "missing fence",
+        "barrier misuse",
+        "unfinished store",
+        "fragment element of another thread",
     ] {
         assert!(files.iter().any(|(_, t)| header(t, "fault") == Some(name)), "no file plants: {name}");
     }

@@ -2,6 +2,8 @@
 
 pub mod affine;
 pub mod footprint;
+pub(crate) mod mbarrier;
+pub(crate) mod order;
 pub mod range;
 pub mod simplify;
 pub mod verify;

@@ -8,7 +8,7 @@ use super::gpu::{Cluster, GpuOp, MbarrierAct, misuse};
 use super::machine::{Failure, Machine, Stop, Thread, Trap};
 use super::program::{Copies, Launch, Op};
 use super::shadow::Actor;
-use crate::ir::{Group, Unit};
+use crate::ir::{Group, LoopKind, Unit};
 use std::collections::BTreeMap;
 
 /// Where a thread is.
@@ -284,6 +284,12 @@ impl Machine<'_> {
         (Box::new(Cause::DivergentBarrier { waiting, other: format!("{other} {elsewhere}") }), place)
     }
 
+    /// Whether a loop gives a thread its index, which tells threads apart that wait for the same.
+    fn is_thread_loop(&self, name: &str) -> bool {
+        let loops = crate::ir::visit::loops(&self.p.kernel.body);
+        loops.iter().any(|l| matches!(l.kind, LoopKind::Thread(_)) && self.p.kernel.var(l.var).name == name)
+    }
+
     fn deadlock(&mut self, threads: &[Thread], states: &[State]) -> Failure {
         // Threads at one place that wait for the same make one line; the first of them is named.
         let mut lines: Vec<(String, String, usize)> = vec![];
@@ -294,7 +300,10 @@ impl Machine<'_> {
                 continue;
             }
             let pc = self.pc_of(t, stop);
-            let mut line = self.place(t, pc).map_or(String::new(), |at| super::error::position(&at));
+            let mut line = self.place(t, pc).map_or(String::new(), |mut at| {
+                at.loops.retain(|(name, _)| !self.is_thread_loop(name));
+                super::error::position(&at)
+            });
             if let Some((on, parity)) = self.waits_at(t) {
                 line = format!("{line} {}", self.lacking(t, on, parity));
                 first = first.or(Some((t, pc)));

@@ -3,7 +3,7 @@
 use super::Cause;
 use super::gpu::{Block, GpuOp, Matrix};
 use super::machine::{Machine, Thread, Trap};
-use super::order::{Agent, Role};
+use crate::analysis::order::{Agent, Role};
 use crate::ir::{Group, Unit};
 
 impl Machine<'_> {
@@ -70,8 +70,7 @@ impl Machine<'_> {
     }
 
     fn unit_agent(&mut self, threads: &[Thread]) -> Agent {
-        let agent = self.cluster().order.warp(threads[0].actor / 32);
-        Agent { threads: threads.len(), ..agent }
+        self.cluster().order.together(threads[0].actor, threads.len())
     }
 
     /// `acc += a * b`, in the accumulator's type.

@@ -2,8 +2,9 @@
 
 use super::Cause;
 use super::machine::{Machine, Stop, Thread, Trap};
-use super::order::{ActorId, Agent, Clash, Order, Role, Sizes};
 use super::program::{Launch, Linear, Memory, Slot};
+use crate::analysis::mbarrier::Mbarrier;
+use crate::analysis::order::{ActorId, Agent, Clash, Order, Role, Sizes};
 use crate::ir::{BufferId, Group, Unit, row_major};
 
 /// A tile, ready to run.
@@ -109,23 +110,6 @@ pub(super) enum GpuOp {
     Nothing,
 }
 
-/// An mbarrier of a block.
-#[derive(Clone, Debug, Default)]
-pub(super) struct Mbarrier {
-    /// The step in which it was made, and by whom.
-    made: Option<(ActorId, u32)>,
-    /// What is loaded in its phases.
-    loads: ActorId,
-    count: i64,
-    /// Arrivals and bytes that the phase lacks.
-    pub(super) arrivals: i64,
-    pub(super) bytes: i64,
-    pub(super) phase: u32,
-    /// What those who arrived knew, and what they knew when the last phase ended.
-    clock: Vec<u32>,
-    released: Vec<u32>,
-}
-
 /// What the threads of a cluster have between them.
 pub(super) struct Cluster {
     pub(super) order: Order,
@@ -154,7 +138,7 @@ impl Cluster {
         let threads = launch.block.iter().product::<i64>() as usize;
         let blocks = launch.cluster.iter().product::<i64>() as usize;
         let warpgroups = threads.div_ceil(128) * blocks;
-        let sizes = Sizes { threads: threads * blocks, warpgroups, mbarriers: per_block * blocks };
+        let sizes = Sizes { threads: threads * blocks, lanes: 32, warpgroups, mbarriers: per_block * blocks };
         let order = Order::new(sizes, machine.p.pool, region);
         Cluster { order, mbarriers: vec![], first, per_block, threads, blocks, block: launch.block, number: 0 }
     }
@@ -438,10 +422,7 @@ impl Machine<'_> {
                 self.write_by(t, &agent, dst.buffer, to + d, v)?;
             }
             let cluster = self.cluster();
-            let barrier = &mut cluster.mbarriers[slot];
-            cluster.order.release(t.actor, &mut barrier.clock);
-            barrier.bytes -= bytes;
-            barrier.settle();
+            cluster.mbarriers[slot].load(&mut cluster.order, t.actor, bytes);
         }
         Ok(())
     }
@@ -542,49 +523,34 @@ impl Machine<'_> {
                 let by = self.cluster.as_ref().map_or(String::new(), |c| c.actor_name(self, actor));
                 return Err(misuse(format!("{name} is made twice, by {by} before")));
             }
-            let agent = cluster.order.thread(t.actor);
-            let clock = cluster.order.empty_clock();
-            let loads = cluster.order.actor(Role::Loads(slot));
-            cluster.mbarriers[slot] = Mbarrier {
-                made: Some((agent.actor, agent.step)),
-                loads,
-                count,
-                arrivals: count,
-                bytes: 0,
-                phase: 0,
-                released: clock.clone(),
-                clock,
-            };
+            cluster.mbarriers[slot] = Mbarrier::new(count, &cluster.order, t.actor, slot);
             return Ok(true);
         }
         self.check_made(t, on, slot)?;
         let cluster = self.cluster();
         let barrier = &mut cluster.mbarriers[slot];
-        match act {
+        let bytes = match act {
             MbarrierAct::Wait(parity) => {
                 let parity = t.ints[parity as usize];
                 if parity != 0 && parity != 1 {
                     return Err(misuse(format!("{parity} is not the parity of a phase, which is 0 or 1")));
                 }
-                if i64::from(barrier.phase % 2) == parity {
-                    return Ok(false);
+                let ended = barrier.has_ended(parity);
+                if ended {
+                    barrier.acquire(&mut cluster.order, t.actor);
                 }
-                cluster.order.acquire(t.actor, &barrier.released);
-                return Ok(true);
+                return Ok(ended);
             }
-            MbarrierAct::Expect(bytes) => barrier.bytes += bytes,
-            MbarrierAct::Arrive(_) | MbarrierAct::Init(_) => {}
-        }
-        cluster.order.release(t.actor, &mut barrier.clock);
-        barrier.arrivals -= 1;
-        if barrier.arrivals < 0 {
+            MbarrierAct::Expect(bytes) => bytes,
+            MbarrierAct::Arrive(_) | MbarrierAct::Init(_) => 0,
+        };
+        if !barrier.arrive(&mut cluster.order, t.actor, bytes) {
             let count = barrier.count;
             let name = self.cluster.as_ref().map_or(String::new(), |c| c.mbarrier_name(self, slot));
             return Err(misuse(format!(
                 "{name} counts {count} arrivals a phase, and one more comes before the bytes of the phase"
             )));
         }
-        barrier.settle();
         Ok(true)
     }
 
@@ -592,7 +558,7 @@ impl Machine<'_> {
     pub(super) fn has_ended(&mut self, t: &Thread, on: On, parity: Slot) -> bool {
         let rank = t.actor / self.cluster().threads;
         let parity = t.ints[parity as usize];
-        self.slot(t, on, rank).is_ok_and(|slot| i64::from(self.cluster().mbarriers[slot].phase % 2) != parity)
+        self.slot(t, on, rank).is_ok_and(|slot| self.cluster().mbarriers[slot].has_ended(parity))
     }
 
     /// What a thread that waits at an mbarrier waits for.
@@ -601,31 +567,13 @@ impl Machine<'_> {
         let Ok(slot) = self.slot(t, on, rank) else { return String::new() };
         let cluster = self.cluster.as_ref().expect("set above");
         let b = &cluster.mbarriers[slot];
-        let bytes = match b.bytes {
-            0 => String::new(),
-            n if n > 0 => format!(" and {n} bytes"),
-            n => format!(", and has {} bytes more than were announced", -n),
-        };
         format!(
-            "waits for parity {} of {}, whose phase {} lacks {} of {} arrivals{bytes}",
+            "waits for parity {} of {}, whose phase {} {}",
             t.ints[parity as usize],
             cluster.mbarrier_name(self, slot),
             b.phase,
-            b.arrivals,
-            b.count
+            b.lacks()
         )
-    }
-}
-
-impl Mbarrier {
-    /// Ends the phase if nothing is missing.
-    fn settle(&mut self) {
-        if self.arrivals == 0 && self.bytes == 0 {
-            self.phase += 1;
-            self.arrivals = self.count;
-            self.clock[self.loads as usize] = self.phase;
-            self.released.clone_from(&self.clock);
-        }
     }
 }
 

@@ -48,7 +48,6 @@ mod launch;
 mod layout;
 mod machine;
 mod memory;
-mod order;
 mod program;
 mod round;
 mod shadow;

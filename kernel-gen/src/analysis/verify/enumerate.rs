@@ -1,7 +1,7 @@
 //! Evaluating integer expressions for all values of a few variables.
 
 use crate::analysis::range::Ranges;
-use crate::ir::{BinOp, Expr, UnOp, VarId};
+use crate::ir::{BinOp, DType, Expr, UnOp, VarId};
 use std::collections::BTreeSet;
 use std::ops::ControlFlow;
 
@@ -69,17 +69,28 @@ pub(super) fn for_each<B>(space: &Space, mut f: impl FnMut(&[i64]) -> ControlFlo
 /// The value of an expression whose [`variables`] are in the space; `None` on overflow and division by zero.
 pub(super) fn eval(e: &Expr, values: &[i64]) -> Option<i64> {
     match e {
+        Expr::Ramp { .. } | Expr::Cast(..) => None,
+        _ => eval_by(e, 0, &|v| values.get(v.0 as usize).copied()),
+    }
+}
+
+/// The value of one lane of an expression; `None` also where it depends on memory or an unknown variable.
+pub(super) fn eval_by(e: &Expr, lane: i64, var: &impl Fn(VarId) -> Option<i64>) -> Option<i64> {
+    let value = |e: &Expr| eval_by(e, lane, var);
+    match e {
         Expr::Int(v) => Some(*v),
-        Expr::Var(v) => values.get(v.0 as usize).copied(),
-        Expr::Broadcast(a, _) => eval(a, values),
-        Expr::Unary(UnOp::Neg, a) => eval(a, values)?.checked_neg(),
-        Expr::Unary(UnOp::Abs, a) => eval(a, values)?.checked_abs(),
-        Expr::Unary(UnOp::Not, a) => Some(i64::from(eval(a, values)? == 0)),
-        Expr::Select(c, a, b) => eval(if eval(c, values)? != 0 { a } else { b }, values),
-        Expr::Binary(BinOp::And, a, b) => Some(i64::from(eval(a, values)? != 0 && eval(b, values)? != 0)),
-        Expr::Binary(BinOp::Or, a, b) => Some(i64::from(eval(a, values)? != 0 || eval(b, values)? != 0)),
+        Expr::Var(v) => var(*v),
+        Expr::Broadcast(a, _) => value(a),
+        Expr::Ramp { base, stride, .. } => value(base)?.checked_add(stride.checked_mul(lane)?),
+        Expr::Cast(DType::I64 | DType::I32, a) => value(a),
+        Expr::Unary(UnOp::Neg, a) => value(a)?.checked_neg(),
+        Expr::Unary(UnOp::Abs, a) => value(a)?.checked_abs(),
+        Expr::Unary(UnOp::Not, a) => Some(i64::from(value(a)? == 0)),
+        Expr::Select(c, a, b) => value(if value(c)? != 0 { a } else { b }),
+        Expr::Binary(BinOp::And, a, b) => Some(i64::from(value(a)? != 0 && value(b)? != 0)),
+        Expr::Binary(BinOp::Or, a, b) => Some(i64::from(value(a)? != 0 || value(b)? != 0)),
         Expr::Binary(op, a, b) => {
-            let (a, b) = (eval(a, values)?, eval(b, values)?);
+            let (a, b) = (value(a)?, value(b)?);
             match op {
                 BinOp::Add => a.checked_add(b),
                 BinOp::Sub => a.checked_sub(b),

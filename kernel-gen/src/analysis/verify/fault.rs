@@ -36,6 +36,16 @@ pub enum FaultKind {
     UnwrittenOutput,
     /// A buffer is read that nothing wrote.
     UnwrittenRead,
+    /// The copy engine or the tensor cores read what threads wrote with no fence in between.
+    MissingFence,
+    /// Threads wait for what never comes.
+    Deadlock,
+    /// A barrier is used in a way that it is not made for.
+    BarrierMisuse,
+    /// A thread ends while the copy engine may still read what it stores.
+    UnfinishedStore,
+    /// A thread touches an element of a fragment that another one holds.
+    ForeignElement,
     /// A reduction starts from something else than its operator's identity, or in the wrong iterations.
     WrongReductionInit,
     /// A vector access that the target would fault on.
@@ -48,7 +58,7 @@ pub enum FaultKind {
 
 impl FaultKind {
     /// All of them.
-    pub const ALL: [FaultKind; 19] = [
+    pub const ALL: [FaultKind; 24] = [
         FaultKind::Malformed,
         FaultKind::TypeMismatch,
         FaultKind::LoopNesting,
@@ -64,6 +74,11 @@ impl FaultKind {
         FaultKind::LaneConflict,
         FaultKind::UnwrittenOutput,
         FaultKind::UnwrittenRead,
+        FaultKind::MissingFence,
+        FaultKind::Deadlock,
+        FaultKind::BarrierMisuse,
+        FaultKind::UnfinishedStore,
+        FaultKind::ForeignElement,
         FaultKind::WrongReductionInit,
         FaultKind::MisalignedVector,
         FaultKind::SharedMemoryLimit,
@@ -88,6 +103,11 @@ impl FaultKind {
             FaultKind::LaneConflict => "lane conflict",
             FaultKind::UnwrittenOutput => "unwritten output",
             FaultKind::UnwrittenRead => "read of unwritten memory",
+            FaultKind::MissingFence => "missing fence",
+            FaultKind::Deadlock => "deadlock",
+            FaultKind::BarrierMisuse => "barrier misuse",
+            FaultKind::UnfinishedStore => "unfinished store",
+            FaultKind::ForeignElement => "fragment element of another thread",
             FaultKind::WrongReductionInit => "wrong reduction init",
             FaultKind::MisalignedVector => "misaligned vector",
             FaultKind::SharedMemoryLimit => "shared memory over the limit",

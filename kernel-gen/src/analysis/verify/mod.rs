@@ -39,6 +39,16 @@
 //! * Two iterations of a parallel loop, or two blocks of a grid, never touch one element, one of them writing.
 //! * Two lanes of a vectorised loop never touch one element, one of them writing.
 //!
+//! **Protocols** (`protocol`), in launches with statements that only a GPU has ([`crate::ir::gpu`]), in place of the
+//! rule on threads of a block; they are run, for the first cluster of the grid and the last one
+//! * What is written by one thread, one engine or one unit is touched by another only behind a barrier or a wait; an
+//!   asynchronous copy or product is waited for, also before its source or destination is used again.
+//! * Each wait is answered: no thread waits for ever. An mbarrier is made once, and used behind a barrier.
+//! * What the copy engine and the tensor cores read of shared memory was fenced, if threads wrote it.
+//! * No thread ends while the copy engine reads what it stores.
+//! * Collective statements are reached by all threads of their unit, with the same operands.
+//! * A thread touches the elements of a fragment that it holds.
+//!
 //! **Values** (`coverage`, `reductions`)
 //! * Every element of a `write` parameter is written. A buffer that is read is written somewhere before.
 //! * A reduction is inside each loop of its `over` list, its destination mentions none of them, and it starts from the
@@ -126,6 +136,7 @@ pub fn check(kernel: &Kernel, limits: &Limits) -> Vec<Fault> {
     // Elements out of bounds or in the wrong memory would only be reported again.
     if faults.is_empty() {
         races::check(kernel, &sites, &mut faults);
+        protocol::check(kernel, &mut faults);
         coverage::check(kernel, &sites, &mut faults);
     }
     faults.truncate(MOST_FAULTS);

@@ -11,16 +11,18 @@
 //! * each mbarrier: its steps are its phases, and what `tensor_load` writes in a phase is known to who waits for it.
 //!
 //! Asynchronous operations therefore take effect in memory at once, and whoever touches their elements without knowing
-//! that they are done is reported: the reports do not depend on the order in which the interpreter runs the threads.
+//! that they are done is reported: the reports do not depend on the order in which threads are run.
+//!
+//! The interpreter keeps this for each element of memory, and the verifier for each tile.
 
 use crate::ir::Group;
 
 /// An actor's number.
-pub(super) type ActorId = u32;
+pub(crate) type ActorId = u32;
 
 /// What an actor is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Role {
+pub(crate) enum Role {
     Thread(usize),
     Warp(usize),
     /// Tensor cores of a warpgroup.
@@ -35,20 +37,22 @@ pub(super) enum Role {
 
 /// Threads of a cluster and mbarriers of its blocks.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Sizes {
-    pub(super) threads: usize,
+pub(crate) struct Sizes {
+    pub(crate) threads: usize,
+    /// Threads of a warp: one where warps are looked at as a whole.
+    pub(crate) lanes: usize,
     /// Warpgroups, the last of a block perhaps incomplete.
-    pub(super) warpgroups: usize,
-    pub(super) mbarriers: usize,
+    pub(crate) warpgroups: usize,
+    pub(crate) mbarriers: usize,
 }
 
-/// A step of an actor in a cluster of a launch. Those of other launches are ordered before.
+/// A step of an actor in a cluster of a launch. Those of other launches are ordered before, those of other clusters not.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub(super) struct Mark {
+pub(crate) struct Mark {
     region: u32,
     cluster: u32,
-    pub(super) actor: ActorId,
-    pub(super) step: u32,
+    pub(crate) actor: ActorId,
+    pub(crate) step: u32,
 }
 
 /// Who read an element since it was written: steps that are not ordered with each other.
@@ -64,38 +68,38 @@ struct Readers {
 
 /// Who touches an element: one thread, or threads together; and the step that the touch belongs to.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Agent {
+pub(crate) struct Agent {
     /// The first of neighbouring threads that all must know of what came before.
-    pub(super) first: usize,
-    pub(super) threads: usize,
-    pub(super) actor: ActorId,
-    pub(super) step: u32,
+    pub(crate) first: usize,
+    pub(crate) threads: usize,
+    pub(crate) actor: ActorId,
+    pub(crate) step: u32,
     /// Whether it reads memory past the fence of [`crate::ir::Gpu::FenceAsync`].
-    pub(super) engine: bool,
+    pub(crate) engine: bool,
 }
 
 /// An earlier touch that a touch conflicts with.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Clash {
+pub(crate) struct Clash {
     /// `None` is another cluster.
-    pub(super) earlier: Option<ActorId>,
-    pub(super) earlier_wrote: bool,
+    pub(crate) earlier: Option<ActorId>,
+    pub(crate) earlier_wrote: bool,
     /// Whether they are ordered, and only the fence is missing.
-    pub(super) fence: bool,
+    pub(crate) fence: bool,
 }
 
 /// The groups of one kind that an actor committed.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Groups {
-    pub(super) committed: u32,
+pub(crate) struct Groups {
+    pub(crate) committed: u32,
     /// Whether there are operations since.
-    pub(super) open: bool,
+    pub(crate) open: bool,
     /// Groups that were waited for.
-    pub(super) done: u32,
+    pub(crate) done: u32,
 }
 
 /// See the module's text.
-pub(super) struct Order {
+pub(crate) struct Order {
     sizes: Sizes,
     actors: usize,
     /// For each thread, what it knows of each actor.
@@ -103,8 +107,8 @@ pub(super) struct Order {
     warp_steps: Vec<u32>,
     /// Groups of the products of each warpgroup, then of the copies of each thread, then of its stores.
     groups: Vec<Groups>,
-    /// For each thread, the steps that it fenced, and the groups of its copies that it knew then.
-    fences: Vec<Vec<(u32, u32)>>,
+    /// For each thread, the steps that it fenced, and what it knew then of its copies and of its warp.
+    fences: Vec<Vec<(u32, u32, u32)>>,
     region: u32,
     cluster: u32,
     writers: Vec<Mark>,
@@ -113,9 +117,9 @@ pub(super) struct Order {
 
 impl Order {
     /// For the clusters of one launch; `pool` is the number of elements of memory.
-    pub(super) fn new(sizes: Sizes, pool: usize, region: u32) -> Order {
+    pub(crate) fn new(sizes: Sizes, pool: usize, region: u32) -> Order {
         let t = sizes.threads;
-        let (warps, warpgroups) = (t.div_ceil(32), sizes.warpgroups);
+        let (warps, warpgroups) = (t.div_ceil(sizes.lanes), sizes.warpgroups);
         let actors = t + warps + warpgroups + 2 * t + sizes.mbarriers;
         Order {
             sizes,
@@ -132,7 +136,7 @@ impl Order {
     }
 
     /// Starts a cluster: nothing in it happened yet.
-    pub(super) fn start(&mut self, cluster: u32) {
+    pub(crate) fn start(&mut self, cluster: u32) {
         self.cluster = cluster;
         self.clocks.fill(0);
         self.warp_steps.fill(0);
@@ -144,7 +148,7 @@ impl Order {
     }
 
     /// What happened to these elements before happened to other memory.
-    pub(super) fn forget(&mut self, elements: std::ops::Range<usize>) {
+    pub(crate) fn forget(&mut self, elements: std::ops::Range<usize>) {
         self.writers[elements.clone()].fill(Mark::default());
         self.readers[elements].fill(Readers::default());
     }
@@ -162,12 +166,12 @@ impl Order {
         }
     }
 
-    pub(super) fn actor(&self, role: Role) -> ActorId {
+    pub(crate) fn actor(&self, role: Role) -> ActorId {
         let (base, i) = self.base(role);
         (base + i) as ActorId
     }
 
-    pub(super) fn role(&self, actor: ActorId) -> Role {
+    pub(crate) fn role(&self, actor: ActorId) -> Role {
         let kinds: [fn(usize) -> Role; 6] =
             [Role::Thread, Role::Warp, Role::Products, Role::Copies, Role::Stores, Role::Loads];
         let last = kinds.iter().rev().find(|k| self.base(k(0)).0 <= actor as usize);
@@ -180,50 +184,51 @@ impl Order {
     }
 
     /// Everything that a thread knows.
-    pub(super) fn clock(&self, thread: usize) -> &[u32] {
+    pub(crate) fn clock(&self, thread: usize) -> &[u32] {
         &self.clocks[thread * self.actors..(thread + 1) * self.actors]
     }
 
     /// A clock that knows nothing.
-    pub(super) fn empty_clock(&self) -> Vec<u32> {
+    pub(crate) fn empty_clock(&self) -> Vec<u32> {
         vec![0; self.actors]
     }
 
     /// The thread learns what a clock knows.
-    pub(super) fn acquire(&mut self, thread: usize, clock: &[u32]) {
+    pub(crate) fn acquire(&mut self, thread: usize, clock: &[u32]) {
         let own = &mut self.clocks[thread * self.actors..(thread + 1) * self.actors];
         own.iter_mut().zip(clock).for_each(|(a, b)| *a = (*a).max(*b));
     }
 
     /// The thread learns of an actor's steps.
-    pub(super) fn learn(&mut self, thread: usize, actor: ActorId, step: u32) {
+    pub(crate) fn learn(&mut self, thread: usize, actor: ActorId, step: u32) {
         let known = &mut self.clocks[thread * self.actors + actor as usize];
         *known = (*known).max(step);
     }
 
     /// A clock learns what the thread knows, and the thread's next step begins.
-    pub(super) fn release(&mut self, thread: usize, into: &mut [u32]) {
+    pub(crate) fn release(&mut self, thread: usize, into: &mut [u32]) {
         into.iter_mut().zip(self.clock(thread)).for_each(|(a, b)| *a = (*a).max(*b));
         self.clocks[thread * self.actors + thread] += 1;
     }
 
     /// All of these threads come to know what any of them knows.
-    pub(super) fn join(&mut self, threads: &[usize]) {
+    pub(crate) fn join(&mut self, threads: &[usize]) {
         let mut all = self.empty_clock();
         threads.iter().for_each(|t| self.release(*t, &mut all));
         threads.iter().for_each(|t| self.acquire(*t, &all));
     }
 
     /// What a thread wrote is visible to the engines from here on.
-    pub(super) fn fence(&mut self, thread: usize) {
+    pub(crate) fn fence(&mut self, thread: usize) {
         let copies = self.knows(thread, self.actor(Role::Copies(thread)));
+        let warp = self.knows(thread, self.actor(Role::Warp(thread / self.sizes.lanes)));
         let own = &mut self.clocks[thread * self.actors + thread];
-        self.fences[thread].push((*own, copies));
+        self.fences[thread].push((*own, copies, warp));
         *own += 1;
     }
 
     /// The groups that a thread or a warpgroup committed.
-    pub(super) fn groups(&mut self, kind: Group, i: usize) -> &mut Groups {
+    pub(crate) fn groups(&mut self, kind: Group, i: usize) -> &mut Groups {
         let warpgroups = self.sizes.warpgroups;
         match kind {
             Group::Mma => &mut self.groups[i],
@@ -232,21 +237,34 @@ impl Order {
         }
     }
 
+    /// Makes room for so many elements.
+    pub(crate) fn grow(&mut self, elements: usize) {
+        if elements > self.writers.len() {
+            self.writers.resize(elements, Mark::default());
+            self.readers.resize(elements, Readers::default());
+        }
+    }
+
+    /// Whether anybody wrote the element.
+    pub(crate) fn is_written(&self, at: usize) -> bool {
+        self.writers[at].region == self.region
+    }
+
     /// An ordinary touch by one thread.
-    pub(super) fn thread(&self, thread: usize) -> Agent {
+    pub(crate) fn thread(&self, thread: usize) -> Agent {
         let actor = thread as ActorId;
         Agent { first: thread, threads: 1, actor, step: self.knows(thread, actor), engine: false }
     }
 
-    /// The next thing that a warp does as one.
-    pub(super) fn warp(&mut self, warp: usize) -> Agent {
+    /// The next thing that these threads, the first of which begins a warp, do as one.
+    pub(crate) fn together(&mut self, first: usize, threads: usize) -> Agent {
+        let warp = first / self.sizes.lanes;
         self.warp_steps[warp] += 1;
-        let (actor, step) = (self.actor(Role::Warp(warp)), self.warp_steps[warp]);
-        Agent { first: warp * 32, threads: 32, actor, step, engine: false }
+        Agent { first, threads, actor: self.actor(Role::Warp(warp)), step: self.warp_steps[warp], engine: false }
     }
 
     /// The threads that act together know that it is done.
-    pub(super) fn done(&mut self, agent: Agent) {
+    pub(crate) fn done(&mut self, agent: Agent) {
         for t in agent.first..agent.first + agent.threads {
             self.learn(t, agent.actor, agent.step);
         }
@@ -259,7 +277,7 @@ impl Order {
     }
 
     /// Whether the elements that an actor wrote last are known to be so to all of the agent's threads.
-    pub(super) fn knows_writer(&self, agent: &Agent, at: usize) -> Result<(), Clash> {
+    pub(crate) fn knows_writer(&self, agent: &Agent, at: usize) -> Result<(), Clash> {
         let w = self.writers[at];
         if w.region != self.region || self.covers(agent, w.actor, w.step) {
             return Ok(());
@@ -268,17 +286,17 @@ impl Order {
     }
 
     /// Whether the agent is the actor that wrote the element last.
-    pub(super) fn is_writer(&self, agent: &Agent, at: usize) -> bool {
+    pub(crate) fn is_writer(&self, agent: &Agent, at: usize) -> bool {
         self.writers[at].region == self.region && self.writers[at].actor == agent.actor
     }
 
     /// The element's last writer, without any check.
-    pub(super) fn set_writer(&mut self, at: usize, agent: &Agent) {
+    pub(crate) fn set_writer(&mut self, at: usize, agent: &Agent) {
         self.writers[at] = Mark { region: self.region, cluster: self.cluster, actor: agent.actor, step: agent.step };
     }
 
     /// Notes a read.
-    pub(super) fn read(&mut self, at: usize, agent: &Agent) -> Result<(), Clash> {
+    pub(crate) fn read(&mut self, at: usize, agent: &Agent) -> Result<(), Clash> {
         let w = self.writers[at];
         if w.region == self.region {
             if w.cluster != self.cluster {
@@ -309,7 +327,7 @@ impl Order {
     }
 
     /// Notes a write.
-    pub(super) fn write(&mut self, at: usize, agent: &Agent) -> Result<(), Clash> {
+    pub(crate) fn write(&mut self, at: usize, agent: &Agent) -> Result<(), Clash> {
         let w = self.writers[at];
         if w.region == self.region {
             if w.cluster != self.cluster {
@@ -333,7 +351,7 @@ impl Order {
 
     /// Whether what was written past no engine was fenced by its writer before the agent came to know of it.
     fn is_fenced(&self, agent: &Agent, w: Mark) -> bool {
-        let fenced_by = |t: usize, reaches: &dyn Fn(&(u32, u32)) -> bool| {
+        let fenced_by = |t: usize, reaches: &dyn Fn(&(u32, u32, u32)) -> bool| {
             let fences = &self.fences[t];
             fences.get(fences.partition_point(|f| !reaches(f))).is_some_and(|f| {
                 let threads = agent.first..agent.first + agent.threads;
@@ -343,8 +361,11 @@ impl Order {
         match self.role(w.actor) {
             Role::Thread(t) => fenced_by(t, &|f| f.0 >= w.step),
             Role::Copies(t) => fenced_by(t, &|f| f.1 >= w.step),
-            // A warp's threads fence what it wrote after they know of it; one of them tells for all.
-            Role::Warp(i) => (i * 32..i * 32 + 32).all(|t| !self.fences[t].is_empty()),
+            // Each thread of a warp wrote a part.
+            Role::Warp(i) => {
+                let n = self.sizes.lanes;
+                (i * n..i * n + n).all(|t| fenced_by(t, &|f| f.2 >= w.step))
+            }
             Role::Products(_) | Role::Stores(_) | Role::Loads(_) => true,
         }
     }

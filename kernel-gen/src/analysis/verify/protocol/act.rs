@@ -1,0 +1,502 @@
+//! What statements do to the order of things.
+
+use super::run::{Halt, Run, Stop};
+use super::units::Piece;
+use crate::analysis::mbarrier::Mbarrier;
+use crate::analysis::order::{ActorId, Agent, Clash, Role};
+use crate::analysis::verify::fault::FaultKind;
+use crate::ir::{BinOp, BufferId, Expr, For, Gpu, Group, Kernel, MbarrierOp, Scope, Slot, Stmt, Tile, Unit};
+
+/// Warps of the fragments in a loop over rows or columns.
+pub(super) fn fragment_warps(kernel: &Kernel, l: &For) -> i64 {
+    let mut warps = 1;
+    let mut of = |b: BufferId| {
+        if let Scope::Fragment(unit) = kernel.buffer(b).scope {
+            warps = warps.max(unit.threads() / 32);
+        }
+    };
+    for s in &l.body {
+        s.walk(&mut |s| {
+            s.written().into_iter().for_each(&mut of);
+            s.own_exprs(&mut |e| {
+                e.walk(&mut |e| {
+                    if let Expr::Load(b, _) = e {
+                        of(*b);
+                    }
+                });
+            });
+        });
+    }
+    warps
+}
+
+/// Whether a thread holds elements of a row of an accumulator.
+pub(super) fn holds_row(thread: i64, row: i64, warps: i64) -> bool {
+    row / 16 % warps == thread / 32 % warps && row % 8 == thread % 32 / 4
+}
+
+/// Whether a thread holds elements of a column, in the rows that it holds.
+pub(super) fn holds_column(thread: i64, column: i64) -> bool {
+    column % 8 / 2 == thread % 4
+}
+
+impl<'k> Run<'_, 'k> {
+    /// A touch that was not ordered.
+    fn clash(&self, i: usize, buffer: BufferId, piece: Piece, clash: Clash, actor: ActorId, wrote: bool) -> Halt {
+        let element = self.units.name(self.kernel, buffer, piece);
+        let now = self.actor_name(actor);
+        let earlier = clash.earlier.map_or("another block".to_string(), |a| self.actor_name(a));
+        if clash.fence {
+            let cause = format!("{element} is read by {now}, but {earlier} wrote it with no fence behind");
+            let mend = "put `fence async` behind the writes and before the barrier";
+            return self.fault(i, FaultKind::MissingFence, cause, mend);
+        }
+        let role = clash.earlier.map(|a| self.order.role(a));
+        let unfinished = role.is_some_and(|r| !matches!(r, Role::Thread(_) | Role::Warp(_)));
+        if unfinished && clash.earlier_wrote && !wrote {
+            let cause = format!("{element} is read by {now}, which has not waited for {earlier}");
+            return self.fault(i, FaultKind::UnwrittenRead, cause, "wait for it before");
+        }
+        let verb = |wrote: bool| if wrote { "written" } else { "read" };
+        let (first, second) = (verb(clash.earlier_wrote), verb(wrote));
+        let cause = format!("{element} is {first} by {earlier} and {second} by {now} with no wait in between");
+        self.fault(i, FaultKind::MissingBarrier, cause, "put a barrier or a wait between the two")
+    }
+
+    fn read(&mut self, i: usize, buffer: BufferId, pieces: &[Piece], agent: &Agent) -> Result<(), Halt> {
+        let scope = self.kernel.buffer(buffer).scope;
+        for p in pieces {
+            self.order.grow(p.number + 1);
+            let read = match scope {
+                Scope::Fragment(_) => self.order.knows_writer(agent, p.number),
+                _ => self.order.read(p.number, agent),
+            };
+            read.map_err(|c| self.clash(i, buffer, *p, c, agent.actor, false))?;
+            if scope != Scope::Global && !self.order.is_written(p.number) {
+                let cause = format!("{} is read before anything wrote it", self.units.name(self.kernel, buffer, *p));
+                return Err(self.fault(i, FaultKind::UnwrittenRead, cause, "write it, and wait for that, before"));
+            }
+        }
+        Ok(())
+    }
+
+    fn write(&mut self, i: usize, buffer: BufferId, pieces: &[Piece], agent: &Agent) -> Result<(), Halt> {
+        let scope = self.kernel.buffer(buffer).scope;
+        for p in pieces {
+            self.order.grow(p.number + 1);
+            let write = match scope {
+                Scope::Fragment(_) => {
+                    let known = self.order.knows_writer(agent, p.number);
+                    self.order.set_writer(p.number, agent);
+                    known
+                }
+                _ => self.order.write(p.number, agent),
+            };
+            write.map_err(|c| self.clash(i, buffer, *p, c, agent.actor, true))?;
+        }
+        Ok(())
+    }
+
+    /// The pieces of a tile, of the copy that the thread sees.
+    fn pieces(&mut self, i: usize, t: &Tile) -> Vec<Piece> {
+        let copy = self.copy(i, t.buffer);
+        self.pieces_of(i, t, copy)
+    }
+
+    fn pieces_of(&mut self, i: usize, t: &Tile, copy: usize) -> Vec<Piece> {
+        if !self.launch.tracked.contains(&t.buffer) {
+            return vec![];
+        }
+        let origin: Vec<Option<i64>> = t.origin.iter().map(|e| self.value(i, e, 0)).collect();
+        self.units.pieces(self.kernel, t.buffer, copy, &origin, &t.extents)
+    }
+
+    /// The number of a thread's warpgroup in the cluster.
+    fn warpgroup(&self, i: usize) -> usize {
+        self.threads[i].rank * self.launch.warpgroups + self.threads[i].index / 128
+    }
+
+    fn copy(&self, i: usize, buffer: BufferId) -> usize {
+        match self.kernel.buffer(buffer).scope {
+            Scope::Fragment(Unit::Warp) => self.threads[i].warp,
+            Scope::Fragment(Unit::Warpgroup) => self.warpgroup(i),
+            Scope::Shared | Scope::Mbarrier => self.threads[i].rank,
+            Scope::Global | Scope::Local | Scope::Register => 0,
+        }
+    }
+
+    /// What an expression reads; of a select the side that is taken.
+    pub(super) fn loads(&mut self, i: usize, e: &Expr, lane: i64) -> Result<(), Halt> {
+        match e {
+            Expr::Int(_) | Expr::Float(..) | Expr::Var(_) => Ok(()),
+            Expr::Unary(_, a) | Expr::Cast(_, a) | Expr::Broadcast(a, _) => self.loads(i, a, lane),
+            Expr::Ramp { base, .. } => self.loads(i, base, lane),
+            Expr::Binary(op @ (BinOp::And | BinOp::Or), a, b) => {
+                self.loads(i, a, lane)?;
+                let decided = self.value(i, a, lane) == Some(i64::from(*op == BinOp::Or));
+                if decided { Ok(()) } else { self.loads(i, b, lane) }
+            }
+            Expr::Binary(_, a, b) => {
+                self.loads(i, a, lane)?;
+                self.loads(i, b, lane)
+            }
+            Expr::Select(c, a, b) => {
+                self.loads(i, c, lane)?;
+                let taken = self.value(i, c, lane);
+                if taken != Some(0) {
+                    self.loads(i, a, lane)?;
+                }
+                if taken.is_none_or(|v| v == 0) {
+                    self.loads(i, b, lane)?;
+                }
+                Ok(())
+            }
+            Expr::Load(b, indices) => {
+                for e in indices {
+                    self.loads(i, e, lane)?;
+                }
+                self.element(i, *b, indices, lane, false)
+            }
+        }
+    }
+
+    /// A thread touches one element.
+    fn element(&mut self, i: usize, buffer: BufferId, indices: &[Expr], lane: i64, write: bool) -> Result<(), Halt> {
+        if !self.launch.tracked.contains(&buffer) {
+            return Ok(());
+        }
+        let index: Vec<Option<i64>> = indices.iter().map(|e| self.value(i, e, lane)).collect();
+        if let (Scope::Fragment(unit), [.., row, column]) = (self.kernel.buffer(buffer).scope, &index[..]) {
+            let thread = self.threads[i].index as i64;
+            let own = row.is_some_and(|r| holds_row(thread, r, unit.threads() / 32))
+                && column.is_some_and(|c| holds_column(thread, c));
+            if !own {
+                let name = &self.kernel.buffer(buffer).name;
+                let show = |v: &Option<i64>| v.map_or("?".to_string(), |v| v.to_string());
+                let cause = format!("{name}[.., {}, {}] is held by another thread", show(row), show(column));
+                let mend = "index it with the variables of a fragment.row loop and, inside, a fragment.col loop";
+                return Err(self.fault(i, FaultKind::ForeignElement, cause, mend));
+            }
+        }
+        let copy = self.copy(i, buffer);
+        let pieces = self.units.pieces(self.kernel, buffer, copy, &index, &vec![1; index.len()]);
+        let agent = self.order.thread(self.threads[i].warp);
+        if write { self.write(i, buffer, &pieces, &agent) } else { self.read(i, buffer, &pieces, &agent) }
+    }
+
+    /// A statement of one thread that every kernel may have.
+    pub(super) fn ordinary(&mut self, i: usize, s: &'k Stmt) -> Result<(), Halt> {
+        match s {
+            Stmt::Store { buffer, indices, value } => {
+                for lane in 0..lanes(indices) {
+                    self.loads(i, value, lane)?;
+                    self.element(i, *buffer, indices, lane, true)?;
+                }
+            }
+            Stmt::Reduce { buffer, indices, value, over, .. } => {
+                for lane in 0..lanes(indices) {
+                    self.loads(i, value, lane)?;
+                    let starts = !over.is_empty() && over.iter().all(|v| self.threads[i].vars[v.0 as usize] == Some(0));
+                    if !starts {
+                        self.element(i, *buffer, indices, lane, false)?;
+                    }
+                    self.element(i, *buffer, indices, lane, true)?;
+                }
+            }
+            _ => {
+                let agent = self.order.thread(self.threads[i].warp);
+                let tiles = crate::analysis::verify::access::tiles(s);
+                let reads = if matches!(s, Stmt::Mma { .. }) { &tiles[..] } else { &tiles[1..] };
+                for t in reads {
+                    let pieces = self.pieces(i, t);
+                    self.read(i, t.buffer, &pieces, &agent)?;
+                }
+                let pieces = self.pieces(i, tiles[0]);
+                self.write(i, tiles[0].buffer, &pieces, &agent)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// What one thread does, or what it waits for.
+    pub(super) fn gpu(&mut self, i: usize, g: &'k Gpu) -> Result<Option<Stop>, Halt> {
+        let mut exprs = vec![];
+        g.exprs(&mut |e| exprs.push(e));
+        for e in exprs {
+            self.loads(i, e, 0)?;
+        }
+        let fragment = |t: &Tile| match self.kernel.buffer(t.buffer).scope {
+            Scope::Fragment(unit) => Some(unit),
+            _ => None,
+        };
+        match g {
+            Gpu::Fill { dst, .. } => return Ok(Some(Stop::Collective(fragment(dst).unwrap_or(Unit::Warp)))),
+            Gpu::Move { dst, src } => {
+                return Ok(Some(Stop::Collective(fragment(dst).or(fragment(src)).unwrap_or(Unit::Warp))));
+            }
+            Gpu::Mma { unit, .. } => return Ok(Some(Stop::Collective(*unit))),
+            Gpu::Commit(Group::Mma) | Gpu::Wait(Group::Mma, _) => return Ok(Some(Stop::Collective(Unit::Warpgroup))),
+            Gpu::NamedBarrier { .. } => return Ok(Some(Stop::Named)),
+            Gpu::ClusterBarrier => return Ok(Some(Stop::Cluster)),
+            Gpu::Commit(group) => {
+                let groups = self.groups(i, *group);
+                groups.committed += 1;
+                groups.open = false;
+            }
+            Gpu::Wait(group, pending) => {
+                let groups = self.groups(i, *group);
+                groups.done = groups.done.max(groups.committed.saturating_sub(*pending));
+                let (done, warp) = (groups.done, self.threads[i].warp);
+                let role = if *group == Group::Copy { Role::Copies(warp) } else { Role::Stores(warp) };
+                self.order.learn(warp, self.order.actor(role), done);
+            }
+            Gpu::CopyAsync { dst, src, .. } => {
+                let agent = self.issue(i, Group::Copy);
+                self.transfer(i, dst, src, &agent, &agent)?;
+            }
+            Gpu::TensorStore { dst, src } => {
+                let reader = self.issue(i, Group::Store);
+                // That the source was read tells nobody that the destination is written.
+                let writer = Agent { step: u32::MAX, ..reader };
+                self.transfer(i, dst, src, &reader, &writer)?;
+            }
+            Gpu::TensorLoad { dst, src, on, multicast, .. } => self.tensor_load(i, dst, src, on, multicast.as_ref())?,
+            Gpu::Mbarrier(on, op) => {
+                if !self.mbarrier(i, on, op)? {
+                    return Ok(Some(Stop::Mbarrier));
+                }
+            }
+            Gpu::FenceAsync => self.order.fence(self.threads[i].warp),
+            Gpu::SetMaxRegisters(_) | Gpu::DependencyWait | Gpu::DependencyLaunch => {}
+        }
+        Ok(None)
+    }
+
+    fn groups(&mut self, i: usize, group: Group) -> &mut crate::analysis::order::Groups {
+        let t = &mut self.threads[i];
+        if group == Group::Copy { &mut t.copies } else { &mut t.stores }
+    }
+
+    /// The step that an asynchronous operation of a thread belongs to.
+    fn issue(&mut self, i: usize, group: Group) -> Agent {
+        let groups = self.groups(i, group);
+        groups.open = true;
+        let (step, warp) = (groups.committed + 1, self.threads[i].warp);
+        let role = if group == Group::Copy { Role::Copies(warp) } else { Role::Stores(warp) };
+        let engine = group == Group::Store;
+        Agent { first: warp, threads: 1, actor: self.order.actor(role), step, engine }
+    }
+
+    fn transfer(&mut self, i: usize, dst: &Tile, src: &Tile, reader: &Agent, writer: &Agent) -> Result<(), Halt> {
+        let (from, to) = (self.pieces(i, src), self.pieces(i, dst));
+        self.read(i, src.buffer, &from, reader)?;
+        self.write(i, dst.buffer, &to, writer)
+    }
+
+    fn tensor_load(
+        &mut self,
+        i: usize,
+        dst: &Tile,
+        src: &Tile,
+        on: &Slot,
+        multicast: Option<&'k Expr>,
+    ) -> Result<(), Halt> {
+        let own = self.threads[i].rank;
+        let ranks = match multicast.map(|m| self.value(i, m, 0)) {
+            None => vec![own],
+            Some(mask) => {
+                let mask = mask.unwrap_or((1 << self.launch.blocks) - 1);
+                if mask < 1 || mask >> self.launch.blocks != 0 {
+                    let cause = format!("the mask {mask:#b} names blocks that the cluster lacks");
+                    return Err(self.fault(i, FaultKind::BarrierMisuse, cause, "set one bit for each rank"));
+                }
+                (0..self.launch.blocks).filter(|r| mask >> r & 1 == 1).collect()
+            }
+        };
+        let bytes = dst.extents.iter().product::<i64>() * self.kernel.buffer(dst.buffer).dtype.bytes() as i64;
+        let from = self.pieces(i, src);
+        for rank in ranks {
+            let slot = self.made_slot(i, on, rank)?;
+            let (actor, step) = (self.order.actor(Role::Loads(slot)), self.mbarriers[slot].phase + 1);
+            let warp = self.threads[i].warp;
+            let agent = Agent { first: warp, threads: 1, actor, step, engine: false };
+            self.read(i, src.buffer, &from, &agent)?;
+            let to = self.pieces_of(i, dst, rank);
+            self.write(i, dst.buffer, &to, &agent)?;
+            self.mbarriers[slot].load(&mut self.order, warp, bytes);
+        }
+        Ok(())
+    }
+
+    /// The number of an mbarrier in the block with this rank, if it is known and in bounds.
+    pub(super) fn slot(&self, i: usize, on: &Slot, rank: usize) -> Option<usize> {
+        let index = self.value(i, &on.index, 0)?;
+        let size = self.kernel.buffer(on.buffer).shape.iter().product::<i64>();
+        let first = self.launch.mbarriers[on.buffer.0 as usize];
+        (0..size).contains(&index).then(|| rank * self.launch.mbarriers_per_block + first + index as usize)
+    }
+
+    /// Likewise; it must have been made, and the thread must know.
+    fn made_slot(&self, i: usize, on: &Slot, rank: usize) -> Result<usize, Halt> {
+        let slot = self.any_slot(i, on, rank)?;
+        let name = self.mbarrier_name(slot);
+        match self.mbarriers[slot].made {
+            None => {
+                let cause = format!("{name} is used before anything made it");
+                Err(self.fault(i, FaultKind::UnwrittenRead, cause, "make it in one thread, with a barrier behind"))
+            }
+            Some((actor, step)) if self.order.clock(self.threads[i].warp)[actor as usize] < step => {
+                let cause = format!("{name} is used, but {} made it with no barrier behind", self.actor_name(actor));
+                Err(self.fault(i, FaultKind::UnwrittenRead, cause, "put a barrier of the block behind the init"))
+            }
+            Some(_) => Ok(slot),
+        }
+    }
+
+    fn any_slot(&self, i: usize, on: &Slot, rank: usize) -> Result<usize, Halt> {
+        self.slot(i, on, rank).ok_or_else(|| {
+            let name = &self.kernel.buffer(on.buffer).name;
+            let cause = format!("the index of {name} is outside of it or depends on memory");
+            self.fault(i, FaultKind::BarrierMisuse, cause, "index mbarriers with loop variables, modulo their number")
+        })
+    }
+
+    /// Operates on an mbarrier; `false` if the thread has to wait.
+    fn mbarrier(&mut self, i: usize, on: &Slot, op: &'k MbarrierOp) -> Result<bool, Halt> {
+        let (own, warp) = (self.threads[i].rank, self.threads[i].warp);
+        let misuse = |run: &Self, cause: String, mend: &str| run.fault(i, FaultKind::BarrierMisuse, cause, mend);
+        let rank = match op {
+            MbarrierOp::Arrive(Some(rank)) => match self.value(i, rank, 0) {
+                Some(r) if (0..self.launch.blocks as i64).contains(&r) => r as usize,
+                r => {
+                    let blocks = self.launch.blocks;
+                    return Err(misuse(self, format!("rank {r:?} is not one of {blocks} blocks"), "name a block"));
+                }
+            },
+            _ => own,
+        };
+        if let MbarrierOp::Init(count) = op {
+            let slot = self.any_slot(i, on, rank)?;
+            let name = self.mbarrier_name(slot);
+            if *count < 1 {
+                return Err(misuse(self, format!("{name} is to count {count} arrivals"), "count one at least"));
+            }
+            if self.mbarriers[slot].made.is_some() {
+                return Err(misuse(self, format!("{name} is made twice"), "make it in one thread, once"));
+            }
+            self.mbarriers[slot] = Mbarrier::new(*count, &self.order, warp, slot);
+            return Ok(true);
+        }
+        let slot = self.made_slot(i, on, rank)?;
+        let bytes = match op {
+            MbarrierOp::Wait(parity) => {
+                let parity = self.value(i, parity, 0);
+                let Some(parity @ (0 | 1)) = parity else {
+                    let cause = format!("{parity:?} is not the parity of a phase");
+                    return Err(misuse(self, cause, "compute it from loop variables, modulo 2"));
+                };
+                let ended = self.mbarriers[slot].has_ended(parity);
+                if ended {
+                    self.mbarriers[slot].acquire(&mut self.order, warp);
+                }
+                return Ok(ended);
+            }
+            MbarrierOp::Expect(bytes) => *bytes,
+            MbarrierOp::Arrive(_) | MbarrierOp::Init(_) => 0,
+        };
+        if !self.mbarriers[slot].arrive(&mut self.order, warp, bytes) {
+            let (name, count) = (self.mbarrier_name(slot), self.mbarriers[slot].count);
+            let cause = format!("{name} counts {count} arrivals, and one more comes before the phase's bytes");
+            return Err(misuse(self, cause, "count all who arrive in a phase"));
+        }
+        Ok(true)
+    }
+
+    /// Whether a thread that waits at an mbarrier can go on.
+    pub(super) fn has_ended(&self, i: usize) -> bool {
+        let Some(Stmt::Gpu(Gpu::Mbarrier(on, MbarrierOp::Wait(parity)))) = self.threads[i].at() else { return false };
+        match (self.slot(i, on, self.threads[i].rank), self.value(i, parity, 0)) {
+            (Some(slot), Some(parity)) => self.mbarriers[slot].has_ended(parity),
+            _ => false,
+        }
+    }
+
+    /// What the threads of a unit do together.
+    pub(super) fn collective(&mut self, range: std::ops::Range<usize>) -> Result<(), Halt> {
+        let i = range.start;
+        let Some(Stmt::Gpu(g)) = self.threads[i].at() else { return Ok(()) };
+        let tiles = match g {
+            Gpu::Mma { acc, a, b, .. } => vec![acc, &a.tile, &b.tile],
+            _ => g.tiles().written.into_iter().chain(g.tiles().read).collect(),
+        };
+        for e in tiles.iter().flat_map(|t| &t.origin) {
+            let first = self.value(i, e, 0);
+            if let Some(other) = range.clone().find(|j| self.value(*j, e, 0) != first) {
+                let cause = format!("{} comes to it with another tile", self.thread_name(other));
+                let mend = "name the same tile in all threads that run it together";
+                return Err(self.fault(i, FaultKind::DivergentBarrier, cause, mend));
+            }
+        }
+        let warp = self.threads[i].warp;
+        let warps = range.len().div_ceil(32);
+        match g {
+            Gpu::Mma { unit: Unit::Warpgroup, acc, a, b } => {
+                let warpgroup = self.warpgroup(i);
+                let groups = self.order.groups(Group::Mma, warpgroup);
+                groups.open = true;
+                let step = groups.committed + 1;
+                let actor = self.order.actor(Role::Products(warpgroup));
+                let agent = Agent { first: warp, threads: warps, actor, step, engine: true };
+                for t in [&a.tile, &b.tile] {
+                    let pieces = self.pieces(i, t);
+                    self.read(i, t.buffer, &pieces, &agent)?;
+                }
+                for p in self.pieces(i, acc) {
+                    // Products of one warpgroup onto one accumulator follow each other without a wait.
+                    let chained = self.order.is_writer(&agent, p.number);
+                    let agent = if chained { Agent { threads: 0, ..agent } } else { agent };
+                    self.read(i, acc.buffer, &[p], &agent)?;
+                    self.write(i, acc.buffer, &[p], &agent)?;
+                }
+            }
+            Gpu::Commit(_) => {
+                let warpgroup = self.warpgroup(i);
+                let groups = self.order.groups(Group::Mma, warpgroup);
+                groups.committed += 1;
+                groups.open = false;
+            }
+            Gpu::Wait(_, pending) => {
+                let warpgroup = self.warpgroup(i);
+                let actor = self.order.actor(Role::Products(warpgroup));
+                let done = self.order.groups(Group::Mma, warpgroup).committed.saturating_sub(*pending);
+                (warp..warp + warps).for_each(|w| self.order.learn(w, actor, done));
+            }
+            _ => {
+                let agent = self.order.together(warp, warps);
+                for t in g.tiles().read {
+                    let pieces = self.pieces(i, t);
+                    self.read(i, t.buffer, &pieces, &agent)?;
+                }
+                if let Some(t) = g.tiles().written {
+                    let pieces = self.pieces(i, t);
+                    self.write(i, t.buffer, &pieces, &agent)?;
+                }
+                self.order.done(agent);
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Lanes of an access: those of the index that is a vector.
+fn lanes(indices: &[Expr]) -> i64 {
+    let mut lanes = 1;
+    for e in indices {
+        e.walk(&mut |e| {
+            if let Expr::Ramp { lanes: n, .. } = e {
+                lanes = lanes.max(i64::from(*n));
+            }
+        });
+    }
+    lanes
+}

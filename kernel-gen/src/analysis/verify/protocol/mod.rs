@@ -1,0 +1,188 @@
+//! Threads that meet in more ways than at barriers of the block: launches with statements that only a GPU has.
+//!
+//! No rule proves a protocol of mbarriers, so it is run: the threads of a block go through their statements with all
+//! loops, without any data, as the interpreter does, and [`crate::analysis::order`] says what is ordered before what.
+//! To stay fast at the sizes that kernels are made for,
+//!
+//! * a warp is one actor: what one of its threads knows, all know. Races within a warp are left to the interpreter;
+//! * memory is looked at in the largest pieces that no tile cuts ([`units`]), and loops that touch nothing that
+//!   threads share are passed by;
+//! * the first cluster of the grid and the last one are run. Clusters meet on global memory only, which the rule on
+//!   races of blocks covers for all of them;
+//! * after [`STEPS`] statements a cluster is taken to go on as it did: by then a ring has turned thousands of times.
+
+mod act;
+mod run;
+mod units;
+
+use super::access::is_hardware;
+use super::fault::Fault;
+use crate::ir::{BufferId, Kernel, LoopKind, Scope, Stmt, Unit, VarId};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// Statements of all threads of a cluster that are run.
+const STEPS: u64 = 6_000_000;
+
+/// Whether a launch has what only a GPU has.
+pub(super) fn applies(launch: &Stmt) -> bool {
+    let mut found = false;
+    launch.walk(&mut |s| {
+        found |= match s {
+            Stmt::Gpu(_) => true,
+            Stmt::For(l) => {
+                matches!(l.kind, LoopKind::Cluster(_) | LoopKind::FragmentRow | LoopKind::FragmentCol)
+            }
+            _ => false,
+        }
+    });
+    found
+}
+
+/// Checks the rules under "Protocols".
+pub(super) fn check(kernel: &Kernel, faults: &mut Vec<Fault>) {
+    walk(kernel, &kernel.body, faults);
+}
+
+fn walk(kernel: &Kernel, block: &[Stmt], faults: &mut Vec<Fault>) {
+    for s in block {
+        match s {
+            Stmt::For(l) if is_hardware(l.kind) && applies(s) => simulate(kernel, s, faults),
+            Stmt::For(l) => walk(kernel, &l.body, faults),
+            Stmt::If { then, otherwise, .. } => {
+                walk(kernel, then, faults);
+                walk(kernel, otherwise, faults);
+            }
+            _ => {}
+        }
+    }
+}
+
+fn simulate(kernel: &Kernel, s: &Stmt, faults: &mut Vec<Fault>) {
+    let launch = Launch::new(kernel, s);
+    if launch.threads == 0 || launch.grid.contains(&0) {
+        return;
+    }
+    let last = launch.grid.map(|n| n - 1);
+    let mut clusters = vec![[0; 3]];
+    if last != [0; 3] {
+        clusters.push(last);
+    }
+    for cluster in clusters {
+        if let Some(fault) = run::run(kernel, &launch, cluster) {
+            faults.push(fault);
+            return;
+        }
+    }
+}
+
+/// What is the same for all clusters of a launch.
+struct Launch<'k> {
+    stmt: &'k Stmt,
+    grid: [i64; 3],
+    block: [i64; 3],
+    cluster: [i64; 3],
+    /// Threads, warps and warpgroups of a block; the last ones may be incomplete.
+    threads: usize,
+    warps: usize,
+    warpgroups: usize,
+    /// Blocks of a cluster.
+    blocks: usize,
+    /// Buffers that threads meet on.
+    tracked: BTreeSet<BufferId>,
+    /// Statements, by address, that touch such buffers, wait or bind variables; and those around them.
+    interesting: BTreeSet<usize>,
+    /// Warps of the fragments in each loop over rows.
+    fragments: BTreeMap<VarId, i64>,
+    /// First mbarrier of each buffer among those of a block.
+    mbarriers: Vec<usize>,
+    mbarriers_per_block: usize,
+}
+
+impl<'k> Launch<'k> {
+    fn new(kernel: &Kernel, stmt: &'k Stmt) -> Launch<'k> {
+        let mut extents = [[1i64; 3]; 3];
+        stmt.walk(&mut |s| {
+            if let Stmt::For(l) = s {
+                let of = match l.kind {
+                    LoopKind::Grid(a) => Some((0, a)),
+                    LoopKind::Thread(a) => Some((1, a)),
+                    LoopKind::Cluster(a) => Some((2, a)),
+                    _ => None,
+                };
+                if let Some((kind, axis)) = of {
+                    let n = &mut extents[kind][axis as usize];
+                    *n = l.extent.max(*n);
+                }
+            }
+        });
+        let [grid, block, cluster] = extents;
+        let count = |n: [i64; 3]| n.iter().fold(1i64, |a, b| a.saturating_mul(*b)) as usize;
+        let threads = count(block);
+        let mut mbarriers = vec![0; kernel.buffers.len()];
+        let mut mbarriers_per_block = 0;
+        for (i, b) in kernel.buffers.iter().enumerate().filter(|(_, b)| b.scope == Scope::Mbarrier) {
+            mbarriers[i] = mbarriers_per_block;
+            mbarriers_per_block += b.shape.iter().product::<i64>() as usize;
+        }
+        let tracked = units::tracked(kernel, stmt);
+        let mut fragments = BTreeMap::new();
+        stmt.walk(&mut |s| {
+            if let Stmt::For(l) = s
+                && l.kind == LoopKind::FragmentRow
+            {
+                fragments.insert(l.var, act::fragment_warps(kernel, l));
+            }
+        });
+        let mut interesting = BTreeSet::new();
+        mark(stmt, &tracked, &mut interesting);
+        Launch {
+            stmt,
+            grid,
+            block,
+            cluster,
+            threads,
+            warps: threads.div_ceil(32),
+            warpgroups: threads.div_ceil(128),
+            blocks: count(cluster),
+            tracked,
+            interesting,
+            fragments,
+            mbarriers,
+            mbarriers_per_block,
+        }
+    }
+
+    /// Copies of a buffer in a cluster.
+    fn copies(&self, scope: Scope) -> usize {
+        match scope {
+            Scope::Fragment(Unit::Warp) => self.warps * self.blocks,
+            Scope::Fragment(Unit::Warpgroup) => self.warpgroups * self.blocks,
+            Scope::Shared | Scope::Mbarrier => self.blocks,
+            Scope::Global | Scope::Local | Scope::Register => 1,
+        }
+    }
+}
+
+/// Collects the statements that matter; says whether this one does.
+fn mark(s: &Stmt, tracked: &BTreeSet<BufferId>, out: &mut BTreeSet<usize>) -> bool {
+    let mut matters = matches!(s, Stmt::Gpu(_) | Stmt::Barrier(_) | Stmt::Let { .. });
+    matters |= s.written().is_some_and(|b| tracked.contains(&b));
+    let touched = |b: &BufferId| tracked.contains(b);
+    s.own_exprs(&mut |e| {
+        e.walk(&mut |e| matters |= matches!(e, crate::ir::Expr::Load(b, _) if touched(b)));
+    });
+    matters |= super::access::tiles(s).iter().any(|t| touched(&t.buffer));
+    let inner: &[&[Stmt]] = match s {
+        Stmt::For(l) => &[&l.body],
+        Stmt::If { then, otherwise, .. } => &[then, otherwise],
+        _ => &[],
+    };
+    for s in inner.iter().copied().flatten() {
+        // A name alone is no reason to go through a loop.
+        matters |= mark(s, tracked, out) && !matches!(s, Stmt::Let { .. });
+    }
+    if matters {
+        out.insert(std::ptr::from_ref(s) as usize);
+    }
+    matters
+}

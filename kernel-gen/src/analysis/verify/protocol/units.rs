@@ -1,0 +1,217 @@
+//! Buffers in the largest pieces that no tile cuts.
+
+use crate::analysis::range::Ranges;
+use crate::analysis::simplify::{Sum, simplify};
+use crate::ir::{BufferId, DType, Expr, Gpu, Kernel, Scope, Stmt, VarId};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// How a buffer is divided.
+#[derive(Clone, Debug)]
+struct Division {
+    /// Elements of a piece along each dimension.
+    grain: Vec<i64>,
+    /// Pieces along each dimension.
+    counts: Vec<i64>,
+    /// The first piece's number.
+    base: usize,
+}
+
+/// A piece of a buffer.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Piece {
+    /// Its number among all pieces.
+    pub(super) number: usize,
+    /// Its number within the buffer.
+    within: i64,
+}
+
+/// The buffers of a launch that its threads meet on, in pieces.
+pub(super) struct Units {
+    divisions: BTreeMap<BufferId, Division>,
+    /// Numbers of the pieces of global memory, as they come.
+    touched: BTreeMap<(BufferId, i64), usize>,
+    next: usize,
+}
+
+/// The buffers that are looked at: memory of the block and what the launch writes.
+pub(super) fn tracked(kernel: &Kernel, launch: &Stmt) -> BTreeSet<BufferId> {
+    let mut out = BTreeSet::new();
+    launch.walk(&mut |s| {
+        s.own_exprs(&mut |e| {
+            e.walk(&mut |e| {
+                if let Expr::Load(b, _) = e {
+                    out.insert(*b);
+                }
+            });
+        });
+        if let Stmt::Gpu(g) = s {
+            out.extend(g.tiles().read.iter().map(|t| t.buffer));
+        }
+        out.extend(super::super::access::tiles(s).iter().map(|t| t.buffer));
+    });
+    out.retain(|b| matches!(kernel.buffer(*b).scope, Scope::Shared | Scope::Fragment(_)));
+    launch.walk(&mut |s| out.extend(s.written()));
+    out.retain(|b| !kernel.buffer(*b).scope.is_private() && kernel.buffer(*b).scope != Scope::Mbarrier);
+    out
+}
+
+impl Units {
+    /// Divides the tracked buffers; `copies` says how many there are of each.
+    pub(super) fn new(
+        kernel: &Kernel,
+        launch: &Stmt,
+        tracked: &BTreeSet<BufferId>,
+        copies: &dyn Fn(Scope) -> usize,
+    ) -> Units {
+        let ranges = Ranges::of_block(std::slice::from_ref(launch));
+        let lets = integer_lets(kernel, launch);
+        let mut grains: BTreeMap<BufferId, Vec<i64>> = BTreeMap::new();
+        let mut cut = |buffer: BufferId, origin: &[Expr], extents: &[i64]| {
+            if !tracked.contains(&buffer) {
+                return;
+            }
+            let grain = grains.entry(buffer).or_insert_with(|| kernel.buffer(buffer).shape.clone());
+            for ((g, e), n) in grain.iter_mut().zip(origin).zip(extents) {
+                let sum = Sum::of(simplify(&inlined(e, &lets), &ranges));
+                let parts = sum.terms.iter().map(|(_, c)| *c).chain([sum.constant, *n]);
+                *g = parts.fold(*g, gcd);
+            }
+        };
+        launch.walk(&mut |s| {
+            match s {
+                Stmt::Gpu(Gpu::TensorLoad { dst, src, steps, .. }) => {
+                    cut(dst.buffer, &dst.origin, &dst.extents);
+                    // A box with distances between its elements is looked at element by element.
+                    let ones = vec![1; src.extents.len()];
+                    cut(src.buffer, &src.origin, if steps.is_empty() { &src.extents } else { &ones });
+                }
+                Stmt::Gpu(g) => {
+                    let tiles = g.tiles();
+                    for t in tiles.read.into_iter().chain(tiles.written) {
+                        cut(t.buffer, &t.origin, &t.extents);
+                    }
+                }
+                Stmt::Store { buffer, indices, .. } | Stmt::Reduce { buffer, indices, .. } => {
+                    single(kernel, &mut cut, *buffer, indices);
+                }
+                other => {
+                    for t in super::super::access::tiles(other) {
+                        cut(t.buffer, &t.origin, &t.extents);
+                    }
+                }
+            }
+            s.own_exprs(&mut |e| {
+                e.walk(&mut |e| {
+                    if let Expr::Load(b, indices) = e {
+                        single(kernel, &mut cut, *b, indices);
+                    }
+                });
+            });
+        });
+        let mut units = Units { divisions: BTreeMap::new(), touched: BTreeMap::new(), next: 0 };
+        for (buffer, grain) in grains {
+            let b = kernel.buffer(buffer);
+            let counts: Vec<i64> = b.shape.iter().zip(&grain).map(|(n, g)| (n + g - 1) / g).collect();
+            let pieces = counts.iter().product::<i64>() as usize;
+            units.divisions.insert(buffer, Division { grain, counts, base: units.next });
+            if b.scope != Scope::Global {
+                units.next += pieces * copies(b.scope);
+            }
+        }
+        units
+    }
+
+    /// One past the last number.
+    pub(super) fn count(&self) -> usize {
+        self.next
+    }
+
+    /// The pieces of a tile of a buffer's copy; where an origin is not known, all along that dimension. What is out of
+    /// bounds has none.
+    pub(super) fn pieces(
+        &mut self,
+        kernel: &Kernel,
+        buffer: BufferId,
+        copy: usize,
+        origin: &[Option<i64>],
+        extents: &[i64],
+    ) -> Vec<Piece> {
+        let Some(d) = self.divisions.get(&buffer) else { return vec![] };
+        let mut within = vec![0i64];
+        for (i, (o, n)) in origin.iter().zip(extents).enumerate() {
+            let (grain, count) = (d.grain[i], d.counts[i]);
+            let (lo, hi) = match o {
+                Some(o) => (o.div_euclid(grain).max(0), ((o + n - 1).div_euclid(grain) + 1).min(count)),
+                None => (0, count),
+            };
+            within = within.iter().flat_map(|w| (lo..hi).map(move |p| w * count + p)).collect();
+        }
+        let pieces = d.counts.iter().product::<i64>();
+        let global = kernel.buffer(buffer).scope == Scope::Global;
+        let (base, touched, next) = (d.base, &mut self.touched, &mut self.next);
+        let number = |w: i64| {
+            if !global {
+                return base + copy * pieces as usize + w as usize;
+            }
+            *touched.entry((buffer, w)).or_insert_with(|| {
+                *next += 1;
+                *next - 1
+            })
+        };
+        let mut number = number;
+        within.into_iter().map(|w| Piece { number: number(w), within: w }).collect()
+    }
+
+    /// A piece's first element in words.
+    pub(super) fn name(&self, kernel: &Kernel, buffer: BufferId, piece: Piece) -> String {
+        let mut index = vec![];
+        if let Some(d) = self.divisions.get(&buffer) {
+            let mut rest = piece.within;
+            for (count, grain) in d.counts.iter().zip(&d.grain).rev() {
+                index.insert(0, rest % count * grain);
+                rest /= count;
+            }
+        }
+        format!("{}{index:?}", kernel.buffer(buffer).name)
+    }
+}
+
+/// Notes a tile: its buffer, its origin and its extents.
+type Cut<'c> = dyn FnMut(BufferId, &[Expr], &[i64]) + 'c;
+
+/// Elements that are touched one by one. Those of a fragment are looked at together with their neighbours: a product
+/// that is under way is at all of them.
+fn single(kernel: &Kernel, cut: &mut Cut<'_>, buffer: BufferId, indices: &[Expr]) {
+    if !matches!(kernel.buffer(buffer).scope, Scope::Fragment(_)) {
+        cut(buffer, indices, &vec![1; indices.len()]);
+    }
+}
+
+/// The integer `let`s that are computed from loop variables.
+fn integer_lets(kernel: &Kernel, launch: &Stmt) -> BTreeMap<VarId, Expr> {
+    let mut out = BTreeMap::new();
+    launch.walk(&mut |s| {
+        if let Stmt::Let { var, value } = s
+            && kernel.var(*var).dtype == DType::I64
+        {
+            let value = inlined(value, &out);
+            out.insert(*var, value);
+        }
+    });
+    out
+}
+
+fn inlined(e: &Expr, lets: &BTreeMap<VarId, Expr>) -> Expr {
+    e.clone().map(&mut |e| match e {
+        Expr::Var(v) => lets.get(&v).cloned().unwrap_or(e),
+        other => other,
+    })
+}
+
+fn gcd(a: i64, b: i64) -> i64 {
+    let (mut a, mut b) = (a.saturating_abs(), b.saturating_abs());
+    while b != 0 {
+        (a, b) = (b, a % b);
+    }
+    a.max(1)
+}
