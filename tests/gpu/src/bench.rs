@@ -7,23 +7,35 @@ use crate::peers::Peers;
 use crate::{Options, prepare};
 use anyhow::{Context, Result, anyhow, ensure};
 use kernel_gen::ir::DType;
+use kernel_gen::space::Config;
 use kernel_gen::target::Target;
 use kernel_gen::templates::Registry;
+use kernel_gen::templates::cuda::conv2d_hwcn;
 use kernel_gen::toolchain::values;
 use kernel_gen::workload::sample::{self, Rng};
 use kernel_gen::workload::{Conv2d, ConvLayout, Matmul, Op, Workload};
 
-/// A line of the table: a workload, the template that runs it, and the index of its config where it is not the default.
+/// Which config of a space.
+enum Choice {
+    /// What the template chooses without a record.
+    Default,
+    /// The one at an index.
+    Index(u64),
+    /// The one that a tutorial says.
+    Written(Config),
+}
+
+/// A line of the table: a workload, the template that runs it, and its config.
 pub(crate) struct Row {
     pub(crate) name: &'static str,
     pub(crate) workload: Workload,
     pub(crate) template: &'static str,
-    index: Option<u64>,
+    choice: Choice,
 }
 
 pub(crate) fn rows() -> Vec<Row> {
     let f16 = |op: Op| Workload::f32(op).with_dtype(DType::F16);
-    let row = |name, workload, template| Row { name, workload, template, index: None };
+    let row = |name, workload, template| Row { name, workload, template, choice: Choice::Default };
     let product = |name, n: i64| row(name, f16(Op::Matmul(Matmul::new(n, n, n))), "wgmma_gemm");
     let batch_256 = |layout| Conv2d { layout, ..Conv2d::nchw(256, 256, 14, 14, 512, 3, 1, 1) };
     let one = Conv2d::nchw(1, 512, 7, 7, 512, 3, 1, 1);
@@ -33,17 +45,23 @@ pub(crate) fn rows() -> Vec<Row> {
         product("matmul 8192, f16", 8192),
         row("conv b256 256x14x14 -> 512, NHWC f16", f16(Op::Conv2d(batch_256(ConvLayout::Nhwc))), "wgmma_conv2d"),
         row(
-            "conv b256 256x14x14 -> 512, HWCN f32 (tutorial)",
+            "conv b256 256x14x14 -> 512, HWCN f32",
             Workload::f32(Op::Conv2d(batch_256(ConvLayout::Hwcn))),
             "conv2d_hwcn",
         ),
+        Row {
+            name: "conv b256 256x14x14 -> 512, HWCN f32 (tutorial as written)",
+            workload: Workload::f32(Op::Conv2d(batch_256(ConvLayout::Hwcn))),
+            template: "conv2d_hwcn",
+            choice: Choice::Written(conv2d_hwcn::tutorial()),
+        },
         row("conv n1 512x7x7 -> 512, NCHW f32 (default)", Workload::f32(Op::Conv2d(one)), "conv2d_no_batching"),
         Row {
             name: "conv n1 512x7x7 -> 512, NCHW f32 (tutorial's best)",
             workload: Workload::f32(Op::Conv2d(one)),
             template: "conv2d_no_batching",
             // The config that the tutorial's log names the best of its run.
-            index: Some(4_881_186),
+            choice: Choice::Index(4_881_186),
         },
     ]
 }
@@ -173,12 +191,11 @@ fn measure(gpu: &Gpu, target: &Target, peers: &Peers, row: &Row) -> Result<Strin
     let registry = Registry::builtin();
     let template = registry.find(row.template).with_context(|| format!("there is no template {}", row.template))?;
     let w = &row.workload;
-    let config = match row.index {
-        Some(index) => {
-            let space = template.space(w, target).map_err(|e| anyhow!("{e}"))?;
-            space.get(index).with_context(|| format!("config {index} is not in the space"))?
-        }
-        None => template.default_config(w, target).map_err(|e| anyhow!("{e}"))?,
+    let space = template.space(w, target).map_err(|e| anyhow!("{e}"))?;
+    let config = match &row.choice {
+        Choice::Default => template.default_config(w, target).map_err(|e| anyhow!("{e}"))?,
+        Choice::Index(index) => space.get(*index).with_context(|| format!("config {index} is not in the space"))?,
+        Choice::Written(config) => space.normalise(config).map_err(|e| anyhow!("{e}"))?,
     };
     let source = prepare::source(template, w, target, &config)?;
     let compiler = prepare::compiler(target)?;

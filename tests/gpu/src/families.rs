@@ -67,7 +67,9 @@ struct Case {
 }
 
 /// Workloads that a template takes, each with its default and some random configs.
-fn cases(template: &dyn Template, target: &Target, options: &Options) -> Result<Vec<Case>> {
+///
+/// A config of the space that gives no kernel is a fault of the template; it is reported and counted, and the others go on.
+fn cases(template: &dyn Template, target: &Target, options: &Options) -> Result<(Vec<Case>, Vec<String>)> {
     let (count, configs) = (options.number("--workloads", 40)? as usize, options.number("--configs", 20)? as usize);
     let first = options.number("--seed", 1)?;
     let fits = |seed: &u64| {
@@ -76,32 +78,38 @@ fn cases(template: &dyn Template, target: &Target, options: &Options) -> Result<
     };
     let seeds: Vec<u64> = (first..first + 100_000).filter(fits).take(count).collect();
     let next = std::sync::atomic::AtomicUsize::new(0);
-    let prepare = || -> Result<Vec<Case>> {
-        let mut out = vec![];
+    let prepare = || -> Result<(Vec<Case>, Vec<String>)> {
+        let (mut out, mut refused) = (vec![], vec![]);
         loop {
             let i = next.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
-            let Some(seed) = seeds.get(i).copied() else { return Ok(out) };
+            let Some(seed) = seeds.get(i).copied() else { return Ok((out, refused)) };
             let workload = workload_for(template.name(), seed);
             let space = template.space(&workload, target).map_err(|e| anyhow!("{e}"))?;
             let default = template.default_config(&workload, target).map_err(|e| anyhow!("{e}"))?;
             let default = space.normalise(&default).map_err(|e| anyhow!("{}: {e}", workload.key()))?;
             let random = space.sample(seed).map(|(_, config)| config).take(configs);
             for config in [default].into_iter().chain(random) {
-                let source = prepare::source(template, &workload, target, &config)
-                    .with_context(|| format!("{} {} with {config} (seed {seed})", template.name(), workload.key()))?;
-                out.push(Case { workload: workload.clone(), config, seed, source });
+                match prepare::source(template, &workload, target, &config) {
+                    Ok(source) => out.push(Case { workload: workload.clone(), config, seed, source }),
+                    Err(error) => {
+                        let what = format!("{} {} with {config} (seed {seed})", template.name(), workload.key());
+                        refused.push(format!("{what}: {error:#}"));
+                    }
+                }
             }
         }
     };
     let threads = std::thread::available_parallelism().map_or(1, |n| n.get());
     std::thread::scope(|scope| {
         let all: Vec<_> = (0..threads).map(|_| scope.spawn(prepare)).collect();
-        let mut cases = vec![];
+        let (mut cases, mut refused) = (vec![], vec![]);
         for thread in all {
-            cases.extend(thread.join().expect("preparing does not panic")?);
+            let (some, none) = thread.join().expect("preparing does not panic")?;
+            cases.extend(some);
+            refused.extend(none);
         }
-        cases.sort_by_key(|c| c.seed);
-        Ok(cases)
+        cases.sort_by_key(|c: &Case| c.seed);
+        Ok((cases, refused))
     })
 }
 
@@ -130,20 +138,21 @@ pub(crate) fn run(gpu: &Gpu, options: &Options) -> Result<bool> {
             continue;
         }
         let begun = Instant::now();
-        let cases = match cases(template, target, options) {
-            Ok(cases) if cases.is_empty() => continue,
+        let (cases, refused) = match cases(template, target, options) {
+            Ok((cases, refused)) if cases.is_empty() && refused.is_empty() => continue,
             Ok(cases) => cases,
             Err(error) => {
-                println!("FAILED {error:#}");
+                println!("FAILED {}: {error:#}", template.name());
                 all_right = false;
                 continue;
             }
         };
+        refused.iter().take(3).for_each(|text| println!("FAILED {text}"));
         let prepared = begun.elapsed().as_secs_f64();
         let sources: Vec<CudaSource> = cases.iter().map(|c| c.source.clone()).collect();
         let artifacts = prepare::compile(&compiler, target, &sources);
         let compiled = begun.elapsed().as_secs_f64() - prepared;
-        let (mut failures, mut spilled, mut worst) = (0, 0, 0.0f64);
+        let (mut failures, mut spilled, mut worst) = (refused.len(), 0, 0.0f64);
         let mut known: Option<(u64, Vec<Vec<f64>>, kernel_gen::workload::Reference)> = None;
         for (case, artifact) in cases.iter().zip(artifacts) {
             let what =
