@@ -11,13 +11,14 @@
 //! }
 //! ```
 //!
-//! Results go to standard output, and to nothing else: no command here changes a file of yours, asks a device or uses
-//! the network. What is wrong goes to standard error, one line each, and the exit status is 1.
+//! Results go to standard output, and to nothing else: no command here asks a device or uses the network, and none but
+//! `package`, which writes a folder of compiled code, changes a file of yours. What is wrong goes to standard error, one line each, and the exit status is 1.
 
 mod check;
 mod doctor;
 mod explain;
 mod lower;
+mod package;
 mod project;
 mod show;
 mod space;
@@ -47,6 +48,7 @@ enum Command {
     Space(space::Arguments),
     Lower(lower::Arguments),
     Show(show::Arguments),
+    Package(package::Arguments),
     Doctor(doctor::Arguments),
 }
 
@@ -135,6 +137,7 @@ pub fn run(registry: &Registry, arguments: impl IntoIterator<Item = impl Into<Os
         Command::Space(arguments) => space::run(registry, arguments),
         Command::Lower(arguments) => lower::run(registry, arguments),
         Command::Show(arguments) => show::run(registry, arguments),
+        Command::Package(arguments) => package::run(registry, arguments),
         Command::Doctor(arguments) => doctor::run(registry, arguments),
     };
     result.unwrap_or_else(|failure| {

@@ -17,10 +17,10 @@ use std::path::{Path, PathBuf};
 pub(super) struct Files {
     /// The spec [default: kernels.toml]
     #[arg(long, value_name = "FILE")]
-    spec: Option<PathBuf>,
+    pub(super) spec: Option<PathBuf>,
     /// The folder of best records [default: tuned, beside the spec]
     #[arg(long, value_name = "FOLDER")]
-    tuned: Option<PathBuf>,
+    pub(super) tuned: Option<PathBuf>,
 }
 
 /// A spec and its records.

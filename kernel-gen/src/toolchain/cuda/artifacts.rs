@@ -7,7 +7,7 @@
 use super::arch::Arch;
 use super::cache::write_whole;
 use super::environment::entries;
-use super::request::{Artifact, file_stem};
+use super::request::{Artifact, Request, file_stem};
 use super::resources::AssemblerLog;
 use super::{ContentHash, CudaError};
 use crate::diagnostic::{Report, Table, parse};
@@ -78,7 +78,7 @@ impl Artifacts {
         all
     }
 
-    /// The code that was made from a source (see [`Request::hash`](super::Request::hash)) for an architecture. A file
+    /// The code that was made from a source (see [`Request::hash`]) for an architecture. A file
     /// that is missing or changed is an error: to go on without it would hide that the package is broken.
     pub fn find(&self, source: ContentHash, arch: Arch) -> Result<Option<Artifact>, CudaError> {
         let Some(entry) = self.entries.get(&(source, arch)) else { return Ok(None) };
@@ -105,6 +105,15 @@ impl Artifacts {
         self.entries.iter().any(|((s, a), entry)| *s != source && *a == arch && entry.kernel == kernel)
     }
 
+    /// What it has that none of the requests asks for: the kernel and the architecture of each.
+    pub fn unused(&self, requests: &[Request]) -> Vec<(String, Arch)> {
+        let wanted: BTreeSet<(ContentHash, Arch)> = requests.iter().map(|r| (r.hash(), r.arch)).collect();
+        let unused = self.entries.iter().filter(|(key, _)| !wanted.contains(key));
+        let mut all: Vec<(String, Arch)> = unused.map(|((_, arch), entry)| (entry.kernel.clone(), *arch)).collect();
+        all.sort();
+        all
+    }
+
     fn load(&self, packed: &Packed) -> Result<Vec<u8>, CudaError> {
         let path = self.folder.join(&packed.file);
         let damaged = |cause: String| CudaError::Damaged { file: path.display().to_string(), cause };
@@ -123,7 +132,10 @@ impl Artifacts {
         let mut files: BTreeMap<String, &[u8]> = BTreeMap::new();
         let mut all = BTreeMap::new();
         for artifact in artifacts {
-            let stem = format!("{}-{}-{}", file_stem(&artifact.kernel), artifact.arch, artifact.source.short());
+            let (stem, arch) = (file_stem(&artifact.kernel), artifact.arch.to_string());
+            // A kernel's name may have the architecture in it already.
+            let stem = stem.strip_suffix(&arch).map_or(stem.as_str(), |s| s.trim_end_matches(['_', '-']));
+            let stem = format!("{stem}-{arch}-{}", artifact.source.short());
             let mut pack = |extension: &str, bytes| {
                 let file = format!("{stem}.{extension}");
                 let hash = ContentHash::of(bytes);
@@ -268,9 +280,12 @@ fn read_entry(table: &mut Table<'_, '_>, report: &mut Report) -> Option<((Conten
 
 #[cfg(all(test, unix))]
 mod tests {
-    use super::super::Request;
     use super::super::testing::Folder;
     use super::*;
+
+    fn arch(name: &str) -> Arch {
+        name.parse().unwrap()
+    }
 
     fn artifact(kernel: &str, source: &str, arch: &str, cubin: Option<&[u8]>) -> Artifact {
         let request = Request::new(kernel, source, arch.parse().unwrap());
@@ -307,6 +322,10 @@ mod tests {
         assert_eq!(read.find(other.hash(), other.arch), Ok(None));
         assert!(read.has_other_source("mm", other.hash(), other.arch));
         assert!(!read.has_other_source("mm", all[2].source, all[2].arch));
+        assert_eq!(
+            read.unused(&[Request::new("mm", "two", arch("sm_80"))]),
+            [("conv \"a\"".to_string(), arch("sm_80")), ("conv \"a\"".to_string(), arch("sm_90a"))]
+        );
         // Again, in another order: the same bytes; with one less: its files go.
         let bytes = || files.iter().map(|f| fs::read(f).unwrap()).collect::<Vec<_>>();
         let before = bytes();

@@ -1,4 +1,4 @@
-//! clang as a compiler of CUDA C++ to PTX, without any file of CUDA.
+//! clang as a compiler of CUDA C++ to PTX, without any file of CUDA. It has all but the functions of libdevice.
 
 use super::arch::{Arch, Version};
 use super::process::{self, Ended, Scratch, ask};
@@ -84,7 +84,13 @@ impl Clang {
                 let ptx = text.map_err(|_| failed("its PTX is not text".to_string()))?;
                 Ok(Made { ptx, cubin: None, log, compiler: format!("clang {}", self.release) })
             }
-            Ended::Badly(output) => Err(failed(output)),
+            Ended::Badly(output) => {
+                // Those are in NVIDIA's libdevice, which no clang brings along.
+                let functions = ["expf'", "tanhf'", "erff'", "exp'", "tanh'", "erf'"];
+                let missing = functions.iter().any(|f| output.contains(&format!("undeclared identifier '{f}")));
+                let hint = "\nclang has no exp, tanh and erf for GPUs; NVRTC and nvcc have (`kernel-gen doctor`)";
+                Err(failed(if missing { output.trim_end().to_string() + hint } else { output }))
+            }
             Ended::Late => Err(CudaError::Timeout { kernel: kernel.clone(), arch: *arch, limit_s: limit.as_secs() }),
         }
     }

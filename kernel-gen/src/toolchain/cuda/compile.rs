@@ -177,7 +177,7 @@ impl CudaCompiler {
             }
         }
         if options.lowest_ptx {
-            made.ptx = assembler.lowest(made.ptx, *arch, flags, &folder, options.limit)?;
+            made.ptx = assembler.lowest(made.ptx, *arch, &folder, options.limit)?;
         }
         Ok(made)
     }

@@ -38,7 +38,7 @@ mod request;
 mod resources;
 mod supply;
 #[cfg(all(test, unix))]
-mod testing;
+pub(crate) mod testing;
 #[cfg(all(test, unix))]
 mod tests;
 

@@ -1,6 +1,6 @@
 //! The lookup with tools that only pretend, and compilation with real ones where there are any.
 
-use super::testing::Folder;
+use super::testing::{Folder, calls, fake_nvcc};
 use super::*;
 use std::ffi::OsString;
 use std::fs;
@@ -34,34 +34,6 @@ extern "C" __global__ void plain(float *x) { x[blockIdx.x * blockDim.x + threadI
 
 fn arch(name: &str) -> Arch {
     name.parse().unwrap()
-}
-
-/// A shell script that answers as `nvcc` does, writes what it is asked for, and keeps a line for each call.
-fn fake_nvcc(folder: &Folder, name: &str, release: &str) -> PathBuf {
-    let log = folder.join("calls");
-    let text = format!(
-        r#"case "$1" in --version) echo "Cuda compilation tools, release {short}, V{release}"; exit 0;; esac
-echo "$@" >> {log}
-while [ $# -gt 1 ]; do [ "$1" = -o ] && out=$2; shift; done
-case "$out" in
-*.ptx) printf '.version 9.0\n.target sm_80\n' > "$out";;
-*.cubin)
-    version=$(grep '^.version' assemble.ptx)
-    if [ "$version" = ".version 7.0" ]; then
-        echo "ptxas a.ptx, line 1; error : Feature 'x' requires PTX ISA .version 7.4 or later" >&2; exit 255
-    fi
-    echo "ptxas info    : Compiling entry function 'k' for 'sm_80'"
-    echo "ptxas info    : Used 9 registers, used 1 barriers, 128 bytes smem"
-    printf 'machine code' > "$out";;
-esac"#,
-        short = release.rsplit_once('.').unwrap().0,
-        log = log.display()
-    );
-    folder.script(name, &text)
-}
-
-fn calls(folder: &Folder) -> usize {
-    fs::read_to_string(folder.join("calls")).map_or(0, |text| text.lines().count())
 }
 
 fn environment(root: &Folder, all: &[(&'static str, PathBuf)]) -> Environment {
@@ -410,7 +382,9 @@ fn nvcc_compiles_for_real() {
 
 #[test]
 fn clang_compiles_for_real() {
-    if let Some(compiler) = real("clang") {
-        check_real(&compiler, compiler.assembler().is_some());
-    }
+    let Some(compiler) = real("clang") else { return };
+    check_real(&compiler, compiler.assembler().is_some());
+    let source = PLAIN.replace("+= 1.0f", "= expf(1.0f)");
+    let error = compiler.compile(&Request::new("e", source, arch("sm_80")), &Options::default(), None).unwrap_err();
+    assert!(error.to_string().contains("NVRTC and nvcc have"), "{error}");
 }

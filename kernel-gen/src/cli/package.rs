@@ -1,0 +1,254 @@
+//! `kernel-gen package`: compiled CUDA beside the records, so that builds need no CUDA compiler.
+
+use super::project::{Files, Project};
+use super::{Failure, Output};
+use crate::generate::{self, CodePolicy, generate};
+use crate::records::ARTIFACTS;
+use crate::templates::Registry;
+use crate::toolchain::cuda::{Artifact, Artifacts, Code, Environment, Missing, Request, SupplyOptions, supply};
+use clap::Args;
+use std::fmt::Write;
+use std::path::{Path, PathBuf};
+
+/// Compiles the CUDA kernels of a spec and writes them beside its records, for builds without a CUDA compiler
+///
+/// The folder holds PTX and machine code of every kernel for each CUDA architecture of the spec, and an index. Keep it
+/// in version control and name it in build.rs: `.artifacts("tuned/artifacts")`. Code that is there already and was made
+/// from the same source is kept; what no kernel needs any more is removed.
+#[derive(Args, Clone, Debug)]
+pub(super) struct Arguments {
+    #[command(flatten)]
+    files: Files,
+    /// The folder of compiled code [default: artifacts, in the folder of records]
+    #[arg(long, value_name = "FOLDER")]
+    out: Option<PathBuf>,
+    /// Prefer records of this device, as `device` in build.rs does
+    #[arg(long, value_name = "NAME")]
+    device: Option<String>,
+    /// Compile everything again, with the compiler that is here now
+    #[arg(long)]
+    again: bool,
+    /// Write nothing: say what is missing or not needed, and fail if anything is. Needs no compiler
+    #[arg(long, conflicts_with = "again")]
+    check: bool,
+}
+
+pub(super) fn run(registry: &Registry, arguments: &Arguments) -> Result<Output, Failure> {
+    package(registry, arguments, &Environment::of_process())
+}
+
+fn package(registry: &Registry, arguments: &Arguments, environment: &Environment) -> Result<Output, Failure> {
+    let project = Project::load(&arguments.files)?;
+    let folder = arguments.out.clone().unwrap_or_else(|| project.tuned.join(ARTIFACTS));
+    let requests = requests(registry, arguments, &project)?;
+    let old = Artifacts::open(&folder).map_err(|e| lines([e]))?;
+    if arguments.check {
+        return check(&old, &requests, &folder);
+    }
+    let options = SupplyOptions { missing: Missing::Refuse, ..SupplyOptions::default() };
+    let kept = (!arguments.again).then_some(&old);
+    let supplied = supply(&requests, kept, environment, &options).map_err(lines)?;
+    let mut artifacts: Vec<Artifact> = vec![];
+    for (request, code) in requests.iter().zip(&supplied.code) {
+        match code.artifact() {
+            // Kernels of two workloads may be the same code.
+            Some(artifact) => artifacts.push(artifact.clone()),
+            None => {
+                let what = format!("{} for {}", request.kernel, request.arch);
+                return Err(format!("{what} was not compiled, because KERNEL_GEN_CUDA says so; unset it").into());
+            }
+        }
+    }
+    let files = Artifacts::write(&folder, &artifacts).map_err(|e| lines([e]))?;
+    let mut text = String::new();
+    for (code, artifact) in supplied.code.iter().zip(&artifacts) {
+        let _ = writeln!(text, "{}", row(code, artifact));
+    }
+    let bytes: u64 = files.iter().filter_map(|f| std::fs::metadata(f).ok()).map(|m| m.len()).sum();
+    let shown = shown(&folder);
+    let _ = writeln!(text, "{}; {shown} has {} files, {} KiB", supplied.summary, files.len(), bytes.div_ceil(1024));
+    for warning in supplied.warnings {
+        let _ = writeln!(text, "{warning}");
+    }
+    Ok(Output::success(text))
+}
+
+/// What the build of a crate with this spec will ask for.
+fn requests(registry: &Registry, arguments: &Arguments, project: &Project) -> Result<Vec<Request>, Failure> {
+    let Some(spec) = &project.spec else {
+        return Err("there is no kernels.toml here; name the spec with --spec".to_string().into());
+    };
+    if spec.targets.cuda.is_empty() {
+        let mend = "add cuda = [\"sm_90a\", \"sm_80\"], say, to [targets]";
+        return Err(format!("{} asks for no code for GPUs; {mend}", spec.file).into());
+    }
+    let mut choose = project.options();
+    choose.device = arguments.device.clone();
+    let options = generate::Options {
+        arch: std::env::consts::ARCH.to_string(),
+        // Neither is in CUDA sources, so that what is packaged here serves every crate.
+        prefix: String::new(),
+        images: String::new(),
+        choose,
+        code: CodePolicy::Absent("only CUDA is packaged".to_string()),
+        cuda: true,
+        jobs: std::thread::available_parallelism().map_or(1, |n| n.get()),
+    };
+    let generated = generate(spec, &project.records, registry, &options).map_err(lines)?;
+    generated.cuda.iter().map(|source| source.request()).collect::<Result<_, _>>().map_err(|e| lines([e]))
+}
+
+/// Whether the folder has just what is needed.
+fn check(packaged: &Artifacts, requests: &[Request], folder: &Path) -> Result<Output, Failure> {
+    let mut errors = vec![];
+    for request in requests {
+        match packaged.find(request.hash(), request.arch) {
+            Ok(Some(_)) => {}
+            Ok(None) => {
+                let stale = packaged.has_other_source(&request.kernel, request.hash(), request.arch);
+                let cause = if stale { "was packaged from another source" } else { "is not packaged" };
+                let what = format!("{} for {} {cause}", request.kernel, request.arch);
+                errors.push(format!("{}: {what}; run `kernel-gen package`", shown(folder)));
+            }
+            Err(e) => errors.push(e.to_string()),
+        }
+    }
+    // What was made from another source has been told above.
+    let replaced = |kernel: &str, arch| requests.iter().any(|r| r.kernel == kernel && r.arch == arch);
+    for (kernel, arch) in packaged.unused(requests).iter().filter(|(kernel, arch)| !replaced(kernel, *arch)) {
+        let what = format!("{kernel} for {arch} is packaged, but nothing needs it");
+        errors.push(format!("{}: {what}; run `kernel-gen package`", shown(folder)));
+    }
+    let strays = packaged.strays();
+    errors.extend(strays.iter().map(|file| format!("{}: the index does not name it; delete it", shown(file))));
+    let success = errors.is_empty();
+    let text = match success {
+        true => format!("{}: {} kernels, all that are needed\n", shown(folder), packaged.len()),
+        false => String::new(),
+    };
+    Ok(Output { text, errors, success })
+}
+
+/// A line on one kernel.
+fn row(code: &Code, artifact: &Artifact) -> String {
+    let ptx = artifact.ptx_version().map_or("PTX".to_string(), |version| format!("PTX {version}"));
+    let size = artifact.cubin.as_ref().map_or("no machine code".to_string(), |c| format!("{} bytes", c.len()));
+    let origin = match code {
+        Code::Packaged(_) => format!("kept, by {}", artifact.compiler),
+        _ => artifact.compiler.clone(),
+    };
+    let mut text = format!("{:7} {}: {ptx}, {size}, {origin}", artifact.arch.to_string(), artifact.kernel);
+    for kernel in &artifact.log.kernels {
+        let _ = write!(text, "; {} registers", kernel.registers);
+        if kernel.spills() {
+            let _ = write!(text, ", SPILLS {} bytes", kernel.spill_store_bytes + kernel.spill_load_bytes);
+        }
+    }
+    for remark in &artifact.log.remarks {
+        let _ = write!(text, "; {remark}");
+    }
+    text
+}
+
+fn shown(path: &Path) -> String {
+    path.display().to_string().replace('\\', "/")
+}
+
+/// Errors as lines, complete as they are.
+fn lines<E: ToString>(errors: impl IntoIterator<Item = E>) -> Failure {
+    Failure::Lines(
+        errors.into_iter().flat_map(|e| e.to_string().lines().map(String::from).collect::<Vec<_>>()).collect(),
+    )
+}
+
+#[cfg(all(test, unix))]
+mod tests {
+    use super::*;
+    use crate::toolchain::cuda::testing::{Folder, calls, fake_nvcc};
+    use std::fs;
+
+    const SPEC: &str = "\
+schema = 1
+[targets]
+cuda = [\"sm_80\", \"sm_90\"]
+[[kernel]]
+name = \"product\"
+op = \"matmul\"
+[[kernel.workload]]
+name = \"small\"
+a = [64, 16]
+b = [16, 32]
+";
+
+    fn arguments(folder: &Folder, check: bool) -> Arguments {
+        let files = Files { spec: Some(folder.join("kernels.toml")), tuned: None };
+        Arguments { files, out: None, device: None, again: false, check }
+    }
+
+    fn failure(result: Result<Output, Failure>) -> String {
+        result.unwrap_err().to_string()
+    }
+
+    #[test]
+    fn a_spec_is_packaged_once_and_then_needs_no_compiler() {
+        let folder = Folder::new("package");
+        let nvcc = fake_nvcc(&folder, "nvcc", "13.0.88");
+        let with = Environment::new([("NVCC", nvcc.into_os_string())], &folder.path());
+        let without = Environment::new([], &folder.path());
+        let registry = Registry::builtin();
+        fs::write(folder.join("kernels.toml"), SPEC).unwrap();
+        let check = |expected: &[&str]| {
+            let output = package(&registry, &arguments(&folder, true), &without).unwrap();
+            assert_eq!((output.success, output.errors.len()), (expected.is_empty(), expected.len()), "{output:?}");
+            for (error, part) in output.errors.iter().zip(expected) {
+                assert!(error.contains(part) && error.ends_with("run `kernel-gen package`"), "{error}");
+            }
+        };
+        check(&["small.sm_90 for sm_90 is not packaged", "small.sm_80 for sm_80 is not packaged"]);
+        let text = failure(package(&registry, &arguments(&folder, false), &without));
+        assert!(text.starts_with("no CUDA compiler was found. Looked at"), "{text}");
+        let output = package(&registry, &arguments(&folder, false), &with).unwrap();
+        assert!(output.success && output.text.contains("sm_80   small.sm_80: PTX 7.4, 12 bytes, nvcc"), "{output:?}");
+        assert!(output.text.contains("CUDA: 2 kernels compiled by nvcc 13.0.88"), "{output:?}");
+        check(&[]);
+        // The records are read although compiled code lies beside them.
+        let files = Artifacts::open(&folder.join("tuned/artifacts")).unwrap().files();
+        assert_eq!(files.len(), 5);
+        let bytes = || files.iter().map(|f| fs::read(f).unwrap()).collect::<Vec<_>>();
+        let (before, count) = (bytes(), calls(&folder));
+        let again = package(&registry, &arguments(&folder, false), &without).unwrap();
+        assert!(again.text.contains("kept, by nvcc 13.0.88") && again.text.contains("CUDA: 2 kernels packaged"));
+        assert_eq!((bytes(), calls(&folder)), (before, count));
+        // Another workload: what was there is not needed any more.
+        let deeper = SPEC.replace("[64, 16]", "[64, 24]").replace("[16, 32]", "[24, 32]");
+        fs::write(folder.join("kernels.toml"), deeper).unwrap();
+        check(&["was packaged from another source", "was packaged from another source"]);
+        fs::write(folder.join("kernels.toml"), SPEC.replace("\"sm_80\", ", "")).unwrap();
+        check(&["small.sm_80 for sm_80 is packaged, but nothing needs it"]);
+        package(&registry, &arguments(&folder, false), &without).unwrap();
+        assert_eq!(Artifacts::open(&folder.join("tuned/artifacts")).unwrap().files().len(), 3);
+        let mut everything = arguments(&folder, false);
+        everything.again = true;
+        package(&registry, &everything, &with).unwrap();
+        assert!(calls(&folder) > count);
+    }
+
+    #[test]
+    fn a_spec_without_gpus_and_a_user_without_cuda_are_told() {
+        let folder = Folder::new("package-none");
+        let registry = Registry::builtin();
+        let without = Environment::new([], &folder.path());
+        fs::write(folder.join("kernels.toml"), SPEC.replace("\"sm_80\", \"sm_90\"", "")).unwrap();
+        let text = failure(package(&registry, &arguments(&folder, false), &without));
+        assert!(text.contains("kernels.toml asks for no code for GPUs; add cuda = [\"sm_90a\""), "{text}");
+        fs::write(folder.join("kernels.toml"), SPEC).unwrap();
+        for value in ["off", "embed"] {
+            let with = Environment::new([("KERNEL_GEN_CUDA", value.into())], &folder.path());
+            let text = failure(package(&registry, &arguments(&folder, false), &with));
+            assert!(text.contains("was not compiled, because KERNEL_GEN_CUDA says so"), "{text}");
+        }
+        fs::write(folder.join("kernels.toml"), SPEC.replace("\"sm_80\", \"sm_90\"", "\"sm_90a\"")).unwrap();
+        let text = failure(package(&registry, &arguments(&folder, false), &without));
+        assert!(text.contains("add a portable one"), "{text}");
+    }
+}
