@@ -195,8 +195,9 @@ impl Config {
         self
     }
 
-    /// A folder of packaged GPU code, relative to the package, as `kernel-gen package` writes it. What it has needs no
-    /// CUDA compiler. The folder should exist, for the same reason as that of [`Config::tuned`].
+    /// The folder of packaged GPU code, relative to the package, if it is not `artifacts` below that of the records, where
+    /// `kernel-gen package` writes it. What it has needs no CUDA compiler. A folder named here should exist, for the same
+    /// reason as that of [`Config::tuned`].
     pub fn artifacts(mut self, folder: impl AsRef<Path>) -> Config {
         self.artifacts = Some(folder.as_ref().to_path_buf());
         self

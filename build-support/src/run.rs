@@ -6,7 +6,7 @@ use crate::{Config, Error, MissingCompiler, MissingCudaCompiler, Report};
 use kernel_gen::emit::rust::is_rust_name;
 use kernel_gen::generate::{self, CodePolicy, CudaSupply, GenerateError, Generated, write_if_changed};
 use kernel_gen::model;
-use kernel_gen::records::BestRecords;
+use kernel_gen::records::{ARTIFACTS, BestRecords};
 use kernel_gen::spec::Spec;
 use kernel_gen::toolchain::cuda::{self, Artifacts};
 use kernel_gen::toolchain::{Compiler, ToolError, settings_for};
@@ -205,7 +205,8 @@ fn write(
     library: &str,
 ) -> Result<Stamp, Error> {
     let folder = environment.out_dir.join(folder_name(config));
-    let packaged = match &config.artifacts {
+    let beside = config.tuned.as_ref().map(|tuned| tuned.join(ARTIFACTS));
+    let packaged = match config.artifacts.as_ref().or(beside.as_ref()) {
         Some(folder) if !generated.cuda.is_empty() => Some(Artifacts::open(folder).map_err(GenerateError::Cuda)?),
         _ => None,
     };

@@ -1,5 +1,6 @@
 //! Generates the kernels of the spec, and compiles those written by hand into the same kind of bundle.
 
+use kernel_gen_build::MissingCudaCompiler;
 use kernel_gen_build::kernel_gen::generate::bundle;
 use kernel_gen_build::kernel_gen::toolchain::cuda::{Arch, Environment, Request, SupplyOptions, VARIABLES, supply};
 use std::path::PathBuf;
@@ -22,7 +23,8 @@ fn main() {
     // `GPU_RUNTIME_ARTIFACTS` names a folder of packaged code, for builds without a CUDA compiler.
     println!("cargo::rerun-if-env-changed=GPU_RUNTIME_ARTIFACTS");
     if let Some(folder) = env::var_os("GPU_RUNTIME_ARTIFACTS") {
-        config = config.artifacts(PathBuf::from(folder));
+        // Who names a package means to do without a compiler.
+        config = config.artifacts(PathBuf::from(folder)).missing_cuda_compiler(MissingCudaCompiler::Error);
     }
     config.generate_or_exit();
     if env::var_os("CARGO_FEATURE_HAND").is_some()

@@ -97,3 +97,43 @@ impl fmt::Display for CudaInfo {
         Ok(())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_probe_never_panics_and_says_what_there_is_or_why_there_is_nothing() {
+        match Cuda::probe() {
+            Ok(info) => {
+                assert!(!info.devices.is_empty());
+                let dev = Cuda::new(0).unwrap();
+                assert_eq!(dev.compute_capability(), info.devices[0].compute_capability);
+                let count = info.devices.len();
+                let error = Cuda::new(count).err();
+                assert_eq!(error, Some(CudaError::NoSuchDevice { ordinal: count, count }));
+            }
+            Err(error) => {
+                println!("[SKIP] no GPU: {error}");
+                assert_eq!(error.to_string().lines().count(), 1);
+                assert_eq!(Cuda::new(0).err(), Some(error));
+            }
+        }
+    }
+
+    #[test]
+    fn devices_print_in_one_line_each() {
+        let device = CudaDeviceInfo {
+            ordinal: 0,
+            name: "NVIDIA H100".into(),
+            compute_capability: (9, 0),
+            multiprocessors: 132,
+            memory_bytes: 80 << 30,
+        };
+        let info = CudaInfo { driver: (13, 0), devices: vec![device] };
+        assert_eq!(
+            info.to_string(),
+            "NVIDIA driver for CUDA 13.0\nGPU 0: NVIDIA H100, compute capability 9.0, 132 multiprocessors, 80.0 GiB"
+        );
+    }
+}

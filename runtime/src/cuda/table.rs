@@ -11,7 +11,7 @@ use crate::dispatch::MAX_PARAMS;
 /// Most parameters that one kernel launch can have.
 pub const MAX_KERNEL_ARGS: usize = MAX_PARAMS + 8;
 /// Most tensor maps that a program can have.
-pub const MAX_TENSOR_MAPS: usize = 6;
+pub const MAX_TENSOR_MAPS: usize = 8;
 
 /// The code of a workload for one architecture, and where it came from.
 pub struct Variant {
