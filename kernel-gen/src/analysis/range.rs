@@ -130,6 +130,11 @@ pub fn bounds(e: &Expr, ranges: &Ranges) -> Option<(i64, i64)> {
         return Some((lo, hi));
     }
     match e {
+        // Whatever the dividend is.
+        Expr::Binary(BinOp::Mod, a, b) if bounds(a, ranges).is_none() => match bounds(b, ranges)? {
+            (lo, hi) if lo > 0 => Some((0, hi - 1)),
+            _ => None,
+        },
         Expr::Binary(op, a, b) => {
             let ((alo, ahi), (blo, bhi)) = (bounds(a, ranges)?, bounds(b, ranges)?);
             match op {

@@ -195,7 +195,7 @@ impl<'k> Collector<'k, '_> {
                 });
                 if known && nodes <= INLINE_NODES {
                     self.inlined.insert(*var, plain);
-                } else if known && let Some((lo, hi)) = bounds(&plain, &self.facts.ranges) {
+                } else if let Some((lo, hi)) = bounds(&plain, &self.facts.ranges) {
                     self.facts.ranges.insert(*var, lo, hi);
                 }
             }
