@@ -70,16 +70,19 @@ pub(super) fn for_each<B>(space: &Space, mut f: impl FnMut(&[i64]) -> ControlFlo
 pub(super) fn eval(e: &Expr, values: &[i64]) -> Option<i64> {
     match e {
         Expr::Ramp { .. } | Expr::Cast(..) => None,
-        _ => eval_by(e, 0, &|v| values.get(v.0 as usize).copied()),
+        _ => eval_by(e, 0, &|e| match e {
+            Expr::Var(v) => values.get(v.0 as usize).copied(),
+            _ => None,
+        }),
     }
 }
 
-/// The value of one lane of an expression; `None` also where it depends on memory or an unknown variable.
-pub(super) fn eval_by(e: &Expr, lane: i64, var: &impl Fn(VarId) -> Option<i64>) -> Option<i64> {
-    let value = |e: &Expr| eval_by(e, lane, var);
+/// The value of one lane of an expression, in which `leaf` knows variables and loads.
+pub(super) fn eval_by(e: &Expr, lane: i64, leaf: &impl Fn(&Expr) -> Option<i64>) -> Option<i64> {
+    let value = |e: &Expr| eval_by(e, lane, leaf);
     match e {
         Expr::Int(v) => Some(*v),
-        Expr::Var(v) => var(*v),
+        Expr::Var(_) | Expr::Load(..) => leaf(e),
         Expr::Broadcast(a, _) => value(a),
         Expr::Ramp { base, stride, .. } => value(base)?.checked_add(stride.checked_mul(lane)?),
         Expr::Cast(DType::I64 | DType::I32, a) => value(a),

@@ -189,6 +189,9 @@ impl<'k> Run<'_, 'k> {
         match s {
             Stmt::Store { buffer, indices, value } => {
                 for lane in 0..lanes(indices) {
+                    if super::is_counter(self.kernel, *buffer) {
+                        self.count(i, *buffer, indices, lane, self.value(i, value, lane));
+                    }
                     self.loads(i, value, lane)?;
                     self.element(i, *buffer, indices, lane, true)?;
                 }
@@ -199,6 +202,9 @@ impl<'k> Run<'_, 'k> {
                     let starts = !over.is_empty() && over.iter().all(|v| self.threads[i].vars[v.0 as usize] == Some(0));
                     if !starts {
                         self.element(i, *buffer, indices, lane, false)?;
+                    }
+                    if super::is_counter(self.kernel, *buffer) {
+                        self.count(i, *buffer, indices, lane, None);
                     }
                     self.element(i, *buffer, indices, lane, true)?;
                 }
@@ -216,6 +222,17 @@ impl<'k> Run<'_, 'k> {
             }
         }
         Ok(())
+    }
+
+    /// A thread sets a private integer to what is known of it.
+    fn count(&mut self, i: usize, buffer: BufferId, indices: &[Expr], lane: i64, value: Option<i64>) {
+        let cell = self.cell(i, buffer, indices, lane);
+        let cells = &mut self.threads[i].cells;
+        match (cell, value) {
+            (Some(cell), Some(value)) => drop(cells.insert((buffer, cell), value)),
+            (Some(cell), None) => drop(cells.remove(&(buffer, cell))),
+            (None, _) => cells.retain(|(b, _), _| *b != buffer),
+        }
     }
 
     /// What one thread does, or what it waits for.

@@ -134,7 +134,7 @@ impl<'k> Launch<'k> {
             }
         });
         let mut interesting = BTreeSet::new();
-        mark(stmt, &tracked, &mut interesting);
+        mark(kernel, stmt, &tracked, &mut interesting);
         Launch {
             stmt,
             grid,
@@ -163,10 +163,16 @@ impl<'k> Launch<'k> {
     }
 }
 
+/// Whether a buffer is memory of one thread that may say where it stands in a protocol.
+fn is_counter(kernel: &Kernel, b: BufferId) -> bool {
+    kernel.buffer(b).scope.is_private() && kernel.buffer(b).dtype.is_int()
+}
+
 /// Collects the statements that matter; says whether this one does.
-fn mark(s: &Stmt, tracked: &BTreeSet<BufferId>, out: &mut BTreeSet<usize>) -> bool {
+fn mark(kernel: &Kernel, s: &Stmt, tracked: &BTreeSet<BufferId>, out: &mut BTreeSet<usize>) -> bool {
     let mut matters = matches!(s, Stmt::Gpu(_) | Stmt::Barrier(_) | Stmt::Let { .. });
-    matters |= s.written().is_some_and(|b| tracked.contains(&b));
+    matters |= s.written().is_some_and(|b| tracked.contains(&b) || is_counter(kernel, b));
+    matters |= matches!(s, Stmt::Alloc(b) if is_counter(kernel, *b));
     let touched = |b: &BufferId| tracked.contains(b);
     s.own_exprs(&mut |e| {
         e.walk(&mut |e| matters |= matches!(e, crate::ir::Expr::Load(b, _) if touched(b)));
@@ -179,7 +185,7 @@ fn mark(s: &Stmt, tracked: &BTreeSet<BufferId>, out: &mut BTreeSet<usize>) -> bo
     };
     for s in inner.iter().copied().flatten() {
         // A name alone is no reason to go through a loop.
-        matters |= mark(s, tracked, out) && !matches!(s, Stmt::Let { .. });
+        matters |= mark(kernel, s, tracked, out) && !matches!(s, Stmt::Let { .. });
     }
     if matters {
         out.insert(std::ptr::from_ref(s) as usize);

@@ -6,7 +6,7 @@ use crate::analysis::mbarrier::Mbarrier;
 use crate::analysis::order::{ActorId, Groups, Order, Role, Sizes};
 use crate::analysis::verify::enumerate::eval_by;
 use crate::analysis::verify::fault::{Fault, FaultKind};
-use crate::ir::{Expr, For, Gpu, Kernel, LoopKind, MbarrierOp, Stmt, Unit, VarId};
+use crate::ir::{BufferId, Expr, For, Gpu, Kernel, LoopKind, MbarrierOp, Stmt, Unit};
 use std::collections::BTreeMap;
 
 /// Where a thread stops.
@@ -36,6 +36,8 @@ pub(super) struct Frame<'k> {
 pub(super) struct Thread<'k> {
     frames: Vec<Frame<'k>>,
     pub(super) vars: Vec<Option<i64>>,
+    /// What is known of its private integers, such as counters.
+    pub(super) cells: BTreeMap<(BufferId, i64), i64>,
     /// Its number in its block, and the rank of the block.
     pub(super) index: usize,
     pub(super) rank: usize,
@@ -91,6 +93,7 @@ pub(super) fn run(kernel: &Kernel, launch: &Launch, grid: [i64; 3]) -> Option<Fa
         Thread {
             frames: vec![Frame { block: std::slice::from_ref(launch.stmt), next: 0, repeat: None }],
             vars: vec![None; kernel.vars.len()],
+            cells: BTreeMap::new(),
             index,
             rank,
             warp: rank * launch.warps + index / 32,
@@ -146,8 +149,17 @@ impl<'k> Run<'_, 'k> {
 
     /// The value of an expression in a thread, for one lane of a vector.
     pub(super) fn value(&self, i: usize, e: &Expr, lane: i64) -> Option<i64> {
-        let vars = &self.threads[i].vars;
-        eval_by(e, lane, &|v: VarId| vars[v.0 as usize])
+        eval_by(e, lane, &|e| match e {
+            Expr::Var(v) => self.threads[i].vars[v.0 as usize],
+            Expr::Load(b, indices) => self.threads[i].cells.get(&(*b, self.cell(i, *b, indices, lane)?)).copied(),
+            _ => None,
+        })
+    }
+
+    /// The number of an element of private memory.
+    pub(super) fn cell(&self, i: usize, b: BufferId, indices: &[Expr], lane: i64) -> Option<i64> {
+        let shape = &self.kernel.buffer(b).shape;
+        indices.iter().zip(shape).try_fold(0i64, |at, (e, n)| at.checked_mul(*n)?.checked_add(self.value(i, e, lane)?))
     }
 
     /// Runs a thread to where it has to wait. At a barrier of the block or the warp it is behind it, else at it.
@@ -197,7 +209,7 @@ impl<'k> Run<'_, 'k> {
                 Stmt::Store { .. } | Stmt::Reduce { .. } | Stmt::Mma { .. } | Stmt::Transpose { .. } => {
                     self.ordinary(i, s)?;
                 }
-                Stmt::Alloc(_) => {}
+                Stmt::Alloc(b) => self.threads[i].cells.retain(|(c, _), _| c != b),
             }
         }
     }
