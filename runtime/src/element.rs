@@ -178,6 +178,33 @@ const fn round_off(value: u32, bits: u32) -> u32 {
     if rest > half || (rest == half && kept & 1 == 1) { kept + 1 } else { kept }
 }
 
+/// A type whose bits are those of an element: the element itself, or (feature `half`) its namesake in the crate `half`.
+///
+/// # Safety
+/// Every value must be a valid `T` of the same size, and every `T` a valid value.
+pub unsafe trait BitsOf<T: Element>: Copy {}
+
+// SAFETY: it is the same type.
+unsafe impl<T: Element> BitsOf<T> for T {}
+// SAFETY: both are IEEE binary16 in 16 transparent bits.
+#[cfg(feature = "half")]
+unsafe impl BitsOf<F16> for half::f16 {}
+// SAFETY: both are bfloat16 in 16 transparent bits.
+#[cfg(feature = "half")]
+unsafe impl BitsOf<Bf16> for half::bf16 {}
+
+/// A slice of such values as a slice of elements.
+pub fn elements<T: Element, U: BitsOf<T>>(slice: &[U]) -> &[T] {
+    // SAFETY: `BitsOf` promises that the values are valid elements of the same size; alignment is that of the size.
+    unsafe { std::slice::from_raw_parts(slice.as_ptr().cast(), slice.len()) }
+}
+
+/// A slice of such values as a slice of elements to write.
+pub fn elements_mut<T: Element, U: BitsOf<T>>(slice: &mut [U]) -> &mut [T] {
+    // SAFETY: as in `elements`, and every element is a valid value.
+    unsafe { std::slice::from_raw_parts_mut(slice.as_mut_ptr().cast(), slice.len()) }
+}
+
 macro_rules! half_traits {
     ($t:ident) => {
         impl From<f32> for $t {
@@ -230,6 +257,17 @@ mod tests {
             31 => f64::NAN,
             e => sign * (1.0 + fraction / 1024.0) * 2f64.powi(e - 15),
         }
+    }
+
+    #[cfg(feature = "half")]
+    #[test]
+    fn halves_of_another_crate_are_seen_without_a_copy() {
+        let mut theirs = [half::f16::from_f32(1.5), half::f16::from_f32(-2.0)];
+        assert_eq!(elements::<F16, _>(&theirs), [F16::from_f32(1.5), F16::from_f32(-2.0)]);
+        elements_mut::<F16, _>(&mut theirs)[1] = F16::from_f32(0.25);
+        assert_eq!(theirs[1].to_f32(), 0.25);
+        let theirs = [half::bf16::from_f32(3.0)];
+        assert_eq!(elements::<Bf16, _>(&theirs)[0].to_f32(), 3.0);
     }
 
     #[test]

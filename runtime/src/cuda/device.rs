@@ -8,7 +8,7 @@ use crate::dispatch::Entry;
 use crate::{Error, Result};
 use cudarc::driver::{CudaContext, CudaSlice, CudaStream, DevicePtr};
 use std::fmt;
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 /// A GPU: a stream that kernels are launched on, in a context of cudarc's.
 ///
@@ -18,8 +18,8 @@ use std::sync::{Arc, OnceLock};
 ///
 /// # Costs
 /// The first launch of a workload loads its code and may allocate workspace; [`preload`] does that
-/// beforehand. Later launches allocate nothing, take no lock, and do not wait for the GPU. When a program has several
-/// streams, cudarc orders their use of buffers by events, which cost about a microsecond a buffer;
+/// beforehand. Later launches allocate nothing and do not wait for the GPU; kernels that need workspace take a lock, which
+/// only waits for other threads that are queuing such kernels on the same device. When a program has several streams, cudarc orders their use of buffers by events, which cost about a microsecond a buffer;
 /// [`CudaContext::disable_event_tracking`] turns that off for programs that order their streams themselves.
 ///
 /// # Graphs
@@ -36,6 +36,9 @@ pub struct Cuda {
 pub(super) struct Inner {
     // The order matters: the workspace is freed before the context goes.
     workspaces: [OnceLock<Workspace>; CLASSES],
+    /// Held while the launches of a program that uses workspace are queued, so that those of another thread's do not
+    /// come between them.
+    queuing: Mutex<()>,
     pub(super) stream: Arc<CudaStream>,
     /// A stream that is never captured, to ask cudarc for addresses while `stream` is.
     aside: Arc<CudaStream>,
@@ -70,7 +73,7 @@ impl Cuda {
         let context = Context::of(stream.context())?;
         let aside = context.cuda.per_thread_stream();
         let workspaces = [const { OnceLock::new() }; CLASSES];
-        Ok(Cuda { inner: Arc::new(Inner { workspaces, stream, aside, context }) })
+        Ok(Cuda { inner: Arc::new(Inner { workspaces, queuing: Mutex::new(()), stream, aside, context }) })
     }
 
     /// The stream that kernels are launched on.
@@ -165,6 +168,12 @@ impl Inner {
     #[cold]
     fn refuse_capture(&self, entry: &'static Entry) -> Result<(), CudaError> {
         if self.is_capturing()? { Err(CudaError::ColdCapture { workload: entry.name }) } else { Ok(()) }
+    }
+
+    /// Keeps other threads' programs out of the workspace while one is queued, if it uses any.
+    #[inline]
+    pub(super) fn queue(&self, workspace_bytes: usize) -> Option<MutexGuard<'_, ()>> {
+        (workspace_bytes > 0).then(|| self.queuing.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
     /// The address of at least so many bytes of workspace, aligned to 256.

@@ -14,7 +14,7 @@ use std::sync::OnceLock;
 pub(super) type Handle = *mut c_void;
 
 /// `CUlaunchAttribute`: an identifier and a value of up to 64 bytes.
-#[repr(C)]
+#[repr(C, align(8))]
 #[derive(Clone, Copy)]
 pub(super) struct LaunchAttribute {
     pub(super) id: u32,

@@ -1,4 +1,4 @@
-//! Launches on a GPU. After a workload's first launch nothing here allocates, locks or waits.
+//! Launches on a GPU. After a workload's first launch nothing here allocates or waits for the GPU.
 
 use super::context::Loaded;
 use super::device::{Cuda, Inner};
@@ -85,6 +85,7 @@ impl Device for Cuda {
             program_bytes = program_bytes.max(pack.program.workspace_bytes);
         }
         let start = inner.workspace(entry, pack_bytes + program_bytes)?;
+        let _queue = inner.queue(pack_bytes + program_bytes);
         let scratch = start + pack_bytes as u64;
         let loaded = inner.loaded(entry, &variant.program)?;
         inner.context.bind()?;
@@ -187,6 +188,7 @@ impl Cuda {
             Some(pack) => {
                 let scratch = inner.workspace(entry, pack.program.workspace_bytes)?;
                 let loaded = inner.loaded(entry, &pack.program)?;
+                let _queue = inner.queue(pack.program.workspace_bytes);
                 inner.context.bind()?;
                 // SAFETY: the argument was checked against the parameter; data and workspace have the stated sizes.
                 unsafe { run(inner, &pack.program, loaded, &[weight, address], scratch)? };

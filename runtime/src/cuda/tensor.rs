@@ -4,7 +4,7 @@ use super::driver::Driver;
 use super::{Cuda, CudaError};
 use crate::device::{Input, Output};
 use crate::dispatch::Arg;
-use crate::{AsView, AsViewMut, Bf16, Element, Error, F16, Result, Shape, Tensor};
+use crate::{AsView, AsViewMut, Bf16, BitsOf, Element, Error, F16, Result, Shape, Tensor};
 use cudarc::driver::{CudaSlice, CudaView, CudaViewMut, DeviceRepr, DeviceSlice, ValidAsZeroBits};
 use std::fmt;
 use std::marker::PhantomData;
@@ -53,7 +53,12 @@ pub struct DeviceDynViewMut<'a, T> {
 }
 
 fn check_length<S: Shape>(elements: usize) -> Result<()> {
-    if elements == S::ELEMENTS { Ok(()) } else { Err(Error::Length { shape: S::DIMS.to_vec(), elements }) }
+    if elements == S::ELEMENTS { Ok(()) } else { Err(length::<S>(elements)) }
+}
+
+/// The error for so many elements.
+fn length<S: Shape>(elements: usize) -> Error {
+    Error::Length { shape: S::DIMS.to_vec(), elements }
 }
 
 fn copy_failed(call: &'static str) -> impl Fn(cudarc::driver::DriverError) -> CudaError {
@@ -125,22 +130,30 @@ impl<T: Element, S: Shape> DeviceTensor<T, S> {
 }
 
 impl<'a, T: Element, S: Shape> DeviceView<'a, T, S> {
-    /// Views a slice, which must hold exactly the elements of the shape.
-    pub fn new(slice: &'a CudaSlice<T>) -> Result<Self> {
+    /// Views a slice, which must hold exactly the elements of the shape. With the feature `half`, a slice of
+    /// `half::f16` is a view of [`F16`].
+    pub fn new<U: BitsOf<T>>(slice: &'a CudaSlice<U>) -> Result<Self> {
         DeviceView::from_view(slice.as_view())
     }
 
     /// Gives a view of cudarc's a shape, whose elements it must have exactly.
-    pub fn from_view(data: CudaView<'a, T>) -> Result<Self> {
+    pub fn from_view<U: BitsOf<T>>(data: CudaView<'a, U>) -> Result<Self> {
         check_length::<S>(data.len())?;
+        // SAFETY: `BitsOf` promises that the values are valid elements of the same size.
+        let data = unsafe { data.transmute(S::ELEMENTS) }.ok_or_else(|| length::<S>(data.len()))?;
         Ok(DeviceView { data, shape: PhantomData })
     }
 }
 
 impl<'a, T: Element, S: Shape> DeviceViewMut<'a, T, S> {
-    /// Views a slice, which must hold exactly the elements of the shape.
-    pub fn new(slice: &'a mut CudaSlice<T>) -> Result<Self> {
-        DeviceViewMut::from_view(slice.as_view_mut())
+    /// Views a slice, which must hold exactly the elements of the shape. With the feature `half`, a slice of
+    /// `half::f16` is a view of [`F16`].
+    pub fn new<U: BitsOf<T>>(slice: &'a mut CudaSlice<U>) -> Result<Self> {
+        let elements = slice.len();
+        check_length::<S>(elements)?;
+        // SAFETY: `BitsOf` promises that the values are valid elements of the same size, and the other way round.
+        let data = unsafe { slice.transmute_mut(S::ELEMENTS) }.ok_or_else(|| length::<S>(elements))?;
+        Ok(DeviceViewMut { data, shape: PhantomData })
     }
 
     /// Gives a view of cudarc's a shape, whose elements it must have exactly.
