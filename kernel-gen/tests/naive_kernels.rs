@@ -65,7 +65,12 @@ fn every_layout_agrees_grouped_and_depthwise() {
     let base =
         Conv2d { stride: [2, 1], padding: [1, 0, 2, 1], dilation: [1, 2], ..Conv2d::nchw(2, 32, 5, 6, 32, 3, 1, 0) };
     let mut seed = 0;
-    for layout in ConvLayout::ALL {
+    let tiles = ConvLayout::NhwcNc(16);
+    let conv = Conv2d { layout: tiles, n: 16, ..base };
+    for (i, conv) in [conv, Conv2d { padding: [0; 4], ..conv }].into_iter().enumerate() {
+        check(&Workload::f32(conv).with_epilogue(&[Epilogue::Scale, Epilogue::ResidualAdd]), i as u64);
+    }
+    for layout in ConvLayout::ALL.into_iter().filter(|l| *l != tiles) {
         let base = Conv2d { layout, ..base };
         for conv in [
             base,

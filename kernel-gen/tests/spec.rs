@@ -81,6 +81,11 @@ fn shapes_are_read_in_the_order_of_the_layout() {
         assert_eq!(other.layout, layout);
         assert_eq!(kernel_gen::workload::Conv2d { layout: ConvLayout::Nchw, ..other }, nchw);
     }
+    let text = "schema = 1\n[[kernel]]\nname = \"conv\"\nop = \"conv2d\"\nlayout = \"NHWC16n16c\"\n[[kernel.workload]]\n\
+                input = [2, 9, 10, 4, 16, 16]\nweight = [3, 5, 4, 8, 16, 16]\n";
+    let tiles = *parse(text).kernels[0].workloads[0].workload.conv2d().expect("a convolution");
+    let sizes = (tiles.n, tiles.ci, tiles.h, tiles.w, tiles.co, tiles.kh, tiles.kw);
+    assert_eq!((tiles.layout, sizes), (ConvLayout::NhwcNc(16), (32, 64, 9, 10, 128, 3, 5)));
 }
 
 #[test]

@@ -227,12 +227,17 @@ fn convolution(table: &mut Table<'_, '_>, report: &mut Report, common: &Common) 
         ConvLayout::Nhwc => ("[n, h, w, ci]", "[kh, kw, ci/groups, co]"),
         ConvLayout::Hwcn => ("[h, w, ci, n]", "[kh, kw, ci/groups, co]"),
         ConvLayout::NchwC(_) => ("[n, ci/16, h, w, 16]", "[co, ci/groups, kh, kw]"),
+        ConvLayout::NhwcNc(_) => ("[n/16, h, w, ci/16, 16, 16]", "[kh, kw, ci/16, co/16, 16, 16]"),
     };
     table.require(report, "input", &format!("input = {activation}"));
     table.require(report, "weight", &format!("weight = {weights}"));
-    let rank = if matches!(layout, ConvLayout::NchwC(_)) { 5 } else { 4 };
+    let (rank, weight_rank) = match layout {
+        ConvLayout::NchwC(_) => (5, 4),
+        ConvLayout::NhwcNc(_) => (6, 6),
+        _ => (4, 4),
+    };
     let input = table.integers(report, "input", &[rank]);
-    let weight = table.integers(report, "weight", &[4]);
+    let weight = table.integers(report, "weight", &[weight_rank]);
     let mut pair = |key| match table.integers(report, key, &[2]) {
         Some(found) => [found.value[0], found.value[1]],
         None => [1, 1],
@@ -259,10 +264,26 @@ fn convolution(table: &mut Table<'_, '_>, report: &mut Report, common: &Common) 
             }
             (x[0], x[1].saturating_mul(block), x[2], x[3])
         }
+        ConvLayout::NhwcNc(block) => {
+            for (what, found) in [("input", &input), ("weight", &weight)] {
+                if found.value[4..] != [block, block] {
+                    let cause = format!(
+                        "the tiles of the {what} are {} x {}, but the layout is {}",
+                        found.value[4],
+                        found.value[5],
+                        layout.name()
+                    );
+                    report.error(&found.span, cause, format!("end it with {block}, {block}"));
+                    return None;
+                }
+            }
+            (x[0].saturating_mul(block), x[3].saturating_mul(block), x[1], x[2])
+        }
     };
     let (co, ci_per_group, kh, kw) = match layout {
         ConvLayout::Nchw | ConvLayout::NchwC(_) => (w[0], w[1], w[2], w[3]),
         ConvLayout::Nhwc | ConvLayout::Hwcn => (w[3], w[2], w[0], w[1]),
+        ConvLayout::NhwcNc(block) => (w[3].saturating_mul(block), w[2].saturating_mul(block), w[0], w[1]),
     };
     let depthwise = common.op == OpKind::DepthwiseConv2d;
     let groups = match groups {
@@ -301,6 +322,7 @@ fn suggested_weight(layout: ConvLayout, [co, ci, groups, kh, kw]: &[i64; 5]) -> 
     match layout {
         ConvLayout::Nchw | ConvLayout::NchwC(_) => format!(" = [{co}, {c}, {kh}, {kw}]"),
         ConvLayout::Nhwc | ConvLayout::Hwcn => format!(" = [{kh}, {kw}, {c}, {co}]"),
+        ConvLayout::NhwcNc(b) => format!(" = [{kh}, {kw}, {}, {}, {b}, {b}]", c / b, co / b),
     }
 }
 

@@ -12,7 +12,7 @@
 //! [[kernel]]
 //! name = "conv2d_nchw"              # the function that is generated
 //! op = "conv2d"                     # conv2d | depthwise_conv2d | matmul | batch_matmul
-//! layout = "NCHW"                   # convolutions: NCHW (default) | NHWC | HWCN | NCHW16c
+//! layout = "NCHW"                   # convolutions: NCHW (default) | NHWC | HWCN | NCHW16c | NHWC16n16c
 //! trans_a = false                   # products: whether a matrix is stored transposed
 //! trans_b = false
 //! dtype = "f32"                     # f32 (default) | f16 | bf16

@@ -10,8 +10,10 @@ use super::WorkloadError;
 /// | `Nhwc` | `[n, h, w, ci]` | `[kh, kw, ci/groups, co]` | `[n, oh, ow, co]` |
 /// | `Hwcn` | `[h, w, ci, n]` | `[kh, kw, ci/groups, co]` | `[oh, ow, co, n]` |
 /// | `NchwC(b)` | `[n, ci/b, h, w, b]` | `[co, ci/groups, kh, kw]` | `[n, co/b, oh, ow, b]` |
+/// | `NhwcNc(b)` | `[n/b, h, w, ci/b, b, b]` | `[kh, kw, ci/b, co/b, b, b]` | `[n/b, oh, ow, co/b, b, b]` |
 ///
-/// The blocked layout blocks activations only: how weights are packed for a kernel is a template's affair.
+/// `NchwC` blocks activations only: how weights are packed for a kernel is a template's affair. In `NhwcNc` everything
+/// is a matrix of `b x b` tiles (images by channels, input by output channels), the operands of tensor cores.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum ConvLayout {
     /// Channels before space, as PyTorch and ONNX have it.
@@ -22,19 +24,24 @@ pub enum ConvLayout {
     Hwcn,
     /// Channels in blocks of that many, the block innermost; the blocks divide the channels.
     NchwC(i64),
+    /// Tiles of that many images by as many channels innermost, as TVM's tensor-core tutorial has it; the tiles divide
+    /// batch and channels, and there are no groups.
+    NhwcNc(i64),
 }
 
 impl ConvLayout {
     /// The layouts that a spec can name.
-    pub const ALL: [ConvLayout; 4] = [ConvLayout::Nchw, ConvLayout::Nhwc, ConvLayout::Hwcn, ConvLayout::NchwC(16)];
+    pub const ALL: [ConvLayout; 5] =
+        [ConvLayout::Nchw, ConvLayout::Nhwc, ConvLayout::Hwcn, ConvLayout::NchwC(16), ConvLayout::NhwcNc(16)];
 
-    /// The name in specs: `NCHW`, `NHWC`, `HWCN`, `NCHW16c`.
+    /// The name in specs: `NCHW`, `NHWC`, `HWCN`, `NCHW16c`, `NHWC16n16c`.
     pub fn name(self) -> String {
         match self {
             ConvLayout::Nchw => "NCHW".into(),
             ConvLayout::Nhwc => "NHWC".into(),
             ConvLayout::Hwcn => "HWCN".into(),
             ConvLayout::NchwC(block) => format!("NCHW{block}c"),
+            ConvLayout::NhwcNc(block) => format!("NHWC{block}n{block}c"),
         }
     }
 
@@ -50,6 +57,7 @@ impl ConvLayout {
             ConvLayout::Nhwc => vec![n, h, w, c],
             ConvLayout::Hwcn => vec![h, w, c, n],
             ConvLayout::NchwC(block) => vec![n, c / block.max(1), h, w, block],
+            ConvLayout::NhwcNc(block) => vec![n / block.max(1), h, w, c / block.max(1), block, block],
         }
     }
 }
@@ -188,6 +196,10 @@ impl Conv2d {
         match self.layout {
             ConvLayout::Nchw | ConvLayout::NchwC(_) => vec![self.co, self.ci_per_group(), self.kh, self.kw],
             ConvLayout::Nhwc | ConvLayout::Hwcn => vec![self.kh, self.kw, self.ci_per_group(), self.co],
+            ConvLayout::NhwcNc(block) => {
+                let block = block.max(1);
+                vec![self.kh, self.kw, self.ci / block, self.co / block, block, block]
+            }
         }
     }
 
@@ -222,11 +234,19 @@ impl Conv2d {
             if channels % self.groups != 0 {
                 return Err(WorkloadError::GroupsDoNotDivide { groups: self.groups, which, channels });
             }
-            if let ConvLayout::NchwC(block) = self.layout {
+            if let ConvLayout::NchwC(block) | ConvLayout::NhwcNc(block) = self.layout {
                 positive("the channel block", block)?;
                 if channels % block != 0 {
                     return Err(WorkloadError::BlockDoesNotDivide { block, which, channels });
                 }
+            }
+        }
+        if let ConvLayout::NhwcNc(block) = self.layout {
+            if self.n % block != 0 {
+                return Err(WorkloadError::BlockDoesNotDivideBatch { block, batch: self.n });
+            }
+            if self.groups != 1 {
+                return Err(WorkloadError::LayoutWithGroups { layout: self.layout.name(), groups: self.groups });
             }
         }
         for (axis, kernel, padded) in
@@ -272,6 +292,10 @@ mod tests {
         assert_eq!(shapes(ConvLayout::Nchw), (vec![2, 32, 8, 9], vec![64, 16, 3, 3], vec![2, 64, 8, 9]));
         assert_eq!(shapes(ConvLayout::Nhwc), (vec![2, 8, 9, 32], vec![3, 3, 16, 64], vec![2, 8, 9, 64]));
         assert_eq!(shapes(ConvLayout::Hwcn), (vec![8, 9, 32, 2], vec![3, 3, 16, 64], vec![8, 9, 64, 2]));
+        let tiles = Conv2d { layout: ConvLayout::NhwcNc(16), n: 32, groups: 1, ..c };
+        assert_eq!(tiles.input_shape(), [2, 8, 9, 2, 16, 16]);
+        assert_eq!(tiles.weight_shape(), [3, 3, 2, 4, 16, 16]);
+        assert_eq!(tiles.output_shape(), [2, 8, 9, 4, 16, 16]);
         assert_eq!(shapes(ConvLayout::NchwC(16)), (vec![2, 2, 8, 9, 16], vec![64, 16, 3, 3], vec![2, 4, 8, 9, 16]));
     }
 
@@ -289,6 +313,14 @@ mod tests {
             (Conv2d { groups: 8, co: 12, ..good }, "8 groups do not divide the 12 output channels"),
             (Conv2d { layout: ConvLayout::NchwC(16), ..good }, "blocks of 16 do not divide the 8 input channels"),
             (Conv2d { dilation: [i64::MAX, 1], ..good }, "height"),
+            (
+                Conv2d { layout: ConvLayout::NhwcNc(8), ..good },
+                "blocks of 8 do not divide the batch of 1; pad the batch to a multiple of 8",
+            ),
+            (
+                Conv2d { layout: ConvLayout::NhwcNc(8), n: 8, groups: 2, ..good },
+                "the layout NHWC8n8c has no groups, but there are 2",
+            ),
         ] {
             let message = bad.validate().unwrap_err().to_string();
             assert!(message.contains(text), "{message}");

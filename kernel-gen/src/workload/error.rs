@@ -47,6 +47,20 @@ pub enum WorkloadError {
         /// Number of channels.
         channels: i64,
     },
+    /// A blocked layout whose block does not divide the batch.
+    BlockDoesNotDivideBatch {
+        /// Images in a block.
+        block: i64,
+        /// Number of images.
+        batch: i64,
+    },
+    /// Groups in a layout that has none.
+    LayoutWithGroups {
+        /// The layout.
+        layout: String,
+        /// Number of groups.
+        groups: i64,
+    },
     /// A tensor, the padded input included, or the amount of arithmetic is beyond what makes sense.
     TooLarge {
         /// What is too large.
@@ -99,6 +113,8 @@ impl WorkloadError {
             BlockDoesNotDivide { block, which, channels } => {
                 format!("blocks of {block} do not divide the {channels} {which} channels")
             }
+            BlockDoesNotDivideBatch { block, batch } => format!("blocks of {block} do not divide the batch of {batch}"),
+            LayoutWithGroups { layout, groups } => format!("the layout {layout} has no groups, but there are {groups}"),
             TooLarge { what } => format!("{what} is too large"),
             UnsupportedType { which, dtype } => format!("the {which} type {dtype} is not supported"),
             Tf32NeedsF32 { dtype } => format!("math tf32 rounds f32 inputs, but the inputs are {dtype}"),
@@ -118,6 +134,10 @@ impl WorkloadError {
             BlockDoesNotDivide { block, .. } => {
                 format!("use the layout NCHW, or make the channels a multiple of {block}")
             }
+            BlockDoesNotDivideBatch { block, .. } => {
+                format!("pad the batch to a multiple of {block}, or use the layout NHWC")
+            }
+            LayoutWithGroups { .. } => "use the layout NCHW or NHWC".into(),
             TooLarge { .. } => {
                 format!("a tensor has at most {MAX_ELEMENTS} elements, a call at most 2^61 multiplications")
             }

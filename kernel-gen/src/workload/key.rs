@@ -79,6 +79,11 @@ fn layout(name: &str) -> Option<ConvLayout> {
     if let Some(known) = ConvLayout::ALL.into_iter().find(|l| l.name().to_lowercase() == name) {
         return Some(known);
     }
+    if let Some(blocks) = name.strip_prefix("nhwc") {
+        // `nhwc16n16c`: the same number twice.
+        let (block, again) = blocks.strip_suffix('c')?.split_once('n')?;
+        return (block == again).then(|| block.parse().ok().map(ConvLayout::NhwcNc)).flatten();
+    }
     name.strip_prefix("nchw")?.strip_suffix('c')?.parse().ok().map(ConvLayout::NchwC)
 }
 
@@ -111,6 +116,9 @@ mod tests {
 
     #[test]
     fn unusual_keys_read_back() {
+        let tiles = Conv2d { layout: ConvLayout::NhwcNc(8), ..Conv2d::nchw(16, 16, 9, 7, 24, 3, 2, 1) };
+        let tiles = Workload::f32(tiles);
+        assert_eq!(Workload::from_key(&tiles.key()), Ok(tiles));
         let blocked = Conv2d { layout: ConvLayout::NchwC(8), ..Conv2d::nchw(2, 16, 9, 7, 24, 3, 2, 1) };
         let workloads = [
             Workload { math: Math::Tf32, ..Workload::f32(blocked) },

@@ -10,7 +10,7 @@
 //!
 //! Loops of `acc` carry the operator's names: `n, co, oh, ow, ci, kh, kw`; with groups `g, co` in place of `co`, for
 //! depthwise `c` and, where the multiplier is above 1, `m`. A blocked layout has `co` (`c`) for the block and
-//! `co_in` (`c_in`) inside of it. Products have `bt` (only for batches), `i, j, k`. Loops of the other stages carry
+//! `co_in` (`c_in`) inside of it; with tiles, `n` and `ci` have `n_in` and `ci_in` (the last reduce loop) too. Products have `bt` (only for batches), `i, j, k`. Loops of the other stages carry
 //! those names with `_pad` and `_out` behind them.
 
 use super::{Conv2d, ConvLayout, Epilogue, Matmul, Op, Workload};
@@ -56,6 +56,9 @@ fn activation_index(layout: ConvLayout, n: Expr, c: Expr, h: Expr, w: Expr) -> V
         ConvLayout::Nhwc => vec![n, h, w, c],
         ConvLayout::Hwcn => vec![h, w, c, n],
         ConvLayout::NchwC(block) => vec![n, c.clone().floor_div(block), h, w, c.floor_mod(block)],
+        ConvLayout::NhwcNc(block) => {
+            vec![n.clone().floor_div(block), h, w, c.clone().floor_div(block), n.floor_mod(block), c.floor_mod(block)]
+        }
     }
 }
 
@@ -66,6 +69,7 @@ fn channel(layout: ConvLayout, v: &[VarId]) -> Expr {
         ConvLayout::Nhwc => v[3].into(),
         ConvLayout::Hwcn => v[2].into(),
         ConvLayout::NchwC(block) => v[1] * block + v[4],
+        ConvLayout::NhwcNc(block) => v[3] * block + v[5],
     }
 }
 
@@ -78,10 +82,11 @@ fn pad(b: &mut KernelBuilder, c: &Conv2d, x: BufferId, dtype: DType) -> BufferId
         ConvLayout::Nhwc => &["n_pad", "h_pad", "w_pad", "ci_pad"],
         ConvLayout::Hwcn => &["h_pad", "w_pad", "ci_pad", "n_pad"],
         ConvLayout::NchwC(_) => &["n_pad", "ci_pad", "h_pad", "w_pad", "ci_in_pad"],
+        ConvLayout::NhwcNc(_) => &["n_pad", "h_pad", "w_pad", "ci_pad", "n_in_pad", "ci_in_pad"],
     };
     let (h_dim, w_dim) = match c.layout {
         ConvLayout::Nchw | ConvLayout::NchwC(_) => (2, 3),
-        ConvLayout::Nhwc => (1, 2),
+        ConvLayout::Nhwc | ConvLayout::NhwcNc(_) => (1, 2),
         ConvLayout::Hwcn => (0, 1),
     };
     let loops: Vec<(&str, i64)> = names.iter().copied().zip(shape).collect();
@@ -111,6 +116,9 @@ fn pad(b: &mut KernelBuilder, c: &Conv2d, x: BufferId, dtype: DType) -> BufferId
 
 /// The `acc` stage of a convolution. `x` is padded already.
 fn convolve(b: &mut KernelBuilder, c: &Conv2d, x: BufferId, w: BufferId, acc: BufferId) {
+    if let ConvLayout::NhwcNc(block) = c.layout {
+        return convolve_tiles(b, c, block, [x, w, acc]);
+    }
     // Loops over channels, outermost first, and how many of them stand before space; what follows is inside.
     let block = if let ConvLayout::NchwC(block) = c.layout { block } else { 1 };
     let split_group = c.co_per_group() % block == 0;
@@ -128,7 +136,7 @@ fn convolve(b: &mut KernelBuilder, c: &Conv2d, x: BufferId, w: BufferId, acc: Bu
     let inner = if c.is_depthwise() { "c_in" } else { "co_in" };
     let mut loops: Vec<(&str, i64)> = match c.layout {
         ConvLayout::Nchw | ConvLayout::NchwC(_) => [&[("n", c.n)], &channels[..], &space].concat(),
-        ConvLayout::Nhwc => [&[("n", c.n)], &space[..], &channels].concat(),
+        ConvLayout::Nhwc | ConvLayout::NhwcNc(_) => [&[("n", c.n)], &space[..], &channels].concat(),
         ConvLayout::Hwcn => [&space[..], &channels, &[("n", c.n)]].concat(),
     };
     if block > 1 {
@@ -182,9 +190,36 @@ fn convolve(b: &mut KernelBuilder, c: &Conv2d, x: BufferId, w: BufferId, acc: Bu
         };
         let w_index = match c.layout {
             ConvLayout::Nchw | ConvLayout::NchwC(_) => vec![out_channel, reduced, var("kh"), var("kw")],
-            ConvLayout::Nhwc | ConvLayout::Hwcn => vec![var("kh"), var("kw"), reduced, out_channel],
+            ConvLayout::Nhwc | ConvLayout::Hwcn | ConvLayout::NhwcNc(_) => {
+                vec![var("kh"), var("kw"), reduced, out_channel]
+            }
         };
         b.sum(acc, out_index, Expr::load(x, in_index) * Expr::load(w, w_index), &v[spatial..]);
+    });
+}
+
+/// The `acc` stage of a convolution on tiles.
+fn convolve_tiles(b: &mut KernelBuilder, c: &Conv2d, block: i64, [x, w, acc]: [BufferId; 3]) {
+    let loops = [
+        ("n", c.n / block),
+        ("oh", c.oh()),
+        ("ow", c.ow()),
+        ("co", c.co / block),
+        ("n_in", block),
+        ("co_in", block),
+        ("ci", c.ci / block),
+        ("kh", c.kh),
+        ("kw", c.kw),
+        ("ci_in", block),
+    ];
+    b.nest(&loops, |b, v| {
+        let [n, oh, ow, co, n_in, co_in, ci, kh, kw, ci_in] =
+            [v[0], v[1], v[2], v[3], v[4], v[5], v[6], v[7], v[8], v[9]];
+        let ih = oh * c.stride[0] + kh * c.dilation[0];
+        let iw = ow * c.stride[1] + kw * c.dilation[1];
+        let input = Expr::load(x, vec![n.into(), ih, iw, ci.into(), n_in.into(), ci_in.into()]);
+        let weight = Expr::load(w, [kh, kw, ci, co, ci_in, co_in].map(Expr::from).to_vec());
+        b.sum(acc, [n, oh, ow, co, n_in, co_in].map(Expr::from), input * weight, &[ci, kh, kw, ci_in]);
     });
 }
 
@@ -195,6 +230,7 @@ fn output_loops(c: &Conv2d) -> Vec<(&'static str, i64)> {
         ConvLayout::Nhwc => &["n_out", "oh_out", "ow_out", "co_out"],
         ConvLayout::Hwcn => &["oh_out", "ow_out", "co_out", "n_out"],
         ConvLayout::NchwC(_) => &["n_out", "co_out", "oh_out", "ow_out", "co_in_out"],
+        ConvLayout::NhwcNc(_) => &["n_out", "oh_out", "ow_out", "co_out", "n_in_out", "co_in_out"],
     };
     names.iter().copied().zip(c.output_shape()).collect()
 }

@@ -100,9 +100,9 @@ fn erf(x: f64) -> f64 {
     std::f64::consts::FRAC_2_SQRT_PI * (-x * x).exp() * sum
 }
 
-/// Where an element of an activation tensor lies: `n * n_step + channel[c] + h * h_step + w * w_step`.
+/// Where an element of an activation tensor lies: `image[n] + channel[c] + h * h_step + w * w_step`.
 struct Activation {
-    n_step: usize,
+    image: Vec<usize>,
     channel: Vec<usize>,
     h_step: usize,
     w_step: usize,
@@ -111,14 +111,21 @@ struct Activation {
 impl Activation {
     fn new(layout: ConvLayout, n: usize, c: usize, h: usize, w: usize) -> Activation {
         let channel = |step: usize| (0..c).map(|c| c * step).collect();
+        let image = |step: usize| (0..n).map(|n| n * step).collect();
         match layout {
-            ConvLayout::Nchw => Activation { n_step: c * h * w, channel: channel(h * w), h_step: w, w_step: 1 },
-            ConvLayout::Nhwc => Activation { n_step: h * w * c, channel: channel(1), h_step: w * c, w_step: c },
-            ConvLayout::Hwcn => Activation { n_step: 1, channel: channel(n), h_step: w * c * n, w_step: c * n },
+            ConvLayout::Nchw => Activation { image: image(c * h * w), channel: channel(h * w), h_step: w, w_step: 1 },
+            ConvLayout::Nhwc => Activation { image: image(h * w * c), channel: channel(1), h_step: w * c, w_step: c },
+            ConvLayout::Hwcn => Activation { image: image(1), channel: channel(n), h_step: w * c * n, w_step: c * n },
             ConvLayout::NchwC(block) => {
                 let b = block as usize;
                 let channel = (0..c).map(|c| c / b * (h * w * b) + c % b).collect();
-                Activation { n_step: c * h * w, channel, h_step: w * b, w_step: b }
+                Activation { image: image(c * h * w), channel, h_step: w * b, w_step: b }
+            }
+            ConvLayout::NhwcNc(block) => {
+                let b = block as usize;
+                let image = (0..n).map(|n| n / b * (h * w * c * b) + n % b * b).collect();
+                let channel = (0..c).map(|c| c / b * (b * b) + c % b).collect();
+                Activation { image, channel, h_step: w * c * b, w_step: c * b }
             }
         }
     }
@@ -129,10 +136,16 @@ fn convolve(c: &Conv2d, x: &[f64], w: &[f64]) -> Sums {
     let x_at = Activation::new(c.layout, c.n as usize, c.ci as usize, c.h as usize, c.w as usize);
     let y_at = Activation::new(c.layout, c.n as usize, c.co as usize, oh as usize, ow as usize);
     let (ci, co, kh, kw) = (c.ci_per_group() as usize, c.co as usize, c.kh as usize, c.kw as usize);
-    // Steps of the weights along output channel, input channel and the two axes of the kernel.
-    let (o_step, i_step, kh_step, kw_step) = match c.layout {
-        ConvLayout::Nchw | ConvLayout::NchwC(_) => (ci * kh * kw, kh * kw, kw, 1),
-        ConvLayout::Nhwc | ConvLayout::Hwcn => (1, co, kw * ci * co, ci * co),
+    // Where the weights of an output and of an input channel lie, and steps along the two axes of the kernel.
+    let every = |n: usize, step: usize| (0..n).map(|i| i * step).collect::<Vec<usize>>();
+    let (o_at, i_at, kh_step, kw_step) = match c.layout {
+        ConvLayout::Nchw | ConvLayout::NchwC(_) => (every(co, ci * kh * kw), every(ci, kh * kw), kw, 1),
+        ConvLayout::Nhwc | ConvLayout::Hwcn => (every(co, 1), every(ci, co), kw * ci * co, ci * co),
+        ConvLayout::NhwcNc(block) => {
+            let b = block as usize;
+            let tiled = |n: usize, tile: usize, within: usize| (0..n).map(|i| i / b * tile + i % b * within).collect();
+            (tiled(co, b * b, 1), tiled(ci, co * b, b), kw * ci * co, ci * co)
+        }
     };
     // Which columns of the output a tap of the kernel reaches without touching the padding, and where in the input.
     let taps: Vec<(std::ops::Range<i64>, i64)> = (0..c.kw)
@@ -163,17 +176,17 @@ fn convolve(c: &Conv2d, x: &[f64], w: &[f64]) -> Sums {
                         let count = (columns.end - columns.start) as usize;
                         let start = (columns.start * c.stride[1] + offset) as usize;
                         for i in 0..ci {
-                            let from = n * x_at.n_step
+                            let from = x_at.image[n]
                                 + x_at.channel[first + i]
                                 + h as usize * x_at.h_step
                                 + start * x_at.w_step;
-                            let weight = w[o * o_step + i * i_step + r * kh_step + s * kw_step];
+                            let weight = w[o_at[o] + i_at[i] + r * kh_step + s * kw_step];
                             line.add(columns.start as usize, x[from..].iter().step_by(x_step).take(count), weight);
                         }
                     }
                 }
                 for column in 0..ow as usize {
-                    let to = n * y_at.n_step + y_at.channel[o] + row as usize * y_at.h_step + column * y_at.w_step;
+                    let to = y_at.image[n] + y_at.channel[o] + row as usize * y_at.h_step + column * y_at.w_step;
                     y.values[to] = line.values[column];
                     y.magnitudes[to] = line.magnitudes[column];
                 }
@@ -217,6 +230,7 @@ pub(super) fn channels_of_elements(workload: &Workload) -> Vec<usize> {
             ConvLayout::Nhwc => (c.co, 1, 1),
             ConvLayout::Hwcn => (c.co, c.n, 1),
             ConvLayout::NchwC(block) => (c.co / block, c.oh() * c.ow() * block, block),
+            ConvLayout::NhwcNc(block) => (c.co / block, block * block, block),
         },
     };
     (0..elements).map(|i| (i / step % channels * block + i % block) as usize).collect()
@@ -269,8 +283,7 @@ mod tests {
     #[test]
     fn layouts_and_groups_are_permutations_of_one_result() {
         // Each layout's result, read back element by element, equals NCHW's.
-        let base =
-            Conv2d { groups: 2, stride: [2, 1], padding: [1, 0, 2, 1], ..Conv2d::nchw(2, 32, 5, 4, 64, 3, 1, 0) };
+        let base = Conv2d { stride: [2, 1], padding: [1, 0, 2, 1], ..Conv2d::nchw(2, 32, 5, 4, 64, 3, 1, 0) };
         let value = |i: usize| ((i * 37 + 11) % 29) as f64 - 14.0;
         let logical = |c: &Conv2d, h: i64, w: i64, channels: i64| {
             let at = Activation::new(c.layout, c.n as usize, channels as usize, h as usize, w as usize);
@@ -279,15 +292,14 @@ mod tests {
                 for ch in 0..channels as usize {
                     for r in 0..h as usize {
                         for s in 0..w as usize {
-                            offsets.push(n * at.n_step + at.channel[ch] + r * at.h_step + s * at.w_step);
+                            offsets.push(at.image[n] + at.channel[ch] + r * at.h_step + s * at.w_step);
                         }
                     }
                 }
             }
             offsets
         };
-        let run = |layout| {
-            let c = Conv2d { layout, ..base };
+        let run = |c: Conv2d| {
             let mut x = vec![0.0; (c.n * c.ci * c.h * c.w) as usize];
             for (i, offset) in logical(&c, c.h, c.w, c.ci).into_iter().enumerate() {
                 x[offset] = value(i);
@@ -298,9 +310,12 @@ mod tests {
                 .flat_map(|o| (0..ci).flat_map(move |j| (0..kh).flat_map(move |r| (0..kw).map(move |s| (o, j, r, s)))))
                 .enumerate()
             {
-                let offset = match layout {
+                let offset = match c.layout {
                     ConvLayout::Nchw | ConvLayout::NchwC(_) => i,
                     ConvLayout::Nhwc | ConvLayout::Hwcn => ((r * kw + s) * ci + j) * co + o,
+                    ConvLayout::NhwcNc(_) => {
+                        ((((r * kw + s) * ci / 16 + j / 16) * co / 16 + o / 16) * 16 + j % 16) * 16 + o % 16
+                    }
                 };
                 w[offset] = value(i * 3 + 1);
             }
@@ -309,9 +324,13 @@ mod tests {
             let y = reference(&workload, &[&x, &w, &bias]);
             logical(&c, c.oh(), c.ow(), c.co).into_iter().map(|i| y[i]).collect::<Vec<f64>>()
         };
-        let expected = run(ConvLayout::Nchw);
-        for layout in ConvLayout::ALL {
-            assert_eq!(run(layout), expected, "{}", layout.name());
+        let grouped = Conv2d { groups: 2, ..base };
+        let tiles = ConvLayout::NhwcNc(16);
+        let expected = run(grouped);
+        for layout in ConvLayout::ALL.into_iter().filter(|l| *l != tiles) {
+            assert_eq!(run(Conv2d { layout, ..grouped }), expected, "{}", layout.name());
         }
+        let batch = Conv2d { n: 32, ..base };
+        assert_eq!(run(Conv2d { layout: tiles, ..batch }), run(batch));
     }
 }

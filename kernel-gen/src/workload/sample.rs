@@ -23,7 +23,8 @@ pub fn workload(rng: &mut Rng) -> Workload {
 /// A convolution in any layout: odd and prime sizes, stride 1 to 3, dilation, asymmetric padding, groups, depthwise,
 /// kernels from 1x1 to 7x7, batch 1 to 5. It may be invalid where the kernel happens to be larger than the input.
 pub fn conv2d(rng: &mut Rng) -> Conv2d {
-    let layout = *rng.pick(&ConvLayout::ALL);
+    // Tiles of images would make every sample large; they have samples of their own.
+    let layout = *rng.pick(&ConvLayout::ALL[..4]);
     let block = if let ConvLayout::NchwC(block) = layout { block } else { 1 };
     let size = |rng: &mut Rng| if rng.one_in(3) { 3 } else { rng.between(1, 7) };
     let mut c = Conv2d {
@@ -60,6 +61,14 @@ pub fn conv2d(rng: &mut Rng) -> Conv2d {
         c.co *= c.groups;
     }
     c
+}
+
+/// A small convolution on tiles of 16 images by 16 channels.
+pub fn conv2d_tiles(rng: &mut Rng) -> Conv2d {
+    let c = conv2d(rng);
+    let blocks = |rng: &mut Rng| 16 * rng.between(1, 3);
+    let (n, ci, co) = (16 * rng.between(1, 2), blocks(rng), blocks(rng));
+    Conv2d { layout: ConvLayout::NhwcNc(16), n, ci, co, groups: 1, h: c.h.min(5), w: c.w.min(5), ..c }
 }
 
 /// A product or a batch of products of odd sizes, in any transposition.

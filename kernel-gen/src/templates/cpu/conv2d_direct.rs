@@ -34,7 +34,7 @@ fn problem<'a>(w: &Workload, t: &'a Target) -> Result<(Conv2d, &'a Cpu), String>
         ConvLayout::Nchw | ConvLayout::Nhwc => {}
         ConvLayout::NchwC(block) if block % cpu.f32_lanes() == 0 => {}
         ConvLayout::NchwC(_) => return Err("the channel block must hold whole vectors".into()),
-        ConvLayout::Hwcn => return Err("for NCHW, NHWC and NCHW16c".into()),
+        ConvLayout::Hwcn | ConvLayout::NhwcNc(_) => return Err("for NCHW, NHWC and NCHW16c".into()),
     }
     Ok((c, cpu))
 }
@@ -128,7 +128,7 @@ impl Template for Conv2dDirect {
         // Weights: [co / co_tile] [ci] [kh] [kw] [co_tile].
         let (co_dim, ci_dim, kh_dim, kw_dim) = match c.layout {
             ConvLayout::Nchw | ConvLayout::NchwC(_) => (0, 1, 2, 3),
-            ConvLayout::Nhwc | ConvLayout::Hwcn => (3, 2, 0, 1),
+            ConvLayout::Nhwc | ConvLayout::Hwcn | ConvLayout::NhwcNc(_) => (3, 2, 0, 1),
         };
         let pack = pack_param(
             &mut s,

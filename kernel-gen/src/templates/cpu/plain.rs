@@ -10,7 +10,7 @@ use crate::schedule::{Schedule, ScheduleError};
 use crate::space::{Config, Space};
 use crate::target::Target;
 use crate::templates::{Scheduled, Template, TemplateError};
-use crate::workload::{Workload, naive};
+use crate::workload::{ConvLayout, Workload, naive};
 
 /// See the module's text. Knob: `vectors` along the innermost output dimension.
 pub struct Plain;
@@ -77,6 +77,8 @@ impl Template for Plain {
 fn reduce_loops(w: &Workload) -> usize {
     match w.op {
         crate::workload::Op::Conv2d(c) if c.is_depthwise() => 2,
+        // Input channels are cut into tiles, too.
+        crate::workload::Op::Conv2d(c) if matches!(c.layout, ConvLayout::NhwcNc(_)) => 4,
         crate::workload::Op::Conv2d(_) => 3,
         crate::workload::Op::Matmul(_) => 1,
     }
