@@ -3,11 +3,11 @@
 //! both.
 //!
 //! CI takes a sample. `KERNEL_GEN_WORKLOADS=300 cargo test --release -p kernel-gen --test cuda_templates` runs more;
-//! `KERNEL_GEN_SEED` moves on to other workloads.
+//! `KERNEL_GEN_SEED` moves on to other workloads, `KERNEL_GEN_TEMPLATE` names one template.
 
 use kernel_gen::analysis::verify::{Fault, check as faults_of, verify};
 use kernel_gen::interp::{self, Mode, Values};
-use kernel_gen::ir::Kernel;
+use kernel_gen::ir::{DType, Kernel};
 use kernel_gen::lower::insert_barriers::insert_barriers;
 use kernel_gen::lower::{LowerOptions, lower};
 use kernel_gen::space::Config;
@@ -65,14 +65,22 @@ fn setting(name: &str) -> Option<u64> {
 
 /// The templates for CUDA devices: those that refuse a CPU for what it is, and not for the workload.
 fn cuda_templates(registry: &Registry) -> Vec<&dyn Template> {
+    let only = std::env::var("KERNEL_GEN_TEMPLATE").ok();
     let cpu = Target::find("x86-64").expect("a built-in target");
     let workload = Workload::f32(Matmul::new(8, 8, 8));
-    registry.iter().filter(|t| t.applies(&workload, cpu) == Err("for CUDA devices".to_string())).collect()
+    let wanted = |t: &&dyn Template| only.as_ref().is_none_or(|name| name == t.name());
+    let refused = Err("for CUDA devices".to_string());
+    registry.iter().filter(wanted).filter(|t| t.applies(&workload, cpu) == refused).collect()
 }
 
 /// A random workload, bent towards what the template is for.
 fn workload_for(template: &str, seed: u64) -> Workload {
     let mut workload = sample::workload(&mut Rng::new(seed));
+    if template == "conv2d_tensorcore" || template == "plain_cuda" && seed.is_multiple_of(8) {
+        let dtype = [DType::F16, DType::Bf16][seed as usize / 2 % 2];
+        let op = Op::Conv2d(sample::conv2d_tiles(&mut Rng::new(seed)));
+        return Workload { op, dtype, out_dtype: [dtype, DType::F32][seed as usize % 2], ..workload };
+    }
     if let Op::Conv2d(c) = &mut workload.op {
         match template {
             "conv2d_no_batching" => *c = Conv2d { layout: ConvLayout::Nchw, groups: 1, ..*c },
@@ -86,6 +94,11 @@ fn workload_for(template: &str, seed: u64) -> Workload {
     workload
 }
 
+/// What the interpreter can be asked to do; tiles of 16 x 16 make more of everything.
+fn most_macs(template: &str) -> i64 {
+    if template == "conv2d_tensorcore" { 2_000_000 } else { 200_000 }
+}
+
 /// One template, with its default and a few random configs, on `count` workloads that it takes.
 fn sweep(template: &dyn Template, count: usize, configs: usize) {
     let first = setting("KERNEL_GEN_SEED").unwrap_or(1);
@@ -94,7 +107,10 @@ fn sweep(template: &dyn Template, count: usize, configs: usize) {
     for seed in first..first + 400 * count as u64 {
         let workload = workload_for(template.name(), seed);
         let target = Target::find(TARGETS[seed as usize % TARGETS.len()]).expect("a built-in target");
-        if workload.macs() > 200_000 || workload.validate().is_err() || template.applies(&workload, target).is_err() {
+        if workload.macs() > most_macs(template.name())
+            || workload.validate().is_err()
+            || template.applies(&workload, target).is_err()
+        {
             continue;
         }
         let space = template.space(&workload, target).expect("it applies");

@@ -135,6 +135,7 @@ impl Registry {
             .with(cpu::plain::Plain)
             .with(cuda::conv2d_no_batching::Conv2dNoBatching)
             .with(cuda::conv2d_hwcn::Conv2dHwcn)
+            .with(cuda::conv2d_tensorcore::Conv2dTensorcore)
             .with(cuda::matmul_blocked::MatmulBlocked)
             .with(cuda::plain::PlainCuda)
     }

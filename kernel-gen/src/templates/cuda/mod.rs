@@ -7,6 +7,7 @@
 //! |---|---|---|---|
 //! | [`conv2d_no_batching`] | the tutorial `tune_conv2d_cuda` | the input's tile and the weights | NCHW |
 //! | [`conv2d_hwcn`] | the tutorial `opt_conv_cuda` | slices of both operands | HWCN |
+//! | [`conv2d_tensorcore`] | the tutorial `opt_conv_tensorcore` | tiles for one row of taps | NHWC16n16c, 16 bits |
 //! | [`matmul_blocked`] | the same scheme | slices of both operands | products |
 //! | [`wgmma`] | - | a ring of tiles that the TMA fills | Hopper's `wgmma`, products and NHWC convolutions |
 //! | [`plain`] | - | nothing | everything, correctly |
@@ -17,6 +18,7 @@
 mod block;
 pub mod conv2d_hwcn;
 pub mod conv2d_no_batching;
+pub mod conv2d_tensorcore;
 pub mod matmul_blocked;
 mod model;
 pub mod plain;

@@ -34,6 +34,8 @@ const LAUNCH_US: f64 = 2.0;
 pub(super) enum Unit {
     /// `f32` multiply-adds.
     Fma,
+    /// Products of 16-bit tiles that accumulate in `f32`.
+    Tensor,
 }
 
 /// What there is to know about a launch.
@@ -76,6 +78,8 @@ impl Launch {
         // Blocks of the last wave are spread over the multiprocessors like all others.
         let average = blocks_per_sm as f64 / waves;
         let flops_per_clock = match self.unit {
+            // Instructions of a warp reach about 60 % of what those of a warpgroup do.
+            Unit::Tensor => gpu.f16_flops_per_sm_clock.max(1) as f64 * 0.6,
             Unit::Fma => gpu.f32_flops_per_sm_clock as f64 * self.issue_rate(gpu, average),
         };
         let throughput = average

@@ -1,0 +1,436 @@
+//! The convolution of the tutorial "How to optimize convolution using TensorCores" (Siyuan Feng, Apache TVM): NHWCnc,
+//! 16-bit operands and `f32` sums.
+//!
+//! Batch and channels come in tiles of 16 x 16, so that at each pixel and tap of the kernel a tile of the input times a
+//! tile of the weights is one product of tensor cores. A block has `block_row_warps x block_col_warps` warps; each has
+//! `warp_row_tiles x warp_col_tiles` tiles of sums (images by output channels). For each row of the kernel and `chunk`
+//! tiles of input channels the block fetches what its warps need of one row of taps into shared memory; the warps load
+//! tiles from there into fragments and multiply. The tutorial's constants are the config [`tutorial`].
+//!
+//! This kernel is built rather than scheduled: products of tiles are statements of a warp, which a rewrite of scalar loops
+//! could only imitate. Its loops, their order and what lies where are the tutorial's. Where it differs:
+//!
+//! * Epilogues are computed on the sums in their registers, and the output may be 16-bit.
+//! * With a stride or dilation, shared memory holds the columns that taps meet, and no others.
+//! * `vector` elements of the input are fetched at a time (the tutorial has 1; weights are always fetched 8 at a time).
+
+use super::model::{Launch, Unit as Units, ceil_div};
+use super::{BLOCK, THREAD, descend, device};
+use crate::ir::builder::KernelBuilder;
+use crate::ir::{Axis, BufferId, DType, Expr, Gpu, Kernel, LoopKind, Operand, Scope, Tile, Unit, VarId};
+use crate::schedule::Schedule;
+use crate::space::{Config, ConfigError, Space};
+use crate::target::{Cuda, CudaFeature, Target};
+use crate::templates::{Scheduled, Template, TemplateError};
+use crate::workload::naive::epilogue;
+use crate::workload::{Conv2d, ConvLayout, Op, Workload};
+
+/// See the module's text. Knobs: `block_row_warps`, `block_col_warps`, `warp_row_tiles`, `warp_col_tiles`, `chunk`,
+/// `vector`.
+pub struct Conv2dTensorcore;
+
+/// Images and channels of a tile.
+const TILE: i64 = 16;
+
+/// Elements of the weights that a thread fetches at a time: 16 bytes.
+const WEIGHTS: i64 = 8;
+
+/// The config that is the tutorial's schedule.
+pub fn tutorial() -> Config {
+    Sizes { row_warps: 4, col_warps: 2, row_tiles: 2, col_tiles: 4, chunk: 2, vector: 1 }.config()
+}
+
+fn problem<'a>(w: &Workload, t: &'a Target) -> Result<(Conv2d, &'a Cuda), String> {
+    let gpu = device(t)?;
+    let Op::Conv2d(c) = w.op else { return Err("for convolutions".into()) };
+    if c.layout != ConvLayout::NhwcNc(TILE) {
+        return Err("for NHWC16n16c".into());
+    }
+    if !matches!(w.dtype, DType::F16 | DType::Bf16) {
+        return Err(format!("tensor cores multiply f16 and bf16, not {}", w.dtype));
+    }
+    if !gpu.has(CudaFeature::CpAsync) {
+        return Err("for compute capability 8.0 and later".into());
+    }
+    if c.oh() * c.ow() > gpu.grid_dim[2] || c.co / TILE > gpu.grid_dim[1] {
+        return Err(format!("for at most {} pixels", gpu.grid_dim[2]));
+    }
+    Ok((c, gpu))
+}
+
+/// A config as numbers.
+#[derive(Clone, Copy, PartialEq, Debug)]
+struct Sizes {
+    row_warps: i64,
+    col_warps: i64,
+    row_tiles: i64,
+    col_tiles: i64,
+    chunk: i64,
+    vector: i64,
+}
+
+impl Sizes {
+    fn of(config: &Config) -> Result<Sizes, ConfigError> {
+        Ok(Sizes {
+            row_warps: config.int("block_row_warps")?,
+            col_warps: config.int("block_col_warps")?,
+            row_tiles: config.int("warp_row_tiles")?,
+            col_tiles: config.int("warp_col_tiles")?,
+            chunk: config.int("chunk")?,
+            vector: config.int("vector")?,
+        })
+    }
+
+    fn config(&self) -> Config {
+        Config::new()
+            .with("block_row_warps", self.row_warps)
+            .with("block_col_warps", self.col_warps)
+            .with("warp_row_tiles", self.row_tiles)
+            .with("warp_col_tiles", self.col_tiles)
+            .with("chunk", self.chunk)
+            .with("vector", self.vector)
+    }
+
+    fn warps(&self) -> i64 {
+        self.row_warps * self.col_warps
+    }
+
+    /// Tiles of images and of output channels in a block.
+    fn block(&self) -> [i64; 2] {
+        [self.row_warps * self.row_tiles, self.col_warps * self.col_tiles]
+    }
+
+    fn shared_bytes(&self, c: &Conv2d) -> i64 {
+        let [rows, columns] = self.block();
+        (rows + columns) * c.kw * self.chunk * TILE * TILE * 2
+    }
+
+    /// Eight registers for the sums of a tile, four for an operand's.
+    fn registers(&self) -> i64 {
+        8 * self.row_tiles * self.col_tiles + 4 * (self.row_tiles + self.col_tiles) + 40
+    }
+
+    fn fits(&self, c: &Conv2d, gpu: &Cuda) -> bool {
+        let [rows, columns] = self.block();
+        (c.n / TILE) % rows == 0
+            && (c.co / TILE) % columns == 0
+            && (c.ci / TILE) % self.chunk == 0
+            && self.warps() * Cuda::WARP <= gpu.threads_per_block
+            && self.registers() <= gpu.registers_per_thread
+            && self.warps() * Cuda::WARP * self.registers() <= gpu.registers_per_block
+            && self.shared_bytes(c) <= gpu.shared_per_block
+    }
+}
+
+impl Template for Conv2dTensorcore {
+    fn name(&self) -> &str {
+        "conv2d_tensorcore"
+    }
+
+    fn version(&self) -> u32 {
+        1
+    }
+
+    fn applies(&self, w: &Workload, t: &Target) -> Result<(), String> {
+        let (c, gpu) = problem(w, t)?;
+        let least = Sizes { row_warps: 1, col_warps: 1, row_tiles: 1, col_tiles: 1, chunk: 1, vector: 1 };
+        least.fits(&c, gpu).then_some(()).ok_or_else(|| "a row of the kernel does not fit in shared memory".into())
+    }
+
+    fn space(&self, w: &Workload, t: &Target) -> Result<Space, TemplateError> {
+        let (c, gpu) = problem(w, t).map_err(TemplateError::Limit)?;
+        let gpu = gpu.clone();
+        Ok(Space::builder()
+            .knob("block_row_warps", [1, 2, 4, 8])
+            .knob("block_col_warps", [1, 2, 4, 8])
+            .knob("warp_row_tiles", [1, 2, 4, 8])
+            .knob("warp_col_tiles", [1, 2, 4, 8])
+            .knob("chunk", [1, 2, 4, 8])
+            .knob("vector", [1, 2, 4, 8])
+            .filter("tiles divide; threads, registers and shared memory within the device's limits", move |config| {
+                Sizes::of(config).is_ok_and(|s| s.fits(&c, &gpu))
+            })
+            .build()?)
+    }
+
+    fn default_config(&self, w: &Workload, t: &Target) -> Result<Config, TemplateError> {
+        let start = Sizes { row_warps: 1, col_warps: 1, row_tiles: 1, col_tiles: 1, chunk: 1, vector: 8 };
+        Ok(descend(&self.space(w, t)?, &start.config(), |config| self.cost(w, t, config))?)
+    }
+
+    fn cost(&self, w: &Workload, t: &Target, config: &Config) -> f64 {
+        let (Ok((c, gpu)), Ok(s)) = (problem(w, t), Sizes::of(config)) else { return f64::INFINITY };
+        let [rows, columns] = s.block();
+        // Tiles, in bytes: one of each operand for each tap of a row and input channel tile.
+        let taps = (c.kw * s.chunk) as f64;
+        let tile = (TILE * TILE * 2) as f64;
+        let launch = Launch {
+            blocks: c.oh() * c.ow() * (c.n / TILE / rows) * (c.co / TILE / columns),
+            threads: s.warps() * Cuda::WARP,
+            registers: s.registers(),
+            shared_bytes: s.shared_bytes(&c),
+            unit: Units::Tensor,
+            sums: 8 * s.row_tiles * s.col_tiles,
+            steps: (ceil_div(c.ci / TILE, s.chunk) * c.kh) as f64,
+            step_flops: (2 * TILE * TILE * TILE * rows * columns) as f64 * taps,
+            step_shared_bytes: (s.warps() * (s.row_tiles + s.col_tiles)) as f64 * tile * taps,
+            step_fetched_bytes: (rows + columns) as f64 * tile * taps,
+            bytes: w.bytes() as f64,
+        };
+        // Instructions of a fetch, against the products that they are for.
+        let accesses = TILE * TILE * (rows / s.vector.max(1) + columns / WEIGHTS) / Cuda::WARP;
+        let fetch = accesses as f64 / (8 * rows * columns) as f64;
+        launch.microseconds(gpu) * (1.0 + fetch)
+    }
+
+    fn schedule(&self, w: &Workload, t: &Target, config: &Config) -> Result<Scheduled, TemplateError> {
+        let (c, gpu) = problem(w, t).map_err(TemplateError::Limit)?;
+        let sizes = Sizes::of(config)?;
+        if !sizes.fits(&c, gpu) {
+            return Err(TemplateError::Limit(format!("{config} does not suit {}", w.key())));
+        }
+        Ok(Scheduled { schedule: Schedule::new(kernel(w, &c, sizes)), packs: vec![] })
+    }
+}
+
+/// A tile of the last two dimensions.
+fn tile(buffer: BufferId, outer: &[Expr]) -> Tile {
+    let origin = outer.iter().cloned().chain([Expr::Int(0), Expr::Int(0)]).collect();
+    let extents = outer.iter().map(|_| 1).chain([TILE, TILE]).collect();
+    Tile { buffer, origin, extents }
+}
+
+fn operand(buffer: BufferId, outer: &[Expr]) -> Operand {
+    Operand { tile: tile(buffer, outer), transposed: false }
+}
+
+/// Where a thread of a block is.
+#[derive(Clone, Copy)]
+struct Thread {
+    /// Row of the warp, column of the warp.
+    warp: [VarId; 2],
+    lane: VarId,
+}
+
+/// What a block has.
+struct Block<'a> {
+    c: &'a Conv2d,
+    sizes: Sizes,
+    thread: Thread,
+    /// Shared memory: the tutorial's `AS` and `WS`.
+    shared: [BufferId; 2],
+}
+
+#[allow(non_snake_case, reason = "the tutorial's names")]
+fn kernel(w: &Workload, c: &Conv2d, s: Sizes) -> Kernel {
+    let name: String = w.key().chars().map(|c| if c.is_ascii_alphanumeric() { c } else { '_' }).collect();
+    let mut b = KernelBuilder::new(name);
+    let params: Vec<(&'static str, BufferId)> =
+        w.params().iter().map(|p| (p.name, b.param(p.name, p.dtype, &p.shape, p.access))).collect();
+    let (A, W, Conv) = (params[0].1, params[1].1, params.last().expect("every workload has an output").1);
+    let [rows, columns] = s.block();
+    // One pixel a block; images along x, output channels along y.
+    b.loop_("block_k", c.oh() * c.ow(), BLOCK(Axis::Z), |b, pixel| {
+        b.loop_("block_i", c.n / TILE / rows, BLOCK(Axis::X), |b, block_i| {
+            b.loop_("block_j", c.co / TILE / columns, BLOCK(Axis::Y), |b, block_j| {
+                let AS = b.alloc("AS", w.dtype, &[rows, c.kw, s.chunk, TILE, TILE], Scope::Shared);
+                let WS = b.alloc("WS", w.dtype, &[c.kw, s.chunk, columns, TILE, TILE], Scope::Shared);
+                b.loop_("nc", s.row_warps, THREAD(Axis::Y), |b, nc| {
+                    b.loop_("oc", s.col_warps, THREAD(Axis::Z), |b, oc| {
+                        b.loop_("lane", Cuda::WARP, THREAD(Axis::X), |b, lane| {
+                            let warp = Scope::Fragment(Unit::Warp);
+                            let ConvF = b.alloc("ConvF", DType::F32, &[s.row_tiles, s.col_tiles, TILE, TILE], warp);
+                            let thread = Thread { warp: [nc, oc], lane };
+                            let block = Block { c, sizes: s, thread, shared: [AS, WS] };
+                            for_tiles(s, |n, o| b.gpu(fill(ConvF, n, o)));
+                            b.for_("ko", c.ci / TILE / s.chunk, |b, ko| {
+                                b.for_("kh", c.kh, |b, kh| {
+                                    block.fetch_input(b, A, pixel, block_i * rows, ko, kh);
+                                    block.fetch_weights(b, W, block_j * columns, ko, kh);
+                                    block.multiply(b, ConvF, w.dtype);
+                                });
+                            });
+                            // The epilogue, in the registers where the sums are.
+                            let by_name = |name: &str| {
+                                let found = params.iter().find(|p| p.0 == name);
+                                found.expect("params() lists the operands of every epilogue step").1
+                            };
+                            let first = [block_i * rows + nc * s.row_tiles, block_j * columns + oc * s.col_tiles];
+                            for_tiles(s, |n, o| {
+                                let [images, channels] = [first[0].clone() + n, first[1].clone() + o];
+                                b.loop_("nnc", TILE, LoopKind::FragmentRow, |b, nn| {
+                                    b.loop_("ooc", TILE, LoopKind::FragmentCol, |b, oo| {
+                                        let sum = Expr::load(ConvF, vec![n.into(), o.into(), nn.into(), oo.into()]);
+                                        let [h, wc] =
+                                            [Expr::from(pixel).floor_div(c.ow()), Expr::from(pixel).floor_mod(c.ow())];
+                                        let at = vec![images.clone(), h, wc, channels.clone(), nn.into(), oo.into()];
+                                        let channel = channels.clone() * TILE + oo;
+                                        let value = epilogue(w, sum, &channel, &at, &by_name);
+                                        b.store(Conv, at, value);
+                                    });
+                                });
+                            });
+                        });
+                    });
+                });
+            });
+        });
+    });
+    b.finish()
+}
+
+fn fill(sums: BufferId, n: i64, o: i64) -> Gpu {
+    Gpu::Fill { dst: tile(sums, &[n.into(), o.into()]), value: Expr::f32(0.0) }
+}
+
+/// Calls `f` for each tile of a warp's sums.
+fn for_tiles(s: Sizes, mut f: impl FnMut(i64, i64)) {
+    for n in 0..s.row_tiles {
+        for o in 0..s.col_tiles {
+            f(n, o);
+        }
+    }
+}
+
+impl Block<'_> {
+    /// Has each warp fetch every so many of `tiles` tiles in vectors of `vector` elements: `copy` gets the tile, and a
+    /// vector's row and first column.
+    fn fetch(
+        &self,
+        b: &mut KernelBuilder,
+        name: &str,
+        tiles: i64,
+        vector: i64,
+        copy: impl Fn(&mut KernelBuilder, &Expr, Expr, Expr),
+    ) {
+        let warps = self.sizes.warps();
+        let [nc, oc] = self.thread.warp;
+        let warp = nc * self.sizes.col_warps + oc;
+        b.for_(&format!("{name}_tile"), ceil_div(tiles, warps), |b, i| {
+            let at = i * warps + warp.clone();
+            let one = |b: &mut KernelBuilder| {
+                let per_row = TILE / vector;
+                b.loop_(
+                    &format!("{name}_part"),
+                    ceil_div(TILE * per_row, Cuda::WARP),
+                    LoopKind::Unrolled,
+                    |b, part| {
+                        let place = part * Cuda::WARP + self.thread.lane;
+                        copy(b, &at, place.clone().floor_div(per_row), place.floor_mod(per_row) * vector);
+                    },
+                );
+            };
+            // The condition is the same for all threads of a warp.
+            if tiles % warps == 0 { one(b) } else { b.if_(at.clone().lt(tiles), one) }
+        });
+    }
+
+    /// `AS`: the input's tiles for one row of taps.
+    fn fetch_input(&self, b: &mut KernelBuilder, input: BufferId, pixel: VarId, first: Expr, ko: VarId, kh: VarId) {
+        let (c, s) = (self.c, self.sizes);
+        let [top, left, bottom, right] = c.padding;
+        b.for_("kw_a", c.kw, |b, kw| {
+            b.for_("ki_a", s.chunk, |b, ki| {
+                self.fetch(b, "n", s.block()[0], s.vector, |b, n, row, column| {
+                    let h = Expr::from(pixel).floor_div(c.ow()) * c.stride[0] + kh * c.dilation[0] - top;
+                    let v = Expr::from(pixel).floor_mod(c.ow()) * c.stride[1] + kw * c.dilation[1] - left;
+                    let mut inside = vec![];
+                    for (at, before, after, size) in [(&h, top, bottom, c.h), (&v, left, right, c.w)] {
+                        if before > 0 {
+                            inside.push(Expr::Int(0).le(at.clone()));
+                        }
+                        if after > 0 {
+                            inside.push(at.clone().lt(size));
+                        }
+                    }
+                    let one = |b: &mut KernelBuilder, lane: Expr| {
+                        let column = column.clone() + lane;
+                        let channel = ko * s.chunk + ki;
+                        let source =
+                            vec![first.clone() + n.clone(), h.clone(), v.clone(), channel, row.clone(), column.clone()];
+                        let value = Expr::load(input, source);
+                        let value = match Expr::all(inside.clone()) {
+                            Some(inside) => inside.select(value, Expr::f32(0.0)),
+                            None => value,
+                        };
+                        b.store(self.shared[0], [n.clone(), kw.into(), ki.into(), row.clone(), column], value);
+                    };
+                    if s.vector > 1 {
+                        b.loop_("lane_a", s.vector, LoopKind::Vectorized, |b, lane| one(b, lane.into()));
+                    } else {
+                        one(b, Expr::Int(0));
+                    }
+                });
+            });
+        });
+    }
+
+    /// `WS`: the weights' tiles for one row of taps.
+    fn fetch_weights(&self, b: &mut KernelBuilder, weights: BufferId, first: Expr, ko: VarId, kh: VarId) {
+        let (c, s) = (self.c, self.sizes);
+        b.for_("kw_w", c.kw, |b, kw| {
+            b.for_("ki_w", s.chunk, |b, ki| {
+                self.fetch(b, "o", s.block()[1], WEIGHTS, |b, o, row, column| {
+                    b.loop_("lane_w", WEIGHTS, LoopKind::Vectorized, |b, lane| {
+                        let column = column.clone() + lane;
+                        let channel = ko * s.chunk + ki;
+                        let source =
+                            vec![kh.into(), kw.into(), channel, first.clone() + o.clone(), row.clone(), column.clone()];
+                        let value = Expr::load(weights, source);
+                        b.store(self.shared[1], [kw.into(), ki.into(), o.clone(), row.clone(), column], value);
+                    });
+                });
+            });
+        });
+    }
+
+    /// What a warp makes of what is fetched: tiles into fragments, and their products.
+    #[allow(non_snake_case, reason = "the tutorial's names")]
+    fn multiply(&self, b: &mut KernelBuilder, sums: BufferId, dtype: DType) {
+        let (c, s) = (self.c, self.sizes);
+        let [nc, oc] = self.thread.warp;
+        b.for_("ki", s.chunk, |b, ki| {
+            b.for_("kw", c.kw, |b, kw| {
+                let warp = Scope::Fragment(Unit::Warp);
+                let AF = b.alloc("AF", dtype, &[s.row_tiles, TILE, TILE], warp);
+                let WF = b.alloc("WF", dtype, &[s.col_tiles, TILE, TILE], warp);
+                for n in 0..s.row_tiles {
+                    let from = [nc * s.row_tiles + n, kw.into(), ki.into()];
+                    b.gpu(Gpu::Move { dst: tile(AF, &[n.into()]), src: tile(self.shared[0], &from) });
+                }
+                for o in 0..s.col_tiles {
+                    let from = [kw.into(), ki.into(), oc * s.col_tiles + o];
+                    b.gpu(Gpu::Move { dst: tile(WF, &[o.into()]), src: tile(self.shared[1], &from) });
+                }
+                for_tiles(s, |n, o| {
+                    b.gpu(Gpu::Mma {
+                        unit: Unit::Warp,
+                        acc: tile(sums, &[n.into(), o.into()]),
+                        a: operand(AF, &[n.into()]),
+                        b: operand(WF, &[o.into()]),
+                    });
+                });
+            });
+        });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_tutorials_schedule_is_a_config_and_uses_all_of_its_shared_memory() {
+        let c = Conv2d { layout: ConvLayout::NhwcNc(16), ..Conv2d::nchw(256, 256, 14, 14, 512, 3, 1, 1) };
+        let w = Workload { out_dtype: DType::F32, ..Workload::f32(c).with_dtype(DType::F16) };
+        let t = Target::find("sm_90a").unwrap();
+        assert!(Conv2dTensorcore.space(&w, t).unwrap().index_of(&tutorial()).is_ok());
+        let sizes = Sizes::of(&tutorial()).unwrap();
+        // The tutorial allocates 12288 elements of each operand.
+        assert_eq!(sizes.shared_bytes(&c), 2 * 12288 * 2);
+        let text = Conv2dTensorcore.schedule(&w, t, &tutorial()).unwrap().schedule.kernel.to_string();
+        for line in ["in 0..196 grid.z", "in 0..2 grid.x", "in 0..4 grid.y", "in 0..4 thread.y", "in 0..2 thread.z"] {
+            assert!(text.contains(line), "{line}\n{text}");
+        }
+    }
+}
