@@ -8,7 +8,7 @@
 //! The row loop is unrolled and the column loop vectorised, so that an accumulator in registers stays there.
 
 use super::{LowerError, LowerOptions};
-use crate::ir::{Expr, For, Kernel, LoopKind, ReduceOp, Stmt, Tile, visit};
+use crate::ir::{Expr, For, Kernel, LoopKind, ReduceOp, Stmt, Tile, VarId, visit};
 
 /// The pass.
 pub fn run(mut kernel: Kernel, options: &LowerOptions) -> Result<Kernel, LowerError> {
@@ -22,7 +22,7 @@ pub fn run(mut kernel: Kernel, options: &LowerOptions) -> Result<Kernel, LowerEr
 }
 
 /// The two dimensions that a tile spans: those longer than 1 if there are two, the last two otherwise.
-fn spanned(t: &Tile) -> [usize; 2] {
+pub(super) fn spanned(t: &Tile) -> [usize; 2] {
     let long: Vec<usize> = (0..t.extents.len()).filter(|d| t.extents[*d] > 1).collect();
     match long[..] {
         [a, b] => [a, b],
@@ -39,7 +39,7 @@ fn at(t: &Tile, row: impl Into<Expr>, column: impl Into<Expr>) -> Vec<Expr> {
     idx
 }
 
-fn loop_of(var: crate::ir::VarId, extent: i64, kind: LoopKind, body: Stmt) -> Stmt {
+fn loop_of(var: VarId, extent: i64, kind: LoopKind, body: Stmt) -> Stmt {
     Stmt::For(For { var, extent, kind, pragmas: vec![], body: vec![body] })
 }
 
@@ -70,7 +70,7 @@ fn transpose(kernel: &mut Kernel, dst: &Tile, src: &Tile) -> Stmt {
     let [m, n] = [rank.saturating_sub(2), rank.saturating_sub(1)].map(|d| src.extents.get(d).copied().unwrap_or(1));
     let (vi, vj) = (kernel.fresh_var("ti"), kernel.fresh_var("tj"));
     // Transposition means the last two dimensions, whatever their extents.
-    let at = |t: &Tile, row: crate::ir::VarId, column: crate::ir::VarId| {
+    let at = |t: &Tile, row: VarId, column: VarId| {
         let mut idx = t.origin.clone();
         let rank = idx.len();
         for (d, v) in [(rank.wrapping_sub(2), row), (rank.wrapping_sub(1), column)] {

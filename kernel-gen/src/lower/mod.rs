@@ -9,6 +9,7 @@
 //! | `decompose_reduction` | every [`crate::ir::Stmt::Reduce`] is a pure update: its `over` list is empty |
 //! | `expand_tiles` | products of tiles are loop nests, transpositions too where the target has no shuffles for them |
 //! | `inject_vthread` | there are no vthread loops; what they made private has a dimension for them |
+//! | `distribute_fragments` | loops over fragments visit each thread's own elements, in pairs |
 //! | `hoist_shared` | shared buffers are allocated at the top of their launch |
 //! | `partition_loops` | guards of tails are out of the hot loops, and tails have smaller constant extents |
 //! | `fold_storage` | private buffers are no larger than what is touched of them |
@@ -20,6 +21,7 @@
 
 pub mod copy;
 pub mod decompose_reduction;
+pub mod distribute_fragments;
 pub mod expand_tiles;
 pub mod fold_storage;
 pub mod hoist_shared;
@@ -89,6 +91,7 @@ pub const PASSES: &[Pass] = &[
     Pass { name: "decompose_reduction", run: decompose_reduction::run },
     Pass { name: "expand_tiles", run: expand_tiles::run },
     Pass { name: "inject_vthread", run: inject_vthread::run },
+    Pass { name: "distribute_fragments", run: distribute_fragments::run },
     Pass { name: "hoist_shared", run: hoist_shared::run },
     Pass { name: "partition_loops", run: partition_loops::run },
     Pass { name: "transpose_copies", run: transpose_copies::run },

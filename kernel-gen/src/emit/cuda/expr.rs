@@ -4,12 +4,13 @@
 //! on where they do not: a GPU computes with 32 bits, and an index of 64 costs several instructions an operation.
 
 use super::prelude::{Helper, cuda_type, math_fn};
+use super::ptx::Ptx;
 use super::{Body, EmitError};
 use crate::analysis::range::bounds;
 use crate::analysis::simplify::{simplify, truth};
 use crate::emit::text::strength::*;
 use crate::emit::text::{Text, float, infix};
-use crate::ir::{BinOp, BufferId, DType, Expr, UnOp};
+use crate::ir::{BinOp, BufferId, DType, Expr, Scope, UnOp};
 
 /// An integer expression as text, and whether its type is `long long`.
 pub(super) struct Integer {
@@ -200,9 +201,30 @@ impl Body<'_> {
 
     /// The lvalue of one element.
     pub(super) fn element(&mut self, b: BufferId, idx: &[Expr]) -> Result<String, EmitError> {
-        let offset = self.offset(b, idx);
+        let offset = match self.kernel.buffer(b).scope {
+            Scope::Fragment(_) => self.sums_register(b, idx)?,
+            _ => self.offset(b, idx),
+        };
         let offset = self.integer(&offset)?.text.text;
+        let offset = self.swizzled(b, offset);
         Ok(format!("{}[{offset}]", self.names.buffer(b)))
+    }
+
+    /// The place of an element under the address map of its buffer.
+    pub(super) fn swizzled(&mut self, b: BufferId, offset: String) -> String {
+        let buffer = self.kernel.buffer(b);
+        match buffer.swizzle {
+            0 => offset,
+            row => {
+                let helper = Helper::Swizzle { row, element: buffer.dtype.bytes() as u32 };
+                format!("{}({offset})", self.prelude.call(helper))
+            }
+        }
+    }
+
+    /// Notes an instruction and gives its name.
+    pub(super) fn ptx(&mut self, p: Ptx) -> String {
+        self.prelude.call(Helper::Ptx(p))
     }
 
     /// The distance of an element from the start of the buffer, in elements.

@@ -1,8 +1,8 @@
 //! Cuts a kernel into launches and places its memory.
 
-use super::{Arch, EmitError};
-use crate::ir::{Axis, BufferId, Expr, Kernel, LoopKind, Scope, Stmt, VarId};
-use std::collections::BTreeMap;
+use super::{Arch, EmitError, tensor};
+use crate::ir::{Axis, BufferId, Expr, Gpu, Kernel, LoopKind, Scope, Stmt, VarId};
+use std::collections::{BTreeMap, BTreeSet};
 
 /// A loop nest over hardware indices at the top of the kernel.
 pub(super) struct LaunchBody<'k> {
@@ -10,8 +10,10 @@ pub(super) struct LaunchBody<'k> {
     pub(super) lets: Vec<(VarId, &'k Expr)>,
     /// The nest.
     pub(super) nest: &'k Stmt,
+    /// Blocks, those of all clusters counted.
     pub(super) grid: [u32; 3],
     pub(super) block: [u32; 3],
+    pub(super) cluster: [u32; 3],
 }
 
 /// Launches and workspace of a kernel.
@@ -48,8 +50,8 @@ pub(super) fn layout(kernel: &Kernel) -> Result<Layout<'_>, EmitError> {
                 lets.push((*var, value));
             }
             Stmt::For(l) if is_hardware(l.kind) => {
-                let (grid, block) = shape(s)?;
-                out.launches.push(LaunchBody { lets: used(&lets, s), nest: s, grid, block });
+                let [grid, block, cluster] = shape(s)?;
+                out.launches.push(LaunchBody { lets: used(&lets, s), nest: s, grid, block, cluster });
             }
             Stmt::For(l) => {
                 let var = kernel.var(l.var).name.clone();
@@ -72,12 +74,12 @@ pub(super) fn layout(kernel: &Kernel) -> Result<Layout<'_>, EmitError> {
 
 /// Whether the loop is an index of the hardware.
 pub(super) fn is_hardware(kind: LoopKind) -> bool {
-    matches!(kind, LoopKind::Grid(_) | LoopKind::Thread(_))
+    matches!(kind, LoopKind::Grid(_) | LoopKind::Cluster(_) | LoopKind::Thread(_))
 }
 
-/// Blocks of the grid and threads of a block: the longest loop of each axis.
-fn shape(nest: &Stmt) -> Result<([u32; 3], [u32; 3]), EmitError> {
-    let (mut grid, mut block) = ([1i64; 3], [1i64; 3]);
+/// Blocks of the grid, threads of a block and blocks of a cluster: the longest loop of each axis.
+fn shape(nest: &Stmt) -> Result<[[u32; 3]; 3], EmitError> {
+    let (mut grid, mut block, mut cluster) = ([1i64; 3], [1i64; 3], [1i64; 3]);
     let index = |axis: Axis| match axis {
         Axis::X => 0,
         Axis::Y => 1,
@@ -85,24 +87,28 @@ fn shape(nest: &Stmt) -> Result<([u32; 3], [u32; 3]), EmitError> {
     };
     nest.walk(&mut |s| {
         if let Stmt::For(l) = s {
-            match l.kind {
-                LoopKind::Grid(a) => grid[index(a)] = grid[index(a)].max(l.extent),
-                LoopKind::Thread(a) => block[index(a)] = block[index(a)].max(l.extent),
-                _ => {}
-            }
+            let longest = match l.kind {
+                LoopKind::Grid(a) => &mut grid[index(a)],
+                LoopKind::Thread(a) => &mut block[index(a)],
+                LoopKind::Cluster(a) => &mut cluster[index(a)],
+                _ => return,
+            };
+            *longest = l.extent.max(*longest);
         }
     });
-    let convert = |shape: [i64; 3]| -> Option<[u32; 3]> {
+    for (blocks, n) in grid.iter_mut().zip(cluster) {
+        *blocks = blocks.saturating_mul(n);
+    }
+    let convert = |shape: [i64; 3]| -> Result<[u32; 3], EmitError> {
         let mut out = [0; 3];
         for (to, from) in out.iter_mut().zip(shape) {
-            *to = i32::try_from(from).ok()?.unsigned_abs();
+            let number = i32::try_from(from).map(i32::unsigned_abs);
+            *to =
+                number.map_err(|_| EmitError::Unsupported { what: format!("a launch of {from} blocks or threads") })?;
         }
-        Some(out)
+        Ok(out)
     };
-    match (convert(grid), convert(block)) {
-        (Some(grid), Some(block)) => Ok((grid, block)),
-        _ => Err(EmitError::Unsupported { what: format!("a launch of {grid:?} blocks of {block:?} threads") }),
-    }
+    Ok([convert(grid)?, convert(block)?, convert(cluster)?])
 }
 
 /// The lets that the nest uses, directly or through each other, in their order.
@@ -130,12 +136,21 @@ pub(super) struct Shared {
 
 /// Places the shared buffers of a launch one behind the other.
 pub(super) fn shared(kernel: &Kernel, nest: &Stmt, symbol: &str, arch: Arch) -> Result<Shared, EmitError> {
+    // What the copy engine moves is aligned for it.
+    let mut boxes: BTreeSet<BufferId> = BTreeSet::new();
+    nest.walk(&mut |s| {
+        if let Stmt::Gpu(Gpu::TensorLoad { dst: t, .. } | Gpu::TensorStore { src: t, .. }) = s {
+            boxes.insert(t.buffer);
+        }
+    });
     let mut buffers: Vec<(BufferId, i64)> = vec![];
     nest.walk(&mut |s| {
         if let Stmt::Alloc(b) = s
-            && kernel.buffer(*b).scope == Scope::Shared
+            && matches!(kernel.buffer(*b).scope, Scope::Shared | Scope::Mbarrier)
         {
-            buffers.push((*b, 16));
+            let swizzle = kernel.buffer(*b).swizzle;
+            let alignment = if swizzle > 0 || boxes.contains(b) { tensor::alignment(swizzle) } else { 16 };
+            buffers.push((*b, alignment));
         }
     });
     // The most demanding first, so that no gaps are needed.

@@ -17,23 +17,31 @@
 mod arch;
 mod error;
 mod expr;
+mod fragment;
+mod gpu;
 mod launch;
 mod names;
 mod prelude;
+mod ptx;
 mod stmt;
+mod tensor;
 mod vector;
+mod wgmma;
 
 pub use arch::Arch;
 pub use error::EmitError;
+pub use tensor::{TensorBase, TensorMap};
 
 use super::names::Names;
 use crate::analysis::range::Ranges;
-use crate::ir::{Access, BufferId, Kernel, Stmt, VarId};
+use crate::ir::{Access, BufferId, Gpu, Kernel, Scope, Stmt, VarId};
 use crate::lower::Lowered;
+use fragment::Role;
 use launch::{LaunchBody, Layout, Shared};
 use prelude::{Prelude, cuda_type};
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
+use tensor::NamedMap;
 use vector::Loaded;
 
 /// What to emit.
@@ -70,6 +78,8 @@ pub enum Param {
         /// The name of the buffer that it holds.
         name: String,
     },
+    /// A tensor map, by value (128 bytes, aligned to 64).
+    TensorMap(TensorMap),
 }
 
 /// One function and how it is started.
@@ -108,6 +118,7 @@ pub struct CudaSource {
 pub fn emit(lowered: &Lowered, options: &CudaOptions) -> Result<CudaSource, EmitError> {
     let kernel = lowered.kernel();
     let layout = launch::layout(kernel)?;
+    let roles = fragment::roles(kernel)?;
     let mut names = Names::of(kernel, &names::RESERVED);
     let mut prelude = Prelude::default();
     let (mut functions, mut launches) = (vec![], vec![]);
@@ -117,12 +128,16 @@ pub fn emit(lowered: &Lowered, options: &CudaOptions) -> Result<CudaSource, Emit
             _ => format!("{}_{i}", options.symbol),
         };
         let shared = launch::shared(kernel, nest.nest, &symbol, options.arch)?;
-        let (arguments, params) = params(kernel, &layout, nest.nest);
-        let head = head(options, nest, &symbol, &declarations(kernel, &names, nest.nest, &arguments));
         let mut body = Body {
             kernel,
+            arch: options.arch,
             grid: nest.grid,
             block: nest.block,
+            cluster: nest.cluster,
+            workspace: &layout.workspace,
+            roles: &roles,
+            live_sums: BTreeSet::new(),
+            maps: vec![],
             names: &mut names,
             prelude: &mut prelude,
             ranges: Ranges::new(),
@@ -132,12 +147,20 @@ pub fn emit(lowered: &Lowered, options: &CudaOptions) -> Result<CudaSource, Emit
             depth: 1,
         };
         body.function(nest, &shared)?;
-        functions.push(format!("{head} {{\n{}}}\n", body.out));
+        let (text, maps) = (body.out, body.maps);
+        let (arguments, mut params) = params(kernel, &layout, nest.nest);
+        let mut declared = declarations(kernel, &names, nest.nest, &arguments);
+        for m in maps {
+            declared.push(format!("const __grid_constant__ tensor_map {}", m.name));
+            params.push(Param::TensorMap(m.map));
+        }
+        let head = head(options, nest, &symbol, &declared.join(", "));
+        functions.push(format!("{head} {{\n{text}}}\n"));
         launches.push(Launch {
             symbol,
             grid: nest.grid,
             block: nest.block,
-            cluster: [1; 3],
+            cluster: nest.cluster,
             dynamic_shared_bytes: if shared.dynamic { u32::try_from(shared.bytes).unwrap_or(u32::MAX) } else { 0 },
             params,
         });
@@ -175,7 +198,20 @@ fn comment(options: &CudaOptions, launches: &[Launch], layout: &Layout<'_>) -> S
 
 /// The buffers that a launch is given, and what the caller passes for each.
 fn params(kernel: &Kernel, layout: &Layout<'_>, nest: &Stmt) -> (Vec<BufferId>, Vec<Param>) {
-    let touched = |b: BufferId| nest.reads(b) || nest.writes(b);
+    // What only the copy engine touches it knows by maps.
+    let touched = |b: BufferId| {
+        let mut found = false;
+        nest.walk(&mut |s| {
+            s.own_exprs(&mut |e| found |= e.reads(b));
+            found |= match s {
+                Stmt::For(_) | Stmt::If { .. } => false,
+                Stmt::Gpu(Gpu::TensorLoad { dst, .. }) => dst.buffer == b,
+                Stmt::Gpu(Gpu::TensorStore { src, .. }) => src.buffer == b,
+                other => other.writes(b) || other.reads(b),
+            };
+        });
+        found
+    };
     let params = kernel.params.iter().enumerate().filter(|(_, b)| touched(**b)).map(|(index, b)| {
         let written = nest.writes(*b) && kernel.buffer(*b).access != Access::Read;
         (*b, Param::Buffer { index, name: kernel.buffer(*b).name.clone(), written })
@@ -188,32 +224,48 @@ fn params(kernel: &Kernel, layout: &Layout<'_>, nest: &Stmt) -> (Vec<BufferId>, 
 }
 
 /// The parameters of the function as text.
-fn declarations(kernel: &Kernel, names: &Names, nest: &Stmt, arguments: &[BufferId]) -> String {
-    let texts: Vec<String> = arguments
+fn declarations(kernel: &Kernel, names: &Names, nest: &Stmt, arguments: &[BufferId]) -> Vec<String> {
+    arguments
         .iter()
         .map(|b| {
             let constant = if nest.writes(*b) { "" } else { "const " };
             format!("{constant}{} *__restrict__ {}", cuda_type(kernel.buffer(*b).dtype), names.buffer(*b))
         })
-        .collect();
-    texts.join(", ")
+        .collect()
 }
 
 fn head(options: &CudaOptions, nest: &LaunchBody<'_>, symbol: &str, declarations: &str) -> String {
     let threads: u32 = nest.block.iter().product();
-    let bounds = match options.min_blocks {
+    // Registers can change hands only in a kernel that is compiled for a known number of them.
+    let mut trades = false;
+    nest.nest.walk(&mut |s| trades |= matches!(s, Stmt::Gpu(Gpu::SetMaxRegisters(_))));
+    let bounds = match options.min_blocks.or(trades.then_some(1)) {
         Some(n) => format!("{threads}, {n}"),
         None => threads.to_string(),
     };
-    format!("extern \"C\" __global__ void __launch_bounds__({bounds}) {symbol}({declarations})")
+    let cluster = match nest.cluster {
+        [1, 1, 1] => String::new(),
+        [x, y, z] => format!("__cluster_dims__({x}, {y}, {z}) "),
+    };
+    format!("extern \"C\" __global__ void {cluster}__launch_bounds__({bounds}) {symbol}({declarations})")
 }
 
 /// Emits the body of one function.
 struct Body<'a> {
     kernel: &'a Kernel,
+    arch: Arch,
     /// The shape of the launch.
     grid: [u32; 3],
     block: [u32; 3],
+    cluster: [u32; 3],
+    /// Buffers in the workspace.
+    workspace: &'a BTreeMap<BufferId, i64>,
+    /// What the kernel's fragments are for.
+    roles: &'a BTreeMap<BufferId, Role>,
+    /// Sums that have been declared.
+    live_sums: BTreeSet<BufferId>,
+    /// Maps of the boxes that were met.
+    maps: Vec<NamedMap>,
     names: &'a mut Names,
     prelude: &'a mut Prelude,
     ranges: Ranges,
@@ -233,7 +285,8 @@ impl Body<'_> {
         }
         for (b, offset, alignment) in &shared.arrays {
             let buffer = self.kernel.buffer(*b);
-            let (ty, name) = (cuda_type(buffer.dtype), self.names.buffer(*b));
+            let ty = if buffer.scope == Scope::Mbarrier { "unsigned long long" } else { cuda_type(buffer.dtype) };
+            let name = self.names.buffer(*b);
             let line = if shared.dynamic {
                 format!("{ty} *const {name} = ({ty} *)(shared_memory + {offset});")
             } else {

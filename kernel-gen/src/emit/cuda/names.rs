@@ -22,11 +22,12 @@ const WORDS: &[&str] = &[
     "main", "linux", "unix", "i386", "INFINITY", "NAN", "NULL", "EOF", "HUGE_VAL", "RAND_MAX", "BUFSIZ", "assert",
     "stdin", "stdout", "stderr", "errno",
     "fabsf", "fabs", "sqrtf", "sqrt", "expf", "exp", "tanhf", "tanh", "erff", "erf", "fminf", "fmin", "fmaxf", "fmax",
-    "lo16", "hi16",
+    "lo16", "hi16", "shared_address",
 ];
 
 /// Whether a name could be that of a function of the prelude.
 fn helper(n: &str) -> bool {
+    #[rustfmt::skip]
     const PREFIXES: [&str; 11] =
         ["f32_to_", "f16_to_", "bf16_to_", "min_", "max_", "floor_", "wgmma_", "mma_", "tma_", "mbarrier_", "cp_async"];
     PREFIXES.iter().any(|p| n.starts_with(p))

@@ -1,6 +1,7 @@
 //! Types and helper functions of emitted CUDA. A source contains the helpers it uses and no others, in a fixed order.
 
 use super::Arch;
+use super::ptx::Ptx;
 use crate::ir::{DType, UnOp};
 use std::collections::BTreeSet;
 
@@ -37,6 +38,10 @@ pub(super) enum Helper {
     Narrow(DType),
     /// Two `float`s to two packed 16-bit floats.
     NarrowPair(DType),
+    /// The place of an element under an address map of so many bytes a row.
+    Swizzle { row: u32, element: u32 },
+    /// An instruction.
+    Ptx(Ptx),
 }
 
 impl Helper {
@@ -53,13 +58,16 @@ impl Helper {
             Helper::Widen(d) => format!("{d}_to_f32"),
             Helper::Narrow(d) => format!("f32_to_{d}"),
             Helper::NarrowPair(d) => format!("f32_to_{d}x2"),
+            Helper::Swizzle { row, element } => format!("swizzle_{row}_{element}"),
+            Helper::Ptx(p) => p.name(),
         }
     }
 
-    fn needs(self, arch: Arch) -> Option<Helper> {
+    fn needs(self, arch: Arch) -> Vec<Helper> {
         match self {
-            Helper::NarrowPair(d) if arch.capability < 80 => Some(Helper::Narrow(d)),
-            _ => None,
+            Helper::NarrowPair(d) if arch.capability < 80 => vec![Helper::Narrow(d)],
+            Helper::Ptx(p) => p.needs(),
+            _ => vec![],
         }
     }
 
@@ -109,6 +117,11 @@ impl Helper {
                 "KG_FN unsigned {name}(float low, float high) {{\n  \
                  return (unsigned)f32_to_{d}(high) << 16 | f32_to_{d}(low);\n}}\n"
             ),
+            // 16-byte units of a row are exchanged by the row's number, which is in the address bits three higher.
+            Helper::Swizzle { row, element } => {
+                format!("KG_FN int {name}(int i) {{\n  return i ^ (i >> 3 & {:#x});\n}}\n", (row - 16) / element)
+            }
+            Helper::Ptx(p) => p.text(),
             Helper::NarrowPair(d) => format!(
                 "KG_FN unsigned {name}(float low, float high) {{\n  unsigned pair;\n  \
                  asm(\"cvt.rn.{d}x2.f32 %0, %1, %2;\" : \"=r\"(pair) : \"f\"(high), \"f\"(low));\n  return pair;\n}}\n"
@@ -144,7 +157,7 @@ impl Prelude {
     /// The definitions.
     pub(super) fn text(&self, arch: Arch) -> String {
         let mut all = self.0.clone();
-        all.extend(self.0.iter().filter_map(|h| h.needs(arch)));
+        all.extend(self.0.iter().flat_map(|h| h.needs(arch)));
         if all.is_empty() {
             return String::new();
         }

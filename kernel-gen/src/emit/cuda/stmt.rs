@@ -7,7 +7,7 @@ use super::{Body, EmitError};
 use crate::analysis::range::bounds;
 use crate::emit::lanes::{as_store, lanes};
 use crate::emit::text::{Text, has_word};
-use crate::ir::{Axis, Barrier, BufferId, DType, Expr, For, LoopKind, ReduceOp, Scope, Stmt, VarId};
+use crate::ir::{Axis, Barrier, BufferId, DType, Expr, For, Gpu, LoopKind, ReduceOp, Scope, Stmt, Unit, VarId};
 
 /// A serial loop over elements of a private array is advised to be copied out as long as it runs at most this many
 /// statements: an array that is indexed at run time cannot live in registers.
@@ -23,11 +23,14 @@ impl Body<'_> {
 
     /// The statements of a block.
     pub(super) fn block(&mut self, stmts: &[Stmt]) -> Result<(), EmitError> {
-        let outer = self.ranges.clone();
-        for s in stmts {
+        let (outer, sums) = (self.ranges.clone(), self.live_sums.clone());
+        for (i, s) in stmts.iter().enumerate() {
+            if is_product(s) && !(i > 0 && is_product(&stmts[i - 1])) {
+                self.begin_products(&stmts[i..])?;
+            }
             self.stmt(s)?;
         }
-        self.ranges = outer;
+        (self.ranges, self.live_sums) = (outer, sums);
         Ok(())
     }
 
@@ -60,10 +63,7 @@ impl Body<'_> {
                 self.update(s)
             }
             Stmt::Let { var, value } => self.let_(*var, value),
-            Stmt::Alloc(b) => {
-                self.alloc(*b);
-                Ok(())
-            }
+            Stmt::Alloc(b) => self.alloc(*b),
             Stmt::Barrier(Barrier::Block) => {
                 self.line("__syncthreads();");
                 Ok(())
@@ -76,7 +76,7 @@ impl Body<'_> {
             Stmt::Transpose { .. } => {
                 Err(EmitError::NotLowered { what: "a transpose statement".into(), pass: "expand_tiles" })
             }
-            Stmt::Gpu(_) => Err(EmitError::Unsupported { what: "this statement".into() }),
+            Stmt::Gpu(g) => self.gpu(g),
         }
     }
 
@@ -114,18 +114,26 @@ impl Body<'_> {
     /// A loop over a hardware index: each thread runs the iteration that is its own.
     fn hardware(&mut self, l: &For) -> Result<(), EmitError> {
         let (source, launched) = match l.kind {
-            LoopKind::Grid(a) => (format!("blockIdx.{}", letter(a)), self.grid[a as usize]),
-            LoopKind::Thread(a) => (format!("threadIdx.{}", letter(a)), self.block[a as usize]),
+            LoopKind::Grid(a) => match self.cluster[a as usize] {
+                1 => (format!("(int)blockIdx.{}", letter(a)), self.grid[a as usize]),
+                // Blocks of a cluster are neighbours in the grid.
+                n => (format!("(int)blockIdx.{} / {n}", letter(a)), self.grid[a as usize] / n),
+            },
+            LoopKind::Cluster(a) => {
+                let n = self.cluster[a as usize];
+                (format!("(int)blockIdx.{} % {n}", letter(a)), n)
+            }
+            LoopKind::Thread(a) => (format!("(int)threadIdx.{}", letter(a)), self.block[a as usize]),
             _ => return Ok(()),
         };
         let guarded = l.extent < i64::from(launched);
         if guarded {
-            self.line(&format!("if ((int){source} < {}) {{", l.extent));
+            self.line(&format!("if ({source} < {}) {{", l.extent));
             self.depth += 1;
         }
         let name = self.names.var(l.var).to_string();
         let start = self.out.len();
-        self.line(&format!("const int {name} = (int){source};"));
+        self.line(&format!("const int {name} = {source};"));
         let end = self.out.len();
         self.ranges.insert_loop(l);
         self.block(&l.body)?;
@@ -175,10 +183,19 @@ impl Body<'_> {
 
     /// Whether the loop runs over elements of a private array, and is short enough to be copied out.
     fn indexes_private(&self, l: &For) -> bool {
-        let private = |b: &BufferId| self.kernel.buffer(*b).scope.is_private();
+        let private = |b: &BufferId| {
+            let scope = self.kernel.buffer(*b).scope;
+            scope.is_private() || matches!(scope, Scope::Fragment(_))
+        };
         let mut found = false;
         for s in &l.body {
             s.walk(&mut |s| {
+                if let Stmt::Gpu(g) = s {
+                    let tiles = g.tiles();
+                    for t in tiles.read.into_iter().chain(tiles.written) {
+                        found |= private(&t.buffer) && t.origin.iter().any(|i| i.mentions(l.var));
+                    }
+                }
                 if let Stmt::Store { buffer, indices, .. } | Stmt::Reduce { buffer, indices, .. } = s {
                     found |= private(buffer) && indices.iter().any(|i| i.mentions(l.var));
                 }
@@ -195,12 +212,16 @@ impl Body<'_> {
     }
 
     /// Declares a buffer; shared ones stand at the top of the function.
-    fn alloc(&mut self, b: BufferId) {
+    fn alloc(&mut self, b: BufferId) -> Result<(), EmitError> {
         let buffer = self.kernel.buffer(b);
+        if matches!(buffer.scope, Scope::Fragment(_)) {
+            return self.fragment_alloc(b);
+        }
         if buffer.scope.is_private() {
             let n = buffer.extent_elements().max(1);
             self.line(&format!("{} {}[{n}];", cuda_type(buffer.dtype), self.names.buffer(b)));
         }
+        Ok(())
     }
 
     /// A store or an update.
@@ -244,6 +265,11 @@ impl Body<'_> {
     pub(super) fn is_memory(&self, b: BufferId) -> bool {
         matches!(self.kernel.buffer(b).scope, Scope::Global | Scope::Shared)
     }
+}
+
+/// Whether the statement is an asynchronous product.
+fn is_product(s: &Stmt) -> bool {
+    matches!(s, Stmt::Gpu(Gpu::Mma { unit: Unit::Warpgroup, .. }))
 }
 
 /// The axis as a member of `threadIdx`.

@@ -166,6 +166,7 @@ impl Body<'_> {
 
     fn single(&mut self, b: BufferId, offset: &Expr) -> Result<String, EmitError> {
         let offset = self.integer(offset)?.text.text;
+        let offset = self.swizzled(b, offset);
         Ok(format!("{}[{offset}]", self.names.buffer(b)))
     }
 
@@ -255,10 +256,13 @@ impl Body<'_> {
         let offset = self.integer(&p.offset)?.text;
         let constant = if written { "" } else { "const " };
         let ty = vector_type(self.kernel.buffer(b).dtype, p.width);
+        // The address map moves 16 bytes at a time, so that it leaves each access whole.
+        let swizzled = self.kernel.buffer(b).swizzle != 0;
+        let offset = if swizzled { self.swizzled(b, offset.text) } else { offset.at(SUM) };
         let name = self.names.buffer(b);
-        Ok(match offset.text.as_str() {
+        Ok(match offset.as_str() {
             "0" => format!("*({constant}{ty} *){name}"),
-            _ => format!("*({constant}{ty} *)({name} + {})", offset.at(SUM)),
+            _ => format!("*({constant}{ty} *)({name} + {offset})"),
         })
     }
 
@@ -334,6 +338,11 @@ fn unconditional_loads(e: &Expr, f: &mut dyn FnMut(BufferId, &[Expr])) {
 
 fn gcd(a: i64, b: i64) -> i64 {
     if b == 0 { a.abs() } else { gcd(b, a % b) }
+}
+
+/// Whether the expression is certainly a multiple of `unit`.
+pub(super) fn is_multiple(e: &Expr, unit: i64) -> bool {
+    multiple(e) % unit == 0
 }
 
 /// A number that divides the expression whatever its variables are; 0 if the expression is zero.

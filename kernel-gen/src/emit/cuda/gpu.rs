@@ -1,0 +1,160 @@
+//! Statements that only a GPU has (see [`crate::ir::gpu`]).
+
+use super::ptx::Ptx;
+use super::{Body, EmitError};
+use crate::emit::text::strength::SUM;
+use crate::ir::{BufferId, Expr, Gpu, Group, MbarrierOp, Slot, Tile, Unit};
+use crate::target::CudaFeature;
+
+/// Registers of a multiprocessor, on every architecture that lets warps give some back.
+const REGISTERS: u32 = 65536;
+
+impl Body<'_> {
+    pub(super) fn gpu(&mut self, g: &Gpu) -> Result<(), EmitError> {
+        match g {
+            Gpu::Fill { dst, value } => self.fill(dst, value),
+            Gpu::Move { dst, src } => self.load_operand(dst, src),
+            Gpu::Mma { unit: Unit::Warp, acc, a, b } => self.warp_mma(acc, a, b),
+            Gpu::Mma { unit: Unit::Warpgroup, acc, a, b } => self.warpgroup_mma(acc, a, b),
+            Gpu::CopyAsync { dst, src, guard } => self.copy_async(dst, src, guard.as_ref()),
+            Gpu::Commit(group) => self.group(*group, None),
+            Gpu::Wait(group, n) => self.group(*group, Some(*n)),
+            Gpu::TensorLoad { dst, src, steps, on, multicast } => {
+                self.tensor_load(dst, src, steps, on, multicast.as_ref())
+            }
+            Gpu::TensorStore { dst, src } => self.tensor_store(dst, src),
+            Gpu::Mbarrier(slot, op) => self.mbarrier(slot, op),
+            Gpu::FenceAsync => {
+                self.need(CudaFeature::Tma, "a fence for the copy engine")?;
+                if self.cluster != [1; 3] {
+                    // Other blocks of the cluster arrive at these barriers too.
+                    self.instruction("fence.mbarrier_init.release.cluster");
+                }
+                self.instruction("fence.proxy.async.shared::cta");
+                Ok(())
+            }
+            Gpu::NamedBarrier { id, threads } => {
+                self.instruction(&format!("bar.sync {id}, {threads}"));
+                Ok(())
+            }
+            Gpu::ClusterBarrier => {
+                self.need(CudaFeature::Cluster, "a barrier of a cluster")?;
+                self.instruction("barrier.cluster.arrive.release.aligned");
+                self.instruction("barrier.cluster.wait.acquire.aligned");
+                Ok(())
+            }
+            Gpu::SetMaxRegisters(n) => {
+                self.need(CudaFeature::Wgmma, "a change of the number of registers")?;
+                let threads: u32 = self.block.iter().product();
+                // What ptxas gives each thread at the start: a share of all registers, in units of eight.
+                let share = (REGISTERS / threads.max(1)).min(255) / 8 * 8;
+                let direction = if *n < share { "dec" } else { "inc" };
+                self.instruction(&format!("setmaxnreg.{direction}.sync.aligned.u32 {n}"));
+                Ok(())
+            }
+            Gpu::DependencyWait => self.dependency("wait"),
+            Gpu::DependencyLaunch => self.dependency("launch_dependents"),
+        }
+    }
+
+    /// An instruction without operands.
+    pub(super) fn instruction(&mut self, text: &str) {
+        self.line(&format!("asm volatile(\"{text};\" ::: \"memory\");"));
+    }
+
+    fn dependency(&mut self, what: &str) -> Result<(), EmitError> {
+        // Launches overlap from the same architecture on that has barriers which count bytes.
+        self.need(CudaFeature::Mbarrier, "overlap of launches")?;
+        self.instruction(&format!("griddepcontrol.{what}"));
+        Ok(())
+    }
+
+    /// Refuses what the architecture lacks.
+    pub(super) fn need(&self, feature: CudaFeature, what: &str) -> Result<(), EmitError> {
+        if self.arch.has(feature) {
+            return Ok(());
+        }
+        let needs = match feature {
+            CudaFeature::CpAsync => "sm_80",
+            CudaFeature::Wgmma => "sm_90a",
+            _ => "sm_90",
+        };
+        Err(EmitError::Architecture { what: what.to_string(), needs, arch: self.arch })
+    }
+
+    /// Closes a group, or waits until at most `left` are unfinished.
+    fn group(&mut self, group: Group, left: Option<u32>) -> Result<(), EmitError> {
+        let feature = match group {
+            Group::Copy => CudaFeature::CpAsync,
+            Group::Mma => CudaFeature::Wgmma,
+            Group::Store => CudaFeature::Tma,
+        };
+        self.need(feature, "a group of asynchronous operations")?;
+        let text = match (group, left) {
+            (Group::Copy, None) => "cp.async.commit_group".to_string(),
+            (Group::Copy, Some(n)) => format!("cp.async.wait_group {n}"),
+            (Group::Mma, None) => "wgmma.commit_group.sync.aligned".to_string(),
+            (Group::Mma, Some(n)) => format!("wgmma.wait_group.sync.aligned {n}"),
+            (Group::Store, None) => "cp.async.bulk.commit_group".to_string(),
+            (Group::Store, Some(n)) => format!("cp.async.bulk.wait_group.read {n}"),
+        };
+        self.instruction(&text);
+        if (group, left) == (Group::Mma, Some(0)) {
+            self.settle()?;
+        }
+        Ok(())
+    }
+
+    fn copy_async(&mut self, dst: &Tile, src: &Tile, guard: Option<&Expr>) -> Result<(), EmitError> {
+        self.need(CudaFeature::CpAsync, "an asynchronous copy")?;
+        let bytes = dst.extents.iter().product::<i64>() * self.kernel.buffer(dst.buffer).dtype.bytes() as i64;
+        if ![4, 8, 16].contains(&bytes) {
+            let what = format!("an asynchronous copy of {bytes} bytes; copy 4, 8 or 16 at a time");
+            return Err(EmitError::Unsupported { what });
+        }
+        let copy = self.ptx(Ptx::CpAsync(bytes));
+        let (to, from) = (self.pointer(dst.buffer, &dst.origin)?, self.pointer(src.buffer, &src.origin)?);
+        let guard = match guard {
+            Some(e) => self.scalar(e)?.text,
+            None => "true".to_string(),
+        };
+        self.line(&format!("{copy}({to}, {from}, {guard});"));
+        Ok(())
+    }
+
+    /// The address of an element.
+    pub(super) fn pointer(&mut self, b: BufferId, indices: &[Expr]) -> Result<String, EmitError> {
+        let offset = self.offset(b, indices);
+        let name = self.names.buffer(b).to_string();
+        if offset == Expr::Int(0) {
+            return Ok(name);
+        }
+        let text = self.integer(&offset)?.text.at(SUM);
+        Ok(format!("{name} + {}", self.swizzled(b, text)))
+    }
+
+    /// The address of an mbarrier.
+    pub(super) fn slot(&mut self, slot: &Slot) -> Result<String, EmitError> {
+        self.pointer(slot.buffer, std::slice::from_ref(&slot.index))
+    }
+
+    fn mbarrier(&mut self, slot: &Slot, op: &MbarrierOp) -> Result<(), EmitError> {
+        self.need(CudaFeature::Mbarrier, "a barrier that counts bytes")?;
+        let on = self.slot(slot)?;
+        let line = match op {
+            MbarrierOp::Init(n) => format!("{}({on}, {n});", self.ptx(Ptx::MbarrierInit)),
+            MbarrierOp::Arrive(None) => format!("{}({on});", self.ptx(Ptx::MbarrierArrive)),
+            MbarrierOp::Arrive(Some(rank)) => {
+                let rank = self.integer(rank)?.text.text;
+                format!("{}({on}, {rank});", self.ptx(Ptx::MbarrierArriveAt))
+            }
+            MbarrierOp::Expect(n) => format!("{}({on}, {n});", self.ptx(Ptx::MbarrierExpect)),
+            MbarrierOp::Wait(parity) => {
+                let parity = self.integer(parity)?.text.text;
+                format!("{}({on}, {parity});", self.ptx(Ptx::MbarrierWait))
+            }
+        };
+        self.line(&line);
+        Ok(())
+    }
+}

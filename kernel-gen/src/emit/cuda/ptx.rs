@@ -1,0 +1,196 @@
+//! Helper functions that are one PTX instruction each (PTX ISA 8.7; the section is named beside each).
+
+use super::prelude::Helper;
+use crate::ir::DType;
+
+/// A helper that is inline PTX. The order of the variants is the order in the source.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub(super) enum Ptx {
+    /// The address of shared memory as instructions want it.
+    SharedAddress,
+    /// `cp.async` of so many bytes; zeros instead, where told so.
+    CpAsync(i64),
+    /// Makes an mbarrier.
+    MbarrierInit,
+    /// One arrival.
+    MbarrierArrive,
+    /// One arrival at the barrier at the same place in another block of the cluster.
+    MbarrierArriveAt,
+    /// One arrival that announces bytes.
+    MbarrierExpect,
+    /// Waits for the end of a phase.
+    MbarrierWait,
+    /// The type of a tensor map.
+    TensorMap,
+    /// Loads a box of a tensor.
+    TensorLoad { rank: usize, multicast: bool },
+    /// Stores a box of a tensor.
+    TensorStore { rank: usize },
+    /// `ldmatrix` of four 8 x 8 matrices.
+    Ldmatrix { transposed: bool },
+    /// `mma.sync` on 16 x 8 sums and a reduction of 16.
+    Mma(DType),
+    /// Says that registers hold what an asynchronous product needs or has left.
+    Settle,
+    /// The descriptor of a matrix in shared memory.
+    WgmmaOperand,
+    /// `wgmma` on 64 x n sums and a reduction of 16; operands whose fast dimension is not the reduction are transposed.
+    Wgmma { columns: i64, dtype: DType, transposed: [bool; 2] },
+}
+
+impl Ptx {
+    pub(super) fn name(self) -> String {
+        match self {
+            Ptx::SharedAddress => "shared_address".into(),
+            Ptx::CpAsync(bytes) => format!("cp_async_{bytes}"),
+            Ptx::MbarrierInit => "mbarrier_init".into(),
+            Ptx::MbarrierArrive => "mbarrier_arrive".into(),
+            Ptx::MbarrierArriveAt => "mbarrier_arrive_at".into(),
+            Ptx::MbarrierExpect => "mbarrier_expect".into(),
+            Ptx::MbarrierWait => "mbarrier_wait".into(),
+            Ptx::TensorMap => "tensor_map".into(),
+            Ptx::TensorLoad { rank, multicast } => {
+                format!("tma_load_{rank}d{}", if multicast { "_multicast" } else { "" })
+            }
+            Ptx::TensorStore { rank } => format!("tma_store_{rank}d"),
+            Ptx::Ldmatrix { transposed } => format!("mma_ldmatrix{}", if transposed { "_transposed" } else { "" }),
+            Ptx::Mma(dtype) => format!("mma_m16n8k16_{dtype}"),
+            Ptx::Settle => "wgmma_settle".into(),
+            Ptx::WgmmaOperand => "wgmma_operand".into(),
+            Ptx::Wgmma { columns, dtype, transposed: [a, b] } => {
+                let letter = |t| if t { 't' } else { 'n' };
+                format!("wgmma_m64n{columns}k16_{dtype}_{}{}", letter(a), letter(b))
+            }
+        }
+    }
+
+    /// What it calls itself.
+    pub(super) fn needs(self) -> Vec<Helper> {
+        let address = Helper::Ptx(Ptx::SharedAddress);
+        match self {
+            Ptx::SharedAddress | Ptx::TensorMap | Ptx::Mma(_) | Ptx::Settle | Ptx::Wgmma { .. } => vec![],
+            Ptx::TensorLoad { .. } | Ptx::TensorStore { .. } => vec![address, Helper::Ptx(Ptx::TensorMap)],
+            _ => vec![address],
+        }
+    }
+
+    pub(super) fn text(self) -> String {
+        let name = self.name();
+        match self {
+            // The instructions take 32-bit addresses of the shared window.
+            Ptx::SharedAddress => format!(
+                "KG_FN unsigned {name}(const void *p) {{\n  return (unsigned)__cvta_generic_to_shared(p);\n}}\n"
+            ),
+            // 9.7.9.25.3.1: bytes beyond the source's size are filled with zeros.
+            Ptx::CpAsync(bytes) => format!(
+                "KG_FN void {name}(void *to, const void *from, bool read) {{\n  \
+                 asm volatile(\"cp.async.{cache}.shared.global [%0], [%1], {bytes}, %2;\" :: \
+                 \"r\"(shared_address(to)), \"l\"(from), \"r\"(read ? {bytes} : 0) : \"memory\");\n}}\n",
+                // Only whole 16 bytes may pass by the first-level cache.
+                cache = if bytes == 16 { "cg" } else { "ca" },
+            ),
+            // 9.7.13.15.
+            Ptx::MbarrierInit => format!(
+                "KG_FN void {name}(unsigned long long *on, int arrivals) {{\n  \
+                 asm volatile(\"mbarrier.init.shared::cta.b64 [%0], %1;\" :: \
+                 \"r\"(shared_address(on)), \"r\"(arrivals) : \"memory\");\n}}\n"
+            ),
+            Ptx::MbarrierArrive => format!(
+                "KG_FN void {name}(unsigned long long *on) {{\n  \
+                 asm volatile(\"mbarrier.arrive.shared::cta.b64 _, [%0];\" :: \"r\"(shared_address(on)) : \"memory\");\n}}\n"
+            ),
+            Ptx::MbarrierArriveAt => format!(
+                "KG_FN void {name}(unsigned long long *on, int rank) {{\n  \
+                 asm volatile(\"{{\\n.reg .b32 there;\\nmapa.shared::cluster.u32 there, %0, %1;\\n\"\n    \
+                 \"mbarrier.arrive.release.cluster.shared::cluster.b64 _, [there];\\n}}\" :: \
+                 \"r\"(shared_address(on)), \"r\"(rank) : \"memory\");\n}}\n"
+            ),
+            Ptx::MbarrierExpect => format!(
+                "KG_FN void {name}(unsigned long long *on, int bytes) {{\n  \
+                 asm volatile(\"mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;\" :: \
+                 \"r\"(shared_address(on)), \"r\"(bytes) : \"memory\");\n}}\n"
+            ),
+            // `try_wait` sleeps for a while by itself, so the loop costs no issue slots of others.
+            Ptx::MbarrierWait => format!(
+                "KG_FN void {name}(unsigned long long *on, int parity) {{\n  \
+                 asm volatile(\"{{\\n.reg .pred done;\\nwaiting:\\n\"\n    \
+                 \"mbarrier.try_wait.parity.shared::cta.b64 done, [%0], %1;\\n@done bra ended;\\nbra waiting;\\nended:\\n}}\" \
+                 :: \"r\"(shared_address(on)), \"r\"(parity) : \"memory\");\n}}\n"
+            ),
+            // The driver's CUtensorMap.
+            Ptx::TensorMap => format!("struct __align__(64) {name} {{\n  unsigned long long words[16];\n}};\n"),
+            Ptx::TensorLoad { rank, multicast } => {
+                let (args, list, operands) = coordinates(rank, 3 + usize::from(multicast));
+                let (mask, cast, operand, last) = match multicast {
+                    true => (", int blocks", ".multicast::cluster", ", \"h\"((unsigned short)blocks)", ", %3"),
+                    false => ("", "", "", ""),
+                };
+                format!(
+                    "KG_FN void {name}(void *to, const tensor_map &map, unsigned long long *on{mask}{args}) {{\n  \
+                     asm volatile(\"cp.async.bulk.tensor.{rank}d.shared::cluster.global.mbarrier::complete_tx::bytes{cast} \
+                     [%0], [%1, {{{list}}}], [%2]{last};\" ::\n    \
+                     \"r\"(shared_address(to)), \"l\"(&map), \"r\"(shared_address(on)){operand}{operands} : \"memory\");\n}}\n"
+                )
+            }
+            Ptx::TensorStore { rank } => {
+                let (args, list, operands) = coordinates(rank, 2);
+                format!(
+                    "KG_FN void {name}(const tensor_map &map, const void *from{args}) {{\n  \
+                     asm volatile(\"cp.async.bulk.tensor.{rank}d.global.shared::cta.bulk_group [%0, {{{list}}}], [%1];\" ::\n    \
+                     \"l\"(&map), \"r\"(shared_address(from)){operands} : \"memory\");\n}}\n"
+                )
+            }
+            // 9.7.14.5.15: lane l gives the address of row l % 8 of matrix l / 8.
+            Ptx::Ldmatrix { transposed } => format!(
+                "KG_FN void {name}(unsigned *to, const void *row) {{\n  \
+                 asm volatile(\"ldmatrix.sync.aligned.m8n8.x4{}.shared.b16 {{%0, %1, %2, %3}}, [%4];\" : \
+                 \"=r\"(to[0]), \"=r\"(to[1]), \"=r\"(to[2]), \"=r\"(to[3]) : \"r\"(shared_address(row)) : \"memory\");\n}}\n",
+                if transposed { ".trans" } else { "" }
+            ),
+            Ptx::Mma(dtype) => format!(
+                "KG_FN void {name}(float *sums, const unsigned *a, const unsigned *b) {{\n  \
+                 asm(\"mma.sync.aligned.m16n8k16.row.col.f32.{dtype}.{dtype}.f32 \"\n    \
+                 \"{{%0, %1, %2, %3}}, {{%4, %5, %6, %7}}, {{%8, %9}}, {{%0, %1, %2, %3}};\" :\n    \
+                 \"+f\"(sums[0]), \"+f\"(sums[1]), \"+f\"(sums[2]), \"+f\"(sums[3]) :\n    \
+                 \"r\"(a[0]), \"r\"(a[1]), \"r\"(a[2]), \"r\"(a[3]), \"r\"(b[0]), \"r\"(b[1]));\n}}\n"
+            ),
+            // No instruction: compilers must not move what touches the registers across the asynchronous product.
+            Ptx::Settle => format!(
+                "template <int n> KG_FN void {name}(float *sums) {{\n  #pragma unroll\n  \
+                 for (int i = 0; i < n; ++i) asm volatile(\"\" : \"+f\"(sums[i]) :: \"memory\");\n}}\n"
+            ),
+            // 9.7.15.5.1.2.2: address, leading and stride offsets in units of 16 bytes; the swizzle in the top bits.
+            Ptx::WgmmaOperand => format!(
+                "KG_FN unsigned long long {name}(const void *p, unsigned long long layout) {{\n  \
+                 return layout | (shared_address(p) & 0x3ffffu) >> 4;\n}}\n"
+            ),
+            Ptx::Wgmma { columns, dtype, transposed: [a, b] } => {
+                let n = columns / 2;
+                let registers: Vec<String> = (0..n).map(|i| format!("%{i}")).collect();
+                let registers: Vec<String> = registers.chunks(16).map(|c| c.join(", ")).collect();
+                let sums: Vec<String> = (0..n).map(|i| format!("\"+f\"(sums[{i}])")).collect();
+                let sums: Vec<String> = sums.chunks(6).map(|c| c.join(", ")).collect();
+                format!(
+                    "KG_FN void {name}(float *sums, unsigned long long a, unsigned long long b) {{\n  \
+                     asm volatile(\"wgmma.mma_async.sync.aligned.m64n{columns}k16.f32.{dtype}.{dtype} \"\n    \
+                     \"{{{registers}}}, \"\n    \"%{n}, %{next}, 1, 1, 1, {a}, {b};\" :\n    {sums} :\n    \
+                     \"l\"(a), \"l\"(b));\n}}\n",
+                    registers = registers.join(", \"\n    \""),
+                    next = n + 1,
+                    a = u8::from(a),
+                    b = u8::from(b),
+                    sums = sums.join(",\n    "),
+                )
+            }
+        }
+    }
+}
+
+/// Coordinates of a box: parameters, the list in the instruction, and operands. The fastest dimension comes first.
+fn coordinates(rank: usize, first: usize) -> (String, String, String) {
+    let all = |f: &dyn Fn(usize) -> String| (0..rank).map(f).collect::<Vec<_>>();
+    let args: String = all(&|d| format!(", int c{d}")).concat();
+    let list = all(&|d| format!("%{}", first + d)).join(", ");
+    let operands: String = all(&|d| format!(", \"r\"(c{d})")).concat();
+    (args, list, operands)
+}

@@ -1,0 +1,161 @@
+//! Products of a warpgroup, straight from shared memory (PTX ISA, "Asynchronous Warpgroup Level Matrix Instructions").
+//!
+//! An operand is a descriptor: where the matrix starts and how far apart its pieces are. With the rows of `swizzle`
+//! bytes that the copy engine writes, pieces are eight rows. If the reduction runs along rows, a step of 16 moves 32 bytes
+//! into them; if it runs across them (*transposed* in the instruction's words), a step is 16 rows, and what does not fit
+//! into a row lies in the next block of rows.
+
+use super::ptx::Ptx;
+use super::{Body, EmitError};
+use crate::emit::text::strength::SUM;
+use crate::ir::{BufferId, DType, Expr, Operand, Scope, Stmt, Tile, Unit};
+use crate::target::CudaFeature;
+use std::collections::BTreeSet;
+
+/// Elements of the reduction in one instruction.
+const STEP: i64 = 16;
+
+/// An operand of all the steps of a product.
+struct Descriptor {
+    /// The variable that holds the descriptor of the first step.
+    name: String,
+    /// Its growth in each step, in units of 16 bytes, one a step.
+    offsets: Vec<i64>,
+    /// Whether the reduction runs across rows.
+    across: bool,
+}
+
+impl Body<'_> {
+    pub(super) fn warpgroup_mma(&mut self, acc: &Tile, a: &Operand, b: &Operand) -> Result<(), EmitError> {
+        self.need(CudaFeature::Wgmma, "a product of a warpgroup")?;
+        let dtype = self.kernel.buffer(a.tile.buffer).dtype;
+        if !matches!(dtype, DType::F16 | DType::Bf16) || self.kernel.buffer(b.tile.buffer).dtype != dtype {
+            return Err(EmitError::Unsupported {
+                what: format!("a product of {dtype} in a warpgroup; use f16 or bf16"),
+            });
+        }
+        let (m, n) = super::fragment::extents(acc);
+        if m != 64 || n % 8 != 0 || !(8..=256).contains(&n) {
+            let what = format!("a product of {m} x {n} sums; a warpgroup has 64 rows and 8 to 256 columns");
+            return Err(EmitError::Unsupported { what });
+        }
+        let (left, depth) = self.descriptor(&a.tile, m, a.transposed)?;
+        let (right, other) = self.descriptor(&b.tile, n, !b.transposed)?;
+        if depth != other {
+            let what = format!("a product whose reductions are {depth} and {other} long");
+            return Err(EmitError::Unsupported { what });
+        }
+        let sums = self.registers_at(acc, 0, 0)?;
+        let mma = Ptx::Wgmma { columns: n, dtype, transposed: [left.across, right.across] };
+        let mma = self.ptx(mma);
+        for (l, r) in left.offsets.iter().zip(&right.offsets) {
+            let at =
+                |name: &str, offset: i64| if offset == 0 { name.to_string() } else { format!("{name} + {offset}") };
+            self.line(&format!("{mma}({sums}, {}, {});", at(&left.name, *l), at(&right.name, *r)));
+        }
+        Ok(())
+    }
+
+    /// Declares the descriptor of a tile with `outer` elements beside the reduction, which runs across the tile's rows or
+    /// along them; and how long the reduction is.
+    fn descriptor(&mut self, t: &Tile, outer: i64, across: bool) -> Result<(Descriptor, i64), EmitError> {
+        let buffer = self.kernel.buffer(t.buffer);
+        let (bytes, swizzle) = (buffer.dtype.bytes() as i64, i64::from(buffer.swizzle));
+        let refuse = |why: String| {
+            Err(EmitError::Unsupported { what: format!("the operand `{}` of a warpgroup: {why}", buffer.name) })
+        };
+        let [.., rows, columns] = t.extents[..] else { return refuse("it has fewer than two dimensions".into()) };
+        let [.., row_stride, column_stride] = buffer.strides[..] else { return refuse("it has no rows".into()) };
+        if swizzle == 0 || row_stride * bytes != swizzle || column_stride != 1 {
+            return refuse(format!("its rows have {} bytes, and not a swizzle of that size", row_stride * bytes));
+        }
+        if columns != row_stride || rows % 8 != 0 {
+            return refuse(format!("{rows} x {columns} elements are not whole pieces of eight whole rows"));
+        }
+        // Blocks of rows, by at most one further dimension.
+        let blocks: Vec<(i64, i64)> = t.extents[..t.extents.len() - 2]
+            .iter()
+            .zip(&buffer.strides)
+            .filter(|(n, _)| **n != 1)
+            .map(|(n, s)| (*n, s * bytes))
+            .collect();
+        let (blocks, block_bytes) = match blocks[..] {
+            [] => (1, 0),
+            [one] => one,
+            _ => return refuse("it has more than one dimension of blocks".into()),
+        };
+        let (own, depth) = if across { (columns * blocks, rows) } else { (rows, columns * blocks) };
+        if own != outer || depth % STEP != 0 {
+            return refuse(format!(
+                "{own} elements by a reduction of {depth}, where {outer} by a multiple of {STEP} fit"
+            ));
+        }
+        let offset = self.offset(t.buffer, &t.origin);
+        if !super::vector::is_multiple(&offset, 8 * row_stride) {
+            return refuse("it does not start with a piece of eight rows".into());
+        }
+        // Along rows only the distance of pieces counts; across them also that of the blocks which hold further columns.
+        let leading = if across { block_bytes.max(16) } else { 16 };
+        let piece = 8 * swizzle;
+        let mode: u64 = match swizzle {
+            128 => 1,
+            64 => 2,
+            _ => 3,
+        };
+        let layout = (leading as u64 / 16) << 16 | (piece as u64 / 16) << 32 | mode << 62;
+        let offsets = (0..depth / STEP)
+            .map(|step| {
+                let k = step * STEP;
+                let at = if across { k * swizzle } else { k / columns * block_bytes + k % columns * bytes };
+                at / 16
+            })
+            .collect();
+        let make = self.ptx(Ptx::WgmmaOperand);
+        let address = self.plain_pointer(t.buffer, &offset)?;
+        let hint = format!("{}_operand", self.kernel.buffer(t.buffer).name);
+        let name = self.names.fresh(&hint);
+        self.line(&format!("const unsigned long long {name} = {make}({address}, {layout:#x}ULL);"));
+        Ok((Descriptor { name, offsets, across }, depth))
+    }
+
+    /// The address of an element that begins a piece, which the address map leaves where it is.
+    pub(super) fn plain_pointer(&mut self, b: BufferId, offset: &Expr) -> Result<String, EmitError> {
+        let name = self.names.buffer(b).to_string();
+        if *offset == Expr::Int(0) {
+            return Ok(name);
+        }
+        let offset = self.integer(offset)?.text.at(SUM);
+        Ok(format!("{name} + {offset}"))
+    }
+
+    /// Before the first of a run of products: what the registers hold must be there.
+    pub(super) fn begin_products(&mut self, run: &[Stmt]) -> Result<(), EmitError> {
+        let mut sums = BTreeSet::new();
+        for s in run {
+            if let Stmt::Gpu(crate::ir::Gpu::Mma { acc, .. }) = s {
+                sums.insert(acc.buffer);
+            }
+        }
+        self.settle_all(&sums)?;
+        self.instruction("wgmma.fence.sync.aligned");
+        Ok(())
+    }
+
+    /// After a wait for all products: what reads the sums comes behind.
+    pub(super) fn settle(&mut self) -> Result<(), EmitError> {
+        let all = self.live_sums.clone();
+        self.settle_all(&all)
+    }
+
+    fn settle_all(&mut self, sums: &BTreeSet<BufferId>) -> Result<(), EmitError> {
+        for b in sums {
+            if self.kernel.buffer(*b).scope == Scope::Fragment(Unit::Warpgroup) {
+                let n = self.registers(*b)?;
+                let settle = self.ptx(Ptx::Settle);
+                let line = format!("{settle}<{n}>({});", self.names.buffer(*b));
+                self.line(&line);
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,206 @@
+//! Gives each thread its own elements of the accumulators that a warp or warpgroup holds.
+//!
+//! ```text
+//! for i in 0..64 fragment.row { for j in 0..n fragment.col { y[i, j] = acc[i, j] } }
+//!   ->
+//! let warp = t / 32 % 4   let quad = t % 32 / 4   let pair = t % 4
+//! for upper in 0..2 { for octet in 0..n / 8 { for element in 0..2 vectorized {
+//!   y[warp * 16 + quad + upper * 8, octet * 8 + pair * 2 + element] = acc[...the same...] } } }
+//! ```
+//! That is the layout in which tensor cores leave a product (see [`crate::ir::gpu`]): a thread's elements lie in two rows,
+//! eight apart, as pairs of neighbours, eight columns apart. A `move` between an accumulator and memory is such a nest
+//! too.
+
+use super::expand_tiles::spanned;
+use super::{LowerError, LowerOptions};
+use crate::ir::{Axis, BufferId, Expr, For, Gpu, Kernel, LoopKind, Scope, Stmt, Tile, Unit, VarId, visit};
+use std::collections::BTreeSet;
+
+/// The pass.
+pub fn run(mut kernel: Kernel, _: &LowerOptions) -> Result<Kernel, LowerError> {
+    if !kernel.buffers.iter().any(|b| matches!(b.scope, Scope::Fragment(_))) {
+        return Ok(kernel);
+    }
+    let accumulators = accumulators(&kernel);
+    let body = std::mem::take(&mut kernel.body);
+    let mut d = Distribute { kernel, accumulators, threads: [1; 3], vars: [None; 3] };
+    let body = d.block(body);
+    d.kernel.body = body;
+    Ok(d.kernel)
+}
+
+/// The fragments that products are added to.
+fn accumulators(kernel: &Kernel) -> BTreeSet<BufferId> {
+    let mut found = BTreeSet::new();
+    for s in &kernel.body {
+        s.walk(&mut |s| {
+            if let Stmt::Gpu(Gpu::Mma { acc, .. }) = s {
+                found.insert(acc.buffer);
+            }
+        });
+    }
+    found
+}
+
+struct Distribute {
+    kernel: Kernel,
+    accumulators: BTreeSet<BufferId>,
+    /// Threads of a block along each axis.
+    threads: [i64; 3],
+    /// The loops around that are this thread's indices.
+    vars: [Option<VarId>; 3],
+}
+
+impl Distribute {
+    fn block(&mut self, stmts: Vec<Stmt>) -> Vec<Stmt> {
+        let mut out = Vec::with_capacity(stmts.len());
+        for s in stmts {
+            self.stmt(s, &mut out);
+        }
+        out
+    }
+
+    fn stmt(&mut self, s: Stmt, out: &mut Vec<Stmt>) {
+        match s {
+            Stmt::For(l) if l.kind == LoopKind::FragmentRow => self.rows(l, out),
+            Stmt::For(l) => {
+                let outer = (self.threads, self.vars);
+                if self.vars == [None; 3] {
+                    self.threads = threads(&l);
+                }
+                if let LoopKind::Thread(axis) = l.kind {
+                    self.vars[index(axis)] = Some(l.var);
+                }
+                let body = self.block(l.body);
+                out.push(Stmt::For(For { body, ..l }));
+                (self.threads, self.vars) = outer;
+            }
+            Stmt::If { cond, then, otherwise } => {
+                let (then, otherwise) = (self.block(then), self.block(otherwise));
+                out.push(Stmt::If { cond, then, otherwise });
+            }
+            Stmt::Gpu(Gpu::Move { dst, src }) if [&dst, &src].iter().any(|t| self.accumulators.contains(&t.buffer)) => {
+                let nest = self.copy(dst, src);
+                self.rows(nest, out);
+            }
+            other => out.push(other),
+        }
+    }
+
+    /// The nest that copies between an accumulator and memory.
+    fn copy(&mut self, dst: Tile, src: Tile) -> For {
+        let (i, j) = (self.kernel.fresh_var("i"), self.kernel.fresh_var("j"));
+        let fragment = if self.accumulators.contains(&dst.buffer) { &dst } else { &src };
+        let [rows, columns] = spanned(fragment).map(|d| fragment.extents[d]);
+        let at = |t: &Tile| {
+            let mut indices = t.origin.clone();
+            for (d, v) in spanned(t).into_iter().zip([i, j]) {
+                indices[d] = indices[d].clone() + v;
+            }
+            indices
+        };
+        let body = vec![Stmt::store(dst.buffer, at(&dst), Expr::load(src.buffer, at(&src)))];
+        let columns = For { var: j, extent: columns, kind: LoopKind::FragmentCol, pragmas: vec![], body };
+        For { var: i, extent: rows, kind: LoopKind::FragmentRow, pragmas: vec![], body: vec![Stmt::For(columns)] }
+    }
+
+    /// A nest over rows, and the loops over columns in it.
+    fn rows(&mut self, l: For, out: &mut Vec<Stmt>) {
+        let unit = self.unit(&l.body);
+        let rows_held = if unit == Unit::Warpgroup { 64 } else { 16 };
+        let Some(thread) = self.thread().filter(|_| l.extent % rows_held == 0) else {
+            // The emitter says what is wrong with it.
+            out.push(Stmt::For(l));
+            return;
+        };
+        let mut name = |hint: &str, value: Expr, out: &mut Vec<Stmt>| {
+            let var = self.kernel.fresh_var(hint);
+            out.push(Stmt::Let { var, value });
+            var
+        };
+        let first = match unit {
+            Unit::Warpgroup => name("warp", thread.clone().floor_div(32).floor_mod(4), out) * 16,
+            Unit::Warp => Expr::Int(0),
+        };
+        let quad = name("quad", thread.clone().floor_mod(32).floor_div(4), out);
+        let pair = name("pair", thread.floor_mod(4), out);
+        let (blocks, upper) = (self.kernel.fresh_var("rows"), self.kernel.fresh_var("upper"));
+        let row = first + blocks * rows_held + quad + upper * 8;
+        let body: Vec<Stmt> = l.body.into_iter().map(|s| s.subst(l.var, &row)).collect();
+        let body = visit::rewrite(body, &mut |s| match s {
+            Stmt::For(l) if l.kind == LoopKind::FragmentCol => vec![self.columns(l, pair)],
+            other => vec![other],
+        });
+        let body = vec![Stmt::for_(upper, 2, body)];
+        match l.extent / rows_held {
+            1 => out.extend(body.into_iter().map(|s| s.subst(blocks, &Expr::Int(0)))),
+            n => out.push(Stmt::for_(blocks, n, body)),
+        }
+    }
+
+    fn columns(&mut self, l: For, pair: VarId) -> Stmt {
+        let (octet, element) = (self.kernel.fresh_var("octet"), self.kernel.fresh_var("element"));
+        let column = octet * 8 + pair * 2 + element;
+        let body = l.body.into_iter().map(|s| s.subst(l.var, &column)).collect();
+        let pairs = For { var: element, extent: 2, kind: LoopKind::Vectorized, pragmas: vec![], body };
+        Stmt::for_(octet, l.extent / 8, vec![Stmt::For(pairs)])
+    }
+
+    /// Who holds the fragments that the statements use.
+    fn unit(&self, block: &[Stmt]) -> Unit {
+        let mut unit = Unit::Warp;
+        let mut see = |b: BufferId| {
+            if self.kernel.buffer(b).scope == Scope::Fragment(Unit::Warpgroup) {
+                unit = Unit::Warpgroup;
+            }
+        };
+        for s in block {
+            s.walk(&mut |s| {
+                s.written().into_iter().for_each(&mut see);
+                s.own_exprs(&mut |e| {
+                    e.walk(&mut |e| {
+                        if let Expr::Load(b, _) = e {
+                            see(*b);
+                        }
+                    })
+                });
+            });
+        }
+        unit
+    }
+
+    /// The number of this thread in its block, if a loop says each of its coordinates.
+    fn thread(&self) -> Option<Expr> {
+        let mut number = Expr::Int(0);
+        for axis in [2, 1, 0] {
+            let own = match (self.vars[axis], self.threads[axis]) {
+                (Some(v), _) => Expr::Var(v),
+                (None, 1) => Expr::Int(0),
+                (None, _) => return None,
+            };
+            number = number * self.threads[axis] + own;
+        }
+        Some(number)
+    }
+}
+
+fn index(axis: Axis) -> usize {
+    match axis {
+        Axis::X => 0,
+        Axis::Y => 1,
+        Axis::Z => 2,
+    }
+}
+
+/// Threads of a block along each axis: the longest loops in the nest.
+fn threads(nest: &For) -> [i64; 3] {
+    let mut out = [1; 3];
+    let mut see = |l: &For| {
+        if let LoopKind::Thread(axis) = l.kind {
+            out[index(axis)] = out[index(axis)].max(l.extent);
+        }
+    };
+    see(nest);
+    visit::loops(&nest.body).into_iter().for_each(see);
+    out
+}
