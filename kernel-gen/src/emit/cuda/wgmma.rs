@@ -69,8 +69,8 @@ impl Body<'_> {
         if swizzle == 0 || row_stride * bytes != swizzle || column_stride != 1 {
             return refuse(format!("its rows have {} bytes, and not a swizzle of that size", row_stride * bytes));
         }
-        if columns != row_stride || rows % 8 != 0 {
-            return refuse(format!("{rows} x {columns} elements are not whole pieces of eight whole rows"));
+        if rows % 8 != 0 || columns > row_stride {
+            return refuse(format!("{rows} x {columns} elements are not whole pieces of eight rows"));
         }
         // Blocks of rows, by at most one further dimension.
         let blocks: Vec<(i64, i64)> = t.extents[..t.extents.len() - 2]
@@ -90,10 +90,17 @@ impl Body<'_> {
                 "{own} elements by a reduction of {depth}, where {outer} by a multiple of {STEP} fit"
             ));
         }
-        let offset = self.offset(t.buffer, &t.origin);
-        if !super::vector::is_multiple(&offset, 8 * row_stride) {
+        // Where the row starts, and where in it: the address map depends on the former only.
+        let (last, outer_origin) = t.origin.split_last().map_or((Expr::Int(0), vec![]), |(l, o)| (l.clone(), o.to_vec()));
+        let start = self.offset(t.buffer, &outer_origin);
+        let within = if across { columns } else { STEP };
+        if !super::vector::is_multiple(&start, 8 * row_stride) || !super::vector::is_multiple(&last, within) {
             return refuse("it does not start with a piece of eight rows".into());
         }
+        if blocks > 1 && columns != row_stride {
+            return refuse("its blocks are not whole rows".into());
+        }
+        let offset = self.offset(t.buffer, &t.origin);
         // Along rows only the distance of pieces counts; across them also that of the blocks which hold further columns.
         let leading = if across { block_bytes.max(16) } else { 16 };
         let piece = 8 * swizzle;

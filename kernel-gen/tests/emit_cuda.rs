@@ -1,0 +1,36 @@
+//! CUDA of kernels that only a GPU can say: it compiles for its architecture, and its machine code is what it should be.
+
+use kernel_gen::analysis::verify::verify;
+use kernel_gen::emit::cuda::{Arch, CudaOptions, CudaSource, emit};
+use kernel_gen::ir::Kernel;
+use kernel_gen::lower::{LowerOptions, lower};
+use kernel_gen::target::Target;
+use kernel_gen::templates::Template;
+use kernel_gen::templates::cuda::wgmma::{WgmmaConv2d, WgmmaGemm};
+use kernel_gen::workload::{Matmul, Op, Workload};
+use kernel_gen::ir::DType;
+
+fn cuda(kernel: Kernel, arch: &str) -> CudaSource {
+    let target = Target::find(arch).unwrap();
+    let name = kernel.name.clone();
+    let verified = verify(kernel, &target.limits()).unwrap_or_else(|f| panic!("{}", f[0]));
+    let lowered = lower(verified, &LowerOptions::cuda()).unwrap_or_else(|e| panic!("{e}"));
+    let options =
+        CudaOptions { arch: Arch::of(target).unwrap(), symbol: name, comment: "A test.".into(), min_blocks: None };
+    let cuda = emit(&lowered, &options).unwrap_or_else(|e| panic!("{e}\n{}", lowered.kernel()));
+    if let Some(folder) = std::env::var_os("KERNEL_GEN_KEEP_CUDA") {
+        let name = format!("{}-{:08x}.cu", options.symbol, kernel_gen::stable::fnv1a(cuda.source.as_bytes()) as u32);
+        std::fs::write(std::path::Path::new(&folder).join(name), &cuda.source).unwrap();
+    }
+    cuda
+}
+
+#[test]
+fn dump() {
+    let target = Target::find("sm_90a").unwrap();
+    let w = Workload { dtype: DType::F16, out_dtype: DType::F16, ..Workload::f32(Op::Matmul(Matmul { batch: 1, m: 4096, n: 4096, k: 4096, trans_a: false, trans_b: true })) };
+    let config = WgmmaGemm.default_config(&w, target).unwrap();
+    eprintln!("{config:?}");
+    let s = WgmmaGemm.schedule(&w, target, &config).unwrap();
+    cuda(s.schedule.kernel, "sm_90a");
+}
