@@ -2,13 +2,13 @@
 
 use kernel_gen::analysis::verify::verify;
 use kernel_gen::emit::cuda::{Arch, CudaOptions, CudaSource, emit};
+use kernel_gen::ir::DType;
 use kernel_gen::ir::Kernel;
 use kernel_gen::lower::{LowerOptions, lower};
 use kernel_gen::target::Target;
 use kernel_gen::templates::Template;
 use kernel_gen::templates::cuda::wgmma::{WgmmaConv2d, WgmmaGemm};
 use kernel_gen::workload::{Matmul, Op, Workload};
-use kernel_gen::ir::DType;
 
 fn cuda(kernel: Kernel, arch: &str) -> CudaSource {
     let target = Target::find(arch).unwrap();
@@ -28,7 +28,11 @@ fn cuda(kernel: Kernel, arch: &str) -> CudaSource {
 #[test]
 fn dump() {
     let target = Target::find("sm_90a").unwrap();
-    let w = Workload { dtype: DType::F16, out_dtype: DType::F16, ..Workload::f32(Op::Matmul(Matmul { batch: 1, m: 4096, n: 4096, k: 4096, trans_a: false, trans_b: true })) };
+    let w = Workload {
+        dtype: DType::F16,
+        out_dtype: DType::F16,
+        ..Workload::f32(Op::Matmul(Matmul { batch: 1, m: 4096, n: 4096, k: 4096, trans_a: false, trans_b: true }))
+    };
     let config = WgmmaGemm.default_config(&w, target).unwrap();
     eprintln!("{config:?}");
     let s = WgmmaGemm.schedule(&w, target, &config).unwrap();

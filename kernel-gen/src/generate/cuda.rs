@@ -4,8 +4,8 @@ use super::chosen::{Place, choose};
 use super::error::Cause;
 use super::{GenerateError, Options, Row, Task};
 use crate::analysis::verify::{Limits, verify};
-use crate::emit::cuda::{self, Arch, CudaOptions, Param};
-use crate::emit::rust::{CudaArg, CudaLaunch, CudaPack, CudaProgram, CudaVariant};
+use crate::emit::cuda::{self, Arch, CudaOptions, Param, TensorBase};
+use crate::emit::rust::{CudaArg, CudaLaunch, CudaMap, CudaPack, CudaProgram, CudaVariant};
 use crate::ir::Kernel;
 use crate::lower::insert_barriers::insert_barriers;
 use crate::lower::{LowerOptions, lower};
@@ -74,10 +74,11 @@ pub(super) fn make(
     let mut sources = vec![];
     let mut program = |name: String, emitted: cuda::CudaSource| {
         let source = CudaSource { name, arch: target.name.clone(), text: emitted.source };
-        let launches = emitted.launches.iter().map(launch).collect();
+        let mut maps = vec![];
+        let launches = emitted.launches.iter().map(|l| launch(l, &mut maps)).collect();
         let image = source.image();
         sources.push(source);
-        CudaProgram { image, launches, maps: vec![], workspace_bytes: emitted.workspace_bytes }
+        CudaProgram { image, launches, maps, workspace_bytes: emitted.workspace_bytes }
     };
     let stem = chosen.stem();
     let main = program(stem.clone(), emit(&chosen.kernel, chosen.symbol.clone(), &chosen.title())?);
@@ -116,19 +117,50 @@ fn emit(
     cuda::emit(&lowered, &options).map_err(|error| place.fault(Cause::EmitCuda(error)))
 }
 
-/// A launch as the wrappers say it.
-fn launch(launch: &cuda::Launch) -> CudaLaunch {
-    let args = launch.params.iter().map(|param| match param {
-        Param::Buffer { index, .. } => CudaArg::Param(*index),
-        Param::Workspace { offset, .. } => CudaArg::Workspace(*offset),
-    });
+/// A launch as the wrappers say it; the tensor maps that it takes join those of its program.
+fn launch(launch: &cuda::Launch, maps: &mut Vec<CudaMap>) -> CudaLaunch {
+    let mut args = vec![];
+    for param in &launch.params {
+        args.push(match param {
+            Param::Buffer { index, .. } => CudaArg::Param(*index),
+            Param::Workspace { offset, .. } => CudaArg::Workspace(*offset),
+            Param::TensorMap(tensor) => {
+                let tensor = map(tensor);
+                let known = maps.iter().position(|m| *m == tensor);
+                CudaArg::Map(known.unwrap_or_else(|| {
+                    maps.push(tensor);
+                    maps.len() - 1
+                }))
+            }
+        });
+    }
     CudaLaunch {
         kernel: launch.symbol.clone(),
         grid: launch.grid,
         block: launch.block,
         cluster: launch.cluster,
         shared_bytes: launch.dynamic_shared_bytes,
-        programmatic: false,
-        args: args.collect(),
+        programmatic: launch.programmatic,
+        args,
+    }
+}
+
+/// A tensor map as the wrappers say it.
+fn map(map: &cuda::TensorMap) -> CudaMap {
+    fn padded<T: Copy, const N: usize>(values: &[T], rest: T) -> [T; N] {
+        std::array::from_fn(|i| values.get(i).copied().unwrap_or(rest))
+    }
+    CudaMap {
+        base: match map.base {
+            TensorBase::Buffer(index) => CudaArg::Param(index),
+            TensorBase::Workspace(offset) => CudaArg::Workspace(offset),
+        },
+        data_type: map.driver_type(),
+        rank: map.dims.len() as u32,
+        dims: padded(&map.dims, 1),
+        strides: padded(&map.strides, 0),
+        box_dims: padded(&map.box_dims, 1),
+        steps: padded(&map.steps, 1),
+        swizzle: map.driver_swizzle(),
     }
 }

@@ -5,7 +5,8 @@ use anyhow::{Context, Result};
 use cudarc::driver::sys;
 use cudarc::driver::{CudaFunction, CudaModule, CudaSlice, DevicePtr};
 use cudarc::nvrtc::Ptx;
-use kernel_gen::emit::cuda::{CudaSource, Launch, Param};
+use kernel_gen::emit::cuda::{CudaSource, Launch, Param, TensorBase, TensorMap};
+use kernel_gen::ir::DType;
 use kernel_gen::toolchain::cuda::Artifact;
 use std::ffi::c_void;
 use std::sync::Arc;
@@ -51,6 +52,15 @@ impl Kernel {
                         Argument::Address(buffer.address(gpu))
                     }
                     Param::Workspace { offset, .. } => Argument::Address(workspace + *offset as u64),
+                    Param::TensorMap(map) => {
+                        let base = match map.base {
+                            TensorBase::Buffer(index) => {
+                                buffers.get(index).context("a buffer for each parameter")?.address(gpu)
+                            }
+                            TensorBase::Workspace(offset) => workspace + offset as u64,
+                        };
+                        Argument::Map(Box::new(encode(map, base)?))
+                    }
                 });
             }
             launches.push((function, launch, arguments));
@@ -61,6 +71,46 @@ impl Kernel {
 
 enum Argument {
     Address(u64),
+    Map(Box<sys::CUtensorMap>),
+}
+
+/// Makes the copy engine's map of a tensor that starts at an address.
+fn encode(map: &TensorMap, base: u64) -> Result<sys::CUtensorMap> {
+    // SAFETY: a map is plain numbers, and the driver overwrites all of them.
+    let mut out: sys::CUtensorMap = unsafe { std::mem::zeroed() };
+    let swizzle = match map.swizzle {
+        32 => sys::CUtensorMapSwizzle::CU_TENSOR_MAP_SWIZZLE_32B,
+        64 => sys::CUtensorMapSwizzle::CU_TENSOR_MAP_SWIZZLE_64B,
+        128 => sys::CUtensorMapSwizzle::CU_TENSOR_MAP_SWIZZLE_128B,
+        _ => sys::CUtensorMapSwizzle::CU_TENSOR_MAP_SWIZZLE_NONE,
+    };
+    let element = match map.dtype {
+        DType::F16 => sys::CUtensorMapDataType::CU_TENSOR_MAP_DATA_TYPE_FLOAT16,
+        DType::Bf16 => sys::CUtensorMapDataType::CU_TENSOR_MAP_DATA_TYPE_BFLOAT16,
+        DType::F64 => sys::CUtensorMapDataType::CU_TENSOR_MAP_DATA_TYPE_FLOAT64,
+        _ => sys::CUtensorMapDataType::CU_TENSOR_MAP_DATA_TYPE_FLOAT32,
+    };
+    // The driver wants an address even where it reads no stride.
+    let strides = [map.strides.as_slice(), &[0]].concat();
+    // SAFETY: the lists have as many numbers as the rank says, strides at least one less; the address is only stored.
+    let code = unsafe {
+        sys::cuTensorMapEncodeTiled(
+            &mut out,
+            element,
+            map.dims.len() as u32,
+            base as *mut c_void,
+            map.dims.as_ptr(),
+            strides.as_ptr(),
+            map.box_dims.as_ptr(),
+            map.steps.as_ptr(),
+            sys::CUtensorMapInterleave::CU_TENSOR_MAP_INTERLEAVE_NONE,
+            swizzle,
+            sys::CUtensorMapL2promotion::CU_TENSOR_MAP_L2_PROMOTION_L2_256B,
+            sys::CUtensorMapFloatOOBfill::CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE,
+        )
+    };
+    code.result().with_context(|| format!("tensor map {map:?}"))?;
+    Ok(out)
 }
 
 /// A kernel that can be launched any number of times.
@@ -76,6 +126,7 @@ impl Bound<'_> {
                 .iter()
                 .map(|a| match a {
                     Argument::Address(address) => std::ptr::from_ref(address).cast_mut().cast(),
+                    Argument::Map(map) => std::ptr::from_ref(map.as_ref()).cast_mut().cast(),
                 })
                 .collect();
             let [gx, gy, gz] = launch.grid;

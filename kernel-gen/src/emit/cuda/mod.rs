@@ -95,6 +95,8 @@ pub struct Launch {
     pub cluster: [u32; 3],
     /// What the launch has to ask for; 0 if all shared memory is static.
     pub dynamic_shared_bytes: u32,
+    /// Whether it waits by itself for the launches before it, and so may start while they run.
+    pub programmatic: bool,
     /// Its arguments, in order.
     pub params: Vec<Param>,
 }
@@ -162,6 +164,7 @@ pub fn emit(lowered: &Lowered, options: &CudaOptions) -> Result<CudaSource, Emit
             block: nest.block,
             cluster: nest.cluster,
             dynamic_shared_bytes: if shared.dynamic { u32::try_from(shared.bytes).unwrap_or(u32::MAX) } else { 0 },
+            programmatic: has(nest.nest, &Gpu::DependencyWait),
             params,
         });
     }
@@ -194,6 +197,13 @@ fn comment(options: &CudaOptions, launches: &[Launch], layout: &Layout<'_>) -> S
         let _ = writeln!(out, "// {}: {} blocks of {} threads{shared}", l.symbol, shape(l.grid), shape(l.block));
     }
     out
+}
+
+/// Whether the statement stands somewhere in the nest.
+fn has(nest: &Stmt, g: &Gpu) -> bool {
+    let mut found = false;
+    nest.walk(&mut |s| found |= matches!(s, Stmt::Gpu(other) if other == g));
+    found
 }
 
 /// The buffers that a launch is given, and what the caller passes for each.

@@ -28,6 +28,31 @@ pub struct TensorMap {
     pub swizzle: u32,
 }
 
+impl TensorMap {
+    /// The driver's number of the element type (`CUtensorMapDataType`).
+    pub fn driver_type(&self) -> u32 {
+        match self.dtype {
+            DType::F16 => 6,
+            DType::F32 => 7,
+            DType::F64 => 8,
+            DType::Bf16 => 9,
+            DType::Bool => 0,
+            DType::I32 => 3,
+            DType::I64 => 5,
+        }
+    }
+
+    /// The driver's number of the swizzle (`CUtensorMapSwizzle`).
+    pub fn driver_swizzle(&self) -> u32 {
+        match self.swizzle {
+            32 => 1,
+            64 => 2,
+            128 => 3,
+            _ => 0,
+        }
+    }
+}
+
 /// Where the tensor of a map starts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TensorBase {

@@ -91,7 +91,8 @@ impl Body<'_> {
             ));
         }
         // Where the row starts, and where in it: the address map depends on the former only.
-        let (last, outer_origin) = t.origin.split_last().map_or((Expr::Int(0), vec![]), |(l, o)| (l.clone(), o.to_vec()));
+        let (last, outer_origin) =
+            t.origin.split_last().map_or((Expr::Int(0), vec![]), |(l, o)| (l.clone(), o.to_vec()));
         let start = self.offset(t.buffer, &outer_origin);
         let within = if across { columns } else { STEP };
         if !super::vector::is_multiple(&start, 8 * row_stride) || !super::vector::is_multiple(&last, within) {
