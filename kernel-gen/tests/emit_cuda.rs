@@ -28,13 +28,21 @@ fn cuda(kernel: Kernel, arch: &str) -> CudaSource {
 #[test]
 fn dump() {
     let target = Target::find("sm_90a").unwrap();
-    let w = Workload {
-        dtype: DType::F16,
-        out_dtype: DType::F16,
-        ..Workload::f32(Op::Matmul(Matmul { batch: 1, m: 4096, n: 4096, k: 4096, trans_a: false, trans_b: true }))
-    };
-    let config = WgmmaGemm.default_config(&w, target).unwrap();
-    eprintln!("{config:?}");
-    let s = WgmmaGemm.schedule(&w, target, &config).unwrap();
-    cuda(s.schedule.kernel, "sm_90a");
+    for (m, n, k, ta, tb) in
+        [(128, 256, 4096, false, true), (128, 256, 4096, true, false), (100, 200, 72, false, false)]
+    {
+        let op = Op::Matmul(Matmul { batch: 1, m, n, k, trans_a: ta, trans_b: tb });
+        let w = Workload { dtype: DType::F16, out_dtype: DType::F16, ..Workload::f32(op) };
+        let config =
+            WgmmaGemm.default_config(&w, target).unwrap().with("bn", 256).with("consumers", 2).with("stages", 4);
+        let s = WgmmaGemm.schedule(&w, target, &config).unwrap();
+        cuda(s.schedule.kernel, "sm_90a");
+    }
+}
+
+#[test]
+fn ring() {
+    let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../specs/filetests/hopper");
+    let text = std::fs::read_to_string(folder.join("hopper_ring.kg")).unwrap();
+    cuda(kernel_gen::ir::parse::parse(&text).unwrap(), "sm_90a");
 }

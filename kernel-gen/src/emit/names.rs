@@ -37,6 +37,11 @@ impl Names {
         &self.buffers[b.0 as usize]
     }
 
+    /// Says something else for a variable.
+    pub(crate) fn rename(&mut self, v: VarId, text: String) {
+        self.vars[v.0 as usize] = text;
+    }
+
     /// A further identifier: the one nearest to `hint` that is legal and free.
     pub(crate) fn fresh(&mut self, hint: &str) -> String {
         let Reserved { words, helper } = self.reserved;

@@ -46,6 +46,7 @@ fn program(kernel: &Kernel, cuda: &CudaSource) -> String {
             .map(|p| match p {
                 Param::Buffer { index, .. } => format!("any{{params[{index}]}}"),
                 Param::Workspace { offset, .. } => format!("any{{workspace + {offset}}}"),
+                Param::TensorMap(_) => panic!("a CPU has no engine that copies boxes"),
             })
             .collect();
         let _ = writeln!(out, "static void run_{0}() {{\n  {0}({1});\n}}", l.symbol, args.join(", "));

@@ -7,6 +7,7 @@
 use super::ptx::Ptx;
 use super::{Body, EmitError};
 use crate::analysis::simplify::simplify;
+use crate::emit::text::strength::SUM;
 use crate::ir::{Buffer, BufferId, DType, Expr, Gpu, Kernel, Operand, Scope, Stmt, Tile, Unit};
 use crate::target::CudaFeature;
 use std::collections::BTreeMap;
@@ -178,7 +179,7 @@ impl Body<'_> {
         let name = self.names.buffer(t.buffer).to_string();
         Ok(match register {
             Expr::Int(0) => name,
-            other => format!("{name} + {}", self.integer(&other)?.text.at(crate::emit::text::strength::SUM)),
+            other => format!("{name} + {}", self.integer(&other)?.text.at(SUM)),
         })
     }
 
@@ -196,10 +197,14 @@ impl Body<'_> {
         let text = if role == Role::Sums { self.scalar(value)?.text } else { "0".to_string() };
         let i = self.names.fresh("i");
         for row in 0..rows {
-            let first = self.registers_at(dst, row * r, 0)?;
-            let n = columns / c * registers;
+            let first = self.base_register(dst.buffer, &dst.origin, row * r, 0)?;
+            let index = match first {
+                Expr::Int(0) => i.clone(),
+                first => format!("{} + {i}", self.integer(&first)?.text.at(SUM)),
+            };
+            let (n, name) = (columns / c * registers, self.names.buffer(dst.buffer).to_string());
             self.line("#pragma unroll");
-            self.line(&format!("for (int {i} = 0; {i} < {n}; ++{i}) ({first})[{i}] = {text};"));
+            self.line(&format!("for (int {i} = 0; {i} < {n}; ++{i}) {name}[{index}] = {text};"));
         }
         Ok(())
     }

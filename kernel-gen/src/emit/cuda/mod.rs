@@ -15,6 +15,7 @@
 //! function cannot say is inline PTX.
 
 mod arch;
+mod counters;
 mod error;
 mod expr;
 mod fragment;
@@ -36,6 +37,7 @@ use super::names::Names;
 use crate::analysis::range::Ranges;
 use crate::ir::{Access, BufferId, Gpu, Kernel, Scope, Stmt, VarId};
 use crate::lower::Lowered;
+use counters::Counter;
 use fragment::Role;
 use launch::{LaunchBody, Layout, Shared};
 use prelude::{Prelude, cuda_type};
@@ -118,7 +120,8 @@ pub struct CudaSource {
 
 /// Emits a lowered kernel.
 pub fn emit(lowered: &Lowered, options: &CudaOptions) -> Result<CudaSource, EmitError> {
-    let kernel = lowered.kernel();
+    let (kernel, counters) = counters::extract(lowered.kernel().clone());
+    let kernel = &kernel;
     let layout = launch::layout(kernel)?;
     let roles = fragment::roles(kernel)?;
     let mut names = Names::of(kernel, &names::RESERVED);
@@ -130,6 +133,8 @@ pub fn emit(lowered: &Lowered, options: &CudaOptions) -> Result<CudaSource, Emit
             _ => format!("{}_{i}", options.symbol),
         };
         let shared = launch::shared(kernel, nest.nest, &symbol, options.arch)?;
+        let mut ranges = Ranges::new();
+        counters::name(&counters, &mut names, &mut ranges);
         let mut body = Body {
             kernel,
             arch: options.arch,
@@ -142,7 +147,8 @@ pub fn emit(lowered: &Lowered, options: &CudaOptions) -> Result<CudaSource, Emit
             maps: vec![],
             names: &mut names,
             prelude: &mut prelude,
-            ranges: Ranges::new(),
+            counters: &counters,
+            ranges,
             wide: BTreeSet::new(),
             loads: vec![],
             out: String::new(),
@@ -278,6 +284,8 @@ struct Body<'a> {
     maps: Vec<NamedMap>,
     names: &'a mut Names,
     prelude: &'a mut Prelude,
+    /// Private integers that are `int`, whatever the kernel says.
+    counters: &'a BTreeMap<BufferId, Counter>,
     ranges: Ranges,
     /// Variables that are declared `long long`.
     wide: BTreeSet<VarId>,

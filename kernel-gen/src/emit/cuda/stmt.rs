@@ -24,11 +24,20 @@ impl Body<'_> {
     /// The statements of a block.
     pub(super) fn block(&mut self, stmts: &[Stmt]) -> Result<(), EmitError> {
         let (outer, sums) = (self.ranges.clone(), self.live_sums.clone());
+        let mut lets: Vec<(String, usize, usize)> = vec![];
         for (i, s) in stmts.iter().enumerate() {
             if is_product(s) && !(i > 0 && is_product(&stmts[i - 1])) {
                 self.begin_products(&stmts[i..])?;
             }
+            let start = self.out.len();
             self.stmt(s)?;
+            if let Stmt::Let { var, .. } = s {
+                lets.push((self.names.var(*var).to_string(), start, self.out.len()));
+            }
+        }
+        // Values that ranges have removed from all expressions would only be warnings.
+        for (name, start, end) in lets.into_iter().rev() {
+            self.drop_unused(&name, start, end);
         }
         (self.ranges, self.live_sums) = (outer, sums);
         Ok(())
@@ -83,6 +92,8 @@ impl Body<'_> {
     fn nested(&mut self, stmts: &[Stmt], cond: &Expr, truth: bool) -> Result<(), EmitError> {
         let outer = self.ranges.clone();
         self.ranges.assume(cond, truth);
+        // What a counter was when the condition was tested it is not for long.
+        self.counters.values().for_each(|c| self.ranges.insert(c.var, 0, c.most));
         self.depth += 1;
         self.block(stmts)?;
         self.depth -= 1;
@@ -137,15 +148,19 @@ impl Body<'_> {
         let end = self.out.len();
         self.ranges.insert_loop(l);
         self.block(&l.body)?;
-        // An index that ranges have removed from all expressions would only be a warning.
-        if !has_word(&self.out[end..], &name) {
-            self.out.replace_range(start..end, "");
-        }
+        self.drop_unused(&name, start, end);
         if guarded {
             self.depth -= 1;
             self.line("}");
         }
         Ok(())
+    }
+
+    /// Takes a declaration back that nothing behind it mentions.
+    fn drop_unused(&mut self, name: &str, start: usize, end: usize) {
+        if !has_word(&self.out[end..], name) {
+            self.out.replace_range(start..end, "");
+        }
     }
 
     fn for_(&mut self, l: &For) -> Result<(), EmitError> {
@@ -219,7 +234,8 @@ impl Body<'_> {
         }
         if buffer.scope.is_private() {
             let n = buffer.extent_elements().max(1);
-            self.line(&format!("{} {}[{n}];", cuda_type(buffer.dtype), self.names.buffer(b)));
+            let ty = if self.counters.contains_key(&b) { "int" } else { cuda_type(buffer.dtype) };
+            self.line(&format!("{ty} {}[{n}];", self.names.buffer(b)));
         }
         Ok(())
     }
