@@ -1,48 +1,114 @@
-//! CUDA of kernels that only a GPU can say: it compiles for its architecture, and its machine code is what it should be.
+//! CUDA of kernels that only a GPU can say: the text is what the files say, and every compiler there is takes it without
+//! complaint.
 
 use kernel_gen::analysis::verify::verify;
-use kernel_gen::emit::cuda::{Arch, CudaOptions, CudaSource, emit};
-use kernel_gen::ir::DType;
-use kernel_gen::ir::Kernel;
+use kernel_gen::emit::cuda::{Arch, CudaOptions, CudaSource, EmitError, Param, TensorBase, TensorMap, emit};
+use kernel_gen::ir::{DType, Kernel, parse::parse};
 use kernel_gen::lower::{LowerOptions, lower};
 use kernel_gen::target::Target;
-use kernel_gen::templates::Template;
-use kernel_gen::templates::cuda::wgmma::{WgmmaConv2d, WgmmaGemm};
-use kernel_gen::workload::{Matmul, Op, Workload};
+use kernel_gen::toolchain::cuda::{Environment, Found, Missing, Options, Request, find};
+use std::fs;
+use std::path::{Path, PathBuf};
 
-fn cuda(kernel: Kernel, arch: &str) -> CudaSource {
+fn folder(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../specs/filetests").join(name)
+}
+
+fn read(path: &Path) -> Kernel {
+    let text = fs::read_to_string(path).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
+    parse(&text).unwrap_or_else(|e| panic!("{}:{e}", path.display()))
+}
+
+/// The CUDA of a kernel for an architecture.
+fn cuda(kernel: &Kernel, arch: &str) -> Result<CudaSource, EmitError> {
     let target = Target::find(arch).unwrap();
-    let name = kernel.name.clone();
-    let verified = verify(kernel, &target.limits()).unwrap_or_else(|f| panic!("{}", f[0]));
+    let verified = verify(kernel.clone(), &target.limits()).unwrap_or_else(|f| panic!("{}", f[0]));
     let lowered = lower(verified, &LowerOptions::cuda()).unwrap_or_else(|e| panic!("{e}"));
-    let options =
-        CudaOptions { arch: Arch::of(target).unwrap(), symbol: name, comment: "A test.".into(), min_blocks: None };
-    let cuda = emit(&lowered, &options).unwrap_or_else(|e| panic!("{e}\n{}", lowered.kernel()));
-    if let Some(folder) = std::env::var_os("KERNEL_GEN_KEEP_CUDA") {
-        let name = format!("{}-{:08x}.cu", options.symbol, kernel_gen::stable::fnv1a(cuda.source.as_bytes()) as u32);
-        std::fs::write(std::path::Path::new(&folder).join(name), &cuda.source).unwrap();
-    }
-    cuda
+    let comment = "Expected of a file test.".into();
+    emit(
+        &lowered,
+        &CudaOptions { arch: Arch::of(target).unwrap(), symbol: kernel.name.clone(), comment, min_blocks: None },
+    )
 }
 
-#[test]
-fn dump() {
-    let target = Target::find("sm_90a").unwrap();
-    for (m, n, k, ta, tb) in
-        [(128, 256, 4096, false, true), (128, 256, 4096, true, false), (100, 200, 72, false, false)]
-    {
-        let op = Op::Matmul(Matmul { batch: 1, m, n, k, trans_a: ta, trans_b: tb });
-        let w = Workload { dtype: DType::F16, out_dtype: DType::F16, ..Workload::f32(op) };
-        let config =
-            WgmmaGemm.default_config(&w, target).unwrap().with("bn", 256).with("consumers", 2).with("stages", 4);
-        let s = WgmmaGemm.schedule(&w, target, &config).unwrap();
-        cuda(s.schedule.kernel, "sm_90a");
+/// Compiles the source; without a compiler the test says so and is none.
+fn compiles(cuda: &CudaSource) {
+    let arch = cuda.arch.to_string().parse().unwrap();
+    let compiler = match find(&Environment::of_process(), &[arch], Missing::Refuse) {
+        Ok(Found::Compiler(compiler)) => compiler,
+        _ => return eprintln!("[SKIP] {} for {arch}: there is no CUDA compiler", cuda.symbol),
+    };
+    let request = Request::new(&cuda.symbol, &cuda.source, arch);
+    let options = Options { lowest_ptx: false, ..Options::default() };
+    let made = compiler.compile(&request, &options, None).unwrap_or_else(|e| panic!("{e}\n{}", cuda.source));
+    assert_eq!(made.log.remarks, Vec::<String>::new(), "{}", cuda.source);
+    for r in &made.log.kernels {
+        assert!(!r.spills(), "{r:?}\n{}", cuda.source);
     }
 }
 
+/// Each file's first line names the architectures that it is emitted for; the first one's text lies beside it.
 #[test]
-fn ring() {
-    let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../specs/filetests/hopper");
-    let text = std::fs::read_to_string(folder.join("hopper_ring.kg")).unwrap();
-    cuda(kernel_gen::ir::parse::parse(&text).unwrap(), "sm_90a");
+fn the_emitted_cuda_is_what_the_files_say_and_compiles() {
+    let mut paths: Vec<PathBuf> = fs::read_dir(folder("emit-cuda")).unwrap().map(|e| e.unwrap().path()).collect();
+    paths.retain(|p| p.extension().is_some_and(|e| e == "kernel"));
+    paths.sort();
+    assert!(paths.len() > 3);
+    let mut failures = vec![];
+    for path in paths {
+        let text = fs::read_to_string(&path).unwrap();
+        let archs =
+            text.lines().next().and_then(|l| l.strip_prefix("; for ")).expect("the first line names architectures");
+        for (i, arch) in archs.split_whitespace().enumerate() {
+            let source = cuda(&read(&path), arch).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
+            compiles(&source);
+            let beside = path.with_extension("cu");
+            if i > 0 {
+                continue;
+            }
+            if std::env::var_os("KERNEL_GEN_BLESS").is_some() {
+                fs::write(&beside, &source.source).unwrap();
+            }
+            if fs::read_to_string(&beside).unwrap_or_default() != source.source {
+                failures.push(format!("{}:\n{}", beside.display(), source.source));
+            }
+        }
+    }
+    assert!(failures.is_empty(), "{}", failures.join("\n"));
+}
+
+#[test]
+fn the_ring_of_the_interpreter_is_two_maps_a_launch_and_compiles() {
+    let kernel = read(&folder("hopper").join("hopper_ring.kernel"));
+    let source = cuda(&kernel, "sm_90a").unwrap();
+    compiles(&source);
+    let [launch] = &source.launches[..] else { panic!("{:?}", source.launches) };
+    assert_eq!((launch.grid, launch.block, launch.cluster), ([2, 1, 1], [160, 1, 1], [1, 1, 1]));
+    let map = |index, rows: u64, columns: u64, swizzle| {
+        Param::TensorMap(TensorMap {
+            base: TensorBase::Buffer(index),
+            dtype: DType::F16,
+            dims: vec![columns, rows],
+            strides: vec![columns * 2],
+            box_dims: vec![64, 64],
+            steps: vec![1, 1],
+            swizzle,
+        })
+    };
+    assert_eq!(launch.params, [map(0, 128, 192, 128), map(1, 192, 128, 128), map(2, 128, 128, 0)]);
+}
+
+#[test]
+fn what_an_architecture_lacks_is_said() {
+    let kernel = read(&folder("hopper").join("hopper_ring.kernel"));
+    let said = cuda(&kernel, "sm_90").unwrap_err().to_string();
+    assert!(said.contains("needs sm_90a, and sm_90 was asked for"), "{said}");
+}
+
+#[test]
+fn a_kernel_without_hardware_loops_is_refused() {
+    let kernel =
+        parse("kernel k {\n  param y: f32[4] global write\n  for i in 0..4 {\n    y[i] = 1.0f32\n  }\n}\n").unwrap();
+    let said = cuda(&kernel, "sm_80").unwrap_err().to_string();
+    assert_eq!(said, "loop `i` stands outside of any launch; bind a loop around it to grid or thread axes");
 }

@@ -1,0 +1,59 @@
+// Expected of a file test.
+// sm_80; workspace 0 bytes
+// warp_transposed: 1 x 1 x 1 blocks of 32 x 1 x 1 threads
+#define KG_FN static __device__ __forceinline__
+
+KG_FN unsigned f32_to_f16x2(float low, float high) {
+  unsigned pair;
+  asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(pair) : "f"(high), "f"(low));
+  return pair;
+}
+KG_FN void mma_m16n8k16_bf16(float *sums, const unsigned *a, const unsigned *b) {
+  asm("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 "
+    "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};" :
+    "+f"(sums[0]), "+f"(sums[1]), "+f"(sums[2]), "+f"(sums[3]) :
+    "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
+}
+
+extern "C" __global__ void __launch_bounds__(32) warp_transposed(const unsigned short *__restrict__ a, const unsigned short *__restrict__ b, unsigned short *__restrict__ c) {
+  const int t = (int)threadIdx.x;
+  unsigned fa[8];
+  unsigned fb[6];
+  float acc[24];
+  #pragma unroll
+  for (int i_1 = 0; i_1 < 12; ++i_1) acc[i_1] = 0.0f;
+  #pragma unroll
+  for (int i_1 = 0; i_1 < 12; ++i_1) acc[12 + i_1] = 0.0f;
+  (fa)[0] = a[0 + ((int)(threadIdx.x % 32) / 4 + 0) * 1 + ((int)(threadIdx.x % 32) % 4 * 2 + 0) * 32] | (unsigned)a[0 + ((int)(threadIdx.x % 32) / 4 + 0) * 1 + ((int)(threadIdx.x % 32) % 4 * 2 + 0) * 32 + 32] << 16;
+  (fa)[1] = a[0 + ((int)(threadIdx.x % 32) / 4 + 8) * 1 + ((int)(threadIdx.x % 32) % 4 * 2 + 0) * 32] | (unsigned)a[0 + ((int)(threadIdx.x % 32) / 4 + 8) * 1 + ((int)(threadIdx.x % 32) % 4 * 2 + 0) * 32 + 32] << 16;
+  (fa)[2] = a[0 + ((int)(threadIdx.x % 32) / 4 + 0) * 1 + ((int)(threadIdx.x % 32) % 4 * 2 + 8) * 32] | (unsigned)a[0 + ((int)(threadIdx.x % 32) / 4 + 0) * 1 + ((int)(threadIdx.x % 32) % 4 * 2 + 8) * 32 + 32] << 16;
+  (fa)[3] = a[0 + ((int)(threadIdx.x % 32) / 4 + 8) * 1 + ((int)(threadIdx.x % 32) % 4 * 2 + 8) * 32] | (unsigned)a[0 + ((int)(threadIdx.x % 32) / 4 + 8) * 1 + ((int)(threadIdx.x % 32) % 4 * 2 + 8) * 32 + 32] << 16;
+  (fa + 4)[0] = a[16 + ((int)(threadIdx.x % 32) / 4 + 0) * 1 + ((int)(threadIdx.x % 32) % 4 * 2 + 0) * 32] | (unsigned)a[16 + ((int)(threadIdx.x % 32) / 4 + 0) * 1 + ((int)(threadIdx.x % 32) % 4 * 2 + 0) * 32 + 32] << 16;
+  (fa + 4)[1] = a[16 + ((int)(threadIdx.x % 32) / 4 + 8) * 1 + ((int)(threadIdx.x % 32) % 4 * 2 + 0) * 32] | (unsigned)a[16 + ((int)(threadIdx.x % 32) / 4 + 8) * 1 + ((int)(threadIdx.x % 32) % 4 * 2 + 0) * 32 + 32] << 16;
+  (fa + 4)[2] = a[16 + ((int)(threadIdx.x % 32) / 4 + 0) * 1 + ((int)(threadIdx.x % 32) % 4 * 2 + 8) * 32] | (unsigned)a[16 + ((int)(threadIdx.x % 32) / 4 + 0) * 1 + ((int)(threadIdx.x % 32) % 4 * 2 + 8) * 32 + 32] << 16;
+  (fa + 4)[3] = a[16 + ((int)(threadIdx.x % 32) / 4 + 8) * 1 + ((int)(threadIdx.x % 32) % 4 * 2 + 8) * 32] | (unsigned)a[16 + ((int)(threadIdx.x % 32) / 4 + 8) * 1 + ((int)(threadIdx.x % 32) % 4 * 2 + 8) * 32 + 32] << 16;
+  (fb)[0] = *(const unsigned *)(b + 0 + ((int)(threadIdx.x % 32) / 4 + 0) * 16 + ((int)(threadIdx.x % 32) % 4 * 2 + 0) * 1);
+  (fb)[1] = *(const unsigned *)(b + 0 + ((int)(threadIdx.x % 32) / 4 + 0) * 16 + ((int)(threadIdx.x % 32) % 4 * 2 + 8) * 1);
+  (fb + 2)[0] = *(const unsigned *)(b + 128 + ((int)(threadIdx.x % 32) / 4 + 0) * 16 + ((int)(threadIdx.x % 32) % 4 * 2 + 0) * 1);
+  (fb + 2)[1] = *(const unsigned *)(b + 128 + ((int)(threadIdx.x % 32) / 4 + 0) * 16 + ((int)(threadIdx.x % 32) % 4 * 2 + 8) * 1);
+  (fb + 4)[0] = *(const unsigned *)(b + 256 + ((int)(threadIdx.x % 32) / 4 + 0) * 16 + ((int)(threadIdx.x % 32) % 4 * 2 + 0) * 1);
+  (fb + 4)[1] = *(const unsigned *)(b + 256 + ((int)(threadIdx.x % 32) / 4 + 0) * 16 + ((int)(threadIdx.x % 32) % 4 * 2 + 8) * 1);
+  mma_m16n8k16_bf16(acc, fa, fb);
+  mma_m16n8k16_bf16(acc + 4, fa, fb + 2);
+  mma_m16n8k16_bf16(acc + 8, fa, fb + 4);
+  mma_m16n8k16_bf16(acc + 12, fa + 4, fb);
+  mma_m16n8k16_bf16(acc + 16, fa + 4, fb + 2);
+  mma_m16n8k16_bf16(acc + 20, fa + 4, fb + 4);
+  const int quad = t / 4;
+  const int pair = t % 4;
+  #pragma unroll
+  for (int rows = 0; rows < 2; ++rows) {
+    #pragma unroll
+    for (int upper = 0; upper < 2; ++upper) {
+      #pragma unroll
+      for (int octet = 0; octet < 3; ++octet) {
+        *(unsigned *)(c + rows * 384 + quad * 24 + upper * 192 + octet * 8 + pair * 2) = f32_to_f16x2(acc[octet * 4 + upper * 2 + rows * 12], acc[octet * 4 + upper * 2 + rows * 12 + 1]);
+      }
+    }
+  }
+}
