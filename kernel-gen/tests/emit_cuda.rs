@@ -79,7 +79,7 @@ fn the_emitted_cuda_is_what_the_files_say_and_compiles() {
 
 #[test]
 fn the_ring_of_the_interpreter_is_two_maps_a_launch_and_compiles() {
-    let kernel = read(&folder("hopper").join("hopper_ring.kernel"));
+    let kernel = read(&folder("good").join("hopper_ring.kg"));
     let source = cuda(&kernel, "sm_90a").unwrap();
     compiles(&source);
     let [launch] = &source.launches[..] else { panic!("{:?}", source.launches) };
@@ -100,7 +100,7 @@ fn the_ring_of_the_interpreter_is_two_maps_a_launch_and_compiles() {
 
 #[test]
 fn what_an_architecture_lacks_is_said() {
-    let kernel = read(&folder("hopper").join("hopper_ring.kernel"));
+    let kernel = read(&folder("good").join("hopper_ring.kg"));
     let said = cuda(&kernel, "sm_90").unwrap_err().to_string();
     assert!(said.contains("needs sm_90a, and sm_90 was asked for"), "{said}");
 }

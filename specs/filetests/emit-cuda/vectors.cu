@@ -14,11 +14,6 @@ KG_FN float f16_to_f32(unsigned short h) {
   asm("cvt.f32.f16 %0, %1;" : "=f"(f) : "h"(h));
   return f;
 }
-KG_FN unsigned f32_to_f16x2(float low, float high) {
-  unsigned pair;
-  asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(pair) : "f"(high), "f"(low));
-  return pair;
-}
 KG_FN unsigned f32_to_bf16x2(float low, float high) {
   unsigned pair;
   asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(pair) : "f"(high), "f"(low));
@@ -32,7 +27,7 @@ extern "C" __global__ void __launch_bounds__(6) vectors(const unsigned short *__
   if (b < 60) {
     *(uint4 *)(row + t * 8) = *(const uint4 *)(x + b * 48 + t * 8);
   } else {
-    *(uint4 *)(row + t * 8) = uint4{f32_to_f16x2(0.0f, 0.0f), f32_to_f16x2(0.0f, 0.0f), f32_to_f16x2(0.0f, 0.0f), f32_to_f16x2(0.0f, 0.0f)};
+    *(uint4 *)(row + t * 8) = uint4{0, 0, 0, 0};
   }
   __syncthreads();
   const int t_1 = (int)threadIdx.x;

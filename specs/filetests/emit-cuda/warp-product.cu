@@ -25,6 +25,7 @@ KG_FN void mma_m16n8k16_f16(float *sums, const unsigned *a, const unsigned *b) {
 extern "C" __global__ void __launch_bounds__(64) warp_product(const unsigned short *__restrict__ a, const unsigned short *__restrict__ b, float *__restrict__ c) {
   __shared__ __align__(16) unsigned short sa[1024];
   __shared__ __align__(16) unsigned short sb[2048];
+  const int lane = (int)(threadIdx.x % 32);
   const int g = (int)blockIdx.x;
   const int t = (int)threadIdx.x;
   unsigned fa[4];
@@ -45,11 +46,11 @@ extern "C" __global__ void __launch_bounds__(64) warp_product(const unsigned sho
     asm volatile("cp.async.commit_group;" ::: "memory");
     asm volatile("cp.async.wait_group 1;" ::: "memory");
     __syncthreads();
-    mma_ldmatrix(fa, sa + k % 2 * 512 + t / 32 * 256 + ((int)(threadIdx.x % 32) % 16) * 16 + (int)(threadIdx.x % 32) / 16 * 8);
-    mma_ldmatrix_transposed(fb, sb + k % 2 * 1024 + ((int)(threadIdx.x % 32) % 16) * 64 + (int)(threadIdx.x % 32) / 16 * 8);
-    mma_ldmatrix_transposed(fb + 4, sb + k % 2 * 1024 + 16 + ((int)(threadIdx.x % 32) % 16) * 64 + (int)(threadIdx.x % 32) / 16 * 8);
-    mma_ldmatrix_transposed(fb + 8, sb + k % 2 * 1024 + 32 + ((int)(threadIdx.x % 32) % 16) * 64 + (int)(threadIdx.x % 32) / 16 * 8);
-    mma_ldmatrix_transposed(fb + 12, sb + k % 2 * 1024 + 48 + ((int)(threadIdx.x % 32) % 16) * 64 + (int)(threadIdx.x % 32) / 16 * 8);
+    mma_ldmatrix(fa, sa + k % 2 * 512 + t / 32 * 256 + lane % 16 * 16 + lane / 16 * 8);
+    mma_ldmatrix_transposed(fb, sb + k % 2 * 1024 + lane % 16 * 64 + lane / 16 * 8);
+    mma_ldmatrix_transposed(fb + 4, sb + k % 2 * 1024 + 16 + lane % 16 * 64 + lane / 16 * 8);
+    mma_ldmatrix_transposed(fb + 8, sb + k % 2 * 1024 + 32 + lane % 16 * 64 + lane / 16 * 8);
+    mma_ldmatrix_transposed(fb + 12, sb + k % 2 * 1024 + 48 + lane % 16 * 64 + lane / 16 * 8);
     mma_m16n8k16_f16(acc, fa, fb);
     mma_m16n8k16_f16(acc + 4, fa, fb + 2);
     mma_m16n8k16_f16(acc + 8, fa, fb + 4);

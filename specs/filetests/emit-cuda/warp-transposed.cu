@@ -16,6 +16,7 @@ KG_FN void mma_m16n8k16_bf16(float *sums, const unsigned *a, const unsigned *b) 
 }
 
 extern "C" __global__ void __launch_bounds__(32) warp_transposed(const unsigned short *__restrict__ a, const unsigned short *__restrict__ b, unsigned short *__restrict__ c) {
+  const int lane = (int)(threadIdx.x % 32);
   const int t = (int)threadIdx.x;
   unsigned fa[8];
   unsigned fb[6];
@@ -24,20 +25,20 @@ extern "C" __global__ void __launch_bounds__(32) warp_transposed(const unsigned 
   for (int i_1 = 0; i_1 < 12; ++i_1) acc[i_1] = 0.0f;
   #pragma unroll
   for (int i_1 = 0; i_1 < 12; ++i_1) acc[12 + i_1] = 0.0f;
-  (fa)[0] = a[0 + ((int)(threadIdx.x % 32) / 4 + 0) * 1 + ((int)(threadIdx.x % 32) % 4 * 2 + 0) * 32] | (unsigned)a[0 + ((int)(threadIdx.x % 32) / 4 + 0) * 1 + ((int)(threadIdx.x % 32) % 4 * 2 + 0) * 32 + 32] << 16;
-  (fa)[1] = a[0 + ((int)(threadIdx.x % 32) / 4 + 8) * 1 + ((int)(threadIdx.x % 32) % 4 * 2 + 0) * 32] | (unsigned)a[0 + ((int)(threadIdx.x % 32) / 4 + 8) * 1 + ((int)(threadIdx.x % 32) % 4 * 2 + 0) * 32 + 32] << 16;
-  (fa)[2] = a[0 + ((int)(threadIdx.x % 32) / 4 + 0) * 1 + ((int)(threadIdx.x % 32) % 4 * 2 + 8) * 32] | (unsigned)a[0 + ((int)(threadIdx.x % 32) / 4 + 0) * 1 + ((int)(threadIdx.x % 32) % 4 * 2 + 8) * 32 + 32] << 16;
-  (fa)[3] = a[0 + ((int)(threadIdx.x % 32) / 4 + 8) * 1 + ((int)(threadIdx.x % 32) % 4 * 2 + 8) * 32] | (unsigned)a[0 + ((int)(threadIdx.x % 32) / 4 + 8) * 1 + ((int)(threadIdx.x % 32) % 4 * 2 + 8) * 32 + 32] << 16;
-  (fa + 4)[0] = a[16 + ((int)(threadIdx.x % 32) / 4 + 0) * 1 + ((int)(threadIdx.x % 32) % 4 * 2 + 0) * 32] | (unsigned)a[16 + ((int)(threadIdx.x % 32) / 4 + 0) * 1 + ((int)(threadIdx.x % 32) % 4 * 2 + 0) * 32 + 32] << 16;
-  (fa + 4)[1] = a[16 + ((int)(threadIdx.x % 32) / 4 + 8) * 1 + ((int)(threadIdx.x % 32) % 4 * 2 + 0) * 32] | (unsigned)a[16 + ((int)(threadIdx.x % 32) / 4 + 8) * 1 + ((int)(threadIdx.x % 32) % 4 * 2 + 0) * 32 + 32] << 16;
-  (fa + 4)[2] = a[16 + ((int)(threadIdx.x % 32) / 4 + 0) * 1 + ((int)(threadIdx.x % 32) % 4 * 2 + 8) * 32] | (unsigned)a[16 + ((int)(threadIdx.x % 32) / 4 + 0) * 1 + ((int)(threadIdx.x % 32) % 4 * 2 + 8) * 32 + 32] << 16;
-  (fa + 4)[3] = a[16 + ((int)(threadIdx.x % 32) / 4 + 8) * 1 + ((int)(threadIdx.x % 32) % 4 * 2 + 8) * 32] | (unsigned)a[16 + ((int)(threadIdx.x % 32) / 4 + 8) * 1 + ((int)(threadIdx.x % 32) % 4 * 2 + 8) * 32 + 32] << 16;
-  (fb)[0] = *(const unsigned *)(b + 0 + ((int)(threadIdx.x % 32) / 4 + 0) * 16 + ((int)(threadIdx.x % 32) % 4 * 2 + 0) * 1);
-  (fb)[1] = *(const unsigned *)(b + 0 + ((int)(threadIdx.x % 32) / 4 + 0) * 16 + ((int)(threadIdx.x % 32) % 4 * 2 + 8) * 1);
-  (fb + 2)[0] = *(const unsigned *)(b + 128 + ((int)(threadIdx.x % 32) / 4 + 0) * 16 + ((int)(threadIdx.x % 32) % 4 * 2 + 0) * 1);
-  (fb + 2)[1] = *(const unsigned *)(b + 128 + ((int)(threadIdx.x % 32) / 4 + 0) * 16 + ((int)(threadIdx.x % 32) % 4 * 2 + 8) * 1);
-  (fb + 4)[0] = *(const unsigned *)(b + 256 + ((int)(threadIdx.x % 32) / 4 + 0) * 16 + ((int)(threadIdx.x % 32) % 4 * 2 + 0) * 1);
-  (fb + 4)[1] = *(const unsigned *)(b + 256 + ((int)(threadIdx.x % 32) / 4 + 0) * 16 + ((int)(threadIdx.x % 32) % 4 * 2 + 8) * 1);
+  (fa)[0] = a[0 + (lane / 4 + 0) * 1 + (lane % 4 * 2 + 0) * 32] | (unsigned)a[0 + (lane / 4 + 0) * 1 + (lane % 4 * 2 + 0) * 32 + 32] << 16;
+  (fa)[1] = a[0 + (lane / 4 + 8) * 1 + (lane % 4 * 2 + 0) * 32] | (unsigned)a[0 + (lane / 4 + 8) * 1 + (lane % 4 * 2 + 0) * 32 + 32] << 16;
+  (fa)[2] = a[0 + (lane / 4 + 0) * 1 + (lane % 4 * 2 + 8) * 32] | (unsigned)a[0 + (lane / 4 + 0) * 1 + (lane % 4 * 2 + 8) * 32 + 32] << 16;
+  (fa)[3] = a[0 + (lane / 4 + 8) * 1 + (lane % 4 * 2 + 8) * 32] | (unsigned)a[0 + (lane / 4 + 8) * 1 + (lane % 4 * 2 + 8) * 32 + 32] << 16;
+  (fa + 4)[0] = a[16 + (lane / 4 + 0) * 1 + (lane % 4 * 2 + 0) * 32] | (unsigned)a[16 + (lane / 4 + 0) * 1 + (lane % 4 * 2 + 0) * 32 + 32] << 16;
+  (fa + 4)[1] = a[16 + (lane / 4 + 8) * 1 + (lane % 4 * 2 + 0) * 32] | (unsigned)a[16 + (lane / 4 + 8) * 1 + (lane % 4 * 2 + 0) * 32 + 32] << 16;
+  (fa + 4)[2] = a[16 + (lane / 4 + 0) * 1 + (lane % 4 * 2 + 8) * 32] | (unsigned)a[16 + (lane / 4 + 0) * 1 + (lane % 4 * 2 + 8) * 32 + 32] << 16;
+  (fa + 4)[3] = a[16 + (lane / 4 + 8) * 1 + (lane % 4 * 2 + 8) * 32] | (unsigned)a[16 + (lane / 4 + 8) * 1 + (lane % 4 * 2 + 8) * 32 + 32] << 16;
+  (fb)[0] = *(const unsigned *)(b + 0 + (lane / 4 + 0) * 16 + (lane % 4 * 2 + 0) * 1);
+  (fb)[1] = *(const unsigned *)(b + 0 + (lane / 4 + 0) * 16 + (lane % 4 * 2 + 8) * 1);
+  (fb + 2)[0] = *(const unsigned *)(b + 128 + (lane / 4 + 0) * 16 + (lane % 4 * 2 + 0) * 1);
+  (fb + 2)[1] = *(const unsigned *)(b + 128 + (lane / 4 + 0) * 16 + (lane % 4 * 2 + 8) * 1);
+  (fb + 4)[0] = *(const unsigned *)(b + 256 + (lane / 4 + 0) * 16 + (lane % 4 * 2 + 0) * 1);
+  (fb + 4)[1] = *(const unsigned *)(b + 256 + (lane / 4 + 0) * 16 + (lane % 4 * 2 + 8) * 1);
   mma_m16n8k16_bf16(acc, fa, fb);
   mma_m16n8k16_bf16(acc + 4, fa, fb + 2);
   mma_m16n8k16_bf16(acc + 8, fa, fb + 4);

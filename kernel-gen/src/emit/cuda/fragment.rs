@@ -257,12 +257,12 @@ impl Body<'_> {
         let (turned, down) = match role {
             Role::Left { transposed: false } => (false, (format!("{lane} % 16"), format!("{lane} / 16 * 8"))),
             Role::Left { transposed: true } => {
-                (true, (format!("{lane} % 8 + {lane} / 16 * 8"), format!("{lane} / 8 % 2 * 8")))
+                (true, (format!("({lane} % 8 + {lane} / 16 * 8)"), format!("{lane} / 8 % 2 * 8")))
             }
             // Two neighbouring base matrices at once.
             Role::Right { transposed: false } => (true, (format!("{lane} % 16"), format!("{lane} / 16 * 8"))),
             Role::Right { transposed: true } => {
-                (false, (format!("{lane} % 8 + {lane} / 16 * 8"), format!("{lane} / 8 % 2 * 8")))
+                (false, (format!("({lane} % 8 + {lane} / 16 * 8)"), format!("{lane} / 8 % 2 * 8")))
             }
             Role::Sums => {
                 return Err(EmitError::NotLowered { what: "a move of sums".into(), pass: "distribute_fragments" });
@@ -274,7 +274,7 @@ impl Body<'_> {
                 let to = self.ldmatrix_target(dst, role, row, column)?;
                 let at = simplify(&(offset.clone() + (row * row_stride + column)), &self.ranges);
                 let at = self.integer(&at)?.text.text;
-                let element = self.swizzled(src.buffer, format!("{at} + ({}) * {row_stride} + {}", down.0, down.1));
+                let element = self.swizzled(src.buffer, format!("{at} + {} * {row_stride} + {}", down.0, down.1));
                 let name = self.names.buffer(src.buffer).to_string();
                 match to {
                     Target::Direct(to) => self.line(&format!("{load}({to}, {name} + {element});")),
@@ -355,13 +355,24 @@ impl Body<'_> {
         Ok(())
     }
 
-    /// The lane of this thread in its warp, as text.
+    /// The name of this thread's lane in its warp, which the function declares at its top.
     fn lane(&mut self) -> String {
-        let [x, y, z] = self.block;
-        if (y == 1 && z == 1) || x % 32 == 0 {
-            return "(int)(threadIdx.x % 32)".into();
+        if self.lane.is_none() {
+            self.lane = Some(self.names.fresh("lane"));
         }
-        format!("(int)((threadIdx.x + {x} * (threadIdx.y + {y} * threadIdx.z)) % 32)")
+        self.lane.clone().unwrap_or_default()
+    }
+
+    /// The declaration of the lane, if something asked for it.
+    pub(super) fn lane_declaration(&self) -> Option<String> {
+        let name = self.lane.as_ref()?;
+        let [x, y, z] = self.block;
+        let thread = if (y == 1 && z == 1) || x % 32 == 0 {
+            "threadIdx.x".to_string()
+        } else {
+            format!("(threadIdx.x + {x} * (threadIdx.y + {y} * threadIdx.z))")
+        };
+        Some(format!("const int {name} = (int)({thread} % 32);"))
     }
 }
 

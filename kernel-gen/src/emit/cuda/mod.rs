@@ -151,6 +151,7 @@ pub fn emit(lowered: &Lowered, options: &CudaOptions) -> Result<CudaSource, Emit
             ranges,
             wide: BTreeSet::new(),
             loads: vec![],
+            lane: None,
             out: String::new(),
             depth: 1,
         };
@@ -291,6 +292,8 @@ struct Body<'a> {
     wide: BTreeSet<VarId>,
     /// Lanes that the statement at hand has loaded.
     loads: Vec<Loaded>,
+    /// The name of the thread's lane, once something uses it.
+    lane: Option<String>,
     out: String,
     depth: usize,
 }
@@ -315,6 +318,11 @@ impl Body<'_> {
         for (var, value) in &nest.lets {
             self.let_(*var, value)?;
         }
-        self.block(std::slice::from_ref(nest.nest))
+        let top = self.out.len();
+        self.block(std::slice::from_ref(nest.nest))?;
+        if let Some(lane) = self.lane_declaration() {
+            self.out.insert_str(top, &format!("  {lane}\n"));
+        }
+        Ok(())
     }
 }

@@ -283,6 +283,8 @@ impl Body<'_> {
         let dtype = self.kernel.buffer(b).dtype;
         let ty = vector_type(dtype, lanes.len() as i64);
         let members: Vec<String> = match dtype {
+            // Zeros are zeros in every type.
+            DType::F16 | DType::Bf16 if lanes.iter().all(|l| l.text == "0.0f") => vec!["0".into(); lanes.len() / 2],
             DType::F16 | DType::Bf16 => {
                 let pair = self.prelude.call(Helper::NarrowPair(dtype));
                 lanes.chunks(2).map(|l| format!("{pair}({}, {})", l[0].text, l[l.len() - 1].text)).collect()
