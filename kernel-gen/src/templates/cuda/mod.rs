@@ -8,7 +8,9 @@
 //! | [`conv2d_no_batching`] | the tutorial `tune_conv2d_cuda` | the input's tile and the weights | NCHW |
 //! | [`conv2d_hwcn`] | the tutorial `opt_conv_cuda` | slices of both operands | HWCN |
 //! | [`conv2d_tensorcore`] | the tutorial `opt_conv_tensorcore` | tiles for one row of taps | NHWC16n16c, 16 bits |
+//! | [`depthwise`] | the article on depthwise convolutions | the input's piece and the filter | NCHW, depthwise |
 //! | [`matmul_blocked`] | the same scheme | slices of both operands | products |
+//! | [`matmul_notes`] | AutoTVM's introduction | nothing | products, to compare with |
 //! | [`wgmma`] | - | a ring of tiles that the TMA fills | Hopper's `wgmma`, products and NHWC convolutions |
 //! | [`plain`] | - | nothing | everything, correctly |
 //!
@@ -19,7 +21,9 @@ mod block;
 pub mod conv2d_hwcn;
 pub mod conv2d_no_batching;
 pub mod conv2d_tensorcore;
+pub mod depthwise;
 pub mod matmul_blocked;
+pub mod matmul_notes;
 mod model;
 pub mod plain;
 pub mod wgmma;
