@@ -1,6 +1,7 @@
 //! Every element of an output is written, and nothing is read that nobody wrote.
 
 use super::access::{Pseudo, Site, Touch};
+use super::boxes;
 use super::digits;
 use super::enumerate;
 use super::fault::{Fault, FaultKind};
@@ -68,6 +69,7 @@ fn output(kernel: &Kernel, id: BufferId, sites: &[Site]) -> Option<Fault> {
     let (cause, site) = match missing(&apart.iter().collect::<Vec<_>>(), &b.shape) {
         Ok(None) => return None,
         Ok(Some(index)) => (format!("nothing writes {}{index:?}", b.name), writes[0]),
+        Err(Unknown) if boxes::partition(kernel, &writes, &b.shape) => return None,
         Err(Unknown) => (format!("not every element of the output {} can be shown to be written", b.name), writes[0]),
     };
     Some(Fault::at(kernel, &site.loops, site.stmt, FaultKind::UnwrittenOutput, cause, mend))

@@ -62,6 +62,7 @@ mod access;
 mod alignment;
 mod barriers;
 mod bounds;
+mod boxes;
 mod coverage;
 mod digits;
 mod enumerate;

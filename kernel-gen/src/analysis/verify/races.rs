@@ -1,7 +1,8 @@
 //! Concurrent iterations do not meet on an element that one of them writes.
 
 use super::MOST_FAULTS;
-use super::access::{Pseudo, Site, is_hardware};
+use super::access::{Pseudo, Site, Touch, is_hardware};
+use super::boxes;
 use super::equal::{Same, Side, same_element};
 use super::fault::{Fault, FaultKind};
 use crate::analysis::simplify::{Sum, simplify};
@@ -267,7 +268,17 @@ fn launch<'k>(kernel: &Kernel, s: &'k Stmt, sites: &[Site], around: &[&'k For], 
     let outside: Vec<&Site> = inside.iter().copied().filter(|s| !own.contains(&s.buffer)).collect();
     let mut reported = BTreeSet::new();
     if !blocks.is_empty() {
+        let mut apart = BTreeSet::new();
         for (a, b, _) in conflicts(kernel, &outside, &blocks, &fixed, &side) {
+            if apart.contains(&a.buffer) {
+                continue;
+            }
+            let all: Vec<&Site> = sites.iter().filter(|s| s.buffer == a.buffer).collect();
+            let here = all.iter().all(|s| s.touch == Touch::Write && outside.iter().any(|o| std::ptr::eq(*o, *s)));
+            if here && boxes::partition(kernel, &all, &kernel.buffer(a.buffer).shape) {
+                apart.insert(a.buffer);
+                continue;
+            }
             reported.insert(a.buffer);
             let buffer = &kernel.buffer(a.buffer).name;
             faults.push(race(kernel, FaultKind::WriteRace, a, b, "different blocks of the grid", buffer));

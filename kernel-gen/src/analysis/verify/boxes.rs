@@ -1,0 +1,291 @@
+//! Outputs that are written box by box: a proof that every element is written exactly once.
+//!
+//! A persistent kernel goes through tiles of its output in an order that no linear form shows: rows and columns of a tile
+//! follow from its number by divisions and remainders. But what one tile writes is a box, and there are few tiles. So an
+//! index is taken apart into a part that depends on the blocks of the grid (and what is mixed with them) and a part that
+//! does not: the first gives the origin of a box, the second its elements. Both are enumerated on their own. If the
+//! elements fill a box with no element twice, and the origins are all multiples of its extents in the output, each once,
+//! then every element of the output has one writer.
+
+use super::access::Site;
+use super::enumerate;
+use crate::analysis::simplify::{Sum, simplify};
+use crate::ir::{BinOp, Expr, For, Kernel, LoopKind, Scope, Stmt, Unit, VarId};
+use std::collections::BTreeSet;
+use std::ops::ControlFlow;
+
+/// Most origins, and most elements of a box, that are enumerated.
+const MOST: i64 = 1 << 21;
+
+/// Whether the writes, which are all that touch a buffer of this shape, write each of its elements exactly once.
+pub(super) fn partition(kernel: &Kernel, writes: &[&Site], shape: &[i64]) -> bool {
+    prove(kernel, writes, shape).is_some()
+}
+
+/// An access taken apart.
+struct Parts {
+    /// One expression a dimension, over `outer`.
+    origin: Vec<Expr>,
+    /// One expression a dimension, over `inner`.
+    element: Vec<Expr>,
+    outer: BTreeSet<VarId>,
+    inner: BTreeSet<VarId>,
+    outer_guards: Vec<(Expr, bool)>,
+    inner_guards: Vec<(Expr, bool)>,
+}
+
+fn prove(kernel: &Kernel, writes: &[&Site], shape: &[i64]) -> Option<()> {
+    let mut boxed: BTreeSet<Vec<i64>> = BTreeSet::new();
+    let mut first: Option<(Parts, &Site)> = None;
+    let mut sizes = vec![0; shape.len()];
+    for site in writes {
+        let site_of_units = by_units(kernel, site)?;
+        let parts = take_apart(&site_of_units, shape)?;
+        if let Some((known, _)) = &first
+            && (known.origin != parts.origin || known.outer_guards != parts.outer_guards)
+        {
+            return None;
+        }
+        let space = enumerate::space(&parts.inner, &site_of_units.facts.ranges, MOST)?;
+        let filled = enumerate::for_each(&space, |values| {
+            if !holds(&parts.inner_guards, values) {
+                return ControlFlow::Continue(());
+            }
+            let element: Option<Vec<i64>> = parts.element.iter().map(|e| enumerate::eval(e, values)).collect();
+            match element {
+                Some(element) if element.iter().all(|i| *i >= 0) => {
+                    for (size, i) in sizes.iter_mut().zip(&element) {
+                        *size = (*size).max(i + 1);
+                    }
+                    if boxed.insert(element) { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
+                }
+                _ => ControlFlow::Break(()),
+            }
+        });
+        if filled.is_break() {
+            return None;
+        }
+        first.get_or_insert((parts, site));
+    }
+    let volume = sizes.iter().try_fold(1i64, |a, n| a.checked_mul(*n))?;
+    if boxed.is_empty() || boxed.len() as i64 != volume {
+        return None;
+    }
+    let (parts, site) = first?;
+    let space = enumerate::space(&parts.outer, &site.facts.ranges, MOST)?;
+    let mut origins = BTreeSet::new();
+    let outcome = enumerate::for_each(&space, |values| {
+        if !holds(&parts.outer_guards, values) {
+            return ControlFlow::Continue(());
+        }
+        let origin: Option<Vec<i64>> = parts.origin.iter().map(|e| enumerate::eval(e, values)).collect();
+        let Some(origin) = origin else { return ControlFlow::Break(()) };
+        let aligned = origin
+            .iter()
+            .zip(&sizes)
+            .zip(shape)
+            .all(|((at, size), extent)| at % size == 0 && (0..*extent).contains(at));
+        if aligned && origins.insert(origin) { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
+    });
+    if outcome.is_break() {
+        return None;
+    }
+    let wanted = shape.iter().zip(&sizes).try_fold(1i64, |a, (n, size)| a.checked_mul((n + size - 1) / size))?;
+    (origins.len() as i64 == wanted).then_some(())
+}
+
+fn holds(guards: &[(Expr, bool)], values: &[i64]) -> bool {
+    guards.iter().all(|(g, truth)| enumerate::eval(g, values) == Some(i64::from(*truth)))
+}
+
+/// The access as its unit makes it: in loops over a fragment's elements, one thread of the unit writes each. Fails where
+/// the threads of a unit write different elements.
+fn by_units<'k>(kernel: &Kernel, site: &Site<'k>) -> Option<Site<'k>> {
+    let mut out = site.clone();
+    if !site.loops.iter().any(|l| l.kind == LoopKind::FragmentCol) {
+        return Some(out);
+    }
+    let unit = unit_of(kernel, site.stmt)?.threads();
+    let thread = |l: &&&For| matches!(l.kind, LoopKind::Thread(_));
+    let threads: Vec<&&For> = site.loops.iter().filter(thread).collect();
+    let [l] = threads[..] else { return None };
+    let (lo, hi) = site.facts.ranges.get(l.var)?;
+    // `t = unit * number + lane`: nothing may depend on the lane.
+    let lane = VarId(u32::MAX);
+    let mut ranges = site.facts.ranges.clone();
+    ranges.insert(l.var, lo.div_euclid(unit), hi.div_euclid(unit));
+    ranges.insert(lane, 0, unit - 1);
+    let by = l.var * unit + lane;
+    let rewrite = |e: &Expr| -> Option<Expr> {
+        let e = simplify(&e.clone().subst(l.var, &by), &ranges);
+        (!e.mentions(lane)).then_some(e)
+    };
+    out.index = site.index.iter().map(rewrite).collect::<Option<_>>()?;
+    out.facts.guards = site
+        .facts
+        .guards
+        .iter()
+        .map(|(g, t)| Some((by_unit_guard(g, l.var, unit, &rewrite)?, *t)))
+        .collect::<Option<_>>()?;
+    ranges.remove(lane);
+    out.facts.ranges = ranges;
+    Some(out)
+}
+
+/// A condition on a thread's number as one on its unit's: `t < 128` is `unit < 1`.
+fn by_unit_guard(g: &Expr, t: VarId, unit: i64, rewrite: &impl Fn(&Expr) -> Option<Expr>) -> Option<Expr> {
+    match g {
+        Expr::Binary(BinOp::Lt, a, b) if **a == Expr::Var(t) => match b.as_int()? {
+            n if n % unit == 0 => Some(Expr::Var(t).lt(n / unit)),
+            _ => None,
+        },
+        _ => rewrite(g),
+    }
+}
+
+/// The unit whose fragment the statement reads.
+fn unit_of(kernel: &Kernel, s: &Stmt) -> Option<Unit> {
+    let mut unit = None;
+    s.own_exprs(&mut |e| {
+        e.walk(&mut |e| {
+            if let Expr::Load(b, _) = e
+                && let Scope::Fragment(u) = kernel.buffer(*b).scope
+            {
+                unit = Some(u);
+            }
+        });
+    });
+    unit
+}
+
+/// Splits each index into what follows from the blocks of the grid and what does not.
+fn take_apart(site: &Site, shape: &[i64]) -> Option<Parts> {
+    let ranges = &site.facts.ranges;
+    let variables = |e: &Expr| enumerate::variables([e]);
+    let sums: Vec<Sum> = site.index.iter().map(|e| Sum::of(simplify(e, ranges))).collect();
+    // That an index is inside of its dimension only cuts the boxes at the edge.
+    let inside = |g: &(Expr, bool)| {
+        site.index.iter().zip(shape).any(|(index, n)| {
+            let Expr::Binary(BinOp::Lt, a, b) = &g.0 else { return false };
+            let room = (*b.clone() - *a.clone()) - (Expr::Int(*n) - index.clone());
+            g.1 && simplify(&room, ranges) == Expr::Int(0)
+        })
+    };
+    let guards: Vec<&(Expr, bool)> = site.facts.guards.iter().filter(|g| !inside(g)).collect();
+    // Variables that occur together belong together.
+    let mut outer: BTreeSet<VarId> = site
+        .loops
+        .iter()
+        .filter(|l| matches!(l.kind, LoopKind::Grid(_) | LoopKind::Cluster(_)))
+        .map(|l| l.var)
+        .collect();
+    let mut together: Vec<BTreeSet<VarId>> = vec![];
+    for sum in &sums {
+        for (term, _) in &sum.terms {
+            together.push(variables(term)?);
+        }
+    }
+    for (g, _) in &guards {
+        together.push(variables(g)?);
+    }
+    loop {
+        let before = outer.len();
+        for set in &together {
+            if !set.is_disjoint(&outer) {
+                outer.extend(set);
+            }
+        }
+        if outer.len() == before {
+            break;
+        }
+    }
+    let inner: BTreeSet<VarId> = together.iter().flatten().filter(|v| !outer.contains(v)).copied().collect();
+    // A loop that says nothing about the place would write it again and again.
+    let idle = |l: &&For| {
+        let repeats = ranges.get(l.var).is_none_or(|(lo, hi)| lo < hi);
+        repeats && !outer.contains(&l.var) && !inner.contains(&l.var)
+    };
+    if site.loops.iter().any(idle) {
+        return None;
+    }
+    let (mut origin, mut element) = (vec![], vec![]);
+    for sum in &sums {
+        let (mut o, mut i) = (Expr::Int(0), Expr::Int(sum.constant));
+        for (term, factor) in &sum.terms {
+            let part = term.clone() * *factor;
+            if variables(term)?.is_disjoint(&outer) { i = i + part } else { o = o + part }
+        }
+        origin.push(o);
+        element.push(i);
+    }
+    let (mut outer_guards, mut inner_guards) = (vec![], vec![]);
+    for (g, truth) in guards {
+        let side = if variables(g)?.is_disjoint(&outer) { &mut inner_guards } else { &mut outer_guards };
+        side.push((g.clone(), *truth));
+    }
+    // Only variables that are really used are enumerated: an index of the grid that is not would write everything again.
+    let used: BTreeSet<VarId> = together.into_iter().flatten().collect();
+    if outer.iter().any(|v| !used.contains(v) && ranges.get(*v).is_none_or(|(lo, hi)| lo < hi)) {
+        return None;
+    }
+    outer.retain(|v| used.contains(v));
+    Some(Parts { origin, element, outer, inner, outer_guards, inner_guards })
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::analysis::verify::{Limits, check};
+    use crate::ir::parse::parse;
+
+    /// 15 tiles of 4 x 4, four at a time, in an order that only divisions show.
+    const TILES: &str = "\
+kernel tiles {
+  param y: f32[12, 20] global write
+  for block in 0..4 grid.x {
+    for t in 0..8 thread.x {
+      for round in 0..4 {
+        let tile: i64 = round * 4 + block
+        if tile < 15 {
+          for c in 0..2 {
+            y[(tile / 5 * 5 % 15 / 5) * 4 + t / 2, tile % 5 * 4 + t % 2 * 2 + c] = 1.0f32
+          }
+        }
+      }
+    }
+  }
+}
+";
+
+    fn faults(text: &str) -> String {
+        let kernel = parse(text).expect("a kernel");
+        check(&kernel, &Limits::cuda()).iter().map(|f| f.to_string() + "\n").collect()
+    }
+
+    #[test]
+    fn tiles_in_any_order_cover_an_output_once() {
+        assert_eq!(faults(TILES), "");
+        // At the edge, tiles are cut.
+        let cut = TILES.replace("y: f32[12, 20]", "y: f32[11, 19]").replace(
+            "y[(tile / 5 * 5 % 15 / 5) * 4 + t / 2, tile % 5 * 4 + t % 2 * 2 + c] = 1.0f32",
+            "if (tile / 5 * 5 % 15 / 5) * 4 + t / 2 < 11 && tile % 5 * 4 + t % 2 * 2 + c < 19 {
+              y[(tile / 5 * 5 % 15 / 5) * 4 + t / 2, tile % 5 * 4 + t % 2 * 2 + c] = 1.0f32
+            }",
+        );
+        assert_eq!(faults(&cut), "");
+    }
+
+    #[test]
+    fn tiles_that_are_left_out_or_meet_are_reported() {
+        for (from, to, fault) in [
+            ("tile < 15", "tile < 14", "y"),
+            ("for round in 0..4", "for round in 0..3", "y"),
+            ("tile % 5 * 4", "tile % 4 * 4", "y"),
+            ("tile / 5 * 5 % 15 / 5", "tile / 6 * 5 % 15 / 5", "y"),
+            ("t % 2 * 2 + c", "t % 2 + c", "y"),
+            ("for c in 0..2", "for c in 0..1", "y"),
+        ] {
+            let text = faults(&TILES.replace(from, to));
+            assert!(text.contains(fault), "{from} -> {to}: `{text}`");
+        }
+    }
+}
