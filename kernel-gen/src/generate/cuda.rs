@@ -114,8 +114,22 @@ fn emit(
     let verified = verify(insert_barriers(kernel.clone()), limits)
         .map_err(|faults| place.fault(Cause::Verify(faults.iter().map(|f| f.to_string()).collect())))?;
     let lowered = lower(verified, &LowerOptions::cuda()).map_err(|error| place.fault(Cause::Lower(error)))?;
-    cuda::emit(&lowered, &options).map_err(|error| place.fault(Cause::EmitCuda(error)))
+    let emitted = cuda::emit(&lowered, &options).map_err(|error| place.fault(Cause::EmitCuda(error)))?;
+    let is_map = |p: &&Param| matches!(p, Param::TensorMap(_));
+    let maps: usize = emitted.launches.iter().map(|l| l.params.iter().filter(is_map).count()).sum();
+    let params = emitted.launches.iter().map(|l| l.params.len()).max().unwrap_or(0);
+    if params > MAX_PARAMS || maps > MAX_MAPS {
+        return Err(place.fault(Cause::Parameters(format!(
+            "`{}` takes {params} parameters and {maps} tensor maps; the runtime passes at most {MAX_PARAMS} and {MAX_MAPS}",
+            options.symbol
+        ))));
+    }
+    Ok(emitted)
 }
+
+/// What the runtime's launches can pass (`MAX_KERNEL_ARGS` and `MAX_TENSOR_MAPS` there).
+const MAX_PARAMS: usize = 20;
+const MAX_MAPS: usize = 8;
 
 /// A launch as the wrappers say it; the tensor maps that it takes join those of its program.
 fn launch(launch: &cuda::Launch, maps: &mut Vec<CudaMap>) -> CudaLaunch {

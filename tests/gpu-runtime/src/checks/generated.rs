@@ -68,14 +68,33 @@ fn products<Dev: Device>(dev: &Dev) -> Done {
 fn halves<Dev: Device>(dev: &Dev) -> Done {
     let a = Tensor::<F16, D2<128, 64>>::from_fn(|i| F16::from_f32(value(i)));
     let b = Tensor::<F16, D2<64, 128>>::from_fn(|i| F16::from_f32(value(i * 5 + 2)));
-    let wide = |t: &[F16]| t.iter().map(|v| v.to_f32()).collect::<Vec<_>>();
-    let (aw, bw) = (wide(a.as_slice()), wide(b.as_slice()));
-    let element = |i: usize| (0..64).map(|l| aw[i / 128 * 64 + l] * bw[l * 128 + i % 128]).sum::<f32>();
-    // The sums are exact in f32; the result is rounded once.
-    let expected: Vec<f32> = (0..128 * 128).map(|i| F16::from_f32(element(i)).to_f32()).collect();
     let mut c = dev.zeros::<F16, D2<128, 128>>()?;
     kernels::product_f16(dev, &dev.upload(&a)?, &dev.upload(&b)?, &mut c)?;
-    equal("product of halves", &wide(dev.download(&c)?.as_slice()), &expected)
+    let expected = product_of_halves(a.as_slice(), b.as_slice(), [128, 128, 64]);
+    equal("product of halves", &wide(dev.download(&c)?.as_slice()), &expected)?;
+
+    let a = Tensor::<F16, D2<1024, 512>>::from_fn(|i| F16::from_f32((i * 7 % 5) as f32 - 2.0));
+    let b = Tensor::<F16, D2<512, 768>>::from_fn(|i| F16::from_f32((i * 11 % 3) as f32 - 1.0));
+    let mut c = dev.zeros::<F16, D2<1024, 768>>()?;
+    kernels::product_f16(dev, &dev.upload(&a)?, &dev.upload(&b)?, &mut c)?;
+    let expected = product_of_halves(a.as_slice(), b.as_slice(), [1024, 768, 512]);
+    equal("large product of halves", &wide(dev.download(&c)?.as_slice()), &expected)
+}
+
+fn wide(halves: &[F16]) -> Vec<f32> {
+    halves.iter().map(|v| v.to_f32()).collect()
+}
+
+/// `a b`, row-major. The sums are exact in f32; each result is rounded once.
+fn product_of_halves(a: &[F16], b: &[F16], [m, n, k]: [usize; 3]) -> Vec<f32> {
+    let (a, b) = (wide(a), wide(b));
+    let mut c = vec![0.0f32; m * n];
+    for (i, row) in c.chunks_mut(n).enumerate() {
+        for l in 0..k {
+            row.iter_mut().zip(&b[l * n..][..n]).for_each(|(c, b)| *c += a[i * k + l] * b);
+        }
+    }
+    c.into_iter().map(|v| F16::from_f32(v).to_f32()).collect()
 }
 
 /// 3 channels of `size` squared to 4 channels, kernel 3.
