@@ -6,13 +6,15 @@
 //! `KERNEL_GEN_SEED` moves on to other workloads, `KERNEL_GEN_TEMPLATE` names one template.
 
 use kernel_gen::analysis::verify::{Fault, check as faults_of, verify};
+use kernel_gen::emit::cuda::{self, Arch, CudaOptions, CudaSource};
 use kernel_gen::interp::{self, Mode, Values};
 use kernel_gen::ir::{DType, Kernel};
 use kernel_gen::lower::insert_barriers::insert_barriers;
-use kernel_gen::lower::{LowerOptions, lower};
+use kernel_gen::lower::{LowerOptions, Lowered, lower};
 use kernel_gen::space::Config;
 use kernel_gen::target::Target;
 use kernel_gen::templates::{Registry, Template};
+use kernel_gen::toolchain::cuda::{self as toolchain, Environment, Found, Missing, Options, Request};
 use kernel_gen::workload::bound::reference_with_bounds;
 use kernel_gen::workload::sample::{self, Rng};
 use kernel_gen::workload::{Conv2d, ConvLayout, Matmul, Op, Role, Workload};
@@ -34,8 +36,14 @@ fn interpret(kernel: &Kernel, workload: &Workload, inputs: &[Vec<f64>]) -> Resul
     outputs.remove(output.name).ok_or("the output".into())
 }
 
-fn check(template: &dyn Template, workload: &Workload, target: &Target, config: &Config, seed: u64) {
-    let what = || format!("{} on {} for {} with {config} (seed {seed})", template.name(), workload.key(), target.name);
+/// Schedules, verifies, lowers and emits; the kernel as scheduled and as lowered, and its source.
+fn make(
+    template: &dyn Template,
+    workload: &Workload,
+    target: &Target,
+    config: &Config,
+) -> (Kernel, Lowered, CudaSource) {
+    let what = || format!("{} on {} for {} with {config}", template.name(), workload.key(), target.name);
     let scheduled = template.schedule(workload, target, config).unwrap_or_else(|e| panic!("{}: {e}", what()));
     assert!(scheduled.packs.is_empty(), "{}: CUDA templates take tensors as they are", what());
     let kernel = insert_barriers(scheduled.schedule.kernel);
@@ -44,6 +52,19 @@ fn check(template: &dyn Template, workload: &Workload, target: &Target, config: 
     let lowered = lower(verified, &LowerOptions::cuda()).unwrap_or_else(|e| panic!("{}: {e}", what()));
     let faults = faults_of(lowered.kernel(), &target.limits());
     assert!(faults.is_empty(), "{}, lowered\n{}\n{}", what(), text(&faults), lowered.kernel());
+    let options = CudaOptions {
+        arch: Arch::of(target).expect("a CUDA target"),
+        symbol: "kernel".into(),
+        comment: String::new(),
+        min_blocks: None,
+    };
+    let source = cuda::emit(&lowered, &options).unwrap_or_else(|e| panic!("{}: {e}\n{}", what(), lowered.kernel()));
+    (kernel, lowered, source)
+}
+
+fn check(template: &dyn Template, workload: &Workload, target: &Target, config: &Config, seed: u64) {
+    let what = || format!("{} on {} for {} with {config} (seed {seed})", template.name(), workload.key(), target.name);
+    let (kernel, lowered, _) = make(template, workload, target, config);
     let cost = template.cost(workload, target, config);
     assert!(cost > 0.0 && cost.is_finite(), "{}: cost {cost}", what());
 
@@ -100,7 +121,7 @@ fn most_macs(template: &str) -> i64 {
 }
 
 /// One template, with its default and a few random configs, on `count` workloads that it takes.
-fn sweep(template: &dyn Template, count: usize, configs: usize) {
+fn sweep(template: &dyn Template, count: usize, configs: usize, mut f: impl FnMut(&Workload, &Target, &Config, u64)) {
     let first = setting("KERNEL_GEN_SEED").unwrap_or(1);
     let count = setting("KERNEL_GEN_WORKLOADS").map_or(count, |n| n as usize);
     let mut seen = 0;
@@ -118,9 +139,9 @@ fn sweep(template: &dyn Template, count: usize, configs: usize) {
         let default = space
             .normalise(&default)
             .unwrap_or_else(|e| panic!("{} {} {}: {e}", template.name(), workload.key(), target.name));
-        check(template, &workload, target, &default, seed);
+        f(&workload, target, &default, seed);
         for (_, config) in space.sample(seed).take(configs) {
-            check(template, &workload, target, &config, seed);
+            f(&workload, target, &config, seed);
         }
         seen += 1;
         if seen == count {
@@ -136,11 +157,34 @@ fn every_template_computes_what_the_reference_does() {
     let mut checked = BTreeMap::new();
     for template in cuda_templates(&registry) {
         let start = std::time::Instant::now();
-        sweep(template, 12, 3);
+        sweep(template, 12, 3, |w, t, config, seed| check(template, w, t, config, seed));
         checked.insert(template.name().to_string(), start.elapsed());
     }
     println!("time by template: {checked:?}");
     assert!(!checked.is_empty());
+}
+
+#[test]
+fn every_emitted_source_compiles() {
+    let archs = TARGETS.map(|t| Arch::parse(t).expect("an architecture"));
+    let found = toolchain::find(&Environment::of_process(), &archs, Missing::Embed).unwrap_or_else(|e| panic!("{e}"));
+    let Found::Compiler(compiler) = found else {
+        println!("[SKIP] no NVRTC, nvcc or clang for CUDA: set KERNEL_GEN_NVRTC, or see `kernel-gen doctor`");
+        return;
+    };
+    let registry = Registry::builtin();
+    let mut requests = vec![];
+    for template in cuda_templates(&registry) {
+        sweep(template, 2, 1, |w, target, config, _| {
+            let (.., source) = make(template, w, target, config);
+            let name = format!("{} {} {config}", template.name(), w.key());
+            requests.push(Request::new(name, source.source, source.arch));
+        });
+    }
+    let options = Options { lowest_ptx: false, ..Options::default() };
+    let made = compiler.compile_all(&requests, &options, None);
+    let made = made.unwrap_or_else(|errors| panic!("{}", errors.iter().map(|e| e.to_string()).collect::<String>()));
+    println!("{} sources compiled by {}", made.len(), compiler.name());
 }
 
 #[test]
