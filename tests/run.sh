@@ -12,6 +12,9 @@ for manifest in Cargo.toml tests/onnx/Cargo.toml; do
   cargo test --manifest-path "$manifest" --target-dir target --workspace --no-fail-fast -- --nocapture 2>&1 | tee -a "$log"
   ((status |= PIPESTATUS[0]))
 done
+# The runtime with its features, which the workspace leaves off.
+cargo test --package kernel-gen-runtime --all-features --target-dir target --no-fail-fast -- --nocapture 2>&1 | tee -a "$log"
+((status |= PIPESTATUS[0]))
 # The runtime on a GPU; without one it says so and runs on the CPU.
 cargo run --manifest-path tests/gpu-runtime/Cargo.toml --target-dir target --release 2>&1 | tee -a "$log"
 ((status |= PIPESTATUS[0]))

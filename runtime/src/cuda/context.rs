@@ -104,9 +104,9 @@ impl Context {
     }
 
     /// Loads one image.
-    fn module(&self, image: &Image, kernel: &str) -> Result<Handle, CudaError> {
+    fn module(&self, image: &Image, kernel: &'static str) -> Result<Handle, CudaError> {
         if image.kind == Kind::Source {
-            let cubin = nvrtc::compile(image.bytes, kernel, self.capability)?;
+            let cubin = nvrtc::compile(image.bytes, kernel, self.capability, image.exact)?;
             return self.load_data(&cubin);
         }
         if let Some(needed) = image.ptx_needs().filter(|n| image.kind == Kind::Ptx && *n > self.driver.version) {

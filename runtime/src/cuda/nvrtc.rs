@@ -6,36 +6,64 @@
 use super::CudaError;
 use libloading::Library;
 use std::ffi::{CString, c_char, c_int, c_void};
+use std::path::{Path, PathBuf};
 
 /// `nvrtcProgram`.
 type Program = *mut c_void;
 /// A function that takes a program and a pointer to what it gives.
 type Get<T> = unsafe extern "C" fn(Program, *mut T) -> c_int;
 
-/// The library's names, newest first.
-fn names() -> Vec<String> {
+/// Where the library may be: what `KERNEL_GEN_NVRTC` names, as for builds, then its usual names, newest first.
+fn candidates() -> Vec<PathBuf> {
+    let mut all: Vec<PathBuf> = std::env::var_os("KERNEL_GEN_NVRTC").map(PathBuf::from).into_iter().collect();
     if cfg!(windows) {
-        return ["nvrtc64_130_0.dll", "nvrtc64_120_0.dll", "nvrtc64_112_0.dll"].map(String::from).to_vec();
+        all.extend(["nvrtc64_130_0.dll", "nvrtc64_120_0.dll", "nvrtc64_112_0.dll"].map(PathBuf::from));
+        return all;
     }
     let (prefix, suffix) = (std::env::consts::DLL_PREFIX, std::env::consts::DLL_SUFFIX);
-    let mut names = vec![format!("{prefix}nvrtc{suffix}")];
-    names.extend(["13", "12", "11.2"].map(|v| format!("{prefix}nvrtc{suffix}.{v}")));
-    names
+    all.push(format!("{prefix}nvrtc{suffix}").into());
+    all.extend(["13", "12", "11.2"].map(|v| PathBuf::from(format!("{prefix}nvrtc{suffix}.{v}"))));
+    all
 }
 
-/// Compiles source to machine code for a device.
-pub(super) fn compile(source: &[u8], kernel: &str, device: (i32, i32)) -> Result<Vec<u8>, CudaError> {
-    let refused = |reason: String| CudaError::Image { kernel: "embedded CUDA source", device, reason };
-    // SAFETY: what runs here is the initialisation of NVIDIA's library.
-    let library = names().iter().find_map(|name| unsafe { Library::new(name) }.ok()).ok_or_else(|| {
-        refused(format!(
-            "`{kernel}` was built without a CUDA compiler and has to be compiled now, but NVRTC is not here; install \
-             it (`pip install nvidia-cuda-nvrtc`) and put its folder on the library path, or build with packaged \
-             artifacts"
-        ))
+/// Opens the library, and before it the one with its built-in functions: it looks for that by name only, which fails
+/// where neither is on the loader's path.
+fn open(path: &Path) -> Option<Library> {
+    #[cfg(unix)]
+    for sibling in
+        path.parent().filter(|p| p.is_absolute()).and_then(|p| p.read_dir().ok()).into_iter().flatten().flatten()
+    {
+        if sibling.file_name().to_string_lossy().starts_with("libnvrtc-builtins.so") {
+            use libloading::os::unix::{Library, RTLD_GLOBAL, RTLD_NOW};
+            // SAFETY: what runs here is the initialisation of NVIDIA's library.
+            if let Ok(library) = unsafe { Library::open(Some(sibling.path()), RTLD_NOW | RTLD_GLOBAL) } {
+                // It has to stay where the other finds it.
+                std::mem::forget(library);
+            }
+        }
+    }
+    // SAFETY: as above.
+    unsafe { Library::new(path) }.ok()
+}
+
+/// Compiles source to machine code for a device. `exact` says that the source is for this very capability, whose own
+/// instructions it uses.
+pub(super) fn compile(
+    source: &[u8],
+    kernel: &'static str,
+    device: (i32, i32),
+    exact: bool,
+) -> Result<Vec<u8>, CudaError> {
+    let refused = |reason: String| CudaError::Image { kernel, device, reason };
+    let library = candidates().iter().find_map(|path| open(path)).ok_or_else(|| {
+        refused(
+            "the program was built without a CUDA compiler, so its source has to be compiled now, but NVRTC is not here; \
+             install it (`pip install nvidia-cuda-nvrtc`) and name it with KERNEL_GEN_NVRTC or put its folder on the \
+             library path, or build the program with packaged code"
+                .into(),
+        )
     })?;
-    let nvrtc = Nvrtc { library: &library };
-    nvrtc.compile(source, device).map_err(|reason| refused(format!("`{kernel}`: {reason}")))
+    Nvrtc { library: &library }.compile(source, device, exact).map_err(refused)
 }
 
 struct Nvrtc<'l> {
@@ -53,7 +81,7 @@ impl Nvrtc<'_> {
         found.map(|f| *f).map_err(|_| format!("this NVRTC has no `{name}`; install a newer one"))
     }
 
-    fn compile(&self, source: &[u8], device: (i32, i32)) -> Result<Vec<u8>, String> {
+    fn compile(&self, source: &[u8], device: (i32, i32), exact: bool) -> Result<Vec<u8>, String> {
         type Create = unsafe extern "C" fn(
             *mut Program,
             *const c_char,
@@ -72,8 +100,7 @@ impl Nvrtc<'_> {
             )
         };
         let text = CString::new(source).map_err(|_| "the source holds a 0".to_string())?;
-        // What only this capability has is wanted too, where there is such a thing.
-        let suffix = if device.0 >= 9 { "a" } else { "" };
+        let suffix = if exact { "a" } else { "" };
         let arch = CString::new(format!("--gpu-architecture=sm_{}{}{suffix}", device.0, device.1)).unwrap_or_default();
         let options = [arch.as_ptr(), c"--std=c++17".as_ptr()];
         let mut program = std::ptr::null_mut();
@@ -108,5 +135,28 @@ impl Nvrtc<'_> {
         // SAFETY: the buffer has the size that was asked for.
         let code = if code == 0 { unsafe { get_bytes(program, bytes.as_mut_ptr().cast()) } } else { code };
         if code == 0 { Ok(bytes) } else { Err(format!("{get} failed with {code}")) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn source_becomes_machine_code_or_an_error_with_the_compilers_words() {
+        if candidates().iter().find_map(|path| open(path)).is_none() {
+            let error = compile(b"", "k", (8, 0), false).unwrap_err().to_string();
+            assert!(error.contains("NVRTC is not here") && error.contains("KERNEL_GEN_NVRTC"), "{error}");
+            eprintln!("[SKIP] needs NVRTC (KERNEL_GEN_NVRTC names it); that its absence is one clear error was tested");
+            return;
+        }
+        let source = b"extern \"C\" __global__ void k(float *x) { x[threadIdx.x] = 1.0f; }";
+        assert!(compile(source, "k", (8, 6), false).unwrap().starts_with(b"\x7fELF"));
+        let hopper = b"extern \"C\" __global__ void k() { asm volatile(\"wgmma.fence.sync.aligned;\"); }";
+        assert!(compile(hopper, "k", (9, 0), true).unwrap().starts_with(b"\x7fELF"));
+        let error = compile(b"extern \"C\" __global__ void k() { nonsense }", "k", (9, 0), true).unwrap_err();
+        let text = error.to_string();
+        assert!(text.contains("the code of `k` on a GPU of compute capability 9.0: NVRTC failed with"), "{text}");
+        assert!(text.contains("kernel.cu(1): error: identifier \"nonsense\" is undefined"), "{text}");
     }
 }
