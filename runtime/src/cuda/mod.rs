@@ -23,6 +23,9 @@
 //! it is built. cudarc itself panics where the driver is missing; [`Cuda::probe`] and [`Cuda::new`] look first and
 //! return a [`CudaError`].
 //!
+//! A program that was built without a CUDA compiler holds its kernels as source. Then NVRTC compiles each at its first use;
+//! `KERNEL_GEN_NVRTC` names the library if it is not on the loader's path. Builds warn when they leave that to be done.
+//!
 //! # cudarc's versions and features
 //! cudarc is asked for in the way that goes together with candle: bindings of the toolkit that is found when building,
 //! or else the newest, loaded at run time. A program that wants certain bindings sets `CUDARC_CUDA_VERSION=12080` (or
