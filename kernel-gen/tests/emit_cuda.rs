@@ -6,7 +6,10 @@ use kernel_gen::emit::cuda::{Arch, CudaOptions, CudaSource, EmitError, Param, Te
 use kernel_gen::ir::{DType, Kernel, parse::parse};
 use kernel_gen::lower::{LowerOptions, lower};
 use kernel_gen::target::Target;
+use kernel_gen::templates::Template;
+use kernel_gen::templates::cuda::wgmma::{WgmmaConv2d, WgmmaGemm};
 use kernel_gen::toolchain::cuda::{Environment, Found, Missing, Options, Request, find};
+use kernel_gen::workload::{Conv2d, ConvLayout, Matmul, Op, Workload};
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -111,4 +114,26 @@ fn a_kernel_without_hardware_loops_is_refused() {
         parse("kernel k {\n  param y: f32[4] global write\n  for i in 0..4 {\n    y[i] = 1.0f32\n  }\n}\n").unwrap();
     let said = cuda(&kernel, "sm_80").unwrap_err().to_string();
     assert_eq!(said, "loop `i` stands outside of any launch; bind a loop around it to grid or thread axes");
+}
+
+/// Warp-specialised rings as the templates make them: every form of operand, and a convolution.
+#[test]
+fn the_rings_of_the_templates_compile_to_products_that_overlap() {
+    let target = Target::find("sm_90a").unwrap();
+    let product = |m, n, k, trans_a, trans_b| Op::Matmul(Matmul { trans_a, trans_b, ..Matmul::new(m, n, k) });
+    let gemms = [
+        (product(4096, 4096, 4096, false, true), DType::F16),
+        (product(512, 768, 320, true, false), DType::Bf16),
+        (product(200, 136, 72, false, false), DType::F16),
+        (product(1024, 1000, 1024, true, true), DType::F16),
+    ];
+    let conv = Conv2d { layout: ConvLayout::Nhwc, ..Conv2d::nchw(8, 64, 14, 14, 128, 3, 1, 1) };
+    let cases = gemms.map(|(op, dtype)| (&WgmmaGemm as &dyn Template, op, dtype)).into_iter();
+    for (template, op, dtype) in cases.chain([(&WgmmaConv2d as &dyn Template, Op::Conv2d(conv), DType::F16)]) {
+        let workload = Workload::f32(op).with_dtype(dtype);
+        let config = template.default_config(&workload, target).unwrap_or_else(|e| panic!("{e}"));
+        let scheduled = template.schedule(&workload, target, &config).unwrap_or_else(|e| panic!("{e}"));
+        let source = cuda(&scheduled.schedule.kernel, "sm_90a").unwrap_or_else(|e| panic!("{e}"));
+        compiles(&source);
+    }
 }

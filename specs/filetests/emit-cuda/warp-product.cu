@@ -46,11 +46,11 @@ extern "C" __global__ void __launch_bounds__(64) warp_product(const unsigned sho
     asm volatile("cp.async.commit_group;" ::: "memory");
     asm volatile("cp.async.wait_group 1;" ::: "memory");
     __syncthreads();
-    mma_ldmatrix(fa, sa + k % 2 * 512 + t / 32 * 256 + lane % 16 * 16 + lane / 16 * 8);
-    mma_ldmatrix_transposed(fb, sb + k % 2 * 1024 + lane % 16 * 64 + lane / 16 * 8);
-    mma_ldmatrix_transposed(fb + 4, sb + k % 2 * 1024 + 16 + lane % 16 * 64 + lane / 16 * 8);
-    mma_ldmatrix_transposed(fb + 8, sb + k % 2 * 1024 + 32 + lane % 16 * 64 + lane / 16 * 8);
-    mma_ldmatrix_transposed(fb + 12, sb + k % 2 * 1024 + 48 + lane % 16 * 64 + lane / 16 * 8);
+    mma_ldmatrix(fa, sa + k % 2 * 512 + t / 32 * 256 + lane % 8 * 16 + lane / 8 % 2 * 128 + lane / 16 * 8);
+    mma_ldmatrix_transposed(fb, sb + k % 2 * 1024 + lane % 8 * 64 + lane / 8 % 2 * 512 + lane / 16 * 8);
+    mma_ldmatrix_transposed(fb + 4, sb + k % 2 * 1024 + lane % 8 * 64 + lane / 8 % 2 * 512 + lane / 16 * 8 + 16);
+    mma_ldmatrix_transposed(fb + 8, sb + k % 2 * 1024 + lane % 8 * 64 + lane / 8 % 2 * 512 + lane / 16 * 8 + 32);
+    mma_ldmatrix_transposed(fb + 12, sb + k % 2 * 1024 + lane % 8 * 64 + lane / 8 % 2 * 512 + lane / 16 * 8 + 48);
     mma_m16n8k16_f16(acc, fa, fb);
     mma_m16n8k16_f16(acc + 4, fa, fb + 2);
     mma_m16n8k16_f16(acc + 8, fa, fb + 4);

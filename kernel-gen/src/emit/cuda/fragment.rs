@@ -60,7 +60,7 @@ fn matrices(b: &Buffer) -> (i64, i64, i64) {
 
 impl Role {
     /// Elements of a base matrix along the fragment's rows and columns, and registers that a thread has of one.
-    fn base(self) -> (i64, i64, i64) {
+    pub(super) fn base(self) -> (i64, i64, i64) {
         match self {
             Role::Sums => (16, 8, 4),
             Role::Left { .. } => (16, 16, 4),
@@ -73,7 +73,7 @@ impl Role {
 
 impl Body<'_> {
     /// The role of a fragment.
-    fn role(&self, b: BufferId) -> Result<Role, EmitError> {
+    pub(super) fn role(&self, b: BufferId) -> Result<Role, EmitError> {
         self.roles.get(&b).copied().ok_or_else(|| EmitError::Unsupported {
             what: format!("fragment `{}`, which no product uses", self.kernel.buffer(b).name),
         })
@@ -173,6 +173,13 @@ impl Body<'_> {
         Ok(simplify(&register, &self.ranges))
     }
 
+    /// A register of the base matrix at an origin.
+    pub(super) fn register(&mut self, t: &Tile, row: i64, column: i64, i: i64) -> Result<String, EmitError> {
+        let index = simplify(&(self.base_register(t.buffer, &t.origin, row, column)? + i), &self.ranges);
+        let index = self.integer(&index)?.text.text;
+        Ok(format!("{}[{index}]", self.names.buffer(t.buffer)))
+    }
+
     /// A pointer to registers of a fragment.
     pub(super) fn registers_at(&mut self, t: &Tile, row: i64, column: i64) -> Result<String, EmitError> {
         let register = self.base_register(t.buffer, &t.origin, row, column)?;
@@ -231,155 +238,6 @@ impl Body<'_> {
         }
         Ok(())
     }
-
-    /// Loads an operand from memory.
-    pub(super) fn load_operand(&mut self, dst: &Tile, src: &Tile) -> Result<(), EmitError> {
-        let role = self.role(dst.buffer)?;
-        let (rows, columns) = extents(dst);
-        let memory = self.kernel.buffer(src.buffer);
-        let [row_dim, column_dim] = spanned(src);
-        let shared = memory.scope == Scope::Shared;
-        let offset = self.offset(src.buffer, &src.origin);
-        let dense = memory.strides[column_dim] == 1;
-        let row_stride = memory.strides[row_dim];
-        // A row of eight elements is what one lane of ldmatrix points to: it must start at a multiple of 16 bytes.
-        let aligned = super::vector::is_multiple(&offset, 8) && row_stride % 8 == 0;
-        let pairs = rows % 16 == 0 && columns % 16 == 0;
-        if !shared || !dense || !aligned || !pairs {
-            return self.load_operand_elements(dst, src);
-        }
-        if memory.dtype != self.kernel.buffer(dst.buffer).dtype {
-            return Err(EmitError::Unsupported { what: "an operand that is converted as it is loaded".into() });
-        }
-        let lane = self.lane();
-        // Where the eight rows of each of the four matrices start, so that register i of an operand is matrix i; and
-        // whether the reduction runs along memory's rows, so that the matrices are turned on the way.
-        let (turned, down) = match role {
-            Role::Left { transposed: false } => (false, (format!("{lane} % 16"), format!("{lane} / 16 * 8"))),
-            Role::Left { transposed: true } => {
-                (true, (format!("({lane} % 8 + {lane} / 16 * 8)"), format!("{lane} / 8 % 2 * 8")))
-            }
-            // Two neighbouring base matrices at once.
-            Role::Right { transposed: false } => (true, (format!("{lane} % 16"), format!("{lane} / 16 * 8"))),
-            Role::Right { transposed: true } => {
-                (false, (format!("({lane} % 8 + {lane} / 16 * 8)"), format!("{lane} / 8 % 2 * 8")))
-            }
-            Role::Sums => {
-                return Err(EmitError::NotLowered { what: "a move of sums".into(), pass: "distribute_fragments" });
-            }
-        };
-        let load = self.ptx(Ptx::Ldmatrix { transposed: turned });
-        for row in (0..rows).step_by(16) {
-            for column in (0..columns).step_by(16) {
-                let to = self.ldmatrix_target(dst, role, row, column)?;
-                let at = simplify(&(offset.clone() + (row * row_stride + column)), &self.ranges);
-                let at = self.integer(&at)?.text.text;
-                let element = self.swizzled(src.buffer, format!("{at} + {} * {row_stride} + {}", down.0, down.1));
-                let name = self.names.buffer(src.buffer).to_string();
-                match to {
-                    Target::Direct(to) => self.line(&format!("{load}({to}, {name} + {element});")),
-                    Target::Split(first, second) => {
-                        // The two base matrices do not lie behind each other.
-                        let four = self.names.fresh("four");
-                        self.line(&format!("unsigned {four}[4];"));
-                        self.line(&format!("{load}({four}, {name} + {element});"));
-                        self.line(&format!("({first})[0] = {four}[0], ({first})[1] = {four}[1];"));
-                        self.line(&format!("({second})[0] = {four}[2], ({second})[1] = {four}[3];"));
-                    }
-                }
-            }
-        }
-        Ok(())
-    }
-
-    /// The registers that one `ldmatrix` fills.
-    fn ldmatrix_target(&mut self, dst: &Tile, role: Role, row: i64, column: i64) -> Result<Target, EmitError> {
-        let first = self.registers_at(dst, row, column)?;
-        let (rows, columns) = extents(dst);
-        Ok(match role {
-            Role::Right { transposed: false } if columns >= 16 => Target::Direct(first),
-            Role::Right { transposed: true } if rows >= 16 => {
-                let (_, c, _) = matrices(self.kernel.buffer(dst.buffer));
-                // Base matrices go along the columns first: those of the next eight rows follow a whole row of them.
-                if c == 16 {
-                    Target::Direct(first)
-                } else {
-                    Target::Split(first, self.registers_at(dst, row + 8, column)?)
-                }
-            }
-            _ => Target::Direct(first),
-        })
-    }
-
-    /// Loads an operand element by element: from global memory, or where rows are not aligned.
-    fn load_operand_elements(&mut self, dst: &Tile, src: &Tile) -> Result<(), EmitError> {
-        let role = self.role(dst.buffer)?;
-        let (r, c, registers) = role.base();
-        let (rows, columns) = extents(dst);
-        let memory = self.kernel.buffer(src.buffer);
-        if memory.dtype != self.kernel.buffer(dst.buffer).dtype {
-            return Err(EmitError::Unsupported { what: "an operand that is converted as it is loaded".into() });
-        }
-        let [row_dim, column_dim] = spanned(src);
-        let strides = [memory.strides[row_dim], memory.strides[column_dim]];
-        let offset = self.offset(src.buffer, &src.origin);
-        let lane = self.lane();
-        // Rows and columns of the product's operand: along the other dimension, and along the reduction.
-        let transposed = matches!(role, Role::Left { transposed: true } | Role::Right { transposed: false });
-        let [outer, inner] = if transposed { [strides[1], strides[0]] } else { strides };
-        let whole = inner == 1 && outer % 2 == 0 && super::vector::is_multiple(&offset, 2) && memory.swizzle == 0;
-        for row in (0..rows).step_by(r as usize) {
-            for column in (0..columns).step_by(c as usize) {
-                let to = self.registers_at(dst, row, column)?;
-                let at = simplify(&(offset.clone() + (row * strides[0] + column * strides[1])), &self.ranges);
-                let at = self.integer(&at)?.text.text;
-                let name = self.names.buffer(src.buffer).to_string();
-                for i in 0..registers {
-                    // Register i of four: rows 8 (i % 2) and reduction 8 (i / 2); of two: reduction 8 i.
-                    let (down, along) = if registers == 4 { (i % 2 * 8, i / 2 * 8) } else { (0, i * 8) };
-                    let first =
-                        format!("{at} + ({lane} / 4 + {down}) * {outer} + ({lane} % 4 * 2 + {along}) * {inner}");
-                    let value = if whole {
-                        format!("*(const unsigned *)({name} + {first})")
-                    } else {
-                        let (low, high) = (
-                            self.swizzled(src.buffer, first.clone()),
-                            self.swizzled(src.buffer, format!("{first} + {inner}")),
-                        );
-                        format!("{name}[{low}] | (unsigned){name}[{high}] << 16")
-                    };
-                    self.line(&format!("({to})[{i}] = {value};"));
-                }
-            }
-        }
-        Ok(())
-    }
-
-    /// The name of this thread's lane in its warp, which the function declares at its top.
-    fn lane(&mut self) -> String {
-        if self.lane.is_none() {
-            self.lane = Some(self.names.fresh("lane"));
-        }
-        self.lane.clone().unwrap_or_default()
-    }
-
-    /// The declaration of the lane, if something asked for it.
-    pub(super) fn lane_declaration(&self) -> Option<String> {
-        let name = self.lane.as_ref()?;
-        let [x, y, z] = self.block;
-        let thread = if (y == 1 && z == 1) || x % 32 == 0 {
-            "threadIdx.x".to_string()
-        } else {
-            format!("(threadIdx.x + {x} * (threadIdx.y + {y} * threadIdx.z))")
-        };
-        Some(format!("const int {name} = (int)({thread} % 32);"))
-    }
-}
-
-/// Where `ldmatrix` puts its four registers.
-enum Target {
-    Direct(String),
-    Split(String, String),
 }
 
 /// The two dimensions that a tile spans: those longer than 1 if there are two, the last two otherwise.

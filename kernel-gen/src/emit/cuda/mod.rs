@@ -22,6 +22,7 @@ mod fragment;
 mod gpu;
 mod launch;
 mod names;
+mod operand;
 mod prelude;
 mod ptx;
 mod stmt;
@@ -34,6 +35,7 @@ pub use error::EmitError;
 pub use tensor::{TensorBase, TensorMap};
 
 use super::names::Names;
+use super::text::has_word;
 use crate::analysis::range::Ranges;
 use crate::ir::{Access, BufferId, Gpu, Kernel, Scope, Stmt, VarId};
 use crate::lower::Lowered;
@@ -120,7 +122,8 @@ pub struct CudaSource {
 
 /// Emits a lowered kernel.
 pub fn emit(lowered: &Lowered, options: &CudaOptions) -> Result<CudaSource, EmitError> {
-    let (kernel, counters) = counters::extract(lowered.kernel().clone());
+    let (mut kernel, counters) = counters::extract(lowered.kernel().clone());
+    let lane = kernel.fresh_var("lane");
     let kernel = &kernel;
     let layout = launch::layout(kernel)?;
     let roles = fragment::roles(kernel)?;
@@ -135,6 +138,7 @@ pub fn emit(lowered: &Lowered, options: &CudaOptions) -> Result<CudaSource, Emit
         let shared = launch::shared(kernel, nest.nest, &symbol, options.arch)?;
         let mut ranges = Ranges::new();
         counters::name(&counters, &mut names, &mut ranges);
+        ranges.insert(lane, 0, 31);
         let mut body = Body {
             kernel,
             arch: options.arch,
@@ -151,7 +155,7 @@ pub fn emit(lowered: &Lowered, options: &CudaOptions) -> Result<CudaSource, Emit
             ranges,
             wide: BTreeSet::new(),
             loads: vec![],
-            lane: None,
+            lane,
             out: String::new(),
             depth: 1,
         };
@@ -292,8 +296,8 @@ struct Body<'a> {
     wide: BTreeSet<VarId>,
     /// Lanes that the statement at hand has loaded.
     loads: Vec<Loaded>,
-    /// The name of the thread's lane, once something uses it.
-    lane: Option<String>,
+    /// The lane of the thread in its warp, which is declared at the top if something uses it.
+    lane: VarId,
     out: String,
     depth: usize,
 }
@@ -320,8 +324,8 @@ impl Body<'_> {
         }
         let top = self.out.len();
         self.block(std::slice::from_ref(nest.nest))?;
-        if let Some(lane) = self.lane_declaration() {
-            self.out.insert_str(top, &format!("  {lane}\n"));
+        if has_word(&self.out[top..], self.names.var(self.lane)) {
+            self.out.insert_str(top, &self.lane_declaration(self.lane));
         }
         Ok(())
     }

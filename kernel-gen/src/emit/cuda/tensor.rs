@@ -164,8 +164,12 @@ impl Body<'_> {
         if row % UNIT_BYTES != 0 || (memory.swizzle != 0 && row != i64::from(memory.swizzle)) {
             return refuse(format!("its rows have {row} bytes, where the address map has {}", memory.swizzle));
         }
-        let long = |t: &Tile| t.extents.iter().copied().filter(|n| *n != 1).collect::<Vec<_>>();
-        if long(global) != long(shared) || !is_dense(shared, &memory.strides) {
+        // The engine writes a box row by row, whatever dimensions the shared buffer says it in.
+        let count = |t: &Tile| t.extents.iter().product::<i64>();
+        if count(global) != count(shared)
+            || global.extents.last() != shared.extents.last()
+            || !is_dense(shared, &memory.strides)
+        {
             return refuse(format!("{:?} elements are not a dense piece of the shared buffer", shared.extents));
         }
         let base =

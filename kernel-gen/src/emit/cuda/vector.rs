@@ -164,8 +164,10 @@ impl Body<'_> {
         Ok(true)
     }
 
-    fn single(&mut self, b: BufferId, offset: &Expr) -> Result<String, EmitError> {
-        let offset = self.integer(offset)?.text.text;
+    /// The lvalue of the element at an offset.
+    pub(super) fn single(&mut self, b: BufferId, offset: &Expr) -> Result<String, EmitError> {
+        let offset = simplify(offset, &self.ranges);
+        let offset = self.integer(&offset)?.text.text;
         let offset = self.swizzled(b, offset);
         Ok(format!("{}[{offset}]", self.names.buffer(b)))
     }

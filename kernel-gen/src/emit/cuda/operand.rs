@@ -1,0 +1,134 @@
+//! Loads of a warp's operands from memory into registers.
+
+use super::fragment::{Role, extents, spanned};
+use super::ptx::Ptx;
+use super::vector::is_multiple;
+use super::{Body, EmitError};
+use crate::analysis::simplify::simplify;
+use crate::emit::text::strength::SUM;
+use crate::ir::{BufferId, Expr, Scope, Tile, VarId};
+
+/// Where a tile lies in memory.
+struct Place {
+    buffer: BufferId,
+    offset: Expr,
+    /// Distances of rows and of columns.
+    strides: [i64; 2],
+}
+
+impl Place {
+    /// The offset of an element.
+    fn at(&self, row: Expr, column: Expr) -> Expr {
+        self.offset.clone() + row * self.strides[0] + column * self.strides[1]
+    }
+}
+
+impl Body<'_> {
+    /// Loads an operand from memory: by `ldmatrix` where rows of eight elements lie aligned in shared memory, else
+    /// element by element.
+    pub(super) fn load_operand(&mut self, dst: &Tile, src: &Tile) -> Result<(), EmitError> {
+        let memory = self.kernel.buffer(src.buffer);
+        if memory.dtype != self.kernel.buffer(dst.buffer).dtype {
+            return Err(EmitError::Unsupported { what: "an operand that is converted as it is loaded".into() });
+        }
+        let strides = spanned(src).map(|d| memory.strides[d]);
+        let place = Place { buffer: src.buffer, offset: self.offset(src.buffer, &src.origin), strides };
+        let (rows, columns) = extents(dst);
+        let aligned = strides[1] == 1 && strides[0] % 8 == 0 && is_multiple(&place.offset, 8);
+        match self.role(dst.buffer)? {
+            Role::Sums => Err(EmitError::NotLowered { what: "a move of sums".into(), pass: "distribute_fragments" }),
+            role if memory.scope == Scope::Shared && aligned && rows % 16 == 0 && columns % 16 == 0 => {
+                self.ldmatrix(dst, role, &place)
+            }
+            role => self.load_elements(dst, role, &place),
+        }
+    }
+
+    fn ldmatrix(&mut self, dst: &Tile, role: Role, place: &Place) -> Result<(), EmitError> {
+        let lane = Expr::Var(self.lane);
+        // Lane l points to row l % 8 of matrix l / 8, and matrix i becomes register i: of a left operand eight rows down
+        // before eight along the reduction, of a right one the other way around and then the next eight columns.
+        let low = lane.clone().floor_mod(8);
+        let [second, third] = [lane.clone().floor_div(8).floor_mod(2) * 8, lane.floor_div(16) * 8];
+        let (turned, down, along) = match role {
+            Role::Left { transposed: false } => (false, low + second, third),
+            Role::Left { transposed: true } => (true, low + third, second),
+            Role::Right { transposed: false } => (true, low + second, third),
+            Role::Right { transposed: true } | Role::Sums => (false, low + third, second),
+        };
+        let load = self.ptx(Ptx::Ldmatrix { transposed: turned });
+        let (rows, columns) = extents(dst);
+        for row in (0..rows).step_by(16) {
+            for column in (0..columns).step_by(16) {
+                let from = self.address(place, down.clone() + row, along.clone() + column)?;
+                let first = self.registers_at(dst, row, column)?;
+                if role != (Role::Right { transposed: true }) || self.kernel.buffer(dst.buffer).shape.ends_with(&[16]) {
+                    self.line(&format!("{load}({first}, {from});"));
+                    continue;
+                }
+                // The base matrices of the next eight columns of the product do not lie behind the first ones.
+                let (four, next) = (self.names.fresh("four"), self.registers_at(dst, row + 8, column)?);
+                self.line(&format!("unsigned {four}[4];"));
+                self.line(&format!("{load}({four}, {from});"));
+                self.line(&format!("({first})[0] = {four}[0], ({first})[1] = {four}[1];"));
+                self.line(&format!("({next})[0] = {four}[2], ({next})[1] = {four}[3];"));
+            }
+        }
+        Ok(())
+    }
+
+    fn load_elements(&mut self, dst: &Tile, role: Role, place: &Place) -> Result<(), EmitError> {
+        let (r, c, registers) = role.base();
+        let (rows, columns) = extents(dst);
+        let lane = Expr::Var(self.lane);
+        let (quad, pair) = (lane.clone().floor_div(4), lane.floor_mod(4) * 2);
+        // Whether the reduction runs down the tile's rows.
+        let down = matches!(role, Role::Left { transposed: true } | Role::Right { transposed: false });
+        let [inner, outer] = if down { place.strides } else { [place.strides[1], place.strides[0]] };
+        // Two neighbours along the reduction are one load where they lie so.
+        let whole = inner == 1 && outer % 2 == 0 && is_multiple(&place.offset, 2);
+        for row in (0..rows).step_by(r as usize) {
+            for column in (0..columns).step_by(c as usize) {
+                for i in 0..registers {
+                    // Register i of four: rows 8 (i % 2) and reduction 8 (i / 2); of two: reduction 8 i.
+                    let (other, along) = if registers == 4 { (i % 2 * 8, i / 2 * 8) } else { (0, i * 8) };
+                    let (other, along) = (quad.clone() + other, pair.clone() + along);
+                    let at = |plus: i64| match down {
+                        true => place.at(along.clone() + (row + plus), other.clone() + column),
+                        false => place.at(other.clone() + row, along.clone() + (column + plus)),
+                    };
+                    let value = if whole {
+                        format!("*(const unsigned *)({})", self.address_of(place.buffer, at(0))?)
+                    } else {
+                        let [low, high] = [self.single(place.buffer, &at(0))?, self.single(place.buffer, &at(1))?];
+                        format!("{low} | (unsigned){high} << 16")
+                    };
+                    let register = self.register(dst, row, column, i)?;
+                    self.line(&format!("{register} = {value};"));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn address(&mut self, place: &Place, row: Expr, column: Expr) -> Result<String, EmitError> {
+        self.address_of(place.buffer, place.at(row, column))
+    }
+
+    fn address_of(&mut self, b: BufferId, offset: Expr) -> Result<String, EmitError> {
+        let offset = simplify(&offset, &self.ranges);
+        let text = self.integer(&offset)?.text.at(SUM);
+        let text = self.swizzled(b, text);
+        Ok(format!("{} + {text}", self.names.buffer(b)))
+    }
+
+    /// The declaration of this thread's lane in its warp.
+    pub(super) fn lane_declaration(&self, lane: VarId) -> String {
+        let [x, y, z] = self.block;
+        let thread = match (y == 1 && z == 1) || x % 32 == 0 {
+            true => "threadIdx.x".to_string(),
+            false => format!("(threadIdx.x + {x} * (threadIdx.y + {y} * threadIdx.z))"),
+        };
+        format!("  const int {} = (int)({thread} % 32);\n", self.names.var(lane))
+    }
+}
