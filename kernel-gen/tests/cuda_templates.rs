@@ -102,6 +102,14 @@ fn workload_for(template: &str, seed: u64) -> Workload {
         let op = Op::Conv2d(sample::conv2d_tiles(&mut Rng::new(seed)));
         return Workload { op, dtype, out_dtype: [dtype, DType::F32][seed as usize % 2], ..workload };
     }
+    if let "wgmma_gemm" | "wgmma_conv2d" = template {
+        let (dtype, rng) = ([DType::F16, DType::Bf16][seed as usize / 2 % 2], &mut Rng::new(seed));
+        let op = match template {
+            "wgmma_gemm" => Op::Matmul(sample::matmul_rows_of_eight(rng, 160)),
+            _ => Op::Conv2d(sample::conv2d_rows_of_eight(rng, 72)),
+        };
+        return Workload { op, dtype, out_dtype: [dtype, DType::F32][seed as usize % 2], ..workload };
+    }
     if let Op::Conv2d(c) = &mut workload.op {
         match template {
             "conv2d_no_batching" => *c = Conv2d { layout: ConvLayout::Nchw, groups: 1, ..*c },
@@ -117,7 +125,10 @@ fn workload_for(template: &str, seed: u64) -> Workload {
 
 /// What the interpreter can be asked to do; tiles of 16 x 16 make more of everything.
 fn most_macs(template: &str) -> i64 {
-    if template == "conv2d_tensorcore" { 2_000_000 } else { 200_000 }
+    match template {
+        "conv2d_tensorcore" | "wgmma_gemm" | "wgmma_conv2d" => 2_000_000,
+        _ => 200_000,
+    }
 }
 
 /// One template, with its default and a few random configs, on `count` workloads that it takes.

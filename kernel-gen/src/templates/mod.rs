@@ -133,6 +133,8 @@ impl Registry {
             .with(cpu::matmul_packed::MatmulPacked)
             .with(cpu::depthwise_rows::DepthwiseRows)
             .with(cpu::plain::Plain)
+            .with(cuda::wgmma::WgmmaGemm)
+            .with(cuda::wgmma::WgmmaConv2d)
             .with(cuda::conv2d_no_batching::Conv2dNoBatching)
             .with(cuda::conv2d_hwcn::Conv2dHwcn)
             .with(cuda::conv2d_tensorcore::Conv2dTensorcore)

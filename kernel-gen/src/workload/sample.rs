@@ -86,6 +86,22 @@ pub fn matmul(rng: &mut Rng) -> Matmul {
     }
 }
 
+/// A product whose matrices have rows of whole 16-byte units in 16-bit types, as the copy engine wants them; sizes up to
+/// `most`.
+pub fn matmul_rows_of_eight(rng: &mut Rng, most: i64) -> Matmul {
+    let mut size = || 8 * rng.between(1, most / 8);
+    let (m, n, k) = (size(), size(), size());
+    let batch = if rng.one_in(3) { rng.between(2, 3) } else { 1 };
+    Matmul { batch, m, n, k, trans_a: rng.one_in(2), trans_b: rng.one_in(2) }
+}
+
+/// A convolution in NHWC with one group and whole 16-byte units of channels in 16-bit types; channels up to `most`.
+pub fn conv2d_rows_of_eight(rng: &mut Rng, most: i64) -> Conv2d {
+    let c = conv2d(rng);
+    let (ci, co) = (8 * rng.between(1, most / 8), 8 * rng.between(1, most / 8));
+    Conv2d { layout: ConvLayout::Nhwc, groups: 1, ci, co, ..c }
+}
+
 /// An epilogue of up to four steps in a sensible order, often none.
 pub fn epilogue(rng: &mut Rng) -> Vec<Epilogue> {
     let mut steps = vec![];

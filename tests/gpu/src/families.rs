@@ -12,7 +12,7 @@ use kernel_gen::templates::{Registry, Template};
 use kernel_gen::toolchain::values;
 use kernel_gen::workload::bound::reference_with_bounds;
 use kernel_gen::workload::sample::{self, Rng};
-use kernel_gen::workload::{Conv2d, ConvLayout, Matmul, Op, Workload};
+use kernel_gen::workload::{Conv2d, ConvLayout, Op, Workload};
 use std::time::Instant;
 
 /// The target that the suite checks on a device: the most specific one that it runs.
@@ -27,17 +27,15 @@ fn workload_for(template: &str, seed: u64) -> Workload {
     let mut rng = Rng::new(seed);
     let mut w = sample::workload(&mut rng);
     let half = *rng.pick(&[DType::F16, DType::Bf16]);
-    let eights = |n: i64| (n + 7) / 8 * 8;
     match template {
         "wgmma_gemm" => {
-            let m = sample::matmul(&mut rng);
-            let larger = Matmul { m: eights(m.m * 3), n: eights(m.n * 3), k: eights(m.k * 2), ..m };
-            w = Workload { op: Op::Matmul(larger), dtype: half, ..w };
+            w = Workload { op: Op::Matmul(sample::matmul_rows_of_eight(&mut rng, 600)), dtype: half, ..w };
         }
         "wgmma_conv2d" => {
-            let c = sample::conv2d(&mut rng);
-            let c = Conv2d { layout: ConvLayout::Nhwc, groups: 1, ci: eights(c.ci % 100), co: eights(c.co % 200), ..c };
-            w = Workload { op: Op::Conv2d(c), dtype: half, ..w };
+            w = Workload { op: Op::Conv2d(sample::conv2d_rows_of_eight(&mut rng, 160)), dtype: half, ..w };
+        }
+        "conv2d_tensorcore" => {
+            w = Workload { op: Op::Conv2d(sample::conv2d_tiles(&mut rng)), dtype: half, ..w };
         }
         "conv2d_no_batching" => conv(&mut w, |c| *c = Conv2d { layout: ConvLayout::Nchw, groups: 1, ..*c }),
         "conv2d_hwcn" => conv(&mut w, |c| *c = Conv2d { layout: ConvLayout::Hwcn, groups: 1, ..*c }),
