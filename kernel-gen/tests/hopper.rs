@@ -24,3 +24,55 @@ fn the_ring_of_a_loading_warp_and_a_multiplying_warpgroup_computes_the_product()
     let out = interp::run(&kernel, &inputs, Mode::F64).unwrap_or_else(|e| panic!("{e}"));
     assert_eq!(out["c"], product(&inputs, [128, 128, 192]));
 }
+
+#[test]
+fn copies_one_step_ahead_of_the_tensor_cores_of_warps_compute_the_product() {
+    let kernel = good("copy_async_mma");
+    let inputs = interp::seeded_inputs(&kernel, 4);
+    let out = interp::run(&kernel, &inputs, Mode::F64).unwrap_or_else(|e| panic!("{e}"));
+    assert_eq!(out["c"], product(&inputs, [32, 40, 64]));
+}
+
+#[test]
+fn two_blocks_of_a_cluster_load_for_each_other_and_compute_the_product() {
+    let kernel = good("hopper_cluster");
+    let mut inputs = interp::seeded_inputs(&kernel, 5);
+    let out = interp::run(&kernel, &inputs, Mode::F64).unwrap_or_else(|e| panic!("{e}"));
+    // The kernel multiplies by the transpose.
+    let b = &inputs["b"];
+    let transposed = (0..128 * 64).map(|i| b[i % 64 * 128 + i / 64]).collect();
+    inputs.insert("b".to_string(), transposed);
+    assert_eq!(out["c"], product(&inputs, [128, 64, 128]));
+}
+
+/// What the interpreter says about a good kernel in which `from` was replaced.
+fn report(name: &str, from: &str, to: &str) -> String {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../specs/filetests/good");
+    let text = std::fs::read_to_string(folder.join(name).with_extension("kg")).unwrap();
+    assert!(text.contains(from), "{name} has no `{from}`");
+    let kernel = parse(&text.replace(from, to)).unwrap_or_else(|e| panic!("{name}:{e}"));
+    interp::run(&kernel, &interp::seeded_inputs(&kernel, 1), Mode::F64).expect_err("the fault is seen").to_string()
+}
+
+#[test]
+fn a_deadlock_is_reported_with_every_position_and_what_it_waits_for() {
+    assert_eq!(
+        report("hopper_ring", "bytes 16384", "bytes 16385"),
+        "deadlock: no thread can go on: thread (0, 0, 0) of block 0 and 127 more at \
+        `mbarrier wait full[ci % 2] parity ci / 2 % 2` with g = 0, ct = 0, ck = 0 waits for parity 0 of full[0], whose \
+        phase 0 lacks 0 of 1 arrivals and 1 bytes; thread (128, 0, 0) of block 0 at \
+        `mbarrier wait empty[pi % 2] parity (pi / 2 + 1) % 2` with g = 0, pt = 0, pk = 2 waits for parity 0 of empty[0], \
+        whose phase 0 lacks 1 of 1 arrivals; at `mbarrier wait full[ci % 2] parity ci / 2 % 2` with g = 0, t = 0, ct = 0, \
+        ck = 0"
+    );
+}
+
+#[test]
+fn a_missing_wait_is_reported_with_the_copy_and_its_reader() {
+    assert_eq!(
+        report("hopper_ring", "mbarrier wait full[ci % 2] parity ci / 2 % 2", "barrier warp"),
+        "read of unwritten memory: sa[0, 0, 0] is read by an mma.warpgroup of warpgroup 0 of block 0, which has not \
+        waited for a tensor_load on full[0]; at `mma.warpgroup acc[0: 64, 0: 64] += sa[ci % 2: 1, 0: 64, kk * 16: 16] * \
+        sb[ci % 2: 1, kk * 16: 16, 0: 64]` with g = 0, t = 0, ct = 0, ck = 0, kk = 0"
+    );
+}

@@ -20,6 +20,11 @@
 //!   `thread` loop executes the body for its own index if that is less than the extent. Statements outside the
 //!   loops of an axis are therefore run by all indices of that axis, as on the hardware.
 //! * The threads of a block run one after the other, each to its next barrier.
+//! * With statements that only a GPU has ([`crate::ir::gpu`]), the threads of a whole cluster run like that, each to where
+//!   it has to wait. What a warp or a warpgroup does together happens once all of its threads have come to it.
+//!   Asynchronous copies and products take effect at once, but whoever touches their elements without having waited for
+//!   them is reported: what is ordered before what is known for each actor, so the reports do not depend on the order
+//!   in which the threads are run. `set_max_registers` and `dependency` have no effect.
 //! * `parallel` iterations run one after the other, but count as concurrent (two levels of nesting do).
 //! * `vectorized` iterations run one after the other; that this equals lockstep is checked: no lane may touch what
 //!   another lane wrote. Vector expressions are computed lane by lane, all values before the first store.
@@ -28,7 +33,9 @@
 //! # What is reported
 //! The first [`Cause`] met, with buffer, index, statement and loop values: accesses out of bounds, reads of memory
 //! that was never written, races between concurrent iterations on global or shared memory, lane conflicts,
-//! divergent barriers, outputs left unwritten and division by zero. Write parameters and allocations start
+//! divergent barriers, outputs left unwritten and division by zero; and with statements that only a GPU has deadlocks with
+//! what each thread waits for, missing waits, missing fences, misused barriers, stores that a block does not wait for,
+//! and elements of a fragment that another thread holds. Write parameters and allocations start
 //! unwritten; private memory (`local`, `register`) is fresh in each parallel iteration and each thread, and shared
 //! memory is fresh in each block.
 //!

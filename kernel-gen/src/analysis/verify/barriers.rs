@@ -1,9 +1,10 @@
 //! All threads of a block reach a barrier, or none does.
 
+use super::access::is_hardware;
 use super::fault::{Fault, FaultKind};
 use crate::analysis::range::Ranges;
 use crate::analysis::simplify::prove;
-use crate::ir::{Access, Axis, Expr, For, Kernel, LoopKind, Stmt, VarId, print};
+use crate::ir::{Access, Axis, Barrier, Expr, For, Kernel, LoopKind, Stmt, VarId, print};
 use std::collections::BTreeSet;
 
 /// Checks the barrier rule under "Threads".
@@ -15,6 +16,7 @@ pub(super) fn check(kernel: &Kernel, faults: &mut Vec<Fault>) {
         loops: vec![],
         conditions: vec![],
         block: [1; 3],
+        apart: false,
         faults,
     };
     c.block(&kernel.body);
@@ -30,6 +32,8 @@ struct Checker<'k, 'f> {
     conditions: Vec<&'k Expr>,
     /// Threads of the launch along each axis.
     block: [i64; 3],
+    /// Whether the launch has statements that only a GPU has.
+    apart: bool,
     faults: &'f mut Vec<Fault>,
 }
 
@@ -38,8 +42,9 @@ impl<'k> Checker<'k, '_> {
         for s in stmts {
             match s {
                 Stmt::For(l) => {
-                    if !self.in_launch() && matches!(l.kind, LoopKind::Grid(_) | LoopKind::Thread(_)) {
+                    if !self.in_launch() && is_hardware(l.kind) {
                         self.block = block_extents(s);
+                        self.apart = super::protocol::applies(s);
                     }
                     if matches!(l.kind, LoopKind::Thread(_)) {
                         self.varying.insert(l.var);
@@ -69,6 +74,8 @@ impl<'k> Checker<'k, '_> {
                 Stmt::Let { var, value } if self.varies(value) => {
                     self.varying.insert(*var);
                 }
+                // Where threads run apart, whole warps may come to their barriers: see `protocol`.
+                Stmt::Barrier(Barrier::Warp) if self.apart => {}
                 Stmt::Barrier(_) => self.barrier(s),
                 _ => {}
             }
@@ -76,7 +83,7 @@ impl<'k> Checker<'k, '_> {
     }
 
     fn in_launch(&self) -> bool {
-        self.loops.iter().any(|l| matches!(l.kind, LoopKind::Grid(_) | LoopKind::Thread(_)))
+        self.loops.iter().any(|l| is_hardware(l.kind))
     }
 
     /// Whether threads may disagree about a value: it depends on their index, or on memory that the kernel changes.

@@ -20,16 +20,30 @@
 //! * `grid` loops are not inside `thread` or `parallel` loops, `parallel` loops not inside `grid`, `thread` or
 //!   `vectorized` ones; a `vectorized` loop holds no loop over hardware indices, no barrier and no other vectorized loop.
 //!
+//! **Statements that only a GPU has** (`gpu`; [`crate::ir::gpu`])
+//! * They stand inside a launch, and not in a vectorized loop; `fragment.col` loops stand inside `fragment.row` ones.
+//! * Fragments are matrices of floats, mbarriers are `i64[n]`. Operands have the scopes that the statement is for.
+//! * `mma.warp` multiplies f16 or bf16 into f32 or f16, rows and reduction in multiples of 16, columns of 8;
+//!   `mma.warpgroup` multiplies into f32, 64 rows, 8 to 256 columns in steps of 8, over a multiple of 16, from rows of at
+//!   most the swizzle's bytes.
+//! * `copy_async` moves 4, 8 or 16 neighbouring bytes, aligned to their number.
+//! * A box of the copy engine belongs to a parameter of at most 5 dimensions with strides of multiples of 16 bytes; it has
+//!   at most 256 elements along each dimension, steps of at most 8, and rows of a multiple of 16 bytes, at most the
+//!   swizzle's. Its place in shared memory has no gaps and is aligned to 128 bytes, or to 8 rows of the swizzle.
+//! * `set_max_registers` takes a multiple of 8 in 24..=256, a named barrier has a number in 1..=15 and whole warps.
+//!
 //! **Bounds** (`bounds`): every index of every access is in `0..extent`, assuming the conditions of the `if`s, `select`s,
-//! `&&`s and `||`s above it. A loop whose last iteration alone reaches past the end lacks the guard of its tail.
+//! `&&`s and `||`s above it. What the copy engine reads and writes of a tensor may be outside: that part is left out.
+//! A loop whose last iteration alone reaches past the end lacks the guard of its tail.
 //!
 //! **Division** (`access`): the divisor of an integer division or remainder is positive.
 //!
 //! **Scopes** (`scopes`)
 //! * `global` memory is not allocated inside concurrent loops: all iterations would share it.
-//! * `shared` memory is allocated and used inside a launch (below a `grid` or `thread` loop).
+//! * `shared` memory, fragments and mbarriers are allocated and used inside a launch (below a `grid` or `thread` loop).
 //! * Private memory (`local`, `register`) is not carried into or out of a `parallel` loop or a launch.
-//! * `register` arrays are indexed by constants and the variables of unrolled and vectorised loops only.
+//! * `register` arrays and fragments are indexed by constants and the variables of unrolled and vectorised loops and of
+//!   loops over a fragment only. Mbarriers are neither read nor written.
 //!
 //! **Threads** (`barriers`, `races`)
 //! * A barrier is inside a launch, and all threads reach it: no condition on a thread's index or on memory decides
@@ -56,7 +70,8 @@
 //!
 //! **Target** ([`Limits`]; `resources`, `alignment`)
 //! * Vector accesses of global and shared memory are naturally aligned where the target demands it.
-//! * Shared memory, threads of a block, extents of block and grid and registers of a thread stay within the limits.
+//! * Shared memory, threads of a block, extents of block, grid and cluster and registers of a thread stay within the
+//!   limits. Mbarriers and the alignment of swizzled buffers count as shared memory, fragments as registers.
 
 mod access;
 mod alignment;
@@ -69,6 +84,7 @@ mod enumerate;
 mod equal;
 mod facts;
 mod fault;
+mod gpu;
 mod limits;
 mod protocol;
 mod races;
@@ -134,6 +150,7 @@ pub fn check(kernel: &Kernel, limits: &Limits) -> Vec<Fault> {
     reductions::check(kernel, &mut faults);
     resources::check(kernel, limits, &mut faults);
     alignment::check(kernel, limits, &sites, &mut faults);
+    gpu::alignment(kernel, &sites, &mut faults);
     // Elements out of bounds or in the wrong memory would only be reported again.
     if faults.is_empty() {
         races::check(kernel, &sites, &mut faults);

@@ -3,7 +3,10 @@
 use super::barriers::{axis_name, block_extents};
 use super::fault::{Fault, FaultKind};
 use super::limits::Limits;
-use crate::ir::{Axis, For, Kernel, LoopKind, Scope, Stmt};
+use crate::ir::{Axis, Buffer, For, Kernel, LoopKind, Scope, Stmt};
+
+/// Blocks of a cluster that every target with clusters has (CUDA C++ Programming Guide, "Thread Block Clusters").
+const MOST_CLUSTER: i64 = 8;
 
 /// Checks the resource rules under "Target".
 pub(super) fn check(kernel: &Kernel, limits: &Limits, faults: &mut Vec<Fault>) {
@@ -54,8 +57,20 @@ fn launch(kernel: &Kernel, s: &Stmt, l: &For, limits: &Limits, faults: &mut Vec<
             }
         }
     }
+    let mut cluster = [1; 3];
+    s.walk(&mut |s| {
+        if let Stmt::For(For { kind: LoopKind::Cluster(axis), extent, .. }) = s {
+            cluster[*axis as usize] = cluster[*axis as usize].max(*extent);
+        }
+    });
+    let blocks = cluster.iter().fold(1i64, |a, n| a.saturating_mul(*n));
+    if blocks > MOST_CLUSTER {
+        let cause = format!("a cluster has {blocks} blocks, targets allow {MOST_CLUSTER}");
+        fault(FaultKind::ResourceLimit, cause, "shorten the cluster loops");
+    }
     let shared = most_live(kernel, std::slice::from_ref(s), &|k, b| match k.buffer(b).scope {
-        Scope::Shared => k.buffer(b).extent_bytes(),
+        Scope::Shared => aligned_bytes(k.buffer(b)),
+        Scope::Mbarrier => k.buffer(b).extent_bytes(),
         _ => 0,
     });
     if shared > limits.shared_bytes {
@@ -65,6 +80,7 @@ fn launch(kernel: &Kernel, s: &Stmt, l: &For, limits: &Limits, faults: &mut Vec<
     let registers = most_live(kernel, std::slice::from_ref(s), &|k, b| match k.buffer(b).scope {
         // A register holds 32 bits; smaller elements are packed.
         Scope::Register => (k.buffer(b).extent_bytes() + 3) / 4,
+        Scope::Fragment(unit) => (k.buffer(b).extent_bytes() + 3) / 4 / unit.threads(),
         _ => 0,
     });
     if let Some(most) = limits.registers_per_thread
@@ -73,6 +89,13 @@ fn launch(kernel: &Kernel, s: &Stmt, l: &For, limits: &Limits, faults: &mut Vec<
         let cause = format!("register arrays take {registers} registers of a thread, the target has {most}");
         fault(FaultKind::ResourceLimit, cause, "use smaller tiles a thread");
     }
+}
+
+/// Bytes of a shared buffer with what its alignment may cost: a swizzle is a map of 8 rows, so its buffer begins with
+/// such a piece.
+fn aligned_bytes(b: &Buffer) -> i64 {
+    let piece = 8 * i64::from(b.swizzle).max(2);
+    (b.extent_bytes() + piece - 1) / piece * piece
 }
 
 /// The most that is allocated at one time, where `cost` says what a buffer takes.

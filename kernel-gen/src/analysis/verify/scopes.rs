@@ -2,7 +2,7 @@
 
 use super::access::{Site, is_hardware};
 use super::fault::{Fault, FaultKind};
-use crate::ir::{BufferId, Expr, For, Kernel, LoopKind, Scope, Stmt, VarId, print};
+use crate::ir::{BufferId, DType, Expr, For, Kernel, LoopKind, Scope, Stmt, VarId, print};
 use std::collections::BTreeMap;
 
 /// Checks the rules under "Scopes".
@@ -12,10 +12,16 @@ pub(super) fn check(kernel: &Kernel, sites: &[Site], faults: &mut Vec<Fault>) {
     let mut reported = vec![];
     for site in sites {
         let b = kernel.buffer(site.buffer);
-        if b.scope == Scope::Register
+        if matches!(b.scope, Scope::Register | Scope::Fragment(_))
             && let Some(fault) = register_index(kernel, site)
         {
             c.faults.push(fault);
+        }
+        if b.scope == Scope::Mbarrier && !reported.contains(&site.buffer) {
+            reported.push(site.buffer);
+            let cause = format!("{} holds mbarriers, which are neither read nor written", b.name);
+            let mend = "use mbarrier init, arrive, expect and wait";
+            c.faults.push(Fault::at(kernel, &site.loops, site.stmt, FaultKind::WrongScope, cause, mend));
         }
         if !reported.contains(&site.buffer)
             && let Some(fault) = c.carried(site)
@@ -69,9 +75,17 @@ impl<'k> Checker<'k> {
                     "allocate it outside, or give it scope local or shared",
                 )
             }),
-            Scope::Shared if !in_launch => Some((
-                format!("{} is shared, but allocated where there is no block of threads", b.name),
+            Scope::Shared | Scope::Fragment(_) | Scope::Mbarrier if !in_launch => Some((
+                format!("{} is {}, but allocated where there is no block of threads", b.name, b.scope),
                 "allocate it below a grid loop, or give it scope global",
+            )),
+            Scope::Fragment(_) if b.shape.len() < 2 || !b.dtype.is_float() => Some((
+                format!("the fragment {} has type {} and shape {:?}", b.name, b.dtype, b.shape),
+                "a fragment holds matrices of floats",
+            )),
+            Scope::Mbarrier if b.shape.len() != 1 || b.dtype != DType::I64 => Some((
+                format!("{} has type {} and shape {:?}", b.name, b.dtype, b.shape),
+                "allocate mbarriers as i64[n]",
             )),
             _ => None,
         };
@@ -105,14 +119,16 @@ impl<'k> Checker<'k> {
     }
 }
 
+/// Whether each iteration's number is known when code is made for it.
+fn is_known(kind: LoopKind) -> bool {
+    matches!(kind, LoopKind::Unrolled | LoopKind::Vectorized | LoopKind::FragmentRow | LoopKind::FragmentCol)
+}
+
 /// Register arrays have no addresses: their indices must be numbers once loops are unrolled and vectors formed.
 fn register_index(kernel: &Kernel, site: &Site) -> Option<Fault> {
     let unrolled = |v: VarId| {
         v.0 as usize >= kernel.vars.len()
-            || site
-                .loops
-                .iter()
-                .any(|l| l.var == v && (l.extent == 1 || matches!(l.kind, LoopKind::Unrolled | LoopKind::Vectorized)))
+            || site.loops.iter().any(|l| l.var == v && (l.extent == 1 || is_known(l.kind)))
     };
     let mut culprit = None;
     for index in &site.index {

@@ -1,9 +1,10 @@
 //! Ids, names, scoping of variables and buffers, nesting of loops.
 
 use super::MOST_FAULTS;
+use super::access::is_hardware;
 use super::fault::{Fault, FaultKind};
 use super::types::Types;
-use crate::ir::{Access, BufferId, DType, Expr, For, Kernel, LoopKind, Scope, Stmt, VarId, print};
+use crate::ir::{Access, BufferId, DType, Expr, For, Gpu, Kernel, LoopKind, Scope, Stmt, VarId, print};
 use std::collections::BTreeSet;
 
 /// Iterations of one loop that later arithmetic may multiply freely.
@@ -201,6 +202,9 @@ impl<'k> Checker<'k> {
             if let Err(cause) = self.types.statement(s) {
                 self.fault(s, FaultKind::TypeMismatch, cause, "convert with a cast, or give both sides the same lanes");
             }
+            if let Stmt::Gpu(g) = s {
+                self.gpu(s, g);
+            }
             match s {
                 Stmt::For(l) => self.for_loop(s, l),
                 Stmt::If { then, otherwise, .. } => {
@@ -234,6 +238,17 @@ impl<'k> Checker<'k> {
         }
         for b in allocs {
             self.live.remove(&b);
+        }
+    }
+
+    /// A statement that only a GPU has.
+    fn gpu(&mut self, s: &Stmt, g: &Gpu) {
+        if let Err((kind, cause, mend)) = super::gpu::statement(self.kernel, &self.types, g) {
+            self.fault(s, kind, cause, mend);
+        }
+        if !self.loops.iter().any(|l| is_hardware(l.kind)) {
+            let cause = "it stands where there is no block of threads".to_string();
+            self.fault(s, FaultKind::LoopNesting, cause, "put it below a grid or thread loop");
         }
     }
 
@@ -271,6 +286,10 @@ impl<'k> Checker<'k> {
             );
             self.fault(s, FaultKind::LoopNesting, cause, "reorder the loops, or bind one of them to another kind");
         }
+        if l.kind == LoopKind::FragmentCol && !self.loops.iter().any(|l| l.kind == LoopKind::FragmentRow) {
+            let cause = format!("the fragment.col loop {name} is not inside a fragment.row loop");
+            self.fault(s, FaultKind::LoopNesting, cause, "put it inside one");
+        }
         self.bind(s, l.var);
         self.loops.push(l);
         self.block(&l.body);
@@ -297,6 +316,10 @@ impl<'k> Checker<'k> {
         });
         s.written().into_iter().for_each(&mut touch);
         super::access::tiles(s).iter().for_each(|t| touch(t.buffer));
+        if let Stmt::Gpu(g) = s {
+            super::gpu::tiles(g).iter().for_each(|t| touch(t.buffer));
+            g.slot().into_iter().for_each(|slot| touch(slot.buffer));
+        }
         for v in closed {
             let cause = format!("{} is used where it is not bound", self.kernel.var(v).name);
             self.fault(s, FaultKind::Malformed, cause, "move the use below the loop or let that binds it");
@@ -313,21 +336,23 @@ impl<'k> Checker<'k> {
             self.fault(s, FaultKind::Malformed, cause, "declare it write or readwrite");
         }
         let in_lanes = self.loops.iter().any(|l| l.kind == LoopKind::Vectorized);
-        if matches!(s, Stmt::Barrier(_)) && in_lanes {
+        if matches!(s, Stmt::Barrier(_) | Stmt::Gpu(_)) && in_lanes {
             let cause = format!("`{}` is inside a vectorised loop", print::statement(self.kernel, s).trim());
-            self.fault(s, FaultKind::LoopNesting, cause, "move the barrier out of the loop");
+            self.fault(s, FaultKind::LoopNesting, cause, "move it out of the loop");
         }
     }
 }
 
 /// Whether a loop of kind `inner` may stand inside one of kind `outer`.
 fn nests(outer: LoopKind, inner: LoopKind) -> bool {
-    use LoopKind::{Grid, Parallel, Thread, Vectorized};
+    use LoopKind::{Cluster, FragmentCol, FragmentRow, Grid, Parallel, Thread, Vectorized};
     !matches!(
         (outer, inner),
-        (Vectorized, Vectorized | Parallel | Grid(_) | Thread(_))
-            | (Thread(_), Grid(_))
-            | (Parallel, Grid(_) | Thread(_))
-            | (Grid(_) | Thread(_), Parallel)
+        (Vectorized, Vectorized | Parallel | Grid(_) | Cluster(_) | Thread(_) | FragmentRow | FragmentCol)
+            | (Thread(_), Grid(_) | Cluster(_))
+            | (Parallel, Grid(_) | Cluster(_) | Thread(_))
+            | (Grid(_) | Cluster(_) | Thread(_), Parallel)
+            | (FragmentRow, FragmentRow | Thread(_))
+            | (FragmentCol, FragmentRow | FragmentCol | Thread(_))
     )
 }

@@ -159,7 +159,7 @@ impl<'k> Types<'k> {
         }
     }
 
-    fn tile(&self, t: &Tile) -> Result<(), String> {
+    pub(super) fn tile(&self, t: &Tile) -> Result<(), String> {
         let b = self.kernel.buffer(t.buffer);
         if !b.dtype.is_float() {
             return Err(format!("a tile of {} holds {}, not floats", b.name, b.dtype));

@@ -386,8 +386,9 @@ impl<'k> Run<'_, 'k> {
             MbarrierOp::Arrive(Some(rank)) => match self.value(i, rank, 0) {
                 Some(r) if (0..self.launch.blocks as i64).contains(&r) => r as usize,
                 r => {
-                    let blocks = self.launch.blocks;
-                    return Err(misuse(self, format!("rank {r:?} is not one of {blocks} blocks"), "name a block"));
+                    let r = r.map_or("that memory decides about".to_string(), |r| r.to_string());
+                    let cause = format!("the cluster of {} blocks has no rank {r}", self.launch.blocks);
+                    return Err(misuse(self, cause, "name a block of the cluster"));
                 }
             },
             _ => own,
@@ -409,7 +410,8 @@ impl<'k> Run<'_, 'k> {
             MbarrierOp::Wait(parity) => {
                 let parity = self.value(i, parity, 0);
                 let Some(parity @ (0 | 1)) = parity else {
-                    let cause = format!("{parity:?} is not the parity of a phase");
+                    let parity = parity.map_or("what memory decides about".to_string(), |p| p.to_string());
+                    let cause = format!("{parity} is not the parity of a phase");
                     return Err(misuse(self, cause, "compute it from loop variables, modulo 2"));
                 };
                 let ended = self.mbarriers[slot].has_ended(parity);

@@ -1,0 +1,321 @@
+//! Statements that only a GPU has, each on its own: operands, extents, and what the hardware takes.
+
+use super::access::Site;
+use super::fault::{Fault, FaultKind};
+use super::types::Types;
+use crate::analysis::simplify::{Sum, simplify};
+use crate::ir::{DType, Expr, Gpu, Kernel, MbarrierOp, Operand, Scope, Slot, Stmt, Tile, Unit};
+
+/// Elements of a tensor's box along one dimension (CUDA Driver API, `cuTensorMapEncodeTiled`).
+const MOST_BOX: i64 = 256;
+
+/// Dimensions of a tensor that the copy engine knows, and its longest step (likewise).
+const MOST_RANK: usize = 5;
+const MOST_STEP: i64 = 8;
+
+/// Bytes that an mbarrier counts, and arrivals (PTX ISA, "Contents of the mbarrier object").
+const MOST_COUNT: i64 = (1 << 20) - 1;
+
+/// Why a statement cannot be: the rule, what is wrong, and what to do about it.
+pub(super) type Refusal = (FaultKind, String, &'static str);
+
+/// Checks operands and extents of a statement.
+pub(super) fn statement(kernel: &Kernel, types: &Types, g: &Gpu) -> Result<(), Refusal> {
+    let c = Checker { kernel, types };
+    for t in tiles(g) {
+        c.types.tile(t).map_err(|cause| (FaultKind::TypeMismatch, cause, "name a tile of a buffer of floats"))?;
+    }
+    match g {
+        Gpu::Fill { dst, value } => {
+            c.scope(dst, "fill is for", |s| matches!(s, Scope::Fragment(_)), "a fragment")?;
+            c.scalar(value, "the value of fill", |d| d.is_float())
+        }
+        Gpu::Move { dst, src } => c.movement(dst, src),
+        Gpu::Mma { unit: Unit::Warp, acc, a, b } => c.warp_mma(acc, a, b),
+        Gpu::Mma { unit: Unit::Warpgroup, acc, a, b } => c.warpgroup_mma(acc, a, b),
+        Gpu::CopyAsync { dst, src, guard } => {
+            if let Some(guard) = guard {
+                c.scalar(guard, "the guard of copy_async", |d| d == DType::Bool)?;
+            }
+            c.copy_async(dst, src)
+        }
+        Gpu::TensorLoad { dst, src, steps, on, multicast } => {
+            c.tensor_box("tensor_load", dst, src, steps)?;
+            c.mbarrier(on)?;
+            multicast.iter().try_for_each(|m| c.scalar(m, "the mask of multicast", DType::is_int))
+        }
+        Gpu::TensorStore { dst, src } => c.tensor_box("tensor_store", src, dst, &[]),
+        Gpu::Mbarrier(on, op) => {
+            c.mbarrier(on)?;
+            match op {
+                MbarrierOp::Init(n) if !(1..=MOST_COUNT).contains(n) => {
+                    let cause = format!("an mbarrier is to count {n} arrivals");
+                    Err((FaultKind::BarrierMisuse, cause, "count between 1 and 2^20 - 1"))
+                }
+                MbarrierOp::Expect(n) if !(0..=MOST_COUNT).contains(n) => {
+                    let cause = format!("an mbarrier is to count {n} bytes");
+                    Err((FaultKind::BarrierMisuse, cause, "announce fewer than 2^20 bytes a phase"))
+                }
+                MbarrierOp::Init(_) | MbarrierOp::Expect(_) | MbarrierOp::Arrive(None) => Ok(()),
+                MbarrierOp::Arrive(Some(e)) => c.scalar(e, "the rank of a block", DType::is_int),
+                MbarrierOp::Wait(e) => c.scalar(e, "the parity of a phase", DType::is_int),
+            }
+        }
+        Gpu::NamedBarrier { id, threads } => {
+            if !(1..16).contains(id) {
+                let cause = format!("there is no barrier {id}");
+                return Err((FaultKind::BarrierMisuse, cause, "use 1 to 15; 0 is the block's"));
+            }
+            if threads % 32 != 0 || !(32..=1024).contains(threads) {
+                let cause = format!("{threads} threads are to come to a barrier");
+                return Err((FaultKind::BarrierMisuse, cause, "let whole warps come, up to 1024 threads"));
+            }
+            Ok(())
+        }
+        Gpu::SetMaxRegisters(n) if n % 8 != 0 || !(24..=256).contains(n) => {
+            let cause = format!("a thread is to have {n} registers");
+            Err((FaultKind::ResourceLimit, cause, "use a multiple of 8 from 24 to 256"))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// The tiles that a statement names.
+pub(super) fn tiles(g: &Gpu) -> Vec<&Tile> {
+    match g {
+        Gpu::Mma { acc, a, b, .. } => vec![acc, &a.tile, &b.tile],
+        _ => g.tiles().written.into_iter().chain(g.tiles().read).collect(),
+    }
+}
+
+struct Checker<'a, 'k> {
+    kernel: &'k Kernel,
+    types: &'a Types<'k>,
+}
+
+fn long(t: &Tile) -> Vec<i64> {
+    t.extents.iter().copied().filter(|n| *n != 1).collect()
+}
+
+impl Checker<'_, '_> {
+    fn scope(&self, t: &Tile, what: &str, fits: impl Fn(Scope) -> bool, wanted: &str) -> Result<(), Refusal> {
+        let b = self.kernel.buffer(t.buffer);
+        if fits(b.scope) {
+            return Ok(());
+        }
+        let cause = format!("{what} {wanted}, and {} is {}", b.name, b.scope);
+        Err((FaultKind::WrongScope, cause, "give the buffer that scope"))
+    }
+
+    fn scalar(&self, e: &Expr, what: &str, fits: impl Fn(DType) -> bool) -> Result<(), Refusal> {
+        let mismatch = |cause| (FaultKind::TypeMismatch, cause, "convert it with a cast");
+        match self.types.of(e).map_err(mismatch)? {
+            t if t.lanes == 1 && fits(t.dtype) => Ok(()),
+            t => Err(mismatch(format!("{what} has type {t}"))),
+        }
+    }
+
+    fn mbarrier(&self, on: &Slot) -> Result<(), Refusal> {
+        let b = self.kernel.buffer(on.buffer);
+        if b.scope != Scope::Mbarrier || b.shape.len() != 1 || b.dtype != DType::I64 {
+            let cause = format!("{} is {} {}, and not a list of mbarriers", b.name, b.scope, b.dtype);
+            return Err((FaultKind::WrongScope, cause, "allocate i64[n] mbarrier"));
+        }
+        self.scalar(&on.index, "the index of an mbarrier", DType::is_int)
+    }
+
+    fn movement(&self, dst: &Tile, src: &Tile) -> Result<(), Refusal> {
+        let memory = |t: &Tile| matches!(self.kernel.buffer(t.buffer).scope, Scope::Shared | Scope::Global);
+        let (fragment, other) = if memory(dst) { (src, dst) } else { (dst, src) };
+        self.scope(
+            fragment,
+            "move is between memory and",
+            |s| s == Scope::Fragment(Unit::Warp),
+            "a fragment of a warp",
+        )?;
+        self.scope(other, "move is between a fragment and", |s| matches!(s, Scope::Shared | Scope::Global), "memory")?;
+        if long(dst) != long(src) || long(dst).len() > 2 {
+            let cause = format!("move of extents {:?} = {:?}", dst.extents, src.extents);
+            return Err((FaultKind::TypeMismatch, cause, "give both tiles the extents of one matrix"));
+        }
+        Ok(())
+    }
+
+    fn dtypes(&self, acc: &Tile, a: &Operand, b: &Operand, sums: &[DType]) -> Result<(), Refusal> {
+        let of = |t: &Tile| self.kernel.buffer(t.buffer).dtype;
+        let [c, x, y] = [of(acc), of(&a.tile), of(&b.tile)];
+        if x != y || !matches!(x, DType::F16 | DType::Bf16) || !sums.contains(&c) {
+            let cause = format!("tensor cores do not compute {c} += {x} * {y}");
+            return Err((FaultKind::TypeMismatch, cause, "multiply f16 or bf16 of one kind into f32"));
+        }
+        Ok(())
+    }
+
+    fn warp_mma(&self, acc: &Tile, a: &Operand, b: &Operand) -> Result<(), Refusal> {
+        for t in [acc, &a.tile, &b.tile] {
+            self.scope(t, "an operand of mma.warp is", |s| s == Scope::Fragment(Unit::Warp), "a fragment of a warp")?;
+        }
+        self.dtypes(acc, a, b, &[DType::F32, DType::F16])?;
+        let shape = |t: &Tile, transposed: bool| match long(t)[..] {
+            [r, c] if transposed => Some((c, r)),
+            [r, c] => Some((r, c)),
+            _ => None,
+        };
+        match (shape(acc, false), shape(&a.tile, a.transposed), shape(&b.tile, b.transposed)) {
+            // An emitter says a larger product with several instructions.
+            (Some((m, n)), Some((rows, k)), Some((depth, cols)))
+                if (rows, cols, depth) == (m, n, k) && m % 16 == 0 && n % 8 == 0 && k % 16 == 0 =>
+            {
+                Ok(())
+            }
+            _ => {
+                let [c, x, y] = [acc, &a.tile, &b.tile].map(|t| &t.extents);
+                let cause = format!("mma.warp of extents {c:?} += {x:?} * {y:?}");
+                Err((FaultKind::TypeMismatch, cause, "let rows and the reduction be multiples of 16, columns of 8"))
+            }
+        }
+    }
+
+    fn warpgroup_mma(&self, acc: &Tile, a: &Operand, b: &Operand) -> Result<(), Refusal> {
+        self.scope(
+            acc,
+            "the sums of mma.warpgroup are",
+            |s| s == Scope::Fragment(Unit::Warpgroup),
+            "a fragment of a warpgroup",
+        )?;
+        for t in [&a.tile, &b.tile] {
+            self.scope(t, "an operand of mma.warpgroup is", |s| s == Scope::Shared, "shared")?;
+        }
+        self.dtypes(acc, a, b, &[DType::F32])?;
+        let refuse = |cause: String, mend| Err((FaultKind::TypeMismatch, cause, mend));
+        // Blocks that stand side by side make the columns longer.
+        let shape = |t: &Tile, transposed: bool| {
+            let (rows, cols) = match long(t)[..] {
+                [rows, cols] => (rows, cols),
+                [blocks, rows, cols] => (rows, blocks * cols),
+                _ => return None,
+            };
+            Some(if transposed { (cols, rows) } else { (rows, cols) })
+        };
+        let shapes = (shape(acc, false), shape(&a.tile, a.transposed), shape(&b.tile, b.transposed));
+        let (Some((m, n)), Some((rows, k)), Some((depth, cols))) = shapes else {
+            let [c, x, y] = [acc, &a.tile, &b.tile].map(|t| &t.extents);
+            return refuse(format!("mma.warpgroup of extents {c:?} += {x:?} * {y:?}"), "name matrices");
+        };
+        if (rows, cols, depth) != (m, n, k) {
+            return refuse(format!("mma.warpgroup of {m}x{n} += {rows}x{k} * {depth}x{cols}"), "let the extents fit");
+        }
+        if m != 64 || n % 8 != 0 || !(8..=256).contains(&n) || k % 16 != 0 {
+            let cause = format!("mma.warpgroup of {m}x{n} sums over {k}");
+            return refuse(cause, "multiply 64 rows, 8 to 256 columns in steps of 8, over a multiple of 16");
+        }
+        for t in [&a.tile, &b.tile] {
+            let buffer = self.kernel.buffer(t.buffer);
+            let row = buffer.shape.last().map_or(0, |n| n * buffer.dtype.bytes() as i64);
+            if buffer.swizzle != 0 && row > i64::from(buffer.swizzle) {
+                let cause = format!("rows of {} have {row} bytes, its swizzle {}", buffer.name, buffer.swizzle);
+                return refuse(cause, "cut it into blocks of columns, or swizzle wider");
+            }
+        }
+        Ok(())
+    }
+
+    fn copy_async(&self, dst: &Tile, src: &Tile) -> Result<(), Refusal> {
+        self.scope(dst, "copy_async writes what is", |s| s == Scope::Shared, "shared")?;
+        self.scope(src, "copy_async reads what is", |s| s == Scope::Global, "global")?;
+        let [to, from] = [dst, src].map(|t| self.kernel.buffer(t.buffer));
+        let bytes = dst.extents.iter().product::<i64>() * to.dtype.bytes() as i64;
+        let row = |t: &Tile| long(t).len() <= 1 && (t.extents.last() != Some(&1) || long(t).is_empty());
+        if to.dtype != from.dtype || long(dst) != long(src) || !row(dst) || !row(src) {
+            let cause = format!("copy_async of {} {:?} = {} {:?}", to.dtype, dst.extents, from.dtype, src.extents);
+            return Err((FaultKind::TypeMismatch, cause, "copy neighbouring elements of one type"));
+        }
+        if !matches!(bytes, 4 | 8 | 16) {
+            let cause = format!("copy_async of {bytes} bytes");
+            return Err((FaultKind::TypeMismatch, cause, "copy 4, 8 or 16 bytes at a time"));
+        }
+        Ok(())
+    }
+
+    /// A box of a tensor and its place in shared memory.
+    fn tensor_box(&self, what: &str, shared: &Tile, global: &Tile, steps: &[i64]) -> Result<(), Refusal> {
+        self.scope(shared, &format!("{what} is between global memory and what is"), |s| s == Scope::Shared, "shared")?;
+        self.scope(global, &format!("{what} is between shared memory and what is"), |s| s == Scope::Global, "global")?;
+        let [near, far] = [shared, global].map(|t| self.kernel.buffer(t.buffer));
+        let refuse = |cause: String, mend| Err((FaultKind::TypeMismatch, cause, mend));
+        if near.dtype != far.dtype || shared.extents.iter().product::<i64>() != global.extents.iter().product::<i64>() {
+            let cause = format!("{what} of {} {:?} and {} {:?}", near.dtype, shared.extents, far.dtype, global.extents);
+            return refuse(cause, "give both tiles one type and as many elements");
+        }
+        if !self.kernel.is_param(global.buffer) || global.extents.len() > MOST_RANK {
+            let cause = format!("{} is no parameter of at most {MOST_RANK} dimensions", far.name);
+            return refuse(cause, "describe the tensor to the copy engine as a parameter");
+        }
+        if let Some(n) = global.extents.iter().find(|n| **n > MOST_BOX) {
+            return refuse(
+                format!("a box has {n} elements along a dimension"),
+                "load at most 256 along each dimension",
+            );
+        }
+        let bytes = far.dtype.bytes() as i64;
+        let inner = global.extents.last().map_or(0, |n| n * bytes);
+        if inner % 16 != 0 {
+            return refuse(format!("rows of the box have {inner} bytes"), "let them be a multiple of 16");
+        }
+        if let Some(stride) = far.strides.iter().rev().skip(1).find(|s| *s * bytes % 16 != 0) {
+            let cause = format!("{} has a stride of {} bytes", far.name, stride * bytes);
+            return refuse(cause, "let strides be multiples of 16 bytes");
+        }
+        if near.swizzle != 0 && inner > i64::from(near.swizzle) {
+            let cause =
+                format!("rows of the box have {inner} bytes, the swizzle of {} has {}", near.name, near.swizzle);
+            return refuse(cause, "load narrower boxes");
+        }
+        let fits = |s: &i64| (1..=MOST_STEP).contains(s);
+        if !steps.is_empty()
+            && (steps.len() != global.extents.len() || !steps.iter().all(fits) || steps.last() != Some(&1))
+        {
+            return refuse(
+                format!("a box with steps {steps:?}"),
+                "give each dimension a step of 1 to 8, the last one 1",
+            );
+        }
+        // Behind the first dimension that is longer than one, everything is whole: then the place has no gaps.
+        let first = shared.extents.iter().position(|n| *n != 1).unwrap_or(0);
+        let whole = shared.extents.iter().zip(&near.shape).skip(first + 1).all(|(n, all)| n == all);
+        if !whole || !near.is_row_major() {
+            let cause = format!("the tile {:?} of {} with shape {:?} has gaps", shared.extents, near.name, near.shape);
+            return refuse(cause, "let the copy engine fill or empty neighbouring elements");
+        }
+        Ok(())
+    }
+}
+
+/// Checks that what the hardware moves at once is aligned: 4, 8 or 16 bytes of `copy_async`, boxes in shared memory to
+/// 128 bytes or to the eight rows that a swizzle works on.
+pub(super) fn alignment(kernel: &Kernel, sites: &[Site], faults: &mut Vec<Fault>) {
+    for site in sites {
+        let Stmt::Gpu(g) = site.stmt else { continue };
+        let b = kernel.buffer(site.buffer);
+        let bytes = b.dtype.bytes() as i64;
+        let want = match g {
+            Gpu::CopyAsync { dst, .. } => dst.extents.iter().product::<i64>() * bytes,
+            Gpu::TensorLoad { .. } | Gpu::TensorStore { .. } if b.scope == Scope::Shared => match b.swizzle {
+                0 => 128,
+                rows => 8 * i64::from(rows),
+            },
+            _ => continue,
+        };
+        let address = site.index.iter().zip(&b.strides).fold(Expr::Int(0), |sum, (i, s)| sum + i.clone() * *s);
+        let sum = Sum::of(simplify(&address, &site.facts.ranges));
+        let within = |atom: &Expr| matches!(atom, Expr::Var(v) if v.0 as usize >= kernel.vars.len());
+        let stray = sum.terms.iter().find(|(atom, c)| !within(atom) && c * bytes % want != 0);
+        if stray.is_none() && sum.constant * bytes % want == 0 {
+            continue;
+        }
+        let by = stray.map_or(sum.constant, |(_, c)| *c);
+        let cause = format!("the place in {} moves by {by} elements, so it is not aligned to {want} bytes", b.name);
+        let mend = "pad its rows, or move the tile by whole pieces";
+        faults.push(Fault::at(kernel, &site.loops, site.stmt, FaultKind::MisalignedVector, cause, mend));
+    }
+}
