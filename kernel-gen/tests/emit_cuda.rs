@@ -3,6 +3,7 @@
 
 use kernel_gen::analysis::verify::verify;
 use kernel_gen::emit::cuda::{Arch, CudaOptions, CudaSource, EmitError, Param, TensorBase, TensorMap, emit};
+use kernel_gen::interp::{self, Mode};
 use kernel_gen::ir::{DType, Kernel, parse::parse};
 use kernel_gen::lower::{LowerOptions, lower};
 use kernel_gen::target::Target;
@@ -78,6 +79,29 @@ fn the_emitted_cuda_is_what_the_files_say_and_compiles() {
         }
     }
     assert!(failures.is_empty(), "{}", failures.join("\n"));
+}
+
+/// Kernels that only a GPU can say, from all folders.
+fn gpu_kernels() -> Vec<PathBuf> {
+    let good = ["copy_async_mma.kg", "hopper_cluster.kg", "hopper_ring.kg"].map(|f| folder("good").join(f));
+    let emitted = ["warp-product", "warp-transposed", "cluster-multicast"];
+    let emitted = emitted.map(|f| folder("emit-cuda").join(f).with_extension("kernel"));
+    good.into_iter().chain(emitted).collect()
+}
+
+#[test]
+fn every_pass_keeps_what_a_kernel_of_tensor_cores_computes() {
+    for path in gpu_kernels() {
+        let kernel = read(&path);
+        let inputs = interp::seeded_inputs(&kernel, 5);
+        let want = interp::run(&kernel, &inputs, Mode::F64).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
+        let verified = verify(kernel, &Target::find("sm_90a").unwrap().limits()).unwrap_or_else(|f| panic!("{}", f[0]));
+        for snapshot in lower(verified, &LowerOptions::cuda()).unwrap_or_else(|e| panic!("{e}")).trace() {
+            let got = interp::run(&snapshot.kernel, &inputs, Mode::F64)
+                .unwrap_or_else(|e| panic!("{} after {}: {e}\n{}", path.display(), snapshot.pass, snapshot.kernel));
+            assert_eq!(interp::max_difference(&want, &got), Some(0.0), "{} after {}", path.display(), snapshot.pass);
+        }
+    }
 }
 
 #[test]

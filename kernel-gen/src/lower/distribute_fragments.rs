@@ -124,17 +124,19 @@ impl Distribute {
         };
         let quad = name("quad", thread.clone().floor_mod(32).floor_div(4), out);
         let pair = name("pair", thread.floor_mod(4), out);
-        let (blocks, upper) = (self.kernel.fresh_var("rows"), self.kernel.fresh_var("upper"));
-        let row = first + blocks * rows_held + quad + upper * 8;
+        let upper = self.kernel.fresh_var("upper");
+        let blocks = (l.extent > rows_held).then(|| self.kernel.fresh_var("rows"));
+        let first = blocks.map_or(first.clone(), |blocks| first + blocks * rows_held);
+        let row = first + quad + upper * 8;
         let body: Vec<Stmt> = l.body.into_iter().map(|s| s.subst(l.var, &row)).collect();
         let body = visit::rewrite(body, &mut |s| match s {
             Stmt::For(l) if l.kind == LoopKind::FragmentCol => vec![self.columns(l, pair)],
             other => vec![other],
         });
         let body = vec![Stmt::for_(upper, 2, body)];
-        match l.extent / rows_held {
-            1 => out.extend(body.into_iter().map(|s| s.subst(blocks, &Expr::Int(0)))),
-            n => out.push(Stmt::for_(blocks, n, body)),
+        match blocks {
+            Some(blocks) => out.push(Stmt::for_(blocks, l.extent / rows_held, body)),
+            None => out.extend(body),
         }
     }
 

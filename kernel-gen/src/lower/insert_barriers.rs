@@ -20,7 +20,7 @@
 
 use super::{LowerError, LowerOptions};
 use crate::analysis::verify::{Fault, FaultKind, Limits, check};
-use crate::ir::{Axis, Barrier, BufferId, Expr, For, Kernel, LoopKind, Scope, Stmt, VarId};
+use crate::ir::{Axis, Barrier, BufferId, Expr, For, Gpu, Kernel, LoopKind, Scope, Stmt, VarId};
 use std::collections::BTreeSet;
 
 /// The pass.
@@ -237,7 +237,10 @@ impl Inserter<'_> {
             }
             _ => {}
         }
-        all.writes.extend(s.written().filter(|b| shared(*b)));
+        // What the copy engine writes is awaited at its mbarrier.
+        if !matches!(s, Stmt::Gpu(Gpu::TensorLoad { .. })) {
+            all.writes.extend(s.written().filter(|b| shared(*b)));
+        }
         all
     }
 

@@ -71,7 +71,6 @@ extern "C" __global__ void __cluster_dims__(2, 1, 1) __launch_bounds__(128) clus
   #pragma unroll
   for (int i_1 = 0; i_1 < 32; ++i_1) acc[i_1] = 0.0f;
   mbarrier_wait(full, 0);
-  __syncthreads();
   wgmma_settle<32>(acc);
   asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
   const unsigned long long sa_operand = wgmma_operand(sa, 0x4000004000010000ULL);
