@@ -129,7 +129,17 @@ impl CudaCompiler {
         })
     }
 
-    /// Compiles several sources at the same time. The result does not depend on how many. All that fail are reported.
+    /// Compiles several sources at the same time, each with its own outcome. The result does not depend on how many.
+    pub fn compile_each(
+        &self,
+        requests: &[Request],
+        options: &Options,
+        cache: Option<&Cache>,
+    ) -> Vec<Result<Artifact, CudaError>> {
+        in_parallel(options.jobs, requests, |request| self.compile(request, options, cache))
+    }
+
+    /// The same where one that fails is a failure of all. All that fail are reported.
     pub fn compile_all(
         &self,
         requests: &[Request],
@@ -138,7 +148,7 @@ impl CudaCompiler {
     ) -> Result<Vec<Artifact>, Vec<CudaError>> {
         let mut errors = vec![];
         let mut all = vec![];
-        for result in in_parallel(options.jobs, requests, |request| self.compile(request, options, cache)) {
+        for result in self.compile_each(requests, options, cache) {
             match result {
                 Ok(artifact) => all.push(artifact),
                 Err(error) => errors.push(error),
