@@ -10,7 +10,7 @@ use kernel_gen::ir::DType;
 use kernel_gen::space::Config;
 use kernel_gen::target::Target;
 use kernel_gen::templates::Registry;
-use kernel_gen::templates::cuda::conv2d_hwcn;
+use kernel_gen::templates::cuda::{conv2d_hwcn, conv2d_tensorcore};
 use kernel_gen::toolchain::values;
 use kernel_gen::workload::sample::{self, Rng};
 use kernel_gen::workload::{Conv2d, ConvLayout, Matmul, Op, Workload};
@@ -44,6 +44,12 @@ pub(crate) fn rows() -> Vec<Row> {
         product("matmul 4096, f16", 4096),
         product("matmul 8192, f16", 8192),
         row("conv b256 256x14x14 -> 512, NHWC f16", f16(Op::Conv2d(batch_256(ConvLayout::Nhwc))), "wgmma_conv2d"),
+        Row {
+            name: "conv b256 256x14x14 -> 512, NHWC16n16c f16 (tutorial as written)",
+            workload: f16(Op::Conv2d(batch_256(ConvLayout::NhwcNc(16)))),
+            template: "conv2d_tensorcore",
+            choice: Choice::Written(conv2d_tensorcore::tutorial()),
+        },
         row(
             "conv b256 256x14x14 -> 512, HWCN f32",
             Workload::f32(Op::Conv2d(batch_256(ConvLayout::Hwcn))),
@@ -112,10 +118,18 @@ fn probe(w: &Workload, inputs: &[Vec<f64>], output: &[f64]) -> Result<f64> {
                     let source = match c.layout {
                         ConvLayout::Nchw => ((n * c.ci + ci) * c.h + h) * c.w + v,
                         ConvLayout::Nhwc => ((n * c.h + h) * c.w + v) * c.ci + ci,
+                        ConvLayout::NhwcNc(b) => {
+                            let block = ((n / b * c.h + h) * c.w + v) * (c.ci / b) + ci / b;
+                            (block * b + n % b) * b + ci % b
+                        }
                         _ => ((h * c.w + v) * c.ci + ci) * c.n + n,
                     };
                     let weight = match c.layout {
                         ConvLayout::Nchw => ((o * c.ci + ci) * c.kh + kh) * c.kw + kw,
+                        ConvLayout::NhwcNc(b) => {
+                            let block = ((kh * c.kw + kw) * (c.ci / b) + ci / b) * (c.co / b) + o / b;
+                            (block * b + ci % b) * b + o % b
+                        }
                         _ => ((kh * c.kw + kw) * c.ci + ci) * c.co + o,
                     };
                     term(inputs[0][source as usize], inputs[1][weight as usize]);

@@ -56,6 +56,12 @@ fn conv(w: &mut Workload, change: impl FnOnce(&mut Conv2d)) {
     }
 }
 
+/// The lines of an error that say something; a whole kernel may follow them.
+fn brief(error: &anyhow::Error) -> String {
+    let text = format!("{error:#}");
+    text.lines().take(4).collect::<Vec<_>>().join("\n")
+}
+
 /// One kernel to check.
 struct Case {
     workload: Workload,
@@ -91,7 +97,7 @@ fn cases(template: &dyn Template, target: &Target, options: &Options) -> Result<
                     Ok(source) => out.push(Case { workload: workload.clone(), config, seed, source }),
                     Err(error) => {
                         let what = format!("{} {} with {config} (seed {seed})", template.name(), workload.key());
-                        refused.push(format!("{what}: {error:#}"));
+                        refused.push(format!("{what}: {}", brief(&error)));
                     }
                 }
             }
@@ -181,7 +187,7 @@ pub(crate) fn run(gpu: &Gpu, options: &Options) -> Result<bool> {
                 Err(error) => {
                     failures += 1;
                     if failures <= 3 {
-                        println!("FAILED {}: {error:#}", what());
+                        println!("FAILED {}: {}", what(), brief(&error));
                     }
                     if gpu.stream.synchronize().is_err() {
                         println!("the context is lost; what follows cannot be checked\nFAILED");

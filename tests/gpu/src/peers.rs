@@ -124,7 +124,7 @@ impl Peers {
     ) -> Result<Vec<Peer>> {
         let Some(handle) = self.dnn else { return Ok(vec![]) };
         let format = match c.layout {
-            ConvLayout::Nhwc => dnn::cudnnTensorFormat_t::CUDNN_TENSOR_NHWC,
+            ConvLayout::Nhwc | ConvLayout::NhwcNc(_) => dnn::cudnnTensorFormat_t::CUDNN_TENSOR_NHWC,
             _ => dnn::cudnnTensorFormat_t::CUDNN_TENSOR_NCHW,
         };
         let data = match w.dtype {
