@@ -42,8 +42,8 @@
 //! * `global` memory is not allocated inside concurrent loops: all iterations would share it.
 //! * `shared` memory, fragments and mbarriers are allocated and used inside a launch (below a `grid` or `thread` loop).
 //! * Private memory (`local`, `register`) is not carried into or out of a `parallel` loop or a launch.
-//! * `register` arrays and fragments are indexed by constants and the variables of unrolled and vectorised loops and of
-//!   loops over a fragment only. Mbarriers are neither read nor written.
+//! * `register` arrays, and tiles of fragments, are indexed by constants and the variables of unrolled and vectorised
+//!   loops only. Mbarriers are neither read nor written.
 //!
 //! **Threads** (`barriers`, `races`)
 //! * A barrier is inside a launch, and all threads reach it: no condition on a thread's index or on memory decides

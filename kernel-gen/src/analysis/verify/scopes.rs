@@ -12,9 +12,13 @@ pub(super) fn check(kernel: &Kernel, sites: &[Site], faults: &mut Vec<Fault>) {
     let mut reported = vec![];
     for site in sites {
         let b = kernel.buffer(site.buffer);
-        if matches!(b.scope, Scope::Register | Scope::Fragment(_))
-            && let Some(fault) = register_index(kernel, site)
-        {
+        // Which element of a fragment a thread touches may follow from its number; which tile a unit touches may not.
+        let named = match b.scope {
+            Scope::Register => true,
+            Scope::Fragment(_) => matches!(site.stmt, Stmt::Gpu(_)),
+            _ => false,
+        };
+        if named && let Some(fault) = register_index(kernel, site) {
             c.faults.push(fault);
         }
         if b.scope == Scope::Mbarrier && !reported.contains(&site.buffer) {
@@ -119,16 +123,14 @@ impl<'k> Checker<'k> {
     }
 }
 
-/// Whether each iteration's number is known when code is made for it.
-fn is_known(kind: LoopKind) -> bool {
-    matches!(kind, LoopKind::Unrolled | LoopKind::Vectorized | LoopKind::FragmentRow | LoopKind::FragmentCol)
-}
-
 /// Register arrays have no addresses: their indices must be numbers once loops are unrolled and vectors formed.
 fn register_index(kernel: &Kernel, site: &Site) -> Option<Fault> {
     let unrolled = |v: VarId| {
         v.0 as usize >= kernel.vars.len()
-            || site.loops.iter().any(|l| l.var == v && (l.extent == 1 || is_known(l.kind)))
+            || site
+                .loops
+                .iter()
+                .any(|l| l.var == v && (l.extent == 1 || matches!(l.kind, LoopKind::Unrolled | LoopKind::Vectorized)))
     };
     let mut culprit = None;
     for index in &site.index {
