@@ -1,6 +1,6 @@
 //! Products of matrices in blocks, with both operands in shared memory and a tile of sums in each thread's registers.
 //!
-//! It is the scheme of [`block`](super::block) applied to a product or a batch of them, in any transposition and with
+//! It is the scheme of `block` applied to a product or a batch of them, in any transposition and with
 //! 16-bit storage. An operand whose rows run along the reduction (`a` as it stands, `b` transposed) is turned around on
 //! its way into shared memory, so that what a thread needs lies side by side; rows are spaced out by 16 bytes there, so
 //! that turned columns fall into different banks.

@@ -54,7 +54,7 @@ impl Nvcc {
         let shown = process::shown(&command);
         let warnings = match process::run(command, folder, limit)? {
             Ended::Well(said) => said,
-            Ended::Badly(output) => return Err(failed(shown, output)),
+            Ended::Badly(output) => return Err(failed(shown, with_hint(output))),
             Ended::Late => return Err(late()),
         };
         let ptx = folder.read("made.ptx")?;
@@ -67,5 +67,19 @@ impl Nvcc {
             Attempt::Refused { command, output } => Err(failed(command, output)),
             Attempt::Late => Err(late()),
         }
+    }
+}
+
+/// nvcc has the host's C++ compiler preprocess even what is for the device only. Where that is missing or too new, a
+/// person is told a way out beside what nvcc says.
+fn with_hint(output: String) -> String {
+    let signs = ["cc1plus", "host compiler", "unsupported GNU version", "unsupported clang version"];
+    match signs.iter().any(|sign| output.contains(sign)) {
+        true => {
+            let hint = "nvcc needs a C++ compiler that it knows: install g++, or name one with NVCC_CCBIN; or set \
+                        KERNEL_GEN_CUDA=nvrtc, which needs none (`kernel-gen doctor`)";
+            format!("{}\n{hint}", output.trim_end())
+        }
+        false => output,
     }
 }

@@ -271,6 +271,14 @@ for last; do :; done; echo "$last(3): error: nonsense"; exit 2"#,
     assert_eq!(text.len(), 2);
     assert!(text[0].starts_with("compiling one for sm_80 failed: ") && text[0].ends_with("one.cu(3): error: nonsense"));
     assert!(text[1].contains("compiling two"));
+    let poor = root.script(
+        "poor",
+        r#"case "$1" in --version) echo "release 13.0, V13.0.88"; exit 0;; esac
+echo "gcc: fatal error: cannot execute 'cc1plus': No such file or directory" >&2; exit 1"#,
+    );
+    let errors =
+        supply(&requests, None, &environment(&root, &[("NVCC", poor)]), &SupplyOptions::default()).unwrap_err();
+    assert!(errors[0].to_string().contains("KERNEL_GEN_CUDA=nvrtc, which needs none"), "{}", errors[0]);
     let slow = root.script("slow", "case $1 in --version) echo 'release 13.0, V13.0.88';; *) sleep 60;; esac");
     let compiler = compiler(find(&environment(&root, &[("NVCC", slow)]), &[], Missing::Refuse).unwrap());
     let options = Options { limit: Duration::from_millis(100), ..Options::default() };
