@@ -17,6 +17,9 @@
 //! kernels::conv2d_nchw(&dev, &x, &w, &bias, &mut y)?;
 //! ```
 //!
+//! The same functions run on a GPU (feature `cuda`): `Cuda::new(0)?` is a device like [`Cpu`], and arguments are then arrays
+//! in its memory. What is generic over [`Device`] runs on both.
+//!
 //! Shapes are types ([`D1`] to [`D5`]), so a call with a shape that the spec does not declare does not compile.
 //! Arguments are anything that is a dense array of known shape: a [`View`] of a slice, a [`Tensor`], a nested Rust
 //! array, or (feature `ndarray`) a view of an `ndarray` array. Nothing is copied on the way in or out.
