@@ -20,7 +20,7 @@
 //! The same functions run on a GPU (feature `cuda`): `Cuda::new(0)?` is a device like [`Cpu`], and arguments are then arrays
 //! in its memory. What is generic over [`Device`] runs on both.
 //!
-//! Shapes are types ([`D1`] to [`D5`]), so a call with a shape that the spec does not declare does not compile.
+//! Shapes are types ([`D1`] to [`D6`]), so a call with a shape that the spec does not declare does not compile.
 //! Arguments are anything that is a dense array of known shape: a [`View`] of a slice, a [`Tensor`], a nested Rust
 //! array, or (feature `ndarray`) a view of an `ndarray` array. Nothing is copied on the way in or out.
 //!
@@ -60,7 +60,7 @@ pub use executor::Executor;
 pub use executor::Rayon;
 pub use isa::Isa;
 pub use report::Report;
-pub use shape::{D1, D2, D3, D4, D5, Shape};
+pub use shape::{D1, D2, D3, D4, D5, D6, Shape};
 pub use tensor::Tensor;
 pub use view::{AsView, AsViewMut, View, ViewMut};
 

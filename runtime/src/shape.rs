@@ -46,3 +46,6 @@ shape!(
 shape!(
     /// Five dimensions: blocked images and weights.
     D5, A, B, C, D, E);
+shape!(
+    /// Six dimensions: images and weights in tiles.
+    D6, A, B, C, D, E, F);

@@ -56,3 +56,13 @@ fn custom_template_runs_its_own_template_beside_the_librarys() {
     let portable = text.starts_with("x86-64,");
     assert!(portable || rows("matvec_in_place") == 2, "{text}");
 }
+
+#[test]
+fn a_tutorial_prints_its_steps_its_loops_its_cuda_and_its_time() {
+    let text = run("tutorials", &[]);
+    for part in ["# The schedule", "  1  compute_inline(pad)", "# After inject_vthread", "# CUDA", "__global__ void"] {
+        assert!(text.contains(part), "no `{part}`:\n{text}");
+    }
+    let timed = text.lines().filter(|l| l.contains("TFLOP/s")).count() == 2;
+    assert!(timed || text.contains("[SKIP] no GPU: "), "{text}");
+}

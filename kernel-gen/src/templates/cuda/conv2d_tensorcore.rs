@@ -343,22 +343,26 @@ impl Block<'_> {
                             inside.push(at.clone().lt(size));
                         }
                     }
-                    let one = |b: &mut KernelBuilder, lane: Expr| {
+                    // Whether a tap meets the padding is the same for all threads: a branch, and otherwise plain copies.
+                    let one = |b: &mut KernelBuilder, lane: Expr, padding: bool| {
                         let column = column.clone() + lane;
                         let channel = ko * s.chunk + ki;
                         let source =
                             vec![first.clone() + n.clone(), h.clone(), v.clone(), channel, row.clone(), column.clone()];
-                        let value = Expr::load(input, source);
-                        let value = match Expr::all(inside.clone()) {
-                            Some(inside) => inside.select(value, Expr::f32(0.0)),
-                            None => value,
-                        };
+                        let value = if padding { Expr::f32(0.0) } else { Expr::load(input, source) };
                         b.store(self.shared[0], [n.clone(), kw.into(), ki.into(), row.clone(), column], value);
                     };
-                    if s.vector > 1 {
-                        b.loop_("lane_a", s.vector, LoopKind::Vectorized, |b, lane| one(b, lane.into()));
-                    } else {
-                        one(b, Expr::Int(0));
+                    let copy = |b: &mut KernelBuilder, padding: bool| {
+                        if s.vector > 1 {
+                            let lanes = LoopKind::Vectorized;
+                            b.loop_("lane_a", s.vector, lanes, |b, lane| one(b, lane.into(), padding));
+                        } else {
+                            one(b, Expr::Int(0), padding);
+                        }
+                    };
+                    match Expr::all(inside) {
+                        Some(inside) => b.if_else(inside, |b| copy(b, false), |b| copy(b, true)),
+                        None => copy(b, false),
                     }
                 });
             });

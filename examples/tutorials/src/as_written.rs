@@ -1,0 +1,44 @@
+//! A template whose default is one given config: the one that a tutorial ends with.
+
+use kernel_gen::space::{Config, Space};
+use kernel_gen::target::Target;
+use kernel_gen::templates::{Scheduled, Template, TemplateError};
+use kernel_gen::workload::Workload;
+
+/// `template`, with `config` for a default.
+pub(crate) struct AsWritten<T> {
+    /// The family of schedules.
+    pub(crate) template: T,
+    /// The tutorial's choice.
+    pub(crate) config: Config,
+}
+
+impl<T: Template> Template for AsWritten<T> {
+    fn name(&self) -> &str {
+        self.template.name()
+    }
+
+    fn version(&self) -> u32 {
+        self.template.version()
+    }
+
+    fn applies(&self, workload: &Workload, target: &Target) -> Result<(), String> {
+        self.template.applies(workload, target)
+    }
+
+    fn space(&self, workload: &Workload, target: &Target) -> Result<Space, TemplateError> {
+        self.template.space(workload, target)
+    }
+
+    fn default_config(&self, _: &Workload, _: &Target) -> Result<Config, TemplateError> {
+        Ok(self.config.clone())
+    }
+
+    fn cost(&self, workload: &Workload, target: &Target, config: &Config) -> f64 {
+        self.template.cost(workload, target, config)
+    }
+
+    fn schedule(&self, workload: &Workload, target: &Target, config: &Config) -> Result<Scheduled, TemplateError> {
+        self.template.schedule(workload, target, config)
+    }
+}
