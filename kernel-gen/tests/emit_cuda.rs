@@ -84,7 +84,7 @@ fn the_emitted_cuda_is_what_the_files_say_and_compiles() {
 /// Kernels that only a GPU can say, from all folders.
 fn gpu_kernels() -> Vec<PathBuf> {
     let good = ["copy_async_mma.kg", "hopper_cluster.kg", "hopper_ring.kg"].map(|f| folder("good").join(f));
-    let emitted = ["warp-product", "warp-transposed", "cluster-multicast"];
+    let emitted = ["warp-product", "warp-transposed", "warp-turing", "cluster-multicast"];
     let emitted = emitted.map(|f| folder("emit-cuda").join(f).with_extension("kernel"));
     good.into_iter().chain(emitted).collect()
 }

@@ -159,7 +159,7 @@ impl Body<'_> {
     /// The first register of the base matrix at an origin, as an index into the array.
     fn base_register(&self, b: BufferId, origin: &[Expr], row: i64, column: i64) -> Result<Expr, EmitError> {
         let buffer = self.kernel.buffer(b);
-        let (_, columns, _) = matrices(buffer);
+        let (rows, columns, _) = matrices(buffer);
         let (r, c, registers) = self.role(b)?.base();
         let [outer @ .., first_row, first_column] = origin else { return Ok(Expr::Int(0)) };
         let mut matrix = Expr::Int(0);
@@ -169,7 +169,13 @@ impl Body<'_> {
         let row = (first_row.clone() + row).floor_div(r);
         let row = if self.unit(b) == Unit::Warpgroup { Expr::Int(0) } else { row };
         let column = (first_column.clone() + column).floor_div(c);
-        let register = matrix * self.registers_of_matrix(b)? + (row * (columns / c) + column) * registers;
+        // Base matrices that are neighbours along the product's columns lie one behind the other, so that one `ldmatrix`
+        // loads two of them.
+        let base = match self.role(b)? {
+            Role::Right { transposed: true } => column * (rows / r) + row,
+            _ => row * (columns / c) + column,
+        };
+        let register = matrix * self.registers_of_matrix(b)? + base * registers;
         Ok(simplify(&register, &self.ranges))
     }
 
@@ -202,24 +208,31 @@ impl Body<'_> {
         let unit = self.unit(dst.buffer);
         let rows = if unit == Unit::Warpgroup { 1 } else { rows / r };
         let text = if role == Role::Sums { self.scalar(value)?.text } else { "0".to_string() };
+        // The base matrices of a row of sums lie one behind the other.
+        let run = if role == Role::Sums { columns } else { c };
         let i = self.names.fresh("i");
         for row in 0..rows {
-            let first = self.base_register(dst.buffer, &dst.origin, row * r, 0)?;
-            let index = match first {
-                Expr::Int(0) => i.clone(),
-                first => format!("{} + {i}", self.integer(&first)?.text.at(SUM)),
-            };
-            let (n, name) = (columns / c * registers, self.names.buffer(dst.buffer).to_string());
-            self.line("#pragma unroll");
-            self.line(&format!("for (int {i} = 0; {i} < {n}; ++{i}) {name}[{index}] = {text};"));
+            for column in (0..columns).step_by(run as usize) {
+                let first = self.base_register(dst.buffer, &dst.origin, row * r, column)?;
+                let index = match first {
+                    Expr::Int(0) => i.clone(),
+                    first => format!("{} + {i}", self.integer(&first)?.text.at(SUM)),
+                };
+                let (n, name) = (run / c * registers, self.names.buffer(dst.buffer).to_string());
+                self.line("#pragma unroll");
+                self.line(&format!("for (int {i} = 0; {i} < {n}; ++{i}) {name}[{index}] = {text};"));
+            }
         }
         Ok(())
     }
 
     /// `sums += a * b` of a warp.
     pub(super) fn warp_mma(&mut self, acc: &Tile, a: &Operand, b: &Operand) -> Result<(), EmitError> {
-        self.need(CudaFeature::CpAsync, "a product of a warp")?;
         let dtype = self.kernel.buffer(a.tile.buffer).dtype;
+        if self.arch.capability < 75 || dtype != DType::F16 {
+            // The same architectures have both.
+            self.need(CudaFeature::CpAsync, &format!("a product of a warp in {dtype}"))?;
+        }
         let (m, n) = extents(acc);
         let depth = if a.transposed { extents(&a.tile).0 } else { extents(&a.tile).1 };
         let mma = self.ptx(Ptx::Mma(dtype));

@@ -62,16 +62,7 @@ impl Body<'_> {
             for column in (0..columns).step_by(16) {
                 let from = self.address(place, down.clone() + row, along.clone() + column)?;
                 let first = self.registers_at(dst, row, column)?;
-                if role != (Role::Right { transposed: true }) || self.kernel.buffer(dst.buffer).shape.ends_with(&[16]) {
-                    self.line(&format!("{load}({first}, {from});"));
-                    continue;
-                }
-                // The base matrices of the next eight columns of the product do not lie behind the first ones.
-                let (four, next) = (self.names.fresh("four"), self.registers_at(dst, row + 8, column)?);
-                self.line(&format!("unsigned {four}[4];"));
-                self.line(&format!("{load}({four}, {from});"));
-                self.line(&format!("({first})[0] = {four}[0], ({first})[1] = {four}[1];"));
-                self.line(&format!("({next})[0] = {four}[2], ({next})[1] = {four}[3];"));
+                self.line(&format!("{load}({first}, {from});"));
             }
         }
         Ok(())

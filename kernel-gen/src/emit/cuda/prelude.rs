@@ -121,7 +121,7 @@ impl Helper {
             Helper::Swizzle { row, element } => {
                 format!("KG_FN int {name}(int i) {{\n  return i ^ (i >> 3 & {:#x});\n}}\n", (row - 16) / element)
             }
-            Helper::Ptx(p) => p.text(),
+            Helper::Ptx(p) => p.text(arch),
             Helper::NarrowPair(d) => format!(
                 "KG_FN unsigned {name}(float low, float high) {{\n  unsigned pair;\n  \
                  asm(\"cvt.rn.{d}x2.f32 %0, %1, %2;\" : \"=r\"(pair) : \"f\"(high), \"f\"(low));\n  return pair;\n}}\n"

@@ -1,5 +1,6 @@
 //! Helper functions that are one PTX instruction each (PTX ISA 8.7; the section is named beside each).
 
+use super::Arch;
 use super::prelude::Helper;
 use crate::ir::DType;
 
@@ -74,7 +75,7 @@ impl Ptx {
         }
     }
 
-    pub(super) fn text(self) -> String {
+    pub(super) fn text(self, arch: Arch) -> String {
         let name = self.name();
         match self {
             // The instructions take 32-bit addresses of the shared window.
@@ -147,6 +148,20 @@ impl Ptx {
                  \"=r\"(to[0]), \"=r\"(to[1]), \"=r\"(to[2]), \"=r\"(to[3]) : \"r\"(shared_address(row)) : \"memory\");\n}}\n",
                 if transposed { ".trans" } else { "" }
             ),
+            // Before sm_80 a reduction has eight elements: the registers are those of the two halves.
+            Ptx::Mma(dtype) if arch.capability < 80 => {
+                let half = |a: [usize; 2], b: usize| {
+                    format!(
+                        "  asm(\"mma.sync.aligned.m16n8k8.row.col.f32.{dtype}.{dtype}.f32 \"\n    \
+                         \"{{%0, %1, %2, %3}}, {{%4, %5}}, {{%6}}, {{%0, %1, %2, %3}};\" :\n    \
+                         \"+f\"(sums[0]), \"+f\"(sums[1]), \"+f\"(sums[2]), \"+f\"(sums[3]) :\n    \
+                         \"r\"(a[{}]), \"r\"(a[{}]), \"r\"(b[{b}]));\n",
+                        a[0], a[1]
+                    )
+                };
+                let halves = [half([0, 1], 0), half([2, 3], 1)].concat();
+                format!("KG_FN void {name}(float *sums, const unsigned *a, const unsigned *b) {{\n{halves}}}\n")
+            }
             Ptx::Mma(dtype) => format!(
                 "KG_FN void {name}(float *sums, const unsigned *a, const unsigned *b) {{\n  \
                  asm(\"mma.sync.aligned.m16n8k16.row.col.f32.{dtype}.{dtype}.f32 \"\n    \
