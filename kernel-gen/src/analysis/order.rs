@@ -16,6 +16,7 @@
 //! The interpreter keeps this for each element of memory, and the verifier for each tile.
 
 use crate::ir::Group;
+use std::cell::Cell;
 
 /// An actor's number.
 pub(crate) type ActorId = u32;
@@ -113,6 +114,8 @@ pub(crate) struct Order {
     cluster: u32,
     writers: Vec<Mark>,
     readers: Vec<Readers>,
+    /// The last step that many threads were found to know, and which threads. What is known is never forgotten.
+    known: Cell<(usize, usize, ActorId, u32)>,
 }
 
 impl Order {
@@ -132,12 +135,14 @@ impl Order {
             cluster: 0,
             writers: vec![Mark::default(); pool],
             readers: vec![Readers::default(); pool],
+            known: Cell::default(),
         }
     }
 
     /// Starts a cluster: nothing in it happened yet.
     pub(crate) fn start(&mut self, cluster: u32) {
         self.cluster = cluster;
+        self.known.take();
         self.clocks.fill(0);
         self.warp_steps.fill(0);
         self.groups.fill(Groups::default());
@@ -272,8 +277,18 @@ impl Order {
 
     /// Whether the agent knows of a step; what one actor does asynchronously is done in order.
     fn covers(&self, agent: &Agent, actor: ActorId, step: u32) -> bool {
-        let threads = agent.first..agent.first + agent.threads;
-        threads.into_iter().all(|t| self.knows(t, actor) >= step)
+        if agent.threads == 1 {
+            return self.knows(agent.first, actor) >= step;
+        }
+        let question = (agent.first, agent.threads, actor, step);
+        if self.known.get() == question {
+            return true;
+        }
+        let known = (agent.first..agent.first + agent.threads).all(|t| self.knows(t, actor) >= step);
+        if known {
+            self.known.set(question);
+        }
+        known
     }
 
     /// Whether the elements that an actor wrote last are known to be so to all of the agent's threads.

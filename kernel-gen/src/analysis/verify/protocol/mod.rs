@@ -21,7 +21,7 @@ use crate::ir::{BufferId, Kernel, LoopKind, Scope, Stmt, Unit, VarId};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Statements of all threads of a cluster that are run.
-const STEPS: u64 = 6_000_000;
+const STEPS: u64 = 3_000_000;
 
 /// Whether a launch has what only a GPU has.
 pub(super) fn applies(launch: &Stmt) -> bool {

@@ -137,13 +137,18 @@ impl Units {
         extents: &[i64],
     ) -> Vec<Piece> {
         let Some(d) = self.divisions.get(&buffer) else { return vec![] };
-        let mut within = vec![0i64];
+        let mut within = Vec::with_capacity(1);
+        within.push(0i64);
         for (i, (o, n)) in origin.iter().zip(extents).enumerate() {
             let (grain, count) = (d.grain[i], d.counts[i]);
             let (lo, hi) = match o {
                 Some(o) => (o.div_euclid(grain).max(0), ((o + n - 1).div_euclid(grain) + 1).min(count)),
                 None => (0, count),
             };
+            if hi == lo + 1 {
+                within.iter_mut().for_each(|w| *w = *w * count + lo);
+                continue;
+            }
             within = within.iter().flat_map(|w| (lo..hi).map(move |p| w * count + p)).collect();
         }
         let pieces = d.counts.iter().product::<i64>();
