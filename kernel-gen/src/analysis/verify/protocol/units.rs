@@ -137,8 +137,7 @@ impl Units {
         extents: &[i64],
     ) -> Vec<Piece> {
         let Some(d) = self.divisions.get(&buffer) else { return vec![] };
-        let mut within = Vec::with_capacity(1);
-        within.push(0i64);
+        let mut within = vec![0i64];
         for (i, (o, n)) in origin.iter().zip(extents).enumerate() {
             let (grain, count) = (d.grain[i], d.counts[i]);
             let (lo, hi) = match o {
