@@ -1,6 +1,8 @@
 //! CUDA of kernels that only a GPU can say: the text is what the files say, and every compiler there is takes it without
 //! complaint.
 
+mod cuda_on_cpu;
+
 use kernel_gen::analysis::verify::verify;
 use kernel_gen::emit::cuda::{Arch, CudaOptions, CudaSource, EmitError, Param, TensorBase, TensorMap, emit};
 use kernel_gen::interp::{self, Mode};
@@ -101,6 +103,21 @@ fn every_pass_keeps_what_a_kernel_of_tensor_cores_computes() {
                 .unwrap_or_else(|e| panic!("{} after {}: {e}\n{}", path.display(), snapshot.pass, snapshot.kernel));
             assert_eq!(interp::max_difference(&want, &got), Some(0.0), "{} after {}", path.display(), snapshot.pass);
         }
+    }
+}
+
+#[test]
+fn the_products_of_warps_compute_what_the_interpreter_computes() {
+    let emitted = ["warp-product", "warp-transposed", "warp-turing"];
+    let emitted = emitted.map(|f| folder("emit-cuda").join(f).with_extension("kernel"));
+    for path in [folder("good").join("copy_async_mma.kg")].into_iter().chain(emitted) {
+        let kernel = read(&path);
+        let inputs = interp::seeded_inputs(&kernel, 5);
+        let want = interp::run(&kernel, &inputs, Mode::Declared).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
+        let source = cuda(&kernel, "sm_80").unwrap_or_else(|e| panic!("{}: {e}", path.display()));
+        let got = cuda_on_cpu::run(&kernel, &source, &inputs).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
+        let difference = interp::max_difference(&want, &got);
+        assert!(difference.is_some_and(|d| d < 1e-2), "{}: {difference:?}\n{}", path.display(), source.source);
     }
 }
 

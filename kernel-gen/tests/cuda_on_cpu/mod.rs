@@ -26,15 +26,39 @@ const INSTRUCTIONS: [(&str, &str); 5] = [
     ),
 ];
 
+/// The source without the helper functions that are instructions: `device.h` has them.
+fn without_instructions(source: &str) -> String {
+    let mut out = String::new();
+    let mut lines = source.lines();
+    while let Some(line) = lines.next() {
+        let mut text = format!("{line}\n");
+        if line.starts_with("KG_FN ") {
+            for line in lines.by_ref() {
+                text += &format!("{line}\n");
+                if line == "}" {
+                    break;
+                }
+            }
+            if text.contains("asm") || text.contains("__cvta") {
+                continue;
+            }
+        }
+        out.push_str(&text);
+    }
+    out
+}
+
 /// The emitted source as a C++ program that reads all parameters from standard input and writes them back.
 fn program(kernel: &Kernel, cuda: &CudaSource) -> String {
     let mut source = cuda.source.clone();
     for (ptx, cpp) in INSTRUCTIONS {
         source = source.replace(ptx, cpp);
     }
-    let dynamic = |l: &&str| !l.trim_start().starts_with("extern __shared__");
-    let source: Vec<&str> = source.lines().filter(dynamic).collect();
-    let source = source.join("\n").replace("extern \"C\" ", "");
+    // Groups of copies are nothing where each copy is done at once.
+    let source = without_instructions(&source).replace("extern \"C\" ", "");
+    let drop = |l: &str| l.starts_with("extern __shared__") || l.starts_with("asm volatile(\"cp.async.");
+    let source: Vec<&str> = source.lines().filter(|l| !drop(l.trim_start())).collect();
+    let source = source.join("\n");
     assert!(!source.contains("asm"), "an instruction without a C++ form:\n{source}");
     let mut out = format!("{}\n{source}\n\n", include_str!("device.h"));
     let _ = writeln!(out, "static unsigned char *params[{}], *workspace;", kernel.params.len().max(1));
