@@ -163,7 +163,8 @@ fn what_is_chosen_does_not_spill() {
                 spilling.push(format!("{bytes} bytes of spills: {}", request.kernel));
             }
         }
-        if log.serialises_wgmma() {
+        // Matrix instructions one after the other, registers that cannot be moved between warps, and the like.
+        if !log.remarks.is_empty() {
             spilling.push(format!("{}: {}", log.remarks.join("; "), request.kernel));
         }
     }

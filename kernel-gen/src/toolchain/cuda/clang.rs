@@ -85,13 +85,23 @@ impl Clang {
                 Ok(Made { ptx, cubin: None, log, compiler: format!("clang {}", self.release) })
             }
             Ended::Badly(output) => {
-                // Those are in NVIDIA's libdevice, which no clang brings along.
-                let functions = ["expf'", "tanhf'", "erff'", "exp'", "tanh'", "erf'"];
-                let missing = functions.iter().any(|f| output.contains(&format!("undeclared identifier '{f}")));
-                let hint = "\nclang has no exp, tanh and erf for GPUs; NVRTC and nvcc have (`kernel-gen doctor`)";
-                Err(failed(if missing { output.trim_end().to_string() + hint } else { output }))
+                let hint = hint(&output);
+                Err(failed(if hint.is_empty() { output } else { format!("{}\n{hint}", output.trim_end()) }))
             }
             Ended::Late => Err(CudaError::Timeout { kernel: kernel.clone(), arch: *arch, limit_s: limit.as_secs() }),
         }
     }
+}
+
+/// A way out of what clang cannot do, or nothing.
+fn hint(output: &str) -> &'static str {
+    // Those are in NVIDIA's libdevice, which no clang brings along.
+    let functions = ["expf'", "tanhf'", "erff'", "exp'", "tanh'", "erf'"];
+    if functions.iter().any(|f| output.contains(&format!("undeclared identifier '{f}"))) {
+        return "clang has no exp, tanh and erf for GPUs; NVRTC and nvcc have (`kernel-gen doctor`)";
+    }
+    if output.contains("'__grid_constant__'") {
+        return "kernels that take tensor maps need clang 20 or newer, or NVRTC or nvcc (`kernel-gen doctor`)";
+    }
+    ""
 }

@@ -7,7 +7,8 @@
 //! 2. `nvcc` on PATH, then in `CUDA_HOME` or `CUDA_PATH`;
 //! 3. `libnvrtc`: what `KERNEL_GEN_NVRTC` names, then the toolkit's folder, the loader's, the usual place of installs, and
 //!    Python's packages;
-//! 4. clang 19 or newer with its PTX target: what `KERNEL_GEN_CLANG` names, then PATH;
+//! 4. clang 19 or newer (20 for tensor maps) with its PTX target: what `KERNEL_GEN_CLANG` names, then PATH. It has no `exp`,
+//!    `tanh` and `erf`;
 //! 5. none: the source goes into the program and NVRTC compiles it at first use, which the result says aloud; or an error
 //!    that lists all of these places, whichever the caller wants.
 //!

@@ -395,4 +395,10 @@ fn clang_compiles_for_real() {
     let source = PLAIN.replace("+= 1.0f", "= expf(1.0f)");
     let error = compiler.compile(&Request::new("e", source, arch("sm_80")), &Options::default(), None).unwrap_err();
     assert!(error.to_string().contains("NVRTC and nvcc have"), "{error}");
+    // A parameter in constant memory: either as CUDA has it, or not at all.
+    let source = PLAIN.replace("float *x", "float *x, const __grid_constant__ float4 v").replace("1.0f", "*(&v.x)");
+    match compiler.compile(&Request::new("g", source, arch("sm_90a")), &Options::default(), None) {
+        Ok(made) => assert!(!made.ptx.contains("st.local"), "{}", made.ptx),
+        Err(error) => assert!(error.to_string().contains("need clang 20 or newer"), "{error}"),
+    }
 }
