@@ -5,6 +5,8 @@
 //! CI takes a sample. `KERNEL_GEN_WORKLOADS=300 cargo test --release -p kernel-gen --test cuda_templates` runs more;
 //! `KERNEL_GEN_SEED` moves on to other workloads, `KERNEL_GEN_TEMPLATE` names one template.
 
+mod cuda_on_cpu;
+
 use kernel_gen::analysis::verify::{Fault, check as faults_of, verify};
 use kernel_gen::emit::cuda::{self, Arch, CudaOptions, CudaSource};
 use kernel_gen::interp::{self, Mode, Values};
@@ -173,6 +175,36 @@ fn every_template_computes_what_the_reference_does() {
     }
     println!("time by template: {checked:?}");
     assert!(!checked.is_empty());
+}
+
+/// Threads of the system stand for those of a block, so only small launches are run; the rings of Hopper need more than a
+/// C++ compiler.
+#[test]
+fn emitted_sources_run_as_cpp_and_compute_what_the_reference_does() {
+    let registry = Registry::builtin();
+    for template in cuda_templates(&registry).into_iter().filter(|t| !t.name().starts_with("wgmma")) {
+        let mut ran = 0;
+        sweep(template, 6, 2, |w, target, config, seed| {
+            let (kernel, _, source) = make(template, w, target, config);
+            let work = |l: &cuda::Launch| (l.block.iter().product::<u32>(), l.grid.iter().product::<u32>());
+            let small = |l: &cuda::Launch| work(l).0 <= 256 && work(l).0 * work(l).1 <= 16384;
+            if ran == 3 || !source.launches.iter().all(small) {
+                return;
+            }
+            ran += 1;
+            let inputs = sample::inputs(w, &mut Rng::new(seed));
+            let views: Vec<&[f64]> = inputs.iter().map(Vec::as_slice).collect();
+            let values = w.params().iter().zip(&inputs).map(|(p, data)| (p.name.to_string(), data.clone())).collect();
+            let mut outputs = cuda_on_cpu::run(&kernel, &source, &values).unwrap_or_else(|e| panic!("{e}"));
+            let params = w.params();
+            let output = params.iter().find(|p| p.role == Role::Output).expect("every workload has an output");
+            let output = outputs.remove(output.name).expect("the output is written");
+            if let Err(mismatch) = reference_with_bounds(w, &views).check(output) {
+                panic!("{} on {} with {config}: {mismatch}\n{}", template.name(), w.key(), source.source);
+            }
+        });
+        assert!(ran > 0, "{}", template.name());
+    }
 }
 
 #[test]
