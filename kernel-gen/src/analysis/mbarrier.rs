@@ -39,7 +39,7 @@ impl Mbarrier {
     /// One arrival that announces bytes; `false` when the phase has had all of its arrivals.
     pub(crate) fn arrive(&mut self, order: &mut Order, thread: usize, bytes: i64) -> bool {
         order.release(thread, &mut self.clock);
-        self.bytes += bytes;
+        self.bytes = self.bytes.saturating_add(bytes);
         self.arrivals -= 1;
         self.settle();
         self.arrivals >= 0
@@ -48,7 +48,7 @@ impl Mbarrier {
     /// Bytes come that the thread asked for.
     pub(crate) fn load(&mut self, order: &mut Order, thread: usize, bytes: i64) {
         order.release(thread, &mut self.clock);
-        self.bytes -= bytes;
+        self.bytes = self.bytes.saturating_sub(bytes);
         self.settle();
     }
 
@@ -67,7 +67,7 @@ impl Mbarrier {
         let bytes = match self.bytes {
             0 => String::new(),
             n if n > 0 => format!(" and {n} bytes"),
-            n => format!(", and has {} bytes more than were announced", -n),
+            n => format!(", and has {} bytes more than were announced", n.unsigned_abs()),
         };
         format!("lacks {} of {} arrivals{bytes}", self.arrivals, self.count)
     }

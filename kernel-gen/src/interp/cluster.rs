@@ -139,16 +139,14 @@ impl Machine<'_> {
         for unit in [Unit::Warp, Unit::Warpgroup] {
             let n = unit.threads() as usize;
             for first in (0..threads.len()).step_by(size).flat_map(|b| (b..b + size).step_by(n)) {
-                let range = first..first + n;
-                if range.end > first / size * size + size {
-                    // An incomplete unit at the end of a block does nothing together.
-                    continue;
-                }
+                // An incomplete unit at the end of a block does nothing together, but its threads may wait for each other.
+                let end = first / size * size + size;
+                let (whole, range) = (first + n <= end, first..(first + n).min(end));
                 let (threads, states) = (&mut threads[range.clone()], &mut states[range]);
                 let pc = threads[0].pc;
                 let together =
                     |stop: Stop| states.iter().zip(threads.iter()).all(|(s, t)| *s == State::At(stop) && t.pc == pc);
-                if together(Stop::Collective(unit)) {
+                if whole && together(Stop::Collective(unit)) {
                     let Some(op) = self.at(&threads[0]) else { continue };
                     if let Err(trap) = self.collective(threads, op) {
                         return Err((trap, self.place(&threads[0], pc)));

@@ -367,7 +367,7 @@ impl<'k> Compiler<'k> {
             let id = self.p.launches.len();
             let (has_barrier, has_gpu) = (has_barrier(s), has_gpu(s));
             if has_gpu {
-                self.check_launch(s, block)?;
+                self.check_launch(s, block, cluster)?;
             }
             self.p.launches.push(Launch { grid, block, cluster, has_barrier, has_gpu, privates, shared, end: 0 });
             self.emit(Op::Launch { launch: id as u32 });

@@ -8,7 +8,13 @@ use super::{Cause, InterpError};
 use crate::ir::{DType, Expr, Gpu, MbarrierOp, Operand, Scope, Stmt, Tile, Unit};
 
 /// Elements of a tile.
-const MOST_ELEMENTS: i64 = 1 << 24;
+const MOST_ELEMENTS: i64 = 1 << 20;
+
+/// Blocks of a cluster; no device has more.
+const MOST_BLOCKS: i64 = 16;
+
+/// What all threads of a cluster know of each other, in numbers.
+const MOST_KNOWN: i64 = 1 << 27;
 
 impl<'k> Compiler<'k> {
     pub(super) fn gpu(&mut self, g: &'k Gpu) -> Result<(), InterpError> {
@@ -82,15 +88,24 @@ impl<'k> Compiler<'k> {
         Ok(())
     }
 
-    /// Refuses fragments that are no matrices, and blocks without a whole unit that acts in them.
-    pub(super) fn check_launch(&self, s: &Stmt, block: [i64; 3]) -> Result<(), InterpError> {
+    /// Refuses clusters that are too large to keep in mind what each thread knows, and blocks without a whole unit that
+    /// acts in them.
+    pub(super) fn check_launch(&self, s: &Stmt, block: [i64; 3], cluster: [i64; 3]) -> Result<(), InterpError> {
         let threads: i64 = block.iter().product();
+        let blocks: i64 = cluster.iter().product();
+        if blocks > MOST_BLOCKS {
+            return Err(InterpError::malformed(format!("a cluster of {blocks} blocks")));
+        }
+        let mbarriers = self.p.kernel.buffers.iter().zip(&self.p.buffers);
+        let mbarriers: i64 = mbarriers.filter(|(b, _)| b.scope == Scope::Mbarrier).map(|(_, m)| m.size as i64).sum();
+        let all = threads.saturating_mul(blocks);
+        let known = all.saturating_mul(all.saturating_mul(4).saturating_add(mbarriers.saturating_mul(blocks)));
+        if known > MOST_KNOWN {
+            return Err(InterpError::whole(Cause::TooLarge { elements: known }));
+        }
         for b in used(std::slice::from_ref(s)) {
             let b = self.p.kernel.buffer(b);
             let Scope::Fragment(unit) = b.scope else { continue };
-            if b.shape.len() < 2 || !b.dtype.is_float() {
-                return Err(InterpError::malformed(format!("fragment {} is no matrix of floats", b.name)));
-            }
             if threads % 32 != 0 || threads < unit.threads() {
                 let unit = unit.name();
                 return Err(InterpError::malformed(format!("a block of {threads} threads has no whole {unit}")));

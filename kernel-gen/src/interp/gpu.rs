@@ -253,6 +253,9 @@ impl Machine<'_> {
     ) -> Result<(), Trap> {
         let warps = memory.unit.map_or(1, warps);
         let (name, index) = self.element(buffer, at);
+        if self.cluster.is_none() {
+            return Err(Box::new(Cause::Malformed(format!("the fragment {name} is touched where there is no block"))));
+        }
         let [.., i, j] = index[..] else { unreachable!("fragments have two dimensions at least") };
         if !holds(t.index, i, false, warps) || !holds(t.index, j, true, warps) {
             let thread = self.cluster().thread_name(t.actor);

@@ -65,6 +65,7 @@ impl<'k> Run<'_, 'k> {
 
     fn read(&mut self, i: usize, buffer: BufferId, pieces: &[Piece], agent: &Agent) -> Result<(), Halt> {
         let scope = self.kernel.buffer(buffer).scope;
+        self.steps += pieces.len() as u64 / 4;
         for p in pieces {
             self.order.grow(p.number + 1);
             let read = match scope {
@@ -82,6 +83,7 @@ impl<'k> Run<'_, 'k> {
 
     fn write(&mut self, i: usize, buffer: BufferId, pieces: &[Piece], agent: &Agent) -> Result<(), Halt> {
         let scope = self.kernel.buffer(buffer).scope;
+        self.steps += pieces.len() as u64 / 4;
         for p in pieces {
             self.order.grow(p.number + 1);
             let write = match scope {

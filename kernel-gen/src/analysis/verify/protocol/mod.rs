@@ -6,7 +6,7 @@
 //!
 //! * a warp is one actor: what one of its threads knows, all know. Races within a warp are left to the interpreter;
 //! * memory is looked at in the largest pieces that no tile cuts ([`units`]), and loops that touch nothing that
-//!   threads share are passed by;
+//!   threads share are passed by; an index that memory decides about is left to the interpreter;
 //! * the first cluster of the grid and the last one are run. Clusters meet on global memory only, which the rule on
 //!   races of blocks covers for all of them;
 //! * after [`STEPS`] statements a cluster is taken to go on as it did: by then a ring has turned thousands of times.

@@ -73,7 +73,7 @@ pub(super) struct Run<'r, 'k> {
     pub(super) order: Order,
     pub(super) mbarriers: Vec<Mbarrier>,
     pub(super) units: Units,
-    steps: u64,
+    pub(super) steps: u64,
 }
 
 /// Runs a cluster of the grid.

@@ -126,8 +126,7 @@ impl Units {
         self.next
     }
 
-    /// The pieces of a tile of a buffer's copy; where an origin is not known, all along that dimension. What is out of
-    /// bounds has none.
+    /// The pieces of a tile of a buffer's copy. What is out of bounds has none, nor what memory decides about.
     pub(super) fn pieces(
         &mut self,
         kernel: &Kernel,
@@ -142,7 +141,7 @@ impl Units {
             let (grain, count) = (d.grain[i], d.counts[i]);
             let (lo, hi) = match o {
                 Some(o) => (o.div_euclid(grain).max(0), ((o + n - 1).div_euclid(grain) + 1).min(count)),
-                None => (0, count),
+                None => return vec![],
             };
             if hi == lo + 1 {
                 within.iter_mut().for_each(|w| *w = *w * count + lo);
