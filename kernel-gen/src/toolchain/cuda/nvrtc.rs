@@ -45,7 +45,8 @@ impl Nvrtc {
         }
         let library = library_at(path).ok_or_else(|| format!("there is no libnvrtc at {}", path.display()))?;
         let builtins = library.parent().and_then(|folder| builtins_beside(folder, &library));
-        let (helper, folder) = helper(cache).map_err(|e| format!("its helper cannot be built: {e}"))?;
+        let (helper, folder) =
+            helper(cache).map_err(|e| format!("the C program that opens it cannot be built: {e}"))?;
         let (worker, greeting) = Worker::start(&helper, &library, builtins.as_deref())?;
         let mut numbers = greeting.iter().copied();
         let (Some(major), Some(minor)) = (numbers.next(), numbers.next()) else {
@@ -145,7 +146,7 @@ fn helper(cache: Option<&Path>) -> Result<(PathBuf, Option<Scratch>), CudaError>
     let folder = Scratch::new()?;
     folder.write("nvrtc.c", HELPER)?;
     let made = folder.path().join("nvrtc");
-    let hint = "the helper that opens libnvrtc is a C program";
+    let hint = "take the folder KERNEL_GEN_CACHE from a machine that has one, with the helper in it";
     let compiler = Compiler::host().map_err(|e: ToolError| e.with_hint(hint))?;
     compiler.executable(&[&folder.path().join("nvrtc.c")], &[], &made)?;
     let Some(cache) = cache else { return Ok((made, Some(folder))) };
