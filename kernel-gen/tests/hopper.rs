@@ -1,8 +1,10 @@
 //! Kernels of tensor cores, asynchronous copies and mbarriers in the interpreter: the good ones compute the product.
 
+use kernel_gen::analysis::verify::{Limits, check};
 use kernel_gen::interp::{self, Mode, Values};
 use kernel_gen::ir::Kernel;
 use kernel_gen::ir::parse::parse;
+use kernel_gen::stable::Rng;
 use std::path::Path;
 
 fn good(name: &str) -> Kernel {
@@ -75,4 +77,45 @@ fn a_missing_wait_is_reported_with_the_copy_and_its_reader() {
         waited for a tensor_load on full[0]; at `mma.warpgroup acc[0: 64, 0: 64] += sa[ci % 2: 1, 0: 64, kk * 16: 16] * \
         sb[ci % 2: 1, kk * 16: 16, 0: 64]` with g = 0, t = 0, ct = 0, ck = 0, kk = 0"
     );
+}
+
+/// A good kernel with a line left out or a number changed.
+fn mutate(text: &str, rng: &mut Rng) -> String {
+    let lines: Vec<&str> = text.lines().collect();
+    let at = rng.below(lines.len() as u64) as usize;
+    if rng.below(2) == 0 && !lines[at].contains(['{', '}']) {
+        return [&lines[..at], &lines[at + 1..]].concat().join("\n");
+    }
+    let is_number = |i: &usize| {
+        let b = text.as_bytes();
+        b[*i].is_ascii_digit() && matches!(b[i - 1], b' ' | b'[') && !b[i + 1].is_ascii_digit()
+    };
+    let digits: Vec<usize> = (1..text.len() - 1).filter(is_number).collect();
+    let at = digits[rng.below(digits.len() as u64) as usize];
+    format!("{}{}{}", &text[..at], rng.below(5), &text[at + 1..])
+}
+
+/// `KERNEL_GEN_MUTANTS=2000 cargo test --test hopper` tries more.
+#[test]
+fn what_the_verifier_passes_runs_without_a_report() {
+    let count = std::env::var("KERNEL_GEN_MUTANTS").ok().and_then(|n| n.parse().ok()).unwrap_or(40u64);
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../specs/filetests/good");
+    let (mut passed, mut refused) = (0, 0);
+    for name in ["hopper_ring", "hopper_cluster", "copy_async_mma"] {
+        let text = std::fs::read_to_string(folder.join(name).with_extension("kg")).unwrap();
+        for seed in 0..count {
+            let mutant = mutate(&text, &mut Rng::new(seed));
+            let Ok(kernel) = parse(&mutant) else { continue };
+            if !check(&kernel, &Limits::cuda()).is_empty() {
+                refused += 1;
+                continue;
+            }
+            passed += 1;
+            if let Err(e) = interp::run(&kernel, &interp::seeded_inputs(&kernel, 1), Mode::F64) {
+                panic!("{name}, seed {seed}: {e}\n{mutant}");
+            }
+        }
+    }
+    println!("{passed} mutants passed the verifier and ran, {refused} were refused");
+    assert!(passed > 0 && refused > passed, "{passed} passed, {refused} refused");
 }
