@@ -107,14 +107,15 @@ fn every_pass_keeps_what_a_kernel_of_tensor_cores_computes() {
 }
 
 #[test]
-fn the_products_of_warps_compute_what_the_interpreter_computes() {
+fn products_of_tensor_cores_compute_what_the_interpreter_computes() {
     let emitted = ["warp-product", "warp-transposed", "warp-turing"];
     let emitted = emitted.map(|f| folder("emit-cuda").join(f).with_extension("kernel"));
-    for path in [folder("good").join("copy_async_mma.kg")].into_iter().chain(emitted) {
+    let good = ["copy_async_mma.kg", "hopper_ring.kg"].map(|f| folder("good").join(f));
+    for path in good.into_iter().chain(emitted) {
         let kernel = read(&path);
         let inputs = interp::seeded_inputs(&kernel, 5);
         let want = interp::run(&kernel, &inputs, Mode::Declared).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
-        let source = cuda(&kernel, "sm_80").unwrap_or_else(|e| panic!("{}: {e}", path.display()));
+        let source = cuda(&kernel, "sm_90a").unwrap_or_else(|e| panic!("{}: {e}", path.display()));
         let got = cuda_on_cpu::run(&kernel, &source, &inputs).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
         let difference = interp::max_difference(&want, &got);
         assert!(difference.is_some_and(|d| d < 1e-2), "{}: {difference:?}\n{}", path.display(), source.source);

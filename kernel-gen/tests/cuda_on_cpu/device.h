@@ -61,7 +61,7 @@ static inline unsigned short cpu_f32_to_bf16(float f) {
 }
 
 // Instructions of a warp: lanes put their operands where the others see them, and wait for each other.
-static pthread_barrier_t warp_barriers[32];
+static pthread_barrier_t warp_barriers[32], warpgroup_barriers[8];
 struct warp_mail {
   const void *row[32];
   unsigned a[32][4], b[32][2];
@@ -69,6 +69,7 @@ struct warp_mail {
 static warp_mail mail[32];
 static inline unsigned linear_thread();
 static inline void warp_wait() { pthread_barrier_wait(&warp_barriers[linear_thread() / 32]); }
+static inline void warpgroup_wait() { pthread_barrier_wait(&warpgroup_barriers[linear_thread() / 128]); }
 static void __syncwarp() { warp_wait(); }
 
 static inline void cp_async_4(void *to, const void *from, bool read) { read ? memcpy(to, from, 4) : memset(to, 0, 4); }
@@ -118,8 +119,139 @@ template <class Widen> static void mma(float *sums, const unsigned *a, const uns
 static inline void mma_m16n8k16_f16(float *sums, const unsigned *a, const unsigned *b) {
   mma(sums, a, b, cpu_f16_to_f32);
 }
+static inline float cpu_bf16_to_f32(unsigned short h) { return bits<float>((unsigned)h << 16); }
 static inline void mma_m16n8k16_bf16(float *sums, const unsigned *a, const unsigned *b) {
-  mma(sums, a, b, [](unsigned short h) { return bits<float>((unsigned)h << 16); });
+  mma(sums, a, b, cpu_bf16_to_f32);
+}
+
+// Barriers that count arrivals and bytes. All are guarded by one lock, which also orders what they guard.
+#define __grid_constant__
+struct mbarrier {
+  int bytes;
+  unsigned phase : 1, arrivals : 15, missing : 16;
+};
+static pthread_mutex_t mbarrier_lock = PTHREAD_MUTEX_INITIALIZER;
+static pthread_cond_t mbarrier_ended = PTHREAD_COND_INITIALIZER;
+static void mbarrier_change(unsigned long long *on, int bytes, int arrivals) {
+  pthread_mutex_lock(&mbarrier_lock);
+  mbarrier &b = *(mbarrier *)on;
+  b.bytes += bytes;
+  b.missing -= arrivals;
+  if (b.bytes == 0 && b.missing == 0) {
+    b.phase ^= 1;
+    b.missing = b.arrivals;
+    pthread_cond_broadcast(&mbarrier_ended);
+  }
+  pthread_mutex_unlock(&mbarrier_lock);
+}
+static inline void mbarrier_init(unsigned long long *on, int arrivals) {
+  mbarrier b = {0, 0, (unsigned)arrivals, (unsigned)arrivals};
+  memcpy(on, &b, 8);
+}
+static inline void mbarrier_arrive(unsigned long long *on) { mbarrier_change(on, 0, 1); }
+static inline void mbarrier_expect(unsigned long long *on, int bytes) { mbarrier_change(on, bytes, 1); }
+static inline void mbarrier_wait(unsigned long long *on, int parity) {
+  pthread_mutex_lock(&mbarrier_lock);
+  while (((mbarrier *)on)->phase == (unsigned)parity) pthread_cond_wait(&mbarrier_ended, &mbarrier_lock);
+  pthread_mutex_unlock(&mbarrier_lock);
+}
+static pthread_barrier_t named_barriers[16];
+static bool named_barrier_made[16];
+static void bar_sync(int id, int threads) {
+  pthread_mutex_lock(&mbarrier_lock);
+  if (!named_barrier_made[id]) pthread_barrier_init(&named_barriers[id], nullptr, threads);
+  named_barrier_made[id] = true;
+  pthread_mutex_unlock(&mbarrier_lock);
+  pthread_barrier_wait(&named_barriers[id]);
+}
+
+// The copy engine: boxes of tensors, fastest dimension first, under the address map of shared memory.
+struct tensor_map {
+  unsigned char *base;
+  int rank, element;
+  unsigned long long dims[5], strides[5];
+  unsigned box[5], steps[5], swizzle;
+};
+static inline size_t swizzled(size_t address, unsigned row) { return row ? address ^ (address >> 3 & (row - 16)) : address; }
+template <class Move> static int each_of_box(const tensor_map &map, const int *at, void *shared, Move move) {
+  unsigned n[5] = {1, 1, 1, 1, 1}, i[5];
+  int count = 0;
+  for (int d = 0; d < map.rank; ++d) n[d] = (map.box[d] + map.steps[d] - 1) / map.steps[d];
+  for (i[4] = 0; i[4] < n[4]; ++i[4])
+    for (i[3] = 0; i[3] < n[3]; ++i[3])
+      for (i[2] = 0; i[2] < n[2]; ++i[2])
+        for (i[1] = 0; i[1] < n[1]; ++i[1])
+          for (i[0] = 0; i[0] < n[0]; ++i[0]) {
+            bool inside = true;
+            unsigned char *global = map.base;
+            for (int d = 0; d < map.rank; ++d) {
+              const long long c = at[d] + (long long)i[d] * map.steps[d];
+              inside &= 0 <= c && c < (long long)map.dims[d];
+              global += c * (long long)(d == 0 ? map.element : map.strides[d - 1]);
+            }
+            move(inside, global, (unsigned char *)swizzled((size_t)shared + (size_t)count++ * map.element, map.swizzle));
+          }
+  return count * map.element;
+}
+static void tma_load(void *to, const tensor_map &map, unsigned long long *on, const int *at) {
+  const int bytes = each_of_box(map, at, to, [&](bool inside, unsigned char *global, unsigned char *shared) {
+    inside ? memcpy(shared, global, map.element) : memset(shared, 0, map.element);
+  });
+  mbarrier_change(on, -bytes, 0);
+}
+static void tma_store(const tensor_map &map, const void *from, const int *at) {
+  each_of_box(map, at, (void *)from, [&](bool inside, unsigned char *global, unsigned char *shared) {
+    if (inside) memcpy(global, shared, map.element);
+  });
+}
+#define TMA(rank)                                                                                              \
+  template <class... C>                                                                                        \
+  static void tma_load_##rank##d(void *to, const tensor_map &map, unsigned long long *on, C... c) {            \
+    const int at[] = {c...};                                                                                   \
+    tma_load(to, map, on, at);                                                                                 \
+  }                                                                                                            \
+  template <class... C> static void tma_store_##rank##d(const tensor_map &map, const void *from, C... c) {     \
+    const int at[] = {c...};                                                                                   \
+    tma_store(map, from, at);                                                                                  \
+  }
+TMA(1) TMA(2) TMA(3) TMA(4) TMA(5)
+
+// Products of a warpgroup: PTX ISA, "Matrix Descriptor Format" and "Canonical Layouts". Bits that a descriptor leaves
+// free say which 256 KiB the address is in.
+template <int n> static void wgmma_settle(float *) {}
+static std::vector<size_t> windows;
+static unsigned long long wgmma_operand(const void *p, unsigned long long layout) {
+  const size_t address = (size_t)p, window = address >> 18;
+  pthread_mutex_lock(&mbarrier_lock);
+  size_t i = 0;
+  while (i < windows.size() && windows[i] != window) ++i;
+  if (i == windows.size()) windows.push_back(window);
+  pthread_mutex_unlock(&mbarrier_lock);
+  return layout | (unsigned long long)i << 52 | (address & 0x3ffff) >> 4;
+}
+static size_t wgmma_start(unsigned long long operand) {
+  pthread_mutex_lock(&mbarrier_lock);
+  const size_t window = windows[operand >> 52 & 0x3ff];
+  pthread_mutex_unlock(&mbarrier_lock);
+  return (window << 18) + ((operand & 0xffff) << 4);
+}
+static unsigned short wgmma_element(unsigned long long operand, size_t start, int outer, int k, bool across) {
+  const size_t leading = (operand >> 16 & 0x3fff) * 16, stride = (operand >> 32 & 0x3fff) * 16;
+  const int row = 256 >> (operand >> 62);
+  const size_t offset = across ? outer / (row / 2) * leading + k / 8 * stride + k % 8 * row + outer % (row / 2) * 2
+                               : outer / 8 * stride + outer % 8 * row + k * 2;
+  return *(const unsigned short *)swizzled(start + offset, row);
+}
+template <int columns, class Widen>
+static void wgmma(float *sums, unsigned long long a, unsigned long long b, bool left, bool right, Widen widen) {
+  const int thread = linear_thread() % 128, lane = thread % 32;
+  const size_t from_a = wgmma_start(a), from_b = wgmma_start(b);
+  for (int i = 0; i < columns / 2; ++i) {
+    const int row = thread / 32 * 16 + lane / 4 + i % 4 / 2 * 8, column = i / 4 * 8 + lane % 4 * 2 + i % 2;
+    for (int k = 0; k < 16; ++k) {
+      sums[i] += widen(wgmma_element(a, from_a, row, k, left)) * widen(wgmma_element(b, from_b, column, k, right));
+    }
+  }
 }
 
 // Runs `body` as every thread of every block.
@@ -151,6 +283,7 @@ static void launch(const Run &r) {
   for (unsigned w = 0; w * 32 < threads; ++w) {
     pthread_barrier_init(&warp_barriers[w], nullptr, threads - w * 32 < 32 ? threads - w * 32 : 32);
   }
+  for (pthread_barrier_t &b : warpgroup_barriers) pthread_barrier_init(&b, nullptr, 128);
   std::vector<pthread_t> ids(threads);
   for (unsigned i = 0; i < threads; ++i) {
     if (pthread_create(&ids[i], nullptr, thread_main, (void *)(size_t)i)) abort();
@@ -158,6 +291,8 @@ static void launch(const Run &r) {
   for (pthread_t id : ids) pthread_join(id, nullptr);
   for (unsigned w = 0; w * 32 < threads; ++w) pthread_barrier_destroy(&warp_barriers[w]);
   pthread_barrier_destroy(&block_barrier);
+  for (pthread_barrier_t &b : warpgroup_barriers) pthread_barrier_destroy(&b);
+  for (bool &made : named_barrier_made) made = false;
 }
 
 // Buffers come and go by standard input and output.

@@ -1,7 +1,7 @@
 //! Runs emitted CUDA C++ on the CPU: each thread of a block is a thread of the system. Only what a C++ compiler cannot
 //! know is replaced, so what runs is the emitted text.
 
-use kernel_gen::emit::cuda::{CudaSource, Param};
+use kernel_gen::emit::cuda::{CudaSource, Param, TensorBase};
 use kernel_gen::interp::Values;
 use kernel_gen::ir::{Access, Kernel};
 use kernel_gen::toolchain::values::{decode, encode};
@@ -32,14 +32,16 @@ fn without_instructions(source: &str) -> String {
     let mut lines = source.lines();
     while let Some(line) = lines.next() {
         let mut text = format!("{line}\n");
-        if line.starts_with("KG_FN ") {
+        let helper = line.starts_with("KG_FN ") || line.starts_with("template <int n> KG_FN ");
+        if helper || line.starts_with("struct __align__(64) tensor_map") {
             for line in lines.by_ref() {
                 text += &format!("{line}\n");
-                if line == "}" {
+                if line == "}" || line == "};" {
                     break;
                 }
             }
-            if text.contains("asm") || text.contains("__cvta") {
+            if !helper || text.contains("asm") || text.contains("shared_address") {
+                out.push_str(&warpgroup_product(line));
                 continue;
             }
         }
@@ -48,16 +50,51 @@ fn without_instructions(source: &str) -> String {
     out
 }
 
+/// A product of a warpgroup, whose name says all about it: `wgmma_m64n128k16_f16_nt`.
+fn warpgroup_product(head: &str) -> String {
+    let Some((columns, rest)) = head.strip_prefix("KG_FN void wgmma_m64n").and_then(|t| t.split_once("k16_")) else {
+        return String::new();
+    };
+    let Some((dtype, [a, b, ..])) = rest.split_once('_').map(|(dtype, rest)| (dtype, rest.as_bytes())) else {
+        return String::new();
+    };
+    let name = format!("wgmma_m64n{columns}k16_{dtype}_{}{}", char::from(*a), char::from(*b));
+    let (left, right) = (*a == b't', *b == b't');
+    format!(
+        "static void {name}(float *sums, unsigned long long a, unsigned long long b) {{\n  \
+         wgmma<{columns}>(sums, a, b, {left}, {right}, cpu_{dtype}_to_f32);\n}}\n"
+    )
+}
+
+/// A statement that is one instruction: nothing where all is done at once and in order, but for barriers.
+fn instruction(line: &str) -> Option<String> {
+    let text = line.trim_start().strip_prefix("asm volatile(\"")?.strip_suffix(";\" ::: \"memory\");")?;
+    match text.strip_prefix("bar.sync ") {
+        Some(operands) => Some(format!("bar_sync({operands});")),
+        None if text.starts_with("barrier.cluster") => None,
+        // A product is done for the whole warpgroup or for none of it.
+        None if text.starts_with("wgmma.wait_group") => Some("warpgroup_wait();".into()),
+        None => Some(String::new()),
+    }
+}
+
+/// A list in braces.
+fn list<T: ToString>(values: &[T]) -> String {
+    format!("{{{}}}", values.iter().map(T::to_string).collect::<Vec<_>>().join(", "))
+}
+
 /// The emitted source as a C++ program that reads all parameters from standard input and writes them back.
 fn program(kernel: &Kernel, cuda: &CudaSource) -> String {
     let mut source = cuda.source.clone();
     for (ptx, cpp) in INSTRUCTIONS {
         source = source.replace(ptx, cpp);
     }
-    // Groups of copies are nothing where each copy is done at once.
     let source = without_instructions(&source).replace("extern \"C\" ", "");
-    let drop = |l: &str| l.starts_with("extern __shared__") || l.starts_with("asm volatile(\"cp.async.");
-    let source: Vec<&str> = source.lines().filter(|l| !drop(l.trim_start())).collect();
+    let source: Vec<String> = source
+        .lines()
+        .filter(|l| !l.trim_start().starts_with("extern __shared__"))
+        .map(|l| instruction(l).unwrap_or_else(|| l.to_string()))
+        .collect();
     let source = source.join("\n");
     assert!(!source.contains("asm"), "an instruction without a C++ form:\n{source}");
     let mut out = format!("{}\n{source}\n\n", include_str!("device.h"));
@@ -70,7 +107,15 @@ fn program(kernel: &Kernel, cuda: &CudaSource) -> String {
             .map(|p| match p {
                 Param::Buffer { index, .. } => format!("any{{params[{index}]}}"),
                 Param::Workspace { offset, .. } => format!("any{{workspace + {offset}}}"),
-                Param::TensorMap(_) => panic!("a CPU has no engine that copies boxes"),
+                Param::TensorMap(map) => {
+                    let base = match map.base {
+                        TensorBase::Buffer(index) => format!("params[{index}]"),
+                        TensorBase::Workspace(offset) => format!("workspace + {offset}"),
+                    };
+                    let (rank, element) = (map.dims.len(), map.dtype.bytes());
+                    let lists = [list(&map.dims), list(&map.strides), list(&map.box_dims), list(&map.steps)].join(", ");
+                    format!("tensor_map{{{base}, {rank}, {element}, {lists}, {}}}", map.swizzle)
+                }
             })
             .collect();
         let _ = writeln!(out, "static void run_{0}() {{\n  {0}({1});\n}}", l.symbol, args.join(", "));
