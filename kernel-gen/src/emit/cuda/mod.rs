@@ -5,8 +5,8 @@
 //! ```cuda
 //! extern "C" __global__ void __launch_bounds__(<threads>) <symbol>(<const T *__restrict__ param>, ...)
 //! ```
-//! Its parameters are the buffers that it touches: the kernel's parameters in their order, then pieces of the workspace
-//! ([`Param`] says which). Read-only ones are `const`, 16-bit floats are `unsigned short`. The caller starts the launches
+//! Its parameters are the buffers that it touches: the kernel's parameters in their order, then pieces of the workspace,
+//! then tensor maps by value ([`Param`] says which). Read-only ones are `const`, 16-bit floats are `unsigned short`. The caller starts the launches
 //! in order on one stream.
 //!
 //! The sources include nothing: nvcc and bare NVRTC compile them. A loop over a hardware index is that index, with a
