@@ -3,7 +3,8 @@
 //! both.
 //!
 //! CI takes a sample. `KERNEL_GEN_WORKLOADS=300 cargo test --release -p kernel-gen --test cuda_templates` runs more;
-//! `KERNEL_GEN_SEED` moves on to other workloads, `KERNEL_GEN_TEMPLATE` names one template.
+//! `KERNEL_GEN_SEED` moves on to other workloads, `KERNEL_GEN_CONFIGS` takes more configs of each,
+//! `KERNEL_GEN_TEMPLATE` names one template.
 
 mod cuda_on_cpu;
 
@@ -137,6 +138,7 @@ fn most_macs(template: &str) -> i64 {
 fn sweep(template: &dyn Template, count: usize, configs: usize, mut f: impl FnMut(&Workload, &Target, &Config, u64)) {
     let first = setting("KERNEL_GEN_SEED").unwrap_or(1);
     let count = setting("KERNEL_GEN_WORKLOADS").map_or(count, |n| n as usize);
+    let configs = setting("KERNEL_GEN_CONFIGS").map_or(configs, |n| n as usize);
     let mut seen = 0;
     for seed in first..first + 400 * count as u64 {
         let workload = workload_for(template.name(), seed);
@@ -210,12 +212,6 @@ fn emitted_sources_run_as_cpp_and_compute_what_the_reference_does() {
 
 #[test]
 fn every_emitted_source_compiles() {
-    let archs = TARGETS.map(|t| Arch::parse(t).expect("an architecture"));
-    let found = toolchain::find(&Environment::of_process(), &archs, Missing::Embed).unwrap_or_else(|e| panic!("{e}"));
-    let Found::Compiler(compiler) = found else {
-        println!("[SKIP] no NVRTC, nvcc or clang for CUDA: set KERNEL_GEN_NVRTC, or see `kernel-gen doctor`");
-        return;
-    };
     let registry = Registry::builtin();
     let mut requests = vec![];
     for template in cuda_templates(&registry) {
@@ -225,6 +221,13 @@ fn every_emitted_source_compiles() {
             requests.push(Request::new(name, source.source, source.arch));
         });
     }
+    println!("{} sources", requests.len());
+    let archs = TARGETS.map(|t| Arch::parse(t).expect("an architecture"));
+    let found = toolchain::find(&Environment::of_process(), &archs, Missing::Embed).unwrap_or_else(|e| panic!("{e}"));
+    let Found::Compiler(compiler) = found else {
+        println!("[SKIP] no NVRTC, nvcc or clang for CUDA: set KERNEL_GEN_NVRTC, or see `kernel-gen doctor`");
+        return;
+    };
     let options = Options { lowest_ptx: false, ..Options::default() };
     let made = compiler.compile_all(&requests, &options, None);
     let made = made.unwrap_or_else(|errors| panic!("{}", errors.iter().map(|e| e.to_string()).collect::<String>()));

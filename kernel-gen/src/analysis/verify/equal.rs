@@ -321,6 +321,15 @@ fn visit(
     let exprs: Vec<&Expr> = dims.iter().map(|d| &side.index[*d]).collect();
     let mut vars = enumerate::variables(exprs.iter().copied())?;
     vars.extend(fixed);
+    // A condition that mentions more than the indices do is tried with that, where it does not take too long.
+    for (guard, _) in &side.facts.guards {
+        let Some(more) = enumerate::variables([guard]) else { continue };
+        let with: BTreeSet<VarId> = vars.union(&more).copied().collect();
+        let small = || enumerate::space(&with, &side.facts.ranges, enumerate::BUDGET / 16).is_some();
+        if !more.is_disjoint(&vars) && !more.is_subset(&vars) && small() {
+            vars = with;
+        }
+    }
     let space: Space = enumerate::space(&vars, &side.facts.ranges, enumerate::BUDGET / 4)?;
     let guards: Vec<&(Expr, bool)> = side
         .facts

@@ -14,7 +14,7 @@
 //! * Any size: what is left over in the last block is guarded.
 
 use super::block::{self, Product, Tile};
-use super::{BLOCK, THREAD, device, inline_padding};
+use super::{BLOCK, THREAD, device, extent, inline_padding};
 use crate::ir::{Axis, Scope};
 use crate::schedule::{Schedule, ScheduleError, Tail};
 use crate::space::{Config, Space};
@@ -186,6 +186,8 @@ fn fetch_by_axes(s: &mut Schedule, load: crate::ir::BufferId, tile: &Tile, vecto
     let [yi, xi, ci, ni] = s.axes(load)?;
     let [ty, ci] = s.split_nparts(ci, tile.threads[0])?;
     let [tx, ni] = s.split_nparts(ni, tile.threads[1])?;
+    // A batch smaller than a block leaves less to each thread.
+    let vector = block::vector_of(vector, &[extent(s, ni)]);
     let [no, ni] = s.split(ni, vector, Tail::Perfect)?;
     s.reorder(&[ty, tx, yi, xi, ci, no, ni])?;
     s.bind(ty, THREAD(Axis::Y))?;
