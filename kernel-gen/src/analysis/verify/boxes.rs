@@ -36,7 +36,7 @@ struct Parts {
 
 fn prove(kernel: &Kernel, writes: &[&Site], shape: &[i64]) -> Option<()> {
     let mut boxed: BTreeSet<Vec<i64>> = BTreeSet::new();
-    let mut first: Option<(Parts, &Site)> = None;
+    let mut first: Option<(Parts, Site)> = None;
     let mut sizes = vec![0; shape.len()];
     for site in writes {
         let site_of_units = by_units(kernel, site)?;
@@ -53,6 +53,8 @@ fn prove(kernel: &Kernel, writes: &[&Site], shape: &[i64]) -> Option<()> {
             }
             let element: Option<Vec<i64>> = parts.element.iter().map(|e| enumerate::eval(e, values)).collect();
             match element {
+                // Origins are not negative: an element beyond the extent is beyond it in every box.
+                Some(element) if element.iter().zip(shape).any(|(i, n)| i >= n) => ControlFlow::Continue(()),
                 Some(element) if element.iter().all(|i| *i >= 0) => {
                     for (size, i) in sizes.iter_mut().zip(&element) {
                         *size = (*size).max(i + 1);
@@ -65,7 +67,7 @@ fn prove(kernel: &Kernel, writes: &[&Site], shape: &[i64]) -> Option<()> {
         if filled.is_break() {
             return None;
         }
-        first.get_or_insert((parts, site));
+        first.get_or_insert((parts, site_of_units));
     }
     let volume = sizes.iter().try_fold(1i64, |a, n| a.checked_mul(*n))?;
     if boxed.is_empty() || boxed.len() as i64 != volume {
@@ -102,6 +104,11 @@ fn holds(guards: &[(Expr, bool)], values: &[i64]) -> bool {
 /// the threads of a unit write different elements.
 fn by_units<'k>(kernel: &Kernel, site: &Site<'k>) -> Option<Site<'k>> {
     let mut out = site.clone();
+    // Conditions have narrowed the ranges; here those that cut boxes at the edge are to count for nothing.
+    for l in &site.loops {
+        out.facts.ranges.insert(l.var, 0, l.extent - 1);
+    }
+    let site = &out.clone();
     if !site.loops.iter().any(|l| l.kind == LoopKind::FragmentCol) {
         return Some(out);
     }

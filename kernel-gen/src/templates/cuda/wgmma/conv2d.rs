@@ -194,12 +194,14 @@ impl Product for Convolution<'_> {
         let [images, rows, columns] = self.pixels.tiles(&self.c);
         let channels = ceil_div(self.c.co, self.sizes.bn);
         let pixels = Expr::from(tile).floor_div(channels);
-        let channel = b.let_("channel_0", Expr::from(tile).floor_mod(channels) * self.sizes.bn);
-        let image = b.let_("image_0", pixels.clone().floor_mod(images) * self.pixels.images);
+        let channel = b.let_("channel_tile", Expr::from(tile).floor_mod(channels));
+        let image = b.let_("image_tile", pixels.clone().floor_mod(images));
         let pixels = pixels.floor_div(images);
-        let column = b.let_("column_0", pixels.clone().floor_mod(columns) * self.pixels.columns);
-        let row = b.let_("row_0", pixels.floor_div(columns).floor_mod(rows) * self.pixels.rows);
-        [image, row, column, channel].map(Expr::from).to_vec()
+        let column = b.let_("column_tile", pixels.clone().floor_mod(columns));
+        let row = b.let_("row_tile", pixels.floor_div(columns).floor_mod(rows));
+        // The factors stay visible: they say how stores are aligned.
+        let Pixels { images, rows, columns } = self.pixels;
+        vec![image * images, row * rows, column * columns, channel * self.sizes.bn]
     }
 
     fn steps(&self, b: &mut KernelBuilder, place: &[Expr], body: &mut dyn FnMut(&mut KernelBuilder, &[Expr])) {

@@ -129,9 +129,10 @@ impl Product for Gemm<'_> {
         let within = b.let_("within", Expr::from(tile).floor_mod(rows * columns));
         let strip = Expr::from(within).floor_div(group * columns);
         let in_strip = Expr::from(within).floor_mod(group * columns);
-        let row = b.let_("row_0", (strip * group + in_strip.clone().floor_mod(group)) * self.sizes.bm());
-        let column = b.let_("column_0", in_strip.floor_div(group) * self.sizes.bn);
-        vec![batch.into(), row.into(), column.into()]
+        // The factors stay visible: they say how stores are aligned.
+        let row = b.let_("row_tile", strip * group + in_strip.clone().floor_mod(group));
+        let column = b.let_("column_tile", in_strip.floor_div(group));
+        vec![batch.into(), row * self.sizes.bm(), column * self.sizes.bn]
     }
 
     fn steps(&self, b: &mut KernelBuilder, _: &[Expr], body: &mut dyn FnMut(&mut KernelBuilder, &[Expr])) {
