@@ -103,9 +103,13 @@ fn probe(w: &Workload, inputs: &[Vec<f64>], output: &[f64]) -> Result<f64> {
                     ConvLayout::Nchw => (at / (c.co * oh * ow), at / (oh * ow) % c.co, at / ow % oh, at % ow),
                     ConvLayout::Nhwc => (at / (oh * ow * c.co), at % c.co, at / (ow * c.co) % oh, at / c.co % ow),
                     ConvLayout::Hwcn => (at % c.n, at / c.n % c.co, at / (ow * c.co * c.n), at / (c.co * c.n) % ow),
-                    ConvLayout::NchwC(_) | ConvLayout::NhwcNc(_) => {
-                        return Err(anyhow!("no probe for a blocked layout"));
+                    ConvLayout::NhwcNc(b) => {
+                        let (block, within) = (at / (b * b), at % (b * b));
+                        let (n, o) = (block / (c.co / b * ow * oh), block % (c.co / b));
+                        let (y, x) = (block / (c.co / b * ow) % oh, block / (c.co / b) % ow);
+                        (n * b + within / b, o * b + within % b, y, x)
                     }
+                    ConvLayout::NchwC(_) => return Err(anyhow!("no probe for this layout")),
                 };
                 for (ci, kh, kw) in
                     (0..c.ci).flat_map(|ci| (0..c.kh).flat_map(move |kh| (0..c.kw).map(move |kw| (ci, kh, kw))))

@@ -277,8 +277,13 @@ fn estimate(w: &Workload, c: &Conv2d, gpu: &Cuda, tiles: &Tiles) -> f64 {
     };
     // The copy of a step is shared out evenly; a thread that idles in it waits for the others.
     let share: i64 = tiles.fetched(c).iter().map(|n| ceil_div(*n, tiles.threads())).sum();
-    let addressing = 1.0 + 4.0 * share as f64 / (steps * middle).max(1) as f64;
-    launch.microseconds(gpu) * unrolled * addressing.min(3.0)
+    let addressing = (1.0 + 4.0 * share as f64 / (steps * middle).max(1) as f64).min(3.0);
+    // A thread that copies dozens of elements copies them one after the other, and its unrolled code spills: on an H100, 28
+    // threads with 288 elements each took twice the time of 448 threads with a dozen.
+    let copying = 1.0 + share as f64 / 16.0;
+    // Few threads do not hide each other's waits.
+    let waiting = (128.0 / tiles.threads() as f64).max(1.0).sqrt();
+    launch.microseconds(gpu) * unrolled * addressing * copying * waiting
 }
 
 #[cfg(test)]
