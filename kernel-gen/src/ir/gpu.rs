@@ -105,7 +105,7 @@ pub struct Slot {
 pub enum MbarrierOp {
     /// Makes it: a phase ends after so many arrivals. By one thread, before all others use it.
     Init(i64),
-    /// Counts one arrival, at the barrier of the block with rank `0` of the cluster, or of one's own.
+    /// Counts one arrival, at this barrier in the block of that rank of the cluster, or in one's own.
     Arrive(Option<Expr>),
     /// Counts one arrival and announces bytes of `tensor_load`s.
     Expect(i64),

@@ -284,12 +284,12 @@ kernel tiles {
     #[test]
     fn tiles_that_are_left_out_or_meet_are_reported() {
         for (from, to, fault) in [
-            ("tile < 15", "tile < 14", "y"),
-            ("for round in 0..4", "for round in 0..3", "y"),
-            ("tile % 5 * 4", "tile % 4 * 4", "y"),
-            ("tile / 5 * 5 % 15 / 5", "tile / 6 * 5 % 15 / 5", "y"),
-            ("t % 2 * 2 + c", "t % 2 + c", "y"),
-            ("for c in 0..2", "for c in 0..1", "y"),
+            ("tile < 15", "tile < 14", "unwritten output"),
+            ("for round in 0..4", "for round in 0..3", "unwritten output"),
+            ("tile % 5 * 4", "tile % 4 * 4", "unwritten output"),
+            ("tile / 5 * 5 % 15 / 5", "tile / 6 * 5 % 15 / 5", "unwritten output"),
+            ("t % 2 * 2 + c", "t % 2 + c", "unwritten output"),
+            ("for c in 0..2", "for c in 0..1", "unwritten output"),
         ] {
             let text = faults(&TILES.replace(from, to));
             assert!(text.contains(fault), "{from} -> {to}: `{text}`");

@@ -13,7 +13,7 @@ use crate::ir::builder::KernelBuilder;
 use crate::ir::{Expr, VarId};
 use crate::schedule::Schedule;
 use crate::space::{Config, Space};
-use crate::target::Target;
+use crate::target::{Cuda, Target};
 use crate::templates::{Scheduled, Template, TemplateError};
 use crate::workload::{Conv2d, ConvLayout, Workload};
 
@@ -25,9 +25,9 @@ pub struct WgmmaConv2d;
 const MOST_STRIDE: i64 = 8;
 const MOST_BOX: i64 = 256;
 
-/// The convolution, or why it is none for this template.
-fn problem(w: &Workload, t: &Target) -> Result<Conv2d, String> {
-    device(w, t)?;
+/// The convolution and the device, or why it is none for this template.
+fn problem<'t>(w: &Workload, t: &'t Target) -> Result<(Conv2d, &'t Cuda), String> {
+    let cuda = device(w, t)?;
     let c = *w.conv2d().ok_or("for convolutions")?;
     if c.layout != ConvLayout::Nhwc || c.groups != 1 {
         return Err("for NHWC with one group".into());
@@ -39,7 +39,7 @@ fn problem(w: &Workload, t: &Target) -> Result<Conv2d, String> {
     if c.stride.iter().any(|s| *s > MOST_STRIDE) {
         return Err(format!("strides above {MOST_STRIDE}"));
     }
-    Ok(c)
+    Ok((c, cuda))
 }
 
 /// Powers of two up to the first that covers `extent`.
@@ -67,6 +67,12 @@ impl Pixels {
             images if images * rows * columns == sizes.bm() => Ok(Pixels { images, rows, columns }),
             _ => Err(TemplateError::Limit(format!("{rows} x {columns} pixels do not divide {} rows", sizes.bm()))),
         }
+    }
+
+    /// Whether the copy engine fetches them at once: it counts what a stride leaves out.
+    fn are_one_box(&self, c: &Conv2d) -> bool {
+        let sides = [(self.images, 1), (self.rows, c.stride[0]), (self.columns, c.stride[1])];
+        sides.iter().all(|(n, stride)| (n - 1) * stride < MOST_BOX)
     }
 
     /// Tiles along images, rows and columns.
@@ -107,25 +113,26 @@ impl Template for WgmmaConv2d {
     }
 
     fn space(&self, w: &Workload, t: &Target) -> Result<Space, TemplateError> {
-        let c = problem(w, t).map_err(TemplateError::Limit)?;
-        Ok(knobs(device(w, t).map_err(TemplateError::Limit)?)
+        let (c, cuda) = problem(w, t).map_err(TemplateError::Limit)?;
+        Ok(knobs(cuda)
             .knob("tile_h", powers(c.oh()))
             .knob("tile_w", powers(c.ow()))
-            .filter("a tile's rows are whole boxes of pixels", |config| {
-                Sizes::of(config).is_ok_and(|sizes| Pixels::of(config, sizes).is_ok_and(|p| p.images <= MOST_BOX))
+            .filter("a tile's rows are whole boxes of pixels", move |config| {
+                Sizes::of(config).is_ok_and(|sizes| Pixels::of(config, sizes).is_ok_and(|p| p.are_one_box(&c)))
             })
             .build()?)
     }
 
     fn default_config(&self, w: &Workload, t: &Target) -> Result<Config, TemplateError> {
-        let c = problem(w, t).map_err(TemplateError::Limit)?;
-        let cuda = device(w, t).map_err(TemplateError::Limit)?;
+        let (c, cuda) = problem(w, t).map_err(TemplateError::Limit)?;
         let mut candidates = vec![];
         for sizes in Sizes::sensible(cuda) {
             for rows in powers(c.oh()) {
                 for columns in powers(c.ow()) {
                     let config = sizes.config().with("tile_h", rows).with("tile_w", columns);
-                    if let Ok(pixels) = Pixels::of(&config, sizes) {
+                    if let Ok(pixels) = Pixels::of(&config, sizes)
+                        && pixels.are_one_box(&c)
+                    {
                         candidates.push((model::us(shape(w, &c, sizes, pixels), sizes, cuda), config));
                     }
                 }
@@ -136,7 +143,7 @@ impl Template for WgmmaConv2d {
 
     fn cost(&self, w: &Workload, t: &Target, config: &Config) -> f64 {
         let us = || -> Option<f64> {
-            let (c, cuda) = (problem(w, t).ok()?, device(w, t).ok()?);
+            let (c, cuda) = problem(w, t).ok()?;
             let sizes = Sizes::of(config).ok()?;
             Some(model::us(shape(w, &c, sizes, Pixels::of(config, sizes).ok()?), sizes, cuda))
         };
@@ -144,8 +151,7 @@ impl Template for WgmmaConv2d {
     }
 
     fn schedule(&self, w: &Workload, t: &Target, config: &Config) -> Result<Scheduled, TemplateError> {
-        let c = problem(w, t).map_err(TemplateError::Limit)?;
-        let cuda = device(w, t).map_err(TemplateError::Limit)?;
+        let (c, cuda) = problem(w, t).map_err(TemplateError::Limit)?;
         let sizes = Sizes::of(config)?;
         let product = Convolution { workload: w, c, sizes, pixels: Pixels::of(config, sizes)? };
         Ok(Scheduled { schedule: Schedule::new(kernel(&product, sizes, cuda.sm_count)), packs: vec![] })
@@ -260,5 +266,24 @@ impl Product for Convolution<'_> {
             channel: index[3].0.clone(),
             index: index.into_iter().map(|(index, ..)| index).collect(),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ir::DType;
+
+    /// 128 columns of stride 3 reach over 382, more than the copy engine takes.
+    #[test]
+    fn boxes_of_wide_strides_stay_within_what_the_copy_engine_takes() {
+        let c = Conv2d { layout: ConvLayout::Nhwc, ..Conv2d::nchw(1, 64, 4, 1200, 64, 1, 3, 0) };
+        let (w, t) = (Workload::f32(c).with_dtype(DType::F16), Target::find("sm_90a").expect("a target"));
+        let wide = |config: &Config| config.int("tile_w").expect("a knob") > 64;
+        let default = WgmmaConv2d.default_config(&w, t).expect("it applies");
+        assert!(!wide(&default), "{default}");
+        let space = WgmmaConv2d.space(&w, t).expect("it applies");
+        assert!(space.normalise(&default).is_ok());
+        assert!(space.sample(1).take(300).all(|(_, config)| !wide(&config)));
     }
 }

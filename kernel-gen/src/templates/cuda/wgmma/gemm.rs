@@ -7,7 +7,7 @@ use crate::ir::builder::KernelBuilder;
 use crate::ir::{Expr, VarId};
 use crate::schedule::Schedule;
 use crate::space::{Config, Space};
-use crate::target::Target;
+use crate::target::{Cuda, Target};
 use crate::templates::{Scheduled, Template, TemplateError};
 use crate::workload::{Matmul, Workload};
 
@@ -15,15 +15,15 @@ use crate::workload::{Matmul, Workload};
 /// and for the knobs.
 pub struct WgmmaGemm;
 
-/// The product, or why it is none for this template.
-fn problem(w: &Workload, t: &Target) -> Result<Matmul, String> {
-    device(w, t)?;
+/// The product and the device, or why it is none for this template.
+fn problem<'t>(w: &Workload, t: &'t Target) -> Result<(Matmul, &'t Cuda), String> {
+    let cuda = device(w, t)?;
     let m = *w.matmul().ok_or("for matrix products")?;
     // The copy engine wants rows of whole 16-byte units.
     let rows = [if m.trans_a { m.m } else { m.k }, if m.trans_b { m.k } else { m.n }];
     match rows.iter().find(|n| *n % 8 != 0) {
         Some(n) => Err(format!("rows of {n} elements in memory: their number must divide by 8")),
-        None => Ok(m),
+        None => Ok((m, cuda)),
     }
 }
 
@@ -47,27 +47,25 @@ impl Template for WgmmaGemm {
     }
 
     fn space(&self, w: &Workload, t: &Target) -> Result<Space, TemplateError> {
-        problem(w, t).map_err(TemplateError::Limit)?;
-        Ok(knobs(device(w, t).map_err(TemplateError::Limit)?).build()?)
+        let (_, cuda) = problem(w, t).map_err(TemplateError::Limit)?;
+        Ok(knobs(cuda).build()?)
     }
 
     fn default_config(&self, w: &Workload, t: &Target) -> Result<Config, TemplateError> {
-        let m = problem(w, t).map_err(TemplateError::Limit)?;
-        let cuda = device(w, t).map_err(TemplateError::Limit)?;
+        let (m, cuda) = problem(w, t).map_err(TemplateError::Limit)?;
         let us = |sizes: &Sizes| model::us(shape(w, &m, *sizes), *sizes, cuda);
         model::fastest(Sizes::sensible(cuda).map(|sizes| (us(&sizes), sizes.config())).collect())
     }
 
     fn cost(&self, w: &Workload, t: &Target, config: &Config) -> f64 {
-        match (problem(w, t), device(w, t), Sizes::of(config)) {
-            (Ok(m), Ok(cuda), Ok(sizes)) => model::us(shape(w, &m, sizes), sizes, cuda),
+        match (problem(w, t), Sizes::of(config)) {
+            (Ok((m, cuda)), Ok(sizes)) => model::us(shape(w, &m, sizes), sizes, cuda),
             _ => f64::INFINITY,
         }
     }
 
     fn schedule(&self, w: &Workload, t: &Target, config: &Config) -> Result<Scheduled, TemplateError> {
-        let m = problem(w, t).map_err(TemplateError::Limit)?;
-        let cuda = device(w, t).map_err(TemplateError::Limit)?;
+        let (m, cuda) = problem(w, t).map_err(TemplateError::Limit)?;
         let sizes = Sizes::of(config)?;
         let product = Gemm { workload: w, m, sizes };
         Ok(Scheduled { schedule: Schedule::new(kernel(&product, sizes, cuda.sm_count)), packs: vec![] })
