@@ -28,4 +28,6 @@ pub mod stable;
 pub mod target;
 pub mod templates;
 pub mod toolchain;
+#[cfg(feature = "tune")]
+pub mod tune;
 pub mod workload;

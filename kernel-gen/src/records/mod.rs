@@ -12,10 +12,14 @@
 mod best;
 mod lookup;
 mod text;
+#[cfg(feature = "tune")]
+mod trial;
 
 pub use best::{ARTIFACTS, BestRecords};
 pub use lookup::{Choice, Found, Lookup, Offer, Origin, Query, Refusal, RefusalReason, lookup};
 pub(crate) use text::quoted;
+#[cfg(feature = "tune")]
+pub use trial::{Failure, FailureKind, Outcome, Timing, Trial};
 
 use crate::space::{Config, Fingerprint, stable_hash};
 

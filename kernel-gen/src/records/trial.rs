@@ -1,0 +1,167 @@
+//! What became of one config that was tried on a device.
+
+use crate::space::Config;
+use std::fmt;
+
+/// A config and what became of it.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Trial {
+    /// The config's index in its space.
+    pub index: u64,
+    /// The config.
+    pub config: Config,
+    /// What became of it.
+    pub outcome: Outcome,
+}
+
+/// What became of a config.
+#[derive(Clone, PartialEq, Debug)]
+pub enum Outcome {
+    /// It computed the right result, in this time.
+    Timed(Timing),
+    /// It is of no use, for this reason.
+    Failed(Failure),
+}
+
+impl Outcome {
+    /// The median time in microseconds, if it was timed.
+    pub fn time_us(&self) -> Option<f64> {
+        match self {
+            Outcome::Timed(timing) => Some(timing.median_us()),
+            Outcome::Failed(_) => None,
+        }
+    }
+}
+
+/// Times of a kernel whose result was checked first.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Timing {
+    /// Microseconds of one call, a sample each, in the order they were taken: operands where the calls before left them
+    /// (warm).
+    pub samples_us: Vec<f64>,
+    /// The same with operands that are not in a cache (cold); empty where that was not measured.
+    pub cold_us: Vec<f64>,
+    /// Largest error against the reference, relative to the bound's scale.
+    pub max_error: f64,
+}
+
+impl Timing {
+    /// The median of the warm samples; NaN without any.
+    pub fn median_us(&self) -> f64 {
+        median(&self.samples_us)
+    }
+
+    /// The median of the cold samples; NaN without any.
+    pub fn cold_median_us(&self) -> f64 {
+        median(&self.cold_us)
+    }
+}
+
+/// The median: the mean of the middle two where their number is even.
+fn median(samples: &[f64]) -> f64 {
+    let mut sorted = samples.to_vec();
+    sorted.sort_by(f64::total_cmp);
+    let middle = sorted.len() / 2;
+    match sorted.get(middle) {
+        None => f64::NAN,
+        Some(upper) if sorted.len() % 2 == 1 => *upper,
+        Some(upper) => (sorted[middle - 1] + upper) / 2.0,
+    }
+}
+
+/// Why a config is of no use, with what was seen.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Failure {
+    /// The kind.
+    pub kind: FailureKind,
+    /// What was seen, in a line: which limit by how much, which element, what a compiler said first.
+    pub detail: String,
+}
+
+/// Kinds of failures.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub enum FailureKind {
+    /// The template or the verifier refused the config: no code was made.
+    Refused,
+    /// The compiler failed.
+    Build,
+    /// The compiler took longer than it may.
+    BuildTimeout,
+    /// The device cannot run it: registers, shared memory, memory.
+    Resource,
+    /// It ran longer than it may; its worker was ended.
+    RunTimeout,
+    /// It accessed memory that is not its own; its worker was begun anew.
+    IllegalAccess,
+    /// It ended its worker.
+    Crash,
+    /// It wrote outside of its outputs.
+    OutsideWrite,
+    /// It computed something else than the reference.
+    WrongAnswer,
+    /// The worker could not be asked, for a reason that is not the config's.
+    Worker,
+}
+
+impl FailureKind {
+    /// All kinds, in the order of a trial's life.
+    pub const ALL: [FailureKind; 10] = [
+        FailureKind::Refused,
+        FailureKind::Build,
+        FailureKind::BuildTimeout,
+        FailureKind::Resource,
+        FailureKind::RunTimeout,
+        FailureKind::IllegalAccess,
+        FailureKind::Crash,
+        FailureKind::OutsideWrite,
+        FailureKind::WrongAnswer,
+        FailureKind::Worker,
+    ];
+
+    /// The name in logs and tables.
+    pub fn name(self) -> &'static str {
+        match self {
+            FailureKind::Refused => "refused",
+            FailureKind::Build => "build",
+            FailureKind::BuildTimeout => "build_timeout",
+            FailureKind::Resource => "resource",
+            FailureKind::RunTimeout => "run_timeout",
+            FailureKind::IllegalAccess => "illegal_access",
+            FailureKind::Crash => "crash",
+            FailureKind::OutsideWrite => "outside_write",
+            FailureKind::WrongAnswer => "wrong_answer",
+            FailureKind::Worker => "worker",
+        }
+    }
+
+    /// The kind of that name.
+    pub fn from_name(name: &str) -> Option<FailureKind> {
+        FailureKind::ALL.into_iter().find(|kind| kind.name() == name)
+    }
+}
+
+impl fmt::Display for FailureKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn medians_are_of_the_middle() {
+        assert_eq!(median(&[3.0, 1.0, 2.0]), 2.0);
+        assert_eq!(median(&[4.0, 1.0, 2.0, 3.0]), 2.5);
+        assert!(median(&[]).is_nan());
+    }
+
+    #[test]
+    fn every_kind_is_found_by_its_name() {
+        for kind in FailureKind::ALL {
+            assert_eq!(FailureKind::from_name(kind.name()), Some(kind));
+        }
+        assert_eq!(FailureKind::from_name("none"), None);
+    }
+}

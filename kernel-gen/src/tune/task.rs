@@ -1,0 +1,38 @@
+//! What is tuned.
+
+use crate::space::{Config, Space};
+use crate::target::Target;
+use crate::templates::{Template, TemplateError};
+use crate::workload::Workload;
+use std::fmt;
+
+/// One workload on one target with one template.
+pub struct Task<'r> {
+    /// The workload.
+    pub workload: Workload,
+    /// The target that it is compiled for.
+    pub target: &'r Target,
+    /// The template.
+    pub template: &'r dyn Template,
+    /// Its configs: the template's space, or a part of it whose knobs have the same names.
+    pub space: Space,
+}
+
+impl<'r> Task<'r> {
+    /// The task of all configs that the template has for the workload.
+    pub fn new(workload: Workload, target: &'r Target, template: &'r dyn Template) -> Result<Task<'r>, TemplateError> {
+        let space = template.space(&workload, target)?;
+        Ok(Task { workload, target, template, space })
+    }
+
+    /// The time in microseconds that the template's own model expects of a config.
+    pub fn predicted_us(&self, config: &Config) -> f64 {
+        self.template.cost(&self.workload, self.target, config)
+    }
+}
+
+impl fmt::Debug for Task<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} of {} on {}", self.template.name(), self.workload.key(), self.target.name)
+    }
+}
