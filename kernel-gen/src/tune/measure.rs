@@ -20,7 +20,8 @@ pub trait Measurer<'r> {
     /// The next outcome, of any job; none after `wait`, or when nothing is under way.
     fn next(&mut self, wait: Duration) -> Option<(JobId, Outcome)>;
 
-    /// Times configs of one task against each other, their samples interleaved so that drift of clocks cancels. Outcomes
-    /// in the order of the configs. Nothing else is under way meanwhile.
-    fn compare(&mut self, task: &Task<'r>, configs: &[Config]) -> Vec<Outcome>;
+    /// Times candidates of one workload, of one template or of several, against each other. Their samples are interleaved
+    /// so that drift of clocks cancels: sample `i` of each was taken at about the same time. Outcomes in the order of the
+    /// candidates. Nothing else is under way meanwhile.
+    fn compare(&mut self, candidates: &[(&Task<'r>, &Config)]) -> Vec<Outcome>;
 }

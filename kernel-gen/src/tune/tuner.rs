@@ -15,4 +15,10 @@ pub trait Tuner: Send {
     /// Takes outcomes of proposals, in the order of the proposals. Also called before the first proposal with trials of an
     /// earlier run, which it then does not propose again.
     fn observe(&mut self, trials: &[Trial]);
+
+    /// By how much it expects its next batch to lower the best time, as a share of that time; none if it cannot say.
+    /// A session may stop where this is less than the noise of a measurement.
+    fn expected_gain(&self) -> Option<f64> {
+        None
+    }
 }
