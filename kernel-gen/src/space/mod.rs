@@ -27,6 +27,7 @@
 mod annotate;
 mod config;
 mod hash;
+mod part;
 mod reorder;
 mod sample;
 mod split;
@@ -83,6 +84,8 @@ pub enum Knob {
     Annotate(AnnotateKnob),
     /// One of a list of numbers, words or switches.
     Choice(Vec<Value>),
+    /// Some of another knob's values, by their ranks.
+    Part(Box<Knob>, Vec<u64>),
 }
 
 impl Knob {
@@ -94,6 +97,7 @@ impl Knob {
             Knob::Reorder(k) => k.len(),
             Knob::Annotate(k) => k.len(),
             Knob::Choice(values) => values.len() as u64,
+            Knob::Part(_, ranks) => ranks.len() as u64,
         }
     }
 
@@ -105,6 +109,7 @@ impl Knob {
             Knob::Reorder(k) => k.get(rank),
             Knob::Annotate(k) => k.get(rank),
             Knob::Choice(values) => values[rank as usize].clone(),
+            Knob::Part(knob, ranks) => knob.get(ranks[rank as usize]),
         }
     }
 
@@ -115,6 +120,10 @@ impl Knob {
             (Knob::Reorder(k), Value::Perm(order)) => k.rank_of(order),
             (Knob::Annotate(k), Value::Annotate(list)) => k.rank_of(list),
             (Knob::Choice(values), value) => values.iter().position(|v| v == value).map(|i| i as u64),
+            (Knob::Part(knob, ranks), value) => {
+                let rank = knob.rank_of(value)?;
+                ranks.iter().position(|r| *r == rank).map(|i| i as u64)
+            }
             _ => None,
         }
     }
@@ -126,6 +135,7 @@ impl Knob {
             Knob::Reorder(_) => "permutation",
             Knob::Annotate(_) => "annotation",
             Knob::Choice(values) => values[0].kind(),
+            Knob::Part(knob, _) => knob.kind(),
         }
     }
 
@@ -134,7 +144,7 @@ impl Knob {
             Knob::Split(k) => k.parameters(),
             Knob::Reorder(k) => k.parameters(),
             Knob::Annotate(k) => k.parameters(),
-            Knob::Choice(_) => self.to_string(),
+            Knob::Choice(_) | Knob::Part(..) => self.to_string(),
         }
     }
 
@@ -165,6 +175,10 @@ impl fmt::Display for Knob {
             Knob::Split(k) => k.fmt(f),
             Knob::Reorder(k) => k.fmt(f),
             Knob::Annotate(k) => k.fmt(f),
+            Knob::Part(_, ranks) => {
+                let words: Vec<String> = (0..ranks.len() as u64).map(|r| self.get(r).to_string()).collect();
+                write!(f, "Part([{}]) len={}", words.join(", "), ranks.len())
+            }
             Knob::Choice(values) => {
                 let words: Vec<String> = values
                     .iter()

@@ -84,14 +84,18 @@ impl Gpu {
     /// Medians in microseconds a launch of several graphs of `repeats` launches each, replayed in turn, so that a change
     /// of the clock meets all of them.
     pub(crate) fn time(&self, graphs: &[&CudaGraph], repeats: usize) -> Result<Vec<f64>> {
-        const ROUNDS: usize = 15;
+        Ok(self.samples(graphs, repeats, 15)?.into_iter().map(median).collect())
+    }
+
+    /// The samples of which [`Gpu::time`] gives the medians: `rounds` of each graph.
+    pub(crate) fn samples(&self, graphs: &[&CudaGraph], repeats: usize, rounds: usize) -> Result<Vec<Vec<f64>>> {
         let mut samples = vec![vec![]; graphs.len()];
         for graph in graphs {
             graph.launch()?;
         }
         let event = || self.context.new_event(Some(cudarc::driver::sys::CUevent_flags::CU_EVENT_DEFAULT));
         let (begin, end) = (event()?, event()?);
-        for _ in 0..ROUNDS {
+        for _ in 0..rounds {
             for (graph, samples) in graphs.iter().zip(&mut samples) {
                 begin.record(&self.stream)?;
                 graph.launch()?;
@@ -100,7 +104,7 @@ impl Gpu {
                 samples.push(f64::from(begin.elapsed_ms(&end)?) * 1e3 / repeats as f64);
             }
         }
-        Ok(samples.into_iter().map(median).collect())
+        Ok(samples)
     }
 }
 

@@ -2,7 +2,8 @@
 //!
 //! `gpu-suite families` checks every template family on random workloads and configs against the `f64` reference, with
 //! poisoned outputs and canaries. `gpu-suite bench` times the workloads of the README beside cuBLAS and cuDNN, interleaved
-//! in this process; `gpu-suite search` looks for better configs among random ones. All print plain tables. Without a
+//! in this process; `gpu-suite search` looks for better configs among random ones; `gpu-suite landscape`
+//! measures a whole neighbourhood, on which searches are tested. All print plain tables. Without a
 //! device they say `[SKIP] no GPU` and succeed.
 //!
 //! The program links nothing of CUDA. It wants nvcc or NVRTC on the machine where it runs, as a build would.
@@ -11,6 +12,7 @@ mod bench;
 mod families;
 mod gpu;
 mod kernel;
+mod landscape;
 mod peers;
 mod prepare;
 mod search;
@@ -22,7 +24,8 @@ use std::process::ExitCode;
 const USAGE: &str = "\
 usage: gpu-suite families [--workloads N] [--configs N] [--seed N] [--only TEMPLATE]
        gpu-suite bench [--only PART]
-       gpu-suite search [--only PART] [--trials N] [--seed N]";
+       gpu-suite search [--only PART] [--trials N] [--seed N]
+       gpu-suite landscape --out FILE [--seconds N]";
 
 /// What follows a flag, as a number.
 pub(crate) struct Options(Vec<String>);
@@ -50,6 +53,7 @@ fn run(mut arguments: Vec<String>) -> Result<bool> {
         "families" => families::run,
         "bench" => bench::run,
         "search" => search::run,
+        "landscape" => landscape::run,
         _ => anyhow::bail!("`{command}` is not known\n{USAGE}"),
     };
     let Some(gpu) = Gpu::open()? else { return Ok(true) };
