@@ -1,7 +1,8 @@
-//! The specs of known networks hold what the networks compute.
+//! The specs of known networks hold what the networks compute: as many multiply-adds and parameters as were published,
+//! each workload counted as often as the network runs it.
 
-use kernel_gen::spec::Spec;
-use kernel_gen::workload::{Op, Role};
+use kernel_gen::spec::{Spec, WorkloadSpec};
+use kernel_gen::workload::{ConvLayout, Op, Role};
 use std::path::Path;
 
 fn load(name: &str) -> Spec {
@@ -9,51 +10,115 @@ fn load(name: &str) -> Spec {
     Spec::load(&path).unwrap_or_else(|faults| panic!("{}", faults[0]))
 }
 
-/// Multiply-adds of a workload, given how often the network runs it.
-fn macs(spec: &Spec, times: &dyn Fn(&str) -> i64) -> i64 {
-    spec.workloads().map(|(_, w)| w.workload.macs() * times(w.name.as_deref().expect("all are named"))).sum()
+/// What is known of a network.
+struct Network {
+    spec: &'static str,
+    /// Distinct workloads, and convolutions and products in all.
+    workloads: [usize; 2],
+    /// Multiply-adds, and where that number stands.
+    macs: [i64; 2],
+    /// Parameters as published.
+    parameters: i64,
+    /// Parameters of batch normalisations that folding removes: of two a channel, one becomes the bias.
+    folded: i64,
+}
+
+/// Sources: the papers' tables where they give a number of multiply-adds (or "FLOPs", by which they mean the same), and
+/// torchvision's model pages, which give more digits and the number of parameters.
+const NETWORKS: [Network; 6] = [
+    // He et al., table 1: 1.8 x 10^9. torchvision: 1.81 G, 11,689,512 parameters.
+    Network {
+        spec: "resnet18",
+        workloads: [16, 21],
+        macs: [1_810_000_000, 1_820_000_000],
+        parameters: 11_689_512,
+        folded: 4_800,
+    },
+    // torchvision, whose blocks stride in the 3 x 3: 4.09 G, 25,557,032 parameters. He et al. stride in the 1 x 1 before it
+    // and have 3.8 x 10^9.
+    Network {
+        spec: "resnet50",
+        workloads: [25, 54],
+        macs: [4_085_000_000, 4_095_000_000],
+        parameters: 25_557_032,
+        folded: 26_560,
+    },
+    // Howard et al., table 8: 569 M; 4.2 M parameters, of which the Keras release counts 4,231,976 that are trained.
+    Network {
+        spec: "mobilenet_v1",
+        workloads: [20, 28],
+        macs: [568_000_000, 570_000_000],
+        parameters: 4_231_976,
+        folded: 10_944,
+    },
+    // torchvision: 15.47 G, 138,357,544 parameters; Simonyan and Zisserman, table 2: 138 M.
+    Network {
+        spec: "vgg16",
+        workloads: [12, 16],
+        macs: [15_465_000_000, 15_475_000_000],
+        parameters: 138_357_544,
+        folded: 0,
+    },
+    // torchvision: 0.35 G, 1,235,496 parameters. The authors' page says 0.72 GFLOPs, two a multiply-add, for 227 x 227.
+    Network {
+        spec: "squeezenet",
+        workloads: [18, 26],
+        macs: [345_000_000, 355_000_000],
+        parameters: 1_235_496,
+        folded: 0,
+    },
+    // torchvision: 5.71 G; 23,834,568 parameters without the auxiliary classifier. Szegedy et al. say "5 billion".
+    Network {
+        spec: "inception_v3",
+        workloads: [44, 95],
+        macs: [5_705_000_000, 5_715_000_000],
+        parameters: 23_834_568,
+        folded: 17_216,
+    },
+];
+
+/// The sum over all workloads, each as often as the network runs it.
+fn total(spec: &Spec, of: impl Fn(&WorkloadSpec) -> i64) -> i64 {
+    spec.workloads().map(|(_, w)| of(w) * i64::from(w.count)).sum()
 }
 
 #[test]
-fn resnet18_has_the_published_amount_of_work() {
-    let spec = load("resnet18.toml");
-    assert_eq!(spec.workloads().count(), 8 + 4 + 3 + 1);
-    // Blocks that keep their shape run twice in layer 1 and once elsewhere; every second convolution runs twice.
-    let times = |name: &str| match name {
-        "layer1_conv1" => 2,
-        n if n.ends_with("conv2") => 2,
-        _ => 1,
-    };
-    // 1.81 G multiply-adds (He et al., table 1: 1.8 x 10^9 FLOPs, a multiply-add counted as one).
-    let total = macs(&spec, &times);
-    assert!((1_810_000_000..1_820_000_000).contains(&total), "{total}");
-    // 11.69 million parameters, batch normalisations folded.
-    let parameters: i64 = spec
-        .workloads()
-        .map(|(_, w)| {
-            let own: i64 = w
-                .workload
-                .params()
-                .iter()
-                .filter(|p| matches!(p.role, Role::Weight | Role::Bias))
-                .map(|p| p.elements())
-                .sum();
-            own * times(w.name.as_deref().expect("all are named"))
-        })
-        .sum();
-    assert!((11_680_000..11_700_000).contains(&parameters), "{parameters}");
+fn networks_have_the_published_amount_of_work_and_parameters() {
+    for network in NETWORKS {
+        for name in [format!("{}.toml", network.spec), format!("{}_f16.toml", network.spec)] {
+            let spec = load(&name);
+            assert!(spec.workloads().all(|(_, w)| w.name.is_some()), "{name}: layers are called by name");
+            let macs = total(&spec, |w| w.workload.macs());
+            assert!((network.macs[0]..network.macs[1]).contains(&macs), "{name}: {macs} multiply-adds");
+            let parameters = total(&spec, |w| {
+                let params = w.workload.params();
+                let learned = params.iter().filter(|p| matches!(p.role, Role::Weight | Role::Bias));
+                learned.map(|p| p.elements()).sum()
+            });
+            assert_eq!(parameters, network.parameters - network.folded, "{name}: parameters");
+            let workloads = [spec.workloads().count(), total(&spec, |_| 1) as usize];
+            assert_eq!(workloads, network.workloads, "{name}");
+            assert!(spec.targets.cuda.iter().any(|t| t.name == "sm_90a"), "{name} is made for GPUs too");
+        }
+    }
 }
 
+/// Both specs of a network list the same layers; one of them in f16 with channels last.
 #[test]
-fn mobilenet_v1_has_the_published_amount_of_work() {
-    let spec = load("mobilenet_v1.toml");
-    // The block of 512 channels at 14x14 runs five times.
-    let times = |name: &str| if ["pointwise_512_512", "depthwise_512"].contains(&name) { 5 } else { 1 };
-    // 569 M multiply-adds (Howard et al., table 8).
-    let total = macs(&spec, &times);
-    assert!((568_000_000..570_000_000).contains(&total), "{total}");
-    let depthwise = spec.workloads().filter(|(_, w)| w.workload.conv2d().is_some_and(|c| c.is_depthwise())).count();
-    assert_eq!(depthwise, 9);
+fn the_half_precision_networks_are_the_same_networks() {
+    for network in NETWORKS {
+        let (single, half) = (load(&format!("{}.toml", network.spec)), load(&format!("{}_f16.toml", network.spec)));
+        for ((_, s), (_, h)) in single.workloads().zip(half.workloads()) {
+            assert_eq!((&s.name, s.count), (&h.name, h.count));
+            let mut expected = s.workload.clone();
+            if let Op::Conv2d(c) = &mut expected.op {
+                c.layout = ConvLayout::Nhwc;
+            }
+            expected.dtype = kernel_gen::ir::DType::F16;
+            expected.out_dtype = kernel_gen::ir::DType::F16;
+            assert_eq!(expected, h.workload, "{} of {}", s.name.as_deref().unwrap_or_default(), network.spec);
+        }
+    }
 }
 
 #[test]

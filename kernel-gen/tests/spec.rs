@@ -31,7 +31,7 @@ fn what_is_left_out_has_its_default() {
     let kernel = &spec.kernels[0];
     assert_eq!((kernel.name.as_str(), kernel.op, kernel.line), ("conv", OpKind::Conv2d, 3));
     let w = &kernel.workloads[0];
-    assert_eq!((w.name.as_deref(), w.line), (None, 7));
+    assert_eq!((w.name.as_deref(), w.count, w.line), (None, 1, 7));
     assert_eq!(w.workload.key(), "conv2d-nchw-f32-n1c8h9w10-o16k3x3-s1x1-p0.0.0.0-d1x1-g1");
     assert_eq!((w.workload.math, w.workload.out_dtype), (Math::Fp32, DType::F32));
 }
@@ -57,6 +57,7 @@ fn the_example_of_the_documentation_parses() {
     let layer = spec.find("layer4_conv").expect("named");
     assert_eq!(layer.key(), "conv2d-nchw-f32-n1c512h7w7-o512k3x3-s1x1-p1.1.1.1-d1x1-g1-bias.relu");
     assert_eq!(layer.epilogue, [Epilogue::Bias, Epilogue::Relu]);
+    assert_eq!(spec.kernels[0].workloads[0].count, 2);
     assert_eq!((spec.externs[0].name.as_str(), spec.externs[0].language), ("my_kernels", Language::C));
 }
 

@@ -71,6 +71,16 @@ fn the_bytes_do_not_depend_on_threads_or_on_the_folder_of_the_spec() {
 }
 
 #[test]
+fn how_often_a_network_runs_a_workload_changes_no_byte() {
+    let counted = SPEC.replace("name = \"large\"", "name = \"large\"\ncount = 9");
+    let spec = Spec::parse(&counted, "kernels.toml").unwrap();
+    assert_eq!(spec.kernels[0].workloads[1].count, 9);
+    let counted = generate(&spec, &BestRecords::new(), &registry(), &options(1)).unwrap();
+    let plain = run("kernels.toml", &options(1)).unwrap();
+    assert_eq!((counted.sources, counted.header, counted.rust), (plain.sources, plain.header, plain.rust));
+}
+
+#[test]
 fn wrappers_without_code_need_no_template() {
     for code in [CodePolicy::Absent("no tools here".into()), CodePolicy::Unresolved("missing_symbol".into())] {
         let options = Options { code, ..options(1) };

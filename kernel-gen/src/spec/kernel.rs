@@ -63,9 +63,15 @@ pub struct WorkloadSpec {
     pub name: Option<String>,
     /// What is computed.
     pub workload: Workload,
+    /// How often the network runs it, 1 if the spec does not say. Tuning spends its trials, and reports sum up times, by
+    /// this; what is generated does not depend on it.
+    pub count: u32,
     /// The line of its header in the spec.
     pub line: usize,
 }
+
+/// Most often that a network can be said to run a workload.
+const MAX_COUNT: u32 = 1_000_000;
 
 /// What the workloads of a kernel have in common.
 struct Common {
@@ -171,6 +177,7 @@ fn workload(
     // A name that is wrong must not count as missing.
     let named = name.is_some();
     let name = name.and_then(|n| names.take(report, &n, false));
+    let count = count(table, report);
     let op = if common.op.is_conv() {
         convolution(table, report, common).map(Op::Conv2d)
     } else {
@@ -193,7 +200,19 @@ fn workload(
         return None;
     }
     let line = report.line(span.start);
-    Some((WorkloadSpec { name, workload, line }, span))
+    Some((WorkloadSpec { name, workload, count, line }, span))
+}
+
+/// How often the network runs a workload. A count that is wrong is reported and read as 1, so that what follows it is
+/// looked at too.
+fn count(table: &mut Table<'_, '_>, report: &mut Report) -> u32 {
+    let Some(found) = table.integer(report, "count") else { return 1 };
+    let count = u32::try_from(found.value).ok().filter(|n| (1..=MAX_COUNT).contains(n));
+    count.unwrap_or_else(|| {
+        let mend = format!("say how often the network runs it, 1 to {MAX_COUNT}");
+        report.error(&found.span, format!("`count` is {}", found.value), mend);
+        1
+    })
 }
 
 /// The key whose value is to blame for an error, so that the diagnostic points at its line.

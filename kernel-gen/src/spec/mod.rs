@@ -22,6 +22,7 @@
 //!
 //! [[kernel.workload]]               # a convolution; shapes in the order of the layout
 //! name = "layer4_conv"              # optional, unless shapes alone do not tell it from another
+//! count = 2                         # how often the network runs it (1 if left out): weighs tuning and reports only
 //! input = [1, 512, 7, 7]
 //! weight = [512, 512, 3, 3]
 //! stride = [1, 1]                   # vertical, horizontal; these four may be left out
