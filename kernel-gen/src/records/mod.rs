@@ -10,6 +10,8 @@
 //! the others.
 
 mod best;
+#[cfg(feature = "tune")]
+pub mod log;
 mod lookup;
 mod text;
 #[cfg(feature = "tune")]

@@ -1,5 +1,6 @@
 //! What is tuned.
 
+use crate::records::log::TaskKey;
 use crate::space::{Config, Space};
 use crate::target::Target;
 use crate::templates::{Template, TemplateError};
@@ -23,6 +24,19 @@ impl<'r> Task<'r> {
     pub fn new(workload: Workload, target: &'r Target, template: &'r dyn Template) -> Result<Task<'r>, TemplateError> {
         let space = template.space(&workload, target)?;
         Ok(Task { workload, target, template, space })
+    }
+
+    /// The task's name in logs. The fingerprint is that of the template's whole space, so that trials of a part of it are
+    /// trials of the whole.
+    pub fn key(&self) -> Result<TaskKey, TemplateError> {
+        let space = self.template.space(&self.workload, self.target)?.fingerprint();
+        Ok(TaskKey {
+            workload: self.workload.key(),
+            target: self.target.name.clone(),
+            template: self.template.name().to_string(),
+            template_version: self.template.version(),
+            space,
+        })
     }
 
     /// The time in microseconds that the template's own model expects of a config.

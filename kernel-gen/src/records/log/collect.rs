@@ -1,0 +1,90 @@
+//! What several logs say together.
+
+use super::{Entry, LogError, LogItem, LogReader, Run, RunId, Seed, TaskKey};
+use crate::diagnostic::Diagnostic;
+use std::collections::{BTreeMap, BTreeSet};
+use std::io::BufRead;
+use std::path::Path;
+
+/// All lines of some logs, in the order in which they were read.
+#[derive(Clone, PartialEq, Default, Debug)]
+pub struct Log {
+    /// The trials. One that stands in several of the files is here once.
+    pub entries: Vec<Entry>,
+    /// The seeds.
+    pub seeds: Vec<Seed>,
+    /// The runs, and when they began, in seconds since 1970.
+    pub runs: BTreeMap<RunId, (Run, u64)>,
+    /// Lines that were skipped, each with its reason.
+    pub skipped: Vec<Diagnostic>,
+    /// What is odd but does no harm.
+    pub warnings: Vec<Diagnostic>,
+    seen: BTreeSet<(RunId, u64, String)>,
+}
+
+impl Log {
+    /// Reads files. Only a file that cannot be opened is an error; lines that cannot be read are in
+    /// [`skipped`](Log::skipped).
+    pub fn read(files: &[impl AsRef<Path>]) -> Result<Log, LogError> {
+        let mut log = Log::default();
+        for file in files {
+            log.extend(LogReader::open(file.as_ref())?);
+        }
+        Ok(log)
+    }
+
+    /// Reads one log more.
+    pub fn extend<R: BufRead>(&mut self, reader: LogReader<R>) {
+        let mut lost: BTreeMap<RunId, Diagnostic> = BTreeMap::new();
+        for item in reader {
+            match item {
+                Err(skipped) => self.skipped.push(skipped),
+                Ok(LogItem::Run { id, run, started }) => drop(self.runs.insert(id, (*run, started))),
+                Ok(LogItem::Seed(seed)) => self.seeds.push(*seed),
+                Ok(LogItem::Trial(entry)) => {
+                    if entry.machine.is_none() {
+                        lost.entry(entry.run).or_insert_with(|| Diagnostic {
+                            file: entry.place.file.to_string(),
+                            line: entry.place.line,
+                            cause: format!(
+                                "the line of the run {} is lost, and with it its driver and clocks",
+                                entry.run
+                            ),
+                            mend: "its trials count all the same; restore the file from version control to know more"
+                                .into(),
+                        });
+                    }
+                    if self.seen.insert((entry.run, entry.number, entry.trial.config.id())) {
+                        self.entries.push(*entry);
+                    }
+                }
+            }
+        }
+        self.warnings.extend(lost.into_values());
+    }
+
+    /// The trials of a task, on any device.
+    pub fn of_task<'a>(&'a self, task: &'a TaskKey) -> impl Iterator<Item = &'a Entry> {
+        self.entries.iter().filter(move |e| e.task == *task)
+    }
+
+    /// The trials of a task on one device with one number of threads: what a run goes on from.
+    pub fn of_task_on<'a>(
+        &'a self,
+        task: &'a TaskKey,
+        device: &'a str,
+        threads: u32,
+    ) -> impl Iterator<Item = &'a Entry> {
+        self.of_task(task).filter(move |e| e.device == device && e.threads == threads)
+    }
+
+    /// The seeds of a task.
+    pub fn seeds_of<'a>(&'a self, task: &'a TaskKey) -> impl Iterator<Item = &'a Seed> {
+        self.seeds.iter().filter(move |s| s.task == *task)
+    }
+
+    /// The tasks that there are trials of, in order.
+    pub fn tasks(&self) -> BTreeSet<&TaskKey> {
+        self.entries.iter().map(|e| &e.task).collect()
+    }
+}

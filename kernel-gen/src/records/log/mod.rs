@@ -1,0 +1,202 @@
+//! Trial logs: everything that was tried, one JSON object a line.
+//!
+//! A log grows by whole lines, each flushed and each under a lock of the file, so several runs may share one and a
+//! killed run costs at most the line that it was writing. Each line ends with a checksum. A line that is torn or
+//! damaged is named and skipped; because every trial says by itself what it is a trial of and on which device, nothing
+//! else is lost with it.
+//!
+//! ```text
+//! {"log":1,"line":"run","run":"5f0c…","generator":"0.1.0","device":"NVIDIA H100","threads":1,"machine":{…},…,"sum":"1b2c3d4e"}
+//! {"log":1,"line":"trial","workload":"conv2d-nchw-…","target":"sm_90a","device":"NVIDIA H100","threads":1,
+//!  "template":"conv2d_no_batching","version":1,"space":"56e583029914c63f","index":4881186,
+//!  "config":"tile_f=[-1,2,64,1] …","us":[97.8,97.9],"cold_us":[],"error":1.2e-7,"verified":true,
+//!  "generator":"0.1.0","tuner":"auto","seed":1,"run":"5f0c…","n":17,"at":3.25,"sum":"90aabbcc"}
+//! ```
+//!
+//! | line | what it says |
+//! |---|---|
+//! | `run` | one run of a tuner: the machine in full (driver, toolkit, clocks, unit), so that trials need not repeat it |
+//! | `trial` | one config and what became of it: times of a result that was checked, or a `failure` and its `detail` |
+//! | `seed` | one config that somebody else measured and nobody here has checked: where a tuner may start, never a record |
+//!
+//! Configs are written by content; the `index` beside it is for people. [`LogWriter`] appends, [`LogReader`] streams,
+//! and [`Log`] holds what several files say, for whoever wants all of it.
+
+mod collect;
+mod line;
+mod reader;
+mod writer;
+
+pub use collect::Log;
+pub use reader::{LogItem, LogReader};
+pub use writer::{LogError, LogWriter, append_seeds};
+
+use super::Trial;
+use crate::space::{Config, Fingerprint};
+use std::fmt;
+use std::sync::Arc;
+
+/// The version of the log format that this library reads and writes.
+pub const LOG_SCHEMA: i64 = 1;
+
+/// What a trial is a trial of. Trials of equal keys may be compared, if they are of one device and number of threads.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct TaskKey {
+    /// The workload's key.
+    pub workload: String,
+    /// The target's name.
+    pub target: String,
+    /// The template's name.
+    pub template: String,
+    /// The template's version.
+    pub template_version: u32,
+    /// Fingerprint of the template's space for this workload and target.
+    pub space: Fingerprint,
+}
+
+impl fmt::Display for TaskKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} of {} on {}", self.template, self.workload, self.target)
+    }
+}
+
+/// One run of a tuner, and where it ran.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Run {
+    /// Version of the generator.
+    pub generator: String,
+    /// Name of the device, as the device calls itself.
+    pub device: String,
+    /// Threads that kernels ran on; 1 on a GPU.
+    pub threads: u32,
+    /// The machine in full.
+    pub machine: Machine,
+    /// Name of the tuner.
+    pub tuner: String,
+    /// Its seed.
+    pub seed: u64,
+}
+
+impl Run {
+    /// A run of this version of the generator.
+    pub fn new(device: &str, threads: u32, machine: Machine, tuner: &str, seed: u64) -> Run {
+        Run {
+            generator: env!("CARGO_PKG_VERSION").to_string(),
+            device: device.to_string(),
+            threads,
+            machine,
+            tuner: tuner.to_string(),
+            seed,
+        }
+    }
+}
+
+/// What else is worth knowing of the machine behind a measurement. Nothing here decides whether a record may be used;
+/// it is what a person needs to explain a number. A text is empty, and a number 0, where it could not be found out.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Machine {
+    /// A CPU.
+    Cpu {
+        /// The instruction set level that ran.
+        isa: String,
+        /// The compiler, with its version.
+        compiler: String,
+    },
+    /// A CUDA device.
+    Cuda {
+        /// Compute capability, such as `9.0`.
+        capability: String,
+        /// Number of multiprocessors.
+        sms: u32,
+        /// The driver's version.
+        driver: String,
+        /// What compiled, with its version.
+        toolkit: String,
+        /// Clock of the multiprocessors in MHz: the locked one, or the highest.
+        sm_mhz: u32,
+        /// Clock of the memory in MHz.
+        memory_mhz: u32,
+        /// The unit, such as `GPU-5d5b…`.
+        uuid: String,
+    },
+    /// Something that is not described.
+    Other,
+}
+
+/// The name of a run within its log: 48 bits.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct RunId(pub u64);
+
+impl fmt::Display for RunId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:012x}", self.0)
+    }
+}
+
+impl RunId {
+    /// Reads the twelve hexadecimal digits that [`Display`](fmt::Display) writes.
+    pub fn parse(text: &str) -> Option<RunId> {
+        let canonical = text.len() == 12 && text.bytes().all(|b| matches!(b, b'0'..=b'9' | b'a'..=b'f'));
+        canonical.then(|| u64::from_str_radix(text, 16).ok().map(RunId)).flatten()
+    }
+}
+
+/// Where a line lies.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct Place {
+    /// The file, as the user named it.
+    pub file: Arc<str>,
+    /// The line, from 1.
+    pub line: usize,
+    /// The byte of the file at which the line begins.
+    pub offset: u64,
+}
+
+/// A trial as a log holds it.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Entry {
+    /// What it is a trial of.
+    pub task: TaskKey,
+    /// The device.
+    pub device: String,
+    /// The threads that it ran on.
+    pub threads: u32,
+    /// The config, and what became of it. Times are of results that were checked.
+    pub trial: Trial,
+    /// Version of the generator.
+    pub generator: String,
+    /// Name of the tuner.
+    pub tuner: String,
+    /// Its seed.
+    pub seed: u64,
+    /// The run that it belongs to.
+    pub run: RunId,
+    /// Its number within the run, from 0.
+    pub number: u64,
+    /// Seconds from the start of the run.
+    pub at_s: f64,
+    /// The machine; none where the run's own line is lost.
+    pub machine: Option<Arc<Machine>>,
+    /// Where it was read.
+    pub place: Place,
+}
+
+/// A config that was measured elsewhere, without a check that anyone here can vouch for.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Seed {
+    /// The task that it is of use for.
+    pub task: TaskKey,
+    /// Its index in the task's space.
+    pub index: u64,
+    /// The config.
+    pub config: Config,
+    /// The time in microseconds that was reported; none where it failed there.
+    pub reported_us: Option<f64>,
+    /// Where it comes from, in a few words.
+    pub source: String,
+    /// Where it was read.
+    pub place: Place,
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,234 @@
+use super::*;
+use crate::records::{Failure, FailureKind, Outcome, Timing};
+use crate::space::{Annotation, Value};
+use crate::stable::Rng;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+/// A file in a folder of its own, gone when the test ends.
+struct File(PathBuf);
+
+impl File {
+    fn new(name: &str) -> File {
+        let folder = std::env::temp_dir().join(format!("kernel-gen-log-{name}-{}", std::process::id()));
+        let _ = fs::remove_dir_all(&folder);
+        File(folder.join("trials.jsonl"))
+    }
+
+    fn path(&self) -> &Path {
+        &self.0
+    }
+}
+
+impl Drop for File {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(self.0.parent().unwrap());
+    }
+}
+
+fn task(name: &str) -> TaskKey {
+    TaskKey {
+        workload: format!("matmul-f32-{name}-nn"),
+        target: "sm_90a".into(),
+        template: "gemm".into(),
+        template_version: 2,
+        space: Fingerprint(0x56e5_8302_9914_c63f),
+    }
+}
+
+fn run() -> Run {
+    let machine = Machine::Cuda {
+        capability: "9.0".into(),
+        sms: 132,
+        driver: "580.65".into(),
+        toolkit: "nvrtc 13.0".into(),
+        sm_mhz: 1980,
+        memory_mhz: 2619,
+        uuid: "GPU-5d5b".into(),
+    };
+    Run::new("NVIDIA \"H100\"", 1, machine, "auto", u64::MAX)
+}
+
+/// A trial that differs in everything that a random number can decide.
+fn trial(rng: &mut Rng) -> Trial {
+    let mut time = || (1 + rng.below(1 << 40)) as f64 / 3e6;
+    let (samples_us, cold_us) = (vec![time(), time(), time()], vec![time()]);
+    let kind = FailureKind::ALL[rng.below(10) as usize];
+    let outcome = match rng.below(3) {
+        0 => Outcome::Failed(Failure { kind, detail: "at \"y[3]\":\n\t1 \u{2260} 2 \\".into() }),
+        _ => Outcome::Timed(Timing { samples_us, cold_us, max_error: 1e-7 / 3.0 }),
+    };
+    let config = Config::new()
+        .with_split("tile_f", &[-1, 1 << rng.below(9)])
+        .with("order", Value::Perm(vec![1, 0]))
+        .with("ann", Value::Annotate(vec![Annotation::Vec]))
+        .with("pack", rng.below(2) == 0)
+        .with("word", "two words")
+        .with("unroll", rng.below(2000) as i64);
+    Trial { index: rng.next_u64(), config, outcome }
+}
+
+/// Writes `count` trials of two tasks and says what was written.
+fn write(path: &Path, count: usize, seed: u64) -> Vec<(TaskKey, Trial)> {
+    let mut rng = Rng::new(seed);
+    let mut log = LogWriter::open(path, run()).unwrap();
+    let all: Vec<_> = (0..count).map(|i| (task(["a", "b"][i % 2]), trial(&mut rng))).collect();
+    for (task, trial) in &all {
+        log.append(task, trial).unwrap();
+    }
+    all
+}
+
+fn trials(log: &Log) -> Vec<(TaskKey, Trial)> {
+    log.entries.iter().map(|e| (e.task.clone(), e.trial.clone())).collect()
+}
+
+#[test]
+fn what_is_written_is_read_back_to_the_last_bit() {
+    let file = File::new("round-trip");
+    let written = write(file.path(), 40, 1);
+    let log = Log::read(&[file.path()]).unwrap();
+    assert_eq!(trials(&log), written);
+    assert!(log.skipped.is_empty() && log.warnings.is_empty(), "{log:?}");
+    assert_eq!(log.runs.values().map(|(run, _)| run.clone()).collect::<Vec<_>>(), [run()]);
+    let numbers: Vec<u64> = log.entries.iter().map(|e| e.number).collect();
+    assert_eq!(numbers, (0..40).collect::<Vec<_>>());
+    assert!(log.entries.iter().all(|e| (e.tuner.as_str(), e.seed, e.threads) == ("auto", u64::MAX, 1)));
+    assert!(log.entries.iter().all(|e| e.machine.as_deref() == Some(&run().machine)));
+    assert_eq!(log.of_task(&task("a")).count(), 20);
+    assert_eq!(log.of_task_on(&task("b"), "NVIDIA \"H100\"", 1).count(), 20);
+    assert_eq!(log.of_task_on(&task("b"), "NVIDIA \"H100\"", 2).count(), 0);
+    assert_eq!(log.tasks().len(), 2);
+    // Each line begins where its place says.
+    let text = fs::read_to_string(file.path()).unwrap();
+    for e in &log.entries {
+        assert!(text[e.place.offset as usize..].starts_with("{\"log\":1,\"line\":\"trial\""));
+        assert_eq!(text.lines().nth(e.place.line - 1), text[e.place.offset as usize..].lines().next());
+    }
+}
+
+#[test]
+fn a_log_cut_at_any_byte_loses_the_line_that_was_cut_and_goes_on() {
+    let file = File::new("cut");
+    let written = write(file.path(), 3, 2);
+    let whole = fs::read(file.path()).unwrap();
+    let ends: Vec<usize> = whole.iter().enumerate().filter(|(_, b)| **b == b'\n').map(|(i, _)| i).collect();
+    for cut in 0..=whole.len() {
+        fs::write(file.path(), &whole[..cut]).unwrap();
+        // The first line is the run's. A line whose end of line alone is missing is whole.
+        let lines = ends.iter().filter(|end| **end <= cut).count();
+        let kept = &written[..lines.saturating_sub(1)];
+        let torn = !whole[..cut].is_empty() && whole[cut - 1] != b'\n' && !ends.contains(&cut);
+        let log = Log::read(&[file.path()]).unwrap();
+        assert_eq!(trials(&log), kept, "cut at {cut}");
+        assert_eq!(log.skipped.len(), usize::from(torn), "cut at {cut}: {:?}", log.skipped);
+        if torn {
+            let message = log.skipped[0].to_string();
+            assert!(message.contains(&format!("trials.jsonl:{}: the last line is cut off", lines + 1)), "{message}");
+        }
+        let more = write(file.path(), 1, 3);
+        let log = Log::read(&[file.path()]).unwrap();
+        assert_eq!(trials(&log), [kept, &more].concat(), "cut at {cut}, then appended to");
+        assert_eq!(log.skipped.len(), usize::from(torn), "cut at {cut}, then appended to: {:?}", log.skipped);
+        assert!(log.warnings.is_empty());
+    }
+}
+
+#[test]
+fn one_changed_byte_costs_one_line() {
+    let file = File::new("flip");
+    let written = write(file.path(), 4, 4);
+    let whole = fs::read(file.path()).unwrap();
+    let mut rng = Rng::new(5);
+    for _ in 0..600 {
+        let (at, to) = (rng.below(whole.len() as u64) as usize, rng.below(256) as u8);
+        let mut damaged = whole.clone();
+        damaged[at] = to;
+        fs::write(file.path(), &damaged).unwrap();
+        let log = Log::read(&[file.path()]).unwrap();
+        if to == whole[at] {
+            assert_eq!(trials(&log), written);
+            continue;
+        }
+        let line = whole[..at].iter().filter(|b| **b == b'\n').count();
+        // A lost end of line joins two lines; a new one cuts a line in two. A blank at the end harms nothing.
+        let lost = if whole[at] == b'\n' { line..line + 2 } else { line..line + 1 };
+        let kept: Vec<_> = (1..5).filter(|l| !lost.contains(l)).map(|l| written[l - 1].clone()).collect();
+        let found = trials(&log);
+        assert!(found == kept || found == written, "byte {at} to {to}");
+        assert!(found == written || !log.skipped.is_empty(), "byte {at} to {to}: nothing is said");
+        assert_eq!(log.warnings.is_empty(), line > 0 || log.skipped.is_empty(), "{:?}", log.warnings);
+    }
+}
+
+#[test]
+fn a_trial_that_nobody_could_read_is_not_written() {
+    let file = File::new("unfit");
+    let mut log = LogWriter::open(file.path(), run()).unwrap();
+    let timing = |samples_us, max_error| {
+        let outcome = Outcome::Timed(Timing { samples_us, cold_us: vec![], max_error });
+        Trial { index: 0, config: Config::new(), outcome }
+    };
+    for (trial, cause) in [
+        (timing(vec![], 0.0), "a trial has neither times nor a failure"),
+        (timing(vec![f64::NAN], 0.0), "a time is not a finite number of microseconds above 0"),
+        (timing(vec![0.0], 0.0), "a time is not a finite number of microseconds above 0"),
+        (timing(vec![1.0], f64::INFINITY), "`error` is not a finite number of at least 0"),
+    ] {
+        let message = log.append(&task("a"), &trial).unwrap_err().to_string();
+        assert!(message.contains(cause), "{message}");
+    }
+    let odd = TaskKey { workload: "../x".into(), ..task("a") };
+    assert!(log.append(&odd, &timing(vec![1.0], 0.0)).unwrap_err().to_string().contains("is not a name"));
+    assert_eq!(fs::read(file.path()).unwrap(), b"");
+    log.append(&task("a"), &timing(vec![1.0], 0.0)).unwrap();
+    assert_eq!(Log::read(&[file.path()]).unwrap().entries[0].number, 0);
+    let missing = file.path().with_file_name("none.jsonl");
+    let message = Log::read(&[&missing]).unwrap_err().to_string();
+    assert!(message.contains("cannot open the log") && message.ends_with("; name a file that is there"), "{message}");
+}
+
+#[test]
+fn several_writers_share_a_log() {
+    let file = File::new("shared");
+    std::thread::scope(|scope| {
+        for seed in 0..4 {
+            let path = file.path();
+            scope.spawn(move || write(path, 50, seed));
+        }
+    });
+    let log = Log::read(&[file.path()]).unwrap();
+    assert_eq!((log.entries.len(), log.runs.len(), log.skipped.len(), log.warnings.len()), (200, 4, 0, 0));
+    for id in log.runs.keys() {
+        let numbers: Vec<u64> = log.entries.iter().filter(|e| e.run == *id).map(|e| e.number).collect();
+        assert_eq!(numbers, (0..50).collect::<Vec<_>>());
+    }
+    // The same file read twice says nothing more.
+    assert_eq!(Log::read(&[file.path(), file.path()]).unwrap().entries, log.entries);
+}
+
+#[test]
+fn a_line_without_end_is_not_kept_in_memory() {
+    let mut bytes = vec![b'x'; 3 << 20];
+    bytes.extend(b"\n\n");
+    let items: Vec<_> = LogReader::new(&bytes[..], "big").collect();
+    let [Err(one)] = &items[..] else { panic!("{items:?}") };
+    assert!(one.to_string().starts_with("big:1: the line is longer than any line of a log"), "{one}");
+}
+
+#[test]
+fn seeds_read_back() {
+    let file = File::new("seeds");
+    let place = Place { file: file.path().display().to_string().replace('\\', "/").into(), line: 1, offset: 0 };
+    let seed = Seed {
+        task: task("a"),
+        index: 7,
+        config: Config::new().with("unroll", 16),
+        reported_us: Some(747.8),
+        source: "AutoTVM 0.2, cuda".into(),
+        place,
+    };
+    append_seeds(file.path(), std::slice::from_ref(&seed)).unwrap();
+    let log = Log::read(&[file.path()]).unwrap();
+    assert_eq!((log.seeds_of(&task("a")).collect::<Vec<_>>(), log.entries.len()), (vec![&seed], 0));
+}
