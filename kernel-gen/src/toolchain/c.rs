@@ -4,9 +4,11 @@ use super::ToolError;
 use crate::stable::fnv1a;
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::{Command, Output, Stdio};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::mpsc::{RecvTimeoutError, channel};
+use std::time::Duration;
 
 /// Environment variables that decide which tools are used and how. Each may also be given for one target, see
 /// [`settings_for`].
@@ -69,6 +71,15 @@ pub struct Compiler {
     env: Vec<(std::ffi::OsString, std::ffi::OsString)>,
     archiver: PathBuf,
     clang: bool,
+}
+
+/// What becomes of the compiler's warnings.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Warnings {
+    /// They are errors.
+    Deny,
+    /// Nobody hears of them.
+    Ignore,
 }
 
 /// A source to compile.
@@ -216,6 +227,51 @@ impl Compiler {
         run(command, program)
     }
 
+    /// Compiles sources to a shared object that runs here, or one source to an object if that is what `made` ends in.
+    /// `headers` were compiled beforehand with these flags ([`Compiler::precompile`]). A compilation that takes longer than
+    /// `limit` is ended.
+    pub fn shared(
+        &self,
+        sources: &[&Path],
+        headers: Option<&Path>,
+        flags: &[&str],
+        warnings: Warnings,
+        made: &Path,
+        limit: Duration,
+    ) -> Result<(), ToolError> {
+        let mut command = self.command(&self.program);
+        self.kernel_flags(&mut command, flags);
+        match warnings {
+            Warnings::Deny => command.arg("-Werror"),
+            Warnings::Ignore => command.arg("-w"),
+        };
+        if let Some(headers) = headers {
+            command.arg("-include").arg(headers);
+        }
+        command.args(sources).arg("-o").arg(made);
+        match made.extension().is_some_and(|e| e == "o") {
+            true => command.arg("-c"),
+            false => command.args(["-shared", "-lm"]),
+        };
+        run_within(command, made, limit)
+    }
+
+    /// Compiles a header beforehand, beside it.
+    pub fn precompile(&self, header: &Path, flags: &[&str], limit: Duration) -> Result<(), ToolError> {
+        let mut made = header.as_os_str().to_owned();
+        made.push(if self.clang { ".pch" } else { ".gch" });
+        let mut command = self.command(&self.program);
+        self.kernel_flags(&mut command, flags);
+        command.args(["-x", "c-header"]).arg(header).arg("-o").arg(&made);
+        run_within(command, header, limit)
+    }
+
+    /// The flags of kernels that are loaded into a running process.
+    fn kernel_flags(&self, command: &mut Command, flags: &[&str]) {
+        command.args(self.args.iter().filter(|a| *a != "-w"));
+        command.args(FLAGS.iter().chain(flags).filter(|f| self.knows(f))).arg("-fPIC");
+    }
+
     /// Whether the compiler takes the flag.
     fn knows(&self, flag: &str) -> bool {
         !(self.clang && GCC_ONLY.contains(&flag))
@@ -261,19 +317,60 @@ fn io_error(file: &Path, error: &std::io::Error) -> ToolError {
 
 /// Runs a command on a file; what it prints is part of the error.
 fn run(mut command: Command, file: &Path) -> Result<(), ToolError> {
-    let shown = || {
-        let words = std::iter::once(command.get_program()).chain(command.get_args());
-        words.map(|w| w.to_string_lossy().into_owned()).collect::<Vec<_>>().join(" ")
-    };
-    let shown = shown();
-    let failed =
-        |output: String| ToolError::Failed { file: file.display().to_string(), command: shown.clone(), output };
+    let shown = shown(&command);
+    let failed = |output| ToolError::Failed { file: file.display().to_string(), command: shown.clone(), output };
     let output = command.output().map_err(|e| failed(e.to_string()))?;
+    judge(&output).map_err(failed)
+}
+
+/// A command as a person would type it.
+fn shown(command: &Command) -> String {
+    let words = std::iter::once(command.get_program()).chain(command.get_args());
+    words.map(|w| w.to_string_lossy().into_owned()).collect::<Vec<_>>().join(" ")
+}
+
+/// What a command that failed said, or its status if that was nothing.
+fn judge(output: &Output) -> Result<(), String> {
     if output.status.success() {
         return Ok(());
     }
     let text = String::from_utf8_lossy(&output.stderr);
-    Err(failed(if text.trim().is_empty() { output.status.to_string() } else { text.into_owned() }))
+    Err(if text.trim().is_empty() { output.status.to_string() } else { text.into_owned() })
+}
+
+/// [`run`] with a time limit. A compiler's driver starts other programs, so all of its group of processes are ended.
+fn run_within(mut command: Command, file: &Path, limit: Duration) -> Result<(), ToolError> {
+    let shown = shown(&command);
+    let failed = |output| ToolError::Failed { file: file.display().to_string(), command: shown.clone(), output };
+    #[cfg(unix)]
+    std::os::unix::process::CommandExt::process_group(&mut command, 0);
+    let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().map_err(|e| failed(e.to_string()))?;
+    let id = child.id();
+    let (done, wait) = channel::<()>();
+    let (output, late) = std::thread::scope(|scope| {
+        let watch = scope.spawn(move || {
+            let late = matches!(wait.recv_timeout(limit), Err(RecvTimeoutError::Timeout));
+            if late {
+                end_group(id);
+            }
+            late
+        });
+        let output = child.wait_with_output();
+        drop(done);
+        (output, watch.join().unwrap_or(false))
+    });
+    let output = output.map_err(|e| failed(e.to_string()))?;
+    match judge(&output) {
+        Err(_) if late => Err(ToolError::Timeout { file: file.display().to_string(), limit }),
+        verdict => verdict.map_err(failed),
+    }
+}
+
+/// Ends a process and those that it started.
+fn end_group(id: u32) {
+    // The standard library ends single processes only. Where there is no such program the compiler ends by itself, late.
+    let target = if cfg!(unix) { format!("-{id}") } else { id.to_string() };
+    let _ = Command::new("kill").args(["-KILL", "--", &target]).stdout(Stdio::null()).stderr(Stdio::null()).status();
 }
 
 #[cfg(test)]

@@ -39,6 +39,13 @@ pub enum ToolError {
         /// What it printed.
         output: String,
     },
+    /// A command took longer than it may.
+    Timeout {
+        /// The source or library it was run on.
+        file: String,
+        /// The limit.
+        limit: std::time::Duration,
+    },
     /// A file could not be read or written.
     Io {
         /// The file.
@@ -83,6 +90,7 @@ impl fmt::Display for ToolError {
                     output => write!(f, "\n{output}"),
                 }
             }
+            ToolError::Timeout { file, limit } => write!(f, "compiling {file} took longer than {limit:?}"),
             ToolError::Io { file, reason } => write!(f, "{file}: {reason}"),
         }
     }

@@ -11,6 +11,6 @@ pub mod harness;
 mod parallel;
 pub mod values;
 
-pub use c::{Compiler, FLAGS, SETTINGS, Unit, file_identity, host_triple, settings_for};
+pub use c::{Compiler, FLAGS, SETTINGS, Unit, Warnings, file_identity, host_triple, settings_for};
 pub use error::ToolError;
 pub(crate) use parallel::in_parallel;

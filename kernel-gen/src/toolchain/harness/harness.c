@@ -1,0 +1,377 @@
+// Runs the functions of one kernel: checked (guard pages, poison, canaries) or timed.
+//
+// usage: harness KERNEL INPUT MEMORY
+//
+// KERNEL is a shared object with a `kg_kernel`; INPUT holds the buffers that are given, one after the other; MEMORY is how
+// many bytes the process may map, 0 for any number. Then it does what it is told on standard input, a line each:
+//
+//   check WORKERS OUTPUT   runs the kernel twice and writes the buffers that are wanted
+//   time THREADS MIN_NS    makes ready for samples of at least so many nanoseconds; prints `ready NS`, the time of a call
+//   sample COUNT           takes samples; prints `sample NS PEAK` for each
+//
+// The last line of an answer is the verdict: `ok`, or a word with details, after which the process ends.
+
+static size_t page_bytes;
+static const struct kg_kernel *kernel;
+static const char *input_path;
+
+struct region {
+  unsigned char *map, *data;
+  size_t map_bytes, bytes;
+};
+
+enum { MAX_BUFFERS = 64 };
+// The buffers, then the workspace.
+static struct region regions[MAX_BUFFERS + 1];
+static const char *region_name(int i) { return i < kernel->buffer_count ? kernel->buffers[i].name : "workspace"; }
+
+static void die(const char *what, const char *detail) {
+  printf("error %s %s\n", what, detail);
+  fflush(stdout);
+  _exit(2);
+}
+
+static void *allocate(size_t bytes) {
+  void *memory = malloc(bytes + 1);
+  if (!memory) die("memory", "malloc");
+  return memory;
+}
+
+// Buffers lie against an inaccessible page: on their left if `end` is 0, on their right otherwise. The bytes on the other
+// side, up to a page border, hold a canary.
+static struct region region_new(size_t bytes, int end) {
+  struct region r;
+  size_t body = (bytes + page_bytes - 1) / page_bytes * page_bytes + page_bytes;
+  r.map_bytes = body + 2 * page_bytes;
+  r.map = mmap(0, r.map_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (r.map == MAP_FAILED) die("memory", "mmap");
+  if (mprotect(r.map, page_bytes, PROT_NONE) || mprotect(r.map + page_bytes + body, page_bytes, PROT_NONE))
+    die("memory", "mprotect");
+  r.bytes = bytes;
+  r.data = r.map + page_bytes + (end ? body - bytes : 0);
+  memset(r.map + page_bytes, 0xA5, body);
+  return r;
+}
+
+static long region_canary(const struct region *r) {
+  const unsigned char *first = r->map + page_bytes, *last = r->map + r->map_bytes - page_bytes;
+  for (const unsigned char *p = first; p < last; p++) {
+    if (p == r->data) p += r->bytes;
+    if (p < last && *p != 0xA5) return p - r->data;
+  }
+  return 0;
+}
+
+static void regions_drop(void) {
+  for (int i = 0; i <= kernel->buffer_count; i++) {
+    if (regions[i].map) munmap(regions[i].map, regions[i].map_bytes);
+    regions[i].map = 0;
+  }
+}
+
+static void on_fault(int signal, siginfo_t *info, void *context) {
+  (void)context;
+  const unsigned char *at = info->si_addr;
+  for (int i = 0; i <= kernel->buffer_count; i++)
+    if (regions[i].map && at >= regions[i].map && at < regions[i].map + regions[i].map_bytes) {
+      printf("fault %s %ld\n", region_name(i), (long)(at - regions[i].data));
+      fflush(stdout);
+      _exit(3);
+    }
+  printf("signal %d\n", signal);
+  fflush(stdout);
+  _exit(3);
+}
+
+static void watch_faults(void) {
+  struct sigaction action;
+  memset(&action, 0, sizeof action);
+  action.sa_sigaction = on_fault;
+  action.sa_flags = SA_SIGINFO;
+  sigaction(SIGSEGV, &action, 0);
+  sigaction(SIGBUS, &action, 0);
+  sigaction(SIGFPE, &action, 0);
+  sigaction(SIGILL, &action, 0);
+}
+
+static unsigned char *read_input(void) {
+  static unsigned char *data;
+  if (data) return data;
+  FILE *f = fopen(input_path, "rb");
+  size_t bytes = 0;
+  for (int i = 0; i < kernel->buffer_count; i++) bytes += kernel->buffers[i].given ? kernel->buffers[i].bytes : 0;
+  data = allocate(bytes);
+  if (!f || fread(data, 1, bytes, f) != bytes) die("input", input_path);
+  fclose(f);
+  return data;
+}
+
+static double now_ns(void) {
+  struct timespec t;
+  clock_gettime(CLOCK_MONOTONIC, &t);
+  return (double)t.tv_sec * 1e9 + (double)t.tv_nsec;
+}
+
+// Iterations of a phase that worker `w` of `workers` runs.
+static void share(const struct kg_phase *phase, int64_t w, int64_t workers, int64_t *begin, int64_t *end) {
+  if (phase->parallel) {
+    *begin = phase->extent * w / workers;
+    *end = phase->extent * (w + 1) / workers;
+  } else {
+    *begin = 0;
+    *end = w == 0 ? phase->extent : 0;
+  }
+}
+
+// Runs all phases of a program; `reverse` hands out the iterations in the opposite order, which must not matter.
+static void run_all(int program, void **p, unsigned char *ws, int64_t workers, int reverse) {
+  for (int phase = 0; phase < kernel->programs[program].phase_count; phase++)
+    for (int64_t i = 0; i < workers; i++) {
+      int64_t w = reverse ? workers - 1 - i : i, begin, end;
+      share(&kernel->programs[program].phases[phase], w, workers, &begin, &end);
+      if (begin < end) kernel->call(program, phase, p, ws, w, begin, end);
+    }
+}
+
+static size_t workspace_bytes(int64_t workers) {
+  size_t most = 0;
+  for (int i = 0; i < kernel->program_count; i++) {
+    size_t bytes = (size_t)(kernel->programs[i].workspace_bytes + workers * kernel->programs[i].worker_bytes);
+    most = bytes > most ? bytes : most;
+  }
+  return most;
+}
+
+// Places the buffers and fills those that are given; `round` is what sizes are rounded up to.
+static void place(void **p, int end, int poison, size_t round, int64_t workers) {
+  const unsigned char *next = read_input();
+  for (int i = 0; i < kernel->buffer_count; i++) {
+    const struct kg_buffer *b = &kernel->buffers[i];
+    regions[i] = region_new((b->bytes + round - 1) / round * round, end);
+    memset(regions[i].data, poison, regions[i].bytes);
+    if (b->given) {
+      memcpy(regions[i].data, next, b->bytes);
+      next += b->bytes;
+    }
+    p[i] = regions[i].data;
+  }
+  regions[kernel->buffer_count] = region_new(workspace_bytes(workers), end);
+  memset(regions[kernel->buffer_count].data, poison, regions[kernel->buffer_count].bytes);
+}
+
+static int check(const char *output, int64_t workers) {
+  unsigned char *kept[MAX_BUFFERS] = {0}, *before[MAX_BUFFERS] = {0};
+  for (int pass = 0; pass < 2; pass++) {
+    void *p[MAX_BUFFERS];
+    place(p, pass, pass ? 0x7F : 0xFF, 1, workers);
+    unsigned char *ws = regions[kernel->buffer_count].data;
+    int last = kernel->program_count - 1;
+    for (int i = 0; i < last; i++) run_all(i, p, ws, workers, pass);
+    for (int i = 0; i < kernel->buffer_count; i++)
+      if (kernel->buffers[i].constant) {
+        if (!before[i]) before[i] = allocate(kernel->buffers[i].bytes);
+        memcpy(before[i], regions[i].data, kernel->buffers[i].bytes);
+      }
+    run_all(last, p, ws, workers, pass);
+    for (int i = 0; i <= kernel->buffer_count; i++) {
+      long at = region_canary(&regions[i]);
+      if (at) {
+        printf("canary %s %ld\n", region_name(i), at);
+        return 3;
+      }
+      if (i == kernel->buffer_count) break;
+      const struct kg_buffer *b = &kernel->buffers[i];
+      if (b->constant && memcmp(regions[i].data, before[i], b->bytes)) {
+        printf("input_changed %s 0\n", b->name);
+        return 3;
+      }
+      if (!b->wanted) continue;
+      if (pass == 0) {
+        kept[i] = allocate(b->bytes);
+        memcpy(kept[i], regions[i].data, b->bytes);
+      } else {
+        for (size_t k = 0; k < b->bytes; k++)
+          if (kept[i][k] != regions[i].data[k]) {
+            printf("unstable %s %ld\n", b->name, (long)k);
+            return 3;
+          }
+      }
+    }
+    regions_drop();
+  }
+  FILE *f = fopen(output, "wb");
+  if (!f) die("output", output);
+  for (int i = 0; i < kernel->buffer_count; i++) {
+    if (kept[i] && fwrite(kept[i], 1, kernel->buffers[i].bytes, f) != kernel->buffers[i].bytes) die("output", output);
+    free(kept[i]);
+    free(before[i]);
+  }
+  if (fclose(f)) die("output", output);
+  printf("ok\n");
+  return 0;
+}
+
+// Workers that spin between calls, so that timings hold no wake-up. They live for one batch of samples: idle ones would
+// keep processors from whoever is timed meanwhile.
+static struct {
+  void *p[MAX_BUFFERS];
+  int64_t threads;
+  int64_t repeats;
+  double min_ns;
+  int stop;
+} pool;
+static int barrier_count, barrier_sense;
+
+static void wait_all(int *sense) {
+  *sense = !*sense;
+  if (__atomic_add_fetch(&barrier_count, 1, __ATOMIC_ACQ_REL) == pool.threads) {
+    __atomic_store_n(&barrier_count, 0, __ATOMIC_RELAXED);
+    __atomic_store_n(&barrier_sense, *sense, __ATOMIC_RELEASE);
+  } else {
+    // On a busy machine the other workers may wait for a processor; spinning would only keep it from them.
+    for (long spins = 0; __atomic_load_n(&barrier_sense, __ATOMIC_ACQUIRE) != *sense; spins++)
+      if (spins > 20000) sched_yield();
+  }
+}
+
+#ifdef __linux__
+static cpu_set_t allowed;
+#endif
+
+// Remembers the processors that this process may use; a thread that is pinned knows only its own.
+static void watch_processors(void) {
+#ifdef __linux__
+  if (sched_getaffinity(0, sizeof allowed, &allowed)) CPU_ZERO(&allowed);
+#endif
+}
+
+static void pin(int64_t cpu) {
+#ifdef __linux__
+  cpu_set_t one;
+  CPU_ZERO(&one);
+  for (int c = 0; c < CPU_SETSIZE; c++)
+    if (CPU_ISSET(c, &allowed) && cpu-- == 0) {
+      CPU_SET(c, &one);
+      sched_setaffinity(0, sizeof one, &one);
+      return;
+    }
+#else
+  (void)cpu;
+#endif
+}
+
+static void work(int64_t w, int *sense) {
+  const struct kg_program *program = &kernel->programs[kernel->program_count - 1];
+  for (int64_t r = 0; r < pool.repeats; r++)
+    for (int phase = 0; phase < program->phase_count; phase++) {
+      int64_t begin, end;
+      share(&program->phases[phase], w, pool.threads, &begin, &end);
+      if (begin < end)
+        kernel->call(kernel->program_count - 1, phase, pool.p, regions[kernel->buffer_count].data, w, begin, end);
+      if (pool.threads > 1) wait_all(sense);
+    }
+}
+
+static void *thread_main(void *arg) {
+  int64_t w = (int64_t)(intptr_t)arg;
+  int sense = 0;
+  pin(w);
+  for (;;) {
+    wait_all(&sense);
+    if (pool.stop) return 0;
+    work(w, &sense);
+  }
+}
+
+static double timed(int64_t repeats, int *sense) {
+  pool.repeats = repeats;
+  if (pool.threads > 1) wait_all(sense);
+  double start = now_ns();
+  work(0, sense);
+  return now_ns() - start;
+}
+
+// Takes samples, or finds out how many calls make one if `count` is 0.
+static void sample(int count) {
+  static int64_t repeats = 1;
+  pthread_t ids[64];
+  int sense = 0;
+  pool.stop = barrier_count = barrier_sense = 0;
+  for (int64_t w = 1; w < pool.threads; w++)
+    if (pthread_create(&ids[w], 0, thread_main, (void *)(intptr_t)w)) die("threads", "pthread_create");
+  pin(0);
+  if (count == 0) {
+    double ns = timed(1, &sense);
+    for (repeats = 1;;) {
+      ns = timed(repeats, &sense);
+      if (ns >= pool.min_ns || repeats > (int64_t)1 << 30) break;
+      int64_t more = ns > 0 ? (int64_t)(1.2 * pool.min_ns / ns * (double)repeats) + 1 : repeats * 16;
+      repeats = more < repeats * 16 ? more : repeats * 16;
+    }
+    printf("ready %.3f\n", ns / (double)repeats);
+  } else {
+    // What ran meanwhile has had the caches.
+    timed(1, &sense);
+  }
+  for (int s = 0; s < count; s++) {
+    double ns = timed(repeats, &sense) / (double)repeats;
+    double flops = fma_peak(2e5);
+    printf("sample %.3f %.4f\n", ns, flops);
+  }
+  if (pool.threads > 1) {
+    pool.stop = 1;
+    wait_all(&sense);
+    for (int64_t w = 1; w < pool.threads; w++) pthread_join(ids[w], 0);
+  }
+}
+
+static void make_ready(int64_t threads, double min_ns) {
+  if (threads > 64) die("threads", "at most 64");
+  regions_drop();
+  place(pool.p, 0, 0, 64, threads);
+  pool.threads = threads;
+  pool.min_ns = min_ns;
+  int last = kernel->program_count - 1;
+  for (int i = 0; i < last; i++) run_all(i, pool.p, regions[kernel->buffer_count].data, threads, 0);
+  sample(0);
+}
+
+static void load(const char *path) {
+  void *library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
+  if (!library) die("load", dlerror());
+  kernel = dlsym(library, "kg_kernel");
+  if (!kernel || kernel->buffer_count > MAX_BUFFERS) die("load", "there is no kernel in it");
+}
+
+int main(int argc, char **argv) {
+  char line[4096], path[4096];
+  int64_t number;
+  double min_ns;
+  int count;
+  if (argc != 4) die("usage", argv[0]);
+  page_bytes = (size_t)sysconf(_SC_PAGESIZE);
+  rlim_t memory = (rlim_t)strtoull(argv[3], 0, 10);
+  struct rlimit limit = {memory, memory};
+  if (memory && setrlimit(RLIMIT_AS, &limit)) die("memory", "setrlimit");
+  watch_processors();
+  load(argv[1]);
+  input_path = argv[2];
+  watch_faults();
+  while (fgets(line, sizeof line, stdin)) {
+    if (sscanf(line, "check %" SCNd64 " %4095[^\n]", &number, path) == 2) {
+      int verdict = check(path, number);
+      fflush(stdout);
+      if (verdict) return verdict;
+    } else if (sscanf(line, "time %" SCNd64 " %lf", &number, &min_ns) == 2) {
+      make_ready(number, min_ns);
+      printf("ok\n");
+    } else if (sscanf(line, "sample %d", &count) == 1 && count > 0) {
+      sample(count);
+      printf("ok\n");
+    } else {
+      die("usage", "check, time or sample");
+    }
+    fflush(stdout);
+  }
+  return 0;
+}
