@@ -5,6 +5,9 @@
 //! same; then the default config of each template that applies, the one with the least predicted time. Where the
 //! choice comes from is part of it, and so is every record that had to be refused.
 
+#[cfg(feature = "tune")]
+pub mod learned;
+
 use crate::records::{BestRecords, Choice, Lookup, Offer, Origin, Query, Refusal, lookup};
 use crate::space::{Config, Space};
 use crate::target::Target;

@@ -186,6 +186,11 @@ pub struct SplitKnob {
 }
 
 impl SplitKnob {
+    /// The extent that is cut.
+    pub fn extent(&self) -> i64 {
+        self.product
+    }
+
     /// What is left of `quotient` after another inner size, or `None` where the size does not fit. With a tail,
     /// floor(floor(n / a) / b) = floor(n / (a b)), so one number is all the state there is.
     fn take(&self, quotient: i64, factor: i64) -> Option<i64> {

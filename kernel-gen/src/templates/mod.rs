@@ -47,6 +47,15 @@ pub trait Template: Send + Sync {
     /// packing and padding that it adds.
     fn cost(&self, workload: &Workload, target: &Target, config: &Config) -> f64;
 
+    /// What else a tuner's learned model should look at: numbers that tell fast configs from slow ones and are not
+    /// knobs, such as the shared memory of a block or how full the last wave is. Equally many for every config of the
+    /// template; logarithms of sizes rather than sizes. The knobs and the predicted time are looked at in any case, so
+    /// most templates need none.
+    fn features(&self, workload: &Workload, target: &Target, config: &Config) -> Vec<f64> {
+        let _ = (workload, target, config);
+        vec![]
+    }
+
     /// The kernel of a config.
     fn schedule(&self, workload: &Workload, target: &Target, config: &Config) -> Result<Scheduled, TemplateError>;
 }

@@ -1,0 +1,190 @@
+//! What a config looks like in numbers.
+//!
+//! Most columns come from the knobs alone and so are there for every template, a user's own included: logarithms of
+//! split sizes and of the tiles that the inner ones make, products of the same part of several splits (blocks of a grid,
+//! threads of a block, elements of a thread), products of pairs of numbers, positions of reordered loops, and one column
+//! a word of a choice. To them come the logarithm of the template's own prediction and what the template adds itself
+//! ([`Template::features`]).
+//!
+//! AutoTVM reads such numbers off the lowered program, which costs more than all the rest of its search; these need the
+//! config only, a microsecond each.
+
+use super::trees::Matrix;
+use crate::space::{Annotation, Config, Knob, Space, Value};
+use crate::target::Target;
+use crate::templates::Template;
+use crate::workload::Workload;
+
+/// Makes rows of numbers of the configs of one space.
+pub struct Features<'t> {
+    workload: &'t Workload,
+    target: &'t Target,
+    template: &'t dyn Template,
+    space: &'t Space,
+    names: Vec<String>,
+    /// Knobs that are splits into equally many parts, where there is more than one.
+    groups: Vec<Vec<usize>>,
+    /// Pairs of knobs that are numbers.
+    pairs: Vec<(usize, usize)>,
+}
+
+/// Numbers above which pairs of them are not columns any more.
+const PAIRED: usize = 9;
+
+impl<'t> Features<'t> {
+    /// For a space of a template, or a part of it.
+    pub fn new(
+        workload: &'t Workload,
+        target: &'t Target,
+        template: &'t dyn Template,
+        space: &'t Space,
+    ) -> Features<'t> {
+        let mut names = vec![];
+        let mut groups: Vec<(usize, Vec<usize>)> = vec![];
+        let mut numbers = vec![];
+        let knobs: Vec<(&str, &Knob)> = space.knobs().collect();
+        for (k, (name, knob)) in knobs.iter().enumerate() {
+            match (knob, knob.get(0)) {
+                (Knob::Split(_), Value::Split(sizes)) => {
+                    names.extend((0..sizes.len()).map(|part| format!("{name}[{part}]")));
+                    names.extend((1..sizes.len().max(2) - 1).map(|part| format!("{name}[{part}..]")));
+                    match groups.iter_mut().find(|(parts, _)| *parts == sizes.len()) {
+                        Some((_, group)) => group.push(k),
+                        None => groups.push((sizes.len(), vec![k])),
+                    }
+                }
+                (_, Value::Perm(order)) => names.extend((0..order.len()).map(|axis| format!("{name} position {axis}"))),
+                (_, Value::Annotate(list)) => {
+                    for axis in 0..list.len() {
+                        names.push(format!("{name} unroll {axis}"));
+                        names.push(format!("{name} vec {axis}"));
+                    }
+                }
+                (Knob::Choice(values), Value::Str(_)) => names.extend(values.iter().map(|v| format!("{name}={v}"))),
+                (_, first) => {
+                    if matches!(first, Value::Int(_)) {
+                        numbers.push(k);
+                    }
+                    names.push(name.to_string());
+                }
+            }
+        }
+        groups.retain(|(_, group)| group.len() > 1);
+        for (parts, _) in &groups {
+            names.extend((0..*parts).map(|part| format!("splits in {parts}, product of [{part}]")));
+            names.extend((1..parts.max(&2) - 1).map(|part| format!("splits in {parts}, product of [{part}..]")));
+        }
+        let mut pairs = vec![];
+        if numbers.len() <= PAIRED {
+            for (i, a) in numbers.iter().enumerate() {
+                for b in &numbers[..i] {
+                    names.push(format!("{} * {}", knobs[*b].0, knobs[*a].0));
+                    pairs.push((*b, *a));
+                }
+            }
+        }
+        names.push("predicted".to_string());
+        let groups = groups.into_iter().map(|(_, group)| group).collect();
+        let mut all = Features { workload, target, template, space, names, groups, pairs };
+        let known = all.names.len();
+        let any = space.knobs().fold(Config::new(), |config, (name, knob)| config.with(name, knob.get(0)));
+        let extra = all.row(&any).map_or(known, |row| row.len());
+        all.names.extend((known..extra).map(|i| format!("{}'s {}", template.name(), i - known)));
+        all
+    }
+
+    /// What each column is.
+    pub fn names(&self) -> &[String] {
+        &self.names
+    }
+
+    /// A matrix for the rows of this space.
+    pub fn matrix(&self) -> Matrix {
+        Matrix::new(self.names.len())
+    }
+
+    /// Logarithm of the time that the template predicts; a large number where it predicts none.
+    pub fn log_predicted(&self, config: &Config) -> f64 {
+        let predicted = self.template.cost(self.workload, self.target, config);
+        if predicted.is_finite() && predicted > 0.0 { predicted.ln() } else { HOPELESS }
+    }
+
+    /// The row of a config; none if the config is not of this space.
+    pub fn row(&self, config: &Config) -> Option<Vec<f32>> {
+        let mut row = Vec::with_capacity(self.names.len());
+        // Logarithms of the sizes of each split and of each number, by knob.
+        let mut logs: Vec<Vec<f32>> = vec![];
+        for (name, knob) in self.space.knobs() {
+            let value = config.find(name)?;
+            let from = row.len();
+            match (knob, value) {
+                (Knob::Split(split), Value::Split(sizes)) => {
+                    let inner: i64 = sizes.iter().skip(1).product();
+                    let first = (split.extent() - 1) / inner.max(1) + 1;
+                    row.push((first as f32).log2());
+                    row.extend(sizes.iter().skip(1).map(|s| (*s as f32).log2()));
+                    logs.push(row[from..].to_vec());
+                    for part in 1..sizes.len().max(2) - 1 {
+                        row.push(row[from + part..from + sizes.len()].iter().sum());
+                    }
+                }
+                (_, Value::Perm(order)) => {
+                    row.resize(from + order.len(), 0.0);
+                    for (position, axis) in order.iter().enumerate() {
+                        *row.get_mut(from + axis)? = position as f32;
+                    }
+                    logs.push(vec![]);
+                }
+                (_, Value::Annotate(list)) => {
+                    for annotation in list {
+                        row.push(f32::from(*annotation == Annotation::Unroll));
+                        row.push(f32::from(*annotation == Annotation::Vec));
+                    }
+                    logs.push(vec![]);
+                }
+                (Knob::Choice(values), Value::Str(_)) => {
+                    row.extend(values.iter().map(|v| f32::from(v == value)));
+                    logs.push(vec![]);
+                }
+                (_, Value::Int(number)) => {
+                    row.push((1.0 + number.unsigned_abs() as f32).log2() * number.signum() as f32);
+                    logs.push(vec![(number.unsigned_abs().max(1) as f32).log2()]);
+                }
+                (_, Value::Bool(yes)) => {
+                    row.push(f32::from(*yes));
+                    logs.push(vec![]);
+                }
+                _ => return None,
+            }
+        }
+        for group in &self.groups {
+            let parts = logs[group[0]].len();
+            let part_sum = |part: usize| group.iter().map(|k| logs[*k][part]).sum::<f32>();
+            let sums: Vec<f32> = (0..parts).map(part_sum).collect();
+            row.extend(&sums);
+            row.extend((1..parts.max(2) - 1).map(|part| sums[part..].iter().sum::<f32>()));
+        }
+        row.extend(self.pairs.iter().map(|(a, b)| logs[*a][0] + logs[*b][0]));
+        row.push(self.log_predicted(config) as f32);
+        row.extend(self.template.features(self.workload, self.target, config).into_iter().map(|f| f as f32));
+        Some(row)
+    }
+
+    /// What tells workloads apart: sizes of operands, operations and the longest chain of additions. The same for all
+    /// rows, so it matters only where rows of several workloads come together.
+    pub fn of_workload(&self) -> Vec<f32> {
+        let log = |n: i64| (n.max(1) as f32).log2();
+        let w = self.workload;
+        let mut row = vec![log(w.flops()), log(w.bytes()), log(w.reduction_length()), log(w.channels())];
+        // Input, weights and output: at most six dimensions each, so that all operators have as many columns.
+        let params = w.params();
+        for shape in [params.first().map(|p| &p.shape), params.get(1).map(|p| &p.shape), Some(&w.output_shape())] {
+            let shape = shape.map_or(&[][..], |s| s.as_slice());
+            row.extend((0..6).map(|axis| shape.get(axis).map_or(0.0, |n| log(*n))));
+        }
+        row
+    }
+}
+
+/// Logarithm of a time in microseconds that no kernel takes: 35 years.
+const HOPELESS: f64 = 34.6;
