@@ -111,7 +111,7 @@ impl Method for Auto<'_> {
             let unseen = (0..pool.indices.len()).filter(|i| !known.is_seen(pool.indices[*i]));
             let hoped =
                 |i: usize| opinions[i].iter().map(|o| (best - o).max(0.0)).sum::<f64>() / opinions[i].len() as f64;
-            unseen.map(hoped).fold(0.0, f64::max).exp_m1()
+            1.0 - (-unseen.map(hoped).fold(0.0, f64::max)).exp()
         });
         self.pool = Some(pool);
         batch

@@ -48,9 +48,8 @@ pub trait Tuner: Send {
     /// earlier run, which it then does not propose again. A newer outcome of the same config replaces the older.
     fn observe(&mut self, trials: &[Trial]);
 
-    /// How much faster than the best so far the best of what is left is expected to be: 0.05 for 5 %. None as long as it
-    /// cannot tell, which is always so for a tuner without a model. Where this stays below the noise of the device, more
-    /// trials are hardly worth their time.
+    /// By how much it expects its next batch to lower the best time, as a share of that time; none if it cannot say, as
+    /// tuners without a model never can. A session may stop where this is less than the noise of a measurement.
     fn expected_gain(&self) -> Option<f64> {
         None
     }
