@@ -144,7 +144,11 @@ impl Chosen<'_> {
 
 /// Holds a scheduled kernel's parameters against its workload's: the same order, and the same shape and type unless
 /// the parameter is packed. Gives the position of each pack's parameter.
-fn pack_positions(kernel: &Kernel, packs: &[Pack], workload: &crate::workload::Workload) -> Result<Vec<usize>, String> {
+pub(crate) fn pack_positions(
+    kernel: &Kernel,
+    packs: &[Pack],
+    workload: &crate::workload::Workload,
+) -> Result<Vec<usize>, String> {
     let params = workload.params();
     if kernel.params.len() != params.len() {
         return Err(format!("the kernel has {} parameters, the workload {}", kernel.params.len(), params.len()));

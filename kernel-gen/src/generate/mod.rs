@@ -14,6 +14,8 @@ mod report;
 mod variant;
 
 pub use build::{Built, CudaSupply, build, write_if_changed};
+#[cfg(feature = "tune")]
+pub(crate) use chosen::pack_positions;
 pub use cuda::CudaSource;
 pub use error::{Cause, GenerateError, WorkloadFault};
 pub use report::{Report, Row};

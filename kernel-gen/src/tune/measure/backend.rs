@@ -1,0 +1,42 @@
+//! What the kinds of devices have in common.
+
+use crate::records::{Failure, Outcome};
+use crate::space::Config;
+use crate::target::Target;
+use crate::templates::Template;
+use crate::tune::Task;
+use crate::workload::Workload;
+
+/// A config of a task, to be measured.
+pub(super) struct Job<'r> {
+    pub(super) workload: Workload,
+    pub(super) target: &'r Target,
+    pub(super) template: &'r dyn Template,
+    pub(super) config: Config,
+}
+
+impl<'r> Job<'r> {
+    pub(super) fn new(task: &Task<'r>, config: &Config) -> Job<'r> {
+        Job { workload: task.workload.clone(), target: task.target, template: task.template, config: config.clone() }
+    }
+}
+
+/// Makes code of configs, on several threads at the same time.
+pub(super) trait Builder: Send + Sync {
+    /// Compiled code.
+    type Code: Send;
+
+    fn build(&self, job: &Job<'_>) -> Result<Self::Code, Failure>;
+}
+
+/// Runs code, one after the other.
+pub(super) trait Runner: Send {
+    /// Compiled code.
+    type Code: Send;
+
+    /// Checks and times; `best_us` is the best time of the workload so far.
+    fn run(&mut self, workload: &Workload, code: Self::Code, best_us: Option<f64>) -> Outcome;
+
+    /// Checks and times several, interleaved.
+    fn compare(&mut self, workload: &Workload, codes: Vec<Result<Self::Code, Failure>>) -> Vec<Outcome>;
+}

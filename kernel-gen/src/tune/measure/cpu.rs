@@ -1,0 +1,263 @@
+//! CPU kernels: C, compiled by the machine's compiler, each run in a process of its own.
+
+use super::backend::{Builder, Job, Runner};
+use super::cores::Cores;
+use super::data::Data;
+use super::pipeline::{self, failure};
+use super::pool::Pool;
+use super::{Attached, MeasureError, Options, Provenance, Sampling};
+use crate::emit::c::Isa;
+use crate::records::{Failure, FailureKind, Outcome, Timing};
+use crate::target::Target;
+use crate::toolchain::harness::{Folder, HarnessError, Host, PackSource, Program, Session};
+use crate::toolchain::{Compiler, ToolError};
+use crate::workload::Workload;
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::thread::Scope;
+use std::time::Duration;
+
+/// The measurer of a CPU level.
+pub(super) fn attach<'scope, 'r: 'scope>(
+    scope: &'scope Scope<'scope, '_>,
+    target: &Target,
+    options: Options,
+) -> Result<Attached<'scope, 'r>, MeasureError> {
+    let isa = Isa::from_name(&target.name).filter(|isa| isa.runs_here()).ok_or_else(|| {
+        let runs = |t: &&&Target| Isa::from_name(&t.name).is_some_and(Isa::runs_here);
+        let levels = Target::cpu_levels(std::env::consts::ARCH);
+        let best = levels.iter().find(runs).map_or("another target", |t| t.name.as_str()).to_string();
+        MeasureError::NotThisCpu { target: target.name.clone(), best }
+    })?;
+    let compiler = Arc::new(Compiler::host()?);
+    let host = Host::of(&compiler, isa)?;
+    let processors = std::thread::available_parallelism().map_or(1, usize::from);
+    let threads = options.threads.clamp(1, processors);
+    let cores = Arc::new(Cores::new(processors));
+    let provenance = Provenance {
+        device: model_name(),
+        target: target.name.clone(),
+        threads: threads as u32,
+        compiler: compiler.version()?,
+        units: processors as u32,
+        generator: env!("CARGO_PKG_VERSION").into(),
+        ..Provenance::default()
+    };
+    let jobs = options.build_jobs.unwrap_or(processors).max(1);
+    let builder = CpuBuilder {
+        compiler,
+        host,
+        cores: Arc::clone(&cores),
+        limit: options.build_limit,
+        edit: options.edit.clone(),
+    };
+    let runner = CpuRunner { cores, threads, options, folder: Folder::new()?, tasks: BTreeMap::new() };
+    Ok(Attached { measurer: Box::new(Pool::start(scope, jobs, builder, runner)), provenance })
+}
+
+/// The processor's name, as it calls itself.
+fn model_name() -> String {
+    let text = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
+    let named = |key: &str| text.lines().find_map(|l| l.strip_prefix(key)?.split_once(':').map(|(_, v)| v.trim()));
+    let model = named("model name").or_else(|| named("CPU part")).unwrap_or(std::env::consts::ARCH);
+    // Several generations call themselves alike; family and model tell them apart.
+    match (named("cpu family"), named("model\t")) {
+        (Some(family), Some(number)) => format!("{model}, family {family}, model {number}"),
+        _ => model.to_string(),
+    }
+}
+
+struct CpuBuilder {
+    compiler: Arc<Compiler>,
+    host: Arc<Host>,
+    cores: Arc<Cores>,
+    limit: Duration,
+    edit: Option<super::Edit>,
+}
+
+/// A candidate's shared object.
+struct CpuCode {
+    program: Program,
+    /// Workspace and packed parameters, which come on top of the workload's own buffers.
+    extra_bytes: u64,
+}
+
+impl Builder for CpuBuilder {
+    type Code = CpuCode;
+
+    fn build(&self, job: &Job<'_>) -> Result<CpuCode, Failure> {
+        let _core = self.cores.to_build();
+        let code = pipeline::c(job, self.edit.as_ref())?;
+        let packs: Vec<PackSource<'_>> =
+            (code.packs.iter()).map(|(param, kernel, source)| PackSource { param: *param, source, kernel }).collect();
+        let program = Program::build_with(&self.compiler, &self.host, &code.source, &code.kernel, &packs, self.limit)
+            .map_err(|error| classify(&error))?;
+        let packed = packs.iter().map(|p| p.kernel.buffer(p.kernel.params[1]).extent_bytes()).sum::<i64>();
+        let extra = code.source.workspace_bytes.saturating_add(packed);
+        Ok(CpuCode { program, extra_bytes: u64::try_from(extra).unwrap_or(u64::MAX) })
+    }
+}
+
+/// What a failure of the harness says of a candidate.
+fn classify(error: &HarnessError) -> Failure {
+    let kind = match error {
+        HarnessError::Tool(ToolError::Timeout { .. }) => FailureKind::BuildTimeout,
+        HarnessError::Tool(ToolError::Failed { .. }) => FailureKind::Build,
+        HarnessError::Tool(_) | HarnessError::Inputs { .. } => FailureKind::Worker,
+        HarnessError::OutOfBounds { .. } => FailureKind::IllegalAccess,
+        HarnessError::Canary { .. } | HarnessError::InputChanged { .. } => FailureKind::OutsideWrite,
+        HarnessError::Unstable { .. } => FailureKind::WrongAnswer,
+        HarnessError::Timeout { .. } => FailureKind::RunTimeout,
+        HarnessError::Memory => FailureKind::Resource,
+        HarnessError::Killed | HarnessError::Died { .. } => FailureKind::Crash,
+    };
+    failure(kind, error)
+}
+
+/// A workload's data, and the file that candidates read their inputs from.
+struct TaskData {
+    data: Data,
+    input: PathBuf,
+    bytes: u64,
+}
+
+struct CpuRunner {
+    cores: Arc<Cores>,
+    threads: usize,
+    options: Options,
+    folder: Folder,
+    tasks: BTreeMap<String, TaskData>,
+}
+
+/// What candidates may map besides their buffers: the host, its libraries and the stacks of its threads.
+const SPARE_BYTES: u64 = 2 << 30;
+
+/// Time that a process may take besides its calls: to start, to read, to write.
+const MARGIN: Duration = Duration::from_secs(2);
+
+impl CpuRunner {
+    fn task(&mut self, workload: &Workload) -> Result<&TaskData, Failure> {
+        let key = workload.key();
+        if !self.tasks.contains_key(&key) {
+            // Networks are tuned a few tasks at a time.
+            const MOST_BYTES: u64 = 1 << 30;
+            if self.tasks.values().map(|t| t.bytes).sum::<u64>() > MOST_BYTES {
+                self.tasks.values().for_each(|t| drop(fs::remove_file(&t.input)));
+                self.tasks.clear();
+            }
+            let data = Data::new(workload, self.options.seed);
+            let name = format!("input-{:016x}", crate::stable::stable_hash(&key));
+            let written = self.folder.write(&name, &data.inputs.concat());
+            let input = written.map_err(|error| failure(FailureKind::Worker, error))?;
+            let bytes = data.bytes() as u64;
+            self.tasks.insert(key.clone(), TaskData { data, input, bytes });
+        }
+        Ok(&self.tasks[&key])
+    }
+
+    /// Starts a candidate's process and checks it. Gives the share of the bound that its error takes.
+    fn checked(&mut self, workload: &Workload, code: &CpuCode) -> Result<(Session, f64), Failure> {
+        // Whoever kills a process from outside does not judge what ran in it.
+        match self.check_once(workload, code) {
+            Err(HarnessError::Killed) => self.check_once(workload, code),
+            other => other,
+        }
+        .map_err(|error| classify(&error))?
+    }
+
+    #[expect(clippy::type_complexity, reason = "two layers of failure: of the process, and of the candidate")]
+    fn check_once(
+        &mut self,
+        workload: &Workload,
+        code: &CpuCode,
+    ) -> Result<Result<(Session, f64), Failure>, HarnessError> {
+        // Both passes run the shares of all threads one after the other.
+        let limit = self.options.run_limit * (2 * self.threads as u32) + MARGIN;
+        let threads = self.threads;
+        let task = match self.task(workload) {
+            Ok(task) => task,
+            Err(why) => return Ok(Err(why)),
+        };
+        let memory = (4 * task.bytes).saturating_add(code.extra_bytes.saturating_mul(2)).saturating_add(SPARE_BYTES);
+        if code.extra_bytes > MOST_EXTRA_BYTES {
+            let text = format!("it wants {} bytes of workspace and packed parameters", code.extra_bytes);
+            return Ok(Err(failure(FailureKind::Resource, text)));
+        }
+        let mut session = code.program.start(&task.input, memory)?;
+        let output = code.program.scratch("output");
+        session.check(threads.max(3), &output, limit)?;
+        let bytes = fs::read(&output).unwrap_or_default();
+        let _ = fs::remove_file(&output);
+        Ok(match task.data.check(&bytes) {
+            Ok(share) => Ok((session, share)),
+            Err(mismatch) => Err(failure(FailureKind::WrongAnswer, mismatch)),
+        })
+    }
+
+    fn prepare(&self, session: &mut Session) -> Result<f64, Failure> {
+        let sample = Duration::from_secs_f64(self.options.sampling.sample_us * 1e-6);
+        let ns = session.prepare(self.threads, sample, self.options.run_limit * 4 + MARGIN);
+        ns.map(|ns| ns * 1e-3).map_err(|error| classify(&error))
+    }
+
+    fn sample(&self, session: &mut Session, count: usize, into: &mut Vec<f64>) -> Result<(), Failure> {
+        let limit = self.options.run_limit * (1 + 2 * count as u32) + MARGIN;
+        let samples = session.sample(count, limit).map_err(|error| classify(&error))?;
+        into.extend(samples.iter().map(|s| s.ns * 1e-3));
+        Ok(())
+    }
+
+    fn timed(&mut self, workload: &Workload, code: &CpuCode, best_us: Option<f64>) -> Result<Timing, Failure> {
+        let (mut session, max_error) = self.checked(workload, code)?;
+        let _cores = self.cores.to_time(self.threads);
+        let us = self.prepare(&mut session)?;
+        let sampling = self.options.sampling;
+        let mut samples_us = vec![];
+        if sampling.is_slow(us, best_us) {
+            self.sample(&mut session, Sampling::FEW, &mut samples_us)?;
+        } else {
+            self.sample(&mut session, sampling.least, &mut samples_us)?;
+            while !sampling.is_enough(&samples_us) {
+                self.sample(&mut session, 2, &mut samples_us)?;
+            }
+        }
+        Ok(Timing { samples_us, cold_us: vec![], max_error })
+    }
+}
+
+/// More workspace than this is not measured: the machine would begin to swap.
+const MOST_EXTRA_BYTES: u64 = 4 << 30;
+
+impl Runner for CpuRunner {
+    type Code = CpuCode;
+
+    fn run(&mut self, workload: &Workload, code: CpuCode, best_us: Option<f64>) -> Outcome {
+        self.timed(workload, &code, best_us).map_or_else(Outcome::Failed, Outcome::Timed)
+    }
+
+    fn compare(&mut self, workload: &Workload, codes: Vec<Result<CpuCode, Failure>>) -> Vec<Outcome> {
+        // All processes live until the end: a sample of each in turn.
+        let mut sessions: Vec<Result<(Session, Timing), Failure>> = vec![];
+        for code in &codes {
+            let checked = code.as_ref().map_err(Failure::clone).and_then(|code| self.checked(workload, code));
+            sessions.push(checked.and_then(|(mut session, max_error)| {
+                self.prepare(&mut session)?;
+                Ok((session, Timing { samples_us: vec![], cold_us: vec![], max_error }))
+            }));
+        }
+        let _cores = self.cores.to_time(self.threads);
+        for round in 0..self.options.sampling.compare {
+            for i in 0..sessions.len() {
+                // The first in a round is another one each time.
+                let at = (i + round) % sessions.len();
+                let Ok((session, timing)) = &mut sessions[at] else { continue };
+                if let Err(why) = self.sample(session, 1, &mut timing.samples_us) {
+                    sessions[at] = Err(why);
+                }
+            }
+        }
+        sessions.into_iter().map(|s| s.map_or_else(Outcome::Failed, |(_, timing)| Outcome::Timed(timing))).collect()
+    }
+}

@@ -1,0 +1,44 @@
+//! What a workload's candidates are checked on.
+
+use crate::ir::DType;
+use crate::stable::stable_hash;
+use crate::toolchain::values;
+use crate::workload::Workload;
+use crate::workload::bound::{Reference, reference_with_bounds};
+use crate::workload::sample::{self, Rng};
+
+/// Inputs and the reference output of a workload: the same for the same seed, wherever it is made.
+pub(super) struct Data {
+    /// The bytes of each parameter but the output.
+    pub(super) inputs: Vec<Vec<u8>>,
+    /// Bytes of the output.
+    pub(super) output_bytes: usize,
+    out_dtype: DType,
+    reference: Reference,
+}
+
+impl Data {
+    pub(super) fn new(workload: &Workload, seed: u64) -> Data {
+        let params = workload.params();
+        let mut rng = Rng::new(seed ^ stable_hash(&workload.key()));
+        let values = sample::inputs(workload, &mut rng);
+        let views: Vec<&[f64]> = values.iter().map(Vec::as_slice).collect();
+        let reference = reference_with_bounds(workload, &views);
+        let inputs = values.iter().zip(&params).map(|(v, p)| values::encode(p.dtype, v)).collect();
+        let output_bytes = params.last().map_or(0, |p| p.bytes() as usize);
+        Data { inputs, output_bytes, out_dtype: workload.out_dtype, reference }
+    }
+
+    /// Holds an output against the reference; gives the largest error as a share of its bound.
+    pub(super) fn check(&self, output: &[u8]) -> Result<f64, String> {
+        if output.len() != self.output_bytes {
+            return Err(format!("the output has {} bytes instead of {}", output.len(), self.output_bytes));
+        }
+        self.reference.check(values::decode(self.out_dtype, output)).map_err(|mismatch| mismatch.to_string())
+    }
+
+    /// Bytes that it takes, roughly.
+    pub(super) fn bytes(&self) -> usize {
+        self.inputs.iter().map(Vec::len).sum::<usize>() + 16 * self.reference.values.len()
+    }
+}

@@ -1,0 +1,79 @@
+//! How to measure.
+
+use super::Sampling;
+use crate::emit::c::CSource;
+use crate::emit::cuda::CudaSource;
+use crate::space::Config;
+use std::ffi::OsString;
+use std::fmt;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// How to measure.
+#[derive(Clone)]
+pub struct Options {
+    /// Which GPU, counted from 0.
+    pub device: usize,
+    /// Threads that a CPU kernel runs on.
+    pub threads: usize,
+    /// How many candidates are compiled at the same time; none for one a processor.
+    pub build_jobs: Option<usize>,
+    /// A candidate that compiles longer than this is given up.
+    pub build_limit: Duration,
+    /// A candidate of which one call takes longer than this is given up.
+    pub run_limit: Duration,
+    /// How many samples to take.
+    pub sampling: Sampling,
+    /// What the inputs are drawn from.
+    pub seed: u64,
+    /// The program that holds a GPU, and its arguments; none for the program that runs now with the argument `worker`.
+    pub worker: Option<(PathBuf, Vec<OsString>)>,
+    /// Changes what was emitted before it is compiled.
+    pub edit: Option<Edit>,
+}
+
+/// A change of emitted code: what faults are planted with in tests, and a kernel edited by hand is tried with.
+pub type Edit = Arc<dyn Fn(&Config, Emitted<'_>) + Send + Sync>;
+
+/// What was emitted for a config.
+#[derive(Debug)]
+pub enum Emitted<'a> {
+    /// C.
+    C(&'a mut CSource),
+    /// CUDA C++.
+    Cuda(&'a mut CudaSource),
+}
+
+impl Default for Options {
+    /// The first device, one thread, ten seconds to compile and one to run.
+    fn default() -> Options {
+        Options {
+            device: 0,
+            threads: 1,
+            build_jobs: None,
+            build_limit: Duration::from_secs(10),
+            run_limit: Duration::from_secs(1),
+            sampling: Sampling::default(),
+            seed: 1,
+            worker: None,
+            edit: None,
+        }
+    }
+}
+
+impl fmt::Debug for Options {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Options")
+            .field("device", &self.device)
+            .field("threads", &self.threads)
+            .field("build_jobs", &self.build_jobs)
+            .field("build_limit", &self.build_limit)
+            .field("run_limit", &self.run_limit)
+            .field("sampling", &self.sampling)
+            .field("seed", &self.seed)
+            .field("worker", &self.worker)
+            .field("edit", &self.edit.is_some())
+            .finish()
+    }
+}

@@ -1,0 +1,82 @@
+//! From a config to source code: what a build does with a record's config, without the record.
+
+use super::backend::Job;
+use super::options::{Edit, Emitted};
+use crate::analysis::verify::{Fault, Verified, verify};
+use crate::emit::c::{self, COptions, CSource, Isa};
+use crate::generate::pack_positions;
+use crate::ir::Kernel;
+use crate::lower::insert_barriers::insert_barriers;
+use crate::lower::{LowerOptions, Lowered, lower};
+use crate::records::{Failure, FailureKind};
+use crate::target::Target;
+use crate::templates::Scheduled;
+
+/// A failure of a kind; of a long text the first lines.
+pub(super) fn failure(kind: FailureKind, text: impl ToString) -> Failure {
+    const MOST: usize = 400;
+    let text = text.to_string();
+    let mut detail: String =
+        text.trim().lines().filter(|l| !l.trim().is_empty()).take(4).collect::<Vec<_>>().join("; ");
+    if detail.len() > MOST {
+        let end = (0..=MOST).rev().find(|at| detail.is_char_boundary(*at)).unwrap_or(0);
+        detail.truncate(end);
+        detail.push_str("...");
+    }
+    Failure { kind, detail }
+}
+
+fn refused(text: impl ToString) -> Failure {
+    failure(FailureKind::Refused, text)
+}
+
+/// What a template makes of a config, and where its packs belong.
+fn scheduled(job: &Job<'_>) -> Result<(Kernel, Vec<(usize, Kernel)>), Failure> {
+    let Scheduled { schedule, packs } =
+        job.template.schedule(&job.workload, job.target, &job.config).map_err(refused)?;
+    let positions = pack_positions(&schedule.kernel, &packs, &job.workload).map_err(refused)?;
+    let packs = positions.into_iter().zip(packs).map(|(at, pack)| (at, pack.kernel)).collect();
+    Ok((schedule.kernel, packs))
+}
+
+fn verified(kernel: Kernel, target: &Target) -> Result<Verified, Failure> {
+    verify(kernel, &target.limits())
+        .map_err(|faults| refused(faults.iter().map(Fault::to_string).collect::<Vec<_>>().join("\n")))
+}
+
+fn lowered(kernel: Kernel, target: &Target) -> Result<Lowered, Failure> {
+    let cuda = target.cuda().is_some();
+    let kernel = if cuda { insert_barriers(kernel) } else { kernel };
+    let options = if cuda { LowerOptions::cuda() } else { LowerOptions::cpu() };
+    lower(verified(kernel, target)?, &options).map_err(refused)
+}
+
+/// A kernel and what packs its parameters, as C.
+pub(super) struct CCode {
+    pub(super) kernel: Kernel,
+    pub(super) source: CSource,
+    /// Position of the parameter, kernel and source of each pack.
+    pub(super) packs: Vec<(usize, Kernel, CSource)>,
+}
+
+/// The C of a config.
+pub(super) fn c(job: &Job<'_>, edit: Option<&Edit>) -> Result<CCode, Failure> {
+    let isa = Isa::from_name(&job.target.name).unwrap_or(Isa::Portable);
+    let emit = |kernel: Kernel, symbol: String| -> Result<(Kernel, CSource), Failure> {
+        let lowered = lowered(kernel, job.target)?;
+        // No comment: what packs is then the same text for all configs that pack alike.
+        let options = COptions { isa, symbol, comment: String::new() };
+        let source = c::emit(&lowered, &options).map_err(refused)?;
+        Ok((lowered.kernel().clone(), source))
+    };
+    let (kernel, packs) = scheduled(job)?;
+    let (kernel, mut source) = emit(kernel, "kernel".into())?;
+    if let Some(edit) = edit {
+        edit(&job.config, Emitted::C(&mut source));
+    }
+    let packs = packs.into_iter().enumerate().map(|(i, (at, pack))| {
+        let (kernel, source) = emit(pack, format!("pack{i}"))?;
+        Ok((at, kernel, source))
+    });
+    Ok(CCode { kernel, source, packs: packs.collect::<Result<_, Failure>>()? })
+}

@@ -1,0 +1,176 @@
+//! Threads that build, and one that runs.
+
+use super::backend::{Builder, Job, Runner};
+use super::pipeline::failure;
+use super::{JobId, Measurer};
+use crate::records::{Failure, FailureKind, Outcome};
+use crate::space::Config;
+use crate::tune::Task;
+use crate::workload::Workload;
+use std::collections::BTreeMap;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::Scope;
+use std::time::Duration;
+
+/// A measurer made of a builder and a runner.
+pub(super) struct Pool<'r, C> {
+    to_build: Sender<ToBuild<'r>>,
+    to_run: Sender<ToRun<C>>,
+    outcomes: Receiver<(JobId, Outcome)>,
+    built: Receiver<(usize, Result<C, Failure>)>,
+    compared: Receiver<Vec<Outcome>>,
+    under_way: usize,
+    capacity: usize,
+    /// Set when nobody waits for outcomes any more.
+    closed: Arc<AtomicBool>,
+}
+
+struct ToBuild<'r> {
+    purpose: Purpose,
+    job: Job<'r>,
+}
+
+enum Purpose {
+    /// To be run, under this number.
+    Run(JobId),
+    /// To be compared with others, in this place.
+    Compare(usize),
+}
+
+enum ToRun<C> {
+    One { id: JobId, workload: Workload, code: C },
+    Several { workload: Workload, codes: Vec<Result<C, Failure>> },
+}
+
+impl<'r, C: Send> Pool<'r, C> {
+    /// Starts `jobs` threads that build and one that runs.
+    pub(super) fn start<'scope>(
+        scope: &'scope Scope<'scope, '_>,
+        jobs: usize,
+        builder: impl Builder<Code = C> + 'scope,
+        runner: impl Runner<Code = C> + 'scope,
+    ) -> Pool<'r, C>
+    where
+        'r: 'scope,
+        C: 'scope,
+    {
+        let (to_build, builds) = channel::<ToBuild<'r>>();
+        let (to_run, runs) = channel();
+        let (tell, outcomes) = channel();
+        let (tell_built, built) = channel();
+        let (tell_compared, compared) = channel();
+        let closed = Arc::new(AtomicBool::new(false));
+        let (builder, builds) = (Arc::new(builder), Arc::new(Mutex::new(builds)));
+        for _ in 0..jobs {
+            let (builder, builds, closed) = (Arc::clone(&builder), Arc::clone(&builds), Arc::clone(&closed));
+            let (to_run, tell, tell_built) = (to_run.clone(), tell.clone(), tell_built.clone());
+            scope.spawn(move || {
+                loop {
+                    let next = builds.lock().unwrap_or_else(PoisonError::into_inner).recv();
+                    let Ok(ToBuild { purpose, job }) = next else { return };
+                    if closed.load(Ordering::Relaxed) {
+                        return;
+                    }
+                    let made = build(&*builder, &job);
+                    // Who does not listen any more has been dropped, and the thread is about to be told so.
+                    let _gone = match (purpose, made) {
+                        (Purpose::Compare(at), made) => tell_built.send((at, made)).is_err(),
+                        (Purpose::Run(id), Ok(code)) => {
+                            to_run.send(ToRun::One { id, workload: job.workload, code }).is_err()
+                        }
+                        (Purpose::Run(id), Err(why)) => tell.send((id, Outcome::Failed(why))).is_err(),
+                    };
+                }
+            });
+        }
+        let stop = Arc::clone(&closed);
+        scope.spawn(move || run_all(runner, &runs, &tell, &tell_compared, &stop));
+        // Two for each that is being built: one is waiting while the other is under way, and some for the device.
+        let capacity = 2 * jobs + 2;
+        Pool { to_build, to_run, outcomes, built, compared, under_way: 0, capacity, closed }
+    }
+}
+
+/// Builds; a template that panics costs its config.
+fn build<B: Builder>(builder: &B, job: &Job<'_>) -> Result<B::Code, Failure> {
+    let made = catch_unwind(AssertUnwindSafe(|| builder.build(job)));
+    made.unwrap_or_else(|_| {
+        let text = format!("{} panicked at {}", job.template.name(), job.config);
+        Err(failure(FailureKind::Refused, text))
+    })
+}
+
+/// Runs what was built until nobody can send more.
+fn run_all<R: Runner>(
+    mut runner: R,
+    runs: &Receiver<ToRun<R::Code>>,
+    tell: &Sender<(JobId, Outcome)>,
+    tell_compared: &Sender<Vec<Outcome>>,
+    closed: &AtomicBool,
+) {
+    let mut best: BTreeMap<String, f64> = BTreeMap::new();
+    while let Ok(next) = runs.recv() {
+        if closed.load(Ordering::Relaxed) {
+            return;
+        }
+        match next {
+            ToRun::One { id, workload, code } => {
+                let key = workload.key();
+                let outcome = runner.run(&workload, code, best.get(&key).copied());
+                if let Some(us) = outcome.time_us() {
+                    let best = best.entry(key).or_insert(us);
+                    *best = best.min(us);
+                }
+                let _ = tell.send((id, outcome));
+            }
+            ToRun::Several { workload, codes } => {
+                let _ = tell_compared.send(runner.compare(&workload, codes));
+            }
+        }
+    }
+}
+
+impl<'r, C: Send> Measurer<'r> for Pool<'r, C> {
+    fn capacity(&self) -> usize {
+        self.capacity
+    }
+
+    fn submit(&mut self, id: JobId, task: &Task<'r>, config: &Config) {
+        let job = ToBuild { purpose: Purpose::Run(id), job: Job::new(task, config) };
+        // The threads live as long as the pool.
+        self.under_way += usize::from(self.to_build.send(job).is_ok());
+    }
+
+    fn next(&mut self, wait: Duration) -> Option<(JobId, Outcome)> {
+        if self.under_way == 0 {
+            return None;
+        }
+        let outcome = self.outcomes.recv_timeout(wait).ok()?;
+        self.under_way -= 1;
+        Some(outcome)
+    }
+
+    fn compare(&mut self, candidates: &[(&Task<'r>, &Config)]) -> Vec<Outcome> {
+        let Some((first, _)) = candidates.first() else { return vec![] };
+        for (at, (task, config)) in candidates.iter().enumerate() {
+            let _ = self.to_build.send(ToBuild { purpose: Purpose::Compare(at), job: Job::new(task, config) });
+        }
+        let lost = || failure(FailureKind::Worker, "the threads that measure have ended");
+        let mut codes: Vec<Result<C, Failure>> = candidates.iter().map(|_| Err(lost())).collect();
+        for _ in candidates {
+            let Ok((at, made)) = self.built.recv() else { break };
+            codes[at] = made;
+        }
+        let _ = self.to_run.send(ToRun::Several { workload: first.workload.clone(), codes });
+        self.compared.recv().unwrap_or_else(|_| candidates.iter().map(|_| Outcome::Failed(lost())).collect())
+    }
+}
+
+impl<C> Drop for Pool<'_, C> {
+    fn drop(&mut self) {
+        self.closed.store(true, Ordering::Relaxed);
+    }
+}
