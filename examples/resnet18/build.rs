@@ -1,4 +1,10 @@
-//! Generates the kernels that the network's spec declares.
+//! Generates the kernels that the network's spec declares, and compiles the pooling layers for GPUs.
+
+use kernel_gen_build::kernel_gen::generate::bundle;
+use kernel_gen_build::kernel_gen::toolchain::cuda::{Arch, Environment, Request, SupplyOptions, VARIABLES, supply};
+use std::error::Error;
+use std::path::PathBuf;
+use std::{env, fs};
 
 fn main() {
     kernel_gen_build::configure()
@@ -6,4 +12,28 @@ fn main() {
         .tuned("../../specs/tuned")
         .cuda(cfg!(feature = "cuda"))
         .generate_or_exit();
+    if cfg!(feature = "cuda")
+        && let Err(error) = pools()
+    {
+        println!("cargo::error={error}");
+        std::process::exit(1);
+    }
+}
+
+/// Makes a bundle of the pooling layers' source and of what it compiles to, as the generated kernels have one each.
+/// Without a CUDA compiler it holds the source alone, for NVRTC at first use.
+fn pools() -> Result<(), Box<dyn Error>> {
+    println!("cargo::rerun-if-changed=kernels/pool.cu");
+    for variable in VARIABLES.iter().filter(|v| **v != "OUT_DIR") {
+        println!("cargo::rerun-if-env-changed={variable}");
+    }
+    let arch: Arch = "sm_80".parse()?;
+    let request = Request::new("pool", fs::read_to_string("kernels/pool.cu")?, arch);
+    let environment = Environment::of_process();
+    let supplied = supply(std::slice::from_ref(&request), None, &environment, &SupplyOptions::default())
+        .map_err(|errors| errors.iter().map(ToString::to_string).collect::<Vec<_>>().join("; "))?;
+    let out = PathBuf::from(env::var_os("OUT_DIR").ok_or("OUT_DIR is not set")?);
+    let code = supplied.code.first().ok_or("a request has an answer")?;
+    fs::write(out.join("pool.sm_80.kgi"), bundle::of_code(code, &request.source, arch))?;
+    Ok(())
 }

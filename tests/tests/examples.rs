@@ -37,6 +37,16 @@ fn resnet18_names_every_layer_and_ends_with_its_error() {
 }
 
 #[test]
+fn resnet18_without_gpus_says_so_and_runs_on_the_cpu() {
+    let text = run("resnet18", &["--repeat", "1", "--device", "cuda"]);
+    assert!(
+        text.starts_with("built without GPUs, so this runs on the CPU: build it with `--features cuda`\n"),
+        "{text}"
+    );
+    assert!(max_error(&text) < 1e-4, "{text}");
+}
+
+#[test]
 fn filters_writes_a_sheet_of_nine_pictures() {
     let sheet = std::env::temp_dir().join(format!("kernel-gen-filters-{}.png", std::process::id()));
     let scene = concat!(env!("CARGO_MANIFEST_DIR"), "/../examples/picture/scene.png");

@@ -1,147 +1,157 @@
-//! The forward pass on generated kernels. Every shape is a type here: a layer that is wired to the wrong tensor does
-//! not compile.
+//! The forward pass on generated kernels, on any device. Every shape is a type here: a layer that is wired to the wrong
+//! tensor does not compile.
 
 use crate::kernels::{
     fc, layer1_conv1, layer1_conv2, layer2_conv1, layer2_conv2, layer2_down_conv1, layer2_shortcut, layer3_conv1,
     layer3_conv2, layer3_down_conv1, layer3_shortcut, layer4_conv1, layer4_conv2, layer4_down_conv1, layer4_shortcut,
     stem,
 };
-use crate::pool::{average_pool, max_pool};
+use crate::place::{Array, Clock, Place, Result};
 use crate::weights::Weights;
-use kernel_gen_runtime::{Cpu, Result, Shape, Tensor, View};
-use std::time::Instant;
+use kernel_gen_runtime::{Device, Shape, View};
 
-/// A layer's parameters: the weight as the chosen kernel wants it, and the bias.
-struct Layer<W, B> {
+/// A layer's parameters on a device: the weight as the chosen kernel wants it, and the bias.
+struct Layer<Dev: Device, W, B: Shape> {
     weight: W,
-    bias: Tensor<f32, B>,
+    bias: Array<Dev, B>,
 }
 
-impl<W, B: Shape> Layer<W, B> {
-    /// Packs the weight, once for all passes.
-    fn new<S: Shape>(weight: &[f32], bias: &[f32], pack: impl FnOnce(View<'_, f32, S>) -> Result<W>) -> Result<Self> {
-        Ok(Layer { weight: pack(View::new(weight)?)?, bias: Tensor::from_slice(bias)? })
+impl<Dev: Device, W, B: Shape> Layer<Dev, W, B> {
+    /// Copies both to the device and packs the weight, once for all passes.
+    fn new<S: Shape>(
+        dev: &Dev,
+        weight: &[f32],
+        bias: &[f32],
+        pack: impl FnOnce(&Array<Dev, S>) -> kernel_gen_runtime::Result<W>,
+    ) -> Result<Self> {
+        let weight = dev.upload(&View::<f32, S>::new(weight)?)?;
+        Ok(Layer { weight: pack(&weight)?, bias: dev.upload(&View::<f32, B>::new(bias)?)? })
     }
 }
 
 /// A block that keeps the shape: two convolutions, with the block's input added behind the second.
-struct Block<W1, W2, B> {
-    conv1: Layer<W1, B>,
-    conv2: Layer<W2, B>,
+struct Block<Dev: Device, W1, W2, B: Shape> {
+    conv1: Layer<Dev, W1, B>,
+    conv2: Layer<Dev, W2, B>,
 }
 
 /// A block that halves the resolution: what is added comes through a convolution of its own.
-struct DownBlock<W0, W1, W2, B> {
-    shortcut: Layer<W0, B>,
-    conv1: Layer<W1, B>,
-    conv2: Layer<W2, B>,
+struct DownBlock<Dev: Device, W0, W1, W2, B: Shape> {
+    shortcut: Layer<Dev, W0, B>,
+    conv1: Layer<Dev, W1, B>,
+    conv2: Layer<Dev, W2, B>,
 }
 
-type Block1 = Block<layer1_conv1::PackedWeight, layer1_conv2::PackedWeight, layer1_conv1::Bias>;
-type Block2 = Block<layer2_conv1::PackedWeight, layer2_conv2::PackedWeight, layer2_conv1::Bias>;
-type Block3 = Block<layer3_conv1::PackedWeight, layer3_conv2::PackedWeight, layer3_conv1::Bias>;
-type Block4 = Block<layer4_conv1::PackedWeight, layer4_conv2::PackedWeight, layer4_conv1::Bias>;
-type Down2 = DownBlock<
-    layer2_shortcut::PackedWeight,
-    layer2_down_conv1::PackedWeight,
-    layer2_conv2::PackedWeight,
+type Block1<Dev> = Block<Dev, layer1_conv1::PackedWeight<Dev>, layer1_conv2::PackedWeight<Dev>, layer1_conv1::Bias>;
+type Block2<Dev> = Block<Dev, layer2_conv1::PackedWeight<Dev>, layer2_conv2::PackedWeight<Dev>, layer2_conv1::Bias>;
+type Block3<Dev> = Block<Dev, layer3_conv1::PackedWeight<Dev>, layer3_conv2::PackedWeight<Dev>, layer3_conv1::Bias>;
+type Block4<Dev> = Block<Dev, layer4_conv1::PackedWeight<Dev>, layer4_conv2::PackedWeight<Dev>, layer4_conv1::Bias>;
+type Down2<Dev> = DownBlock<
+    Dev,
+    layer2_shortcut::PackedWeight<Dev>,
+    layer2_down_conv1::PackedWeight<Dev>,
+    layer2_conv2::PackedWeight<Dev>,
     layer2_conv1::Bias,
 >;
-type Down3 = DownBlock<
-    layer3_shortcut::PackedWeight,
-    layer3_down_conv1::PackedWeight,
-    layer3_conv2::PackedWeight,
+type Down3<Dev> = DownBlock<
+    Dev,
+    layer3_shortcut::PackedWeight<Dev>,
+    layer3_down_conv1::PackedWeight<Dev>,
+    layer3_conv2::PackedWeight<Dev>,
     layer3_conv1::Bias,
 >;
-type Down4 = DownBlock<
-    layer4_shortcut::PackedWeight,
-    layer4_down_conv1::PackedWeight,
-    layer4_conv2::PackedWeight,
+type Down4<Dev> = DownBlock<
+    Dev,
+    layer4_shortcut::PackedWeight<Dev>,
+    layer4_down_conv1::PackedWeight<Dev>,
+    layer4_conv2::PackedWeight<Dev>,
     layer4_conv1::Bias,
 >;
 
-struct Layers {
-    stem: Layer<stem::PackedWeight, stem::Bias>,
-    layer1: [Block1; 2],
-    layer2: (Down2, Block2),
-    layer3: (Down3, Block3),
-    layer4: (Down4, Block4),
-    fc: Layer<fc::PackedWeight, fc::Bias>,
+struct Layers<Dev: Device> {
+    stem: Layer<Dev, stem::PackedWeight<Dev>, stem::Bias>,
+    layer1: [Block1<Dev>; 2],
+    layer2: (Down2<Dev>, Block2<Dev>),
+    layer3: (Down3<Dev>, Block3<Dev>),
+    layer4: (Down4<Dev>, Block4<Dev>),
+    fc: Layer<Dev, fc::PackedWeight<Dev>, fc::Bias>,
 }
 
 /// What a block writes: `inner` is the output of its first convolution.
-struct Outputs<S> {
-    inner: Tensor<f32, S>,
-    out: Tensor<f32, S>,
+struct Outputs<Dev: Device, S: Shape> {
+    inner: Array<Dev, S>,
+    out: Array<Dev, S>,
 }
 
-impl<S: Shape> Outputs<S> {
-    fn new() -> Self {
-        Outputs { inner: Tensor::zeros(), out: Tensor::zeros() }
+impl<Dev: Device, S: Shape> Outputs<Dev, S> {
+    fn new(dev: &Dev) -> Result<Self> {
+        Ok(Outputs { inner: dev.zeros()?, out: dev.zeros()? })
     }
 }
 
 /// The activations of a stage that halves the resolution.
-struct Stage<S> {
-    shortcut: Tensor<f32, S>,
-    first: Outputs<S>,
-    second: Outputs<S>,
+struct Stage<Dev: Device, S: Shape> {
+    shortcut: Array<Dev, S>,
+    first: Outputs<Dev, S>,
+    second: Outputs<Dev, S>,
 }
 
-impl<S: Shape> Stage<S> {
-    fn new() -> Self {
-        Stage { shortcut: Tensor::zeros(), first: Outputs::new(), second: Outputs::new() }
+impl<Dev: Device, S: Shape> Stage<Dev, S> {
+    fn new(dev: &Dev) -> Result<Self> {
+        Ok(Stage { shortcut: dev.zeros()?, first: Outputs::new(dev)?, second: Outputs::new(dev)? })
     }
 
     /// In the order of execution.
-    fn in_order(&self) -> [&[f32]; 5] {
-        [&self.shortcut, &self.first.inner, &self.first.out, &self.second.inner, &self.second.out].map(Tensor::as_slice)
+    fn in_order(&self) -> [&Array<Dev, S>; 5] {
+        [&self.shortcut, &self.first.inner, &self.first.out, &self.second.inner, &self.second.out]
     }
 }
 
-struct Activations {
-    image: Tensor<f32, stem::X>,
-    stem: Tensor<f32, stem::Y>,
-    pooled: Tensor<f32, layer1_conv1::X>,
-    layer1: [Outputs<layer1_conv1::Y>; 2],
-    layer2: Stage<layer2_conv1::Y>,
-    layer3: Stage<layer3_conv1::Y>,
-    layer4: Stage<layer4_conv1::Y>,
-    features: Tensor<f32, fc::A>,
-    logits: Tensor<f32, fc::C>,
+struct Activations<Dev: Device> {
+    image: Array<Dev, stem::X>,
+    stem: Array<Dev, stem::Y>,
+    pooled: Array<Dev, layer1_conv1::X>,
+    layer1: [Outputs<Dev, layer1_conv1::Y>; 2],
+    layer2: Stage<Dev, layer2_conv1::Y>,
+    layer3: Stage<Dev, layer3_conv1::Y>,
+    layer4: Stage<Dev, layer4_conv1::Y>,
+    features: Array<Dev, fc::A>,
+    logits: Array<Dev, fc::C>,
 }
 
-/// The time of each step of one pass.
-struct Clock {
-    times_us: Vec<f64>,
-}
-
-impl Clock {
-    fn time<T>(&mut self, step: impl FnOnce() -> T) -> T {
-        let start = Instant::now();
-        let result = step();
-        self.times_us.push(start.elapsed().as_secs_f64() * 1e6);
-        result
+impl<Dev: Device> Activations<Dev> {
+    fn new(dev: &Dev, image: &[f32]) -> Result<Self> {
+        Ok(Activations {
+            image: dev.upload(&View::<f32, stem::X>::new(image)?)?,
+            stem: dev.zeros()?,
+            pooled: dev.zeros()?,
+            layer1: [Outputs::new(dev)?, Outputs::new(dev)?],
+            layer2: Stage::new(dev)?,
+            layer3: Stage::new(dev)?,
+            layer4: Stage::new(dev)?,
+            features: dev.zeros()?,
+            logits: dev.zeros()?,
+        })
     }
 }
 
-/// The network with its weights packed for a device, and room for its activations.
-pub(crate) struct Network {
-    dev: Cpu,
-    layers: Layers,
-    activations: Activations,
+/// The network on a device: its weights packed, an image, and room for its activations.
+pub(crate) struct Network<Dev: Device> {
+    dev: Dev,
+    layers: Layers<Dev>,
+    activations: Activations<Dev>,
 }
 
-impl Network {
-    /// Folds the batch normalisations into the weights and packs them.
-    pub(crate) fn new(dev: &Cpu, weights: &Weights) -> Result<Network> {
+impl<Dev: Place + Clone> Network<Dev> {
+    /// Folds the batch normalisations into the weights and packs them; takes a CHW image.
+    pub(crate) fn new(dev: &Dev, weights: &Weights, image: &[f32]) -> Result<Network<Dev>> {
         let mut convs = weights.convs.iter();
         let mut next = || convs.next().expect("a network has twenty convolutions").fold();
         // Packs the next convolution of the list with the packing function of a workload.
         macro_rules! layer {
             ($workload:ident) => {{
                 let folded = next();
-                Layer::new(&folded.weight, &folded.bias, |w| $workload::pack_weight(dev, &w))?
+                Layer::new(dev, &folded.weight, &folded.bias, |w| $workload::pack_weight(dev, w))?
             }};
         }
         let layers = Layers {
@@ -174,99 +184,99 @@ impl Network {
                 },
                 Block { conv1: layer!(layer4_conv1), conv2: layer!(layer4_conv2) },
             ),
-            fc: Layer::new(&weights.fc_weight, &weights.fc_bias, |w| fc::pack_weight(dev, &w))?,
+            fc: Layer::new(dev, &weights.fc_weight, &weights.fc_bias, |w| fc::pack_weight(dev, w))?,
         };
-        let activations = Activations {
-            image: Tensor::zeros(),
-            stem: Tensor::zeros(),
-            pooled: Tensor::zeros(),
-            layer1: [Outputs::new(), Outputs::new()],
-            layer2: Stage::new(),
-            layer3: Stage::new(),
-            layer4: Stage::new(),
-            features: Tensor::zeros(),
-            logits: Tensor::zeros(),
-        };
-        Ok(Network { dev: dev.clone(), layers, activations })
+        Ok(Network { dev: dev.clone(), layers, activations: Activations::new(dev, image)? })
     }
 
-    /// Runs the network on a CHW image; the result is the time of each step in microseconds.
-    pub(crate) fn forward(&mut self, image: &[f32]) -> Result<Vec<f64>> {
+    /// Runs the network on its image. The device may still be at it when this returns.
+    pub(crate) fn forward(&mut self, clock: &mut impl Clock) -> Result<()> {
         let Network { dev, layers, activations: a } = self;
         let dev = &*dev;
-        let mut clock = Clock { times_us: vec![] };
-        a.image = Tensor::from_slice(image)?;
 
         let l = &layers.stem;
-        clock.time(|| stem::launch(dev, &a.image, &l.weight, &l.bias, &mut a.stem))?;
-        clock.time(|| max_pool(dev, &a.stem, &mut a.pooled));
+        clock.step(|| stem::launch(dev, &a.image, &l.weight, &l.bias, &mut a.stem))?;
+        clock.step(|| dev.max_pool(&a.stem, &mut a.pooled))?;
 
         let [first, second] = &layers.layer1;
         let [o1, o2] = &mut a.layer1;
-        block1(dev, &mut clock, first, &a.pooled, o1)?;
-        block1(dev, &mut clock, second, &o1.out, o2)?;
+        block1(dev, clock, first, &a.pooled, o1)?;
+        block1(dev, clock, second, &o1.out, o2)?;
 
         let (down, block) = &layers.layer2;
         let (x, s) = (&a.layer1[1].out, &mut a.layer2);
         let (l0, l1, l2) = (&down.shortcut, &down.conv1, &down.conv2);
-        clock.time(|| layer2_shortcut::launch(dev, x, &l0.weight, &l0.bias, &mut s.shortcut))?;
-        clock.time(|| layer2_down_conv1::launch(dev, x, &l1.weight, &l1.bias, &mut s.first.inner))?;
+        clock.step(|| layer2_shortcut::launch(dev, x, &l0.weight, &l0.bias, &mut s.shortcut))?;
+        clock.step(|| layer2_down_conv1::launch(dev, x, &l1.weight, &l1.bias, &mut s.first.inner))?;
         clock
-            .time(|| layer2_conv2::launch(dev, &s.first.inner, &l2.weight, &l2.bias, &s.shortcut, &mut s.first.out))?;
+            .step(|| layer2_conv2::launch(dev, &s.first.inner, &l2.weight, &l2.bias, &s.shortcut, &mut s.first.out))?;
         let (l1, l2, x, o) = (&block.conv1, &block.conv2, &s.first.out, &mut s.second);
-        clock.time(|| layer2_conv1::launch(dev, x, &l1.weight, &l1.bias, &mut o.inner))?;
-        clock.time(|| layer2_conv2::launch(dev, &o.inner, &l2.weight, &l2.bias, x, &mut o.out))?;
+        clock.step(|| layer2_conv1::launch(dev, x, &l1.weight, &l1.bias, &mut o.inner))?;
+        clock.step(|| layer2_conv2::launch(dev, &o.inner, &l2.weight, &l2.bias, x, &mut o.out))?;
 
         let (down, block) = &layers.layer3;
         let (x, s) = (&a.layer2.second.out, &mut a.layer3);
         let (l0, l1, l2) = (&down.shortcut, &down.conv1, &down.conv2);
-        clock.time(|| layer3_shortcut::launch(dev, x, &l0.weight, &l0.bias, &mut s.shortcut))?;
-        clock.time(|| layer3_down_conv1::launch(dev, x, &l1.weight, &l1.bias, &mut s.first.inner))?;
+        clock.step(|| layer3_shortcut::launch(dev, x, &l0.weight, &l0.bias, &mut s.shortcut))?;
+        clock.step(|| layer3_down_conv1::launch(dev, x, &l1.weight, &l1.bias, &mut s.first.inner))?;
         clock
-            .time(|| layer3_conv2::launch(dev, &s.first.inner, &l2.weight, &l2.bias, &s.shortcut, &mut s.first.out))?;
+            .step(|| layer3_conv2::launch(dev, &s.first.inner, &l2.weight, &l2.bias, &s.shortcut, &mut s.first.out))?;
         let (l1, l2, x, o) = (&block.conv1, &block.conv2, &s.first.out, &mut s.second);
-        clock.time(|| layer3_conv1::launch(dev, x, &l1.weight, &l1.bias, &mut o.inner))?;
-        clock.time(|| layer3_conv2::launch(dev, &o.inner, &l2.weight, &l2.bias, x, &mut o.out))?;
+        clock.step(|| layer3_conv1::launch(dev, x, &l1.weight, &l1.bias, &mut o.inner))?;
+        clock.step(|| layer3_conv2::launch(dev, &o.inner, &l2.weight, &l2.bias, x, &mut o.out))?;
 
         let (down, block) = &layers.layer4;
         let (x, s) = (&a.layer3.second.out, &mut a.layer4);
         let (l0, l1, l2) = (&down.shortcut, &down.conv1, &down.conv2);
-        clock.time(|| layer4_shortcut::launch(dev, x, &l0.weight, &l0.bias, &mut s.shortcut))?;
-        clock.time(|| layer4_down_conv1::launch(dev, x, &l1.weight, &l1.bias, &mut s.first.inner))?;
+        clock.step(|| layer4_shortcut::launch(dev, x, &l0.weight, &l0.bias, &mut s.shortcut))?;
+        clock.step(|| layer4_down_conv1::launch(dev, x, &l1.weight, &l1.bias, &mut s.first.inner))?;
         clock
-            .time(|| layer4_conv2::launch(dev, &s.first.inner, &l2.weight, &l2.bias, &s.shortcut, &mut s.first.out))?;
+            .step(|| layer4_conv2::launch(dev, &s.first.inner, &l2.weight, &l2.bias, &s.shortcut, &mut s.first.out))?;
         let (l1, l2, x, o) = (&block.conv1, &block.conv2, &s.first.out, &mut s.second);
-        clock.time(|| layer4_conv1::launch(dev, x, &l1.weight, &l1.bias, &mut o.inner))?;
-        clock.time(|| layer4_conv2::launch(dev, &o.inner, &l2.weight, &l2.bias, x, &mut o.out))?;
+        clock.step(|| layer4_conv1::launch(dev, x, &l1.weight, &l1.bias, &mut o.inner))?;
+        clock.step(|| layer4_conv2::launch(dev, &o.inner, &l2.weight, &l2.bias, x, &mut o.out))?;
 
-        clock.time(|| average_pool(&a.layer4.second.out, &mut a.features));
+        clock.step(|| dev.average_pool(&a.layer4.second.out, &mut a.features))?;
         let l = &layers.fc;
-        clock.time(|| fc::launch(dev, &a.features, &l.weight, &l.bias, &mut a.logits))?;
-        Ok(clock.times_us)
+        clock.step(|| fc::launch(dev, &a.features, &l.weight, &l.bias, &mut a.logits))?;
+        Ok(())
     }
 
-    /// The output of each step of the last pass.
-    pub(crate) fn outputs(&self) -> Vec<&[f32]> {
-        let a = &self.activations;
-        let mut outputs = vec![a.stem.as_slice(), a.pooled.as_slice()];
-        outputs.extend(a.layer1.iter().flat_map(|b| [b.inner.as_slice(), b.out.as_slice()]));
-        outputs.extend(a.layer2.in_order());
-        outputs.extend(a.layer3.in_order());
-        outputs.extend(a.layer4.in_order());
-        outputs.extend([a.features.as_slice(), a.logits.as_slice()]);
-        outputs
+    /// Copies of the outputs of each step of the last pass.
+    pub(crate) fn outputs(&self) -> Result<Vec<Vec<f32>>> {
+        let (dev, a) = (&self.dev, &self.activations);
+        let mut outputs = vec![host(dev, &a.stem)?, host(dev, &a.pooled)?];
+        for block in &a.layer1 {
+            outputs.extend([host(dev, &block.inner)?, host(dev, &block.out)?]);
+        }
+        for y in a.layer2.in_order() {
+            outputs.push(host(dev, y)?);
+        }
+        for y in a.layer3.in_order() {
+            outputs.push(host(dev, y)?);
+        }
+        for y in a.layer4.in_order() {
+            outputs.push(host(dev, y)?);
+        }
+        outputs.extend([host(dev, &a.features)?, host(dev, &a.logits)?]);
+        Ok(outputs)
     }
 }
 
+/// The elements of an array, in the CPU's memory.
+fn host<Dev: Device, S: Shape>(dev: &Dev, array: &Array<Dev, S>) -> Result<Vec<f32>> {
+    Ok(dev.download(array)?.as_slice().to_vec())
+}
+
 /// A block of the first stage, which has two of them.
-fn block1(
-    dev: &Cpu,
-    clock: &mut Clock,
-    block: &Block1,
-    x: &Tensor<f32, layer1_conv1::X>,
-    o: &mut Outputs<layer1_conv1::Y>,
+fn block1<Dev: Device>(
+    dev: &Dev,
+    clock: &mut impl Clock,
+    block: &Block1<Dev>,
+    x: &Array<Dev, layer1_conv1::X>,
+    o: &mut Outputs<Dev, layer1_conv1::Y>,
 ) -> Result<()> {
     let (l1, l2) = (&block.conv1, &block.conv2);
-    clock.time(|| layer1_conv1::launch(dev, x, &l1.weight, &l1.bias, &mut o.inner))?;
-    clock.time(|| layer1_conv2::launch(dev, &o.inner, &l2.weight, &l2.bias, x, &mut o.out))
+    clock.step(|| layer1_conv1::launch(dev, x, &l1.weight, &l1.bias, &mut o.inner))?;
+    clock.step(|| layer1_conv2::launch(dev, &o.inner, &l2.weight, &l2.bias, x, &mut o.out))
 }

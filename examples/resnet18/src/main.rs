@@ -1,9 +1,12 @@
 //! ResNet-18 on generated kernels: an image in, a table of every layer out, checked against plain Rust in `f64`.
 
 mod forward;
+#[cfg(feature = "cuda")]
+mod gpu;
 mod json;
 mod network;
 mod options;
+mod place;
 mod pool;
 mod preprocess;
 mod reference;
@@ -16,16 +19,15 @@ kernel_gen_runtime::include_kernels!();
 use kernel_gen_runtime::Cpu;
 use kernel_gen_runtime::report::Row;
 use network::Step;
-use options::{Options, USAGE};
+use options::{Kind, Options, USAGE};
 use picture::Picture;
+use place::{Measured, Place};
 use std::error::Error;
 use std::process::ExitCode;
 use std::time::Instant;
-use table::{Align, median};
+use table::Align;
 use weights::Weights;
 
-/// Passes before the timed ones.
-const WARM_UP: usize = 3;
 /// Largest error that counts as correct, relative to the largest value of a layer.
 const TOLERANCE: f64 = 1e-4;
 
@@ -48,18 +50,30 @@ fn main() -> ExitCode {
     }
 }
 
-/// What the timed passes gave.
-struct Measured {
-    /// The median time of each step.
-    steps_us: Vec<f64>,
-    /// The median and the least time of a whole pass.
-    pass_us: [f64; 2],
-    /// The median of the peaks measured between the passes.
-    peak_gflops: Option<f64>,
+/// Runs on the device that is asked for, or on the CPU where that is not to be had; whether the outputs are correct.
+fn run(options: &Options) -> Result<bool, Box<dyn Error>> {
+    let threads = options.threads;
+    let cpu = || threads.map_or_else(Cpu::new, Cpu::with_threads);
+    match options.device {
+        Kind::Cpu => run_on(&cpu(), options),
+        #[cfg(feature = "cuda")]
+        Kind::Cuda => match gpu::open() {
+            Ok(dev) => run_on(&dev, options),
+            Err(why) => {
+                println!("no GPU, so this runs on the CPU: {why}");
+                run_on(&cpu(), options)
+            }
+        },
+        #[cfg(not(feature = "cuda"))]
+        Kind::Cuda => {
+            println!("built without GPUs, so this runs on the CPU: build it with `--features cuda`");
+            run_on(&cpu(), options)
+        }
+    }
 }
 
-/// Runs everything; whether the outputs are correct.
-fn run(options: &Options) -> Result<bool, Box<dyn Error>> {
+/// Runs everything on a device; whether the outputs are correct.
+fn run_on<Dev: Place + Clone>(dev: &Dev, options: &Options) -> Result<bool, Box<dyn Error>> {
     let steps = network::resnet18();
     let picture = Picture::read(&options.image)?;
     let image = preprocess::preprocess(&picture);
@@ -67,13 +81,13 @@ fn run(options: &Options) -> Result<bool, Box<dyn Error>> {
         Some(path) => Weights::load(&safetensors::Safetensors::read(path)?, &steps)?,
         None => Weights::seeded(18, &steps),
     };
-    let dev = options.threads.map_or_else(Cpu::new, Cpu::with_threads);
     let start = Instant::now();
-    let mut network = forward::Network::new(&dev, &weights)?;
+    let mut network = forward::Network::new(dev, &weights, &image)?;
+    dev.finish()?;
     let packing_ms = start.elapsed().as_secs_f64() * 1e3;
-    let measured = measure(&dev, &mut network, &image, options.repeat)?;
-    let expected = reference::forward(&steps, &weights, &image, dev.threads());
-    let outputs = network.outputs();
+    let measured = dev.measure(&mut network, options.repeat)?;
+    let expected = reference::forward(&steps, &weights, &image, Cpu::new().threads());
+    let outputs = network.outputs()?;
     let errors: Vec<f64> = outputs.iter().zip(&expected[1..]).map(|(y, e)| relative_error(y, &e.data)).collect();
 
     let path = options.image.canonicalize().unwrap_or_else(|_| options.image.clone());
@@ -82,38 +96,17 @@ fn run(options: &Options) -> Result<bool, Box<dyn Error>> {
         Some(path) => println!("weights  {}", path.display()),
         None => println!("weights  random, seeded (name a safetensors file with --weights)"),
     }
-    println!("device   {}, {} threads, weights packed in {packing_ms:.1} ms", dev.isa(), dev.threads());
+    println!("device   {}, weights packed in {packing_ms:.1} ms", dev.describe());
     if let Some(peak) = measured.peak_gflops {
         println!("peak     {peak:.0} GFLOP/s by a multiply-add loop on the same threads, measured between the passes");
     }
     println!();
-    print_table(&dev, &steps, &measured, &errors);
-    print_classes(outputs[steps.len() - 1]);
+    print_table(dev, &steps, &measured, &errors);
+    print_classes(&outputs[steps.len() - 1]);
     println!("The error of a layer is the largest difference from the f64 reference, relative to its largest value.");
     let worst = errors.iter().copied().fold(0.0, worse);
     println!("max error {worst:.2e} (relative)");
     Ok(worst < TOLERANCE)
-}
-
-/// Times `repeat` passes.
-fn measure(
-    dev: &Cpu,
-    network: &mut forward::Network,
-    image: &[f32],
-    repeat: usize,
-) -> Result<Measured, Box<dyn Error>> {
-    for _ in 0..WARM_UP {
-        network.forward(image)?;
-    }
-    let (mut passes, mut peaks) = (vec![], vec![]);
-    for _ in 0..repeat {
-        passes.push(network.forward(image)?);
-        peaks.extend(dev.measure_peak_gflops());
-    }
-    let steps_us = (0..passes[0].len()).map(|i| median(passes.iter().map(|p| p[i]).collect())).collect();
-    let totals: Vec<f64> = passes.iter().map(|p| p.iter().sum()).collect();
-    let least = totals.iter().copied().fold(f64::INFINITY, f64::min);
-    Ok(Measured { steps_us, pass_us: [median(totals), least], peak_gflops: (!peaks.is_empty()).then(|| median(peaks)) })
 }
 
 /// The largest difference relative to the largest expected value; NaN if any output is.
@@ -129,7 +122,7 @@ fn worse(a: f64, b: f64) -> f64 {
     if a.is_nan() || a >= b { a } else { b }
 }
 
-fn print_table(dev: &Cpu, steps: &[Step], measured: &Measured, errors: &[f64]) {
+fn print_table<Dev: Place>(dev: &Dev, steps: &[Step], measured: &Measured, errors: &[f64]) {
     let report = kernels::report().for_device(dev);
     let find = |name: &str| report.rows().iter().find(|r: &&Row| r.workload == name);
     let rate = |flops: Option<f64>, us: f64| {
@@ -145,7 +138,7 @@ fn print_table(dev: &Cpu, steps: &[Step], measured: &Measured, errors: &[f64]) {
         rows.push([
             step.name().to_string(),
             step.shape(),
-            choice.map_or("plain Rust", |r| r.template).to_string(),
+            choice.map_or(Dev::POOLS, |r| r.template).to_string(),
             choice.map_or("-", |r| r.origin).to_string(),
             format!("{us:.1}"),
             gflops,
@@ -168,10 +161,8 @@ fn print_table(dev: &Cpu, steps: &[Step], measured: &Measured, errors: &[f64]) {
         ("error", Align::Right),
     ];
     print!("{}", table::render(columns, &rows));
-    // On a machine with other work the median of the passes is above the sum of the layers' medians: hardly any pass
-    // goes by without an interruption somewhere.
     let [median, least] = measured.pass_us;
-    println!("\nTimes are medians. A whole pass: {median:.0} us median, {least:.0} us at best.");
+    println!("\n{} A whole pass: {median:.0} us median, {least:.0} us at best.", measured.method);
 }
 
 /// The five likeliest classes, by their number in ImageNet's list.

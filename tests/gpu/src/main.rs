@@ -3,12 +3,14 @@
 //! `gpu-suite families` checks every template family on random workloads and configs against the `f64` reference, with
 //! poisoned outputs and canaries. `gpu-suite bench` times the workloads of the README beside cuBLAS and cuDNN, interleaved
 //! in this process; `gpu-suite search` looks for better configs among random ones; `gpu-suite landscape`
-//! measures a whole neighbourhood, on which searches are tested. All print plain tables. Without a
-//! device they say `[SKIP] no GPU` and succeed.
+//! measures a whole neighbourhood, on which searches are tested; `gpu-suite fallback` holds what is chosen without records
+//! against the best of a small search, for a whole spec. All print plain tables. Without a device they say `[SKIP] no GPU`
+//! and succeed.
 //!
 //! The program links nothing of CUDA. It wants nvcc or NVRTC on the machine where it runs, as a build would.
 
 mod bench;
+mod fallback;
 mod families;
 mod gpu;
 mod kernel;
@@ -53,6 +55,7 @@ fn run(mut arguments: Vec<String>) -> Result<bool> {
         "families" => families::run,
         "bench" => bench::run,
         "search" => search::run,
+        "fallback" => fallback::run,
         "landscape" => landscape::run,
         _ => anyhow::bail!("`{command}` is not known\n{USAGE}"),
     };

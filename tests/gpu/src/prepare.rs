@@ -13,6 +13,7 @@ use kernel_gen::toolchain::cuda::{
 };
 use kernel_gen::workload::Workload;
 use std::str::FromStr;
+use std::time::Duration;
 
 /// The CUDA C++ of a config.
 pub(crate) fn source(
@@ -46,8 +47,18 @@ pub(crate) fn compiler(target: &Target) -> Result<CudaCompiler> {
 
 /// Compiles many sources at the same time. Each has its own outcome.
 pub(crate) fn compile(compiler: &CudaCompiler, target: &Target, sources: &[CudaSource]) -> Vec<Result<Artifact>> {
+    compile_within(compiler, target, sources, Options::default().limit)
+}
+
+/// The same; what takes longer than the limit is an error.
+pub(crate) fn compile_within(
+    compiler: &CudaCompiler,
+    target: &Target,
+    sources: &[CudaSource],
+    limit: Duration,
+) -> Vec<Result<Artifact>> {
     let Ok(arch) = CodeArch::from_str(&target.name) else { return vec![] };
-    let options = Options { lowest_ptx: false, ..Options::default() };
+    let options = Options { lowest_ptx: false, limit, ..Options::default() };
     let jobs = options.jobs.min(sources.len()).max(1);
     let next = std::sync::atomic::AtomicUsize::new(0);
     let mut all: Vec<(usize, Result<Artifact>)> = std::thread::scope(|scope| {

@@ -1,0 +1,171 @@
+//! A GPU as a place: the pooling layers written by hand, and times of replayed graphs.
+#![allow(unsafe_code, reason = "the tables of kernels written by hand, as the generator writes them for its own")]
+
+use crate::forward::Network;
+use crate::kernels::{fc, layer1_conv1, layer4_conv2, stem};
+use crate::place::{Array, Clock, Measured, Place, Result, Untimed, WARM_UP};
+use crate::table::median;
+use kernel_gen_runtime::cuda::cudarc::driver::CudaGraph;
+use kernel_gen_runtime::cuda::cudarc::driver::sys::{CUevent_flags, CUgraphInstantiate_flags, CUstreamCaptureMode};
+use kernel_gen_runtime::cuda::{Arch, KernelArg, Launch, Program, Slot, Variant};
+use kernel_gen_runtime::dispatch::{Access, Entry, Param};
+use kernel_gen_runtime::{Cuda, DType, Input, Output, Shape};
+
+/// Launches of a step in the graph that is timed for it, so that a graph's start does not count.
+const LAUNCHES: usize = 20;
+/// Passes in the graph that is timed for the whole network, for the same reason.
+const PASSES: usize = 4;
+
+/// The first GPU, on a stream of its own, because the default stream cannot be captured in a graph. The error is the
+/// reason why there is none, in one line.
+pub(crate) fn open() -> Result<Cuda> {
+    let dev = Cuda::new(0)?;
+    let stream = dev.stream().context().new_stream()?;
+    Ok(Cuda::from_stream(stream)?)
+}
+
+/// Captures what `launch` launches.
+fn capture(dev: &Cuda, launch: impl FnOnce() -> Result<()>) -> Result<CudaGraph> {
+    let stream = dev.stream();
+    stream.begin_capture(CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_THREAD_LOCAL)?;
+    let launched = launch();
+    // The capture has to end even if a launch failed.
+    let graph = stream.end_capture(CUgraphInstantiate_flags::CUDA_GRAPH_INSTANTIATE_FLAG_AUTO_FREE_ON_LAUNCH);
+    launched?;
+    Ok(graph?.ok_or("nothing was captured")?)
+}
+
+/// Microseconds of each of `repeat` replays of a graph.
+fn replay(dev: &Cuda, graph: &CudaGraph, repeat: usize) -> Result<Vec<f64>> {
+    let stream = dev.stream();
+    let event = || stream.context().new_event(Some(CUevent_flags::CU_EVENT_DEFAULT));
+    let (begin, end) = (event()?, event()?);
+    for _ in 0..WARM_UP {
+        graph.launch()?;
+    }
+    let mut times = vec![];
+    for _ in 0..repeat {
+        begin.record(stream)?;
+        graph.launch()?;
+        end.record(stream)?;
+        end.synchronize()?;
+        times.push(f64::from(begin.elapsed_ms(&end)?) * 1e3);
+    }
+    Ok(times)
+}
+
+/// Takes the time of each step from a graph of its launches.
+struct Graphs<'a> {
+    dev: &'a Cuda,
+    repeat: usize,
+    times_us: Vec<f64>,
+}
+
+impl Clock for Graphs<'_> {
+    fn step(&mut self, mut run: impl FnMut() -> kernel_gen_runtime::Result<()>) -> Result<()> {
+        let graph = capture(self.dev, || Ok((0..LAUNCHES).try_for_each(|_| run())?))?;
+        let times = replay(self.dev, &graph, self.repeat)?;
+        self.times_us.push(median(times) / LAUNCHES as f64);
+        Ok(())
+    }
+}
+
+impl Place for Cuda {
+    const POOLS: &'static str = "CUDA by hand";
+
+    fn describe(&self) -> String {
+        let ordinal = self.stream().context().ordinal();
+        let device = Cuda::probe().ok().and_then(|info| info.devices.into_iter().nth(ordinal));
+        device.map_or("a GPU".to_string(), |d| {
+            let (major, minor) = d.compute_capability;
+            format!("{}, compute capability {major}.{minor}, {} multiprocessors", d.name, d.multiprocessors)
+        })
+    }
+
+    fn max_pool(
+        &self,
+        x: &Array<Self, stem::Y>,
+        y: &mut Array<Self, layer1_conv1::X>,
+    ) -> kernel_gen_runtime::Result<()> {
+        MAX_POOL.launch(self, &[x.arg(self), y.arg_mut(self)])
+    }
+
+    fn average_pool(
+        &self,
+        x: &Array<Self, layer4_conv2::Y>,
+        y: &mut Array<Self, fc::A>,
+    ) -> kernel_gen_runtime::Result<()> {
+        AVERAGE_POOL.launch(self, &[x.arg(self), y.arg_mut(self)])
+    }
+
+    fn measure(&self, network: &mut Network<Self>, repeat: usize) -> Result<Measured> {
+        // The first pass loads the code, which cannot be done while a graph is captured.
+        for _ in 0..WARM_UP {
+            network.forward(&mut Untimed)?;
+        }
+        self.synchronize()?;
+        let mut clock = Graphs { dev: self, repeat, times_us: vec![] };
+        network.forward(&mut clock)?;
+        let steps_us = clock.times_us;
+        let graph = capture(self, || (0..PASSES).try_for_each(|_| network.forward(&mut Untimed)))?;
+        let passes: Vec<f64> = replay(self, &graph, repeat)?.iter().map(|us| us / PASSES as f64).collect();
+        let least = passes.iter().copied().fold(f64::INFINITY, f64::min);
+        Ok(Measured {
+            steps_us,
+            pass_us: [median(passes), least],
+            peak_gflops: None,
+            method: "Times are medians over replays of CUDA graphs: of one step's launches, and of whole passes.",
+        })
+    }
+}
+
+/// The bundle that the build script made of `kernels/pool.cu`.
+const IMAGE: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/pool.sm_80.kgi"));
+const SM_80: Arch = Arch { name: "sm_80", capability: (8, 0), exact: false };
+const ARGS: &[KernelArg] = &[KernelArg::Param(0), KernelArg::Param(1)];
+
+const fn param<S: Shape>(name: &'static str, access: Access) -> Param {
+    Param { name, dtype: DType::F32, shape: S::DIMS, access }
+}
+
+/// The entry of one kernel. What only reports show is left empty: these kernels are in no report.
+const fn entry(name: &'static str, params: &'static [Param], cuda: &'static [Variant]) -> Entry {
+    Entry { name, workload: name, params, weight: None, flops: 0, bytes: 0, variants: &[], cuda, no_code: "" }
+}
+
+const fn variant(program: Program) -> Variant {
+    let by_hand = "written by hand";
+    Variant {
+        arch: SM_80,
+        program,
+        packs: &[],
+        align: 4,
+        template: by_hand,
+        config: "",
+        origin: by_hand,
+        origin_detail: by_hand,
+        cost_us: None,
+    }
+}
+
+const fn launch(kernel: &'static str, blocks: u32, threads: u32) -> Launch {
+    let (grid, block) = ([blocks, 1, 1], [threads, 1, 1]);
+    Launch { kernel, grid, block, cluster: [1; 3], shared_bytes: 0, programmatic: false, args: ARGS }
+}
+
+static MAX_POOL_SLOT: Slot = Slot::new();
+static MAX_POOL: Entry = entry(
+    "max_pool",
+    &[param::<stem::Y>("x", Access::Read), param::<layer1_conv1::X>("y", Access::Write)],
+    // SAFETY: the kernel reads all 64 x 112 x 112 elements of its first argument and writes as many of the second as there
+    // are threads, which are 64 x 56 x 56.
+    &[variant(unsafe { Program::new(IMAGE, &MAX_POOL_SLOT, &[launch("max_pool", 784, 256)], &[], 0) })],
+);
+
+static AVERAGE_POOL_SLOT: Slot = Slot::new();
+static AVERAGE_POOL: Entry = entry(
+    "average_pool",
+    &[param::<layer4_conv2::Y>("x", Access::Read), param::<fc::A>("y", Access::Write)],
+    // SAFETY: each of the 512 warps reads 49 elements of the first argument and writes one of the second.
+    &[variant(unsafe { Program::new(IMAGE, &AVERAGE_POOL_SLOT, &[launch("average_pool", 128, 128)], &[], 0) })],
+);
