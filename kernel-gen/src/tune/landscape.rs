@@ -25,6 +25,8 @@ use crate::templates::{Registry, Template};
 use crate::workload::Workload;
 use std::collections::BTreeMap;
 use std::fmt::Write;
+use std::io::Read;
+use std::path::Path;
 
 /// The first line: the format and its version.
 const MAGIC: &str = "kernel-gen landscape 1";
@@ -60,6 +62,22 @@ impl Landscape {
             knobs: vec![],
             outcomes: BTreeMap::new(),
         }
+    }
+
+    /// Reads a file of the text form; one whose name ends in `.gz` is compressed by gzip.
+    ///
+    /// # Errors
+    /// The file, and what is wrong with it.
+    pub fn load(path: &Path) -> Result<Landscape, String> {
+        let at = |cause: String| format!("{}: {cause}", path.display());
+        let mut bytes = std::fs::read(path).map_err(|e| at(e.to_string()))?;
+        if path.extension().is_some_and(|e| e == "gz") {
+            let mut plain = vec![];
+            flate2::read::GzDecoder::new(&bytes[..]).read_to_end(&mut plain).map_err(|e| at(e.to_string()))?;
+            bytes = plain;
+        }
+        let text = String::from_utf8(bytes).map_err(|_| at("it is no text".to_string()))?;
+        Landscape::parse(&text).map_err(at)
     }
 
     /// Reads the text form.
@@ -197,6 +215,18 @@ knob auto_unroll_max_step 0 1500
         let registry = Registry::builtin();
         let task = landscape.task(&registry).unwrap();
         assert_eq!(task.space.find_knob("tile_f").unwrap().len(), 2);
+    }
+
+    #[test]
+    fn the_recorded_landscape_of_the_tutorials_layer_is_complete() {
+        let path = "../specs/landscapes/h100-conv2d_no_batching-n1c512h7w7.txt.gz";
+        let landscape = Landscape::load(&Path::new(env!("CARGO_MANIFEST_DIR")).join(path)).unwrap();
+        let registry = Registry::builtin();
+        let task = landscape.task(&registry).unwrap();
+        assert!(task.space.len() >= 3000);
+        for (index, _) in task.space.sample(1) {
+            assert!(landscape.outcomes.contains_key(&index), "{index}");
+        }
     }
 
     #[test]
