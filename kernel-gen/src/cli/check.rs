@@ -134,6 +134,7 @@ fn describe(target: &Target, rows: &[Json], text: &mut String) {
     let count = |origin: &str| rows.iter().filter(|r| r["choice"]["origin"] == origin).count();
     let counts: Vec<String> = [
         ("exact", "exact"),
+        ("same-capability", "from another device of the same capability"),
         ("other-device", "from another target"),
         ("model", "by the model"),
         ("analytic", "by the analytic fallback"),

@@ -1,7 +1,7 @@
 //! Which record to use for a workload, and why not the others.
 
-use super::{BestRecords, Record};
-use crate::space::{Config, ConfigError, Fingerprint, Space};
+use super::{BestRecords, Mismatch, Purpose, Record};
+use crate::space::{Config, Fingerprint, Space};
 use std::fmt;
 use std::path::PathBuf;
 
@@ -41,7 +41,7 @@ pub struct Offer<'a> {
 /// Where a choice comes from.
 #[derive(Clone, PartialEq, Debug)]
 pub enum Origin {
-    /// A record of this workload on this target.
+    /// A record of this workload on this target, and on the device that was asked for if one was.
     Exact {
         /// Its file.
         file: PathBuf,
@@ -52,7 +52,19 @@ pub enum Origin {
         /// The time that was measured, in microseconds.
         time_us: f64,
     },
-    /// A record of this workload on another target.
+    /// A record of this workload on another device of the same compute capability: the same target where another device
+    /// was asked for, or a target that differs in its letter only (`sm_90`, `sm_90a`).
+    SameCapability {
+        /// Its file.
+        file: PathBuf,
+        /// The target.
+        target: String,
+        /// The device that it was measured on.
+        device: String,
+        /// The time that was measured there, in microseconds.
+        time_us: f64,
+    },
+    /// A record of this workload on another target of the same architecture, whose config is within the limits here.
     SameShapeOtherDevice {
         /// Its file.
         file: PathBuf,
@@ -76,10 +88,11 @@ pub enum Origin {
 }
 
 impl Origin {
-    /// One word for tables: `exact`, `other-device`, `model`, `analytic`.
+    /// One word for tables: `exact`, `same-capability`, `other-device`, `model`, `analytic`.
     pub fn word(&self) -> &'static str {
         match self {
             Origin::Exact { .. } => "exact",
+            Origin::SameCapability { .. } => "same-capability",
             Origin::SameShapeOtherDevice { .. } => "other-device",
             Origin::Model { .. } => "model",
             Origin::Analytic { .. } => "analytic",
@@ -88,13 +101,15 @@ impl Origin {
 
     /// Whether a measurement of this very workload stands behind it.
     pub fn is_measured(&self) -> bool {
-        matches!(self, Origin::Exact { .. } | Origin::SameShapeOtherDevice { .. })
+        matches!(self, Origin::Exact { .. } | Origin::SameCapability { .. } | Origin::SameShapeOtherDevice { .. })
     }
 
     /// The time that was measured or predicted, in microseconds.
     pub fn time_us(&self) -> f64 {
         match self {
-            Origin::Exact { time_us, .. } | Origin::SameShapeOtherDevice { time_us, .. } => *time_us,
+            Origin::Exact { time_us, .. }
+            | Origin::SameCapability { time_us, .. }
+            | Origin::SameShapeOtherDevice { time_us, .. } => *time_us,
             Origin::Model { predicted_us } | Origin::Analytic { predicted_us } => *predicted_us,
         }
     }
@@ -109,6 +124,9 @@ impl fmt::Display for Origin {
             Origin::Exact { file, device, threads, time_us } => {
                 let s = if *threads == 1 { "" } else { "s" };
                 write!(f, "exact record {}, {time_us:.1} us on {device} with {threads} thread{s}", name(file))
+            }
+            Origin::SameCapability { file, target, device, time_us } => {
+                write!(f, "record {} of {target}, same capability, {time_us:.1} us on {device}", name(file))
             }
             Origin::SameShapeOtherDevice { file, target, device, time_us } => {
                 write!(f, "record {} of the target {target}, {time_us:.1} us on {device}", name(file))
@@ -139,67 +157,16 @@ pub struct Choice {
 pub struct Refusal {
     /// Its file.
     pub file: PathBuf,
+    /// The line that is to blame, where the file is as it was written.
+    pub line: usize,
     /// Why.
-    pub reason: RefusalReason,
-}
-
-/// Why a record may not be used.
-#[derive(Clone, PartialEq, Debug)]
-pub enum RefusalReason {
-    /// Its result was never checked.
-    NotVerified,
-    /// No template of that name can run the workload here.
-    NoTemplate {
-        /// The name.
-        template: String,
-        /// The templates that can.
-        offered: Vec<String>,
-    },
-    /// The template has changed since.
-    OtherVersion {
-        /// The template.
-        template: String,
-        /// Its version in the record.
-        recorded: u32,
-        /// Its version now.
-        current: u32,
-    },
-    /// The template's space has changed since.
-    OtherSpace {
-        /// The fingerprint in the record.
-        recorded: Fingerprint,
-        /// The fingerprint now.
-        current: Fingerprint,
-    },
-    /// The config is not in the space.
-    BadConfig(ConfigError),
-}
-
-impl fmt::Display for RefusalReason {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            RefusalReason::NotVerified => f.write_str("its result was never checked (verified = false)"),
-            RefusalReason::NoTemplate { template, offered } if offered.is_empty() => {
-                write!(f, "its template `{template}` does not apply, and no other does")
-            }
-            RefusalReason::NoTemplate { template, offered } => {
-                write!(f, "its template `{template}` does not apply here; those that do: {}", offered.join(", "))
-            }
-            RefusalReason::OtherVersion { template, recorded, current } => {
-                write!(f, "it was made for version {recorded} of the template `{template}`, which is now {current}")
-            }
-            RefusalReason::OtherSpace { recorded, current } => {
-                write!(f, "it was made in another config space ({recorded}, now {current})")
-            }
-            RefusalReason::BadConfig(error) => error.fmt(f),
-        }
-    }
+    pub reason: Mismatch,
 }
 
 impl fmt::Display for Refusal {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let file = self.file.display().to_string().replace('\\', "/");
-        write!(f, "{file}: the record is not used: {}; tune the workload again or delete the file", self.reason)
+        self.reason.diagnostic(&file, self.line, Purpose::Build).fmt(f)
     }
 }
 
@@ -210,7 +177,7 @@ pub struct Found {
     pub record: Record,
     /// Its config, as the template's space writes it.
     pub config: Config,
-    /// [`Origin::Exact`] or [`Origin::SameShapeOtherDevice`].
+    /// [`Origin::Exact`], [`Origin::SameCapability`] or [`Origin::SameShapeOtherDevice`].
     pub origin: Origin,
 }
 
@@ -225,18 +192,22 @@ pub struct Lookup {
 
 /// Finds the record for a workload among those that the offered templates can still make sense of.
 ///
-/// A record of the target itself comes first; among several, that of the wanted device, then the one whose number of
-/// threads is closest to the wanted one, then the fastest. Without any, the related targets are looked through in
-/// their order; their configs hold only where the space here has the same fingerprint. A record of this target that
-/// may not be used is a [`Refusal`]; one of another target is not, because its space is expected to differ.
+/// The order is: a record of the target itself, on the wanted device if one is named; a record of another device of the
+/// same compute capability; a record of a related target, in the order of the query, if its config is valid in the
+/// space here, limits included. Among several of one kind the one whose number of threads is closest to the wanted one
+/// comes first, then the fastest.
+///
+/// A record of this target that may not be used is a [`Refusal`]; one of another target is not, because its space is
+/// expected to differ. The rules are those of [`RULES`](super::RULES).
 pub fn lookup(records: &BestRecords, query: &Query<'_>, offers: &[Offer<'_>]) -> Lookup {
     let mut refusals = vec![];
     for target in std::iter::once(query.target).chain(query.related_targets.iter().copied()) {
+        let own = target == query.target;
         let mut usable = vec![];
         for (file, record) in records.iter().filter(|(_, r)| r.workload == query.workload && r.target == target) {
-            match usable_config(record, offers) {
+            match usable_config(record, offers, own) {
                 Ok(config) => usable.push((file, record, config)),
-                Err(reason) if target == query.target => refusals.push(Refusal { file, reason }),
+                Err(reason) if own => refusals.push(Refusal { file, line: record.line_of(reason.key()), reason }),
                 Err(_) => {}
             }
         }
@@ -245,11 +216,13 @@ pub fn lookup(records: &BestRecords, query: &Query<'_>, offers: &[Offer<'_>]) ->
             rank(a).cmp(&rank(b)).then(a.time_us.total_cmp(&b.time_us))
         });
         if let Some((file, record, config)) = usable.into_iter().next() {
-            let (device, time_us) = (record.device.clone(), record.time_us);
-            let origin = if target == query.target {
+            let (target, device, time_us) = (target.to_string(), record.device.clone(), record.time_us);
+            let origin = if own && query.device.is_none_or(|d| d == device) {
                 Origin::Exact { file, device, threads: record.threads, time_us }
+            } else if own || same_capability(query.target, &target) {
+                Origin::SameCapability { file, target, device, time_us }
             } else {
-                Origin::SameShapeOtherDevice { file, target: target.to_string(), device, time_us }
+                Origin::SameShapeOtherDevice { file, target, device, time_us }
             };
             return Lookup { found: Some(Found { record: record.clone(), config, origin }), refusals };
         }
@@ -257,33 +230,50 @@ pub fn lookup(records: &BestRecords, query: &Query<'_>, offers: &[Offer<'_>]) ->
     Lookup { found: None, refusals }
 }
 
-/// The config of a record as its template's space writes it now, or why the record may not be used.
-fn usable_config(record: &Record, offers: &[Offer<'_>]) -> Result<Config, RefusalReason> {
+/// Whether two targets are CUDA architectures of one compute capability.
+fn same_capability(a: &str, b: &str) -> bool {
+    let digits = |name: &str| {
+        let rest = name.strip_prefix("sm_")?;
+        Some(rest.trim_end_matches(|c: char| c.is_ascii_alphabetic()).to_string())
+    };
+    digits(a).is_some_and(|a| Some(a) == digits(b))
+}
+
+/// The config of a record as its template's space writes it now, or why the record may not be used. The space of another
+/// target need not be the same: what counts is that the config is in the space here.
+fn usable_config(record: &Record, offers: &[Offer<'_>], same_space: bool) -> Result<Config, Mismatch> {
     if !record.verified {
-        return Err(RefusalReason::NotVerified);
+        return Err(Mismatch::Unverified);
     }
-    let template = record.template.clone();
+    let space = same_space.then_some(record.space);
+    fitting(&record.template, record.template_version, space, &record.config, offers)
+}
+
+/// A config as its template's space writes it now, or why it means nothing here. Without a fingerprint, any space that has
+/// the config will do.
+pub(super) fn fitting(
+    template: &str,
+    version: u32,
+    space: Option<Fingerprint>,
+    config: &Config,
+    offers: &[Offer<'_>],
+) -> Result<Config, Mismatch> {
+    let template = template.to_string();
     let Some(offer) = offers.iter().find(|o| o.template == template) else {
         let offered = offers.iter().map(|o| o.template.to_string()).collect();
-        return Err(RefusalReason::NoTemplate { template, offered });
+        return Err(Mismatch::NoTemplate { template, offered });
     };
-    if offer.version != record.template_version {
-        return Err(RefusalReason::OtherVersion {
-            template,
-            recorded: record.template_version,
-            current: offer.version,
-        });
+    if offer.version != version {
+        return Err(Mismatch::OtherVersion { template, recorded: version, current: offer.version });
     }
-    // A knob that is gone says more than two fingerprints do.
-    let config = match offer.space.normalise(&record.config) {
-        Err(error @ (ConfigError::Unknown { .. } | ConfigError::Missing { .. })) => {
-            return Err(RefusalReason::BadConfig(error));
-        }
-        other => other,
-    };
+    let config = offer.space.normalise(config).map_err(Mismatch::of_config);
+    // A knob that is gone says more than two fingerprints do; a value that is gone says less.
+    if let Err(error @ Mismatch::Knob(_)) = config {
+        return Err(error);
+    }
     let current = offer.space.fingerprint();
-    if current != record.space {
-        return Err(RefusalReason::OtherSpace { recorded: record.space, current });
+    match space {
+        Some(recorded) if recorded != current => Err(Mismatch::OtherSpace { recorded, current }),
+        _ => config,
     }
-    config.map_err(RefusalReason::BadConfig)
 }

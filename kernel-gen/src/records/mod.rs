@@ -11,14 +11,26 @@
 
 mod best;
 #[cfg(feature = "tune")]
+pub mod export;
+#[cfg(feature = "tune")]
+pub mod import;
+#[cfg(feature = "tune")]
+pub mod judge;
+#[cfg(feature = "tune")]
 pub mod log;
 mod lookup;
+mod matrix;
+#[cfg(feature = "tune")]
+pub mod merge;
+#[cfg(feature = "tune")]
+pub mod prune;
 mod text;
 #[cfg(feature = "tune")]
 mod trial;
 
 pub use best::{ARTIFACTS, BestRecords};
-pub use lookup::{Choice, Found, Lookup, Offer, Origin, Query, Refusal, RefusalReason, lookup};
+pub use lookup::{Choice, Found, Lookup, Offer, Origin, Query, Refusal, lookup};
+pub use matrix::{Mismatch, Purpose, RULES, Rule, Verdict};
 pub(crate) use text::quoted;
 #[cfg(feature = "tune")]
 pub use trial::{Failure, FailureKind, Outcome, Timing, Trial};
@@ -64,6 +76,12 @@ impl Record {
     pub fn file_name(&self) -> String {
         let hash = stable_hash(&format!("{}\n{}\n{}", self.workload, self.device, self.threads)) >> 32;
         format!("{}-{hash:08x}.toml", self.workload)
+    }
+
+    /// The line of its file, as it is written, that begins with a key; the first one if none does.
+    fn line_of(&self, key: &str) -> usize {
+        let begins = |line: &str| line.strip_prefix(key).is_some_and(|rest| rest.is_empty() || rest.starts_with(" ="));
+        self.to_toml().lines().position(begins).map_or(1, |i| i + 1)
     }
 
     /// The file below the folder of records, with `/` between its parts.

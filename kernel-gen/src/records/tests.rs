@@ -168,48 +168,83 @@ fn device_then_threads_then_time_decide() {
 }
 
 #[test]
-fn a_related_target_serves_where_the_space_is_the_same() {
+fn a_related_target_serves_where_its_config_is_within_the_limits_here() {
     let v4 = Record { target: "x86-64-v4".into(), ..record() };
+    // Its space may be another one, as long as the config is in the space here.
     let foreign = Record { space: Fingerprint(1), ..v4.clone() };
+    let beyond = Record { config: record().config.with_split("tile", &[-1, 128]), ..foreign.clone() };
+    let older = Record { template_version: 1, ..v4.clone() };
     let q = Query { related_targets: &["x86-64-v4"], ..query() };
     assert!(matches!(look(std::slice::from_ref(&v4), &q).found.unwrap().origin, Origin::SameShapeOtherDevice { .. }));
-    assert_eq!(look(&[foreign], &q), Lookup { found: None, refusals: vec![] });
+    assert!(matches!(look(&[foreign], &q).found.unwrap().origin, Origin::SameShapeOtherDevice { .. }));
+    for other in [beyond, older] {
+        assert_eq!(look(&[other], &q), Lookup { found: None, refusals: vec![] });
+    }
     assert_eq!(look(&[v4], &query()).found, None);
 }
 
 #[test]
+fn the_order_is_device_then_capability_then_architecture() {
+    let of = |target: &str, device: &str, time_us| Record {
+        target: target.into(),
+        device: device.into(),
+        time_us,
+        ..record()
+    };
+    let all = [of("sm_90a", "H100", 9.0), of("sm_90a", "H200", 8.0), of("sm_90", "H20", 7.0), of("sm_89", "L4", 1.0)];
+    let q = |device| Query { target: "sm_90a", related_targets: &["sm_90", "sm_89"], device, ..query() };
+    let origin = |records: &[Record], device| look(records, &q(device)).found.unwrap().origin;
+    assert!(matches!(origin(&all, None), Origin::Exact { device, .. } if device == "H200"));
+    assert!(matches!(origin(&all, Some("H100")), Origin::Exact { device, .. } if device == "H100"));
+    let other = origin(&all[1..], Some("H100"));
+    assert!(matches!(&other, Origin::SameCapability { device, .. } if device == "H200"));
+    assert_eq!((other.word(), other.is_measured(), other.time_us()), ("same-capability", true, 8.0));
+    assert!(other.to_string().ends_with(" of sm_90a, same capability, 8.0 us on H200"), "{other}");
+    assert!(matches!(origin(&all[2..], None), Origin::SameCapability { target, .. } if target == "sm_90"));
+    assert!(matches!(origin(&all[3..], None), Origin::SameShapeOtherDevice { target, .. } if target == "sm_89"));
+}
+
+#[test]
 fn every_refusal_names_the_file_and_the_reason() {
-    let reason = |change: fn(&mut Record)| {
+    let reason = |change: fn(&mut Record), line: &str| {
         let mut r = record();
         change(&mut r);
         let Lookup { found, refusals } = look(std::slice::from_ref(&r), &query());
         assert_eq!((found, refusals.len()), (None, 1));
         let text = refusals[0].to_string();
-        assert!(text.starts_with(&format!("{}: the record is not used: ", r.relative_path())), "{text}");
-        assert!(text.ends_with("; tune the workload again or delete the file"), "{text}");
+        // The line is that of the key that is to blame.
+        let number = r.to_toml().lines().position(|l| l == line).unwrap() + 1;
+        assert!(text.starts_with(&format!("{}:{number}: the record is not used: ", r.relative_path())), "{text}");
+        assert!(text.ends_with(&format!("; {}", refusals[0].reason.rule().mend)), "{text}");
         refusals[0].reason.to_string()
     };
-    assert_eq!(reason(|r| r.verified = false), "its result was never checked (verified = false)");
+    assert_eq!(reason(|r| r.verified = false, "verified = false"), "its result was never checked");
     assert_eq!(
-        reason(|r| r.template = "winograd".into()),
+        reason(|r| r.template = "winograd".into(), "template = \"winograd\""),
         "its template `winograd` does not apply here; those that do: gemm"
     );
-    assert_eq!(reason(|r| r.template_version = 1), "it was made for version 1 of the template `gemm`, which is now 2");
     assert_eq!(
-        reason(|r| r.space = Fingerprint(5)),
+        reason(|r| r.template_version = 1, "template_version = 1"),
+        "it was made for version 1 of the template `gemm`, which is now 2"
+    );
+    assert_eq!(
+        reason(|r| r.space = Fingerprint(5), "space = \"0000000000000005\""),
         format!("it was made in another config space (0000000000000005, now {})", space().fingerprint())
     );
     assert_eq!(
-        reason(|r| r.config.set("vector", Value::Int(8))),
+        reason(|r| r.config.set("vector", Value::Int(8)), "vector = 8"),
         "there is no knob `vector`; the knobs are tile, unroll"
     );
-    assert_eq!(reason(|r| r.config = Config::new().with("unroll", 0)), "the config has no value for the knob `tile`");
     assert_eq!(
-        reason(|r| r.config.set("unroll", Value::Int(8))),
+        reason(|r| r.config = Config::new().with("unroll", 0), "[config]"),
+        "the config has no value for the knob `tile`"
+    );
+    assert_eq!(
+        reason(|r| r.config.set("unroll", Value::Int(8)), "unroll = 8"),
         "the knob `unroll` cannot be 8: it is OtherOption([0, 16]) len=2"
     );
     assert_eq!(
-        reason(|r| r.config.set("tile", Value::Split(vec![-1, 128]))),
+        reason(|r| r.config.set("tile", Value::Split(vec![-1, 128])), "[config]"),
         "the config `tile=[-1,128] unroll=16` breaks the constraint `no long unrolled tiles`"
     );
 }
@@ -219,6 +254,6 @@ fn a_usable_record_is_taken_beside_refused_ones() {
     let stale = Record { threads: 2, template_version: 1, ..record() };
     let Lookup { found, refusals } = look(&[stale, record()], &query());
     assert_eq!((found.unwrap().record.threads, refusals.len()), (1, 1));
-    assert!(matches!(refusals[0].reason, RefusalReason::OtherVersion { recorded: 1, current: 2, .. }));
-    assert!(!matches!(refusals[0].reason, RefusalReason::BadConfig(ConfigError::Missing { .. })));
+    assert!(matches!(refusals[0].reason, Mismatch::OtherVersion { recorded: 1, current: 2, .. }));
+    assert!(!matches!(refusals[0].reason, Mismatch::Knob(ConfigError::Missing { .. })));
 }

@@ -28,6 +28,8 @@ mod reader;
 mod writer;
 
 pub use collect::Log;
+pub(super) use line::{Parsed, json_cause, parse_line, sealed};
+pub(super) use reader::diagnostic;
 pub use reader::{LogItem, LogReader};
 pub use writer::{LogError, LogWriter, append_seeds};
 
