@@ -20,8 +20,10 @@ mod explain;
 mod lower;
 mod package;
 mod project;
+mod report;
 mod show;
 mod space;
+mod tune;
 
 use crate::diagnostic::Diagnostic;
 use crate::model::ModelError;
@@ -48,6 +50,8 @@ enum Command {
     Space(space::Arguments),
     Lower(lower::Arguments),
     Show(show::Arguments),
+    Tune(tune::Arguments),
+    Report(report::Arguments),
     Package(package::Arguments),
     Doctor(doctor::Arguments),
 }
@@ -137,6 +141,8 @@ pub fn run(registry: &Registry, arguments: impl IntoIterator<Item = impl Into<Os
         Command::Space(arguments) => space::run(registry, arguments),
         Command::Lower(arguments) => lower::run(registry, arguments),
         Command::Show(arguments) => show::run(registry, arguments),
+        Command::Tune(arguments) => tune::run(registry, arguments),
+        Command::Report(arguments) => report::run(registry, arguments),
         Command::Package(arguments) => package::run(registry, arguments),
         Command::Doctor(arguments) => doctor::run(registry, arguments),
     };

@@ -1,7 +1,7 @@
 //! A part of a space: the same knobs with fewer values.
 
-use super::{Knob, Space, SpaceError, Value};
-use std::sync::OnceLock;
+use super::{Config, Knob, Space, SpaceError, Value};
+use std::sync::{Arc, OnceLock};
 
 impl Space {
     /// The configs of this space whose knobs take one of the listed values; a knob that is not listed keeps all of its
@@ -40,12 +40,19 @@ impl Space {
         }
         Ok(Space { knobs, filters: self.filters.clone(), range_len, len: OnceLock::new() })
     }
+
+    /// The configs of this space for which `keep` holds too. `name` says what is required.
+    pub fn filtered(&self, name: &str, keep: impl Fn(&Config) -> bool + Send + Sync + 'static) -> Space {
+        let mut filters = self.filters.clone();
+        filters.push((name.to_string(), Arc::new(keep)));
+        Space { knobs: self.knobs.clone(), filters, range_len: self.range_len, len: OnceLock::new() }
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::space::{Config, Split};
+    use crate::space::Split;
 
     fn space() -> Space {
         let builder = Space::builder().split("tile", Split::factors(16, 2)).knob("unroll", [0, 1, 2]);
@@ -64,6 +71,14 @@ mod tests {
         assert!(part.index_of(&Config::new().with_split("tile", &[-1, 4]).with("unroll", 0)).is_err());
         assert_ne!(part.fingerprint(), all.fingerprint());
         assert_eq!(part.part(&[("unroll", vec![Value::Int(2)])]).unwrap().len(), 2);
+    }
+
+    #[test]
+    fn a_further_constraint_leaves_the_numbering_alone() {
+        let some = space().filtered("inner 8", |c| c.split("tile").is_ok_and(|t| t[1] == 8));
+        assert_eq!((some.len(), some.fingerprint()), (2, space().fingerprint()));
+        assert!(some.sample(1).all(|(index, config)| space().get(index) == Some(config)));
+        assert_eq!(space().sample(1).filter(|(index, _)| some.refused_by(*index) == Some("inner 8")).count(), 8);
     }
 
     #[test]

@@ -8,7 +8,14 @@
 
 pub mod landscape;
 pub mod measure;
+pub mod progress;
+pub mod replay;
+pub mod report;
+mod roofline;
+mod scheduler;
+pub mod session;
 mod task;
 pub mod tuner;
 
+pub use roofline::{Roofline, gflops};
 pub use task::Task;

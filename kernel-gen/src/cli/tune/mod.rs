@@ -1,0 +1,448 @@
+//! `kernel-gen tune`: searches for faster configs and writes the records of those that it finds.
+
+mod events;
+mod plan;
+
+use super::project::{Files, Project, target};
+use super::{Failure, Output};
+use crate::emit::c::Isa;
+use crate::records::log::{Log, LogReader, LogWriter, Machine, Run};
+use crate::records::{Outcome, Record, Trial};
+use crate::target::Target;
+use crate::templates::Registry;
+use crate::tune::gflops;
+use crate::tune::landscape::Landscape;
+use crate::tune::measure::{self, Measurer, Provenance};
+use crate::tune::progress::{Progress, Style, table};
+use crate::tune::replay::{Recording, Replay};
+use crate::tune::session::{self, Entry, Event, Options, Stop, Summary, Verdict};
+use crate::tune::tuner;
+use clap::Args;
+use events::Events;
+use plan::Plan;
+use std::cell::OnceCell;
+use std::fmt::Write;
+use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
+
+/// Searches for the fastest config of each workload, and writes what it finds as records
+///
+/// Every config that is tried is compiled, run, and checked against the reference before it is timed; what became of it is
+/// appended to a log. Running the same command again goes on from the log: nothing is tried twice. Ctrl-C finishes what is
+/// under way; what is in the log stays. At the end the fastest configs run once more beside the record that there is, and
+/// the record is replaced only if it is slower by more than the noise.
+///
+/// Examples:
+///
+///   kernel-gen tune                              all workloads of kernels.toml on this CPU
+///
+///   kernel-gen tune specs/resnet50.toml --target sm_90a --trials 256
+///
+///   kernel-gen tune --workload conv2d-nchw-f32-n1c512h7w7-o512k3x3-s1x1-p1.1.1.1-d1x1-g1 --target sm_90a
+///
+///   kernel-gen tune --workload matmul-f16.f32-m1024n1024k1024-nn --target sm_90a --seconds 60
+///
+///   kernel-gen tune --replay landscape.txt --tuner model --seed 3     no device is needed
+#[derive(Args, Clone, Debug)]
+#[command(verbatim_doc_comment)]
+pub(super) struct Arguments {
+    /// The spec [default: kernels.toml]
+    #[arg(value_name = "SPEC")]
+    spec: Option<PathBuf>,
+    /// Tune this workload, a name in the spec or a key such as matmul-f32-m512n512k512-nn; may be given several times
+    #[arg(long, value_name = "KEY", conflicts_with = "only")]
+    workload: Vec<String>,
+    /// Only this kernel or workload of the spec; may be given several times
+    #[arg(long, value_name = "NAME")]
+    only: Vec<String>,
+    /// Target [default: the best that this machine's CPU executes and the spec asks for]
+    #[arg(long, value_name = "NAME")]
+    target: Option<String>,
+    /// Only this template; may be given several times
+    #[arg(long, value_name = "NAME")]
+    template: Vec<String>,
+    /// Which GPU, counted from 0
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    device: usize,
+    /// Threads that CPU kernels run on [default: what the spec says, or 1]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1024))]
+    threads: Option<u32>,
+    /// How configs are searched for: auto, model, ga, descent, random or grid
+    #[arg(long, value_name = "NAME", default_value = "auto")]
+    tuner: String,
+    /// Trials for each workload, on average: they go where the network's time is. Those in the log count
+    #[arg(long, value_name = "N", default_value_t = 128, value_parser = clap::value_parser!(u64).range(1..))]
+    trials: u64,
+    /// Begin no trial after so many seconds
+    #[arg(long, value_name = "S", value_parser = seconds)]
+    seconds: Option<f64>,
+    /// A task is done after so many trials without a gain, if its tuner expects none
+    #[arg(long, value_name = "N", default_value_t = 64, value_parser = clap::value_parser!(u64).range(1..))]
+    patience: u64,
+    /// What everything random follows from
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    seed: u64,
+    /// The log of all trials [default: tuning.jsonl, beside the spec; none with --replay]
+    #[arg(long, value_name = "FILE")]
+    log: Option<PathBuf>,
+    /// The folder of best records [default: tuned, beside the spec; none with --replay]
+    #[arg(long, value_name = "FOLDER")]
+    tuned: Option<PathBuf>,
+    /// Answer from a landscape or a log instead of a device
+    #[arg(long, value_name = "FILE")]
+    replay: Option<PathBuf>,
+    /// Say what would be tuned, and do nothing
+    #[arg(long)]
+    dry_run: bool,
+    /// Print what happens as JSON, one object a line
+    #[arg(long)]
+    json: bool,
+    /// Show no progress
+    #[arg(long, short)]
+    quiet: bool,
+}
+
+fn seconds(text: &str) -> Result<f64, String> {
+    let seconds = text.parse().ok().filter(|s: &f64| s.is_finite() && *s > 0.0);
+    seconds.ok_or_else(|| "write a number of seconds above 0".to_string())
+}
+
+/// Where trials are made.
+struct Bench {
+    device: String,
+    threads: u32,
+    machine: Machine,
+}
+
+pub(super) fn run(registry: &Registry, arguments: &Arguments) -> Result<Output, Failure> {
+    let kind = tuner::Kind::from_name(&arguments.tuner).ok_or_else(|| {
+        let all: Vec<&str> = tuner::Kind::ALL.iter().map(|k| k.name()).collect();
+        format!("there is no tuner `{}`; the tuners are {}", arguments.tuner, all.join(", "))
+    })?;
+    // A workload that is given by its key needs no spec, and neither does a recording.
+    let project = Project::load(&Files { spec: arguments.spec.clone(), tuned: arguments.tuned.clone() })?;
+    let recording = arguments.replay.as_deref().map(|file| recording(file, registry)).transpose()?;
+    let target = target_of(&project, arguments, recording.as_ref())?;
+    let plan = Plan::new(registry, &project, arguments, recording.as_ref(), target)?;
+    let threads = match target.cuda() {
+        Some(_) => 1,
+        None => arguments.threads.unwrap_or(project.options().threads),
+    };
+    let known = OnceCell::new();
+    let know = |bench: &Bench| Known::new(&project, arguments, &plan, Some(bench));
+    if let Some(recording) = recording {
+        let device = recording.device.clone().unwrap_or_else(|| "a recording".to_string());
+        let bench = Bench { device, threads, machine: Machine::Other };
+        let known = known.get_or_init(|| know(&bench)).as_ref().map_err(Failure::clone)?;
+        return match arguments.dry_run {
+            true => Ok(Output::success(described(&plan, known, &arguments.options(&plan)))),
+            false => tune(arguments, kind, &plan, known, &bench, &mut Replay::new(recording)),
+        };
+    }
+    if arguments.dry_run {
+        let known = Known::new(&project, arguments, &plan, None)?;
+        return Ok(Output::success(described(&plan, &known, &arguments.options(&plan))));
+    }
+    std::thread::scope(|scope| {
+        let options = measure::Options {
+            device: arguments.device,
+            threads: threads as usize,
+            seed: arguments.seed.wrapping_add(1),
+            ..measure::Options::default()
+        };
+        let mut attached = measure::for_target(scope, target, options).map_err(|e| e.to_string())?;
+        let bench = Bench::of(&attached.provenance);
+        let known = known.get_or_init(|| know(&bench)).as_ref().map_err(Failure::clone)?;
+        tune(arguments, kind, &plan, known, &bench, &mut *attached.measurer)
+    })
+}
+
+impl Bench {
+    fn of(provenance: &Provenance) -> Bench {
+        let version = |v: Option<(u32, u32)>| v.map(|(major, minor)| format!("{major}.{minor}")).unwrap_or_default();
+        let machine = match provenance.capability {
+            None => Machine::Cpu { isa: provenance.target.clone(), compiler: provenance.compiler.clone() },
+            Some(_) => Machine::Cuda {
+                capability: version(provenance.capability),
+                sms: provenance.units,
+                driver: version(provenance.driver),
+                toolkit: provenance.compiler.clone(),
+                sm_mhz: provenance.clock_mhz.unwrap_or_default(),
+                memory_mhz: 0,
+                uuid: provenance.uuid.clone().unwrap_or_default(),
+            },
+        };
+        Bench { device: provenance.device.clone(), threads: provenance.threads, machine }
+    }
+}
+
+impl Arguments {
+    /// What the session is told.
+    fn options(&self, plan: &Plan<'_>) -> Options {
+        Options {
+            trials: self.trials.saturating_mul(plan.workloads() as u64),
+            seconds: self.seconds,
+            patience: self.patience,
+            ..Options::default()
+        }
+    }
+}
+
+/// What is known before a session begins, and where what it finds goes.
+struct Known {
+    /// Trials of earlier runs, for each task.
+    histories: Vec<Vec<Trial>>,
+    /// The records that there are.
+    incumbents: Vec<session::Incumbent>,
+    /// What people should know before it begins.
+    notes: Vec<String>,
+    /// The log, unless none is written.
+    log: Option<PathBuf>,
+    /// The folder of records, unless none are written.
+    tuned: Option<PathBuf>,
+}
+
+impl Known {
+    /// Without a bench, of all devices.
+    fn new(project: &Project, arguments: &Arguments, plan: &Plan<'_>, bench: Option<&Bench>) -> Result<Known, Failure> {
+        // What a recording says is not measured now: it is written where that is asked for, and nowhere else.
+        let measured = arguments.replay.is_none();
+        let beside = arguments.spec.as_deref().and_then(Path::parent).unwrap_or(Path::new(""));
+        let log_file = arguments.log.clone().or_else(|| measured.then(|| beside.join("tuning.jsonl")));
+        let tuned = arguments.tuned.clone().or_else(|| measured.then(|| project.tuned.clone()));
+        let log = match &log_file {
+            Some(file) if file.exists() => Log::read(&[file]).map_err(|e| e.to_string())?,
+            _ => Log::default(),
+        };
+        let (incumbents, mut notes) = match &tuned {
+            Some(_) => plan.incumbents(project, bench),
+            None => (vec![], vec![]),
+        };
+        notes.extend(plan.left_out.iter().cloned());
+        notes.extend(log.skipped.iter().chain(&log.warnings).map(|d| d.to_string()));
+        let histories = plan.history(&log, bench);
+        Ok(Known { histories, incumbents, notes, log: log_file, tuned })
+    }
+}
+
+/// The target that is asked for; without one that of the recording, if it is of one only, or the best that this machine
+/// executes.
+fn target_of(
+    project: &Project,
+    arguments: &Arguments,
+    recording: Option<&Recording>,
+) -> Result<&'static Target, Failure> {
+    if let (None, Some(recording)) = (&arguments.target, recording) {
+        let mut names: Vec<&str> = recording.tasks().map(|(_, target, _)| target).collect();
+        names.sort_unstable();
+        names.dedup();
+        return match &names[..] {
+            [only] => target(project, Some(only)),
+            [] => Err("the recording holds no trials".to_string().into()),
+            several => {
+                Err(format!("the recording is of several targets; name one with --target: {}", several.join(", "))
+                    .into())
+            }
+        };
+    }
+    let name = arguments.target.as_deref().or_else(|| {
+        let runs = |t: &&&Target| Isa::from_name(&t.name).is_some_and(Isa::runs_here);
+        project.targets(std::env::consts::ARCH).iter().find(runs).map(|t| t.name.as_str())
+    });
+    target(project, name)
+}
+
+/// Reads a landscape or a log.
+fn recording(file: &Path, registry: &Registry) -> Result<Recording, Failure> {
+    let shown = file.display().to_string().replace('\\', "/");
+    let bytes = std::fs::read(file).map_err(|e| format!("{shown}: cannot be read: {e}; name a landscape or a log"))?;
+    let mut recording = Recording::new();
+    if bytes.starts_with(b"kernel-gen landscape") || file.extension().is_some_and(|e| e == "gz") {
+        let landscape = Landscape::load(file)?;
+        recording.add_landscape(&landscape, registry).map_err(|cause| format!("{shown}: {cause}"))?;
+        return Ok(recording);
+    }
+    let mut log = Log::default();
+    log.extend(LogReader::new(&bytes[..], &shown));
+    for entry in &log.entries {
+        let (task, trial) = (&entry.task, &entry.trial);
+        recording.add(&task.workload, &task.target, &task.template, &trial.config, trial.outcome.clone());
+        recording.device.get_or_insert(entry.device.clone());
+    }
+    if recording.is_empty() {
+        let why = log.skipped.first().map(|d| format!(" ({d})")).unwrap_or_default();
+        return Err(format!("{shown}: neither a landscape nor a log with trials{why}").into());
+    }
+    Ok(recording)
+}
+
+/// The switch that Ctrl-C turns on. The second Ctrl-C ends the process at once.
+fn stop_on_interrupt() -> Stop {
+    static STOP: OnceLock<Stop> = OnceLock::new();
+    STOP.get_or_init(|| {
+        let stop = Stop::new();
+        let asked = stop.clone();
+        // Without a handler, because another one is there or the system has none, the log keeps everything all the same.
+        let _ = ctrlc::set_handler(move || {
+            if asked.ask() {
+                std::process::exit(130);
+            }
+            eprintln!("\nstopping: what is under way is finished and kept; Ctrl-C again ends at once");
+        });
+        stop
+    })
+    .clone()
+}
+
+/// Runs the session and writes what it finds.
+fn tune<'t>(
+    arguments: &Arguments,
+    kind: tuner::Kind,
+    plan: &'t Plan<'t>,
+    known: &'t Known,
+    bench: &Bench,
+    measurer: &mut dyn Measurer<'t>,
+) -> Result<Output, Failure> {
+    let Known { histories, incumbents, notes, log, tuned } = known;
+    let options = arguments.options(plan);
+    let earlier = |at: usize| {
+        let others = plan.tasks.iter().zip(histories).enumerate().filter(move |(i, (_, h))| *i != at && !h.is_empty());
+        others.map(|(_, (task, history))| (task, &history[..])).collect()
+    };
+    let entries: Vec<Entry<'_>> = plan
+        .items
+        .iter()
+        .zip(&plan.tasks)
+        .enumerate()
+        .map(|(at, (item, task))| {
+            let threads = std::thread::available_parallelism().map_or(1, usize::from);
+            let seeded = tuner::Options { seed: arguments.seed, threads, earlier: earlier(at) };
+            Entry {
+                name: item.name.clone(),
+                task,
+                threads: bench.threads,
+                weight: item.weight,
+                tuner: tuner::make(kind, task, &seeded),
+                default: item.default.clone(),
+                history: histories[at].clone(),
+            }
+        })
+        .collect();
+    let mut writer = match log {
+        Some(file) => {
+            let run = Run::new(&bench.device, bench.threads, bench.machine.clone(), kind.name(), arguments.seed);
+            Some(LogWriter::open(file, run).map_err(|e| e.to_string())?)
+        }
+        None => None,
+    };
+    let style = if arguments.quiet || arguments.json { Style::Quiet } else { Style::of_stderr() };
+    let mut progress = Progress::new(style);
+    notes.iter().for_each(|note| progress.say(note));
+    let mut events = arguments.json.then(|| Events::new(plan));
+    let stop = stop_on_interrupt();
+    let summary = session::run(entries, incumbents, measurer, &options, &stop, &mut |board, event| {
+        if let (Event::Trial { entry, trial, .. }, Some(writer)) = (event, &mut writer) {
+            writer.append(&plan.items[entry].key, trial).map_err(|e| e.to_string())?;
+        }
+        progress.event(board, event);
+        events.as_mut().map_or(Ok(()), |events| events.event(board, event))
+    });
+    progress.finish();
+    let summary = summary.map_err(|e| {
+        let kept = log.as_ref().map(|f| format!("; the trials before it are in {}", f.display()));
+        Failure::Message(format!("{e}{}", kept.unwrap_or_default()))
+    })?;
+    let written = match tuned {
+        Some(folder) => write_records(plan, bench, &summary, folder)?,
+        None => vec![],
+    };
+    if let Some(events) = &mut events {
+        events.end(&summary, &written)?;
+        return Ok(Output::success(String::new()));
+    }
+    let mut text = table(&summary);
+    // Writing to a string cannot fail.
+    for file in &written {
+        let _ = writeln!(text, "wrote {}", file.display().to_string().replace('\\', "/"));
+    }
+    if let (session::Ended::Stopped, Some(file)) = (summary.ended, log) {
+        let file = file.display();
+        let _ = writeln!(text, "no records were written; the same command goes on from {file}");
+    }
+    Ok(Output::success(text))
+}
+
+/// Writes a record for each workload that has a new one.
+fn write_records(plan: &Plan<'_>, bench: &Bench, summary: &Summary, folder: &Path) -> Result<Vec<PathBuf>, Failure> {
+    let mut written = vec![];
+    for verdict in &summary.verdicts {
+        let Verdict::Won { candidates, winner, .. } = verdict else { continue };
+        let winner = &candidates[*winner];
+        let Outcome::Timed(timing) = &winner.outcome else { continue };
+        let (item, task) = (&plan.items[winner.entry], &plan.tasks[winner.entry]);
+        let time_us = timing.median_us();
+        let record = Record {
+            workload: item.key.workload.clone(),
+            target: item.key.target.clone(),
+            device: bench.device.clone(),
+            threads: bench.threads,
+            template: item.key.template.clone(),
+            template_version: item.key.template_version,
+            space: item.key.space,
+            config: winner.config.clone(),
+            time_us,
+            gflops: gflops(&task.workload, time_us),
+            max_error: timing.max_error,
+            // A measurer times what passed the check against the reference, and nothing else.
+            verified: true,
+            generator: env!("CARGO_PKG_VERSION").to_string(),
+        };
+        let file = record.write(folder).map_err(|e| {
+            let file = folder.join(record.relative_path());
+            format!("{}: the record cannot be written: {e}; the trials are in the log", file.display())
+        })?;
+        written.push(file);
+    }
+    Ok(written)
+}
+
+/// What would be tuned.
+fn described(plan: &Plan<'_>, known: &Known, options: &Options) -> String {
+    let mut text = String::new();
+    // Writing to a string cannot fail.
+    let _ = writeln!(
+        text,
+        "{} workloads on {}, {} tasks, at most {} trials",
+        plan.workloads(),
+        plan.target.name,
+        plan.tasks.len(),
+        options.trials
+    );
+    let mut last = "";
+    for (at, (item, task)) in plan.items.iter().zip(&plan.tasks).enumerate() {
+        if item.key.workload != last {
+            last = &item.key.workload;
+            let times = if item.weight == 1.0 { String::new() } else { format!(", {} times", item.weight) };
+            let _ = writeln!(text, "{}{times}", item.name);
+        }
+        let incumbent = known.incumbents.iter().find(|i| i.entry == at);
+        let before = match (known.histories[at].len(), incumbent) {
+            (0, None) => String::new(),
+            (n, None) => format!(", {n} trials in the log"),
+            (0, Some(i)) => format!(", a record of {:.1} us", i.recorded_us),
+            (n, Some(i)) => format!(", {n} trials in the log, a record of {:.1} us", i.recorded_us),
+        };
+        let _ = writeln!(
+            text,
+            "  {} v{}: {} configs, the default expects {:.1} us{before}",
+            item.key.template,
+            item.key.template_version,
+            task.space.estimated_len(),
+            task.predicted_us(&item.default),
+        );
+    }
+    known.notes.iter().for_each(|note| {
+        let _ = writeln!(text, "{note}");
+    });
+    text
+}

@@ -1,0 +1,254 @@
+//! What a session is to tune: workloads, the templates that compete for each, and what is known of them already.
+
+use super::super::Failure;
+use super::super::project::{Project, label};
+use super::super::space::find_template;
+use super::{Arguments, Bench};
+use crate::records::log::{Entry, Log, TaskKey};
+use crate::records::{FailureKind, Outcome, Record, Trial};
+use crate::space::Config;
+use crate::target::Target;
+use crate::templates::{Registry, Template};
+use crate::tune::Task;
+use crate::tune::replay::Recording;
+use crate::tune::session::Incumbent;
+use crate::workload::Workload;
+use std::collections::BTreeMap;
+
+/// A template whose model expects its default to take this many times as long as the best of the workload's defaults is
+/// left out, unless it is asked for by name: on a large workload one trial of it might take longer than all others.
+const HOPELESS: f64 = 20.0;
+
+/// Tasks with everything that a session wants to know of them but a tuner.
+pub(super) struct Plan<'r> {
+    /// The target of all tasks.
+    pub(super) target: &'static Target,
+    /// The tasks, those of a workload side by side.
+    pub(super) items: Vec<Item<'r>>,
+    /// The tasks themselves, one for each item.
+    pub(super) tasks: Vec<Task<'r>>,
+    /// Templates that were left out, and why.
+    pub(super) left_out: Vec<String>,
+}
+
+/// One task of a plan.
+pub(super) struct Item<'r> {
+    /// What people call the workload.
+    pub(super) name: String,
+    /// How often it occurs.
+    pub(super) weight: f64,
+    /// What logs call the task.
+    pub(super) key: TaskKey,
+    /// The default, as the template's space writes it.
+    pub(super) default: Config,
+    /// The template.
+    pub(super) template: &'r dyn Template,
+}
+
+/// A workload to tune.
+struct Wanted {
+    name: String,
+    weight: f64,
+    workload: Workload,
+}
+
+impl<'r> Plan<'r> {
+    pub(super) fn new(
+        registry: &'r Registry,
+        project: &Project,
+        arguments: &Arguments,
+        recording: Option<&Recording>,
+        target: &'static Target,
+    ) -> Result<Plan<'r>, Failure> {
+        let named: Vec<&'r dyn Template> =
+            arguments.template.iter().map(|name| find_template(registry, name)).collect::<Result<_, _>>()?;
+        let mut plan = Plan { target, items: vec![], tasks: vec![], left_out: vec![] };
+        for wanted in wanted(project, arguments, recording, target)? {
+            plan.add(registry, &named, recording, &wanted)?;
+        }
+        if plan.tasks.is_empty() {
+            let what = if recording.is_some() { "the recording has nothing of it" } else { "no template applies" };
+            return Err(format!("there is nothing to tune on {}: {what}", target.name).into());
+        }
+        Ok(plan)
+    }
+
+    /// Adds a task for each template that can run the workload.
+    fn add(
+        &mut self,
+        registry: &'r Registry,
+        named: &[&'r dyn Template],
+        recording: Option<&Recording>,
+        wanted: &Wanted,
+    ) -> Result<(), Failure> {
+        let Wanted { name, weight, workload } = wanted;
+        let target = self.target;
+        let mut found = vec![];
+        let mut reasons = vec![];
+        for template in registry.iter().filter(|t| named.is_empty() || named.iter().any(|n| n.name() == t.name())) {
+            if let Err(reason) = template.applies(workload, target) {
+                reasons.push(format!("{}: {reason}", template.name()));
+                continue;
+            }
+            let mut task = Task::new(workload.clone(), target, template)?;
+            let default = task.space.normalise(&template.default_config(workload, target)?)?;
+            let key = TaskKey {
+                workload: workload.key(),
+                target: target.name.clone(),
+                template: template.name().to_string(),
+                template_version: template.version(),
+                space: task.space.fingerprint(),
+            };
+            if let Some(recording) = recording {
+                match recording.part_of(&task) {
+                    Some(part) => task.space = part,
+                    None => continue,
+                }
+            }
+            let predicted = task.predicted_us(&default);
+            found.push((predicted, Item { name: name.clone(), weight: *weight, key, default, template }, task));
+        }
+        if found.is_empty() && recording.is_none() {
+            let reasons = reasons.join("; ");
+            return Err(format!("no template can run {name} on {} ({reasons})", target.name).into());
+        }
+        let best = found.iter().map(|(predicted, ..)| *predicted).fold(f64::INFINITY, f64::min);
+        for (predicted, item, task) in found {
+            if named.is_empty() && recording.is_none() && predicted > HOPELESS * best {
+                self.left_out.push(format!(
+                    "{name}: {} is left out, its model expects {:.0} times as long; --template {} tries it",
+                    item.template.name(),
+                    predicted / best,
+                    item.template.name(),
+                ));
+                continue;
+            }
+            self.items.push(item);
+            self.tasks.push(task);
+        }
+        Ok(())
+    }
+
+    /// Number of different workloads.
+    pub(super) fn workloads(&self) -> usize {
+        let mut keys: Vec<&str> = self.items.iter().map(|item| item.key.workload.as_str()).collect();
+        keys.dedup();
+        keys.len()
+    }
+
+    /// What earlier runs of each task found out on this device. Trials that were not measured for reasons that are not
+    /// the config's are tried again.
+    pub(super) fn history(&self, log: &Log, bench: Option<&Bench>) -> Vec<Vec<Trial>> {
+        let of = |(item, task): (&Item<'_>, &Task<'_>)| {
+            let mut trials: BTreeMap<u64, Trial> = BTreeMap::new();
+            let here = |e: &&Entry| bench.is_none_or(|b| e.device == b.device && e.threads == b.threads);
+            for entry in log.of_task(&item.key).filter(here) {
+                let asked = |f: &crate::records::Failure| f.kind != FailureKind::Worker;
+                let says = match &entry.trial.outcome {
+                    Outcome::Timed(_) => true,
+                    Outcome::Failed(failure) => asked(failure),
+                };
+                // A config is found by its content; its index may be another one where the task is a part of the space.
+                if let (true, Ok(index)) = (says, task.space.index_of(&entry.trial.config)) {
+                    trials.insert(index, Trial { index, ..entry.trial.clone() });
+                }
+            }
+            trials.into_values().collect()
+        };
+        self.items.iter().zip(&self.tasks).map(of).collect()
+    }
+
+    /// The records that there are of these workloads on this device, and what is wrong with those that cannot be used.
+    pub(super) fn incumbents(&self, project: &Project, bench: Option<&Bench>) -> (Vec<Incumbent>, Vec<String>) {
+        let (mut usable, mut notes) = (vec![], vec![]);
+        let mut seen: Vec<&str> = vec![];
+        for item in &self.items {
+            let workload = item.key.workload.as_str();
+            if seen.contains(&workload) {
+                continue;
+            }
+            seen.push(workload);
+            let here = |r: &Record| bench.is_none_or(|b| r.device == b.device && r.threads == b.threads);
+            let same = |r: &Record| r.workload == workload && r.target == self.target.name && here(r);
+            let Some((file, record)) = project.records.iter().find(|(_, r)| same(r)) else { continue };
+            match self.incumbent(record) {
+                Ok(incumbent) => usable.push(incumbent),
+                Err(reason) => {
+                    let file = file.display().to_string().replace('\\', "/");
+                    notes.push(format!("{file}: the record is not compared with: {reason}"));
+                }
+            }
+        }
+        (usable, notes)
+    }
+
+    fn incumbent(&self, record: &Record) -> Result<Incumbent, String> {
+        let of_record = |i: &Item<'_>| i.key.workload == record.workload && i.key.template == record.template;
+        let Some(entry) = self.items.iter().position(of_record) else {
+            return Err(format!("its template {} is not among those that are tuned", record.template));
+        };
+        let key = &self.items[entry].key;
+        if record.template_version != key.template_version {
+            let (old, new) = (record.template_version, key.template_version);
+            return Err(format!("it was made for version {old} of {}, which is now {new}", record.template));
+        }
+        if record.space != key.space {
+            return Err(format!("it was made in another config space of {}", record.template));
+        }
+        let config = self.tasks[entry].space.normalise(&record.config).map_err(|e| e.to_string())?;
+        Ok(Incumbent { entry, config, recorded_us: record.time_us })
+    }
+}
+
+/// The workloads that are asked for. Equal ones are one, with their weights summed up.
+fn wanted(
+    project: &Project,
+    arguments: &Arguments,
+    recording: Option<&Recording>,
+    target: &Target,
+) -> Result<Vec<Wanted>, Failure> {
+    let mut all: Vec<Wanted> = vec![];
+    let mut add =
+        |name: String, weight: f64, workload: &Workload| match all.iter_mut().find(|w| w.workload == *workload) {
+            Some(same) => same.weight += weight,
+            None => all.push(Wanted { name, weight, workload: workload.clone() }),
+        };
+    for name in &arguments.workload {
+        let workload = project.workload(name)?;
+        add(name.clone(), 1.0, &workload);
+    }
+    if !arguments.workload.is_empty() {
+        return Ok(all);
+    }
+    if let (None, Some(recording)) = (&project.spec, recording) {
+        for (key, _, _) in recording.tasks().filter(|(_, t, _)| *t == target.name) {
+            if !all.iter().any(|w| w.name == key) {
+                all.push(Wanted { name: key.to_string(), weight: 1.0, workload: Workload::from_key(key)? });
+            }
+        }
+        return Ok(all);
+    }
+    let Some(spec) = &project.spec else {
+        let mend = "name a spec, or a workload with --workload";
+        return Err(format!("there is no kernels.toml here; {mend}").into());
+    };
+    for (kernel, w) in spec.workloads() {
+        let asked = |name: &String| kernel.name == *name || w.name.as_ref() == Some(name);
+        if arguments.only.is_empty() || arguments.only.iter().any(asked) {
+            add(label(w.name.as_deref(), &w.workload), f64::from(w.count), &w.workload);
+        }
+    }
+    let missing = arguments.only.iter().find(|name| {
+        let is = |(kernel, w): (&crate::spec::KernelSpec, &crate::spec::WorkloadSpec)| {
+            kernel.name == **name || w.name.as_ref() == Some(name)
+        };
+        !spec.workloads().any(is)
+    });
+    match missing {
+        // `workload` knows what is close to it.
+        Some(name) => Err(project.workload(name).err().unwrap_or_else(|| {
+            format!("{} has no kernel or workload called `{name}`; a key goes to --workload", spec.file).into()
+        })),
+        None => Ok(all),
+    }
+}

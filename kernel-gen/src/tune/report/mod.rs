@@ -1,0 +1,362 @@
+//! A report of trial logs: one HTML page that needs nothing else, no network and no library.
+//!
+//! [`Report`] holds what is said, ordered and without a clock: the same logs give the same page. [`Report::to_html`] says
+//! it, with drawings as inline SVG that follow the reader's light or dark theme.
+
+mod curve;
+mod failures;
+mod page;
+mod roofs;
+mod share;
+mod svg;
+#[cfg(test)]
+mod tests;
+
+use super::roofline::Roofline;
+use crate::records::log::{Entry, Log, Machine, RunId};
+use crate::records::{BestRecords, FailureKind, Outcome};
+use crate::space::Config;
+use crate::target::Target;
+use crate::templates::Registry;
+use crate::workload::Workload;
+use std::collections::BTreeMap;
+
+/// What a page says.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Report {
+    /// The headline.
+    pub title: String,
+    /// A part for each machine.
+    pub benches: Vec<Bench>,
+    /// The runs behind it.
+    pub runs: Vec<RunLine>,
+    /// Lines of the logs that say nothing, and what else is odd.
+    pub notes: Vec<String>,
+}
+
+/// A run of a tuner.
+#[derive(Clone, PartialEq, Debug)]
+pub struct RunLine {
+    /// Its name in the log.
+    pub id: RunId,
+    /// Version of the generator.
+    pub generator: String,
+    /// The device and its threads.
+    pub device: String,
+    /// The machine, in words.
+    pub machine: String,
+    /// The tuner and its seed.
+    pub tuner: String,
+    /// When it began, as a date and a time of day (UTC); empty where the log has lost it.
+    pub started: String,
+    /// Its trials.
+    pub trials: usize,
+    /// Seconds until its last trial.
+    pub seconds: f64,
+}
+
+/// All that was tuned for one target on one device with one number of threads.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Bench {
+    /// The target's name.
+    pub target: String,
+    /// The device.
+    pub device: String,
+    /// Threads that kernels ran on.
+    pub threads: u32,
+    /// The workloads, the one that takes most of the network's time first.
+    pub layers: Vec<Layer>,
+}
+
+/// One workload.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Layer {
+    /// What people call it.
+    pub name: String,
+    /// Its key.
+    pub key: String,
+    /// How often it occurs.
+    pub weight: f64,
+    /// Floating-point operations.
+    pub flops: f64,
+    /// Bytes that must move at least.
+    pub bytes: f64,
+    /// The target's limits for its arithmetic; none where this library does not know the target or the workload.
+    pub roofline: Option<Roofline>,
+    /// The templates that were tried, the fastest first.
+    pub tasks: Vec<TaskLine>,
+    /// The record that builds use, if records were given and there is one.
+    pub record: Option<RecordLine>,
+}
+
+/// The trials of one template for a workload.
+#[derive(Clone, PartialEq, Debug)]
+pub struct TaskLine {
+    /// The template and its version.
+    pub template: String,
+    /// Its trials.
+    pub trials: usize,
+    /// The failures by kind, and what the first of each said.
+    pub failures: BTreeMap<FailureKind, (usize, String)>,
+    /// Each improvement: after how many trials, to which time in microseconds.
+    pub curve: Vec<(usize, f64)>,
+    /// The fastest config.
+    pub best: Option<Best>,
+    /// What the default config took, if it was among the trials.
+    pub default_us: Option<f64>,
+}
+
+/// The fastest trial of a task.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Best {
+    /// Its time in microseconds.
+    pub us: f64,
+    /// Half the distance between the quartiles of its samples, in microseconds.
+    pub spread_us: f64,
+    /// Its config.
+    pub config: Config,
+    /// Its run.
+    pub run: RunId,
+    /// The tuner and its seed.
+    pub tuner: String,
+    /// The log and the line in it.
+    pub place: String,
+}
+
+/// A record in the folder of records.
+#[derive(Clone, PartialEq, Debug)]
+pub struct RecordLine {
+    /// Its file, below the folder.
+    pub file: String,
+    /// Its template and version.
+    pub template: String,
+    /// Its config.
+    pub config: String,
+    /// Its time in microseconds.
+    pub us: f64,
+}
+
+impl Layer {
+    /// The fastest time of any template, in microseconds.
+    pub fn best_us(&self) -> Option<f64> {
+        self.tasks.iter().filter_map(|t| Some(t.best.as_ref()?.us)).min_by(f64::total_cmp)
+    }
+
+    /// The time in a build: that of the record, or the fastest trial without one.
+    pub fn used_us(&self) -> Option<f64> {
+        self.record.as_ref().map(|r| r.us).or_else(|| self.best_us())
+    }
+
+    /// What a time is in billions of operations a second.
+    pub fn gflops(&self, us: f64) -> f64 {
+        self.flops / us / 1e3
+    }
+
+    /// How much of the roofline a time is.
+    pub fn share_of_roof(&self, us: f64) -> Option<f64> {
+        let roofline = self.roofline?;
+        Some((self.flops / roofline.peak_gflops).max(self.bytes / roofline.bandwidth_gb_s) / 1e3 / us)
+    }
+
+    /// Trials of all templates, and how many failed.
+    pub fn trials(&self) -> (usize, usize) {
+        let failed = |t: &TaskLine| t.failures.values().map(|(n, _)| n).sum::<usize>();
+        (self.tasks.iter().map(|t| t.trials).sum(), self.tasks.iter().map(failed).sum())
+    }
+}
+
+impl Bench {
+    /// The time of the whole network in microseconds, as far as its layers ran.
+    pub fn network_us(&self) -> f64 {
+        self.layers.iter().filter_map(|l| Some(l.used_us()? * l.weight)).sum()
+    }
+}
+
+/// What people call workloads, and how often they occur, by key.
+pub type Names = BTreeMap<String, (String, f64)>;
+
+impl Report {
+    /// A report of logs. `registry` says which config is a template's default, `names` what people call the workloads,
+    /// and `records` what builds use.
+    pub fn new(title: &str, log: &Log, registry: &Registry, names: &Names, records: Option<&BestRecords>) -> Report {
+        let mut benches: BTreeMap<(&str, &str, u32), BTreeMap<&str, Vec<&Entry>>> = BTreeMap::new();
+        for entry in &log.entries {
+            let bench = benches.entry((&entry.task.target, &entry.device, entry.threads)).or_default();
+            bench.entry(&entry.task.workload).or_default().push(entry);
+        }
+        let benches = benches.into_iter().map(|((target, device, threads), workloads)| {
+            let layers = workloads.into_iter().map(|(key, entries)| {
+                let record = records.and_then(|all| record_of(all, key, target, device, threads));
+                layer(key, target, threads, &entries, registry, names, record)
+            });
+            let mut layers: Vec<Layer> = layers.collect();
+            let time = |l: &Layer| l.used_us().unwrap_or(0.0) * l.weight;
+            layers.sort_by(|a, b| time(b).total_cmp(&time(a)).then_with(|| a.name.cmp(&b.name)));
+            Bench { target: target.into(), device: device.into(), threads, layers }
+        });
+        let notes = log.skipped.iter().chain(&log.warnings).map(|d| d.to_string()).collect();
+        Report { title: title.into(), benches: benches.collect(), runs: runs(log), notes }
+    }
+
+    /// The page.
+    pub fn to_html(&self) -> String {
+        page::page(self)
+    }
+}
+
+fn record_of(all: &BestRecords, key: &str, target: &str, device: &str, threads: u32) -> Option<RecordLine> {
+    let same = |r: &crate::records::Record| {
+        r.workload == key && r.target == target && r.device == device && r.threads == threads
+    };
+    let (_, record) = all.iter().find(|(_, r)| same(r))?;
+    Some(RecordLine {
+        file: record.relative_path(),
+        template: format!("{} v{}", record.template, record.template_version),
+        config: record.config.to_string(),
+        us: record.time_us,
+    })
+}
+
+fn layer(
+    key: &str,
+    target: &str,
+    threads: u32,
+    entries: &[&Entry],
+    registry: &Registry,
+    names: &Names,
+    record: Option<RecordLine>,
+) -> Layer {
+    let workload = Workload::from_key(key).ok();
+    let known = Target::find(target);
+    let (name, weight) = names.get(key).cloned().unwrap_or_else(|| (key.to_string(), 1.0));
+    let mut by_template: BTreeMap<(&str, u32), Vec<&Entry>> = BTreeMap::new();
+    for entry in entries {
+        by_template.entry((&entry.task.template, entry.task.template_version)).or_default().push(entry);
+    }
+    let tasks = by_template.into_iter().map(|((template, version), entries)| {
+        let default = || {
+            let (workload, target) = (workload.as_ref()?, known?);
+            let template = registry.find(template).filter(|t| t.version() == version)?;
+            let space = template.space(workload, target).ok()?;
+            space.normalise(&template.default_config(workload, target).ok()?).ok()
+        };
+        task(&format!("{template} v{version}"), &entries, default())
+    });
+    let mut tasks: Vec<TaskLine> = tasks.collect();
+    let time = |t: &TaskLine| t.best.as_ref().map_or(f64::INFINITY, |b| b.us);
+    tasks.sort_by(|a, b| time(a).total_cmp(&time(b)));
+    Layer {
+        name,
+        key: key.into(),
+        weight,
+        flops: workload.as_ref().map_or(0.0, |w| w.flops() as f64),
+        bytes: workload.as_ref().map_or(0.0, |w| w.bytes() as f64),
+        roofline: workload.as_ref().zip(known).map(|(w, t)| Roofline::new(w, t, threads)),
+        tasks,
+        record,
+    }
+}
+
+fn task(template: &str, entries: &[&Entry], default: Option<Config>) -> TaskLine {
+    let mut line = TaskLine {
+        template: template.into(),
+        trials: entries.len(),
+        failures: BTreeMap::new(),
+        curve: vec![],
+        best: None,
+        default_us: None,
+    };
+    for (at, entry) in entries.iter().enumerate() {
+        match &entry.trial.outcome {
+            Outcome::Failed(failure) => {
+                let kind = line.failures.entry(failure.kind).or_insert_with(|| (0, failure.detail.clone()));
+                kind.0 += 1;
+            }
+            Outcome::Timed(timing) => {
+                let us = timing.median_us();
+                if default.as_ref() == Some(&entry.trial.config) {
+                    line.default_us = Some(us);
+                }
+                if line.best.as_ref().is_none_or(|b| us < b.us) {
+                    line.curve.push((at + 1, us));
+                    line.best = Some(Best {
+                        us,
+                        spread_us: spread(&timing.samples_us),
+                        config: entry.trial.config.clone(),
+                        run: entry.run,
+                        tuner: format!("{}, seed {}", entry.tuner, entry.seed),
+                        place: format!("{}:{}", entry.place.file, entry.place.line),
+                    });
+                }
+            }
+        }
+    }
+    line
+}
+
+/// Half the distance between the quartiles.
+fn spread(samples: &[f64]) -> f64 {
+    let mut sorted = samples.to_vec();
+    sorted.sort_by(f64::total_cmp);
+    let at = |share: f64| sorted.get((share * sorted.len().saturating_sub(1) as f64).round() as usize).copied();
+    at(0.75).zip(at(0.25)).map_or(0.0, |(high, low)| (high - low) / 2.0)
+}
+
+fn runs(log: &Log) -> Vec<RunLine> {
+    let mut lines: BTreeMap<RunId, RunLine> = BTreeMap::new();
+    for entry in &log.entries {
+        let line = lines.entry(entry.run).or_insert_with(|| {
+            let known = log.runs.get(&entry.run);
+            let threads = if entry.threads == 1 { String::new() } else { format!(", {} threads", entry.threads) };
+            RunLine {
+                id: entry.run,
+                generator: entry.generator.clone(),
+                device: format!("{}{threads}", entry.device),
+                machine: known.map(|(run, _)| machine(&run.machine)).unwrap_or_default(),
+                tuner: format!("{}, seed {}", entry.tuner, entry.seed),
+                started: known.map(|(_, started)| date(*started)).unwrap_or_default(),
+                trials: 0,
+                seconds: 0.0,
+            }
+        });
+        line.trials += 1;
+        line.seconds = line.seconds.max(entry.at_s);
+    }
+    let mut lines: Vec<RunLine> = lines.into_values().collect();
+    lines.sort_by(|a, b| a.started.cmp(&b.started).then(a.id.cmp(&b.id)));
+    lines
+}
+
+/// What is known of a machine, in words.
+fn machine(machine: &Machine) -> String {
+    let join = |parts: Vec<String>| parts.into_iter().filter(|p| !p.is_empty()).collect::<Vec<_>>().join(", ");
+    let with = |label: &str, text: &str| if text.is_empty() { String::new() } else { format!("{label} {text}") };
+    let mhz = |label: &str, mhz: u32| if mhz == 0 { String::new() } else { format!("{label} {mhz} MHz") };
+    match machine {
+        Machine::Cpu { isa, compiler } => join(vec![isa.clone(), compiler.clone()]),
+        Machine::Cuda { capability, sms, driver, toolkit, sm_mhz, memory_mhz, .. } => join(vec![
+            with("capability", capability),
+            if *sms == 0 { String::new() } else { format!("{sms} SMs") },
+            with("driver", driver),
+            toolkit.clone(),
+            mhz("SM", *sm_mhz),
+            mhz("memory", *memory_mhz),
+        ]),
+        Machine::Other => String::new(),
+    }
+}
+
+/// A time in seconds since 1970 as a date and a time of day. The calendar is Howard Hinnant's `civil_from_days`.
+fn date(unix: u64) -> String {
+    let (days, seconds) = ((unix / 86_400) as i64, unix % 86_400);
+    let z = days + 719_468;
+    let era = z.div_euclid(146_097);
+    let day_of_era = z.rem_euclid(146_097);
+    let year_of_era = (day_of_era - day_of_era / 1460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
+    let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
+    let month = (5 * day_of_year + 2) / 153;
+    let day = day_of_year - (153 * month + 2) / 5 + 1;
+    let month = if month < 10 { month + 3 } else { month - 9 };
+    let year = year_of_era + era * 400 + i64::from(month <= 2);
+    format!("{year:04}-{month:02}-{day:02} {:02}:{:02}", seconds / 3600, seconds % 3600 / 60)
+}

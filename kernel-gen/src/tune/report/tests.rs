@@ -1,0 +1,126 @@
+use super::*;
+use crate::records::log::LogReader;
+
+/// Lines of a log as its writer makes them.
+fn log(trials: &[(&str, &str, Outcome)]) -> Log {
+    use crate::records::Trial;
+    use crate::records::log::{LogWriter, Run, TaskKey};
+    let folder = std::env::temp_dir().join(format!("kernel-gen-report-{}-{}", std::process::id(), trials.len()));
+    let file = folder.join("log.jsonl");
+    let _ = std::fs::remove_dir_all(&folder);
+    let machine = Machine::Cpu { isa: "x86-64-v3".into(), compiler: "cc <12>".into() };
+    let mut writer = LogWriter::open(&file, Run::new("Some & CPU", 1, machine, "auto", 7)).unwrap();
+    let registry = Registry::builtin();
+    let target = Target::find("x86-64-v3").unwrap();
+    for (at, (workload, template, outcome)) in trials.iter().enumerate() {
+        let template = registry.find(template).unwrap();
+        let space = template.space(&Workload::from_key(workload).unwrap(), target).unwrap();
+        let task = TaskKey {
+            workload: workload.to_string(),
+            target: target.name.clone(),
+            template: template.name().to_string(),
+            template_version: template.version(),
+            space: space.fingerprint(),
+        };
+        let (index, config) = space.sample(at as u64).next().unwrap();
+        writer.append(&task, &Trial { index, config, outcome: outcome.clone() }).unwrap();
+    }
+    drop(writer);
+    let text = std::fs::read(&file).unwrap();
+    std::fs::remove_dir_all(&folder).unwrap();
+    let mut log = Log::default();
+    log.extend(LogReader::new(&text[..], "some.jsonl"));
+    log
+}
+
+fn timed(us: f64) -> Outcome {
+    Outcome::Timed(crate::records::Timing { samples_us: vec![us, us], cold_us: vec![], max_error: 0.0 })
+}
+
+fn failed(kind: FailureKind, detail: &str) -> Outcome {
+    Outcome::Failed(crate::records::Failure { kind, detail: detail.into() })
+}
+
+const SMALL: &str = "matmul-f32-m64n64k64-nn";
+const LARGE: &str = "matmul-f32-m256n256k256-nn";
+
+fn report() -> Report {
+    let log = log(&[
+        (SMALL, "matmul_packed", timed(9.0)),
+        (SMALL, "matmul_packed", failed(FailureKind::Build, "cc: <error> & more")),
+        (SMALL, "matmul_packed", timed(12.0)),
+        (SMALL, "plain", timed(40.0)),
+        (LARGE, "matmul_packed", timed(700.0)),
+        (LARGE, "matmul_packed", timed(500.0)),
+        (SMALL, "matmul_packed", timed(6.0)),
+    ]);
+    let names = Names::from([(SMALL.to_string(), ("head".to_string(), 100.0))]);
+    Report::new("A <report>", &log, &Registry::builtin(), &names, None)
+}
+
+#[test]
+fn curves_shares_and_failures_are_those_of_the_log() {
+    let report = report();
+    let bench = &report.benches[0];
+    assert_eq!((report.benches.len(), bench.device.as_str(), bench.threads), (1, "Some & CPU", 1));
+    // The small one occurs a hundred times: 600 us of the network against 500.
+    let names: Vec<&str> = bench.layers.iter().map(|l| l.name.as_str()).collect();
+    assert_eq!(names, ["head", LARGE]);
+    assert_eq!(bench.network_us(), 1100.0);
+    let head = &bench.layers[0];
+    assert_eq!(head.tasks[0].curve, [(1, 9.0), (4, 6.0)]);
+    assert_eq!((head.trials(), head.best_us()), ((5, 1), Some(6.0)));
+    assert_eq!(head.tasks[0].failures[&FailureKind::Build], (1, "cc: <error> & more".to_string()));
+    assert!(head.tasks[1].template.starts_with("plain v"), "the faster template comes first");
+    assert_eq!(head.tasks[0].best.as_ref().map(|b| b.place.as_str()), Some("some.jsonl:8"));
+    let run = &report.runs[0];
+    assert_eq!((run.trials, run.tuner.as_str(), run.machine.as_str()), (7, "auto, seed 7", "x86-64-v3, cc <12>"));
+}
+
+#[test]
+fn the_page_stands_alone_and_shows_text_as_text() {
+    let page = report().to_html();
+    for tag in ["http", "src=", "@import", "url("] {
+        assert!(!page.contains(tag), "the page asks for something: {tag}");
+    }
+    for (open, close) in [("<svg", "</svg>"), ("<table>", "</table>"), ("<div", "</div>"), ("<tr>", "</tr>")] {
+        assert_eq!(page.matches(open).count(), page.matches(close).count(), "{open}");
+    }
+    assert!(page.contains("cc: &lt;error&gt; &amp; more") && !page.contains("<error>"));
+    assert!(page.contains("<title>A &lt;report&gt;</title>"));
+    // A curve for each workload, and the roofline.
+    assert_eq!(page.matches("<svg").count(), 3);
+    assert!(!page.contains("NaN") && !page.contains("inf"), "a number is none");
+    assert_eq!(
+        page,
+        report().to_html().replace(&report().runs[0].id.to_string(), &id(&page)),
+        "the same log, the same page"
+    );
+}
+
+/// The name of the run in a page: each writer has its own.
+fn id(page: &str) -> String {
+    let at = page.find("run ").unwrap() + 4;
+    page[at..at + 12].to_string()
+}
+
+#[test]
+fn workloads_that_nobody_knows_any_more_are_shown_all_the_same() {
+    let mut log =
+        log(&[(SMALL, "matmul_packed", timed(9.0)), (SMALL, "matmul_packed", failed(FailureKind::Crash, ""))]);
+    for entry in &mut log.entries {
+        entry.task.workload = "winograd-9000".into();
+        entry.task.target = "z80".into();
+    }
+    let page = Report::new("t", &log, &Registry::builtin(), &Names::new(), None).to_html();
+    assert!(page.contains("winograd-9000") && page.contains("9.000"));
+    assert_eq!(page.matches("<svg").count(), 1, "no roofline without a target");
+    let nothing = Report::new("t", &Log::default(), &Registry::builtin(), &Names::new(), None).to_html();
+    assert!(nothing.contains("The logs hold no trials."));
+}
+
+#[test]
+fn dates_are_those_of_the_calendar() {
+    let all = [0, 951_782_400, 1_709_164_799, 1_795_254_755].map(date);
+    assert_eq!(all, ["1970-01-01 00:00", "2000-02-29 00:00", "2024-02-28 23:59", "2026-11-21 09:52"]);
+}

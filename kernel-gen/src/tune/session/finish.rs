@@ -1,0 +1,233 @@
+//! The end of a session: the fastest configs of a workload once more, side by side, and what follows from that.
+
+use super::{Event, Incumbent, MIN_GAIN, Session, SessionError, Subject};
+use crate::records::{FailureKind, Outcome, Timing};
+use crate::space::Config;
+use crate::tune::measure::Measurer;
+
+/// Where a candidate comes from.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Source {
+    /// The record that there is.
+    Incumbent,
+    /// The config that is used without any record.
+    Default,
+    /// The search.
+    Search,
+}
+
+/// A config that ran in the final comparison.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Candidate {
+    /// The entry whose template it is of.
+    pub entry: usize,
+    /// The config.
+    pub config: Config,
+    /// Where it comes from. A config that is several things is the first of [`Source`]'s that holds.
+    pub source: Source,
+    /// Whether it is the config that is used without any record, wherever else it comes from.
+    pub is_default: bool,
+    /// What became of it in the comparison.
+    pub outcome: Outcome,
+}
+
+/// What became of a workload.
+#[derive(Clone, PartialEq, Debug)]
+pub enum Verdict {
+    /// The session was ended before its end.
+    NotDecided,
+    /// No config ran.
+    Nothing {
+        /// All candidates: of earlier trials that were valid then, if there are any.
+        candidates: Vec<Candidate>,
+    },
+    /// The record stays: nothing was faster by more than the noise.
+    Kept {
+        /// All candidates.
+        candidates: Vec<Candidate>,
+        /// The place of the record among them.
+        incumbent: usize,
+    },
+    /// There is a new record.
+    Won {
+        /// All candidates.
+        candidates: Vec<Candidate>,
+        /// The place of the winner among them.
+        winner: usize,
+        /// The place of the record that it beat, if there was one that ran.
+        incumbent: Option<usize>,
+    },
+}
+
+impl Verdict {
+    /// All candidates of the comparison.
+    pub fn candidates(&self) -> &[Candidate] {
+        match self {
+            Verdict::NotDecided => &[],
+            Verdict::Nothing { candidates } | Verdict::Kept { candidates, .. } | Verdict::Won { candidates, .. } => {
+                candidates
+            }
+        }
+    }
+
+    /// The config to use from now on, if there is one.
+    pub fn choice(&self) -> Option<&Candidate> {
+        match self {
+            Verdict::NotDecided | Verdict::Nothing { .. } => None,
+            Verdict::Kept { candidates, incumbent } => candidates.get(*incumbent),
+            Verdict::Won { candidates, winner, .. } => candidates.get(*winner),
+        }
+    }
+
+    /// The time of the config that is used without any record, if it ran.
+    pub fn default_us(&self) -> Option<f64> {
+        self.candidates().iter().find(|c| c.is_default)?.outcome.time_us()
+    }
+
+    /// The time of the record that there was, if it ran.
+    pub fn incumbent_us(&self) -> Option<f64> {
+        self.candidates().iter().find(|c| c.source == Source::Incumbent)?.outcome.time_us()
+    }
+}
+
+/// Whether one timing is better than another by more than the noise of both.
+///
+/// Samples that were taken alternately are compared in pairs, so that what slowed both down does not count: the median of
+/// the ratios must be below 1 by two standard errors of that median, and by [`MIN_GAIN`] in any case. The standard error
+/// comes from the median absolute deviation, which a few disturbed samples do not move.
+pub fn beats(challenger: &Timing, incumbent: &Timing) -> bool {
+    let (a, b) = (&challenger.samples_us, &incumbent.samples_us);
+    let (ratio, error) = if a.len() == b.len() && a.len() >= 3 {
+        let ratios: Vec<f64> = a.iter().zip(b).map(|(a, b)| a / b).collect();
+        middle_and_error(&ratios)
+    } else {
+        let (a, b) = (middle_and_error(a), middle_and_error(b));
+        let relative = (a.1 / a.0).hypot(b.1 / b.0);
+        (a.0 / b.0, a.0 / b.0 * relative)
+    };
+    // A comparison with what is no number is never won.
+    ratio < 1.0 - MIN_GAIN.max(2.0 * error)
+}
+
+/// The median and its standard error.
+fn middle_and_error(samples: &[f64]) -> (f64, f64) {
+    let median = |values: &[f64]| Timing { samples_us: values.to_vec(), cold_us: vec![], max_error: 0.0 }.median_us();
+    let middle = median(samples);
+    let deviations: Vec<f64> = samples.iter().map(|s| (s - middle).abs()).collect();
+    // 1.4826 makes the deviation that of a normal distribution; its median scatters 1.2533 times as much as its mean.
+    (middle, 1.2533 * 1.4826 * median(&deviations) / (samples.len() as f64).sqrt())
+}
+
+/// What follows from the outcomes of a comparison.
+pub(super) fn verdict(candidates: Vec<Candidate>) -> Verdict {
+    let timing = |c: &Candidate| match &c.outcome {
+        Outcome::Timed(timing) => Some(timing.clone()),
+        Outcome::Failed(_) => None,
+    };
+    let fastest = candidates
+        .iter()
+        .enumerate()
+        .filter_map(|(at, c)| Some((at, timing(c)?)))
+        .filter(|(_, t)| t.median_us().is_finite())
+        .min_by(|(_, a), (_, b)| a.median_us().total_cmp(&b.median_us()));
+    let incumbent = candidates.iter().position(|c| c.source == Source::Incumbent);
+    // A record that could not be asked for reasons that are not its own is not beaten.
+    let unasked = |at: usize| match &candidates[at].outcome {
+        Outcome::Failed(failure) => failure.kind == FailureKind::Worker,
+        Outcome::Timed(_) => false,
+    };
+    let stays = incumbent.filter(|at| {
+        unasked(*at)
+            || match (timing(&candidates[*at]), &fastest) {
+                (Some(old), Some((_, new))) => !beats(new, &old),
+                _ => false,
+            }
+    });
+    match (stays, fastest) {
+        (Some(incumbent), _) => Verdict::Kept { candidates, incumbent },
+        (None, Some((winner, _))) => {
+            let incumbent = incumbent.filter(|at| timing(&candidates[*at]).is_some());
+            Verdict::Won { candidates, winner, incumbent }
+        }
+        (None, None) => Verdict::Nothing { candidates },
+    }
+}
+
+impl<'t> Session<'t, '_, '_> {
+    /// Compares the best of each workload with the record and the default.
+    pub(super) fn decide(
+        &mut self,
+        incumbents: &[Incumbent],
+        measurer: &mut dyn Measurer<'t>,
+    ) -> Result<Vec<Verdict>, SessionError> {
+        let mut verdicts = vec![];
+        for group in 0..self.board.groups.len() {
+            let picked = if self.stop.is_asked() { None } else { Some(self.candidates(group, incumbents)) };
+            let verdict = match picked {
+                None => Verdict::NotDecided,
+                // Nothing ran in any trial, and there is no record: nothing to compare.
+                Some(picked) if picked.is_empty() => Verdict::Nothing { candidates: vec![] },
+                Some(picked) => {
+                    self.tell(Event::Comparing { group, candidates: picked.len() })?;
+                    let asked: Vec<_> = picked.iter().map(|(e, config, _)| (self.subjects[*e].task, config)).collect();
+                    let outcomes = measurer.compare(&asked);
+                    let default = default_entry(&self.subjects, &self.board.groups[group].entries);
+                    let all = picked.into_iter().zip(outcomes).map(|((entry, config, source), outcome)| {
+                        let is_default = default == Some(entry) && self.subjects[entry].default == config;
+                        Candidate { entry, config, source, is_default, outcome }
+                    });
+                    verdict(all.collect())
+                }
+            };
+            self.tell(Event::Decided { group, verdict: &verdict })?;
+            verdicts.push(verdict);
+        }
+        Ok(verdicts)
+    }
+
+    /// The record, the default, and the fastest of the search, each once.
+    fn candidates(&self, group: usize, incumbents: &[Incumbent]) -> Vec<(usize, Config, Source)> {
+        let members = &self.board.groups[group].entries;
+        let mut picked: Vec<(usize, Config, Source)> = vec![];
+        let mut add = |entry: usize, config: &Config, source| {
+            let new = !picked.iter().any(|(e, c, _)| *e == entry && c == config);
+            if new {
+                picked.push((entry, config.clone(), source));
+            }
+            new
+        };
+        for incumbent in incumbents.iter().filter(|i| members.contains(&i.entry)) {
+            add(incumbent.entry, &incumbent.config, Source::Incumbent);
+        }
+        if let Some(entry) = default_entry(&self.subjects, members) {
+            let default = &self.subjects[entry].default;
+            // A default that was tried and failed is not tried again, nor one outside of the part that is searched.
+            let failed = |t: &crate::records::Trial| t.config == *default && t.outcome.time_us().is_none();
+            let known = self.subjects[entry].task.space.index_of(default).is_ok();
+            if known && !self.tried[entry].iter().any(failed) {
+                add(entry, default, Source::Default);
+            }
+        }
+        let mut timed: Vec<(f64, usize, &Config)> = vec![];
+        for &entry in members {
+            let valid = self.tried[entry].iter().filter_map(|t| Some((t.outcome.time_us()?, entry, &t.config)));
+            timed.extend(valid.filter(|(us, ..)| us.is_finite()));
+        }
+        timed.sort_by(|a, b| a.0.total_cmp(&b.0));
+        let mut wanted = self.options.finalists;
+        for (_, entry, config) in timed {
+            if wanted == 0 {
+                break;
+            }
+            // A finalist that is there already, as the record or the default, takes a place too.
+            add(entry, config, Source::Search);
+            wanted -= 1;
+        }
+        picked
+    }
+}
+
+/// The entry whose default is used for the workload without any record: the one with the least predicted time.
+fn default_entry(subjects: &[Subject<'_>], members: &[usize]) -> Option<usize> {
+    members.iter().copied().min_by(|a, b| subjects[*a].predicted_us.total_cmp(&subjects[*b].predicted_us))
+}

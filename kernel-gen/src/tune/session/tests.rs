@@ -1,0 +1,406 @@
+use super::*;
+use crate::records::{Failure, Timing};
+use crate::space::{Rng, Space};
+use crate::target::Target;
+use crate::templates::testing::Rows;
+use crate::tune::replay::{Recording, Replay};
+use crate::workload::{Matmul, Workload};
+use std::collections::BTreeSet;
+use std::sync::{Arc, Mutex};
+
+/// 240 divisors: as many configs.
+const ROWS: i64 = 720_720;
+
+const TEMPLATE: Rows = Rows { name: "rows", version: 1, cost: 50_000.0 };
+const SLOW: Rows = Rows { name: "slow", version: 1, cost: 60_000.0 };
+
+fn workload(columns: i64) -> Workload {
+    Workload::f32(Matmul::new(ROWS, columns, 1))
+}
+
+fn task(columns: i64, template: &Rows) -> Task<'_> {
+    Task::new(workload(columns), Target::find("x86-64-v3").unwrap(), template).unwrap()
+}
+
+fn timing(us: f64) -> Outcome {
+    // Three samples that differ by a tenth of a per cent.
+    Outcome::Timed(Timing { samples_us: vec![us, us * 1.001, us * 0.999], cold_us: vec![], max_error: 0.0 })
+}
+
+fn failure(kind: FailureKind) -> Outcome {
+    Outcome::Failed(Failure { kind, detail: "planted".to_string() })
+}
+
+/// What a config measures: its own time, spread over all configs in no order that a tuner could guess. The best takes
+/// 10 ms, which is well above the roofline.
+fn synthetic_us(index: u64) -> f64 {
+    10_000.0 + ((index * 97 + 60) % 240) as f64 * 250.0
+}
+
+/// All configs of a task, `scale` times as slow, every tenth a failure.
+fn record(recording: &mut Recording, task: &Task<'_>, scale: f64) {
+    for index in 0..task.space.range_len() {
+        let config = task.space.get(index).unwrap();
+        let outcome = match index % 10 {
+            9 => failure(FailureKind::Build),
+            _ => timing(synthetic_us(index) * scale),
+        };
+        recording.add(&task.workload.key(), &task.target.name, task.template.name(), &config, outcome);
+    }
+}
+
+/// Goes on from the best that it was told of, so that what it proposes depends on what it was told and when.
+struct Walker<'t> {
+    space: &'t Space,
+    rng: Rng,
+    seen: BTreeSet<u64>,
+    best: Option<(u64, f64)>,
+    proposed: Proposed,
+    waits: bool,
+}
+
+/// What a tuner proposed, in order.
+type Proposed = Arc<Mutex<Vec<u64>>>;
+
+impl<'t> Walker<'t> {
+    fn boxed(space: &'t Space, seed: u64, waits: bool) -> Box<dyn Tuner + 't> {
+        Walker::watched(space, seed, waits, &Proposed::default())
+    }
+
+    fn watched(space: &'t Space, seed: u64, waits: bool, proposed: &Proposed) -> Box<dyn Tuner + 't> {
+        let (seen, proposed) = (BTreeSet::new(), proposed.clone());
+        Box::new(Walker { space, rng: Rng::new(seed), seen, best: None, proposed, waits })
+    }
+}
+
+impl Tuner for Walker<'_> {
+    fn name(&self) -> &'static str {
+        "walker"
+    }
+
+    fn propose(&mut self, most: usize) -> Vec<(u64, Config)> {
+        let most = if self.waits { most.min(7) } else { most };
+        let mut out = vec![];
+        while out.len() < most && (self.seen.len() as u64) < self.space.range_len() {
+            let from = self.best.map_or(0, |(index, _)| index);
+            let index = (from + self.rng.below(self.space.range_len())) % self.space.range_len();
+            if self.seen.insert(index) {
+                out.push((index, self.space.get(index).unwrap()));
+            }
+        }
+        self.proposed.lock().unwrap().extend(out.iter().map(|(index, _)| *index));
+        out
+    }
+
+    fn observe(&mut self, trials: &[Trial]) {
+        for trial in trials {
+            self.seen.insert(trial.index);
+            if let Some(us) = trial.outcome.time_us().filter(|us| self.best.is_none_or(|(_, best)| *us < best)) {
+                self.best = Some((trial.index, us));
+            }
+        }
+    }
+}
+
+fn entry<'t>(name: &str, task: &'t Task<'t>, tuner: Box<dyn Tuner + 't>) -> Entry<'t> {
+    let default = task.space.normalise(&Config::new().with_split("rows", &[-1, 1])).unwrap();
+    Entry { name: name.into(), task, threads: 1, weight: 1.0, tuner, default, history: vec![] }
+}
+
+/// Runs a session and gives, beside its summary, the trials of each entry in the order in which they became known.
+fn run_on<'t>(
+    measurer: &mut dyn Measurer<'t>,
+    entries: Vec<Entry<'t>>,
+    incumbents: &[Incumbent],
+    options: &Options,
+) -> (Summary, Vec<Vec<Trial>>) {
+    let mut trials = vec![vec![]; entries.len()];
+    let summary = run(entries, incumbents, measurer, options, &Stop::new(), &mut |_, event| {
+        if let Event::Trial { entry, trial, .. } = event {
+            trials[entry].push(trial.clone());
+        }
+        Ok(())
+    });
+    (summary.unwrap(), trials)
+}
+
+/// So many trials, however little they gain.
+fn options(trials: u64) -> Options {
+    Options { trials, patience: 10_000, ..Options::default() }
+}
+
+#[test]
+fn the_same_outcomes_give_the_same_proposals_whatever_comes_back_first() {
+    let (a, b) = (task(1, &TEMPLATE), task(2, &TEMPLATE));
+    let mut recording = Recording::new();
+    record(&mut recording, &a, 1.0);
+    record(&mut recording, &b, 3.0);
+    let proposals = |mut replay: Replay, seed: u64, waits: bool| -> [Vec<u64>; 2] {
+        let proposed = [Proposed::default(), Proposed::default()];
+        let entries = [&a, &b].into_iter().enumerate().map(|(at, task)| {
+            entry("layer", task, Walker::watched(&task.space, seed + at as u64, waits, &proposed[at]))
+        });
+        run_on(&mut replay, entries.collect(), &[], &options(240));
+        proposed.map(|p| p.lock().unwrap().clone())
+    };
+    for waits in [false, true] {
+        let in_order = proposals(Replay::new(recording.clone()), 5, waits);
+        for order in 0..4 {
+            let shuffled = proposals(Replay::shuffled(recording.clone(), order), 5, waits);
+            for (expected, got) in in_order.iter().zip(&shuffled) {
+                // How many trials a task gets may depend on timing; which ones they are may not.
+                let both = expected.len().min(got.len());
+                assert!(both > AHEAD * MOST, "too few trials for the test to say anything: {both}");
+                assert_eq!(expected[..both], got[..both], "order {order}, waits {waits}");
+            }
+        }
+        let other = proposals(Replay::new(recording.clone()), 6, waits);
+        assert_ne!(in_order[0][..20], other[0][..20], "the seed decides");
+    }
+}
+
+#[test]
+fn a_continued_session_repeats_nothing_and_ends_where_an_unbroken_one_does() {
+    let a = task(1, &TEMPLATE);
+    let mut recording = Recording::new();
+    record(&mut recording, &a, 1.0);
+    let all = options(1000);
+    let unbroken = {
+        let tuner = Walker::boxed(&a.space, 1, true);
+        run_on(&mut Replay::new(recording.clone()), vec![entry("a", &a, tuner)], &[], &all)
+    };
+    assert_eq!(unbroken.0.ended, Ended::Exhausted);
+    for cut in [0, 1, 17, 100, 239, 240] {
+        let history: Vec<Trial> = unbroken.1[0][..cut].to_vec();
+        let mut again = entry("a", &a, Walker::boxed(&a.space, 2, true));
+        again.history.clone_from(&history);
+        let (summary, trials) = run_on(&mut Replay::shuffled(recording.clone(), 3), vec![again], &[], &all);
+        let repeated = trials[0].iter().filter(|t| history.iter().any(|h| h.index == t.index)).count();
+        assert_eq!((repeated, history.len() + trials[0].len()), (0, 240), "cut at {cut}");
+        assert_eq!(summary.board.standings[0].best, unbroken.0.board.standings[0].best);
+        assert_eq!((summary.board.made(), summary.board.trials()), (240 - cut as u64, 240));
+        assert_eq!(summary.verdicts[0].choice().map(|c| &c.config), unbroken.0.verdicts[0].choice().map(|c| &c.config));
+    }
+}
+
+#[test]
+fn trials_of_earlier_runs_count_towards_the_budget() {
+    let a = task(1, &TEMPLATE);
+    let mut recording = Recording::new();
+    record(&mut recording, &a, 1.0);
+    let first = run_on(
+        &mut Replay::new(recording.clone()),
+        vec![entry("a", &a, Walker::boxed(&a.space, 1, false))],
+        &[],
+        &options(50),
+    );
+    assert_eq!((first.0.ended, first.1[0].len()), (Ended::Trials, 50));
+    let mut again = entry("a", &a, Walker::boxed(&a.space, 1, false));
+    again.history.clone_from(&first.1[0]);
+    let second = run_on(&mut Replay::new(recording), vec![again], &[], &options(60));
+    assert_eq!(second.1[0].len(), 10);
+}
+
+#[test]
+fn ties_keep_the_incumbent() {
+    let a = task(1, &TEMPLATE);
+    let incumbent = a.space.get(120).unwrap();
+    let verdict_at = |incumbent_us: f64| {
+        let mut recording = Recording::new();
+        record(&mut recording, &a, 1.0);
+        recording.add(&a.workload.key(), &a.target.name, "rows", &incumbent, timing(incumbent_us));
+        let known = [Incumbent { entry: 0, config: incumbent.clone(), recorded_us: incumbent_us }];
+        let tuner = Walker::boxed(&a.space, 1, false);
+        let all = options(1000);
+        let (summary, _) = run_on(&mut Replay::new(recording), vec![entry("a", &a, tuner)], &known, &all);
+        summary.verdicts.into_iter().next().unwrap()
+    };
+    // The fastest of the recording takes 10 ms.
+    for tie in [9_000.0, 10_000.0, 10_050.0, 10_100.0] {
+        let verdict = verdict_at(tie);
+        assert!(matches!(verdict, Verdict::Kept { .. }), "{tie} us");
+        assert_eq!(verdict.choice().unwrap().config, incumbent);
+    }
+    for beaten in [10_300.0, 12_000.0] {
+        let verdict = verdict_at(beaten);
+        assert!(matches!(verdict, Verdict::Won { incumbent: Some(_), .. }), "{beaten} us");
+        assert_eq!(verdict.choice().unwrap().outcome.time_us(), Some(10_000.0));
+        assert_eq!(verdict.incumbent_us(), Some(beaten));
+    }
+}
+
+#[test]
+fn failures_never_win() {
+    let a = task(1, &TEMPLATE);
+    let key = a.workload.key();
+    let mut recording = Recording::new();
+    for index in 0..240 {
+        let kinds = FailureKind::ALL.iter().filter(|k| **k != FailureKind::Worker).collect::<Vec<_>>();
+        let kind = *kinds[index as usize % kinds.len()];
+        recording.add(&key, &a.target.name, "rows", &a.space.get(index).unwrap(), failure(kind));
+    }
+    let all = options(1000);
+    let tuner = || Walker::boxed(&a.space, 1, false);
+    let (summary, _) = run_on(&mut Replay::new(recording.clone()), vec![entry("a", &a, tuner())], &[], &all);
+    assert!(matches!(summary.verdicts[0], Verdict::Nothing { .. }));
+    assert_eq!(summary.board.failures().iter().map(|(_, n)| n).sum::<u64>(), 240);
+    assert_eq!(summary.verdicts[0].choice(), None);
+    // One slow config that runs beats them all.
+    recording.add(&key, &a.target.name, "rows", &a.space.get(33).unwrap(), timing(1e9));
+    let (summary, _) = run_on(&mut Replay::new(recording), vec![entry("a", &a, tuner())], &[], &all);
+    assert_eq!(summary.verdicts[0].choice().map(|c| a.space.index_of(&c.config)), Some(Ok(33)));
+}
+
+#[test]
+fn a_record_that_fails_now_is_replaced_but_one_that_could_not_be_asked_stays() {
+    let a = task(1, &TEMPLATE);
+    let incumbent = a.space.get(120).unwrap();
+    let verdict_of = |outcome: Outcome| {
+        let timed = |at: usize| Candidate {
+            entry: 0,
+            config: a.space.get(at as u64).unwrap(),
+            source: Source::Search,
+            is_default: false,
+            outcome: timing(20.0 + at as f64),
+        };
+        let old = Candidate { config: incumbent.clone(), source: Source::Incumbent, outcome, ..timed(0) };
+        finish::verdict(vec![old, timed(1), timed(2)])
+    };
+    assert!(matches!(verdict_of(failure(FailureKind::WrongAnswer)), Verdict::Won { winner: 1, incumbent: None, .. }));
+    assert!(matches!(verdict_of(failure(FailureKind::Worker)), Verdict::Kept { incumbent: 0, .. }));
+    assert!(matches!(verdict_of(timing(30.0)), Verdict::Won { winner: 1, incumbent: Some(0), .. }));
+}
+
+#[test]
+fn pairs_of_samples_cancel_what_slowed_both_down() {
+    let timing = |samples: &[f64]| Timing { samples_us: samples.to_vec(), cold_us: vec![], max_error: 0.0 };
+    let drift = [1.0, 1.3, 0.9, 1.6, 1.1, 1.4, 1.0, 1.2];
+    let old = timing(&drift);
+    let faster = timing(&drift.map(|d| d * 0.95));
+    assert!(beats(&faster, &old) && !beats(&old, &faster));
+    // Without pairs the drift hides it.
+    assert!(!beats(&timing(&faster.samples_us[..7]), &old));
+    assert!(!beats(&old, &old));
+    assert!(!beats(&timing(&drift.map(|d| d * 0.995)), &old), "less than counts");
+    // One lucky sample is no win.
+    assert!(!beats(&timing(&[0.1, 1.3, 0.9, 1.6, 1.1, 1.4, 1.0, 1.2]), &old));
+    assert!(!beats(&timing(&[]), &old) && !beats(&timing(&[f64::NAN; 8]), &old));
+}
+
+#[test]
+fn trials_go_where_the_networks_time_is() {
+    let tasks = [task(1, &TEMPLATE), task(2, &TEMPLATE), task(3, &TEMPLATE)];
+    let mut recording = Recording::new();
+    // The second takes ten times as long as the others; the third occurs five times.
+    for (task, scale) in tasks.iter().zip([1.0, 10.0, 1.0]) {
+        record(&mut recording, task, scale);
+    }
+    let entries: Vec<Entry<'_>> = tasks
+        .iter()
+        .zip([1.0, 1.0, 5.0])
+        .map(|(t, weight)| Entry { weight, ..entry("layer", t, Walker::boxed(&t.space, 1, true)) })
+        .collect();
+    let (summary, _) = run_on(&mut Replay::new(recording), entries, &[], &options(240));
+    let spent: Vec<u64> = summary.board.standings.iter().map(|s| s.trials).collect();
+    assert!(spent[1] > spent[2] && spent[2] > spent[0] && spent[0] > 0, "{spent:?}");
+    assert!(spent[1] > 2 * spent[0], "{spent:?}");
+}
+
+#[test]
+fn a_template_that_is_far_behind_gets_little() {
+    let (fast, slow) = (task(1, &TEMPLATE), task(1, &SLOW));
+    let mut recording = Recording::new();
+    record(&mut recording, &fast, 1.0);
+    record(&mut recording, &slow, 8.0);
+    let entries = vec![
+        entry("layer", &fast, Walker::boxed(&fast.space, 1, true)),
+        entry("layer", &slow, Walker::boxed(&slow.space, 1, true)),
+    ];
+    let (summary, _) = run_on(&mut Replay::new(recording), entries, &[], &options(150));
+    assert_eq!(summary.board.groups.len(), 1, "they compete");
+    let spent: Vec<u64> = summary.board.standings.iter().map(|s| s.trials).collect();
+    assert!(spent[1] >= 1 && spent[0] > 4 * spent[1], "{spent:?}");
+    assert_eq!(summary.verdicts[0].choice().map(|c| c.entry), Some(0));
+}
+
+#[test]
+fn a_task_that_gains_nothing_is_left_alone() {
+    let a = task(1, &TEMPLATE);
+    let mut recording = Recording::new();
+    for index in 0..240 {
+        // Half a per cent between the best and the worst: noise.
+        let us = 10_000.0 + index as f64 / 5.0;
+        recording.add(&a.workload.key(), &a.target.name, "rows", &a.space.get(index).unwrap(), timing(us));
+    }
+    let tuner = Walker::boxed(&a.space, 1, true);
+    let (summary, trials) = run_on(
+        &mut Replay::new(recording),
+        vec![entry("a", &a, tuner)],
+        &[],
+        &Options { patience: 40, ..options(1000) },
+    );
+    assert_eq!(summary.ended, Ended::Converged);
+    assert!((40..=60).contains(&trials[0].len()), "{}", trials[0].len());
+}
+
+#[test]
+fn a_stopped_session_keeps_what_is_under_way() {
+    let a = task(1, &TEMPLATE);
+    let mut recording = Recording::new();
+    record(&mut recording, &a, 1.0);
+    let stop = Stop::new();
+    let mut known = 0;
+    let entries = vec![entry("a", &a, Walker::boxed(&a.space, 1, false))];
+    let mut replay = Replay::shuffled(recording, 1);
+    let summary = run(entries, &[], &mut replay, &options(1000), &stop, &mut |_, event| {
+        if matches!(event, Event::Trial { .. }) {
+            known += 1;
+            if known == 20 {
+                stop.ask();
+            }
+        }
+        Ok(())
+    })
+    .unwrap();
+    assert_eq!(summary.ended, Ended::Stopped);
+    assert_eq!(summary.board.begun(), summary.board.trials(), "nothing that was begun is lost");
+    assert!(known > 20 && known < 20 + 64, "{known}");
+    assert_eq!(summary.verdicts, [Verdict::NotDecided]);
+}
+
+#[test]
+fn a_worker_that_cannot_be_asked_ends_the_session_with_the_reason() {
+    let a = task(1, &TEMPLATE);
+    let entries = vec![entry("a", &a, Walker::boxed(&a.space, 1, false))];
+    let mut replay = Replay::new(Recording::new());
+    let error = run(entries, &[], &mut replay, &options(100), &Stop::new(), &mut |_, _| Ok(())).unwrap_err();
+    let text = error.to_string();
+    assert!(text.starts_with("16 trials in a row could not be measured; the last one: the recording has no"), "{text}");
+}
+
+#[test]
+fn a_listener_that_fails_ends_the_session() {
+    let a = task(1, &TEMPLATE);
+    let mut recording = Recording::new();
+    record(&mut recording, &a, 1.0);
+    let entries = vec![entry("a", &a, Walker::boxed(&a.space, 1, false))];
+    let error = run(entries, &[], &mut Replay::new(recording), &options(100), &Stop::new(), &mut |_, event| {
+        if matches!(event, Event::Trial { .. }) { Err("the disk is full".to_string()) } else { Ok(()) }
+    });
+    assert_eq!(error, Err(SessionError::Listener("the disk is full".to_string())));
+}
+
+#[test]
+fn a_recording_holds_a_search_to_what_it_knows() {
+    let a = task(1, &TEMPLATE);
+    let mut recording = Recording::new();
+    let known = [3, 7, 11, 200];
+    for index in known {
+        recording.add(&a.workload.key(), &a.target.name, "rows", &a.space.get(index).unwrap(), timing(index as f64));
+    }
+    let part = recording.part_of(&a).unwrap();
+    let configs: Vec<u64> = (0..part.range_len()).map(|i| a.space.index_of(&part.get(i).unwrap()).unwrap()).collect();
+    assert_eq!(configs, known);
+    assert_eq!(recording.best(&a).map(|(_, us)| us), Some(3.0));
+    assert!(recording.part_of(&task(2, &TEMPLATE)).is_none());
+}

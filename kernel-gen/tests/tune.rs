@@ -1,0 +1,266 @@
+//! `kernel-gen tune` and `kernel-gen report`, end to end: on a recording, and on this CPU.
+#![cfg(feature = "cli")]
+
+use kernel_gen::cli::{Output, run};
+use kernel_gen::records::BestRecords;
+use kernel_gen::records::log::Log;
+use kernel_gen::templates::Registry;
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+/// A folder that is gone when the test is.
+struct Folder(PathBuf);
+
+impl Folder {
+    fn new(name: &str) -> Folder {
+        let folder = std::env::temp_dir().join(format!("kernel-gen-tune-{name}-{}", std::process::id()));
+        let _ = fs::remove_dir_all(&folder);
+        fs::create_dir_all(&folder).unwrap();
+        Folder(folder)
+    }
+
+    fn file(&self, name: &str) -> String {
+        self.0.join(name).display().to_string()
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+fn command(words: &[&str]) -> Output {
+    run(&Registry::builtin(), [&["kernel-gen"], words].concat())
+}
+
+fn tuned(words: &[&str]) -> String {
+    let output = command(&[&["tune", "--quiet"], words].concat());
+    assert!(output.success, "{:#?}", output.errors);
+    output.text
+}
+
+fn error_of(words: &[&str]) -> String {
+    let output = command(words);
+    assert!(!output.success, "{}", output.text);
+    assert_eq!(output.errors.len(), 1, "{:#?}", output.errors);
+    output.errors[0].clone()
+}
+
+/// 4096 configs of one layer as an H100 measured them.
+fn landscape() -> String {
+    let file = "../specs/landscapes/h100-conv2d_no_batching-n1c512h7w7.txt.gz";
+    Path::new(env!("CARGO_MANIFEST_DIR")).join(file).display().to_string()
+}
+
+/// The configs of a log, and how many trials there are of them.
+fn configs(log: &str) -> (BTreeSet<String>, usize) {
+    let log = Log::read(&[log]).unwrap();
+    let all: BTreeSet<String> = log.entries.iter().map(|e| e.trial.config.id()).collect();
+    (all, log.entries.len())
+}
+
+#[test]
+fn a_recorded_search_ends_in_a_record_that_a_second_one_keeps() {
+    let folder = Folder::new("replay");
+    let (landscape, log, records) = (landscape(), folder.file("log.jsonl"), folder.file("tuned"));
+    let words = ["--replay", &landscape, "--log", &log, "--tuned", &records, "--trials", "64", "--seed", "1"];
+    let text = tuned(&words);
+    assert!(text.starts_with("workload"), "{text}");
+    assert!(text.contains("64 trials in") && text.contains("\nwrote "), "{text}");
+    let (known, trials) = configs(&log);
+    assert_eq!((known.len(), trials), (64, 64), "no config is tried twice");
+    let best = BestRecords::load(Path::new(&records)).unwrap();
+    let (file, record) = best.iter().next().unwrap();
+    assert!(record.verified && record.template == "conv2d_no_batching" && record.target == "sm_90a");
+    assert!(record.time_us < 110.0, "{record:?}");
+    let bytes = fs::read(&file).unwrap();
+
+    // All trials are made: nothing is measured, and the record stays as it is.
+    let text = tuned(&words);
+    assert!(text.contains("\n0 trials in") && text.contains("and 64 of earlier runs"), "{text}");
+    assert!(text.contains("the record stays") && !text.contains("wrote"), "{text}");
+    assert_eq!(fs::read(&file).unwrap(), bytes);
+
+    // Another search finds others that are as fast; a tie is no reason for a change.
+    let other = folder.file("other.jsonl");
+    let words = ["--replay", &landscape, "--log", &other, "--tuned", &records, "--trials", "200", "--tuner", "ga"];
+    let text = tuned(&words);
+    let now = BestRecords::load(Path::new(&records)).unwrap();
+    let now = now.iter().next().unwrap().1.clone();
+    if now != *record {
+        assert!(now.time_us < 0.99 * record.time_us, "{} us for {} us: {text}", now.time_us, record.time_us);
+    }
+}
+
+#[test]
+fn a_log_that_was_cut_anywhere_is_gone_on_with() {
+    let folder = Folder::new("cut");
+    let (landscape, log) = (landscape(), folder.file("log.jsonl"));
+    let words = ["--replay", &landscape, "--log", &log, "--trials", "48", "--patience", "1000", "--tuner", "random"];
+    tuned(&words);
+    let (all, _) = configs(&log);
+    let bytes = fs::read(&log).unwrap();
+    for cut in [0, 1, 300, 4000, bytes.len() / 2, bytes.len() - 1] {
+        fs::write(&log, &bytes[..cut]).unwrap();
+        let before = configs(&log).1;
+        let text = tuned(&words);
+        let (configs, trials) = configs(&log);
+        assert_eq!((configs.len(), trials), (48, 48), "cut at {cut}, {before} trials were left: {text}");
+        // Random search of the same seed tries the same configs, in whatever run.
+        assert_eq!(configs, all, "cut at {cut}");
+    }
+}
+
+#[test]
+fn a_log_can_be_replayed_too() {
+    let folder = Folder::new("log");
+    let (landscape, log) = (landscape(), folder.file("log.jsonl"));
+    tuned(&["--replay", &landscape, "--log", &log, "--trials", "40", "--tuner", "random"]);
+    let text = tuned(&["--replay", &log, "--trials", "100", "--tuner", "grid", "--patience", "1000"]);
+    assert!(text.contains("40 trials in") && text.contains("every config was tried"), "{text}");
+    assert!(!text.contains("wrote"), "a replay writes only what it is asked for: {text}");
+}
+
+#[test]
+fn what_would_be_tuned_is_said_without_a_device() {
+    let spec = Path::new(env!("CARGO_MANIFEST_DIR")).join("../specs/resnet18.toml").display().to_string();
+    let output = command(&["tune", &spec, "--target", "sm_90a", "--only", "stem", "--dry-run", "--trials", "10"]);
+    assert!(output.success, "{:#?}", output.errors);
+    assert!(output.text.contains("conv2d_no_batching v"), "{}", output.text);
+    assert!(output.text.contains("at most 10 trials"), "{}", output.text);
+}
+
+#[test]
+fn what_cannot_be_tuned_is_named_with_a_mend() {
+    let folder = Folder::new("errors");
+    let spec = folder.file("kernels.toml");
+    fs::write(
+        &spec,
+        "schema = 1\n[[kernel]]\nname = \"product\"\nop = \"matmul\"\n[[kernel.workload]]\na = [8, 8]\nb = [8, 8]\n",
+    )
+    .unwrap();
+    let key = "matmul-f32-m8n8k8-nn";
+    for (words, want) in [
+        (vec!["tune", "--tuner", "xgb", &spec], "there is no tuner `xgb`; the tuners are auto, model, ga"),
+        (vec!["tune", &spec, "--only", "produkt"], "did you mean `product`?"),
+        (vec!["tune", &spec, "--target", "sm_99"], "there is no target `sm_99`; did you mean `sm_90`?"),
+        (vec!["tune", &spec, "--template", "fast"], "there is no template `fast`; the templates: conv2d_direct"),
+        (vec!["tune", &spec, "--target", "aarch64"], "aarch64"),
+        (vec!["tune", &spec, "--template", "conv2d_direct"], "no template can run matmul-f32-m8n8k8-nn on"),
+        (vec!["tune", "no.toml"], "no.toml:1: cannot be read"),
+        (vec!["tune", &spec, "--replay", "no.txt"], "no.txt: cannot be read"),
+        (vec!["tune", &spec, "--replay", &spec], "neither a landscape nor a log with trials"),
+        (vec!["tune", "--workload", key, "--only", "x"], "cannot be used with"),
+        (vec!["tune", &spec, "--seconds", "-3"], "write a number of seconds above 0"),
+        (vec!["tune", "--workload", "matmul-f32", &spec], "matmul-f32"),
+        (vec!["report", "no.jsonl"], "no.jsonl"),
+        (vec!["report", &spec], "the logs hold no trials"),
+    ] {
+        let error = error_of(&words);
+        assert!(error.contains(want), "{words:?}: {error}");
+    }
+}
+
+#[test]
+fn a_report_is_one_file_that_asks_for_nothing() {
+    let folder = Folder::new("report");
+    let (landscape, log, page) = (landscape(), folder.file("log.jsonl"), folder.file("report.html"));
+    tuned(&["--replay", &landscape, "--log", &log, "--trials", "40"]);
+    let output = command(&["report", &log, "-o", &page, "--title", "Seven by seven"]);
+    assert!(output.success, "{:#?}", output.errors);
+    assert!(output.text.contains("40 trials of 1 workload"), "{}", output.text);
+    let html = fs::read_to_string(&page).unwrap();
+    assert!(html.contains("<h1>Seven by seven</h1>") && html.contains("NVIDIA H100 80GB HBM3"));
+    assert!(!html.contains("http") && !html.contains("src="));
+}
+
+/// What the tests below tune on this CPU.
+const TINY: &str = "matmul-f32-m16n16k16-nn";
+
+fn binary(folder: &Folder, words: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_kernel-gen"));
+    command.current_dir(&folder.0).args(words).stdout(Stdio::piped()).stderr(Stdio::piped());
+    command
+}
+
+#[test]
+fn a_workload_is_tuned_on_this_cpu_and_the_next_build_uses_its_record() {
+    let folder = Folder::new("cpu");
+    let words = ["tune", "--workload", TINY, "--trials", "6", "--seconds", "15", "--json"];
+    let done = binary(&folder, &words).output().unwrap();
+    let (text, errors) = (String::from_utf8_lossy(&done.stdout), String::from_utf8_lossy(&done.stderr));
+    assert!(done.status.success(), "{text}{errors}");
+    let events: Vec<serde_json::Value> = text.lines().map(|l| serde_json::from_str(l).unwrap()).collect();
+    let named = |name: &str| events.iter().filter(|e| e["event"] == name).count();
+    assert_eq!((named("started"), named("ended"), named("decided")), (1, 1, 1), "{text}");
+    let trials = named("trial");
+    assert!((1..=6).contains(&trials), "{text}");
+    let log = folder.file("tuning.jsonl");
+    assert_eq!(configs(&log).1, trials);
+    let ended = &events[events.len() - 1];
+    assert_eq!(ended["workloads"][0]["verdict"], "won", "{ended}");
+    assert_eq!(ended["written"].as_array().map(Vec::len), Some(1), "{ended}");
+
+    let tuned = folder.file("tuned");
+    let output = command(&["explain", TINY, "--tuned", &tuned, "--json"]);
+    let explained: serde_json::Value = serde_json::from_str(&output.text).unwrap();
+    let origins: Vec<&str> =
+        explained["targets"].as_array().unwrap().iter().filter_map(|t| t["choice"]["origin"].as_str()).collect();
+    assert!(origins.contains(&"exact"), "{}", output.text);
+}
+
+/// Waits until a log has some trials.
+fn wait_for_trials(log: &str, count: usize, child: &mut Child) -> usize {
+    let began = Instant::now();
+    loop {
+        let trials = if Path::new(log).exists() { configs(log).1 } else { 0 };
+        if trials >= count || child.try_wait().unwrap().is_some() {
+            return trials;
+        }
+        assert!(began.elapsed() < Duration::from_secs(120), "no trial in two minutes");
+        std::thread::sleep(Duration::from_millis(50));
+    }
+}
+
+#[cfg(unix)]
+#[test]
+fn an_interrupt_finishes_what_is_under_way_and_keeps_everything() {
+    let folder = Folder::new("interrupt");
+    let log = folder.file("tuning.jsonl");
+    let words = ["tune", "--workload", "matmul-f32-m48n48k48-nn", "--trials", "100000", "--patience", "100000"];
+    let mut child = binary(&folder, &words).spawn().unwrap();
+    wait_for_trials(&log, 1, &mut child);
+    let asked = Command::new("kill").args(["-INT", &child.id().to_string()]).status().unwrap();
+    assert!(asked.success());
+    let done = child.wait_with_output().unwrap();
+    let (text, errors) = (String::from_utf8_lossy(&done.stdout), String::from_utf8_lossy(&done.stderr));
+    assert!(done.status.success(), "{text}{errors}");
+    assert!(errors.contains("what is under way is finished and kept"), "{errors}");
+    assert!(text.contains("stopped by the user") && text.contains("goes on from tuning.jsonl"), "{text}");
+    let (all, trials) = configs(&log);
+    assert_eq!(all.len(), trials);
+    assert!(text.contains(&format!("{trials} trials in")), "the log has {trials}: {text}");
+}
+
+#[cfg(unix)]
+#[test]
+fn a_kill_loses_what_is_under_way_and_nothing_else() {
+    let folder = Folder::new("kill");
+    let log = folder.file("tuning.jsonl");
+    let words = ["tune", "--workload", "matmul-f32-m48n48k48-nn", "--trials", "100000", "--patience", "100000"];
+    let mut before = BTreeSet::new();
+    for round in 1..=2 {
+        let mut child = binary(&folder, &words).spawn().unwrap();
+        wait_for_trials(&log, before.len() + 2, &mut child);
+        child.kill().unwrap();
+        child.wait().unwrap();
+        let (all, trials) = configs(&log);
+        assert_eq!(all.len(), trials, "round {round}: a config was tried again");
+        assert!(all.is_superset(&before) && all.len() >= before.len() + 2, "round {round}");
+        before = all;
+    }
+}
