@@ -1,72 +1,115 @@
-//! `kernel-gen show`: the C that is emitted for a workload.
+//! `kernel-gen show`: the C or the CUDA C++ that is emitted for a workload.
 
 use super::lower::{Selected, Selection, lowered};
 use super::{Failure, Output, json_text};
-use crate::emit::c::{COptions, CSource, Isa, emit};
+use crate::emit::c::{self, COptions, CSource, Isa};
+use crate::emit::cuda::{self, Arch, CudaOptions, CudaSource, Launch};
 use crate::ir::Kernel;
 use crate::templates::Registry;
 use clap::Args;
-use serde_json::json;
+use serde_json::{Value, json};
 
-/// Prints the C that is emitted for a workload: the kernel, and what packs its weights
+/// Prints the C or the CUDA C++ that is emitted for a workload: the kernel, and what packs its weights
 #[derive(Args, Clone, Debug)]
 pub(super) struct Arguments {
     #[command(flatten)]
     selection: Selection,
-    /// Print the prototypes instead of the functions
+    /// Print the prototypes instead of the functions; for C only
     #[arg(long)]
     header: bool,
-    /// Print JSON: sources, headers, phases and workspace
+    /// Print JSON: sources, headers, phases or launches, and workspace
     #[arg(long)]
     json: bool,
 }
 
-pub(super) fn run(registry: &Registry, arguments: &Arguments) -> Result<Output, Failure> {
-    let selected = arguments.selection.resolve(registry)?;
-    if selected.target.cpu().is_none() {
-        return Err(format!("no C is emitted for {}, which is not a CPU", selected.target.name).into());
+/// What is emitted for one kernel.
+enum Source {
+    C(CSource),
+    Cuda(CudaSource),
+}
+
+impl Source {
+    fn text(&self) -> &str {
+        match self {
+            Source::C(c) => &c.source,
+            Source::Cuda(cuda) => &cuda.source,
+        }
     }
-    let scheduled = selected.schedule()?;
-    let symbol = format!("{}_{}", selected.template.name(), selected.config.id());
-    let mut sources = vec![(String::new(), c(&selected, &scheduled.schedule.kernel, symbol.clone(), "kernel")?)];
-    for (i, pack) in scheduled.packs.iter().enumerate() {
-        let what = format!("packs `{}`", pack.param);
-        sources.push((pack.param.clone(), c(&selected, &pack.kernel, format!("{symbol}_pack{i}"), &what)?));
-    }
-    if arguments.json {
-        let source = |(packs, c): &(String, CSource)| {
-            json!({
-                "packs": if packs.is_empty() { None } else { Some(packs) },
+
+    fn json(&self, packs: &str) -> Value {
+        let mut value = match self {
+            Source::C(c) => json!({
                 "symbol": c.symbol,
-                "source": c.source,
                 "header": c.header,
                 "workspace_bytes": c.workspace_bytes,
                 "worker_bytes": c.worker_bytes,
                 "phases": c.phases.iter().map(|p| json!({
                     "symbol": p.symbol, "extent": p.extent, "parallel": p.parallel,
                 })).collect::<Vec<_>>(),
-            })
+            }),
+            Source::Cuda(cuda) => json!({
+                "symbol": cuda.symbol,
+                "workspace_bytes": cuda.workspace_bytes,
+                "launches": cuda.launches.iter().map(launch).collect::<Vec<_>>(),
+            }),
         };
-        let flags: Vec<&str> =
-            crate::toolchain::FLAGS.into_iter().chain(isa(&selected).flags().iter().copied()).collect();
+        value["packs"] = if packs.is_empty() { Value::Null } else { packs.into() };
+        value["source"] = self.text().into();
+        value
+    }
+}
+
+fn launch(launch: &Launch) -> Value {
+    json!({
+        "symbol": launch.symbol,
+        "grid": launch.grid,
+        "block": launch.block,
+        "cluster": launch.cluster,
+        "dynamic_shared_bytes": launch.dynamic_shared_bytes,
+    })
+}
+
+pub(super) fn run(registry: &Registry, arguments: &Arguments) -> Result<Output, Failure> {
+    let selected = arguments.selection.resolve(registry)?;
+    let scheduled = selected.schedule()?;
+    let symbol = format!("{}_{}", selected.template.name(), selected.config.id());
+    let mut sources = vec![(String::new(), source(&selected, &scheduled.schedule.kernel, symbol.clone(), "kernel")?)];
+    for (i, pack) in scheduled.packs.iter().enumerate() {
+        let what = format!("packs `{}`", pack.param);
+        sources.push((pack.param.clone(), source(&selected, &pack.kernel, format!("{symbol}_pack{i}"), &what)?));
+    }
+    if arguments.json {
+        let flags = selected.target.cpu().map(|_| {
+            let flags = crate::toolchain::FLAGS.into_iter().chain(isa(&selected).flags().iter().copied());
+            flags.collect::<Vec<&str>>()
+        });
         return Ok(Output::success(json_text(&json!({
             "workload": selected.workload.key(),
             "target": selected.target.name,
             "template": selected.template.name(),
             "config": selected.config.to_string(),
             "flags": flags,
-            "sources": sources.iter().map(source).collect::<Vec<_>>(),
+            "sources": sources.iter().map(|(packs, source)| source.json(packs)).collect::<Vec<_>>(),
         }))));
     }
-    let texts = sources.iter().map(|(_, c)| if arguments.header { c.header.as_str() } else { c.source.as_str() });
-    Ok(Output::success(texts.collect::<Vec<_>>().join("\n")))
+    let mut texts = vec![];
+    for (_, source) in &sources {
+        texts.push(match source {
+            Source::C(c) if arguments.header => c.header.as_str(),
+            Source::Cuda(_) if arguments.header => {
+                return Err("CUDA sources have no header; wrappers launch their functions by name".to_string().into());
+            }
+            source => source.text(),
+        });
+    }
+    Ok(Output::success(texts.join("\n")))
 }
 
 fn isa(selected: &Selected<'_>) -> Isa {
     Isa::from_name(&selected.target.name).unwrap_or(Isa::Portable)
 }
 
-fn c(selected: &Selected<'_>, kernel: &Kernel, symbol: String, what: &str) -> Result<CSource, Failure> {
+fn source(selected: &Selected<'_>, kernel: &Kernel, symbol: String, what: &str) -> Result<Source, Failure> {
     let comment = format!(
         "{what}\nworkload: {}\ntemplate: {} v{}\nconfig: {}\norigin: {}\nPrinted by kernel-gen {}.",
         selected.workload.key(),
@@ -77,5 +120,14 @@ fn c(selected: &Selected<'_>, kernel: &Kernel, symbol: String, what: &str) -> Re
         env!("CARGO_PKG_VERSION"),
     );
     let lowered = lowered(kernel, selected.target).map_err(Failure::Lines)?;
-    Ok(emit(&lowered, &COptions { isa: isa(selected), symbol, comment }).map_err(|e| e.to_string())?)
+    Ok(match Arch::of(selected.target) {
+        Some(arch) => {
+            let options = CudaOptions { arch, symbol, comment, min_blocks: None };
+            Source::Cuda(cuda::emit(&lowered, &options).map_err(|e| e.to_string())?)
+        }
+        None => {
+            let options = COptions { isa: isa(selected), symbol, comment };
+            Source::C(c::emit(&lowered, &options).map_err(|e| e.to_string())?)
+        }
+    })
 }

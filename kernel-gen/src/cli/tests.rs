@@ -186,7 +186,7 @@ fn lower_prints_kernels_that_parse_back() {
 }
 
 #[test]
-fn show_prints_the_c_of_the_chosen_kernel() {
+fn show_prints_the_source_of_the_chosen_kernel() {
     let folder = Folder::new("show", SPEC);
     let output = folder.run(&["show", "small", "--target", "x86-64-v3"]);
     assert!(output.success && output.text.contains("workload: matmul-f32-m64n32k16-nn"), "{output:?}");
@@ -196,7 +196,20 @@ fn show_prints_the_c_of_the_chosen_kernel() {
     let json = folder.run(&["show", "small", "--target", "x86-64-v3", "--json"]).text;
     let json: serde_json::Value = serde_json::from_str(&json).unwrap();
     assert_eq!(json["sources"][0]["source"], output.text.as_str());
-    assert!(folder.fails(&["show", "small", "--target", "sm_80"]).contains("which is not a CPU"));
+}
+
+#[test]
+fn show_prints_cuda_for_a_cuda_target() {
+    let show = |more: &[&str]| {
+        let key = "matmul-f32-m64n32k16-nn";
+        run(&Registry::builtin(), [&["kernel-gen", "show", key, "--target", "sm_80"], more].concat())
+    };
+    let cuda = show(&[]).text;
+    assert!(cuda.contains("__global__") && cuda.contains("workload: matmul-f32-m64n32k16-nn"), "{cuda}");
+    let json: serde_json::Value = serde_json::from_str(&show(&["--json"]).text).unwrap();
+    assert_eq!(json["sources"][0]["source"], cuda.as_str());
+    assert!(json["sources"][0]["launches"][0]["grid"][0].as_u64() >= Some(1), "{json}");
+    assert!(show(&["--header"]).errors[0].contains("have no header"));
 }
 
 #[test]
