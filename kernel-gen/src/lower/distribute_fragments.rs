@@ -148,12 +148,13 @@ impl Distribute {
         Stmt::for_(octet, l.extent / 8, vec![Stmt::For(pairs)])
     }
 
-    /// Who holds the fragments that the statements use.
+    /// Who holds the fragments that the statements use. Statements that use none any more, because what they would
+    /// compute is known, belong to who holds those of the kernel.
     fn unit(&self, block: &[Stmt]) -> Unit {
-        let mut unit = Unit::Warp;
+        let (mut unit, mut used) = (Unit::Warp, false);
         let mut see = |b: BufferId| {
-            if self.kernel.buffer(b).scope == Scope::Fragment(Unit::Warpgroup) {
-                unit = Unit::Warpgroup;
+            if let Scope::Fragment(u) = self.kernel.buffer(b).scope {
+                (unit, used) = (unit.max(u), true);
             }
         };
         for s in block {
@@ -168,7 +169,11 @@ impl Distribute {
                 });
             });
         }
-        unit
+        let of_kernel = || {
+            let scopes = self.accumulators.iter().map(|b| self.kernel.buffer(*b).scope);
+            scopes.filter_map(|s| if let Scope::Fragment(u) = s { Some(u) } else { None }).max()
+        };
+        if used { unit } else { of_kernel().unwrap_or(unit) }
     }
 
     /// The number of this thread in its block, if a loop says each of its coordinates.

@@ -26,7 +26,7 @@ use std::process::ExitCode;
 const USAGE: &str = "\
 usage: gpu-suite families [--workloads N] [--configs N] [--seed N] [--only TEMPLATE]
        gpu-suite bench [--only PART]
-       gpu-suite search [--only PART] [--trials N] [--seed N]
+       gpu-suite search [--only PART] [--trials N | --file PATH] [--seed N]
        gpu-suite landscape --out FILE [--seconds N]";
 
 /// What follows a flag, as a number.

@@ -59,23 +59,36 @@ pub(crate) fn compile_within(
 ) -> Vec<Result<Artifact>> {
     let Ok(arch) = CodeArch::from_str(&target.name) else { return vec![] };
     let options = Options { lowest_ptx: false, limit, ..Options::default() };
-    let jobs = options.jobs.min(sources.len()).max(1);
+    each(options.jobs, sources, |source| {
+        let request = Request::new("kernel", source.source.clone(), arch);
+        compiler.compile(&request, &options, None).map_err(|e| anyhow!("{e}\n{}", source.source))
+    })
+}
+
+/// The CUDA C++ of many configs, made at the same time. Each has its own outcome.
+pub(crate) fn sources(
+    template: &dyn Template,
+    workload: &Workload,
+    target: &Target,
+    configs: &[Config],
+) -> Vec<Result<CudaSource>> {
+    each(Options::default().jobs, configs, |config| source(template, workload, target, config))
+}
+
+/// Does something with each item, in so many threads; the outcomes have the order of the items.
+fn each<T: Sync, R: Send>(jobs: usize, items: &[T], f: impl Fn(&T) -> R + Sync) -> Vec<R> {
     let next = std::sync::atomic::AtomicUsize::new(0);
-    let mut all: Vec<(usize, Result<Artifact>)> = std::thread::scope(|scope| {
+    let mut all: Vec<(usize, R)> = std::thread::scope(|scope| {
         let worker = || {
             let mut done = vec![];
             loop {
                 let i = next.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
-                let Some(source) = sources.get(i) else { return done };
-                let request = Request::new("kernel", source.source.clone(), arch);
-                done.push((
-                    i,
-                    compiler.compile(&request, &options, None).map_err(|e| anyhow!("{e}\n{}", source.source)),
-                ));
+                let Some(item) = items.get(i) else { return done };
+                done.push((i, f(item)));
             }
         };
-        let threads: Vec<_> = (0..jobs).map(|_| scope.spawn(worker)).collect();
-        threads.into_iter().flat_map(|t| t.join().expect("a compiling thread does not panic")).collect()
+        let threads: Vec<_> = (0..jobs.min(items.len()).max(1)).map(|_| scope.spawn(worker)).collect();
+        threads.into_iter().flat_map(|t| t.join().expect("a thread that prepares does not panic")).collect()
     });
     all.sort_by_key(|(i, _)| *i);
     all.into_iter().map(|(_, r)| r).collect()

@@ -1,4 +1,5 @@
 //! A random search over a template's space for the bench's workloads: what the best of some hundred configs reaches.
+//! `--file PATH` tries the configs of a file instead, one a line; what a line leaves out is the default's.
 
 use crate::bench::{Data, repeats, rows};
 use crate::families::target_of;
@@ -17,6 +18,13 @@ pub(crate) fn run(gpu: &Gpu, options: &Options) -> Result<bool> {
     let registry = Registry::builtin();
     let trials = options.number("--trials", 200)? as usize;
     let seed = options.number("--seed", 1)?;
+    let listed: Option<Vec<String>> = match options.text("--file") {
+        Some(path) => {
+            let text = std::fs::read_to_string(path).with_context(|| format!("cannot read {path}"))?;
+            Some(text.lines().filter(|line| !line.trim().is_empty()).map(str::to_string).collect())
+        }
+        None => None,
+    };
     for row in rows() {
         if options.text("--only").is_some_and(|part| !row.name.contains(part)) {
             continue;
@@ -24,13 +32,29 @@ pub(crate) fn run(gpu: &Gpu, options: &Options) -> Result<bool> {
         let w = &row.workload;
         let template = registry.find(row.template).with_context(|| format!("there is no template {}", row.template))?;
         let space = template.space(w, target).map_err(|e| anyhow!("{e}"))?;
-        let mut configs: Vec<(Option<u64>, Config)> =
-            space.sample(seed).take(trials).map(|(index, config)| (Some(index), config)).collect();
-        configs.push((None, template.default_config(w, target).map_err(|e| anyhow!("{e}"))?));
+        let default = template.default_config(w, target).map_err(|e| anyhow!("{e}"))?;
+        let mut configs: Vec<(Option<u64>, Config)> = match &listed {
+            None => space.sample(seed).take(trials).map(|(index, config)| (Some(index), config)).collect(),
+            Some(lines) => {
+                let with = |line: &str| -> Result<Option<(Option<u64>, Config)>> {
+                    let mut config = default.clone();
+                    for (knob, value) in Config::parse(line).map_err(|e| anyhow!("{line}: {e}"))?.entries() {
+                        config.set(knob, value.clone());
+                    }
+                    // A row for which the line is no config goes without it.
+                    Ok(space.normalise(&config).ok().map(|config| (space.index_of(&config).ok(), config)))
+                };
+                let all: Result<Vec<_>> = lines.iter().map(|line| with(line)).collect();
+                all?.into_iter().flatten().collect()
+            }
+        };
+        let best = listed.as_ref().map_or(5, Vec::len);
+        configs.push((None, default));
         let (mut tried, mut sources) = (vec![], vec![]);
         let mut refused = 0;
-        for (index, config) in configs {
-            match prepare::source(template, w, target, &config) {
+        let only: Vec<Config> = configs.iter().map(|c| c.1.clone()).collect();
+        for ((index, config), source) in configs.into_iter().zip(prepare::sources(template, w, target, &only)) {
+            match source {
                 Ok(source) => {
                     tried.push((index, config));
                     sources.push(source);
@@ -71,7 +95,7 @@ pub(crate) fn run(gpu: &Gpu, options: &Options) -> Result<bool> {
             row.template,
             results.len()
         );
-        for (us, text) in results.iter().take(5).chain(results.iter().filter(|r| r.1.starts_with("default"))) {
+        for (us, text) in results.iter().take(best).chain(results.iter().filter(|r| r.1.starts_with("default"))) {
             println!("{us:9.1} us {:7.1} TFLOP/s  {text}", w.flops() as f64 / us * 1e-6);
         }
     }

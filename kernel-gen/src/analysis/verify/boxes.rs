@@ -7,7 +7,7 @@
 //! elements fill a box with no element twice, and the origins are all multiples of its extents in the output, each once,
 //! then every element of the output has one writer.
 
-use super::access::Site;
+use super::access::{Pseudo, Site};
 use super::enumerate;
 use crate::analysis::simplify::{Sum, simplify};
 use crate::ir::{BinOp, Expr, For, Kernel, LoopKind, Scope, Stmt, Unit, VarId};
@@ -100,8 +100,10 @@ fn holds(guards: &[(Expr, bool)], values: &[i64]) -> bool {
     guards.iter().all(|(g, truth)| enumerate::eval(g, values) == Some(i64::from(*truth)))
 }
 
-/// The access as its unit makes it: in loops over a fragment's elements, one thread of the unit writes each. Fails where
-/// the threads of a unit write different elements.
+/// The access as a unit of threads makes it. In loops over a fragment's elements one thread of the unit writes each, so
+/// the unit as a whole does; fails where its threads write different elements. Elsewhere a thread's number becomes that of
+/// its warpgroup and its own in there: what a warpgroup works on may follow from the grid's blocks, as where each has
+/// tiles of its own, and what its threads do in a tile not.
 fn by_units<'k>(kernel: &Kernel, site: &Site<'k>) -> Option<Site<'k>> {
     let mut out = site.clone();
     // Conditions have narrowed the ranges; here those that cut boxes at the edge are to count for nothing.
@@ -109,38 +111,48 @@ fn by_units<'k>(kernel: &Kernel, site: &Site<'k>) -> Option<Site<'k>> {
         out.facts.ranges.insert(l.var, 0, l.extent - 1);
     }
     let site = &out.clone();
-    if !site.loops.iter().any(|l| l.kind == LoopKind::FragmentCol) {
-        return Some(out);
-    }
-    let unit = unit_of(kernel, site.stmt)?.threads();
+    let together = site.loops.iter().any(|l| l.kind == LoopKind::FragmentCol);
+    let unit = if together { unit_of(kernel, site.stmt)? } else { Unit::Warpgroup }.threads();
     let thread = |l: &&&For| matches!(l.kind, LoopKind::Thread(_));
     let threads: Vec<&&For> = site.loops.iter().filter(thread).collect();
-    let [l] = threads[..] else { return None };
+    let l = match threads[..] {
+        [l] if together || l.extent % unit == 0 => l,
+        _ if together => return None,
+        _ => return Some(out),
+    };
     let (lo, hi) = site.facts.ranges.get(l.var)?;
-    // `t = unit * number + lane`: nothing may depend on the lane.
-    let lane = VarId(u32::MAX);
+    // `t = unit * number + lane`.
+    let lane = VarId(Pseudo::new(kernel).free(site.index.len()));
     let mut ranges = site.facts.ranges.clone();
     ranges.insert(l.var, lo.div_euclid(unit), hi.div_euclid(unit));
     ranges.insert(lane, 0, unit - 1);
     let by = l.var * unit + lane;
-    let rewrite = |e: &Expr| -> Option<Expr> {
+    let mut mentioned = false;
+    let mut rewrite = |e: &Expr| -> Option<Expr> {
         let e = simplify(&e.clone().subst(l.var, &by), &ranges);
-        (!e.mentions(lane)).then_some(e)
+        mentioned |= e.mentions(lane);
+        (!together || !e.mentions(lane)).then_some(e)
     };
-    out.index = site.index.iter().map(rewrite).collect::<Option<_>>()?;
+    out.index = site.index.iter().map(&mut rewrite).collect::<Option<_>>()?;
     out.facts.guards = site
         .facts
         .guards
         .iter()
-        .map(|(g, t)| Some((by_unit_guard(g, l.var, unit, &rewrite)?, *t)))
+        .map(|(g, t)| Some((by_unit_guard(g, l.var, unit, &mut rewrite)?, *t)))
         .collect::<Option<_>>()?;
-    ranges.remove(lane);
+    if !together && !mentioned {
+        // All threads of a warpgroup write the same.
+        return None;
+    }
+    if together {
+        ranges.remove(lane);
+    }
     out.facts.ranges = ranges;
     Some(out)
 }
 
 /// A condition on a thread's number as one on its unit's: `t < 128` is `unit < 1`.
-fn by_unit_guard(g: &Expr, t: VarId, unit: i64, rewrite: &impl Fn(&Expr) -> Option<Expr>) -> Option<Expr> {
+fn by_unit_guard(g: &Expr, t: VarId, unit: i64, rewrite: &mut impl FnMut(&Expr) -> Option<Expr>) -> Option<Expr> {
     match g {
         Expr::Binary(BinOp::Lt, a, b) if **a == Expr::Var(t) => match b.as_int()? {
             n if n % unit == 0 => Some(Expr::Var(t).lt(n / unit)),

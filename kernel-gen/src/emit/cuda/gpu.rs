@@ -146,7 +146,7 @@ impl Body<'_> {
             MbarrierOp::Arrive(None) => format!("{}({on});", self.ptx(Ptx::MbarrierArrive)),
             MbarrierOp::Arrive(Some(rank)) => {
                 let rank = self.integer(rank)?.text.text;
-                format!("{}({on}, {rank});", self.ptx(Ptx::MbarrierArriveAt))
+                format!("{}({on}, {rank});", self.ptx(Ptx::MbarrierArriveAt { releases: self.exchanges }))
             }
             MbarrierOp::Expect(n) => format!("{}({on}, {n});", self.ptx(Ptx::MbarrierExpect)),
             MbarrierOp::Wait(parity) => {

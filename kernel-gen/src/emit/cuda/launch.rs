@@ -111,6 +111,35 @@ fn shape(nest: &Stmt) -> Result<[[u32; 3]; 3], EmitError> {
     Ok([convert(grid)?, convert(block)?, convert(cluster)?])
 }
 
+/// Whether threads of the nest may read what others wrote to global memory. Where they do not, blocks that wait for each
+/// other tell of their shared memory only, which no other block's threads read.
+pub(super) fn exchanges(kernel: &Kernel, nest: &Stmt) -> bool {
+    let mut read: BTreeSet<BufferId> = BTreeSet::new();
+    let mut written: BTreeSet<BufferId> = BTreeSet::new();
+    nest.walk(&mut |s| {
+        written.extend(s.written());
+        s.own_exprs(&mut |e| {
+            e.walk(&mut |e| {
+                if let Expr::Load(b, _) = e {
+                    read.insert(*b);
+                }
+            });
+        });
+        match s {
+            Stmt::Reduce { buffer, .. } => {
+                read.insert(*buffer);
+            }
+            Stmt::Gpu(g) => {
+                let tiles = g.tiles();
+                read.extend(tiles.read.iter().map(|t| t.buffer));
+                written.extend(tiles.written.iter().map(|t| t.buffer));
+            }
+            _ => {}
+        }
+    });
+    read.intersection(&written).any(|b| kernel.buffer(*b).scope == Scope::Global)
+}
+
 /// The lets that the nest uses, directly or through each other, in their order.
 fn used<'k>(lets: &[(VarId, &'k Expr)], nest: &Stmt) -> Vec<(VarId, &'k Expr)> {
     let mut kept: Vec<(VarId, &Expr)> = vec![];

@@ -145,6 +145,7 @@ pub fn emit(lowered: &Lowered, options: &CudaOptions) -> Result<CudaSource, Emit
             grid: nest.grid,
             block: nest.block,
             cluster: nest.cluster,
+            exchanges: launch::exchanges(kernel, nest.nest),
             workspace: &layout.workspace,
             roles: &roles,
             live_sums: BTreeSet::new(),
@@ -279,6 +280,8 @@ struct Body<'a> {
     grid: [u32; 3],
     block: [u32; 3],
     cluster: [u32; 3],
+    /// Whether its threads may tell each other something by way of global memory.
+    exchanges: bool,
     /// Buffers in the workspace.
     workspace: &'a BTreeMap<BufferId, i64>,
     /// What the kernel's fragments are for.

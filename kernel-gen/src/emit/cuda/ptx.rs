@@ -15,8 +15,9 @@ pub(super) enum Ptx {
     MbarrierInit,
     /// One arrival.
     MbarrierArrive,
-    /// One arrival at the barrier at the same place in another block of the cluster.
-    MbarrierArriveAt,
+    /// One arrival at the barrier at the same place in another block of the cluster; whether what the thread wrote to
+    /// global memory comes before it, for that block too.
+    MbarrierArriveAt { releases: bool },
     /// One arrival that announces bytes.
     MbarrierExpect,
     /// Waits for the end of a phase.
@@ -46,7 +47,9 @@ impl Ptx {
             Ptx::CpAsync(bytes) => format!("cp_async_{bytes}"),
             Ptx::MbarrierInit => "mbarrier_init".into(),
             Ptx::MbarrierArrive => "mbarrier_arrive".into(),
-            Ptx::MbarrierArriveAt => "mbarrier_arrive_at".into(),
+            Ptx::MbarrierArriveAt { releases } => {
+                format!("mbarrier_arrive_at{}", if releases { "_release" } else { "" })
+            }
             Ptx::MbarrierExpect => "mbarrier_expect".into(),
             Ptx::MbarrierWait => "mbarrier_wait".into(),
             Ptx::TensorMap => "tensor_map".into(),
@@ -100,11 +103,13 @@ impl Ptx {
                 "KG_FN void {name}(unsigned long long *on) {{\n  \
                  asm volatile(\"mbarrier.arrive.shared::cta.b64 _, [%0];\" :: \"r\"(shared_address(on)) : \"memory\");\n}}\n"
             ),
-            Ptx::MbarrierArriveAt => format!(
+            // Releasing to the cluster costs a fence of all memory, half a microsecond each time.
+            Ptx::MbarrierArriveAt { releases } => format!(
                 "KG_FN void {name}(unsigned long long *on, int rank) {{\n  \
                  asm volatile(\"{{\\n.reg .b32 there;\\nmapa.shared::cluster.u32 there, %0, %1;\\n\"\n    \
-                 \"mbarrier.arrive.release.cluster.shared::cluster.b64 _, [there];\\n}}\" :: \
-                 \"r\"(shared_address(on)), \"r\"(rank) : \"memory\");\n}}\n"
+                 \"mbarrier.arrive{}.shared::cluster.b64 _, [there];\\n}}\" :: \
+                 \"r\"(shared_address(on)), \"r\"(rank) : \"memory\");\n}}\n",
+                if releases { ".release.cluster" } else { "" }
             ),
             Ptx::MbarrierExpect => format!(
                 "KG_FN void {name}(unsigned long long *on, int bytes) {{\n  \

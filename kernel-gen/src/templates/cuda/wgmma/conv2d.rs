@@ -6,9 +6,10 @@
 //! of patches exists anywhere. Where a tap lies in the padding for all pixels of a tile, the step is left out; with many
 //! images and one pixel a tile that happens exactly, which saves 9 % of a 14 x 14 layer and 18 % of a 7 x 7 one.
 
+use super::kernel::{Box, Element, Product, kernel};
 use super::model::{self, Shape};
-use super::ring::{Box, Element, Layout, Product, kernel};
-use super::{BK, Sizes, ceil_div, device, knobs};
+use super::ring::{Layout, Part};
+use super::{BK, Sizes, Store, ceil_div, device, knobs};
 use crate::ir::builder::KernelBuilder;
 use crate::ir::{Expr, VarId};
 use crate::schedule::Schedule;
@@ -75,10 +76,31 @@ impl Pixels {
         sides.iter().all(|(n, stride)| (n - 1) * stride < MOST_BOX)
     }
 
+    /// `count` pixels from the `first` of the tile on: where they start in it, and their extents. Sides are powers of
+    /// two, so those that lie one behind the other are a box.
+    fn run(&self, first: &Expr, count: i64) -> ([Expr; 3], [i64; 3]) {
+        let columns = self.columns.min(count);
+        let rows = self.rows.min(count / columns);
+        let pixel = first.clone().floor_mod(self.rows * self.columns);
+        let start = [
+            first.clone().floor_div(self.rows * self.columns),
+            pixel.clone().floor_div(self.columns),
+            pixel.floor_mod(self.columns),
+        ];
+        (start, [count / columns / rows, rows, columns])
+    }
+
     /// Tiles along images, rows and columns.
     fn tiles(&self, c: &Conv2d) -> [i64; 3] {
         [ceil_div(c.n, self.images), ceil_div(c.oh(), self.rows), ceil_div(c.ow(), self.columns)]
     }
+}
+
+/// Whether clusters divide the tiles. Blocks of one go through the same steps, so what lies along the rows of the product
+/// are images: other pixels may meet other taps.
+fn clusters_fit(c: &Conv2d, sizes: Sizes, pixels: Pixels) -> bool {
+    let [images, channels] = sizes.cluster.tiles();
+    pixels.tiles(c)[0] % images == 0 && ceil_div(c.co, sizes.bn) % channels == 0
 }
 
 /// Taps along one dimension that a tile of so many pixels meets, summed over `tiles` tiles.
@@ -105,7 +127,7 @@ impl Template for WgmmaConv2d {
     }
 
     fn version(&self) -> u32 {
-        1
+        2
     }
 
     fn applies(&self, w: &Workload, t: &Target) -> Result<(), String> {
@@ -120,13 +142,17 @@ impl Template for WgmmaConv2d {
             .filter("a tile's rows are whole boxes of pixels", move |config| {
                 Sizes::of(config).is_ok_and(|sizes| Pixels::of(config, sizes).is_ok_and(|p| p.are_one_box(&c)))
             })
+            .filter("clusters divide the tiles along images, or along channels", move |config| {
+                let fit = |sizes: Sizes| Ok::<_, TemplateError>(clusters_fit(&c, sizes, Pixels::of(config, sizes)?));
+                Sizes::of(config).and_then(fit).unwrap_or(false)
+            })
             .build()?)
     }
 
     fn default_config(&self, w: &Workload, t: &Target) -> Result<Config, TemplateError> {
         let (c, cuda) = problem(w, t).map_err(TemplateError::Limit)?;
         let mut candidates = vec![];
-        for sizes in Sizes::sensible(cuda) {
+        for sizes in Sizes::sensible(cuda, Store::Tma) {
             for rows in powers(c.oh()) {
                 for columns in powers(c.ow()) {
                     let config = sizes.config().with("tile_h", rows).with("tile_w", columns);
@@ -196,12 +222,14 @@ impl Product for Convolution<'_> {
 
     /// First image, row, column and channel. Channels go fastest: the blocks that run at the same time share pixels, and
     /// the weights stay in the L2 cache anyway.
-    fn place(&self, b: &mut KernelBuilder, tile: VarId) -> Vec<Expr> {
+    fn place(&self, b: &mut KernelBuilder, item: VarId, rank: &Expr) -> Vec<Expr> {
+        let [high, wide] = self.sizes.cluster.tiles();
         let [images, rows, columns] = self.pixels.tiles(&self.c);
-        let channels = ceil_div(self.c.co, self.sizes.bn);
-        let pixels = Expr::from(tile).floor_div(channels);
-        let channel = b.let_("channel_tile", Expr::from(tile).floor_mod(channels));
-        let image = b.let_("image_tile", pixels.clone().floor_mod(images));
+        let (images, channels) = (images / high, ceil_div(self.c.co, self.sizes.bn) / wide);
+        let of_rank = |index: Expr, tiles: i64| if tiles == 1 { index } else { index * tiles + rank.clone() };
+        let pixels = Expr::from(item).floor_div(channels);
+        let channel = b.let_("channel_tile", of_rank(Expr::from(item).floor_mod(channels), wide));
+        let image = b.let_("image_tile", of_rank(pixels.clone().floor_mod(images), high));
         let pixels = pixels.floor_div(images);
         let column = b.let_("column_tile", pixels.clone().floor_mod(columns));
         let row = b.let_("row_tile", pixels.floor_div(columns).floor_mod(rows));
@@ -232,21 +260,37 @@ impl Product for Convolution<'_> {
         });
     }
 
-    fn left(&self, place: &[Expr], step: &[Expr], _: i64) -> Box {
+    fn left(&self, place: &[Expr], step: &[Expr], part: &Part) -> Box {
         let [vertical, horizontal] = self.c.stride;
         let strided = vertical > 1 || horizontal > 1;
+        let ([image, row, column], [images, rows, columns]) = self.pixels.run(&part.first, part.along);
         Box {
-            origin: vec![place[0].clone(), step[0].clone(), step[1].clone(), step[4].clone()],
-            extents: vec![self.pixels.images, self.pixels.rows, self.pixels.columns, BK],
+            origin: vec![
+                place[0].clone() + image,
+                step[0].clone() + row * vertical,
+                step[1].clone() + column * horizontal,
+                step[4].clone(),
+            ],
+            extents: vec![images, rows, columns, part.depth],
             steps: if strided { vec![1, vertical, horizontal, 1] } else { vec![] },
         }
     }
 
-    fn right(&self, place: &[Expr], step: &[Expr], block: i64) -> Box {
-        let channel = place[3].clone() + 64 * block;
+    fn right(&self, place: &[Expr], step: &[Expr], part: &Part) -> Box {
+        let (ci, channel) = (step[4].clone() + part.deep.clone(), place[3].clone() + part.first.clone());
         Box {
-            origin: vec![step[2].clone(), step[3].clone(), step[4].clone(), channel],
-            extents: vec![1, 1, BK, 64],
+            origin: vec![step[2].clone(), step[3].clone(), ci, channel],
+            extents: vec![1, 1, part.depth, part.along],
+            steps: vec![],
+        }
+    }
+
+    fn piece(&self, place: &[Expr], row: Expr, column: Expr, rows: i64, columns: i64) -> Box {
+        let (start, extents) = self.pixels.run(&row, rows);
+        let pixels = start.into_iter().zip(place).map(|(within, tile)| tile.clone() + within);
+        Box {
+            origin: pixels.chain([place[3].clone() + column]).collect(),
+            extents: extents.into_iter().chain([columns]).collect(),
             steps: vec![],
         }
     }

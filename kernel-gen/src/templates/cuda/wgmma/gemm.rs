@@ -1,8 +1,9 @@
 //! Matrix products.
 
+use super::kernel::{Box, Element, Product, kernel};
 use super::model::{self, Shape};
-use super::ring::{Box, Element, Layout, Product, kernel};
-use super::{BK, Sizes, ceil_div, device, knobs};
+use super::ring::{Layout, Part};
+use super::{BK, Sizes, Store, ceil_div, device, knobs};
 use crate::ir::builder::KernelBuilder;
 use crate::ir::{Expr, VarId};
 use crate::schedule::Schedule;
@@ -27,6 +28,11 @@ fn problem<'t>(w: &Workload, t: &'t Target) -> Result<(Matmul, &'t Cuda), String
     }
 }
 
+/// Whether the copy engine can store the output.
+fn can_store(w: &Workload, m: &Matmul) -> bool {
+    m.n * w.out_dtype.bytes() as i64 % 16 == 0
+}
+
 /// What the model needs to know.
 fn shape(w: &Workload, m: &Matmul, sizes: Sizes) -> Shape {
     let tiles = m.batch * ceil_div(m.m, sizes.bm()) * ceil_div(m.n, sizes.bn);
@@ -39,7 +45,7 @@ impl Template for WgmmaGemm {
     }
 
     fn version(&self) -> u32 {
-        1
+        2
     }
 
     fn applies(&self, w: &Workload, t: &Target) -> Result<(), String> {
@@ -47,14 +53,23 @@ impl Template for WgmmaGemm {
     }
 
     fn space(&self, w: &Workload, t: &Target) -> Result<Space, TemplateError> {
-        let (_, cuda) = problem(w, t).map_err(TemplateError::Limit)?;
-        Ok(knobs(cuda).build()?)
+        let (m, cuda) = problem(w, t).map_err(TemplateError::Limit)?;
+        let (w, by_engine) = (w.clone(), can_store(w, &m));
+        Ok(knobs(cuda)
+            .filter("clusters divide the tiles", move |config| {
+                Sizes::of(config).is_ok_and(|sizes| Gemm { workload: &w, m, sizes }.clusters_fit())
+            })
+            .filter("the copy engine stores rows of whole 16-byte units", move |config| {
+                by_engine || Sizes::of(config).is_ok_and(|sizes| sizes.store == Store::Registers)
+            })
+            .build()?)
     }
 
     fn default_config(&self, w: &Workload, t: &Target) -> Result<Config, TemplateError> {
         let (m, cuda) = problem(w, t).map_err(TemplateError::Limit)?;
         let us = |sizes: &Sizes| model::us(shape(w, &m, *sizes), *sizes, cuda);
-        model::fastest(Sizes::sensible(cuda).map(|sizes| (us(&sizes), sizes.config())).collect())
+        let store = if can_store(w, &m) { Store::Tma } else { Store::Registers };
+        model::fastest(Sizes::sensible(cuda, store).map(|sizes| (us(&sizes), sizes.config())).collect())
     }
 
     fn cost(&self, w: &Workload, t: &Target, config: &Config) -> f64 {
@@ -92,11 +107,18 @@ impl Gemm<'_> {
         (self.m.batch > 1).then_some(batch).into_iter().chain(index).collect()
     }
 
-    /// A box of `along` outer elements from `outer`, and 64 of the reduction.
-    fn operand(&self, layout: Layout, batch: &Expr, outer: Expr, along: i64, k: &Expr) -> Box {
+    /// Whether clusters divide the tiles.
+    fn clusters_fit(&self) -> bool {
+        let [rows, columns] = self.sizes.cluster.tiles();
+        self.row_tiles() % rows == 0 && self.column_tiles() % columns == 0
+    }
+
+    /// A part of an operand, for the tile that starts at `outer`.
+    fn operand(&self, layout: Layout, batch: &Expr, outer: &Expr, k: &Expr, part: &Part) -> Box {
+        let (outer, k) = (outer.clone() + part.first.clone(), k.clone() + part.deep.clone());
         let (origin, extents) = match layout {
-            Layout::ReductionFast => ([outer, k.clone()], [along, BK]),
-            Layout::ReductionSlow => ([k.clone(), outer], [BK, 64]),
+            Layout::ReductionFast => ([outer, k], [part.along, part.depth]),
+            Layout::ReductionSlow => ([k, outer], [part.depth, part.along]),
         };
         Box { origin: self.batched(batch.clone(), origin), extents: self.batched(1, extents), steps: vec![] }
     }
@@ -118,18 +140,20 @@ impl Product for Gemm<'_> {
 
     /// Batch, first row, first column. Tiles go down `group` rows of tiles before they go to the next column, so that
     /// the blocks that run at the same time read few rows and few columns.
-    fn place(&self, b: &mut KernelBuilder, tile: VarId) -> Vec<Expr> {
-        let (rows, columns) = (self.row_tiles(), self.column_tiles());
-        let group = self.sizes.group.min(rows);
+    fn place(&self, b: &mut KernelBuilder, item: VarId, rank: &Expr) -> Vec<Expr> {
+        let [high, wide] = self.sizes.cluster.tiles();
+        let (rows, columns) = (self.row_tiles() / high, self.column_tiles() / wide);
+        let group = (self.sizes.group / high).clamp(1, rows);
         // Whole groups only, so that indices stay plain arithmetic; the rows that are left make narrower groups.
         let group = (1..=group).rev().find(|g| rows % g == 0).unwrap_or(1);
-        let batch = b.let_("batch", Expr::from(tile).floor_div(rows * columns));
-        let within = b.let_("within", Expr::from(tile).floor_mod(rows * columns));
+        let batch = b.let_("batch", Expr::from(item).floor_div(rows * columns));
+        let within = b.let_("within", Expr::from(item).floor_mod(rows * columns));
         let strip = Expr::from(within).floor_div(group * columns);
         let in_strip = Expr::from(within).floor_mod(group * columns);
+        let of_rank = |index: Expr, tiles: i64| if tiles == 1 { index } else { index * tiles + rank.clone() };
         // The factors stay visible: they say how stores are aligned.
-        let row = b.let_("row_tile", strip * group + in_strip.clone().floor_mod(group));
-        let column = b.let_("column_tile", in_strip.floor_div(group));
+        let row = b.let_("row_tile", of_rank(strip * group + in_strip.clone().floor_mod(group), high));
+        let column = b.let_("column_tile", of_rank(in_strip.floor_div(group), wide));
         vec![batch.into(), row * self.sizes.bm(), column * self.sizes.bn]
     }
 
@@ -137,14 +161,18 @@ impl Product for Gemm<'_> {
         b.for_("k", ceil_div(self.m.k, BK), |b, k| body(b, &[k * BK]));
     }
 
-    fn left(&self, place: &[Expr], step: &[Expr], block: i64) -> Box {
-        let row = place[1].clone() + 64 * block;
-        self.operand(self.layouts()[0], &place[0], row, self.sizes.bm(), &step[0])
+    fn left(&self, place: &[Expr], step: &[Expr], part: &Part) -> Box {
+        self.operand(self.layouts()[0], &place[0], &place[1], &step[0], part)
     }
 
-    fn right(&self, place: &[Expr], step: &[Expr], block: i64) -> Box {
-        let column = place[2].clone() + 64 * block;
-        self.operand(self.layouts()[1], &place[0], column, self.sizes.bn, &step[0])
+    fn right(&self, place: &[Expr], step: &[Expr], part: &Part) -> Box {
+        self.operand(self.layouts()[1], &place[0], &place[2], &step[0], part)
+    }
+
+    fn piece(&self, place: &[Expr], row: Expr, column: Expr, rows: i64, columns: i64) -> Box {
+        let origin = [place[1].clone() + row, place[2].clone() + column];
+        let (origin, extents) = (self.batched(place[0].clone(), origin), self.batched(1, [rows, columns]));
+        Box { origin, extents, steps: vec![] }
     }
 
     fn element(&self, place: &[Expr], row: Expr, column: Expr) -> Element {

@@ -14,8 +14,10 @@
 
 mod conv2d;
 mod gemm;
+mod kernel;
 mod model;
 mod ring;
+mod store;
 
 pub use conv2d::WgmmaConv2d;
 pub use gemm::WgmmaGemm;
@@ -45,7 +47,99 @@ fn device<'t>(w: &Workload, t: &'t Target) -> Result<&'t Cuda, String> {
     Ok(cuda)
 }
 
-/// Sizes of a tile and its ring, as a config has them.
+/// What the two blocks of a cluster share, each loading its half for both. Without clusters a block loads everything.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Cluster {
+    /// There are no clusters.
+    None,
+    /// The blocks' tiles are neighbours along the rows, so they share the right operand.
+    Rows,
+    /// The blocks' tiles are neighbours along the columns, so they share the left operand.
+    Columns,
+}
+
+impl Cluster {
+    const ALL: [Cluster; 3] = [Cluster::None, Cluster::Rows, Cluster::Columns];
+
+    /// The word in a config.
+    fn name(self) -> &'static str {
+        match self {
+            Cluster::None => "none",
+            Cluster::Rows => "rows",
+            Cluster::Columns => "columns",
+        }
+    }
+
+    /// Blocks of a cluster.
+    fn blocks(self) -> i64 {
+        self.tiles().iter().product()
+    }
+
+    /// Tiles of a cluster along the rows and along the columns.
+    fn tiles(self) -> [i64; 2] {
+        match self {
+            Cluster::None => [1, 1],
+            Cluster::Rows => [2, 1],
+            Cluster::Columns => [1, 2],
+        }
+    }
+
+    /// Whether its blocks share the left (0) or the right (1) operand.
+    fn shares(self, side: usize) -> bool {
+        self.tiles()[1 - side] > 1
+    }
+}
+
+/// How consumers divide the work.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Schedule {
+    /// Each has some rows of one tile.
+    Cooperative,
+    /// Each has a tile of its own. One multiplies while the other stores.
+    PingPong,
+}
+
+impl Schedule {
+    const ALL: [Schedule; 2] = [Schedule::Cooperative, Schedule::PingPong];
+
+    /// The word in a config.
+    fn name(self) -> &'static str {
+        match self {
+            Schedule::Cooperative => "cooperative",
+            Schedule::PingPong => "pingpong",
+        }
+    }
+}
+
+/// How sums get to the output.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Store {
+    /// Each thread stores the pairs that it holds.
+    Registers,
+    /// By way of shared memory, from where the copy engine takes them while the next tile is multiplied.
+    Tma,
+}
+
+impl Store {
+    const ALL: [Store; 2] = [Store::Registers, Store::Tma];
+
+    /// The word in a config.
+    fn name(self) -> &'static str {
+        match self {
+            Store::Registers => "registers",
+            Store::Tma => "tma",
+        }
+    }
+}
+
+/// The one of `all` that a config names.
+fn choice<T: Copy>(config: &Config, knob: &str, all: &[T], name: fn(T) -> &'static str) -> Result<T, TemplateError> {
+    let word = config.str(knob)?;
+    let found = all.iter().find(|c| name(**c) == word);
+    found.copied().ok_or_else(|| TemplateError::Limit(format!("`{word}` is no value of {knob}")))
+}
+
+/// Sizes of a tile and its ring, and who does what, as a config has them.
 #[derive(Clone, Copy, PartialEq, Debug)]
 struct Sizes {
     /// Consumer warpgroups.
@@ -58,6 +152,11 @@ struct Sizes {
     stages: i64,
     /// Tiles along the rows that are worked on at the same time, so that neighbours share what the L2 cache holds.
     group: i64,
+    cluster: Cluster,
+    schedule: Schedule,
+    store: Store,
+    /// Steps whose products may be under way when the next ones are issued: 0 or 1.
+    pending: i64,
 }
 
 impl Sizes {
@@ -69,6 +168,10 @@ impl Sizes {
             bn: config.int("bn")?,
             stages: config.int("stages")?,
             group: config.int("group")?,
+            cluster: choice(config, "cluster", &Cluster::ALL, Cluster::name)?,
+            schedule: choice(config, "schedule", &Schedule::ALL, Schedule::name)?,
+            store: choice(config, "store", &Store::ALL, Store::name)?,
+            pending: config.int("pending")?,
         })
     }
 
@@ -80,11 +183,23 @@ impl Sizes {
             .with("bn", self.bn)
             .with("stages", self.stages)
             .with("group", self.group)
+            .with("cluster", self.cluster.name())
+            .with("schedule", self.schedule.name())
+            .with("store", self.store.name())
+            .with("pending", self.pending)
+    }
+
+    /// Tiles that a block works on at the same time.
+    fn tiles_at_once(&self) -> i64 {
+        match self.schedule {
+            Schedule::Cooperative => 1,
+            Schedule::PingPong => self.consumers,
+        }
     }
 
     /// Rows of a tile.
     fn bm(&self) -> i64 {
-        64 * self.row_blocks * self.consumers
+        64 * self.row_blocks * self.consumers / self.tiles_at_once()
     }
 
     /// Threads of a block.
@@ -108,12 +223,22 @@ impl Sizes {
         (self.consumers == 2).then_some([40, 232])
     }
 
-    /// The sizes that defaults are chosen from: as many stages as fit, up to 6.
-    fn sensible(cuda: &Cuda) -> impl Iterator<Item = Sizes> {
-        let deepest = |consumers: i64, row_blocks: i64, bn: i64| {
-            (2..=6)
+    /// The sizes that defaults are chosen from: as many stages as fit, up to 7.
+    fn sensible(cuda: &Cuda, store: Store) -> impl Iterator<Item = Sizes> {
+        let deepest = move |consumers: i64, row_blocks: i64, bn: i64| {
+            (2..=7)
                 .rev()
-                .map(move |stages| Sizes { consumers, row_blocks, bn, stages, group: 8 })
+                .map(move |stages| Sizes {
+                    consumers,
+                    row_blocks,
+                    bn,
+                    stages,
+                    group: 8,
+                    cluster: Cluster::None,
+                    schedule: Schedule::Cooperative,
+                    store,
+                    pending: 0,
+                })
                 .find(|sizes| sizes.fits(cuda))
         };
         [(1, 1), (2, 1), (2, 2)]
@@ -122,10 +247,19 @@ impl Sizes {
             .flatten()
     }
 
+    /// Bytes that sums take on their way to the copy engine.
+    fn stage_bytes(&self) -> i64 {
+        match self.store {
+            Store::Registers => 0,
+            Store::Tma => self.consumers * store::BUFFERS * 64 * store::ROW_BYTES,
+        }
+    }
+
     /// Whether registers and shared memory suffice.
     fn fits(&self, cuda: &Cuda) -> bool {
-        // 16 bytes of barriers a slot, and up to 1024 bytes before the first slot, which must be aligned to that.
-        let shared = self.stages * (self.slot_bytes() + 16) + 1024;
+        // 16 bytes of barriers a slot and 8 a consumer, and up to 1024 bytes before the first slot, which must be aligned
+        // to that.
+        let shared = self.stages * (self.slot_bytes() + 16) + self.stage_bytes() + 16 + 1024;
         self.accumulators() <= 128 && shared <= cuda.shared_per_block_optin
     }
 }
@@ -139,7 +273,14 @@ fn knobs(cuda: &Cuda) -> SpaceBuilder {
         .knob("bn", [64, 128, 192, 256])
         .knob("stages", 2..=8)
         .knob("group", [1, 4, 8, 16])
+        .knob("cluster", Cluster::ALL.map(Cluster::name))
+        .knob("schedule", Schedule::ALL.map(Schedule::name))
+        .knob("store", Store::ALL.map(Store::name))
+        .knob("pending", [0, 1])
         .filter("sums fit in registers, the ring in shared memory", move |config| {
             Sizes::of(config).is_ok_and(|sizes| sizes.fits(&cuda))
+        })
+        .filter("turns are for two", |config| {
+            Sizes::of(config).is_ok_and(|sizes| sizes.schedule == Schedule::Cooperative || sizes.consumers > 1)
         })
 }

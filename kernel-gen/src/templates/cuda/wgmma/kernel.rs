@@ -1,0 +1,225 @@
+//! The kernel that all products share: which block, warpgroup and thread does what.
+
+use super::ring::{Layout, Part, Ring, tile};
+use super::{Sizes, WARPGROUP, ceil_div, store};
+use crate::ir::builder::KernelBuilder;
+use crate::ir::{
+    Axis, Barrier, BufferId, DType, Expr, Gpu, Kernel, LoopKind, MbarrierOp, Scope, Slot, Stmt, Tile, Unit, VarId,
+};
+use crate::workload::{Param, Workload};
+
+/// A box of a tensor in global memory.
+pub(super) struct Box {
+    /// Its first element; outside of the tensor are zeros.
+    pub(super) origin: Vec<Expr>,
+    /// How many elements are taken along each dimension.
+    pub(super) extents: Vec<i64>,
+    /// Their distances; empty where all are 1.
+    pub(super) steps: Vec<i64>,
+}
+
+/// Where an element of a tile belongs.
+pub(super) struct Element {
+    /// Its index in the output.
+    pub(super) index: Vec<Expr>,
+    /// Its output channel.
+    pub(super) channel: Expr,
+    /// The condition that it exists; none where tiles fit exactly.
+    pub(super) exists: Option<Expr>,
+}
+
+/// A matrix product as its tiles see it. Coordinates of a tile and of a step are whatever the product makes of them.
+pub(super) trait Product {
+    /// What is computed.
+    fn workload(&self) -> &Workload;
+
+    /// Number of output tiles.
+    fn tiles(&self) -> i64;
+
+    /// How the left and the right operand lie in memory.
+    fn layouts(&self) -> [Layout; 2];
+
+    /// The coordinates of a tile: of the block `rank` of the cluster that works on item `item`. Without clusters an item
+    /// is a tile, and the rank is zero.
+    fn place(&self, b: &mut KernelBuilder, item: VarId, rank: &Expr) -> Vec<Expr>;
+
+    /// The steps of a tile's reduction: loops and conditions around `body`, which gets a step's coordinates. Producer
+    /// and consumers go through the same ones, and so do the blocks of a cluster.
+    fn steps(&self, b: &mut KernelBuilder, place: &[Expr], body: &mut dyn FnMut(&mut KernelBuilder, &[Expr]));
+
+    /// What a step multiplies from the left, or a part of it.
+    fn left(&self, place: &[Expr], step: &[Expr], part: &Part) -> Box;
+
+    /// What a step multiplies from the right, or a part of it.
+    fn right(&self, place: &[Expr], step: &[Expr], part: &Part) -> Box;
+
+    /// Where an element of the tile belongs.
+    fn element(&self, place: &[Expr], row: Expr, column: Expr) -> Element;
+
+    /// Where `rows` rows from `row` on belong, a multiple of their number, of `columns` columns from `column` on.
+    fn piece(&self, place: &[Expr], row: Expr, column: Expr, rows: i64, columns: i64) -> Box;
+}
+
+/// The threads of a block, and what they share.
+pub(super) struct Block<'p> {
+    pub(super) product: &'p dyn Product,
+    pub(super) params: Vec<(Param, BufferId)>,
+    pub(super) sizes: Sizes,
+    /// This thread.
+    pub(super) thread: VarId,
+    /// Its block's rank in the cluster.
+    pub(super) rank: Expr,
+}
+
+/// The kernel of a product for a device of so many multiprocessors.
+pub(super) fn kernel(product: &dyn Product, sizes: Sizes, multiprocessors: i64) -> Kernel {
+    let w = product.workload();
+    let name: String = w.key().chars().map(|c| if c.is_ascii_alphanumeric() { c } else { '_' }).collect();
+    let mut b = KernelBuilder::new(name);
+    let params: Vec<(Param, BufferId)> = w
+        .params()
+        .into_iter()
+        .map(|p| {
+            let id = b.param(p.name, p.dtype, &p.shape, p.access);
+            (p, id)
+        })
+        .collect();
+    let blocks = sizes.cluster.blocks();
+    let items = product.tiles() / blocks;
+    let clusters = (multiprocessors / blocks).min(items);
+    b.loop_("block", clusters, LoopKind::Grid(Axis::X), |b, first| {
+        let threads = |b: &mut KernelBuilder, rank: Expr| {
+            b.loop_("t", sizes.threads(), LoopKind::Thread(Axis::X), |b, thread| {
+                let block = Block { product, params, sizes, thread, rank };
+                block.run(b, items, clusters, first);
+            });
+        };
+        match blocks {
+            1 => threads(b, Expr::Int(0)),
+            n => b.loop_("rank", n, LoopKind::Cluster(Axis::X), |b, rank| threads(b, rank.into())),
+        }
+    });
+    b.finish()
+}
+
+impl Block<'_> {
+    /// All that a thread does.
+    fn run(&self, b: &mut KernelBuilder, items: i64, clusters: i64, first: VarId) {
+        let sizes = self.sizes;
+        let each_tile = |b: &mut KernelBuilder, body: &mut dyn FnMut(&mut KernelBuilder, VarId, &[Expr])| {
+            b.for_("round", ceil_div(items, clusters), |b, round| {
+                let item = b.let_("item", round * clusters + first);
+                let mut run = |b: &mut KernelBuilder| {
+                    let place = self.product.place(b, item, &self.rank);
+                    body(b, round, &place);
+                };
+                if items % clusters == 0 { run(b) } else { b.if_(Expr::from(item).lt(items), run) }
+            });
+        };
+        let ring = Ring::make(b, self);
+        let turns = (sizes.tiles_at_once() > 1).then(|| Turns::make(b, self.thread, sizes.tiles_at_once()));
+        let stage = store::Stage::make(b, self);
+        b.push(match sizes.cluster.blocks() {
+            1 => Stmt::Barrier(Barrier::Block),
+            // Other blocks arrive at the barriers of this one too.
+            _ => Stmt::Gpu(Gpu::ClusterBarrier),
+        });
+        b.if_else(
+            Expr::from(self.thread).lt(WARPGROUP),
+            |b| {
+                sizes.registers().into_iter().for_each(|[producer, _]| b.gpu(Gpu::SetMaxRegisters(producer)));
+                b.if_(Expr::from(self.thread).eq(0), |b| {
+                    each_tile(b, &mut |b, _, place| {
+                        self.product.steps(b, place, &mut |b, step| {
+                            ring.produce(b, [self.params[0].1, self.params[1].1], |side, part| match side {
+                                0 => self.product.left(place, step, part),
+                                _ => self.product.right(place, step, part),
+                            });
+                        });
+                    });
+                });
+            },
+            |b| {
+                sizes.registers().into_iter().for_each(|[_, consumer]| b.gpu(Gpu::SetMaxRegisters(consumer)));
+                let consumer = b.let_("consumer", Expr::from(self.thread).floor_div(WARPGROUP) - 1);
+                let shape = [sizes.row_blocks, 64, sizes.bn];
+                let acc = b.alloc("acc", DType::F32, &shape, Scope::Fragment(Unit::Warpgroup));
+                // The rows of the tile that are this consumer's.
+                let first = match &turns {
+                    None => consumer * (64 * sizes.row_blocks),
+                    Some(_) => Expr::Int(0),
+                };
+                let multiply = |b: &mut KernelBuilder, place: &[Expr], after: &dyn Fn(&mut KernelBuilder)| {
+                    for h in 0..sizes.row_blocks {
+                        b.gpu(Gpu::Fill { dst: sums(acc, h, sizes), value: Expr::f32(0.0) });
+                    }
+                    let start = ring.start(b);
+                    self.product.steps(b, place, &mut |b, _| ring.consume(b, acc, &first, start));
+                    after(b);
+                    ring.finish(b, start);
+                    store::Sums { block: self, acc, place, first: &first, consumer }.store(b, stage.as_ref());
+                };
+                match &turns {
+                    None => each_tile(b, &mut |b, _, place| multiply(b, place, &|_| {})),
+                    Some(turns) => each_tile(b, &mut |b, round, place| {
+                        b.if_else(
+                            Expr::from(round).floor_mod(turns.count).eq(consumer),
+                            |b| {
+                                turns.take(b, round, consumer);
+                                multiply(b, place, &|b| turns.pass_on(b, self.thread, consumer));
+                            },
+                            // The slots of another consumer's tile go by.
+                            |b| self.product.steps(b, place, &mut |b, _| ring.advance(b)),
+                        );
+                    }),
+                }
+                stage.iter().for_each(|stage| stage.finish(b));
+            },
+        );
+        if sizes.cluster.blocks() > 1 {
+            // A block that has ended cannot be arrived at.
+            b.gpu(Gpu::ClusterBarrier);
+        }
+    }
+}
+
+/// The sums of a consumer's row block `h`.
+pub(super) fn sums(acc: BufferId, h: i64, sizes: Sizes) -> Tile {
+    tile(acc, vec![h.into(), 0.into(), 0.into()], &[1, 64, sizes.bn])
+}
+
+/// Who of the consumers may multiply: where each has tiles of its own, one has the tensor cores for a whole tile while
+/// the others store theirs. *(CUTLASS's "ping-pong".)*
+struct Turns {
+    /// One barrier a consumer, whose phases end when its turn comes.
+    turn: BufferId,
+    count: i64,
+}
+
+impl Turns {
+    fn make(b: &mut KernelBuilder, thread: VarId, count: i64) -> Turns {
+        let turn = b.alloc("turn", DType::I64, &[count], Scope::Mbarrier);
+        b.if_(Expr::from(thread).eq(0), |b| {
+            b.loop_("slot", count, LoopKind::Unrolled, |b, slot| {
+                b.gpu(Gpu::Mbarrier(Slot { buffer: turn, index: slot.into() }, MbarrierOp::Init(1)));
+            });
+        });
+        Turns { turn, count }
+    }
+
+    /// Waits for the turn. The first consumer's first comes by itself: its barrier is one phase behind the others'.
+    fn take(&self, b: &mut KernelBuilder, round: VarId, consumer: VarId) {
+        let before = Expr::from(round).floor_div(self.count);
+        let own = Expr::from(consumer).eq(0);
+        let parity = own.select((before.clone() + 1).floor_mod(2), before.floor_mod(2));
+        b.gpu(Gpu::Mbarrier(Slot { buffer: self.turn, index: consumer.into() }, MbarrierOp::Wait(parity)));
+    }
+
+    /// Gives the next consumer its turn.
+    fn pass_on(&self, b: &mut KernelBuilder, thread: VarId, consumer: VarId) {
+        b.if_(Expr::from(thread).floor_mod(WARPGROUP).eq(0), |b| {
+            let index = (consumer + 1).floor_mod(self.count);
+            b.gpu(Gpu::Mbarrier(Slot { buffer: self.turn, index }, MbarrierOp::Arrive(None)));
+        });
+    }
+}

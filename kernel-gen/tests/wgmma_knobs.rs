@@ -1,0 +1,100 @@
+//! Every value of the knobs of the Hopper kernels, alone and together: the verifier passes the kernel, and what the
+//! interpreter computes from it stays within the derived bound of the f64 reference.
+//!
+//! `cuda_templates.rs` draws configs at random; here are shapes that clusters divide, that reach over the edge of the
+//! last tile, with fewer tiles than multiprocessors and with more, and epilogues that read memory.
+
+use kernel_gen::analysis::verify::{check, verify};
+use kernel_gen::interp::{self, Mode, Values};
+use kernel_gen::ir::DType;
+use kernel_gen::lower::insert_barriers::insert_barriers;
+use kernel_gen::lower::{LowerOptions, lower};
+use kernel_gen::space::Config;
+use kernel_gen::target::{Device, Target};
+use kernel_gen::templates::Registry;
+use kernel_gen::workload::Workload;
+use kernel_gen::workload::bound::reference_with_bounds;
+use kernel_gen::workload::sample::{self, Rng};
+
+/// A Hopper with so many multiprocessors, so that small products have more tiles than it.
+fn hopper(multiprocessors: i64) -> Target {
+    let mut target = Target::find("sm_90a").expect("a built-in target").clone();
+    if let Device::Cuda(cuda) = &mut target.device {
+        cuda.sm_count = multiprocessors;
+    }
+    target
+}
+
+/// Runs a config on a workload, as scheduled and as lowered.
+fn run(template: &str, target: &Target, key: &str, out: DType, config: &str) {
+    let what = format!("{template} on {key} with {config}");
+    let workload = Workload { out_dtype: out, ..Workload::from_key(key).expect("a key") };
+    let registry = Registry::builtin();
+    let template = registry.find(template).expect("a template");
+    let config = Config::parse(config).expect("a config");
+    let config = template.space(&workload, target).expect("it applies").normalise(&config);
+    let config = config.unwrap_or_else(|e| panic!("{what}: {e}"));
+    let scheduled = template.schedule(&workload, target, &config).unwrap_or_else(|e| panic!("{what}: {e}"));
+    let kernel = insert_barriers(scheduled.schedule.kernel);
+    let faults = |faults: Vec<_>| faults.iter().map(ToString::to_string).collect::<Vec<String>>().join("\n");
+    let verified =
+        verify(kernel.clone(), &target.limits()).unwrap_or_else(|f| panic!("{what}\n{}\n{kernel}", faults(f)));
+    let lowered = lower(verified, &LowerOptions::cuda()).unwrap_or_else(|e| panic!("{what}: {e}"));
+    let found = check(lowered.kernel(), &target.limits());
+    assert!(found.is_empty(), "{what}, lowered\n{}", faults(found));
+
+    let inputs = sample::inputs(&workload, &mut Rng::new(7));
+    let views: Vec<&[f64]> = inputs.iter().map(Vec::as_slice).collect();
+    let reference = reference_with_bounds(&workload, &views);
+    let params = workload.params();
+    let values: Values = params.iter().zip(&inputs).map(|(p, data)| (p.name.to_string(), data.clone())).collect();
+    for kernel in [&kernel, lowered.kernel()] {
+        let mut outputs =
+            interp::run(kernel, &values, Mode::Declared).unwrap_or_else(|e| panic!("{what}: {e}\n{kernel}"));
+        let output = outputs.remove(params.last().expect("an output").name).expect("the output");
+        if let Err(mismatch) = reference.check(output) {
+            panic!("{what}: {mismatch}\n{kernel}");
+        }
+    }
+}
+
+/// Every schedule, store and depth of waiting, for each way of sharing.
+fn knobs() -> Vec<String> {
+    let mut all = vec![];
+    for cluster in ["none", "rows", "columns"] {
+        for schedule in ["cooperative", "pingpong"] {
+            for store in ["registers", "tma"] {
+                for pending in [0, 1] {
+                    all.push(format!("cluster={cluster} schedule={schedule} store={store} pending={pending}"));
+                }
+            }
+        }
+    }
+    all
+}
+
+#[test]
+fn products_with_every_knob_compute_what_the_reference_does() {
+    // Two blocks, or one cluster, work through all tiles.
+    let target = hopper(2);
+    for (i, knobs) in knobs().iter().enumerate() {
+        // In all orders of storage; the last row and column of tiles reach over the edge.
+        let order = ["nn", "nt", "tn", "tt"][i % 4];
+        let key = format!("matmul-f16-m248n120k72-{order}-bias.residual_add");
+        let out = [DType::F16, DType::F32][i / 4 % 2];
+        run("wgmma_gemm", &target, &key, out, &format!("consumers=2 row_blocks=1 bn=64 stages=2 group=4 {knobs}"));
+    }
+}
+
+#[test]
+fn convolutions_with_every_knob_compute_what_the_reference_does() {
+    let target = hopper(4);
+    for (i, knobs) in knobs().iter().enumerate() {
+        let out = [DType::Bf16, DType::F32][i / 4 % 2];
+        // Tiles of images only, of rows of pixels, and of both.
+        let (size, h, w) = [("n250c8h1w2", 1, 1), ("n7c8h3w5", 4, 8), ("n60c8h3w2", 2, 2)][i % 3];
+        let key = &format!("conv2d-nhwc-bf16-{size}-o72k2x2-s1x1-p1.1.0.0-d1x1-g1-bias.relu");
+        let config = format!("consumers=2 row_blocks=1 bn=64 stages=2 group=1 {knobs} tile_h={h} tile_w={w}");
+        run("wgmma_conv2d", &target, key, out, &config);
+    }
+}
