@@ -24,6 +24,7 @@ mod report;
 mod show;
 mod space;
 mod tune;
+mod worker;
 
 use crate::diagnostic::Diagnostic;
 use crate::model::ModelError;
@@ -54,6 +55,8 @@ enum Command {
     Report(report::Arguments),
     Package(package::Arguments),
     Doctor(doctor::Arguments),
+    #[command(hide = true)]
+    Worker(worker::Arguments),
 }
 
 /// What a command has to say.
@@ -145,6 +148,7 @@ pub fn run(registry: &Registry, arguments: impl IntoIterator<Item = impl Into<Os
         Command::Report(arguments) => report::run(registry, arguments),
         Command::Package(arguments) => package::run(registry, arguments),
         Command::Doctor(arguments) => doctor::run(registry, arguments),
+        Command::Worker(arguments) => worker::run(arguments),
     };
     result.unwrap_or_else(|failure| {
         let prefix = if matches!(failure, Failure::Message(_)) { "error: " } else { "" };

@@ -132,7 +132,7 @@ const MAX_PARAMS: usize = 20;
 const MAX_MAPS: usize = 8;
 
 /// A launch as the wrappers say it; the tensor maps that it takes join those of its program.
-fn launch(launch: &cuda::Launch, maps: &mut Vec<CudaMap>) -> CudaLaunch {
+pub(crate) fn launch(launch: &cuda::Launch, maps: &mut Vec<CudaMap>) -> CudaLaunch {
     let mut args = vec![];
     for param in &launch.params {
         args.push(match param {

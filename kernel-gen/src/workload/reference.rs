@@ -157,43 +157,67 @@ fn convolve(c: &Conv2d, x: &[f64], w: &[f64]) -> Sums {
         })
         .collect();
     let x_step = c.stride[1] as usize * x_at.w_step;
-    let mut y = Sums::zeros(c.n as usize * co * (oh * ow) as usize);
-    let mut line = Sums::zeros(ow as usize);
-    for n in 0..c.n as usize {
-        for o in 0..co {
-            let first = o / c.co_per_group() as usize * ci;
-            for row in 0..oh {
-                line.values.fill(0.0);
-                line.magnitudes.fill(0.0);
-                for r in 0..kh {
-                    let h = row * c.stride[0] + r as i64 * c.dilation[0] - c.padding[0];
-                    if !(0..c.h).contains(&h) {
-                        continue;
-                    }
-                    for (s, (columns, offset)) in
-                        taps.iter().enumerate().filter(|(_, (columns, _))| !columns.is_empty())
-                    {
-                        let count = (columns.end - columns.start) as usize;
-                        let start = (columns.start * c.stride[1] + offset) as usize;
-                        for i in 0..ci {
-                            let from = x_at.image[n]
-                                + x_at.channel[first + i]
-                                + h as usize * x_at.h_step
-                                + start * x_at.w_step;
-                            let weight = w[o_at[o] + i_at[i] + r * kh_step + s * kw_step];
-                            line.add(columns.start as usize, x[from..].iter().step_by(x_step).take(count), weight);
-                        }
-                    }
+    let (rows, columns) = (oh as usize, ow as usize);
+    // One channel of an image is what a thread computes at a time.
+    let plane = |number: usize| -> Sums {
+        let (n, o) = (number / co, number % co);
+        let first = o / c.co_per_group() as usize * ci;
+        let mut plane = Sums::zeros(rows * columns);
+        for row in 0..rows {
+            for r in 0..kh {
+                let h = row as i64 * c.stride[0] + r as i64 * c.dilation[0] - c.padding[0];
+                if !(0..c.h).contains(&h) {
+                    continue;
                 }
-                for column in 0..ow as usize {
-                    let to = y_at.image[n] + y_at.channel[o] + row as usize * y_at.h_step + column * y_at.w_step;
-                    y.values[to] = line.values[column];
-                    y.magnitudes[to] = line.magnitudes[column];
+                for (s, (reached, offset)) in taps.iter().enumerate().filter(|(_, (reached, _))| !reached.is_empty()) {
+                    let count = (reached.end - reached.start) as usize;
+                    let start = (reached.start * c.stride[1] + offset) as usize;
+                    for i in 0..ci {
+                        let from =
+                            x_at.image[n] + x_at.channel[first + i] + h as usize * x_at.h_step + start * x_at.w_step;
+                        let weight = w[o_at[o] + i_at[i] + r * kh_step + s * kw_step];
+                        let x = x[from..].iter().step_by(x_step).take(count);
+                        plane.add(row * columns + reached.start as usize, x, weight);
+                    }
                 }
             }
         }
-    }
+        plane
+    };
+    let mut y = Sums::zeros(c.n as usize * co * rows * columns);
+    let macs = rows * columns * ci * kh * c.kw as usize;
+    for_each_part(c.n as usize * co, macs, plane, |number, plane| {
+        let start = y_at.image[number / co] + y_at.channel[number % co];
+        for (i, (value, magnitude)) in plane.values.into_iter().zip(plane.magnitudes).enumerate() {
+            let to = start + i / columns * y_at.h_step + i % columns * y_at.w_step;
+            y.values[to] = value;
+            y.magnitudes[to] = magnitude;
+        }
+    });
     y
+}
+
+/// Computes the parts `0..count`, each about `macs` products, on all processors, and hands them on in their order. Every
+/// part is computed as it would be alone, so the result does not depend on how many threads there are.
+fn for_each_part(count: usize, macs: usize, part: impl Fn(usize) -> Sums + Sync, mut put: impl FnMut(usize, Sums)) {
+    // A thread costs as much as some ten thousand products.
+    const WORTH_A_THREAD: usize = 1_000_000;
+    let processors = std::thread::available_parallelism().map_or(1, usize::from);
+    let threads = processors.min(count.saturating_mul(macs) / WORTH_A_THREAD).min(count).max(1);
+    if threads == 1 {
+        (0..count).for_each(|number| put(number, part(number)));
+        return;
+    }
+    std::thread::scope(|scope| {
+        let part = &part;
+        let shares: Vec<_> = (0..threads).map(|t| count * t / threads..count * (t + 1) / threads).collect();
+        let running: Vec<_> =
+            shares.iter().cloned().map(|share| scope.spawn(move || share.map(part).collect::<Vec<_>>())).collect();
+        for (share, thread) in shares.into_iter().zip(running) {
+            let parts = thread.join().expect("a part panics only where the whole would");
+            share.zip(parts).for_each(|(number, sums)| put(number, sums));
+        }
+    });
 }
 
 /// `ceil(a / b)`, and 0 for negative `a`.
@@ -205,16 +229,20 @@ fn multiply(p: &Matmul, a: &[f64], b: &[f64]) -> Sums {
     let (m, n, k) = (p.m as usize, p.n as usize, p.k as usize);
     let (a_row, a_column) = if p.trans_a { (1, m) } else { (k, 1) };
     let (b_row, b_column) = if p.trans_b { (1, k) } else { (n, 1) };
-    let mut c = Sums::zeros(p.batch as usize * m * n);
-    for batch in 0..p.batch as usize {
+    let row = |number: usize| -> Sums {
+        let (batch, i) = (number / m, number % m);
         let (a, b) = (&a[batch * m * k..], &b[batch * k * n..]);
-        for i in 0..m {
-            for r in 0..k {
-                let row = b[r * b_row..].iter().step_by(b_column).take(n);
-                c.add((batch * m + i) * n, row, a[i * a_row + r * a_column]);
-            }
+        let mut row = Sums::zeros(n);
+        for r in 0..k {
+            row.add(0, b[r * b_row..].iter().step_by(b_column).take(n), a[i * a_row + r * a_column]);
         }
-    }
+        row
+    };
+    let mut c = Sums::zeros(p.batch as usize * m * n);
+    for_each_part(p.batch as usize * m, n * k, row, |number, row| {
+        c.values[number * n..][..n].copy_from_slice(&row.values);
+        c.magnitudes[number * n..][..n].copy_from_slice(&row.magnitudes);
+    });
     c
 }
 

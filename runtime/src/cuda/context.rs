@@ -120,7 +120,7 @@ impl Context {
     }
 
     /// `cuModuleLoadDataEx` with a log for what the driver's own compiler says.
-    fn load_data(&self, bytes: &[u8]) -> Result<Handle, CudaError> {
+    pub(super) fn load_data(&self, bytes: &[u8]) -> Result<Handle, CudaError> {
         // Aligned as the structures in a cubin are, and with the 0 that ends PTX.
         let mut words = vec![0u64; bytes.len() / 8 + 1];
         for (word, chunk) in words.iter_mut().zip(bytes.chunks(8)) {
@@ -152,40 +152,20 @@ impl Context {
 
     /// Finds the functions of a module, and sets what is set once.
     fn functions(&self, program: &Program, module: Handle) -> Result<Loaded, CudaError> {
-        let driver = self.driver;
         // From here on the module is unloaded if something fails.
         let mut loaded = Loaded { module, functions: Box::new([]), maps: Box::new([]) };
         let functions = program.launches.iter().map(|launch| {
-            let missing = || CudaError::Image {
+            let found = self.function(module, launch.kernel, launch.shared_bytes, launch.cluster)?;
+            found.ok_or_else(|| CudaError::Image {
                 kernel: launch.kernel,
                 device: self.capability,
                 reason: "the image has no kernel of this name; build the crate again (`cargo clean -p` first)".into(),
-            };
-            let name = CString::new(launch.kernel).map_err(|_| missing())?;
-            let mut function = std::ptr::null_mut();
-            // SAFETY: the module is loaded, the name ends in 0, and the pointer is to a local.
-            match unsafe { (driver.module_function)(&mut function, module, name.as_ptr()) } {
-                500 => return Err(missing()),
-                code => driver.check("cuModuleGetFunction", code)?,
-            }
-            let set = |attribute, value: u32| {
-                // SAFETY: the function was found just now.
-                let code = unsafe { (driver.function_set)(function, attribute, value as c_int) };
-                driver.check("cuFuncSetAttribute", code)
-            };
-            // A kernel may have static shared memory besides, so asking is not left to sizes above 48 KiB.
-            if launch.shared_bytes > 0 {
-                set(driver::MAX_DYNAMIC_SHARED_SIZE_BYTES, launch.shared_bytes)?;
-            }
-            if launch.cluster.iter().product::<u32>() > 8 {
-                set(driver::NON_PORTABLE_CLUSTER_SIZE_ALLOWED, 1)?;
-            }
-            Ok(function)
+            })
         });
         match functions.collect::<Result<_, _>>() {
             Ok(functions) => loaded.functions = functions,
             Err(error) => {
-                self.unload(&loaded);
+                self.unload(loaded.module);
                 return Err(error);
             }
         }
@@ -193,11 +173,42 @@ impl Context {
         Ok(loaded)
     }
 
+    /// Finds a function of a loaded module, if it has one of that name, and sets what is set once.
+    pub(super) fn function(
+        &self,
+        module: Handle,
+        name: &str,
+        shared_bytes: u32,
+        cluster: [u32; 3],
+    ) -> Result<Option<Handle>, CudaError> {
+        let driver = self.driver;
+        let Ok(name) = CString::new(name) else { return Ok(None) };
+        let mut function = std::ptr::null_mut();
+        // SAFETY: the module is loaded, the name ends in 0, and the pointer is to a local.
+        match unsafe { (driver.module_function)(&mut function, module, name.as_ptr()) } {
+            500 => return Ok(None),
+            code => driver.check("cuModuleGetFunction", code)?,
+        }
+        let set = |attribute, value: u32| {
+            // SAFETY: the function was found just now.
+            let code = unsafe { (driver.function_set)(function, attribute, value as c_int) };
+            driver.check("cuFuncSetAttribute", code)
+        };
+        // A kernel may have static shared memory besides, so asking is not left to sizes above 48 KiB.
+        if shared_bytes > 0 {
+            set(driver::MAX_DYNAMIC_SHARED_SIZE_BYTES, shared_bytes)?;
+        }
+        if cluster.iter().product::<u32>() > 8 {
+            set(driver::NON_PORTABLE_CLUSTER_SIZE_ALLOWED, 1)?;
+        }
+        Ok(Some(function))
+    }
+
     /// Unloads a module; the context is bound.
-    fn unload(&self, loaded: &Loaded) {
+    pub(super) fn unload(&self, module: Handle) {
         // SAFETY: the module was loaded into this context and is not used any more: launches hold the context, and
         // the driver finishes those that are under way before it frees the code.
-        let code = unsafe { (self.driver.module_unload)(loaded.module) };
+        let code = unsafe { (self.driver.module_unload)(module) };
         if code != 0 {
             // There is nobody to return it to; the next call in the context reports it.
             let unknown = cudarc::driver::DriverError(sys::CUresult::CUDA_ERROR_UNKNOWN);
@@ -209,7 +220,7 @@ impl Context {
 impl Drop for Context {
     fn drop(&mut self) {
         match self.cuda.bind_to_thread() {
-            Ok(()) => self.programs.iter().for_each(|loaded| self.unload(loaded)),
+            Ok(()) => self.programs.iter().for_each(|loaded| self.unload(loaded.module)),
             Err(error) => self.cuda.record_err::<()>(Err(error)),
         }
     }

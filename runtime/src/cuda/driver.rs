@@ -48,26 +48,26 @@ pub(super) struct LaunchConfig {
 pub(super) struct TensorMap(pub(super) [u64; 16]);
 
 macro_rules! driver {
-    ($($field:ident = $symbol:literal, ($major:literal, $minor:literal): fn($($t:ty),*);)*) => {
+    ($($(#[$meta:meta])* $field:ident = $symbol:literal, ($major:literal, $minor:literal): fn($($t:ty),*);)*) => {
         /// The functions.
         pub(super) struct Driver {
             /// The CUDA version that the driver supports: major, minor.
             pub(super) version: (i32, i32),
-            $(pub(super) $field: unsafe extern "C" fn($($t),*) -> u32,)*
+            $($(#[$meta])* pub(super) $field: unsafe extern "C" fn($($t),*) -> u32,)*
             /// Missing in drivers before CUDA 12.0.
             encode_tiled: Option<EncodeTiled>,
         }
 
         /// The names of all of them.
         #[cfg(test)]
-        const FUNCTIONS: &[&str] = &[$($symbol),*];
+        const FUNCTIONS: &[&str] = &[$($(#[$meta])* $symbol),*];
 
         impl Driver {
             /// Looks every function up.
             fn resolve(library: &Library, version: (i32, i32)) -> Result<Driver, CudaError> {
                 Ok(Driver {
                     version,
-                    $($field: {
+                    $($(#[$meta])* $field: {
                         // SAFETY: the driver's function of this name has this signature in every version of its binary
                         // interface; a versioned name (`_v2`) never changes its own.
                         unsafe { library.get($symbol.as_bytes()) }.map(|f| *f).map_err(|_| CudaError::MissingSymbol {
@@ -97,6 +97,10 @@ driver! {
     function_set = "cuFuncSetAttribute", (9, 0): fn(Handle, c_int, c_int);
     is_capturing = "cuStreamIsCapturing", (10, 0): fn(Handle, *mut c_int);
     launch = "cuLaunchKernelEx", (11, 8): fn(*const LaunchConfig, Handle, *mut *mut c_void, *mut *mut c_void);
+    #[cfg(feature = "tune")]
+    device_uuid = "cuDeviceGetUuid_v2", (11, 4): fn(*mut [u8; 16], c_int);
+    #[cfg(feature = "tune")]
+    event_elapsed = "cuEventElapsedTime", (2, 0): fn(*mut f32, Handle, Handle);
 }
 
 /// `cuTensorMapEncodeTiled`.
@@ -139,6 +143,20 @@ const CUDARC: [(&str, (i32, i32)); 19] = [
     ("cuMemcpyDtoHAsync_v2", (3, 2)),
     ("cuMemsetD8Async", (3, 2)),
 ];
+
+/// What it calls for graphs, which candidates are timed in.
+#[cfg(feature = "tune")]
+const CUDARC_GRAPHS: &[(&str, (i32, i32))] = &[
+    ("cuStreamBeginCapture_v2", (10, 1)),
+    ("cuStreamEndCapture", (10, 0)),
+    ("cuGraphInstantiateWithFlags", (11, 4)),
+    ("cuGraphLaunch", (10, 0)),
+    ("cuGraphExecDestroy", (10, 0)),
+    ("cuGraphDestroy", (10, 0)),
+    ("cuEventSynchronize", (2, 0)),
+];
+#[cfg(not(feature = "tune"))]
+const CUDARC_GRAPHS: &[(&str, (i32, i32))] = &[];
 
 /// The name of the driver's library for version `major` of its interface, and the names that cudarc tries. The order
 /// is cudarc's, so that both end at the same library.
@@ -206,7 +224,7 @@ impl Driver {
             return Err(CudaError::Driver { call: "cuDriverGetVersion", code: version_code, name });
         }
         let driver = Driver::resolve(&library, version)?;
-        for (symbol, since) in CUDARC {
+        for (symbol, since) in CUDARC.iter().chain(CUDARC_GRAPHS).copied() {
             // SAFETY: the function is only looked up, not called.
             let found = unsafe { library.get::<unsafe extern "C" fn()>(symbol.as_bytes()) };
             if found.is_err() {

@@ -3,7 +3,7 @@
 use super::context::Loaded;
 use super::device::{Cuda, Inner};
 use super::driver::{self, Driver, LaunchAttribute, LaunchConfig, TensorMap};
-use super::table::{KernelArg, Launch, MAX_KERNEL_ARGS, MAX_TENSOR_MAPS, Pack, Program, Variant};
+use super::table::{KernelArg, MAX_KERNEL_ARGS, MAX_TENSOR_MAPS, Pack, Program, Variant};
 use super::tensor::{DeviceDynView, DeviceDynViewMut, DeviceTensor};
 use super::{CudaError, arch::Arch};
 use crate::device::{Device, sealed};
@@ -272,7 +272,7 @@ unsafe fn run(
                 }
             };
         }
-        let (mut attributes, attribute_count) = attributes(launch);
+        let (mut attributes, attribute_count) = attributes(launch.cluster, launch.programmatic);
         let config = LaunchConfig {
             grid: launch.grid,
             block: launch.block,
@@ -290,15 +290,15 @@ unsafe fn run(
 
 /// The attributes of a launch, and how many there are.
 #[inline]
-fn attributes(launch: &Launch) -> ([LaunchAttribute; 2], u32) {
+pub(super) fn attributes(cluster: [u32; 3], programmatic: bool) -> ([LaunchAttribute; 2], u32) {
     let mut all = [LaunchAttribute { id: 0, pad: 0, value: [0; 16] }; 2];
     let mut count = 0;
-    if launch.cluster != [1, 1, 1] {
+    if cluster != [1, 1, 1] {
         all[count].id = driver::CLUSTER_DIMENSION;
-        all[count].value[..3].copy_from_slice(&launch.cluster);
+        all[count].value[..3].copy_from_slice(&cluster);
         count += 1;
     }
-    if launch.programmatic {
+    if programmatic {
         all[count].id = driver::PROGRAMMATIC_STREAM_SERIALIZATION;
         all[count].value[0] = 1;
         count += 1;

@@ -33,6 +33,8 @@
 //! that choice.
 
 mod arch;
+#[cfg(feature = "tune")]
+pub mod candidate;
 mod context;
 mod device;
 mod driver;

@@ -84,7 +84,7 @@ impl Entry {
 const L2_PROMOTION: i32 = 3;
 
 /// Encodes a map. This runs on the host; the GPU is not asked.
-fn encode(driver: &Driver, spec: &TensorMapSpec, address: u64) -> Result<TensorMap, CudaError> {
+pub(super) fn encode(driver: &Driver, spec: &TensorMapSpec, address: u64) -> Result<TensorMap, CudaError> {
     let encode = driver.encode_tiled()?;
     let mut map = TensorMap([0; 16]);
     // SAFETY: the driver reads `rank` (strides: one less) numbers of each array, which have 5 (4), and writes the map.

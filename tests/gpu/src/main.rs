@@ -4,14 +4,15 @@
 //! poisoned outputs and canaries. `gpu-suite bench` times the workloads of the README beside cuBLAS and cuDNN, interleaved
 //! in this process; `gpu-suite search` looks for better configs among random ones; `gpu-suite landscape`
 //! measures a whole neighbourhood, on which searches are tested; `gpu-suite fallback` holds what is chosen without records
-//! against the best of a small search, for a whole spec. All print plain tables. Without a device they say `[SKIP] no GPU`
-//! and succeed.
+//! against the best of a small search, for a whole spec; `gpu-suite faults` plants faults in candidates and kills workers.
+//! All print plain tables. Without a device they say `[SKIP] no GPU` and succeed.
 //!
 //! The program links nothing of CUDA. It wants nvcc or NVRTC on the machine where it runs, as a build would.
 
 mod bench;
 mod fallback;
 mod families;
+mod faults;
 mod gpu;
 mod kernel;
 mod landscape;
@@ -27,7 +28,8 @@ const USAGE: &str = "\
 usage: gpu-suite families [--workloads N] [--configs N] [--seed N] [--only TEMPLATE]
        gpu-suite bench [--only PART]
        gpu-suite search [--only PART] [--trials N | --file PATH] [--seed N]
-       gpu-suite landscape --out FILE [--seconds N]";
+       gpu-suite landscape --out FILE [--seconds N]
+       gpu-suite faults [--kills N]";
 
 /// What follows a flag, as a number.
 pub(crate) struct Options(Vec<String>);
@@ -51,6 +53,16 @@ impl Options {
 fn run(mut arguments: Vec<String>) -> Result<bool> {
     let command = if arguments.is_empty() { String::new() } else { arguments.remove(0) };
     let options = Options(arguments);
+    if command == "worker" {
+        // The process that holds the GPU for a measurer of this program.
+        let device = options.number("--device", 0)? as usize;
+        kernel_gen::tune::measure::serve(&mut std::io::stdin().lock(), &mut std::io::stdout().lock(), device)?;
+        return Ok(true);
+    }
+    if command == "faults" {
+        // The suite itself holds no context while candidates run.
+        return if Gpu::open()?.is_some() { faults::run(&options) } else { Ok(true) };
+    }
     let suite: fn(&Gpu, &Options) -> Result<bool> = match command.as_str() {
         "families" => families::run,
         "bench" => bench::run,

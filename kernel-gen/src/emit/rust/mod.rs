@@ -161,6 +161,7 @@ pub struct CudaProgram {
 
 /// A launch of a GPU kernel.
 #[derive(Clone, PartialEq, Debug)]
+#[cfg_attr(feature = "tune", derive(serde::Serialize, serde::Deserialize))]
 pub struct CudaLaunch {
     /// The kernel's symbol.
     pub kernel: String,
@@ -180,6 +181,7 @@ pub struct CudaLaunch {
 
 /// A parameter of a GPU kernel.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[cfg_attr(feature = "tune", derive(serde::Serialize, serde::Deserialize))]
 pub enum CudaArg {
     /// The address of a parameter of the workload.
     Param(usize),
@@ -191,6 +193,7 @@ pub enum CudaArg {
 
 /// A tensor map. Dimensions come innermost first.
 #[derive(Clone, PartialEq, Debug)]
+#[cfg_attr(feature = "tune", derive(serde::Serialize, serde::Deserialize))]
 pub struct CudaMap {
     /// Where it starts.
     pub base: CudaArg,

@@ -113,7 +113,38 @@ fn classify(error: &HarnessError) -> Failure {
         HarnessError::Memory => FailureKind::Resource,
         HarnessError::Killed | HarnessError::Died { .. } => FailureKind::Crash,
     };
-    failure(kind, error)
+    match error {
+        // The command is the same for all; what it said is not.
+        HarnessError::Tool(ToolError::Failed { output, .. }) => failure(kind, output),
+        other => failure(kind, other),
+    }
+}
+
+/// Why a candidate was not timed: what its process ran into, or what was found out about it.
+enum Trouble {
+    Process(HarnessError),
+    Candidate(Failure),
+}
+
+impl From<HarnessError> for Trouble {
+    fn from(error: HarnessError) -> Self {
+        Trouble::Process(error)
+    }
+}
+
+impl From<Failure> for Trouble {
+    fn from(failure: Failure) -> Self {
+        Trouble::Candidate(failure)
+    }
+}
+
+impl From<Trouble> for Failure {
+    fn from(trouble: Trouble) -> Self {
+        match trouble {
+            Trouble::Process(error) => classify(&error),
+            Trouble::Candidate(failure) => failure,
+        }
+    }
 }
 
 /// A workload's data, and the file that candidates read their inputs from.
@@ -158,58 +189,39 @@ impl CpuRunner {
     }
 
     /// Starts a candidate's process and checks it. Gives the share of the bound that its error takes.
-    fn checked(&mut self, workload: &Workload, code: &CpuCode) -> Result<(Session, f64), Failure> {
-        // Whoever kills a process from outside does not judge what ran in it.
-        match self.check_once(workload, code) {
-            Err(HarnessError::Killed) => self.check_once(workload, code),
-            other => other,
+    fn checked(&mut self, workload: &Workload, code: &CpuCode) -> Result<(Session, f64), Trouble> {
+        if code.extra_bytes > MOST_EXTRA_BYTES {
+            let text = format!("it wants {} bytes of workspace and packed parameters", code.extra_bytes);
+            return Err(failure(FailureKind::Resource, text).into());
         }
-        .map_err(|error| classify(&error))?
-    }
-
-    #[expect(clippy::type_complexity, reason = "two layers of failure: of the process, and of the candidate")]
-    fn check_once(
-        &mut self,
-        workload: &Workload,
-        code: &CpuCode,
-    ) -> Result<Result<(Session, f64), Failure>, HarnessError> {
         // Both passes run the shares of all threads one after the other.
         let limit = self.options.run_limit * (2 * self.threads as u32) + MARGIN;
         let threads = self.threads;
-        let task = match self.task(workload) {
-            Ok(task) => task,
-            Err(why) => return Ok(Err(why)),
-        };
+        let task = self.task(workload)?;
         let memory = (4 * task.bytes).saturating_add(code.extra_bytes.saturating_mul(2)).saturating_add(SPARE_BYTES);
-        if code.extra_bytes > MOST_EXTRA_BYTES {
-            let text = format!("it wants {} bytes of workspace and packed parameters", code.extra_bytes);
-            return Ok(Err(failure(FailureKind::Resource, text)));
-        }
         let mut session = code.program.start(&task.input, memory)?;
         let output = code.program.scratch("output");
         session.check(threads.max(3), &output, limit)?;
         let bytes = fs::read(&output).unwrap_or_default();
         let _ = fs::remove_file(&output);
-        Ok(match task.data.check(&bytes) {
-            Ok(share) => Ok((session, share)),
-            Err(mismatch) => Err(failure(FailureKind::WrongAnswer, mismatch)),
-        })
+        let share = task.data.check(&bytes).map_err(|mismatch| failure(FailureKind::WrongAnswer, mismatch))?;
+        Ok((session, share))
     }
 
-    fn prepare(&self, session: &mut Session) -> Result<f64, Failure> {
+    fn prepare(&self, session: &mut Session) -> Result<f64, Trouble> {
         let sample = Duration::from_secs_f64(self.options.sampling.sample_us * 1e-6);
-        let ns = session.prepare(self.threads, sample, self.options.run_limit * 4 + MARGIN);
-        ns.map(|ns| ns * 1e-3).map_err(|error| classify(&error))
+        let ns = session.prepare(self.threads, sample, self.options.run_limit * 4 + MARGIN)?;
+        Ok(ns * 1e-3)
     }
 
-    fn sample(&self, session: &mut Session, count: usize, into: &mut Vec<f64>) -> Result<(), Failure> {
+    fn sample(&self, session: &mut Session, count: usize, into: &mut Vec<f64>) -> Result<(), Trouble> {
         let limit = self.options.run_limit * (1 + 2 * count as u32) + MARGIN;
-        let samples = session.sample(count, limit).map_err(|error| classify(&error))?;
+        let samples = session.sample(count, limit)?;
         into.extend(samples.iter().map(|s| s.ns * 1e-3));
         Ok(())
     }
 
-    fn timed(&mut self, workload: &Workload, code: &CpuCode, best_us: Option<f64>) -> Result<Timing, Failure> {
+    fn timed(&mut self, workload: &Workload, code: &CpuCode, best_us: Option<f64>) -> Result<Timing, Trouble> {
         let (mut session, max_error) = self.checked(workload, code)?;
         let _cores = self.cores.to_time(self.threads);
         let us = self.prepare(&mut session)?;
@@ -234,18 +246,25 @@ impl Runner for CpuRunner {
     type Code = CpuCode;
 
     fn run(&mut self, workload: &Workload, code: CpuCode, best_us: Option<f64>) -> Outcome {
-        self.timed(workload, &code, best_us).map_or_else(Outcome::Failed, Outcome::Timed)
+        let timed = match self.timed(workload, &code, best_us) {
+            // Whoever kills a process from outside does not judge what ran in it.
+            Err(Trouble::Process(HarnessError::Killed)) => self.timed(workload, &code, best_us),
+            other => other,
+        };
+        timed.map_or_else(|trouble| Outcome::Failed(trouble.into()), Outcome::Timed)
     }
 
     fn compare(&mut self, workload: &Workload, codes: Vec<Result<CpuCode, Failure>>) -> Vec<Outcome> {
         // All processes live until the end: a sample of each in turn.
         let mut sessions: Vec<Result<(Session, Timing), Failure>> = vec![];
         for code in &codes {
-            let checked = code.as_ref().map_err(Failure::clone).and_then(|code| self.checked(workload, code));
-            sessions.push(checked.and_then(|(mut session, max_error)| {
+            let mut begin = || -> Result<(Session, Timing), Trouble> {
+                let code = code.as_ref().map_err(Failure::clone)?;
+                let (mut session, max_error) = self.checked(workload, code)?;
                 self.prepare(&mut session)?;
                 Ok((session, Timing { samples_us: vec![], cold_us: vec![], max_error }))
-            }));
+            };
+            sessions.push(begin().map_err(Failure::from));
         }
         let _cores = self.cores.to_time(self.threads);
         for round in 0..self.options.sampling.compare {
@@ -253,8 +272,8 @@ impl Runner for CpuRunner {
                 // The first in a round is another one each time.
                 let at = (i + round) % sessions.len();
                 let Ok((session, timing)) = &mut sessions[at] else { continue };
-                if let Err(why) = self.sample(session, 1, &mut timing.samples_us) {
-                    sessions[at] = Err(why);
+                if let Err(trouble) = self.sample(session, 1, &mut timing.samples_us) {
+                    sessions[at] = Err(trouble.into());
                 }
             }
         }

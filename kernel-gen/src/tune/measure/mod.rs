@@ -11,6 +11,7 @@
 mod backend;
 mod cores;
 mod cpu;
+mod cuda;
 mod data;
 mod error;
 mod options;
@@ -19,6 +20,7 @@ mod pool;
 mod provenance;
 mod sampling;
 
+pub use cuda::serve;
 pub use error::MeasureError;
 pub use options::{Edit, Emitted, Options};
 pub use provenance::Provenance;
@@ -92,6 +94,6 @@ pub fn for_target<'scope, 'r: 'scope>(
 ) -> Result<Attached<'scope, 'r>, MeasureError> {
     match &target.device {
         Device::Cpu(_) => cpu::attach(scope, target, options),
-        Device::Cuda(_) => Err(MeasureError::NoDevice { target: target.name.clone(), cause: "CUDA".into() }),
+        Device::Cuda(_) => cuda::attach(scope, target, options),
     }
 }

@@ -4,6 +4,7 @@ use super::backend::Job;
 use super::options::{Edit, Emitted};
 use crate::analysis::verify::{Fault, Verified, verify};
 use crate::emit::c::{self, COptions, CSource, Isa};
+use crate::emit::cuda::{self, Arch, CudaOptions, CudaSource};
 use crate::generate::pack_positions;
 use crate::ir::Kernel;
 use crate::lower::insert_barriers::insert_barriers;
@@ -79,4 +80,31 @@ pub(super) fn c(job: &Job<'_>, edit: Option<&Edit>) -> Result<CCode, Failure> {
         Ok((at, kernel, source))
     });
     Ok(CCode { kernel, source, packs: packs.collect::<Result<_, Failure>>()? })
+}
+
+/// A kernel and what packs its parameters, as CUDA C++.
+pub(super) struct CudaCode {
+    pub(super) source: CudaSource,
+    /// Position of the parameter, bytes of its packed form, and source of each pack.
+    pub(super) packs: Vec<(usize, i64, CudaSource)>,
+}
+
+/// The CUDA C++ of a config.
+pub(super) fn cuda(job: &Job<'_>, edit: Option<&Edit>) -> Result<CudaCode, Failure> {
+    let arch = Arch::of(job.target).ok_or_else(|| refused(format!("{} is not a CUDA target", job.target.name)))?;
+    let emit = |kernel: Kernel, symbol: String| -> Result<CudaSource, Failure> {
+        let lowered = lowered(kernel, job.target)?;
+        let options = CudaOptions { arch, symbol, comment: String::new(), min_blocks: None };
+        cuda::emit(&lowered, &options).map_err(refused)
+    };
+    let (kernel, packs) = scheduled(job)?;
+    let mut source = emit(kernel, "kernel".into())?;
+    if let Some(edit) = edit {
+        edit(&job.config, Emitted::Cuda(&mut source));
+    }
+    let packs = packs.into_iter().enumerate().map(|(i, (at, pack))| {
+        let bytes = pack.buffer(pack.params[1]).extent_bytes();
+        Ok((at, bytes, emit(pack, format!("pack{i}"))?))
+    });
+    Ok(CudaCode { source, packs: packs.collect::<Result<_, Failure>>()? })
 }

@@ -1,0 +1,452 @@
+//! The side of the process that holds the GPU: loads, runs, checks, times.
+
+use super::protocol::{self, Candidate, Device, Program, Reply, Request, Stage};
+use crate::emit::rust::{CudaArg, CudaLaunch, CudaMap};
+use crate::records::{Failure, FailureKind, Timing};
+use crate::tune::measure::Sampling;
+use crate::tune::measure::data::Data;
+use crate::tune::measure::pipeline::failure;
+use crate::workload::Workload;
+use kernel_gen_runtime::cuda::candidate::{Bench, Bound, Code, Guarded, Start};
+use kernel_gen_runtime::cuda::{CudaError, KernelArg, TensorMapSpec};
+use std::collections::BTreeMap;
+use std::io::{self, Read, Write};
+
+/// Holds a GPU and measures what it is sent, until the input ends or the GPU's context is lost. This is what the command
+/// `worker` does; the measurer that started the process is at the other end.
+///
+/// # Errors
+/// If the input or the output fails.
+pub fn serve(input: &mut impl Read, output: &mut impl Write, device: usize) -> io::Result<()> {
+    let bench = match Bench::open(device) {
+        Ok(bench) => bench,
+        Err(error) => return protocol::write(output, &Reply::NoDevice(error.to_string()), &[]),
+    };
+    let facts = bench.facts();
+    let pair = |(major, minor): (i32, i32)| (major.unsigned_abs(), minor.unsigned_abs());
+    let device = Device {
+        name: facts.name.clone(),
+        capability: pair(facts.capability),
+        multiprocessors: facts.multiprocessors,
+        clock_mhz: facts.clock_mhz,
+        uuid: facts.uuid.clone(),
+        driver: pair(facts.driver),
+    };
+    protocol::write(output, &Reply::Ready(device), &[])?;
+    let mut tasks = Tasks { bench: &bench, all: BTreeMap::new() };
+    while let Some((request, images)) = protocol::read::<Request>(input)? {
+        let mut tell = |stage, seconds| protocol::write(output, &Reply::Begins(stage, seconds), &[]);
+        let (outcomes, lost) = answer(&mut tasks, &request, &images, &mut tell)?;
+        let outcomes = outcomes.into_iter().map(Into::into).collect();
+        protocol::write(output, &Reply::Done { outcomes, lost }, &[])?;
+        if lost {
+            // Nothing can be freed in order any more; the process's end frees it.
+            std::process::exit(0);
+        }
+    }
+    Ok(())
+}
+
+/// Says what begins and how many seconds it may take besides the run limit.
+type Tell<'a> = dyn FnMut(Stage, f64) -> io::Result<()> + 'a;
+
+/// A workload's data, on the host and on the GPU.
+struct Task {
+    data: Data,
+    inputs: Vec<Guarded>,
+    output: Guarded,
+    /// More sets of buffers, so that all together do not fit the cache; made when cold times are asked for.
+    cold: Vec<(Vec<Guarded>, Guarded)>,
+}
+
+struct Tasks<'b> {
+    bench: &'b Bench,
+    all: BTreeMap<(String, u64), Task>,
+}
+
+impl Tasks<'_> {
+    /// The data of a workload.
+    fn get(&mut self, key: &str, seed: u64, tell: &mut Tell<'_>) -> Result<&mut Task, Stop> {
+        let id = (key.to_string(), seed);
+        if !self.all.contains_key(&id) {
+            tell(Stage::Data, 600.0)?;
+            let workload = Workload::from_key(key).map_err(|cause| failure(FailureKind::Worker, cause))?;
+            // Networks are tuned a few tasks at a time.
+            let used: usize = self.all.values().map(|t| t.data.bytes()).sum();
+            if used > self.bench.facts().memory_bytes / 16 {
+                self.all.clear();
+            }
+            let data = Data::new(&workload, seed);
+            let (inputs, output) = buffers(self.bench, &data)?;
+            self.all.insert(id.clone(), Task { data, inputs, output, cold: vec![] });
+        }
+        self.all.get_mut(&id).ok_or_else(|| failure(FailureKind::Worker, "the data of a task is gone").into())
+    }
+}
+
+/// The buffers of a workload on the GPU.
+fn buffers(bench: &Bench, data: &Data) -> Result<(Vec<Guarded>, Guarded), CudaError> {
+    let inputs = data.inputs.iter().map(|bytes| bench.upload(bytes)).collect::<Result<_, _>>()?;
+    Ok((inputs, bench.poisoned(data.output_bytes)?))
+}
+
+/// Why a candidate was not measured.
+enum Stop {
+    /// For this reason.
+    Failed(Failure),
+    /// For this reason, and the context is lost.
+    Lost(Failure),
+    /// Nobody is at the other end.
+    Gone(io::Error),
+}
+
+impl From<Failure> for Stop {
+    fn from(failure: Failure) -> Self {
+        Stop::Failed(failure)
+    }
+}
+
+impl From<io::Error> for Stop {
+    fn from(error: io::Error) -> Self {
+        Stop::Gone(error)
+    }
+}
+
+impl From<CudaError> for Stop {
+    /// What an error of the driver says of the candidate.
+    fn from(error: CudaError) -> Self {
+        let CudaError::Driver { call, code, name } = &error else {
+            return Stop::Failed(failure(FailureKind::Worker, error));
+        };
+        let says = |kind| failure(kind, format!("{name} ({code}) in {call}"));
+        match code {
+            // Out of memory; out of resources; a configuration that the device does not take; clusters that do not fit.
+            2 | 701 | 912 => Stop::Failed(says(FailureKind::Resource)),
+            1 if matches!(*call, "cuFuncSetAttribute" | "cuLaunchKernelEx") => {
+                Stop::Failed(says(FailureKind::Resource))
+            }
+            200 | 209 | 218..=222 | 500 => Stop::Failed(says(FailureKind::Build)),
+            // An address that is not its own, not aligned, or of another kind of memory.
+            700 | 716 | 717 => Stop::Lost(says(FailureKind::IllegalAccess)),
+            702 => Stop::Lost(says(FailureKind::RunTimeout)),
+            // Traps, assertions, illegal instructions, a broken stack.
+            710 | 714 | 715 | 718 | 719 => Stop::Lost(says(FailureKind::Crash)),
+            _ => Stop::Lost(says(FailureKind::Worker)),
+        }
+    }
+}
+
+/// Measures the candidates of a request; also whether the context is lost.
+fn answer(
+    tasks: &mut Tasks<'_>,
+    request: &Request,
+    images: &[u8],
+    tell: &mut Tell<'_>,
+) -> io::Result<(Vec<Result<Timing, Failure>>, bool)> {
+    let bench = tasks.bench;
+    let all_fail = |why: &Failure| request.candidates.iter().map(|_| Err(why.clone())).collect::<Vec<_>>();
+    let task = match tasks.get(&request.workload, request.seed, tell) {
+        Ok(task) => task,
+        Err(Stop::Gone(error)) => return Err(error),
+        Err(Stop::Failed(why)) => return Ok((all_fail(&why), false)),
+        Err(Stop::Lost(why)) => return Ok((all_fail(&why), true)),
+    };
+    let mut rest = images;
+    let mut outcomes: Vec<Result<(Ready<'_>, Timing), Failure>> = vec![];
+    let mut lost = None;
+    for candidate in &request.candidates {
+        let mut prepared = || -> Result<(Ready<'_>, Timing), Stop> {
+            tell(Stage::Load, 30.0)?;
+            let ready = Ready::load(bench, task, candidate, &mut rest)?;
+            let max_error = ready.check(bench, task, tell)?;
+            Ok((ready, Timing { samples_us: vec![], cold_us: vec![], max_error }))
+        };
+        match prepared() {
+            Ok(ready) => outcomes.push(Ok(ready)),
+            Err(Stop::Gone(error)) => return Err(error),
+            Err(Stop::Failed(why)) => outcomes.push(Err(why)),
+            Err(Stop::Lost(why)) => {
+                outcomes.push(Err(why));
+                lost = Some(outcomes.len());
+                break;
+            }
+        }
+    }
+    let mut result = Ok(());
+    if lost.is_none() {
+        result = if request.compare {
+            compare(bench, task, &mut outcomes, &request.sampling, tell)
+        } else {
+            outcomes.iter_mut().flatten().try_for_each(|(ready, timing)| {
+                time(bench, task, ready, timing, &request.sampling, request.best_us, tell)
+            })
+        };
+    }
+    let stopped = match result {
+        Ok(()) => None,
+        Err(Stop::Gone(error)) => return Err(error),
+        Err(Stop::Failed(why)) => Some((why, false)),
+        Err(Stop::Lost(why)) => Some((why, true)),
+    };
+    // Those that nobody got to have failed with the one that ended it.
+    let also = || failure(FailureKind::Worker, "another candidate of the comparison lost the context");
+    let mut all: Vec<Result<Timing, Failure>> = outcomes.into_iter().map(|o| o.map(|(_, timing)| timing)).collect();
+    if lost.is_some() {
+        all.iter_mut().filter(|o| o.is_ok()).for_each(|o| *o = Err(also()));
+        all.resize_with(request.candidates.len(), || Err(also()));
+    }
+    let lost = lost.is_some() || stopped.as_ref().is_some_and(|(_, lost)| *lost);
+    if let Some((why, _)) = stopped {
+        all.iter_mut().filter(|o| o.is_ok()).for_each(|o| *o = Err(why.clone()));
+    }
+    Ok((all, lost))
+}
+
+/// A candidate that is loaded, with its own memory.
+struct Ready<'b> {
+    main: Loaded<'b>,
+    packs: Vec<(usize, Guarded, Loaded<'b>)>,
+}
+
+/// A program that is loaded.
+struct Loaded<'b> {
+    code: Code<'b>,
+    starts: Vec<Start>,
+    maps: Vec<TensorMapSpec>,
+    workspace: Option<Guarded>,
+}
+
+fn arg(arg: &CudaArg) -> KernelArg {
+    match arg {
+        CudaArg::Param(i) => KernelArg::Param(*i),
+        CudaArg::Workspace(offset) => KernelArg::Workspace(offset.unsigned_abs()),
+        CudaArg::Map(i) => KernelArg::Map(*i),
+    }
+}
+
+fn start(launch: &CudaLaunch) -> Start {
+    Start {
+        kernel: launch.kernel.clone(),
+        grid: launch.grid,
+        block: launch.block,
+        cluster: launch.cluster,
+        shared_bytes: launch.shared_bytes,
+        programmatic: launch.programmatic,
+        args: launch.args.iter().map(arg).collect(),
+    }
+}
+
+fn map(map: &CudaMap) -> TensorMapSpec {
+    let CudaMap { base, data_type, rank, dims, strides, box_dims, steps, swizzle } = map.clone();
+    TensorMapSpec { base: arg(&base), data_type, rank, dims, strides, box_dims, steps, swizzle }
+}
+
+impl<'b> Loaded<'b> {
+    fn new(bench: &'b Bench, program: &Program, images: &mut &[u8]) -> Result<Loaded<'b>, Stop> {
+        let (image, rest) = images
+            .split_at_checked(program.image_bytes)
+            .ok_or_else(|| failure(FailureKind::Worker, "the request ends in the middle of an image"))?;
+        *images = rest;
+        let starts: Vec<Start> = program.launches.iter().map(start).collect();
+        let code = bench.load(image, &starts)?;
+        let bytes = program.workspace_bytes;
+        let workspace = if bytes > 0 { Some(bench.poisoned(bytes)?) } else { None };
+        Ok(Loaded { code, starts, maps: program.maps.iter().map(map).collect(), workspace })
+    }
+
+    fn bind<'a>(&'a self, bench: &Bench, params: &[&'a Guarded]) -> Result<Bound<'a>, CudaError> {
+        bench.bind(&self.code, &self.starts, params, self.workspace.as_ref(), &self.maps)
+    }
+}
+
+impl<'b> Ready<'b> {
+    /// Loads a candidate; its images are taken from the front of `images`, also where it fails.
+    fn load(bench: &'b Bench, task: &Task, candidate: &Candidate, images: &mut &[u8]) -> Result<Ready<'b>, Stop> {
+        let programs = std::iter::once(&candidate.main).chain(candidate.packs.iter().map(|p| &p.program));
+        let bytes = programs.map(|p| p.image_bytes).sum::<usize>().min(images.len());
+        let (mut own, rest) = images.split_at(bytes);
+        *images = rest;
+        let main = Loaded::new(bench, &candidate.main, &mut own)?;
+        let mut packs = vec![];
+        for pack in &candidate.packs {
+            let original = task.inputs.get(pack.param);
+            let original = original.ok_or_else(|| failure(FailureKind::Worker, "it packs what is no input"))?;
+            let packed = bench.poisoned(pack.bytes)?;
+            let program = Loaded::new(bench, &pack.program, &mut own)?;
+            bench.launch(&program.bind(bench, &[original, &packed])?)?;
+            bench.synchronize()?;
+            packs.push((pack.param, packed, program));
+        }
+        Ok(Ready { main, packs })
+    }
+
+    /// The kernel with a set of buffers.
+    fn bind<'a>(&'a self, bench: &Bench, inputs: &'a [Guarded], output: &'a Guarded) -> Result<Bound<'a>, CudaError> {
+        let packed = |i: usize| self.packs.iter().find(|(param, ..)| *param == i).map(|(_, packed, _)| packed);
+        let mut params: Vec<&Guarded> = inputs.iter().enumerate().map(|(i, b)| packed(i).unwrap_or(b)).collect();
+        params.push(output);
+        self.main.bind(bench, &params)
+    }
+
+    /// Runs it once and looks at everything that it may and may not have written. Gives the share of its bound that the
+    /// largest error takes.
+    fn check(&self, bench: &Bench, task: &mut Task, tell: &mut Tell<'_>) -> Result<f64, Stop> {
+        bench.poison(&mut task.output)?;
+        let packed = self.packs.iter().map(|(_, packed, _)| bench.download(packed).map(|d| d.data));
+        let packed = packed.collect::<Result<Vec<_>, _>>()?;
+        tell(Stage::Run, 1.0)?;
+        bench.launch(&self.bind(bench, &task.inputs, &task.output)?)?;
+        bench.synchronize()?;
+        tell(Stage::Check, 120.0)?;
+        let outside = |what: &str, at: Option<i64>| match at {
+            None => Ok(()),
+            Some(at) => {
+                Err(failure(FailureKind::OutsideWrite, format!("it wrote {at} bytes from the start of {what}")))
+            }
+        };
+        for ((i, buffer), given) in task.inputs.iter().enumerate().zip(&task.data.inputs) {
+            let held = bench.download(buffer)?;
+            let name = format!("input {i}");
+            let changed = held.data.iter().zip(given).position(|(a, b)| a != b);
+            if changed.is_some() || held.outside.is_some() {
+                // The next candidate wants what this one has overwritten.
+                let wrong = outside(&name, changed.map(|at| at as i64).or(held.outside));
+                task.inputs[i] = bench.upload(given)?;
+                wrong?;
+                break;
+            }
+        }
+        for ((param, buffer, _), before) in self.packs.iter().zip(&packed) {
+            let held = bench.download(buffer)?;
+            let changed = held.data.iter().zip(before).position(|(a, b)| a != b);
+            outside(&format!("packed input {param}"), changed.map(|at| at as i64).or(held.outside))?;
+        }
+        if let Some(workspace) = &self.main.workspace {
+            outside("the workspace", bench.download(workspace)?.outside)?;
+        }
+        let output = bench.download(&task.output)?;
+        outside("the output", output.outside)?;
+        task.data.check(&output.data).map_err(|mismatch| failure(FailureKind::WrongAnswer, mismatch).into())
+    }
+}
+
+/// Calls of a graph: enough for a sample, and no more than take a moment to record.
+fn calls(us: f64, sampling: &Sampling) -> usize {
+    (sampling.sample_us / us.max(0.1)).ceil().clamp(1.0, 256.0) as usize
+}
+
+/// How long `samples` samples may take: thrice what they should, and a margin.
+fn budget_s(us: f64, calls: usize, samples: usize) -> f64 {
+    2.0 + 3e-6 * us * (calls * (samples + 2)) as f64
+}
+
+/// Takes samples until they are enough.
+fn time(
+    bench: &Bench,
+    task: &mut Task,
+    ready: &Ready<'_>,
+    timing: &mut Timing,
+    sampling: &Sampling,
+    best_us: Option<f64>,
+    tell: &mut Tell<'_>,
+) -> Result<(), Stop> {
+    // What the timed runs leave there is checked as well: a kernel may be right once.
+    bench.poison(&mut task.output)?;
+    {
+        let bound = ready.bind(bench, &task.inputs, &task.output)?;
+        tell(Stage::Run, 1.0)?;
+        let us = bench.time_launches(&bound, 1)?;
+        if sampling.is_slow(us, best_us) {
+            tell(Stage::Time, budget_s(us, 1, Sampling::FEW))?;
+            for _ in 0..Sampling::FEW {
+                timing.samples_us.push(bench.time_launches(&bound, 1)?);
+            }
+        } else {
+            let calls = calls(us, sampling);
+            tell(Stage::Time, budget_s(us, calls, sampling.most))?;
+            let graph = bench.graph(&[&bound], calls)?;
+            // The first replay also brings the graph to the GPU.
+            bench.replay(&graph)?;
+            while !sampling.is_enough(&timing.samples_us) {
+                timing.samples_us.push(bench.replay(&graph)?);
+            }
+        }
+    }
+    again(bench, task, tell)
+}
+
+/// Checks the output once more.
+fn again(bench: &Bench, task: &Task, tell: &mut Tell<'_>) -> Result<(), Stop> {
+    tell(Stage::Check, 120.0)?;
+    let output = bench.download(&task.output)?;
+    let checked = task.data.check(&output.data);
+    checked.map(drop).map_err(|mismatch| {
+        failure(FailureKind::WrongAnswer, format!("right at first, wrong when it ran again: {mismatch}")).into()
+    })
+}
+
+/// Samples of all in turn: warm, and cold with buffers that together do not fit the cache.
+fn compare(
+    bench: &Bench,
+    task: &mut Task,
+    outcomes: &mut [Result<(Ready<'_>, Timing), Failure>],
+    sampling: &Sampling,
+    tell: &mut Tell<'_>,
+) -> Result<(), Stop> {
+    tell(Stage::Load, 60.0)?;
+    let set = task.inputs.iter().map(Guarded::bytes).sum::<usize>() + task.output.bytes();
+    let sets = (2 * bench.facts().l2_bytes).div_ceil(set.max(1)).clamp(1, 4096);
+    while task.cold.len() < sets {
+        task.cold.push(buffers(bench, &task.data)?);
+    }
+    let cold: Vec<(&[Guarded], &Guarded)> =
+        task.cold.iter().map(|(inputs, output)| (inputs.as_slice(), output)).collect();
+    let good: Vec<usize> = (0..outcomes.len()).filter(|i| outcomes[*i].is_ok()).collect();
+    let mut samples: Vec<(Vec<f64>, Vec<f64>)> = good.iter().map(|_| (vec![], vec![])).collect();
+    {
+        let ready: Vec<&Ready<'_>> = outcomes.iter().flatten().map(|(ready, _)| ready).collect();
+        let mut warm_bound = vec![];
+        let mut cold_bound = vec![];
+        for ready in &ready {
+            warm_bound.push(ready.bind(bench, &task.inputs, &task.output)?);
+            let sets = cold.iter().map(|(inputs, output)| ready.bind(bench, inputs, output));
+            cold_bound.push(sets.collect::<Result<Vec<_>, _>>()?);
+        }
+        let (mut graphs, mut seconds) = (vec![], 0.0);
+        for (warm, cold) in warm_bound.iter().zip(&cold_bound) {
+            tell(Stage::Run, 1.0)?;
+            let us = bench.time_launches(warm, 1)?;
+            let calls = calls(us, sampling);
+            // Each set once, at least, so that none of them is still in the cache when its turn comes again.
+            let cold_calls = calls.max(cold.len()).min(4096);
+            seconds += budget_s(us, calls + cold_calls, sampling.compare);
+            tell(Stage::Time, budget_s(us, calls + cold_calls, 2))?;
+            let cold: Vec<&Bound<'_>> = cold.iter().collect();
+            graphs.push((bench.graph(&[warm], calls)?, bench.graph(&cold, cold_calls)?));
+        }
+        tell(Stage::Time, seconds)?;
+        for (warm, cold) in &graphs {
+            bench.replay(warm)?;
+            bench.replay(cold)?;
+        }
+        for round in 0..sampling.compare {
+            for i in 0..graphs.len() {
+                // The first in a round is another one each time.
+                let at = (i + round) % graphs.len();
+                samples[at].0.push(bench.replay(&graphs[at].0)?);
+            }
+        }
+        for round in 0..sampling.compare {
+            for i in 0..graphs.len() {
+                let at = (i + round) % graphs.len();
+                samples[at].1.push(bench.replay(&graphs[at].1)?);
+            }
+        }
+    }
+    for ((warm, cold), i) in samples.into_iter().zip(good) {
+        if let Ok((_, timing)) = &mut outcomes[i] {
+            (timing.samples_us, timing.cold_us) = (warm, cold);
+        }
+    }
+    Ok(())
+}
