@@ -200,3 +200,89 @@ fn mutated_configs_and_keys_read_back_or_are_explained() {
         key || config
     });
 }
+
+/// A line of a log whose checksum belongs to it, whatever it says.
+#[cfg(feature = "tune")]
+fn seal(content: &str) -> String {
+    format!("{content},\"sum\":\"{:08x}\"}}", kernel_gen::stable::stable_hash(content) >> 32)
+}
+
+#[cfg(feature = "tune")]
+#[test]
+fn mutated_lines_of_logs_are_read_or_explained() {
+    use kernel_gen::records::Trial;
+    use kernel_gen::records::log::{LogItem, LogReader, LogWriter, Machine, Run};
+    let common = "\"workload\":\"matmul-f32-m8n8k8-nn\",\"target\":\"sm_90a\",\"template\":\"gemm\",\"version\":2,\
+                  \"space\":\"56e583029914c63f\",\"index\":3,\"config\":\"tile=[-1,8] order=(1,0) ann=<vec> word=\\\"a b\\\"\"";
+    let of_run = "\"device\":\"H100\",\"threads\":1,\"generator\":\"0.1.0\",\"tuner\":\"auto\",\"seed\":1,\"run\":\"5f0c00000001\"";
+    let good = [
+        format!(
+            "{{\"log\":1,\"line\":\"trial\",{common},\"us\":[4.5,4.25],\"error\":1e-7,\"verified\":true,{of_run},\"n\":0,\"at\":0.5"
+        ),
+        format!(
+            "{{\"log\":1,\"line\":\"trial\",{common},\"failure\":\"crash\",\"detail\":\"x\",{of_run},\"n\":0,\"at\":0.5"
+        ),
+        format!("{{\"log\":1,\"line\":\"seed\",{common},\"reported_us\":7.5,\"verified\":false,\"source\":\"s\""),
+        format!(
+            "{{\"log\":1,\"line\":\"run\",{of_run},\"machine\":{{\"cpu\":{{\"isa\":\"v4\",\"compiler\":\"gcc\"}}}},\"started\":17"
+        ),
+    ];
+    let log = std::env::temp_dir().join(format!("kernel-gen-fuzz-log-{}.jsonl", std::process::id()));
+    let mut writer = LogWriter::open(&log, Run::new("fuzz", 1, Machine::Other, "fuzz", 0)).unwrap();
+    let mut written: Vec<Trial> = vec![];
+    // Half of the lines get a checksum that belongs to what the mutation made of them.
+    let mut round = 0;
+    fuzz("lines of logs", 20_000, &good, |text| {
+        round += 1;
+        let line = if round % 2 == 0 { seal(text) } else { text.to_string() };
+        let mut accepted = false;
+        for item in LogReader::new(line.as_bytes(), "fuzz.jsonl") {
+            match item {
+                Ok(LogItem::Trial(entry)) if written.len() < 500 => {
+                    // What was read can be written again.
+                    writer.append(&entry.task, &entry.trial).unwrap_or_else(|e| panic!("{e}\n{line}"));
+                    written.push(entry.trial);
+                    accepted = true;
+                }
+                Ok(_) => accepted = true,
+                Err(d) => assert!(!d.to_string().contains('\n') && d.line >= 1 && !d.mend.is_empty(), "{d}"),
+            }
+        }
+        accepted
+    });
+    let back = kernel_gen::records::log::Log::read(&[&log]).unwrap();
+    assert_eq!(back.entries.into_iter().map(|e| e.trial).collect::<Vec<_>>(), written);
+    fs::remove_file(&log).unwrap();
+}
+
+#[cfg(feature = "tune")]
+#[test]
+fn mutated_lines_of_autotvm_are_taken_or_explained() {
+    use kernel_gen::records::import::autotvm::Line;
+    let entities = "[[\"tile_f\", \"sp\", [-1, 2, 64, 1]], [\"order\", \"re\", [1, 0]], [\"ann\", \"an\", [\"vec\"]], \
+                    [\"tile_rc\", \"sp\", [-1, 2]], [\"auto_unroll_max_step\", \"ot\", 1500]]";
+    let rest = format!(
+        "\"config\": {{\"index\": 4881186, \"code_hash\": null, \"entity\": {entities}}}, \"result\": [[0.00074], 0, 1.6, 1605451988.4], \
+         \"version\": 0.2}}"
+    );
+    let seeds = [
+        format!(
+            "{{\"input\": [\"cuda\", \"tutorial/conv2d_no_batching\", [1, 7, 7, 512, 512, 3, 3, [1, 1], [1, 1]], {{}}], {rest}"
+        ),
+        format!(
+            "{{\"input\": [\"cuda -arch=sm_80\", \"conv2d_nchw.cuda\", [[\"TENSOR\", [1, 64, 8, 8], \"float32\"], [\"TENSOR\", \
+             [32, 64, 3, 3], \"float32\"], [1, 1], [1, 1, 1, 1], [1, 1], \"float32\"], {{}}], {rest}"
+        ),
+    ];
+    fuzz("lines of AutoTVM", 20_000, &seeds, |text| match Line::parse(text) {
+        Ok(line) => {
+            assert_eq!(Workload::from_key(&line.workload.key()), Ok(line.workload));
+            assert_eq!(Config::parse(&line.config.to_string()), Ok(line.config));
+            true
+        }
+        Err(error) => {
+            assert!(!error.to_string().contains('\n') && !error.mend().is_empty(), "{error}");
+            false
+        }
+    });
+}

@@ -1,5 +1,6 @@
 //! `kernel-gen check`: whether spec and records are sound and belong together.
 
+use super::health::Health;
 use super::project::{Files, Project, choice_json, label};
 use super::{Failure, Output, json_text};
 use crate::model::{ModelError, Options, choose};
@@ -10,8 +11,11 @@ use clap::Args;
 use serde_json::{Value as Json, json};
 use std::collections::BTreeSet;
 use std::fmt::Write;
+use std::path::PathBuf;
 
 /// Checks the spec and its records: what is malformed, missing, stale or unused
+///
+/// Logs are checked with --log: lines that cannot be read and trials that may not be used are errors.
 ///
 /// Malformed files, stale records and workloads that no template can run are errors; so is a missing record where
 /// the fallback is denied, by the spec or by an option.
@@ -28,14 +32,24 @@ pub(super) struct Arguments {
     /// Take an unused record for an error
     #[arg(long)]
     deny_unused: bool,
+    /// Check this trial log as well; without a spec, only the logs. May be given several times
+    #[arg(long = "log", value_name = "LOG")]
+    logs: Vec<PathBuf>,
     /// Print JSON
     #[arg(long)]
     json: bool,
 }
 
 pub(super) fn run(registry: &Registry, arguments: &Arguments) -> Result<Output, Failure> {
+    let health = match &arguments.logs[..] {
+        [] => None,
+        logs => Some(Health::of(registry, logs)?),
+    };
     let project = Project::load(&arguments.files)?;
     let Some(spec) = &project.spec else {
+        if let Some(health) = health {
+            return Ok(only_logs(&health, arguments.json));
+        }
         return Err("there is no kernels.toml here; name the spec with --spec".to_string().into());
     };
     let options = project.options();
@@ -87,6 +101,7 @@ pub(super) fn run(registry: &Registry, arguments: &Arguments) -> Result<Output, 
             format!("{file}: no workload and target of {} uses this record; delete it, or extend the spec", spec.file)
         }));
     }
+    errors.extend(health.iter().flat_map(|h| h.errors.iter().cloned()));
     let success = errors.is_empty();
     let summary = json!({
         "workloads": spec.workloads().count(),
@@ -95,6 +110,7 @@ pub(super) fn run(registry: &Registry, arguments: &Arguments) -> Result<Output, 
         "missing": missing,
         "stale": stale,
         "unused": unused,
+        "logs": health.as_ref().map(Health::json),
         "choices": rows,
         "success": success,
     });
@@ -125,7 +141,19 @@ pub(super) fn run(registry: &Registry, arguments: &Arguments) -> Result<Output, 
             let _ = writeln!(text, "  {file}");
         });
     }
+    text.extend(health.iter().map(Health::text));
     Ok(Output { text, errors, success })
+}
+
+/// What is said where there are logs and no spec.
+fn only_logs(health: &Health, json: bool) -> Output {
+    let success = health.errors.is_empty();
+    match json {
+        true => {
+            Output { text: json_text(&json!({"logs": health.json(), "success": success})), errors: vec![], success }
+        }
+        false => Output { text: health.text(), errors: health.errors.clone(), success },
+    }
 }
 
 /// One line a target, and one for each workload without a record of it.

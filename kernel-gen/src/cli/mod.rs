@@ -17,9 +17,14 @@
 mod check;
 mod doctor;
 mod explain;
+mod export;
+mod health;
+mod import;
 mod lower;
+mod merge;
 mod package;
 mod project;
+mod prune;
 mod report;
 mod show;
 mod space;
@@ -54,6 +59,10 @@ enum Command {
     Tune(tune::Arguments),
     Report(report::Arguments),
     Package(package::Arguments),
+    Prune(prune::Arguments),
+    Merge(merge::Arguments),
+    Import(import::Arguments),
+    Export(export::Arguments),
     Doctor(doctor::Arguments),
     #[command(hide = true)]
     Worker(worker::Arguments),
@@ -147,6 +156,10 @@ pub fn run(registry: &Registry, arguments: impl IntoIterator<Item = impl Into<Os
         Command::Tune(arguments) => tune::run(registry, arguments),
         Command::Report(arguments) => report::run(registry, arguments),
         Command::Package(arguments) => package::run(registry, arguments),
+        Command::Prune(arguments) => prune::run(registry, arguments),
+        Command::Merge(arguments) => merge::run(arguments),
+        Command::Import(arguments) => import::run(registry, arguments),
+        Command::Export(arguments) => export::run(arguments),
         Command::Doctor(arguments) => doctor::run(registry, arguments),
         Command::Worker(arguments) => worker::run(arguments),
     };

@@ -71,7 +71,6 @@ impl<'r> Judge<'r> {
     }
 
     fn judge(&mut self, task: &TaskKey, config: &Config, place: &Place, mut odd: Vec<Mismatch>) -> Judgement {
-        let mut counts = true;
         let mut fit = self.fit(task, Some(task.space), config);
         if let Err(mismatch @ Mismatch::OtherSpace { .. }) = &fit
             && mismatch.verdict(self.purpose) == Verdict::Warn
@@ -86,16 +85,20 @@ impl<'r> Judge<'r> {
                 None
             }
         };
-        let mut told = vec![];
-        let mut refused = config.is_none();
-        for mismatch in odd {
-            let verdict = mismatch.verdict(self.purpose);
-            refused |= verdict == Verdict::Refuse;
-            counts &= verdict == Verdict::Use || matches!(mismatch, Mismatch::OtherGenerator { .. });
-            if verdict != Verdict::Use {
-                told.push(mismatch.diagnostic(&place.file, place.line, self.purpose));
-            }
-        }
+        let verdicts: Vec<(Mismatch, Verdict)> = odd
+            .into_iter()
+            .map(|m| {
+                let verdict = m.verdict(self.purpose);
+                (m, verdict)
+            })
+            .collect();
+        let refused = verdicts.iter().any(|(_, verdict)| *verdict == Verdict::Refuse);
+        let harmless = |m: &Mismatch| matches!(m, Mismatch::OtherGenerator { .. });
+        let counts = verdicts.iter().all(|(m, verdict)| *verdict == Verdict::Use || harmless(m));
+        // What is odd about something that is not used is no news.
+        let worth = if refused { Verdict::Refuse } else { Verdict::Warn };
+        let told = verdicts.iter().filter(|(_, verdict)| *verdict == worth);
+        let told = told.map(|(m, _)| m.diagnostic(&place.file, place.line, self.purpose)).collect();
         Judgement { config: config.filter(|_| !refused), counts: counts && !refused, told }
     }
 

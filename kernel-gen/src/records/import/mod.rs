@@ -6,7 +6,6 @@
 pub mod autotvm;
 
 use super::Mismatch;
-use super::Purpose;
 use super::log::{Place, Seed, TaskKey};
 use crate::diagnostic::Diagnostic;
 use crate::target::Target;
@@ -77,8 +76,10 @@ fn take(
         line.exchange_ry_rx();
     }
     let refuse = |mismatch: Mismatch| Diagnostic {
+        file: place.file.to_string(),
+        line: place.line,
         cause: format!("the line is not taken: {mismatch}"),
-        ..mismatch.diagnostic(&place.file, place.line, Purpose::Tune)
+        mend: "tune the workload here, or delete the line".into(),
     };
     let target = match (options.target, line.arch()) {
         (Some(target), _) => target,

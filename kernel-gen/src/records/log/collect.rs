@@ -2,6 +2,7 @@
 
 use super::{Entry, LogError, LogItem, LogReader, Run, RunId, Seed, TaskKey};
 use crate::diagnostic::Diagnostic;
+use crate::records::{Mismatch, Purpose};
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::BufRead;
 use std::path::Path;
@@ -43,16 +44,9 @@ impl Log {
                 Ok(LogItem::Seed(seed)) => self.seeds.push(*seed),
                 Ok(LogItem::Trial(entry)) => {
                     if entry.machine.is_none() {
-                        lost.entry(entry.run).or_insert_with(|| Diagnostic {
-                            file: entry.place.file.to_string(),
-                            line: entry.place.line,
-                            cause: format!(
-                                "the line of the run {} is lost, and with it its driver and clocks",
-                                entry.run
-                            ),
-                            mend: "its trials count all the same; restore the file from version control to know more"
-                                .into(),
-                        });
+                        let place = &entry.place;
+                        lost.entry(entry.run)
+                            .or_insert_with(|| Mismatch::NoMachine.diagnostic(&place.file, place.line, Purpose::Tune));
                     }
                     if self.seen.insert((entry.run, entry.number, entry.trial.config.id())) {
                         self.entries.push(*entry);

@@ -17,84 +17,69 @@ pub struct Side<'a> {
     pub bytes: &'a [u8],
 }
 
-/// Where a line stands in a merged log: the runs in the order in which they began, each with its trials in theirs; then
-/// seeds; then whole lines that this version cannot read, which are kept because another may.
+/// A line, as far as merging looks at it.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
-enum Rank {
-    Run { started: u64, run: u64, trial: Option<u64> },
-    Seed,
-    Other,
+enum Line {
+    /// A run, or one of its trials by its number.
+    OfRun { run: u64, trial: Option<u64>, text: String },
+    /// A seed.
+    Seed(String),
+    /// A whole line that this version cannot read; it is kept because another may.
+    Other(String),
 }
 
-/// Lines of a log.
-#[derive(Default)]
-struct Lines {
-    /// Trials and runs: the run, the trial's number, the text.
-    of_runs: BTreeSet<(u64, Option<u64>, String)>,
-    seeds: BTreeSet<String>,
-    others: BTreeSet<String>,
-}
-
-impl Lines {
-    fn read(side: Side<'_>, started: &mut BTreeMap<u64, u64>, told: &mut Vec<Diagnostic>) -> Lines {
-        let mut lines = Lines::default();
-        let mut reader = LogReader::new(side.bytes, side.file);
-        while let Some((place, text, last)) = reader.next_line() {
-            let parsed = match &text {
-                Ok(text) if text.trim().is_empty() => continue,
-                Ok(text) => parse_line(text, &place, last),
-                Err(fault) => Err(fault.clone()),
-            };
-            let text = || text.as_deref().unwrap_or_default().trim_end_matches('\r').to_string();
-            match parsed {
-                Ok(Parsed::Run(id, _, at)) => {
-                    // Two headers of one name would be one defect; the earlier counts, on whichever side it is.
-                    let first = started.entry(id.0).or_insert(at);
-                    *first = at.min(*first);
-                    lines.of_runs.insert((id.0, None, text()));
-                }
-                Ok(Parsed::Trial(entry)) => drop(lines.of_runs.insert((entry.run.0, Some(entry.number), text()))),
-                Ok(Parsed::Seed(_)) => drop(lines.seeds.insert(text())),
-                Err(_) if sealed(&text()).is_some() => drop(lines.others.insert(text())),
-                Err(fault) => told.push(super::log::diagnostic(&place, &fault)),
+/// The lines of a log. Notes when runs began, and what cannot be read.
+fn lines(side: Side<'_>, started: &mut BTreeMap<u64, u64>, told: &mut Vec<Diagnostic>) -> BTreeSet<Line> {
+    let mut lines = BTreeSet::new();
+    let mut reader = LogReader::new(side.bytes, side.file);
+    while let Some((place, text, last)) = reader.next_line() {
+        let parsed = match &text {
+            Ok(text) if text.trim().is_empty() => continue,
+            Ok(text) => parse_line(text, &place, last),
+            Err(fault) => Err(fault.clone()),
+        };
+        let text = text.unwrap_or_default().trim_end_matches('\r').to_string();
+        let line = match parsed {
+            Ok(Parsed::Run(id, _, at)) => {
+                // Two headers of one name would be a defect; the earlier counts, on whichever side it is.
+                let first = started.entry(id.0).or_insert(at);
+                *first = at.min(*first);
+                Line::OfRun { run: id.0, trial: None, text }
             }
-        }
-        lines
+            Ok(Parsed::Trial(entry)) => Line::OfRun { run: entry.run.0, trial: Some(entry.number), text },
+            Ok(Parsed::Seed(_)) => Line::Seed(text),
+            Err(_) if sealed(&text).is_some() => Line::Other(text),
+            Err(fault) => {
+                told.push(super::log::diagnostic(&place, &fault));
+                continue;
+            }
+        };
+        lines.insert(line);
     }
-
-    fn all(self) -> BTreeSet<(Option<(u64, Option<u64>)>, bool, String)> {
-        let runs = self.of_runs.into_iter().map(|(run, trial, text)| (Some((run, trial)), false, text));
-        let seeds = self.seeds.into_iter().map(|text| (None, true, text));
-        let others = self.others.into_iter().map(|text| (None, false, text));
-        runs.chain(seeds).chain(others).collect()
-    }
+    lines
 }
 
-/// Merges logs. Lines that are torn or damaged are left out, and named; with an ancestor, a line that one side deleted is
-/// left out too.
+/// Merges logs: the runs in the order in which they began, each with its trials in theirs; then seeds; then what this
+/// version cannot read. Lines that are torn or damaged are left out, and named; with an ancestor, a line that one side
+/// deleted is left out too.
 pub fn merge_logs(base: Option<Side<'_>>, sides: &[Side<'_>]) -> (String, Vec<Diagnostic>) {
     let (mut started, mut told) = (BTreeMap::new(), vec![]);
-    let read: Vec<_> = sides.iter().map(|side| Lines::read(*side, &mut started, &mut told).all()).collect();
+    let read: Vec<_> = sides.iter().map(|side| lines(*side, &mut started, &mut told)).collect();
     // What is wrong with the ancestor is no news: it is wrong with the sides as well, or mended there.
-    let base = base.map(|side| Lines::read(side, &mut started, &mut vec![]).all()).unwrap_or_default();
-    let mut ranked: Vec<(Rank, String)> = vec![];
-    for line in read.iter().flatten().collect::<BTreeSet<_>>() {
-        if base.contains(line) && !read.iter().all(|side| side.contains(line)) {
-            continue;
-        }
-        let (of_run, seed, text) = line;
-        let rank = match of_run {
-            Some((run, trial)) => {
-                let started = started.get(run).copied().unwrap_or(u64::MAX);
-                Rank::Run { started, run: *run, trial: *trial }
-            }
-            None if *seed => Rank::Seed,
-            None => Rank::Other,
-        };
-        ranked.push((rank, text.clone()));
-    }
-    ranked.sort();
-    (ranked.into_iter().map(|(_, text)| text + "\n").collect(), told)
+    let base = base.map(|side| lines(side, &mut started, &mut vec![])).unwrap_or_default();
+    let all: BTreeSet<&Line> = read.iter().flatten().collect();
+    let deleted = |line: &Line| base.contains(line) && !read.iter().all(|side| side.contains(line));
+    let mut kept: Vec<&Line> = all.into_iter().filter(|line| !deleted(line)).collect();
+    // Runs in the order in which they began. The rest is in order already, and the sort keeps it.
+    let began = |line: &Line| match line {
+        Line::OfRun { run, .. } => (0, started.get(run).copied().unwrap_or(u64::MAX)),
+        Line::Seed(_) | Line::Other(_) => (1, 0),
+    };
+    kept.sort_by_key(|line| began(line));
+    let text = |line: &Line| match line {
+        Line::OfRun { text, .. } | Line::Seed(text) | Line::Other(text) => format!("{text}\n"),
+    };
+    (kept.into_iter().map(text).collect(), told)
 }
 
 /// The better of two records of one workload, target, device and number of threads: one that was checked, then of the

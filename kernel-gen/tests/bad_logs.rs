@@ -1,0 +1,116 @@
+//! Every log of `specs/filetests/bad-logs` gets exactly the diagnostics beside it: lines that cannot be read, and trials
+//! that do not belong to what is tuned here, which is the template `rows` on an H100.
+//!
+//! `KERNEL_GEN_BLESS=1 cargo test --test bad_logs` writes what came out; read the difference before you commit it.
+#![cfg(feature = "tune")]
+
+use kernel_gen::diagnostic::Diagnostic;
+use kernel_gen::records::Purpose;
+use kernel_gen::records::import::{ImportOptions, import_autotvm};
+use kernel_gen::records::judge::Judge;
+use kernel_gen::records::log::{Log, LogReader};
+use kernel_gen::schedule::Schedule;
+use kernel_gen::space::{Config, Space, Split};
+use kernel_gen::target::Target;
+use kernel_gen::templates::{Registry, Scheduled, Template, TemplateError};
+use kernel_gen::workload::{Workload, naive};
+use std::fs;
+use std::path::Path;
+
+/// The template of the logs: one knob, for products.
+struct Rows;
+
+impl Template for Rows {
+    fn name(&self) -> &str {
+        "rows"
+    }
+
+    fn version(&self) -> u32 {
+        2
+    }
+
+    fn applies(&self, workload: &Workload, _: &Target) -> Result<(), String> {
+        workload.matmul().map(drop).ok_or_else(|| "for products".to_string())
+    }
+
+    fn space(&self, workload: &Workload, _: &Target) -> Result<Space, TemplateError> {
+        let rows = workload.matmul().map_or(1, |m| m.m);
+        Ok(Space::builder().split("rows", Split::factors(rows, 2)).build()?)
+    }
+
+    fn default_config(&self, _: &Workload, _: &Target) -> Result<Config, TemplateError> {
+        Ok(Config::new().with_split("rows", &[-1, 1]))
+    }
+
+    fn cost(&self, _: &Workload, _: &Target, _: &Config) -> f64 {
+        1.0
+    }
+
+    fn schedule(&self, workload: &Workload, _: &Target, _: &Config) -> Result<Scheduled, TemplateError> {
+        Ok(Scheduled { schedule: Schedule::new(naive(workload)), packs: vec![] })
+    }
+}
+
+/// What is said of a log when tuning goes on from it.
+fn told_of_log(bytes: &[u8], file: &str) -> Vec<Diagnostic> {
+    let mut log = Log::default();
+    log.extend(LogReader::new(bytes, file));
+    let registry = Registry::empty().with(Rows);
+    let mut judge = Judge::new(&registry, Purpose::Tune).on("sm_90a", "NVIDIA H100 80GB HBM3");
+    let mut told: Vec<Diagnostic> = log.skipped.iter().chain(&log.warnings).cloned().collect();
+    for entry in &log.entries {
+        let judgement = judge.entry(entry);
+        // Nothing that is refused is used, and nothing that is used only as a hint counts.
+        assert!(judgement.config.is_some() || !judgement.counts && !judgement.told.is_empty(), "{file}");
+        told.extend(judgement.told);
+    }
+    for seed in &log.seeds {
+        let judgement = judge.seed(seed);
+        assert!(!judgement.counts, "{file}: a seed counts");
+        told.extend(judgement.told);
+    }
+    told.sort();
+    told
+}
+
+fn told_of_import(bytes: &[u8], file: &str) -> Vec<Diagnostic> {
+    let options = ImportOptions { target: Target::find("sm_90a"), ..ImportOptions::default() };
+    import_autotvm(bytes, file, &Registry::builtin(), &options).refused
+}
+
+#[test]
+fn malformed_logs_are_told_with_their_lines_causes_and_mends() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../specs/filetests/bad-logs");
+    let bless = std::env::var_os("KERNEL_GEN_BLESS").is_some();
+    let mut logs: Vec<_> = fs::read_dir(&folder)
+        .expect("the folder is part of the repository")
+        .map(|entry| entry.expect("a readable folder").path())
+        .filter(|path| path.extension().is_some_and(|e| e == "jsonl" || e == "log"))
+        .collect();
+    logs.sort();
+    assert!(logs.len() >= 60, "{} logs", logs.len());
+    let mut failures = vec![];
+    for path in logs {
+        let file = path.file_name().expect("it has an extension").to_string_lossy().into_owned();
+        let bytes = fs::read(&path).expect("a readable file");
+        let told = match file.ends_with(".log") {
+            true => told_of_import(&bytes, &file),
+            false => told_of_log(&bytes, &file),
+        };
+        let found: String = told.iter().map(|d| format!("{d}\n")).collect();
+        let lines = bytes.split(|b| *b == b'\n').count();
+        for d in &told {
+            assert!(!d.cause.is_empty() && !d.mend.is_empty() && (1..=lines).contains(&d.line), "{d}");
+            assert!(!d.to_string().contains('\n'), "{d}");
+        }
+        let beside = path.with_extension("expect");
+        if bless {
+            fs::write(&beside, &found).expect("a writable folder");
+        }
+        let expected = fs::read_to_string(&beside).unwrap_or_default();
+        if found.is_empty() || found != expected {
+            failures.push(format!("{file}:\n--- expected\n{expected}--- found\n{found}"));
+        }
+    }
+    assert!(failures.is_empty(), "{}", failures.join("\n"));
+}
