@@ -9,6 +9,7 @@ use crate::target::Target;
 use crate::templates::Registry;
 use clap::Args;
 use serde_json::json;
+use std::collections::BTreeSet;
 use std::fmt::Write;
 use std::fs;
 use std::path::PathBuf;
@@ -55,8 +56,9 @@ pub(super) fn run(registry: &Registry, arguments: &Arguments) -> Result<Output, 
     let failed = |e: crate::records::log::LogError| Failure::Lines(vec![e.to_string()]);
     // What is there already is not appended again, so that an import may be repeated.
     let known = if arguments.log.exists() { Log::read(&[&arguments.log]).map_err(failed)?.seeds } else { vec![] };
-    let same = |a: &Seed, b: &Seed| a.task == b.task && a.config == b.config && a.source == b.source;
-    let new: Vec<Seed> = all.seeds.iter().filter(|s| !known.iter().any(|k| same(s, k))).cloned().collect();
+    let name = |s: &Seed| (s.task.clone(), s.config.to_string(), s.source.clone());
+    let mut seen: BTreeSet<_> = known.iter().map(name).collect();
+    let new: Vec<Seed> = all.seeds.iter().filter(|s| seen.insert(name(s))).cloned().collect();
     if !new.is_empty() {
         append_seeds(&arguments.log, &new).map_err(failed)?;
     }

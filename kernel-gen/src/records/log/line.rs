@@ -4,7 +4,7 @@
 //! program's own types change.
 
 use super::{Entry, LOG_SCHEMA, Machine, Place, Run, RunId, Seed, TaskKey};
-use crate::records::{Failure, FailureKind, Outcome, Timing, Trial, is_file_word};
+use crate::records::{Failure, FailureKind, Mismatch, Outcome, Timing, Trial, is_file_word};
 use crate::space::{Config, Fingerprint};
 use crate::stable::stable_hash;
 use serde::{Deserialize, Serialize};
@@ -47,18 +47,19 @@ pub(in crate::records) enum LineFault {
 }
 
 impl LineFault {
-    /// What a person can do about it.
-    pub(in crate::records) fn mend(&self) -> &'static str {
+    /// What a person can do about it, which is what the table of mismatches says unless the case is clearer than that.
+    pub(in crate::records) fn mend(&self) -> String {
+        let rule = |mismatch: Mismatch| format!("it is skipped; {}", mismatch.rule().mend);
         match self {
-            LineFault::TooLong | LineFault::NotText | LineFault::Changed | LineFault::Cut => {
-                "it is skipped; restore the file from version control, or delete the line"
+            LineFault::TooLong | LineFault::NotText | LineFault::Changed | LineFault::Cut => rule(Mismatch::Damaged),
+            LineFault::Schema(recorded) => rule(Mismatch::Schema { recorded: *recorded }),
+            LineFault::Torn => "it is skipped, and what is appended next begins on a new line".into(),
+            LineFault::Foreign => "it is skipped; delete the line, or name another file".into(),
+            LineFault::AutoTvm => "read it with `kernel-gen import`".into(),
+            LineFault::Conflict => {
+                "delete the mark: both sides' lines may stay; or merge with `kernel-gen merge`".into()
             }
-            LineFault::Torn => "it is skipped, and what is appended next begins on a new line",
-            LineFault::Foreign => "it is skipped; delete the line, or name another file",
-            LineFault::AutoTvm => "read it with `kernel-gen import`",
-            LineFault::Conflict => "delete the mark: both sides' lines may stay; or merge with `kernel-gen merge`",
-            LineFault::Schema(_) => "it is skipped; update kernel-gen, which here writes and reads schema 1",
-            LineFault::Malformed(_) => "it is skipped; measure again with this version",
+            LineFault::Malformed(_) => "it is skipped; measure again with this version".into(),
         }
     }
 }
