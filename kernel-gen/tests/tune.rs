@@ -116,6 +116,29 @@ fn a_log_that_was_cut_anywhere_is_gone_on_with() {
 }
 
 #[test]
+fn trials_that_do_not_belong_are_named_and_not_gone_on_with() {
+    let folder = Folder::new("foreign");
+    let (landscape, log) = (landscape(), folder.file("log.jsonl"));
+    tuned(&["--replay", &landscape, "--log", &log, "--trials", "20", "--tuner", "random"]);
+    // The checksum of a line covers its content, so a device is changed by who reads the log, not by who wrote it.
+    let other = folder.file("other.txt");
+    let text = String::from_utf8(unpacked(&landscape)).unwrap().replace("device NVIDIA H100", "device Another H100");
+    fs::write(&other, text).unwrap();
+    let words = ["tune", "--replay", &other, "--log", &log, "--trials", "30", "--tuner", "random", "--dry-run"];
+    let output = command(&words);
+    assert!(output.success, "{:#?}", output.errors);
+    assert!(!output.text.contains("trials in the log"), "{}", output.text);
+    assert!(output.text.contains("NVIDIA H100 80GB HBM3"), "the other device is named: {}", output.text);
+}
+
+/// The content of a file that gzip compressed.
+fn unpacked(file: &str) -> Vec<u8> {
+    let done = Command::new("gzip").args(["-dc", file]).output().unwrap();
+    assert!(done.status.success());
+    done.stdout
+}
+
+#[test]
 fn a_log_can_be_replayed_too() {
     let folder = Folder::new("log");
     let (landscape, log) = (landscape(), folder.file("log.jsonl"));
@@ -147,7 +170,7 @@ fn what_cannot_be_tuned_is_named_with_a_mend() {
     for (words, want) in [
         (vec!["tune", "--tuner", "xgb", &spec], "there is no tuner `xgb`; the tuners are auto, model, ga"),
         (vec!["tune", &spec, "--only", "produkt"], "did you mean `product`?"),
-        (vec!["tune", &spec, "--target", "sm_99"], "there is no target `sm_99`; did you mean `sm_90`?"),
+        (vec!["tune", &spec, "--target", "sm_99"], "there is no target `sm_99`; did you mean `sm_89`?"),
         (vec!["tune", &spec, "--template", "fast"], "there is no template `fast`; the templates: conv2d_direct"),
         (vec!["tune", &spec, "--target", "aarch64"], "aarch64"),
         (vec!["tune", &spec, "--template", "conv2d_direct"], "no template can run matmul-f32-m8n8k8-nn on"),

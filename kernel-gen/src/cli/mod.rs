@@ -11,8 +11,9 @@
 //! }
 //! ```
 //!
-//! Results go to standard output, and to nothing else: no command here asks a device or uses the network, and none but
-//! `package`, which writes a folder of compiled code, changes a file of yours. What is wrong goes to standard error, one line each, and the exit status is 1.
+//! Results go to standard output. No command uses the network, and none but `tune` asks a device. `tune` appends to a log
+//! and writes records, `report` and `package` write what they are told to; the others change no file of yours. What is
+//! wrong goes to standard error, one line each, and the exit status is 1.
 
 mod check;
 mod doctor;

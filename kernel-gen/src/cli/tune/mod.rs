@@ -8,6 +8,7 @@ use super::{Failure, Output};
 use crate::emit::c::Isa;
 use crate::records::log::{Log, LogReader, LogWriter, Machine, Run};
 use crate::records::{Outcome, Record, Trial};
+use crate::space::Config;
 use crate::target::Target;
 use crate::templates::Registry;
 use crate::tune::gflops;
@@ -19,7 +20,7 @@ use crate::tune::session::{self, Entry, Event, Options, Stop, Summary, Verdict};
 use crate::tune::tuner;
 use clap::Args;
 use events::Events;
-use plan::Plan;
+use plan::{Earlier, Plan};
 use std::cell::OnceCell;
 use std::fmt::Write;
 use std::path::{Path, PathBuf};
@@ -129,7 +130,7 @@ pub(super) fn run(registry: &Registry, arguments: &Arguments) -> Result<Output, 
         None => arguments.threads.unwrap_or(project.options().threads),
     };
     let known = OnceCell::new();
-    let know = |bench: &Bench| Known::new(&project, arguments, &plan, Some(bench));
+    let know = |bench: &Bench| Known::new(registry, &project, arguments, &plan, Some(bench));
     if let Some(recording) = recording {
         let device = recording.device.clone().unwrap_or_else(|| "a recording".to_string());
         let bench = Bench { device, threads, machine: Machine::Other };
@@ -140,7 +141,7 @@ pub(super) fn run(registry: &Registry, arguments: &Arguments) -> Result<Output, 
         };
     }
     if arguments.dry_run {
-        let known = Known::new(&project, arguments, &plan, None)?;
+        let known = Known::new(registry, &project, arguments, &plan, None)?;
         return Ok(Output::success(described(&plan, &known, &arguments.options(&plan))));
     }
     std::thread::scope(|scope| {
@@ -192,6 +193,8 @@ impl Arguments {
 struct Known {
     /// Trials of earlier runs, for each task.
     histories: Vec<Vec<Trial>>,
+    /// Configs that were fast elsewhere, for each task.
+    hints: Vec<Vec<Config>>,
     /// The records that there are.
     incumbents: Vec<session::Incumbent>,
     /// What people should know before it begins.
@@ -204,7 +207,13 @@ struct Known {
 
 impl Known {
     /// Without a bench, of all devices.
-    fn new(project: &Project, arguments: &Arguments, plan: &Plan<'_>, bench: Option<&Bench>) -> Result<Known, Failure> {
+    fn new(
+        registry: &Registry,
+        project: &Project,
+        arguments: &Arguments,
+        plan: &Plan<'_>,
+        bench: Option<&Bench>,
+    ) -> Result<Known, Failure> {
         // What a recording says is not measured now: it is written where that is asked for, and nowhere else.
         let measured = arguments.replay.is_none();
         let beside = arguments.spec.as_deref().and_then(Path::parent).unwrap_or(Path::new(""));
@@ -220,8 +229,9 @@ impl Known {
         };
         notes.extend(plan.left_out.iter().cloned());
         notes.extend(log.skipped.iter().chain(&log.warnings).map(|d| d.to_string()));
-        let histories = plan.history(&log, bench);
-        Ok(Known { histories, incumbents, notes, log: log_file, tuned })
+        let Earlier { histories, hints, notes: told } = plan.earlier(registry, &log, bench);
+        notes.extend(told);
+        Ok(Known { histories, hints, incumbents, notes, log: log_file, tuned })
     }
 }
 
@@ -303,7 +313,7 @@ fn tune<'t>(
     bench: &Bench,
     measurer: &mut dyn Measurer<'t>,
 ) -> Result<Output, Failure> {
-    let Known { histories, incumbents, notes, log, tuned } = known;
+    let Known { histories, hints, incumbents, notes, log, tuned } = known;
     let options = arguments.options(plan);
     let earlier = |at: usize| {
         let others = plan.tasks.iter().zip(histories).enumerate().filter(move |(i, (_, h))| *i != at && !h.is_empty());
@@ -324,6 +334,7 @@ fn tune<'t>(
                 weight: item.weight,
                 tuner: tuner::make(kind, task, &seeded),
                 default: item.default.clone(),
+                hints: hints[at].clone(),
                 history: histories[at].clone(),
             }
         })
@@ -365,9 +376,15 @@ fn tune<'t>(
     for file in &written {
         let _ = writeln!(text, "wrote {}", file.display().to_string().replace('\\', "/"));
     }
-    if let (session::Ended::Stopped, Some(file)) = (summary.ended, log) {
-        let file = file.display();
-        let _ = writeln!(text, "no records were written; the same command goes on from {file}");
+    match (summary.ended, log) {
+        (session::Ended::Stopped, Some(file)) => {
+            let _ = writeln!(text, "no records were written; the same command goes on from {}", file.display());
+        }
+        (session::Ended::Converged, _) => {
+            let more = arguments.patience.saturating_mul(4);
+            let _ = writeln!(text, "to search on all the same: --patience {more}");
+        }
+        _ => {}
     }
     Ok(Output::success(text))
 }

@@ -4,8 +4,9 @@ use super::super::Failure;
 use super::super::project::{Project, label};
 use super::super::space::find_template;
 use super::{Arguments, Bench};
-use crate::records::log::{Entry, Log, TaskKey};
-use crate::records::{FailureKind, Outcome, Record, Trial};
+use crate::records::judge::{Judge, summarised};
+use crate::records::log::{Log, TaskKey};
+use crate::records::{FailureKind, Outcome, Purpose, Record, Trial};
 use crate::space::Config;
 use crate::target::Target;
 use crate::templates::{Registry, Template};
@@ -44,6 +45,19 @@ pub(super) struct Item<'r> {
     /// The template.
     pub(super) template: &'r dyn Template,
 }
+
+/// What a log says of the tasks of a plan.
+pub(super) struct Earlier {
+    /// Trials that need not be repeated, for each task.
+    pub(super) histories: Vec<Vec<Trial>>,
+    /// Configs that were fast elsewhere, for each task: where its tuner starts.
+    pub(super) hints: Vec<Vec<Config>>,
+    /// What does not belong, and what becomes of it.
+    pub(super) notes: Vec<String>,
+}
+
+/// Configs of other devices, or that somebody else measured, that a task begins with.
+const HINTS: usize = 4;
 
 /// A workload to tune.
 struct Wanted {
@@ -136,26 +150,45 @@ impl<'r> Plan<'r> {
         keys.len()
     }
 
-    /// What earlier runs of each task found out on this device. Trials that were not measured for reasons that are not
-    /// the config's are tried again.
-    pub(super) fn history(&self, log: &Log, bench: Option<&Bench>) -> Vec<Vec<Trial>> {
-        let of = |(item, task): (&Item<'_>, &Task<'_>)| {
-            let mut trials: BTreeMap<u64, Trial> = BTreeMap::new();
-            let here = |e: &&Entry| bench.is_none_or(|b| e.device == b.device && e.threads == b.threads);
-            for entry in log.of_task(&item.key).filter(here) {
-                let asked = |f: &crate::records::Failure| f.kind != FailureKind::Worker;
-                let says = match &entry.trial.outcome {
-                    Outcome::Timed(_) => true,
-                    Outcome::Failed(failure) => asked(failure),
-                };
-                // A config is found by its content; its index may be another one where the task is a part of the space.
-                if let (true, Ok(index)) = (says, task.space.index_of(&entry.trial.config)) {
-                    trials.insert(index, Trial { index, ..entry.trial.clone() });
-                }
-            }
-            trials.into_values().collect()
+    /// What the log says of each task, by the rules of [`RULES`](crate::records::RULES); without a bench, on any device.
+    /// Trials that were not measured for reasons that are not the config's are tried again.
+    pub(super) fn earlier(&self, registry: &Registry, log: &Log, bench: Option<&Bench>) -> Earlier {
+        let mut judge = Judge::new(registry, Purpose::Tune);
+        if let Some(bench) = bench {
+            judge = judge.on(&self.target.name, &bench.device);
+        }
+        let mut trials: Vec<BTreeMap<u64, Trial>> = vec![BTreeMap::new(); self.tasks.len()];
+        let mut hints: Vec<Vec<(f64, Config)>> = vec![vec![]; self.tasks.len()];
+        let mut told = vec![];
+        let place = |key: &TaskKey| {
+            let same = |k: &TaskKey| k.workload == key.workload && k.target == key.target && k.template == key.template;
+            self.items.iter().position(|item| same(&item.key))
         };
-        self.items.iter().zip(&self.tasks).map(of).collect()
+        for entry in &log.entries {
+            let Some(at) = place(&entry.task) else { continue };
+            let judgement = judge.entry(entry);
+            told.extend(judgement.told);
+            // A config is found by its content; its index may be another one where the task is a part of the space.
+            let Some(config) = judgement.config else { continue };
+            let Ok(index) = self.tasks[at].space.index_of(&config) else { continue };
+            let here = judgement.counts && bench.is_none_or(|b| entry.threads == b.threads);
+            match &entry.trial.outcome {
+                Outcome::Failed(failure) if failure.kind == FailureKind::Worker => {}
+                outcome if here => drop(trials[at].insert(index, Trial { index, config, outcome: outcome.clone() })),
+                outcome => hints[at].extend(outcome.time_us().map(|us| (us, config))),
+            }
+        }
+        for seed in &log.seeds {
+            let Some(at) = place(&seed.task) else { continue };
+            let judgement = judge.seed(seed);
+            hints[at].extend(seed.reported_us.zip(judgement.config));
+        }
+        let hints = hints.into_iter().map(|mut all| {
+            all.sort_by(|a, b| a.0.total_cmp(&b.0));
+            all.into_iter().map(|(_, config)| config).take(HINTS).collect()
+        });
+        let histories = trials.into_iter().map(|all| all.into_values().collect()).collect();
+        Earlier { histories, hints: hints.collect(), notes: summarised(told).iter().map(|d| d.to_string()).collect() }
     }
 
     /// The records that there are of these workloads on this device, and what is wrong with those that cannot be used.

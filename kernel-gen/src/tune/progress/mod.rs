@@ -102,10 +102,11 @@ pub(in crate::tune) fn percent(share: f64) -> String {
     if share.is_finite() { format!("{:.0} %", share * 100.0) } else { "-".to_string() }
 }
 
-/// A duration as `7 s`, `3 min 20 s` or `2 h 5 min`.
+/// A duration as `0.3 s`, `7 s`, `3 min 20 s` or `2 h 5 min`.
 pub(in crate::tune) fn span(duration: std::time::Duration) -> String {
     let s = duration.as_secs_f64().round() as u64;
     match s {
+        0..3 => format!("{:.1} s", duration.as_secs_f64()),
         0..60 => format!("{s} s"),
         60..3600 => format!("{} min {} s", s / 60, s % 60),
         _ => format!("{} h {} min", s / 3600, s % 3600 / 60),

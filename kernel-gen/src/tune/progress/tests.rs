@@ -132,8 +132,8 @@ fn numbers_read_well() {
     );
     assert_eq!([rate(1.234), rate(12.34), rate(61_234.0)], ["1.23", "12.3", "61234"]);
     assert_eq!([percent(0.456), percent(f64::INFINITY)], ["46 %", "-"]);
-    let spans = [7, 200, 7500].map(|s| span(Duration::from_secs(s)));
-    assert_eq!(spans, ["7 s", "3 min 20 s", "2 h 5 min"]);
+    let spans = [300, 7_000, 200_000, 7_500_000].map(|ms| span(Duration::from_millis(ms)));
+    assert_eq!(spans, ["0.3 s", "7 s", "3 min 20 s", "2 h 5 min"]);
     assert_eq!(short("conv2d-nchw-f32-n1c512h7w7", 11), "conv2…2h7w7");
     assert_eq!(short("conv", 11), "conv");
 }

@@ -99,8 +99,7 @@ fn workloads(bench: &Bench) -> String {
         ("vs default", true),
         ("trials", true),
         ("failed", true),
-        ("template", false),
-        ("config", false),
+        ("template and config", false),
         ("from", false),
     ] {
         let class = if number { " class=\"n\"" } else { "" };
@@ -141,24 +140,26 @@ fn row(out: &mut String, number: usize, layer: &Layer) {
         best.map(|(_, b)| format!("{} us ± {} in {}, run {}, {}", us(b.us), us(b.spread_us), b.place, b.run, b.tuner));
     let _ = match (&layer.record, best) {
         (Some(record), _) => {
-            let search = searched.map(|s| format!("<br><span class=\"soft\">fastest trial: {}</span>", escaped(&s)));
+            let search = searched.map(|s| format!("<br>fastest trial: {}", escaped(&s)));
             write!(
                 out,
-                "<td>{}</td><td class=\"config\"><code>{}</code></td><td class=\"detail\">record <code>{}</code>{}</td></tr>",
+                "<td class=\"config\">{}<br><code>{}</code></td><td class=\"detail\">record <code title=\"{}\">…{}</code>{}</td></tr>",
                 escaped(&record.template),
                 escaped(&record.config),
                 escaped(&record.file),
+                // The rest of its name is the workload, which stands in the same row.
+                escaped(record.file.rsplit('-').next().unwrap_or(&record.file)),
                 search.unwrap_or_default(),
             )
         }
         (None, Some((task, best))) => write!(
             out,
-            "<td>{}</td><td class=\"config\"><code>{}</code></td><td class=\"detail\">{}</td></tr>",
+            "<td class=\"config\">{}<br><code>{}</code></td><td class=\"detail\">{}</td></tr>",
             escaped(&task.template),
             escaped(&best.config.to_string()),
             escaped(&searched.unwrap_or_default()),
         ),
-        (None, None) => write!(out, "<td>-</td><td>-</td><td class=\"detail\">nothing ran</td></tr>"),
+        (None, None) => write!(out, "<td>-</td><td class=\"detail\">nothing ran</td></tr>"),
     };
 }
 

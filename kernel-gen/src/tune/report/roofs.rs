@@ -45,7 +45,7 @@ pub(super) fn drawing(bench: &Bench) -> Option<String> {
         px(HEIGHT - 6.0),
         px(4.0),
     );
-    for roof in &roofs {
+    for (row, roof) in roofs.iter().enumerate() {
         let knee = roof.peak_gflops / roof.bandwidth_gb_s;
         // Where the slope enters the drawing: at its left edge or from below.
         let start = low.max(lowest / 2.0 / roof.bandwidth_gb_s);
@@ -58,26 +58,78 @@ pub(super) fn drawing(bench: &Bench) -> Option<String> {
             px(x.at(knee)),
             px(y.at(roof.peak_gflops)),
             px(x.end()),
-            px(x.end() - 4.0),
-            px(y.at(roof.peak_gflops) - 6.0),
+            px(x.end()),
+            // Above the drawing, where no point hides it.
+            px(14.0 + 13.0 * row as f64),
             rate(roof.peak_gflops),
             rate(roof.bandwidth_gb_s),
         );
     }
-    for (number, layer, intensity, gflops, best) in points {
+    let places: Vec<(f64, f64)> = points.iter().map(|p| (x.at(p.2), y.at(p.3))).collect();
+    let labels = labels(&places, (left, WIDTH - right, top, HEIGHT - bottom));
+    for (((number, layer, _, gflops, best), (cx, cy)), (lx, ly)) in points.into_iter().zip(places).zip(labels) {
         let share = layer.share_of_roof(best).map(percent).unwrap_or_default();
         let title =
             format!("{number}. {}: {} us, {} GFLOP/s, {share} of the roofline", layer.name, us(best), rate(gflops));
-        let (cx, cy) = (px(x.at(intensity)), y.at(gflops));
         let _ = write!(
             out,
-            "<g class=\"point\"><title>{}</title><circle cx=\"{cx}\" cy=\"{}\" r=\"9\"/><text x=\"{cx}\" y=\"{}\" \
-             text-anchor=\"middle\">{number}</text></g>",
+            "<g class=\"point\"><title>{}</title><line x1=\"{}\" y1=\"{}\" x2=\"{}\" y2=\"{}\"/><circle cx=\"{}\" \
+             cy=\"{}\" r=\"4\"/><text x=\"{}\" y=\"{}\" text-anchor=\"middle\">{number}</text></g>",
             escaped(&title),
+            px(cx),
             px(cy),
-            px(cy + 3.5),
+            px(lx),
+            px(ly),
+            px(cx),
+            px(cy),
+            px(lx),
+            px(ly + 4.0),
         );
     }
     out.push_str("</svg>");
     Some(out)
+}
+
+/// Half the width and half the height of a number beside its point.
+const LABEL: (f64, f64) = (9.0, 7.0);
+
+/// Where to write the numbers of points so that they cover neither each other nor a point: as near as there is room
+/// within left, right, top and bottom.
+fn labels(points: &[(f64, f64)], (left, right, top, bottom): (f64, f64, f64, f64)) -> Vec<(f64, f64)> {
+    let mut placed: Vec<(f64, f64)> = vec![];
+    for &(x, y) in points {
+        let inside = |(a, b): (f64, f64)| a > left && a < right && b > top && b < bottom;
+        let free = |(a, b): (f64, f64)| {
+            let far = |(c, d): &(f64, f64), dx: f64, dy: f64| (a - c).abs() >= dx || (b - d).abs() >= dy;
+            placed.iter().all(|p| far(p, 2.0 * LABEL.0, 2.0 * LABEL.1))
+                && points.iter().all(|p| far(p, LABEL.0 + 4.0, LABEL.1 + 4.0))
+        };
+        // Rings around the point, above it first.
+        let ring = |r: usize| (0..16).map(move |i| (r, f64::from((i + 1) / 2 * if i % 2 == 0 { 1 } else { -1 }) / 8.0));
+        let at = |(r, turn): (usize, f64)| {
+            let (sin, cos) = (turn * std::f64::consts::PI).sin_cos();
+            let radius = 15.0 + 9.0 * r as f64;
+            (x + radius * sin, y - radius * cos)
+        };
+        let spot = (0..12).flat_map(ring).map(at).find(|spot| inside(*spot) && free(*spot));
+        placed.push(spot.unwrap_or((x, y - 15.0)));
+    }
+    placed
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_of_points_that_lie_together_can_be_told_apart() {
+        let points: Vec<(f64, f64)> =
+            (0..20).map(|i| (300.0 + f64::from(i % 5) * 4.0, 100.0 + f64::from(i / 5) * 2.0)).collect();
+        let labels = labels(&points, (0.0, 700.0, 0.0, 380.0));
+        for (i, (a, b)) in labels.iter().enumerate() {
+            assert!((0.0..700.0).contains(a) && (0.0..380.0).contains(b));
+            let overlaps = labels[..i].iter().any(|(c, d)| (a - c).abs() < 18.0 && (b - d).abs() < 14.0);
+            assert!(!overlaps, "the number of point {i} covers another");
+        }
+    }
 }

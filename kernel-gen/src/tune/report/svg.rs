@@ -59,9 +59,10 @@ impl Scale {
 
     /// Values to label: about `count` round ones.
     pub(super) fn ticks(&self, count: usize) -> Vec<f64> {
-        if !self.log {
+        // Within a decade or so, even steps have rounder numbers than even ratios.
+        if !self.log || self.to / self.from <= 12.0 {
             let step = round_up((self.to - self.from) / count.max(1) as f64);
-            let first = (self.from / step).ceil() as i64;
+            let first = (self.from / step - 1e-9).ceil() as i64;
             let all = (first..).map(|i| i as f64 * step).take_while(|v| *v <= self.to * (1.0 + 1e-9));
             return all.take(4 * count).collect();
         }
@@ -72,13 +73,12 @@ impl Scale {
             all.filter(inside).collect()
         };
         // As many as are asked for, or else the next finer steps.
-        let candidates = [of(&[1.0]), of(&[1.0, 3.0]), of(&[1.0, 2.0, 5.0]), of(&[1.0, 1.5, 2.0, 3.0, 5.0, 7.0])];
+        let candidates = [of(&[1.0]), of(&[1.0, 3.0]), of(&[1.0, 2.0, 5.0])];
         let every = candidates[0].len().div_ceil(count.max(1)).max(1);
         if every > 1 {
             return candidates[0].iter().copied().step_by(every).collect();
         }
-        let enough = candidates.iter().find(|c| c.len() >= count.min(3)).unwrap_or(&candidates[3]);
-        if enough.len() > 2 * count { enough.iter().copied().step_by(2).collect() } else { enough.clone() }
+        candidates.iter().find(|c| c.len() >= count.min(3)).unwrap_or(&candidates[2]).clone()
     }
 }
 
@@ -164,7 +164,7 @@ mod tests {
     fn ticks_are_round_and_few() {
         assert_eq!(Scale::linear(0.0, 128.0, 0.0, 1.0).ticks(4), [0.0, 50.0, 100.0]);
         assert_eq!(Scale::log(1.0, 1000.0, 0.0, 1.0).ticks(4), [1.0, 10.0, 100.0, 1000.0]);
-        assert_eq!(Scale::log(80.0, 460.0, 0.0, 1.0).ticks(4), [100.0, 150.0, 200.0, 300.0]);
+        assert_eq!(Scale::log(80.0, 460.0, 0.0, 1.0).ticks(4), [100.0, 200.0, 300.0, 400.0]);
         for (from, to) in [(0.1, 1e7), (1.0, 1.1), (37.0, 38.0), (1e-3, 1e9)] {
             let ticks = Scale::log(from, to, 0.0, 1.0).ticks(4);
             assert!(ticks.len() <= 9, "{from} to {to}: {ticks:?}");

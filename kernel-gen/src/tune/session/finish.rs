@@ -34,7 +34,7 @@ pub struct Candidate {
 /// What became of a workload.
 #[derive(Clone, PartialEq, Debug)]
 pub enum Verdict {
-    /// The session was ended before its end.
+    /// The session was ended before its end, or before the workload had its turn.
     NotDecided,
     /// No config ran.
     Nothing {
@@ -162,7 +162,10 @@ impl<'t> Session<'t, '_, '_> {
     ) -> Result<Vec<Verdict>, SessionError> {
         let mut verdicts = vec![];
         for group in 0..self.board.groups.len() {
-            let picked = if self.stop.is_asked() { None } else { Some(self.candidates(group, incumbents)) };
+            // A workload whose turn never came has nothing to show beside its default.
+            let tried = self.board.groups[group].entries.iter().any(|entry| !self.tried[*entry].is_empty());
+            let decided = tried && !self.stop.is_asked();
+            let picked = decided.then(|| self.candidates(group, incumbents));
             let verdict = match picked {
                 None => Verdict::NotDecided,
                 // Nothing ran in any trial, and there is no record: nothing to compare.

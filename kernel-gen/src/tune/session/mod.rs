@@ -42,6 +42,8 @@ pub struct Entry<'t> {
     pub tuner: Box<dyn Tuner + 't>,
     /// The template's default, as its space writes it.
     pub default: Config,
+    /// Configs that are tried right after the default: those that were fast elsewhere.
+    pub hints: Vec<Config>,
     /// Trials of an earlier run of this task: they are not repeated.
     pub history: Vec<Trial>,
 }
@@ -198,7 +200,7 @@ pub fn run<'t>(
     for (at, entry) in entries.into_iter().enumerate() {
         let known = incumbents.iter().filter(|i| i.entry == at).map(|i| &i.config);
         // Where the task is a part of the template's space, neither need be in it.
-        let seeds = std::iter::once(&entry.default).chain(known);
+        let seeds = std::iter::once(&entry.default).chain(known).chain(&entry.hints);
         let seeds = seeds.filter_map(|c| Some((entry.task.space.index_of(c).ok()?, c.clone()))).collect();
         subjects.push(Subject { task: entry.task, predicted_us: entry.predicted_us(), default: entry.default });
         tried.push(entry.history.clone());

@@ -104,7 +104,7 @@ impl Tuner for Walker<'_> {
 
 fn entry<'t>(name: &str, task: &'t Task<'t>, tuner: Box<dyn Tuner + 't>) -> Entry<'t> {
     let default = task.space.normalise(&Config::new().with_split("rows", &[-1, 1])).unwrap();
-    Entry { name: name.into(), task, threads: 1, weight: 1.0, tuner, default, history: vec![] }
+    Entry { name: name.into(), task, threads: 1, weight: 1.0, tuner, default, hints: vec![], history: vec![] }
 }
 
 /// Runs a session and gives, beside its summary, the trials of each entry in the order in which they became known.
@@ -181,6 +181,21 @@ fn a_continued_session_repeats_nothing_and_ends_where_an_unbroken_one_does() {
         assert_eq!((summary.board.made(), summary.board.trials()), (240 - cut as u64, 240));
         assert_eq!(summary.verdicts[0].choice().map(|c| &c.config), unbroken.0.verdicts[0].choice().map(|c| &c.config));
     }
+}
+
+#[test]
+fn what_was_fast_elsewhere_is_tried_right_after_the_default() {
+    let a = task(1, &TEMPLATE);
+    let mut recording = Recording::new();
+    record(&mut recording, &a, 1.0);
+    let hints = [7, 90, 30].map(|index| a.space.get(index).unwrap());
+    let tuner = Walker::boxed(&a.space, 1, true);
+    let entries = vec![Entry { hints: hints.to_vec(), ..entry("a", &a, tuner) }];
+    let (_, trials) = run_on(&mut Replay::new(recording), entries, &[], &options(20));
+    let default = a.space.index_of(&Config::new().with_split("rows", &[-1, 1])).unwrap();
+    let first: Vec<u64> = trials[0].iter().map(|t| t.index).take(4).collect();
+    assert_eq!(first, [default, 7, 90, 30]);
+    assert_eq!(trials[0].len(), 20);
 }
 
 #[test]
