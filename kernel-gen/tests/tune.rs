@@ -178,7 +178,7 @@ fn what_cannot_be_tuned_is_named_with_a_mend() {
         (vec!["tune", &spec, "--replay", "no.txt"], "no.txt: cannot be read"),
         (vec!["tune", &spec, "--replay", &spec], "neither a landscape nor a log with trials"),
         (vec!["tune", "--workload", key, "--only", "x"], "cannot be used with"),
-        (vec!["tune", &spec, "--seconds", "-3"], "write a number of seconds above 0"),
+        (vec!["tune", &spec, "--seconds=-3"], "write a number of seconds above 0"),
         (vec!["tune", "--workload", "matmul-f32", &spec], "matmul-f32"),
         (vec!["report", "no.jsonl"], "no.jsonl"),
         (vec!["report", &spec], "the logs hold no trials"),
