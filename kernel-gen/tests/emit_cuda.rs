@@ -8,6 +8,7 @@ use kernel_gen::emit::cuda::{Arch, CudaOptions, CudaSource, EmitError, Param, Te
 use kernel_gen::interp::{self, Mode};
 use kernel_gen::ir::{DType, Kernel, parse::parse};
 use kernel_gen::lower::{LowerOptions, lower};
+use kernel_gen::space::Config;
 use kernel_gen::target::Target;
 use kernel_gen::templates::Template;
 use kernel_gen::templates::cuda::wgmma::{WgmmaConv2d, WgmmaGemm};
@@ -178,4 +179,40 @@ fn the_rings_of_the_templates_compile_to_products_that_overlap() {
         let source = cuda(&scheduled.schedule.kernel, "sm_90a").unwrap_or_else(|e| panic!("{e}"));
         compiles(&source);
     }
+}
+
+/// Each of their schedules with the largest tile and all that goes with it, where registers are scarce.
+#[test]
+fn every_schedule_of_the_rings_compiles_to_products_that_overlap_and_spills_nothing() {
+    let target = Target::find("sm_90a").unwrap();
+    let workload = Workload::f32(Op::Matmul(Matmul::new(4096, 4096, 4096))).with_dtype(DType::F16);
+    for knobs in [
+        "row_blocks=1 bn=256 cluster=rows schedule=cooperative store=tma pending=1",
+        "row_blocks=2 bn=128 cluster=columns schedule=cooperative store=registers pending=1",
+        "row_blocks=2 bn=128 cluster=none schedule=pingpong store=tma pending=1",
+        "row_blocks=1 bn=256 cluster=rows schedule=pingpong store=registers pending=0",
+    ] {
+        let config = Config::parse(&format!("consumers=2 stages=4 group=8 {knobs}")).unwrap();
+        let space = WgmmaGemm.space(&workload, target).unwrap_or_else(|e| panic!("{e}"));
+        let config = space.normalise(&config).unwrap_or_else(|e| panic!("{knobs}: {e}"));
+        let scheduled = WgmmaGemm.schedule(&workload, target, &config).unwrap_or_else(|e| panic!("{e}"));
+        compiles(&cuda(&scheduled.schedule.kernel, "sm_90a").unwrap_or_else(|e| panic!("{e}")));
+    }
+}
+
+/// An arrival in another block orders global memory only where threads read what others wrote there: the fence that it
+/// takes would cost more than the step of a ring.
+#[test]
+fn arrivals_in_other_blocks_release_global_memory_only_where_it_is_exchanged() {
+    let mut kernel = read(&folder("good").join("hopper_cluster.kg"));
+    let source = cuda(&kernel, "sm_90a").unwrap().source;
+    assert!(
+        source.contains("mbarrier.arrive.shared::cluster") && !source.contains("release.cluster.shared"),
+        "{source}"
+    );
+    compiles(&cuda(&kernel, "sm_90a").unwrap());
+    let text = kernel.to_string().replace("c: f32[128, 64] global write", "c: f32[128, 64] global readwrite");
+    kernel = parse(&text.replace("= acc[r, q]", "= acc[r, q] + c[c0 * 64 + r, q]")).unwrap();
+    let source = cuda(&kernel, "sm_90a").unwrap().source;
+    assert!(source.contains("mbarrier.arrive.release.cluster.shared::cluster"), "{source}");
 }

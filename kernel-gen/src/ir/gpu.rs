@@ -13,6 +13,11 @@
 //! | `tensor_store` | in one thread | at `wait store` (the source may be overwritten) |
 //! | `mbarrier`, `fence`, `barrier named` | in each thread | at once, or when others have come |
 //!
+//! `mma.warp` names the product, not the instruction: CUDA has two families for it that use the same tensor cores. It is
+//! emitted as `ldmatrix` and `mma.sync`, and not as the `wmma` of the C++ API and of the tutorials, because `wmma` leaves
+//! it to the compiler which thread holds which element. Loops over a fragment's elements need to know, and so do
+//! epilogues in registers; `ldmatrix` reads swizzled rows, which `wmma.load` cannot.
+//!
 //! An **mbarrier** counts arrivals and bytes. A phase ends when as many arrivals came as `init` said and no byte that
 //! an `expect` announced is missing; the next begins at once. `wait b[i] parity p` waits until the phase of parity `p`
 //! has ended: a fresh barrier is in phase 0, so waiting for parity 1 does not wait. *(PTX ISA, "mbarrier".)*

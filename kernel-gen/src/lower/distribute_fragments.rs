@@ -211,3 +211,34 @@ fn threads(nest: &For) -> [i64; 3] {
     visit::loops(&nest.body).into_iter().for_each(see);
     out
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ir::parse::parse;
+
+    /// What is stored may turn out to be known, and the loops no longer mention the sums that they are over.
+    #[test]
+    fn statements_without_a_fragment_stay_with_who_holds_those_of_the_kernel() {
+        let text = "\
+kernel k {
+  param y: f32[64, 8] global write
+  for t in 0..128 thread.x {
+    alloc a: f16[64, 64] shared swizzle 128
+    alloc b: f16[8, 64] shared swizzle 128
+    alloc acc: f32[64, 8] fragment.warpgroup
+    mma.warpgroup acc[0: 64, 0: 8] += a[0: 64, 0: 64] * b[0: 8, 0: 64] transposed
+    for i in 0..64 fragment.row {
+      for j in 0..8 fragment.col {
+        y[i, j] = 0.0f32
+      }
+    }
+  }
+}
+";
+        let kernel = parse(text).unwrap_or_else(|e| panic!("{e}"));
+        let lowered = run(kernel, &LowerOptions::cuda()).unwrap_or_else(|e| panic!("{e}")).to_string();
+        assert!(lowered.contains("let warp: i64 = t / 32 % 4"), "{lowered}");
+        assert!(lowered.contains("y[warp * 16 + quad + upper * 8, "), "{lowered}");
+    }
+}

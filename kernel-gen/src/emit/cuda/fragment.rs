@@ -226,7 +226,8 @@ impl Body<'_> {
         Ok(())
     }
 
-    /// `sums += a * b` of a warp.
+    /// `sums += a * b` of a warp, as `mma.sync` on base matrices of 16 x 8 sums and a reduction of 16. That is what
+    /// `wmma` becomes, too, but here it is known which register of which thread holds an element (see [`crate::ir::gpu`]).
     pub(super) fn warp_mma(&mut self, acc: &Tile, a: &Operand, b: &Operand) -> Result<(), EmitError> {
         let dtype = self.kernel.buffer(a.tile.buffer).dtype;
         if self.arch.capability < 75 || dtype != DType::F16 {

@@ -9,8 +9,19 @@
 //! Rows of a slot are 128 bytes, swizzled as `wgmma` reads them without bank conflicts. Operands come as they lie in
 //! memory: a matrix whose reduction is its slow dimension is cut into column blocks of 64 and multiplied transposed.
 //!
-//! The form is CUTLASS's "persistent cooperative" one; sizes of tiles and rings are those that its profiler offers.
-//! See <https://docs.nvidia.com/cuda/parallel-thread-execution/> ("Asynchronous Warpgroup Level Matrix Instructions").
+//! | knob | values | what it chooses |
+//! |---|---|---|
+//! | `consumers`, `row_blocks`, `bn` | 1, 2; 1, 2; 64 to 256 | the tile: `consumers * row_blocks * 64` rows and `bn` columns |
+//! | `stages` | 2 to 8 | slots of the ring |
+//! | `group` | 1 to 16 | rows of tiles that are worked on at the same time, for the L2 cache |
+//! | `cluster` | `none`, `rows`, `columns` | two blocks, neighbours in that direction, share the other direction's operand: each loads half of it for both (multicast) |
+//! | `schedule` | `cooperative`, `pingpong` | consumers share a tile, or each has its own, and one multiplies while the other stores |
+//! | `store` | `registers`, `tma` | sums go to the output from where they are, or by way of shared memory and the copy engine |
+//! | `pending` | 0, 1 | steps whose products may be under way when the next ones are issued; with 1 a slot is given back a step later |
+//!
+//! The forms are CUTLASS's "persistent cooperative" and "ping-pong" ones; sizes of tiles and rings are those that its
+//! profiler offers. See <https://docs.nvidia.com/cuda/parallel-thread-execution/> ("Asynchronous Warpgroup Level Matrix
+//! Instructions").
 
 mod conv2d;
 mod gemm;
@@ -212,6 +223,12 @@ impl Sizes {
         2 * BK * (self.bm() + self.bn)
     }
 
+    /// Bytes that this block loads of one operand in a step; of one that the blocks of a cluster share only its part.
+    fn loaded_bytes(&self, side: usize) -> i64 {
+        let blocks = if self.cluster.shares(side) { self.cluster.blocks() } else { 1 };
+        2 * BK * [self.bm(), self.bn][side] / blocks
+    }
+
     /// Registers that the sums of a consumer thread take.
     fn accumulators(&self) -> i64 {
         self.row_blocks * self.bn / 2
@@ -237,7 +254,8 @@ impl Sizes {
                     cluster: Cluster::None,
                     schedule: Schedule::Cooperative,
                     store,
-                    pending: 0,
+                    // One warpgroup alone has nobody else to multiply while it waits.
+                    pending: i64::from(consumers * row_blocks == 1),
                 })
                 .find(|sizes| sizes.fits(cuda))
         };

@@ -1,6 +1,6 @@
 //! How long a ring takes: what ranks sizes that were not measured.
 
-use super::{BK, Sizes};
+use super::{BK, Schedule, Sizes, Store};
 use crate::space::Config;
 use crate::target::Cuda;
 use crate::templates::TemplateError;
@@ -15,30 +15,37 @@ pub(super) struct Shape {
     pub(super) bytes: i64,
 }
 
-/// Bytes a clock that the L2 cache gives one multiprocessor when all ask, fitted to a kernel of this form on an H100.
-const L2_BYTES_PER_CLOCK: f64 = 36.0;
+/// Bytes a clock that the L2 cache gives one multiprocessor when all ask, fitted to kernels of this form on an H100.
+const L2_BYTES_PER_CLOCK: f64 = 60.0;
+/// Bytes a clock that threads store from their registers, which the next tile's products wait for; fitted likewise.
+const REGISTER_BYTES_PER_CLOCK: f64 = 7.0;
 /// Share of the tensor cores' rate that is reached with random data, where the clock drops.
-const TENSOR_RATE: f64 = 0.8;
+const TENSOR_RATE: f64 = 0.85;
 /// Clocks until the first slot of a ring is filled.
 const FILL_CLOCKS: f64 = 1000.0;
-/// Microseconds to launch a kernel, set up its barriers and end it.
-const LAUNCH_US: f64 = 2.5;
+/// Microseconds to launch a kernel, set up its barriers and end it; and what clusters add to that.
+const LAUNCH_US: f64 = 2.0;
+const CLUSTER_US: f64 = 2.0;
 
 /// Microseconds that a product takes.
 ///
 /// A block's step takes as long as its multiplications or its loads, whichever is longer; blocks go through their tiles
-/// in equal rounds. Loads for the next tile run below an epilogue, so of that only the writing counts.
+/// in equal rounds. Loads for the next tile run below an epilogue, so of that only the writing counts, and only once
+/// where another consumer multiplies meanwhile.
 pub(super) fn us(shape: Shape, sizes: Sizes, cuda: &Cuda) -> f64 {
     let (bm, bn) = (sizes.bm() as f64, sizes.bn as f64);
     let multiply = 2.0 * bm * bn * BK as f64 / (cuda.f16_flops_per_sm_clock as f64 * TENSOR_RATE);
     // One warpgroup alone leaves the tensor cores idle while it waits for its own products.
-    let multiply = if sizes.consumers * sizes.row_blocks == 1 { 1.3 * multiply } else { multiply };
-    let load = sizes.slot_bytes() as f64 / L2_BYTES_PER_CLOCK;
-    let epilogue = 2.0 * bm * bn / L2_BYTES_PER_CLOCK;
+    let alone = sizes.row_blocks == 1 && (sizes.consumers == 1 || sizes.schedule == Schedule::PingPong);
+    let multiply = if alone && sizes.pending == 0 { 1.3 * multiply } else { multiply };
+    let load = (0..2).map(|side| sizes.loaded_bytes(side) as f64).sum::<f64>() / L2_BYTES_PER_CLOCK;
+    let rate = if sizes.store == Store::Tma { L2_BYTES_PER_CLOCK } else { REGISTER_BYTES_PER_CLOCK };
     let rounds = (shape.tiles as f64 / cuda.sm_count as f64).ceil();
-    let clocks = FILL_CLOCKS + rounds * (shape.steps * multiply.max(load) + epilogue);
+    let epilogues = if sizes.schedule == Schedule::PingPong { 1.0 } else { rounds };
+    let clocks = FILL_CLOCKS + rounds * shape.steps * multiply.max(load) + epilogues * 2.0 * bm * bn / rate;
     let memory = shape.bytes as f64 / (cuda.bandwidth_gb_s * 1e3);
-    LAUNCH_US + (clocks / cuda.clock_mhz as f64).max(memory)
+    let launch = LAUNCH_US + if sizes.cluster.blocks() > 1 { CLUSTER_US } else { 0.0 };
+    launch + (clocks / cuda.clock_mhz as f64).max(memory)
 }
 
 /// The config with the shortest time.
