@@ -40,7 +40,7 @@ fn run(registry: &Registry, args: &[String]) -> Result<(), Box<dyn std::error::E
     let task = Task::new(Workload::from_key(key)?, target, template)?;
     let mut options = Options::default();
     if let Ok(limit) = std::env::var("BUILD_LIMIT_MS") {
-        options.build_limit = Duration::from_millis(limit.parse()?);
+        options.build_limit = Some(Duration::from_millis(limit.parse()?));
     }
     if let Ok(threads) = std::env::var("THREADS") {
         options.threads = threads.parse()?;

@@ -62,6 +62,11 @@ fn reading_one_element_too_early_is_named() {
 }
 
 #[test]
+fn touching_memory_of_nobody_is_told_apart_from_a_crash() {
+    assert_eq!(run("y[i] = x[(1ll << 40) + i];").unwrap_err(), HarnessError::Stray);
+}
+
+#[test]
 fn writing_beside_an_output_is_named() {
     // On the side where no inaccessible page is near, the canary tells.
     let error = run(&format!("{COPY} if (i == 9) y[100] = 0;")).unwrap_err();

@@ -42,11 +42,13 @@ fn insert(source: &mut CSource, statement: &str) {
 }
 
 /// A fault, and what it is recorded as.
-const FAULTS: [(&str, FailureKind); 8] = [
+const FAULTS: [(&str, FailureKind); 9] = [
     ("for (volatile int forever = 1; forever;) {}", FailureKind::RunTimeout),
-    ("{ volatile float probe = {in}[1 << 20]; (void)probe; }", FailureKind::IllegalAccess),
+    ("{ volatile float probe = {in}[1ll << 40]; (void)probe; }", FailureKind::IllegalAccess),
     ("{ volatile float probe = {in}[-1]; (void)probe; }", FailureKind::IllegalAccess),
-    ("((volatile float *){out})[-1] = 1;", FailureKind::OutsideWrite),
+    ("((volatile float *){out})[-1] = 1;", FailureKind::IllegalAccess),
+    // Behind the output's last element, where no inaccessible page is near.
+    ("((volatile float *){out})[16 * 9 * 9] = 1;", FailureKind::OutsideWrite),
     ("((volatile float *){in})[1] = 7;", FailureKind::OutsideWrite),
     ("if (begin >= 0) { for (int i = 0; i < 9; i++) {out}[i] = 0; return; }", FailureKind::WrongAnswer),
     ("abort();", FailureKind::Crash),
@@ -75,7 +77,7 @@ fn planted_faults_are_recorded_by_name_and_the_run_goes_on() {
     };
     let options = Options {
         run_limit: Duration::from_millis(500),
-        build_limit: Duration::from_secs(60),
+        build_limit: Some(Duration::from_secs(60)),
         edit: Some(Arc::new(edit)),
         ..Options::default()
     };
@@ -131,7 +133,7 @@ fn a_build_that_takes_too_long_is_given_up() {
     let workload = Workload::f32(Matmul::new(24, 40, 32));
     let task = Task::new(workload.clone(), target, registry.find("plain").unwrap()).unwrap();
     let config = task.template.default_config(&workload, target).unwrap();
-    let options = Options { build_limit: Duration::ZERO, ..Options::default() };
+    let options = Options { build_limit: Some(Duration::ZERO), ..Options::default() };
     std::thread::scope(|scope| {
         let mut attached = measure::for_target(scope, target, options).unwrap();
         attached.measurer.submit(JobId(0), &task, &config);

@@ -41,13 +41,16 @@ fn processes_that_are_killed_cost_at_most_the_trial_in_flight() {
                 pause = pause * 7 % 31;
                 std::thread::sleep(Duration::from_millis(pause));
                 for id in harnesses() {
-                    let killed = std::process::Command::new("kill").args(["-9", &id]).status();
+                    let killed = std::process::Command::new("kill")
+                        .args(["-9", &id])
+                        .stderr(std::process::Stdio::null())
+                        .status();
                     kills.fetch_add(usize::from(killed.is_ok_and(|s| s.success())), Ordering::Relaxed);
                     std::thread::sleep(Duration::from_millis(40));
                 }
             }
         });
-        let options = Options { build_limit: Duration::from_secs(60), ..Options::default() };
+        let options = Options { build_limit: Some(Duration::from_secs(60)), ..Options::default() };
         let mut attached = measure::for_target(scope, target, options).unwrap();
         let mut configs = configs.iter().cycle();
         let mut under_way = 0;

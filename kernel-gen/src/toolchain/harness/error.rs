@@ -20,6 +20,8 @@ pub enum HarnessError {
         /// Bytes from its start.
         offset: i64,
     },
+    /// It touched memory that is far from any buffer.
+    Stray,
     /// It wrote beside a buffer.
     Canary {
         /// The buffer.
@@ -63,6 +65,7 @@ impl fmt::Display for HarnessError {
             HarnessError::OutOfBounds { buffer, offset } => {
                 write!(f, "the kernel touched memory {offset} bytes from the start of `{buffer}`, outside of it")
             }
+            HarnessError::Stray => f.write_str("the kernel touched memory that is far from any buffer"),
             HarnessError::Canary { buffer, offset } => {
                 write!(f, "the kernel wrote {offset} bytes from the start of `{buffer}`, outside of it")
             }

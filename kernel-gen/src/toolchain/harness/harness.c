@@ -78,7 +78,10 @@ static void on_fault(int signal, siginfo_t *info, void *context) {
       fflush(stdout);
       _exit(3);
     }
-  printf("signal %d\n", signal);
+  if (signal == SIGSEGV || signal == SIGBUS)
+    printf("stray\n");
+  else
+    printf("signal %d\n", signal);
   fflush(stdout);
   _exit(3);
 }

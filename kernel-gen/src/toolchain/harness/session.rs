@@ -89,6 +89,7 @@ impl Session {
             let error = match line.split_whitespace().collect::<Vec<_>>()[..] {
                 ["ok"] => return Ok(said),
                 ["fault", buffer, at] => HarnessError::OutOfBounds { buffer: buffer.into(), offset: offset(at) },
+                ["stray"] => HarnessError::Stray,
                 ["canary", buffer, at] => HarnessError::Canary { buffer: buffer.into(), offset: offset(at) },
                 ["input_changed", buffer, _] => HarnessError::InputChanged { buffer: buffer.into() },
                 ["unstable", buffer, at] => HarnessError::Unstable { buffer: buffer.into(), offset: offset(at) },

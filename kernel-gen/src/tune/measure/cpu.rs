@@ -50,7 +50,7 @@ pub(super) fn attach<'scope, 'r: 'scope>(
         compiler,
         host,
         cores: Arc::clone(&cores),
-        limit: options.build_limit,
+        limit: options.build_limit.unwrap_or(Options::C_LIMIT),
         edit: options.edit.clone(),
     };
     let runner = CpuRunner { cores, threads, options, folder: Folder::new()?, tasks: BTreeMap::new() };
@@ -106,7 +106,7 @@ fn classify(error: &HarnessError) -> Failure {
         HarnessError::Tool(ToolError::Timeout { .. }) => FailureKind::BuildTimeout,
         HarnessError::Tool(ToolError::Failed { .. }) => FailureKind::Build,
         HarnessError::Tool(_) | HarnessError::Inputs { .. } => FailureKind::Worker,
-        HarnessError::OutOfBounds { .. } => FailureKind::IllegalAccess,
+        HarnessError::OutOfBounds { .. } | HarnessError::Stray => FailureKind::IllegalAccess,
         HarnessError::Canary { .. } | HarnessError::InputChanged { .. } => FailureKind::OutsideWrite,
         HarnessError::Unstable { .. } => FailureKind::WrongAnswer,
         HarnessError::Timeout { .. } => FailureKind::RunTimeout,

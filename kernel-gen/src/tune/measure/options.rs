@@ -19,8 +19,8 @@ pub struct Options {
     pub threads: usize,
     /// How many candidates are compiled at the same time; none for one a processor.
     pub build_jobs: Option<usize>,
-    /// A candidate that compiles longer than this is given up.
-    pub build_limit: Duration,
+    /// A candidate that compiles longer than this is given up; none for [`Options::C_LIMIT`] or [`Options::CUDA_LIMIT`].
+    pub build_limit: Option<Duration>,
     /// A candidate of which one call takes longer than this is given up.
     pub run_limit: Duration,
     /// How many samples to take.
@@ -45,14 +45,24 @@ pub enum Emitted<'a> {
     Cuda(&'a mut CudaSource),
 }
 
+impl Options {
+    /// How long a candidate in C may compile: ten times what most take. Those that take longer are thousands of lines of
+    /// tails.
+    pub const C_LIMIT: Duration = Duration::from_secs(3);
+
+    /// How long a candidate in CUDA C++ may compile. Most take a tenth of a second; one in ten, which unrolls thousands of
+    /// statements, takes longer than this, and without a limit most of the time would be theirs.
+    pub const CUDA_LIMIT: Duration = Duration::from_secs(4);
+}
+
 impl Default for Options {
-    /// The first device, one thread, ten seconds to compile and one to run.
+    /// The first device, one thread, a second to run.
     fn default() -> Options {
         Options {
             device: 0,
             threads: 1,
             build_jobs: None,
-            build_limit: Duration::from_secs(10),
+            build_limit: None,
             run_limit: Duration::from_secs(1),
             sampling: Sampling::default(),
             seed: 1,

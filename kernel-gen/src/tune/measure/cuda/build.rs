@@ -29,7 +29,8 @@ pub(super) struct CudaCode {
 
 impl CudaBuilder {
     pub(super) fn new(compiler: CudaCompiler, arch: Arch, options: &Options) -> CudaBuilder {
-        let compile = CompileOptions { limit: options.build_limit, lowest_ptx: false, ..CompileOptions::default() };
+        let limit = options.build_limit.unwrap_or(Options::CUDA_LIMIT);
+        let compile = CompileOptions { limit, lowest_ptx: false, ..CompileOptions::default() };
         CudaBuilder { compiler, arch, compile, edit: options.edit.clone(), packs: Mutex::new(BTreeMap::new()) }
     }
 

@@ -91,7 +91,8 @@ impl Client {
     /// Asks, and asks once more where the worker was killed from outside: that says nothing of the candidate.
     fn ask(&mut self, request: &Request, images: &[u8]) -> Result<Vec<Outcome>, Failure> {
         let first = self.ask_once(request, images);
-        let answer = if matches!(first, Err(Lost::Killed)) { self.ask_once(request, images) } else { first };
+        let again = matches!(first, Err(Lost::Killed | Lost::NotStarted(_)));
+        let answer = if again { self.ask_once(request, images) } else { first };
         answer.map_err(|lost| match lost {
             Lost::Late(Stage::Data, s) => {
                 failure(FailureKind::Worker, format!("the reference took more than {s:.1} s"))
@@ -215,21 +216,44 @@ impl Runner for Client {
     }
 
     fn compare(&mut self, workload: &Workload, codes: Vec<Result<CudaCode, Failure>>) -> Vec<Outcome> {
-        let mut request = self.request(workload, None, true);
-        let mut images = vec![];
-        for code in codes.iter().flatten() {
-            request.candidates.push(code.candidate.clone());
-            images.extend(&code.images);
+        let good: Vec<&CudaCode> = codes.iter().flatten().collect();
+        let mut measured = self.compared(workload, &good);
+        // One that hangs or loses the context takes the others with it: they are not to blame.
+        if good.len() > 1 && measured.iter().any(|o| o.time_us().is_none()) {
+            let alone = |code| self.compared(workload, &[code]).remove(0);
+            let mut alone: Vec<Outcome> = good.iter().copied().map(alone).collect();
+            let timed: Vec<&CudaCode> =
+                good.iter().zip(&alone).filter(|(_, o)| o.time_us().is_some()).map(|(code, _)| *code).collect();
+            let mut again = self.compared(workload, &timed).into_iter();
+            for outcome in alone.iter_mut().filter(|o| o.time_us().is_some()) {
+                *outcome = again.next().unwrap_or_else(|| outcome.clone());
+            }
+            measured = alone;
         }
-        let answer = if request.candidates.is_empty() { Ok(vec![]) } else { self.ask(&request, &images) };
-        let mut measured = answer.as_ref().map_or(&[][..], Vec::as_slice).iter();
-        let lost = || failure(FailureKind::Worker, "the worker left it out");
-        codes
-            .iter()
-            .map(|code| match (code, &answer) {
-                (Err(why), _) | (Ok(_), Err(why)) => Outcome::Failed(why.clone()),
-                (Ok(_), Ok(_)) => measured.next().cloned().unwrap_or_else(|| Outcome::Failed(lost())),
-            })
-            .collect()
+        let mut measured = measured.into_iter();
+        let lost = || Outcome::Failed(failure(FailureKind::Worker, "the worker left it out"));
+        let outcome = |code: &Result<CudaCode, Failure>| match code {
+            Err(why) => Outcome::Failed(why.clone()),
+            Ok(_) => measured.next().unwrap_or_else(lost),
+        };
+        codes.iter().map(outcome).collect()
+    }
+}
+
+impl Client {
+    /// Compares candidates; as many outcomes as there are.
+    fn compared(&mut self, workload: &Workload, codes: &[&CudaCode]) -> Vec<Outcome> {
+        if codes.is_empty() {
+            return vec![];
+        }
+        let mut request = self.request(workload, None, true);
+        request.candidates = codes.iter().map(|code| code.candidate.clone()).collect();
+        let images = codes.iter().map(|code| code.images.as_slice()).collect::<Vec<_>>().concat();
+        let all_fail = |why: Failure| codes.iter().map(|_| Outcome::Failed(why.clone())).collect::<Vec<_>>();
+        match self.ask(&request, &images) {
+            Ok(outcomes) if outcomes.len() == codes.len() => outcomes,
+            Ok(other) => all_fail(failure(FailureKind::Worker, format!("{} outcomes of {}", other.len(), codes.len()))),
+            Err(why) => all_fail(why),
+        }
     }
 }

@@ -55,8 +55,6 @@ struct Task {
     data: Data,
     inputs: Vec<Guarded>,
     output: Guarded,
-    /// More sets of buffers, so that all together do not fit the cache; made when cold times are asked for.
-    cold: Vec<(Vec<Guarded>, Guarded)>,
 }
 
 struct Tasks<'b> {
@@ -78,7 +76,7 @@ impl Tasks<'_> {
             }
             let data = Data::new(&workload, seed);
             let (inputs, output) = buffers(self.bench, &data)?;
-            self.all.insert(id.clone(), Task { data, inputs, output, cold: vec![] });
+            self.all.insert(id.clone(), Task { data, inputs, output });
         }
         self.all.get_mut(&id).ok_or_else(|| failure(FailureKind::Worker, "the data of a task is gone").into())
     }
@@ -396,11 +394,7 @@ fn compare(
     tell(Stage::Load, 60.0)?;
     let set = task.inputs.iter().map(Guarded::bytes).sum::<usize>() + task.output.bytes();
     let sets = (2 * bench.facts().l2_bytes).div_ceil(set.max(1)).clamp(1, 4096);
-    while task.cold.len() < sets {
-        task.cold.push(buffers(bench, &task.data)?);
-    }
-    let cold: Vec<(&[Guarded], &Guarded)> =
-        task.cold.iter().map(|(inputs, output)| (inputs.as_slice(), output)).collect();
+    let cold = (0..sets).map(|_| buffers(bench, &task.data)).collect::<Result<Vec<_>, _>>()?;
     let good: Vec<usize> = (0..outcomes.len()).filter(|i| outcomes[*i].is_ok()).collect();
     let mut samples: Vec<(Vec<f64>, Vec<f64>)> = good.iter().map(|_| (vec![], vec![])).collect();
     {
