@@ -8,6 +8,9 @@
 //! * *hope*: what is left above the target's roofline, times the chance `k / (n + k)` that the best of `n + k` equal draws
 //!   is among the last `k`. It makes every task worth a try, and fades as trials bring nothing.
 //!
+//! Before that every workload gets a few trials ([`warm_up`]): what a layer has to give is not known before something but
+//! its default was tried.
+//!
 //! Templates of one workload compete: only what goes below the best of all of them counts, and a template that is behind
 //! by a factor is worth less by its square.
 
@@ -27,12 +30,20 @@ const LEAST_HOPE: f64 = 0.1;
 /// device would rather idle than spend the budget on what saves nothing.
 const WORTH: f64 = 0.5;
 
+/// What a task of a workload that is not warm yet is worth at least: more than any time in microseconds.
+const FIRST: f64 = 1e250;
+
+/// Trials that every workload gets before the network's time decides: a batch, but no more than a quarter of all trials.
+fn warm_up(board: &Board) -> u64 {
+    (board.budget / (4 * board.groups.len().max(1) as u64)).min(super::session::MOST as u64)
+}
+
 /// The task to spend the next batch on, among those that are able to propose. The first of equals. None where all that
 /// are worth it wait for outcomes.
 pub(super) fn next(board: &Board, able: &[usize]) -> Option<usize> {
     let values: Vec<f64> = (0..board.standings.len()).map(|entry| value(board, entry)).collect();
     let open = values.iter().zip(&board.standings).filter(|(_, s)| !s.done && s.begun > s.trials);
-    let waiting = open.map(|(value, _)| *value).filter(|v| v.is_finite()).fold(0.0, f64::max);
+    let waiting = open.map(|(value, _)| *value).filter(|v| *v < FIRST).fold(0.0, f64::max);
     let mut best: Option<usize> = None;
     for &entry in able {
         if best.is_none_or(|b| values[entry] > values[b]) {
@@ -62,7 +73,10 @@ pub(super) fn value(board: &Board, entry: usize) -> f64 {
     let chance = BATCH / (standing.begun as f64 + BATCH);
     let hope = (best_us - group.floor_us).max(LEAST_HOPE * best_us) * chance;
     let gain = MOMENTUM * momentum(standing) + (1.0 - MOMENTUM) * hope;
-    group.weight * gain * behind * behind
+    let value = group.weight * gain * behind * behind;
+    let begun: u64 = group.entries.iter().map(|e| board.standings[*e].begun).sum();
+    // Among those that are not warm, the one that saves most comes first.
+    if begun < warm_up(board) { FIRST * (1.0 + value) } else { value }
 }
 
 /// What a batch gained, on average over the last two; what a first success was worth is not known.

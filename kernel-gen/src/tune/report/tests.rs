@@ -1,11 +1,15 @@
 use super::*;
 use crate::records::log::LogReader;
+use std::sync::atomic::{AtomicU32, Ordering};
 
 /// Lines of a log as its writer makes them.
 fn log(trials: &[(&str, &str, Outcome)]) -> Log {
     use crate::records::Trial;
     use crate::records::log::{LogWriter, Run, TaskKey};
-    let folder = std::env::temp_dir().join(format!("kernel-gen-report-{}-{}", std::process::id(), trials.len()));
+    // Tests of one process run at the same time.
+    static LOGS: AtomicU32 = AtomicU32::new(0);
+    let number = LOGS.fetch_add(1, Ordering::Relaxed);
+    let folder = std::env::temp_dir().join(format!("kernel-gen-report-{}-{number}", std::process::id()));
     let file = folder.join("log.jsonl");
     let _ = std::fs::remove_dir_all(&folder);
     let machine = Machine::Cpu { isa: "x86-64-v3".into(), compiler: "cc <12>".into() };
@@ -92,17 +96,13 @@ fn the_page_stands_alone_and_shows_text_as_text() {
     assert_eq!(page.matches("<svg").count(), 3);
     let shown = page.split("<script>").next().unwrap();
     assert!(!shown.contains("NaN") && !shown.contains("inf"), "a number is none");
-    assert_eq!(
-        page,
-        report().to_html().replace(&report().runs[0].id.to_string(), &id(&page)),
-        "the same log, the same page"
-    );
 }
 
-/// The name of the run in a page: each writer has its own.
-fn id(page: &str) -> String {
-    let at = page.find("run ").unwrap() + 4;
-    page[at..at + 12].to_string()
+#[test]
+fn the_same_logs_give_the_same_page() {
+    let log = log(&[(SMALL, "matmul_packed", timed(9.0)), (LARGE, "matmul_packed", timed(700.0))]);
+    let page = || Report::new("t", &log, &Registry::builtin(), &Names::new(), None).to_html();
+    assert_eq!(page(), page());
 }
 
 #[test]
