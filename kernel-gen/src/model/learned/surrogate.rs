@@ -37,7 +37,7 @@ pub struct Surrogate {
 }
 
 /// Number of fits that differ in the rows and columns they see.
-const MEMBERS: usize = 8;
+const MEMBERS: usize = 6;
 
 /// Logarithm of how much slower than the best a config may be before it does not matter any more: 10 times.
 const FAR: f64 = 2.3;
@@ -71,9 +71,9 @@ impl Surrogate {
                 Objective::Time => Loss::Squared,
                 Objective::Order => Loss::Rank,
             },
-            rounds: 50,
+            rounds: 40,
             depth: if targets.len() < 40 { 3 } else { 4 },
-            learning_rate: 0.15,
+            learning_rate: 0.2,
             l2: if objective == Objective::Time { 1.0 } else { 0.2 },
             row_share: 0.8,
             column_share: 0.5,

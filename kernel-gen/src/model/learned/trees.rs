@@ -109,22 +109,30 @@ pub struct Labels<'a> {
     pub groups: &'a [usize],
 }
 
-#[derive(Clone, Debug)]
-enum Node {
-    /// Rows whose value is at most the threshold go to the node `left`, the others to the one after it.
-    Split {
-        column: usize,
-        threshold: f32,
-        left: usize,
-    },
-    Leaf(f64),
+/// A place in a tree; small, because scoring a space walks through millions of them.
+#[derive(Clone, Copy, Debug)]
+struct Node {
+    /// Rows whose value of this column is at most `value` go to the node `left`, the others to the one after it.
+    column: u32,
+    /// The threshold; of a leaf, its weight.
+    value: f32,
+    /// Counted from the root; 0 for a leaf.
+    left: u32,
+}
+
+impl Node {
+    fn leaf(weight: f64) -> Node {
+        Node { column: 0, value: weight as f32, left: 0 }
+    }
 }
 
 /// Boosted trees: what [`Trees::fit`] found.
 #[derive(Clone, Debug, Default)]
 pub struct Trees {
     base: f64,
-    trees: Vec<Vec<Node>>,
+    /// All trees, one after the other.
+    nodes: Vec<Node>,
+    roots: Vec<usize>,
 }
 
 /// Most bins of a column.
@@ -205,7 +213,7 @@ impl Trees {
         }
         let mut scores: Vec<f64> = (0..total).map(|r| base + margin(r)).collect();
         let binned = Binned::new(rows);
-        let mut trees = vec![];
+        let (mut nodes, mut roots) = (vec![], vec![]);
         for _ in 0..with.rounds {
             let derivatives = match with.loss {
                 Loss::Squared => scores.iter().zip(labels.targets).map(|(s, t)| (s - t, 1.0)).collect(),
@@ -223,14 +231,15 @@ impl Trees {
             for (r, score) in scores.iter_mut().enumerate() {
                 *score += leaf(&tree, rows.row(r));
             }
-            trees.push(tree);
+            roots.push(nodes.len());
+            nodes.extend(tree);
         }
-        Trees { base, trees }
+        Trees { base, nodes, roots }
     }
 
     /// The prediction of a row, to be added to its margin.
     pub fn predict(&self, row: &[f32]) -> f64 {
-        self.base + self.trees.iter().map(|tree| leaf(tree, row)).sum::<f64>()
+        self.base + self.roots.iter().map(|root| leaf(&self.nodes[*root..], row)).sum::<f64>()
     }
 }
 
@@ -256,10 +265,11 @@ fn shuffled(total: usize, count: usize, rng: &mut Rng) -> Vec<usize> {
 fn leaf(tree: &[Node], row: &[f32]) -> f64 {
     let mut at = 0;
     loop {
-        match tree[at] {
-            Node::Leaf(value) => return value,
-            Node::Split { column, threshold, left } => at = if row[column] <= threshold { left } else { left + 1 },
+        let node = tree[at];
+        if node.left == 0 {
+            return f64::from(node.value);
         }
+        at = node.left as usize + usize::from(row[node.column as usize] > node.value);
     }
 }
 
@@ -310,7 +320,7 @@ fn grow(
     derivatives: &[(f64, f64)],
     with: &Parameters,
 ) -> Vec<Node> {
-    let mut nodes = vec![Node::Leaf(0.0)];
+    let mut nodes = vec![Node::leaf(0.0)];
     let mut open = vec![(0, kept.to_vec())];
     for level in 0..=with.depth {
         let mut below = vec![];
@@ -322,14 +332,13 @@ fn grow(
             let best =
                 if level == with.depth { None } else { best_split(binned, columns, &rows, total, derivatives, with) };
             let Some((column, bin)) = best else {
-                nodes[node] = Node::Leaf(-with.learning_rate * total.gradient / (total.hessian + with.l2));
+                nodes[node] = Node::leaf(-with.learning_rate * total.gradient / (total.hessian + with.l2));
                 continue;
             };
             let (number, cuts, bins) = &binned.columns[column];
             let left = nodes.len();
-            nodes[node] = Node::Split { column: *number, threshold: cuts[bin], left };
-            nodes.push(Node::Leaf(0.0));
-            nodes.push(Node::Leaf(0.0));
+            nodes[node] = Node { column: *number as u32, value: cuts[bin], left: left as u32 };
+            nodes.extend([Node::leaf(0.0); 2]);
             let (low, high) = rows.into_iter().partition(|r| usize::from(bins[*r]) <= bin);
             below.push((left, low));
             below.push((left + 1, high));
