@@ -42,7 +42,7 @@ impl<'t> Features<'t> {
         let mut names = vec![];
         let mut groups: Vec<(usize, Vec<usize>)> = vec![];
         let mut numbers = vec![];
-        let knobs: Vec<(&str, &Knob)> = space.knobs().collect();
+        let knobs: Vec<(&str, &Knob)> = space.knobs().map(|(name, knob)| (name, whole(knob))).collect();
         for (k, (name, knob)) in knobs.iter().enumerate() {
             match (knob, knob.get(0)) {
                 (Knob::Split(_), Value::Split(sizes)) => {
@@ -98,6 +98,23 @@ impl<'t> Features<'t> {
         &self.names
     }
 
+    /// For each column the number of its group: a knob's columns are one, products, the prediction and what the template
+    /// adds are one each.
+    pub fn groups(&self) -> Vec<usize> {
+        let mut out = vec![];
+        let knobs: Vec<&str> = self.space.knobs().map(|(name, _)| name).collect();
+        for name in &self.names[..self.names.len()] {
+            let of = |k: &&str| name.strip_prefix(**k).is_some_and(|rest| rest.is_empty() || rest.starts_with(['[', '=']) || rest.starts_with(" position ") || rest.starts_with(" unroll ") || rest.starts_with(" vec "));
+            out.push(match knobs.iter().position(|k| of(k)) {
+                Some(knob) => knob,
+                None if name == "predicted" => knobs.len() + 1,
+                None if name.starts_with("splits in ") || name.contains(" * ") => knobs.len(),
+                None => knobs.len() + 2,
+            });
+        }
+        out
+    }
+
     /// A matrix for the rows of this space.
     pub fn matrix(&self) -> Matrix {
         Matrix::new(self.names.len())
@@ -117,7 +134,7 @@ impl<'t> Features<'t> {
         for (name, knob) in self.space.knobs() {
             let value = config.find(name)?;
             let from = row.len();
-            match (knob, value) {
+            match (whole(knob), value) {
                 (Knob::Split(split), Value::Split(sizes)) => {
                     let inner: i64 = sizes.iter().skip(1).product();
                     let first = (split.extent() - 1) / inner.max(1) + 1;
@@ -184,6 +201,14 @@ impl<'t> Features<'t> {
         }
         row
     }
+}
+
+/// The knob that a part of a space restricts: a part's columns are those of the whole.
+fn whole(mut knob: &Knob) -> &Knob {
+    while let Knob::Part(inner, _) = knob {
+        knob = inner;
+    }
+    knob
 }
 
 /// Logarithm of a time in microseconds that no kernel takes: 35 years.

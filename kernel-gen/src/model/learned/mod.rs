@@ -7,11 +7,13 @@
 //! Nothing here is used to build kernels: it decides only what is tried next.
 
 mod features;
+mod process;
 mod surrogate;
 mod transfer;
 mod trees;
 
 pub use features::Features;
+pub use process::{Belief, Process};
 pub(crate) use surrogate::in_parallel;
 pub use surrogate::{Estimate, Objective, Surrogate};
 pub use transfer::{Earlier, Transfer};
