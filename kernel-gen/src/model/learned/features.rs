@@ -22,6 +22,8 @@ pub struct Features<'t> {
     template: &'t dyn Template,
     space: &'t Space,
     names: Vec<String>,
+    column_groups: Vec<usize>,
+    predicted: usize,
     /// Knobs that are splits into equally many parts, where there is more than one.
     groups: Vec<Vec<usize>>,
     /// Pairs of knobs that are numbers.
@@ -39,7 +41,7 @@ impl<'t> Features<'t> {
         template: &'t dyn Template,
         space: &'t Space,
     ) -> Features<'t> {
-        let mut names = vec![];
+        let (mut names, mut column_groups) = (vec![], vec![]);
         let mut groups: Vec<(usize, Vec<usize>)> = vec![];
         let mut numbers = vec![];
         let knobs: Vec<(&str, &Knob)> = space.knobs().map(|(name, knob)| (name, whole(knob))).collect();
@@ -68,6 +70,7 @@ impl<'t> Features<'t> {
                     names.push(name.to_string());
                 }
             }
+            column_groups.resize(names.len(), k);
         }
         groups.retain(|(_, group)| group.len() > 1);
         for (parts, _) in &groups {
@@ -83,12 +86,16 @@ impl<'t> Features<'t> {
                 }
             }
         }
+        column_groups.resize(names.len(), knobs.len());
+        let predicted = names.len();
         names.push("predicted".to_string());
+        column_groups.push(knobs.len() + 1);
         let groups = groups.into_iter().map(|(_, group)| group).collect();
-        let mut all = Features { workload, target, template, space, names, groups, pairs };
+        let mut all = Features { workload, target, template, space, names, column_groups, predicted, groups, pairs };
         let known = all.names.len();
         let any = space.knobs().fold(Config::new(), |config, (name, knob)| config.with(name, knob.get(0)));
         let extra = all.row(&any).map_or(known, |row| row.len());
+        all.column_groups.resize(extra, knobs.len() + 2);
         all.names.extend((known..extra).map(|i| format!("{}'s {}", template.name(), i - known)));
         all
     }
@@ -98,21 +105,15 @@ impl<'t> Features<'t> {
         &self.names
     }
 
-    /// For each column the number of its group: a knob's columns are one, products, the prediction and what the template
-    /// adds are one each.
-    pub fn groups(&self) -> Vec<usize> {
-        let mut out = vec![];
-        let knobs: Vec<&str> = self.space.knobs().map(|(name, _)| name).collect();
-        for name in &self.names[..self.names.len()] {
-            let of = |k: &&str| name.strip_prefix(**k).is_some_and(|rest| rest.is_empty() || rest.starts_with(['[', '=']) || rest.starts_with(" position ") || rest.starts_with(" unroll ") || rest.starts_with(" vec "));
-            out.push(match knobs.iter().position(|k| of(k)) {
-                Some(knob) => knob,
-                None if name == "predicted" => knobs.len() + 1,
-                None if name.starts_with("splits in ") || name.contains(" * ") => knobs.len(),
-                None => knobs.len() + 2,
-            });
-        }
-        out
+    /// For each column the number of its group: the columns of a knob belong together, the products, and what the template
+    /// adds; the prediction is alone.
+    pub fn groups(&self) -> &[usize] {
+        &self.column_groups
+    }
+
+    /// The column that holds the prediction.
+    pub fn predicted(&self) -> usize {
+        self.predicted
     }
 
     /// A matrix for the rows of this space.

@@ -3,7 +3,7 @@
 
 use super::driver::Known;
 use super::{Options, features};
-use crate::model::learned::{Earlier, Estimate, Features, Matrix, Objective, Surrogate, Transfer, in_parallel};
+use crate::model::learned::{Belief, Earlier, Estimate, Features, Matrix, Objective, Process, Surrogate, Transfer, in_parallel};
 use crate::space::{Rng, Space};
 use crate::tune::Task;
 use std::collections::{BTreeSet, HashMap};
@@ -42,10 +42,11 @@ impl<'t> Scope<'t> {
     /// The row of a config, and the logarithm of the time that is expected of it without measurements of its task.
     fn row(&self, index: u64) -> Option<(Vec<f32>, f64)> {
         let config = self.task.space.get(index)?;
-        let row = self.features.row(&config)?;
+        let mut row = self.features.row(&config)?;
         let mut prior = self.features.log_predicted(&config);
         if let Some((transfer, workload)) = &self.transfer {
             prior += transfer.correction(&row, workload);
+            row[self.features.predicted()] = prior as f32;
         }
         Some((row, prior))
     }
@@ -82,6 +83,52 @@ impl<'t> Scope<'t> {
         }
         let seed = self.seed.wrapping_add(known.tried.len() as u64 * 0x9e37_79b9);
         Surrogate::fit(&rows, &priors, &times, objective, seed, self.threads)
+    }
+}
+
+/// Trials that a process is fitted to at most: the fastest.
+const POINTS: usize = 160;
+
+/// Logarithm of how much slower than the best a config may be before a process takes it for only slow.
+const SLOW: f64 = 1.0;
+
+/// What a process expects, relative to the fastest config so far, and for which configs of a pool it was asked how sure it
+/// is: none for the others.
+pub(super) struct Beliefs {
+    pub(super) means: Vec<f64>,
+    pub(super) deviations: Vec<Option<f64>>,
+}
+
+impl Scope<'_> {
+    /// What a process that is fitted to the fastest trials expects of the configs of a pool. Deviations are worked out for
+    /// those with the least means, `sure` of them, and for those in `around`.
+    pub(super) fn believe(&self, pool: &Pool, known: &Known<'_>, sure: usize, around: &BTreeSet<u64>) -> Option<Beliefs> {
+        let best = known.fastest()?.log_us?;
+        let failed = known.tried.iter().filter(|t| t.log_us.is_none());
+        let (mut chosen, mut values) = (vec![], vec![]);
+        for tried in known.by_speed().into_iter().chain(failed).take(POINTS) {
+            if let Some(at) = pool.place_of(tried.index) {
+                chosen.push(at);
+                values.push(tried.log_us.map_or(SLOW, |log_us| (log_us - best).min(SLOW)));
+            }
+        }
+        let mean = values.iter().sum::<f64>() / values.len().max(1) as f64;
+        values.iter_mut().for_each(|v| *v -= mean);
+        let process = Process::fit(&pool.rows, &chosen, &values, self.features.groups())?;
+        let count = pool.indices.len();
+        let means = in_parallel(count, self.threads, |i| mean + process.mean(pool.rows.row(i)));
+        let mut order: Vec<usize> = (0..count).filter(|i| !known.is_seen(pool.indices[*i])).collect();
+        order.sort_by(|a, b| means[*a].total_cmp(&means[*b]).then(a.cmp(b)));
+        order.truncate(sure);
+        order.extend(around.iter().filter_map(|i| pool.place_of(*i)));
+        order.sort_unstable();
+        order.dedup();
+        let found = in_parallel(order.len(), self.threads, |i| process.believe(pool.rows.row(order[i])));
+        let mut deviations = vec![None; count];
+        for (place, Belief { deviation, .. }) in order.into_iter().zip(found) {
+            deviations[place] = Some(deviation);
+        }
+        Some(Beliefs { means, deviations })
     }
 }
 
@@ -202,7 +249,7 @@ impl Pool {
     }
 
     /// How alike two configs are: 1 for the same, 0 for two of which nothing is alike.
-    fn likeness(&self, a: usize, b: usize) -> f64 {
+    pub(super) fn likeness(&self, a: usize, b: usize) -> f64 {
         let used = self.scales.iter().filter(|s| **s > 0.0).count().max(1);
         let apart = |((x, y), scale): ((&f32, &f32), &f32)| f64::from((x - y).abs() * scale);
         let distance: f64 = self.rows.row(a).iter().zip(self.rows.row(b)).zip(&self.scales).map(apart).sum();
