@@ -7,9 +7,9 @@
 //! 3. After every batch two models are fitted to all that was measured; both take the prediction for one number among
 //!    others, so that it counts as far as it is true. A Gaussian process is the better one while trials are few, and most
 //!    of a batch is what it believes may be the fastest (the lower confidence bound of Cox and John, 1992; Bayesian
-//!    optimisation suits tuning: Willemsen et al., 2021), and none too like another. Every fourth place is for boosted
-//!    trees, each time for another of their members (Thompson sampling, 1933).
-//! 4. Half of the process's places look only around the best configs: one knob away from those that are not significantly
+//!    optimisation suits tuning: Willemsen et al., 2021), and none too like another. From 64 trials on every eighth place
+//!    is for boosted trees, each time for another of their members (Thompson sampling, 1933).
+//! 4. One place of four looks only around the best configs: one knob away from those that are not significantly
 //!    slower than the fastest. That is coordinate descent, ordered by a model and not by the knobs.
 //!
 //! Batches are small while every outcome changes much, and grow with what is known. How long a config is measured is the
@@ -33,7 +33,7 @@ pub(super) struct Auto<'t> {
 }
 
 /// Configs of the first batch.
-const FIRST: usize = 16;
+const FIRST: usize = 8;
 
 /// Configs of a batch, until so many were tried that the next fit can wait for more.
 const BATCH: usize = 4;
@@ -47,8 +47,14 @@ const DIVERSITY: f64 = 0.5;
 /// Likewise within a later batch.
 const APART: f64 = 0.1;
 
-/// Deviations that are hoped for everywhere, and near the best.
-const HOPE: [f64; 2] = [1.0, 0.3];
+/// Deviations that are hoped for in each of four places, of which the first looks only around the best.
+const HOPE: [f64; 4] = [0.3, 1.0, 0.3, 1.0];
+
+/// Trials from which on trees have a say: with fewer they know less than the process.
+const TREES_FROM: usize = 64;
+
+/// One place in so many is for trees.
+const TREES: usize = 8;
 
 /// Configs around which is looked.
 const CENTRES: usize = 3;
@@ -95,17 +101,18 @@ impl<'t> Auto<'t> {
         let (all, near) = (places(&|_| true), places(&|i| around.contains(&i)));
         let mut taken: Vec<usize> = vec![];
         for place in 0..BATCH.max(known.tried.len() / GROWTH) {
+            let turn = self.rounds * BATCH + place;
             let best = match &beliefs {
-                Some(beliefs) if place % 4 != 3 => {
-                    let among = if place % 2 == 1 && !near.is_empty() { &near } else { &all };
+                Some(beliefs) if known.tried.len() < TREES_FROM || turn % TREES != TREES - 1 => {
+                    let among = if place % HOPE.len() == 0 && !near.is_empty() { &near } else { &all };
                     let score = |i: usize| {
                         let alike = taken.iter().map(|t| pool.likeness(*t, i)).fold(0.0, f64::max);
-                        Some(beliefs.means[i] - HOPE[place % 2] * beliefs.deviations[i]? + APART * alike)
+                        Some(beliefs.means[i] - HOPE[place % HOPE.len()] * beliefs.deviations[i]? + APART * alike)
                     };
                     least(among.iter().filter(|i| !taken.contains(i)).filter_map(|i| Some((score(*i)?, *i))))
                 }
                 _ => {
-                    let member = self.rounds + place;
+                    let member = turn / TREES;
                     let score = |i: usize| opinions[i][member % opinions[i].len()];
                     least(all.iter().filter(|i| !taken.contains(i)).map(|i| (score(*i), *i)))
                 }

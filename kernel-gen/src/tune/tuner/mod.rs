@@ -137,7 +137,7 @@ pub fn make<'t>(kind: Kind, task: &'t Task<'t>, options: &Options<'t>) -> Box<dy
     match kind {
         Kind::Random => Box::new(Driver::new(known, plain::Random)),
         Kind::Grid => Box::new(Driver::new(known, plain::Grid::new())),
-        Kind::Ga => Box::new(Driver::new(known, ga::Ga::new(options.seed))),
+        Kind::Ga => Box::new(Driver::new(known, ga::Ga::new(pool::Scope::new(task, options)))),
         Kind::Model => Box::new(Driver::new(known, model::Model::new(pool::Scope::new(task, options)))),
         Kind::Descent => Box::new(Driver::new(known, descent::Descent::new(pool::Scope::new(task, options)))),
         Kind::Auto => Box::new(Driver::new(known, auto::Auto::new(pool::Scope::new(task, options)))),

@@ -3,7 +3,9 @@
 
 use super::driver::Known;
 use super::{Options, features};
-use crate::model::learned::{Belief, Earlier, Estimate, Features, Matrix, Objective, Process, Surrogate, Transfer, in_parallel};
+use crate::model::learned::{
+    Belief, Earlier, Estimate, Features, Matrix, Objective, Process, Surrogate, Transfer, in_parallel,
+};
 use crate::space::{Rng, Space};
 use crate::tune::Task;
 use std::collections::{BTreeSet, HashMap};
@@ -90,7 +92,7 @@ impl<'t> Scope<'t> {
 const POINTS: usize = 160;
 
 /// Logarithm of how much slower than the best a config may be before a process takes it for only slow.
-const SLOW: f64 = 1.0;
+const SLOW: f64 = 0.7;
 
 /// What a process expects, relative to the fastest config so far, and for which configs of a pool it was asked how sure it
 /// is: none for the others.
@@ -102,7 +104,13 @@ pub(super) struct Beliefs {
 impl Scope<'_> {
     /// What a process that is fitted to the fastest trials expects of the configs of a pool. Deviations are worked out for
     /// those with the least means, `sure` of them, and for those in `around`.
-    pub(super) fn believe(&self, pool: &Pool, known: &Known<'_>, sure: usize, around: &BTreeSet<u64>) -> Option<Beliefs> {
+    pub(super) fn believe(
+        &self,
+        pool: &Pool,
+        known: &Known<'_>,
+        sure: usize,
+        around: &BTreeSet<u64>,
+    ) -> Option<Beliefs> {
         let best = known.fastest()?.log_us?;
         let failed = known.tried.iter().filter(|t| t.log_us.is_none());
         let (mut chosen, mut values) = (vec![], vec![]);
