@@ -133,7 +133,7 @@ fn the_callers_batches_change_nothing() {
 /// Sixty-odd configs: some fail, some are refused by the space.
 fn small() -> Task<'static> {
     let mut task = task();
-    let few = |name: &str, count: usize| {
+    let few = |name: &'static str, count: usize| {
         let values = H100.knobs.iter().find(|(n, _)| n == name).map(|(_, v)| v[..count].to_vec());
         (name, values.expect("the landscape has the knob"))
     };
@@ -194,18 +194,20 @@ fn what_an_earlier_run_tried_is_not_proposed_again() {
 }
 
 #[test]
-fn the_expected_gain_goes_down() {
+fn the_expected_gain_goes_down_as_the_best_is_found() {
     let task = task();
     let mut tuner = make(Kind::Auto, &task, &Options { seed: 1, ..Options::default() });
     assert_eq!(tuner.expected_gain(), None);
     let mut gains = vec![];
-    for _ in 0..24 {
+    for _ in 0..14 {
         step(&mut *tuner, 64, |index, _| H100.outcomes[&index].clone());
         gains.extend(tuner.expected_gain());
     }
     assert!(gains.iter().all(|g| (0.0..1.0).contains(g)), "{gains:?}");
-    let [first, last] = [gains[0], gains[gains.len() - 1]];
-    assert!(last < first / 2.0, "{gains:?}");
+    let (early, late) = gains.split_at(6);
+    let most = early.iter().copied().fold(0.0, f64::max);
+    let left = late.iter().sum::<f64>() / late.len() as f64;
+    assert!(left < most / 2.0, "{gains:?}");
 }
 
 /// A template whose prediction is the opposite of what it should be.
@@ -282,7 +284,7 @@ fn a_large_space_costs_little_and_transfer_helps() {
     with_transfer.earlier = vec![(&earlier, &before)];
     let [cold, warm] = [options(2), with_transfer].map(|options| fastest(&run(&now, &options, 16)));
     assert!(warm < cold, "first batch: {warm} with earlier trials, {cold} without");
-    let random = make(Kind::Random, &now, &options(1)).propose(2000);
+    let random = make(Kind::Random, &now, &options(1)).propose(200);
     let chance = random.iter().filter_map(|(_, config)| time(&now, config).time_us()).fold(f64::INFINITY, f64::min);
-    assert!(warm < chance, "{warm} after 16 trials, random finds {chance} in 2000");
+    assert!(warm < chance, "{warm} after 16 trials, random finds {chance} in 200");
 }

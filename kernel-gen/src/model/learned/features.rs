@@ -214,3 +214,55 @@ fn whole(mut knob: &Knob) -> &Knob {
 
 /// Logarithm of a time in microseconds that no kernel takes: 35 years.
 const HOPELESS: f64 = 34.6;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::space::{Annotate, Reorder, Rng, Split};
+    use crate::templates::testing::Rows;
+    use crate::workload::Matmul;
+
+    #[test]
+    fn every_kind_of_knob_has_columns_and_a_part_has_those_of_the_whole() {
+        let axes = ["a", "b", "c"];
+        let space = Space::builder()
+            .split("rows", Split::factors(64, 3))
+            .split("columns", Split::factors(32, 3))
+            .reorder("order", &axes, Reorder::All)
+            .annotate("ann", &axes, Annotate::TryUnrollVec)
+            .knob("algorithm", ["direct", "gemm"])
+            .knob("warps", [1, 2, 4])
+            .knob("stages", [2, 3])
+            .knob("pack", [false, true])
+            .build()
+            .unwrap();
+        let workload = Workload::f32(Matmul::new(64, 32, 16));
+        let target = Target::find("x86-64-v3").unwrap();
+        let template = Rows { name: "rows", version: 1, cost: 20.0 };
+        let features = Features::new(&workload, target, &template, &space);
+        assert_eq!(features.groups().len(), features.names().len());
+        let config = Config::parse(
+            "rows=[-1,8,4] columns=[-1,2,1] order=(2,0,1) ann=<unroll,none,vec> algorithm=gemm warps=4 stages=3 pack=true",
+        )
+        .unwrap();
+        let row = features.row(&config).unwrap();
+        let value = |name: &str| {
+            let column = features.names().iter().position(|n| n == name);
+            row[column.unwrap_or_else(|| panic!("{name} is not among {:?}", features.names()))]
+        };
+        assert_eq!([value("rows[0]"), value("rows[1]"), value("rows[2]"), value("rows[1..]")], [1.0, 3.0, 2.0, 5.0]);
+        assert_eq!([value("columns[0]"), value("splits in 3, product of [0]")], [4.0, 5.0]);
+        assert_eq!([value("order position 2"), value("ann unroll 0"), value("ann vec 2")], [0.0, 1.0, 1.0]);
+        assert_eq!([value("algorithm=gemm"), value("algorithm=direct"), value("pack")], [1.0, 0.0, 1.0]);
+        assert_eq!([value("warps * stages"), value("predicted")], [2.0 + 3f32.log2(), 20f32.ln()]);
+        let mut rng = Rng::new(1);
+        for _ in 0..50 {
+            let config = space.get(rng.below(space.range_len())).unwrap();
+            assert_eq!(features.row(&config).unwrap().len(), features.names().len());
+        }
+        let part = space.part(&[("rows", vec![Value::Split(vec![-1, 8, 4])])]).unwrap();
+        let of_part = Features::new(&workload, target, &template, &part);
+        assert_eq!((of_part.names(), of_part.row(&config)), (features.names(), Some(row)));
+        assert_eq!(features.row(&Config::new()), None);
+    }
+}

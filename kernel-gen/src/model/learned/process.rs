@@ -203,3 +203,40 @@ fn backward(factor: &[f64], values: &[f64]) -> Vec<f64> {
     }
     out
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Points on a grid of which only the first column means something.
+    fn wave(count: usize) -> (Matrix, Vec<f64>) {
+        let mut rows = Matrix::new(2);
+        for i in 0..count {
+            rows.push(&[i as f32 / 10.0, (i * 7 % 5) as f32]);
+        }
+        let values = (0..count).map(|i| (i as f64 / 10.0).sin()).collect();
+        (rows, values)
+    }
+
+    #[test]
+    fn it_fills_in_what_was_left_out_and_is_unsure_far_away() {
+        let (rows, values) = wave(40);
+        let chosen: Vec<usize> = (0..40).filter(|i| i % 3 != 1).collect();
+        let known: Vec<f64> = chosen.iter().map(|i| values[*i]).collect();
+        let process = Process::fit(&rows, &chosen, &known, &[0, 1]).unwrap();
+        for i in (1..39).step_by(3) {
+            let belief = process.believe(rows.row(i));
+            assert!((belief.mean - values[i]).abs() < 0.1, "{i}: {belief:?}, not {}", values[i]);
+            assert!((belief.mean - process.mean(rows.row(i))).abs() < 1e-12);
+        }
+        let [near, far] = [2.0, 20.0].map(|x| process.believe(&[x, 0.0]).deviation);
+        assert!(far > 3.0 * near, "{near} {far}");
+    }
+
+    #[test]
+    fn nothing_to_learn_gives_no_process() {
+        let (rows, _) = wave(3);
+        assert!(Process::fit(&rows, &[], &[], &[0, 1]).is_none());
+        assert!(Process::fit(&rows, &[0, 1, 2], &[1.0; 3], &[0, 1]).is_none());
+    }
+}

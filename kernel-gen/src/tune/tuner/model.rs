@@ -70,7 +70,7 @@ impl Method for Model<'_> {
                 }
                 let beliefs = self.scope.believe(&pool, known, SURE, &BTreeSet::new());
                 self.rounds += 1;
-                let random = usize::from(self.rounds % 2 == 0);
+                let random = usize::from(self.rounds.is_multiple_of(2));
                 let mut batch = known.fresh(random);
                 batch.extend(pool.best_apart((count - random) / 2, DIVERSITY, &scores, |i| !known.is_seen(i)));
                 if let Some(beliefs) = beliefs {
