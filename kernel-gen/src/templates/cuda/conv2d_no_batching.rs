@@ -19,8 +19,8 @@
 //! * What no device can run (TVM: "skipped because of invalid gpu kernel", 70 % of its random configs) is refused by the
 //!   space, and so are configs whose sums cannot stay in registers.
 
-use super::model::{Launch, Unit, ceil_div, whole_sectors};
-use super::{BLOCK, THREAD, cooperative_fetch, descend, device, inline_padding, tiled_extent};
+use super::conv2d_cost::{self, Shape, Unrolled};
+use super::{BLOCK, THREAD, cooperative_fetch, descend_from_many, device, inline_padding, tiled_extent};
 use crate::ir::{Axis, Pragma, Scope};
 use crate::schedule::Schedule;
 use crate::space::{Config, ConfigError, Space, Split};
@@ -160,7 +160,7 @@ impl Template for Conv2dNoBatching {
             .with_split("tile_rx", &[-1, 1, 1])
             .with("auto_unroll_max_step", 1500)
             .with("unroll_explicit", 0);
-        Ok(descend(&self.space(w, t)?, &start, |config| self.cost(w, t, config))?)
+        Ok(descend_from_many(&self.space(w, t)?, &start, |config| self.cost(w, t, config))?)
     }
 
     fn cost(&self, w: &Workload, t: &Target, config: &Config) -> f64 {
@@ -235,17 +235,13 @@ impl Template for Conv2dNoBatching {
 
 /// Predicted microseconds.
 fn estimate(w: &Workload, c: &Conv2d, gpu: &Cuda, tiles: &Tiles) -> f64 {
-    let bytes = w.dtype.bytes() as i64;
     let [rc, ry, rx] = [tiles.rc, tiles.ry, tiles.rx].map(|t| t[1] * t[2]);
     let [f, y, x] = [tiles.f, tiles.y, tiles.x].map(|t| t[1] * t[2] * t[3]);
-    let outer = (tiles.rc[0] * tiles.ry[0] * tiles.rx[0]) as f64;
-    let middle = tiles.rc[1] * tiles.ry[1] * tiles.rx[1];
     // A thread loads its pixels once for each of its places along y and x, its weights once for each along f.
     let pixels = tiles.rc[2] * reach(c, 0, tiles.y[3], tiles.ry[2]) * reach(c, 1, tiles.x[3], tiles.rx[2]);
     let weights = tiles.f[3] * tiles.rc[2] * tiles.ry[2] * tiles.rx[2];
-    let loads = pixels * tiles.y[1] * tiles.x[1] + weights * tiles.f[1];
-    // Rows of the input's tile, and runs of weights that lie side by side.
-    let rows = (rc * reach(c, 0, y, ry)) as f64 * whole_sectors(reach(c, 1, x, rx) * bytes);
+    let (input_rows, input_columns) = (reach(c, 0, y, ry), reach(c, 1, x, rx));
+    // Runs of weights that lie side by side.
     let run = if rx < c.kw {
         rx
     } else if ry < c.kh {
@@ -253,37 +249,28 @@ fn estimate(w: &Workload, c: &Conv2d, gpu: &Cuda, tiles: &Tiles) -> f64 {
     } else {
         rc * ry * rx
     };
-    let runs = (f * rc * ry * rx / run) as f64 * whole_sectors(run * bytes);
-    let steps = tiles.rc[2] * tiles.ry[2] * tiles.rx[2] * tiles.sums();
-    let launch = Launch {
+    let multiply_adds = tiles.rc[2] * tiles.ry[2] * tiles.rx[2] * tiles.sums();
+    let shape = Shape {
         blocks: c.n * tiles.f[0] * tiles.y[0] * tiles.x[0],
-        threads: tiles.threads(),
-        registers: (tiles.sums() + (pixels + weights).min(64) + 32).min(gpu.registers_per_thread),
-        shared_bytes: tiles.fetched(c).iter().map(|n| n * bytes).sum(),
-        unit: Unit::Fma,
+        outer: tiles.rc[0] * tiles.ry[0] * tiles.rx[0],
+        middle: tiles.rc[1] * tiles.ry[1] * tiles.rx[1],
+        threads: [tiles.f[2], tiles.y[2], tiles.x[2]],
         sums: tiles.sums(),
-        steps: outer,
-        step_flops: 2.0 * (f * y * x * rc * ry * rx) as f64,
-        step_shared_bytes: (tiles.threads() * middle * loads * 4) as f64,
-        step_fetched_bytes: rows + runs,
+        loads: [pixels * tiles.y[1] * tiles.x[1], weights * tiles.f[1]],
+        apart: [tiles.y[3] * c.stride[0] * input_columns, tiles.x[3] * c.stride[1], tiles.f[3] * rc * ry * rx],
+        results_apart: [tiles.f[3] * c.oh() * c.ow(), tiles.y[3] * c.ow(), tiles.x[3]],
+        multiply_adds,
+        fetched: tiles.fetched(c),
+        rows: [(rc * input_rows, input_columns), (f * rc * ry * rx / run, run)],
+        element_bytes: w.dtype.bytes() as i64,
         bytes: w.bytes() as f64,
+        unrolled: (multiply_adds <= tiles.max_step).then_some(if tiles.explicit {
+            Unrolled::Source
+        } else {
+            Unrolled::Compiler
+        }),
     };
-    // Sums that are not indexed by constants live in memory, which the caches make bearable; copied bodies lose a little
-    // in the instruction cache against advice to the compiler.
-    let unrolled = match (steps <= tiles.max_step, tiles.explicit) {
-        (false, _) => 1.5,
-        (true, true) => 1.02,
-        (true, false) => 1.0,
-    };
-    // The copy of a step is shared out evenly; a thread that idles in it waits for the others.
-    let share: i64 = tiles.fetched(c).iter().map(|n| ceil_div(*n, tiles.threads())).sum();
-    let addressing = (1.0 + 4.0 * share as f64 / (steps * middle).max(1) as f64).min(3.0);
-    // A thread that copies dozens of elements copies them one after the other, and its unrolled code spills: on an H100, 28
-    // threads with 288 elements each took twice the time of 448 threads with a dozen.
-    let copying = 1.0 + share as f64 / 16.0;
-    // Few threads do not hide each other's waits.
-    let waiting = (128.0 / tiles.threads() as f64).max(1.0).sqrt();
-    launch.microseconds(gpu) * unrolled * addressing * copying * waiting
+    conv2d_cost::microseconds(&shape, gpu)
 }
 
 #[cfg(test)]

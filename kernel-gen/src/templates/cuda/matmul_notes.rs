@@ -13,8 +13,8 @@
 //!
 //! They are here to be read and compared with; [`matmul_blocked`](super::matmul_blocked) is what to use.
 
-use super::model::{Launch, Unit, ceil_div};
-use super::{BLOCK, THREAD, device, extent};
+use super::model::{Straight, ceil_div};
+use super::{BLOCK, THREAD, device, extent, least};
 use crate::ir::{Axis, Scope};
 use crate::schedule::{Schedule, Tail};
 use crate::space::{Config, Space, Split, divisors};
@@ -69,22 +69,14 @@ fn blocked(w: &Workload, [tile_y, tile_x]: [i64; 2]) -> Result<Scheduled, Templa
 
 /// Predicted microseconds: each product loads both of its factors, the caches serve what the tile shares.
 fn estimate(w: &Workload, m: &Matmul, gpu: &Cuda, [rows, columns]: [i64; 2]) -> f64 {
-    let threads = rows * columns;
-    let launch = Launch {
-        blocks: m.batch * ceil_div(m.m, rows) * ceil_div(m.n, columns),
-        threads,
-        registers: 32,
-        shared_bytes: 0,
-        unit: Unit::Fma,
-        sums: 1,
-        // Four terms of the sum are loaded at a time.
-        steps: (m.k as f64 / 4.0).max(1.0),
-        step_flops: threads as f64 * 8.0,
-        step_shared_bytes: threads as f64 * 4.0 * 8.0,
-        step_fetched_bytes: ((rows + columns) * 4 * 4) as f64,
-        bytes: w.bytes() as f64,
-    };
-    launch.microseconds(gpu)
+    let [rows, columns] = [rows.min(m.m), columns.min(m.n)];
+    // A guard around the sum keeps the compiler from loading several terms ahead. A transposed right matrix gives each
+    // column's thread a row of its own to read.
+    let guarded = m.m % rows != 0 || m.n % columns != 0;
+    let alone = if guarded { 110.0 } else { 30.0 };
+    let alone = if m.trans_b { alone + 0.9 * columns as f64 } else { alone };
+    let blocks = m.batch * ceil_div(m.m, rows) * ceil_div(m.n, columns);
+    Straight { blocks, threads: rows * columns, terms: m.k, alone, spread: 1.0 }.microseconds(w, gpu)
 }
 
 fn cost(w: &Workload, t: &Target, tile: Option<[i64; 2]>) -> f64 {
@@ -142,8 +134,10 @@ impl Template for MatmulV1 {
         Ok(Space::builder().knob("tile_y", [1, 2, 4, 8, 16]).knob("tile_x", [1, 2, 4, 8, 16]).build()?)
     }
 
-    fn default_config(&self, _: &Workload, _: &Target) -> Result<Config, TemplateError> {
-        Ok(Config::new().with("tile_y", 16).with("tile_x", 16))
+    fn default_config(&self, w: &Workload, t: &Target) -> Result<Config, TemplateError> {
+        // Where others are no better, the one that the notes found best.
+        let best = Config::new().with("tile_y", 16).with("tile_x", 16);
+        Ok(least(&self.space(w, t)?, &best, |config| self.cost(w, t, config))?)
     }
 
     fn cost(&self, w: &Workload, t: &Target, config: &Config) -> f64 {
@@ -188,9 +182,10 @@ impl Template for MatmulSplit {
 
     fn default_config(&self, w: &Workload, t: &Target) -> Result<Config, TemplateError> {
         let (m, _) = problem(w, t).map_err(TemplateError::Limit)?;
-        // As square as the factors allow, up to 256 threads.
+        // Where others are no better, as square as the factors allow, up to 256 threads.
         let largest = |n: i64| divisors(n).into_iter().filter(|d| *d <= 16).max().unwrap_or(1);
-        Ok(Config::new().with_split("tile_y", &[-1, largest(m.m)]).with_split("tile_x", &[-1, largest(m.n)]))
+        let square = Config::new().with_split("tile_y", &[-1, largest(m.m)]).with_split("tile_x", &[-1, largest(m.n)]);
+        Ok(least(&self.space(w, t)?, &square, |config| self.cost(w, t, config))?)
     }
 
     fn cost(&self, w: &Workload, t: &Target, config: &Config) -> f64 {

@@ -3,8 +3,8 @@
 //! Neighbouring threads write neighbouring elements; operands come through the caches. Padding is a condition of the
 //! loads, and threads beyond the last element are idle.
 
-use super::model::{Launch, Unit, ceil_div};
-use super::{BLOCK, THREAD, device, inline_padding, pieces};
+use super::model::{Straight, ceil_div};
+use super::{BLOCK, THREAD, device, inline_padding, least, pieces};
 use crate::ir::{Axis, Scope};
 use crate::schedule::Schedule;
 use crate::space::{Config, Space};
@@ -33,32 +33,22 @@ impl Template for PlainCuda {
     }
 
     fn default_config(&self, w: &Workload, t: &Target) -> Result<Config, TemplateError> {
-        let gpu = device(t).map_err(TemplateError::Limit)?;
-        // Full multiprocessors where there is enough to do, and otherwise something for each of them.
-        let outputs: i64 = w.output_shape().iter().product();
-        let threads = [256, 128, 64].into_iter().find(|t| outputs / t >= gpu.sm_count).unwrap_or(32);
-        Ok(Config::new().with("threads", threads))
+        let start = Config::new().with("threads", 256);
+        Ok(least(&self.space(w, t)?, &start, |config| self.cost(w, t, config))?)
     }
 
     fn cost(&self, w: &Workload, t: &Target, config: &Config) -> f64 {
         let (Ok(gpu), Ok(threads)) = (device(t), config.int("threads")) else { return f64::INFINITY };
         let outputs: i64 = w.output_shape().iter().product();
-        let terms = w.reduction_length() as f64;
-        let launch = Launch {
-            blocks: ceil_div(outputs, threads),
-            threads,
-            registers: 32,
-            shared_bytes: 0,
-            unit: Unit::Fma,
-            sums: 1,
-            // A few loads are in flight at a time; most of them hit L1, which is as fast as shared memory.
-            steps: (terms / 4.0).max(1.0),
-            step_flops: threads as f64 * 8.0,
-            step_shared_bytes: threads as f64 * 4.0 * 8.0,
-            step_fetched_bytes: threads as f64 * 4.0,
-            bytes: w.bytes() as f64,
+        // A thread alone: blocks of one warp may have all registers, with which the compiler loads many terms ahead; the
+        // taps of a kernel are unrolled in any case. Lanes that are not neighbours in memory take more sectors.
+        let (alone, spread) = match &w.op {
+            Op::Conv2d(c) if c.kh * c.kw > 1 => (45.0, 1.0),
+            Op::Conv2d(c) => (if threads > 32 { 160.0 } else { 35.0 }, if c.stride[1] > 1 { 1.6 } else { 1.0 }),
+            Op::Matmul(m) => (140.0, if m.trans_b { 4.0 } else { 1.0 }),
         };
-        launch.microseconds(gpu)
+        let blocks = ceil_div(outputs, threads);
+        Straight { blocks, threads, terms: w.reduction_length(), alone, spread }.microseconds(w, gpu)
     }
 
     fn schedule(&self, w: &Workload, t: &Target, config: &Config) -> Result<Scheduled, TemplateError> {
