@@ -2,11 +2,13 @@
 //! templates' own cost functions say.
 //!
 //! The order is: a record of this workload on this target; a record of it on a related target whose space is the
-//! same; then the default config of each template that applies, the one with the least predicted time. Where the
-//! choice comes from is part of it, and so is every record that had to be refused.
+//! same; then what records of other shapes on this target teach; then the default config of each template that applies,
+//! the one with the least predicted time. Where the choice comes from is part of it, and so is every record that had to
+//! be refused.
 
 #[cfg(feature = "tune")]
 pub mod learned;
+mod nearby;
 
 use crate::records::{BestRecords, Choice, Lookup, Offer, Origin, Query, Refusal, lookup};
 use crate::space::{Config, Space};
@@ -122,6 +124,10 @@ pub fn choose(
     }
     if options.deny_fallback {
         return Err(ModelError::NoRecord { workload: workload.key(), target: target.name.clone(), refusals });
+    }
+    if let Some(found) = nearby::learned(&templates, workload, target, records, options)? {
+        let nearby::Learned { template, config, predicted_us, records } = found;
+        return Ok(Choice { template, config, origin: Origin::Model { predicted_us, records }, refusals });
     }
     let mut best: Option<Candidate> = None;
     for template in templates {

@@ -79,6 +79,8 @@ pub enum Origin {
     Model {
         /// The time that it predicts, in microseconds.
         predicted_us: f64,
+        /// How many records it was learned from.
+        records: usize,
     },
     /// The template's own default, chosen by analytic cost.
     Analytic {
@@ -110,7 +112,7 @@ impl Origin {
             Origin::Exact { time_us, .. }
             | Origin::SameCapability { time_us, .. }
             | Origin::SameShapeOtherDevice { time_us, .. } => *time_us,
-            Origin::Model { predicted_us } | Origin::Analytic { predicted_us } => *predicted_us,
+            Origin::Model { predicted_us, .. } | Origin::Analytic { predicted_us } => *predicted_us,
         }
     }
 }
@@ -131,7 +133,10 @@ impl fmt::Display for Origin {
             Origin::SameShapeOtherDevice { file, target, device, time_us } => {
                 write!(f, "record {} of the target {target}, {time_us:.1} us on {device}", name(file))
             }
-            Origin::Model { predicted_us } => write!(f, "model, {predicted_us:.1} us predicted"),
+            Origin::Model { predicted_us, records } => {
+                let s = if *records == 1 { "" } else { "s" };
+                write!(f, "model, from {records} record{s} of other shapes, {predicted_us:.1} us predicted")
+            }
             Origin::Analytic { predicted_us } => {
                 write!(f, "no record: analytic default, {predicted_us:.1} us predicted")
             }

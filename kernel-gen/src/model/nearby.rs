@@ -1,0 +1,331 @@
+//! What records of other shapes say about a workload that has none of its own.
+//!
+//! A record is a lesson in two ways. Its config, adapted into the space of the new shape, is a candidate: the same sizes
+//! inside, clipped to what the shape allows. And the ratio of its time to what the template's cost function says of it
+//! tells how far that function is off for shapes of this kind; predictions are multiplied by it, shapes that are alike
+//! counting more. A template's default is judged by what the record's time says of that template's default there: the
+//! record is the best of all that was tried, so the default was no faster.
+//!
+//! Everything is a pure function of workload, target and records, and costs a few hundred evaluations of cost functions.
+
+use super::{ModelError, Options, default_of, failed};
+use crate::records::{BestRecords, Record};
+use crate::space::{Config, Space, Value};
+use crate::target::Target;
+use crate::templates::Template;
+use crate::workload::{Op, Workload};
+use std::collections::BTreeMap;
+
+/// Records that are listened to: the most similar ones.
+const MOST_LESSONS: usize = 8;
+/// Values of a knob that are tried in the place of a record's.
+const NEAR_VALUES: usize = 4;
+/// Combinations of them that are tried.
+const MOST_TRIED: usize = 300;
+/// Octaves of shape by which a lesson's weight falls to 60 %.
+const WIDTH: f64 = 1.5;
+/// How much a config loses for each octave that it comes from afar.
+const ESTRANGEMENT: f64 = 0.03;
+
+/// A choice that was learned.
+#[derive(Clone, PartialEq, Debug)]
+pub(super) struct Learned {
+    pub(super) template: String,
+    pub(super) config: Config,
+    /// The corrected prediction.
+    pub(super) predicted_us: f64,
+    /// How many records it was learned from.
+    pub(super) records: usize,
+}
+
+/// A record of another shape that may be believed.
+struct Lesson<'a> {
+    workload: Workload,
+    record: &'a Record,
+    /// The record's config as its space writes it.
+    config: Config,
+    /// Octaves between the shapes.
+    distance: f64,
+}
+
+impl Lesson<'_> {
+    fn weight(&self) -> f64 {
+        // The floor keeps the sum of weights from vanishing where all shapes are strange.
+        (-self.distance * self.distance / (2.0 * WIDTH * WIDTH)).exp().max(1e-6)
+    }
+}
+
+/// The best choice by what records of other shapes say; none if there is no such record.
+pub(super) fn learned(
+    templates: &[&dyn Template],
+    workload: &Workload,
+    target: &Target,
+    records: &BestRecords,
+    options: &Options,
+) -> Result<Option<Learned>, ModelError> {
+    let lessons = lessons(templates, workload, target, records, options);
+    let mut best: Option<Learned> = None;
+    for template in templates.iter().filter(|_| !lessons.is_empty()) {
+        let mut offer = |config: Config, predicted_us: f64| {
+            if best.as_ref().is_none_or(|b| predicted_us < b.predicted_us) {
+                let (template, records) = (template.name().to_string(), lessons.len());
+                best = Some(Learned { template, config, predicted_us, records });
+            }
+        };
+        let default = default_of(*template, workload, target)?;
+        let of_defaults = lessons.iter().filter(|l| template.applies(&l.workload, target).is_ok()).filter_map(|l| {
+            let there = default_of(*template, &l.workload, target).ok()?;
+            Some((l.weight(), (l.record.time_us / there.predicted_us).ln()))
+        });
+        offer(default.config, default.predicted_us * correction(of_defaults));
+
+        let own: Vec<&Lesson<'_>> = lessons.iter().filter(|l| l.record.template == template.name()).collect();
+        if own.is_empty() {
+            continue;
+        }
+        let space = template.space(workload, target).map_err(|e| failed(*template, workload, e))?;
+        let ratios = own.iter().map(|l| {
+            let said = template.cost(&l.workload, target, &l.config);
+            (l.weight(), (l.record.time_us / said).ln())
+        });
+        let factor = correction(ratios);
+        for lesson in &own {
+            if let Some(config) = adapted(&space, &lesson.config) {
+                let said = template.cost(workload, target, &config);
+                offer(config, said * factor * (1.0 + ESTRANGEMENT * lesson.distance));
+            }
+        }
+    }
+    Ok(best.filter(|b| b.predicted_us.is_finite()))
+}
+
+/// What predictions are multiplied by: the weighted geometric mean of ratios, given as logarithms.
+fn correction(ratios: impl Iterator<Item = (f64, f64)>) -> f64 {
+    let (weights, sum) = ratios
+        .filter(|(_, ratio)| ratio.is_finite())
+        .fold((0.0, 0.0), |(weights, sum), (weight, ratio)| (weights + weight, sum + weight * ratio));
+    if weights > 0.0 { (sum / weights).exp() } else { 1.0 }
+}
+
+/// The records of other shapes on this target that may be believed, the most similar first; of several records of a
+/// shape the one that suits the options best. What a record must satisfy is what lookup demands of one for its own
+/// workload: checked, and made for this version of the template in the space that it still has.
+fn lessons<'a>(
+    templates: &[&dyn Template],
+    workload: &Workload,
+    target: &Target,
+    records: &'a BestRecords,
+    options: &Options,
+) -> Vec<Lesson<'a>> {
+    let key = workload.key();
+    let strangeness =
+        |r: &Record| (options.device.as_ref().is_some_and(|d| *d != r.device), r.threads.abs_diff(options.threads));
+    let mut by_workload: BTreeMap<&str, &Record> = BTreeMap::new();
+    for (_, r) in records.iter().filter(|(_, r)| r.verified && r.target == target.name && r.workload != key) {
+        let better = by_workload
+            .get(r.workload.as_str())
+            .is_none_or(|old| strangeness(r).cmp(&strangeness(old)).then(r.time_us.total_cmp(&old.time_us)).is_lt());
+        if better {
+            by_workload.insert(&r.workload, r);
+        }
+    }
+    let mut near: Vec<(f64, Workload, &Record)> = by_workload
+        .into_values()
+        .filter_map(|r| {
+            let other = Workload::from_key(&r.workload).ok()?;
+            Some((distance(workload, &other)?, other, r))
+        })
+        .collect();
+    // Equal distances are settled by the keys, in whose order they are.
+    near.sort_by(|a, b| a.0.total_cmp(&b.0));
+    let believed = near.into_iter().filter_map(|(distance, other, record)| {
+        let template =
+            templates.iter().find(|t| t.name() == record.template && t.version() == record.template_version)?;
+        template.applies(&other, target).ok()?;
+        let space = template.space(&other, target).ok()?;
+        let config = space.normalise(&record.config).ok().filter(|_| space.fingerprint() == record.space)?;
+        Some(Lesson { workload: other, record, config, distance })
+    });
+    believed.take(MOST_LESSONS).collect()
+}
+
+/// Octaves between two shapes, or none if they are of different kinds, of which neither says anything about the other.
+fn distance(a: &Workload, b: &Workload) -> Option<f64> {
+    if (a.dtype, a.out_dtype, a.math) != (b.dtype, b.out_dtype, b.math) {
+        return None;
+    }
+    let octaves = |a: i64, b: i64| (a.max(1) as f64 / b.max(1) as f64).log2().abs();
+    let sides: Vec<f64> = match (&a.op, &b.op) {
+        (Op::Conv2d(a), Op::Conv2d(b)) => {
+            if a.layout != b.layout || a.is_depthwise() != b.is_depthwise() || (a.groups == 1) != (b.groups == 1) {
+                return None;
+            }
+            vec![
+                octaves(a.n * a.oh() * a.ow(), b.n * b.oh() * b.ow()),
+                octaves(a.ow(), b.ow()),
+                octaves(a.co, b.co),
+                octaves(a.ci / a.groups.max(1), b.ci / b.groups.max(1)),
+                1.5 * octaves(a.kh, b.kh),
+                1.5 * octaves(a.kw, b.kw),
+                1.5 * octaves(a.stride[0] * a.stride[1], b.stride[0] * b.stride[1]),
+            ]
+        }
+        (Op::Matmul(a), Op::Matmul(b)) => {
+            if (a.trans_a, a.trans_b) != (b.trans_a, b.trans_b) {
+                return None;
+            }
+            vec![octaves(a.batch, b.batch), octaves(a.m, b.m), octaves(a.n, b.n), octaves(a.k, b.k)]
+        }
+        _ => return None,
+    };
+    let epilogue = if a.epilogue == b.epilogue { 0.0 } else { 0.25 };
+    Some(sides.iter().map(|s| s * s).sum::<f64>().sqrt() + epilogue)
+}
+
+/// The config of the space that is closest to one of another shape: knob by knob the nearest values, and of their
+/// combinations the nearest that the space's constraints let pass. None if the knobs are not the same, or nothing near
+/// passes.
+fn adapted(space: &Space, config: &Config) -> Option<Config> {
+    // For each knob the ranks of the nearest values, and how far they are.
+    let mut knobs: Vec<Vec<(f64, u64)>> = vec![];
+    for (name, knob) in space.knobs() {
+        let wanted = config.value(name).ok()?;
+        let mut ranks: Vec<(f64, u64)> = (0..knob.len()).map(|r| (apart(wanted, &knob.get(r)), r)).collect();
+        ranks.sort_by(|a, b| a.0.total_cmp(&b.0).then(a.1.cmp(&b.1)));
+        ranks.truncate(NEAR_VALUES);
+        knobs.push(ranks);
+    }
+    // Combinations in the order of their distance: each step takes one knob to its next value. That it is not a knob
+    // before the last one changed makes every combination come up once.
+    let mut open: Vec<(f64, Vec<usize>, usize)> = vec![(knobs.iter().map(|k| k[0].0).sum(), vec![0; knobs.len()], 0)];
+    for _ in 0..MOST_TRIED {
+        let nearest = (0..open.len()).min_by(|a, b| {
+            let (a, b) = (&open[*a], &open[*b]);
+            a.0.total_cmp(&b.0).then_with(|| a.1.cmp(&b.1))
+        })?;
+        let (far, choice, last) = open.swap_remove(nearest);
+        let point: Vec<u64> = knobs.iter().zip(&choice).map(|(k, c)| k[*c].1).collect();
+        if let Some(found) = space.get(space.index_of_point(&point)) {
+            return Some(found);
+        }
+        for knob in last..knobs.len() {
+            let (from, to) = (knobs[knob][choice[knob]].0, knobs[knob].get(choice[knob] + 1));
+            if let Some((next, _)) = to {
+                let mut choice = choice.clone();
+                choice[knob] += 1;
+                open.push((far - from + next, choice, knob));
+            }
+        }
+    }
+    None
+}
+
+/// How far two values of a knob are apart. Sizes count in octaves; the outermost of a split is what is left.
+fn apart(a: &Value, b: &Value) -> f64 {
+    let octaves = |a: i64, b: i64| match a > 0 && b > 0 {
+        true => (a as f64 / b as f64).log2().abs(),
+        false => f64::from(u8::from(a != b)),
+    };
+    match (a, b) {
+        (Value::Split(a), Value::Split(b)) if a.len() == b.len() => {
+            a.iter().zip(b).skip(1).map(|(a, b)| octaves(*a, *b)).sum()
+        }
+        (Value::Int(a), Value::Int(b)) => octaves(*a, *b),
+        _ => f64::from(u8::from(a != b)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::choose;
+    use crate::records::Origin;
+    use crate::templates::Registry;
+    use crate::workload::{Conv2d, Matmul};
+
+    fn conv(ci: i64, size: i64, co: i64) -> Workload {
+        Workload::f32(Op::Conv2d(Conv2d::nchw(1, ci, size, size, co, 3, 1, 1)))
+    }
+
+    fn record(workload: &Workload, target: &Target, template: &dyn Template, config: &str, time_us: f64) -> Record {
+        let space = template.space(workload, target).expect("it applies");
+        Record {
+            workload: workload.key(),
+            target: target.name.clone(),
+            device: "a device".into(),
+            threads: 1,
+            template: template.name().into(),
+            template_version: template.version(),
+            space: space.fingerprint(),
+            config: space.normalise(&Config::parse(config).expect("a config")).expect("inside"),
+            time_us,
+            gflops: workload.flops() as f64 / time_us * 1e-3,
+            max_error: 0.0,
+            verified: true,
+            generator: "0.1.0".into(),
+        }
+    }
+
+    #[test]
+    fn a_split_keeps_its_inner_sizes_and_is_clipped_where_it_must_be() {
+        let space = Space::builder()
+            .split("f", crate::space::Split::factors(256, 3))
+            .split("x", crate::space::Split::factors(14, 3))
+            .knob("step", [0, 512, 1500])
+            .filter("small", |c| matches!((c.split("f"), c.split("x")), (Ok(f), Ok(x)) if f[1] * x[1] <= 64))
+            .build()
+            .expect("a space");
+        let adapt = |text: &str| adapted(&space, &Config::parse(text).expect("a config")).map(|c| c.to_string());
+        assert_eq!(adapt("f=[-1,16,2] x=[-1,2,1] step=1500").as_deref(), Some("f=[-1,16,2] x=[-1,2,1] step=1500"));
+        // 28 is no divisor of 14; 14 is the nearest.
+        assert_eq!(adapt("f=[-1,4,2] x=[-1,28,1] step=512").as_deref(), Some("f=[-1,4,2] x=[-1,14,1] step=512"));
+        // The constraint lets 32 x 2 pass, but not 64 x 2.
+        assert_eq!(adapt("f=[-1,64,1] x=[-1,2,1] step=0").as_deref(), Some("f=[-1,64,1] x=[-1,1,1] step=0"));
+        assert_eq!(adapt("f=[-1,64,1] step=0"), None);
+    }
+
+    #[test]
+    fn shapes_of_other_kinds_say_nothing() {
+        let a = conv(64, 28, 64);
+        assert_eq!(distance(&a, &a), Some(0.0));
+        assert!(distance(&a, &conv(128, 28, 64)) < distance(&a, &conv(256, 28, 128)));
+        assert_eq!(distance(&a, &Workload::f32(Op::Matmul(Matmul::new(64, 64, 64)))), None);
+        let nhwc = Conv2d { layout: crate::workload::ConvLayout::Nhwc, ..Conv2d::nchw(1, 64, 28, 28, 64, 3, 1, 1) };
+        assert_eq!(distance(&a, &Workload::f32(Op::Conv2d(nhwc))), None);
+    }
+
+    /// The record of a neighbour whose config the cost function likes as well as its own default, and that took as long as
+    /// the function says of it; the default is told to be slower than predicted by the same record.
+    #[test]
+    fn the_config_of_a_neighbour_is_taken_where_the_default_is_known_to_be_no_faster() {
+        let registry = Registry::builtin();
+        let target = Target::find("x86-64-v4").expect("a built-in target");
+        let template = registry.find("conv2d_direct").expect("a built-in template");
+        let (near, new) = (conv(128, 28, 128), conv(128, 28, 256));
+        let config = "nv=1 ow_tile=14 oh_tile=7 ci_tile=64";
+        let record = record(&near, target, template, config, 5000.0);
+        let mut records = BestRecords::new();
+        records.insert(record.clone());
+        let choice = choose(&registry, &new, target, &records, &Options::default()).expect("a choice");
+        let Origin::Model { predicted_us, records: 1 } = choice.origin else { panic!("{:?}", choice.origin) };
+        assert_eq!(
+            choice.origin.to_string(),
+            format!("model, from 1 record of other shapes, {predicted_us:.1} us predicted")
+        );
+        // Twice the output channels take about twice as long, whatever the config.
+        assert!((6000.0..16000.0).contains(&predicted_us), "{predicted_us}");
+        let again = choose(&registry, &new, target, &records, &Options::default()).expect("a choice");
+        assert_eq!((again.config, again.template), (choice.config, choice.template));
+        // A record that was not checked, or of another target, teaches nothing.
+        for useless in [
+            Record { verified: false, ..record.clone() },
+            Record { target: "x86-64-v3".into(), ..record.clone() },
+            Record { template_version: 99, ..record.clone() },
+        ] {
+            let mut records = BestRecords::new();
+            records.insert(useless);
+            let choice = choose(&registry, &new, target, &records, &Options::default()).expect("a choice");
+            assert!(matches!(choice.origin, Origin::Analytic { .. }), "{:?}", choice.origin);
+        }
+    }
+}
