@@ -149,17 +149,16 @@ struct Warp {
 fn first_warp(s: &Shape) -> Warp {
     let [_, rows, columns] = s.threads;
     let lanes = s.threads.iter().product::<i64>().min(Cuda::WARP) as usize;
-    let mut places = [[0; Cuda::WARP as usize]; 3];
-    for lane in 0..lanes {
-        let at = lane as i64;
-        let (f, y, x) = (at / (rows * columns), at / columns % rows, at % columns);
+    let [mut inputs, mut weights, mut results] = [[0; Cuda::WARP as usize]; 3];
+    let places = inputs.iter_mut().zip(&mut weights).zip(&mut results).take(lanes);
+    for (lane, ((input, weight), result)) in (0..).zip(places) {
+        let (f, y, x) = (lane / (rows * columns), lane / columns % rows, lane % columns);
         // Banks are of 4 bytes: two elements of 16 bits in one word do not collide.
-        places[0][lane] = (y * s.apart[0] + x * s.apart[1]) * s.element_bytes / 4;
-        places[1][lane] = f * s.apart[2] * s.element_bytes / 4;
-        let result = f * s.results_apart[0] + y * s.results_apart[1] + x * s.results_apart[2];
-        places[2][lane] = result * s.element_bytes / 32;
+        *input = (y * s.apart[0] + x * s.apart[1]) * s.element_bytes / 4;
+        *weight = f * s.apart[2] * s.element_bytes / 4;
+        let element = f * s.results_apart[0] + y * s.results_apart[1] + x * s.results_apart[2];
+        *result = element * s.element_bytes / 32;
     }
-    let [inputs, weights, results] = &places;
     Warp {
         input_bank: worst_bank(&inputs[..lanes]),
         weight_bank: worst_bank(&weights[..lanes]),
