@@ -107,7 +107,7 @@ pub(in crate::tune) fn span(duration: std::time::Duration) -> String {
     let s = duration.as_secs_f64().round() as u64;
     match s {
         0..3 => format!("{:.1} s", duration.as_secs_f64()),
-        0..60 => format!("{s} s"),
+        3..60 => format!("{s} s"),
         60..3600 => format!("{} min {} s", s / 60, s % 60),
         _ => format!("{} h {} min", s / 3600, s % 3600 / 60),
     }
