@@ -64,28 +64,14 @@ fn stubs_and_machines_without_a_device_are_told_apart() {
 #[cfg(target_os = "linux")]
 #[test]
 fn an_old_driver_is_named_with_its_version_and_what_it_lacks() {
-    let old = [
-        "cuDeviceGetCount",
-        "cuDeviceGet",
-        "cuDeviceGetName",
-        "cuDeviceGetAttribute",
-        "cuDeviceTotalMem_v2",
-        "cuGetErrorName",
-        "cuModuleLoadDataEx",
-        "cuModuleUnload",
-        "cuModuleGetFunction",
-        "cuFuncSetAttribute",
-        "cuStreamIsCapturing",
-    ];
+    let old: Vec<&str> = FUNCTIONS.iter().copied().filter(|symbol| *symbol != "cuLaunchKernelEx").collect();
     let Some(error) = fake("old", 0, 11040, &old) else { return };
     assert_eq!(
         error.to_string(),
         "the NVIDIA driver (CUDA 11.4) has no `cuLaunchKernelEx`, which came with CUDA 11.8; install a newer driver"
     );
     // One that has all of ours but not what cudarc would call, and panic over.
-    let mut partial = old.to_vec();
-    partial.push("cuLaunchKernelEx");
-    let error = fake("partial", 0, 12000, &partial).unwrap();
+    let error = fake("partial", 0, 12000, FUNCTIONS).unwrap();
     assert!(matches!(error, CudaError::MissingSymbol { symbol: "cuDevicePrimaryCtxRetain", .. }), "{error}");
 }
 
@@ -94,7 +80,8 @@ fn an_old_driver_is_named_with_its_version_and_what_it_lacks() {
 fn tensor_maps_need_a_driver_that_knows_them() {
     let source = "unsigned cuInit(unsigned f) { return 0; }\n\
                   unsigned cuDriverGetVersion(int *v) { *v = 11080; return 0; }\n";
-    let all = FUNCTIONS.iter().copied().chain(CUDARC.iter().map(|(symbol, _)| *symbol));
+    let called = CUDARC.iter().chain(CUDARC_GRAPHS).map(|(symbol, _)| *symbol);
+    let all = FUNCTIONS.iter().copied().chain(called);
     let source = all.fold(source.to_string(), |s, f| s + &format!("unsigned {f}(void) {{ return 0; }}\n"));
     let Some(path) = library("whole", &source) else { return };
     let driver = Driver::open(&[path]).unwrap_or_else(|e| panic!("{e}"));
