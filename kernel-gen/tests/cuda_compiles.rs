@@ -127,7 +127,7 @@ fn what_is_chosen_does_not_spill() {
     }
     let records = BestRecords::load(&folder.join("tuned")).unwrap_or_else(|faults| panic!("{}", faults[0]));
     let registry = Registry::builtin();
-    let (mut requests, mut allowed, mut guesses) = (vec![], vec![], 0);
+    let (mut requests, mut allowed) = (vec![], vec![]);
     for name in ["sm_80", "sm_90a"] {
         let (tutorial, config) = (registry.find("conv2d_no_batching"), Config::parse(TUTORIAL).expect("a config"));
         let tutorial = tutorial.expect("a built-in template");
@@ -138,18 +138,11 @@ fn what_is_chosen_does_not_spill() {
             let choice = model::choose(&registry, workload, target(name), &records, &options)
                 .unwrap_or_else(|e| panic!("{}: {e}", workload.key()));
             let template = registry.find(&choice.template).expect("a choice names a template");
-            // The tutorial's space is there to be searched. What is taken from it without a measurement may unroll the
-            // copies of a large block, which takes the compiler minutes.
-            if choice.template == tutorial.name() && !choice.origin.is_measured() {
-                guesses += 1;
-                continue;
-            }
-            // A guess may be off by a register or two; what was measured may not.
-            allowed.push(if choice.origin.is_measured() { 0 } else { 16 });
+            // The predictions are fitted to an H100; on older devices one that nobody has measured may be off.
+            allowed.push(if choice.origin.is_measured() || name == "sm_90a" { 0 } else { 128 });
             requests.push(source(template, workload, target(name), &choice.config).unwrap_or_else(|e| panic!("{e}")));
         }
     }
-    println!("{guesses} choices that were not measured are left out");
     let mut spilling = vec![];
     for ((request, artifact), allowed) in requests.iter().zip(compile(&compiler, &requests)).zip(allowed) {
         let log = &artifact.log;

@@ -133,7 +133,10 @@ impl Distribute {
             Stmt::For(l) if l.kind == LoopKind::FragmentCol => vec![self.columns(l, pair)],
             other => vec![other],
         });
-        let body = vec![Stmt::for_(upper, 2, body)];
+        // Unrolled even where no register's index depends on it: what does not change in a loop, compilers compute before
+        // it, and ptxas then even before the wait for the products.
+        let upper = For { var: upper, extent: 2, kind: LoopKind::Unrolled, pragmas: vec![], body };
+        let body = vec![Stmt::For(upper)];
         match blocks {
             Some(blocks) => out.push(Stmt::for_(blocks, l.extent / rows_held, body)),
             None => out.extend(body),

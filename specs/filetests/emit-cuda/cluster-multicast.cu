@@ -87,11 +87,12 @@ extern "C" __global__ void __cluster_dims__(2, 1, 1) __launch_bounds__(128) clus
   const int quad = t / 4 % 8;
   const int pair = t % 4;
   #pragma unroll
-  for (int upper = 0; upper < 2; ++upper) {
-    #pragma unroll
-    for (int octet = 0; octet < 8; ++octet) {
-      *(float2 *)(c + r * 4096 + warp * 1024 + quad * 64 + upper * 512 + octet * 8 + pair * 2) = float2{acc[octet * 4 + upper * 2], acc[octet * 4 + upper * 2 + 1]};
-    }
+  for (int octet = 0; octet < 8; ++octet) {
+    *(float2 *)(c + r * 4096 + warp * 1024 + quad * 64 + octet * 8 + pair * 2) = float2{acc[octet * 4], acc[octet * 4 + 1]};
+  }
+  #pragma unroll
+  for (int octet_1 = 0; octet_1 < 8; ++octet_1) {
+    *(float2 *)(c + r * 4096 + warp * 1024 + quad * 64 + octet_1 * 8 + pair * 2 + 512) = float2{acc[octet_1 * 4 + 2], acc[octet_1 * 4 + 3]};
   }
   asm volatile("barrier.cluster.arrive.release.aligned;" ::: "memory");
   asm volatile("barrier.cluster.wait.acquire.aligned;" ::: "memory");

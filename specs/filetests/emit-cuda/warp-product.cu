@@ -64,10 +64,11 @@ extern "C" __global__ void __launch_bounds__(64) warp_product(const unsigned sho
   const int quad = t / 4 % 8;
   const int pair = t % 4;
   #pragma unroll
-  for (int upper = 0; upper < 2; ++upper) {
-    #pragma unroll
-    for (int octet = 0; octet < 8; ++octet) {
-      *(float2 *)(c + g * 2048 + t / 32 * 1024 + quad * 64 + upper * 512 + octet * 8 + pair * 2) = float2{fmaxf(acc[octet * 4 + upper * 2], 0.0f), fmaxf(acc[octet * 4 + upper * 2 + 1], 0.0f)};
-    }
+  for (int octet = 0; octet < 8; ++octet) {
+    *(float2 *)(c + g * 2048 + t / 32 * 1024 + quad * 64 + octet * 8 + pair * 2) = float2{fmaxf(acc[octet * 4], 0.0f), fmaxf(acc[octet * 4 + 1], 0.0f)};
+  }
+  #pragma unroll
+  for (int octet_1 = 0; octet_1 < 8; ++octet_1) {
+    *(float2 *)(c + g * 2048 + t / 32 * 1024 + quad * 64 + octet_1 * 8 + pair * 2 + 512) = float2{fmaxf(acc[octet_1 * 4 + 2], 0.0f), fmaxf(acc[octet_1 * 4 + 3], 0.0f)};
   }
 }

@@ -50,11 +50,12 @@ extern "C" __global__ void __launch_bounds__(32) warp_transposed(const unsigned 
   #pragma unroll
   for (int rows = 0; rows < 2; ++rows) {
     #pragma unroll
-    for (int upper = 0; upper < 2; ++upper) {
-      #pragma unroll
-      for (int octet = 0; octet < 3; ++octet) {
-        *(unsigned *)(c + rows * 384 + quad * 24 + upper * 192 + octet * 8 + pair * 2) = f32_to_f16x2(acc[octet * 4 + upper * 2 + rows * 12], acc[octet * 4 + upper * 2 + rows * 12 + 1]);
-      }
+    for (int octet = 0; octet < 3; ++octet) {
+      *(unsigned *)(c + rows * 384 + quad * 24 + octet * 8 + pair * 2) = f32_to_f16x2(acc[octet * 4 + rows * 12], acc[octet * 4 + rows * 12 + 1]);
+    }
+    #pragma unroll
+    for (int octet_1 = 0; octet_1 < 3; ++octet_1) {
+      *(unsigned *)(c + rows * 384 + quad * 24 + octet_1 * 8 + pair * 2 + 192) = f32_to_f16x2(acc[octet_1 * 4 + rows * 12 + 2], acc[octet_1 * 4 + rows * 12 + 3]);
     }
   }
 }

@@ -62,10 +62,11 @@ extern "C" __global__ void __launch_bounds__(32) warp_turing(const unsigned shor
   const int quad = t / 4;
   const int pair = t % 4;
   #pragma unroll
-  for (int upper = 0; upper < 2; ++upper) {
-    #pragma unroll
-    for (int octet = 0; octet < 2; ++octet) {
-      *(unsigned *)(c + quad * 16 + upper * 128 + octet * 8 + pair * 2) = f32_to_f16x2(acc[octet * 4 + upper * 2], acc[octet * 4 + upper * 2 + 1]);
-    }
+  for (int octet = 0; octet < 2; ++octet) {
+    *(unsigned *)(c + quad * 16 + octet * 8 + pair * 2) = f32_to_f16x2(acc[octet * 4], acc[octet * 4 + 1]);
+  }
+  #pragma unroll
+  for (int octet_1 = 0; octet_1 < 2; ++octet_1) {
+    *(unsigned *)(c + quad * 16 + octet_1 * 8 + pair * 2 + 128) = f32_to_f16x2(acc[octet_1 * 4 + 2], acc[octet_1 * 4 + 3]);
   }
 }

@@ -160,6 +160,9 @@ pub(super) struct Product {
     pub(super) bytes: f64,
 }
 
+/// Clocks of a multiprocessor that a step takes beside its arithmetic, for each warp.
+const STEP_CLOCKS_PER_WARP: f64 = 25.0;
+
 impl Product {
     /// Predicted microseconds.
     pub(super) fn estimate(&self, tile: &Tile, gpu: &Cuda) -> f64 {
@@ -196,7 +199,10 @@ impl Product {
         // Fetching in single elements costs instructions and addresses.
         let elements = (tile.block[0] + tile.block[1]) as f64 / tile.thread_count() as f64;
         let scalar = 1.0 + 3.0 * elements / (tile.sums() * tile.vector) as f64;
-        launch.microseconds(gpu) * scalar
+        // Barriers and addresses of a step, which every warp computes: on an H100 steps of 16 instead of 8 save 9 to 12 %.
+        let warps = ceil_div(tile.thread_count(), Cuda::WARP) as f64;
+        let arithmetic = launch.step_flops / gpu.f32_flops_per_sm_clock.max(1) as f64;
+        launch.microseconds(gpu) * scalar * (1.0 + STEP_CLOCKS_PER_WARP * warps / arithmetic)
     }
 }
 
