@@ -1,6 +1,6 @@
 //! A session: many tasks tuned at once, each by its own tuner, on one measurer.
 //!
-//! The measurer is kept as full as it wants to be, from whichever tasks the [scheduler](super::scheduler) thinks worth
+//! The measurer is kept as full as it wants to be, from whichever tasks the scheduler thinks worth
 //! it, while each tuner sees a sequence of calls that does not depend on timing. Every outcome is told to the caller the
 //! moment it is known, who writes it to a log; a session that was ended is continued by giving it the log's trials as
 //! history. At the end the fastest configs of each workload run once more against the record that there is, and the
