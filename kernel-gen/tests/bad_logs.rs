@@ -4,6 +4,8 @@
 //! `KERNEL_GEN_BLESS=1 cargo test --test bad_logs` writes what came out; read the difference before you commit it.
 #![cfg(feature = "tune")]
 
+mod told;
+
 use kernel_gen::diagnostic::Diagnostic;
 use kernel_gen::records::Purpose;
 use kernel_gen::records::import::{ImportOptions, import_autotvm};
@@ -14,8 +16,6 @@ use kernel_gen::space::{Config, Space, Split};
 use kernel_gen::target::Target;
 use kernel_gen::templates::{Registry, Scheduled, Template, TemplateError};
 use kernel_gen::workload::{Workload, naive};
-use std::fs;
-use std::path::Path;
 
 /// The template of the logs: one knob, for products.
 struct Rows;
@@ -80,37 +80,8 @@ fn told_of_import(bytes: &[u8], file: &str) -> Vec<Diagnostic> {
 
 #[test]
 fn malformed_logs_are_told_with_their_lines_causes_and_mends() {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../specs/filetests/bad-logs");
-    let bless = std::env::var_os("KERNEL_GEN_BLESS").is_some();
-    let mut logs: Vec<_> = fs::read_dir(&folder)
-        .expect("the folder is part of the repository")
-        .map(|entry| entry.expect("a readable folder").path())
-        .filter(|path| path.extension().is_some_and(|e| e == "jsonl" || e == "log"))
-        .collect();
-    logs.sort();
-    assert!(logs.len() >= 60, "{} logs", logs.len());
-    let mut failures = vec![];
-    for path in logs {
-        let file = path.file_name().expect("it has an extension").to_string_lossy().into_owned();
-        let bytes = fs::read(&path).expect("a readable file");
-        let told = match file.ends_with(".log") {
-            true => told_of_import(&bytes, &file),
-            false => told_of_log(&bytes, &file),
-        };
-        let found: String = told.iter().map(|d| format!("{d}\n")).collect();
-        let lines = bytes.split(|b| *b == b'\n').count();
-        for d in &told {
-            assert!(!d.cause.is_empty() && !d.mend.is_empty() && (1..=lines).contains(&d.line), "{d}");
-            assert!(!d.to_string().contains('\n'), "{d}");
-        }
-        let beside = path.with_extension("expect");
-        if bless {
-            fs::write(&beside, &found).expect("a writable folder");
-        }
-        let expected = fs::read_to_string(&beside).unwrap_or_default();
-        if found.is_empty() || found != expected {
-            failures.push(format!("{file}:\n--- expected\n{expected}--- found\n{found}"));
-        }
-    }
-    assert!(failures.is_empty(), "{}", failures.join("\n"));
+    told::as_expected("bad-logs", &["jsonl", "log"], 60, |bytes, file| match file.ends_with(".log") {
+        true => told_of_import(bytes, file),
+        false => told_of_log(bytes, file),
+    });
 }

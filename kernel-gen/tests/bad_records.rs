@@ -2,45 +2,14 @@
 //!
 //! `KERNEL_GEN_BLESS=1 cargo test --test bad_records` writes what came out; read the difference before you commit it.
 
+mod told;
+
 use kernel_gen::records::Record;
-use std::fs;
-use std::path::Path;
 
 #[test]
 fn malformed_records_are_refused_with_their_lines_causes_and_mends() {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../specs/filetests/bad-records");
-    let bless = std::env::var_os("KERNEL_GEN_BLESS").is_some();
-    let mut records: Vec<_> = fs::read_dir(&folder)
-        .expect("the folder is part of the repository")
-        .map(|entry| entry.expect("a readable folder").path())
-        .filter(|path| path.extension().is_some_and(|e| e == "toml"))
-        .collect();
-    records.sort();
-    assert!(records.len() >= 20, "{} malformed records", records.len());
-    let mut failures = vec![];
-    for path in records {
-        let file = path.file_name().expect("it has an extension").to_string_lossy().into_owned();
-        let text = fs::read_to_string(&path).expect("a readable file");
-        let diagnostics = match Record::parse(&text, &file) {
-            Ok(_) => {
-                failures.push(format!("{file} was accepted"));
-                continue;
-            }
-            Err(diagnostics) => diagnostics,
-        };
-        let found: String = diagnostics.iter().map(|d| format!("{d}\n")).collect();
-        for d in &diagnostics {
-            assert!(!d.cause.is_empty() && !d.mend.is_empty() && d.line >= 1, "{d}");
-            assert!(d.line <= text.lines().count().max(1), "a line that exists: {d}");
-        }
-        let beside = path.with_extension("expect");
-        if bless {
-            fs::write(&beside, &found).expect("a writable folder");
-        }
-        let expected = fs::read_to_string(&beside).unwrap_or_default();
-        if found.is_empty() || found != expected {
-            failures.push(format!("{file}:\n--- expected\n{expected}--- found\n{found}"));
-        }
-    }
-    assert!(failures.is_empty(), "{}", failures.join("\n"));
+    told::as_expected("bad-records", &["toml"], 20, |bytes, file| {
+        let text = std::str::from_utf8(bytes).expect("records of the tests are text");
+        Record::parse(text, file).err().unwrap_or_default()
+    });
 }

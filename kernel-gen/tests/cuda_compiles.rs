@@ -4,10 +4,8 @@
 //! The compiler is a real one: NVRTC where there is one (`tests/run.sh` fetches it), else whatever the lookup finds, else
 //! the tests are skipped and say so.
 
-use kernel_gen::analysis::verify::verify;
 use kernel_gen::emit::cuda::{Arch, CudaOptions, emit};
-use kernel_gen::lower::insert_barriers::insert_barriers;
-use kernel_gen::lower::{LowerOptions, lower};
+use kernel_gen::lower::lower_for;
 use kernel_gen::model;
 use kernel_gen::records::BestRecords;
 use kernel_gen::space::Config;
@@ -64,8 +62,7 @@ fn source(template: &dyn Template, workload: &Workload, target: &Target, config:
     let what = format!("{} {} with {config} on {}", template.name(), workload.key(), target.name);
     let say = |e: &dyn std::fmt::Display| format!("{what}: {e}");
     let scheduled = template.schedule(workload, target, config).map_err(|e| say(&e))?;
-    let verified = verify(insert_barriers(scheduled.schedule.kernel), &target.limits()).map_err(|e| say(&e[0]))?;
-    let lowered = lower(verified, &LowerOptions::cuda()).map_err(|e| say(&e))?;
+    let lowered = lower_for(scheduled.schedule.kernel, target).map_err(|e| say(&e))?;
     let arch = Arch::of(target).ok_or("a CUDA target")?;
     let options = CudaOptions { arch, symbol: "kernel".into(), comment: what.clone(), min_blocks: None };
     let emitted = emit(&lowered, &options).map_err(|e| say(&e))?;

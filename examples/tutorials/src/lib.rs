@@ -1,15 +1,12 @@
 //! What the tutorials' programs share: printing a schedule step by step, and timing generated kernels.
 
-use kernel_gen::analysis::verify::verify;
 use kernel_gen::emit::cuda::{Arch, CudaOptions, emit};
-use kernel_gen::lower::insert_barriers::insert_barriers;
-use kernel_gen::lower::{LowerOptions, lower};
+use kernel_gen::lower::lower_for;
 use kernel_gen::schedule::Schedule;
 use kernel_gen::target::Target;
 use kernel_gen_runtime::cuda::DeviceTensor;
 use kernel_gen_runtime::cuda::cudarc::driver::sys::CUevent_flags;
 use kernel_gen_runtime::{Cuda, Device, Element, Shape, Tensor};
-use std::fmt::Display;
 use std::process::ExitCode;
 
 // The kernels as the tutorials write them, and those that the library chooses.
@@ -43,9 +40,7 @@ pub fn show(name: &str, schedule: Schedule) -> Result<()> {
     }
     println!("\n# As scheduled\n{}", schedule.kernel);
     let target = Target::find(TARGET).ok_or("the library knows the target")?;
-    let kernel = insert_barriers(schedule.kernel);
-    let verified = verify(kernel, &target.limits()).map_err(|faults| lines(&faults))?;
-    let lowered = lower(verified, &LowerOptions::cuda())?;
+    let lowered = lower_for(schedule.kernel, target)?;
     for pass in lowered.trace().iter().filter(|pass| pass.changed) {
         println!("# After {}\n{}", pass.pass, pass.kernel);
     }
@@ -53,10 +48,6 @@ pub fn show(name: &str, schedule: Schedule) -> Result<()> {
     let options = CudaOptions { arch, symbol: name.into(), comment: format!("The tutorial {name}."), min_blocks: None };
     println!("# CUDA\n{}", emit(&lowered, &options)?.source);
     Ok(())
-}
-
-fn lines<T: Display>(all: &[T]) -> String {
-    all.iter().map(T::to_string).collect::<Vec<_>>().join("\n")
 }
 
 /// Runs `timed` on the first GPU; without one it says so.

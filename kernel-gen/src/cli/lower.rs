@@ -3,10 +3,8 @@
 use super::project::{Files, Project, target};
 use super::space::find_template;
 use super::{Failure, Output};
-use crate::analysis::verify::verify;
 use crate::ir::Kernel;
-use crate::lower::insert_barriers::insert_barriers;
-use crate::lower::{LowerOptions, Lowered, lower};
+use crate::lower::{Lowered, Unlowered, lower_for, with_barriers};
 use crate::model::{Options, choose};
 use crate::space::Config;
 use crate::target::Target;
@@ -111,23 +109,18 @@ pub(super) fn run(registry: &Registry, arguments: &Arguments) -> Result<Output, 
     Ok(Output { text, errors, success })
 }
 
-/// The kernel with the barriers that a GPU's schedules leave out.
-fn with_barriers(kernel: &Kernel, target: &Target) -> Kernel {
-    if target.cuda().is_some() { insert_barriers(kernel.clone()) } else { kernel.clone() }
-}
-
 /// Verifies and lowers a kernel.
 pub(super) fn lowered(kernel: &Kernel, target: &Target) -> Result<Lowered, Vec<String>> {
-    let verified = verify(with_barriers(kernel, target), &target.limits())
-        .map_err(|faults| faults.iter().map(|f| format!("error: {f}")).collect::<Vec<_>>())?;
-    let options = if target.cpu().is_some() { LowerOptions::cpu() } else { LowerOptions::cuda() };
-    lower(verified, &options).map_err(|e| vec![format!("error: {e}")])
+    lower_for(kernel.clone(), target).map_err(|error| match error {
+        Unlowered::Faults(faults) => faults.iter().map(|f| format!("error: {f}")).collect(),
+        Unlowered::Pass(error) => vec![format!("error: {error}")],
+    })
 }
 
 /// Every pass that changes the kernel, and the names of those that do not. A kernel that is not valid goes through
 /// none: its steps are printed all the same, because they are what its author needs to see.
 fn passes(text: &mut String, what: &str, kernel: &Kernel, target: &Target) -> Vec<String> {
-    let ordered = with_barriers(kernel, target);
+    let ordered = with_barriers(kernel.clone(), target);
     if ordered != *kernel {
         section(text, &format!("{what}pass insert_barriers"), &ordered);
     }

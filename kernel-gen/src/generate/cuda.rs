@@ -3,12 +3,10 @@
 use super::chosen::{Place, choose};
 use super::error::Cause;
 use super::{GenerateError, Options, Row, Task};
-use crate::analysis::verify::{Limits, verify};
 use crate::emit::cuda::{self, Arch, CudaOptions, Param, TensorBase};
 use crate::emit::rust::{CudaArg, CudaLaunch, CudaMap, CudaPack, CudaProgram, CudaVariant};
 use crate::ir::Kernel;
-use crate::lower::insert_barriers::insert_barriers;
-use crate::lower::{LowerOptions, lower};
+use crate::lower::lower_for;
 use crate::records::BestRecords;
 use crate::spec::Spec;
 use crate::target::Target;
@@ -69,7 +67,7 @@ pub(super) fn make(
     let arch = Arch::of(target).expect("only CUDA targets become CUDA");
     let emit = |kernel: &Kernel, symbol: String, what: &str| {
         let options = CudaOptions { arch, symbol, comment: chosen.comment(what), min_blocks: None };
-        emit(kernel, options, &target.limits(), &chosen.place)
+        emit(kernel, options, target, &chosen.place)
     };
     let mut sources = vec![];
     let mut program = |name: String, emitted: cuda::CudaSource| {
@@ -104,16 +102,14 @@ pub(super) fn make(
     Ok(Made { variant, sources, row: chosen.row(), warnings: chosen.warnings() })
 }
 
-/// Puts in the barriers that schedules leave out, verifies, lowers and emits a kernel.
+/// Verifies, lowers and emits a kernel.
 fn emit(
     kernel: &Kernel,
     options: CudaOptions,
-    limits: &Limits,
+    target: &Target,
     place: &Place<'_>,
 ) -> Result<cuda::CudaSource, GenerateError> {
-    let verified = verify(insert_barriers(kernel.clone()), limits)
-        .map_err(|faults| place.fault(Cause::Verify(faults.iter().map(|f| f.to_string()).collect())))?;
-    let lowered = lower(verified, &LowerOptions::cuda()).map_err(|error| place.fault(Cause::Lower(error)))?;
+    let lowered = lower_for(kernel.clone(), target).map_err(|error| place.fault(error.into()))?;
     let emitted = cuda::emit(&lowered, &options).map_err(|error| place.fault(Cause::EmitCuda(error)))?;
     let is_map = |p: &&Param| matches!(p, Param::TensorMap(_));
     let maps: usize = emitted.launches.iter().map(|l| l.params.iter().filter(is_map).count()).sum();

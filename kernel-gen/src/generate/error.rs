@@ -1,8 +1,9 @@
 //! Why a spec did not become code.
 
+use crate::analysis::verify::Fault;
 use crate::diagnostic::Diagnostic;
 use crate::emit::c::EmitError;
-use crate::lower::LowerError;
+use crate::lower::{LowerError, Unlowered};
 use crate::model::ModelError;
 use crate::templates::TemplateError;
 use crate::toolchain::ToolError;
@@ -59,6 +60,15 @@ pub enum Cause {
     Emit(EmitError),
     /// The kernel could not be emitted as CUDA.
     EmitCuda(crate::emit::cuda::EmitError),
+}
+
+impl From<Unlowered> for Cause {
+    fn from(error: Unlowered) -> Cause {
+        match error {
+            Unlowered::Faults(faults) => Cause::Verify(faults.iter().map(Fault::to_string).collect()),
+            Unlowered::Pass(error) => Cause::Lower(error),
+        }
+    }
 }
 
 impl fmt::Display for WorkloadFault {

@@ -3,11 +3,10 @@
 use super::chosen::{Place, choose};
 use super::error::Cause;
 use super::{GenerateError, Options, Row, Source, Task};
-use crate::analysis::verify::{Limits, verify};
 use crate::emit::c::{self, COptions, CSource, Isa};
 use crate::emit::rust;
 use crate::ir::{Access, Kernel};
-use crate::lower::{LowerOptions, lower};
+use crate::lower::lower_for;
 use crate::records::BestRecords;
 use crate::spec::Spec;
 use crate::target::Target;
@@ -34,7 +33,7 @@ pub(super) fn make(
     let chosen = choose(task, target, records, registry, options, spec)?;
     let isa = Isa::from_name(&target.name).unwrap_or(Isa::Portable);
     let emit = |kernel: &Kernel, symbol: String, what: &str| -> Result<CSource, GenerateError> {
-        emit(kernel, COptions { isa, symbol, comment: chosen.comment(what) }, &target.limits(), &chosen.place)
+        emit(kernel, COptions { isa, symbol, comment: chosen.comment(what) }, target, &chosen.place)
     };
     let symbol = format!("{}_{}", options.prefix, chosen.symbol);
     let main = emit(&chosen.kernel, symbol.clone(), &chosen.title())?;
@@ -63,10 +62,8 @@ pub(super) fn make(
 }
 
 /// Verifies, lowers and emits a kernel.
-fn emit(kernel: &Kernel, options: COptions, limits: &Limits, place: &Place<'_>) -> Result<CSource, GenerateError> {
-    let verified = verify(kernel.clone(), limits)
-        .map_err(|faults| place.fault(Cause::Verify(faults.iter().map(|f| f.to_string()).collect())))?;
-    let lowered = lower(verified, &LowerOptions::cpu()).map_err(|error| place.fault(Cause::Lower(error)))?;
+fn emit(kernel: &Kernel, options: COptions, target: &Target, place: &Place<'_>) -> Result<CSource, GenerateError> {
+    let lowered = lower_for(kernel.clone(), target).map_err(|error| place.fault(error.into()))?;
     c::emit(&lowered, &options).map_err(|error| place.fault(Cause::Emit(error)))
 }
 

@@ -33,8 +33,9 @@ pub mod transpose_copies;
 pub mod unroll;
 pub mod vectorize;
 
-use crate::analysis::verify::Verified;
+use crate::analysis::verify::{Fault, Verified, verify};
 use crate::ir::Kernel;
+use crate::target::Target;
 use std::fmt;
 use std::time::{Duration, Instant};
 
@@ -74,6 +75,11 @@ impl LowerOptions {
             expand_tiles: true,
             shuffles: false,
         }
+    }
+
+    /// For the emitter of a target.
+    pub fn of(target: &Target) -> Self {
+        if target.cpu().is_some() { LowerOptions::cpu() } else { LowerOptions::cuda() }
     }
 }
 
@@ -174,6 +180,47 @@ impl fmt::Display for LowerError {
 }
 
 impl std::error::Error for LowerError {}
+
+/// Why a template's kernel cannot be brought to a target.
+#[derive(Clone, Debug)]
+pub enum Unlowered {
+    /// It is not valid there: all that the verifier found.
+    Faults(Vec<Fault>),
+    /// A pass refused it.
+    Pass(LowerError),
+}
+
+impl fmt::Display for Unlowered {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Unlowered::Faults(faults) => {
+                for (i, fault) in faults.iter().enumerate() {
+                    write!(f, "{}{fault}", if i == 0 { "" } else { "\n" })?;
+                }
+                Ok(())
+            }
+            Unlowered::Pass(error) => error.fmt(f),
+        }
+    }
+}
+
+impl std::error::Error for Unlowered {}
+
+/// The kernel with the barriers that the schedules of a GPU leave out; for a CPU, as it is.
+pub fn with_barriers(kernel: Kernel, target: &Target) -> Kernel {
+    if target.cuda().is_some() { insert_barriers::insert_barriers(kernel) } else { kernel }
+}
+
+/// Brings a kernel as a template leaves it to a target: puts in the barriers, verifies, and runs all passes. Every path
+/// from a config to emitted code, a build's and a tuner's, is this one.
+///
+/// # Errors
+///
+/// What the verifier found, or what a pass refused.
+pub fn lower_for(kernel: Kernel, target: &Target) -> Result<Lowered, Unlowered> {
+    let verified = verify(with_barriers(kernel, target), &target.limits()).map_err(Unlowered::Faults)?;
+    lower(verified, &LowerOptions::of(target)).map_err(Unlowered::Pass)
+}
 
 /// Runs all passes over a kernel that the verifier has passed.
 pub fn lower(kernel: Verified, options: &LowerOptions) -> Result<Lowered, LowerError> {

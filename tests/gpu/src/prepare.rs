@@ -1,10 +1,8 @@
 //! From a template's config to compiled code: the pipeline of a build, without its records.
 
 use anyhow::{Context, Result, anyhow};
-use kernel_gen::analysis::verify::verify;
 use kernel_gen::emit::cuda::{self, Arch, CudaOptions, CudaSource};
-use kernel_gen::lower::insert_barriers::insert_barriers;
-use kernel_gen::lower::{LowerOptions, lower};
+use kernel_gen::lower::lower_for;
 use kernel_gen::space::Config;
 use kernel_gen::target::Target;
 use kernel_gen::templates::Template;
@@ -24,12 +22,7 @@ pub(crate) fn source(
 ) -> Result<CudaSource> {
     let scheduled = template.schedule(workload, target, config).map_err(|e| anyhow!("{e}"))?;
     anyhow::ensure!(scheduled.packs.is_empty(), "{} packs parameters, which the suite does not", template.name());
-    let kernel = insert_barriers(scheduled.schedule.kernel);
-    let verified = verify(kernel, &target.limits()).map_err(|faults| {
-        let text: Vec<String> = faults.iter().map(ToString::to_string).collect();
-        anyhow!("{}", text.join("\n"))
-    })?;
-    let lowered = lower(verified, &LowerOptions::cuda()).map_err(|e| anyhow!("{e}"))?;
+    let lowered = lower_for(scheduled.schedule.kernel, target).map_err(|e| anyhow!("{e}"))?;
     let arch = Arch::of(target).context("a CUDA target")?;
     let comment = format!("{} {} {config}", workload.key(), template.name());
     cuda::emit(&lowered, &CudaOptions { arch, symbol: "kernel".into(), comment, min_blocks: None })

@@ -5,6 +5,7 @@
 
 use super::judge::{Judge, summarised};
 use super::log::{Entry, Log, TaskKey};
+use super::trial::median;
 use super::{BestRecords, Mismatch, Outcome, Purpose, Record};
 use crate::diagnostic::Diagnostic;
 use crate::space::Config;
@@ -189,25 +190,15 @@ fn samples(log: &Log, judge: &mut Judge<'_>, told: &mut Vec<Diagnostic>) -> Vec<
         measured.generator = measured.generator.clone().max(generator.clone());
     }
     let finished = all.into_iter().map(|((slot, ..), (mut measured, samples))| {
-        measured.median_us = median(samples.clone());
+        measured.median_us = median(&samples);
         measured.spread_us = if samples.len() < 3 {
             UNKNOWN_NOISE * measured.median_us
         } else {
-            1.4826 * median(samples.iter().map(|s| (s - measured.median_us).abs()).collect())
+            1.4826 * median(&samples.iter().map(|s| (s - measured.median_us).abs()).collect::<Vec<_>>())
         };
         (slot, measured)
     });
     finished.collect()
-}
-
-fn median(mut samples: Vec<f64>) -> f64 {
-    samples.sort_by(f64::total_cmp);
-    let middle = samples.len() / 2;
-    match samples.get(middle) {
-        None => f64::NAN,
-        Some(upper) if samples.len() % 2 == 1 => *upper,
-        Some(upper) => (samples[middle - 1] + upper) / 2.0,
-    }
 }
 
 /// What the difference of two times must exceed.

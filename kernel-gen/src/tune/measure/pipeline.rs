@@ -2,15 +2,12 @@
 
 use super::backend::Job;
 use super::options::{Edit, Emitted};
-use crate::analysis::verify::{Fault, Verified, verify};
 use crate::emit::c::{self, COptions, CSource, Isa};
 use crate::emit::cuda::{self, Arch, CudaOptions, CudaSource};
 use crate::generate::pack_positions;
 use crate::ir::Kernel;
-use crate::lower::insert_barriers::insert_barriers;
-use crate::lower::{LowerOptions, Lowered, lower};
+use crate::lower::lower_for;
 use crate::records::{Failure, FailureKind};
-use crate::target::Target;
 use crate::templates::Scheduled;
 
 /// A failure of a kind; of a long text the first lines.
@@ -40,18 +37,6 @@ fn scheduled(job: &Job<'_>) -> Result<(Kernel, Vec<(usize, Kernel)>), Failure> {
     Ok((schedule.kernel, packs))
 }
 
-fn verified(kernel: Kernel, target: &Target) -> Result<Verified, Failure> {
-    verify(kernel, &target.limits())
-        .map_err(|faults| refused(faults.iter().map(Fault::to_string).collect::<Vec<_>>().join("\n")))
-}
-
-fn lowered(kernel: Kernel, target: &Target) -> Result<Lowered, Failure> {
-    let cuda = target.cuda().is_some();
-    let kernel = if cuda { insert_barriers(kernel) } else { kernel };
-    let options = if cuda { LowerOptions::cuda() } else { LowerOptions::cpu() };
-    lower(verified(kernel, target)?, &options).map_err(refused)
-}
-
 /// A kernel and what packs its parameters, as C.
 pub(super) struct CCode {
     pub(super) kernel: Kernel,
@@ -64,7 +49,7 @@ pub(super) struct CCode {
 pub(super) fn c(job: &Job<'_>, edit: Option<&Edit>) -> Result<CCode, Failure> {
     let isa = Isa::from_name(&job.target.name).unwrap_or(Isa::Portable);
     let emit = |kernel: Kernel, symbol: String| -> Result<(Kernel, CSource), Failure> {
-        let lowered = lowered(kernel, job.target)?;
+        let lowered = lower_for(kernel, job.target).map_err(refused)?;
         // No comment: what packs is then the same text for all configs that pack alike.
         let options = COptions { isa, symbol, comment: String::new() };
         let source = c::emit(&lowered, &options).map_err(refused)?;
@@ -93,7 +78,7 @@ pub(super) struct CudaCode {
 pub(super) fn cuda(job: &Job<'_>, edit: Option<&Edit>) -> Result<CudaCode, Failure> {
     let arch = Arch::of(job.target).ok_or_else(|| refused(format!("{} is not a CUDA target", job.target.name)))?;
     let emit = |kernel: Kernel, symbol: String| -> Result<CudaSource, Failure> {
-        let lowered = lowered(kernel, job.target)?;
+        let lowered = lower_for(kernel, job.target).map_err(refused)?;
         let options = CudaOptions { arch, symbol, comment: String::new(), min_blocks: None };
         cuda::emit(&lowered, &options).map_err(refused)
     };
