@@ -11,10 +11,11 @@
 //! }
 //! ```
 //!
-//! Results go to standard output. No command uses the network, and none but `tune` asks a device. `tune` appends to a log
-//! and writes records, `report` and `package` write what they are told to; the others change no file of yours. What is
-//! wrong goes to standard error, one line each, and the exit status is 1.
+//! Results go to standard output. No command uses the network, and none but `tune` and `bench` asks a device. `tune` appends
+//! to a log and writes records, `bench`, `report` and `package` write what they are told to; the others change no file of
+//! yours. What is wrong goes to standard error, one line each, and the exit status is 1.
 
+mod bench;
 mod check;
 mod doctor;
 mod explain;
@@ -58,6 +59,7 @@ enum Command {
     Lower(lower::Arguments),
     Show(show::Arguments),
     Tune(tune::Arguments),
+    Bench(bench::Arguments),
     Report(report::Arguments),
     Package(package::Arguments),
     Prune(prune::Arguments),
@@ -155,6 +157,7 @@ pub fn run(registry: &Registry, arguments: impl IntoIterator<Item = impl Into<Os
         Command::Lower(arguments) => lower::run(registry, arguments),
         Command::Show(arguments) => show::run(registry, arguments),
         Command::Tune(arguments) => tune::run(registry, arguments),
+        Command::Bench(arguments) => bench::run(registry, arguments),
         Command::Report(arguments) => report::run(registry, arguments),
         Command::Package(arguments) => package::run(registry, arguments),
         Command::Prune(arguments) => prune::run(registry, arguments),

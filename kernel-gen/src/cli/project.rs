@@ -2,10 +2,11 @@
 
 use super::Failure;
 use crate::diagnostic::closest;
+use crate::emit::c::Isa;
 use crate::model::Options;
 use crate::records::{BestRecords, Choice};
 use crate::space::{Config, Value};
-use crate::spec::{Fallback, Spec};
+use crate::spec::{Fallback, KernelSpec, Spec, WorkloadSpec};
 use crate::target::Target;
 use crate::workload::Workload;
 use clap::Args;
@@ -21,6 +22,16 @@ pub(super) struct Files {
     /// The folder of best records [default: tuned, beside the spec]
     #[arg(long, value_name = "FOLDER")]
     pub(super) tuned: Option<PathBuf>,
+}
+
+/// A workload that is asked for.
+pub(super) struct Wanted {
+    /// Its name in the spec, or its key.
+    pub(super) name: String,
+    /// How often it occurs.
+    pub(super) weight: f64,
+    /// The workload.
+    pub(super) workload: Workload,
 }
 
 /// A spec and its records.
@@ -83,6 +94,45 @@ impl Project {
         Err(format!("there is no workload `{name}` in {spec}; {hint}").into())
     }
 
+    /// The workloads with these names or keys; without any those of the kernels and workloads of the spec called `only`;
+    /// without any of those all of the spec. Equal ones are one, with their weights summed up.
+    pub(super) fn wanted(&self, named: &[String], only: &[String]) -> Result<Vec<Wanted>, Failure> {
+        let mut all: Vec<Wanted> = vec![];
+        let mut add =
+            |name: String, weight: f64, workload: &Workload| match all.iter_mut().find(|w| w.workload == *workload) {
+                Some(same) => same.weight += weight,
+                None => all.push(Wanted { name, weight, workload: workload.clone() }),
+            };
+        for name in named {
+            let workload = self.workload(name)?;
+            add(name.clone(), 1.0, &workload);
+        }
+        if !named.is_empty() {
+            return Ok(all);
+        }
+        let Some(spec) = &self.spec else {
+            let mend = "name a spec, or a workload with --workload";
+            return Err(format!("there is no kernels.toml here; {mend}").into());
+        };
+        for (kernel, w) in spec.workloads() {
+            let asked = |name: &String| kernel.name == *name || w.name.as_ref() == Some(name);
+            if only.is_empty() || only.iter().any(asked) {
+                add(label(w.name.as_deref(), &w.workload), f64::from(w.count), &w.workload);
+            }
+        }
+        let missing = only.iter().find(|name| {
+            let is = |(kernel, w): (&KernelSpec, &WorkloadSpec)| kernel.name == **name || w.name.as_ref() == Some(name);
+            !spec.workloads().any(is)
+        });
+        match missing {
+            // `workload` knows what is close to it.
+            Some(name) => Err(self.workload(name).err().unwrap_or_else(|| {
+                format!("{} has no kernel or workload called `{name}`; a key goes to --workload", spec.file).into()
+            })),
+            None => Ok(all),
+        }
+    }
+
     /// The CPU levels and CUDA architectures that code is made for when compiling for a CPU architecture.
     pub(super) fn targets(&self, arch: &str) -> Vec<&'static Target> {
         match &self.spec {
@@ -115,6 +165,15 @@ pub(super) fn target(project: &Project, name: Option<&str>) -> Result<&'static T
     let arch = std::env::consts::ARCH;
     let first = project.targets(arch).first().copied();
     first.ok_or_else(|| format!("there is no target for {arch}; name one with --target").into())
+}
+
+/// The target of that name; without one, the best that this machine's CPU executes and the project asks for.
+pub(super) fn target_here(project: &Project, name: Option<&str>) -> Result<&'static Target, Failure> {
+    let name = name.or_else(|| {
+        let runs = |t: &&&Target| Isa::from_name(&t.name).is_some_and(Isa::runs_here);
+        project.targets(std::env::consts::ARCH).iter().find(runs).map(|t| t.name.as_str())
+    });
+    target(project, name)
 }
 
 /// A workload's name, or its key where it has none.

@@ -6,6 +6,7 @@
 //! A tuner sees neither clocks nor cores: it proposes in batches of its own size and is told the outcomes in the order
 //! in which it proposed, so the same seed and the same outcomes give the same proposals on any machine.
 
+pub mod bench;
 pub mod landscape;
 pub mod measure;
 pub mod progress;

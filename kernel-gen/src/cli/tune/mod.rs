@@ -3,9 +3,8 @@
 mod events;
 mod plan;
 
-use super::project::{Files, Project, target};
+use super::project::{Files, Project, target, target_here};
 use super::{Failure, Output};
-use crate::emit::c::Isa;
 use crate::records::log::{Log, LogReader, LogWriter, Machine, Run};
 use crate::records::{Outcome, Record, Trial};
 use crate::space::Config;
@@ -103,7 +102,8 @@ pub(super) struct Arguments {
     quiet: bool,
 }
 
-fn seconds(text: &str) -> Result<f64, String> {
+/// A time limit.
+pub(super) fn seconds(text: &str) -> Result<f64, String> {
     let seconds = text.parse().ok().filter(|s: &f64| s.is_finite() && *s > 0.0);
     seconds.ok_or_else(|| "write a number of seconds above 0".to_string())
 }
@@ -255,11 +255,7 @@ fn target_of(
             }
         };
     }
-    let name = arguments.target.as_deref().or_else(|| {
-        let runs = |t: &&&Target| Isa::from_name(&t.name).is_some_and(Isa::runs_here);
-        project.targets(std::env::consts::ARCH).iter().find(runs).map(|t| t.name.as_str())
-    });
-    target(project, name)
+    target_here(project, arguments.target.as_deref())
 }
 
 /// Reads a landscape or a log.
@@ -287,7 +283,7 @@ fn recording(file: &Path, registry: &Registry) -> Result<Recording, Failure> {
 }
 
 /// The switch that Ctrl-C turns on. The second Ctrl-C ends the process at once.
-fn stop_on_interrupt() -> Stop {
+pub(super) fn stop_on_interrupt() -> Stop {
     static STOP: OnceLock<Stop> = OnceLock::new();
     STOP.get_or_init(|| {
         let stop = Stop::new();

@@ -1,7 +1,7 @@
 //! What a session is to tune: workloads, the templates that compete for each, and what is known of them already.
 
 use super::super::Failure;
-use super::super::project::{Project, label};
+use super::super::project::{Project, Wanted};
 use super::super::space::find_template;
 use super::{Arguments, Bench};
 use crate::records::judge::{Judge, summarised};
@@ -58,13 +58,6 @@ pub(super) struct Earlier {
 
 /// Configs of other devices, or that somebody else measured, that a task begins with.
 const HINTS: usize = 4;
-
-/// A workload to tune.
-struct Wanted {
-    name: String,
-    weight: f64,
-    workload: Workload,
-}
 
 impl<'r> Plan<'r> {
     pub(super) fn new(
@@ -233,27 +226,15 @@ impl<'r> Plan<'r> {
     }
 }
 
-/// The workloads that are asked for. Equal ones are one, with their weights summed up.
+/// The workloads that are asked for; without a spec, those of the recording.
 fn wanted(
     project: &Project,
     arguments: &Arguments,
     recording: Option<&Recording>,
     target: &Target,
 ) -> Result<Vec<Wanted>, Failure> {
-    let mut all: Vec<Wanted> = vec![];
-    let mut add =
-        |name: String, weight: f64, workload: &Workload| match all.iter_mut().find(|w| w.workload == *workload) {
-            Some(same) => same.weight += weight,
-            None => all.push(Wanted { name, weight, workload: workload.clone() }),
-        };
-    for name in &arguments.workload {
-        let workload = project.workload(name)?;
-        add(name.clone(), 1.0, &workload);
-    }
-    if !arguments.workload.is_empty() {
-        return Ok(all);
-    }
-    if let (None, Some(recording)) = (&project.spec, recording) {
+    if let (true, None, Some(recording)) = (arguments.workload.is_empty(), &project.spec, recording) {
+        let mut all: Vec<Wanted> = vec![];
         for (key, _, _) in recording.tasks().filter(|(_, t, _)| *t == target.name) {
             if !all.iter().any(|w| w.name == key) {
                 all.push(Wanted { name: key.to_string(), weight: 1.0, workload: Workload::from_key(key)? });
@@ -261,27 +242,5 @@ fn wanted(
         }
         return Ok(all);
     }
-    let Some(spec) = &project.spec else {
-        let mend = "name a spec, or a workload with --workload";
-        return Err(format!("there is no kernels.toml here; {mend}").into());
-    };
-    for (kernel, w) in spec.workloads() {
-        let asked = |name: &String| kernel.name == *name || w.name.as_ref() == Some(name);
-        if arguments.only.is_empty() || arguments.only.iter().any(asked) {
-            add(label(w.name.as_deref(), &w.workload), f64::from(w.count), &w.workload);
-        }
-    }
-    let missing = arguments.only.iter().find(|name| {
-        let is = |(kernel, w): (&crate::spec::KernelSpec, &crate::spec::WorkloadSpec)| {
-            kernel.name == **name || w.name.as_ref() == Some(name)
-        };
-        !spec.workloads().any(is)
-    });
-    match missing {
-        // `workload` knows what is close to it.
-        Some(name) => Err(project.workload(name).err().unwrap_or_else(|| {
-            format!("{} has no kernel or workload called `{name}`; a key goes to --workload", spec.file).into()
-        })),
-        None => Ok(all),
-    }
+    project.wanted(&arguments.workload, &arguments.only)
 }

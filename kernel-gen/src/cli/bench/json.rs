@@ -1,0 +1,73 @@
+//! A report as JSON. `docs/bench.md` says what each key is.
+
+use super::super::project::{choice_json, config_json};
+use crate::records::Outcome;
+use crate::tune::bench::{Candidate, Mean, Measured, Report, Row};
+use serde_json::{Value as Json, json};
+
+/// The version of the format.
+const SCHEMA: u32 = 1;
+
+/// Everything that was measured.
+pub(super) fn report(report: &Report) -> Json {
+    let summary = report.summary();
+    let mean = |mean: Option<Mean>| mean.map(|m| json!({ "ratio": m.ratio, "workloads": m.workloads }));
+    json!({
+        "schema": SCHEMA,
+        "provenance": report.provenance,
+        "rows": report.rows.iter().map(row).collect::<Vec<_>>(),
+        "summary": {
+            "workloads": summary.workloads,
+            "recorded": summary.recorded,
+            "failed": summary.failed,
+            "default_to_record": mean(summary.default),
+            "others_to_record": mean(summary.others),
+            "now_to_recorded": mean(summary.again),
+            "confirmed": summary.counts.confirmed,
+            "slower": summary.counts.slower,
+            "faster": summary.counts.faster,
+        },
+    })
+}
+
+fn row(row: &Row) -> Json {
+    let mut object = json!({ "name": row.name, "weight": row.weight, "workload": row.workload });
+    match &row.result {
+        Err(why) => object["not_measured"] = json!(why),
+        Ok(measured) => {
+            object["recorded_us"] = json!(measured.recorded_us());
+            object["now_to_recorded"] = json!(measured.again());
+            for (column, one) in measured.candidates() {
+                object[column.name()] = candidate(measured, one);
+            }
+        }
+    }
+    object
+}
+
+fn candidate(measured: &Measured, candidate: &Candidate) -> Json {
+    let choice = choice_json(&candidate.choice);
+    let mut object = json!({
+        "template": candidate.choice.template,
+        "config": config_json(&candidate.choice.config),
+        "origin": choice["origin"],
+        "origin_text": choice["origin_text"],
+        "expected_us": choice["time_us"],
+        "refused": choice["refused"],
+    });
+    match &candidate.outcome {
+        Outcome::Timed(timing) => {
+            object["us"] = json!(timing.median_us());
+            object["samples_us"] = json!(timing.samples_us);
+            if let Some(cold) = candidate.cold_us() {
+                object["cold_us"] = json!(cold);
+            }
+            object["max_error"] = json!(timing.max_error);
+            object["to_chosen"] = json!(measured.relative(candidate));
+        }
+        Outcome::Failed(failure) => {
+            object["failure"] = json!({ "kind": failure.kind.name(), "detail": failure.detail });
+        }
+    }
+    object
+}

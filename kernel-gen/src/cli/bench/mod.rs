@@ -1,0 +1,130 @@
+//! `kernel-gen bench`: times what is used for each workload, beside what would be used without its record.
+
+mod json;
+
+use super::project::{Files, Project, target_here};
+use super::tune::{seconds, stop_on_interrupt};
+use super::{Failure, Output};
+use crate::templates::Registry;
+use crate::tune::bench::{Bench, Options, Row, Subject, table};
+use crate::tune::measure;
+use clap::Args;
+use std::io::Write;
+use std::path::PathBuf;
+use std::time::Duration;
+
+/// Times what is used for each workload again, beside what would be used without its record
+///
+/// For each workload the config that a build would use is compiled, checked against the reference and timed, interleaved
+/// with the config that is used where there is no record at all. "now/recorded" says how well a record's time holds on this
+/// device today. With --others the config that is chosen by records of other shapes only is timed too: how good the fallback
+/// is for a shape that nobody tuned. No record changes, and no log is written.
+///
+/// Examples:
+///
+///   kernel-gen bench                                    the workloads of kernels.toml on this CPU
+///
+///   kernel-gen bench specs/resnet50.toml --tuned specs/tuned --target sm_90a --others
+///
+///   kernel-gen bench specs/resnet18.toml --tuned specs/tuned --only stem --threads 2 --json bench.json
+#[derive(Args, Clone, Debug)]
+#[command(verbatim_doc_comment)]
+pub(super) struct Arguments {
+    /// The spec [default: kernels.toml]
+    #[arg(value_name = "SPEC")]
+    spec: Option<PathBuf>,
+    /// This workload, a name in the spec or a key such as matmul-f32-m512n512k512-nn; may be given several times
+    #[arg(long, value_name = "KEY", conflicts_with = "only")]
+    workload: Vec<String>,
+    /// Only this kernel or workload of the spec; may be given several times
+    #[arg(long, value_name = "NAME")]
+    only: Vec<String>,
+    /// Target [default: the best that this machine's CPU executes and the spec asks for]
+    #[arg(long, value_name = "NAME")]
+    target: Option<String>,
+    /// The folder of best records [default: tuned, beside the spec]
+    #[arg(long, value_name = "FOLDER")]
+    tuned: Option<PathBuf>,
+    /// Time what records of other shapes would choose as well
+    #[arg(long)]
+    others: bool,
+    /// Which GPU, counted from 0
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    device: usize,
+    /// Threads that CPU kernels run on [default: what the spec says, or 1]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1024))]
+    threads: Option<u32>,
+    /// Begin no workload after so many seconds
+    #[arg(long, value_name = "S", value_parser = seconds)]
+    seconds: Option<f64>,
+    /// What the inputs are drawn from
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    seed: u64,
+    /// Write everything that was measured to this file, as JSON
+    #[arg(long, value_name = "FILE")]
+    json: Option<PathBuf>,
+    /// Show no progress
+    #[arg(long, short)]
+    quiet: bool,
+}
+
+/// What takes longer than this to compile is a failure: a build would take as long.
+const BUILD_LIMIT: Duration = Duration::from_secs(60);
+
+pub(super) fn run(registry: &Registry, arguments: &Arguments) -> Result<Output, Failure> {
+    let project = Project::load(&Files { spec: arguments.spec.clone(), tuned: arguments.tuned.clone() })?;
+    let target = target_here(&project, arguments.target.as_deref())?;
+    let wanted = project.wanted(&arguments.workload, &arguments.only)?;
+    let subjects: Vec<Subject> =
+        wanted.into_iter().map(|w| Subject { name: w.name, weight: w.weight, workload: w.workload }).collect();
+    let threads = match target.cuda() {
+        Some(_) => 1,
+        None => arguments.threads.unwrap_or(project.options().threads),
+    };
+    let options = Options {
+        model: project.options(),
+        others: arguments.others,
+        limit: arguments.seconds.map(Duration::from_secs_f64),
+    };
+    let report = std::thread::scope(|scope| {
+        let measuring = measure::Options {
+            device: arguments.device,
+            threads: threads as usize,
+            build_limit: Some(BUILD_LIMIT),
+            seed: arguments.seed.wrapping_add(1),
+            ..measure::Options::default()
+        };
+        let mut attached = measure::for_target(scope, target, measuring).map_err(|e| e.to_string())?;
+        let provenance = &attached.provenance;
+        let bench = Bench { registry, target, records: &project.records, options: &options, provenance };
+        let mut done = 0;
+        let mut told = |row: &Row| {
+            done += 1;
+            if !arguments.quiet {
+                // Standard error may be closed; the measurement goes on.
+                let _ = writeln!(std::io::stderr().lock(), "{done}/{} {}", subjects.len(), progress(row));
+            }
+        };
+        Ok::<_, Failure>(bench.run(&subjects, &mut *attached.measurer, &stop_on_interrupt(), &mut told))
+    })?;
+    if let Some(file) = &arguments.json {
+        let text = super::json_text(&json::report(&report));
+        std::fs::write(file, text).map_err(|e| format!("{} cannot be written: {e}", file.display()))?;
+    }
+    // What a build would use and does not run here is wrong; an alternative that fails is a finding.
+    let good = |row: &Row| row.result.as_ref().is_ok_and(|m| m.chosen.us().is_some());
+    Ok(Output { text: table(&report), errors: vec![], success: report.rows.iter().all(good) })
+}
+
+/// A row in a few words.
+fn progress(row: &Row) -> String {
+    let name = &row.name;
+    match &row.result {
+        Err(why) => format!("{name}: not measured: {why}"),
+        Ok(m) => match (m.chosen.us(), m.recorded_us()) {
+            (Some(now), Some(recorded)) => format!("{name}: {now:.2} us, {recorded:.2} us recorded"),
+            (Some(now), None) => format!("{name}: {now:.2} us, no record"),
+            (None, _) => format!("{name}: what is chosen failed"),
+        },
+    }
+}

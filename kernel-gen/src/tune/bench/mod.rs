@@ -1,0 +1,253 @@
+//! What is used for each workload, timed again beside what would be used without its record.
+//!
+//! A record is a claim that was measured once. [`Bench::run`] holds it against the device of today: the config that the lookup
+//! chooses is compiled, checked and timed once more, interleaved with the config that would be used if there were no record
+//! at all, and with the one that would be used if there were records of other shapes only (the leave-one-out of what the
+//! records teach). Where two of them are the same config they are one candidate, which is timed once.
+//!
+//! Nothing is written: a record changes by [`session`](super::session) only.
+
+mod summary;
+mod table;
+#[cfg(test)]
+mod tests;
+mod ways;
+
+pub use summary::{Again, Mean, Summary};
+pub use table::table;
+pub use ways::{Ways, without_shape};
+
+use super::Task;
+use super::measure::{Measurer, Provenance};
+use super::session::Stop;
+use crate::model;
+use crate::records::{BestRecords, Choice, Origin, Outcome};
+use crate::target::Target;
+use crate::templates::Registry;
+use crate::workload::Workload;
+use std::time::{Duration, Instant};
+
+/// A re-timed record counts as confirmed within this share of the time that it states.
+pub const CONFIRMED: f64 = 0.05;
+
+/// A workload to be timed.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Subject {
+    /// What people call it.
+    pub name: String,
+    /// How often it occurs in the network.
+    pub weight: f64,
+    /// The workload.
+    pub workload: Workload,
+}
+
+/// What to time and for how long.
+#[derive(Clone, PartialEq, Debug, Default)]
+pub struct Options {
+    /// How templates are chosen. Records of as many threads as are measured with are preferred, and, where no device is
+    /// named, those of the one that measures.
+    pub model: model::Options,
+    /// Whether the choice by records of other shapes is timed as well.
+    pub others: bool,
+    /// No workload is begun after this time.
+    pub limit: Option<Duration>,
+}
+
+/// A choice and what became of it.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Candidate {
+    /// Template, config, and where they come from.
+    pub choice: Choice,
+    /// Its times, all taken in turn with those of the row's other candidates, or why it has none.
+    pub outcome: Outcome,
+}
+
+impl Candidate {
+    /// The median time of a call in microseconds, operands where the call before left them.
+    pub fn us(&self) -> Option<f64> {
+        self.outcome.time_us().filter(|us| us.is_finite())
+    }
+
+    /// The same with operands that are not in a cache; only GPUs are timed in this way.
+    pub fn cold_us(&self) -> Option<f64> {
+        match &self.outcome {
+            Outcome::Timed(timing) => Some(timing.cold_median_us()).filter(|us| us.is_finite()),
+            Outcome::Failed(_) => None,
+        }
+    }
+}
+
+/// A workload's candidates.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Measured {
+    /// What the lookup chooses.
+    pub chosen: Candidate,
+    /// What is used without any record.
+    pub default: Candidate,
+    /// What is used with records of other shapes only, if that was asked for.
+    pub others: Option<Candidate>,
+}
+
+impl Measured {
+    /// The time that the chosen record states, in microseconds; none where there is no record.
+    pub fn recorded_us(&self) -> Option<f64> {
+        let origin = &self.chosen.choice.origin;
+        origin.is_measured().then(|| origin.time_us())
+    }
+
+    /// The record's config now / its recorded time.
+    pub fn again(&self) -> Option<f64> {
+        Some(self.chosen.us()? / self.recorded_us()?)
+    }
+
+    /// How many times as long a candidate takes as what the lookup chooses.
+    pub fn relative(&self, candidate: &Candidate) -> Option<f64> {
+        Some(candidate.us()? / self.chosen.us()?)
+    }
+
+    /// The candidates with what each is, in the order of the table.
+    pub fn candidates(&self) -> impl Iterator<Item = (Column, &Candidate)> {
+        let both = [(Column::Chosen, &self.chosen), (Column::Default, &self.default)];
+        both.into_iter().chain(self.others.as_ref().map(|c| (Column::Others, c)))
+    }
+}
+
+/// What a candidate is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Column {
+    /// What the lookup chooses.
+    Chosen,
+    /// What is used without any record.
+    Default,
+    /// What is used with records of other shapes only.
+    Others,
+}
+
+impl Column {
+    /// One word: `chosen`, `default`, `others`.
+    pub fn name(self) -> &'static str {
+        match self {
+            Column::Chosen => "chosen",
+            Column::Default => "default",
+            Column::Others => "others",
+        }
+    }
+}
+
+/// What became of a workload.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Row {
+    /// What people call it.
+    pub name: String,
+    /// How often it occurs in the network.
+    pub weight: f64,
+    /// Its key.
+    pub workload: String,
+    /// Its candidates, or why there are none.
+    pub result: Result<Measured, String>,
+}
+
+/// All rows, and where they were measured.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Report {
+    /// The device and the tools.
+    pub provenance: Provenance,
+    /// A row a workload, in the order of the subjects.
+    pub rows: Vec<Row>,
+    /// Whether choices by records of other shapes were timed.
+    pub others: bool,
+}
+
+impl Report {
+    /// Means and counts over the rows.
+    pub fn summary(&self) -> Summary {
+        Summary::of(self)
+    }
+}
+
+/// What everything is timed with.
+#[derive(Clone, Copy, Debug)]
+pub struct Bench<'r, 'a> {
+    /// The templates.
+    pub registry: &'r Registry,
+    /// The target of all workloads.
+    pub target: &'r Target,
+    /// The records that are held against the device.
+    pub records: &'a BestRecords,
+    /// What to time.
+    pub options: &'a Options,
+    /// The device.
+    pub provenance: &'a Provenance,
+}
+
+impl<'r> Bench<'r, '_> {
+    /// Times every subject, one after the other; `told` hears of each row as soon as it is known. What fails is a row with
+    /// its reason: the next one is measured all the same.
+    pub fn run(
+        &self,
+        subjects: &[Subject],
+        measurer: &mut dyn Measurer<'r>,
+        stop: &Stop,
+        told: &mut dyn FnMut(&Row),
+    ) -> Report {
+        let begun = Instant::now();
+        let mut rows = vec![];
+        for Subject { name, weight, workload } in subjects {
+            let result = if stop.is_asked() {
+                Err("stopped by the user".to_string())
+            } else if self.options.limit.is_some_and(|limit| begun.elapsed() >= limit) {
+                Err("the time is over; --seconds gives more".to_string())
+            } else {
+                self.measured(workload, measurer)
+            };
+            let row = Row { name: name.clone(), weight: *weight, workload: workload.key(), result };
+            told(&row);
+            rows.push(row);
+        }
+        Report { provenance: self.provenance.clone(), rows, others: self.options.others }
+    }
+
+    /// The candidates of a workload, each different config timed once.
+    fn measured(&self, workload: &Workload, measurer: &mut dyn Measurer<'r>) -> Result<Measured, String> {
+        let mut options = self.options.clone();
+        options.model.device.get_or_insert_with(|| self.provenance.device.clone());
+        options.model.threads = self.provenance.threads;
+        let ways = Ways::of(self.registry, workload, self.target, self.records, &options).map_err(|e| e.to_string())?;
+        let mut different: Vec<&Choice> = vec![];
+        for choice in ways.all() {
+            if !different.iter().any(|d| is_same(d, choice)) {
+                different.push(choice);
+            }
+        }
+        let mut tasks = vec![];
+        for choice in &different {
+            let template = self.registry.find(&choice.template).ok_or("the template is not registered")?;
+            tasks.push(Task::new(workload.clone(), self.target, template).map_err(|e| e.to_string())?);
+        }
+        let asked: Vec<_> = tasks.iter().zip(&different).map(|(task, choice)| (task, &choice.config)).collect();
+        let outcomes = measurer.compare(&asked);
+        let candidate = |choice: &Choice| -> Result<Candidate, String> {
+            let at = different.iter().position(|d| is_same(d, choice));
+            let outcome = at.and_then(|at| outcomes.get(at)).ok_or("the measurer left it out")?;
+            Ok(Candidate { choice: choice.clone(), outcome: outcome.clone() })
+        };
+        Ok(Measured {
+            chosen: candidate(&ways.chosen)?,
+            default: candidate(&ways.default)?,
+            others: ways.others.as_ref().map(candidate).transpose()?,
+        })
+    }
+}
+
+/// Whether two choices are the same kernel, wherever they come from.
+fn is_same(a: &Choice, b: &Choice) -> bool {
+    a.template == b.template && a.config == b.config
+}
+
+/// Whether a choice's record was measured as this machine measures: on this device, with as many threads.
+fn is_of_here(origin: &Origin, provenance: &Provenance) -> bool {
+    match origin {
+        Origin::Exact { device, threads, .. } => *device == provenance.device && *threads == provenance.threads,
+        _ => false,
+    }
+}

@@ -1,0 +1,120 @@
+//! Means and counts over the rows of a report.
+
+use super::{CONFIRMED, Measured, Report, is_of_here};
+use std::fmt;
+
+/// How the records that were measured on this very device, with as many threads, did when they were timed again.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Again {
+    /// Within [`CONFIRMED`] of the recorded time.
+    pub confirmed: usize,
+    /// Slower than that.
+    pub slower: usize,
+    /// Faster than that.
+    pub faster: usize,
+}
+
+impl Again {
+    /// All of them.
+    pub fn total(&self) -> usize {
+        self.confirmed + self.slower + self.faster
+    }
+}
+
+/// A geometric mean, and of how many ratios it is one.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub struct Mean {
+    /// The mean.
+    pub ratio: f64,
+    /// How many workloads it is over.
+    pub workloads: usize,
+}
+
+/// What a report says in one line.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Summary {
+    /// The config without any record / the record's, over the workloads that have a record and where both ran.
+    pub default: Option<Mean>,
+    /// The config by records of other shapes / the record's, likewise.
+    pub others: Option<Mean>,
+    /// The record's config now / its recorded time, over the records of this device.
+    pub again: Option<Mean>,
+    /// How those did.
+    pub counts: Again,
+    /// Workloads of which a record was used.
+    pub recorded: usize,
+    /// All workloads.
+    pub workloads: usize,
+    /// Candidates that failed, and workloads that were not measured.
+    pub failed: usize,
+}
+
+fn mean(ratios: impl Iterator<Item = f64>) -> Option<Mean> {
+    let (sum, workloads) = ratios.fold((0.0, 0), |(sum, n), ratio| (sum + ratio.ln(), n + 1));
+    (workloads > 0).then(|| Mean { ratio: (sum / workloads as f64).exp(), workloads })
+}
+
+impl Summary {
+    pub(super) fn of(report: &Report) -> Summary {
+        let measured: Vec<&Measured> = report.rows.iter().filter_map(|row| row.result.as_ref().ok()).collect();
+        let recorded: Vec<&Measured> = measured.iter().copied().filter(|m| m.recorded_us().is_some()).collect();
+        let of_here = |m: &&&Measured| is_of_here(&m.chosen.choice.origin, &report.provenance);
+        let mut counts = Again::default();
+        for ratio in recorded.iter().filter(of_here).filter_map(|m| m.again()) {
+            match ratio {
+                r if r > 1.0 + CONFIRMED => counts.slower += 1,
+                r if r < 1.0 - CONFIRMED => counts.faster += 1,
+                _ => counts.confirmed += 1,
+            }
+        }
+        let failures = measured.iter().flat_map(|m| m.candidates()).filter(|(_, c)| c.us().is_none()).count();
+        Summary {
+            default: mean(recorded.iter().filter_map(|m| m.relative(&m.default))),
+            others: mean(recorded.iter().filter_map(|m| m.relative(m.others.as_ref()?))),
+            again: mean(recorded.iter().filter(of_here).filter_map(|m| m.again())),
+            counts,
+            recorded: recorded.len(),
+            workloads: report.rows.len(),
+            failed: failures + report.rows.len() - measured.len(),
+        }
+    }
+}
+
+impl fmt::Display for Mean {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let s = if self.workloads == 1 { "" } else { "s" };
+        write!(f, "{:.3} over {} workload{s}", self.ratio, self.workloads)
+    }
+}
+
+impl fmt::Display for Summary {
+    /// One line.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} of {} workloads have a record", self.recorded, self.workloads)?;
+        let mut means = vec![];
+        let named = [("default/record", self.default), ("others/record", self.others), ("now/recorded", self.again)];
+        for (name, mean) in named {
+            means.extend(mean.map(|mean| format!("{name} {mean}")));
+        }
+        if !means.is_empty() {
+            write!(f, "; geometric means: {}", means.join(", "))?;
+        }
+        let Again { confirmed, slower, faster } = self.counts;
+        if self.counts.total() > 0 {
+            let within = CONFIRMED * 100.0;
+            write!(
+                f,
+                "; {confirmed} of {} records of this device timed again within {within:.0} %",
+                self.counts.total()
+            )?;
+            if slower + faster > 0 {
+                write!(f, ", {slower} slower, {faster} faster")?;
+            }
+        }
+        match self.failed {
+            0 => Ok(()),
+            1 => write!(f, "; 1 failed"),
+            n => write!(f, "; {n} failed"),
+        }
+    }
+}

@@ -1,0 +1,105 @@
+//! The table of a report.
+
+use super::{Candidate, Column, Measured, Report, Row, is_same};
+use crate::records::{Origin, Outcome};
+use crate::tune::progress::{short, us};
+use std::fmt::Write;
+
+/// Characters of a workload's name that are shown.
+const NAME: usize = 40;
+
+/// A line a workload: the recorded time, the time now, and the time of each alternative with how many times as long it
+/// takes. Below a line whatever failed, with its reason; at the end the summary.
+pub fn table(report: &Report) -> String {
+    let cold = report.rows.iter().filter_map(|r| r.result.as_ref().ok()).any(|m| m.chosen.cold_us().is_some());
+    let mut head = vec!["workload", "recorded us", "now us", "now/recorded"];
+    if cold {
+        head.push("cold us");
+    }
+    head.extend(["default us", "/now"]);
+    if report.others {
+        head.extend(["others us", "/now"]);
+    }
+    head.push("chosen by");
+    let mut rows: Vec<Vec<String>> = vec![head.iter().map(|h| h.to_string()).collect()];
+    rows.extend(report.rows.iter().map(|row| cells(row, cold, report.others)));
+    let widths: Vec<usize> = (0..head.len())
+        .map(|i| rows.iter().filter_map(|r| Some(r.get(i)?.chars().count())).max().unwrap_or(0))
+        .collect();
+    // Writing to a string cannot fail.
+    let mut text = format!("{}\n", report.provenance);
+    for (at, row) in rows.iter().enumerate() {
+        let line = row.iter().zip(&widths).enumerate().map(|(i, (cell, width))| {
+            // The first and the last column are words.
+            if i == 0 || i == head.len() - 1 { format!("{cell:<width$}") } else { format!("{cell:>width$}") }
+        });
+        let _ = writeln!(text, "{}", line.collect::<Vec<_>>().join("  ").trim_end());
+        let of_row = at.checked_sub(1).and_then(|at| report.rows.get(at));
+        for note in of_row.map(notes).unwrap_or_default() {
+            let _ = writeln!(text, "  {note}");
+        }
+    }
+    let _ = writeln!(text, "{}", report.summary());
+    text
+}
+
+fn cells(row: &Row, cold: bool, others: bool) -> Vec<String> {
+    let time = |us_: Option<f64>| us_.map_or("-".to_string(), us);
+    let ratio = |ratio: Option<f64>| ratio.map_or("-".to_string(), |r| format!("{r:.2}x"));
+    let name = short(&row.name, NAME);
+    let Ok(m) = &row.result else { return vec![name] };
+    let now = |c: &Candidate| c.us().map_or("failed".to_string(), us);
+    let mut all = vec![name, time(m.recorded_us()), now(&m.chosen), ratio(m.again())];
+    if cold {
+        all.push(time(m.chosen.cold_us()));
+    }
+    all.extend([now(&m.default), ratio(m.relative(&m.default))]);
+    if others {
+        all.push(m.others.as_ref().map_or("-".to_string(), now));
+        all.push(ratio(m.others.as_ref().and_then(|c| m.relative(c))));
+    }
+    all.push(chosen_by(m));
+    all
+}
+
+/// What stands behind the choice.
+fn chosen_by(m: &Measured) -> String {
+    let template = &m.chosen.choice.template;
+    match &m.chosen.choice.origin {
+        Origin::Exact { .. } => format!("record, {template}"),
+        Origin::SameCapability { device, .. } => format!("record of {device}, {template}"),
+        Origin::SameShapeOtherDevice { target, .. } => format!("record of {target}, {template}"),
+        Origin::Model { .. } => format!("no record: by records of other shapes, {template}"),
+        Origin::Analytic { .. } => format!("no record: the default, {template}"),
+    }
+}
+
+/// What is wrong with a row, a line each.
+fn notes(row: &Row) -> Vec<String> {
+    let measured = match &row.result {
+        Err(why) => return vec![format!("not measured: {why}")],
+        Ok(measured) => measured,
+    };
+    let mut notes: Vec<String> =
+        measured.chosen.choice.refusals.iter().map(|refusal| format!("refused: {refusal}")).collect();
+    let mut told: Vec<&Candidate> = vec![];
+    for (column, candidate) in measured.candidates() {
+        let Outcome::Failed(failure) = &candidate.outcome else { continue };
+        // What is two things fails once.
+        if told.iter().any(|c| is_same(&c.choice, &candidate.choice)) {
+            continue;
+        }
+        told.push(candidate);
+        let what = match column {
+            Column::Chosen => "what is chosen",
+            Column::Default => "the default",
+            Column::Others => "the choice by other records",
+        };
+        let choice = &candidate.choice;
+        notes.push(format!(
+            "{what} failed: {}: {} ({} {})",
+            failure.kind, failure.detail, choice.template, choice.config
+        ));
+    }
+    notes
+}
