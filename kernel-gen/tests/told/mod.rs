@@ -9,7 +9,12 @@ use std::path::Path;
 /// difference before you commit it.
 ///
 /// Every file must get some diagnostic, and every diagnostic a cause, a mend, and a line that the file has.
-pub(crate) fn as_expected(folder: &str, extensions: &[&str], least: usize, told: impl Fn(&[u8], &str) -> Vec<Diagnostic>) {
+pub(crate) fn as_expected(
+    folder: &str,
+    extensions: &[&str],
+    least: usize,
+    told: impl Fn(&[u8], &str) -> Vec<Diagnostic>,
+) {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../specs/filetests").join(folder);
     let bless = std::env::var_os("KERNEL_GEN_BLESS").is_some();
     let mut files: Vec<_> = fs::read_dir(&folder)

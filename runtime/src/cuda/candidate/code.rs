@@ -61,6 +61,13 @@ struct Launch {
     values: Vec<TensorMap>,
 }
 
+/// An argument of 8 bytes.
+fn word(value: u64) -> TensorMap {
+    let mut block = TensorMap([0; 16]);
+    block.0[0] = value;
+    block
+}
+
 /// Where the driver reads the arguments of a launch. A kernel declares how many bytes each of its parameters has, and it
 /// may declare others than it is given: so there are as many addresses as it can have parameters, and behind each as many
 /// bytes.
@@ -146,16 +153,20 @@ impl Bench {
                         let spec = maps.get(*m).filter(|s| (1..=5).contains(&s.rank)).ok_or_else(wanted)?;
                         encode(self.context.driver, spec, address(spec.base).ok_or_else(wanted)?)?
                     }
-                    other => {
-                        let mut value = TensorMap([0; 16]);
-                        value.0[0] = address(*other).ok_or_else(wanted)?;
-                        value
-                    }
+                    other => word(address(*other).ok_or_else(wanted)?),
                 });
             }
             launches.push(Launch { function: *function, start: start.clone(), values });
         }
         Ok(Bound { launches, _memory: PhantomData })
+    }
+
+    /// The first kernel of `code`, started as it was loaded, with arguments that are not memory of candidates.
+    pub(super) fn bind_words<'a>(&self, code: &'a Code<'_>, start: &Start, words: &[u64]) -> Bound<'a> {
+        let values: Vec<TensorMap> = words.iter().copied().map(word).collect();
+        let launch =
+            code.functions.first().map(|function| Launch { function: *function, start: start.clone(), values });
+        Bound { launches: launch.into_iter().collect(), _memory: PhantomData }
     }
 
     /// Queues the launches.

@@ -7,6 +7,8 @@ use cudarc::driver::{CudaSlice, DevicePtr, result};
 
 /// Bytes of canary before and behind each buffer: a multiple of what any access is aligned to.
 const GUARD: usize = 4096;
+/// Bytes that memory is compared by at a time.
+pub(super) const STEP: usize = 16;
 /// What canaries hold; as floats of any type it is a large number, so that a sum that reads it is off.
 const CANARY: u8 = 0x7b;
 /// What memory holds that nothing was written to yet: NaN in every floating type.
@@ -24,6 +26,11 @@ impl Guarded {
     /// How much memory, without the canaries.
     pub fn bytes(&self) -> usize {
         self.bytes
+    }
+
+    /// Where the first canary starts, and how many steps there are with both of them.
+    pub(super) fn steps(&self) -> (u64, u64) {
+        (self.address, (self.memory.len() / STEP) as u64)
     }
 
     /// Where the memory between the canaries starts.
@@ -45,7 +52,7 @@ impl Bench {
     /// Memory that holds poison.
     pub fn poisoned(&self, bytes: usize) -> Result<Guarded, CudaError> {
         self.context.bind()?;
-        let whole = bytes.saturating_add(2 * GUARD);
+        let whole = bytes.saturating_add(2 * GUARD).next_multiple_of(STEP);
         // SAFETY: all of it is written below, before anything reads it.
         let memory = unsafe { self.stream.alloc::<u8>(whole) };
         let memory = memory.map_err(|e| Driver::of_cudarc("cuMemAllocAsync", e))?;
@@ -53,8 +60,7 @@ impl Bench {
         let buffer = Guarded { memory, address, bytes };
         self.fill(&buffer, 0, CANARY, GUARD)?;
         self.fill(&buffer, GUARD, POISON, bytes)?;
-        // The canary begins at the very next byte.
-        self.fill(&buffer, GUARD + bytes, CANARY, GUARD)?;
+        self.fill_behind(&buffer)?;
         Ok(buffer)
     }
 
@@ -74,7 +80,16 @@ impl Bench {
     pub fn poison(&self, buffer: &mut Guarded) -> Result<(), CudaError> {
         self.fill(buffer, 0, CANARY, GUARD)?;
         self.fill(buffer, GUARD, POISON, buffer.bytes)?;
-        self.fill(buffer, GUARD + buffer.bytes, CANARY, GUARD)
+        self.fill_behind(buffer)
+    }
+
+    /// A copy of memory, its canaries too.
+    pub fn copy(&self, buffer: &Guarded) -> Result<Guarded, CudaError> {
+        self.context.bind()?;
+        let Guarded { memory, bytes, .. } = buffer;
+        let memory = self.stream.clone_dtod(memory).map_err(|e| Driver::of_cudarc("cuMemcpyDtoDAsync", e))?;
+        let address = memory.device_ptr(&self.stream).0;
+        Ok(Guarded { memory, address, bytes: *bytes })
     }
 
     /// What memory holds once everything that was launched has ended.
@@ -90,12 +105,18 @@ impl Bench {
         Ok(Download { data: whole, outside })
     }
 
+    /// The canary behind a buffer begins at the very next byte.
+    fn fill_behind(&self, buffer: &Guarded) -> Result<(), CudaError> {
+        let behind = GUARD + buffer.bytes;
+        self.fill(buffer, behind, CANARY, buffer.memory.len() - behind)
+    }
+
     fn fill(&self, buffer: &Guarded, at: usize, byte: u8, count: usize) -> Result<(), CudaError> {
         if count == 0 {
             return Ok(());
         }
         self.context.bind()?;
-        // SAFETY: the callers stay within `bytes + 2 * GUARD`, and the memory is written on this stream only.
+        // SAFETY: the callers stay within the memory, and the memory is written on this stream only.
         let filled =
             unsafe { result::memset_d8_async(buffer.address + at as u64, byte, count, self.stream.cu_stream()) };
         filled.map_err(|e| Driver::of_cudarc("cuMemsetD8Async", e))

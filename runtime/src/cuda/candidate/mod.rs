@@ -12,10 +12,12 @@
 //! writes to `/proc/self/mem`: that is one more reason to run candidates in a process that holds nothing else.
 
 mod code;
+mod differ;
 mod memory;
 mod time;
 
 pub use code::{Bound, Code, Start};
+pub use differ::Differ;
 pub use memory::{Download, Guarded};
 pub use time::Graph;
 

@@ -7,7 +7,7 @@ use crate::tune::measure::Sampling;
 use crate::tune::measure::data::Data;
 use crate::tune::measure::pipeline::failure;
 use crate::workload::Workload;
-use kernel_gen_runtime::cuda::candidate::{Bench, Bound, Code, Guarded, Start};
+use kernel_gen_runtime::cuda::candidate::{Bench, Bound, Code, Differ, Guarded, Start};
 use kernel_gen_runtime::cuda::{CudaError, KernelArg, TensorMapSpec};
 use std::collections::BTreeMap;
 use std::io::{self, Read, Write};
@@ -32,8 +32,12 @@ pub fn serve(input: &mut impl Read, output: &mut impl Write, device: usize) -> i
         uuid: facts.uuid.clone(),
         driver: pair(facts.driver),
     };
+    let differ = match Differ::new(&bench) {
+        Ok(differ) => differ,
+        Err(error) => return protocol::write(output, &Reply::NoDevice(error.to_string()), &[]),
+    };
+    let mut tasks = Tasks { bench: &bench, differ, all: BTreeMap::new() };
     protocol::write(output, &Reply::Ready(device), &[])?;
-    let mut tasks = Tasks { bench: &bench, all: BTreeMap::new() };
     while let Some((request, images)) = protocol::read::<Request>(input)? {
         let mut tell = |stage, seconds| protocol::write(output, &Reply::Begins(stage, seconds), &[]);
         let (outcomes, lost) = answer(&mut tasks, &request, &images, &mut tell)?;
@@ -54,17 +58,20 @@ type Tell<'a> = dyn FnMut(Stage, f64) -> io::Result<()> + 'a;
 struct Task {
     data: Data,
     inputs: Vec<Guarded>,
+    /// What the inputs hold, out of the candidates' sight.
+    given: Vec<Guarded>,
     output: Guarded,
 }
 
 struct Tasks<'b> {
     bench: &'b Bench,
+    differ: Differ<'b>,
     all: BTreeMap<(String, u64), Task>,
 }
 
-impl Tasks<'_> {
-    /// The data of a workload.
-    fn get(&mut self, key: &str, seed: u64, tell: &mut Tell<'_>) -> Result<&mut Task, Stop> {
+impl<'b> Tasks<'b> {
+    /// The data of a workload, and what compares it.
+    fn get(&mut self, key: &str, seed: u64, tell: &mut Tell<'_>) -> Result<(&mut Task, &mut Differ<'b>), Stop> {
         let id = (key.to_string(), seed);
         if !self.all.contains_key(&id) {
             tell(Stage::Data, 600.0)?;
@@ -76,9 +83,12 @@ impl Tasks<'_> {
             }
             let data = Data::new(&workload, seed);
             let (inputs, output) = buffers(self.bench, &data)?;
-            self.all.insert(id.clone(), Task { data, inputs, output });
+            let given = inputs.iter().map(|input| self.bench.copy(input)).collect::<Result<_, _>>()?;
+            self.all.insert(id.clone(), Task { data, inputs, given, output });
         }
-        self.all.get_mut(&id).ok_or_else(|| failure(FailureKind::Worker, "the data of a task is gone").into())
+        let task = self.all.get_mut(&id);
+        let task = task.ok_or_else(|| failure(FailureKind::Worker, "the data of a task is gone"))?;
+        Ok((task, &mut self.differ))
     }
 }
 
@@ -143,8 +153,8 @@ fn answer(
 ) -> io::Result<(Vec<Result<Timing, Failure>>, bool)> {
     let bench = tasks.bench;
     let all_fail = |why: &Failure| request.candidates.iter().map(|_| Err(why.clone())).collect::<Vec<_>>();
-    let task = match tasks.get(&request.workload, request.seed, tell) {
-        Ok(task) => task,
+    let (task, differ) = match tasks.get(&request.workload, request.seed, tell) {
+        Ok(found) => found,
         Err(Stop::Gone(error)) => return Err(error),
         Err(Stop::Failed(why)) => return Ok((all_fail(&why), false)),
         Err(Stop::Lost(why)) => return Ok((all_fail(&why), true)),
@@ -156,7 +166,7 @@ fn answer(
         let mut prepared = || -> Result<(Ready<'_>, Timing), Stop> {
             tell(Stage::Load, 30.0)?;
             let ready = Ready::load(bench, task, candidate, &mut rest)?;
-            let max_error = ready.check(bench, task, tell)?;
+            let max_error = ready.check(bench, task, differ, tell)?;
             Ok((ready, Timing { samples_us: vec![], cold_us: vec![], max_error }))
         };
         match prepared() {
@@ -288,10 +298,9 @@ impl<'b> Ready<'b> {
 
     /// Runs it once and looks at everything that it may and may not have written. Gives the share of its bound that the
     /// largest error takes.
-    fn check(&self, bench: &Bench, task: &mut Task, tell: &mut Tell<'_>) -> Result<f64, Stop> {
+    fn check(&self, bench: &Bench, task: &mut Task, differ: &mut Differ<'_>, tell: &mut Tell<'_>) -> Result<f64, Stop> {
         bench.poison(&mut task.output)?;
-        let packed = self.packs.iter().map(|(_, packed, _)| bench.download(packed).map(|d| d.data));
-        let packed = packed.collect::<Result<Vec<_>, _>>()?;
+        let packed = self.packs.iter().map(|(_, packed, _)| bench.copy(packed)).collect::<Result<Vec<_>, _>>()?;
         tell(Stage::Run, 1.0)?;
         bench.launch(&self.bind(bench, &task.inputs, &task.output)?)?;
         bench.synchronize()?;
@@ -302,22 +311,21 @@ impl<'b> Ready<'b> {
                 Err(failure(FailureKind::OutsideWrite, format!("it wrote {at} bytes from the start of {what}")))
             }
         };
-        for ((i, buffer), given) in task.inputs.iter().enumerate().zip(&task.data.inputs) {
-            let held = bench.download(buffer)?;
-            let name = format!("input {i}");
-            let changed = held.data.iter().zip(given).position(|(a, b)| a != b);
-            if changed.is_some() || held.outside.is_some() {
-                // The next candidate wants what this one has overwritten.
-                let wrong = outside(&name, changed.map(|at| at as i64).or(held.outside));
+        for i in 0..task.inputs.len() {
+            if differ.differ(&task.inputs[i], &task.given[i])? {
+                let given = &task.data.inputs[i];
+                let wrong = outside(&format!("input {i}"), changed(bench, &task.inputs[i], given)?);
+                // The next candidate wants what this one has overwritten, which may be the copy.
                 task.inputs[i] = bench.upload(given)?;
+                task.given[i] = bench.copy(&task.inputs[i])?;
                 wrong?;
-                break;
             }
         }
         for ((param, buffer, _), before) in self.packs.iter().zip(&packed) {
-            let held = bench.download(buffer)?;
-            let changed = held.data.iter().zip(before).position(|(a, b)| a != b);
-            outside(&format!("packed input {param}"), changed.map(|at| at as i64).or(held.outside))?;
+            if differ.differ(buffer, before)? {
+                let before = bench.download(before)?.data;
+                outside(&format!("packed input {param}"), changed(bench, buffer, &before)?)?;
+            }
         }
         if let Some(workspace) = &self.main.workspace {
             outside("the workspace", bench.download(workspace)?.outside)?;
@@ -326,6 +334,13 @@ impl<'b> Ready<'b> {
         outside("the output", output.outside)?;
         task.data.check(&output.data).map_err(|mismatch| failure(FailureKind::WrongAnswer, mismatch).into())
     }
+}
+
+/// The first byte that is not what was given, or that is outside and was written.
+fn changed(bench: &Bench, buffer: &Guarded, given: &[u8]) -> Result<Option<i64>, CudaError> {
+    let held = bench.download(buffer)?;
+    let inside = held.data.iter().zip(given).position(|(a, b)| a != b);
+    Ok(inside.map(|at| at as i64).or(held.outside))
 }
 
 /// Calls of a graph: enough for a sample, and no more than take a moment to record.
