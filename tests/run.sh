@@ -12,6 +12,9 @@ for manifest in Cargo.toml tests/onnx/Cargo.toml; do
   cargo test --manifest-path "$manifest" --target-dir target --workspace --no-fail-fast -- --nocapture 2>&1 | tee -a "$log"
   ((status |= PIPESTATUS[0]))
 done
+# The program that times the peers, with its shortest list; nothing is timed here.
+cargo test --manifest-path tests/peers/Cargo.toml --target-dir target --no-default-features --features skinny --no-fail-fast -- --nocapture 2>&1 | tee -a "$log"
+((status |= PIPESTATUS[0]))
 # The runtime with its features, which the workspace leaves off.
 cargo test --package kernel-gen-runtime --all-features --target-dir target --no-fail-fast -- --nocapture 2>&1 | tee -a "$log"
 ((status |= PIPESTATUS[0]))
