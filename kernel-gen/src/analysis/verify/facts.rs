@@ -137,7 +137,49 @@ impl Facts {
             return true;
         }
         // Two conditions together, where there are few.
-        facts.len() <= 8
-            && once.iter().take(16).any(|g| scaled(g, &Sum::of(g.clone()).terms).iter().any(never_positive))
+        let twice = || once.iter().take(16).any(|g| scaled(g, &Sum::of(g.clone()).terms).iter().any(never_positive));
+        self.highest(&goal, &facts).is_some_and(|hi| hi <= 0) || facts.len() <= 8 && twice()
+    }
+
+    /// An upper bound of a sum, in which `facts`, each at most 0, also bound what is divided: a thread that copies the
+    /// `i`-th element of a tile has `i < n` for a guard, and `i / k` as an index.
+    fn highest(&self, sum: &Expr, facts: &[Expr]) -> Option<i64> {
+        let sum = Sum::of(sum.clone());
+        let mut highest = sum.constant;
+        for (atom, factor) in &sum.terms {
+            let (lo, mut hi) = bounds(atom, &self.ranges)?;
+            if let (Expr::Binary(BinOp::Div, dividend, divisor), true) = (atom, *factor > 0)
+                && let Some(divisor @ 1..) = divisor.as_int()
+            {
+                // The dividend is `fact + rest`, and so at most `rest`.
+                let rests = facts.iter().map(|fact| simplify(&((**dividend).clone() - fact.clone()), &self.ranges));
+                let most = rests.filter_map(|rest| bounds(&rest, &self.ranges)).map(|(_, hi)| hi.div_euclid(divisor));
+                hi = most.fold(hi, i64::min);
+            }
+            highest = highest.checked_add(factor.checked_mul(if *factor > 0 { hi } else { lo })?)?;
+        }
+        Some(highest)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// 16 times 8 threads copy 360 elements, 3 each, of 64 channels in pairs of 18 rows of 10.
+    #[test]
+    fn a_guard_of_the_dividend_bounds_the_quotient() {
+        let [outer, z, x, i] = [0, 1, 2, 3].map(VarId);
+        let mut facts = Facts::default();
+        for (var, last) in [(outer, 31), (z, 15), (x, 7), (i, 2)] {
+            facts.ranges.insert(var, 0, last);
+        }
+        let element = Expr::Var(z) * 23 + Expr::Var(x) * 3 + Expr::Var(i);
+        let channel = Expr::Var(outer) * 2 + Expr::bin(BinOp::Div, element.clone(), Expr::Int(180));
+        let over = |extent: i64| channel.clone() - (extent - 1);
+        assert!(!facts.proves_at_most_zero(&over(64)), "there are 369 elements without the guard");
+        facts.assume(&element.lt(Expr::Int(360)), true);
+        assert!(facts.proves_at_most_zero(&over(64)));
+        assert!(!facts.proves_at_most_zero(&over(63)));
     }
 }
