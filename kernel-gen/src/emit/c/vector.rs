@@ -171,6 +171,9 @@ impl Body<'_> {
             2 if whole && dtype == v.dtype => {
                 format!("{}({})", self.prelude.call(Helper::LoadEven(v)), run.pointer)
             }
+            2 if dtype == v.dtype => {
+                format!("{}({}, 0, {})", self.prelude.call(Helper::LoadEvenBetween(v)), run.pointer, c.len)
+            }
             s => format!("{}({}, {s}, {})", self.prelude.call(Helper::Gather(v, dtype)), run.pointer, c.len),
         };
         Ok(Value::Vector(Text::new(text, PRIMARY), v))

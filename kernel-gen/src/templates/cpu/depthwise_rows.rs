@@ -1,8 +1,9 @@
 //! Depthwise convolution: a block of outputs in registers, every tap a vector load and a multiply-add.
 //!
-//! In NCHW the lanes are pixels of a row and a task is one channel, whose rows are first copied into a private tile with
-//! their padding; in NHWC and blocked layouts the lanes are channels. All taps are unrolled, so that a row loaded for
-//! one output row serves the next as well.
+//! In NCHW the lanes are pixels of a row and a task is one channel; in NHWC and blocked layouts the lanes are channels. All
+//! taps are unrolled, so that a row loaded for one output row serves the next as well. In NCHW with strides of 1 and 2 no
+//! padded copy is made: masked loads leave the padding out, and with stride 2 shuffles of two registers pick every other
+//! column. Otherwise a strip of rows is copied with its padding into a private tile first.
 
 use super::tile::{ceil_div, cycles_to_us, even_tiles};
 use super::{pack_param, pieces, vectorize, vectorize_block, vectorize_rows};
@@ -35,6 +36,11 @@ fn lanes_are_pixels(c: &Conv2d) -> bool {
     c.layout == ConvLayout::Nchw
 }
 
+/// Whether the padding is left out by masked loads. 16-bit elements have none, and wider strides no shuffles.
+fn masks_padding(w: &Workload, c: &Conv2d) -> bool {
+    lanes_are_pixels(c) && c.stride[1] <= 2 && w.dtype == DType::F32
+}
+
 /// Units of `ow_tile` along an output row.
 fn columns(c: &Conv2d, cpu: &Cpu) -> i64 {
     if lanes_are_pixels(c) { ceil_div(c.ow(), cpu.f32_lanes()) } else { c.ow() }
@@ -46,7 +52,7 @@ impl Template for DepthwiseRows {
     }
 
     fn version(&self) -> u32 {
-        1
+        2
     }
 
     fn applies(&self, w: &Workload, t: &Target) -> Result<(), String> {
@@ -70,7 +76,11 @@ impl Template for DepthwiseRows {
         let largest = |extent, limit| even_tiles(extent, limit).into_iter().max().unwrap_or(1);
         let budget = cpu.vector_registers / 2;
         // Rows reuse loaded rows, pixels of a row only save loop overhead.
-        let (oh_tile, ow_tile) = if lanes_are_pixels(&c) {
+        let (oh_tile, ow_tile) = if masks_padding(w, &c) && c.stride[1] == 2 {
+            // Each operand is shuffled from two registers: half as many sums leave room for those.
+            let rows = largest(c.oh(), (budget / 2 / columns(&c, cpu).min(4)).max(1));
+            (rows, largest(columns(&c, cpu), 2.min(budget / rows)))
+        } else if lanes_are_pixels(&c) {
             // Whole maps of small layers, otherwise four rows: more rows spill, since GCC keeps what they share.
             let rows = if c.oh() <= budget / columns(&c, cpu).min(budget) { c.oh() } else { largest(c.oh(), 4) };
             (rows, largest(columns(&c, cpu), (budget / rows).clamp(1, 4)))
@@ -146,8 +156,8 @@ impl Template for DepthwiseRows {
         }
         if c.has_padding() {
             let pad = s.stage("pad")?;
-            if lanes_are_pixels(&c) && c.stride[1] == 1 && w.dtype == DType::F32 {
-                // Masked loads leave the padding out, which costs less than a copy with it.
+            if masks_padding(w, &c) {
+                // Masked loads cost less than a copy with the padding.
                 s.compute_inline(pad)?;
             } else {
                 s.set_scope(pad, Scope::Local)?;
@@ -185,9 +195,17 @@ fn estimate(w: &Workload, t: &Target, config: &Config) -> Result<f64, TemplateEr
     } as f64;
     // A row of taps loaded once serves the output rows of a block; each load also pays for its multiply-adds.
     let rows_loaded = ((oh_tile - 1) * c.stride[0] + (c.kh - 1) * c.dilation[0] + 1).min(oh_tile * c.kh) as f64;
-    let loads = vectors * rows_loaded / oh_tile as f64 * c.kw as f64 / 2.0;
+    let shuffled = masks_padding(w, &c) && c.stride[1] == 2;
+    // Shuffles take two loads each, and what does not fit beside the sums is loaded again.
+    let operands = match (shuffled, 2 * oh_tile * ow_tile * 2 > cpu.vector_registers) {
+        (false, _) => 1.0,
+        (true, false) => 2.0,
+        (true, true) => 2.5,
+    };
+    let loads = vectors * rows_loaded / oh_tile as f64 * c.kw as f64 * operands / 2.0;
     let multiply_adds = vectors * (c.kh * c.kw) as f64 / cpu.fma_units as f64;
     let overhead = vectors * (2.0 + 6.0 / (oh_tile * ow_tile) as f64);
-    let padding = if c.has_padding() { 2.0 * vectors * (c.stride[0] * c.stride[1]) as f64 } else { 0.0 };
+    let padding =
+        if c.has_padding() && !masks_padding(w, &c) { 2.0 * vectors * (c.stride[0] * c.stride[1]) as f64 } else { 0.0 };
     Ok(cycles_to_us(loads.max(multiply_adds) + overhead + padding, cpu))
 }

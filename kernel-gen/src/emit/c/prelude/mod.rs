@@ -218,7 +218,7 @@ impl Helper {
             Helper::Load(v, d) => load_converted(&name, v, d, isa),
             Helper::LoadPart(v, d) => load_part(&name, v, d, isa),
             Helper::LoadBetween(v) => load_between(&name, v, isa),
-            Helper::LoadEvenBetween(v) => load_even_between(&name, v),
+            Helper::LoadEvenBetween(v) => load_even_between(&name, v, isa),
             Helper::Gather(v, d) => format!(
                 "KG_FN {v} {name}(const {t} *p, int64_t stride, int n) {{\n  {v} v = {{0}};\n  \
                  for (int i = 0; i < n; i++) v[i] = {x};\n  return v;\n}}\n",

@@ -184,9 +184,27 @@ pub(super) fn load_even(name: &str, v: Vector) -> String {
     )
 }
 
-/// Lane `i` is element `2 i`, so whole lanes `low..high` are elements `2 low..2 high - 1`: two loads, as for all lanes.
-pub(super) fn load_even_between(name: &str, v: Vector) -> String {
+/// Lane `i` is element `2 i`, so whole lanes `low..high` are elements `2 low..2 high - 1`: two loads, as for all lanes, or
+/// one where a register holds twice as many.
+pub(super) fn load_even_between(name: &str, v: Vector, isa: Isa) -> String {
     let (w, vector, mask) = (v.width, v.name(), v.mask().name());
+    if isa == Isa::X86_64V4 && v.dtype == DType::F32 && w <= 8 {
+        let bits = 2 * v.bytes() * 8;
+        let raw = if bits == 512 { "_mm512" } else { "_mm256" };
+        // Of lanes that are cut off, any will do.
+        let picks: Vec<String> = (0..2 * w).map(|i| (2 * i % (2 * w)).to_string()).collect();
+        return format!(
+            "KG_FN {vector} {name}(const float *p, int64_t low, int64_t high) {{\n  \
+             low = low < 0 ? 0 : low > {w} ? {w} : low;\n  \
+             high = high < low ? low : high > {w} ? {w} : high;\n  \
+             uint32_t lanes = high > low ? (1u << (2 * high - 1)) - (1u << 2 * low) : 0u;\n  \
+             __m{bits} both = {raw}_maskz_loadu_ps((__mmask{ways})lanes, p);\n  \
+             return ({vector}){raw}_castps{bits}_ps{half}({raw}_permutexvar_ps({raw}_setr_epi32({picks}), both));\n}}\n",
+            ways = 2 * w,
+            half = bits / 2,
+            picks = picks.join(", "),
+        );
+    }
     let lanes = |from: usize, second: usize| -> String {
         let pick = |i: usize| if i < w / 2 { from + 2 * i } else { second + 2 * i - (w - 1) };
         (0..w).map(|i| pick(i).to_string()).collect::<Vec<_>>().join(", ")
