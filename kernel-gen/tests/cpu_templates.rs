@@ -20,7 +20,8 @@ use kernel_gen::workload::{Conv2d, ConvLayout, Op, Role, Workload};
 use std::collections::BTreeMap;
 
 /// The templates that this is about; those for CUDA devices have a test of their own.
-const CPU_TEMPLATES: [&str; 5] = ["conv2d_direct", "conv2d_pointwise", "matmul_packed", "depthwise_rows", "plain"];
+const CPU_TEMPLATES: [&str; 6] =
+    ["conv2d_direct", "conv2d_pointwise", "matmul_packed", "depthwise_rows", "depthwise_pointwise", "plain"];
 
 /// Runs a scheduled kernel, packing what it wants packed, and gives its output.
 fn interpret(scheduled: &Scheduled, workload: &Workload, inputs: &[Vec<f64>]) -> Result<Vec<f64>, String> {
@@ -96,6 +97,13 @@ fn workload(seed: u64) -> Workload {
     let mut rng = Rng::new(seed);
     loop {
         let mut workload = sample::workload(&mut rng);
+        if seed % 6 == 1 {
+            workload.op = Op::DepthwisePointwise(sample::pair(&mut rng));
+            if workload.validate().is_ok() && workload.macs() <= 1_000_000 {
+                return workload;
+            }
+            continue;
+        }
         let Op::Conv2d(c) = &mut workload.op else {
             if seed.is_multiple_of(3) {
                 continue;

@@ -48,6 +48,21 @@ fn random_workloads_agree_with_the_reference() {
 }
 
 #[test]
+fn random_pairs_of_convolutions_agree_with_the_reference() {
+    let mut rng = Rng::new(2025);
+    for i in 0..30 {
+        let mut workload = Workload::f32(sample::pair(&mut rng)).with_epilogue(&sample::epilogue(&mut rng));
+        while workload.validate().is_err() || workload.macs() > 60_000 {
+            workload.op = sample::pair(&mut rng).into();
+        }
+        if i % 4 == 0 {
+            workload = Workload { dtype: DType::F16, ..workload };
+        }
+        check(&workload, i);
+    }
+}
+
+#[test]
 fn the_verifier_passes_naive_kernels() {
     let limits = Target::find("x86-64").expect("built in").limits();
     let mut rng = Rng::new(99);

@@ -170,6 +170,17 @@ fn distance(a: &Workload, b: &Workload) -> Option<f64> {
                 1.5 * octaves(a.stride[0] * a.stride[1], b.stride[0] * b.stride[1]),
             ]
         }
+        (Op::DepthwisePointwise(a), Op::DepthwisePointwise(b)) => {
+            let (c, d) = (&a.depthwise, &b.depthwise);
+            vec![
+                octaves(c.n * c.oh() * c.ow(), d.n * d.oh() * d.ow()),
+                octaves(c.ow(), d.ow()),
+                octaves(a.co, b.co),
+                octaves(c.ci, d.ci),
+                1.5 * octaves(c.kh * c.kw, d.kh * d.kw),
+                1.5 * octaves(c.stride[0] * c.stride[1], d.stride[0] * d.stride[1]),
+            ]
+        }
         (Op::Matmul(a), Op::Matmul(b)) => {
             if (a.trans_a, a.trans_b) != (b.trans_a, b.trans_b) {
                 return None;

@@ -3,7 +3,9 @@
 use super::names::Names;
 use crate::diagnostic::{Found, Report, Table};
 use crate::ir::DType;
-use crate::workload::{Conv2d, ConvLayout, Epilogue, Math, Matmul, Op, Workload, WorkloadError, epilogue};
+use crate::workload::{
+    Conv2d, ConvLayout, DepthwisePointwise, Epilogue, Math, Matmul, Op, Workload, WorkloadError, epilogue,
+};
 use std::ops::Range;
 
 /// An operator as a spec names it.
@@ -13,6 +15,8 @@ pub enum OpKind {
     Conv2d,
     /// `depthwise_conv2d`.
     DepthwiseConv2d,
+    /// `depthwise_pointwise`.
+    DepthwisePointwise,
     /// `matmul`.
     Matmul,
     /// `batch_matmul`.
@@ -21,9 +25,10 @@ pub enum OpKind {
 
 impl OpKind {
     /// All of them with their names.
-    pub const ALL: [(&str, OpKind); 4] = [
+    pub const ALL: [(&str, OpKind); 5] = [
         ("conv2d", OpKind::Conv2d),
         ("depthwise_conv2d", OpKind::DepthwiseConv2d),
+        ("depthwise_pointwise", OpKind::DepthwisePointwise),
         ("matmul", OpKind::Matmul),
         ("batch_matmul", OpKind::BatchMatmul),
     ];
@@ -33,13 +38,19 @@ impl OpKind {
         match self {
             OpKind::Conv2d => "conv2d",
             OpKind::DepthwiseConv2d => "depthwise_conv2d",
+            OpKind::DepthwisePointwise => "depthwise_pointwise",
             OpKind::Matmul => "matmul",
             OpKind::BatchMatmul => "batch_matmul",
         }
     }
 
     fn is_conv(self) -> bool {
-        matches!(self, OpKind::Conv2d | OpKind::DepthwiseConv2d)
+        matches!(self, OpKind::Conv2d | OpKind::DepthwiseConv2d | OpKind::DepthwisePointwise)
+    }
+
+    /// Whether the first convolution of the operator is depthwise.
+    fn is_depthwise(self) -> bool {
+        matches!(self, OpKind::DepthwiseConv2d | OpKind::DepthwisePointwise)
     }
 }
 
@@ -82,6 +93,8 @@ struct Common {
     out_dtype: DType,
     math: Math,
     epilogue: Vec<Epilogue>,
+    /// The steps between the two convolutions of a pair.
+    between: Vec<Epilogue>,
 }
 
 const WORKLOAD: &str = "[[kernel.workload]]";
@@ -125,9 +138,22 @@ fn common(table: &mut Table<'_, '_>, report: &mut Report, op: Option<OpKind>) ->
     let dtype = table.choice(report, "dtype", &types);
     let out_dtype = table.choice(report, "out_dtype", &types);
     let math = table.choice(report, "math", &Math::ALL.map(|m| (m.name(), m)));
-    let epilogue = epilogue_steps(table, report);
+    let epilogue = epilogue_steps(table, report, "epilogue", &Epilogue::ALL);
+    let between = match op {
+        None | Some(OpKind::DepthwisePointwise) => {
+            epilogue_steps(table, report, "depthwise_epilogue", &DepthwisePointwise::BETWEEN)
+        }
+        Some(_) => vec![],
+    };
     let dtype_value = dtype.as_ref().map_or(DType::F32, |f| f.value);
     let mut math_value = math.as_ref().map_or(Math::default(), |f| f.value);
+    if let Some(found) =
+        layout.as_ref().filter(|f| op == Some(OpKind::DepthwisePointwise) && f.value != ConvLayout::Nchw)
+    {
+        let error = WorkloadError::PairLayout { layout: found.value.name() };
+        report.error(&found.span, error.cause(), error.mend());
+        return None;
+    }
     if let Some(math) = math.filter(|m| m.value == Math::Tf32 && dtype_value != DType::F32) {
         let error = WorkloadError::Tf32NeedsF32 { dtype: dtype_value.name() };
         report.error(&math.span, error.cause(), error.mend());
@@ -141,15 +167,21 @@ fn common(table: &mut Table<'_, '_>, report: &mut Report, op: Option<OpKind>) ->
         out_dtype: out_dtype.map_or(dtype_value, |f| f.value),
         math: math_value,
         epilogue,
+        between,
     })
 }
 
 /// The epilogue; empty if anything is wrong with it, so that it is reported once and not for each workload.
-fn epilogue_steps(table: &mut Table<'_, '_>, report: &mut Report) -> Vec<Epilogue> {
-    let mut choices: Vec<(&str, Option<Epilogue>)> = Epilogue::ALL.iter().map(|e| (e.name(), Some(*e))).collect();
+fn epilogue_steps(
+    table: &mut Table<'_, '_>,
+    report: &mut Report,
+    key: &'static str,
+    all: &[Epilogue],
+) -> Vec<Epilogue> {
+    let mut choices: Vec<(&str, Option<Epilogue>)> = all.iter().map(|e| (e.name(), Some(*e))).collect();
     choices.push(("none", None));
     let before = report.len();
-    let Some(found) = table.choices(report, "epilogue", &choices) else { return vec![] };
+    let Some(found) = table.choices(report, key, &choices) else { return vec![] };
     if report.len() > before {
         return vec![];
     }
@@ -178,10 +210,10 @@ fn workload(
     let named = name.is_some();
     let name = name.and_then(|n| names.take(report, &n, false));
     let count = count(table, report);
-    let op = if common.op.is_conv() {
-        convolution(table, report, common).map(Op::Conv2d)
-    } else {
-        product(table, report, common).map(Op::Matmul)
+    let op = match common.op {
+        OpKind::Conv2d | OpKind::DepthwiseConv2d => convolution(table, report, common).map(Op::Conv2d),
+        OpKind::DepthwisePointwise => pair(table, report, common).map(Op::DepthwisePointwise),
+        OpKind::Matmul | OpKind::BatchMatmul => product(table, report, common).map(Op::Matmul),
     };
     table.finish(report);
     let workload = Workload {
@@ -225,6 +257,7 @@ fn guilty_key(error: &WorkloadError, op: OpKind) -> &'static str {
     }
     match error {
         WorkloadError::NotPositive { size, .. } => match *size {
+            s if op == OpKind::DepthwisePointwise && s.starts_with("co") => "pointwise",
             s if s.contains("stride") => "stride",
             s if s.contains("dilation") => "dilation",
             s if s.starts_with("groups") => "groups",
@@ -304,10 +337,10 @@ fn convolution(table: &mut Table<'_, '_>, report: &mut Report, common: &Common) 
         ConvLayout::Nhwc | ConvLayout::Hwcn => (w[3], w[2], w[0], w[1]),
         ConvLayout::NhwcNc(block) => (w[3].saturating_mul(block), w[2].saturating_mul(block), w[0], w[1]),
     };
-    let depthwise = common.op == OpKind::DepthwiseConv2d;
+    let depthwise = common.op.is_depthwise();
     let groups = match groups {
         Some(g) if depthwise && g.value != ci => {
-            let cause = format!("a depthwise_conv2d of {ci} channels has {ci} groups, not {}", g.value);
+            let cause = format!("a {} of {ci} channels has {ci} groups, not {}", common.op.name(), g.value);
             report.error(&g.span, cause, "leave `groups` out, or use op = \"conv2d\"");
             return None;
         }
@@ -317,7 +350,7 @@ fn convolution(table: &mut Table<'_, '_>, report: &mut Report, common: &Common) 
     };
     if ci_per_group.checked_mul(groups) != Some(ci) && groups > 0 && ci > 0 {
         let cause = if depthwise {
-            format!("the weight of a depthwise_conv2d takes 1 channel, this one takes {ci_per_group}")
+            format!("the weight of a {} takes 1 channel, this one takes {ci_per_group}", common.op.name())
         } else {
             let each = if groups == 1 { String::new() } else { format!(" in each of {groups} groups") };
             format!("the weight takes {ci_per_group} channels{each}, but the input has {ci}")
@@ -330,6 +363,33 @@ fn convolution(table: &mut Table<'_, '_>, report: &mut Report, common: &Common) 
         return None;
     }
     Some(Conv2d { layout, n, ci, h: height, w: width, co, kh, kw, stride, padding, dilation, groups })
+}
+
+/// A depthwise convolution like any other, and `pointwise`, the weight of the one that follows.
+fn pair(table: &mut Table<'_, '_>, report: &mut Report, common: &Common) -> Option<DepthwisePointwise> {
+    table.require(report, "pointwise", "pointwise = [co, ci, 1, 1]");
+    let pointwise = table.integers(report, "pointwise", &[4]);
+    let depthwise = convolution(table, report, common)?;
+    let pointwise = pointwise?;
+    let ci = depthwise.ci;
+    if depthwise.co != ci {
+        let cause = format!("the depthwise weight gives {} channels, but the input has {ci}", depthwise.co);
+        let mend = format!("write weight = [{ci}, 1, {}, {}]", depthwise.kh, depthwise.kw);
+        report.error(&table.span_of("weight"), cause, mend);
+        return None;
+    }
+    let [co, takes, kh, kw] = pointwise.value[..] else { return None };
+    if [kh, kw] != [1, 1] {
+        let cause = format!("the pointwise weight is {kh} x {kw}");
+        report.error(&pointwise.span, cause, format!("write pointwise = [{co}, {ci}, 1, 1]"));
+        return None;
+    }
+    if takes != ci {
+        let cause = format!("the pointwise weight takes {takes} channels, but the depthwise convolution gives {ci}");
+        report.error(&pointwise.span, cause, format!("write pointwise = [{co}, {ci}, 1, 1]"));
+        return None;
+    }
+    Some(DepthwisePointwise::new(depthwise, co).with_between(&common.between))
 }
 
 /// ` = [64, 3, 7, 7]`, if the groups divide the channels.

@@ -11,13 +11,14 @@
 //!
 //! [[kernel]]
 //! name = "conv2d_nchw"              # the function that is generated
-//! op = "conv2d"                     # conv2d | depthwise_conv2d | matmul | batch_matmul
+//! op = "conv2d"                     # conv2d | depthwise_conv2d | depthwise_pointwise | matmul | batch_matmul
 //! layout = "NCHW"                   # convolutions: NCHW (default) | NHWC | HWCN | NCHW16c | NHWC16n16c
 //! trans_a = false                   # products: whether a matrix is stored transposed
 //! trans_b = false
 //! dtype = "f32"                     # f32 (default) | f16 | bf16
 //! out_dtype = "f32"                 # the inputs' type if left out
 //! math = "fp32"                     # strict | fp32 (default) | tf32
+//! depthwise_epilogue = ["relu6"]    # of a depthwise_pointwise, between the two: bias, then relu | relu6 | gelu
 //! epilogue = ["bias", "relu"]       # bias | relu | relu6 | gelu | residual_add | scale; none if left out
 //!
 //! [[kernel.workload]]               # a convolution; shapes in the order of the layout
@@ -29,6 +30,12 @@
 //! padding = [1, 1]                  # or [top, left, bottom, right]; 0 if left out
 //! dilation = [1, 1]
 //! groups = 1
+//!
+//! [[kernel.workload]]               # a depthwise_pointwise: the depthwise convolution, and the weight of the 1x1 after it
+//! input = [1, 32, 112, 112]
+//! weight = [32, 1, 3, 3]
+//! pointwise = [64, 32, 1, 1]
+//! padding = [1, 1]
 //!
 //! [[kernel.workload]]               # a product; shapes as stored, with the batch first for batch_matmul
 //! a = [512, 256]

@@ -141,6 +141,7 @@ impl Registry {
             .with(cpu::conv2d_pointwise::Conv2dPointwise)
             .with(cpu::matmul_packed::MatmulPacked)
             .with(cpu::depthwise_rows::DepthwiseRows)
+            .with(cpu::depthwise_pointwise::DepthwisePointwiseBlock)
             .with(cpu::plain::Plain)
             .with(cuda::wgmma::WgmmaGemm)
             .with(cuda::wgmma::WgmmaConv2d)

@@ -18,6 +18,9 @@
 //! **tf32.** Both operands lose what is beyond 10 fraction bits, truncated at worst: a relative error `t <= 2^-10`
 //! each, `2t + t^2` for the product. Tensor cores may truncate where an `f32` unit rounds, so `u` is doubled.
 //!
+//! **A pair of convolutions.** The second one's operands `x'` have errors `|x' - x| <= d` of their own. Its sum moves by
+//! `sum d |w|` at most, and rounds as a sum of products of size `(|x| + d) |w|` does.
+//!
 //! **The epilogue.** Let `v` be exact and `v'` computed with `|v' - v| <= e`. Then
 //! * a sum `v + b` has the error `e (1 + u) + u |v + b|`; so has a residual;
 //! * `v s + t` has `(e |s| (1 + u) + u |v s|)(1 + u) + u |v s + t|`;
@@ -126,8 +129,19 @@ impl Reference {
 /// If an input has another number of elements than its parameter.
 pub fn reference_with_bounds(workload: &Workload, inputs: &[&[f64]]) -> Reference {
     check_lengths(workload, inputs);
-    let Sums { mut values, magnitudes } = sums(workload, inputs[0], inputs[1]);
-    let bounds = bounds(workload, inputs, &values, &magnitudes);
+    let (Sums { mut values, magnitudes }, carried) = match workload.parts() {
+        None => (sums(workload, inputs), vec![]),
+        Some([first, second]) => {
+            let weight = workload.operator_params() - 1;
+            let mid = reference_with_bounds(&first, &inputs[..weight]);
+            let mut exact = sums(&second, &[&mid.values, inputs[weight]]);
+            let weights: Vec<f64> = inputs[weight].iter().map(|w| w.abs()).collect();
+            let carried = sums(&second, &[&mid.bounds, &weights]).values;
+            exact.magnitudes.iter_mut().zip(&carried).for_each(|(m, c)| *m += c);
+            (exact, carried)
+        }
+    };
+    let bounds = bounds(workload, inputs, &values, &magnitudes, &carried);
     apply_epilogue(workload, inputs, &mut values);
     Reference { values, bounds }
 }
@@ -142,8 +156,8 @@ pub fn error_bound(workload: &Workload, inputs: &[&[f64]]) -> Vec<f64> {
     reference_with_bounds(workload, inputs).bounds
 }
 
-/// The bounds, given the exact sums and `sum |x||w|`.
-fn bounds(workload: &Workload, inputs: &[&[f64]], exact: &[f64], magnitudes: &[f64]) -> Vec<f64> {
+/// The bounds, given the exact sums, `sum |x||w|`, and what the sums inherit from errors of their operands, if they have any.
+fn bounds(workload: &Workload, inputs: &[&[f64]], exact: &[f64], magnitudes: &[f64], carried: &[f64]) -> Vec<f64> {
     let terms = workload.reduction_length() as f64;
     let factor = sum_factor(workload.math, terms);
     let underflow = terms * f64::from(f32::MIN_POSITIVE);
@@ -151,6 +165,7 @@ fn bounds(workload: &Workload, inputs: &[&[f64]], exact: &[f64], magnitudes: &[f
     (0..exact.len())
         .map(|i| {
             let error = if magnitudes[i] == 0.0 { 0.0 } else { factor * magnitudes[i] + underflow };
+            let error = error + carried.get(i).copied().unwrap_or(0.0);
             let (value, error) = propagate(workload, inputs, exact[i], error, i, channels[i]);
             stored(workload.out_dtype, value, error)
         })
@@ -180,7 +195,7 @@ fn propagate(
     element: usize,
     channel: usize,
 ) -> (f64, f64) {
-    let mut operands = inputs[2..].iter();
+    let mut operands = inputs[workload.operator_params()..].iter();
     let mut next = |at: usize| operands.next().expect("the lengths of all inputs were checked")[at];
     for step in &workload.epilogue {
         match step {

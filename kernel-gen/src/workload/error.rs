@@ -61,6 +61,25 @@ pub enum WorkloadError {
         /// Number of groups.
         groups: i64,
     },
+    /// A pair of a depthwise and a pointwise convolution in a layout that has none.
+    PairLayout {
+        /// The layout.
+        layout: String,
+    },
+    /// The first convolution of a pair is not depthwise with one output channel per input channel.
+    PairNotDepthwise {
+        /// Number of groups.
+        groups: i64,
+        /// Input channels.
+        ci: i64,
+        /// Output channels of the first convolution.
+        co: i64,
+    },
+    /// A step between the two convolutions of a pair that is neither a bias nor an activation.
+    PairStep {
+        /// Its name.
+        step: &'static str,
+    },
     /// A tensor, the padded input included, or the amount of arithmetic is beyond what makes sense.
     TooLarge {
         /// What is too large.
@@ -115,6 +134,11 @@ impl WorkloadError {
             }
             BlockDoesNotDivideBatch { block, batch } => format!("blocks of {block} do not divide the batch of {batch}"),
             LayoutWithGroups { layout, groups } => format!("the layout {layout} has no groups, but there are {groups}"),
+            PairLayout { layout } => format!("the layout is {layout}"),
+            PairNotDepthwise { groups, ci, co } => {
+                format!("the first convolution has {groups} groups, {ci} input and {co} output channels")
+            }
+            PairStep { step } => format!("there is `{step}` between the two convolutions"),
             TooLarge { what } => format!("{what} is too large"),
             UnsupportedType { which, dtype } => format!("the {which} type {dtype} is not supported"),
             Tf32NeedsF32 { dtype } => format!("math tf32 rounds f32 inputs, but the inputs are {dtype}"),
@@ -138,6 +162,11 @@ impl WorkloadError {
                 format!("pad the batch to a multiple of {block}, or use the layout NHWC")
             }
             LayoutWithGroups { .. } => "use the layout NCHW or NHWC".into(),
+            PairLayout { .. } => "a depthwise_pointwise takes NCHW".into(),
+            PairNotDepthwise { ci, .. } => {
+                format!("a depthwise convolution of {ci} channels has {ci} groups and {ci} output channels")
+            }
+            PairStep { .. } => "only a bias and one activation fit there: put it into weights and bias".into(),
             TooLarge { .. } => {
                 format!("a tensor has at most {MAX_ELEMENTS} elements, a call at most 2^61 multiplications")
             }

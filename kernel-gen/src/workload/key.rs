@@ -1,6 +1,6 @@
 //! Reads a workload's key back: what records and commands name a workload by.
 
-use super::{Conv2d, ConvLayout, Epilogue, Math, Matmul, Op, Workload};
+use super::{Conv2d, ConvLayout, DepthwisePointwise, Epilogue, Math, Matmul, Op, Workload};
 use crate::ir::DType;
 
 impl Workload {
@@ -22,8 +22,9 @@ impl Workload {
 /// Reads every part of a key; the caller checks that it says the same when it is written again.
 fn read(key: &str) -> Option<Workload> {
     let mut parts = key.split('-').peekable();
-    let conv = match parts.next()? {
-        "conv2d" | "depthwise_conv2d" => true,
+    let name = parts.next()?;
+    let conv = match name {
+        "conv2d" | "depthwise_conv2d" | "depthwise_pointwise" => true,
         "matmul" | "batch_matmul" => false,
         _ => return None,
     };
@@ -44,8 +45,16 @@ fn read(key: &str) -> Option<Workload> {
             let stride = numbers(parts.next()?, &["s", "x"])?;
             let padding = numbers(parts.next()?, &["p", ".", ".", "."])?;
             let dilation = numbers(parts.next()?, &["d", "x"])?;
-            let [groups] = numbers(parts.next()?, &["g"])?;
-            Op::Conv2d(Conv2d { layout, n, ci, h, w, co, kh, kw, stride, padding, dilation, groups })
+            let conv = Conv2d { layout, n, ci, h, w, co, kh, kw, stride, padding, dilation, groups: 1 };
+            let last = parts.next()?;
+            if name == "depthwise_pointwise" {
+                let between = last.strip_prefix("dw")?.split('.').skip(1).map(Epilogue::from_name);
+                let between = between.collect::<Option<Vec<_>>>()?;
+                Op::DepthwisePointwise(DepthwisePointwise::new(conv, co).with_between(&between))
+            } else {
+                let [groups] = numbers(last, &["g"])?;
+                Op::Conv2d(Conv2d { groups, ..conv })
+            }
         }
         None => {
             let sizes = parts.next()?;

@@ -12,6 +12,7 @@ pub mod error;
 mod key;
 pub mod matmul;
 pub mod naive;
+pub mod pair;
 pub mod reference;
 pub mod sample;
 
@@ -21,6 +22,7 @@ pub use epilogue::Epilogue;
 pub use error::WorkloadError;
 pub use matmul::Matmul;
 pub use naive::naive;
+pub use pair::DepthwisePointwise;
 pub use reference::reference;
 
 use crate::ir::{Access, DType};
@@ -39,6 +41,8 @@ pub enum Op {
     Conv2d(Conv2d),
     /// A matrix product or a batch of them.
     Matmul(Matmul),
+    /// A depthwise convolution and the pointwise convolution of its result.
+    DepthwisePointwise(DepthwisePointwise),
 }
 
 /// The precision class of the arithmetic.
@@ -79,6 +83,8 @@ pub enum Role {
     Input,
     /// The weights of a convolution, the right matrix of a product: what is packed once.
     Weight,
+    /// The weights of the depthwise convolution of a pair, which are used as they are.
+    DepthwiseWeight,
     /// One summand a channel.
     Bias,
     /// One factor a channel.
@@ -142,6 +148,12 @@ impl From<Conv2d> for Op {
     }
 }
 
+impl From<DepthwisePointwise> for Op {
+    fn from(pair: DepthwisePointwise) -> Op {
+        Op::DepthwisePointwise(pair)
+    }
+}
+
 impl From<Matmul> for Op {
     fn from(matmul: Matmul) -> Op {
         Op::Matmul(matmul)
@@ -174,6 +186,15 @@ impl Workload {
         if let Op::Matmul(m) = &self.op { Some(m) } else { None }
     }
 
+    /// The two workloads that a pair of convolutions is in one: the second takes what the first gives. Together they
+    /// compute the same, but for what lies between them: a pair keeps it in `f32`, as the output of the first is here,
+    /// while the second's input has the type of its weights.
+    pub fn parts(&self) -> Option<[Workload; 2]> {
+        let Op::DepthwisePointwise(p) = &self.op else { return None };
+        let first = Workload { op: p.depthwise.into(), out_dtype: DType::F32, epilogue: p.between(), ..self.clone() };
+        Some([first, Workload { op: p.pointwise().into(), ..self.clone() }])
+    }
+
     /// Checks sizes, types and the epilogue. Everything else in this module, and every module below it, takes a
     /// workload that passed; for one that did not, results are meaningless (but nothing here is unsafe).
     pub fn validate(&self) -> Result<(), WorkloadError> {
@@ -194,13 +215,22 @@ impl Workload {
                 }
             }
             Op::Matmul(m) => m.validate()?,
+            Op::DepthwisePointwise(p) => {
+                p.validate()?;
+                if product(&p.depthwise.padded_shape()) > MAX_ELEMENTS {
+                    return Err(WorkloadError::TooLarge { what: "the padded input" });
+                }
+                if product(&p.depthwise.output_shape()) > MAX_ELEMENTS {
+                    return Err(WorkloadError::TooLarge { what: "what the depthwise convolution gives" });
+                }
+            }
         }
         for p in self.params() {
             if p.elements() > MAX_ELEMENTS {
                 return Err(WorkloadError::TooLarge {
                     what: match p.role {
                         Role::Input => "the input",
-                        Role::Weight => "the weight",
+                        Role::Weight | Role::DepthwiseWeight => "the weight",
                         _ => "the output",
                     },
                 });
@@ -217,6 +247,7 @@ impl Workload {
         match &self.op {
             Op::Conv2d(c) => c.output_shape(),
             Op::Matmul(m) => m.output_shape(),
+            Op::DepthwisePointwise(p) => p.pointwise().output_shape(),
         }
     }
 
@@ -225,18 +256,35 @@ impl Workload {
         match &self.op {
             Op::Conv2d(c) => c.co,
             Op::Matmul(m) => m.n,
+            Op::DepthwisePointwise(p) => p.co,
         }
     }
 
-    /// The kernel's parameters in order: the two inputs, the operands of the epilogue in its order, the output.
+    /// How many parameters stand before the operands of the epilogue.
+    pub(crate) fn operator_params(&self) -> usize {
+        match &self.op {
+            Op::Conv2d(_) | Op::Matmul(_) => 2,
+            Op::DepthwisePointwise(p) => 3 + usize::from(p.bias),
+        }
+    }
+
+    /// The kernel's parameters in order: the inputs of the operator, the operands of the epilogue in its order, the
+    /// output. The inputs are `x, w` of a convolution, `a, b` of a product, and of a pair `x`, the depthwise weights `dw`,
+    /// `dw_bias` if there is one, and the pointwise weights `w`.
     pub fn params(&self) -> Vec<Param> {
         let (x, w, y) = match &self.op {
             Op::Conv2d(c) => (("x", c.input_shape()), ("w", c.weight_shape()), "y"),
             Op::Matmul(m) => (("a", m.a_shape()), ("b", m.b_shape()), "c"),
+            Op::DepthwisePointwise(p) => (("x", p.depthwise.input_shape()), ("w", p.pointwise().weight_shape()), "y"),
         };
         let read = |name, dtype, shape, role| Param { name, dtype, shape, access: Access::Read, role };
         let channel = |name, role| read(name, self.dtype, vec![self.channels()], role);
-        let mut params = vec![read(x.0, self.dtype, x.1, Role::Input), read(w.0, self.dtype, w.1, Role::Weight)];
+        let mut params = vec![read(x.0, self.dtype, x.1, Role::Input)];
+        if let Op::DepthwisePointwise(p) = &self.op {
+            params.push(read("dw", self.dtype, p.depthwise.weight_shape(), Role::DepthwiseWeight));
+            params.extend(p.bias.then(|| read("dw_bias", self.dtype, vec![p.depthwise.ci], Role::Bias)));
+        }
+        params.push(read(w.0, self.dtype, w.1, Role::Weight));
         for step in &self.epilogue {
             match step {
                 Epilogue::Bias => params.push(channel("bias", Role::Bias)),
@@ -260,21 +308,27 @@ impl Workload {
         params
     }
 
-    /// Number of terms in the sum behind each output element, terms that meet padding included.
+    /// Number of terms in the sum behind each output element, terms that meet padding included; of a pair those of the
+    /// pointwise sum.
     pub fn reduction_length(&self) -> i64 {
         match &self.op {
             Op::Conv2d(c) => product(&[c.ci_per_group(), c.kh, c.kw]),
             Op::Matmul(m) => m.k,
+            Op::DepthwisePointwise(p) => p.depthwise.ci,
         }
     }
 
     /// Multiply-adds of the reduction, those with padding included.
     pub fn macs(&self) -> i64 {
-        product(&self.output_shape()).saturating_mul(self.reduction_length())
+        let sums = product(&self.output_shape()).saturating_mul(self.reduction_length());
+        sums.saturating_add(self.parts().map_or(0, |[first, _]| first.macs()))
     }
 
     /// Floating-point operations: two a multiply-add, those with padding included as is customary, and the epilogue.
     pub fn flops(&self) -> i64 {
+        if let Some([first, second]) = self.parts() {
+            return first.flops().saturating_add(second.flops());
+        }
         let epilogue: i64 = self.epilogue.iter().map(|e| e.flops()).sum();
         self.macs().saturating_mul(2).saturating_add(product(&self.output_shape()).saturating_mul(epilogue))
     }
@@ -284,13 +338,14 @@ impl Workload {
         self.params().iter().map(Param::bytes).fold(0, i64::saturating_add)
     }
 
-    /// The operator's name: `conv2d`, `depthwise_conv2d`, `matmul`, `batch_matmul`.
+    /// The operator's name: `conv2d`, `depthwise_conv2d`, `depthwise_pointwise`, `matmul`, `batch_matmul`.
     pub fn op_name(&self) -> &'static str {
         match &self.op {
             Op::Conv2d(c) if c.is_depthwise() => "depthwise_conv2d",
             Op::Conv2d(_) => "conv2d",
             Op::Matmul(m) if m.batch > 1 => "batch_matmul",
             Op::Matmul(_) => "matmul",
+            Op::DepthwisePointwise(_) => "depthwise_pointwise",
         }
     }
 
@@ -299,9 +354,11 @@ impl Workload {
     ///
     /// `conv2d-nchw-f32-n1c512h7w7-o512k3x3-s1x1-p1.1.1.1-d1x1-g1-bias.relu`, `matmul-f16.f32-m64n128k256-nt`: the
     /// letters after a product's sizes say for each matrix whether it is transposed.
+    /// `depthwise_pointwise-nchw-f32-n1c32h112w112-o64k3x3-s1x1-p1.1.1.1-d1x1-dw.bias.relu6-bias.relu6`: a pair says after
+    /// `dw` what stands between the two convolutions.
     pub fn key(&self) -> String {
         let mut key = String::from(self.op_name());
-        if let Op::Conv2d(c) = &self.op {
+        if let Op::Conv2d(c) | Op::DepthwisePointwise(DepthwisePointwise { depthwise: c, .. }) = &self.op {
             let _ = write!(key, "-{}", c.layout.name().to_lowercase());
         }
         let _ = write!(key, "-{}", self.dtype);
@@ -313,24 +370,10 @@ impl Workload {
         }
         // Writing to a string cannot fail.
         let _ = match &self.op {
-            Op::Conv2d(c) => {
-                let [top, left, bottom, right] = c.padding;
-                write!(
-                    key,
-                    "-n{}c{}h{}w{}-o{}k{}x{}-s{}x{}-p{top}.{left}.{bottom}.{right}-d{}x{}-g{}",
-                    c.n,
-                    c.ci,
-                    c.h,
-                    c.w,
-                    c.co,
-                    c.kh,
-                    c.kw,
-                    c.stride[0],
-                    c.stride[1],
-                    c.dilation[0],
-                    c.dilation[1],
-                    c.groups
-                )
+            Op::Conv2d(c) => write!(key, "{}-g{}", sizes(c, c.co), c.groups),
+            Op::DepthwisePointwise(p) => {
+                let steps = p.between().iter().map(|e| format!(".{}", e.name())).collect::<String>();
+                write!(key, "{}-dw{steps}", sizes(&p.depthwise, p.co))
             }
             Op::Matmul(m) => {
                 let batch = if m.batch == 1 { String::new() } else { format!("b{}", m.batch) };
@@ -350,6 +393,15 @@ impl Workload {
     pub fn stable_hash(&self) -> u64 {
         crate::stable::fnv1a(self.key().as_bytes())
     }
+}
+
+/// The sizes of a convolution in a key, with `co` output channels.
+fn sizes(c: &Conv2d, co: i64) -> String {
+    let [top, left, bottom, right] = c.padding;
+    format!(
+        "-n{}c{}h{}w{}-o{co}k{}x{}-s{}x{}-p{top}.{left}.{bottom}.{right}-d{}x{}",
+        c.n, c.ci, c.h, c.w, c.kh, c.kw, c.stride[0], c.stride[1], c.dilation[0], c.dilation[1]
+    )
 }
 
 /// The product of extents, at most `i64::MAX`.
@@ -400,6 +452,28 @@ mod tests {
         assert_eq!(w.bytes(), 4 * (2 * 5 + 5 * 3 + 3 + 2 * 3));
         let layer = Workload::f32(Conv2d::nchw(1, 512, 7, 7, 512, 3, 1, 1));
         assert_eq!(layer.flops(), 2 * 49 * 512 * 512 * 9);
+    }
+
+    #[test]
+    fn a_pair_counts_both_convolutions_and_no_intermediate() {
+        let pair = DepthwisePointwise::new(Conv2d::nchw(1, 32, 112, 112, 32, 3, 2, 1), 64)
+            .with_between(&[Epilogue::Bias, Epilogue::Relu6]);
+        let w = Workload::f32(pair).with_epilogue(&[Epilogue::Bias, Epilogue::Relu6]);
+        assert_eq!(
+            w.key(),
+            "depthwise_pointwise-nchw-f32-n1c32h112w112-o64k3x3-s2x2-p1.1.1.1-d1x1-dw.bias.relu6-bias.relu6"
+        );
+        assert_eq!(Workload::from_key(&w.key()), Ok(w.clone()));
+        let names: Vec<&str> = w.params().iter().map(|p| p.name).collect();
+        assert_eq!(names, ["x", "dw", "dw_bias", "w", "bias", "y"]);
+        let pixels = 56 * 56;
+        assert_eq!(w.flops(), pixels * (32 * (2 * 9 + 3) + 64 * (2 * 32 + 3)));
+        assert_eq!(w.bytes(), 4 * (32 * 112 * 112 + 32 * 9 + 32 + 64 * 32 + 64 + 64 * pixels));
+        let [first, second] = w.parts().unwrap();
+        assert_eq!(first.output_shape(), second.params()[0].shape);
+        let bare = Workload::f32(DepthwisePointwise::new(Conv2d::nchw(1, 4, 5, 5, 4, 3, 1, 1), 8));
+        assert!(bare.key().ends_with("-d1x1-dw"), "{}", bare.key());
+        assert_eq!(Workload::from_key(&bare.key()), Ok(bare));
     }
 
     #[test]

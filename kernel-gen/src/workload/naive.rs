@@ -13,7 +13,7 @@
 //! `co_in` (`c_in`) inside of it; with tiles, `n` and `ci` have `n_in` and `ci_in` (the last reduce loop) too. Products have `bt` (only for batches), `i, j, k`. Loops of the other stages carry
 //! those names with `_pad` and `_out` behind them.
 
-use super::{Conv2d, ConvLayout, Epilogue, Matmul, Op, Workload};
+use super::{Conv2d, ConvLayout, DepthwisePointwise, Epilogue, Matmul, Op, Workload};
 use crate::ir::builder::KernelBuilder;
 use crate::ir::{BufferId, DType, Expr, Kernel, Scope, UnOp, VarId};
 
@@ -25,7 +25,7 @@ pub fn naive(workload: &Workload) -> Kernel {
     let mut b = KernelBuilder::new(name);
     let params: Vec<(&'static str, BufferId)> =
         workload.params().iter().map(|p| (p.name, b.param(p.name, p.dtype, &p.shape, p.access))).collect();
-    let (x, w) = (params[0].1, params[1].1);
+    let (x, w) = (params[0].1, params[workload.operator_params() - 1].1);
     let acc_dtype = DType::F32;
     match &workload.op {
         Op::Conv2d(c) => {
@@ -45,8 +45,44 @@ pub fn naive(workload: &Workload) -> Kernel {
                 .collect();
             finish(&mut b, workload, &params, acc, &loops, |v| v[v.len() - 1].into());
         }
+        Op::DepthwisePointwise(p) => {
+            let mid = depthwise_half(&mut b, p, workload, &params);
+            let c = p.pointwise();
+            let acc = b.alloc("acc", acc_dtype, &c.output_shape(), Scope::Global);
+            convolve(&mut b, &c, mid, w, acc);
+            finish(&mut b, workload, &params, acc, &output_loops(&c), |v| channel(c.layout, v));
+        }
     }
     b.finish()
+}
+
+/// The stages `pad`, `dw_acc` and `mid` of a pair: what its pointwise convolution takes.
+fn depthwise_half(
+    b: &mut KernelBuilder,
+    p: &DepthwisePointwise,
+    workload: &Workload,
+    params: &[(&'static str, BufferId)],
+) -> BufferId {
+    let c = &p.depthwise;
+    let buffer = |name: &str| params.iter().find(|p| p.0 == name).map(|p| p.1).expect("params() lists it");
+    let x = if c.has_padding() { pad(b, c, buffer("x"), workload.dtype) } else { buffer("x") };
+    let shape = c.output_shape();
+    let acc = b.alloc("dw_acc", DType::F32, &shape, Scope::Global);
+    convolve(b, c, x, buffer("dw"), acc);
+    let mid = b.alloc("mid", DType::F32, &shape, Scope::Global);
+    let loops: Vec<(&str, i64)> = ["n_mid", "c_mid", "oh_mid", "ow_mid"].into_iter().zip(shape).collect();
+    b.nest(&loops, |b, v| {
+        let index: Vec<Expr> = v.iter().map(|v| (*v).into()).collect();
+        let value = between(p, Expr::load(acc, index.clone()), &v[1].into(), &buffer);
+        b.store(mid, index, value);
+    });
+    mid
+}
+
+/// A depthwise sum of a pair with the steps that follow it: `buffer` gives the buffer of a parameter's name.
+pub(crate) fn between(p: &DepthwisePointwise, sum: Expr, channel: &Expr, buffer: &dyn Fn(&str) -> BufferId) -> Expr {
+    let steps = Workload::f32(p.depthwise).with_epilogue(&p.between());
+    epilogue(&steps, sum, channel, &[], &|_| buffer("dw_bias"))
 }
 
 /// Index of an activation tensor: `c` counts channels of the whole tensor.
@@ -74,7 +110,7 @@ fn channel(layout: ConvLayout, v: &[VarId]) -> Expr {
 }
 
 /// The `pad` stage; returns its buffer.
-fn pad(b: &mut KernelBuilder, c: &Conv2d, x: BufferId, dtype: DType) -> BufferId {
+pub(crate) fn pad(b: &mut KernelBuilder, c: &Conv2d, x: BufferId, dtype: DType) -> BufferId {
     let shape = c.padded_shape();
     let pad = b.alloc("pad", dtype, &shape, Scope::Global);
     let names: &[&str] = match c.layout {

@@ -11,7 +11,7 @@ use super::{Conv2d, ConvLayout, Epilogue, Matmul, Op, Workload};
 /// If an input has another number of elements than its parameter.
 pub fn reference(workload: &Workload, inputs: &[&[f64]]) -> Vec<f64> {
     check_lengths(workload, inputs);
-    let mut values = sums(workload, inputs[0], inputs[1]).values;
+    let mut values = sums(workload, inputs).values;
     apply_epilogue(workload, inputs, &mut values);
     values
 }
@@ -19,7 +19,7 @@ pub fn reference(workload: &Workload, inputs: &[&[f64]]) -> Vec<f64> {
 /// What the epilogue makes of the sums.
 pub(super) fn apply_epilogue(workload: &Workload, inputs: &[&[f64]], values: &mut [f64]) {
     let channels = channels_of_elements(workload);
-    let mut operands = inputs[2..].iter();
+    let mut operands = inputs[workload.operator_params()..].iter();
     let mut next = || *operands.next().expect("the lengths of all inputs were checked");
     for step in &workload.epilogue {
         match step {
@@ -71,11 +71,16 @@ impl Sums {
     }
 }
 
-/// The sums of a workload.
-pub(super) fn sums(workload: &Workload, x: &[f64], w: &[f64]) -> Sums {
+/// The sums of a workload; of a pair those of its second half.
+pub(super) fn sums(workload: &Workload, inputs: &[&[f64]]) -> Sums {
     match &workload.op {
-        Op::Conv2d(c) => convolve(c, x, w),
-        Op::Matmul(m) => multiply(m, x, w),
+        Op::Conv2d(c) => convolve(c, inputs[0], inputs[1]),
+        Op::Matmul(m) => multiply(m, inputs[0], inputs[1]),
+        Op::DepthwisePointwise(p) => {
+            let [first, _] = workload.parts().expect("a pair has two parts");
+            let weight = workload.operator_params() - 1;
+            convolve(&p.pointwise(), &reference(&first, &inputs[..weight]), inputs[weight])
+        }
     }
 }
 
@@ -253,6 +258,7 @@ pub(super) fn channels_of_elements(workload: &Workload) -> Vec<usize> {
     // Elements between neighbouring channels, and for blocked layouts the block.
     let (channels, step, block) = match &workload.op {
         Op::Matmul(m) => (m.n, 1, 1),
+        Op::DepthwisePointwise(p) => (p.co, p.output_pixels().iter().product(), 1),
         Op::Conv2d(c) => match c.layout {
             ConvLayout::Nchw => (c.co, c.oh() * c.ow(), 1),
             ConvLayout::Nhwc => (c.co, 1, 1),

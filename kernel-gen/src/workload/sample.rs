@@ -1,6 +1,6 @@
 //! Random workloads and inputs, for tests: the same seed gives the same on every machine.
 
-use super::{Conv2d, ConvLayout, Epilogue, Matmul, Op, Workload, epilogue};
+use super::{Conv2d, ConvLayout, DepthwisePointwise, Epilogue, Matmul, Op, Workload, epilogue};
 use crate::ir::DType;
 pub use crate::stable::Rng;
 
@@ -61,6 +61,16 @@ pub fn conv2d(rng: &mut Rng) -> Conv2d {
         c.co *= c.groups;
     }
     c
+}
+
+/// A depthwise and a pointwise convolution in NCHW, with anything that may stand between them. It may be invalid where
+/// the kernel happens to be larger than the input.
+pub fn pair(rng: &mut Rng) -> DepthwisePointwise {
+    let conv = Conv2d { layout: ConvLayout::Nchw, ..conv2d(rng) };
+    let bias = rng.one_in(2).then_some(Epilogue::Bias);
+    let activation = [None, Some(Epilogue::Relu), Some(Epilogue::Relu6), Some(Epilogue::Gelu)];
+    let between: Vec<Epilogue> = bias.into_iter().chain(*rng.pick(&activation)).collect();
+    DepthwisePointwise::new(Conv2d { ci: conv.ci.min(40), ..conv }, *rng.pick(&EXTENTS)).with_between(&between)
 }
 
 /// A small convolution on tiles of 16 images by 16 channels.

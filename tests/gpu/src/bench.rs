@@ -97,6 +97,7 @@ fn probe(w: &Workload, inputs: &[Vec<f64>], output: &[f64]) -> Result<f64> {
                     term(inputs[0][a as usize], inputs[1][b as usize]);
                 }
             }
+            Op::DepthwisePointwise(_) => return Err(anyhow!("no probe for pairs of convolutions")),
             Op::Conv2d(c) => {
                 let (oh, ow) = (c.oh(), c.ow());
                 let (n, o, y, x) = match c.layout {

@@ -10,10 +10,12 @@
 //! | [`conv2d_pointwise`] | pixels | output channels | 1x1, stride 1, NCHW |
 //! | [`matmul_packed`] | columns of B | rows of A | products |
 //! | [`depthwise_rows`] | pixels (NCHW) or channels | output rows | depthwise |
+//! | [`depthwise_pointwise`] | pixels | output channels | a depthwise convolution and the 1x1 after it, NCHW |
 //! | [`plain`] | - | - | everything, correctly |
 
 pub mod conv2d_direct;
 pub mod conv2d_pointwise;
+pub mod depthwise_pointwise;
 pub mod depthwise_rows;
 pub mod matmul_packed;
 pub mod plain;

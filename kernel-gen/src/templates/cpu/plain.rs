@@ -46,24 +46,34 @@ impl Template for Plain {
         let cpu = t.cpu().ok_or(TemplateError::Limit("for CPUs".into()))?;
         let lanes = cpu.f32_lanes();
         let mut s = Schedule::new(naive(w));
-        let (acc, out) = (s.stage("acc")?, *s.kernel.params.last().expect("every workload has an output"));
-        let loops = s.loops_of(acc);
-        let rank = loops.len() - reduce_loops(w);
-        let (spatial, reduce) = loops.split_at(rank);
-        let (outer, last) = spatial.split_at(rank - 1);
-        let [strip, within] = pieces(&mut s, last[0], lanes * config.int("vectors")?)?;
-        // The outer loops stay where they are: with groups, their digits overlap the last strip's surplus.
-        let order: Vec<VarId> = [&strip].into_iter().chain(reduce).chain([&within]).copied().collect();
-        s.reorder(&order)?;
-        let (tile, copy) = s.cache_write_at(acc, strip, Scope::Register)?;
-        let sums = s.loops_of(tile);
-        vectorize_block(&mut s, tile, &sums, lanes)?;
-        vectorize_block(&mut s, acc, &copy, lanes)?;
-        parallel(&mut s, outer)?;
-        for stage in ["pad"].into_iter().filter_map(|name| s.stage(name).ok()).chain([out]).collect::<Vec<_>>() {
+        let out = *s.kernel.params.last().expect("every workload has an output");
+        // A pair of convolutions has two stages of sums.
+        let parts = w.parts();
+        let sums: Vec<(&str, &Workload)> = match &parts {
+            Some([first, second]) => vec![("dw_acc", first), ("acc", second)],
+            None => vec![("acc", w)],
+        };
+        for (name, part) in sums {
+            let acc = s.stage(name)?;
+            let loops = s.loops_of(acc);
+            let rank = loops.len() - reduce_loops(part);
+            let (spatial, reduce) = loops.split_at(rank);
+            let (outer, last) = spatial.split_at(rank - 1);
+            let [strip, within] = pieces(&mut s, last[0], lanes * config.int("vectors")?)?;
+            // The outer loops stay where they are: with groups, their digits overlap the last strip's surplus.
+            let order: Vec<VarId> = [&strip].into_iter().chain(reduce).chain([&within]).copied().collect();
+            s.reorder(&order)?;
+            let (tile, copy) = s.cache_write_at(acc, strip, Scope::Register)?;
+            let sums = s.loops_of(tile);
+            vectorize_block(&mut s, tile, &sums, lanes)?;
+            vectorize_block(&mut s, acc, &copy, lanes)?;
+            parallel(&mut s, outer)?;
+        }
+        let elementwise = ["pad", "mid"].into_iter().filter_map(|name| s.stage(name).ok()).chain([out]);
+        for stage in elementwise.collect::<Vec<_>>() {
             let loops = s.loops_of(stage);
             let (outer, last) = loops.split_at(loops.len() - 1);
-            if stage == out {
+            if s.kernel.buffer(stage).name != "pad" {
                 let [_, lane] = pieces(&mut s, last[0], lanes)?;
                 vectorize(&mut s, lane)?;
             }
@@ -81,6 +91,8 @@ fn reduce_loops(w: &Workload) -> usize {
         crate::workload::Op::Conv2d(c) if matches!(c.layout, ConvLayout::NhwcNc(_)) => 4,
         crate::workload::Op::Conv2d(_) => 3,
         crate::workload::Op::Matmul(_) => 1,
+        // Pairs are scheduled by their halves.
+        crate::workload::Op::DepthwisePointwise(_) => 3,
     }
 }
 

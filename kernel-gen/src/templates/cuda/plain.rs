@@ -45,6 +45,8 @@ impl Template for PlainCuda {
         let (alone, spread) = match &w.op {
             Op::Conv2d(c) if c.kh * c.kw > 1 => (45.0, 1.0),
             Op::Conv2d(c) => (if threads > 32 { 160.0 } else { 35.0 }, if c.stride[1] > 1 { 1.6 } else { 1.0 }),
+            // Its first half is a launch of its own, small beside the second.
+            Op::DepthwisePointwise(_) => (35.0, 1.0),
             Op::Matmul(m) => (140.0, if m.trans_b { 4.0 } else { 1.0 }),
         };
         let blocks = ceil_div(outputs, threads);
@@ -56,16 +58,23 @@ impl Template for PlainCuda {
         let mut s = Schedule::new(naive(w));
         let acc = s.stage("acc")?;
         let out = *s.kernel.params.last().expect("every workload has an output");
-        if matches!(w.op, Op::Conv2d(_)) {
+        if matches!(w.op, Op::Conv2d(_) | Op::DepthwisePointwise(_)) {
             inline_padding(&mut s)?;
         }
-        let loops = s.loops_of(out);
-        let all = s.fuse_all(&loops)?;
-        let [block, thread] = pieces(&mut s, all, config.int("threads")?)?;
-        s.bind(block, BLOCK(Axis::X))?;
-        s.bind(thread, THREAD(Axis::X))?;
-        s.set_scope(acc, Scope::Register)?;
-        s.compute_at(acc, thread)?;
+        // A pair of convolutions is two launches.
+        let mut launches = vec![(out, acc)];
+        if matches!(w.op, Op::DepthwisePointwise(_)) {
+            launches.push((s.stage("mid")?, s.stage("dw_acc")?));
+        }
+        for (result, sums) in launches {
+            let loops = s.loops_of(result);
+            let all = s.fuse_all(&loops)?;
+            let [block, thread] = pieces(&mut s, all, config.int("threads")?)?;
+            s.bind(block, BLOCK(Axis::X))?;
+            s.bind(thread, THREAD(Axis::X))?;
+            s.set_scope(sums, Scope::Register)?;
+            s.compute_at(sums, thread)?;
+        }
         Ok(Scheduled { schedule: s, packs: vec![] })
     }
 }
