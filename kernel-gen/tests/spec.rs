@@ -37,6 +37,18 @@ fn what_is_left_out_has_its_default() {
 }
 
 #[test]
+fn a_pair_of_convolutions_has_two_weights_and_two_epilogues() {
+    let spec = parse(
+        "schema = 1\n[[kernel]]\nname = \"separable\"\nop = \"depthwise_pointwise\"\n\
+         depthwise_epilogue = [\"bias\", \"relu6\"]\nepilogue = [\"bias\"]\n[[kernel.workload]]\n\
+         input = [1, 32, 14, 15]\nweight = [32, 1, 3, 3]\npointwise = [64, 32, 1, 1]\npadding = [1, 1]\n",
+    );
+    let w = &spec.kernels[0].workloads[0].workload;
+    assert_eq!(w.key(), "depthwise_pointwise-nchw-f32-n1c32h14w15-o64k3x3-s1x1-p1.1.1.1-d1x1-dw.bias.relu6-bias");
+    assert_eq!(w.params().iter().map(|p| p.name).collect::<Vec<_>>(), ["x", "dw", "dw_bias", "w", "bias", "y"]);
+}
+
+#[test]
 fn the_example_of_the_documentation_parses() {
     // The block of the module's documentation, its comment signs taken off.
     let source = include_str!("../src/spec/mod.rs");

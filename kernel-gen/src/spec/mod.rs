@@ -18,7 +18,6 @@
 //! dtype = "f32"                     # f32 (default) | f16 | bf16
 //! out_dtype = "f32"                 # the inputs' type if left out
 //! math = "fp32"                     # strict | fp32 (default) | tf32
-//! depthwise_epilogue = ["relu6"]    # of a depthwise_pointwise, between the two: bias, then relu | relu6 | gelu
 //! epilogue = ["bias", "relu"]       # bias | relu | relu6 | gelu | residual_add | scale; none if left out
 //!
 //! [[kernel.workload]]               # a convolution; shapes in the order of the layout
@@ -31,12 +30,6 @@
 //! dilation = [1, 1]
 //! groups = 1
 //!
-//! [[kernel.workload]]               # a depthwise_pointwise: the depthwise convolution, and the weight of the 1x1 after it
-//! input = [1, 32, 112, 112]
-//! weight = [32, 1, 3, 3]
-//! pointwise = [64, 32, 1, 1]
-//! padding = [1, 1]
-//!
 //! [[kernel.workload]]               # a product; shapes as stored, with the batch first for batch_matmul
 //! a = [512, 256]
 //! b = [256, 128]
@@ -46,6 +39,26 @@
 //! source = "src/mine.c"
 //! header = "src/mine.h"
 //! ```
+//!
+//! A `depthwise_pointwise` is a depthwise convolution and the 1x1 convolution of its result in one kernel, in NCHW. Its
+//! workloads are those of a `depthwise_conv2d` with the weight of the second convolution, `pointwise = [co, ci, 1, 1]`; its
+//! kernel may say in `depthwise_epilogue` what stands between the two: `bias`, then one of `relu`, `relu6` and `gelu`.
+//! `epilogue` comes after the second, as everywhere.
+//!
+//! ```toml
+//! [[kernel]]
+//! name = "separable"
+//! op = "depthwise_pointwise"
+//! depthwise_epilogue = ["bias", "relu6"]
+//! epilogue = ["bias", "relu6"]
+//!
+//! [[kernel.workload]]
+//! input = [1, 32, 112, 112]
+//! weight = [32, 1, 3, 3]
+//! pointwise = [64, 32, 1, 1]
+//! padding = [1, 1]
+//! ```
+//! The call takes `x, dw, dw_bias, w, bias, y`: of the two weights `w`, the pointwise one, is packed.
 //!
 //! [`Spec::parse`] reads the whole file whatever it finds and reports everything that is wrong, each with its line.
 //! What it returns is complete and valid: every workload passed [`Workload::validate`], every name is a Rust
