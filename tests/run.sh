@@ -4,6 +4,8 @@ set -uo pipefail
 cd "$(dirname "$0")/.."
 # A compiler for the tests that compile CUDA.
 source tests/cuda.sh
+# A compiler and an emulator for the test that runs kernels for Arm.
+source tests/aarch64.sh
 log=$(mktemp)
 trap 'rm -f "$log"' EXIT
 status=0

@@ -1,0 +1,223 @@
+//! The C of every CPU template for 64-bit Arm, compiled by a cross compiler and run by an emulator: results stay within
+//! the derived bound of the `f64` reference. Nothing is said about speed.
+//!
+//! The tools are `aarch64-linux-gnu-gcc` and `qemu-aarch64`, or what `KERNEL_GEN_TEST_AARCH64_CC` and
+//! `KERNEL_GEN_TEST_AARCH64_RUN` name; `tests/aarch64.sh` fetches them. Where they are missing the test says so.
+
+use kernel_gen::emit::c::{self, COptions, CSource, Isa};
+use kernel_gen::ir::{BufferId, DType, Kernel};
+use kernel_gen::lower::lower_for;
+use kernel_gen::target::Target;
+use kernel_gen::templates::{Registry, Template};
+use kernel_gen::toolchain::FLAGS;
+use kernel_gen::toolchain::values::{decode, encode};
+use kernel_gen::workload::bound::reference_with_bounds;
+use kernel_gen::workload::sample::{self, Rng};
+use kernel_gen::workload::{Conv2d, ConvLayout, DepthwisePointwise, Epilogue, Matmul, Workload};
+use std::collections::BTreeSet;
+use std::fmt::Write;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// A tool by its variable or its usual name, if it is there.
+fn tool(variable: &str, name: &str) -> Option<PathBuf> {
+    let named = std::env::var(variable).unwrap_or_else(|_| name.to_string());
+    which::which(named).ok()
+}
+
+/// Shapes that every template has something to do for: whole vectors and short ones, strides, padding, 16-bit storage.
+fn workloads() -> Vec<Workload> {
+    let conv = |c: Conv2d| Workload::f32(c).with_epilogue(&[Epilogue::Bias, Epilogue::Relu6]);
+    let pair = |c: Conv2d, co| {
+        let between = [Epilogue::Bias, Epilogue::Relu6];
+        Workload::f32(DepthwisePointwise::new(c, co).with_between(&between)).with_epilogue(&[Epilogue::Bias])
+    };
+    let dense = Conv2d::nchw(1, 6, 11, 9, 20, 3, 1, 1);
+    let thin = Conv2d::nchw(2, 5, 13, 14, 5, 3, 1, 1).depthwise(1);
+    vec![
+        conv(dense),
+        conv(Conv2d { layout: ConvLayout::Nhwc, stride: [2, 2], ..dense }),
+        conv(Conv2d { layout: ConvLayout::NchwC(16), ci: 16, co: 32, dilation: [1, 2], ..dense }),
+        conv(Conv2d { groups: 2, ..dense }).with_dtype(DType::Bf16),
+        conv(Conv2d::nchw(2, 7, 6, 7, 18, 1, 1, 0)),
+        conv(thin),
+        conv(Conv2d { stride: [2, 2], ..thin }),
+        conv(Conv2d { stride: [3, 3], padding: [0, 2, 1, 0], ..thin }),
+        conv(Conv2d { layout: ConvLayout::Nhwc, ..thin }).with_dtype(DType::F16),
+        pair(thin, 12),
+        pair(Conv2d { stride: [2, 2], h: 8, ..thin }, 21),
+        pair(Conv2d { n: 1, ..thin }, 9).with_dtype(DType::F16),
+        Workload::f32(Matmul::new(13, 35, 17)).with_epilogue(&[Epilogue::Gelu]),
+        Workload::f32(Matmul { batch: 2, trans_b: true, ..Matmul::new(1, 20, 31) }),
+        Workload::f32(Matmul { trans_a: true, ..Matmul::new(9, 8, 10) }).with_dtype(DType::F16),
+    ]
+}
+
+fn bytes(kernel: &Kernel, buffer: BufferId) -> i64 {
+    let b = kernel.buffer(buffer);
+    b.shape.iter().product::<i64>() * b.dtype.bytes() as i64
+}
+
+/// Emits a kernel for the target; gives its source and writes it into the folder.
+fn emit(kernel: &Kernel, symbol: &str, target: &Target, folder: &Path) -> CSource {
+    let lowered = lower_for(kernel.clone(), target).unwrap_or_else(|e| panic!("{symbol}: {e}"));
+    let options = COptions { isa: Isa::Aarch64, symbol: symbol.into(), comment: String::new() };
+    let source = c::emit(&lowered, &options).unwrap_or_else(|e| panic!("{symbol}: {e}\n{kernel}"));
+    std::fs::write(folder.join(format!("{symbol}.c")), &source.source).expect("the folder can be written to");
+    std::fs::write(folder.join(format!("{symbol}.h")), &source.header).expect("the folder can be written to");
+    source
+}
+
+/// C that runs a kernel on named buffers, parallel phases in two shares.
+fn call(source: &CSource, arguments: &[String]) -> String {
+    let mut out = format!("    unsigned char *ws = room({});\n", source.workspace_bytes + 2 * source.worker_bytes);
+    for phase in &source.phases {
+        let half = if phase.parallel { phase.extent / 2 } else { 0 };
+        for (worker, from, to) in [(0, 0, half), (1, half, phase.extent)] {
+            if from < to {
+                let _ = writeln!(out, "    {}({}, ws, {worker}, {from}, {to});", phase.symbol, arguments.join(", "));
+            }
+        }
+    }
+    out
+}
+
+/// One kernel to run, and what it must give.
+struct Case {
+    what: String,
+    workload: Workload,
+    inputs: Vec<Vec<f64>>,
+}
+
+/// The body of a case: buffers from the input in order, packed where the kernel wants it, and the output written.
+fn body(template: &dyn Template, case: &Case, config: &kernel_gen::space::Config, at: usize, setup: &Setup) -> String {
+    let scheduled =
+        template.schedule(&case.workload, setup.target, config).unwrap_or_else(|e| panic!("{}: {e}", case.what));
+    let params = case.workload.params();
+    let mut names: Vec<String> = params.iter().map(|p| p.name.to_string()).collect();
+    let mut out = String::new();
+    for p in &params[..params.len() - 1] {
+        let _ = writeln!(out, "  void *{} = take(in, {});", p.name, p.bytes());
+    }
+    for pack in &scheduled.packs {
+        let source = emit(&pack.kernel, &format!("case{at}_pack_{}", pack.param), setup.target, setup.folder);
+        let packed = format!("packed_{}", pack.param);
+        let _ = writeln!(out, "  void *{packed} = room({});\n  {{", bytes(&pack.kernel, pack.kernel.params[1]));
+        let _ = writeln!(out, "{}  }}", call(&source, &[pack.param.clone(), packed.clone()]));
+        names.iter_mut().filter(|n| **n == pack.param).for_each(|n| n.clone_from(&packed));
+    }
+    let source = emit(&scheduled.schedule.kernel, &format!("case{at}"), setup.target, setup.folder);
+    let y = &params[params.len() - 1];
+    let _ = writeln!(out, "  void *{} = room({});\n  {{", y.name, y.bytes());
+    let _ = writeln!(out, "{}  }}\n  give(out, {}, {});", call(&source, &names), y.name, y.bytes());
+    out
+}
+
+struct Setup<'a> {
+    target: &'a Target,
+    folder: &'a Path,
+}
+
+const HELPERS: &str = "#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+static void *room(size_t n) {
+  void *p = aligned_alloc(64, (n + 64) / 64 * 64);
+  if (!p) abort();
+  return memset(p, 0xff, n);
+}
+static void *take(FILE *f, size_t n) {
+  void *p = room(n);
+  if (fread(p, 1, n, f) != n) abort();
+  return p;
+}
+static void give(FILE *f, const void *p, size_t n) {
+  if (fwrite(p, 1, n, f) != n) abort();
+}
+";
+
+fn run(mut command: Command) {
+    let output = command.output().unwrap_or_else(|e| panic!("{command:?}: {e}"));
+    assert!(output.status.success(), "{command:?}: {}", String::from_utf8_lossy(&output.stderr));
+}
+
+#[test]
+fn kernels_for_arm_run_in_an_emulator_and_equal_the_reference() {
+    let Some(compiler) = tool("KERNEL_GEN_TEST_AARCH64_CC", "aarch64-linux-gnu-gcc") else {
+        println!("[SKIP] no aarch64 compiler");
+        return;
+    };
+    let Some(emulator) = tool("KERNEL_GEN_TEST_AARCH64_RUN", "qemu-aarch64") else {
+        println!("[SKIP] no emulator of aarch64");
+        return;
+    };
+    let folder = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("aarch64");
+    let _ = std::fs::remove_dir_all(&folder);
+    std::fs::create_dir_all(&folder).expect("the folder of temporary files");
+    let target = Target::find("aarch64").expect("a built-in target");
+    let registry = Registry::builtin();
+    let setup = Setup { target, folder: &folder };
+
+    let (mut cases, mut calls, mut input, mut used) = (vec![], String::new(), vec![], BTreeSet::new());
+    for (seed, workload) in workloads().into_iter().enumerate() {
+        workload.validate().unwrap_or_else(|e| panic!("{}: {e}", workload.key()));
+        for template in registry.applicable(&workload, target) {
+            let default = template.default_config(&workload, target).expect("it applies");
+            let space = template.space(&workload, target).expect("it applies");
+            let random = space.sample(seed as u64).next().map(|(_, config)| config);
+            for config in [Some(default), random].into_iter().flatten() {
+                let inputs = sample::inputs(&workload, &mut Rng::new(seed as u64 + 1));
+                let what = format!("{} on {} with {config}", template.name(), workload.key());
+                let case = Case { what, workload: workload.clone(), inputs };
+                let _ = writeln!(calls, "{{\n{}}}", body(template, &case, &config, cases.len(), &setup));
+                for (p, values) in workload.params().iter().zip(&case.inputs) {
+                    input.extend(encode(p.dtype, values));
+                }
+                used.insert(template.name().to_string());
+                cases.push(case);
+            }
+        }
+    }
+    println!("{} kernels of {used:?}", cases.len());
+
+    let mut sources: Vec<PathBuf> =
+        std::fs::read_dir(&folder).expect("it was made").map(|e| e.expect("an entry").path()).collect();
+    sources.sort();
+    let (headers, sources): (Vec<PathBuf>, Vec<PathBuf>) =
+        sources.into_iter().partition(|f| f.extension().is_some_and(|e| e == "h"));
+    let name = |f: &PathBuf| f.file_name().map(|n| n.to_string_lossy().into_owned()).unwrap_or_default();
+    let includes: String = headers.iter().map(|h| format!("#include \"{}\"\n", name(h))).collect();
+    let main = format!(
+        "{includes}{HELPERS}int main(int count, char **files) {{\n  if (count != 3) return 2;\n  \
+         FILE *in = fopen(files[1], \"rb\"), *out = fopen(files[2], \"wb\");\n  if (!in || !out) return 3;\n{calls}  \
+         return fclose(out) == 0 ? 0 : 4;\n}}\n"
+    );
+    std::fs::write(folder.join("main.c"), main).expect("the folder can be written to");
+    std::fs::write(folder.join("input"), &input).expect("the folder can be written to");
+
+    // Warnings are errors here as everywhere.
+    let mut command = Command::new(&compiler);
+    command.current_dir(&folder).args(FLAGS).args(Isa::Aarch64.flags()).args(["-Werror", "-static", "-o", "run"]);
+    command.arg("main.c").args(sources.iter().map(name)).arg("-lm");
+    run(command);
+    let mut command = Command::new(&emulator);
+    command.current_dir(&folder).args(["./run", "input", "output"]);
+    run(command);
+
+    let output = std::fs::read(folder.join("output")).expect("the program wrote it");
+    let mut rest = output.as_slice();
+    for case in &cases {
+        let y = case.workload.params().pop().expect("an output");
+        let (mine, others) = rest.split_at(y.bytes() as usize);
+        rest = others;
+        let views: Vec<&[f64]> = case.inputs.iter().map(Vec::as_slice).collect();
+        if let Err(mismatch) = reference_with_bounds(&case.workload, &views).check(decode(y.dtype, mine)) {
+            panic!("{}: {mismatch}", case.what);
+        }
+    }
+    assert!(rest.is_empty(), "{} bytes too many", rest.len());
+    let cpu = ["conv2d_direct", "conv2d_pointwise", "matmul_packed", "depthwise_rows", "depthwise_pointwise", "plain"];
+    assert!(cpu.iter().all(|t| used.contains(*t)), "{used:?}");
+    // What remains is looked at when something fails; a run that passed leaves nothing.
+    let _ = std::fs::remove_dir_all(&folder);
+}
