@@ -31,25 +31,48 @@ fn text(faults: &[Fault]) -> String {
 }
 
 /// The output of a kernel.
-fn interpret(kernel: &Kernel, workload: &Workload, inputs: &[Vec<f64>]) -> Result<Vec<f64>, String> {
+fn interpret(kernel: &Kernel, workload: &Workload, values: &Values) -> Result<Vec<f64>, String> {
     let params = workload.params();
-    let values: Values = params.iter().zip(inputs).map(|(p, data)| (p.name.to_string(), data.clone())).collect();
-    let mut outputs = interp::run(kernel, &values, Mode::Declared).map_err(|e| e.to_string())?;
+    let mut outputs = interp::run(kernel, values, Mode::Declared).map_err(|e| e.to_string())?;
     let output = params.iter().find(|p| p.role == Role::Output).ok_or("an output")?;
     outputs.remove(output.name).ok_or("the output".into())
 }
 
 /// Schedules, verifies, lowers and emits; the kernel as scheduled and as lowered, and its source.
-fn make(
-    template: &dyn Template,
-    workload: &Workload,
-    target: &Target,
-    config: &Config,
-) -> (Kernel, Lowered, CudaSource) {
+fn make(template: &dyn Template, workload: &Workload, target: &Target, config: &Config) -> Made {
     let what = || format!("{} on {} for {} with {config}", template.name(), workload.key(), target.name);
     let scheduled = template.schedule(workload, target, config).unwrap_or_else(|e| panic!("{}: {e}", what()));
-    assert!(scheduled.packs.is_empty(), "{}: CUDA templates take tensors as they are", what());
-    let kernel = insert_barriers(scheduled.schedule.kernel);
+    let (kernel, lowered, source) = make_kernel(scheduled.schedule.kernel, target, &what);
+    let packs = scheduled.packs.into_iter().map(|p| (p.param, make_kernel(p.kernel, target, &what).1)).collect();
+    Made { kernel, lowered, source, packs }
+}
+
+/// What a template makes.
+struct Made {
+    kernel: Kernel,
+    lowered: Lowered,
+    source: CudaSource,
+    /// What packs parameters, by their names.
+    packs: Vec<(String, Lowered)>,
+}
+
+impl Made {
+    /// The values of the kernel's parameters, packed as it wants them.
+    fn values(&self, workload: &Workload, inputs: &[Vec<f64>]) -> Values {
+        let mut values: Values =
+            workload.params().iter().zip(inputs).map(|(p, data)| (p.name.to_string(), data.clone())).collect();
+        for (param, pack) in &self.packs {
+            let given = Values::from([(param.clone(), values[param].clone())]);
+            let mut out = interp::run(pack.kernel(), &given, Mode::Declared).unwrap_or_else(|e| panic!("{e}"));
+            values.insert(param.clone(), out.pop_first().expect("a kernel that packs has an output").1);
+        }
+        values
+    }
+}
+
+/// Verifies, lowers and emits a kernel.
+fn make_kernel(kernel: Kernel, target: &Target, what: &dyn Fn() -> String) -> (Kernel, Lowered, CudaSource) {
+    let kernel = insert_barriers(kernel);
     let verified = verify(kernel.clone(), &target.limits())
         .unwrap_or_else(|faults| panic!("{}\n{}\n{kernel}", what(), text(&faults)));
     let lowered = lower(verified, &LowerOptions::cuda()).unwrap_or_else(|e| panic!("{}: {e}", what()));
@@ -67,16 +90,17 @@ fn make(
 
 fn check(template: &dyn Template, workload: &Workload, target: &Target, config: &Config, seed: u64) {
     let what = || format!("{} on {} for {} with {config} (seed {seed})", template.name(), workload.key(), target.name);
-    let (kernel, lowered, _) = make(template, workload, target, config);
+    let made = make(template, workload, target, config);
     let cost = template.cost(workload, target, config);
     assert!(cost > 0.0 && cost.is_finite(), "{}: cost {cost}", what());
 
     let inputs = sample::inputs(workload, &mut Rng::new(seed));
     let views: Vec<&[f64]> = inputs.iter().map(Vec::as_slice).collect();
     let reference = reference_with_bounds(workload, &views);
-    for (stage, kernel) in [("scheduled", &kernel), ("lowered", lowered.kernel())] {
+    let values = made.values(workload, &inputs);
+    for (stage, kernel) in [("scheduled", &made.kernel), ("lowered", made.lowered.kernel())] {
         let output =
-            interpret(kernel, workload, &inputs).unwrap_or_else(|e| panic!("{}, {stage}: {e}\n{kernel}", what()));
+            interpret(kernel, workload, &values).unwrap_or_else(|e| panic!("{}, {stage}: {e}\n{kernel}", what()));
         if let Err(mismatch) = reference.check(output) {
             panic!("{}, {stage}: {mismatch}\n{kernel}", what());
         }
@@ -115,7 +139,7 @@ fn workload_for(template: &str, seed: u64) -> Workload {
     }
     if let Op::Conv2d(c) = &mut workload.op {
         match template {
-            "conv2d_no_batching" => *c = Conv2d { layout: ConvLayout::Nchw, groups: 1, ..*c },
+            "conv2d_no_batching" | "splitk_direct" => *c = Conv2d { layout: ConvLayout::Nchw, groups: 1, ..*c },
             "conv2d_hwcn" => *c = Conv2d { layout: ConvLayout::Hwcn, groups: 1, ..*c },
             "depthwise_cuda" => {
                 *c = Conv2d { layout: ConvLayout::Nchw, ci: c.ci.max(2), ..*c }.depthwise(1 + seed as i64 % 2);
@@ -188,17 +212,20 @@ fn emitted_sources_run_as_cpp_and_compute_what_the_reference_does() {
         // A ring's default does what its other sizes do, and the interpreter checks those.
         let configs = if template.name().starts_with("wgmma") { 0 } else { 2 };
         sweep(template, 6, configs, |w, target, config, seed| {
-            let (kernel, _, source) = make(template, w, target, config);
+            let made = make(template, w, target, config);
+            let source = &made.source;
             let work = |l: &cuda::Launch| (l.block.iter().product::<u32>(), l.grid.iter().product::<u32>());
-            let small = |l: &cuda::Launch| work(l).0 <= 384 && work(l).0 * work(l).1 <= 16384;
+            // One block runs at a time, so blocks of a cluster would wait for ever.
+            let alone = |l: &cuda::Launch| l.cluster == [1; 3];
+            let small = |l: &cuda::Launch| work(l).0 <= 384 && work(l).0 * work(l).1 <= 16384 && alone(l);
             if ran == 3 || !source.launches.iter().all(small) {
                 return;
             }
             ran += 1;
             let inputs = sample::inputs(w, &mut Rng::new(seed));
             let views: Vec<&[f64]> = inputs.iter().map(Vec::as_slice).collect();
-            let values = w.params().iter().zip(&inputs).map(|(p, data)| (p.name.to_string(), data.clone())).collect();
-            let mut outputs = cuda_on_cpu::run(&kernel, &source, &values).unwrap_or_else(|e| panic!("{e}"));
+            let mut outputs =
+                cuda_on_cpu::run(&made.kernel, source, &made.values(w, &inputs)).unwrap_or_else(|e| panic!("{e}"));
             let params = w.params();
             let output = params.iter().find(|p| p.role == Role::Output).expect("every workload has an output");
             let output = outputs.remove(output.name).expect("the output is written");
@@ -216,7 +243,7 @@ fn every_emitted_source_compiles() {
     let mut requests = vec![];
     for template in cuda_templates(&registry) {
         sweep(template, 2, 1, |w, target, config, _| {
-            let (.., source) = make(template, w, target, config);
+            let source = make(template, w, target, config).source;
             let name = format!("{} {} {config}", template.name(), w.key());
             requests.push(Request::new(name, source.source, source.arch));
         });

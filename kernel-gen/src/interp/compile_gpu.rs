@@ -67,6 +67,15 @@ impl<'k> Compiler<'k> {
                 let (dst, src) = self.boxes(dst, src)?;
                 GpuOp::TensorStore { dst, src }
             }
+            Gpu::StoreAt { dst, value, rank, on } => {
+                if self.p.kernel.buffer(dst.buffer).scope != Scope::Shared || dst.extents.iter().any(|n| *n != 1) {
+                    return Err(InterpError::malformed("store_at writes one element of shared memory"));
+                }
+                let value = self.value(value, 0)?;
+                let value = self.as_kind(value, DType::F32);
+                let (rank, on) = (self.integer(rank)?, self.on(on)?);
+                GpuOp::StoreAt { dst: self.box_of(dst)?, value, rank, on }
+            }
             Gpu::Mbarrier(on, op) => {
                 let act = match op {
                     MbarrierOp::Init(n) => MbarrierAct::Init(*n),

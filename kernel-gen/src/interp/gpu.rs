@@ -96,6 +96,12 @@ pub(super) enum GpuOp {
         dst: Block,
         src: Block,
     },
+    StoreAt {
+        dst: Block,
+        value: Slot,
+        rank: Slot,
+        on: On,
+    },
     Mbarrier {
         on: On,
         act: MbarrierAct,
@@ -357,6 +363,7 @@ impl Machine<'_> {
                 self.tensor_load(t, dst, src, steps, *on, *multicast)?
             }
             GpuOp::TensorStore { dst, src } => self.tensor_store(t, dst, src)?,
+            GpuOp::StoreAt { dst, value, rank, on } => self.store_at(t, dst, *value, *rank, *on)?,
             GpuOp::Mbarrier { on, act } => {
                 if !self.mbarrier(t, *on, *act)? {
                     return Ok(Some(Stop::Mbarrier));
@@ -427,6 +434,33 @@ impl Machine<'_> {
             let cluster = self.cluster();
             cluster.mbarriers[slot].load(&mut cluster.order, t.actor, bytes);
         }
+        Ok(())
+    }
+
+    /// The rank that a register holds.
+    fn rank(&mut self, t: &Thread, rank: Slot) -> Result<usize, Trap> {
+        let (rank, blocks) = (t.ints[rank as usize], self.cluster().blocks);
+        match usize::try_from(rank) {
+            Ok(rank) if rank < blocks => Ok(rank),
+            _ => Err(misuse(format!("rank {rank} is not in the cluster of {blocks} blocks"))),
+        }
+    }
+
+    /// An element goes to the memory of another block, whose barrier counts its bytes.
+    fn store_at(&mut self, t: &Thread, dst: &Block, value: Slot, rank: Slot, on: On) -> Result<(), Trap> {
+        let own = t.actor / self.cluster().threads;
+        let rank = self.rank(t, rank)?;
+        let slot = self.slot(t, on, rank)?;
+        self.check_made(t, on, slot)?;
+        let memory = &self.p.buffers[dst.buffer as usize];
+        let (size, bytes) = (memory.size, memory.dtype.bytes() as i64);
+        let to = self.locate(t, dst, true)? + size * rank - size * own;
+        let cluster = self.cluster();
+        let (actor, step) = (cluster.order.actor(Role::Loads(slot)), cluster.mbarriers[slot].phase + 1);
+        let agent = Agent { first: t.actor, threads: 1, actor, step, engine: false };
+        self.write_by(t, &agent, dst.buffer, to, t.floats[value as usize])?;
+        let cluster = self.cluster();
+        cluster.mbarriers[slot].load(&mut cluster.order, t.actor, bytes);
         Ok(())
     }
 
@@ -506,13 +540,7 @@ impl Machine<'_> {
     fn mbarrier(&mut self, t: &Thread, on: On, act: MbarrierAct) -> Result<bool, Trap> {
         let own = t.actor / self.cluster().threads;
         let rank = match act {
-            MbarrierAct::Arrive(Some(rank)) => {
-                let (rank, blocks) = (t.ints[rank as usize], self.cluster().blocks);
-                if rank < 0 || rank >= blocks as i64 {
-                    return Err(misuse(format!("rank {rank} is not in the cluster of {blocks} blocks")));
-                }
-                rank as usize
-            }
+            MbarrierAct::Arrive(Some(rank)) => self.rank(t, rank)?,
             _ => own,
         };
         let slot = self.slot(t, on, rank)?;

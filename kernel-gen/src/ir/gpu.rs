@@ -11,6 +11,7 @@
 //! | `copy_async` | in each thread | at `wait copy` for the thread, at a barrier behind it for others |
 //! | `tensor_load` | in one thread | when the mbarrier's phase ends |
 //! | `tensor_store` | in one thread | at `wait store` (the source may be overwritten) |
+//! | `store_at` | in each thread | when the phase of the other block's mbarrier ends |
 //! | `mbarrier`, `fence`, `barrier named` | in each thread | at once, or when others have come |
 //!
 //! `mma.warp` names the product, not the instruction: CUDA has two families for it that use the same tensor cores. It is
@@ -112,7 +113,7 @@ pub enum MbarrierOp {
     Init(i64),
     /// Counts one arrival, at this barrier in the block of that rank of the cluster, or in one's own.
     Arrive(Option<Expr>),
-    /// Counts one arrival and announces bytes of `tensor_load`s.
+    /// Counts one arrival and announces bytes of `tensor_load`s and `store_at`s.
     Expect(i64),
     /// Waits until the phase of this parity has ended.
     Wait(Expr),
@@ -179,6 +180,18 @@ pub enum Gpu {
         /// Source, as the destination of [`Gpu::TensorLoad`].
         src: Tile,
     },
+    /// `dst = value` in the shared memory of another block of the cluster (or in one's own): the bytes count at that
+    /// block's barrier `on`, and the value can be read there when its phase has ended.
+    StoreAt {
+        /// One element of shared memory, of type f32; its place is the same in all blocks.
+        dst: Tile,
+        /// A scalar.
+        value: Expr,
+        /// The block that receives it, by its rank in the cluster.
+        rank: Expr,
+        /// The barrier of that block which counts the bytes.
+        on: Slot,
+    },
     /// An operation on an mbarrier.
     Mbarrier(Slot, MbarrierOp),
     /// What this thread wrote to shared memory is visible to the copy engine and the tensor cores behind it.
@@ -204,7 +217,7 @@ impl Gpu {
     /// The tiles that it reads and writes; an accumulator is both.
     pub fn tiles(&self) -> GpuTiles<'_> {
         match self {
-            Gpu::Fill { dst, .. } => GpuTiles { read: vec![], written: Some(dst) },
+            Gpu::Fill { dst, .. } | Gpu::StoreAt { dst, .. } => GpuTiles { read: vec![], written: Some(dst) },
             Gpu::Move { dst, src }
             | Gpu::CopyAsync { dst, src, .. }
             | Gpu::TensorLoad { dst, src, .. }
@@ -218,6 +231,7 @@ impl Gpu {
     pub fn map_tiles(self, f: &mut dyn FnMut(Tile, bool) -> Tile) -> Gpu {
         match self {
             Gpu::Fill { dst, value } => Gpu::Fill { dst: f(dst, true), value },
+            Gpu::StoreAt { dst, value, rank, on } => Gpu::StoreAt { dst: f(dst, true), value, rank, on },
             Gpu::Move { dst, src } => Gpu::Move { dst: f(dst, true), src: f(src, false) },
             Gpu::CopyAsync { dst, src, guard } => Gpu::CopyAsync { dst: f(dst, true), src: f(src, false), guard },
             Gpu::TensorLoad { dst, src, steps, on, multicast } => {
@@ -241,6 +255,9 @@ impl Gpu {
             Gpu::TensorLoad { dst, src, steps, on, multicast } => {
                 Gpu::TensorLoad { dst, src, steps, on: Slot { buffer: f(on.buffer), ..on }, multicast }
             }
+            Gpu::StoreAt { dst, value, rank, on } => {
+                Gpu::StoreAt { dst, value, rank, on: Slot { buffer: f(on.buffer), ..on } }
+            }
             Gpu::Mbarrier(slot, op) => Gpu::Mbarrier(Slot { buffer: f(slot.buffer), ..slot }, op),
             other => other,
         }
@@ -249,7 +266,7 @@ impl Gpu {
     /// The mbarrier that it uses.
     pub fn slot(&self) -> Option<&Slot> {
         match self {
-            Gpu::TensorLoad { on, .. } => Some(on),
+            Gpu::TensorLoad { on, .. } | Gpu::StoreAt { on, .. } => Some(on),
             Gpu::Mbarrier(slot, _) => Some(slot),
             _ => None,
         }
@@ -265,6 +282,7 @@ impl Gpu {
         match self {
             Gpu::Fill { value, .. } => f(value),
             Gpu::CopyAsync { guard, .. } => guard.iter().for_each(f),
+            Gpu::StoreAt { value, rank, on, .. } => [value, rank, &on.index].into_iter().for_each(f),
             Gpu::TensorLoad { on, multicast, .. } => {
                 f(&on.index);
                 multicast.iter().for_each(f);
@@ -287,6 +305,9 @@ impl Gpu {
         match tiles {
             Gpu::Fill { dst, value } => Gpu::Fill { dst, value: f(value) },
             Gpu::CopyAsync { dst, src, guard } => Gpu::CopyAsync { dst, src, guard: guard.map(f) },
+            Gpu::StoreAt { dst, value, rank, on } => {
+                Gpu::StoreAt { dst, value: f(value), rank: f(rank), on: Slot { index: f(on.index), ..on } }
+            }
             Gpu::TensorLoad { dst, src, steps, on, multicast } => {
                 let on = Slot { index: f(on.index), ..on };
                 Gpu::TensorLoad { dst, src, steps, on, multicast: multicast.map(f) }

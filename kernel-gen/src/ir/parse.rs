@@ -110,7 +110,9 @@ impl<'t> Parser<'t> {
                 "mma" => return self.mma(),
                 "transpose" => return self.transpose(),
                 "fill" | "move" | "mma.warp" | "mma.warpgroup" | "copy_async" | "commit" | "wait" | "tensor_load"
-                | "tensor_store" | "mbarrier" | "fence" | "set_max_registers" | "dependency" => return self.gpu(word),
+                | "tensor_store" | "store_at" | "mbarrier" | "fence" | "set_max_registers" | "dependency" => {
+                    return self.gpu(word);
+                }
                 "param" => return Err(self.lexer.error("parameters stand before all statements")),
                 _ => {}
             }

@@ -39,6 +39,15 @@ impl Parser<'_> {
                 self.sign("=")?;
                 Gpu::TensorStore { dst, src: self.tile()? }
             }
+            "store_at" => {
+                let dst = self.tile()?;
+                self.sign("=")?;
+                let value = self.expr()?;
+                self.word("rank")?;
+                let rank = self.expr()?;
+                self.word("on")?;
+                Gpu::StoreAt { dst, value, rank, on: self.slot()? }
+            }
             "mbarrier" => self.mbarrier()?,
             "fence" => {
                 self.word("async")?;

@@ -23,6 +23,9 @@ pub(super) fn statement(k: &Kernel, g: &Gpu) -> String {
             format!("tensor_load {} = {}{steps} on {}{multicast}", tile(k, dst), tile(k, src), slot(k, on))
         }
         Gpu::TensorStore { dst, src } => format!("tensor_store {} = {}", tile(k, dst), tile(k, src)),
+        Gpu::StoreAt { dst, value, rank, on } => {
+            format!("store_at {} = {} rank {} on {}", tile(k, dst), expr(k, value), expr(k, rank), slot(k, on))
+        }
         Gpu::Mbarrier(on, op) => {
             let on = slot(k, on);
             match op {

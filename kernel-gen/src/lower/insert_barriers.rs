@@ -15,6 +15,10 @@
 //! Two writes are taken to be of different elements, as those of a cooperative copy are: a barrier after each element of a
 //! copy would cost more than the copy. Where the verifier sees that they are not, writes get barriers among themselves too.
 //!
+//! A buffer whose first dimension is the number of the warp, said as the index of the `thread.y` loop over warps of 32
+//! `thread.x`, is memory of one warp. Kernels that place `barrier warp` themselves keep such buffers in order with it, so no
+//! barrier of the block is put there; the verifier and the interpreter still look at them.
+//!
 //! Schedules leave barriers out, so a kernel with shared memory goes through this before it is verified: call
 //! [`insert_barriers`]. As a pass of lowering it finds nothing left to do.
 
@@ -74,7 +78,8 @@ fn insert(mut kernel: Kernel, writes: Writes) -> Kernel {
                 threads[axis] = threads[axis].max(l.extent);
             }
         });
-        let mut inserter = Inserter { kernel: &kernel, threads, varying: BTreeSet::new(), writes };
+        let own = of_warps(&kernel, &s);
+        let mut inserter = Inserter { kernel: &kernel, own, threads, varying: BTreeSet::new(), writes };
         out.extend(inserter.block(vec![s], &mut Accesses::default(), true));
     }
     kernel.body = out;
@@ -89,6 +94,60 @@ fn axis(l: &For) -> Option<usize> {
         LoopKind::Thread(Axis::Z) => Some(2),
         _ => None,
     }
+}
+
+/// Whether all threads of the block wait for each other here.
+fn is_barrier(s: &Stmt) -> bool {
+    matches!(s, Stmt::Barrier(Barrier::Block) | Stmt::Gpu(Gpu::ClusterBarrier))
+}
+
+/// The buffers of a launch that belong to one warp each; none where it has no barriers of warps. See the module's text.
+fn of_warps(kernel: &Kernel, launch: &Stmt) -> BTreeSet<BufferId> {
+    let (mut lanes, mut warps, mut ordered) = (0, vec![], false);
+    launch.walk(&mut |s| match s {
+        Stmt::For(l) if l.kind == LoopKind::Thread(Axis::X) => lanes = lanes.max(l.extent),
+        Stmt::For(l) if l.kind == LoopKind::Thread(Axis::Y) => warps.push(l.var),
+        Stmt::Barrier(Barrier::Warp) => ordered = true,
+        _ => {}
+    });
+    // A second loop over warps would be another name for the same index.
+    let &[warp] = &warps[..] else { return BTreeSet::new() };
+    if !ordered || lanes != 32 {
+        return BTreeSet::new();
+    }
+    let (mut own, mut shared) = (BTreeSet::new(), BTreeSet::new());
+    let mut touch = |b: BufferId, index: &[Expr]| {
+        let is_own = index.len() > 1 && index[0] == Expr::Var(warp);
+        if is_own {
+            own.insert(b)
+        } else {
+            shared.insert(b)
+        };
+    };
+    launch.walk(&mut |s| {
+        match s {
+            Stmt::Store { buffer, indices, .. } | Stmt::Reduce { buffer, indices, .. } => touch(*buffer, indices),
+            Stmt::Gpu(g) => {
+                let tiles = g.tiles();
+                tiles.read.into_iter().chain(tiles.written).for_each(|t| {
+                    let rows = if t.extents.first() == Some(&1) { &t.origin[..] } else { &[] };
+                    touch(t.buffer, rows);
+                });
+            }
+            Stmt::Mma { a, b, acc } => [a, b, acc].into_iter().for_each(|t| touch(t.buffer, &[])),
+            Stmt::Transpose { dst, src } => [dst, src].into_iter().for_each(|t| touch(t.buffer, &[])),
+            _ => {}
+        }
+        s.own_exprs(&mut |e| {
+            e.walk(&mut |e| {
+                if let Expr::Load(b, index) = e {
+                    touch(*b, index);
+                }
+            });
+        });
+    });
+    own.retain(|b| kernel.buffer(*b).scope == Scope::Shared && !shared.contains(b));
+    own
 }
 
 /// Shared buffers that were touched since the last barrier.
@@ -117,6 +176,8 @@ impl Accesses {
 
 struct Inserter<'k> {
     kernel: &'k Kernel,
+    /// Buffers that belong to one warp each.
+    own: BTreeSet<BufferId>,
     /// Threads of a block along each axis.
     threads: [i64; 3],
     /// Variables that differ between threads.
@@ -129,7 +190,7 @@ impl Inserter<'_> {
     fn block(&mut self, stmts: Vec<Stmt>, pending: &mut Accesses, uniform: bool) -> Vec<Stmt> {
         let mut out = Vec::with_capacity(stmts.len());
         for s in stmts {
-            if let Stmt::Barrier(Barrier::Block) = s {
+            if is_barrier(&s) {
                 pending.clear();
                 out.push(s);
                 continue;
@@ -195,7 +256,7 @@ impl Inserter<'_> {
         for s in block {
             all.add(&self.own_accesses(s));
             let met = match s {
-                Stmt::Barrier(Barrier::Block) => true,
+                s if is_barrier(s) => true,
                 Stmt::For(l) => self.until_barrier(&l.body, all) && l.extent > 0,
                 Stmt::If { then, otherwise, .. } => {
                     // Both are visited, whatever the first one has.
@@ -213,7 +274,7 @@ impl Inserter<'_> {
 
     /// Shared buffers that the statement itself touches, without those of nested ones.
     fn own_accesses(&self, s: &Stmt) -> Accesses {
-        let shared = |b: BufferId| self.kernel.buffer(b).scope == Scope::Shared;
+        let shared = |b: BufferId| self.kernel.buffer(b).scope == Scope::Shared && !self.own.contains(&b);
         let mut all = Accesses::default();
         s.own_exprs(&mut |e| {
             e.walk(&mut |e| {
@@ -237,8 +298,8 @@ impl Inserter<'_> {
             }
             _ => {}
         }
-        // What the copy engine writes is awaited at its mbarrier.
-        if !matches!(s, Stmt::Gpu(Gpu::TensorLoad { .. })) {
+        // What comes with the count of an mbarrier is awaited there.
+        if !matches!(s, Stmt::Gpu(Gpu::TensorLoad { .. } | Gpu::StoreAt { .. })) {
             all.writes.extend(s.written().filter(|b| shared(*b)));
         }
         all

@@ -145,6 +145,7 @@ impl Registry {
             .with(cpu::plain::Plain)
             .with(cuda::wgmma::WgmmaGemm)
             .with(cuda::wgmma::WgmmaConv2d)
+            .with(cuda::splitk::SplitkDirect)
             .with(cuda::conv2d_no_batching::Conv2dNoBatching)
             .with(cuda::conv2d_hwcn::Conv2dHwcn)
             .with(cuda::conv2d_tensorcore::Conv2dTensorcore)

@@ -45,6 +45,18 @@ pub(super) fn statement(kernel: &Kernel, types: &Types, g: &Gpu) -> Result<(), R
             multicast.iter().try_for_each(|m| c.scalar(m, "the mask of multicast", DType::is_int))
         }
         Gpu::TensorStore { dst, src } => c.tensor_box("tensor_store", src, dst, &[]),
+        Gpu::StoreAt { dst, value, rank, on } => {
+            c.scope(dst, "store_at writes", |s| s == Scope::Shared, "shared memory")?;
+            c.scalar(value, "the value of store_at", |d| d == DType::F32)?;
+            c.scalar(rank, "the rank of a block", DType::is_int)?;
+            c.mbarrier(on)?;
+            let element = c.kernel.buffer(dst.buffer).dtype;
+            if element != DType::F32 || dst.extents.iter().any(|n| *n != 1) {
+                let cause = format!("store_at of {:?} elements of type {element}", dst.extents);
+                return Err((FaultKind::TypeMismatch, cause, "store one f32 at a time"));
+            }
+            Ok(())
+        }
         Gpu::Mbarrier(on, op) => {
             c.mbarrier(on)?;
             match op {

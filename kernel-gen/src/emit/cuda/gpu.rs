@@ -23,6 +23,7 @@ impl Body<'_> {
                 self.tensor_load(dst, src, steps, on, multicast.as_ref())
             }
             Gpu::TensorStore { dst, src } => self.tensor_store(dst, src),
+            Gpu::StoreAt { dst, value, rank, on } => self.store_at(dst, value, rank, on),
             Gpu::Mbarrier(slot, op) => self.mbarrier(slot, op),
             Gpu::FenceAsync => {
                 self.need(CudaFeature::Tma, "a fence for the copy engine")?;
@@ -39,7 +40,14 @@ impl Body<'_> {
             }
             Gpu::ClusterBarrier => {
                 self.need(CudaFeature::Cluster, "a barrier of a cluster")?;
-                self.instruction("barrier.cluster.arrive.release.aligned");
+                if self.stores_at && !self.exchanges {
+                    // Blocks tell each other by what mbarriers count, so only the block's own memory has to be in order.
+                    // Releasing to the cluster would wait for all stores to global memory.
+                    self.instruction("bar.sync 0");
+                    self.instruction("barrier.cluster.arrive.relaxed.aligned");
+                } else {
+                    self.instruction("barrier.cluster.arrive.release.aligned");
+                }
                 self.instruction("barrier.cluster.wait.acquire.aligned");
                 Ok(())
             }
@@ -119,6 +127,16 @@ impl Body<'_> {
             None => "true".to_string(),
         };
         self.line(&format!("{copy}({to}, {from}, {guard});"));
+        Ok(())
+    }
+
+    fn store_at(&mut self, dst: &Tile, value: &Expr, rank: &Expr, on: &Slot) -> Result<(), EmitError> {
+        self.need(CudaFeature::Cluster, "a store in another block")?;
+        let store = self.ptx(Ptx::StoreAt);
+        let to = self.pointer(dst.buffer, &dst.origin)?;
+        let (value, rank) = (self.scalar(value)?.text, self.integer(rank)?.text.text);
+        let on = self.slot(on)?;
+        self.line(&format!("{store}({to}, {value}, {rank}, {on});"));
         Ok(())
     }
 

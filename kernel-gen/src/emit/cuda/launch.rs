@@ -140,6 +140,13 @@ pub(super) fn exchanges(kernel: &Kernel, nest: &Stmt) -> bool {
     read.intersection(&written).any(|b| kernel.buffer(*b).scope == Scope::Global)
 }
 
+/// Whether blocks of the nest store in each other's shared memory.
+pub(super) fn stores_at(nest: &Stmt) -> bool {
+    let mut found = false;
+    nest.walk(&mut |s| found |= matches!(s, Stmt::Gpu(Gpu::StoreAt { .. })));
+    found
+}
+
 /// The lets that the nest uses, directly or through each other, in their order.
 fn used<'k>(lets: &[(VarId, &'k Expr)], nest: &Stmt) -> Vec<(VarId, &'k Expr)> {
     let mut kept: Vec<(VarId, &Expr)> = vec![];

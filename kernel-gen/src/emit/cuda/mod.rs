@@ -146,6 +146,7 @@ pub fn emit(lowered: &Lowered, options: &CudaOptions) -> Result<CudaSource, Emit
             block: nest.block,
             cluster: nest.cluster,
             exchanges: launch::exchanges(kernel, nest.nest),
+            stores_at: launch::stores_at(nest.nest),
             workspace: &layout.workspace,
             roles: &roles,
             live_sums: BTreeSet::new(),
@@ -282,6 +283,8 @@ struct Body<'a> {
     cluster: [u32; 3],
     /// Whether its threads may tell each other something by way of global memory.
     exchanges: bool,
+    /// Whether blocks store in each other's shared memory.
+    stores_at: bool,
     /// Buffers in the workspace.
     workspace: &'a BTreeMap<BufferId, i64>,
     /// What the kernel's fragments are for.

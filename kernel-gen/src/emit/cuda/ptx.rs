@@ -18,6 +18,8 @@ pub(super) enum Ptx {
     /// One arrival at the barrier at the same place in another block of the cluster; whether what the thread wrote to
     /// global memory comes before it, for that block too.
     MbarrierArriveAt { releases: bool },
+    /// Stores an element in another block of the cluster, whose barrier counts its bytes.
+    StoreAt,
     /// One arrival that announces bytes.
     MbarrierExpect,
     /// Waits for the end of a phase.
@@ -50,6 +52,7 @@ impl Ptx {
             Ptx::MbarrierArriveAt { releases } => {
                 format!("mbarrier_arrive_at{}", if releases { "_release" } else { "" })
             }
+            Ptx::StoreAt => "store_at".into(),
             Ptx::MbarrierExpect => "mbarrier_expect".into(),
             Ptx::MbarrierWait => "mbarrier_wait".into(),
             Ptx::TensorMap => "tensor_map".into(),
@@ -110,6 +113,14 @@ impl Ptx {
                  \"mbarrier.arrive{}.shared::cluster.b64 _, [there];\\n}}\" :: \
                  \"r\"(shared_address(on)), \"r\"(rank) : \"memory\");\n}}\n",
                 if releases { ".release.cluster" } else { "" }
+            ),
+            // 9.7.9.12: asynchronous, so that nobody waits for a fence; the barrier tells when the element is there.
+            Ptx::StoreAt => format!(
+                "KG_FN void {name}(float *to, float value, int rank, unsigned long long *on) {{\n  \
+                 asm volatile(\"{{\\n.reg .b32 there, counter;\\nmapa.shared::cluster.u32 there, %0, %2;\\n\"\n    \
+                 \"mapa.shared::cluster.u32 counter, %3, %2;\\n\"\n    \
+                 \"st.async.weak.shared::cluster.mbarrier::complete_tx::bytes.f32 [there], %1, [counter];\\n}}\" ::\n    \
+                 \"r\"(shared_address(to)), \"f\"(value), \"r\"(rank), \"r\"(shared_address(on)) : \"memory\");\n}}\n"
             ),
             Ptx::MbarrierExpect => format!(
                 "KG_FN void {name}(unsigned long long *on, int bytes) {{\n  \

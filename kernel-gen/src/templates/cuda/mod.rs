@@ -12,6 +12,7 @@
 //! | [`matmul_blocked`] | the same scheme | slices of both operands | products |
 //! | [`matmul_notes`] | AutoTVM's introduction | nothing | products, to compare with |
 //! | [`wgmma`] | - | a ring of tiles that the TMA fills | Hopper's `wgmma`, products and NHWC convolutions |
+//! | [`splitk`] | - | a ring for each warp, then sums | NCHW of few images |
 //! | [`plain`] | - | nothing | everything, correctly |
 //!
 //! Kernels come without barriers: [`insert_barriers`](crate::lower::insert_barriers::insert_barriers()) puts them where
@@ -27,6 +28,7 @@ pub mod matmul_blocked;
 pub mod matmul_notes;
 mod model;
 pub mod plain;
+pub mod splitk;
 pub mod wgmma;
 
 use super::TemplateError;

@@ -280,6 +280,7 @@ impl<'k> Run<'_, 'k> {
                 self.transfer(i, dst, src, &reader, &writer)?;
             }
             Gpu::TensorLoad { dst, src, on, multicast, .. } => self.tensor_load(i, dst, src, on, multicast.as_ref())?,
+            Gpu::StoreAt { dst, rank, on, .. } => self.store_at(i, dst, rank, on)?,
             Gpu::Mbarrier(on, op) => {
                 if !self.mbarrier(i, on, op)? {
                     return Ok(Some(Stop::Mbarrier));
@@ -347,6 +348,32 @@ impl<'k> Run<'_, 'k> {
         Ok(())
     }
 
+    /// The rank that an expression names.
+    fn rank(&self, i: usize, rank: &Expr) -> Result<usize, Halt> {
+        match self.value(i, rank, 0) {
+            Some(r) if (0..self.launch.blocks as i64).contains(&r) => Ok(r as usize),
+            r => {
+                let r = r.map_or("that memory decides about".to_string(), |r| r.to_string());
+                let cause = format!("the cluster of {} blocks has no rank {r}", self.launch.blocks);
+                Err(self.fault(i, FaultKind::BarrierMisuse, cause, "name a block of the cluster"))
+            }
+        }
+    }
+
+    /// An element goes to the memory of another block, whose barrier counts its bytes.
+    fn store_at(&mut self, i: usize, dst: &Tile, rank: &Expr, on: &Slot) -> Result<(), Halt> {
+        let rank = self.rank(i, rank)?;
+        let slot = self.made_slot(i, on, rank)?;
+        let (actor, step) = (self.order.actor(Role::Loads(slot)), self.mbarriers[slot].phase + 1);
+        let warp = self.threads[i].warp;
+        let agent = Agent { first: warp, threads: 1, actor, step, engine: false };
+        let to = self.pieces_of(i, dst, rank);
+        self.write(i, dst.buffer, &to, &agent)?;
+        let bytes = self.kernel.buffer(dst.buffer).dtype.bytes() as i64;
+        self.mbarriers[slot].load(&mut self.order, warp, bytes);
+        Ok(())
+    }
+
     /// The number of an mbarrier in the block with this rank, if it is known and in bounds.
     pub(super) fn slot(&self, i: usize, on: &Slot, rank: usize) -> Option<usize> {
         let index = self.value(i, &on.index, 0)?;
@@ -385,14 +412,7 @@ impl<'k> Run<'_, 'k> {
         let (own, warp) = (self.threads[i].rank, self.threads[i].warp);
         let misuse = |run: &Self, cause: String, mend: &str| run.fault(i, FaultKind::BarrierMisuse, cause, mend);
         let rank = match op {
-            MbarrierOp::Arrive(Some(rank)) => match self.value(i, rank, 0) {
-                Some(r) if (0..self.launch.blocks as i64).contains(&r) => r as usize,
-                r => {
-                    let r = r.map_or("that memory decides about".to_string(), |r| r.to_string());
-                    let cause = format!("the cluster of {} blocks has no rank {r}", self.launch.blocks);
-                    return Err(misuse(self, cause, "name a block of the cluster"));
-                }
-            },
+            MbarrierOp::Arrive(Some(rank)) => self.rank(i, rank)?,
             _ => own,
         };
         if let MbarrierOp::Init(count) = op {

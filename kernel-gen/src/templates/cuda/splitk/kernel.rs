@@ -1,0 +1,407 @@
+//! The kernel, and the one that packs the weights for it.
+
+use super::{Plan, Sizes, WARP, ceil_div};
+use crate::ir::builder::KernelBuilder;
+use crate::ir::{
+    Access, Axis, Barrier, BufferId, DType, Expr, Gpu, Group, Kernel, LoopKind, MbarrierOp, Scope, Slot, Stmt, Tile,
+    VarId,
+};
+use crate::workload::naive::epilogue;
+use crate::workload::{Role, Workload};
+
+/// Brings the weights into the order in which warps fetch them; zeros stand where channels are beyond the last ones.
+pub(super) fn pack(plan: &Plan) -> Kernel {
+    let c = &plan.c;
+    let mut b = KernelBuilder::new("pack_w");
+    let w = b.param("w", DType::F32, &c.weight_shape(), Access::Read);
+    let packed = b.param("packed", DType::F32, &packed_shape(plan), Access::Write);
+    let Sizes { lanes, channels, .. } = plan.sizes;
+    let (block, groups) = (plan.sizes.block_channels(), plan.sizes.groups());
+    b.loop_("tile", plan.channel_tiles(), LoopKind::Grid(Axis::Y), |b, tile| {
+        b.loop_("together", plan.padded_channels() / groups, LoopKind::Grid(Axis::X), |b, together| {
+            b.loop_("thread", plan.sizes.side_by_side(), LoopKind::Thread(Axis::X), |b, thread| {
+                b.for_("tap", plan.taps(), |b, tap| {
+                    let place = vec![tile.into(), together.into(), tap.into(), thread.into()];
+                    let (tap, thread) = (Expr::from(tap), Expr::from(thread));
+                    let ci = together * groups + thread.clone().floor_div(lanes * channels);
+                    let co = tile * block + thread.floor_mod(lanes * channels);
+                    let from = vec![co.clone(), ci.clone(), tap.clone().floor_div(c.kw), tap.floor_mod(c.kw)];
+                    let inside = [(co, c.co, plan.channel_tiles() * block), (ci, c.ci, plan.padded_channels())];
+                    let inside = inside.into_iter().filter(|(_, size, padded)| size < padded);
+                    let exists = Expr::all(inside.map(|(index, size, _)| index.lt(size)));
+                    let value = Expr::load(w, from);
+                    let value = match exists {
+                        Some(exists) => exists.select(value, Expr::f32(0.0)),
+                        None => value,
+                    };
+                    b.store(packed, place, value);
+                });
+            });
+        });
+    });
+    b.finish()
+}
+
+/// The shape of the packed weights.
+fn packed_shape(plan: &Plan) -> Vec<i64> {
+    let together = plan.padded_channels() / plan.sizes.groups();
+    vec![plan.channel_tiles(), together, plan.taps(), plan.sizes.side_by_side()]
+}
+
+/// The kernel of a workload.
+pub(super) fn kernel(plan: &Plan, w: &Workload) -> Kernel {
+    let name: String = w.key().chars().map(|c| if c.is_ascii_alphanumeric() { c } else { '_' }).collect();
+    let mut b = KernelBuilder::new(name);
+    let params: Vec<(&str, BufferId)> = w
+        .params()
+        .into_iter()
+        .map(|p| {
+            let shape = if p.role == Role::Weight { packed_shape(plan) } else { p.shape };
+            (p.name, b.param(p.name, p.dtype, &shape, p.access))
+        })
+        .collect();
+    let sizes = plan.sizes;
+    let grid = |axis| LoopKind::Grid(axis);
+    b.loop_("image", plan.c.n, grid(Axis::Z), |b, image| {
+        b.loop_("channels", plan.channel_tiles(), grid(Axis::Y), |b, channels| {
+            b.loop_("tile", plan.tiles(0) * plan.tiles(1), grid(Axis::X), |b, tile| {
+                let threads = |b: &mut KernelBuilder, rank: Expr| {
+                    b.loop_("warp", sizes.warps, LoopKind::Thread(Axis::Y), |b, warp| {
+                        b.loop_("lane", WARP, LoopKind::Thread(Axis::X), |b, lane| {
+                            let block = Block { plan, w, params, image, channels, tile, rank, warp, lane };
+                            block.run(b);
+                        });
+                    });
+                };
+                match sizes.cluster {
+                    1 => threads(b, Expr::Int(0)),
+                    n => b.loop_("rank", n, LoopKind::Cluster(Axis::X), |b, rank| threads(b, rank.into())),
+                }
+            });
+        });
+    });
+    b.finish()
+}
+
+/// A tile of one element or a row of elements.
+fn tile(buffer: BufferId, origin: Vec<Expr>, row: i64) -> Tile {
+    let mut extents = vec![1; origin.len()];
+    if let Some(last) = extents.last_mut() {
+        *last = row;
+    }
+    Tile { buffer, origin, extents }
+}
+
+/// A loop that is written out.
+fn unrolled(b: &mut KernelBuilder, name: &str, extent: i64, body: impl FnOnce(&mut KernelBuilder, VarId)) {
+    b.loop_(name, extent, LoopKind::Unrolled, body);
+}
+
+/// What a thread knows of its place.
+struct Block<'a> {
+    plan: &'a Plan,
+    w: &'a Workload,
+    params: Vec<(&'static str, BufferId)>,
+    image: VarId,
+    channels: VarId,
+    tile: VarId,
+    rank: Expr,
+    warp: VarId,
+    lane: VarId,
+}
+
+/// A warp's ring of pixels and weights.
+struct Ring {
+    pixels: BufferId,
+    weights: BufferId,
+    /// The first input channels of this warp, one for each group: this many of all warps' before it.
+    first: VarId,
+}
+
+/// Where the sums of other blocks of the cluster come to.
+struct Exchange {
+    /// One row a block; elements are those of the output channels that this block owns.
+    received: BufferId,
+    arrived: Slot,
+}
+
+impl Block<'_> {
+    fn param(&self, name: &str) -> BufferId {
+        let found = self.params.iter().find(|p| p.0 == name);
+        found.expect("a workload's parameters hold the operands of its epilogue").1
+    }
+
+    fn sizes(&self) -> Sizes {
+        self.plan.sizes
+    }
+
+    /// The tile's row (0) or column (1).
+    fn tile_at(&self, dim: usize) -> Expr {
+        let columns = self.plan.tiles(1);
+        let tile = Expr::from(self.tile);
+        if dim == 0 { tile.floor_div(columns) } else { tile.floor_mod(columns) }
+    }
+
+    /// All that a thread does.
+    fn run(&self, b: &mut KernelBuilder) {
+        let (plan, sizes) = (self.plan, self.sizes());
+        let ring = self.ring(b);
+        let exchange = (sizes.cluster > 1).then(|| self.exchange(b));
+        // As a loop, because all that is written out has to come through the caches for code.
+        b.for_("ahead", sizes.stages, |b, ahead| {
+            self.fetch(b, &ring, ahead.into(), ahead.into());
+            b.gpu(Gpu::Commit(Group::Copy));
+        });
+        if exchange.is_some() {
+            // Blocks may store in each other's memory once all have started; the first pixels are under way meanwhile.
+            b.gpu(Gpu::ClusterBarrier);
+        }
+        let acc = b.alloc("acc", DType::F32, &[sizes.tile[0], sizes.tile[1], sizes.channels], Scope::Register);
+        self.each_sum(b, |b, index| b.store(acc, index, Expr::f32(0.0)));
+        b.for_("k", plan.steps(), |b, k| {
+            let turns = plan.steps() > sizes.stages;
+            let slot = if turns { b.let_("slot", Expr::from(k).floor_mod(sizes.stages)) } else { k };
+            b.gpu(Gpu::Wait(Group::Copy, (sizes.stages - 1) as u32));
+            b.push(Stmt::Barrier(Barrier::Warp));
+            unrolled(b, "part", sizes.step, |b, part| self.multiply(b, &ring, acc, slot, part));
+            if turns {
+                // All lanes have read what the next pixels go over.
+                b.push(Stmt::Barrier(Barrier::Warp));
+                b.if_((k + sizes.stages).lt(plan.steps()), |b| {
+                    self.fetch(b, &ring, k + sizes.stages, slot.into());
+                });
+            }
+            b.gpu(Gpu::Commit(Group::Copy));
+        });
+        self.reduce(b, acc, exchange);
+    }
+
+    /// The warp's shared memory.
+    fn ring(&self, b: &mut KernelBuilder) -> Ring {
+        let (plan, Sizes { warps, stages, step, .. }) = (self.plan, self.sizes());
+        let shape = [warps, stages, step, plan.rounds() * WARP];
+        let pixels = b.alloc("pixels", DType::F32, &shape, Scope::Shared);
+        let shape = [warps, stages, step, plan.taps(), self.sizes().side_by_side()];
+        let weights = b.alloc("weights", DType::F32, &shape, Scope::Shared);
+        let first = b.let_("first", (self.rank.clone() * warps + self.warp) * plan.group_channels());
+        Ring { pixels, weights, first }
+    }
+
+    /// The memory for what other blocks send, and the barrier that counts its bytes.
+    fn exchange(&self, b: &mut KernelBuilder) -> Exchange {
+        let Sizes { cluster, .. } = self.sizes();
+        let owned = self.owned();
+        let received = b.alloc("received", DType::F32, &[cluster, owned], Scope::Shared);
+        let barrier = b.alloc("arrived", DType::I64, &[1], Scope::Mbarrier);
+        let arrived = Slot { buffer: barrier, index: 0.into() };
+        b.if_(self.thread().eq(0), |b| {
+            b.gpu(Gpu::Mbarrier(arrived.clone(), MbarrierOp::Init(1)));
+            b.gpu(Gpu::FenceAsync);
+            b.gpu(Gpu::Mbarrier(arrived.clone(), MbarrierOp::Expect(4 * cluster * owned)));
+        });
+        Exchange { received, arrived }
+    }
+
+    /// Sums that a block of the cluster owns in the end: those of its share of the output channels.
+    fn owned(&self) -> i64 {
+        self.sizes().block_channels() / self.sizes().cluster * self.sizes().pixels()
+    }
+
+    fn thread(&self) -> Expr {
+        self.warp * WARP + self.lane
+    }
+
+    /// Has the pixels and weights of a step brought to a slot.
+    fn fetch(&self, b: &mut KernelBuilder, ring: &Ring, k: Expr, slot: Expr) {
+        let (plan, c, step) = (self.plan, &self.plan.c, self.sizes().step);
+        unrolled(b, "part", step, |b, part| {
+            let together = Expr::from(ring.first) + k.clone() * step + part;
+            unrolled(b, "round", plan.rounds(), |b, round| {
+                let place = round * WARP + self.lane;
+                let groups = self.sizes().groups();
+                let (ci, pixel) = match groups {
+                    1 => (together.clone(), place.clone()),
+                    n => {
+                        // Beyond the last group nothing is read; which channel it is then does not matter.
+                        let group = place.clone().floor_div(plan.plane());
+                        (together.clone() * n + group, place.clone().floor_mod(plan.plane()))
+                    }
+                };
+                let at = |dim: usize, within: Expr| {
+                    self.tile_at(dim) * (self.sizes().tile[dim] * c.stride[dim]) + within - c.padding[dim]
+                };
+                let row = at(0, pixel.clone().floor_div(plan.pitch()));
+                let column = at(1, pixel.floor_mod(plan.pitch()));
+                let mut inside = vec![KernelBuilder::between(&row, 0, c.h), KernelBuilder::between(&column, 0, c.w)];
+                if groups * plan.plane() < plan.rounds() * WARP {
+                    inside.push(place.clone().lt(groups * plan.plane()));
+                }
+                if plan.padded_channels() > c.ci {
+                    inside.push(ci.clone().lt(c.ci));
+                }
+                b.gpu(Gpu::CopyAsync {
+                    dst: tile(ring.pixels, vec![self.warp.into(), slot.clone(), part.into(), place], 1),
+                    src: tile(self.param("x"), vec![self.image.into(), ci, row, column], 1),
+                    guard: Expr::all(inside.into_iter()),
+                });
+            });
+            let channels = self.sizes().channels;
+            let own = Expr::from(self.lane) * channels;
+            unrolled(b, "tap", plan.taps(), |b, tap| {
+                let to = vec![self.warp.into(), slot.clone(), part.into(), tap.into(), own.clone()];
+                let from = vec![self.channels.into(), together.clone(), tap.into(), own.clone()];
+                b.gpu(Gpu::CopyAsync {
+                    dst: tile(ring.weights, to, channels),
+                    src: tile(self.param("w"), from, channels),
+                    guard: None,
+                });
+            });
+        });
+    }
+
+    /// Adds the products of one input channel.
+    fn multiply(&self, b: &mut KernelBuilder, ring: &Ring, acc: BufferId, slot: VarId, part: VarId) {
+        let (plan, c) = (self.plan, &self.plan.c);
+        let Sizes { tile: size, channels, .. } = self.sizes();
+        let weight = b.alloc("weight", DType::F32, &[plan.taps(), channels], Scope::Register);
+        unrolled(b, "tap", plan.taps(), |b, tap| {
+            b.loop_("own", channels, LoopKind::Vectorized, |b, own| {
+                let from = Expr::from(self.lane) * channels + own;
+                let value =
+                    Expr::load(ring.weights, vec![self.warp.into(), slot.into(), part.into(), tap.into(), from]);
+                b.store(weight, vec![tap.into(), own.into()], value);
+            });
+        });
+        let row = b.alloc("row", DType::F32, &[plan.pitch()], Scope::Register);
+        for y in 0..plan.reach(0) {
+            // Which taps meet this row, and for which row of outputs.
+            let meeting: Vec<(i64, i64)> = (0..c.kh)
+                .filter_map(|kh| {
+                    let above = y - kh * c.dilation[0];
+                    let output = above.div_euclid(c.stride[0]);
+                    let meets = above.rem_euclid(c.stride[0]) == 0 && (0..size[0]).contains(&output);
+                    (meets && plan.met(0, kh).any(|o| o == output)).then_some((kh, output))
+                })
+                .collect();
+            if meeting.is_empty() {
+                continue;
+            }
+            unrolled(b, "vector", plan.pitch() / 4, |b, vector| {
+                b.loop_("pixel", 4, LoopKind::Vectorized, |b, pixel| {
+                    let from = vector * 4 + pixel;
+                    let group = Expr::from(self.lane).floor_div(self.sizes().lanes);
+                    let place = group * plan.plane() + y * plan.pitch() + from.clone();
+                    let value = Expr::load(ring.pixels, vec![self.warp.into(), slot.into(), part.into(), place]);
+                    b.store(row, vec![from], value);
+                });
+            });
+            for (kh, output) in meeting {
+                for kw in 0..c.kw {
+                    let outputs: Vec<i64> = plan.met(1, kw).collect();
+                    let (Some(start), count) = (outputs.first().copied(), outputs.len() as i64) else { continue };
+                    unrolled(b, "x", count, |b, x| {
+                        unrolled(b, "own", channels, |b, own| {
+                            let x = x + start;
+                            let from = x.clone() * c.stride[1] + kw * c.dilation[1];
+                            let tap = kh * c.kw + kw;
+                            let product =
+                                Expr::load(weight, vec![tap.into(), own.into()]) * Expr::load(row, vec![from]);
+                            b.sum(acc, vec![output.into(), x, own.into()], product, &[]);
+                        });
+                    });
+                }
+            }
+        }
+    }
+
+    /// Visits the thread's sums.
+    fn each_sum(&self, b: &mut KernelBuilder, body: impl FnOnce(&mut KernelBuilder, Vec<Expr>)) {
+        let Sizes { tile, channels, .. } = self.sizes();
+        unrolled(b, "y", tile[0], |b, y| {
+            unrolled(b, "x", tile[1], |b, x| {
+                unrolled(b, "own", channels, |b, own| body(b, vec![y.into(), x.into(), own.into()]));
+            });
+        });
+    }
+
+    /// Visits the elements `0..count` with the threads of the block.
+    fn share(&self, b: &mut KernelBuilder, count: i64, body: impl FnOnce(&mut KernelBuilder, Expr)) {
+        let threads = self.sizes().threads();
+        b.for_("turn", ceil_div(count, threads), |b, turn| {
+            let element = turn * threads + self.thread();
+            if count % threads == 0 {
+                body(b, element);
+            } else {
+                b.if_(element.clone().lt(count), |b| body(b, element));
+            }
+        });
+    }
+
+    /// Adds what the warps have, then what the blocks of the cluster have, and stores it.
+    fn reduce(&self, b: &mut KernelBuilder, acc: BufferId, exchange: Option<Exchange>) {
+        let (sizes, pixels) = (self.sizes(), self.sizes().pixels());
+        // Lanes stand side by side: channel `lane * channels + own` of a group is at `own * 32 + group * lanes + lane`.
+        let partial = b.alloc("partial", DType::F32, &[sizes.warps, pixels, self.plan.sum_pitch()], Scope::Shared);
+        self.each_sum(b, |b, index| {
+            let [y, x, own] = [0, 1, 2].map(|i| index[i].clone());
+            let place = vec![self.warp.into(), y * sizes.tile[1] + x, own * WARP + self.lane];
+            b.store(partial, place, Expr::load(acc, index));
+        });
+        b.push(Stmt::Barrier(Barrier::Block));
+        let add = |b: &mut KernelBuilder, count: i64, from: &dyn Fn(VarId) -> Expr| {
+            let sum = b.alloc("sum", DType::F32, &[1], Scope::Register);
+            b.store(sum, vec![0.into()], Expr::f32(0.0));
+            unrolled(b, "other", count, |b, other| b.sum(sum, vec![0.into()], from(other), &[]));
+            Expr::load(sum, vec![0.into()])
+        };
+        self.share(b, sizes.block_channels() * pixels, |b, element| {
+            let channel = element.clone().floor_div(pixels);
+            let pixel = element.clone().floor_mod(pixels);
+            let place = channel.clone().floor_mod(sizes.channels) * WARP + channel.clone().floor_div(sizes.channels);
+            let sum = add(b, sizes.warps * sizes.groups(), &|part| {
+                let (warp, group) =
+                    (Expr::from(part).floor_div(sizes.groups()), Expr::from(part).floor_mod(sizes.groups()));
+                Expr::load(partial, vec![warp, pixel.clone(), place.clone() + group * sizes.lanes])
+            });
+            match &exchange {
+                None => self.store(b, channel, pixel, sum),
+                Some(Exchange { received, arrived }) => b.gpu(Gpu::StoreAt {
+                    dst: tile(*received, vec![self.rank.clone(), element.clone().floor_mod(self.owned())], 1),
+                    value: sum,
+                    rank: element.floor_div(self.owned()),
+                    on: arrived.clone(),
+                }),
+            }
+        });
+        let Some(Exchange { received, arrived }) = exchange else { return };
+        b.gpu(Gpu::Mbarrier(arrived, MbarrierOp::Wait(0.into())));
+        self.share(b, self.owned(), |b, element| {
+            let sum = add(b, sizes.cluster, &|block| Expr::load(received, vec![block.into(), element.clone()]));
+            let first = self.rank.clone() * (sizes.block_channels() / sizes.cluster);
+            self.store(b, first + element.clone().floor_div(pixels), element.floor_mod(pixels), sum);
+        });
+    }
+
+    /// Stores an element: its channel of the block, its pixel of the tile, and its sum.
+    fn store(&self, b: &mut KernelBuilder, channel: Expr, pixel: Expr, sum: Expr) {
+        let (plan, c, sizes) = (self.plan, &self.plan.c, self.sizes());
+        let [y, x] = [pixel.clone().floor_div(sizes.tile[1]), pixel.floor_mod(sizes.tile[1])];
+        let index = [
+            (Expr::from(self.image), c.n, 1),
+            (Expr::from(self.channels) * sizes.block_channels() + channel, c.co, sizes.block_channels()),
+            (self.tile_at(0) * sizes.tile[0] + y, plan.outputs(0), sizes.tile[0]),
+            (self.tile_at(1) * sizes.tile[1] + x, plan.outputs(1), sizes.tile[1]),
+        ];
+        let beyond = index.iter().filter(|(_, size, piece)| size % piece != 0);
+        let exists = Expr::all(beyond.map(|(at, size, _)| at.clone().lt(*size)));
+        let index: Vec<Expr> = index.into_iter().map(|(at, ..)| at).collect();
+        let write = |b: &mut KernelBuilder| {
+            let value = epilogue(self.w, sum, &index[1], &index, &|name| self.param(name));
+            b.store(self.param("y"), index, value);
+        };
+        match exists {
+            Some(exists) => b.if_(exists, write),
+            None => write(b),
+        }
+    }
+}

@@ -1,0 +1,337 @@
+//! Convolutions in NCHW of few images, where there are fewer output elements than a GPU has threads to keep busy: the
+//! reduction is split, over the blocks of a cluster and over the warps of a block.
+//!
+//! A block works on a tile of output pixels and `lanes * channels` output channels. A lane has `channels` of these and
+//! *all* pixels of the tile, so that weights are read once, side by side, and an input pixel is a broadcast. With fewer
+//! than 32 `lanes` the groups of a warp have different input channels: blocks become narrow enough to fill the machine
+//! with less need of clusters, at the price of more pixels for each. Each warp has input channels of its own, whose weights and pixels it fetches with `cp.async` into a ring of its own:
+//! warps do not wait for each other until their sums meet. Those of a block are added in shared memory, those of a
+//! cluster by stores into the block that owns the output channel, whose mbarrier counts them. Every order of additions
+//! is fixed, so results do not differ between runs.
+//!
+//! | knob | values | what it chooses |
+//! |---|---|---|
+//! | `tile_h`, `tile_w` | up to 14 and 28 | output pixels of a tile, all of which a thread has |
+//! | `lanes` | 4, 8, 16, 32 | lanes of a warp with different output channels; `32 / lanes` groups split the reduction |
+//! | `channels` | 1, 2, 4 | output channels of a thread |
+//! | `warps` | 2 to 16 | parts of the reduction in a block |
+//! | `cluster` | 1, 2, 4, 8 | parts of the reduction among blocks; 1 where there are no clusters |
+//! | `step` | 1, 2, 4, 8 | input channels that a warp waits for at a time |
+//! | `stages` | 1 to 8 | steps that are fetched ahead |
+//!
+//! Weights are packed once as `[co / tile][ci / groups][kh * kw][group, lane, channel]`. Taps that meet the padding are left out where a tile
+//! covers the whole map along that direction: 18 % of the multiplications of a 7 x 7 map.
+
+mod kernel;
+mod model;
+
+use crate::ir::DType;
+use crate::schedule::Schedule;
+use crate::space::{Config, ConfigError, Space};
+use crate::target::{Cuda, CudaFeature, Target};
+use crate::templates::cuda::{descend_from_many, device};
+use crate::templates::{Pack, Scheduled, Template, TemplateError};
+use crate::workload::{Conv2d, ConvLayout, Op, Workload};
+
+/// See the module's text.
+pub struct SplitkDirect;
+
+/// Lanes of a warp.
+const WARP: i64 = 32;
+/// Most multiply-adds that are written out in one step of a warp: beyond that code no longer fits the caches for it.
+const MOST_UNROLLED: i64 = 4096;
+/// Registers of a thread beside sums and operands: addresses, counters, what is under way.
+const OTHER_REGISTERS: i64 = 36;
+
+/// The convolution and the device, or why it is none for this template.
+fn problem<'t>(w: &Workload, t: &'t Target) -> Result<(Conv2d, &'t Cuda), String> {
+    let gpu = device(t)?;
+    let Op::Conv2d(c) = w.op else { return Err("for convolutions".into()) };
+    if c.groups != 1 || c.layout != ConvLayout::Nchw {
+        return Err("for NCHW with one group".into());
+    }
+    if w.dtype != DType::F32 || w.out_dtype != DType::F32 {
+        return Err(format!("multiplies f32 into f32, not {} into {}", w.dtype, w.out_dtype));
+    }
+    if !gpu.has(CudaFeature::CpAsync) {
+        return Err("needs cp.async (sm_80)".into());
+    }
+    if c.n > gpu.grid_dim[2] {
+        return Err(format!("{} images", c.n));
+    }
+    Ok((c, gpu))
+}
+
+/// A config as numbers.
+#[derive(Clone, Copy, PartialEq, Debug)]
+struct Sizes {
+    /// Rows and columns of output pixels in a tile.
+    tile: [i64; 2],
+    /// Lanes of a warp with different output channels.
+    lanes: i64,
+    /// Output channels of a thread.
+    channels: i64,
+    /// Warps of a block.
+    warps: i64,
+    /// Blocks of a cluster.
+    cluster: i64,
+    /// Input channels of a step of a warp.
+    step: i64,
+    /// Steps in the ring.
+    stages: i64,
+}
+
+impl Sizes {
+    fn of(config: &Config) -> Result<Sizes, ConfigError> {
+        Ok(Sizes {
+            tile: [config.int("tile_h")?, config.int("tile_w")?],
+            lanes: config.int("lanes")?,
+            channels: config.int("channels")?,
+            warps: config.int("warps")?,
+            cluster: config.int("cluster")?,
+            step: config.int("step")?,
+            stages: config.int("stages")?,
+        })
+    }
+
+    /// Output channels of a block.
+    fn block_channels(&self) -> i64 {
+        self.lanes * self.channels
+    }
+
+    /// Groups of lanes in a warp, each with input channels of its own.
+    fn groups(&self) -> i64 {
+        WARP / self.lanes
+    }
+
+    /// Elements that a warp's lanes have side by side: weights of a tap, sums of a pixel.
+    fn side_by_side(&self) -> i64 {
+        WARP * self.channels
+    }
+
+    /// Threads of a block.
+    fn threads(&self) -> i64 {
+        WARP * self.warps
+    }
+
+    /// Output pixels of a tile.
+    fn pixels(&self) -> i64 {
+        self.tile[0] * self.tile[1]
+    }
+
+    /// Sums of a thread.
+    fn sums(&self) -> i64 {
+        self.pixels() * self.channels
+    }
+}
+
+/// A convolution cut up as a config says.
+#[derive(Clone, Copy, Debug)]
+struct Plan {
+    c: Conv2d,
+    sizes: Sizes,
+}
+
+impl Plan {
+    /// Taps of the kernel.
+    fn taps(&self) -> i64 {
+        self.c.kh * self.c.kw
+    }
+
+    /// Output rows (0) or columns (1).
+    fn outputs(&self, dim: usize) -> i64 {
+        if dim == 0 { self.c.oh() } else { self.c.ow() }
+    }
+
+    /// Tiles along the rows (0) or columns (1).
+    fn tiles(&self, dim: usize) -> i64 {
+        ceil_div(self.outputs(dim), self.sizes.tile[dim])
+    }
+
+    /// Tiles of output channels.
+    fn channel_tiles(&self) -> i64 {
+        ceil_div(self.c.co, self.sizes.block_channels())
+    }
+
+    /// Input rows (0) or columns (1) that a tile needs.
+    fn reach(&self, dim: usize) -> i64 {
+        let taps = if dim == 0 { self.c.kh } else { self.c.kw };
+        (self.sizes.tile[dim] - 1) * self.c.stride[dim] + (taps - 1) * self.c.dilation[dim] + 1
+    }
+
+    /// Elements between the rows of pixels in shared memory: whole vectors.
+    fn pitch(&self) -> i64 {
+        ceil_div(self.reach(1), 4) * 4
+    }
+
+    /// Elements between the pixels of two groups in shared memory: an odd number of vectors, so that the groups' broadcasts
+    /// come from different banks.
+    fn plane(&self) -> i64 {
+        let vectors = self.reach(0) * self.pitch() / 4;
+        4 * if self.sizes.groups() > 1 { vectors | 1 } else { vectors }
+    }
+
+    /// Rounds in which the lanes of a warp fetch the pixels of one input channel for each group.
+    fn rounds(&self) -> i64 {
+        ceil_div(self.sizes.groups() * self.plane(), WARP)
+    }
+
+    /// Steps of a warp.
+    fn steps(&self) -> i64 {
+        ceil_div(self.c.ci, self.sizes.cluster * self.sizes.warps * self.sizes.groups() * self.sizes.step)
+    }
+
+    /// Input channels of a group of lanes, those beyond the last one included.
+    fn group_channels(&self) -> i64 {
+        self.steps() * self.sizes.step
+    }
+
+    /// Input channels of all groups of all warps, likewise.
+    fn padded_channels(&self) -> i64 {
+        self.group_channels() * self.sizes.groups() * self.sizes.warps * self.sizes.cluster
+    }
+
+    /// Elements between the rows of sums in shared memory: one more than there are, against conflicts of banks.
+    fn sum_pitch(&self) -> i64 {
+        self.sizes.side_by_side() + 1
+    }
+
+    /// Blocks of the grid.
+    fn blocks(&self) -> i64 {
+        self.c.n * self.tiles(0) * self.tiles(1) * self.channel_tiles() * self.sizes.cluster
+    }
+
+    /// Multiply-adds of a thread for one input channel.
+    fn macs(&self) -> i64 {
+        let along = |dim: usize| -> i64 {
+            let taps = if dim == 0 { self.c.kh } else { self.c.kw };
+            (0..taps).map(|tap| self.met(dim, tap).count() as i64).sum()
+        };
+        along(0) * along(1) * self.sizes.channels
+    }
+
+    /// The tile's output rows (columns) for which a tap has to be multiplied: where the tile is the whole map, those that
+    /// do not meet the padding.
+    fn met(&self, dim: usize, tap: i64) -> impl Iterator<Item = i64> + use<> {
+        let (c, whole) = (self.c, self.tiles(dim) == 1);
+        let size = if dim == 0 { c.h } else { c.w };
+        (0..self.sizes.tile[dim]).filter(move |o| {
+            let at = o * c.stride[dim] + tap * c.dilation[dim] - c.padding[dim];
+            !whole || (0..size).contains(&at)
+        })
+    }
+
+    /// Bytes of shared memory.
+    fn shared_bytes(&self) -> i64 {
+        let Sizes { warps, stages, step, cluster, .. } = self.sizes;
+        let ring = warps * stages * step * (self.rounds() * WARP + self.taps() * self.sizes.side_by_side());
+        let sums = warps * self.sizes.pixels() * self.sum_pitch();
+        let received = if cluster > 1 { self.sizes.pixels() * self.sizes.block_channels() + 4 } else { 0 };
+        // Each buffer is aligned to 16 bytes.
+        4 * (ring + sums + received) + 64
+    }
+
+    /// Registers of a thread, as far as they can be told beforehand.
+    fn registers(&self) -> i64 {
+        self.sizes.sums() + self.taps() * self.sizes.channels + self.pitch() + 2 * self.rounds() + OTHER_REGISTERS
+    }
+
+    /// Whether a device can run it without spilling, and no part of it is for nothing.
+    fn fits(&self, gpu: &Cuda) -> bool {
+        let Sizes { warps, stages, step, cluster, tile, lanes, channels } = self.sizes;
+        let useful = (0..2).all(|dim| tile[dim] <= self.outputs(dim))
+            && cluster * warps * self.sizes.groups() * step <= self.c.ci
+            && stages <= self.steps()
+            && (channels == 1 || self.c.co > lanes * (channels - 1));
+        useful
+            && self.shared_bytes() <= gpu.shared_per_block_optin
+            && self.sizes.threads() <= gpu.threads_per_block
+            && self.registers() <= gpu.registers_per_thread
+            && self.registers() * self.sizes.threads() <= gpu.registers_per_block
+            && self.macs() * step <= MOST_UNROLLED
+            && self.channel_tiles() <= gpu.grid_dim[1]
+            && lanes * channels % cluster == 0
+            && (cluster == 1 || gpu.has(CudaFeature::Cluster) && cluster <= gpu.cluster_size)
+    }
+}
+
+/// The quotient, rounded up.
+fn ceil_div(a: i64, b: i64) -> i64 {
+    (a + b - 1) / b.max(1)
+}
+
+/// What a space offers: as the module's table, as far as it is of use for the layer.
+fn offered(values: &[i64], most: i64) -> Vec<i64> {
+    let mut out: Vec<i64> = values.iter().copied().filter(|v| *v <= most).collect();
+    if out.is_empty() {
+        out.push(values[0]);
+    }
+    out
+}
+
+/// The values of `tile_h` and `tile_w`.
+const TILE_H: [i64; 8] = [1, 2, 3, 4, 5, 7, 8, 14];
+const TILE_W: [i64; 8] = [1, 2, 4, 7, 8, 14, 16, 28];
+
+impl Template for SplitkDirect {
+    fn name(&self) -> &str {
+        "splitk_direct"
+    }
+
+    fn version(&self) -> u32 {
+        1
+    }
+
+    fn applies(&self, w: &Workload, t: &Target) -> Result<(), String> {
+        let (c, gpu) = problem(w, t)?;
+        // One output pixel, one channel and two warps fit any layer that is not too wide for registers.
+        let smallest = Sizes { tile: [1, 1], lanes: WARP, channels: 1, warps: 1, cluster: 1, step: 1, stages: 1 };
+        if !(Plan { c, sizes: smallest }).fits(gpu) {
+            return Err(format!("a {} x {} kernel is too large for the registers of a thread", c.kh, c.kw));
+        }
+        Ok(())
+    }
+
+    fn space(&self, w: &Workload, t: &Target) -> Result<Space, TemplateError> {
+        let (c, gpu) = problem(w, t).map_err(TemplateError::Limit)?;
+        let gpu = gpu.clone();
+        let clusters = if gpu.has(CudaFeature::Cluster) { gpu.cluster_size } else { 1 };
+        Ok(Space::builder()
+            .knob("tile_h", offered(&TILE_H, c.oh()))
+            .knob("tile_w", offered(&TILE_W, c.ow()))
+            .knob("lanes", [4, 8, 16, 32])
+            .knob("channels", [1, 2, 4])
+            .knob("warps", offered(&[1, 2, 4, 8, 16], c.ci))
+            .knob("cluster", offered(&[1, 2, 4, 8], clusters.min(c.ci)))
+            .knob("step", offered(&[1, 2, 4, 8], c.ci))
+            .knob("stages", offered(&[1, 2, 3, 4, 6, 8], c.ci))
+            .filter("registers, shared memory and the reduction suffice", move |config| {
+                Sizes::of(config).is_ok_and(|sizes| Plan { c, sizes }.fits(&gpu))
+            })
+            .build()?)
+    }
+
+    fn default_config(&self, w: &Workload, t: &Target) -> Result<Config, TemplateError> {
+        let ones = |config: Config, knob: &str| config.with(knob, 1);
+        let start = ["tile_h", "tile_w"].into_iter().fold(Config::new(), ones).with("lanes", WARP);
+        let start = ["channels", "warps", "cluster", "step", "stages"].into_iter().fold(start, ones);
+        Ok(descend_from_many(&self.space(w, t)?, &start, |config| self.cost(w, t, config))?)
+    }
+
+    fn cost(&self, w: &Workload, t: &Target, config: &Config) -> f64 {
+        match (problem(w, t), Sizes::of(config)) {
+            (Ok((c, gpu)), Ok(sizes)) => model::us(&Plan { c, sizes }, w, gpu),
+            _ => f64::INFINITY,
+        }
+    }
+
+    fn schedule(&self, w: &Workload, t: &Target, config: &Config) -> Result<Scheduled, TemplateError> {
+        let (c, gpu) = problem(w, t).map_err(TemplateError::Limit)?;
+        let plan = Plan { c, sizes: Sizes::of(config)? };
+        if !plan.fits(gpu) {
+            return Err(TemplateError::Limit(format!("{config} does not fit {}", t.name)));
+        }
+        let pack = Pack { param: "w".into(), kernel: kernel::pack(&plan) };
+        Ok(Scheduled { schedule: Schedule::new(kernel::kernel(&plan, w)), packs: vec![pack] })
+    }
+}
