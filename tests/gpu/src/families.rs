@@ -8,7 +8,7 @@ use kernel_gen::emit::cuda::CudaSource;
 use kernel_gen::ir::DType;
 use kernel_gen::space::Config;
 use kernel_gen::target::Target;
-use kernel_gen::templates::{Registry, Template};
+use kernel_gen::templates::{Pack, Registry, Template};
 use kernel_gen::toolchain::values;
 use kernel_gen::workload::bound::reference_with_bounds;
 use kernel_gen::workload::sample::{self, Rng};
@@ -37,7 +37,9 @@ fn workload_for(template: &str, seed: u64) -> Workload {
         "conv2d_tensorcore" => {
             w = Workload { op: Op::Conv2d(sample::conv2d_tiles(&mut rng)), dtype: half, ..w };
         }
-        "conv2d_no_batching" => conv(&mut w, |c| *c = Conv2d { layout: ConvLayout::Nchw, groups: 1, ..*c }),
+        "conv2d_no_batching" | "splitk_direct" => {
+            conv(&mut w, |c| *c = Conv2d { layout: ConvLayout::Nchw, groups: 1, ..*c })
+        }
         "conv2d_hwcn" => conv(&mut w, |c| *c = Conv2d { layout: ConvLayout::Hwcn, groups: 1, ..*c }),
         "depthwise_cuda" => conv(&mut w, |c| {
             *c = Conv2d { layout: ConvLayout::Nchw, ci: c.ci.max(2), ..*c }.depthwise(1 + seed as i64 % 2);
@@ -68,6 +70,7 @@ struct Case {
     config: Config,
     seed: u64,
     source: CudaSource,
+    packs: Vec<Pack>,
 }
 
 /// Workloads that a template takes, each with its default and some random configs.
@@ -93,8 +96,8 @@ fn cases(template: &dyn Template, target: &Target, options: &Options) -> Result<
             let default = space.normalise(&default).map_err(|e| anyhow!("{}: {e}", workload.key()))?;
             let random = space.sample(seed).map(|(_, config)| config).take(configs);
             for config in [default].into_iter().chain(random) {
-                match prepare::source(template, &workload, target, &config) {
-                    Ok(source) => out.push(Case { workload: workload.clone(), config, seed, source }),
+                match prepare::source_and_packs(template, &workload, target, &config) {
+                    Ok((source, packs)) => out.push(Case { workload: workload.clone(), config, seed, source, packs }),
                     Err(error) => {
                         let what = format!("{} {} with {config} (seed {seed})", template.name(), workload.key());
                         refused.push(format!("{what}: {}", brief(&error)));
@@ -171,7 +174,8 @@ pub(crate) fn run(gpu: &Gpu, options: &Options) -> Result<bool> {
             let checked = || -> Result<f64> {
                 let artifact = artifact?;
                 spilled += usize::from(artifact.log.kernels.iter().any(|k| k.spills()));
-                let buffers = buffers(gpu, &case.workload, inputs)?;
+                let inputs = prepare::packed(&case.workload, inputs, &case.packs)?;
+                let buffers = buffers(gpu, &case.workload, &inputs)?;
                 let kernel = Kernel::load(gpu, &case.source, &artifact)?;
                 kernel.bind(gpu, &buffers)?.launch(gpu)?;
                 gpu.stream.synchronize()?;

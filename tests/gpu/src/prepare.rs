@@ -2,10 +2,11 @@
 
 use anyhow::{Context, Result, anyhow};
 use kernel_gen::emit::cuda::{self, Arch, CudaOptions, CudaSource};
+use kernel_gen::interp::{self, Mode, Values};
 use kernel_gen::lower::lower_for;
 use kernel_gen::space::Config;
 use kernel_gen::target::Target;
-use kernel_gen::templates::Template;
+use kernel_gen::templates::{Pack, Template};
 use kernel_gen::toolchain::cuda::{
     Arch as CodeArch, Artifact, CudaCompiler, Environment, Found, Missing, Options, Request, find,
 };
@@ -13,20 +14,44 @@ use kernel_gen::workload::Workload;
 use std::str::FromStr;
 use std::time::Duration;
 
-/// The CUDA C++ of a config.
+/// The CUDA C++ of a config that takes all tensors as they are.
 pub(crate) fn source(
     template: &dyn Template,
     workload: &Workload,
     target: &Target,
     config: &Config,
 ) -> Result<CudaSource> {
+    let (source, packs) = source_and_packs(template, workload, target, config)?;
+    anyhow::ensure!(packs.is_empty(), "{} packs parameters, which this command does not", template.name());
+    Ok(source)
+}
+
+/// The inputs of a workload, with those packed that a kernel wants packed. The interpreter packs them.
+pub(crate) fn packed(workload: &Workload, inputs: &[Vec<f64>], packs: &[Pack]) -> Result<Vec<Vec<f64>>> {
+    let mut out = inputs.to_vec();
+    for pack in packs {
+        let at = workload.params().iter().position(|p| p.name == pack.param).context("a parameter that is packed")?;
+        let given = Values::from([(pack.param.clone(), inputs[at].clone())]);
+        let mut made = interp::run(&pack.kernel, &given, Mode::Declared).map_err(|e| anyhow!("{e}"))?;
+        out[at] = made.pop_first().context("a kernel that packs has an output")?.1;
+    }
+    Ok(out)
+}
+
+/// The CUDA C++ of a config, and what packs its parameters.
+pub(crate) fn source_and_packs(
+    template: &dyn Template,
+    workload: &Workload,
+    target: &Target,
+    config: &Config,
+) -> Result<(CudaSource, Vec<Pack>)> {
     let scheduled = template.schedule(workload, target, config).map_err(|e| anyhow!("{e}"))?;
-    anyhow::ensure!(scheduled.packs.is_empty(), "{} packs parameters, which the suite does not", template.name());
     let lowered = lower_for(scheduled.schedule.kernel, target).map_err(|e| anyhow!("{e}"))?;
     let arch = Arch::of(target).context("a CUDA target")?;
     let comment = format!("{} {} {config}", workload.key(), template.name());
-    cuda::emit(&lowered, &CudaOptions { arch, symbol: "kernel".into(), comment, min_blocks: None })
-        .map_err(|e| anyhow!("{e}\n{}", lowered.kernel()))
+    let source = cuda::emit(&lowered, &CudaOptions { arch, symbol: "kernel".into(), comment, min_blocks: None })
+        .map_err(|e| anyhow!("{e}\n{}", lowered.kernel()))?;
+    Ok((source, scheduled.packs))
 }
 
 /// A compiler for the target, on this machine.
