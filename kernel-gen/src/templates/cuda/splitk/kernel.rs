@@ -242,7 +242,7 @@ impl Block<'_> {
                 b.gpu(Gpu::CopyAsync {
                     dst: tile(ring.pixels, vec![self.warp.into(), slot.clone(), part.into(), place], 1),
                     src: tile(self.param("x"), vec![self.image.into(), ci, row, column], 1),
-                    guard: Expr::all(inside.into_iter()),
+                    guard: Expr::all(inside),
                 });
             });
             let channels = self.sizes().channels;
