@@ -29,6 +29,13 @@ if [ "$here/shim/onednn.cpp" -nt "$shim" ]; then
     -L"$install/lib" -ldnnl -Wl,-rpath,"$install/lib"
 fi
 ort=$(echo "$install"/lib/python3*/site-packages/onnxruntime/capi/libonnxruntime.so.*)
+case " $* " in
+*" --isa "*) # ONNX Runtime has no setting that turns AVX-512 off: a copy of it asks the program what the processor can do.
+  masked=$install/libonnxruntime_masked.so
+  [ -e "$masked" ] || python3 "$here/shim/mask_cpuid.py" "$ort" "$masked"
+  ort=$masked
+  ;;
+esac
 
 target=${CARGO_TARGET_DIR:-$here/target}
 cargo build --quiet --release --manifest-path "$here/Cargo.toml" --target-dir "$target" \

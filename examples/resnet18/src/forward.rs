@@ -136,7 +136,7 @@ impl<Dev: Device> Activations<Dev> {
 }
 
 /// The network on a device: its weights packed, an image, and room for its activations.
-pub(crate) struct Network<Dev: Device> {
+pub struct Network<Dev: Device> {
     dev: Dev,
     layers: Layers<Dev>,
     activations: Activations<Dev>,
@@ -144,7 +144,7 @@ pub(crate) struct Network<Dev: Device> {
 
 impl<Dev: Place + Clone> Network<Dev> {
     /// Folds the batch normalisations into the weights and packs them; takes a CHW image.
-    pub(crate) fn new(dev: &Dev, weights: &Weights, image: &[f32]) -> Result<Network<Dev>> {
+    pub fn new(dev: &Dev, weights: &Weights, image: &[f32]) -> Result<Network<Dev>> {
         let mut convs = weights.convs.iter();
         let mut next = || convs.next().expect("a network has twenty convolutions").fold();
         // Packs the next convolution of the list with the packing function of a workload.
@@ -190,7 +190,7 @@ impl<Dev: Place + Clone> Network<Dev> {
     }
 
     /// Runs the network on its image. The device may still be at it when this returns.
-    pub(crate) fn forward(&mut self, clock: &mut impl Clock) -> Result<()> {
+    pub fn forward(&mut self, clock: &mut impl Clock) -> Result<()> {
         let Network { dev, layers, activations: a } = self;
         let dev = &*dev;
 
@@ -243,7 +243,7 @@ impl<Dev: Place + Clone> Network<Dev> {
     }
 
     /// Copies of the outputs of each step of the last pass.
-    pub(crate) fn outputs(&self) -> Result<Vec<Vec<f32>>> {
+    pub fn outputs(&self) -> Result<Vec<Vec<f32>>> {
         let (dev, a) = (&self.dev, &self.activations);
         let mut outputs = vec![host(dev, &a.stem)?, host(dev, &a.pooled)?];
         for block in &a.layer1 {

@@ -18,7 +18,7 @@ const PASSES: usize = 4;
 
 /// The first GPU, on a stream of its own, because the default stream cannot be captured in a graph. The error is the
 /// reason why there is none, in one line.
-pub(crate) fn open() -> Result<Cuda> {
+pub fn open() -> Result<Cuda> {
     let dev = Cuda::new(0)?;
     let stream = dev.stream().context().new_stream()?;
     Ok(Cuda::from_stream(stream)?)

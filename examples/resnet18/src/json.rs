@@ -3,7 +3,7 @@
 
 /// A JSON value.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) enum Json {
+pub enum Json {
     /// A number that is whole and not negative.
     Whole(u64),
     /// A string.
@@ -18,25 +18,25 @@ pub(crate) enum Json {
 
 impl Json {
     /// The member of an object.
-    pub(crate) fn get(&self, key: &str) -> Option<&Json> {
+    pub fn get(&self, key: &str) -> Option<&Json> {
         let Json::Object(members) = self else { return None };
         members.iter().find(|m| m.0 == key).map(|m| &m.1)
     }
 
     /// An array of whole numbers.
-    pub(crate) fn as_sizes(&self) -> Option<Vec<usize>> {
+    pub fn as_sizes(&self) -> Option<Vec<usize>> {
         let Json::Array(items) = self else { return None };
         let size = |v: &Json| if let Json::Whole(n) = v { usize::try_from(*n).ok() } else { None };
         items.iter().map(size).collect()
     }
 
     /// A string.
-    pub(crate) fn as_text(&self) -> Option<&str> {
+    pub fn as_text(&self) -> Option<&str> {
         if let Json::Text(text) = self { Some(text) } else { None }
     }
 
     /// Parses a whole text. The error is the byte at which it stops to be JSON.
-    pub(crate) fn parse(text: &str) -> Result<Json, usize> {
+    pub fn parse(text: &str) -> Result<Json, usize> {
         let mut parser = Parser { text, at: 0, depth: 0 };
         let value = parser.value().ok_or(parser.at)?;
         parser.space();

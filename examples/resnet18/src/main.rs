@@ -1,32 +1,22 @@
 //! ResNet-18 on generated kernels: an image in, a table of every layer out, checked against plain Rust in `f64`.
 
-mod forward;
-#[cfg(feature = "cuda")]
-mod gpu;
-mod json;
-mod network;
 mod options;
-mod place;
-mod pool;
-mod preprocess;
-mod reference;
-mod safetensors;
-mod table;
-mod weights;
-
-kernel_gen_runtime::include_kernels!();
 
 use kernel_gen_runtime::Cpu;
 use kernel_gen_runtime::report::Row;
-use network::Step;
 use options::{Kind, Options, USAGE};
 use picture::Picture;
-use place::{Measured, Place};
+#[cfg(feature = "cuda")]
+use resnet18::gpu;
+use resnet18::network::{self, Step};
+use resnet18::place::{Measured, Place};
+use resnet18::safetensors::Safetensors;
+use resnet18::table::{self, Align};
+use resnet18::weights::Weights;
+use resnet18::{forward, kernels, preprocess, reference};
 use std::error::Error;
 use std::process::ExitCode;
 use std::time::Instant;
-use table::Align;
-use weights::Weights;
 
 /// Largest error that counts as correct, relative to the largest value of a layer.
 const TOLERANCE: f64 = 1e-4;
@@ -78,7 +68,7 @@ fn run_on<Dev: Place + Clone>(dev: &Dev, options: &Options) -> Result<bool, Box<
     let picture = Picture::read(&options.image)?;
     let image = preprocess::preprocess(&picture);
     let weights = match &options.weights {
-        Some(path) => Weights::load(&safetensors::Safetensors::read(path)?, &steps)?,
+        Some(path) => Weights::load(&Safetensors::read(path)?, &steps)?,
         None => Weights::seeded(18, &steps),
     };
     let start = Instant::now();

@@ -4,13 +4,13 @@
 //! the same network again in types; here it is in a form that weights, the reference and the table can walk.
 
 /// Side of the square input image.
-pub(crate) const IMAGE: usize = 224;
+pub const IMAGE: usize = 224;
 /// Number of classes.
-pub(crate) const CLASSES: usize = 1000;
+pub const CLASSES: usize = 1000;
 
 /// A convolution with the batch normalisation behind it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Conv {
+pub struct Conv {
     /// Prefix of its weight: `layer1.0.conv1`.
     pub name: String,
     /// Prefix of its batch normalisation: `layer1.0.bn1`.
@@ -35,17 +35,17 @@ pub(crate) struct Conv {
 
 impl Conv {
     /// Height and width of the output.
-    pub(crate) fn out_size(&self) -> usize {
+    pub fn out_size(&self) -> usize {
         (self.size + 2 * self.padding - self.k) / self.stride + 1
     }
 
     /// Shape of the weight: output channels, input channels, height, width.
-    pub(crate) fn weight_shape(&self) -> [usize; 4] {
+    pub fn weight_shape(&self) -> [usize; 4] {
         [self.co, self.ci, self.k, self.k]
     }
 
     /// Floating-point operations, two a multiply-add, padding included, and the bias.
-    pub(crate) fn flops(&self) -> f64 {
+    pub fn flops(&self) -> f64 {
         let outputs = self.co * self.out_size() * self.out_size();
         (outputs * (2 * self.ci * self.k * self.k + 1)) as f64
     }
@@ -53,7 +53,7 @@ impl Conv {
 
 /// One step of the forward pass. Step `i` makes activation `i + 1`; activation 0 is the image.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Step {
+pub enum Step {
     /// A convolution of activation `from`, to which activation `residual` is added before the ReLU.
     Conv {
         /// The layer.
@@ -92,7 +92,7 @@ pub(crate) enum Step {
 
 impl Step {
     /// The layer's name in the table.
-    pub(crate) fn name(&self) -> &str {
+    pub fn name(&self) -> &str {
         match self {
             Step::Conv { conv, .. } => &conv.name,
             Step::MaxPool { .. } => "maxpool",
@@ -102,7 +102,7 @@ impl Step {
     }
 
     /// The workload of the spec that computes it, if a generated kernel does.
-    pub(crate) fn workload(&self) -> Option<&str> {
+    pub fn workload(&self) -> Option<&str> {
         match self {
             Step::Conv { conv, .. } => Some(&conv.workload),
             Step::Fc { .. } => Some("fc"),
@@ -111,7 +111,7 @@ impl Step {
     }
 
     /// What the table says about the shape.
-    pub(crate) fn shape(&self) -> String {
+    pub fn shape(&self) -> String {
         match self {
             Step::Conv { conv: c, .. } => {
                 format!(
@@ -131,7 +131,7 @@ impl Step {
     }
 
     /// Floating-point operations that count: those of convolutions and of the matrix product.
-    pub(crate) fn flops(&self) -> Option<f64> {
+    pub fn flops(&self) -> Option<f64> {
         match self {
             Step::Conv { conv, residual, .. } => {
                 let per_output = usize::from(conv.relu) + usize::from(residual.is_some());
@@ -145,12 +145,12 @@ impl Step {
 }
 
 /// The convolutions of the network.
-pub(crate) fn convs(steps: &[Step]) -> impl Iterator<Item = &Conv> {
+pub fn convs(steps: &[Step]) -> impl Iterator<Item = &Conv> {
     steps.iter().filter_map(|s| if let Step::Conv { conv, .. } = s { Some(conv) } else { None })
 }
 
 /// ResNet-18.
-pub(crate) fn resnet18() -> Vec<Step> {
+pub fn resnet18() -> Vec<Step> {
     let mut steps = vec![];
     let stem = Conv {
         name: "conv1".into(),

@@ -9,16 +9,16 @@ use std::error::Error;
 use std::time::Instant;
 
 /// Whatever goes wrong, in words.
-pub(crate) type Result<T> = std::result::Result<T, Box<dyn Error>>;
+pub type Result<T> = std::result::Result<T, Box<dyn Error>>;
 
 /// Passes before the timed ones.
-pub(crate) const WARM_UP: usize = 3;
+pub const WARM_UP: usize = 3;
 
 /// An array of `f32` in a device's memory.
-pub(crate) type Array<Dev, S> = <Dev as Device>::Tensor<f32, S>;
+pub type Array<Dev, S> = <Dev as Device>::Tensor<f32, S>;
 
 /// A device that the network runs on.
-pub(crate) trait Place: Device {
+pub trait Place: Device {
     /// What the pooling layers are, for the table.
     const POOLS: &'static str;
 
@@ -44,7 +44,7 @@ pub(crate) trait Place: Device {
 }
 
 /// What the timed passes gave.
-pub(crate) struct Measured {
+pub struct Measured {
     /// The median time of each step.
     pub steps_us: Vec<f64>,
     /// The median and the least time of a whole pass.
@@ -56,13 +56,13 @@ pub(crate) struct Measured {
 }
 
 /// Runs the steps of a pass, one after the other.
-pub(crate) trait Clock {
+pub trait Clock {
     /// Runs a step, at least once: running it again changes nothing.
     fn step(&mut self, run: impl FnMut() -> kernel_gen_runtime::Result<()>) -> Result<()>;
 }
 
 /// Only runs the steps.
-pub(crate) struct Untimed;
+pub struct Untimed;
 
 impl Clock for Untimed {
     fn step(&mut self, mut run: impl FnMut() -> kernel_gen_runtime::Result<()>) -> Result<()> {

@@ -21,7 +21,7 @@ fn max(a: f32, b: f32) -> f32 {
 }
 
 /// The largest of 3 x 3 neighbours, stride 2, padding 1, channel by channel.
-pub(crate) fn max_pool<const C: usize, const H: usize, const OH: usize>(
+pub fn max_pool<const C: usize, const H: usize, const OH: usize>(
     dev: &Cpu,
     x: &Tensor<f32, D4<1, C, H, H>>,
     y: &mut Tensor<f32, D4<1, C, OH, OH>>,
@@ -47,10 +47,7 @@ pub(crate) fn max_pool<const C: usize, const H: usize, const OH: usize>(
 }
 
 /// The mean of each channel.
-pub(crate) fn average_pool<const C: usize, const H: usize>(
-    x: &Tensor<f32, D4<1, C, H, H>>,
-    y: &mut Tensor<f32, D2<1, C>>,
-) {
+pub fn average_pool<const C: usize, const H: usize>(x: &Tensor<f32, D4<1, C, H, H>>, y: &mut Tensor<f32, D2<1, C>>) {
     let planes = x.as_slice().chunks_exact(H * H);
     for (mean, plane) in y.as_mut_slice().iter_mut().zip(planes) {
         *mean = plane.iter().sum::<f32>() / (H * H) as f32;

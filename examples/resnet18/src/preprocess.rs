@@ -11,7 +11,7 @@ const DEVIATION: [f32; 3] = [0.229, 0.224, 0.225];
 const SHORTER_SIDE: usize = 256;
 
 /// Resizes the shorter side to 256, crops the middle 224 x 224, and normalises. The result is planar (CHW).
-pub(crate) fn preprocess(picture: &Picture) -> Vec<f32> {
+pub fn preprocess(picture: &Picture) -> Vec<f32> {
     let shorter = picture.width.min(picture.height);
     // Rounded down, as torchvision does.
     let scaled = |side: usize| side * SHORTER_SIDE / shorter;

@@ -5,7 +5,7 @@ use crate::network::{CLASSES, Conv, Step};
 use crate::weights::{ConvParams, Weights};
 
 /// An activation: channels, rows, columns.
-pub(crate) struct Volume {
+pub struct Volume {
     channels: usize,
     size: usize,
     /// The elements, CHW.
@@ -14,7 +14,7 @@ pub(crate) struct Volume {
 
 impl Volume {
     /// A volume of square planes.
-    pub(crate) fn new(channels: usize, size: usize, data: Vec<f64>) -> Volume {
+    pub fn new(channels: usize, size: usize, data: Vec<f64>) -> Volume {
         assert_eq!(data.len(), channels * size * size, "the elements fill the shape");
         Volume { channels, size, data }
     }
@@ -36,7 +36,7 @@ impl Volume {
 }
 
 /// Runs the network on a CHW image; the result holds every activation, the image included.
-pub(crate) fn forward(steps: &[Step], weights: &Weights, image: &[f32], threads: usize) -> Vec<Volume> {
+pub fn forward(steps: &[Step], weights: &Weights, image: &[f32], threads: usize) -> Vec<Volume> {
     let mut made = vec![Volume::new(3, crate::network::IMAGE, image.iter().map(|v| f64::from(*v)).collect())];
     let mut params = weights.convs.iter();
     for step in steps {

@@ -11,7 +11,7 @@ const MAX_HEADER: usize = 100_000_000;
 
 /// Why a file cannot be used.
 #[derive(Debug)]
-pub(crate) enum SafetensorsError {
+pub enum SafetensorsError {
     /// It cannot be read.
     Io(String, std::io::Error),
     /// It is not a safetensors file.
@@ -69,20 +69,20 @@ struct Entry {
 }
 
 /// The tensors of a file.
-pub(crate) struct Safetensors {
+pub struct Safetensors {
     data: Vec<u8>,
     entries: BTreeMap<String, Entry>,
 }
 
 impl Safetensors {
     /// Reads a file.
-    pub(crate) fn read(path: &Path) -> Result<Safetensors, SafetensorsError> {
+    pub fn read(path: &Path) -> Result<Safetensors, SafetensorsError> {
         let data = std::fs::read(path).map_err(|e| SafetensorsError::Io(path.display().to_string(), e))?;
         Safetensors::parse(data)
     }
 
     /// Takes the bytes of a file. Every entry is checked here, those that are never asked for included.
-    pub(crate) fn parse(data: Vec<u8>) -> Result<Safetensors, SafetensorsError> {
+    pub fn parse(data: Vec<u8>) -> Result<Safetensors, SafetensorsError> {
         let malformed = |why: &str| SafetensorsError::Malformed(why.to_owned());
         let length =
             data.first_chunk().map(|b| u64::from_le_bytes(*b)).ok_or(malformed("it is shorter than 8 bytes"))?;
@@ -105,7 +105,7 @@ impl Safetensors {
     }
 
     /// The elements of a tensor that must have this shape.
-    pub(crate) fn tensor(&self, name: &str, shape: &[usize]) -> Result<Vec<f32>, SafetensorsError> {
+    pub fn tensor(&self, name: &str, shape: &[usize]) -> Result<Vec<f32>, SafetensorsError> {
         let Some(entry) = self.entries.get(name) else {
             let example = self.entries.keys().next().cloned();
             return Err(SafetensorsError::Missing { name: name.to_owned(), example });
@@ -156,7 +156,7 @@ fn from_f16(bits: u16) -> f32 {
 
 /// The bytes of a file with these tensors, for tests.
 #[cfg(test)]
-pub(crate) fn file(tensors: &[(&str, &str, &[usize], Vec<u8>)]) -> Vec<u8> {
+pub fn file(tensors: &[(&str, &str, &[usize], Vec<u8>)]) -> Vec<u8> {
     let mut header = String::from("{\"__metadata__\":{\"format\":\"pt\"}");
     let mut data = vec![];
     for (name, dtype, shape, bytes) in tensors {

@@ -4,7 +4,7 @@ use std::fmt::Write;
 
 /// How the cells of a column line up.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Align {
+pub enum Align {
     /// Text.
     Left,
     /// Numbers.
@@ -12,7 +12,7 @@ pub(crate) enum Align {
 }
 
 /// The rows under their headings, each column as wide as its widest cell, with two spaces between.
-pub(crate) fn render<const N: usize>(columns: [(&str, Align); N], rows: &[[String; N]]) -> String {
+pub fn render<const N: usize>(columns: [(&str, Align); N], rows: &[[String; N]]) -> String {
     let width = |c: usize| {
         let cells = rows.iter().map(|r| r[c].chars().count());
         cells.chain([columns[c].0.chars().count()]).max().unwrap_or(0)
@@ -35,7 +35,7 @@ pub(crate) fn render<const N: usize>(columns: [(&str, Align); N], rows: &[[Strin
 }
 
 /// The median of a list that is not empty.
-pub(crate) fn median(mut values: Vec<f64>) -> f64 {
+pub fn median(mut values: Vec<f64>) -> f64 {
     values.sort_by(f64::total_cmp);
     let middle = values.len() / 2;
     if values.len() % 2 == 1 { values[middle] } else { (values[middle - 1] + values[middle]) / 2.0 }

@@ -4,10 +4,10 @@ use crate::network::{self, CLASSES, Conv, Step};
 use crate::safetensors::{Safetensors, SafetensorsError};
 
 /// What torchvision adds to a variance before the root.
-pub(crate) const EPSILON: f64 = 1e-5;
+pub const EPSILON: f64 = 1e-5;
 
 /// The parameters of a convolution and the batch normalisation behind it, as a file has them.
-pub(crate) struct ConvParams {
+pub struct ConvParams {
     /// Output channels, input channels, height, width.
     pub weight: Vec<f32>,
     /// Factor of each channel.
@@ -21,7 +21,7 @@ pub(crate) struct ConvParams {
 }
 
 /// A convolution with a bias that does the same as the convolution and its batch normalisation.
-pub(crate) struct Folded {
+pub struct Folded {
     /// As the weight that it was made from.
     pub weight: Vec<f32>,
     /// One summand a channel.
@@ -30,13 +30,13 @@ pub(crate) struct Folded {
 
 impl ConvParams {
     /// Factor and summand that the batch normalisation comes to for channel `c`.
-    pub(crate) fn scale_and_shift(&self, c: usize) -> (f64, f64) {
+    pub fn scale_and_shift(&self, c: usize) -> (f64, f64) {
         let scale = f64::from(self.gamma[c]) / (f64::from(self.variance[c]) + EPSILON).sqrt();
         (scale, f64::from(self.beta[c]) - f64::from(self.mean[c]) * scale)
     }
 
     /// Multiplies the scale into the weights; the shift becomes the bias.
-    pub(crate) fn fold(&self) -> Folded {
+    pub fn fold(&self) -> Folded {
         let per_channel = self.weight.len() / self.gamma.len();
         let mut folded = Folded { weight: Vec::with_capacity(self.weight.len()), bias: vec![] };
         for (c, weights) in self.weight.chunks_exact(per_channel).enumerate() {
@@ -49,7 +49,7 @@ impl ConvParams {
 }
 
 /// All parameters.
-pub(crate) struct Weights {
+pub struct Weights {
     /// Those of the convolutions, in the order of the network's steps.
     pub convs: Vec<ConvParams>,
     /// The last layer's matrix: classes, features.
@@ -65,7 +65,7 @@ fn features(steps: &[Step]) -> usize {
 
 impl Weights {
     /// Takes torchvision's names from a file.
-    pub(crate) fn load(file: &Safetensors, steps: &[Step]) -> Result<Weights, SafetensorsError> {
+    pub fn load(file: &Safetensors, steps: &[Step]) -> Result<Weights, SafetensorsError> {
         let conv = |c: &Conv| {
             let norm = |part: &str| file.tensor(&format!("{}.{part}", c.norm), &[c.co]);
             Ok(ConvParams {
@@ -87,7 +87,7 @@ impl Weights {
     ///
     /// Weights have the variance `2 / fan_in` (He et al., "Delving deep into rectifiers", 2015), with which a ReLU
     /// network keeps the size of its activations from layer to layer; normalisations scatter around the identity.
-    pub(crate) fn seeded(seed: u64, steps: &[Step]) -> Weights {
+    pub fn seeded(seed: u64, steps: &[Step]) -> Weights {
         let mut random = Random { state: seed };
         let mut tensor = |elements: usize, centre: f64, deviation: f64| -> Vec<f32> {
             (0..elements).map(|_| (centre + deviation * random.normal()) as f32).collect()

@@ -1,6 +1,7 @@
 //! What is compared: whoever computes a layer, behind one interface.
 
 use crate::layers::{Data, Launch, Layer};
+use crate::table::Entry;
 use kernel_gen_runtime::Cpu;
 use std::ops::Deref;
 
@@ -10,6 +11,20 @@ pub(crate) trait Contestant {
     fn run(&mut self) -> Result<(), String>;
     /// Computes the layer into a buffer of values that are no numbers, and gives the result as a plain tensor.
     fn result(&mut self) -> Result<Vec<f32>, String>;
+}
+
+/// A layer with those who compute it.
+pub(crate) struct Contest<'a> {
+    pub(crate) name: String,
+    pub(crate) shape: String,
+    /// How often the network runs it.
+    pub(crate) count: u32,
+    /// Floating-point operations, those that meet padding included.
+    pub(crate) flops: f64,
+    /// Ours is the first.
+    pub(crate) contestants: Vec<Box<dyn Contestant + 'a>>,
+    /// What is known of each before it is timed, in the same order.
+    pub(crate) entries: Vec<Entry>,
 }
 
 /// A cache line of values.

@@ -1,7 +1,7 @@
 //! The layers: what each computes, its arguments, and our kernel for it.
 
 use crate::contest::Aligned;
-use kernel_gen_runtime::{Cpu, Report, Result, View, ViewMut};
+use kernel_gen_runtime::{Cpu, Report, Result};
 
 /// A convolution in NCHW.
 #[derive(Clone, Copy, Debug)]
@@ -135,6 +135,7 @@ pub(crate) struct Problem {
 }
 
 impl Problem {
+    #[allow(dead_code, reason = "no layer is built where only the network is")]
     fn without_operands(op: Op, activation: Activation) -> Problem {
         Problem { op, bias: false, residual: false, activation }
     }
@@ -169,7 +170,7 @@ impl Data {
 }
 
 /// A value in -1 to 1, the same for the same seed and position (SplitMix64).
-fn random(seed: u64, i: usize) -> f32 {
+pub(crate) fn random(seed: u64, i: usize) -> f32 {
     let mut z = (seed << 40).wrapping_add(i as u64 + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
     z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
@@ -192,6 +193,7 @@ pub(crate) struct Layer {
 /// A list by its name and the class of its arithmetic, with where its kernels came from.
 type List = (&'static str, &'static str, &'static dyn Fn() -> Report, Vec<Layer>);
 
+#[allow(unused_macros, reason = "no layer is built where only the network is")]
 macro_rules! layer {
     (
         $module:ident $name:ident $count:literal [$x:ident $w:ident $y:ident]
@@ -203,14 +205,14 @@ macro_rules! layer {
             problem: Problem { $($field: true,)* ..Problem::without_operands($op, $activation) },
             prepare: |dev, data| {
                 use $module::$name as kernel;
-                let packed = kernel::pack_weight(dev, &View::<f32, kernel::$w>::new(&data.weight)?)?;
+                let packed = kernel::pack_weight(dev, &kernel_gen_runtime::View::<f32, kernel::$w>::new(&data.weight)?)?;
                 Ok(Box::new(move |dev, data, y| {
                     kernel::launch(
                         dev,
-                        &View::<f32, kernel::$x>::new(&data.input)?,
+                        &kernel_gen_runtime::View::<f32, kernel::$x>::new(&data.input)?,
                         &packed,
-                        $(&View::<f32, kernel::$operand>::new(&data.$field)?,)*
-                        &mut ViewMut::<f32, kernel::$y>::new(y)?,
+                        $(&kernel_gen_runtime::View::<f32, kernel::$operand>::new(&data.$field)?,)*
+                        &mut kernel_gen_runtime::ViewMut::<f32, kernel::$y>::new(y)?,
                     )
                 }))
             },

@@ -3,8 +3,13 @@
 
 mod check;
 mod contest;
+#[cfg(target_arch = "x86_64")]
+mod cpuid;
 mod layers;
+mod line_up;
 mod measure;
+#[cfg(feature = "network")]
+mod network;
 mod onednn;
 mod onnx;
 mod options;
@@ -12,17 +17,15 @@ mod ort;
 mod pin;
 mod table;
 
-use contest::{Contestant, Ours};
-use kernel_gen_runtime::{Cpu, Isa, Report};
-use layers::{Data, Layer};
+use contest::Contest;
+use kernel_gen_runtime::{Cpu, Isa};
+use line_up::Peers;
 use measure::Rule;
-use onednn::Variant;
 use options::{Options, USAGE};
 use serde_json::json;
 use std::process::ExitCode;
-use std::rc::Rc;
-use std::time::{Duration, Instant};
-use table::{Entry, Row};
+use std::time::Duration;
+use table::Row;
 
 /// Largest error that counts as correct, relative to the largest output.
 const TOLERANCE: f64 = 1e-4;
@@ -49,19 +52,8 @@ fn main() -> ExitCode {
     }
 }
 
-/// The libraries that were found.
-struct Peers {
-    ort: Option<Rc<ort::Runtime>>,
-    onednn: Option<Rc<onednn::Library>>,
-}
-
 /// Whether all results were right.
 fn run(options: &Options) -> Result<bool, String> {
-    let (fp32, strict) = layers::find(&options.list);
-    let fp32 = fp32.ok_or_else(|| {
-        let built = layers::names().join(", ");
-        format!("the list `{}` was not built (those that were: {built}); build with `--features {0}`", options.list)
-    })?;
     let cores = pin::cores();
     if cores.len() < options.threads {
         return Err(format!(
@@ -79,26 +71,8 @@ fn run(options: &Options) -> Result<bool, String> {
         pin::pin(cores[worker]);
     });
 
-    let wanted = |l: &Layer| options.only.is_empty() || options.only.iter().any(|part| l.name.contains(part.as_str()));
-    let chosen: Vec<&Layer> = fp32.layers.iter().filter(|l| wanted(l)).collect();
-    if chosen.is_empty() {
-        return Err(format!("no layer of `{}` has a name with {}", options.list, options.only.join(" or ")));
-    }
-    let data: Vec<Data> = chosen.iter().map(|l| Data::new(&l.problem)).collect();
-    let (mut contestants, mut entries) = (vec![], vec![]);
-    for (layer, data) in chosen.iter().zip(&data) {
-        let mut ours = vec![("ours", *layer, choice(&fp32.report, layer.name, dev.isa()))];
-        if let Some(strict) = &strict {
-            let twin = strict.layers.iter().find(|l| l.name == layer.name).expect("both classes have the same layers");
-            let kernel = choice(&strict.report, layer.name, dev.isa());
-            if kernel != ours[0].2 {
-                ours.push(("ours strict", twin, kernel));
-            }
-        }
-        let (who, what) = line_up(&dev, &cores, &peers, ours, data)?;
-        contestants.push(who);
-        entries.push(what);
-    }
+    let data = line_up::Data::new(options)?;
+    let mut contests = data.contests(&dev, &cores, &peers)?;
     let rule = Rule {
         budget: options.budget,
         least_rounds: 5,
@@ -107,23 +81,22 @@ fn run(options: &Options) -> Result<bool, String> {
         sample: Duration::from_millis(2),
         settled: 0.006,
     };
-    let times = measure::measure(&dev, &mut contestants, &rule)?;
-    let rows: Vec<Row> = chosen
-        .iter()
-        .zip(entries)
+    let times = measure::measure(&dev, &mut contests, &rule)?;
+    let rows: Vec<Row> = contests
+        .into_iter()
         .zip(times)
-        .map(|((layer, entries), times)| Row {
-            name: layer.name.into(),
-            shape: layer.problem.op.describe(),
-            count: layer.count,
-            flops: layer.problem.flops(),
-            entries,
-            times,
+        .map(|(contest, times)| {
+            let Contest { name, shape, count, flops, entries, .. } = contest;
+            Row { name, shape, count, flops, entries, times }
         })
         .collect();
 
     println!("{}\n", header(&dev, options, &peers, &rows));
     println!("{}\n{}", table::markdown(&rows), table::summary(&rows));
+    #[cfg(feature = "network")]
+    if let line_up::Data::Network(task) = &data {
+        println!("{}", network::steps(&dev, task)?);
+    }
     if let Some(path) = &options.json {
         let all = json!({
             "list": options.list, "threads": options.threads, "isa": dev.isa().name(), "layers": table::json(&rows),
@@ -145,102 +118,16 @@ fn open(options: &Options, cores: &[usize]) -> Result<Peers, String> {
         // SAFETY: the program has one thread as yet.
         unsafe { std::env::set_var(name, value) };
     }
+    #[cfg(target_arch = "x86_64")]
+    if options.isa.is_some_and(|isa| isa != Isa::X86_64V4) {
+        // oneDNN has a setting, and `run.sh` names a copy of ONNX Runtime that asks here.
+        // SAFETY: the program has one thread as yet.
+        unsafe { std::env::set_var("ONEDNN_MAX_CPU_ISA", "AVX2") };
+        cpuid::answer_without_avx512();
+    }
     let ort = options.ort.as_deref().map(ort::Runtime::open).transpose()?;
     let onednn = options.onednn.as_deref().map(onednn::Library::open).transpose()?;
     Ok(Peers { ort, onednn })
-}
-
-/// Those who compute a layer, and what they are called, with their errors; ours is the first.
-type LineUp<'a> = (Vec<Box<dyn Contestant + 'a>>, Vec<Entry>);
-
-/// Makes everybody ready for a layer and compares their results.
-fn line_up<'a>(
-    dev: &Cpu,
-    cores: &[usize],
-    peers: &Peers,
-    ours: Vec<(&str, &Layer, Choice)>,
-    data: &'a Data,
-) -> Result<LineUp<'a>, String> {
-    let layer = ours[0].1;
-    let problem = &layer.problem;
-    let mut all: Vec<(Box<dyn Contestant + 'a>, String, String, bool)> = vec![];
-    for (label, layer, (kernel, _)) in ours {
-        all.push((Box::new(Ours::new(dev, layer, data)?), label.into(), kernel, true));
-    }
-    if let Some(runtime) = &peers.ort {
-        let (input, output) = (problem.op.input(), problem.op.output());
-        let mut inputs: Vec<(&str, &[usize], &[f32])> = vec![("x", &input, &data.input)];
-        if problem.residual {
-            inputs.push(("residual", &output, &data.residual));
-        }
-        let model = onnx::layer(problem, data);
-        let session = ort::Session::new(runtime, &model, &inputs, ("y", &output), dev.threads(), cores)?;
-        all.push((Box::new(session), "ONNX Runtime".into(), runtime.version.clone(), true));
-    }
-    if let Some(library) = &peers.onednn {
-        // With plain tensors at the call it may be faster to reorder them around a blocked convolution.
-        let lines: &[(&str, &[Variant])] = match problem.op {
-            layers::Op::Product(_) => &[("oneDNN", &[Variant::Plain])],
-            layers::Op::Conv(_) => {
-                &[("oneDNN blocked", &[Variant::Blocked]), ("oneDNN plain", &[Variant::Plain, Variant::Reordered])]
-            }
-        };
-        for (label, variants) in lines {
-            match fastest(library, problem, data, variants) {
-                Ok(peer) => {
-                    let implementation = peer.implementation.clone();
-                    all.push((Box::new(peer), label.to_string(), implementation, *label != "oneDNN blocked"));
-                }
-                Err(why) => eprintln!("{}: {label} does not take part: {why}", layer.name),
-            }
-        }
-    }
-    let (mut contestants, mut entries, mut first) = (vec![], vec![], vec![]);
-    for (mut contestant, label, implementation, plain) in all {
-        let result = contestant.result()?;
-        if entries.is_empty() {
-            first.clone_from(&result);
-        }
-        let (error, difference) = (check::error(problem, data, &result), check::difference(&result, &first));
-        entries.push(Entry { label, error, difference, implementation, plain });
-        contestants.push(contestant);
-    }
-    Ok((contestants, entries))
-}
-
-/// The fastest of oneDNN's variants, by a few runs of each.
-fn fastest(
-    library: &Rc<onednn::Library>,
-    problem: &layers::Problem,
-    data: &Data,
-    variants: &[Variant],
-) -> Result<onednn::Layer, String> {
-    let mut best: Option<(Duration, onednn::Layer)> = None;
-    for variant in variants {
-        let mut peer = onednn::Layer::new(library, problem, data, *variant)?;
-        let mut time = Duration::MAX;
-        for _ in 0..if variants.len() > 1 { 6 } else { 0 } {
-            let start = Instant::now();
-            peer.run()?;
-            time = time.min(start.elapsed());
-        }
-        if best.as_ref().is_none_or(|(least, _)| time < *least) {
-            best = Some((time, peer));
-        }
-    }
-    best.map(|(_, peer)| peer).ok_or_else(|| "no variant".into())
-}
-
-/// A template and where its config came from, and the config.
-type Choice = (String, String);
-
-/// What a build chose for a layer.
-fn choice(report: &Report, layer: &str, isa: Isa) -> Choice {
-    let row = report.rows().iter().find(|r| r.workload == layer && r.isa == Some(isa));
-    row.map_or_else(Default::default, |r| {
-        let template = r.template.split(' ').next().unwrap_or_default();
-        (format!("{template} ({})", r.origin), r.config.to_string())
-    })
 }
 
 /// What was compared, where and how.

@@ -7,7 +7,7 @@
 //! Threads of a library that has just run may go on spinning for some milliseconds, in case that more work comes. Before a
 //! slice begins, [`settle`] waits until they sleep.
 
-use crate::contest::Contestant;
+use crate::contest::{Contest, Contestant};
 use crate::pin;
 use kernel_gen_runtime::Cpu;
 use std::time::{Duration, Instant};
@@ -76,16 +76,15 @@ impl Times {
 }
 
 /// Times the contestants of every layer in turns.
-pub(crate) fn measure(
-    dev: &Cpu,
-    layers: &mut [Vec<Box<dyn Contestant + '_>>],
-    rule: &Rule,
-) -> Result<Vec<Times>, String> {
+pub(crate) fn measure(dev: &Cpu, contests: &mut [Contest<'_>], rule: &Rule) -> Result<Vec<Times>, String> {
     let start = Instant::now();
-    let mut times: Vec<Times> =
-        layers.iter().map(|l| Times { us: vec![vec![]; l.len()], peak: vec![], runs: vec![0; l.len()] }).collect();
+    let mut times: Vec<Times> = contests
+        .iter()
+        .map(|c| c.contestants.len())
+        .map(|n| Times { us: vec![vec![]; n], peak: vec![], runs: vec![0; n] })
+        .collect();
     for round in 0..rule.most_rounds {
-        for (layer, times) in layers.iter_mut().zip(&mut times) {
+        for (Contest { contestants, .. }, times) in contests.iter_mut().zip(&mut times) {
             let in_time = start.elapsed() < rule.budget;
             if round >= rule.least_rounds && (!in_time || times.settled(rule)) {
                 continue;
@@ -93,9 +92,9 @@ pub(crate) fn measure(
             settle(dev.threads());
             times.peak.extend(dev.measure_peak_gflops());
             // Who comes first changes from round to round.
-            for turn in 0..layer.len() {
-                let who = (turn + round) % layer.len();
-                let us = slice(layer[who].as_mut(), &mut times.runs[who], rule, dev.threads())?;
+            for turn in 0..contestants.len() {
+                let who = (turn + round) % contestants.len();
+                let us = slice(contestants[who].as_mut(), &mut times.runs[who], rule, dev.threads())?;
                 times.us[who].push(us);
             }
         }
@@ -197,8 +196,15 @@ mod tests {
             sample: Duration::from_micros(50),
             settled: 0.0,
         };
-        let mut layers: Vec<Vec<Box<dyn Contestant>>> = vec![vec![Box::new(Busy(1)), Box::new(Busy(2))]];
-        let times = measure(&Cpu::with_threads(1), &mut layers, &rule).unwrap();
+        let contest = Contest {
+            name: "busy".into(),
+            shape: String::new(),
+            count: 1,
+            flops: 1.0,
+            contestants: vec![Box::new(Busy(1)), Box::new(Busy(2))],
+            entries: vec![],
+        };
+        let times = measure(&Cpu::with_threads(1), &mut [contest], &rule).unwrap();
         assert_eq!(times[0].us.iter().map(Vec::len).collect::<Vec<_>>(), [3, 3]);
         assert!(times[0].us(0) > 0.0 && times[0].ratio(0, 1) > 0.0);
     }

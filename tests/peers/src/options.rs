@@ -8,14 +8,15 @@ pub(crate) const USAGE: &str = "\
 Times generated kernels and what users would pick instead, in one process, in turns.
 
 usage: peers [options]
-  --list NAME      the layers: resnet18 (default), resnet50, vgg16, inception_v3, mobilenet_v1, matmul, skinny;
-                   those that were built by a feature of their name
+  --list NAME      the layers: resnet18 (default), resnet50, vgg16, inception_v3, mobilenet_v1, matmul, skinny,
+                   network (the whole of examples/resnet18); those that were built by a feature of their name
   --threads N      threads of everybody (default: 1)
   --only PART      only layers whose name contains PART; may be given several times
   --seconds N      time for the rounds (default: 40)
-  --isa LEVEL      holds our kernels to a lower level: x86-64-v3
+  --isa LEVEL      holds our kernels to a lower level, and hides AVX-512 from the peers: x86-64-v3
   --ort FILE       ONNX Runtime's library
   --onednn FILE    the shim around oneDNN that run.sh compiles
+  --onnx FILE      writes the model of the list `network`
   --json FILE      all figures, for programs
   --help           this text
 ";
@@ -30,6 +31,8 @@ pub(crate) struct Options {
     pub(crate) isa: Option<Isa>,
     pub(crate) ort: Option<PathBuf>,
     pub(crate) onednn: Option<PathBuf>,
+    #[cfg_attr(not(feature = "network"), allow(dead_code, reason = "only the network has a model worth keeping"))]
+    pub(crate) onnx: Option<PathBuf>,
     pub(crate) json: Option<PathBuf>,
 }
 
@@ -44,6 +47,7 @@ impl Options {
             isa: None,
             ort: None,
             onednn: None,
+            onnx: None,
             json: None,
         };
         while let Some(argument) = arguments.next() {
@@ -64,6 +68,7 @@ impl Options {
                 }
                 "--ort" => options.ort = Some(value()?.into()),
                 "--onednn" => options.onednn = Some(value()?.into()),
+                "--onnx" => options.onnx = Some(value()?.into()),
                 "--json" => options.json = Some(value()?.into()),
                 "--help" | "-h" => return Ok(None),
                 _ => return Err(format!("unknown argument {argument}; see --help")),
