@@ -3,8 +3,10 @@
 //! A record is a lesson in two ways. Its config, adapted into the space of the new shape, is a candidate: the same sizes
 //! inside, clipped to what the shape allows. And the ratio of its time to what the template's cost function says of it
 //! tells how far that function is off for shapes of this kind; predictions are multiplied by it, shapes that are alike
-//! counting more. A template's default is judged by what the record's time says of that template's default there: the
-//! record is the best of all that was tried, so the default was no faster.
+//! counting more. A template's default is also judged by what the record's time says of that template's default there:
+//! the record is the best of all that was tried, so the default was no faster. How much slower it was the record does not
+//! say, so this only ever makes a prediction worse: a template that nobody measured is never thought to be as fast as the
+//! record because it was slower.
 //!
 //! Everything is a pure function of workload, target and records, and costs a few hundred evaluations of cost functions.
 
@@ -25,7 +27,15 @@ const MOST_TRIED: usize = 300;
 /// Octaves of shape by which a lesson's weight falls to 60 %.
 const WIDTH: f64 = 1.5;
 /// How much a config loses for each octave that it comes from afar.
-const ESTRANGEMENT: f64 = 0.03;
+const ESTRANGEMENT: f64 = 0.06;
+/// How much of a config's own ratio of measured to predicted goes with it to another shape; the rest is the mean of its
+/// template's. A search finds what the cost function underrates, and it underrates it at the next shape too.
+const LOYALTY: f64 = 0.6;
+/// Lessons by which defaults are judged: the most similar ones, because a default has to be looked for at each.
+const JUDGED: usize = 3;
+/// How much slower a default is, at least, where a search found another config (a logarithm): a search takes another one
+/// only where it is faster by more than the noise, and the default is what the cost function underrates the most.
+const SEARCHED: f64 = 0.05;
 
 /// A choice that was learned.
 #[derive(Clone, PartialEq, Debug)]
@@ -44,6 +54,8 @@ struct Lesson<'a> {
     record: &'a Record,
     /// The record's config as its space writes it.
     config: Config,
+    /// What the template's cost function says of it.
+    said_us: f64,
     /// Octaves between the shapes.
     distance: f64,
 }
@@ -52,6 +64,11 @@ impl Lesson<'_> {
     fn weight(&self) -> f64 {
         // The floor keeps the sum of weights from vanishing where all shapes are strange.
         (-self.distance * self.distance / (2.0 * WIDTH * WIDTH)).exp().max(1e-6)
+    }
+
+    /// The logarithm of measured / predicted.
+    fn ratio(&self) -> f64 {
+        (self.record.time_us / self.said_us).ln()
     }
 }
 
@@ -64,47 +81,74 @@ pub(super) fn learned(
     options: &Options,
 ) -> Result<Option<Learned>, ModelError> {
     let lessons = lessons(templates, workload, target, records, options);
-    let mut best: Option<Learned> = None;
-    for template in templates.iter().filter(|_| !lessons.is_empty()) {
-        let mut offer = |config: Config, predicted_us: f64| {
-            if best.as_ref().is_none_or(|b| predicted_us < b.predicted_us) {
-                let (template, records) = (template.name().to_string(), lessons.len());
-                best = Some(Learned { template, config, predicted_us, records });
-            }
-        };
-        let default = default_of(*template, workload, target)?;
-        let of_defaults = lessons.iter().filter(|l| template.applies(&l.workload, target).is_ok()).filter_map(|l| {
-            let there = default_of(*template, &l.workload, target).ok()?;
-            Some((l.weight(), (l.record.time_us / there.predicted_us).ln()))
-        });
-        offer(default.config, default.predicted_us * correction(of_defaults));
+    let mut best: Option<Proposal> = None;
+    for proposal in proposals(templates, workload, target, &lessons)? {
+        // Of equal ones the first: a template's default stands before what is adapted to it.
+        if best.as_ref().is_none_or(|b| proposal.predicted_us < b.predicted_us) {
+            best = Some(proposal);
+        }
+    }
+    let records = lessons.len();
+    let learned = |Proposal { template, config, predicted_us }| Learned { template, config, predicted_us, records };
+    Ok(best.filter(|b| b.predicted_us.is_finite()).map(learned))
+}
 
+/// A config that may be chosen.
+struct Proposal {
+    template: String,
+    config: Config,
+    predicted_us: f64,
+}
+
+/// For each template its default and the records' configs, adapted, with corrected predictions; nothing without lessons.
+fn proposals(
+    templates: &[&dyn Template],
+    workload: &Workload,
+    target: &Target,
+    lessons: &[Lesson<'_>],
+) -> Result<Vec<Proposal>, ModelError> {
+    let mut all = vec![];
+    // How far the cost functions are off where they were measured, whatever the template.
+    let Some(common) = mean(lessons.iter().map(|l| (l.weight(), l.ratio()))) else { return Ok(all) };
+    for template in templates {
         let own: Vec<&Lesson<'_>> = lessons.iter().filter(|l| l.record.template == template.name()).collect();
+        let factor = mean(own.iter().map(|l| (l.weight(), l.ratio()))).unwrap_or(common);
+        // A lesson whose record is of another config says that this template's default took no less time there: that bounds
+        // its ratio from below. It says nothing of how much slower it was, so a default that is slow by its own cost
+        // function must not be taken for one that is as fast as the record.
+        let of_default = mean(lessons.iter().take(JUDGED).filter_map(|l| {
+            template.applies(&l.workload, target).ok()?;
+            let there = default_of(*template, &l.workload, target).ok()?;
+            let is_record = there.template == l.record.template && there.config == l.config;
+            let least = (l.record.time_us / there.predicted_us).ln();
+            let ratio = if is_record { least } else { factor.max(least + SEARCHED) };
+            Some((l.weight(), ratio))
+        }));
+        let default = default_of(*template, workload, target)?;
+        let predicted_us = default.predicted_us * of_default.unwrap_or(factor).exp();
+        all.push(Proposal { template: default.template, config: default.config, predicted_us });
         if own.is_empty() {
             continue;
         }
         let space = template.space(workload, target).map_err(|e| failed(*template, workload, e))?;
-        let ratios = own.iter().map(|l| {
-            let said = template.cost(&l.workload, target, &l.config);
-            (l.weight(), (l.record.time_us / said).ln())
-        });
-        let factor = correction(ratios);
-        for lesson in &own {
+        for lesson in own {
             if let Some(config) = adapted(&space, &lesson.config) {
                 let said = template.cost(workload, target, &config);
-                offer(config, said * factor * (1.0 + ESTRANGEMENT * lesson.distance));
+                let ratio = factor + LOYALTY * (lesson.ratio() - factor);
+                let predicted_us = said * ratio.exp() * (1.0 + ESTRANGEMENT * lesson.distance);
+                all.push(Proposal { template: template.name().to_string(), config, predicted_us });
             }
         }
     }
-    Ok(best.filter(|b| b.predicted_us.is_finite()))
+    Ok(all)
 }
 
-/// What predictions are multiplied by: the weighted geometric mean of ratios, given as logarithms.
-fn correction(ratios: impl Iterator<Item = (f64, f64)>) -> f64 {
+/// The weighted mean of the ratios, which are logarithms; none if there is none.
+fn mean(ratios: impl Iterator<Item = (f64, f64)>) -> Option<f64> {
     let (weights, sum) = ratios
         .filter(|(_, ratio)| ratio.is_finite())
         .fold((0.0, 0.0), |(weights, sum), (weight, ratio)| (weights + weight, sum + weight * ratio));
-    if weights > 0.0 { (sum / weights).exp() } else { 1.0 }
+    (weights > 0.0).then(|| sum / weights)
 }
 
 /// The records of other shapes on this target that may be believed, the most similar first; of several records of a
@@ -144,7 +188,8 @@ fn lessons<'a>(
         template.applies(&other, target).ok()?;
         let space = template.space(&other, target).ok()?;
         let config = space.normalise(&record.config).ok().filter(|_| space.fingerprint() == record.space)?;
-        Some(Lesson { workload: other, record, config, distance })
+        let said_us = template.cost(&other, target, &config);
+        Some(Lesson { workload: other, record, config, said_us, distance })
     });
     believed.take(MOST_LESSONS).collect()
 }
