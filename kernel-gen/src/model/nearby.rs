@@ -384,4 +384,26 @@ mod tests {
             assert!(matches!(choice.origin, Origin::Analytic { .. }), "{:?}", choice.origin);
         }
     }
+
+    /// A record says that the defaults of all other templates were no faster. It does not say that they were as fast.
+    #[test]
+    fn a_template_that_nobody_measured_is_not_as_fast_as_the_record_because_it_was_slower() {
+        let registry = Registry::builtin();
+        let target = Target::find("x86-64-v4").expect("a built-in target");
+        let template = registry.find("conv2d_direct").expect("a built-in template");
+        let near = conv(128, 28, 128);
+        let default = default_of(template, &near, target).expect("it applies");
+        let mut records = BestRecords::new();
+        records.insert(record(&near, target, template, &default.config.to_string(), 1.2 * default.predicted_us));
+        for (ci, size, co) in [(64, 56, 64), (64, 56, 128), (128, 28, 256), (256, 14, 256), (512, 7, 512)] {
+            let new = conv(ci, size, co);
+            let alone = choose(&registry, &new, target, &BestRecords::new(), &Options::default()).expect("a choice");
+            let choice = choose(&registry, &new, target, &records, &Options::default()).expect("a choice");
+            assert!(matches!(choice.origin, Origin::Model { .. }), "{:?}", choice.origin);
+            assert_eq!((alone.template.as_str(), choice.template.as_str()), ("conv2d_direct", "conv2d_direct"));
+            // What all cost functions are off by is in what is predicted.
+            let ratio = choice.origin.time_us() / template.cost(&new, target, &choice.config);
+            assert!((1.1..1.6).contains(&ratio), "{ratio} at {}", new.key());
+        }
+    }
 }
