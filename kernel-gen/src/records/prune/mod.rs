@@ -16,7 +16,7 @@ use std::fmt;
 
 /// No difference below this part of the time counts, however close together the samples of one run are: clocks and
 /// memory lie differently in the next.
-pub const NOISE_FLOOR: f64 = 0.01;
+pub const NOISE_FLOOR: f64 = 0.02;
 
 /// The noise, as a part of the time, of a config with so few samples that they do not show it.
 const UNKNOWN_NOISE: f64 = 0.05;

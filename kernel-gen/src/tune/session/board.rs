@@ -6,8 +6,9 @@ use crate::space::Config;
 use crate::tune::roofline::Roofline;
 use std::time::Duration;
 
-/// A time has to be lower than another by this share of it to count as better, however exact the measurement claims to be.
-pub const MIN_GAIN: f64 = 0.01;
+/// A time has to be lower than another by this share of it to count as better, however exact the measurement claims to be:
+/// the same kernels in another process were seen to differ by up to 3 % where they take a few microseconds.
+pub const MIN_GAIN: f64 = 0.02;
 
 /// The standing of all tasks of a session.
 #[derive(Clone, PartialEq, Debug)]
