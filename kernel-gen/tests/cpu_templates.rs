@@ -7,7 +7,7 @@
 use kernel_gen::analysis::verify::{Fault, verify};
 use kernel_gen::emit::c::{self, COptions, Isa};
 use kernel_gen::interp::{self, Mode, Values};
-use kernel_gen::ir::Kernel;
+use kernel_gen::ir::{DType, Kernel};
 use kernel_gen::lower::{LowerOptions, lower};
 use kernel_gen::space::Config;
 use kernel_gen::target::Target;
@@ -20,8 +20,15 @@ use kernel_gen::workload::{Conv2d, ConvLayout, Op, Role, Workload};
 use std::collections::BTreeMap;
 
 /// The templates that this is about; those for CUDA devices have a test of their own.
-const CPU_TEMPLATES: [&str; 6] =
-    ["conv2d_direct", "conv2d_pointwise", "matmul_packed", "depthwise_rows", "depthwise_pointwise", "plain"];
+const CPU_TEMPLATES: [&str; 7] = [
+    "conv2d_direct",
+    "conv2d_winograd",
+    "conv2d_pointwise",
+    "matmul_packed",
+    "depthwise_rows",
+    "depthwise_pointwise",
+    "plain",
+];
 
 /// Runs a scheduled kernel, packing what it wants packed, and gives its output.
 fn interpret(scheduled: &Scheduled, workload: &Workload, inputs: &[Vec<f64>]) -> Result<Vec<f64>, String> {
@@ -116,6 +123,20 @@ fn workload(seed: u64) -> Workload {
                     Conv2d { layout: ConvLayout::Nchw, kh: 1, kw: 1, stride: [1, 1], padding: [0; 4], groups: 1, ..*c };
             }
             3 => *c = c.depthwise(1),
+            4 => {
+                let (stride, padding) = ([1, 1], c.padding.map(|p| p.min(2)));
+                *c = Conv2d {
+                    layout: ConvLayout::Nchw,
+                    kh: 3,
+                    kw: 3,
+                    stride,
+                    padding,
+                    dilation: [1, 1],
+                    groups: 1,
+                    ..*c
+                };
+                (workload.dtype, workload.out_dtype) = (DType::F32, DType::F32);
+            }
             _ => {}
         }
         if workload.validate().is_ok() {

@@ -138,6 +138,7 @@ impl Registry {
     pub fn builtin() -> Registry {
         Registry::empty()
             .with(cpu::conv2d_direct::Conv2dDirect)
+            .with(cpu::winograd::Conv2dWinograd)
             .with(cpu::conv2d_pointwise::Conv2dPointwise)
             .with(cpu::matmul_packed::MatmulPacked)
             .with(cpu::depthwise_rows::DepthwiseRows)

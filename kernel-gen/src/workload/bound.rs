@@ -15,6 +15,12 @@
 //!
 //! and `K` products that underflow add at most 2^-126 each, even if subnormals are flushed to zero.
 //!
+//! **fp32.** The class [`Math::Fp32`] allows methods that are not sums of products, such as Winograd's convolution, with up
+//! to [`FP32_CLASS_FACTOR`] times the error that a sum *typically* has. That grows with the square root of `K`, the bound
+//! above with `K`: from [`FP32_SHORTEST_SUM`] terms on it leaves room for both and holds for the whole class, so a wrong
+//! product is found as surely as in class `strict`. Shorter sums get the bound of that many terms, but no more than
+//! the factor.
+//!
 //! **tf32.** Both operands lose what is beyond 10 fraction bits, truncated at worst: a relative error `t <= 2^-10`
 //! each, `2t + t^2` for the product. Tensor cores may truncate where an `f32` unit rounds, so `u` is doubled.
 //!
@@ -51,9 +57,13 @@ const U64: f64 = 1.0 / (1u64 << 53) as f64;
 /// in every library that we know.
 pub const ERF_ERROR: f64 = 8.0 * U;
 
-/// How much farther than a plain sum's bound a method of the class [`Math::Fp32`] may be. A kernel that just
-/// multiplies and adds keeps the bound itself, whatever its class.
+/// How much farther than a plain sum a method of the class [`Math::Fp32`] may be. A kernel that just multiplies and adds
+/// keeps the bound of [`Math::Strict`], whatever its class.
 pub const FP32_CLASS_FACTOR: f64 = 8.0;
+
+/// In the class [`Math::Fp32`], sums of fewer terms are held to the bound of so many: a plain 3x3 filter's, times the
+/// class's factor.
+pub const FP32_SHORTEST_SUM: f64 = 9.0 * FP32_CLASS_FACTOR;
 
 /// The exact output of a workload on given inputs, and how far each element may be from it.
 #[derive(Clone, PartialEq, Debug)]
@@ -176,7 +186,8 @@ fn bounds(workload: &Workload, inputs: &[&[f64]], exact: &[f64], magnitudes: &[f
 fn sum_factor(math: Math, terms: f64) -> f64 {
     let gamma = |u: f64| if terms * u < 1.0 { terms * u / (1.0 - terms * u) } else { f64::INFINITY };
     let f32_sum = match math {
-        Math::Strict | Math::Fp32 => gamma(U),
+        Math::Strict => gamma(U),
+        Math::Fp32 => gamma(U).max((FP32_CLASS_FACTOR * gamma(U)).min(FP32_SHORTEST_SUM * U)),
         Math::Tf32 => {
             let t = 1.0 / 1024.0;
             let operands = 2.0 * t + t * t;
@@ -289,6 +300,17 @@ mod tests {
             }
         }
         reference_with_bounds(&workload, &views).check(c).unwrap();
+    }
+
+    #[test]
+    fn the_class_decides_the_bound_of_short_sums_only() {
+        let of = |math, terms| sum_factor(math, terms);
+        for terms in [1.0, 9.0, 36.0] {
+            let (strict, fp32) = (of(Math::Strict, terms), of(Math::Fp32, terms));
+            assert!(fp32 > 1.9 * strict && fp32 <= 8.0 * strict, "{terms}: {strict:e} {fp32:e}");
+        }
+        assert_eq!(of(Math::Strict, 576.0), of(Math::Fp32, 576.0));
+        assert!(of(Math::Tf32, 576.0) > of(Math::Fp32, 576.0));
     }
 
     #[test]

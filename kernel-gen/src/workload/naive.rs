@@ -86,7 +86,7 @@ pub(crate) fn between(p: &DepthwisePointwise, sum: Expr, channel: &Expr, buffer:
 }
 
 /// Index of an activation tensor: `c` counts channels of the whole tensor.
-fn activation_index(layout: ConvLayout, n: Expr, c: Expr, h: Expr, w: Expr) -> Vec<Expr> {
+pub(crate) fn activation_index(layout: ConvLayout, n: Expr, c: Expr, h: Expr, w: Expr) -> Vec<Expr> {
     match layout {
         ConvLayout::Nchw => vec![n, c, h, w],
         ConvLayout::Nhwc => vec![n, h, w, c],

@@ -7,6 +7,7 @@
 //! | template | lanes | rows of the tile | for |
 //! |---|---|---|---|
 //! | [`conv2d_direct`] | output channels | pixels of an output row | any convolution without groups |
+//! | [`winograd`] | output channels | tiles of 2x2 or 4x4 pixels | 3x3, stride 1, f32 |
 //! | [`conv2d_pointwise`] | pixels | output channels | 1x1, stride 1, NCHW |
 //! | [`matmul_packed`] | columns of B | rows of A | products |
 //! | [`depthwise_rows`] | pixels (NCHW) or channels | output rows | depthwise |
@@ -20,6 +21,7 @@ pub mod depthwise_rows;
 pub mod matmul_packed;
 pub mod plain;
 pub mod tile;
+pub mod winograd;
 
 use super::{Pack, TemplateError};
 use crate::analysis::affine::Affine;

@@ -1,0 +1,165 @@
+//! Winograd convolutions on small and ragged shapes, with every tile size, register tile and way of cutting: the
+//! interpreter and the compiled C against the f64 reference.
+
+use kernel_gen::analysis::verify::{Fault, verify};
+use kernel_gen::emit::c::{self, COptions, Isa};
+use kernel_gen::interp::{self, Mode, Values};
+use kernel_gen::ir::Kernel;
+use kernel_gen::lower::{LowerOptions, lower};
+use kernel_gen::space::Config;
+use kernel_gen::target::Target;
+use kernel_gen::templates::cpu::winograd::Conv2dWinograd;
+use kernel_gen::templates::{Scheduled, Template};
+use kernel_gen::toolchain::Compiler;
+use kernel_gen::toolchain::harness::{Program, RunOptions};
+use kernel_gen::workload::bound::reference_with_bounds;
+use kernel_gen::workload::sample::{self, Rng};
+use kernel_gen::workload::{Conv2d, ConvLayout, Epilogue, Math, Workload};
+
+fn faults(faults: Vec<Fault>) -> String {
+    faults.iter().map(Fault::to_string).collect::<Vec<_>>().join("\n")
+}
+
+/// Runs the pack kernel and the kernel, each by `run`, which gives the last parameter.
+fn with_packs(
+    scheduled: &Scheduled,
+    workload: &Workload,
+    inputs: &[Vec<f64>],
+    run: &dyn Fn(&Kernel, &[Vec<f64>]) -> Vec<f64>,
+) -> Vec<f64> {
+    let mut values = inputs.to_vec();
+    for pack in &scheduled.packs {
+        let i = workload.params().iter().position(|p| p.name == pack.param).expect("a parameter to pack");
+        values[i] = run(&pack.kernel, &[values[i].clone()]);
+    }
+    run(&scheduled.schedule.kernel, &values)
+}
+
+fn interpreted(kernel: &Kernel, inputs: &[Vec<f64>]) -> Vec<f64> {
+    let named = kernel.params.iter().zip(inputs).map(|(p, data)| (kernel.buffer(*p).name.clone(), data.clone()));
+    let given: Values = named.collect();
+    let output = &kernel.buffer(*kernel.params.last().expect("an output")).name;
+    let mut outputs = interp::run(kernel, &given, Mode::Declared).unwrap_or_else(|e| panic!("{e}\n{kernel}"));
+    outputs.remove(output).expect("the output")
+}
+
+fn compiled(target: &Target, kernel: &Kernel, inputs: &[Vec<f64>]) -> Vec<f64> {
+    let verified = verify(kernel.clone(), &target.limits()).unwrap_or_else(|f| panic!("{}\n{kernel}", faults(f)));
+    let lowered = lower(verified, &LowerOptions::cpu()).expect("a kernel to lower");
+    let isa = Isa::from_name(&target.name).expect("a CPU target");
+    let options = COptions { isa, symbol: "kernel".into(), comment: String::new() };
+    let source = c::emit(&lowered, &options).unwrap_or_else(|e| panic!("{e}\n{}", lowered.kernel()));
+    let compiler = Compiler::host().expect("a C compiler");
+    let program = Program::build(&compiler, &source, lowered.kernel()).unwrap_or_else(|e| panic!("{e}"));
+    let mut inputs = inputs.to_vec();
+    inputs.push(vec![]);
+    let outputs = program.run(&inputs, &RunOptions::default()).unwrap_or_else(|e| panic!("{e}\n{}", source.source));
+    outputs.last().expect("the output").clone()
+}
+
+fn target(name: &str) -> &'static Target {
+    Target::find(name).expect("a built-in target")
+}
+
+/// Small shapes: odd sizes, few and many channels, padding on some sides only, several images.
+fn shapes() -> Vec<Workload> {
+    let conv = |n, ci, h, w, co, padding: [i64; 4]| {
+        Workload::f32(Conv2d { padding, ..Conv2d::nchw(n, ci, h, w, co, 3, 1, 1) })
+    };
+    vec![
+        conv(1, 1, 5, 5, 1, [1; 4]),
+        conv(2, 4, 7, 9, 5, [1; 4]).with_epilogue(&[Epilogue::Bias, Epilogue::Relu]),
+        conv(1, 3, 6, 13, 19, [0, 2, 1, 0]).with_epilogue(&[Epilogue::Bias, Epilogue::ResidualAdd, Epilogue::Relu]),
+        conv(1, 20, 11, 4, 8, [2, 0, 2, 1]).with_epilogue(&[Epilogue::Scale]),
+        conv(1, 5, 3, 3, 33, [0; 4]),
+    ]
+}
+
+/// The default and some random configs of a space, in the default class and in one that has all tile sizes.
+fn check(workload: &Workload, target: &Target, seed: u64, configs: usize, compile: bool) {
+    for math in [Math::Fp32, Math::Tf32] {
+        let workload = &Workload { math, ..workload.clone() };
+        let space = Conv2dWinograd.space(workload, target).expect("it applies");
+        let default = Conv2dWinograd.default_config(workload, target).expect("it applies");
+        let sampled = space.sample(seed).map(|(_, config)| config).take(configs);
+        for config in std::iter::once(default).chain(sampled) {
+            check_config(workload, target, &config, seed, compile);
+        }
+    }
+}
+
+fn check_config(workload: &Workload, target: &Target, config: &Config, seed: u64, compile: bool) {
+    let what = || format!("{} for {} with {config}", workload.key(), target.name);
+    let scheduled = Conv2dWinograd.schedule(workload, target, config).unwrap_or_else(|e| panic!("{}: {e}", what()));
+    let inputs = sample::inputs(workload, &mut Rng::new(seed));
+    let compile_and_run = |kernel: &Kernel, inputs: &[Vec<f64>]| compiled(target, kernel, inputs);
+    let run: &dyn Fn(&Kernel, &[Vec<f64>]) -> Vec<f64> = if compile { &compile_and_run } else { &interpreted };
+    let output = with_packs(&scheduled, workload, &inputs, run);
+    let views: Vec<&[f64]> = inputs.iter().map(Vec::as_slice).collect();
+    match reference_with_bounds(workload, &views).check(output) {
+        Ok(share) => println!("{}: {share:.3} of the bound", what()),
+        Err(mismatch) => panic!("{}: {mismatch}", what()),
+    }
+}
+
+#[test]
+fn every_cut_is_right_on_ragged_shapes() {
+    for (seed, workload) in (1..).zip(shapes()) {
+        for name in ["x86-64-v4", "x86-64-v3", "x86-64", "aarch64"] {
+            check(&workload, target(name), seed, 2, false);
+        }
+    }
+}
+
+#[test]
+fn blocked_and_channels_last_layouts_are_right() {
+    for layout in [ConvLayout::Nhwc, ConvLayout::NchwC(16)] {
+        let conv = Conv2d { layout, ..Conv2d::nchw(1, 16, 6, 5, 32, 3, 1, 1) };
+        let workload = Workload::f32(conv).with_epilogue(&[Epilogue::Bias, Epilogue::ResidualAdd]);
+        for name in ["x86-64-v4", "x86-64-v3"] {
+            check(&workload, target(name), 3, 1, false);
+        }
+    }
+}
+
+#[test]
+fn compiled_kernels_are_right() {
+    // Compiling takes its time: each shape at one of the levels that run here.
+    let levels = ["x86-64-v4", "x86-64-v3", "x86-64", "aarch64"];
+    let here: Vec<&str> = levels.into_iter().filter(|n| Isa::from_name(n).is_some_and(Isa::runs_here)).collect();
+    assert!(!here.is_empty(), "no level of {levels:?} runs here");
+    for (seed, workload) in (1..).zip(shapes()) {
+        check(&workload, target(here[seed as usize % here.len()]), seed, 1, true);
+    }
+}
+
+#[test]
+fn a_config_of_another_class_or_cut_is_refused_by_name() {
+    let strict = Workload { math: Math::Strict, ..Workload::f32(Conv2d::nchw(1, 8, 8, 8, 16, 3, 1, 1)) };
+    let refused = |text: &str| {
+        let config = Config::parse(text).expect("a config");
+        Conv2dWinograd.schedule(&strict, target("x86-64-v4"), &config).expect_err("not of the space").to_string()
+    };
+    assert_eq!(
+        refused("m=4 tile_rows=1 rows=2 nv=1 groups=1"),
+        "F(4x4, 3x3) is not of the class `strict`; there are m = [2]"
+    );
+    assert!(refused("m=2 tile_rows=3 rows=2 nv=1 groups=1").contains("tile_rows=3"));
+}
+
+#[test]
+fn the_precision_class_decides_the_tile_sizes() {
+    let fp32 = Workload::f32(Conv2d::nchw(1, 64, 56, 56, 64, 3, 1, 1));
+    let strict = Workload { math: Math::Strict, ..fp32.clone() };
+    let v4 = target("x86-64-v4");
+    let sizes = |w: &Workload| {
+        let space = Conv2dWinograd.space(w, v4).expect("it applies");
+        let mut sizes: Vec<i64> = space.sample(1).take(200).map(|(_, c)| c.int("m").expect("a knob")).collect();
+        sizes.sort_unstable();
+        sizes.dedup();
+        sizes
+    };
+    assert_eq!(sizes(&strict), [2]);
+    assert_eq!(sizes(&fp32), [2, 4]);
+    assert_eq!(sizes(&Workload { math: Math::Tf32, ..fp32 }), [2, 4, 6]);
+}
