@@ -16,17 +16,15 @@ use kernel_gen::workload::bound::reference_with_bounds;
 use kernel_gen::workload::sample::{self, Rng};
 use kernel_gen::workload::{Conv2d, ConvLayout, Epilogue, Math, Workload};
 
+/// Runs a kernel on the values of its parameters but the last, and gives the last.
+type Run<'a> = &'a dyn Fn(&Kernel, &[Vec<f64>]) -> Vec<f64>;
+
 fn faults(faults: Vec<Fault>) -> String {
     faults.iter().map(Fault::to_string).collect::<Vec<_>>().join("\n")
 }
 
 /// Runs the pack kernel and the kernel, each by `run`, which gives the last parameter.
-fn with_packs(
-    scheduled: &Scheduled,
-    workload: &Workload,
-    inputs: &[Vec<f64>],
-    run: &dyn Fn(&Kernel, &[Vec<f64>]) -> Vec<f64>,
-) -> Vec<f64> {
+fn with_packs(scheduled: &Scheduled, workload: &Workload, inputs: &[Vec<f64>], run: Run<'_>) -> Vec<f64> {
     let mut values = inputs.to_vec();
     for pack in &scheduled.packs {
         let i = workload.params().iter().position(|p| p.name == pack.param).expect("a parameter to pack");
@@ -93,7 +91,7 @@ fn check_config(workload: &Workload, target: &Target, config: &Config, seed: u64
     let scheduled = Conv2dWinograd.schedule(workload, target, config).unwrap_or_else(|e| panic!("{}: {e}", what()));
     let inputs = sample::inputs(workload, &mut Rng::new(seed));
     let compile_and_run = |kernel: &Kernel, inputs: &[Vec<f64>]| compiled(target, kernel, inputs);
-    let run: &dyn Fn(&Kernel, &[Vec<f64>]) -> Vec<f64> = if compile { &compile_and_run } else { &interpreted };
+    let run: Run<'_> = if compile { &compile_and_run } else { &interpreted };
     let output = with_packs(&scheduled, workload, &inputs, run);
     let views: Vec<&[f64]> = inputs.iter().map(Vec::as_slice).collect();
     match reference_with_bounds(workload, &views).check(output) {
