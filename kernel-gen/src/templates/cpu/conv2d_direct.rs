@@ -10,7 +10,9 @@
 //! The scheme is that of the direct convolutions of Georganas et al., "Anatomy of High-Performance Deep Learning
 //! Convolutions on SIMD Architectures" (SC 2018), without the blocked activation layout: broadcasts do not care.
 
-use super::tile::{MAX_VECTORS, RegisterTile, best_tile, ceil_div, cover_cycles, cycles_to_us, even_tiles, largest};
+use super::tile::{
+    MAX_VECTORS, RegisterTile, best_whole_tile, ceil_div, cover_cycles, cycles_to_us, even_tiles, largest,
+};
 use super::{pack_param, pieces, vectorize, vectorize_block, vectorize_rows};
 use crate::ir::{BufferId, Scope, VarId};
 use crate::schedule::transform_layout::LayoutDim;
@@ -81,7 +83,7 @@ impl Template for Conv2dDirect {
 
     fn default_config(&self, w: &Workload, t: &Target) -> Result<Config, TemplateError> {
         let (c, cpu) = problem(w, t).map_err(TemplateError::Limit)?;
-        let tile = best_tile(c.ow(), c.co, 30, cpu);
+        let tile = best_whole_tile(c.ow(), c.co, 30, cpu);
         // Weights of a block and the input rows share L2 with what streams through.
         let weights = |ci: i64| 4 * ci * c.kh * c.kw * tile.vectors * cpu.f32_lanes();
         let tiles = ci_tiles(&c);

@@ -121,6 +121,9 @@ impl Template for DepthwisePointwiseBlock {
             let costs = configs.map(|config| (self.cost(w, t, &config), config));
             let Some((cost, config)) = costs.min_by(|a, b| a.0.total_cmp(&b.0)) else { continue };
             let Ok(config) = space.normalise(&config) else { continue };
+            // Of two threads none should wait for the other's last block.
+            let tasks = p.depthwise.n * (p.depthwise.oh() / rows) * parts;
+            let cost = cost * (2 * ceil_div(tasks, 2)) as f64 / tasks as f64;
             if best.as_ref().is_none_or(|(least, _)| cost < *least) {
                 best = Some((cost, config));
             }
@@ -329,7 +332,9 @@ fn estimate(w: &Workload, t: &Target, config: &Config) -> Result<f64, TemplateEr
     let block = 0.24 * block_bytes(&p, rows) as f64 / cpu.l2_bytes as f64;
     // Small tiles load more for each multiply-add; vectors are loads of their own, scalars part of it.
     let operands = 0.08 * (tile.rows + 4 * tile.vectors) as f64 / (tile.rows * tile.vectors) as f64;
-    let compute = cover_cycles(cover[0], cover[1], tile, cpu) * c.ci as f64 * (1.0 + strip + block + operands);
+    // A ragged last tile of channels has conditions on each lane.
+    let ragged = if channels && p.co % unit != 0 { 8.0 } else { 1.0 };
+    let compute = ragged * cover_cycles(cover[0], cover[1], tile, cpu) * c.ci as f64 * (1.0 + strip + block + operands);
     // Rows at the edge of a block are read by its neighbour, too.
     let read = ((rows - 1) * c.stride[0] + c.span_h()) as f64 / (rows * c.stride[0]) as f64;
     let vectors = (c.ci * rows * ceil_div(c.ow(), lanes)) as f64;
