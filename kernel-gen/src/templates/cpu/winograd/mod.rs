@@ -2,8 +2,8 @@
 //!
 //! `F(m x m, 3 x 3)` makes m x m outputs from (m + 2) x (m + 2) inputs with one product each, where the definition has nine
 //! an output: 2.25 times fewer for m = 2, 4 times for m = 4, 5.06 times for m = 6. Both sides are transformed first
-//! ([`transform`]), the weights once, by the pack kernel ([`pack`]). What is left are (m + 2)^2 small products over the
-//! input channels, one for each place of a tile, which run on the register tiles of the direct template ([`kernel`]).
+//! (`transform.rs`), the weights once, by the pack kernel (`pack.rs`). What is left are (m + 2)^2 small products over the
+//! input channels, one for each place of a tile, which run on the register tiles of the direct template (`kernel.rs`).
 //!
 //! Transforms and products have channels along the lanes, so an NCHW tensor is turned by register transposes as it is
 //! read and written. A block of tile rows keeps its transformed input and the products of one tile of output channels in
