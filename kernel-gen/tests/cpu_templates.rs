@@ -16,15 +16,16 @@ use kernel_gen::toolchain::Compiler;
 use kernel_gen::toolchain::harness::{Program, RunOptions};
 use kernel_gen::workload::bound::reference_with_bounds;
 use kernel_gen::workload::sample::{self, Rng};
-use kernel_gen::workload::{Conv2d, ConvLayout, Op, Role, Workload};
+use kernel_gen::workload::{Conv2d, ConvLayout, Matmul, Op, Role, Workload};
 use std::collections::BTreeMap;
 
 /// The templates that this is about; those for CUDA devices have a test of their own.
-const CPU_TEMPLATES: [&str; 7] = [
+const CPU_TEMPLATES: [&str; 8] = [
     "conv2d_direct",
     "conv2d_winograd",
     "conv2d_pointwise",
     "matmul_packed",
+    "matmul_dot",
     "depthwise_rows",
     "depthwise_pointwise",
     "plain",
@@ -111,12 +112,16 @@ fn workload(seed: u64) -> Workload {
             }
             continue;
         }
-        let Op::Conv2d(c) = &mut workload.op else {
-            if seed.is_multiple_of(3) {
-                continue;
+        if let Op::Matmul(m) = &mut workload.op
+            && !seed.is_multiple_of(3)
+        {
+            // Every other product is narrow, with a reduction of whole vectors.
+            if seed.is_multiple_of(2) {
+                *m = Matmul { n: m.n.min(12), k: (m.k + 15) / 16 * 16, trans_a: false, ..*m };
             }
             return workload;
-        };
+        }
+        let Op::Conv2d(c) = &mut workload.op else { continue };
         match seed % 6 {
             0 => {
                 *c =

@@ -209,6 +209,31 @@ mod tests {
         }
     }
 
+    /// Launches from tasks of the caller's own pool, on the pool's threads and on a device with threads of its own: none
+    /// waits for a thread that waits for it.
+    #[cfg(feature = "rayon")]
+    #[test]
+    fn launches_from_inside_of_a_rayon_pool_run_every_part() {
+        let pool = Arc::new(rayon::ThreadPoolBuilder::new().num_threads(2).build().unwrap());
+        for dev in
+            [Cpu::with_executor(crate::Rayon::pool(Arc::clone(&pool))), Cpu::with_threads(2), Cpu::with_threads(1)]
+        {
+            let done = AtomicUsize::new(0);
+            pool.install(|| {
+                rayon::scope(|s| {
+                    for _ in 0..20 {
+                        s.spawn(|_| {
+                            dev.split(100, &|_, r| {
+                                done.fetch_add(r.len(), Ordering::Relaxed);
+                            });
+                        });
+                    }
+                });
+            });
+            assert_eq!(done.into_inner(), 2000, "{dev:?}");
+        }
+    }
+
     #[test]
     fn a_level_that_the_machine_lacks_is_refused() {
         let foreign = if cfg!(target_arch = "aarch64") { Isa::X86_64 } else { Isa::Aarch64 };

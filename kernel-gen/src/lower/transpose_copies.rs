@@ -4,7 +4,7 @@
 //! ```text
 //! for c in 0..m { for p in 0..n vectorized { y[c, p] = f(acc[p, c]) } }
 //!   ->
-//! alloc acc_t: f32[m, n] local
+//! alloc acc_t: f32[m, n] local strides [n rounded up to whole vectors, 1]
 //! transpose acc_t[0: m, 0: n] = acc[0: n, 0: m]
 //! for c in 0..m { for p in 0..n vectorized { y[c, p] = f(acc_t[c, p]) } }
 //! ```
@@ -15,6 +15,17 @@ use super::{LowerError, LowerOptions};
 use crate::analysis::affine::Affine;
 use crate::ir::visit::rewrite;
 use crate::ir::{Buffer, DType, Expr, For, Kernel, LoopKind, Scope, Stmt, Tile, VarId};
+
+/// Elements of the longest vector of any target.
+const ROW: i64 = 16;
+
+/// The elements that rows of a turned tile are apart, so that whole vectors cover `n` elements of a row.
+pub fn whole_rows(n: i64) -> i64 {
+    (n + ROW - 1) / ROW * ROW
+}
+
+/// Columns from which on a transposition writes vectors as long as those that read a row.
+const WHOLE_ROWS: i64 = 8;
 
 /// The pass.
 pub fn run(mut kernel: Kernel, options: &LowerOptions) -> Result<Kernel, LowerError> {
@@ -62,7 +73,13 @@ fn recognise(kernel: &mut Kernel, s: &Stmt) -> Option<Vec<Stmt>> {
     let (load, src) = found?;
     let shape = [outer.extent, inner.extent];
     let name = format!("{}_t", kernel.buffer(src.buffer).name);
-    let turned = kernel.add_buffer(Buffer::new(name, DType::F32, &shape, Scope::Local));
+    let mut tile = Buffer::new(name, DType::F32, &shape, Scope::Local);
+    // Rows begin where whole vectors do, so that the emitter writes and reads whole vectors and the C compiler sees that
+    // the tile need not be in memory at all.
+    if (WHOLE_ROWS..=ROW).contains(&outer.extent) {
+        tile.strides = vec![whole_rows(inner.extent), 1];
+    }
+    let turned = kernel.add_buffer(tile);
     let dst = Tile { buffer: turned, origin: vec![Expr::Int(0), Expr::Int(0)], extents: shape.to_vec() };
     let by = Expr::load(turned, vec![outer.var.into(), inner.var.into()]);
     let nest = s.clone().map_exprs(&mut |e| e.map(&mut |e| if e == load { by.clone() } else { e }));

@@ -358,7 +358,7 @@ mod tests {
         let target = Target::find("x86-64-v4").expect("a built-in target");
         let template = registry.find("conv2d_direct").expect("a built-in template");
         let (near, new) = (conv(128, 28, 128), conv(128, 28, 256));
-        let config = "nv=1 ow_tile=14 oh_tile=7 ci_tile=64";
+        let config = "nv=1 ow_tile=14 rows=1 oh_tile=7 ci_tile=64 tiles=1 pad=task";
         let record = record(&near, target, template, config, 5000.0);
         let mut records = BestRecords::new();
         records.insert(record.clone());

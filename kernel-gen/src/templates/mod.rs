@@ -141,6 +141,7 @@ impl Registry {
             .with(cpu::winograd::Conv2dWinograd)
             .with(cpu::conv2d_pointwise::Conv2dPointwise)
             .with(cpu::matmul_packed::MatmulPacked)
+            .with(cpu::matmul_dot::MatmulDot)
             .with(cpu::depthwise_rows::DepthwiseRows)
             .with(cpu::depthwise_pointwise::DepthwisePointwiseBlock)
             .with(cpu::plain::Plain)

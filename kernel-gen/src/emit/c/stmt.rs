@@ -11,6 +11,7 @@ use crate::emit::lanes::{as_store, lane_of, lane_of_expr, lanes, reads_other_lan
 use crate::emit::text::Text;
 use crate::emit::text::strength::*;
 use crate::ir::{BufferId, DType, Expr, For, LoopKind, ReduceOp, Stmt};
+use crate::lower::transpose_copies::whole_rows;
 
 impl Body<'_> {
     /// Appends a line at the current depth.
@@ -178,6 +179,8 @@ impl Body<'_> {
             (Some(Place::Registers), None) => {}
             (Some(Place::Registers | Place::Stack), _) => {
                 let n = buffer.extent_elements().max(1);
+                // The last row, too, is as long as the others.
+                let n = if buffer.is_row_major() { n } else { whole_rows(n) };
                 self.line(&format!("{ty} {name}[{n}] __attribute__((aligned(64)));"));
             }
             (Some(Place::Worker(offset)), _) => {

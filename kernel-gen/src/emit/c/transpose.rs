@@ -102,7 +102,7 @@ impl Body<'_> {
                 Err(NoVector::Error(e)) => return Err(e),
                 Err(NoVector::Lanes) => return Err(EmitError::Unsupported { what: "a transposition".into() }),
             };
-            let line = if rows[1] == v.width as i64 {
+            let line = if rows[1] == v.width as i64 || self.has_spare_lanes(dst.buffer, &target, to, v) {
                 format!("{}({}, {name}[{j}]);", self.prelude.call(Helper::Store(v, DType::F32)), run.pointer)
             } else {
                 let f = self.prelude.call(Helper::StorePart(v, DType::F32));

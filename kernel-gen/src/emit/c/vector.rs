@@ -1,12 +1,14 @@
 //! Vector expressions, one register at a time.
 
 use super::chunk::Chunk;
+use super::phases::Place;
 use super::prelude::{Helper, MathFn, Vector};
 use super::registers::{RegisterFile, register_access};
 use super::{Body, EmitError};
 use crate::emit::text::strength::*;
 use crate::emit::text::{Text, operator};
 use crate::ir::{BinOp, BufferId, DType, Expr, Kernel, UnOp};
+use crate::lower::transpose_copies::whole_rows;
 
 /// Why an expression has no text as one vector.
 pub(super) enum NoVector {
@@ -165,6 +167,7 @@ impl Body<'_> {
             return Ok(Value::Vector(Text::new(format!("({name}){{{}}}", lanes.join(", ")), UNARY), v));
         }
         let run = self.run(b, idx, c)?;
+        let whole = whole || self.has_spare_lanes(b, idx, c, v);
         let text = match run.stride {
             1 if whole => format!("{}({})", self.prelude.call(Helper::Load(v, dtype)), run.pointer),
             1 => format!("{}({}, {})", self.prelude.call(Helper::LoadPart(v, dtype)), run.pointer, c.len),
@@ -217,6 +220,17 @@ impl Body<'_> {
             }
         };
         Ok(Value::Vector(text, v))
+    }
+
+    /// Whether a whole vector may be read or written where the chunk's lanes begin: rows of the buffer are private, and
+    /// are longer in memory than what is used of them.
+    pub(super) fn has_spare_lanes(&self, b: BufferId, idx: &[Expr], c: Chunk, v: Vector) -> bool {
+        let buffer = self.kernel.buffer(b);
+        let [.., pitch, 1] = buffer.strides[..] else { return false };
+        let Some(Expr::Ramp { base, stride: 1, .. }) = idx.last() else { return false };
+        let end = base.as_int().map(|first| first + i64::from(c.start) + v.width as i64);
+        let padded = buffer.shape.last().is_some_and(|n| pitch > *n && pitch == whole_rows(*n));
+        padded && matches!(self.places.get(&b), Some(Place::Stack)) && end.is_some_and(|end| end <= pitch)
     }
 
     /// Where the lanes of a vector access lie in memory.

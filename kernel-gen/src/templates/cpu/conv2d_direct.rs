@@ -2,17 +2,21 @@
 //!
 //! Weights are packed once as `[co / co_tile][ci][kh][kw][co_tile]`, so that every step of the reduction loads one
 //! contiguous row of vectors; the input stays as it is, one scalar broadcast per output pixel of the tile. Padding is
-//! copied into a private tile of the rows that a task needs, in the order in which they are read. Accumulators of
-//! `ow_tile` pixels times `co_tile` channels live in registers over a block of `ci_tile` input channels; between blocks
-//! (and before the epilogue) they wait in a private tile, from where the epilogue stores them in the output's layout: in
-//! NCHW through register transposes.
+//! copied, either once for the whole image in a phase of its own, or by each task for the rows that it needs.
+//! Accumulators of `rows x ow_tile` pixels times `co_tile` channels live in registers over a block of `ci_tile` input
+//! channels; between blocks (and before the epilogue) they wait in a private tile, from where the epilogue stores them in
+//! the output's layout: in NCHW through register transposes.
+//!
+//! Groups are convolutions beside each other: a tile of channels lies in one group.
 //!
 //! The scheme is that of the direct convolutions of Georganas et al., "Anatomy of High-Performance Deep Learning
 //! Convolutions on SIMD Architectures" (SC 2018), without the blocked activation layout: broadcasts do not care.
 
-use super::tile::{
-    MAX_VECTORS, RegisterTile, best_whole_tile, ceil_div, cover_cycles, cycles_to_us, even_tiles, largest,
-};
+mod cost;
+mod knobs;
+
+use self::cost::estimate;
+use self::knobs::{Knobs, Pad};
 use super::{pack_param, pieces, vectorize, vectorize_block, vectorize_rows};
 use crate::ir::{BufferId, Scope, VarId};
 use crate::schedule::transform_layout::LayoutDim;
@@ -22,35 +26,34 @@ use crate::target::{Cpu, Target};
 use crate::templates::{Scheduled, Template, TemplateError};
 use crate::workload::{Conv2d, ConvLayout, Op, Workload, naive};
 
-/// See the module's text. Knobs: `nv` vectors of output channels, `ow_tile` pixels of the register tile, `oh_tile` output
-/// rows of a task, `ci_tile` input channels of one block of the reduction.
+/// See the module's text. Knobs:
+///
+/// * `nv` vectors of output channels, `ow_tile` pixels and `rows` output rows of the register tile: several rows where one
+///   is short, so that each load of weights serves more pixels.
+/// * `oh_tile` output rows of a task, `ci_tile` input channels of one block of the reduction.
+/// * `tiles`: how many tiles of `nv` vectors of channels a task makes of its rows, one after the other.
+/// * `pad`: who copies what is padded, each `task` for itself, or a phase beforehand, the whole `image` once. The copy
+///   costs a tenth of a 3x3 layer where every tile of channels makes it again; but what one thread has padded is far away
+///   for another, so several threads do better with their own copies and several `tiles`.
 pub struct Conv2dDirect;
 
 fn problem<'a>(w: &Workload, t: &'a Target) -> Result<(Conv2d, &'a Cpu), String> {
     let cpu = t.cpu().ok_or("for CPUs")?;
     let Op::Conv2d(c) = w.op else { return Err("for convolutions".into()) };
-    if c.groups != 1 {
-        return Err("for convolutions without groups".into());
+    if c.is_depthwise() {
+        return Err("for convolutions that sum over channels".into());
     }
     match c.layout {
         ConvLayout::Nchw | ConvLayout::Nhwc => {}
-        ConvLayout::NchwC(block) if block % cpu.f32_lanes() == 0 => {}
+        ConvLayout::NchwC(block) if block % cpu.f32_lanes() == 0 => {
+            if c.groups > 1 && (c.ci_per_group() % block != 0 || c.co_per_group() % block != 0) {
+                return Err("blocks of channels may not span groups".into());
+            }
+        }
         ConvLayout::NchwC(_) => return Err("the channel block must hold whole vectors".into()),
         ConvLayout::Hwcn | ConvLayout::NhwcNc(_) => return Err("for NCHW, NHWC and NCHW16c".into()),
     }
     Ok((c, cpu))
-}
-
-/// Bytes of the input rows that a task of `oh_tile` output rows keeps.
-fn input_rows_bytes(c: &Conv2d, oh_tile: i64) -> i64 {
-    let rows = (oh_tile - 1) * c.stride[0] + (c.kh - 1) * c.dilation[0] + 1;
-    4 * c.ci * rows * (c.w + c.padding[1] + c.padding[3])
-}
-
-/// Lengths of a block of input channels worth offering: whole blocks of a blocked layout.
-fn ci_tiles(c: &Conv2d) -> Vec<i64> {
-    let unit = if let ConvLayout::NchwC(block) = c.layout { block } else { 1 };
-    even_tiles(c.ci / unit, i64::MAX).into_iter().map(|t| t * unit).filter(|t| *t >= c.ci.min(16)).collect()
 }
 
 impl Template for Conv2dDirect {
@@ -59,7 +62,7 @@ impl Template for Conv2dDirect {
     }
 
     fn version(&self) -> u32 {
-        1
+        2
     }
 
     fn applies(&self, w: &Workload, t: &Target) -> Result<(), String> {
@@ -68,62 +71,26 @@ impl Template for Conv2dDirect {
 
     fn space(&self, w: &Workload, t: &Target) -> Result<Space, TemplateError> {
         let (c, cpu) = problem(w, t).map_err(TemplateError::Limit)?;
-        let registers = cpu.clone();
-        Ok(Space::builder()
-            .knob("nv", 1..=ceil_div(c.co, cpu.f32_lanes()).min(MAX_VECTORS))
-            .knob("ow_tile", even_tiles(c.ow(), 30))
-            .knob("oh_tile", even_tiles(c.oh(), i64::MAX))
-            .knob("ci_tile", ci_tiles(&c))
-            .filter("accumulators fit in the vector registers", move |config| {
-                matches!((config.int("ow_tile"), config.int("nv")),
-                    (Ok(rows), Ok(vectors)) if RegisterTile { rows, vectors }.fits(&registers))
-            })
-            .build()?)
+        knobs::space(&c, cpu)
     }
 
     fn default_config(&self, w: &Workload, t: &Target) -> Result<Config, TemplateError> {
         let (c, cpu) = problem(w, t).map_err(TemplateError::Limit)?;
-        let tile = best_whole_tile(c.ow(), c.co, 30, cpu);
-        // Weights of a block and the input rows share L2 with what streams through.
-        let weights = |ci: i64| 4 * ci * c.kh * c.kw * tile.vectors * cpu.f32_lanes();
-        let tiles = ci_tiles(&c);
-        let ci_tile = largest(c.ci, &tiles, |ci| weights(ci) <= cpu.l2_bytes / 5);
-        let ci_tile = ci_tile.or(tiles.into_iter().min()).unwrap_or(c.ci);
-        let column_tiles = c.n * ceil_div(c.co, tile.vectors * cpu.f32_lanes());
-        // Rows of a task: enough tasks for a few cores, and of those the number that costs least.
-        let wanted_tasks = 8;
-        let config = |oh_tile: i64| {
-            Config::new()
-                .with("nv", tile.vectors)
-                .with("ow_tile", tile.rows)
-                .with("oh_tile", oh_tile)
-                .with("ci_tile", ci_tile)
-        };
-        let mut best: Option<(f64, i64)> = None;
-        for oh_tile in even_tiles(c.oh(), i64::MAX) {
-            let tasks = column_tiles * ceil_div(c.oh(), oh_tile);
-            if tasks < wanted_tasks.min(column_tiles * c.oh()) {
-                continue;
-            }
-            let cost = estimate(w, t, &config(oh_tile))?;
-            if best.is_none_or(|(least, _)| cost < least) {
-                best = Some((cost, oh_tile));
-            }
-        }
-        Ok(config(best.map_or(1, |b| b.1)))
+        Ok(knobs::default_config(&c, cpu))
     }
 
     fn cost(&self, w: &Workload, t: &Target, config: &Config) -> f64 {
-        estimate(w, t, config).unwrap_or(f64::INFINITY)
+        match (problem(w, t), Knobs::read(config)) {
+            (Ok((c, cpu)), Ok(knobs)) => estimate(&c, cpu, knobs),
+            _ => f64::INFINITY,
+        }
     }
 
     fn schedule(&self, w: &Workload, t: &Target, config: &Config) -> Result<Scheduled, TemplateError> {
         let (c, cpu) = problem(w, t).map_err(TemplateError::Limit)?;
         let lanes = cpu.f32_lanes();
-        let co_tile = whole_blocks(&c, config.int("nv")? * lanes).min(c.co);
-        let ow_tile = config.int("ow_tile")?.min(c.ow());
-        let oh_tile = config.int("oh_tile")?.min(c.oh());
-        let ci_tile = config.int("ci_tile")?.min(c.ci);
+        let knobs = Knobs::read(config)?;
+        let co_tile = knobs.channels(&c, cpu);
         let mut s = Schedule::new(naive(w));
         let (weight, acc, y) = (s.stage("w")?, s.stage("acc")?, s.stage("y")?);
 
@@ -144,35 +111,11 @@ impl Template for Conv2dDirect {
             ],
         )?;
 
-        // One task: co_tile channels of oh_tile rows. The two innermost loops are left to the epilogue.
-        let (task, inner) = match c.layout {
-            ConvLayout::Nhwc => {
-                let [n, oh, ow, co] = s.axes(y)?;
-                let [cot, coi] = pieces(&mut s, co, co_tile)?;
-                let [oht, ohi] = pieces(&mut s, oh, oh_tile)?;
-                s.reorder(&[n, cot, oht, ohi, ow, coi])?;
-                (s.fuse_all(&[n, cot, oht])?, [ow, coi])
-            }
-            ConvLayout::NchwC(block) => {
-                let [n, co, oh, ow, lane] = s.axes(y)?;
-                let [cot, coi] = pieces(&mut s, co, (co_tile / block).max(1))?;
-                let [oht, ohi] = pieces(&mut s, oh, oh_tile)?;
-                s.reorder(&[n, cot, oht, coi, ohi, ow, lane])?;
-                (s.fuse_all(&[n, cot, oht])?, [ow, lane])
-            }
-            _ => {
-                let [n, co, oh, ow] = s.axes(y)?;
-                let [cot, coi] = pieces(&mut s, co, co_tile)?;
-                let [oht, ohi] = pieces(&mut s, oh, oh_tile)?;
-                s.reorder(&[n, cot, oht, ohi, coi, ow])?;
-                (s.fuse_all(&[n, cot, oht])?, [coi, ow])
-            }
-        };
-        s.parallel(task)?;
-
-        // The sums of a task, pixels outside and channels inside whatever the output's layout.
+        // Sums of pixels outside and channels inside, whatever the output's layout; a private copy of each task.
+        let nest = output_nest(&mut s, &c, y, knobs, co_tile)?;
+        s.parallel(nest.task)?;
         s.set_scope(acc, Scope::Local)?;
-        s.compute_at(acc, task)?;
+        s.compute_at(acc, nest.channels)?;
         if c.layout == ConvLayout::Nchw {
             s.transform_layout(
                 acc,
@@ -181,63 +124,127 @@ impl Template for Conv2dDirect {
         }
         if c.has_padding() {
             let pad = s.stage("pad")?;
-            s.set_scope(pad, Scope::Local)?;
-            s.compute_at(pad, task)?;
+            match knobs.pad {
+                Pad::Task => {
+                    s.set_scope(pad, Scope::Local)?;
+                    s.compute_at(pad, nest.task)?;
+                }
+                Pad::Image => {
+                    // Maps of channels (rows, where channels are innermost) for the threads to share.
+                    let loops = s.loops_of(pad);
+                    let maps = s.fuse_all(&loops[..2])?;
+                    s.parallel(maps)?;
+                }
+            }
             vectorize_rows(&mut s, pad, lanes)?;
         }
-        sums(&mut s, &c, acc, [ow_tile, ci_tile, lanes])?;
-        epilogue(&mut s, &c, inner, lanes)?;
+        sums(&mut s, &c, acc, knobs, lanes)?;
+        epilogue(&mut s, &c, nest.inner, lanes)?;
         Ok(Scheduled { schedule: s, packs: vec![pack] })
     }
 }
 
-/// Channels of a register tile: whole blocks where the layout has them.
-fn whole_blocks(c: &Conv2d, channels: i64) -> i64 {
-    match c.layout {
-        ConvLayout::NchwC(block) => ceil_div(channels, block) * block,
-        _ => channels,
-    }
+/// Loops of the output stage.
+struct OutputNest {
+    /// The parallel loop.
+    task: VarId,
+    /// One tile of channels; the same loop, where that is a task.
+    channels: VarId,
+    /// The two innermost loops, left to the epilogue.
+    inner: [VarId; 2],
 }
 
-/// How much vectors of pixels are wasted on rows of `ow`.
-fn ragged(ow: i64, cpu: &Cpu) -> f64 {
-    (ceil_div(ow, cpu.f32_lanes()) * cpu.f32_lanes()) as f64 / ow as f64
+/// Cuts the output into tiles of channels and of rows.
+fn output_nest(
+    s: &mut Schedule,
+    c: &Conv2d,
+    y: BufferId,
+    knobs: Knobs,
+    co_tile: i64,
+) -> Result<OutputNest, TemplateError> {
+    let block = if let ConvLayout::NchwC(block) = c.layout { block } else { 1 };
+    let (n, co, oh, rest) = match c.layout {
+        ConvLayout::Nhwc => {
+            let [n, oh, ow, co] = s.axes(y)?;
+            (n, co, oh, vec![ow])
+        }
+        ConvLayout::NchwC(_) => {
+            let [n, co, oh, ow, lane] = s.axes(y)?;
+            (n, co, oh, vec![ow, lane])
+        }
+        _ => {
+            let [n, co, oh, ow] = s.axes(y)?;
+            (n, co, oh, vec![ow])
+        }
+    };
+    let mut outer = vec![];
+    let co = if c.groups > 1 {
+        let [g, co] = s.split(co, c.co_per_group() / block, Tail::Perfect)?;
+        outer.push(g);
+        co
+    } else {
+        co
+    };
+    let [cot, coi] = pieces(s, co, (co_tile / block).max(1))?;
+    let [oht, ohi] = pieces(s, oh, knobs.oh_tile)?;
+    // Tiles of a task: the task itself, where it has one.
+    let (parts, tile) = if knobs.tiles > 1 {
+        let [parts, tile] = pieces(s, cot, knobs.tiles)?;
+        (parts, Some(tile))
+    } else {
+        (cot, None)
+    };
+    let outer = [&[n], &outer[..], &[parts, oht]].concat();
+    let inner = match c.layout {
+        ConvLayout::Nhwc => vec![ohi, rest[0], coi],
+        ConvLayout::NchwC(_) => vec![coi, ohi, rest[0], rest[1]],
+        _ => vec![ohi, coi, rest[0]],
+    };
+    let tiles: Vec<VarId> = tile.into_iter().collect();
+    s.reorder(&[&outer[..], &tiles, &inner].concat())?;
+    let task = s.fuse_all(&outer)?;
+    let channels = tile.unwrap_or(task);
+    Ok(OutputNest { task, channels, inner: [inner[inner.len() - 2], inner[inner.len() - 1]] })
 }
 
 /// Orders the loops of `acc` and puts its innermost part into registers.
-fn sums(s: &mut Schedule, c: &Conv2d, acc: BufferId, sizes: [i64; 3]) -> Result<(), TemplateError> {
-    let [ow_tile, ci_tile, lanes] = sizes;
-    // Channels last in the tile, whatever the output's layout; blocked layouts have the lanes in a loop of their own.
-    let (n, oh, ow, [ci, kh, kw], channels) = match c.layout {
-        ConvLayout::NchwC(_) => {
-            let [n, co, oh, ow, lane, ci, kh, kw] = s.axes(acc)?;
-            (n, oh, ow, [ci, kh, kw], vec![co, lane])
-        }
-        ConvLayout::Nhwc => {
-            let [n, oh, ow, co, ci, kh, kw] = s.axes(acc)?;
-            (n, oh, ow, [ci, kh, kw], vec![co])
-        }
-        _ => {
-            let [n, co, oh, ow, ci, kh, kw] = s.axes(acc)?;
-            (n, oh, ow, [ci, kh, kw], vec![co])
+fn sums(s: &mut Schedule, c: &Conv2d, acc: BufferId, knobs: Knobs, lanes: i64) -> Result<(), TemplateError> {
+    let loops = s.loops_of(acc);
+    let named = |name: &str| loops.iter().copied().find(|v| s.kernel.var(*v).name == name);
+    let loop_of = |name: &str| {
+        named(name).ok_or_else(|| TemplateError::Limit(format!("the sums of a convolution have no loop `{name}`")))
+    };
+    let (n, oh, ow) = (loop_of("n")?, loop_of("oh")?, loop_of("ow")?);
+    let (ci, kh, kw) = (loop_of("ci")?, loop_of("kh")?, loop_of("kw")?);
+    // Channels last in the tile, whatever the output's layout; blocked layouts have the lanes in a loop of their own. A
+    // tile within a group has one loop for group and channel, with a name of its own.
+    let known = ["n", "oh", "ow", "ci", "kh", "kw", "co_in"];
+    let (group, channel) = match named("co") {
+        Some(co) => (named("g"), co),
+        None => {
+            let other = loops.iter().copied().find(|v| !known.contains(&s.kernel.var(*v).name.as_str()));
+            (None, other.map_or_else(|| loop_of("co"), Ok)?)
         }
     };
-    let [owt, owi] = pieces(s, ow, ow_tile)?;
+    let channels: Vec<VarId> = [Some(channel), named("co_in")].into_iter().flatten().collect();
+    let [oho, ohi] = pieces(s, oh, knobs.rows)?;
+    let [owt, owi] = pieces(s, ow, knobs.ow_tile)?;
     // Blocked inputs are indexed by block and lane, so the reduction follows them.
     let (ci_outer, reduce) = match c.layout {
         ConvLayout::NchwC(block) => {
             let [cb, cl] = s.split(ci, block, Tail::Perfect)?;
-            let [cbo, cbi] = pieces(s, cb, (ci_tile / block).max(1))?;
+            let [cbo, cbi] = pieces(s, cb, (knobs.ci_tile / block).max(1))?;
             (cbo, vec![cbi, kh, kw, cl])
         }
         _ => {
-            let [cio, cii] = pieces(s, ci, ci_tile)?;
+            let [cio, cii] = pieces(s, ci, knobs.ci_tile)?;
             (cio, vec![cii, kh, kw])
         }
     };
-    let mut order = vec![n, ci_outer, oh, owt];
+    let mut order: Vec<VarId> = [Some(n), group].into_iter().flatten().collect();
+    order.extend([ci_outer, oho, owt]);
     order.extend(reduce);
-    order.push(owi);
+    order.extend([ohi, owi]);
     order.extend(channels);
     s.reorder(&order)?;
     let (tile, copy) = s.cache_write_at(acc, owt, Scope::Register)?;
@@ -263,27 +270,4 @@ fn epilogue(s: &mut Schedule, c: &Conv2d, inner: [VarId; 2], lanes: i64) -> Resu
     s.unroll(coi)?;
     vectorize(s, owi)?;
     Ok(())
-}
-
-/// Predicted microseconds on one core.
-fn estimate(w: &Workload, t: &Target, config: &Config) -> Result<f64, TemplateError> {
-    let (c, cpu) = problem(w, t).map_err(TemplateError::Limit)?;
-    let tile = RegisterTile { rows: config.int("ow_tile")?, vectors: config.int("nv")? };
-    let steps = (c.n * c.oh() * c.ci * c.kh * c.kw) as f64;
-    let compute = cover_cycles(c.ow(), c.co, tile, cpu) * steps;
-    let lanes = cpu.f32_lanes() as f64;
-    // A vector that stays in L1 costs a cycle to store and load again, one that does not two or three.
-    let per_vector = |bytes: i64| if bytes <= cpu.l1_bytes { 1.0 } else { 2.5 };
-    // Each output goes through memory once a block, and once more for the epilogue.
-    let outputs = (c.n * c.co * c.oh() * c.ow()) as f64;
-    let (oh_tile, channels) = (config.int("oh_tile")?, tile.vectors * cpu.f32_lanes());
-    let blocks = ceil_div(c.ci, config.int("ci_tile")?) as f64;
-    let sums_bytes = 4 * channels * oh_tile * c.ow();
-    let copies = outputs * (2.0 * blocks + 2.0) / lanes * ragged(c.ow(), cpu) * per_vector(sums_bytes);
-    // Padding copies the rows of a task, again for each tile of channels.
-    let rows = ceil_div(c.oh(), oh_tile);
-    let input = (c.n * ceil_div(c.co, channels) * rows * input_rows_bytes(&c, oh_tile)) as f64 / 4.0;
-    let spilled = if input_rows_bytes(&c, oh_tile) > cpu.l2_bytes / 2 { 3.0 } else { 1.0 };
-    let padding = if c.has_padding() { input * 3.0 * spilled / lanes } else { 0.0 };
-    Ok(cycles_to_us(compute + copies + padding, cpu))
 }

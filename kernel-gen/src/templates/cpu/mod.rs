@@ -6,10 +6,11 @@
 //!
 //! | template | lanes | rows of the tile | for |
 //! |---|---|---|---|
-//! | [`conv2d_direct`] | output channels | pixels of an output row | any convolution without groups |
+//! | [`conv2d_direct`] | output channels | pixels of an output row | any convolution that sums over channels |
 //! | [`winograd`] | output channels | tiles of 2x2 or 4x4 pixels | 3x3, stride 1, f32 |
 //! | [`conv2d_pointwise`] | pixels | output channels | 1x1, stride 1, NCHW |
 //! | [`matmul_packed`] | columns of B | rows of A | products |
+//! | [`matmul_dot`] | the reduction | rows of A and columns of B | products with few columns |
 //! | [`depthwise_rows`] | pixels (NCHW) or channels | output rows | depthwise |
 //! | [`depthwise_pointwise`] | pixels | output channels | a depthwise convolution and the 1x1 after it, NCHW |
 //! | [`plain`] | - | - | everything, correctly |
@@ -18,6 +19,7 @@ pub mod conv2d_direct;
 pub mod conv2d_pointwise;
 pub mod depthwise_pointwise;
 pub mod depthwise_rows;
+pub mod matmul_dot;
 pub mod matmul_packed;
 pub mod plain;
 pub mod tile;
