@@ -43,7 +43,9 @@ fn main() -> Result<(), Box<dyn Error>> {
             let spec = Spec::load(&spec).map_err(|faults| format!("{faults:?}"))?;
             for (_, declared) in spec.workloads() {
                 let name = declared.name.as_deref().ok_or("every layer of these specs has a name")?;
-                writeln!(tables, "    {},", layer(&module, name, declared.count, &declared.workload))?;
+                if let Some(layer) = layer(&module, name, declared.count, &declared.workload) {
+                    writeln!(tables, "    {layer},")?;
+                }
             }
             writeln!(tables, "]),")?;
         }
@@ -63,8 +65,8 @@ fn strict_copy(list: &str, spec: &Path, out: &Path) -> Result<(String, PathBuf, 
     Ok((format!("{list}_strict"), copy, "strict"))
 }
 
-/// A call of the macro `layer!`.
-fn layer(module: &str, name: &str, count: u32, workload: &Workload) -> String {
+/// A call of the macro `layer!`; none for what no peer has as one operator.
+fn layer(module: &str, name: &str, count: u32, workload: &Workload) -> Option<String> {
     let pair = |p: [i64; 2]| format!("[{}, {}]", p[0], p[1]);
     let ([x, w, y], op) = match &workload.op {
         Op::Conv2d(c) => (
@@ -92,6 +94,7 @@ fn layer(module: &str, name: &str, count: u32, workload: &Workload) -> String {
                 m.batch, m.m, m.n, m.k, m.trans_a, m.trans_b
             ),
         ),
+        Op::DepthwisePointwise(_) => return None,
     };
     let (mut operands, mut activation) = (vec![], "None");
     for step in &workload.epilogue {
@@ -105,5 +108,5 @@ fn layer(module: &str, name: &str, count: u32, workload: &Workload) -> String {
         }
     }
     let operands = operands.join(", ");
-    format!("layer!({module} {name} {count} [{x} {w} {y}] [{operands}] {op}, Activation::{activation})")
+    Some(format!("layer!({module} {name} {count} [{x} {w} {y}] [{operands}] {op}, Activation::{activation})"))
 }
