@@ -157,7 +157,12 @@ fn what_is_the_same_config_is_timed_once() {
 fn a_failure_is_a_row_with_its_reason_and_the_next_is_measured() {
     let wrong = Outcome::Failed(Failure { kind: FailureKind::WrongAnswer, detail: "element 3 is 7 and not 4".into() });
     let records = [record(64, "slow", 8, 1.5)];
-    let outcomes = [(64, "slow", 8, timed(1.5)), (64, "fast", 1, wrong.clone()), (128, "fast", 1, timed(6.0))];
+    let outcomes = [
+        (64, "slow", 8, timed(1.5)),
+        (64, "fast", 1, wrong.clone()),
+        (128, "slow", 1, timed(6.0)),
+        (128, "fast", 1, timed(6.0)),
+    ];
     let (report, _) = report(&[64, 128], &records, &outcomes);
     let text = table(&report);
     let want = "the default failed: wrong_answer: element 3 is 7 and not 4 (fast rows=[-1,1])";
