@@ -23,7 +23,7 @@
 //! [`insert_barriers`]. As a pass of lowering it finds nothing left to do.
 
 use super::{LowerError, LowerOptions};
-use crate::analysis::verify::{Fault, FaultKind, Limits, check};
+use crate::analysis::verify::{Fault, FaultKind, Limits, Verified, check, verify};
 use crate::ir::{Axis, Barrier, BufferId, Expr, For, Gpu, Kernel, LoopKind, Scope, Stmt, VarId};
 use std::collections::BTreeSet;
 
@@ -48,11 +48,24 @@ pub fn insert_barriers(kernel: Kernel) -> Kernel {
         ..Limits::cuda()
     };
     let few = insert(kernel.clone(), Writes::Apart);
-    let races = |k: &Kernel| {
-        let race = |f: &Fault| matches!(f.kind, FaultKind::MissingBarrier | FaultKind::WriteRace);
-        check(k, &unlimited).iter().any(race)
-    };
-    if races(&few) { insert(kernel, Writes::Together) } else { few }
+    if check(&few, &unlimited).iter().any(is_race) { insert(kernel, Writes::Together) } else { few }
+}
+
+/// [`insert_barriers`] and the verifier in one, for half the time: whether writes need barriers among themselves is what
+/// the verifier says, and where they do not, it has said everything.
+///
+/// # Errors
+/// What the verifier found.
+pub fn insert_and_verify(kernel: Kernel, limits: &Limits) -> Result<Verified, Vec<Fault>> {
+    match verify(insert(kernel.clone(), Writes::Apart), limits) {
+        Err(faults) if faults.iter().any(is_race) => verify(insert(kernel, Writes::Together), limits),
+        verified => verified,
+    }
+}
+
+/// Whether a barrier is what is missing.
+fn is_race(fault: &Fault) -> bool {
+    matches!(fault.kind, FaultKind::MissingBarrier | FaultKind::WriteRace)
 }
 
 /// Whether two writes to a buffer may be to one element.

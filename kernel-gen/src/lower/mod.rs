@@ -218,8 +218,12 @@ pub fn with_barriers(kernel: Kernel, target: &Target) -> Kernel {
 ///
 /// What the verifier found, or what a pass refused.
 pub fn lower_for(kernel: Kernel, target: &Target) -> Result<Lowered, Unlowered> {
-    let verified = verify(with_barriers(kernel, target), &target.limits()).map_err(Unlowered::Faults)?;
-    lower(verified, &LowerOptions::of(target)).map_err(Unlowered::Pass)
+    let limits = target.limits();
+    let verified = match target.cuda() {
+        Some(_) => insert_barriers::insert_and_verify(kernel, &limits),
+        None => verify(kernel, &limits),
+    };
+    lower(verified.map_err(Unlowered::Faults)?, &LowerOptions::of(target)).map_err(Unlowered::Pass)
 }
 
 /// Runs all passes over a kernel that the verifier has passed.
