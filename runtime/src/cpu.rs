@@ -89,8 +89,19 @@ impl Cpu {
         self.inner.arena.lease(bytes)
     }
 
+    /// Calls `body(worker)` once on each thread of the device, the calling one as worker 0: to pin threads to cores, say, or
+    /// to name them. Where another launch has the threads, or on somebody else's executor, it is called once a worker on
+    /// any thread.
+    pub fn on_each_thread(&self, body: &(dyn Fn(usize) + Sync)) {
+        match &self.inner.threads {
+            Threads::Pool(pool) => pool.on_each_thread(body),
+            Threads::One | Threads::Custom(_) => self.split(self.threads(), &|worker, _| body(worker)),
+        }
+    }
+
     /// Splits `0..extent` into one contiguous range a worker and runs `body(worker, range)` on each. Every index is
-    /// in exactly one range, a range is never empty, and two bodies that run at the same time have different workers.
+    /// in exactly one range, a range is never empty, and two bodies that run at the same time have different workers. A
+    /// thread that is late to begin, because it slept or lost its core, may find that the calling thread has run its range.
     pub fn split(&self, extent: usize, body: &(dyn Fn(usize, Range<usize>) + Sync)) {
         let workers = self.threads().min(extent);
         if workers <= 1 {

@@ -168,7 +168,7 @@ fn pin_all(dev: &Cpu, cores: &[usize]) -> String {
         return format!("not pinned: only {} cores", cores.len());
     }
     let failures = std::sync::atomic::AtomicUsize::new(0);
-    dev.split(dev.threads(), &|worker, _| {
+    dev.on_each_thread(&|worker| {
         if !pin::pin(cores[worker]) {
             failures.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
         }

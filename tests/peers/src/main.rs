@@ -67,7 +67,7 @@ fn run(options: &Options) -> Result<bool, String> {
     let dev = options.isa.map_or(Ok(dev.clone()), |isa| dev.with_isa(isa)).map_err(|e| e.to_string())?;
     // From here on every thread has a core of its own. Libraries that are opened later would take this thread's core for
     // the whole machine.
-    dev.split(options.threads, &|worker, _| {
+    dev.on_each_thread(&|worker| {
         pin::pin(cores[worker]);
     });
 
