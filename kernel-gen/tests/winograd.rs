@@ -73,6 +73,24 @@ fn shapes() -> Vec<Workload> {
     ]
 }
 
+/// Small shapes of every other filter: of one row, of one column, larger, with stride 2, with unequal taps and strides.
+fn other_filters() -> Vec<Workload> {
+    let conv = |[n, ci, h, w, co]: [i64; 5], [kh, kw]: [i64; 2], stride, padding: [i64; 4]| {
+        Workload::f32(Conv2d { kh, kw, stride, padding, ..Conv2d::nchw(n, ci, h, w, co, 3, 1, 1) })
+    };
+    vec![
+        conv([1, 3, 9, 11, 5], [3, 3], [2, 2], [1; 4]).with_epilogue(&[Epilogue::Bias, Epilogue::Relu]),
+        conv([2, 17, 8, 7, 18], [3, 3], [2, 2], [0; 4]).with_epilogue(&[Epilogue::ResidualAdd]),
+        conv([1, 4, 10, 12, 9], [3, 3], [1, 2], [0, 2, 1, 0]),
+        conv([1, 6, 5, 17, 19], [1, 7], [1, 1], [0, 3, 0, 3]).with_epilogue(&[Epilogue::Bias, Epilogue::Relu]),
+        conv([1, 18, 13, 5, 7], [7, 1], [1, 1], [3, 0, 2, 0]).with_epilogue(&[Epilogue::Bias]),
+        conv([1, 5, 11, 9, 17], [5, 5], [1, 1], [2; 4]).with_epilogue(&[Epilogue::Bias, Epilogue::Relu]),
+        conv([1, 7, 8, 8, 20], [1, 3], [1, 1], [0, 1, 0, 1]),
+        conv([1, 16, 8, 8, 16], [3, 1], [1, 1], [1, 0, 1, 0]).with_epilogue(&[Epilogue::ResidualAdd, Epilogue::Relu]),
+        conv([1, 2, 9, 14, 6], [3, 7], [2, 1], [1, 3, 0, 2]),
+    ]
+}
+
 /// The default and some random configs of a space, in the default class and in one that has all tile sizes.
 fn check(workload: &Workload, target: &Target, seed: u64, configs: usize, compile: bool) {
     for math in [Math::Fp32, Math::Tf32] {
@@ -110,12 +128,24 @@ fn every_cut_is_right_on_ragged_shapes() {
 }
 
 #[test]
+fn every_filter_is_right_on_ragged_shapes() {
+    for (seed, workload) in (1..).zip(other_filters()) {
+        for name in ["x86-64-v4", "x86-64-v3", "aarch64"] {
+            check(&workload, target(name), seed, 2, false);
+        }
+    }
+}
+
+#[test]
 fn blocked_and_channels_last_layouts_are_right() {
     for layout in [ConvLayout::Nhwc, ConvLayout::NchwC(16)] {
-        let conv = Conv2d { layout, ..Conv2d::nchw(1, 16, 6, 5, 32, 3, 1, 1) };
-        let workload = Workload::f32(conv).with_epilogue(&[Epilogue::Bias, Epilogue::ResidualAdd]);
-        for name in ["x86-64-v4", "x86-64-v3"] {
-            check(&workload, target(name), 3, 1, false);
+        for (kh, kw, stride) in [(3, 3, 1), (3, 3, 2), (1, 7, 1)] {
+            let padding = [kh / 2, kw / 2, kh / 2, kw / 2];
+            let conv = Conv2d { layout, kh, kw, padding, ..Conv2d::nchw(1, 16, 6, 5, 32, 3, stride, 1) };
+            let workload = Workload::f32(conv).with_epilogue(&[Epilogue::Bias, Epilogue::ResidualAdd]);
+            for name in ["x86-64-v4", "x86-64-v3"] {
+                check(&workload, target(name), 3, 1, false);
+            }
         }
     }
 }
@@ -126,7 +156,7 @@ fn compiled_kernels_are_right() {
     let levels = ["x86-64-v4", "x86-64-v3", "x86-64", "aarch64"];
     let here: Vec<&str> = levels.into_iter().filter(|n| Isa::from_name(n).is_some_and(Isa::runs_here)).collect();
     assert!(!here.is_empty(), "no level of {levels:?} runs here");
-    for (seed, workload) in (1..).zip(shapes()) {
+    for (seed, workload) in (1..).zip(shapes().into_iter().chain(other_filters())) {
         check(&workload, target(here[seed as usize % here.len()]), seed, 1, true);
     }
 }

@@ -5,7 +5,7 @@
 //!   image_rows[r, w, lane]        zeros, then the rows that the block needs, channels along the lanes
 //!   data[k, cb, tile, lane]       = B^T d B of each tile               k: place in the tile, cb: block of channels
 //!   for co_t of the group:
-//!     products[k, tile, co]       = sum data[k, cb, tile, lane] * w[co_t, k, ci, co]      t*t small products
+//!     products[k, tile, co]       = sum data[k, cb, tile, lane] * w[co_t, k, ci, co]      a small product a place
 //!     for tile row:
 //!       out_rows[i, ow, co]       = A^T products A
 //!       y                         = epilogue(out_rows), through register transposes where lanes change
@@ -13,7 +13,8 @@
 //! Everything but `w` and `y` is private to the task and stays in the second-level cache. Groups of one block repeat its
 //! transform, which costs less than fetching it from another core's cache.
 
-use super::transform::{Matrices, Temporaries, apply, registers};
+use super::filter::Filter;
+use super::transform::{Temporaries, apply, registers};
 use crate::ir::builder::KernelBuilder;
 use crate::ir::{BufferId, DType, Expr, Kernel, LoopKind, Scope, Stmt, Tile, VarId};
 use crate::templates::cpu::tile::ceil_div;
@@ -23,7 +24,7 @@ use crate::workload::{Conv2d, ConvLayout, Role, Workload};
 /// How the work is cut.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Sizes {
-    /// Outputs of a tile in each dimension.
+    /// Outputs of a tile in each dimension in which the filter has several taps.
     pub(super) m: i64,
     /// Tile rows of a block.
     pub(super) tile_rows: i64,
@@ -42,8 +43,12 @@ pub(super) struct Sizes {
 pub(super) struct Cut {
     pub(super) conv: Conv2d,
     pub(super) sizes: Sizes,
-    /// Inputs of a tile in each dimension.
-    pub(super) t: i64,
+    /// Outputs of a tile, along rows and along columns.
+    pub(super) m: [i64; 2],
+    /// Inputs of a tile, and as many products.
+    pub(super) t: [i64; 2],
+    /// Inputs between the beginnings of neighbouring tiles.
+    pub(super) step: [i64; 2],
     /// Tiles in a row.
     pub(super) tiles_across: i64,
     /// Blocks of tile rows of an image.
@@ -60,14 +65,18 @@ pub(super) struct Cut {
 
 impl Cut {
     pub(super) fn new(conv: Conv2d, sizes: Sizes) -> Cut {
-        let tiles_across = ceil_div(conv.ow(), sizes.m);
+        let m = [conv.kh, conv.kw].map(|taps| if taps == 1 { 1 } else { sizes.m });
+        let t = [(m[0] - 1) * conv.stride[0] + conv.kh, (m[1] - 1) * conv.stride[1] + conv.kw];
+        let tiles_across = ceil_div(conv.ow(), m[1]);
         let co_tile = sizes.vectors * sizes.lanes;
         Cut {
             conv,
             sizes,
-            t: sizes.m + 2,
+            m,
+            t,
+            step: [m[0] * conv.stride[0], m[1] * conv.stride[1]],
             tiles_across,
-            blocks: ceil_div(ceil_div(conv.oh(), sizes.m), sizes.tile_rows),
+            blocks: ceil_div(ceil_div(conv.oh(), m[0]), sizes.tile_rows),
             tiles: sizes.tile_rows * tiles_across,
             ci_blocks: ceil_div(conv.ci, sizes.lanes),
             co_tile,
@@ -75,28 +84,34 @@ impl Cut {
         }
     }
 
+    /// Places of a tile: products of an input and an output channel.
+    pub(super) fn places(&self) -> i64 {
+        self.t[0] * self.t[1]
+    }
+
     /// Shape of the transformed weights: a tile of channels is read from its first element to its last.
     pub(super) fn packed_shape(&self) -> [i64; 4] {
-        [self.co_tiles, self.t * self.t, self.ci_blocks * self.sizes.lanes, self.co_tile]
+        [self.co_tiles, self.places(), self.ci_blocks * self.sizes.lanes, self.co_tile]
     }
 
     /// Rows and columns of the input, padding included, that a block reads.
     pub(super) fn image_rows(&self) -> [i64; 2] {
         let (c, lanes) = (&self.conv, self.sizes.lanes);
-        let read = self.tiles_across * self.sizes.m + 2;
+        let beyond = [self.t[0] - self.step[0], self.t[1] - self.step[1]];
+        let read = self.tiles_across * self.step[1] + beyond[1];
         // Rows are turned in whole vectors, so the last one may reach further.
         let written = c.padding[1] + ceil_div(c.w, lanes) * lanes;
-        [self.sizes.tile_rows * self.sizes.m + 2, read.max(written)]
+        [self.sizes.tile_rows * self.step[0] + beyond[0], read.max(written)]
     }
 
     /// Bytes of the transformed input of a block.
     pub(super) fn data_bytes(&self) -> i64 {
-        4 * self.t * self.t * self.ci_blocks * self.sizes.lanes * self.tiles
+        4 * self.places() * self.ci_blocks * self.sizes.lanes * self.tiles
     }
 
     /// Bytes of the products of a block with a tile of output channels.
     pub(super) fn product_bytes(&self) -> i64 {
-        4 * self.t * self.t * self.tiles * self.co_tile
+        4 * self.places() * self.tiles * self.co_tile
     }
 }
 
@@ -111,13 +126,14 @@ struct Place {
 struct Parts<'a> {
     workload: &'a Workload,
     cut: Cut,
-    matrices: Matrices,
+    /// How rows and how columns are filtered.
+    filters: &'a [Filter; 2],
     params: Vec<(&'static str, BufferId)>,
     b: KernelBuilder,
 }
 
 /// The kernel of a workload, whose convolution is `cut.conv`. Its weights are those that [`super::pack`] transforms.
-pub(super) fn kernel(workload: &Workload, cut: Cut, matrices: Matrices) -> Kernel {
+pub(super) fn kernel(workload: &Workload, cut: Cut, filters: &[Filter; 2]) -> Kernel {
     let name: String = workload.key().chars().map(|c| if c.is_ascii_alphanumeric() { c } else { '_' }).collect();
     let mut b = KernelBuilder::new(name);
     let params = workload
@@ -129,7 +145,7 @@ pub(super) fn kernel(workload: &Workload, cut: Cut, matrices: Matrices) -> Kerne
             (p.name, b.param(p.name, p.dtype, shape, p.access))
         })
         .collect();
-    let mut parts = Parts { workload, cut, matrices, params, b };
+    let mut parts = Parts { workload, cut, filters, params, b };
     parts.tasks();
     let mut kernel = parts.b.finish();
     for name in ["data", "products"] {
@@ -140,7 +156,7 @@ pub(super) fn kernel(workload: &Workload, cut: Cut, matrices: Matrices) -> Kerne
     kernel
 }
 
-/// Puts an odd number of vectors between places of a tile, so that the t*t accesses of a transform spread over the sets of
+/// Puts an odd number of vectors between places of a tile, so that the accesses of a transform spread over the sets of
 /// the cache.
 fn spread(kernel: &mut Kernel, buffer: BufferId, lanes: i64) {
     let stride = &mut kernel.buffer_mut(buffer).strides[0];
@@ -151,14 +167,14 @@ fn spread(kernel: &mut Kernel, buffer: BufferId, lanes: i64) {
 
 impl Parts<'_> {
     fn tasks(&mut self) {
-        let Cut { conv, t, blocks, tiles, ci_blocks, co_tiles, sizes, .. } = self.cut;
+        let Cut { conv, blocks, tiles, ci_blocks, co_tiles, sizes, .. } = self.cut;
         let groups = sizes.groups;
         self.loop_("task", conv.n * blocks * groups, LoopKind::Parallel, |s, task| {
             let place = Place {
                 n: Expr::from(task).floor_div(groups * blocks),
                 block: Expr::from(task).floor_div(groups).floor_mod(blocks),
             };
-            let data = s.b.alloc("data", DType::F32, &[t * t, ci_blocks, tiles, sizes.lanes], Scope::Local);
+            let data = s.b.alloc("data", DType::F32, &[s.cut.places(), ci_blocks, tiles, sizes.lanes], Scope::Local);
             let rows = s.cleared_rows();
             s.serial("cb", ci_blocks, |s, cb| {
                 s.read_rows(&place, rows, cb);
@@ -228,12 +244,12 @@ impl Parts<'_> {
 
     /// Reads a block of channels of the rows, where they are not padding.
     fn read_rows(&mut self, place: &Place, buffer: BufferId, cb: VarId) {
-        let Cut { conv: c, sizes, .. } = self.cut;
+        let Cut { conv: c, sizes, step, .. } = self.cut;
         let [rows, _] = self.cut.image_rows();
         let [top, left, ..] = c.padding;
         let (x, lanes) = (self.params[0].1, sizes.lanes);
         self.serial("r", rows, |s, r| {
-            let h = place.block.clone() * (sizes.tile_rows * sizes.m) + r - top;
+            let h = place.block.clone() * (sizes.tile_rows * step[0]) + r - top;
             s.if_(Some(KernelBuilder::between(&h, 0, c.h)), |s| {
                 if c.layout == ConvLayout::Nchw {
                     s.turned_row(place, buffer, [r, cb], &h);
@@ -282,34 +298,35 @@ impl Parts<'_> {
 
     /// `data = B^T d B` for each tile of a block of channels.
     fn transform_input(&mut self, rows: BufferId, data: BufferId, cb: VarId) {
-        let Cut { t, tiles_across, sizes, .. } = self.cut;
-        let (m, matrix, lanes) = (sizes.m, self.matrices.input, sizes.lanes);
+        let Cut { t: [t_h, t_w], step, tiles_across, sizes, .. } = self.cut;
+        let ([rows_by, columns_by], lanes) = (self.filters, sizes.lanes);
         self.serial("th", sizes.tile_rows, |s, th| {
             s.serial("tw", tiles_across, |s, tw| {
-                let half = registers(&mut s.b, "half", t * t, lanes);
-                let read = registers(&mut s.b, "pixel", t * t, lanes);
-                let partial = registers(&mut s.b, "partial", Temporaries::wanted(t), lanes);
+                let half = registers(&mut s.b, "half", t_h * t_w, lanes);
+                let read = registers(&mut s.b, "pixel", t_h * t_w, lanes);
+                let partial = registers(&mut s.b, "partial", Temporaries::wanted(t_h.max(t_w)), lanes);
                 s.lanes("ci", lanes, |s, ci| {
                     let mut temp = Temporaries::new(partial, ci);
                     let mut pixels = Temporaries::new(read, ci);
                     let mut halves: Vec<Vec<Expr>> = vec![];
                     let mut half = Temporaries::new(half, ci);
-                    for i in 0..t {
+                    for i in 0..t_h {
                         temp.clear();
-                        let row: Vec<Expr> = (0..t)
+                        let row: Vec<Expr> = (0..t_w)
                             .map(|j| {
-                                let at = vec![th * m + i, tw * m + j, ci.into()];
+                                let at = vec![th * step[0] + i, tw * step[1] + j, ci.into()];
                                 pixels.keep(&mut s.b, Expr::load(rows, at))
                             })
                             .collect();
-                        let row = apply(&mut s.b, &mut temp, matrix, &row);
+                        let row = apply(&mut s.b, &mut temp, &columns_by.input, &row);
                         halves.push(row.into_iter().map(|e| half.keep(&mut s.b, e)).collect());
                     }
-                    for j in 0..t {
+                    for j in 0..t_w {
                         temp.clear();
                         let column: Vec<Expr> = halves.iter().map(|r| r[j as usize].clone()).collect();
-                        for (i, value) in apply(&mut s.b, &mut temp, matrix, &column).into_iter().enumerate() {
-                            let k = i as i64 * t + j;
+                        let column = apply(&mut s.b, &mut temp, &rows_by.input, &column);
+                        for (i, value) in column.into_iter().enumerate() {
+                            let k = i as i64 * t_w + j;
                             let tile = th * tiles_across + tw;
                             s.b.store(data, [k.into(), cb.into(), tile, ci.into()], value);
                         }
@@ -321,9 +338,10 @@ impl Parts<'_> {
 
     /// The outputs of a tile of channels.
     fn outputs(&mut self, place: &Place, data: BufferId, co_t: &Expr) {
-        let Cut { t, tiles, co_tile, sizes, .. } = self.cut;
-        let products = self.b.alloc("products", DType::F32, &[t * t, tiles, co_tile], Scope::Local);
-        self.serial("k", t * t, |s, k| {
+        let Cut { tiles, co_tile, sizes, .. } = self.cut;
+        let places = self.cut.places();
+        let products = self.b.alloc("products", DType::F32, &[places, tiles, co_tile], Scope::Local);
+        self.serial("k", places, |s, k| {
             let (whole, rest) = (tiles / sizes.rows, tiles % sizes.rows);
             if whole > 0 {
                 s.serial("tile_t", whole, |s, tile_t| {
@@ -371,21 +389,20 @@ impl Parts<'_> {
 
     /// `y = epilogue(A^T products A)`, a row of tiles at a time.
     fn transform_output(&mut self, place: &Place, products: BufferId, co_t: &Expr) {
-        let Cut { conv: c, tiles_across, co_tile, blocks, sizes, .. } = self.cut;
-        let m = sizes.m;
+        let Cut { conv: c, m: [m_h, m_w], tiles_across, co_tile, blocks, sizes, .. } = self.cut;
         // Rows beyond the output are computed with their tile, and tile rows beyond it with their block.
-        let beyond = sizes.tile_rows * m * blocks - c.oh();
+        let beyond = sizes.tile_rows * m_h * blocks - c.oh();
         self.serial("th", sizes.tile_rows, |s, th| {
-            let first = (place.block.clone() * sizes.tile_rows + th) * m;
-            let inside = (beyond >= m).then(|| first.clone().lt(c.oh()));
+            let first = (place.block.clone() * sizes.tile_rows + th) * m_h;
+            let inside = (beyond >= m_h).then(|| first.clone().lt(c.oh()));
             s.if_(inside, |s| {
-                let out = s.b.alloc("out_rows", DType::F32, &[m, tiles_across * m, co_tile], Scope::Local);
+                let out = s.b.alloc("out_rows", DType::F32, &[m_h, tiles_across * m_w, co_tile], Scope::Local);
                 s.serial("tw", tiles_across, |s, tw| {
                     s.serial("vector", sizes.vectors, |s, vector| {
                         s.transform_products([products, out], [th, tw], vector);
                     });
                 });
-                s.serial("i", m, |s, i| {
+                s.serial("i", m_h, |s, i| {
                     let oh = first + i;
                     let inside = (beyond > 0).then(|| oh.clone().lt(c.oh()));
                     s.if_(inside, |s| {
@@ -400,32 +417,33 @@ impl Parts<'_> {
 
     /// `out = A^T products A` for a vector of channels of one tile.
     fn transform_products(&mut self, [products, out]: [BufferId; 2], [th, tw]: [VarId; 2], vector: VarId) {
-        let Cut { t, tiles_across, sizes, .. } = self.cut;
-        let (m, matrix, lanes) = (sizes.m, self.matrices.output, sizes.lanes);
-        let half = registers(&mut self.b, "half", m * t, lanes);
-        let read = registers(&mut self.b, "product", t * t, lanes);
-        let partial = registers(&mut self.b, "partial", Temporaries::wanted(t), lanes);
+        let Cut { m: [m_h, m_w], t: [t_h, t_w], tiles_across, sizes, .. } = self.cut;
+        let ([rows_by, columns_by], lanes) = (self.filters, sizes.lanes);
+        let half = registers(&mut self.b, "half", m_h * t_w, lanes);
+        let read = registers(&mut self.b, "product", t_h * t_w, lanes);
+        let partial = registers(&mut self.b, "partial", Temporaries::wanted(t_h.max(t_w)), lanes);
         self.lanes("co", lanes, |s, co| {
             let mut temp = Temporaries::new(partial, co);
             let mut read = Temporaries::new(read, co);
             let mut half = Temporaries::new(half, co);
             let channel = vector * lanes + co;
             let mut columns: Vec<Vec<Expr>> = vec![];
-            for j in 0..t {
+            for j in 0..t_w {
                 temp.clear();
                 let mut product = |i: i64| {
-                    let at = vec![Expr::Int(i * t + j), th * tiles_across + tw, channel.clone()];
+                    let at = vec![Expr::Int(i * t_w + j), th * tiles_across + tw, channel.clone()];
                     read.keep(&mut s.b, Expr::load(products, at))
                 };
-                let column: Vec<Expr> = (0..t).map(&mut product).collect();
-                let column = apply(&mut s.b, &mut temp, matrix, &column);
+                let column: Vec<Expr> = (0..t_h).map(&mut product).collect();
+                let column = apply(&mut s.b, &mut temp, &rows_by.output, &column);
                 columns.push(column.into_iter().map(|e| half.keep(&mut s.b, e)).collect());
             }
-            for i in 0..m {
+            for i in 0..m_h {
                 temp.clear();
                 let row: Vec<Expr> = columns.iter().map(|c| c[i as usize].clone()).collect();
-                for (j, value) in apply(&mut s.b, &mut temp, matrix, &row).into_iter().enumerate() {
-                    s.b.store(out, [i.into(), tw * m + j as i64, channel.clone()], value);
+                let row = apply(&mut s.b, &mut temp, &columns_by.output, &row);
+                for (j, value) in row.into_iter().enumerate() {
+                    s.b.store(out, [i.into(), tw * m_w + j as i64, channel.clone()], value);
                 }
             }
         });

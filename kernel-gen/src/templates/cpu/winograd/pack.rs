@@ -1,26 +1,27 @@
 //! The weights, transformed once: `w[co_t, k, ci, co] = (G g G^T)[k]`.
 
+use super::filter::Filter;
 use super::kernel::Cut;
-use super::transform::{Matrices, Temporaries, apply, registers};
+use super::transform::{Temporaries, apply, registers};
 use crate::ir::builder::KernelBuilder;
 use crate::ir::{Access, DType, Expr, Kernel, LoopKind};
 use crate::workload::{ConvLayout, Role, Workload};
 
 /// The kernel that transforms the weights; zeros stand for channels beyond the last.
-pub(super) fn pack(workload: &Workload, cut: &Cut, matrices: &Matrices) -> Option<Kernel> {
+pub(super) fn pack(workload: &Workload, cut: &Cut, filters: &[Filter; 2]) -> Option<Kernel> {
     let param = workload.params().into_iter().find(|p| p.role == Role::Weight)?;
     let key: String = workload.key().chars().map(|c| if c.is_ascii_alphanumeric() { c } else { '_' }).collect();
     let mut b = KernelBuilder::new(format!("{key}_pack_{}", param.name));
     let from = b.param(param.name, DType::F32, &param.shape, Access::Read);
     let to = b.param(&format!("{}_packed", param.name), DType::F32, &cut.packed_shape(), Access::Write);
-    let (c, t, lanes, vectors) = (cut.conv, cut.t, cut.sizes.lanes, cut.sizes.vectors);
-    let matrix = matrices.weight;
+    let (c, [t_h, t_w], lanes, vectors) = (cut.conv, cut.t, cut.sizes.lanes, cut.sizes.vectors);
+    let [rows_by, columns_by] = filters;
     b.loop_("co_t", cut.co_tiles, LoopKind::Parallel, |b, co_t| {
         b.nest(&[("ci", cut.ci_blocks * lanes), ("vector", vectors)], |b, v| {
             let (ci, vector) = (v[0], v[1]);
-            let half = registers(b, "half", 3 * t, lanes);
-            let read = registers(b, "tap", 9, lanes);
-            let partial = registers(b, "partial", Temporaries::wanted(t), lanes);
+            let half = registers(b, "half", t_h * c.kw, lanes);
+            let read = registers(b, "tap", c.kh * c.kw, lanes);
+            let partial = registers(b, "partial", Temporaries::wanted(t_h.max(t_w)), lanes);
             b.loop_("co", lanes, LoopKind::Vectorized, |b, lane| {
                 let mut temp = Temporaries::new(partial, lane);
                 let mut taps = Temporaries::new(read, lane);
@@ -48,17 +49,18 @@ pub(super) fn pack(workload: &Workload, cut: &Cut, matrices: &Matrices) -> Optio
                 };
                 // G g, a column at a time; then (G g) G^T, a row at a time.
                 let mut columns: Vec<Vec<Expr>> = vec![];
-                for kw in 0..3 {
+                for kw in 0..c.kw {
                     temp.clear();
-                    let column: Vec<Expr> = (0..3).map(|kh| tap(b, kh, kw)).collect();
-                    let column = apply(b, &mut temp, matrix, &column);
+                    let column: Vec<Expr> = (0..c.kh).map(|kh| tap(b, kh, kw)).collect();
+                    let column = apply(b, &mut temp, &rows_by.weight, &column);
                     columns.push(column.into_iter().map(|e| half.keep(b, e)).collect());
                 }
-                for i in 0..t {
+                for i in 0..t_h {
                     temp.clear();
                     let row: Vec<Expr> = columns.iter().map(|c| c[i as usize].clone()).collect();
-                    for (j, value) in apply(b, &mut temp, matrix, &row).into_iter().enumerate() {
-                        let k = Expr::Int(i * t + j as i64);
+                    let row = apply(b, &mut temp, &columns_by.weight, &row);
+                    for (j, value) in row.into_iter().enumerate() {
+                        let k = Expr::Int(i * t_w + j as i64);
                         b.store(to, [co_t.into(), k, ci.into(), vector * lanes + lane], value);
                     }
                 }
