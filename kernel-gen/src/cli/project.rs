@@ -24,6 +24,49 @@ pub(super) struct Files {
     pub(super) tuned: Option<PathBuf>,
 }
 
+/// What is measured, and on what: the options that `tune` and `bench` have in common.
+#[derive(Args, Clone, Debug)]
+pub(super) struct Measured {
+    /// The spec [default: kernels.toml]
+    #[arg(value_name = "SPEC")]
+    pub(super) spec: Option<PathBuf>,
+    /// This workload, a name in the spec or a key such as matmul-f32-m512n512k512-nn; may be given several times
+    #[arg(long, value_name = "KEY", conflicts_with = "only")]
+    pub(super) workload: Vec<String>,
+    /// Only this kernel or workload of the spec; may be given several times
+    #[arg(long, value_name = "NAME")]
+    pub(super) only: Vec<String>,
+    /// Target [default: the best that this machine's CPU executes and the spec asks for]
+    #[arg(long, value_name = "NAME")]
+    pub(super) target: Option<String>,
+    /// Which GPU, counted from 0
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    pub(super) device: usize,
+    /// Threads that CPU kernels run on [default: what the spec says, or 1]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1024))]
+    threads: Option<u32>,
+}
+
+impl Measured {
+    /// The spec and the records in `tuned`.
+    pub(super) fn project(&self, tuned: Option<&PathBuf>) -> Result<Project, Failure> {
+        Project::load(&Files { spec: self.spec.clone(), tuned: tuned.cloned() })
+    }
+
+    /// The workloads that are asked for.
+    pub(super) fn wanted(&self, project: &Project) -> Result<Vec<Wanted>, Failure> {
+        project.wanted(&self.workload, &self.only)
+    }
+
+    /// How many threads CPU kernels run on; on a GPU, the one that launches them.
+    pub(super) fn threads(&self, project: &Project, target: &Target) -> u32 {
+        match target.cuda() {
+            Some(_) => 1,
+            None => self.threads.unwrap_or(project.options().threads),
+        }
+    }
+}
+
 /// A workload that is asked for.
 pub(super) struct Wanted {
     /// Its name in the spec, or its key.

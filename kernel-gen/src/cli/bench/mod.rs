@@ -2,7 +2,7 @@
 
 mod json;
 
-use super::project::{Files, Project, target_here};
+use super::project::{Measured, target_here};
 use super::tune::{seconds, stop_on_interrupt};
 use super::{Failure, Output};
 use crate::templates::Registry;
@@ -30,30 +30,14 @@ use std::time::Duration;
 #[derive(Args, Clone, Debug)]
 #[command(verbatim_doc_comment)]
 pub(super) struct Arguments {
-    /// The spec [default: kernels.toml]
-    #[arg(value_name = "SPEC")]
-    spec: Option<PathBuf>,
-    /// This workload, a name in the spec or a key such as matmul-f32-m512n512k512-nn; may be given several times
-    #[arg(long, value_name = "KEY", conflicts_with = "only")]
-    workload: Vec<String>,
-    /// Only this kernel or workload of the spec; may be given several times
-    #[arg(long, value_name = "NAME")]
-    only: Vec<String>,
-    /// Target [default: the best that this machine's CPU executes and the spec asks for]
-    #[arg(long, value_name = "NAME")]
-    target: Option<String>,
+    #[command(flatten)]
+    measured: Measured,
     /// The folder of best records [default: tuned, beside the spec]
     #[arg(long, value_name = "FOLDER")]
     tuned: Option<PathBuf>,
     /// Time what records of other shapes would choose as well
     #[arg(long)]
     others: bool,
-    /// Which GPU, counted from 0
-    #[arg(long, value_name = "N", default_value_t = 0)]
-    device: usize,
-    /// Threads that CPU kernels run on [default: what the spec says, or 1]
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1024))]
-    threads: Option<u32>,
     /// Begin no workload after so many seconds
     #[arg(long, value_name = "S", value_parser = seconds)]
     seconds: Option<f64>,
@@ -72,15 +56,12 @@ pub(super) struct Arguments {
 const BUILD_LIMIT: Duration = Duration::from_secs(60);
 
 pub(super) fn run(registry: &Registry, arguments: &Arguments) -> Result<Output, Failure> {
-    let project = Project::load(&Files { spec: arguments.spec.clone(), tuned: arguments.tuned.clone() })?;
-    let target = target_here(&project, arguments.target.as_deref())?;
-    let wanted = project.wanted(&arguments.workload, &arguments.only)?;
+    let project = arguments.measured.project(arguments.tuned.as_ref())?;
+    let target = target_here(&project, arguments.measured.target.as_deref())?;
+    let wanted = arguments.measured.wanted(&project)?;
     let subjects: Vec<Subject> =
         wanted.into_iter().map(|w| Subject { name: w.name, weight: w.weight, workload: w.workload }).collect();
-    let threads = match target.cuda() {
-        Some(_) => 1,
-        None => arguments.threads.unwrap_or(project.options().threads),
-    };
+    let threads = arguments.measured.threads(&project, target);
     let options = Options {
         model: project.options(),
         others: arguments.others,
@@ -88,7 +69,7 @@ pub(super) fn run(registry: &Registry, arguments: &Arguments) -> Result<Output, 
     };
     let report = std::thread::scope(|scope| {
         let measuring = measure::Options {
-            device: arguments.device,
+            device: arguments.measured.device,
             threads: threads as usize,
             build_limit: Some(BUILD_LIMIT),
             seed: arguments.seed.wrapping_add(1),

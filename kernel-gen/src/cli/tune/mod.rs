@@ -3,7 +3,7 @@
 mod events;
 mod plan;
 
-use super::project::{Files, Project, target, target_here};
+use super::project::{Measured, Project, target, target_here};
 use super::{Failure, Output};
 use crate::records::log::{Log, LogReader, LogWriter, Machine, Run};
 use crate::records::{Outcome, Record, Trial};
@@ -46,27 +46,11 @@ use std::sync::OnceLock;
 #[derive(Args, Clone, Debug)]
 #[command(verbatim_doc_comment)]
 pub(super) struct Arguments {
-    /// The spec [default: kernels.toml]
-    #[arg(value_name = "SPEC")]
-    spec: Option<PathBuf>,
-    /// Tune this workload, a name in the spec or a key such as matmul-f32-m512n512k512-nn; may be given several times
-    #[arg(long, value_name = "KEY", conflicts_with = "only")]
-    workload: Vec<String>,
-    /// Only this kernel or workload of the spec; may be given several times
-    #[arg(long, value_name = "NAME")]
-    only: Vec<String>,
-    /// Target [default: the best that this machine's CPU executes and the spec asks for]
-    #[arg(long, value_name = "NAME")]
-    target: Option<String>,
+    #[command(flatten)]
+    measured: Measured,
     /// Only this template; may be given several times
     #[arg(long, value_name = "NAME")]
     template: Vec<String>,
-    /// Which GPU, counted from 0
-    #[arg(long, value_name = "N", default_value_t = 0)]
-    device: usize,
-    /// Threads that CPU kernels run on [default: what the spec says, or 1]
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1024))]
-    threads: Option<u32>,
     /// How configs are searched for: auto, model, ga, descent, random or grid
     #[arg(long, value_name = "NAME", default_value = "auto")]
     tuner: String,
@@ -121,14 +105,11 @@ pub(super) fn run(registry: &Registry, arguments: &Arguments) -> Result<Output, 
         format!("there is no tuner `{}`; the tuners are {}", arguments.tuner, all.join(", "))
     })?;
     // A workload that is given by its key needs no spec, and neither does a recording.
-    let project = Project::load(&Files { spec: arguments.spec.clone(), tuned: arguments.tuned.clone() })?;
+    let project = arguments.measured.project(arguments.tuned.as_ref())?;
     let recording = arguments.replay.as_deref().map(|file| recording(file, registry)).transpose()?;
     let target = target_of(&project, arguments, recording.as_ref())?;
     let plan = Plan::new(registry, &project, arguments, recording.as_ref(), target)?;
-    let threads = match target.cuda() {
-        Some(_) => 1,
-        None => arguments.threads.unwrap_or(project.options().threads),
-    };
+    let threads = arguments.measured.threads(&project, target);
     let known = OnceCell::new();
     let know = |bench: &Bench| Known::new(registry, &project, arguments, &plan, Some(bench));
     if let Some(recording) = recording {
@@ -146,7 +127,7 @@ pub(super) fn run(registry: &Registry, arguments: &Arguments) -> Result<Output, 
     }
     std::thread::scope(|scope| {
         let options = measure::Options {
-            device: arguments.device,
+            device: arguments.measured.device,
             threads: threads as usize,
             seed: arguments.seed.wrapping_add(1),
             ..measure::Options::default()
@@ -216,7 +197,7 @@ impl Known {
     ) -> Result<Known, Failure> {
         // What a recording says is not measured now: it is written where that is asked for, and nowhere else.
         let measured = arguments.replay.is_none();
-        let beside = arguments.spec.as_deref().and_then(Path::parent).unwrap_or(Path::new(""));
+        let beside = arguments.measured.spec.as_deref().and_then(Path::parent).unwrap_or(Path::new(""));
         let log_file = arguments.log.clone().or_else(|| measured.then(|| beside.join("tuning.jsonl")));
         let tuned = arguments.tuned.clone().or_else(|| measured.then(|| project.tuned.clone()));
         let log = match &log_file {
@@ -242,7 +223,7 @@ fn target_of(
     arguments: &Arguments,
     recording: Option<&Recording>,
 ) -> Result<&'static Target, Failure> {
-    if let (None, Some(recording)) = (&arguments.target, recording) {
+    if let (None, Some(recording)) = (&arguments.measured.target, recording) {
         let mut names: Vec<&str> = recording.tasks().map(|(_, target, _)| target).collect();
         names.sort_unstable();
         names.dedup();
@@ -255,7 +236,7 @@ fn target_of(
             }
         };
     }
-    target_here(project, arguments.target.as_deref())
+    target_here(project, arguments.measured.target.as_deref())
 }
 
 /// Reads a landscape or a log.

@@ -233,7 +233,7 @@ fn wanted(
     recording: Option<&Recording>,
     target: &Target,
 ) -> Result<Vec<Wanted>, Failure> {
-    if let (true, None, Some(recording)) = (arguments.workload.is_empty(), &project.spec, recording) {
+    if let (true, None, Some(recording)) = (arguments.measured.workload.is_empty(), &project.spec, recording) {
         let mut all: Vec<Wanted> = vec![];
         for (key, _, _) in recording.tasks().filter(|(_, t, _)| *t == target.name) {
             if !all.iter().any(|w| w.name == key) {
@@ -242,5 +242,5 @@ fn wanted(
         }
         return Ok(all);
     }
-    project.wanted(&arguments.workload, &arguments.only)
+    arguments.measured.wanted(project)
 }
