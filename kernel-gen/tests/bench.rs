@@ -45,6 +45,21 @@ fn binary(folder: &Folder, words: &[&str]) -> Output {
 }
 
 #[test]
+fn libraries_of_gpus_are_for_gpus() {
+    let folder = Folder::new("peers");
+    fs::write(folder.0.join("kernels.toml"), SPEC).unwrap();
+    let said = |words: &[&str]| {
+        let done = binary(&folder, words);
+        assert!(!done.status.success());
+        String::from_utf8_lossy(&done.stderr).into_owned()
+    };
+    let text = said(&["bench", "--peers", "cublas"]);
+    assert!(text.contains("--peers is for GPUs") && text.contains("--target sm_90a"), "{text}");
+    let text = said(&["bench", "--peers", "cudnn,mkl"]);
+    assert!(text.contains("'mkl'") && text.contains("cudnn and cublas are known"), "{text}");
+}
+
+#[test]
 fn a_record_is_timed_again_and_a_workload_without_one_says_so() {
     let folder = Folder::new("cpu");
     fs::write(folder.0.join("kernels.toml"), SPEC).unwrap();

@@ -33,6 +33,8 @@ pub use lookup::{Choice, Found, Lookup, Offer, Origin, Query, Refusal, lookup};
 pub use matrix::{Mismatch, Purpose, RULES, Rule, Verdict};
 pub(crate) use text::quoted;
 #[cfg(feature = "tune")]
+pub(crate) use trial::median;
+#[cfg(feature = "tune")]
 pub use trial::{Failure, FailureKind, Outcome, Timing, Trial};
 
 use crate::space::{Config, Fingerprint, stable_hash};

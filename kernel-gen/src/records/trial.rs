@@ -58,7 +58,7 @@ impl Timing {
 }
 
 /// The median: the mean of the middle two where their number is even.
-pub(super) fn median(samples: &[f64]) -> f64 {
+pub(crate) fn median(samples: &[f64]) -> f64 {
     let mut sorted = samples.to_vec();
     sorted.sort_by(f64::total_cmp);
     let middle = sorted.len() / 2;

@@ -3,6 +3,7 @@
 use super::super::project::{choice_json, config_json};
 use crate::records::Outcome;
 use crate::tune::bench::{Candidate, Mean, Measured, Report, Row};
+use crate::tune::measure::{Peer, PeerTiming};
 use serde_json::{Value as Json, json};
 
 /// The version of the format.
@@ -23,6 +24,8 @@ pub(super) fn report(report: &Report) -> Json {
             "default_to_record": mean(summary.default),
             "others_to_record": mean(summary.others),
             "now_to_recorded": mean(summary.again),
+            "peer_to_now": mean(summary.peer),
+            "cold_peer_to_now": mean(summary.cold_peer),
             "confirmed": summary.counts.confirmed,
             "slower": summary.counts.slower,
             "faster": summary.counts.faster,
@@ -40,9 +43,26 @@ fn row(row: &Row) -> Json {
             for (column, one) in measured.candidates() {
                 object[column.name()] = candidate(measured, one);
             }
+            if !measured.peers.is_empty() {
+                object["peers"] = measured.peers.iter().map(|(name, result)| peer(measured, *name, result)).collect();
+            }
         }
     }
     object
+}
+
+fn peer(measured: &Measured, peer: Peer, result: &Result<PeerTiming, String>) -> Json {
+    match result {
+        Err(why) => json!({ "peer": peer.name(), "failure": why }),
+        Ok(timing) => json!({
+            "peer": peer.name(),
+            "way": timing.way,
+            "us": timing.median_us(),
+            "samples_us": timing.samples_us,
+            "cold_us": timing.cold_median_us(),
+            "to_chosen": measured.chosen.us().map(|us| timing.median_us() / us),
+        }),
+    }
 }
 
 fn candidate(measured: &Measured, candidate: &Candidate) -> Json {

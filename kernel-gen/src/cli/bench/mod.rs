@@ -5,9 +5,10 @@ mod json;
 use super::project::{Measured, target_here};
 use super::tune::{seconds, stop_on_interrupt};
 use super::{Failure, Output};
+use crate::target::Device;
 use crate::templates::Registry;
 use crate::tune::bench::{Bench, Options, Row, Subject, table};
-use crate::tune::measure;
+use crate::tune::measure::{self, Peer};
 use clap::Args;
 use std::io::Write;
 use std::path::PathBuf;
@@ -18,13 +19,16 @@ use std::time::Duration;
 /// For each workload the config that a build would use is compiled, checked against the reference and timed, interleaved
 /// with the config that is used where there is no record at all. "now/recorded" says how well a record's time holds on this
 /// device today. With --others the config that is chosen by records of other shapes only is timed too: how good the fallback
-/// is for a shape that nobody tuned. No record changes, and no log is written.
+/// is for a shape that nobody tuned. With --peers the fastest algorithm of cuDNN or cuBLAS is timed too, the operator without
+/// its epilogue. No record changes, and no log is written.
 ///
 /// Examples:
 ///
 ///   kernel-gen bench                                    the workloads of kernels.toml on this CPU
 ///
 ///   kernel-gen bench specs/resnet50.toml --tuned specs/tuned --target sm_90a --others
+///
+///   kernel-gen bench specs/resnet18.toml --tuned specs/tuned --target sm_90a --peers cudnn,cublas
 ///
 ///   kernel-gen bench specs/resnet18.toml --tuned specs/tuned --only stem --threads 2 --json bench.json
 #[derive(Args, Clone, Debug)]
@@ -38,6 +42,9 @@ pub(super) struct Arguments {
     /// Time what records of other shapes would choose as well
     #[arg(long)]
     others: bool,
+    /// Time these libraries as well: cudnn, cublas (GPUs only; they are opened where they are, none is linked)
+    #[arg(long, value_name = "NAMES", value_delimiter = ',', value_parser = peer)]
+    peers: Vec<Peer>,
     /// Begin no workload after so many seconds
     #[arg(long, value_name = "S", value_parser = seconds)]
     seconds: Option<f64>,
@@ -55,9 +62,20 @@ pub(super) struct Arguments {
 /// What takes longer than this to compile is a failure: a build would take as long.
 const BUILD_LIMIT: Duration = Duration::from_secs(60);
 
+/// A library by its name.
+fn peer(name: &str) -> Result<Peer, String> {
+    Peer::from_name(name).ok_or_else(|| {
+        let all: Vec<&str> = Peer::ALL.iter().map(|peer| peer.name()).collect();
+        format!("there is no such library; {} are known", all.join(" and "))
+    })
+}
+
 pub(super) fn run(registry: &Registry, arguments: &Arguments) -> Result<Output, Failure> {
     let project = arguments.measured.project(arguments.tuned.as_ref())?;
     let target = target_here(&project, arguments.measured.target.as_deref())?;
+    if matches!(target.device, Device::Cpu(_)) && !arguments.peers.is_empty() {
+        return Err(format!("--peers is for GPUs, and the target is {}; --target sm_90a names one", target.name).into());
+    }
     let wanted = arguments.measured.wanted(&project)?;
     let subjects: Vec<Subject> =
         wanted.into_iter().map(|w| Subject { name: w.name, weight: w.weight, workload: w.workload }).collect();
@@ -65,6 +83,7 @@ pub(super) fn run(registry: &Registry, arguments: &Arguments) -> Result<Output, 
     let options = Options {
         model: project.options(),
         others: arguments.others,
+        peers: arguments.peers.clone(),
         limit: arguments.seconds.map(Duration::from_secs_f64),
     };
     let report = std::thread::scope(|scope| {

@@ -18,13 +18,13 @@ pub use table::table;
 pub use ways::{Ways, without_shape};
 
 use super::Task;
-use super::measure::{Measurer, Provenance};
+use super::measure::{Comparison, Measurer, Peer, PeerTiming, Provenance};
 use super::session::Stop;
 use crate::model;
 use crate::records::{BestRecords, Choice, Origin, Outcome};
 use crate::target::Target;
 use crate::templates::Registry;
-use crate::workload::Workload;
+use crate::workload::{Op, Workload};
 use std::time::{Duration, Instant};
 
 /// A re-timed record counts as confirmed within this share of the time that it states.
@@ -49,6 +49,8 @@ pub struct Options {
     pub model: model::Options,
     /// Whether the choice by records of other shapes is timed as well.
     pub others: bool,
+    /// Libraries of the GPU's vendor that are timed as well, each on the operators that it has.
+    pub peers: Vec<Peer>,
     /// No workload is begun after this time.
     pub limit: Option<Duration>,
 }
@@ -86,6 +88,8 @@ pub struct Measured {
     pub default: Candidate,
     /// What is used with records of other shapes only, if that was asked for.
     pub others: Option<Candidate>,
+    /// The libraries that were asked for and have such an operator: their times, or why there are none.
+    pub peers: Vec<(Peer, Result<PeerTiming, String>)>,
 }
 
 impl Measured {
@@ -103,6 +107,22 @@ impl Measured {
     /// How many times as long a candidate takes as what the lookup chooses.
     pub fn relative(&self, candidate: &Candidate) -> Option<f64> {
         Some(candidate.us()? / self.chosen.us()?)
+    }
+
+    /// The fastest library.
+    pub fn peer(&self) -> Option<&PeerTiming> {
+        let timed = self.peers.iter().filter_map(|(_, result)| result.as_ref().ok());
+        timed.filter(|t| t.median_us().is_finite()).min_by(|a, b| a.median_us().total_cmp(&b.median_us()))
+    }
+
+    /// How many times as long the fastest library takes as what the lookup chooses.
+    pub fn peer_ratio(&self) -> Option<f64> {
+        Some(self.peer()?.median_us() / self.chosen.us()?)
+    }
+
+    /// The same with operands that are not in a cache.
+    pub fn cold_peer_ratio(&self) -> Option<f64> {
+        Some(self.peer()?.cold_median_us() / self.chosen.cold_us()?).filter(|ratio| ratio.is_finite())
     }
 
     /// The candidates with what each is, in the order of the table.
@@ -156,6 +176,8 @@ pub struct Report {
     pub rows: Vec<Row>,
     /// Whether choices by records of other shapes were timed.
     pub others: bool,
+    /// The libraries that were asked for.
+    pub peers: Vec<Peer>,
 }
 
 impl Report {
@@ -204,7 +226,12 @@ impl<'r> Bench<'r, '_> {
             told(&row);
             rows.push(row);
         }
-        Report { provenance: self.provenance.clone(), rows, others: self.options.others }
+        Report {
+            provenance: self.provenance.clone(),
+            rows,
+            others: self.options.others,
+            peers: self.options.peers.clone(),
+        }
     }
 
     /// The candidates of a workload, each different config timed once.
@@ -225,7 +252,8 @@ impl<'r> Bench<'r, '_> {
             tasks.push(Task::new(workload.clone(), self.target, template).map_err(|e| e.to_string())?);
         }
         let asked: Vec<_> = tasks.iter().zip(&different).map(|(task, choice)| (task, &choice.config)).collect();
-        let outcomes = measurer.compare(&asked);
+        let peers: Vec<Peer> = self.options.peers.iter().copied().filter(|peer| has(*peer, &workload.op)).collect();
+        let Comparison { outcomes, peers: timed } = measurer.compare_with(&asked, &peers);
         let candidate = |choice: &Choice| -> Result<Candidate, String> {
             let at = different.iter().position(|d| is_same(d, choice));
             let outcome = at.and_then(|at| outcomes.get(at)).ok_or("the measurer left it out")?;
@@ -235,7 +263,18 @@ impl<'r> Bench<'r, '_> {
             chosen: candidate(&ways.chosen)?,
             default: candidate(&ways.default)?,
             others: ways.others.as_ref().map(candidate).transpose()?,
+            peers: peers.into_iter().zip(timed).collect(),
         })
+    }
+}
+
+/// Whether a library has an operator.
+fn has(peer: Peer, op: &Op) -> bool {
+    match op {
+        Op::Conv2d(_) => peer == Peer::Cudnn,
+        Op::Matmul(_) => peer == Peer::Cublas,
+        // No library has both convolutions as one.
+        Op::DepthwisePointwise(_) => false,
     }
 }
 

@@ -37,6 +37,12 @@ pub struct Summary {
     pub default: Option<Mean>,
     /// The config by records of other shapes / the record's, likewise.
     pub others: Option<Mean>,
+    /// The fastest library / what is chosen, over the workloads where both ran.
+    pub peer: Option<Mean>,
+    /// The same with operands that are not in a cache.
+    pub cold_peer: Option<Mean>,
+    /// The lowest ratio behind [`Summary::peer`], and whose it is.
+    pub worst: Option<(f64, String)>,
     /// The record's config now / its recorded time, over the records of this device.
     pub again: Option<Mean>,
     /// How those did.
@@ -67,10 +73,15 @@ impl Summary {
                 _ => counts.confirmed += 1,
             }
         }
+        let ratios = report.rows.iter().filter_map(|r| Some((r.result.as_ref().ok()?.peer_ratio()?, &r.name)));
+        let worst = ratios.min_by(|a, b| a.0.total_cmp(&b.0));
         let failures = measured.iter().flat_map(|m| m.candidates()).filter(|(_, c)| c.us().is_none()).count();
         Summary {
             default: mean(recorded.iter().filter_map(|m| m.relative(&m.default))),
             others: mean(recorded.iter().filter_map(|m| m.relative(m.others.as_ref()?))),
+            peer: mean(measured.iter().filter_map(|m| m.peer_ratio())),
+            cold_peer: mean(measured.iter().filter_map(|m| m.cold_peer_ratio())),
+            worst: worst.map(|(ratio, name)| (ratio, name.clone())),
             again: mean(recorded.iter().filter(of_here).filter_map(|m| m.again())),
             counts,
             recorded: recorded.len(),
@@ -92,12 +103,21 @@ impl fmt::Display for Summary {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} of {} workloads have a record", self.recorded, self.workloads)?;
         let mut means = vec![];
-        let named = [("default/record", self.default), ("others/record", self.others), ("now/recorded", self.again)];
+        let named = [
+            ("default/record", self.default),
+            ("others/record", self.others),
+            ("now/recorded", self.again),
+            ("peer/now", self.peer),
+            ("peer/now cold", self.cold_peer),
+        ];
         for (name, mean) in named {
             means.extend(mean.map(|mean| format!("{name} {mean}")));
         }
         if !means.is_empty() {
             write!(f, "; geometric means: {}", means.join(", "))?;
+        }
+        if let Some((ratio, name)) = &self.worst {
+            write!(f, "; peer/now is {ratio:.2} at worst ({name})")?;
         }
         let Again { confirmed, slower, faster } = self.counts;
         if self.counts.total() > 0 {

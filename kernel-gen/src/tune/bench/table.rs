@@ -2,7 +2,9 @@
 
 use super::{Candidate, Column, Measured, Report, Row, is_same};
 use crate::records::{Origin, Outcome};
+use crate::tune::measure::PeerTiming;
 use crate::tune::progress::{short, us};
+use std::collections::BTreeMap;
 use std::fmt::Write;
 
 /// Characters of a workload's name that are shown.
@@ -20,9 +22,16 @@ pub fn table(report: &Report) -> String {
     if report.others {
         head.extend(["others us", "/now"]);
     }
+    if !report.peers.is_empty() {
+        head.extend(["peer us", "/now"]);
+        if cold {
+            head.extend(["peer cold us", "/cold"]);
+        }
+        head.push("peer");
+    }
     head.push("chosen by");
     let mut rows: Vec<Vec<String>> = vec![head.iter().map(|h| h.to_string()).collect()];
-    rows.extend(report.rows.iter().map(|row| cells(row, cold, report.others)));
+    rows.extend(report.rows.iter().map(|row| cells(row, cold, report)));
     let widths: Vec<usize> = (0..head.len())
         .map(|i| rows.iter().filter_map(|r| Some(r.get(i)?.chars().count())).max().unwrap_or(0))
         .collect();
@@ -30,8 +39,11 @@ pub fn table(report: &Report) -> String {
     let mut text = format!("{}\n", report.provenance);
     for (at, row) in rows.iter().enumerate() {
         let line = row.iter().zip(&widths).enumerate().map(|(i, (cell, width))| {
-            // The first and the last column are words.
-            if i == 0 || i == head.len() - 1 { format!("{cell:<width$}") } else { format!("{cell:>width$}") }
+            if ["workload", "peer", "chosen by"].contains(&head[i]) {
+                format!("{cell:<width$}")
+            } else {
+                format!("{cell:>width$}")
+            }
         });
         let _ = writeln!(text, "{}", line.collect::<Vec<_>>().join("  ").trim_end());
         let of_row = at.checked_sub(1).and_then(|at| report.rows.get(at));
@@ -39,11 +51,26 @@ pub fn table(report: &Report) -> String {
             let _ = writeln!(text, "  {note}");
         }
     }
+    for (why, count) in missing(report) {
+        let _ = writeln!(text, "no peer for {count} of {} workloads: {why}", report.rows.len());
+    }
     let _ = writeln!(text, "{}", report.summary());
     text
 }
 
-fn cells(row: &Row, cold: bool, others: bool) -> Vec<String> {
+/// Why libraries were not timed, and for how many workloads: mostly one reason for all.
+fn missing(report: &Report) -> BTreeMap<String, usize> {
+    let mut reasons = BTreeMap::new();
+    let measured = report.rows.iter().filter_map(|row| row.result.as_ref().ok());
+    for (peer, result) in measured.flat_map(|m| &m.peers) {
+        if let Err(why) = result {
+            *reasons.entry(format!("{}: {why}", peer.name())).or_insert(0) += 1;
+        }
+    }
+    reasons
+}
+
+fn cells(row: &Row, cold: bool, report: &Report) -> Vec<String> {
     let time = |us_: Option<f64>| us_.map_or("-".to_string(), us);
     let ratio = |ratio: Option<f64>| ratio.map_or("-".to_string(), |r| format!("{r:.2}x"));
     let name = short(&row.name, NAME);
@@ -54,9 +81,17 @@ fn cells(row: &Row, cold: bool, others: bool) -> Vec<String> {
         all.push(time(m.chosen.cold_us()));
     }
     all.extend([now(&m.default), ratio(m.relative(&m.default))]);
-    if others {
+    if report.others {
         all.push(m.others.as_ref().map_or("-".to_string(), now));
         all.push(ratio(m.others.as_ref().and_then(|c| m.relative(c))));
+    }
+    if !report.peers.is_empty() {
+        let peer = m.peer();
+        all.extend([time(peer.map(PeerTiming::median_us)), ratio(m.peer_ratio())]);
+        if cold {
+            all.extend([time(peer.map(PeerTiming::cold_median_us)), ratio(m.cold_peer_ratio())]);
+        }
+        all.push(peer.map_or("-", |p| p.way.as_str()).to_string());
     }
     all.push(chosen_by(m));
     all

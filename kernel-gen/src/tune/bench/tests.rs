@@ -6,7 +6,7 @@ use crate::space::Config;
 use crate::templates::testing::Rows;
 use crate::tune::measure::JobId;
 use crate::tune::replay::{Recording, Replay};
-use crate::workload::Matmul;
+use crate::workload::{Conv2d, Matmul};
 
 const TARGET: &str = "x86-64-v3";
 
@@ -176,6 +176,78 @@ fn a_failure_is_a_row_with_its_reason_and_the_next_is_measured() {
         text.contains("no record: by records of other shapes") || text.contains("no record: the default"),
         "{text}"
     );
+}
+
+#[test]
+fn the_fastest_library_stands_beside_what_is_used() {
+    let timing = |way: &str, us: f64| PeerTiming { way: way.into(), samples_us: vec![us; 3], cold_us: vec![2.0 * us] };
+    let both = |us, cold| Outcome::Timed(Timing { samples_us: vec![us], cold_us: vec![cold], max_error: 0.0 });
+    let outcomes =
+        [(64, "fast", 1, both(2.0, 3.0)), (128, "fast", 1, both(4.0, 5.0)), (256, "fast", 1, both(1.0, 2.0))];
+    let (mut report, _) = report(&[64, 128, 256], &[], &outcomes);
+    report.peers = vec![Peer::Cublas];
+    let peers = [Ok(timing("cuBLAS", 4.0)), Ok(timing("cuBLAS", 2.0)), Err("it is not here".to_string())];
+    for (row, peer) in report.rows.iter_mut().zip(peers) {
+        row.result.as_mut().unwrap().peers = vec![(Peer::Cublas, peer)];
+    }
+    let summary = report.summary();
+    assert_eq!((summary.peer.unwrap(), summary.worst.clone()), (mean([2.0, 0.5]), Some((0.5, "rows 128".into()))));
+    // 8 to 3 and 4 to 5.
+    assert!((summary.cold_peer.unwrap().ratio - (8.0f64 / 3.0 * 0.8).sqrt()).abs() < 1e-12);
+    let text = table(&report);
+    for line in [
+        "  peer us   /now  peer cold us  /cold  peer    chosen by",
+        "    4.000  2.00x         8.000  2.67x  cuBLAS  no record",
+        "    2.000  0.50x         4.000  0.80x  cuBLAS  no record",
+        "        -      -             -      -  -       no record",
+        "no peer for 1 of 3 workloads: cublas: it is not here\n",
+        "; peer/now is 0.50 at worst (rows 128)",
+    ] {
+        assert!(text.contains(line), "{line} is not in\n{text}");
+    }
+}
+
+fn mean(ratios: [f64; 2]) -> Mean {
+    Mean { ratio: (ratios[0] * ratios[1]).sqrt(), workloads: 2 }
+}
+
+/// Knows the libraries that it is asked for, and has no device.
+struct Asked(Replay, Vec<Vec<Peer>>);
+
+impl<'r> Measurer<'r> for Asked {
+    fn capacity(&self) -> usize {
+        1
+    }
+
+    fn submit(&mut self, _: JobId, _: &Task<'r>, _: &Config) {}
+
+    fn next(&mut self, _: Duration) -> Option<(JobId, Outcome)> {
+        None
+    }
+
+    fn compare(&mut self, candidates: &[(&Task<'r>, &Config)]) -> Vec<Outcome> {
+        self.0.compare(candidates)
+    }
+
+    fn compare_with(&mut self, candidates: &[(&Task<'r>, &Config)], peers: &[Peer]) -> Comparison {
+        self.1.push(peers.to_vec());
+        Comparison { outcomes: self.compare(candidates), peers: peers.iter().map(|_| Err("none".into())).collect() }
+    }
+}
+
+#[test]
+fn a_library_is_asked_for_operators_that_it_has() {
+    let registry = registry();
+    let target = Target::find(TARGET).unwrap();
+    let options = Options { peers: vec![Peer::Cudnn, Peer::Cublas], ..Options::default() };
+    let (best, provenance) = (BestRecords::new(), Provenance::default());
+    let bench = Bench { registry: &registry, target, records: &best, options: &options, provenance: &provenance };
+    let subjects = [Subject { name: "a".into(), weight: 1.0, workload: product(64) }];
+    let mut measurer = Asked(Replay::new(Recording::new()), vec![]);
+    let report = bench.run(&subjects, &mut measurer, &Stop::new(), &mut |_| ());
+    assert_eq!(measurer.1, [[Peer::Cublas]]);
+    assert_eq!(report.rows[0].result.as_ref().unwrap().peers, [(Peer::Cublas, Err("none".to_string()))]);
+    assert!(has(Peer::Cudnn, &Op::Conv2d(Conv2d::nchw(1, 8, 8, 8, 8, 3, 1, 1))));
 }
 
 #[test]

@@ -1,5 +1,6 @@
 //! What the kinds of devices have in common.
 
+use super::{Comparison, Peer};
 use crate::records::{Failure, Outcome};
 use crate::space::Config;
 use crate::target::Target;
@@ -37,6 +38,6 @@ pub(super) trait Runner: Send {
     /// Checks and times; `best_us` is the best time of the workload so far.
     fn run(&mut self, workload: &Workload, code: Self::Code, best_us: Option<f64>) -> Outcome;
 
-    /// Checks and times several, interleaved.
-    fn compare(&mut self, workload: &Workload, codes: Vec<Result<Self::Code, Failure>>) -> Vec<Outcome>;
+    /// Checks and times several, interleaved with libraries of the device's vendor.
+    fn compare(&mut self, workload: &Workload, codes: Vec<Result<Self::Code, Failure>>, peers: &[Peer]) -> Comparison;
 }

@@ -5,7 +5,7 @@ use super::cores::Cores;
 use super::data::Data;
 use super::pipeline::{self, failure};
 use super::pool::Pool;
-use super::{Attached, MeasureError, Options, Provenance, Sampling};
+use super::{Attached, Comparison, MeasureError, Options, Peer, Provenance, Sampling};
 use crate::emit::c::Isa;
 use crate::records::{Failure, FailureKind, Outcome, Timing};
 use crate::target::Target;
@@ -254,7 +254,7 @@ impl Runner for CpuRunner {
         timed.map_or_else(|trouble| Outcome::Failed(trouble.into()), Outcome::Timed)
     }
 
-    fn compare(&mut self, workload: &Workload, codes: Vec<Result<CpuCode, Failure>>) -> Vec<Outcome> {
+    fn compare(&mut self, workload: &Workload, codes: Vec<Result<CpuCode, Failure>>, peers: &[Peer]) -> Comparison {
         // All processes live until the end: a sample of each in turn.
         let mut sessions: Vec<Result<(Session, Timing), Failure>> = vec![];
         for code in &codes {
@@ -277,6 +277,8 @@ impl Runner for CpuRunner {
                 }
             }
         }
-        sessions.into_iter().map(|s| s.map_or_else(Outcome::Failed, |(_, timing)| Outcome::Timed(timing))).collect()
+        let outcome = |s: Result<_, _>| s.map_or_else(Outcome::Failed, |(_, timing)| Outcome::Timed(timing));
+        let of_gpus = |peer: &Peer| Err(format!("{} is a library for GPUs", peer.name()));
+        Comparison { outcomes: sessions.into_iter().map(outcome).collect(), peers: peers.iter().map(of_gpus).collect() }
     }
 }

@@ -15,6 +15,7 @@ mod cuda;
 mod data;
 mod error;
 mod options;
+mod peers;
 mod pipeline;
 mod pool;
 mod provenance;
@@ -23,6 +24,7 @@ mod sampling;
 pub use cuda::serve;
 pub use error::MeasureError;
 pub use options::{Edit, Emitted, Options};
+pub use peers::{Comparison, Peer, PeerTiming};
 pub use provenance::Provenance;
 pub use sampling::Sampling;
 
@@ -52,6 +54,13 @@ pub trait Measurer<'r> {
     /// so that drift of clocks cancels: sample `i` of each was taken at about the same time. Outcomes in the order of the
     /// candidates. Nothing else is under way meanwhile.
     fn compare(&mut self, candidates: &[(&Task<'r>, &Config)]) -> Vec<Outcome>;
+
+    /// As [`Measurer::compare`], with libraries of the device's vendor in the same turns, on the same operands. A measurer
+    /// that has no device has none of them.
+    fn compare_with(&mut self, candidates: &[(&Task<'r>, &Config)], peers: &[Peer]) -> Comparison {
+        let none = || Err("there is no device that it runs on".to_string());
+        Comparison { outcomes: self.compare(candidates), peers: peers.iter().map(|_| none()).collect() }
+    }
 }
 
 /// A device of this machine, ready to measure.

@@ -2,7 +2,7 @@
 
 use super::backend::{Builder, Job, Runner};
 use super::pipeline::failure;
-use super::{JobId, Measurer};
+use super::{Comparison, JobId, Measurer, Peer};
 use crate::records::{Failure, FailureKind, Outcome};
 use crate::space::Config;
 use crate::tune::Task;
@@ -21,7 +21,7 @@ pub(super) struct Pool<'r, C> {
     to_run: Sender<ToRun<C>>,
     outcomes: Receiver<(JobId, Outcome)>,
     built: Receiver<(usize, Result<C, Failure>)>,
-    compared: Receiver<Vec<Outcome>>,
+    compared: Receiver<Comparison>,
     under_way: usize,
     capacity: usize,
     /// Set when nobody waits for outcomes any more.
@@ -42,7 +42,7 @@ enum Purpose {
 
 enum ToRun<C> {
     One { id: JobId, workload: Workload, code: C },
-    Several { workload: Workload, codes: Vec<Result<C, Failure>> },
+    Several { workload: Workload, codes: Vec<Result<C, Failure>>, peers: Vec<Peer> },
 }
 
 impl<'r, C: Send> Pool<'r, C> {
@@ -108,7 +108,7 @@ fn run_all<R: Runner>(
     mut runner: R,
     runs: &Receiver<ToRun<R::Code>>,
     tell: &Sender<(JobId, Outcome)>,
-    tell_compared: &Sender<Vec<Outcome>>,
+    tell_compared: &Sender<Comparison>,
     closed: &AtomicBool,
 ) {
     let mut best: BTreeMap<String, f64> = BTreeMap::new();
@@ -126,8 +126,8 @@ fn run_all<R: Runner>(
                 }
                 let _ = tell.send((id, outcome));
             }
-            ToRun::Several { workload, codes } => {
-                let _ = tell_compared.send(runner.compare(&workload, codes));
+            ToRun::Several { workload, codes, peers } => {
+                let _ = tell_compared.send(runner.compare(&workload, codes, &peers));
             }
         }
     }
@@ -154,7 +154,14 @@ impl<'r, C: Send> Measurer<'r> for Pool<'r, C> {
     }
 
     fn compare(&mut self, candidates: &[(&Task<'r>, &Config)]) -> Vec<Outcome> {
-        let Some((first, _)) = candidates.first() else { return vec![] };
+        self.compare_with(candidates, &[]).outcomes
+    }
+
+    fn compare_with(&mut self, candidates: &[(&Task<'r>, &Config)], peers: &[Peer]) -> Comparison {
+        let Some((first, _)) = candidates.first() else {
+            let none = || Err("there is nothing that it stands beside".to_string());
+            return Comparison { outcomes: vec![], peers: peers.iter().map(|_| none()).collect() };
+        };
         for (at, (task, config)) in candidates.iter().enumerate() {
             let _ = self.to_build.send(ToBuild { purpose: Purpose::Compare(at), job: Job::new(task, config) });
         }
@@ -164,8 +171,11 @@ impl<'r, C: Send> Measurer<'r> for Pool<'r, C> {
             let Ok((at, made)) = self.built.recv() else { break };
             codes[at] = made;
         }
-        let _ = self.to_run.send(ToRun::Several { workload: first.workload.clone(), codes });
-        self.compared.recv().unwrap_or_else(|_| candidates.iter().map(|_| Outcome::Failed(lost())).collect())
+        let _ = self.to_run.send(ToRun::Several { workload: first.workload.clone(), codes, peers: peers.to_vec() });
+        self.compared.recv().unwrap_or_else(|_| Comparison {
+            outcomes: candidates.iter().map(|_| Outcome::Failed(lost())).collect(),
+            peers: peers.iter().map(|_| Err(lost().detail)).collect(),
+        })
     }
 }
 

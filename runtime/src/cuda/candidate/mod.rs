@@ -14,11 +14,13 @@
 mod code;
 mod differ;
 mod memory;
+mod peers;
 mod time;
 
 pub use code::{Bound, Code, Start};
 pub use differ::Differ;
 pub use memory::{Download, Guarded};
+pub use peers::{PeerConv, PeerError, PeerKind, PeerProduct, PeerType, PeerWay, Peers};
 pub use time::Graph;
 
 use super::context::Context;

@@ -1,6 +1,6 @@
 //! Timing by events.
 
-use super::{Bench, Bound};
+use super::{Bench, Bound, Guarded, PeerError, PeerWay};
 use crate::cuda::CudaError;
 use crate::cuda::driver::Driver;
 use cudarc::driver::CudaGraph;
@@ -11,7 +11,7 @@ use std::marker::PhantomData;
 pub struct Graph<'a> {
     graph: CudaGraph,
     calls: usize,
-    _bound: PhantomData<&'a Bound<'a>>,
+    _held: PhantomData<&'a ()>,
 }
 
 impl Bench {
@@ -23,16 +23,40 @@ impl Bench {
 
     /// Records `calls` calls of candidates, of each in turn. All have been launched before.
     pub fn graph<'a>(&self, bounds: &[&'a Bound<'a>], calls: usize) -> Result<Graph<'a>, CudaError> {
+        self.recorded(calls, || bounds.iter().cycle().take(calls).try_for_each(|bound| self.launch(bound)))
+    }
+
+    /// As [`Bench::time_launches`], for what a library does: both operands, and the result.
+    pub fn time_peer(&self, way: &PeerWay<'_>, buffers: [&Guarded; 3], calls: usize) -> Result<f64, PeerError> {
+        self.between_events(|| (0..calls).try_for_each(|_| self.launch_peer(way, buffers)))
+    }
+
+    /// As [`Bench::graph`], for what a library does: with each set of buffers in turn.
+    pub fn graph_of_peer<'a>(
+        &self,
+        way: &'a PeerWay<'_>,
+        sets: &[[&'a Guarded; 3]],
+        calls: usize,
+    ) -> Result<Graph<'a>, PeerError> {
+        self.recorded(calls, || sets.iter().cycle().take(calls).try_for_each(|set| self.launch_peer(way, *set)))
+    }
+
+    /// Records what is queued.
+    fn recorded<'a, E: From<CudaError>>(
+        &self,
+        calls: usize,
+        queue: impl FnOnce() -> Result<(), E>,
+    ) -> Result<Graph<'a>, E> {
         let failed = |call| move |error| Driver::of_cudarc(call, error);
         let mode = CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_THREAD_LOCAL;
         self.stream.begin_capture(mode).map_err(failed("cuStreamBeginCapture"))?;
-        let queued = bounds.iter().cycle().take(calls).try_for_each(|bound| self.launch(bound));
+        let queued = queue();
         let flags = CUgraphInstantiate_flags::CUDA_GRAPH_INSTANTIATE_FLAG_AUTO_FREE_ON_LAUNCH;
         // The capture ends whether it went well or not.
         let graph = self.stream.end_capture(flags).map_err(failed("cuGraphInstantiate"));
         queued?;
         let empty = || CudaError::Driver { call: "cuStreamEndCapture", code: 1, name: "nothing was recorded".into() };
-        Ok(Graph { graph: graph?.ok_or_else(empty)?, calls: calls.max(1), _bound: PhantomData })
+        Ok(Graph { graph: graph?.ok_or_else(empty)?, calls: calls.max(1), _held: PhantomData })
     }
 
     /// Replays the graph and waits; gives the microseconds of a call.
@@ -41,7 +65,7 @@ impl Bench {
         Ok(us / graph.calls as f64)
     }
 
-    fn between_events(&self, queue: impl FnOnce() -> Result<(), CudaError>) -> Result<f64, CudaError> {
+    fn between_events<E: From<CudaError>>(&self, queue: impl FnOnce() -> Result<(), E>) -> Result<f64, E> {
         let failed = |call| move |error| Driver::of_cudarc(call, error);
         self.begin.record(&self.stream).map_err(failed("cuEventRecord"))?;
         queue()?;

@@ -7,7 +7,7 @@ use crate::records::{Failure, FailureKind, Outcome};
 use crate::target::Target;
 use crate::tune::measure::backend::Runner;
 use crate::tune::measure::pipeline::failure;
-use crate::tune::measure::{MeasureError, Options};
+use crate::tune::measure::{Comparison, MeasureError, Options, Peer};
 use crate::workload::Workload;
 use std::ffi::OsString;
 use std::io::BufReader;
@@ -89,7 +89,7 @@ impl Client {
     }
 
     /// Asks, and asks once more where the worker was killed from outside: that says nothing of the candidate.
-    fn ask(&mut self, request: &Request, images: &[u8]) -> Result<Vec<Outcome>, Failure> {
+    fn ask(&mut self, request: &Request, images: &[u8]) -> Result<Comparison, Failure> {
         let first = self.ask_once(request, images);
         let again = matches!(first, Err(Lost::Killed | Lost::NotStarted(_)));
         let answer = if again { self.ask_once(request, images) } else { first };
@@ -112,7 +112,7 @@ impl Client {
         })
     }
 
-    fn ask_once(&mut self, request: &Request, images: &[u8]) -> Result<Vec<Outcome>, Lost> {
+    fn ask_once(&mut self, request: &Request, images: &[u8]) -> Result<Comparison, Lost> {
         if self.worker.is_none() {
             match self.ready().map_err(Lost::NotStarted)? {
                 Reply::Ready(_) => {}
@@ -130,11 +130,12 @@ impl Client {
             let deadline = Instant::now() + Duration::from_secs_f64(limit_s);
             match worker.replies.recv_timeout(deadline.saturating_duration_since(Instant::now())) {
                 Ok(Reply::Begins(next, seconds)) => (stage, limit_s) = (next, seconds + run_limit),
-                Ok(Reply::Done { outcomes, lost }) => {
+                Ok(Reply::Done { outcomes, peers, lost }) => {
                     if lost {
                         self.worker = None;
                     }
-                    return Ok(outcomes.into_iter().map(Outcome::from).collect());
+                    let outcomes = outcomes.into_iter().map(Outcome::from).collect();
+                    return Ok(Comparison { outcomes, peers: peers.into_iter().map(Into::into).collect() });
                 }
                 Ok(Reply::Ready(_) | Reply::NoDevice(_)) => {}
                 Err(RecvTimeoutError::Timeout) => break Lost::Late(stage, limit_s),
@@ -155,6 +156,7 @@ impl Client {
             compare,
             best_us,
             sampling: self.options.sampling,
+            peers: vec![],
         }
     }
 }
@@ -209,50 +211,63 @@ impl Runner for Client {
         let mut request = self.request(workload, best_us, false);
         request.candidates.push(code.candidate);
         match self.ask(&request, &code.images) {
-            Ok(mut outcomes) if outcomes.len() == 1 => outcomes.remove(0),
-            Ok(other) => Outcome::Failed(failure(FailureKind::Worker, format!("{} outcomes of one", other.len()))),
+            Ok(mut answer) if answer.outcomes.len() == 1 => answer.outcomes.remove(0),
+            Ok(answer) => {
+                Outcome::Failed(failure(FailureKind::Worker, format!("{} outcomes of one", answer.outcomes.len())))
+            }
             Err(why) => Outcome::Failed(why),
         }
     }
 
-    fn compare(&mut self, workload: &Workload, codes: Vec<Result<CudaCode, Failure>>) -> Vec<Outcome> {
+    fn compare(&mut self, workload: &Workload, codes: Vec<Result<CudaCode, Failure>>, peers: &[Peer]) -> Comparison {
         let good: Vec<&CudaCode> = codes.iter().flatten().collect();
-        let mut measured = self.compared(workload, &good);
+        let mut measured = self.compared(workload, &good, peers);
+        // A library that hangs or loses the context is not to be timed here, and the candidates are not to blame.
+        if !peers.is_empty() && measured.outcomes.iter().any(|o| o.time_us().is_none()) {
+            let failed = std::mem::take(&mut measured.peers);
+            measured = Comparison { peers: failed, ..self.compared(workload, &good, &[]) };
+        }
         // One that hangs or loses the context takes the others with it: they are not to blame.
-        if good.len() > 1 && measured.iter().any(|o| o.time_us().is_none()) {
-            let alone = |code| self.compared(workload, &[code]).remove(0);
+        if good.len() > 1 && measured.outcomes.iter().any(|o| o.time_us().is_none()) {
+            let alone = |code| self.compared(workload, &[code], &[]).outcomes.remove(0);
             let mut alone: Vec<Outcome> = good.iter().copied().map(alone).collect();
             let timed: Vec<&CudaCode> =
                 good.iter().zip(&alone).filter(|(_, o)| o.time_us().is_some()).map(|(code, _)| *code).collect();
-            let mut again = self.compared(workload, &timed).into_iter();
+            let mut outcomes = self.compared(workload, &timed, &[]).outcomes.into_iter();
             for outcome in alone.iter_mut().filter(|o| o.time_us().is_some()) {
-                *outcome = again.next().unwrap_or_else(|| outcome.clone());
+                *outcome = outcomes.next().unwrap_or_else(|| outcome.clone());
             }
-            measured = alone;
+            measured.outcomes = alone;
         }
-        let mut measured = measured.into_iter();
+        let mut outcomes = measured.outcomes.into_iter();
         let lost = || Outcome::Failed(failure(FailureKind::Worker, "the worker left it out"));
         let outcome = |code: &Result<CudaCode, Failure>| match code {
             Err(why) => Outcome::Failed(why.clone()),
-            Ok(_) => measured.next().unwrap_or_else(lost),
+            Ok(_) => outcomes.next().unwrap_or_else(lost),
         };
-        codes.iter().map(outcome).collect()
+        Comparison { outcomes: codes.iter().map(outcome).collect(), peers: measured.peers }
     }
 }
 
 impl Client {
-    /// Compares candidates; as many outcomes as there are.
-    fn compared(&mut self, workload: &Workload, codes: &[&CudaCode]) -> Vec<Outcome> {
+    /// Compares candidates and libraries; as many outcomes as there are.
+    fn compared(&mut self, workload: &Workload, codes: &[&CudaCode], peers: &[Peer]) -> Comparison {
+        let all_fail = |why: Failure| Comparison {
+            outcomes: codes.iter().map(|_| Outcome::Failed(why.clone())).collect(),
+            peers: peers.iter().map(|_| Err(why.detail.clone())).collect(),
+        };
         if codes.is_empty() {
-            return vec![];
+            return all_fail(failure(FailureKind::Worker, "there is nothing that it stands beside"));
         }
         let mut request = self.request(workload, None, true);
         request.candidates = codes.iter().map(|code| code.candidate.clone()).collect();
+        request.peers = peers.iter().map(|peer| peer.name().to_string()).collect();
         let images = codes.iter().map(|code| code.images.as_slice()).collect::<Vec<_>>().concat();
-        let all_fail = |why: Failure| codes.iter().map(|_| Outcome::Failed(why.clone())).collect::<Vec<_>>();
         match self.ask(&request, &images) {
-            Ok(outcomes) if outcomes.len() == codes.len() => outcomes,
-            Ok(other) => all_fail(failure(FailureKind::Worker, format!("{} outcomes of {}", other.len(), codes.len()))),
+            Ok(answer) if (answer.outcomes.len(), answer.peers.len()) == (codes.len(), peers.len()) => answer,
+            Ok(answer) => {
+                all_fail(failure(FailureKind::Worker, format!("{} outcomes of {}", answer.outcomes.len(), codes.len())))
+            }
             Err(why) => all_fail(why),
         }
     }

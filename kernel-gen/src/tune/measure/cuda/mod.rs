@@ -2,6 +2,7 @@
 
 mod build;
 mod client;
+mod peers;
 mod protocol;
 mod worker;
 

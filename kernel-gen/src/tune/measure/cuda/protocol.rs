@@ -5,7 +5,7 @@
 
 use crate::emit::rust::{CudaLaunch, CudaMap};
 use crate::records::{Failure, FailureKind, Outcome, Timing};
-use crate::tune::measure::Sampling;
+use crate::tune::measure::{PeerTiming, Sampling};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use std::io::{self, Read, Write};
@@ -27,6 +27,8 @@ pub(super) struct Request {
     /// The best time of the workload so far.
     pub(super) best_us: Option<f64>,
     pub(super) sampling: Sampling,
+    /// Names of the libraries that are compared too.
+    pub(super) peers: Vec<String>,
 }
 
 /// A candidate: its program, and those that pack its parameters.
@@ -69,6 +71,8 @@ pub(super) enum Reply {
     /// What became of the candidates of the request.
     Done {
         outcomes: Vec<WireOutcome>,
+        /// The libraries that were asked for, in that order.
+        peers: Vec<WirePeer>,
         /// Whether the device's context is lost, and the worker ends.
         lost: bool,
     },
@@ -129,6 +133,31 @@ impl From<WireOutcome> for Outcome {
     }
 }
 
+/// A library's outcome on its way.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+pub(super) enum WirePeer {
+    Timed { way: String, samples_us: Vec<f64>, cold_us: Vec<f64> },
+    Failed(String),
+}
+
+impl From<Result<PeerTiming, String>> for WirePeer {
+    fn from(result: Result<PeerTiming, String>) -> Self {
+        match result {
+            Ok(PeerTiming { way, samples_us, cold_us }) => WirePeer::Timed { way, samples_us, cold_us },
+            Err(why) => WirePeer::Failed(why),
+        }
+    }
+}
+
+impl From<WirePeer> for Result<PeerTiming, String> {
+    fn from(peer: WirePeer) -> Self {
+        match peer {
+            WirePeer::Timed { way, samples_us, cold_us } => Ok(PeerTiming { way, samples_us, cold_us }),
+            WirePeer::Failed(why) => Err(why),
+        }
+    }
+}
+
 /// Writes a frame.
 pub(super) fn write(to: &mut impl Write, message: &impl Serialize, bytes: &[u8]) -> io::Result<()> {
     let json = serde_json::to_vec(message)?;
@@ -180,11 +209,11 @@ mod tests {
         let reply = Reply::Begins(Stage::Run, 2.5);
         write(&mut pipe, &reply, b"abc").unwrap();
         pipe.extend(b"a kernel says hello\n\0\0KGFRA");
-        write(&mut pipe, &Reply::Done { outcomes: vec![], lost: true }, &[]).unwrap();
+        write(&mut pipe, &Reply::Done { outcomes: vec![], peers: vec![], lost: true }, &[]).unwrap();
         let mut rest = pipe.as_slice();
         assert_eq!(read::<Reply>(&mut rest).unwrap(), Some((reply, b"abc".to_vec())));
         let (done, bytes) = read::<Reply>(&mut rest).unwrap().unwrap();
-        assert_eq!((done, bytes), (Reply::Done { outcomes: vec![], lost: true }, vec![]));
+        assert_eq!((done, bytes), (Reply::Done { outcomes: vec![], peers: vec![], lost: true }, vec![]));
         assert_eq!(read::<Reply>(&mut rest).unwrap(), None);
         // A frame that is cut is no frame.
         for end in 0..pipe.len() {
@@ -192,6 +221,16 @@ mod tests {
             while let Some((_, bytes)) = read::<Reply>(&mut cut).unwrap_or(None) {
                 assert!(bytes.is_empty() || bytes == b"abc");
             }
+        }
+    }
+
+    #[test]
+    fn libraries_survive_the_journey() {
+        let timing = PeerTiming { way: "cuDNN gemm".into(), samples_us: vec![2.5], cold_us: vec![3.0, 3.25] };
+        for result in [Ok(timing), Err("it is not here".to_string())] {
+            let text = serde_json::to_string(&WirePeer::from(result.clone())).unwrap();
+            let back: WirePeer = serde_json::from_str(&text).unwrap();
+            assert_eq!(Result::from(back), result);
         }
     }
 

@@ -1,13 +1,14 @@
 //! The side of the process that holds the GPU: loads, runs, checks, times.
 
+use super::peers::{self, Libraries};
 use super::protocol::{self, Candidate, Device, Program, Reply, Request, Stage};
 use crate::emit::rust::{CudaArg, CudaLaunch, CudaMap};
 use crate::records::{Failure, FailureKind, Timing};
-use crate::tune::measure::Sampling;
 use crate::tune::measure::data::Data;
 use crate::tune::measure::pipeline::failure;
+use crate::tune::measure::{Peer, PeerTiming, Sampling};
 use crate::workload::Workload;
-use kernel_gen_runtime::cuda::candidate::{Bench, Bound, Code, Differ, Guarded, Start};
+use kernel_gen_runtime::cuda::candidate::{Bench, Bound, Code, Differ, Graph, Guarded, PeerWay, Start};
 use kernel_gen_runtime::cuda::{CudaError, KernelArg, TensorMapSpec};
 use std::collections::BTreeMap;
 use std::io::{self, Read, Write};
@@ -37,12 +38,14 @@ pub fn serve(input: &mut impl Read, output: &mut impl Write, device: usize) -> i
         Err(error) => return protocol::write(output, &Reply::NoDevice(error.to_string()), &[]),
     };
     let mut tasks = Tasks { bench: &bench, differ, all: BTreeMap::new() };
+    let mut libraries = Libraries::default();
     protocol::write(output, &Reply::Ready(device), &[])?;
     while let Some((request, images)) = protocol::read::<Request>(input)? {
         let mut tell = |stage, seconds| protocol::write(output, &Reply::Begins(stage, seconds), &[]);
-        let (outcomes, lost) = answer(&mut tasks, &request, &images, &mut tell)?;
+        let Answer { outcomes, peers, lost } = answer(&mut tasks, &mut libraries, &request, &images, &mut tell)?;
         let outcomes = outcomes.into_iter().map(Into::into).collect();
-        protocol::write(output, &Reply::Done { outcomes, lost }, &[])?;
+        let peers = peers.into_iter().map(Into::into).collect();
+        protocol::write(output, &Reply::Done { outcomes, peers, lost }, &[])?;
         if lost {
             // Nothing can be freed in order any more; the process's end frees it.
             std::process::exit(0);
@@ -52,15 +55,15 @@ pub fn serve(input: &mut impl Read, output: &mut impl Write, device: usize) -> i
 }
 
 /// Says what begins and how many seconds it may take besides the run limit.
-type Tell<'a> = dyn FnMut(Stage, f64) -> io::Result<()> + 'a;
+pub(super) type Tell<'a> = dyn FnMut(Stage, f64) -> io::Result<()> + 'a;
 
 /// A workload's data, on the host and on the GPU.
-struct Task {
+pub(super) struct Task {
     data: Data,
-    inputs: Vec<Guarded>,
+    pub(super) inputs: Vec<Guarded>,
     /// What the inputs hold, out of the candidates' sight.
     given: Vec<Guarded>,
-    output: Guarded,
+    pub(super) output: Guarded,
 }
 
 struct Tasks<'b> {
@@ -99,7 +102,7 @@ fn buffers(bench: &Bench, data: &Data) -> Result<(Vec<Guarded>, Guarded), CudaEr
 }
 
 /// Why a candidate was not measured.
-enum Stop {
+pub(super) enum Stop {
     /// For this reason.
     Failed(Failure),
     /// For this reason, and the context is lost.
@@ -144,20 +147,31 @@ impl From<CudaError> for Stop {
     }
 }
 
-/// Measures the candidates of a request; also whether the context is lost.
+/// What became of a request.
+struct Answer {
+    outcomes: Vec<Result<Timing, Failure>>,
+    peers: Vec<Result<PeerTiming, String>>,
+    /// Whether the context is lost.
+    lost: bool,
+}
+
+/// Measures the candidates of a request.
 fn answer(
     tasks: &mut Tasks<'_>,
+    libraries: &mut Libraries,
     request: &Request,
     images: &[u8],
     tell: &mut Tell<'_>,
-) -> io::Result<(Vec<Result<Timing, Failure>>, bool)> {
+) -> io::Result<Answer> {
     let bench = tasks.bench;
+    let not_timed = || Err("nothing that it stands beside was timed".to_string());
+    let mut peers: Vec<Result<PeerTiming, String>> = request.peers.iter().map(|_| not_timed()).collect();
     let all_fail = |why: &Failure| request.candidates.iter().map(|_| Err(why.clone())).collect::<Vec<_>>();
     let (task, differ) = match tasks.get(&request.workload, request.seed, tell) {
         Ok(found) => found,
         Err(Stop::Gone(error)) => return Err(error),
-        Err(Stop::Failed(why)) => return Ok((all_fail(&why), false)),
-        Err(Stop::Lost(why)) => return Ok((all_fail(&why), true)),
+        Err(Stop::Failed(why)) => return Ok(Answer { outcomes: all_fail(&why), peers, lost: false }),
+        Err(Stop::Lost(why)) => return Ok(Answer { outcomes: all_fail(&why), peers, lost: true }),
     };
     let mut rest = images;
     let mut outcomes: Vec<Result<(Ready<'_>, Timing), Failure>> = vec![];
@@ -183,7 +197,7 @@ fn answer(
     let mut result = Ok(());
     if lost.is_none() {
         result = if request.compare {
-            compare(bench, task, &mut outcomes, &request.sampling, tell)
+            compare(bench, task, libraries, request, &mut outcomes, &mut peers, tell)
         } else {
             outcomes.iter_mut().flatten().try_for_each(|(ready, timing)| {
                 time(bench, task, ready, timing, &request.sampling, request.best_us, tell)
@@ -207,7 +221,7 @@ fn answer(
     if let Some((why, _)) = stopped {
         all.iter_mut().filter(|o| o.is_ok()).for_each(|o| *o = Err(why.clone()));
     }
-    Ok((all, lost))
+    Ok(Answer { outcomes: all, peers, lost })
 }
 
 /// A candidate that is loaded, with its own memory.
@@ -344,12 +358,12 @@ fn changed(bench: &Bench, buffer: &Guarded, given: &[u8]) -> Result<Option<i64>,
 }
 
 /// Calls of a graph: enough for a sample, and no more than take a moment to record.
-fn calls(us: f64, sampling: &Sampling) -> usize {
+pub(super) fn calls(us: f64, sampling: &Sampling) -> usize {
     (sampling.sample_us / us.max(0.1)).ceil().clamp(1.0, 256.0) as usize
 }
 
 /// How long `samples` samples may take: thrice what they should, and a margin.
-fn budget_s(us: f64, calls: usize, samples: usize) -> f64 {
+pub(super) fn budget_s(us: f64, calls: usize, samples: usize) -> f64 {
     2.0 + 3e-6 * us * (calls * (samples + 2)) as f64
 }
 
@@ -398,64 +412,122 @@ fn again(bench: &Bench, task: &Task, tell: &mut Tell<'_>) -> Result<(), Stop> {
     })
 }
 
+/// What is compared: a candidate, or a library's way of doing the same.
+enum Contestant<'a> {
+    Candidate { warm: Bound<'a>, cold: Vec<Bound<'a>> },
+    Library { way: &'a PeerWay<'a>, warm: [&'a Guarded; 3], cold: Vec<[&'a Guarded; 3]> },
+}
+
+impl Contestant<'_> {
+    /// The microseconds of one call.
+    fn time_once(&self, bench: &Bench) -> Result<f64, Stop> {
+        match self {
+            Contestant::Candidate { warm, .. } => Ok(bench.time_launches(warm, 1)?),
+            Contestant::Library { way, warm, .. } => Ok(bench.time_peer(way, *warm, 1)?),
+        }
+    }
+
+    /// Calls on warm operands, and on cold ones.
+    fn graphs(&self, bench: &Bench, calls: usize, cold_calls: usize) -> Result<[Graph<'_>; 2], Stop> {
+        match self {
+            Contestant::Candidate { warm, cold } => {
+                let cold: Vec<&Bound<'_>> = cold.iter().collect();
+                Ok([bench.graph(&[warm], calls)?, bench.graph(&cold, cold_calls)?])
+            }
+            Contestant::Library { way, warm, cold } => {
+                Ok([bench.graph_of_peer(way, &[*warm], calls)?, bench.graph_of_peer(way, cold, cold_calls)?])
+            }
+        }
+    }
+}
+
 /// Samples of all in turn: warm, and cold with buffers that together do not fit the cache.
 fn compare(
     bench: &Bench,
     task: &mut Task,
+    libraries: &mut Libraries,
+    request: &Request,
     outcomes: &mut [Result<(Ready<'_>, Timing), Failure>],
-    sampling: &Sampling,
+    peers: &mut [Result<PeerTiming, String>],
     tell: &mut Tell<'_>,
 ) -> Result<(), Stop> {
+    let sampling = &request.sampling;
     tell(Stage::Load, 60.0)?;
     let set = task.inputs.iter().map(Guarded::bytes).sum::<usize>() + task.output.bytes();
     let sets = (2 * bench.facts().l2_bytes).div_ceil(set.max(1)).clamp(1, 4096);
     let cold = (0..sets).map(|_| buffers(bench, &task.data)).collect::<Result<Vec<_>, _>>()?;
-    let good: Vec<usize> = (0..outcomes.len()).filter(|i| outcomes[*i].is_ok()).collect();
-    let mut samples: Vec<(Vec<f64>, Vec<f64>)> = good.iter().map(|_| (vec![], vec![])).collect();
-    {
-        let ready: Vec<&Ready<'_>> = outcomes.iter().flatten().map(|(ready, _)| ready).collect();
-        let mut warm_bound = vec![];
-        let mut cold_bound = vec![];
-        for ready in &ready {
-            warm_bound.push(ready.bind(bench, &task.inputs, &task.output)?);
-            let sets = cold.iter().map(|(inputs, output)| ready.bind(bench, inputs, output));
-            cold_bound.push(sets.collect::<Result<Vec<_>, _>>()?);
+    let mut ways: Vec<Option<PeerWay<'_>>> = peers.iter().map(|_| None).collect();
+    let asked: Vec<Option<Peer>> = request.peers.iter().map(|name| Peer::from_name(name)).collect();
+    if outcomes.iter().any(Result::is_ok) {
+        asked.iter().flatten().for_each(|peer| libraries.open(bench, *peer));
+        let workload = Workload::from_key(&request.workload).map_err(|cause| failure(FailureKind::Worker, cause))?;
+        for ((peer, way), result) in asked.iter().zip(&mut ways).zip(peers.iter_mut()) {
+            let offered = peer.ok_or("there is no such library".to_string());
+            match offered.and_then(|peer| libraries.ways(bench, peer, &workload)) {
+                Ok(offered) => *way = peers::fastest(bench, task, offered, sampling, tell)?,
+                Err(why) => *result = Err(why),
+            }
+            if way.is_none() && result.is_ok() {
+                *result = Err("none of its ways does this".to_string());
+            }
         }
-        let (mut graphs, mut seconds) = (vec![], 0.0);
-        for (warm, cold) in warm_bound.iter().zip(&cold_bound) {
-            tell(Stage::Run, 1.0)?;
-            let us = bench.time_launches(warm, 1)?;
-            let calls = calls(us, sampling);
-            // Each set once, at least, so that none of them is still in the cache when its turn comes again.
-            let cold_calls = calls.max(cold.len()).min(4096);
-            seconds += budget_s(us, calls + cold_calls, sampling.compare);
-            tell(Stage::Time, budget_s(us, calls + cold_calls, 2))?;
-            let cold: Vec<&Bound<'_>> = cold.iter().collect();
-            graphs.push((bench.graph(&[warm], calls)?, bench.graph(&cold, cold_calls)?));
-        }
-        tell(Stage::Time, seconds)?;
-        for (warm, cold) in &graphs {
-            bench.replay(warm)?;
-            bench.replay(cold)?;
-        }
+    }
+    let mut contestants = vec![];
+    for (ready, _) in outcomes.iter().flatten() {
+        let cold = cold.iter().map(|(inputs, output)| ready.bind(bench, inputs, output));
+        let cold = cold.collect::<Result<Vec<_>, _>>()?;
+        contestants.push(Contestant::Candidate { warm: ready.bind(bench, &task.inputs, &task.output)?, cold });
+    }
+    for way in ways.iter().flatten() {
+        let Some(warm) = peers::operands(&task.inputs, &task.output) else { continue };
+        let cold = cold.iter().filter_map(|(inputs, output)| peers::operands(inputs, output)).collect();
+        contestants.push(Contestant::Library { way, warm, cold });
+    }
+    let mut samples = interleaved(bench, &contestants, cold.len(), sampling, tell)?.into_iter();
+    drop(contestants);
+    for (_, timing) in outcomes.iter_mut().flatten() {
+        [timing.samples_us, timing.cold_us] = samples.next().unwrap_or_default();
+    }
+    for (way, result) in ways.iter().zip(peers) {
+        let Some(way) = way else { continue };
+        let [samples_us, cold_us] = samples.next().unwrap_or_default();
+        *result = Ok(PeerTiming { way: way.name().to_string(), samples_us, cold_us });
+    }
+    Ok(())
+}
+
+/// Warm and cold samples of each contestant; sample `i` of all was taken at about the same time.
+fn interleaved(
+    bench: &Bench,
+    contestants: &[Contestant<'_>],
+    cold_sets: usize,
+    sampling: &Sampling,
+    tell: &mut Tell<'_>,
+) -> Result<Vec<[Vec<f64>; 2]>, Stop> {
+    let (mut graphs, mut seconds) = (vec![], 0.0);
+    for contestant in contestants {
+        tell(Stage::Run, 1.0)?;
+        let us = contestant.time_once(bench)?;
+        let calls = calls(us, sampling);
+        // Each set once, at least, so that none of them is still in the cache when its turn comes again.
+        let cold_calls = calls.max(cold_sets).min(4096);
+        seconds += budget_s(us, calls + cold_calls, sampling.compare);
+        tell(Stage::Time, budget_s(us, calls + cold_calls, 2))?;
+        graphs.push(contestant.graphs(bench, calls, cold_calls)?);
+    }
+    tell(Stage::Time, seconds)?;
+    let mut samples: Vec<[Vec<f64>; 2]> = graphs.iter().map(|_| [vec![], vec![]]).collect();
+    for graph in graphs.iter().flatten() {
+        bench.replay(graph)?;
+    }
+    for temperature in 0..2 {
         for round in 0..sampling.compare {
             for i in 0..graphs.len() {
                 // The first in a round is another one each time.
                 let at = (i + round) % graphs.len();
-                samples[at].0.push(bench.replay(&graphs[at].0)?);
-            }
-        }
-        for round in 0..sampling.compare {
-            for i in 0..graphs.len() {
-                let at = (i + round) % graphs.len();
-                samples[at].1.push(bench.replay(&graphs[at].1)?);
+                samples[at][temperature].push(bench.replay(&graphs[at][temperature])?);
             }
         }
     }
-    for ((warm, cold), i) in samples.into_iter().zip(good) {
-        if let Ok((_, timing)) = &mut outcomes[i] {
-            (timing.samples_us, timing.cold_us) = (warm, cold);
-        }
-    }
-    Ok(())
+    Ok(samples)
 }

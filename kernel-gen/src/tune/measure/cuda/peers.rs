@@ -1,0 +1,140 @@
+//! The vendor's libraries in the process that holds the GPU: what of a workload they compute, and their fastest way.
+
+use super::protocol::Stage;
+use super::worker::{Stop, Task, Tell, budget_s, calls};
+use crate::ir::DType;
+use crate::records::FailureKind;
+use crate::tune::measure::pipeline::failure;
+use crate::tune::measure::{Peer, Sampling};
+use crate::workload::{Conv2d, ConvLayout, Math, Matmul, Op, Workload};
+use kernel_gen_runtime::cuda::candidate::{Bench, Guarded, PeerConv, PeerError, PeerProduct, PeerType, PeerWay, Peers};
+use std::collections::BTreeMap;
+
+/// Replays by which the ways of a library are ranked.
+const ROUNDS: usize = 5;
+/// A way that takes so many times as long as the best so far is not looked at closely.
+const SLOW: f64 = 4.0;
+/// Seconds in which a library brings what it needs to the GPU, which it does when that is first used.
+const LOAD_S: f64 = 30.0;
+
+/// The libraries that were asked for so far, or why they cannot be had.
+#[derive(Debug, Default)]
+pub(super) struct Libraries(BTreeMap<Peer, Result<Peers, String>>);
+
+impl Libraries {
+    /// Opens a library when it is first asked for.
+    pub(super) fn open(&mut self, bench: &Bench, peer: Peer) {
+        self.0.entry(peer).or_insert_with(|| Peers::open(bench, peer).map_err(|e| e.to_string()));
+    }
+
+    /// What a library can do of a workload: its operator, without the epilogue.
+    pub(super) fn ways(&self, bench: &Bench, peer: Peer, workload: &Workload) -> Result<Vec<PeerWay<'_>>, String> {
+        let library = self.0.get(&peer).ok_or("it was not opened")?.as_ref().map_err(Clone::clone)?;
+        let dtype = dtype(workload)?;
+        match (peer, &workload.op) {
+            (Peer::Cudnn, Op::Conv2d(c)) => {
+                library.convolutions(bench, &convolution(c, dtype)?).map_err(|e| e.to_string())
+            }
+            (Peer::Cublas, Op::Matmul(m)) => Ok(library.products(&product(m, dtype)?)),
+            _ => Err("it has no such operator".to_string()),
+        }
+    }
+}
+
+fn dtype(w: &Workload) -> Result<PeerType, String> {
+    match (w.dtype, w.out_dtype, w.math) {
+        (DType::F32, DType::F32, Math::Tf32) => Ok(PeerType::Tf32),
+        (DType::F32, DType::F32, _) => Ok(PeerType::F32),
+        (DType::F16, DType::F16, _) => Ok(PeerType::F16),
+        (DType::Bf16, DType::Bf16, _) => Ok(PeerType::Bf16),
+        (from, to, _) => Err(format!("it is not asked for {from} to {to}")),
+    }
+}
+
+fn number(value: i64) -> Result<i32, String> {
+    i32::try_from(value).map_err(|_| format!("a size of {value} is more than it takes"))
+}
+
+/// The convolution in the layout that is nearest to the workload's: HWCN, which cuDNN has not, is timed as NCHW, and
+/// blocked layouts as those that they are blocks of. The operands have as many bytes in each.
+fn convolution(c: &Conv2d, dtype: PeerType) -> Result<PeerConv, String> {
+    let [top, left, bottom, right] = c.padding;
+    if (top, left) != (bottom, right) {
+        return Err("it has no padding that differs between sides".to_string());
+    }
+    let pair = |[a, b]: [i64; 2]| Ok::<_, String>([number(a)?, number(b)?]);
+    Ok(PeerConv {
+        dtype,
+        nhwc: matches!(c.layout, ConvLayout::Nhwc | ConvLayout::NhwcNc(_)),
+        input: [number(c.n)?, number(c.ci)?, number(c.h)?, number(c.w)?],
+        filter: [number(c.co)?, number(c.ci / c.groups.max(1))?, number(c.kh)?, number(c.kw)?],
+        output: pair([c.oh(), c.ow()])?,
+        padding: pair([top, left])?,
+        stride: pair(c.stride)?,
+        dilation: pair(c.dilation)?,
+        groups: number(c.groups)?,
+    })
+}
+
+fn product(m: &Matmul, dtype: PeerType) -> Result<PeerProduct, String> {
+    Ok(PeerProduct {
+        dtype,
+        batch: number(m.batch)?,
+        size: [number(m.m)?, number(m.n)?, number(m.k)?],
+        transposed: [m.trans_a, m.trans_b],
+    })
+}
+
+impl From<PeerError> for Stop {
+    fn from(error: PeerError) -> Self {
+        match error {
+            PeerError::Cuda(error) => error.into(),
+            other => Stop::Failed(failure(FailureKind::Worker, other)),
+        }
+    }
+}
+
+/// A library's fastest way on a workload's own buffers, or why there is none.
+pub(super) fn fastest<'p>(
+    bench: &Bench,
+    task: &Task,
+    ways: Vec<PeerWay<'p>>,
+    sampling: &Sampling,
+    tell: &mut Tell<'_>,
+) -> Result<Option<PeerWay<'p>>, Stop> {
+    let Some(buffers) = operands(&task.inputs, &task.output) else { return Ok(None) };
+    let mut best: Option<(f64, PeerWay<'p>)> = None;
+    for way in ways {
+        tell(Stage::Run, LOAD_S)?;
+        // A way that the library offers and then refuses is none. The first call also prepares what the library wants.
+        match bench.launch_peer(&way, buffers) {
+            Ok(()) => bench.synchronize()?,
+            Err(PeerError::Cuda(error)) => return Err(error.into()),
+            Err(_) => continue,
+        }
+        let us = bench.time_peer(&way, buffers, 1)?;
+        if best.as_ref().is_some_and(|(least, _)| us > SLOW * least) {
+            continue;
+        }
+        let calls = calls(us, sampling);
+        tell(Stage::Time, LOAD_S + budget_s(us, calls, ROUNDS))?;
+        let graph = bench.graph_of_peer(&way, &[buffers], calls)?;
+        let mut least = f64::INFINITY;
+        for _ in 0..ROUNDS {
+            least = least.min(bench.replay(&graph)?);
+        }
+        drop(graph);
+        if best.as_ref().is_none_or(|(us, _)| least < *us) {
+            best = Some((least, way));
+        }
+    }
+    Ok(best.map(|(_, way)| way))
+}
+
+/// What a library reads and writes: the operator's two operands, which come first, and the result.
+pub(super) fn operands<'a>(inputs: &'a [Guarded], output: &'a Guarded) -> Option<[&'a Guarded; 3]> {
+    match inputs {
+        [a, b, ..] => Some([a, b, output]),
+        _ => None,
+    }
+}

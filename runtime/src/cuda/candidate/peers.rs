@@ -1,0 +1,524 @@
+//! cuDNN and cuBLAS, opened where they are, to be timed beside candidates.
+//!
+//! Nothing is linked: a library is opened when it is asked for, and what is missing is an error that says what was looked
+//! for. The functions are those of cuDNN's legacy convolution interface, which versions 8 and 9 have alike, and of cuBLAS.
+
+use super::{Bench, Guarded};
+use crate::cuda::CudaError;
+use crate::cuda::driver::Handle;
+use libloading::Library;
+use std::ffi::{c_int, c_void};
+use std::fmt;
+
+/// A library of the GPU's vendor.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub enum PeerKind {
+    /// cuDNN, for convolutions.
+    Cudnn,
+    /// cuBLAS, for matrix products.
+    Cublas,
+}
+
+impl PeerKind {
+    /// All of them.
+    pub const ALL: [PeerKind; 2] = [PeerKind::Cudnn, PeerKind::Cublas];
+
+    /// The one of a name.
+    pub fn from_name(name: &str) -> Option<PeerKind> {
+        PeerKind::ALL.into_iter().find(|kind| kind.name() == name)
+    }
+
+    /// As people write it: `cudnn`, `cublas`.
+    pub fn name(self) -> &'static str {
+        match self {
+            PeerKind::Cudnn => "cudnn",
+            PeerKind::Cublas => "cublas",
+        }
+    }
+
+    /// File names, the most general first.
+    fn files(self) -> &'static [&'static str] {
+        match self {
+            PeerKind::Cudnn => &["libcudnn.so", "libcudnn.so.9", "libcudnn.so.8"],
+            PeerKind::Cublas => &["libcublas.so", "libcublas.so.13", "libcublas.so.12", "libcublas.so.11"],
+        }
+    }
+}
+
+/// Why a peer was not timed.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum PeerError {
+    /// The library is not there.
+    Absent {
+        /// Which.
+        kind: PeerKind,
+    },
+    /// The library lacks a function.
+    Function {
+        /// Which library.
+        kind: PeerKind,
+        /// The function.
+        name: &'static str,
+    },
+    /// A call failed.
+    Call {
+        /// The function.
+        name: &'static str,
+        /// Its status.
+        status: c_int,
+    },
+    /// A buffer is smaller than the shape says.
+    Buffer {
+        /// Bytes that the shape needs.
+        needed: usize,
+        /// Bytes that there are.
+        given: usize,
+    },
+    /// The device failed.
+    Cuda(CudaError),
+}
+
+impl fmt::Display for PeerError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            PeerError::Absent { kind } => write!(
+                f,
+                "{} is not here: none of {} is on the loader's path; install it, or add its folder to LD_LIBRARY_PATH",
+                kind.name(),
+                kind.files().join(", ")
+            ),
+            PeerError::Function { kind, name } => {
+                write!(f, "{} has no function {name}; a version from 8 (cuDNN) or 11 (cuBLAS) has it", kind.name())
+            }
+            PeerError::Call { name, status } => write!(f, "{name} failed with status {status}"),
+            PeerError::Buffer { needed, given } => write!(f, "a buffer has {given} bytes and {needed} are needed"),
+            PeerError::Cuda(error) => error.fmt(f),
+        }
+    }
+}
+
+impl std::error::Error for PeerError {}
+
+impl From<CudaError> for PeerError {
+    fn from(error: CudaError) -> Self {
+        PeerError::Cuda(error)
+    }
+}
+
+/// The type of a layer's elements; sums are in 32 bits always.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum PeerType {
+    /// 32 bits, with products and sums in 32 bits: no tf32.
+    F32,
+    /// 32 bits in memory, products of tf32.
+    Tf32,
+    /// 16 bits.
+    F16,
+    /// bfloat16.
+    Bf16,
+}
+
+impl PeerType {
+    fn bytes(self) -> usize {
+        if matches!(self, PeerType::F32 | PeerType::Tf32) { 4 } else { 2 }
+    }
+
+    /// `cudnnDataType_t`.
+    fn cudnn(self) -> c_int {
+        match self {
+            PeerType::F32 | PeerType::Tf32 => 0,
+            PeerType::F16 => 2,
+            PeerType::Bf16 => 9,
+        }
+    }
+
+    /// `cudaDataType_t`.
+    fn cublas(self) -> c_int {
+        match self {
+            PeerType::F32 | PeerType::Tf32 => 0,
+            PeerType::F16 => 2,
+            PeerType::Bf16 => 14,
+        }
+    }
+}
+
+/// A convolution: NCHW with OIHW weights, or NHWC with OHWI weights.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct PeerConv {
+    /// The type of all three tensors.
+    pub dtype: PeerType,
+    /// Whether channels are innermost.
+    pub nhwc: bool,
+    /// Batch, input channels, height, width.
+    pub input: [i32; 4],
+    /// Output channels, input channels of a group, height, width.
+    pub filter: [i32; 4],
+    /// Output height and width.
+    pub output: [i32; 2],
+    /// Rows and columns of padding, the same on both sides.
+    pub padding: [i32; 2],
+    /// Steps along height and width.
+    pub stride: [i32; 2],
+    /// Distance of the filter's elements.
+    pub dilation: [i32; 2],
+    /// Groups of channels.
+    pub groups: i32,
+}
+
+/// A row-major matrix product.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct PeerProduct {
+    /// The type of all three matrices.
+    pub dtype: PeerType,
+    /// Matrices in each operand.
+    pub batch: i32,
+    /// Rows of the result, columns of the result, length of the sums.
+    pub size: [i32; 3],
+    /// Whether the operands are stored transposed.
+    pub transposed: [bool; 2],
+}
+
+/// A way of a library to compute something.
+pub struct PeerWay<'p> {
+    call: Call<'p>,
+    name: String,
+    workspace: Option<Guarded>,
+    bytes: [usize; 3],
+}
+
+impl PeerWay<'_> {
+    /// What the library calls it.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+}
+
+enum Call<'p> {
+    Convolution { dnn: &'p Dnn, layer: Layer<'p>, algorithm: c_int },
+    Product { blas: &'p Blas, product: PeerProduct },
+}
+
+macro_rules! library {
+    ($(#[$meta:meta])* $name:ident of $kind:expr, { $($field:ident = $symbol:literal: fn($($t:ty),*);)* }) => {
+        $(#[$meta])*
+        struct $name {
+            /// The library's own state.
+            handle: Handle,
+            $($field: unsafe extern "C" fn($($t),*) -> c_int,)*
+            /// Stays open as long as its functions are known.
+            _library: Library,
+        }
+
+        impl $name {
+            fn resolve() -> Result<$name, PeerError> {
+                // SAFETY: opening the vendor's library runs what it does when it is loaded, as linking it would.
+                let mut found = $kind.files().iter().filter_map(|file| unsafe { Library::new(*file) }.ok());
+                let library = found.next().ok_or(PeerError::Absent { kind: $kind })?;
+                Ok($name {
+                    handle: std::ptr::null_mut(),
+                    $(
+                        // SAFETY: the function of this name has this signature in all versions that have it.
+                        $field: unsafe { library.get($symbol.as_bytes()) }
+                            .map(|f| *f)
+                            .map_err(|_| PeerError::Function { kind: $kind, name: $symbol })?,
+                    )*
+                    _library: library,
+                })
+            }
+        }
+    };
+}
+
+library! {
+    /// cuDNN. An enumeration is its number in the headers.
+    Dnn of PeerKind::Cudnn, {
+        create = "cudnnCreate": fn(*mut Handle);
+        destroy = "cudnnDestroy": fn(Handle);
+        set_stream = "cudnnSetStream": fn(Handle, Handle);
+        create_tensor = "cudnnCreateTensorDescriptor": fn(*mut Handle);
+        destroy_tensor = "cudnnDestroyTensorDescriptor": fn(Handle);
+        set_tensor = "cudnnSetTensor4dDescriptor": fn(Handle, c_int, c_int, c_int, c_int, c_int, c_int);
+        create_filter = "cudnnCreateFilterDescriptor": fn(*mut Handle);
+        destroy_filter = "cudnnDestroyFilterDescriptor": fn(Handle);
+        set_filter = "cudnnSetFilter4dDescriptor": fn(Handle, c_int, c_int, c_int, c_int, c_int, c_int);
+        create_convolution = "cudnnCreateConvolutionDescriptor": fn(*mut Handle);
+        destroy_convolution = "cudnnDestroyConvolutionDescriptor": fn(Handle);
+        set_convolution = "cudnnSetConvolution2dDescriptor":
+            fn(Handle, c_int, c_int, c_int, c_int, c_int, c_int, c_int, c_int);
+        set_groups = "cudnnSetConvolutionGroupCount": fn(Handle, c_int);
+        set_math = "cudnnSetConvolutionMathType": fn(Handle, c_int);
+        workspace = "cudnnGetConvolutionForwardWorkspaceSize":
+            fn(Handle, Handle, Handle, Handle, Handle, c_int, *mut usize);
+        forward = "cudnnConvolutionForward":
+            fn(Handle, *const f32, Handle, *const c_void, Handle, *const c_void, Handle, c_int, *mut c_void, usize,
+               *const f32, Handle, *mut c_void);
+    }
+}
+
+library! {
+    /// cuBLAS.
+    Blas of PeerKind::Cublas, {
+        create = "cublasCreate_v2": fn(*mut Handle);
+        destroy = "cublasDestroy_v2": fn(Handle);
+        set_stream = "cublasSetStream_v2": fn(Handle, Handle);
+        gemm = "cublasGemmStridedBatchedEx":
+            fn(Handle, c_int, c_int, c_int, c_int, c_int, *const f32, *const c_void, c_int, c_int, i64, *const c_void,
+               c_int, c_int, i64, *const f32, *mut c_void, c_int, c_int, i64, c_int, c_int, c_int);
+    }
+}
+
+impl Drop for Dnn {
+    fn drop(&mut self) {
+        if !self.handle.is_null() {
+            // SAFETY: the handle was made by this library and nothing uses it any more.
+            unsafe { (self.destroy)(self.handle) };
+        }
+    }
+}
+
+impl Drop for Blas {
+    fn drop(&mut self) {
+        if !self.handle.is_null() {
+            // SAFETY: as above.
+            unsafe { (self.destroy)(self.handle) };
+        }
+    }
+}
+
+fn done(name: &'static str, status: c_int) -> Result<(), PeerError> {
+    if status == 0 { Ok(()) } else { Err(PeerError::Call { name, status }) }
+}
+
+/// The descriptors of a convolution. They are destroyed with the value.
+struct Layer<'p> {
+    dnn: &'p Dnn,
+    x: Handle,
+    y: Handle,
+    filter: Handle,
+    convolution: Handle,
+}
+
+impl Drop for Layer<'_> {
+    fn drop(&mut self) {
+        let dnn = self.dnn;
+        let all = [
+            (dnn.destroy_tensor, self.x),
+            (dnn.destroy_tensor, self.y),
+            (dnn.destroy_filter, self.filter),
+            (dnn.destroy_convolution, self.convolution),
+        ];
+        for (destroy, descriptor) in all.into_iter().filter(|(_, d)| !d.is_null()) {
+            // SAFETY: each was made by its own function of this library, and nothing uses it any more.
+            unsafe { destroy(descriptor) };
+        }
+    }
+}
+
+impl<'p> Layer<'p> {
+    fn new(dnn: &'p Dnn, conv: &PeerConv) -> Result<Layer<'p>, PeerError> {
+        let null = std::ptr::null_mut;
+        let mut l = Layer { dnn, x: null(), y: null(), filter: null(), convolution: null() };
+        let (format, data) = (c_int::from(conv.nhwc), conv.dtype.cudnn());
+        let ([n, c, h, w], [o, i, kh, kw], [oh, ow]) = (conv.input, conv.filter, conv.output);
+        let ([ph, pw], [sh, sw], [dh, dw]) = (conv.padding, conv.stride, conv.dilation);
+        // `CUDNN_FMA_MATH` keeps 32-bit products exact; `CUDNN_TENSOR_OP_MATH` is what tf32 and 16-bit types want.
+        let math = if conv.dtype == PeerType::F32 { 3 } else { 1 };
+        // `CUDNN_CROSS_CORRELATION`, and sums as `CUDNN_DATA_FLOAT`.
+        let (mode, sums) = (1, 0);
+        // SAFETY: every descriptor is made before it is set, and the pointers are to fields of a local.
+        unsafe {
+            done("cudnnCreateTensorDescriptor", (dnn.create_tensor)(&mut l.x))?;
+            done("cudnnCreateTensorDescriptor", (dnn.create_tensor)(&mut l.y))?;
+            done("cudnnCreateFilterDescriptor", (dnn.create_filter)(&mut l.filter))?;
+            done("cudnnCreateConvolutionDescriptor", (dnn.create_convolution)(&mut l.convolution))?;
+            done("cudnnSetTensor4dDescriptor", (dnn.set_tensor)(l.x, format, data, n, c, h, w))?;
+            done("cudnnSetTensor4dDescriptor", (dnn.set_tensor)(l.y, format, data, n, o, oh, ow))?;
+            done("cudnnSetFilter4dDescriptor", (dnn.set_filter)(l.filter, data, format, o, i, kh, kw))?;
+            let set = (dnn.set_convolution)(l.convolution, ph, pw, sh, sw, dh, dw, mode, sums);
+            done("cudnnSetConvolution2dDescriptor", set)?;
+            done("cudnnSetConvolutionGroupCount", (dnn.set_groups)(l.convolution, conv.groups))?;
+            done("cudnnSetConvolutionMathType", (dnn.set_math)(l.convolution, math))?;
+        }
+        Ok(l)
+    }
+}
+
+/// The libraries that are open.
+pub struct Peers {
+    dnn: Option<Dnn>,
+    blas: Option<Blas>,
+}
+
+impl fmt::Debug for Peers {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Peers {{ cudnn: {}, cublas: {} }}", self.dnn.is_some(), self.blas.is_some())
+    }
+}
+
+/// Memory that a way may use: more than any of them wants for a layer of the usual networks.
+const MOST_WORKSPACE: usize = 2 << 30;
+
+/// `cudnnConvolutionFwdAlgo_t`: number and name of those that a forward convolution may have.
+const ALGORITHMS: [(c_int, &str); 7] = [
+    (0, "implicit_gemm"),
+    (1, "implicit_precomp_gemm"),
+    (2, "gemm"),
+    (4, "fft"),
+    (5, "fft_tiling"),
+    (6, "winograd"),
+    (7, "winograd_nonfused"),
+];
+
+impl Peers {
+    /// Opens a library for a GPU.
+    ///
+    /// # Errors
+    /// If it is not there, or does not want to work on this GPU.
+    pub fn open(bench: &Bench, kind: PeerKind) -> Result<Peers, PeerError> {
+        bench.context.bind()?;
+        let mut peers = Peers { dnn: None, blas: None };
+        // SAFETY: a handle is written before it is used, and the stream lives as long as the bench, which the ways of
+        // this library are launched on.
+        unsafe {
+            match kind {
+                PeerKind::Cudnn => {
+                    let mut dnn = Dnn::resolve()?;
+                    done("cudnnCreate", (dnn.create)(&mut dnn.handle))?;
+                    done("cudnnSetStream", (dnn.set_stream)(dnn.handle, bench.handle()))?;
+                    peers.dnn = Some(dnn);
+                }
+                PeerKind::Cublas => {
+                    let mut blas = Blas::resolve()?;
+                    done("cublasCreate_v2", (blas.create)(&mut blas.handle))?;
+                    done("cublasSetStream_v2", (blas.set_stream)(blas.handle, bench.handle()))?;
+                    peers.blas = Some(blas);
+                }
+            }
+        }
+        Ok(peers)
+    }
+
+    /// Every algorithm of cuDNN that serves the convolution; none if cuDNN is not open.
+    ///
+    /// # Errors
+    /// If cuDNN does not take the shape, or the GPU has no memory for a workspace.
+    pub fn convolutions(&self, bench: &Bench, conv: &PeerConv) -> Result<Vec<PeerWay<'_>>, PeerError> {
+        let Some(dnn) = &self.dnn else { return Ok(vec![]) };
+        bench.context.bind()?;
+        let size = |dims: &[i32]| dims.iter().map(|d| usize::try_from(*d).unwrap_or(0)).product::<usize>();
+        let out = [conv.input[0], conv.filter[0], conv.output[0], conv.output[1]];
+        let bytes = [size(&conv.input), size(&conv.filter), size(&out)].map(|n| n * conv.dtype.bytes());
+        let mut ways = vec![];
+        for (algorithm, name) in ALGORITHMS {
+            let layer = Layer::new(dnn, conv)?;
+            let mut needed = 0;
+            // SAFETY: all descriptors are set, and the pointer is to a local.
+            let status = unsafe {
+                (dnn.workspace)(dnn.handle, layer.x, layer.filter, layer.convolution, layer.y, algorithm, &mut needed)
+            };
+            // An algorithm that does not serve the layer is no failure.
+            if status != 0 || needed > MOST_WORKSPACE {
+                continue;
+            }
+            let workspace = (needed > 0).then(|| bench.poisoned(needed)).transpose()?;
+            let call = Call::Convolution { dnn, layer, algorithm };
+            ways.push(PeerWay { call, name: format!("cuDNN {name}"), workspace, bytes });
+        }
+        Ok(ways)
+    }
+
+    /// The product of cuBLAS, with the algorithm that it chooses; none if cuBLAS is not open.
+    pub fn products(&self, product: &PeerProduct) -> Vec<PeerWay<'_>> {
+        let [m, n, k] = product.size.map(|d| usize::try_from(d).unwrap_or(0));
+        let batch = usize::try_from(product.batch).unwrap_or(0);
+        let bytes = [m * k, k * n, m * n].map(|count| batch * count * product.dtype.bytes());
+        let way = |blas| {
+            let call = Call::Product { blas, product: *product };
+            PeerWay { call, name: "cuBLAS".to_string(), workspace: None, bytes }
+        };
+        self.blas.iter().map(way).collect()
+    }
+}
+
+impl Bench {
+    /// Queues what a library does: both operands, and the result.
+    ///
+    /// # Errors
+    /// If a buffer is too small, or the library refuses.
+    pub fn launch_peer(&self, way: &PeerWay<'_>, buffers: [&Guarded; 3]) -> Result<(), PeerError> {
+        self.context.bind()?;
+        for (buffer, needed) in buffers.iter().zip(way.bytes) {
+            if buffer.bytes() < needed {
+                return Err(PeerError::Buffer { needed, given: buffer.bytes() });
+            }
+        }
+        let at = |buffer: &Guarded| std::ptr::without_provenance_mut::<c_void>(buffer.address() as usize);
+        let [x, w, y] = buffers.map(at);
+        let (one, zero) = (1.0f32, 0.0f32);
+        match &way.call {
+            Call::Convolution { dnn, layer, algorithm } => {
+                let (memory, bytes) = way.workspace.as_ref().map_or((std::ptr::null_mut(), 0), |m| (at(m), m.bytes()));
+                // SAFETY: the buffers have the bytes that the descriptors state, the workspace what was asked for, and the
+                // scalars live through the call.
+                let status = unsafe {
+                    (dnn.forward)(
+                        dnn.handle,
+                        &one,
+                        layer.x,
+                        x,
+                        layer.filter,
+                        w,
+                        layer.convolution,
+                        *algorithm,
+                        memory,
+                        bytes,
+                        &zero,
+                        layer.y,
+                        y,
+                    )
+                };
+                done("cudnnConvolutionForward", status)
+            }
+            Call::Product { blas, product } => {
+                let [m, n, k] = product.size;
+                let [ta, tb] = product.transposed;
+                let data = product.dtype.cublas();
+                // `CUBLAS_COMPUTE_32F`: products of 32-bit operands are not rounded; `CUBLAS_COMPUTE_32F_FAST_TF32`: they
+                // are. `CUBLAS_GEMM_DEFAULT`.
+                let compute = if product.dtype == PeerType::Tf32 { 77 } else { 68 };
+                let algorithm = -1;
+                let step = |a: c_int, b: c_int| i64::from(a) * i64::from(b);
+                // Row-major `c = a b` is column-major `c' = b' a'`.
+                // SAFETY: the matrices have these sizes, and the scalars live through the call.
+                let status = unsafe {
+                    (blas.gemm)(
+                        blas.handle,
+                        c_int::from(tb),
+                        c_int::from(ta),
+                        n,
+                        m,
+                        k,
+                        &one,
+                        w,
+                        data,
+                        if tb { k } else { n },
+                        step(k, n),
+                        x,
+                        data,
+                        if ta { m } else { k },
+                        step(m, k),
+                        &zero,
+                        y,
+                        data,
+                        n,
+                        step(m, n),
+                        product.batch,
+                        compute,
+                        algorithm,
+                    )
+                };
+                done("cublasGemmStridedBatchedEx", status)
+            }
+        }
+    }
+}
