@@ -16,13 +16,15 @@ use kernel_gen::toolchain::Compiler;
 use kernel_gen::toolchain::harness::{Program, RunOptions};
 use kernel_gen::workload::bound::reference_with_bounds;
 use kernel_gen::workload::sample::{self, Rng};
-use kernel_gen::workload::{Conv2d, ConvLayout, Matmul, Op, Role, Workload};
+use kernel_gen::workload::{Conv2d, ConvLayout, Epilogue, Matmul, Op, Role, Workload};
 use std::collections::BTreeMap;
 
 /// The templates that this is about; those for CUDA devices have a test of their own.
-const CPU_TEMPLATES: [&str; 8] = [
+const CPU_TEMPLATES: [&str; 10] = [
     "conv2d_direct",
     "conv2d_winograd",
+    "conv2d_skip",
+    "conv2d_pixels",
     "conv2d_pointwise",
     "matmul_packed",
     "matmul_dot",
@@ -215,4 +217,55 @@ fn compiled_kernels_equal_the_reference() {
         .collect();
     println!("levels that run here: {here:?}");
     sweep(36, 1, Way::Compiled, &here);
+}
+
+/// Few channels, padding on some sides only, strides, dilation, tails of rows, of pixels and of channels.
+fn ragged() -> Vec<Workload> {
+    let conv = |[n, ci, h, w, co]: [i64; 5], [kh, kw]: [i64; 2], stride, padding: [i64; 4], dilation| {
+        Workload::f32(Conv2d { kh, kw, stride, padding, dilation, ..Conv2d::nchw(n, ci, h, w, co, 3, 1, 1) })
+    };
+    let all = [Epilogue::Bias, Epilogue::ResidualAdd, Epilogue::Relu];
+    vec![
+        conv([1, 3, 7, 7, 17], [3, 3], [1, 1], [1; 4], [1, 1]).with_epilogue(&all),
+        conv([2, 5, 14, 14, 20], [3, 3], [2, 2], [1; 4], [1, 1]).with_epilogue(&[Epilogue::Bias, Epilogue::Relu]),
+        conv([1, 3, 23, 37, 10], [7, 7], [2, 2], [3; 4], [1, 1]).with_epilogue(&[Epilogue::Bias, Epilogue::Relu6]),
+        conv([1, 2, 9, 35, 16], [3, 3], [1, 1], [0, 1, 2, 0], [1, 1]).with_epilogue(&all),
+        conv([1, 4, 11, 21, 9], [3, 2], [1, 1], [2, 0, 1, 3], [2, 3]),
+        conv([2, 1, 8, 50, 5], [5, 3], [2, 3], [1, 2, 0, 1], [1, 2]).with_epilogue(&[Epilogue::Scale]),
+        // Farther out there is nothing but padding.
+        conv([1, 3, 4, 5, 6], [2, 2], [1, 1], [3, 0, 0, 3], [1, 1]).with_epilogue(&[Epilogue::Bias]),
+    ]
+}
+
+fn on_ragged_shapes(way: Way, configs: usize, targets: &[&str]) {
+    let registry = Registry::builtin();
+    let mut checked = 0;
+    for (seed, workload) in (1..).zip(ragged()) {
+        for (name, target) in ["conv2d_skip", "conv2d_pixels"].iter().flat_map(|n| targets.iter().map(move |t| (n, t)))
+        {
+            let target = Target::find(target).expect("a built-in target");
+            let template = registry.find(name).expect("a built-in template");
+            if template.applies(&workload, target).is_err() {
+                continue;
+            }
+            let space = template.space(&workload, target).expect("it applies");
+            let default = template.default_config(&workload, target).expect("it applies");
+            let sampled = space.sample(seed).map(|(_, config)| config).take(configs);
+            for config in std::iter::once(default).chain(sampled) {
+                check(template, &workload, target, &config, seed, way);
+                checked += 1;
+            }
+        }
+    }
+    // All of the shapes have padding; most have rows of a vector.
+    assert!(checked > 7 * targets.len() * configs, "{checked} configs were checked");
+}
+
+#[test]
+fn skipped_taps_and_rows_of_pixels_are_right_on_ragged_shapes() {
+    on_ragged_shapes(Way::Interpreted, 3, &["x86-64", "x86-64-v3", "x86-64-v4"]);
+    let here = Isa::from_name("x86-64-v4").filter(|isa| isa.runs_here()).map_or("x86-64", |_| "x86-64-v4");
+    if Isa::from_name(here).is_some_and(Isa::runs_here) {
+        on_ragged_shapes(Way::Compiled, 1, &[here]);
+    }
 }
