@@ -39,7 +39,7 @@ fn main() -> Result<(), Box<dyn Error>> {
                 .quiet(true)
                 .generate_or_exit();
             writeln!(modules, "kernel_gen_runtime::include_kernels!({module});")?;
-            writeln!(tables, "(\"{list}\", \"{class}\", &{module}::report, vec![")?;
+            writeln!(tables, "(\"{list}\", \"{class}\", &self::{module}::report, vec![")?;
             let spec = Spec::load(&spec).map_err(|faults| format!("{faults:?}"))?;
             for (_, declared) in spec.workloads() {
                 let name = declared.name.as_deref().ok_or("every layer of these specs has a name")?;

@@ -204,7 +204,7 @@ macro_rules! layer {
             count: $count,
             problem: Problem { $($field: true,)* ..Problem::without_operands($op, $activation) },
             prepare: |dev, data| {
-                use $module::$name as kernel;
+                use self::$module::$name as kernel;
                 let packed = kernel::pack_weight(dev, &kernel_gen_runtime::View::<f32, kernel::$w>::new(&data.weight)?)?;
                 Ok(Box::new(move |dev, data, y| {
                     kernel::launch(
