@@ -7,11 +7,9 @@ use std::path::PathBuf;
 use std::{env, fs};
 
 fn main() {
-    kernel_gen_build::configure()
-        .spec("../../specs/resnet18.toml")
-        .tuned("../../specs/tuned")
-        .cuda(cfg!(feature = "cuda"))
-        .generate_or_exit();
+    let build = kernel_gen_build::configure().spec("../../specs/resnet18.toml").cuda(cfg!(feature = "cuda"));
+    let build = if cfg!(feature = "fallback") { build } else { build.tuned("../../specs/tuned") };
+    build.generate_or_exit();
     if cfg!(feature = "cuda")
         && let Err(error) = pools()
     {
