@@ -4,11 +4,20 @@ use crate::layers::{Data, Launch, Layer};
 use crate::table::Entry;
 use kernel_gen_runtime::Cpu;
 use std::ops::Deref;
+use std::time::{Duration, Instant};
 
 /// Somebody who computes a layer.
 pub(crate) trait Contestant {
     /// Computes the layer once.
     fn run(&mut self) -> Result<(), String>;
+    /// How long that many runs take, one right behind the other.
+    fn time(&mut self, runs: usize) -> Result<Duration, String> {
+        let start = Instant::now();
+        for _ in 0..runs {
+            self.run()?;
+        }
+        Ok(start.elapsed())
+    }
     /// Computes the layer into a buffer of values that are no numbers, and gives the result as a plain tensor.
     fn result(&mut self) -> Result<Vec<f32>, String>;
 }

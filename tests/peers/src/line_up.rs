@@ -7,7 +7,7 @@ use crate::network::Task;
 use crate::onednn::Variant;
 use crate::options::Options;
 use crate::table::Entry;
-use crate::{check, onednn, onnx, ort};
+use crate::{check, onednn, onnx, ort, torch};
 use kernel_gen_runtime::{Cpu, Isa, Report};
 use std::rc::Rc;
 use std::time::{Duration, Instant};
@@ -16,6 +16,7 @@ use std::time::{Duration, Instant};
 pub(crate) struct Peers {
     pub(crate) ort: Option<Rc<ort::Runtime>>,
     pub(crate) onednn: Option<Rc<onednn::Library>>,
+    pub(crate) torch: Option<Rc<torch::Torch>>,
 }
 
 /// What a list computes on: it outlives everybody who takes part.
@@ -104,8 +105,10 @@ fn contest<'a>(
     let layer = ours[0].1;
     let problem = &layer.problem;
     let mut all: Vec<(Box<dyn Contestant + 'a>, String, String, bool)> = vec![];
-    for (label, layer, (kernel, _)) in ours {
+    let mut configs = vec![];
+    for (label, layer, (kernel, config)) in ours {
         all.push((Box::new(Ours::new(dev, layer, data)?), label.into(), kernel, true));
+        configs.push(config);
     }
     if let Some(runtime) = &peers.ort {
         let (input, output) = (problem.op.input(), problem.op.output());
@@ -135,14 +138,33 @@ fn contest<'a>(
             }
         }
     }
+    if let Some(child) = &peers.torch {
+        let lines: &[_] = match problem.op {
+            layers::Op::Product(_) => &[("PyTorch", torch::Layout::Plain)],
+            layers::Op::Conv(_) => {
+                &[("PyTorch", torch::Layout::Plain), ("PyTorch channels last", torch::Layout::ChannelsLast)]
+            }
+        };
+        for (label, layout) in lines {
+            match torch::Layer::new(child, problem, data, *layout) {
+                Ok(peer) => {
+                    let implementation = peer.implementation.clone();
+                    all.push((Box::new(peer), label.to_string(), implementation, *layout == torch::Layout::Plain));
+                }
+                Err(why) => eprintln!("{}: {label} does not take part: {why}", layer.name),
+            }
+        }
+    }
     let (mut contestants, mut entries, mut first) = (vec![], vec![], vec![]);
+    let mut configs = configs.into_iter();
     for (mut contestant, label, implementation, plain) in all {
         let result = contestant.result()?;
         if entries.is_empty() {
             first.clone_from(&result);
         }
         let (error, difference) = (check::error(problem, data, &result), check::difference(&result, &first));
-        entries.push(Entry { label, error, difference, implementation, plain });
+        let config = configs.next().unwrap_or_default();
+        entries.push(Entry { label, error, difference, implementation, config, plain });
         contestants.push(contestant);
     }
     Ok(Contest {

@@ -16,6 +16,7 @@ mod options;
 mod ort;
 mod pin;
 mod table;
+mod torch;
 
 use contest::Contest;
 use kernel_gen_runtime::{Cpu, Isa};
@@ -122,12 +123,18 @@ fn open(options: &Options, cores: &[usize]) -> Result<Peers, String> {
     if options.isa.is_some_and(|isa| isa != Isa::X86_64V4) {
         // oneDNN has a setting, and `run.sh` names a copy of ONNX Runtime that asks here.
         // SAFETY: the program has one thread as yet.
-        unsafe { std::env::set_var("ONEDNN_MAX_CPU_ISA", "AVX2") };
+        unsafe {
+            std::env::set_var("ONEDNN_MAX_CPU_ISA", "AVX2");
+            std::env::set_var("ATEN_CPU_CAPABILITY", "avx2"); // PyTorch's own loops.
+        }
         cpuid::answer_without_avx512();
     }
+    // Before OpenMP is loaded here: it leaves this thread one core, and a child starts with what its parent has.
+    let torch = options.torch.as_deref().map(|python| torch::Torch::start(python, options.threads, cores));
+    let torch = torch.transpose()?;
     let ort = options.ort.as_deref().map(ort::Runtime::open).transpose()?;
     let onednn = options.onednn.as_deref().map(onednn::Library::open).transpose()?;
-    Ok(Peers { ort, onednn })
+    Ok(Peers { ort, onednn, torch })
 }
 
 /// What was compared, where and how.
@@ -138,8 +145,9 @@ fn header(dev: &Cpu, options: &Options, peers: &Peers, rows: &[Row]) -> String {
     let rounds: Vec<usize> = rows.iter().map(|r| r.times.us[0].len()).collect();
     let ort = peers.ort.as_ref().map_or(String::new(), |r| format!(", ONNX Runtime {}", r.version));
     let onednn = peers.onednn.as_ref().map_or(String::new(), |l| format!(", oneDNN {}", l.version));
+    let torch = peers.torch.as_ref().map_or(String::new(), |t| format!(", PyTorch {}", t.version));
     format!(
-        "{}, {} thread{}: {}, our kernels {}{ort}{onednn}; {} to {} rounds; multiply-add loop {:.0} GFLOP/s ({:.0} to {:.0})",
+        "{}, {} thread{}: {}, our kernels {}{ort}{onednn}{torch}; {} to {} rounds; multiply-add loop {:.0} GFLOP/s ({:.0} to {:.0})",
         options.list,
         options.threads,
         if options.threads == 1 { "" } else { "s" },

@@ -89,12 +89,12 @@ pub(crate) fn measure(dev: &Cpu, contests: &mut [Contest<'_>], rule: &Rule) -> R
             if round >= rule.least_rounds && (!in_time || times.settled(rule)) {
                 continue;
             }
-            settle(dev.threads());
+            settle();
             times.peak.extend(dev.measure_peak_gflops());
             // Who comes first changes from round to round.
             for turn in 0..contestants.len() {
                 let who = (turn + round) % contestants.len();
-                let us = slice(contestants[who].as_mut(), &mut times.runs[who], rule, dev.threads())?;
+                let us = slice(contestants[who].as_mut(), &mut times.runs[who], rule)?;
                 times.us[who].push(us);
             }
         }
@@ -103,15 +103,9 @@ pub(crate) fn measure(dev: &Cpu, contests: &mut [Contest<'_>], rule: &Rule) -> R
 }
 
 /// One slice of a contestant: microseconds of a run.
-fn slice(contestant: &mut dyn Contestant, runs: &mut usize, rule: &Rule, threads: usize) -> Result<f64, String> {
-    let mut timed = |runs: usize| -> Result<f64, String> {
-        let start = Instant::now();
-        for _ in 0..runs {
-            contestant.run()?;
-        }
-        Ok(start.elapsed().as_secs_f64())
-    };
-    settle(threads);
+fn slice(contestant: &mut dyn Contestant, runs: &mut usize, rule: &Rule) -> Result<f64, String> {
+    let mut timed = |runs: usize| contestant.time(runs).map(|time| time.as_secs_f64());
+    settle();
     let sample = rule.sample.as_secs_f64();
     if *runs == 0 {
         timed(2)?;
@@ -144,10 +138,7 @@ fn slice(contestant: &mut dyn Contestant, runs: &mut usize, rule: &Rule, threads
 }
 
 /// Waits until no other thread of this process is on a core or waits for one, for a tenth of a second at most.
-fn settle(threads: usize) {
-    if threads == 1 {
-        return; // Nobody has threads to spin.
-    }
+fn settle() {
     let start = Instant::now();
     let mut quiet = 0;
     while quiet < 2 && start.elapsed() < Duration::from_millis(100) {

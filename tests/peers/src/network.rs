@@ -78,6 +78,7 @@ impl Task {
                 error: apart.fold(0.0, |m, d| if d > m || d.is_nan() { d } else { m }) / largest,
                 difference: check::difference(&result, &first),
                 implementation,
+                config: String::new(),
                 plain: true,
             });
             contest.contestants.push(contestant);

@@ -16,6 +16,7 @@ usage: peers [options]
   --isa LEVEL      holds our kernels to a lower level, and hides AVX-512 from the peers: x86-64-v3
   --ort FILE       ONNX Runtime's library
   --onednn FILE    the shim around oneDNN that run.sh compiles
+  --torch PYTHON   a Python interpreter that has PyTorch, which takes part too
   --onnx FILE      writes the model of the list `network`
   --json FILE      all figures, for programs
   --help           this text
@@ -31,6 +32,7 @@ pub(crate) struct Options {
     pub(crate) isa: Option<Isa>,
     pub(crate) ort: Option<PathBuf>,
     pub(crate) onednn: Option<PathBuf>,
+    pub(crate) torch: Option<PathBuf>,
     #[cfg_attr(not(feature = "network"), allow(dead_code, reason = "only the network has a model worth keeping"))]
     pub(crate) onnx: Option<PathBuf>,
     pub(crate) json: Option<PathBuf>,
@@ -47,6 +49,7 @@ impl Options {
             isa: None,
             ort: None,
             onednn: None,
+            torch: None,
             onnx: None,
             json: None,
         };
@@ -68,6 +71,7 @@ impl Options {
                 }
                 "--ort" => options.ort = Some(value()?.into()),
                 "--onednn" => options.onednn = Some(value()?.into()),
+                "--torch" => options.torch = Some(value()?.into()),
                 "--onnx" => options.onnx = Some(value()?.into()),
                 "--json" => options.json = Some(value()?.into()),
                 "--help" | "-h" => return Ok(None),

@@ -15,6 +15,8 @@ pub(crate) struct Entry {
     pub(crate) difference: f64,
     /// What it says that it ran.
     pub(crate) implementation: String,
+    /// Our kernel's config; a peer has none that it says.
+    pub(crate) config: String,
     /// Whether it takes and gives plain tensors, as we do.
     pub(crate) plain: bool,
 }
@@ -160,6 +162,7 @@ pub(crate) fn json(rows: &[Row]) -> Value {
         json!({
             "label": entry.label,
             "implementation": entry.implementation,
+            "config": entry.config,
             "plain_tensors": entry.plain,
             "us": row.times.us(i),
             "over_ours": row.times.ratio(i, 0),
