@@ -395,9 +395,10 @@ impl Random<'_> {
             6 => Stmt::Transpose { dst: self.tile(), src: self.tile() },
             7 | 8 => {
                 let var = self.kernel.fresh_var("i");
-                let pragma = match self.rng.below(3) {
+                let pragma = match self.rng.below(4) {
                     0 => Some(Pragma::AutoUnrollMaxStep(self.rng.between(-1, 99))),
                     1 => Some(Pragma::UnrollExplicit(self.rng.one_in(2))),
+                    2 => Some(Pragma::FetchAhead(self.rng.between(-1, 99))),
                     _ => None,
                 };
                 Stmt::For(For {

@@ -143,10 +143,12 @@ impl<'t> Parser<'t> {
             match word {
                 "auto_unroll_max_step" => pragmas.push(Pragma::AutoUnrollMaxStep(self.pragma_value()?)),
                 "unroll_explicit" => pragmas.push(Pragma::UnrollExplicit(self.pragma_value()? != 0)),
+                "fetch_ahead" => pragmas.push(Pragma::FetchAhead(self.pragma_value()?)),
                 other => {
                     let kinds: Vec<&str> = LoopKind::ALL.iter().map(|k| k.name()).collect();
                     return Err(self.lexer.error(format!(
-                        "`{other}` is neither a loop kind ({}) nor a pragma (auto_unroll_max_step, unroll_explicit)",
+                        "`{other}` is neither a loop kind ({}) nor a pragma (auto_unroll_max_step, unroll_explicit, \
+                         fetch_ahead)",
                         kinds.join(", ")
                     )));
                 }
@@ -542,7 +544,7 @@ kernel k {
             "2:17: `fast` is neither a loop kind \
             (serial, unrolled, vectorized, parallel, grid.x, grid.y, grid.z, thread.x, thread.y, thread.z, vthread, \
             cluster.x, cluster.y, cluster.z, fragment.row, fragment.col) \
-            nor a pragma (auto_unroll_max_step, unroll_explicit)"
+            nor a pragma (auto_unroll_max_step, unroll_explicit, fetch_ahead)"
         );
         assert_eq!(
             error("kernel k {\n  param x: f32[2] global read\n  let a: f32 = x[0, 1]\n}"),

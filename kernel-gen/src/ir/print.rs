@@ -90,6 +90,7 @@ fn stmt(k: &Kernel, s: &Stmt, depth: usize, out: &mut String) {
                 let _ = match p {
                     Pragma::AutoUnrollMaxStep(n) => write!(out, " auto_unroll_max_step({n})"),
                     Pragma::UnrollExplicit(b) => write!(out, " unroll_explicit({})", i64::from(*b)),
+                    Pragma::FetchAhead(n) => write!(out, " fetch_ahead({n})"),
                 };
             }
             out.push_str(" {\n");

@@ -105,6 +105,9 @@ pub enum Pragma {
     AutoUnrollMaxStep(i64),
     /// Whether the unroller copies bodies out itself (true) or leaves `#pragma unroll` to the compiler.
     UnrollExplicit(bool),
+    /// On a CPU, each iteration asks the caches for what the iteration this many later will read in vectors: where a loop
+    /// streams memory once, processors fetch ahead within a page of 4 KiB only, and start again at each.
+    FetchAhead(i64),
 }
 
 /// A loop over `0..extent`.

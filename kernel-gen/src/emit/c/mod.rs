@@ -18,6 +18,7 @@
 mod chunk;
 mod error;
 mod expr;
+mod fetch;
 mod isa;
 mod names;
 mod phases;

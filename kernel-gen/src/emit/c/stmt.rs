@@ -10,7 +10,7 @@ use crate::analysis::range::bounds;
 use crate::emit::lanes::{as_store, lane_of, lane_of_expr, lanes, reads_other_lanes};
 use crate::emit::text::Text;
 use crate::emit::text::strength::*;
-use crate::ir::{BufferId, DType, Expr, For, LoopKind, ReduceOp, Stmt};
+use crate::ir::{BufferId, DType, Expr, For, LoopKind, Pragma, ReduceOp, Stmt};
 use crate::lower::transpose_copies::whole_rows;
 
 impl Body<'_> {
@@ -140,6 +140,11 @@ impl Body<'_> {
         self.line(&format!("for (int64_t {var} = 0; {var} < {}; {var}++) {{", l.extent));
         self.ranges.insert_loop(l);
         self.depth += 1;
+        for p in &l.pragmas {
+            if let Pragma::FetchAhead(iterations) = p {
+                self.fetch_ahead(l, *iterations)?;
+            }
+        }
         self.block(&l.body)?;
         self.depth -= 1;
         self.line("}");

@@ -139,6 +139,22 @@ mod tests {
     use crate::workload::{Conv2d, ConvLayout, Matmul, Workload};
 
     #[test]
+    fn of_the_products_those_with_few_columns_are_expected_to_do_best_with_lanes_along_the_reduction() {
+        let registry = Registry::builtin();
+        let target = Target::find("x86-64-v4").expect("a built-in target");
+        let us = |m: Matmul, name: &str| {
+            let (w, t) = (Workload::f32(m), registry.find(name).expect("a built-in template"));
+            t.cost(&w, target, &t.default_config(&w, target).unwrap())
+        };
+        let transposed = Matmul { trans_b: true, ..Matmul::new(8, 1000, 2048) };
+        for (m, packed) in
+            [(transposed, true), (Matmul::new(1024, 1, 1024), false), (Matmul::new(1024, 4, 1024), false)]
+        {
+            assert_eq!(us(m, "matmul_packed") < us(m, "matmul_dot"), packed, "{m:?}");
+        }
+    }
+
+    #[test]
     fn the_default_of_every_template_is_in_its_space() {
         let layouts = [ConvLayout::Nchw, ConvLayout::Nhwc, ConvLayout::NchwC(16)];
         let convs = [

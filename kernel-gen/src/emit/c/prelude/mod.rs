@@ -253,6 +253,7 @@ pub(super) struct Prelude {
     used: BTreeSet<Helper>,
     math: bool,
     unroll: bool,
+    fetch: bool,
 }
 
 impl Prelude {
@@ -272,6 +273,11 @@ impl Prelude {
     /// Notes that loops are advised to be unrolled.
     pub(super) fn use_unroll(&mut self) {
         self.unroll = true;
+    }
+
+    /// Notes that lines of memory are asked for ahead.
+    pub(super) fn use_fetch(&mut self) {
+        self.fetch = true;
     }
 
     /// Notes that `<math.h>` is needed.
@@ -297,6 +303,12 @@ impl Prelude {
             out.push_str(
                 "#define KG_PRAGMA(x) _Pragma(#x)\n#ifdef __clang__\n#define KG_UNROLL(n) KG_PRAGMA(unroll n)\n\
                  #else\n#define KG_UNROLL(n) KG_PRAGMA(GCC unroll n)\n#endif\n\n",
+            );
+        }
+        if self.fetch {
+            // The address may lie behind the buffer's end, where a pointer must not point.
+            out.push_str(
+                "#define KG_FETCH(p, i) __builtin_prefetch((const void *)((uintptr_t)(p) + sizeof *(p) * (size_t)(i)))\n\n",
             );
         }
         out.push_str(&helpers);
