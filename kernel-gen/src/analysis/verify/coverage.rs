@@ -1,6 +1,7 @@
 //! Every element of an output is written, and nothing is read that nobody wrote.
 
 use super::access::{Pseudo, Site, Touch};
+use super::batch::Program;
 use super::boxes;
 use super::digits;
 use super::enumerate;
@@ -205,6 +206,32 @@ fn image(site: &Site, guards: &[(Expr, bool)], dims: &[usize], shape: &[i64]) ->
     let used: Vec<&(Expr, bool)> = guards.iter().filter(|g| belongs(site, guards, dims, g)).collect();
     let space = enumerate::space(&vars, &site.facts.ranges, 4 * enumerate::BUDGET).ok_or(Unknown)?;
     let mut out = vec![false; size as usize];
+    let exprs = used.iter().map(|(g, _)| g).chain(dims.iter().map(|d| &site.index[*d]));
+    if let Some(program) = Program::new(exprs, &space) {
+        let mut inside = true;
+        program.rows(|count, rows| {
+            let (conditions, indices) = rows.split_at(used.len());
+            'points: for i in 0..count {
+                if conditions.iter().zip(&used).any(|(row, (_, truth))| row[i] != i64::from(*truth)) {
+                    continue;
+                }
+                let mut at = 0;
+                for (row, d) in indices.iter().zip(dims) {
+                    match row[i] {
+                        i if (0..shape[*d]).contains(&i) => at = at * shape[*d] + i,
+                        _ if site.clipped => continue 'points,
+                        _ => {
+                            inside = false;
+                            return false;
+                        }
+                    }
+                }
+                out[at as usize] = true;
+            }
+            true
+        });
+        return if inside { Ok(out) } else { Err(Unknown) };
+    }
     let outcome = enumerate::for_each(&space, |values| {
         if used.iter().any(|(g, truth)| enumerate::eval(g, values) != Some(i64::from(*truth))) {
             return ControlFlow::Continue(());
@@ -251,17 +278,21 @@ fn first_hole(
     }
     let size = dims[group].iter().map(|d| shape[*d] as usize).product::<usize>();
     // Elements with the same writers have the same holes further on.
-    let mut seen: BTreeMap<Vec<usize>, Option<Vec<usize>>> = BTreeMap::new();
+    let mut seen: BTreeSet<Vec<usize>> = BTreeSet::new();
+    let (mut here, mut last) = (vec![], None);
     for at in 0..size {
-        let here: Vec<usize> = active.iter().copied().filter(|s| written[*s][group][at]).collect();
-        let hole = seen
-            .entry(here.clone())
-            .or_insert_with(|| first_hole(written, &here, group + 1, groups, dims, shape))
-            .clone();
-        if let Some(mut rest) = hole {
+        here.clear();
+        here.extend(active.iter().copied().filter(|s| written[*s][group][at]));
+        // Neighbours mostly have the same writers.
+        if last.as_ref() == Some(&here) || seen.contains(&here) {
+            continue;
+        }
+        if let Some(mut rest) = first_hole(written, &here, group + 1, groups, dims, shape) {
             rest.insert(0, at);
             return Some(rest);
         }
+        seen.insert(here.clone());
+        last = Some(here.clone());
     }
     None
 }

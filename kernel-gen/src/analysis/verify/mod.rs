@@ -76,6 +76,7 @@
 mod access;
 mod alignment;
 mod barriers;
+mod batch;
 mod bounds;
 mod boxes;
 mod coverage;

@@ -201,6 +201,12 @@ impl Body<'_> {
 
     /// The lvalue of one element.
     pub(super) fn element(&mut self, b: BufferId, idx: &[Expr]) -> Result<String, EmitError> {
+        if self.scalars.contains_key(&b) {
+            return self.scalar_element(b, idx)?.ok_or_else(|| {
+                let what = format!("a read of an element of `{}` that nothing reads", self.kernel.buffer(b).name);
+                EmitError::Unsupported { what }
+            });
+        }
         let offset = match self.kernel.buffer(b).scope {
             Scope::Fragment(_) => self.sums_register(b, idx)?,
             _ => self.offset(b, idx),
@@ -208,6 +214,21 @@ impl Body<'_> {
         let offset = self.integer(&offset)?.text.text;
         let offset = self.swizzled(b, offset);
         Ok(format!("{}[{offset}]", self.names.buffer(b)))
+    }
+
+    /// The variable that is an element of a private array; none where nothing reads it, so that nobody needs to store it.
+    pub(super) fn scalar_element(&self, b: BufferId, idx: &[Expr]) -> Result<Option<String>, EmitError> {
+        let elements = self.scalars.get(&b).map_or(&[][..], |e| e);
+        let at = self.offset(b, idx).as_int().and_then(|at| elements.get(usize::try_from(at).ok()?));
+        let constant = || EmitError::Unsupported {
+            what: format!("an index of `{}` that is not a constant here", self.kernel.buffer(b).name),
+        };
+        Ok(at.ok_or_else(constant)?.clone())
+    }
+
+    /// Whether an element is one that nothing reads.
+    pub(super) fn is_unread(&self, b: BufferId, idx: &[Expr]) -> Result<bool, EmitError> {
+        Ok(self.scalars.contains_key(&b) && self.scalar_element(b, idx)?.is_none())
     }
 
     /// The place of an element under the address map of its buffer.

@@ -11,7 +11,7 @@
 //!
 //! The sources include nothing: nvcc and bare NVRTC compile them. A loop over a hardware index is that index, with a
 //! guard where the launch has more; vectors become wide loads and stores around scalar arithmetic, because that is what
-//! the hardware has; shared memory is declared statically up to 48 KiB and is one dynamic array beyond. What a plain
+//! the hardware has; the elements of private arrays are variables where all indices are constants; shared memory is declared statically up to 48 KiB and is one dynamic array beyond. What a plain
 //! function cannot say is inline PTX.
 
 mod arch;
@@ -25,6 +25,7 @@ mod names;
 mod operand;
 mod prelude;
 mod ptx;
+mod scalars;
 mod stmt;
 mod tensor;
 mod vector;
@@ -43,6 +44,7 @@ use counters::Counter;
 use fragment::Role;
 use launch::{LaunchBody, Layout, Shared};
 use prelude::{Prelude, cuda_type};
+use scalars::Elements;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
 use tensor::NamedMap;
@@ -139,6 +141,7 @@ pub fn emit(lowered: &Lowered, options: &CudaOptions) -> Result<CudaSource, Emit
         let mut ranges = Ranges::new();
         counters::name(&counters, &mut names, &mut ranges);
         ranges.insert(lane, 0, 31);
+        let scalars = scalars::of(kernel, nest.nest, &counters, &mut names);
         let mut body = Body {
             kernel,
             arch: options.arch,
@@ -154,6 +157,7 @@ pub fn emit(lowered: &Lowered, options: &CudaOptions) -> Result<CudaSource, Emit
             names: &mut names,
             prelude: &mut prelude,
             counters: &counters,
+            scalars,
             ranges,
             wide: BTreeSet::new(),
             loads: vec![],
@@ -297,6 +301,8 @@ struct Body<'a> {
     prelude: &'a mut Prelude,
     /// Private integers that are `int`, whatever the kernel says.
     counters: &'a BTreeMap<BufferId, Counter>,
+    /// Private arrays whose elements are variables.
+    scalars: BTreeMap<BufferId, Elements>,
     ranges: Ranges,
     /// Variables that are declared `long long`.
     wide: BTreeSet<VarId>,

@@ -232,6 +232,13 @@ impl Body<'_> {
         if matches!(buffer.scope, Scope::Fragment(_)) {
             return self.fragment_alloc(b);
         }
+        if let Some(elements) = self.scalars.get(&b) {
+            let names: Vec<&str> = elements.iter().flatten().map(String::as_str).collect();
+            let ty = cuda_type(buffer.dtype);
+            let lines: Vec<String> = names.chunks(12).map(|row| format!("{ty} {};", row.join(", "))).collect();
+            lines.iter().for_each(|line| self.line(line));
+            return Ok(());
+        }
         if buffer.scope.is_private() {
             let n = buffer.extent_elements().max(1);
             let ty = if self.counters.contains_key(&b) { "int" } else { cuda_type(buffer.dtype) };
@@ -248,6 +255,7 @@ impl Body<'_> {
     /// One lane of a store or an update.
     pub(super) fn scalar_update(&mut self, s: &Stmt) -> Result<(), EmitError> {
         match s {
+            Stmt::Store { buffer, indices, .. } if self.is_unread(*buffer, indices)? => {}
             Stmt::Store { buffer, indices, value } => {
                 let text = self.scalar(value)?;
                 let text = self.narrowed(*buffer, text);

@@ -125,6 +125,9 @@ impl Body<'_> {
             let text = &texts[p.lane as usize..(p.lane + p.width) as usize];
             if p.width == 1 {
                 let at: Vec<Expr> = indices.iter().map(|i| lane(i, p.lane, self)).collect();
+                if self.is_unread(buffer, &at)? {
+                    continue;
+                }
                 let element = self.element(buffer, &at)?;
                 let text = self.narrowed(buffer, text[0].clone());
                 self.line(&format!("{element} = {text};"));

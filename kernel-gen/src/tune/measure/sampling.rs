@@ -16,14 +16,17 @@ pub struct Sampling {
     pub screen: f64,
     /// A sample repeats the call until it takes at least this long.
     pub sample_us: f64,
+    /// It ends with the least samples where calls are so long that they add up to this.
+    pub most_us: f64,
     /// Samples of each candidate where candidates are compared.
     pub compare: usize,
 }
 
 impl Default for Sampling {
-    /// Five to 25 samples, until the interval is within 1 %; twice where four times slower; 31 in comparisons.
+    /// Five to 25 samples, until the interval is within 1 %, or a tenth of a second is over; two where twice as slow; 31
+    /// in comparisons.
     fn default() -> Sampling {
-        Sampling { least: 5, most: 25, interval: 0.01, screen: 4.0, sample_us: 1500.0, compare: 31 }
+        Sampling { least: 5, most: 25, interval: 0.01, screen: 2.0, sample_us: 1500.0, most_us: 100_000.0, compare: 31 }
     }
 }
 
@@ -38,7 +41,8 @@ impl Sampling {
 
     /// Whether these are enough.
     pub fn is_enough(&self, samples: &[f64]) -> bool {
-        samples.len() >= self.most || samples.len() >= self.least && half_interval(samples) <= self.interval
+        let long = || samples.iter().sum::<f64>() >= self.most_us;
+        samples.len() >= self.most || samples.len() >= self.least && (long() || half_interval(samples) <= self.interval)
     }
 }
 
@@ -70,6 +74,9 @@ mod tests {
         let noisy: Vec<f64> = (0..25).map(|i| 1.0 + f64::from(i % 5) * 0.1).collect();
         assert!(!sampling.is_enough(&noisy[..24]));
         assert!(sampling.is_enough(&noisy));
+        // Whoever takes 30 ms a call is not called 25 times.
+        let long: Vec<f64> = noisy.iter().map(|us| us * 3e4).collect();
+        assert!(!sampling.is_enough(&long[..4]) && sampling.is_enough(&long[..5]));
         // One sample that was disturbed does not count.
         assert!(sampling.is_enough(&[1.0, 1.0, 7.0, 1.0, 1.001]));
     }
@@ -85,7 +92,7 @@ mod tests {
     #[test]
     fn slow_is_relative_to_the_best() {
         let sampling = Sampling::default();
-        assert!(sampling.is_slow(41.0, Some(10.0)) && !sampling.is_slow(39.0, Some(10.0)));
+        assert!(sampling.is_slow(21.0, Some(10.0)) && !sampling.is_slow(19.0, Some(10.0)));
         assert!(!sampling.is_slow(1e9, None));
     }
 }

@@ -1,5 +1,6 @@
 //! What statements do to the order of things.
 
+use super::plan::{Access, Node, Reads};
 use super::run::{Halt, Run, Stop};
 use super::units::Piece;
 use crate::analysis::mbarrier::Mbarrier;
@@ -84,6 +85,7 @@ impl<'k> Run<'_, 'k> {
     fn write(&mut self, i: usize, buffer: BufferId, pieces: &[Piece], agent: &Agent) -> Result<(), Halt> {
         let scope = self.kernel.buffer(buffer).scope;
         self.steps += pieces.len() as u64 / 4;
+        self.writes += 1;
         for p in pieces {
             self.order.grow(p.number + 1);
             let write = match scope {
@@ -100,7 +102,7 @@ impl<'k> Run<'_, 'k> {
     }
 
     /// The pieces of a tile, of the copy that the thread sees.
-    fn pieces(&mut self, i: usize, t: &Tile) -> Vec<Piece> {
+    fn tile(&mut self, i: usize, t: &Tile) -> Vec<Piece> {
         let copy = self.copy(i, t.buffer);
         self.pieces_of(i, t, copy)
     }
@@ -109,8 +111,73 @@ impl<'k> Run<'_, 'k> {
         if !self.launch.tracked.contains(&t.buffer) {
             return vec![];
         }
-        let origin: Vec<Option<i64>> = t.origin.iter().map(|e| self.value(i, e, 0)).collect();
-        self.units.pieces(self.kernel, t.buffer, copy, &origin, &t.extents)
+        let origin: Option<Vec<i64>> = t.origin.iter().map(|e| self.value(i, e, 0)).collect();
+        let mut pieces = vec![];
+        // What memory decides about has none.
+        if let Some(origin) = origin {
+            let memory = (t.buffer, self.kernel.buffer(t.buffer).scope);
+            self.units.pieces(memory, copy, &origin, Some(&t.extents), &mut pieces);
+        }
+        pieces
+    }
+
+    /// The pieces of an access whose indices were taken apart; what memory decides about has none.
+    fn pieces_at(&mut self, i: usize, a: &Access<'_>, lane: i64, out: &mut Vec<Piece>) {
+        let thread = &self.threads[i];
+        self.origin.clear();
+        for p in &a.places {
+            let vars = p
+                .vars
+                .iter()
+                .try_fold(p.constant, |sum, (v, factor)| sum.checked_add(factor.checked_mul(thread.vars[*v]?)?));
+            let all = p.others.iter().try_fold(vars, |sum, (e, factor)| {
+                Some(Some(sum?.checked_add(factor.checked_mul(thread.value(self.kernel, e, lane)?)?)?))
+            });
+            match all.flatten() {
+                Some(at) => self.origin.push(at),
+                None => return out.clear(),
+            }
+        }
+        let copy = self.copy(i, a.buffer);
+        self.units.pieces((a.buffer, a.scope), copy, &self.origin, a.extents, out);
+    }
+
+    /// A thread touches an element, or all of a tile, of an access that was taken apart.
+    fn touch(&mut self, i: usize, a: &Access<'_>, lane: i64, agent: &Agent, write: bool) -> Result<(), Halt> {
+        let mut pieces = std::mem::take(&mut self.pieces);
+        self.pieces_at(i, a, lane, &mut pieces);
+        let done = if write { self.write(i, a.buffer, &pieces, agent) } else { self.read(i, a.buffer, &pieces, agent) };
+        self.pieces = pieces;
+        done
+    }
+
+    /// A thread touches one element of an access that was taken apart.
+    fn access(&mut self, i: usize, a: &Access<'_>, lane: i64, write: bool) -> Result<(), Halt> {
+        if matches!(a.scope, Scope::Fragment(_)) {
+            return self.element(i, a.buffer, a.indices, lane, write);
+        }
+        let agent = self.order.thread(self.threads[i].warp);
+        self.touch(i, a, lane, &agent, write)
+    }
+
+    /// What the values of a statement read.
+    pub(super) fn reads(&mut self, i: usize, node: &Node<'_>, lane: i64) -> Result<(), Halt> {
+        match &node.reads {
+            Reads::Nothing => Ok(()),
+            Reads::Each(list) => list.iter().try_for_each(|a| self.access(i, a, lane, false)),
+            Reads::Walk => match node.stmt {
+                Stmt::If { cond: e, .. }
+                | Stmt::Let { value: e, .. }
+                | Stmt::Store { value: e, .. }
+                | Stmt::Reduce { value: e, .. } => self.loads(i, e, lane),
+                Stmt::Gpu(g) => {
+                    let mut exprs = vec![];
+                    g.exprs(&mut |e| exprs.push(e));
+                    exprs.into_iter().try_for_each(|e| self.loads(i, e, lane))
+                }
+                _ => Ok(()),
+            },
+        }
     }
 
     /// The number of a thread's warpgroup in the cluster.
@@ -181,45 +248,52 @@ impl<'k> Run<'_, 'k> {
             }
         }
         let copy = self.copy(i, buffer);
-        let pieces = self.units.pieces(self.kernel, buffer, copy, &index, &vec![1; index.len()]);
+        let mut pieces = vec![];
+        if let Some(index) = index.into_iter().collect::<Option<Vec<i64>>>() {
+            self.units.pieces((buffer, self.kernel.buffer(buffer).scope), copy, &index, None, &mut pieces);
+        }
         let agent = self.order.thread(self.threads[i].warp);
         if write { self.write(i, buffer, &pieces, &agent) } else { self.read(i, buffer, &pieces, &agent) }
     }
 
     /// A statement of one thread that every kernel may have.
-    pub(super) fn ordinary(&mut self, i: usize, s: &'k Stmt) -> Result<(), Halt> {
-        match s {
+    pub(super) fn ordinary(&mut self, i: usize, node: &Node<'k>) -> Result<(), Halt> {
+        let target = |run: &mut Self, lane: i64, write: bool| match &node.target {
+            Some(a) => run.access(i, a, lane, write),
+            None => Ok(()),
+        };
+        match node.stmt {
             Stmt::Store { buffer, indices, value } => {
-                for lane in 0..lanes(indices) {
-                    if super::is_counter(self.kernel, *buffer) {
+                for lane in 0..node.lanes {
+                    if node.counts {
                         self.count(i, *buffer, indices, lane, self.value(i, value, lane));
                     }
-                    self.loads(i, value, lane)?;
-                    self.element(i, *buffer, indices, lane, true)?;
+                    self.reads(i, node, lane)?;
+                    target(self, lane, true)?;
                 }
             }
-            Stmt::Reduce { buffer, indices, value, over, .. } => {
-                for lane in 0..lanes(indices) {
-                    self.loads(i, value, lane)?;
+            Stmt::Reduce { buffer, indices, over, .. } => {
+                for lane in 0..node.lanes {
+                    self.reads(i, node, lane)?;
                     let starts = !over.is_empty() && over.iter().all(|v| self.threads[i].vars[v.0 as usize] == Some(0));
                     if !starts {
-                        self.element(i, *buffer, indices, lane, false)?;
+                        target(self, lane, false)?;
                     }
-                    if super::is_counter(self.kernel, *buffer) {
+                    if node.counts {
                         self.count(i, *buffer, indices, lane, None);
                     }
-                    self.element(i, *buffer, indices, lane, true)?;
+                    target(self, lane, true)?;
                 }
             }
-            _ => {
+            s => {
                 let agent = self.order.thread(self.threads[i].warp);
                 let tiles = crate::analysis::verify::access::tiles(s);
                 let reads = if matches!(s, Stmt::Mma { .. }) { &tiles[..] } else { &tiles[1..] };
                 for t in reads {
-                    let pieces = self.pieces(i, t);
+                    let pieces = self.tile(i, t);
                     self.read(i, t.buffer, &pieces, &agent)?;
                 }
-                let pieces = self.pieces(i, tiles[0]);
+                let pieces = self.tile(i, tiles[0]);
                 self.write(i, tiles[0].buffer, &pieces, &agent)?;
             }
         }
@@ -228,7 +302,7 @@ impl<'k> Run<'_, 'k> {
 
     /// A thread sets a private integer to what is known of it.
     fn count(&mut self, i: usize, buffer: BufferId, indices: &[Expr], lane: i64, value: Option<i64>) {
-        let cell = self.cell(i, buffer, indices, lane);
+        let cell = self.threads[i].cell(self.kernel, buffer, indices, lane);
         let cells = &mut self.threads[i].cells;
         match (cell, value) {
             (Some(cell), Some(value)) => drop(cells.insert((buffer, cell), value)),
@@ -238,12 +312,8 @@ impl<'k> Run<'_, 'k> {
     }
 
     /// What one thread does, or what it waits for.
-    pub(super) fn gpu(&mut self, i: usize, g: &'k Gpu) -> Result<Option<Stop>, Halt> {
-        let mut exprs = vec![];
-        g.exprs(&mut |e| exprs.push(e));
-        for e in exprs {
-            self.loads(i, e, 0)?;
-        }
+    pub(super) fn gpu(&mut self, i: usize, g: &'k Gpu, node: &Node<'k>) -> Result<Option<Stop>, Halt> {
+        self.reads(i, node, 0)?;
         let fragment = |t: &Tile| match self.kernel.buffer(t.buffer).scope {
             Scope::Fragment(unit) => Some(unit),
             _ => None,
@@ -269,9 +339,13 @@ impl<'k> Run<'_, 'k> {
                 let role = if *group == Group::Copy { Role::Copies(warp) } else { Role::Stores(warp) };
                 self.order.learn(warp, self.order.actor(role), done);
             }
-            Gpu::CopyAsync { dst, src, .. } => {
+            Gpu::CopyAsync { src, .. } => {
                 let agent = self.issue(i, Group::Copy);
-                self.transfer(i, dst, src, &agent, &agent)?;
+                let from = self.tile(i, src);
+                self.read(i, src.buffer, &from, &agent)?;
+                if let Some(a) = &node.target {
+                    self.touch(i, a, 0, &agent, true)?;
+                }
             }
             Gpu::TensorStore { dst, src } => {
                 let reader = self.issue(i, Group::Store);
@@ -308,7 +382,7 @@ impl<'k> Run<'_, 'k> {
     }
 
     fn transfer(&mut self, i: usize, dst: &Tile, src: &Tile, reader: &Agent, writer: &Agent) -> Result<(), Halt> {
-        let (from, to) = (self.pieces(i, src), self.pieces(i, dst));
+        let (from, to) = (self.tile(i, src), self.tile(i, dst));
         self.read(i, src.buffer, &from, reader)?;
         self.write(i, dst.buffer, &to, writer)
     }
@@ -334,7 +408,7 @@ impl<'k> Run<'_, 'k> {
             }
         };
         let bytes = dst.extents.iter().product::<i64>() * self.kernel.buffer(dst.buffer).dtype.bytes() as i64;
-        let from = self.pieces(i, src);
+        let from = self.tile(i, src);
         for rank in ranks {
             let slot = self.made_slot(i, on, rank)?;
             let (actor, step) = (self.order.actor(Role::Loads(slot)), self.mbarriers[slot].phase + 1);
@@ -489,10 +563,10 @@ impl<'k> Run<'_, 'k> {
                 let actor = self.order.actor(Role::Products(warpgroup));
                 let agent = Agent { first: warp, threads: warps, actor, step, engine: true };
                 for t in [&a.tile, &b.tile] {
-                    let pieces = self.pieces(i, t);
+                    let pieces = self.tile(i, t);
                     self.read(i, t.buffer, &pieces, &agent)?;
                 }
-                for p in self.pieces(i, acc) {
+                for p in self.tile(i, acc) {
                     // Products of one warpgroup onto one accumulator follow each other without a wait.
                     let chained = self.order.is_writer(&agent, p.number);
                     let agent = if chained { Agent { threads: 0, ..agent } } else { agent };
@@ -515,11 +589,11 @@ impl<'k> Run<'_, 'k> {
             _ => {
                 let agent = self.order.together(warp, warps);
                 for t in g.tiles().read {
-                    let pieces = self.pieces(i, t);
+                    let pieces = self.tile(i, t);
                     self.read(i, t.buffer, &pieces, &agent)?;
                 }
                 if let Some(t) = g.tiles().written {
-                    let pieces = self.pieces(i, t);
+                    let pieces = self.tile(i, t);
                     self.write(i, t.buffer, &pieces, &agent)?;
                 }
                 self.order.done(agent);
@@ -530,7 +604,7 @@ impl<'k> Run<'_, 'k> {
 }
 
 /// Lanes of an access: those of the index that is a vector.
-fn lanes(indices: &[Expr]) -> i64 {
+pub(super) fn lanes(indices: &[Expr]) -> i64 {
     let mut lanes = 1;
     for e in indices {
         e.walk(&mut |e| {

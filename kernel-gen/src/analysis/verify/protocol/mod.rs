@@ -7,18 +7,24 @@
 //! * a warp is one actor: what one of its threads knows, all know. Races within a warp are left to the interpreter;
 //! * memory is looked at in the largest pieces that no tile cuts ([`units`]), and loops that touch nothing that
 //!   threads share are passed by; an index that memory decides about is left to the interpreter;
+//! * what does not depend on the thread is found out once, and what one thread of a warp has read and nothing has
+//!   written since, the others need not read again ([`plan`]);
 //! * the first cluster of the grid and the last one are run. Clusters meet on global memory only, which the rule on
 //!   races of blocks covers for all of them;
 //! * after [`STEPS`] statements a cluster is taken to go on as it did: by then a ring has turned thousands of times.
 
 mod act;
+mod plan;
 mod run;
+#[cfg(test)]
+mod tests;
 mod units;
 
 use super::access::is_hardware;
 use super::fault::Fault;
-use crate::ir::{BufferId, Kernel, LoopKind, Scope, Stmt, Unit, VarId};
-use std::collections::{BTreeMap, BTreeSet};
+use crate::ir::{BufferId, Kernel, LoopKind, Scope, Stmt, Unit};
+use plan::{Block, Detail, Planner};
+use std::collections::BTreeSet;
 
 /// Statements of all threads of a cluster that are run.
 const STEPS: u64 = 3_000_000;
@@ -58,21 +64,21 @@ fn walk(kernel: &Kernel, block: &[Stmt], faults: &mut Vec<Fault>) {
 }
 
 fn simulate(kernel: &Kernel, s: &Stmt, faults: &mut Vec<Fault>) {
-    let launch = Launch::new(kernel, s);
+    let launch = Launch::new(kernel, s, Detail::Full);
+    faults.extend(of_clusters(kernel, &launch, &mut 0));
+}
+
+/// The first fault of the clusters that are run; adds their statements to `steps`.
+fn of_clusters(kernel: &Kernel, launch: &Launch<'_>, steps: &mut u64) -> Option<Fault> {
     if launch.threads == 0 || launch.grid.contains(&0) {
-        return;
+        return None;
     }
     let last = launch.grid.map(|n| n - 1);
     let mut clusters = vec![[0; 3]];
     if last != [0; 3] {
         clusters.push(last);
     }
-    for cluster in clusters {
-        if let Some(fault) = run::run(kernel, &launch, cluster) {
-            faults.push(fault);
-            return;
-        }
-    }
+    clusters.into_iter().find_map(|cluster| run::run(kernel, launch, cluster, steps))
 }
 
 /// What is the same for all clusters of a launch.
@@ -89,17 +95,17 @@ struct Launch<'k> {
     blocks: usize,
     /// Buffers that threads meet on.
     tracked: BTreeSet<BufferId>,
-    /// Statements, by address, that touch such buffers, wait or bind variables; and those around them.
-    interesting: BTreeSet<usize>,
-    /// Warps of the fragments in each loop over rows.
-    fragments: BTreeMap<VarId, i64>,
+    /// The launch, without what neither touches such buffers nor waits nor binds variables.
+    plan: Block<'k>,
+    /// Statements of the plan that something is remembered of.
+    memos: usize,
     /// First mbarrier of each buffer among those of a block.
     mbarriers: Vec<usize>,
     mbarriers_per_block: usize,
 }
 
 impl<'k> Launch<'k> {
-    fn new(kernel: &Kernel, stmt: &'k Stmt) -> Launch<'k> {
+    fn new(kernel: &Kernel, stmt: &'k Stmt, detail: Detail) -> Launch<'k> {
         let mut extents = [[1i64; 3]; 3];
         stmt.walk(&mut |s| {
             if let Stmt::For(l) = s {
@@ -125,16 +131,11 @@ impl<'k> Launch<'k> {
             mbarriers_per_block += b.shape.iter().product::<i64>() as usize;
         }
         let tracked = units::tracked(kernel, stmt);
-        let mut fragments = BTreeMap::new();
-        stmt.walk(&mut |s| {
-            if let Stmt::For(l) = s
-                && l.kind == LoopKind::FragmentRow
-            {
-                fragments.insert(l.var, act::fragment_warps(kernel, l));
-            }
-        });
         let mut interesting = BTreeSet::new();
         mark(kernel, stmt, &tracked, &mut interesting);
+        let mut planner = Planner::new(kernel, stmt, &tracked, &interesting, detail);
+        let plan = planner.block(std::slice::from_ref(stmt));
+        let memos = planner.memos;
         Launch {
             stmt,
             grid,
@@ -145,8 +146,8 @@ impl<'k> Launch<'k> {
             warpgroups: threads.div_ceil(128),
             blocks: count(cluster),
             tracked,
-            interesting,
-            fragments,
+            plan,
+            memos,
             mbarriers,
             mbarriers_per_block,
         }

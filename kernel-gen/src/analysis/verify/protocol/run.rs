@@ -1,7 +1,8 @@
 //! Runs the threads of a cluster, each to where it has to wait, until all have ended or none can go on.
 
 use super::Launch;
-use super::units::Units;
+use super::plan::{Block, KEYS, Node};
+use super::units::{Piece, Units};
 use crate::analysis::mbarrier::Mbarrier;
 use crate::analysis::order::{ActorId, Groups, Order, Role, Sizes};
 use crate::analysis::verify::enumerate::eval_by;
@@ -24,17 +25,17 @@ pub(super) enum Stop {
 
 /// A block of statements that a thread is in.
 #[derive(Clone, Debug)]
-pub(super) struct Frame<'k> {
-    block: &'k [Stmt],
+pub(super) struct Frame<'r, 'k> {
+    block: &'r Block<'k>,
     next: usize,
-    /// The loop whose body it is, and the iteration.
-    repeat: Option<(&'k For, i64)>,
+    /// The loop whose body it is, warps of its fragments, and the iteration.
+    repeat: Option<(&'k For, i64, i64)>,
 }
 
 /// A thread.
 #[derive(Clone, Debug)]
-pub(super) struct Thread<'k> {
-    frames: Vec<Frame<'k>>,
+pub(super) struct Thread<'r, 'k> {
+    frames: Vec<Frame<'r, 'k>>,
     pub(super) vars: Vec<Option<i64>>,
     /// What is known of its private integers, such as counters.
     pub(super) cells: BTreeMap<(BufferId, i64), i64>,
@@ -50,12 +51,44 @@ pub(super) struct Thread<'k> {
     at: Option<&'k Stmt>,
 }
 
-impl<'k> Thread<'k> {
+impl<'k> Thread<'_, 'k> {
     /// The statement that it stands at.
     pub(super) fn at(&self) -> Option<&'k Stmt> {
         self.at
     }
+
+    /// The value of an expression for one lane of a vector.
+    pub(super) fn value(&self, kernel: &Kernel, e: &Expr, lane: i64) -> Option<i64> {
+        match e {
+            Expr::Int(v) => Some(*v),
+            Expr::Var(v) => self.vars[v.0 as usize],
+            _ => eval_by(e, lane, &|e| match e {
+                Expr::Var(v) => self.vars[v.0 as usize],
+                Expr::Load(b, indices) => self.cells.get(&(*b, self.cell(kernel, *b, indices, lane)?)).copied(),
+                _ => None,
+            }),
+        }
+    }
+
+    /// The number of an element of private memory.
+    pub(super) fn cell(&self, kernel: &Kernel, b: BufferId, indices: &[Expr], lane: i64) -> Option<i64> {
+        let shape = &kernel.buffer(b).shape;
+        let along = |at: i64, (e, n): (&Expr, &i64)| at.checked_mul(*n)?.checked_add(self.value(kernel, e, lane)?);
+        indices.iter().zip(shape).try_fold(0i64, along)
+    }
 }
+
+/// What the threads of a warp have read in a quiet statement since something was last written.
+#[derive(Clone, Debug, Default)]
+struct Memo {
+    /// How often anything had been written, and the warp's step.
+    when: (u64, u32),
+    /// What tells the executions apart, and how many statements they were.
+    seen: Vec<([i64; KEYS], u64)>,
+}
+
+/// Executions of a quiet statement that are remembered.
+const MOST_SEEN: usize = 64;
 
 /// Why a cluster is not run to its end.
 pub(super) enum Halt {
@@ -69,15 +102,22 @@ pub(super) struct Run<'r, 'k> {
     pub(super) kernel: &'r Kernel,
     pub(super) launch: &'r Launch<'k>,
     grid: [i64; 3],
-    pub(super) threads: Vec<Thread<'k>>,
+    pub(super) threads: Vec<Thread<'r, 'k>>,
     pub(super) order: Order,
     pub(super) mbarriers: Vec<Mbarrier>,
     pub(super) units: Units,
     pub(super) steps: u64,
+    /// How often anything was written.
+    pub(super) writes: u64,
+    /// For each statement that something is remembered of, one a warp.
+    memos: Vec<Memo>,
+    /// Memory for the pieces of an access, and for its indices.
+    pub(super) pieces: Vec<Piece>,
+    pub(super) origin: Vec<i64>,
 }
 
-/// Runs a cluster of the grid.
-pub(super) fn run(kernel: &Kernel, launch: &Launch, grid: [i64; 3]) -> Option<Fault> {
+/// Runs a cluster of the grid; adds its statements to `steps`.
+pub(super) fn run(kernel: &Kernel, launch: &Launch, grid: [i64; 3], steps: &mut u64) -> Option<Fault> {
     let units = Units::new(kernel, launch.stmt, &launch.tracked, &|s| launch.copies(s));
     let slots = launch.mbarriers_per_block * launch.blocks;
     let sizes = Sizes {
@@ -91,7 +131,7 @@ pub(super) fn run(kernel: &Kernel, launch: &Launch, grid: [i64; 3]) -> Option<Fa
     let threads = (0..launch.threads * launch.blocks).map(|i| {
         let (rank, index) = (i / launch.threads, i % launch.threads);
         Thread {
-            frames: vec![Frame { block: std::slice::from_ref(launch.stmt), next: 0, repeat: None }],
+            frames: vec![Frame { block: &launch.plan, next: 0, repeat: None }],
             vars: vec![None; kernel.vars.len()],
             cells: BTreeMap::new(),
             index,
@@ -105,14 +145,19 @@ pub(super) fn run(kernel: &Kernel, launch: &Launch, grid: [i64; 3]) -> Option<Fa
     });
     let threads = threads.collect();
     let mbarriers = vec![Mbarrier::default(); slots];
-    let mut run = Run { kernel, launch, grid, threads, order, mbarriers, units, steps: 0 };
-    match run.all() {
+    let memos = vec![Memo::default(); launch.memos * launch.warps * launch.blocks];
+    let (pieces, origin) = (vec![], vec![]);
+    let mut run =
+        Run { kernel, launch, grid, threads, order, mbarriers, units, steps: 0, writes: 0, memos, pieces, origin };
+    let outcome = run.all();
+    *steps += run.steps;
+    match outcome {
         Ok(()) | Err(Halt::Budget) => None,
         Err(Halt::Fault(fault)) => Some(*fault),
     }
 }
 
-impl<'k> Run<'_, 'k> {
+impl<'r, 'k> Run<'r, 'k> {
     fn all(&mut self) -> Result<(), Halt> {
         loop {
             let mut moved = false;
@@ -149,57 +194,65 @@ impl<'k> Run<'_, 'k> {
 
     /// The value of an expression in a thread, for one lane of a vector.
     pub(super) fn value(&self, i: usize, e: &Expr, lane: i64) -> Option<i64> {
-        eval_by(e, lane, &|e| match e {
-            Expr::Var(v) => self.threads[i].vars[v.0 as usize],
-            Expr::Load(b, indices) => self.threads[i].cells.get(&(*b, self.cell(i, *b, indices, lane)?)).copied(),
-            _ => None,
-        })
+        self.threads[i].value(self.kernel, e, lane)
     }
 
-    /// The number of an element of private memory.
-    pub(super) fn cell(&self, i: usize, b: BufferId, indices: &[Expr], lane: i64) -> Option<i64> {
-        let shape = &self.kernel.buffer(b).shape;
-        indices.iter().zip(shape).try_fold(0i64, |at, (e, n)| at.checked_mul(*n)?.checked_add(self.value(i, e, lane)?))
+    /// Counts statements.
+    fn step(&mut self, statements: u64) -> Result<(), Halt> {
+        self.steps += statements;
+        if self.steps > super::STEPS { Err(Halt::Budget) } else { Ok(()) }
     }
 
     /// Runs a thread to where it has to wait. At a barrier of the block or the warp it is behind it, else at it.
     fn advance(&mut self, i: usize) -> Result<Stop, Halt> {
         loop {
-            self.steps += 1;
-            if self.steps > super::STEPS {
-                return Err(Halt::Budget);
-            }
-            let Some(frame) = self.threads[i].frames.last_mut() else { return Ok(Stop::Ended) };
-            let Some(s) = frame.block.get(frame.next) else {
+            let Some(frame) = self.threads[i].frames.last_mut() else {
+                self.step(1)?;
+                return Ok(Stop::Ended);
+            };
+            let block = frame.block;
+            let Some(node) = block.nodes.get(frame.next) else {
+                self.step(1 + block.rest)?;
                 self.leave(i);
                 continue;
             };
             frame.next += 1;
-            if !self.launch.interesting.contains(&(std::ptr::from_ref(s) as usize)) {
-                continue;
+            self.step(1 + node.passed)?;
+            self.threads[i].at = Some(node.stmt);
+            if node.quiet.is_some() {
+                let before = self.steps;
+                match self.quiet(i, node) {
+                    // Once more with all that a fault is told with.
+                    Err(Halt::Fault(_)) => self.steps = before,
+                    other => {
+                        other?;
+                        continue;
+                    }
+                }
             }
-            self.threads[i].at = Some(s);
-            match s {
-                Stmt::For(l) => self.enter(i, l),
-                Stmt::If { cond, then, otherwise } => {
-                    self.loads(i, cond, 0)?;
+            match node.stmt {
+                Stmt::For(l) => self.enter(i, l, node),
+                Stmt::If { cond, .. } => {
+                    self.reads(i, node, 0)?;
                     let taken = self.value(i, cond, 0);
                     // What memory decides may go either way.
+                    let [then, otherwise] = &node.inner;
                     for (block, truth) in [(otherwise, 0), (then, 1)] {
-                        if taken.is_none_or(|v| v == truth) && !block.is_empty() {
+                        let is_empty = block.nodes.is_empty() && block.rest == 0;
+                        if taken.is_none_or(|v| v == truth) && !is_empty {
                             self.threads[i].frames.push(Frame { block, next: 0, repeat: None });
                         }
                     }
                 }
                 Stmt::Let { var, value } => {
-                    self.loads(i, value, 0)?;
+                    self.reads(i, node, 0)?;
                     let value = self.value(i, value, 0);
                     self.threads[i].vars[var.0 as usize] = value;
                 }
                 Stmt::Barrier(crate::ir::Barrier::Block) => return Ok(Stop::Block),
                 Stmt::Barrier(crate::ir::Barrier::Warp) => return Ok(Stop::Warp),
                 Stmt::Gpu(g) => {
-                    if let Some(stop) = self.gpu(i, g)? {
+                    if let Some(stop) = self.gpu(i, g, node)? {
                         if let Some(frame) = self.threads[i].frames.last_mut() {
                             frame.next -= 1;
                         }
@@ -207,15 +260,66 @@ impl<'k> Run<'_, 'k> {
                     }
                 }
                 Stmt::Store { .. } | Stmt::Reduce { .. } | Stmt::Mma { .. } | Stmt::Transpose { .. } => {
-                    self.ordinary(i, s)?;
+                    self.ordinary(i, node)?;
                 }
                 Stmt::Alloc(b) => self.threads[i].cells.retain(|(c, _), _| c != b),
             }
         }
     }
 
+    /// Runs a statement that only reads, unless a thread of the warp did so since something was last written.
+    fn quiet(&mut self, i: usize, node: &'r Node<'k>) -> Result<(), Halt> {
+        let Some((number, exprs)) = node.quiet.as_ref().and_then(|q| q.memo.as_ref()) else {
+            return self.read_all(i, node);
+        };
+        let mut key = [0; KEYS];
+        for (k, e) in key.iter_mut().zip(exprs) {
+            match self.value(i, e, 0) {
+                Some(value) => *k = value,
+                None => return self.read_all(i, node),
+            }
+        }
+        let warp = self.threads[i].warp;
+        let at = number * self.launch.warps * self.launch.blocks + warp;
+        let when = (self.writes, self.order.thread(warp).step);
+        let memo = &mut self.memos[at];
+        if memo.when != when {
+            memo.when = when;
+            memo.seen.clear();
+        }
+        if let Some((_, statements)) = memo.seen.iter().find(|(k, _)| *k == key) {
+            let statements = *statements;
+            return self.step(statements);
+        }
+        let before = self.steps;
+        self.read_all(i, node)?;
+        let statements = self.steps - before;
+        let seen = &mut self.memos[at].seen;
+        if seen.len() < MOST_SEEN {
+            seen.push((key, statements));
+        }
+        Ok(())
+    }
+
+    /// Runs a statement that only reads.
+    fn read_all(&mut self, i: usize, node: &'r Node<'k>) -> Result<(), Halt> {
+        let Stmt::For(l) = node.stmt else {
+            return (0..node.lanes).try_for_each(|lane| self.reads(i, node, lane));
+        };
+        let body = &node.inner[0];
+        for at in 0..l.extent {
+            self.threads[i].vars[l.var.0 as usize] = Some(at);
+            for inner in &body.nodes {
+                self.step(1 + inner.passed)?;
+                self.quiet(i, inner)?;
+            }
+            self.step(1 + body.rest)?;
+        }
+        Ok(())
+    }
+
     /// Begins a loop.
-    fn enter(&mut self, i: usize, l: &'k For) {
+    fn enter(&mut self, i: usize, l: &'k For, node: &'r Node<'k>) {
         let (index, rank) = (self.threads[i].index as i64, self.threads[i].rank as i64);
         let along = |linear: i64, n: [i64; 3]| [linear % n[0], linear / n[0] % n[1], linear / (n[0] * n[1])];
         let hardware = match l.kind {
@@ -226,24 +330,24 @@ impl<'k> Run<'_, 'k> {
         };
         let first = match hardware {
             Some(at) => (at < l.extent).then_some(at),
-            None => self.iteration(i, l, 0),
+            None => self.iteration(i, l, node.warps, 0),
         };
         if let Some(at) = first {
             self.threads[i].vars[l.var.0 as usize] = Some(at);
-            let repeat = hardware.is_none().then_some((l, at));
-            self.threads[i].frames.push(Frame { block: &l.body, next: 0, repeat });
+            let repeat = hardware.is_none().then_some((l, node.warps, at));
+            self.threads[i].frames.push(Frame { block: &node.inner[0], next: 0, repeat });
         }
     }
 
     /// At the end of a block: the next iteration, or out.
     fn leave(&mut self, i: usize) {
         let repeat = self.threads[i].frames.last().and_then(|f| f.repeat);
-        let next = repeat.and_then(|(l, at)| Some((l, self.iteration(i, l, at + 1)?)));
+        let next = repeat.and_then(|(l, warps, at)| Some((l, warps, self.iteration(i, l, warps, at + 1)?)));
         let thread = &mut self.threads[i];
         match (next, thread.frames.last_mut()) {
-            (Some((l, at)), Some(frame)) => {
+            (Some((l, warps, at)), Some(frame)) => {
                 frame.next = 0;
-                frame.repeat = Some((l, at));
+                frame.repeat = Some((l, warps, at));
                 thread.vars[l.var.0 as usize] = Some(at);
             }
             _ => {
@@ -253,9 +357,8 @@ impl<'k> Run<'_, 'k> {
     }
 
     /// The first iteration from `from` on that the thread executes.
-    fn iteration(&self, i: usize, l: &For, from: i64) -> Option<i64> {
+    fn iteration(&self, i: usize, l: &For, warps: i64, from: i64) -> Option<i64> {
         let index = self.threads[i].index as i64;
-        let warps = self.launch.fragments.get(&l.var).copied().unwrap_or(1);
         let own = |at: &i64| match l.kind {
             LoopKind::FragmentRow => super::act::holds_row(index, *at, warps),
             LoopKind::FragmentCol => super::act::holds_column(index, *at),
@@ -304,7 +407,7 @@ impl<'k> Run<'_, 'k> {
         for rank in 0..self.launch.blocks {
             let range = rank * size..(rank + 1) * size;
             let at = self.threads[range.start].at.map(std::ptr::from_ref);
-            let at_it = |t: &Thread| t.stop == Stop::Block && t.at.map(std::ptr::from_ref) == at;
+            let at_it = |t: &Thread<'_, '_>| t.stop == Stop::Block && t.at.map(std::ptr::from_ref) == at;
             if self.threads[range.clone()].iter().all(at_it) {
                 self.go_on(&range.clone().collect::<Vec<_>>(), false);
                 released = true;
@@ -334,7 +437,7 @@ impl<'k> Run<'_, 'k> {
             }
         }
         let at = self.threads[0].at.map(std::ptr::from_ref);
-        let at_it = |t: &Thread| t.stop == Stop::Cluster && t.at.map(std::ptr::from_ref) == at;
+        let at_it = |t: &Thread<'_, '_>| t.stop == Stop::Cluster && t.at.map(std::ptr::from_ref) == at;
         if self.threads.iter().all(at_it) {
             self.go_on(&(0..self.threads.len()).collect::<Vec<_>>(), true);
             released = true;
@@ -359,12 +462,12 @@ impl<'k> Run<'_, 'k> {
     /// The fault at the statement that a thread is at.
     pub(super) fn fault(&self, i: usize, kind: FaultKind, cause: impl Into<String>, mend: &str) -> Halt {
         let t = &self.threads[i];
-        let loops: Vec<&For> = t.frames.iter().filter_map(|f| f.repeat.map(|(l, _)| l)).collect();
+        let loops: Vec<&For> = t.frames.iter().filter_map(|f| f.repeat.map(|(l, ..)| l)).collect();
         let values: Vec<String> = t
             .frames
             .iter()
             .filter_map(|f| f.repeat)
-            .map(|(l, v)| format!("{} = {v}", self.kernel.var(l.var).name))
+            .map(|(l, _, v)| format!("{} = {v}", self.kernel.var(l.var).name))
             .collect();
         let with = if values.is_empty() { String::new() } else { format!(" with {}", values.join(", ")) };
         let cause = format!("{} (in {}{with})", cause.into(), self.thread_name(i));

@@ -12,6 +12,8 @@ struct Division {
     grain: Vec<i64>,
     /// Pieces along each dimension.
     counts: Vec<i64>,
+    /// Pieces of the buffer.
+    pieces: usize,
     /// The first piece's number.
     base: usize,
 }
@@ -27,7 +29,8 @@ pub(super) struct Piece {
 
 /// The buffers of a launch that its threads meet on, in pieces.
 pub(super) struct Units {
-    divisions: BTreeMap<BufferId, Division>,
+    /// By the buffer's number.
+    divisions: Vec<Option<Division>>,
     /// Numbers of the pieces of global memory, as they come.
     touched: BTreeMap<(BufferId, i64), usize>,
     next: usize,
@@ -108,12 +111,12 @@ impl Units {
                 });
             });
         });
-        let mut units = Units { divisions: BTreeMap::new(), touched: BTreeMap::new(), next: 0 };
+        let mut units = Units { divisions: vec![None; kernel.buffers.len()], touched: BTreeMap::new(), next: 0 };
         for (buffer, grain) in grains {
             let b = kernel.buffer(buffer);
             let counts: Vec<i64> = b.shape.iter().zip(&grain).map(|(n, g)| (n + g - 1) / g).collect();
             let pieces = counts.iter().product::<i64>() as usize;
-            units.divisions.insert(buffer, Division { grain, counts, base: units.next });
+            units.divisions[buffer.0 as usize] = Some(Division { grain, counts, pieces, base: units.next });
             if b.scope != Scope::Global {
                 units.next += pieces * copies(b.scope);
             }
@@ -126,49 +129,51 @@ impl Units {
         self.next
     }
 
-    /// The pieces of a tile of a buffer's copy. What is out of bounds has none, nor what memory decides about.
+    /// The pieces of a tile of a buffer's copy; of one element without `extents`. What is out of bounds has none.
     pub(super) fn pieces(
         &mut self,
-        kernel: &Kernel,
-        buffer: BufferId,
+        (buffer, scope): (BufferId, Scope),
         copy: usize,
-        origin: &[Option<i64>],
-        extents: &[i64],
-    ) -> Vec<Piece> {
-        let Some(d) = self.divisions.get(&buffer) else { return vec![] };
-        let mut within = vec![0i64];
-        for (i, (o, n)) in origin.iter().zip(extents).enumerate() {
+        origin: &[i64],
+        extents: Option<&[i64]>,
+        out: &mut Vec<Piece>,
+    ) {
+        out.clear();
+        let Some(Some(d)) = self.divisions.get(buffer.0 as usize) else { return };
+        out.push(Piece { number: 0, within: 0 });
+        for (i, o) in origin.iter().enumerate() {
             let (grain, count) = (d.grain[i], d.counts[i]);
-            let (lo, hi) = match o {
-                Some(o) => (o.div_euclid(grain).max(0), ((o + n - 1).div_euclid(grain) + 1).min(count)),
-                None => return vec![],
-            };
+            let in_grains = |at: i64| if grain == 1 { at } else { at.div_euclid(grain) };
+            let n = extents.map_or(1, |e| e[i]);
+            let (lo, hi) = (in_grains(*o).max(0), (in_grains(o + n - 1) + 1).min(count));
             if hi == lo + 1 {
-                within.iter_mut().for_each(|w| *w = *w * count + lo);
+                out.iter_mut().for_each(|p| p.within = p.within * count + lo);
                 continue;
             }
-            within = within.iter().flat_map(|w| (lo..hi).map(move |p| w * count + p)).collect();
+            let before = std::mem::take(out);
+            let along = |p: &Piece| {
+                let within = p.within * count;
+                (lo..hi).map(move |at| Piece { number: 0, within: within + at })
+            };
+            out.extend(before.iter().flat_map(along));
         }
-        let pieces = d.counts.iter().product::<i64>();
-        let global = kernel.buffer(buffer).scope == Scope::Global;
-        let (base, touched, next) = (d.base, &mut self.touched, &mut self.next);
-        let number = |w: i64| {
-            if !global {
-                return base + copy * pieces as usize + w as usize;
+        for p in out.iter_mut() {
+            if scope != Scope::Global {
+                p.number = d.base + copy * d.pieces + p.within as usize;
+                continue;
             }
-            *touched.entry((buffer, w)).or_insert_with(|| {
+            let next = &mut self.next;
+            p.number = *self.touched.entry((buffer, p.within)).or_insert_with(|| {
                 *next += 1;
                 *next - 1
-            })
-        };
-        let mut number = number;
-        within.into_iter().map(|w| Piece { number: number(w), within: w }).collect()
+            });
+        }
     }
 
     /// A piece's first element in words.
     pub(super) fn name(&self, kernel: &Kernel, buffer: BufferId, piece: Piece) -> String {
         let mut index = vec![];
-        if let Some(d) = self.divisions.get(&buffer) {
+        if let Some(Some(d)) = self.divisions.get(buffer.0 as usize) {
             let mut rest = piece.within;
             for (count, grain) in d.counts.iter().zip(&d.grain).rev() {
                 index.insert(0, rest % count * grain);
