@@ -137,6 +137,12 @@ fn workload_for(template: &str, seed: u64) -> Workload {
         };
         return Workload { op, dtype, out_dtype: [dtype, DType::F32][seed as usize % 2], ..workload };
     }
+    if template == "gemv_cuda" {
+        let m = sample::matmul(&mut Rng::new(seed));
+        // Reductions of whole vectors, of half ones, and of single elements.
+        let k = m.k * [1, 4, 8, 64][seed as usize % 4];
+        workload.op = Op::Matmul(Matmul { m: 1 + m.m % 8, k, trans_a: m.trans_a && m.m % 8 == 0, ..m });
+    }
     if let Op::Conv2d(c) = &mut workload.op {
         match template {
             "conv2d_no_batching" | "splitk_direct" => *c = Conv2d { layout: ConvLayout::Nchw, groups: 1, ..*c },

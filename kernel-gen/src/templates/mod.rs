@@ -149,6 +149,7 @@ impl Registry {
             .with(cuda::wgmma::WgmmaGemm)
             .with(cuda::wgmma::WgmmaConv2d)
             .with(cuda::splitk::SplitkDirect)
+            .with(cuda::gemv::Gemv)
             .with(cuda::conv2d_no_batching::Conv2dNoBatching)
             .with(cuda::conv2d_hwcn::Conv2dHwcn)
             .with(cuda::conv2d_tensorcore::Conv2dTensorcore)

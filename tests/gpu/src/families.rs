@@ -12,7 +12,7 @@ use kernel_gen::templates::{Pack, Registry, Template};
 use kernel_gen::toolchain::values;
 use kernel_gen::workload::bound::reference_with_bounds;
 use kernel_gen::workload::sample::{self, Rng};
-use kernel_gen::workload::{Conv2d, ConvLayout, Op, Workload};
+use kernel_gen::workload::{Conv2d, ConvLayout, Matmul, Op, Workload};
 use std::time::Instant;
 
 /// The target that the suite checks on a device: the most specific one that it runs.
@@ -33,6 +33,11 @@ fn workload_for(template: &str, seed: u64) -> Workload {
         }
         "wgmma_conv2d" => {
             w = Workload { op: Op::Conv2d(sample::conv2d_rows_of_eight(&mut rng, 160)), dtype: half, ..w };
+        }
+        "gemv_cuda" => {
+            let m = sample::matmul(&mut rng);
+            let (rows, k) = (1 + m.m % 8, m.k * [1, 4, 8, 64][seed as usize % 4]);
+            w.op = Op::Matmul(Matmul { m: rows, k, n: 5 * m.n, trans_a: m.trans_a && rows == 1, ..m });
         }
         "conv2d_tensorcore" => {
             w = Workload { op: Op::Conv2d(sample::conv2d_tiles(&mut rng)), dtype: half, ..w };

@@ -10,6 +10,7 @@
 //! | [`conv2d_tensorcore`] | the tutorial `opt_conv_tensorcore` | tiles for one row of taps | NHWC16n16c, 16 bits |
 //! | [`depthwise`] | the article on depthwise convolutions | the input's piece and the filter | NCHW, depthwise |
 //! | [`matmul_blocked`] | the same scheme | slices of both operands | products |
+//! | [`gemv`] | - | what lanes have added up | products with few rows |
 //! | [`matmul_notes`] | AutoTVM's introduction | nothing | products, to compare with |
 //! | [`wgmma`] | - | a ring of tiles that the TMA fills | Hopper's `wgmma`, products and NHWC convolutions |
 //! | [`splitk`] | - | a ring for each warp, then sums | NCHW of few images |
@@ -24,6 +25,7 @@ pub mod conv2d_hwcn;
 pub mod conv2d_no_batching;
 pub mod conv2d_tensorcore;
 pub mod depthwise;
+pub mod gemv;
 pub mod matmul_blocked;
 pub mod matmul_notes;
 mod model;
@@ -32,11 +34,13 @@ pub mod splitk;
 pub mod wgmma;
 
 use super::TemplateError;
+use crate::ir::builder::KernelBuilder;
 use crate::ir::visit::find_loop;
-use crate::ir::{Axis, BufferId, LoopKind, VarId};
+use crate::ir::{Axis, BufferId, Expr, LoopKind, VarId};
 use crate::schedule::{Schedule, ScheduleError, Tail};
 use crate::space::{Config, ConfigError, Space};
 use crate::target::{Cuda, Target};
+use model::ceil_div;
 
 /// Blocks of a grid along an axis, as the tutorials call it.
 const BLOCK: fn(Axis) -> LoopKind = LoopKind::Grid;
@@ -103,7 +107,7 @@ fn strided_fetch(s: &mut Schedule, loops: &[VarId], threads: &[(Axis, i64)]) -> 
     let mut used: Vec<(Axis, i64)> = threads.to_vec();
     for (_, n) in used.iter_mut().rev() {
         *n = left.min(*n);
-        left = model::ceil_div(left, *n);
+        left = ceil_div(left, *n);
     }
     let [_, mut rest] = s.split(all, used.iter().map(|t| t.1).product(), Tail::Guard)?;
     for (axis, n) in used {
@@ -113,6 +117,18 @@ fn strided_fetch(s: &mut Schedule, loops: &[VarId], threads: &[(Axis, i64)]) -> 
         rest = inside;
     }
     Ok(())
+}
+
+/// Visits the elements `0..count` with the threads of a block, of which this is `thread` of `threads`.
+fn share(b: &mut KernelBuilder, threads: i64, thread: Expr, count: i64, body: impl FnOnce(&mut KernelBuilder, Expr)) {
+    b.for_("turn", ceil_div(count, threads), |b, turn| {
+        let element = turn * threads + thread;
+        if count % threads == 0 {
+            body(b, element);
+        } else {
+            b.if_(element.clone().lt(count), |b| body(b, element));
+        }
+    });
 }
 
 /// The extent that an axis is cut by: the axis itself, or the next number without a prime factor above 7, so that there

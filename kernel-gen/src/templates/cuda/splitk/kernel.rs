@@ -1,11 +1,12 @@
 //! The kernel, and the one that packs the weights for it.
 
-use super::{Plan, Sizes, WARP, ceil_div};
+use super::{Plan, Sizes, WARP};
 use crate::ir::builder::KernelBuilder;
 use crate::ir::{
     Access, Axis, Barrier, BufferId, DType, Expr, Gpu, Group, Kernel, LoopKind, MbarrierOp, Scope, Slot, Stmt, Tile,
     VarId,
 };
+use crate::templates::cuda::share;
 use crate::workload::naive::epilogue;
 use crate::workload::{Role, Workload};
 
@@ -326,15 +327,7 @@ impl Block<'_> {
 
     /// Visits the elements `0..count` with the threads of the block.
     fn share(&self, b: &mut KernelBuilder, count: i64, body: impl FnOnce(&mut KernelBuilder, Expr)) {
-        let threads = self.sizes().threads();
-        b.for_("turn", ceil_div(count, threads), |b, turn| {
-            let element = turn * threads + self.thread();
-            if count % threads == 0 {
-                body(b, element);
-            } else {
-                b.if_(element.clone().lt(count), |b| body(b, element));
-            }
-        });
+        share(b, self.sizes().threads(), self.thread(), count, body);
     }
 
     /// Adds what the warps have, then what the blocks of the cluster have, and stores it.

@@ -29,7 +29,7 @@ use crate::ir::DType;
 use crate::schedule::Schedule;
 use crate::space::{Config, ConfigError, Space};
 use crate::target::{Cuda, CudaFeature, Target};
-use crate::templates::cuda::{descend_from_many, device};
+use crate::templates::cuda::{ceil_div, descend_from_many, device};
 use crate::templates::{Pack, Scheduled, Template, TemplateError};
 use crate::workload::{Conv2d, ConvLayout, Op, Workload};
 
@@ -253,11 +253,6 @@ impl Plan {
             && lanes * channels % cluster == 0
             && (cluster == 1 || gpu.has(CudaFeature::Cluster) && cluster <= gpu.cluster_size)
     }
-}
-
-/// The quotient, rounded up.
-fn ceil_div(a: i64, b: i64) -> i64 {
-    (a + b - 1) / b.max(1)
 }
 
 /// What a space offers: as the module's table, as far as it is of use for the layer.

@@ -1,0 +1,465 @@
+//! Products with few rows (a matrix by a vector, a classifier's layer), where the right side is read once and nothing else
+//! costs: lanes along the reduction.
+//!
+//! A lane reads vectors of 16 bytes of a few columns of the right side and of the rows of the left one; a warp's lanes stand
+//! side by side along the reduction, its columns are one after the other. `unroll` such steps are read before the first is
+//! multiplied, because what is under way is what memory's latency is hidden by. The reduction is split among the warps of a
+//! block; lanes and warps add what they have in shared memory, in two rounds and always in the same order.
+//!
+//! | knob | values | what it chooses |
+//! |---|---|---|
+//! | `columns` | 1, 2, 4, 8 | columns of a warp |
+//! | `groups` | 1, 2, 4, 8 | warps of a block with different columns |
+//! | `slices` | 1 to 16 | warps of a block with different parts of the reduction |
+//! | `unroll` | 1, 2, 4, 8 | steps that are read at a time |
+//!
+//! Columns must be runs: with `trans_b` they are, so nothing is packed; otherwise the right side is transposed ahead of time.
+
+use super::{ceil_div, descend_from_many, device, share};
+use crate::ir::builder::KernelBuilder;
+use crate::ir::{Access, Axis, BufferId, DType, Expr, Kernel, LoopKind, Scope, VarId};
+use crate::schedule::Schedule;
+use crate::space::{Config, ConfigError, Space};
+use crate::target::{Cuda, Target};
+use crate::templates::{Pack, Scheduled, Template, TemplateError};
+use crate::workload::naive::epilogue;
+use crate::workload::{Matmul, Workload};
+
+/// See the module's text.
+pub struct Gemv;
+
+/// Most rows of the result: beyond that a product is no longer bound by reading its right side.
+const MOST_ROWS: i64 = 8;
+/// Bytes of a thread's longest load.
+const VECTOR_BYTES: i64 = 16;
+/// Registers of a thread beside sums and operands.
+const OTHER_REGISTERS: i64 = 32;
+
+fn problem<'t>(w: &Workload, t: &'t Target) -> Result<(Matmul, &'t Cuda), String> {
+    let gpu = device(t)?;
+    let m = w.matmul().copied().ok_or("for products")?;
+    if m.m > MOST_ROWS {
+        return Err(format!("for products with at most {MOST_ROWS} rows"));
+    }
+    if m.trans_a && m.m > 1 {
+        return Err("for products whose left side is stored row by row".into());
+    }
+    if m.batch > gpu.grid_dim[2] {
+        return Err(format!("for batches of at most {}", gpu.grid_dim[2]));
+    }
+    Ok((m, gpu))
+}
+
+/// A config as numbers.
+#[derive(Clone, Copy, PartialEq, Debug)]
+struct Sizes {
+    columns: i64,
+    groups: i64,
+    slices: i64,
+    unroll: i64,
+}
+
+impl Sizes {
+    fn of(config: &Config) -> Result<Sizes, ConfigError> {
+        Ok(Sizes {
+            columns: config.int("columns")?,
+            groups: config.int("groups")?,
+            slices: config.int("slices")?,
+            unroll: config.int("unroll")?,
+        })
+    }
+}
+
+/// A product cut up as a config says.
+#[derive(Clone, Copy, Debug)]
+struct Plan {
+    m: Matmul,
+    /// Bytes of an operand's element.
+    bytes: i64,
+    sizes: Sizes,
+}
+
+impl Plan {
+    fn new(w: &Workload, m: Matmul, sizes: Sizes) -> Plan {
+        Plan { m, bytes: w.dtype.bytes() as i64, sizes }
+    }
+
+    /// Elements of a load: as many as divide the reduction.
+    fn vector(&self) -> i64 {
+        let most = VECTOR_BYTES / self.bytes;
+        (0..=3).map(|e| most >> e).find(|v| *v >= 1 && self.m.k % v == 0).unwrap_or(1)
+    }
+
+    /// Elements of the reduction that a block's warps read in a step.
+    fn step(&self) -> i64 {
+        self.sizes.slices * Cuda::WARP * self.vector()
+    }
+
+    fn threads(&self) -> i64 {
+        Cuda::WARP * self.sizes.slices * self.sizes.groups
+    }
+
+    /// Columns of a block.
+    fn block_columns(&self) -> i64 {
+        self.sizes.groups * self.sizes.columns
+    }
+
+    /// Sums of a block.
+    fn sums(&self) -> i64 {
+        self.block_columns() * self.m.m
+    }
+
+    /// What is added for each of them in the end.
+    fn partials(&self) -> i64 {
+        self.sizes.slices * Cuda::WARP
+    }
+
+    /// What is left of that after the first round: about its square root.
+    fn halfway(&self) -> i64 {
+        match self.partials() {
+            ..64 => 4,
+            64..256 => 8,
+            256.. => 16,
+        }
+    }
+
+    /// Elements between the partial sums of two results: threads of a warp that add for different results read different
+    /// banks.
+    fn pitch(&self) -> i64 {
+        self.partials() + self.halfway()
+    }
+
+    fn blocks(&self) -> i64 {
+        self.m.batch * ceil_div(self.m.n, self.block_columns())
+    }
+
+    fn shared_bytes(&self) -> i64 {
+        4 * self.sums() * (self.pitch() + self.halfway() + 1) + 32
+    }
+
+    fn registers(&self) -> i64 {
+        let Sizes { columns, unroll, .. } = self.sizes;
+        let operands = unroll * (columns + self.m.m) * ceil_div(self.vector() * self.bytes, 4);
+        operands + columns * self.m.m + OTHER_REGISTERS
+    }
+
+    /// Whether a device can run it without spilling, and no part of it is for nothing.
+    fn fits(&self, gpu: &Cuda) -> bool {
+        let Sizes { columns, groups, slices, unroll } = self.sizes;
+        let steps = ceil_div(self.m.k, self.step());
+        let useful = (slices == 1 || self.step() / 2 < self.m.k)
+            && (unroll == 1 || unroll / 2 < steps)
+            && (groups == 1 || columns * groups / 2 < self.m.n)
+            && (columns == 1 || columns / 2 < self.m.n);
+        useful
+            && self.threads() <= gpu.threads_per_block
+            && self.registers() <= gpu.registers_per_thread
+            && self.registers() * self.threads() <= gpu.registers_per_block
+            && self.shared_bytes() <= gpu.shared_per_block
+            && self.blocks() <= gpu.grid_dim[0]
+    }
+}
+
+impl Template for Gemv {
+    fn name(&self) -> &str {
+        "gemv_cuda"
+    }
+
+    fn version(&self) -> u32 {
+        1
+    }
+
+    fn applies(&self, w: &Workload, t: &Target) -> Result<(), String> {
+        problem(w, t).map(drop)
+    }
+
+    fn space(&self, w: &Workload, t: &Target) -> Result<Space, TemplateError> {
+        let (m, gpu) = problem(w, t).map_err(TemplateError::Limit)?;
+        let (gpu, w) = (gpu.clone(), w.clone());
+        Ok(Space::builder()
+            .knob("columns", [1, 2, 4, 8])
+            .knob("groups", [1, 2, 4, 8])
+            .knob("slices", [1, 2, 4, 8, 16])
+            .knob("unroll", [1, 2, 4, 8])
+            .filter("threads, registers and shared memory suffice, and all have something to do", move |config| {
+                Sizes::of(config).is_ok_and(|sizes| Plan::new(&w, m, sizes).fits(&gpu))
+            })
+            .build()?)
+    }
+
+    fn default_config(&self, w: &Workload, t: &Target) -> Result<Config, TemplateError> {
+        let start = ["columns", "groups", "slices", "unroll"].into_iter().fold(Config::new(), |c, k| c.with(k, 1));
+        Ok(descend_from_many(&self.space(w, t)?, &start, |config| self.cost(w, t, config))?)
+    }
+
+    fn cost(&self, w: &Workload, t: &Target, config: &Config) -> f64 {
+        match (problem(w, t), Sizes::of(config)) {
+            (Ok((m, gpu)), Ok(sizes)) => estimate(&Plan::new(w, m, sizes), gpu),
+            _ => f64::INFINITY,
+        }
+    }
+
+    fn schedule(&self, w: &Workload, t: &Target, config: &Config) -> Result<Scheduled, TemplateError> {
+        let (m, gpu) = problem(w, t).map_err(TemplateError::Limit)?;
+        let plan = Plan::new(w, m, Sizes::of(config)?);
+        if !plan.fits(gpu) {
+            return Err(TemplateError::Limit(format!("{config} does not fit {}", t.name)));
+        }
+        let packs = if m.trans_b { vec![] } else { vec![Pack { param: "b".into(), kernel: pack(&m, w.dtype) }] };
+        Ok(Scheduled { schedule: Schedule::new(Block::kernel(&plan, w)), packs })
+    }
+}
+
+/// Predicted microseconds: the right side at the rate that memory gives for what is under way, and the sums at the end.
+/// The latencies are an H100's.
+fn estimate(plan: &Plan, gpu: &Cuda) -> f64 {
+    /// Microseconds to launch and to end.
+    const LAUNCH_US: f64 = 1.4;
+    /// Clocks from a load until its bytes have come, out of the L2 cache and out of memory.
+    const L2_LATENCY: f64 = 600.0;
+    const MEMORY_LATENCY: f64 = 1100.0;
+    /// Bytes a clock that one multiprocessor gets from the L2 cache.
+    const L2_BYTES_PER_CLOCK: f64 = 32.0;
+    /// Clocks of both rounds of additions, and of what each result costs beside them.
+    const REDUCE: f64 = 350.0;
+    let Sizes { columns, unroll, .. } = plan.sizes;
+    let resident = gpu.blocks_resident(plan.threads(), plan.registers().min(255), plan.shared_bytes());
+    if resident == 0 {
+        return f64::INFINITY;
+    }
+    let per_sm = ceil_div(plan.blocks(), gpu.sm_count);
+    let together = per_sm.min(resident) as f64;
+    let waves = (per_sm as f64 / together).ceil();
+    let (m, bytes) = (&plan.m, plan.bytes as f64);
+    // A block's columns, and the rows of the left side, which come from the first-level cache where blocks share them.
+    let right = plan.block_columns() as f64 * m.k as f64 * bytes;
+    let left = m.m as f64 * m.k as f64 * bytes;
+    let cached = m.batch as f64 * (m.n * m.k) as f64 * bytes < 0.5 * gpu.l2_bytes as f64;
+    let latency = if cached { L2_LATENCY } else { MEMORY_LATENCY };
+    let under_way = together * plan.threads() as f64 * (unroll * columns * plan.vector()) as f64 * bytes;
+    let share_of_memory = gpu.bandwidth_gb_s * 1e3 / gpu.clock_mhz as f64 / gpu.sm_count as f64;
+    let most = if cached { L2_BYTES_PER_CLOCK } else { share_of_memory };
+    let rate = most.min(under_way / latency);
+    let steps = ceil_div(m.k, plan.step() * unroll) as f64;
+    let instructions = together * plan.threads() as f64 / 128.0
+        * (steps * (unroll * plan.vector() * columns * m.m) as f64 * if bytes < 4.0 { 2.0 } else { 1.1 });
+    let stream = (together * right / rate).max(together * (right + left) / L2_BYTES_PER_CLOCK).max(instructions);
+    let reduce = REDUCE + together * (plan.sums() * plan.partials()) as f64 / 64.0;
+    LAUNCH_US + waves * (latency + stream + reduce) / gpu.clock_mhz.max(1) as f64
+}
+
+/// Brings the right side into the order in which it is read: columns as runs.
+fn pack(m: &Matmul, dtype: DType) -> Kernel {
+    const ROWS: i64 = 8;
+    let mut b = KernelBuilder::new("pack_b");
+    let original = b.param("b", dtype, &m.b_shape(), Access::Read);
+    let packed = b.param("packed", dtype, &packed_shape(m), Access::Write);
+    b.loop_("batch", m.batch, LoopKind::Grid(Axis::Z), |b, batch| {
+        b.loop_("tile", ceil_div(m.n, Cuda::WARP), LoopKind::Grid(Axis::X), |b, tile| {
+            b.loop_("row", ROWS, LoopKind::Thread(Axis::Y), |b, row| {
+                b.loop_("lane", Cuda::WARP, LoopKind::Thread(Axis::X), |b, lane| {
+                    let n = b.let_("n", tile * Cuda::WARP + lane);
+                    b.for_("step", ceil_div(m.k, ROWS), |b, step| {
+                        let k = b.let_("at", step * ROWS + row);
+                        let inside = Expr::from(n).lt(m.n).and(Expr::from(k).lt(m.k));
+                        b.if_(inside, |b| {
+                            let value = Expr::load(original, indices(m, batch, [k.into(), n.into()]));
+                            b.store(packed, indices(m, batch, [n.into(), k.into()]), value);
+                        });
+                    });
+                });
+            });
+        });
+    });
+    b.finish()
+}
+
+fn packed_shape(m: &Matmul) -> Vec<i64> {
+    let batch = (m.batch > 1).then_some(m.batch);
+    batch.into_iter().chain([m.n, m.k]).collect()
+}
+
+/// A place in a matrix, of a batch where there is one.
+fn indices(m: &Matmul, batch: VarId, [row, column]: [Expr; 2]) -> Vec<Expr> {
+    let batch = (m.batch > 1).then(|| batch.into());
+    batch.into_iter().chain([row, column]).collect()
+}
+
+/// A loop that is written out.
+fn unrolled(b: &mut KernelBuilder, name: &str, extent: i64, body: impl FnOnce(&mut KernelBuilder, VarId)) {
+    b.loop_(name, extent, LoopKind::Unrolled, body);
+}
+
+/// What a thread knows of its place.
+struct Block<'a> {
+    plan: &'a Plan,
+    w: &'a Workload,
+    params: Vec<(&'static str, BufferId)>,
+    batch: VarId,
+    tile: VarId,
+    group: VarId,
+    slice: VarId,
+    lane: VarId,
+}
+
+/// What a thread reads at a time, and its sums.
+struct Registers {
+    left: BufferId,
+    right: BufferId,
+    acc: BufferId,
+}
+
+impl Block<'_> {
+    fn kernel(plan: &Plan, w: &Workload) -> Kernel {
+        let name: String = w.key().chars().map(|c| if c.is_ascii_alphanumeric() { c } else { '_' }).collect();
+        let mut b = KernelBuilder::new(name);
+        let m = &plan.m;
+        let params: Vec<(&str, BufferId)> = w
+            .params()
+            .into_iter()
+            .map(|p| {
+                let shape = if p.name == "b" { packed_shape(m) } else { p.shape };
+                (p.name, b.param(p.name, p.dtype, &shape, p.access))
+            })
+            .collect();
+        let Sizes { groups, slices, .. } = plan.sizes;
+        b.loop_("batch", m.batch, LoopKind::Grid(Axis::Z), |b, batch| {
+            b.loop_("tile", ceil_div(m.n, plan.block_columns()), LoopKind::Grid(Axis::X), |b, tile| {
+                b.loop_("group", groups, LoopKind::Thread(Axis::Z), |b, group| {
+                    b.loop_("slice", slices, LoopKind::Thread(Axis::Y), |b, slice| {
+                        b.loop_("lane", Cuda::WARP, LoopKind::Thread(Axis::X), |b, lane| {
+                            Block { plan, w, params, batch, tile, group, slice, lane }.run(b);
+                        });
+                    });
+                });
+            });
+        });
+        b.finish()
+    }
+
+    fn param(&self, name: &str) -> BufferId {
+        let found = self.params.iter().find(|p| p.0 == name);
+        found.expect("a workload's parameters hold the operands of its epilogue").1
+    }
+
+    /// All that a thread does.
+    fn run(&self, b: &mut KernelBuilder) {
+        let (plan, m) = (self.plan, &self.plan.m);
+        let Sizes { columns, unroll, .. } = plan.sizes;
+        let registers = Registers {
+            left: b.alloc("left", self.w.dtype, &[unroll, m.m, plan.vector()], Scope::Register),
+            right: b.alloc("right", self.w.dtype, &[unroll, columns, plan.vector()], Scope::Register),
+            acc: b.alloc("acc", DType::F32, &[columns, m.m], Scope::Register),
+        };
+        self.each_sum(b, |b, index| b.store(registers.acc, index, Expr::f32(0.0)));
+        // Steps in which all lanes have something to read; of the last one some may have none.
+        let whole = m.k / plan.step();
+        let rounds = whole / unroll;
+        let several = |b: &mut KernelBuilder, first: Expr, count: i64| {
+            unrolled(b, "ahead", count, |b, u| self.read(b, &registers, u.into(), self.at(first.clone() + u)));
+            unrolled(b, "now", count, |b, u| self.multiply(b, &registers, u.into()));
+        };
+        if rounds > 0 {
+            b.for_("round", rounds, |b, round| several(b, round * unroll, unroll));
+        }
+        if whole % unroll > 0 {
+            several(b, (rounds * unroll).into(), whole % unroll);
+        }
+        if m.k % plan.step() > 0 {
+            let k = b.let_("k", self.at(whole.into()));
+            b.if_(Expr::from(k).lt(m.k), |b| {
+                self.read(b, &registers, 0.into(), k.into());
+                self.multiply(b, &registers, 0.into());
+            });
+        }
+        self.reduce(b, &registers);
+    }
+
+    /// Where the thread's vector of a step begins.
+    fn at(&self, step: Expr) -> Expr {
+        let Sizes { slices, .. } = self.plan.sizes;
+        ((step * slices + self.slice) * Cuda::WARP + self.lane) * self.plan.vector()
+    }
+
+    fn column(&self, within: Expr) -> Expr {
+        let Sizes { columns, .. } = self.plan.sizes;
+        self.tile * self.plan.block_columns() + self.group * columns + within
+    }
+
+    /// Reads the vectors at `k`, of each row and column.
+    fn read(&self, b: &mut KernelBuilder, registers: &Registers, u: Expr, k: Expr) {
+        let (plan, m) = (self.plan, &self.plan.m);
+        unrolled(b, "column", plan.sizes.columns, |b, column| {
+            let n = self.column(column.into());
+            // Beyond the last column the last one is read; what becomes of it is dropped.
+            let n = if m.n % plan.block_columns() == 0 { n } else { n.min(m.n - 1) };
+            b.loop_("v", plan.vector(), LoopKind::Vectorized, |b, v| {
+                let value = Expr::load(self.param("b"), indices(m, self.batch, [n, k.clone() + v]));
+                b.store(registers.right, vec![u.clone(), column.into(), v.into()], value);
+            });
+        });
+        unrolled(b, "row", m.m, |b, row| {
+            b.loop_("v", plan.vector(), LoopKind::Vectorized, |b, v| {
+                let k = k + v;
+                let place = if m.trans_a { [k, row.into()] } else { [row.into(), k] };
+                let value = Expr::load(self.param("a"), indices(m, self.batch, place));
+                b.store(registers.left, vec![u, row.into(), v.into()], value);
+            });
+        });
+    }
+
+    fn multiply(&self, b: &mut KernelBuilder, registers: &Registers, u: Expr) {
+        unrolled(b, "v", self.plan.vector(), |b, v| {
+            self.each_sum(b, |b, index| {
+                let right = Expr::load(registers.right, vec![u.clone(), index[0].clone(), v.into()]);
+                let left = Expr::load(registers.left, vec![u, index[1].clone(), v.into()]);
+                b.sum(registers.acc, index, right * left, &[]);
+            });
+        });
+    }
+
+    /// Visits the thread's sums: column, row.
+    fn each_sum(&self, b: &mut KernelBuilder, body: impl FnOnce(&mut KernelBuilder, Vec<Expr>)) {
+        unrolled(b, "column", self.plan.sizes.columns, |b, column| {
+            unrolled(b, "row", self.plan.m.m, |b, row| body(b, vec![column.into(), row.into()]));
+        });
+    }
+
+    /// Adds what lanes and slices have, and stores it.
+    fn reduce(&self, b: &mut KernelBuilder, registers: &Registers) {
+        let (plan, m) = (self.plan, &self.plan.m);
+        let (sums, partials, halfway) = (plan.sums(), plan.partials(), plan.halfway());
+        let Sizes { columns, slices, .. } = plan.sizes;
+        let partial = b.alloc("partial", DType::F32, &[sums, plan.pitch()], Scope::Shared);
+        self.each_sum(b, |b, index| {
+            let sum = (self.group * columns + index[0].clone()) * m.m + index[1].clone();
+            let place = vec![sum, self.slice * Cuda::WARP + self.lane];
+            b.store(partial, place, Expr::load(registers.acc, index));
+        });
+        let thread = (self.group * slices + self.slice) * Cuda::WARP + self.lane;
+        let add = |b: &mut KernelBuilder, count: i64, from: &dyn Fn(VarId) -> Expr| {
+            let sum = b.alloc("sum", DType::F32, &[1], Scope::Register);
+            b.store(sum, vec![0.into()], Expr::f32(0.0));
+            unrolled(b, "other", count, |b, other| b.sum(sum, vec![0.into()], from(other), &[]));
+            Expr::load(sum, vec![0.into()])
+        };
+        let half = b.alloc("half", DType::F32, &[sums, halfway + 1], Scope::Shared);
+        share(b, plan.threads(), thread.clone(), sums * halfway, |b, element| {
+            let (sum, part) = (element.clone().floor_div(halfway), element.floor_mod(halfway));
+            let value = add(b, partials / halfway, &|other| {
+                Expr::load(partial, vec![sum.clone(), part.clone() + other * halfway])
+            });
+            b.store(half, vec![sum.clone(), part.clone()], value);
+        });
+        share(b, plan.threads(), thread, sums, |b, element| {
+            let value = add(b, halfway, &|other| Expr::load(half, vec![element.clone(), other.into()]));
+            let n = self.tile * plan.block_columns() + element.clone().floor_div(m.m);
+            let index = indices(m, self.batch, [element.floor_mod(m.m), n.clone()]);
+            let write = |b: &mut KernelBuilder| {
+                let value = epilogue(self.w, value, &n, &index, &|name| self.param(name));
+                b.store(self.param("c"), index.clone(), value);
+            };
+            if m.n % plan.block_columns() == 0 { write(b) } else { b.if_(n.clone().lt(m.n), write) }
+        });
+    }
+}
