@@ -107,6 +107,7 @@ pub struct Config {
     module: String,
     deny_fallback: bool,
     device: Option<String>,
+    threads: Option<u32>,
     missing_compiler: MissingCompiler,
     cuda: bool,
     missing_cuda: MissingCudaCompiler,
@@ -124,6 +125,7 @@ pub fn configure() -> Config {
         module: "kernels".into(),
         deny_fallback: false,
         device: None,
+        threads: None,
         missing_compiler: MissingCompiler::default(),
         cuda: true,
         missing_cuda: MissingCudaCompiler::default(),
@@ -173,6 +175,13 @@ impl Config {
     /// The device whose records are preferred, where a target has records of several.
     pub fn device(mut self, name: &str) -> Config {
         self.device = Some(name.to_string());
+        self
+    }
+
+    /// The number of threads that CPU kernels run on, if the spec does not say: records of as many are preferred. Where
+    /// nobody says, those of most threads are.
+    pub fn threads(mut self, threads: u32) -> Config {
+        self.threads = Some(threads);
         self
     }
 

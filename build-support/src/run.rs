@@ -88,11 +88,11 @@ fn mentions_cuda(config: &Config) -> bool {
 
 /// A hash of everything that decides the result and is known before the spec is read.
 fn key(config: &Config, environment: &Environment, program: u64) -> u64 {
-    let Config { spec, tuned, registry, module, deny_fallback, device, missing_compiler, .. } = config;
+    let Config { spec, tuned, registry, module, deny_fallback, device, threads, missing_compiler, .. } = config;
     let Config { cuda, missing_cuda, artifacts, .. } = config;
     let Environment { out_dir, target, host, arch, package, version, .. } = environment;
     let mut facts = format!(
-        "{} {program} {spec:?} {tuned:?} {registry:?} {module} {deny_fallback} {device:?} {missing_compiler:?} \
+        "{} {program} {spec:?} {tuned:?} {registry:?} {module} {deny_fallback} {device:?} {threads:?} {missing_compiler:?} \
          {cuda} {missing_cuda:?} {artifacts:?} {out_dir:?} {target} {host} {arch} {package} {version}",
         env!("CARGO_PKG_VERSION")
     );
@@ -138,6 +138,7 @@ fn make(config: &Config, environment: &Environment) -> Result<Stamp, Error> {
         choose: model::Options {
             deny_fallback: config.deny_fallback || environment.deny_fallback,
             device: config.device.clone(),
+            threads: config.threads,
             ..model::Options::default()
         },
         code,

@@ -21,6 +21,8 @@ const LISTS: [(&str, &str); 7] = [
 
 fn main() -> Result<(), Box<dyn Error>> {
     let out = PathBuf::from(env::var_os("OUT_DIR").ok_or("OUT_DIR is not set")?);
+    println!("cargo::rerun-if-env-changed=PEERS_THREADS");
+    let threads = env::var("PEERS_THREADS").map_or(Ok(1), |text| text.parse::<u32>())?;
     let (mut modules, mut tables) = (String::new(), String::new());
     for (list, spec) in LISTS {
         if env::var_os(format!("CARGO_FEATURE_{}", list.to_uppercase())).is_none() {
@@ -35,6 +37,7 @@ fn main() -> Result<(), Box<dyn Error>> {
                 .spec(&spec)
                 .tuned("../../specs/tuned")
                 .module(&module)
+                .threads(threads)
                 .cuda(false)
                 .quiet(true)
                 .generate_or_exit();

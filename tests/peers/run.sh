@@ -38,6 +38,8 @@ case " $* " in
 esac
 
 target=${CARGO_TARGET_DIR:-$here/target}
+# Ours are built as a user builds who knows how many threads the program has: records of as many are preferred.
+export PEERS_THREADS=$threads
 cargo build --quiet --release --manifest-path "$here/Cargo.toml" --target-dir "$target" \
   --no-default-features --features "${PEERS_LISTS:-$list}"
 exec ${PEERS_RUN:-} "$target/release/peers" --list "$list" --threads "$threads" --ort "$ort" --onednn "$shim" "$@"

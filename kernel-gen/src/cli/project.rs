@@ -189,7 +189,7 @@ impl Project {
         let mut options = Options::default();
         if let Some(spec) = &self.spec {
             options.deny_fallback = spec.fallback == Fallback::Deny;
-            options.threads = spec.threads.and_then(|t| u32::try_from(t).ok()).unwrap_or(1);
+            options.threads = spec.threads.and_then(|t| u32::try_from(t).ok());
         }
         options
     }

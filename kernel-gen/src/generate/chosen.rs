@@ -55,7 +55,7 @@ pub(super) fn choose<'a>(
     let mut place = Place { file: &spec.file, line: task.workload.line, choice: None };
     let choose_options = model::Options {
         deny_fallback: options.choose.deny_fallback || spec.fallback == Fallback::Deny,
-        threads: spec.threads.map_or(options.choose.threads, |t| t as u32),
+        threads: spec.threads.and_then(|t| u32::try_from(t).ok()).or(options.choose.threads),
         ..options.choose.clone()
     };
     let choice = model::choose(registry, workload, target, records, &choose_options)

@@ -24,15 +24,15 @@ pub struct Options {
     pub deny_fallback: bool,
     /// The device whose record is preferred where a target has several.
     pub device: Option<String>,
-    /// The number of threads whose record is preferred.
-    pub threads: u32,
+    /// The number of threads whose record is preferred; see [`Query::threads`].
+    pub threads: Option<u32>,
     /// Only this template, if one is named.
     pub template: Option<String>,
 }
 
 impl Default for Options {
     fn default() -> Options {
-        Options { deny_fallback: false, device: None, threads: 1, template: None }
+        Options { deny_fallback: false, device: None, threads: None, template: None }
     }
 }
 

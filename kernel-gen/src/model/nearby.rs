@@ -11,7 +11,7 @@
 //! Everything is a pure function of workload, target and records, and costs a few hundred evaluations of cost functions.
 
 use super::{ModelError, Options, default_of, failed};
-use crate::records::{BestRecords, Record};
+use crate::records::{BestRecords, Record, threads_apart};
 use crate::space::{Config, Space, Value};
 use crate::target::Target;
 use crate::templates::Template;
@@ -163,7 +163,7 @@ fn lessons<'a>(
 ) -> Vec<Lesson<'a>> {
     let key = workload.key();
     let strangeness =
-        |r: &Record| (options.device.as_ref().is_some_and(|d| *d != r.device), r.threads.abs_diff(options.threads));
+        |r: &Record| (options.device.as_ref().is_some_and(|d| *d != r.device), threads_apart(r, options.threads));
     let mut by_workload: BTreeMap<&str, &Record> = BTreeMap::new();
     for (_, r) in records.iter().filter(|(_, r)| r.verified && r.target == target.name && r.workload != key) {
         let better = by_workload

@@ -16,14 +16,15 @@ pub struct Query<'a> {
     pub related_targets: &'a [&'a str],
     /// The device whose record is preferred where a target has several.
     pub device: Option<&'a str>,
-    /// The number of threads whose record is preferred.
-    pub threads: u32,
+    /// The number of threads whose record is preferred. Where nobody said, the record with most threads is: what was tuned
+    /// for several runs on one thread almost as well, and what was tuned for one may have work for one only.
+    pub threads: Option<u32>,
 }
 
 impl<'a> Query<'a> {
-    /// A workload on a target, for one thread, on any device of that target.
+    /// A workload on a target, for any number of threads, on any device of that target.
     pub fn new(workload: &'a str, target: &'a str) -> Query<'a> {
-        Query { workload, target, related_targets: &[], device: None, threads: 1 }
+        Query { workload, target, related_targets: &[], device: None, threads: None }
     }
 }
 
@@ -217,7 +218,7 @@ pub fn lookup(records: &BestRecords, query: &Query<'_>, offers: &[Offer<'_>]) ->
             }
         }
         usable.sort_by(|(_, a, _), (_, b, _)| {
-            let rank = |r: &Record| (query.device.is_some_and(|d| d != r.device), r.threads.abs_diff(query.threads));
+            let rank = |r: &Record| (query.device.is_some_and(|d| d != r.device), threads_apart(r, query.threads));
             rank(a).cmp(&rank(b)).then(a.time_us.total_cmp(&b.time_us))
         });
         if let Some((file, record, config)) = usable.into_iter().next() {
@@ -233,6 +234,11 @@ pub fn lookup(records: &BestRecords, query: &Query<'_>, offers: &[Offer<'_>]) ->
         }
     }
     Lookup { found: None, refusals }
+}
+
+/// How far a record's number of threads is from the wanted one, as [`Query::threads`] has it.
+pub(crate) fn threads_apart(record: &Record, wanted: Option<u32>) -> u32 {
+    wanted.map_or(u32::MAX - record.threads, |wanted| record.threads.abs_diff(wanted))
 }
 
 /// Whether two targets are CUDA architectures of one compute capability.

@@ -2,7 +2,8 @@
 //!
 //! ```toml
 //! schema = 1                        # the version of this format
-//! threads = 2                       # optional: threads that CPU kernels are scheduled for
+//! threads = 2                       # optional: threads that CPU kernels run on; picks among records of several numbers,
+//!                                   # those of most threads if left out
 //! fallback = "allow"                # allow | deny: whether a workload without a tuned record may be built
 //!
 //! [targets]                         # optional

@@ -238,7 +238,7 @@ impl<'r> Bench<'r, '_> {
     fn measured(&self, workload: &Workload, measurer: &mut dyn Measurer<'r>) -> Result<Measured, String> {
         let mut options = self.options.clone();
         options.model.device.get_or_insert_with(|| self.provenance.device.clone());
-        options.model.threads = self.provenance.threads;
+        options.model.threads = Some(self.provenance.threads);
         let ways = Ways::of(self.registry, workload, self.target, self.records, &options).map_err(|e| e.to_string())?;
         let mut different: Vec<&Choice> = vec![];
         for choice in ways.all() {
