@@ -136,3 +136,21 @@ fn timing_gives_as_many_samples_as_asked_with_one_and_two_threads() {
         assert!(t.best_ns() > 0.0 && t.median_ns() >= t.best_ns(), "{t:?}");
     }
 }
+
+#[test]
+fn threads_that_leave_a_call_late_do_not_join_the_next_one() {
+    // A thread that lost its processor at the end of a call looks whether it is done when the next number of calls is
+    // already set. More threads than processors make that happen many times in these samples.
+    let program = Program::build(&Compiler::host().unwrap(), &source(COPY), &parameters()).unwrap();
+    let inputs = [vec![0.0; N as usize], vec![]];
+    let options = TimeOptions {
+        threads: std::thread::available_parallelism().map_or(2, usize::from) + 1,
+        samples: 1,
+        min_sample: Duration::from_micros(20),
+        timeout: Duration::from_secs(20),
+    };
+    for round in 0..40 {
+        let timing = program.time(&inputs, &options);
+        assert!(timing.is_ok(), "round {round}: {timing:?}");
+    }
+}

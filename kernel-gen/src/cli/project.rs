@@ -62,7 +62,7 @@ impl Measured {
     pub(super) fn threads(&self, project: &Project, target: &Target) -> u32 {
         match target.cuda() {
             Some(_) => 1,
-            None => self.threads.unwrap_or(project.options().threads),
+            None => self.threads.or(project.options().threads).unwrap_or(1),
         }
     }
 }

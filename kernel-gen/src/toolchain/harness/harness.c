@@ -265,7 +265,10 @@ static void pin(int64_t cpu) {
 
 static void work(int64_t w, int *sense) {
   const struct kg_program *program = &kernel->programs[kernel->program_count - 1];
-  for (int64_t r = 0; r < pool.repeats; r++)
+  // Read while all are known to be here: whoever leaves the last barrier first may set the number for the next time before
+  // the others have looked whether they are done.
+  const int64_t repeats = pool.repeats;
+  for (int64_t r = 0; r < repeats; r++)
     for (int phase = 0; phase < program->phase_count; phase++) {
       int64_t begin, end;
       share(&program->phases[phase], w, pool.threads, &begin, &end);
