@@ -18,7 +18,7 @@ use crate::workload::Workload;
 use std::fmt;
 
 /// How to choose.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Options {
     /// Whether a workload without a usable record is an error: for releases, where every kernel is to be measured.
     pub deny_fallback: bool,
@@ -28,12 +28,6 @@ pub struct Options {
     pub threads: Option<u32>,
     /// Only this template, if one is named.
     pub template: Option<String>,
-}
-
-impl Default for Options {
-    fn default() -> Options {
-        Options { deny_fallback: false, device: None, threads: None, template: None }
-    }
 }
 
 /// Why nothing could be chosen.
