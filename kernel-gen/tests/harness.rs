@@ -154,3 +154,48 @@ fn threads_that_leave_a_call_late_do_not_join_the_next_one() {
         assert!(timing.is_ok(), "round {round}: {timing:?}");
     }
 }
+
+/// What the next test starts in a process of its own.
+#[test]
+#[ignore = "it hangs; `a_kernel_that_hangs_ends_with_whoever_started_it` runs it"]
+fn a_kernel_hangs() {
+    let program =
+        Program::build(&Compiler::host().unwrap(), &source("for (volatile int j = 0; j < 1;) {}"), &parameters());
+    let options = RunOptions { workers: 1, timeout: Duration::from_secs(120) };
+    let _ = program.unwrap().run(&[vec![0.0; N as usize], vec![]], &options);
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn a_kernel_that_hangs_ends_with_whoever_started_it() {
+    use std::process::{Command, Stdio};
+    use std::time::Instant;
+    let mut starter = Command::new(std::env::current_exe().unwrap());
+    starter.args(["--exact", "a_kernel_hangs", "--ignored"]).stdout(Stdio::null()).stderr(Stdio::null());
+    let mut starter = starter.spawn().unwrap();
+    let harness = || {
+        let threads = std::fs::read_dir(format!("/proc/{}/task", starter.id())).ok()?;
+        let children = threads.flatten().filter_map(|t| std::fs::read_to_string(t.path().join("children")).ok());
+        let ids: Vec<String> =
+            children.flat_map(|c| c.split_whitespace().map(String::from).collect::<Vec<_>>()).collect();
+        ids.into_iter().find(|id| std::fs::read_to_string(format!("/proc/{id}/comm")).is_ok_and(|c| c == "harness\n"))
+    };
+    let begun = Instant::now();
+    let id = loop {
+        if let Some(id) = harness() {
+            break id;
+        }
+        assert!(begun.elapsed() < Duration::from_secs(60), "no harness was started");
+        std::thread::sleep(Duration::from_millis(20));
+    };
+    // It has asked to end with its parent by the time that it runs the kernel.
+    std::thread::sleep(Duration::from_millis(500));
+    starter.kill().unwrap();
+    starter.wait().unwrap();
+    let killed = Instant::now();
+    let lives = || std::fs::read_to_string(format!("/proc/{id}/stat")).is_ok_and(|s| !s.contains(") Z "));
+    while lives() {
+        assert!(killed.elapsed() < Duration::from_secs(10), "process {id} goes on");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}

@@ -355,6 +355,10 @@ int main(int argc, char **argv) {
   double min_ns;
   int count;
   if (argc != 4) die("usage", argv[0]);
+#ifdef __linux__
+  // Whoever started this may be killed while a kernel hangs here, and then nobody would end it.
+  prctl(PR_SET_PDEATHSIG, SIGKILL);
+#endif
   page_bytes = (size_t)sysconf(_SC_PAGESIZE);
   rlim_t memory = (rlim_t)strtoull(argv[3], 0, 10);
   struct rlimit limit = {memory, memory};

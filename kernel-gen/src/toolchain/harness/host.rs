@@ -115,4 +115,7 @@ const SYSTEM_HEADERS: &str = "#define _GNU_SOURCE
 #include <sys/resource.h>
 #include <time.h>
 #include <unistd.h>
+#ifdef __linux__
+#include <sys/prctl.h>
+#endif
 ";
