@@ -23,8 +23,8 @@ use std::time::Duration;
 /// One target of each generation, and each that has instructions of its own.
 const TARGETS: [&str; 8] = ["sm_75", "sm_80", "sm_86", "sm_89", "sm_90", "sm_90a", "sm_100", "sm_120"];
 
-/// The tutorials' workloads and the large products.
-const KNOWN: [&str; 8] = [
+/// The tutorials' workloads, the large products, and a classifier.
+const KNOWN: [&str; 9] = [
     "conv2d-nchw-f32-n1c512h7w7-o512k3x3-s1x1-p1.1.1.1-d1x1-g1",
     "conv2d-hwcn-f32-n256c256h14w14-o512k3x3-s1x1-p1.1.1.1-d1x1-g1",
     "conv2d-nhwc-f16-n256c256h14w14-o512k3x3-s1x1-p1.1.1.1-d1x1-g1",
@@ -33,6 +33,7 @@ const KNOWN: [&str; 8] = [
     "matmul-f32-m4096n4096k4096-nn",
     "matmul-f16-m4096n4096k4096-nn",
     "matmul-bf16-m4096n4096k4096-nn",
+    "matmul-f32-m1n1000k512-nt-bias",
 ];
 
 /// What the tutorial of AutoTVM found best for its layer, the first of [`KNOWN`].
