@@ -15,7 +15,7 @@
 //!
 //! Columns must be runs: with `trans_b` they are, so nothing is packed; otherwise the right side is transposed ahead of time.
 
-use super::{ceil_div, descend_from_many, device, share};
+use super::{ceil_div, descend_from_many, device, share, unrolled};
 use crate::ir::builder::KernelBuilder;
 use crate::ir::{Access, Axis, BufferId, DType, Expr, Kernel, LoopKind, Scope, VarId};
 use crate::schedule::Schedule;
@@ -283,11 +283,6 @@ fn packed_shape(m: &Matmul) -> Vec<i64> {
 fn indices(m: &Matmul, batch: VarId, [row, column]: [Expr; 2]) -> Vec<Expr> {
     let batch = (m.batch > 1).then(|| batch.into());
     batch.into_iter().chain([row, column]).collect()
-}
-
-/// A loop that is written out.
-fn unrolled(b: &mut KernelBuilder, name: &str, extent: i64, body: impl FnOnce(&mut KernelBuilder, VarId)) {
-    b.loop_(name, extent, LoopKind::Unrolled, body);
 }
 
 /// What a thread knows of its place.

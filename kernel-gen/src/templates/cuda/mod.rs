@@ -119,6 +119,11 @@ fn strided_fetch(s: &mut Schedule, loops: &[VarId], threads: &[(Axis, i64)]) -> 
     Ok(())
 }
 
+/// A loop that is written out.
+fn unrolled(b: &mut KernelBuilder, name: &str, extent: i64, body: impl FnOnce(&mut KernelBuilder, VarId)) {
+    b.loop_(name, extent, LoopKind::Unrolled, body);
+}
+
 /// Visits the elements `0..count` with the threads of a block, of which this is `thread` of `threads`.
 fn share(b: &mut KernelBuilder, threads: i64, thread: Expr, count: i64, body: impl FnOnce(&mut KernelBuilder, Expr)) {
     b.for_("turn", ceil_div(count, threads), |b, turn| {

@@ -6,7 +6,7 @@ use crate::ir::{
     Access, Axis, Barrier, BufferId, DType, Expr, Gpu, Group, Kernel, LoopKind, MbarrierOp, Scope, Slot, Stmt, Tile,
     VarId,
 };
-use crate::templates::cuda::share;
+use crate::templates::cuda::{share, unrolled};
 use crate::workload::naive::epilogue;
 use crate::workload::{Role, Workload};
 
@@ -91,11 +91,6 @@ fn tile(buffer: BufferId, origin: Vec<Expr>, row: i64) -> Tile {
         *last = row;
     }
     Tile { buffer, origin, extents }
-}
-
-/// A loop that is written out.
-fn unrolled(b: &mut KernelBuilder, name: &str, extent: i64, body: impl FnOnce(&mut KernelBuilder, VarId)) {
-    b.loop_(name, extent, LoopKind::Unrolled, body);
 }
 
 /// What a thread knows of its place.
