@@ -138,6 +138,31 @@ fn timing_gives_as_many_samples_as_asked_with_one_and_two_threads() {
 }
 
 #[test]
+fn a_cold_call_finds_in_the_caches_what_is_kept_there_and_nothing_else() {
+    // Four megabytes that a call reads once.
+    const LARGE: i64 = 1 << 20;
+    let mut b = KernelBuilder::new("f");
+    b.param("x", DType::F32, &[LARGE], Access::Read);
+    b.param("y", DType::F32, &[N], Access::Write);
+    let read = "float sum = 0; for (int j = 0; j < 104857; j += 16) sum += x[i * 104857 + j]; y[i] = sum;";
+    let program = Program::build(&Compiler::host().unwrap(), &source(read), &b.finish()).unwrap();
+    let input = program.scratch("input");
+    std::fs::write(&input, vec![0; 4 * LARGE as usize]).unwrap();
+    let limit = Duration::from_secs(30);
+    for threads in [1, 2] {
+        let mut session = program.start(&input, 0).unwrap();
+        session.prepare(threads, Duration::from_micros(100), limit).unwrap();
+        let mut fastest = |kept| {
+            let pairs = session.pairs(15, kept, limit).unwrap();
+            assert!(pairs.len() == 15 && pairs.iter().flatten().all(|ns| *ns > 0.0), "{pairs:?}");
+            pairs.iter().map(|[_, cold]| *cold).fold(f64::INFINITY, f64::min)
+        };
+        let (from_caches, from_memory) = (fastest(1), fastest(0));
+        assert!(from_caches < from_memory, "{threads} threads: {from_caches} ns and {from_memory} ns");
+    }
+}
+
+#[test]
 fn threads_that_leave_a_call_late_do_not_join_the_next_one() {
     // A thread that lost its processor at the end of a call looks whether it is done when the next number of calls is
     // already set. More threads than processors make that happen many times in these samples.

@@ -2,8 +2,8 @@
 #![cfg(feature = "cli")]
 
 use kernel_gen::cli::{Output, run};
-use kernel_gen::records::BestRecords;
 use kernel_gen::records::log::Log;
+use kernel_gen::records::{BestRecords, Record};
 use kernel_gen::templates::Registry;
 use std::collections::BTreeSet;
 use std::fs;
@@ -83,6 +83,13 @@ fn a_recorded_search_ends_in_a_record_that_a_second_one_keeps() {
     let text = tuned(&words);
     assert!(text.contains("\n0 trials in") && text.contains("and 64 of earlier runs"), "{text}");
     assert!(text.contains("the record stays") && !text.contains("wrote"), "{text}");
+    assert_eq!(fs::read(&file).unwrap(), bytes);
+
+    // A record whose time no longer holds stays too, but not its time.
+    Record { time_us: 1.5 * record.time_us, ..record.clone() }.write(Path::new(&records)).unwrap();
+    assert_ne!(fs::read(&file).unwrap(), bytes);
+    let text = tuned(&words);
+    assert!(text.contains("the record stays") && text.contains("\nwrote "), "{text}");
     assert_eq!(fs::read(&file).unwrap(), bytes);
 
     // Another search finds others that are as fast; a tie is no reason for a change.

@@ -36,17 +36,18 @@ impl Outcome {
 /// Times of a kernel whose result was checked first.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Timing {
-    /// Microseconds of one call, a sample each, in the order they were taken: operands where the calls before left them
-    /// (warm).
+    /// Microseconds of one call, a sample each, in the order they were taken. On a GPU operands are where the calls before
+    /// left them (warm); on a CPU it is the mean of a warm call and a cold one.
     pub samples_us: Vec<f64>,
-    /// The same with operands that are not in a cache (cold); empty where that was not measured.
+    /// Cold calls; empty where that was not measured. On a GPU no operand is in a cache; on a CPU the activations are, and
+    /// parameters and workspace are not, as in a network.
     pub cold_us: Vec<f64>,
     /// Largest error against the reference, relative to the bound's scale.
     pub max_error: f64,
 }
 
 impl Timing {
-    /// The median of the warm samples; NaN without any.
+    /// The median of the samples; NaN without any.
     pub fn median_us(&self) -> f64 {
         median(&self.samples_us)
     }

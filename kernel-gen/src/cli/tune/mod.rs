@@ -341,7 +341,7 @@ fn tune<'t>(
         Failure::Message(format!("{e}{}", kept.unwrap_or_default()))
     })?;
     let written = match tuned {
-        Some(folder) => write_records(plan, bench, &summary, folder)?,
+        Some(folder) => write_records(plan, bench, &summary, incumbents, folder)?,
         None => vec![],
     };
     if let Some(events) = &mut events {
@@ -366,12 +366,30 @@ fn tune<'t>(
     Ok(Output::success(text))
 }
 
-/// Writes a record for each workload that has a new one.
-fn write_records(plan: &Plan<'_>, bench: &Bench, summary: &Summary, folder: &Path) -> Result<Vec<PathBuf>, Failure> {
+/// A record that stays is written again where its time is off by more than this share: whoever reads it compares times
+/// of records with each other, and they were taken on another machine then, or in another way.
+const STALE: f64 = 0.1;
+
+/// Writes a record for each workload that has a new one, or whose record says a time that no longer holds.
+fn write_records(
+    plan: &Plan<'_>,
+    bench: &Bench,
+    summary: &Summary,
+    incumbents: &[session::Incumbent],
+    folder: &Path,
+) -> Result<Vec<PathBuf>, Failure> {
+    let stale = |candidate: &session::Candidate| {
+        let same = |i: &&session::Incumbent| i.entry == candidate.entry && i.config == candidate.config;
+        let recorded = incumbents.iter().find(same).map(|i| i.recorded_us);
+        candidate.outcome.time_us().zip(recorded).is_some_and(|(now, then)| (now / then).ln().abs() > STALE)
+    };
     let mut written = vec![];
     for verdict in &summary.verdicts {
-        let Verdict::Won { candidates, winner, .. } = verdict else { continue };
-        let winner = &candidates[*winner];
+        let winner = match verdict {
+            Verdict::Won { candidates, winner, .. } => &candidates[*winner],
+            Verdict::Kept { candidates, incumbent } if stale(&candidates[*incumbent]) => &candidates[*incumbent],
+            _ => continue,
+        };
         let Outcome::Timed(timing) = &winner.outcome else { continue };
         let (item, task) = (&plan.items[winner.entry], &plan.tasks[winner.entry]);
         let time_us = timing.median_us();

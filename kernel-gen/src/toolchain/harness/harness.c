@@ -8,6 +8,8 @@
 //   check WORKERS OUTPUT   runs the kernel twice and writes the buffers that are wanted
 //   time THREADS MIN_NS    makes ready for samples of at least so many nanoseconds; prints `ready NS`, the time of a call
 //   sample COUNT           takes samples; prints `sample NS PEAK` for each
+//   pair COUNT KEPT        takes samples of two kinds in turn: calls in a row, and a call with caches that hold the buffers of
+//                          the bit set KEPT and nothing else of the kernel; prints `pair NS COLD_NS` for each
 //
 // The last line of an answer is the verdict: `ok`, or a word with details, after which the process ends.
 
@@ -222,6 +224,10 @@ static struct {
   int64_t repeats;
   double min_ns;
   int stop;
+  int cold;
+  uint64_t kept; // buffers that are in a cache before a cold call
+  unsigned char *other;
+  size_t other_bytes;
 } pool;
 static int barrier_count, barrier_sense;
 
@@ -278,6 +284,20 @@ static void work(int64_t w, int *sense) {
     }
 }
 
+static void read_share(const unsigned char *bytes, size_t count, int64_t w) {
+  size_t begin = count * (size_t)w / (size_t)pool.threads, end = count * (size_t)(w + 1) / (size_t)pool.threads;
+  for (size_t i = begin; i < end; i += 64) (void)*(const volatile unsigned char *)(bytes + i);
+}
+
+// What the other layers of a network do to the caches between two calls: they fill them, and leave what they computed last.
+static void chill(int64_t w, int *sense) {
+  read_share(pool.other, pool.other_bytes, w);
+  if (pool.threads > 1) wait_all(sense);
+  for (int i = 0; i < kernel->buffer_count; i++)
+    if (pool.kept >> i & 1) read_share(regions[i].data, regions[i].bytes, w);
+  if (pool.threads > 1) wait_all(sense);
+}
+
 static void *thread_main(void *arg) {
   int64_t w = (int64_t)(intptr_t)arg;
   int sense = 0;
@@ -285,20 +305,23 @@ static void *thread_main(void *arg) {
   for (;;) {
     wait_all(&sense);
     if (pool.stop) return 0;
+    if (pool.cold) chill(w, &sense);
     work(w, &sense);
   }
 }
 
-static double timed(int64_t repeats, int *sense) {
+static double timed(int64_t repeats, int cold, int *sense) {
   pool.repeats = repeats;
+  pool.cold = cold;
   if (pool.threads > 1) wait_all(sense);
+  if (cold) chill(0, sense);
   double start = now_ns();
   work(0, sense);
   return now_ns() - start;
 }
 
-// Takes samples, or finds out how many calls make one if `count` is 0.
-static void sample(int count) {
+// Takes samples, in pairs or beside a peak, or finds out how many calls make one if `count` is 0.
+static void sample(int count, int pairs) {
   static int64_t repeats = 1;
   pthread_t ids[64];
   int sense = 0;
@@ -307,9 +330,9 @@ static void sample(int count) {
     if (pthread_create(&ids[w], 0, thread_main, (void *)(intptr_t)w)) die("threads", "pthread_create");
   pin(0);
   if (count == 0) {
-    double ns = timed(1, &sense);
+    double ns = timed(1, 0, &sense);
     for (repeats = 1;;) {
-      ns = timed(repeats, &sense);
+      ns = timed(repeats, 0, &sense);
       if (ns >= pool.min_ns || repeats > (int64_t)1 << 30) break;
       int64_t more = ns > 0 ? (int64_t)(1.2 * pool.min_ns / ns * (double)repeats) + 1 : repeats * 16;
       repeats = more < repeats * 16 ? more : repeats * 16;
@@ -317,18 +340,36 @@ static void sample(int count) {
     printf("ready %.3f\n", ns / (double)repeats);
   } else {
     // What ran meanwhile has had the caches.
-    timed(1, &sense);
+    timed(1, 0, &sense);
   }
   for (int s = 0; s < count; s++) {
-    double ns = timed(repeats, &sense) / (double)repeats;
-    double flops = fma_peak(2e5);
-    printf("sample %.3f %.4f\n", ns, flops);
+    double ns = timed(repeats, 0, &sense) / (double)repeats;
+    if (pairs) {
+      printf("pair %.3f %.3f\n", ns, timed(1, 1, &sense));
+      timed(1, 0, &sense);
+    } else {
+      printf("sample %.3f %.4f\n", ns, fma_peak(2e5));
+    }
   }
   if (pool.threads > 1) {
     pool.stop = 1;
     wait_all(&sense);
     for (int64_t w = 1; w < pool.threads; w++) pthread_join(ids[w], 0);
   }
+}
+
+// Makes room for more than the last level of cache; written, because pages that were never written are all the same one.
+static void others(void) {
+  if (pool.other) return;
+  long last = -1;
+#ifdef _SC_LEVEL3_CACHE_SIZE
+  last = sysconf(_SC_LEVEL3_CACHE_SIZE);
+#endif
+  // Where it is not known; and not more than is worth waiting for.
+  size_t most = (size_t)128 << 20, bytes = last > 0 ? (size_t)last : (size_t)32 << 20;
+  pool.other_bytes = bytes + bytes / 2 < most ? bytes + bytes / 2 : most;
+  pool.other = allocate(pool.other_bytes);
+  memset(pool.other, 1, pool.other_bytes);
 }
 
 static void make_ready(int64_t threads, double min_ns) {
@@ -339,7 +380,7 @@ static void make_ready(int64_t threads, double min_ns) {
   pool.min_ns = min_ns;
   int last = kernel->program_count - 1;
   for (int i = 0; i < last; i++) run_all(i, pool.p, regions[kernel->buffer_count].data, threads, 0);
-  sample(0);
+  sample(0, 0);
 }
 
 static void load(const char *path) {
@@ -376,10 +417,14 @@ int main(int argc, char **argv) {
       make_ready(number, min_ns);
       printf("ok\n");
     } else if (sscanf(line, "sample %d", &count) == 1 && count > 0) {
-      sample(count);
+      sample(count, 0);
+      printf("ok\n");
+    } else if (sscanf(line, "pair %d %" SCNu64, &count, &pool.kept) == 2 && count > 0) {
+      others();
+      sample(count, 1);
       printf("ok\n");
     } else {
-      die("usage", "check, time or sample");
+      die("usage", "check, time, sample or pair");
     }
     fflush(stdout);
   }

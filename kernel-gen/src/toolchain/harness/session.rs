@@ -68,6 +68,18 @@ impl Session {
         Ok(said.iter().filter_map(read).collect())
     }
 
+    /// Takes samples of a call in nanoseconds, two kinds in turn: in a row of calls, and with caches that hold the buffers
+    /// of the bit set `kept` (the first bit is the first parameter) and nothing else of the kernel. So it is called in a
+    /// network, where the other layers fill the caches between two calls.
+    pub fn pairs(&mut self, count: usize, kept: u64, limit: Duration) -> Result<Vec<[f64; 2]>, HarnessError> {
+        let said = self.ask(&format!("pair {} {kept}", count.max(1)), limit)?;
+        let read = |line: &String| match line.split_whitespace().collect::<Vec<_>>()[..] {
+            ["pair", ns, cold] => Some([ns.parse().ok()?, cold.parse().ok()?]),
+            _ => None,
+        };
+        Ok(said.iter().filter_map(read).collect())
+    }
+
     /// Sends a line and waits for the verdict; gives the lines before it.
     fn ask(&mut self, line: &str, limit: Duration) -> Result<Vec<String>, HarnessError> {
         if let Some(input) = &mut self.input {

@@ -65,12 +65,12 @@ pub struct Candidate {
 }
 
 impl Candidate {
-    /// The median time of a call in microseconds, operands where the call before left them.
+    /// The median time of a call in microseconds, see [`Timing::samples_us`](crate::records::Timing::samples_us).
     pub fn us(&self) -> Option<f64> {
         self.outcome.time_us().filter(|us| us.is_finite())
     }
 
-    /// The same with operands that are not in a cache; only GPUs are timed in this way.
+    /// The same of cold calls.
     pub fn cold_us(&self) -> Option<f64> {
         match &self.outcome {
             Outcome::Timed(timing) => Some(timing.cold_median_us()).filter(|us| us.is_finite()),

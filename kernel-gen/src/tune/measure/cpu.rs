@@ -11,7 +11,7 @@ use crate::records::{Failure, FailureKind, Outcome, Timing};
 use crate::target::Target;
 use crate::toolchain::harness::{Folder, HarnessError, Host, PackSource, Program, Session};
 use crate::toolchain::{Compiler, ToolError};
-use crate::workload::Workload;
+use crate::workload::{Role, Workload};
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::PathBuf;
@@ -168,6 +168,9 @@ const SPARE_BYTES: u64 = 2 << 30;
 /// Time that a process may take besides its calls: to start, to read, to write.
 const MARGIN: Duration = Duration::from_secs(2);
 
+/// Time that filling the caches may take before a call.
+const FILLING: Duration = Duration::from_millis(500);
+
 impl CpuRunner {
     fn task(&mut self, workload: &Workload) -> Result<&TaskData, Failure> {
         let key = workload.key();
@@ -214,10 +217,23 @@ impl CpuRunner {
         Ok(ns * 1e-3)
     }
 
-    fn sample(&self, session: &mut Session, count: usize, into: &mut Vec<f64>) -> Result<(), Trouble> {
-        let limit = self.options.run_limit * (1 + 2 * count as u32) + MARGIN;
-        let samples = session.sample(count, limit)?;
-        into.extend(samples.iter().map(|s| s.ns * 1e-3));
+    /// Takes samples, each the mean of two times of a call: in a row of calls, which finds everything where the call before
+    /// left it, and as in a network, which fills the caches with its other layers. Configs that stream much (Winograd's
+    /// larger tiles) win the first by as much as they lose the second, and a kernel has to serve both.
+    fn sample(
+        &self,
+        workload: &Workload,
+        session: &mut Session,
+        count: usize,
+        timing: &mut Timing,
+    ) -> Result<(), Trouble> {
+        let computed = |role| matches!(role, Role::Input | Role::Residual);
+        let kept = workload.params().iter().enumerate().filter(|(_, p)| computed(p.role)).map(|(i, _)| 1 << i).sum();
+        let limit = self.options.run_limit * (1 + 4 * count as u32) + FILLING * count as u32 + MARGIN;
+        for [warm, cold] in session.pairs(count, kept, limit)? {
+            timing.samples_us.push((warm + cold) / 2.0 * 1e-3);
+            timing.cold_us.push(cold * 1e-3);
+        }
         Ok(())
     }
 
@@ -226,16 +242,16 @@ impl CpuRunner {
         let _cores = self.cores.to_time(self.threads);
         let us = self.prepare(&mut session)?;
         let sampling = self.options.sampling;
-        let mut samples_us = vec![];
+        let mut timing = Timing { samples_us: vec![], cold_us: vec![], max_error };
         if sampling.is_slow(us, best_us) {
-            self.sample(&mut session, Sampling::FEW, &mut samples_us)?;
+            self.sample(workload, &mut session, Sampling::FEW, &mut timing)?;
         } else {
-            self.sample(&mut session, sampling.least, &mut samples_us)?;
-            while !sampling.is_enough(&samples_us) {
-                self.sample(&mut session, 2, &mut samples_us)?;
+            self.sample(workload, &mut session, sampling.least, &mut timing)?;
+            while !sampling.is_enough(&timing.samples_us) {
+                self.sample(workload, &mut session, 2, &mut timing)?;
             }
         }
-        Ok(Timing { samples_us, cold_us: vec![], max_error })
+        Ok(timing)
     }
 }
 
@@ -272,7 +288,7 @@ impl Runner for CpuRunner {
                 // The first in a round is another one each time.
                 let at = (i + round) % sessions.len();
                 let Ok((session, timing)) = &mut sessions[at] else { continue };
-                if let Err(trouble) = self.sample(session, 1, &mut timing.samples_us) {
+                if let Err(trouble) = self.sample(workload, session, 1, timing) {
                     sessions[at] = Err(trouble.into());
                 }
             }

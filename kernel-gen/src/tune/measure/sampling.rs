@@ -23,10 +23,10 @@ pub struct Sampling {
 }
 
 impl Default for Sampling {
-    /// Five to 25 samples, until the interval is within 1 %, or a tenth of a second is over; two where twice as slow; 31
+    /// Five to 15 samples, until the interval is within 1 %, or a tenth of a second is over; two where twice as slow; 31
     /// in comparisons.
     fn default() -> Sampling {
-        Sampling { least: 5, most: 25, interval: 0.01, screen: 2.0, sample_us: 1500.0, most_us: 100_000.0, compare: 31 }
+        Sampling { least: 5, most: 15, interval: 0.01, screen: 2.0, sample_us: 1500.0, most_us: 100_000.0, compare: 31 }
     }
 }
 
@@ -71,8 +71,8 @@ mod tests {
         let sampling = Sampling::default();
         assert!(!sampling.is_enough(&[1.0; 4]));
         assert!(sampling.is_enough(&[1.0; 5]));
-        let noisy: Vec<f64> = (0..25).map(|i| 1.0 + f64::from(i % 5) * 0.1).collect();
-        assert!(!sampling.is_enough(&noisy[..24]));
+        let noisy: Vec<f64> = (0..15).map(|i| 1.0 + f64::from(i % 5) * 0.1).collect();
+        assert!(!sampling.is_enough(&noisy[..14]));
         assert!(sampling.is_enough(&noisy));
         // Whoever takes 30 ms a call is not called 25 times.
         let long: Vec<f64> = noisy.iter().map(|us| us * 3e4).collect();
