@@ -3,8 +3,10 @@
 
 use kernel_gen::cli::{Output, run};
 use kernel_gen::records::log::Log;
-use kernel_gen::records::{BestRecords, Record};
+use kernel_gen::records::{BestRecords, Outcome, Record};
+use kernel_gen::target::Target;
 use kernel_gen::templates::Registry;
+use kernel_gen::workload::Workload;
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -186,12 +188,70 @@ fn what_cannot_be_tuned_is_named_with_a_mend() {
         (vec!["tune", &spec, "--replay", &spec], "neither a landscape nor a log with trials"),
         (vec!["tune", "--workload", key, "--only", "x"], "cannot be used with"),
         (vec!["tune", &spec, "--seconds=-3"], "write a number of seconds above 0"),
+        (vec!["tune", &spec, "--seconds", "-3"], "write a number of seconds above 0"),
+        (vec!["tune", &spec, "--threads", "1024"], "kernels on 1024 threads cannot be timed on"),
+        (vec!["bench", &spec, "--threads", "1024"], "kernels on 1024 threads cannot be timed on"),
         (vec!["tune", "--workload", "matmul-f32", &spec], "matmul-f32"),
         (vec!["report", "no.jsonl"], "no.jsonl"),
+        (vec!["report", "."], ".: cannot open the log: is a directory"),
         (vec!["report", &spec], "the logs hold no trials"),
     ] {
         let error = error_of(&words);
         assert!(error.contains(want), "{words:?}: {error}");
+    }
+}
+
+#[test]
+fn a_folder_that_no_record_can_be_written_to_is_named_before_the_first_trial() {
+    let folder = Folder::new("unwritable");
+    let (log, tuned) = (folder.file("log.jsonl"), folder.file("tuned"));
+    fs::create_dir_all(&tuned).unwrap();
+    fs::write(folder.file("tuned/sm_90a"), "in the way").unwrap();
+    let error = error_of(&["tune", "--quiet", "--replay", &landscape(), "--log", &log, "--tuned", &tuned]);
+    assert!(error.contains("tuned/sm_90a: no record can be written here") && error.contains("--tuned"), "{error}");
+    assert_eq!(configs(&log).1, 0);
+}
+
+#[test]
+fn a_task_begins_with_what_was_fastest_for_its_neighbours() {
+    let folder = Folder::new("neighbours");
+    let (landscape, before, after) = (landscape(), folder.file("before.jsonl"), folder.file("after.jsonl"));
+    tuned(&["--replay", &landscape, "--log", &before, "--trials", "40", "--tuner", "random"]);
+    let log = Log::read(&[&before]).unwrap();
+    let timed = log.entries.iter().filter_map(|e| Some((e.trial.outcome.time_us()?, e)));
+    let (time_us, best) = timed.min_by(|a, b| a.0.total_cmp(&b.0)).unwrap();
+    // The same layer with a bias, recorded with this config.
+    let (registry, task) = (Registry::builtin(), &best.task);
+    let workload = Workload::from_key(&format!("{}-bias", task.workload)).unwrap();
+    let (template, target) = (registry.find(&task.template).unwrap(), Target::find(&task.target).unwrap());
+    let record = Record {
+        workload: workload.key(),
+        target: target.name.clone(),
+        device: best.device.clone(),
+        threads: 1,
+        template: task.template.clone(),
+        template_version: template.version(),
+        space: template.space(&workload, target).unwrap().fingerprint(),
+        config: best.trial.config.clone(),
+        time_us,
+        gflops: 1.0,
+        max_error: 0.0,
+        verified: true,
+        generator: "0.1.0".into(),
+    };
+    let first_trials = |record: &Record, name: &str| {
+        let (records, log) = (folder.file(name), format!("{after}.{name}"));
+        record.write(Path::new(&records)).unwrap();
+        tuned(&["--replay", &landscape, "--log", &log, "--tuned", &records, "--trials", "3"]);
+        let entries = Log::read(&[&log]).unwrap().entries;
+        entries.into_iter().map(|e| e.trial.config).collect::<Vec<_>>()
+    };
+    // Only the default is tried before it, if it is in the landscape.
+    assert!(first_trials(&record, "believed")[..2].contains(&best.trial.config));
+    // What was not checked, or is of another version of the template, is no advice.
+    let doubtful = [Record { verified: false, ..record.clone() }, Record { template_version: 99, ..record.clone() }];
+    for (record, name) in doubtful.iter().zip(["unchecked", "other-version"]) {
+        assert!(!first_trials(record, name).contains(&best.trial.config), "{name}");
     }
 }
 
@@ -256,24 +316,38 @@ fn wait_for_trials(log: &str, count: usize, child: &mut Child) -> usize {
     }
 }
 
+/// A terminal sends Ctrl-C to all processes of a command, so the compilers and kernels that are at work must not take it for
+/// themselves: their end would stand in the log as failures of their configs for ever. A batch system's SIGTERM does the same.
 #[cfg(unix)]
 #[test]
 fn an_interrupt_finishes_what_is_under_way_and_keeps_everything() {
     let folder = Folder::new("interrupt");
     let log = folder.file("tuning.jsonl");
     let words = ["tune", "--workload", "matmul-f32-m48n48k48-nn", "--trials", "100000", "--patience", "100000"];
-    let mut child = binary(&folder, &words).spawn().unwrap();
-    wait_for_trials(&log, 1, &mut child);
-    let asked = Command::new("kill").args(["-INT", &child.id().to_string()]).status().unwrap();
-    assert!(asked.success());
-    let done = child.wait_with_output().unwrap();
-    let (text, errors) = (String::from_utf8_lossy(&done.stdout), String::from_utf8_lossy(&done.stderr));
-    assert!(done.status.success(), "{text}{errors}");
-    assert!(errors.contains("what is under way is finished and kept"), "{errors}");
-    assert!(text.contains("stopped by the user") && text.contains("goes on from tuning.jsonl"), "{text}");
-    let (all, trials) = configs(&log);
-    assert_eq!(all.len(), trials);
-    assert!(text.contains(&format!("{trials} trials in")), "the log has {trials}: {text}");
+    let mut before = 0;
+    for signal in ["-INT", "-TERM"] {
+        let mut command = binary(&folder, &words);
+        let mut child = std::os::unix::process::CommandExt::process_group(&mut command, 0).spawn().unwrap();
+        wait_for_trials(&log, before + 1, &mut child);
+        let asked = Command::new("kill").args([signal, "--", &format!("-{}", child.id())]).status().unwrap();
+        assert!(asked.success());
+        let done = child.wait_with_output().unwrap();
+        let (text, errors) = (String::from_utf8_lossy(&done.stdout), String::from_utf8_lossy(&done.stderr));
+        // What goes on behind it must not take a search that was ended for one that is over.
+        assert_eq!(done.status.code(), Some(1), "{text}{errors}");
+        assert!(errors.contains("what is under way is finished and kept"), "{errors}");
+        assert!(text.contains("stopped by the user") && text.contains("goes on from tuning.jsonl"), "{text}");
+        assert!(text.contains("kernel-gen prune tuning.jsonl"), "{text}");
+        let (all, trials) = configs(&log);
+        assert_eq!(all.len(), trials);
+        let s = if trials - before == 1 { "" } else { "s" };
+        assert!(text.contains(&format!("{} trial{s} in", trials - before)), "the log has {trials}: {text}");
+        let entries = Log::read(&[&log]).unwrap().entries;
+        let failed: Vec<&Outcome> =
+            entries.iter().map(|e| &e.trial.outcome).filter(|o| o.time_us().is_none()).collect();
+        assert!(failed.is_empty(), "{signal}: {failed:?}");
+        before = trials;
+    }
 }
 
 #[cfg(unix)]

@@ -65,6 +65,16 @@ impl Measured {
             None => self.threads.or(project.options().threads).unwrap_or(1),
         }
     }
+
+    /// Whether this machine can time kernels on so many threads.
+    pub(super) fn check_threads(&self, threads: u32) -> Result<(), Failure> {
+        let processors = std::thread::available_parallelism().map_or(1, usize::from) as u32;
+        if threads <= processors {
+            return Ok(());
+        }
+        let mend = format!("--threads {processors} times them on all of it");
+        Err(format!("kernels on {threads} threads cannot be timed on {processors} processors; {mend}").into())
+    }
 }
 
 /// A workload that is asked for.

@@ -9,6 +9,8 @@
 #[cfg(feature = "tune")]
 pub mod learned;
 mod nearby;
+#[cfg(feature = "tune")]
+pub(crate) use nearby::neighbours;
 
 use crate::records::{BestRecords, Choice, Lookup, Offer, Origin, Query, Refusal, lookup};
 use crate::space::{Config, Space};

@@ -194,6 +194,31 @@ fn lessons<'a>(
     believed.take(MOST_LESSONS).collect()
 }
 
+/// Octaves from which on a shape is too strange for its config to be worth a trial.
+#[cfg(feature = "tune")]
+const STRANGE: f64 = 4.0;
+
+/// Configs that were the best for other workloads with the same template, adapted into a space: those of the most similar
+/// workload first, each once, at most so many. Of equally similar ones the first of `others` comes first.
+#[cfg(feature = "tune")]
+pub(crate) fn neighbours(
+    space: &Space,
+    workload: &Workload,
+    others: impl IntoIterator<Item = (Workload, Config)>,
+    most: usize,
+) -> Vec<Config> {
+    let near = others.into_iter().filter_map(|(other, config)| Some((distance(workload, &other)?, config)));
+    let mut near: Vec<(f64, Config)> = near.filter(|(distance, _)| *distance <= STRANGE).collect();
+    near.sort_by(|a, b| a.0.total_cmp(&b.0));
+    let mut configs: Vec<Config> = vec![];
+    for config in near.iter().filter_map(|(_, config)| adapted(space, config)) {
+        if configs.len() < most && !configs.contains(&config) {
+            configs.push(config);
+        }
+    }
+    configs
+}
+
 /// Octaves between two shapes, or none if they are of different kinds, of which neither says anything about the other.
 fn distance(a: &Workload, b: &Workload) -> Option<f64> {
     if (a.dtype, a.out_dtype, a.math) != (b.dtype, b.out_dtype, b.math) {
@@ -339,6 +364,26 @@ mod tests {
         // The constraint lets 32 x 2 pass, but not 64 x 2.
         assert_eq!(adapt("f=[-1,64,1] x=[-1,2,1] step=0").as_deref(), Some("f=[-1,64,1] x=[-1,1,1] step=0"));
         assert_eq!(adapt("f=[-1,64,1] step=0"), None);
+    }
+
+    #[test]
+    #[cfg(feature = "tune")]
+    fn neighbours_come_in_the_order_of_their_likeness_and_each_once() {
+        let target = Target::find("x86-64-v4").expect("a built-in target");
+        let template = Conv2dDirect;
+        let here = conv(128, 28, 128);
+        let space = template.space(&here, target).expect("it applies");
+        let config = |workload: &Workload| template.default_config(workload, target).expect("it applies");
+        let bias = Workload { epilogue: vec![crate::workload::Epilogue::Bias], ..here.clone() };
+        let (far, near, strange) = (conv(512, 14, 256), conv(128, 28, 256), conv(1, 1024, 1));
+        let matmul = Workload::f32(Op::Matmul(Matmul::new(64, 64, 64)));
+        let all = [far.clone(), strange, near.clone(), matmul, bias.clone(), bias.clone()];
+        let others = || all.iter().map(|w| (w.clone(), if w.op == far.op { config(&far) } else { config(&near) }));
+        let found = neighbours(&space, &here, others(), 3);
+        let adapt = |w: &Workload| adapted(&space, &config(w)).expect("it fits");
+        assert_ne!(adapt(&near), adapt(&far), "the test needs two that differ");
+        assert_eq!(found, [adapt(&near), adapt(&far)]);
+        assert_eq!(neighbours(&space, &here, others(), 1), [adapt(&near)]);
     }
 
     #[test]

@@ -253,6 +253,8 @@ impl Compiler {
             true => command.arg("-c"),
             false => command.args(["-shared", "-lm"]),
         };
+        // What a compiler leaves behind when it is ended vanishes with the folder.
+        command.envs(made.parent().map(|folder| ("TMPDIR", folder)));
         run_within(command, made, limit)
     }
 
@@ -338,18 +340,24 @@ fn judge(output: &Output) -> Result<(), String> {
     Err(if text.trim().is_empty() { output.status.to_string() } else { text.into_owned() })
 }
 
-/// [`run`] with a time limit. A compiler's driver starts other programs, so all of its group of processes are ended.
+/// What tools say where a file cannot be written for want of space.
+const DISK_IS_FULL: &str = "No space left on device";
+
+/// [`run`] with a limit of processor time. A compiler's driver starts other programs, so all of its group of processes are ended.
 fn run_within(mut command: Command, file: &Path, limit: Duration) -> Result<(), ToolError> {
     let shown = shown(&command);
     let failed = |output| ToolError::Failed { file: file.display().to_string(), command: shown.clone(), output };
-    #[cfg(unix)]
-    std::os::unix::process::CommandExt::process_group(&mut command, 0);
-    let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().map_err(|e| failed(e.to_string()))?;
+    let child = super::apart(&mut command)
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .map_err(|e| failed(e.to_string()))?;
     let id = child.id();
     let (done, wait) = channel::<()>();
     let (output, late) = std::thread::scope(|scope| {
         let watch = scope.spawn(move || {
-            let late = matches!(wait.recv_timeout(limit), Err(RecvTimeoutError::Timeout));
+            let is_over = |longer| !matches!(wait.recv_timeout(longer), Err(RecvTimeoutError::Timeout));
+            let late = !super::is_over_in_time(id, limit, is_over);
             if late {
                 end_group(id);
             }
@@ -362,6 +370,14 @@ fn run_within(mut command: Command, file: &Path, limit: Duration) -> Result<(), 
     let output = output.map_err(|e| failed(e.to_string()))?;
     match judge(&output) {
         Err(_) if late => Err(ToolError::Timeout { file: file.display().to_string(), limit }),
+        // It says nothing of the source.
+        Err(said) if said.contains(DISK_IS_FULL) => {
+            let folder = std::env::temp_dir().display().to_string();
+            Err(ToolError::Io {
+                file: folder,
+                reason: format!("{DISK_IS_FULL}; free some, or name a folder with TMPDIR"),
+            })
+        }
         verdict => verdict.map_err(failed),
     }
 }
@@ -395,6 +411,19 @@ mod tests {
         let text = error.to_string();
         assert!(text.starts_with("no C compiler for riscv64gc-unknown-linux-gnu: `"), "{text}");
         assert!(text.ends_with("or name it with CC_riscv64gc_unknown_linux_gnu"), "{text}");
+    }
+
+    #[cfg(unix)]
+    #[test]
+    fn a_full_disk_is_not_the_fault_of_a_source() {
+        let said = |text: &str| {
+            let mut command = Command::new("sh");
+            command.args(["-c", "echo \"$0\" >&2; exit 1", text]);
+            run_within(command, Path::new("kernel.so"), Duration::from_secs(20)).unwrap_err()
+        };
+        let full = said("/tmp/cc.s: Fatal error: can't write 3887 bytes: 'No space left on device'");
+        assert!(matches!(full, ToolError::Io { .. }) && full.to_string().contains("TMPDIR"), "{full}");
+        assert!(matches!(said("kernel.c:1: error: no such thing"), ToolError::Failed { .. }));
     }
 
     #[test]

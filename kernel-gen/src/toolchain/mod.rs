@@ -9,8 +9,11 @@ pub mod cuda;
 mod error;
 pub mod harness;
 mod parallel;
+mod process;
+mod temporary;
 pub mod values;
 
 pub use c::{Compiler, FLAGS, SETTINGS, Unit, Warnings, file_identity, host_triple, settings_for};
 pub use error::ToolError;
 pub(crate) use parallel::in_parallel;
+pub(crate) use process::{apart, is_over_in_time};

@@ -46,7 +46,7 @@ pub(super) struct Arguments {
     #[arg(long, value_name = "NAMES", value_delimiter = ',', value_parser = peer)]
     peers: Vec<Peer>,
     /// Begin no workload after so many seconds
-    #[arg(long, value_name = "S", value_parser = seconds)]
+    #[arg(long, value_name = "S", value_parser = seconds, allow_negative_numbers = true)]
     seconds: Option<f64>,
     /// What the inputs are drawn from
     #[arg(long, value_name = "N", default_value_t = 0)]
@@ -86,6 +86,7 @@ pub(super) fn run(registry: &Registry, arguments: &Arguments) -> Result<Output, 
         peers: arguments.peers.clone(),
         limit: arguments.seconds.map(Duration::from_secs_f64),
     };
+    arguments.measured.check_threads(threads)?;
     let report = std::thread::scope(|scope| {
         let measuring = measure::Options {
             device: arguments.measured.device,

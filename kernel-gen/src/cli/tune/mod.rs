@@ -6,14 +6,14 @@ mod plan;
 use super::project::{Measured, Project, target, target_here};
 use super::{Failure, Output};
 use crate::records::log::{Log, LogReader, LogWriter, Machine, Run};
-use crate::records::{Outcome, Record, Trial};
+use crate::records::{BestRecords, Outcome, Record, Trial};
 use crate::space::Config;
 use crate::target::Target;
 use crate::templates::Registry;
 use crate::tune::gflops;
 use crate::tune::landscape::Landscape;
 use crate::tune::measure::{self, Measurer, Provenance};
-use crate::tune::progress::{Progress, Style, table};
+use crate::tune::progress::{Progress, Style, counted, table};
 use crate::tune::replay::{Recording, Replay};
 use crate::tune::session::{self, Entry, Event, Options, Stop, Summary, Verdict};
 use crate::tune::tuner;
@@ -22,6 +22,7 @@ use events::Events;
 use plan::{Earlier, Plan};
 use std::cell::OnceCell;
 use std::fmt::Write;
+use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 
@@ -58,7 +59,7 @@ pub(super) struct Arguments {
     #[arg(long, value_name = "N", default_value_t = 128, value_parser = clap::value_parser!(u64).range(1..))]
     trials: u64,
     /// Begin no trial after so many seconds
-    #[arg(long, value_name = "S", value_parser = seconds)]
+    #[arg(long, value_name = "S", value_parser = seconds, allow_negative_numbers = true)]
     seconds: Option<f64>,
     /// A task is done after so many trials without a gain, if its tuner expects none
     #[arg(long, value_name = "N", default_value_t = 64, value_parser = clap::value_parser!(u64).range(1..))]
@@ -125,6 +126,7 @@ pub(super) fn run(registry: &Registry, arguments: &Arguments) -> Result<Output, 
         let known = Known::new(registry, &project, arguments, &plan, None)?;
         return Ok(Output::success(described(&plan, &known, &arguments.options(&plan))));
     }
+    arguments.measured.check_threads(threads)?;
     std::thread::scope(|scope| {
         let options = measure::Options {
             device: arguments.measured.device,
@@ -174,7 +176,7 @@ impl Arguments {
 struct Known {
     /// Trials of earlier runs, for each task.
     histories: Vec<Vec<Trial>>,
-    /// Configs that were fast elsewhere, for each task.
+    /// Configs that were fast elsewhere, for each task: on other devices and threads, for other workloads.
     hints: Vec<Vec<Config>>,
     /// The records that there are.
     incumbents: Vec<session::Incumbent>,
@@ -209,9 +211,14 @@ impl Known {
             None => (vec![], vec![]),
         };
         notes.extend(plan.left_out.iter().cloned());
-        notes.extend(log.skipped.iter().chain(&log.warnings).map(|d| d.to_string()));
-        let Earlier { histories, hints, notes: told } = plan.earlier(registry, &log, bench);
+        notes.extend(log.told().iter().map(|d| d.to_string()));
+        let Earlier { histories, mut hints, notes: told } = plan.earlier(registry, &log, bench);
         notes.extend(told);
+        let none = BestRecords::new();
+        let records = if tuned.is_some() { &project.records } else { &none };
+        for (hints, near) in hints.iter_mut().zip(plan.neighbours(registry, records, &log, bench)) {
+            hints.extend(near);
+        }
         Ok(Known { histories, hints, incumbents, notes, log: log_file, tuned })
     }
 }
@@ -242,7 +249,7 @@ fn target_of(
 /// Reads a landscape or a log.
 fn recording(file: &Path, registry: &Registry) -> Result<Recording, Failure> {
     let shown = file.display().to_string().replace('\\', "/");
-    let bytes = std::fs::read(file).map_err(|e| format!("{shown}: cannot be read: {e}; name a landscape or a log"))?;
+    let bytes = fs::read(file).map_err(|e| format!("{shown}: cannot be read: {e}; name a landscape or a log"))?;
     let mut recording = Recording::new();
     if bytes.starts_with(b"kernel-gen landscape") || file.extension().is_some_and(|e| e == "gz") {
         let landscape = Landscape::load(file)?;
@@ -263,22 +270,34 @@ fn recording(file: &Path, registry: &Registry) -> Result<Recording, Failure> {
     Ok(recording)
 }
 
-/// The switch that Ctrl-C turns on. The second Ctrl-C ends the process at once.
+/// The switch that Ctrl-C turns on, and SIGTERM, by which a batch system takes its machine back. The second one ends the
+/// process at once.
 pub(super) fn stop_on_interrupt() -> Stop {
     static STOP: OnceLock<Stop> = OnceLock::new();
     STOP.get_or_init(|| {
         let stop = Stop::new();
         let asked = stop.clone();
         // Without a handler, because another one is there or the system has none, the log keeps everything all the same.
-        let _ = ctrlc::set_handler(move || {
-            if asked.ask() {
-                std::process::exit(130);
-            }
-            eprintln!("\nstopping: what is under way is finished and kept; Ctrl-C again ends at once");
-        });
+        let _ = ctrlc::set_handler(move || ask(&asked, INTERRUPTED));
+        #[cfg(unix)]
+        if let Ok(mut signals) = signal_hook::iterator::Signals::new([signal_hook::consts::SIGTERM]) {
+            let asked = stop.clone();
+            std::thread::spawn(move || signals.forever().for_each(|signal| ask(&asked, 128 + signal)));
+        }
         stop
     })
     .clone()
+}
+
+/// The exit status of a process that Ctrl-C has ended: 128 and the signal's number, as shells say it.
+const INTERRUPTED: i32 = 130;
+
+/// Asks a session to stop; where it was asked before, ends the process.
+fn ask(stop: &Stop, status: i32) {
+    if stop.ask() {
+        std::process::exit(status);
+    }
+    eprintln!("\nstopping: what is under way is finished and kept; Ctrl-C again ends at once");
 }
 
 /// Runs the session and writes what it finds.
@@ -323,6 +342,9 @@ fn tune<'t>(
         }
         None => None,
     };
+    if let Some(folder) = tuned {
+        can_be_written(&folder.join(&plan.target.name))?;
+    }
     let style = if arguments.quiet || arguments.json { Style::Quiet } else { Style::of_stderr() };
     let mut progress = Progress::new(style);
     notes.iter().for_each(|note| progress.say(note));
@@ -340,13 +362,14 @@ fn tune<'t>(
         let kept = log.as_ref().map(|f| format!("; the trials before it are in {}", f.display()));
         Failure::Message(format!("{e}{}", kept.unwrap_or_default()))
     })?;
-    let written = match tuned {
-        Some(folder) => write_records(plan, bench, &summary, incumbents, folder)?,
-        None => vec![],
+    let (written, errors) = match tuned {
+        Some(folder) => write_records(plan, bench, &summary, incumbents, folder),
+        None => (vec![], vec![]),
     };
+    let success = errors.is_empty() && summary.ended != session::Ended::Stopped;
     if let Some(events) = &mut events {
         events.end(&summary, &written)?;
-        return Ok(Output::success(String::new()));
+        return Ok(Output { text: String::new(), errors, success });
     }
     let mut text = table(&summary);
     // Writing to a string cannot fail.
@@ -355,7 +378,9 @@ fn tune<'t>(
     }
     match (summary.ended, log) {
         (session::Ended::Stopped, Some(file)) => {
-            let _ = writeln!(text, "no records were written; the same command goes on from {}", file.display());
+            let file = file.display();
+            let _ = writeln!(text, "no records were written; the same command goes on from {file}, and");
+            let _ = writeln!(text, "kernel-gen prune {file} makes records of what is in it");
         }
         (session::Ended::Converged, _) => {
             let more = arguments.patience.saturating_mul(4);
@@ -363,27 +388,38 @@ fn tune<'t>(
         }
         _ => {}
     }
-    Ok(Output::success(text))
+    Ok(Output { text, errors, success })
+}
+
+/// Says before hours of tuning, and not after, that no record can be written to a folder.
+fn can_be_written(folder: &Path) -> Result<(), Failure> {
+    let probe = folder.join(format!(".kernel-gen-{}.tmp", std::process::id()));
+    let tried = fs::create_dir_all(folder).and_then(|()| fs::write(&probe, "")).and_then(|()| fs::remove_file(&probe));
+    tried.map_err(|error| {
+        let folder = folder.display().to_string().replace('\\', "/");
+        format!("{folder}: no record can be written here: {error}; name another folder with --tuned").into()
+    })
 }
 
 /// A record that stays is written again where its time is off by more than this share: whoever reads it compares times
 /// of records with each other, and they were taken on another machine then, or in another way.
 const STALE: f64 = 0.1;
 
-/// Writes a record for each workload that has a new one, or whose record says a time that no longer holds.
+/// Writes a record for each workload that has a new one, or whose record says a time that no longer holds; gives
+/// their files, and what went wrong.
 fn write_records(
     plan: &Plan<'_>,
     bench: &Bench,
     summary: &Summary,
     incumbents: &[session::Incumbent],
     folder: &Path,
-) -> Result<Vec<PathBuf>, Failure> {
+) -> (Vec<PathBuf>, Vec<String>) {
     let stale = |candidate: &session::Candidate| {
         let same = |i: &&session::Incumbent| i.entry == candidate.entry && i.config == candidate.config;
         let recorded = incumbents.iter().find(same).map(|i| i.recorded_us);
         candidate.outcome.time_us().zip(recorded).is_some_and(|(now, then)| (now / then).ln().abs() > STALE)
     };
-    let mut written = vec![];
+    let (mut written, mut errors) = (vec![], vec![]);
     for verdict in &summary.verdicts {
         let winner = match verdict {
             Verdict::Won { candidates, winner, .. } => &candidates[*winner],
@@ -409,13 +445,16 @@ fn write_records(
             verified: true,
             generator: env!("CARGO_PKG_VERSION").to_string(),
         };
-        let file = record.write(folder).map_err(|e| {
-            let file = folder.join(record.relative_path());
-            format!("{}: the record cannot be written: {e}; the trials are in the log", file.display())
-        })?;
-        written.push(file);
+        match record.write(folder) {
+            Ok(file) => written.push(file),
+            Err(error) => {
+                let file = folder.join(record.relative_path()).display().to_string().replace('\\', "/");
+                let mend = "the trials are in the log, and the same command decides again";
+                errors.push(format!("error: {file}: the record cannot be written: {error}; {mend}"));
+            }
+        }
     }
-    Ok(written)
+    (written, errors)
 }
 
 /// What would be tuned.
@@ -424,11 +463,11 @@ fn described(plan: &Plan<'_>, known: &Known, options: &Options) -> String {
     // Writing to a string cannot fail.
     let _ = writeln!(
         text,
-        "{} workloads on {}, {} tasks, at most {} trials",
-        plan.workloads(),
+        "{} on {}, {}, at most {}",
+        counted(plan.workloads() as u64, "workload"),
         plan.target.name,
-        plan.tasks.len(),
-        options.trials
+        counted(plan.tasks.len() as u64, "task"),
+        counted(options.trials, "trial"),
     );
     let mut last = "";
     for (at, (item, task)) in plan.items.iter().zip(&plan.tasks).enumerate() {
@@ -444,9 +483,13 @@ fn described(plan: &Plan<'_>, known: &Known, options: &Options) -> String {
             (0, Some(i)) => format!(", a record of {:.1} us", i.recorded_us),
             (n, Some(i)) => format!(", {n} trials in the log, a record of {:.1} us", i.recorded_us),
         };
+        let elsewhere = match known.hints[at].len() {
+            0 => String::new(),
+            n => format!(", {} from elsewhere to begin with", counted(n as u64, "config")),
+        };
         let _ = writeln!(
             text,
-            "  {} v{}: {} configs, the default expects {:.1} us{before}",
+            "  {} v{}: {} configs, the default expects {:.1} us{before}{elsewhere}",
             item.key.template,
             item.key.template_version,
             task.space.estimated_len(),

@@ -4,9 +4,10 @@ use super::super::Failure;
 use super::super::project::{Project, Wanted};
 use super::super::space::find_template;
 use super::{Arguments, Bench};
+use crate::model;
 use crate::records::judge::{Judge, summarised};
 use crate::records::log::{Log, TaskKey};
-use crate::records::{FailureKind, Outcome, Purpose, Record, Trial};
+use crate::records::{BestRecords, FailureKind, Outcome, Purpose, Record, Trial};
 use crate::space::Config;
 use crate::target::Target;
 use crate::templates::{Registry, Template};
@@ -58,6 +59,9 @@ pub(super) struct Earlier {
 
 /// Configs of other devices, or that somebody else measured, that a task begins with.
 const HINTS: usize = 4;
+
+/// Configs of other workloads, or of this one on other devices or threads, that a task begins with besides.
+const NEIGHBOURS: usize = 2;
 
 impl<'r> Plan<'r> {
     pub(super) fn new(
@@ -182,6 +186,61 @@ impl<'r> Plan<'r> {
         });
         let histories = trials.into_iter().map(|all| all.into_values().collect()).collect();
         Earlier { histories, hints: hints.collect(), notes: summarised(told).iter().map(|d| d.to_string()).collect() }
+    }
+
+    /// For each task what was fastest for the workloads that are most like its own, adapted to its space: the same shape with
+    /// another epilogue or on other threads, shapes that are a little larger or smaller.
+    pub(super) fn neighbours(
+        &self,
+        registry: &Registry,
+        records: &BestRecords,
+        log: &Log,
+        bench: Option<&Bench>,
+    ) -> Vec<Vec<Config>> {
+        struct Best<'a> {
+            task: TaskKey,
+            config: &'a Config,
+            /// Whether it is of another device, and how many threads more or less.
+            far: (bool, u32),
+            us: f64,
+        }
+        let mut known: BTreeMap<(String, String), Best<'_>> = BTreeMap::new();
+        let mut take = |task: TaskKey, device: &str, threads: u32, config, us: f64| {
+            let far = bench.map_or((false, 0), |b| (b.device != device, b.threads.abs_diff(threads)));
+            let old = known.get(&(task.template.clone(), task.workload.clone()));
+            if old.is_none_or(|old| far.cmp(&old.far).then(us.total_cmp(&old.us)).is_lt()) {
+                known.insert((task.template.clone(), task.workload.clone()), Best { task, config, far, us });
+            }
+        };
+        for (_, r) in records.iter().filter(|(_, r)| r.verified && r.target == self.target.name) {
+            let (workload, target, template) = (r.workload.clone(), r.target.clone(), r.template.clone());
+            let task = TaskKey { workload, target, template, template_version: r.template_version, space: r.space };
+            take(task, &r.device, r.threads, &r.config, r.time_us);
+        }
+        for e in log.entries.iter().filter(|e| e.task.target == self.target.name) {
+            if let Some(us) = e.trial.outcome.time_us() {
+                take(e.task.clone(), &e.device, e.threads, &e.trial.config, us);
+            }
+        }
+        // What may not be used is named where it is of a task of this plan, and says nothing here.
+        let mut judge = Judge::new(registry, Purpose::Tune);
+        let believed: Vec<(Best<'_>, Workload, Config)> = known
+            .into_values()
+            .filter_map(|best| {
+                let workload = Workload::from_key(&best.task.workload).ok()?;
+                let config = judge.fit(&best.task, Some(best.task.space), best.config).ok()?;
+                Some((best, workload, config))
+            })
+            .collect();
+        let of = |at: usize| {
+            let key = &self.items[at].key;
+            // Its own best of this very device is its record, or in its log.
+            let other = |b: &Best<'_>| b.task.workload != key.workload || b.far != (false, 0);
+            let of_template = believed.iter().filter(|(b, ..)| b.task.template == key.template && other(b));
+            let others = of_template.map(|(_, workload, config)| (workload.clone(), config.clone()));
+            model::neighbours(&self.tasks[at].space, &self.tasks[at].workload, others, NEIGHBOURS)
+        };
+        (0..self.tasks.len()).map(of).collect()
     }
 
     /// The records that there are of these workloads on this device, and what is wrong with those that cannot be used.

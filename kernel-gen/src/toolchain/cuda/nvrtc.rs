@@ -179,7 +179,9 @@ impl Worker {
     fn start(helper: &Path, library: &Path, builtins: Option<&Path>) -> Result<(Worker, Vec<u32>), String> {
         let mut command = Command::new(helper);
         command.arg(library).args(builtins).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null());
-        let mut child = command.spawn().map_err(|e| format!("{} cannot be run: {e}", helper.display()))?;
+        let mut child = crate::toolchain::apart(&mut command)
+            .spawn()
+            .map_err(|e| format!("{} cannot be run: {e}", helper.display()))?;
         let (Some(input), Some(output)) = (child.stdin.take(), child.stdout.take()) else {
             return Err(format!("{} has no input or output", helper.display()));
         };
@@ -203,7 +205,9 @@ impl Worker {
         let (done, wait) = channel::<()>();
         let (answer, late) = std::thread::scope(|scope| {
             let watch = scope.spawn(move || {
-                let late = matches!(wait.recv_timeout(limit), Err(RecvTimeoutError::Timeout));
+                let id = child.lock().unwrap_or_else(|e| e.into_inner()).id();
+                let is_over = |longer| !matches!(wait.recv_timeout(longer), Err(RecvTimeoutError::Timeout));
+                let late = !crate::toolchain::is_over_in_time(id, limit, is_over);
                 if late {
                     // It may have ended just now; then there is nothing to end.
                     let _ = child.lock().unwrap_or_else(|e| e.into_inner()).kill();

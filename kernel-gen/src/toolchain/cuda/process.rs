@@ -1,44 +1,33 @@
 //! Runs a compiler with a time limit, in a folder of its own.
 
 use super::CudaError;
+use crate::toolchain::temporary::Temporary;
 use std::fs::{self, File};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Command, Stdio};
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 /// A folder that vanishes with its value.
 #[derive(Debug)]
-pub(super) struct Scratch(PathBuf);
+pub(super) struct Scratch(Temporary);
 
 impl Scratch {
     pub(super) fn new() -> Result<Scratch, CudaError> {
-        static NEXT: AtomicU64 = AtomicU64::new(0);
-        let number = NEXT.fetch_add(1, Ordering::Relaxed);
-        let folder = std::env::temp_dir().join(format!("kernel-gen-cuda-{}-{number}", std::process::id()));
-        fs::create_dir_all(&folder).map_err(|e| CudaError::io(&folder, &e))?;
-        Ok(Scratch(folder))
+        Temporary::new().map(Scratch).map_err(|e| CudaError::io(&std::env::temp_dir(), &e))
     }
 
     pub(super) fn path(&self) -> &Path {
-        &self.0
+        self.0.path()
     }
 
     pub(super) fn write(&self, name: &str, text: &str) -> Result<(), CudaError> {
-        let path = self.0.join(name);
+        let path = self.path().join(name);
         fs::write(&path, text).map_err(|e| CudaError::io(&path, &e))
     }
 
     pub(super) fn read(&self, name: &str) -> Result<Vec<u8>, CudaError> {
-        let path = self.0.join(name);
+        let path = self.path().join(name);
         fs::read(&path).map_err(|e| CudaError::io(&path, &e))
-    }
-}
-
-impl Drop for Scratch {
-    fn drop(&mut self) {
-        // Left-over files in the temporary folder harm nobody.
-        let _ = fs::remove_dir_all(&self.0);
     }
 }
 
@@ -59,23 +48,34 @@ pub(super) fn run(mut command: Command, folder: &Scratch, limit: Duration) -> Re
         let path = folder.path().join(name);
         File::create(&path).map_err(|e| CudaError::io(&path, &e))
     };
+    // What a compiler leaves behind when it is ended vanishes with the folder.
+    command.env("TMPDIR", folder.path());
     command.current_dir(folder.path()).stdin(Stdio::null()).stdout(open("stdout")?).stderr(open("stderr")?);
-    let started = Instant::now();
-    let mut child = match command.spawn() {
+    let mut child = match crate::toolchain::apart(&mut command).spawn() {
         Ok(child) => child,
         Err(e) => return Ok(Ended::Badly(e.to_string())),
     };
-    let status = loop {
-        match child.try_wait() {
-            Ok(Some(status)) => break status,
-            Ok(None) if started.elapsed() < limit => std::thread::sleep(Duration::from_millis(1)),
-            Ok(None) => {
-                // It may have ended just now; then there is nothing to end.
-                let _ = child.kill();
-                let _ = child.wait();
-                return Ok(Ended::Late);
+    let group = child.id();
+    let mut ended = None;
+    let is_over = |longer| {
+        let until = Instant::now() + longer;
+        loop {
+            ended = child.try_wait().transpose();
+            if ended.is_some() || Instant::now() >= until {
+                return ended.is_some();
             }
-            Err(e) => return Ok(Ended::Badly(e.to_string())),
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    };
+    crate::toolchain::is_over_in_time(group, limit, is_over);
+    let status = match ended {
+        Some(Ok(status)) => status,
+        Some(Err(e)) => return Ok(Ended::Badly(e.to_string())),
+        None => {
+            // It may have ended just now; then there is nothing to end.
+            let _ = child.kill();
+            let _ = child.wait();
+            return Ok(Ended::Late);
         }
     };
     let said = [folder.read("stdout")?, folder.read("stderr")?].concat();

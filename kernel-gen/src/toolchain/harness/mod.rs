@@ -20,39 +20,28 @@ pub use program::{PackSource, Param, Program, RunOptions, TimeOptions, Timing};
 pub use session::{Sample, Session};
 
 use super::ToolError;
+use super::temporary::Temporary;
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU64, Ordering};
 
 /// A folder that vanishes with its value.
 #[derive(Debug)]
-pub(crate) struct Folder(PathBuf);
+pub(crate) struct Folder(Temporary);
 
 impl Folder {
     /// A new folder among the temporary files.
     pub(crate) fn new() -> Result<Folder, ToolError> {
-        static NEXT: AtomicU64 = AtomicU64::new(0);
-        let number = NEXT.fetch_add(1, Ordering::Relaxed);
-        let folder = std::env::temp_dir().join(format!("kernel-gen-{}-{number}", std::process::id()));
-        fs::create_dir_all(&folder).map_err(|e| io_error(&folder, &e))?;
-        Ok(Folder(folder))
+        Temporary::new().map(Folder).map_err(|e| io_error(&std::env::temp_dir(), &e))
     }
 
     pub(crate) fn join(&self, name: &str) -> PathBuf {
-        self.0.join(name)
+        self.0.path().join(name)
     }
 
     pub(crate) fn write(&self, name: &str, bytes: &[u8]) -> Result<PathBuf, ToolError> {
         let path = self.join(name);
         fs::write(&path, bytes).map_err(|e| io_error(&path, &e))?;
         Ok(path)
-    }
-}
-
-impl Drop for Folder {
-    fn drop(&mut self) {
-        // Left-over files in the temporary folder harm nobody.
-        let _ = fs::remove_dir_all(&self.0);
     }
 }
 

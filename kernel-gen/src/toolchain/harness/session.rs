@@ -30,7 +30,7 @@ impl Session {
         let mut command = Command::new(host);
         command.arg(kernel).arg(input).arg(memory_bytes.to_string());
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null());
-        let mut child = command.spawn().map_err(died)?;
+        let mut child = crate::toolchain::apart(&mut command).spawn().map_err(died)?;
         let (tell, lines) = channel();
         if let Some(output) = child.stdout.take() {
             std::thread::spawn(move || {

@@ -19,7 +19,7 @@ pub struct Options {
     pub threads: usize,
     /// How many candidates are compiled at the same time; none for one a processor.
     pub build_jobs: Option<usize>,
-    /// A candidate that compiles longer than this is given up; none for [`Options::C_LIMIT`] or [`Options::CUDA_LIMIT`].
+    /// A candidate whose compiler uses a processor for longer than this is given up; none for [`Options::C_LIMIT`] or [`Options::CUDA_LIMIT`].
     pub build_limit: Option<Duration>,
     /// A candidate of which one call takes longer than this is given up.
     pub run_limit: Duration,

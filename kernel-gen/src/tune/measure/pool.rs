@@ -97,8 +97,10 @@ impl<'r, C: Send> Pool<'r, C> {
 /// Builds; a template that panics costs its config.
 fn build<B: Builder>(builder: &B, job: &Job<'_>) -> Result<B::Code, Failure> {
     let made = catch_unwind(AssertUnwindSafe(|| builder.build(job)));
-    made.unwrap_or_else(|_| {
-        let text = format!("{} panicked at {}", job.template.name(), job.config);
+    made.unwrap_or_else(|panic| {
+        let said = panic.downcast_ref::<String>().cloned();
+        let said = said.or_else(|| panic.downcast_ref::<&str>().map(|s| s.to_string())).unwrap_or_default();
+        let text = format!("{} panicked at {}: {said}", job.template.name(), job.config);
         Err(failure(FailureKind::Refused, text))
     })
 }

@@ -1,6 +1,6 @@
 //! Progress where nothing can be redrawn: in a file, in CI.
 
-use super::{best, short, span};
+use super::{best, counted, short, span};
 use crate::tune::session::{Board, Event, Verdict};
 use std::io::Write;
 use std::time::Duration;
@@ -65,11 +65,11 @@ impl<W: Write> Lines<W> {
 }
 
 fn started(board: &Board) -> String {
-    let s = |n: usize| if n == 1 { "" } else { "s" };
-    let (groups, tasks) = (board.groups.len(), board.standings.len());
+    let groups = counted(board.groups.len() as u64, "workload");
+    let (tasks, trials) = (counted(board.standings.len() as u64, "task"), counted(board.budget, "trial"));
     let earlier: u64 = board.standings.iter().map(|x| x.earlier).sum();
     let earlier = if earlier == 0 { String::new() } else { format!(", {earlier} of them made by earlier runs") };
-    format!("{groups} workload{}, {tasks} task{}, {} trials{earlier}", s(groups), s(tasks), board.budget)
+    format!("{groups}, {tasks}, {trials}{earlier}")
 }
 
 /// Trials, failures, pace and time left, in one line.

@@ -76,6 +76,11 @@ impl Progress {
     }
 }
 
+/// A number of things: `1 trial`, `2 trials`.
+pub(crate) fn counted(number: u64, what: &str) -> String {
+    format!("{number} {what}{}", if number == 1 { "" } else { "s" })
+}
+
 /// Microseconds with about four digits.
 pub(in crate::tune) fn us(us: f64) -> String {
     match us {

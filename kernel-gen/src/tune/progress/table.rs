@@ -1,6 +1,6 @@
 //! The table at the end of a session.
 
-use super::{percent, rate, short, span, us};
+use super::{counted, percent, rate, short, span, us};
 use crate::records::Outcome;
 use crate::tune::session::{Board, Source, Summary, Verdict};
 use std::fmt::Write;
@@ -38,7 +38,8 @@ pub fn table(summary: &Summary) -> String {
     let earlier = if earlier == 0 { String::new() } else { format!(", and {earlier} of earlier runs") };
     let _ = writeln!(
         text,
-        "{made} trials in {}, {:.0} a minute{earlier}; {}",
+        "{} in {}, {:.0} a minute{earlier}; {}",
+        counted(made, "trial"),
         span(board.searched),
         board.trials_per_minute(),
         summary.ended

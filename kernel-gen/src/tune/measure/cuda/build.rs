@@ -86,6 +86,8 @@ fn classify(error: &CudaError) -> Failure {
         CudaError::Failed { output, .. } if output.contains("too much") || output.contains("too many resources") => {
             FailureKind::Resource
         }
+        // It says nothing of the source.
+        CudaError::Failed { output, .. } if output.contains("No space left on device") => FailureKind::Worker,
         CudaError::Failed { .. } => FailureKind::Build,
         _ => FailureKind::Worker,
     };

@@ -165,7 +165,7 @@ impl Worker {
     fn start(program: &PathBuf, arguments: &[OsString]) -> std::io::Result<Worker> {
         let mut command = Command::new(program);
         command.args(arguments).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null());
-        let mut child = command.spawn()?;
+        let mut child = crate::toolchain::apart(&mut command).spawn()?;
         let (tell, replies) = channel();
         if let Some(output) = child.stdout.take() {
             std::thread::spawn(move || {
