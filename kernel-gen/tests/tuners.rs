@@ -216,8 +216,8 @@ fn the_expected_gain_goes_down_as_the_best_is_found() {
     assert!(late < early / 1.5, "{early} before the best is found, {late} after");
 }
 
-/// A template whose prediction is the opposite of what it should be.
-struct Misled(&'static dyn Template);
+/// A template that says something else of each config's time than it should.
+struct Misled(&'static dyn Template, fn(f64) -> f64);
 
 impl Template for Misled {
     fn name(&self) -> &str {
@@ -241,7 +241,7 @@ impl Template for Misled {
     }
 
     fn cost(&self, w: &Workload, t: &Target, config: &Config) -> f64 {
-        1e4 / self.0.cost(w, t, config)
+        (self.1)(self.0.cost(w, t, config))
     }
 
     fn schedule(&self, w: &Workload, t: &Target, config: &Config) -> Result<Scheduled, TemplateError> {
@@ -252,7 +252,8 @@ impl Template for Misled {
 #[test]
 fn a_prediction_that_is_wrong_does_no_lasting_harm() {
     let right = task();
-    let misled = Misled(right.template);
+    // The opposite of what is right.
+    let misled = Misled(right.template, |us| 1e4 / us);
     let task = Task { template: &misled, workload: right.workload.clone(), target: right.target, space: right.space };
     let won = |seed: &u64| {
         let [found, random] = [Kind::Auto, Kind::Random].map(|kind| fastest(&search(&task, kind, *seed, 2, 96)));
@@ -260,6 +261,25 @@ fn a_prediction_that_is_wrong_does_no_lasting_harm() {
     };
     let count = (0..5).filter(won).count();
     assert!(count >= 4, "{count} of 5");
+}
+
+/// The author of a template may say anything of a config.
+#[test]
+fn a_prediction_that_is_no_time_is_survived() {
+    let right = small();
+    let total = right.space.len() as usize;
+    let all: [fn(f64) -> f64; 5] =
+        [|_| f64::NAN, |_| f64::INFINITY, |_| 0.0, |us| -us, |us| if us > 60.0 { f64::NAN } else { us }];
+    for (at, cost) in all.into_iter().enumerate() {
+        let misled = Misled(right.template, cost);
+        let (workload, space) = (right.workload.clone(), right.space.clone());
+        let task = Task { template: &misled, workload, target: right.target, space };
+        for kind in Kind::ALL {
+            let trials = search(&task, kind, 1, 1, total);
+            let seen: BTreeSet<u64> = trials.iter().map(|t| t.index).collect();
+            assert_eq!((seen.len(), trials.len()), (total, total), "{kind}, prediction {at}");
+        }
+    }
 }
 
 /// Ten million points: the whole space of the tutorial's layer, of which only chosen ones are ever looked at. Times are

@@ -31,7 +31,7 @@ pub(super) fn run(arguments: &Arguments) -> Result<Output, Failure> {
             continue;
         }
         let log = Log::read(&[path]).map_err(|e| Failure::Lines(vec![e.to_string()]))?;
-        errors.extend(log.skipped.iter().chain(&log.warnings).map(|d| d.to_string()));
+        errors.extend(log.told().iter().map(|d| d.to_string()));
         objects.extend(of_log(&log));
     }
     let text: String = objects.iter().map(|object| format!("{object}\n")).collect();

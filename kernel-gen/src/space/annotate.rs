@@ -1,4 +1,7 @@
 //! The annotate knob: which loops are unrolled or vectorised.
+//!
+//! Two kinds of AutoTVM's policies are not here. `bind_gpu` and `bind_gpu_virtual` have one value each, so they are no choice:
+//! templates say `schedule.bind`. `locate_cache` chooses a loop to compute at: that is a knob of places.
 
 use super::SpaceError;
 use super::config::Value;

@@ -73,7 +73,8 @@ pub(super) fn value(board: &Board, entry: usize) -> f64 {
     let chance = BATCH / (standing.begun as f64 + BATCH);
     let hope = (best_us - group.floor_us).max(LEAST_HOPE * best_us) * chance;
     let gain = MOMENTUM * momentum(standing) + (1.0 - MOMENTUM) * hope;
-    let value = group.weight * gain * behind * behind;
+    // Where no model says how long anything takes, that is no number.
+    let value = (group.weight * gain * behind * behind).max(0.0);
     let begun: u64 = group.entries.iter().map(|e| board.standings[*e].begun).sum();
     // Among those that are not warm, the one that saves most comes first.
     if begun < warm_up(board) { FIRST * (1.0 + value) } else { value }

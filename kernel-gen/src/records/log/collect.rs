@@ -2,6 +2,7 @@
 
 use super::{Entry, LogError, LogItem, LogReader, Run, RunId, Seed, TaskKey};
 use crate::diagnostic::Diagnostic;
+use crate::records::judge::summarised;
 use crate::records::{Mismatch, Purpose};
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::BufRead;
@@ -55,6 +56,12 @@ impl Log {
             }
         }
         self.warnings.extend(lost.into_values());
+    }
+
+    /// What a person is told of the lines: those that were skipped, and what is odd. Lines with the same fault are named once,
+    /// with their number.
+    pub fn told(&self) -> Vec<Diagnostic> {
+        summarised(self.skipped.iter().chain(&self.warnings).cloned().collect())
     }
 
     /// The trials of a task, on any device.

@@ -44,7 +44,12 @@ pub struct LogReader<R> {
 impl LogReader<BufReader<File>> {
     /// Opens a log.
     pub fn open(path: &Path) -> Result<LogReader<BufReader<File>>, LogError> {
-        let file = File::open(path).map_err(|error| LogError::Io { file: path.to_path_buf(), doing: "open", error })?;
+        let failed = |error| LogError::Io { file: path.to_path_buf(), doing: "open", error };
+        let file = File::open(path).map_err(failed)?;
+        // Some systems open a folder and fail at its first byte only.
+        if file.metadata().is_ok_and(|m| m.is_dir()) {
+            return Err(failed(io::ErrorKind::IsADirectory.into()));
+        }
         Ok(LogReader::new(BufReader::new(file), &path.display().to_string().replace('\\', "/")))
     }
 }

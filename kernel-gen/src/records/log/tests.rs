@@ -162,6 +162,22 @@ fn one_changed_byte_costs_one_line() {
 }
 
 #[test]
+fn many_lines_with_one_fault_are_one_line_to_read() {
+    let file = File::new("told");
+    write(file.path(), 5, 6);
+    let text = fs::read_to_string(file.path()).unwrap().replace("\"gemm\"", "\"gamm\"");
+    fs::write(file.path(), text).unwrap();
+    let log = Log::read(&[file.path()]).unwrap();
+    assert_eq!(log.skipped.len(), 5);
+    let told: Vec<String> = log.told().iter().map(|d| d.to_string()).collect();
+    assert_eq!(told.len(), 1, "{told:?}");
+    assert!(
+        told[0].contains("trials.jsonl:2: the line was damaged") && told[0].contains("and 4 more lines"),
+        "{told:?}"
+    );
+}
+
+#[test]
 fn a_trial_that_nobody_could_read_is_not_written() {
     let file = File::new("unfit");
     let mut log = LogWriter::open(file.path(), run()).unwrap();

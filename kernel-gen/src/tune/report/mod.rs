@@ -194,7 +194,7 @@ impl Report {
             layers.sort_by(|a, b| time(b).total_cmp(&time(a)).then_with(|| a.name.cmp(&b.name)));
             Bench { target: target.into(), device: device.into(), threads, layers }
         });
-        let notes = log.skipped.iter().chain(&log.warnings).map(|d| d.to_string()).collect();
+        let notes = log.told().iter().map(|d| d.to_string()).collect();
         Report { title: title.into(), benches: benches.collect(), runs: runs(log), notes }
     }
 

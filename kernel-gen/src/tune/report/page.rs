@@ -42,7 +42,8 @@ fn section(out: &mut String, bench: &Bench, several: bool) {
             out,
             "<h2>Roofline{on}</h2>\n<p class=\"soft\">The fastest config of each workload, by its number in the bars \
              above, under what the target's data say of its peak and its memory. Operands that stay in a cache may lie \
-             above the slope.</p>\n<div class=\"wide\">{drawing}</div>"
+             above the slope; methods that need fewer operations than are counted, such as Winograd's, and clocks \
+             that are faster than the data say, above the roof.</p>\n<div class=\"wide\">{drawing}</div>"
         );
     }
     let _ = writeln!(

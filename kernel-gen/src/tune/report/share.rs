@@ -5,11 +5,16 @@ use super::svg::escaped;
 use crate::tune::progress::{percent, us};
 use std::fmt::Write;
 
+/// Characters of a name that there is room for beside long bars.
+const LONG: usize = 28;
+
 /// The bars of a machine, the longest first.
 pub(super) fn bars(bench: &Bench) -> String {
     let total = bench.network_us();
     let longest = bench.layers.iter().filter_map(|l| Some(l.used_us()? * l.weight)).fold(0.0, f64::max);
-    let mut out = String::from("<div class=\"bars\">");
+    // Keys of workloads differ behind the place where a name would end.
+    let long = if bench.layers.iter().any(|l| l.name.chars().count() > LONG) { " long" } else { "" };
+    let mut out = format!("<div class=\"bars{long}\">");
     for (at, layer) in bench.layers.iter().enumerate() {
         let name = format!("{}. {}", at + 1, layer.name);
         let Some(best) = layer.used_us() else {

@@ -99,6 +99,19 @@ fn the_page_stands_alone_and_shows_text_as_text() {
 }
 
 #[test]
+fn a_workload_above_the_roof_is_inside_of_the_drawing() {
+    let log = log(&[(SMALL, "matmul_packed", timed(0.001)), (LARGE, "matmul_packed", timed(700.0))]);
+    let page = Report::new("t", &log, &Registry::builtin(), &Names::new(), None).to_html();
+    let points: Vec<f64> = page
+        .split("<g class=\"point\">")
+        .skip(1)
+        .filter_map(|point| point.split("cy=\"").nth(1)?.split('"').next()?.parse().ok())
+        .collect();
+    assert_eq!(points.len(), 2, "{page}");
+    assert!(points.iter().all(|y| (24.0..336.0).contains(y)), "{points:?}");
+}
+
+#[test]
 fn the_same_logs_give_the_same_page() {
     let log = log(&[(SMALL, "matmul_packed", timed(9.0)), (LARGE, "matmul_packed", timed(700.0))]);
     let page = || Report::new("t", &log, &Registry::builtin(), &Names::new(), None).to_html();
