@@ -7,7 +7,7 @@ use crate::network::Task;
 use crate::onednn::Variant;
 use crate::options::Options;
 use crate::table::Entry;
-use crate::{check, onednn, onnx, ort, torch};
+use crate::{check, crates, onednn, onnx, ort, torch};
 use kernel_gen_runtime::{Cpu, Isa, Report};
 use std::rc::Rc;
 use std::time::{Duration, Instant};
@@ -17,6 +17,7 @@ pub(crate) struct Peers {
     pub(crate) ort: Option<Rc<ort::Runtime>>,
     pub(crate) onednn: Option<Rc<onednn::Library>>,
     pub(crate) torch: Option<Rc<torch::Torch>>,
+    pub(crate) crates: Option<Rc<crates::Library>>,
 }
 
 /// What a list computes on: it outlives everybody who takes part.
@@ -152,6 +153,14 @@ fn contest<'a>(
                     all.push((Box::new(peer), label.to_string(), implementation, *layout == torch::Layout::Plain));
                 }
                 Err(why) => eprintln!("{}: {label} does not take part: {why}", layer.name),
+            }
+        }
+    }
+    if let Some(library) = &peers.crates {
+        for (which, name) in crates::NAMES.into_iter().enumerate() {
+            match crates::Peer::new(library, which, problem, data) {
+                Ok(peer) => all.push((Box::new(peer), name.into(), String::new(), true)),
+                Err(why) => eprintln!("{}: {name} does not take part: {why}", layer.name),
             }
         }
     }

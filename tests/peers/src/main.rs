@@ -5,6 +5,7 @@ mod check;
 mod contest;
 #[cfg(target_arch = "x86_64")]
 mod cpuid;
+mod crates;
 mod layers;
 mod line_up;
 mod measure;
@@ -132,9 +133,15 @@ fn open(options: &Options, cores: &[usize]) -> Result<Peers, String> {
     // Before OpenMP is loaded here: it leaves this thread one core, and a child starts with what its parent has.
     let torch = options.torch.as_deref().map(|python| torch::Torch::start(python, options.threads, cores));
     let torch = torch.transpose()?;
+    if options.crates.is_some() && options.isa.is_some() {
+        return Err("--crates and --isa do not go together: AVX-512 cannot be hidden from the crates".into());
+    }
+    // Before there are other threads: it sets variables.
+    let crates = options.crates.as_deref().map(|library| crates::Library::open(library, &cores[..options.threads]));
+    let crates = crates.transpose()?;
     let ort = options.ort.as_deref().map(ort::Runtime::open).transpose()?;
     let onednn = options.onednn.as_deref().map(onednn::Library::open).transpose()?;
-    Ok(Peers { ort, onednn, torch })
+    Ok(Peers { ort, onednn, torch, crates })
 }
 
 /// What was compared, where and how.
@@ -146,8 +153,9 @@ fn header(dev: &Cpu, options: &Options, peers: &Peers, rows: &[Row]) -> String {
     let ort = peers.ort.as_ref().map_or(String::new(), |r| format!(", ONNX Runtime {}", r.version));
     let onednn = peers.onednn.as_ref().map_or(String::new(), |l| format!(", oneDNN {}", l.version));
     let torch = peers.torch.as_ref().map_or(String::new(), |t| format!(", PyTorch {}", t.version));
+    let crates = peers.crates.as_ref().map_or(String::new(), |_| format!(", {}", crates::VERSIONS));
     format!(
-        "{}, {} thread{}: {}, our kernels {}{ort}{onednn}{torch}; {} to {} rounds; multiply-add loop {:.0} GFLOP/s ({:.0} to {:.0})",
+        "{}, {} thread{}: {}, our kernels {}{ort}{onednn}{torch}{crates}; {} to {} rounds; multiply-add loop {:.0} GFLOP/s ({:.0} to {:.0})",
         options.list,
         options.threads,
         if options.threads == 1 { "" } else { "s" },

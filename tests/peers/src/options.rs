@@ -17,6 +17,7 @@ usage: peers [options]
   --ort FILE       ONNX Runtime's library
   --onednn FILE    the shim around oneDNN that run.sh compiles
   --torch PYTHON   a Python interpreter that has PyTorch, which takes part too
+  --crates FILE    the library of the crates tract, rten, candle and gemm that run.sh builds
   --onnx FILE      writes the model of the list `network`
   --json FILE      all figures, for programs
   --help           this text
@@ -33,6 +34,7 @@ pub(crate) struct Options {
     pub(crate) ort: Option<PathBuf>,
     pub(crate) onednn: Option<PathBuf>,
     pub(crate) torch: Option<PathBuf>,
+    pub(crate) crates: Option<PathBuf>,
     #[cfg_attr(not(feature = "network"), allow(dead_code, reason = "only the network has a model worth keeping"))]
     pub(crate) onnx: Option<PathBuf>,
     pub(crate) json: Option<PathBuf>,
@@ -50,6 +52,7 @@ impl Options {
             ort: None,
             onednn: None,
             torch: None,
+            crates: None,
             onnx: None,
             json: None,
         };
@@ -72,6 +75,7 @@ impl Options {
                 "--ort" => options.ort = Some(value()?.into()),
                 "--onednn" => options.onednn = Some(value()?.into()),
                 "--torch" => options.torch = Some(value()?.into()),
+                "--crates" => options.crates = Some(value()?.into()),
                 "--onnx" => options.onnx = Some(value()?.into()),
                 "--json" => options.json = Some(value()?.into()),
                 "--help" | "-h" => return Ok(None),
