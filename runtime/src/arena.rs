@@ -1,12 +1,44 @@
-//! Workspace memory: aligned, kept and reused.
+//! Memory of tensors and workspaces: aligned, and in large pages where it is large. Workspaces are kept and reused.
 
 use crate::{Error, Result};
-use std::alloc::{Layout, alloc_zeroed, dealloc};
+use std::alloc::{Layout, alloc, alloc_zeroed, dealloc};
 use std::ptr::NonNull;
 use std::sync::Mutex;
 
-/// What every workspace is aligned to: a cache line, and the widest vector.
+/// What all memory is aligned to: a cache line, and the widest vector.
 const ALIGN: usize = 64;
+
+/// A large page. Where there are none of this size, it is an alignment like others.
+const LARGE_PAGE: usize = 2 << 20;
+
+/// From so many bytes on memory is aligned to large pages and takes whole ones: at most as much again. A network's weights
+/// are read once a pass, and by then the addresses of 4 KiB pages have left the buffers that the processor keeps them in:
+/// a ResNet-18 takes 2 to 7 % less time with large pages (docs/perf-notes.md).
+const LARGE: usize = LARGE_PAGE / 2;
+
+/// How memory of so many bytes is allocated; none if there is no such amount.
+fn layout(len: usize) -> Option<Layout> {
+    if len < LARGE {
+        return Layout::from_size_align(len, ALIGN).ok();
+    }
+    Layout::from_size_align(len.checked_next_multiple_of(LARGE_PAGE)?, LARGE_PAGE).ok()
+}
+
+/// Asks for large pages in memory that nobody has touched yet. It is a wish: without them everything works as well.
+#[cfg(target_os = "linux")]
+fn ask_for_large_pages(start: NonNull<u8>, len: usize) {
+    use std::ffi::{c_int, c_void};
+    unsafe extern "C" {
+        // Of the C library that the standard library links on Linux.
+        fn madvise(start: *mut c_void, len: usize, advice: c_int) -> c_int;
+    }
+    const MADV_HUGEPAGE: c_int = 14;
+    // SAFETY: the range is memory of this process, and the advice changes nothing that a program can see.
+    unsafe { madvise(start.as_ptr().cast(), len, MADV_HUGEPAGE) };
+}
+
+#[cfg(not(target_os = "linux"))]
+fn ask_for_large_pages(_: NonNull<u8>, _: usize) {}
 
 /// Zeroed bytes on a cache line boundary.
 pub(crate) struct AlignedBytes {
@@ -27,10 +59,16 @@ impl AlignedBytes {
             let start = NonNull::new(std::ptr::without_provenance_mut(ALIGN)).expect("the alignment is not zero");
             return Ok(AlignedBytes { start, len });
         }
-        let layout = Layout::from_size_align(len, ALIGN).map_err(|_| Error::Workspace { bytes: len })?;
+        let layout = layout(len).ok_or(Error::Workspace { bytes: len })?;
+        let large = layout.align() == LARGE_PAGE;
         // SAFETY: the layout's size is not zero.
-        let start = unsafe { alloc_zeroed(layout) };
+        let start = unsafe { if large { alloc(layout) } else { alloc_zeroed(layout) } };
         let start = NonNull::new(start).ok_or(Error::Workspace { bytes: len })?;
+        if large {
+            ask_for_large_pages(start, layout.size());
+            // SAFETY: so many bytes were just allocated.
+            unsafe { start.write_bytes(0, layout.size()) };
+        }
         Ok(AlignedBytes { start, len })
     }
 
@@ -47,9 +85,9 @@ impl AlignedBytes {
 
 impl Drop for AlignedBytes {
     fn drop(&mut self) {
-        if self.len > 0 {
-            // SAFETY: allocated in `zeroed` with this very layout, which was valid there.
-            unsafe { dealloc(self.start.as_ptr(), Layout::from_size_align_unchecked(self.len, ALIGN)) }
+        if let Some(layout) = layout(self.len).filter(|layout| layout.size() > 0) {
+            // SAFETY: allocated in `zeroed` with this very layout.
+            unsafe { dealloc(self.start.as_ptr(), layout) }
         }
     }
 }
@@ -139,6 +177,19 @@ mod tests {
         assert!(a.as_ptr().addr().abs_diff(b.as_ptr().addr()) >= 256);
         drop((a, b));
         assert_eq!(arena.held_bytes(), 512);
+    }
+
+    #[test]
+    fn large_memory_takes_whole_large_pages_and_is_zeroed() {
+        for len in [LARGE - 1, LARGE, 3 * LARGE + 1] {
+            let memory = AlignedBytes::zeroed(len).unwrap();
+            assert_eq!(memory.len(), len);
+            let align = if len < LARGE { ALIGN } else { LARGE_PAGE };
+            assert_eq!(memory.as_ptr() as usize % align, 0);
+            // SAFETY: it holds so many bytes, and nobody writes them.
+            let bytes = unsafe { std::slice::from_raw_parts(memory.as_ptr(), len) };
+            assert!(bytes.iter().all(|byte| *byte == 0));
+        }
     }
 
     #[test]

@@ -39,6 +39,18 @@ static void *allocate(size_t bytes) {
   return memory;
 }
 
+// A large page, as the library counts on it.
+enum { LARGE_PAGE = 2 << 20 };
+
+// Asks for large pages in memory that nobody has touched yet.
+static void ask_for_large_pages(void *start, size_t bytes) {
+#ifdef MADV_HUGEPAGE
+  madvise(start, bytes, MADV_HUGEPAGE);
+#else
+  (void)start, (void)bytes;
+#endif
+}
+
 // Buffers lie against an inaccessible page: on their left if `end` is 0, on their right otherwise. The bytes on the other
 // side, up to a page border, hold a canary.
 static struct region region_new(size_t bytes, int end) {
@@ -52,6 +64,20 @@ static struct region region_new(size_t bytes, int end) {
   r.bytes = bytes;
   r.data = r.map + page_bytes + (end ? body - bytes : 0);
   memset(r.map + page_bytes, 0xA5, body);
+  return r;
+}
+
+// Memory as the library allocates it (runtime/src/arena.rs): from one megabyte on at a large page, else at a cache line.
+static struct region region_large(size_t bytes) {
+  struct region r;
+  size_t align = bytes < LARGE_PAGE / 2 ? page_bytes : (size_t)LARGE_PAGE;
+  size_t size = (bytes + align - 1) / align * align;
+  r.map_bytes = size + align;
+  r.map = mmap(0, r.map_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (r.map == MAP_FAILED) die("memory", "mmap");
+  r.bytes = bytes;
+  r.data = r.map + (align - (uintptr_t)r.map % align) % align;
+  if (align == LARGE_PAGE) ask_for_large_pages(r.data, size);
   return r;
 }
 
@@ -147,12 +173,12 @@ static size_t workspace_bytes(int64_t workers) {
   return most;
 }
 
-// Places the buffers and fills those that are given; `round` is what sizes are rounded up to.
-static void place(void **p, int end, int poison, size_t round, int64_t workers) {
+// Places the buffers and fills those that are given: to be checked, or as the library has them (`large`).
+static void place(void **p, int end, int poison, int large, int64_t workers) {
   const unsigned char *next = read_input();
   for (int i = 0; i < kernel->buffer_count; i++) {
     const struct kg_buffer *b = &kernel->buffers[i];
-    regions[i] = region_new((b->bytes + round - 1) / round * round, end);
+    regions[i] = large ? region_large(b->bytes) : region_new(b->bytes, end);
     memset(regions[i].data, poison, regions[i].bytes);
     if (b->given) {
       memcpy(regions[i].data, next, b->bytes);
@@ -160,7 +186,8 @@ static void place(void **p, int end, int poison, size_t round, int64_t workers) 
     }
     p[i] = regions[i].data;
   }
-  regions[kernel->buffer_count] = region_new(workspace_bytes(workers), end);
+  size_t workspace = workspace_bytes(workers);
+  regions[kernel->buffer_count] = large ? region_large(workspace) : region_new(workspace, end);
   memset(regions[kernel->buffer_count].data, poison, regions[kernel->buffer_count].bytes);
 }
 
@@ -168,7 +195,7 @@ static int check(const char *output, int64_t workers) {
   unsigned char *kept[MAX_BUFFERS] = {0}, *before[MAX_BUFFERS] = {0};
   for (int pass = 0; pass < 2; pass++) {
     void *p[MAX_BUFFERS];
-    place(p, pass, pass ? 0x7F : 0xFF, 1, workers);
+    place(p, pass, pass ? 0x7F : 0xFF, 0, workers);
     unsigned char *ws = regions[kernel->buffer_count].data;
     int last = kernel->program_count - 1;
     for (int i = 0; i < last; i++) run_all(i, p, ws, workers, pass);
@@ -368,14 +395,15 @@ static void others(void) {
   // Where it is not known; and not more than is worth waiting for.
   size_t most = (size_t)128 << 20, bytes = last > 0 ? (size_t)last : (size_t)32 << 20;
   pool.other_bytes = bytes + bytes / 2 < most ? bytes + bytes / 2 : most;
-  pool.other = allocate(pool.other_bytes);
+  if (posix_memalign((void **)&pool.other, LARGE_PAGE, pool.other_bytes)) die("memory", "posix_memalign");
+  ask_for_large_pages(pool.other, pool.other_bytes);
   memset(pool.other, 1, pool.other_bytes);
 }
 
 static void make_ready(int64_t threads, double min_ns) {
   if (threads > 64) die("threads", "at most 64");
   regions_drop();
-  place(pool.p, 0, 0, 64, threads);
+  place(pool.p, 0, 0, 1, threads);
   pool.threads = threads;
   pool.min_ns = min_ns;
   int last = kernel->program_count - 1;
