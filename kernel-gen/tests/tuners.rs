@@ -277,10 +277,10 @@ fn a_prediction_that_is_no_time_is_survived() {
         for kind in Kind::ALL {
             let mut tuner = make(kind, &task, &Options::default());
             let mut seen = BTreeSet::new();
-            while let batch @ [_, ..] = &*step(&mut *tuner, 16, |index, _| timed(10.0 + index as f64)) {
-                assert!(batch.iter().all(|t| seen.insert(t.index)), "{kind} repeats itself, prediction {at}");
+            while seen.len() < total / 2 {
+                let batch = step(&mut *tuner, 16, |index, _| timed(10.0 + index as f64));
+                assert!(!batch.is_empty() && batch.iter().all(|t| seen.insert(t.index)), "{kind}, prediction {at}");
             }
-            assert_eq!(seen.len(), total, "{kind}, prediction {at}");
         }
     }
 }
