@@ -4,6 +4,7 @@ use kernel_gen::analysis::verify::{Limits, verify};
 use kernel_gen::emit::c::{COptions, Isa, emit};
 use kernel_gen::interp::{self, Mode};
 use kernel_gen::ir::builder::KernelBuilder;
+use kernel_gen::ir::parse::parse;
 use kernel_gen::ir::{Access, DType, Expr, Kernel, LoopKind, Scope, Stmt, Tile, visit};
 use kernel_gen::lower::{LowerOptions, lower};
 use kernel_gen::toolchain::Compiler;
@@ -62,6 +63,47 @@ fn tiles_of_any_size_are_transposed_on_every_level() {
             let program = Program::build(&compiler, &source, &kernel).unwrap_or_else(|e| panic!("{e}"));
             let got = program.run(&[inputs["x"].clone(), vec![]], &RunOptions::default()).unwrap();
             assert_eq!(got[1], want["y"], "{m} x {n}, registers {registers}, {}\n{}", isa.name(), source.source);
+        }
+    }
+}
+
+/// What is left of a tile that was turned in long vectors is stored in short ones. GCC makes one instruction of taking a
+/// part of a vector and storing some of its lanes, and that one faults for lanes that are not stored.
+#[test]
+fn the_end_of_a_turned_tile_is_stored_where_memory_ends_behind_it() {
+    let compiler = Compiler::host().unwrap();
+    for isa in Isa::ALL.into_iter().filter(|i| i.runs_here()) {
+        for pixels in [3, 5] {
+            let text = format!(
+                "kernel tail {{
+  param x: f32[3, {pixels}, 16] global read
+  param y: f32[3, 16, {pixels}] global write
+  for t in 0..3 parallel {{
+    alloc acc: f32[{pixels}, 16] local
+    for p in 0..{pixels} {{
+      for l in 0..16 vectorized {{
+        acc[p, l] = x[t, p, l] + 1.0f32
+      }}
+    }}
+    for c in 0..16 unrolled {{
+      for q in 0..{pixels} vectorized {{
+        y[t, c, q] = acc[q, c]
+      }}
+    }}
+  }}
+}}
+"
+            );
+            let kernel = parse(&text).unwrap_or_else(|e| panic!("{e}\n{text}"));
+            let inputs = interp::seeded_inputs(&kernel, 1);
+            let want = interp::run(&kernel, &inputs, Mode::F64).unwrap();
+            let lowered = lower(verify(kernel.clone(), &Limits::cpu()).unwrap(), &LowerOptions::cpu()).unwrap();
+            let options = COptions { isa, symbol: "tail".into(), comment: String::new() };
+            let source = emit(&lowered, &options).unwrap();
+            let program = Program::build(&compiler, &source, &kernel).unwrap_or_else(|e| panic!("{e}"));
+            let got = program.run(&[inputs["x"].clone(), vec![]], &RunOptions::default());
+            let got = got.unwrap_or_else(|e| panic!("{e} ({})\n{}", isa.name(), source.source));
+            assert_eq!(got[1], want["y"], "{pixels} pixels, {}", isa.name());
         }
     }
 }

@@ -37,6 +37,7 @@ KG_FN void store_f32x16(float *p, f32x16 v) {
   *(f32x16_u *)p = v;
 }
 KG_FN void store_part_f32x8(float *p, f32x8 v, int n) {
+  __asm__("" : "+v"(v));
   _mm256_mask_storeu_ps(p, (__mmask8)((1u << n) - 1u), (__m256)v);
 }
 KG_FN f32x8 max_f32x8(f32x8 a, f32x8 b) {

@@ -133,8 +133,12 @@ pub(super) fn store_part(name: &str, v: Vector, d: DType, isa: Isa) -> String {
     let head = format!("KG_FN void {name}({t} *p, {v} v, int n) {{\n", v = v.name(), t = c_type(d));
     let same = d == v.dtype;
     let body = match (isa, intrinsic(v)) {
+        // GCC joins a masked store with what takes its vector out of a longer one to `vextractf32x8 .. {k}`. That writes
+        // the same, but of all masked stores it alone faults for lanes that are not stored, where a buffer ends with its
+        // page. What is empty to the assembler hides from GCC where the vector comes from.
         (Isa::X86_64V4, Some((prefix, suffix))) if same => format!(
-            "  {prefix}_mask_storeu_{suffix}(p, (__mmask{bits})((1u << n) - 1u), ({raw})v);\n",
+            "{apart}  {prefix}_mask_storeu_{suffix}(p, (__mmask{bits})((1u << n) - 1u), ({raw})v);\n",
+            apart = if v.bytes() < 64 { "  __asm__(\"\" : \"+v\"(v));\n" } else { "" },
             bits = v.width.max(8),
             raw = raw(v),
         ),
