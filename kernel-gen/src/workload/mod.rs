@@ -12,6 +12,7 @@ pub mod error;
 mod key;
 pub mod matmul;
 pub mod naive;
+pub(crate) mod operands;
 pub mod pair;
 pub mod reference;
 pub mod sample;
@@ -347,6 +348,11 @@ impl Workload {
             Op::Matmul(_) => "matmul",
             Op::DepthwisePointwise(_) => "depthwise_pointwise",
         }
+    }
+
+    /// The [`key`](Workload::key) as the name of a kernel: `_` stands for what cannot stand in an identifier.
+    pub fn kernel_name(&self) -> String {
+        self.key().chars().map(|c| if c.is_ascii_alphanumeric() { c } else { '_' }).collect()
     }
 
     /// A short readable name that is equal for two workloads only if they are equal. Defaults are left out: the

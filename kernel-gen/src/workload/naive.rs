@@ -13,19 +13,18 @@
 //! `co_in` (`c_in`) inside of it; with tiles, `n` and `ci` have `n_in` and `ci_in` (the last reduce loop) too. Products have `bt` (only for batches), `i, j, k`. Loops of the other stages carry
 //! those names with `_pad` and `_out` behind them.
 
+use super::operands::Operands;
 use super::{Conv2d, ConvLayout, DepthwisePointwise, Epilogue, Matmul, Op, Workload};
 use crate::ir::builder::KernelBuilder;
 use crate::ir::{BufferId, DType, Expr, Kernel, Scope, UnOp, VarId};
 
 /// The naive kernel of a valid workload.
 ///
-/// Its name is the workload's key with `_` for what cannot stand in an identifier.
+/// Its name is the workload's [`kernel_name`](Workload::kernel_name).
 pub fn naive(workload: &Workload) -> Kernel {
-    let name: String = workload.key().chars().map(|c| if c.is_ascii_alphanumeric() { c } else { '_' }).collect();
-    let mut b = KernelBuilder::new(name);
-    let params: Vec<(&'static str, BufferId)> =
-        workload.params().iter().map(|p| (p.name, b.param(p.name, p.dtype, &p.shape, p.access))).collect();
-    let (x, w) = (params[0].1, params[workload.operator_params() - 1].1);
+    let mut b = KernelBuilder::new(workload.kernel_name());
+    let params = Operands::declare(&mut b, workload);
+    let (x, w) = (params.at(0), params.at(workload.operator_params() - 1));
     let acc_dtype = DType::F32;
     match &workload.op {
         Op::Conv2d(c) => {
@@ -57,23 +56,18 @@ pub fn naive(workload: &Workload) -> Kernel {
 }
 
 /// The stages `pad`, `dw_acc` and `mid` of a pair: what its pointwise convolution takes.
-fn depthwise_half(
-    b: &mut KernelBuilder,
-    p: &DepthwisePointwise,
-    workload: &Workload,
-    params: &[(&'static str, BufferId)],
-) -> BufferId {
+fn depthwise_half(b: &mut KernelBuilder, p: &DepthwisePointwise, workload: &Workload, params: &Operands) -> BufferId {
     let c = &p.depthwise;
-    let buffer = |name: &str| params.iter().find(|p| p.0 == name).map(|p| p.1).expect("params() lists it");
-    let x = if c.has_padding() { pad(b, c, buffer("x"), workload.dtype) } else { buffer("x") };
+    let x = params.get("x");
+    let x = if c.has_padding() { pad(b, c, x, workload.dtype) } else { x };
     let shape = c.output_shape();
     let acc = b.alloc("dw_acc", DType::F32, &shape, Scope::Global);
-    convolve(b, c, x, buffer("dw"), acc);
+    convolve(b, c, x, params.get("dw"), acc);
     let mid = b.alloc("mid", DType::F32, &shape, Scope::Global);
     let loops: Vec<(&str, i64)> = ["n_mid", "c_mid", "oh_mid", "ow_mid"].into_iter().zip(shape).collect();
     b.nest(&loops, |b, v| {
         let index: Vec<Expr> = v.iter().map(|v| (*v).into()).collect();
-        let value = between(p, Expr::load(acc, index.clone()), &v[1].into(), &buffer);
+        let value = between(p, Expr::load(acc, index.clone()), &v[1].into(), &|name| params.get(name));
         b.store(mid, index, value);
     });
     mid
@@ -290,19 +284,15 @@ fn multiply(b: &mut KernelBuilder, m: &Matmul, x: BufferId, w: BufferId, acc: Bu
 fn finish(
     b: &mut KernelBuilder,
     workload: &Workload,
-    params: &[(&'static str, BufferId)],
+    params: &Operands,
     acc: BufferId,
     loops: &[(&str, i64)],
     channel: impl FnOnce(&[VarId]) -> Expr,
 ) {
-    let operand = |name: &str| {
-        params.iter().find(|p| p.0 == name).map(|p| p.1).expect("params() lists the operands of every epilogue step")
-    };
-    let output = params.last().expect("params() ends with the output").1;
     b.nest(loops, |b, v| {
         let index: Vec<Expr> = v.iter().map(|v| (*v).into()).collect();
-        let value = epilogue(workload, Expr::load(acc, index.clone()), &channel(v), &index, &operand);
-        b.store(output, index, value);
+        let value = epilogue(workload, Expr::load(acc, index.clone()), &channel(v), &index, &|name| params.get(name));
+        b.store(params.output(), index, value);
     });
 }
 

@@ -8,7 +8,7 @@
 //! modulo s are copied beside each other, so that the inputs of neighbouring outputs are neighbours. The weights are
 //! packed as `[co / mr][ci][kh][kw][mr]`.
 
-use super::pack_weights::{self, name_of};
+use super::pack_weights;
 use super::tile::{MAX_VECTORS, RegisterTile, ceil_div, cycles_to_us, even_tiles};
 use crate::ir::builder::KernelBuilder;
 use crate::ir::{BufferId, DType, Expr, Kernel, LoopKind, Scope, VarId};
@@ -17,7 +17,8 @@ use crate::space::{Config, Space};
 use crate::target::{Cpu, Target};
 use crate::templates::{Pack, Scheduled, Template, TemplateError};
 use crate::workload::naive::epilogue;
-use crate::workload::{Conv2d, ConvLayout, Op, Role, Workload};
+use crate::workload::operands::Operands;
+use crate::workload::{Conv2d, ConvLayout, Op, Param, Role, Workload};
 
 /// See the module's text. Knobs: `mr` output channels and `nv` vectors of pixels of the register tile, `oh_tile` output
 /// rows of a task.
@@ -189,12 +190,9 @@ impl Cut {
 /// The kernel, with weights as [`pack_weights::pack`] packs them.
 fn kernel(workload: &Workload, cut: Cut) -> Kernel {
     let packed = pack_weights::shape(&cut.conv, cut.knobs.mr);
-    let mut b = KernelBuilder::new(name_of(workload));
-    let params = workload.params().into_iter().map(|p| {
-        let shape = if p.role == Role::Weight { &packed[..] } else { &p.shape };
-        (p.name, b.param(p.name, p.dtype, shape, p.access))
-    });
-    let params = params.collect();
+    let mut b = KernelBuilder::new(workload.kernel_name());
+    let weights = |p: &Param| if p.role == Role::Weight { packed.to_vec() } else { p.shape.clone() };
+    let params = Operands::shaped(&mut b, workload, weights);
     let parts = Parts { workload, cut, params };
     parts.tasks(&mut b);
     b.finish()
@@ -203,7 +201,7 @@ fn kernel(workload: &Workload, cut: Cut) -> Kernel {
 struct Parts<'a> {
     workload: &'a Workload,
     cut: Cut,
-    params: Vec<(&'static str, BufferId)>,
+    params: Operands,
 }
 
 /// Where a task is: its image, its first output row, and the copied input.
@@ -245,7 +243,7 @@ impl Parts<'_> {
         let Cut { conv: c, lanes, .. } = self.cut;
         let (rows, columns, s) = (self.cut.rows(), self.cut.columns(), c.stride[1]);
         let copy = b.alloc("rows", DType::F32, &[c.ci, rows, s, columns], Scope::Local);
-        let x = self.params[0].1;
+        let x = self.params.at(0);
         b.nest(&[("ci", c.ci), ("r", rows), ("rest", s)], |b, v| {
             let h = first.clone() * c.stride[0] + v[1] - c.padding[0];
             let part = |b: &mut KernelBuilder, from: Expr, count: i64| {
@@ -302,7 +300,7 @@ impl Parts<'_> {
         let Cut { conv: c, knobs: k, lanes } = self.cut;
         let Tile { channels, vectors, last } = tile;
         let acc = b.alloc("acc", DType::F32, &[channels, vectors * lanes], Scope::Register);
-        let w = self.params[1].1;
+        let w = self.params.at(1);
         let [_, s] = c.stride;
         b.nest(&[("kh", c.kh), ("ci", c.ci)], |b, v| {
             let (kh, ci) = (v[0], v[1]);
@@ -319,13 +317,13 @@ impl Parts<'_> {
                 });
             });
         });
-        let y = self.params[self.params.len() - 1].1;
+        let y = self.params.output();
         self.over_tile(b, tile, last, |b, channel, column| {
             let co = co_t.clone() * k.mr + channel.clone();
             let oh = place.first.clone() + oh_i;
             let index = vec![place.n.clone(), co.clone(), oh, left.clone() + column.clone()];
             let sum = Expr::load(acc, vec![channel, column]);
-            let value = epilogue(self.workload, sum, &co, &index, &|name| self.param(name));
+            let value = epilogue(self.workload, sum, &co, &index, &|name| self.params.get(name));
             b.store(y, index, value);
         });
     }
@@ -339,11 +337,6 @@ impl Parts<'_> {
                 along_lanes(b, "pixel", count, |b, lane| body(b, channel.into(), Expr::from(lane) + vector * lanes));
             }
         });
-    }
-
-    fn param(&self, name: &str) -> BufferId {
-        let found = self.params.iter().find(|p| p.0 == name);
-        found.expect("params() lists the operands of every step").1
     }
 }
 

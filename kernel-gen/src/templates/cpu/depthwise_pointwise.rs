@@ -21,6 +21,7 @@ use crate::schedule::transform_layout::LayoutDim;
 use crate::space::{Config, Space};
 use crate::target::{Cpu, Target};
 use crate::templates::{Scheduled, Template, TemplateError};
+use crate::workload::operands::Operands;
 use crate::workload::{DepthwisePointwise, Op, Param, Role, Workload, naive};
 
 /// See the module's text. Knobs: `rows` output rows of a block, a divisor of all; `parts` shares of the output channels;
@@ -271,14 +272,14 @@ fn depthwise(
 fn blocked(w: &Workload, p: &DepthwisePointwise, rows: i64) -> Kernel {
     let c = &p.depthwise;
     let (blocks, pixels) = (c.oh() / rows, rows * c.ow());
-    let mut b = KernelBuilder::new(naive(w).name);
+    let mut b = KernelBuilder::new(w.kernel_name());
     let flat = [c.n, p.co, blocks, pixels];
-    let mut param = |q: &Param| {
-        let shape = if matches!(q.role, Role::Output | Role::Residual) { &flat[..] } else { &q.shape };
-        (q.name, b.param(q.name, q.dtype, shape, q.access))
+    let block = |q: &Param| match q.role {
+        Role::Output | Role::Residual => flat.to_vec(),
+        _ => q.shape.clone(),
     };
-    let params: Vec<(&str, BufferId)> = w.params().iter().map(&mut param).collect();
-    let buffer = |name: &str| params.iter().find(|p| p.0 == name).map(|p| p.1).expect("params() lists it");
+    let params = Operands::shaped(&mut b, w, block);
+    let buffer = |name: &str| params.get(name);
     let x = if c.has_padding() { naive::pad(&mut b, c, buffer("x"), w.dtype) } else { buffer("x") };
     let (dw, weight) = (buffer("dw"), buffer("w"));
     let sums = b.alloc("dw_acc", DType::F32, &[c.n, blocks, c.ci, rows, c.ow()], Scope::Global);

@@ -4,11 +4,6 @@ use crate::ir::builder::KernelBuilder;
 use crate::ir::{Access, DType, Expr, Kernel, LoopKind};
 use crate::workload::{Conv2d, Workload};
 
-/// A workload's key as the name of a kernel.
-pub(super) fn name_of(workload: &Workload) -> String {
-    workload.key().chars().map(|c| if c.is_ascii_alphanumeric() { c } else { '_' }).collect()
-}
-
 /// Shape of the packed weights with tiles of so many output channels.
 pub(super) fn shape(c: &Conv2d, tile: i64) -> [i64; 5] {
     [c.co.div_euclid(tile) + i64::from(c.co % tile > 0), c.ci, c.kh, c.kw, tile]
@@ -17,7 +12,7 @@ pub(super) fn shape(c: &Conv2d, tile: i64) -> [i64; 5] {
 /// The kernel that packs NCHW's weights `[co][ci][kh][kw]`; zeros stand for channels beyond the last.
 pub(super) fn pack(workload: &Workload, c: &Conv2d, tile: i64) -> Kernel {
     let shape = shape(c, tile);
-    let mut b = KernelBuilder::new(format!("{}_pack_w", name_of(workload)));
+    let mut b = KernelBuilder::new(format!("{}_pack_w", workload.kernel_name()));
     let from = b.param("w", DType::F32, &[c.co, c.ci, c.kh, c.kw], Access::Read);
     let to = b.param("w_packed", DType::F32, &shape, Access::Write);
     b.loop_("co_t", shape[0], LoopKind::Parallel, |b, co_t| {

@@ -23,6 +23,7 @@ use crate::space::{Config, ConfigError, Space};
 use crate::target::{Cuda, CudaFeature, Target};
 use crate::templates::{Scheduled, Template, TemplateError};
 use crate::workload::naive::epilogue;
+use crate::workload::operands::Operands;
 use crate::workload::{Conv2d, ConvLayout, Op, Workload};
 
 /// See the module's text. Knobs: `block_row_warps`, `block_col_warps`, `warp_row_tiles`, `warp_col_tiles`, `chunk`,
@@ -223,11 +224,9 @@ struct Block<'a> {
 
 #[allow(non_snake_case, reason = "the tutorial's names")]
 fn kernel(w: &Workload, c: &Conv2d, s: Sizes) -> Kernel {
-    let name: String = w.key().chars().map(|c| if c.is_ascii_alphanumeric() { c } else { '_' }).collect();
-    let mut b = KernelBuilder::new(name);
-    let params: Vec<(&'static str, BufferId)> =
-        w.params().iter().map(|p| (p.name, b.param(p.name, p.dtype, &p.shape, p.access))).collect();
-    let (A, W, Conv) = (params[0].1, params[1].1, params.last().expect("every workload has an output").1);
+    let mut b = KernelBuilder::new(w.kernel_name());
+    let params = Operands::declare(&mut b, w);
+    let (A, W, Conv) = (params.at(0), params.at(1), params.output());
     let [rows, columns] = s.block();
     // One pixel a block; images along x, output channels along y.
     b.loop_("block_k", c.oh() * c.ow(), BLOCK(Axis::Z), |b, pixel| {
@@ -251,10 +250,7 @@ fn kernel(w: &Workload, c: &Conv2d, s: Sizes) -> Kernel {
                                 });
                             });
                             // The epilogue, in the registers where the sums are.
-                            let by_name = |name: &str| {
-                                let found = params.iter().find(|p| p.0 == name);
-                                found.expect("params() lists the operands of every epilogue step").1
-                            };
+                            let by_name = |name: &str| params.get(name);
                             let first = [block_i * rows + nc * s.row_tiles, block_j * columns + oc * s.col_tiles];
                             for_tiles(s, |n, o| {
                                 let [images, channels] = [first[0].clone() + n, first[1].clone() + o];

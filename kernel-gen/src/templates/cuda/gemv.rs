@@ -23,7 +23,8 @@ use crate::space::{Config, ConfigError, Space};
 use crate::target::{Cuda, Target};
 use crate::templates::{Pack, Scheduled, Template, TemplateError};
 use crate::workload::naive::epilogue;
-use crate::workload::{Matmul, Workload};
+use crate::workload::operands::Operands;
+use crate::workload::{Matmul, Param, Workload};
 
 /// See the module's text.
 pub struct Gemv;
@@ -289,7 +290,7 @@ fn indices(m: &Matmul, batch: VarId, [row, column]: [Expr; 2]) -> Vec<Expr> {
 struct Block<'a> {
     plan: &'a Plan,
     w: &'a Workload,
-    params: Vec<(&'static str, BufferId)>,
+    params: Operands,
     batch: VarId,
     tile: VarId,
     group: VarId,
@@ -306,17 +307,10 @@ struct Registers {
 
 impl Block<'_> {
     fn kernel(plan: &Plan, w: &Workload) -> Kernel {
-        let name: String = w.key().chars().map(|c| if c.is_ascii_alphanumeric() { c } else { '_' }).collect();
-        let mut b = KernelBuilder::new(name);
+        let mut b = KernelBuilder::new(w.kernel_name());
         let m = &plan.m;
-        let params: Vec<(&str, BufferId)> = w
-            .params()
-            .into_iter()
-            .map(|p| {
-                let shape = if p.name == "b" { packed_shape(m) } else { p.shape };
-                (p.name, b.param(p.name, p.dtype, &shape, p.access))
-            })
-            .collect();
+        let right = |p: &Param| if p.name == "b" { packed_shape(m) } else { p.shape.clone() };
+        let params = Operands::shaped(&mut b, w, right);
         let Sizes { groups, slices, .. } = plan.sizes;
         b.loop_("batch", m.batch, LoopKind::Grid(Axis::Z), |b, batch| {
             b.loop_("tile", ceil_div(m.n, plan.block_columns()), LoopKind::Grid(Axis::X), |b, tile| {
@@ -330,11 +324,6 @@ impl Block<'_> {
             });
         });
         b.finish()
-    }
-
-    fn param(&self, name: &str) -> BufferId {
-        let found = self.params.iter().find(|p| p.0 == name);
-        found.expect("a workload's parameters hold the operands of its epilogue").1
     }
 
     /// All that a thread does.
@@ -389,7 +378,7 @@ impl Block<'_> {
             // Beyond the last column the last one is read; what becomes of it is dropped.
             let n = if m.n % plan.block_columns() == 0 { n } else { n.min(m.n - 1) };
             b.loop_("v", plan.vector(), LoopKind::Vectorized, |b, v| {
-                let value = Expr::load(self.param("b"), indices(m, self.batch, [n, k.clone() + v]));
+                let value = Expr::load(self.params.get("b"), indices(m, self.batch, [n, k.clone() + v]));
                 b.store(registers.right, vec![u.clone(), column.into(), v.into()], value);
             });
         });
@@ -397,7 +386,7 @@ impl Block<'_> {
             b.loop_("v", plan.vector(), LoopKind::Vectorized, |b, v| {
                 let k = k + v;
                 let place = if m.trans_a { [k, row.into()] } else { [row.into(), k] };
-                let value = Expr::load(self.param("a"), indices(m, self.batch, place));
+                let value = Expr::load(self.params.get("a"), indices(m, self.batch, place));
                 b.store(registers.left, vec![u, row.into(), v.into()], value);
             });
         });
@@ -451,8 +440,8 @@ impl Block<'_> {
             let n = self.tile * plan.block_columns() + element.clone().floor_div(m.m);
             let index = indices(m, self.batch, [element.floor_mod(m.m), n.clone()]);
             let write = |b: &mut KernelBuilder| {
-                let value = epilogue(self.w, value, &n, &index, &|name| self.param(name));
-                b.store(self.param("c"), index.clone(), value);
+                let value = epilogue(self.w, value, &n, &index, &|name| self.params.get(name));
+                b.store(self.params.get("c"), index.clone(), value);
             };
             if m.n % plan.block_columns() == 0 { write(b) } else { b.if_(n.clone().lt(m.n), write) }
         });

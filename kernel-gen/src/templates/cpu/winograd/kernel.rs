@@ -19,7 +19,8 @@ use crate::ir::builder::KernelBuilder;
 use crate::ir::{BufferId, DType, Expr, Kernel, LoopKind, Scope, Stmt, Tile, VarId};
 use crate::templates::cpu::tile::ceil_div;
 use crate::workload::naive::{activation_index, epilogue};
-use crate::workload::{Conv2d, ConvLayout, Role, Workload};
+use crate::workload::operands::Operands;
+use crate::workload::{Conv2d, ConvLayout, Param, Role, Workload};
 
 /// How the work is cut.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -128,23 +129,15 @@ struct Parts<'a> {
     cut: Cut,
     /// How rows and how columns are filtered.
     filters: &'a [Filter; 2],
-    params: Vec<(&'static str, BufferId)>,
+    params: Operands,
     b: KernelBuilder,
 }
 
 /// The kernel of a workload, whose convolution is `cut.conv`. Its weights are those that [`super::pack`] transforms.
 pub(super) fn kernel(workload: &Workload, cut: Cut, filters: &[Filter; 2]) -> Kernel {
-    let name: String = workload.key().chars().map(|c| if c.is_ascii_alphanumeric() { c } else { '_' }).collect();
-    let mut b = KernelBuilder::new(name);
-    let params = workload
-        .params()
-        .iter()
-        .map(|p| {
-            let packed = cut.packed_shape();
-            let shape = if p.role == Role::Weight { &packed[..] } else { &p.shape };
-            (p.name, b.param(p.name, p.dtype, shape, p.access))
-        })
-        .collect();
+    let mut b = KernelBuilder::new(workload.kernel_name());
+    let weights = |p: &Param| if p.role == Role::Weight { cut.packed_shape().to_vec() } else { p.shape.clone() };
+    let params = Operands::shaped(&mut b, workload, weights);
     let mut parts = Parts { workload, cut, filters, params, b };
     parts.tasks();
     let mut kernel = parts.b.finish();
@@ -223,11 +216,6 @@ impl Parts<'_> {
         self.b = b;
     }
 
-    fn param(&self, name: &str) -> BufferId {
-        let found = self.params.iter().find(|p| p.0 == name);
-        found.expect("params() lists the operands of every step").1
-    }
-
     /// Rows of the input with one vector of channels at each place, all zeros: what lies in the padding stays so.
     fn cleared_rows(&mut self) -> BufferId {
         let ([rows, columns], lanes) = (self.cut.image_rows(), self.cut.sizes.lanes);
@@ -247,7 +235,7 @@ impl Parts<'_> {
         let Cut { conv: c, sizes, step, .. } = self.cut;
         let [rows, _] = self.cut.image_rows();
         let [top, left, ..] = c.padding;
-        let (x, lanes) = (self.params[0].1, sizes.lanes);
+        let (x, lanes) = (self.params.at(0), sizes.lanes);
         self.serial("r", rows, |s, r| {
             let h = place.block.clone() * (sizes.tile_rows * step[0]) + r - top;
             s.if_(Some(KernelBuilder::between(&h, 0, c.h)), |s| {
@@ -274,7 +262,7 @@ impl Parts<'_> {
     /// Reads a row of a plain NCHW input: vectors of pixels become vectors of channels in registers.
     fn turned_row(&mut self, place: &Place, buffer: BufferId, [r, cb]: [VarId; 2], h: &Expr) {
         let Cut { conv: c, sizes, .. } = self.cut;
-        let (x, lanes, left) = (self.params[0].1, sizes.lanes, c.padding[1]);
+        let (x, lanes, left) = (self.params.at(0), sizes.lanes, c.padding[1]);
         self.serial("w_t", ceil_div(c.w, lanes), |s, w_t| {
             let pixels = registers(&mut s.b, "pixels", lanes, lanes);
             s.unrolled("ci", lanes, |s, ci| {
@@ -359,7 +347,7 @@ impl Parts<'_> {
     /// `products[k, first.. + rows, ..] = sum over input channels`.
     fn register_tile(&mut self, buffers: [BufferId; 2], at: [Expr; 3], rows: i64) {
         let Cut { ci_blocks, co_tile, sizes, .. } = self.cut;
-        let ([data, products], [co_t, k, first], w) = (buffers, at, self.params[1].1);
+        let ([data, products], [co_t, k, first], w) = (buffers, at, self.params.at(1));
         let acc = registers(&mut self.b, "acc", rows, co_tile);
         self.serial("cb", ci_blocks, |s, cb| {
             s.serial("ci", sizes.lanes, |s, ci| {
@@ -501,10 +489,10 @@ impl Parts<'_> {
     /// Stores one element.
     fn store_output(&mut self, place: &Place, out: BufferId, at: [&Expr; 3], [from, to]: [Expr; 2]) {
         let [i, oh, ow] = at.map(Clone::clone);
-        let y = self.params[self.params.len() - 1].1;
+        let y = self.params.output();
         let sum = Expr::load(out, vec![i, ow.clone(), from]);
         let index = activation_index(self.cut.conv.layout, place.n.clone(), to.clone(), oh, ow);
-        let value = epilogue(self.workload, sum, &to, &index, &|name| self.param(name));
+        let value = epilogue(self.workload, sum, &to, &index, &|name| self.params.get(name));
         self.b.store(y, index, value);
     }
 }

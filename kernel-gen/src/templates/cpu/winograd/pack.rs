@@ -10,8 +10,7 @@ use crate::workload::{ConvLayout, Role, Workload};
 /// The kernel that transforms the weights; zeros stand for channels beyond the last.
 pub(super) fn pack(workload: &Workload, cut: &Cut, filters: &[Filter; 2]) -> Option<Kernel> {
     let param = workload.params().into_iter().find(|p| p.role == Role::Weight)?;
-    let key: String = workload.key().chars().map(|c| if c.is_ascii_alphanumeric() { c } else { '_' }).collect();
-    let mut b = KernelBuilder::new(format!("{key}_pack_{}", param.name));
+    let mut b = KernelBuilder::new(format!("{}_pack_{}", workload.kernel_name(), param.name));
     let from = b.param(param.name, DType::F32, &param.shape, Access::Read);
     let to = b.param(&format!("{}_packed", param.name), DType::F32, &cut.packed_shape(), Access::Write);
     let (c, [t_h, t_w], lanes, vectors) = (cut.conv, cut.t, cut.sizes.lanes, cut.sizes.vectors);

@@ -8,7 +8,8 @@ use crate::ir::{
 };
 use crate::templates::cuda::{share, unrolled};
 use crate::workload::naive::epilogue;
-use crate::workload::{Role, Workload};
+use crate::workload::operands::Operands;
+use crate::workload::{Param, Role, Workload};
 
 /// Brings the weights into the order in which warps fetch them; zeros stand where channels are beyond the last ones.
 pub(super) fn pack(plan: &Plan) -> Kernel {
@@ -51,16 +52,9 @@ fn packed_shape(plan: &Plan) -> Vec<i64> {
 
 /// The kernel of a workload.
 pub(super) fn kernel(plan: &Plan, w: &Workload) -> Kernel {
-    let name: String = w.key().chars().map(|c| if c.is_ascii_alphanumeric() { c } else { '_' }).collect();
-    let mut b = KernelBuilder::new(name);
-    let params: Vec<(&str, BufferId)> = w
-        .params()
-        .into_iter()
-        .map(|p| {
-            let shape = if p.role == Role::Weight { packed_shape(plan) } else { p.shape };
-            (p.name, b.param(p.name, p.dtype, &shape, p.access))
-        })
-        .collect();
+    let mut b = KernelBuilder::new(w.kernel_name());
+    let weights = |p: &Param| if p.role == Role::Weight { packed_shape(plan) } else { p.shape.clone() };
+    let params = Operands::shaped(&mut b, w, weights);
     let sizes = plan.sizes;
     let grid = |axis| LoopKind::Grid(axis);
     b.loop_("image", plan.c.n, grid(Axis::Z), |b, image| {
@@ -97,7 +91,7 @@ fn tile(buffer: BufferId, origin: Vec<Expr>, row: i64) -> Tile {
 struct Block<'a> {
     plan: &'a Plan,
     w: &'a Workload,
-    params: Vec<(&'static str, BufferId)>,
+    params: Operands,
     image: VarId,
     channels: VarId,
     tile: VarId,
@@ -122,11 +116,6 @@ struct Exchange {
 }
 
 impl Block<'_> {
-    fn param(&self, name: &str) -> BufferId {
-        let found = self.params.iter().find(|p| p.0 == name);
-        found.expect("a workload's parameters hold the operands of its epilogue").1
-    }
-
     fn sizes(&self) -> Sizes {
         self.plan.sizes
     }
@@ -237,7 +226,7 @@ impl Block<'_> {
                 }
                 b.gpu(Gpu::CopyAsync {
                     dst: tile(ring.pixels, vec![self.warp.into(), slot.clone(), part.into(), place], 1),
-                    src: tile(self.param("x"), vec![self.image.into(), ci, row, column], 1),
+                    src: tile(self.params.get("x"), vec![self.image.into(), ci, row, column], 1),
                     guard: Expr::all(inside),
                 });
             });
@@ -248,7 +237,7 @@ impl Block<'_> {
                 let from = vec![self.channels.into(), together.clone(), tap.into(), own.clone()];
                 b.gpu(Gpu::CopyAsync {
                     dst: tile(ring.weights, to, channels),
-                    src: tile(self.param("w"), from, channels),
+                    src: tile(self.params.get("w"), from, channels),
                     guard: None,
                 });
             });
@@ -384,8 +373,8 @@ impl Block<'_> {
         let exists = Expr::all(beyond.map(|(at, size, _)| at.clone().lt(*size)));
         let index: Vec<Expr> = index.into_iter().map(|(at, ..)| at).collect();
         let write = |b: &mut KernelBuilder| {
-            let value = epilogue(self.w, sum, &index[1], &index, &|name| self.param(name));
-            b.store(self.param("y"), index, value);
+            let value = epilogue(self.w, sum, &index[1], &index, &|name| self.params.get(name));
+            b.store(self.params.get("y"), index, value);
         };
         match exists {
             Some(exists) => b.if_(exists, write),

@@ -74,8 +74,7 @@ pub(super) struct Block<'p> {
 /// The kernel of a product for a device of so many multiprocessors.
 pub(super) fn kernel(product: &dyn Product, sizes: Sizes, multiprocessors: i64) -> Kernel {
     let w = product.workload();
-    let name: String = w.key().chars().map(|c| if c.is_ascii_alphanumeric() { c } else { '_' }).collect();
-    let mut b = KernelBuilder::new(name);
+    let mut b = KernelBuilder::new(w.kernel_name());
     let params: Vec<(Param, BufferId)> = w
         .params()
         .into_iter()
