@@ -1,29 +1,13 @@
 //! `kernel-gen bench`, end to end on this CPU, and what it says where there is nothing to measure.
 #![cfg(feature = "cli")]
 
+mod folder;
+
+use folder::Folder;
 use kernel_gen::cli::run;
 use kernel_gen::templates::Registry;
 use std::fs;
-use std::path::PathBuf;
 use std::process::{Command, Output};
-
-/// A folder that is gone when the test is.
-struct Folder(PathBuf);
-
-impl Folder {
-    fn new(name: &str) -> Folder {
-        let folder = std::env::temp_dir().join(format!("kernel-gen-bench-{name}-{}", std::process::id()));
-        let _ = fs::remove_dir_all(&folder);
-        fs::create_dir_all(&folder).unwrap();
-        Folder(folder)
-    }
-}
-
-impl Drop for Folder {
-    fn drop(&mut self) {
-        let _ = fs::remove_dir_all(&self.0);
-    }
-}
 
 const SPEC: &str = "\
 schema = 1

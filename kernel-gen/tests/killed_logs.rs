@@ -2,6 +2,9 @@
 //! log goes on.
 #![cfg(feature = "tune")]
 
+mod folder;
+
+use folder::Folder;
 use kernel_gen::records::log::{Log, LogWriter, Machine, Run, RunId, TaskKey};
 use kernel_gen::records::{Outcome, Timing, Trial};
 use kernel_gen::space::{Config, Fingerprint};
@@ -50,25 +53,9 @@ fn appends() {
     }
 }
 
-/// A log in a folder of its own, gone when the test ends.
-struct Folder(PathBuf);
-
 impl Folder {
-    fn new(name: &str) -> Folder {
-        let folder = std::env::temp_dir().join(format!("kernel-gen-killed-{name}-{}", std::process::id()));
-        let _ = std::fs::remove_dir_all(&folder);
-        std::fs::create_dir_all(&folder).unwrap();
-        Folder(folder)
-    }
-
     fn log(&self) -> PathBuf {
         self.0.join("trials.jsonl")
-    }
-}
-
-impl Drop for Folder {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_dir_all(&self.0);
     }
 }
 

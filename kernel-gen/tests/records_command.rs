@@ -1,6 +1,9 @@
 //! `prune`, `merge`, `import`, `export` and `check --log`, from the files to what is said.
 #![cfg(feature = "cli")]
 
+mod folder;
+
+use folder::Folder;
 use kernel_gen::cli::{Output, run};
 use kernel_gen::records::log::{Log, LogWriter, Machine, Run};
 use kernel_gen::records::{BestRecords, Outcome, Timing, Trial};
@@ -10,22 +13,12 @@ use kernel_gen::templates::Registry;
 use kernel_gen::tune::Task;
 use kernel_gen::workload::Workload;
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::Command;
 
 const PRODUCT: &str = "matmul-f32-m64n64k64-nn";
 
-/// A folder, gone when the test ends.
-struct Folder(PathBuf);
-
 impl Folder {
-    fn new(name: &str) -> Folder {
-        let folder = std::env::temp_dir().join(format!("kernel-gen-records-command-{name}-{}", std::process::id()));
-        let _ = fs::remove_dir_all(&folder);
-        fs::create_dir_all(&folder).unwrap();
-        Folder(folder)
-    }
-
     fn path(&self, name: &str) -> String {
         self.0.join(name).display().to_string()
     }
@@ -41,12 +34,6 @@ impl Folder {
 
     fn text(&self, name: &str) -> String {
         fs::read_to_string(self.path(name)).unwrap()
-    }
-}
-
-impl Drop for Folder {
-    fn drop(&mut self) {
-        let _ = fs::remove_dir_all(&self.0);
     }
 }
 

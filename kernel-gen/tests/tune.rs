@@ -1,6 +1,9 @@
 //! `kernel-gen tune` and `kernel-gen report`, end to end: on a recording, and on this CPU.
 #![cfg(feature = "cli")]
 
+mod folder;
+
+use folder::Folder;
 use kernel_gen::cli::{Output, run};
 use kernel_gen::records::log::Log;
 use kernel_gen::records::{BestRecords, Outcome, Record};
@@ -9,29 +12,13 @@ use kernel_gen::templates::Registry;
 use kernel_gen::workload::Workload;
 use std::collections::BTreeSet;
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-/// A folder that is gone when the test is.
-struct Folder(PathBuf);
-
 impl Folder {
-    fn new(name: &str) -> Folder {
-        let folder = std::env::temp_dir().join(format!("kernel-gen-tune-{name}-{}", std::process::id()));
-        let _ = fs::remove_dir_all(&folder);
-        fs::create_dir_all(&folder).unwrap();
-        Folder(folder)
-    }
-
     fn file(&self, name: &str) -> String {
         self.0.join(name).display().to_string()
-    }
-}
-
-impl Drop for Folder {
-    fn drop(&mut self) {
-        let _ = fs::remove_dir_all(&self.0);
     }
 }
 
