@@ -139,6 +139,7 @@ impl Registry {
         Registry::empty()
             .with(cpu::conv2d_direct::Conv2dDirect)
             .with(cpu::winograd::Conv2dWinograd)
+            .with(cpu::conv2d_skip::Conv2dSkip)
             .with(cpu::conv2d_pixels::Conv2dPixels)
             .with(cpu::conv2d_pointwise::Conv2dPointwise)
             .with(cpu::matmul_packed::MatmulPacked)
