@@ -24,10 +24,11 @@ use std::time::Duration;
 const TARGETS: [&str; 8] = ["sm_75", "sm_80", "sm_86", "sm_89", "sm_90", "sm_90a", "sm_100", "sm_120"];
 
 /// The tutorials' workloads, the large products, and a classifier.
-const KNOWN: [&str; 9] = [
+const KNOWN: [&str; 10] = [
     "conv2d-nchw-f32-n1c512h7w7-o512k3x3-s1x1-p1.1.1.1-d1x1-g1",
     "conv2d-hwcn-f32-n256c256h14w14-o512k3x3-s1x1-p1.1.1.1-d1x1-g1",
     "conv2d-nhwc-f16-n256c256h14w14-o512k3x3-s1x1-p1.1.1.1-d1x1-g1",
+    "conv2d-nhwc-f16-n1c3h224w224-o64k7x7-s2x2-p3.3.3.3-d1x1-g1-bias.relu",
     "conv2d-nhwc16n16c-f16-n256c256h14w14-o512k3x3-s1x1-p1.1.1.1-d1x1-g1",
     "depthwise_conv2d-nchw-f32-n1c32h112w112-o32k3x3-s1x1-p1.1.1.1-d1x1-g32-bias.relu6",
     "matmul-f32-m4096n4096k4096-nn",

@@ -137,6 +137,15 @@ fn workload_for(template: &str, seed: u64) -> Workload {
         };
         return Workload { op, dtype, out_dtype: [dtype, DType::F32][seed as usize % 2], ..workload };
     }
+    if template == "conv2d_stem" {
+        let dtype = [DType::F16, DType::Bf16][seed as usize / 2 % 2];
+        workload = Workload { dtype, out_dtype: [dtype, DType::F32][seed as usize % 2], ..workload };
+        if let Op::Conv2d(c) = &mut workload.op {
+            // Three of four in channels last; of few channels most.
+            let layout = [ConvLayout::Nhwc, ConvLayout::Nchw][seed as usize % 4 / 3];
+            *c = Conv2d { layout, groups: 1, ci: 1 + c.ci % 9, ..*c };
+        }
+    }
     if template == "gemv_cuda" {
         let m = sample::matmul(&mut Rng::new(seed));
         // Reductions of whole vectors, of half ones, and of single elements.

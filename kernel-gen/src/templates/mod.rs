@@ -150,6 +150,7 @@ impl Registry {
             .with(cuda::wgmma::WgmmaGemm)
             .with(cuda::wgmma::WgmmaConv2d)
             .with(cuda::splitk::SplitkDirect)
+            .with(cuda::stem::Conv2dStem)
             .with(cuda::gemv::Gemv)
             .with(cuda::conv2d_no_batching::Conv2dNoBatching)
             .with(cuda::conv2d_hwcn::Conv2dHwcn)

@@ -80,12 +80,12 @@ static inline void cp_async_16(void *to, const void *from, bool read) {
 
 // Lane l gives row l % 8 of matrix l / 8, and gets elements 2 (l % 4) and the next of row l / 4 of each, or of column
 // l / 4 where the matrices are transposed.
-static inline void ldmatrix(unsigned *to, const void *row, bool transposed) {
+static inline void ldmatrix(unsigned *to, const void *row, bool transposed, int matrices = 4) {
   const unsigned lane = linear_thread() % 32;
   warp_mail &m = mail[linear_thread() / 32];
   m.row[lane] = row;
   warp_wait();
-  for (int i = 0; i < 4; ++i) {
+  for (int i = 0; i < matrices; ++i) {
     unsigned short pair[2];
     for (int e = 0; e < 2; ++e) {
       const int r = transposed ? lane % 4 * 2 + e : lane / 4, c = transposed ? lane / 4 : lane % 4 * 2 + e;
@@ -96,6 +96,7 @@ static inline void ldmatrix(unsigned *to, const void *row, bool transposed) {
   warp_wait();
 }
 static inline void mma_ldmatrix(unsigned *to, const void *row) { ldmatrix(to, row, false); }
+static inline void mma_ldmatrix_half(unsigned *to, const void *row) { ldmatrix(to, row, false, 2); }
 static inline void mma_ldmatrix_transposed(unsigned *to, const void *row) { ldmatrix(to, row, true); }
 
 // PTX ISA, "Matrix Fragments for mma.m16n8k16 with floating point type".

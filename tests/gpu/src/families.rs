@@ -1,4 +1,5 @@
-//! Every CUDA template on random workloads with random configs, against the `f64` reference.
+//! Every CUDA template on random workloads with random configs, against the `f64` reference; with `--repeats`, each run
+//! again and compared bit for bit.
 
 use crate::gpu::{Gpu, Guarded};
 use crate::kernel::Kernel;
@@ -33,6 +34,14 @@ fn workload_for(template: &str, seed: u64) -> Workload {
         }
         "wgmma_conv2d" => {
             w = Workload { op: Op::Conv2d(sample::conv2d_rows_of_eight(&mut rng, 160)), dtype: half, ..w };
+        }
+        "conv2d_stem" => {
+            // Few channels, and outputs of several tiles of sixteen.
+            conv(&mut w, |c| {
+                let layout = [ConvLayout::Nhwc, ConvLayout::Nchw][seed as usize % 4 / 3];
+                *c = Conv2d { layout, groups: 1, ci: 1 + c.ci % 16, w: 2 * c.w, co: 3 * c.co, ..*c };
+            });
+            w.dtype = half;
         }
         "gemv_cuda" => {
             let m = sample::matmul(&mut rng);
@@ -143,6 +152,7 @@ pub(crate) fn run(gpu: &Gpu, options: &Options) -> Result<bool> {
     let compiler = prepare::compiler(target)?;
     println!("kernels for {}, compiled by {}\n", target.name, compiler.name());
     let registry = Registry::builtin();
+    let repeats = options.number("--repeats", 1)?;
     let mut rows = vec![];
     let mut all_right = true;
     for template in registry.iter() {
@@ -180,14 +190,23 @@ pub(crate) fn run(gpu: &Gpu, options: &Options) -> Result<bool> {
                 let artifact = artifact?;
                 spilled += usize::from(artifact.log.kernels.iter().any(|k| k.spills()));
                 let inputs = prepare::packed(&case.workload, inputs, &case.packs)?;
-                let buffers = buffers(gpu, &case.workload, &inputs)?;
+                let mut buffers = buffers(gpu, &case.workload, &inputs)?;
                 let kernel = Kernel::load(gpu, &case.source, &artifact)?;
-                kernel.bind(gpu, &buffers)?.launch(gpu)?;
+                let bound = kernel.bind(gpu, &buffers)?;
+                bound.launch(gpu)?;
                 gpu.stream.synchronize()?;
-                for input in &buffers[..buffers.len() - 1] {
+                let last = buffers.len() - 1;
+                for input in &buffers[..last] {
                     gpu.download(input)?;
                 }
-                let output = gpu.download(&buffers[buffers.len() - 1])?;
+                let output = gpu.download(&buffers[last])?;
+                for run in 2..=repeats {
+                    buffers[last].poison(gpu)?;
+                    bound.launch(gpu)?;
+                    if gpu.download(&buffers[last])? != output {
+                        anyhow::bail!("run {run} of {repeats} gave other bits than the first");
+                    }
+                }
                 let output = values::decode(case.workload.out_dtype, &output);
                 reference.check(output).map_err(|mismatch| anyhow!("{mismatch}"))
             };

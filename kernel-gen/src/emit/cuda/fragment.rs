@@ -168,6 +168,7 @@ impl Body<'_> {
         }
         let row = (first_row.clone() + row).floor_div(r);
         let row = if self.unit(b) == Unit::Warpgroup { Expr::Int(0) } else { row };
+        let given = column;
         let column = (first_column.clone() + column).floor_div(c);
         // Base matrices that are neighbours along the product's columns lie one behind the other, so that one `ldmatrix`
         // loads two of them.
@@ -175,7 +176,12 @@ impl Body<'_> {
             Role::Right { transposed: true } => column * (rows / r) + row,
             _ => row * (columns / c) + column,
         };
-        let register = matrix * self.registers_of_matrix(b)? + base * registers;
+        // The last eight columns of a left operand's base matrix are its last two registers.
+        let half = match self.role(b)? {
+            Role::Left { transposed: false } => (first_column.clone() + given).floor_mod(16).floor_div(8) * 2,
+            _ => Expr::Int(0),
+        };
+        let register = matrix * self.registers_of_matrix(b)? + base * registers + half;
         Ok(simplify(&register, &self.ranges))
     }
 

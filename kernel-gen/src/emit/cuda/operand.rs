@@ -40,6 +40,11 @@ impl Body<'_> {
             role if memory.scope == Scope::Shared && aligned && rows % 16 == 0 && columns % 16 == 0 => {
                 self.ldmatrix(dst, role, &place)
             }
+            Role::Left { transposed: false }
+                if memory.scope == Scope::Shared && aligned && rows % 16 == 0 && columns == 8 =>
+            {
+                self.ldmatrix_half(dst, rows, &place)
+            }
             role => self.load_elements(dst, role, &place),
         }
     }
@@ -68,6 +73,20 @@ impl Body<'_> {
         Ok(())
     }
 
+    /// Loads eight columns of a left operand, the first or the last eight of a base matrix: what lies in memory need not
+    /// be one matrix of sixteen, as where the rows of a convolution's input overlap.
+    fn ldmatrix_half(&mut self, dst: &Tile, rows: i64, place: &Place) -> Result<(), EmitError> {
+        // Lanes from 16 on say nothing; theirs are the rows of the others.
+        let down = Expr::Var(self.lane).floor_mod(16);
+        let load = self.ptx(Ptx::LdmatrixHalf);
+        for row in (0..rows).step_by(16) {
+            let from = self.address(place, down.clone() + row, Expr::Int(0))?;
+            let first = self.registers_at(dst, row, 0)?;
+            self.line(&format!("{load}({first}, {from});"));
+        }
+        Ok(())
+    }
+
     fn load_elements(&mut self, dst: &Tile, role: Role, place: &Place) -> Result<(), EmitError> {
         let (r, c, registers) = role.base();
         let (rows, columns) = extents(dst);
@@ -76,6 +95,8 @@ impl Body<'_> {
         // Whether the reduction runs down the tile's rows.
         let down = matches!(role, Role::Left { transposed: true } | Role::Right { transposed: false });
         let [inner, outer] = if down { place.strides } else { [place.strides[1], place.strides[0]] };
+        // Of a left operand eight along the reduction may be wanted alone.
+        let depth = if down { rows } else { columns };
         // Two neighbours along the reduction are one load where they lie so.
         let whole = inner == 1 && outer % 2 == 0 && is_multiple(&place.offset, 2);
         for row in (0..rows).step_by(r as usize) {
@@ -83,6 +104,9 @@ impl Body<'_> {
                 for i in 0..registers {
                     // Register i of four: rows 8 (i % 2) and reduction 8 (i / 2); of two: reduction 8 i.
                     let (other, along) = if registers == 4 { (i % 2 * 8, i / 2 * 8) } else { (0, i * 8) };
+                    if along >= depth {
+                        continue;
+                    }
                     let (other, along) = (quad.clone() + other, pair.clone() + along);
                     let at = |plus: i64| match down {
                         true => place.at(along.clone() + (row + plus), other.clone() + column),

@@ -32,6 +32,8 @@ pub(super) enum Ptx {
     TensorStore { rank: usize },
     /// `ldmatrix` of four 8 x 8 matrices.
     Ldmatrix { transposed: bool },
+    /// `ldmatrix` of two 8 x 8 matrices.
+    LdmatrixHalf,
     /// `mma.sync` on 16 x 8 sums and a reduction of 16.
     Mma(DType),
     /// Says that registers hold what an asynchronous product needs or has left.
@@ -61,6 +63,7 @@ impl Ptx {
             }
             Ptx::TensorStore { rank } => format!("tma_store_{rank}d"),
             Ptx::Ldmatrix { transposed } => format!("mma_ldmatrix{}", if transposed { "_transposed" } else { "" }),
+            Ptx::LdmatrixHalf => "mma_ldmatrix_half".into(),
             Ptx::Mma(dtype) => format!("mma_m16n8k16_{dtype}"),
             Ptx::Settle => "wgmma_settle".into(),
             Ptx::WgmmaOperand => "wgmma_operand".into(),
@@ -163,6 +166,12 @@ impl Ptx {
                  asm volatile(\"ldmatrix.sync.aligned.m8n8.x4{}.shared.b16 {{%0, %1, %2, %3}}, [%4];\" : \
                  \"=r\"(to[0]), \"=r\"(to[1]), \"=r\"(to[2]), \"=r\"(to[3]) : \"r\"(shared_address(row)) : \"memory\");\n}}\n",
                 if transposed { ".trans" } else { "" }
+            ),
+            // Lane l of the first sixteen gives the address of row l % 8 of matrix l / 8.
+            Ptx::LdmatrixHalf => format!(
+                "KG_FN void {name}(unsigned *to, const void *row) {{\n  \
+                 asm volatile(\"ldmatrix.sync.aligned.m8n8.x2.shared.b16 {{%0, %1}}, [%2];\" : \
+                 \"=r\"(to[0]), \"=r\"(to[1]) : \"r\"(shared_address(row)) : \"memory\");\n}}\n"
             ),
             // Before sm_80 a reduction has eight elements: the registers are those of the two halves.
             Ptx::Mma(dtype) if arch.capability < 80 => {

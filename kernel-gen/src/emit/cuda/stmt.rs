@@ -257,8 +257,13 @@ impl Body<'_> {
         match s {
             Stmt::Store { buffer, indices, .. } if self.is_unread(*buffer, indices)? => {}
             Stmt::Store { buffer, indices, value } => {
-                let text = self.scalar(value)?;
-                let text = self.narrowed(*buffer, text);
+                let text = match self.verbatim(*buffer, value)? {
+                    Some(text) => text,
+                    None => {
+                        let text = self.scalar(value)?;
+                        self.narrowed(*buffer, text)
+                    }
+                };
                 let target = self.element(*buffer, indices)?;
                 self.line(&format!("{target} = {text};"));
             }
@@ -277,9 +282,26 @@ impl Body<'_> {
         Ok(())
     }
 
+    /// The element that a store copies as it is: 16-bit floats need not become `float`s on their way, and compilers cannot
+    /// know that the two conversions cancel out.
+    pub(super) fn verbatim(&mut self, to: BufferId, value: &Expr) -> Result<Option<String>, EmitError> {
+        let dtype = |b: BufferId| self.kernel.buffer(b).dtype;
+        match value {
+            Expr::Load(from, at) if matches!(dtype(to), DType::F16 | DType::Bf16) && dtype(*from) == dtype(to) => {
+                match self.loaded_as_held(*from, at) {
+                    Some(held) => Ok(Some(held)),
+                    None => Ok(Some(self.element(*from, at)?)),
+                }
+            }
+            _ => Ok(None),
+        }
+    }
+
     /// A value as it is stored: 16-bit floats are rounded.
     pub(super) fn narrowed(&mut self, b: BufferId, value: Text) -> String {
         match self.kernel.buffer(b).dtype {
+            // Zeros are zeros in every type.
+            DType::F16 | DType::Bf16 if value.text == "0.0f" => "0".into(),
             d @ (DType::F16 | DType::Bf16) => format!("{}({})", self.prelude.call(Helper::Narrow(d)), value.text),
             _ => value.text,
         }

@@ -29,7 +29,9 @@ struct Piece {
 pub(super) struct Loaded {
     buffer: BufferId,
     indices: Vec<Expr>,
+    /// As an operand, and as the buffer holds it.
     value: Text,
+    held: String,
 }
 
 impl Body<'_> {
@@ -108,6 +110,11 @@ impl Body<'_> {
             },
             _ => value.clone(),
         };
+        if let (Some(target), false) = (&target, held)
+            && self.gather(buffer, target, &value)?
+        {
+            return Ok(());
+        }
         let mut texts = vec![];
         for l in 0..count {
             let mut text = self.scalar(&lane(&value, l, self))?;
@@ -138,6 +145,33 @@ impl Body<'_> {
             }
         }
         Ok(())
+    }
+
+    /// Stores pairs of 16-bit floats that are single elements elsewhere, as they are; whether that was possible.
+    fn gather(&mut self, to: BufferId, target: &[Piece], value: &Expr) -> Result<bool, EmitError> {
+        if target.iter().any(|p| p.width == 1) {
+            return Ok(false);
+        }
+        for p in target {
+            let mut elements = vec![];
+            for l in p.lane..p.lane + p.width {
+                let lane = simplify(&lane_of_expr(value, &Expr::Int(l)), &self.ranges);
+                // Either all lanes are such elements or none is: they differ in the index alone.
+                let Some(text) = self.verbatim(to, &lane)? else { return Ok(false) };
+                elements.push(text);
+            }
+            let words: Vec<String> = elements
+                .chunks(2)
+                .map(|pair| format!("{} | (unsigned){} << 16", pair[0], pair[pair.len() - 1]))
+                .collect();
+            let value = match &words[..] {
+                [one] => one.clone(),
+                _ => format!("{}{{{}}}", vector_type(self.kernel.buffer(to).dtype, p.width), words.join(", ")),
+            };
+            let address = self.wide_address(to, p, true)?;
+            self.line(&format!("{address} = {value};"));
+        }
+        Ok(true)
     }
 
     /// Copies elements of one type as they are; whether that was possible.
@@ -186,12 +220,12 @@ impl Body<'_> {
                 self.line(&format!("const {ty} {name} = {address};"));
                 for l in 0..p.width {
                     let member = self.member(b, &name, p.width, l);
-                    let value = self.widened(b, member);
+                    let value = self.widened(b, member.clone());
                     let at = indices
                         .iter()
                         .map(|i| simplify(&lane_of_expr(i, &Expr::Int(p.lane + l)), &self.ranges))
                         .collect();
-                    self.loads.push(Loaded { buffer: b, indices: at, value });
+                    self.loads.push(Loaded { buffer: b, indices: at, value, held: member });
                 }
             }
         }
@@ -201,6 +235,11 @@ impl Body<'_> {
     /// The value of a lane that has been loaded already.
     pub(super) fn loaded(&self, b: BufferId, indices: &[Expr]) -> Option<Text> {
         self.loads.iter().find(|l| l.buffer == b && l.indices == indices).map(|l| l.value.clone())
+    }
+
+    /// The same as the buffer holds it.
+    pub(super) fn loaded_as_held(&self, b: BufferId, indices: &[Expr]) -> Option<String> {
+        self.loads.iter().find(|l| l.buffer == b && l.indices == indices).map(|l| l.held.clone())
     }
 
     /// The loads that certainly happen and can move several lanes at once.

@@ -14,6 +14,7 @@
 //! | [`matmul_notes`] | AutoTVM's introduction | nothing | products, to compare with |
 //! | [`wgmma`] | - | a ring of tiles that the TMA fills | Hopper's `wgmma`, products and NHWC convolutions |
 //! | [`splitk`] | - | a ring for each warp, then sums | NCHW of few images |
+//! | [`stem`] | - | pixels in cells of 16 bytes, and all weights | 16-bit images of few channels |
 //! | [`plain`] | - | nothing | everything, correctly |
 //!
 //! Kernels come without barriers: [`insert_barriers`](crate::lower::insert_barriers::insert_barriers()) puts them where
@@ -31,6 +32,7 @@ pub mod matmul_notes;
 mod model;
 pub mod plain;
 pub mod splitk;
+pub mod stem;
 pub mod wgmma;
 
 use super::TemplateError;

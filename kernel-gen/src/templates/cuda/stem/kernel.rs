@@ -1,0 +1,452 @@
+//! The kernel, and the one that packs the weights for it.
+
+use super::{CELL, Plan, Store, TILE};
+use crate::ir::builder::KernelBuilder;
+use crate::ir::{
+    Access, Axis, Barrier, BufferId, DType, Expr, Gpu, Group, Kernel, LoopKind, Operand, Scope, Stmt, Tile, Unit, VarId,
+};
+use crate::target::Cuda;
+use crate::templates::cuda::{ceil_div, share, unrolled};
+use crate::workload::naive::epilogue;
+use crate::workload::{ConvLayout, Role, Workload};
+
+/// Brings the weights into the order of the reduction's cells, as blocks have them in shared memory: zeros where a cell
+/// has no tap or channel, where a channel is beyond the last, and at the end of each row.
+pub(super) fn pack(plan: &Plan) -> Kernel {
+    let c = &plan.c;
+    let mut b = KernelBuilder::new("pack_w");
+    let w = b.param("w", plan.dtype, &c.weight_shape(), Access::Read);
+    let packed = b.param("packed", plan.dtype, &plan.packed_shape(), Access::Write);
+    let [tiles, depth, pitch] = plan.packed_shape();
+    b.loop_("tile", tiles, LoopKind::Grid(Axis::Y), |b, tile| {
+        b.loop_("k", depth, LoopKind::Grid(Axis::X), |b, k| {
+            b.loop_("thread", Cuda::WARP, LoopKind::Thread(Axis::X), |b, thread| {
+                share(b, Cuda::WARP, thread.into(), pitch, |b, column| {
+                    let run = plan.row_cells() * CELL;
+                    let (kh, within) = (Expr::from(k).floor_div(run), Expr::from(k).floor_mod(run));
+                    let (pixel, ci) = (within.clone().floor_div(plan.pixel()), within.floor_mod(plan.pixel()));
+                    let kw = pixel.clone() - plan.shift();
+                    let co = tile * plan.sizes.channels() + column.clone();
+                    let at = match c.layout {
+                        ConvLayout::Nchw => vec![co.clone(), ci.clone(), kh.clone(), kw.clone()],
+                        _ => vec![kh.clone(), kw.clone(), ci.clone(), co.clone()],
+                    };
+                    let exists =
+                        [(kh, c.kh), (kw, c.kw), (ci, c.ci), (column.clone(), plan.sizes.channels()), (co, c.co)];
+                    let before = (plan.shift() > 0).then(|| Expr::Int(plan.shift()).le(pixel));
+                    let exists = Expr::all(before.into_iter().chain(exists.map(|(index, size)| index.lt(size))));
+                    let exists = exists.expect("five conditions");
+                    let place = vec![tile.into(), k.into(), column];
+                    b.if_else(
+                        exists,
+                        |b| b.store(packed, place.clone(), Expr::load(w, at)),
+                        |b| b.store(packed, place.clone(), Expr::f32(0.0)),
+                    );
+                });
+            });
+        });
+    });
+    b.finish()
+}
+
+/// The kernel of a workload.
+pub(super) fn kernel(plan: &Plan, w: &Workload) -> Kernel {
+    let name: String = w.key().chars().map(|c| if c.is_ascii_alphanumeric() { c } else { '_' }).collect();
+    let mut b = KernelBuilder::new(name);
+    let params: Vec<(&str, BufferId)> = w
+        .params()
+        .into_iter()
+        .map(|p| {
+            let shape = match p.role {
+                Role::Weight => plan.packed_shape().to_vec(),
+                // A row is a run of elements, whichever pixels they are of.
+                Role::Input if p.name == "x" && plan.paired() => vec![plan.c.n, plan.c.h, plan.c.w * plan.c.ci],
+                _ => p.shape,
+            };
+            (p.name, b.param(p.name, p.dtype, &shape, p.access))
+        })
+        .collect();
+    let [down, along] = plan.tiles();
+    b.loop_("image", plan.c.n, LoopKind::Grid(Axis::Z), |b, image| {
+        b.loop_("channels", plan.channel_tiles(), LoopKind::Grid(Axis::Y), |b, channels| {
+            b.loop_("tile", down * along, LoopKind::Grid(Axis::X), |b, tile| {
+                b.loop_("warp", plan.sizes.warps(), LoopKind::Thread(Axis::Y), |b, warp| {
+                    b.loop_("lane", Cuda::WARP, LoopKind::Thread(Axis::X), |b, lane| {
+                        Block { plan, w, params, image, channels, tile, warp, lane }.run(b);
+                    });
+                });
+            });
+        });
+    });
+    b.finish()
+}
+
+/// A tile that spans so many elements of the last dimensions.
+fn tile(buffer: BufferId, origin: Vec<Expr>, last: &[i64]) -> Tile {
+    let ones = origin.len() - last.len();
+    let extents = (0..ones).map(|_| 1).chain(last.iter().copied()).collect();
+    Tile { buffer, origin, extents }
+}
+
+/// What a thread knows of its place.
+struct Block<'a> {
+    plan: &'a Plan,
+    w: &'a Workload,
+    params: Vec<(&'static str, BufferId)>,
+    image: VarId,
+    channels: VarId,
+    tile: VarId,
+    warp: VarId,
+    lane: VarId,
+}
+
+impl Block<'_> {
+    fn param(&self, name: &str) -> BufferId {
+        let found = self.params.iter().find(|p| p.0 == name);
+        found.expect("a workload's parameters hold the operands of its epilogue").1
+    }
+
+    fn thread(&self) -> Expr {
+        self.warp * Cuda::WARP + self.lane
+    }
+
+    /// The first output row and column of the block.
+    fn first(&self) -> [Expr; 2] {
+        let (sizes, [_, along]) = (self.plan.sizes, self.plan.tiles());
+        let tile = Expr::from(self.tile);
+        [tile.clone().floor_div(along) * sizes.tile_h, tile.floor_mod(along) * (sizes.tile_w * TILE)]
+    }
+
+    /// The place of this warp's tile `i` in the block: its row, and its column in sixteens.
+    fn place(&self, i: i64) -> [Expr; 2] {
+        let sizes = self.plan.sizes;
+        let position = Expr::from(self.warp).floor_div(sizes.across) * sizes.rows + i;
+        [position.clone().floor_div(sizes.tile_w), position.floor_mod(sizes.tile_w)]
+    }
+
+    /// The first of this warp's channels in the block.
+    fn first_channel(&self) -> Expr {
+        Expr::from(self.warp).floor_mod(self.plan.sizes.across) * self.plan.sizes.warp_channels()
+    }
+
+    /// All that a thread does.
+    fn run(&self, b: &mut KernelBuilder) {
+        let (plan, sizes) = (self.plan, self.plan.sizes);
+        let weights = b.alloc("weights", plan.dtype, &plan.packed_shape()[1..], Scope::Shared);
+        let shape = [plan.in_rows(), plan.phases(), plan.in_cells(), CELL];
+        let pixels = b.alloc("pixels", plan.dtype, &shape, Scope::Shared);
+        self.fetch_weights(b, weights);
+        if plan.copied() {
+            self.copy_pixels(b, pixels);
+        }
+        b.gpu(Gpu::Commit(Group::Copy));
+        if !plan.copied() {
+            self.gather_pixels(b, pixels);
+        }
+        let warp = Scope::Fragment(Unit::Warp);
+        let n = sizes.warp_channels();
+        let sums = b.alloc("sums", DType::F32, &[sizes.rows, TILE, n], warp);
+        for i in 0..sizes.rows {
+            b.gpu(Gpu::Fill { dst: tile(sums, vec![i.into(), 0.into(), 0.into()], &[TILE, n]), value: Expr::f32(0.0) });
+        }
+        b.gpu(Gpu::Wait(Group::Copy, 0));
+        b.push(Stmt::Barrier(Barrier::Block));
+        self.multiply(b, sums, weights, pixels);
+        match sizes.store {
+            Store::Direct => (0..sizes.rows).for_each(|i| self.store(b, sums, i)),
+            Store::Rows => self.store_rows(b, sums),
+        }
+    }
+
+    /// Has the weights brought: they lie in memory as they do here.
+    fn fetch_weights(&self, b: &mut KernelBuilder, weights: BufferId) {
+        let [_, depth, pitch] = self.plan.packed_shape();
+        let per_row = pitch / CELL;
+        share(b, self.plan.sizes.threads(), self.thread(), depth * per_row, |b, piece| {
+            let (k, column) = (piece.clone().floor_div(per_row), piece.floor_mod(per_row) * CELL);
+            b.gpu(Gpu::CopyAsync {
+                dst: tile(weights, vec![k.clone(), column.clone()], &[CELL]),
+                src: tile(self.param("w"), vec![self.channels.into(), k, column], &[CELL]),
+                guard: None,
+            });
+        });
+    }
+
+    /// Where a cell of the block goes, the input row that it is of, and its number along that row.
+    fn cell(&self, index: Expr) -> ([Expr; 3], Expr, Expr) {
+        let (phases, in_cells) = (self.plan.phases(), self.plan.in_cells());
+        let row = index.clone().floor_div(phases * in_cells);
+        let along = index.floor_mod(phases * in_cells);
+        let to = [row.clone(), along.clone().floor_mod(phases), along.clone().floor_div(phases)];
+        let [first, _] = self.first();
+        (to, first * self.plan.c.stride[0] + row - self.plan.c.padding[0], along)
+    }
+
+    /// The input column of a pixel of the block.
+    fn column(&self, pixel: Expr) -> Expr {
+        let [_, first] = self.first();
+        first * self.plan.c.stride[1] + pixel - (self.plan.c.padding[1] + self.plan.shift())
+    }
+
+    /// The index of an element of the input.
+    fn input(&self, [row, column, ci]: [Expr; 3]) -> Vec<Expr> {
+        match self.plan.c.layout {
+            ConvLayout::Nchw => vec![self.image.into(), ci, row, column],
+            _ => vec![self.image.into(), row, column, ci],
+        }
+    }
+
+    /// Has cells copied that lie in memory as they are wanted.
+    fn copy_pixels(&self, b: &mut KernelBuilder, pixels: BufferId) {
+        let (plan, c) = (self.plan, &self.plan.c);
+        let wide = plan.pixel() / CELL;
+        share(b, plan.sizes.threads(), self.thread(), plan.cells(), |b, index| {
+            let ([r, phase, at], row, along) = self.cell(index);
+            let column = self.column(along.clone().floor_div(wide));
+            let inside = KernelBuilder::between(&row, 0, c.h).and(KernelBuilder::between(&column, 0, c.w));
+            b.gpu(Gpu::CopyAsync {
+                dst: tile(pixels, vec![r, phase, at, 0.into()], &[CELL]),
+                src: tile(self.param("x"), self.input([row, column, along.floor_mod(wide) * CELL]), &[CELL]),
+                guard: Some(inside),
+            });
+        });
+    }
+
+    /// Gathers cells: a thread reads the elements of several before it writes the first, because it is the time that
+    /// they are under way which counts.
+    fn gather_pixels(&self, b: &mut KernelBuilder, pixels: BufferId) {
+        let plan = self.plan;
+        let (threads, batch) = (plan.sizes.threads(), plan.batch());
+        let cell = b.alloc("cell", plan.dtype, &[batch, CELL], Scope::Register);
+        let run = plan.paired().then(|| b.alloc("run", plan.dtype, &[batch, plan.cell_values()], Scope::Register));
+        let rounds = ceil_div(plan.cells(), threads * batch);
+        let whole = plan.cells() % (threads * batch) == 0;
+        let one_round = |b: &mut KernelBuilder, round: Expr| {
+            let index = |u: VarId| (round.clone() * batch + u) * threads + self.thread();
+            unrolled(b, "ahead", batch, |b, u| {
+                unrolled(b, "element", CELL, |b, element| {
+                    b.store(cell, vec![u.into(), element.into()], Expr::f32(0.0));
+                });
+                match run {
+                    Some(run) => self.gather_run(b, run, u, index(u), !whole),
+                    None => self.gather_cell(b, cell, u, index(u), !whole),
+                }
+            });
+            unrolled(b, "now", batch, |b, u| {
+                if let Some(run) = run {
+                    for value in 0..plan.cell_values() {
+                        let to = value / plan.c.ci * plan.pixel() + value % plan.c.ci;
+                        b.store(cell, vec![u.into(), to.into()], Expr::load(run, vec![u.into(), value.into()]));
+                    }
+                }
+                let put = |b: &mut KernelBuilder| {
+                    let ([r, phase, at], ..) = self.cell(index(u));
+                    b.loop_("element", CELL, LoopKind::Vectorized, |b, element| {
+                        let to = vec![r.clone(), phase.clone(), at.clone(), element.into()];
+                        b.store(pixels, to, Expr::load(cell, vec![u.into(), element.into()]));
+                    });
+                };
+                if whole { put(b) } else { b.if_(index(u).lt(plan.cells()), put) }
+            });
+        };
+        match rounds {
+            1 => one_round(b, 0.into()),
+            n => b.for_("round", n, |b, round| one_round(b, round.into())),
+        }
+    }
+
+    /// Reads the elements of a cell's pixels, two at a time.
+    fn gather_run(&self, b: &mut KernelBuilder, run: BufferId, u: VarId, index: Expr, guard: bool) {
+        let (plan, c) = (self.plan, &self.plan.c);
+        unrolled(b, "element", plan.cell_values(), |b, element| {
+            b.store(run, vec![u.into(), element.into()], Expr::f32(0.0));
+        });
+        let (_, row, along) = self.cell(index.clone());
+        let column = self.column(along * plan.cell_pixels());
+        let mut inside = KernelBuilder::between(&row, 0, c.h).and(KernelBuilder::between(&column, 0, c.w));
+        if guard {
+            inside = inside.and(index.lt(plan.cells()));
+        }
+        b.if_(inside, |b| {
+            unrolled(b, "word", plan.cell_values() / 2, |b, word| {
+                b.loop_("element", 2, LoopKind::Vectorized, |b, element| {
+                    let value = word * 2 + element;
+                    let from = vec![self.image.into(), row.clone(), column.clone() * c.ci + value.clone()];
+                    b.store(run, vec![u.into(), value], Expr::load(self.param("x"), from));
+                });
+            });
+        });
+    }
+
+    /// Reads the elements of a cell that exist.
+    fn gather_cell(&self, b: &mut KernelBuilder, cell: BufferId, u: VarId, index: Expr, guard: bool) {
+        let (plan, c) = (self.plan, &self.plan.c);
+        let (_, row, along) = self.cell(index.clone());
+        let (wide, pixels) = (plan.pixel() / CELL, plan.cell_pixels());
+        for p in 0..pixels {
+            let (pixel, first_channel) = match wide {
+                0 => (along.clone() * pixels + p, Expr::Int(0)),
+                _ => (along.clone().floor_div(wide), along.clone().floor_mod(wide) * CELL),
+            };
+            let column = self.column(pixel);
+            let mut inside = KernelBuilder::between(&row, 0, c.h).and(KernelBuilder::between(&column, 0, c.w));
+            if guard {
+                inside = inside.and(index.clone().lt(plan.cells()));
+            }
+            b.if_(inside, |b| {
+                for ci in 0..c.ci.min(CELL) {
+                    let channel = first_channel.clone() + ci;
+                    let from = self.input([row.clone(), column.clone(), channel.clone()]);
+                    let to = vec![u.into(), Expr::Int(p * plan.pixel() + ci)];
+                    let read = |b: &mut KernelBuilder| b.store(cell, to, Expr::load(self.param("x"), from));
+                    // Of the last of several cells of a pixel not all channels exist.
+                    if wide > 1 && c.ci % CELL <= ci && c.ci % CELL > 0 {
+                        b.if_(channel.lt(c.ci), read);
+                    } else {
+                        read(b);
+                    }
+                }
+            });
+        }
+    }
+
+    /// The products of this warp: its outputs' cells by the weights of its channels.
+    fn multiply(&self, b: &mut KernelBuilder, sums: BufferId, weights: BufferId, pixels: BufferId) {
+        let (plan, sizes) = (self.plan, self.plan.sizes);
+        let warp = Scope::Fragment(Unit::Warp);
+        let n = sizes.warp_channels();
+        let left = b.alloc("left", plan.dtype, &[sizes.rows, TILE, TILE], warp);
+        let right = b.alloc("right", plan.dtype, &[TILE, n], warp);
+        let first_channel = b.let_("first_channel", self.first_channel());
+        let places: Vec<[VarId; 2]> = (0..sizes.rows)
+            .map(|i| {
+                let [row, column] = self.place(i);
+                [b.let_("row", row * plan.c.stride[0]), b.let_("column", column * TILE)]
+            })
+            .collect();
+        for step in 0..plan.steps() {
+            b.gpu(Gpu::Move {
+                dst: tile(right, vec![0.into(), 0.into()], &[TILE, n]),
+                src: tile(weights, vec![(step * TILE).into(), first_channel.into()], &[TILE, n]),
+            });
+            for (i, [row, column]) in (0..).zip(&places) {
+                for half in 0..2 {
+                    let at = plan.cell(2 * step + half);
+                    let from = vec![*row + at.row, at.phase.into(), *column + at.along, 0.into()];
+                    b.gpu(Gpu::Move {
+                        dst: tile(left, vec![Expr::Int(i), 0.into(), (half * CELL).into()], &[TILE, CELL]),
+                        src: tile(pixels, from, &[TILE, CELL]),
+                    });
+                }
+            }
+            for i in 0..sizes.rows {
+                let operand =
+                    |buffer, origin, last: &[i64]| Operand { tile: tile(buffer, origin, last), transposed: false };
+                b.gpu(Gpu::Mma {
+                    unit: Unit::Warp,
+                    acc: tile(sums, vec![i.into(), 0.into(), 0.into()], &[TILE, n]),
+                    a: operand(left, vec![i.into(), 0.into(), 0.into()], &[TILE, TILE]),
+                    b: operand(right, vec![0.into(), 0.into()], &[TILE, n]),
+                });
+            }
+        }
+    }
+
+    /// Coordinates of an output, whether it exists, and whether its pixel does.
+    fn output(&self, i: i64, pixel: Expr, channel: Expr) -> ([Expr; 3], Option<Expr>) {
+        let (plan, sizes) = (self.plan, self.plan.sizes);
+        let ([y, x], [row, column]) = (self.first(), self.place(i));
+        let at = [
+            (y + row, plan.c.oh(), sizes.tile_h),
+            (x + column * TILE + pixel, plan.c.ow(), sizes.tile_w * TILE),
+            (self.channels * sizes.channels() + self.first_channel() + channel, plan.c.co, sizes.channels()),
+        ];
+        let beyond = at.iter().filter(|(_, size, piece)| size % piece != 0);
+        let exists = Expr::all(beyond.map(|(at, size, _)| at.clone().lt(*size)));
+        (at.map(|(at, ..)| at), exists)
+    }
+
+    /// The index of an element of the output.
+    fn index(&self, [row, column, channel]: [Expr; 3]) -> Vec<Expr> {
+        match self.plan.c.layout {
+            ConvLayout::Nchw => vec![self.image.into(), channel, row, column],
+            _ => vec![self.image.into(), row, column, channel],
+        }
+    }
+
+    /// Visits this warp's sums of tile `i`.
+    fn each_sum(
+        &self,
+        b: &mut KernelBuilder,
+        sums: BufferId,
+        i: i64,
+        body: impl FnOnce(&mut KernelBuilder, [VarId; 2], Expr),
+    ) {
+        b.loop_("pixel", TILE, LoopKind::FragmentRow, |b, pixel| {
+            b.loop_("channel", self.plan.sizes.warp_channels(), LoopKind::FragmentCol, |b, channel| {
+                body(b, [pixel, channel], Expr::load(sums, vec![i.into(), pixel.into(), channel.into()]));
+            });
+        });
+    }
+
+    /// Stores tile `i` from the registers.
+    fn store(&self, b: &mut KernelBuilder, sums: BufferId, i: i64) {
+        self.each_sum(b, sums, i, |b, [pixel, channel], sum| {
+            let (at, exists) = self.output(i, pixel.into(), channel.into());
+            let index = self.index(at.clone());
+            let write = |b: &mut KernelBuilder| {
+                let value = epilogue(self.w, sum, &at[2], &index, &|name| self.param(name));
+                b.store(self.param("y"), index, value);
+            };
+            match exists {
+                Some(exists) => b.if_(exists, write),
+                None => write(b),
+            }
+        });
+    }
+
+    /// Stores the warp's tiles one after the other by way of shared memory, so that a lane writes 16 bytes at a time.
+    fn store_rows(&self, b: &mut KernelBuilder, sums: BufferId) {
+        let (plan, sizes) = (self.plan, self.plan.sizes);
+        let shape = [sizes.warps(), TILE, plan.sum_pitch()];
+        let rows = b.alloc("rows", self.w.out_dtype, &shape, Scope::Shared);
+        let per_row = sizes.warp_channels() / plan.piece();
+        for i in 0..sizes.rows {
+            if i > 0 {
+                b.push(Stmt::Barrier(Barrier::Warp));
+            }
+            self.each_sum(b, sums, i, |b, [pixel, channel], sum| {
+                // What does not exist takes the epilogue of the nearest that does, so that nothing has to be asked.
+                let (at, exists) = self.output(i, pixel.into(), channel.into());
+                let sizes = [plan.c.oh(), plan.c.ow(), plan.c.co];
+                let [row, column, co] = at;
+                let clamp = |at: Expr, size: i64| if exists.is_some() { at.min(size - 1) } else { at };
+                let at = [clamp(row, sizes[0]), clamp(column, sizes[1]), clamp(co, sizes[2])];
+                let value = epilogue(self.w, sum, &at[2], &self.index(at.clone()), &|name| self.param(name));
+                b.store(rows, vec![self.warp.into(), pixel.into(), channel.into()], value);
+            });
+            b.push(Stmt::Barrier(Barrier::Warp));
+            share(b, Cuda::WARP, self.lane.into(), TILE * per_row, |b, piece| {
+                let pixel = piece.clone().floor_div(per_row);
+                let channel = piece.floor_mod(per_row) * plan.piece();
+                let (at, exists) = self.output(i, pixel.clone(), channel.clone());
+                let write = |b: &mut KernelBuilder| {
+                    let [row, column, co] = at;
+                    let one = |b: &mut KernelBuilder, element: Expr| {
+                        let from = vec![self.warp.into(), pixel.clone(), channel.clone() + element.clone()];
+                        let to = self.index([row.clone(), column.clone(), co.clone() + element]);
+                        b.store(self.param("y"), to, Expr::load(rows, from));
+                    };
+                    match plan.piece() {
+                        1 => one(b, 0.into()),
+                        n => b.loop_("element", n, LoopKind::Vectorized, |b, element| one(b, element.into())),
+                    }
+                };
+                match exists {
+                    Some(exists) => b.if_(exists, write),
+                    None => write(b),
+                }
+            });
+        }
+    }
+}
