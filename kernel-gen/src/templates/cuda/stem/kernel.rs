@@ -8,6 +8,7 @@ use crate::ir::{
 use crate::target::Cuda;
 use crate::templates::cuda::{ceil_div, share, unrolled};
 use crate::workload::naive::epilogue;
+use crate::workload::operands::Operands;
 use crate::workload::{ConvLayout, Role, Workload};
 
 /// Brings the weights into the order of the reduction's cells, as blocks have them in shared memory: zeros where a cell
@@ -51,21 +52,13 @@ pub(super) fn pack(plan: &Plan) -> Kernel {
 
 /// The kernel of a workload.
 pub(super) fn kernel(plan: &Plan, w: &Workload) -> Kernel {
-    let name: String = w.key().chars().map(|c| if c.is_ascii_alphanumeric() { c } else { '_' }).collect();
-    let mut b = KernelBuilder::new(name);
-    let params: Vec<(&str, BufferId)> = w
-        .params()
-        .into_iter()
-        .map(|p| {
-            let shape = match p.role {
-                Role::Weight => plan.packed_shape().to_vec(),
-                // A row is a run of elements, whichever pixels they are of.
-                Role::Input if p.name == "x" && plan.paired() => vec![plan.c.n, plan.c.h, plan.c.w * plan.c.ci],
-                _ => p.shape,
-            };
-            (p.name, b.param(p.name, p.dtype, &shape, p.access))
-        })
-        .collect();
+    let mut b = KernelBuilder::new(w.kernel_name());
+    let params = Operands::shaped(&mut b, w, |p| match p.role {
+        Role::Weight => plan.packed_shape().to_vec(),
+        // A row is a run of elements, whichever pixels they are of.
+        Role::Input if plan.paired() => vec![plan.c.n, plan.c.h, plan.c.w * plan.c.ci],
+        _ => p.shape.clone(),
+    });
     let [down, along] = plan.tiles();
     b.loop_("image", plan.c.n, LoopKind::Grid(Axis::Z), |b, image| {
         b.loop_("channels", plan.channel_tiles(), LoopKind::Grid(Axis::Y), |b, channels| {
@@ -92,7 +85,7 @@ fn tile(buffer: BufferId, origin: Vec<Expr>, last: &[i64]) -> Tile {
 struct Block<'a> {
     plan: &'a Plan,
     w: &'a Workload,
-    params: Vec<(&'static str, BufferId)>,
+    params: Operands,
     image: VarId,
     channels: VarId,
     tile: VarId,
@@ -101,11 +94,6 @@ struct Block<'a> {
 }
 
 impl Block<'_> {
-    fn param(&self, name: &str) -> BufferId {
-        let found = self.params.iter().find(|p| p.0 == name);
-        found.expect("a workload's parameters hold the operands of its epilogue").1
-    }
-
     fn thread(&self) -> Expr {
         self.warp * Cuda::WARP + self.lane
     }
@@ -166,7 +154,7 @@ impl Block<'_> {
             let (k, column) = (piece.clone().floor_div(per_row), piece.floor_mod(per_row) * CELL);
             b.gpu(Gpu::CopyAsync {
                 dst: tile(weights, vec![k.clone(), column.clone()], &[CELL]),
-                src: tile(self.param("w"), vec![self.channels.into(), k, column], &[CELL]),
+                src: tile(self.params.get("w"), vec![self.channels.into(), k, column], &[CELL]),
                 guard: None,
             });
         });
@@ -206,7 +194,7 @@ impl Block<'_> {
             let inside = KernelBuilder::between(&row, 0, c.h).and(KernelBuilder::between(&column, 0, c.w));
             b.gpu(Gpu::CopyAsync {
                 dst: tile(pixels, vec![r, phase, at, 0.into()], &[CELL]),
-                src: tile(self.param("x"), self.input([row, column, along.floor_mod(wide) * CELL]), &[CELL]),
+                src: tile(self.params.get("x"), self.input([row, column, along.floor_mod(wide) * CELL]), &[CELL]),
                 guard: Some(inside),
             });
         });
@@ -272,7 +260,7 @@ impl Block<'_> {
                 b.loop_("element", 2, LoopKind::Vectorized, |b, element| {
                     let value = word * 2 + element;
                     let from = vec![self.image.into(), row.clone(), column.clone() * c.ci + value.clone()];
-                    b.store(run, vec![u.into(), value], Expr::load(self.param("x"), from));
+                    b.store(run, vec![u.into(), value], Expr::load(self.params.get("x"), from));
                 });
             });
         });
@@ -298,7 +286,7 @@ impl Block<'_> {
                     let channel = first_channel.clone() + ci;
                     let from = self.input([row.clone(), column.clone(), channel.clone()]);
                     let to = vec![u.into(), Expr::Int(p * plan.pixel() + ci)];
-                    let read = |b: &mut KernelBuilder| b.store(cell, to, Expr::load(self.param("x"), from));
+                    let read = |b: &mut KernelBuilder| b.store(cell, to, Expr::load(self.params.get("x"), from));
                     // Of the last of several cells of a pixel not all channels exist.
                     if wide > 1 && c.ci % CELL <= ci && c.ci % CELL > 0 {
                         b.if_(channel.lt(c.ci), read);
@@ -395,8 +383,8 @@ impl Block<'_> {
             let (at, exists) = self.output(i, pixel.into(), channel.into());
             let index = self.index(at.clone());
             let write = |b: &mut KernelBuilder| {
-                let value = epilogue(self.w, sum, &at[2], &index, &|name| self.param(name));
-                b.store(self.param("y"), index, value);
+                let value = epilogue(self.w, sum, &at[2], &index, &|name| self.params.get(name));
+                b.store(self.params.get("y"), index, value);
             };
             match exists {
                 Some(exists) => b.if_(exists, write),
@@ -422,7 +410,7 @@ impl Block<'_> {
                 let [row, column, co] = at;
                 let clamp = |at: Expr, size: i64| if exists.is_some() { at.min(size - 1) } else { at };
                 let at = [clamp(row, sizes[0]), clamp(column, sizes[1]), clamp(co, sizes[2])];
-                let value = epilogue(self.w, sum, &at[2], &self.index(at.clone()), &|name| self.param(name));
+                let value = epilogue(self.w, sum, &at[2], &self.index(at.clone()), &|name| self.params.get(name));
                 b.store(rows, vec![self.warp.into(), pixel.into(), channel.into()], value);
             });
             b.push(Stmt::Barrier(Barrier::Warp));
@@ -435,7 +423,7 @@ impl Block<'_> {
                     let one = |b: &mut KernelBuilder, element: Expr| {
                         let from = vec![self.warp.into(), pixel.clone(), channel.clone() + element.clone()];
                         let to = self.index([row.clone(), column.clone(), co.clone() + element]);
-                        b.store(self.param("y"), to, Expr::load(rows, from));
+                        b.store(self.params.get("y"), to, Expr::load(rows, from));
                     };
                     match plan.piece() {
                         1 => one(b, 0.into()),
