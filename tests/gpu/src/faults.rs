@@ -79,7 +79,9 @@ fn plant<'r>(target: &Target, task: &Task<'r>) -> Result<bool> {
             source.launches[0].block = [2048, 1, 1];
         }
     };
-    let options = measure::Options { edit: Some(Arc::new(edit)), ..measure::Options::default() };
+    // Each is to fail for what was planted in it, however long a slow machine compiles a config that unrolls much.
+    let build_limit = Some(Duration::from_secs(60));
+    let options = measure::Options { edit: Some(Arc::new(edit)), build_limit, ..measure::Options::default() };
     let mut outcomes: BTreeMap<u64, Outcome> = BTreeMap::new();
     let begun = Instant::now();
     std::thread::scope(|scope| -> Result<()> {
