@@ -9,7 +9,7 @@
 #[cfg(feature = "tune")]
 pub mod learned;
 mod nearby;
-#[cfg(feature = "tune")]
+#[cfg(feature = "cli")]
 pub(crate) use nearby::neighbours;
 
 use crate::records::{BestRecords, Choice, Lookup, Offer, Origin, Query, Refusal, lookup};

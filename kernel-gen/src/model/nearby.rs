@@ -195,12 +195,12 @@ fn lessons<'a>(
 }
 
 /// Octaves from which on a shape is too strange for its config to be worth a trial.
-#[cfg(feature = "tune")]
+#[cfg(feature = "cli")]
 const STRANGE: f64 = 4.0;
 
 /// Configs that were the best for other workloads with the same template, adapted into a space: those of the most similar
 /// workload first, each once, at most so many. Of equally similar ones the first of `others` comes first.
-#[cfg(feature = "tune")]
+#[cfg(feature = "cli")]
 pub(crate) fn neighbours(
     space: &Space,
     workload: &Workload,
@@ -367,7 +367,7 @@ mod tests {
     }
 
     #[test]
-    #[cfg(feature = "tune")]
+    #[cfg(feature = "cli")]
     fn neighbours_come_in_the_order_of_their_likeness_and_each_once() {
         let target = Target::find("x86-64-v4").expect("a built-in target");
         let template = Conv2dDirect;
