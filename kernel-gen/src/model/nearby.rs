@@ -252,7 +252,10 @@ fn distance(a: &Workload, b: &Workload) -> Option<f64> {
             ]
         }
         (Op::Matmul(a), Op::Matmul(b)) => {
-            if (a.trans_a, a.trans_b) != (b.trans_a, b.trans_b) {
+            // A product with a vector reads its matrix once and is as fast as memory: that says nothing of one with rows that
+            // share what is read.
+            let of_vector = |rows: i64, columns: i64| (rows == 1, columns == 1);
+            if (a.trans_a, a.trans_b) != (b.trans_a, b.trans_b) || of_vector(a.m, a.n) != of_vector(b.m, b.n) {
                 return None;
             }
             vec![octaves(a.batch, b.batch), octaves(a.m, b.m), octaves(a.n, b.n), octaves(a.k, b.k)]
