@@ -9,7 +9,7 @@
 //! packed as `[co / mr][ci][kh][kw][mr]`.
 
 use super::pack_weights;
-use super::tile::{MAX_VECTORS, RegisterTile, ceil_div, cycles_to_us, even_tiles};
+use super::tile::{MAX_VECTORS, RegisterTile, WANTED_TASKS, ceil_div, cycles_to_us, even_tiles};
 use crate::ir::builder::KernelBuilder;
 use crate::ir::{BufferId, DType, Expr, Kernel, LoopKind, Scope, VarId};
 use crate::schedule::Schedule;
@@ -28,8 +28,6 @@ pub struct Conv2dPixels;
 const MAX_INPUTS: i64 = 16;
 /// Most output channels of a register tile.
 const MAX_CHANNELS: i64 = 24;
-/// Tasks that a default should have, if the output is large enough: some for each of a few cores.
-const WANTED_TASKS: i64 = 8;
 /// Cycles that a step of the reduction costs beside its multiply-adds, and of a vector that is copied or stored.
 const STEP: f64 = 0.4;
 const COPY: f64 = 6.0;

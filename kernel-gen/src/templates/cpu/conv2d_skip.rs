@@ -10,7 +10,7 @@
 //! four register transposes and not seven.
 
 use super::pack_weights;
-use super::tile::{MAX_VECTORS, RegisterTile, ceil_div, cycles_to_us, even_tiles};
+use super::tile::{MAX_VECTORS, RegisterTile, WANTED_TASKS, ceil_div, cycles_to_us, even_tiles};
 use crate::ir::builder::KernelBuilder;
 use crate::ir::{BufferId, DType, Expr, Kernel, LoopKind, ReduceOp, Scope, Stmt, VarId};
 use crate::schedule::Schedule;
@@ -27,8 +27,6 @@ pub struct Conv2dSkip;
 
 /// Most pixels of a register tile.
 const MAX_PIXELS: i64 = 30;
-/// Tasks that a default should have, if the output is large enough: some for each of a few cores.
-const WANTED_TASKS: i64 = 8;
 /// Cycles that a step of the reduction costs beside its multiply-adds.
 const STEP: f64 = 0.4;
 /// Cycles of a cache line that comes from L2, and from beyond it.

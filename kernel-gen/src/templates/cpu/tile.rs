@@ -5,6 +5,9 @@ use crate::target::Cpu;
 /// Most vectors of a register tile that spaces offer and defaults take.
 pub const MAX_VECTORS: i64 = 8;
 
+/// Tasks that a default should have, if the output is large enough: some for each of a few cores.
+pub const WANTED_TASKS: i64 = 8;
+
 /// A tile of accumulators: `rows` broadcast operands times `vectors` vector operands.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct RegisterTile {

@@ -38,7 +38,7 @@ pub mod wgmma;
 use super::TemplateError;
 use crate::ir::builder::KernelBuilder;
 use crate::ir::visit::find_loop;
-use crate::ir::{Axis, BufferId, Expr, LoopKind, VarId};
+use crate::ir::{Axis, BufferId, Expr, LoopKind, Tile, VarId};
 use crate::schedule::{Schedule, ScheduleError, Tail};
 use crate::space::{Config, ConfigError, Space};
 use crate::target::{Cuda, Target};
@@ -119,6 +119,13 @@ fn strided_fetch(s: &mut Schedule, loops: &[VarId], threads: &[(Axis, i64)]) -> 
         rest = inside;
     }
     Ok(())
+}
+
+/// A tile that spans so many elements of the last dimensions, and one of each before.
+fn tile(buffer: BufferId, origin: Vec<Expr>, last: &[i64]) -> Tile {
+    let ones = origin.len() - last.len();
+    let extents = (0..ones).map(|_| 1).chain(last.iter().copied()).collect();
+    Tile { buffer, origin, extents }
 }
 
 /// A loop that is written out.

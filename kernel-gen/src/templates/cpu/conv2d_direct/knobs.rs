@@ -4,13 +4,11 @@ use super::cost::{estimate, shared_image_us};
 use crate::space::{Config, Space};
 use crate::target::Cpu;
 use crate::templates::TemplateError;
-use crate::templates::cpu::tile::{MAX_VECTORS, RegisterTile, ceil_div, even_tiles};
+use crate::templates::cpu::tile::{MAX_VECTORS, RegisterTile, WANTED_TASKS, ceil_div, even_tiles};
 use crate::workload::{Conv2d, ConvLayout};
 
 /// Most pixels of a register tile.
 const MAX_PIXELS: i64 = 30;
-/// Tasks that a default should have, if the output is large enough: some for each of a few cores.
-const WANTED_TASKS: i64 = 8;
 
 /// Where the padded input is made.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

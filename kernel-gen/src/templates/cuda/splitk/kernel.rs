@@ -3,10 +3,9 @@
 use super::{Plan, Sizes, WARP};
 use crate::ir::builder::KernelBuilder;
 use crate::ir::{
-    Access, Axis, Barrier, BufferId, DType, Expr, Gpu, Group, Kernel, LoopKind, MbarrierOp, Scope, Slot, Stmt, Tile,
-    VarId,
+    Access, Axis, Barrier, BufferId, DType, Expr, Gpu, Group, Kernel, LoopKind, MbarrierOp, Scope, Slot, Stmt, VarId,
 };
-use crate::templates::cuda::{share, unrolled};
+use crate::templates::cuda::{share, tile, unrolled};
 use crate::workload::naive::epilogue;
 use crate::workload::operands::Operands;
 use crate::workload::{Param, Role, Workload};
@@ -76,15 +75,6 @@ pub(super) fn kernel(plan: &Plan, w: &Workload) -> Kernel {
         });
     });
     b.finish()
-}
-
-/// A tile of one element or a row of elements.
-fn tile(buffer: BufferId, origin: Vec<Expr>, row: i64) -> Tile {
-    let mut extents = vec![1; origin.len()];
-    if let Some(last) = extents.last_mut() {
-        *last = row;
-    }
-    Tile { buffer, origin, extents }
 }
 
 /// What a thread knows of its place.
@@ -225,8 +215,8 @@ impl Block<'_> {
                     inside.push(ci.clone().lt(c.ci));
                 }
                 b.gpu(Gpu::CopyAsync {
-                    dst: tile(ring.pixels, vec![self.warp.into(), slot.clone(), part.into(), place], 1),
-                    src: tile(self.params.get("x"), vec![self.image.into(), ci, row, column], 1),
+                    dst: tile(ring.pixels, vec![self.warp.into(), slot.clone(), part.into(), place], &[1]),
+                    src: tile(self.params.get("x"), vec![self.image.into(), ci, row, column], &[1]),
                     guard: Expr::all(inside),
                 });
             });
@@ -236,8 +226,8 @@ impl Block<'_> {
                 let to = vec![self.warp.into(), slot.clone(), part.into(), tap.into(), own.clone()];
                 let from = vec![self.channels.into(), together.clone(), tap.into(), own.clone()];
                 b.gpu(Gpu::CopyAsync {
-                    dst: tile(ring.weights, to, channels),
-                    src: tile(self.params.get("w"), from, channels),
+                    dst: tile(ring.weights, to, &[channels]),
+                    src: tile(self.params.get("w"), from, &[channels]),
                     guard: None,
                 });
             });
@@ -343,7 +333,7 @@ impl Block<'_> {
             match &exchange {
                 None => self.store(b, channel, pixel, sum),
                 Some(Exchange { received, arrived }) => b.gpu(Gpu::StoreAt {
-                    dst: tile(*received, vec![self.rank.clone(), element.clone().floor_mod(self.owned())], 1),
+                    dst: tile(*received, vec![self.rank.clone(), element.clone().floor_mod(self.owned())], &[1]),
                     value: sum,
                     rank: element.floor_div(self.owned()),
                     on: arrived.clone(),

@@ -3,10 +3,10 @@
 use super::{CELL, Plan, Store, TILE};
 use crate::ir::builder::KernelBuilder;
 use crate::ir::{
-    Access, Axis, Barrier, BufferId, DType, Expr, Gpu, Group, Kernel, LoopKind, Operand, Scope, Stmt, Tile, Unit, VarId,
+    Access, Axis, Barrier, BufferId, DType, Expr, Gpu, Group, Kernel, LoopKind, Operand, Scope, Stmt, Unit, VarId,
 };
 use crate::target::Cuda;
-use crate::templates::cuda::{ceil_div, share, unrolled};
+use crate::templates::cuda::{ceil_div, share, tile, unrolled};
 use crate::workload::naive::epilogue;
 use crate::workload::operands::Operands;
 use crate::workload::{ConvLayout, Role, Workload};
@@ -72,13 +72,6 @@ pub(super) fn kernel(plan: &Plan, w: &Workload) -> Kernel {
         });
     });
     b.finish()
-}
-
-/// A tile that spans so many elements of the last dimensions.
-fn tile(buffer: BufferId, origin: Vec<Expr>, last: &[i64]) -> Tile {
-    let ones = origin.len() - last.len();
-    let extents = (0..ones).map(|_| 1).chain(last.iter().copied()).collect();
-    Tile { buffer, origin, extents }
 }
 
 /// What a thread knows of its place.

@@ -1,11 +1,12 @@
 //! The kernel that all products share: which block, warpgroup and thread does what.
 
-use super::ring::{Layout, Part, Ring, tile};
+use super::ring::{Layout, Part, Ring};
 use super::{Sizes, WARPGROUP, ceil_div, store};
 use crate::ir::builder::KernelBuilder;
 use crate::ir::{
     Axis, Barrier, BufferId, DType, Expr, Gpu, Kernel, LoopKind, MbarrierOp, Scope, Slot, Stmt, Tile, Unit, VarId,
 };
+use crate::templates::cuda::tile;
 use crate::workload::{Param, Workload};
 
 /// A box of a tensor in global memory.

@@ -3,7 +3,8 @@
 use super::kernel::{Block, Box, sums};
 use super::{BK, Sizes, WARPGROUP};
 use crate::ir::builder::KernelBuilder;
-use crate::ir::{BufferId, DType, Expr, Gpu, Group, LoopKind, MbarrierOp, Operand, Scope, Slot, Tile, Unit, VarId};
+use crate::ir::{BufferId, DType, Expr, Gpu, Group, LoopKind, MbarrierOp, Operand, Scope, Slot, Unit, VarId};
+use crate::templates::cuda::tile;
 
 /// How an operand lies in memory, and so in its slot.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -25,11 +26,6 @@ pub(super) struct Part {
     /// Where it goes in its slot, which has a shape for each layout.
     to: Vec<Expr>,
     extents: Vec<i64>,
-}
-
-/// A tile of a buffer.
-pub(super) fn tile(buffer: BufferId, origin: Vec<Expr>, extents: &[i64]) -> Tile {
-    Tile { buffer, origin, extents: extents.to_vec() }
 }
 
 /// The shared memory of a ring, and this thread's place in it.

@@ -6,10 +6,10 @@
 //! waits only for the last but one. Warps do not wait for each other.
 
 use super::kernel::{Block, Box, Element};
-use super::ring::tile;
 use super::{Store, WARPGROUP};
 use crate::ir::builder::KernelBuilder;
 use crate::ir::{Barrier, BufferId, Expr, Gpu, Group, LoopKind, Stmt, VarId};
+use crate::templates::cuda::tile;
 use crate::workload::naive::epilogue;
 
 /// Pieces that a warp has in shared memory, and bytes of their rows: the widest swizzle.

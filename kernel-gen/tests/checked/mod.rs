@@ -1,0 +1,54 @@
+//! One config of a CUDA template against the `f64` reference.
+
+use kernel_gen::analysis::verify::verify;
+use kernel_gen::emit::cuda::{self, Arch, CudaOptions};
+use kernel_gen::interp::{self, Mode, Values};
+use kernel_gen::ir::Kernel;
+use kernel_gen::lower::insert_barriers::insert_barriers;
+use kernel_gen::lower::{LowerOptions, Lowered, lower};
+use kernel_gen::space::Config;
+use kernel_gen::target::Target;
+use kernel_gen::templates::Template;
+use kernel_gen::workload::Workload;
+use kernel_gen::workload::bound::reference_with_bounds;
+use kernel_gen::workload::sample::{self, Rng};
+
+fn lowered(kernel: Kernel, target: &Target) -> (Kernel, Lowered) {
+    let kernel = insert_barriers(kernel);
+    let verified = verify(kernel.clone(), &target.limits()).unwrap_or_else(|faults| {
+        let faults: Vec<String> = faults.iter().map(|f| f.to_string()).collect();
+        panic!("{}\n{kernel}", faults.join("\n"))
+    });
+    (kernel, lower(verified, &LowerOptions::cuda()).expect("it was verified"))
+}
+
+/// Checks a config of a template, as scheduled and as lowered; gives the emitted source.
+pub(crate) fn check(template: &dyn Template, workload: &Workload, target: &str, config: &str) -> String {
+    let target = Target::find(target).expect("a built-in target");
+    let config = Config::parse(config).expect("a config");
+    let space = template.space(workload, target).expect("it applies");
+    let config = space.normalise(&config).unwrap_or_else(|e| panic!("{config}: {e}"));
+    let scheduled = template.schedule(workload, target, &config).expect("it is in the space");
+    let inputs = sample::inputs(workload, &mut Rng::new(7));
+    let views: Vec<&[f64]> = inputs.iter().map(Vec::as_slice).collect();
+    let mut values: Values = workload.params().iter().zip(&inputs).map(|(p, v)| (p.name.into(), v.clone())).collect();
+    for pack in scheduled.packs {
+        let (_, pack_lowered) = lowered(pack.kernel, target);
+        let given = Values::from([(pack.param.clone(), values[&pack.param].clone())]);
+        let mut packed = interp::run(pack_lowered.kernel(), &given, Mode::Declared).expect("it packs");
+        values.insert(pack.param, packed.remove("packed").expect("its output"));
+    }
+    let (kernel, low) = lowered(scheduled.schedule.kernel, target);
+    let reference = reference_with_bounds(workload, &views);
+    for (stage, kernel) in [("scheduled", &kernel), ("lowered", low.kernel())] {
+        let mut out =
+            interp::run(kernel, &values, Mode::Declared).unwrap_or_else(|e| panic!("{config}, {stage}: {e}\n{kernel}"));
+        let y = out.remove("y").expect("the output");
+        if let Err(mismatch) = reference.check(y) {
+            panic!("{config}, {stage}: {mismatch}\n{kernel}");
+        }
+    }
+    let arch = Arch::of(target).expect("a CUDA target");
+    let options = CudaOptions { arch, symbol: "kernel".into(), comment: String::new(), min_blocks: None };
+    cuda::emit(&low, &options).unwrap_or_else(|e| panic!("{e}\n{}", low.kernel())).source
+}
