@@ -137,6 +137,17 @@ fn workload_for(template: &str, seed: u64) -> Workload {
         };
         return Workload { op, dtype, out_dtype: [dtype, DType::F32][seed as usize % 2], ..workload };
     }
+    if let "mma_gemm" | "mma_conv2d" = template {
+        // Pieces of 16 bytes, and of 4 and 8; what is odd is drawn again.
+        let (dtype, rng) = ([DType::F16, DType::Bf16][seed as usize / 2 % 2], &mut Rng::new(seed));
+        let op = match (template, seed % 3) {
+            ("mma_gemm", 0) => Op::Matmul(sample::matmul(rng)),
+            ("mma_gemm", _) => Op::Matmul(sample::matmul_rows_of_eight(rng, 120)),
+            (_, 0) => Op::Conv2d(Conv2d { layout: ConvLayout::Nhwc, groups: 1, ..sample::conv2d(rng) }),
+            _ => Op::Conv2d(sample::conv2d_rows_of_eight(rng, 56)),
+        };
+        return Workload { op, dtype, out_dtype: [dtype, DType::F32][seed as usize % 2], ..workload };
+    }
     if template == "conv2d_stem" {
         let dtype = [DType::F16, DType::Bf16][seed as usize / 2 % 2];
         workload = Workload { dtype, out_dtype: [dtype, DType::F32][seed as usize % 2], ..workload };
@@ -168,7 +179,7 @@ fn workload_for(template: &str, seed: u64) -> Workload {
 /// What the interpreter can be asked to do; tiles of 16 x 16 make more of everything.
 fn most_macs(template: &str) -> i64 {
     match template {
-        "conv2d_tensorcore" | "wgmma_gemm" | "wgmma_conv2d" => 2_000_000,
+        "conv2d_tensorcore" | "wgmma_gemm" | "wgmma_conv2d" | "mma_gemm" | "mma_conv2d" => 2_000_000,
         _ => 200_000,
     }
 }

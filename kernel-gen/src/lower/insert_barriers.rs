@@ -19,12 +19,17 @@
 //! `thread.x`, is memory of one warp. Kernels that place `barrier warp` themselves keep such buffers in order with it, so no
 //! barrier of the block is put there; the verifier and the interpreter still look at them.
 //!
+//! What `copy_async` brings is there behind a `wait copy`, so a barrier right behind the copy would be of no use. Kernels that
+//! place a `barrier block` directly behind a `wait copy` keep what only `copy_async` fills in order with it: slots of a ring are
+//! filled while others are read, and no barrier is put between. Where the verifier sees that they do not, they get barriers
+//! like all others.
+//!
 //! Schedules leave barriers out, so a kernel with shared memory goes through this before it is verified: call
 //! [`insert_barriers`]. As a pass of lowering it finds nothing left to do.
 
 use super::{LowerError, LowerOptions};
 use crate::analysis::verify::{Fault, FaultKind, Limits, Verified, check, verify};
-use crate::ir::{Axis, Barrier, BufferId, Expr, For, Gpu, Kernel, LoopKind, Scope, Stmt, VarId};
+use crate::ir::{Axis, Barrier, BufferId, Expr, For, Gpu, Group, Kernel, LoopKind, Scope, Stmt, VarId};
 use std::collections::BTreeSet;
 
 /// The pass.
@@ -91,7 +96,10 @@ fn insert(mut kernel: Kernel, writes: Writes) -> Kernel {
                 threads[axis] = threads[axis].max(l.extent);
             }
         });
-        let own = of_warps(&kernel, &s);
+        let mut own = of_warps(&kernel, &s);
+        if writes == Writes::Apart {
+            own.extend(rings(&kernel, &s));
+        }
         let mut inserter = Inserter { kernel: &kernel, own, threads, varying: BTreeSet::new(), writes };
         out.extend(inserter.block(vec![s], &mut Accesses::default(), true));
     }
@@ -163,6 +171,25 @@ fn of_warps(kernel: &Kernel, launch: &Stmt) -> BTreeSet<BufferId> {
     own
 }
 
+/// The buffers of a launch that only `copy_async` fills, if a barrier stands directly behind a wait for copies; none
+/// otherwise. See the module's text.
+fn rings(kernel: &Kernel, launch: &Stmt) -> BTreeSet<BufferId> {
+    let (mut filled, mut written, mut ordered) = (BTreeSet::new(), BTreeSet::new(), false);
+    let waits = |block: &[Stmt]| {
+        block.windows(2).any(|pair| matches!(pair[0], Stmt::Gpu(Gpu::Wait(Group::Copy, _))) && is_barrier(&pair[1]))
+    };
+    launch.walk(&mut |s| match s {
+        Stmt::Gpu(Gpu::CopyAsync { dst, .. }) => {
+            filled.insert(dst.buffer);
+        }
+        Stmt::For(l) => ordered |= waits(&l.body),
+        Stmt::If { then, otherwise, .. } => ordered |= waits(then) || waits(otherwise),
+        other => written.extend(other.written()),
+    });
+    filled.retain(|b| ordered && kernel.buffer(*b).scope == Scope::Shared && !written.contains(b));
+    filled
+}
+
 /// Shared buffers that were touched since the last barrier.
 #[derive(Clone, Default, Debug)]
 struct Accesses {
@@ -189,7 +216,7 @@ impl Accesses {
 
 struct Inserter<'k> {
     kernel: &'k Kernel,
-    /// Buffers that belong to one warp each.
+    /// Buffers that the kernel keeps in order itself: those that belong to one warp each, and rings.
     own: BTreeSet<BufferId>,
     /// Threads of a block along each axis.
     threads: [i64; 3],

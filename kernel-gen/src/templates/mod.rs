@@ -149,6 +149,8 @@ impl Registry {
             .with(cpu::plain::Plain)
             .with(cuda::wgmma::WgmmaGemm)
             .with(cuda::wgmma::WgmmaConv2d)
+            .with(cuda::mma::MmaGemm)
+            .with(cuda::mma::MmaConv2d)
             .with(cuda::splitk::SplitkDirect)
             .with(cuda::stem::Conv2dStem)
             .with(cuda::gemv::Gemv)

@@ -43,7 +43,7 @@ pub(crate) fn check(template: &dyn Template, workload: &Workload, target: &str, 
     for (stage, kernel) in [("scheduled", &kernel), ("lowered", low.kernel())] {
         let mut out =
             interp::run(kernel, &values, Mode::Declared).unwrap_or_else(|e| panic!("{config}, {stage}: {e}\n{kernel}"));
-        let y = out.remove("y").expect("the output");
+        let y = workload.params().pop().and_then(|p| out.remove(p.name)).expect("the output");
         if let Err(mismatch) = reference.check(y) {
             panic!("{config}, {stage}: {mismatch}\n{kernel}");
         }

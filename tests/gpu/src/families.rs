@@ -35,6 +35,19 @@ fn workload_for(template: &str, seed: u64) -> Workload {
         "wgmma_conv2d" => {
             w = Workload { op: Op::Conv2d(sample::conv2d_rows_of_eight(&mut rng, 160)), dtype: half, ..w };
         }
+        "mma_gemm" => {
+            w = Workload { op: Op::Matmul(sample::matmul_rows_of_eight(&mut rng, 600)), dtype: half, ..w };
+            if seed.is_multiple_of(3) {
+                w.op = Op::Matmul(sample::matmul(&mut rng));
+            }
+        }
+        "mma_conv2d" => {
+            w = Workload { op: Op::Conv2d(sample::conv2d_rows_of_eight(&mut rng, 160)), dtype: half, ..w };
+            if seed.is_multiple_of(3) {
+                // Channels of whole words only.
+                conv(&mut w, |c| *c = Conv2d { ci: c.ci - 2, co: c.co + 1, ..*c });
+            }
+        }
         "conv2d_stem" => {
             // Few channels, and outputs of several tiles of sixteen.
             conv(&mut w, |c| {

@@ -13,6 +13,7 @@
 //! | [`gemv`] | - | what lanes have added up | products with few rows |
 //! | [`matmul_notes`] | AutoTVM's introduction | nothing | products, to compare with |
 //! | [`wgmma`] | - | a ring of tiles that the TMA fills | Hopper's `wgmma`, products and NHWC convolutions |
+//! | [`mma`] | - | a ring of tiles that `cp.async` fills | 16-bit products and NHWC convolutions from sm_80 on |
 //! | [`splitk`] | - | a ring for each warp, then sums | NCHW of few images |
 //! | [`stem`] | - | pixels in cells of 16 bytes, and all weights | 16-bit images of few channels |
 //! | [`plain`] | - | nothing | everything, correctly |
@@ -29,6 +30,7 @@ pub mod depthwise;
 pub mod gemv;
 pub mod matmul_blocked;
 pub mod matmul_notes;
+pub mod mma;
 mod model;
 pub mod plain;
 pub mod splitk;

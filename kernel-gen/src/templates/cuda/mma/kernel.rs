@@ -1,0 +1,572 @@
+//! The kernel that all products share: a ring of tiles in shared memory, and what warps make of it.
+
+use super::{PAIR, Plan, Reduce, TILE};
+use crate::ir::builder::KernelBuilder;
+use crate::ir::{
+    Axis, Barrier, BufferId, DType, Expr, Gpu, Group, Kernel, LoopKind, MbarrierOp, Operand, Scope, Slot, Stmt, Unit,
+    VarId,
+};
+use crate::target::Cuda;
+use crate::templates::cuda::{ceil_div, share, tile, unrolled};
+use crate::workload::naive::epilogue;
+use crate::workload::operands::Operands;
+use crate::workload::{Param, Workload};
+
+/// How an operand's tile lies in memory and in the ring.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Layout {
+    /// Rows along the reduction: `tile x step` elements.
+    ReductionFast,
+    /// Rows along the output: `step x tile` elements.
+    ReductionSlow,
+}
+
+/// A piece of an operand that a thread copies at a time: its first element in memory, and whether there is one.
+pub(super) struct Piece {
+    pub(super) index: Vec<Expr>,
+    /// Absent where the piece always exists; without one zeros are multiplied.
+    pub(super) exists: Option<Expr>,
+}
+
+/// Where an output is.
+pub(super) struct Element {
+    /// Its index in the output.
+    pub(super) index: Vec<Expr>,
+    /// Its output channel.
+    pub(super) channel: Expr,
+}
+
+/// What products differ in.
+pub(super) trait Product {
+    /// What is computed.
+    fn workload(&self) -> &Workload;
+
+    /// The shape in which the kernel takes a parameter.
+    fn shape(&self, param: &Param) -> Vec<i64> {
+        param.shape.clone()
+    }
+
+    /// How the left and the right operand lie.
+    fn layouts(&self) -> [Layout; 2];
+
+    /// Elements of an operand that a thread copies at a time: a divisor of its rows.
+    fn units(&self) -> [i64; 2];
+
+    /// Names what a thread has to know of row `row` of the left operand's tile (of the whole product) before the
+    /// reduction begins.
+    fn left_row(&self, b: &mut KernelBuilder, row: Expr) -> Vec<Expr>;
+
+    /// Names what all threads have to know of the step whose reduction begins at `k`.
+    fn step(&self, b: &mut KernelBuilder, k: &Expr) -> Vec<Expr>;
+
+    /// A piece of the left operand, `within` elements behind the step's first: of the row that
+    /// [`left_row`](Product::left_row) told of or, in [`Layout::ReductionSlow`], of this and the next rows.
+    fn left(&self, batch: &Expr, row: &[Expr], step: &[Expr], within: Expr) -> Piece;
+
+    /// A piece of the right operand for the tile of columns `tile`: `column` elements behind the tile's first, `within`
+    /// behind the step's.
+    fn right(&self, batch: &Expr, tile: &Expr, step: &[Expr], column: Expr, within: Expr) -> Piece;
+
+    /// Where the output of a row and a column of the product is; both exist.
+    fn element(&self, batch: &Expr, row: Expr, column: Expr) -> Element;
+}
+
+/// The kernel of a product.
+pub(super) fn kernel(product: &dyn Product, plan: &Plan) -> Kernel {
+    let w = product.workload();
+    let mut b = KernelBuilder::new(w.kernel_name());
+    let params = Operands::shaped(&mut b, w, |p| product.shape(p));
+    let partial = (plan.sizes.split > 1 && plan.sizes.reduce == Reduce::Launch)
+        .then(|| b.alloc("partial", DType::F32, &[plan.sizes.split, plan.batch, plan.m, plan.n], Scope::Global));
+    let [down, across] = plan.tiles();
+    let clustered = plan.sizes.split > 1 && plan.sizes.reduce == Reduce::Cluster;
+    let ranks = if partial.is_some() { plan.sizes.split } else { 1 };
+    b.loop_("part", ranks, LoopKind::Grid(Axis::Z), |b, part| {
+        b.loop_("batch", plan.batch, LoopKind::Grid(Axis::Y), |b, batch| {
+            b.loop_("tile", down * across, LoopKind::Grid(Axis::X), |b, tile| {
+                let threads = |b: &mut KernelBuilder, rank: Expr| {
+                    b.loop_("warp", plan.sizes.warps(), LoopKind::Thread(Axis::Y), |b, warp| {
+                        b.loop_("lane", Cuda::WARP, LoopKind::Thread(Axis::X), |b, lane| {
+                            let batch = if plan.batch > 1 { batch.into() } else { Expr::Int(0) };
+                            Block { product, plan, params: &params, partial, batch, tile, rank, warp, lane }.run(b);
+                        });
+                    });
+                };
+                match clustered {
+                    true => b.loop_("rank", plan.sizes.split, LoopKind::Cluster(Axis::X), |b, r| threads(b, r.into())),
+                    false => threads(b, if ranks > 1 { part.into() } else { Expr::Int(0) }),
+                }
+            });
+        });
+    });
+    if let Some(partial) = partial {
+        add_parts(&mut b, product, plan, &params, partial);
+    }
+    b.finish()
+}
+
+/// Threads of a block that adds up what the parts of the reduction have.
+const ADDERS: i64 = 128;
+
+/// The launch that adds up what the parts of the reduction have, in their order.
+fn add_parts(b: &mut KernelBuilder, product: &dyn Product, plan: &Plan, params: &Operands, partial: BufferId) {
+    let piece = plan.piece().min(4);
+    let count = plan.m * plan.n / piece;
+    b.loop_("sum_batch", plan.batch, LoopKind::Grid(Axis::Y), |b, batch| {
+        let batch = if plan.batch > 1 { batch.into() } else { Expr::Int(0) };
+        b.loop_("sum_block", ceil_div(count, ADDERS), LoopKind::Grid(Axis::X), |b, block| {
+            b.loop_("adder", ADDERS, LoopKind::Thread(Axis::X), |b, adder| {
+                let at = block * ADDERS + adder;
+                let add = |b: &mut KernelBuilder| {
+                    let row = b.let_("sum_row", (at.clone() * piece).floor_div(plan.n));
+                    let column = b.let_("sum_column", at.clone().floor_mod(plan.n / piece) * piece);
+                    let one = |b: &mut KernelBuilder, element: Expr| {
+                        let column = column + element;
+                        let of = |part: i64| {
+                            Expr::load(partial, vec![part.into(), batch.clone(), row.into(), column.clone()])
+                        };
+                        let sum = (1..plan.sizes.split).fold(of(0), |sum, part| sum + of(part));
+                        let Element { index, channel } = product.element(&batch, row.into(), column.clone());
+                        let value = epilogue(product.workload(), sum, &channel, &index, &|name| params.get(name));
+                        b.store(params.output(), index, value);
+                    };
+                    match piece {
+                        1 => one(b, 0.into()),
+                        n => b.loop_("element", n, LoopKind::Vectorized, |b, element| one(b, element.into())),
+                    }
+                };
+                if count % ADDERS == 0 { add(b) } else { b.if_(at.clone().lt(count), add) }
+            });
+        });
+    });
+}
+
+/// What a thread knows of its place.
+struct Block<'a> {
+    product: &'a dyn Product,
+    plan: &'a Plan,
+    params: &'a Operands,
+    /// Where the sums of parts of the reduction go, if another launch adds them up.
+    partial: Option<BufferId>,
+    batch: Expr,
+    tile: VarId,
+    /// Which part of the reduction this block has.
+    rank: Expr,
+    warp: VarId,
+    lane: VarId,
+}
+
+/// The ring of tiles, and the registers of a warp.
+struct Memory {
+    ring: [BufferId; 2],
+    operands: [BufferId; 2],
+    sums: BufferId,
+}
+
+/// What a thread copies of the left operand in each step: the place in the tile, what was named of it, and whether there
+/// is something left to copy.
+struct Copied {
+    row: Expr,
+    column: Expr,
+    named: Vec<Expr>,
+    within: Option<Expr>,
+}
+
+/// Where the sums of the other blocks of a cluster come to.
+struct Exchange {
+    /// One tile of rows for each block: those of the outputs that this block owns.
+    received: BufferId,
+    arrived: Slot,
+}
+
+impl Block<'_> {
+    fn thread(&self) -> Expr {
+        self.warp * Cuda::WARP + self.lane
+    }
+
+    /// The row and the column of tiles that this block has: `group` rows of tiles go down before the next column.
+    fn place(&self, b: &mut KernelBuilder) -> [VarId; 2] {
+        let [down, across] = self.plan.tiles();
+        let group = (1..=self.plan.sizes.group.min(down)).rev().find(|g| down % g == 0).unwrap_or(1);
+        let strip = Expr::from(self.tile).floor_div(group * across);
+        let within = Expr::from(self.tile).floor_mod(group * across);
+        let row = b.let_("row_tile", strip * group + within.clone().floor_mod(group));
+        [row, b.let_("column_tile", within.floor_div(group))]
+    }
+
+    /// The first row and column of this warp in the tile.
+    fn corner(&self) -> [Expr; 2] {
+        let sizes = self.plan.sizes;
+        let warp = Expr::from(self.warp);
+        [warp.clone().floor_div(sizes.warps_n) * sizes.warp_m(), warp.floor_mod(sizes.warps_n) * sizes.warp_n()]
+    }
+
+    /// All that a thread does.
+    fn run(&self, b: &mut KernelBuilder) {
+        let sizes = self.plan.sizes;
+        let place = self.place(b);
+        let memory = self.memory(b);
+        let exchange = (sizes.split > 1 && sizes.reduce == Reduce::Cluster).then(|| self.exchange(b));
+        let copied = self.copied(b, place[0]);
+        let first = b.let_("first_step", self.rank.clone() * self.plan.steps());
+        let ahead = sizes.stages - 1;
+        for step in 0..ahead.min(self.plan.steps()) {
+            self.fetch(b, &memory, &copied, place[1], first + step, step.into(), None);
+            b.gpu(Gpu::Commit(Group::Copy));
+        }
+        for _ in self.plan.steps()..ahead {
+            b.gpu(Gpu::Commit(Group::Copy));
+        }
+        if exchange.is_some() {
+            // Blocks may store in each other's memory once all have started; the first tiles are under way meanwhile.
+            b.gpu(Gpu::ClusterBarrier);
+        }
+        let n = sizes.warp_n();
+        for i in 0..sizes.warp_m() / TILE {
+            let dst = tile(memory.sums, vec![i.into(), 0.into(), 0.into()], &[TILE, n]);
+            b.gpu(Gpu::Fill { dst, value: Expr::f32(0.0) });
+        }
+        b.for_("step", self.plan.steps(), |b, step| {
+            b.gpu(Gpu::Wait(Group::Copy, (ahead - 1) as u32));
+            // What was copied is seen by all, and all have read what the next tile goes over.
+            b.push(Stmt::Barrier(Barrier::Block));
+            let slot = b.let_("slot", Expr::from(step).floor_mod(sizes.stages));
+            self.multiply(b, &memory, slot, |b| {
+                // No branch, so that compilers mix this with the products. Behind the last step zeros come to a slot that
+                // nobody reads.
+                if ahead < self.plan.steps() {
+                    let fetched = step + ahead;
+                    let to = fetched.clone().floor_mod(sizes.stages);
+                    let more = Some(fetched.clone().lt(self.plan.steps()));
+                    self.fetch(b, &memory, &copied, place[1], first + fetched, to, more);
+                }
+                b.gpu(Gpu::Commit(Group::Copy));
+            });
+        });
+        match (exchange, self.partial) {
+            (Some(exchange), _) => self.add_up(b, memory.sums, place, &exchange),
+            (None, Some(partial)) => self.store_partial(b, memory.sums, place, partial),
+            (None, None) => self.store(b, memory.sums, place),
+        }
+    }
+
+    /// The memory of the block.
+    fn memory(&self, b: &mut KernelBuilder) -> Memory {
+        let (plan, sizes) = (self.plan, self.plan.sizes);
+        let dtype = self.product.workload().dtype;
+        let layouts = self.product.layouts();
+        let ring = |b: &mut KernelBuilder, name: &str, layout: Layout, length: i64| {
+            let [rows, pitch] = plan.slot(layout, length);
+            b.alloc(name, dtype, &[sizes.stages, rows, pitch], Scope::Shared)
+        };
+        let ring = [ring(b, "left_tile", layouts[0], sizes.tile_m), ring(b, "right_tile", layouts[1], sizes.tile_n)];
+        let warp = Scope::Fragment(Unit::Warp);
+        let (m, n) = (sizes.warp_m(), sizes.warp_n());
+        let left = match layouts[0] {
+            Layout::ReductionFast => [PAIR, m, TILE],
+            Layout::ReductionSlow => [PAIR, TILE, m],
+        };
+        let right = match layouts[1] {
+            Layout::ReductionFast => [PAIR, n, TILE],
+            Layout::ReductionSlow => [PAIR, TILE, n],
+        };
+        let operands = [b.alloc("left", dtype, &left, warp), b.alloc("right", dtype, &right, warp)];
+        let sums = b.alloc("sums", DType::F32, &[m / TILE, TILE, n], warp);
+        Memory { ring, operands, sums }
+    }
+
+    /// The memory for what other blocks send, and the barrier that counts its bytes.
+    fn exchange(&self, b: &mut KernelBuilder) -> Exchange {
+        let sizes = self.plan.sizes;
+        let owned = sizes.tile_m / sizes.split;
+        let received = b.alloc("received", DType::F32, &[sizes.split, owned, sizes.tile_n + 4], Scope::Shared);
+        let barrier = b.alloc("arrived", DType::I64, &[1], Scope::Mbarrier);
+        let arrived = Slot { buffer: barrier, index: 0.into() };
+        b.if_(self.thread().eq(0), |b| {
+            b.gpu(Gpu::Mbarrier(arrived.clone(), MbarrierOp::Init(1)));
+            b.gpu(Gpu::FenceAsync);
+            let bytes = 4 * sizes.tile_m * sizes.tile_n;
+            b.gpu(Gpu::Mbarrier(arrived.clone(), MbarrierOp::Expect(bytes)));
+        });
+        Exchange { received, arrived }
+    }
+
+    /// Names what does not change from step to step of what this thread copies from the left.
+    fn copied(&self, b: &mut KernelBuilder, row_tile: VarId) -> Vec<Copied> {
+        let (sizes, threads) = (self.plan.sizes, self.plan.sizes.threads());
+        let (layout, unit) = (self.product.layouts()[0], self.product.units()[0]);
+        let per_row = if layout == Layout::ReductionFast { sizes.tile_k } else { sizes.tile_m } / unit;
+        let count = sizes.tile_m * sizes.tile_k / unit;
+        (0..ceil_div(count, threads))
+            .map(|turn| {
+                let piece = self.thread() + turn * threads;
+                let within = ((turn + 1) * threads > count).then(|| piece.clone().lt(count));
+                let row = Expr::from(b.let_("copy_row", piece.clone().floor_div(per_row)));
+                let column = Expr::from(b.let_("copy_column", piece.floor_mod(per_row) * unit));
+                let outer = if layout == Layout::ReductionFast { row.clone() } else { column.clone() };
+                let named = self.product.left_row(b, row_tile * sizes.tile_m + outer);
+                Copied { row, column, named, within }
+            })
+            .collect()
+    }
+
+    /// Has the tiles of a step brought to a slot; zeros, where there is no such step.
+    #[allow(clippy::too_many_arguments)]
+    fn fetch(
+        &self,
+        b: &mut KernelBuilder,
+        memory: &Memory,
+        copied: &[Copied],
+        tile_n: VarId,
+        step: Expr,
+        slot: Expr,
+        more: Option<Expr>,
+    ) {
+        let guard = |exists: Option<Expr>| Expr::all(more.clone().into_iter().chain(exists));
+        let sizes = self.plan.sizes;
+        let (layouts, units) = (self.product.layouts(), self.product.units());
+        let k = b.let_("k", step * sizes.tile_k);
+        let step = self.product.step(b, &k.into());
+        for c in copied {
+            let within = if layouts[0] == Layout::ReductionFast { &c.column } else { &c.row };
+            let piece = self.product.left(&self.batch, &c.named, &step, within.clone());
+            let copy = |b: &mut KernelBuilder| {
+                b.gpu(Gpu::CopyAsync {
+                    dst: tile(memory.ring[0], vec![slot.clone(), c.row.clone(), c.column.clone()], &units[..1]),
+                    src: tile(self.params.at(0), piece.index, &units[..1]),
+                    guard: guard(piece.exists),
+                });
+            };
+            match &c.within {
+                Some(within) => b.if_(within.clone(), copy),
+                None => copy(b),
+            }
+        }
+        let (layout, unit) = (layouts[1], units[1]);
+        let per_row = if layout == Layout::ReductionFast { sizes.tile_k } else { sizes.tile_n } / unit;
+        let count = sizes.tile_n * sizes.tile_k / unit;
+        let threads = sizes.threads();
+        unrolled(b, "turn", ceil_div(count, threads), |b, turn| {
+            let piece = turn * threads + self.thread();
+            let row = piece.clone().floor_div(per_row);
+            let at = piece.clone().floor_mod(per_row) * unit;
+            let (column, within) = match layout {
+                Layout::ReductionFast => (row.clone(), at.clone()),
+                Layout::ReductionSlow => (at.clone(), row.clone()),
+            };
+            let from = self.product.right(&self.batch, &tile_n.into(), &step, column, within);
+            let copy = |b: &mut KernelBuilder| {
+                b.gpu(Gpu::CopyAsync {
+                    dst: tile(memory.ring[1], vec![slot.clone(), row, at], &[unit]),
+                    src: tile(self.params.at(1), from.index, &[unit]),
+                    guard: guard(from.exists),
+                });
+            };
+            if count % threads == 0 { copy(b) } else { b.if_(piece.lt(count), copy) }
+        });
+    }
+
+    /// Multiplies what is in a slot. The operands of the next sixteen of the reduction are on their way to registers while
+    /// these are multiplied. `fetch` has the tiles of a later step brought meanwhile.
+    fn multiply(&self, b: &mut KernelBuilder, memory: &Memory, slot: VarId, fetch: impl FnOnce(&mut KernelBuilder)) {
+        let sizes = self.plan.sizes;
+        let (m, n) = (sizes.warp_m(), sizes.warp_n());
+        let [row, column] = self.corner();
+        let layouts = self.product.layouts();
+        let bring = |b: &mut KernelBuilder, k: i64| {
+            for (side, (outer, length)) in [(row.clone(), m), (column.clone(), n)].into_iter().enumerate() {
+                let (from, extents) = match layouts[side] {
+                    Layout::ReductionFast => (vec![slot.into(), outer, (k * TILE).into()], [length, TILE]),
+                    Layout::ReductionSlow => (vec![slot.into(), (k * TILE).into(), outer], [TILE, length]),
+                };
+                let to = vec![(k % PAIR).into(), 0.into(), 0.into()];
+                let dst = tile(memory.operands[side], to, &extents);
+                b.gpu(Gpu::Move { dst, src: tile(memory.ring[side], from, &extents) });
+            }
+        };
+        let parts = sizes.tile_k / TILE;
+        (0..parts.min(PAIR)).for_each(|k| bring(b, k));
+        fetch(b);
+        for k in 0..parts {
+            if k > 0 && k + 1 < parts {
+                bring(b, k + 1);
+            }
+            for i in 0..m / TILE {
+                let (a, left) = match layouts[0] {
+                    Layout::ReductionFast => ([i * TILE, 0], [TILE, TILE]),
+                    Layout::ReductionSlow => ([0, i * TILE], [TILE, TILE]),
+                };
+                let right = match layouts[1] {
+                    Layout::ReductionFast => [n, TILE],
+                    Layout::ReductionSlow => [TILE, n],
+                };
+                let operand = |side: usize, at: [i64; 2], extents: &[i64], transposed: bool| Operand {
+                    tile: tile(memory.operands[side], vec![(k % PAIR).into(), at[0].into(), at[1].into()], extents),
+                    transposed,
+                };
+                b.gpu(Gpu::Mma {
+                    unit: Unit::Warp,
+                    acc: tile(memory.sums, vec![i.into(), 0.into(), 0.into()], &[TILE, n]),
+                    a: operand(0, a, &left, layouts[0] == Layout::ReductionSlow),
+                    b: operand(1, [0, 0], &right, layouts[1] == Layout::ReductionFast),
+                });
+            }
+        }
+    }
+
+    /// Visits this warp's sums of sixteen rows: those from `i * 16` on.
+    fn each_sum(
+        &self,
+        b: &mut KernelBuilder,
+        sums: BufferId,
+        i: i64,
+        body: impl FnOnce(&mut KernelBuilder, [VarId; 2], Expr),
+    ) {
+        b.loop_("row", TILE, LoopKind::FragmentRow, |b, row| {
+            b.loop_("column", self.plan.sizes.warp_n(), LoopKind::FragmentCol, |b, column| {
+                body(b, [row, column], Expr::load(sums, vec![i.into(), row.into(), column.into()]));
+            });
+        });
+    }
+
+    /// The row and column of the whole product, and whether they exist.
+    fn output(&self, place: [VarId; 2], row: Expr, column: Expr) -> ([Expr; 2], Option<Expr>) {
+        let (plan, sizes) = (self.plan, self.plan.sizes);
+        let at = [place[0] * sizes.tile_m + row, place[1] * sizes.tile_n + column];
+        let beyond = [(plan.m, sizes.tile_m), (plan.n, sizes.tile_n)];
+        let beyond = at.iter().zip(beyond).filter(|(_, (size, tile))| size % tile != 0);
+        let exists = Expr::all(beyond.map(|(at, (size, _))| at.clone().lt(size)));
+        (at, exists)
+    }
+
+    /// Writes neighbours of a row: `count` sums that `value` gives, by their distance from the first.
+    fn write(
+        &self,
+        b: &mut KernelBuilder,
+        place: [VarId; 2],
+        [row, column]: [Expr; 2],
+        count: i64,
+        value: &dyn Fn(&Expr) -> Expr,
+    ) {
+        let ([row, column], exists) = self.output(place, row, column);
+        let one = |b: &mut KernelBuilder, element: Expr| {
+            let sum = value(&element);
+            self.put(b, row.clone(), column.clone() + element, sum);
+        };
+        let all = |b: &mut KernelBuilder| match count {
+            1 => one(b, 0.into()),
+            n => b.loop_("element", n, LoopKind::Vectorized, |b, element| one(b, element.into())),
+        };
+        match exists {
+            Some(exists) => b.if_(exists, all),
+            None => all(b),
+        }
+    }
+
+    /// Stores one output.
+    fn put(&self, b: &mut KernelBuilder, row: Expr, column: Expr, sum: Expr) {
+        let Element { index, channel } = self.product.element(&self.batch, row, column);
+        let value = epilogue(self.product.workload(), sum, &channel, &index, &|name| self.params.get(name));
+        b.store(self.params.output(), index, value);
+    }
+
+    /// Stores the warp's sums: as pairs from the registers, or by way of shared memory, sixteen rows at a time, so that a
+    /// lane stores 16 bytes.
+    fn store(&self, b: &mut KernelBuilder, sums: BufferId, place: [VarId; 2]) {
+        let sizes = self.plan.sizes;
+        let [row, column] = self.corner();
+        if !sizes.staged {
+            for i in 0..sizes.warp_m() / TILE {
+                let (row, column) = (row.clone() + i * TILE, column.clone());
+                self.each_sum(b, sums, i, |b, [r, c], sum| {
+                    self.write(b, place, [row + r, column + c], 1, &|_| sum.clone());
+                });
+            }
+            return;
+        }
+        let piece = self.plan.piece();
+        self.by_rows(b, sums, piece, |b, i, [r, c], load| {
+            let to = [row.clone() + i * TILE + r, column.clone() + c];
+            self.write(b, place, to, piece, load);
+        });
+    }
+
+    /// Puts the warp's sums into shared memory, sixteen rows at a time, and visits them in pieces of `piece` neighbours, which
+    /// lanes that are neighbours have: `body` gets the number of the sixteen rows, the piece's first element, and what loads
+    /// another.
+    fn by_rows(
+        &self,
+        b: &mut KernelBuilder,
+        sums: BufferId,
+        piece: i64,
+        body: impl Fn(&mut KernelBuilder, i64, [Expr; 2], &dyn Fn(&Expr) -> Expr),
+    ) {
+        let sizes = self.plan.sizes;
+        let rows = b.alloc("rows", DType::F32, &[sizes.warps(), TILE, self.plan.row_pitch()], Scope::Shared);
+        for i in 0..sizes.warp_m() / TILE {
+            if i > 0 {
+                b.push(Stmt::Barrier(Barrier::Warp));
+            }
+            self.each_sum(b, sums, i, |b, [r, c], sum| {
+                b.store(rows, vec![self.warp.into(), r.into(), c.into()], sum);
+            });
+            b.push(Stmt::Barrier(Barrier::Warp));
+            let per_row = sizes.warp_n() / piece;
+            share(b, Cuda::WARP, self.lane.into(), TILE * per_row, |b, at| {
+                let (r, c) = (at.clone().floor_div(per_row), at.floor_mod(per_row) * piece);
+                body(b, i, [r.clone(), c.clone()], &|element| {
+                    Expr::load(rows, vec![self.warp.into(), r.clone(), c.clone() + element.clone()])
+                });
+            });
+        }
+    }
+
+    /// Gives the warp's sums to the launch behind.
+    fn store_partial(&self, b: &mut KernelBuilder, sums: BufferId, place: [VarId; 2], partial: BufferId) {
+        let [row, column] = self.corner();
+        for i in 0..self.plan.sizes.warp_m() / TILE {
+            let (row, column) = (row.clone() + i * TILE, column.clone());
+            self.each_sum(b, sums, i, |b, [r, c], sum| {
+                let ([row, column], exists) = self.output(place, row + r, column + c);
+                let store = |b: &mut KernelBuilder| {
+                    b.store(partial, vec![self.rank.clone(), self.batch.clone(), row, column], sum);
+                };
+                match exists {
+                    Some(exists) => b.if_(exists, store),
+                    None => store(b),
+                }
+            });
+        }
+    }
+
+    /// Adds what the blocks of the cluster have: each gets the sums of the rows that it owns, and adds them in the order
+    /// of the blocks.
+    fn add_up(&self, b: &mut KernelBuilder, sums: BufferId, place: [VarId; 2], exchange: &Exchange) {
+        let sizes = self.plan.sizes;
+        let owned = sizes.tile_m / sizes.split;
+        let [row, column] = self.corner();
+        self.by_rows(b, sums, 1, |b, i, [r, c], load| {
+            let row = row.clone() + i * TILE + r;
+            let to = vec![self.rank.clone(), row.clone().floor_mod(owned), column.clone() + c];
+            b.gpu(Gpu::StoreAt {
+                dst: tile(exchange.received, to, &[1]),
+                value: load(&0.into()),
+                rank: row.floor_div(owned),
+                on: exchange.arrived.clone(),
+            });
+        });
+        b.gpu(Gpu::Mbarrier(exchange.arrived.clone(), MbarrierOp::Wait(0.into())));
+        let piece = self.plan.piece().min(4);
+        let per_row = sizes.tile_n / piece;
+        share(b, sizes.threads(), self.thread(), owned * per_row, |b, at| {
+            let (r, c) = (at.clone().floor_div(per_row), at.floor_mod(per_row) * piece);
+            let to = [self.rank.clone() * owned + r.clone(), c.clone()];
+            self.write(b, place, to, piece, &|element| {
+                let of = |block: i64| {
+                    Expr::load(exchange.received, vec![block.into(), r.clone(), c.clone() + element.clone()])
+                };
+                (1..sizes.split).fold(of(0), |sum, block| sum + of(block))
+            });
+        });
+    }
+}

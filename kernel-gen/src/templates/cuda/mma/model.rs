@@ -1,0 +1,90 @@
+//! How long a product takes: what ranks sizes that were not measured.
+
+use super::{Plan, Reduce, Sizes, TILE, ceil_div};
+use crate::target::Cuda;
+use crate::workload::Workload;
+
+/// Microseconds to launch and to end.
+const LAUNCH_US: f64 = 1.5;
+/// Microseconds that a cluster adds, and a launch that adds up parts.
+const CLUSTER_US: f64 = 0.8;
+const SECOND_US: f64 = 1.5;
+/// Clocks until the first tiles have come, and after the last product until the last output is stored.
+const FILL_CLOCKS: f64 = 900.0;
+/// Bytes a clock that one multiprocessor gets from the L2 cache when all ask.
+const L2_BYTES_PER_CLOCK: f64 = 40.0;
+/// Bytes a clock that a multiprocessor stores in pairs, and in pieces of 16 bytes.
+const PAIRS_PER_CLOCK: f64 = 12.0;
+const ROWS_PER_CLOCK: f64 = 24.0;
+/// Bytes of shared memory that a multiprocessor reads in a clock.
+const SHARED_BYTES_PER_CLOCK: f64 = 128.0;
+/// Clocks of a step that hide below nothing: the barrier, and the first operands on their way to registers.
+const STEP_CLOCKS: f64 = 90.0;
+/// Clocks from a copy's issue until its bytes can be read.
+const COPY_CLOCKS: f64 = 700.0;
+/// Clocks in which a scheduler issues the instructions of a piece of 16 bytes that a warp copies.
+const PIECE_CLOCKS: f64 = 10.0;
+
+/// The share of the tensor cores' rate that `mma.sync` reaches: on devices with `wgmma` nearly two thirds (Luo et al.,
+/// "Dissecting the NVIDIA Hopper Architecture through Microbenchmarking", 2025), else nearly all.
+fn tensor_rate(gpu: &Cuda) -> f64 {
+    if gpu.f16_flops_per_sm_clock >= 4096 { 0.58 } else { 0.85 }
+}
+
+/// Microseconds.
+pub(super) fn us(plan: &Plan, w: &Workload, gpu: &Cuda) -> f64 {
+    let sizes = plan.sizes;
+    let resident = gpu.blocks_resident(sizes.threads(), plan.registers(), plan.shared_bytes());
+    if resident == 0 {
+        return f64::INFINITY;
+    }
+    let Sizes { tile_m, tile_n, tile_k, stages, split, .. } = sizes;
+    let blocks = plan.blocks();
+    let per_sm = ceil_div(blocks, gpu.sm_count);
+    let together = per_sm.min(resident);
+    // Full rounds, and what is left for the last one.
+    let rounds = [(per_sm / together, together), (i64::from(per_sm % together > 0), per_sm % together)];
+    let (m, n) = (sizes.warp_m() as f64, sizes.warp_n() as f64);
+    let warps = sizes.warps() as f64;
+    let parts = (tile_k / TILE) as f64;
+    let products =
+        2.0 * (tile_m * tile_n * tile_k) as f64 / (gpu.f16_flops_per_sm_clock.max(1) as f64 * tensor_rate(gpu));
+    let operands = warps * parts * (m + n) * 2.0 * TILE as f64 / SHARED_BYTES_PER_CLOCK;
+    let bytes = (2 * tile_k * (tile_m + tile_n)) as f64;
+    let copies = (tile_m * tile_k / plan.unit + tile_n * tile_k / 8) as f64 / Cuda::WARP as f64 * PIECE_CLOCKS / 4.0;
+    let issue = warps * parts * (m * n / 128.0 * 2.0 + (m + n) / 16.0 * 4.0) / 4.0 + copies;
+    let outputs = (tile_m * tile_n) as f64;
+    let steps = plan.steps() as f64;
+    let clocks: f64 = rounds
+        .into_iter()
+        .filter(|(count, _)| *count > 0)
+        .map(|(count, blocks)| {
+            let b = blocks as f64;
+            // A scheduler's only warp waits for its own products.
+            let turns = (warps * b / 4.0).max(1.0);
+            let busy = (1.0f64).max(1.25 / turns.min(1.25));
+            let idle = (warps * b / 4.0).min(1.0);
+            let rate = b * products.max(operands).max(issue) * busy / idle.max(0.25);
+            let fetch = b * bytes / L2_BYTES_PER_CLOCK;
+            let alone = products + STEP_CLOCKS;
+            let ahead = COPY_CLOCKS / (stages - 1) as f64;
+            let step = rate.max(fetch).max(alone).max(ahead);
+            let store = match (split > 1, sizes.staged) {
+                (true, _) => b * outputs * 4.0 / PAIRS_PER_CLOCK,
+                (false, true) => b * outputs * plan.out_bytes as f64 / ROWS_PER_CLOCK,
+                (false, false) => b * outputs * plan.out_bytes as f64 / PAIRS_PER_CLOCK,
+            };
+            count as f64 * (FILL_CLOCKS + steps * step + store)
+        })
+        .sum();
+    let memory = w.bytes() as f64 / (gpu.bandwidth_gb_s.max(1.0) * 1e3);
+    let shared = match (split > 1, sizes.reduce) {
+        (false, _) => 0.0,
+        (true, Reduce::Cluster) => CLUSTER_US,
+        (true, Reduce::Launch) => {
+            let bytes = 4.0 * (plan.batch * plan.m * plan.n * split) as f64;
+            SECOND_US + bytes / (gpu.sm_count as f64 * L2_BYTES_PER_CLOCK * gpu.clock_mhz.max(1) as f64)
+        }
+    };
+    LAUNCH_US + shared + (clocks / gpu.clock_mhz.max(1) as f64).max(memory)
+}
