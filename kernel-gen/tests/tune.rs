@@ -151,6 +151,11 @@ fn what_would_be_tuned_is_said_without_a_device() {
     assert!(output.success, "{:#?}", output.errors);
     assert!(output.text.contains("conv2d_no_batching v"), "{}", output.text);
     assert!(output.text.contains("at most 10 trials"), "{}", output.text);
+    // 64 times as many images, and a template that does not run the classifier.
+    let words = ["tune", &spec, "--target", "sm_90a", "--images", "64", "--template", "splitk_direct", "--dry-run"];
+    let output = command(&words);
+    assert!(output.success, "{:#?}", output.errors);
+    assert!(output.text.contains("15 workloads on sm_90a, 15 tasks"), "{}", output.text);
 }
 
 #[test]
@@ -169,7 +174,7 @@ fn what_cannot_be_tuned_is_named_with_a_mend() {
         (vec!["tune", &spec, "--target", "sm_99"], "there is no target `sm_99`; did you mean `sm_89`?"),
         (vec!["tune", &spec, "--template", "fast"], "there is no template `fast`; the templates: conv2d_direct"),
         (vec!["tune", &spec, "--target", "aarch64"], "aarch64"),
-        (vec!["tune", &spec, "--template", "conv2d_direct"], "no template can run matmul-f32-m8n8k8-nn on"),
+        (vec!["tune", &spec, "--template", "conv2d_direct"], "matmul-f32-m8n8k8-nn is left out (conv2d_direct: "),
         (vec!["tune", "no.toml"], "no.toml:1: cannot be read"),
         (vec!["tune", &spec, "--replay", "no.txt"], "no.txt: cannot be read"),
         (vec!["tune", &spec, "--replay", &spec], "neither a landscape nor a log with trials"),

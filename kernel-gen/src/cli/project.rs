@@ -8,7 +8,7 @@ use crate::records::{BestRecords, Choice};
 use crate::space::{Config, Value};
 use crate::spec::{Fallback, KernelSpec, Spec, WorkloadSpec};
 use crate::target::Target;
-use crate::workload::Workload;
+use crate::workload::{Op, Workload, WorkloadError};
 use clap::Args;
 use serde_json::{Value as Json, json};
 use std::path::{Path, PathBuf};
@@ -36,6 +36,9 @@ pub(super) struct Measured {
     /// Only this kernel or workload of the spec; may be given several times
     #[arg(long, value_name = "NAME")]
     pub(super) only: Vec<String>,
+    /// So many times as many images as the workloads say: convolutions with N times the batch, products with N times the rows
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(i64).range(1..=65_536))]
+    images: i64,
     /// Target [default: the best that this machine's CPU executes and the spec asks for]
     #[arg(long, value_name = "NAME")]
     pub(super) target: Option<String>,
@@ -55,7 +58,12 @@ impl Measured {
 
     /// The workloads that are asked for.
     pub(super) fn wanted(&self, project: &Project) -> Result<Vec<Wanted>, Failure> {
-        project.wanted(&self.workload, &self.only)
+        let mut all = project.wanted(&self.workload, &self.only)?;
+        for Wanted { name, workload, .. } in all.iter_mut().filter(|_| self.images > 1) {
+            *workload =
+                with_images(workload, self.images).map_err(|e| format!("{name} with --images {}: {e}", self.images))?;
+        }
+        Ok(all)
     }
 
     /// How many threads CPU kernels run on; on a GPU, the one that launches them.
@@ -75,6 +83,19 @@ impl Measured {
         let mend = format!("--threads {processors} times them on all of it");
         Err(format!("kernels on {threads} threads cannot be timed on {processors} processors; {mend}").into())
     }
+}
+
+/// The workload for so many times as many images.
+fn with_images(workload: &Workload, times: i64) -> Result<Workload, WorkloadError> {
+    let mut workload = workload.clone();
+    let images = match &mut workload.op {
+        Op::Conv2d(c) => &mut c.n,
+        Op::DepthwisePointwise(pair) => &mut pair.depthwise.n,
+        Op::Matmul(m) => &mut m.m,
+    };
+    // What no longer fits is refused as any size is that is too large.
+    *images = images.saturating_mul(times);
+    workload.validate().map(|()| workload)
 }
 
 /// A workload that is asked for.

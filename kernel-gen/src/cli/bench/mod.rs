@@ -45,6 +45,9 @@ pub(super) struct Arguments {
     /// Time these libraries as well: cudnn, cublas (GPUs only; they are opened where they are, none is linked)
     #[arg(long, value_name = "NAMES", value_delimiter = ',', value_parser = peer)]
     peers: Vec<Peer>,
+    /// Time the whole list so many times; each row is of the round that was disturbed least. For machines that are shared
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..))]
+    rounds: u16,
     /// Begin no workload after so many seconds
     #[arg(long, value_name = "S", value_parser = seconds, allow_negative_numbers = true)]
     seconds: Option<f64>,
@@ -85,6 +88,7 @@ pub(super) fn run(registry: &Registry, arguments: &Arguments) -> Result<Output, 
         others: arguments.others,
         peers: arguments.peers.clone(),
         limit: arguments.seconds.map(Duration::from_secs_f64),
+        rounds: arguments.rounds.into(),
     };
     arguments.measured.check_threads(threads)?;
     let report = std::thread::scope(|scope| {

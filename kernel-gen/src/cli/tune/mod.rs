@@ -64,6 +64,10 @@ pub(super) struct Arguments {
     /// A task is done after so many trials without a gain, if its tuner expects none
     #[arg(long, value_name = "N", default_value_t = 64, value_parser = clap::value_parser!(u64).range(1..))]
     patience: u64,
+    /// Time the finalists so many times, all workloads each time; the round counts that was disturbed least. For machines
+    /// that are shared
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..))]
+    rounds: u16,
     /// What everything random follows from
     #[arg(long, value_name = "N", default_value_t = 0)]
     seed: u64,
@@ -167,6 +171,7 @@ impl Arguments {
             trials: self.trials.saturating_mul(plan.workloads() as u64),
             seconds: self.seconds,
             patience: self.patience,
+            rounds: self.rounds.into(),
             ..Options::default()
         }
     }

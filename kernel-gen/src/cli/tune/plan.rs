@@ -75,22 +75,29 @@ impl<'r> Plan<'r> {
             arguments.template.iter().map(|name| find_template(registry, name)).collect::<Result<_, _>>()?;
         let mut plan = Plan { target, items: vec![], tasks: vec![], left_out: vec![] };
         for wanted in wanted(project, arguments, recording, target)? {
-            plan.add(registry, &named, recording, &wanted)?;
+            // A template that was asked for need not run all that a spec has, but each workload that was asked for.
+            let all =
+                named.is_empty() || !arguments.measured.workload.is_empty() || !arguments.measured.only.is_empty();
+            plan.add(registry, &named, recording, &wanted, all)?;
         }
         if plan.tasks.is_empty() {
-            let what = if recording.is_some() { "the recording has nothing of it" } else { "no template applies" };
+            let what = match &plan.left_out[..] {
+                [] => "the recording has nothing of it".to_string(),
+                all => all.join("; "),
+            };
             return Err(format!("there is nothing to tune on {}: {what}", target.name).into());
         }
         Ok(plan)
     }
 
-    /// Adds a task for each template that can run the workload.
+    /// Adds a task for each template that can run the workload. None is an error where one must, else a note.
     fn add(
         &mut self,
         registry: &'r Registry,
         named: &[&'r dyn Template],
         recording: Option<&Recording>,
         wanted: &Wanted,
+        must: bool,
     ) -> Result<(), Failure> {
         let Wanted { name, weight, workload } = wanted;
         let target = self.target;
@@ -121,6 +128,10 @@ impl<'r> Plan<'r> {
         }
         if found.is_empty() && recording.is_none() {
             let reasons = reasons.join("; ");
+            if !must {
+                self.left_out.push(format!("{name} is left out ({reasons})"));
+                return Ok(());
+            }
             return Err(format!("no template can run {name} on {} ({reasons})", target.name).into());
         }
         let best = found.iter().map(|(predicted, ..)| *predicted).fold(f64::INFINITY, f64::min);

@@ -53,6 +53,9 @@ pub struct Options {
     pub peers: Vec<Peer>,
     /// No workload is begun after this time.
     pub limit: Option<Duration>,
+    /// How often the whole list is timed; each row is of the round that was disturbed least, see [`Comparison::calmer`].
+    /// 0 counts as 1.
+    pub rounds: usize,
 }
 
 /// A choice and what became of it.
@@ -203,8 +206,8 @@ pub struct Bench<'r, 'a> {
 }
 
 impl<'r> Bench<'r, '_> {
-    /// Times every subject, one after the other; `told` hears of each row as soon as it is known. What fails is a row with
-    /// its reason: the next one is measured all the same.
+    /// Times every subject, one after the other, and again in each further round; `told` hears of each row as soon as it is
+    /// known. What fails is a row with its reason: the next one is measured all the same.
     pub fn run(
         &self,
         subjects: &[Subject],
@@ -213,18 +216,28 @@ impl<'r> Bench<'r, '_> {
         told: &mut dyn FnMut(&Row),
     ) -> Report {
         let begun = Instant::now();
+        let mut compared: Vec<Option<Comparison>> = vec![None; subjects.len()];
         let mut rows = vec![];
-        for Subject { name, weight, workload } in subjects {
-            let result = if stop.is_asked() {
-                Err("stopped by the user".to_string())
-            } else if self.options.limit.is_some_and(|limit| begun.elapsed() >= limit) {
-                Err("the time is over; --seconds gives more".to_string())
-            } else {
-                self.measured(workload, measurer)
-            };
-            let row = Row { name: name.clone(), weight: *weight, workload: workload.key(), result };
-            told(&row);
-            rows.push(row);
+        let rounds = self.options.rounds.max(1);
+        for round in 1..=rounds {
+            for (Subject { name, weight, workload }, compared) in subjects.iter().zip(&mut compared) {
+                let over = if stop.is_asked() {
+                    Some("stopped by the user")
+                } else {
+                    let late = self.options.limit.is_some_and(|limit| begun.elapsed() >= limit);
+                    late.then_some("the time is over; --seconds gives more")
+                };
+                let result = match over {
+                    Some(why) if compared.is_none() => Err(why.to_string()),
+                    // What earlier rounds found stays.
+                    over => self.measured(workload, over.is_none().then_some(&mut *measurer), compared),
+                };
+                if round == rounds {
+                    let row = Row { name: name.clone(), weight: *weight, workload: workload.key(), result };
+                    told(&row);
+                    rows.push(row);
+                }
+            }
         }
         Report {
             provenance: self.provenance.clone(),
@@ -234,8 +247,14 @@ impl<'r> Bench<'r, '_> {
         }
     }
 
-    /// The candidates of a workload, each different config timed once.
-    fn measured(&self, workload: &Workload, measurer: &mut dyn Measurer<'r>) -> Result<Measured, String> {
+    /// The candidates of a workload, each different config timed once by the measurer, if there is one, or as they were
+    /// compared before; `compared` is what is known from then on.
+    fn measured(
+        &self,
+        workload: &Workload,
+        measurer: Option<&mut dyn Measurer<'r>>,
+        compared: &mut Option<Comparison>,
+    ) -> Result<Measured, String> {
         let mut options = self.options.clone();
         options.model.device.get_or_insert_with(|| self.provenance.device.clone());
         options.model.threads = Some(self.provenance.threads);
@@ -253,7 +272,14 @@ impl<'r> Bench<'r, '_> {
         }
         let asked: Vec<_> = tasks.iter().zip(&different).map(|(task, choice)| (task, &choice.config)).collect();
         let peers: Vec<Peer> = self.options.peers.iter().copied().filter(|peer| has(*peer, &workload.op)).collect();
-        let Comparison { outcomes, peers: timed } = measurer.compare_with(&asked, &peers);
+        if let Some(measurer) = measurer {
+            let again = measurer.compare_with(&asked, &peers);
+            *compared = Some(match compared.take() {
+                Some(before) => before.calmer(again),
+                None => again,
+            });
+        }
+        let Comparison { outcomes, peers: timed } = compared.as_ref().ok_or("it was not measured")?;
         let candidate = |choice: &Choice| -> Result<Candidate, String> {
             let at = different.iter().position(|d| is_same(d, choice));
             let outcome = at.and_then(|at| outcomes.get(at)).ok_or("the measurer left it out")?;
@@ -263,7 +289,7 @@ impl<'r> Bench<'r, '_> {
             chosen: candidate(&ways.chosen)?,
             default: candidate(&ways.default)?,
             others: ways.others.as_ref().map(candidate).transpose()?,
-            peers: peers.into_iter().zip(timed).collect(),
+            peers: peers.into_iter().zip(timed.iter().cloned()).collect(),
         })
     }
 }

@@ -3,7 +3,7 @@
 use super::{Event, Incumbent, MIN_GAIN, Session, SessionError, Subject};
 use crate::records::{FailureKind, Outcome, Timing};
 use crate::space::Config;
-use crate::tune::measure::Measurer;
+use crate::tune::measure::{Comparison, Measurer};
 
 /// Where a candidate comes from.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -153,6 +153,9 @@ pub(super) fn verdict(candidates: Vec<Candidate>) -> Verdict {
     }
 }
 
+/// What is compared: the entry, its config, and where that comes from.
+type Picked = (usize, Config, Source);
+
 impl<'t> Session<'t, '_, '_> {
     /// Compares the best of each workload with the record and the default.
     pub(super) fn decide(
@@ -160,38 +163,58 @@ impl<'t> Session<'t, '_, '_> {
         incumbents: &[Incumbent],
         measurer: &mut dyn Measurer<'t>,
     ) -> Result<Vec<Verdict>, SessionError> {
-        let mut verdicts = vec![];
+        let mut picked = vec![];
         for group in 0..self.board.groups.len() {
             // A workload whose turn never came has nothing to show beside its default.
             let tried = self.board.groups[group].entries.iter().any(|entry| !self.tried[*entry].is_empty());
-            let decided = tried && !self.stop.is_asked();
-            let picked = decided.then(|| self.candidates(group, incumbents));
-            let verdict = match picked {
-                None => Verdict::NotDecided,
-                // Nothing ran in any trial, and there is no record: nothing to compare.
-                Some(picked) if picked.is_empty() => Verdict::Nothing { candidates: vec![] },
-                Some(picked) => {
+            picked.push(tried.then(|| self.candidates(group, incumbents)));
+        }
+        let mut compared: Vec<Option<Comparison>> = vec![None; picked.len()];
+        let mut verdicts = vec![];
+        let rounds = self.options.rounds.max(1);
+        for round in 1..=rounds {
+            for (group, picked) in picked.iter().enumerate() {
+                if let Some(picked) = picked.as_ref().filter(|picked| !picked.is_empty() && !self.stop.is_asked()) {
                     self.tell(Event::Comparing { group, candidates: picked.len() })?;
                     let asked: Vec<_> = picked.iter().map(|(e, config, _)| (self.subjects[*e].task, config)).collect();
-                    let outcomes = measurer.compare(&asked);
-                    let default = default_entry(&self.subjects, &self.board.groups[group].entries);
-                    let all = picked.into_iter().zip(outcomes).map(|((entry, config, source), outcome)| {
-                        let is_default = default == Some(entry) && self.subjects[entry].default == config;
-                        Candidate { entry, config, source, is_default, outcome }
-                    });
-                    verdict(all.collect())
+                    let again = Comparison { outcomes: measurer.compare(&asked), peers: vec![] };
+                    let calmer = match compared[group].take() {
+                        Some(before) => before.calmer(again),
+                        None => again,
+                    };
+                    compared[group] = Some(calmer);
                 }
-            };
-            self.tell(Event::Decided { group, verdict: &verdict })?;
-            verdicts.push(verdict);
+                if round == rounds {
+                    let verdict = self.decided(group, picked.as_deref(), compared[group].take());
+                    self.tell(Event::Decided { group, verdict: &verdict })?;
+                    verdicts.push(verdict);
+                }
+            }
         }
         Ok(verdicts)
     }
 
+    /// What follows for a workload from what was picked for it, if its turn came, and how that did, if it ran.
+    fn decided(&self, group: usize, picked: Option<&[Picked]>, compared: Option<Comparison>) -> Verdict {
+        match (picked, compared) {
+            (Some(picked), Some(compared)) => {
+                let default = default_entry(&self.subjects, &self.board.groups[group].entries);
+                let all = picked.iter().cloned().zip(compared.outcomes).map(|((entry, config, source), outcome)| {
+                    let is_default = default == Some(entry) && self.subjects[entry].default == config;
+                    Candidate { entry, config, source, is_default, outcome }
+                });
+                verdict(all.collect())
+            }
+            // Nothing ran in any trial, and there is no record: nothing to compare.
+            (Some([]), None) if !self.stop.is_asked() => Verdict::Nothing { candidates: vec![] },
+            _ => Verdict::NotDecided,
+        }
+    }
+
     /// The record, the default, and the fastest of the search, each once.
-    fn candidates(&self, group: usize, incumbents: &[Incumbent]) -> Vec<(usize, Config, Source)> {
+    fn candidates(&self, group: usize, incumbents: &[Incumbent]) -> Vec<Picked> {
         let members = &self.board.groups[group].entries;
-        let mut picked: Vec<(usize, Config, Source)> = vec![];
+        let mut picked: Vec<Picked> = vec![];
         let mut add = |entry: usize, config: &Config, source| {
             let new = !picked.iter().any(|(e, c, _)| *e == entry && c == config);
             if new {

@@ -77,11 +77,14 @@ pub struct Options {
     pub patience: u64,
     /// How many of the fastest configs of a workload are timed once more.
     pub finalists: usize,
+    /// How often all workloads' finalists are timed, one workload after the other; what counts is the round that was
+    /// disturbed least, see [`Comparison::calmer`](super::measure::Comparison::calmer).
+    pub rounds: usize,
 }
 
 impl Default for Options {
     fn default() -> Options {
-        Options { trials: 128, seconds: None, patience: 64, finalists: 4 }
+        Options { trials: 128, seconds: None, patience: 64, finalists: 4, rounds: 1 }
     }
 }
 

@@ -244,6 +244,68 @@ fn ties_keep_the_incumbent() {
     }
 }
 
+/// A replay on a machine that somebody else uses in its first comparisons: configs with odd places in a comparison take
+/// three times as long then, the others twice.
+struct Shared(Replay, usize);
+
+impl<'r> Measurer<'r> for Shared {
+    fn capacity(&self) -> usize {
+        Measurer::capacity(&self.0)
+    }
+
+    fn submit(&mut self, id: JobId, task: &Task<'r>, config: &Config) {
+        self.0.submit(id, task, config);
+    }
+
+    fn next(&mut self, wait: Duration) -> Option<(JobId, Outcome)> {
+        Measurer::next(&mut self.0, wait)
+    }
+
+    fn compare(&mut self, candidates: &[(&Task<'r>, &Config)]) -> Vec<Outcome> {
+        let mut outcomes = self.0.compare(candidates);
+        let disturbed = self.1 > 0;
+        self.1 = self.1.saturating_sub(1);
+        for (at, outcome) in outcomes.iter_mut().enumerate().filter(|_| disturbed) {
+            if let Outcome::Timed(timing) = outcome {
+                timing.samples_us.iter_mut().for_each(|us| *us *= 2.0 + (at % 2) as f64);
+            }
+        }
+        outcomes
+    }
+}
+
+#[test]
+fn rounds_outlast_what_disturbs_the_machine() {
+    let (a, b) = (task(1, &TEMPLATE), task(2, &TEMPLATE));
+    let verdicts = |rounds: usize| {
+        let mut recording = Recording::new();
+        record(&mut recording, &a, 1.0);
+        record(&mut recording, &b, 1.0);
+        // The records are the best there is, and stand at an even place; then nothing beats them.
+        let best = |t: &Task<'_>| {
+            let at = (0..240).filter(|i| i % 10 != 9).min_by(|i, j| synthetic_us(*i).total_cmp(&synthetic_us(*j)));
+            t.space.get(at.unwrap()).unwrap()
+        };
+        let known: Vec<Incumbent> = [&a, &b]
+            .into_iter()
+            .enumerate()
+            .map(|(entry, t)| Incumbent { entry, config: best(t), recorded_us: 10_000.0 })
+            .collect();
+        let entries =
+            vec![entry("a", &a, Walker::boxed(&a.space, 1, false)), entry("b", &b, Walker::boxed(&b.space, 2, false))];
+        let options = Options { rounds, ..options(100) };
+        run_on(&mut Shared(Replay::new(recording), 2), entries, &known, &options).0.verdicts
+    };
+    for verdict in verdicts(1) {
+        assert_eq!(verdict.choice().unwrap().outcome.time_us(), Some(20_000.0));
+    }
+    for verdict in verdicts(2) {
+        assert!(matches!(verdict, Verdict::Kept { .. }));
+        assert_eq!(verdict.choice().unwrap().outcome.time_us(), Some(10_000.0));
+        assert_eq!(verdict.candidates().len(), verdict.candidates().iter().filter_map(|c| c.outcome.time_us()).count());
+    }
+}
+
 #[test]
 fn failures_never_win() {
     let a = task(1, &TEMPLATE);
