@@ -1,7 +1,7 @@
 //! Memory of tensors and workspaces: aligned, and in large pages where it is large. Workspaces are kept and reused.
 
 use crate::{Error, Result};
-use std::alloc::{Layout, alloc, alloc_zeroed, dealloc};
+use std::alloc::{Layout, alloc_zeroed, dealloc};
 use std::ptr::NonNull;
 use std::sync::Mutex;
 
@@ -24,21 +24,29 @@ fn layout(len: usize) -> Option<Layout> {
     Layout::from_size_align(len.checked_next_multiple_of(LARGE_PAGE)?, LARGE_PAGE).ok()
 }
 
-/// Asks for large pages in memory that nobody has touched yet. It is a wish: without them everything works as well.
-#[cfg(target_os = "linux")]
-fn ask_for_large_pages(start: NonNull<u8>, len: usize) {
-    use std::ffi::{c_int, c_void};
-    unsafe extern "C" {
-        // Of the C library that the standard library links on Linux.
-        fn madvise(start: *mut c_void, len: usize, advice: c_int) -> c_int;
+/// Zeroed memory of a layout, which is not empty.
+fn allocate(layout: Layout) -> Option<NonNull<u8>> {
+    #[cfg(all(target_os = "linux", target_pointer_width = "64"))]
+    if layout.align() == LARGE_PAGE {
+        return crate::pages::map(layout.size());
     }
-    const MADV_HUGEPAGE: c_int = 14;
-    // SAFETY: the range is memory of this process, and the advice changes nothing that a program can see.
-    unsafe { madvise(start.as_ptr().cast(), len, MADV_HUGEPAGE) };
+    // SAFETY: the layout's size is not zero.
+    NonNull::new(unsafe { alloc_zeroed(layout) })
 }
 
-#[cfg(not(target_os = "linux"))]
-fn ask_for_large_pages(_: NonNull<u8>, _: usize) {}
+/// Gives memory back.
+///
+/// # Safety
+/// It came from [`allocate`] with the same layout, and nobody uses it any more.
+unsafe fn free(start: NonNull<u8>, layout: Layout) {
+    #[cfg(all(target_os = "linux", target_pointer_width = "64"))]
+    if layout.align() == LARGE_PAGE {
+        // SAFETY: the caller's promise.
+        return unsafe { crate::pages::unmap(start, layout.size()) };
+    }
+    // SAFETY: the caller's promise.
+    unsafe { dealloc(start.as_ptr(), layout) }
+}
 
 /// Zeroed bytes on a cache line boundary.
 pub(crate) struct AlignedBytes {
@@ -60,15 +68,7 @@ impl AlignedBytes {
             return Ok(AlignedBytes { start, len });
         }
         let layout = layout(len).ok_or(Error::Workspace { bytes: len })?;
-        let large = layout.align() == LARGE_PAGE;
-        // SAFETY: the layout's size is not zero.
-        let start = unsafe { if large { alloc(layout) } else { alloc_zeroed(layout) } };
-        let start = NonNull::new(start).ok_or(Error::Workspace { bytes: len })?;
-        if large {
-            ask_for_large_pages(start, layout.size());
-            // SAFETY: so many bytes were just allocated.
-            unsafe { start.write_bytes(0, layout.size()) };
-        }
+        let start = allocate(layout).ok_or(Error::Workspace { bytes: len })?;
         Ok(AlignedBytes { start, len })
     }
 
@@ -87,7 +87,7 @@ impl Drop for AlignedBytes {
     fn drop(&mut self) {
         if let Some(layout) = layout(self.len).filter(|layout| layout.size() > 0) {
             // SAFETY: allocated in `zeroed` with this very layout.
-            unsafe { dealloc(self.start.as_ptr(), layout) }
+            unsafe { free(self.start, layout) }
         }
     }
 }

@@ -13,6 +13,10 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 ///
 /// A clone shares the threads and the workspace. A device may be used from several threads at once; launches that
 /// overlap are correct, and one of them has the pool while the others run on their own thread.
+///
+/// With threads of its own, worker `i` gets the `i`-th share of every launch, so on a machine whose cores have memories of
+/// their own it comes back to pages that it touched first: [`crate::Tensor`]s and workspaces of 1 MiB and more are left
+/// untouched until a worker writes them (on Linux). What a program fills itself lies near the thread that fills it.
 #[derive(Clone)]
 pub struct Cpu {
     inner: Arc<Inner>,

@@ -29,6 +29,7 @@
 #![warn(unsafe_op_in_unsafe_fn, clippy::undocumented_unsafe_blocks)]
 
 mod arena;
+mod blocked;
 mod cpu;
 #[cfg(feature = "cuda")]
 pub mod cuda;
@@ -41,6 +42,8 @@ mod executor;
 mod isa;
 #[cfg(feature = "ndarray")]
 mod nd;
+#[cfg(all(target_os = "linux", target_pointer_width = "64"))]
+mod pages;
 mod peak;
 mod pool;
 pub mod report;
@@ -48,6 +51,7 @@ mod shape;
 mod tensor;
 mod view;
 
+pub use blocked::{block_channels, unblock_channels};
 pub use cpu::Cpu;
 #[cfg(feature = "cuda")]
 pub use cuda::{Cuda, CudaError, CudaInfo};

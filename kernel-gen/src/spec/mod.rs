@@ -61,6 +61,9 @@
 //! ```
 //! The call takes `x, dw, dw_bias, w, bias, y`: of the two weights `w`, the pointwise one, is packed.
 //!
+//! With `layout = "NCHW16c"` images are `[n, c / 16, h, w, 16]` at the call, on both sides, and weights stay `[co, ci, kh, kw]`: a
+//! chain of such layers keeps its activations blocked. `block_channels` and `unblock_channels` of the runtime lead in and out.
+//!
 //! [`Spec::parse`] reads the whole file whatever it finds and reports everything that is wrong, each with its line.
 //! What it returns is complete and valid: every workload passed [`Workload::validate`], every name is a Rust
 //! identifier that no other name collides with.

@@ -25,6 +25,7 @@ mod phases;
 mod pointers;
 mod prelude;
 mod registers;
+mod rows;
 mod stmt;
 mod transpose;
 mod vector;
@@ -40,6 +41,7 @@ use phases::{Layout, PhaseBody, Place};
 use pointers::Pointer;
 use prelude::{Prelude, c_type};
 use registers::RegisterFile;
+use rows::Rows;
 use std::collections::BTreeMap;
 use std::fmt::Write;
 
@@ -107,6 +109,7 @@ pub fn emit(lowered: &Lowered, options: &COptions) -> Result<CSource, EmitError>
             worker_bytes: layout.worker_bytes,
             registers,
             pointers: vec![],
+            rows: Rows::default(),
             ranges: Ranges::new(),
             lane,
             out: String::new(),
@@ -176,6 +179,8 @@ struct Body<'a> {
     registers: BTreeMap<BufferId, RegisterFile>,
     /// Named addresses that are in scope.
     pointers: Vec<Pointer>,
+    /// What loads of every other element share.
+    rows: Rows,
     ranges: Ranges,
     /// The variable of loops over lanes.
     lane: VarId,

@@ -26,13 +26,17 @@ impl Body<'_> {
         let outer = self.ranges.clone();
         let pointers = self.pointers.len();
         let mut run_end = 0;
-        for (i, s) in stmts.iter().enumerate() {
-            if i >= run_end && is_update(s) {
+        let mut order: Vec<usize> = (0..stmts.len()).collect();
+        for i in 0..stmts.len() {
+            if i >= run_end && is_update(&stmts[i]) {
                 run_end = i + stmts[i..].iter().take_while(|s| is_update(s)).count();
                 self.drop_pointers(pointers);
                 self.share_pointers(&stmts[i..run_end])?;
+                for (place, statement) in self.plan_rows(&stmts[i..run_end]).into_iter().enumerate() {
+                    order[i + place] = i + statement;
+                }
             }
-            match s {
+            match &stmts[order[i]] {
                 Stmt::Let { var, value } => {
                     // A value that nobody uses would only be a warning.
                     let mut used = false;

@@ -4,6 +4,7 @@ use super::chunk::Chunk;
 use super::phases::Place;
 use super::prelude::{Helper, MathFn, Vector};
 use super::registers::{RegisterFile, register_access};
+use super::rows::Tap;
 use super::{Body, EmitError};
 use crate::emit::text::strength::*;
 use crate::emit::text::{Text, operator};
@@ -38,6 +39,8 @@ pub(super) struct Run {
     /// Address of the first.
     pub(super) pointer: String,
     pub(super) stride: i64,
+    /// What the address is counted from, and how many elements lie between, if that is a constant.
+    pub(super) place: Option<(String, i64)>,
 }
 
 impl Body<'_> {
@@ -168,6 +171,9 @@ impl Body<'_> {
         }
         let run = self.run(b, idx, c)?;
         let whole = whole || self.has_spare_lanes(b, idx, c, v);
+        if let Some(text) = self.shared(b, &run, v, (0, c.len.into()), c)? {
+            return Ok(Value::Vector(text, v));
+        }
         let text = match run.stride {
             1 if whole => format!("{}({})", self.prelude.call(Helper::Load(v, dtype)), run.pointer),
             1 => format!("{}({}, {})", self.prelude.call(Helper::LoadPart(v, dtype)), run.pointer, c.len),
@@ -199,6 +205,11 @@ impl Body<'_> {
             bounds.into_iter().reduce(|a, b| Expr::bin(op, a, b)).unwrap_or(Expr::Int(0))
         };
         let (low, high) = (merge(lanes.low, BinOp::Max), merge(lanes.high, BinOp::Min));
+        if let (Some(low), Some(high), true) = (low.as_int(), high.as_int(), lanes.uniform.is_empty())
+            && let Some(text) = self.shared(b, &run, v, (low, high), c)?
+        {
+            return Ok(Value::Vector(text, v));
+        }
         let load = match (run.stride, low.as_int(), high.as_int()) {
             (1, ..) => Helper::LoadBetween(v),
             (2, ..) => Helper::LoadEvenBetween(v),
@@ -220,6 +231,28 @@ impl Body<'_> {
             }
         };
         Ok(Value::Vector(text, v))
+    }
+
+    /// Lanes `low..high` of a load, if they are picked from what it shares with others; see [`super::rows`].
+    fn shared(
+        &mut self,
+        buffer: BufferId,
+        run: &Run,
+        vector: Vector,
+        (low, high): (i64, i64),
+        c: Chunk,
+    ) -> Result<Option<Text>, NoVector> {
+        let len = i64::from(c.len);
+        let (low, high) = (low.clamp(0, len), high.clamp(0, len));
+        match &run.place {
+            Some((base, at))
+                if matches!(run.stride, 1 | 2) && low < high && self.kernel.buffer(buffer).dtype == vector.dtype =>
+            {
+                let tap = Tap { buffer, vector, base: base.clone(), at: *at, stride: run.stride, low, high, len };
+                Ok(self.shared_row(tap)?.map(|text| Text::new(text, PRIMARY)))
+            }
+            _ => Ok(None),
+        }
     }
 
     /// Whether a whole vector may be read or written where the chunk's lanes begin: rows of the buffer are private, and
@@ -248,12 +281,13 @@ impl Body<'_> {
             }
         }
         let (base, rest) = self.address(b, &self.offset(b, &scalar));
+        let place = rest.as_int().map(|c| (base.clone(), c));
         let pointer = match rest {
             Expr::Int(0) => base,
             Expr::Int(c) if c < 0 => format!("{base} - {}", -c),
             rest => format!("{base} + {}", self.scalar(&rest)?.at(SUM)),
         };
-        Ok(Run { pointer, stride: step })
+        Ok(Run { pointer, stride: step, place })
     }
 }
 

@@ -5,12 +5,13 @@
 mod text;
 
 use super::Isa;
+use super::rows::picks_from_one;
 use crate::ir::DType;
 use std::collections::BTreeSet;
 use std::fmt::Write;
 use text::{
     NARROW_F16, WIDEN_F16, load_between, load_converted, load_even, load_even_between, load_part, map, min_max,
-    narrowed, store_converted, store_part, transpose, widened,
+    narrowed, pick_from, store_converted, store_part, transpose, widened,
 };
 
 /// A vector type of the emitted C: `f32x16` is sixteen floats.
@@ -66,6 +67,8 @@ pub(super) enum Helper {
     Gather(Vector, DType),
     /// All lanes, two elements apart.
     LoadEven(Vector),
+    /// Every other element of a window of two vectors, from the one of that number on; numbers wrap around.
+    PickFrom(Vector, usize),
     /// A whole vector to memory.
     Store(Vector, DType),
     /// The first `n` lanes to memory; writes no more than that.
@@ -137,6 +140,7 @@ impl Helper {
             Helper::LoadEvenBetween(v) => format!("load_even_between_{}", v.name()),
             Helper::Gather(v, d) => format!("gather_{}", from(v, d)),
             Helper::LoadEven(v) => format!("load_even_{}", v.name()),
+            Helper::PickFrom(v, first) => format!("pick_from{first}_{}", v.name()),
             Helper::Store(v, d) => format!("store_{}", from(v, d)),
             Helper::StorePart(v, d) => format!("store_part_{}", from(v, d)),
             Helper::Scatter(v, d) => format!("scatter_{}", from(v, d)),
@@ -165,6 +169,10 @@ impl Helper {
             Helper::LoadBetween(v) => vec![Helper::Type(v), Helper::Type(v.mask())],
             Helper::LoadEvenBetween(v) => vec![Helper::Type(v), Helper::Type(v.mask()), Helper::LoadBetween(v)],
             Helper::LoadEven(v) => vec![Helper::Type(v), Helper::Load(v, v.dtype)],
+            Helper::PickFrom(v, _) => {
+                let twice = Vector { width: 2 * v.width, ..v };
+                vec![Helper::Type(v), Helper::Type(v.mask()), Helper::Type(twice)]
+            }
             Helper::VectorMin(v) | Helper::VectorMax(v) => vec![Helper::Type(v), Helper::Type(v.mask())],
             Helper::Transpose(v) => vec![Helper::Type(v), Helper::Type(v.mask())],
             Helper::Splat(v) | Helper::Map(v, _) => vec![Helper::Type(v)],
@@ -227,6 +235,7 @@ impl Helper {
                 x = widened(d, v.dtype, "p[i * stride]"),
             ),
             Helper::LoadEven(v) => load_even(&name, v),
+            Helper::PickFrom(v, first) => pick_from(&name, v, first, picks_from_one(v, isa)),
             Helper::Store(v, d) if d == v.dtype => {
                 format!("KG_FN void {name}({t} *p, {v} v) {{\n  *({v}_u *)p = v;\n}}\n", v = v.name(), t = c_type(d))
             }
@@ -248,7 +257,7 @@ impl Helper {
 }
 
 /// The helpers that a source uses so far.
-#[derive(Default)]
+#[derive(Clone, Default)]
 pub(super) struct Prelude {
     used: BTreeSet<Helper>,
     math: bool,

@@ -225,6 +225,30 @@ pub(super) fn load_even_between(name: &str, v: Vector, isa: Isa) -> String {
     )
 }
 
+/// Lane `i` is element `first + 2 i` of a window, counted around its end: of one register, or of two.
+pub(super) fn pick_from(name: &str, v: Vector, first: usize, one: bool) -> String {
+    let (w, vector, mask) = (v.width, v.name(), v.mask().name());
+    let element = |i: usize| ((first + 2 * i) % (2 * w)).to_string();
+    let picks = |lanes: usize| (0..lanes).map(element).collect::<Vec<_>>().join(", ");
+    if one {
+        let bits = 2 * v.bytes() * 8;
+        let raw = if bits == 512 { "_mm512" } else { "_mm256" };
+        return format!(
+            "KG_FN {vector} {name}(f32x{twice} window) {{\n  \
+             return ({vector}){raw}_castps{bits}_ps{half}({raw}_permutexvar_ps({raw}_setr_epi32({picks}), window));\n}}\n",
+            twice = 2 * w,
+            half = bits / 2,
+            picks = picks(2 * w),
+        );
+    }
+    let picks = picks(w);
+    format!(
+        "KG_FN {vector} {name}({vector} a, {vector} b) {{\n\
+         #ifdef __clang__\n  return __builtin_shufflevector(a, b, {picks});\n\
+         #else\n  return __builtin_shuffle(a, b, ({mask}){{{picks}}});\n#endif\n}}\n"
+    )
+}
+
 /// Swaps ever smaller off-diagonal blocks: after the step of distance `d`, the bits `d` of row and lane are exchanged.
 pub(super) fn transpose(name: &str, v: Vector) -> String {
     let (w, vector, mask) = (v.width, v.name(), v.mask().name());
