@@ -47,6 +47,36 @@ fn two_blocks_of_a_cluster_load_for_each_other_and_compute_the_product() {
     assert_eq!(out["c"], product(&inputs, [128, 64, 128]));
 }
 
+#[test]
+fn parts_in_tf32_compute_the_product_of_f32() {
+    let kernel = good("split_tf32");
+    let mut inputs = interp::seeded_inputs(&kernel, 6);
+    // One part holds what has few bits.
+    let b: Vec<f64> = inputs["b"].iter().map(|v| (v * 256.0).round() / 256.0).collect();
+    inputs.insert("b".to_string(), b.clone());
+    let a = inputs["a"].clone();
+    let out = interp::run(&kernel, &inputs, Mode::Declared).unwrap_or_else(|e| panic!("{e}"));
+    let mut one_part = 0.0_f64;
+    for (i, got) in out["c"].iter().enumerate() {
+        let terms = || (0..64).map(|k| (a[i / 16 * 64 + k], b[i % 16 * 64 + k]));
+        let (sum, size): (f64, f64) = (terms().map(|(x, w)| x * w).sum(), terms().map(|(x, w)| (x * w).abs()).sum());
+        assert!((got - sum).abs() <= size * 64.0 / f64::from(1 << 24), "element {i} is {got}, should be {sum}");
+        let rounded: f64 = terms().map(|(x, w)| (f64::from(x as f32) * 1024.0).round() / 1024.0 * w).sum();
+        one_part = one_part.max((rounded - sum).abs() / size);
+    }
+    // The test can tell the parts apart: one of them alone is farther off than is allowed.
+    assert!(one_part > 64.0 / f64::from(1 << 24), "{one_part}");
+}
+
+#[test]
+fn an_operand_in_registers_is_in_use_until_the_wait() {
+    let said = report("split_tf32", "wait mma 0", "wait mma 1");
+    assert!(said.contains("rows[0, 0, 0]") && said.contains("an mma.warpgroup of warpgroup 0"), "{said}");
+    let text = good("split_tf32").to_string().replace("wait mma 0", "wait mma 1");
+    let faults = check(&parse(&text).expect("it parses"), &Limits::cuda());
+    assert!(faults.iter().any(|f| f.to_string().contains("rows")), "{faults:?}");
+}
+
 /// What the interpreter says about a good kernel in which `from` was replaced.
 fn report(name: &str, from: &str, to: &str) -> String {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../specs/filetests/good");
@@ -101,7 +131,7 @@ fn what_the_verifier_passes_runs_without_a_report() {
     let count = std::env::var("KERNEL_GEN_MUTANTS").ok().and_then(|n| n.parse().ok()).unwrap_or(40u64);
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../specs/filetests/good");
     let (mut passed, mut refused) = (0, 0);
-    for name in ["hopper_ring", "hopper_cluster", "copy_async_mma"] {
+    for name in ["hopper_ring", "hopper_cluster", "copy_async_mma", "split_tf32"] {
         let text = std::fs::read_to_string(folder.join(name).with_extension("kg")).unwrap();
         for seed in 0..count {
             let mutant = mutate(&text, &mut Rng::new(seed));

@@ -1,7 +1,7 @@
 //! What single operations compute.
 
 use super::program::{FloatOp, IntOp};
-use super::round::erf;
+use super::round::{erf, nearest_tf32};
 use crate::ir::DType;
 
 /// An integer operation; `None` when it divides by zero.
@@ -55,6 +55,7 @@ pub(super) fn float_op(op: FloatOp, x: f64, y: f64) -> f64 {
         FloatOp::Exp => x.exp(),
         FloatOp::Tanh => x.tanh(),
         FloatOp::Erf => erf(x),
+        FloatOp::Tf32 => nearest_tf32(x),
     }
 }
 

@@ -3,8 +3,9 @@
 use super::Cause;
 use super::gpu::{Block, GpuOp, Matrix};
 use super::machine::{Machine, Thread, Trap};
+use super::round::{nearest_tf32, truncated_tf32};
 use crate::analysis::order::{Agent, Role};
-use crate::ir::{Group, Unit};
+use crate::ir::{DType, Group, Unit};
 
 impl Machine<'_> {
     /// Runs a statement once for the threads of a unit, all of which stand at it.
@@ -31,6 +32,21 @@ impl Machine<'_> {
                 for (d, s) in dst.offsets.iter().zip(&src.offsets) {
                     let v = self.read_by(t, &agent, src.buffer, from + s)?;
                     self.write_by(t, &agent, dst.buffer, to + d, v)?;
+                }
+                self.cluster().order.done(agent);
+            }
+            GpuOp::Split { dst, src, .. } => {
+                let agent = self.unit_agent(threads);
+                let (to, from) = (self.locate(t, dst, true)?, self.locate(t, &src.tile, false)?);
+                let ((rows, columns), parts) = (src.shape(), dst.extents[0] as usize);
+                for (i, (row, column)) in (0..rows).flat_map(|r| (0..columns).map(move |c| (r, c))).enumerate() {
+                    let mut rest =
+                        self.read_by(t, &agent, src.tile.buffer, from + src.tile.offsets[src.at(row, column)])?;
+                    for part in 0..parts {
+                        let value = if part == 0 { nearest_tf32(rest) } else { rest };
+                        self.write_by(t, &agent, dst.buffer, to + dst.offsets[part * rows * columns + i], value)?;
+                        rest -= value;
+                    }
                 }
                 self.cluster().order.done(agent);
             }
@@ -64,6 +80,7 @@ impl Machine<'_> {
                 same(dst) && a.floats[*value as usize].to_bits() == b.floats[*value as usize].to_bits()
             }
             GpuOp::Move { dst, src, .. } => same(dst) && same(src),
+            GpuOp::Split { dst, src, .. } => same(dst) && same(&src.tile),
             GpuOp::Mma { acc, a, b, .. } => same(&acc.tile) && same(&a.tile) && same(&b.tile),
             _ => true,
         }
@@ -92,8 +109,18 @@ impl Machine<'_> {
         for (values, m) in operands.iter_mut().zip([a, b]) {
             let from = self.locate(t, &m.tile, false)?;
             values.reserve(m.tile.offsets.len());
+            let memory = &self.p.buffers[m.tile.buffer as usize];
+            let (fragment, tf32) = (memory.unit.is_some(), memory.dtype == DType::F32);
             for s in &m.tile.offsets {
-                values.push(self.read_by(t, &agent, m.tile.buffer, from + s)?);
+                let at = from + s;
+                let shared = fragment && self.cluster().order.is_writer(&agent, at);
+                let reader = if shared { Agent { threads: 0, ..agent } } else { agent };
+                let value = self.read_by(t, &reader, m.tile.buffer, at)?;
+                values.push(if tf32 { truncated_tf32(value) } else { value });
+                if fragment && unit == Unit::Warpgroup {
+                    // It is in use until the wait: who writes it before then clashes with the product.
+                    self.cluster().order.set_writer(at, &agent);
+                }
             }
         }
         let to = self.locate(t, &acc.tile, true)?;

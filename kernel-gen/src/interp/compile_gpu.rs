@@ -43,6 +43,20 @@ impl<'k> Compiler<'k> {
                 let (dst, src) = self.pair(dst, src)?;
                 GpuOp::Move { unit, dst, src }
             }
+            Gpu::Split { dst, src } => {
+                let [to, from] = [dst, &src.tile].map(|t| self.p.kernel.buffer(t.buffer));
+                let (Scope::Fragment(unit), Scope::Shared | Scope::Global) = (to.scope, from.scope) else {
+                    return Err(InterpError::malformed("split is from memory to a fragment"));
+                };
+                let f32s = to.dtype == DType::F32 && from.dtype == DType::F32;
+                let (dst, src) = (self.box_of(dst)?, self.matrix(&src.tile, src.transposed)?);
+                let (rows, columns) = src.shape();
+                if !f32s || !matches!(dst.extents[..], [1 | 2, r, c] if (r, c) == (rows as i64, columns as i64)) {
+                    let extents = &dst.extents;
+                    return Err(InterpError::malformed(format!("a split of extents {extents:?} = {rows}x{columns}")));
+                }
+                GpuOp::Split { unit, dst, src }
+            }
             Gpu::Mma { unit, acc, a, b } => self.unit_mma(*unit, acc, a, b)?,
             Gpu::CopyAsync { dst, src, guard } => {
                 self.check_scopes("copy_async", dst, src)?;
@@ -218,12 +232,14 @@ impl<'k> Compiler<'k> {
     }
 
     fn unit_mma(&mut self, unit: Unit, acc: &Tile, a: &Operand, b: &Operand) -> Result<GpuOp, InterpError> {
-        let want = match unit {
-            Unit::Warp => Scope::Fragment(Unit::Warp),
-            Unit::Warpgroup => Scope::Shared,
-        };
         let scope = |t: &Tile| self.p.kernel.buffer(t.buffer).scope;
-        if scope(acc) != Scope::Fragment(unit) || [a, b].iter().any(|o| scope(&o.tile) != want) {
+        let fits = match unit {
+            Unit::Warp => [a, b].iter().all(|o| scope(&o.tile) == Scope::Fragment(unit)),
+            Unit::Warpgroup => {
+                [Scope::Shared, Scope::Fragment(unit)].contains(&scope(&a.tile)) && scope(&b.tile) == Scope::Shared
+            }
+        };
+        if scope(acc) != Scope::Fragment(unit) || !fits {
             return Err(InterpError::malformed(format!("mma.{} with operands of the wrong scope", unit.name())));
         }
         let acc = self.matrix(acc, false)?;

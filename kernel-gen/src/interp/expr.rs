@@ -286,6 +286,7 @@ impl Compiler<'_> {
                 UnOp::Exp => FloatOp::Exp,
                 UnOp::Tanh => FloatOp::Tanh,
                 UnOp::Erf => FloatOp::Erf,
+                UnOp::Tf32 => FloatOp::Tf32,
                 UnOp::Not => return Err(InterpError::malformed(format!("`!` of a {}", v.dtype))),
             };
             let d = self.take(false, 1);

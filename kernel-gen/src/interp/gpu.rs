@@ -72,6 +72,12 @@ pub(super) enum GpuOp {
         dst: Block,
         src: Block,
     },
+    Split {
+        unit: Unit,
+        /// `[parts, rows, columns]`.
+        dst: Block,
+        src: Matrix,
+    },
     Mma {
         unit: Unit,
         acc: Matrix,
@@ -337,7 +343,10 @@ impl Machine<'_> {
     /// Runs a statement, or says what the thread waits for.
     pub(super) fn gpu(&mut self, t: &mut Thread, op: &GpuOp) -> Result<Option<Stop>, Trap> {
         match op {
-            GpuOp::Fill { unit, .. } | GpuOp::Move { unit, .. } | GpuOp::Mma { unit, .. } => {
+            GpuOp::Fill { unit, .. }
+            | GpuOp::Move { unit, .. }
+            | GpuOp::Split { unit, .. }
+            | GpuOp::Mma { unit, .. } => {
                 return Ok(Some(Stop::Collective(*unit)));
             }
             GpuOp::Commit(Group::Mma) | GpuOp::Wait(Group::Mma, _) => {

@@ -273,6 +273,7 @@ pub(super) enum FloatOp {
     Exp,
     Tanh,
     Erf,
+    Tf32,
 }
 
 /// Comparisons.

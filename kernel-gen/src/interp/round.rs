@@ -15,6 +15,19 @@ pub(super) fn round_to(v: f64, dtype: DType) -> f64 {
     }
 }
 
+/// The nearest number of 10 fraction bits and an `f32`'s exponent, ties away from zero; NaN becomes a zero, as in the code
+/// that is emitted.
+pub(super) fn nearest_tf32(v: f64) -> f64 {
+    let bits = (v as f32).to_bits().wrapping_add(0x1000) & 0xffff_e000;
+    f64::from(f32::from_bits(bits))
+}
+
+/// What tensor cores take of an `f32`: its first 10 fraction bits.
+pub(super) fn truncated_tf32(v: f64) -> f64 {
+    let v = v as f32;
+    if v.is_nan() { f64::NAN } else { f64::from(f32::from_bits(v.to_bits() & 0xffff_e000)) }
+}
+
 /// The nearest bfloat16.
 fn to_bf16(v: f32) -> f64 {
     if v.is_nan() {

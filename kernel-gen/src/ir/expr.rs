@@ -57,11 +57,14 @@ pub enum UnOp {
     Tanh,
     /// Error function.
     Erf,
+    /// An `f32` rounded to the nearest that has 10 fraction bits, ties away from zero: what tensor cores call tf32.
+    Tf32,
 }
 
 impl UnOp {
     /// All of them.
-    pub const ALL: [UnOp; 7] = [UnOp::Neg, UnOp::Not, UnOp::Abs, UnOp::Sqrt, UnOp::Exp, UnOp::Tanh, UnOp::Erf];
+    pub const ALL: [UnOp; 8] =
+        [UnOp::Neg, UnOp::Not, UnOp::Abs, UnOp::Sqrt, UnOp::Exp, UnOp::Tanh, UnOp::Erf, UnOp::Tf32];
 
     /// The name in the text form.
     pub fn name(self) -> &'static str {
@@ -73,6 +76,7 @@ impl UnOp {
             UnOp::Exp => "exp",
             UnOp::Tanh => "tanh",
             UnOp::Erf => "erf",
+            UnOp::Tf32 => "tf32",
         }
     }
 }

@@ -6,7 +6,7 @@
 //!
 //! | statement | runs | completes |
 //! |---|---|---|
-//! | `fill`, `move`, `mma.warp` | collectively, by a warp (`fill` by the fragment's unit) | at once |
+//! | `fill`, `move`, `split`, `mma.warp` | collectively, by a warp (`fill` and `split` by the fragment's unit) | at once |
 //! | `mma.warpgroup` | collectively, by a warpgroup | at `wait mma` |
 //! | `copy_async` | in each thread | at `wait copy` for the thread, at a barrier behind it for others |
 //! | `tensor_load` | in one thread | when the mbarrier's phase ends |
@@ -30,6 +30,13 @@
 //!
 //! An operand of `mma.warpgroup` is a matrix whose rows are `swizzle` bytes of shared memory; a wider one is said with
 //! three extents `[blocks, rows, columns]` above 1, blocks that stand side by side: the matrix `rows x (blocks * columns)`.
+//!
+//! The left operand of `mma.warpgroup` may be a fragment of the warpgroup instead, and is one where elements are `f32`. Of
+//! these tensor cores multiply the first 10 fraction bits (**tf32**) and ignore the others. `split` fills such a fragment
+//! from memory: part 0 is the value rounded to tf32, part 1 what that leaves over, which is exact in `f32` and loses at most
+//! its last bit as tf32. The sum of the products of parts is then an `f32` product but for about 2^-22 of it. *(PTX ISA,
+//! "Alternate floating point"; Ootomo and Yokota, arXiv:2203.03341.)* Infinite elements give NaN, since the rest of infinity
+//! is one. An asynchronous product reads its fragment until it is waited for: it must not be filled again before.
 //!
 //! A shared buffer's **swizzle** is an address map: within each 8 rows of `swizzle` bytes, the 16-byte units of row `r`
 //! are exchanged by XOR with `r`. Indices do not know of it.
@@ -136,9 +143,17 @@ pub enum Gpu {
         /// Source, of the same extents apart from ones; one of the two is a fragment.
         src: Tile,
     },
+    /// Copies a matrix from memory into a fragment as parts in tf32: the value rounded, and what that leaves over.
+    Split {
+        /// Tile `[parts, rows, columns]` of a fragment of `f32`, a left operand; 1 or 2 parts.
+        dst: Tile,
+        /// Source, `f32`, `rows x columns`.
+        src: Operand,
+    },
     /// `acc += a * b` on tensor cores, accumulated in the accumulator's type.
     Mma {
-        /// Who: the warp with operands in fragments, the warpgroup with operands in shared memory.
+        /// Who: the warp with operands in fragments, the warpgroup with operands in shared memory or the left one in a
+        /// fragment.
         unit: Unit,
         /// Accumulator: a fragment, `m x n`.
         acc: Tile,
@@ -221,7 +236,8 @@ impl Gpu {
             Gpu::Move { dst, src }
             | Gpu::CopyAsync { dst, src, .. }
             | Gpu::TensorLoad { dst, src, .. }
-            | Gpu::TensorStore { dst, src } => GpuTiles { read: vec![src], written: Some(dst) },
+            | Gpu::TensorStore { dst, src }
+            | Gpu::Split { dst, src: Operand { tile: src, .. } } => GpuTiles { read: vec![src], written: Some(dst) },
             Gpu::Mma { acc, a, b, .. } => GpuTiles { read: vec![acc, &a.tile, &b.tile], written: Some(acc) },
             _ => GpuTiles { read: vec![], written: None },
         }
@@ -238,6 +254,9 @@ impl Gpu {
                 Gpu::TensorLoad { dst: f(dst, true), src: f(src, false), steps, on, multicast }
             }
             Gpu::TensorStore { dst, src } => Gpu::TensorStore { dst: f(dst, true), src: f(src, false) },
+            Gpu::Split { dst, src } => {
+                Gpu::Split { dst: f(dst, true), src: Operand { tile: f(src.tile, false), ..src } }
+            }
             Gpu::Mma { unit, acc, a, b } => Gpu::Mma {
                 unit,
                 acc: f(acc, true),

@@ -19,6 +19,11 @@ impl Parser<'_> {
                 self.sign("=")?;
                 Gpu::Move { dst, src: self.tile()? }
             }
+            "split" => {
+                let dst = self.tile()?;
+                self.sign("=")?;
+                Gpu::Split { dst, src: self.operand()? }
+            }
             "mma.warp" => self.unit_mma(Unit::Warp)?,
             "mma.warpgroup" => self.unit_mma(Unit::Warpgroup)?,
             "copy_async" => {

@@ -220,6 +220,7 @@ TMA(1) TMA(2) TMA(3) TMA(4) TMA(5)
 // Products of a warpgroup: PTX ISA, "Matrix Descriptor Format" and "Canonical Layouts". Bits that a descriptor leaves
 // free say which 256 KiB the address is in.
 template <int n> static void wgmma_settle(float *) {}
+template <int n> static void wgmma_settle_operand(unsigned *) {}
 static std::vector<size_t> windows;
 static unsigned long long wgmma_operand(const void *p, unsigned long long layout) {
   const size_t address = (size_t)p, window = address >> 18;
@@ -253,6 +254,27 @@ static void wgmma(float *sums, unsigned long long a, unsigned long long b, bool 
       sums[i] += widen(wgmma_element(a, from_a, row, k, left)) * widen(wgmma_element(b, from_b, column, k, right));
     }
   }
+}
+
+// The left operand is in registers: PTX ISA, "Register Fragments for wgmma.mma_async.m64nNk8". Of a float the last 13 bits
+// do not count.
+template <int columns> static void wgmma_tf32(float *sums, const unsigned *a, unsigned long long b) {
+  const int thread = linear_thread() % 128, lane = thread % 32;
+  warp_mail &m = mail[linear_thread() / 32];
+  const size_t from_b = wgmma_start(b), stride = (b >> 32 & 0x3fff) * 16;
+  const int row_bytes = 256 >> (b >> 62);
+  const auto tf32 = [](unsigned v) { return bits<float>(v & 0xffffe000u); };
+  memcpy(m.a[lane], a, 16);
+  warp_wait();
+  for (int i = 0; i < columns / 2; ++i) {
+    const int row = lane / 4 + i % 4 / 2 * 8, column = i / 4 * 8 + lane % 4 * 2 + i % 2;
+    for (int k = 0; k < 8; ++k) {
+      const size_t offset = column / 8 * stride + column % 8 * row_bytes + k * 4;
+      const unsigned right = *(const unsigned *)swizzled(from_b + offset, row_bytes);
+      sums[i] += tf32(m.a[row % 8 * 4 + k % 4][row / 8 + k / 4 * 2]) * tf32(right);
+    }
+  }
+  warp_wait();
 }
 
 // Runs `body` as every thread of every block.

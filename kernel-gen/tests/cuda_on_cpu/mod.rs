@@ -50,9 +50,16 @@ fn without_instructions(source: &str) -> String {
     out
 }
 
-/// A product of a warpgroup, whose name says all about it: `wgmma_m64n128k16_f16_nt`.
+/// A product of a warpgroup, whose name says all about it: `wgmma_m64n128k16_f16_nt`, `wgmma_m64n128k8_tf32`.
 fn warpgroup_product(head: &str) -> String {
-    let Some((columns, rest)) = head.strip_prefix("KG_FN void wgmma_m64n").and_then(|t| t.split_once("k16_")) else {
+    let product = head.strip_prefix("KG_FN void wgmma_m64n");
+    if let Some((columns, _)) = product.and_then(|t| t.split_once("k8_tf32")) {
+        return format!(
+            "static void wgmma_m64n{columns}k8_tf32(float *sums, const unsigned *a, unsigned long long b) {{\n  \
+             wgmma_tf32<{columns}>(sums, a, b);\n}}\n"
+        );
+    }
+    let Some((columns, rest)) = product.and_then(|t| t.split_once("k16_")) else {
         return String::new();
     };
     let Some((dtype, [a, b, ..])) = rest.split_once('_').map(|(dtype, rest)| (dtype, rest.as_bytes())) else {

@@ -31,6 +31,7 @@ pub(super) fn statement(kernel: &Kernel, types: &Types, g: &Gpu) -> Result<(), R
             c.scalar(value, "the value of fill", |d| d.is_float())
         }
         Gpu::Move { dst, src } => c.movement(dst, src),
+        Gpu::Split { dst, src } => c.split(dst, src),
         Gpu::Mma { unit: Unit::Warp, acc, a, b } => c.warp_mma(acc, a, b),
         Gpu::Mma { unit: Unit::Warpgroup, acc, a, b } => c.warpgroup_mma(acc, a, b),
         Gpu::CopyAsync { dst, src, guard } => {
@@ -105,6 +106,11 @@ struct Checker<'a, 'k> {
     types: &'a Types<'k>,
 }
 
+/// Elements of the reduction in one instruction of a warpgroup: 32 bytes.
+fn depth_of(tf32: bool) -> i64 {
+    if tf32 { 8 } else { 16 }
+}
+
 fn long(t: &Tile) -> Vec<i64> {
     t.extents.iter().copied().filter(|n| *n != 1).collect()
 }
@@ -153,6 +159,24 @@ impl Checker<'_, '_> {
         Ok(())
     }
 
+    fn split(&self, dst: &Tile, src: &Operand) -> Result<(), Refusal> {
+        self.scope(dst, "split fills", |s| matches!(s, Scope::Fragment(_)), "a fragment")?;
+        self.scope(&src.tile, "split reads", |s| matches!(s, Scope::Shared | Scope::Global), "memory")?;
+        let [to, from] = [dst, &src.tile].map(|t| self.kernel.buffer(t.buffer));
+        if to.dtype != DType::F32 || from.dtype != DType::F32 {
+            let cause = format!("split of {} into {}", from.dtype, to.dtype);
+            return Err((FaultKind::TypeMismatch, cause, "split f32; what has 16 bits needs it not"));
+        }
+        let matrix = |r: i64, c: i64| if src.transposed { [c, r] } else { [r, c] };
+        match dst.extents[..] {
+            [1 | 2, r, c] if long(&src.tile) == matrix(r, c) => Ok(()),
+            _ => {
+                let cause = format!("split of extents {:?} = {:?}", dst.extents, src.tile.extents);
+                Err((FaultKind::TypeMismatch, cause, "name one or two parts of one matrix"))
+            }
+        }
+    }
+
     fn dtypes(&self, acc: &Tile, a: &Operand, b: &Operand, sums: &[DType]) -> Result<(), Refusal> {
         let of = |t: &Tile| self.kernel.buffer(t.buffer).dtype;
         let [c, x, y] = [of(acc), of(&a.tile), of(&b.tile)];
@@ -195,10 +219,20 @@ impl Checker<'_, '_> {
             |s| s == Scope::Fragment(Unit::Warpgroup),
             "a fragment of a warpgroup",
         )?;
-        for t in [&a.tile, &b.tile] {
-            self.scope(t, "an operand of mma.warpgroup is", |s| s == Scope::Shared, "shared")?;
+        // Elements of 32 bits are rounded in registers, and in shared memory run along the reduction only.
+        let tf32 = self.kernel.buffer(b.tile.buffer).dtype == DType::F32;
+        let left = if tf32 { Scope::Fragment(Unit::Warpgroup) } else { Scope::Shared };
+        self.scope(&a.tile, "the left operand of mma.warpgroup is", |s| s == left, &left.to_string())?;
+        self.scope(&b.tile, "the right operand of mma.warpgroup is", |s| s == Scope::Shared, "shared")?;
+        if !tf32 {
+            self.dtypes(acc, a, b, &[DType::F32])?;
+        } else if [acc, &a.tile].iter().any(|t| self.kernel.buffer(t.buffer).dtype != DType::F32)
+            || a.transposed
+            || !b.transposed
+        {
+            let cause = "mma.warpgroup of f32 with other types or orders".to_string();
+            return Err((FaultKind::TypeMismatch, cause, "multiply m x k by a transposed n x k, all in f32"));
         }
-        self.dtypes(acc, a, b, &[DType::F32])?;
         let refuse = |cause: String, mend| Err((FaultKind::TypeMismatch, cause, mend));
         // Blocks that stand side by side make the columns longer.
         let shape = |t: &Tile, transposed: bool| {
@@ -217,9 +251,12 @@ impl Checker<'_, '_> {
         if (rows, cols, depth) != (m, n, k) {
             return refuse(format!("mma.warpgroup of {m}x{n} += {rows}x{k} * {depth}x{cols}"), "let the extents fit");
         }
-        if m != 64 || n % 8 != 0 || !(8..=256).contains(&n) || k % 16 != 0 {
+        if m != 64 || n % 8 != 0 || !(8..=256).contains(&n) || k % depth_of(tf32) != 0 {
             let cause = format!("mma.warpgroup of {m}x{n} sums over {k}");
-            return refuse(cause, "multiply 64 rows, 8 to 256 columns in steps of 8, over a multiple of 16");
+            return refuse(
+                cause,
+                "multiply 64 rows, 8 to 256 columns in steps of 8, over a multiple of 16 (of 8 in f32)",
+            );
         }
         for t in [&a.tile, &b.tile] {
             let buffer = self.kernel.buffer(t.buffer);

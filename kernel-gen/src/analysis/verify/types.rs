@@ -187,6 +187,7 @@ impl<'k> Types<'k> {
                     UnOp::Not => t.dtype == DType::Bool,
                     UnOp::Neg | UnOp::Abs => t.dtype != DType::Bool,
                     UnOp::Sqrt | UnOp::Exp | UnOp::Tanh | UnOp::Erf => t.dtype.is_float(),
+                    UnOp::Tf32 => t.dtype == DType::F32,
                 };
                 if fits { Ok(t) } else { Err(format!("`{}` of {}, which has type {t}", op.name(), text(a))) }
             }

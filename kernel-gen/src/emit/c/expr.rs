@@ -93,6 +93,9 @@ impl Body<'_> {
             UnOp::Exp => MathFn::Exp,
             UnOp::Tanh => MathFn::Tanh,
             UnOp::Erf => MathFn::Erf,
+            UnOp::Tf32 => {
+                return Err(EmitError::Unsupported { what: "rounding to tf32, which only tensor cores take".into() });
+            }
         };
         self.prelude.use_math();
         Ok(Text::new(format!("{}({})", math.c_name(dtype), a.text), PRIMARY))

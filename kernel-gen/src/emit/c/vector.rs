@@ -142,7 +142,7 @@ impl Body<'_> {
             UnOp::Exp => MathFn::Exp,
             UnOp::Tanh => MathFn::Tanh,
             UnOp::Erf => MathFn::Erf,
-            UnOp::Not => return Err(NoVector::Lanes),
+            UnOp::Not | UnOp::Tf32 => return Err(NoVector::Lanes),
         };
         if !v.dtype.is_float() {
             return Err(NoVector::Lanes);

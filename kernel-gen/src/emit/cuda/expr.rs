@@ -45,6 +45,7 @@ impl Body<'_> {
                 let a = self.scalar(a)?;
                 match (op, math_fn(*op, dtype)) {
                     (_, Some(function)) => Text::new(format!("{function}({})", a.text), PRIMARY),
+                    (UnOp::Tf32, None) => Text::new(format!("{}({})", self.ptx(Ptx::RoundTf32), a.text), PRIMARY),
                     (UnOp::Not, None) => Text::new(format!("!{}", a.at(PRIMARY)), UNARY),
                     (_, None) => Text::new(format!("-{}", a.at(PRIMARY)), UNARY),
                 }

@@ -36,9 +36,23 @@ pub(super) fn roles(kernel: &Kernel) -> Result<BTreeMap<BufferId, Role>, EmitErr
                 }
             };
             note(acc.buffer, Role::Sums);
-            if *unit == Unit::Warp {
-                note(a.tile.buffer, Role::Left { transposed: a.transposed });
-                note(b.tile.buffer, Role::Right { transposed: b.transposed });
+            for (operand, role) in
+                [(a, Role::Left { transposed: a.transposed }), (b, Role::Right { transposed: b.transposed })]
+            {
+                if kernel.buffer(operand.tile.buffer).scope == Scope::Fragment(*unit) {
+                    note(operand.tile.buffer, role);
+                }
+            }
+        });
+    }
+    // What only loops over its elements touch is added to by them.
+    for s in &kernel.body {
+        s.walk(&mut |s| {
+            if let Some(b) = s.written()
+                && let Scope::Fragment(_) = kernel.buffer(b).scope
+                && matches!(s, Stmt::Store { .. } | Stmt::Reduce { .. })
+            {
+                roles.entry(b).or_insert(Role::Sums);
             }
         });
     }
@@ -59,9 +73,12 @@ fn matrices(b: &Buffer) -> (i64, i64, i64) {
 }
 
 impl Role {
-    /// Elements of a base matrix along the fragment's rows and columns, and registers that a thread has of one.
-    pub(super) fn base(self) -> (i64, i64, i64) {
+    /// Elements of a base matrix along the fragment's rows and columns, and registers that a thread has of one, for
+    /// elements of a type.
+    pub(super) fn base(self, dtype: DType) -> (i64, i64, i64) {
         match self {
+            // As many bytes as of the others: elements are twice as wide.
+            Role::Left { .. } if dtype == DType::F32 => (16, 8, 4),
             Role::Sums => (16, 8, 4),
             Role::Left { .. } => (16, 16, 4),
             // Both orders are cut into pieces of 16 along the reduction and 8 along the columns.
@@ -91,7 +108,7 @@ impl Body<'_> {
     fn registers_of_matrix(&self, b: BufferId) -> Result<i64, EmitError> {
         let buffer = self.kernel.buffer(b);
         let (rows, columns, _) = matrices(buffer);
-        let (r, c, registers) = self.role(b)?.base();
+        let (r, c, registers) = self.role(b)?.base(buffer.dtype);
         let fits = match self.unit(b) {
             // The four warps hold sixteen rows each.
             Unit::Warpgroup => rows == 64 && columns % c == 0,
@@ -99,12 +116,13 @@ impl Body<'_> {
         };
         let dtype_fits = match self.role(b)? {
             Role::Sums => buffer.dtype == DType::F32,
+            Role::Left { transposed: false } if buffer.dtype == DType::F32 => true,
             _ => matches!(buffer.dtype, DType::F16 | DType::Bf16),
         };
         if !fits || !dtype_fits {
             let what = format!(
                 "fragment `{}` of {rows} x {columns} {}: tensor cores hold it in pieces of {r} x {c}, sums in f32, \
-                 operands in f16 or bf16",
+                 operands in f16, bf16, or the left one in f32",
                 buffer.name, buffer.dtype
             );
             return Err(EmitError::Unsupported { what });
@@ -160,7 +178,7 @@ impl Body<'_> {
     fn base_register(&self, b: BufferId, origin: &[Expr], row: i64, column: i64) -> Result<Expr, EmitError> {
         let buffer = self.kernel.buffer(b);
         let (rows, columns, _) = matrices(buffer);
-        let (r, c, registers) = self.role(b)?.base();
+        let (r, c, registers) = self.role(b)?.base(buffer.dtype);
         let [outer @ .., first_row, first_column] = origin else { return Ok(Expr::Int(0)) };
         let mut matrix = Expr::Int(0);
         for (i, n) in outer.iter().zip(&buffer.shape) {
@@ -178,7 +196,9 @@ impl Body<'_> {
         };
         // The last eight columns of a left operand's base matrix are its last two registers.
         let half = match self.role(b)? {
-            Role::Left { transposed: false } => (first_column.clone() + given).floor_mod(16).floor_div(8) * 2,
+            Role::Left { transposed: false } if c == 16 => {
+                (first_column.clone() + given).floor_mod(16).floor_div(8) * 2
+            }
             _ => Expr::Int(0),
         };
         let register = matrix * self.registers_of_matrix(b)? + base * registers + half;
@@ -210,7 +230,7 @@ impl Body<'_> {
             return Err(EmitError::Unsupported { what: "an operand filled with other than zero".into() });
         }
         let (rows, columns) = extents(dst);
-        let (r, c, registers) = role.base();
+        let (r, c, registers) = role.base(self.kernel.buffer(dst.buffer).dtype);
         let unit = self.unit(dst.buffer);
         let rows = if unit == Unit::Warpgroup { 1 } else { rows / r };
         let text = if role == Role::Sums { self.scalar(value)?.text } else { "0".to_string() };

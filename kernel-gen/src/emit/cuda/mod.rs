@@ -126,6 +126,7 @@ pub struct CudaSource {
 pub fn emit(lowered: &Lowered, options: &CudaOptions) -> Result<CudaSource, EmitError> {
     let (mut kernel, counters) = counters::extract(lowered.kernel().clone());
     let lane = kernel.fresh_var("lane");
+    let warp = kernel.fresh_var("own_warp");
     let kernel = &kernel;
     let layout = launch::layout(kernel)?;
     let roles = fragment::roles(kernel)?;
@@ -141,6 +142,7 @@ pub fn emit(lowered: &Lowered, options: &CudaOptions) -> Result<CudaSource, Emit
         let mut ranges = Ranges::new();
         counters::name(&counters, &mut names, &mut ranges);
         ranges.insert(lane, 0, 31);
+        ranges.insert(warp, 0, 3);
         let scalars = scalars::of(kernel, nest.nest, &counters, &mut names);
         let mut body = Body {
             kernel,
@@ -162,6 +164,7 @@ pub fn emit(lowered: &Lowered, options: &CudaOptions) -> Result<CudaSource, Emit
             wide: BTreeSet::new(),
             loads: vec![],
             lane,
+            warp,
             out: String::new(),
             depth: 1,
         };
@@ -308,6 +311,8 @@ struct Body<'a> {
     wide: BTreeSet<VarId>,
     /// Lanes that the statement at hand has loaded.
     loads: Vec<Loaded>,
+    /// The thread's warp in its warpgroup, likewise.
+    warp: VarId,
     /// The lane of the thread in its warp, which is declared at the top if something uses it.
     lane: VarId,
     out: String,
@@ -338,6 +343,9 @@ impl Body<'_> {
         self.block(std::slice::from_ref(nest.nest))?;
         if has_word(&self.out[top..], self.names.var(self.lane)) {
             self.out.insert_str(top, &self.lane_declaration(self.lane));
+        }
+        if has_word(&self.out[top..], self.names.var(self.warp)) {
+            self.out.insert_str(top, &self.warp_declaration(self.warp));
         }
         Ok(())
     }

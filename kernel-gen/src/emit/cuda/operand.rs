@@ -6,7 +6,8 @@ use super::vector::is_multiple;
 use super::{Body, EmitError};
 use crate::analysis::simplify::simplify;
 use crate::emit::text::strength::SUM;
-use crate::ir::{BufferId, Expr, Scope, Tile, VarId};
+use crate::ir::{BufferId, Expr, Operand, Scope, Tile, Unit, VarId};
+use crate::target::CudaFeature;
 
 /// Where a tile lies in memory.
 struct Place {
@@ -87,8 +88,52 @@ impl Body<'_> {
         Ok(())
     }
 
+    /// Fills a left operand with the parts of what lies in memory. A thread holds of 16 rows and 8 columns those four
+    /// elements whose row is its lane's quarter, modulo 8, and whose column its place in that, modulo 4.
+    pub(super) fn split(&mut self, dst: &Tile, src: &Operand) -> Result<(), EmitError> {
+        self.need(CudaFeature::CpAsync, "an operand in tf32")?;
+        let memory = self.kernel.buffer(src.tile.buffer);
+        let mut strides = spanned(&src.tile).map(|d| memory.strides[d]);
+        if src.transposed {
+            strides.reverse();
+        }
+        let place = Place { buffer: src.tile.buffer, offset: self.offset(src.tile.buffer, &src.tile.origin), strides };
+        let (Role::Left { transposed: false }, [parts, rows, columns]) = (self.role(dst.buffer)?, &dst.extents[..])
+        else {
+            return Err(EmitError::Unsupported { what: "a split into what is no left operand".into() });
+        };
+        let (parts, rows, columns) = (*parts, *rows, *columns);
+        let warpgroup = self.kernel.buffer(dst.buffer).scope == Scope::Fragment(Unit::Warpgroup);
+        let quad = Expr::Var(self.lane).floor_div(4);
+        // The four warps of a warpgroup hold sixteen rows each.
+        let (first, held) = if warpgroup { (Expr::Var(self.warp) * 16 + quad, rows / 4) } else { (quad, rows) };
+        let column = Expr::Var(self.lane).floor_mod(4);
+        let halves = if parts == 2 { self.ptx(Ptx::SplitTf32) } else { self.ptx(Ptx::RoundTf32) };
+        for row in (0..held).step_by(16) {
+            for step in (0..columns).step_by(8) {
+                for i in 0..4 {
+                    let (down, along) = (row + i % 2 * 8, step + i / 2 * 4);
+                    let at = simplify(&place.at(first.clone() + down, column.clone() + along), &self.ranges);
+                    let value = self.single(place.buffer, &at)?;
+                    let mut register = |part: i64| {
+                        let mut tile = dst.clone();
+                        tile.origin[0] = tile.origin[0].clone() + part;
+                        self.register(&tile, row, step, i)
+                    };
+                    let whole = register(0)?;
+                    let line = match parts {
+                        2 => format!("{halves}({whole}, {}, {value});", register(1)?),
+                        _ => format!("{whole} = __float_as_uint({halves}({value}));"),
+                    };
+                    self.line(&line);
+                }
+            }
+        }
+        Ok(())
+    }
+
     fn load_elements(&mut self, dst: &Tile, role: Role, place: &Place) -> Result<(), EmitError> {
-        let (r, c, registers) = role.base();
+        let (r, c, registers) = role.base(self.kernel.buffer(dst.buffer).dtype);
         let (rows, columns) = extents(dst);
         let lane = Expr::Var(self.lane);
         let (quad, pair) = (lane.clone().floor_div(4), lane.floor_mod(4) * 2);
@@ -139,11 +184,20 @@ impl Body<'_> {
 
     /// The declaration of this thread's lane in its warp.
     pub(super) fn lane_declaration(&self, lane: VarId) -> String {
-        let [x, y, z] = self.block;
-        let thread = match (y == 1 && z == 1) || x % 32 == 0 {
-            true => "threadIdx.x".to_string(),
-            false => format!("(threadIdx.x + {x} * (threadIdx.y + {y} * threadIdx.z))"),
-        };
+        let thread = if self.block[0] % 32 == 0 { "threadIdx.x".to_string() } else { self.thread_number() };
         format!("  const int {} = (int)({thread} % 32);\n", self.names.var(lane))
+    }
+
+    /// The declaration of the number of this thread's warp in its warpgroup.
+    pub(super) fn warp_declaration(&self, warp: VarId) -> String {
+        format!("  const int {} = (int)({} / 32 % 4);\n", self.names.var(warp), self.thread_number())
+    }
+
+    /// The number of this thread in its block.
+    fn thread_number(&self) -> String {
+        match self.block {
+            [_, 1, 1] => "threadIdx.x".to_string(),
+            [x, y, _] => format!("(threadIdx.x + {x} * (threadIdx.y + {y} * threadIdx.z))"),
+        }
     }
 }

@@ -133,7 +133,7 @@ impl Helper {
 /// The CUDA function for a unary operator that is one.
 pub(super) fn math_fn(op: UnOp, dtype: DType) -> Option<String> {
     let base = match op {
-        UnOp::Neg | UnOp::Not => return None,
+        UnOp::Neg | UnOp::Not | UnOp::Tf32 => return None,
         UnOp::Abs => "fabs",
         UnOp::Sqrt => "sqrt",
         UnOp::Exp => "exp",

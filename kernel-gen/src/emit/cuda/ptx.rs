@@ -38,10 +38,18 @@ pub(super) enum Ptx {
     Mma(DType),
     /// Says that registers hold what an asynchronous product needs or has left.
     Settle,
+    /// The same of registers that hold an operand.
+    SettleOperand,
     /// The descriptor of a matrix in shared memory.
     WgmmaOperand,
     /// `wgmma` on 64 x n sums and a reduction of 16; operands whose fast dimension is not the reduction are transposed.
     Wgmma { columns: i64, dtype: DType, transposed: [bool; 2] },
+    /// An `f32` rounded to 10 fraction bits.
+    RoundTf32,
+    /// The two parts of an `f32` as operands.
+    SplitTf32,
+    /// `wgmma` on 64 x n sums and a reduction of 8, with the left operand in registers.
+    WgmmaTf32 { columns: i64 },
 }
 
 impl Ptx {
@@ -66,6 +74,10 @@ impl Ptx {
             Ptx::LdmatrixHalf => "mma_ldmatrix_half".into(),
             Ptx::Mma(dtype) => format!("mma_m16n8k16_{dtype}"),
             Ptx::Settle => "wgmma_settle".into(),
+            Ptx::SettleOperand => "wgmma_settle_operand".into(),
+            Ptx::RoundTf32 => "round_tf32".into(),
+            Ptx::SplitTf32 => "split_tf32".into(),
+            Ptx::WgmmaTf32 { columns } => format!("wgmma_m64n{columns}k8_tf32"),
             Ptx::WgmmaOperand => "wgmma_operand".into(),
             Ptx::Wgmma { columns, dtype, transposed: [a, b] } => {
                 let letter = |t| if t { 't' } else { 'n' };
@@ -78,7 +90,15 @@ impl Ptx {
     pub(super) fn needs(self) -> Vec<Helper> {
         let address = Helper::Ptx(Ptx::SharedAddress);
         match self {
-            Ptx::SharedAddress | Ptx::TensorMap | Ptx::Mma(_) | Ptx::Settle | Ptx::Wgmma { .. } => vec![],
+            Ptx::SharedAddress
+            | Ptx::TensorMap
+            | Ptx::Mma(_)
+            | Ptx::Settle
+            | Ptx::SettleOperand
+            | Ptx::RoundTf32
+            | Ptx::Wgmma { .. }
+            | Ptx::WgmmaTf32 { .. } => vec![],
+            Ptx::SplitTf32 => vec![Helper::Ptx(Ptx::RoundTf32)],
             Ptx::TensorLoad { .. } | Ptx::TensorStore { .. } => vec![address, Helper::Ptx(Ptx::TensorMap)],
             _ => vec![address],
         }
@@ -199,6 +219,39 @@ impl Ptx {
                 "template <int n> KG_FN void {name}(float *sums) {{\n  #pragma unroll\n  \
                  for (int i = 0; i < n; ++i) asm volatile(\"\" : \"+f\"(sums[i]) :: \"memory\");\n}}\n"
             ),
+            Ptx::SettleOperand => format!(
+                "template <int n> KG_FN void {name}(unsigned *operand) {{\n  #pragma unroll\n  \
+                 for (int i = 0; i < n; ++i) asm volatile(\"\" : \"+r\"(operand[i]) :: \"memory\");\n}}\n"
+            ),
+            // Two instructions; `cvt.rna.tf32` is four, because it leaves infinity and NaN as they are. Of these the second part
+            // of a split keeps a NaN.
+            Ptx::RoundTf32 => format!(
+                "KG_FN float {name}(float x) {{\n  return __uint_as_float((__float_as_uint(x) + 0x1000u) & 0xffffe000u);\n}}\n"
+            ),
+            // What is left over has at most 12 bits, of which tensor cores ignore the last one.
+            Ptx::SplitTf32 => format!(
+                "KG_FN void {name}(unsigned &whole, unsigned &rest, float x) {{\n  const float rounded = round_tf32(x);\n  \
+                 whole = __float_as_uint(rounded);\n  rest = __float_as_uint(x - rounded);\n}}\n"
+            ),
+            Ptx::WgmmaTf32 { columns } => {
+                let n = columns / 2;
+                let registers: Vec<String> = (0..n).map(|i| format!("%{i}")).collect();
+                let registers: Vec<String> = registers.chunks(16).map(|c| c.join(", ")).collect();
+                let sums: Vec<String> = (0..n).map(|i| format!("\"+f\"(sums[{i}])")).collect();
+                let sums: Vec<String> = sums.chunks(6).map(|c| c.join(", ")).collect();
+                format!(
+                    "KG_FN void {name}(float *sums, const unsigned *a, unsigned long long b) {{\n  \
+                     asm volatile(\"wgmma.mma_async.sync.aligned.m64n{columns}k8.f32.tf32.tf32 \"\n    \
+                     \"{{{registers}}}, \"\n    \"{{%{n}, %{n1}, %{n2}, %{n3}}}, %{n4}, 1, 1, 1;\" :\n    {sums} :\n    \
+                     \"r\"(a[0]), \"r\"(a[1]), \"r\"(a[2]), \"r\"(a[3]), \"l\"(b));\n}}\n",
+                    registers = registers.join(", \"\n    \""),
+                    n1 = n + 1,
+                    n2 = n + 2,
+                    n3 = n + 3,
+                    n4 = n + 4,
+                    sums = sums.join(",\n    "),
+                )
+            }
             // 9.7.15.5.1.2.2: address, leading and stride offsets in units of 16 bytes; the swizzle in the top bits.
             Ptx::WgmmaOperand => format!(
                 "KG_FN unsigned long long {name}(const void *p, unsigned long long layout) {{\n  \

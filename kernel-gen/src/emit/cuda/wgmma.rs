@@ -12,8 +12,8 @@ use crate::ir::{BufferId, DType, Expr, Operand, Scope, Stmt, Tile, Unit};
 use crate::target::CudaFeature;
 use std::collections::BTreeSet;
 
-/// Elements of the reduction in one instruction.
-const STEP: i64 = 16;
+/// Bytes of an operand's row in one instruction.
+const STEP_BYTES: i64 = 32;
 
 /// An operand of all the steps of a product.
 struct Descriptor {
@@ -29,15 +29,18 @@ impl Body<'_> {
     pub(super) fn warpgroup_mma(&mut self, acc: &Tile, a: &Operand, b: &Operand) -> Result<(), EmitError> {
         self.need(CudaFeature::Wgmma, "a product of a warpgroup")?;
         let dtype = self.kernel.buffer(a.tile.buffer).dtype;
-        if !matches!(dtype, DType::F16 | DType::Bf16) || self.kernel.buffer(b.tile.buffer).dtype != dtype {
+        if !matches!(dtype, DType::F16 | DType::Bf16 | DType::F32) || self.kernel.buffer(b.tile.buffer).dtype != dtype {
             return Err(EmitError::Unsupported {
-                what: format!("a product of {dtype} in a warpgroup; use f16 or bf16"),
+                what: format!("a product of {dtype} in a warpgroup; use f16, bf16 or f32"),
             });
         }
         let (m, n) = super::fragment::extents(acc);
         if m != 64 || n % 8 != 0 || !(8..=256).contains(&n) {
             let what = format!("a product of {m} x {n} sums; a warpgroup has 64 rows and 8 to 256 columns");
             return Err(EmitError::Unsupported { what });
+        }
+        if dtype == DType::F32 {
+            return self.warpgroup_mma_tf32(acc, &a.tile, b, n);
         }
         let (left, depth) = self.descriptor(&a.tile, m, a.transposed)?;
         let (right, other) = self.descriptor(&b.tile, n, !b.transposed)?;
@@ -52,6 +55,32 @@ impl Body<'_> {
             let at =
                 |name: &str, offset: i64| if offset == 0 { name.to_string() } else { format!("{name} + {offset}") };
             self.line(&format!("{mma}({sums}, {}, {});", at(&left.name, *l), at(&right.name, *r)));
+        }
+        Ok(())
+    }
+
+    /// The same with the left operand in registers.
+    fn warpgroup_mma_tf32(&mut self, acc: &Tile, a: &Tile, b: &Operand, n: i64) -> Result<(), EmitError> {
+        let held = self.kernel.buffer(a.buffer).scope == Scope::Fragment(Unit::Warpgroup);
+        if !held || !b.transposed {
+            return Err(EmitError::Unsupported {
+                what: "a product of f32 in a warpgroup, but for a left operand in registers and a right one whose reduction \
+                       runs along rows"
+                    .into(),
+            });
+        }
+        let (_, depth) = super::fragment::extents(a);
+        let (right, other) = self.descriptor(&b.tile, n, false)?;
+        if depth != other {
+            let what = format!("a product whose reductions are {depth} and {other} long");
+            return Err(EmitError::Unsupported { what });
+        }
+        let sums = self.registers_at(acc, 0, 0)?;
+        let mma = self.ptx(Ptx::WgmmaTf32 { columns: n });
+        for (step, r) in right.offsets.iter().enumerate() {
+            let left = self.registers_at(a, 0, step as i64 * 8)?;
+            let right = if *r == 0 { right.name.clone() } else { format!("{} + {r}", right.name) };
+            self.line(&format!("{mma}({sums}, {left}, {right});"));
         }
         Ok(())
     }
@@ -85,16 +114,18 @@ impl Body<'_> {
             _ => return refuse("it has more than one dimension of blocks".into()),
         };
         let (own, depth) = if across { (columns * blocks, rows) } else { (rows, columns * blocks) };
-        if own != outer || depth % STEP != 0 {
+        // Elements of the reduction in one instruction.
+        let step = STEP_BYTES / bytes;
+        if own != outer || depth % step != 0 {
             return refuse(format!(
-                "{own} elements by a reduction of {depth}, where {outer} by a multiple of {STEP} fit"
+                "{own} elements by a reduction of {depth}, where {outer} by a multiple of {step} fit"
             ));
         }
         // Where the row starts, and where in it: the address map depends on the former only.
         let (last, outer_origin) =
             t.origin.split_last().map_or((Expr::Int(0), vec![]), |(l, o)| (l.clone(), o.to_vec()));
         let start = self.offset(t.buffer, &outer_origin);
-        let within = if across { columns } else { STEP };
+        let within = if across { columns } else { step };
         if !super::vector::is_multiple(&start, 8 * row_stride) || !super::vector::is_multiple(&last, within) {
             return refuse("it does not start with a piece of eight rows".into());
         }
@@ -111,9 +142,9 @@ impl Body<'_> {
             _ => 3,
         };
         let layout = (leading as u64 / 16) << 16 | (piece as u64 / 16) << 32 | mode << 62;
-        let offsets = (0..depth / STEP)
-            .map(|step| {
-                let k = step * STEP;
+        let offsets = (0..depth / step)
+            .map(|i| {
+                let k = i * step;
                 let at = if across { k * swizzle } else { k / columns * block_bytes + k % columns * bytes };
                 at / 16
             })
@@ -138,11 +169,19 @@ impl Body<'_> {
 
     /// Before the first of a run of products: what the registers hold must be there.
     pub(super) fn begin_products(&mut self, run: &[Stmt]) -> Result<(), EmitError> {
-        let mut sums = BTreeSet::new();
+        let (mut sums, mut operands) = (BTreeSet::new(), BTreeSet::new());
         for s in run {
-            if let Stmt::Gpu(crate::ir::Gpu::Mma { acc, .. }) = s {
+            if let Stmt::Gpu(crate::ir::Gpu::Mma { acc, a, .. }) = s {
                 sums.insert(acc.buffer);
+                if self.kernel.buffer(a.tile.buffer).scope == Scope::Fragment(Unit::Warpgroup) {
+                    operands.insert(a.tile.buffer);
+                }
             }
+        }
+        for b in operands {
+            let (n, settle) = (self.registers(b)?, self.ptx(Ptx::SettleOperand));
+            let line = format!("{settle}<{n}>({});", self.names.buffer(b));
+            self.line(&line);
         }
         self.settle_all(&sums)?;
         self.instruction("wgmma.fence.sync.aligned");

@@ -91,7 +91,11 @@ impl<'k> Run<'_, 'k> {
             let write = match scope {
                 Scope::Fragment(_) => {
                     let known = self.order.knows_writer(agent, p.number);
-                    self.order.set_writer(p.number, agent);
+                    // An element that a thread writes for itself is nobody else's, but a piece has many: who wrote it all
+                    // stays its writer.
+                    if agent.threads != 1 || !self.order.is_written(p.number) {
+                        self.order.set_writer(p.number, agent);
+                    }
                     known
                 }
                 _ => self.order.write(p.number, agent),
@@ -320,6 +324,7 @@ impl<'k> Run<'_, 'k> {
         };
         match g {
             Gpu::Fill { dst, .. } => return Ok(Some(Stop::Collective(fragment(dst).unwrap_or(Unit::Warp)))),
+            Gpu::Split { dst, .. } => return Ok(Some(Stop::Collective(fragment(dst).unwrap_or(Unit::Warp)))),
             Gpu::Move { dst, src } => {
                 return Ok(Some(Stop::Collective(fragment(dst).or(fragment(src)).unwrap_or(Unit::Warp))));
             }
@@ -562,9 +567,19 @@ impl<'k> Run<'_, 'k> {
                 let step = groups.committed + 1;
                 let actor = self.order.actor(Role::Products(warpgroup));
                 let agent = Agent { first: warp, threads: warps, actor, step, engine: true };
+                let fragment = |t: &Tile| matches!(self.kernel.buffer(t.buffer).scope, Scope::Fragment(_));
                 for t in [&a.tile, &b.tile] {
-                    let pieces = self.tile(i, t);
-                    self.read(i, t.buffer, &pieces, &agent)?;
+                    for p in self.tile(i, t) {
+                        if fragment(t) {
+                            // It is in use until the wait: who writes it before then clashes with the product.
+                            let shared = self.order.is_writer(&agent, p.number);
+                            let reader = if shared { Agent { threads: 0, ..agent } } else { agent };
+                            self.read(i, t.buffer, &[p], &reader)?;
+                            self.order.set_writer(p.number, &agent);
+                        } else {
+                            self.read(i, t.buffer, &[p], &agent)?;
+                        }
+                    }
                 }
                 for p in self.tile(i, acc) {
                     // Products of one warpgroup onto one accumulator follow each other without a wait.
