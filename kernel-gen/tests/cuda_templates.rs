@@ -20,7 +20,7 @@ use kernel_gen::templates::{Registry, Template};
 use kernel_gen::toolchain::cuda::{self as toolchain, Environment, Found, Missing, Options, Request};
 use kernel_gen::workload::bound::reference_with_bounds;
 use kernel_gen::workload::sample::{self, Rng};
-use kernel_gen::workload::{Conv2d, ConvLayout, Matmul, Op, Role, Workload};
+use kernel_gen::workload::{Conv2d, ConvLayout, Math, Matmul, Op, Role, Workload};
 use std::collections::BTreeMap;
 
 /// Every CUDA target of a generation of its own.
@@ -157,6 +157,18 @@ fn workload_for(template: &str, seed: u64) -> Workload {
             *c = Conv2d { layout, groups: 1, ci: 1 + c.ci % 9, ..*c };
         }
     }
+    if template == "split_product" {
+        let rng = &mut Rng::new(seed);
+        let op = match seed % 3 {
+            0 => Op::Matmul(sample::matmul_rows_of_eight(rng, 160)),
+            _ => {
+                let layout = [ConvLayout::Nchw, ConvLayout::Nhwc, ConvLayout::Hwcn][seed as usize / 3 % 3];
+                Op::Conv2d(Conv2d { layout, ..sample::conv2d_rows_of_eight(rng, 72) })
+            }
+        };
+        let math = [Math::Fp32, Math::Tf32][seed as usize / 2 % 2];
+        return Workload { op, math, dtype: DType::F32, out_dtype: DType::F32, ..workload };
+    }
     if template == "gemv_cuda" {
         let m = sample::matmul(&mut Rng::new(seed));
         // Reductions of whole vectors, of half ones, and of single elements.
@@ -179,7 +191,7 @@ fn workload_for(template: &str, seed: u64) -> Workload {
 /// What the interpreter can be asked to do; tiles of 16 x 16 make more of everything.
 fn most_macs(template: &str) -> i64 {
     match template {
-        "conv2d_tensorcore" | "wgmma_gemm" | "wgmma_conv2d" | "mma_gemm" | "mma_conv2d" => 2_000_000,
+        "conv2d_tensorcore" | "wgmma_gemm" | "wgmma_conv2d" | "mma_gemm" | "mma_conv2d" | "split_product" => 2_000_000,
         _ => 200_000,
     }
 }
@@ -236,7 +248,8 @@ fn emitted_sources_run_as_cpp_and_compute_what_the_reference_does() {
     for template in cuda_templates(&registry) {
         let mut ran = 0;
         // A ring's default does what its other sizes do, and the interpreter checks those.
-        let configs = if template.name().starts_with("wgmma") { 0 } else { 2 };
+        let ring = template.name().starts_with("wgmma") || template.name() == "split_product";
+        let configs = if ring { 0 } else { 2 };
         sweep(template, 6, configs, |w, target, config, seed| {
             let made = make(template, w, target, config);
             let source = &made.source;

@@ -151,6 +151,7 @@ impl Registry {
             .with(cuda::wgmma::WgmmaConv2d)
             .with(cuda::mma::MmaGemm)
             .with(cuda::mma::MmaConv2d)
+            .with(cuda::split::SplitProduct)
             .with(cuda::splitk::SplitkDirect)
             .with(cuda::stem::Conv2dStem)
             .with(cuda::gemv::Gemv)

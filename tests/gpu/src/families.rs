@@ -13,7 +13,7 @@ use kernel_gen::templates::{Pack, Registry, Template};
 use kernel_gen::toolchain::values;
 use kernel_gen::workload::bound::reference_with_bounds;
 use kernel_gen::workload::sample::{self, Rng};
-use kernel_gen::workload::{Conv2d, ConvLayout, Matmul, Op, Workload};
+use kernel_gen::workload::{Conv2d, ConvLayout, Math, Matmul, Op, Workload};
 use std::time::Instant;
 
 /// The target that the suite checks on a device: the most specific one that it runs.
@@ -47,6 +47,15 @@ fn workload_for(template: &str, seed: u64) -> Workload {
                 // Channels of whole words only.
                 conv(&mut w, |c| *c = Conv2d { ci: c.ci - 2, co: c.co + 1, ..*c });
             }
+        }
+        "split_product" => {
+            let layout = [ConvLayout::Nchw, ConvLayout::Nhwc, ConvLayout::Hwcn][seed as usize / 3 % 3];
+            w.op = match seed % 3 {
+                0 => Op::Matmul(sample::matmul_rows_of_eight(&mut rng, 600)),
+                _ => Op::Conv2d(Conv2d { layout, ..sample::conv2d_rows_of_eight(&mut rng, 160) }),
+            };
+            (w.dtype, w.out_dtype) = (DType::F32, DType::F32);
+            w.math = [Math::Fp32, Math::Tf32][seed as usize / 2 % 2];
         }
         "conv2d_stem" => {
             // Few channels, and outputs of several tiles of sixteen.

@@ -14,6 +14,7 @@
 //! | [`matmul_notes`] | AutoTVM's introduction | nothing | products, to compare with |
 //! | [`wgmma`] | - | a ring of tiles that the TMA fills | Hopper's `wgmma`, products and NHWC convolutions |
 //! | [`mma`] | - | a ring of tiles that `cp.async` fills | 16-bit products and NHWC convolutions from sm_80 on |
+//! | [`split`] | - | a ring of pixels and of weights in parts | `f32` on Hopper's `wgmma`, in parts of tf32 |
 //! | [`splitk`] | - | a ring for each warp, then sums | NCHW of few images |
 //! | [`stem`] | - | pixels in cells of 16 bytes, and all weights | 16-bit images of few channels |
 //! | [`plain`] | - | nothing | everything, correctly |
@@ -33,6 +34,7 @@ pub mod matmul_notes;
 pub mod mma;
 mod model;
 pub mod plain;
+pub mod split;
 pub mod splitk;
 pub mod stem;
 pub mod wgmma;

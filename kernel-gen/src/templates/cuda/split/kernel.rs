@@ -1,0 +1,443 @@
+//! The kernel, and the one that packs the weights for it.
+
+use super::source::{Fast, Pixel};
+use super::{DEPTH, PRODUCERS, Plan, Sizes, WARP, WARPGROUP, ceil_div};
+use crate::ir::builder::KernelBuilder;
+use crate::ir::{
+    Access, Axis, Barrier, BufferId, DType, Expr, Gpu, Group, Kernel, LoopKind, MbarrierOp, Operand, Scope, Slot, Stmt,
+    Tile, UnOp, Unit, VarId,
+};
+use crate::templates::cuda::{tile, unrolled};
+use crate::workload::naive::epilogue;
+use crate::workload::operands::Operands;
+use crate::workload::{Role, Workload};
+
+/// Threads of a block of the kernel that packs.
+const PACK_THREADS: i64 = 128;
+
+/// The shape of the packed weights: for each tile of columns and each step the parts, each `columns x DEPTH`.
+fn packed_shape(plan: &Plan) -> Vec<i64> {
+    vec![plan.column_tiles(), plan.steps(), plan.parts, plan.sizes.bn, DEPTH]
+}
+
+/// Brings the weights into the order in which blocks fetch them, as their parts; zeros stand beyond the last column and
+/// the last term of the reduction.
+pub(super) fn pack(plan: &Plan, name: &str, shape: &[i64]) -> Kernel {
+    let mut b = KernelBuilder::new(format!("pack_{name}"));
+    let w = b.param(name, DType::F32, shape, Access::Read);
+    let packed = b.param("packed", DType::F32, &packed_shape(plan), Access::Write);
+    let source = &plan.source;
+    let [_, kw] = source.taps();
+    let chunks = plan.chunks();
+    let columns_at_once = PACK_THREADS / DEPTH;
+    b.loop_("tile", plan.column_tiles(), LoopKind::Grid(Axis::Y), |b, tile| {
+        b.loop_("step", plan.steps(), LoopKind::Grid(Axis::X), |b, step| {
+            b.loop_("t", PACK_THREADS, LoopKind::Thread(Axis::X), |b, t| {
+                b.for_("turn", plan.sizes.bn / columns_at_once, |b, turn| {
+                    let within = turn * columns_at_once + Expr::from(t).floor_div(DEPTH);
+                    let place = Expr::from(t).floor_mod(DEPTH);
+                    let tap = b.let_("tap", Expr::from(step).floor_div(chunks));
+                    let term = Expr::from(step).floor_mod(chunks) * DEPTH + place.clone();
+                    let column = tile * plan.sizes.bn + within.clone();
+                    let mut inside = vec![];
+                    if source.columns() % plan.sizes.bn != 0 {
+                        inside.push(column.clone().lt(source.columns()));
+                    }
+                    if source.depth() % DEPTH != 0 {
+                        inside.push(term.clone().lt(source.depth()));
+                    }
+                    let taps = [Expr::from(tap).floor_div(kw), Expr::from(tap).floor_mod(kw)];
+                    let value = Expr::load(w, source.weight(taps, term, column));
+                    let value = match Expr::all(inside) {
+                        Some(inside) => inside.select(value, Expr::f32(0.0)),
+                        None => value,
+                    };
+                    let rest = b.alloc("rest", DType::F32, &[1], Scope::Register);
+                    b.store(rest, [0.into()], value);
+                    for part in 0..plan.parts {
+                        let value = Expr::un(UnOp::Tf32, Expr::load(rest, vec![0.into()]));
+                        let to = [tile.into(), step.into(), part.into(), within.clone(), place.clone()];
+                        b.store(packed, to, value.clone());
+                        if part + 1 < plan.parts {
+                            b.store(rest, [0.into()], Expr::load(rest, vec![0.into()]) - value);
+                        }
+                    }
+                });
+            });
+        });
+    });
+    b.finish()
+}
+
+/// The kernel of a workload for a device of so many multiprocessors.
+pub(super) fn kernel(plan: &Plan, w: &Workload, multiprocessors: i64) -> Kernel {
+    let mut b = KernelBuilder::new(w.kernel_name());
+    let params =
+        Operands::shaped(&mut b, w, |p| if p.role == Role::Weight { packed_shape(plan) } else { p.shape.clone() });
+    let blocks = multiprocessors.min(plan.tiles());
+    b.loop_("block", blocks, LoopKind::Grid(Axis::X), |b, first| {
+        b.loop_("t", plan.sizes.threads(), LoopKind::Thread(Axis::X), |b, thread| {
+            let block = Block { plan, w, params, thread };
+            block.run(b, first, blocks);
+        });
+    });
+    b.finish()
+}
+
+/// What a thread knows of its place.
+struct Block<'a> {
+    plan: &'a Plan,
+    w: &'a Workload,
+    params: Operands,
+    thread: VarId,
+}
+
+/// The ring of slots between the producers and the consumers, and this thread's place in it.
+struct Ring {
+    /// Elements of the left operand, as they lie in memory: `[rows, DEPTH]`, swizzled, or `[DEPTH, rows]`.
+    left: BufferId,
+    /// Parts of the weights.
+    right: BufferId,
+    /// One barrier a slot, whose phases end when all its bytes have come.
+    full: BufferId,
+    /// One barrier a slot, whose phases end when all consumers are done with it.
+    empty: BufferId,
+    /// Steps that this thread has been through.
+    at: BufferId,
+    stages: i64,
+}
+
+impl Ring {
+    fn at(&self) -> Expr {
+        Expr::load(self.at, vec![0.into()])
+    }
+
+    /// Names the slot of this step and the parity of its phase.
+    fn slot(&self, b: &mut KernelBuilder) -> (Expr, Expr) {
+        let slot = b.let_("slot", self.at().floor_mod(self.stages));
+        let parity = b.let_("parity", self.at().floor_div(self.stages).floor_mod(2));
+        (slot.into(), parity.into())
+    }
+
+    fn advance(&self, b: &mut KernelBuilder) {
+        b.store(self.at, [0.into()], self.at() + 1);
+    }
+
+    /// The rows of a slot from `first` on that a warpgroup multiplies, as an operand.
+    fn rows(&self, fast: Fast, slot: &Expr, first: Expr) -> Operand {
+        match fast {
+            Fast::Reduction => {
+                Operand { tile: tile(self.left, vec![slot.clone(), first, 0.into()], &[64, DEPTH]), transposed: false }
+            }
+            Fast::Rows => {
+                Operand { tile: tile(self.left, vec![slot.clone(), 0.into(), first], &[DEPTH, 64]), transposed: true }
+            }
+        }
+    }
+}
+
+/// A consumer's registers.
+struct Held {
+    /// The sums of its row blocks.
+    total: BufferId,
+    /// What a step adds to those of one row block; none where the tensor cores add up everything.
+    added: Option<BufferId>,
+    /// The parts of a row block's elements.
+    rows: BufferId,
+}
+
+impl Block<'_> {
+    fn sizes(&self) -> Sizes {
+        self.plan.sizes
+    }
+
+    /// All that a thread does.
+    fn run(&self, b: &mut KernelBuilder, first: VarId, blocks: i64) {
+        let ring = self.ring(b);
+        b.push(Stmt::Barrier(Barrier::Block));
+        let [producer, consumer] = self.sizes().registers().map_or([None; 2], |r| r.map(Some));
+        b.if_else(
+            Expr::from(self.thread).lt(PRODUCERS),
+            |b| {
+                producer.into_iter().for_each(|n| b.gpu(Gpu::SetMaxRegisters(n)));
+                self.produce(b, &ring, first, blocks);
+            },
+            |b| {
+                consumer.into_iter().for_each(|n| b.gpu(Gpu::SetMaxRegisters(n)));
+                self.consume(b, &ring, first, blocks);
+            },
+        );
+    }
+
+    fn ring(&self, b: &mut KernelBuilder) -> Ring {
+        let (sizes, stages) = (self.sizes(), self.sizes().stages);
+        let right = b.alloc_swizzled("weights", DType::F32, &[stages, self.plan.parts, sizes.bn, DEPTH], 128);
+        let left = match self.plan.source.fast() {
+            Fast::Reduction => b.alloc_swizzled("pixels", DType::F32, &[stages, sizes.bm(), DEPTH], 128),
+            Fast::Rows => b.alloc("pixels", DType::F32, &[stages, DEPTH, sizes.pitch()], Scope::Shared),
+        };
+        let full = b.alloc("full", DType::I64, &[stages], Scope::Mbarrier);
+        let empty = b.alloc("empty", DType::I64, &[stages], Scope::Mbarrier);
+        b.if_(Expr::from(self.thread).eq(0), |b| {
+            b.loop_("slot", stages, LoopKind::Unrolled, |b, slot| {
+                // Each producer warp tells of its pixels; one thread announces the weights.
+                let arrivals = PRODUCERS / WARP + 1;
+                b.gpu(Gpu::Mbarrier(Slot { buffer: full, index: slot.into() }, MbarrierOp::Init(arrivals)));
+                b.gpu(Gpu::Mbarrier(Slot { buffer: empty, index: slot.into() }, MbarrierOp::Init(sizes.consumers)));
+            });
+            b.gpu(Gpu::FenceAsync);
+        });
+        let at = b.alloc("at", DType::I64, &[1], Scope::Register);
+        b.store(at, [0.into()], 0.into());
+        Ring { left, right, full, empty, at, stages }
+    }
+
+    /// Visits the tiles of this block: the numbers of its row tile and its column tile. Columns go fastest, so that blocks
+    /// which run at the same time share pixels.
+    fn each_tile(
+        &self,
+        b: &mut KernelBuilder,
+        first: VarId,
+        blocks: i64,
+        body: &mut dyn FnMut(&mut KernelBuilder, [VarId; 2]),
+    ) {
+        let (tiles, columns) = (self.plan.tiles(), self.plan.column_tiles());
+        b.for_("round", ceil_div(tiles, blocks), |b, round| {
+            let item = b.let_("item", round * blocks + first);
+            let mut run = |b: &mut KernelBuilder| {
+                // The remainder changes nothing, and says that there are no more tiles than these.
+                let row = b.let_("row_tile", Expr::from(item).floor_div(columns).floor_mod(tiles / columns));
+                let column = b.let_("column_tile", Expr::from(item).floor_mod(columns));
+                body(b, [row, column]);
+            };
+            if tiles % blocks == 0 { run(b) } else { b.if_(Expr::from(item).lt(tiles), run) }
+        });
+    }
+
+    /// The steps of a tile: the taps, and the chunk of the reduction.
+    fn each_step(&self, b: &mut KernelBuilder, body: &mut dyn FnMut(&mut KernelBuilder, [VarId; 2], VarId)) {
+        let [kh, kw] = self.plan.source.taps();
+        b.for_("kh", kh, |b, y| {
+            b.for_("kw", kw, |b, x| {
+                b.for_("chunk", self.plan.chunks(), |b, chunk| body(b, [y, x], chunk));
+            });
+        });
+    }
+
+    /// What the producers do. Copies of the pixels are waited for `lag` steps later, when those of further steps are under way.
+    fn produce(&self, b: &mut KernelBuilder, ring: &Ring, first: VarId, blocks: i64) {
+        let [_, kw] = self.plan.source.taps();
+        let (chunks, lag) = (self.plan.chunks(), self.sizes().lag);
+        self.each_tile(b, first, blocks, &mut |b, [row, column]| {
+            self.each_step(b, &mut |b, [y, x], chunk| {
+                let (slot, parity) = ring.slot(b);
+                let on = |buffer| Slot { buffer, index: slot.clone() };
+                // The phase before the first counts as ended: the ring begins empty.
+                b.gpu(Gpu::Mbarrier(on(ring.empty), MbarrierOp::Wait(Expr::Int(1) - parity)));
+                b.if_(Expr::from(self.thread).eq(0), |b| {
+                    let extents = [self.plan.parts, self.sizes().bn, DEPTH];
+                    b.gpu(Gpu::Mbarrier(on(ring.full), MbarrierOp::Expect(4 * extents.iter().product::<i64>())));
+                    let step = (y * kw + x) * chunks + chunk;
+                    let from = vec![column.into(), step, 0.into(), 0.into(), 0.into()];
+                    b.gpu(Gpu::TensorLoad {
+                        dst: tile(ring.right, vec![slot.clone(), 0.into(), 0.into(), 0.into()], &extents),
+                        src: tile(self.params.get(self.plan.source.operands()[1]), from, &extents),
+                        steps: vec![],
+                        on: on(ring.full),
+                        multicast: None,
+                    });
+                });
+                self.fetch(b, ring, &slot, row, [y, x], chunk);
+                b.gpu(Gpu::Commit(Group::Copy));
+                b.if_(Expr::Int(lag - 1).lt(ring.at()), |b| {
+                    b.gpu(Gpu::Wait(Group::Copy, lag as u32));
+                    self.announce(b, ring, lag);
+                });
+                ring.advance(b);
+            });
+        });
+        b.gpu(Gpu::Wait(Group::Copy, 0));
+        for back in (1..=lag).rev() {
+            // Of fewer steps than that, not all are there to be told of.
+            b.if_(Expr::Int(back - 1).lt(ring.at()), |b| self.announce(b, ring, back));
+        }
+    }
+
+    /// Tells the consumers that this warp's pixels are in the slot of so many steps ago.
+    fn announce(&self, b: &mut KernelBuilder, ring: &Ring, back: i64) {
+        let slot = (ring.at() + (ring.stages - back)).floor_mod(ring.stages);
+        b.push(Stmt::Barrier(Barrier::Warp));
+        b.if_(Expr::from(self.thread).floor_mod(WARP).eq(0), |b| {
+            b.gpu(Gpu::Mbarrier(Slot { buffer: ring.full, index: slot }, MbarrierOp::Arrive(None)));
+        });
+    }
+
+    /// Has the pixels of a step brought to a slot.
+    fn fetch(&self, b: &mut KernelBuilder, ring: &Ring, slot: &Expr, row: VarId, taps: [VarId; 2], chunk: VarId) {
+        let (source, sizes, width) = (&self.plan.source, self.sizes(), self.plan.source.width());
+        let x = self.params.get(source.operands()[0]);
+        let t = Expr::from(self.thread);
+        let copy = |b: &mut KernelBuilder, pixel: &Pixel, term: Expr, to: [Expr; 2]| {
+            let (from, mut inside) = source.element(pixel, taps, term.clone());
+            inside.extend(source.exists(pixel, sizes.bm()));
+            if source.depth() % DEPTH != 0 {
+                inside.push(term.lt(source.depth()));
+            }
+            let extents = [width];
+            b.gpu(Gpu::CopyAsync {
+                dst: tile(ring.left, [&[slot.clone()], &to[..]].concat(), if width == 1 { &[] } else { &extents }),
+                src: self.neighbours(x, from, width),
+                guard: Expr::all(inside),
+            });
+        };
+        match source.fast() {
+            // A thread has rows of its own, and some of the terms of each.
+            Fast::Rows => {
+                let groups = sizes.bm() / width;
+                let side_by_side = groups.min(PRODUCERS);
+                let lanes = PRODUCERS / side_by_side;
+                unrolled(b, "turn", groups / side_by_side, |b, turn| {
+                    let group = turn * side_by_side + t.clone().floor_mod(side_by_side);
+                    let pixel = source.pixel(b, row * groups + group.clone(), width);
+                    unrolled(b, "term", DEPTH / lanes, |b, term| {
+                        let within = term * lanes + t.clone().floor_div(side_by_side);
+                        copy(b, &pixel, chunk * DEPTH + within.clone(), [within, group.clone() * width]);
+                    });
+                });
+            }
+            // Neighbouring threads have neighbouring terms of a row.
+            Fast::Reduction => {
+                let vectors = DEPTH / width;
+                let rows = PRODUCERS / vectors;
+                unrolled(b, "turn", sizes.bm() / rows, |b, turn| {
+                    let within = turn * rows + t.clone().floor_div(vectors);
+                    let pixel = source.pixel(b, row * sizes.bm() + within.clone(), 1);
+                    let term = t.clone().floor_mod(vectors) * width;
+                    copy(b, &pixel, chunk * DEPTH + term.clone(), [within, term]);
+                });
+            }
+        }
+    }
+
+    /// A tile of `width` neighbours along the dimension that they lie along.
+    fn neighbours(&self, buffer: BufferId, origin: Vec<Expr>, width: i64) -> Tile {
+        let extents = if width == 1 { vec![] } else { vec![width] };
+        tile(buffer, origin, &extents)
+    }
+
+    /// What the consumers do.
+    fn consume(&self, b: &mut KernelBuilder, ring: &Ring, first: VarId, blocks: i64) {
+        let (sizes, parts) = (self.sizes(), self.plan.parts);
+        let consumer = b.let_("consumer", (Expr::from(self.thread) - PRODUCERS).floor_div(WARPGROUP));
+        let unit = Scope::Fragment(Unit::Warpgroup);
+        let total = b.alloc("total", DType::F32, &[sizes.row_blocks, 64, sizes.bn], unit);
+        let added = (parts > 1).then(|| b.alloc("added", DType::F32, &[1, 64, sizes.bn], unit));
+        let rows = b.alloc("rows", DType::F32, &[parts, 64, DEPTH], unit);
+        let held = Held { total, added, rows };
+        let own = consumer * (64 * sizes.row_blocks);
+        self.each_tile(b, first, blocks, &mut |b, [row, column]| {
+            for h in 0..sizes.row_blocks {
+                b.gpu(Gpu::Fill { dst: sums(total, h, sizes.bn), value: Expr::f32(0.0) });
+            }
+            self.each_step(b, &mut |b, _, _| self.multiply(b, ring, &held, &own));
+            for h in 0..sizes.row_blocks {
+                self.store(b, &held, h, own.clone() + 64 * h, [row, column]);
+            }
+        });
+    }
+
+    /// One step: the sum of the products of parts, the small ones first, is added to what there is. Row blocks come one after
+    /// the other, with the same registers: other consumers multiply while this one splits and adds.
+    fn multiply(&self, b: &mut KernelBuilder, ring: &Ring, held: &Held, own: &Expr) {
+        let (sizes, parts) = (self.sizes(), self.plan.parts);
+        let (slot, parity) = ring.slot(b);
+        b.gpu(Gpu::Mbarrier(Slot { buffer: ring.full, index: slot.clone() }, MbarrierOp::Wait(parity)));
+        for h in 0..sizes.row_blocks {
+            let sum = match held.added {
+                Some(added) => sums(added, 0, sizes.bn),
+                None => sums(held.total, h, sizes.bn),
+            };
+            b.gpu(Gpu::Split {
+                dst: tile(held.rows, vec![0.into(), 0.into(), 0.into()], &[parts, 64, DEPTH]),
+                src: ring.rows(self.plan.source.fast(), &slot, own.clone() + 64 * h),
+            });
+            if held.added.is_some() {
+                b.gpu(Gpu::Fill { dst: sum.clone(), value: Expr::f32(0.0) });
+            }
+            for [left, right] in products(parts) {
+                b.gpu(Gpu::Mma {
+                    unit: Unit::Warpgroup,
+                    acc: sum.clone(),
+                    a: Operand {
+                        tile: tile(held.rows, vec![left.into(), 0.into(), 0.into()], &[64, DEPTH]),
+                        transposed: false,
+                    },
+                    b: Operand {
+                        tile: tile(
+                            ring.right,
+                            vec![slot.clone(), right.into(), 0.into(), 0.into()],
+                            &[sizes.bn, DEPTH],
+                        ),
+                        transposed: true,
+                    },
+                });
+            }
+            b.gpu(Gpu::Commit(Group::Mma));
+            b.gpu(Gpu::Wait(Group::Mma, 0));
+            if h + 1 == sizes.row_blocks {
+                b.if_(Expr::from(self.thread).floor_mod(WARPGROUP).eq(0), |b| {
+                    b.gpu(Gpu::Mbarrier(Slot { buffer: ring.empty, index: slot.clone() }, MbarrierOp::Arrive(None)));
+                });
+            }
+            if let Some(added) = held.added {
+                b.loop_("row", 64, LoopKind::FragmentRow, |b, row| {
+                    b.loop_("column", sizes.bn, LoopKind::FragmentCol, |b, column| {
+                        let at = vec![h.into(), row.into(), column.into()];
+                        let more = Expr::load(added, vec![0.into(), row.into(), column.into()]);
+                        b.store(held.total, at.clone(), Expr::load(held.total, at) + more);
+                    });
+                });
+            }
+        }
+        ring.advance(b);
+    }
+
+    /// Stores row block `h`, whose first row in the tile is `first`.
+    fn store(&self, b: &mut KernelBuilder, held: &Held, h: i64, first: Expr, [row_tile, column_tile]: [VarId; 2]) {
+        let (source, sizes) = (&self.plan.source, self.sizes());
+        b.loop_("row", 64, LoopKind::FragmentRow, |b, row| {
+            let pixel = source.pixel(b, row_tile * sizes.bm() + first.clone() + row, 1);
+            let write = |b: &mut KernelBuilder| {
+                b.loop_("column", sizes.bn, LoopKind::FragmentCol, |b, column| {
+                    let channel = column_tile * sizes.bn + column;
+                    let index = source.output(&pixel, channel.clone());
+                    let sum = Expr::load(held.total, vec![h.into(), row.into(), column.into()]);
+                    let write = |b: &mut KernelBuilder| {
+                        let value = epilogue(self.w, sum, &channel, &index, &|name| self.params.get(name));
+                        b.store(self.params.output(), index, value);
+                    };
+                    if source.columns() % sizes.bn == 0 {
+                        write(b);
+                    } else {
+                        b.if_(channel.clone().lt(source.columns()), write);
+                    }
+                });
+            };
+            match source.exists(&pixel, sizes.bm()) {
+                Some(exists) => b.if_(exists, write),
+                None => write(b),
+            }
+        });
+    }
+}
+
+/// The parts of the left and the right operand that are multiplied, the smallest product first. That of two rests is
+/// below what `f32` sums of the others keep.
+fn products(parts: i64) -> Vec<[i64; 2]> {
+    if parts == 1 { vec![[0, 0]] } else { vec![[1, 0], [0, 1], [0, 0]] }
+}
+
+/// Row block `h` of sums.
+fn sums(buffer: BufferId, h: i64, bn: i64) -> Tile {
+    tile(buffer, vec![h.into(), 0.into(), 0.into()], &[1, 64, bn])
+}
