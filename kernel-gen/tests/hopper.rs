@@ -51,10 +51,11 @@ fn two_blocks_of_a_cluster_load_for_each_other_and_compute_the_product() {
 fn parts_in_tf32_compute_the_product_of_f32() {
     let kernel = good("split_tf32");
     let mut inputs = interp::seeded_inputs(&kernel, 6);
-    // One part holds what has few bits.
+    // One part holds what has few bits, two what has those of an f32.
+    let a: Vec<f64> = inputs["a"].iter().map(|v| f64::from((v * 0.765_432_1) as f32)).collect();
+    inputs.insert("a".to_string(), a.clone());
     let b: Vec<f64> = inputs["b"].iter().map(|v| (v * 256.0).round() / 256.0).collect();
     inputs.insert("b".to_string(), b.clone());
-    let a = inputs["a"].clone();
     let out = interp::run(&kernel, &inputs, Mode::Declared).unwrap_or_else(|e| panic!("{e}"));
     let mut one_part = 0.0_f64;
     for (i, got) in out["c"].iter().enumerate() {

@@ -157,14 +157,14 @@ impl Block<'_> {
         b.push(Stmt::Barrier(Barrier::Block));
         let [producer, consumer] = self.sizes().registers().map_or([None; 2], |r| r.map(Some));
         b.if_else(
-            Expr::from(self.thread).lt(PRODUCERS),
-            |b| {
-                producer.into_iter().for_each(|n| b.gpu(Gpu::SetMaxRegisters(n)));
-                self.produce(b, &ring, first, blocks);
-            },
+            Expr::from(self.thread).lt(self.sizes().consumers * WARPGROUP),
             |b| {
                 consumer.into_iter().for_each(|n| b.gpu(Gpu::SetMaxRegisters(n)));
                 self.consume(b, &ring, first, blocks);
+            },
+            |b| {
+                producer.into_iter().for_each(|n| b.gpu(Gpu::SetMaxRegisters(n)));
+                self.produce(b, &ring, first, blocks);
             },
         );
     }
@@ -234,7 +234,7 @@ impl Block<'_> {
                 let on = |buffer| Slot { buffer, index: slot.clone() };
                 // The phase before the first counts as ended: the ring begins empty.
                 b.gpu(Gpu::Mbarrier(on(ring.empty), MbarrierOp::Wait(Expr::Int(1) - parity)));
-                b.if_(Expr::from(self.thread).eq(0), |b| {
+                b.if_(Expr::from(self.thread).eq(self.sizes().consumers * WARPGROUP), |b| {
                     let extents = [self.plan.parts, self.sizes().bn, DEPTH];
                     b.gpu(Gpu::Mbarrier(on(ring.full), MbarrierOp::Expect(4 * extents.iter().product::<i64>())));
                     let step = (y * kw + x) * chunks + chunk;
@@ -276,7 +276,8 @@ impl Block<'_> {
     fn fetch(&self, b: &mut KernelBuilder, ring: &Ring, slot: &Expr, row: VarId, taps: [VarId; 2], chunk: VarId) {
         let (source, sizes, width) = (&self.plan.source, self.sizes(), self.plan.source.width());
         let x = self.params.get(source.operands()[0]);
-        let t = Expr::from(self.thread);
+        // The first producer is the first thread of a warpgroup.
+        let t = Expr::from(self.thread).floor_mod(PRODUCERS);
         let copy = |b: &mut KernelBuilder, pixel: &Pixel, term: Expr, to: [Expr; 2]| {
             let (from, mut inside) = source.element(pixel, taps, term.clone());
             inside.extend(source.exists(pixel, sizes.bm()));
@@ -328,7 +329,7 @@ impl Block<'_> {
     /// What the consumers do.
     fn consume(&self, b: &mut KernelBuilder, ring: &Ring, first: VarId, blocks: i64) {
         let (sizes, parts) = (self.sizes(), self.plan.parts);
-        let consumer = b.let_("consumer", (Expr::from(self.thread) - PRODUCERS).floor_div(WARPGROUP));
+        let consumer = b.let_("consumer", Expr::from(self.thread).floor_div(WARPGROUP));
         let unit = Scope::Fragment(Unit::Warpgroup);
         let total = b.alloc("total", DType::F32, &[sizes.row_blocks, 64, sizes.bn], unit);
         let added = (parts > 1).then(|| b.alloc("added", DType::F32, &[1, 64, sizes.bn], unit));

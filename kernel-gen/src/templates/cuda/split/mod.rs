@@ -8,13 +8,13 @@
 //!
 //! Rows are output pixels and columns output channels, as in [`wgmma`](super::wgmma); but the left operand comes to the
 //! tensor cores from **registers**, where the consumers split it. So the order of the activations is of no importance:
-//! producers (the block's first warpgroup) bring elements as they lie to shared memory with `cp.async`, zeros where there is
+//! producers (the block's last warpgroup) bring elements as they lie to shared memory with `cp.async`, zeros where there is
 //! padding, and the consumers pick theirs. Weights are split and laid out as `wgmma` wants them when they are packed: one
 //! bulk copy a step.
 //!
 //! | knob | values | what it chooses |
 //! |---|---|---|
-//! | `consumers`, `row_blocks`, `bn` | 1 to 3; 1 to 3; 32 to 256 | the tile: `consumers * row_blocks * 64` rows and `bn` columns |
+//! | `consumers`, `row_blocks`, `bn` | 1 to 3; 1, 2; 32 to 256 | the tile: `consumers * row_blocks * 64` rows and `bn` columns |
 //! | `stages` | 3 to 8 | slots of the ring |
 //! | `lag` | 1 to 3 | steps whose pixels are under way while those before them are waited for |
 //!
@@ -204,7 +204,7 @@ impl Template for SplitProduct {
         let cuda = cuda.clone();
         Ok(Space::builder()
             .knob("consumers", [1, 2, 3])
-            .knob("row_blocks", [1, 2, 3])
+            .knob("row_blocks", [1, 2])
             .knob("bn", BN)
             .knob("stages", [3, 4, 5, 6, 8])
             .knob("lag", [1, 2, 3])

@@ -34,7 +34,8 @@ pub(super) fn us(plan: &Plan, w: &Workload, cuda: &Cuda) -> f64 {
     let multiply = multiply.max(own + STEP_CLOCKS * sizes.row_blocks as f64);
     let bytes = 4.0 * depth * (bm + plan.parts as f64 * bn);
     let copies = bm * depth / plan.source.width() as f64 / PRODUCERS as f64;
-    let copy = COPY_CLOCKS * copies;
+    // More turns of more rows leave fewer copies under way.
+    let copy = COPY_CLOCKS * copies * if sizes.bm() > PRODUCERS { 1.2 } else { 1.0 };
     // What is fetched ahead has to last until more has come.
     let wait = (1200.0 + multiply) / (sizes.stages - 1) as f64;
     let step = multiply.max(bytes / L2_BYTES_PER_CLOCK).max(copy).max(wait);
