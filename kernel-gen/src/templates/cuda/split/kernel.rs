@@ -310,7 +310,8 @@ impl Block<'_> {
             Fast::Reduction => {
                 let vectors = DEPTH / width;
                 let rows = PRODUCERS / vectors;
-                unrolled(b, "turn", sizes.bm() / rows, |b, turn| {
+                // As a loop: where each of a thread's rows is would take too many registers.
+                b.for_("turn", sizes.bm() / rows, |b, turn| {
                     let within = turn * rows + t.clone().floor_div(vectors);
                     let pixel = source.pixel(b, row * sizes.bm() + within.clone(), 1);
                     let term = t.clone().floor_mod(vectors) * width;
