@@ -29,8 +29,8 @@ fn a_padded_convolution_with_tails_in_pixels_and_channels() {
     for part in ["cp_async_16(", "mma_ldmatrix(", "mma_ldmatrix_transposed(", "mma_m16n8k16_f16("] {
         assert!(text.contains(part), "{part}\n{text}");
     }
-    // The barrier behind the wait keeps the ring in order alone.
-    assert_eq!(text.matches("__syncthreads();").count(), 1, "{text}");
+    // The barriers behind the waits keep the ring in order alone: before the first step, and in each.
+    assert_eq!(text.matches("__syncthreads();").count(), 2, "{text}");
     checked::check(&MmaConv2d, &w, "sm_89", &config([32, 32, 16], [1, 2], 4, (1, "launch"), "direct"));
 }
 
@@ -69,6 +69,16 @@ fn products_in_all_four_orders_of_storage() {
         checked::check(&MmaGemm, &w, "sm_80", &config([64, 32, 32], [2, 1], 2, (1, "launch"), "rows"));
         checked::check(&MmaGemm, &w, "sm_90", &config([32, 32, 16], [1, 2], 2, (2, "cluster"), "direct"));
     }
+}
+
+/// Rows of sums that another launch adds up are padded: pairs of 13 columns are stored where there are 14.
+#[test]
+fn odd_numbers_of_columns() {
+    let m = Matmul { trans_a: true, trans_b: true, ..Matmul::new(46, 13, 94) };
+    let w = Workload::f32(m).with_epilogue(&[Epilogue::Bias]).with_dtype(DType::Bf16);
+    checked::check(&MmaGemm, &w, "sm_86", &config([64, 32, 16], [1, 1], 3, (2, "launch"), "direct"));
+    checked::check(&MmaGemm, &w, "sm_90", &config([32, 32, 16], [1, 1], 2, (4, "cluster"), "direct"));
+    checked::check(&MmaGemm, &w, "sm_86", &config([32, 32, 32], [2, 1], 2, (1, "launch"), "rows"));
 }
 
 #[test]

@@ -76,8 +76,9 @@ pub(super) fn kernel(product: &dyn Product, plan: &Plan) -> Kernel {
     let w = product.workload();
     let mut b = KernelBuilder::new(w.kernel_name());
     let params = Operands::shaped(&mut b, w, |p| product.shape(p));
-    let partial = (plan.sizes.split > 1 && plan.sizes.reduce == Reduce::Launch)
-        .then(|| b.alloc("partial", DType::F32, &[plan.sizes.split, plan.batch, plan.m, plan.n], Scope::Global));
+    let partial = (plan.sizes.split > 1 && plan.sizes.reduce == Reduce::Launch).then(|| {
+        b.alloc("partial", DType::F32, &[plan.sizes.split, plan.batch, plan.m, plan.partial_pitch()], Scope::Global)
+    });
     let [down, across] = plan.tiles();
     let clustered = plan.sizes.split > 1 && plan.sizes.reduce == Reduce::Cluster;
     let ranks = if partial.is_some() { plan.sizes.split } else { 1 };
@@ -210,11 +211,8 @@ impl Block<'_> {
         let copied = self.copied(b, place[0]);
         let first = b.let_("first_step", self.rank.clone() * self.plan.steps());
         let ahead = sizes.stages - 1;
-        for step in 0..ahead.min(self.plan.steps()) {
+        for step in 0..ahead {
             self.fetch(b, &memory, &copied, place[1], first + step, step.into(), None);
-            b.gpu(Gpu::Commit(Group::Copy));
-        }
-        for _ in self.plan.steps()..ahead {
             b.gpu(Gpu::Commit(Group::Copy));
         }
         if exchange.is_some() {
@@ -226,22 +224,47 @@ impl Block<'_> {
             let dst = tile(memory.sums, vec![i.into(), 0.into(), 0.into()], &[TILE, n]);
             b.gpu(Gpu::Fill { dst, value: Expr::f32(0.0) });
         }
-        b.for_("step", self.plan.steps(), |b, step| {
+        let arrive = |b: &mut KernelBuilder| {
             b.gpu(Gpu::Wait(Group::Copy, (ahead - 1) as u32));
             // What was copied is seen by all, and all have read what the next tile goes over.
             b.push(Stmt::Barrier(Barrier::Block));
-            let slot = b.let_("slot", Expr::from(step).floor_mod(sizes.stages));
-            self.multiply(b, &memory, slot, |b| {
-                // No branch, so that compilers mix this with the products. Behind the last step zeros come to a slot that
-                // nobody reads.
-                if ahead < self.plan.steps() {
+        };
+        let parts = sizes.tile_k / TILE;
+        arrive(b);
+        self.bring(b, &memory, &Expr::Int(0), 0);
+        b.for_("step", self.plan.steps(), |b, step| {
+            let slot =
+                |b: &mut KernelBuilder, name: &str, step: Expr| b.let_(name, step.floor_mod(sizes.stages)).into();
+            let here = slot(b, "slot", step.into());
+            let next = slot(b, "next_slot", step + 1);
+            for k in 0..parts {
+                if k + 1 < parts {
+                    self.bring(b, &memory, &here, k + 1);
+                }
+                if k == 0 {
+                    // No branch, so that compilers mix this with the products. Behind the last step come zeros, which are
+                    // brought to registers and not multiplied.
                     let fetched = step + ahead;
                     let to = fetched.clone().floor_mod(sizes.stages);
                     let more = Some(fetched.clone().lt(self.plan.steps()));
                     self.fetch(b, &memory, &copied, place[1], first + fetched, to, more);
+                    b.gpu(Gpu::Commit(Group::Copy));
                 }
-                b.gpu(Gpu::Commit(Group::Copy));
-            });
+                match (k + 1 == parts, parts > 1) {
+                    // The first operands of the next step come while the last of this one are multiplied.
+                    (true, true) => {
+                        arrive(b);
+                        self.bring(b, &memory, &next, 0);
+                        self.multiply(b, &memory, k);
+                    }
+                    (true, false) => {
+                        self.multiply(b, &memory, k);
+                        arrive(b);
+                        self.bring(b, &memory, &next, 0);
+                    }
+                    (false, _) => self.multiply(b, &memory, k),
+                }
+            }
         });
         match (exchange, self.partial) {
             (Some(exchange), _) => self.add_up(b, memory.sums, place, &exchange),
@@ -366,51 +389,43 @@ impl Block<'_> {
         });
     }
 
-    /// Multiplies what is in a slot. The operands of the next sixteen of the reduction are on their way to registers while
-    /// these are multiplied. `fetch` has the tiles of a later step brought meanwhile.
-    fn multiply(&self, b: &mut KernelBuilder, memory: &Memory, slot: VarId, fetch: impl FnOnce(&mut KernelBuilder)) {
+    /// Brings the operands of part `k` of a slot to registers.
+    fn bring(&self, b: &mut KernelBuilder, memory: &Memory, slot: &Expr, k: i64) {
         let sizes = self.plan.sizes;
-        let (m, n) = (sizes.warp_m(), sizes.warp_n());
-        let [row, column] = self.corner();
+        let lengths = [sizes.warp_m(), sizes.warp_n()];
+        for (side, outer) in self.corner().into_iter().enumerate() {
+            let (from, extents) = match self.product.layouts()[side] {
+                Layout::ReductionFast => (vec![slot.clone(), outer, (k * TILE).into()], [lengths[side], TILE]),
+                Layout::ReductionSlow => (vec![slot.clone(), (k * TILE).into(), outer], [TILE, lengths[side]]),
+            };
+            let dst = tile(memory.operands[side], vec![(k % PAIR).into(), 0.into(), 0.into()], &extents);
+            b.gpu(Gpu::Move { dst, src: tile(memory.ring[side], from, &extents) });
+        }
+    }
+
+    /// Multiplies the operands of part `k` of a step.
+    fn multiply(&self, b: &mut KernelBuilder, memory: &Memory, k: i64) {
+        let (m, n) = (self.plan.sizes.warp_m(), self.plan.sizes.warp_n());
         let layouts = self.product.layouts();
-        let bring = |b: &mut KernelBuilder, k: i64| {
-            for (side, (outer, length)) in [(row.clone(), m), (column.clone(), n)].into_iter().enumerate() {
-                let (from, extents) = match layouts[side] {
-                    Layout::ReductionFast => (vec![slot.into(), outer, (k * TILE).into()], [length, TILE]),
-                    Layout::ReductionSlow => (vec![slot.into(), (k * TILE).into(), outer], [TILE, length]),
-                };
-                let to = vec![(k % PAIR).into(), 0.into(), 0.into()];
-                let dst = tile(memory.operands[side], to, &extents);
-                b.gpu(Gpu::Move { dst, src: tile(memory.ring[side], from, &extents) });
-            }
-        };
-        let parts = sizes.tile_k / TILE;
-        (0..parts.min(PAIR)).for_each(|k| bring(b, k));
-        fetch(b);
-        for k in 0..parts {
-            if k > 0 && k + 1 < parts {
-                bring(b, k + 1);
-            }
-            for i in 0..m / TILE {
-                let (a, left) = match layouts[0] {
-                    Layout::ReductionFast => ([i * TILE, 0], [TILE, TILE]),
-                    Layout::ReductionSlow => ([0, i * TILE], [TILE, TILE]),
-                };
-                let right = match layouts[1] {
-                    Layout::ReductionFast => [n, TILE],
-                    Layout::ReductionSlow => [TILE, n],
-                };
-                let operand = |side: usize, at: [i64; 2], extents: &[i64], transposed: bool| Operand {
-                    tile: tile(memory.operands[side], vec![(k % PAIR).into(), at[0].into(), at[1].into()], extents),
-                    transposed,
-                };
-                b.gpu(Gpu::Mma {
-                    unit: Unit::Warp,
-                    acc: tile(memory.sums, vec![i.into(), 0.into(), 0.into()], &[TILE, n]),
-                    a: operand(0, a, &left, layouts[0] == Layout::ReductionSlow),
-                    b: operand(1, [0, 0], &right, layouts[1] == Layout::ReductionFast),
-                });
-            }
+        for i in 0..m / TILE {
+            let at = match layouts[0] {
+                Layout::ReductionFast => [i * TILE, 0],
+                Layout::ReductionSlow => [0, i * TILE],
+            };
+            let right = match layouts[1] {
+                Layout::ReductionFast => [n, TILE],
+                Layout::ReductionSlow => [TILE, n],
+            };
+            let operand = |side: usize, at: [i64; 2], extents: &[i64], transposed: bool| Operand {
+                tile: tile(memory.operands[side], vec![(k % PAIR).into(), at[0].into(), at[1].into()], extents),
+                transposed,
+            };
+            b.gpu(Gpu::Mma {
+                unit: Unit::Warp,
+                acc: tile(memory.sums, vec![i.into(), 0.into(), 0.into()], &[TILE, n]),
+                a: operand(0, at, &[TILE, TILE], layouts[0] == Layout::ReductionSlow),
+                b: operand(1, [0, 0], &right, layouts[1] == Layout::ReductionFast),
+            });
         }
     }
 
@@ -523,11 +538,16 @@ impl Block<'_> {
 
     /// Gives the warp's sums to the launch behind.
     fn store_partial(&self, b: &mut KernelBuilder, sums: BufferId, place: [VarId; 2], partial: BufferId) {
-        let [row, column] = self.corner();
-        for i in 0..self.plan.sizes.warp_m() / TILE {
+        let (sizes, [row, column]) = (self.plan.sizes, self.corner());
+        for i in 0..sizes.warp_m() / TILE {
             let (row, column) = (row.clone() + i * TILE, column.clone());
             self.each_sum(b, sums, i, |b, [r, c], sum| {
-                let ([row, column], exists) = self.output(place, row + r, column + c);
+                // Rows are padded, so that pairs exist as a whole.
+                let [row, column] = [place[0] * sizes.tile_m + (row + r), place[1] * sizes.tile_n + (column + c)];
+                let pitch = self.plan.partial_pitch();
+                let beyond = [(&row, self.plan.m, sizes.tile_m), (&column, pitch, sizes.tile_n)];
+                let beyond = beyond.into_iter().filter(|(_, size, tile)| size % tile != 0);
+                let exists = Expr::all(beyond.map(|(at, size, _)| at.clone().lt(size)));
                 let store = |b: &mut KernelBuilder| {
                     b.store(partial, vec![self.rank.clone(), self.batch.clone(), row, column], sum);
                 };

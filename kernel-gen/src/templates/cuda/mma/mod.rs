@@ -191,6 +191,11 @@ impl Plan {
         (0..=3).map(|e| most >> e).find(|n| *n >= 1 && self.n % n == 0).unwrap_or(1)
     }
 
+    /// Elements between rows of the sums that another launch adds up.
+    fn partial_pitch(&self) -> i64 {
+        ceil_div(self.n, 8) * 8
+    }
+
     /// Elements between rows of sums in shared memory: eight more than there are, so that pairs of four rows lie in
     /// different banks.
     fn row_pitch(&self) -> i64 {

@@ -18,8 +18,10 @@ const PAIRS_PER_CLOCK: f64 = 12.0;
 const ROWS_PER_CLOCK: f64 = 24.0;
 /// Bytes of shared memory that a multiprocessor reads in a clock.
 const SHARED_BYTES_PER_CLOCK: f64 = 128.0;
-/// Clocks of a step that hide below nothing: the barrier, and the first operands on their way to registers.
-const STEP_CLOCKS: f64 = 90.0;
+/// Clocks of a step that hide below nothing: the barrier.
+const STEP_CLOCKS: f64 = 60.0;
+/// Clocks from operands' way to registers to their products, for a block that has a multiprocessor alone.
+const ALONE_CLOCKS: f64 = 100.0;
 /// Clocks from a copy's issue until its bytes can be read.
 const COPY_CLOCKS: f64 = 700.0;
 /// Clocks in which a scheduler issues the instructions of a piece of 16 bytes that a warp copies.
@@ -51,8 +53,12 @@ pub(super) fn us(plan: &Plan, w: &Workload, gpu: &Cuda) -> f64 {
         2.0 * (tile_m * tile_n * tile_k) as f64 / (gpu.f16_flops_per_sm_clock.max(1) as f64 * tensor_rate(gpu));
     let operands = warps * parts * (m + n) * 2.0 * TILE as f64 / SHARED_BYTES_PER_CLOCK;
     let bytes = (2 * tile_k * (tile_m + tile_n)) as f64;
+    let shared = operands + bytes / SHARED_BYTES_PER_CLOCK;
     let copies = (tile_m * tile_k / plan.unit + tile_n * tile_k / 8) as f64 / Cuda::WARP as f64 * PIECE_CLOCKS / 4.0;
     let issue = warps * parts * (m * n / 128.0 * 2.0 + (m + n) / 16.0 * 4.0) / 4.0 + copies;
+    let fetch = bytes / L2_BYTES_PER_CLOCK;
+    // All of it overlaps, the less perfectly the more of it there is.
+    let busy = [products, shared, issue, fetch].map(|t| t.powi(3)).iter().sum::<f64>().cbrt();
     let outputs = (tile_m * tile_n) as f64;
     let steps = plan.steps() as f64;
     let clocks: f64 = rounds
@@ -60,15 +66,11 @@ pub(super) fn us(plan: &Plan, w: &Workload, gpu: &Cuda) -> f64 {
         .filter(|(count, _)| *count > 0)
         .map(|(count, blocks)| {
             let b = blocks as f64;
-            // A scheduler's only warp waits for its own products.
-            let turns = (warps * b / 4.0).max(1.0);
-            let busy = (1.0f64).max(1.25 / turns.min(1.25));
+            // Fewer warps than schedulers leave some of these idle.
             let idle = (warps * b / 4.0).min(1.0);
-            let rate = b * products.max(operands).max(issue) * busy / idle.max(0.25);
-            let fetch = b * bytes / L2_BYTES_PER_CLOCK;
-            let alone = products + STEP_CLOCKS;
+            let alone = products.max(issue) / (warps / 4.0).min(1.0) + ALONE_CLOCKS;
             let ahead = COPY_CLOCKS / (stages - 1) as f64;
-            let step = rate.max(fetch).max(alone).max(ahead);
+            let step = (b * busy / idle).max(alone).max(ahead) + STEP_CLOCKS;
             let store = match (split > 1, sizes.staged) {
                 (true, _) => b * outputs * 4.0 / PAIRS_PER_CLOCK,
                 (false, true) => b * outputs * plan.out_bytes as f64 / ROWS_PER_CLOCK,
