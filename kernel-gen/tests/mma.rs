@@ -77,7 +77,7 @@ fn odd_numbers_of_columns() {
     let m = Matmul { trans_a: true, trans_b: true, ..Matmul::new(46, 13, 94) };
     let w = Workload::f32(m).with_epilogue(&[Epilogue::Bias]).with_dtype(DType::Bf16);
     checked::check(&MmaGemm, &w, "sm_86", &config([64, 32, 16], [1, 1], 3, (2, "launch"), "direct"));
-    checked::check(&MmaGemm, &w, "sm_90", &config([32, 32, 16], [1, 1], 2, (4, "cluster"), "direct"));
+    checked::check(&MmaGemm, &w, "sm_90", &config([32, 32, 16], [1, 1], 3, (2, "cluster"), "direct"));
     checked::check(&MmaGemm, &w, "sm_86", &config([32, 32, 32], [2, 1], 2, (1, "launch"), "rows"));
 }
 

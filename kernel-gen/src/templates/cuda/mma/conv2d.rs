@@ -43,6 +43,7 @@ fn plan(w: &Workload, c: &Conv2d, sizes: Sizes) -> Plan {
         n: c.co,
         k: c.kh * c.kw * c.ci,
         layouts: [Layout::ReductionFast, Layout::ReductionSlow],
+        taps: c.kh * c.kw,
         unit: unit(c),
         out_bytes: w.out_dtype.bytes() as i64,
         sizes,

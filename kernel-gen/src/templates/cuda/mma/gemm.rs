@@ -43,6 +43,7 @@ fn plan(w: &Workload, m: &Matmul, sizes: Sizes) -> Plan {
         n: m.n,
         k: m.k,
         layouts: [layout(!m.trans_a), layout(m.trans_b)],
+        taps: 1,
         unit: unit(rows(m)[0]).unwrap_or(1),
         out_bytes: w.out_dtype.bytes() as i64,
         sizes,

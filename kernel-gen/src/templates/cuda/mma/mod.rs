@@ -150,6 +150,8 @@ struct Plan {
     n: i64,
     k: i64,
     layouts: [Layout; 2],
+    /// Times that the left operand has each element of the input: the taps of a convolution.
+    taps: i64,
     /// Elements of the left operand that are copied at a time.
     unit: i64,
     out_bytes: i64,

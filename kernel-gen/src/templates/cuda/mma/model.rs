@@ -69,7 +69,7 @@ pub(super) fn us(plan: &Plan, w: &Workload, gpu: &Cuda) -> f64 {
             // Fewer warps than schedulers leave some of these idle.
             let idle = (warps * b / 4.0).min(1.0);
             let alone = products.max(issue) / (warps / 4.0).min(1.0) + ALONE_CLOCKS;
-            let ahead = COPY_CLOCKS / (stages - 1) as f64;
+            let ahead = (COPY_CLOCKS + b * fetch) / (stages - 1) as f64;
             let step = (b * busy / idle).max(alone).max(ahead) + STEP_CLOCKS;
             let store = match (split > 1, sizes.staged) {
                 (true, _) => b * outputs * 4.0 / PAIRS_PER_CLOCK,
@@ -79,7 +79,7 @@ pub(super) fn us(plan: &Plan, w: &Workload, gpu: &Cuda) -> f64 {
             count as f64 * (FILL_CLOCKS + steps * step + store)
         })
         .sum();
-    let memory = w.bytes() as f64 / (gpu.bandwidth_gb_s.max(1.0) * 1e3);
+    let memory = traffic(plan, w, gpu, together) / (gpu.bandwidth_gb_s.max(1.0) * 1e3);
     let shared = match (split > 1, sizes.reduce) {
         (false, _) => 0.0,
         (true, Reduce::Cluster) => CLUSTER_US,
@@ -89,4 +89,21 @@ pub(super) fn us(plan: &Plan, w: &Workload, gpu: &Cuda) -> f64 {
         }
     };
     LAUNCH_US + shared + (clocks / gpu.clock_mhz.max(1) as f64).max(memory)
+}
+
+/// Bytes that come from memory: every parameter once and, where the operands do not fit in the L2 cache, again for every
+/// round of blocks that run at the same time what these share.
+fn traffic(plan: &Plan, w: &Workload, gpu: &Cuda, together: i64) -> f64 {
+    let once = w.bytes();
+    if once <= gpu.l2_bytes / 2 {
+        return once as f64;
+    }
+    let Sizes { tile_m, tile_n, group, .. } = plan.sizes;
+    let [down, across] = plan.tiles();
+    let at_once = (gpu.sm_count * together).min(down * across);
+    let rows = group.min(down);
+    let columns = ceil_div(at_once, rows).min(across);
+    let rows = ceil_div(at_once, columns);
+    let round = 2 * plan.k * (rows * tile_m / plan.taps + columns * tile_n);
+    (once.max(plan.batch * ceil_div(down * across, at_once) * round)) as f64
 }
