@@ -184,7 +184,7 @@ impl Body<'_> {
 
     /// The declaration of this thread's lane in its warp.
     pub(super) fn lane_declaration(&self, lane: VarId) -> String {
-        let thread = if self.block[0] % 32 == 0 { "threadIdx.x".to_string() } else { self.thread_number() };
+        let thread = if self.block[0].is_multiple_of(32) { "threadIdx.x".to_string() } else { self.thread_number() };
         format!("  const int {} = (int)({thread} % 32);\n", self.names.var(lane))
     }
 

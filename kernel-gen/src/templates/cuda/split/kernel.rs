@@ -284,10 +284,9 @@ impl Block<'_> {
             if source.depth() % DEPTH != 0 {
                 inside.push(term.lt(source.depth()));
             }
-            let extents = [width];
             b.gpu(Gpu::CopyAsync {
-                dst: tile(ring.left, [&[slot.clone()], &to[..]].concat(), if width == 1 { &[] } else { &extents }),
-                src: self.neighbours(x, from, width),
+                dst: neighbours(ring.left, [vec![slot.clone()], to.to_vec()].concat(), width),
+                src: neighbours(x, from, width),
                 guard: Expr::all(inside),
             });
         };
@@ -319,12 +318,6 @@ impl Block<'_> {
                 });
             }
         }
-    }
-
-    /// A tile of `width` neighbours along the dimension that they lie along.
-    fn neighbours(&self, buffer: BufferId, origin: Vec<Expr>, width: i64) -> Tile {
-        let extents = if width == 1 { vec![] } else { vec![width] };
-        tile(buffer, origin, &extents)
     }
 
     /// What the consumers do.
@@ -431,6 +424,12 @@ impl Block<'_> {
             }
         });
     }
+}
+
+/// A tile of `width` neighbours along the dimension that they lie along.
+fn neighbours(buffer: BufferId, origin: Vec<Expr>, width: i64) -> Tile {
+    let extents = if width == 1 { vec![] } else { vec![width] };
+    tile(buffer, origin, &extents)
 }
 
 /// The parts of the left and the right operand that are multiplied, the smallest product first. That of two rests is

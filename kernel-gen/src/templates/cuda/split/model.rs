@@ -5,37 +5,37 @@ use crate::target::Cuda;
 use crate::workload::Workload;
 
 /// Share of the tensor cores' rate that is reached with random data, where the clock drops.
-const TENSOR_RATE: f64 = 0.8;
+const TENSOR_RATE: f64 = 0.88;
 /// Bytes a clock that one multiprocessor gets from the L2 cache when all ask.
 const L2_BYTES_PER_CLOCK: f64 = 36.0;
 /// Clocks of a multiprocessor for a copy by each of the producers.
-const COPY_CLOCKS: f64 = 40.0;
-/// Clocks of a consumer's step in which it does not multiply: it waits, splits its rows and adds up the last step's sums.
-const STEP_CLOCKS: f64 = 500.0;
+const COPY_CLOCKS: f64 = 20.0;
+/// Clocks of a row block's step in which its consumer does not multiply: it waits, splits its rows and adds up sums. The
+/// second is for each consumer, since they take turns at the schedulers. Fitted, with the rates, to 17 timings of layers in
+/// NCHW on an H100, from 28 to 303 us: 16 are met within 18 %.
+const BLOCK_CLOCKS: f64 = 320.0;
+const TURN_CLOCKS: f64 = 280.0;
 /// Clocks until the first slot of a ring is filled, and bytes a clock that threads store from registers.
 const FILL_CLOCKS: f64 = 1500.0;
-const STORE_BYTES_PER_CLOCK: f64 = 10.0;
+const STORE_BYTES_PER_CLOCK: f64 = 6.0;
 /// Microseconds to launch a kernel and set up its barriers.
 const LAUNCH_US: f64 = 2.0;
 
 /// Microseconds.
 ///
-/// A step takes as long as its multiplications, its loads or its copy instructions, whichever is longest; one consumer alone
-/// leaves the tensor cores idle while it splits. Blocks go through their tiles in equal rounds.
+/// A step takes as long as its multiplications, its loads or its copy instructions, whichever is longest. Blocks go through
+/// their tiles in equal rounds.
 pub(super) fn us(plan: &Plan, w: &Workload, cuda: &Cuda) -> f64 {
     let sizes = plan.sizes;
     let (bm, bn, depth) = (sizes.bm() as f64, sizes.bn as f64, DEPTH as f64);
     let products = if plan.parts == 1 { 1.0 } else { 3.0 };
-    // Of narrow products the tensor cores' rate is not reached: the operand from registers takes its time.
-    let narrow = (64.0 / bn).max(1.0).sqrt();
-    let multiply = narrow * products * 2.0 * bm * bn * depth / (cuda.tf32_flops_per_sm_clock as f64 * TENSOR_RATE);
-    // What one consumer does while others multiply: it splits its rows and adds up sums, row block by row block.
-    let own = multiply / sizes.consumers as f64;
-    let multiply = multiply.max(own + STEP_CLOCKS * sizes.row_blocks as f64);
+    let all = products * 2.0 * bm * bn * depth / cuda.tf32_flops_per_sm_clock as f64;
+    // A consumer does not split its rows while its products are under way.
+    let apart = sizes.row_blocks as f64 * (BLOCK_CLOCKS + TURN_CLOCKS * sizes.consumers as f64);
+    let multiply = (all / TENSOR_RATE).max(all / sizes.consumers as f64 + apart);
     let bytes = 4.0 * depth * (bm + plan.parts as f64 * bn);
     let copies = bm * depth / plan.source.width() as f64 / PRODUCERS as f64;
-    // More turns of more rows leave fewer copies under way.
-    let copy = COPY_CLOCKS * copies * if sizes.bm() > PRODUCERS { 1.2 } else { 1.0 };
+    let copy = COPY_CLOCKS * copies;
     // What is fetched ahead has to last until more has come.
     let wait = (1200.0 + multiply) / (sizes.stages - 1) as f64;
     let step = multiply.max(bytes / L2_BYTES_PER_CLOCK).max(copy).max(wait);
