@@ -20,7 +20,7 @@ fn channels_first() {
     let text = check(&Workload::f32(c).with_epilogue(&EPILOGUE), "consumers=2 row_blocks=1 bn=48 stages=3 lag=1");
     // Four steps of eight for each of the three products.
     assert_eq!(text.matches("wgmma_m64n48k8_tf32(").count(), 1 + 12, "{text}");
-    check(&Workload::f32(c), "consumers=1 row_blocks=2 bn=32 stages=3 lag=1");
+    check(&Workload::f32(c), "consumers=2 row_blocks=1 bn=32 stages=5 lag=3");
 }
 
 #[test]
@@ -62,6 +62,7 @@ fn one_part_is_the_class_tf32() {
     let w = Workload { math: Math::Tf32, ..Workload::f32(Conv2d::nchw(2, 40, 7, 9, 44, 3, 1, 1)) };
     let text = check(&w, "consumers=1 row_blocks=1 bn=48 stages=3 lag=1");
     assert_eq!(text.matches("wgmma_m64n48k8_tf32(").count(), 1 + 4, "{text}");
+    check(&w, "consumers=1 row_blocks=2 bn=32 stages=3 lag=1");
 }
 
 #[test]

@@ -14,7 +14,7 @@
 //!
 //! | knob | values | what it chooses |
 //! |---|---|---|
-//! | `consumers`, `row_blocks`, `bn` | 1 to 3; 1, 2; 32 to 256 | the tile: `consumers * row_blocks * 64` rows and `bn` columns |
+//! | `consumers`, `row_blocks`, `bn` | 1 to 3; 1, 2; 32 to 256 | the tile: `consumers * row_blocks * 64` rows and `bn` columns; 2 row blocks in the class `tf32` only |
 //! | `stages` | 3 to 8 | slots of the ring |
 //! | `lag` | 1 to 3 | steps whose pixels are under way while those before them are waited for |
 //!
@@ -154,8 +154,11 @@ impl Plan {
         // Producers share out the rows evenly.
         let groups = self.sizes.bm() / self.source.width();
         let even = self.source.fast() == Fast::Reduction || groups % PRODUCERS == 0 || PRODUCERS % groups == 0;
+        // Blocks of rows one after the other are slower than one, and in several rounds their writes are not seen to be apart.
+        let alone = self.sizes.row_blocks == 1 || self.parts == 1 && self.tiles() <= cuda.sm_count;
         useful
             && even
+            && alone
             && self.registers() <= most
             && self.shared_bytes() <= cuda.shared_per_block_optin
             && self.column_tiles() <= cuda.grid_dim[1]

@@ -15,6 +15,8 @@ const COPY_CLOCKS: f64 = 20.0;
 /// NCHW on an H100, from 28 to 303 us: 16 are met within 18 %.
 const BLOCK_CLOCKS: f64 = 320.0;
 const TURN_CLOCKS: f64 = 280.0;
+/// What three consumers, which have 152 registers a thread, were seen to take more.
+const CROWDED: f64 = 1.6;
 /// Clocks until the first slot of a ring is filled, and bytes a clock that threads store from registers.
 const FILL_CLOCKS: f64 = 1500.0;
 const STORE_BYTES_PER_CLOCK: f64 = 6.0;
@@ -31,7 +33,8 @@ pub(super) fn us(plan: &Plan, w: &Workload, cuda: &Cuda) -> f64 {
     let products = if plan.parts == 1 { 1.0 } else { 3.0 };
     let all = products * 2.0 * bm * bn * depth / cuda.tf32_flops_per_sm_clock as f64;
     // A consumer does not split its rows while its products are under way.
-    let apart = sizes.row_blocks as f64 * (BLOCK_CLOCKS + TURN_CLOCKS * sizes.consumers as f64);
+    let crowded = if sizes.consumers > 2 { CROWDED } else { 1.0 };
+    let apart = crowded * sizes.row_blocks as f64 * (BLOCK_CLOCKS + TURN_CLOCKS * sizes.consumers as f64);
     let multiply = (all / TENSOR_RATE).max(all / sizes.consumers as f64 + apart);
     let bytes = 4.0 * depth * (bm + plan.parts as f64 * bn);
     let copies = bm * depth / plan.source.width() as f64 / PRODUCERS as f64;
