@@ -46,6 +46,7 @@ use super::reference::{Sums, apply_epilogue, channels_of_elements, check_lengths
 use super::{Epilogue, Math, Workload};
 use crate::ir::DType;
 use std::fmt;
+use std::ops::Range;
 
 /// Unit roundoff of `f32`.
 const U: f64 = 1.0 / (1u64 << 24) as f64;
@@ -105,8 +106,32 @@ impl Reference {
     /// # Panics
     /// If the output has another number of elements.
     pub fn check(&self, output: impl IntoIterator<Item = f64>) -> Result<f64, Mismatch> {
-        let (mut largest, mut worst, mut wrong, mut count) = (0.0_f64, None, 0, 0);
-        for (index, got) in output.into_iter().enumerate() {
+        let mut checked = Checked::default();
+        let count = self.check_from(0, output, &mut checked);
+        assert_eq!(count, self.values.len(), "number of elements of the output");
+        checked.result()
+    }
+
+    /// [`Reference::check`] of an output that is read part by part, on all processors: `part` gives the elements of a range.
+    pub(crate) fn check_parts<I: IntoIterator<Item = f64>>(
+        &self,
+        part: impl Fn(Range<usize>) -> I + Sync,
+    ) -> Result<f64, Mismatch> {
+        let mut all = Checked::default();
+        let checked = in_shares(self.values.len(), |share| {
+            let mut checked = Checked::default();
+            self.check_from(share.start, part(share), &mut checked);
+            checked
+        });
+        checked.into_iter().for_each(|c| all.add(c));
+        all.result()
+    }
+
+    /// Holds the elements from one on against their bounds, and counts them.
+    fn check_from(&self, first: usize, output: impl IntoIterator<Item = f64>, checked: &mut Checked) -> usize {
+        let mut count = 0;
+        for got in output {
+            let index = first + count;
             count += 1;
             let (expected, bound) = (self.values[index], self.bounds[index]);
             let error = (got - expected).abs();
@@ -117,19 +142,58 @@ impl Reference {
                 e => e / bound,
             };
             if share > 1.0 {
-                wrong += 1;
-                if share > largest || worst.is_none() {
-                    worst = Some(Mismatch { index, got, expected, bound, wrong });
-                }
+                let worst = Some(Mismatch { index, got, expected, bound, wrong: 1 });
+                checked.add(Checked { largest: share, worst });
+            } else {
+                checked.largest = checked.largest.max(share);
             }
-            largest = largest.max(share);
         }
-        assert_eq!(count, self.values.len(), "number of elements of the output");
-        match worst {
-            Some(worst) => Err(Mismatch { wrong, ..worst }),
-            None => Ok(largest),
-        }
+        count
     }
+}
+
+/// What is known of elements that were checked.
+#[derive(Clone, Copy, Default)]
+struct Checked {
+    /// The largest share of its bound that an error takes.
+    largest: f64,
+    /// Whose that is, if it is wrong, and how many are.
+    worst: Option<Mismatch>,
+}
+
+impl Checked {
+    /// Adds elements that come after these.
+    fn add(&mut self, next: Checked) {
+        let wrong = |c: &Checked| c.worst.map_or(0, |w| w.wrong);
+        let all = wrong(self) + wrong(&next);
+        if next.worst.is_some() && (next.largest > self.largest || self.worst.is_none()) {
+            self.worst = next.worst;
+        }
+        if let Some(worst) = &mut self.worst {
+            worst.wrong = all;
+        }
+        self.largest = self.largest.max(next.largest);
+    }
+
+    fn result(self) -> Result<f64, Mismatch> {
+        self.worst.map_or(Ok(self.largest), Err)
+    }
+}
+
+/// What each share of `0..count` gives, in order; shares that are worth a thread are computed at the same time.
+fn in_shares<T: Send>(count: usize, of: impl Fn(Range<usize>) -> T + Sync) -> Vec<T> {
+    const WORTH_A_THREAD: usize = 1 << 18;
+    let processors = std::thread::available_parallelism().map_or(1, usize::from);
+    let threads = processors.min(count / WORTH_A_THREAD).max(1);
+    let share = |t: usize| count * t / threads..count * (t + 1) / threads;
+    if threads == 1 {
+        return vec![of(share(0))];
+    }
+    std::thread::scope(|scope| {
+        let of = &of;
+        let running: Vec<_> = (0..threads).map(|t| scope.spawn(move || of(share(t)))).collect();
+        running.into_iter().map(|t| t.join().expect("a share panics only where the whole would")).collect()
+    })
 }
 
 /// [`reference()`](super::reference()) and the bounds that this module derives, for less than both apart. `inputs` are
@@ -172,14 +236,13 @@ fn bounds(workload: &Workload, inputs: &[&[f64]], exact: &[f64], magnitudes: &[f
     let factor = sum_factor(workload.math, terms);
     let underflow = terms * f64::from(f32::MIN_POSITIVE);
     let channels = channels_of_elements(workload);
-    (0..exact.len())
-        .map(|i| {
-            let error = if magnitudes[i] == 0.0 { 0.0 } else { factor * magnitudes[i] + underflow };
-            let error = error + carried.get(i).copied().unwrap_or(0.0);
-            let (value, error) = propagate(workload, inputs, exact[i], error, i, channels[i]);
-            stored(workload.out_dtype, value, error)
-        })
-        .collect()
+    let bound = |i: usize| {
+        let error = if magnitudes[i] == 0.0 { 0.0 } else { factor * magnitudes[i] + underflow };
+        let error = error + carried.get(i).copied().unwrap_or(0.0);
+        let (value, error) = propagate(workload, inputs, exact[i], error, i, channels[i]);
+        stored(workload.out_dtype, value, error)
+    };
+    in_shares(exact.len(), |share| share.map(bound).collect::<Vec<f64>>()).concat()
 }
 
 /// `|fl(sum) - sum| <= sum_factor * sum |x||w|` for a sum of so many products.
@@ -275,6 +338,21 @@ mod tests {
         assert_eq!((mismatch.index, mismatch.wrong), (7, 1));
         c[3] = f64::NAN;
         assert_eq!(expected.check(c).unwrap_err().index, 3);
+    }
+
+    #[test]
+    fn a_large_output_is_checked_in_parts_as_it_is_in_one() {
+        let elements = 1 << 20;
+        let reference = Reference { values: vec![1.0; elements], bounds: vec![0.5; elements] };
+        let mut output = vec![1.25; elements];
+        let in_parts = |output: &[f64]| reference.check_parts(|range| output[range].to_vec());
+        assert_eq!((in_parts(&output), reference.check(output.clone())), (Ok(0.5), Ok(0.5)));
+        for (index, got) in [(3, 2.0), (elements - 1, 4.0), (elements / 2, 4.0)] {
+            output[index] = got;
+        }
+        let worst = in_parts(&output).unwrap_err();
+        assert_eq!((worst.index, worst.wrong), (elements / 2, 3));
+        assert_eq!(Err(worst), reference.check(output));
     }
 
     #[test]
