@@ -3,6 +3,8 @@
 
 mod checked;
 
+use kernel_gen::analysis::verify::verify;
+use kernel_gen::lower::insert_barriers::insert_barriers;
 use kernel_gen::target::Target;
 use kernel_gen::templates::Template;
 use kernel_gen::templates::cuda::split::SplitProduct;
@@ -55,6 +57,28 @@ fn matrices_in_all_four_orders() {
         let m = Matmul { trans_a, trans_b, ..Matmul::new(100, 50, 76) };
         check(&Workload::f32(m).with_epilogue(&[Epilogue::Bias]), "consumers=2 row_blocks=1 bn=32 stages=3 lag=1");
     }
+}
+
+/// Tiles and steps that do not divide sizes at which nothing is found by counting.
+#[test]
+fn large_shapes_are_verified() {
+    let target = Target::find("sm_90a").expect("a built-in target");
+    for key in [
+        "matmul-f32-m5000n3001k1000-nt-bias",
+        "matmul-f32-m5000n3001k1000-tn",
+        "conv2d-nchw-f32-n37c48h35w35-o100k5x5-s1x1-p2.2.2.2-d1x1-g1",
+        "conv2d-nhwc-f32-n64c36h57w55-o72k3x3-s1x1-p1.1.1.1-d1x1-g1",
+    ] {
+        let w = Workload::from_key(key).expect("a key");
+        let config = SplitProduct.default_config(&w, target).expect("it applies");
+        let made = SplitProduct.schedule(&w, target, &config).expect("it is in the space");
+        if let Err(faults) = verify(insert_barriers(made.schedule.kernel), &target.limits()) {
+            panic!("{key} with {config}: {}", faults[0]);
+        }
+    }
+    let huge = Workload::from_key("conv2d-nchw-f32-n64c64h224w224-o64k3x3-s1x1-p1.1.1.1-d1x1-g1").expect("a key");
+    let why = SplitProduct.applies(&huge, target).expect_err("it refuses");
+    assert_eq!(why, "25088 tiles are more than the verifier goes through");
 }
 
 #[test]

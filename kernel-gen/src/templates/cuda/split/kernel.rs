@@ -280,9 +280,11 @@ impl Block<'_> {
         let t = Expr::from(self.thread).floor_mod(PRODUCERS);
         let copy = |b: &mut KernelBuilder, pixel: &Pixel, term: Expr, to: [Expr; 2]| {
             let (from, mut inside) = source.element(pixel, taps, term.clone());
-            inside.extend(source.exists(pixel, sizes.bm()));
+            // What lies side by side exists together, so the last of them says it for all.
+            let [side, deep] = if source.fast() == Fast::Rows { [width, 1] } else { [1, width] };
+            inside.extend(source.exists(pixel, side, sizes.bm()));
             if source.depth() % DEPTH != 0 {
-                inside.push(term.lt(source.depth()));
+                inside.push((term + (deep - 1)).lt(source.depth()));
             }
             b.gpu(Gpu::CopyAsync {
                 dst: neighbours(ring.left, [vec![slot.clone()], to.to_vec()].concat(), width),
@@ -418,7 +420,7 @@ impl Block<'_> {
                     }
                 });
             };
-            match source.exists(&pixel, sizes.bm()) {
+            match source.exists(&pixel, 1, sizes.bm()) {
                 Some(exists) => b.if_(exists, write),
                 None => write(b),
             }

@@ -127,12 +127,15 @@ impl Source {
         Pixel([first.into(), between.into(), last * width])
     }
 
-    /// The condition that a row exists, where tiles of `tile` rows do not fit exactly.
-    pub(super) fn exists(&self, pixel: &Pixel, tile: i64) -> Option<Expr> {
+    /// The condition that a row and the `width - 1` behind it exist, where tiles of `tile` rows do not fit exactly. That many
+    /// divide the rows that there are.
+    pub(super) fn exists(&self, pixel: &Pixel, width: i64, tile: i64) -> Option<Expr> {
         let [outer, middle, inner] = self.extents();
         let beyond = self.rows() % tile != 0;
-        let (at, size) = if outer * middle == 1 { (&pixel.0[2], inner) } else { (&pixel.0[0], outer) };
-        beyond.then(|| at.clone().lt(size))
+        let [first, _, last] = &pixel.0;
+        let single = outer * middle == 1;
+        let exists = || if single { (last.clone() + (width - 1)).lt(inner) } else { first.clone().lt(outer) };
+        beyond.then(exists)
     }
 
     /// The image, the output row and the output column of a row of a convolution.
