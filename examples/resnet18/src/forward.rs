@@ -190,7 +190,7 @@ impl<Dev: Place + Clone> Network<Dev> {
     }
 
     /// Runs the network on its image. The device may still be at it when this returns.
-    pub fn forward(&mut self, clock: &mut impl Clock) -> Result<()> {
+    pub fn forward(&mut self, clock: &mut impl Clock) -> kernel_gen_runtime::Result<()> {
         let Network { dev, layers, activations: a } = self;
         let dev = &*dev;
 
@@ -275,7 +275,7 @@ fn block1<Dev: Device>(
     block: &Block1<Dev>,
     x: &Array<Dev, layer1_conv1::X>,
     o: &mut Outputs<Dev, layer1_conv1::Y>,
-) -> Result<()> {
+) -> kernel_gen_runtime::Result<()> {
     let (l1, l2) = (&block.conv1, &block.conv2);
     clock.step(|| layer1_conv1::launch(dev, x, &l1.weight, &l1.bias, &mut o.inner))?;
     clock.step(|| layer1_conv2::launch(dev, &o.inner, &l2.weight, &l2.bias, x, &mut o.out))

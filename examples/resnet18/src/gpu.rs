@@ -3,13 +3,14 @@
 
 use crate::forward::Network;
 use crate::kernels::{fc, layer1_conv1, layer4_conv2, stem};
+use crate::network::resnet18;
 use crate::place::{Array, Clock, Measured, Place, Result, Untimed, WARM_UP};
 use crate::table::median;
-use kernel_gen_runtime::cuda::cudarc::driver::CudaGraph;
-use kernel_gen_runtime::cuda::cudarc::driver::sys::{CUevent_flags, CUgraphInstantiate_flags, CUstreamCaptureMode};
-use kernel_gen_runtime::cuda::{Arch, KernelArg, Launch, Program, Slot, Variant};
+use kernel_gen_runtime::cuda::cudarc::driver::sys::CUevent_flags;
+use kernel_gen_runtime::cuda::{Arch, Graph, KernelArg, Launch, Program, Slot, Variant};
 use kernel_gen_runtime::dispatch::{Access, Entry, Param};
 use kernel_gen_runtime::{Cuda, DType, Input, Output, Shape};
+use std::sync::Arc;
 
 /// Launches of a step in the graph that is timed for it, so that a graph's start does not count.
 const LAUNCHES: usize = 20;
@@ -19,25 +20,12 @@ const PASSES: usize = 4;
 /// The first GPU, on a stream of its own, because the default stream cannot be captured in a graph. The error is the
 /// reason why there is none, in one line.
 pub fn open() -> Result<Cuda> {
-    let dev = Cuda::new(0)?;
-    let stream = dev.stream().context().new_stream()?;
-    Ok(Cuda::from_stream(stream)?)
-}
-
-/// Captures what `launch` launches.
-fn capture(dev: &Cuda, launch: impl FnOnce() -> Result<()>) -> Result<CudaGraph> {
-    let stream = dev.stream();
-    stream.begin_capture(CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_THREAD_LOCAL)?;
-    let launched = launch();
-    // The capture has to end even if a launch failed.
-    let graph = stream.end_capture(CUgraphInstantiate_flags::CUDA_GRAPH_INSTANTIATE_FLAG_AUTO_FREE_ON_LAUNCH);
-    launched?;
-    Ok(graph?.ok_or("nothing was captured")?)
+    Ok(Cuda::on_new_stream(0)?)
 }
 
 /// Microseconds of each of `repeat` replays of a graph.
-fn replay(dev: &Cuda, graph: &CudaGraph, repeat: usize) -> Result<Vec<f64>> {
-    let stream = dev.stream();
+fn replay<T>(graph: &mut Graph<T>, repeat: usize) -> Result<Vec<f64>> {
+    let stream = &Arc::clone(graph.device().stream());
     let event = || stream.context().new_event(Some(CUevent_flags::CU_EVENT_DEFAULT));
     let (begin, end) = (event()?, event()?);
     for _ in 0..WARM_UP {
@@ -54,19 +42,16 @@ fn replay(dev: &Cuda, graph: &CudaGraph, repeat: usize) -> Result<Vec<f64>> {
     Ok(times)
 }
 
-/// Takes the time of each step from a graph of its launches.
-struct Graphs<'a> {
-    dev: &'a Cuda,
-    repeat: usize,
-    times_us: Vec<f64>,
+/// Runs one step, so often that a graph's start does not count, and no other.
+struct Only {
+    step: usize,
+    at: usize,
 }
 
-impl Clock for Graphs<'_> {
-    fn step(&mut self, mut run: impl FnMut() -> kernel_gen_runtime::Result<()>) -> Result<()> {
-        let graph = capture(self.dev, || Ok((0..LAUNCHES).try_for_each(|_| run())?))?;
-        let times = replay(self.dev, &graph, self.repeat)?;
-        self.times_us.push(median(times) / LAUNCHES as f64);
-        Ok(())
+impl Clock for Only {
+    fn step(&mut self, mut run: impl FnMut() -> kernel_gen_runtime::Result<()>) -> kernel_gen_runtime::Result<()> {
+        self.at += 1;
+        if self.at - 1 == self.step { (0..LAUNCHES).try_for_each(|_| run()) } else { Ok(()) }
     }
 }
 
@@ -98,24 +83,27 @@ impl Place for Cuda {
         AVERAGE_POOL.launch(self, &[x.arg(self), y.arg_mut(self)])
     }
 
-    fn measure(&self, network: &mut Network<Self>, repeat: usize) -> Result<Measured> {
+    fn measure(&self, mut network: Network<Self>, repeat: usize) -> Result<(Network<Self>, Measured)> {
         // The first pass loads the code, which cannot be done while a graph is captured.
-        for _ in 0..WARM_UP {
-            network.forward(&mut Untimed)?;
-        }
+        network.forward(&mut Untimed)?;
         self.synchronize()?;
-        let mut clock = Graphs { dev: self, repeat, times_us: vec![] };
-        network.forward(&mut clock)?;
-        let steps_us = clock.times_us;
-        let graph = capture(self, || (0..PASSES).try_for_each(|_| network.forward(&mut Untimed)))?;
-        let passes: Vec<f64> = replay(self, &graph, repeat)?.iter().map(|us| us / PASSES as f64).collect();
+        let mut steps_us = vec![];
+        for step in 0..resnet18().len() {
+            let mut graph =
+                self.capture((network, step), |_, (network, step)| network.forward(&mut Only { step: *step, at: 0 }))?;
+            steps_us.push(median(replay(&mut graph, repeat)?) / LAUNCHES as f64);
+            (network, _) = graph.into_buffers()?;
+        }
+        let mut graph = self.capture(network, |_, n| (0..PASSES).try_for_each(|_| n.forward(&mut Untimed)))?;
+        let passes: Vec<f64> = replay(&mut graph, repeat)?.iter().map(|us| us / PASSES as f64).collect();
         let least = passes.iter().copied().fold(f64::INFINITY, f64::min);
-        Ok(Measured {
+        let measured = Measured {
             steps_us,
             pass_us: [median(passes), least],
             peak_gflops: None,
             method: "Times are medians over replays of CUDA graphs: of one step's launches, and of whole passes.",
-        })
+        };
+        Ok((graph.into_buffers()?, measured))
     }
 }
 
@@ -150,7 +138,7 @@ const fn variant(program: Program) -> Variant {
 
 const fn launch(kernel: &'static str, blocks: u32, threads: u32) -> Launch {
     let (grid, block) = ([blocks, 1, 1], [threads, 1, 1]);
-    Launch { kernel, grid, block, cluster: [1; 3], shared_bytes: 0, programmatic: false, args: ARGS }
+    Launch { kernel, grid, block, cluster: [1; 3], shared_bytes: 0, overlap: None, args: ARGS }
 }
 
 static MAX_POOL_SLOT: Slot = Slot::new();

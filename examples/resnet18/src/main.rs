@@ -72,10 +72,10 @@ fn run_on<Dev: Place + Clone>(dev: &Dev, options: &Options) -> Result<bool, Box<
         None => Weights::seeded(18, &steps),
     };
     let start = Instant::now();
-    let mut network = forward::Network::new(dev, &weights, &image)?;
+    let network = forward::Network::new(dev, &weights, &image)?;
     dev.finish()?;
     let packing_ms = start.elapsed().as_secs_f64() * 1e3;
-    let measured = dev.measure(&mut network, options.repeat)?;
+    let (network, measured) = dev.measure(network, options.repeat)?;
     let expected = reference::forward(&steps, &weights, &image, Cpu::new().threads());
     let outputs = network.outputs()?;
     let errors: Vec<f64> = outputs.iter().zip(&expected[1..]).map(|(y, e)| relative_error(y, &e.data)).collect();

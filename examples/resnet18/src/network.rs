@@ -1,4 +1,4 @@
-//! ResNet-18 as data: the layers in the order of execution, their shapes, and which activation feeds which.
+//! ResNet-18 and ResNet-50 as data: the layers in the order of execution, their shapes, and which activation feeds which.
 //!
 //! Names are torchvision's, so the tensors of its weight files are found by them. The typed launches in `forward` say
 //! the same network again in types; here it is in a form that weights, the reference and the table can walk.
@@ -151,6 +151,76 @@ pub fn convs(steps: &[Step]) -> impl Iterator<Item = &Conv> {
 
 /// ResNet-18.
 pub fn resnet18() -> Vec<Step> {
+    residual([2, 2, 2, 2], 1, |b| {
+        let conv3x3 = |part: usize, ci, size, stride| Conv {
+            workload: format!("layer{}{}_conv{part}", b.stage, if stride == 2 { "_down" } else { "" }),
+            ..b.conv(part, 3, [ci, b.width], size, stride)
+        };
+        vec![conv3x3(1, b.channels, b.size, b.stride), conv3x3(2, b.width, b.size / b.stride, 1)]
+    })
+}
+
+/// ResNet-50, with the stride on the 3 x 3 convolutions, as in torchvision.
+pub fn resnet50() -> Vec<Step> {
+    residual([3, 4, 6, 3], 4, |b| {
+        let workload = |first: bool, what: &str| format!("layer{}{}_{what}", b.stage, if first { "_down" } else { "" });
+        let out = b.size / b.stride;
+        vec![
+            Conv { workload: workload(b.first, "reduce"), ..b.conv(1, 1, [b.channels, b.width], b.size, 1) },
+            Conv { workload: workload(b.stride == 2, "conv"), ..b.conv(2, 3, [b.width; 2], b.size, b.stride) },
+            Conv { workload: workload(false, "expand"), ..b.conv(3, 1, [b.width, 4 * b.width], out, 1) },
+        ]
+    })
+}
+
+/// A block of convolutions around which its input is added to its output.
+struct BlockShape {
+    stage: usize,
+    /// Its number in the stage, and whether that is 0.
+    number: usize,
+    first: bool,
+    /// Channels and size of its input.
+    channels: usize,
+    size: usize,
+    /// Channels of its 3 x 3 convolutions, and what the resolution is divided by.
+    width: usize,
+    stride: usize,
+}
+
+impl BlockShape {
+    /// The convolution `part` of the block, counted from 1, with padding that keeps the size and a ReLU behind it.
+    fn conv(&self, part: usize, k: usize, [ci, co]: [usize; 2], size: usize, stride: usize) -> Conv {
+        let prefix = format!("layer{}.{}", self.stage, self.number);
+        Conv {
+            name: format!("{prefix}.conv{part}"),
+            norm: format!("{prefix}.bn{part}"),
+            workload: String::new(),
+            ci,
+            co,
+            size,
+            k,
+            stride,
+            padding: k / 2,
+            relu: true,
+        }
+    }
+
+    /// What is added where the block changes the shape: a 1 x 1 convolution of its input.
+    fn shortcut(&self, co: usize) -> Conv {
+        let prefix = format!("layer{}.{}.downsample", self.stage, self.number);
+        Conv {
+            name: format!("{prefix}.0"),
+            norm: format!("{prefix}.1"),
+            workload: format!("layer{}_shortcut", self.stage),
+            relu: false,
+            ..self.conv(0, 1, [self.channels, co], self.size, self.stride)
+        }
+    }
+}
+
+/// A residual network (He et al. 2015, table 1): four stages of blocks, whose last convolutions have `expansion` times the
+/// channels of the others. `block` gives the convolutions of a block.
+fn residual(depths: [usize; 4], expansion: usize, block: impl Fn(&BlockShape) -> Vec<Conv>) -> Vec<Step> {
     let mut steps = vec![];
     let stem = Conv {
         name: "conv1".into(),
@@ -167,45 +237,25 @@ pub fn resnet18() -> Vec<Step> {
     steps.push(Step::Conv { conv: stem, from: 0, residual: None });
     steps.push(Step::MaxPool { from: 1, channels: 64, size: IMAGE / 2 });
     let (mut channels, mut size) = (64, IMAGE / 4);
-    for stage in 1..=4 {
-        for block in 0..2 {
-            let stride = if stage > 1 && block == 0 { 2 } else { 1 };
-            let co = 32 << stage;
-            let prefix = format!("layer{stage}.{block}");
+    for (stage, depth) in (1..).zip(depths) {
+        for number in 0..depth {
+            let (first, width) = (number == 0, 32 << stage);
+            let stride = if stage > 1 && first { 2 } else { 1 };
+            let shape = BlockShape { stage, number, first, channels, size, width, stride };
             let input = steps.len();
-            let conv3x3 = |part: usize, ci, size, stride| Conv {
-                name: format!("{prefix}.conv{part}"),
-                norm: format!("{prefix}.bn{part}"),
-                workload: format!("layer{stage}{}_conv{part}", if stride == 2 { "_down" } else { "" }),
-                ci,
-                co,
-                size,
-                k: 3,
-                stride,
-                padding: 1,
-                relu: true,
-            };
-            // The shortcut of a block that changes the shape is a 1 x 1 convolution. It comes first, so that the
-            // block's last step is the one whose output the next block reads.
-            let shortcut = if stride == 1 {
-                input
-            } else {
-                let conv = Conv {
-                    name: format!("{prefix}.downsample.0"),
-                    norm: format!("{prefix}.downsample.1"),
-                    workload: format!("layer{stage}_shortcut"),
-                    k: 1,
-                    padding: 0,
-                    relu: false,
-                    ..conv3x3(0, channels, size, stride)
-                };
-                steps.push(Step::Conv { conv, from: input, residual: None });
-                steps.len()
-            };
-            steps.push(Step::Conv { conv: conv3x3(1, channels, size, stride), from: input, residual: None });
-            let middle = steps.len();
-            (channels, size) = (co, size / stride);
-            steps.push(Step::Conv { conv: conv3x3(2, channels, size, 1), from: middle, residual: Some(shortcut) });
+            // The shortcut comes first, so that the block's last step is the one whose output the next block reads.
+            let mut shortcut = input;
+            if stride > 1 || channels != expansion * width {
+                steps.push(Step::Conv { conv: shape.shortcut(expansion * width), from: input, residual: None });
+                shortcut = steps.len();
+            }
+            let convs = block(&shape);
+            let (last, mut from) = (convs.len() - 1, input);
+            for (i, conv) in convs.into_iter().enumerate() {
+                steps.push(Step::Conv { conv, from, residual: (i == last).then_some(shortcut) });
+                from = steps.len();
+            }
+            (channels, size) = (expansion * width, size / stride);
         }
     }
     steps.push(Step::AveragePool { from: steps.len(), channels, size });
@@ -232,11 +282,25 @@ mod tests {
     }
 
     #[test]
+    fn resnet_50_has_the_published_size() {
+        let steps = resnet50();
+        assert_eq!((steps.len(), convs(&steps).count()), (56, 53));
+        let fc = 2048 * CLASSES + CLASSES;
+        let parameters: usize = convs(&steps).map(|c| c.weight_shape().iter().product::<usize>() + 2 * c.co).sum();
+        assert_eq!(parameters + fc, 25_557_032);
+        let flops: f64 = steps.iter().filter_map(Step::flops).sum();
+        assert!((flops / 2.0 / 4.09e9 - 1.0).abs() < 0.005, "{flops}");
+    }
+
+    #[test]
     fn shapes_fit_together() {
-        let steps = resnet18();
+        [resnet18(), resnet50()].iter().for_each(|steps| fits_together(steps));
+    }
+
+    fn fits_together(steps: &[Step]) {
         // Channels and size of each activation.
         let mut made = vec![(3, IMAGE)];
-        for step in &steps {
+        for step in steps {
             made.push(match step {
                 Step::Conv { conv, from, residual } => {
                     assert_eq!(made[*from], (conv.ci, conv.size), "{}", conv.name);

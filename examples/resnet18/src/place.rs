@@ -40,7 +40,7 @@ pub trait Place: Device {
     ) -> kernel_gen_runtime::Result<()>;
 
     /// Times `repeat` passes.
-    fn measure(&self, network: &mut Network<Self>, repeat: usize) -> Result<Measured>;
+    fn measure(&self, network: Network<Self>, repeat: usize) -> Result<(Network<Self>, Measured)>;
 }
 
 /// What the timed passes gave.
@@ -57,16 +57,16 @@ pub struct Measured {
 
 /// Runs the steps of a pass, one after the other.
 pub trait Clock {
-    /// Runs a step, at least once: running it again changes nothing.
-    fn step(&mut self, run: impl FnMut() -> kernel_gen_runtime::Result<()>) -> Result<()>;
+    /// Runs a step as often as it wants to, or not at all: running it again changes nothing.
+    fn step(&mut self, run: impl FnMut() -> kernel_gen_runtime::Result<()>) -> kernel_gen_runtime::Result<()>;
 }
 
 /// Only runs the steps.
 pub struct Untimed;
 
 impl Clock for Untimed {
-    fn step(&mut self, mut run: impl FnMut() -> kernel_gen_runtime::Result<()>) -> Result<()> {
-        Ok(run()?)
+    fn step(&mut self, mut run: impl FnMut() -> kernel_gen_runtime::Result<()>) -> kernel_gen_runtime::Result<()> {
+        run()
     }
 }
 
@@ -76,7 +76,7 @@ struct Wall {
 }
 
 impl Clock for Wall {
-    fn step(&mut self, mut run: impl FnMut() -> kernel_gen_runtime::Result<()>) -> Result<()> {
+    fn step(&mut self, mut run: impl FnMut() -> kernel_gen_runtime::Result<()>) -> kernel_gen_runtime::Result<()> {
         let start = Instant::now();
         run()?;
         self.times_us.push(start.elapsed().as_secs_f64() * 1e6);
@@ -109,7 +109,7 @@ impl Place for Cpu {
         Ok(())
     }
 
-    fn measure(&self, network: &mut Network<Self>, repeat: usize) -> Result<Measured> {
+    fn measure(&self, mut network: Network<Self>, repeat: usize) -> Result<(Network<Self>, Measured)> {
         for _ in 0..WARM_UP {
             network.forward(&mut Untimed)?;
         }
@@ -123,13 +123,14 @@ impl Place for Cpu {
         let steps_us = (0..passes[0].len()).map(|i| median(passes.iter().map(|p| p[i]).collect())).collect();
         let totals: Vec<f64> = passes.iter().map(|p| p.iter().sum()).collect();
         let least = totals.iter().copied().fold(f64::INFINITY, f64::min);
-        Ok(Measured {
+        let measured = Measured {
             steps_us,
             pass_us: [median(totals), least],
             peak_gflops: (!peaks.is_empty()).then(|| median(peaks)),
             // On a machine with other work the median of the passes is above the sum of the layers' medians: hardly any
             // pass goes by without an interruption somewhere.
             method: "Times are medians.",
-        })
+        };
+        Ok((network, measured))
     }
 }

@@ -1,6 +1,7 @@
 //! Facts about kernels: ranges, normal forms, footprints, legality.
 
 pub mod affine;
+pub mod dependency;
 pub mod footprint;
 pub(crate) mod mbarrier;
 pub(crate) mod order;

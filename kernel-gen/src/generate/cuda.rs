@@ -7,11 +7,13 @@ use crate::emit::cuda::{self, Arch, CudaOptions, Param, TensorBase};
 use crate::emit::rust::{CudaArg, CudaLaunch, CudaMap, CudaPack, CudaProgram, CudaVariant};
 use crate::ir::Kernel;
 use crate::lower::lower_for;
+use crate::lower::overlap_launches::overlap_launches;
 use crate::records::BestRecords;
 use crate::spec::Spec;
-use crate::target::Target;
+use crate::target::{CudaFeature, Target};
 use crate::templates::Registry;
 use crate::toolchain::cuda::{CudaError, Request};
+use crate::workload::Role;
 
 /// A CUDA source, to be compiled into an image.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -65,10 +67,15 @@ pub(super) fn make(
 ) -> Result<Made, GenerateError> {
     let chosen = choose(task, target, records, registry, options, spec)?;
     let arch = Arch::of(target).expect("only CUDA targets become CUDA");
-    let emit = |kernel: &Kernel, symbol: String, what: &str| {
+    let emit = |kernel: &Kernel, symbol: String, what: &str, constants: Option<&[usize]>| {
         let options = CudaOptions { arch, symbol, comment: chosen.comment(what), min_blocks: None };
-        emit(kernel, options, target, &chosen.place)
+        emit(kernel, options, target, &chosen.place, constants)
     };
+    // Weights are what launches in front do not write, as a rule; the runtime looks whether they do.
+    let params = task.workload.workload.params();
+    let weights = params.iter().enumerate().filter(|(_, p)| p.role == Role::Weight).map(|(i, _)| i);
+    let constants: Vec<usize> = weights.collect();
+    let constants = arch.has(CudaFeature::Cluster).then_some(&constants[..]);
     let mut sources = vec![];
     let mut program = |name: String, emitted: cuda::CudaSource| {
         let source = CudaSource { name, arch: target.name.clone(), text: emitted.source };
@@ -79,10 +86,10 @@ pub(super) fn make(
         CudaProgram { image, launches, maps, workspace_bytes: emitted.workspace_bytes }
     };
     let stem = chosen.stem();
-    let main = program(stem.clone(), emit(&chosen.kernel, chosen.symbol.clone(), &chosen.title())?);
+    let main = program(stem.clone(), emit(&chosen.kernel, chosen.symbol.clone(), &chosen.title(), constants)?);
     let mut packs = vec![];
     for (i, (position, pack)) in chosen.packs.iter().enumerate() {
-        let emitted = emit(&pack.kernel, format!("{}_pack{i}", chosen.symbol), &chosen.pack_title(pack))?;
+        let emitted = emit(&pack.kernel, format!("{}_pack{i}", chosen.symbol), &chosen.pack_title(pack), None)?;
         let bytes = pack.kernel.buffer(pack.kernel.params[1]).extent_bytes();
         packs.push((*position, CudaPack { bytes, program: program(format!("{stem}.pack{i}"), emitted) }));
     }
@@ -102,14 +109,18 @@ pub(super) fn make(
     Ok(Made { variant, sources, row: chosen.row(), warnings: chosen.warnings() })
 }
 
-/// Verifies, lowers and emits a kernel.
+/// Verifies, lowers and emits a kernel. With `constants` it may be started before what is in front of it has ended.
 fn emit(
     kernel: &Kernel,
     options: CudaOptions,
     target: &Target,
     place: &Place<'_>,
+    constants: Option<&[usize]>,
 ) -> Result<cuda::CudaSource, GenerateError> {
-    let lowered = lower_for(kernel.clone(), target).map_err(|error| place.fault(error.into()))?;
+    let mut lowered = lower_for(kernel.clone(), target).map_err(|error| place.fault(error.into()))?;
+    if let Some(constants) = constants {
+        lowered = overlap_launches(lowered, constants);
+    }
     let emitted = cuda::emit(&lowered, &options).map_err(|error| place.fault(Cause::EmitCuda(error)))?;
     let is_map = |p: &&Param| matches!(p, Param::TensorMap(_));
     let maps: usize = emitted.launches.iter().map(|l| l.params.iter().filter(is_map).count()).sum();
@@ -150,7 +161,7 @@ pub(crate) fn launch(launch: &cuda::Launch, maps: &mut Vec<CudaMap>) -> CudaLaun
         block: launch.block,
         cluster: launch.cluster,
         shared_bytes: launch.dynamic_shared_bytes,
-        programmatic: launch.programmatic,
+        overlap: launch.overlap.clone(),
         args,
     }
 }

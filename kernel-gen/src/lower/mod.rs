@@ -27,6 +27,7 @@ pub mod fold_storage;
 pub mod hoist_shared;
 pub mod inject_vthread;
 pub mod insert_barriers;
+pub mod overlap_launches;
 pub mod partition_loops;
 pub mod simplify;
 pub mod transpose_copies;

@@ -3,7 +3,7 @@
 use super::driver::{self, Driver, Handle};
 use super::image::{self, Image, Kind};
 use super::slot::SlotMap;
-use super::table::Program;
+use super::table::{Launch, Program};
 use super::tensor_map::MapCache;
 use super::{CudaError, nvrtc};
 use cudarc::driver::{CudaContext, sys};
@@ -17,6 +17,9 @@ pub(super) struct Context {
     pub(super) cuda: Arc<CudaContext>,
     pub(super) driver: &'static Driver,
     pub(super) capability: (i32, i32),
+    multiprocessors: u32,
+    /// Half of a multiprocessor's shared memory, of which two blocks cannot have as much each.
+    half_of_shared_bytes: u32,
     programs: SlotMap<Loaded>,
     /// Held while something is loaded, so that nothing is loaded twice.
     loading: Mutex<()>,
@@ -51,10 +54,19 @@ impl Context {
             return Ok(context);
         }
         let capability = cuda.compute_capability().map_err(|e| Driver::of_cudarc("cuDeviceGetAttribute", e))?;
+        let attribute = |attribute| {
+            let value = cuda.attribute(attribute).map_err(|e| Driver::of_cudarc("cuDeviceGetAttribute", e))?;
+            Ok::<u32, CudaError>(u32::try_from(value).unwrap_or(0))
+        };
+        use sys::CUdevice_attribute::{
+            CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_MULTIPROCESSOR, CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT,
+        };
         let context = Arc::new(Context {
             cuda: Arc::clone(cuda),
             driver,
             capability,
+            multiprocessors: attribute(CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT)?,
+            half_of_shared_bytes: attribute(CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_MULTIPROCESSOR)? / 2,
             programs: SlotMap::new(),
             loading: Mutex::new(()),
         });
@@ -155,7 +167,8 @@ impl Context {
         // From here on the module is unloaded if something fails.
         let mut loaded = Loaded { module, functions: Box::new([]), maps: Box::new([]) };
         let functions = program.launches.iter().map(|launch| {
-            let found = self.function(module, launch.kernel, launch.shared_bytes, launch.cluster)?;
+            let shared_bytes = self.alone(launch).unwrap_or(launch.shared_bytes);
+            let found = self.function(module, launch.kernel, shared_bytes, launch.cluster)?;
             found.ok_or_else(|| CudaError::Image {
                 kernel: launch.kernel,
                 device: self.capability,
@@ -171,6 +184,17 @@ impl Context {
         }
         loaded.maps = program.maps.iter().map(|_| MapCache::new()).collect();
         Ok(loaded)
+    }
+
+    /// The dynamic shared memory with which a launch has at most one block on a multiprocessor, if it can begin early and
+    /// has no more blocks than there are multiprocessors.
+    ///
+    /// Blocks that begin early find multiprocessors that are still at work, and a few that are not: without this, those get
+    /// two and more of them, and the launch takes as long as the fullest.
+    pub(super) fn alone(&self, launch: &Launch) -> Option<u32> {
+        let blocks = launch.grid.iter().try_fold(1u32, |n, g| n.checked_mul(*g))?;
+        let fits = launch.overlap.is_some() && blocks <= self.multiprocessors;
+        fits.then_some(launch.shared_bytes.max(self.half_of_shared_bytes))
     }
 
     /// Finds a function of a loaded module, if it has one of that name, and sets what is set once.

@@ -3,7 +3,7 @@
 use super::context::Context;
 use super::driver::Driver;
 use super::table::{Program, Variant};
-use super::{CudaError, context::Loaded};
+use super::{CudaError, context::Loaded, graph::Recording};
 use crate::dispatch::Entry;
 use crate::{Error, Result};
 use cudarc::driver::{CudaContext, CudaSlice, CudaStream, DevicePtr};
@@ -23,9 +23,9 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 /// [`CudaContext::disable_event_tracking`] turns that off for programs that order their streams themselves.
 ///
 /// # Graphs
-/// Launches can be captured in a CUDA graph, once the code is loaded. The graph refers to the arguments' memory and
-/// to this device's workspace: keep them as long as the graph, and do not let two graphs of one device run at the
-/// same time.
+/// [`capture`](Cuda::capture) records launches for replays, once their code is loaded. Who captures the stream by other
+/// means keeps in mind that a graph refers to the arguments' memory and to this device's workspace: keep them as
+/// long as the graph, and do not let two graphs of one device run at the same time.
 ///
 /// [`preload`]: crate::dispatch::preload
 #[derive(Clone)]
@@ -40,6 +40,8 @@ pub(super) struct Inner {
     /// come between them.
     queuing: Mutex<()>,
     pub(super) stream: Arc<CudaStream>,
+    /// What is remembered of launches while they are captured.
+    pub(super) recording: Recording,
     /// A stream that is never captured, to ask cudarc for addresses while `stream` is.
     aside: Arc<CudaStream>,
     pub(super) context: Arc<Context>,
@@ -68,12 +70,24 @@ impl Cuda {
         Cuda::from_stream(context.default_stream())
     }
 
+    /// A GPU on a new stream, in its primary context. Launches on several such devices can run at the same time, and
+    /// be captured in graphs ([`capture`](Cuda::capture)).
+    ///
+    /// # Errors
+    /// As [`new`](Cuda::new).
+    pub fn on_new_stream(ordinal: usize) -> Result<Cuda, CudaError> {
+        let dev = Cuda::new(ordinal)?;
+        let stream = dev.stream().context().new_stream().map_err(|e| Driver::of_cudarc("cuStreamCreate", e))?;
+        Cuda::from_stream(stream)
+    }
+
     /// A stream that the program has already: candle's, say, or one that is to be captured in a graph.
     pub fn from_stream(stream: Arc<CudaStream>) -> Result<Cuda, CudaError> {
         let context = Context::of(stream.context())?;
         let aside = context.cuda.per_thread_stream();
         let workspaces = [const { OnceLock::new() }; CLASSES];
-        Ok(Cuda { inner: Arc::new(Inner { workspaces, queuing: Mutex::new(()), stream, aside, context }) })
+        let (queuing, recording) = (Mutex::new(()), Recording::default());
+        Ok(Cuda { inner: Arc::new(Inner { workspaces, queuing, stream, recording, aside, context }) })
     }
 
     /// The stream that kernels are launched on.

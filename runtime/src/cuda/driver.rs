@@ -26,6 +26,12 @@ pub(super) struct LaunchAttribute {
 pub(super) const CLUSTER_DIMENSION: u32 = 4;
 /// `CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION`: the value is 1 to let the kernel start early.
 pub(super) const PROGRAMMATIC_STREAM_SERIALIZATION: u32 = 6;
+/// The CUDA version from which on a capture keeps such launches apart from others.
+pub(super) const GRAPHS_WITH_EARLY_STARTS: (i32, i32) = (12, 3);
+/// `CU_GRAPH_NODE_TYPE_MEM_ALLOC`.
+pub(super) const MEMORY_ALLOCATION: c_int = 10;
+/// `CU_GRAPH_NODE_TYPE_MEM_FREE`.
+pub(super) const MEMORY_FREE: c_int = 11;
 /// `CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES`.
 pub(super) const MAX_DYNAMIC_SHARED_SIZE_BYTES: c_int = 8;
 /// `CU_FUNC_ATTRIBUTE_NON_PORTABLE_CLUSTER_SIZE_ALLOWED`.
@@ -96,6 +102,8 @@ driver! {
     module_function = "cuModuleGetFunction", (2, 0): fn(*mut Handle, Handle, *const c_char);
     function_set = "cuFuncSetAttribute", (9, 0): fn(Handle, c_int, c_int);
     is_capturing = "cuStreamIsCapturing", (10, 0): fn(Handle, *mut c_int);
+    graph_nodes = "cuGraphGetNodes", (10, 0): fn(Handle, *mut Handle, *mut usize);
+    node_type = "cuGraphNodeGetType", (10, 0): fn(Handle, *mut c_int);
     launch = "cuLaunchKernelEx", (11, 8): fn(*const LaunchConfig, Handle, *mut *mut c_void, *mut *mut c_void);
     #[cfg(feature = "tune")]
     device_uuid = "cuDeviceGetUuid_v2", (11, 4): fn(*mut [u8; 16], c_int);
@@ -121,8 +129,8 @@ pub(super) type EncodeTiled = unsafe extern "C" fn(
 
 const ENCODE_TILED: &str = "cuTensorMapEncodeTiled";
 
-/// What cudarc calls for contexts, streams, events and memory, with the version that brought it.
-const CUDARC: [(&str, (i32, i32)); 19] = [
+/// What cudarc calls for contexts, streams, events, memory and graphs, with the version that brought it.
+const CUDARC: [(&str, (i32, i32)); 25] = [
     ("cuDevicePrimaryCtxRetain", (7, 0)),
     ("cuDevicePrimaryCtxRelease_v2", (11, 0)),
     ("cuCtxGetCurrent", (4, 0)),
@@ -142,21 +150,19 @@ const CUDARC: [(&str, (i32, i32)); 19] = [
     ("cuMemcpyHtoDAsync_v2", (3, 2)),
     ("cuMemcpyDtoHAsync_v2", (3, 2)),
     ("cuMemsetD8Async", (3, 2)),
-];
-
-/// What it calls for graphs, which candidates are timed in.
-#[cfg(feature = "tune")]
-const CUDARC_GRAPHS: &[(&str, (i32, i32))] = &[
     ("cuStreamBeginCapture_v2", (10, 1)),
     ("cuStreamEndCapture", (10, 0)),
     ("cuGraphInstantiateWithFlags", (11, 4)),
     ("cuGraphLaunch", (10, 0)),
     ("cuGraphExecDestroy", (10, 0)),
     ("cuGraphDestroy", (10, 0)),
-    ("cuEventSynchronize", (2, 0)),
 ];
+
+/// What it calls besides where candidates are timed.
+#[cfg(feature = "tune")]
+const CUDARC_EVENTS: &[(&str, (i32, i32))] = &[("cuEventSynchronize", (2, 0))];
 #[cfg(not(feature = "tune"))]
-const CUDARC_GRAPHS: &[(&str, (i32, i32))] = &[];
+const CUDARC_EVENTS: &[(&str, (i32, i32))] = &[];
 
 /// The name of the driver's library for version `major` of its interface, and the names that cudarc tries. The order
 /// is cudarc's, so that both end at the same library.
@@ -224,7 +230,7 @@ impl Driver {
             return Err(CudaError::Driver { call: "cuDriverGetVersion", code: version_code, name });
         }
         let driver = Driver::resolve(&library, version)?;
-        for (symbol, since) in CUDARC.iter().chain(CUDARC_GRAPHS).copied() {
+        for (symbol, since) in CUDARC.iter().chain(CUDARC_EVENTS).copied() {
             // SAFETY: the function is only looked up, not called.
             let found = unsafe { library.get::<unsafe extern "C" fn()>(symbol.as_bytes()) };
             if found.is_err() {

@@ -103,6 +103,12 @@ pub enum CudaError {
         /// The workload.
         workload: &'static str,
     },
+    /// The default stream cannot be captured in a graph.
+    CaptureDefaultStream,
+    /// A capture without a launch on the stream that was captured.
+    EmptyCapture,
+    /// Memory was allocated or freed while launches were captured.
+    CaptureAllocates,
 }
 
 impl fmt::Display for CudaError {
@@ -195,6 +201,18 @@ impl fmt::Display for CudaError {
                 f,
                 "`{workload}` is launched for the first time while its stream is being captured, and its code cannot \
                  be loaded now; call `kernels::preload(&dev)` before the capture"
+            ),
+            CudaError::CaptureDefaultStream => f.write_str(
+                "this device is the GPU's default stream, which cannot be captured in a graph; make the device with \
+                 `Cuda::on_new_stream`, and all that it is to launch with by way of that device",
+            ),
+            CudaError::EmptyCapture => f.write_str(
+                "nothing was launched on the captured device; launch on the device that the closure gets, or on clones \
+                 of it",
+            ),
+            CudaError::CaptureAllocates => f.write_str(
+                "memory was allocated or freed while launches were captured, which every replay would do again; make \
+                 all buffers before the capture, and pass them to it",
             ),
         }
     }

@@ -92,15 +92,18 @@ impl Device for Cuda {
         let mut next = start;
         for pack in to_pack() {
             let loaded = inner.loaded(entry, &pack.program)?;
+            let behind = next + align(pack.bytes)? as u64;
+            let early = inner.recording.begins_early(pack.program.launches.len(), None, [start..behind].into_iter());
             // SAFETY: `check` has compared type, length and access of the argument with the entry's parameter, and
             // `check_arg` its place; the packed form and the scratch have the sizes that the tables state, within the
             // workspace, which launches on this stream use one after the other.
-            unsafe { run(inner, &pack.program, loaded, &[addresses[pack.param], next], scratch)? };
+            unsafe { run(inner, &pack.program, loaded, &[addresses[pack.param], next], scratch, early)? };
             addresses[pack.param] = next;
-            next += align(pack.bytes)? as u64;
+            next = behind;
         }
+        let early = begins_early(inner, &variant.program, args, &addresses);
         // SAFETY: as above; packed arguments were made by this entry for this variant (`check_arg`).
-        unsafe { run(inner, &variant.program, loaded, &addresses, scratch)? };
+        unsafe { run(inner, &variant.program, loaded, &addresses, scratch, early)? };
         Ok(())
     }
 
@@ -191,7 +194,7 @@ impl Cuda {
                 let _queue = inner.queue(pack.program.workspace_bytes);
                 inner.context.bind()?;
                 // SAFETY: the argument was checked against the parameter; data and workspace have the stated sizes.
-                unsafe { run(inner, &pack.program, loaded, &[weight, address], scratch)? };
+                unsafe { run(inner, &pack.program, loaded, &[weight, address], scratch, false)? };
             }
             None => {
                 inner.context.bind()?;
@@ -237,11 +240,32 @@ fn context_of<T>(buffer: &impl DeviceSlice<T>) -> usize {
     buffer.stream().context().cu_ctx().addr()
 }
 
-/// Launches a program.
+/// Whether a program may begin before the launch in front of it has ended: while launches are captured, if that one does
+/// not write what this one reads early.
+#[inline]
+fn begins_early(inner: &Inner, program: &Program, args: &[Arg<'_, Cuda>], addresses: &[u64]) -> bool {
+    let range = |i: usize| addresses[i]..addresses[i] + (args[i].elements * args[i].dtype.bytes()) as u64;
+    let mut early = [const { 0..0 }; MAX_PARAMS];
+    let first = program.launches.first().filter(|l| inner.context.alone(l).is_some());
+    let reads = first.and_then(|l| l.overlap);
+    for (range_of, i) in early.iter_mut().zip(reads.unwrap_or(&[])) {
+        *range_of = match (&args[*i].packed, addresses[*i] == args[*i].pointer.address) {
+            // Packed into the workspace a moment ago, by the launch in front.
+            (None, false) => 0..u64::MAX,
+            _ => range(*i),
+        };
+    }
+    let early = reads.map(|reads| &early[..reads.len()]);
+    let written = args.iter().enumerate().filter(|(_, a)| a.writable).map(|(i, _)| range(i));
+    inner.recording.begins_early(program.launches.len(), early, written)
+}
+
+/// Launches a program. `early` says whether it may begin before what is in front of it has ended.
 ///
 /// # Safety
 /// `addresses` and `scratch` must be what [`Program::new`] promises the kernels, until they have run; the context is
-/// bound, and `loaded` is the program in it.
+/// bound, and `loaded` is the program in it. If the program may begin early, what its first launch reads by then is not
+/// written by the launch in front of it.
 #[inline]
 unsafe fn run(
     inner: &Inner,
@@ -249,6 +273,7 @@ unsafe fn run(
     loaded: &Loaded,
     addresses: &[u64],
     scratch: u64,
+    early: bool,
 ) -> Result<(), CudaError> {
     let driver = inner.context.driver;
     let address = |arg: KernelArg| match arg {
@@ -260,7 +285,7 @@ unsafe fn run(
     for ((map, spec), cache) in maps.iter_mut().zip(program.maps).zip(&loaded.maps) {
         map.write(cache.get(driver, spec, address(spec.base))?);
     }
-    for (launch, function) in program.launches.iter().zip(&loaded.functions) {
+    for (i, (launch, function)) in program.launches.iter().zip(&loaded.functions).enumerate() {
         let mut values = [0u64; MAX_KERNEL_ARGS];
         let mut pointers = [std::ptr::null_mut::<c_void>(); MAX_KERNEL_ARGS];
         for (i, arg) in launch.args.iter().enumerate() {
@@ -272,11 +297,13 @@ unsafe fn run(
                 }
             };
         }
-        let (mut attributes, attribute_count) = attributes(launch.cluster, launch.programmatic);
+        // What a launch reads early is a parameter that no launch of its own program writes.
+        let alone = if early || i > 0 { inner.context.alone(launch) } else { None };
+        let (mut attributes, attribute_count) = attributes(launch.cluster, alone.is_some());
         let config = LaunchConfig {
             grid: launch.grid,
             block: launch.block,
-            shared_bytes: launch.shared_bytes,
+            shared_bytes: alone.unwrap_or(launch.shared_bytes),
             stream: inner.stream.cu_stream().cast(),
             attributes: attributes.as_mut_ptr(),
             attribute_count,

@@ -62,7 +62,8 @@ impl Program {
     /// The kernels of the image that the launches name, run with these grids and blocks and with the arguments that
     /// the [`Variant`]'s entry (or the [`Pack`]) states, must take exactly the parameters that each launch lists, and
     /// must access only these arguments (writing only those that are not read-only) and the `workspace_bytes` at the
-    /// start of the workspace. The tensor maps must lie within what they are based on.
+    /// start of the workspace. The tensor maps must lie within what they are based on. A launch with an `overlap` must
+    /// keep to what that says.
     pub const unsafe fn new(
         image: &'static [u8],
         slot: &'static Slot,
@@ -92,8 +93,11 @@ pub struct Launch {
     pub cluster: [u32; 3],
     /// Dynamic shared memory of a block.
     pub shared_bytes: u32,
-    /// Whether it may start before the kernel in front of it on the stream has ended; it waits for its results itself.
-    pub programmatic: bool,
+    /// Present if the kernel waits by itself (`griddepcontrol.wait`, all its threads) for what is in front of it on the
+    /// stream, and lets the next kernel go behind that: the arguments that it reads before. Everything else it reads, and
+    /// all that it writes, behind the wait. So it may start before the kernel in front of it has ended, if that one
+    /// does not write these arguments.
+    pub overlap: Option<&'static [usize]>,
     /// Its parameters.
     pub args: &'static [KernelArg],
 }

@@ -5,7 +5,7 @@ use super::{Cuda, CudaError};
 use crate::device::{Input, Output};
 use crate::dispatch::Arg;
 use crate::{AsView, AsViewMut, Bf16, BitsOf, Element, Error, F16, Result, Shape, Tensor};
-use cudarc::driver::{CudaSlice, CudaView, CudaViewMut, DeviceRepr, DeviceSlice, ValidAsZeroBits};
+use cudarc::driver::{CudaSlice, CudaView, CudaViewMut, DevicePtr, DeviceRepr, DeviceSlice, ValidAsZeroBits, result};
 use std::fmt;
 use std::marker::PhantomData;
 
@@ -85,6 +85,20 @@ impl<T: Element, S: Shape> DeviceTensor<T, S> {
         let host = host.view();
         dev.stream().memcpy_htod(host.as_slice(), &mut self.data).map_err(copy_failed("cuMemcpyHtoDAsync"))?;
         // The host's memory may be gone when a copy that is only queued would read it.
+        Ok(dev.synchronize()?)
+    }
+
+    /// Overwrites it through a shared reference, for who knows that nothing else uses it meanwhile.
+    pub(super) fn overwrite(&self, dev: &Cuda, host: &impl AsView<Elem = T, Shape = S>) -> Result<()> {
+        let host = host.view();
+        if S::ELEMENTS > 0 {
+            let stream = dev.stream();
+            stream.context().bind_to_thread().map_err(copy_failed("cuCtxSetCurrent"))?;
+            let (address, _ordered) = self.data.device_ptr(stream);
+            // SAFETY: the shape says that both have as many elements, and the copy has ended before this returns.
+            let copied = unsafe { result::memcpy_htod_async(address, host.as_slice(), stream.cu_stream()) };
+            copied.map_err(copy_failed("cuMemcpyHtoDAsync"))?;
+        }
         Ok(dev.synchronize()?)
     }
 

@@ -1,6 +1,7 @@
 //! Why a kernel has no CUDA form.
 
 use super::Arch;
+use crate::analysis::dependency::DependencyFault;
 use std::fmt;
 
 /// What the CUDA emitter cannot say.
@@ -50,6 +51,8 @@ pub enum EmitError {
         /// The architecture.
         arch: Arch,
     },
+    /// A launch that waits for those in front of it, but not soon enough, or not with all its threads.
+    Dependency(DependencyFault),
     /// Something that has no form in CUDA.
     Unsupported {
         /// What was asked for, and what would do instead.
@@ -82,9 +85,16 @@ impl fmt::Display for EmitError {
             EmitError::Architecture { what, needs, arch } => {
                 write!(f, "{what} needs {needs}, and {arch} was asked for; emit for {needs}, or schedule without it")
             }
+            EmitError::Dependency(fault) => write!(f, "a launch cannot begin early: {fault}"),
             EmitError::Unsupported { what } => write!(f, "the CUDA emitter has no form for {what}"),
         }
     }
 }
 
 impl std::error::Error for EmitError {}
+
+impl From<DependencyFault> for EmitError {
+    fn from(fault: DependencyFault) -> EmitError {
+        EmitError::Dependency(fault)
+    }
+}

@@ -72,8 +72,8 @@ impl Body<'_> {
     }
 
     fn dependency(&mut self, what: &str) -> Result<(), EmitError> {
-        // Launches overlap from the same architecture on that has barriers which count bytes.
-        self.need(CudaFeature::Mbarrier, "overlap of launches")?;
+        // Launches overlap from the same architecture on that has clusters.
+        self.need(CudaFeature::Cluster, "overlap of launches")?;
         self.instruction(&format!("griddepcontrol.{what}"));
         Ok(())
     }

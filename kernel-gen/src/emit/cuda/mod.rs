@@ -37,6 +37,7 @@ pub use tensor::{TensorBase, TensorMap};
 
 use super::names::Names;
 use super::text::has_word;
+use crate::analysis::dependency::read_early;
 use crate::analysis::range::Ranges;
 use crate::ir::{Access, BufferId, Gpu, Kernel, Scope, Stmt, VarId};
 use crate::lower::Lowered;
@@ -101,8 +102,9 @@ pub struct Launch {
     pub cluster: [u32; 3],
     /// What the launch has to ask for; 0 if all shared memory is static.
     pub dynamic_shared_bytes: u32,
-    /// Whether it waits by itself for the launches before it, and so may start while they run.
-    pub programmatic: bool,
+    /// Present if it waits by itself for the launches before it, and so may start while they run: the parameters of the
+    /// kernel that it reads before it has waited.
+    pub overlap: Option<Vec<usize>>,
     /// Its arguments, in order.
     pub params: Vec<Param>,
 }
@@ -184,7 +186,7 @@ pub fn emit(lowered: &Lowered, options: &CudaOptions) -> Result<CudaSource, Emit
             block: nest.block,
             cluster: nest.cluster,
             dynamic_shared_bytes: if shared.dynamic { u32::try_from(shared.bytes).unwrap_or(u32::MAX) } else { 0 },
-            programmatic: has(nest.nest, &Gpu::DependencyWait),
+            overlap: read_early(kernel, nest.nest)?,
             params,
         });
     }
@@ -217,13 +219,6 @@ fn comment(options: &CudaOptions, launches: &[Launch], layout: &Layout<'_>) -> S
         let _ = writeln!(out, "// {}: {} blocks of {} threads{shared}", l.symbol, shape(l.grid), shape(l.block));
     }
     out
-}
-
-/// Whether the statement stands somewhere in the nest.
-fn has(nest: &Stmt, g: &Gpu) -> bool {
-    let mut found = false;
-    nest.walk(&mut |s| found |= matches!(s, Stmt::Gpu(other) if other == g));
-    found
 }
 
 /// The buffers that a launch is given, and what the caller passes for each.

@@ -88,7 +88,8 @@ fn launch(out: &mut String, depth: usize, launch: &CudaLaunch) {
     line(out, depth + 1, &format!("block: {:?},", launch.block));
     line(out, depth + 1, &format!("cluster: {:?},", launch.cluster));
     line(out, depth + 1, &format!("shared_bytes: {},", launch.shared_bytes));
-    line(out, depth + 1, &format!("programmatic: {},", launch.programmatic));
+    let overlap = launch.overlap.as_ref().map_or("None".to_string(), |early| format!("Some(&{early:?})"));
+    line(out, depth + 1, &format!("overlap: {overlap},"));
     let args: Vec<String> = launch.args.iter().map(arg).collect();
     line(out, depth + 1, &format!("args: &[{}],", args.join(", ")));
     line(out, depth, "},");

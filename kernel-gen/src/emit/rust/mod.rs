@@ -173,8 +173,8 @@ pub struct CudaLaunch {
     pub cluster: [u32; 3],
     /// Dynamic shared memory of a block.
     pub shared_bytes: u32,
-    /// Whether it may start before the one in front of it has ended.
-    pub programmatic: bool,
+    /// Present if it may start before the one in front of it has ended: the parameters that it reads by then.
+    pub overlap: Option<Vec<usize>>,
     /// Its parameters.
     pub args: Vec<CudaArg>,
 }

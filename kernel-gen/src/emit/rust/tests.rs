@@ -114,7 +114,7 @@ fn gpu_code_stands_inside_the_macro_that_drops_it_without_the_feature() {
             block: [128, 1, 1],
             cluster: [2, 1, 1],
             shared_bytes: 98304,
-            programmatic: false,
+            overlap: Some(vec![1]),
             args: vec![CudaArg::Map(0), CudaArg::Param(3), CudaArg::Workspace(256)],
         }],
         maps: vec![CudaMap {

@@ -21,8 +21,6 @@ pub struct Start {
     pub cluster: [u32; 3],
     /// Dynamic shared memory of a block.
     pub shared_bytes: u32,
-    /// Whether it may start before the kernel in front of it has ended; it waits for its results itself.
-    pub programmatic: bool,
     /// Its parameters.
     pub args: Vec<KernelArg>,
 }
@@ -174,8 +172,8 @@ impl Bench {
         self.context.bind()?;
         let driver = self.context.driver;
         for launch in &bound.launches {
-            let Start { grid, block, shared_bytes, cluster, programmatic, .. } = launch.start;
-            let (mut attributes, attribute_count) = attributes(cluster, programmatic);
+            let Start { grid, block, shared_bytes, cluster, .. } = launch.start;
+            let (mut attributes, attribute_count) = attributes(cluster, false);
             let config = LaunchConfig {
                 grid,
                 block,

@@ -28,7 +28,6 @@ impl<'b> Differ<'b> {
             block: [256, 1, 1],
             cluster: [1; 3],
             shared_bytes: 0,
-            programmatic: false,
             args: vec![],
         };
         let code = bench.load(CODE.as_bytes(), std::slice::from_ref(&start))?;

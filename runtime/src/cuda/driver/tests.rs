@@ -80,7 +80,7 @@ fn an_old_driver_is_named_with_its_version_and_what_it_lacks() {
 fn tensor_maps_need_a_driver_that_knows_them() {
     let source = "unsigned cuInit(unsigned f) { return 0; }\n\
                   unsigned cuDriverGetVersion(int *v) { *v = 11080; return 0; }\n";
-    let called = CUDARC.iter().chain(CUDARC_GRAPHS).map(|(symbol, _)| *symbol);
+    let called = CUDARC.iter().chain(CUDARC_EVENTS).map(|(symbol, _)| *symbol);
     let all = FUNCTIONS.iter().copied().chain(called);
     let source = all.fold(source.to_string(), |s, f| s + &format!("unsigned {f}(void) {{ return 0; }}\n"));
     let Some(path) = library("whole", &source) else { return };

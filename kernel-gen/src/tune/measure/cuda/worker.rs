@@ -253,7 +253,6 @@ fn start(launch: &CudaLaunch) -> Start {
         block: launch.block,
         cluster: launch.cluster,
         shared_bytes: launch.shared_bytes,
-        programmatic: launch.programmatic,
         args: launch.args.iter().map(arg).collect(),
     }
 }

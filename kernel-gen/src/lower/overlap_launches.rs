@@ -1,0 +1,199 @@
+//! Lets a launch begin while the one in front of it is still running.
+//!
+//! ```text
+//! for block grid.x { for t thread.x {               for block grid.x { for t thread.x {
+//!   mbarrier init full[0] count 1                     mbarrier init full[0] count 1
+//!   for ahead {                                       for ahead_1 {
+//!     copy_async pixels[..] = x[..]                     copy_async weights[..] = w[..] }
+//!     copy_async weights[..] = w[..]          ->      dependency wait
+//!     commit copy }                                   dependency launch
+//!   ..                                                for ahead {
+//!   y[..] = .. }}                                       copy_async pixels[..] = x[..]
+//!                                                       commit copy }
+//!                                                     ..  y[..] = .. }}
+//! ```
+//! `w` is a *constant*: a parameter that launches in front do not write, a layer's weight say. All else in global memory is
+//! touched behind the wait only. Copies of constants are asynchronous, so those that share a loop with other copies can be
+//! started by a loop of their own in front of the wait; they then belong to the first group that is committed.
+//!
+//! The next launch is let go behind the wait and not before. So when it begins, everything in front of *this* launch
+//! has ended, and what it reads early can only be in the way of this one: whoever starts launches has one to look at. It
+//! costs nothing, because a launch is under way for much longer behind its wait than the next one takes to begin.
+//!
+//! This is no pass of [`PASSES`](super::PASSES): without the launch attribute the wait does not wait, and a kernel that is
+//! timed by itself needs none. What runs in a network goes through it last.
+
+use super::Lowered;
+use crate::analysis::dependency::{is_hardware, shared_with_others};
+use crate::ir::{BufferId, For, Gpu, Kernel, LoopKind, Stmt};
+use std::collections::BTreeSet;
+
+/// See the module's text. `constants` are positions in the kernel's parameters.
+pub fn overlap_launches(mut lowered: Lowered, constants: &[usize]) -> Lowered {
+    let constants = constants.iter().filter_map(|i| lowered.kernel.params.get(*i).copied()).collect();
+    let body = std::mem::take(&mut lowered.kernel.body);
+    let mut overlap = Overlap { kernel: &mut lowered.kernel, constants };
+    let body = body.into_iter().map(|s| overlap.launch(s)).collect();
+    lowered.kernel.body = body;
+    lowered
+}
+
+struct Overlap<'a> {
+    kernel: &'a mut Kernel,
+    constants: BTreeSet<BufferId>,
+}
+
+impl Overlap<'_> {
+    /// Goes down to where a launch's threads begin.
+    fn launch(&mut self, s: Stmt) -> Stmt {
+        match s {
+            Stmt::For(l) if is_hardware(&l) => {
+                let body = match l.body.split_last() {
+                    Some((Stmt::For(inner), before))
+                        if is_hardware(inner) && before.iter().all(|s| matches!(s, Stmt::Alloc(_))) =>
+                    {
+                        let mut body = before.to_vec();
+                        body.push(self.launch(Stmt::For(inner.clone())));
+                        body
+                    }
+                    _ => self.threads(l.body),
+                };
+                Stmt::For(For { body, ..l })
+            }
+            other => other,
+        }
+    }
+
+    /// Whether a statement has to stay behind the wait.
+    fn waits(&self, s: &Stmt) -> bool {
+        let [read, written] = shared_with_others(self.kernel, s);
+        !written.is_empty() || !read.is_subset(&self.constants)
+    }
+
+    /// Puts the wait into the list of what each thread does.
+    fn threads(&mut self, body: Vec<Stmt>) -> Vec<Stmt> {
+        let at = body.iter().position(|s| self.waits(s)).unwrap_or(body.len());
+        let mut out = body;
+        let behind = out.split_off(at);
+        let mut behind = behind.into_iter();
+        let first = behind.next().map(|s| self.copies_apart(s));
+        let (early, rest) = first.unwrap_or_default();
+        out.extend(early);
+        out.push(Stmt::Gpu(Gpu::DependencyWait));
+        out.push(Stmt::Gpu(Gpu::DependencyLaunch));
+        out.extend(rest);
+        out.extend(behind);
+        out
+    }
+
+    /// Takes a serial loop apart into one that starts the copies of constants and one that does the rest.
+    fn copies_apart(&mut self, s: Stmt) -> (Option<Stmt>, Option<Stmt>) {
+        let Stmt::For(l) = &s else { return (None, Some(s)) };
+        let (early, rest): (Vec<&Stmt>, Vec<&Stmt>) = l.body.iter().partition(|s| self.copies_constant(s));
+        // Nothing but the copies may touch where they go, and what the loop names stays with the rest.
+        let targets: BTreeSet<BufferId> = early.iter().filter_map(|s| s.written()).collect();
+        let apart = targets.iter().all(|b| rest.iter().all(|s| !s.writes(*b) && !s.reads(*b)));
+        let plain = rest.iter().all(|s| matches!(s, Stmt::Gpu(Gpu::CopyAsync { .. } | Gpu::Commit(_))));
+        if l.kind != LoopKind::Serial || early.is_empty() || !apart || !plain {
+            return (None, Some(s));
+        }
+        let var = self.kernel.fresh_var(&self.kernel.var(l.var).name.clone());
+        let early = early.into_iter().map(|s| s.clone().subst(l.var, &var.into())).collect();
+        let rest = rest.into_iter().cloned().collect();
+        let first = For { var, extent: l.extent, kind: l.kind, pragmas: l.pragmas.clone(), body: early };
+        (Some(Stmt::For(first)), Some(Stmt::For(For { body: rest, ..l.clone() })))
+    }
+
+    /// Whether the statement is an asynchronous copy of a constant.
+    fn copies_constant(&self, s: &Stmt) -> bool {
+        matches!(s, Stmt::Gpu(Gpu::CopyAsync { src, .. }) if self.constants.contains(&src.buffer)) && !self.waits(s)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::analysis::dependency::{DependencyFault, read_early};
+    use crate::analysis::verify::{Limits, verify};
+    use crate::ir::parse::parse;
+    use crate::lower::{LowerOptions, lower};
+
+    fn lowered(text: &str) -> Lowered {
+        let kernel = parse(text).expect("the text is a kernel");
+        lower(verify(kernel, &Limits::cuda()).expect("it is valid"), &LowerOptions::cuda()).expect("it lowers")
+    }
+
+    /// Where the statements of a kind stand among the lines of the text.
+    fn at(kernel: &Kernel, text: &str) -> Vec<usize> {
+        kernel.to_string().lines().enumerate().filter(|(_, l)| l.contains(text)).map(|(i, _)| i).collect()
+    }
+
+    const RING: &str = "
+        kernel ring {
+          param x: f32[256] global read
+          param w: f32[256] global read
+          param y: f32[64] global write
+          for block in 0..1 grid.x {
+            alloc pixels: f32[4, 64] shared
+            alloc weights: f32[4, 64] shared
+            for t in 0..64 thread.x {
+              for ahead in 0..4 {
+                copy_async pixels[ahead: 1, t: 1] = x[ahead * 64 + t: 1]
+                copy_async weights[ahead: 1, t: 1] = w[ahead * 64 + t: 1]
+                commit copy
+              }
+              wait copy 0
+              barrier block
+              y[t] = pixels[0, t] * weights[0, 63 - t] + pixels[3, t] * weights[3, 63 - t]
+            }
+          }
+        }";
+
+    #[test]
+    fn copies_of_constants_start_before_the_wait_and_all_else_behind_it() {
+        let kernel = overlap_launches(lowered(RING), &[1]).kernel;
+        let [wait] = at(&kernel, "dependency wait")[..] else { panic!("{kernel}") };
+        assert_eq!(at(&kernel, "dependency launch"), [wait + 1], "{kernel}");
+        assert!(at(&kernel, "copy_async weights").iter().all(|l| *l < wait), "{kernel}");
+        assert!(at(&kernel, "copy_async pixels").iter().all(|l| *l > wait), "{kernel}");
+        assert!(at(&kernel, "y[").iter().skip(1).all(|l| *l > wait), "{kernel}");
+        assert_eq!(read_early(&kernel, &kernel.body[0]), Ok(Some(vec![1])));
+    }
+
+    #[test]
+    fn what_it_makes_is_a_valid_kernel_of_the_same_text() {
+        let kernel = overlap_launches(lowered(RING), &[1]).kernel;
+        assert_eq!(parse(&kernel.to_string()).unwrap().to_string(), kernel.to_string());
+        verify(kernel, &Limits::cuda()).unwrap();
+    }
+
+    #[test]
+    fn without_constants_the_wait_comes_before_the_first_read() {
+        let kernel = overlap_launches(lowered(RING), &[]).kernel;
+        let wait = at(&kernel, "dependency wait")[0];
+        assert!(at(&kernel, "copy_async").iter().all(|l| *l > wait), "{kernel}");
+        assert_eq!(read_early(&kernel, &kernel.body[0]), Ok(Some(vec![])));
+    }
+
+    #[test]
+    fn a_wait_that_comes_too_late_or_not_for_all_is_refused() {
+        let early = |text: &str| {
+            let kernel = parse(text).unwrap();
+            read_early(&kernel, &kernel.body[0])
+        };
+        let body = |statements: &str| {
+            format!(
+                "kernel k {{ param x: f32[64] global read param y: f32[64] global write \
+                 for b in 0..1 grid.x {{ for t in 0..64 thread.x {{ {statements} }} }} }}"
+            )
+        };
+        assert_eq!(early(&body("y[t] = x[t]")), Ok(None));
+        assert_eq!(early(&body("dependency wait y[t] = x[t]")), Ok(Some(vec![])));
+        let late = DependencyFault::TooEarly { buffer: "y".into(), written: true };
+        assert_eq!(early(&body("y[t] = x[t] dependency wait")), Err(late));
+        assert_eq!(early(&body("if t < 32 { dependency wait } y[t] = x[t]")), Err(DependencyFault::NotByAll));
+        let twice = "dependency wait y[t] = x[t] dependency wait";
+        assert_eq!(early(&body(twice)), Err(DependencyFault::NotByAll));
+        assert!(DependencyFault::NotByAll.to_string().contains("one `dependency wait` directly below"));
+    }
+}

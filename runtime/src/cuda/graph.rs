@@ -1,0 +1,344 @@
+//! Launches that are recorded once and then run by the driver, one behind the other.
+
+use super::driver::{self, Driver};
+use super::{Cuda, CudaError, DeviceTensor};
+use crate::{AsView, Element, Error, Result, Shape};
+use cudarc::driver::{CudaGraph, CudaStream, result, sys};
+use std::fmt;
+use std::ops::Range;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+/// Whether a captured launch may begin before the one in front of it has ended.
+///
+/// Kernels that are generated for compute capability 9.0 and newer can be started early: they set themselves up, fetch
+/// weights, and wait by themselves for what is in front of them before they touch anything else (*programmatic dependent
+/// launch*). Results are the same bit for bit. A launch whose weight is written by the launch in front of it is
+/// started behind it, as is every kernel that does not wait by itself.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Overlap {
+    /// It may, where its kernel can and the driver has graphs with such edges (CUDA 12.3).
+    #[default]
+    Allowed,
+    /// Each launch begins when the one in front of it has ended.
+    Never,
+}
+
+/// Launches on a [`Cuda`] device, recorded by [`capture`](Cuda::capture), with the buffers that they use.
+///
+/// A replay costs the CPU a few microseconds, however many launches there are, and leaves less than a microsecond
+/// between two of them on the GPU.
+///
+/// ```no_run
+/// # use kernel_gen_runtime::cuda::{Cuda, DeviceTensor};
+/// # use kernel_gen_runtime::{D1, Device, Error, Result, Tensor};
+/// # mod kernels {
+/// #     use super::*;
+/// #     pub fn preload(_: &Cuda) -> Result<()> { Ok(()) }
+/// #     pub fn scale(_: &Cuda, _: &DeviceTensor<f32, D1<8>>, _: &mut DeviceTensor<f32, D1<8>>) -> Result<()> { Ok(()) }
+/// # }
+/// struct Buffers {
+///     x: DeviceTensor<f32, D1<8>>,
+///     half: DeviceTensor<f32, D1<8>>,
+///     y: DeviceTensor<f32, D1<8>>,
+/// }
+/// // Only a stream of its own can be captured, and only launches of code that is loaded.
+/// let dev = Cuda::on_new_stream(0)?;
+/// kernels::preload(&dev)?;
+/// let buffers = Buffers { x: dev.zeros()?, half: dev.zeros()?, y: dev.zeros()? };
+/// let mut graph = dev.capture(buffers, |dev, b| {
+///     kernels::scale(dev, &b.x, &mut b.half)?;
+///     kernels::scale(dev, &b.half, &mut b.y)
+/// })?;
+/// for image in [Tensor::zeros(), Tensor::from_fn(|i| i as f32)] {
+///     graph.write(|b| &b.x, &image)?;
+///     graph.launch()?;
+///     let y = dev.download(&graph.buffers().y)?;
+/// }
+/// # Ok::<(), Error>(())
+/// ```
+///
+/// # Buffers
+/// The recorded launches refer to the memory of their arguments. So the graph owns the value with all buffers that
+/// the closure launches with, and lends it for reading only: nothing can be freed or moved that a replay uses. New
+/// inputs are copied into the same memory ([`write`](Graph::write)); another shape, or another buffer, is another graph.
+/// Keep no buffers in a `Cell` or `RefCell` within that value, and exchange none while the closure runs.
+pub struct Graph<T> {
+    graph: CudaGraph,
+    launches: usize,
+    overlapped: usize,
+    dev: Cuda,
+    buffers: T,
+}
+
+// SAFETY: a graph may be used from one thread at a time, which is what exclusive access and `Send` without `Sync` say; the
+// driver's handles belong to no thread, as each call binds the context first.
+unsafe impl<T: Send> Send for Graph<T> {}
+
+impl Cuda {
+    /// Records what `launch` launches on this device, for replays. Nothing of it runs by now.
+    ///
+    /// `launch` gets the device and `buffers`, and captures nothing else: a function, or a closure that is one. It makes
+    /// no tensors, copies nothing to the host and does not synchronize.
+    ///
+    /// # Errors
+    /// [`CudaError::CaptureDefaultStream`] on a device of [`Cuda::new`], [`CudaError::ColdCapture`] where a workload has
+    /// never been launched nor preloaded, [`CudaError::EmptyCapture`] if nothing was launched on this device,
+    /// [`CudaError::CaptureAllocates`] if memory was allocated or freed meanwhile, what `launch` returns, and what the
+    /// driver says.
+    pub fn capture<T>(&self, buffers: T, launch: fn(&Cuda, &mut T) -> Result<()>) -> Result<Graph<T>> {
+        self.capture_with(Overlap::default(), buffers, launch)
+    }
+
+    /// [`capture`](Cuda::capture), with a say in whether launches may overlap.
+    ///
+    /// # Errors
+    /// As `capture`.
+    pub fn capture_with<T>(
+        &self,
+        overlap: Overlap,
+        mut buffers: T,
+        launch: fn(&Cuda, &mut T) -> Result<()>,
+    ) -> Result<Graph<T>> {
+        let inner = self.inner();
+        let stream = self.stream();
+        if stream.cu_stream().is_null() {
+            return Err(CudaError::CaptureDefaultStream.into());
+        }
+        let driver = inner.context.driver;
+        let overlap = overlap == Overlap::Allowed && driver.version >= driver::GRAPHS_WITH_EARLY_STARTS;
+        stream
+            .begin_capture(sys::CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_THREAD_LOCAL)
+            .map_err(|e| Driver::of_cudarc("cuStreamBeginCapture", e))?;
+        inner.recording.begin(overlap);
+        let capturing = Capturing { stream, dev: self };
+        let launched = launch(self, &mut buffers);
+        // Also where a launch failed: the stream is of no use else.
+        let (graph, counts) = capturing.end();
+        launched?;
+        let graph = graph.map_err(|e| Driver::of_cudarc("cuStreamEndCapture", e))?;
+        let graph = graph.filter(|_| counts.launches > 0).ok_or(CudaError::EmptyCapture)?;
+        if self.allocates(&graph)? {
+            return Err(CudaError::CaptureAllocates.into());
+        }
+        let Counts { launches, overlapped } = counts;
+        Ok(Graph { graph, launches, overlapped, dev: self.clone(), buffers })
+    }
+
+    /// Whether memory is allocated or freed by a graph.
+    fn allocates(&self, graph: &CudaGraph) -> Result<bool, CudaError> {
+        let driver = self.inner().context.driver;
+        let handle = graph.cu_graph().cast();
+        let mut count = 0;
+        // SAFETY: the graph is alive; without a list the driver writes the number of nodes only.
+        let code = unsafe { (driver.graph_nodes)(handle, std::ptr::null_mut(), &mut count) };
+        driver.check("cuGraphGetNodes", code)?;
+        let mut nodes = vec![std::ptr::null_mut(); count];
+        // SAFETY: the list has as many places as is said.
+        let code = unsafe { (driver.graph_nodes)(handle, nodes.as_mut_ptr(), &mut count) };
+        driver.check("cuGraphGetNodes", code)?;
+        for node in nodes {
+            let mut kind = 0;
+            // SAFETY: the node is of a graph that is alive, and the pointer is to a local.
+            driver.check("cuGraphNodeGetType", unsafe { (driver.node_type)(node, &mut kind) })?;
+            if [driver::MEMORY_ALLOCATION, driver::MEMORY_FREE].contains(&kind) {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+}
+
+/// A stream that is being captured: the capture ends with this, however the closure is left.
+struct Capturing<'a> {
+    stream: &'a std::sync::Arc<CudaStream>,
+    dev: &'a Cuda,
+}
+
+impl Capturing<'_> {
+    fn end(self) -> (std::result::Result<Option<CudaGraph>, cudarc::driver::DriverError>, Counts) {
+        let counts = self.dev.inner().recording.end();
+        let flags = sys::CUgraphInstantiate_flags::CUDA_GRAPH_INSTANTIATE_FLAG_AUTO_FREE_ON_LAUNCH;
+        let graph = self.stream.end_capture(flags);
+        std::mem::forget(self);
+        (graph, counts)
+    }
+}
+
+impl Drop for Capturing<'_> {
+    /// The closure has panicked: what it captured is thrown away.
+    fn drop(&mut self) {
+        self.dev.inner().recording.end();
+        // SAFETY: the stream is being captured, and nobody else has the graph that this gives.
+        let graph = unsafe { result::stream::end_capture(self.stream.cu_stream()) };
+        if let Ok(graph) = graph
+            && !graph.is_null()
+        {
+            // SAFETY: as above. There is nobody to return an error to.
+            let _ = unsafe { result::graph::destroy(graph) };
+        }
+    }
+}
+
+impl<T> Graph<T> {
+    /// Queues all launches, as one, on the device's stream; [`synchronize`](Cuda::synchronize) waits for them.
+    ///
+    /// # Errors
+    /// What the driver says.
+    pub fn launch(&mut self) -> Result<()> {
+        Ok(self.graph.launch().map_err(|e| Driver::of_cudarc("cuGraphLaunch", e))?)
+    }
+
+    /// Copies an array from the CPU's memory into one of the buffers, for the next replay.
+    ///
+    /// # Errors
+    /// What the driver says.
+    pub fn write<E: Element, S: Shape>(
+        &mut self,
+        to: impl FnOnce(&T) -> &DeviceTensor<E, S>,
+        host: &impl AsView<Elem = E, Shape = S>,
+    ) -> Result<()> {
+        let dev = self.dev.clone();
+        let to = to(&self.buffers);
+        if !dev.shares(to.as_slice().context().cu_ctx().addr()) {
+            return Err(Error::Cuda(CudaError::ForeignBuffer { workload: "Graph::write", param: "to" }));
+        }
+        to.overwrite(&dev, host)
+    }
+
+    /// The buffers. What the replays write is read by way of the graph's device, behind them.
+    pub fn buffers(&self) -> &T {
+        &self.buffers
+    }
+
+    /// Gives the buffers back, once the last replay has ended.
+    ///
+    /// # Errors
+    /// What failed while it ran.
+    pub fn into_buffers(self) -> Result<T> {
+        self.dev.synchronize()?;
+        Ok(self.buffers)
+    }
+
+    /// The device that it runs on.
+    pub fn device(&self) -> &Cuda {
+        &self.dev
+    }
+
+    /// Kernels that a replay runs.
+    pub fn launches(&self) -> usize {
+        self.launches
+    }
+
+    /// How many of them may begin before the one in front of them has ended.
+    pub fn overlapped(&self) -> usize {
+        self.overlapped
+    }
+}
+
+impl<T> fmt::Debug for Graph<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Graph({} launches, {} of them early, on {:?})", self.launches, self.overlapped, self.dev)
+    }
+}
+
+/// What a device remembers while its launches are captured.
+#[derive(Default)]
+pub(super) struct Recording {
+    /// Whether there is a capture; looked at by every launch.
+    on: AtomicBool,
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    /// Whether launches may overlap.
+    overlap: bool,
+    /// Addresses that the latest launch writes; none while there is no launch.
+    written: Option<Vec<Range<u64>>>,
+    counts: Counts,
+}
+
+/// Launches of a capture.
+#[derive(Clone, Copy, Default)]
+struct Counts {
+    launches: usize,
+    overlapped: usize,
+}
+
+impl Recording {
+    fn begin(&self, overlap: bool) {
+        *self.state() = State { overlap, ..State::default() };
+        self.on.store(true, Ordering::Release);
+    }
+
+    fn end(&self) -> Counts {
+        self.on.store(false, Ordering::Release);
+        self.state().counts
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Whether a program may begin before the launch in front of it has ended, if that depends on what is captured:
+    /// `early` is what its first launch reads by then, none if it cannot; `written` is all that the program writes.
+    #[inline]
+    pub(super) fn begins_early(
+        &self,
+        launches: usize,
+        early: Option<&[Range<u64>]>,
+        written: impl Iterator<Item = Range<u64>>,
+    ) -> bool {
+        // Relaxed would do, too: the thread that captures is the one that launches.
+        self.on.load(Ordering::Acquire) && self.record(launches, early, written)
+    }
+
+    #[cold]
+    fn record(&self, launches: usize, early: Option<&[Range<u64>]>, written: impl Iterator<Item = Range<u64>>) -> bool {
+        let mut state = self.state();
+        let meets = |a: &Range<u64>, b: &Range<u64>| a.start < b.end && b.start < a.end;
+        let begins = match (early, &state.written) {
+            (Some(early), Some(before)) => state.overlap && !early.iter().any(|e| before.iter().any(|w| meets(e, w))),
+            // The first launch of a capture has nothing in front of it that it could overlap with.
+            _ => false,
+        };
+        state.written = Some(written.collect());
+        state.counts.launches += launches;
+        state.counts.overlapped += usize::from(begins);
+        begins
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn launch(r: &Recording, early: Option<&[Range<u64>]>, written: &[Range<u64>]) -> bool {
+        r.begins_early(1, early, written.iter().cloned())
+    }
+
+    #[test]
+    fn a_launch_begins_early_unless_the_one_in_front_writes_its_weight() {
+        let recording = Recording::default();
+        assert!(!launch(&recording, Some(&[]), &[0..8]), "nothing is being captured");
+        recording.begin(true);
+        assert!(!launch(&recording, Some(&[]), &[0..8]), "the first");
+        assert!(launch(&recording, Some(&[8..16]), &[16..24]), "its weight is its own");
+        assert!(!launch(&recording, Some(&[23..32]), &[0..8]), "its weight is written by the one in front");
+        assert!(launch(&recording, Some(&[16..24]), &[0..8]), "its weight is written by the one before that");
+        assert!(!launch(&recording, None, &[]), "its kernel does not wait by itself");
+        assert!(launch(&recording, Some(&[0..8]), &[]));
+        let counts = recording.end();
+        assert_eq!((counts.launches, counts.overlapped), (6, 3));
+        assert!(!launch(&recording, Some(&[]), &[]), "the capture has ended");
+    }
+
+    #[test]
+    fn where_nothing_may_overlap_nothing_does() {
+        let recording = Recording::default();
+        recording.begin(false);
+        assert!((0..3).all(|_| !launch(&recording, Some(&[]), &[])));
+        assert_eq!(recording.end().launches, 3);
+    }
+}
