@@ -31,9 +31,10 @@ pub enum Overlap {
 ///
 /// ```no_run
 /// # use kernel_gen_runtime::cuda::{Cuda, DeviceTensor};
-/// # use kernel_gen_runtime::{D1, Device, Error, Result, Tensor};
+/// # use kernel_gen_runtime::{D1, Device, Error, Tensor};
 /// # mod kernels {
-/// #     use super::*;
+/// #     use kernel_gen_runtime::cuda::{Cuda, DeviceTensor};
+/// #     use kernel_gen_runtime::{D1, Result};
 /// #     pub fn preload(_: &Cuda) -> Result<()> { Ok(()) }
 /// #     pub fn scale(_: &Cuda, _: &DeviceTensor<f32, D1<8>>, _: &mut DeviceTensor<f32, D1<8>>) -> Result<()> { Ok(()) }
 /// # }
@@ -311,6 +312,7 @@ impl Recording {
 }
 
 #[cfg(test)]
+#[allow(clippy::single_range_in_vec_init, reason = "lists of one range are meant")]
 mod tests {
     use super::*;
 

@@ -93,7 +93,7 @@ impl Device for Cuda {
         for pack in to_pack() {
             let loaded = inner.loaded(entry, &pack.program)?;
             let behind = next + align(pack.bytes)? as u64;
-            let early = inner.recording.begins_early(pack.program.launches.len(), None, [start..behind].into_iter());
+            let early = inner.recording.begins_early(pack.program.launches.len(), None, std::iter::once(start..behind));
             // SAFETY: `check` has compared type, length and access of the argument with the entry's parameter, and
             // `check_arg` its place; the packed form and the scratch have the sizes that the tables state, within the
             // workspace, which launches on this stream use one after the other.
