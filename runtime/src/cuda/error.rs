@@ -107,8 +107,8 @@ pub enum CudaError {
     CaptureDefaultStream,
     /// A capture without a launch on the stream that was captured.
     EmptyCapture,
-    /// Memory was allocated or freed while launches were captured.
-    CaptureAllocates,
+    /// While launches were captured, something happened that cannot be replayed: memory was allocated or freed, say.
+    NotCapturable,
 }
 
 impl fmt::Display for CudaError {
@@ -210,9 +210,9 @@ impl fmt::Display for CudaError {
                 "nothing was launched on the captured device; launch on the device that the closure gets, or on clones \
                  of it",
             ),
-            CudaError::CaptureAllocates => f.write_str(
-                "memory was allocated or freed while launches were captured, which every replay would do again; make \
-                 all buffers before the capture, and pass them to it",
+            CudaError::NotCapturable => f.write_str(
+                "what was captured cannot be replayed: besides launches, memory was allocated or freed, copied to the \
+                 host, or waited for; make all buffers before the capture and pass them to it, and copy outside of it",
             ),
         }
     }

@@ -85,7 +85,7 @@ impl Cuda {
     /// # Errors
     /// [`CudaError::CaptureDefaultStream`] on a device of [`Cuda::new`], [`CudaError::ColdCapture`] where a workload has
     /// never been launched nor preloaded, [`CudaError::EmptyCapture`] if nothing was launched on this device,
-    /// [`CudaError::CaptureAllocates`] if memory was allocated or freed meanwhile, what `launch` returns, and what the
+    /// [`CudaError::NotCapturable`] if memory was allocated or freed meanwhile, what `launch` returns, and what the
     /// driver says.
     pub fn capture<T>(&self, buffers: T, launch: fn(&Cuda, &mut T) -> Result<()>) -> Result<Graph<T>> {
         self.capture_with(Overlap::default(), buffers, launch)
@@ -116,11 +116,25 @@ impl Cuda {
         let launched = launch(self, &mut buffers);
         // Also where a launch failed: the stream is of no use else.
         let (graph, counts) = capturing.end();
-        launched?;
-        let graph = graph.map_err(|e| Driver::of_cudarc("cuStreamEndCapture", e))?;
+        let graph = graph.map_err(|e| Driver::of_cudarc("cuStreamEndCapture", e));
+        if launched.is_err() || graph.is_err() {
+            // cudarc keeps what failed where nothing could be returned, in a `drop`, and would report it later.
+            let _ = inner.context.cuda.check_err();
+        }
+        let invalid = |e: &CudaError| matches!(e, CudaError::Driver { code, .. } if CAPTURE_ERRORS.contains(code));
+        match (launched, graph) {
+            (Err(Error::Cuda(e)), _) | (Ok(()), Err(e)) if invalid(&e) => Err(CudaError::NotCapturable.into()),
+            (Err(e), _) => Err(e),
+            (Ok(()), Err(e)) => Err(e.into()),
+            (Ok(()), Ok(graph)) => self.recorded(graph, counts, buffers),
+        }
+    }
+
+    /// The graph of a capture in which nothing failed.
+    fn recorded<T>(&self, graph: Option<CudaGraph>, counts: Counts, buffers: T) -> Result<Graph<T>> {
         let graph = graph.filter(|_| counts.launches > 0).ok_or(CudaError::EmptyCapture)?;
         if self.allocates(&graph)? {
-            return Err(CudaError::CaptureAllocates.into());
+            return Err(CudaError::NotCapturable.into());
         }
         let Counts { launches, overlapped } = counts;
         Ok(Graph { graph, launches, overlapped, dev: self.clone(), buffers })
@@ -149,6 +163,9 @@ impl Cuda {
         Ok(false)
     }
 }
+
+/// `CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED` and the codes behind it, which only captures have.
+const CAPTURE_ERRORS: std::ops::RangeInclusive<u32> = 900..=908;
 
 /// A stream that is being captured: the capture ends with this, however the closure is left.
 struct Capturing<'a> {

@@ -207,7 +207,7 @@ fn refused(dev: &Cuda) -> Checked {
         let made: Square = dev.zeros()?;
         kernels::product(dev, &chain.x, &made, &chain.bias, &mut chain.made[0])
     }))?;
-    ensure(allocates == CudaError::CaptureAllocates, || allocates.to_string())?;
+    ensure(allocates == CudaError::NotCapturable, || allocates.to_string())?;
     // The device is of use after all of that.
     passed(recorded(dev).map(|_| ()))
 }
