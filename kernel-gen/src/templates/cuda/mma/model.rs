@@ -10,7 +10,7 @@ use crate::workload::Workload;
 /// Microseconds to launch and to end.
 const LAUNCH_US: f64 = 1.2;
 /// Microseconds that a cluster adds, and a launch that adds up parts.
-const CLUSTER_US: f64 = 0.8;
+const CLUSTER_US: f64 = 0.3;
 const SECOND_US: f64 = 1.5;
 /// Clocks until the first tiles have come, and after the last product until the last output is stored.
 const FILL_CLOCKS: f64 = 600.0;
