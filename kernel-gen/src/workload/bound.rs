@@ -113,6 +113,7 @@ impl Reference {
     }
 
     /// [`Reference::check`] of an output that is read part by part, on all processors: `part` gives the elements of a range.
+    #[cfg(any(feature = "tune", test))]
     pub(crate) fn check_parts<I: IntoIterator<Item = f64>>(
         &self,
         part: impl Fn(Range<usize>) -> I + Sync,
