@@ -10,7 +10,7 @@ static __device__ __forceinline__ void take_turn() {
 
 // 64 channels of 112 x 112 to 56 x 56: the largest of 3 x 3 neighbours, stride 2, padding 1. One thread an output, which
 // are 784 blocks of 256.
-extern "C" __global__ void __launch_bounds__(256) max_pool_nchw_f32(const float *__restrict__ x, float *__restrict__ y) {
+extern "C" __global__ void __launch_bounds__(256) max_pool_nchw_f32(const float *x, float *__restrict__ y) {
   take_turn();
   int i = blockIdx.x * 256 + threadIdx.x;
   int ow = i % 56, oh = i / 56 % 56, c = i / (56 * 56);
@@ -34,7 +34,7 @@ static __device__ __forceinline__ unsigned max_of_pairs(unsigned a, unsigned b) 
 }
 
 // The same with channels last, in halves. One thread eight channels of an output, which are 196 blocks of 128.
-extern "C" __global__ void __launch_bounds__(128) max_pool_nhwc_f16(const uint4 *__restrict__ x, uint4 *__restrict__ y) {
+extern "C" __global__ void __launch_bounds__(128) max_pool_nhwc_f16(const uint4 *x, uint4 *__restrict__ y) {
   take_turn();
   int i = blockIdx.x * 128 + threadIdx.x;
   int c = i % 8, ow = i / 8 % 56, oh = i / (8 * 56);
@@ -54,7 +54,7 @@ extern "C" __global__ void __launch_bounds__(128) max_pool_nhwc_f16(const uint4 
 }
 
 // The mean of each channel of 7 x 7. One warp a channel, blocks of four.
-extern "C" __global__ void __launch_bounds__(128) average_pool_nchw_f32(const float *__restrict__ x, float *__restrict__ y) {
+extern "C" __global__ void __launch_bounds__(128) average_pool_nchw_f32(const float *x, float *__restrict__ y) {
   take_turn();
   int lane = threadIdx.x % 32, c = blockIdx.x * 4 + threadIdx.x / 32;
   const float *plane = x + c * 49;
@@ -81,7 +81,7 @@ static __device__ __forceinline__ unsigned short to_half(float f) {
 
 // The same with channels last, in halves. A block has 32 channels, and each of its seven warps a row of pixels.
 extern "C" __global__ void __launch_bounds__(224)
-    average_pool_nhwc_f16(const unsigned short *__restrict__ x, unsigned short *__restrict__ y) {
+    average_pool_nhwc_f16(const unsigned short *x, unsigned short *__restrict__ y) {
   __shared__ float sums[7][32];
   take_turn();
   int lane = threadIdx.x % 32, row = threadIdx.x / 32, channels = gridDim.x * 32, c = blockIdx.x * 32 + lane;

@@ -17,6 +17,9 @@ use std::fmt;
 pub enum DependencyFault {
     /// Not every thread comes to the wait: it is below a condition or a loop, or stands there twice.
     NotByAll,
+    /// The next launch is let go before the wait: it would begin while those in front of this one still run, of which whoever
+    /// starts it looks at this one only.
+    LetGoEarly,
     /// Memory that other launches see is written, or workspace is read, before the wait.
     TooEarly {
         /// The buffer.
@@ -32,6 +35,10 @@ impl fmt::Display for DependencyFault {
             DependencyFault::NotByAll => f.write_str(
                 "not all threads wait once for the launches in front: put one `dependency wait` directly below the \
                  loops over the hardware's indices",
+            ),
+            DependencyFault::LetGoEarly => f.write_str(
+                "it lets the next launch begin before it has waited for those in front of it; move the `dependency launch` \
+                 behind the `dependency wait`",
             ),
             DependencyFault::TooEarly { buffer, written } => {
                 let (does, whom) = if *written { ("writes", "read it") } else { ("reads", "write it") };
@@ -82,6 +89,11 @@ pub fn read_early(kernel: &Kernel, launch: &Stmt) -> Result<Option<Vec<usize>>, 
         });
         let here = here.ok_or(DependencyFault::NotByAll)?;
         for s in &list[..here] {
+            let mut let_go = false;
+            s.walk(&mut |s| let_go |= *s == Stmt::Gpu(Gpu::DependencyLaunch));
+            if let_go {
+                return Err(DependencyFault::LetGoEarly);
+            }
             let [reads, writes] = shared_with_others(kernel, s);
             if let Some(b) = writes.first() {
                 return Err(DependencyFault::TooEarly { buffer: kernel.buffer(*b).name.clone(), written: true });

@@ -33,9 +33,16 @@ pub fn overlap_launches(mut lowered: Lowered, constants: &[usize]) -> Lowered {
     let constants = constants.iter().filter_map(|i| lowered.kernel.params.get(*i).copied()).collect();
     let body = std::mem::take(&mut lowered.kernel.body);
     let mut overlap = Overlap { kernel: &mut lowered.kernel, constants };
-    let body = body.into_iter().map(|s| overlap.launch(s)).collect();
+    let body = body.into_iter().map(|s| if depends(&s) { s } else { overlap.launch(s) }).collect();
     lowered.kernel.body = body;
     lowered
+}
+
+/// Whether a launch says itself when it waits and when the next one may begin.
+fn depends(launch: &Stmt) -> bool {
+    let mut found = false;
+    launch.walk(&mut |s| found |= matches!(s, Stmt::Gpu(Gpu::DependencyWait | Gpu::DependencyLaunch)));
+    found
 }
 
 struct Overlap<'a> {

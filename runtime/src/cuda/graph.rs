@@ -65,11 +65,25 @@ pub enum Overlap {
 /// inputs are copied into the same memory ([`write`](Graph::write)); another shape, or another buffer, is another graph.
 /// Keep no buffers in a `Cell` or `RefCell` within that value, and exchange none while the closure runs.
 pub struct Graph<T> {
-    graph: CudaGraph,
+    replays: Replays,
     launches: usize,
     overlapped: usize,
-    dev: Cuda,
+    // Dropped behind what waits for the last replay.
     buffers: T,
+}
+
+/// The graph and the device whose stream its replays run on.
+struct Replays {
+    graph: CudaGraph,
+    dev: Cuda,
+}
+
+impl Drop for Replays {
+    /// Waits for the last replay: a buffer that was made on another stream of the device would be freed while it runs.
+    fn drop(&mut self) {
+        // There is nobody to return an error to, and after one nothing runs any more.
+        let _ = self.dev.synchronize();
+    }
 }
 
 // SAFETY: a graph may be used from one thread at a time, which is what exclusive access and `Send` without `Sync` say; the
@@ -137,7 +151,7 @@ impl Cuda {
             return Err(CudaError::NotCapturable.into());
         }
         let Counts { launches, overlapped } = counts;
-        Ok(Graph { graph, launches, overlapped, dev: self.clone(), buffers })
+        Ok(Graph { replays: Replays { graph, dev: self.clone() }, launches, overlapped, buffers })
     }
 
     /// Whether memory is allocated or freed by a graph.
@@ -177,9 +191,13 @@ impl Capturing<'_> {
     fn end(self) -> (std::result::Result<Option<CudaGraph>, cudarc::driver::DriverError>, Counts) {
         let counts = self.dev.inner().recording.end();
         let flags = sys::CUgraphInstantiate_flags::CUDA_GRAPH_INSTANTIATE_FLAG_AUTO_FREE_ON_LAUNCH;
+        // cudarc reports what failed in a `drop` by the next call, and would leave the stream in its capture.
+        let failed = self.dev.inner().context.cuda.check_err();
         let graph = self.stream.end_capture(flags);
-        std::mem::forget(self);
-        (graph, counts)
+        if graph.is_ok() {
+            std::mem::forget(self);
+        }
+        (failed.and(graph), counts)
     }
 }
 
@@ -204,7 +222,9 @@ impl<T> Graph<T> {
     /// # Errors
     /// What the driver says.
     pub fn launch(&mut self) -> Result<()> {
-        Ok(self.graph.launch().map_err(|e| Driver::of_cudarc("cuGraphLaunch", e))?)
+        // Another thread's program, with its weights packed into the workspace that replays use, too, is queued as a whole.
+        let _queue = self.replays.dev.inner().queue(1);
+        Ok(self.replays.graph.launch().map_err(|e| Driver::of_cudarc("cuGraphLaunch", e))?)
     }
 
     /// Copies an array from the CPU's memory into one of the buffers, for the next replay.
@@ -216,7 +236,7 @@ impl<T> Graph<T> {
         to: impl FnOnce(&T) -> &DeviceTensor<E, S>,
         host: &impl AsView<Elem = E, Shape = S>,
     ) -> Result<()> {
-        let dev = self.dev.clone();
+        let dev = self.replays.dev.clone();
         let to = to(&self.buffers);
         if !dev.shares(to.as_slice().context().cu_ctx().addr()) {
             return Err(Error::Cuda(CudaError::ForeignBuffer { workload: "Graph::write", param: "to" }));
@@ -234,13 +254,13 @@ impl<T> Graph<T> {
     /// # Errors
     /// What failed while it ran.
     pub fn into_buffers(self) -> Result<T> {
-        self.dev.synchronize()?;
+        self.replays.dev.synchronize()?;
         Ok(self.buffers)
     }
 
     /// The device that it runs on.
     pub fn device(&self) -> &Cuda {
-        &self.dev
+        &self.replays.dev
     }
 
     /// Kernels that a replay runs.
@@ -256,7 +276,7 @@ impl<T> Graph<T> {
 
 impl<T> fmt::Debug for Graph<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Graph({} launches, {} of them early, on {:?})", self.launches, self.overlapped, self.dev)
+        write!(f, "Graph({} launches, {} of them early, on {:?})", self.launches, self.overlapped, self.replays.dev)
     }
 }
 

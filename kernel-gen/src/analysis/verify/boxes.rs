@@ -124,6 +124,9 @@ fn prove(kernel: &Kernel, writes: &[&Site], shape: &[i64]) -> Option<()> {
         }
         let origin: Option<Vec<i64>> = parts.origin.iter().map(|e| enumerate::eval(e, values)).collect();
         let Some(origin) = origin else { return ControlFlow::Break(()) };
+        if origin.iter().any(|at| *at < 0) {
+            return ControlFlow::Break(());
+        }
         // A box that begins beyond the edge is cut away whole: nothing is written outside of the buffer.
         if origin.iter().zip(shape).any(|(at, extent)| at >= extent) {
             return ControlFlow::Continue(());

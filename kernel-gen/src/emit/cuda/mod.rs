@@ -173,7 +173,8 @@ pub fn emit(lowered: &Lowered, options: &CudaOptions) -> Result<CudaSource, Emit
         body.function(nest, &shared)?;
         let (text, maps) = (body.out, body.maps);
         let (arguments, mut params) = params(kernel, &layout, nest.nest);
-        let mut declared = declarations(kernel, &names, nest.nest, &arguments);
+        let overlap = read_early(kernel, nest.nest)?;
+        let mut declared = declarations(kernel, &names, nest.nest, &arguments, overlap.as_deref());
         for m in maps {
             declared.push(format!("const __grid_constant__ tensor_map {}", m.name));
             params.push(Param::TensorMap(m.map));
@@ -186,7 +187,7 @@ pub fn emit(lowered: &Lowered, options: &CudaOptions) -> Result<CudaSource, Emit
             block: nest.block,
             cluster: nest.cluster,
             dynamic_shared_bytes: if shared.dynamic { u32::try_from(shared.bytes).unwrap_or(u32::MAX) } else { 0 },
-            overlap: read_early(kernel, nest.nest)?,
+            overlap,
             params,
         });
     }
@@ -249,12 +250,28 @@ fn params(kernel: &Kernel, layout: &Layout<'_>, nest: &Stmt) -> (Vec<BufferId>, 
 }
 
 /// The parameters of the function as text.
-fn declarations(kernel: &Kernel, names: &Names, nest: &Stmt, arguments: &[BufferId]) -> Vec<String> {
+///
+/// `const *__restrict__` says that nobody writes the memory while the kernel runs, so that the compiler may load it by way of
+/// the cache for constants, and earlier than it is written to. Of a launch that begins while the one in front of it
+/// still runs that holds only for what it reads before its wait (`early`, positions in the kernel's parameters).
+fn declarations(
+    kernel: &Kernel,
+    names: &Names,
+    nest: &Stmt,
+    arguments: &[BufferId],
+    early: Option<&[usize]>,
+) -> Vec<String> {
+    let settled = |b: BufferId| early.is_none_or(|early| early.iter().any(|at| kernel.params[*at] == b));
     arguments
         .iter()
         .map(|b| {
-            let constant = if nest.writes(*b) { "" } else { "const " };
-            format!("{constant}{} *__restrict__ {}", cuda_type(kernel.buffer(*b).dtype), names.buffer(*b))
+            let qualifiers = match (nest.writes(*b), settled(*b)) {
+                (true, _) => ["", "__restrict__ "],
+                (false, true) => ["const ", "__restrict__ "],
+                (false, false) => ["const ", ""],
+            };
+            let [constant, restrict] = qualifiers;
+            format!("{constant}{} *{restrict}{}", cuda_type(kernel.buffer(*b).dtype), names.buffer(*b))
         })
         .collect()
 }

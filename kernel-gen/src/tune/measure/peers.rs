@@ -1,6 +1,6 @@
 //! Libraries of the vendor of a device, timed beside candidates.
 
-use crate::records::{Outcome, median};
+use crate::records::{FailureKind, Outcome, median};
 /// A library: cuDNN for convolutions, cuBLAS for matrix products.
 pub use kernel_gen_runtime::cuda::candidate::PeerKind as Peer;
 
@@ -41,14 +41,21 @@ pub struct Comparison {
 impl Comparison {
     /// Of two comparisons of the same candidates the one that was disturbed less: on a machine that is shared with others,
     /// what they do only ever makes a time longer, and for seconds or minutes, which more samples in a row do not outlast.
-    /// A whole comparison is taken, because only times of the same minute can be compared. What failed in either has
-    /// failed.
+    /// A whole comparison is taken, because only times of the same minute can be compared: the one in which more ran, and
+    /// of these the faster one, libraries included. What is found out about a candidate in either, such as a wrong result,
+    /// holds; that it could not be built or did not end in time may be the machine's fault.
     pub fn calmer(self, other: Comparison) -> Comparison {
-        let times = |c: &Comparison| c.outcomes.iter().map(Outcome::time_us).collect::<Vec<_>>();
-        let ratios = times(&self).into_iter().zip(times(&other)).filter_map(|(a, b)| Some((a? / b?).ln()));
-        let (mut kept, left) = if ratios.sum::<f64>() <= 0.0 { (self, other) } else { (other, self) };
+        let times = |c: &Comparison| -> Vec<Option<f64>> {
+            let own = c.outcomes.iter().map(Outcome::time_us);
+            own.chain(c.peers.iter().map(|p| Some(p.as_ref().ok()?.median_us()))).collect()
+        };
+        let (a, b) = (times(&self), times(&other));
+        let ran = |all: &[Option<f64>]| all.iter().flatten().count();
+        let slower: f64 = a.iter().zip(&b).filter_map(|(a, b)| Some(((*a)? / (*b)?).ln())).sum();
+        let first = ran(&a) > ran(&b) || ran(&a) == ran(&b) && slower <= 0.0;
+        let (mut kept, left) = if first { (self, other) } else { (other, self) };
         for (kept, left) in kept.outcomes.iter_mut().zip(left.outcomes) {
-            if matches!(left, Outcome::Failed(_)) {
+            if matches!(&left, Outcome::Failed(failure) if CONVICTS.contains(&failure.kind)) {
                 *kept = left;
             }
         }
@@ -56,10 +63,14 @@ impl Comparison {
     }
 }
 
+/// Failures that are a candidate's own, however busy the machine is.
+const CONVICTS: [FailureKind; 4] =
+    [FailureKind::IllegalAccess, FailureKind::Crash, FailureKind::OutsideWrite, FailureKind::WrongAnswer];
+
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::records::{Failure, FailureKind, Timing};
+    use crate::records::{Failure, Timing};
 
     #[test]
     fn the_calmer_comparison_is_taken_as_a_whole() {
@@ -70,10 +81,22 @@ mod tests {
         let (disturbed, calm) = (of(&[20.0, 10.0]), of(&[11.0, 12.0]));
         assert_eq!(disturbed.clone().calmer(calm.clone()), calm);
         assert_eq!(calm.clone().calmer(disturbed), calm);
-        let mut failed = of(&[1.0, 1.0]);
-        failed.outcomes[1] =
-            Outcome::Failed(Failure { kind: FailureKind::WrongAnswer, detail: "once in two".to_string() });
-        assert_eq!(times(&calm.clone().calmer(failed.clone())), [Some(1.0), None]);
-        assert_eq!(times(&failed.calmer(calm)), [Some(1.0), None]);
+        let failed = |kind| {
+            let mut failed = of(&[1.0, 1.0]);
+            failed.outcomes[1] = Outcome::Failed(Failure { kind, detail: "once in two".to_string() });
+            failed
+        };
+        // A wrong result counts whenever it happens; a lost worker says nothing of the config.
+        let (wrong, lost) = (failed(FailureKind::WrongAnswer), failed(FailureKind::Worker));
+        assert_eq!(times(&calm.clone().calmer(wrong.clone())), [Some(11.0), None]);
+        assert_eq!(times(&wrong.calmer(calm.clone())), [Some(11.0), None]);
+        assert_eq!(calm.clone().calmer(lost.clone()), calm);
+        assert_eq!(lost.calmer(calm.clone()), calm);
+        // A library that was disturbed counts as well: ours would look good beside it.
+        let beside = |us: f64, peer: f64| {
+            let peer = PeerTiming { way: "best".to_string(), samples_us: vec![peer], cold_us: vec![] };
+            Comparison { peers: vec![Ok(peer)], ..of(&[us]) }
+        };
+        assert_eq!(beside(9.9, 20.0).calmer(beside(10.0, 12.0)), beside(10.0, 12.0));
     }
 }

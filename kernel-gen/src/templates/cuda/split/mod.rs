@@ -173,6 +173,10 @@ impl Plan {
 /// them to see that blocks write apart.
 const MOST_ROWS: i64 = 1 << 21;
 
+/// Terms that a sum in two parts has at least: what a product leaves out is up to eight roundings of `f32`, which is all
+/// that the class allows for one term.
+const SHORTEST_SUM: i64 = 4;
+
 /// The widths of tiles.
 const BN: [i64; 9] = [32, 48, 64, 80, 96, 112, 128, 192, 256];
 
@@ -190,6 +194,9 @@ fn problem<'t>(w: &Workload, t: &'t Target) -> Result<(Source, i64, &'t Cuda), S
         Math::Fp32 => 2,
         Math::Tf32 => 1,
     };
+    if parts > 1 && w.reduction_length() < SHORTEST_SUM {
+        return Err(format!("a sum of {} terms has less room for error than two parts take", w.reduction_length()));
+    }
     let source = Source::of(w)?;
     if source.fast() == Fast::Reduction && source.width() == 1 {
         return Err(format!("{} terms side by side: their number must divide by 4", source.depth()));
