@@ -71,9 +71,12 @@ fn a_build_from_nothing_is_small_and_quick_and_its_kernels_are_right() {
     let processor = children_seconds().zip(before).map(|(after, before)| after - before);
     drop(alone);
     println!("its build from nothing took {wall:.1} s{}", of_processor(processor));
-    // On a machine that other programs use as well, the time on the wall says little about the build.
-    let seconds = if wall > 30.0 { processor.unwrap_or(wall) } else { wall };
-    assert!(seconds < 30.0);
+    // On a machine that other programs use as well, the time on the wall says little about the build; the processor's time
+    // says more, although caches that are shared make it half as long again.
+    assert!(
+        wall < 30.0 || processor.is_some_and(|seconds| seconds < 45.0),
+        "{wall} s, {processor:?} s of processor time"
+    );
 
     let run = consumer.cargo(&["run", "--offline", "--locked"]).passed();
     assert!(run.stdout.contains("with 3 threads: ok") && run.stdout.contains("operator"), "{}", run.stdout);
