@@ -2,11 +2,12 @@
 
 use super::driver::{self, Driver, Handle};
 use super::image::{self, Image, Kind};
+use super::recording::Recording;
 use super::slot::SlotMap;
 use super::table::{Launch, Program};
 use super::tensor_map::MapCache;
 use super::{CudaError, nvrtc};
-use cudarc::driver::{CudaContext, sys};
+use cudarc::driver::{CudaContext, CudaStream, sys};
 use std::ffi::{CString, c_int, c_void};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
@@ -23,6 +24,8 @@ pub(super) struct Context {
     programs: SlotMap<Loaded>,
     /// Held while something is loaded, so that nothing is loaded twice.
     loading: Mutex<()>,
+    /// What the devices of one stream share, by the stream's handle as a number.
+    recordings: Mutex<Vec<(usize, Weak<Recording>)>>,
 }
 
 /// A program in a context.
@@ -69,9 +72,24 @@ impl Context {
             half_of_shared_bytes: attribute(CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_MULTIPROCESSOR)? / 2,
             programs: SlotMap::new(),
             loading: Mutex::new(()),
+            recordings: Mutex::new(vec![]),
         });
         contexts.push(Arc::downgrade(&context));
         Ok(context)
+    }
+
+    /// What the devices of a stream share: the same for all of them, as long as there is one. Each keeps the stream, so
+    /// its handle is nobody else's meanwhile.
+    pub(super) fn recording(&self, stream: &CudaStream) -> Arc<Recording> {
+        let stream = stream.cu_stream().addr();
+        let mut recordings = self.recordings.lock().unwrap_or_else(PoisonError::into_inner);
+        recordings.retain(|(_, r)| r.strong_count() > 0);
+        let known = recordings.iter().find(|(s, _)| *s == stream).and_then(|(_, r)| r.upgrade());
+        known.unwrap_or_else(|| {
+            let recording = Arc::new(Recording::default());
+            recordings.push((stream, Arc::downgrade(&recording)));
+            recording
+        })
     }
 
     /// Makes the context the calling thread's. Also reports what went wrong where nothing could be returned: in a

@@ -3,7 +3,7 @@
 use super::context::Context;
 use super::driver::Driver;
 use super::table::{Program, Variant};
-use super::{CudaError, context::Loaded, graph::Recording};
+use super::{CudaError, context::Loaded, recording::Recording, recording::Turn};
 use crate::dispatch::Entry;
 use crate::{Error, Result};
 use cudarc::driver::{CudaContext, CudaSlice, CudaStream, DevicePtr};
@@ -40,8 +40,8 @@ pub(super) struct Inner {
     /// come between them.
     queuing: Mutex<()>,
     pub(super) stream: Arc<CudaStream>,
-    /// What is remembered of launches while they are captured.
-    pub(super) recording: Recording,
+    /// What is remembered of launches while they are captured, and who may use the stream meanwhile.
+    pub(super) recording: Arc<Recording>,
     /// A stream that is never captured, to ask cudarc for addresses while `stream` is.
     aside: Arc<CudaStream>,
     pub(super) context: Arc<Context>,
@@ -86,11 +86,14 @@ impl Cuda {
         let context = Context::of(stream.context())?;
         let aside = context.cuda.per_thread_stream();
         let workspaces = [const { OnceLock::new() }; CLASSES];
-        let (queuing, recording) = (Mutex::new(()), Recording::default());
+        let (queuing, recording) = (Mutex::new(()), context.recording(&stream));
         Ok(Cuda { inner: Arc::new(Inner { workspaces, queuing, stream, recording, aside, context }) })
     }
 
     /// The stream that kernels are launched on.
+    ///
+    /// What else is queued on it is run in its turn. Within a [`capture`](Cuda::capture) it becomes a part of the graph;
+    /// the launch behind it does not begin early, since nobody knows what it writes.
     pub fn stream(&self) -> &Arc<CudaStream> {
         &self.inner.stream
     }
@@ -101,7 +104,21 @@ impl Cuda {
     }
 
     /// Waits until everything that was launched has ended, and reports what failed on the way.
+    ///
+    /// # Errors
+    /// What failed, and [`CudaError::Captured`] or [`CudaError::NotCapturable`] while the stream is being captured.
     pub fn synchronize(&self) -> Result<(), CudaError> {
+        let _turn = self.outside("Cuda::synchronize")?;
+        self.wait()
+    }
+
+    /// Leave to do on the stream what no graph can hold.
+    pub(super) fn outside(&self, call: &'static str) -> Result<Turn<'_>, CudaError> {
+        self.inner.recording.outside(self.inner.id(), call)
+    }
+
+    /// [`synchronize`](Cuda::synchronize) for who has leave.
+    pub(super) fn wait(&self) -> Result<(), CudaError> {
         self.inner.stream.synchronize().map_err(|e| Driver::of_cudarc("cuStreamSynchronize", e))
     }
 
@@ -134,6 +151,34 @@ impl Cuda {
 }
 
 impl Inner {
+    /// A number that the clones of a device have and nobody else; not 0.
+    #[inline]
+    pub(super) fn id(&self) -> usize {
+        std::ptr::from_ref(self).addr()
+    }
+
+    /// Where the capture of the stream ends: the node that all that is captured next depends on, if there is just one.
+    #[cold]
+    pub(super) fn end_of_capture(&self) -> Option<usize> {
+        let ask = self.context.driver.capture_info?;
+        let (mut status, mut id, mut graph, mut count) = (0, 0, std::ptr::null_mut(), 0);
+        let (mut nodes, mut edges) = (std::ptr::null(), std::ptr::null());
+        let stream = self.stream.cu_stream().cast();
+        // SAFETY: the stream lives as long as `self`, and all pointers are to locals.
+        let code = unsafe { ask(stream, &mut status, &mut id, &mut graph, &mut nodes, &mut edges, &mut count) };
+        // SAFETY: the driver's list has as many nodes as it says, until something else is captured.
+        (code == 0 && count == 1 && !nodes.is_null()).then(|| unsafe { *nodes }.addr())
+    }
+
+    /// Has what is queued next come behind what was ordered with `aside` during a capture: what other streams did with
+    /// buffers before it.
+    pub(super) fn order_behind_others(&self) -> Result<(), CudaError> {
+        if !self.context.cuda.is_managing_stream_synchronization() {
+            return Ok(());
+        }
+        self.stream.join(&self.aside).map_err(|e| Driver::of_cudarc("cuStreamWaitEvent", e))
+    }
+
     /// Whether the stream is being captured.
     fn is_capturing(&self) -> Result<bool, CudaError> {
         let stream = self.stream.cu_stream();

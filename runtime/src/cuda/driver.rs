@@ -62,6 +62,8 @@ macro_rules! driver {
             $($(#[$meta])* pub(super) $field: unsafe extern "C" fn($($t),*) -> u32,)*
             /// Missing in drivers before CUDA 12.0.
             encode_tiled: Option<EncodeTiled>,
+            /// `cuStreamGetCaptureInfo_v3`, missing in drivers before CUDA 12.3.
+            pub(super) capture_info: Option<CaptureInfo>,
         }
 
         /// The names of all of them.
@@ -84,6 +86,8 @@ macro_rules! driver {
                     },)*
                     // SAFETY: as above.
                     encode_tiled: unsafe { library.get(ENCODE_TILED.as_bytes()) }.ok().map(|f| *f),
+                    // SAFETY: as above.
+                    capture_info: unsafe { library.get(b"cuStreamGetCaptureInfo_v3") }.ok().map(|f| *f),
                 })
             }
         }
@@ -125,6 +129,18 @@ pub(super) type EncodeTiled = unsafe extern "C" fn(
     c_int,
     c_int,
     c_int,
+) -> u32;
+
+/// `cuStreamGetCaptureInfo_v3`: a stream's status, the capture's number, its graph, and what the next node will depend on:
+/// nodes, the edges to them, and how many there are.
+pub(super) type CaptureInfo = unsafe extern "C" fn(
+    Handle,
+    *mut c_int,
+    *mut u64,
+    *mut Handle,
+    *mut *const Handle,
+    *mut *const c_void,
+    *mut usize,
 ) -> u32;
 
 const ENCODE_TILED: &str = "cuTensorMapEncodeTiled";

@@ -109,6 +109,16 @@ pub enum CudaError {
     EmptyCapture,
     /// While launches were captured, something happened that cannot be replayed: memory was allocated or freed, say.
     NotCapturable,
+    /// Something would be queued on a stream that another thread captures, or another device made of the same stream.
+    Captured {
+        /// The workload that was to be launched, or the function that was called.
+        call: &'static str,
+    },
+    /// A launch on another device than the one that this thread captures.
+    LaunchElsewhere {
+        /// The workload.
+        workload: &'static str,
+    },
 }
 
 impl fmt::Display for CudaError {
@@ -211,8 +221,20 @@ impl fmt::Display for CudaError {
                  of it",
             ),
             CudaError::NotCapturable => f.write_str(
-                "what was captured cannot be replayed: besides launches, memory was allocated or freed, copied to the \
-                 host, or waited for; make all buffers before the capture and pass them to it, and copy outside of it",
+                "what was captured cannot be replayed: besides launches, memory was allocated, freed or copied, \
+                 something was waited for, or another graph was captured or replayed; make all buffers before the \
+                 capture and pass them to it, and do the rest outside of it",
+            ),
+            CudaError::Captured { call } => write!(
+                f,
+                "`{call}`: another thread, or another device made of the same stream, captures this stream in a graph, \
+                 of which this would become a part; wait until it has, or use a device of your own \
+                 (`Cuda::on_new_stream`)"
+            ),
+            CudaError::LaunchElsewhere { workload } => write!(
+                f,
+                "`{workload}` is launched on another device than the one that this thread captures in a graph, and would \
+                 run now and with no replay; launch on the device that the closure gets"
             ),
         }
     }

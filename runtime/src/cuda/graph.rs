@@ -1,20 +1,19 @@
 //! Launches that are recorded once and then run by the driver, one behind the other.
 
 use super::driver::{self, Driver};
+use super::recording::Counts;
 use super::{Cuda, CudaError, DeviceTensor};
 use crate::{AsView, Element, Error, Result, Shape};
 use cudarc::driver::{CudaGraph, CudaStream, result, sys};
 use std::fmt;
-use std::ops::Range;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// Whether a captured launch may begin before the one in front of it has ended.
 ///
 /// Kernels that are generated for compute capability 9.0 and newer can be started early: they set themselves up, fetch
 /// weights, and wait by themselves for what is in front of them before they touch anything else (*programmatic dependent
 /// launch*). Results are the same bit for bit. A launch whose weight is written by the launch in front of it is
-/// started behind it, as is every kernel that does not wait by itself.
+/// started behind it, as is every kernel that does not wait by itself, and every one that has something else in front
+/// than a launch of this crate's: a copy, or a kernel that was queued on [`Cuda::stream`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Overlap {
     /// It may, where its kernel can and the driver has graphs with such edges (CUDA 12.3).
@@ -65,24 +64,23 @@ pub enum Overlap {
 /// inputs are copied into the same memory ([`write`](Graph::write)); another shape, or another buffer, is another graph.
 /// Keep no buffers in a `Cell` or `RefCell` within that value, and exchange none while the closure runs.
 pub struct Graph<T> {
-    replays: Replays,
-    launches: usize,
-    overlapped: usize,
-    // Dropped behind what waits for the last replay.
-    buffers: T,
-}
-
-/// The graph and the device whose stream its replays run on.
-struct Replays {
     graph: CudaGraph,
     dev: Cuda,
+    launches: usize,
+    overlapped: usize,
+    /// None once they have been given back.
+    buffers: Option<T>,
 }
 
-impl Drop for Replays {
+impl<T> Drop for Graph<T> {
     /// Waits for the last replay: a buffer that was made on another stream of the device would be freed while it runs.
+    ///
+    /// While the stream is being captured for another graph nobody can wait for it, and the buffers are never freed.
     fn drop(&mut self) {
-        // There is nobody to return an error to, and after one nothing runs any more.
-        let _ = self.dev.synchronize();
+        // There is nobody to return another error to, and after one nothing runs any more.
+        if let Err(CudaError::Captured { .. } | CudaError::NotCapturable) = self.dev.synchronize() {
+            std::mem::forget(self.buffers.take());
+        }
     }
 }
 
@@ -94,13 +92,22 @@ impl Cuda {
     /// Records what `launch` launches on this device, for replays. Nothing of it runs by now.
     ///
     /// `launch` gets the device and `buffers`, and captures nothing else: a function, or a closure that is one. It makes
-    /// no tensors, copies nothing to the host and does not synchronize.
+    /// no tensors, copies nothing to the host, does not synchronize, launches on no other device and replays no graph.
+    ///
+    /// Meanwhile other threads, and other devices made of the same stream ([`from_stream`](Cuda::from_stream)), are
+    /// refused what they would queue on it ([`CudaError::Captured`]). What they queue by other means, with cudarc, becomes a
+    /// part of the graph: it is up to them not to, and to keep what it refers to. Buffers that they free meanwhile make
+    /// the capture fail.
+    ///
+    /// Replays come behind what was queued before the capture on other streams that writes `buffers`, if cudarc keeps
+    /// account of that.
     ///
     /// # Errors
     /// [`CudaError::CaptureDefaultStream`] on a device of [`Cuda::new`], [`CudaError::ColdCapture`] where a workload has
     /// never been launched nor preloaded, [`CudaError::EmptyCapture`] if nothing was launched on this device,
-    /// [`CudaError::NotCapturable`] if memory was allocated or freed meanwhile, what `launch` returns, and what the
-    /// driver says.
+    /// [`CudaError::LaunchElsewhere`] if something was launched on another, [`CudaError::NotCapturable`] if memory was
+    /// allocated or freed meanwhile, and within another capture of this thread's, [`CudaError::Captured`] if another
+    /// thread captures the stream, what `launch` returns, and what the driver says.
     pub fn capture<T>(&self, buffers: T, launch: fn(&Cuda, &mut T) -> Result<()>) -> Result<Graph<T>> {
         self.capture_with(Overlap::default(), buffers, launch)
     }
@@ -122,10 +129,10 @@ impl Cuda {
         }
         let driver = inner.context.driver;
         let overlap = overlap == Overlap::Allowed && driver.version >= driver::GRAPHS_WITH_EARLY_STARTS;
-        stream
-            .begin_capture(sys::CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_THREAD_LOCAL)
-            .map_err(|e| Driver::of_cudarc("cuStreamBeginCapture", e))?;
-        inner.recording.begin(overlap);
+        inner.recording.begin(inner.id(), overlap, || {
+            let mode = sys::CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_THREAD_LOCAL;
+            stream.begin_capture(mode).map_err(|e| Driver::of_cudarc("cuStreamBeginCapture", e))
+        })?;
         let capturing = Capturing { stream, dev: self };
         let launched = launch(self, &mut buffers);
         // Also where a launch failed: the stream is of no use else.
@@ -150,8 +157,9 @@ impl Cuda {
         if self.allocates(&graph)? {
             return Err(CudaError::NotCapturable.into());
         }
+        self.inner().order_behind_others()?;
         let Counts { launches, overlapped } = counts;
-        Ok(Graph { replays: Replays { graph, dev: self.clone() }, launches, overlapped, buffers })
+        Ok(Graph { graph, dev: self.clone(), launches, overlapped, buffers: Some(buffers) })
     }
 
     /// Whether memory is allocated or freed by a graph.
@@ -189,23 +197,26 @@ struct Capturing<'a> {
 
 impl Capturing<'_> {
     fn end(self) -> (std::result::Result<Option<CudaGraph>, cudarc::driver::DriverError>, Counts) {
-        let counts = self.dev.inner().recording.end();
+        let inner = self.dev.inner();
         let flags = sys::CUgraphInstantiate_flags::CUDA_GRAPH_INSTANTIATE_FLAG_AUTO_FREE_ON_LAUNCH;
         // cudarc reports what failed in a `drop` by the next call, and would leave the stream in its capture.
-        let failed = self.dev.inner().context.cuda.check_err();
-        let graph = self.stream.end_capture(flags);
-        if graph.is_ok() {
-            std::mem::forget(self);
-        }
+        let failed = inner.context.cuda.check_err();
+        let (graph, counts) = inner.recording.end(|| {
+            let graph = self.stream.end_capture(flags);
+            if graph.is_err() {
+                // Where the graph could not be made the capture has ended, else it has not; to end it twice does no harm.
+                self.give_up();
+            }
+            graph
+        });
+        std::mem::forget(self);
         (failed.and(graph), counts)
     }
-}
 
-impl Drop for Capturing<'_> {
-    /// The closure has panicked: what it captured is thrown away.
-    fn drop(&mut self) {
-        self.dev.inner().recording.end();
-        // SAFETY: the stream is being captured, and nobody else has the graph that this gives.
+    /// Ends the capture and throws away what was captured.
+    fn give_up(&self) {
+        // SAFETY: whether or not the stream is still being captured, the driver says; nobody else has the graph that this
+        // gives.
         let graph = unsafe { result::stream::end_capture(self.stream.cu_stream()) };
         if let Ok(graph) = graph
             && !graph.is_null()
@@ -216,28 +227,38 @@ impl Drop for Capturing<'_> {
     }
 }
 
+impl Drop for Capturing<'_> {
+    /// The closure has panicked: what it captured is thrown away.
+    fn drop(&mut self) {
+        self.dev.inner().recording.end(|| self.give_up());
+    }
+}
+
 impl<T> Graph<T> {
     /// Queues all launches, as one, on the device's stream; [`synchronize`](Cuda::synchronize) waits for them.
     ///
     /// # Errors
-    /// What the driver says.
+    /// [`CudaError::Captured`] or [`CudaError::NotCapturable`] while the stream is being captured for another graph, and
+    /// what the driver says.
     pub fn launch(&mut self) -> Result<()> {
+        let inner = self.dev.inner();
+        let _turn = inner.recording.outside(inner.id(), "Graph::launch")?;
         // Another thread's program, with its weights packed into the workspace that replays use, too, is queued as a whole.
-        let _queue = self.replays.dev.inner().queue(1);
-        Ok(self.replays.graph.launch().map_err(|e| Driver::of_cudarc("cuGraphLaunch", e))?)
+        let _queue = inner.queue(1);
+        Ok(self.graph.launch().map_err(|e| Driver::of_cudarc("cuGraphLaunch", e))?)
     }
 
     /// Copies an array from the CPU's memory into one of the buffers, for the next replay.
     ///
     /// # Errors
-    /// What the driver says.
+    /// As [`launch`](Graph::launch); [`CudaError::ForeignBuffer`] if the buffer is another GPU's.
     pub fn write<E: Element, S: Shape>(
         &mut self,
         to: impl FnOnce(&T) -> &DeviceTensor<E, S>,
         host: &impl AsView<Elem = E, Shape = S>,
     ) -> Result<()> {
-        let dev = self.replays.dev.clone();
-        let to = to(&self.buffers);
+        let dev = self.dev.clone();
+        let to = to(self.buffers());
         if !dev.shares(to.as_slice().context().cu_ctx().addr()) {
             return Err(Error::Cuda(CudaError::ForeignBuffer { workload: "Graph::write", param: "to" }));
         }
@@ -246,21 +267,22 @@ impl<T> Graph<T> {
 
     /// The buffers. What the replays write is read by way of the graph's device, behind them.
     pub fn buffers(&self) -> &T {
-        &self.buffers
+        self.buffers.as_ref().expect("`into_buffers` alone takes them, and the graph with them")
     }
 
     /// Gives the buffers back, once the last replay has ended.
     ///
     /// # Errors
-    /// What failed while it ran.
-    pub fn into_buffers(self) -> Result<T> {
-        self.replays.dev.synchronize()?;
-        Ok(self.buffers)
+    /// What failed while it ran. Also, while the stream is being captured for another graph, that one cannot wait for it;
+    /// the buffers are never freed then.
+    pub fn into_buffers(mut self) -> Result<T> {
+        self.dev.synchronize()?;
+        Ok(self.buffers.take().expect("they are taken once, and the graph with them"))
     }
 
     /// The device that it runs on.
     pub fn device(&self) -> &Cuda {
-        &self.replays.dev
+        &self.dev
     }
 
     /// Kernels that a replay runs.
@@ -276,108 +298,6 @@ impl<T> Graph<T> {
 
 impl<T> fmt::Debug for Graph<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Graph({} launches, {} of them early, on {:?})", self.launches, self.overlapped, self.replays.dev)
-    }
-}
-
-/// What a device remembers while its launches are captured.
-#[derive(Default)]
-pub(super) struct Recording {
-    /// Whether there is a capture; looked at by every launch.
-    on: AtomicBool,
-    state: Mutex<State>,
-}
-
-#[derive(Default)]
-struct State {
-    /// Whether launches may overlap.
-    overlap: bool,
-    /// Addresses that the latest launch writes; none while there is no launch.
-    written: Option<Vec<Range<u64>>>,
-    counts: Counts,
-}
-
-/// Launches of a capture.
-#[derive(Clone, Copy, Default)]
-struct Counts {
-    launches: usize,
-    overlapped: usize,
-}
-
-impl Recording {
-    fn begin(&self, overlap: bool) {
-        *self.state() = State { overlap, ..State::default() };
-        self.on.store(true, Ordering::Release);
-    }
-
-    fn end(&self) -> Counts {
-        self.on.store(false, Ordering::Release);
-        self.state().counts
-    }
-
-    fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Whether a program may begin before the launch in front of it has ended, if that depends on what is captured:
-    /// `early` is what its first launch reads by then, none if it cannot; `written` is all that the program writes.
-    #[inline]
-    pub(super) fn begins_early(
-        &self,
-        launches: usize,
-        early: Option<&[Range<u64>]>,
-        written: impl Iterator<Item = Range<u64>>,
-    ) -> bool {
-        // Relaxed would do, too: the thread that captures is the one that launches.
-        self.on.load(Ordering::Acquire) && self.record(launches, early, written)
-    }
-
-    #[cold]
-    fn record(&self, launches: usize, early: Option<&[Range<u64>]>, written: impl Iterator<Item = Range<u64>>) -> bool {
-        let mut state = self.state();
-        let meets = |a: &Range<u64>, b: &Range<u64>| a.start < b.end && b.start < a.end;
-        let begins = match (early, &state.written) {
-            (Some(early), Some(before)) => state.overlap && !early.iter().any(|e| before.iter().any(|w| meets(e, w))),
-            // The first launch of a capture has nothing in front of it that it could overlap with.
-            _ => false,
-        };
-        state.written = Some(written.collect());
-        state.counts.launches += launches;
-        state.counts.overlapped += usize::from(begins);
-        begins
-    }
-}
-
-#[cfg(test)]
-#[allow(clippy::single_range_in_vec_init, reason = "lists of one range are meant")]
-mod tests {
-    use super::*;
-
-    fn launch(r: &Recording, early: Option<&[Range<u64>]>, written: &[Range<u64>]) -> bool {
-        r.begins_early(1, early, written.iter().cloned())
-    }
-
-    #[test]
-    fn a_launch_begins_early_unless_the_one_in_front_writes_its_weight() {
-        let recording = Recording::default();
-        assert!(!launch(&recording, Some(&[]), &[0..8]), "nothing is being captured");
-        recording.begin(true);
-        assert!(!launch(&recording, Some(&[]), &[0..8]), "the first");
-        assert!(launch(&recording, Some(&[8..16]), &[16..24]), "its weight is its own");
-        assert!(!launch(&recording, Some(&[23..32]), &[0..8]), "its weight is written by the one in front");
-        assert!(launch(&recording, Some(&[16..24]), &[0..8]), "its weight is written by the one before that");
-        assert!(!launch(&recording, None, &[]), "its kernel does not wait by itself");
-        assert!(launch(&recording, Some(&[0..8]), &[]));
-        let counts = recording.end();
-        assert_eq!((counts.launches, counts.overlapped), (6, 3));
-        assert!(!launch(&recording, Some(&[]), &[]), "the capture has ended");
-    }
-
-    #[test]
-    fn where_nothing_may_overlap_nothing_does() {
-        let recording = Recording::default();
-        recording.begin(false);
-        assert!((0..3).all(|_| !launch(&recording, Some(&[]), &[])));
-        assert_eq!(recording.end().launches, 3);
+        write!(f, "Graph({} launches, {} of them early, on {:?})", self.launches, self.overlapped, self.dev)
     }
 }

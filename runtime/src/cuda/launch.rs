@@ -3,6 +3,7 @@
 use super::context::Loaded;
 use super::device::{Cuda, Inner};
 use super::driver::{self, Driver, LaunchAttribute, LaunchConfig, TensorMap};
+use super::recording::{Queued, Starts, Turn};
 use super::table::{KernelArg, MAX_KERNEL_ARGS, MAX_TENSOR_MAPS, Pack, Program, Variant};
 use super::tensor::{DeviceDynView, DeviceDynViewMut, DeviceTensor};
 use super::{CudaError, arch::Arch};
@@ -15,6 +16,7 @@ use std::ffi::c_void;
 use std::fmt;
 use std::marker::PhantomData;
 use std::mem::MaybeUninit;
+use std::ops::Range;
 
 /// A buffer's address, and what orders its use.
 pub struct Pointer<'a> {
@@ -70,6 +72,7 @@ impl Device for Cuda {
 
     fn launch(&self, entry: &'static Entry, args: &[Arg<'_, Cuda>]) -> Result<()> {
         let inner = self.inner();
+        let turn = inner.recording.launch(inner.id(), entry.name)?;
         let variant = inner.variant(entry)?;
         let mut addresses = [0; MAX_PARAMS];
         for (i, arg) in args.iter().enumerate() {
@@ -93,22 +96,23 @@ impl Device for Cuda {
         for pack in to_pack() {
             let loaded = inner.loaded(entry, &pack.program)?;
             let behind = next + align(pack.bytes)? as u64;
-            let early = inner.recording.begins_early(pack.program.launches.len(), None, std::iter::once(start..behind));
+            let starts = starts(inner, &turn, &pack.program, None, std::iter::once(start..behind));
             // SAFETY: `check` has compared type, length and access of the argument with the entry's parameter, and
             // `check_arg` its place; the packed form and the scratch have the sizes that the tables state, within the
             // workspace, which launches on this stream use one after the other.
-            unsafe { run(inner, &pack.program, loaded, &[addresses[pack.param], next], scratch, early)? };
+            unsafe { run(inner, &turn, &pack.program, loaded, &[addresses[pack.param], next], scratch, starts)? };
             addresses[pack.param] = next;
             next = behind;
         }
-        let early = begins_early(inner, &variant.program, args, &addresses);
+        let starts = starts_of(inner, &turn, &variant.program, args, &addresses);
         // SAFETY: as above; packed arguments were made by this entry for this variant (`check_arg`).
-        unsafe { run(inner, &variant.program, loaded, &addresses, scratch, early)? };
+        unsafe { run(inner, &turn, &variant.program, loaded, &addresses, scratch, starts)? };
         Ok(())
     }
 
     fn pack(&self, entry: &'static Entry, param: usize, weight: Arg<'_, Cuda>) -> Result<Packed> {
         let inner = self.inner();
+        let turn = self.outside("pack_weight")?;
         let variant = inner.variant(entry)?;
         self.check_arg(entry, variant, param, &weight)?;
         let pack = variant.packs.iter().find(|p| p.param == param);
@@ -116,7 +120,7 @@ impl Device for Cuda {
         // SAFETY: all of it is written below, before anything reads it.
         let data = unsafe { inner.stream.alloc::<u8>(bytes.max(1)) };
         let mut data = data.map_err(|e| Driver::of_cudarc("cuMemAllocAsync", e))?;
-        self.fill(entry, pack, weight.pointer.address, &mut data)?;
+        self.fill(entry, pack, weight.pointer.address, &mut data, &turn)?;
         Ok(Packed { entry, variant, data })
     }
 
@@ -183,7 +187,14 @@ impl Cuda {
     }
 
     /// Fills the memory of a packed weight: by its program, or by a copy.
-    fn fill(&self, entry: &'static Entry, pack: Option<&Pack>, weight: u64, data: &mut CudaSlice<u8>) -> Result<()> {
+    fn fill(
+        &self,
+        entry: &'static Entry,
+        pack: Option<&Pack>,
+        weight: u64,
+        data: &mut CudaSlice<u8>,
+        turn: &Turn<'_>,
+    ) -> Result<()> {
         let inner = self.inner();
         let bytes = data.len();
         let (address, _ordered) = data.device_ptr_mut(self.ordered_stream());
@@ -194,7 +205,7 @@ impl Cuda {
                 let _queue = inner.queue(pack.program.workspace_bytes);
                 inner.context.bind()?;
                 // SAFETY: the argument was checked against the parameter; data and workspace have the stated sizes.
-                unsafe { run(inner, &pack.program, loaded, &[weight, address], scratch, false)? };
+                unsafe { run(inner, turn, &pack.program, loaded, &[weight, address], scratch, Starts::BY_ITSELF)? };
             }
             None => {
                 inner.context.bind()?;
@@ -240,10 +251,9 @@ fn context_of<T>(buffer: &impl DeviceSlice<T>) -> usize {
     buffer.stream().context().cu_ctx().addr()
 }
 
-/// Whether a program may begin before the launch in front of it has ended: while launches are captured, if that one does
-/// not write what this one reads early.
+/// Which launches of a program begin before the one in front has ended; see [`starts`].
 #[inline]
-fn begins_early(inner: &Inner, program: &Program, args: &[Arg<'_, Cuda>], addresses: &[u64]) -> bool {
+fn starts_of(inner: &Inner, turn: &Turn<'_>, program: &Program, args: &[Arg<'_, Cuda>], addresses: &[u64]) -> Starts {
     let range = |i: usize| addresses[i]..addresses[i] + (args[i].elements * args[i].dtype.bytes()) as u64;
     let mut early = [const { 0..0 }; MAX_PARAMS];
     let first = program.launches.first().filter(|l| inner.context.alone(l).is_some());
@@ -257,23 +267,42 @@ fn begins_early(inner: &Inner, program: &Program, args: &[Arg<'_, Cuda>], addres
     }
     let early = reads.map(|reads| &early[..reads.len()]);
     let written = args.iter().enumerate().filter(|(_, a)| a.writable).map(|(i, _)| range(i));
-    inner.recording.begins_early(program.launches.len(), early, written)
+    starts(inner, turn, program, early, written)
 }
 
-/// Launches a program. `early` says whether it may begin before what is in front of it has ended.
+/// Which launches of a program begin before the one in front of them has ended. For the first that depends on what is captured:
+/// `early` is what it reads by then, none if it cannot; `written` is all that the program writes.
+#[inline]
+fn starts(
+    inner: &Inner,
+    turn: &Turn<'_>,
+    program: &Program,
+    early: Option<&[Range<u64>]>,
+    written: impl Iterator<Item = Range<u64>>,
+) -> Starts {
+    if !turn.captured() {
+        return Starts::BY_ITSELF;
+    }
+    let able = program.launches.iter().skip(1).filter(|l| inner.context.alone(l).is_some()).count();
+    let launches = program.launches.len();
+    turn.record(&Queued { launches, able, early, front: inner.end_of_capture() }, written)
+}
+
+/// Launches a program. `starts` says which of its launches may begin before what is in front of them has ended.
 ///
 /// # Safety
 /// `addresses` and `scratch` must be what [`Program::new`] promises the kernels, until they have run; the context is
-/// bound, and `loaded` is the program in it. If the program may begin early, what its first launch reads by then is not
-/// written by the launch in front of it.
+/// bound, and `loaded` is the program in it. If its first launch may begin early, what that reads by then is not written by
+/// the launch in front of it.
 #[inline]
 unsafe fn run(
     inner: &Inner,
+    turn: &Turn<'_>,
     program: &Program,
     loaded: &Loaded,
     addresses: &[u64],
     scratch: u64,
-    early: bool,
+    starts: Starts,
 ) -> Result<(), CudaError> {
     let driver = inner.context.driver;
     let address = |arg: KernelArg| match arg {
@@ -297,8 +326,8 @@ unsafe fn run(
                 }
             };
         }
-        // What a launch reads early is a parameter that no launch of its own program writes.
-        let alone = if early || i > 0 { inner.context.alone(launch) } else { None };
+        let early = if i == 0 { starts.first } else { starts.others };
+        let alone = if early { inner.context.alone(launch) } else { None };
         let (mut attributes, attribute_count) = attributes(launch.cluster, alone.is_some());
         let config = LaunchConfig {
             grid: launch.grid,
@@ -311,6 +340,9 @@ unsafe fn run(
         // SAFETY: the kernel takes these parameters (`Program::new`); the driver copies them before it returns.
         let code = unsafe { (driver.launch)(&config, *function, pointers.as_mut_ptr(), std::ptr::null_mut()) };
         driver.check("cuLaunchKernelEx", code)?;
+    }
+    if turn.captured() {
+        turn.recorded(inner.end_of_capture());
     }
     Ok(())
 }

@@ -44,6 +44,7 @@ mod image;
 mod launch;
 mod nvrtc;
 mod probe;
+mod recording;
 mod slot;
 mod table;
 mod tensor;

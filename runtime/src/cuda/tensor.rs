@@ -68,6 +68,7 @@ fn copy_failed(call: &'static str) -> impl Fn(cudarc::driver::DriverError) -> Cu
 impl<T: Element, S: Shape> DeviceTensor<T, S> {
     /// All zero.
     pub fn zeros(dev: &Cuda) -> Result<Self> {
+        let _turn = dev.outside("DeviceTensor::zeros")?;
         // The driver does not allocate nothing.
         let data = dev.stream().alloc_zeros(S::ELEMENTS.max(1)).map_err(copy_failed("cuMemAllocAsync"))?;
         Ok(DeviceTensor { data, shape: PhantomData })
@@ -83,14 +84,16 @@ impl<T: Element, S: Shape> DeviceTensor<T, S> {
     /// Overwrites it with an array in the CPU's memory.
     pub fn copy_from_host(&mut self, dev: &Cuda, host: &impl AsView<Elem = T, Shape = S>) -> Result<()> {
         let host = host.view();
+        let _turn = dev.outside("DeviceTensor::copy_from_host")?;
         dev.stream().memcpy_htod(host.as_slice(), &mut self.data).map_err(copy_failed("cuMemcpyHtoDAsync"))?;
         // The host's memory may be gone when a copy that is only queued would read it.
-        Ok(dev.synchronize()?)
+        Ok(dev.wait()?)
     }
 
     /// Overwrites it through a shared reference, for who knows that nothing else uses it meanwhile.
     pub(super) fn overwrite(&self, dev: &Cuda, host: &impl AsView<Elem = T, Shape = S>) -> Result<()> {
         let host = host.view();
+        let _turn = dev.outside("Graph::write")?;
         if S::ELEMENTS > 0 {
             let stream = dev.stream();
             stream.context().bind_to_thread().map_err(copy_failed("cuCtxSetCurrent"))?;
@@ -99,7 +102,7 @@ impl<T: Element, S: Shape> DeviceTensor<T, S> {
             let copied = unsafe { result::memcpy_htod_async(address, host.as_slice(), stream.cu_stream()) };
             copied.map_err(copy_failed("cuMemcpyHtoDAsync"))?;
         }
-        Ok(dev.synchronize()?)
+        Ok(dev.wait()?)
     }
 
     /// A copy in the CPU's memory. Waits for the launches that write it.
@@ -112,11 +115,12 @@ impl<T: Element, S: Shape> DeviceTensor<T, S> {
     /// Copies it into an array in the CPU's memory. Waits for the launches that write it.
     pub fn copy_to_host(&self, dev: &Cuda, host: &mut impl AsViewMut<Elem = T, Shape = S>) -> Result<()> {
         let host = host.view_mut().into_mut_slice();
+        let _turn = dev.outside("DeviceTensor::copy_to_host")?;
         if S::ELEMENTS > 0 {
             let data = self.data.slice(..S::ELEMENTS);
             dev.stream().memcpy_dtoh(&data, host).map_err(copy_failed("cuMemcpyDtoHAsync"))?;
         }
-        Ok(dev.synchronize()?)
+        Ok(dev.wait()?)
     }
 }
 

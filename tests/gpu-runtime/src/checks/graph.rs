@@ -21,7 +21,7 @@ pub(super) fn checks() -> Vec<Check> {
 }
 
 /// A device on a stream of its own, which can be captured: the default stream cannot.
-fn on_a_stream(dev: &Cuda) -> std::result::Result<Cuda, Box<dyn std::error::Error>> {
+pub(super) fn on_a_stream(dev: &Cuda) -> std::result::Result<Cuda, Box<dyn std::error::Error>> {
     Ok(Cuda::from_stream(dev.stream().context().new_stream()?)?)
 }
 
@@ -98,21 +98,21 @@ fn generated(dev: &Cuda) -> Checked {
     Ok(Outcome::Passed(String::new()))
 }
 
-type Square = DeviceTensor<f32, D2<64, 64>>;
+pub(super) type Square = DeviceTensor<f32, D2<64, 64>>;
 
 /// Products one behind the other, each with the one before it as its left operand.
-struct Chain {
-    x: Square,
-    weight: Square,
-    bias: DeviceTensor<f32, D1<64>>,
+pub(super) struct Chain {
+    pub(super) x: Square,
+    pub(super) weight: Square,
+    pub(super) bias: DeviceTensor<f32, D1<64>>,
     /// What each product writes; those after the first take the one before.
-    made: Vec<Square>,
+    pub(super) made: Vec<Square>,
     /// Whether every second product takes what the one before made as its weight.
     crossed: bool,
 }
 
 /// Products in a chain.
-const LENGTH: usize = 40;
+pub(super) const LENGTH: usize = 40;
 
 /// A permutation of columns, so that numbers stay small and exact.
 fn permutation() -> Tensor<f32, D2<64, 64>> {
@@ -120,13 +120,13 @@ fn permutation() -> Tensor<f32, D2<64, 64>> {
 }
 
 impl Chain {
-    fn new(dev: &Cuda, crossed: bool) -> Result<Chain> {
+    pub(super) fn new(dev: &Cuda, crossed: bool) -> Result<Chain> {
         let made = (0..LENGTH).map(|_| dev.zeros()).collect::<Result<_>>()?;
         let bias = Tensor::<f32, D1<64>>::from_fn(|i| if i % 16 == 0 { 1.0 } else { 0.0 });
         Ok(Chain { x: dev.zeros()?, weight: dev.upload(&permutation())?, bias: dev.upload(&bias)?, made, crossed })
     }
 
-    fn run(dev: &Cuda, c: &mut Chain) -> Result<()> {
+    pub(super) fn run(dev: &Cuda, c: &mut Chain) -> Result<()> {
         for i in 0..LENGTH {
             let (before, here) = c.made.split_at_mut(i);
             let last = before.last().unwrap_or(&c.x);
@@ -140,7 +140,7 @@ impl Chain {
     }
 
     /// What the last product is, by plain loops.
-    fn expected(x: &[f32], crossed: bool) -> Vec<f32> {
+    pub(super) fn expected(x: &[f32], crossed: bool) -> Vec<f32> {
         let (weight, mut last) = (permutation(), x.to_vec());
         let bias: Vec<f32> = (0..64).map(|i| if i % 16 == 0 { 1.0 } else { 0.0 }).collect();
         for i in 0..LENGTH {

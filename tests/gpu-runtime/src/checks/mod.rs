@@ -1,5 +1,6 @@
 //! The checks, one file a subject.
 
+mod capture;
 mod cost;
 mod errors;
 #[cfg(feature = "hand")]
@@ -16,6 +17,7 @@ pub(crate) fn all() -> Vec<Check> {
     all.extend(features::checks());
     all.extend(errors::checks());
     all.extend(graph::checks());
+    all.extend(capture::checks());
     all.extend(cost::checks());
     all
 }
