@@ -154,8 +154,8 @@ fn a_cold_call_finds_in_the_caches_what_is_kept_there_and_nothing_else() {
         session.prepare(threads, Duration::from_micros(100), limit).unwrap();
         let mut fastest = |kept| {
             let pairs = session.pairs(15, kept, limit).unwrap();
-            assert!(pairs.len() == 15 && pairs.iter().flatten().all(|ns| *ns > 0.0), "{pairs:?}");
-            pairs.iter().map(|[_, cold]| *cold).fold(f64::INFINITY, f64::min)
+            assert!(pairs.len() == 15 && pairs.iter().all(|p| p.ns > 0.0 && p.cold_ns > 0.0), "{pairs:?}");
+            pairs.iter().map(|p| p.cold_ns).fold(f64::INFINITY, f64::min)
         };
         let (from_caches, from_memory) = (fastest(1), fastest(0));
         assert!(from_caches < from_memory, "{threads} threads: {from_caches} ns and {from_memory} ns");

@@ -54,7 +54,8 @@ fn log(file: &Path, times_us: &[f64]) {
         let machine = Machine::Cpu { isa: "x86-64-v3".into(), compiler: "gcc 12.2".into() };
         let mut log = LogWriter::open(file, Run::new("Some CPU", 2, machine, "random", 1)).unwrap();
         for (config, time) in configs.into_iter().zip(times_us) {
-            let timing = Timing { samples_us: vec![*time; 5], cold_us: vec![time * 2.0], max_error: 1e-7 };
+            let timing =
+                Timing { samples_us: vec![*time; 5], cold_us: vec![time * 2.0], core_gflops: vec![], max_error: 1e-7 };
             let trial = Trial { index: 0, config, outcome: Outcome::Timed(timing) };
             log.append(&task.key().unwrap(), &trial).unwrap();
         }

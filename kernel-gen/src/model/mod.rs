@@ -276,6 +276,7 @@ mod tests {
             config: Config::new().with_split("rows", &[-1, 8]),
             time_us: 1.5,
             gflops: 43.7,
+            core_gflops: None,
             max_error: 0.0,
             verified: true,
             generator: "0.1.0".into(),

@@ -345,6 +345,7 @@ mod tests {
             config: space.normalise(&Config::parse(config).expect("a config")).expect("inside"),
             time_us,
             gflops: workload.flops() as f64 / time_us * 1e-3,
+            core_gflops: None,
             max_error: 0.0,
             verified: true,
             generator: "0.1.0".into(),

@@ -52,6 +52,8 @@ pub enum Origin {
         threads: u32,
         /// The time that was measured, in microseconds.
         time_us: f64,
+        /// How fast a core was meanwhile, see [`Record::core_gflops`].
+        core_gflops: Option<f64>,
     },
     /// A record of this workload on another device of the same compute capability: the same target where another device
     /// was asked for, or a target that differs in its letter only (`sm_90`, `sm_90a`).
@@ -124,7 +126,7 @@ impl fmt::Display for Origin {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let name = |file: &PathBuf| file.file_name().map(|n| n.to_string_lossy().into_owned()).unwrap_or_default();
         match self {
-            Origin::Exact { file, device, threads, time_us } => {
+            Origin::Exact { file, device, threads, time_us, .. } => {
                 let s = if *threads == 1 { "" } else { "s" };
                 write!(f, "exact record {}, {time_us:.1} us on {device} with {threads} thread{s}", name(file))
             }
@@ -224,7 +226,7 @@ pub fn lookup(records: &BestRecords, query: &Query<'_>, offers: &[Offer<'_>]) ->
         if let Some((file, record, config)) = usable.into_iter().next() {
             let (target, device, time_us) = (target.to_string(), record.device.clone(), record.time_us);
             let origin = if own && query.device.is_none_or(|d| d == device) {
-                Origin::Exact { file, device, threads: record.threads, time_us }
+                Origin::Exact { file, device, threads: record.threads, time_us, core_gflops: record.core_gflops }
             } else if own || same_capability(query.target, &target) {
                 Origin::SameCapability { file, target, device, time_us }
             } else {

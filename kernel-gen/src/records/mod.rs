@@ -66,6 +66,9 @@ pub struct Record {
     pub time_us: f64,
     /// Billions of floating-point operations a second at that time.
     pub gflops: f64,
+    /// What one core did in fused multiply-adds meanwhile, in GFLOP/s: how fast the processor's clock was. Times of a
+    /// processor whose clock moves can be compared by it. None where it was not measured, and on GPUs.
+    pub core_gflops: Option<f64>,
     /// Largest error against the reference, relative to the bound's scale.
     pub max_error: f64,
     /// Whether the result was checked against the reference. A record without this is never used.

@@ -28,6 +28,9 @@ impl Record {
         let _ = writeln!(t, "generator = {}", quoted(&self.generator));
         let _ = writeln!(t, "time_us = {}", rounded(self.time_us, 4));
         let _ = writeln!(t, "gflops = {}", rounded(self.gflops, 4));
+        if let Some(core_gflops) = self.core_gflops {
+            let _ = writeln!(t, "core_gflops = {}", rounded(core_gflops, 4));
+        }
         let _ = writeln!(t, "max_error = {}", rounded(self.max_error, 2));
         let _ = writeln!(t, "verified = {}", self.verified);
         let mut entries: Vec<(&str, &Value)> = self.config.entries().collect();
@@ -147,6 +150,10 @@ fn read(mut table: Table<'_, '_>, report: &mut Report) -> Option<Record> {
     let time = time.and_then(|found| measurement(report, "time_us", found, true));
     let gflops = required(&mut table, report, "gflops", "gflops = 100.0", Table::number);
     let gflops = gflops.and_then(|found| measurement(report, "gflops", found, false));
+    let core_gflops = match table.number(report, "core_gflops") {
+        Some(found) => Some(Some(measurement(report, "core_gflops", (found.value, found.span), true)?)),
+        None => Some(None),
+    };
     let max_error = required(&mut table, report, "max_error", "max_error = 1e-6", Table::number);
     let max_error = max_error.and_then(|found| measurement(report, "max_error", found, false));
     let verified = required(&mut table, report, "verified", "verified = true", Table::boolean);
@@ -167,6 +174,7 @@ fn read(mut table: Table<'_, '_>, report: &mut Report) -> Option<Record> {
         config: config?,
         time_us: time?,
         gflops: gflops?,
+        core_gflops: core_gflops?,
         max_error: max_error?,
         verified: verified?.0,
         generator: generator?.0.to_string(),

@@ -34,7 +34,7 @@ impl Outcome {
 }
 
 /// Times of a kernel whose result was checked first.
-#[derive(Clone, PartialEq, Debug)]
+#[derive(Clone, PartialEq, Default, Debug)]
 pub struct Timing {
     /// Microseconds of one call, a sample each, in the order they were taken. On a GPU operands are where the calls before
     /// left them (warm); on a CPU it is the mean of a warm call and a cold one.
@@ -42,6 +42,9 @@ pub struct Timing {
     /// Cold calls; empty where that was not measured. On a GPU no operand is in a cache; on a CPU the activations are, and
     /// parameters and workspace are not, as in a network.
     pub cold_us: Vec<f64>,
+    /// What one core did in fused multiply-adds beside each sample, in GFLOP/s. It follows the clock, which other users of a
+    /// processor move by a tenth and more, and with it every time. Empty where that was not measured, and on GPUs.
+    pub core_gflops: Vec<f64>,
     /// Largest error against the reference, relative to the bound's scale.
     pub max_error: f64,
 }
@@ -55,6 +58,11 @@ impl Timing {
     /// The median of the cold samples; NaN without any.
     pub fn cold_median_us(&self) -> f64 {
         median(&self.cold_us)
+    }
+
+    /// The median speed of a core meanwhile, if it was measured.
+    pub fn core_median_gflops(&self) -> Option<f64> {
+        Some(median(&self.core_gflops)).filter(|g| g.is_finite())
     }
 }
 

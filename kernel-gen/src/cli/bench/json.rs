@@ -24,6 +24,7 @@ pub(super) fn report(report: &Report) -> Json {
             "default_to_record": mean(summary.default),
             "others_to_record": mean(summary.others),
             "now_to_recorded": mean(summary.again),
+            "now_to_recorded_at_clock": mean(summary.again_at_clock),
             "peer_to_now": mean(summary.peer),
             "cold_peer_to_now": mean(summary.cold_peer),
             "confirmed": summary.counts.confirmed,
@@ -40,6 +41,9 @@ fn row(row: &Row) -> Json {
         Ok(measured) => {
             object["recorded_us"] = json!(measured.recorded_us());
             object["now_to_recorded"] = json!(measured.again());
+            if let Some(clock) = measured.clock() {
+                object["clock_to_recorded"] = json!(clock);
+            }
             for (column, one) in measured.candidates() {
                 object[column.name()] = candidate(measured, one);
             }

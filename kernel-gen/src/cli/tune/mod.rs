@@ -6,7 +6,7 @@ mod plan;
 use super::project::{Measured, Project, target, target_here};
 use super::{Failure, Output};
 use crate::records::log::{Log, LogReader, LogWriter, Machine, Run};
-use crate::records::{BestRecords, Outcome, Record, Trial};
+use crate::records::{BestRecords, Outcome, Record, Timing, Trial};
 use crate::space::Config;
 use crate::target::Target;
 use crate::templates::Registry;
@@ -55,8 +55,9 @@ pub(super) struct Arguments {
     /// How configs are searched for: auto, model, ga, descent, random or grid
     #[arg(long, value_name = "NAME", default_value = "auto")]
     tuner: String,
-    /// Trials for each workload, on average: they go where the network's time is. Those in the log count
-    #[arg(long, value_name = "N", default_value_t = 128, value_parser = clap::value_parser!(u64).range(1..))]
+    /// Trials for each workload, on average: they go where the network's time is. Those in the log count. With 0 the records
+    /// are timed again beside the defaults
+    #[arg(long, value_name = "N", default_value_t = 128)]
     trials: u64,
     /// Begin no trial after so many seconds
     #[arg(long, value_name = "S", value_parser = seconds, allow_negative_numbers = true)]
@@ -406,9 +407,20 @@ fn can_be_written(folder: &Path) -> Result<(), Failure> {
     })
 }
 
-/// A record that stays is written again where its time is off by more than this share: whoever reads it compares times
-/// of records with each other, and they were taken on another machine then, or in another way.
-const STALE: f64 = 0.1;
+/// A record that stays is written again where its time, at its clock, is off by more than this share: whoever reads it
+/// compares times of records with each other, and they were taken on another machine then, or in another way.
+const STALE: f64 = 0.03;
+
+/// Whether a record says what its config takes now. The clock of a GPU's record is not known, nor that of a CPU's which is
+/// older than the measuring of clocks: such a one is written again.
+fn is_stale(record: &session::Incumbent, now: &Timing) -> bool {
+    let clock = match (record.core_gflops, now.core_median_gflops()) {
+        (Some(then), Some(now)) => now / then,
+        (None, Some(_)) => return true,
+        (_, None) => 1.0,
+    };
+    (clock * now.median_us() / record.recorded_us).ln().abs() > STALE
+}
 
 /// Writes a record for each workload that has a new one, or whose record says a time that no longer holds; gives
 /// their files, and what went wrong.
@@ -421,8 +433,8 @@ fn write_records(
 ) -> (Vec<PathBuf>, Vec<String>) {
     let stale = |candidate: &session::Candidate| {
         let same = |i: &&session::Incumbent| i.entry == candidate.entry && i.config == candidate.config;
-        let recorded = incumbents.iter().find(same).map(|i| i.recorded_us);
-        candidate.outcome.time_us().zip(recorded).is_some_and(|(now, then)| (now / then).ln().abs() > STALE)
+        let Outcome::Timed(now) = &candidate.outcome else { return false };
+        incumbents.iter().find(same).is_some_and(|record| is_stale(record, now))
     };
     let (mut written, mut errors) = (vec![], vec![]);
     for verdict in &summary.verdicts {
@@ -445,6 +457,7 @@ fn write_records(
             config: winner.config.clone(),
             time_us,
             gflops: gflops(&task.workload, time_us),
+            core_gflops: timing.core_median_gflops(),
             max_error: timing.max_error,
             // A measurer times what passed the check against the reference, and nothing else.
             verified: true,

@@ -137,6 +137,8 @@ struct TrialForm {
     us: Vec<f64>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     cold_us: Vec<f64>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    core_gflops: Vec<f64>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     error: Option<f64>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -257,6 +259,7 @@ impl Run {
             median_us: None,
             us: vec![],
             cold_us: vec![],
+            core_gflops: vec![],
             error: None,
             verified: None,
             failure: None,
@@ -275,6 +278,7 @@ impl Run {
                 form.median_us = Some(timing.median_us());
                 form.us.clone_from(&timing.samples_us);
                 form.cold_us.clone_from(&timing.cold_us);
+                form.core_gflops.clone_from(&timing.core_gflops);
                 form.error = Some(timing.max_error);
                 form.verified = Some(true);
             }
@@ -434,12 +438,16 @@ fn outcome(form: &TrialForm) -> Result<Outcome, String> {
             if !form.us.iter().chain(&form.cold_us).all(time) {
                 return Err("a time is not a finite number of microseconds above 0".into());
             }
+            if !form.core_gflops.iter().all(time) {
+                return Err("`core_gflops` holds what is not a finite number above 0".into());
+            }
             if form.verified != Some(true) {
                 return Err("a trial has times, but its result was never checked".into());
             }
             let max_error = form.error.filter(|e| e.is_finite() && *e >= 0.0);
             let max_error = max_error.ok_or("`error` is not a finite number of at least 0")?;
-            Ok(Outcome::Timed(Timing { samples_us: form.us.clone(), cold_us: form.cold_us.clone(), max_error }))
+            let (samples_us, cold_us) = (form.us.clone(), form.cold_us.clone());
+            Ok(Outcome::Timed(Timing { samples_us, cold_us, core_gflops: form.core_gflops.clone(), max_error }))
         }
     }
 }

@@ -35,6 +35,8 @@ pub struct Measured {
     /// What the samples scatter by: 1.4826 times the median distance from the median, which is the standard deviation
     /// where they are normal, and does not care about single outliers.
     pub spread_us: f64,
+    /// The median speed of a core meanwhile, see [`Record::core_gflops`].
+    pub core_gflops: Option<f64>,
     /// The largest error of all trials.
     pub max_error: f64,
     /// The newest version of the generator that measured it.
@@ -170,7 +172,7 @@ fn slot_of(record: &Record) -> Slot {
 
 /// The usable trials, put together by config.
 fn samples(log: &Log, judge: &mut Judge<'_>, told: &mut Vec<Diagnostic>) -> Vec<(Slot, Measured)> {
-    let mut all: BTreeMap<(Slot, String, String), (Measured, Vec<f64>)> = BTreeMap::new();
+    let mut all: BTreeMap<(Slot, String, String), (Measured, Vec<f64>, Vec<f64>)> = BTreeMap::new();
     for entry in &log.entries {
         let Outcome::Timed(timing) = &entry.trial.outcome else { continue };
         let judgement = judge.entry(entry);
@@ -179,18 +181,29 @@ fn samples(log: &Log, judge: &mut Judge<'_>, told: &mut Vec<Diagnostic>) -> Vec<
         let Entry { task, device, threads, generator, .. } = entry;
         let slot = (task.workload.clone(), task.target.clone(), device.clone(), *threads);
         let key = (slot, task.template.clone(), config.to_string());
-        let (measured, samples) = all.entry(key).or_insert_with(|| {
+        let (measured, samples, cores) = all.entry(key).or_insert_with(|| {
             let (task, generator) = (task.clone(), generator.clone());
-            let none = Measured { task, config, trials: 0, median_us: 0.0, spread_us: 0.0, max_error: 0.0, generator };
-            (none, vec![])
+            let none = Measured {
+                task,
+                config,
+                trials: 0,
+                median_us: 0.0,
+                spread_us: 0.0,
+                core_gflops: None,
+                max_error: 0.0,
+                generator,
+            };
+            (none, vec![], vec![])
         });
         samples.extend(&timing.samples_us);
+        cores.extend(&timing.core_gflops);
         measured.trials += 1;
         measured.max_error = measured.max_error.max(timing.max_error);
         measured.generator = measured.generator.clone().max(generator.clone());
     }
-    let finished = all.into_iter().map(|((slot, ..), (mut measured, samples))| {
+    let finished = all.into_iter().map(|((slot, ..), (mut measured, samples, cores))| {
         measured.median_us = median(&samples);
+        measured.core_gflops = Some(median(&cores)).filter(|g| g.is_finite());
         measured.spread_us = if samples.len() < 3 {
             UNKNOWN_NOISE * measured.median_us
         } else {
@@ -283,6 +296,7 @@ fn record((workload, target, device, threads): &Slot, best: &Measured) -> Record
         time_us: best.median_us,
         // A thousand operations in a microsecond are a billion in a second.
         gflops: flops as f64 / best.median_us / 1e3,
+        core_gflops: best.core_gflops,
         max_error: best.max_error,
         verified: true,
         generator: best.generator.clone(),

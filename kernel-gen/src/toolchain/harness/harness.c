@@ -347,7 +347,7 @@ static double timed(int64_t repeats, int cold, int *sense) {
   return now_ns() - start;
 }
 
-// Takes samples, in pairs or beside a peak, or finds out how many calls make one if `count` is 0.
+// Takes samples, alone or in pairs, each beside a peak, or finds out how many calls make one if `count` is 0.
 static void sample(int count, int pairs) {
   static int64_t repeats = 1;
   pthread_t ids[64];
@@ -371,11 +371,12 @@ static void sample(int count, int pairs) {
   }
   for (int s = 0; s < count; s++) {
     double ns = timed(repeats, 0, &sense) / (double)repeats;
+    double peak = fma_peak(2e5);
     if (pairs) {
-      printf("pair %.3f %.3f\n", ns, timed(1, 1, &sense));
+      printf("pair %.3f %.3f %.4f\n", ns, timed(1, 1, &sense), peak);
       timed(1, 0, &sense);
     } else {
-      printf("sample %.3f %.4f\n", ns, fma_peak(2e5));
+      printf("sample %.3f %.4f\n", ns, peak);
     }
   }
   if (pool.threads > 1) {

@@ -16,6 +16,17 @@ pub struct Sample {
     pub peak_gflops: f64,
 }
 
+/// A sample of both kinds.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub struct Pair {
+    /// Time of one call in a row of calls.
+    pub ns: f64,
+    /// Time of one call whose parameters and workspace are in no cache.
+    pub cold_ns: f64,
+    /// As [`Sample::peak_gflops`], between the two.
+    pub peak_gflops: f64,
+}
+
 /// A process with a kernel in it. It ends with the value.
 #[derive(Debug)]
 pub struct Session {
@@ -68,13 +79,15 @@ impl Session {
         Ok(said.iter().filter_map(read).collect())
     }
 
-    /// Takes samples of a call in nanoseconds, two kinds in turn: in a row of calls, and with caches that hold the buffers
+    /// Takes samples of a call, two kinds in turn: in a row of calls, and with caches that hold the buffers
     /// of the bit set `kept` (the first bit is the first parameter) and nothing else of the kernel. So it is called in a
     /// network, where the other layers fill the caches between two calls.
-    pub fn pairs(&mut self, count: usize, kept: u64, limit: Duration) -> Result<Vec<[f64; 2]>, HarnessError> {
+    pub fn pairs(&mut self, count: usize, kept: u64, limit: Duration) -> Result<Vec<Pair>, HarnessError> {
         let said = self.ask(&format!("pair {} {kept}", count.max(1)), limit)?;
         let read = |line: &String| match line.split_whitespace().collect::<Vec<_>>()[..] {
-            ["pair", ns, cold] => Some([ns.parse().ok()?, cold.parse().ok()?]),
+            ["pair", ns, cold, peak] => {
+                Some(Pair { ns: ns.parse().ok()?, cold_ns: cold.parse().ok()?, peak_gflops: peak.parse().ok()? })
+            }
             _ => None,
         };
         Ok(said.iter().filter_map(read).collect())

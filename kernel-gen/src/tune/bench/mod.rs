@@ -107,6 +107,19 @@ impl Measured {
         Some(self.chosen.us()? / self.recorded_us()?)
     }
 
+    /// How fast a core is now / how fast it was when the record was measured, where both are known.
+    pub fn clock(&self) -> Option<f64> {
+        let Origin::Exact { core_gflops: Some(then), .. } = &self.chosen.choice.origin else { return None };
+        let Outcome::Timed(timing) = &self.chosen.outcome else { return None };
+        Some(timing.core_median_gflops()? / then)
+    }
+
+    /// [`Measured::again`] at the clock of the record, where both are known: by how much the kernel itself differs from
+    /// what was recorded. The whole time is taken to follow the clock, which that of the caches and the cores does.
+    pub fn again_at_clock(&self) -> Option<f64> {
+        Some(self.again()? * self.clock().unwrap_or(1.0))
+    }
+
     /// How many times as long a candidate takes as what the lookup chooses.
     pub fn relative(&self, candidate: &Candidate) -> Option<f64> {
         Some(candidate.us()? / self.chosen.us()?)

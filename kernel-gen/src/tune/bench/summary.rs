@@ -45,7 +45,9 @@ pub struct Summary {
     pub worst: Option<(f64, String)>,
     /// The record's config now / its recorded time, over the records of this device.
     pub again: Option<Mean>,
-    /// How those did.
+    /// The same at the clock of the record, if the clock of any is known.
+    pub again_at_clock: Option<Mean>,
+    /// How those did, at the clock of the record where it is known.
     pub counts: Again,
     /// Workloads of which a record was used.
     pub recorded: usize,
@@ -66,7 +68,7 @@ impl Summary {
         let recorded: Vec<&Measured> = measured.iter().copied().filter(|m| m.recorded_us().is_some()).collect();
         let of_here = |m: &&&Measured| is_of_here(&m.chosen.choice.origin, &report.provenance);
         let mut counts = Again::default();
-        for ratio in recorded.iter().filter(of_here).filter_map(|m| m.again()) {
+        for ratio in recorded.iter().filter(of_here).filter_map(|m| m.again_at_clock()) {
             match ratio {
                 r if r > 1.0 + CONFIRMED => counts.slower += 1,
                 r if r < 1.0 - CONFIRMED => counts.faster += 1,
@@ -83,6 +85,11 @@ impl Summary {
             cold_peer: mean(measured.iter().filter_map(|m| m.cold_peer_ratio())),
             worst: worst.map(|(ratio, name)| (ratio, name.clone())),
             again: mean(recorded.iter().filter(of_here).filter_map(|m| m.again())),
+            again_at_clock: recorded
+                .iter()
+                .any(|m| m.clock().is_some())
+                .then(|| mean(recorded.iter().filter(of_here).filter_map(|m| m.again_at_clock())))
+                .flatten(),
             counts,
             recorded: recorded.len(),
             workloads: report.rows.len(),
@@ -107,6 +114,7 @@ impl fmt::Display for Summary {
             ("default/record", self.default),
             ("others/record", self.others),
             ("now/recorded", self.again),
+            ("at the record's clock", self.again_at_clock),
             ("peer/now", self.peer),
             ("peer/now cold", self.cold_peer),
         ];

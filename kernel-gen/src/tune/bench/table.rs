@@ -14,7 +14,11 @@ const NAME: usize = 40;
 /// takes. Below a line whatever failed, with its reason; at the end the summary.
 pub fn table(report: &Report) -> String {
     let cold = report.rows.iter().filter_map(|r| r.result.as_ref().ok()).any(|m| m.chosen.cold_us().is_some());
+    let clock = report.rows.iter().filter_map(|r| r.result.as_ref().ok()).any(|m| m.clock().is_some());
     let mut head = vec!["workload", "recorded us", "now us", "now/recorded"];
+    if clock {
+        head.push("at its clock");
+    }
     if cold {
         head.push("cold us");
     }
@@ -31,7 +35,7 @@ pub fn table(report: &Report) -> String {
     }
     head.push("chosen by");
     let mut rows: Vec<Vec<String>> = vec![head.iter().map(|h| h.to_string()).collect()];
-    rows.extend(report.rows.iter().map(|row| cells(row, cold, report)));
+    rows.extend(report.rows.iter().map(|row| cells(row, clock, cold, report)));
     let widths: Vec<usize> = (0..head.len())
         .map(|i| rows.iter().filter_map(|r| Some(r.get(i)?.chars().count())).max().unwrap_or(0))
         .collect();
@@ -70,13 +74,16 @@ fn missing(report: &Report) -> BTreeMap<String, usize> {
     reasons
 }
 
-fn cells(row: &Row, cold: bool, report: &Report) -> Vec<String> {
+fn cells(row: &Row, clock: bool, cold: bool, report: &Report) -> Vec<String> {
     let time = |us_: Option<f64>| us_.map_or("-".to_string(), us);
     let ratio = |ratio: Option<f64>| ratio.map_or("-".to_string(), |r| format!("{r:.2}x"));
     let name = short(&row.name, NAME);
     let Ok(m) = &row.result else { return vec![name] };
     let now = |c: &Candidate| c.us().map_or("failed".to_string(), us);
     let mut all = vec![name, time(m.recorded_us()), now(&m.chosen), ratio(m.again())];
+    if clock {
+        all.push(ratio(m.again_at_clock()));
+    }
     if cold {
         all.push(time(m.chosen.cold_us()));
     }

@@ -24,7 +24,7 @@ fn config(inner: i64) -> Config {
 }
 
 fn timed(us: f64) -> Outcome {
-    Outcome::Timed(Timing { samples_us: vec![us; 3], cold_us: vec![], max_error: 0.25 })
+    Outcome::Timed(Timing { samples_us: vec![us; 3], cold_us: vec![], core_gflops: vec![], max_error: 0.25 })
 }
 
 fn record(m: i64, template: &str, inner: i64, time_us: f64) -> Record {
@@ -41,6 +41,7 @@ fn record(m: i64, template: &str, inner: i64, time_us: f64) -> Record {
         config: config(inner),
         time_us,
         gflops: 1.0,
+        core_gflops: None,
         max_error: 0.0,
         verified: true,
         generator: "0.1.0".into(),
@@ -181,7 +182,9 @@ fn a_failure_is_a_row_with_its_reason_and_the_next_is_measured() {
 #[test]
 fn the_fastest_library_stands_beside_what_is_used() {
     let timing = |way: &str, us: f64| PeerTiming { way: way.into(), samples_us: vec![us; 3], cold_us: vec![2.0 * us] };
-    let both = |us, cold| Outcome::Timed(Timing { samples_us: vec![us], cold_us: vec![cold], max_error: 0.0 });
+    let both = |us, cold| {
+        Outcome::Timed(Timing { samples_us: vec![us], cold_us: vec![cold], core_gflops: vec![], max_error: 0.0 })
+    };
     let outcomes =
         [(64, "fast", 1, both(2.0, 3.0)), (128, "fast", 1, both(4.0, 5.0)), (256, "fast", 1, both(1.0, 2.0))];
     let (mut report, _) = report(&[64, 128, 256], &[], &outcomes);
@@ -265,6 +268,30 @@ fn records_of_other_devices_are_not_counted_as_timed_again() {
     let summary = report.summary();
     assert_eq!((summary.recorded, summary.counts.total(), summary.again), (2, 0, None));
     assert_eq!(summary.default.map(|m| (m.ratio.round(), m.workloads)), Some((2.0, 2)));
+}
+
+#[test]
+fn a_slower_clock_is_not_held_against_a_record() {
+    // A tenth slower, as is the clock; and a tenth slower at the same clock.
+    let at = |us: f64, core: f64| match timed(us) {
+        Outcome::Timed(timing) => Outcome::Timed(Timing { core_gflops: vec![core; 3], ..timing }),
+        failed => failed,
+    };
+    let recorded = |m| Record { core_gflops: Some(220.0), ..record(m, "fast", 4, 10.0) };
+    let records = [recorded(64), recorded(128), record(256, "fast", 4, 10.0)];
+    let outcomes =
+        [(64, "fast", 4, at(11.0, 200.0)), (128, "fast", 4, at(11.0, 220.0)), (256, "fast", 4, at(11.0, 200.0))];
+    let (report, _) = report(&[64, 128, 256], &records, &outcomes);
+    let close = |a: Option<f64>, b: f64| a.is_some_and(|a| (a - b).abs() < 1e-9);
+    let rows: Vec<&Measured> = report.rows.iter().map(|row| row.result.as_ref().unwrap()).collect();
+    assert!(rows.iter().all(|m| close(m.again(), 1.1)));
+    assert!(close(rows[0].clock(), 10.0 / 11.0) && close(rows[0].again_at_clock(), 1.0), "{:?}", rows[0].clock());
+    assert!(close(rows[1].clock(), 1.0) && close(rows[1].again_at_clock(), 1.1), "{:?}", rows[1].clock());
+    // A record from before clocks were measured says nothing about them.
+    assert!(rows[2].clock().is_none() && close(rows[2].again_at_clock(), 1.1));
+    let counts = report.summary().counts;
+    assert_eq!((counts.confirmed, counts.slower), (1, 2), "{}", table(&report));
+    assert!(table(&report).contains("at its clock") && report.summary().to_string().contains("at the record's clock"));
 }
 
 #[test]

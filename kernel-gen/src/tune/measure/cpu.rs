@@ -230,9 +230,11 @@ impl CpuRunner {
         let computed = |role| matches!(role, Role::Input | Role::Residual);
         let kept = workload.params().iter().enumerate().filter(|(_, p)| computed(p.role)).map(|(i, _)| 1 << i).sum();
         let limit = self.options.run_limit * (1 + 4 * count as u32) + FILLING * count as u32 + MARGIN;
-        for [warm, cold] in session.pairs(count, kept, limit)? {
-            timing.samples_us.push((warm + cold) / 2.0 * 1e-3);
-            timing.cold_us.push(cold * 1e-3);
+        for pair in session.pairs(count, kept, limit)? {
+            timing.samples_us.push((pair.ns + pair.cold_ns) / 2.0 * 1e-3);
+            timing.cold_us.push(pair.cold_ns * 1e-3);
+            // 0 stands for unknown.
+            timing.core_gflops.extend(Some(pair.peak_gflops).filter(|g| *g > 0.0));
         }
         Ok(())
     }
@@ -242,7 +244,7 @@ impl CpuRunner {
         let _cores = self.cores.to_time(self.threads);
         let us = self.prepare(&mut session)?;
         let sampling = self.options.sampling;
-        let mut timing = Timing { samples_us: vec![], cold_us: vec![], max_error };
+        let mut timing = Timing { samples_us: vec![], cold_us: vec![], core_gflops: vec![], max_error };
         if sampling.is_slow(us, best_us) {
             self.sample(workload, &mut session, Sampling::FEW, &mut timing)?;
         } else {
@@ -278,7 +280,7 @@ impl Runner for CpuRunner {
                 let code = code.as_ref().map_err(Failure::clone)?;
                 let (mut session, max_error) = self.checked(workload, code)?;
                 self.prepare(&mut session)?;
-                Ok((session, Timing { samples_us: vec![], cold_us: vec![], max_error }))
+                Ok((session, Timing { samples_us: vec![], cold_us: vec![], core_gflops: vec![], max_error }))
             };
             sessions.push(begin().map_err(Failure::from));
         }

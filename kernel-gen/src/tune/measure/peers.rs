@@ -74,7 +74,9 @@ mod tests {
 
     #[test]
     fn the_calmer_comparison_is_taken_as_a_whole() {
-        let timed = |us: f64| Outcome::Timed(Timing { samples_us: vec![us], cold_us: vec![], max_error: 0.0 });
+        let timed = |us: f64| {
+            Outcome::Timed(Timing { samples_us: vec![us], cold_us: vec![], core_gflops: vec![], max_error: 0.0 })
+        };
         let of = |times: &[f64]| Comparison { outcomes: times.iter().map(|us| timed(*us)).collect(), peers: vec![] };
         let times = |c: &Comparison| c.outcomes.iter().map(Outcome::time_us).collect::<Vec<_>>();
         // The second candidate happened to be faster in the disturbed one, which says nothing beside the first.

@@ -1,7 +1,7 @@
 //! The end of a session: the fastest configs of a workload once more, side by side, and what follows from that.
 
 use super::{Event, Incumbent, MIN_GAIN, Session, SessionError, Subject};
-use crate::records::{FailureKind, Outcome, Timing};
+use crate::records::{FailureKind, Outcome, Timing, median};
 use crate::space::Config;
 use crate::tune::measure::{Comparison, Measurer};
 
@@ -111,7 +111,6 @@ pub fn beats(challenger: &Timing, incumbent: &Timing) -> bool {
 
 /// The median and its standard error.
 fn middle_and_error(samples: &[f64]) -> (f64, f64) {
-    let median = |values: &[f64]| Timing { samples_us: values.to_vec(), cold_us: vec![], max_error: 0.0 }.median_us();
     let middle = median(samples);
     let deviations: Vec<f64> = samples.iter().map(|s| (s - middle).abs()).collect();
     // 1.4826 makes the deviation that of a normal distribution; its median scatters 1.2533 times as much as its mean.
@@ -165,9 +164,10 @@ impl<'t> Session<'t, '_, '_> {
     ) -> Result<Vec<Verdict>, SessionError> {
         let mut picked = vec![];
         for group in 0..self.board.groups.len() {
-            // A workload whose turn never came has nothing to show beside its default.
+            // A workload whose turn never came has nothing to show beside its default, unless no turns were asked for.
             let tried = self.board.groups[group].entries.iter().any(|entry| !self.tried[*entry].is_empty());
-            picked.push(tried.then(|| self.candidates(group, incumbents)));
+            let decided = tried || self.options.trials == 0;
+            picked.push(decided.then(|| self.candidates(group, incumbents)));
         }
         let mut compared: Vec<Option<Comparison>> = vec![None; picked.len()];
         let mut verdicts = vec![];

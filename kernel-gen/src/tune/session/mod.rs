@@ -64,12 +64,15 @@ pub struct Incumbent {
     pub config: Config,
     /// The time in the record, in microseconds.
     pub recorded_us: f64,
+    /// How fast a core was then, see [`Record::core_gflops`](crate::records::Record::core_gflops).
+    pub core_gflops: Option<f64>,
 }
 
 /// When a session ends, and what it does then.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Options {
-    /// The most trials, of all tasks together and with those of earlier runs.
+    /// The most trials, of all tasks together and with those of earlier runs. With 0 nothing is searched: each workload's
+    /// record, its default and the best of earlier runs are compared, which times the records again.
     pub trials: u64,
     /// The most time for trials, in seconds.
     pub seconds: Option<f64>,

@@ -24,7 +24,12 @@ fn task(columns: i64, template: &Rows) -> Task<'_> {
 
 fn timing(us: f64) -> Outcome {
     // Three samples that differ by a tenth of a per cent.
-    Outcome::Timed(Timing { samples_us: vec![us, us * 1.001, us * 0.999], cold_us: vec![], max_error: 0.0 })
+    Outcome::Timed(Timing {
+        samples_us: vec![us, us * 1.001, us * 0.999],
+        cold_us: vec![],
+        core_gflops: vec![],
+        max_error: 0.0,
+    })
 }
 
 fn failure(kind: FailureKind) -> Outcome {
@@ -224,7 +229,7 @@ fn ties_keep_the_incumbent() {
         let mut recording = Recording::new();
         record(&mut recording, &a, 1.0);
         recording.add(&a.workload.key(), &a.target.name, "rows", &incumbent, timing(incumbent_us));
-        let known = [Incumbent { entry: 0, config: incumbent.clone(), recorded_us: incumbent_us }];
+        let known = [Incumbent { entry: 0, config: incumbent.clone(), recorded_us: incumbent_us, core_gflops: None }];
         let tuner = Walker::boxed(&a.space, 1, false);
         let all = options(1000);
         let (summary, _) = run_on(&mut Replay::new(recording), vec![entry("a", &a, tuner)], &known, &all);
@@ -242,6 +247,29 @@ fn ties_keep_the_incumbent() {
         assert_eq!(verdict.choice().unwrap().outcome.time_us(), Some(10_000.0));
         assert_eq!(verdict.incumbent_us(), Some(beaten));
     }
+}
+
+#[test]
+fn no_trials_time_the_records_again() {
+    let (a, b) = (task(1, &TEMPLATE), task(2, &TEMPLATE));
+    let mut recording = Recording::new();
+    record(&mut recording, &a, 1.0);
+    record(&mut recording, &b, 1.0);
+    let config = a.space.get(120).unwrap();
+    recording.add(&a.workload.key(), &a.target.name, "rows", &config, timing(9_000.0));
+    let known = [Incumbent { entry: 0, config: config.clone(), recorded_us: 12_000.0, core_gflops: None }];
+    let entries =
+        vec![entry("a", &a, Walker::boxed(&a.space, 1, false)), entry("b", &b, Walker::boxed(&b.space, 2, false))];
+    let (summary, trials) = run_on(&mut Replay::new(recording), entries, &known, &options(0));
+    assert!(trials.iter().all(Vec::is_empty) && summary.ended == Ended::Trials);
+    assert!(matches!(summary.verdicts[0], Verdict::Kept { .. }), "{:?}", summary.verdicts[0]);
+    assert_eq!(
+        (summary.verdicts[0].choice().unwrap().config.clone(), summary.verdicts[0].incumbent_us()),
+        (config, Some(9_000.0))
+    );
+    // The other one has no record: its default is measured, and becomes one.
+    let choice = summary.verdicts[1].choice().unwrap();
+    assert!(choice.is_default && choice.outcome.time_us().is_some(), "{choice:?}");
 }
 
 /// A replay on a machine that somebody else uses in its first comparisons: configs with odd places in a comparison take
@@ -289,7 +317,7 @@ fn rounds_outlast_what_disturbs_the_machine() {
         let known: Vec<Incumbent> = [&a, &b]
             .into_iter()
             .enumerate()
-            .map(|(entry, t)| Incumbent { entry, config: best(t), recorded_us: 10_000.0 })
+            .map(|(entry, t)| Incumbent { entry, config: best(t), recorded_us: 10_000.0, core_gflops: None })
             .collect();
         let entries =
             vec![entry("a", &a, Walker::boxed(&a.space, 1, false)), entry("b", &b, Walker::boxed(&b.space, 2, false))];
@@ -350,7 +378,8 @@ fn a_record_that_fails_now_is_replaced_but_one_that_could_not_be_asked_stays() {
 
 #[test]
 fn pairs_of_samples_cancel_what_slowed_both_down() {
-    let timing = |samples: &[f64]| Timing { samples_us: samples.to_vec(), cold_us: vec![], max_error: 0.0 };
+    let timing =
+        |samples: &[f64]| Timing { samples_us: samples.to_vec(), cold_us: vec![], core_gflops: vec![], max_error: 0.0 };
     let drift = [1.0, 1.3, 0.9, 1.6, 1.1, 1.4, 1.0, 1.2];
     let old = timing(&drift);
     let faster = timing(&drift.map(|d| d * 0.95));

@@ -114,7 +114,7 @@ pub(super) enum WireOutcome {
 impl From<Result<Timing, Failure>> for WireOutcome {
     fn from(outcome: Result<Timing, Failure>) -> Self {
         match outcome {
-            Ok(Timing { samples_us, cold_us, max_error }) => WireOutcome::Timed { samples_us, cold_us, max_error },
+            Ok(Timing { samples_us, cold_us, max_error, .. }) => WireOutcome::Timed { samples_us, cold_us, max_error },
             Err(Failure { kind, detail }) => WireOutcome::Failed { kind: kind.name().to_string(), detail },
         }
     }
@@ -124,7 +124,7 @@ impl From<WireOutcome> for Outcome {
     fn from(outcome: WireOutcome) -> Self {
         match outcome {
             WireOutcome::Timed { samples_us, cold_us, max_error } => {
-                Outcome::Timed(Timing { samples_us, cold_us, max_error })
+                Outcome::Timed(Timing { samples_us, cold_us, core_gflops: vec![], max_error })
             }
             WireOutcome::Failed { kind, detail } => {
                 Outcome::Failed(Failure { kind: FailureKind::from_name(&kind).unwrap_or(FailureKind::Worker), detail })
@@ -237,7 +237,7 @@ mod tests {
     #[test]
     fn outcomes_survive_the_journey() {
         let failure = Failure { kind: FailureKind::WrongAnswer, detail: "element 3".into() };
-        let timing = Timing { samples_us: vec![1.25, 0.1], cold_us: vec![], max_error: 0.5 };
+        let timing = Timing { samples_us: vec![1.25, 0.1], cold_us: vec![], core_gflops: vec![], max_error: 0.5 };
         for outcome in [Err(failure), Ok(timing)] {
             let text = serde_json::to_string(&WireOutcome::from(outcome.clone())).unwrap();
             let back: WireOutcome = serde_json::from_str(&text).unwrap();

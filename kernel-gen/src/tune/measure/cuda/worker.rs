@@ -181,7 +181,7 @@ fn answer(
             tell(Stage::Load, 30.0)?;
             let ready = Ready::load(bench, task, candidate, &mut rest)?;
             let max_error = ready.check(bench, task, differ, tell)?;
-            Ok((ready, Timing { samples_us: vec![], cold_us: vec![], max_error }))
+            Ok((ready, Timing { samples_us: vec![], cold_us: vec![], core_gflops: vec![], max_error }))
         };
         match prepared() {
             Ok(ready) => outcomes.push(Ok(ready)),
