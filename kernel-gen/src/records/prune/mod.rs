@@ -172,7 +172,9 @@ fn slot_of(record: &Record) -> Slot {
 
 /// The usable trials, put together by config.
 fn samples(log: &Log, judge: &mut Judge<'_>, told: &mut Vec<Diagnostic>) -> Vec<(Slot, Measured)> {
-    let mut all: BTreeMap<(Slot, String, String), (Measured, Vec<f64>, Vec<f64>)> = BTreeMap::new();
+    /// A config with its times, and how fast a core was beside each.
+    type Sampled = (Measured, Vec<f64>, Vec<f64>);
+    let mut all: BTreeMap<(Slot, String, String), Sampled> = BTreeMap::new();
     for entry in &log.entries {
         let Outcome::Timed(timing) = &entry.trial.outcome else { continue };
         let judgement = judge.entry(entry);
