@@ -18,20 +18,22 @@ fn main() {
     }
 }
 
-/// Makes a bundle of the pooling layers' source and of what it compiles to, as the generated kernels have one each.
-/// Without a CUDA compiler it holds the source alone, for NVRTC at first use.
+/// Makes bundles of the pooling layers' source and of what it compiles to, as the generated kernels have one each: with
+/// and without kernels that begin early. Without a CUDA compiler they hold the source alone, for NVRTC at first use.
 fn pools() -> Result<(), Box<dyn Error>> {
-    println!("cargo::rerun-if-changed=kernels/pool.cu");
+    println!("cargo::rerun-if-changed=kernels/pools.cu");
     for variable in VARIABLES.iter().filter(|v| **v != "OUT_DIR") {
         println!("cargo::rerun-if-env-changed={variable}");
     }
-    let arch: Arch = "sm_80".parse()?;
-    let request = Request::new("pool", fs::read_to_string("kernels/pool.cu")?, arch);
-    let environment = Environment::of_process();
-    let supplied = supply(std::slice::from_ref(&request), None, &environment, &SupplyOptions::default())
-        .map_err(|errors| errors.iter().map(ToString::to_string).collect::<Vec<_>>().join("; "))?;
     let out = PathBuf::from(env::var_os("OUT_DIR").ok_or("OUT_DIR is not set")?);
-    let code = supplied.code.first().ok_or("a request has an answer")?;
-    fs::write(out.join("pool.sm_80.kgi"), bundle::of_code(code, &request.source, arch))?;
+    let environment = Environment::of_process();
+    for name in ["sm_80", "sm_90"] {
+        let arch: Arch = name.parse()?;
+        let request = Request::new("pools", fs::read_to_string("kernels/pools.cu")?, arch);
+        let supplied = supply(std::slice::from_ref(&request), None, &environment, &SupplyOptions::default())
+            .map_err(|errors| errors.iter().map(ToString::to_string).collect::<Vec<_>>().join("; "))?;
+        let code = supplied.code.first().ok_or("a request has an answer")?;
+        fs::write(out.join(format!("pools.{name}.kgi")), bundle::of_code(code, &request.source, arch))?;
+    }
     Ok(())
 }

@@ -1,7 +1,6 @@
 //! ResNet-18 and ResNet-50 on a GPU: each a list of lines over generated kernels, whose shapes are types.
 
 pub mod network;
-pub mod pools;
 pub mod resnet18;
 pub mod resnet50;
 

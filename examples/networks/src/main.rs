@@ -3,6 +3,7 @@
 mod options;
 
 use ::resnet18::network::{Step, resnet18 as steps_of_resnet18, resnet50 as steps_of_resnet50};
+use ::resnet18::program::{self, relative_error, worse};
 use ::resnet18::reference::{self, Volume};
 use ::resnet18::table::{self, Align, median};
 use ::resnet18::weights::Weights;
@@ -26,22 +27,7 @@ const WARM_UP: usize = 20;
 const EACH: usize = 20;
 
 fn main() -> ExitCode {
-    let result = match Options::parse(std::env::args().skip(1)) {
-        Ok(Some(options)) => run(&options),
-        Ok(None) => {
-            print!("{USAGE}");
-            Ok(true)
-        }
-        Err(message) => Err(message.into()),
-    };
-    match result {
-        Ok(true) => ExitCode::SUCCESS,
-        Ok(false) => ExitCode::FAILURE,
-        Err(error) => {
-            eprintln!("networks: {error}");
-            ExitCode::FAILURE
-        }
-    }
+    program::main("networks", USAGE, Options::parse(std::env::args().skip(1)), run)
 }
 
 /// Runs the networks that are asked for, if there is a GPU; whether all outputs are correct.
@@ -188,17 +174,4 @@ fn replays_us<T>(graph: &mut Graph<T>) -> Result<f64> {
     end.record(&stream)?;
     end.synchronize()?;
     Ok(f64::from(begin.elapsed_ms(&end)?) * 1e3 / EACH as f64)
-}
-
-/// The largest difference relative to the largest expected value; NaN if any output is.
-fn relative_error(found: &[f32], expected: &[f64]) -> f64 {
-    assert_eq!(found.len(), expected.len(), "both passes make the same activations");
-    let largest = expected.iter().fold(f64::MIN_POSITIVE, |m, e| m.max(e.abs()));
-    let difference = found.iter().zip(expected).map(|(f, e)| (f64::from(*f) - e).abs());
-    difference.fold(0.0, worse) / largest
-}
-
-/// The larger of two errors; NaN is larger than any.
-fn worse(a: f64, b: f64) -> f64 {
-    if a.is_nan() || a >= b { a } else { b }
 }

@@ -166,7 +166,7 @@ macro_rules! network {
 
         use $kernels as k;
         use $crate::network::{Layer, Network, Order, download, upload};
-        use $crate::pools::pool;
+        use ::resnet18::pools::pool;
         use kernel_gen_runtime::Cuda;
         use kernel_gen_runtime::cuda::DeviceTensor;
         use ::resnet18::network::{Step, convs};

@@ -1,15 +1,14 @@
-//! A GPU as a place: the pooling layers written by hand, and times of replayed graphs.
-#![allow(unsafe_code, reason = "the tables of kernels written by hand, as the generator writes them for its own")]
+//! A GPU as a place: times of replayed graphs.
 
 use crate::forward::Network;
 use crate::kernels::{fc, layer1_conv1, layer4_conv2, stem};
 use crate::network::resnet18;
 use crate::place::{Array, Clock, Measured, Place, Result, Untimed, WARM_UP};
+use crate::pools::pool;
 use crate::table::median;
+use kernel_gen_runtime::Cuda;
+use kernel_gen_runtime::cuda::Graph;
 use kernel_gen_runtime::cuda::cudarc::driver::sys::CUevent_flags;
-use kernel_gen_runtime::cuda::{Arch, Graph, KernelArg, Launch, Program, Slot, Variant};
-use kernel_gen_runtime::dispatch::{Access, Entry, Param};
-use kernel_gen_runtime::{Cuda, DType, Input, Output, Shape};
 use std::sync::Arc;
 
 /// Launches of a step in the graph that is timed for it, so that a graph's start does not count.
@@ -72,7 +71,7 @@ impl Place for Cuda {
         x: &Array<Self, stem::Y>,
         y: &mut Array<Self, layer1_conv1::X>,
     ) -> kernel_gen_runtime::Result<()> {
-        MAX_POOL.launch(self, &[x.arg(self), y.arg_mut(self)])
+        pool(self, x, y)
     }
 
     fn average_pool(
@@ -80,7 +79,7 @@ impl Place for Cuda {
         x: &Array<Self, layer4_conv2::Y>,
         y: &mut Array<Self, fc::A>,
     ) -> kernel_gen_runtime::Result<()> {
-        AVERAGE_POOL.launch(self, &[x.arg(self), y.arg_mut(self)])
+        pool(self, x, y)
     }
 
     fn measure(&self, mut network: Network<Self>, repeat: usize) -> Result<(Network<Self>, Measured)> {
@@ -106,54 +105,3 @@ impl Place for Cuda {
         Ok((graph.into_buffers()?, measured))
     }
 }
-
-/// The bundle that the build script made of `kernels/pool.cu`.
-const IMAGE: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/pool.sm_80.kgi"));
-const SM_80: Arch = Arch { name: "sm_80", capability: (8, 0), exact: false };
-const ARGS: &[KernelArg] = &[KernelArg::Param(0), KernelArg::Param(1)];
-
-const fn param<S: Shape>(name: &'static str, access: Access) -> Param {
-    Param { name, dtype: DType::F32, shape: S::DIMS, access }
-}
-
-/// The entry of one kernel. What only reports show is left empty: these kernels are in no report.
-const fn entry(name: &'static str, params: &'static [Param], cuda: &'static [Variant]) -> Entry {
-    Entry { name, workload: name, params, weight: None, flops: 0, bytes: 0, variants: &[], cuda, no_code: "" }
-}
-
-const fn variant(program: Program) -> Variant {
-    let by_hand = "written by hand";
-    Variant {
-        arch: SM_80,
-        program,
-        packs: &[],
-        align: 4,
-        template: by_hand,
-        config: "",
-        origin: by_hand,
-        origin_detail: by_hand,
-        cost_us: None,
-    }
-}
-
-const fn launch(kernel: &'static str, blocks: u32, threads: u32) -> Launch {
-    let (grid, block) = ([blocks, 1, 1], [threads, 1, 1]);
-    Launch { kernel, grid, block, cluster: [1; 3], shared_bytes: 0, overlap: None, args: ARGS }
-}
-
-static MAX_POOL_SLOT: Slot = Slot::new();
-static MAX_POOL: Entry = entry(
-    "max_pool",
-    &[param::<stem::Y>("x", Access::Read), param::<layer1_conv1::X>("y", Access::Write)],
-    // SAFETY: the kernel reads all 64 x 112 x 112 elements of its first argument and writes as many of the second as there
-    // are threads, which are 64 x 56 x 56.
-    &[variant(unsafe { Program::new(IMAGE, &MAX_POOL_SLOT, &[launch("max_pool", 784, 256)], &[], 0) })],
-);
-
-static AVERAGE_POOL_SLOT: Slot = Slot::new();
-static AVERAGE_POOL: Entry = entry(
-    "average_pool",
-    &[param::<layer4_conv2::Y>("x", Access::Read), param::<fc::A>("y", Access::Write)],
-    // SAFETY: each of the 512 warps reads 49 elements of the first argument and writes one of the second.
-    &[variant(unsafe { Program::new(IMAGE, &AVERAGE_POOL_SLOT, &[launch("average_pool", 128, 128)], &[], 0) })],
-);

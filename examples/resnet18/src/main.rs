@@ -10,6 +10,7 @@ use picture::Picture;
 use resnet18::gpu;
 use resnet18::network::{self, Step};
 use resnet18::place::{Measured, Place};
+use resnet18::program::{self, relative_error, worse};
 use resnet18::safetensors::Safetensors;
 use resnet18::table::{self, Align};
 use resnet18::weights::Weights;
@@ -22,22 +23,7 @@ use std::time::Instant;
 const TOLERANCE: f64 = 1e-4;
 
 fn main() -> ExitCode {
-    let result = match Options::parse(std::env::args().skip(1)) {
-        Ok(Some(options)) => run(&options),
-        Ok(None) => {
-            print!("{USAGE}");
-            Ok(true)
-        }
-        Err(message) => Err(message.into()),
-    };
-    match result {
-        Ok(true) => ExitCode::SUCCESS,
-        Ok(false) => ExitCode::FAILURE,
-        Err(error) => {
-            eprintln!("resnet18: {error}");
-            ExitCode::FAILURE
-        }
-    }
+    program::main("resnet18", USAGE, Options::parse(std::env::args().skip(1)), run)
 }
 
 /// Runs on the device that is asked for, or on the CPU where that is not to be had; whether the outputs are correct.
@@ -99,19 +85,6 @@ fn run_on<Dev: Place + Clone>(dev: &Dev, options: &Options) -> Result<bool, Box<
     Ok(worst < TOLERANCE)
 }
 
-/// The largest difference relative to the largest expected value; NaN if any output is.
-fn relative_error(found: &[f32], expected: &[f64]) -> f64 {
-    assert_eq!(found.len(), expected.len(), "both passes make the same activations");
-    let largest = expected.iter().fold(f64::MIN_POSITIVE, |m, e| m.max(e.abs()));
-    let difference = found.iter().zip(expected).map(|(f, e)| (f64::from(*f) - e).abs());
-    difference.fold(0.0, worse) / largest
-}
-
-/// The larger of two errors; NaN is larger than any.
-fn worse(a: f64, b: f64) -> f64 {
-    if a.is_nan() || a >= b { a } else { b }
-}
-
 fn print_table<Dev: Place>(dev: &Dev, steps: &[Step], measured: &Measured, errors: &[f64]) {
     let report = kernels::report().for_device(dev);
     let find = |name: &str| report.rows().iter().find(|r: &&Row| r.workload == name);
@@ -169,13 +142,6 @@ fn print_classes(logits: &[f32]) {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn an_output_that_is_no_number_is_an_error() {
-        assert_eq!(relative_error(&[1.0, -2.0], &[1.0, -4.0]), 0.5);
-        assert!(relative_error(&[f32::NAN, 1.0], &[1.0, 1.0]).is_nan());
-        assert!(relative_error(&[1.0, f32::NAN, 1.0], &[1.0; 3]).is_nan());
-    }
 
     #[test]
     fn every_step_has_its_kernel_in_the_spec() {

@@ -1,4 +1,4 @@
-//! The pooling layers, written by hand: launches of them with the tables that the generator writes for its own kernels.
+//! The pooling layers on a GPU, of this network and of `examples/networks`, written by hand: launches of them with the tables that the generator writes for its own kernels.
 #![allow(unsafe_code, reason = "the tables of kernels written by hand, as the generator writes them for its own")]
 
 use kernel_gen_runtime::cuda::{Arch, KernelArg, Launch, Program, Slot, Variant};
@@ -88,9 +88,9 @@ macro_rules! pool {
     };
 }
 
-pool!(f32, D4<1, 64, 112, 112>, D4<1, 64, 56, 56>: "max_pool_nchw_f32", 784, 256);
-pool!(F16, D4<1, 112, 112, 64>, D4<1, 56, 56, 64>: "max_pool_nhwc_f16", 196, 128);
+pool!(f32, D4<1, 64, 112, 112>, D4<1, 64, 56, 56>: "max_pool_nchw_f32", 128, 392);
+pool!(F16, D4<1, 112, 112, 64>, D4<1, 56, 56, 64>: "max_pool_nhwc_f16", 128, 196);
 pool!(f32, D4<1, 512, 7, 7>, D2<1, 512>: "average_pool_nchw_f32", 128, 128);
-pool!(f32, D4<1, 2048, 7, 7>, D2<1, 2048>: "average_pool_nchw_f32", 512, 128);
+pool!(f32, D4<1, 2048, 7, 7>, D2<1, 2048>: "average_pool_nchw_f32", 128, 512);
 pool!(F16, D4<1, 7, 7, 512>, D2<1, 512>: "average_pool_nhwc_f16", 16, 224);
 pool!(F16, D4<1, 7, 7, 2048>, D2<1, 2048>: "average_pool_nhwc_f16", 64, 224);

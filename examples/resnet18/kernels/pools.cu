@@ -1,4 +1,5 @@
-// The pooling layers of ResNets at 224 x 224, one image. They move bytes and compute next to nothing.
+// The pooling layers of ResNets at 224 x 224, one image. They move bytes and compute next to nothing. None has more blocks
+// than an H100 has multiprocessors, so that each can begin before the kernel in front of it has ended.
 
 // What is in front on the stream has ended, and the next kernel may begin, where the GPU knows of that.
 static __device__ __forceinline__ void take_turn() {
@@ -8,23 +9,29 @@ static __device__ __forceinline__ void take_turn() {
 #endif
 }
 
-// 64 channels of 112 x 112 to 56 x 56: the largest of 3 x 3 neighbours, stride 2, padding 1. One thread an output, which
-// are 784 blocks of 256.
-extern "C" __global__ void __launch_bounds__(256) max_pool_nchw_f32(const float *x, float *__restrict__ y) {
+// 64 channels of 112 x 112 to 56 x 56: the largest of 3 x 3 neighbours, stride 2, padding 1. A block has half of a channel,
+// 28 rows, and a thread four neighbours of a row: 128 blocks of 392.
+extern "C" __global__ void __launch_bounds__(392) max_pool_nchw_f32(const float *x, float *__restrict__ y) {
   take_turn();
-  int i = blockIdx.x * 256 + threadIdx.x;
-  int ow = i % 56, oh = i / 56 % 56, c = i / (56 * 56);
+  int c = blockIdx.x / 2, oh = blockIdx.x % 2 * 28 + threadIdx.x / 14, four = threadIdx.x % 14;
   const float *plane = x + c * 112 * 112;
   // Beside the image on the left and above it, a neighbour is repeated, which changes no maximum.
   int rows[3] = {oh == 0 ? 0 : 2 * oh - 1, 2 * oh, 2 * oh + 1};
-  int columns[3] = {ow == 0 ? 0 : 2 * ow - 1, 2 * ow, 2 * ow + 1};
-  float largest = plane[rows[0] * 112 + columns[0]];
+  float tall[9];
   for (int r = 0; r < 3; ++r) {
-    for (int k = 0; k < 3; ++k) {
-      largest = fmaxf(largest, plane[rows[r] * 112 + columns[k]]);
+    const float *row = plane + rows[r] * 112;
+    float4 a = *(const float4 *)(row + 8 * four), b = *(const float4 *)(row + 8 * four + 4);
+    float column[9] = {row[four == 0 ? 0 : 8 * four - 1], a.x, a.y, a.z, a.w, b.x, b.y, b.z, b.w};
+    for (int i = 0; i < 9; ++i) {
+      tall[i] = r == 0 ? column[i] : fmaxf(tall[i], column[i]);
     }
   }
-  y[i] = largest;
+  float4 largest;
+  largest.x = fmaxf(fmaxf(tall[0], tall[1]), tall[2]);
+  largest.y = fmaxf(fmaxf(tall[2], tall[3]), tall[4]);
+  largest.z = fmaxf(fmaxf(tall[4], tall[5]), tall[6]);
+  largest.w = fmaxf(fmaxf(tall[6], tall[7]), tall[8]);
+  *(float4 *)(y + c * 56 * 56 + oh * 56 + 4 * four) = largest;
 }
 
 static __device__ __forceinline__ unsigned max_of_pairs(unsigned a, unsigned b) {
@@ -33,10 +40,10 @@ static __device__ __forceinline__ unsigned max_of_pairs(unsigned a, unsigned b) 
   return d;
 }
 
-// The same with channels last, in halves. One thread eight channels of an output, which are 196 blocks of 128.
-extern "C" __global__ void __launch_bounds__(128) max_pool_nhwc_f16(const uint4 *x, uint4 *__restrict__ y) {
+// The same with channels last, in halves. One thread eight channels of an output, which are 128 blocks of 196.
+extern "C" __global__ void __launch_bounds__(196) max_pool_nhwc_f16(const uint4 *x, uint4 *__restrict__ y) {
   take_turn();
-  int i = blockIdx.x * 128 + threadIdx.x;
+  int i = blockIdx.x * 196 + threadIdx.x;
   int c = i % 8, ow = i / 8 % 56, oh = i / (8 * 56);
   int rows[3] = {oh == 0 ? 0 : 2 * oh - 1, 2 * oh, 2 * oh + 1};
   int columns[3] = {ow == 0 ? 0 : 2 * ow - 1, 2 * ow, 2 * ow + 1};
@@ -53,10 +60,10 @@ extern "C" __global__ void __launch_bounds__(128) max_pool_nhwc_f16(const uint4 
   y[i] = largest;
 }
 
-// The mean of each channel of 7 x 7. One warp a channel, blocks of four.
-extern "C" __global__ void __launch_bounds__(128) average_pool_nchw_f32(const float *x, float *__restrict__ y) {
+// The mean of each channel of 7 x 7. One warp a channel.
+extern "C" __global__ void __launch_bounds__(512) average_pool_nchw_f32(const float *x, float *__restrict__ y) {
   take_turn();
-  int lane = threadIdx.x % 32, c = blockIdx.x * 4 + threadIdx.x / 32;
+  int lane = threadIdx.x % 32, c = (blockIdx.x * blockDim.x + threadIdx.x) / 32;
   const float *plane = x + c * 49;
   float sum = plane[lane] + (lane < 17 ? plane[32 + lane] : 0.0f);
   for (int other = 16; other > 0; other /= 2) {
