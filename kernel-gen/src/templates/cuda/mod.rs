@@ -37,6 +37,7 @@ pub mod plain;
 pub mod split;
 pub mod splitk;
 pub mod stem;
+mod warp_sums;
 pub mod wgmma;
 
 use super::TemplateError;

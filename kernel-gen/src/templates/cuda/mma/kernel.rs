@@ -1,14 +1,14 @@
 //! The kernel that all products share: a ring of tiles in shared memory, and what warps make of it.
 
+use super::store::{self, Exchange};
 use super::{PAIR, Plan, Reduce, TILE};
 use crate::ir::builder::KernelBuilder;
 use crate::ir::{
-    Axis, Barrier, BufferId, DType, Expr, Gpu, Group, Kernel, LoopKind, MbarrierOp, Operand, Scope, Slot, Stmt, Unit,
-    VarId,
+    Axis, Barrier, BufferId, DType, Expr, Gpu, Group, Kernel, LoopKind, Operand, Scope, Stmt, Unit, VarId,
 };
 use crate::target::Cuda;
-use crate::templates::cuda::{ceil_div, share, tile, unrolled};
-use crate::workload::naive::epilogue;
+use crate::templates::cuda::warp_sums::WarpSums;
+use crate::templates::cuda::{ceil_div, tile, unrolled};
 use crate::workload::operands::Operands;
 use crate::workload::{Param, Workload};
 
@@ -80,7 +80,6 @@ pub(super) fn kernel(product: &dyn Product, plan: &Plan) -> Kernel {
         b.alloc("partial", DType::F32, &[plan.sizes.split, plan.batch, plan.m, plan.partial_pitch()], Scope::Global)
     });
     let [down, across] = plan.tiles();
-    let clustered = plan.sizes.split > 1 && plan.sizes.reduce == Reduce::Cluster;
     let ranks = if partial.is_some() { plan.sizes.split } else { 1 };
     b.loop_("part", ranks, LoopKind::Grid(Axis::Z), |b, part| {
         b.loop_("batch", plan.batch, LoopKind::Grid(Axis::Y), |b, batch| {
@@ -93,7 +92,7 @@ pub(super) fn kernel(product: &dyn Product, plan: &Plan) -> Kernel {
                         });
                     });
                 };
-                match clustered {
+                match plan.clustered() {
                     true => b.loop_("rank", plan.sizes.split, LoopKind::Cluster(Axis::X), |b, r| threads(b, r.into())),
                     false => threads(b, if ranks > 1 { part.into() } else { Expr::Int(0) }),
                 }
@@ -101,67 +100,31 @@ pub(super) fn kernel(product: &dyn Product, plan: &Plan) -> Kernel {
         });
     });
     if let Some(partial) = partial {
-        add_parts(&mut b, product, plan, &params, partial);
+        store::add_parts(&mut b, product, plan, &params, partial);
     }
     b.finish()
 }
 
-/// Threads of a block that adds up what the parts of the reduction have.
-const ADDERS: i64 = 128;
-
-/// The launch that adds up what the parts of the reduction have, in their order.
-fn add_parts(b: &mut KernelBuilder, product: &dyn Product, plan: &Plan, params: &Operands, partial: BufferId) {
-    let piece = plan.piece().min(4);
-    let count = plan.m * plan.n / piece;
-    b.loop_("sum_batch", plan.batch, LoopKind::Grid(Axis::Y), |b, batch| {
-        let batch = if plan.batch > 1 { batch.into() } else { Expr::Int(0) };
-        b.loop_("sum_block", ceil_div(count, ADDERS), LoopKind::Grid(Axis::X), |b, block| {
-            b.loop_("adder", ADDERS, LoopKind::Thread(Axis::X), |b, adder| {
-                let at = block * ADDERS + adder;
-                let add = |b: &mut KernelBuilder| {
-                    let row = b.let_("sum_row", (at.clone() * piece).floor_div(plan.n));
-                    let column = b.let_("sum_column", at.clone().floor_mod(plan.n / piece) * piece);
-                    let one = |b: &mut KernelBuilder, element: Expr| {
-                        let column = column + element;
-                        let of = |part: i64| {
-                            Expr::load(partial, vec![part.into(), batch.clone(), row.into(), column.clone()])
-                        };
-                        let sum = (1..plan.sizes.split).fold(of(0), |sum, part| sum + of(part));
-                        let Element { index, channel } = product.element(&batch, row.into(), column.clone());
-                        let value = epilogue(product.workload(), sum, &channel, &index, &|name| params.get(name));
-                        b.store(params.output(), index, value);
-                    };
-                    match piece {
-                        1 => one(b, 0.into()),
-                        n => b.loop_("element", n, LoopKind::Vectorized, |b, element| one(b, element.into())),
-                    }
-                };
-                if count % ADDERS == 0 { add(b) } else { b.if_(at.clone().lt(count), add) }
-            });
-        });
-    });
-}
-
 /// What a thread knows of its place.
-struct Block<'a> {
-    product: &'a dyn Product,
-    plan: &'a Plan,
-    params: &'a Operands,
+pub(super) struct Block<'a> {
+    pub(super) product: &'a dyn Product,
+    pub(super) plan: &'a Plan,
+    pub(super) params: &'a Operands,
     /// Where the sums of parts of the reduction go, if another launch adds them up.
-    partial: Option<BufferId>,
-    batch: Expr,
-    tile: VarId,
+    pub(super) partial: Option<BufferId>,
+    pub(super) batch: Expr,
+    pub(super) tile: VarId,
     /// Which part of the reduction this block has.
-    rank: Expr,
-    warp: VarId,
-    lane: VarId,
+    pub(super) rank: Expr,
+    pub(super) warp: VarId,
+    pub(super) lane: VarId,
 }
 
 /// The ring of tiles, and the registers of a warp.
 struct Memory {
     ring: [BufferId; 2],
     operands: [BufferId; 2],
-    sums: BufferId,
+    sums: WarpSums,
 }
 
 /// What a thread copies of the left operand in each step: the place in the tile, what was named of it, and whether there
@@ -173,15 +136,17 @@ struct Copied {
     within: Option<Expr>,
 }
 
-/// Where the sums of the other blocks of a cluster come to.
-struct Exchange {
-    /// One tile of rows for each block: those of the outputs that this block owns.
-    received: BufferId,
-    arrived: Slot,
+/// Which step's tiles are brought where.
+struct Fetch {
+    /// Among those of the whole reduction.
+    step: Expr,
+    slot: Expr,
+    /// The condition that there is such a step; none where there always is.
+    more: Option<Expr>,
 }
 
 impl Block<'_> {
-    fn thread(&self) -> Expr {
+    pub(super) fn thread(&self) -> Expr {
         self.warp * Cuda::WARP + self.lane
     }
 
@@ -196,7 +161,7 @@ impl Block<'_> {
     }
 
     /// The first row and column of this warp in the tile.
-    fn corner(&self) -> [Expr; 2] {
+    pub(super) fn corner(&self) -> [Expr; 2] {
         let sizes = self.plan.sizes;
         let warp = Expr::from(self.warp);
         [warp.clone().floor_div(sizes.warps_n) * sizes.warp_m(), warp.floor_mod(sizes.warps_n) * sizes.warp_n()]
@@ -207,23 +172,19 @@ impl Block<'_> {
         let sizes = self.plan.sizes;
         let place = self.place(b);
         let memory = self.memory(b);
-        let exchange = (sizes.split > 1 && sizes.reduce == Reduce::Cluster).then(|| self.exchange(b));
+        let exchange = self.plan.clustered().then(|| Exchange::make(b, self));
         let copied = self.copied(b, place[0]);
         let first = b.let_("first_step", self.rank.clone() * self.plan.steps());
         let ahead = sizes.stages - 1;
         for step in 0..ahead {
-            self.fetch(b, &memory, &copied, place[1], first + step, step.into(), None);
+            self.fetch(b, &memory, &copied, place[1], Fetch { step: first + step, slot: step.into(), more: None });
             b.gpu(Gpu::Commit(Group::Copy));
         }
         if exchange.is_some() {
             // Blocks may store in each other's memory once all have started; the first tiles are under way meanwhile.
             b.gpu(Gpu::ClusterBarrier);
         }
-        let n = sizes.warp_n();
-        for i in 0..sizes.warp_m() / TILE {
-            let dst = tile(memory.sums, vec![i.into(), 0.into(), 0.into()], &[TILE, n]);
-            b.gpu(Gpu::Fill { dst, value: Expr::f32(0.0) });
-        }
+        memory.sums.clear(b);
         let arrive = |b: &mut KernelBuilder| {
             b.gpu(Gpu::Wait(Group::Copy, (ahead - 1) as u32));
             // What was copied is seen by all, and all have read what the next tile goes over.
@@ -245,9 +206,9 @@ impl Block<'_> {
                     // No branch, so that compilers mix this with the products. Behind the last step come zeros, which are
                     // brought to registers and not multiplied.
                     let fetched = step + ahead;
-                    let to = fetched.clone().floor_mod(sizes.stages);
+                    let slot = fetched.clone().floor_mod(sizes.stages);
                     let more = Some(fetched.clone().lt(self.plan.steps()));
-                    self.fetch(b, &memory, &copied, place[1], first + fetched, to, more);
+                    self.fetch(b, &memory, &copied, place[1], Fetch { step: first + fetched, slot, more });
                     b.gpu(Gpu::Commit(Group::Copy));
                 }
                 match (k + 1 == parts, parts > 1) {
@@ -267,9 +228,9 @@ impl Block<'_> {
             }
         });
         match (exchange, self.partial) {
-            (Some(exchange), _) => self.add_up(b, memory.sums, place, &exchange),
-            (None, Some(partial)) => self.store_partial(b, memory.sums, place, partial),
-            (None, None) => self.store(b, memory.sums, place),
+            (Some(exchange), _) => self.add_up(b, &memory.sums, place, &exchange),
+            (None, Some(partial)) => self.store_partial(b, &memory.sums, place, partial),
+            (None, None) => self.store(b, &memory.sums, place),
         }
     }
 
@@ -295,23 +256,8 @@ impl Block<'_> {
         };
         let operands = [b.alloc("left", dtype, &left, warp), b.alloc("right", dtype, &right, warp)];
         let sums = b.alloc("sums", DType::F32, &[m / TILE, TILE, n], warp);
+        let sums = WarpSums { buffer: sums, count: m / TILE, columns: n, names: ["row", "column"] };
         Memory { ring, operands, sums }
-    }
-
-    /// The memory for what other blocks send, and the barrier that counts its bytes.
-    fn exchange(&self, b: &mut KernelBuilder) -> Exchange {
-        let sizes = self.plan.sizes;
-        let owned = sizes.tile_m / sizes.split;
-        let received = b.alloc("received", DType::F32, &[sizes.split, owned, sizes.tile_n + 4], Scope::Shared);
-        let barrier = b.alloc("arrived", DType::I64, &[1], Scope::Mbarrier);
-        let arrived = Slot { buffer: barrier, index: 0.into() };
-        b.if_(self.thread().eq(0), |b| {
-            b.gpu(Gpu::Mbarrier(arrived.clone(), MbarrierOp::Init(1)));
-            b.gpu(Gpu::FenceAsync);
-            let bytes = 4 * sizes.tile_m * sizes.tile_n;
-            b.gpu(Gpu::Mbarrier(arrived.clone(), MbarrierOp::Expect(bytes)));
-        });
-        Exchange { received, arrived }
     }
 
     /// Names what does not change from step to step of what this thread copies from the left.
@@ -334,17 +280,8 @@ impl Block<'_> {
     }
 
     /// Has the tiles of a step brought to a slot; zeros, where there is no such step.
-    #[allow(clippy::too_many_arguments)]
-    fn fetch(
-        &self,
-        b: &mut KernelBuilder,
-        memory: &Memory,
-        copied: &[Copied],
-        tile_n: VarId,
-        step: Expr,
-        slot: Expr,
-        more: Option<Expr>,
-    ) {
+    fn fetch(&self, b: &mut KernelBuilder, memory: &Memory, copied: &[Copied], tile_n: VarId, fetch: Fetch) {
+        let Fetch { step, slot, more } = fetch;
         let guard = |exists: Option<Expr>| Expr::all(more.clone().into_iter().chain(exists));
         let sizes = self.plan.sizes;
         let (layouts, units) = (self.product.layouts(), self.product.units());
@@ -422,171 +359,10 @@ impl Block<'_> {
             };
             b.gpu(Gpu::Mma {
                 unit: Unit::Warp,
-                acc: tile(memory.sums, vec![i.into(), 0.into(), 0.into()], &[TILE, n]),
+                acc: tile(memory.sums.buffer, vec![i.into(), 0.into(), 0.into()], &[TILE, n]),
                 a: operand(0, at, &[TILE, TILE], layouts[0] == Layout::ReductionSlow),
                 b: operand(1, [0, 0], &right, layouts[1] == Layout::ReductionFast),
             });
         }
-    }
-
-    /// Visits this warp's sums of sixteen rows: those from `i * 16` on.
-    fn each_sum(
-        &self,
-        b: &mut KernelBuilder,
-        sums: BufferId,
-        i: i64,
-        body: impl FnOnce(&mut KernelBuilder, [VarId; 2], Expr),
-    ) {
-        b.loop_("row", TILE, LoopKind::FragmentRow, |b, row| {
-            b.loop_("column", self.plan.sizes.warp_n(), LoopKind::FragmentCol, |b, column| {
-                body(b, [row, column], Expr::load(sums, vec![i.into(), row.into(), column.into()]));
-            });
-        });
-    }
-
-    /// The row and column of the whole product, and whether they exist.
-    fn output(&self, place: [VarId; 2], row: Expr, column: Expr) -> ([Expr; 2], Option<Expr>) {
-        let (plan, sizes) = (self.plan, self.plan.sizes);
-        let at = [place[0] * sizes.tile_m + row, place[1] * sizes.tile_n + column];
-        let beyond = [(plan.m, sizes.tile_m), (plan.n, sizes.tile_n)];
-        let beyond = at.iter().zip(beyond).filter(|(_, (size, tile))| size % tile != 0);
-        let exists = Expr::all(beyond.map(|(at, (size, _))| at.clone().lt(size)));
-        (at, exists)
-    }
-
-    /// Writes neighbours of a row: `count` sums that `value` gives, by their distance from the first.
-    fn write(
-        &self,
-        b: &mut KernelBuilder,
-        place: [VarId; 2],
-        [row, column]: [Expr; 2],
-        count: i64,
-        value: &dyn Fn(&Expr) -> Expr,
-    ) {
-        let ([row, column], exists) = self.output(place, row, column);
-        let one = |b: &mut KernelBuilder, element: Expr| {
-            let sum = value(&element);
-            self.put(b, row.clone(), column.clone() + element, sum);
-        };
-        let all = |b: &mut KernelBuilder| match count {
-            1 => one(b, 0.into()),
-            n => b.loop_("element", n, LoopKind::Vectorized, |b, element| one(b, element.into())),
-        };
-        match exists {
-            Some(exists) => b.if_(exists, all),
-            None => all(b),
-        }
-    }
-
-    /// Stores one output.
-    fn put(&self, b: &mut KernelBuilder, row: Expr, column: Expr, sum: Expr) {
-        let Element { index, channel } = self.product.element(&self.batch, row, column);
-        let value = epilogue(self.product.workload(), sum, &channel, &index, &|name| self.params.get(name));
-        b.store(self.params.output(), index, value);
-    }
-
-    /// Stores the warp's sums: as pairs from the registers, or by way of shared memory, sixteen rows at a time, so that a
-    /// lane stores 16 bytes.
-    fn store(&self, b: &mut KernelBuilder, sums: BufferId, place: [VarId; 2]) {
-        let sizes = self.plan.sizes;
-        let [row, column] = self.corner();
-        if !sizes.staged {
-            for i in 0..sizes.warp_m() / TILE {
-                let (row, column) = (row.clone() + i * TILE, column.clone());
-                self.each_sum(b, sums, i, |b, [r, c], sum| {
-                    self.write(b, place, [row + r, column + c], 1, &|_| sum.clone());
-                });
-            }
-            return;
-        }
-        let piece = self.plan.piece();
-        self.by_rows(b, sums, piece, |b, i, [r, c], load| {
-            let to = [row.clone() + i * TILE + r, column.clone() + c];
-            self.write(b, place, to, piece, load);
-        });
-    }
-
-    /// Puts the warp's sums into shared memory, sixteen rows at a time, and visits them in pieces of `piece` neighbours, which
-    /// lanes that are neighbours have: `body` gets the number of the sixteen rows, the piece's first element, and what loads
-    /// another.
-    fn by_rows(
-        &self,
-        b: &mut KernelBuilder,
-        sums: BufferId,
-        piece: i64,
-        body: impl Fn(&mut KernelBuilder, i64, [Expr; 2], &dyn Fn(&Expr) -> Expr),
-    ) {
-        let sizes = self.plan.sizes;
-        let rows = b.alloc("rows", DType::F32, &[sizes.warps(), TILE, self.plan.row_pitch()], Scope::Shared);
-        for i in 0..sizes.warp_m() / TILE {
-            if i > 0 {
-                b.push(Stmt::Barrier(Barrier::Warp));
-            }
-            self.each_sum(b, sums, i, |b, [r, c], sum| {
-                b.store(rows, vec![self.warp.into(), r.into(), c.into()], sum);
-            });
-            b.push(Stmt::Barrier(Barrier::Warp));
-            let per_row = sizes.warp_n() / piece;
-            share(b, Cuda::WARP, self.lane.into(), TILE * per_row, |b, at| {
-                let (r, c) = (at.clone().floor_div(per_row), at.floor_mod(per_row) * piece);
-                body(b, i, [r.clone(), c.clone()], &|element| {
-                    Expr::load(rows, vec![self.warp.into(), r.clone(), c.clone() + element.clone()])
-                });
-            });
-        }
-    }
-
-    /// Gives the warp's sums to the launch behind.
-    fn store_partial(&self, b: &mut KernelBuilder, sums: BufferId, place: [VarId; 2], partial: BufferId) {
-        let (sizes, [row, column]) = (self.plan.sizes, self.corner());
-        for i in 0..sizes.warp_m() / TILE {
-            let (row, column) = (row.clone() + i * TILE, column.clone());
-            self.each_sum(b, sums, i, |b, [r, c], sum| {
-                // Rows are padded, so that pairs exist as a whole.
-                let [row, column] = [place[0] * sizes.tile_m + (row + r), place[1] * sizes.tile_n + (column + c)];
-                let pitch = self.plan.partial_pitch();
-                let beyond = [(&row, self.plan.m, sizes.tile_m), (&column, pitch, sizes.tile_n)];
-                let beyond = beyond.into_iter().filter(|(_, size, tile)| size % tile != 0);
-                let exists = Expr::all(beyond.map(|(at, size, _)| at.clone().lt(size)));
-                let store = |b: &mut KernelBuilder| {
-                    b.store(partial, vec![self.rank.clone(), self.batch.clone(), row, column], sum);
-                };
-                match exists {
-                    Some(exists) => b.if_(exists, store),
-                    None => store(b),
-                }
-            });
-        }
-    }
-
-    /// Adds what the blocks of the cluster have: each gets the sums of the rows that it owns, and adds them in the order
-    /// of the blocks.
-    fn add_up(&self, b: &mut KernelBuilder, sums: BufferId, place: [VarId; 2], exchange: &Exchange) {
-        let sizes = self.plan.sizes;
-        let owned = sizes.tile_m / sizes.split;
-        let [row, column] = self.corner();
-        self.by_rows(b, sums, 1, |b, i, [r, c], load| {
-            let row = row.clone() + i * TILE + r;
-            let to = vec![self.rank.clone(), row.clone().floor_mod(owned), column.clone() + c];
-            b.gpu(Gpu::StoreAt {
-                dst: tile(exchange.received, to, &[1]),
-                value: load(&0.into()),
-                rank: row.floor_div(owned),
-                on: exchange.arrived.clone(),
-            });
-        });
-        b.gpu(Gpu::Mbarrier(exchange.arrived.clone(), MbarrierOp::Wait(0.into())));
-        let piece = self.plan.piece().min(4);
-        let per_row = sizes.tile_n / piece;
-        share(b, sizes.threads(), self.thread(), owned * per_row, |b, at| {
-            let (r, c) = (at.clone().floor_div(per_row), at.floor_mod(per_row) * piece);
-            let to = [self.rank.clone() * owned + r.clone(), c.clone()];
-            self.write(b, place, to, piece, &|element| {
-                let of = |block: i64| {
-                    Expr::load(exchange.received, vec![block.into(), r.clone(), c.clone() + element.clone()])
-                };
-                (1..sizes.split).fold(of(0), |sum, block| sum + of(block))
-            });
-        });
     }
 }

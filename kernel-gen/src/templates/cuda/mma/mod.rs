@@ -32,6 +32,7 @@ mod conv2d;
 mod gemm;
 mod kernel;
 mod model;
+mod store;
 
 pub use conv2d::MmaConv2d;
 pub use gemm::MmaGemm;

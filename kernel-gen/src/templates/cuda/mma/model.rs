@@ -6,6 +6,7 @@
 
 use super::{Plan, Reduce, Sizes, TILE, ceil_div};
 use crate::target::Cuda;
+use crate::templates::cuda::conv2d_cost::norm;
 use crate::workload::Workload;
 
 /// Microseconds to launch and to end.
@@ -69,7 +70,7 @@ pub(super) fn us(plan: &Plan, w: &Workload, gpu: &Cuda) -> f64 {
     let issue = warps * parts * (m * n / 128.0 * 2.0 + (m + n) / 16.0 * 4.0) / 4.0 + copies;
     let fetch = bytes / L2_BYTES_PER_CLOCK;
     // All of it overlaps, the less perfectly the more of it there is.
-    let busy = [products, shared, issue, fetch].map(|t| t.powi(3)).iter().sum::<f64>().cbrt();
+    let busy = norm(&[products, shared, issue, fetch], 3.0);
     let outputs = (tile_m * tile_n) as f64;
     let steps = plan.steps() as f64;
     let clocks: f64 = rounds

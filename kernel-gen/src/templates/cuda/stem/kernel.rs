@@ -6,6 +6,7 @@ use crate::ir::{
     Access, Axis, Barrier, BufferId, DType, Expr, Gpu, Group, Kernel, LoopKind, Operand, Scope, Stmt, Unit, VarId,
 };
 use crate::target::Cuda;
+use crate::templates::cuda::warp_sums::{Rows, WarpSums, each_element};
 use crate::templates::cuda::{ceil_div, share, tile, unrolled};
 use crate::workload::naive::epilogue;
 use crate::workload::operands::Operands;
@@ -127,15 +128,14 @@ impl Block<'_> {
         let warp = Scope::Fragment(Unit::Warp);
         let n = sizes.warp_channels();
         let sums = b.alloc("sums", DType::F32, &[sizes.rows, TILE, n], warp);
-        for i in 0..sizes.rows {
-            b.gpu(Gpu::Fill { dst: tile(sums, vec![i.into(), 0.into(), 0.into()], &[TILE, n]), value: Expr::f32(0.0) });
-        }
+        let sums = WarpSums { buffer: sums, count: sizes.rows, columns: n, names: ["pixel", "channel"] };
+        sums.clear(b);
         b.gpu(Gpu::Wait(Group::Copy, 0));
         b.push(Stmt::Barrier(Barrier::Block));
-        self.multiply(b, sums, weights, pixels);
+        self.multiply(b, sums.buffer, weights, pixels);
         match sizes.store {
-            Store::Direct => (0..sizes.rows).for_each(|i| self.store(b, sums, i)),
-            Store::Rows => self.store_rows(b, sums),
+            Store::Direct => (0..sizes.rows).for_each(|i| self.store(b, &sums, i)),
+            Store::Rows => self.store_rows(b, &sums),
         }
     }
 
@@ -355,24 +355,9 @@ impl Block<'_> {
         }
     }
 
-    /// Visits this warp's sums of tile `i`.
-    fn each_sum(
-        &self,
-        b: &mut KernelBuilder,
-        sums: BufferId,
-        i: i64,
-        body: impl FnOnce(&mut KernelBuilder, [VarId; 2], Expr),
-    ) {
-        b.loop_("pixel", TILE, LoopKind::FragmentRow, |b, pixel| {
-            b.loop_("channel", self.plan.sizes.warp_channels(), LoopKind::FragmentCol, |b, channel| {
-                body(b, [pixel, channel], Expr::load(sums, vec![i.into(), pixel.into(), channel.into()]));
-            });
-        });
-    }
-
     /// Stores tile `i` from the registers.
-    fn store(&self, b: &mut KernelBuilder, sums: BufferId, i: i64) {
-        self.each_sum(b, sums, i, |b, [pixel, channel], sum| {
+    fn store(&self, b: &mut KernelBuilder, sums: &WarpSums, i: i64) {
+        sums.each(b, i, |b, [pixel, channel], sum| {
             let (at, exists) = self.output(i, pixel.into(), channel.into());
             let index = self.index(at.clone());
             let write = |b: &mut KernelBuilder| {
@@ -387,47 +372,33 @@ impl Block<'_> {
     }
 
     /// Stores the warp's tiles one after the other by way of shared memory, so that a lane writes 16 bytes at a time.
-    fn store_rows(&self, b: &mut KernelBuilder, sums: BufferId) {
-        let (plan, sizes) = (self.plan, self.plan.sizes);
-        let shape = [sizes.warps(), TILE, plan.sum_pitch()];
-        let rows = b.alloc("rows", self.w.out_dtype, &shape, Scope::Shared);
-        let per_row = sizes.warp_channels() / plan.piece();
-        for i in 0..sizes.rows {
-            if i > 0 {
-                b.push(Stmt::Barrier(Barrier::Warp));
-            }
-            self.each_sum(b, sums, i, |b, [pixel, channel], sum| {
-                // What does not exist takes the epilogue of the nearest that does, so that nothing has to be asked.
-                let (at, exists) = self.output(i, pixel.into(), channel.into());
-                let sizes = [plan.c.oh(), plan.c.ow(), plan.c.co];
+    fn store_rows(&self, b: &mut KernelBuilder, sums: &WarpSums) {
+        let (plan, warps) = (self.plan, self.plan.sizes.warps());
+        let (dtype, pitch, piece) = (self.w.out_dtype, plan.sum_pitch(), plan.piece());
+        let rows = Rows { warps, warp: self.warp, lane: self.lane, dtype, pitch, piece };
+        let value = |i: i64, [pixel, channel]: [VarId; 2], sum: Expr| {
+            // What does not exist takes the epilogue of the nearest that does, so that nothing has to be asked.
+            let (at, exists) = self.output(i, pixel.into(), channel.into());
+            let sizes = [plan.c.oh(), plan.c.ow(), plan.c.co];
+            let [row, column, co] = at;
+            let clamp = |at: Expr, size: i64| if exists.is_some() { at.min(size - 1) } else { at };
+            let at = [clamp(row, sizes[0]), clamp(column, sizes[1]), clamp(co, sizes[2])];
+            epilogue(self.w, sum, &at[2], &self.index(at.clone()), &|name| self.params.get(name))
+        };
+        sums.by_rows(b, &rows, value, |b, i, [pixel, channel], load| {
+            let (at, exists) = self.output(i, pixel, channel);
+            let write = |b: &mut KernelBuilder| {
                 let [row, column, co] = at;
-                let clamp = |at: Expr, size: i64| if exists.is_some() { at.min(size - 1) } else { at };
-                let at = [clamp(row, sizes[0]), clamp(column, sizes[1]), clamp(co, sizes[2])];
-                let value = epilogue(self.w, sum, &at[2], &self.index(at.clone()), &|name| self.params.get(name));
-                b.store(rows, vec![self.warp.into(), pixel.into(), channel.into()], value);
-            });
-            b.push(Stmt::Barrier(Barrier::Warp));
-            share(b, Cuda::WARP, self.lane.into(), TILE * per_row, |b, piece| {
-                let pixel = piece.clone().floor_div(per_row);
-                let channel = piece.floor_mod(per_row) * plan.piece();
-                let (at, exists) = self.output(i, pixel.clone(), channel.clone());
-                let write = |b: &mut KernelBuilder| {
-                    let [row, column, co] = at;
-                    let one = |b: &mut KernelBuilder, element: Expr| {
-                        let from = vec![self.warp.into(), pixel.clone(), channel.clone() + element.clone()];
-                        let to = self.index([row.clone(), column.clone(), co.clone() + element]);
-                        b.store(self.params.get("y"), to, Expr::load(rows, from));
-                    };
-                    match plan.piece() {
-                        1 => one(b, 0.into()),
-                        n => b.loop_("element", n, LoopKind::Vectorized, |b, element| one(b, element.into())),
-                    }
-                };
-                match exists {
-                    Some(exists) => b.if_(exists, write),
-                    None => write(b),
-                }
-            });
-        }
+                each_element(b, piece, |b, element| {
+                    let value = load(&element);
+                    let to = self.index([row, column, co + element]);
+                    b.store(self.params.get("y"), to, value);
+                });
+            };
+            match exists {
+                Some(exists) => b.if_(exists, write),
+                None => write(b),
+            }
+        });
     }
 }

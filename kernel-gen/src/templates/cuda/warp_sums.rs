@@ -1,0 +1,90 @@
+//! The sums that a warp's tensor-core products leave in its registers, and their way to memory.
+
+use super::{share, tile};
+use crate::ir::builder::KernelBuilder;
+use crate::ir::{Barrier, BufferId, DType, Expr, Gpu, LoopKind, Scope, Stmt, VarId};
+use crate::target::Cuda;
+
+/// Rows of a product of a warp.
+const TILE: i64 = 16;
+
+/// Sums of one warp: a fragment of `[count, 16, columns]`.
+pub(super) struct WarpSums {
+    pub(super) buffer: BufferId,
+    /// How many times sixteen rows there are.
+    pub(super) count: i64,
+    pub(super) columns: i64,
+    /// What rows and columns are called.
+    pub(super) names: [&'static str; 2],
+}
+
+/// Rows of sums in shared memory, sixteen of each warp.
+pub(super) struct Rows {
+    pub(super) warps: i64,
+    pub(super) warp: VarId,
+    pub(super) lane: VarId,
+    pub(super) dtype: DType,
+    /// Elements from one row to the next.
+    pub(super) pitch: i64,
+    /// Neighbours of a row that a lane takes at a time.
+    pub(super) piece: i64,
+}
+
+impl WarpSums {
+    /// Sets all of them to zero.
+    pub(super) fn clear(&self, b: &mut KernelBuilder) {
+        for i in 0..self.count {
+            let dst = tile(self.buffer, vec![i.into(), 0.into(), 0.into()], &[TILE, self.columns]);
+            b.gpu(Gpu::Fill { dst, value: Expr::f32(0.0) });
+        }
+    }
+
+    /// Visits the sums of the sixteen rows from `i * 16` on, each in the lane that has it.
+    pub(super) fn each(&self, b: &mut KernelBuilder, i: i64, body: impl FnOnce(&mut KernelBuilder, [VarId; 2], Expr)) {
+        let [row, column] = self.names;
+        b.loop_(row, TILE, LoopKind::FragmentRow, |b, row| {
+            b.loop_(column, self.columns, LoopKind::FragmentCol, |b, column| {
+                body(b, [row, column], Expr::load(self.buffer, vec![i.into(), row.into(), column.into()]));
+            });
+        });
+    }
+
+    /// Puts what `value` makes of the sums into shared memory, sixteen rows at a time, and visits it in pieces of neighbours,
+    /// which lanes that are neighbours have: `body` gets the number of the sixteen rows, the piece's first element, and what
+    /// loads the element so far behind it.
+    pub(super) fn by_rows(
+        &self,
+        b: &mut KernelBuilder,
+        rows: &Rows,
+        value: impl Fn(i64, [VarId; 2], Expr) -> Expr,
+        body: impl Fn(&mut KernelBuilder, i64, [Expr; 2], &dyn Fn(&Expr) -> Expr),
+    ) {
+        let warp = rows.warp;
+        let shared = b.alloc("rows", rows.dtype, &[rows.warps, TILE, rows.pitch], Scope::Shared);
+        let per_row = self.columns / rows.piece;
+        for i in 0..self.count {
+            if i > 0 {
+                b.push(Stmt::Barrier(Barrier::Warp));
+            }
+            self.each(b, i, |b, [row, column], sum| {
+                let value = value(i, [row, column], sum);
+                b.store(shared, vec![warp.into(), row.into(), column.into()], value);
+            });
+            b.push(Stmt::Barrier(Barrier::Warp));
+            share(b, Cuda::WARP, rows.lane.into(), TILE * per_row, |b, at| {
+                let (row, column) = (at.clone().floor_div(per_row), at.floor_mod(per_row) * rows.piece);
+                body(b, i, [row.clone(), column.clone()], &|element| {
+                    Expr::load(shared, vec![warp.into(), row.clone(), column.clone() + element.clone()])
+                });
+            });
+        }
+    }
+}
+
+/// Does something with each of `count` neighbours: a vector's elements, where there are several.
+pub(super) fn each_element(b: &mut KernelBuilder, count: i64, one: impl FnOnce(&mut KernelBuilder, Expr)) {
+    match count {
+        1 => one(b, 0.into()),
+        n => b.loop_("element", n, LoopKind::Vectorized, |b, element| one(b, element.into())),
+    }
+}
