@@ -75,7 +75,8 @@ pub struct Graph<T> {
 impl<T> Drop for Graph<T> {
     /// Waits for the last replay: a buffer that was made on another stream of the device would be freed while it runs.
     ///
-    /// While the stream is being captured for another graph nobody can wait for it, and the buffers are never freed.
+    /// While the stream is being captured for another graph nobody can wait for it, and the buffers are never freed; nor does
+    /// the driver free a graph then, so it refuses that capture if it is this thread's.
     fn drop(&mut self) {
         // There is nobody to return another error to, and after one nothing runs any more.
         if let Err(CudaError::Captured { .. } | CudaError::NotCapturable) = self.dev.synchronize() {
@@ -92,7 +93,8 @@ impl Cuda {
     /// Records what `launch` launches on this device, for replays. Nothing of it runs by now.
     ///
     /// `launch` gets the device and `buffers`, and captures nothing else: a function, or a closure that is one. It makes
-    /// no tensors, copies nothing to the host, does not synchronize, launches on no other device and replays no graph.
+    /// no tensors, copies nothing to the host, does not synchronize, launches on no other device, and replays and drops no
+    /// graph.
     ///
     /// Meanwhile other threads, and other devices made of the same stream ([`from_stream`](Cuda::from_stream)), are
     /// refused what they would queue on it ([`CudaError::Captured`]). What they queue by other means, with cudarc, becomes a

@@ -96,6 +96,7 @@ fn foreign(dev: &Cuda) -> Checked {
     Ok(Outcome::Passed(format!("{graph:?}")))
 }
 
+/// The driver frees no graph while one is captured: what is dropped then is kept for good, and the capture is refused.
 fn dropped(dev: &Cuda) -> Checked {
     let dev = &on_a_stream(dev)?;
     kernels::preload(dev)?;
@@ -103,14 +104,17 @@ fn dropped(dev: &Cuda) -> Checked {
     let mut inner = dev.capture(Chain::new(dev, false)?, Chain::run)?;
     inner.launch()?;
     odd.graph = Some(inner);
-    let mut graph = dev.capture(odd, |dev, odd| {
+    let refused = refusal(dev.capture(odd, |dev, odd| {
         odd.graph = None;
         Chain::run(dev, &mut odd.chain)
-    })?;
+    }))?;
+    ensure(refused == CudaError::NotCapturable, || format!("it gave {refused}"))?;
+    // The device is of use after that.
+    let mut graph = dev.capture(Chain::new(dev, false)?, Chain::run)?;
     let x = Tensor::<f32, D2<64, 64>>::from_fn(value);
-    graph.write(|odd| &odd.chain.x, &x)?;
+    graph.write(|chain| &chain.x, &x)?;
     graph.launch()?;
-    let last = dev.download(&graph.buffers().chain.made[LENGTH - 1])?;
+    let last = dev.download(&graph.buffers().made[LENGTH - 1])?;
     passed(equal("the last product", last.as_slice(), &Chain::expected(x.as_slice(), false)))
 }
 
