@@ -16,6 +16,7 @@
 //! form fused multiply-adds.
 
 mod chunk;
+mod endings;
 mod error;
 mod expr;
 mod fetch;

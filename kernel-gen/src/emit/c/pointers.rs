@@ -36,7 +36,7 @@ struct Shared {
 }
 
 /// Splits off the constant of a sum in normal form.
-fn split(offset: &Expr) -> (Expr, i64) {
+pub(super) fn split(offset: &Expr) -> (Expr, i64) {
     match offset {
         Expr::Int(c) => (Expr::Int(0), *c),
         Expr::Binary(BinOp::Add, a, b) if b.as_int().is_some() => ((**a).clone(), b.as_int().unwrap_or(0)),

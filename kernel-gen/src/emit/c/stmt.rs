@@ -46,6 +46,10 @@ impl Body<'_> {
                     }
                 }
                 Stmt::Alloc(b) => self.alloc(*b, &stmts[i + 1..])?,
+                Stmt::For(l) => {
+                    self.fetch_ending(&stmts[..i], l, &stmts[i + 1..])?;
+                    self.for_(l)?;
+                }
                 other => self.stmt(other)?,
             }
         }

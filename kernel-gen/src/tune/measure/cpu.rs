@@ -285,7 +285,14 @@ impl Runner for CpuRunner {
             sessions.push(begin().map_err(Failure::from));
         }
         let _cores = self.cores.to_time(self.threads);
+        let compared = |s: &Result<(Session, Timing), Failure>| {
+            s.as_ref().is_ok_and(|(_, timing)| self.options.sampling.is_compared(&timing.samples_us))
+        };
         for round in 0..self.options.sampling.compare {
+            // All have as many samples.
+            if sessions.iter().any(&compared) {
+                break;
+            }
             for i in 0..sessions.len() {
                 // The first in a round is another one each time.
                 let at = (i + round) % sessions.len();

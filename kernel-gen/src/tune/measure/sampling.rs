@@ -16,23 +16,28 @@ pub struct Sampling {
     pub screen: f64,
     /// A sample repeats the call until it takes at least this long.
     pub sample_us: f64,
-    /// It ends with the least samples where calls are so long that they add up to this.
+    /// It ends with the least samples where calls are so long that they add up to this. On a CPU a sample is three to four
+    /// calls, in a row and with the caches filled by others.
     pub most_us: f64,
-    /// Samples of each candidate where candidates are compared.
+    /// Samples of each candidate where candidates are compared; [`Sampling::LEAST_COMPARED`] where they take long.
     pub compare: usize,
 }
 
 impl Default for Sampling {
-    /// Five to 15 samples, until the interval is within 1 %, or a tenth of a second is over; two where twice as slow; 31
-    /// in comparisons.
+    /// Five to 15 samples, until the interval is within 1 %, or they add up to 30 ms; two where twice as slow; 31 in
+    /// comparisons.
     fn default() -> Sampling {
-        Sampling { least: 5, most: 15, interval: 0.01, screen: 2.0, sample_us: 1500.0, most_us: 100_000.0, compare: 31 }
+        Sampling { least: 5, most: 15, interval: 0.01, screen: 2.0, sample_us: 1500.0, most_us: 30_000.0, compare: 31 }
     }
 }
 
 impl Sampling {
     /// Samples of a candidate that is slow.
     pub const FEW: usize = 2;
+
+    /// Samples of each candidate where candidates are compared whose samples add up to four times [`Sampling::most_us`]:
+    /// long calls scatter little.
+    pub const LEAST_COMPARED: usize = 11;
 
     /// Whether a candidate of which one call takes `us` is too slow to look at closely.
     pub fn is_slow(&self, us: f64, best_us: Option<f64>) -> bool {
@@ -43,6 +48,12 @@ impl Sampling {
     pub fn is_enough(&self, samples: &[f64]) -> bool {
         let long = || samples.iter().sum::<f64>() >= self.most_us;
         samples.len() >= self.most || samples.len() >= self.least && (long() || half_interval(samples) <= self.interval)
+    }
+
+    /// Whether these are enough of a candidate that is compared with others.
+    pub fn is_compared(&self, samples: &[f64]) -> bool {
+        let long = || samples.iter().sum::<f64>() >= 4.0 * self.most_us;
+        samples.len() >= self.compare || samples.len() >= Sampling::LEAST_COMPARED && long()
     }
 }
 
@@ -79,6 +90,14 @@ mod tests {
         assert!(!sampling.is_enough(&long[..4]) && sampling.is_enough(&long[..5]));
         // One sample that was disturbed does not count.
         assert!(sampling.is_enough(&[1.0, 1.0, 7.0, 1.0, 1.001]));
+    }
+
+    #[test]
+    fn long_calls_are_compared_less_often() {
+        let sampling = Sampling::default();
+        assert!(!sampling.is_compared(&[1.0; 30]) && sampling.is_compared(&[1.0; 31]));
+        assert!(!sampling.is_compared(&[2e4; 10]) && sampling.is_compared(&[2e4; 11]));
+        assert!(!sampling.is_compared(&[6e3; 19]) && sampling.is_compared(&[6e3; 20]));
     }
 
     #[test]
