@@ -179,6 +179,10 @@ fn workload_for(template: &str, seed: u64) -> Workload {
         match template {
             "conv2d_no_batching" | "splitk_direct" => *c = Conv2d { layout: ConvLayout::Nchw, groups: 1, ..*c },
             "conv2d_hwcn" => *c = Conv2d { layout: ConvLayout::Hwcn, groups: 1, ..*c },
+            "winograd_conv2d" => {
+                let (layout, padding) = (ConvLayout::Nchw, c.padding.map(|p| p % 3));
+                *c = Conv2d { layout, groups: 1, kh: 3, kw: 3, stride: [1, 1], dilation: [1, 1], padding, ..*c };
+            }
             "depthwise_cuda" => {
                 *c = Conv2d { layout: ConvLayout::Nchw, ci: c.ci.max(2), ..*c }.depthwise(1 + seed as i64 % 2);
             }
@@ -191,7 +195,8 @@ fn workload_for(template: &str, seed: u64) -> Workload {
 /// What the interpreter can be asked to do; tiles of 16 x 16 make more of everything.
 fn most_macs(template: &str) -> i64 {
     match template {
-        "conv2d_tensorcore" | "wgmma_gemm" | "wgmma_conv2d" | "mma_gemm" | "mma_conv2d" | "split_product" => 2_000_000,
+        "conv2d_tensorcore" | "wgmma_gemm" | "wgmma_conv2d" | "mma_gemm" | "mma_conv2d" | "split_product"
+        | "winograd_conv2d" => 2_000_000,
         _ => 200_000,
     }
 }

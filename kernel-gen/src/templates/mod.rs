@@ -12,6 +12,7 @@
 
 pub mod cpu;
 pub mod cuda;
+mod winograd;
 
 use crate::ir::Kernel;
 use crate::schedule::{Schedule, ScheduleError};
@@ -153,6 +154,7 @@ impl Registry {
             .with(cuda::mma::MmaConv2d)
             .with(cuda::split::SplitProduct)
             .with(cuda::splitk::SplitkDirect)
+            .with(cuda::winograd::WinogradConv2d)
             .with(cuda::stem::Conv2dStem)
             .with(cuda::gemv::Gemv)
             .with(cuda::conv2d_no_batching::Conv2dNoBatching)

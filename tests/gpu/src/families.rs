@@ -77,6 +77,15 @@ fn workload_for(template: &str, seed: u64) -> Workload {
             conv(&mut w, |c| *c = Conv2d { layout: ConvLayout::Nchw, groups: 1, ..*c })
         }
         "conv2d_hwcn" => conv(&mut w, |c| *c = Conv2d { layout: ConvLayout::Hwcn, groups: 1, ..*c }),
+        "winograd_conv2d" => {
+            let math = [Math::Fp32, Math::Strict][seed as usize % 2];
+            (w.dtype, w.math) = (DType::F32, math);
+            conv(&mut w, |c| {
+                let (layout, padding) = (ConvLayout::Nchw, c.padding.map(|p| p % 3));
+                let one = Conv2d { layout, groups: 1, kh: 3, kw: 3, stride: [1, 1], dilation: [1, 1], padding, ..*c };
+                *c = Conv2d { n: 4 * one.n, ..one };
+            });
+        }
         "depthwise_cuda" => conv(&mut w, |c| {
             *c = Conv2d { layout: ConvLayout::Nchw, ci: c.ci.max(2), ..*c }.depthwise(1 + seed as i64 % 2);
         }),

@@ -17,6 +17,7 @@
 //! | [`split`] | - | a ring of pixels and of weights in parts | `f32` on Hopper's `wgmma`, in parts of tf32 |
 //! | [`splitk`] | - | a ring for each warp, then sums | NCHW of few images |
 //! | [`stem`] | - | pixels in cells of 16 bytes, and all weights | 16-bit images of few channels |
+//! | [`winograd`] | - | a ring of transformed tiles and weights | 3x3 in NCHW, `f32`, of many images |
 //! | [`plain`] | - | nothing | everything, correctly |
 //!
 //! Kernels come without barriers: [`insert_barriers`](crate::lower::insert_barriers::insert_barriers()) puts them where
@@ -39,6 +40,7 @@ pub mod splitk;
 pub mod stem;
 mod warp_sums;
 pub mod wgmma;
+pub mod winograd;
 
 use super::TemplateError;
 use crate::ir::builder::KernelBuilder;

@@ -13,11 +13,11 @@
 //! Everything but `w` and `y` is private to the task and stays in the second-level cache. Groups of one block repeat its
 //! transform, which costs less than fetching it from another core's cache.
 
-use super::filter::Filter;
-use super::transform::{Temporaries, apply, registers};
 use crate::ir::builder::KernelBuilder;
 use crate::ir::{BufferId, DType, Expr, Kernel, LoopKind, Scope, Stmt, Tile, VarId};
 use crate::templates::cpu::tile::ceil_div;
+use crate::templates::winograd::filter::Filter;
+use crate::templates::winograd::transform::{Temporaries, apply, registers};
 use crate::workload::naive::{activation_index, epilogue};
 use crate::workload::operands::Operands;
 use crate::workload::{Conv2d, ConvLayout, Param, Role, Workload};

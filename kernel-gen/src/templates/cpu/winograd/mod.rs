@@ -18,19 +18,17 @@
 //! (figures in `docs/perf-notes.md`; the other methods in `filter.rs`).
 //! The knob `m` has only the values that the workload's class allows.
 
-mod filter;
 mod kernel;
 mod pack;
-mod transform;
 
 use super::tile::{MAX_VECTORS, RegisterTile, ceil_div, cover_cycles, cycles_to_us, even_tiles};
 use crate::ir::DType;
 use crate::schedule::Schedule;
 use crate::space::{Config, Space};
 use crate::target::{Cpu, Target};
+use crate::templates::winograd::filter::{Filter, tile_sizes};
 use crate::templates::{Pack, Scheduled, Template, TemplateError};
 use crate::workload::{Conv2d, ConvLayout, Op, Workload};
-use filter::{Filter, tile_sizes};
 use kernel::{Cut, Sizes};
 
 /// See the module's text. Knobs: `m` outputs of a tile in each dimension in which the filter has several taps, `tile_rows` rows of tiles of a block, `rows` tiles

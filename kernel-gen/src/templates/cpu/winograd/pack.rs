@@ -1,10 +1,10 @@
 //! The weights, transformed once: `w[co_t, k, ci, co] = (G g G^T)[k]`.
 
-use super::filter::Filter;
 use super::kernel::Cut;
-use super::transform::{Temporaries, apply, registers};
 use crate::ir::builder::KernelBuilder;
 use crate::ir::{Access, DType, Expr, Kernel, LoopKind};
+use crate::templates::winograd::filter::Filter;
+use crate::templates::winograd::transform::{Temporaries, apply, registers};
 use crate::workload::{ConvLayout, Role, Workload};
 
 /// The kernel that transforms the weights; zeros stand for channels beyond the last.

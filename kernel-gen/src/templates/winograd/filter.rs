@@ -15,27 +15,27 @@
 use crate::workload::Math;
 
 /// Rows of a matrix.
-pub(super) type Matrix = Vec<Vec<f64>>;
+pub(in crate::templates) type Matrix = Vec<Vec<f64>>;
 type Table = &'static [&'static [f64]];
 
 /// How one dimension is filtered.
 #[derive(Clone, PartialEq, Debug)]
-pub(super) struct Filter {
+pub(in crate::templates) struct Filter {
     /// `B^T`, t x t: what is done to inputs.
-    pub(super) input: Matrix,
+    pub(in crate::templates) input: Matrix,
     /// `G`, t x r: what is done to weights.
-    pub(super) weight: Matrix,
+    pub(in crate::templates) weight: Matrix,
     /// `A^T`, m x t: what is done to products.
-    pub(super) output: Matrix,
+    pub(in crate::templates) output: Matrix,
 }
 
 /// A way to make several outputs of a filter.
 #[derive(Clone, Copy, PartialEq, Debug)]
-pub(super) struct Method {
+pub(in crate::templates) struct Method {
     taps: i64,
     stride: i64,
     /// Outputs of a tile.
-    pub(super) m: i64,
+    pub(in crate::templates) m: i64,
     /// The points beside infinity, those of equal size behind each other; none where the matrices stand here.
     points: &'static [f64],
     /// Its error; see the module's text.
@@ -63,7 +63,7 @@ const METHODS: &[Method] = &[
 
 /// Output tiles for filters of so many taps and strides, rows and columns, whose error the class allows; a dimension with
 /// one tap has tiles of one.
-pub(super) fn tile_sizes(taps: [i64; 2], stride: [i64; 2], math: Math) -> Vec<i64> {
+pub(in crate::templates) fn tile_sizes(taps: [i64; 2], stride: [i64; 2], math: Math) -> Vec<i64> {
     let error = |d: usize, m: i64| match (taps[d], stride[d]) {
         (1, 1) => Some(1.0),
         (taps, stride) => find(taps, stride, m).map(|found| found.error),
@@ -87,7 +87,7 @@ fn find(taps: i64, stride: i64, m: i64) -> Option<&'static Method> {
 
 impl Filter {
     /// `m` outputs of a filter of so many taps with this stride: one of [`METHODS`], or one tap and one output.
-    pub(super) fn of(taps: i64, stride: i64, m: i64) -> Option<Filter> {
+    pub(in crate::templates) fn of(taps: i64, stride: i64, m: i64) -> Option<Filter> {
         if taps == 1 && stride == 1 && m == 1 {
             return Some(Filter::copy(1));
         }

@@ -1,4 +1,4 @@
-//! Linear combinations as vector code: the matrices of `filter.rs`, applied to rows and columns of a tile.
+//! Linear combinations as straight code, of vectors or of single elements: the matrices of `filter.rs`, applied to rows and columns of a tile.
 
 use crate::ir::builder::KernelBuilder;
 use crate::ir::{BufferId, Expr, Scope, VarId};
@@ -30,32 +30,38 @@ fn normalised(terms: Vec<(f64, Expr)>) -> (Vec<(f64, Expr)>, f64) {
     (terms.into_iter().map(|(c, x)| (c / by, x)).collect(), by)
 }
 
-/// Values of vector code between its statements: rows of one vector each, for one lane of a vectorised loop.
-pub(super) struct Temporaries {
+/// Values of straight code between its statements: rows of one vector each, for one lane of a vectorised loop, or single
+/// elements.
+pub(in crate::templates) struct Temporaries {
     buffer: BufferId,
-    lane: VarId,
+    lane: Option<VarId>,
     used: i64,
 }
 
 impl Temporaries {
     /// Most values that one application of a matrix of `t` columns keeps.
-    pub(super) fn wanted(t: i64) -> i64 {
+    pub(in crate::templates) fn wanted(t: i64) -> i64 {
         2 * t
     }
 
     /// Temporaries in `buffer`, rows of one element a lane.
-    pub(super) fn new(buffer: BufferId, lane: VarId) -> Temporaries {
-        Temporaries { buffer, lane, used: 0 }
+    pub(in crate::templates) fn new(buffer: BufferId, lane: VarId) -> Temporaries {
+        Temporaries { buffer, lane: Some(lane), used: 0 }
+    }
+
+    /// Temporaries in `buffer`, whose rows are single elements.
+    pub(in crate::templates) fn scalars(buffer: BufferId) -> Temporaries {
+        Temporaries { buffer, lane: None, used: 0 }
     }
 
     /// Forgets all values.
-    pub(super) fn clear(&mut self) {
+    pub(in crate::templates) fn clear(&mut self) {
         self.used = 0;
     }
 
     /// Computes a value now, and gives the expression that reads it.
-    pub(super) fn keep(&mut self, b: &mut KernelBuilder, value: Expr) -> Expr {
-        let at = vec![Expr::Int(self.used), self.lane.into()];
+    pub(in crate::templates) fn keep(&mut self, b: &mut KernelBuilder, value: Expr) -> Expr {
+        let at: Vec<Expr> = [Expr::Int(self.used)].into_iter().chain(self.lane.map(Expr::from)).collect();
         self.used += 1;
         b.store(self.buffer, at.clone(), value);
         Expr::load(self.buffer, at)
@@ -63,13 +69,18 @@ impl Temporaries {
 }
 
 /// Rows of vectors in registers, one element a lane.
-pub(super) fn registers(b: &mut KernelBuilder, name: &str, rows: i64, lanes: i64) -> BufferId {
+pub(in crate::templates) fn registers(b: &mut KernelBuilder, name: &str, rows: i64, lanes: i64) -> BufferId {
     b.alloc(name, crate::ir::DType::F32, &[rows, lanes], Scope::Register)
 }
 
 /// `matrix * x`. Rows that belong to the points p and -p differ in the sign of every second term, so both come from the
 /// same two partial sums; columns likewise come from one sum and one difference.
-pub(super) fn apply(b: &mut KernelBuilder, temp: &mut Temporaries, matrix: &[Vec<f64>], x: &[Expr]) -> Vec<Expr> {
+pub(in crate::templates) fn apply(
+    b: &mut KernelBuilder,
+    temp: &mut Temporaries,
+    matrix: &[Vec<f64>],
+    x: &[Expr],
+) -> Vec<Expr> {
     let square = matrix.len() == x.len();
     if square { by_rows(b, temp, matrix, x) } else { by_columns(b, temp, matrix, x) }
 }

@@ -1,0 +1,335 @@
+//! 3x3 convolutions of many images by Winograd's minimal filtering, in three launches: `F(2x2)` has 2.25 times and `F(4x4)`
+//! four times fewer multiplications than the definition.
+//!
+//! ```text
+//! data[k, ci, tile]      = B^T d B                                    k: place in the tile     (transforms.rs)
+//! products[k, co, tile]  = sum over ci of w[k, ci, co] * data[k, ci, tile]                     (products.rs)
+//! y                      = epilogue(A^T products A)                                            (transforms.rs)
+//! ```
+//! `data` and `products` are a workspace. Tiles of all images stand side by side in it, so that neighbouring threads touch
+//! neighbouring elements in all three launches and both operands of the products lie as shared memory wants them. What the
+//! transforms move is `2 (m + 2)^2 / m^2` times the input and the output, from and to memory where it does not fit into the
+//! L2 cache: `rounds` cuts the images into groups that pass through the launches one after the other.
+//!
+//! | knob | values | what it chooses |
+//! |---|---|---|
+//! | `m` | 2, 4 | outputs of a tile along each dimension, as far as the precision class allows |
+//! | `rounds` | 1 to 16 | groups of images |
+//! | `block_channels`, `block_tiles` | 32 to 128; 32 to 256 | output channels and tiles of a block of the products |
+//! | `own_channels`, `own_tiles` | 4, 8 | those of a thread |
+//! | `step` | 8, 16 | input channels that a block waits for at a time |
+//! | `stages` | 2 to 4 | slots of the ring |
+//!
+//! # Precision
+//! The matrices are those of the CPU's template, and so are the classes: `F(2x2)` errs less than a sequential `f32` sum and is
+//! `strict`, `F(4x4)` is of the class `fp32`.
+
+mod model;
+mod products;
+mod transforms;
+
+use crate::ir::DType;
+use crate::ir::builder::KernelBuilder;
+use crate::ir::{Kernel, Scope};
+use crate::schedule::Schedule;
+use crate::space::{Config, ConfigError, Space};
+use crate::target::{Cuda, CudaFeature, Target};
+use crate::templates::cuda::{ceil_div, device};
+use crate::templates::winograd::filter::{Filter, tile_sizes};
+use crate::templates::{Pack, Scheduled, Template, TemplateError};
+use crate::workload::operands::Operands;
+use crate::workload::{Conv2d, ConvLayout, Op, Param, Role, Workload};
+
+/// See the module's text.
+pub struct WinogradConv2d;
+
+/// Rows and columns of the filter.
+const TAPS: i64 = 3;
+/// Largest tile that is offered.
+const MOST_OUTPUTS: i64 = 4;
+/// Lanes of a warp along the output channels and along the tiles of the products.
+const LANES: [i64; 2] = [4, 8];
+/// Elements of a vector of 16 bytes.
+const VECTOR: i64 = 4;
+/// Registers of a thread of the products beside sums and operands.
+const OTHER_REGISTERS: i64 = 30;
+/// Most threads of a block of the transforms.
+const TRANSFORM_THREADS: i64 = 128;
+
+/// A config as numbers.
+#[derive(Clone, Copy, PartialEq, Debug)]
+struct Sizes {
+    /// Outputs of a tile along each dimension.
+    m: i64,
+    /// Groups of images.
+    rounds: i64,
+    /// Output channels and tiles of a block of the products.
+    block: [i64; 2],
+    /// Output channels and tiles of a thread of it.
+    own: [i64; 2],
+    /// Input channels of a step.
+    step: i64,
+    /// Slots of the ring.
+    stages: i64,
+}
+
+impl Sizes {
+    fn of(config: &Config) -> Result<Sizes, ConfigError> {
+        Ok(Sizes {
+            m: config.int("m")?,
+            rounds: config.int("rounds")?,
+            block: [config.int("block_channels")?, config.int("block_tiles")?],
+            own: [config.int("own_channels")?, config.int("own_tiles")?],
+            step: config.int("step")?,
+            stages: config.int("stages")?,
+        })
+    }
+
+    /// Inputs of a tile along each dimension, and as many products.
+    fn t(&self) -> i64 {
+        self.m + TAPS - 1
+    }
+
+    /// Products of a tile for each pair of channels.
+    fn places(&self) -> i64 {
+        self.t() * self.t()
+    }
+
+    /// Warps of a block of the products along output channels (0) and tiles (1).
+    fn warps(&self, dim: usize) -> i64 {
+        self.block[dim] / self.own[dim] / LANES[dim]
+    }
+
+    /// Threads of a block of the products.
+    fn threads(&self) -> i64 {
+        Cuda::WARP * self.warps(0) * self.warps(1)
+    }
+
+    /// Bytes of shared memory of a block of the products.
+    fn shared_bytes(&self) -> i64 {
+        4 * self.stages * self.step * (self.block[0] + self.block[1])
+    }
+
+    /// Registers of a thread of the products, as far as they can be told beforehand: operands are loaded one term ahead.
+    fn registers(&self) -> i64 {
+        self.own[0] * self.own[1] + 2 * (self.own[0] + self.own[1]) + OTHER_REGISTERS
+    }
+}
+
+/// A convolution cut up as a config says.
+#[derive(Clone, Copy, Debug)]
+struct Plan {
+    c: Conv2d,
+    sizes: Sizes,
+}
+
+impl Plan {
+    /// Tiles of an image along rows (0) or columns (1).
+    fn tiles(&self, dim: usize) -> i64 {
+        ceil_div(self.outputs(dim), self.sizes.m)
+    }
+
+    /// Output rows (0) or columns (1).
+    fn outputs(&self, dim: usize) -> i64 {
+        if dim == 0 { self.c.oh() } else { self.c.ow() }
+    }
+
+    /// Images of a round.
+    fn images(&self) -> i64 {
+        self.c.n / self.sizes.rounds
+    }
+
+    /// Tiles of an image.
+    fn image_tiles(&self) -> i64 {
+        self.tiles(0) * self.tiles(1)
+    }
+
+    /// Tiles of a round, and those that fill up its last block.
+    fn padded_tiles(&self) -> i64 {
+        ceil_div(self.images() * self.image_tiles(), self.sizes.block[1]) * self.sizes.block[1]
+    }
+
+    /// Output channels, and those that fill up the last block.
+    fn padded_channels(&self) -> i64 {
+        ceil_div(self.c.co, self.sizes.block[0]) * self.sizes.block[0]
+    }
+
+    /// Steps of a block of the products.
+    fn steps(&self) -> i64 {
+        ceil_div(self.c.ci, self.sizes.step)
+    }
+
+    /// Threads of a block of the transforms.
+    fn transform_threads(&self) -> i64 {
+        self.sizes.block[1].min(TRANSFORM_THREADS)
+    }
+
+    /// Shape of the transformed input of a round.
+    fn data_shape(&self) -> [i64; 3] {
+        [self.sizes.places(), self.c.ci, self.padded_tiles()]
+    }
+
+    /// Shape of the transformed weights.
+    fn weight_shape(&self) -> [i64; 3] {
+        [self.sizes.places(), self.steps() * self.sizes.step, self.padded_channels()]
+    }
+
+    /// Shape of the products of a round.
+    fn product_shape(&self) -> [i64; 3] {
+        [self.sizes.places(), self.padded_channels(), self.padded_tiles()]
+    }
+
+    /// Blocks of the products of a round.
+    fn blocks(&self) -> i64 {
+        let [channels, tiles] = self.sizes.block;
+        self.sizes.places() * (self.padded_channels() / channels) * (self.padded_tiles() / tiles)
+    }
+
+    /// Whether a device can run it without spilling, and no part of it is for nothing.
+    fn fits(&self, gpu: &Cuda) -> bool {
+        let Sizes { rounds, block, own, step, stages, .. } = self.sizes;
+        let cut = (0..2).all(|dim| block[dim] % (own[dim] * LANES[dim]) == 0);
+        if !cut || self.c.n % rounds != 0 {
+            return false;
+        }
+        let threads = self.sizes.threads();
+        // Each thread copies equally many vectors of both operands.
+        let even = block.iter().all(|size| size * step / VECTOR % threads == 0);
+        // A block half as large would do, and steps that do not exist need no slots.
+        let sizes = [self.c.co, self.images() * self.image_tiles()];
+        let useful = block.iter().zip(sizes).zip([BLOCK_CHANNELS[0], BLOCK_TILES[0]]);
+        let useful = useful.into_iter().all(|((size, all), least)| *size == least || size / 2 < all);
+        let useful =
+            useful && (stages == STAGES[0] || stages <= self.steps()) && (step == STEPS[0] || step / 2 < self.c.ci);
+        let limits = [gpu.grid_dim[1], gpu.grid_dim[2]];
+        even && useful
+            && threads <= gpu.threads_per_block
+            && self.sizes.registers() <= gpu.registers_per_thread
+            && self.sizes.registers() * threads <= gpu.registers_per_block
+            && self.sizes.shared_bytes() <= gpu.shared_per_block_optin
+            && self.c.ci.max(self.c.co) <= limits[0]
+            && self.sizes.places() <= limits[1]
+    }
+}
+
+const BLOCK_CHANNELS: [i64; 3] = [32, 64, 128];
+const BLOCK_TILES: [i64; 4] = [32, 64, 128, 256];
+const STEPS: [i64; 2] = [8, 16];
+const STAGES: [i64; 3] = [2, 3, 4];
+const ROUNDS: [i64; 5] = [1, 2, 4, 8, 16];
+
+/// Output tiles that keep the precision class.
+fn methods(w: &Workload) -> Vec<i64> {
+    tile_sizes([TAPS; 2], [1, 1], w.math).into_iter().filter(|m| *m <= MOST_OUTPUTS).collect()
+}
+
+/// The convolution and the device, or why it is none for this template.
+fn problem<'t>(w: &Workload, t: &'t Target) -> Result<(Conv2d, &'t Cuda), String> {
+    let gpu = device(t)?;
+    let Op::Conv2d(c) = w.op else { return Err("for convolutions".into()) };
+    if [c.kh, c.kw] != [TAPS; 2] || c.stride != [1, 1] {
+        return Err("for 3x3 filters with stride 1".into());
+    }
+    if c.dilation != [1, 1] {
+        return Err("dilated taps do not overlap as minimal filtering needs them to".into());
+    }
+    if c.groups != 1 {
+        return Err("for one group: with several there are too few channels to add up".into());
+    }
+    if c.layout != ConvLayout::Nchw {
+        return Err(format!("for NCHW, not {}", c.layout.name()));
+    }
+    // Farther out an output sees nothing but padding and is exactly zero, which sums and differences are not.
+    if c.padding.iter().any(|p| *p >= TAPS) {
+        return Err("for less padding than taps".into());
+    }
+    if w.dtype != DType::F32 || w.out_dtype != DType::F32 {
+        return Err(format!("multiplies f32 into f32, not {} into {}", w.dtype, w.out_dtype));
+    }
+    if !gpu.has(CudaFeature::CpAsync) {
+        return Err("needs cp.async (sm_80)".into());
+    }
+    if c.ci.max(c.co) > gpu.grid_dim[1] {
+        return Err(format!("for at most {} channels", gpu.grid_dim[1]));
+    }
+    Ok((c, gpu))
+}
+
+impl Template for WinogradConv2d {
+    fn name(&self) -> &str {
+        "winograd_conv2d"
+    }
+
+    fn version(&self) -> u32 {
+        1
+    }
+
+    fn applies(&self, w: &Workload, t: &Target) -> Result<(), String> {
+        problem(w, t).map(drop)
+    }
+
+    fn space(&self, w: &Workload, t: &Target) -> Result<Space, TemplateError> {
+        let (c, gpu) = problem(w, t).map_err(TemplateError::Limit)?;
+        let gpu = gpu.clone();
+        Ok(Space::builder()
+            .knob("m", methods(w))
+            .knob("rounds", ROUNDS.into_iter().filter(|rounds| c.n % rounds == 0))
+            .knob("block_channels", BLOCK_CHANNELS)
+            .knob("block_tiles", BLOCK_TILES)
+            .knob("own_channels", [4, 8])
+            .knob("own_tiles", [4, 8])
+            .knob("step", STEPS)
+            .knob("stages", STAGES)
+            .filter("threads share the copies evenly; registers and shared memory suffice", move |config| {
+                Sizes::of(config).is_ok_and(|sizes| Plan { c, sizes }.fits(&gpu))
+            })
+            .build()?)
+    }
+
+    fn default_config(&self, w: &Workload, t: &Target) -> Result<Config, TemplateError> {
+        let space = self.space(w, t)?;
+        let all = (0..space.range_len()).filter_map(|index| space.get(index));
+        let best = all.map(|config| (self.cost(w, t, &config), config)).min_by(|a, b| a.0.total_cmp(&b.0));
+        best.map(|(_, config)| config).ok_or_else(|| TemplateError::Limit("no block fits the device".into()))
+    }
+
+    fn cost(&self, w: &Workload, t: &Target, config: &Config) -> f64 {
+        match (problem(w, t), Sizes::of(config)) {
+            (Ok((c, gpu)), Ok(sizes)) => model::us(&Plan { c, sizes }, w, gpu),
+            _ => f64::INFINITY,
+        }
+    }
+
+    fn schedule(&self, w: &Workload, t: &Target, config: &Config) -> Result<Scheduled, TemplateError> {
+        let (c, gpu) = problem(w, t).map_err(TemplateError::Limit)?;
+        let plan = Plan { c, sizes: Sizes::of(config)? };
+        let class = methods(w);
+        let filter = Filter::of(TAPS, 1, plan.sizes.m).filter(|_| class.contains(&plan.sizes.m));
+        let Some(filter) = filter else {
+            let (m, math) = (plan.sizes.m, w.math.name());
+            let text = format!("F({m}x{m}, 3x3) is not of the class `{math}`; there are m = {class:?}");
+            return Err(TemplateError::Limit(text));
+        };
+        if !plan.fits(gpu) {
+            return Err(TemplateError::Limit(format!("{config} does not fit {}", t.name)));
+        }
+        let pack = Pack { param: "w".into(), kernel: transforms::pack(&plan, &filter) };
+        Ok(Scheduled { schedule: Schedule::new(kernel(&plan, w, &filter)), packs: vec![pack] })
+    }
+}
+
+/// The kernel of a workload: three launches a round.
+fn kernel(plan: &Plan, w: &Workload, filter: &Filter) -> Kernel {
+    let mut b = KernelBuilder::new(w.kernel_name());
+    let weights = |p: &Param| if p.role == Role::Weight { plan.weight_shape().to_vec() } else { p.shape.clone() };
+    let params = Operands::shaped(&mut b, w, weights);
+    let data = b.alloc("data", DType::F32, &plan.data_shape(), Scope::Global);
+    let products = b.alloc("products", DType::F32, &plan.product_shape(), Scope::Global);
+    for round in 0..plan.sizes.rounds {
+        let first = round * plan.images();
+        transforms::input(&mut b, plan, filter, first, params.get("x"), data);
+        products::multiply(&mut b, plan, [params.get("w"), data, products]);
+        transforms::output(&mut b, plan, filter, first, w, &params, products);
+    }
+    b.finish()
+}

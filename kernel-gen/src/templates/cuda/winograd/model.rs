@@ -1,0 +1,64 @@
+//! How long a convolution takes: what ranks sizes that were not measured.
+
+use super::Plan;
+use crate::target::Cuda;
+use crate::templates::cuda::conv2d_cost::norm;
+use crate::workload::Workload;
+
+/// Microseconds of the first launch, and of one that follows another of the same program.
+const LAUNCH_US: f64 = 2.0;
+const NEXT_LAUNCH_US: f64 = 1.2;
+/// Share of the memory's bandwidth that the transforms reach.
+const MEMORY_RATE: f64 = 0.8;
+/// Bytes a clock that one multiprocessor gets from the L2 cache when all ask.
+const L2_BYTES_PER_CLOCK: f64 = 36.0;
+/// Share of the L2 cache in which what one launch writes and the next one reads stays.
+const L2_HELD: f64 = 0.6;
+/// Issue slots of each vector that is loaded from shared memory, of each term beside, of each vector that is copied to shared
+/// memory, and of a step's rest.
+const LOAD_SLOTS: f64 = 2.0;
+const TERM_SLOTS: f64 = 1.0;
+const COPY_SLOTS: f64 = 5.0;
+const STEP_SLOTS: f64 = 20.0;
+/// Share of the issue slots that are filled.
+const ISSUE: f64 = 0.9;
+/// Warps of a multiprocessor that hide each other's latencies.
+const ENOUGH_WARPS: f64 = 8.0;
+/// How round the corner is between what may bound a step.
+const NORM: f64 = 3.0;
+/// Clocks until a block's first step is there, and until its sums are stored.
+const BLOCK_CLOCKS: f64 = 1500.0;
+
+/// Microseconds.
+pub(super) fn us(plan: &Plan, w: &Workload, gpu: &Cuda) -> f64 {
+    let (sizes, rounds) = (plan.sizes, plan.sizes.rounds as f64);
+    let bytes = |shape: [i64; 3]| 4.0 * shape.iter().product::<i64>() as f64;
+    let (data, products) = (bytes(plan.data_shape()), bytes(plan.product_shape()));
+    // The transforms: the input and the output from and to memory, the workspace too where it does not stay in the cache.
+    let clock = gpu.clock_mhz as f64;
+    let memory = gpu.bandwidth_gb_s * 1e3 * MEMORY_RATE;
+    let cache = L2_BYTES_PER_CLOCK * gpu.sm_count as f64 * clock;
+    let moved = |bytes: f64| {
+        let held = (L2_HELD * gpu.l2_bytes as f64 / bytes).min(1.0);
+        bytes * (held / cache + (1.0 - held) / memory)
+    };
+    let transforms = w.bytes() as f64 / memory + rounds * (moved(data) + moved(products));
+    // The products: blocks go to multiprocessors in turn; those that share one share its rate.
+    let [channels, tiles] = sizes.own.map(|n| n as f64);
+    let term = channels * tiles + LOAD_SLOTS * (channels + tiles) / 4.0 + TERM_SLOTS;
+    let sides = (sizes.block[0] + sizes.block[1]) as f64;
+    let copies = sides * sizes.step as f64 / 4.0 / sizes.threads() as f64;
+    let step = sizes.step as f64 * term + COPY_SLOTS * copies + STEP_SLOTS;
+    let lanes = gpu.f32_flops_per_sm_clock as f64 / 2.0;
+    let warps = (sizes.threads() / Cuda::WARP) as f64;
+    let resident = gpu.blocks_resident(sizes.threads(), sizes.registers(), sizes.shared_bytes()).max(1) as f64;
+    let each = (plan.blocks() as f64 / gpu.sm_count as f64).ceil();
+    let sharing = resident.min(each);
+    let hidden = (sharing * warps / ENOUGH_WARPS).min(1.0);
+    let steps = plan.steps() as f64;
+    let issue = steps * step * warps * Cuda::WARP as f64 / lanes / ISSUE / hidden;
+    let operands = steps * sizes.step as f64 * 4.0 * sides / L2_BYTES_PER_CLOCK;
+    let clocks = each * norm(&[issue, operands], NORM) + (each / sharing).ceil() * BLOCK_CLOCKS;
+    let multiply = rounds * (clocks / clock).max(moved(data) + moved(products));
+    LAUNCH_US + (3.0 * rounds - 1.0) * NEXT_LAUNCH_US + transforms + multiply
+}
