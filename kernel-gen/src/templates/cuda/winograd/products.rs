@@ -121,7 +121,7 @@ impl Block<'_> {
     fn fetch(&self, b: &mut KernelBuilder, ring: [BufferId; 2], step: Expr, slot: Expr) {
         let (plan, sizes) = (self.plan, self.plan.sizes);
         let thread = self.warp * Cuda::WARP + self.lane;
-        for dim in 0..2 {
+        for (dim, to) in ring.into_iter().enumerate() {
             let row = sizes.block[dim] / VECTOR;
             unrolled(b, "turn", sizes.step * row / sizes.threads(), |b, turn| {
                 let number = turn * sizes.threads() + thread.clone();
@@ -132,7 +132,7 @@ impl Block<'_> {
                 let guard = beyond.then(|| channel.clone().lt(plan.c.ci));
                 let from = vec![self.place.into(), channel, self.corner[dim] * sizes.block[dim] + within.clone()];
                 b.gpu(Gpu::CopyAsync {
-                    dst: tile(ring[dim], vec![slot.clone(), ci, within], &[VECTOR]),
+                    dst: tile(to, vec![slot.clone(), ci, within], &[VECTOR]),
                     src: tile(self.buffers[dim], from, &[VECTOR]),
                     guard,
                 });
