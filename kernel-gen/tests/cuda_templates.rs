@@ -157,16 +157,22 @@ fn workload_for(template: &str, seed: u64) -> Workload {
             *c = Conv2d { layout, groups: 1, ci: 1 + c.ci % 9, ..*c };
         }
     }
-    if template == "split_product" {
+    if let "split_product" | "split_halves" = template {
         let rng = &mut Rng::new(seed);
+        // Depths of all sizes, also below eight.
+        let depth = |n: i64| n - seed as i64 / 2 % 8;
         let op = match seed % 3 {
-            0 => Op::Matmul(sample::matmul_rows_of_eight(rng, 160)),
+            0 => {
+                let m = sample::matmul_rows_of_eight(rng, 160);
+                Op::Matmul(Matmul { k: depth(m.k), batch: 1, ..m })
+            }
             _ => {
                 let layout = [ConvLayout::Nchw, ConvLayout::Nhwc, ConvLayout::Hwcn][seed as usize / 3 % 3];
-                Op::Conv2d(Conv2d { layout, ..sample::conv2d_rows_of_eight(rng, 72) })
+                let c = sample::conv2d_rows_of_eight(rng, 72);
+                Op::Conv2d(Conv2d { layout, ci: depth(c.ci), ..c })
             }
         };
-        let math = [Math::Fp32, Math::Tf32][seed as usize / 2 % 2];
+        let math = [Math::Fp32, Math::Tf32][seed as usize / 4 % 2];
         return Workload { op, math, dtype: DType::F32, out_dtype: DType::F32, ..workload };
     }
     if template == "gemv_cuda" {
@@ -196,7 +202,7 @@ fn workload_for(template: &str, seed: u64) -> Workload {
 fn most_macs(template: &str) -> i64 {
     match template {
         "conv2d_tensorcore" | "wgmma_gemm" | "wgmma_conv2d" | "mma_gemm" | "mma_conv2d" | "split_product"
-        | "winograd_conv2d" => 2_000_000,
+        | "split_halves" | "winograd_conv2d" => 2_000_000,
         _ => 200_000,
     }
 }
@@ -253,7 +259,7 @@ fn emitted_sources_run_as_cpp_and_compute_what_the_reference_does() {
     for template in cuda_templates(&registry) {
         let mut ran = 0;
         // A ring's default does what its other sizes do, and the interpreter checks those.
-        let ring = template.name().starts_with("wgmma") || template.name() == "split_product";
+        let ring = template.name().starts_with("wgmma") || template.name().starts_with("split_");
         let configs = if ring { 0 } else { 2 };
         sweep(template, 6, configs, |w, target, config, seed| {
             let made = make(template, w, target, config);

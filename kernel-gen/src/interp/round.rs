@@ -15,9 +15,11 @@ pub(super) fn round_to(v: f64, dtype: DType) -> f64 {
     }
 }
 
-/// The nearest number of 10 fraction bits and an `f32`'s exponent, ties away from zero; NaN becomes a zero, as in the code
-/// that is emitted.
+/// The nearest number of 10 fraction bits and an `f32`'s exponent, ties away from zero; NaN stays NaN.
 pub(super) fn nearest_tf32(v: f64) -> f64 {
+    if v.is_nan() {
+        return v;
+    }
     let bits = (v as f32).to_bits().wrapping_add(0x1000) & 0xffff_e000;
     f64::from(f32::from_bits(bits))
 }

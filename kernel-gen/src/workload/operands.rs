@@ -1,8 +1,8 @@
 //! The parameters of a workload's kernel as buffers.
 
 use super::{Param, Workload};
-use crate::ir::BufferId;
 use crate::ir::builder::KernelBuilder;
+use crate::ir::{BufferId, DType};
 
 /// The buffers of a workload's parameters, found by the names that [`Workload::params`] gives them.
 #[derive(Clone, PartialEq, Debug)]
@@ -16,7 +16,19 @@ impl Operands {
 
     /// Declares the parameters in their order, each in the shape that `shape` gives it: packed ones differ from the workload's.
     pub(crate) fn shaped(b: &mut KernelBuilder, workload: &Workload, shape: impl Fn(&Param) -> Vec<i64>) -> Operands {
-        let declared = workload.params().into_iter().map(|p| (p.name, b.param(p.name, p.dtype, &shape(&p), p.access)));
+        Operands::typed(b, workload, |p| (p.dtype, shape(p)))
+    }
+
+    /// As [`shaped`](Operands::shaped), with the type, too.
+    pub(crate) fn typed(
+        b: &mut KernelBuilder,
+        workload: &Workload,
+        as_packed: impl Fn(&Param) -> (DType, Vec<i64>),
+    ) -> Operands {
+        let declared = workload.params().into_iter().map(|p| {
+            let (dtype, shape) = as_packed(&p);
+            (p.name, b.param(p.name, dtype, &shape, p.access))
+        });
         Operands(declared.collect())
     }
 

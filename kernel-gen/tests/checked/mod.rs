@@ -24,14 +24,24 @@ fn lowered(kernel: Kernel, target: &Target) -> (Kernel, Lowered) {
 
 /// Checks a config of a template, as scheduled and as lowered; gives the emitted source.
 pub(crate) fn check(template: &dyn Template, workload: &Workload, target: &str, config: &str) -> String {
+    check_inputs(template, workload, target, config, &sample::inputs(workload, &mut Rng::new(7)))
+}
+
+/// [`check`] with given inputs, in the order of the workload's parameters.
+pub(crate) fn check_inputs(
+    template: &dyn Template,
+    workload: &Workload,
+    target: &str,
+    config: &str,
+    inputs: &[Vec<f64>],
+) -> String {
     let target = Target::find(target).expect("a built-in target");
     let config = Config::parse(config).expect("a config");
     let space = template.space(workload, target).expect("it applies");
     let config = space.normalise(&config).unwrap_or_else(|e| panic!("{config}: {e}"));
     let scheduled = template.schedule(workload, target, &config).expect("it is in the space");
-    let inputs = sample::inputs(workload, &mut Rng::new(7));
     let views: Vec<&[f64]> = inputs.iter().map(Vec::as_slice).collect();
-    let mut values: Values = workload.params().iter().zip(&inputs).map(|(p, v)| (p.name.into(), v.clone())).collect();
+    let mut values: Values = workload.params().iter().zip(inputs).map(|(p, v)| (p.name.into(), v.clone())).collect();
     for pack in scheduled.packs {
         let (_, pack_lowered) = lowered(pack.kernel, target);
         let given = Values::from([(pack.param.clone(), values[&pack.param].clone())]);

@@ -48,14 +48,22 @@ fn workload_for(template: &str, seed: u64) -> Workload {
                 conv(&mut w, |c| *c = Conv2d { ci: c.ci - 2, co: c.co + 1, ..*c });
             }
         }
-        "split_product" => {
+        "split_product" | "split_halves" => {
             let layout = [ConvLayout::Nchw, ConvLayout::Nhwc, ConvLayout::Hwcn][seed as usize / 3 % 3];
+            // Depths of all sizes, also below eight.
+            let depth = |n: i64| n - seed as i64 / 2 % 8;
             w.op = match seed % 3 {
-                0 => Op::Matmul(sample::matmul_rows_of_eight(&mut rng, 600)),
-                _ => Op::Conv2d(Conv2d { layout, ..sample::conv2d_rows_of_eight(&mut rng, 160) }),
+                0 => {
+                    let m = sample::matmul_rows_of_eight(&mut rng, 600);
+                    Op::Matmul(Matmul { k: depth(m.k), batch: 1, ..m })
+                }
+                _ => {
+                    let c = sample::conv2d_rows_of_eight(&mut rng, 160);
+                    Op::Conv2d(Conv2d { layout, ci: depth(c.ci), ..c })
+                }
             };
             (w.dtype, w.out_dtype) = (DType::F32, DType::F32);
-            w.math = [Math::Fp32, Math::Tf32][seed as usize / 2 % 2];
+            w.math = [Math::Fp32, Math::Tf32][seed as usize / 4 % 2];
         }
         "conv2d_stem" => {
             // Few channels, and outputs of several tiles of sixteen.

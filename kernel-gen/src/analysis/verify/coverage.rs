@@ -70,10 +70,20 @@ fn output(kernel: &Kernel, id: BufferId, sites: &[Site]) -> Option<Fault> {
     let (cause, site) = match missing(&apart.iter().collect::<Vec<_>>(), &b.shape) {
         Ok(None) => return None,
         Ok(Some(index)) => (format!("nothing writes {}{index:?}", b.name), writes[0]),
-        Err(Unknown) if boxes::partition(kernel, &writes, &b.shape) => return None,
+        Err(Unknown) if one_launch_covers(kernel, &writes, &b.shape) => return None,
         Err(Unknown) => (format!("not every element of the output {} can be shown to be written", b.name), writes[0]),
     };
     Some(Fault::at(kernel, &site.loops, site.stmt, FaultKind::UnwrittenOutput, cause, mend))
+}
+
+/// Whether the writes of one of the launches reach every element; others may write some of them again.
+fn one_launch_covers(kernel: &Kernel, writes: &[&Site], shape: &[i64]) -> bool {
+    let launch = |s: &Site| s.loops.first().map(|l| l.var);
+    let launches: BTreeSet<_> = writes.iter().map(|s| launch(s)).collect();
+    launches.into_iter().any(|l| {
+        let own: Vec<&Site> = writes.iter().copied().filter(|s| launch(s) == l).collect();
+        boxes::partition(kernel, &own, shape)
+    })
 }
 
 /// The question is too large, or depends on memory.

@@ -273,8 +273,9 @@ fn launch<'k>(kernel: &Kernel, s: &'k Stmt, sites: &[Site], around: &[&'k For], 
             if apart.contains(&a.buffer) {
                 continue;
             }
-            let all: Vec<&Site> = sites.iter().filter(|s| s.buffer == a.buffer).collect();
-            let here = all.iter().all(|s| s.touch == Touch::Write && outside.iter().any(|o| std::ptr::eq(*o, *s)));
+            // What other launches write they write before or after.
+            let all: Vec<&Site> = outside.iter().copied().filter(|s| s.buffer == a.buffer).collect();
+            let here = all.iter().all(|s| s.touch == Touch::Write);
             if here && boxes::partition(kernel, &all, &kernel.buffer(a.buffer).shape) {
                 apart.insert(a.buffer);
                 continue;

@@ -96,9 +96,9 @@ impl Ptx {
             | Ptx::Settle
             | Ptx::SettleOperand
             | Ptx::RoundTf32
+            | Ptx::SplitTf32
             | Ptx::Wgmma { .. }
             | Ptx::WgmmaTf32 { .. } => vec![],
-            Ptx::SplitTf32 => vec![Helper::Ptx(Ptx::RoundTf32)],
             Ptx::TensorLoad { .. } | Ptx::TensorStore { .. } => vec![address, Helper::Ptx(Ptx::TensorMap)],
             _ => vec![address],
         }
@@ -223,15 +223,17 @@ impl Ptx {
                 "template <int n> KG_FN void {name}(unsigned *operand) {{\n  #pragma unroll\n  \
                  for (int i = 0; i < n; ++i) asm volatile(\"\" : \"+r\"(operand[i]) :: \"memory\");\n}}\n"
             ),
-            // Two instructions; `cvt.rna.tf32` is four, because it leaves infinity and NaN as they are. Of these the second part
-            // of a split keeps a NaN.
+            // Adding half of the last place kept would make zeros of some NaN.
             Ptx::RoundTf32 => format!(
-                "KG_FN float {name}(float x) {{\n  return __uint_as_float((__float_as_uint(x) + 0x1000u) & 0xffffe000u);\n}}\n"
+                "KG_FN float {name}(float x) {{\n  \
+                 return x != x ? x : __uint_as_float((__float_as_uint(x) + 0x1000u) & 0xffffe000u);\n}}\n"
             ),
-            // What is left over has at most 12 bits, of which tensor cores ignore the last one.
+            // What is left over has at most 12 bits, of which tensor cores ignore the last one; of NaN it is NaN, whatever the
+            // first part is.
             Ptx::SplitTf32 => format!(
-                "KG_FN void {name}(unsigned &whole, unsigned &rest, float x) {{\n  const float rounded = round_tf32(x);\n  \
-                 whole = __float_as_uint(rounded);\n  rest = __float_as_uint(x - rounded);\n}}\n"
+                "KG_FN void {name}(unsigned &whole, unsigned &rest, float x) {{\n  \
+                 whole = (__float_as_uint(x) + 0x1000u) & 0xffffe000u;\n  \
+                 rest = __float_as_uint(x - __uint_as_float(whole));\n}}\n"
             ),
             Ptx::WgmmaTf32 { columns } => {
                 let n = columns / 2;

@@ -14,7 +14,7 @@
 //! | [`matmul_notes`] | AutoTVM's introduction | nothing | products, to compare with |
 //! | [`wgmma`] | - | a ring of tiles that the TMA fills | Hopper's `wgmma`, products and NHWC convolutions |
 //! | [`mma`] | - | a ring of tiles that `cp.async` fills | 16-bit products and NHWC convolutions from sm_80 on |
-//! | [`split`] | - | a ring of pixels and of weights in parts | `f32` on Hopper's `wgmma`, in parts of tf32 |
+//! | [`split`] | - | a ring of pixels and of weights in parts | `f32` on Hopper's `wgmma`, in parts of tf32 or f16 |
 //! | [`splitk`] | - | a ring for each warp, then sums | NCHW of few images |
 //! | [`stem`] | - | pixels in cells of 16 bytes, and all weights | 16-bit images of few channels |
 //! | [`winograd`] | - | a ring of transformed tiles and weights | 3x3 in NCHW, `f32`, of many images |
@@ -35,6 +35,7 @@ pub mod matmul_notes;
 pub mod mma;
 mod model;
 pub mod plain;
+mod ring;
 pub mod split;
 pub mod splitk;
 pub mod stem;
@@ -191,6 +192,17 @@ fn descend(space: &Space, start: &Config, cost: impl Fn(&Config) -> f64) -> Resu
         }
     }
     space.normalise(start).map(|start| space.get(best_index).unwrap_or(start))
+}
+
+/// The config with the shortest time, the first of several; an error where there is none.
+fn fastest(candidates: impl IntoIterator<Item = (f64, Config)>) -> Result<Config, TemplateError> {
+    let best = candidates.into_iter().min_by(|a, b| a.0.total_cmp(&b.0));
+    best.map(|(_, config)| config).ok_or_else(|| TemplateError::Limit("no tile fits the device".into()))
+}
+
+/// All configs of a small space with what they cost.
+fn with_costs(space: &Space, cost: impl Fn(&Config) -> f64) -> impl Iterator<Item = (f64, Config)> {
+    (0..space.range_len()).filter_map(|index| space.get(index)).map(move |config| (cost(&config), config))
 }
 
 /// The config of a small space that costs least; `otherwise` where none costs clearly less.

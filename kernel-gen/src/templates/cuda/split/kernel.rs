@@ -1,12 +1,14 @@
 //! The kernel, and the one that packs the weights for it.
 
 use super::source::{Fast, Pixel};
-use super::{DEPTH, PRODUCERS, Plan, Sizes, WARP, WARPGROUP, ceil_div};
+use super::walk::Walk;
+use super::{DEPTH, PRODUCERS, Plan, Sizes, WARP, WARPGROUP};
 use crate::ir::builder::KernelBuilder;
 use crate::ir::{
     Access, Axis, Barrier, BufferId, DType, Expr, Gpu, Group, Kernel, LoopKind, MbarrierOp, Operand, Scope, Slot, Stmt,
     Tile, UnOp, Unit, VarId,
 };
+use crate::templates::cuda::ring::Place;
 use crate::templates::cuda::{tile, unrolled};
 use crate::workload::naive::epilogue;
 use crate::workload::operands::Operands;
@@ -102,27 +104,11 @@ struct Ring {
     full: BufferId,
     /// One barrier a slot, whose phases end when all consumers are done with it.
     empty: BufferId,
-    /// Steps that this thread has been through.
-    at: BufferId,
-    stages: i64,
+    /// Where this thread is.
+    place: Place,
 }
 
 impl Ring {
-    fn at(&self) -> Expr {
-        Expr::load(self.at, vec![0.into()])
-    }
-
-    /// Names the slot of this step and the parity of its phase.
-    fn slot(&self, b: &mut KernelBuilder) -> (Expr, Expr) {
-        let slot = b.let_("slot", self.at().floor_mod(self.stages));
-        let parity = b.let_("parity", self.at().floor_div(self.stages).floor_mod(2));
-        (slot.into(), parity.into())
-    }
-
-    fn advance(&self, b: &mut KernelBuilder) {
-        b.store(self.at, [0.into()], self.at() + 1);
-    }
-
     /// The rows of a slot from `first` on that a warpgroup multiplies, as an operand.
     fn rows(&self, fast: Fast, slot: &Expr, first: Expr) -> Operand {
         match fast {
@@ -149,6 +135,11 @@ struct Held {
 impl Block<'_> {
     fn sizes(&self) -> Sizes {
         self.plan.sizes
+    }
+
+    fn walk(&self) -> Walk {
+        let (tiles, columns) = (self.plan.tiles(), self.plan.column_tiles());
+        Walk { tiles, columns, taps: self.plan.source.taps(), chunks: self.plan.chunks() }
     }
 
     /// All that a thread does.
@@ -187,50 +178,17 @@ impl Block<'_> {
             });
             b.gpu(Gpu::FenceAsync);
         });
-        let at = b.alloc("at", DType::I64, &[1], Scope::Register);
-        b.store(at, [0.into()], 0.into());
-        Ring { left, right, full, empty, at, stages }
-    }
-
-    /// Visits the tiles of this block: the numbers of its row tile and its column tile. Columns go fastest, so that blocks
-    /// which run at the same time share pixels.
-    fn each_tile(
-        &self,
-        b: &mut KernelBuilder,
-        first: VarId,
-        blocks: i64,
-        body: &mut dyn FnMut(&mut KernelBuilder, [VarId; 2]),
-    ) {
-        let (tiles, columns) = (self.plan.tiles(), self.plan.column_tiles());
-        b.for_("round", ceil_div(tiles, blocks), |b, round| {
-            let item = b.let_("item", round * blocks + first);
-            let mut run = |b: &mut KernelBuilder| {
-                // The remainder changes nothing, and says that there are no more tiles than these.
-                let row = b.let_("row_tile", Expr::from(item).floor_div(columns).floor_mod(tiles / columns));
-                let column = b.let_("column_tile", Expr::from(item).floor_mod(columns));
-                body(b, [row, column]);
-            };
-            if tiles % blocks == 0 { run(b) } else { b.if_(Expr::from(item).lt(tiles), run) }
-        });
-    }
-
-    /// The steps of a tile: the taps, and the chunk of the reduction.
-    fn each_step(&self, b: &mut KernelBuilder, body: &mut dyn FnMut(&mut KernelBuilder, [VarId; 2], VarId)) {
-        let [kh, kw] = self.plan.source.taps();
-        b.for_("kh", kh, |b, y| {
-            b.for_("kw", kw, |b, x| {
-                b.for_("chunk", self.plan.chunks(), |b, chunk| body(b, [y, x], chunk));
-            });
-        });
+        let place = Place::start(b, stages);
+        Ring { left, right, full, empty, place }
     }
 
     /// What the producers do. Copies of the pixels are waited for `lag` steps later, when those of further steps are under way.
     fn produce(&self, b: &mut KernelBuilder, ring: &Ring, first: VarId, blocks: i64) {
         let [_, kw] = self.plan.source.taps();
         let (chunks, lag) = (self.plan.chunks(), self.sizes().lag);
-        self.each_tile(b, first, blocks, &mut |b, [row, column]| {
-            self.each_step(b, &mut |b, [y, x], chunk| {
-                let (slot, parity) = ring.slot(b);
+        self.walk().tiles(b, first, blocks, &mut |b, [row, column]| {
+            self.walk().steps(b, &mut |b, [y, x], chunk| {
+                let (slot, parity) = ring.place.slot(b);
                 let on = |buffer| Slot { buffer, index: slot.clone() };
                 // The phase before the first counts as ended: the ring begins empty.
                 b.gpu(Gpu::Mbarrier(on(ring.empty), MbarrierOp::Wait(Expr::Int(1) - parity)));
@@ -249,23 +207,23 @@ impl Block<'_> {
                 });
                 self.fetch(b, ring, &slot, row, [y, x], chunk);
                 b.gpu(Gpu::Commit(Group::Copy));
-                b.if_(Expr::Int(lag - 1).lt(ring.at()), |b| {
+                b.if_(Expr::Int(lag - 1).lt(ring.place.steps()), |b| {
                     b.gpu(Gpu::Wait(Group::Copy, lag as u32));
                     self.announce(b, ring, lag);
                 });
-                ring.advance(b);
+                ring.place.advance(b);
             });
         });
         b.gpu(Gpu::Wait(Group::Copy, 0));
         for back in (1..=lag).rev() {
             // Of fewer steps than that, not all are there to be told of.
-            b.if_(Expr::Int(back - 1).lt(ring.at()), |b| self.announce(b, ring, back));
+            b.if_(Expr::Int(back - 1).lt(ring.place.steps()), |b| self.announce(b, ring, back));
         }
     }
 
     /// Tells the consumers that this warp's pixels are in the slot of so many steps ago.
     fn announce(&self, b: &mut KernelBuilder, ring: &Ring, back: i64) {
-        let slot = (ring.at() + (ring.stages - back)).floor_mod(ring.stages);
+        let slot = ring.place.before(back);
         b.push(Stmt::Barrier(Barrier::Warp));
         b.if_(Expr::from(self.thread).floor_mod(WARP).eq(0), |b| {
             b.gpu(Gpu::Mbarrier(Slot { buffer: ring.full, index: slot }, MbarrierOp::Arrive(None)));
@@ -332,11 +290,11 @@ impl Block<'_> {
         let rows = b.alloc("rows", DType::F32, &[parts, 64, DEPTH], unit);
         let held = Held { total, added, rows };
         let own = consumer * (64 * sizes.row_blocks);
-        self.each_tile(b, first, blocks, &mut |b, [row, column]| {
+        self.walk().tiles(b, first, blocks, &mut |b, [row, column]| {
             for h in 0..sizes.row_blocks {
                 b.gpu(Gpu::Fill { dst: sums(total, h, sizes.bn), value: Expr::f32(0.0) });
             }
-            self.each_step(b, &mut |b, _, _| self.multiply(b, ring, &held, &own));
+            self.walk().steps(b, &mut |b, _, _| self.multiply(b, ring, &held, &own));
             for h in 0..sizes.row_blocks {
                 self.store(b, &held, h, own.clone() + 64 * h, [row, column]);
             }
@@ -347,7 +305,7 @@ impl Block<'_> {
     /// the other, with the same registers: other consumers multiply while this one splits and adds.
     fn multiply(&self, b: &mut KernelBuilder, ring: &Ring, held: &Held, own: &Expr) {
         let (sizes, parts) = (self.sizes(), self.plan.parts);
-        let (slot, parity) = ring.slot(b);
+        let (slot, parity) = ring.place.slot(b);
         b.gpu(Gpu::Mbarrier(Slot { buffer: ring.full, index: slot.clone() }, MbarrierOp::Wait(parity)));
         for h in 0..sizes.row_blocks {
             let sum = match held.added {
@@ -396,7 +354,7 @@ impl Block<'_> {
                 });
             }
         }
-        ring.advance(b);
+        ring.place.advance(b);
     }
 
     /// Stores row block `h`, whose first row in the tile is `first`.

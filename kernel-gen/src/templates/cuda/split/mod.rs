@@ -18,17 +18,21 @@
 //! | `stages` | 3 to 8 | slots of the ring |
 //! | `lag` | 1 to 3 | steps whose pixels are under way while those before them are waited for |
 //!
-//! Range: elements up to 3.4e38 as in `f32`; infinities become NaN. Subnormals are numbers as others are.
+//! Range: elements up to 3.4e38 as in `f32`; infinities become NaN, and NaN stays NaN. Subnormals are numbers as others are.
 
+mod halves;
 mod kernel;
 mod model;
 mod source;
+mod walk;
+
+pub use halves::SplitHalves;
 
 use crate::ir::DType;
 use crate::schedule::Schedule;
 use crate::space::{Config, ConfigError, Space};
 use crate::target::{Cuda, CudaFeature, Target};
-use crate::templates::cuda::ceil_div;
+use crate::templates::cuda::{ceil_div, fastest, with_costs};
 use crate::templates::{Pack, Scheduled, Template, TemplateError};
 use crate::workload::{Math, Role, Workload};
 use source::{Fast, Source};
@@ -239,10 +243,7 @@ impl Template for SplitProduct {
     }
 
     fn default_config(&self, w: &Workload, t: &Target) -> Result<Config, TemplateError> {
-        let space = self.space(w, t)?;
-        let all = (0..space.range_len()).filter_map(|index| space.get(index));
-        let best = all.map(|config| (self.cost(w, t, &config), config)).min_by(|a, b| a.0.total_cmp(&b.0));
-        best.map(|(_, config)| config).ok_or_else(|| TemplateError::Limit("no tile fits the device".into()))
+        fastest(with_costs(&self.space(w, t)?, |config| self.cost(w, t, config)))
     }
 
     fn cost(&self, w: &Workload, t: &Target, config: &Config) -> f64 {

@@ -147,31 +147,49 @@ impl Source {
     /// Where a row's element for a tap and a term of the reduction lies, and the conditions that it does: rows beyond the
     /// last one are the caller's affair.
     pub(super) fn element(&self, pixel: &Pixel, taps: [VarId; 2], term: Expr) -> (Vec<Expr>, Vec<Expr>) {
+        let (at, inside) = self.place(pixel, taps);
+        (self.input(&at, term), inside)
+    }
+
+    /// Extents of the left operand's pixels, its coordinates apart from the reduction's, in the order in which they are stored.
+    pub(super) fn inputs(&self) -> [i64; 3] {
         match self {
-            Source::Matmul(m) => {
-                let row = pixel.0[2].clone();
-                (if m.trans_a { vec![term, row] } else { vec![row, term] }, vec![])
+            Source::Conv(c) if c.layout == ConvLayout::Hwcn => [c.h, c.w, c.n],
+            Source::Conv(c) => [c.n, c.h, c.w],
+            Source::Matmul(m) => [1, 1, m.m],
+        }
+    }
+
+    /// Which of the left operand's pixels a row multiplies for a tap, and the conditions that there is one.
+    pub(super) fn place(&self, pixel: &Pixel, taps: [VarId; 2]) -> ([Expr; 3], Vec<Expr>) {
+        let Source::Conv(c) = self else { return (pixel.0.clone(), vec![]) };
+        let [image, oh, ow] = self.coordinates(c, pixel);
+        let mut inside = vec![];
+        let mut along = |dim: usize, o: &Expr| {
+            let at = o.clone() * c.stride[dim] + taps[dim] * c.dilation[dim] - c.padding[dim];
+            let (size, outputs, taps) = [(c.h, c.oh(), c.kh), (c.w, c.ow(), c.kw)][dim];
+            let last = (outputs - 1) * c.stride[dim] + (taps - 1) * c.dilation[dim] - c.padding[dim];
+            if c.padding[dim] > 0 || last >= size {
+                inside.push(KernelBuilder::between(&at, 0, size));
             }
-            Source::Conv(c) => {
-                let [image, oh, ow] = self.coordinates(c, pixel);
-                let mut inside = vec![];
-                let mut along = |dim: usize, o: &Expr| {
-                    let at = o.clone() * c.stride[dim] + taps[dim] * c.dilation[dim] - c.padding[dim];
-                    let (size, outputs, taps) = [(c.h, c.oh(), c.kh), (c.w, c.ow(), c.kw)][dim];
-                    let last = (outputs - 1) * c.stride[dim] + (taps - 1) * c.dilation[dim] - c.padding[dim];
-                    if c.padding[dim] > 0 || last >= size {
-                        inside.push(KernelBuilder::between(&at, 0, size));
-                    }
-                    at
-                };
-                let (h, w) = (along(0, oh), along(1, ow));
-                let index = match c.layout {
-                    ConvLayout::Nhwc => vec![image.clone(), h, w, term],
-                    ConvLayout::Hwcn => vec![h, w, term, image.clone()],
-                    _ => vec![image.clone(), term, h, w],
-                };
-                (index, inside)
-            }
+            at
+        };
+        let (h, w) = (along(0, oh), along(1, ow));
+        let image = image.clone();
+        (if c.layout == ConvLayout::Hwcn { [h, w, image] } else { [image, h, w] }, inside)
+    }
+
+    /// Where a pixel's element for a term of the reduction lies.
+    pub(super) fn input(&self, at: &[Expr; 3], term: Expr) -> Vec<Expr> {
+        let [first, second, third] = at.clone();
+        match self {
+            Source::Matmul(m) if m.trans_a => vec![term, third],
+            Source::Matmul(_) => vec![third, term],
+            Source::Conv(c) => match c.layout {
+                ConvLayout::Nhwc => vec![first, second, third, term],
+                ConvLayout::Hwcn => vec![first, second, term, third],
+                _ => vec![first, term, second, third],
+            },
         }
     }
 

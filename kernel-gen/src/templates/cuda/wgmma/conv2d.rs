@@ -15,6 +15,7 @@ use crate::ir::{Expr, VarId};
 use crate::schedule::Schedule;
 use crate::space::{Config, Space};
 use crate::target::{Cuda, Target};
+use crate::templates::cuda::fastest;
 use crate::templates::{Scheduled, Template, TemplateError};
 use crate::workload::{Conv2d, ConvLayout, Workload};
 
@@ -168,7 +169,7 @@ impl Template for WgmmaConv2d {
                 }
             }
         }
-        model::fastest(candidates)
+        fastest(candidates)
     }
 
     fn cost(&self, w: &Workload, t: &Target, config: &Config) -> f64 {

@@ -9,6 +9,7 @@ use crate::ir::{Expr, VarId};
 use crate::schedule::Schedule;
 use crate::space::{Config, Space};
 use crate::target::{Cuda, Target};
+use crate::templates::cuda::fastest;
 use crate::templates::{Scheduled, Template, TemplateError};
 use crate::workload::{Matmul, Workload};
 
@@ -69,7 +70,7 @@ impl Template for WgmmaGemm {
         let (m, cuda) = problem(w, t).map_err(TemplateError::Limit)?;
         let us = |sizes: &Sizes| model::us(shape(w, &m, *sizes), *sizes, cuda);
         let store = if can_store(w, &m) { Store::Tma } else { Store::Registers };
-        model::fastest(Sizes::sensible(cuda, store).map(|sizes| (us(&sizes), sizes.config())).collect())
+        fastest(Sizes::sensible(cuda, store).map(|sizes| (us(&sizes), sizes.config())))
     }
 
     fn cost(&self, w: &Workload, t: &Target, config: &Config) -> f64 {

@@ -169,7 +169,7 @@ impl Block<'_> {
                                 multiply(b, place, &|b| turns.pass_on(b, self.thread, consumer));
                             },
                             // The slots of another consumer's tile go by.
-                            |b| self.product.steps(b, place, &mut |b, _| ring.advance(b)),
+                            |b| self.product.steps(b, place, &mut |b, _| ring.place.advance(b)),
                         );
                     }),
                 }

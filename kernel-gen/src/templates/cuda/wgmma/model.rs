@@ -1,9 +1,7 @@
 //! How long a ring takes: what ranks sizes that were not measured.
 
 use super::{BK, Schedule, Sizes, Store};
-use crate::space::Config;
 use crate::target::Cuda;
-use crate::templates::TemplateError;
 
 /// A product cut into tiles.
 pub(super) struct Shape {
@@ -47,10 +45,4 @@ pub(super) fn us(shape: Shape, sizes: Sizes, cuda: &Cuda) -> f64 {
     let memory = shape.bytes as f64 / (cuda.bandwidth_gb_s * 1e3);
     let launch = LAUNCH_US + if sizes.cluster.blocks() > 1 { CLUSTER_US } else { 0.0 };
     launch + (clocks / cuda.clock_mhz as f64).max(memory)
-}
-
-/// The config with the shortest time.
-pub(super) fn fastest(candidates: Vec<(f64, Config)>) -> Result<Config, TemplateError> {
-    let best = candidates.into_iter().min_by(|a, b| a.0.total_cmp(&b.0));
-    best.map(|(_, config)| config).ok_or_else(|| TemplateError::Limit("no tile fits the device".into()))
 }

@@ -4,6 +4,7 @@ use super::kernel::{Block, Box, sums};
 use super::{BK, Sizes, WARPGROUP};
 use crate::ir::builder::KernelBuilder;
 use crate::ir::{BufferId, DType, Expr, Gpu, Group, LoopKind, MbarrierOp, Operand, Scope, Slot, Unit, VarId};
+use crate::templates::cuda::ring::Place;
 use crate::templates::cuda::tile;
 
 /// How an operand lies in memory, and so in its slot.
@@ -38,8 +39,8 @@ pub(super) struct Ring {
     /// One barrier a slot, whose phases end when all consumers are done with it: those of all blocks of the cluster, for
     /// what this block loads goes to all of them.
     empty: BufferId,
-    /// Steps that this thread has been through: a counter in a register.
-    at: BufferId,
+    /// Where this thread is.
+    pub(super) place: Place,
     thread: VarId,
     rank: Expr,
 }
@@ -66,25 +67,8 @@ impl Ring {
             });
             b.gpu(Gpu::FenceAsync);
         });
-        let at = b.alloc("at", DType::I64, &[1], Scope::Register);
-        b.store(at, [0.into()], 0.into());
-        Ring { sizes, layouts, operands, full, empty, at, thread, rank: block.rank.clone() }
-    }
-
-    fn at(&self) -> Expr {
-        Expr::load(self.at, vec![0.into()])
-    }
-
-    /// Names the slot of this step and the parity of its phase.
-    fn slot(&self, b: &mut KernelBuilder) -> (Expr, Expr) {
-        let slot = b.let_("slot", self.at().floor_mod(self.sizes.stages));
-        let parity = b.let_("parity", self.at().floor_div(self.sizes.stages).floor_mod(2));
-        (slot.into(), parity.into())
-    }
-
-    /// Goes to the next step.
-    pub(super) fn advance(&self, b: &mut KernelBuilder) {
-        b.store(self.at, [0.into()], self.at() + 1);
+        let place = Place::start(b, sizes.stages);
+        Ring { sizes, layouts, operands, full, empty, place, thread, rank: block.rank.clone() }
     }
 
     /// What this block loads of an operand in a step, piece by piece.
@@ -117,7 +101,7 @@ impl Ring {
 
     /// One step of the producer: has the slot filled from `sources` when it is free.
     pub(super) fn produce(&self, b: &mut KernelBuilder, sources: [BufferId; 2], from: impl Fn(usize, &Part) -> Box) {
-        let (slot, parity) = self.slot(b);
+        let (slot, parity) = self.place.slot(b);
         let on = |buffer| Slot { buffer, index: slot.clone() };
         // The phase before the first counts as ended: the ring begins empty.
         b.gpu(Gpu::Mbarrier(on(self.empty), MbarrierOp::Wait(Expr::Int(1) - parity)));
@@ -134,18 +118,18 @@ impl Ring {
                 b.gpu(Gpu::TensorLoad { dst, src, steps, on: on(self.full), multicast: multicast.clone() });
             }
         }
-        self.advance(b);
+        self.place.advance(b);
     }
 
     /// Before a consumer's first step of a tile: where the ring is.
     pub(super) fn start(&self, b: &mut KernelBuilder) -> Option<VarId> {
-        (self.sizes.pending > 0).then(|| b.let_("start", self.at()))
+        (self.sizes.pending > 0).then(|| b.let_("start", self.place.steps()))
     }
 
     /// One step of a consumer: multiplies what the slot holds by the tile's 64 rows from `first` on, and those of its
     /// further row blocks. The slot is given back at once, or in the next step, when this one's products are under way.
     pub(super) fn consume(&self, b: &mut KernelBuilder, acc: BufferId, first: &Expr, start: Option<VarId>) {
-        let (slot, parity) = self.slot(b);
+        let (slot, parity) = self.place.slot(b);
         let sizes = self.sizes;
         b.gpu(Gpu::Mbarrier(Slot { buffer: self.full, index: slot.clone() }, MbarrierOp::Wait(parity)));
         let right = match self.layouts[1] {
@@ -182,7 +166,7 @@ impl Ring {
                 self.give_back_last(b, start);
             }
         }
-        self.advance(b);
+        self.place.advance(b);
     }
 
     /// After a consumer's last step of a tile: its products are done, and all slots are given back.
@@ -195,8 +179,8 @@ impl Ring {
 
     /// Gives the slot of the step before back, if that was one of this tile.
     fn give_back_last(&self, b: &mut KernelBuilder, start: VarId) {
-        b.if_(Expr::from(start).lt(self.at()), |b| {
-            self.give_back(b, (self.at() + (self.sizes.stages - 1)).floor_mod(self.sizes.stages));
+        b.if_(Expr::from(start).lt(self.place.steps()), |b| {
+            self.give_back(b, self.place.before(1));
         });
     }
 

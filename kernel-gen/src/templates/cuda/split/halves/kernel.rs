@@ -1,0 +1,283 @@
+//! The second launch: the product of the parts.
+
+use super::super::source::Pixel;
+use super::super::{PRODUCERS, WARP, WARPGROUP};
+use super::{Context, DEPTH, PARTS, REST, SCALE, Sizes, VECTOR, VECTORS};
+use crate::ir::builder::KernelBuilder;
+use crate::ir::{
+    Axis, Barrier, BufferId, DType, Expr, Gpu, Group, LoopKind, MbarrierOp, Operand, Scope, Slot, Stmt, Tile, Unit,
+    VarId,
+};
+use crate::templates::cuda::ring::Place;
+use crate::templates::cuda::tile;
+use crate::workload::naive::epilogue;
+
+/// The launch for a device of so many multiprocessors.
+pub(super) fn product(b: &mut KernelBuilder, context: &Context<'_>, multiprocessors: i64) {
+    let plan = context.plan;
+    let blocks = multiprocessors.min(plan.tiles());
+    b.loop_("block", blocks, LoopKind::Grid(Axis::X), |b, first| {
+        b.loop_("t", plan.sizes.threads(), LoopKind::Thread(Axis::X), |b, thread| {
+            Block { context, thread }.run(b, first, blocks);
+        });
+    });
+}
+
+/// The parts of the left and of the right operand whose products are small.
+const SMALL: [[i64; 2]; 2] = [[1, 0], [0, 1]];
+
+/// What a thread knows of its place.
+struct Block<'a> {
+    context: &'a Context<'a>,
+    thread: VarId,
+}
+
+/// The ring of slots between the producers and the consumers, and this thread's place in it.
+struct Ring {
+    /// Parts of the pixels: `[stages, PARTS, rows, DEPTH]`.
+    left: BufferId,
+    /// Parts of the weights: `[stages, PARTS, columns, DEPTH]`.
+    right: BufferId,
+    /// One barrier a slot, whose phases end when all its bytes have come.
+    full: BufferId,
+    /// One barrier a slot, whose phases end when all consumers are done with it.
+    empty: BufferId,
+    /// Where this thread is.
+    place: Place,
+}
+
+/// A consumer's registers.
+struct Held {
+    /// The sum of the large products.
+    total: BufferId,
+    /// What a step adds to it.
+    added: BufferId,
+    /// The sum of the small products, which are `REST` times too large; none where `added` takes them in turn.
+    small: Option<BufferId>,
+}
+
+impl Block<'_> {
+    fn sizes(&self) -> Sizes {
+        self.context.plan.sizes
+    }
+
+    /// All that a thread does.
+    fn run(&self, b: &mut KernelBuilder, first: VarId, blocks: i64) {
+        let ring = self.ring(b);
+        b.push(Stmt::Barrier(Barrier::Block));
+        let [producer, consumer] = self.sizes().registers().map_or([None; 2], |r| r.map(Some));
+        b.if_else(
+            Expr::from(self.thread).lt(self.sizes().consumers * WARPGROUP),
+            |b| {
+                consumer.into_iter().for_each(|n| b.gpu(Gpu::SetMaxRegisters(n)));
+                self.consume(b, &ring, first, blocks);
+            },
+            |b| {
+                producer.into_iter().for_each(|n| b.gpu(Gpu::SetMaxRegisters(n)));
+                self.produce(b, &ring, first, blocks);
+            },
+        );
+    }
+
+    fn ring(&self, b: &mut KernelBuilder) -> Ring {
+        let (sizes, stages) = (self.sizes(), self.sizes().stages);
+        let left = b.alloc_swizzled("pixels", DType::F16, &[stages, PARTS, sizes.bm(), DEPTH], 128);
+        let right = b.alloc_swizzled("weights", DType::F16, &[stages, PARTS, sizes.bn, DEPTH], 128);
+        let full = b.alloc("full", DType::I64, &[stages], Scope::Mbarrier);
+        let empty = b.alloc("empty", DType::I64, &[stages], Scope::Mbarrier);
+        b.if_(Expr::from(self.thread).eq(0), |b| {
+            b.loop_("slot", stages, LoopKind::Unrolled, |b, slot| {
+                // Each producer warp tells of its pixels; one thread announces the weights.
+                let arrivals = PRODUCERS / WARP + 1;
+                b.gpu(Gpu::Mbarrier(Slot { buffer: full, index: slot.into() }, MbarrierOp::Init(arrivals)));
+                b.gpu(Gpu::Mbarrier(Slot { buffer: empty, index: slot.into() }, MbarrierOp::Init(sizes.consumers)));
+            });
+            b.gpu(Gpu::FenceAsync);
+        });
+        Ring { left, right, full, empty, place: Place::start(b, stages) }
+    }
+
+    /// What the producers do. Copies of the pixels are waited for `lag` steps later, when those of further steps are under way.
+    fn produce(&self, b: &mut KernelBuilder, ring: &Ring, first: VarId, blocks: i64) {
+        let (plan, lag) = (self.context.plan, self.sizes().lag);
+        let ([_, kw], chunks) = (plan.source.taps(), plan.chunks());
+        let [_, weights] = self.context.operands();
+        plan.walk().tiles(b, first, blocks, &mut |b, [row, column]| {
+            plan.walk().steps(b, &mut |b, [y, x], chunk| {
+                let (slot, parity) = ring.place.slot(b);
+                let on = |buffer| Slot { buffer, index: slot.clone() };
+                // The phase before the first counts as ended: the ring begins empty.
+                b.gpu(Gpu::Mbarrier(on(ring.empty), MbarrierOp::Wait(Expr::Int(1) - parity)));
+                b.if_(Expr::from(self.thread).eq(self.sizes().consumers * WARPGROUP), |b| {
+                    let extents = [PARTS, self.sizes().bn, DEPTH];
+                    b.gpu(Gpu::Mbarrier(on(ring.full), MbarrierOp::Expect(2 * extents.iter().product::<i64>())));
+                    let step = (y * kw + x) * chunks + chunk;
+                    let from = vec![column.into(), step, 0.into(), 0.into(), 0.into()];
+                    b.gpu(Gpu::TensorLoad {
+                        dst: tile(ring.right, vec![slot.clone(), 0.into(), 0.into(), 0.into()], &extents),
+                        src: tile(weights, from, &extents),
+                        steps: vec![],
+                        on: on(ring.full),
+                        multicast: None,
+                    });
+                });
+                self.fetch(b, ring, &slot, row, [y, x], chunk);
+                b.gpu(Gpu::Commit(Group::Copy));
+                b.if_(Expr::Int(lag - 1).lt(ring.place.steps()), |b| {
+                    b.gpu(Gpu::Wait(Group::Copy, lag as u32));
+                    self.announce(b, ring, lag);
+                });
+                ring.place.advance(b);
+            });
+        });
+        b.gpu(Gpu::Wait(Group::Copy, 0));
+        for back in (1..=lag).rev() {
+            // Of fewer steps than that, not all are there to be told of.
+            b.if_(Expr::Int(back - 1).lt(ring.place.steps()), |b| self.announce(b, ring, back));
+        }
+    }
+
+    /// Tells the consumers that this warp's pixels are in the slot of so many steps ago, 0 for this step's.
+    fn announce(&self, b: &mut KernelBuilder, ring: &Ring, back: i64) {
+        let slot = ring.place.before(back);
+        // The tensor cores read what the threads' copies wrote.
+        b.gpu(Gpu::FenceAsync);
+        b.push(Stmt::Barrier(Barrier::Warp));
+        b.if_(Expr::from(self.thread).floor_mod(WARP).eq(0), |b| {
+            b.gpu(Gpu::Mbarrier(Slot { buffer: ring.full, index: slot }, MbarrierOp::Arrive(None)));
+        });
+    }
+
+    /// Has the parts of a step's pixels brought to a slot. Neighbouring threads bring neighbouring vectors of a row.
+    fn fetch(&self, b: &mut KernelBuilder, ring: &Ring, slot: &Expr, row: VarId, taps: [VarId; 2], chunk: VarId) {
+        let (plan, source, sizes) = (self.context.plan, &self.context.plan.source, self.sizes());
+        // The first producer is the first thread of a warpgroup.
+        let t = Expr::from(self.thread).floor_mod(PRODUCERS);
+        let rows = PRODUCERS / VECTORS;
+        // As a loop: where each of a thread's rows is would take too many registers.
+        b.for_("turn", sizes.bm() / rows, |b, turn| {
+            let within = turn * rows + t.clone().floor_div(VECTORS);
+            let pixel = source.pixel(b, row * sizes.bm() + within.clone(), 1);
+            let (place, mut inside) = source.place(&pixel, taps);
+            inside.extend(source.exists(&pixel, 1, sizes.bm()));
+            let guard = Expr::all(inside);
+            let vector = t.clone().floor_mod(VECTORS) * VECTOR;
+            for part in 0..PARTS {
+                let to = vec![slot.clone(), part.into(), within.clone(), vector.clone()];
+                let from = vec![plan.number(&place), part.into(), chunk * DEPTH + vector.clone()];
+                b.gpu(Gpu::CopyAsync {
+                    dst: tile(ring.left, to, &[VECTOR]),
+                    src: tile(self.context.space.parts, from, &[VECTOR]),
+                    guard: guard.clone(),
+                });
+            }
+        });
+    }
+
+    /// What the consumers do.
+    fn consume(&self, b: &mut KernelBuilder, ring: &Ring, first: VarId, blocks: i64) {
+        let (plan, sizes) = (self.context.plan, self.sizes());
+        let consumer = b.let_("consumer", Expr::from(self.thread).floor_div(WARPGROUP));
+        let mut sums = |name| b.alloc(name, DType::F32, &[64, sizes.bn], Scope::Fragment(Unit::Warpgroup));
+        let (total, added) = (sums("total"), sums("added"));
+        let small = (sizes.sums > 2).then(|| sums("small"));
+        let held = Held { total, added, small };
+        let own = consumer * 64;
+        plan.walk().tiles(b, first, blocks, &mut |b, tile_at| {
+            for sum in std::iter::once(total).chain(small) {
+                b.gpu(Gpu::Fill { dst: self.whole(sum), value: Expr::f32(0.0) });
+            }
+            plan.walk().steps(b, &mut |b, _, _| self.multiply(b, ring, &held, &own));
+            self.store(b, &held, &own, tile_at);
+        });
+    }
+
+    /// All of a consumer's sums.
+    fn whole(&self, sums: BufferId) -> Tile {
+        tile(sums, vec![0.into(), 0.into()], &[64, self.sizes().bn])
+    }
+
+    /// One step: the large products are added to what there is by the threads, the small ones by the tensor cores if they
+    /// have sums of their own.
+    fn multiply(&self, b: &mut KernelBuilder, ring: &Ring, held: &Held, own: &Expr) {
+        let (slot, parity) = ring.place.slot(b);
+        b.gpu(Gpu::Mbarrier(Slot { buffer: ring.full, index: slot.clone() }, MbarrierOp::Wait(parity)));
+        let parts = |b: &mut KernelBuilder, sum: BufferId, [left, right]: [i64; 2]| {
+            let rows = vec![slot.clone(), left.into(), own.clone(), 0.into()];
+            let columns = vec![slot.clone(), right.into(), 0.into(), 0.into()];
+            b.gpu(Gpu::Mma {
+                unit: Unit::Warpgroup,
+                acc: self.whole(sum),
+                a: Operand { tile: tile(ring.left, rows, &[64, DEPTH]), transposed: false },
+                b: Operand { tile: tile(ring.right, columns, &[self.sizes().bn, DEPTH]), transposed: true },
+            });
+        };
+        let done = |b: &mut KernelBuilder| {
+            b.gpu(Gpu::Commit(Group::Mma));
+            b.gpu(Gpu::Wait(Group::Mma, 0));
+        };
+        if held.small.is_none() {
+            b.gpu(Gpu::Fill { dst: self.whole(held.added), value: Expr::f32(0.0) });
+            SMALL.into_iter().for_each(|p| parts(b, held.added, p));
+            done(b);
+            self.add(b, held, 1.0 / REST);
+        }
+        b.gpu(Gpu::Fill { dst: self.whole(held.added), value: Expr::f32(0.0) });
+        parts(b, held.added, [0, 0]);
+        if let Some(small) = held.small {
+            SMALL.into_iter().for_each(|p| parts(b, small, p));
+        }
+        done(b);
+        b.if_(Expr::from(self.thread).floor_mod(WARPGROUP).eq(0), |b| {
+            b.gpu(Gpu::Mbarrier(Slot { buffer: ring.empty, index: slot.clone() }, MbarrierOp::Arrive(None)));
+        });
+        self.add(b, held, 1.0);
+        ring.place.advance(b);
+    }
+
+    /// Adds what was added up in this step to the total.
+    fn add(&self, b: &mut KernelBuilder, held: &Held, scale: f64) {
+        b.loop_("row", 64, LoopKind::FragmentRow, |b, row| {
+            b.loop_("column", self.sizes().bn, LoopKind::FragmentCol, |b, column| {
+                let at = vec![row.into(), column.into()];
+                let more = Expr::load(held.added, at.clone());
+                let more = if scale == 1.0 { more } else { more * Expr::f32(scale) };
+                b.store(held.total, at.clone(), Expr::load(held.total, at) + more);
+            });
+        });
+    }
+
+    /// Stores this consumer's rows of a tile, of which the first is `own`.
+    fn store(&self, b: &mut KernelBuilder, held: &Held, own: &Expr, [row_tile, column_tile]: [VarId; 2]) {
+        let (source, sizes) = (&self.context.plan.source, self.sizes());
+        let Context { w, params, space, .. } = self.context;
+        b.loop_("row", 64, LoopKind::FragmentRow, |b, row| {
+            let pixel: Pixel = source.pixel(b, row_tile * sizes.bm() + own.clone() + row, 1);
+            let write = |b: &mut KernelBuilder| {
+                b.loop_("column", sizes.bn, LoopKind::FragmentCol, |b, column| {
+                    let channel = column_tile * sizes.bn + column;
+                    let index = source.output(&pixel, channel.clone());
+                    let sum = |buffer| Expr::load(buffer, vec![row.into(), column.into()]);
+                    let sum = match held.small {
+                        Some(small) => sum(held.total) + sum(small) * Expr::f32(1.0 / REST),
+                        None => sum(held.total),
+                    };
+                    let unscale = Expr::load(space.unscale, vec![channel.clone()]) * Expr::f32(1.0 / SCALE);
+                    let write = |b: &mut KernelBuilder| {
+                        let value = epilogue(w, sum * unscale, &channel, &index, &|name| params.get(name));
+                        b.store(params.output(), index, value);
+                    };
+                    if source.columns() % sizes.bn == 0 {
+                        write(b);
+                    } else {
+                        b.if_(channel.clone().lt(source.columns()), write);
+                    }
+                });
+            };
+            match source.exists(&pixel, 1, sizes.bm()) {
+                Some(exists) => b.if_(exists, write),
+                None => write(b),
+            }
+        });
+    }
+}

@@ -1,0 +1,318 @@
+//! Products of `f32` on Hopper's tensor cores in parts of `f16`, which they multiply twice as fast as tf32.
+//!
+//! Each element is the sum of two numbers of 11 bits, `x = x0 + x1 / 2^11`, and three of the four products,
+//! `x0 w0 + (x1 w0 + x0 w1) / 2^11`, are all that an `f32` sum keeps. The rest is scaled because `f16` has few exponents. So
+//! there are two sums. What a step adds to the large one is added by the threads, which round where tensor cores cut off.
+//!
+//! Three launches:
+//! 1. **parts**: pixels are split and turned into rows of channels, once, and not for each tap and each tile that reads them;
+//! 2. **product**: a ring as in [`split_product`](super::SplitProduct), but both operands go to the tensor cores from shared
+//!    memory, and copies are of 16 bytes;
+//! 3. **again**: rows that read a pixel out of range are computed once more, in `f32`. Without such pixels it looks at their
+//!    flags and ends.
+//!
+//! # Range
+//! Weights are scaled by a power of two for each output channel when they are packed, so that `f16` holds them. Pixels are
+//! multiplied by 8. Of 64 channels of a pixel either all are zero, or the largest must lie between 2^-21 and 8188: then what
+//! the parts lose of any of them is below 2^-18 of the largest, and most lose 2^-23 of themselves. Otherwise the pixel
+//! is *out of range*: its flag is set, and the third launch multiplies it in `f32`. Infinities and NaN are out of range, too.
+//!
+//! | knob | values | what it chooses |
+//! |---|---|---|
+//! | `consumers`, `bn` | 1 to 3; 32 to 128 | the tile: `consumers * 64` rows and `bn` columns |
+//! | `sums` | 2, 3 | small products are added up with the same registers as a step's large ones, behind them, or have their own |
+//! | `stages` | 2 to 6 | slots of the ring |
+//! | `lag` | 0 to 2 | steps whose pixels are under way while those before them are waited for |
+
+mod kernel;
+mod model;
+mod pack;
+mod parts;
+
+use super::source::{Fast, Source};
+use super::walk::Walk;
+use super::{MOST_ROWS, PRODUCERS, SHORTEST_SUM, WARPGROUP};
+use crate::ir::builder::KernelBuilder;
+use crate::ir::{BufferId, DType, Expr, Kernel, Scope};
+use crate::schedule::Schedule;
+use crate::space::{Config, ConfigError, Space};
+use crate::target::{Cuda, CudaFeature, Target};
+use crate::templates::cuda::{ceil_div, fastest, with_costs};
+use crate::templates::{Pack, Scheduled, Template, TemplateError};
+use crate::workload::operands::Operands;
+use crate::workload::{Math, Role, Workload};
+
+/// See the module's text.
+pub struct SplitHalves;
+
+/// Terms of the reduction in one step: 128 bytes, the widest swizzle.
+const DEPTH: i64 = 64;
+/// Elements of 16 bytes, and how many of them a row of a step has.
+const VECTOR: i64 = 8;
+const VECTORS: i64 = DEPTH / VECTOR;
+/// Parts of an element.
+const PARTS: i64 = 2;
+/// What the second part is multiplied by.
+const REST: f64 = 2048.0;
+/// What pixels are multiplied by.
+const SCALE: f64 = 8.0;
+/// Between these the largest of a pixel's channels must be once it is scaled.
+const LEAST: f64 = 1.0 / (1 << 18) as f64;
+const MOST: f64 = 65504.0;
+/// Registers of a consumer beside its sums.
+const OTHER_REGISTERS: i64 = 30;
+/// The widths of tiles.
+const BN: [i64; 7] = [32, 48, 64, 80, 96, 112, 128];
+
+/// A config as numbers.
+#[derive(Clone, Copy, PartialEq, Debug)]
+struct Sizes {
+    /// Consumer warpgroups.
+    consumers: i64,
+    /// Columns of a tile.
+    bn: i64,
+    /// Sets of registers for sums: the total, what a step adds, and with 3 the small products.
+    sums: i64,
+    /// Slots of the ring.
+    stages: i64,
+    /// Steps whose pixels are under way while those before them are waited for.
+    lag: i64,
+}
+
+impl Sizes {
+    fn of(config: &Config) -> Result<Sizes, ConfigError> {
+        Ok(Sizes {
+            consumers: config.int("consumers")?,
+            bn: config.int("bn")?,
+            sums: config.int("sums")?,
+            stages: config.int("stages")?,
+            lag: config.int("lag")?,
+        })
+    }
+
+    /// Rows of a tile.
+    fn bm(&self) -> i64 {
+        64 * self.consumers
+    }
+
+    /// Threads of a block.
+    fn threads(&self) -> i64 {
+        PRODUCERS + WARPGROUP * self.consumers
+    }
+
+    /// Registers that a thread of the producers and of the consumers asks for; all have enough from the start in a block of
+    /// 256.
+    fn registers(&self) -> Option<[u32; 2]> {
+        match self.consumers {
+            1 => None,
+            2 => Some([56, 224]),
+            _ => Some([56, 152]),
+        }
+    }
+}
+
+/// A product cut up as a config says.
+#[derive(Clone, Copy, Debug)]
+struct Plan {
+    source: Source,
+    sizes: Sizes,
+}
+
+impl Plan {
+    /// Steps for one tap.
+    fn chunks(&self) -> i64 {
+        ceil_div(self.source.depth(), DEPTH)
+    }
+
+    /// Steps of a tile.
+    fn steps(&self) -> i64 {
+        self.source.taps().iter().product::<i64>() * self.chunks()
+    }
+
+    fn column_tiles(&self) -> i64 {
+        ceil_div(self.source.columns(), self.sizes.bn)
+    }
+
+    /// Tiles of the output.
+    fn tiles(&self) -> i64 {
+        ceil_div(self.source.rows(), self.sizes.bm()) * self.column_tiles()
+    }
+
+    /// Pixels of the left operand.
+    fn pixels(&self) -> i64 {
+        self.source.inputs().iter().product()
+    }
+
+    fn walk(&self) -> Walk {
+        let (tiles, columns) = (self.tiles(), self.column_tiles());
+        Walk { tiles, columns, taps: self.source.taps(), chunks: self.chunks() }
+    }
+
+    /// The number of a pixel of the left operand in memory.
+    fn number(&self, at: &[Expr; 3]) -> Expr {
+        let [_, middle, inner] = self.source.inputs();
+        let [first, second, third] = at.clone();
+        (first * middle + second) * inner + third
+    }
+
+    /// Bytes of shared memory.
+    fn shared_bytes(&self) -> i64 {
+        let slot = 2 * DEPTH * PARTS * (self.sizes.bm() + self.sizes.bn) + 16;
+        // Up to 1024 bytes before each of the two buffers, which must be aligned to that.
+        self.sizes.stages * slot + 2048
+    }
+
+    /// Registers of a consumer, as far as they can be told beforehand.
+    fn registers(&self) -> i64 {
+        self.sizes.sums * self.sizes.bn / 2 + OTHER_REGISTERS
+    }
+
+    /// Whether a device can run it without spilling, and no part of it is for nothing.
+    fn fits(&self, cuda: &Cuda) -> bool {
+        let most = self.sizes.registers().map_or(cuda.registers_per_thread, |[_, consumer]| i64::from(consumer));
+        let Sizes { bn, stages, lag, consumers, .. } = self.sizes;
+        // A narrower tile would do; and of slots that are all under way none is multiplied.
+        let useful = (bn == BN[0] || bn - 16 < self.source.columns()) && lag + 2 <= stages;
+        // What the verifier counts: tiles in whole rounds, and 64 rows for each warpgroup.
+        let blocks = self.tiles().min(cuda.sm_count);
+        let rows = ceil_div(self.tiles(), blocks) * blocks * (consumers + 1) * 64;
+        useful
+            && rows <= MOST_ROWS
+            && self.registers() <= most
+            && self.shared_bytes() <= cuda.shared_per_block_optin
+            && self.column_tiles() <= cuda.grid_dim[1]
+    }
+}
+
+/// What lies in global memory between the launches.
+#[derive(Clone, Copy, Debug)]
+struct Workspace {
+    /// Parts of the pixels: `[pixels, PARTS, channels]`, the channels in whole steps.
+    parts: BufferId,
+    /// 1 where a pixel is out of range, else 0: `[chunks, pixels]`.
+    flags: BufferId,
+    /// What a column's sums are multiplied by, since its weights are scaled: `[columns]`.
+    unscale: BufferId,
+}
+
+impl Workspace {
+    fn alloc(b: &mut KernelBuilder, plan: &Plan) -> Workspace {
+        let pixels = parts::blocks(plan) * parts::PIXELS;
+        let columns = plan.column_tiles() * plan.sizes.bn;
+        Workspace {
+            parts: b.alloc("parts", DType::F16, &[pixels, PARTS, plan.chunks() * DEPTH], Scope::Global),
+            flags: b.alloc("flags", DType::F32, &[plan.chunks(), pixels], Scope::Global),
+            unscale: b.alloc("unscale", DType::F32, &[columns], Scope::Global),
+        }
+    }
+}
+
+/// The product and the device, or why it is none for this template.
+fn problem<'t>(w: &Workload, t: &'t Target) -> Result<(Source, &'t Cuda), String> {
+    let cuda = t.cuda().ok_or("for CUDA devices")?;
+    if !cuda.has(CudaFeature::Wgmma) {
+        return Err("needs wgmma (sm_90a)".into());
+    }
+    if w.dtype != DType::F32 || w.out_dtype != DType::F32 {
+        return Err(format!("multiplies f32 into f32, not {} into {}", w.dtype, w.out_dtype));
+    }
+    if w.math != Math::Fp32 {
+        return Err("products of parts are for the class fp32: `strict` asks for multiply-adds, `tf32` for less".into());
+    }
+    if w.reduction_length() < SHORTEST_SUM {
+        return Err(format!("a sum of {} terms has less room for error than two parts take", w.reduction_length()));
+    }
+    let source = Source::of(w)?;
+    if source.fast() != Fast::Rows {
+        return Err("turns rows into columns: for NCHW, HWCN and transposed left operands".into());
+    }
+    // Large tiles, which there are fewest of.
+    let sizes = Sizes { consumers: 2, bn: 128, sums: 2, stages: 2, lag: 0 };
+    let tiles = Plan { source, sizes }.tiles();
+    if (tiles + cuda.sm_count) * 3 * 64 > MOST_ROWS {
+        return Err(format!("{tiles} tiles are more than the verifier goes through"));
+    }
+    Ok((source, cuda))
+}
+
+/// The three launches for a device of so many multiprocessors.
+fn launches(plan: &Plan, w: &Workload, multiprocessors: i64) -> Kernel {
+    let mut b = KernelBuilder::new(w.kernel_name());
+    let params = Operands::typed(&mut b, w, |p| match p.role {
+        Role::Weight => (DType::F16, pack::shape(plan)),
+        _ => (p.dtype, p.shape.clone()),
+    });
+    let space = Workspace::alloc(&mut b, plan);
+    let context = Context { plan, w, params, space };
+    parts::parts(&mut b, &context);
+    kernel::product(&mut b, &context, multiprocessors);
+    parts::again(&mut b, &context);
+    b.finish()
+}
+
+/// What all launches know.
+struct Context<'a> {
+    plan: &'a Plan,
+    w: &'a Workload,
+    params: Operands,
+    space: Workspace,
+}
+
+impl Context<'_> {
+    /// The left operand, and the packed weights.
+    fn operands(&self) -> [BufferId; 2] {
+        self.plan.source.operands().map(|name| self.params.get(name))
+    }
+}
+
+impl Template for SplitHalves {
+    fn name(&self) -> &str {
+        "split_halves"
+    }
+
+    fn version(&self) -> u32 {
+        1
+    }
+
+    fn applies(&self, w: &Workload, t: &Target) -> Result<(), String> {
+        problem(w, t).map(drop)
+    }
+
+    fn space(&self, w: &Workload, t: &Target) -> Result<Space, TemplateError> {
+        let (source, cuda) = problem(w, t).map_err(TemplateError::Limit)?;
+        let cuda = cuda.clone();
+        Ok(Space::builder()
+            .knob("consumers", [1, 2, 3])
+            .knob("bn", BN)
+            .knob("sums", [2, 3])
+            .knob("stages", [2, 3, 4, 5, 6])
+            .knob("lag", [0, 1, 2])
+            .filter("sums fit in registers, the ring in shared memory", move |config| {
+                Sizes::of(config).is_ok_and(|sizes| Plan { source, sizes }.fits(&cuda))
+            })
+            .build()?)
+    }
+
+    fn default_config(&self, w: &Workload, t: &Target) -> Result<Config, TemplateError> {
+        fastest(with_costs(&self.space(w, t)?, |config| self.cost(w, t, config)))
+    }
+
+    fn cost(&self, w: &Workload, t: &Target, config: &Config) -> f64 {
+        match (problem(w, t), Sizes::of(config)) {
+            (Ok((source, cuda)), Ok(sizes)) => model::us(&Plan { source, sizes }, w, cuda),
+            _ => f64::INFINITY,
+        }
+    }
+
+    fn schedule(&self, w: &Workload, t: &Target, config: &Config) -> Result<Scheduled, TemplateError> {
+        let (source, cuda) = problem(w, t).map_err(TemplateError::Limit)?;
+        let plan = Plan { source, sizes: Sizes::of(config)? };
+        if !plan.fits(cuda) {
+            return Err(TemplateError::Limit(format!("{config} does not fit {}", t.name)));
+        }
+        let weight = w.params().into_iter().find(|p| p.role == Role::Weight);
+        let weight = weight.ok_or_else(|| TemplateError::Limit("a product without weights".into()))?;
+        let pack = Pack { param: weight.name.into(), kernel: pack::pack(&plan, weight.name, &weight.shape) };
+        Ok(Scheduled { schedule: Schedule::new(launches(&plan, w, cuda.sm_count)), packs: vec![pack] })
+    }
+}

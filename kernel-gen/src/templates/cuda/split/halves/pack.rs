@@ -1,0 +1,151 @@
+//! How weights are packed: scaled, split, and in the order of steps.
+
+use super::{DEPTH, PARTS, Plan, REST};
+use crate::ir::builder::KernelBuilder;
+use crate::ir::{Access, Axis, BinOp, BufferId, DType, Expr, Kernel, LoopKind, Scope, UnOp, VarId};
+use crate::templates::cuda::{ceil_div, unrolled};
+
+/// Threads of a block: two steps of a column.
+const THREADS: i64 = 2 * DEPTH;
+
+/// What a column's weights are scaled by is a power of two between these, and so that the largest is below `CEILING` and not
+/// below half of it.
+const DOUBLINGS: i64 = 120;
+const CEILING: f64 = 16384.0;
+
+/// The inverse of that is the product of so many factors, each a power of two that `f16` holds.
+pub(super) const FACTORS: i64 = 8;
+const LARGEST_FACTOR: f64 = 32768.0;
+
+/// The shape of the packed weights: for each tile of columns and each step the parts, each `columns x DEPTH`. Behind the last
+/// step is one whose first part begins with the factors of each column.
+pub(super) fn shape(plan: &Plan) -> Vec<i64> {
+    vec![plan.column_tiles(), plan.steps() + 1, PARTS, plan.sizes.bn, DEPTH]
+}
+
+/// The kernel that packs: a block for each column, also for those that only fill the last tile, whose weights are zeros.
+pub(super) fn pack(plan: &Plan, name: &str, original: &[i64]) -> Kernel {
+    let mut b = KernelBuilder::new(format!("pack_{name}"));
+    let weights = b.param(name, DType::F32, original, Access::Read);
+    let packed = b.param("packed", DType::F16, &shape(plan), Access::Write);
+    b.loop_("tile", plan.column_tiles(), LoopKind::Grid(Axis::Y), |b, tile| {
+        b.loop_("within", plan.sizes.bn, LoopKind::Grid(Axis::X), |b, within| {
+            b.loop_("t", THREADS, LoopKind::Thread(Axis::X), |b, t| {
+                let column = Column { plan, weights, packed, tile, within, t };
+                let scale = column.scale(b);
+                column.weights(b, scale);
+                column.factors(b, scale);
+            });
+        });
+    });
+    b.finish()
+}
+
+/// A thread of a column's block.
+struct Column<'a> {
+    plan: &'a Plan,
+    weights: BufferId,
+    packed: BufferId,
+    tile: VarId,
+    within: VarId,
+    t: VarId,
+}
+
+impl Column<'_> {
+    /// Visits this thread's weights: their step, their place in it, and what they are.
+    fn each(&self, b: &mut KernelBuilder, body: impl FnOnce(&mut KernelBuilder, VarId, Expr, Expr)) {
+        let (plan, source) = (self.plan, &self.plan.source);
+        let at_once = THREADS / DEPTH;
+        b.for_("turn", ceil_div(plan.steps(), at_once), |b, turn| {
+            let step = b.let_("step", turn * at_once + Expr::from(self.t).floor_div(DEPTH));
+            let place = Expr::from(self.t).floor_mod(DEPTH);
+            let visit = |b: &mut KernelBuilder| {
+                let [_, kw] = source.taps();
+                let tap = b.let_("tap", Expr::from(step).floor_div(plan.chunks()));
+                let term = Expr::from(step).floor_mod(plan.chunks()) * DEPTH + place.clone();
+                let column = self.tile * plan.sizes.bn + self.within;
+                let mut inside = vec![];
+                if source.columns() % plan.sizes.bn != 0 {
+                    inside.push(column.clone().lt(source.columns()));
+                }
+                if source.depth() % DEPTH != 0 {
+                    inside.push(term.clone().lt(source.depth()));
+                }
+                let taps = [Expr::from(tap).floor_div(kw), Expr::from(tap).floor_mod(kw)];
+                let value = Expr::load(self.weights, source.weight(taps, term, column));
+                let value = match Expr::all(inside) {
+                    Some(inside) => inside.select(value, Expr::f32(0.0)),
+                    None => value,
+                };
+                body(b, step, place, value);
+            };
+            if plan.steps() % at_once == 0 {
+                visit(b);
+            } else {
+                b.if_(Expr::from(step).lt(plan.steps()), visit);
+            }
+        });
+    }
+
+    /// What the column's weights are multiplied by, in a register.
+    fn scale(&self, b: &mut KernelBuilder) -> BufferId {
+        let largest = b.alloc("largest", DType::F32, &[1], Scope::Register);
+        let of = |buffer| Expr::load(buffer, vec![0.into()]);
+        b.store(largest, [0.into()], Expr::f32(0.0));
+        self.each(b, |b, _, _, value| {
+            b.store(largest, [0.into()], of(largest).max(Expr::un(UnOp::Abs, value)));
+        });
+        let all = b.alloc("all", DType::F32, &[THREADS], Scope::Shared);
+        b.store(all, [self.t.into()], of(largest));
+        b.for_("thread", THREADS, |b, other| {
+            b.store(largest, [0.into()], of(largest).max(Expr::load(all, vec![other.into()])));
+        });
+        let scale = b.alloc("scale", DType::F32, &[1], Scope::Register);
+        b.store(scale, [0.into()], Expr::f32(1.0));
+        let scaled = || of(largest) * of(scale);
+        b.for_("doubling", DOUBLINGS, |b, _| {
+            b.if_(scaled().lt(Expr::f32(CEILING / 2.0)), |b| {
+                b.store(scale, [0.into()], of(scale) * Expr::f32(2.0));
+            });
+        });
+        b.for_("halving", DOUBLINGS, |b, _| {
+            b.if_(Expr::f32(CEILING).le(scaled()), |b| {
+                b.store(scale, [0.into()], of(scale) * Expr::f32(0.5));
+            });
+        });
+        scale
+    }
+
+    /// Splits this thread's weights.
+    fn weights(&self, b: &mut KernelBuilder, scale: BufferId) {
+        let of = |buffer| Expr::load(buffer, vec![0.into()]);
+        let scale = || of(scale);
+        let whole = b.alloc("whole", DType::F32, &[1], Scope::Register);
+        let first = b.alloc("first", DType::F16, &[1], Scope::Register);
+        self.each(b, |b, step, place, value| {
+            b.store(whole, [0.into()], value * scale());
+            b.store(first, [0.into()], of(whole));
+            let to = |part: i64| [self.tile.into(), step.into(), part.into(), self.within.into(), place.clone()];
+            b.store(self.packed, to(0), of(first));
+            b.store(self.packed, to(1), (of(whole) - of(first)) * Expr::f32(REST));
+        });
+    }
+
+    /// Stores the factors of one over the scale, and zeros behind them.
+    fn factors(&self, b: &mut KernelBuilder, scale: BufferId) {
+        let [rest, power, own] = ["rest", "power", "own"].map(|name| b.alloc(name, DType::F32, &[1], Scope::Register));
+        let of = |buffer| Expr::load(buffer, vec![0.into()]);
+        let part = Expr::from(self.t).floor_div(DEPTH);
+        let place = Expr::from(self.t).floor_mod(DEPTH);
+        b.store(rest, [0.into()], Expr::bin(BinOp::Div, Expr::f32(1.0), of(scale)));
+        b.store(own, [0.into()], Expr::f32(0.0));
+        unrolled(b, "factor", FACTORS, |b, factor| {
+            let value = of(rest).max(Expr::f32(1.0 / LARGEST_FACTOR)).min(Expr::f32(LARGEST_FACTOR));
+            b.store(power, [0.into()], value);
+            b.if_(part.clone().eq(0).and(place.clone().eq(factor)), |b| b.store(own, [0.into()], of(power)));
+            b.store(rest, [0.into()], Expr::bin(BinOp::Div, of(rest), of(power)));
+        });
+        let to = [self.tile.into(), self.plan.steps().into(), part, self.within.into(), place];
+        b.store(self.packed, to, of(own));
+    }
+}
