@@ -160,11 +160,13 @@ impl Block<'_> {
             let pixel = source.pixel(b, row * sizes.bm() + within.clone(), 1);
             let (place, mut inside) = source.place(&pixel, taps);
             inside.extend(source.exists(&pixel, 1, sizes.bm()));
+            let number = plan.number(&place);
+            inside.push(KernelBuilder::between(&number, 0, plan.pixels()));
             let guard = Expr::all(inside);
             let vector = t.clone().floor_mod(VECTORS) * VECTOR;
             for part in 0..PARTS {
                 let to = vec![slot.clone(), part.into(), within.clone(), vector.clone()];
-                let from = vec![plan.number(&place), part.into(), chunk * DEPTH + vector.clone()];
+                let from = vec![number.clone(), part.into(), chunk * DEPTH + vector.clone()];
                 b.gpu(Gpu::CopyAsync {
                     dst: tile(ring.left, to, &[VECTOR]),
                     src: tile(self.context.space.parts, from, &[VECTOR]),

@@ -162,7 +162,9 @@ pub(super) fn again(b: &mut KernelBuilder, context: &Context<'_>) {
                     if chunks % SHARES != 0 {
                         inside.push(chunk.clone().lt(chunks));
                     }
-                    let flag = Expr::load(context.space.flags, vec![chunk, plan.number(&place)]);
+                    let number = plan.number(&place);
+                    inside.push(KernelBuilder::between(&number, 0, plan.pixels()));
+                    let flag = Expr::load(context.space.flags, vec![chunk, number]);
                     let flag = match Expr::all(inside) {
                         Some(inside) => inside.select(flag, Expr::f32(0.0)),
                         None => flag,
