@@ -226,7 +226,11 @@ fn descend_from_many(space: &Space, start: &Config, cost: impl Fn(&Config) -> f6
     let mut drawn: Vec<(f64, Config)> = space.sample(1).take(DRAWN).map(|(_, c)| (cost(&c), c)).collect();
     drawn.sort_by(|a, b| a.0.total_cmp(&b.0));
     drawn.truncate(DESCENTS);
-    drawn.push((0.0, start.clone()));
+    // A start that is beyond the device's limits, as the smallest tiles of many images are, is none.
+    let refused = space.normalise(start).err();
+    if refused.is_none() {
+        drawn.push((0.0, start.clone()));
+    }
     let mut best: Option<(f64, Config)> = None;
     for (_, from) in drawn {
         let config = descend(space, &from, &cost)?;
@@ -235,16 +239,39 @@ fn descend_from_many(space: &Space, start: &Config, cost: impl Fn(&Config) -> f6
             best = Some((found, config));
         }
     }
-    Ok(best.map_or_else(|| start.clone(), |b| b.1))
+    match (best, refused) {
+        (Some((_, config)), _) => Ok(config),
+        (None, Some(refused)) => Err(refused),
+        (None, None) => Ok(start.clone()),
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::templates::Template;
+    use crate::workload::{Conv2d, Workload};
 
     #[test]
     fn awkward_extents_are_cut_as_the_next_round_number() {
         assert_eq!([1, 7, 13, 23, 56, 113, 512].map(tiled_extent), [1, 7, 14, 24, 56, 120, 512]);
+    }
+
+    #[test]
+    fn a_start_beyond_the_limits_is_left_out() {
+        let space = |least: i64| {
+            let space = Space::builder().knob("a", 0..20).knob("b", 0..20);
+            space.filter("many", move |c| c.int("a").is_ok_and(|a| a >= least)).build().unwrap()
+        };
+        let cost = |c: &Config| (c.int("a").unwrap() + (c.int("b").unwrap() - 7).abs()) as f64;
+        let start = Config::new().with("a", 0).with("b", 0);
+        let found = descend_from_many(&space(5), &start, cost).unwrap();
+        assert_eq!((found.int("a"), found.int("b")), (Ok(5), Ok(7)));
+        // 256 images make more blocks of the smallest tiles than a grid has.
+        let many = Workload::f32(Conv2d::nchw(256, 256, 14, 14, 512, 3, 1, 1));
+        let (target, template) = (Target::find("sm_90a").unwrap(), conv2d_no_batching::Conv2dNoBatching);
+        let config = template.default_config(&many, target).unwrap();
+        assert!(template.space(&many, target).unwrap().normalise(&config).is_ok());
     }
 
     #[test]
