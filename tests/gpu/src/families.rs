@@ -191,6 +191,9 @@ pub(crate) fn run(gpu: &Gpu, options: &Options) -> Result<bool> {
     let compiler = prepare::compiler(target)?;
     println!("kernels for {}, compiled by {}\n", target.name, compiler.name());
     let registry = Registry::builtin();
+    if let Some(only) = options.text("--only").filter(|only| registry.find(only).is_none()) {
+        anyhow::bail!("there is no template `{only}` in this build");
+    }
     let repeats = options.number("--repeats", 1)?;
     let mut rows = vec![];
     let mut all_right = true;
@@ -228,7 +231,7 @@ pub(crate) fn run(gpu: &Gpu, options: &Options) -> Result<bool> {
             let checked = || -> Result<f64> {
                 let artifact = artifact?;
                 spilled += usize::from(artifact.log.kernels.iter().any(|k| k.spills()));
-                let inputs = prepare::packed(&case.workload, inputs, &case.packs)?;
+                let inputs = prepare::packed(&case.workload, target, inputs, &case.packs)?;
                 let mut buffers = buffers(gpu, &case.workload, &inputs)?;
                 let kernel = Kernel::load(gpu, &case.source, &artifact)?;
                 let bound = kernel.bind(gpu, &buffers)?;

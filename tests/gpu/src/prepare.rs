@@ -26,13 +26,20 @@ pub(crate) fn source(
     Ok(source)
 }
 
-/// The inputs of a workload, with those packed that a kernel wants packed. The interpreter packs them.
-pub(crate) fn packed(workload: &Workload, inputs: &[Vec<f64>], packs: &[Pack]) -> Result<Vec<Vec<f64>>> {
+/// The inputs of a workload, with those packed that a kernel wants packed. The interpreter packs them, with the barriers that
+/// lowering gives kernels whose threads read what others wrote.
+pub(crate) fn packed(
+    workload: &Workload,
+    target: &Target,
+    inputs: &[Vec<f64>],
+    packs: &[Pack],
+) -> Result<Vec<Vec<f64>>> {
     let mut out = inputs.to_vec();
     for pack in packs {
         let at = workload.params().iter().position(|p| p.name == pack.param).context("a parameter that is packed")?;
         let given = Values::from([(pack.param.clone(), inputs[at].clone())]);
-        let mut made = interp::run(&pack.kernel, &given, Mode::Declared).map_err(|e| anyhow!("{e}"))?;
+        let lowered = lower_for(pack.kernel.clone(), target).map_err(|e| anyhow!("{e}"))?;
+        let mut made = interp::run(lowered.kernel(), &given, Mode::Declared).map_err(|e| anyhow!("{e}"))?;
         out[at] = made.pop_first().context("a kernel that packs has an output")?.1;
     }
     Ok(out)
