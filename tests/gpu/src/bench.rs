@@ -184,7 +184,7 @@ impl Data {
     /// Seeded inputs and a poisoned output.
     pub(crate) fn new(gpu: &Gpu, w: &Workload) -> Result<Data> {
         let inputs = sample::inputs(w, &mut Rng::new(1));
-        let memory = buffers(gpu, w, &inputs)?;
+        let memory = buffers(gpu, w, &prepare::plain(w, &inputs))?;
         Ok(Data { inputs, memory })
     }
 

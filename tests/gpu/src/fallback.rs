@@ -291,7 +291,7 @@ struct Data {
 
 impl Data {
     fn new(gpu: &Gpu, case: &Case<'_>) -> Result<Data> {
-        Ok(Data { memory: buffers(gpu, &case.workload, &case.inputs)? })
+        Ok(Data { memory: buffers(gpu, &case.workload, &prepare::plain(&case.workload, &case.inputs))? })
     }
 
     /// Runs a kernel once and holds its whole output against the reference.

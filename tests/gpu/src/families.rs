@@ -173,14 +173,11 @@ fn cases(template: &dyn Template, target: &Target, options: &Options) -> Result<
     })
 }
 
-/// The inputs of a workload on the device, and its poisoned output.
-pub(crate) fn buffers(gpu: &Gpu, workload: &Workload, inputs: &[Vec<f64>]) -> Result<Vec<Guarded>> {
+/// The inputs of a workload on the device, which are given as bytes, and its poisoned output.
+pub(crate) fn buffers(gpu: &Gpu, workload: &Workload, inputs: &[Vec<u8>]) -> Result<Vec<Guarded>> {
     let params = workload.params();
     let output = params.last().context("every workload has an output")?;
-    let mut all = vec![];
-    for (param, data) in params.iter().zip(inputs) {
-        all.push(gpu.upload(&values::encode(param.dtype, data))?);
-    }
+    let mut all = inputs.iter().map(|bytes| gpu.upload(bytes)).collect::<Result<Vec<_>>>()?;
     all.push(gpu.poisoned(output.bytes() as usize)?);
     Ok(all)
 }

@@ -10,6 +10,7 @@ use kernel_gen::templates::{Pack, Template};
 use kernel_gen::toolchain::cuda::{
     Arch as CodeArch, Artifact, CudaCompiler, Environment, Found, Missing, Options, Request, find,
 };
+use kernel_gen::toolchain::values;
 use kernel_gen::workload::Workload;
 use std::str::FromStr;
 use std::time::Duration;
@@ -26,21 +27,29 @@ pub(crate) fn source(
     Ok(source)
 }
 
-/// The inputs of a workload, with those packed that a kernel wants packed. The interpreter packs them, with the barriers that
-/// lowering gives kernels whose threads read what others wrote.
+/// The inputs of a workload as bytes, each in the type of its parameter.
+pub(crate) fn plain(workload: &Workload, inputs: &[Vec<f64>]) -> Vec<Vec<u8>> {
+    workload.params().iter().zip(inputs).map(|(p, data)| values::encode(p.dtype, data)).collect()
+}
+
+/// The same, with those packed that a kernel wants packed, in the type that it wants them in. The interpreter packs them, with
+/// the barriers that lowering gives kernels whose threads read what others wrote.
 pub(crate) fn packed(
     workload: &Workload,
     target: &Target,
     inputs: &[Vec<f64>],
     packs: &[Pack],
-) -> Result<Vec<Vec<f64>>> {
-    let mut out = inputs.to_vec();
+) -> Result<Vec<Vec<u8>>> {
+    let mut out = plain(workload, inputs);
     for pack in packs {
         let at = workload.params().iter().position(|p| p.name == pack.param).context("a parameter that is packed")?;
         let given = Values::from([(pack.param.clone(), inputs[at].clone())]);
         let lowered = lower_for(pack.kernel.clone(), target).map_err(|e| anyhow!("{e}"))?;
-        let mut made = interp::run(lowered.kernel(), &given, Mode::Declared).map_err(|e| anyhow!("{e}"))?;
-        out[at] = made.pop_first().context("a kernel that packs has an output")?.1;
+        let kernel = lowered.kernel();
+        let mut made = interp::run(kernel, &given, Mode::Declared).map_err(|e| anyhow!("{e}"))?;
+        let result = kernel.params.last().context("a kernel that packs has an output")?;
+        let dtype = kernel.buffer(*result).dtype;
+        out[at] = values::encode(dtype, &made.pop_first().context("a kernel that packs has an output")?.1);
     }
     Ok(out)
 }
