@@ -37,18 +37,21 @@ impl Machine<'_> {
             }
             GpuOp::Split { dst, src, .. } => {
                 let agent = self.unit_agent(threads);
+                // The warps of a warpgroup read their rows without waiting for each other: none knows that the others have.
+                let warps: Vec<Agent> =
+                    threads.chunks(Unit::Warp.threads() as usize).map(|w| self.unit_agent(w)).collect();
                 let (to, from) = (self.locate(t, dst, true)?, self.locate(t, &src.tile, false)?);
                 let ((rows, columns), parts) = (src.shape(), dst.extents[0] as usize);
                 for (i, (row, column)) in (0..rows).flat_map(|r| (0..columns).map(move |c| (r, c))).enumerate() {
-                    let mut rest =
-                        self.read_by(t, &agent, src.tile.buffer, from + src.tile.offsets[src.at(row, column)])?;
+                    let element = from + src.tile.offsets[src.at(row, column)];
+                    let mut rest = self.read_by(t, &warps[row * warps.len() / rows], src.tile.buffer, element)?;
                     for part in 0..parts {
                         let value = if part == 0 { nearest_tf32(rest) } else { rest };
                         self.write_by(t, &agent, dst.buffer, to + dst.offsets[part * rows * columns + i], value)?;
                         rest -= value;
                     }
                 }
-                self.cluster().order.done(agent);
+                [&[agent][..], &warps].concat().into_iter().for_each(|a| self.cluster().order.done(a));
             }
             GpuOp::Mma { unit, acc, a, b } => self.product(threads, *unit, [acc, a, b])?,
             GpuOp::Commit(_) => {

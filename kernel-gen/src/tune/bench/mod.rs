@@ -310,7 +310,7 @@ impl<'r> Bench<'r, '_> {
 /// Whether a library has an operator.
 fn has(peer: Peer, op: &Op) -> bool {
     match op {
-        Op::Conv2d(_) => peer == Peer::Cudnn,
+        Op::Conv2d(_) => matches!(peer, Peer::Cudnn | Peer::CudnnFused),
         Op::Matmul(_) => peer == Peer::Cublas,
         // No library has both convolutions as one.
         Op::DepthwisePointwise(_) => false,

@@ -1,10 +1,10 @@
 //! Libraries of the vendor of a device, timed beside candidates.
 
 use crate::records::{FailureKind, Outcome, median};
-/// A library: cuDNN for convolutions, cuBLAS for matrix products.
+/// A library: cuDNN for convolutions, bare or with what follows them fused, cuBLAS for matrix products.
 pub use kernel_gen_runtime::cuda::candidate::PeerKind as Peer;
 
-/// Times of a library's fastest way of computing an operator, without the epilogue.
+/// Times of a library's fastest way of computing an operator, without the epilogue unless it is asked to fuse it.
 ///
 /// What it computes is not checked: its weights are those of the workload in whatever order they lie there.
 #[derive(Clone, PartialEq, Debug)]

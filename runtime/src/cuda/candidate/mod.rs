@@ -20,7 +20,7 @@ mod time;
 pub use code::{Bound, Code, Start};
 pub use differ::Differ;
 pub use memory::{Download, Guarded};
-pub use peers::{PeerConv, PeerError, PeerKind, PeerProduct, PeerType, PeerWay, Peers};
+pub use peers::{PeerConv, PeerEpilogue, PeerError, PeerKind, PeerProduct, PeerType, PeerWay, Peers};
 pub use time::Graph;
 
 use super::context::Context;

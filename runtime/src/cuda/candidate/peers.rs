@@ -15,23 +15,26 @@ use std::fmt;
 pub enum PeerKind {
     /// cuDNN, for convolutions.
     Cudnn,
+    /// cuDNN's call that adds bias and residual to a convolution and applies ReLU.
+    CudnnFused,
     /// cuBLAS, for matrix products.
     Cublas,
 }
 
 impl PeerKind {
     /// All of them.
-    pub const ALL: [PeerKind; 2] = [PeerKind::Cudnn, PeerKind::Cublas];
+    pub const ALL: [PeerKind; 3] = [PeerKind::Cudnn, PeerKind::CudnnFused, PeerKind::Cublas];
 
     /// The one of a name.
     pub fn from_name(name: &str) -> Option<PeerKind> {
         PeerKind::ALL.into_iter().find(|kind| kind.name() == name)
     }
 
-    /// As people write it: `cudnn`, `cublas`.
+    /// As people write it: `cudnn`, `cudnn-fused`, `cublas`.
     pub fn name(self) -> &'static str {
         match self {
             PeerKind::Cudnn => "cudnn",
+            PeerKind::CudnnFused => "cudnn-fused",
             PeerKind::Cublas => "cublas",
         }
     }
@@ -39,7 +42,7 @@ impl PeerKind {
     /// File names, the most general first.
     fn files(self) -> &'static [&'static str] {
         match self {
-            PeerKind::Cudnn => &["libcudnn.so", "libcudnn.so.9", "libcudnn.so.8"],
+            PeerKind::Cudnn | PeerKind::CudnnFused => &["libcudnn.so", "libcudnn.so.9", "libcudnn.so.8"],
             PeerKind::Cublas => &["libcublas.so", "libcublas.so.13", "libcublas.so.12", "libcublas.so.11"],
         }
     }
@@ -163,6 +166,17 @@ pub struct PeerConv {
     pub dilation: [i32; 2],
     /// Groups of channels.
     pub groups: i32,
+    /// What follows the convolution in the same call; `None` is the bare operator.
+    pub fused: Option<PeerEpilogue>,
+}
+
+/// What cuDNN adds to a convolution in the same call, besides a bias for each channel.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct PeerEpilogue {
+    /// Whether a tensor like the output is added.
+    pub residual: bool,
+    /// Whether negative results become zero.
+    pub relu: bool,
 }
 
 /// A row-major matrix product.
@@ -183,7 +197,8 @@ pub struct PeerWay<'p> {
     call: Call<'p>,
     name: String,
     workspace: Option<Guarded>,
-    bytes: [usize; 3],
+    /// Bytes of each buffer that it is called with.
+    bytes: Vec<usize>,
 }
 
 impl PeerWay<'_> {
@@ -249,6 +264,12 @@ library! {
         set_math = "cudnnSetConvolutionMathType": fn(Handle, c_int);
         workspace = "cudnnGetConvolutionForwardWorkspaceSize":
             fn(Handle, Handle, Handle, Handle, Handle, c_int, *mut usize);
+        create_activation = "cudnnCreateActivationDescriptor": fn(*mut Handle);
+        destroy_activation = "cudnnDestroyActivationDescriptor": fn(Handle);
+        set_activation = "cudnnSetActivationDescriptor": fn(Handle, c_int, c_int, f64);
+        fused = "cudnnConvolutionBiasActivationForward":
+            fn(Handle, *const f32, Handle, *const c_void, Handle, *const c_void, Handle, c_int, *mut c_void, usize,
+               *const f32, Handle, *const c_void, Handle, *const c_void, Handle, Handle, *mut c_void);
         forward = "cudnnConvolutionForward":
             fn(Handle, *const f32, Handle, *const c_void, Handle, *const c_void, Handle, c_int, *mut c_void, usize,
                *const f32, Handle, *mut c_void);
@@ -296,6 +317,8 @@ struct Layer<'p> {
     y: Handle,
     filter: Handle,
     convolution: Handle,
+    /// The descriptors of what follows: bias and activation, and whether a residual is added.
+    fused: Option<(Handle, Handle, bool)>,
 }
 
 impl Drop for Layer<'_> {
@@ -307,7 +330,11 @@ impl Drop for Layer<'_> {
             (dnn.destroy_filter, self.filter),
             (dnn.destroy_convolution, self.convolution),
         ];
-        for (destroy, descriptor) in all.into_iter().filter(|(_, d)| !d.is_null()) {
+        let fused = self
+            .fused
+            .iter()
+            .flat_map(|(bias, activation, _)| [(dnn.destroy_tensor, *bias), (dnn.destroy_activation, *activation)]);
+        for (destroy, descriptor) in all.into_iter().chain(fused).filter(|(_, d)| !d.is_null()) {
             // SAFETY: each was made by its own function of this library, and nothing uses it any more.
             unsafe { destroy(descriptor) };
         }
@@ -317,7 +344,7 @@ impl Drop for Layer<'_> {
 impl<'p> Layer<'p> {
     fn new(dnn: &'p Dnn, conv: &PeerConv) -> Result<Layer<'p>, PeerError> {
         let null = std::ptr::null_mut;
-        let mut l = Layer { dnn, x: null(), y: null(), filter: null(), convolution: null() };
+        let mut l = Layer { dnn, x: null(), y: null(), filter: null(), convolution: null(), fused: None };
         let (format, data) = (c_int::from(conv.nhwc), conv.dtype.cudnn());
         let ([n, c, h, w], [o, i, kh, kw], [oh, ow]) = (conv.input, conv.filter, conv.output);
         let ([ph, pw], [sh, sw], [dh, dw]) = (conv.padding, conv.stride, conv.dilation);
@@ -338,6 +365,15 @@ impl<'p> Layer<'p> {
             done("cudnnSetConvolution2dDescriptor", set)?;
             done("cudnnSetConvolutionGroupCount", (dnn.set_groups)(l.convolution, conv.groups))?;
             done("cudnnSetConvolutionMathType", (dnn.set_math)(l.convolution, math))?;
+            if let Some(epilogue) = conv.fused {
+                let (bias, activation, _) = l.fused.insert((null(), null(), epilogue.residual));
+                done("cudnnCreateTensorDescriptor", (dnn.create_tensor)(bias))?;
+                done("cudnnCreateActivationDescriptor", (dnn.create_activation)(activation))?;
+                done("cudnnSetTensor4dDescriptor", (dnn.set_tensor)(*bias, format, data, 1, o, 1, 1))?;
+                // `CUDNN_ACTIVATION_RELU` or `CUDNN_ACTIVATION_IDENTITY`; `CUDNN_NOT_PROPAGATE_NAN`.
+                let mode = if epilogue.relu { 1 } else { 5 };
+                done("cudnnSetActivationDescriptor", (dnn.set_activation)(*activation, mode, 0, 0.0))?;
+            }
         }
         Ok(l)
     }
@@ -381,7 +417,7 @@ impl Peers {
         // this library are launched on.
         unsafe {
             match kind {
-                PeerKind::Cudnn => {
+                PeerKind::Cudnn | PeerKind::CudnnFused => {
                     let mut dnn = Dnn::resolve()?;
                     done("cudnnCreate", (dnn.create)(&mut dnn.handle))?;
                     done("cudnnSetStream", (dnn.set_stream)(dnn.handle, bench.handle()))?;
@@ -407,7 +443,12 @@ impl Peers {
         bench.context.bind()?;
         let size = |dims: &[i32]| dims.iter().map(|d| usize::try_from(*d).unwrap_or(0)).product::<usize>();
         let out = [conv.input[0], conv.filter[0], conv.output[0], conv.output[1]];
-        let bytes = [size(&conv.input), size(&conv.filter), size(&out)].map(|n| n * conv.dtype.bytes());
+        let mut sizes = vec![size(&conv.input), size(&conv.filter), size(&out)];
+        if let Some(epilogue) = conv.fused {
+            sizes.push(size(&out[1..2]));
+            sizes.extend(epilogue.residual.then(|| size(&out)));
+        }
+        let bytes: Vec<usize> = sizes.into_iter().map(|n| n * conv.dtype.bytes()).collect();
         let mut ways = vec![];
         for (algorithm, name) in ALGORITHMS {
             let layer = Layer::new(dnn, conv)?;
@@ -422,7 +463,8 @@ impl Peers {
             }
             let workspace = (needed > 0).then(|| bench.poisoned(needed)).transpose()?;
             let call = Call::Convolution { dnn, layer, algorithm };
-            ways.push(PeerWay { call, name: format!("cuDNN {name}"), workspace, bytes });
+            let fused = if conv.fused.is_some() { ", fused" } else { "" };
+            ways.push(PeerWay { call, name: format!("cuDNN {name}{fused}"), workspace, bytes: bytes.clone() });
         }
         Ok(ways)
     }
@@ -434,32 +476,65 @@ impl Peers {
         let bytes = [m * k, k * n, m * n].map(|count| batch * count * product.dtype.bytes());
         let way = |blas| {
             let call = Call::Product { blas, product: *product };
-            PeerWay { call, name: "cuBLAS".to_string(), workspace: None, bytes }
+            PeerWay { call, name: "cuBLAS".to_string(), workspace: None, bytes: bytes.to_vec() }
         };
         self.blas.iter().map(way).collect()
     }
 }
 
 impl Bench {
-    /// Queues what a library does: both operands, and the result.
+    /// Queues what a library does. The buffers are both operands and the result, and of a fused call the bias and, if there is
+    /// one, the residual.
     ///
     /// # Errors
-    /// If a buffer is too small, or the library refuses.
-    pub fn launch_peer(&self, way: &PeerWay<'_>, buffers: [&Guarded; 3]) -> Result<(), PeerError> {
+    /// If a buffer is missing or too small, or the library refuses.
+    pub fn launch_peer(&self, way: &PeerWay<'_>, buffers: &[&Guarded]) -> Result<(), PeerError> {
         self.context.bind()?;
-        for (buffer, needed) in buffers.iter().zip(way.bytes) {
-            if buffer.bytes() < needed {
-                return Err(PeerError::Buffer { needed, given: buffer.bytes() });
+        for (i, needed) in way.bytes.iter().copied().enumerate() {
+            let given = buffers.get(i).map_or(0, |buffer| buffer.bytes());
+            if given < needed {
+                return Err(PeerError::Buffer { needed, given });
             }
         }
         let at = |buffer: &Guarded| std::ptr::without_provenance_mut::<c_void>(buffer.address() as usize);
-        let [x, w, y] = buffers.map(at);
+        let [x, w, y, epilogue @ ..] = buffers else {
+            return Err(PeerError::Buffer { needed: way.bytes[0], given: 0 });
+        };
+        let [x, w, y] = [x, w, y].map(|buffer| at(buffer));
         let (one, zero) = (1.0f32, 0.0f32);
         match &way.call {
             Call::Convolution { dnn, layer, algorithm } => {
                 let (memory, bytes) = way.workspace.as_ref().map_or((std::ptr::null_mut(), 0), |m| (at(m), m.bytes()));
-                // SAFETY: the buffers have the bytes that the descriptors state, the workspace what was asked for, and the
-                // scalars live through the call.
+                if let Some((bias, activation, residual)) = layer.fused {
+                    // Without a residual the output stands in its place, by a factor of zero.
+                    let (factor, z) = if residual { (&one, at(epilogue[1])) } else { (&zero, y) };
+                    // SAFETY: the buffers have the bytes that the descriptors state, the workspace what was asked for, and the
+                    // scalars live through the call.
+                    let status = unsafe {
+                        (dnn.fused)(
+                            dnn.handle,
+                            &one,
+                            layer.x,
+                            x,
+                            layer.filter,
+                            w,
+                            layer.convolution,
+                            *algorithm,
+                            memory,
+                            bytes,
+                            factor,
+                            layer.y,
+                            z,
+                            bias,
+                            at(epilogue[0]),
+                            activation,
+                            layer.y,
+                            y,
+                        )
+                    };
+                    return done("cudnnConvolutionBiasActivationForward", status);
+                }
+                // SAFETY: as above.
                 let status = unsafe {
                     (dnn.forward)(
                         dnn.handle,

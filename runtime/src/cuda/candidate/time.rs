@@ -26,8 +26,8 @@ impl Bench {
         self.recorded(calls, || bounds.iter().cycle().take(calls).try_for_each(|bound| self.launch(bound)))
     }
 
-    /// As [`Bench::time_launches`], for what a library does: both operands, and the result.
-    pub fn time_peer(&self, way: &PeerWay<'_>, buffers: [&Guarded; 3], calls: usize) -> Result<f64, PeerError> {
+    /// As [`Bench::time_launches`], for what a library does with the buffers of [`Bench::launch_peer`].
+    pub fn time_peer(&self, way: &PeerWay<'_>, buffers: &[&Guarded], calls: usize) -> Result<f64, PeerError> {
         self.between_events(|| (0..calls).try_for_each(|_| self.launch_peer(way, buffers)))
     }
 
@@ -35,10 +35,10 @@ impl Bench {
     pub fn graph_of_peer<'a>(
         &self,
         way: &'a PeerWay<'_>,
-        sets: &[[&'a Guarded; 3]],
+        sets: &[Vec<&'a Guarded>],
         calls: usize,
     ) -> Result<Graph<'a>, PeerError> {
-        self.recorded(calls, || sets.iter().cycle().take(calls).try_for_each(|set| self.launch_peer(way, *set)))
+        self.recorded(calls, || sets.iter().cycle().take(calls).try_for_each(|set| self.launch_peer(way, set)))
     }
 
     /// Records what is queued.

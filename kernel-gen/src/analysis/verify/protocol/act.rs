@@ -601,6 +601,19 @@ impl<'k> Run<'_, 'k> {
                 let done = self.order.groups(Group::Mma, warpgroup).committed.saturating_sub(*pending);
                 (warp..warp + warps).for_each(|w| self.order.learn(w, actor, done));
             }
+            Gpu::Split { dst, src } => {
+                let agent = self.order.together(warp, warps);
+                // The warps of a warpgroup read without waiting for each other: none knows that the others have.
+                for w in warp..warp + warps {
+                    let reader = self.order.together(w, 1);
+                    let pieces = self.tile(i, &src.tile);
+                    self.read(i, src.tile.buffer, &pieces, &reader)?;
+                    self.order.done(reader);
+                }
+                let pieces = self.tile(i, dst);
+                self.write(i, dst.buffer, &pieces, &agent)?;
+                self.order.done(agent);
+            }
             _ => {
                 let agent = self.order.together(warp, warps);
                 for t in g.tiles().read {

@@ -102,7 +102,7 @@ struct Ring {
     right: BufferId,
     /// One barrier a slot, whose phases end when all its bytes have come.
     full: BufferId,
-    /// One barrier a slot, whose phases end when all consumers are done with it.
+    /// One barrier a slot, whose phases end when all warps of the consumers are done with it.
     empty: BufferId,
     /// Where this thread is.
     place: Place,
@@ -174,7 +174,8 @@ impl Block<'_> {
                 // Each producer warp tells of its pixels; one thread announces the weights.
                 let arrivals = PRODUCERS / WARP + 1;
                 b.gpu(Gpu::Mbarrier(Slot { buffer: full, index: slot.into() }, MbarrierOp::Init(arrivals)));
-                b.gpu(Gpu::Mbarrier(Slot { buffer: empty, index: slot.into() }, MbarrierOp::Init(sizes.consumers)));
+                let readers = sizes.consumers * (WARPGROUP / WARP);
+                b.gpu(Gpu::Mbarrier(Slot { buffer: empty, index: slot.into() }, MbarrierOp::Init(readers)));
             });
             b.gpu(Gpu::FenceAsync);
         });
@@ -340,7 +341,9 @@ impl Block<'_> {
             b.gpu(Gpu::Commit(Group::Mma));
             b.gpu(Gpu::Wait(Group::Mma, 0));
             if h + 1 == sizes.row_blocks {
-                b.if_(Expr::from(self.thread).floor_mod(WARPGROUP).eq(0), |b| {
+                // Each warp for itself: that the products are done tells a warp nothing of what the others have read.
+                b.push(Stmt::Barrier(Barrier::Warp));
+                b.if_(Expr::from(self.thread).floor_mod(WARP).eq(0), |b| {
                     b.gpu(Gpu::Mbarrier(Slot { buffer: ring.empty, index: slot.clone() }, MbarrierOp::Arrive(None)));
                 });
             }

@@ -6,8 +6,10 @@ use crate::ir::DType;
 use crate::records::FailureKind;
 use crate::tune::measure::pipeline::failure;
 use crate::tune::measure::{Peer, Sampling};
-use crate::workload::{Conv2d, ConvLayout, Math, Matmul, Op, Workload};
-use kernel_gen_runtime::cuda::candidate::{Bench, Guarded, PeerConv, PeerError, PeerProduct, PeerType, PeerWay, Peers};
+use crate::workload::{Conv2d, ConvLayout, Epilogue, Math, Matmul, Op, Role, Workload};
+use kernel_gen_runtime::cuda::candidate::{
+    Bench, Guarded, PeerConv, PeerEpilogue, PeerError, PeerProduct, PeerType, PeerWay, Peers,
+};
 use std::collections::BTreeMap;
 
 /// Replays by which the ways of a library are ranked.
@@ -27,13 +29,17 @@ impl Libraries {
         self.0.entry(peer).or_insert_with(|| Peers::open(bench, peer).map_err(|e| e.to_string()));
     }
 
-    /// What a library can do of a workload: its operator, without the epilogue.
+    /// What a library can do of a workload: its operator, without the epilogue unless the library fuses it.
     pub(super) fn ways(&self, bench: &Bench, peer: Peer, workload: &Workload) -> Result<Vec<PeerWay<'_>>, String> {
         let library = self.0.get(&peer).ok_or("it was not opened")?.as_ref().map_err(Clone::clone)?;
         let dtype = dtype(workload)?;
         match (peer, &workload.op) {
             (Peer::Cudnn, Op::Conv2d(c)) => {
                 library.convolutions(bench, &convolution(c, dtype)?).map_err(|e| e.to_string())
+            }
+            (Peer::CudnnFused, Op::Conv2d(c)) => {
+                let conv = PeerConv { fused: Some(fused(&workload.epilogue)?), ..convolution(c, dtype)? };
+                library.convolutions(bench, &conv).map_err(|e| e.to_string())
             }
             (Peer::Cublas, Op::Matmul(m)) => Ok(library.products(&product(m, dtype)?)),
             _ => Err("it has no such operator".to_string()),
@@ -73,7 +79,20 @@ fn convolution(c: &Conv2d, dtype: PeerType) -> Result<PeerConv, String> {
         stride: pair(c.stride)?,
         dilation: pair(c.dilation)?,
         groups: number(c.groups)?,
+        fused: None,
     })
+}
+
+/// The epilogue as cuDNN's one call has it.
+fn fused(epilogue: &[Epilogue]) -> Result<PeerEpilogue, String> {
+    use Epilogue::{Bias, Relu, ResidualAdd};
+    match epilogue {
+        [Bias] => Ok(PeerEpilogue { residual: false, relu: false }),
+        [Bias, Relu] => Ok(PeerEpilogue { residual: false, relu: true }),
+        [Bias, ResidualAdd] => Ok(PeerEpilogue { residual: true, relu: false }),
+        [Bias, ResidualAdd, Relu] => Ok(PeerEpilogue { residual: true, relu: true }),
+        _ => Err("it fuses a bias, with a residual and ReLU behind it or without".to_string()),
+    }
 }
 
 fn product(m: &Matmul, dtype: PeerType) -> Result<PeerProduct, String> {
@@ -98,27 +117,28 @@ impl From<PeerError> for Stop {
 pub(super) fn fastest<'p>(
     bench: &Bench,
     task: &Task,
+    workload: &Workload,
     ways: Vec<PeerWay<'p>>,
     sampling: &Sampling,
     tell: &mut Tell<'_>,
 ) -> Result<Option<PeerWay<'p>>, Stop> {
-    let Some(buffers) = operands(&task.inputs, &task.output) else { return Ok(None) };
+    let buffers = operands(workload, &task.inputs, &task.output);
     let mut best: Option<(f64, PeerWay<'p>)> = None;
     for way in ways {
         tell(Stage::Run, LOAD_S)?;
         // A way that the library offers and then refuses is none. The first call also prepares what the library wants.
-        match bench.launch_peer(&way, buffers) {
+        match bench.launch_peer(&way, &buffers) {
             Ok(()) => bench.synchronize()?,
             Err(PeerError::Cuda(error)) => return Err(error.into()),
             Err(_) => continue,
         }
-        let us = bench.time_peer(&way, buffers, 1)?;
+        let us = bench.time_peer(&way, &buffers, 1)?;
         if best.as_ref().is_some_and(|(least, _)| us > SLOW * least) {
             continue;
         }
         let calls = calls(us, sampling);
         tell(Stage::Time, LOAD_S + budget_s(us, calls, ROUNDS))?;
-        let graph = bench.graph_of_peer(&way, &[buffers], calls)?;
+        let graph = bench.graph_of_peer(&way, std::slice::from_ref(&buffers), calls)?;
         let mut least = f64::INFINITY;
         for _ in 0..ROUNDS {
             least = least.min(bench.replay(&graph)?);
@@ -131,10 +151,10 @@ pub(super) fn fastest<'p>(
     Ok(best.map(|(_, way)| way))
 }
 
-/// What a library reads and writes: the operator's two operands, which come first, and the result.
-pub(super) fn operands<'a>(inputs: &'a [Guarded], output: &'a Guarded) -> Option<[&'a Guarded; 3]> {
-    match inputs {
-        [a, b, ..] => Some([a, b, output]),
-        _ => None,
-    }
+/// What a library reads and writes: the operator's two operands, the result, and what a fused call adds.
+pub(super) fn operands<'a>(workload: &Workload, inputs: &'a [Guarded], output: &'a Guarded) -> Vec<&'a Guarded> {
+    let params = workload.params();
+    let of = |role| params.iter().position(|p| p.role == role).and_then(|at| inputs.get(at));
+    let (operands, added) = ([Role::Input, Role::Weight].map(of), [Role::Bias, Role::Residual].map(of));
+    operands.into_iter().flatten().chain([output]).chain(added.into_iter().flatten()).collect()
 }

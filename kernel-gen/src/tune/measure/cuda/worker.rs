@@ -418,7 +418,7 @@ fn again(bench: &Bench, task: &Task, tell: &mut Tell<'_>) -> Result<(), Stop> {
 /// What is compared: a candidate, or a library's way of doing the same.
 enum Contestant<'a> {
     Candidate { warm: Bound<'a>, cold: Vec<Bound<'a>> },
-    Library { way: &'a PeerWay<'a>, warm: [&'a Guarded; 3], cold: Vec<[&'a Guarded; 3]> },
+    Library { way: &'a PeerWay<'a>, warm: Vec<&'a Guarded>, cold: Vec<Vec<&'a Guarded>> },
 }
 
 impl Contestant<'_> {
@@ -426,7 +426,7 @@ impl Contestant<'_> {
     fn time_once(&self, bench: &Bench) -> Result<f64, Stop> {
         match self {
             Contestant::Candidate { warm, .. } => Ok(bench.time_launches(warm, 1)?),
-            Contestant::Library { way, warm, .. } => Ok(bench.time_peer(way, *warm, 1)?),
+            Contestant::Library { way, warm, .. } => Ok(bench.time_peer(way, warm, 1)?),
         }
     }
 
@@ -437,9 +437,10 @@ impl Contestant<'_> {
                 let cold: Vec<&Bound<'_>> = cold.iter().collect();
                 Ok([bench.graph(&[warm], calls)?, bench.graph(&cold, cold_calls)?])
             }
-            Contestant::Library { way, warm, cold } => {
-                Ok([bench.graph_of_peer(way, &[*warm], calls)?, bench.graph_of_peer(way, cold, cold_calls)?])
-            }
+            Contestant::Library { way, warm, cold } => Ok([
+                bench.graph_of_peer(way, std::slice::from_ref(warm), calls)?,
+                bench.graph_of_peer(way, cold, cold_calls)?,
+            ]),
         }
     }
 }
@@ -461,13 +462,13 @@ fn compare(
     let cold = (0..sets).map(|_| buffers(bench, &task.data)).collect::<Result<Vec<_>, _>>()?;
     let mut ways: Vec<Option<PeerWay<'_>>> = peers.iter().map(|_| None).collect();
     let asked: Vec<Option<Peer>> = request.peers.iter().map(|name| Peer::from_name(name)).collect();
+    let workload = Workload::from_key(&request.workload).map_err(|cause| failure(FailureKind::Worker, cause))?;
     if outcomes.iter().any(Result::is_ok) {
         asked.iter().flatten().for_each(|peer| libraries.open(bench, *peer));
-        let workload = Workload::from_key(&request.workload).map_err(|cause| failure(FailureKind::Worker, cause))?;
         for ((peer, way), result) in asked.iter().zip(&mut ways).zip(peers.iter_mut()) {
             let offered = peer.ok_or("there is no such library".to_string());
             match offered.and_then(|peer| libraries.ways(bench, peer, &workload)) {
-                Ok(offered) => *way = peers::fastest(bench, task, offered, sampling, tell)?,
+                Ok(offered) => *way = peers::fastest(bench, task, &workload, offered, sampling, tell)?,
                 Err(why) => *result = Err(why),
             }
             if way.is_none() && result.is_ok() {
@@ -482,8 +483,8 @@ fn compare(
         contestants.push(Contestant::Candidate { warm: ready.bind(bench, &task.inputs, &task.output)?, cold });
     }
     for way in ways.iter().flatten() {
-        let Some(warm) = peers::operands(&task.inputs, &task.output) else { continue };
-        let cold = cold.iter().filter_map(|(inputs, output)| peers::operands(inputs, output)).collect();
+        let warm = peers::operands(&workload, &task.inputs, &task.output);
+        let cold = cold.iter().map(|(inputs, output)| peers::operands(&workload, inputs, output)).collect();
         contestants.push(Contestant::Library { way, warm, cold });
     }
     let mut samples = interleaved(bench, &contestants, cold.len(), sampling, tell)?.into_iter();
