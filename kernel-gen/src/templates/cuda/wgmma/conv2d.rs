@@ -185,7 +185,7 @@ impl Template for WgmmaConv2d {
         let (c, cuda) = problem(w, t).map_err(TemplateError::Limit)?;
         let sizes = Sizes::of(config)?;
         let product = Convolution { workload: w, c, sizes, pixels: Pixels::of(config, sizes)? };
-        Ok(Scheduled { schedule: Schedule::new(kernel(&product, sizes, cuda.sm_count)), packs: vec![] })
+        Ok(Scheduled { schedule: Schedule::new(kernel(&product, sizes, cuda)), packs: vec![] })
     }
 }
 

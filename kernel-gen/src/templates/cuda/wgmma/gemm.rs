@@ -84,7 +84,7 @@ impl Template for WgmmaGemm {
         let (m, cuda) = problem(w, t).map_err(TemplateError::Limit)?;
         let sizes = Sizes::of(config)?;
         let product = Gemm { workload: w, m, sizes };
-        Ok(Scheduled { schedule: Schedule::new(kernel(&product, sizes, cuda.sm_count)), packs: vec![] })
+        Ok(Scheduled { schedule: Schedule::new(kernel(&product, sizes, cuda)), packs: vec![] })
     }
 }
 

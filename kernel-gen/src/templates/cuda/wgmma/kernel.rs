@@ -1,11 +1,13 @@
 //! The kernel that all products share: which block, warpgroup and thread does what.
 
+use super::residual::Residual;
 use super::ring::{Layout, Part, Ring};
 use super::{Sizes, WARPGROUP, ceil_div, store};
 use crate::ir::builder::KernelBuilder;
 use crate::ir::{
     Axis, Barrier, BufferId, DType, Expr, Gpu, Kernel, LoopKind, MbarrierOp, Scope, Slot, Stmt, Tile, Unit, VarId,
 };
+use crate::target::Cuda;
 use crate::templates::cuda::tile;
 use crate::workload::{Param, Workload};
 
@@ -66,14 +68,16 @@ pub(super) struct Block<'p> {
     pub(super) product: &'p dyn Product,
     pub(super) params: Vec<(Param, BufferId)>,
     pub(super) sizes: Sizes,
+    /// Pieces of output that a consumer has in shared memory.
+    pub(super) buffers: i64,
     /// This thread.
     pub(super) thread: VarId,
     /// Its block's rank in the cluster.
     pub(super) rank: Expr,
 }
 
-/// The kernel of a product for a device of so many multiprocessors.
-pub(super) fn kernel(product: &dyn Product, sizes: Sizes, multiprocessors: i64) -> Kernel {
+/// The kernel of a product for a device.
+pub(super) fn kernel(product: &dyn Product, sizes: Sizes, cuda: &Cuda) -> Kernel {
     let w = product.workload();
     let mut b = KernelBuilder::new(w.kernel_name());
     let params: Vec<(Param, BufferId)> = w
@@ -84,13 +88,14 @@ pub(super) fn kernel(product: &dyn Product, sizes: Sizes, multiprocessors: i64) 
             (p, id)
         })
         .collect();
+    let buffers = sizes.buffers(w, cuda);
     let blocks = sizes.cluster.blocks();
     let items = product.tiles() / blocks;
-    let clusters = (multiprocessors / blocks).min(items);
+    let clusters = (cuda.sm_count / blocks).min(items);
     b.loop_("block", clusters, LoopKind::Grid(Axis::X), |b, first| {
         let threads = |b: &mut KernelBuilder, rank: Expr| {
             b.loop_("t", sizes.threads(), LoopKind::Thread(Axis::X), |b, thread| {
-                let block = Block { product, params, sizes, thread, rank };
+                let block = Block { product, params, sizes, buffers, thread, rank };
                 block.run(b, items, clusters, first);
             });
         };
@@ -103,6 +108,12 @@ pub(super) fn kernel(product: &dyn Product, sizes: Sizes, multiprocessors: i64) 
 }
 
 impl Block<'_> {
+    /// The buffer of a parameter.
+    pub(super) fn param(&self, name: &str) -> BufferId {
+        let found = self.params.iter().find(|p| p.0.name == name);
+        found.expect("a workload's parameters hold the operands of its epilogue").1
+    }
+
     /// All that a thread does.
     fn run(&self, b: &mut KernelBuilder, items: i64, clusters: i64, first: VarId) {
         let sizes = self.sizes;
@@ -119,6 +130,11 @@ impl Block<'_> {
         let ring = Ring::make(b, self);
         let turns = (sizes.tiles_at_once() > 1).then(|| Turns::make(b, self.thread, sizes.tiles_at_once()));
         let stage = store::Stage::make(b, self);
+        // The rows of the tile that are a consumer's.
+        let first = |consumer: VarId| match &turns {
+            None => consumer * (64 * sizes.row_blocks),
+            Some(_) => Expr::Int(0),
+        };
         b.push(match sizes.cluster.blocks() {
             1 => Stmt::Barrier(Barrier::Block),
             // Other blocks arrive at the barriers of this one too.
@@ -138,17 +154,27 @@ impl Block<'_> {
                         });
                     });
                 });
+                if let Some((stage, residual)) = stage.as_ref().and_then(|s| Some((s, s.residual.as_ref()?))) {
+                    let (asks, consumer) = Residual::asks(self.thread, sizes);
+                    b.if_(asks, |b| {
+                        let consumer = b.let_("asker", consumer);
+                        each_tile(b, &mut |b, round, place| {
+                            let of = (consumer, &first(consumer));
+                            let produce = |b: &mut KernelBuilder| residual.produce(b, self, stage, place, of);
+                            match &turns {
+                                None => produce(b),
+                                Some(turns) => b.if_(turns.has(round, consumer), produce),
+                            }
+                        });
+                    });
+                }
             },
             |b| {
                 sizes.registers().into_iter().for_each(|[_, consumer]| b.gpu(Gpu::SetMaxRegisters(consumer)));
                 let consumer = b.let_("consumer", Expr::from(self.thread).floor_div(WARPGROUP) - 1);
                 let shape = [sizes.row_blocks, 64, sizes.bn];
                 let acc = b.alloc("acc", DType::F32, &shape, Scope::Fragment(Unit::Warpgroup));
-                // The rows of the tile that are this consumer's.
-                let first = match &turns {
-                    None => consumer * (64 * sizes.row_blocks),
-                    Some(_) => Expr::Int(0),
-                };
+                let first = first(consumer);
                 let multiply = |b: &mut KernelBuilder, place: &[Expr], after: &dyn Fn(&mut KernelBuilder)| {
                     for h in 0..sizes.row_blocks {
                         b.gpu(Gpu::Fill { dst: sums(acc, h, sizes), value: Expr::f32(0.0) });
@@ -163,7 +189,7 @@ impl Block<'_> {
                     None => each_tile(b, &mut |b, _, place| multiply(b, place, &|_| {})),
                     Some(turns) => each_tile(b, &mut |b, round, place| {
                         b.if_else(
-                            Expr::from(round).floor_mod(turns.count).eq(consumer),
+                            turns.has(round, consumer),
                             |b| {
                                 turns.take(b, round, consumer);
                                 multiply(b, place, &|b| turns.pass_on(b, self.thread, consumer));
@@ -205,6 +231,11 @@ impl Turns {
             });
         });
         Turns { turn, count }
+    }
+
+    /// The condition that a round's tile is a consumer's.
+    fn has(&self, round: VarId, consumer: VarId) -> Expr {
+        Expr::from(round).floor_mod(self.count).eq(consumer)
     }
 
     /// Waits for the turn. The first consumer's first comes by itself: its barrier is one phase behind the others'.

@@ -27,6 +27,7 @@ mod conv2d;
 mod gemm;
 mod kernel;
 mod model;
+mod residual;
 mod ring;
 mod store;
 
@@ -265,20 +266,28 @@ impl Sizes {
             .flatten()
     }
 
-    /// Bytes that sums take on their way to the copy engine.
-    fn stage_bytes(&self) -> i64 {
-        match self.store {
+    /// Bytes of shared memory, with so many pieces of output for each consumer.
+    fn shared_bytes(&self, buffers: i64) -> i64 {
+        // 16 bytes of barriers a slot and a piece and 8 a consumer, and up to 1024 bytes before the first slot, which must
+        // be aligned to that.
+        let pieces = match self.store {
             Store::Registers => 0,
-            Store::Tma => self.consumers * store::BUFFERS * 64 * store::ROW_BYTES,
-        }
+            Store::Tma => self.consumers * buffers,
+        };
+        self.stages * (self.slot_bytes() + 16) + pieces * (64 * store::ROW_BYTES + 16) + 16 + 1024
+    }
+
+    /// Pieces of output that a consumer has in shared memory: two, of which one is written while the other is read; where a
+    /// residual is brought there before, more, as many as find room.
+    fn buffers(&self, w: &Workload, cuda: &Cuda) -> i64 {
+        let most = if store::adds_residual(w) { residual::MOST_BUFFERS } else { store::BUFFERS };
+        let fitting = (store::BUFFERS..=most).rev().find(|n| self.shared_bytes(*n) <= cuda.shared_per_block_optin);
+        fitting.unwrap_or(store::BUFFERS)
     }
 
     /// Whether registers and shared memory suffice.
     fn fits(&self, cuda: &Cuda) -> bool {
-        // 16 bytes of barriers a slot and 8 a consumer, and up to 1024 bytes before the first slot, which must be aligned
-        // to that.
-        let shared = self.stages * (self.slot_bytes() + 16) + self.stage_bytes() + 16 + 1024;
-        self.accumulators() <= 128 && shared <= cuda.shared_per_block_optin
+        self.accumulators() <= 128 && self.shared_bytes(store::BUFFERS) <= cuda.shared_per_block_optin
     }
 }
 

@@ -3,40 +3,52 @@
 //! From the registers each thread stores the pairs that it holds: a warp writes 16 bytes to each of eight rows at a time.
 //! By way of the copy engine, each warp puts its 16 rows of 128 bytes into shared memory, swizzled so that its threads
 //! meet no bank twice, and has the engine take them to the output while it goes on; with two such pieces in turns, it
-//! waits only for the last but one. Warps do not wait for each other.
+//! waits only for the last but one. Warps do not wait for each other. Where a residual is added, that comes by the engine
+//! too, into the same pieces before ([`residual`](super::residual)).
 
 use super::kernel::{Block, Box, Element};
-use super::{Store, WARPGROUP};
+use super::residual::Residual;
+use super::{Sizes, Store, WARPGROUP};
 use crate::ir::builder::KernelBuilder;
 use crate::ir::{Barrier, BufferId, Expr, Gpu, Group, LoopKind, Stmt, VarId};
 use crate::templates::cuda::tile;
 use crate::workload::naive::epilogue;
+use crate::workload::{Epilogue, Workload};
 
 /// Pieces that a warp has in shared memory, and bytes of their rows: the widest swizzle.
 pub(super) const BUFFERS: i64 = 2;
 pub(super) const ROW_BYTES: i64 = 128;
 
 /// Threads, and rows of a tile, of a warp.
-const WARP: i64 = 32;
+pub(super) const WARP: i64 = 32;
 const WARP_ROWS: i64 = 16;
 
-/// Where sums wait for the copy engine.
+/// Where sums wait for the copy engine: pieces of 64 rows of 128 bytes, some for each consumer.
 pub(super) struct Stage {
-    buffer: BufferId,
-    columns: i64,
+    pub(super) buffer: BufferId,
+    pub(super) columns: i64,
     thread: VarId,
+    /// What brings the residual into them, if the epilogue adds one.
+    pub(super) residual: Option<Residual>,
 }
 
 impl Stage {
     /// Its memory, if the copy engine is to store.
     pub(super) fn make(b: &mut KernelBuilder, block: &Block<'_>) -> Option<Stage> {
-        let (sizes, dtype) = (block.sizes, block.product.workload().out_dtype);
-        let columns = ROW_BYTES / dtype.bytes() as i64;
+        let (sizes, w) = (block.sizes, block.product.workload());
+        let columns = ROW_BYTES / w.out_dtype.bytes() as i64;
         (sizes.store == Store::Tma).then(|| {
-            let shape = [sizes.consumers, BUFFERS, 64, columns];
-            let buffer = b.alloc_swizzled("output_rows", dtype, &shape, ROW_BYTES as u32);
-            Stage { buffer, columns, thread: block.thread }
+            let shape = [sizes.consumers, block.buffers, 64, columns];
+            let buffer = b.alloc_swizzled("output_rows", w.out_dtype, &shape, ROW_BYTES as u32);
+            let residual = adds_residual(w).then(|| Residual::make(b, block));
+            Stage { buffer, columns, thread: block.thread, residual }
         })
+    }
+
+    /// Pieces of a consumer's rows of a tile: their row block, and their first column.
+    pub(super) fn pieces(&self, sizes: Sizes) -> impl Iterator<Item = [i64; 2]> + use<> {
+        let columns = self.columns;
+        (0..sizes.row_blocks).flat_map(move |h| (0..sizes.bn / columns).map(move |i| [h, i * columns]))
     }
 
     /// Done by the thread of each warp that talks to the engine.
@@ -48,6 +60,11 @@ impl Stage {
     pub(super) fn finish(&self, b: &mut KernelBuilder) {
         self.one(b, |b| b.gpu(Gpu::Wait(Group::Store, 0)));
     }
+}
+
+/// Whether the epilogue adds a residual.
+pub(super) fn adds_residual(w: &Workload) -> bool {
+    w.epilogue.contains(&Epilogue::ResidualAdd)
 }
 
 /// What is done with an element: its value, its row and column in a piece, and where it belongs.
@@ -70,40 +87,55 @@ impl Sums<'_> {
     /// Stores all of them.
     pub(super) fn store(&self, b: &mut KernelBuilder, stage: Option<&Stage>) {
         let sizes = self.block.sizes;
-        match stage {
-            None => (0..sizes.row_blocks).for_each(|h| self.thread_by_thread(b, h)),
-            Some(stage) => {
-                let across = sizes.bn / stage.columns;
-                let pieces = sizes.row_blocks * across;
-                for piece in 0..pieces {
+        let Some(stage) = stage else {
+            return (0..sizes.row_blocks).for_each(|h| self.thread_by_thread(b, h));
+        };
+        let pieces: Vec<[i64; 2]> = stage.pieces(sizes).collect();
+        for (i, piece) in pieces.iter().enumerate() {
+            match &stage.residual {
+                Some(residual) => self.onto_residual(b, stage, residual, *piece),
+                None => {
                     // Of an odd number of pieces the last is where the next tile's first goes.
-                    let under_way = if piece == 0 && pieces % BUFFERS != 0 { 0 } else { BUFFERS as u32 - 1 };
-                    self.by_engine(b, stage, [piece / across, piece % across * stage.columns], under_way);
+                    let alone = i == 0 && pieces.len() as i64 % BUFFERS != 0;
+                    let under_way = if alone { 0 } else { BUFFERS as u32 - 1 };
+                    self.by_engine(b, stage, *piece, i as i64 % BUFFERS, under_way);
                 }
             }
         }
     }
 
     /// Visits `columns` columns from `start` on of row block `h`, with the value of each element, where in the block it
-    /// is, and where in the output. Where `clamped`, an element that does not exist reads what the nearest one that does
-    /// would, so that nothing has to be asked.
-    fn each(&self, b: &mut KernelBuilder, [h, start]: [i64; 2], columns: i64, clamped: bool, body: &Visit<'_>) {
-        let params = &self.block.params;
-        let operand = |name: &str| {
-            let found = params.iter().find(|p| p.0.name == name);
-            found.expect("a workload's parameters hold the operands of its epilogue").1
+    /// is, and where in the output.
+    ///
+    /// On the way through a piece `staged` of shared memory an element that does not exist reads what the nearest one that
+    /// does would, so that nothing has to be asked; and the residual is read from the piece, if it comes there.
+    fn each(
+        &self,
+        b: &mut KernelBuilder,
+        [h, start]: [i64; 2],
+        columns: i64,
+        staged: Option<(&Stage, &[Expr; 2])>,
+        body: &Visit<'_>,
+    ) {
+        let landed = staged.filter(|(stage, _)| stage.residual.is_some());
+        let operand = |name: &str| match landed {
+            Some((stage, _)) if name == "residual" => stage.buffer,
+            _ => self.block.param(name),
         };
         b.loop_("row", 64, LoopKind::FragmentRow, |b, row| {
             b.loop_("column", columns, LoopKind::FragmentCol, |b, column| {
                 let sum = Expr::load(self.acc, vec![h.into(), row.into(), column + start]);
                 let product = self.block.product;
                 let at = product.element(self.place, self.first.clone() + 64 * h + row, column + start);
-                let output = &params.last().expect("every workload has an output").0.shape;
+                let output = &self.block.params.last().expect("every workload has an output").0.shape;
                 let inside = |index: &Expr, size: i64| match at.exists {
-                    Some(_) if clamped => index.clone().min(size - 1),
+                    Some(_) if staged.is_some() => index.clone().min(size - 1),
                     _ => index.clone(),
                 };
-                let index: Vec<Expr> = at.index.iter().zip(output).map(|(i, n)| inside(i, *n)).collect();
+                let index: Vec<Expr> = match landed {
+                    Some((_, piece)) => [&piece[..], &[row.into(), column.into()]].concat(),
+                    None => at.index.iter().zip(output).map(|(i, n)| inside(i, *n)).collect(),
+                };
                 let channel = inside(&at.channel, *output.last().expect("an output has channels"));
                 let value = epilogue(product.workload(), sum, &channel, &index, &operand);
                 body(b, value, [row, column], at);
@@ -118,27 +150,49 @@ impl Sums<'_> {
     /// Stores row block `h` from the registers.
     fn thread_by_thread(&self, b: &mut KernelBuilder, h: i64) {
         let output = self.output();
-        self.each(b, [h, 0], self.block.sizes.bn, false, &|b, value, _, at| match at.exists {
+        self.each(b, [h, 0], self.block.sizes.bn, None, &|b, value, _, at| match at.exists {
             Some(exists) => b.if_(exists, |b| b.store(output, at.index, value)),
             None => b.store(output, at.index, value),
         });
     }
 
-    /// Stores a piece: row block `h`, as many columns from `start` on as the engine takes at once. It goes where another
-    /// was before, of which the engine has read all when no more than `under_way` are.
-    fn by_engine(&self, b: &mut KernelBuilder, stage: &Stage, [h, start]: [i64; 2], under_way: u32) {
-        let number = h * (self.block.sizes.bn / stage.columns) + start / stage.columns;
-        let place = [self.consumer.into(), Expr::Int(number % BUFFERS)];
+    /// Stores a piece by way of buffer `number`, where another was before, of which the engine has read all when no more
+    /// than `under_way` are.
+    fn by_engine(&self, b: &mut KernelBuilder, stage: &Stage, piece: [i64; 2], number: i64, under_way: u32) {
         stage.one(b, |b| b.gpu(Gpu::Wait(Group::Store, under_way)));
         b.push(Stmt::Barrier(Barrier::Warp));
-        self.each(b, [h, start], stage.columns, true, &|b, value, [row, column], _| {
-            b.store(stage.buffer, [&place[..], &[row.into(), column.into()]].concat(), value);
+        self.hand_over(b, stage, piece, &[self.consumer.into(), number.into()], |_| {});
+    }
+
+    /// Stores a piece by way of the buffer where its residual is.
+    fn onto_residual(&self, b: &mut KernelBuilder, stage: &Stage, residual: &Residual, piece: [i64; 2]) {
+        let buffer = residual.wait(b, self.consumer);
+        self.hand_over(b, stage, piece, &[self.consumer.into(), buffer], |b| {
+            // All but the last have been read.
+            b.gpu(Gpu::Wait(Group::Store, 1));
+            residual.give_back_last(b, self.consumer);
+        });
+        residual.place.advance(b);
+    }
+
+    /// Puts a piece, as many columns from `start` on of row block `h` as the engine takes at once, into a `buffer` of a
+    /// consumer, and has the engine store it; the thread that talks to the engine does what is `then` left.
+    fn hand_over(
+        &self,
+        b: &mut KernelBuilder,
+        stage: &Stage,
+        [h, start]: [i64; 2],
+        buffer: &[Expr; 2],
+        then: impl FnOnce(&mut KernelBuilder),
+    ) {
+        self.each(b, [h, start], stage.columns, Some((stage, buffer)), &|b, value, [row, column], _| {
+            b.store(stage.buffer, [&buffer[..], &[row.into(), column.into()]].concat(), value);
         });
         b.gpu(Gpu::FenceAsync);
         b.push(Stmt::Barrier(Barrier::Warp));
         stage.one(b, |b| {
             let row = Expr::from(stage.thread).floor_div(WARP).floor_mod(WARPGROUP / WARP) * WARP_ROWS;
-            let source = [&place[..], &[row.clone(), 0.into()]].concat();
+            let source = [&buffer[..], &[row.clone(), 0.into()]].concat();
             let row = self.first.clone() + 64 * h + row;
             let Box { origin, extents, .. } =
                 self.block.product.piece(self.place, row, start.into(), WARP_ROWS, stage.columns);
@@ -147,6 +201,7 @@ impl Sums<'_> {
                 src: tile(stage.buffer, source, &[1, 1, WARP_ROWS, stage.columns]),
             });
             b.gpu(Gpu::Commit(Group::Store));
+            then(b);
         });
     }
 }
