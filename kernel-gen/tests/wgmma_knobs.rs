@@ -103,7 +103,7 @@ fn convolutions_with_every_knob_compute_what_the_reference_does() {
 /// begin anywhere among them; with all epilogues around, and tiles that reach over every edge of the output.
 #[test]
 fn residuals_that_come_ahead_are_added_where_they_belong() {
-    let target = hopper(1);
+    let target = hopper(4);
     let cases = [
         ("bias.residual_add.relu", "consumers=2 row_blocks=1 bn=64 stages=7 schedule=pingpong", DType::F16),
         ("residual_add", "consumers=2 row_blocks=1 bn=64 stages=7 schedule=cooperative", DType::F16),
@@ -112,8 +112,8 @@ fn residuals_that_come_ahead_are_added_where_they_belong() {
         ("residual_add.scale.relu6", "consumers=2 row_blocks=1 bn=192 stages=4 schedule=cooperative", DType::F16),
     ];
     for (epilogue, config, out) in cases {
-        let key = format!("conv2d-nhwc-f16-n18c8h3w5-o136k1x1-s1x1-p0.0.0.0-d1x1-g1-{epilogue}");
-        let config = format!("{config} group=1 cluster=none store=tma pending=1 tile_h=2 tile_w=4");
+        let key = format!("conv2d-nhwc-f16-n18c8h3w7-o136k1x1-s1x1-p0.0.0.0-d1x1-g1-{epilogue}");
+        let config = format!("{config} group=1 cluster=none store=tma pending=1 tile_h=4 tile_w=8");
         run("wgmma_conv2d", &target, &key, out, &config);
     }
 }
