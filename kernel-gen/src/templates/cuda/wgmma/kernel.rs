@@ -130,6 +130,7 @@ impl Block<'_> {
         let ring = Ring::make(b, self);
         let turns = (sizes.tiles_at_once() > 1).then(|| Turns::make(b, self.thread, sizes.tiles_at_once()));
         let stage = store::Stage::make(b, self);
+        let residual = stage.as_ref().and_then(|s| Some((s, s.residual.as_ref()?)));
         // The rows of the tile that are a consumer's.
         let first = |consumer: VarId| match &turns {
             None => consumer * (64 * sizes.row_blocks),
@@ -154,7 +155,7 @@ impl Block<'_> {
                         });
                     });
                 });
-                if let Some((stage, residual)) = stage.as_ref().and_then(|s| Some((s, s.residual.as_ref()?))) {
+                if let Some((stage, residual)) = residual {
                     let (asks, consumer) = Residual::asks(self.thread, sizes);
                     b.if_(asks, |b| {
                         let consumer = b.let_("asker", consumer);
@@ -180,7 +181,19 @@ impl Block<'_> {
                         b.gpu(Gpu::Fill { dst: sums(acc, h, sizes), value: Expr::f32(0.0) });
                     }
                     let start = ring.start(b);
-                    self.product.steps(b, place, &mut |b, _| ring.consume(b, acc, &first, start));
+                    let before = residual.map(|r| (r, b.let_("before", ring.place.steps())));
+                    // The tile before has been read by the time of this one's first step; a tile may have none.
+                    let behind = |b: &mut KernelBuilder, steps: i64| {
+                        if let Some(((stage, residual), before)) = before {
+                            let now = ring.place.steps().eq(before + steps);
+                            b.if_(now.and(residual.has_begun()), |b| residual.give_back_last(b, stage, consumer));
+                        }
+                    };
+                    self.product.steps(b, place, &mut |b, _| {
+                        ring.consume(b, acc, &first, start);
+                        behind(b, 1);
+                    });
+                    behind(b, 0);
                     after(b);
                     ring.finish(b, start);
                     store::Sums { block: self, acc, place, first: &first, consumer }.store(b, stage.as_ref());

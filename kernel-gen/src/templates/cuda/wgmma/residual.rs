@@ -10,9 +10,10 @@ use super::kernel::{Block, Box};
 use super::store::{ROW_BYTES, Stage, WARP};
 use super::{Sizes, WARPGROUP};
 use crate::ir::builder::KernelBuilder;
-use crate::ir::{BufferId, DType, Expr, Gpu, LoopKind, MbarrierOp, Scope, Slot, VarId};
+use crate::ir::{BufferId, DType, Expr, Gpu, Group, LoopKind, MbarrierOp, Scope, Slot, VarId};
 use crate::templates::cuda::ring::Place;
 use crate::templates::cuda::tile;
+use crate::workload::{Epilogue, Workload};
 
 /// Most buffers of a consumer: those of two on each multiprocessor hold what the memory of an H100 moves in 3 us.
 pub(super) const MOST_BUFFERS: i64 = 4;
@@ -31,10 +32,18 @@ pub(super) struct Residual {
     empty: BufferId,
     /// Pieces that this thread has been through.
     pub(super) place: Place,
+    /// The workload with its epilogue up to the residual, and with what comes behind.
+    pub(super) with_it: Workload,
+    pub(super) behind_it: Workload,
 }
 
 impl Residual {
-    pub(super) fn make(b: &mut KernelBuilder, block: &Block<'_>) -> Residual {
+    /// Its barriers, if the epilogue adds a residual.
+    pub(super) fn make(b: &mut KernelBuilder, block: &Block<'_>) -> Option<Residual> {
+        let w = block.product.workload();
+        let at = w.epilogue.iter().position(|step| *step == Epilogue::ResidualAdd)?;
+        let part = |steps: &[Epilogue]| Workload { epilogue: steps.to_vec(), ..w.clone() };
+        let (with_it, behind_it) = w.epilogue.split_at(at + 1);
         let (buffers, consumers) = (block.buffers, block.sizes.consumers);
         let barriers = |b: &mut KernelBuilder, name| b.alloc(name, DType::I64, &[consumers * buffers], Scope::Mbarrier);
         let (full, empty) = (barriers(b, "residual_full"), barriers(b, "residual_empty"));
@@ -47,7 +56,8 @@ impl Residual {
             b.gpu(Gpu::FenceAsync);
         });
         let place = Place::start(b, buffers);
-        Residual { source: block.param("residual"), buffers, full, empty, place }
+        let (source, with_it, behind_it) = (block.param("residual"), part(with_it), part(behind_it));
+        Some(Residual { source, buffers, full, empty, place, with_it, behind_it })
     }
 
     /// The condition that a thread of the producer's warpgroup asks for a consumer's pieces, and that consumer.
@@ -102,12 +112,17 @@ impl Residual {
         buffer
     }
 
-    /// Gives the buffer of the piece before back, if this is not the first: by one thread of each warp, when the engine has
-    /// read what that stored from it.
-    pub(super) fn give_back_last(&self, b: &mut KernelBuilder, consumer: VarId) {
-        b.if_(Expr::Int(0).lt(self.place.steps()), |b| {
+    /// Gives the buffer of the piece before back, when the engine has read what was stored from it.
+    pub(super) fn give_back_last(&self, b: &mut KernelBuilder, stage: &Stage, consumer: VarId) {
+        stage.one(b, |b| {
+            b.gpu(Gpu::Wait(Group::Store, 0));
             let on = self.slot(self.empty, consumer, self.place.before(1));
             b.gpu(Gpu::Mbarrier(on, MbarrierOp::Arrive(None)));
         });
+    }
+
+    /// The condition that this thread has been through a piece.
+    pub(super) fn has_begun(&self) -> Expr {
+        Expr::Int(0).lt(self.place.steps())
     }
 }

@@ -40,7 +40,7 @@ impl Stage {
         (sizes.store == Store::Tma).then(|| {
             let shape = [sizes.consumers, block.buffers, 64, columns];
             let buffer = b.alloc_swizzled("output_rows", w.out_dtype, &shape, ROW_BYTES as u32);
-            let residual = adds_residual(w).then(|| Residual::make(b, block));
+            let residual = Residual::make(b, block);
             Stage { buffer, columns, thread: block.thread, residual }
         })
     }
@@ -52,7 +52,7 @@ impl Stage {
     }
 
     /// Done by the thread of each warp that talks to the engine.
-    fn one(&self, b: &mut KernelBuilder, body: impl FnOnce(&mut KernelBuilder)) {
+    pub(super) fn one(&self, b: &mut KernelBuilder, body: impl FnOnce(&mut KernelBuilder)) {
         b.if_(Expr::from(self.thread).floor_mod(WARP).eq(0), body);
     }
 
@@ -65,6 +65,17 @@ impl Stage {
 /// Whether the epilogue adds a residual.
 pub(super) fn adds_residual(w: &Workload) -> bool {
     w.epilogue.contains(&Epilogue::ResidualAdd)
+}
+
+/// What the epilogue reads.
+#[derive(Clone, Copy)]
+struct Read<'a> {
+    /// Whose epilogue it is: of the workload, or of a part of it.
+    workload: &'a Workload,
+    /// Whether an element that does not exist reads what the nearest one that does would, so that nothing has to be asked.
+    clamped: bool,
+    /// The shared memory where the residual is, and which of its pieces; if absent, it is read from the parameter.
+    residual: Option<(BufferId, &'a [Expr; 2])>,
 }
 
 /// What is done with an element: its value, its row and column in a piece, and where it belongs.
@@ -93,7 +104,7 @@ impl Sums<'_> {
         let pieces: Vec<[i64; 2]> = stage.pieces(sizes).collect();
         for (i, piece) in pieces.iter().enumerate() {
             match &stage.residual {
-                Some(residual) => self.onto_residual(b, stage, residual, *piece),
+                Some(residual) => self.onto_residual(b, stage, residual, *piece, i == 0),
                 None => {
                     // Of an odd number of pieces the last is where the next tile's first goes.
                     let alone = i == 0 && pieces.len() as i64 % BUFFERS != 0;
@@ -104,22 +115,11 @@ impl Sums<'_> {
         }
     }
 
-    /// Visits `columns` columns from `start` on of row block `h`, with the value of each element, where in the block it
-    /// is, and where in the output.
-    ///
-    /// On the way through a piece `staged` of shared memory an element that does not exist reads what the nearest one that
-    /// does would, so that nothing has to be asked; and the residual is read from the piece, if it comes there.
-    fn each(
-        &self,
-        b: &mut KernelBuilder,
-        [h, start]: [i64; 2],
-        columns: i64,
-        staged: Option<(&Stage, &[Expr; 2])>,
-        body: &Visit<'_>,
-    ) {
-        let landed = staged.filter(|(stage, _)| stage.residual.is_some());
-        let operand = |name: &str| match landed {
-            Some((stage, _)) if name == "residual" => stage.buffer,
+    /// Visits `columns` columns from `start` on of row block `h`, with the value that the epilogue of `read` makes of each
+    /// element, where in the block it is, and where in the output.
+    fn each(&self, b: &mut KernelBuilder, [h, start]: [i64; 2], columns: i64, read: Read<'_>, body: &Visit<'_>) {
+        let operand = |name: &str| match read.residual {
+            Some((buffer, _)) if name == "residual" => buffer,
             _ => self.block.param(name),
         };
         b.loop_("row", 64, LoopKind::FragmentRow, |b, row| {
@@ -129,15 +129,15 @@ impl Sums<'_> {
                 let at = product.element(self.place, self.first.clone() + 64 * h + row, column + start);
                 let output = &self.block.params.last().expect("every workload has an output").0.shape;
                 let inside = |index: &Expr, size: i64| match at.exists {
-                    Some(_) if staged.is_some() => index.clone().min(size - 1),
+                    Some(_) if read.clamped => index.clone().min(size - 1),
                     _ => index.clone(),
                 };
-                let index: Vec<Expr> = match landed {
+                let index: Vec<Expr> = match read.residual {
                     Some((_, piece)) => [&piece[..], &[row.into(), column.into()]].concat(),
                     None => at.index.iter().zip(output).map(|(i, n)| inside(i, *n)).collect(),
                 };
                 let channel = inside(&at.channel, *output.last().expect("an output has channels"));
-                let value = epilogue(product.workload(), sum, &channel, &index, &operand);
+                let value = epilogue(read.workload, sum, &channel, &index, &operand);
                 body(b, value, [row, column], at);
             });
         });
@@ -150,7 +150,8 @@ impl Sums<'_> {
     /// Stores row block `h` from the registers.
     fn thread_by_thread(&self, b: &mut KernelBuilder, h: i64) {
         let output = self.output();
-        self.each(b, [h, 0], self.block.sizes.bn, None, &|b, value, _, at| match at.exists {
+        let read = Read { workload: self.block.product.workload(), clamped: false, residual: None };
+        self.each(b, [h, 0], self.block.sizes.bn, read, &|b, value, _, at| match at.exists {
             Some(exists) => b.if_(exists, |b| b.store(output, at.index, value)),
             None => b.store(output, at.index, value),
         });
@@ -161,31 +162,44 @@ impl Sums<'_> {
     fn by_engine(&self, b: &mut KernelBuilder, stage: &Stage, piece: [i64; 2], number: i64, under_way: u32) {
         stage.one(b, |b| b.gpu(Gpu::Wait(Group::Store, under_way)));
         b.push(Stmt::Barrier(Barrier::Warp));
-        self.hand_over(b, stage, piece, &[self.consumer.into(), number.into()], |_| {});
+        self.hand_over(b, stage, piece, &[self.consumer.into(), number.into()], self.block.product.workload());
     }
 
-    /// Stores a piece by way of the buffer where its residual is.
-    fn onto_residual(&self, b: &mut KernelBuilder, stage: &Stage, residual: &Residual, piece: [i64; 2]) {
-        let buffer = residual.wait(b, self.consumer);
-        self.hand_over(b, stage, piece, &[self.consumer.into(), buffer], |b| {
-            // All but the last have been read.
-            b.gpu(Gpu::Wait(Group::Store, 1));
-            residual.give_back_last(b, self.consumer);
+    /// Stores a piece by way of the buffer where its residual is. That is added to the sums in their registers: loads that
+    /// take turns with stores would wait for each other.
+    fn onto_residual(
+        &self,
+        b: &mut KernelBuilder,
+        stage: &Stage,
+        residual: &Residual,
+        piece: [i64; 2],
+        is_first: bool,
+    ) {
+        let buffer = [self.consumer.into(), residual.wait(b, self.consumer)];
+        let read = Read { workload: &residual.with_it, clamped: true, residual: Some((stage.buffer, &buffer)) };
+        let [h, start] = piece;
+        self.each(b, piece, stage.columns, read, &|b, value, [row, column], _| {
+            b.store(self.acc, vec![h.into(), row.into(), column + start], value);
         });
+        if !is_first {
+            residual.give_back_last(b, stage, self.consumer);
+        }
+        self.hand_over(b, stage, piece, &buffer, &residual.behind_it);
         residual.place.advance(b);
     }
 
     /// Puts a piece, as many columns from `start` on of row block `h` as the engine takes at once, into a `buffer` of a
-    /// consumer, and has the engine store it; the thread that talks to the engine does what is `then` left.
+    /// consumer, and has the engine store it.
     fn hand_over(
         &self,
         b: &mut KernelBuilder,
         stage: &Stage,
         [h, start]: [i64; 2],
         buffer: &[Expr; 2],
-        then: impl FnOnce(&mut KernelBuilder),
+        workload: &Workload,
     ) {
-        self.each(b, [h, start], stage.columns, Some((stage, buffer)), &|b, value, [row, column], _| {
+        let read = Read { workload, clamped: true, residual: None };
+        self.each(b, [h, start], stage.columns, read, &|b, value, [row, column], _| {
             b.store(stage.buffer, [&buffer[..], &[row.into(), column.into()]].concat(), value);
         });
         b.gpu(Gpu::FenceAsync);
@@ -201,7 +215,6 @@ impl Sums<'_> {
                 src: tile(stage.buffer, source, &[1, 1, WARP_ROWS, stage.columns]),
             });
             b.gpu(Gpu::Commit(Group::Store));
-            then(b);
         });
     }
 }
