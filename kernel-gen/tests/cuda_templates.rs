@@ -181,10 +181,16 @@ fn workload_for(template: &str, seed: u64) -> Workload {
         let k = m.k * [1, 4, 8, 64][seed as usize % 4];
         workload.op = Op::Matmul(Matmul { m: 1 + m.m % 8, k, trans_a: m.trans_a && m.m % 8 == 0, ..m });
     }
+    if let "simt_gemm" | "simt_conv2d" = template {
+        workload = Workload { dtype: DType::F32, out_dtype: DType::F32, math: Math::Strict, ..workload };
+        if template == "simt_gemm" {
+            workload.op = Op::Matmul(sample::matmul(&mut Rng::new(seed)));
+        }
+    }
     if let Op::Conv2d(c) = &mut workload.op {
         match template {
             "conv2d_no_batching" | "splitk_direct" => *c = Conv2d { layout: ConvLayout::Nchw, groups: 1, ..*c },
-            "conv2d_hwcn" => *c = Conv2d { layout: ConvLayout::Hwcn, groups: 1, ..*c },
+            "conv2d_hwcn" | "simt_conv2d" => *c = Conv2d { layout: ConvLayout::Hwcn, groups: 1, ..*c },
             "winograd_conv2d" => {
                 let (layout, padding) = (ConvLayout::Nchw, c.padding.map(|p| p % 3));
                 *c = Conv2d { layout, groups: 1, kh: 3, kw: 3, stride: [1, 1], dilation: [1, 1], padding, ..*c };

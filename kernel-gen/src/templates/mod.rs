@@ -157,6 +157,8 @@ impl Registry {
             .with(cuda::splitk::SplitkDirect)
             .with(cuda::winograd::WinogradConv2d)
             .with(cuda::stem::Conv2dStem)
+            .with(cuda::simt::SimtGemm)
+            .with(cuda::simt::SimtConv2d)
             .with(cuda::gemv::Gemv)
             .with(cuda::conv2d_no_batching::Conv2dNoBatching)
             .with(cuda::conv2d_hwcn::Conv2dHwcn)

@@ -81,6 +81,23 @@ fn workload_for(template: &str, seed: u64) -> Workload {
         "conv2d_tensorcore" => {
             w = Workload { op: Op::Conv2d(sample::conv2d_tiles(&mut rng)), dtype: half, ..w };
         }
+        "simt_gemm" => {
+            // Rows of whole vectors, and of any size.
+            let m = if seed.is_multiple_of(3) {
+                sample::matmul(&mut rng)
+            } else {
+                sample::matmul_rows_of_eight(&mut rng, 600)
+            };
+            w = Workload { op: Op::Matmul(m), dtype: DType::F32, math: Math::Strict, ..w };
+        }
+        "simt_conv2d" => {
+            w.dtype = DType::F32;
+            conv(&mut w, |c| *c = Conv2d { layout: ConvLayout::Hwcn, groups: 1, n: 1 + 7 * c.n, ..*c });
+            if !seed.is_multiple_of(3) {
+                // Images and channels of whole vectors.
+                conv(&mut w, |c| *c = Conv2d { n: 4 * c.n, co: 4 * c.co, ..*c });
+            }
+        }
         "conv2d_no_batching" | "splitk_direct" => {
             conv(&mut w, |c| *c = Conv2d { layout: ConvLayout::Nchw, groups: 1, ..*c })
         }

@@ -15,6 +15,7 @@
 //! | [`wgmma`] | - | a ring of tiles that the TMA fills | Hopper's `wgmma`, products and NHWC convolutions |
 //! | [`mma`] | - | a ring of tiles that `cp.async` fills | 16-bit products and NHWC convolutions from sm_80 on |
 //! | [`split`] | - | a ring of pixels and of weights in parts | `f32` on Hopper's `wgmma`, in parts of tf32 or f16 |
+//! | [`simt`] | - | a ring of tiles that `cp.async` fills | `f32` products without tensor cores from sm_80 on |
 //! | [`splitk`] | - | a ring for each warp, then sums | NCHW of few images |
 //! | [`stem`] | - | pixels in cells of 16 bytes, and all weights | 16-bit images of few channels |
 //! | [`winograd`] | - | a ring of transformed tiles and weights | 3x3 in NCHW, `f32`, of many images |
@@ -35,7 +36,9 @@ pub mod matmul_notes;
 pub mod mma;
 mod model;
 pub mod plain;
+mod product;
 mod ring;
+pub mod simt;
 pub mod split;
 pub mod splitk;
 pub mod stem;

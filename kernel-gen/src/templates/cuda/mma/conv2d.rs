@@ -1,12 +1,13 @@
 //! Convolutions in NHWC.
 
-use super::kernel::{Element, Layout, Piece, Product, kernel};
+use super::kernel::kernel;
 use super::{Plan, SMALLEST, Sizes, device, knobs, model};
 use crate::ir::builder::KernelBuilder;
 use crate::ir::{Access, Axis, Expr, Kernel, LoopKind};
 use crate::schedule::Schedule;
 use crate::space::{Config, Space};
 use crate::target::{Cuda, Target};
+use crate::templates::cuda::product::{Element, Layout, Piece, Product};
 use crate::templates::cuda::{descend_from_many, share};
 use crate::templates::{Pack, Scheduled, Template, TemplateError};
 use crate::workload::{Conv2d, ConvLayout, Op, Param, Role, Workload};
@@ -185,7 +186,7 @@ impl Product for Convolution<'_> {
         ]
     }
 
-    fn step(&self, b: &mut KernelBuilder, k: &Expr) -> Vec<Expr> {
+    fn step(&self, b: &mut KernelBuilder, _: &[Expr], k: &Expr) -> Vec<Expr> {
         if !self.one_tap() {
             return vec![k.clone()];
         }

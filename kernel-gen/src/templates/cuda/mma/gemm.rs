@@ -1,13 +1,12 @@
 //! Matrix products.
 
-use super::kernel::{Element, Layout, Piece, Product, kernel};
+use super::kernel::kernel;
 use super::{Plan, SMALLEST, Sizes, device, knobs, model};
-use crate::ir::Expr;
-use crate::ir::builder::KernelBuilder;
 use crate::schedule::Schedule;
 use crate::space::{Config, Space};
 use crate::target::{Cuda, Target};
 use crate::templates::cuda::descend_from_many;
+use crate::templates::cuda::product::Gemm;
 use crate::templates::{Scheduled, Template, TemplateError};
 use crate::workload::{Matmul, Workload};
 
@@ -24,27 +23,21 @@ fn unit(row: i64) -> Option<i64> {
 fn problem<'t>(w: &Workload, t: &'t Target) -> Result<(Matmul, &'t Cuda), String> {
     let gpu = device(w, t)?;
     let m = *w.matmul().ok_or("for matrix products")?;
-    match rows(&m).into_iter().find(|n| unit(*n).is_none()) {
+    match Gemm::rows_of(&m).into_iter().find(|n| unit(*n).is_none()) {
         Some(n) => Err(format!("copies whole words, and rows have {n} elements in memory")),
         None => Ok((m, gpu)),
     }
 }
 
-/// Elements of a row of each operand in memory.
-fn rows(m: &Matmul) -> [i64; 2] {
-    [if m.trans_a { m.m } else { m.k }, if m.trans_b { m.k } else { m.n }]
-}
-
 fn plan(w: &Workload, m: &Matmul, sizes: Sizes) -> Plan {
-    let layout = |fast| if fast { Layout::ReductionFast } else { Layout::ReductionSlow };
     Plan {
         batch: m.batch,
         m: m.m,
         n: m.n,
         k: m.k,
-        layouts: [layout(!m.trans_a), layout(m.trans_b)],
+        layouts: Gemm::layouts_of(m),
         taps: 1,
-        unit: unit(rows(m)[0]).unwrap_or(1),
+        unit: unit(Gemm::rows_of(m)[0]).unwrap_or(1),
         out_bytes: w.out_dtype.bytes() as i64,
         sizes,
     }
@@ -87,72 +80,13 @@ impl Template for MmaGemm {
         if !plan.fits(gpu) {
             return Err(TemplateError::Limit(format!("{config} does not fit {}", t.name)));
         }
-        let product = Gemm { workload: w, m, plan };
-        Ok(Scheduled { schedule: Schedule::new(kernel(&product, &plan)), packs: vec![] })
-    }
-}
-
-struct Gemm<'w> {
-    workload: &'w Workload,
-    m: Matmul,
-    plan: Plan,
-}
-
-impl Gemm<'_> {
-    /// An index with that of the batch before it.
-    fn batched(&self, batch: &Expr, index: [Expr; 2]) -> Vec<Expr> {
-        (self.m.batch > 1).then(|| batch.clone()).into_iter().chain(index).collect()
-    }
-
-    /// An element of an operand: `outer` along the output, of `size` in tiles of `tile`, and `k` along the reduction.
-    fn operand(&self, side: usize, batch: &Expr, [outer, k]: [Expr; 2], size: i64, tile: i64) -> Piece {
-        let mut exists = vec![];
-        if size % tile != 0 {
-            exists.push(outer.clone().lt(size));
-        }
-        if self.plan.padded_k() != self.m.k {
-            exists.push(k.clone().lt(self.m.k));
-        }
-        let index = match self.plan.layouts[side] {
-            Layout::ReductionFast => [outer, k],
-            Layout::ReductionSlow => [k, outer],
+        let product = Gemm {
+            workload: w,
+            m,
+            tile: [plan.sizes.tile_m, plan.sizes.tile_n],
+            units: Gemm::rows_of(&m).map(|n| unit(n).unwrap_or(1)),
+            padded_k: plan.padded_k(),
         };
-        Piece { index: self.batched(batch, index), exists: Expr::all(exists) }
-    }
-}
-
-impl Product for Gemm<'_> {
-    fn workload(&self) -> &Workload {
-        self.workload
-    }
-
-    fn layouts(&self) -> [Layout; 2] {
-        self.plan.layouts
-    }
-
-    fn units(&self) -> [i64; 2] {
-        rows(&self.m).map(|n| unit(n).unwrap_or(1))
-    }
-
-    fn left_row(&self, b: &mut KernelBuilder, row: Expr) -> Vec<Expr> {
-        vec![b.let_("left_row", row).into()]
-    }
-
-    fn step(&self, _: &mut KernelBuilder, k: &Expr) -> Vec<Expr> {
-        vec![k.clone()]
-    }
-
-    fn left(&self, batch: &Expr, row: &[Expr], step: &[Expr], within: Expr) -> Piece {
-        let at = [row[0].clone(), step[0].clone() + within];
-        self.operand(0, batch, at, self.m.m, self.plan.sizes.tile_m)
-    }
-
-    fn right(&self, batch: &Expr, tile: &Expr, step: &[Expr], column: Expr, within: Expr) -> Piece {
-        let at = [tile.clone() * self.plan.sizes.tile_n + column, step[0].clone() + within];
-        self.operand(1, batch, at, self.m.n, self.plan.sizes.tile_n)
-    }
-
-    fn element(&self, batch: &Expr, row: Expr, column: Expr) -> Element {
-        Element { channel: column.clone(), index: self.batched(batch, [row, column]) }
+        Ok(Scheduled { schedule: Schedule::new(kernel(&product, &plan)), packs: vec![] })
     }
 }

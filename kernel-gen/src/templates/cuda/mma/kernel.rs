@@ -1,75 +1,15 @@
 //! The kernel that all products share: a ring of tiles in shared memory, and what warps make of it.
 
-use super::store::{self, Exchange};
 use super::{PAIR, Plan, Reduce, TILE};
 use crate::ir::builder::KernelBuilder;
 use crate::ir::{
     Axis, Barrier, BufferId, DType, Expr, Gpu, Group, Kernel, LoopKind, Operand, Scope, Stmt, Unit, VarId,
 };
 use crate::target::Cuda;
+use crate::templates::cuda::product::{self, Exchange, Layout, Product};
 use crate::templates::cuda::warp_sums::WarpSums;
 use crate::templates::cuda::{ceil_div, tile, unrolled};
 use crate::workload::operands::Operands;
-use crate::workload::{Param, Workload};
-
-/// How an operand's tile lies in memory and in the ring.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Layout {
-    /// Rows along the reduction: `tile x step` elements.
-    ReductionFast,
-    /// Rows along the output: `step x tile` elements.
-    ReductionSlow,
-}
-
-/// A piece of an operand that a thread copies at a time: its first element in memory, and whether there is one.
-pub(super) struct Piece {
-    pub(super) index: Vec<Expr>,
-    /// Absent where the piece always exists; without one zeros are multiplied.
-    pub(super) exists: Option<Expr>,
-}
-
-/// Where an output is.
-pub(super) struct Element {
-    /// Its index in the output.
-    pub(super) index: Vec<Expr>,
-    /// Its output channel.
-    pub(super) channel: Expr,
-}
-
-/// What products differ in.
-pub(super) trait Product {
-    /// What is computed.
-    fn workload(&self) -> &Workload;
-
-    /// The shape in which the kernel takes a parameter.
-    fn shape(&self, param: &Param) -> Vec<i64> {
-        param.shape.clone()
-    }
-
-    /// How the left and the right operand lie.
-    fn layouts(&self) -> [Layout; 2];
-
-    /// Elements of an operand that a thread copies at a time: a divisor of its rows.
-    fn units(&self) -> [i64; 2];
-
-    /// Names what a thread has to know of row `row` of the left operand's tile (of the whole product) before the
-    /// reduction begins.
-    fn left_row(&self, b: &mut KernelBuilder, row: Expr) -> Vec<Expr>;
-
-    /// Names what all threads have to know of the step whose reduction begins at `k`.
-    fn step(&self, b: &mut KernelBuilder, k: &Expr) -> Vec<Expr>;
-
-    /// A piece of the left operand, `within` elements behind the step's first: of the row that
-    /// [`left_row`](Product::left_row) told of or, in [`Layout::ReductionSlow`], of this and the next rows.
-    fn left(&self, batch: &Expr, row: &[Expr], step: &[Expr], within: Expr) -> Piece;
-
-    /// A piece of the right operand for the tile of columns `tile`: `column` elements behind the tile's first, `within`
-    /// behind the step's.
-    fn right(&self, batch: &Expr, tile: &Expr, step: &[Expr], column: Expr, within: Expr) -> Piece;
-
-    /// Where the output of a row and a column of the product is; both exist.
-    fn element(&self, batch: &Expr, row: Expr, column: Expr) -> Element;
-}
 
 /// The kernel of a product.
 pub(super) fn kernel(product: &dyn Product, plan: &Plan) -> Kernel {
@@ -100,7 +40,7 @@ pub(super) fn kernel(product: &dyn Product, plan: &Plan) -> Kernel {
         });
     });
     if let Some(partial) = partial {
-        store::add_parts(&mut b, product, plan, &params, partial);
+        plan.outputs(product, &params).add_parts(&mut b, partial, plan.sizes.split, plan.piece().min(4));
     }
     b.finish()
 }
@@ -150,16 +90,6 @@ impl Block<'_> {
         self.warp * Cuda::WARP + self.lane
     }
 
-    /// The row and the column of tiles that this block has: `group` rows of tiles go down before the next column.
-    fn place(&self, b: &mut KernelBuilder) -> [VarId; 2] {
-        let [down, across] = self.plan.tiles();
-        let group = (1..=self.plan.sizes.group.min(down)).rev().find(|g| down % g == 0).unwrap_or(1);
-        let strip = Expr::from(self.tile).floor_div(group * across);
-        let within = Expr::from(self.tile).floor_mod(group * across);
-        let row = b.let_("row_tile", strip * group + within.clone().floor_mod(group));
-        [row, b.let_("column_tile", within.floor_div(group))]
-    }
-
     /// The first row and column of this warp in the tile.
     pub(super) fn corner(&self) -> [Expr; 2] {
         let sizes = self.plan.sizes;
@@ -170,9 +100,10 @@ impl Block<'_> {
     /// All that a thread does.
     fn run(&self, b: &mut KernelBuilder) {
         let sizes = self.plan.sizes;
-        let place = self.place(b);
+        let place = product::place(b, self.tile, self.plan.tiles(), sizes.group);
         let memory = self.memory(b);
-        let exchange = self.plan.clustered().then(|| Exchange::make(b, self));
+        let exchange =
+            self.plan.clustered().then(|| Exchange::make(b, self.thread(), sizes.split, [sizes.tile_m, sizes.tile_n]));
         let copied = self.copied(b, place[0]);
         let first = b.let_("first_step", self.rank.clone() * self.plan.steps());
         let ahead = sizes.stages - 1;
@@ -286,7 +217,7 @@ impl Block<'_> {
         let sizes = self.plan.sizes;
         let (layouts, units) = (self.product.layouts(), self.product.units());
         let k = b.let_("k", step * sizes.tile_k);
-        let step = self.product.step(b, &k.into());
+        let step = self.product.step(b, &[], &k.into());
         for c in copied {
             let within = if layouts[0] == Layout::ReductionFast { &c.column } else { &c.row };
             let piece = self.product.left(&self.batch, &c.named, &step, within.clone());

@@ -38,11 +38,12 @@ pub use conv2d::MmaConv2d;
 pub use gemm::MmaGemm;
 
 use super::ceil_div;
+use super::product::{Layout, Outputs, Product};
 use crate::ir::DType;
 use crate::space::{Config, ConfigError, Space, SpaceBuilder};
 use crate::target::{Cuda, CudaFeature, Target};
 use crate::workload::Workload;
-use kernel::Layout;
+use crate::workload::operands::Operands;
 
 /// Rows, columns and depth of a product of a warp.
 const TILE: i64 = 16;
@@ -163,6 +164,12 @@ impl Plan {
     /// Tiles down and across.
     fn tiles(&self) -> [i64; 2] {
         [ceil_div(self.m, self.sizes.tile_m), ceil_div(self.n, self.sizes.tile_n)]
+    }
+
+    /// Where its sums go.
+    fn outputs<'a>(&self, product: &'a dyn Product, params: &'a Operands) -> Outputs<'a> {
+        let tile = [self.sizes.tile_m, self.sizes.tile_n];
+        Outputs { product, params, batch: self.batch, size: [self.m, self.n], tile }
     }
 
     /// Steps of a block.

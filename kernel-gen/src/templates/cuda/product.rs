@@ -1,0 +1,329 @@
+//! Products as kernels with a ring of `cp.async` see them: where the pieces of both operands lie, and where outputs go.
+
+use super::model::ceil_div;
+use super::warp_sums::each_element;
+use super::{share, tile};
+use crate::ir::builder::KernelBuilder;
+use crate::ir::{Axis, BufferId, DType, Expr, Gpu, LoopKind, MbarrierOp, Scope, Slot, VarId};
+use crate::workload::naive::epilogue;
+use crate::workload::operands::Operands;
+use crate::workload::{Matmul, Param, Workload};
+
+/// Threads of a block that adds up what the parts of the reduction have.
+const ADDERS: i64 = 128;
+
+/// How an operand's tile lies in memory.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Layout {
+    /// Rows along the reduction: `tile x step` elements.
+    ReductionFast,
+    /// Rows along the output: `step x tile` elements.
+    ReductionSlow,
+}
+
+/// A piece of an operand that a thread copies at a time: its first element in memory, and whether there is one.
+pub(super) struct Piece {
+    pub(super) index: Vec<Expr>,
+    /// Absent where the piece always exists; without one zeros are multiplied.
+    pub(super) exists: Option<Expr>,
+}
+
+/// Where an output is.
+pub(super) struct Element {
+    /// Its index in the output.
+    pub(super) index: Vec<Expr>,
+    /// Its output channel.
+    pub(super) channel: Expr,
+}
+
+/// What products differ in.
+pub(super) trait Product {
+    /// What is computed.
+    fn workload(&self) -> &Workload;
+
+    /// The shape in which the kernel takes a parameter.
+    fn shape(&self, param: &Param) -> Vec<i64> {
+        param.shape.clone()
+    }
+
+    /// Places of the left and the right operand among the workload's parameters.
+    fn operands(&self) -> [usize; 2] {
+        [0, 1]
+    }
+
+    /// How the left and the right operand lie.
+    fn layouts(&self) -> [Layout; 2];
+
+    /// Elements of an operand that a thread copies at a time: a divisor of its rows.
+    fn units(&self) -> [i64; 2];
+
+    /// Names what all threads have to know of the block's product of the batch.
+    fn block(&self, b: &mut KernelBuilder, batch: &Expr) -> Vec<Expr> {
+        let _ = b;
+        vec![batch.clone()]
+    }
+
+    /// Steps of the reduction that the block has to go through; all of them, if absent.
+    fn steps(&self, block: &[Expr]) -> Option<Expr> {
+        let _ = block;
+        None
+    }
+
+    /// Names what a thread has to know of row `row` of the left operand's tile (of the whole product) before the
+    /// reduction begins.
+    fn left_row(&self, b: &mut KernelBuilder, row: Expr) -> Vec<Expr>;
+
+    /// Names what all threads have to know of the step whose reduction begins at `k`.
+    fn step(&self, b: &mut KernelBuilder, block: &[Expr], k: &Expr) -> Vec<Expr>;
+
+    /// A piece of the left operand, `within` elements behind the step's first: of the row that
+    /// [`left_row`](Product::left_row) told of or, in [`Layout::ReductionSlow`], of this and the next rows.
+    fn left(&self, batch: &Expr, row: &[Expr], step: &[Expr], within: Expr) -> Piece;
+
+    /// A piece of the right operand for the tile of columns `tile`: `column` elements behind the tile's first, `within`
+    /// behind the step's.
+    fn right(&self, batch: &Expr, tile: &Expr, step: &[Expr], column: Expr, within: Expr) -> Piece;
+
+    /// Where the output of a row and a column of the product is; both exist.
+    fn element(&self, batch: &Expr, row: Expr, column: Expr) -> Element;
+}
+
+/// A matrix product.
+pub(super) struct Gemm<'w> {
+    pub(super) workload: &'w Workload,
+    pub(super) m: Matmul,
+    /// Rows and columns of a block.
+    pub(super) tile: [i64; 2],
+    /// Elements of each operand that are copied at a time.
+    pub(super) units: [i64; 2],
+    /// The reduction's length with what the last steps have beyond it.
+    pub(super) padded_k: i64,
+}
+
+impl Gemm<'_> {
+    /// How the operands of a product lie.
+    pub(super) fn layouts_of(m: &Matmul) -> [Layout; 2] {
+        let layout = |fast| if fast { Layout::ReductionFast } else { Layout::ReductionSlow };
+        [layout(!m.trans_a), layout(m.trans_b)]
+    }
+
+    /// Elements of a row of each operand in memory.
+    pub(super) fn rows_of(m: &Matmul) -> [i64; 2] {
+        [if m.trans_a { m.m } else { m.k }, if m.trans_b { m.k } else { m.n }]
+    }
+
+    /// An index with that of the batch before it.
+    fn batched(&self, batch: &Expr, index: [Expr; 2]) -> Vec<Expr> {
+        (self.m.batch > 1).then(|| batch.clone()).into_iter().chain(index).collect()
+    }
+
+    /// An element of an operand: `outer` along the output, of `size`, and `k` along the reduction.
+    fn operand(&self, side: usize, batch: &Expr, [outer, k]: [Expr; 2]) -> Piece {
+        let size = [self.m.m, self.m.n][side];
+        let mut exists = vec![];
+        if size % self.tile[side] != 0 {
+            exists.push(outer.clone().lt(size));
+        }
+        if self.padded_k != self.m.k {
+            exists.push(k.clone().lt(self.m.k));
+        }
+        let index = match self.layouts()[side] {
+            Layout::ReductionFast => [outer, k],
+            Layout::ReductionSlow => [k, outer],
+        };
+        Piece { index: self.batched(batch, index), exists: Expr::all(exists) }
+    }
+}
+
+impl Product for Gemm<'_> {
+    fn workload(&self) -> &Workload {
+        self.workload
+    }
+
+    fn layouts(&self) -> [Layout; 2] {
+        Gemm::layouts_of(&self.m)
+    }
+
+    fn units(&self) -> [i64; 2] {
+        self.units
+    }
+
+    fn left_row(&self, b: &mut KernelBuilder, row: Expr) -> Vec<Expr> {
+        vec![b.let_("left_row", row).into()]
+    }
+
+    fn step(&self, _: &mut KernelBuilder, _: &[Expr], k: &Expr) -> Vec<Expr> {
+        vec![k.clone()]
+    }
+
+    fn left(&self, batch: &Expr, row: &[Expr], step: &[Expr], within: Expr) -> Piece {
+        self.operand(0, batch, [row[0].clone(), step[0].clone() + within])
+    }
+
+    fn right(&self, batch: &Expr, tile: &Expr, step: &[Expr], column: Expr, within: Expr) -> Piece {
+        self.operand(1, batch, [tile.clone() * self.tile[1] + column, step[0].clone() + within])
+    }
+
+    fn element(&self, batch: &Expr, row: Expr, column: Expr) -> Element {
+        Element { channel: column.clone(), index: self.batched(batch, [row, column]) }
+    }
+}
+
+/// Elements of `f32` that are copied at a time of rows of so many: 16 bytes at most.
+pub(super) fn widest(row: i64) -> i64 {
+    [4, 2].into_iter().find(|n| row % n == 0).unwrap_or(1)
+}
+
+/// The row and the column of tiles that a block has: `group` rows of tiles, or the next fewer that divide them, go down
+/// before the next column.
+pub(super) fn place(b: &mut KernelBuilder, number: VarId, [down, across]: [i64; 2], group: i64) -> [VarId; 2] {
+    let group = (1..=group.min(down)).rev().find(|g| down % g == 0).unwrap_or(1);
+    let strip = Expr::from(number).floor_div(group * across);
+    let within = Expr::from(number).floor_mod(group * across);
+    let row = b.let_("row_tile", strip * group + within.clone().floor_mod(group));
+    [row, b.let_("column_tile", within.floor_div(group))]
+}
+
+/// What becomes of a product's sums.
+pub(super) struct Outputs<'a> {
+    pub(super) product: &'a dyn Product,
+    pub(super) params: &'a Operands,
+    /// Products of a batch.
+    pub(super) batch: i64,
+    /// Rows and columns of the product, and of a tile.
+    pub(super) size: [i64; 2],
+    pub(super) tile: [i64; 2],
+}
+
+impl Outputs<'_> {
+    /// The row and column of the whole product, and whether they exist.
+    fn output(&self, place: [VarId; 2], row: Expr, column: Expr) -> ([Expr; 2], Option<Expr>) {
+        let at = [place[0] * self.tile[0] + row, place[1] * self.tile[1] + column];
+        let beyond = at.iter().zip(self.size.into_iter().zip(self.tile)).filter(|(_, (size, tile))| size % tile != 0);
+        let exists = Expr::all(beyond.map(|(at, (size, _))| at.clone().lt(size)));
+        (at, exists)
+    }
+
+    /// Writes neighbours of a row: `count` sums that `value` gives, by their distance from the first.
+    pub(super) fn write(
+        &self,
+        b: &mut KernelBuilder,
+        batch: &Expr,
+        place: [VarId; 2],
+        [row, column]: [Expr; 2],
+        count: i64,
+        value: &dyn Fn(&Expr) -> Expr,
+    ) {
+        let ([row, column], exists) = self.output(place, row, column);
+        let one = |b: &mut KernelBuilder, element: Expr| {
+            let sum = value(&element);
+            self.put(b, batch, row.clone(), column.clone() + element, sum);
+        };
+        let all = |b: &mut KernelBuilder| each_element(b, count, one);
+        match exists {
+            Some(exists) => b.if_(exists, all),
+            None => all(b),
+        }
+    }
+
+    /// Stores one output.
+    fn put(&self, b: &mut KernelBuilder, batch: &Expr, row: Expr, column: Expr, sum: Expr) {
+        let Element { index, channel } = self.product.element(batch, row, column);
+        let value = epilogue(self.product.workload(), sum, &channel, &index, &|name| self.params.get(name));
+        b.store(self.params.output(), index, value);
+    }
+
+    /// The launch that adds up what the parts of the reduction have, in their order: `partial[part, batch, row, column]`,
+    /// `piece` neighbours at a time, a divisor of the columns.
+    pub(super) fn add_parts(&self, b: &mut KernelBuilder, partial: BufferId, split: i64, piece: i64) {
+        let [m, n] = self.size;
+        let count = m * n / piece;
+        b.loop_("sum_batch", self.batch, LoopKind::Grid(Axis::Y), |b, batch| {
+            let batch = if self.batch > 1 { batch.into() } else { Expr::Int(0) };
+            b.loop_("sum_block", ceil_div(count, ADDERS), LoopKind::Grid(Axis::X), |b, block| {
+                b.loop_("adder", ADDERS, LoopKind::Thread(Axis::X), |b, adder| {
+                    let at = block * ADDERS + adder;
+                    let add = |b: &mut KernelBuilder| {
+                        let row = b.let_("sum_row", (at.clone() * piece).floor_div(n));
+                        let column = b.let_("sum_column", at.clone().floor_mod(n / piece) * piece);
+                        each_element(b, piece, |b, element| {
+                            let column = column + element;
+                            let of = |part: i64| {
+                                Expr::load(partial, vec![part.into(), batch.clone(), row.into(), column.clone()])
+                            };
+                            let sum = (1..split).fold(of(0), |sum, part| sum + of(part));
+                            self.put(b, &batch, row.into(), column.clone(), sum);
+                        });
+                    };
+                    if count % ADDERS == 0 { add(b) } else { b.if_(at.clone().lt(count), add) }
+                });
+            });
+        });
+    }
+}
+
+/// Where the sums of the other blocks of a cluster come to.
+pub(super) struct Exchange {
+    /// One tile of rows for each block: those of the outputs that this block owns.
+    received: BufferId,
+    arrived: Slot,
+    split: i64,
+    /// Rows and columns of the tile.
+    tile: [i64; 2],
+}
+
+impl Exchange {
+    /// The memory for what `split` blocks send of a tile, and the barrier that counts its bytes; `thread` is this thread's
+    /// number in the block.
+    pub(super) fn make(b: &mut KernelBuilder, thread: Expr, split: i64, [rows, columns]: [i64; 2]) -> Exchange {
+        let received = b.alloc("received", DType::F32, &[split, rows / split, columns + 4], Scope::Shared);
+        let barrier = b.alloc("arrived", DType::I64, &[1], Scope::Mbarrier);
+        let arrived = Slot { buffer: barrier, index: 0.into() };
+        b.if_(thread.eq(0), |b| {
+            b.gpu(Gpu::Mbarrier(arrived.clone(), MbarrierOp::Init(1)));
+            b.gpu(Gpu::FenceAsync);
+            b.gpu(Gpu::Mbarrier(arrived.clone(), MbarrierOp::Expect(4 * rows * columns)));
+        });
+        Exchange { received, arrived, split, tile: [rows, columns] }
+    }
+
+    /// Rows that a block owns.
+    fn owned(&self) -> i64 {
+        self.tile[0] / self.split
+    }
+
+    /// Sends a sum of block `rank` to the one that owns its row.
+    pub(super) fn send(&self, b: &mut KernelBuilder, rank: &Expr, [row, column]: [Expr; 2], value: Expr) {
+        let to = vec![rank.clone(), row.clone().floor_mod(self.owned()), column];
+        b.gpu(Gpu::StoreAt {
+            dst: tile(self.received, to, &[1]),
+            value,
+            rank: row.floor_div(self.owned()),
+            on: self.arrived.clone(),
+        });
+    }
+
+    /// Waits for all sums of the rows that block `rank` owns and adds them in the order of the blocks: `body` gets the first
+    /// row and column in the tile of `piece` neighbours, and what the sum so far behind it is.
+    pub(super) fn add_up(
+        &self,
+        b: &mut KernelBuilder,
+        rank: &Expr,
+        thread: Expr,
+        threads: i64,
+        piece: i64,
+        body: impl FnOnce(&mut KernelBuilder, [Expr; 2], &dyn Fn(&Expr) -> Expr),
+    ) {
+        b.gpu(Gpu::Mbarrier(self.arrived.clone(), MbarrierOp::Wait(0.into())));
+        let per_row = self.tile[1] / piece;
+        share(b, threads, thread, self.owned() * per_row, |b, at| {
+            let (r, c) = (at.clone().floor_div(per_row), at.floor_mod(per_row) * piece);
+            let to = [rank.clone() * self.owned() + r.clone(), c.clone()];
+            body(b, to, &|element| {
+                let of =
+                    |block: i64| Expr::load(self.received, vec![block.into(), r.clone(), c.clone() + element.clone()]);
+                (1..self.split).fold(of(0), |sum, block| sum + of(block))
+            });
+        });
+    }
+}

@@ -1,0 +1,262 @@
+//! Products of `f32` by multiply-adds, without tensor cores, from sm_80 on: what the class `strict` is made of.
+//!
+//! A block has a tile of `tile_m x tile_n` outputs and goes through the reduction in steps of `tile_k`. `cp.async` brings both
+//! operands' tiles of a step into a ring of `stages` slots, `stages - 1` steps ahead, with one barrier a step, as in
+//! [`mma`](super::mma). In a slot the reduction is the slow dimension, so that what a thread needs of a term lies side by side.
+//! An operand that lies so in memory, too, is copied 16 bytes at a time; another one is turned around on its way, element by
+//! element: eight lanes take neighbours of the reduction, which are a sector, and rows are four elements longer than they need
+//! be, so that the 32 elements of a warp fall into different banks.
+//!
+//! A thread adds up outer products of `own_m` by `own_n`. Its rows and columns stand in groups of four, a part of the tile apart
+//! for each group, and are read 16 bytes at a time, a term ahead of the products that need them. Lanes are numbered so that two
+//! neighbours share columns and the next two rows: shared memory then serves half a warp at a time.
+//!
+//! Where there are fewer tiles than multiprocessors, `split` blocks share a tile's reduction, as in [`mma`](super::mma).
+//!
+//! | knob | values | what it chooses |
+//! |---|---|---|
+//! | `tile_m`, `tile_n` | 32 to 256 | the tile of a block |
+//! | `tile_k` | 8, 16, 32 | the reduction's length in one step |
+//! | `own_m`, `own_n` | 4, 8, 16; 4, 8 | rows and columns of a thread |
+//! | `stages` | 2 to 4 | slots of the ring |
+//! | `split` | 1 to 16 | blocks that share a reduction |
+//! | `reduce` | `cluster`, `launch` | how their sums meet |
+//! | `group` | 1, 4, 8, 16 | rows of tiles that are worked on at the same time, for the L2 cache |
+
+mod conv2d;
+mod gemm;
+mod kernel;
+mod model;
+
+pub use conv2d::SimtConv2d;
+pub use gemm::SimtGemm;
+
+use super::ceil_div;
+use super::product::{Layout, Outputs, Product, widest};
+use crate::ir::DType;
+use crate::space::{Config, ConfigError, Space, SpaceBuilder};
+use crate::target::{Cuda, CudaFeature, Target};
+use crate::workload::Workload;
+use crate::workload::operands::Operands;
+
+/// Lanes of a warp down and across.
+const LANES: [i64; 2] = [4, 8];
+/// Elements of a vector of 16 bytes.
+const VECTOR: i64 = 4;
+/// Neighbours of the reduction that lanes copy of a row that is turned around.
+const TURNED: i64 = 8;
+/// Multiply-adds of a step that a thread has written out: more than 16 kB of instructions do not stay in the first cache for
+/// them, which made products of 4096 a tenth slower.
+const MOST_UNROLLED: i64 = 1024;
+/// Registers of a thread beside sums and operands, of which compilers hold those of two terms and load those of two more.
+const OTHER_REGISTERS: i64 = 24;
+
+/// The device's data, or why it cannot run these kernels.
+fn device<'t>(w: &Workload, t: &'t Target) -> Result<&'t Cuda, String> {
+    let gpu = super::device(t)?;
+    if w.dtype != DType::F32 || w.out_dtype != DType::F32 {
+        return Err(format!("multiplies f32 into f32, not {} into {}", w.dtype, w.out_dtype));
+    }
+    if !gpu.has(CudaFeature::CpAsync) {
+        return Err("needs cp.async (sm_80)".into());
+    }
+    Ok(gpu)
+}
+
+/// How the sums of blocks that share a reduction meet.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Reduce {
+    /// In the shared memory of a cluster.
+    Cluster,
+    /// In global memory, from where another launch takes them.
+    Launch,
+}
+
+/// A config as numbers. Pairs are rows, then columns.
+#[derive(Clone, Copy, PartialEq, Debug)]
+struct Sizes {
+    tile: [i64; 2],
+    tile_k: i64,
+    own: [i64; 2],
+    stages: i64,
+    split: i64,
+    reduce: Reduce,
+    group: i64,
+}
+
+impl Sizes {
+    fn of(config: &Config) -> Result<Sizes, ConfigError> {
+        Ok(Sizes {
+            tile: [config.int("tile_m")?, config.int("tile_n")?],
+            tile_k: config.int("tile_k")?,
+            own: [config.int("own_m")?, config.int("own_n")?],
+            stages: config.int("stages")?,
+            split: config.int("split")?,
+            reduce: if config.str("reduce")? == "cluster" { Reduce::Cluster } else { Reduce::Launch },
+            group: config.int("group")?,
+        })
+    }
+
+    fn config(&self) -> Config {
+        Config::new()
+            .with("tile_m", self.tile[0])
+            .with("tile_n", self.tile[1])
+            .with("tile_k", self.tile_k)
+            .with("own_m", self.own[0])
+            .with("own_n", self.own[1])
+            .with("stages", self.stages)
+            .with("split", self.split)
+            .with("reduce", if self.reduce == Reduce::Cluster { "cluster" } else { "launch" })
+            .with("group", self.group)
+    }
+
+    /// Warps of a block down (0) and across (1).
+    fn warps(&self, side: usize) -> i64 {
+        self.tile[side] / (self.own[side] * LANES[side])
+    }
+
+    fn threads(&self) -> i64 {
+        self.warps(0) * self.warps(1) * Cuda::WARP
+    }
+
+    /// Groups of four of a thread's rows (0) or columns (1).
+    fn quads(&self, side: usize) -> i64 {
+        self.own[side] / VECTOR
+    }
+}
+
+/// A product cut up as a config says.
+#[derive(Clone, Copy, Debug)]
+struct Plan {
+    batch: i64,
+    m: i64,
+    n: i64,
+    k: i64,
+    layouts: [Layout; 2],
+    /// Elements of each operand that are copied at a time.
+    units: [i64; 2],
+    /// The share of steps that blocks leave out, on average.
+    skipped: f64,
+    sizes: Sizes,
+}
+
+impl Plan {
+    /// Tiles down and across.
+    fn tiles(&self) -> [i64; 2] {
+        [ceil_div(self.m, self.sizes.tile[0]), ceil_div(self.n, self.sizes.tile[1])]
+    }
+
+    /// Where its sums go.
+    fn outputs<'a>(&self, product: &'a dyn Product, params: &'a Operands) -> Outputs<'a> {
+        Outputs { product, params, batch: self.batch, size: [self.m, self.n], tile: self.sizes.tile }
+    }
+
+    /// Steps of a block.
+    fn steps(&self) -> i64 {
+        ceil_div(self.k, self.sizes.tile_k * self.sizes.split)
+    }
+
+    /// The reduction's length with what the last steps have beyond it.
+    fn padded_k(&self) -> i64 {
+        self.steps() * self.sizes.split * self.sizes.tile_k
+    }
+
+    /// Blocks of the grid.
+    fn blocks(&self) -> i64 {
+        self.batch * self.tiles().iter().product::<i64>() * self.sizes.split
+    }
+
+    /// Elements from one term of the reduction to the next in a slot of the ring.
+    fn pitch(&self, side: usize) -> i64 {
+        self.sizes.tile[side] + if self.layouts[side] == Layout::ReductionFast { VECTOR } else { 0 }
+    }
+
+    /// Pieces of an operand that a thread copies in a step.
+    fn pieces(&self, side: usize) -> i64 {
+        ceil_div(self.sizes.tile[side] * self.sizes.tile_k / self.units[side], self.sizes.threads())
+    }
+
+    /// Neighbours of a row of the output that a thread stores at a time.
+    fn piece(&self) -> i64 {
+        widest(self.n)
+    }
+
+    /// Elements between rows of the sums that another launch adds up.
+    fn partial_pitch(&self) -> i64 {
+        ceil_div(self.n, VECTOR) * VECTOR
+    }
+
+    /// Whether sums are shared in a cluster.
+    fn clustered(&self) -> bool {
+        self.sizes.split > 1 && self.sizes.reduce == Reduce::Cluster
+    }
+
+    fn shared_bytes(&self) -> i64 {
+        let Sizes { tile: [m, n], tile_k, stages, .. } = self.sizes;
+        let sums = if self.clustered() { 4 * m * (n + VECTOR) + 16 } else { 0 };
+        4 * stages * tile_k * (self.pitch(0) + self.pitch(1)) + sums + 64
+    }
+
+    fn registers(&self) -> i64 {
+        let [m, n] = self.sizes.own;
+        m * n + 4 * (m + n) + OTHER_REGISTERS
+    }
+
+    /// Whether a device can run it without spilling, and no part of it is for nothing.
+    fn fits(&self, gpu: &Cuda) -> bool {
+        let Sizes { tile, tile_k, own, split, reduce, group, stages } = self.sizes;
+        let size = [self.m, self.n];
+        let useful = (0..2).all(|side| tile[side] == SMALLEST.tile[side] || tile[side] < 2 * size[side])
+            && tile_k * split < self.k + tile_k
+            && (split - 1) * self.steps() * tile_k < self.k
+            && stages <= self.steps().max(2)
+            && (group == 1 || group <= self.tiles()[0])
+            // What sums that are shared come by is not chosen twice.
+            && (split > 1 || reduce == Reduce::Launch);
+        let divides =
+            (0..2).all(|side| tile[side] % (own[side] * LANES[side]) == 0) && (split == 1 || tile[0] % split == 0);
+        let cluster = !self.clustered() || gpu.has(CudaFeature::Cluster) && split <= gpu.cluster_size;
+        useful
+            && divides
+            && cluster
+            && own[0] * own[1] * tile_k <= MOST_UNROLLED
+            && (64..=MOST_THREADS).contains(&self.sizes.threads())
+            && (0..2).all(|side| self.pieces(side) <= MOST_PIECES)
+            && self.shared_bytes() <= gpu.shared_per_block_optin
+            && self.registers() <= gpu.registers_per_thread
+            && self.registers() * self.sizes.threads() <= gpu.registers_per_block
+            && self.tiles().iter().product::<i64>() * split <= gpu.grid_dim[0]
+            && self.batch <= gpu.grid_dim[1]
+    }
+}
+
+/// Most threads of a block: more wait for each other without having more operands in common.
+const MOST_THREADS: i64 = 512;
+/// Most pieces of an operand that a thread copies in a step.
+const MOST_PIECES: i64 = 32;
+
+/// The knobs that all these kernels have; `plan` cuts the product up.
+fn knobs(plan: impl Fn(Sizes) -> Plan + Send + Sync + 'static, gpu: &Cuda) -> SpaceBuilder {
+    let gpu = gpu.clone();
+    let whole = plan(SMALLEST);
+    let most_split = if whole.batch * whole.tiles().iter().product::<i64>() < 16 * gpu.sm_count { 16 } else { 1 };
+    let split: Vec<i64> = [1, 2, 4, 8, 16].into_iter().filter(|s| *s <= most_split).collect();
+    let reduce = if gpu.has(CudaFeature::Cluster) { vec!["launch", "cluster"] } else { vec!["launch"] };
+    Space::builder()
+        .knob("tile_m", [32, 64, 128, 256])
+        .knob("tile_n", [32, 64, 128, 256])
+        .knob("tile_k", [8, 16, 32])
+        .knob("own_m", [4, 8, 16])
+        .knob("own_n", [4, 8])
+        .knob("stages", [2, 3, 4])
+        .knob("split", split)
+        .knob("reduce", reduce)
+        .knob("group", [1, 4, 8, 16])
+        .filter("tiles divide; registers and shared memory suffice, and all have something to do", move |config| {
+            Sizes::of(config).is_ok_and(|sizes| plan(sizes).fits(&gpu))
+        })
+}
+
+/// What fits everywhere.
+const SMALLEST: Sizes =
+    Sizes { tile: [32, 32], tile_k: 8, own: [4, 4], stages: 2, split: 1, reduce: Reduce::Launch, group: 1 };
