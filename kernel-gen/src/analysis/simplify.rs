@@ -62,7 +62,17 @@ impl Sum {
         self
     }
 
-    fn to_expr(&self) -> Expr {
+    /// Of a sum that is at most 0: the constant rounded to what the terms, all of them multiples of one number, can
+    /// reach. `4 x - 3 <= 0` says `4 x <= 0`.
+    pub(super) fn tightened(mut self) -> Sum {
+        let step = self.terms.iter().fold(0, |g, (_, k)| gcd(g, *k));
+        if step > 1 {
+            self.constant = -(self.constant.saturating_neg().div_euclid(step) * step);
+        }
+        self
+    }
+
+    pub(super) fn to_expr(&self) -> Expr {
         let mut out: Option<Expr> = None;
         // Positive terms first, so that sums read `a - b` rather than `-1 * b + a`.
         let ordered = self.terms.iter().filter(|t| t.1 > 0).chain(self.terms.iter().filter(|t| t.1 <= 0));

@@ -113,7 +113,9 @@ impl Facts {
         }
         let terms = Sum::of(goal.clone()).terms;
         let less = |goal: &Expr, fact: &Expr, k: i64| simplify(&(goal.clone() - fact.clone() * k), &self.ranges);
-        let facts: Vec<Expr> = self.at_most_zero.iter().map(|f| simplify(f, &self.ranges)).collect();
+        // A vector of four that begins at a multiple of four below a multiple of four ends below it, too.
+        let tightened = |fact: &Expr| Sum::of(simplify(fact, &self.ranges)).tightened().to_expr();
+        let facts: Vec<Expr> = self.at_most_zero.iter().map(tightened).collect();
         let scaled = |goal: &Expr, terms: &[(Expr, i64)]| {
             let mut out = vec![];
             for f in &facts {
@@ -181,5 +183,24 @@ mod tests {
         facts.assume(&element.lt(Expr::Int(360)), true);
         assert!(facts.proves_at_most_zero(&over(64)));
         assert!(!facts.proves_at_most_zero(&over(63)));
+    }
+
+    /// Blocks of 64 columns of 4000, of which a thread copies four at a time: too many to try them all.
+    #[test]
+    fn a_guard_of_the_first_of_four_holds_for_all() {
+        let [block, thread, i] = [0, 1, 2].map(VarId);
+        let first = Expr::Var(block) * 64 + Expr::Var(thread) * 4;
+        let guarded = |end: i64| {
+            let mut facts = Facts::default();
+            for (var, last) in [(block, 1 << 20), (thread, 15), (i, 3)] {
+                facts.ranges.insert(var, 0, last);
+            }
+            facts.assume(&first.clone().lt(Expr::Int(end)), true);
+            facts
+        };
+        let over = |extent: i64| first.clone() + Expr::Var(i) - (extent - 1);
+        assert!(guarded(4000).proves_at_most_zero(&over(4000)));
+        assert!(!guarded(4000).proves_at_most_zero(&over(3999)));
+        assert!(!guarded(3998).proves_at_most_zero(&over(3998)), "3996 is in front of it, and 3999 is not");
     }
 }
