@@ -198,6 +198,7 @@ fn workload_for(template: &str, seed: u64) -> Workload {
             "depthwise_cuda" => {
                 *c = Conv2d { layout: ConvLayout::Nchw, ci: c.ci.max(2), ..*c }.depthwise(1 + seed as i64 % 2);
             }
+            "depthwise_direct" => *c = sample::depthwise(&mut Rng::new(seed)),
             _ => {}
         }
     }

@@ -164,6 +164,7 @@ impl Registry {
             .with(cuda::conv2d_hwcn::Conv2dHwcn)
             .with(cuda::conv2d_tensorcore::Conv2dTensorcore)
             .with(cuda::matmul_blocked::MatmulBlocked)
+            .with(cuda::depthwise_direct::DepthwiseDirect)
             .with(cuda::depthwise::DepthwiseCuda)
             .with(cuda::matmul_notes::MatmulSplit)
             .with(cuda::matmul_notes::MatmulV1)

@@ -112,6 +112,16 @@ pub fn conv2d_rows_of_eight(rng: &mut Rng, most: i64) -> Conv2d {
     Conv2d { layout: ConvLayout::Nhwc, groups: 1, ci, co, ..c }
 }
 
+/// A depthwise convolution in NCHW or NHWC, in half of the samples with whole vectors of columns and of channels.
+pub fn depthwise(rng: &mut Rng) -> Conv2d {
+    let c = conv2d(rng);
+    let layout = *rng.pick(&[ConvLayout::Nchw, ConvLayout::Nhwc]);
+    let multiplier = if layout == ConvLayout::Nchw && rng.one_in(4) { 2 } else { 1 };
+    let ci = *rng.pick(&EXTENTS) + 1;
+    let (ci, w) = if rng.one_in(2) { (8 * rng.between(1, 5), 4 * rng.between(1, 5)) } else { (ci, c.w) };
+    Conv2d { layout, ci, w, ..c }.depthwise(multiplier)
+}
+
 /// An epilogue of up to four steps in a sensible order, often none.
 pub fn epilogue(rng: &mut Rng) -> Vec<Epilogue> {
     let mut steps = vec![];

@@ -114,6 +114,10 @@ fn workload_for(template: &str, seed: u64) -> Workload {
         "depthwise_cuda" => conv(&mut w, |c| {
             *c = Conv2d { layout: ConvLayout::Nchw, ci: c.ci.max(2), ..*c }.depthwise(1 + seed as i64 % 2);
         }),
+        "depthwise_direct" => {
+            w = Workload { op: Op::Conv2d(sample::depthwise(&mut rng)), ..w };
+            w.dtype = *rng.pick(&[half, DType::F32]);
+        }
         _ => {}
     }
     if w.dtype == DType::F32 {

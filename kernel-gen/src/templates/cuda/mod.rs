@@ -9,6 +9,7 @@
 //! | [`conv2d_hwcn`] | the tutorial `opt_conv_cuda` | slices of both operands | HWCN |
 //! | [`conv2d_tensorcore`] | the tutorial `opt_conv_tensorcore` | tiles for one row of taps | NHWC16n16c, 16 bits |
 //! | [`depthwise`] | the article on depthwise convolutions | the input's piece and the filter | NCHW, depthwise |
+//! | [`depthwise_direct`] | - | nothing | NCHW and NHWC, depthwise, of many images |
 //! | [`matmul_blocked`] | the same scheme | slices of both operands | products |
 //! | [`gemv`] | - | what lanes have added up | products with few rows |
 //! | [`matmul_notes`] | AutoTVM's introduction | nothing | products, to compare with |
@@ -30,6 +31,7 @@ pub mod conv2d_hwcn;
 pub mod conv2d_no_batching;
 pub mod conv2d_tensorcore;
 pub mod depthwise;
+pub mod depthwise_direct;
 pub mod gemv;
 pub mod matmul_blocked;
 pub mod matmul_notes;

@@ -1,0 +1,221 @@
+//! The kernel.
+
+use super::{Piece, Plan};
+use crate::ir::builder::KernelBuilder;
+use crate::ir::{Axis, BufferId, DType, Expr, Kernel, LoopKind, Scope, VarId};
+use crate::templates::cuda::unrolled;
+use crate::workload::naive::{activation_index, epilogue};
+use crate::workload::operands::Operands;
+use crate::workload::{ConvLayout, Workload};
+
+/// The kernel of a workload.
+pub(super) fn kernel(plan: &Plan, w: &Workload) -> Kernel {
+    let mut b = KernelBuilder::new(w.kernel_name());
+    let params = Operands::declare(&mut b, w);
+    let threads = plan.sizes.threads;
+    b.loop_("block", plan.blocks(), LoopKind::Grid(Axis::X), |b, block| {
+        b.loop_("thread", threads, LoopKind::Thread(Axis::X), |b, thread| {
+            let all = |b: &mut KernelBuilder| Thread::at(b, plan, w, params, block * threads + thread).run(b);
+            if plan.work() % threads == 0 { all(b) } else { b.if_((block * threads + thread).lt(plan.work()), all) }
+        });
+    });
+    b.finish()
+}
+
+/// What a thread knows of its place.
+struct Thread<'a> {
+    plan: &'a Plan,
+    w: &'a Workload,
+    params: Operands,
+    image: VarId,
+    /// Its first output channel.
+    channel: VarId,
+    /// Its patch along rows and columns.
+    patch: [VarId; 2],
+}
+
+/// What a thread holds.
+struct Registers {
+    /// `[row, column, channel]` of the input rows under way, each in the place of the one before it that is done.
+    pixels: BufferId,
+    /// `[tap, channel]`.
+    weights: BufferId,
+    /// `[row, column, channel]` of the patch's rows that are begun and not done, likewise.
+    sums: BufferId,
+}
+
+impl<'a> Thread<'a> {
+    /// The place of thread number `index`, along the output's memory.
+    fn at(b: &mut KernelBuilder, plan: &'a Plan, w: &'a Workload, params: Operands, index: Expr) -> Thread<'a> {
+        let vectors = plan.c.co / plan.sizes.vector;
+        let [down, along] = [0, 1].map(|dim| plan.patches(dim));
+        let mut rest = index;
+        let mut digit = |b: &mut KernelBuilder, name: &str, size: i64| {
+            let digit = b.let_(name, rest.clone().floor_mod(size));
+            rest = rest.clone().floor_div(size);
+            digit
+        };
+        let (channels, patch) = if plan.channels_last() {
+            let channels = digit(b, "channels", vectors);
+            let column = digit(b, "patch_column", along);
+            (channels, [digit(b, "patch_row", down), column])
+        } else {
+            let column = digit(b, "patch_column", along);
+            let row = digit(b, "patch_row", down);
+            (digit(b, "channels", vectors), [row, column])
+        };
+        let image = b.let_("image", rest);
+        let channel = b.let_("channel", channels * plan.sizes.vector);
+        Thread { plan, w, params, image, channel, patch }
+    }
+
+    /// All that a thread does.
+    fn run(&self, b: &mut KernelBuilder) {
+        let (plan, sizes) = (self.plan, self.plan.sizes);
+        let [rows, columns] = sizes.patch;
+        let [in_rows, in_columns] = [0, 1].map(|dim| plan.reach(dim));
+        let (ahead, open) = (plan.ahead(), plan.open());
+        let registers = Registers {
+            pixels: b.alloc("pixels", DType::F32, &[ahead, in_columns, sizes.vector], Scope::Register),
+            weights: b.alloc("weights", DType::F32, &[plan.c.kh * plan.c.kw, sizes.vector], Scope::Register),
+            sums: b.alloc("sums", DType::F32, &[open, columns, sizes.vector], Scope::Register),
+        };
+        (0..ahead).for_each(|row| self.read_row(b, registers.pixels, row));
+        self.read_weights(b, registers.weights);
+        for row in 0..in_rows {
+            for output in (0..rows).filter(|output| plan.rows_of(*output)[0] == row) {
+                self.each_sum(b, |b, x, own| {
+                    b.store(registers.sums, vec![(output % open).into(), x, own], Expr::f32(0.0));
+                });
+            }
+            self.multiply_row(b, &registers, row);
+            if row + ahead < in_rows {
+                self.read_row(b, registers.pixels, row + ahead);
+            }
+            for output in (0..rows).filter(|output| plan.rows_of(*output)[1] == row) {
+                self.store_row(b, registers.sums, output);
+            }
+        }
+    }
+
+    /// Visits the columns and channels of a row of sums.
+    fn each_sum(&self, b: &mut KernelBuilder, body: impl FnOnce(&mut KernelBuilder, Expr, Expr)) {
+        unrolled(b, "x", self.plan.sizes.patch[1], |b, x| {
+            unrolled(b, "own", self.plan.sizes.vector, |b, own| body(b, x.into(), own.into()));
+        });
+    }
+
+    /// The index of an element of an activation.
+    fn index(&self, channel: Expr, row: Expr, column: Expr) -> Vec<Expr> {
+        activation_index(self.plan.c.layout, self.image.into(), channel, row, column)
+    }
+
+    fn read_weights(&self, b: &mut KernelBuilder, weights: BufferId) {
+        let c = &self.plan.c;
+        for tap in 0..c.kh * c.kw {
+            let (kh, kw) = (Expr::Int(tap / c.kw), Expr::Int(tap % c.kw));
+            b.loop_("own", self.plan.sizes.vector, LoopKind::Vectorized, |b, own| {
+                let channel = self.channel + own;
+                let from = match c.layout {
+                    ConvLayout::Nchw => vec![channel, 0.into(), kh, kw],
+                    _ => vec![kh, kw, 0.into(), channel],
+                };
+                b.store(weights, vec![tap.into(), own.into()], Expr::load(self.params.get("w"), from));
+            });
+        }
+    }
+
+    /// The place of input row or column `at` of the patch, and when it exists; always, if there is no condition.
+    fn input(&self, dim: usize, at: i64) -> (Expr, Option<Expr>) {
+        let (plan, size) = (self.plan, self.plan.input(dim));
+        let step = plan.sizes.patch[dim] * plan.c.stride[dim];
+        let place = self.patch[dim] * step + (at - plan.c.padding[dim]);
+        let [first, last] = plan.place(dim, at);
+        let conditions =
+            [(first < 0).then(|| Expr::Int(0).le(place.clone())), (last >= size).then(|| place.clone().lt(size))];
+        (place, Expr::all(conditions.into_iter().flatten()))
+    }
+
+    /// Asks for a row of the input.
+    fn read_row(&self, b: &mut KernelBuilder, pixels: BufferId, at: i64) {
+        let (plan, vector) = (self.plan, self.plan.sizes.vector);
+        if plan.meeting(0, at).is_empty() {
+            return;
+        }
+        let (slot, multiplier) = (at % plan.ahead(), plan.c.co / plan.c.ci);
+        let (row, row_exists) = self.input(0, at);
+        for Piece { first, width } in plan.pieces() {
+            // A piece is aligned, and so are rows: it is inside of one with its first element, or not at all.
+            let (column, column_exists) = self.input(1, first);
+            let read = |b: &mut KernelBuilder| {
+                b.loop_("v", width * vector, LoopKind::Vectorized, |b, v| {
+                    let (pixel, own) =
+                        if plan.channels_last() { (Expr::Int(0), v.into()) } else { (v.into(), Expr::Int(0)) };
+                    let channel = Expr::from(self.channel).floor_div(multiplier) + own.clone();
+                    let from = self.index(channel, row.clone(), column + pixel.clone());
+                    let to = vec![slot.into(), pixel + first, own];
+                    b.store(pixels, to, Expr::load(self.params.get("x"), from));
+                });
+            };
+            match Expr::all([row_exists.clone(), column_exists].into_iter().flatten()) {
+                Some(exists) => {
+                    unrolled(b, "pixel", width, |b, pixel| {
+                        unrolled(b, "own", vector, |b, own| {
+                            b.store(pixels, vec![slot.into(), pixel + first, own.into()], Expr::f32(0.0));
+                        });
+                    });
+                    b.if_(exists, read);
+                }
+                None => read(b),
+            }
+        }
+    }
+
+    /// Adds the products of a row of the input.
+    fn multiply_row(&self, b: &mut KernelBuilder, registers: &Registers, at: i64) {
+        let (plan, c) = (self.plan, &self.plan.c);
+        for (kh, y) in plan.meeting(0, at) {
+            for kw in 0..c.kw {
+                self.each_sum(b, |b, x, own| {
+                    let column = x.clone() * c.stride[1] + kw * c.dilation[1];
+                    let weight = Expr::load(registers.weights, vec![(kh * c.kw + kw).into(), own.clone()]);
+                    let pixel = Expr::load(registers.pixels, vec![(at % plan.ahead()).into(), column, own.clone()]);
+                    b.sum(registers.sums, vec![(y % plan.open()).into(), x, own], weight * pixel, &[]);
+                });
+            }
+        }
+    }
+
+    /// Stores a row of the patch.
+    fn store_row(&self, b: &mut KernelBuilder, sums: BufferId, y: i64) {
+        let (plan, sizes) = (self.plan, self.plan.sizes);
+        let [rows, columns] = sizes.patch;
+        let width = if plan.channels_last() { 1 } else { plan.store_width() };
+        let row = self.patch[0] * rows + y;
+        for first in (0..columns).step_by(width as usize) {
+            let column = self.patch[1] * columns + first;
+            // The last patch may be cut; rows and patches are whole numbers of vectors.
+            let beyond = |place: &Expr, dim: usize, within: i64| {
+                let last = (plan.patches(dim) - 1) * sizes.patch[dim] + within;
+                (last >= plan.output(dim)).then(|| place.clone().lt(plan.output(dim)))
+            };
+            let exists = Expr::all([beyond(&row, 0, y), beyond(&column, 1, first)].into_iter().flatten());
+            let row = row.clone();
+            let write = |b: &mut KernelBuilder| {
+                b.loop_("v", width * sizes.vector, LoopKind::Vectorized, |b, v| {
+                    let (pixel, own) =
+                        if plan.channels_last() { (Expr::Int(0), v.into()) } else { (v.into(), Expr::Int(0)) };
+                    let channel = self.channel + own.clone();
+                    let to = self.index(channel.clone(), row, column + pixel.clone());
+                    let sum = Expr::load(sums, vec![(y % plan.open()).into(), pixel + first, own]);
+                    let value = epilogue(self.w, sum, &channel, &to, &|name| self.params.get(name));
+                    b.store(self.params.get("y"), to, value);
+                });
+            };
+            match exists {
+                Some(exists) => b.if_(exists, write),
+                None => write(b),
+            }
+        }
+    }
+}

@@ -1,0 +1,317 @@
+//! Depthwise convolutions of many images, at the rate of memory: a thread computes a patch of outputs from registers.
+//!
+//! A depthwise convolution reads and writes every element once and multiplies it a few times, so what counts is how many
+//! bytes are under way. A thread loads the input of `rows x columns` outputs of one channel (or, in NHWC, of `vector`
+//! neighbouring ones) straight into registers, in accesses as wide as they are aligned and without waiting for one before
+//! it asks for the next; padding is a condition of the accesses at the edge, and zeros otherwise. Rows of the input are
+//! multiplied as they come, and a row of outputs is stored when its last one has. There is no shared memory and no barrier:
+//! what neighbouring patches have in common comes from the caches.
+//!
+//! ```text
+//! NCHW, 3 x 3, stride 1, rows=4 columns=4: six rows of input, each one vector of four and one element on either side
+//! NHWC, 3 x 3, stride 1, rows=4 columns=4 vector=2: six rows of six pixels, each two channels
+//! ```
+//!
+//! Threads are numbered along the output's memory, the innermost dimension first, so that neighbouring ones access
+//! neighbouring addresses, and blocks are pieces of that numbering: planes of any size fill them.
+//!
+//! | knob | values | what it chooses |
+//! |---|---|---|
+//! | `rows` | 1 to 16 | output rows of a thread |
+//! | `columns` | 1, 2, 4, 7, 8 | output columns of a thread |
+//! | `vector` | 1, 2, 4, 8 | channels of a thread; 1 in NCHW |
+//! | `ahead` | 1 to 16 | input rows that are asked for before the first is multiplied |
+//! | `threads` | 64 to 512 | threads of a block |
+
+mod kernel;
+mod model;
+
+use crate::schedule::Schedule;
+use crate::space::{Config, ConfigError, Space};
+use crate::target::{Cuda, Target};
+use crate::templates::cuda::{ceil_div, descend_from_many, device};
+use crate::templates::{Scheduled, Template, TemplateError};
+use crate::workload::{Conv2d, ConvLayout, Op, Workload};
+
+/// See the module's text.
+pub struct DepthwiseDirect;
+
+/// Most multiply-adds of a thread, all of which are written out.
+const MOST_PRODUCTS: i64 = 2048;
+/// Registers of a thread beside inputs, weights and sums.
+const OTHER_REGISTERS: i64 = 24;
+/// What one access moves at most.
+const ACCESS_BYTES: i64 = 16;
+
+/// The convolution and the device, or why it is none for this template.
+fn problem<'t>(w: &Workload, t: &'t Target) -> Result<(Conv2d, &'t Cuda), String> {
+    let gpu = device(t)?;
+    let Op::Conv2d(c) = w.op else { return Err("for convolutions".into()) };
+    match (c.multiplier(), c.layout) {
+        (None, _) => Err("for depthwise convolutions".into()),
+        (Some(_), ConvLayout::Nchw) | (Some(1), ConvLayout::Nhwc) => Ok((c, gpu)),
+        (Some(_), ConvLayout::Nhwc) => Err("for one output channel an input channel in NHWC".into()),
+        _ => Err("for NCHW and NHWC".into()),
+    }
+}
+
+/// A config as numbers.
+#[derive(Clone, Copy, PartialEq, Debug)]
+struct Sizes {
+    /// Output rows and columns of a thread.
+    patch: [i64; 2],
+    /// Channels of a thread.
+    vector: i64,
+    /// Input rows under way before the first is used.
+    ahead: i64,
+    /// Threads of a block.
+    threads: i64,
+}
+
+impl Sizes {
+    /// What every workload that the template applies to can run with.
+    const LEAST: Sizes = Sizes { patch: [1, 1], vector: 1, ahead: 1, threads: 64 };
+
+    fn of(config: &Config) -> Result<Sizes, ConfigError> {
+        Ok(Sizes {
+            patch: [config.int("rows")?, config.int("columns")?],
+            vector: config.int("vector")?,
+            ahead: config.int("ahead")?,
+            threads: config.int("threads")?,
+        })
+    }
+
+    fn config(&self) -> Config {
+        Config::new()
+            .with("rows", self.patch[0])
+            .with("columns", self.patch[1])
+            .with("vector", self.vector)
+            .with("ahead", self.ahead)
+            .with("threads", self.threads)
+    }
+}
+
+/// Neighbouring elements of an input row that one access brings.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+struct Piece {
+    /// The first, counted from the first that the patch reads.
+    first: i64,
+    /// How many.
+    width: i64,
+}
+
+/// A convolution cut up as a config says. Dimension 0 is rows, 1 is columns.
+#[derive(Clone, Copy, Debug)]
+struct Plan {
+    c: Conv2d,
+    bytes: i64,
+    out_bytes: i64,
+    sizes: Sizes,
+}
+
+impl Plan {
+    fn new(w: &Workload, c: Conv2d, sizes: Sizes) -> Plan {
+        Plan { c, bytes: w.dtype.bytes() as i64, out_bytes: w.out_dtype.bytes() as i64, sizes }
+    }
+
+    fn channels_last(&self) -> bool {
+        self.c.layout == ConvLayout::Nhwc
+    }
+
+    /// Height and width of the input, of the output, and taps.
+    fn input(&self, dim: usize) -> i64 {
+        [self.c.h, self.c.w][dim]
+    }
+
+    fn output(&self, dim: usize) -> i64 {
+        [self.c.oh(), self.c.ow()][dim]
+    }
+
+    fn taps(&self, dim: usize) -> i64 {
+        [self.c.kh, self.c.kw][dim]
+    }
+
+    /// Input rows or columns from the first to the last that a patch reads.
+    fn reach(&self, dim: usize) -> i64 {
+        (self.sizes.patch[dim] - 1) * self.c.stride[dim] + (self.taps(dim) - 1) * self.c.dilation[dim] + 1
+    }
+
+    /// Patches along the output.
+    fn patches(&self, dim: usize) -> i64 {
+        ceil_div(self.output(dim), self.sizes.patch[dim])
+    }
+
+    /// Which taps meet input row or column `at` of a patch, and for which of its outputs.
+    fn meeting(&self, dim: usize, at: i64) -> Vec<(i64, i64)> {
+        let (stride, dilation) = (self.c.stride[dim], self.c.dilation[dim]);
+        let output = |tap: i64| {
+            let above = at - tap * dilation;
+            let output = above.div_euclid(stride);
+            (above.rem_euclid(stride) == 0 && (0..self.sizes.patch[dim]).contains(&output)).then_some((tap, output))
+        };
+        (0..self.taps(dim)).filter_map(output).collect()
+    }
+
+    /// The first and the last input row of an output row.
+    fn rows_of(&self, output: i64) -> [i64; 2] {
+        let first = output * self.c.stride[0];
+        [first, first + (self.c.kh - 1) * self.c.dilation[0]]
+    }
+
+    /// The input row or column `at` of the first patch, and of the last one.
+    fn place(&self, dim: usize, at: i64) -> [i64; 2] {
+        let first = at - self.c.padding[dim];
+        [first, first + (self.patches(dim) - 1) * self.sizes.patch[dim] * self.c.stride[dim]]
+    }
+
+    /// The accesses that bring one row of input: of pixels in NHWC, of vectors as wide as they are aligned in NCHW.
+    fn pieces(&self) -> Vec<Piece> {
+        let (reach, before) = (self.reach(1), self.c.padding[1]);
+        let needed = |at: i64| !self.meeting(1, at).is_empty();
+        let step = self.sizes.patch[1] * self.c.stride[1];
+        let unit = |at: i64| {
+            if self.channels_last() {
+                return 1;
+            }
+            let divides = |n: &i64| [self.c.w, step, at - before].iter().all(|size| size % n == 0);
+            let fits = |n: &i64| at + n <= reach && divides(n);
+            (0..4).rev().map(|e| 1 << e).filter(|n| n * self.bytes <= ACCESS_BYTES).find(fits).unwrap_or(1)
+        };
+        let mut pieces = vec![];
+        let mut at = 0;
+        while at < reach {
+            let width = unit(at);
+            if (at..at + width).any(needed) {
+                pieces.push(Piece { first: at, width });
+            }
+            at += width;
+        }
+        pieces
+    }
+
+    /// Elements of an output row that one access stores, in NCHW.
+    fn store_width(&self) -> i64 {
+        let divides =
+            |n: &i64| self.sizes.patch[1] % n == 0 && self.c.ow() % n == 0 && n * self.out_bytes <= ACCESS_BYTES;
+        (0..4).rev().map(|e| 1 << e).find(divides).unwrap_or(1)
+    }
+
+    /// Threads that have something to do.
+    fn work(&self) -> i64 {
+        self.c.n * self.c.co / self.sizes.vector * self.patches(0) * self.patches(1)
+    }
+
+    fn blocks(&self) -> i64 {
+        ceil_div(self.work(), self.sizes.threads)
+    }
+
+    /// Multiply-adds of a thread.
+    fn products(&self) -> i64 {
+        self.sizes.patch.iter().product::<i64>() * self.c.kh * self.c.kw * self.sizes.vector
+    }
+
+    /// Input rows under way at a time.
+    fn ahead(&self) -> i64 {
+        self.sizes.ahead.min(self.reach(0))
+    }
+
+    /// Output rows whose sums are unfinished at a time.
+    fn open(&self) -> i64 {
+        ceil_div((self.c.kh - 1) * self.c.dilation[0] + 1, self.c.stride[0]).min(self.sizes.patch[0])
+    }
+
+    fn registers(&self) -> i64 {
+        let columns = self.ahead() * self.reach(1) + self.open() * self.sizes.patch[1];
+        OTHER_REGISTERS + (columns + self.c.kh * self.c.kw) * self.sizes.vector
+    }
+
+    /// Whether a device can run it without spilling, and no part of it is for nothing.
+    fn fits(&self, gpu: &Cuda) -> bool {
+        let Sizes { patch, vector, ahead, threads } = self.sizes;
+        let useful = (0..2).all(|dim| patch[dim] == 1 || patch[dim] / 2 < self.output(dim))
+            && (ahead == 1 || ahead / 2 < self.reach(0))
+            && self.c.co % vector == 0
+            && (vector == 1 || self.channels_last() && vector * self.bytes <= ACCESS_BYTES);
+        useful
+            && self.products() <= MOST_PRODUCTS.max(self.c.kh * self.c.kw)
+            && self.registers() <= gpu.registers_per_thread
+            && self.registers() * threads <= gpu.registers_per_block
+            && self.blocks() <= gpu.grid_dim[0]
+    }
+}
+
+impl Template for DepthwiseDirect {
+    fn name(&self) -> &str {
+        "depthwise_direct"
+    }
+
+    fn version(&self) -> u32 {
+        1
+    }
+
+    fn applies(&self, w: &Workload, t: &Target) -> Result<(), String> {
+        let (c, gpu) = problem(w, t)?;
+        let fits = Plan::new(w, c, Sizes::LEAST).fits(gpu);
+        fits.then_some(()).ok_or_else(|| format!("the taps of a {} x {} kernel do not fit in registers", c.kh, c.kw))
+    }
+
+    fn space(&self, w: &Workload, t: &Target) -> Result<Space, TemplateError> {
+        let (c, gpu) = problem(w, t).map_err(TemplateError::Limit)?;
+        let (gpu, w) = (gpu.clone(), w.clone());
+        Ok(Space::builder()
+            .knob("rows", [1, 2, 4, 7, 8, 14, 16])
+            .knob("columns", [1, 2, 4, 7, 8])
+            .knob("vector", [1, 2, 4, 8])
+            .knob("ahead", [1, 2, 4, 8, 16])
+            .knob("threads", [64, 128, 256, 512])
+            .filter("registers suffice, channels divide, and all have something to do", move |config| {
+                Sizes::of(config).is_ok_and(|sizes| Plan::new(&w, c, sizes).fits(&gpu))
+            })
+            .build()?)
+    }
+
+    fn default_config(&self, w: &Workload, t: &Target) -> Result<Config, TemplateError> {
+        let start = Sizes::LEAST.config();
+        Ok(descend_from_many(&self.space(w, t)?, &start, |config| self.cost(w, t, config))?)
+    }
+
+    fn cost(&self, w: &Workload, t: &Target, config: &Config) -> f64 {
+        match (problem(w, t), Sizes::of(config)) {
+            (Ok((c, gpu)), Ok(sizes)) => model::us(&Plan::new(w, c, sizes), w, gpu),
+            _ => f64::INFINITY,
+        }
+    }
+
+    fn schedule(&self, w: &Workload, t: &Target, config: &Config) -> Result<Scheduled, TemplateError> {
+        let (c, gpu) = problem(w, t).map_err(TemplateError::Limit)?;
+        let plan = Plan::new(w, c, Sizes::of(config)?);
+        if !plan.fits(gpu) {
+            return Err(TemplateError::Limit(format!("{config} does not fit {}", t.name)));
+        }
+        Ok(Scheduled { schedule: Schedule::new(kernel::kernel(&plan, w)), packs: vec![] })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn pieces(c: Conv2d, columns: i64) -> Vec<(i64, i64)> {
+        let sizes = Sizes { patch: [1, columns], ..Sizes::LEAST };
+        let plan = Plan::new(&Workload::f32(c), c, sizes);
+        plan.pieces().iter().map(|p| (p.first, p.width)).collect()
+    }
+
+    #[test]
+    fn a_row_comes_in_accesses_as_wide_as_they_are_aligned() {
+        let c = |size, k, stride| Conv2d::nchw(1, 8, size, size, 8, k, stride, k / 2).depthwise(1);
+        assert_eq!(pieces(c(112, 3, 1), 4), [(0, 1), (1, 4), (5, 1)]);
+        assert_eq!(pieces(c(96, 5, 1), 4), [(0, 2), (2, 4), (6, 2)]);
+        assert_eq!(pieces(c(112, 3, 2), 4), [(0, 1), (1, 4), (5, 4)]);
+        // Rows of 14 elements are whole words of two.
+        assert_eq!(pieces(c(14, 3, 1), 4), [(0, 1), (1, 2), (3, 2), (5, 1)]);
+        assert_eq!(pieces(c(7, 3, 1), 2), [(0, 1), (1, 1), (2, 1), (3, 1)]);
+        // What no tap meets is not read.
+        assert_eq!(pieces(Conv2d { kw: 1, padding: [1, 0, 1, 0], ..c(9, 3, 2) }, 2), [(0, 1), (2, 1)]);
+    }
+}
