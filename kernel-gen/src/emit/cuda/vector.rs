@@ -8,7 +8,7 @@ use super::{Body, EmitError};
 use crate::analysis::simplify::simplify;
 use crate::emit::lanes::{as_store, lane_of_expr, lanes, reads_other_lanes};
 use crate::emit::text::Text;
-use crate::emit::text::strength::{PRIMARY, SUM};
+use crate::emit::text::strength::{OR, PRIMARY, SUM};
 use crate::ir::{BinOp, BufferId, DType, Expr, Stmt};
 
 /// What one access of a GPU moves at most.
@@ -46,6 +46,14 @@ impl Body<'_> {
             Stmt::Reduce { buffer, indices, value, .. } => (*buffer, indices, value.clone()),
             _ => return Ok(()),
         };
+        if let (Stmt::Store { .. }, Expr::Select(cond, load, other)) = (s, &value)
+            && !self.is_memory(buffer)
+            && self.load_or_zero(cond, load, other)?
+        {
+            let done = self.store_lanes(s, buffer, indices, load, i64::from(lanes(self.kernel, s)), None);
+            self.loads.clear();
+            return done;
+        }
         // A guard around whole vectors stays outside, so that what it guards can be moved whole.
         if let (Stmt::Store { .. }, Expr::Select(cond, a, b)) = (s, &value)
             && cond.ty(self.kernel).lanes == 1
@@ -218,18 +226,37 @@ impl Body<'_> {
                 let address = self.wide_address(b, p, false)?;
                 let ty = vector_type(self.kernel.buffer(b).dtype, p.width);
                 self.line(&format!("const {ty} {name} = {address};"));
-                for l in 0..p.width {
-                    let member = self.member(b, &name, p.width, l);
-                    let value = self.widened(b, member.clone());
-                    let at = indices
-                        .iter()
-                        .map(|i| simplify(&lane_of_expr(i, &Expr::Int(p.lane + l)), &self.ranges))
-                        .collect();
-                    self.loads.push(Loaded { buffer: b, indices: at, value, held: member });
-                }
+                self.note_lanes(b, &indices, p, &name);
             }
         }
         Ok(())
+    }
+
+    /// Loads one vector if a condition holds, and zeros otherwise; whether the select is of that kind.
+    ///
+    /// The choice is made of whole words, so that only the load depends on the condition: conversions of its lanes behind
+    /// the branch would keep all conditions alive until the loads come, and be waited for in their order.
+    fn load_or_zero(&mut self, cond: &Expr, load: &Expr, other: &Expr) -> Result<bool, EmitError> {
+        let (Expr::Load(b, indices), Expr::Float(0.0, _)) = (load, unbroadcast(other)) else { return Ok(false) };
+        let count = i64::from(load.ty(self.kernel).lanes);
+        let pieces = if self.is_memory(*b) { self.pieces(*b, indices, count) } else { None };
+        let (Some([piece]), 1) = (pieces.as_deref(), cond.ty(self.kernel).lanes) else { return Ok(false) };
+        let name = self.names.fresh(&format!("{}_v", self.kernel.buffer(*b).name));
+        let ty = vector_type(self.kernel.buffer(*b).dtype, piece.width);
+        let (cond, address) = (self.scalar(cond)?, self.wide_address(*b, piece, false)?);
+        self.line(&format!("const {ty} {name} = {} ? {address} : {ty}{{}};", cond.at(OR)));
+        self.note_lanes(*b, indices, piece, &name);
+        Ok(true)
+    }
+
+    /// Remembers that the lanes of a run are those of the vector `name`.
+    fn note_lanes(&mut self, b: BufferId, indices: &[Expr], p: &Piece, name: &str) {
+        for l in 0..p.width {
+            let member = self.member(b, name, p.width, l);
+            let value = self.widened(b, member.clone());
+            let at = indices.iter().map(|i| simplify(&lane_of_expr(i, &Expr::Int(p.lane + l)), &self.ranges)).collect();
+            self.loads.push(Loaded { buffer: b, indices: at, value, held: member });
+        }
     }
 
     /// The value of a lane that has been loaded already.
@@ -379,6 +406,14 @@ fn unconditional_loads(e: &Expr, f: &mut dyn FnMut(BufferId, &[Expr])) {
         Expr::Unary(_, a) | Expr::Cast(_, a) | Expr::Broadcast(a, _) => unconditional_loads(a, f),
         Expr::Select(c, ..) => unconditional_loads(c, f),
         Expr::Int(_) | Expr::Float(..) | Expr::Var(_) | Expr::Ramp { .. } => {}
+    }
+}
+
+/// The scalar in all lanes of a vector, or the expression itself.
+fn unbroadcast(e: &Expr) -> &Expr {
+    match e {
+        Expr::Broadcast(a, _) => unbroadcast(a),
+        other => other,
     }
 }
 

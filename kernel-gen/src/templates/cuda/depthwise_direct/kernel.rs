@@ -29,7 +29,7 @@ struct Thread<'a> {
     params: Operands,
     image: VarId,
     /// Its first output channel.
-    channel: VarId,
+    channel: Expr,
     /// Its patch along rows and columns.
     patch: [VarId; 2],
 }
@@ -65,8 +65,8 @@ impl<'a> Thread<'a> {
             (digit(b, "channels", vectors), [row, column])
         };
         let image = b.let_("image", rest);
-        let channel = b.let_("channel", channels * plan.sizes.vector);
-        Thread { plan, w, params, image, channel, patch }
+        // Not a name of its own: that it is a multiple of the vector is seen from its form.
+        Thread { plan, w, params, image, channel: channels * plan.sizes.vector, patch }
     }
 
     /// All that a thread does.
@@ -115,7 +115,7 @@ impl<'a> Thread<'a> {
         for tap in 0..c.kh * c.kw {
             let (kh, kw) = (Expr::Int(tap / c.kw), Expr::Int(tap % c.kw));
             b.loop_("own", self.plan.sizes.vector, LoopKind::Vectorized, |b, own| {
-                let channel = self.channel + own;
+                let channel = self.channel.clone() + own;
                 let from = match c.layout {
                     ConvLayout::Nchw => vec![channel, 0.into(), kh, kw],
                     _ => vec![kh, kw, 0.into(), channel],
@@ -147,27 +147,18 @@ impl<'a> Thread<'a> {
         for Piece { first, width } in plan.pieces() {
             // A piece is aligned, and so are rows: it is inside of one with its first element, or not at all.
             let (column, column_exists) = self.input(1, first);
-            let read = |b: &mut KernelBuilder| {
-                b.loop_("v", width * vector, LoopKind::Vectorized, |b, v| {
-                    let (pixel, own) =
-                        if plan.channels_last() { (Expr::Int(0), v.into()) } else { (v.into(), Expr::Int(0)) };
-                    let channel = Expr::from(self.channel).floor_div(multiplier) + own.clone();
-                    let from = self.index(channel, row.clone(), column + pixel.clone());
-                    let to = vec![slot.into(), pixel + first, own];
-                    b.store(pixels, to, Expr::load(self.params.get("x"), from));
-                });
-            };
-            match Expr::all([row_exists.clone(), column_exists].into_iter().flatten()) {
-                Some(exists) => {
-                    unrolled(b, "pixel", width, |b, pixel| {
-                        unrolled(b, "own", vector, |b, own| {
-                            b.store(pixels, vec![slot.into(), pixel + first, own.into()], Expr::f32(0.0));
-                        });
-                    });
-                    b.if_(exists, read);
-                }
-                None => read(b),
-            }
+            let exists = Expr::all([row_exists.clone(), column_exists].into_iter().flatten());
+            b.loop_("v", width * vector, LoopKind::Vectorized, |b, v| {
+                let (pixel, own) =
+                    if plan.channels_last() { (Expr::Int(0), v.into()) } else { (v.into(), Expr::Int(0)) };
+                let channel = self.channel.clone().floor_div(multiplier) + own.clone();
+                let value = Expr::load(self.params.get("x"), self.index(channel, row.clone(), column + pixel.clone()));
+                let value = match exists {
+                    Some(exists) => exists.select(value, Expr::f32(0.0)),
+                    None => value,
+                };
+                b.store(pixels, vec![slot.into(), pixel + first, own], value);
+            });
         }
     }
 
@@ -205,7 +196,7 @@ impl<'a> Thread<'a> {
                 b.loop_("v", width * sizes.vector, LoopKind::Vectorized, |b, v| {
                     let (pixel, own) =
                         if plan.channels_last() { (Expr::Int(0), v.into()) } else { (v.into(), Expr::Int(0)) };
-                    let channel = self.channel + own.clone();
+                    let channel = self.channel.clone() + own.clone();
                     let to = self.index(channel.clone(), row, column + pixel.clone());
                     let sum = Expr::load(sums, vec![(y % plan.open()).into(), pixel + first, own]);
                     let value = epilogue(self.w, sum, &channel, &to, &|name| self.params.get(name));

@@ -2,24 +2,55 @@
 
 use super::{Plan, Sizes, ceil_div};
 use crate::target::Cuda;
+use crate::templates::cuda::conv2d_cost::norm;
 use crate::workload::Workload;
+use std::collections::BTreeSet;
 
 /// Microseconds to launch and to end.
 const LAUNCH_US: f64 = 1.5;
 /// Clocks from an access to memory until its bytes have come, and from the L2 cache.
 const MEMORY_LATENCY: f64 = 1100.0;
 const L2_LATENCY: f64 = 600.0;
-/// Share of the memory's nominal rate that a copy reaches.
-const COPY_RATE: f64 = 0.83;
-/// Bytes a clock that one multiprocessor gets from the L2 cache and brings there.
-const L2_BYTES_PER_CLOCK: f64 = 40.0;
+/// Share of the memory's nominal rate that a copy reaches, and how many times that what stays in the L2 cache does.
+const COPY_RATE: f64 = 0.87;
+const CACHED: f64 = 2.0;
+/// Bytes of a line of the first-level cache, of which a multiprocessor reads one a clock.
+const LINE: i64 = 128;
 /// Share of the cycles in which a scheduler issues, when there are enough warps.
 const ISSUE_RATE: f64 = 0.7;
 /// Instructions of a thread beside accesses and products: its place, and the conditions of its rows.
 const OTHER_INSTRUCTIONS: f64 = 60.0;
-/// Instructions of an access, with its address, and of a result.
+/// Instructions of an access, with its condition and zeros, and of a result with its epilogue.
 const ACCESS_INSTRUCTIONS: f64 = 3.0;
 const RESULT_INSTRUCTIONS: f64 = 3.0;
+/// How sharply the slowest of several rates bounds the whole.
+const SHARPNESS: f64 = 4.0;
+
+/// Lines that an access of a warp touches, of `bytes` a lane; `stride` is what patches are apart in the tensor: one image
+/// or plane, a row of patches, a patch, and neighbouring vectors of channels.
+fn lines(plan: &Plan, [whole, down, along, vector]: [i64; 4], bytes: i64) -> f64 {
+    let [rows, columns] = [0, 1].map(|dim| plan.patches(dim));
+    let vectors = if plan.channels_last() { plan.c.co / plan.sizes.vector } else { 1 };
+    let touched = |lane: i64| {
+        let (patch, channels) = (lane / vectors, lane % vectors);
+        let at = patch / columns / rows * whole + patch / columns % rows * down + patch % columns * along;
+        let first = at + channels * vector;
+        first / LINE..=(first + bytes - 1) / LINE
+    };
+    (0..Cuda::WARP).flat_map(touched).collect::<BTreeSet<i64>>().len() as f64
+}
+
+/// Lines of an access to the input and to the output, of so many pixels.
+fn access_lines(plan: &Plan, output: bool, pixels: i64) -> f64 {
+    let (c, Sizes { patch, vector, .. }) = (&plan.c, plan.sizes);
+    let (size, step, bytes) = match output {
+        true => ([c.oh(), c.ow()], patch, plan.out_bytes),
+        false => ([c.h, c.w], [patch[0] * c.stride[0], patch[1] * c.stride[1]], plan.bytes),
+    };
+    let pixel = if plan.channels_last() { c.co } else { 1 } * bytes;
+    let apart = [size[0] * size[1] * pixel, step[0] * size[1] * pixel, step[1] * pixel, vector * bytes];
+    lines(plan, apart, pixels * vector * bytes)
+}
 
 /// Microseconds.
 pub(super) fn us(plan: &Plan, w: &Workload, gpu: &Cuda) -> f64 {
@@ -29,29 +60,33 @@ pub(super) fn us(plan: &Plan, w: &Workload, gpu: &Cuda) -> f64 {
         return f64::INFINITY;
     }
     let per_sm = ceil_div(plan.blocks(), gpu.sm_count);
-    let together = per_sm.min(resident);
-    let waves = ceil_div(per_sm, together) as f64;
+    let waves = ceil_div(per_sm, per_sm.min(resident)) as f64;
     let pieces = plan.pieces();
     let in_rows = (0..plan.reach(0)).filter(|row| !plan.meeting(0, *row).is_empty()).count() as f64;
-    let accesses = in_rows * pieces.len() as f64;
+    let taps = (plan.c.kh * plan.c.kw) as f64;
     let read = in_rows * (pieces.iter().map(|p| p.width).sum::<i64>() * vector) as f64;
     let results = (rows * columns * vector) as f64;
     // Sixteen bits are converted on the way in and out.
     let conversions = if plan.bytes < 4 { read } else { 0.0 };
     let instructions = plan.products() as f64
-        + ACCESS_INSTRUCTIONS * (accesses + (plan.c.kh * plan.c.kw) as f64)
+        + ACCESS_INSTRUCTIONS * (in_rows * pieces.len() as f64 + taps)
         + conversions
         + RESULT_INSTRUCTIONS * results
         + OTHER_INSTRUCTIONS;
-    let warps = (together * threads) as f64 / Cuda::WARP as f64;
+    let warps = (per_sm * threads) as f64 / Cuda::WARP as f64;
     let schedulers = gpu.f32_flops_per_sm_clock as f64 / 2.0 / Cuda::WARP as f64;
     let issue = warps * instructions / schedulers / ISSUE_RATE;
+    // A piece is as wide as it is aligned in NCHW, and one pixel in NHWC, as is what is stored at a time.
+    let width = if plan.channels_last() { 1 } else { plan.store_width() };
+    let loads: f64 = pieces.iter().map(|p| in_rows * access_lines(plan, false, p.width)).sum();
+    let stores = (rows * columns / width) as f64 * access_lines(plan, true, width);
+    let cache = warps * (loads + stores + taps);
+    // What is not under way at first is waited for again.
     let cached = w.bytes() < gpu.l2_bytes;
     let latency = if cached { L2_LATENCY } else { MEMORY_LATENCY };
-    // What is not under way at first is waited for again.
-    let rounds = (plan.reach(0) as f64 / plan.sizes.ahead as f64).max(1.0).sqrt();
-    let bytes = (together * threads) as f64 * (read * plan.bytes as f64 + results * plan.out_bytes as f64);
-    let clocks = waves * (latency * rounds + issue.max(bytes / L2_BYTES_PER_CLOCK));
-    let memory = w.bytes() as f64 / (gpu.bandwidth_gb_s.max(1.0) * 1e3 * if cached { 2.0 } else { COPY_RATE });
-    LAUNCH_US + (clocks / gpu.clock_mhz.max(1) as f64).max(memory)
+    let rounds = plan.reach(0) as f64 / plan.ahead() as f64;
+    let copy_us =
+        w.bytes() as f64 / (gpu.bandwidth_gb_s.max(1.0) * 1e3 * COPY_RATE * if cached { CACHED } else { 1.0 });
+    let us = |clocks: f64| clocks / gpu.clock_mhz.max(1) as f64;
+    LAUNCH_US + us(latency) + norm(&[us(issue), us(cache), us(waves * latency * rounds), copy_us], SHARPNESS)
 }
