@@ -3,7 +3,9 @@
 
 mod checked;
 
+use kernel_gen::analysis::verify::verify;
 use kernel_gen::ir::DType;
+use kernel_gen::space::Config;
 use kernel_gen::target::Target;
 use kernel_gen::templates::Template;
 use kernel_gen::templates::cuda::depthwise_direct::DepthwiseDirect;
@@ -28,10 +30,12 @@ fn check(c: Conv2d, dtype: DType, config: &str) -> String {
 
 #[test]
 fn rows_of_planes_come_in_whole_vectors() {
-    let text = check(square(2, 3, 12, 3, 1), DType::F32, &config([4, 4], 1, 16, 64));
+    let text = check(square(2, 3, 12, 3, 1), DType::F32, &config([4, 4], 1, 8, 64));
     // Six rows with one vector each, and nothing else is as wide but the residual and the output.
     assert_eq!(text.matches("*(const float4 *)(x + ").count(), 6, "{text}");
     assert_eq!(text.matches("*(float4 *)(y + ").count(), 4, "{text}");
+    // The rows above and below the plane are asked for behind a condition, as whole words.
+    assert_eq!(text.matches(" ? *(const float4 *)(x + ").count(), 2, "{text}");
     let text = check(square(1, 2, 24, 5, 1), DType::F16, &config([2, 8], 1, 2, 64));
     assert_eq!(text.matches("*(const uint4 *)(x + ").count(), 6, "{text}");
 }
@@ -67,6 +71,26 @@ fn distant_taps_wide_strides_and_several_outputs_a_channel() {
     check(wide, DType::F32, &config([2, 2], 1, 4, 64));
     check(Conv2d { layout: ConvLayout::Nhwc, ..wide }, DType::F32, &config([2, 2], 1, 4, 64));
     check(square(2, 3, 8, 3, 1).depthwise(2), DType::F32, &config([2, 4], 1, 4, 64));
+}
+
+/// Sizes at which the verifier cannot try out all elements.
+#[test]
+fn cut_patches_are_known_to_stay_inside_and_to_cover_large_outputs() {
+    let target = Target::find("sm_90a").expect("a built-in target");
+    let f16 = |c: Conv2d| Workload::f32(Conv2d { layout: ConvLayout::Nhwc, ..c }).with_dtype(DType::F16);
+    for (w, config) in [
+        // Two elements beyond the last whole patch of a row of 96, and rows that 4 does not divide.
+        (Workload::f32(square(64, 256, 96, 5, 1)), config([8, 4], 1, 4, 128)),
+        (Workload::f32(square(64, 250, 75, 5, 1)), config([4, 4], 1, 4, 128)),
+        (f16(square(64, 64, 112, 3, 2)), config([16, 2], 4, 8, 128)),
+        (f16(square(64, 512, 14, 3, 1)), config([4, 8], 4, 1, 256)),
+    ] {
+        let parsed = Config::parse(&config).expect("a config");
+        let made = DepthwiseDirect.schedule(&w, target, &parsed).expect("it is in the space");
+        if let Err(faults) = verify(made.schedule.kernel, &target.limits()) {
+            panic!("{} with {config}: {}", w.key(), faults[0]);
+        }
+    }
 }
 
 #[test]

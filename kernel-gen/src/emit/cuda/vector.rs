@@ -237,7 +237,11 @@ impl Body<'_> {
     /// The choice is made of whole words, so that only the load depends on the condition: conversions of its lanes behind
     /// the branch would keep all conditions alive until the loads come, and be waited for in their order.
     fn load_or_zero(&mut self, cond: &Expr, load: &Expr, other: &Expr) -> Result<bool, EmitError> {
-        let (Expr::Load(b, indices), Expr::Float(0.0, _)) = (load, unbroadcast(other)) else { return Ok(false) };
+        let (Expr::Load(b, indices), Expr::Float(zero, _)) = (load, unbroadcast(other)) else { return Ok(false) };
+        // Words of zeros are no negative zeros.
+        if zero.to_bits() != 0 {
+            return Ok(false);
+        }
         let count = i64::from(load.ty(self.kernel).lanes);
         let pieces = if self.is_memory(*b) { self.pieces(*b, indices, count) } else { None };
         let (Some([piece]), 1) = (pieces.as_deref(), cond.ty(self.kernel).lanes) else { return Ok(false) };

@@ -13,10 +13,13 @@ pub(super) fn kernel(plan: &Plan, w: &Workload) -> Kernel {
     let mut b = KernelBuilder::new(w.kernel_name());
     let params = Operands::declare(&mut b, w);
     let threads = plan.sizes.threads;
-    b.loop_("block", plan.blocks(), LoopKind::Grid(Axis::X), |b, block| {
-        b.loop_("thread", threads, LoopKind::Thread(Axis::X), |b, thread| {
-            let all = |b: &mut KernelBuilder| Thread::at(b, plan, w, params, block * threads + thread).run(b);
-            if plan.work() % threads == 0 { all(b) } else { b.if_((block * threads + thread).lt(plan.work()), all) }
+    b.loop_("image", plan.c.n, LoopKind::Grid(Axis::Y), |b, image| {
+        b.loop_("block", plan.blocks(), LoopKind::Grid(Axis::X), |b, block| {
+            b.loop_("thread", threads, LoopKind::Thread(Axis::X), |b, thread| {
+                let index = block * threads + thread;
+                let all = |b: &mut KernelBuilder| Thread::at(b, plan, w, params, image, index.clone()).run(b);
+                if plan.work() % threads == 0 { all(b) } else { b.if_(index.clone().lt(plan.work()), all) }
+            });
         });
     });
     b.finish()
@@ -45,26 +48,26 @@ struct Registers {
 }
 
 impl<'a> Thread<'a> {
-    /// The place of thread number `index`, along the output's memory.
-    fn at(b: &mut KernelBuilder, plan: &'a Plan, w: &'a Workload, params: Operands, index: Expr) -> Thread<'a> {
+    /// The place of thread number `index` of an image, along the output's memory.
+    fn at(
+        b: &mut KernelBuilder,
+        plan: &'a Plan,
+        w: &'a Workload,
+        params: Operands,
+        image: VarId,
+        index: Expr,
+    ) -> Thread<'a> {
         let vectors = plan.c.co / plan.sizes.vector;
         let [down, along] = [0, 1].map(|dim| plan.patches(dim));
-        let mut rest = index;
-        let mut digit = |b: &mut KernelBuilder, name: &str, size: i64| {
-            let digit = b.let_(name, rest.clone().floor_mod(size));
-            rest = rest.clone().floor_div(size);
-            digit
-        };
         let (channels, patch) = if plan.channels_last() {
-            let channels = digit(b, "channels", vectors);
-            let column = digit(b, "patch_column", along);
-            (channels, [digit(b, "patch_row", down), column])
+            let channels = b.let_("channels", index.clone().floor_mod(vectors));
+            let column = b.let_("patch_column", index.clone().floor_div(vectors).floor_mod(along));
+            (channels, [b.let_("patch_row", index.floor_div(vectors * along)), column])
         } else {
-            let column = digit(b, "patch_column", along);
-            let row = digit(b, "patch_row", down);
-            (digit(b, "channels", vectors), [row, column])
+            let column = b.let_("patch_column", index.clone().floor_mod(along));
+            let row = b.let_("patch_row", index.clone().floor_div(along).floor_mod(down));
+            (b.let_("channels", index.floor_div(along * down)), [row, column])
         };
-        let image = b.let_("image", rest);
         // Not a name of its own: that it is a multiple of the vector is seen from its form.
         Thread { plan, w, params, image, channel: channels * plan.sizes.vector, patch }
     }
@@ -75,8 +78,9 @@ impl<'a> Thread<'a> {
         let [rows, columns] = sizes.patch;
         let [in_rows, in_columns] = [0, 1].map(|dim| plan.reach(dim));
         let (ahead, open) = (plan.ahead(), plan.open());
+        let waiting = if plan.waiting_bytes() < 4 { self.w.dtype } else { DType::F32 };
         let registers = Registers {
-            pixels: b.alloc("pixels", DType::F32, &[ahead, in_columns, sizes.vector], Scope::Register),
+            pixels: b.alloc("pixels", waiting, &[ahead, in_columns, sizes.vector], Scope::Register),
             weights: b.alloc("weights", DType::F32, &[plan.c.kh * plan.c.kw, sizes.vector], Scope::Register),
             sums: b.alloc("sums", DType::F32, &[open, columns, sizes.vector], Scope::Register),
         };
@@ -125,14 +129,16 @@ impl<'a> Thread<'a> {
         }
     }
 
-    /// The place of input row or column `at` of the patch, and when it exists; always, if there is no condition.
-    fn input(&self, dim: usize, at: i64) -> (Expr, Option<Expr>) {
+    /// The place of input row or column `at` of the patch, and when `width` from there exist; always, if there is no
+    /// condition.
+    fn input(&self, dim: usize, at: i64, width: i64) -> (Expr, Option<Expr>) {
         let (plan, size) = (self.plan, self.plan.input(dim));
         let step = plan.sizes.patch[dim] * plan.c.stride[dim];
         let place = self.patch[dim] * step + (at - plan.c.padding[dim]);
         let [first, last] = plan.place(dim, at);
+        let end = place.clone() + (width - 1);
         let conditions =
-            [(first < 0).then(|| Expr::Int(0).le(place.clone())), (last >= size).then(|| place.clone().lt(size))];
+            [(first < 0).then(|| Expr::Int(0).le(place.clone())), (last + width > size).then(|| end.lt(size))];
         (place, Expr::all(conditions.into_iter().flatten()))
     }
 
@@ -143,10 +149,10 @@ impl<'a> Thread<'a> {
             return;
         }
         let (slot, multiplier) = (at % plan.ahead(), plan.c.co / plan.c.ci);
-        let (row, row_exists) = self.input(0, at);
+        let (row, row_exists) = self.input(0, at, 1);
         for Piece { first, width } in plan.pieces() {
-            // A piece is aligned, and so are rows: it is inside of one with its first element, or not at all.
-            let (column, column_exists) = self.input(1, first);
+            // A piece is aligned, and so are rows: it is inside of one as a whole, or not at all.
+            let (column, column_exists) = self.input(1, first, width);
             let exists = Expr::all([row_exists.clone(), column_exists].into_iter().flatten());
             b.loop_("v", width * vector, LoopKind::Vectorized, |b, v| {
                 let (pixel, own) =
@@ -186,11 +192,11 @@ impl<'a> Thread<'a> {
         for first in (0..columns).step_by(width as usize) {
             let column = self.patch[1] * columns + first;
             // The last patch may be cut; rows and patches are whole numbers of vectors.
-            let beyond = |place: &Expr, dim: usize, within: i64| {
+            let beyond = |place: &Expr, dim: usize, within: i64, width: i64| {
                 let last = (plan.patches(dim) - 1) * sizes.patch[dim] + within;
-                (last >= plan.output(dim)).then(|| place.clone().lt(plan.output(dim)))
+                (last + width > plan.output(dim)).then(|| (place.clone() + (width - 1)).lt(plan.output(dim)))
             };
-            let exists = Expr::all([beyond(&row, 0, y), beyond(&column, 1, first)].into_iter().flatten());
+            let exists = Expr::all([beyond(&row, 0, y, 1), beyond(&column, 1, first, width)].into_iter().flatten());
             let row = row.clone();
             let write = |b: &mut KernelBuilder| {
                 b.loop_("v", width * sizes.vector, LoopKind::Vectorized, |b, v| {

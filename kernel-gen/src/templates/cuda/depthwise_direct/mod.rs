@@ -9,11 +9,11 @@
 //!
 //! ```text
 //! NCHW, 3 x 3, stride 1, rows=4 columns=4: six rows of input, each one vector of four and one element on either side
-//! NHWC, 3 x 3, stride 1, rows=4 columns=4 vector=2: six rows of six pixels, each two channels
+//! NHWC, 3 x 3, stride 1, rows=8 columns=2 vector=8: ten rows of four pixels, each one vector of eight channels in f16
 //! ```
 //!
-//! Threads are numbered along the output's memory, the innermost dimension first, so that neighbouring ones access
-//! neighbouring addresses, and blocks are pieces of that numbering: planes of any size fill them.
+//! Threads of an image are numbered along the output's memory, the innermost dimension first, so that neighbouring ones
+//! access neighbouring addresses, and blocks are pieces of that numbering: planes of any size fill them.
 //!
 //! | knob | values | what it chooses |
 //! |---|---|---|
@@ -196,11 +196,12 @@ impl Plan {
         (0..4).rev().map(|e| 1 << e).find(divides).unwrap_or(1)
     }
 
-    /// Threads that have something to do.
+    /// Threads of an image that have something to do.
     fn work(&self) -> i64 {
-        self.c.n * self.c.co / self.sizes.vector * self.patches(0) * self.patches(1)
+        self.c.co / self.sizes.vector * self.patches(0) * self.patches(1)
     }
 
+    /// Blocks of an image.
     fn blocks(&self) -> i64 {
         ceil_div(self.work(), self.sizes.threads)
     }
@@ -221,8 +222,16 @@ impl Plan {
     }
 
     fn registers(&self) -> i64 {
-        let columns = self.ahead() * self.reach(1) + self.open() * self.sizes.patch[1];
-        OTHER_REGISTERS + (columns + self.c.kh * self.c.kw) * self.sizes.vector
+        let Sizes { patch, vector, .. } = self.sizes;
+        let row = self.reach(1) * vector;
+        let waiting = ceil_div(self.ahead() * row * self.waiting_bytes(), 4);
+        let widened = if self.waiting_bytes() < 4 { row } else { 0 };
+        OTHER_REGISTERS + waiting + widened + (self.open() * patch[1] + self.c.kh * self.c.kw) * vector
+    }
+
+    /// Bytes of an input element that waits for its row's turn: vectors stay as they came, single elements are widened.
+    fn waiting_bytes(&self) -> i64 {
+        if self.sizes.vector > 1 { self.bytes } else { 4 }
     }
 
     /// Whether a device can run it without spilling, and no part of it is for nothing.
@@ -237,6 +246,7 @@ impl Plan {
             && self.registers() <= gpu.registers_per_thread
             && self.registers() * threads <= gpu.registers_per_block
             && self.blocks() <= gpu.grid_dim[0]
+            && self.c.n <= gpu.grid_dim[1]
     }
 }
 

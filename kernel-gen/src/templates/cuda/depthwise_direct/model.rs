@@ -59,7 +59,7 @@ pub(super) fn us(plan: &Plan, w: &Workload, gpu: &Cuda) -> f64 {
     if resident == 0 {
         return f64::INFINITY;
     }
-    let per_sm = ceil_div(plan.blocks(), gpu.sm_count);
+    let per_sm = ceil_div(plan.c.n * plan.blocks(), gpu.sm_count);
     let waves = ceil_div(per_sm, per_sm.min(resident)) as f64;
     let pieces = plan.pieces();
     let in_rows = (0..plan.reach(0)).filter(|row| !plan.meeting(0, *row).is_empty()).count() as f64;
