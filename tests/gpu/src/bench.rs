@@ -13,7 +13,7 @@ use kernel_gen::templates::Registry;
 use kernel_gen::templates::cuda::{conv2d_hwcn, conv2d_tensorcore};
 use kernel_gen::toolchain::values;
 use kernel_gen::workload::sample::{self, Rng};
-use kernel_gen::workload::{Conv2d, ConvLayout, Matmul, Op, Workload};
+use kernel_gen::workload::{Conv2d, ConvLayout, Math, Matmul, Op, Workload};
 
 /// Which config of a space.
 enum Choice {
@@ -37,12 +37,22 @@ pub(crate) fn rows() -> Vec<Row> {
     let f16 = |op: Op| Workload::f32(op).with_dtype(DType::F16);
     let row = |name, workload, template| Row { name, workload, template, choice: Choice::Default };
     let product = |name, n: i64| row(name, f16(Op::Matmul(Matmul::new(n, n, n))), "wgmma_gemm");
+    let strict = |op: Op| Workload { math: Math::Strict, ..Workload::f32(op) };
+    let strict_product = |name, n: i64| row(name, strict(Op::Matmul(Matmul::new(n, n, n))), "simt_gemm");
     let batch_256 = |layout| Conv2d { layout, ..Conv2d::nchw(256, 256, 14, 14, 512, 3, 1, 1) };
     let one = Conv2d::nchw(1, 512, 7, 7, 512, 3, 1, 1);
     vec![
         product("matmul 1024, f16", 1024),
         product("matmul 4096, f16", 4096),
         product("matmul 8192, f16", 8192),
+        strict_product("matmul 512, f32 strict", 512),
+        strict_product("matmul 1024, f32 strict", 1024),
+        strict_product("matmul 4096, f32 strict", 4096),
+        row(
+            "conv b256 256x14x14 -> 512, HWCN f32 strict",
+            strict(Op::Conv2d(batch_256(ConvLayout::Hwcn))),
+            "simt_conv2d",
+        ),
         row("conv b256 256x14x14 -> 512, NHWC f16", f16(Op::Conv2d(batch_256(ConvLayout::Nhwc))), "wgmma_conv2d"),
         Row {
             name: "conv b256 256x14x14 -> 512, NHWC16n16c f16 (tutorial as written)",

@@ -1,10 +1,10 @@
 //! What becomes of a warp's sums: stored, added to those of a cluster's other blocks, or left to another launch.
 
 use super::TILE;
+use super::exchange::Exchange;
 use super::kernel::Block;
 use crate::ir::builder::KernelBuilder;
 use crate::ir::{BufferId, DType, Expr, VarId};
-use crate::templates::cuda::product::Exchange;
 use crate::templates::cuda::warp_sums::{Rows, WarpSums};
 
 impl Block<'_> {

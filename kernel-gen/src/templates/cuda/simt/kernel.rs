@@ -1,10 +1,10 @@
 //! The kernel: a ring of tiles in shared memory, and outer products in the registers of threads.
 
-use super::{LANES, Plan, Reduce, TURNED, VECTOR};
+use super::{LANES, Plan, TURNED, VECTOR};
 use crate::ir::builder::KernelBuilder;
 use crate::ir::{Axis, Barrier, BufferId, DType, Expr, Gpu, Group, Kernel, LoopKind, Scope, Stmt, VarId};
 use crate::target::Cuda;
-use crate::templates::cuda::product::{self, Exchange, Layout, Product};
+use crate::templates::cuda::product::{self, Layout, Product};
 use crate::templates::cuda::{tile, unrolled};
 use crate::workload::operands::Operands;
 
@@ -13,26 +13,20 @@ pub(super) fn kernel(product: &dyn Product, plan: &Plan) -> Kernel {
     let w = product.workload();
     let mut b = KernelBuilder::new(w.kernel_name());
     let params = Operands::shaped(&mut b, w, |p| product.shape(p));
-    let partial = (plan.sizes.split > 1 && plan.sizes.reduce == Reduce::Launch).then(|| {
+    let partial = (plan.sizes.split > 1).then(|| {
         b.alloc("partial", DType::F32, &[plan.sizes.split, plan.batch, plan.m, plan.partial_pitch()], Scope::Global)
     });
     let [down, across] = plan.tiles();
-    let ranks = if partial.is_some() { plan.sizes.split } else { 1 };
-    b.loop_("part", ranks, LoopKind::Grid(Axis::Z), |b, part| {
+    b.loop_("part", plan.sizes.split, LoopKind::Grid(Axis::Z), |b, part| {
         b.loop_("batch", plan.batch, LoopKind::Grid(Axis::Y), |b, batch| {
             b.loop_("tile", down * across, LoopKind::Grid(Axis::X), |b, tile| {
-                let threads = |b: &mut KernelBuilder, rank: Expr| {
-                    b.loop_("warp", plan.sizes.warps(0) * plan.sizes.warps(1), LoopKind::Thread(Axis::Y), |b, warp| {
-                        b.loop_("lane", Cuda::WARP, LoopKind::Thread(Axis::X), |b, lane| {
-                            let batch = if plan.batch > 1 { batch.into() } else { Expr::Int(0) };
-                            Block { product, plan, params: &params, partial, batch, tile, rank, warp, lane }.run(b);
-                        });
+                b.loop_("warp", plan.sizes.warps(0) * plan.sizes.warps(1), LoopKind::Thread(Axis::Y), |b, warp| {
+                    b.loop_("lane", Cuda::WARP, LoopKind::Thread(Axis::X), |b, lane| {
+                        let batch = if plan.batch > 1 { batch.into() } else { Expr::Int(0) };
+                        let part = if plan.sizes.split > 1 { part.into() } else { Expr::Int(0) };
+                        Block { product, plan, params: &params, partial, batch, tile, part, warp, lane }.run(b);
                     });
-                };
-                match plan.clustered() {
-                    true => b.loop_("rank", plan.sizes.split, LoopKind::Cluster(Axis::X), |b, r| threads(b, r.into())),
-                    false => threads(b, if ranks > 1 { part.into() } else { Expr::Int(0) }),
-                }
+                });
             });
         });
     });
@@ -52,7 +46,7 @@ struct Block<'a> {
     batch: Expr,
     tile: VarId,
     /// Which part of the reduction this block has.
-    rank: Expr,
+    part: Expr,
     warp: VarId,
     lane: VarId,
 }
@@ -109,19 +103,14 @@ impl Block<'_> {
         let (plan, sizes) = (self.plan, self.plan.sizes);
         let place = product::place(b, self.tile, plan.tiles(), sizes.group);
         let memory = self.memory(b);
-        let exchange = plan.clustered().then(|| Exchange::make(b, self.thread(), sizes.split, sizes.tile));
         let own = [0, 1].map(|side| self.copied(b, side, place[side]));
         let block = self.product.block(b, &self.batch);
-        let first = b.let_("first_step", self.rank.clone() * plan.steps());
+        let first = b.let_("first_step", self.part.clone() * plan.steps());
         let copies = Copies { block, own, tile_n: place[1], first };
         let ahead = sizes.stages - 1;
         for step in 0..ahead {
             self.fetch(b, &memory, &copies, Fetch { step: first + step, slot: step.into(), more: None });
             b.gpu(Gpu::Commit(Group::Copy));
-        }
-        if exchange.is_some() {
-            // Blocks may store in each other's memory once all have started; the first tiles are under way meanwhile.
-            b.gpu(Gpu::ClusterBarrier);
         }
         self.each(b, |b, index| b.store(memory.sums, index, Expr::f32(0.0)));
         self.arrive(b);
@@ -135,10 +124,9 @@ impl Block<'_> {
                 None => all(b),
             }
         });
-        match (exchange, self.partial) {
-            (Some(exchange), _) => self.add_up(b, &memory, place, &exchange),
-            (None, Some(partial)) => self.store_partial(b, &memory, place, partial),
-            (None, None) => self.store(b, &memory, place),
+        match self.partial {
+            Some(partial) => self.store_partial(b, &memory, place, partial),
+            None => self.store(b, &memory, place),
         }
     }
 
@@ -277,13 +265,17 @@ impl Block<'_> {
         }
     }
 
-    /// Multiplies the operands of term `k` of a step.
+    /// Multiplies the operands of term `k` of a step: along the rows there and back, so that neighbouring instructions have
+    /// an operand in common, which the compiler then keeps in front of the multipliers.
     fn multiply(&self, b: &mut KernelBuilder, memory: &Memory, k: i64) {
-        self.each(b, |b, [i, j]| {
-            let operand = |side: usize, at: &Expr| Expr::load(memory.operands[side], vec![(k % 2).into(), at.clone()]);
-            let product = operand(0, &i) * operand(1, &j);
-            b.sum(memory.sums, [i, j], product, &[]);
-        });
+        let [rows, columns] = self.plan.sizes.own;
+        for i in 0..rows {
+            for at in 0..columns {
+                let j = if i % 2 == 0 { at } else { columns - 1 - at };
+                let operand = |side: usize, at: i64| Expr::load(memory.operands[side], vec![(k % 2).into(), at.into()]);
+                b.sum(memory.sums, [i.into(), j.into()], operand(0, i) * operand(1, j), &[]);
+            }
+        }
     }
 
     /// Visits the thread's rows of each group of four columns: where it is in the tile, and where its sums are.
@@ -329,7 +321,7 @@ impl Block<'_> {
             let exists = Expr::all(beyond.map(|(at, size, _)| at.clone().lt(size)));
             let store = |b: &mut KernelBuilder| {
                 b.loop_("element", VECTOR, LoopKind::Vectorized, |b, element| {
-                    let to = vec![self.rank.clone(), self.batch.clone(), row, column + element];
+                    let to = vec![self.part.clone(), self.batch.clone(), row, column + element];
                     b.store(partial, to, Expr::load(memory.sums, vec![i, j + element]));
                 });
             };
@@ -337,21 +329,6 @@ impl Block<'_> {
                 Some(exists) => b.if_(exists, store),
                 None => store(b),
             }
-        });
-    }
-
-    /// Adds what the blocks of the cluster have: each gets the sums of the rows that it owns, and adds them in the order
-    /// of the blocks.
-    fn add_up(&self, b: &mut KernelBuilder, memory: &Memory, place: [VarId; 2], exchange: &Exchange) {
-        self.each_row(b, memory, |b, [row, column], [i, j]| {
-            unrolled(b, "element", VECTOR, |b, element| {
-                let sum = Expr::load(memory.sums, vec![i, j + element]);
-                exchange.send(b, &self.rank, [row, column + element], sum);
-            });
-        });
-        let (outputs, piece) = (self.plan.outputs(self.product, self.params), self.plan.piece());
-        exchange.add_up(b, &self.rank, self.thread(), self.plan.sizes.threads(), piece, |b, at, sum| {
-            outputs.write(b, &self.batch, place, at, piece, sum);
         });
     }
 }

@@ -11,7 +11,8 @@
 //! for each group, and are read 16 bytes at a time, a term ahead of the products that need them. Lanes are numbered so that two
 //! neighbours share columns and the next two rows: shared memory then serves half a warp at a time.
 //!
-//! Where there are fewer tiles than multiprocessors, `split` blocks share a tile's reduction, as in [`mma`](super::mma).
+//! Where there are fewer tiles than multiprocessors, `split` blocks share a tile's reduction, and another launch adds up what
+//! they have. In the shared memory of a cluster, element by element, that took 20 to 160 us for tiles of this size.
 //!
 //! | knob | values | what it chooses |
 //! |---|---|---|
@@ -20,7 +21,6 @@
 //! | `own_m`, `own_n` | 4, 8, 16; 4, 8 | rows and columns of a thread |
 //! | `stages` | 2 to 4 | slots of the ring |
 //! | `split` | 1 to 16 | blocks that share a reduction |
-//! | `reduce` | `cluster`, `launch` | how their sums meet |
 //! | `group` | 1, 4, 8, 16 | rows of tiles that are worked on at the same time, for the L2 cache |
 
 mod conv2d;
@@ -63,15 +63,6 @@ fn device<'t>(w: &Workload, t: &'t Target) -> Result<&'t Cuda, String> {
     Ok(gpu)
 }
 
-/// How the sums of blocks that share a reduction meet.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Reduce {
-    /// In the shared memory of a cluster.
-    Cluster,
-    /// In global memory, from where another launch takes them.
-    Launch,
-}
-
 /// A config as numbers. Pairs are rows, then columns.
 #[derive(Clone, Copy, PartialEq, Debug)]
 struct Sizes {
@@ -80,7 +71,6 @@ struct Sizes {
     own: [i64; 2],
     stages: i64,
     split: i64,
-    reduce: Reduce,
     group: i64,
 }
 
@@ -92,7 +82,6 @@ impl Sizes {
             own: [config.int("own_m")?, config.int("own_n")?],
             stages: config.int("stages")?,
             split: config.int("split")?,
-            reduce: if config.str("reduce")? == "cluster" { Reduce::Cluster } else { Reduce::Launch },
             group: config.int("group")?,
         })
     }
@@ -106,7 +95,6 @@ impl Sizes {
             .with("own_n", self.own[1])
             .with("stages", self.stages)
             .with("split", self.split)
-            .with("reduce", if self.reduce == Reduce::Cluster { "cluster" } else { "launch" })
             .with("group", self.group)
     }
 
@@ -186,15 +174,8 @@ impl Plan {
         ceil_div(self.n, VECTOR) * VECTOR
     }
 
-    /// Whether sums are shared in a cluster.
-    fn clustered(&self) -> bool {
-        self.sizes.split > 1 && self.sizes.reduce == Reduce::Cluster
-    }
-
     fn shared_bytes(&self) -> i64 {
-        let Sizes { tile: [m, n], tile_k, stages, .. } = self.sizes;
-        let sums = if self.clustered() { 4 * m * (n + VECTOR) + 16 } else { 0 };
-        4 * stages * tile_k * (self.pitch(0) + self.pitch(1)) + sums + 64
+        4 * self.sizes.stages * self.sizes.tile_k * (self.pitch(0) + self.pitch(1))
     }
 
     fn registers(&self) -> i64 {
@@ -204,21 +185,16 @@ impl Plan {
 
     /// Whether a device can run it without spilling, and no part of it is for nothing.
     fn fits(&self, gpu: &Cuda) -> bool {
-        let Sizes { tile, tile_k, own, split, reduce, group, stages } = self.sizes;
+        let Sizes { tile, tile_k, own, split, group, stages } = self.sizes;
         let size = [self.m, self.n];
         let useful = (0..2).all(|side| tile[side] == SMALLEST.tile[side] || tile[side] < 2 * size[side])
             && tile_k * split < self.k + tile_k
             && (split - 1) * self.steps() * tile_k < self.k
             && stages <= self.steps().max(2)
-            && (group == 1 || group <= self.tiles()[0])
-            // What sums that are shared come by is not chosen twice.
-            && (split > 1 || reduce == Reduce::Launch);
-        let divides =
-            (0..2).all(|side| tile[side] % (own[side] * LANES[side]) == 0) && (split == 1 || tile[0] % split == 0);
-        let cluster = !self.clustered() || gpu.has(CudaFeature::Cluster) && split <= gpu.cluster_size;
+            && (group == 1 || group <= self.tiles()[0]);
+        let divides = (0..2).all(|side| tile[side] % (own[side] * LANES[side]) == 0);
         useful
             && divides
-            && cluster
             && own[0] * own[1] * tile_k <= MOST_UNROLLED
             && (64..=MOST_THREADS).contains(&self.sizes.threads())
             && (0..2).all(|side| self.pieces(side) <= MOST_PIECES)
@@ -241,7 +217,6 @@ fn knobs(plan: impl Fn(Sizes) -> Plan + Send + Sync + 'static, gpu: &Cuda) -> Sp
     let whole = plan(SMALLEST);
     let most_split = if whole.batch * whole.tiles().iter().product::<i64>() < 16 * gpu.sm_count { 16 } else { 1 };
     let split: Vec<i64> = [1, 2, 4, 8, 16].into_iter().filter(|s| *s <= most_split).collect();
-    let reduce = if gpu.has(CudaFeature::Cluster) { vec!["launch", "cluster"] } else { vec!["launch"] };
     Space::builder()
         .knob("tile_m", [32, 64, 128, 256])
         .knob("tile_n", [32, 64, 128, 256])
@@ -250,7 +225,6 @@ fn knobs(plan: impl Fn(Sizes) -> Plan + Send + Sync + 'static, gpu: &Cuda) -> Sp
         .knob("own_n", [4, 8])
         .knob("stages", [2, 3, 4])
         .knob("split", split)
-        .knob("reduce", reduce)
         .knob("group", [1, 4, 8, 16])
         .filter("tiles divide; registers and shared memory suffice, and all have something to do", move |config| {
             Sizes::of(config).is_ok_and(|sizes| plan(sizes).fits(&gpu))
@@ -258,5 +232,4 @@ fn knobs(plan: impl Fn(Sizes) -> Plan + Send + Sync + 'static, gpu: &Cuda) -> Sp
 }
 
 /// What fits everywhere.
-const SMALLEST: Sizes =
-    Sizes { tile: [32, 32], tile_k: 8, own: [4, 4], stages: 2, split: 1, reduce: Reduce::Launch, group: 1 };
+const SMALLEST: Sizes = Sizes { tile: [32, 32], tile_k: 8, own: [4, 4], stages: 2, split: 1, group: 1 };

@@ -4,14 +4,13 @@
 //! 7 % off on average (root of the mean square of the logarithm); the worst, 128 blocks of 128 x 64 for as many
 //! multiprocessors, by 14 %.
 
-use super::{Plan, Reduce, Sizes, VECTOR, ceil_div};
+use super::{Plan, Sizes, VECTOR, ceil_div};
 use crate::target::Cuda;
 use crate::templates::cuda::conv2d_cost::norm;
 use crate::workload::Workload;
 
-/// Microseconds to launch and to end, what a cluster adds, and a launch that adds up parts.
+/// Microseconds to launch and to end, and what a launch that adds up parts adds.
 const LAUNCH_US: f64 = 2.0;
-const CLUSTER_US: f64 = 0.5;
 const SECOND_US: f64 = 1.2;
 /// Clocks until the first tiles have come, and after the last product until the last output is stored.
 const FILL_CLOCKS: f64 = 1500.0;
@@ -76,13 +75,11 @@ pub(super) fn us(plan: &Plan, w: &Workload, gpu: &Cuda) -> f64 {
         })
         .sum();
     let memory = w.bytes() as f64 / (gpu.bandwidth_gb_s.max(1.0) * 1e3);
-    let shared = match (split > 1, sizes.reduce) {
-        (false, _) => 0.0,
-        (true, Reduce::Cluster) => CLUSTER_US,
-        (true, Reduce::Launch) => {
-            let bytes = 4.0 * (plan.batch * plan.m * plan.n * split) as f64;
-            SECOND_US + bytes / (gpu.sm_count as f64 * L2_BYTES_PER_CLOCK * gpu.clock_mhz.max(1) as f64)
-        }
+    let parts = if split > 1 {
+        let bytes = 4.0 * (plan.batch * plan.m * plan.n * split) as f64;
+        SECOND_US + bytes / (gpu.sm_count as f64 * L2_BYTES_PER_CLOCK * gpu.clock_mhz.max(1) as f64)
+    } else {
+        0.0
     };
-    LAUNCH_US + shared + (clocks / gpu.clock_mhz.max(1) as f64).max(memory)
+    LAUNCH_US + parts + (clocks / gpu.clock_mhz.max(1) as f64).max(memory)
 }

@@ -1,0 +1,71 @@
+//! How the blocks of a cluster add up what each has of a reduction.
+
+use crate::ir::builder::KernelBuilder;
+use crate::ir::{BufferId, DType, Expr, Gpu, MbarrierOp, Scope, Slot};
+use crate::templates::cuda::{share, tile};
+
+/// Where the sums of the other blocks of a cluster come to.
+pub(super) struct Exchange {
+    /// One tile of rows for each block: those of the outputs that this block owns.
+    received: BufferId,
+    arrived: Slot,
+    split: i64,
+    /// Rows and columns of the tile.
+    tile: [i64; 2],
+}
+
+impl Exchange {
+    /// The memory for what `split` blocks send of a tile, and the barrier that counts its bytes; `thread` is this thread's
+    /// number in the block.
+    pub(super) fn make(b: &mut KernelBuilder, thread: Expr, split: i64, [rows, columns]: [i64; 2]) -> Exchange {
+        let received = b.alloc("received", DType::F32, &[split, rows / split, columns + 4], Scope::Shared);
+        let barrier = b.alloc("arrived", DType::I64, &[1], Scope::Mbarrier);
+        let arrived = Slot { buffer: barrier, index: 0.into() };
+        b.if_(thread.eq(0), |b| {
+            b.gpu(Gpu::Mbarrier(arrived.clone(), MbarrierOp::Init(1)));
+            b.gpu(Gpu::FenceAsync);
+            b.gpu(Gpu::Mbarrier(arrived.clone(), MbarrierOp::Expect(4 * rows * columns)));
+        });
+        Exchange { received, arrived, split, tile: [rows, columns] }
+    }
+
+    /// Rows that a block owns.
+    fn owned(&self) -> i64 {
+        self.tile[0] / self.split
+    }
+
+    /// Sends a sum of block `rank` to the one that owns its row.
+    pub(super) fn send(&self, b: &mut KernelBuilder, rank: &Expr, [row, column]: [Expr; 2], value: Expr) {
+        let to = vec![rank.clone(), row.clone().floor_mod(self.owned()), column];
+        b.gpu(Gpu::StoreAt {
+            dst: tile(self.received, to, &[1]),
+            value,
+            rank: row.floor_div(self.owned()),
+            on: self.arrived.clone(),
+        });
+    }
+
+    /// Waits for all sums of the rows that block `rank` owns and adds them in the order of the blocks: `body` gets the first
+    /// row and column in the tile of `piece` neighbours, and what the sum so far behind it is.
+    pub(super) fn add_up(
+        &self,
+        b: &mut KernelBuilder,
+        rank: &Expr,
+        thread: Expr,
+        threads: i64,
+        piece: i64,
+        body: impl FnOnce(&mut KernelBuilder, [Expr; 2], &dyn Fn(&Expr) -> Expr),
+    ) {
+        b.gpu(Gpu::Mbarrier(self.arrived.clone(), MbarrierOp::Wait(0.into())));
+        let per_row = self.tile[1] / piece;
+        share(b, threads, thread, self.owned() * per_row, |b, at| {
+            let (r, c) = (at.clone().floor_div(per_row), at.floor_mod(per_row) * piece);
+            let to = [rank.clone() * self.owned() + r.clone(), c.clone()];
+            body(b, to, &|element| {
+                let of =
+                    |block: i64| Expr::load(self.received, vec![block.into(), r.clone(), c.clone() + element.clone()]);
+                (1..self.split).fold(of(0), |sum, block| sum + of(block))
+            });
+        });
+    }
+}
