@@ -31,8 +31,8 @@
 //! An operand of `mma.warpgroup` is a matrix whose rows are `swizzle` bytes of shared memory; a wider one is said with
 //! three extents `[blocks, rows, columns]` above 1, blocks that stand side by side: the matrix `rows x (blocks * columns)`.
 //!
-//! The left operand of `mma.warpgroup` may be a fragment of the warpgroup instead, and is one where elements are `f32`. Of
-//! these tensor cores multiply the first 10 fraction bits (**tf32**) and ignore the others. `split` fills such a fragment
+//! Where elements are `f32`, the left operand of `mma.warpgroup` may be a fragment of the warpgroup instead. Of such
+//! elements tensor cores multiply the first 10 fraction bits (**tf32**) and ignore the others. `split` fills such a fragment
 //! from memory: part 0 is the value rounded to tf32, part 1 what that leaves over, which is exact in `f32` and loses at most
 //! its last bit as tf32. The sum of the products of parts is then an `f32` product but for about 2^-22 of it. *(PTX ISA,
 //! "Alternate floating point"; Ootomo and Yokota, arXiv:2203.03341.)* Infinite elements give NaN, since the rest of infinity

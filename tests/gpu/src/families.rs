@@ -29,11 +29,13 @@ fn workload_for(template: &str, seed: u64) -> Workload {
     let mut w = sample::workload(&mut rng);
     let half = *rng.pick(&[DType::F16, DType::Bf16]);
     match template {
-        "wgmma_gemm" => {
-            w = Workload { op: Op::Matmul(sample::matmul_rows_of_eight(&mut rng, 600)), dtype: half, ..w };
-        }
-        "wgmma_conv2d" => {
-            w = Workload { op: Op::Conv2d(sample::conv2d_rows_of_eight(&mut rng, 160)), dtype: half, ..w };
+        "wgmma_gemm" | "wgmma_conv2d" => {
+            let op = match template {
+                "wgmma_gemm" => Op::Matmul(sample::matmul_rows_of_eight(&mut rng, 600)),
+                _ => Op::Conv2d(sample::conv2d_rows_of_eight(&mut rng, 160)),
+            };
+            let (dtype, math) = if seed.is_multiple_of(3) { (DType::F32, Math::Tf32) } else { (half, Math::Fp32) };
+            w = Workload { op, dtype, math, ..w };
         }
         "mma_gemm" => {
             w = Workload { op: Op::Matmul(sample::matmul_rows_of_eight(&mut rng, 600)), dtype: half, ..w };

@@ -219,10 +219,12 @@ impl Checker<'_, '_> {
             |s| s == Scope::Fragment(Unit::Warpgroup),
             "a fragment of a warpgroup",
         )?;
-        // Elements of 32 bits are rounded in registers, and in shared memory run along the reduction only.
+        // Elements of 32 bits may be rounded in registers before, and run along the reduction only.
         let tf32 = self.kernel.buffer(b.tile.buffer).dtype == DType::F32;
-        let left = if tf32 { Scope::Fragment(Unit::Warpgroup) } else { Scope::Shared };
-        self.scope(&a.tile, "the left operand of mma.warpgroup is", |s| s == left, &left.to_string())?;
+        let held = Scope::Fragment(Unit::Warpgroup);
+        let wanted = if tf32 { "shared, or a fragment of the warpgroup" } else { "shared" };
+        let fits = |s| s == Scope::Shared || tf32 && s == held;
+        self.scope(&a.tile, "the left operand of mma.warpgroup is", fits, wanted)?;
         self.scope(&b.tile, "the right operand of mma.warpgroup is", |s| s == Scope::Shared, "shared")?;
         if !tf32 {
             self.dtypes(acc, a, b, &[DType::F32])?;

@@ -42,7 +42,8 @@ pub(super) enum Ptx {
     SettleOperand,
     /// The descriptor of a matrix in shared memory.
     WgmmaOperand,
-    /// `wgmma` on 64 x n sums and a reduction of 16; operands whose fast dimension is not the reduction are transposed.
+    /// `wgmma` on 64 x n sums and a reduction of 16, of 8 in `f32`, whose first 10 fraction bits count; operands whose fast
+    /// dimension is not the reduction are transposed, which `f32` cannot be.
     Wgmma { columns: i64, dtype: DType, transposed: [bool; 2] },
     /// An `f32` rounded to 10 fraction bits.
     RoundTf32,
@@ -81,7 +82,8 @@ impl Ptx {
             Ptx::WgmmaOperand => "wgmma_operand".into(),
             Ptx::Wgmma { columns, dtype, transposed: [a, b] } => {
                 let letter = |t| if t { 't' } else { 'n' };
-                format!("wgmma_m64n{columns}k16_{dtype}_{}{}", letter(a), letter(b))
+                let (depth, kind) = wgmma_kind(dtype);
+                format!("wgmma_m64n{columns}k{depth}_{kind}_{}{}", letter(a), letter(b))
             }
         }
     }
@@ -237,21 +239,16 @@ impl Ptx {
             ),
             Ptx::WgmmaTf32 { columns } => {
                 let n = columns / 2;
-                let registers: Vec<String> = (0..n).map(|i| format!("%{i}")).collect();
-                let registers: Vec<String> = registers.chunks(16).map(|c| c.join(", ")).collect();
-                let sums: Vec<String> = (0..n).map(|i| format!("\"+f\"(sums[{i}])")).collect();
-                let sums: Vec<String> = sums.chunks(6).map(|c| c.join(", ")).collect();
+                let [registers, sums] = accumulators(n);
                 format!(
                     "KG_FN void {name}(float *sums, const unsigned *a, unsigned long long b) {{\n  \
                      asm volatile(\"wgmma.mma_async.sync.aligned.m64n{columns}k8.f32.tf32.tf32 \"\n    \
                      \"{{{registers}}}, \"\n    \"{{%{n}, %{n1}, %{n2}, %{n3}}}, %{n4}, 1, 1, 1;\" :\n    {sums} :\n    \
                      \"r\"(a[0]), \"r\"(a[1]), \"r\"(a[2]), \"r\"(a[3]), \"l\"(b));\n}}\n",
-                    registers = registers.join(", \"\n    \""),
                     n1 = n + 1,
                     n2 = n + 2,
                     n3 = n + 3,
                     n4 = n + 4,
-                    sums = sums.join(",\n    "),
                 )
             }
             // 9.7.15.5.1.2.2: address, leading and stride offsets in units of 16 bytes; the swizzle in the top bits.
@@ -261,24 +258,40 @@ impl Ptx {
             ),
             Ptx::Wgmma { columns, dtype, transposed: [a, b] } => {
                 let n = columns / 2;
-                let registers: Vec<String> = (0..n).map(|i| format!("%{i}")).collect();
-                let registers: Vec<String> = registers.chunks(16).map(|c| c.join(", ")).collect();
-                let sums: Vec<String> = (0..n).map(|i| format!("\"+f\"(sums[{i}])")).collect();
-                let sums: Vec<String> = sums.chunks(6).map(|c| c.join(", ")).collect();
+                let [registers, sums] = accumulators(n);
+                let (depth, kind) = wgmma_kind(dtype);
+                let next = n + 1;
+                let orders = match dtype {
+                    DType::F32 => String::new(),
+                    _ => format!(", {}, {}", u8::from(a), u8::from(b)),
+                };
                 format!(
                     "KG_FN void {name}(float *sums, unsigned long long a, unsigned long long b) {{\n  \
-                     asm volatile(\"wgmma.mma_async.sync.aligned.m64n{columns}k16.f32.{dtype}.{dtype} \"\n    \
-                     \"{{{registers}}}, \"\n    \"%{n}, %{next}, 1, 1, 1, {a}, {b};\" :\n    {sums} :\n    \
-                     \"l\"(a), \"l\"(b));\n}}\n",
-                    registers = registers.join(", \"\n    \""),
-                    next = n + 1,
-                    a = u8::from(a),
-                    b = u8::from(b),
-                    sums = sums.join(",\n    "),
+                     asm volatile(\"wgmma.mma_async.sync.aligned.m64n{columns}k{depth}.f32.{kind}.{kind} \"\n    \
+                     \"{{{registers}}}, \"\n    \"%{n}, %{next}, 1, 1, 1{orders};\" :\n    {sums} :\n    \
+                     \"l\"(a), \"l\"(b));\n}}\n"
                 )
             }
         }
     }
+}
+
+/// The reduction of one `wgmma`, and what it calls its operands.
+fn wgmma_kind(dtype: DType) -> (i64, &'static str) {
+    match dtype {
+        DType::F32 => (8, "tf32"),
+        _ => (16, dtype.name()),
+    }
+}
+
+/// `n` sums: the list in the instruction, and operands.
+fn accumulators(n: i64) -> [String; 2] {
+    let lines = |each: &dyn Fn(i64) -> String, wide: usize, between: &str| {
+        let all: Vec<String> = (0..n).map(each).collect();
+        all.chunks(wide).map(|c| c.join(", ")).collect::<Vec<_>>().join(between)
+    };
+    let registers = lines(&|i| format!("%{i}"), 16, ", \"\n    \"");
+    [registers, lines(&|i| format!("\"+f\"(sums[{i}])"), 6, ",\n    ")]
 }
 
 /// Coordinates of a box: parameters, the list in the instruction, and operands. The fastest dimension comes first.

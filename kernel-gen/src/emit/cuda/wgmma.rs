@@ -39,8 +39,12 @@ impl Body<'_> {
             let what = format!("a product of {m} x {n} sums; a warpgroup has 64 rows and 8 to 256 columns");
             return Err(EmitError::Unsupported { what });
         }
-        if dtype == DType::F32 {
-            return self.warpgroup_mma_tf32(acc, &a.tile, b, n);
+        if dtype == DType::F32 && (a.transposed || !b.transposed) {
+            let what = "a product of f32 in a warpgroup, but for operands whose reduction runs along rows".into();
+            return Err(EmitError::Unsupported { what });
+        }
+        if self.kernel.buffer(a.tile.buffer).scope == Scope::Fragment(Unit::Warpgroup) {
+            return self.warpgroup_mma_held(acc, &a.tile, b, n);
         }
         let (left, depth) = self.descriptor(&a.tile, m, a.transposed)?;
         let (right, other) = self.descriptor(&b.tile, n, !b.transposed)?;
@@ -59,15 +63,11 @@ impl Body<'_> {
         Ok(())
     }
 
-    /// The same with the left operand in registers.
-    fn warpgroup_mma_tf32(&mut self, acc: &Tile, a: &Tile, b: &Operand, n: i64) -> Result<(), EmitError> {
-        let held = self.kernel.buffer(a.buffer).scope == Scope::Fragment(Unit::Warpgroup);
-        if !held || !b.transposed {
-            return Err(EmitError::Unsupported {
-                what: "a product of f32 in a warpgroup, but for a left operand in registers and a right one whose reduction \
-                       runs along rows"
-                    .into(),
-            });
+    /// The same with the left operand in registers, in `f32`.
+    fn warpgroup_mma_held(&mut self, acc: &Tile, a: &Tile, b: &Operand, n: i64) -> Result<(), EmitError> {
+        if self.kernel.buffer(a.buffer).dtype != DType::F32 {
+            let what = "a product of 16-bit elements in a warpgroup with a left operand in registers".into();
+            return Err(EmitError::Unsupported { what });
         }
         let (_, depth) = super::fragment::extents(a);
         let (right, other) = self.descriptor(&b.tile, n, false)?;

@@ -1,5 +1,5 @@
 //! Convolutions in NHWC as implicit matrix products: a tile's rows are output pixels, a step is one tap of the kernel
-//! and 64 input channels.
+//! and 64 input channels (32 in the class tf32).
 //!
 //! The rows of a tile are a box of `images x rows x columns` output pixels, so what a step multiplies is a box of the
 //! input: the copy engine fetches it as it lies, with the stride as element stride and zeros for the padding. No matrix
@@ -9,17 +9,17 @@
 use super::kernel::{Box, Element, Product, kernel};
 use super::model::{self, Shape};
 use super::ring::{Layout, Part};
-use super::{BK, Sizes, Store, ceil_div, device, knobs};
+use super::{Sizes, Store, ceil_div, depth, device, knobs, turned, unit};
 use crate::ir::builder::KernelBuilder;
-use crate::ir::{Expr, VarId};
+use crate::ir::{DType, Expr, VarId};
 use crate::schedule::Schedule;
 use crate::space::{Config, Space};
 use crate::target::{Cuda, Target};
 use crate::templates::cuda::fastest;
 use crate::templates::{Scheduled, Template, TemplateError};
-use crate::workload::{Conv2d, ConvLayout, Workload};
+use crate::workload::{Conv2d, ConvLayout, Param, Role, Workload};
 
-/// Convolutions of f16 and bf16 in NHWC with one group. See the module's text; beyond its knobs, `tile_h` and `tile_w`
+/// Convolutions in NHWC with one group, of f16 and bf16, and in the class tf32 of f32. See the module's text; beyond its knobs, `tile_h` and `tile_w`
 /// are the rows and columns of output pixels in a tile, whose other rows are images.
 pub struct WgmmaConv2d;
 
@@ -35,13 +35,19 @@ fn problem<'t>(w: &Workload, t: &'t Target) -> Result<(Conv2d, &'t Cuda), String
         return Err("for NHWC with one group".into());
     }
     // The copy engine wants rows of whole 16-byte units.
-    if let Some(n) = [c.ci, c.co].iter().find(|n| *n % 8 != 0) {
-        return Err(format!("{n} channels: their number must divide by 8"));
+    let unit = unit(w);
+    if let Some(n) = [c.ci, c.co].iter().find(|n| *n % unit != 0) {
+        return Err(format!("{n} channels: their number must divide by {unit}"));
     }
     if c.stride.iter().any(|s| *s > MOST_STRIDE) {
         return Err(format!("strides above {MOST_STRIDE}"));
     }
     Ok((c, cuda))
+}
+
+/// Whether the weights are turned around when they are packed.
+fn turns(w: &Workload) -> bool {
+    w.dtype == DType::F32
 }
 
 /// Powers of two up to the first that covers `extent`.
@@ -118,8 +124,9 @@ fn taps_met(c: &Conv2d, dim: usize, tile: i64, tiles: i64) -> i64 {
 fn shape(w: &Workload, c: &Conv2d, sizes: Sizes, pixels: Pixels) -> Shape {
     let [images, rows, columns] = pixels.tiles(c);
     let taps = taps_met(c, 0, pixels.rows, rows) * taps_met(c, 1, pixels.columns, columns);
-    let steps = (taps * ceil_div(c.ci, BK)) as f64 / (rows * columns) as f64;
-    Shape { tiles: images * rows * columns * ceil_div(c.co, sizes.bn), steps, bytes: w.bytes() }
+    let steps = (taps * ceil_div(c.ci, depth(w))) as f64 / (rows * columns) as f64;
+    let out_bytes = w.out_dtype.bytes() as i64;
+    Shape { tiles: images * rows * columns * ceil_div(c.co, sizes.bn), steps, bytes: w.bytes(), out_bytes }
 }
 
 /// What defaults of 109 layers with one image took on an H100, as a share of what the ring's model says of them (geometric
@@ -185,7 +192,8 @@ impl Template for WgmmaConv2d {
         let (c, cuda) = problem(w, t).map_err(TemplateError::Limit)?;
         let sizes = Sizes::of(config)?;
         let product = Convolution { workload: w, c, sizes, pixels: Pixels::of(config, sizes)? };
-        Ok(Scheduled { schedule: Schedule::new(kernel(&product, sizes, cuda)), packs: vec![] })
+        let packs = if turns(w) { vec![turned::pack(w)?] } else { vec![] };
+        Ok(Scheduled { schedule: Schedule::new(kernel(&product, sizes, cuda)), packs })
     }
 }
 
@@ -217,12 +225,19 @@ impl Product for Convolution<'_> {
         self.workload
     }
 
+    fn shape(&self, param: &Param) -> Vec<i64> {
+        match param.role {
+            Role::Weight if turns(self.workload) => turned::shape(&param.shape),
+            _ => param.shape.clone(),
+        }
+    }
+
     fn tiles(&self) -> i64 {
         self.pixels.tiles(&self.c).iter().product::<i64>() * ceil_div(self.c.co, self.sizes.bn)
     }
 
     fn layouts(&self) -> [Layout; 2] {
-        [Layout::ReductionFast, Layout::ReductionSlow]
+        [Layout::ReductionFast, if turns(self.workload) { Layout::ReductionFast } else { Layout::ReductionSlow }]
     }
 
     /// First image, row, column and channel. Channels go fastest: the blocks that run at the same time share pixels, and
@@ -250,14 +265,15 @@ impl Product for Convolution<'_> {
                 None => inside(b),
             }
         };
+        let depth = depth(self.workload);
         b.for_("kh", self.c.kh, |b, kh| {
             let h = self.first(0, &place[1], kh);
             when(b, self.meets(0, &h), &mut |b| {
                 b.for_("kw", self.c.kw, |b, kw| {
                     let w = self.first(1, &place[2], kw);
                     when(b, self.meets(1, &w), &mut |b| {
-                        b.for_("ci", ceil_div(self.c.ci, BK), |b, ci| {
-                            body(b, &[h.clone(), w.clone(), kh.into(), kw.into(), ci * BK]);
+                        b.for_("ci", ceil_div(self.c.ci, depth), |b, ci| {
+                            body(b, &[h.clone(), w.clone(), kh.into(), kw.into(), ci * depth]);
                         });
                     });
                 });
@@ -283,9 +299,13 @@ impl Product for Convolution<'_> {
 
     fn right(&self, place: &[Expr], step: &[Expr], part: &Part) -> Box {
         let (ci, channel) = (step[4].clone() + part.deep.clone(), place[3].clone() + part.first.clone());
+        let ([first, second], [high, wide]) = match turns(self.workload) {
+            true => ([channel, ci], [part.along, part.depth]),
+            false => ([ci, channel], [part.depth, part.along]),
+        };
         Box {
-            origin: vec![step[2].clone(), step[3].clone(), ci, channel],
-            extents: vec![1, 1, part.depth, part.along],
+            origin: vec![step[2].clone(), step[3].clone(), first, second],
+            extents: vec![1, 1, high, wide],
             steps: vec![],
         }
     }

@@ -3,30 +3,39 @@
 use super::kernel::{Box, Element, Product, kernel};
 use super::model::{self, Shape};
 use super::ring::{Layout, Part};
-use super::{BK, Sizes, Store, ceil_div, device, knobs};
+use super::{Sizes, Store, ceil_div, depth, device, knobs, turned, unit};
 use crate::ir::builder::KernelBuilder;
-use crate::ir::{Expr, VarId};
+use crate::ir::{DType, Expr, VarId};
 use crate::schedule::Schedule;
 use crate::space::{Config, Space};
 use crate::target::{Cuda, Target};
 use crate::templates::cuda::fastest;
 use crate::templates::{Scheduled, Template, TemplateError};
-use crate::workload::{Matmul, Workload};
+use crate::workload::{Matmul, Param, Role, Workload};
 
-/// Matrix products of f16 and bf16, batched or not, in all four orders of storage. See the module's text for the form
-/// and for the knobs.
+/// Matrix products of f16 and bf16, batched or not, in all four orders of storage, and in the class tf32 of f32, whose left
+/// operand must not be transposed. See the module's text for the form and for the knobs.
 pub struct WgmmaGemm;
 
 /// The product and the device, or why it is none for this template.
 fn problem<'t>(w: &Workload, t: &'t Target) -> Result<(Matmul, &'t Cuda), String> {
     let cuda = device(w, t)?;
     let m = *w.matmul().ok_or("for matrix products")?;
+    if w.dtype == DType::F32 && m.trans_a {
+        return Err("the reduction of a left operand in f32 must be its fast dimension".into());
+    }
     // The copy engine wants rows of whole 16-byte units.
-    let rows = [if m.trans_a { m.m } else { m.k }, if m.trans_b { m.k } else { m.n }];
-    match rows.iter().find(|n| *n % 8 != 0) {
-        Some(n) => Err(format!("rows of {n} elements in memory: their number must divide by 8")),
+    let right = if m.trans_b || turns(w, &m) { m.k } else { m.n };
+    let (rows, unit) = ([if m.trans_a { m.m } else { m.k }, right], unit(w));
+    match rows.iter().find(|n| *n % unit != 0) {
+        Some(n) => Err(format!("rows of {n} elements in memory: their number must divide by {unit}")),
         None => Ok((m, cuda)),
     }
+}
+
+/// Whether the right operand is turned around when it is packed.
+fn turns(w: &Workload, m: &Matmul) -> bool {
+    w.dtype == DType::F32 && !m.trans_b
 }
 
 /// Whether the copy engine can store the output.
@@ -37,7 +46,8 @@ fn can_store(w: &Workload, m: &Matmul) -> bool {
 /// What the model needs to know.
 fn shape(w: &Workload, m: &Matmul, sizes: Sizes) -> Shape {
     let tiles = m.batch * ceil_div(m.m, sizes.bm()) * ceil_div(m.n, sizes.bn);
-    Shape { tiles, steps: ceil_div(m.k, BK) as f64, bytes: w.bytes() }
+    let out_bytes = w.out_dtype.bytes() as i64;
+    Shape { tiles, steps: ceil_div(m.k, depth(w)) as f64, bytes: w.bytes(), out_bytes }
 }
 
 impl Template for WgmmaGemm {
@@ -84,7 +94,8 @@ impl Template for WgmmaGemm {
         let (m, cuda) = problem(w, t).map_err(TemplateError::Limit)?;
         let sizes = Sizes::of(config)?;
         let product = Gemm { workload: w, m, sizes };
-        Ok(Scheduled { schedule: Schedule::new(kernel(&product, sizes, cuda)), packs: vec![] })
+        let packs = if turns(w, &m) { vec![turned::pack(w)?] } else { vec![] };
+        Ok(Scheduled { schedule: Schedule::new(kernel(&product, sizes, cuda)), packs })
     }
 }
 
@@ -130,13 +141,20 @@ impl Product for Gemm<'_> {
         self.workload
     }
 
+    fn shape(&self, param: &Param) -> Vec<i64> {
+        match param.role {
+            Role::Weight if turns(self.workload, &self.m) => turned::shape(&param.shape),
+            _ => param.shape.clone(),
+        }
+    }
+
     fn tiles(&self) -> i64 {
         self.m.batch * self.row_tiles() * self.column_tiles()
     }
 
     fn layouts(&self) -> [Layout; 2] {
         let layout = |fast| if fast { Layout::ReductionFast } else { Layout::ReductionSlow };
-        [layout(!self.m.trans_a), layout(self.m.trans_b)]
+        [layout(!self.m.trans_a), layout(self.m.trans_b || turns(self.workload, &self.m))]
     }
 
     /// Batch, first row, first column. Tiles go down `group` rows of tiles before they go to the next column, so that
@@ -159,7 +177,8 @@ impl Product for Gemm<'_> {
     }
 
     fn steps(&self, b: &mut KernelBuilder, _: &[Expr], body: &mut dyn FnMut(&mut KernelBuilder, &[Expr])) {
-        b.for_("k", ceil_div(self.m.k, BK), |b, k| body(b, &[k * BK]));
+        let depth = depth(self.workload);
+        b.for_("k", ceil_div(self.m.k, depth), |b, k| body(b, &[k * depth]));
     }
 
     fn left(&self, place: &[Expr], step: &[Expr], part: &Part) -> Box {

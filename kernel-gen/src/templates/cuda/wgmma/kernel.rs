@@ -36,6 +36,11 @@ pub(super) trait Product {
     /// What is computed.
     fn workload(&self) -> &Workload;
 
+    /// The shape in which the kernel takes a parameter.
+    fn shape(&self, param: &Param) -> Vec<i64> {
+        param.shape.clone()
+    }
+
     /// Number of output tiles.
     fn tiles(&self) -> i64;
 
@@ -84,7 +89,7 @@ pub(super) fn kernel(product: &dyn Product, sizes: Sizes, cuda: &Cuda) -> Kernel
         .params()
         .into_iter()
         .map(|p| {
-            let id = b.param(p.name, p.dtype, &p.shape, p.access);
+            let id = b.param(p.name, p.dtype, &product.shape(&p), p.access);
             (p, id)
         })
         .collect();

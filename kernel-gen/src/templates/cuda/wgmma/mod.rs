@@ -2,12 +2,15 @@
 //!
 //! One block a multiprocessor stays for the whole kernel and works through output tiles of `bm x bn`. Its first
 //! warpgroup is the **producer**: one thread has the copy engine (TMA) fill a ring of `stages` slots, each the `bm x 64`
-//! and `64 x bn` operands of one step. The others are **consumers**: each multiplies its rows of the tile with `wgmma`
+//! and `64 x bn` operands of one step (of 16 bits). The others are **consumers**: each multiplies its rows of the tile with `wgmma`
 //! straight from shared memory, and gives the slot back. `full` and `empty` mbarriers are all they share, so loads of
 //! the next tile run while the epilogue of this one is written.
 //!
 //! Rows of a slot are 128 bytes, swizzled as `wgmma` reads them without bank conflicts. Operands come as they lie in
 //! memory: a matrix whose reduction is its slow dimension is cut into column blocks of 64 and multiplied transposed.
+//! In the class `tf32` elements are `f32`, a step is 32 of the reduction, and weights whose reduction is the slow dimension
+//! are [turned around](turned) when they are packed: tensor cores multiply elements of 16 bits transposed, and no others.
+//! They cut activations off to tf32, which the class allows; weights are rounded.
 //!
 //! | knob | values | what it chooses |
 //! |---|---|---|
@@ -30,6 +33,7 @@ mod model;
 mod residual;
 mod ring;
 mod store;
+mod turned;
 
 pub use conv2d::WgmmaConv2d;
 pub use gemm::WgmmaGemm;
@@ -38,12 +42,12 @@ use crate::ir::DType;
 use crate::space::{Config, Space, SpaceBuilder};
 use crate::target::{Cuda, CudaFeature, Target};
 use crate::templates::TemplateError;
-use crate::workload::Workload;
+use crate::workload::{Math, Workload};
 
 use crate::templates::cpu::tile::ceil_div;
 
-/// Elements of the reduction in one step: 128 bytes, the widest swizzle.
-const BK: i64 = 64;
+/// Bytes of an operand's row in one step, and of a row of output in shared memory: the widest swizzle.
+const ROW_BYTES: i64 = 128;
 /// Threads of a warpgroup.
 const WARPGROUP: i64 = 128;
 
@@ -53,10 +57,22 @@ fn device<'t>(w: &Workload, t: &'t Target) -> Result<&'t Cuda, String> {
     if !cuda.has(CudaFeature::Wgmma) {
         return Err("needs wgmma (sm_90a)".into());
     }
-    if !matches!(w.dtype, DType::F16 | DType::Bf16) {
-        return Err(format!("multiplies f16 and bf16, not {}", w.dtype));
+    match (w.dtype, w.math) {
+        (DType::F16 | DType::Bf16, _) | (DType::F32, Math::Tf32) => Ok(cuda),
+        (dtype, math) => {
+            Err(format!("multiplies f16 and bf16, and f32 in the class tf32, not {dtype} in {}", math.name()))
+        }
     }
-    Ok(cuda)
+}
+
+/// Elements of the reduction in one step.
+fn depth(w: &Workload) -> i64 {
+    ROW_BYTES / w.dtype.bytes() as i64
+}
+
+/// Elements of which rows in memory have whole numbers: 16 bytes, the unit of the copy engine.
+fn unit(w: &Workload) -> i64 {
+    16 / w.dtype.bytes() as i64
 }
 
 /// What the two blocks of a cluster share, each loading its half for both. Without clusters a block loads everything.
@@ -221,13 +237,13 @@ impl Sizes {
 
     /// Bytes of one slot.
     fn slot_bytes(&self) -> i64 {
-        2 * BK * (self.bm() + self.bn)
+        ROW_BYTES * (self.bm() + self.bn)
     }
 
     /// Bytes that this block loads of one operand in a step; of one that the blocks of a cluster share only its part.
     fn loaded_bytes(&self, side: usize) -> i64 {
         let blocks = if self.cluster.shares(side) { self.cluster.blocks() } else { 1 };
-        2 * BK * [self.bm(), self.bn][side] / blocks
+        ROW_BYTES * [self.bm(), self.bn][side] / blocks
     }
 
     /// Registers that the sums of a consumer thread take.
@@ -274,7 +290,7 @@ impl Sizes {
             Store::Registers => 0,
             Store::Tma => self.consumers * buffers,
         };
-        self.stages * (self.slot_bytes() + 16) + pieces * (64 * store::ROW_BYTES + 16) + 16 + 1024
+        self.stages * (self.slot_bytes() + 16) + pieces * (64 * ROW_BYTES + 16) + 16 + 1024
     }
 
     /// Pieces of output that a consumer has in shared memory: two, of which one is written while the other is read; where a

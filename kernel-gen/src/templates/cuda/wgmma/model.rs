@@ -1,16 +1,18 @@
 //! How long a ring takes: what ranks sizes that were not measured.
 
-use super::{BK, Schedule, Sizes, Store};
+use super::{ROW_BYTES, Schedule, Sizes, Store};
 use crate::target::Cuda;
 
 /// A product cut into tiles.
 pub(super) struct Shape {
     /// Number of output tiles.
     pub(super) tiles: i64,
-    /// Steps of 64 in the reduction of a tile, on average.
+    /// Steps in the reduction of a tile, on average.
     pub(super) steps: f64,
     /// Bytes of all parameters.
     pub(super) bytes: i64,
+    /// Bytes of an output.
+    pub(super) out_bytes: i64,
 }
 
 /// Bytes a clock of the L2 cache that one multiprocessor is charged when all ask. An H100 was seen to give 58, but small
@@ -36,7 +38,8 @@ const CLUSTER_US: f64 = 2.0;
 /// where another consumer multiplies meanwhile.
 pub(super) fn us(shape: Shape, sizes: Sizes, cuda: &Cuda) -> f64 {
     let (bm, bn) = (sizes.bm() as f64, sizes.bn as f64);
-    let multiply = 2.0 * bm * bn * BK as f64 / (cuda.f16_flops_per_sm_clock as f64 * TENSOR_RATE);
+    // Of elements twice as long a step has half as many, which take the tensor cores as long.
+    let multiply = bm * bn * ROW_BYTES as f64 / (cuda.f16_flops_per_sm_clock as f64 * TENSOR_RATE);
     // One warpgroup alone leaves the tensor cores idle while it waits for its own products.
     let alone = sizes.row_blocks == 1 && (sizes.consumers == 1 || sizes.schedule == Schedule::PingPong);
     let multiply = if alone && sizes.pending == 0 { 1.3 * multiply } else { multiply };
@@ -44,7 +47,8 @@ pub(super) fn us(shape: Shape, sizes: Sizes, cuda: &Cuda) -> f64 {
     let rate = if sizes.store == Store::Tma { L2_BYTES_PER_CLOCK } else { REGISTER_BYTES_PER_CLOCK };
     let rounds = (shape.tiles as f64 / cuda.sm_count as f64).ceil();
     let epilogues = if sizes.schedule == Schedule::PingPong { 1.0 } else { rounds };
-    let clocks = FILL_CLOCKS + rounds * shape.steps * multiply.max(load) + epilogues * 2.0 * bm * bn / rate;
+    let clocks =
+        FILL_CLOCKS + rounds * shape.steps * multiply.max(load) + epilogues * shape.out_bytes as f64 * bm * bn / rate;
     let block = clocks / cuda.clock_mhz as f64;
     let memory = shape.bytes as f64 / (cuda.bandwidth_gb_s * 1e3);
     let launch = LAUNCH_US + if sizes.cluster.blocks() > 1 { CLUSTER_US } else { 0.0 };

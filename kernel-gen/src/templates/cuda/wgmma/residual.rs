@@ -7,8 +7,8 @@
 //! element from the epilogue, each piece took as long as memory takes to answer, and its warp had nothing else to do.
 
 use super::kernel::{Block, Box};
-use super::store::{ROW_BYTES, Stage, WARP};
-use super::{Sizes, WARPGROUP};
+use super::store::{Stage, WARP};
+use super::{ROW_BYTES, Sizes, WARPGROUP};
 use crate::ir::builder::KernelBuilder;
 use crate::ir::{BufferId, DType, Expr, Gpu, Group, LoopKind, MbarrierOp, Scope, Slot, VarId};
 use crate::templates::cuda::ring::Place;

@@ -1,7 +1,7 @@
 //! The ring of tiles between the producer and the consumers.
 
 use super::kernel::{Block, Box, sums};
-use super::{BK, Sizes, WARPGROUP};
+use super::{Sizes, WARPGROUP, depth};
 use crate::ir::builder::KernelBuilder;
 use crate::ir::{BufferId, DType, Expr, Gpu, Group, LoopKind, MbarrierOp, Operand, Scope, Slot, Unit, VarId};
 use crate::templates::cuda::ring::Place;
@@ -10,7 +10,7 @@ use crate::templates::cuda::tile;
 /// How an operand lies in memory, and so in its slot.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Layout {
-    /// The reduction is its fast dimension: a slot holds one matrix with rows of 64.
+    /// The reduction is its fast dimension: a slot holds one matrix with a step's elements in a row.
     ReductionFast,
     /// The reduction is its slow dimension: a slot holds blocks of 64 columns, 64 deep, which are multiplied transposed.
     ReductionSlow,
@@ -32,6 +32,8 @@ pub(super) struct Part {
 /// The shared memory of a ring, and this thread's place in it.
 pub(super) struct Ring {
     sizes: Sizes,
+    /// Elements of the reduction in a step.
+    depth: i64,
     layouts: [Layout; 2],
     operands: [BufferId; 2],
     /// One barrier a slot, whose phases end when the slot's bytes have come.
@@ -48,11 +50,11 @@ pub(super) struct Ring {
 impl Ring {
     pub(super) fn make(b: &mut KernelBuilder, block: &Block<'_>) -> Ring {
         let (sizes, layouts, thread) = (block.sizes, block.product.layouts(), block.thread);
-        let dtype = block.product.workload().dtype;
+        let (dtype, depth) = (block.product.workload().dtype, depth(block.product.workload()));
         let slots = |b: &mut KernelBuilder, name: &str, layout: Layout, rows: i64| {
             let shape = match layout {
-                Layout::ReductionFast => vec![sizes.stages, rows, BK],
-                Layout::ReductionSlow => vec![sizes.stages, rows / 64, BK, 64],
+                Layout::ReductionFast => vec![sizes.stages, rows, depth],
+                Layout::ReductionSlow => vec![sizes.stages, rows / 64, depth, 64],
             };
             b.alloc_swizzled(name, dtype, &shape, 128)
         };
@@ -68,7 +70,7 @@ impl Ring {
             b.gpu(Gpu::FenceAsync);
         });
         let place = Place::start(b, sizes.stages);
-        Ring { sizes, layouts, operands, full, empty, place, thread, rank: block.rank.clone() }
+        Ring { sizes, depth, layouts, operands, full, empty, place, thread, rank: block.rank.clone() }
     }
 
     /// What this block loads of an operand in a step, piece by piece.
@@ -83,12 +85,13 @@ impl Ring {
             Layout::ReductionFast => {
                 let first = nth(extent / n);
                 let to = vec![first.clone(), 0.into()];
-                vec![Part { first, along: extent / n, deep: 0.into(), depth: BK, to, extents: vec![extent / n, BK] }]
+                let (along, depth) = (extent / n, self.depth);
+                vec![Part { first, along, deep: 0.into(), depth, to, extents: vec![along, depth] }]
             }
             Layout::ReductionSlow => {
                 let blocks = extent / 64;
                 let whole = blocks % n == 0;
-                let (count, depth) = if whole { (blocks / n, BK) } else { (blocks, BK / n) };
+                let (count, depth) = if whole { (blocks / n, self.depth) } else { (blocks, self.depth / n) };
                 let part = |i: i64| {
                     let (block, deep) = if whole { (nth(count) + i, 0.into()) } else { (i.into(), nth(depth)) };
                     let to = vec![block.clone(), deep.clone(), 0.into()];
@@ -133,19 +136,23 @@ impl Ring {
         let sizes = self.sizes;
         b.gpu(Gpu::Mbarrier(Slot { buffer: self.full, index: slot.clone() }, MbarrierOp::Wait(parity)));
         let right = match self.layouts[1] {
-            Layout::ReductionFast => tile(self.operands[1], vec![slot.clone(), 0.into(), 0.into()], &[1, sizes.bn, BK]),
+            Layout::ReductionFast => {
+                tile(self.operands[1], vec![slot.clone(), 0.into(), 0.into()], &[1, sizes.bn, self.depth])
+            }
             Layout::ReductionSlow => {
                 let origin = vec![slot.clone(), 0.into(), 0.into(), 0.into()];
-                tile(self.operands[1], origin, &[1, sizes.bn / 64, BK, 64])
+                tile(self.operands[1], origin, &[1, sizes.bn / 64, self.depth, 64])
             }
         };
         for h in 0..sizes.row_blocks {
             let row = first.clone() + 64 * h;
             let left = match self.layouts[0] {
-                Layout::ReductionFast => tile(self.operands[0], vec![slot.clone(), row, 0.into()], &[1, 64, BK]),
+                Layout::ReductionFast => {
+                    tile(self.operands[0], vec![slot.clone(), row, 0.into()], &[1, 64, self.depth])
+                }
                 Layout::ReductionSlow => {
                     let origin = vec![slot.clone(), row.floor_div(64), 0.into(), 0.into()];
-                    tile(self.operands[0], origin, &[1, 1, BK, 64])
+                    tile(self.operands[0], origin, &[1, 1, self.depth, 64])
                 }
             };
             b.gpu(Gpu::Mma {

@@ -8,16 +8,15 @@
 
 use super::kernel::{Block, Box, Element};
 use super::residual::Residual;
-use super::{Sizes, Store, WARPGROUP};
+use super::{ROW_BYTES, Sizes, Store, WARPGROUP};
 use crate::ir::builder::KernelBuilder;
 use crate::ir::{Barrier, BufferId, Expr, Gpu, Group, LoopKind, Stmt, VarId};
 use crate::templates::cuda::tile;
 use crate::workload::naive::epilogue;
 use crate::workload::{Epilogue, Workload};
 
-/// Pieces that a warp has in shared memory, and bytes of their rows: the widest swizzle.
+/// Pieces that a warp has in shared memory.
 pub(super) const BUFFERS: i64 = 2;
-pub(super) const ROW_BYTES: i64 = 128;
 
 /// Threads, and rows of a tile, of a warp.
 pub(super) const WARP: i64 = 32;
