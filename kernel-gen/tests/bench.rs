@@ -40,7 +40,7 @@ fn libraries_of_gpus_are_for_gpus() {
     let text = said(&["bench", "--peers", "cublas"]);
     assert!(text.contains("--peers is for GPUs") && text.contains("--target sm_90a"), "{text}");
     let text = said(&["bench", "--peers", "cudnn,mkl"]);
-    assert!(text.contains("'mkl'") && text.contains("cudnn and cublas are known"), "{text}");
+    assert!(text.contains("'mkl'") && text.contains("known are cudnn, cudnn-fused, cublas"), "{text}");
 }
 
 #[test]

@@ -42,7 +42,7 @@ pub(super) struct Arguments {
     /// Time what records of other shapes would choose as well
     #[arg(long)]
     others: bool,
-    /// Time these libraries as well: cudnn, cublas (GPUs only; they are opened where they are, none is linked)
+    /// Time these libraries as well: cudnn, cudnn-fused, cublas (GPUs only; they are opened where they are, none is linked)
     #[arg(long, value_name = "NAMES", value_delimiter = ',', value_parser = peer)]
     peers: Vec<Peer>,
     /// Time the whole list so many times; each row is of the round that was disturbed least. For machines that are shared
@@ -69,7 +69,7 @@ const BUILD_LIMIT: Duration = Duration::from_secs(60);
 fn peer(name: &str) -> Result<Peer, String> {
     Peer::from_name(name).ok_or_else(|| {
         let all: Vec<&str> = Peer::ALL.iter().map(|peer| peer.name()).collect();
-        format!("there is no such library; {} are known", all.join(" and "))
+        format!("there is no such library; known are {}", all.join(", "))
     })
 }
 

@@ -2,7 +2,7 @@
 
 use super::source::{Fast, Pixel};
 use super::walk::Walk;
-use super::{DEPTH, PRODUCERS, Plan, Sizes, WARP, WARPGROUP};
+use super::{DEPTH, PRODUCERS, Plan, Sizes, WARPGROUP};
 use crate::ir::builder::KernelBuilder;
 use crate::ir::{
     Access, Axis, Barrier, BufferId, DType, Expr, Gpu, Group, Kernel, LoopKind, MbarrierOp, Operand, Scope, Slot, Stmt,
@@ -102,7 +102,7 @@ struct Ring {
     right: BufferId,
     /// One barrier a slot, whose phases end when all its bytes have come.
     full: BufferId,
-    /// One barrier a slot, whose phases end when all warps of the consumers are done with it.
+    /// One barrier a slot, whose phases end when all threads of the consumers are done with it.
     empty: BufferId,
     /// Where this thread is.
     place: Place,
@@ -171,10 +171,10 @@ impl Block<'_> {
         let empty = b.alloc("empty", DType::I64, &[stages], Scope::Mbarrier);
         b.if_(Expr::from(self.thread).eq(0), |b| {
             b.loop_("slot", stages, LoopKind::Unrolled, |b, slot| {
-                // Each producer warp tells of its pixels; one thread announces the weights.
-                let arrivals = PRODUCERS / WARP + 1;
+                // Each producer tells of its pixels; one thread announces the weights.
+                let arrivals = PRODUCERS + 1;
                 b.gpu(Gpu::Mbarrier(Slot { buffer: full, index: slot.into() }, MbarrierOp::Init(arrivals)));
-                let readers = sizes.consumers * (WARPGROUP / WARP);
+                let readers = sizes.consumers * WARPGROUP;
                 b.gpu(Gpu::Mbarrier(Slot { buffer: empty, index: slot.into() }, MbarrierOp::Init(readers)));
             });
             b.gpu(Gpu::FenceAsync);
@@ -222,13 +222,10 @@ impl Block<'_> {
         }
     }
 
-    /// Tells the consumers that this warp's pixels are in the slot of so many steps ago.
+    /// Tells the consumers that this thread's pixels are in the slot of so many steps ago.
     fn announce(&self, b: &mut KernelBuilder, ring: &Ring, back: i64) {
         let slot = ring.place.before(back);
-        b.push(Stmt::Barrier(Barrier::Warp));
-        b.if_(Expr::from(self.thread).floor_mod(WARP).eq(0), |b| {
-            b.gpu(Gpu::Mbarrier(Slot { buffer: ring.full, index: slot }, MbarrierOp::Arrive(None)));
-        });
+        b.gpu(Gpu::Mbarrier(Slot { buffer: ring.full, index: slot }, MbarrierOp::Arrive(None)));
     }
 
     /// Has the pixels of a step brought to a slot.
@@ -341,11 +338,9 @@ impl Block<'_> {
             b.gpu(Gpu::Commit(Group::Mma));
             b.gpu(Gpu::Wait(Group::Mma, 0));
             if h + 1 == sizes.row_blocks {
-                // Each warp for itself: that the products are done tells a warp nothing of what the others have read.
-                b.push(Stmt::Barrier(Barrier::Warp));
-                b.if_(Expr::from(self.thread).floor_mod(WARP).eq(0), |b| {
-                    b.gpu(Gpu::Mbarrier(Slot { buffer: ring.empty, index: slot.clone() }, MbarrierOp::Arrive(None)));
-                });
+                // Each thread for itself: that the products are done tells it nothing of what the others have read. One lane for
+                // its warp would do, but is no faster, and race checkers do not follow it.
+                b.gpu(Gpu::Mbarrier(Slot { buffer: ring.empty, index: slot.clone() }, MbarrierOp::Arrive(None)));
             }
             if let Some(added) = held.added {
                 b.loop_("row", 64, LoopKind::FragmentRow, |b, row| {
