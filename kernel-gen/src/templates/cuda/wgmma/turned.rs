@@ -47,7 +47,7 @@ fn kernel(param: &Param) -> Kernel {
             }
             share(b, THREADS, thread.into(), last, |b, k| {
                 let (before, own) = index.split_at(index.len() - 1);
-                let source = [before, &[k.clone()], own].concat();
+                let source = [before, std::slice::from_ref(&k), own].concat();
                 let value = Expr::un(UnOp::Tf32, Expr::load(from, source));
                 b.store(packed, [&index[..], &[k]].concat(), value);
             });
