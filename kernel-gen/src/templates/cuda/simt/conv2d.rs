@@ -41,6 +41,8 @@ fn plan(c: &Conv2d, sizes: Sizes) -> Plan {
         layouts: [Layout::ReductionSlow; 2],
         units: [widest(c.co), widest(c.n)],
         skipped: if sizes.split == 1 { skipped(c) } else { 0.0 },
+        // Most are for the tap and for what of it is within the input.
+        step_issues: 110.0,
         sizes,
     }
 }

@@ -31,7 +31,17 @@ fn units(m: &Matmul) -> [i64; 2] {
 }
 
 fn plan(m: &Matmul, sizes: Sizes) -> Plan {
-    Plan { batch: m.batch, m: m.m, n: m.n, k: m.k, layouts: Gemm::layouts_of(m), units: units(m), skipped: 0.0, sizes }
+    Plan {
+        batch: m.batch,
+        m: m.m,
+        n: m.n,
+        k: m.k,
+        layouts: Gemm::layouts_of(m),
+        units: units(m),
+        skipped: 0.0,
+        step_issues: 40.0,
+        sizes,
+    }
 }
 
 impl Template for SimtGemm {

@@ -125,6 +125,8 @@ struct Plan {
     units: [i64; 2],
     /// The share of steps that blocks leave out, on average.
     skipped: f64,
+    /// Instructions of a step beside its terms and copies.
+    step_issues: f64,
     sizes: Sizes,
 }
 
