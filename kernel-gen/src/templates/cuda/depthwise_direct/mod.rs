@@ -221,11 +221,15 @@ impl Plan {
         ceil_div((self.c.kh - 1) * self.c.dilation[0] + 1, self.c.stride[0]).min(self.sizes.patch[0])
     }
 
-    fn registers(&self) -> i64 {
+    /// Registers of an input row that waits for its turn.
+    fn row_registers(&self) -> i64 {
+        ceil_div(self.reach(1) * self.sizes.vector * self.waiting_bytes(), 4)
+    }
+
+    /// Registers of a thread in which so many are for rows that wait.
+    fn registers(&self, waiting: i64) -> i64 {
         let Sizes { patch, vector, .. } = self.sizes;
-        let row = self.reach(1) * vector;
-        let waiting = ceil_div(self.ahead() * row * self.waiting_bytes(), 4);
-        let widened = if self.waiting_bytes() < 4 { row } else { 0 };
+        let widened = if self.waiting_bytes() < 4 { self.reach(1) * vector } else { 0 };
         OTHER_REGISTERS + waiting + widened + (self.open() * patch[1] + self.c.kh * self.c.kw) * vector
     }
 
@@ -241,10 +245,11 @@ impl Plan {
             && (ahead == 1 || ahead / 2 < self.reach(0))
             && self.c.co % vector == 0
             && (vector == 1 || self.channels_last() && vector * self.bytes <= ACCESS_BYTES);
+        let registers = self.registers(self.ahead() * self.row_registers());
         useful
             && self.products() <= MOST_PRODUCTS.max(self.c.kh * self.c.kw)
-            && self.registers() <= gpu.registers_per_thread
-            && self.registers() * threads <= gpu.registers_per_block
+            && registers <= gpu.registers_per_thread
+            && registers * threads <= gpu.registers_per_block
             && self.blocks() <= gpu.grid_dim[0]
             && self.c.n <= gpu.grid_dim[1]
     }
