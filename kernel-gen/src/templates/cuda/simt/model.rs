@@ -1,8 +1,8 @@
 //! How long a product takes: what ranks sizes that were not measured.
 //!
 //! The constants are fitted to 39 timings of emitted kernels on an H100, square products of 512, 1024 and 4096 and a convolution
-//! of 256 images, from 11 to 3100 us: 5 % off on average (root of the mean square of the logarithm); the worst, 16 x 16 blocks of
-//! 64 x 32 with a product of 512 each, by 20 %.
+//! of 256 images, from 11 to 3100 us: 5 % off on average (root of the mean square of the logarithm); the worst, 8 x 16 blocks of
+//! 64 x 32 for the product of 512, by 20 %.
 
 use super::{Plan, Sizes, VECTOR, ceil_div};
 use crate::target::Cuda;
