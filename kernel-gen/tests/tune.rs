@@ -229,6 +229,7 @@ fn a_task_begins_with_what_was_fastest_for_its_neighbours() {
         time_us,
         gflops: 1.0,
         core_gflops: None,
+        floor_us: None,
         max_error: 0.0,
         verified: true,
         generator: "0.1.0".into(),

@@ -174,8 +174,14 @@ fn describe(target: &Target, rows: &[Json], text: &mut String) {
     .collect();
     let counts = if counts.is_empty() { "nothing chosen".to_string() } else { counts.join(", ") };
     let _ = writeln!(text, "{}: {counts}", target.name);
-    let exact =
-        Origin::Exact { file: Default::default(), device: String::new(), threads: 1, time_us: 0.0, core_gflops: None };
+    let exact = Origin::Exact {
+        file: Default::default(),
+        device: String::new(),
+        threads: 1,
+        time_us: 0.0,
+        core_gflops: None,
+        floor_us: None,
+    };
     for row in rows.iter().filter(|r| r["choice"].is_object() && r["choice"]["origin"] != exact.word()) {
         let word = |json: &Json| json.as_str().unwrap_or_default().to_string();
         let _ = writeln!(

@@ -57,6 +57,7 @@ impl Folder {
             time_us: 1.5,
             gflops: 43.7,
             core_gflops: None,
+            floor_us: None,
             max_error: 0.0,
             verified: true,
             generator: "0.1.0".into(),

@@ -346,6 +346,7 @@ mod tests {
             time_us,
             gflops: workload.flops() as f64 / time_us * 1e-3,
             core_gflops: None,
+            floor_us: None,
             max_error: 0.0,
             verified: true,
             generator: "0.1.0".into(),

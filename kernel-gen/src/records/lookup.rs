@@ -54,6 +54,8 @@ pub enum Origin {
         time_us: f64,
         /// How fast a core was meanwhile, see [`Record::core_gflops`].
         core_gflops: Option<f64>,
+        /// What it took where nothing disturbed it, see [`Record::floor_us`].
+        floor_us: Option<f64>,
     },
     /// A record of this workload on another device of the same compute capability: the same target where another device
     /// was asked for, or a target that differs in its letter only (`sm_90`, `sm_90a`).
@@ -226,7 +228,8 @@ pub fn lookup(records: &BestRecords, query: &Query<'_>, offers: &[Offer<'_>]) ->
         if let Some((file, record, config)) = usable.into_iter().next() {
             let (target, device, time_us) = (target.to_string(), record.device.clone(), record.time_us);
             let origin = if own && query.device.is_none_or(|d| d == device) {
-                Origin::Exact { file, device, threads: record.threads, time_us, core_gflops: record.core_gflops }
+                let Record { threads, core_gflops, floor_us, .. } = *record;
+                Origin::Exact { file, device, threads, time_us, core_gflops, floor_us }
             } else if own || same_capability(query.target, &target) {
                 Origin::SameCapability { file, target, device, time_us }
             } else {

@@ -69,6 +69,10 @@ pub struct Record {
     /// What one core did in fused multiply-adds meanwhile, in GFLOP/s: how fast the processor's clock was. Times of a
     /// processor whose clock moves can be compared by it. None where it was not measured, and on GPUs.
     pub core_gflops: Option<f64>,
+    /// What it took where nothing disturbed it, in microseconds, see [`Rounds`](crate::tune::measure::Rounds::floor_us): the time
+    /// that comes back on a machine that is shared with others. None where it was not measured, and on GPUs, which nobody
+    /// shares.
+    pub floor_us: Option<f64>,
     /// Largest error against the reference, relative to the bound's scale.
     pub max_error: f64,
     /// Whether the result was checked against the reference. A record without this is never used.

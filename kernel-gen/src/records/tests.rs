@@ -27,6 +27,7 @@ fn record() -> Record {
         time_us: 81.25,
         gflops: 51.6,
         core_gflops: None,
+        floor_us: None,
         max_error: 1.2e-7,
         verified: true,
         generator: "0.1.0".into(),
@@ -82,11 +83,13 @@ fn every_kind_of_value_and_text_reads_back() {
     for (time_us, gflops, max_error) in [(0.001234, 0.0, 0.0), (1e9, 1.235e5, 1.1e-16), (1.0, 2.0, f64::MAX)] {
         (record.time_us, record.gflops, record.max_error) = (time_us, gflops, max_error);
         record.core_gflops = Some(256.0 * time_us).filter(|g| *g < 1e9);
+        record.floor_us = Some(time_us).filter(|us| *us > 1.0);
         let text = record.to_toml();
         let back = Record::parse(&text, "r.toml").unwrap_or_else(|e| panic!("{e:?}\n{text}"));
         assert_eq!(back.to_toml(), text);
         assert_eq!((&back.config, &back.device, back.time_us), (&record.config, &record.device, time_us));
         assert_eq!(back.core_gflops.is_some(), record.core_gflops.is_some(), "{text}");
+        assert_eq!(back.floor_us, record.floor_us, "{text}");
     }
 }
 

@@ -31,6 +31,9 @@ impl Record {
         if let Some(core_gflops) = self.core_gflops {
             let _ = writeln!(t, "core_gflops = {}", rounded(core_gflops, 4));
         }
+        if let Some(floor_us) = self.floor_us {
+            let _ = writeln!(t, "floor_us = {}", rounded(floor_us, 4));
+        }
         let _ = writeln!(t, "max_error = {}", rounded(self.max_error, 2));
         let _ = writeln!(t, "verified = {}", self.verified);
         let mut entries: Vec<(&str, &Value)> = self.config.entries().collect();
@@ -150,10 +153,8 @@ fn read(mut table: Table<'_, '_>, report: &mut Report) -> Option<Record> {
     let time = time.and_then(|found| measurement(report, "time_us", found, true));
     let gflops = required(&mut table, report, "gflops", "gflops = 100.0", Table::number);
     let gflops = gflops.and_then(|found| measurement(report, "gflops", found, false));
-    let core_gflops = match table.number(report, "core_gflops") {
-        Some(found) => Some(Some(measurement(report, "core_gflops", (found.value, found.span), true)?)),
-        None => Some(None),
-    };
+    let core_gflops = optional_measurement(&mut table, report, "core_gflops");
+    let floor_us = optional_measurement(&mut table, report, "floor_us");
     let max_error = required(&mut table, report, "max_error", "max_error = 1e-6", Table::number);
     let max_error = max_error.and_then(|found| measurement(report, "max_error", found, false));
     let verified = required(&mut table, report, "verified", "verified = true", Table::boolean);
@@ -175,6 +176,7 @@ fn read(mut table: Table<'_, '_>, report: &mut Report) -> Option<Record> {
         time_us: time?,
         gflops: gflops?,
         core_gflops: core_gflops?,
+        floor_us: floor_us?,
         max_error: max_error?,
         verified: verified?.0,
         generator: generator?.0.to_string(),
@@ -183,6 +185,14 @@ fn read(mut table: Table<'_, '_>, report: &mut Report) -> Option<Record> {
 
 type Spot<T> = (T, Range<usize>);
 type Reader<'t, 'i, T> = fn(&mut Table<'t, 'i>, &mut Report, &'static str) -> Option<crate::diagnostic::Found<T>>;
+
+/// A measurement that may be left out: none where its key is there and its value is none.
+fn optional_measurement(table: &mut Table<'_, '_>, report: &mut Report, key: &'static str) -> Option<Option<f64>> {
+    match table.number(report, key) {
+        Some(found) => measurement(report, key, (found.value, found.span), true).map(Some),
+        None => Some(None),
+    }
+}
 
 /// The value of a key that must be there.
 fn required<'t, 'i, T>(

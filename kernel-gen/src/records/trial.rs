@@ -55,6 +55,14 @@ impl Timing {
         median(&self.samples_us)
     }
 
+    /// What a call takes where nothing disturbs it: the second least sample, because the least one may be an accident. None
+    /// with fewer than two.
+    pub fn floor_us(&self) -> Option<f64> {
+        let mut sorted = self.samples_us.clone();
+        sorted.sort_by(f64::total_cmp);
+        sorted.get(1).copied()
+    }
+
     /// The median of the cold samples; NaN without any.
     pub fn cold_median_us(&self) -> f64 {
         median(&self.cold_us)

@@ -136,9 +136,24 @@ impl Activation {
     }
 }
 
+/// A tensor in NCHW: its rows are what a thread goes along.
+fn in_nchw(c: &Conv2d, x: &[f64]) -> Vec<f64> {
+    let at = Activation::new(c.layout, c.n as usize, c.ci as usize, c.h as usize, c.w as usize);
+    let mut all = Vec::with_capacity(x.len());
+    for image in &at.image {
+        for channel in &at.channel {
+            for row in 0..c.h as usize {
+                let first = image + channel + row * at.h_step;
+                all.extend((0..c.w as usize).map(|column| x[first + column * at.w_step]));
+            }
+        }
+    }
+    all
+}
+
 fn convolve(c: &Conv2d, x: &[f64], w: &[f64]) -> Sums {
     let (oh, ow) = (c.oh(), c.ow());
-    let x_at = Activation::new(c.layout, c.n as usize, c.ci as usize, c.h as usize, c.w as usize);
+    let x = &in_nchw(c, x);
     let y_at = Activation::new(c.layout, c.n as usize, c.co as usize, oh as usize, ow as usize);
     let (ci, co, kh, kw) = (c.ci_per_group() as usize, c.co as usize, c.kh as usize, c.kw as usize);
     // Where the weights of an output and of an input channel lie, and steps along the two axes of the kernel.
@@ -161,13 +176,17 @@ fn convolve(c: &Conv2d, x: &[f64], w: &[f64]) -> Sums {
             (first..last, offset)
         })
         .collect();
-    let x_step = c.stride[1] as usize * x_at.w_step;
+    let x_step = c.stride[1] as usize;
     let (rows, columns) = (oh as usize, ow as usize);
     // One channel of an image is what a thread computes at a time.
     let plane = |number: usize| -> Sums {
         let (n, o) = (number / co, number % co);
-        let first = o / c.co_per_group() as usize * ci;
+        let first = n * c.ci as usize + o / c.co_per_group() as usize * ci;
         let mut plane = Sums::zeros(rows * columns);
+        // Those of this channel side by side, taps the slowest: they are read for each row.
+        let taps_of = (0..kh * c.kw as usize).map(|tap| tap / c.kw as usize * kh_step + tap % c.kw as usize * kw_step);
+        let of_channel = &w[o_at[o]..];
+        let weights: Vec<f64> = taps_of.flat_map(|tap| i_at.iter().map(move |i| of_channel[i + tap])).collect();
         for row in 0..rows {
             for r in 0..kh {
                 let h = row as i64 * c.stride[0] + r as i64 * c.dilation[0] - c.padding[0];
@@ -177,12 +196,16 @@ fn convolve(c: &Conv2d, x: &[f64], w: &[f64]) -> Sums {
                 for (s, (reached, offset)) in taps.iter().enumerate().filter(|(_, (reached, _))| !reached.is_empty()) {
                     let count = (reached.end - reached.start) as usize;
                     let start = (reached.start * c.stride[1] + offset) as usize;
-                    for i in 0..ci {
-                        let from =
-                            x_at.image[n] + x_at.channel[first + i] + h as usize * x_at.h_step + start * x_at.w_step;
-                        let weight = w[o_at[o] + i_at[i] + r * kh_step + s * kw_step];
-                        let x = x[from..].iter().step_by(x_step).take(count);
-                        plane.add(row * columns + reached.start as usize, x, weight);
+                    let (width, plane_size) = (c.w as usize, (c.h * c.w) as usize);
+                    let to = row * columns + reached.start as usize;
+                    for (i, &weight) in weights[(r * c.kw as usize + s) * ci..][..ci].iter().enumerate() {
+                        let from = (first + i) * plane_size + h as usize * width + start;
+                        // Most convolutions are this case, which compilers make vectors of.
+                        if x_step == 1 {
+                            plane.add(to, x[from..from + count].iter(), weight);
+                        } else {
+                            plane.add(to, x[from..].iter().step_by(x_step).take(count), weight);
+                        }
                     }
                 }
             }
@@ -234,19 +257,33 @@ fn multiply(p: &Matmul, a: &[f64], b: &[f64]) -> Sums {
     let (m, n, k) = (p.m as usize, p.n as usize, p.k as usize);
     let (a_row, a_column) = if p.trans_a { (1, m) } else { (k, 1) };
     let (b_row, b_column) = if p.trans_b { (1, k) } else { (n, 1) };
-    let row = |number: usize| -> Sums {
-        let (batch, i) = (number / m, number % m);
+    // Some rows at a time: so many of the left operand's share what comes of the right one, which memory is slow to bring.
+    const ROWS: usize = 8;
+    let blocks = m.div_ceil(ROWS);
+    let rows = |number: usize| -> Sums {
+        let (batch, first) = (number / blocks, number % blocks * ROWS);
         let (a, b) = (&a[batch * m * k..], &b[batch * k * n..]);
-        let mut row = Sums::zeros(n);
+        let count = ROWS.min(m - first);
+        let mut rows = Sums::zeros(count * n);
         for r in 0..k {
-            row.add(0, b[r * b_row..].iter().step_by(b_column).take(n), a[i * a_row + r * a_column]);
+            let right = &b[r * b_row..];
+            for i in 0..count {
+                let weight = a[(first + i) * a_row + r * a_column];
+                // Compilers make vectors of neighbours.
+                if b_column == 1 {
+                    rows.add(i * n, right[..n].iter(), weight);
+                } else {
+                    rows.add(i * n, right.iter().step_by(b_column).take(n), weight);
+                }
+            }
         }
-        row
+        rows
     };
     let mut c = Sums::zeros(p.batch as usize * m * n);
-    for_each_part(p.batch as usize * m, n * k, row, |number, row| {
-        c.values[number * n..][..n].copy_from_slice(&row.values);
-        c.magnitudes[number * n..][..n].copy_from_slice(&row.magnitudes);
+    for_each_part(p.batch as usize * blocks, ROWS.min(m) * n * k, rows, |number, rows| {
+        let start = (number / blocks * m + number % blocks * ROWS) * n;
+        c.values[start..][..rows.values.len()].copy_from_slice(&rows.values);
+        c.magnitudes[start..][..rows.values.len()].copy_from_slice(&rows.magnitudes);
     });
     c
 }

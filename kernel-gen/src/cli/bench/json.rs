@@ -25,6 +25,7 @@ pub(super) fn report(report: &Report) -> Json {
             "others_to_record": mean(summary.others),
             "now_to_recorded": mean(summary.again),
             "now_to_recorded_at_clock": mean(summary.again_at_clock),
+            "floor_to_recorded": mean(summary.floor_again),
             "peer_to_now": mean(summary.peer),
             "cold_peer_to_now": mean(summary.cold_peer),
             "confirmed": summary.counts.confirmed,
@@ -43,6 +44,9 @@ fn row(row: &Row) -> Json {
             object["now_to_recorded"] = json!(measured.again());
             if let Some(clock) = measured.clock() {
                 object["clock_to_recorded"] = json!(clock);
+            }
+            if let Some(floor) = measured.floor_again() {
+                object["floor_to_recorded"] = json!(floor);
             }
             for (column, one) in measured.candidates() {
                 object[column.name()] = candidate(measured, one);
@@ -85,6 +89,9 @@ fn candidate(measured: &Measured, candidate: &Candidate) -> Json {
             object["samples_us"] = json!(timing.samples_us);
             if let Some(cold) = candidate.cold_us() {
                 object["cold_us"] = json!(cold);
+            }
+            if let Some(floor) = candidate.floor_us {
+                object["floor_us"] = json!(floor);
             }
             object["max_error"] = json!(timing.max_error);
             object["to_chosen"] = json!(measured.relative(candidate));

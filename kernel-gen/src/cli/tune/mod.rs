@@ -6,9 +6,9 @@ mod plan;
 use super::project::{Measured, Project, target, target_here};
 use super::{Failure, Output};
 use crate::records::log::{Log, LogReader, LogWriter, Machine, Run};
-use crate::records::{BestRecords, Outcome, Record, Timing, Trial};
+use crate::records::{BestRecords, Outcome, Record, Trial};
 use crate::space::Config;
-use crate::target::Target;
+use crate::target::{Device, Target};
 use crate::templates::Registry;
 use crate::tune::gflops;
 use crate::tune::landscape::Landscape;
@@ -407,19 +407,19 @@ fn can_be_written(folder: &Path) -> Result<(), Failure> {
     })
 }
 
-/// A record that stays is written again where its time, at its clock, is off by more than this share: whoever reads it
-/// compares times of records with each other, and they were taken on another machine then, or in another way.
+/// A record that stays is written again where its time is off by more than this share: whoever reads it compares times of
+/// records with each other, and they were taken on another machine then, or in another way.
 const STALE: f64 = 0.03;
 
-/// Whether a record says what its config takes now. The clock of a GPU's record is not known, nor that of a CPU's which is
-/// older than the measuring of clocks: such a one is written again.
-fn is_stale(record: &session::Incumbent, now: &Timing) -> bool {
-    let clock = match (record.core_gflops, now.core_median_gflops()) {
+/// Whether a record does not say what its config takes now: where nothing disturbs it, on a CPU, and else as it is. A record
+/// of a CPU that is older than that is written again.
+fn is_stale(record: &session::Incumbent, now: &session::Candidate, of_a_cpu: bool) -> bool {
+    let ratio = match (record.floor_us, now.floor_us.filter(|_| of_a_cpu)) {
         (Some(then), Some(now)) => now / then,
         (None, Some(_)) => return true,
-        (_, None) => 1.0,
+        (_, None) => now.outcome.time_us().map_or(1.0, |us| us / record.recorded_us),
     };
-    (clock * now.median_us() / record.recorded_us).ln().abs() > STALE
+    ratio.ln().abs() > STALE
 }
 
 /// Writes a record for each workload that has a new one, or whose record says a time that no longer holds; gives
@@ -431,10 +431,10 @@ fn write_records(
     incumbents: &[session::Incumbent],
     folder: &Path,
 ) -> (Vec<PathBuf>, Vec<String>) {
+    let of_a_cpu = matches!(plan.target.device, Device::Cpu(_));
     let stale = |candidate: &session::Candidate| {
         let same = |i: &&session::Incumbent| i.entry == candidate.entry && i.config == candidate.config;
-        let Outcome::Timed(now) = &candidate.outcome else { return false };
-        incumbents.iter().find(same).is_some_and(|record| is_stale(record, now))
+        incumbents.iter().find(same).is_some_and(|record| is_stale(record, candidate, of_a_cpu))
     };
     let (mut written, mut errors) = (vec![], vec![]);
     for verdict in &summary.verdicts {
@@ -458,6 +458,7 @@ fn write_records(
             time_us,
             gflops: gflops(&task.workload, time_us),
             core_gflops: timing.core_median_gflops(),
+            floor_us: winner.floor_us.filter(|_| of_a_cpu),
             max_error: timing.max_error,
             // A measurer times what passed the check against the reference, and nothing else.
             verified: true,

@@ -292,7 +292,7 @@ impl<'r> Plan<'r> {
             return Err(format!("it was made in another config space of {}", record.template));
         }
         let config = self.tasks[entry].space.normalise(&record.config).map_err(|e| e.to_string())?;
-        Ok(Incumbent { entry, config, recorded_us: record.time_us, core_gflops: record.core_gflops })
+        Ok(Incumbent { entry, config, recorded_us: record.time_us, floor_us: record.floor_us })
     }
 }
 

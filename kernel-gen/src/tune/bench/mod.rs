@@ -18,7 +18,7 @@ pub use table::table;
 pub use ways::{Ways, without_shape};
 
 use super::Task;
-use super::measure::{Comparison, Measurer, Peer, PeerTiming, Provenance};
+use super::measure::{Comparison, Measurer, Peer, PeerTiming, Provenance, Rounds};
 use super::session::Stop;
 use crate::model;
 use crate::records::{BestRecords, Choice, Origin, Outcome};
@@ -65,6 +65,8 @@ pub struct Candidate {
     pub choice: Choice,
     /// Its times, all taken in turn with those of the row's other candidates, or why it has none.
     pub outcome: Outcome,
+    /// What it takes where nothing disturbs it, in microseconds, if it ran, see [`Rounds::floor_us`].
+    pub floor_us: Option<f64>,
 }
 
 impl Candidate {
@@ -118,6 +120,13 @@ impl Measured {
     /// what was recorded. The whole time is taken to follow the clock, which that of the caches and the cores does.
     pub fn again_at_clock(&self) -> Option<f64> {
         Some(self.again()? * self.clock().unwrap_or(1.0))
+    }
+
+    /// What the record's config takes now where nothing disturbs it / what it took then, where both are known: of a machine
+    /// that is shared with others, the times that come back.
+    pub fn floor_again(&self) -> Option<f64> {
+        let Origin::Exact { floor_us: Some(then), .. } = &self.chosen.choice.origin else { return None };
+        Some(self.chosen.floor_us? / then)
     }
 
     /// How many times as long a candidate takes as what the lookup chooses.
@@ -229,7 +238,7 @@ impl<'r> Bench<'r, '_> {
         told: &mut dyn FnMut(&Row),
     ) -> Report {
         let begun = Instant::now();
-        let mut compared: Vec<Option<Comparison>> = vec![None; subjects.len()];
+        let mut compared = vec![Rounds::default(); subjects.len()];
         let mut rows = vec![];
         let rounds = self.options.rounds.max(1);
         for round in 1..=rounds {
@@ -241,7 +250,7 @@ impl<'r> Bench<'r, '_> {
                     late.then_some("the time is over; --seconds gives more")
                 };
                 let result = match over {
-                    Some(why) if compared.is_none() => Err(why.to_string()),
+                    Some(why) if compared.calmest().is_none() => Err(why.to_string()),
                     // What earlier rounds found stays.
                     over => self.measured(workload, over.is_none().then_some(&mut *measurer), compared),
                 };
@@ -266,7 +275,7 @@ impl<'r> Bench<'r, '_> {
         &self,
         workload: &Workload,
         measurer: Option<&mut dyn Measurer<'r>>,
-        compared: &mut Option<Comparison>,
+        compared: &mut Rounds,
     ) -> Result<Measured, String> {
         let mut options = self.options.clone();
         options.model.device.get_or_insert_with(|| self.provenance.device.clone());
@@ -286,17 +295,13 @@ impl<'r> Bench<'r, '_> {
         let asked: Vec<_> = tasks.iter().zip(&different).map(|(task, choice)| (task, &choice.config)).collect();
         let peers: Vec<Peer> = self.options.peers.iter().copied().filter(|peer| has(*peer, &workload.op)).collect();
         if let Some(measurer) = measurer {
-            let again = measurer.compare_with(&asked, &peers);
-            *compared = Some(match compared.take() {
-                Some(before) => before.calmer(again),
-                None => again,
-            });
+            compared.add(measurer.compare_with(&asked, &peers));
         }
-        let Comparison { outcomes, peers: timed } = compared.as_ref().ok_or("it was not measured")?;
+        let Comparison { outcomes, peers: timed } = compared.calmest().ok_or("it was not measured")?;
         let candidate = |choice: &Choice| -> Result<Candidate, String> {
-            let at = different.iter().position(|d| is_same(d, choice));
-            let outcome = at.and_then(|at| outcomes.get(at)).ok_or("the measurer left it out")?;
-            Ok(Candidate { choice: choice.clone(), outcome: outcome.clone() })
+            let at = different.iter().position(|d| is_same(d, choice)).ok_or("it was not asked for")?;
+            let outcome = outcomes.get(at).ok_or("the measurer left it out")?;
+            Ok(Candidate { choice: choice.clone(), outcome: outcome.clone(), floor_us: compared.floor_us(at) })
         };
         Ok(Measured {
             chosen: candidate(&ways.chosen)?,

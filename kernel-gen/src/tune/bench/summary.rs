@@ -47,7 +47,10 @@ pub struct Summary {
     pub again: Option<Mean>,
     /// The same at the clock of the record, if the clock of any is known.
     pub again_at_clock: Option<Mean>,
-    /// How those did, at the clock of the record where it is known.
+    /// The same where nothing disturbs, if any record says what it took so.
+    pub floor_again: Option<Mean>,
+    /// How those did: where nothing disturbs, if the record says what it took so; else at the clock of the record where it is
+    /// known.
     pub counts: Again,
     /// Workloads of which a record was used.
     pub recorded: usize,
@@ -68,7 +71,7 @@ impl Summary {
         let recorded: Vec<&Measured> = measured.iter().copied().filter(|m| m.recorded_us().is_some()).collect();
         let of_here = |m: &&&Measured| is_of_here(&m.chosen.choice.origin, &report.provenance);
         let mut counts = Again::default();
-        for ratio in recorded.iter().filter(of_here).filter_map(|m| m.again_at_clock()) {
+        for ratio in recorded.iter().filter(of_here).filter_map(|m| m.floor_again().or(m.again_at_clock())) {
             match ratio {
                 r if r > 1.0 + CONFIRMED => counts.slower += 1,
                 r if r < 1.0 - CONFIRMED => counts.faster += 1,
@@ -90,6 +93,7 @@ impl Summary {
                 .any(|m| m.clock().is_some())
                 .then(|| mean(recorded.iter().filter(of_here).filter_map(|m| m.again_at_clock())))
                 .flatten(),
+            floor_again: mean(recorded.iter().filter(of_here).filter_map(|m| m.floor_again())),
             counts,
             recorded: recorded.len(),
             workloads: report.rows.len(),
@@ -115,6 +119,7 @@ impl fmt::Display for Summary {
             ("others/record", self.others),
             ("now/recorded", self.again),
             ("at the record's clock", self.again_at_clock),
+            ("undisturbed now/recorded", self.floor_again),
             ("peer/now", self.peer),
             ("peer/now cold", self.cold_peer),
         ];

@@ -15,9 +15,13 @@ const NAME: usize = 40;
 pub fn table(report: &Report) -> String {
     let cold = report.rows.iter().filter_map(|r| r.result.as_ref().ok()).any(|m| m.chosen.cold_us().is_some());
     let clock = report.rows.iter().filter_map(|r| r.result.as_ref().ok()).any(|m| m.clock().is_some());
+    let floor = report.rows.iter().filter_map(|r| r.result.as_ref().ok()).any(|m| m.floor_again().is_some());
     let mut head = vec!["workload", "recorded us", "now us", "now/recorded"];
     if clock {
         head.push("at its clock");
+    }
+    if floor {
+        head.extend(["floor us", "now/recorded"]);
     }
     if cold {
         head.push("cold us");
@@ -35,7 +39,7 @@ pub fn table(report: &Report) -> String {
     }
     head.push("chosen by");
     let mut rows: Vec<Vec<String>> = vec![head.iter().map(|h| h.to_string()).collect()];
-    rows.extend(report.rows.iter().map(|row| cells(row, clock, cold, report)));
+    rows.extend(report.rows.iter().map(|row| cells(row, [clock, floor, cold], report)));
     let widths: Vec<usize> = (0..head.len())
         .map(|i| rows.iter().filter_map(|r| Some(r.get(i)?.chars().count())).max().unwrap_or(0))
         .collect();
@@ -74,7 +78,7 @@ fn missing(report: &Report) -> BTreeMap<String, usize> {
     reasons
 }
 
-fn cells(row: &Row, clock: bool, cold: bool, report: &Report) -> Vec<String> {
+fn cells(row: &Row, [clock, floor, cold]: [bool; 3], report: &Report) -> Vec<String> {
     let time = |us_: Option<f64>| us_.map_or("-".to_string(), us);
     let ratio = |ratio: Option<f64>| ratio.map_or("-".to_string(), |r| format!("{r:.2}x"));
     let name = short(&row.name, NAME);
@@ -83,6 +87,9 @@ fn cells(row: &Row, clock: bool, cold: bool, report: &Report) -> Vec<String> {
     let mut all = vec![name, time(m.recorded_us()), now(&m.chosen), ratio(m.again())];
     if clock {
         all.push(ratio(m.again_at_clock()));
+    }
+    if floor {
+        all.extend([time(m.chosen.floor_us), ratio(m.floor_again())]);
     }
     if cold {
         all.push(time(m.chosen.cold_us()));

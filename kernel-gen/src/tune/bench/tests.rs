@@ -42,6 +42,7 @@ fn record(m: i64, template: &str, inner: i64, time_us: f64) -> Record {
         time_us,
         gflops: 1.0,
         core_gflops: None,
+        floor_us: None,
         max_error: 0.0,
         verified: true,
         generator: "0.1.0".into(),

@@ -12,10 +12,10 @@ use crate::target::Target;
 use crate::toolchain::harness::{Folder, HarnessError, Host, PackSource, Program, Session};
 use crate::toolchain::{Compiler, ToolError};
 use crate::workload::{Role, Workload};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::fs;
 use std::path::PathBuf;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::Scope;
 use std::time::Duration;
 
@@ -52,6 +52,7 @@ pub(super) fn attach<'scope, 'r: 'scope>(
         cores: Arc::clone(&cores),
         limit: options.build_limit.unwrap_or(Options::C_LIMIT),
         edit: options.edit.clone(),
+        built: Mutex::default(),
     };
     let runner = CpuRunner { cores, threads, options, folder: Folder::new()?, tasks: BTreeMap::new() };
     Ok(Attached { measurer: Box::new(Pool::start(scope, jobs, builder, runner)), provenance })
@@ -75,11 +76,18 @@ struct CpuBuilder {
     cores: Arc<Cores>,
     limit: Duration,
     edit: Option<super::Edit>,
+    /// What was built last, by workload, template and config, the oldest first: finalists are built in the search and timed in
+    /// several rounds.
+    built: Mutex<VecDeque<(String, CpuCode)>>,
 }
 
+/// How many candidates are kept.
+const MOST_BUILT: usize = 256;
+
 /// A candidate's shared object.
+#[derive(Clone)]
 struct CpuCode {
-    program: Program,
+    program: Arc<Program>,
     /// Workspace and packed parameters, which come on top of the workload's own buffers.
     extra_bytes: u64,
 }
@@ -88,6 +96,11 @@ impl Builder for CpuBuilder {
     type Code = CpuCode;
 
     fn build(&self, job: &Job<'_>) -> Result<CpuCode, Failure> {
+        let key = format!("{} {} {}", job.workload.key(), job.template.name(), job.config);
+        let built = || self.built.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some((_, code)) = built().iter().find(|(known, _)| *known == key) {
+            return Ok(code.clone());
+        }
         let _core = self.cores.to_build();
         let code = pipeline::c(job, self.edit.as_ref())?;
         let packs: Vec<PackSource<'_>> =
@@ -96,7 +109,13 @@ impl Builder for CpuBuilder {
             .map_err(|error| classify(&error))?;
         let packed = packs.iter().map(|p| p.kernel.buffer(p.kernel.params[1]).extent_bytes()).sum::<i64>();
         let extra = code.source.workspace_bytes.saturating_add(packed);
-        Ok(CpuCode { program, extra_bytes: u64::try_from(extra).unwrap_or(u64::MAX) })
+        let code = CpuCode { program: Arc::new(program), extra_bytes: u64::try_from(extra).unwrap_or(u64::MAX) };
+        let mut built = built();
+        if built.len() >= MOST_BUILT {
+            built.pop_front();
+        }
+        built.push_back((key, code.clone()));
+        Ok(code)
     }
 }
 
@@ -248,7 +267,7 @@ impl CpuRunner {
         if sampling.is_slow(us, best_us) {
             self.sample(workload, &mut session, Sampling::FEW, &mut timing)?;
         } else {
-            self.sample(workload, &mut session, sampling.least, &mut timing)?;
+            self.sample(workload, &mut session, Sampling::LEAST_LONG, &mut timing)?;
             while !sampling.is_enough(&timing.samples_us) {
                 self.sample(workload, &mut session, 2, &mut timing)?;
             }

@@ -19,6 +19,7 @@ mod peers;
 mod pipeline;
 mod pool;
 mod provenance;
+mod rounds;
 mod sampling;
 
 pub use cuda::serve;
@@ -26,6 +27,7 @@ pub use error::MeasureError;
 pub use options::{Edit, Emitted, Options};
 pub use peers::{Comparison, Peer, PeerTiming};
 pub use provenance::Provenance;
+pub use rounds::Rounds;
 pub use sampling::Sampling;
 
 use super::Task;

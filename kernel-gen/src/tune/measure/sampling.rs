@@ -16,18 +16,18 @@ pub struct Sampling {
     pub screen: f64,
     /// A sample repeats the call until it takes at least this long.
     pub sample_us: f64,
-    /// It ends with the least samples where calls are so long that they add up to this. On a CPU a sample is three to four
-    /// calls, in a row and with the caches filled by others.
+    /// It ends with [`Sampling::LEAST_LONG`] samples where calls are so long that they add up to this. On a CPU a sample is
+    /// three to four calls, in a row and with the caches filled by others.
     pub most_us: f64,
     /// Samples of each candidate where candidates are compared; [`Sampling::LEAST_COMPARED`] where they take long.
     pub compare: usize,
 }
 
 impl Default for Sampling {
-    /// Five to 15 samples, until the interval is within 1 %, or they add up to 30 ms; two where twice as slow; 31 in
-    /// comparisons.
+    /// Five to 15 samples, until the interval is within 1 %, or three where they add up to 15 ms; two where twice as
+    /// slow; 31 in comparisons.
     fn default() -> Sampling {
-        Sampling { least: 5, most: 15, interval: 0.01, screen: 2.0, sample_us: 1500.0, most_us: 30_000.0, compare: 31 }
+        Sampling { least: 5, most: 15, interval: 0.01, screen: 2.0, sample_us: 1500.0, most_us: 15_000.0, compare: 31 }
     }
 }
 
@@ -35,8 +35,10 @@ impl Sampling {
     /// Samples of a candidate that is slow.
     pub const FEW: usize = 2;
 
-    /// Samples of each candidate where candidates are compared whose samples add up to four times [`Sampling::most_us`]:
-    /// long calls scatter little.
+    /// Samples of a candidate whose calls are long: they scatter little, and who is among the fastest is compared again.
+    pub const LEAST_LONG: usize = 3;
+
+    /// Samples of each candidate where candidates are compared whose samples add up to eight times [`Sampling::most_us`].
     pub const LEAST_COMPARED: usize = 11;
 
     /// Whether a candidate of which one call takes `us` is too slow to look at closely.
@@ -47,12 +49,14 @@ impl Sampling {
     /// Whether these are enough.
     pub fn is_enough(&self, samples: &[f64]) -> bool {
         let long = || samples.iter().sum::<f64>() >= self.most_us;
-        samples.len() >= self.most || samples.len() >= self.least && (long() || half_interval(samples) <= self.interval)
+        samples.len() >= self.most
+            || samples.len() >= Sampling::LEAST_LONG && long()
+            || samples.len() >= self.least && half_interval(samples) <= self.interval
     }
 
     /// Whether these are enough of a candidate that is compared with others.
     pub fn is_compared(&self, samples: &[f64]) -> bool {
-        let long = || samples.iter().sum::<f64>() >= 4.0 * self.most_us;
+        let long = || samples.iter().sum::<f64>() >= 8.0 * self.most_us;
         samples.len() >= self.compare || samples.len() >= Sampling::LEAST_COMPARED && long()
     }
 }
@@ -87,7 +91,7 @@ mod tests {
         assert!(sampling.is_enough(&noisy));
         // Whoever takes 30 ms a call is not called 25 times.
         let long: Vec<f64> = noisy.iter().map(|us| us * 3e4).collect();
-        assert!(!sampling.is_enough(&long[..4]) && sampling.is_enough(&long[..5]));
+        assert!(!sampling.is_enough(&long[..2]) && sampling.is_enough(&long[..3]));
         // One sample that was disturbed does not count.
         assert!(sampling.is_enough(&[1.0, 1.0, 7.0, 1.0, 1.001]));
     }

@@ -41,7 +41,14 @@ fn board() -> Board {
 }
 
 fn candidate(entry: usize, at: i64, source: Source, us: f64) -> Candidate {
-    Candidate { entry, config: config(at), source, is_default: source == Source::Default, outcome: timed(us) }
+    Candidate {
+        entry,
+        config: config(at),
+        source,
+        is_default: source == Source::Default,
+        outcome: timed(us),
+        floor_us: None,
+    }
 }
 
 #[test]

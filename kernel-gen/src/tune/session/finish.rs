@@ -3,7 +3,7 @@
 use super::{Event, Incumbent, MIN_GAIN, Session, SessionError, Subject};
 use crate::records::{FailureKind, Outcome, Timing, median};
 use crate::space::Config;
-use crate::tune::measure::{Comparison, Measurer};
+use crate::tune::measure::{Comparison, Measurer, Rounds};
 
 /// Where a candidate comes from.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -29,6 +29,8 @@ pub struct Candidate {
     pub is_default: bool,
     /// What became of it in the comparison.
     pub outcome: Outcome,
+    /// What it takes where nothing disturbs it, in microseconds, if it ran, see [`Rounds::floor_us`].
+    pub floor_us: Option<f64>,
 }
 
 /// What became of a workload.
@@ -169,7 +171,7 @@ impl<'t> Session<'t, '_, '_> {
             let decided = tried || self.options.trials == 0;
             picked.push(decided.then(|| self.candidates(group, incumbents)));
         }
-        let mut compared: Vec<Option<Comparison>> = vec![None; picked.len()];
+        let mut compared = vec![Rounds::default(); picked.len()];
         let mut verdicts = vec![];
         let rounds = self.options.rounds.max(1);
         for round in 1..=rounds {
@@ -177,15 +179,10 @@ impl<'t> Session<'t, '_, '_> {
                 if let Some(picked) = picked.as_ref().filter(|picked| !picked.is_empty() && !self.stop.is_asked()) {
                     self.tell(Event::Comparing { group, candidates: picked.len() })?;
                     let asked: Vec<_> = picked.iter().map(|(e, config, _)| (self.subjects[*e].task, config)).collect();
-                    let again = Comparison { outcomes: measurer.compare(&asked), peers: vec![] };
-                    let calmer = match compared[group].take() {
-                        Some(before) => before.calmer(again),
-                        None => again,
-                    };
-                    compared[group] = Some(calmer);
+                    compared[group].add(Comparison { outcomes: measurer.compare(&asked), peers: vec![] });
                 }
                 if round == rounds {
-                    let verdict = self.decided(group, picked.as_deref(), compared[group].take());
+                    let verdict = self.decided(group, picked.as_deref(), &compared[group]);
                     self.tell(Event::Decided { group, verdict: &verdict })?;
                     verdicts.push(verdict);
                 }
@@ -195,13 +192,15 @@ impl<'t> Session<'t, '_, '_> {
     }
 
     /// What follows for a workload from what was picked for it, if its turn came, and how that did, if it ran.
-    fn decided(&self, group: usize, picked: Option<&[Picked]>, compared: Option<Comparison>) -> Verdict {
-        match (picked, compared) {
-            (Some(picked), Some(compared)) => {
+    fn decided(&self, group: usize, picked: Option<&[Picked]>, compared: &Rounds) -> Verdict {
+        match (picked, compared.calmest()) {
+            (Some(picked), Some(calmest)) => {
                 let default = default_entry(&self.subjects, &self.board.groups[group].entries);
-                let all = picked.iter().cloned().zip(compared.outcomes).map(|((entry, config, source), outcome)| {
+                let all = picked.iter().cloned().zip(&calmest.outcomes).enumerate();
+                let all = all.map(|(at, ((entry, config, source), outcome))| {
                     let is_default = default == Some(entry) && self.subjects[entry].default == config;
-                    Candidate { entry, config, source, is_default, outcome }
+                    let (outcome, floor_us) = (outcome.clone(), compared.floor_us(at));
+                    Candidate { entry, config, source, is_default, outcome, floor_us }
                 });
                 verdict(all.collect())
             }

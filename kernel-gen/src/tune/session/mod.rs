@@ -64,8 +64,8 @@ pub struct Incumbent {
     pub config: Config,
     /// The time in the record, in microseconds.
     pub recorded_us: f64,
-    /// How fast a core was then, see [`Record::core_gflops`](crate::records::Record::core_gflops).
-    pub core_gflops: Option<f64>,
+    /// What it took then where nothing disturbed it, see [`Record::floor_us`](crate::records::Record::floor_us).
+    pub floor_us: Option<f64>,
 }
 
 /// When a session ends, and what it does then.

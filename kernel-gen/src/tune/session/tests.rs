@@ -229,7 +229,7 @@ fn ties_keep_the_incumbent() {
         let mut recording = Recording::new();
         record(&mut recording, &a, 1.0);
         recording.add(&a.workload.key(), &a.target.name, "rows", &incumbent, timing(incumbent_us));
-        let known = [Incumbent { entry: 0, config: incumbent.clone(), recorded_us: incumbent_us, core_gflops: None }];
+        let known = [Incumbent { entry: 0, config: incumbent.clone(), recorded_us: incumbent_us, floor_us: None }];
         let tuner = Walker::boxed(&a.space, 1, false);
         let all = options(1000);
         let (summary, _) = run_on(&mut Replay::new(recording), vec![entry("a", &a, tuner)], &known, &all);
@@ -257,7 +257,7 @@ fn no_trials_time_the_records_again() {
     record(&mut recording, &b, 1.0);
     let config = a.space.get(120).unwrap();
     recording.add(&a.workload.key(), &a.target.name, "rows", &config, timing(9_000.0));
-    let known = [Incumbent { entry: 0, config: config.clone(), recorded_us: 12_000.0, core_gflops: None }];
+    let known = [Incumbent { entry: 0, config: config.clone(), recorded_us: 12_000.0, floor_us: None }];
     let entries =
         vec![entry("a", &a, Walker::boxed(&a.space, 1, false)), entry("b", &b, Walker::boxed(&b.space, 2, false))];
     let (summary, trials) = run_on(&mut Replay::new(recording), entries, &known, &options(0));
@@ -317,7 +317,7 @@ fn rounds_outlast_what_disturbs_the_machine() {
         let known: Vec<Incumbent> = [&a, &b]
             .into_iter()
             .enumerate()
-            .map(|(entry, t)| Incumbent { entry, config: best(t), recorded_us: 10_000.0, core_gflops: None })
+            .map(|(entry, t)| Incumbent { entry, config: best(t), recorded_us: 10_000.0, floor_us: None })
             .collect();
         let entries =
             vec![entry("a", &a, Walker::boxed(&a.space, 1, false)), entry("b", &b, Walker::boxed(&b.space, 2, false))];
@@ -367,6 +367,7 @@ fn a_record_that_fails_now_is_replaced_but_one_that_could_not_be_asked_stays() {
             source: Source::Search,
             is_default: false,
             outcome: timing(20.0 + at as f64),
+            floor_us: None,
         };
         let old = Candidate { config: incumbent.clone(), source: Source::Incumbent, outcome, ..timed(0) };
         finish::verdict(vec![old, timed(1), timed(2)])
