@@ -21,19 +21,39 @@ const EPILOGUE: [Epilogue; 3] = [Epilogue::Bias, Epilogue::ResidualAdd, Epilogue
 fn channels_first() {
     let c = Conv2d::nchw(2, 70, 7, 9, 44, 3, 1, 1);
     let w = Workload::f32(c).with_epilogue(&EPILOGUE);
-    let text = check(&w, "consumers=2 bn=48 sums=3 stages=3 lag=1");
+    let text = check(&w, "consumers=2 bn=48 sums=3 stages=3 middle=7 inner=9");
     // Four steps of sixteen for each of the three products.
     assert_eq!(text.matches("wgmma_m64n48k16").count(), 1 + 12, "{text}");
-    check(&w, "consumers=1 bn=48 sums=2 stages=2 lag=0");
+    check(&w, "consumers=1 bn=48 sums=2 stages=2 middle=4 inner=8");
     let uneven = Conv2d { dilation: [2, 1], padding: [0, 2, 3, 0], stride: [1, 2], ..c };
-    check(&Workload::f32(uneven), "consumers=3 bn=32 sums=2 stages=4 lag=2");
+    check(&Workload::f32(uneven), "consumers=1 bn=32 sums=2 stages=4 middle=6 inner=5");
+}
+
+/// 63 of a tile's 64 rows are its own.
+#[test]
+fn rows_of_the_next_tile_fill_up_a_slot() {
+    let w = Workload::f32(Conv2d::nchw(10, 33, 4, 7, 36, 3, 1, 1));
+    check(&w, "consumers=1 bn=48 sums=2 stages=2 middle=1 inner=7");
+    check(&w, "consumers=3 bn=32 sums=3 stages=2 middle=4 inner=7");
+    // Twelve rows of pixels are fetched where there are eight.
+    let c = Conv2d { layout: ConvLayout::Hwcn, ..Conv2d::nchw(3, 20, 8, 16, 36, 3, 1, 1) };
+    check(&Workload::f32(c), "consumers=3 bn=48 sums=2 stages=2 middle=16 inner=1");
+}
+
+/// Taps that lie in the padding for all images of a pixel are left out, both by the producer and by the consumers.
+#[test]
+fn images_last() {
+    let c = Conv2d { layout: ConvLayout::Hwcn, ..Conv2d::nchw(70, 20, 3, 4, 36, 3, 1, 1) };
+    check(&Workload::f32(c).with_epilogue(&EPILOGUE), "consumers=1 bn=48 sums=2 stages=2 middle=1 inner=64");
+    check(&Workload::f32(Conv2d { n: 16, stride: [2, 1], ..c }), "consumers=1 bn=48 sums=3 stages=3 middle=4 inner=16");
 }
 
 #[test]
 fn transposed_matrices() {
     for trans_b in [false, true] {
         let m = Matmul { trans_a: true, trans_b, ..Matmul::new(100, 50, 77) };
-        check(&Workload::f32(m).with_epilogue(&[Epilogue::Bias]), "consumers=2 bn=32 sums=2 stages=3 lag=1");
+        let config = "consumers=2 bn=32 sums=2 stages=3 middle=1 inner=128";
+        check(&Workload::f32(m).with_epilogue(&[Epilogue::Bias]), config);
     }
 }
 
@@ -73,7 +93,13 @@ fn numbers_of_every_size_stay_in_the_class() {
         ];
         for (what, x, weights) in cases {
             println!("{what}, {kernel} x {kernel}");
-            checked::check_inputs(&SplitHalves, &w, "sm_90a", "consumers=1 bn=48 sums=2 stages=2 lag=0", &[x, weights]);
+            checked::check_inputs(
+                &SplitHalves,
+                &w,
+                "sm_90a",
+                "consumers=1 bn=48 sums=2 stages=2 middle=5 inner=6",
+                &[x, weights],
+            );
         }
     }
 }
@@ -85,6 +111,11 @@ fn large_shapes_are_verified() {
         "matmul-f32-m5000n3001k1000-tn",
         "conv2d-nchw-f32-n64c256h14w14-o256k3x3-s1x1-p1.1.1.1-d1x1-g1",
         "conv2d-nchw-f32-n256c256h14w14-o512k3x3-s1x1-p1.1.1.1-d1x1-g1",
+        "conv2d-hwcn-f32-n256c256h14w14-o512k3x3-s1x1-p1.1.1.1-d1x1-g1",
+        "conv2d-nchw-f32-n64c512h7w7-o512k3x3-s1x1-p1.1.1.1-d1x1-g1",
+        "conv2d-nchw-f32-n64c64h56w56-o64k3x3-s1x1-p1.1.1.1-d1x1-g1",
+        "conv2d-nchw-f32-n64c256h14w14-o512k3x3-s2x2-p1.1.1.1-d1x1-g1",
+        "conv2d-nchw-f32-n64c64h224w224-o64k3x3-s1x1-p1.1.1.1-d1x1-g1",
     ] {
         let w = Workload::from_key(key).expect("a key");
         let config = SplitHalves.default_config(&w, target).expect("it applies");
@@ -103,7 +134,8 @@ fn other_classes_and_layouts_are_left_to_others() {
     let why = SplitHalves.applies(&tf32, target).expect_err("it refuses");
     assert_eq!(why, "products of parts are for the class fp32: `strict` asks for multiply-adds, `tf32` for less");
     let why = SplitHalves.applies(&Workload::f32(Matmul::new(64, 64, 64)), target).expect_err("it refuses");
-    assert_eq!(why, "turns rows into columns: for NCHW and transposed left operands");
-    let hwcn = Conv2d { layout: ConvLayout::Hwcn, ..Conv2d::nchw(64, 64, 8, 8, 64, 1, 1, 0) };
-    assert_eq!(SplitHalves.applies(&Workload::f32(hwcn), target).expect_err("it refuses"), why);
+    assert_eq!(why, "turns rows into columns: for NCHW, HWCN and transposed left operands");
+    let apart = Workload::f32(Conv2d::nchw(1, 64, 80, 80, 64, 1, 9, 0));
+    let why = SplitHalves.applies(&apart, target).expect_err("it refuses");
+    assert_eq!(why, "a stride of 9: the copy engine takes up to 8");
 }

@@ -298,9 +298,9 @@ impl Checker<'_, '_> {
             let cause = format!("{what} of {} {:?} and {} {:?}", near.dtype, shared.extents, far.dtype, global.extents);
             return refuse(cause, "give both tiles one type and as many elements");
         }
-        if !self.kernel.is_param(global.buffer) || global.extents.len() > MOST_RANK {
-            let cause = format!("{} is no parameter of at most {MOST_RANK} dimensions", far.name);
-            return refuse(cause, "describe the tensor to the copy engine as a parameter");
+        if global.extents.len() > MOST_RANK {
+            let cause = format!("{} has {} dimensions", far.name, global.extents.len());
+            return refuse(cause, "describe the tensor to the copy engine in at most 5 dimensions");
         }
         if let Some(n) = global.extents.iter().find(|n| **n > MOST_BOX) {
             return refuse(

@@ -44,6 +44,7 @@ pub mod simt;
 pub mod split;
 pub mod splitk;
 pub mod stem;
+mod taps;
 mod warp_sums;
 pub mod wgmma;
 pub mod winograd;

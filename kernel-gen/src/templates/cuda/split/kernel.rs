@@ -188,7 +188,7 @@ impl Block<'_> {
         let [_, kw] = self.plan.source.taps();
         let (chunks, lag) = (self.plan.chunks(), self.sizes().lag);
         self.walk().tiles(b, first, blocks, &mut |b, [row, column]| {
-            self.walk().steps(b, &mut |b, [y, x], chunk| {
+            self.walk().all_steps(b, &mut |b, [y, x], chunk| {
                 let (slot, parity) = ring.place.slot(b);
                 let on = |buffer| Slot { buffer, index: slot.clone() };
                 // The phase before the first counts as ended: the ring begins empty.
@@ -292,7 +292,7 @@ impl Block<'_> {
             for h in 0..sizes.row_blocks {
                 b.gpu(Gpu::Fill { dst: sums(total, h, sizes.bn), value: Expr::f32(0.0) });
             }
-            self.walk().steps(b, &mut |b, _, _| self.multiply(b, ring, &held, &own));
+            self.walk().all_steps(b, &mut |b, _, _| self.multiply(b, ring, &held, &own));
             for h in 0..sizes.row_blocks {
                 self.store(b, &held, h, own.clone() + 64 * h, [row, column]);
             }

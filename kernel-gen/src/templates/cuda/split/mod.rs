@@ -42,8 +42,7 @@ pub struct SplitProduct;
 
 /// Terms of the reduction in one step: 128 bytes, the widest swizzle.
 const DEPTH: i64 = 32;
-/// Threads of a warp, of a warpgroup, and those that bring pixels.
-const WARP: i64 = 32;
+/// Threads of a warpgroup, and those that bring pixels.
 const WARPGROUP: i64 = 128;
 const PRODUCERS: i64 = WARPGROUP;
 /// Registers of a consumer beside sums and operands.

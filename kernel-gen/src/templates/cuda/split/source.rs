@@ -6,6 +6,7 @@
 
 use crate::ir::builder::KernelBuilder;
 use crate::ir::{Expr, VarId};
+use crate::templates::cuda::taps;
 use crate::workload::{Conv2d, ConvLayout, Matmul, Op, Workload};
 
 /// Which elements of the left operand lie side by side in memory.
@@ -61,7 +62,7 @@ impl Source {
     }
 
     /// Extents of the rows' coordinates.
-    fn extents(&self) -> [i64; 3] {
+    pub(super) fn extents(&self) -> [i64; 3] {
         match self {
             Source::Conv(c) if c.layout == ConvLayout::Hwcn => [c.oh(), c.ow(), c.n],
             Source::Conv(c) => [c.n, c.oh(), c.ow()],
@@ -110,6 +111,46 @@ impl Source {
             }
         };
         if whole { 4 } else { 1 }
+    }
+
+    /// Which of a row's coordinates counts rows (0) or columns (1) of a convolution's pixels.
+    fn along(&self, dim: usize) -> usize {
+        match self {
+            Source::Conv(c) if c.layout == ConvLayout::Hwcn => dim,
+            _ => dim + 1,
+        }
+    }
+
+    /// Pixels of the left operand from a row to its neighbour along each coordinate.
+    pub(super) fn strides(&self) -> [i64; 3] {
+        let mut strides = [1; 3];
+        if let Source::Conv(c) = self {
+            (0..2).for_each(|dim| strides[self.along(dim)] = c.stride[dim]);
+        }
+        strides
+    }
+
+    /// The condition that a tap along a dimension meets the left operand for some rows of a box that begins at `first`; none
+    /// where it always does.
+    pub(super) fn meets(&self, dim: usize, first: &[Expr; 3], rows: [i64; 3], tap: VarId) -> Option<Expr> {
+        let Source::Conv(c) = self else { return None };
+        let along = self.along(dim);
+        taps::meets(c, dim, &taps::first(c, dim, &first[along], tap), rows[along])
+    }
+
+    /// Taps that boxes of so many rows meet, of which there are so many: the mean.
+    pub(super) fn taps_met(&self, rows: [i64; 3], boxes: [i64; 3]) -> f64 {
+        let Source::Conv(c) = self else { return 1.0 };
+        let mean = |dim: usize| {
+            let along = self.along(dim);
+            taps::taps_met(c, dim, rows[along], boxes[along]) as f64 / boxes[along] as f64
+        };
+        mean(0) * mean(1)
+    }
+
+    /// The row with these coordinates.
+    pub(super) fn row(&self, at: [Expr; 3]) -> Pixel {
+        Pixel(at)
     }
 
     /// The row `number * width`, with its coordinates named.

@@ -39,13 +39,33 @@ impl Walk {
         });
     }
 
-    /// The steps of a tile: the taps, and the chunk of the reduction.
-    pub(super) fn steps(&self, b: &mut KernelBuilder, body: &mut dyn FnMut(&mut KernelBuilder, [VarId; 2], VarId)) {
+    /// The steps of a tile: the taps along each dimension of which `meets` holds, and the chunk of the reduction.
+    pub(super) fn steps(
+        &self,
+        b: &mut KernelBuilder,
+        meets: &dyn Fn(usize, VarId) -> Option<Expr>,
+        body: &mut dyn FnMut(&mut KernelBuilder, [VarId; 2], VarId),
+    ) {
+        let when = |b: &mut KernelBuilder, condition: Option<Expr>, inside: &mut dyn FnMut(&mut KernelBuilder)| {
+            match condition {
+                Some(condition) => b.if_(condition, inside),
+                None => inside(b),
+            }
+        };
         let [kh, kw] = self.taps;
         b.for_("kh", kh, |b, y| {
-            b.for_("kw", kw, |b, x| {
-                b.for_("chunk", self.chunks, |b, chunk| body(b, [y, x], chunk));
+            when(b, meets(0, y), &mut |b| {
+                b.for_("kw", kw, |b, x| {
+                    when(b, meets(1, x), &mut |b| {
+                        b.for_("chunk", self.chunks, |b, chunk| body(b, [y, x], chunk));
+                    });
+                });
             });
         });
+    }
+
+    /// All steps of all taps.
+    pub(super) fn all_steps(&self, b: &mut KernelBuilder, body: &mut dyn FnMut(&mut KernelBuilder, [VarId; 2], VarId)) {
+        self.steps(b, &|_, _| None, body);
     }
 }

@@ -16,6 +16,7 @@ use crate::schedule::Schedule;
 use crate::space::{Config, Space};
 use crate::target::{Cuda, Target};
 use crate::templates::cuda::fastest;
+use crate::templates::cuda::taps::{self, taps_met};
 use crate::templates::{Scheduled, Template, TemplateError};
 use crate::workload::{Conv2d, ConvLayout, Param, Role, Workload};
 
@@ -110,16 +111,6 @@ fn clusters_fit(c: &Conv2d, sizes: Sizes, pixels: Pixels) -> bool {
     pixels.tiles(c)[0] % images == 0 && ceil_div(c.co, sizes.bn) % channels == 0
 }
 
-/// Taps along one dimension that a tile of so many pixels meets, summed over `tiles` tiles.
-fn taps_met(c: &Conv2d, dim: usize, tile: i64, tiles: i64) -> i64 {
-    let (size, taps) = if dim == 0 { (c.h, c.kh) } else { (c.w, c.kw) };
-    let met = |i: i64, tap: i64| {
-        let first = i * tile * c.stride[dim] + tap * c.dilation[dim] - c.padding[dim];
-        first < size && first + (tile - 1) * c.stride[dim] >= 0
-    };
-    (0..tiles).map(|i| (0..taps).filter(|tap| met(i, *tap)).count() as i64).sum()
-}
-
 /// What the model needs to know.
 fn shape(w: &Workload, c: &Conv2d, sizes: Sizes, pixels: Pixels) -> Shape {
     let [images, rows, columns] = pixels.tiles(c);
@@ -204,22 +195,6 @@ struct Convolution<'w> {
     pixels: Pixels,
 }
 
-impl Convolution<'_> {
-    /// Where tap `tap` of the tile's first pixel lies in the input, along one dimension.
-    fn first(&self, dim: usize, pixel: &Expr, tap: VarId) -> Expr {
-        pixel.clone() * self.c.stride[dim] + tap * self.c.dilation[dim] - self.c.padding[dim]
-    }
-
-    /// The condition that a tap meets the input for some pixel of the tile; none where it always does.
-    fn meets(&self, dim: usize, first: &Expr) -> Option<Expr> {
-        let size = if dim == 0 { self.c.h } else { self.c.w };
-        let tile = if dim == 0 { self.pixels.rows } else { self.pixels.columns };
-        let padded = self.c.padding[dim] > 0 || self.c.padding[dim + 2] > 0;
-        let last = first.clone() + (tile - 1) * self.c.stride[dim];
-        padded.then(|| Expr::Int(0).le(last).and(first.clone().lt(size)))
-    }
-}
-
 impl Product for Convolution<'_> {
     fn workload(&self) -> &Workload {
         self.workload
@@ -267,11 +242,11 @@ impl Product for Convolution<'_> {
         };
         let depth = depth(self.workload);
         b.for_("kh", self.c.kh, |b, kh| {
-            let h = self.first(0, &place[1], kh);
-            when(b, self.meets(0, &h), &mut |b| {
+            let h = taps::first(&self.c, 0, &place[1], kh);
+            when(b, taps::meets(&self.c, 0, &h, self.pixels.rows), &mut |b| {
                 b.for_("kw", self.c.kw, |b, kw| {
-                    let w = self.first(1, &place[2], kw);
-                    when(b, self.meets(1, &w), &mut |b| {
+                    let w = taps::first(&self.c, 1, &place[2], kw);
+                    when(b, taps::meets(&self.c, 1, &w, self.pixels.columns), &mut |b| {
                         b.for_("ci", ceil_div(self.c.ci, depth), |b, ci| {
                             body(b, &[h.clone(), w.clone(), kh.into(), kw.into(), ci * depth]);
                         });

@@ -1,8 +1,7 @@
 //! The second launch: the product of the parts.
 
-use super::super::source::Pixel;
-use super::super::{PRODUCERS, WARP, WARPGROUP};
-use super::{Context, DEPTH, PARTS, REST, SCALE, Sizes, VECTOR, VECTORS};
+use super::super::WARPGROUP;
+use super::{Context, DEPTH, PARTS, REST, SCALE, Sizes};
 use crate::ir::builder::KernelBuilder;
 use crate::ir::{
     Axis, Barrier, BufferId, DType, Expr, Gpu, Group, LoopKind, MbarrierOp, Operand, Scope, Slot, Stmt, Tile, Unit,
@@ -34,7 +33,7 @@ struct Block<'a> {
 
 /// The ring of slots between the producers and the consumers, and this thread's place in it.
 struct Ring {
-    /// Parts of the pixels: `[stages, PARTS, rows, DEPTH]`.
+    /// Parts of the pixels: `[stages, PARTS, rows, DEPTH]`; behind a tile's rows may be some of the next one's.
     left: BufferId,
     /// Parts of the weights: `[stages, PARTS, columns, DEPTH]`.
     right: BufferId,
@@ -74,22 +73,22 @@ impl Block<'_> {
             },
             |b| {
                 producer.into_iter().for_each(|n| b.gpu(Gpu::SetMaxRegisters(n)));
-                self.produce(b, &ring, first, blocks);
+                let one = Expr::from(self.thread).eq(self.sizes().consumers * WARPGROUP);
+                b.if_(one, |b| self.produce(b, &ring, first, blocks));
             },
         );
     }
 
     fn ring(&self, b: &mut KernelBuilder) -> Ring {
         let (sizes, stages) = (self.sizes(), self.sizes().stages);
-        let left = b.alloc_swizzled("pixels", DType::F16, &[stages, PARTS, sizes.bm(), DEPTH], 128);
+        let room = self.context.plan.rows().room();
+        let left = b.alloc_swizzled("pixels", DType::F16, &[stages, PARTS, room, DEPTH], 128);
         let right = b.alloc_swizzled("weights", DType::F16, &[stages, PARTS, sizes.bn, DEPTH], 128);
         let full = b.alloc("full", DType::I64, &[stages], Scope::Mbarrier);
         let empty = b.alloc("empty", DType::I64, &[stages], Scope::Mbarrier);
         b.if_(Expr::from(self.thread).eq(0), |b| {
             b.loop_("slot", stages, LoopKind::Unrolled, |b, slot| {
-                // Each producer warp tells of its pixels; one thread announces the weights.
-                let arrivals = PRODUCERS / WARP + 1;
-                b.gpu(Gpu::Mbarrier(Slot { buffer: full, index: slot.into() }, MbarrierOp::Init(arrivals)));
+                b.gpu(Gpu::Mbarrier(Slot { buffer: full, index: slot.into() }, MbarrierOp::Init(1)));
                 b.gpu(Gpu::Mbarrier(Slot { buffer: empty, index: slot.into() }, MbarrierOp::Init(sizes.consumers)));
             });
             b.gpu(Gpu::FenceAsync);
@@ -97,82 +96,62 @@ impl Block<'_> {
         Ring { left, right, full, empty, place: Place::start(b, stages) }
     }
 
-    /// What the producers do. Copies of the pixels are waited for `lag` steps later, when those of further steps are under way.
+    /// The steps of the tile that begins at `first`.
+    fn steps(
+        &self,
+        b: &mut KernelBuilder,
+        first: &[Expr; 3],
+        body: &mut dyn FnMut(&mut KernelBuilder, [VarId; 2], VarId),
+    ) {
+        let plan = self.context.plan;
+        plan.walk().steps(b, &|dim, tap| plan.source.meets(dim, first, plan.rows().own, tap), body);
+    }
+
+    /// What the producer does.
     fn produce(&self, b: &mut KernelBuilder, ring: &Ring, first: VarId, blocks: i64) {
-        let (plan, lag) = (self.context.plan, self.sizes().lag);
+        let (plan, rows) = (self.context.plan, self.context.plan.rows());
         let ([_, kw], chunks) = (plan.source.taps(), plan.chunks());
         let [_, weights] = self.context.operands();
+        let strides = plan.source.strides();
+        let steps = if strides == [1; 3] { vec![] } else { [strides.to_vec(), vec![1, 1]].concat() };
         plan.walk().tiles(b, first, blocks, &mut |b, [row, column]| {
-            plan.walk().steps(b, &mut |b, [y, x], chunk| {
+            let origin = rows.first(b, row);
+            let pixel = plan.source.row(origin.clone());
+            self.steps(b, &origin, &mut |b, taps, chunk| {
                 let (slot, parity) = ring.place.slot(b);
                 let on = |buffer| Slot { buffer, index: slot.clone() };
                 // The phase before the first counts as ended: the ring begins empty.
                 b.gpu(Gpu::Mbarrier(on(ring.empty), MbarrierOp::Wait(Expr::Int(1) - parity)));
-                b.if_(Expr::from(self.thread).eq(self.sizes().consumers * WARPGROUP), |b| {
-                    let extents = [PARTS, self.sizes().bn, DEPTH];
-                    b.gpu(Gpu::Mbarrier(on(ring.full), MbarrierOp::Expect(2 * extents.iter().product::<i64>())));
-                    let step = (y * kw + x) * chunks + chunk;
-                    let from = vec![column.into(), step, 0.into(), 0.into(), 0.into()];
+                let extents = [PARTS, self.sizes().bn, DEPTH];
+                let bytes = 2 * PARTS * DEPTH * (rows.fetched() + self.sizes().bn);
+                b.gpu(Gpu::Mbarrier(on(ring.full), MbarrierOp::Expect(bytes)));
+                // Zeros lie around the map.
+                let (place, _) = plan.source.place(&pixel, taps);
+                for part in 0..PARTS {
+                    let from = [place.to_vec(), vec![part.into(), chunk * DEPTH]].concat();
                     b.gpu(Gpu::TensorLoad {
-                        dst: tile(ring.right, vec![slot.clone(), 0.into(), 0.into(), 0.into()], &extents),
-                        src: tile(weights, from, &extents),
-                        steps: vec![],
+                        dst: tile(
+                            ring.left,
+                            vec![slot.clone(), part.into(), 0.into(), 0.into()],
+                            &[rows.fetched(), DEPTH],
+                        ),
+                        src: tile(self.context.space.parts, from, &[rows.extents().to_vec(), vec![1, DEPTH]].concat()),
+                        steps: steps.clone(),
                         on: on(ring.full),
                         multicast: None,
                     });
-                });
-                self.fetch(b, ring, &slot, row, [y, x], chunk);
-                b.gpu(Gpu::Commit(Group::Copy));
-                b.if_(Expr::Int(lag - 1).lt(ring.place.steps()), |b| {
-                    b.gpu(Gpu::Wait(Group::Copy, lag as u32));
-                    self.announce(b, ring, lag);
+                }
+                let step = (taps[0] * kw + taps[1]) * chunks + chunk;
+                let from = vec![column.into(), step, 0.into(), 0.into(), 0.into()];
+                b.gpu(Gpu::TensorLoad {
+                    dst: tile(ring.right, vec![slot.clone(), 0.into(), 0.into(), 0.into()], &extents),
+                    src: tile(weights, from, &extents),
+                    steps: vec![],
+                    on: on(ring.full),
+                    multicast: None,
                 });
                 ring.place.advance(b);
             });
-        });
-        b.gpu(Gpu::Wait(Group::Copy, 0));
-        for back in (1..=lag).rev() {
-            // Of fewer steps than that, not all are there to be told of.
-            b.if_(Expr::Int(back - 1).lt(ring.place.steps()), |b| self.announce(b, ring, back));
-        }
-    }
-
-    /// Tells the consumers that this warp's pixels are in the slot of so many steps ago, 0 for this step's.
-    fn announce(&self, b: &mut KernelBuilder, ring: &Ring, back: i64) {
-        let slot = ring.place.before(back);
-        // The tensor cores read what the threads' copies wrote.
-        b.gpu(Gpu::FenceAsync);
-        b.push(Stmt::Barrier(Barrier::Warp));
-        b.if_(Expr::from(self.thread).floor_mod(WARP).eq(0), |b| {
-            b.gpu(Gpu::Mbarrier(Slot { buffer: ring.full, index: slot }, MbarrierOp::Arrive(None)));
-        });
-    }
-
-    /// Has the parts of a step's pixels brought to a slot. Neighbouring threads bring neighbouring vectors of a row.
-    fn fetch(&self, b: &mut KernelBuilder, ring: &Ring, slot: &Expr, row: VarId, taps: [VarId; 2], chunk: VarId) {
-        let (plan, source, sizes) = (self.context.plan, &self.context.plan.source, self.sizes());
-        // The first producer is the first thread of a warpgroup.
-        let t = Expr::from(self.thread).floor_mod(PRODUCERS);
-        let rows = PRODUCERS / VECTORS;
-        // As a loop: where each of a thread's rows is would take too many registers.
-        b.for_("turn", sizes.bm() / rows, |b, turn| {
-            let within = turn * rows + t.clone().floor_div(VECTORS);
-            let pixel = source.pixel(b, row * sizes.bm() + within.clone(), 1);
-            let (place, mut inside) = source.place(&pixel, taps);
-            inside.extend(source.exists(&pixel, 1, sizes.bm()));
-            let number = plan.number(&place);
-            inside.push(KernelBuilder::between(&number, 0, plan.pixels()));
-            let guard = Expr::all(inside);
-            let vector = t.clone().floor_mod(VECTORS) * VECTOR;
-            for part in 0..PARTS {
-                let to = vec![slot.clone(), part.into(), within.clone(), vector.clone()];
-                let from = vec![number.clone(), part.into(), chunk * DEPTH + vector.clone()];
-                b.gpu(Gpu::CopyAsync {
-                    dst: tile(ring.left, to, &[VECTOR]),
-                    src: tile(self.context.space.parts, from, &[VECTOR]),
-                    guard: guard.clone(),
-                });
-            }
         });
     }
 
@@ -185,12 +164,13 @@ impl Block<'_> {
         let small = (sizes.sums > 2).then(|| sums("small"));
         let held = Held { total, added, small };
         let own = consumer * 64;
-        plan.walk().tiles(b, first, blocks, &mut |b, tile_at| {
+        plan.walk().tiles(b, first, blocks, &mut |b, [row, column]| {
+            let origin = plan.rows().first(b, row);
             for sum in std::iter::once(total).chain(small) {
                 b.gpu(Gpu::Fill { dst: self.whole(sum), value: Expr::f32(0.0) });
             }
-            plan.walk().steps(b, &mut |b, _, _| self.multiply(b, ring, &held, &own));
-            self.store(b, &held, &own, tile_at);
+            self.steps(b, &origin, &mut |b, _, _| self.multiply(b, ring, &held, &own));
+            self.store(b, &held, &own, &origin, column);
         });
     }
 
@@ -249,12 +229,13 @@ impl Block<'_> {
         });
     }
 
-    /// Stores this consumer's rows of a tile, of which the first is `own`.
-    fn store(&self, b: &mut KernelBuilder, held: &Held, own: &Expr, [row_tile, column_tile]: [VarId; 2]) {
+    /// Stores this consumer's rows of the tile that begins at `origin`; the first of them is its row `own`.
+    fn store(&self, b: &mut KernelBuilder, held: &Held, own: &Expr, origin: &[Expr; 3], column_tile: VarId) {
         let (source, sizes) = (&self.context.plan.source, self.sizes());
         let Context { w, params, space, .. } = self.context;
         b.loop_("row", 64, LoopKind::FragmentRow, |b, row| {
-            let pixel: Pixel = source.pixel(b, row_tile * sizes.bm() + own.clone() + row, 1);
+            let number = b.let_("number", own.clone() + row);
+            let (pixel, exists) = self.context.plan.rows().row(origin, number.into());
             let write = |b: &mut KernelBuilder| {
                 b.loop_("column", sizes.bn, LoopKind::FragmentCol, |b, column| {
                     let channel = column_tile * sizes.bn + column;
@@ -276,7 +257,7 @@ impl Block<'_> {
                     }
                 });
             };
-            match source.exists(&pixel, 1, sizes.bm()) {
+            match exists {
                 Some(exists) => b.if_(exists, write),
                 None => write(b),
             }

@@ -6,8 +6,9 @@
 //!
 //! Three launches:
 //! 1. **parts**: pixels are split and turned into rows of channels, once, and not for each tap and each tile that reads them;
-//! 2. **product**: a ring as in [`split_product`](super::SplitProduct), but both operands go to the tensor cores from shared
-//!    memory, and copies are of 16 bytes;
+//! 2. **product**: a ring of slots that the copy engine (TMA) fills, as in [`wgmma`](crate::templates::cuda::wgmma): the rows of
+//!    a tile are a box of pixels, taps that none of them meets are left out, and both operands go to the tensor cores from
+//!    shared memory;
 //! 3. **again**: rows that read a pixel out of range are computed once more, in `f32`. Without such pixels it looks at their
 //!    flags and ends.
 //!
@@ -19,28 +20,30 @@
 //!
 //! | knob | values | what it chooses |
 //! |---|---|---|
-//! | `consumers`, `bn` | 1 to 3; 32 to 128 | the tile: `consumers * 64` rows and `bn` columns |
+//! | `consumers`, `bn` | 1 to 3; 32 to 192 | the tile: `consumers * 64` rows and `bn` columns |
+//! | `middle`, `inner` | 1 to 256 | the tile's rows are a box: so many along the last two coordinates of the output's pixels, as they lie |
 //! | `sums` | 2, 3 | small products are added up with the same registers as a step's large ones, behind them, or have their own |
 //! | `stages` | 2 to 6 | slots of the ring |
-//! | `lag` | 0 to 2 | steps whose pixels are under way while those before them are waited for |
 
 mod kernel;
 mod model;
 mod pack;
 mod parts;
+mod rows;
 
 use super::source::{Fast, Source};
 use super::walk::Walk;
-use super::{MOST_ROWS, PRODUCERS, SHORTEST_SUM, WARPGROUP};
+use super::{SHORTEST_SUM, WARPGROUP};
 use crate::ir::builder::KernelBuilder;
 use crate::ir::{BufferId, DType, Expr, Kernel, Scope};
 use crate::schedule::Schedule;
 use crate::space::{Config, ConfigError, Space};
 use crate::target::{Cuda, CudaFeature, Target};
-use crate::templates::cuda::{ceil_div, fastest, with_costs};
+use crate::templates::cuda::{ceil_div, fastest};
 use crate::templates::{Pack, Scheduled, Template, TemplateError};
 use crate::workload::operands::Operands;
-use crate::workload::{Conv2d, ConvLayout, Math, Role, Workload};
+use crate::workload::{Math, Role, Workload};
+use rows::{MOST_STRIDE, Rows, sides};
 
 /// See the module's text.
 pub struct SplitHalves;
@@ -61,8 +64,10 @@ const LEAST: f64 = 1.0 / (1 << 18) as f64;
 const MOST: f64 = 65504.0;
 /// Registers of a consumer beside its sums.
 const OTHER_REGISTERS: i64 = 30;
+/// Most tiles: the verifier looks at each of them to see that blocks write apart.
+const MOST_TILES: i64 = 1 << 20;
 /// The widths of tiles.
-const BN: [i64; 7] = [32, 48, 64, 80, 96, 112, 128];
+const BN: [i64; 8] = [32, 48, 64, 80, 96, 112, 128, 192];
 
 /// A config as numbers.
 #[derive(Clone, Copy, PartialEq, Debug)]
@@ -75,8 +80,8 @@ struct Sizes {
     sums: i64,
     /// Slots of the ring.
     stages: i64,
-    /// Steps whose pixels are under way while those before them are waited for.
-    lag: i64,
+    /// Rows of a tile along the last two coordinates.
+    sides: [i64; 2],
 }
 
 impl Sizes {
@@ -86,7 +91,32 @@ impl Sizes {
             bn: config.int("bn")?,
             sums: config.int("sums")?,
             stages: config.int("stages")?,
-            lag: config.int("lag")?,
+            sides: [config.int("middle")?, config.int("inner")?],
+        })
+    }
+
+    fn config(&self) -> Config {
+        let [middle, inner] = self.sides;
+        Config::new()
+            .with("consumers", self.consumers)
+            .with("bn", self.bn)
+            .with("sums", self.sums)
+            .with("stages", self.stages)
+            .with("middle", middle)
+            .with("inner", inner)
+    }
+
+    /// The sizes that defaults are chosen from: as many slots as fit, up to 4.
+    fn sensible(source: Source, cuda: &Cuda) -> impl Iterator<Item = Sizes> {
+        let [_, middle, inner] = source.extents();
+        let (middle, inner) = (sides(middle), sides(inner));
+        let boxes = middle.into_iter().flat_map(move |m| inner.clone().into_iter().map(move |i| [m, i]));
+        boxes.flat_map(move |sides| {
+            let tiles = [1, 2, 3].into_iter().flat_map(|consumers| BN.map(|bn| (consumers, bn)));
+            tiles.flat_map(|tile| [2, 3].map(|sums| (tile, sums))).filter_map(move |((consumers, bn), sums)| {
+                let with = |stages: i64| Sizes { consumers, bn, sums, stages, sides };
+                (2..=4).rev().map(with).find(|sizes| Plan { source, sizes: *sizes }.fits(cuda))
+            })
         })
     }
 
@@ -97,16 +127,16 @@ impl Sizes {
 
     /// Threads of a block.
     fn threads(&self) -> i64 {
-        PRODUCERS + WARPGROUP * self.consumers
+        WARPGROUP * (1 + self.consumers)
     }
 
-    /// Registers that a thread of the producers and of the consumers asks for; all have enough from the start in a block of
+    /// Registers that a thread of the producer and of the consumers asks for; all have enough from the start in a block of
     /// 256.
     fn registers(&self) -> Option<[u32; 2]> {
         match self.consumers {
             1 => None,
-            2 => Some([56, 224]),
-            _ => Some([56, 152]),
+            2 => Some([40, 232]),
+            _ => Some([32, 160]),
         }
     }
 }
@@ -133,9 +163,14 @@ impl Plan {
         ceil_div(self.source.columns(), self.sizes.bn)
     }
 
+    /// The rows of a tile.
+    fn rows(&self) -> Rows {
+        Rows::of(self.source, self.sizes.bm(), self.sizes.sides)
+    }
+
     /// Tiles of the output.
     fn tiles(&self) -> i64 {
-        ceil_div(self.source.rows(), self.sizes.bm()) * self.column_tiles()
+        self.rows().tiles().iter().product::<i64>() * self.column_tiles()
     }
 
     /// Pixels of the left operand.
@@ -157,7 +192,7 @@ impl Plan {
 
     /// Bytes of shared memory.
     fn shared_bytes(&self) -> i64 {
-        let slot = 2 * DEPTH * PARTS * (self.sizes.bm() + self.sizes.bn) + 16;
+        let slot = 2 * DEPTH * PARTS * (self.rows().room() + self.sizes.bn) + 16;
         // Up to 1024 bytes before each of the two buffers, which must be aligned to that.
         self.sizes.stages * slot + 2048
     }
@@ -170,14 +205,18 @@ impl Plan {
     /// Whether a device can run it without spilling, and no part of it is for nothing.
     fn fits(&self, cuda: &Cuda) -> bool {
         let most = self.sizes.registers().map_or(cuda.registers_per_thread, |[_, consumer]| i64::from(consumer));
-        let Sizes { bn, stages, lag, consumers, .. } = self.sizes;
-        // A narrower tile would do; and of slots that are all under way none is multiplied.
-        let useful = (bn == BN[0] || bn - 16 < self.source.columns()) && lag + 2 <= stages;
-        // What the verifier counts: tiles in whole rounds, and 64 rows for each warpgroup.
-        let blocks = self.tiles().min(cuda.sm_count);
-        let rows = ceil_div(self.tiles(), blocks) * blocks * (consumers + 1) * 64;
+        let Sizes { bn, sides: [middle, inner], .. } = self.sizes;
+        let bm = self.sizes.bm();
+        if middle * inner > bm {
+            return false;
+        }
+        let rows = self.rows();
+        // A narrower or a lower tile would do.
+        let useful = (bn == BN[0] || bn - 16 < self.source.columns())
+            && (2 * rows.count() > bm || bm == 64 && rows.count() >= self.source.rows());
         useful
-            && rows <= MOST_ROWS
+            && rows.are_one_box()
+            && self.tiles() <= MOST_TILES
             && self.registers() <= most
             && self.shared_bytes() <= cuda.shared_per_block_optin
             && self.column_tiles() <= cuda.grid_dim[1]
@@ -187,7 +226,7 @@ impl Plan {
 /// What lies in global memory between the launches.
 #[derive(Clone, Copy, Debug)]
 struct Workspace {
-    /// Parts of the pixels: `[pixels, PARTS, channels]`, the channels in whole steps.
+    /// Parts of the pixels: their coordinates, `PARTS`, and the channels in whole steps.
     parts: BufferId,
     /// 1 where a pixel is out of range, else 0: `[chunks, pixels]`.
     flags: BufferId,
@@ -200,7 +239,12 @@ impl Workspace {
         let pixels = parts::blocks(plan) * parts::PIXELS;
         let columns = plan.column_tiles() * plan.sizes.bn;
         Workspace {
-            parts: b.alloc("parts", DType::F16, &[pixels, PARTS, plan.chunks() * DEPTH], Scope::Global),
+            parts: b.alloc(
+                "parts",
+                DType::F16,
+                &[plan.source.inputs().to_vec(), vec![PARTS, plan.chunks() * DEPTH]].concat(),
+                Scope::Global,
+            ),
             flags: b.alloc("flags", DType::F32, &[plan.chunks(), pixels], Scope::Global),
             unscale: b.alloc("unscale", DType::F32, &[columns], Scope::Global),
         }
@@ -223,16 +267,11 @@ fn problem<'t>(w: &Workload, t: &'t Target) -> Result<(Source, &'t Cuda), String
         return Err(format!("a sum of {} terms has less room for error than two parts take", w.reduction_length()));
     }
     let source = Source::of(w)?;
-    // In HWCN too, rows lie side by side; that it is faster than `split_product` there nobody has measured.
-    let hwcn = matches!(source, Source::Conv(Conv2d { layout: ConvLayout::Hwcn, .. }));
-    if source.fast() != Fast::Rows || hwcn {
-        return Err("turns rows into columns: for NCHW and transposed left operands".into());
+    if source.fast() != Fast::Rows {
+        return Err("turns rows into columns: for NCHW, HWCN and transposed left operands".into());
     }
-    // Large tiles, which there are fewest of.
-    let sizes = Sizes { consumers: 2, bn: 128, sums: 2, stages: 2, lag: 0 };
-    let tiles = Plan { source, sizes }.tiles();
-    if (tiles + cuda.sm_count) * 3 * 64 > MOST_ROWS {
-        return Err(format!("{tiles} tiles are more than the verifier goes through"));
+    if let Some(stride) = source.strides().into_iter().find(|s| *s > MOST_STRIDE) {
+        return Err(format!("a stride of {stride}: the copy engine takes up to {MOST_STRIDE}"));
     }
     Ok((source, cuda))
 }
@@ -273,7 +312,7 @@ impl Template for SplitHalves {
     }
 
     fn version(&self) -> u32 {
-        1
+        2
     }
 
     fn applies(&self, w: &Workload, t: &Target) -> Result<(), String> {
@@ -288,7 +327,8 @@ impl Template for SplitHalves {
             .knob("bn", BN)
             .knob("sums", [2, 3])
             .knob("stages", [2, 3, 4, 5, 6])
-            .knob("lag", [0, 1, 2])
+            .knob("middle", sides(source.extents()[1]))
+            .knob("inner", sides(source.extents()[2]))
             .filter("sums fit in registers, the ring in shared memory", move |config| {
                 Sizes::of(config).is_ok_and(|sizes| Plan { source, sizes }.fits(&cuda))
             })
@@ -296,7 +336,9 @@ impl Template for SplitHalves {
     }
 
     fn default_config(&self, w: &Workload, t: &Target) -> Result<Config, TemplateError> {
-        fastest(with_costs(&self.space(w, t)?, |config| self.cost(w, t, config)))
+        let (source, cuda) = problem(w, t).map_err(TemplateError::Limit)?;
+        let sizes = Sizes::sensible(source, cuda);
+        fastest(sizes.map(|sizes| (model::us(&Plan { source, sizes }, w, cuda), sizes.config())))
     }
 
     fn cost(&self, w: &Workload, t: &Target, config: &Config) -> f64 {

@@ -6,12 +6,10 @@ use crate::workload::Workload;
 
 /// Share of the tensor cores' rate that is reached with random data, where the clock drops.
 const TENSOR_RATE: f64 = 0.88;
-/// Clocks of a step for each of its rows that no product hides, and how much more of it there is with two slots. Fitted, with the other figures
-/// below, to 40 timings of the hand-written form on an H100; what they are spent on is not known.
-const ROW_CLOCKS: f64 = 10.0;
-const TWO_SLOTS: f64 = 1.06;
+/// Bytes a clock that one multiprocessor gets from the L2 cache when all ask.
+const L2_BYTES_PER_CLOCK: f64 = 36.0;
 /// Clocks of a step in which a consumer waits and adds up, which other consumers hide.
-const APART_CLOCKS: f64 = 500.0;
+const APART_CLOCKS: f64 = 400.0;
 /// Clocks until the first slot of a ring is filled, and bytes a clock that threads store from registers.
 const FILL_CLOCKS: f64 = 1500.0;
 const STORE_BYTES_PER_CLOCK: f64 = 8.0;
@@ -27,12 +25,16 @@ pub(super) fn us(plan: &Plan, w: &Workload, cuda: &Cuda) -> f64 {
     // With two sums it waits twice.
     let apart = if sizes.sums == 2 { APART_CLOCKS } else { 0.5 * APART_CLOCKS };
     let multiply = (all / TENSOR_RATE).max(all / sizes.consumers as f64 + apart);
-    let slots = if sizes.stages == 2 { TWO_SLOTS } else { 1.0 };
-    // Alone a consumer leaves the tensor cores idle while it adds up; taken from the rings in f16, not measured here.
-    let alone = if sizes.consumers == 1 { 1.3 } else { 1.0 };
-    let step = alone * multiply + slots * ROW_CLOCKS * bm;
+    let fetch = 2.0 * PARTS as f64 * depth * (plan.rows().fetched() as f64 + bn);
+    // With two slots the next step's operands come while this one's are multiplied, and must all have come by then.
+    let slots = if sizes.stages == 2 { 1.1 } else { 1.0 };
+    let step = slots * multiply.max(fetch / L2_BYTES_PER_CLOCK);
+    let steps = plan.chunks() as f64 * plan.source.taps_met(plan.rows().own, plan.rows().tiles());
     let rounds = (plan.tiles() as f64 / cuda.sm_count as f64).ceil();
-    let clocks = FILL_CLOCKS + rounds * (plan.steps() as f64 * step + 4.0 * bm * bn / STORE_BYTES_PER_CLOCK);
+    // Threads store 32 bytes of a column where that many rows are neighbours.
+    let scattered = 1.0 + 1.0 / plan.rows().run() as f64;
+    let store = scattered * 4.0 * bm * bn / STORE_BYTES_PER_CLOCK;
+    let clocks = FILL_CLOCKS + rounds * (steps * step + store);
     let bytes = plan.pixels() as f64 * (4 * plan.source.depth() + 2 * PARTS * DEPTH * plan.chunks()) as f64;
     let memory = w.bytes() as f64 / (cuda.bandwidth_gb_s * 1e3);
     let split = bytes / (cuda.bandwidth_gb_s * 1e3 * SPLIT_RATE);

@@ -38,20 +38,25 @@ pub(super) fn parts(b: &mut KernelBuilder, context: &Context<'_>) {
     });
 }
 
+/// The coordinates of the left operand's pixel of a number.
+fn coordinates(b: &mut KernelBuilder, plan: &Plan, number: VarId) -> [Expr; 3] {
+    let [outer, middle, inner] = plan.source.inputs();
+    let rest = b.let_("rest", Expr::from(number).floor_div(inner));
+    [
+        Expr::from(rest).floor_div(middle).floor_mod(outer),
+        Expr::from(rest).floor_mod(middle),
+        Expr::from(number).floor_mod(inner),
+    ]
+}
+
 /// Brings the elements of a block's pixels to shared memory, scaled. Neighbouring threads read neighbouring pixels. Pixels
 /// and channels beyond the last one are zeros.
 fn fetch(b: &mut KernelBuilder, context: &Context<'_>, turned: BufferId, [block, chunk, t]: [VarId; 3]) {
     let (plan, source) = (context.plan, &context.plan.source);
-    let [outer, middle, inner] = source.inputs();
     let [pixels, _] = context.operands();
     let within = Expr::from(t).floor_mod(PIXELS);
     let number = b.let_("number", block * PIXELS + within.clone());
-    let rest = b.let_("rest", Expr::from(number).floor_div(inner));
-    let at = [
-        Expr::from(rest).floor_div(middle).floor_mod(outer),
-        Expr::from(rest).floor_mod(middle),
-        Expr::from(number).floor_mod(inner),
-    ];
+    let at = coordinates(b, plan, number);
     let at_once = THREADS / PIXELS;
     unrolled(b, "turn", DEPTH / at_once, |b, turn| {
         let deep = turn * at_once + Expr::from(t).floor_div(PIXELS);
@@ -74,6 +79,7 @@ fn fetch(b: &mut KernelBuilder, context: &Context<'_>, turned: BufferId, [block,
 
 /// Splits the elements and stores them, 16 bytes of neighbouring channels at a time. Of each vector the largest magnitude is kept.
 fn split(b: &mut KernelBuilder, context: &Context<'_>, [turned, most]: [BufferId; 2], [block, chunk, t]: [VarId; 3]) {
+    let plan = context.plan;
     let largest = b.alloc("largest_of_vector", DType::F32, &[1], Scope::Register);
     let halves = b.alloc("halves", DType::F16, &[PARTS, VECTOR], Scope::Register);
     let vector = Expr::from(t).floor_mod(VECTORS) * VECTOR;
@@ -88,11 +94,20 @@ fn split(b: &mut KernelBuilder, context: &Context<'_>, [turned, most]: [BufferId
             b.store(halves, half(0), value());
             b.store(halves, half(1), (value() - Expr::load(halves, half(0))) * Expr::f32(REST));
         });
-        for part in 0..PARTS {
-            b.loop_("element", VECTOR, LoopKind::Vectorized, |b, element| {
-                let to = vec![block * PIXELS + within.clone(), part.into(), chunk * DEPTH + vector.clone() + element];
-                b.store(context.space.parts, to, Expr::load(halves, vec![part.into(), element.into()]));
-            });
+        let number = b.let_("number", block * PIXELS + within.clone());
+        let at = coordinates(b, plan, number);
+        let store = |b: &mut KernelBuilder| {
+            for part in 0..PARTS {
+                b.loop_("element", VECTOR, LoopKind::Vectorized, |b, element| {
+                    let to = [at.to_vec(), vec![part.into(), chunk * DEPTH + vector.clone() + element]].concat();
+                    b.store(context.space.parts, to, Expr::load(halves, vec![part.into(), element.into()]));
+                });
+            }
+        };
+        if plan.pixels() % PIXELS == 0 {
+            store(b)
+        } else {
+            b.if_(Expr::from(number).lt(plan.pixels()), store)
         }
         b.store(most, [within, Expr::from(t).floor_mod(VECTORS)], first(largest));
     });

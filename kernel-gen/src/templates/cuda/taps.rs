@@ -1,0 +1,28 @@
+//! Which taps of a convolution meet its input, for tiles of output pixels that a copy engine fetches as boxes.
+
+use crate::ir::{Expr, VarId};
+use crate::workload::Conv2d;
+
+/// Where tap `tap` of output pixel `pixel` lies in the input, along rows (0) or columns (1).
+pub(super) fn first(c: &Conv2d, dim: usize, pixel: &Expr, tap: VarId) -> Expr {
+    pixel.clone() * c.stride[dim] + tap * c.dilation[dim] - c.padding[dim]
+}
+
+/// The condition that a tap, which lies at `first` for the first of `tile` pixels, meets the input for some of them; none
+/// where it always does.
+pub(super) fn meets(c: &Conv2d, dim: usize, first: &Expr, tile: i64) -> Option<Expr> {
+    let size = if dim == 0 { c.h } else { c.w };
+    let padded = c.padding[dim] > 0 || c.padding[dim + 2] > 0;
+    let last = first.clone() + (tile - 1) * c.stride[dim];
+    padded.then(|| Expr::Int(0).le(last).and(first.clone().lt(size)))
+}
+
+/// Taps along one dimension that a tile of so many pixels meets, summed over `tiles` tiles.
+pub(super) fn taps_met(c: &Conv2d, dim: usize, tile: i64, tiles: i64) -> i64 {
+    let (size, taps) = if dim == 0 { (c.h, c.kh) } else { (c.w, c.kw) };
+    let met = |i: i64, tap: i64| {
+        let first = i * tile * c.stride[dim] + tap * c.dilation[dim] - c.padding[dim];
+        first < size && first + (tile - 1) * c.stride[dim] >= 0
+    };
+    (0..tiles).map(|i| (0..taps).filter(|tap| met(i, *tap)).count() as i64).sum()
+}
