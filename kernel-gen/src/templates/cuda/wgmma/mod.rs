@@ -9,7 +9,7 @@
 //! Rows of a slot are 128 bytes, swizzled as `wgmma` reads them without bank conflicts. Operands come as they lie in
 //! memory: a matrix whose reduction is its slow dimension is cut into column blocks of 64 and multiplied transposed.
 //! In the class `tf32` elements are `f32`, a step is 32 of the reduction, and weights whose reduction is the slow dimension
-//! are [turned around](turned) when they are packed: tensor cores multiply elements of 16 bits transposed, and no others.
+//! are turned around when they are packed: tensor cores multiply elements of 16 bits transposed, and no others.
 //! They cut activations off to tf32, which the class allows; weights are rounded.
 //!
 //! | knob | values | what it chooses |
