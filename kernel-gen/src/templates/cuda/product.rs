@@ -20,6 +20,15 @@ pub(super) enum Layout {
     ReductionSlow,
 }
 
+/// Which step's tiles are brought where.
+pub(super) struct Fetch {
+    /// Among those of the whole reduction.
+    pub(super) step: Expr,
+    pub(super) slot: Expr,
+    /// The condition that there is such a step; none where there always is.
+    pub(super) more: Option<Expr>,
+}
+
 /// A piece of an operand that a thread copies at a time: its first element in memory, and whether there is one.
 pub(super) struct Piece {
     pub(super) index: Vec<Expr>,

@@ -3,6 +3,15 @@
 use crate::ir::{Expr, VarId};
 use crate::workload::Conv2d;
 
+/// The longest side of a box that the copy engine takes, what a stride leaves out counted, and its widest stride.
+pub(super) const MOST_BOX: i64 = 256;
+pub(super) const MOST_STRIDE: i64 = 8;
+
+/// Whether the copy engine fetches pixels of these extents, so far apart, at once.
+pub(super) fn is_one_box(extents: [i64; 3], strides: [i64; 3]) -> bool {
+    extents.into_iter().zip(strides).all(|(n, stride)| (n - 1) * stride < MOST_BOX)
+}
+
 /// Where tap `tap` of output pixel `pixel` lies in the input, along rows (0) or columns (1).
 pub(super) fn first(c: &Conv2d, dim: usize, pixel: &Expr, tap: VarId) -> Expr {
     pixel.clone() * c.stride[dim] + tap * c.dilation[dim] - c.padding[dim]

@@ -7,7 +7,7 @@ use crate::ir::{
     Axis, Barrier, BufferId, DType, Expr, Gpu, Group, Kernel, LoopKind, Operand, Scope, Stmt, Unit, VarId,
 };
 use crate::target::Cuda;
-use crate::templates::cuda::product::{self, Layout, Product};
+use crate::templates::cuda::product::{self, Fetch, Layout, Product};
 use crate::templates::cuda::warp_sums::WarpSums;
 use crate::templates::cuda::{ceil_div, tile, unrolled};
 use crate::workload::operands::Operands;
@@ -75,15 +75,6 @@ struct Copied {
     column: Expr,
     named: Vec<Expr>,
     within: Option<Expr>,
-}
-
-/// Which step's tiles are brought where.
-struct Fetch {
-    /// Among those of the whole reduction.
-    step: Expr,
-    slot: Expr,
-    /// The condition that there is such a step; none where there always is.
-    more: Option<Expr>,
 }
 
 impl Block<'_> {

@@ -4,7 +4,7 @@ use super::{LANES, Plan, TURNED, VECTOR};
 use crate::ir::builder::KernelBuilder;
 use crate::ir::{Axis, Barrier, BufferId, DType, Expr, Gpu, Group, Kernel, LoopKind, Scope, Stmt, VarId};
 use crate::target::Cuda;
-use crate::templates::cuda::product::{self, Layout, Product};
+use crate::templates::cuda::product::{self, Fetch, Layout, Product};
 use crate::templates::cuda::{tile, unrolled};
 use crate::workload::operands::Operands;
 
@@ -82,15 +82,6 @@ struct Copied {
     term: Expr,
     named: Vec<Expr>,
     within: Option<Expr>,
-}
-
-/// Which step's tiles are brought where.
-struct Fetch {
-    /// Among those of the whole reduction.
-    step: Expr,
-    slot: Expr,
-    /// The condition that there is such a step; none where there always is.
-    more: Option<Expr>,
 }
 
 impl Block<'_> {

@@ -16,17 +16,13 @@ use crate::schedule::Schedule;
 use crate::space::{Config, Space};
 use crate::target::{Cuda, Target};
 use crate::templates::cuda::fastest;
-use crate::templates::cuda::taps::{self, taps_met};
+use crate::templates::cuda::taps::{self, MOST_STRIDE, taps_met};
 use crate::templates::{Scheduled, Template, TemplateError};
 use crate::workload::{Conv2d, ConvLayout, Param, Role, Workload};
 
-/// Convolutions in NHWC with one group, of f16 and bf16, and in the class tf32 of f32. See the module's text; beyond its knobs, `tile_h` and `tile_w`
-/// are the rows and columns of output pixels in a tile, whose other rows are images.
+/// Convolutions in NHWC with one group, of f16 and bf16, and in the class tf32 of f32. See the module's text; beyond its
+/// knobs, `tile_h` and `tile_w` are the rows and columns of output pixels in a tile, whose other rows are images.
 pub struct WgmmaConv2d;
-
-/// The widest stride, and the longest side of a box, that the copy engine takes.
-const MOST_STRIDE: i64 = 8;
-const MOST_BOX: i64 = 256;
 
 /// The convolution and the device, or why it is none for this template.
 fn problem<'t>(w: &Workload, t: &'t Target) -> Result<(Conv2d, &'t Cuda), String> {
@@ -80,8 +76,7 @@ impl Pixels {
 
     /// Whether the copy engine fetches them at once: it counts what a stride leaves out.
     fn are_one_box(&self, c: &Conv2d) -> bool {
-        let sides = [(self.images, 1), (self.rows, c.stride[0]), (self.columns, c.stride[1])];
-        sides.iter().all(|(n, stride)| (n - 1) * stride < MOST_BOX)
+        taps::is_one_box([self.images, self.rows, self.columns], [1, c.stride[0], c.stride[1]])
     }
 
     /// `count` pixels from the `first` of the tile on: where they start in it, and their extents. Sides are powers of

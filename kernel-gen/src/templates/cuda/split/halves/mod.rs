@@ -39,11 +39,12 @@ use crate::ir::{BufferId, DType, Expr, Kernel, Scope};
 use crate::schedule::Schedule;
 use crate::space::{Config, ConfigError, Space};
 use crate::target::{Cuda, CudaFeature, Target};
+use crate::templates::cuda::taps::MOST_STRIDE;
 use crate::templates::cuda::{ceil_div, fastest};
 use crate::templates::{Pack, Scheduled, Template, TemplateError};
 use crate::workload::operands::Operands;
 use crate::workload::{Math, Role, Workload};
-use rows::{MOST_STRIDE, Rows, sides};
+use rows::{Rows, sides};
 
 /// See the module's text.
 pub struct SplitHalves;

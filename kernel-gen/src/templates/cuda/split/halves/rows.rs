@@ -4,10 +4,7 @@ use super::super::source::{Pixel, Source};
 use crate::ir::builder::KernelBuilder;
 use crate::ir::{Expr, VarId};
 use crate::templates::cuda::ceil_div;
-
-/// The longest side of a box that the copy engine takes, what a stride leaves out counted, and its widest stride.
-pub(super) const MOST_BOX: i64 = 256;
-pub(super) const MOST_STRIDE: i64 = 8;
+use crate::templates::cuda::taps::{self, MOST_BOX};
 
 /// Rows that the address map of a slot begins anew after.
 const ALIGNED: i64 = 8;
@@ -66,7 +63,7 @@ impl Rows {
     /// Whether the copy engine takes the box.
     pub(super) fn are_one_box(&self) -> bool {
         let strides = self.source.strides();
-        self.extents().iter().zip(strides).all(|(n, stride)| (n - 1) * stride < MOST_BOX)
+        taps::is_one_box(self.extents(), strides)
     }
 
     /// The first row of a tile.
