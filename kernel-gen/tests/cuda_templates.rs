@@ -187,6 +187,9 @@ fn workload_for(template: &str, seed: u64) -> Workload {
             workload.op = Op::Matmul(sample::matmul(&mut Rng::new(seed)));
         }
     }
+    if template == "splitk_pair" {
+        workload.op = Op::DepthwisePointwise(sample::pair(&mut Rng::new(seed)));
+    }
     if let Op::Conv2d(c) = &mut workload.op {
         match template {
             "conv2d_no_batching" | "splitk_direct" => *c = Conv2d { layout: ConvLayout::Nchw, groups: 1, ..*c },

@@ -2,7 +2,7 @@
 //! each workload counted as often as the network runs it.
 
 use kernel_gen::spec::{Spec, WorkloadSpec};
-use kernel_gen::workload::{ConvLayout, Op, Role};
+use kernel_gen::workload::{ConvLayout, Op, Role, Workload};
 use std::path::Path;
 
 fn load(name: &str) -> Spec {
@@ -101,6 +101,21 @@ fn networks_have_the_published_amount_of_work_and_parameters() {
             assert!(spec.targets.cuda.iter().any(|t| t.name == "sm_90a"), "{name} is made for GPUs too");
         }
     }
+}
+
+/// The pairs of MobileNet are its layers, two by two and as often.
+#[test]
+fn the_fused_mobilenet_is_the_same_network() {
+    let (fused, apart) = (load("mobilenet_v1_fused.toml"), load("mobilenet_v1.toml"));
+    let count = |w: &Workload| apart.workloads().filter(|(_, a)| a.workload == *w).map(|(_, a)| a.count).sum::<u32>();
+    let mut depthwise = 0;
+    for (_, pair) in fused.workloads() {
+        let [first, second] = pair.workload.parts().expect("a pair");
+        assert_eq!(count(&first), pair.count, "{}", first.key());
+        assert_eq!(count(&second), pair.count, "{}", second.key());
+        depthwise += pair.count;
+    }
+    assert_eq!(depthwise, 13);
 }
 
 /// Both specs of a network list the same layers; one of them in f16 with channels last.

@@ -155,6 +155,7 @@ impl Registry {
             .with(cuda::split::SplitProduct)
             .with(cuda::split::SplitHalves)
             .with(cuda::splitk::SplitkDirect)
+            .with(cuda::splitk::SplitkPair)
             .with(cuda::winograd::WinogradConv2d)
             .with(cuda::stem::Conv2dStem)
             .with(cuda::simt::SimtGemm)

@@ -103,6 +103,7 @@ fn workload_for(template: &str, seed: u64) -> Workload {
         "conv2d_no_batching" | "splitk_direct" => {
             conv(&mut w, |c| *c = Conv2d { layout: ConvLayout::Nchw, groups: 1, ..*c })
         }
+        "splitk_pair" => w.op = Op::DepthwisePointwise(sample::pair(&mut rng)),
         "conv2d_hwcn" => conv(&mut w, |c| *c = Conv2d { layout: ConvLayout::Hwcn, groups: 1, ..*c }),
         "winograd_conv2d" => {
             let math = [Math::Fp32, Math::Strict][seed as usize % 2];

@@ -17,7 +17,7 @@
 //! | [`mma`] | - | a ring of tiles that `cp.async` fills | 16-bit products and NHWC convolutions from sm_80 on |
 //! | [`split`] | - | a ring of pixels and of weights in parts | `f32` on Hopper's `wgmma`, in parts of tf32 or f16 |
 //! | [`simt`] | - | a ring of tiles that `cp.async` fills | `f32` products without tensor cores from sm_80 on |
-//! | [`splitk`] | - | a ring for each warp, then sums | NCHW of few images |
+//! | [`splitk`] | - | a ring for each warp, then sums | NCHW of few images; there, depthwise with the 1x1 behind it |
 //! | [`stem`] | - | pixels in cells of 16 bytes, and all weights | 16-bit images of few channels |
 //! | [`winograd`] | - | a ring of transformed tiles and weights | 3x3 in NCHW, `f32`, of many images |
 //! | [`plain`] | - | nothing | everything, correctly |

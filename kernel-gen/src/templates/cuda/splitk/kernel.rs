@@ -1,5 +1,6 @@
 //! The kernel, and the one that packs the weights for it.
 
+use super::depthwise::{self, Depthwise};
 use super::{Plan, Sizes, WARP};
 use crate::ir::builder::KernelBuilder;
 use crate::ir::{
@@ -52,8 +53,12 @@ fn packed_shape(plan: &Plan) -> Vec<i64> {
 /// The kernel of a workload.
 pub(super) fn kernel(plan: &Plan, w: &Workload) -> Kernel {
     let mut b = KernelBuilder::new(w.kernel_name());
-    let weights = |p: &Param| if p.role == Role::Weight { packed_shape(plan) } else { p.shape.clone() };
-    let params = Operands::shaped(&mut b, w, weights);
+    let shape = |p: &Param| match (p.role, plan.pair) {
+        (Role::Weight, _) => packed_shape(plan),
+        (Role::DepthwiseWeight, Some(pair)) => depthwise::filter_shape(plan, &pair),
+        _ => p.shape.clone(),
+    };
+    let params = Operands::shaped(&mut b, w, shape);
     let sizes = plan.sizes;
     let grid = |axis| LoopKind::Grid(axis);
     b.loop_("image", plan.c.n, grid(Axis::Z), |b, image| {
@@ -78,22 +83,24 @@ pub(super) fn kernel(plan: &Plan, w: &Workload) -> Kernel {
 }
 
 /// What a thread knows of its place.
-struct Block<'a> {
-    plan: &'a Plan,
+pub(super) struct Block<'a> {
+    pub(super) plan: &'a Plan,
     w: &'a Workload,
-    params: Operands,
+    pub(super) params: Operands,
     image: VarId,
     channels: VarId,
     tile: VarId,
-    rank: Expr,
-    warp: VarId,
-    lane: VarId,
+    pub(super) rank: Expr,
+    pub(super) warp: VarId,
+    pub(super) lane: VarId,
 }
 
 /// A warp's ring of pixels and weights.
-struct Ring {
-    pixels: BufferId,
+pub(super) struct Ring {
+    pub(super) pixels: BufferId,
     weights: BufferId,
+    /// What else a pair has.
+    depthwise: Option<Depthwise>,
     /// The first input channels of this warp, one for each group: this many of all warps' before it.
     first: VarId,
 }
@@ -131,14 +138,44 @@ impl Block<'_> {
             // Blocks may store in each other's memory once all have started; the first pixels are under way meanwhile.
             b.gpu(Gpu::ClusterBarrier);
         }
+        if let Some(depthwise) = &ring.depthwise {
+            depthwise.clear(b, self);
+        }
         let acc = b.alloc("acc", DType::F32, &[sizes.tile[0], sizes.tile[1], sizes.channels], Scope::Register);
         self.each_sum(b, |b, index| b.store(acc, index, Expr::f32(0.0)));
+        let arrive = |b: &mut KernelBuilder, under_way: i64| {
+            b.gpu(Gpu::Wait(Group::Copy, under_way as u32));
+            b.push(Stmt::Barrier(Barrier::Warp));
+        };
+        let ahead = ring.depthwise.is_some() && depthwise::ahead(plan);
+        if let Some(depthwise) = ring.depthwise.as_ref().filter(|_| ahead) {
+            arrive(b, sizes.stages - 1);
+            let results = depthwise.compute(b, self, &ring, &0.into());
+            depthwise.keep(b, self, results, &0.into());
+        }
         b.for_("k", plan.steps(), |b, k| {
             let turns = plan.steps() > sizes.stages;
             let slot = if turns { b.let_("slot", Expr::from(k).floor_mod(sizes.stages)) } else { k };
-            b.gpu(Gpu::Wait(Group::Copy, (sizes.stages - 1) as u32));
-            b.push(Stmt::Barrier(Barrier::Warp));
-            unrolled(b, "part", sizes.step, |b, part| self.multiply(b, &ring, acc, slot, part));
+            arrive(b, sizes.stages - 1 - i64::from(ahead));
+            let multiply = |b: &mut KernelBuilder| {
+                unrolled(b, "part", sizes.step, |b, part| self.multiply(b, &ring, acc, [k, slot], part));
+            };
+            match &ring.depthwise {
+                None => multiply(b),
+                Some(depthwise) if ahead => {
+                    // Behind the last step are old pixels, whose results nobody takes.
+                    let next = b.let_("next_slot", (k + 1).floor_mod(sizes.stages));
+                    let results = depthwise.compute(b, self, &ring, &next.into());
+                    multiply(b);
+                    depthwise.keep(b, self, results, &(k + 1));
+                }
+                Some(depthwise) => {
+                    let results = depthwise.compute(b, self, &ring, &slot.into());
+                    depthwise.keep(b, self, results, &k.into());
+                    b.push(Stmt::Barrier(Barrier::Warp));
+                    multiply(b);
+                }
+            }
             if turns {
                 // All lanes have read what the next pixels go over.
                 b.push(Stmt::Barrier(Barrier::Warp));
@@ -154,12 +191,13 @@ impl Block<'_> {
     /// The warp's shared memory.
     fn ring(&self, b: &mut KernelBuilder) -> Ring {
         let (plan, Sizes { warps, stages, step, .. }) = (self.plan, self.sizes());
-        let shape = [warps, stages, step, plan.rounds() * WARP];
+        let shape = [warps, stages, step, plan.slot_elements()];
         let pixels = b.alloc("pixels", DType::F32, &shape, Scope::Shared);
         let shape = [warps, stages, step, plan.taps(), self.sizes().side_by_side()];
         let weights = b.alloc("weights", DType::F32, &shape, Scope::Shared);
+        let depthwise = plan.pair.map(|pair| Depthwise::alloc(b, plan, pair));
         let first = b.let_("first", (self.rank.clone() * warps + self.warp) * plan.group_channels());
-        Ring { pixels, weights, first }
+        Ring { pixels, weights, depthwise, first }
     }
 
     /// The memory for what other blocks send, and the barrier that counts its bytes.
@@ -188,37 +226,48 @@ impl Block<'_> {
 
     /// Has the pixels and weights of a step brought to a slot.
     fn fetch(&self, b: &mut KernelBuilder, ring: &Ring, k: Expr, slot: Expr) {
-        let (plan, c, step) = (self.plan, &self.plan.c, self.sizes().step);
+        let (plan, window, step) = (self.plan, self.plan.fetched(), self.sizes().step);
+        let (c, unit) = (&window.c, window.unit);
         unrolled(b, "part", step, |b, part| {
             let together = Expr::from(ring.first) + k.clone() * step + part;
             unrolled(b, "round", plan.rounds(), |b, round| {
-                let place = round * WARP + self.lane;
+                let piece = round * WARP + self.lane;
+                let pieces = window.elements() / unit;
                 let groups = self.sizes().groups();
                 let (ci, pixel) = match groups {
-                    1 => (together.clone(), place.clone()),
+                    1 => (together.clone(), piece.clone()),
                     n => {
                         // Beyond the last group nothing is read; which channel it is then does not matter.
-                        let group = place.clone().floor_div(plan.plane());
-                        (together.clone() * n + group, place.clone().floor_mod(plan.plane()))
+                        let group = piece.clone().floor_div(window.plane() / unit);
+                        (together.clone() * n + group, piece.clone().floor_mod(window.plane() / unit))
                     }
                 };
                 let at = |dim: usize, within: Expr| {
                     self.tile_at(dim) * (self.sizes().tile[dim] * c.stride[dim]) + within - c.padding[dim]
                 };
-                let row = at(0, pixel.clone().floor_div(plan.pitch()));
-                let column = at(1, pixel.floor_mod(plan.pitch()));
-                let mut inside = vec![KernelBuilder::between(&row, 0, c.h), KernelBuilder::between(&column, 0, c.w)];
-                if groups * plan.plane() < plan.rounds() * WARP {
-                    inside.push(place.clone().lt(groups * plan.plane()));
-                }
+                let row = at(0, pixel.clone().floor_div(window.pitch() / unit));
+                let column = at(1, pixel.floor_mod(window.pitch() / unit) * unit - window.lead());
+                // Rows and pieces are aligned: these are inside as a whole, or not at all.
+                let within = KernelBuilder::between(&column, 0, c.w - (unit - 1));
+                let mut inside = vec![KernelBuilder::between(&row, 0, c.h), within];
+                let beyond = (pieces < plan.rounds() * WARP).then(|| piece.clone().lt(pieces));
+                let (skipped, zeros) = if unit > 1 { (beyond, None) } else { (None, beyond) };
+                inside.extend(zeros);
                 if plan.padded_channels() > c.ci {
                     inside.push(ci.clone().lt(c.ci));
                 }
-                b.gpu(Gpu::CopyAsync {
-                    dst: tile(ring.pixels, vec![self.warp.into(), slot.clone(), part.into(), place], &[1]),
-                    src: tile(self.params.get("x"), vec![self.image.into(), ci, row, column], &[1]),
-                    guard: Expr::all(inside),
-                });
+                let copy = |b: &mut KernelBuilder| {
+                    let to = vec![self.warp.into(), slot.clone(), part.into(), piece * unit];
+                    b.gpu(Gpu::CopyAsync {
+                        dst: tile(ring.pixels, to, &[unit]),
+                        src: tile(self.params.get("x"), vec![self.image.into(), ci, row, column], &[unit]),
+                        guard: Expr::all(inside),
+                    });
+                };
+                match skipped {
+                    Some(exists) => b.if_(exists, copy),
+                    None => copy(b),
+                }
             });
             let channels = self.sizes().channels;
             let own = Expr::from(self.lane) * channels;
@@ -232,11 +281,14 @@ impl Block<'_> {
                 });
             });
         });
+        if let Some(depthwise) = &ring.depthwise {
+            depthwise.fetch(b, self, &k, &slot);
+        }
     }
 
-    /// Adds the products of one input channel.
-    fn multiply(&self, b: &mut KernelBuilder, ring: &Ring, acc: BufferId, slot: VarId, part: VarId) {
-        let (plan, c) = (self.plan, &self.plan.c);
+    /// Adds the products of one input channel of step `k`.
+    fn multiply(&self, b: &mut KernelBuilder, ring: &Ring, acc: BufferId, [k, slot]: [VarId; 2], part: VarId) {
+        let (plan, c, window) = (self.plan, &self.plan.c, self.plan.multiplied());
         let Sizes { tile: size, channels, .. } = self.sizes();
         let weight = b.alloc("weight", DType::F32, &[plan.taps(), channels], Scope::Register);
         unrolled(b, "tap", plan.taps(), |b, tap| {
@@ -247,8 +299,8 @@ impl Block<'_> {
                 b.store(weight, vec![tap.into(), own.into()], value);
             });
         });
-        let row = b.alloc("row", DType::F32, &[plan.pitch()], Scope::Register);
-        for y in 0..plan.reach(0) {
+        let row = b.alloc("row", DType::F32, &[window.pitch()], Scope::Register);
+        for y in 0..window.reach(0) {
             // Which taps meet this row, and for which row of outputs.
             let meeting: Vec<(i64, i64)> = (0..c.kh)
                 .filter_map(|kh| {
@@ -261,12 +313,15 @@ impl Block<'_> {
             if meeting.is_empty() {
                 continue;
             }
-            unrolled(b, "vector", plan.pitch() / 4, |b, vector| {
+            unrolled(b, "vector", window.pitch() / 4, |b, vector| {
                 b.loop_("pixel", 4, LoopKind::Vectorized, |b, pixel| {
                     let from = vector * 4 + pixel;
                     let group = Expr::from(self.lane).floor_div(self.sizes().lanes);
-                    let place = group * plan.plane() + y * plan.pitch() + from.clone();
-                    let value = Expr::load(ring.pixels, vec![self.warp.into(), slot.into(), part.into(), place]);
+                    let place = group * window.plane() + y * window.pitch() + from.clone();
+                    let value = match &ring.depthwise {
+                        Some(depthwise) => depthwise.result(self, k, part, place),
+                        None => Expr::load(ring.pixels, vec![self.warp.into(), slot.into(), part.into(), place]),
+                    };
                     b.store(row, vec![from], value);
                 });
             });

@@ -21,20 +21,29 @@
 //!
 //! Weights are packed once as `[co / tile][ci / groups][kh * kw][group, lane, channel]`. Taps that meet the padding are left out where a tile
 //! covers the whole map along that direction: 18 % of the multiplications of a 7 x 7 map.
+//!
+//! [`SplitkPair`] is a depthwise convolution and the pointwise one behind it. What a warp fetches then is what the depthwise
+//! one takes, with its filters; once it has come, the lanes compute the results of the step's channels into shared memory,
+//! from where the pointwise one takes them as [`SplitkDirect`] takes pixels. With two stages and more that is done a step
+//! ahead, between the products of the step before. Tiles of output channels compute the results anew each, which is a product
+//! a tap for each of their `lanes * channels`.
 
+mod conv2d;
+mod depthwise;
 mod kernel;
 mod model;
+mod pair;
+
+pub use conv2d::SplitkDirect;
+pub use pair::SplitkPair;
 
 use crate::ir::DType;
 use crate::schedule::Schedule;
 use crate::space::{Config, ConfigError, Space};
 use crate::target::{Cuda, CudaFeature, Target};
-use crate::templates::cuda::{ceil_div, descend_from_many, device};
-use crate::templates::{Pack, Scheduled, Template, TemplateError};
-use crate::workload::{Conv2d, ConvLayout, Op, Workload};
-
-/// See the module's text.
-pub struct SplitkDirect;
+use crate::templates::cuda::{ceil_div, descend_from_many};
+use crate::templates::{Pack, Scheduled, TemplateError};
+use crate::workload::{Conv2d, DepthwisePointwise, Workload};
 
 /// Lanes of a warp.
 const WARP: i64 = 32;
@@ -43,23 +52,19 @@ const MOST_UNROLLED: i64 = 4096;
 /// Registers of a thread beside sums and operands: addresses, counters, what is under way.
 const OTHER_REGISTERS: i64 = 36;
 
-/// The convolution and the device, or why it is none for this template.
-fn problem<'t>(w: &Workload, t: &'t Target) -> Result<(Conv2d, &'t Cuda), String> {
-    let gpu = device(t)?;
-    let Op::Conv2d(c) = w.op else { return Err("for convolutions".into()) };
-    if c.groups != 1 || c.layout != ConvLayout::Nchw {
-        return Err("for NCHW with one group".into());
-    }
+/// The device's data, or why it cannot run these kernels for so many images.
+fn device<'t>(w: &Workload, t: &'t Target, images: i64) -> Result<&'t Cuda, String> {
+    let gpu = super::device(t)?;
     if w.dtype != DType::F32 || w.out_dtype != DType::F32 {
         return Err(format!("multiplies f32 into f32, not {} into {}", w.dtype, w.out_dtype));
     }
     if !gpu.has(CudaFeature::CpAsync) {
         return Err("needs cp.async (sm_80)".into());
     }
-    if c.n > gpu.grid_dim[2] {
-        return Err(format!("{} images", c.n));
+    if images > gpu.grid_dim[2] {
+        return Err(format!("{images} images"));
     }
-    Ok((c, gpu))
+    Ok(gpu)
 }
 
 /// A config as numbers.
@@ -125,14 +130,67 @@ impl Sizes {
     }
 }
 
+/// The pixels of an input channel that a tile of outputs needs, as they lie in shared memory.
+#[derive(Clone, Copy, Debug)]
+struct Window {
+    /// The convolution that takes them.
+    c: Conv2d,
+    sizes: Sizes,
+    /// Neighbours that come at a time: rows begin where these are aligned.
+    unit: i64,
+}
+
+impl Window {
+    /// Columns before those that a tile needs.
+    fn lead(&self) -> i64 {
+        (-self.c.padding[1]).rem_euclid(self.unit)
+    }
+
+    /// Input rows (0) or columns (1) that a tile needs.
+    fn reach(&self, dim: usize) -> i64 {
+        let taps = if dim == 0 { self.c.kh } else { self.c.kw };
+        (self.sizes.tile[dim] - 1) * self.c.stride[dim] + (taps - 1) * self.c.dilation[dim] + 1
+    }
+
+    /// Elements between rows: whole vectors.
+    fn pitch(&self) -> i64 {
+        ceil_div(self.lead() + self.reach(1), 4) * 4
+    }
+
+    /// Elements between the pixels of two groups: an odd number of vectors, so that the groups' broadcasts come from
+    /// different banks.
+    fn plane(&self) -> i64 {
+        let vectors = self.reach(0) * self.pitch() / 4;
+        4 * if self.sizes.groups() > 1 { vectors | 1 } else { vectors }
+    }
+
+    /// Elements of one input channel for each group.
+    fn elements(&self) -> i64 {
+        self.sizes.groups() * self.plane()
+    }
+}
+
 /// A convolution cut up as a config says.
 #[derive(Clone, Copy, Debug)]
 struct Plan {
+    /// The convolution whose reduction is split.
     c: Conv2d,
+    /// The pair that it is the second half of, if its input is computed on the way.
+    pair: Option<DepthwisePointwise>,
     sizes: Sizes,
 }
 
 impl Plan {
+    /// What is multiplied.
+    fn multiplied(&self) -> Window {
+        Window { c: self.c, sizes: self.sizes, unit: 1 }
+    }
+
+    /// What is fetched.
+    fn fetched(&self) -> Window {
+        self.pair.map_or(self.multiplied(), |pair| depthwise::window(&pair, self.sizes))
+    }
+
     /// Taps of the kernel.
     fn taps(&self) -> i64 {
         self.c.kh * self.c.kw
@@ -153,27 +211,16 @@ impl Plan {
         ceil_div(self.c.co, self.sizes.block_channels())
     }
 
-    /// Input rows (0) or columns (1) that a tile needs.
-    fn reach(&self, dim: usize) -> i64 {
-        let taps = if dim == 0 { self.c.kh } else { self.c.kw };
-        (self.sizes.tile[dim] - 1) * self.c.stride[dim] + (taps - 1) * self.c.dilation[dim] + 1
-    }
-
-    /// Elements between the rows of pixels in shared memory: whole vectors.
-    fn pitch(&self) -> i64 {
-        ceil_div(self.reach(1), 4) * 4
-    }
-
-    /// Elements between the pixels of two groups in shared memory: an odd number of vectors, so that the groups' broadcasts
-    /// come from different banks.
-    fn plane(&self) -> i64 {
-        let vectors = self.reach(0) * self.pitch() / 4;
-        4 * if self.sizes.groups() > 1 { vectors | 1 } else { vectors }
+    /// Elements of shared memory for the pixels of one input channel for each group. What comes element by element has a place
+    /// for each lane of the last round.
+    fn slot_elements(&self) -> i64 {
+        let window = self.fetched();
+        if window.unit > 1 { window.elements() } else { self.rounds() * WARP }
     }
 
     /// Rounds in which the lanes of a warp fetch the pixels of one input channel for each group.
     fn rounds(&self) -> i64 {
-        ceil_div(self.sizes.groups() * self.plane(), WARP)
+        ceil_div(self.fetched().elements(), WARP * self.fetched().unit)
     }
 
     /// Steps of a warp.
@@ -224,16 +271,19 @@ impl Plan {
     /// Bytes of shared memory.
     fn shared_bytes(&self) -> i64 {
         let Sizes { warps, stages, step, cluster, .. } = self.sizes;
-        let ring = warps * stages * step * (self.rounds() * WARP + self.taps() * self.sizes.side_by_side());
+        let ring = warps * stages * step * (self.slot_elements() + self.taps() * self.sizes.side_by_side());
+        let depthwise = self.pair.map_or(0, |pair| depthwise::shared_elements(self, &pair));
         let sums = warps * self.sizes.pixels() * self.sum_pitch();
         let received = if cluster > 1 { self.sizes.pixels() * self.sizes.block_channels() + 4 } else { 0 };
         // Each buffer is aligned to 16 bytes.
-        4 * (ring + sums + received) + 64
+        4 * (ring + depthwise + sums + received) + 64
     }
 
     /// Registers of a thread, as far as they can be told beforehand.
     fn registers(&self) -> i64 {
-        self.sizes.sums() + self.taps() * self.sizes.channels + self.pitch() + 2 * self.rounds() + OTHER_REGISTERS
+        let depthwise = if self.pair.is_some() { depthwise::registers(self) } else { 0 };
+        let operands = self.taps() * self.sizes.channels + self.multiplied().pitch();
+        self.sizes.sums() + operands + 2 * self.rounds() + depthwise + OTHER_REGISTERS
     }
 
     /// Whether a device can run it without spilling, and no part of it is for nothing.
@@ -268,65 +318,42 @@ fn offered(values: &[i64], most: i64) -> Vec<i64> {
 const TILE_H: [i64; 8] = [1, 2, 3, 4, 5, 7, 8, 14];
 const TILE_W: [i64; 8] = [1, 2, 4, 7, 8, 14, 16, 28];
 
-impl Template for SplitkDirect {
-    fn name(&self) -> &str {
-        "splitk_direct"
-    }
+/// What fits everywhere.
+const SMALLEST: Sizes = Sizes { tile: [1, 1], lanes: WARP, channels: 1, warps: 1, cluster: 1, step: 1, stages: 1 };
 
-    fn version(&self) -> u32 {
-        1
-    }
+/// The choices for a convolution that `plan` cuts up.
+fn space(plan: impl Fn(Sizes) -> Plan + Send + Sync + 'static, gpu: &Cuda) -> Result<Space, TemplateError> {
+    let (c, gpu) = (plan(SMALLEST).c, gpu.clone());
+    let clusters = if gpu.has(CudaFeature::Cluster) { gpu.cluster_size } else { 1 };
+    Ok(Space::builder()
+        .knob("tile_h", offered(&TILE_H, c.oh()))
+        .knob("tile_w", offered(&TILE_W, c.ow()))
+        .knob("lanes", [4, 8, 16, 32])
+        .knob("channels", [1, 2, 4])
+        .knob("warps", offered(&[1, 2, 4, 8, 16], c.ci))
+        .knob("cluster", offered(&[1, 2, 4, 8], clusters.min(c.ci)))
+        .knob("step", offered(&[1, 2, 4, 8], c.ci))
+        .knob("stages", offered(&[1, 2, 3, 4, 6, 8], c.ci))
+        .filter("registers, shared memory and the reduction suffice", move |config| {
+            Sizes::of(config).is_ok_and(|sizes| plan(sizes).fits(&gpu))
+        })
+        .build()?)
+}
 
-    fn applies(&self, w: &Workload, t: &Target) -> Result<(), String> {
-        let (c, gpu) = problem(w, t)?;
-        // One output pixel, one channel and two warps fit any layer that is not too wide for registers.
-        let smallest = Sizes { tile: [1, 1], lanes: WARP, channels: 1, warps: 1, cluster: 1, step: 1, stages: 1 };
-        if !(Plan { c, sizes: smallest }).fits(gpu) {
-            return Err(format!("a {} x {} kernel is too large for the registers of a thread", c.kh, c.kw));
-        }
-        Ok(())
-    }
+/// The config of the space that costs least.
+fn default_config(space: &Space, cost: impl Fn(&Config) -> f64) -> Result<Config, TemplateError> {
+    let ones = |config: Config, knob: &str| config.with(knob, 1);
+    let start = ["tile_h", "tile_w"].into_iter().fold(Config::new(), ones).with("lanes", WARP);
+    let start = ["channels", "warps", "cluster", "step", "stages"].into_iter().fold(start, ones);
+    Ok(descend_from_many(space, &start, cost)?)
+}
 
-    fn space(&self, w: &Workload, t: &Target) -> Result<Space, TemplateError> {
-        let (c, gpu) = problem(w, t).map_err(TemplateError::Limit)?;
-        let gpu = gpu.clone();
-        let clusters = if gpu.has(CudaFeature::Cluster) { gpu.cluster_size } else { 1 };
-        Ok(Space::builder()
-            .knob("tile_h", offered(&TILE_H, c.oh()))
-            .knob("tile_w", offered(&TILE_W, c.ow()))
-            .knob("lanes", [4, 8, 16, 32])
-            .knob("channels", [1, 2, 4])
-            .knob("warps", offered(&[1, 2, 4, 8, 16], c.ci))
-            .knob("cluster", offered(&[1, 2, 4, 8], clusters.min(c.ci)))
-            .knob("step", offered(&[1, 2, 4, 8], c.ci))
-            .knob("stages", offered(&[1, 2, 3, 4, 6, 8], c.ci))
-            .filter("registers, shared memory and the reduction suffice", move |config| {
-                Sizes::of(config).is_ok_and(|sizes| Plan { c, sizes }.fits(&gpu))
-            })
-            .build()?)
+/// The kernel of a plan, and what packs its weights.
+fn scheduled(plan: &Plan, w: &Workload, t: &Target, config: &Config) -> Result<Scheduled, TemplateError> {
+    let gpu = super::device(t).map_err(TemplateError::Limit)?;
+    if !plan.fits(gpu) {
+        return Err(TemplateError::Limit(format!("{config} does not fit {}", t.name)));
     }
-
-    fn default_config(&self, w: &Workload, t: &Target) -> Result<Config, TemplateError> {
-        let ones = |config: Config, knob: &str| config.with(knob, 1);
-        let start = ["tile_h", "tile_w"].into_iter().fold(Config::new(), ones).with("lanes", WARP);
-        let start = ["channels", "warps", "cluster", "step", "stages"].into_iter().fold(start, ones);
-        Ok(descend_from_many(&self.space(w, t)?, &start, |config| self.cost(w, t, config))?)
-    }
-
-    fn cost(&self, w: &Workload, t: &Target, config: &Config) -> f64 {
-        match (problem(w, t), Sizes::of(config)) {
-            (Ok((c, gpu)), Ok(sizes)) => model::us(&Plan { c, sizes }, w, gpu),
-            _ => f64::INFINITY,
-        }
-    }
-
-    fn schedule(&self, w: &Workload, t: &Target, config: &Config) -> Result<Scheduled, TemplateError> {
-        let (c, gpu) = problem(w, t).map_err(TemplateError::Limit)?;
-        let plan = Plan { c, sizes: Sizes::of(config)? };
-        if !plan.fits(gpu) {
-            return Err(TemplateError::Limit(format!("{config} does not fit {}", t.name)));
-        }
-        let pack = Pack { param: "w".into(), kernel: kernel::pack(&plan) };
-        Ok(Scheduled { schedule: Schedule::new(kernel::kernel(&plan, w)), packs: vec![pack] })
-    }
+    let pack = Pack { param: "w".into(), kernel: kernel::pack(plan) };
+    Ok(Scheduled { schedule: Schedule::new(kernel::kernel(plan, w)), packs: vec![pack] })
 }

@@ -5,10 +5,10 @@
 //! the logarithm). Of the sizes measured for a layer those that it ranks first are 1.08 times as slow as the fastest
 //! (geometric mean).
 
-use super::{Plan, WARP, ceil_div};
+use super::{Plan, WARP, ceil_div, depthwise};
 use crate::target::Cuda;
 use crate::templates::cuda::conv2d_cost::norm;
-use crate::workload::Workload;
+use crate::workload::{DepthwisePointwise, Workload};
 
 /// Microseconds to launch and to end; an empty kernel takes 1.1.
 const LAUNCH_US: f64 = 1.42;
@@ -38,6 +38,9 @@ const STEP_ALONE: f64 = 76.0;
 const CODE_CLOCKS: f64 = 0.45;
 const CODE_HELD: f64 = 2000.0;
 const CODE_MISSED: f64 = 0.6;
+/// Instructions of a lane for a depthwise result beside its taps, and clocks of a step that wait for the results. Not fitted.
+const RESULT_REST: f64 = 12.0;
+const DEPTHWISE_ALONE: f64 = 100.0;
 /// How round the corner is between what may bound a step.
 const NORM: f64 = 7.4;
 /// Clocks of adding up what warps have, and of each turn of the block's threads at that.
@@ -46,6 +49,30 @@ const TURN_CLOCKS: f64 = 11.6;
 /// Share of the multiprocessors that clusters of more than two blocks can use: an H100's are in groups, which are no
 /// multiples of four, and take 30 clusters of four or 15 of eight at a time.
 const IN_CLUSTERS: f64 = 120.0 / 132.0;
+
+/// What the first half of a pair adds to the second for one input channel of each group.
+#[derive(Default)]
+struct Depthwise {
+    /// Instructions of a warp.
+    slots: f64,
+    /// Of these, accesses of shared memory.
+    accesses: f64,
+    /// Clocks of a step that no other instruction of the warp covers.
+    alone: f64,
+}
+
+impl Depthwise {
+    fn of(plan: &Plan, pair: &DepthwisePointwise) -> Depthwise {
+        let (step, taps) = (plan.sizes.step as f64, (pair.depthwise.kh * pair.depthwise.kw) as f64);
+        let turns = depthwise::turns(plan) as f64 / step;
+        let copies = (depthwise::filter_turns(plan, pair) + i64::from(pair.bias)) as f64 / step;
+        // A tap is two loads and a multiply-add.
+        let slots = turns * (3.0 * taps + RESULT_REST) + copies * COPY_PIXELS;
+        // A step ahead products cover what results wait for, and the first step's are computed beside none.
+        let alone = if depthwise::ahead(plan) { 0.0 } else { DEPTHWISE_ALONE };
+        Depthwise { slots, accesses: turns * (2.0 * taps + 2.0) + copies, alone }
+    }
+}
 
 /// Microseconds.
 pub(super) fn us(plan: &Plan, w: &Workload, gpu: &Cuda) -> f64 {
@@ -57,11 +84,13 @@ pub(super) fn us(plan: &Plan, w: &Workload, gpu: &Cuda) -> f64 {
     let sharing = rounds.min(resident as f64);
     let waves = (rounds / sharing).ceil();
     let (taps, step) = (plan.taps() as f64, sizes.step as f64);
-    let vectors = plan.reach(0) as f64 * (plan.pitch() / 4) as f64;
+    let window = plan.multiplied();
+    let vectors = window.reach(0) as f64 * (window.pitch() / 4) as f64;
+    let depthwise = plan.pair.map_or(Depthwise::default(), |pair| Depthwise::of(plan, &pair));
     // Instructions of a warp for one input channel of each group: products, loads from shared memory, and copies to it.
     let products = MULTIPLY_ADD * plan.macs() as f64 + PIXELS_LOAD * vectors + taps;
-    let slots = products + COPY_PIXELS * plan.rounds() as f64 + COPY_WEIGHTS * taps + STEP_REST;
-    let code = step * (plan.macs() as f64 + vectors + 2.0 * taps + 8.0 * plan.rounds() as f64);
+    let slots = products + COPY_PIXELS * plan.rounds() as f64 + COPY_WEIGHTS * taps + STEP_REST + depthwise.slots;
+    let code = step * (plan.macs() as f64 + vectors + 2.0 * taps + 8.0 * plan.rounds() as f64 + depthwise.slots);
     // From a fifth over what the cache holds nearly all of it misses.
     let missed = ((code - CODE_HELD) / (0.2 * CODE_HELD)).clamp(0.0, 1.0);
     let instructions = slots * (1.0 + CODE_MISSED * missed);
@@ -70,14 +99,14 @@ pub(super) fn us(plan: &Plan, w: &Workload, gpu: &Cuda) -> f64 {
     let turns = (warps / 4.0).ceil();
     let one = instructions * step / ISSUE;
     let issue = turns * one;
-    let accesses = vectors + taps * sizes.channels as f64 + plan.rounds() as f64;
+    let accesses = vectors + taps * sizes.channels as f64 + plan.rounds() as f64 + depthwise.accesses;
     let shared = SHARED_ACCESS * warps * step * accesses;
-    let bytes = 4.0 * WARP as f64 * (taps * sizes.channels as f64 + plan.rounds() as f64);
+    let bytes = 4.0 * ((WARP * plan.taps() * sizes.channels) + plan.slot_elements()) as f64;
     let fetch = warps * step * bytes / L2_BYTES_PER_CLOCK;
     let steps = plan.steps();
     // What is fetched ahead has to last until more has come.
     let wait = if sizes.stages < steps { (LATENCY + issue) / sizes.stages as f64 } else { 0.0 };
-    let period = norm(&[issue, shared, fetch, wait, STEP_ALONE + one], NORM);
+    let period = norm(&[issue, shared, fetch, wait, STEP_ALONE + depthwise.alone + one], NORM);
     let sums = warps * (sizes.sums() * WARP) as f64 * 4.0;
     let elements = ceil_div(sizes.block_channels() * sizes.pixels(), sizes.threads()) as f64;
     let reduce = 2.0 * sums / SHARED_BYTES_PER_CLOCK + TURN_CLOCKS * elements * sharing + REDUCE_CLOCKS;

@@ -1,0 +1,224 @@
+//! The first half of a pair: lanes compute the depthwise results of the channels that their warp multiplies next.
+
+use super::kernel::{Block, Ring};
+use super::{Plan, Sizes, WARP, Window};
+use crate::ir::builder::KernelBuilder;
+use crate::ir::{BufferId, DType, Expr, Gpu, Scope, VarId};
+use crate::templates::cuda::product::widest;
+use crate::templates::cuda::{ceil_div, share, tile, unrolled};
+use crate::workload::DepthwisePointwise;
+use crate::workload::naive::between;
+
+/// Registers of a thread for taps, pixels and places under way.
+const TAP_REGISTERS: i64 = 16;
+
+/// What a warp has of the first half in shared memory. Its channels of a step, those of all groups, stand side by side.
+pub(super) struct Depthwise {
+    pair: DepthwisePointwise,
+    /// `[warp, slot, taps of a step's channels]`.
+    filters: BufferId,
+    /// `[warp, slot, channel of a step]`, if there are any.
+    biases: Option<BufferId>,
+    /// `[warp, half, channel of a group, place in the window]`: what the second half takes. While it takes one half, the
+    /// results of the next step come into the other; without a step ahead there is only one.
+    results: BufferId,
+}
+
+/// What lanes have computed and not yet stored.
+pub(super) struct Results {
+    /// `[turn]`.
+    values: BufferId,
+    /// Of each turn the channel of a group and the place in the window, and whether there is such a result.
+    places: Vec<([Expr; 2], Option<Expr>)>,
+}
+
+/// Whether results are computed a step ahead of the products that take them.
+pub(super) fn ahead(plan: &Plan) -> bool {
+    plan.sizes.stages > 1
+}
+
+/// Halves of the results' memory.
+fn halves(plan: &Plan) -> i64 {
+    1 + i64::from(ahead(plan))
+}
+
+/// The pixels that the first half takes. Its results do not depend on where rows begin, so these are as wide as rows and
+/// tiles are aligned.
+pub(super) fn window(pair: &DepthwisePointwise, sizes: Sizes) -> Window {
+    let c = pair.depthwise;
+    Window { c, sizes, unit: widest(c.w).min(widest(sizes.tile[1] * c.stride[1])) }
+}
+
+/// Input channels of a step of a warp, those of all groups.
+fn step_channels(plan: &Plan) -> i64 {
+    plan.sizes.step * plan.sizes.groups()
+}
+
+/// Taps of a channel.
+fn taps(pair: &DepthwisePointwise) -> i64 {
+    pair.depthwise.kh * pair.depthwise.kw
+}
+
+/// Channels of a row of the filters as the kernel takes them: those of a step, so that rows are long and aligned, where they
+/// divide all.
+fn row_channels(plan: &Plan, pair: &DepthwisePointwise) -> i64 {
+    let together = step_channels(plan);
+    if pair.depthwise.ci % together == 0 { together } else { 1 }
+}
+
+/// The shape in which the kernel takes the filters, which lie as the workload has them.
+pub(super) fn filter_shape(plan: &Plan, pair: &DepthwisePointwise) -> Vec<i64> {
+    let row = row_channels(plan, pair);
+    vec![pair.depthwise.ci / row, row * taps(pair)]
+}
+
+/// Elements of shared memory.
+pub(super) fn shared_elements(plan: &Plan, pair: &DepthwisePointwise) -> i64 {
+    let (sizes, together) = (plan.sizes, step_channels(plan));
+    let of_slot = together * taps(pair) + if pair.bias { together } else { 0 };
+    // Each buffer is aligned to 16 bytes.
+    sizes.warps * (sizes.stages * of_slot + halves(plan) * sizes.step * plan.multiplied().elements()) + 8
+}
+
+/// Registers of a thread that the first half takes: of each turn its value and where it goes, too.
+pub(super) fn registers(plan: &Plan) -> i64 {
+    TAP_REGISTERS + 2 * turns(plan)
+}
+
+/// Turns in which a warp computes the results of a step.
+pub(super) fn turns(plan: &Plan) -> i64 {
+    ceil_div(step_channels(plan) * plan.sizes.pixels(), WARP)
+}
+
+/// Turns in which a warp fetches the filters of a step.
+pub(super) fn filter_turns(plan: &Plan, pair: &DepthwisePointwise) -> i64 {
+    ceil_div(step_channels(plan) * taps(pair), WARP * filter_width(plan, pair))
+}
+
+/// Elements of the filters that a lane copies at a time.
+fn filter_width(plan: &Plan, pair: &DepthwisePointwise) -> i64 {
+    let row = row_channels(plan, pair);
+    if row == step_channels(plan) { widest(row * taps(pair)) } else { 1 }
+}
+
+impl Depthwise {
+    pub(super) fn alloc(b: &mut KernelBuilder, plan: &Plan, pair: DepthwisePointwise) -> Depthwise {
+        let (sizes, together) = (plan.sizes, step_channels(plan));
+        let mut shared = |name: &str, shape: &[i64]| b.alloc(name, DType::F32, shape, Scope::Shared);
+        Depthwise {
+            pair,
+            filters: shared("filters", &[sizes.warps, sizes.stages, together * taps(&pair)]),
+            biases: pair.bias.then(|| shared("biases", &[sizes.warps, sizes.stages, together])),
+            results: shared("mid", &[sizes.warps, halves(plan), sizes.step, plan.multiplied().elements()]),
+        }
+    }
+
+    /// Sets the places between the results' rows to zero, which vectors of results bring along.
+    pub(super) fn clear(&self, b: &mut KernelBuilder, block: &Block) {
+        let window = block.plan.multiplied();
+        if window.reach(1) == window.pitch() {
+            return;
+        }
+        let elements = block.plan.sizes.step * window.elements();
+        share(b, WARP, block.lane.into(), halves(block.plan) * elements, |b, at| {
+            let half = at.clone().floor_div(elements);
+            let part = at.clone().floor_mod(elements).floor_div(window.elements());
+            b.store(self.results, vec![block.warp.into(), half, part, at.floor_mod(window.elements())], Expr::f32(0.0));
+        });
+    }
+
+    /// Has the filters and biases of step `k` brought to a slot.
+    pub(super) fn fetch(&self, b: &mut KernelBuilder, block: &Block, k: &Expr, slot: &Expr) {
+        let (plan, ci) = (block.plan, self.pair.depthwise.ci);
+        let (together, taps, row) = (step_channels(plan), taps(&self.pair), row_channels(plan, &self.pair));
+        // Which of the steps of all warps this is.
+        let number = (block.rank.clone() * plan.sizes.warps + block.warp) * plan.steps() + k.clone();
+        let exists = |channel: Expr, size: i64| (plan.padded_channels() > ci).then(|| channel.lt(size));
+        let width = filter_width(plan, &self.pair);
+        let mut copy = |count: i64, width: i64, to: BufferId, from: &dyn Fn(Expr) -> (BufferId, Vec<Expr>, i64)| {
+            unrolled(b, "turn", ceil_div(count, WARP * width), |b, turn| {
+                let at = (turn * WARP + block.lane) * width;
+                let (source, index, rows) = from(at.clone());
+                let one = |b: &mut KernelBuilder| {
+                    let guard = exists(index[0].clone(), rows);
+                    b.gpu(Gpu::CopyAsync {
+                        dst: tile(to, vec![block.warp.into(), slot.clone(), at.clone()], &[width]),
+                        src: tile(source, index, &[width]),
+                        guard,
+                    });
+                };
+                if count % (WARP * width) == 0 { one(b) } else { b.if_(at.clone().lt(count), one) }
+            });
+        };
+        copy(together * taps, width, self.filters, &|at| {
+            let index = if row == together {
+                vec![number.clone(), at]
+            } else {
+                vec![number.clone() * together + at.clone().floor_div(taps), at.floor_mod(taps)]
+            };
+            (block.params.get("dw"), index, ci / row)
+        });
+        if let Some(biases) = self.biases {
+            copy(together, 1, biases, &|at| (block.params.get("dw_bias"), vec![number.clone() * together + at], ci));
+        }
+    }
+
+    /// Computes the results of the step whose pixels are in a slot. There is no branch, so that compilers can mix this with
+    /// the products of the step before: lanes without a result compute the last one, too.
+    pub(super) fn compute(&self, b: &mut KernelBuilder, block: &Block, ring: &Ring, slot: &Expr) -> Results {
+        let (plan, c) = (block.plan, &self.pair.depthwise);
+        let (taken, given, sizes, taps) = (plan.fetched(), plan.multiplied(), plan.sizes, taps(&self.pair));
+        let (pixels, count) = (sizes.pixels(), step_channels(plan) * sizes.pixels());
+        let values = b.alloc("mid_value", DType::F32, &[turns(plan)], Scope::Register);
+        let one = |b: &mut KernelBuilder, turn: i64| {
+            let item = Expr::from(block.lane) + turn * WARP;
+            let exists = ((turn + 1) * WARP > count).then(|| item.clone().lt(count));
+            let item = if exists.is_some() { item.min(count - 1) } else { item };
+            let channel = b.let_("mid_channel", item.clone().floor_div(pixels));
+            let row = b.let_("mid_row", item.clone().floor_mod(pixels).floor_div(sizes.tile[1]));
+            let column = b.let_("mid_column", item.floor_mod(sizes.tile[1]));
+            let part = Expr::from(channel).floor_div(sizes.groups());
+            let group = Expr::from(channel).floor_mod(sizes.groups());
+            let first = row * (c.stride[0] * taken.pitch()) + Expr::from(column) * c.stride[1] + taken.lead();
+            let first = b.let_("mid_first", group.clone() * taken.plane() + first);
+            let own = |buffer: BufferId, rest: Vec<Expr>| {
+                Expr::load(buffer, [block.warp.into(), slot.clone()].into_iter().chain(rest).collect())
+            };
+            let bias = self.biases.map_or(Expr::f32(0.0), |biases| own(biases, vec![channel.into()]));
+            let at = vec![Expr::Int(turn)];
+            b.store(values, at.clone(), bias);
+            for tap in 0..taps {
+                let away = tap / c.kw * c.dilation[0] * taken.pitch() + tap % c.kw * c.dilation[1];
+                let filter = own(self.filters, vec![channel * taps + tap]);
+                let pixel = own(ring.pixels, vec![part.clone(), first + away]);
+                b.sum(values, at.clone(), filter * pixel, &[]);
+            }
+            let rest = DepthwisePointwise { bias: false, ..self.pair };
+            let value = between(&rest, Expr::load(values, at.clone()), &channel.into(), &|name| block.params.get(name));
+            b.store(values, at, value);
+            ([part, group * given.plane() + row * given.pitch() + column], exists)
+        };
+        let places = (0..turns(plan)).map(|turn| one(b, turn)).collect();
+        Results { values, places }
+    }
+
+    /// Stores what was computed for step `k`.
+    pub(super) fn keep(&self, b: &mut KernelBuilder, block: &Block, results: Results, k: &Expr) {
+        for (turn, ([part, place], exists)) in (0..).zip(results.places) {
+            let to = vec![block.warp.into(), k.clone().floor_mod(halves(block.plan)), part, place];
+            let store = |b: &mut KernelBuilder| {
+                b.store(self.results, to, Expr::load(results.values, vec![Expr::Int(turn)]));
+            };
+            match exists {
+                Some(exists) => b.if_(exists, store),
+                None => store(b),
+            }
+        }
+    }
+
+    /// A result of step `k`: of channel `part` of a group.
+    pub(super) fn result(&self, block: &Block, k: VarId, part: VarId, place: Expr) -> Expr {
+        let half = Expr::from(k).floor_mod(halves(block.plan));
+        Expr::load(self.results, vec![block.warp.into(), half, part.into(), place])
+    }
+}
