@@ -257,33 +257,44 @@ fn multiply(p: &Matmul, a: &[f64], b: &[f64]) -> Sums {
     let (m, n, k) = (p.m as usize, p.n as usize, p.k as usize);
     let (a_row, a_column) = if p.trans_a { (1, m) } else { (k, 1) };
     let (b_row, b_column) = if p.trans_b { (1, k) } else { (n, 1) };
-    // Some rows at a time: so many of the left operand's share what comes of the right one, which memory is slow to bring.
+    // A tile of some rows, whose left operands share what comes of the right one, which memory is slow to bring, and of as many
+    // columns as caches hold the sums of.
     const ROWS: usize = 8;
-    let blocks = m.div_ceil(ROWS);
-    let rows = |number: usize| -> Sums {
-        let (batch, first) = (number / blocks, number % blocks * ROWS);
-        let (a, b) = (&a[batch * m * k..], &b[batch * k * n..]);
-        let count = ROWS.min(m - first);
-        let mut rows = Sums::zeros(count * n);
+    const COLUMNS: usize = 1024;
+    let (blocks, strips) = (m.div_ceil(ROWS), n.div_ceil(COLUMNS));
+    // Batch, first row and first column of a tile.
+    let place = |number: usize| {
+        let (batch, within) = (number / (blocks * strips), number % (blocks * strips));
+        (batch, within / strips * ROWS, within % strips * COLUMNS)
+    };
+    let tile = |number: usize| -> Sums {
+        let (batch, row, column) = place(number);
+        let (a, b) = (&a[batch * m * k..], &b[batch * k * n + column * b_column..]);
+        let (rows, columns) = (ROWS.min(m - row), COLUMNS.min(n - column));
+        let mut tile = Sums::zeros(rows * columns);
         for r in 0..k {
             let right = &b[r * b_row..];
-            for i in 0..count {
-                let weight = a[(first + i) * a_row + r * a_column];
+            for i in 0..rows {
+                let weight = a[(row + i) * a_row + r * a_column];
                 // Compilers make vectors of neighbours.
                 if b_column == 1 {
-                    rows.add(i * n, right[..n].iter(), weight);
+                    tile.add(i * columns, right[..columns].iter(), weight);
                 } else {
-                    rows.add(i * n, right.iter().step_by(b_column).take(n), weight);
+                    tile.add(i * columns, right.iter().step_by(b_column).take(columns), weight);
                 }
             }
         }
-        rows
+        tile
     };
     let mut c = Sums::zeros(p.batch as usize * m * n);
-    for_each_part(p.batch as usize * blocks, ROWS.min(m) * n * k, rows, |number, rows| {
-        let start = (number / blocks * m + number % blocks * ROWS) * n;
-        c.values[start..][..rows.values.len()].copy_from_slice(&rows.values);
-        c.magnitudes[start..][..rows.values.len()].copy_from_slice(&rows.magnitudes);
+    for_each_part(p.batch as usize * blocks * strips, ROWS.min(m) * COLUMNS.min(n) * k, tile, |number, tile| {
+        let (batch, row, column) = place(number);
+        let columns = COLUMNS.min(n - column);
+        for (i, (values, magnitudes)) in tile.values.chunks(columns).zip(tile.magnitudes.chunks(columns)).enumerate() {
+            let start = (batch * m + row + i) * n + column;
+            c.values[start..][..columns].copy_from_slice(values);
+            c.magnitudes[start..][..columns].copy_from_slice(magnitudes);
+        }
     });
     c
 }
@@ -349,6 +360,23 @@ mod tests {
         let (at, bt) = ([1.0, 4.0, 2.0, 5.0, 3.0, 6.0], [7.0, 9.0, 11.0, 8.0, 10.0, 12.0]);
         let both = Matmul { trans_a: true, trans_b: true, ..Matmul::new(2, 2, 3) };
         assert_eq!(reference(&Workload::f32(both), &[&at, &bt]), plain);
+    }
+
+    #[test]
+    fn products_are_put_together_from_tiles() {
+        // More rows and columns than a tile has, in each of two batches; all is whole numbers, so that sums are exact.
+        let p = Matmul { batch: 2, ..Matmul::new(9, 1030, 3) };
+        let value = |i: usize| ((i * 37 + 11) % 29) as f64 - 14.0;
+        let (a, b): (Vec<f64>, Vec<f64>) = ((0..2 * 27).map(value).collect(), (0..2 * 3090).map(value).collect());
+        let transposed: Vec<f64> = (0..2 * 3090).map(|i| b[i / 3090 * 3090 + i % 3 * 1030 + i % 3090 / 3]).collect();
+        let entry = |i: usize| -> f64 {
+            let (batch, row, column) = (i / 9270, i / 1030 % 9, i % 1030);
+            (0..3).map(|r| a[batch * 27 + row * 3 + r] * b[batch * 3090 + r * 1030 + column]).sum()
+        };
+        let expected: Vec<f64> = (0..2 * 9270).map(entry).collect();
+        assert_eq!(reference(&Workload::f32(p.clone()), &[&a, &b]), expected);
+        let transposing = Matmul { trans_b: true, ..p };
+        assert_eq!(reference(&Workload::f32(transposing), &[&a, &transposed]), expected);
     }
 
     #[test]

@@ -17,9 +17,10 @@ static size_t page_bytes;
 static const struct kg_kernel *kernel;
 static const char *input_path;
 
+// A mapping with an inaccessible page on either side, and a buffer in it.
 struct region {
-  unsigned char *map, *data;
-  size_t map_bytes, bytes;
+  unsigned char *map, *body, *data;
+  size_t map_bytes, body_bytes, bytes;
 };
 
 enum { MAX_BUFFERS = 64 };
@@ -47,64 +48,39 @@ static void ask_for_large_pages(void *start, size_t bytes) {
 #endif
 }
 
-// The same for memory that is touched once. Hundreds of megabytes a virtual machine has to get from its host first, which took
-// twice as long in large pages.
-static void ask_for_large_pages_once(void *start, size_t bytes) {
-  if (bytes < (size_t)64 << 20) ask_for_large_pages(start, bytes);
-}
-
-static void *allocate(size_t bytes) {
-  void *memory = malloc(bytes + 1);
-  if (!memory) die("memory", "malloc");
-  ask_for_large_pages_once(memory, bytes);
-  return memory;
-}
-
-// Buffers lie against an inaccessible page: on their left if `end` is 0, on their right otherwise. The bytes on the other
-// side, up to a page border, hold a canary.
-static struct region region_new(size_t bytes, int end) {
-  struct region r;
-  size_t body = (bytes + page_bytes - 1) / page_bytes * page_bytes + page_bytes;
-  r.map_bytes = body + 2 * page_bytes;
-  r.map = mmap(0, r.map_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-  if (r.map == MAP_FAILED) die("memory", "mmap");
-  if (mprotect(r.map, page_bytes, PROT_NONE) || mprotect(r.map + page_bytes + body, page_bytes, PROT_NONE))
-    die("memory", "mprotect");
-  ask_for_large_pages_once(r.map + page_bytes, body);
-  r.bytes = bytes;
-  r.data = r.map + page_bytes + (end ? body - bytes : 0);
-  memset(end ? r.map + page_bytes : r.data + bytes, 0xA5, body - bytes);
-  return r;
-}
-
-// Memory as the library allocates it (runtime/src/arena.rs): from one megabyte on at a large page, else at a cache line.
-static struct region region_large(size_t bytes) {
+// Memory that begins as the library's does (runtime/src/arena.rs): from one megabyte on at a large page, else at a page. At
+// least a page of it is not the buffer's. It is mapped once for all that is done with the kernel: fresh memory costs more
+// than what most kernels do with it.
+static struct region region_new(size_t bytes) {
   struct region r;
   size_t align = bytes < LARGE_PAGE / 2 ? page_bytes : (size_t)LARGE_PAGE;
-  size_t size = (bytes + align - 1) / align * align;
-  r.map_bytes = size + align;
-  r.map = mmap(0, r.map_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-  if (r.map == MAP_FAILED) die("memory", "mmap");
   r.bytes = bytes;
-  r.data = r.map + (align - (uintptr_t)r.map % align) % align;
-  if (align == LARGE_PAGE) ask_for_large_pages(r.data, size);
+  r.body_bytes = (bytes + page_bytes - 1) / page_bytes * page_bytes + page_bytes;
+  r.map_bytes = r.body_bytes + align + 2 * page_bytes;
+  r.map = mmap(0, r.map_bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (r.map == MAP_FAILED) die("memory", "mmap");
+  uintptr_t first = (uintptr_t)r.map + page_bytes;
+  r.body = r.map + page_bytes + (align - first % align) % align;
+  if (mprotect(r.body, r.body_bytes, PROT_READ | PROT_WRITE)) die("memory", "mprotect");
+  if (align == LARGE_PAGE) ask_for_large_pages(r.body, r.body_bytes);
+  r.data = r.body;
   return r;
+}
+
+// Puts the buffer against an inaccessible page: on its left if `end` is 0, on its right otherwise. What it leaves of the
+// memory holds a canary.
+static void region_place(struct region *r, int end) {
+  r->data = r->body + (end ? r->body_bytes - r->bytes : 0);
+  memset(end ? r->body : r->data + r->bytes, 0xA5, r->body_bytes - r->bytes);
 }
 
 static long region_canary(const struct region *r) {
-  const unsigned char *first = r->map + page_bytes, *last = r->map + r->map_bytes - page_bytes;
+  const unsigned char *first = r->body, *last = r->body + r->body_bytes;
   for (const unsigned char *p = first; p < last; p++) {
     if (p == r->data) p += r->bytes;
     if (p < last && *p != 0xA5) return p - r->data;
   }
   return 0;
-}
-
-static void regions_drop(void) {
-  for (int i = 0; i <= kernel->buffer_count; i++) {
-    if (regions[i].map) munmap(regions[i].map, regions[i].map_bytes);
-    regions[i].map = 0;
-  }
 }
 
 static void on_fault(int signal, siginfo_t *info, void *context) {
@@ -135,16 +111,19 @@ static void watch_faults(void) {
   sigaction(SIGILL, &action, 0);
 }
 
-static unsigned char *read_input(void) {
-  static unsigned char *data;
-  if (data) return data;
-  FILE *f = fopen(input_path, "rb");
+// The inputs, in memory that cannot be written.
+static const unsigned char *input(void) {
+  static const unsigned char *data;
   size_t bytes = 0;
   for (int i = 0; i < kernel->buffer_count; i++) bytes += kernel->buffers[i].given ? kernel->buffers[i].bytes : 0;
-  data = allocate(bytes);
-  if (!f || fread(data, 1, bytes, f) != bytes) die("input", input_path);
-  fclose(f);
-  return data;
+  if (data || !bytes) return data;
+  struct stat status;
+  int file = open(input_path, O_RDONLY);
+  if (file < 0 || fstat(file, &status) || (size_t)status.st_size < bytes) die("input", input_path);
+  void *map = mmap(0, bytes, PROT_READ, MAP_PRIVATE, file, 0);
+  if (map == MAP_FAILED) die("memory", "mmap");
+  close(file);
+  return data = map;
 }
 
 static double now_ns(void) {
@@ -183,39 +162,50 @@ static size_t workspace_bytes(int64_t workers) {
   return most;
 }
 
-// Places the buffers and fills those that are given: to be checked, or as the library has them (`large`).
-static void place(void **p, int end, int poison, int large, int64_t workers) {
-  const unsigned char *next = read_input();
-  for (int i = 0; i < kernel->buffer_count; i++) {
-    const struct kg_buffer *b = &kernel->buffers[i];
-    regions[i] = large ? region_large(b->bytes) : region_new(b->bytes, end);
-    if (b->given) {
+// Where the buffers lie.
+static void *placed[MAX_BUFFERS];
+
+// Places the buffers, and fills those that are given: each always in the same memory.
+static void place(int end, int poison, int64_t workers) {
+  const unsigned char *next = input();
+  size_t workspace = workspace_bytes(workers);
+  for (int i = 0; i <= kernel->buffer_count; i++) {
+    const struct kg_buffer *b = i < kernel->buffer_count ? &kernel->buffers[i] : 0;
+    if (!regions[i].map) regions[i] = region_new(b ? b->bytes : workspace);
+    if (!b && regions[i].bytes < workspace) die("workers", "more than before");
+    region_place(&regions[i], end);
+    if (b && b->given) {
       memcpy(regions[i].data, next, b->bytes);
       next += b->bytes;
     } else {
       memset(regions[i].data, poison, regions[i].bytes);
     }
-    p[i] = regions[i].data;
+    if (b) placed[i] = regions[i].data;
   }
-  size_t workspace = workspace_bytes(workers);
-  regions[kernel->buffer_count] = large ? region_large(workspace) : region_new(workspace, end);
-  memset(regions[kernel->buffer_count].data, poison, regions[kernel->buffer_count].bytes);
+}
+
+// A hash that no change of one word leaves as it was. A copy of the weights of a large product would cost more than the product.
+static uint64_t hash(const unsigned char *bytes, size_t count) {
+  uint64_t sum = 0xcbf29ce484222325, word;
+  for (size_t at = 0; at < count; at += sizeof word) {
+    word = 0;
+    memcpy(&word, bytes + at, count - at < sizeof word ? count - at : sizeof word);
+    sum = (sum ^ word) * 0x100000001b3;
+  }
+  return sum;
 }
 
 static int check(const char *output, int64_t workers) {
-  unsigned char *kept[MAX_BUFFERS] = {0}, *before[MAX_BUFFERS] = {0};
+  unsigned char *kept[MAX_BUFFERS] = {0};
+  uint64_t before[MAX_BUFFERS] = {0};
   for (int pass = 0; pass < 2; pass++) {
-    void *p[MAX_BUFFERS];
-    place(p, pass, pass ? 0x7F : 0xFF, 0, workers);
+    place(pass, pass ? 0x7F : 0xFF, workers);
     unsigned char *ws = regions[kernel->buffer_count].data;
     int last = kernel->program_count - 1;
-    for (int i = 0; i < last; i++) run_all(i, p, ws, workers, pass);
+    for (int i = 0; i < last; i++) run_all(i, placed, ws, workers, pass);
     for (int i = 0; i < kernel->buffer_count; i++)
-      if (kernel->buffers[i].constant) {
-        if (!before[i]) before[i] = allocate(kernel->buffers[i].bytes);
-        memcpy(before[i], regions[i].data, kernel->buffers[i].bytes);
-      }
-    run_all(last, p, ws, workers, pass);
+      if (kernel->buffers[i].constant) before[i] = hash(regions[i].data, regions[i].bytes);
+    run_all(last, placed, ws, workers, pass);
     for (int i = 0; i <= kernel->buffer_count; i++) {
       long at = region_canary(&regions[i]);
       if (at) {
@@ -224,13 +214,14 @@ static int check(const char *output, int64_t workers) {
       }
       if (i == kernel->buffer_count) break;
       const struct kg_buffer *b = &kernel->buffers[i];
-      if (b->constant && memcmp(regions[i].data, before[i], b->bytes)) {
+      if (b->constant && hash(regions[i].data, b->bytes) != before[i]) {
         printf("input_changed %s 0\n", b->name);
         return 3;
       }
       if (!b->wanted) continue;
       if (pass == 0) {
-        kept[i] = allocate(b->bytes);
+        kept[i] = malloc(b->bytes + 1);
+        if (!kept[i]) die("memory", "malloc");
         memcpy(kept[i], regions[i].data, b->bytes);
       } else {
         if (memcmp(kept[i], regions[i].data, b->bytes) == 0) continue;
@@ -240,14 +231,12 @@ static int check(const char *output, int64_t workers) {
         return 3;
       }
     }
-    regions_drop();
   }
   FILE *f = fopen(output, "wb");
   if (!f) die("output", output);
   for (int i = 0; i < kernel->buffer_count; i++) {
     if (kept[i] && fwrite(kept[i], 1, kernel->buffers[i].bytes, f) != kernel->buffers[i].bytes) die("output", output);
     free(kept[i]);
-    free(before[i]);
   }
   if (fclose(f)) die("output", output);
   printf("ok\n");
@@ -257,7 +246,6 @@ static int check(const char *output, int64_t workers) {
 // Workers that spin between calls, so that timings hold no wake-up. They live for one batch of samples: idle ones would
 // keep processors from whoever is timed meanwhile.
 static struct {
-  void *p[MAX_BUFFERS];
   int64_t threads;
   int64_t repeats;
   double min_ns;
@@ -317,7 +305,7 @@ static void work(int64_t w, int *sense) {
       int64_t begin, end;
       share(&program->phases[phase], w, pool.threads, &begin, &end);
       if (begin < end)
-        kernel->call(kernel->program_count - 1, phase, pool.p, regions[kernel->buffer_count].data, w, begin, end);
+        kernel->call(kernel->program_count - 1, phase, placed, regions[kernel->buffer_count].data, w, begin, end);
       if (pool.threads > 1) wait_all(sense);
     }
 }
@@ -414,12 +402,11 @@ static void others(void) {
 
 static void make_ready(int64_t threads, double min_ns) {
   if (threads > 64) die("threads", "at most 64");
-  regions_drop();
-  place(pool.p, 0, 0, 1, threads);
+  place(0, 0, threads);
+  for (int i = 0; i < kernel->program_count - 1; i++)
+    run_all(i, placed, regions[kernel->buffer_count].data, threads, 0);
   pool.threads = threads;
   pool.min_ns = min_ns;
-  int last = kernel->program_count - 1;
-  for (int i = 0; i < last; i++) run_all(i, pool.p, regions[kernel->buffer_count].data, threads, 0);
   sample(0, 0);
 }
 

@@ -104,6 +104,7 @@ impl Host {
 
 const SYSTEM_HEADERS: &str = "#define _GNU_SOURCE
 #include <dlfcn.h>
+#include <fcntl.h>
 #include <inttypes.h>
 #include <pthread.h>
 #include <sched.h>
@@ -113,6 +114,7 @@ const SYSTEM_HEADERS: &str = "#define _GNU_SOURCE
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
 #ifdef __linux__

@@ -187,6 +187,10 @@ const SPARE_BYTES: u64 = 2 << 30;
 /// Time that a process may take besides its calls: to start, to read, to write.
 const MARGIN: Duration = Duration::from_secs(2);
 
+/// Bytes that a process gets, fills, packs and looks through in a second, at the least. Of memory that a virtual machine
+/// has to get from its host first it is not many more.
+const TOUCHED_A_SECOND: u64 = 64 << 20;
+
 /// Time that filling the caches may take before a call.
 const FILLING: Duration = Duration::from_millis(500);
 
@@ -216,10 +220,11 @@ impl CpuRunner {
             let text = format!("it wants {} bytes of workspace and packed parameters", code.extra_bytes);
             return Err(failure(FailureKind::Resource, text).into());
         }
-        // Both passes run the shares of all threads one after the other.
-        let limit = self.options.run_limit * (2 * self.threads as u32) + MARGIN;
-        let threads = self.threads;
+        let (threads, run_limit) = (self.threads, self.options.run_limit);
         let task = self.task(workload)?;
+        // Both passes run the shares of all threads one after the other, and parameters are packed before.
+        let touched = Duration::from_secs((task.bytes + code.extra_bytes) / TOUCHED_A_SECOND);
+        let limit = run_limit * (2 * threads as u32) + touched + MARGIN;
         let memory = (4 * task.bytes).saturating_add(code.extra_bytes.saturating_mul(2)).saturating_add(SPARE_BYTES);
         let mut session = code.program.start(&task.input, memory)?;
         let output = code.program.scratch("output");

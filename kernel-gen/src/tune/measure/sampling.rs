@@ -24,7 +24,7 @@ pub struct Sampling {
 }
 
 impl Default for Sampling {
-    /// Five to 15 samples, until the interval is within 1 %, or three where they add up to 15 ms; two where twice as
+    /// Five to 15 samples, until the interval is within 1 %, or three where they add up to 15 ms; one where twice as
     /// slow; 31 in comparisons.
     fn default() -> Sampling {
         Sampling { least: 5, most: 15, interval: 0.01, screen: 2.0, sample_us: 1500.0, most_us: 15_000.0, compare: 31 }
@@ -33,7 +33,7 @@ impl Default for Sampling {
 
 impl Sampling {
     /// Samples of a candidate that is slow.
-    pub const FEW: usize = 2;
+    pub const FEW: usize = 1;
 
     /// Samples of a candidate whose calls are long: they scatter little, and who is among the fastest is compared again.
     pub const LEAST_LONG: usize = 3;
