@@ -374,7 +374,7 @@ mod tests {
             (0..3).map(|r| a[batch * 27 + row * 3 + r] * b[batch * 3090 + r * 1030 + column]).sum()
         };
         let expected: Vec<f64> = (0..2 * 9270).map(entry).collect();
-        assert_eq!(reference(&Workload::f32(p.clone()), &[&a, &b]), expected);
+        assert_eq!(reference(&Workload::f32(p), &[&a, &b]), expected);
         let transposing = Matmul { trans_b: true, ..p };
         assert_eq!(reference(&Workload::f32(transposing), &[&a, &transposed]), expected);
     }
