@@ -76,6 +76,25 @@ fn tiles_need_not_divide_the_map_nor_warps_the_channels() {
 }
 
 #[test]
+fn a_lane_has_two_groups_of_output_channels() {
+    let text =
+        check(pair(16, [7, 7], 1, 300).with_between(&BETWEEN), &EPILOGUE, "sm_90a", &config([1, 7], 32, 8, 2, 2, 2, 2));
+    assert!(text.contains("__cluster_dims__(2, 1, 1)"), "{text}");
+    check(pair(8, [4, 4], 2, 250), &[Epilogue::Bias], "sm_80", &config([2, 2], 32, 8, 2, 1, 1, 1));
+}
+
+/// Four channels of four columns fill half of the lanes with runs of four rows and all of them with runs of two; seven rows
+/// are one run or seven turns.
+#[test]
+fn lanes_compute_results_below_each_other() {
+    for (rows, stride, stores) in [(4, 1, 2), (7, 1, 7), (2, 2, 1), (1, 1, 1)] {
+        let text = check(pair(8, [8, 8], stride, 16), &[], "sm_80", &config([rows, 4], 16, 1, 1, 1, 2, 1));
+        let stored = text.lines().filter(|line| line.trim_start().starts_with("mid[")).count();
+        assert_eq!(stored, stores, "{rows} {stride}: {text}");
+    }
+}
+
+#[test]
 fn what_it_is_not_for_is_refused() {
     let target = Target::find("sm_80").expect("a built-in target");
     let refuses = |w: &Workload, t: &Target| SplitkPair.applies(w, t).expect_err("it does not apply");

@@ -43,7 +43,7 @@ impl Template for SplitkDirect {
 
     fn space(&self, w: &Workload, t: &Target) -> Result<Space, TemplateError> {
         let (c, gpu) = problem(w, t).map_err(TemplateError::Limit)?;
-        super::space(move |sizes| plan(c, sizes), gpu)
+        super::space(move |sizes| plan(c, sizes), gpu, &[1, 2, 4])
     }
 
     fn default_config(&self, w: &Workload, t: &Target) -> Result<Config, TemplateError> {

@@ -8,7 +8,13 @@ use crate::templates::cuda::product::widest;
 use crate::templates::cuda::{ceil_div, share, tile, unrolled};
 use crate::workload::DepthwisePointwise;
 use crate::workload::naive::between;
+use std::collections::BTreeSet;
 
+/// Most results that a lane computes at a time.
+const MOST_RUN: i64 = 8;
+/// Instructions of a result beside its taps, and of a turn beside results and loads.
+const RESULT_REST: i64 = 4;
+const TURN_REST: i64 = 8;
 /// Registers of a thread for taps, pixels and places under way.
 const TAP_REGISTERS: i64 = 16;
 
@@ -26,9 +32,9 @@ pub(super) struct Depthwise {
 
 /// What lanes have computed and not yet stored.
 pub(super) struct Results {
-    /// `[turn]`.
+    /// `[turn, row of a run]`.
     values: BufferId,
-    /// Of each turn the channel of a group and the place in the window, and whether there is such a result.
+    /// Of each turn the channel of a group and the first place in the window, and whether there are such results.
     places: Vec<([Expr; 2], Option<Expr>)>,
 }
 
@@ -80,14 +86,48 @@ pub(super) fn shared_elements(plan: &Plan, pair: &DepthwisePointwise) -> i64 {
     sizes.warps * (sizes.stages * of_slot + halves(plan) * sizes.step * plan.multiplied().elements()) + 8
 }
 
-/// Registers of a thread that the first half takes: of each turn its value and where it goes, too.
-pub(super) fn registers(plan: &Plan) -> i64 {
-    TAP_REGISTERS + 2 * turns(plan)
+/// How lanes share the results of a step.
+#[derive(Clone, Copy)]
+pub(super) struct Work {
+    /// Results below each other that a lane computes at a time: they have filters and rows of pixels in common.
+    pub(super) run: i64,
+    /// Turns of a warp.
+    pub(super) turns: i64,
+    /// Loads from shared memory in a turn.
+    pub(super) loads: i64,
+    /// Instructions of a turn.
+    pub(super) instructions: i64,
 }
 
-/// Turns in which a warp computes the results of a step.
-pub(super) fn turns(plan: &Plan) -> i64 {
-    ceil_div(step_channels(plan) * plan.sizes.pixels(), WARP)
+impl Work {
+    /// Of all runs that divide the rows of a tile the one with the fewest instructions.
+    pub(super) fn of(plan: &Plan, pair: &DepthwisePointwise) -> Work {
+        let rows = plan.sizes.tile[0];
+        (2..=rows.min(MOST_RUN))
+            .filter(|run| rows % run == 0)
+            .map(|run| Work::in_runs(plan, pair, run))
+            .fold(Work::in_runs(plan, pair, 1), |best, next| if next.all() < best.all() { next } else { best })
+    }
+
+    fn in_runs(plan: &Plan, pair: &DepthwisePointwise, run: i64) -> Work {
+        let c = &pair.depthwise;
+        let rows = (0..run).flat_map(|y| (0..c.kh).map(move |kh| y * c.stride[0] + kh * c.dilation[0]));
+        let rows = rows.collect::<BTreeSet<i64>>().len() as i64;
+        let loads = rows * c.kw + taps(pair) + i64::from(pair.bias);
+        let instructions = loads + run * (taps(pair) + RESULT_REST) + TURN_REST;
+        Work { run, turns: ceil_div(step_channels(plan) * plan.sizes.pixels() / run, WARP), loads, instructions }
+    }
+
+    /// Instructions of a step.
+    fn all(&self) -> i64 {
+        self.turns * self.instructions
+    }
+}
+
+/// Registers of a thread that the first half takes: its values, and of each turn where they go, too.
+pub(super) fn registers(plan: &Plan, pair: &DepthwisePointwise) -> i64 {
+    let work = Work::of(plan, pair);
+    TAP_REGISTERS + work.turns * (work.run + 1)
 }
 
 /// Turns in which a warp fetches the filters of a step.
@@ -163,20 +203,23 @@ impl Depthwise {
         }
     }
 
-    /// Computes the results of the step whose pixels are in a slot. There is no branch, so that compilers can mix this with
+    /// Computes the results of the step whose pixels are in a slot. What results of a run have in common is loaded once by
+    /// compilers, as nothing is stored in between. There is no branch, so that compilers can mix this with
     /// the products of the step before: lanes without a result compute the last one, too.
     pub(super) fn compute(&self, b: &mut KernelBuilder, block: &Block, ring: &Ring, slot: &Expr) -> Results {
         let (plan, c) = (block.plan, &self.pair.depthwise);
         let (taken, given, sizes, taps) = (plan.fetched(), plan.multiplied(), plan.sizes, taps(&self.pair));
-        let (pixels, count) = (sizes.pixels(), step_channels(plan) * sizes.pixels());
-        let values = b.alloc("mid_value", DType::F32, &[turns(plan)], Scope::Register);
+        let Work { run, turns, .. } = Work::of(plan, &self.pair);
+        let (columns, runs) = (sizes.tile[1], sizes.pixels() / run);
+        let count = step_channels(plan) * runs;
+        let values = b.alloc("mid_value", DType::F32, &[turns, run], Scope::Register);
         let one = |b: &mut KernelBuilder, turn: i64| {
             let item = Expr::from(block.lane) + turn * WARP;
             let exists = ((turn + 1) * WARP > count).then(|| item.clone().lt(count));
             let item = if exists.is_some() { item.min(count - 1) } else { item };
-            let channel = b.let_("mid_channel", item.clone().floor_div(pixels));
-            let row = b.let_("mid_row", item.clone().floor_mod(pixels).floor_div(sizes.tile[1]));
-            let column = b.let_("mid_column", item.floor_mod(sizes.tile[1]));
+            let channel = b.let_("mid_channel", item.clone().floor_div(runs));
+            let row = b.let_("mid_row", item.clone().floor_mod(runs).floor_div(columns) * run);
+            let column = b.let_("mid_column", item.floor_mod(columns));
             let part = Expr::from(channel).floor_div(sizes.groups());
             let group = Expr::from(channel).floor_mod(sizes.groups());
             let first = row * (c.stride[0] * taken.pitch()) + Expr::from(column) * c.stride[1] + taken.lead();
@@ -185,29 +228,37 @@ impl Depthwise {
                 Expr::load(buffer, [block.warp.into(), slot.clone()].into_iter().chain(rest).collect())
             };
             let bias = self.biases.map_or(Expr::f32(0.0), |biases| own(biases, vec![channel.into()]));
-            let at = vec![Expr::Int(turn)];
-            b.store(values, at.clone(), bias);
-            for tap in 0..taps {
-                let away = tap / c.kw * c.dilation[0] * taken.pitch() + tap % c.kw * c.dilation[1];
-                let filter = own(self.filters, vec![channel * taps + tap]);
-                let pixel = own(ring.pixels, vec![part.clone(), first + away]);
-                b.sum(values, at.clone(), filter * pixel, &[]);
+            for y in 0..run {
+                let at = vec![Expr::Int(turn), Expr::Int(y)];
+                b.store(values, at.clone(), bias.clone());
+                for tap in 0..taps {
+                    let below = y * c.stride[0] + tap / c.kw * c.dilation[0];
+                    let away = below * taken.pitch() + tap % c.kw * c.dilation[1];
+                    let filter = own(self.filters, vec![channel * taps + tap]);
+                    let pixel = own(ring.pixels, vec![part.clone(), first + away]);
+                    b.sum(values, at.clone(), filter * pixel, &[]);
+                }
+                let sum = Expr::load(values, at.clone());
+                let rest = DepthwisePointwise { bias: false, ..self.pair };
+                let value = between(&rest, sum, &channel.into(), &|name| block.params.get(name));
+                b.store(values, at, value);
             }
-            let rest = DepthwisePointwise { bias: false, ..self.pair };
-            let value = between(&rest, Expr::load(values, at.clone()), &channel.into(), &|name| block.params.get(name));
-            b.store(values, at, value);
             ([part, group * given.plane() + row * given.pitch() + column], exists)
         };
-        let places = (0..turns(plan)).map(|turn| one(b, turn)).collect();
+        let places = (0..turns).map(|turn| one(b, turn)).collect();
         Results { values, places }
     }
 
     /// Stores what was computed for step `k`.
     pub(super) fn keep(&self, b: &mut KernelBuilder, block: &Block, results: Results, k: &Expr) {
+        let (plan, half) = (block.plan, k.clone().floor_mod(halves(block.plan)));
+        let (run, pitch) = (Work::of(plan, &self.pair).run, plan.multiplied().pitch());
         for (turn, ([part, place], exists)) in (0..).zip(results.places) {
-            let to = vec![block.warp.into(), k.clone().floor_mod(halves(block.plan)), part, place];
             let store = |b: &mut KernelBuilder| {
-                b.store(self.results, to, Expr::load(results.values, vec![Expr::Int(turn)]));
+                for y in 0..run {
+                    let to = vec![block.warp.into(), half.clone(), part.clone(), place.clone() + y * pitch];
+                    b.store(self.results, to, Expr::load(results.values, vec![Expr::Int(turn), Expr::Int(y)]));
+                }
             };
             match exists {
                 Some(exists) => b.if_(exists, store),

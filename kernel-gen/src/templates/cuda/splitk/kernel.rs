@@ -224,6 +224,13 @@ impl Block<'_> {
         self.warp * WARP + self.lane
     }
 
+    /// The first of each group of a thread's output channels, among those of the warp's lanes.
+    fn quads(&self) -> impl Iterator<Item = Expr> + use<> {
+        let Sizes { channels, .. } = self.sizes();
+        let (quad, lane) = (self.sizes().quad(), self.lane);
+        (0..channels / quad).map(move |group| lane * quad + group * WARP * quad)
+    }
+
     /// Has the pixels and weights of a step brought to a slot.
     fn fetch(&self, b: &mut KernelBuilder, ring: &Ring, k: Expr, slot: Expr) {
         let (plan, window, step) = (self.plan, self.plan.fetched(), self.sizes().step);
@@ -269,16 +276,17 @@ impl Block<'_> {
                     None => copy(b),
                 }
             });
-            let channels = self.sizes().channels;
-            let own = Expr::from(self.lane) * channels;
+            let quad = self.sizes().quad();
             unrolled(b, "tap", plan.taps(), |b, tap| {
-                let to = vec![self.warp.into(), slot.clone(), part.into(), tap.into(), own.clone()];
-                let from = vec![self.channels.into(), together.clone(), tap.into(), own.clone()];
-                b.gpu(Gpu::CopyAsync {
-                    dst: tile(ring.weights, to, &[channels]),
-                    src: tile(self.params.get("w"), from, &[channels]),
-                    guard: None,
-                });
+                for own in self.quads() {
+                    let to = vec![self.warp.into(), slot.clone(), part.into(), tap.into(), own.clone()];
+                    let from = vec![self.channels.into(), together.clone(), tap.into(), own];
+                    b.gpu(Gpu::CopyAsync {
+                        dst: tile(ring.weights, to, &[quad]),
+                        src: tile(self.params.get("w"), from, &[quad]),
+                        guard: None,
+                    });
+                }
             });
         });
         if let Some(depthwise) = &ring.depthwise {
@@ -289,15 +297,15 @@ impl Block<'_> {
     /// Adds the products of one input channel of step `k`.
     fn multiply(&self, b: &mut KernelBuilder, ring: &Ring, acc: BufferId, [k, slot]: [VarId; 2], part: VarId) {
         let (plan, c, window) = (self.plan, &self.plan.c, self.plan.multiplied());
-        let Sizes { tile: size, channels, .. } = self.sizes();
+        let (Sizes { tile: size, channels, .. }, quad) = (self.sizes(), self.sizes().quad());
         let weight = b.alloc("weight", DType::F32, &[plan.taps(), channels], Scope::Register);
         unrolled(b, "tap", plan.taps(), |b, tap| {
-            b.loop_("own", channels, LoopKind::Vectorized, |b, own| {
-                let from = Expr::from(self.lane) * channels + own;
-                let value =
-                    Expr::load(ring.weights, vec![self.warp.into(), slot.into(), part.into(), tap.into(), from]);
-                b.store(weight, vec![tap.into(), own.into()], value);
-            });
+            for (place, first) in (0..).zip(self.quads()) {
+                b.loop_("own", quad, LoopKind::Vectorized, |b, own| {
+                    let from = vec![self.warp.into(), slot.into(), part.into(), tap.into(), first + own];
+                    b.store(weight, vec![tap.into(), own + place * quad], Expr::load(ring.weights, from));
+                });
+            }
         });
         let row = b.alloc("row", DType::F32, &[window.pitch()], Scope::Register);
         for y in 0..window.reach(0) {
@@ -362,7 +370,8 @@ impl Block<'_> {
     /// Adds what the warps have, then what the blocks of the cluster have, and stores it.
     fn reduce(&self, b: &mut KernelBuilder, acc: BufferId, exchange: Option<Exchange>) {
         let (sizes, pixels) = (self.sizes(), self.sizes().pixels());
-        // Lanes stand side by side: channel `lane * channels + own` of a group is at `own * 32 + group * lanes + lane`.
+        // Lanes stand side by side: channel `lane * channels + own` of a group is at `own * 32 + group * lanes + lane`, where a
+        // thread's channels are neighbours.
         let partial = b.alloc("partial", DType::F32, &[sizes.warps, pixels, self.plan.sum_pitch()], Scope::Shared);
         self.each_sum(b, |b, index| {
             let [y, x, own] = [0, 1, 2].map(|i| index[i].clone());
@@ -379,7 +388,12 @@ impl Block<'_> {
         self.share(b, sizes.block_channels() * pixels, |b, element| {
             let channel = element.clone().floor_div(pixels);
             let pixel = element.clone().floor_mod(pixels);
-            let place = channel.clone().floor_mod(sizes.channels) * WARP + channel.clone().floor_div(sizes.channels);
+            let (quad, lanes) = (sizes.quad(), sizes.lanes * sizes.quad());
+            let (own, within) = match sizes.channels / quad {
+                1 => (Expr::Int(0), channel.clone()),
+                _ => (channel.clone().floor_div(lanes) * quad, channel.clone().floor_mod(lanes)),
+            };
+            let place = (own + within.clone().floor_mod(quad)) * WARP + within.floor_div(quad);
             let sum = add(b, sizes.warps * sizes.groups(), &|part| {
                 let (warp, group) =
                     (Expr::from(part).floor_div(sizes.groups()), Expr::from(part).floor_mod(sizes.groups()));

@@ -13,7 +13,7 @@
 //! |---|---|---|
 //! | `tile_h`, `tile_w` | up to 14 and 28 | output pixels of a tile, all of which a thread has |
 //! | `lanes` | 4, 8, 16, 32 | lanes of a warp with different output channels; `32 / lanes` groups split the reduction |
-//! | `channels` | 1, 2, 4 | output channels of a thread |
+//! | `channels` | 1, 2, 4; of a pair 8, too | output channels of a thread |
 //! | `warps` | 2 to 16 | parts of the reduction in a block |
 //! | `cluster` | 1, 2, 4, 8 | parts of the reduction among blocks; 1 where there are no clusters |
 //! | `step` | 1, 2, 4, 8 | input channels that a warp waits for at a time |
@@ -107,6 +107,12 @@ impl Sizes {
     /// Groups of lanes in a warp, each with input channels of its own.
     fn groups(&self) -> i64 {
         WARP / self.lanes
+    }
+
+    /// Neighbours among a thread's output channels: what it reads at a time. A thread with more has groups of them, each as
+    /// far behind the one before as the lanes have together.
+    fn quad(&self) -> i64 {
+        self.channels.min(4)
     }
 
     /// Elements that a warp's lanes have side by side: weights of a tap, sums of a pixel.
@@ -281,7 +287,7 @@ impl Plan {
 
     /// Registers of a thread, as far as they can be told beforehand.
     fn registers(&self) -> i64 {
-        let depthwise = if self.pair.is_some() { depthwise::registers(self) } else { 0 };
+        let depthwise = self.pair.map_or(0, |pair| depthwise::registers(self, &pair));
         let operands = self.taps() * self.sizes.channels + self.multiplied().pitch();
         self.sizes.sums() + operands + 2 * self.rounds() + depthwise + OTHER_REGISTERS
     }
@@ -292,7 +298,9 @@ impl Plan {
         let useful = (0..2).all(|dim| tile[dim] <= self.outputs(dim))
             && cluster * warps * self.sizes.groups() * step <= self.c.ci
             && stages <= self.steps()
-            && (channels == 1 || self.c.co > lanes * (channels - 1));
+            && (channels == 1 || self.c.co > lanes * (channels - 1))
+            // Groups of neighbours and groups of lanes are not in one warp.
+            && (channels <= 4 || lanes == WARP);
         useful
             && self.shared_bytes() <= gpu.shared_per_block_optin
             && self.sizes.threads() <= gpu.threads_per_block
@@ -322,14 +330,18 @@ const TILE_W: [i64; 8] = [1, 2, 4, 7, 8, 14, 16, 28];
 const SMALLEST: Sizes = Sizes { tile: [1, 1], lanes: WARP, channels: 1, warps: 1, cluster: 1, step: 1, stages: 1 };
 
 /// The choices for a convolution that `plan` cuts up.
-fn space(plan: impl Fn(Sizes) -> Plan + Send + Sync + 'static, gpu: &Cuda) -> Result<Space, TemplateError> {
+fn space(
+    plan: impl Fn(Sizes) -> Plan + Send + Sync + 'static,
+    gpu: &Cuda,
+    channels: &[i64],
+) -> Result<Space, TemplateError> {
     let (c, gpu) = (plan(SMALLEST).c, gpu.clone());
     let clusters = if gpu.has(CudaFeature::Cluster) { gpu.cluster_size } else { 1 };
     Ok(Space::builder()
         .knob("tile_h", offered(&TILE_H, c.oh()))
         .knob("tile_w", offered(&TILE_W, c.ow()))
         .knob("lanes", [4, 8, 16, 32])
-        .knob("channels", [1, 2, 4])
+        .knob("channels", channels.iter().copied())
         .knob("warps", offered(&[1, 2, 4, 8, 16], c.ci))
         .knob("cluster", offered(&[1, 2, 4, 8], clusters.min(c.ci)))
         .knob("step", offered(&[1, 2, 4, 8], c.ci))

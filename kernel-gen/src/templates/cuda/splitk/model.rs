@@ -5,7 +5,8 @@
 //! the logarithm). Of the sizes measured for a layer those that it ranks first are 1.08 times as slow as the fastest
 //! (geometric mean).
 
-use super::{Plan, WARP, ceil_div, depthwise};
+use super::depthwise::{self, Work};
+use super::{Plan, WARP, ceil_div};
 use crate::target::Cuda;
 use crate::templates::cuda::conv2d_cost::norm;
 use crate::workload::{DepthwisePointwise, Workload};
@@ -38,8 +39,7 @@ const STEP_ALONE: f64 = 76.0;
 const CODE_CLOCKS: f64 = 0.45;
 const CODE_HELD: f64 = 2000.0;
 const CODE_MISSED: f64 = 0.6;
-/// Instructions of a lane for a depthwise result beside its taps, and clocks of a step that wait for the results. Not fitted.
-const RESULT_REST: f64 = 12.0;
+/// Clocks of a step that wait for depthwise results.
 const DEPTHWISE_ALONE: f64 = 100.0;
 /// How round the corner is between what may bound a step.
 const NORM: f64 = 7.4;
@@ -63,14 +63,13 @@ struct Depthwise {
 
 impl Depthwise {
     fn of(plan: &Plan, pair: &DepthwisePointwise) -> Depthwise {
-        let (step, taps) = (plan.sizes.step as f64, (pair.depthwise.kh * pair.depthwise.kw) as f64);
-        let turns = depthwise::turns(plan) as f64 / step;
+        let (step, work) = (plan.sizes.step as f64, Work::of(plan, pair));
         let copies = (depthwise::filter_turns(plan, pair) + i64::from(pair.bias)) as f64 / step;
-        // A tap is two loads and a multiply-add.
-        let slots = turns * (3.0 * taps + RESULT_REST) + copies * COPY_PIXELS;
+        let slots = (work.turns * work.instructions) as f64 / step + copies * COPY_PIXELS;
+        let accesses = (work.turns * (work.loads + work.run)) as f64 / step + copies;
         // A step ahead products cover what results wait for, and the first step's are computed beside none.
         let alone = if depthwise::ahead(plan) { 0.0 } else { DEPTHWISE_ALONE };
-        Depthwise { slots, accesses: turns * (2.0 * taps + 2.0) + copies, alone }
+        Depthwise { slots, accesses, alone }
     }
 }
 

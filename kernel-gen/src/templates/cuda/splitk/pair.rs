@@ -43,7 +43,8 @@ impl Template for SplitkPair {
 
     fn space(&self, w: &Workload, t: &Target) -> Result<Space, TemplateError> {
         let (pair, gpu) = problem(w, t).map_err(TemplateError::Limit)?;
-        super::space(move |sizes| plan(pair, sizes), gpu)
+        // Wide tiles of channels compute the depthwise results less often.
+        super::space(move |sizes| plan(pair, sizes), gpu, &[1, 2, 4, 8])
     }
 
     fn default_config(&self, w: &Workload, t: &Target) -> Result<Config, TemplateError> {
