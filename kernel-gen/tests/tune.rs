@@ -112,6 +112,12 @@ fn a_log_that_was_cut_anywhere_is_gone_on_with() {
 }
 
 #[test]
+fn a_recording_is_not_asked_for_other_numbers_of_images() {
+    let output = command(&["tune", "--replay", &landscape(), "--images", "64", "--dry-run"]);
+    assert!(!output.success && output.errors.concat().contains("leave --images out"), "{:#?}", output.errors);
+}
+
+#[test]
 fn trials_that_do_not_belong_are_named_and_not_gone_on_with() {
     let folder = Folder::new("foreign");
     let (landscape, log) = (landscape(), folder.file("log.jsonl"));

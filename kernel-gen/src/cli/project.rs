@@ -66,6 +66,11 @@ impl Measured {
         Ok(all)
     }
 
+    /// Whether workloads are wanted as they are written.
+    pub(super) fn as_written(&self) -> bool {
+        self.images == 1
+    }
+
     /// How many threads CPU kernels run on; on a GPU, the one that launches them.
     pub(super) fn threads(&self, project: &Project, target: &Target) -> u32 {
         match target.cuda() {
