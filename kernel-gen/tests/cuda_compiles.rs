@@ -23,14 +23,15 @@ use std::time::Duration;
 /// One target of each generation, and each that has instructions of its own.
 const TARGETS: [&str; 8] = ["sm_75", "sm_80", "sm_86", "sm_89", "sm_90", "sm_90a", "sm_100", "sm_120"];
 
-/// The tutorials' workloads, the large products, and a classifier.
-const KNOWN: [&str; 10] = [
+/// The tutorials' workloads, a pair of MobileNet, the large products, and a classifier.
+const KNOWN: [&str; 11] = [
     "conv2d-nchw-f32-n1c512h7w7-o512k3x3-s1x1-p1.1.1.1-d1x1-g1",
     "conv2d-hwcn-f32-n256c256h14w14-o512k3x3-s1x1-p1.1.1.1-d1x1-g1",
     "conv2d-nhwc-f16-n256c256h14w14-o512k3x3-s1x1-p1.1.1.1-d1x1-g1",
     "conv2d-nhwc-f16-n1c3h224w224-o64k7x7-s2x2-p3.3.3.3-d1x1-g1-bias.relu",
     "conv2d-nhwc16n16c-f16-n256c256h14w14-o512k3x3-s1x1-p1.1.1.1-d1x1-g1",
     "depthwise_conv2d-nchw-f32-n1c32h112w112-o32k3x3-s1x1-p1.1.1.1-d1x1-g32-bias.relu6",
+    "depthwise_pointwise-nchw-f32-n1c512h14w14-o512k3x3-s1x1-p1.1.1.1-d1x1-dw.bias.relu6-bias.relu6",
     "matmul-f32-m4096n4096k4096-nn",
     "matmul-f16-m4096n4096k4096-nn",
     "matmul-bf16-m4096n4096k4096-nn",
@@ -120,7 +121,7 @@ fn what_is_chosen_does_not_spill() {
     let Some(compiler) = compiler() else { return };
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../specs");
     let mut workloads: Vec<Workload> = KNOWN.iter().map(|key| Workload::from_key(key).expect("a key")).collect();
-    for spec in ["resnet18.toml", "mobilenet_v1.toml", "matmul.toml"] {
+    for spec in ["resnet18.toml", "mobilenet_v1.toml", "mobilenet_v1_fused.toml", "matmul.toml"] {
         let spec = Spec::load(&folder.join(spec)).unwrap_or_else(|faults| panic!("{}", faults[0]));
         workloads.extend(spec.workloads().map(|(_, w)| w.workload.clone()));
     }
