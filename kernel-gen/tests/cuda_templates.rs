@@ -194,7 +194,7 @@ fn workload_for(template: &str, seed: u64) -> Workload {
         match template {
             "conv2d_no_batching" | "splitk_direct" => *c = Conv2d { layout: ConvLayout::Nchw, groups: 1, ..*c },
             "conv2d_hwcn" | "simt_conv2d" => *c = Conv2d { layout: ConvLayout::Hwcn, groups: 1, ..*c },
-            "winograd_conv2d" => {
+            "winograd_conv2d" | "winograd_fused" => {
                 let (layout, padding) = (ConvLayout::Nchw, c.padding.map(|p| p % 3));
                 *c = Conv2d { layout, groups: 1, kh: 3, kw: 3, stride: [1, 1], dilation: [1, 1], padding, ..*c };
             }
@@ -212,7 +212,7 @@ fn workload_for(template: &str, seed: u64) -> Workload {
 fn most_macs(template: &str) -> i64 {
     match template {
         "conv2d_tensorcore" | "wgmma_gemm" | "wgmma_conv2d" | "mma_gemm" | "mma_conv2d" | "split_product"
-        | "split_halves" | "winograd_conv2d" => 2_000_000,
+        | "split_halves" | "winograd_conv2d" | "winograd_fused" => 2_000_000,
         _ => 200_000,
     }
 }

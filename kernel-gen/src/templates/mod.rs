@@ -157,6 +157,7 @@ impl Registry {
             .with(cuda::splitk::SplitkDirect)
             .with(cuda::splitk::SplitkPair)
             .with(cuda::winograd::WinogradConv2d)
+            .with(cuda::winograd::fused::WinogradFused)
             .with(cuda::stem::Conv2dStem)
             .with(cuda::simt::SimtGemm)
             .with(cuda::simt::SimtConv2d)

@@ -114,6 +114,15 @@ fn workload_for(template: &str, seed: u64) -> Workload {
                 *c = Conv2d { n: 4 * one.n, ..one };
             });
         }
+        "winograd_fused" => {
+            (w.dtype, w.math) = (DType::F32, Math::Strict);
+            conv(&mut w, |c| {
+                let (layout, padding) = (ConvLayout::Nchw, c.padding.map(|p| p % 3));
+                let one = Conv2d { layout, groups: 1, kh: 3, kw: 3, stride: [1, 1], dilation: [1, 1], padding, ..*c };
+                // Several steps of input channels, and blocks of which most are not full.
+                *c = Conv2d { n: 3 * one.n, ci: 3 * one.ci, co: 3 * one.co, ..one };
+            });
+        }
         "depthwise_cuda" => conv(&mut w, |c| {
             *c = Conv2d { layout: ConvLayout::Nchw, ci: c.ci.max(2), ..*c }.depthwise(1 + seed as i64 % 2);
         }),

@@ -19,7 +19,7 @@
 //! | [`simt`] | - | a ring of tiles that `cp.async` fills | `f32` products without tensor cores from sm_80 on |
 //! | [`splitk`] | - | a ring for each warp, then sums | NCHW of few images; there, depthwise with the 1x1 behind it |
 //! | [`stem`] | - | pixels in cells of 16 bytes, and all weights | 16-bit images of few channels |
-//! | [`winograd`] | - | a ring of transformed tiles and weights | 3x3 in NCHW, `f32`, of many images |
+//! | [`winograd`] | - | a ring of transformed tiles and weights | 3x3 in NCHW, `f32`, of many images, in three launches or [one](winograd::fused) |
 //! | [`plain`] | - | nothing | everything, correctly |
 //!
 //! Kernels come without barriers: [`insert_barriers`](crate::lower::insert_barriers::insert_barriers()) puts them where
@@ -37,6 +37,7 @@ pub mod matmul_blocked;
 pub mod matmul_notes;
 pub mod mma;
 mod model;
+mod outer;
 pub mod plain;
 mod product;
 mod ring;

@@ -4,6 +4,7 @@ use super::{LANES, Plan, TURNED, VECTOR};
 use crate::ir::builder::KernelBuilder;
 use crate::ir::{Axis, Barrier, BufferId, DType, Expr, Gpu, Group, Kernel, LoopKind, Scope, Stmt, VarId};
 use crate::target::Cuda;
+use crate::templates::cuda::outer::{lanes_of, there_and_back};
 use crate::templates::cuda::product::{self, Fetch, Layout, Product};
 use crate::templates::cuda::{tile, unrolled};
 use crate::workload::operands::Operands;
@@ -166,10 +167,9 @@ impl Block<'_> {
         let names = ["left", "right"];
         let operands = [0, 1].map(|side| b.alloc(names[side], DType::F32, &[2, sizes.own[side]], Scope::Register));
         let sums = b.alloc("sum", DType::F32, &sizes.own, Scope::Register);
-        let (warp, lane) = (Expr::from(self.warp), Expr::from(self.lane));
-        let lanes = [lane.clone().floor_div(16) * 2 + lane.clone().floor_mod(2), lane.floor_mod(16).floor_div(2)];
+        let warp = Expr::from(self.warp);
         let [down, across] = [warp.clone().floor_div(sizes.warps(1)), warp.floor_mod(sizes.warps(1))];
-        let [row, column] = lanes;
+        let [row, column] = lanes_of(self.lane);
         let own = [b.let_("own_rows", down * LANES[0] + row), b.let_("own_columns", across * LANES[1] + column)];
         Memory { ring, operands, sums, own }
     }
@@ -256,16 +256,11 @@ impl Block<'_> {
         }
     }
 
-    /// Multiplies the operands of term `k` of a step: along the rows there and back, so that neighbouring instructions have
-    /// an operand in common, which the compiler then keeps in front of the multipliers.
+    /// Multiplies the operands of term `k` of a step.
     fn multiply(&self, b: &mut KernelBuilder, memory: &Memory, k: i64) {
-        let [rows, columns] = self.plan.sizes.own;
-        for i in 0..rows {
-            for at in 0..columns {
-                let j = if i % 2 == 0 { at } else { columns - 1 - at };
-                let operand = |side: usize, at: i64| Expr::load(memory.operands[side], vec![(k % 2).into(), at.into()]);
-                b.sum(memory.sums, [i.into(), j.into()], operand(0, i) * operand(1, j), &[]);
-            }
+        for [i, j] in there_and_back(self.plan.sizes.own) {
+            let operand = |side: usize, at: i64| Expr::load(memory.operands[side], vec![(k % 2).into(), at.into()]);
+            b.sum(memory.sums, [i.into(), j.into()], operand(0, i) * operand(1, j), &[]);
         }
     }
 

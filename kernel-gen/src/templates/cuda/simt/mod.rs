@@ -32,6 +32,7 @@ pub use conv2d::SimtConv2d;
 pub use gemm::SimtGemm;
 
 use super::ceil_div;
+use super::outer::{LANES, VECTOR};
 use super::product::{Layout, Outputs, Product, widest};
 use crate::ir::DType;
 use crate::space::{Config, ConfigError, Space, SpaceBuilder};
@@ -39,10 +40,6 @@ use crate::target::{Cuda, CudaFeature, Target};
 use crate::workload::Workload;
 use crate::workload::operands::Operands;
 
-/// Lanes of a warp down and across.
-const LANES: [i64; 2] = [4, 8];
-/// Elements of a vector of 16 bytes.
-const VECTOR: i64 = 4;
 /// Neighbours of the reduction that lanes copy of a row that is turned around.
 const TURNED: i64 = 8;
 /// Multiply-adds of a step that a thread has written out: more than 16 kB of instructions do not stay in the first cache for

@@ -24,8 +24,10 @@
 //! The matrices are those of the CPU's template, and so are the classes: `F(2x2)` errs less than a sequential `f32` sum and is
 //! `strict`, `F(4x4)` is of the class `fp32`.
 
+pub mod fused;
 mod model;
 mod products;
+mod tiling;
 mod transforms;
 
 use crate::ir::DType;
@@ -34,11 +36,14 @@ use crate::ir::{Kernel, Scope};
 use crate::schedule::Schedule;
 use crate::space::{Config, ConfigError, Space};
 use crate::target::{Cuda, CudaFeature, Target};
+use crate::templates::cuda::outer::{LANES, VECTOR};
 use crate::templates::cuda::{ceil_div, device};
 use crate::templates::winograd::filter::{Filter, tile_sizes};
 use crate::templates::{Pack, Scheduled, Template, TemplateError};
 use crate::workload::operands::Operands;
 use crate::workload::{Conv2d, ConvLayout, Op, Param, Role, Workload};
+use tiling::Tiling;
+use transforms::Packed;
 
 /// See the module's text.
 pub struct WinogradConv2d;
@@ -47,10 +52,6 @@ pub struct WinogradConv2d;
 const TAPS: i64 = 3;
 /// Largest tile that is offered.
 const MOST_OUTPUTS: i64 = 4;
-/// Lanes of a warp along the output channels and along the tiles of the products.
-const LANES: [i64; 2] = [4, 8];
-/// Elements of a vector of 16 bytes.
-const VECTOR: i64 = 4;
 /// Registers of a thread of the products beside sums and operands.
 const OTHER_REGISTERS: i64 = 30;
 /// Most threads of a block of the transforms.
@@ -85,14 +86,9 @@ impl Sizes {
         })
     }
 
-    /// Inputs of a tile along each dimension, and as many products.
-    fn t(&self) -> i64 {
-        self.m + TAPS - 1
-    }
-
     /// Products of a tile for each pair of channels.
     fn places(&self) -> i64 {
-        self.t() * self.t()
+        (self.m + TAPS - 1) * (self.m + TAPS - 1)
     }
 
     /// Warps of a block of the products along output channels (0) and tiles (1).
@@ -124,14 +120,9 @@ struct Plan {
 }
 
 impl Plan {
-    /// Tiles of an image along rows (0) or columns (1).
-    fn tiles(&self, dim: usize) -> i64 {
-        ceil_div(self.outputs(dim), self.sizes.m)
-    }
-
-    /// Output rows (0) or columns (1).
-    fn outputs(&self, dim: usize) -> i64 {
-        if dim == 0 { self.c.oh() } else { self.c.ow() }
+    /// How outputs are cut into tiles.
+    fn tiling(&self) -> Tiling {
+        Tiling { c: self.c, m: self.sizes.m }
     }
 
     /// Images of a round.
@@ -141,7 +132,7 @@ impl Plan {
 
     /// Tiles of an image.
     fn image_tiles(&self) -> i64 {
-        self.tiles(0) * self.tiles(1)
+        self.tiling().image_tiles()
     }
 
     /// Tiles of a round, and those that fill up its last block.
@@ -314,7 +305,11 @@ impl Template for WinogradConv2d {
         if !plan.fits(gpu) {
             return Err(TemplateError::Limit(format!("{config} does not fit {}", t.name)));
         }
-        let pack = Pack { param: "w".into(), kernel: transforms::pack(&plan, &filter) };
+        let [_, inputs, outputs] = plan.weight_shape();
+        let packed = Packed { shape: plan.weight_shape().to_vec(), padded: [inputs, outputs] };
+        let index = |k: i64, ci, co| vec![k.into(), ci, co];
+        let pack =
+            Pack { param: "w".into(), kernel: transforms::pack(&plan.tiling(), &filter, packed, |co| co, index) };
         Ok(Scheduled { schedule: Schedule::new(kernel(&plan, w, &filter)), packs: vec![pack] })
     }
 }

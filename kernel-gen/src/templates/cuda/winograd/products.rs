@@ -5,10 +5,11 @@
 //! and tiles stand in groups of four, a block apart for each group, so that the lanes of a warp read 64 and 128 bytes side by
 //! side. There is one barrier a step: behind it all have seen what came, and all are done with the slot that is filled next.
 
-use super::{LANES, Plan, VECTOR};
+use super::Plan;
 use crate::ir::builder::KernelBuilder;
 use crate::ir::{Axis, Barrier, BufferId, DType, Expr, Gpu, Group, LoopKind, Scope, Stmt, VarId};
 use crate::target::Cuda;
+use crate::templates::cuda::outer::{LANES, VECTOR, lanes_of, there_and_back};
 use crate::templates::cuda::{tile, unrolled};
 
 /// `products[k, co, tile] = sum over ci of weights[k, ci, co] * data[k, ci, tile]`; `buffers` are weights, data, products.
@@ -82,10 +83,10 @@ impl Block<'_> {
                         });
                     });
                 }
-                self.each(b, |b, [i, j]| {
-                    let product = Expr::load(operands[0], vec![i.clone()]) * Expr::load(operands[1], vec![j.clone()]);
-                    b.sum(sums, [i, j], product, &[]);
-                });
+                for [i, j] in there_and_back(sizes.own) {
+                    let operand = |dim: usize, at: i64| Expr::load(operands[dim], vec![at.into()]);
+                    b.sum(sums, [i.into(), j.into()], operand(0, i) * operand(1, j), &[]);
+                }
             });
         });
         self.store(b, own, sums);
@@ -94,9 +95,9 @@ impl Block<'_> {
     /// Names the thread's number among those of the block along channels and along tiles.
     fn own(&self, b: &mut KernelBuilder) -> [VarId; 2] {
         let across = self.plan.sizes.warps(1);
-        let (warp, lane) = (Expr::from(self.warp), Expr::from(self.lane));
-        let row = warp.clone().floor_div(across) * LANES[0] + lane.clone().floor_div(LANES[1]);
-        let column = warp.floor_mod(across) * LANES[1] + lane.floor_mod(LANES[1]);
+        let (warp, [short, long]) = (Expr::from(self.warp), lanes_of(self.lane));
+        let row = warp.clone().floor_div(across) * LANES[0] + short;
+        let column = warp.floor_mod(across) * LANES[1] + long;
         [b.let_("own_channels", row), b.let_("own_tiles", column)]
     }
 

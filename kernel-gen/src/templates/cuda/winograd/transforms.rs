@@ -1,8 +1,9 @@
 //! What is done to tiles before and after the products: a thread has a tile of a channel.
 
+use super::tiling::{Place, Tiling};
 use super::{Plan, TAPS, ceil_div};
 use crate::ir::builder::KernelBuilder;
-use crate::ir::{Access, Axis, BufferId, DType, Expr, Kernel, LoopKind, Scope, VarId};
+use crate::ir::{Access, Axis, BufferId, DType, Expr, Kernel, LoopKind, Scope};
 use crate::templates::winograd::filter::{Filter, Matrix};
 use crate::templates::winograd::transform::{Temporaries, apply};
 use crate::workload::Workload;
@@ -13,7 +14,7 @@ use crate::workload::operands::Operands;
 const PACK_THREADS: i64 = 32;
 
 /// The registers in which a thread transforms a tile.
-struct Registers {
+pub(super) struct Registers {
     /// What it reads.
     read: BufferId,
     /// Between columns and rows.
@@ -24,7 +25,7 @@ struct Registers {
 
 impl Registers {
     /// For a matrix of `t x t` or fewer elements.
-    fn new(b: &mut KernelBuilder, t: i64) -> Registers {
+    pub(super) fn new(b: &mut KernelBuilder, t: i64) -> Registers {
         let mut values = |name: &str, n: i64| b.alloc(name, DType::F32, &[n], Scope::Register);
         Registers {
             read: values("tap", t * t),
@@ -35,7 +36,7 @@ impl Registers {
 }
 
 /// `matrix * tile * matrix^T`, where the tile has `size` rows and columns that `read` gives: rows of the result go to `write`.
-fn both_sides(
+pub(super) fn both_sides(
     b: &mut KernelBuilder,
     registers: &Registers,
     matrix: &Matrix,
@@ -65,18 +66,34 @@ fn both_sides(
     }
 }
 
-/// The kernel that transforms the weights: `packed[k, ci, co] = (G g G^T)[k]`, zeros beyond the last channels.
-pub(super) fn pack(plan: &Plan, filter: &Filter) -> Kernel {
-    let (c, t) = (&plan.c, plan.sizes.t());
-    let [_, inputs, outputs] = plan.weight_shape();
+/// Where transformed weights lie in memory.
+pub(super) struct Packed {
+    /// Shape of the packed tensor.
+    pub(super) shape: Vec<i64>,
+    /// Input and output channels with those that fill up steps and blocks.
+    pub(super) padded: [i64; 2],
+}
+
+/// The kernel that transforms the weights, zeros beyond the last channels: `(G g G^T)[k]` of input channel `ci` and output channel
+/// `channel(place)` comes to `index(k, ci, place)`, where `place` goes over all output channels.
+pub(super) fn pack(
+    tiling: &Tiling,
+    filter: &Filter,
+    packed: Packed,
+    channel: impl Fn(Expr) -> Expr,
+    index: impl Fn(i64, Expr, Expr) -> Vec<Expr>,
+) -> Kernel {
+    let (c, t) = (&tiling.c, tiling.t());
+    let Packed { shape, padded: [inputs, outputs] } = packed;
     let mut b = KernelBuilder::new("pack_w");
     let w = b.param("w", DType::F32, &c.weight_shape(), Access::Read);
-    let packed = b.param("packed", DType::F32, &plan.weight_shape(), Access::Write);
+    let packed = b.param("packed", DType::F32, &shape, Access::Write);
     b.loop_("ci", inputs, LoopKind::Grid(Axis::Y), |b, ci| {
         b.loop_("channels", outputs / PACK_THREADS, LoopKind::Grid(Axis::X), |b, channels| {
             b.loop_("thread", PACK_THREADS, LoopKind::Thread(Axis::X), |b, thread| {
                 let registers = Registers::new(b, t);
-                let co = b.let_("co", channels * PACK_THREADS + thread);
+                let place = channels * PACK_THREADS + thread;
+                let co = b.let_("co", channel(place.clone()));
                 let inside = [(co, c.co, outputs), (ci, c.ci, inputs)];
                 let inside = inside.into_iter().filter(|(_, size, padded)| size < padded);
                 let exists = Expr::all(inside.map(|(index, size, _)| Expr::from(index).lt(size)));
@@ -89,7 +106,7 @@ pub(super) fn pack(plan: &Plan, filter: &Filter) -> Kernel {
                 };
                 both_sides(b, &registers, &filter.weight, TAPS, read, |b, i, row| {
                     for (j, value) in row.into_iter().enumerate() {
-                        b.store(packed, [Expr::Int(i * t + j as i64), ci.into(), co.into()], value);
+                        b.store(packed, index(i * t + j as i64, ci.into(), place.clone()), value);
                     }
                 });
             });
@@ -98,57 +115,22 @@ pub(super) fn pack(plan: &Plan, filter: &Filter) -> Kernel {
     b.finish()
 }
 
-/// Where a tile is.
-struct Place {
-    /// Its number in the round.
-    tile: VarId,
-    /// Its image in the round.
-    image: VarId,
-    /// Its first output row and column.
-    corner: [VarId; 2],
-}
-
-impl Place {
-    fn of(b: &mut KernelBuilder, plan: &Plan, number: Expr) -> Place {
-        let [down, across] = [0, 1].map(|dim| plan.tiles(dim));
-        let m = plan.sizes.m;
-        let tile = b.let_("tile", number);
-        let image = b.let_("image", Expr::from(tile).floor_div(down * across));
-        let row = b.let_("first_row", Expr::from(tile).floor_div(across).floor_mod(down) * m);
-        let column = b.let_("first_column", Expr::from(tile).floor_mod(across) * m);
-        Place { tile, image, corner: [row, column] }
-    }
-}
-
 /// `data[k, ci, tile] = (B^T d B)[k]` for the images from `first` on; zeros stand for tiles beyond the last one.
 pub(super) fn input(b: &mut KernelBuilder, plan: &Plan, filter: &Filter, first: i64, x: BufferId, data: BufferId) {
-    let (c, t, threads) = (&plan.c, plan.sizes.t(), plan.transform_threads());
-    b.loop_("ci", c.ci, LoopKind::Grid(Axis::Y), |b, ci| {
+    let (tiling, threads) = (plan.tiling(), plan.transform_threads());
+    let t = tiling.t();
+    b.loop_("ci", plan.c.ci, LoopKind::Grid(Axis::Y), |b, ci| {
         b.loop_("tiles", plan.padded_tiles() / threads, LoopKind::Grid(Axis::X), |b, tiles| {
             b.loop_("thread", threads, LoopKind::Thread(Axis::X), |b, thread| {
                 let registers = Registers::new(b, t);
-                let Place { tile, image, corner } = Place::of(b, plan, tiles * threads + thread);
+                let place = Place::of(b, &tiling, tiles * threads + thread);
                 let exists = (plan.images() * plan.image_tiles() < plan.padded_tiles())
-                    .then(|| Expr::from(image).lt(plan.images()));
-                let along = |dim: usize, within: i64| {
-                    let (size, padding) = ([c.h, c.w][dim], c.padding[dim]);
-                    let at = corner[dim] + (within - padding);
-                    // The first and the last tile's places.
-                    let all = within - padding..(plan.tiles(dim) - 1) * plan.sizes.m + within - padding + 1;
-                    let meets = all.start < 0 || all.end > size;
-                    (at.clone(), meets.then(|| KernelBuilder::between(&at, 0, size)))
-                };
-                let read = |i: i64, j: i64| {
-                    let ((row, in_rows), (column, in_columns)) = (along(0, i), along(1, j));
-                    let value = Expr::load(x, vec![image + first, ci.into(), row, column]);
-                    match Expr::all([exists.clone(), in_rows, in_columns].into_iter().flatten()) {
-                        Some(inside) => inside.select(value, Expr::f32(0.0)),
-                        None => value,
-                    }
-                };
+                    .then(|| Expr::from(place.image).lt(plan.images()));
+                let read =
+                    |i: i64, j: i64| tiling.pixel(x, [place.image + first, ci.into()], &place, [i, j], exists.clone());
                 both_sides(b, &registers, &filter.input, t, read, |b, i, row| {
                     for (j, value) in row.into_iter().enumerate() {
-                        b.store(data, [Expr::Int(i * t + j as i64), ci.into(), tile.into()], value);
+                        b.store(data, [Expr::Int(i * t + j as i64), ci.into(), place.tile.into()], value);
                     }
                 });
             });
@@ -166,48 +148,64 @@ pub(super) fn output(
     params: &Operands,
     products: BufferId,
 ) {
-    let (c, m, t, threads) = (&plan.c, plan.sizes.m, plan.sizes.t(), plan.transform_threads());
+    let (tiling, threads) = (plan.tiling(), plan.transform_threads());
+    let t = tiling.t();
     let all = plan.images() * plan.image_tiles();
-    // Neighbours that always exist together are stored together.
-    let width = (1..=m).rev().find(|width| m % width == 0 && c.ow() % width == 0).unwrap_or(1);
-    b.loop_("co", c.co, LoopKind::Grid(Axis::Y), |b, co| {
+    b.loop_("co", plan.c.co, LoopKind::Grid(Axis::Y), |b, co| {
         b.loop_("tiles", ceil_div(all, threads), LoopKind::Grid(Axis::X), |b, tiles| {
             b.loop_("thread", threads, LoopKind::Thread(Axis::X), |b, thread| {
-                let registers = Registers::new(b, t);
-                let sums = b.alloc("sum", DType::F32, &[m], Scope::Register);
-                let Place { tile, image, corner } = Place::of(b, plan, tiles * threads + thread);
+                let place = Place::of(b, &tiling, tiles * threads + thread);
                 let body = |b: &mut KernelBuilder| {
                     let read =
-                        |i: i64, j: i64| Expr::load(products, vec![Expr::Int(i * t + j), co.into(), tile.into()]);
-                    both_sides(b, &registers, &filter.output, t, read, |b, i, row| {
-                        for (j, value) in row.into_iter().enumerate() {
-                            b.store(sums, [Expr::Int(j as i64)], value);
-                        }
-                        let row = corner[0] + i;
-                        let write = |b: &mut KernelBuilder| {
-                            for from in (0..m).step_by(width as usize) {
-                                let column = corner[1] + from;
-                                let write = |b: &mut KernelBuilder| {
-                                    b.loop_("column", width, LoopKind::Vectorized, |b, lane| {
-                                        let index = [image + first, co.into(), row.clone(), column.clone() + lane];
-                                        let sum = Expr::load(sums, vec![lane + from]);
-                                        let value = epilogue(w, sum, &co.into(), &index, &|name| params.get(name));
-                                        b.store(params.output(), index, value);
-                                    });
-                                };
-                                when(b, c.ow() % m != 0 && from > 0, column.clone().lt(c.ow()), write);
-                            }
-                        };
-                        when(b, c.oh() % m != 0 && i > 0, row.clone().lt(c.oh()), write);
-                    });
+                        |i: i64, j: i64| Expr::load(products, vec![Expr::Int(i * t + j), co.into(), place.tile.into()]);
+                    finish(b, &tiling, filter, (w, params), [place.image + first, co.into()], &place, read);
                 };
-                when(b, all % threads != 0, Expr::from(image).lt(plan.images()), body);
+                when(b, all % threads != 0, Expr::from(place.image).lt(plan.images()), body);
             });
         });
     });
 }
 
+/// Stores `epilogue(A^T products A)` of one tile: its image and output channel in `y`, its place, and what gives its products.
+pub(super) fn finish(
+    b: &mut KernelBuilder,
+    tiling: &Tiling,
+    filter: &Filter,
+    (w, params): (&Workload, &Operands),
+    [image, co]: [Expr; 2],
+    place: &Place,
+    read: impl FnMut(i64, i64) -> Expr,
+) {
+    let (c, m, t) = (&tiling.c, tiling.m, tiling.t());
+    let corner = place.corner;
+    // Neighbours that always exist together are stored together.
+    let width = (1..=m).rev().find(|width| m % width == 0 && c.ow() % width == 0).unwrap_or(1);
+    let registers = Registers::new(b, t);
+    let sums = b.alloc("sum", DType::F32, &[m], Scope::Register);
+    both_sides(b, &registers, &filter.output, t, read, |b, i, row| {
+        for (j, value) in row.into_iter().enumerate() {
+            b.store(sums, [Expr::Int(j as i64)], value);
+        }
+        let row = corner[0] + i;
+        let write = |b: &mut KernelBuilder| {
+            for from in (0..m).step_by(width as usize) {
+                let column = corner[1] + from;
+                let write = |b: &mut KernelBuilder| {
+                    b.loop_("column", width, LoopKind::Vectorized, |b, lane| {
+                        let index = [image.clone(), co.clone(), row.clone(), column.clone() + lane];
+                        let sum = Expr::load(sums, vec![lane + from]);
+                        let value = epilogue(w, sum, &co, &index, &|name| params.get(name));
+                        b.store(params.output(), index, value);
+                    });
+                };
+                when(b, c.ow() % m != 0 && from > 0, column.clone().lt(c.ow()), write);
+            }
+        };
+        when(b, c.oh() % m != 0 && i > 0, row.clone().lt(c.oh()), write);
+    });
+}
+
 /// Does something where a condition holds, or always if it `may` not fail.
-fn when(b: &mut KernelBuilder, may: bool, condition: Expr, body: impl FnOnce(&mut KernelBuilder)) {
+pub(super) fn when(b: &mut KernelBuilder, may: bool, condition: Expr, body: impl FnOnce(&mut KernelBuilder)) {
     if may { b.if_(condition, body) } else { body(b) }
 }
