@@ -41,6 +41,10 @@ pub(crate) fn rows() -> Vec<Row> {
     let strict_product = |name, n: i64| row(name, strict(Op::Matmul(Matmul::new(n, n, n))), "simt_gemm");
     let batch_256 = |layout| Conv2d { layout, ..Conv2d::nchw(256, 256, 14, 14, 512, 3, 1, 1) };
     let one = Conv2d::nchw(1, 512, 7, 7, 512, 3, 1, 1);
+    let fused = |name, channels, side| {
+        let c = Conv2d::nchw(64, channels, side, side, channels, 3, 1, 1);
+        row(name, strict(Op::Conv2d(c)), "winograd_fused")
+    };
     vec![
         product("matmul 1024, f16", 1024),
         product("matmul 4096, f16", 4096),
@@ -53,6 +57,8 @@ pub(crate) fn rows() -> Vec<Row> {
             strict(Op::Conv2d(batch_256(ConvLayout::Hwcn))),
             "simt_conv2d",
         ),
+        fused("conv b64 128x28x28 -> 128, NCHW f32 strict", 128, 28),
+        fused("conv b64 256x14x14 -> 256, NCHW f32 strict", 256, 14),
         row("conv b256 256x14x14 -> 512, NHWC f16", f16(Op::Conv2d(batch_256(ConvLayout::Nhwc))), "wgmma_conv2d"),
         Row {
             name: "conv b256 256x14x14 -> 512, NHWC16n16c f16 (tutorial as written)",
@@ -176,9 +182,9 @@ pub(crate) fn run(gpu: &Gpu, options: &Options) -> Result<bool> {
         }
     }
     println!(
-        "\n| workload | us | TFLOP/s | peer | us | TFLOP/s | peer / ours | max error | registers / spilled bytes | template and config |"
+        "\n| workload | us | TFLOP/s | peer | us | TFLOP/s | peer / ours | max error | peer's | registers / spilled bytes | template and config |"
     );
-    println!("|---|--:|--:|---|--:|--:|--:|--:|--:|---|");
+    println!("|---|--:|--:|---|--:|--:|--:|--:|--:|--:|---|");
     lines.iter().for_each(|line| println!("{line}"));
     println!("{}", if all_right { "all right" } else { "FAILED" });
     Ok(all_right)
@@ -200,17 +206,31 @@ impl Data {
 
     /// Runs a kernel once; the error of its output, which is an `Err` where it is too large.
     pub(crate) fn check(&mut self, gpu: &Gpu, w: &Workload, kernel: &Kernel) -> Result<f64> {
-        let last = self.memory.len() - 1;
-        self.memory[last].poison(gpu)?;
+        self.poison(gpu)?;
         kernel.bind(gpu, &self.memory)?.launch(gpu)?;
-        gpu.stream.synchronize()?;
-        let output = values::decode(w.out_dtype, &gpu.download(&self.memory[last])?);
-        let error = probe(w, &self.inputs, &output)?;
+        let error = self.error(gpu, w)?;
         // A rounding of the result to its type, and what a sum in f32 of any order may lose.
         let rounding = if w.out_dtype == DType::F32 { 0.0 } else { 2f64.powi(-11) };
         ensure!(error <= rounding + w.reduction_length() as f64 * 2f64.powi(-23), "wrong: an error of {error:.2e}");
         Ok(error)
     }
+
+    /// Forgets the output.
+    fn poison(&mut self, gpu: &Gpu) -> Result<()> {
+        self.memory.last_mut().context("an output")?.poison(gpu)
+    }
+
+    /// The error of the output, once what was queued is done.
+    fn error(&self, gpu: &Gpu, w: &Workload) -> Result<f64> {
+        gpu.stream.synchronize()?;
+        let output = self.memory.last().context("an output")?;
+        probe(w, &self.inputs, &values::decode(w.out_dtype, &gpu.download(output)?))
+    }
+}
+
+/// Whether a library computes a workload in the layout that it has here, so that its results can be held against ours.
+fn same_layout(w: &Workload) -> bool {
+    !matches!(w.op, Op::Conv2d(Conv2d { layout: ConvLayout::Hwcn | ConvLayout::NhwcNc(_), .. }))
 }
 
 /// How many launches of a workload make one graph.
@@ -228,15 +248,22 @@ fn measure(gpu: &Gpu, target: &Target, peers: &Peers, row: &Row) -> Result<Strin
         Choice::Index(index) => space.get(*index).with_context(|| format!("config {index} is not in the space"))?,
         Choice::Written(config) => space.normalise(config).map_err(|e| anyhow!("{e}"))?,
     };
-    let source = prepare::source(template, w, target, &config)?;
+    let (source, packs) = prepare::source_and_packs(template, w, target, &config)?;
     let compiler = prepare::compiler(target)?;
     let artifact = prepare::compile(&compiler, target, std::slice::from_ref(&source)).pop().context("one source")??;
     let kernel = Kernel::load(gpu, &source, &artifact)?;
     let mut data = Data::new(gpu, w)?;
+    // Libraries take their parameters as they are.
+    let mut plain = None;
+    if !packs.is_empty() {
+        let memory = buffers(gpu, w, &prepare::packed(w, target, &data.inputs, &packs)?)?;
+        plain = Some(std::mem::replace(&mut data.memory, memory));
+    }
     let error = data.check(gpu, w, &kernel)?;
     let repeats = repeats(w);
     let bound = kernel.bind(gpu, &data.memory)?;
     let ours = gpu.graph(repeats, || bound.launch(gpu))?;
+    data.memory = plain.unwrap_or(data.memory);
     let peer = peers.fastest(gpu, w, &data.memory, repeats)?;
     let graphs: Vec<_> = std::iter::once(&ours).chain(peer.as_ref().map(|p| &p.graph)).collect();
     let times = gpu.time(&graphs, repeats)?;
@@ -245,11 +272,19 @@ fn measure(gpu: &Gpu, target: &Target, peers: &Peers, row: &Row) -> Result<Strin
         (Some(peer), Some(us)) => format!("{} | {us:.1} | {:.1} | {:.2}", peer.name, rate(*us), us / times[0]),
         _ => "none | - | - | -".into(),
     };
+    let their_error = match &peer {
+        Some(peer) if same_layout(w) => {
+            data.poison(gpu)?;
+            peer.graph.launch()?;
+            format!("{:.1e}", data.error(gpu, w)?)
+        }
+        _ => "-".into(),
+    };
     let spills: u32 = artifact.log.kernels.iter().map(|k| k.spill_store_bytes).sum();
     let registers: Vec<String> = artifact.log.kernels.iter().map(|k| k.registers.to_string()).collect();
     let us = times[0];
     Ok(format!(
-        "| {} | {us:.1} | {:.1} | {theirs} | {error:.1e} | {} / {spills} | {} {config} |",
+        "| {} | {us:.1} | {:.1} | {theirs} | {error:.1e} | {their_error} | {} / {spills} | {} {config} |",
         row.name,
         rate(us),
         registers.join(" "),
