@@ -132,6 +132,7 @@ fn workload_for(template: &str, seed: u64) -> Workload {
     if let "wgmma_gemm" | "wgmma_conv2d" = template {
         let (dtype, rng) = ([DType::F16, DType::Bf16][seed as usize / 2 % 2], &mut Rng::new(seed));
         let op = match template {
+            "wgmma_gemm" if seed % 4 == 1 => Op::Conv2d(sample::pointwise_rows_of_eight(rng, 160)),
             "wgmma_gemm" => Op::Matmul(sample::matmul_rows_of_eight(rng, 160)),
             _ => Op::Conv2d(sample::conv2d_rows_of_eight(rng, 72)),
         };

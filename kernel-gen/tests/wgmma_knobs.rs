@@ -99,6 +99,77 @@ fn convolutions_with_every_knob_compute_what_the_reference_does() {
     }
 }
 
+/// Blocks of a cluster share a reduction: parts of unequal length, tiles that reach over the edge, columns that no vector
+/// divides, all orders of storage and both lengths of elements.
+#[test]
+fn parts_of_a_reduction_meet_in_a_cluster() {
+    let target = hopper(8);
+    let cases = [
+        ("matmul-f16-m72n40k264-nn-bias.residual_add", "bn=64 split=2 stages=3 pending=1", DType::F16),
+        ("matmul-f16-m40n37k392-nt-bias.relu", "bn=32 split=4 stages=2 pending=0", DType::F16),
+        ("matmul-bf16-m64n130k392-nt", "bn=64 split=4 stages=2 pending=1", DType::F32),
+        ("matmul-f16-m8n72k456-tt-bias", "bn=128 split=8 stages=2 pending=0", DType::F16),
+        ("batch_matmul-bf16-b2m64n64k136-tn-scale.residual_add", "bn=64 split=2 stages=2 pending=1", DType::Bf16),
+        ("matmul-f32-tf32-m72n40k200-nt-bias", "bn=32 split=4 stages=2 pending=1", DType::F32),
+    ];
+    for (product, config, out) in cases {
+        let rest = "consumers=1 row_blocks=1 group=4 cluster=none schedule=cooperative store=registers";
+        run("wgmma_gemm", &target, product, out, &format!("{config} {rest}"));
+    }
+}
+
+/// The knob is there only where tiles are few, and only for tiles that can be shared.
+#[test]
+fn reductions_are_shared_where_tiles_are_few() {
+    let (target, registry) = (hopper(132), Registry::builtin());
+    let template = registry.find("wgmma_gemm").expect("a template");
+    let normalised = |key: &str, config: &str| {
+        let workload = Workload::from_key(key).expect("a key");
+        let space = template.space(&workload, &target).expect("it applies");
+        let rest = "row_blocks=1 stages=2 group=1 schedule=cooperative pending=1";
+        space.normalise(&Config::parse(&format!("{config} {rest}")).expect("a config")).map(drop)
+    };
+    let few = "matmul-f16-m64n1000k2048-nt-bias";
+    assert_eq!(normalised(few, "consumers=1 bn=64 cluster=none store=registers split=8"), Ok(()));
+    assert_eq!(normalised(few, "consumers=2 bn=64 cluster=none store=tma split=1"), Ok(()));
+    for refused in [
+        "consumers=2 bn=64 cluster=none store=registers split=8",
+        "consumers=1 bn=64 cluster=columns store=registers split=8",
+        "consumers=1 bn=64 cluster=none store=tma split=8",
+        "consumers=1 bn=32 cluster=none store=registers split=1",
+    ] {
+        assert!(normalised(few, refused).is_err(), "{refused}");
+    }
+    let many = "matmul-f16-m1024n1024k1024-nn";
+    assert_eq!(normalised(many, "consumers=1 bn=64 cluster=none store=registers"), Ok(()));
+    assert!(normalised(many, "consumers=1 bn=64 cluster=none store=registers split=8").is_err());
+    // Blocks that share a reduction fill the machine.
+    let workload = Workload::from_key(few).expect("a key");
+    let default = template.default_config(&workload, &target).expect("a default");
+    assert!(default.int("split").expect("the knob") > 1, "{default}");
+    assert!(template.schedule(&workload, &target, &default).is_ok(), "{default}");
+}
+
+/// Tiles of a pointwise convolution go over the ends of images and of their rows; three consumers have 192 rows.
+#[test]
+fn pointwise_convolutions_are_products_of_their_pixels() {
+    let cases = [
+        ("f16-n5c72h7w9-o72", "bias.residual_add.relu", "consumers=3 bn=64 stages=2 store=tma pending=0"),
+        ("bf16-n4c136h7w7-o200", "bias", "consumers=3 bn=128 stages=2 store=registers pending=1"),
+        ("f16-n3c64h11w5-o40", "scale.residual_add", "consumers=2 bn=64 stages=3 store=tma pending=1"),
+    ];
+    for (i, (size, epilogue, config)) in cases.into_iter().enumerate() {
+        let key = format!("conv2d-nhwc-{size}k1x1-s1x1-p0.0.0.0-d1x1-g1-{epilogue}");
+        let rest = ["cluster=none", "cluster=none", "cluster=rows"][i];
+        let config = format!("{config} row_blocks=1 group=4 schedule=cooperative {rest}");
+        run("wgmma_gemm", &hopper(2), &key, DType::F16, &config);
+    }
+    // One image: its reduction is shared.
+    let config = "consumers=1 bn=64 stages=2 store=registers pending=1 row_blocks=1 group=1 schedule=cooperative";
+    let key = "conv2d-nhwc-f16-n1c264h7w7-o72k1x1-s1x1-p0.0.0.0-d1x1-g1-bias.residual_add.relu";
+    run("wgmma_gemm", &hopper(132), key, DType::F16, &format!("{config} cluster=none split=2"));
+}
+
 /// Residuals come through 2, 3 and 4 buffers a consumer, as the ring leaves room, in rounds of a tile's 1 to 4 pieces that
 /// begin anywhere among them; with all epilogues around, and tiles that reach over every edge of the output.
 #[test]

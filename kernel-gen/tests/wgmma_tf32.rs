@@ -25,7 +25,7 @@ fn right_operands_are_turned_around_where_their_reduction_is_slow() {
     for (trans_b, batch) in [(false, 1), (true, 1), (false, 2)] {
         let w = tf32(Matmul { trans_b, batch, ..Matmul::new(72, 68, 44) }, &[Epilogue::Bias, Epilogue::Relu]);
         let config = config([1, 1, 64], 2, "none", "cooperative", "registers", 1);
-        let text = checked::check(&WgmmaGemm, &w, "sm_90a", &config);
+        let text = checked::check(&WgmmaGemm, &w, "sm_90a", &format!("{config} split=1"));
         assert!(text.contains("wgmma.mma_async.sync.aligned.m64n64k8.f32.tf32.tf32"), "{text}");
     }
 }
@@ -40,7 +40,8 @@ fn every_way_of_storing_and_sharing() {
         ("rows", "cooperative", "registers", 0),
         ("columns", "cooperative", "tma", 1),
     ] {
-        checked::check(&WgmmaGemm, &w, "sm_90a", &config([2, 1, 64], 3, cluster, schedule, store, pending));
+        let config = config([2, 1, 64], 3, cluster, schedule, store, pending);
+        checked::check(&WgmmaGemm, &w, "sm_90a", &format!("{config} split=1"));
     }
 }
 
@@ -58,6 +59,16 @@ fn convolutions() {
             checked::check(&WgmmaConv2d, &w, "sm_90a", &format!("{config} {tile}"));
         }
     }
+}
+
+#[test]
+fn pointwise_convolutions_as_products() {
+    let epilogue = [Epilogue::Bias, Epilogue::ResidualAdd, Epilogue::Relu];
+    let w = tf32(Conv2d { layout: ConvLayout::Nhwc, ..Conv2d::nchw(2, 68, 5, 7, 44, 1, 1, 0) }, &epilogue);
+    let whole = config([3, 1, 64], 2, "none", "cooperative", "tma", 0);
+    checked::check(&WgmmaGemm, &w, "sm_90a", &format!("{whole} split=1"));
+    let in_parts = config([1, 1, 32], 2, "none", "cooperative", "registers", 1);
+    checked::check(&WgmmaGemm, &w, "sm_90a", &format!("{in_parts} split=2"));
 }
 
 #[test]

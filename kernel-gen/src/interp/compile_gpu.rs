@@ -81,14 +81,20 @@ impl<'k> Compiler<'k> {
                 let (dst, src) = self.boxes(dst, src)?;
                 GpuOp::TensorStore { dst, src }
             }
-            Gpu::StoreAt { dst, value, rank, on } => {
-                if self.p.kernel.buffer(dst.buffer).scope != Scope::Shared || dst.extents.iter().any(|n| *n != 1) {
-                    return Err(InterpError::malformed("store_at writes one element of shared memory"));
+            Gpu::StoreAt { dst, values, rank, on } => {
+                let count = dst.extents.iter().try_fold(1i64, |a, n| a.checked_mul(*n));
+                if self.p.kernel.buffer(dst.buffer).scope != Scope::Shared || count != Some(values.len() as i64) {
+                    return Err(InterpError::malformed(
+                        "store_at writes elements of shared memory, one for each value",
+                    ));
                 }
-                let value = self.value(value, 0)?;
-                let value = self.as_kind(value, DType::F32);
+                let kept = values.iter().map(|v| {
+                    let value = self.value(v, 0)?;
+                    Ok(self.as_kind(value, DType::F32))
+                });
+                let values = kept.collect::<Result<_, InterpError>>()?;
                 let (rank, on) = (self.integer(rank)?, self.on(on)?);
-                GpuOp::StoreAt { dst: self.box_of(dst)?, value, rank, on }
+                GpuOp::StoreAt { dst: self.box_of(dst)?, values, rank, on }
             }
             Gpu::Mbarrier(on, op) => {
                 let act = match op {

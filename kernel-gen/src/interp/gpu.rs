@@ -104,7 +104,7 @@ pub(super) enum GpuOp {
     },
     StoreAt {
         dst: Block,
-        value: Slot,
+        values: Vec<Slot>,
         rank: Slot,
         on: On,
     },
@@ -372,7 +372,7 @@ impl Machine<'_> {
                 self.tensor_load(t, dst, src, steps, *on, *multicast)?
             }
             GpuOp::TensorStore { dst, src } => self.tensor_store(t, dst, src)?,
-            GpuOp::StoreAt { dst, value, rank, on } => self.store_at(t, dst, *value, *rank, *on)?,
+            GpuOp::StoreAt { dst, values, rank, on } => self.store_at(t, dst, values, *rank, *on)?,
             GpuOp::Mbarrier { on, act } => {
                 if !self.mbarrier(t, *on, *act)? {
                     return Ok(Some(Stop::Mbarrier));
@@ -455,19 +455,21 @@ impl Machine<'_> {
         }
     }
 
-    /// An element goes to the memory of another block, whose barrier counts its bytes.
-    fn store_at(&mut self, t: &Thread, dst: &Block, value: Slot, rank: Slot, on: On) -> Result<(), Trap> {
+    /// Elements go to the memory of another block, whose barrier counts their bytes.
+    fn store_at(&mut self, t: &Thread, dst: &Block, values: &[Slot], rank: Slot, on: On) -> Result<(), Trap> {
         let own = t.actor / self.cluster().threads;
         let rank = self.rank(t, rank)?;
         let slot = self.slot(t, on, rank)?;
         self.check_made(t, on, slot)?;
         let memory = &self.p.buffers[dst.buffer as usize];
-        let (size, bytes) = (memory.size, memory.dtype.bytes() as i64);
+        let (size, bytes) = (memory.size, (values.len() * memory.dtype.bytes()) as i64);
         let to = self.locate(t, dst, true)? + size * rank - size * own;
         let cluster = self.cluster();
         let (actor, step) = (cluster.order.actor(Role::Loads(slot)), cluster.mbarriers[slot].phase + 1);
         let agent = Agent { first: t.actor, threads: 1, actor, step, engine: false };
-        self.write_by(t, &agent, dst.buffer, to, t.floats[value as usize])?;
+        for (offset, value) in dst.offsets.iter().zip(values) {
+            self.write_by(t, &agent, dst.buffer, to + offset, t.floats[*value as usize])?;
+        }
         let cluster = self.cluster();
         cluster.mbarriers[slot].load(&mut cluster.order, t.actor, bytes);
         Ok(())

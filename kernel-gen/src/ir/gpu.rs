@@ -195,13 +195,13 @@ pub enum Gpu {
         /// Source, as the destination of [`Gpu::TensorLoad`].
         src: Tile,
     },
-    /// `dst = value` in the shared memory of another block of the cluster (or in one's own): the bytes count at that
-    /// block's barrier `on`, and the value can be read there when its phase has ended.
+    /// `dst = values` in the shared memory of another block of the cluster (or in one's own): the bytes count at that
+    /// block's barrier `on`, and the values can be read there when its phase has ended.
     StoreAt {
-        /// One element of shared memory, of type f32; its place is the same in all blocks.
+        /// One, two or four neighbours in shared memory, of type f32; their place is the same in all blocks.
         dst: Tile,
-        /// A scalar.
-        value: Expr,
+        /// A scalar for each.
+        values: Vec<Expr>,
         /// The block that receives it, by its rank in the cluster.
         rank: Expr,
         /// The barrier of that block which counts the bytes.
@@ -247,7 +247,7 @@ impl Gpu {
     pub fn map_tiles(self, f: &mut dyn FnMut(Tile, bool) -> Tile) -> Gpu {
         match self {
             Gpu::Fill { dst, value } => Gpu::Fill { dst: f(dst, true), value },
-            Gpu::StoreAt { dst, value, rank, on } => Gpu::StoreAt { dst: f(dst, true), value, rank, on },
+            Gpu::StoreAt { dst, values, rank, on } => Gpu::StoreAt { dst: f(dst, true), values, rank, on },
             Gpu::Move { dst, src } => Gpu::Move { dst: f(dst, true), src: f(src, false) },
             Gpu::CopyAsync { dst, src, guard } => Gpu::CopyAsync { dst: f(dst, true), src: f(src, false), guard },
             Gpu::TensorLoad { dst, src, steps, on, multicast } => {
@@ -274,8 +274,8 @@ impl Gpu {
             Gpu::TensorLoad { dst, src, steps, on, multicast } => {
                 Gpu::TensorLoad { dst, src, steps, on: Slot { buffer: f(on.buffer), ..on }, multicast }
             }
-            Gpu::StoreAt { dst, value, rank, on } => {
-                Gpu::StoreAt { dst, value, rank, on: Slot { buffer: f(on.buffer), ..on } }
+            Gpu::StoreAt { dst, values, rank, on } => {
+                Gpu::StoreAt { dst, values, rank, on: Slot { buffer: f(on.buffer), ..on } }
             }
             Gpu::Mbarrier(slot, op) => Gpu::Mbarrier(Slot { buffer: f(slot.buffer), ..slot }, op),
             other => other,
@@ -301,7 +301,7 @@ impl Gpu {
         match self {
             Gpu::Fill { value, .. } => f(value),
             Gpu::CopyAsync { guard, .. } => guard.iter().for_each(f),
-            Gpu::StoreAt { value, rank, on, .. } => [value, rank, &on.index].into_iter().for_each(f),
+            Gpu::StoreAt { values, rank, on, .. } => values.iter().chain([rank, &on.index]).for_each(f),
             Gpu::TensorLoad { on, multicast, .. } => {
                 f(&on.index);
                 multicast.iter().for_each(f);
@@ -324,8 +324,9 @@ impl Gpu {
         match tiles {
             Gpu::Fill { dst, value } => Gpu::Fill { dst, value: f(value) },
             Gpu::CopyAsync { dst, src, guard } => Gpu::CopyAsync { dst, src, guard: guard.map(f) },
-            Gpu::StoreAt { dst, value, rank, on } => {
-                Gpu::StoreAt { dst, value: f(value), rank: f(rank), on: Slot { index: f(on.index), ..on } }
+            Gpu::StoreAt { dst, values, rank, on } => {
+                let values = values.into_iter().map(&mut *f).collect();
+                Gpu::StoreAt { dst, values, rank: f(rank), on: Slot { index: f(on.index), ..on } }
             }
             Gpu::TensorLoad { dst, src, steps, on, multicast } => {
                 let on = Slot { index: f(on.index), ..on };

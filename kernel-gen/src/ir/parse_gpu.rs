@@ -47,11 +47,14 @@ impl Parser<'_> {
             "store_at" => {
                 let dst = self.tile()?;
                 self.sign("=")?;
-                let value = self.expr()?;
+                let mut values = vec![self.expr()?];
+                while self.accept(",") {
+                    values.push(self.expr()?);
+                }
                 self.word("rank")?;
                 let rank = self.expr()?;
                 self.word("on")?;
-                Gpu::StoreAt { dst, value, rank, on: self.slot()? }
+                Gpu::StoreAt { dst, values, rank, on: self.slot()? }
             }
             "mbarrier" => self.mbarrier()?,
             "fence" => {

@@ -24,8 +24,9 @@ pub(super) fn statement(k: &Kernel, g: &Gpu) -> String {
             format!("tensor_load {} = {}{steps} on {}{multicast}", tile(k, dst), tile(k, src), slot(k, on))
         }
         Gpu::TensorStore { dst, src } => format!("tensor_store {} = {}", tile(k, dst), tile(k, src)),
-        Gpu::StoreAt { dst, value, rank, on } => {
-            format!("store_at {} = {} rank {} on {}", tile(k, dst), expr(k, value), expr(k, rank), slot(k, on))
+        Gpu::StoreAt { dst, values, rank, on } => {
+            let values = values.iter().map(|v| expr(k, v)).collect::<Vec<String>>().join(", ");
+            format!("store_at {} = {values} rank {} on {}", tile(k, dst), expr(k, rank), slot(k, on))
         }
         Gpu::Mbarrier(on, op) => {
             let on = slot(k, on);

@@ -112,6 +112,13 @@ pub fn conv2d_rows_of_eight(rng: &mut Rng, most: i64) -> Conv2d {
     Conv2d { layout: ConvLayout::Nhwc, groups: 1, ci, co, ..c }
 }
 
+/// A pointwise convolution likewise, of several images in half of the samples.
+pub fn pointwise_rows_of_eight(rng: &mut Rng, most: i64) -> Conv2d {
+    let (n, h, w) = (if rng.one_in(2) { rng.between(2, 9) } else { 1 }, rng.between(1, 14), rng.between(1, 14));
+    let (ci, co) = (8 * rng.between(1, most / 8), 8 * rng.between(1, most / 8));
+    Conv2d { layout: ConvLayout::Nhwc, ..Conv2d::nchw(n, ci, h, w, co, 1, 1, 0) }
+}
+
 /// A depthwise convolution in NCHW or NHWC, in half of the samples with whole vectors of columns and of channels.
 pub fn depthwise(rng: &mut Rng) -> Conv2d {
     let c = conv2d(rng);

@@ -9,11 +9,11 @@ KG_FN unsigned shared_address(const void *p) {
 KG_FN void mbarrier_init(unsigned long long *on, int arrivals) {
   asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" :: "r"(shared_address(on)), "r"(arrivals) : "memory");
 }
-KG_FN void store_at(float *to, float value, int rank, unsigned long long *on) {
-  asm volatile("{\n.reg .b32 there, counter;\nmapa.shared::cluster.u32 there, %0, %2;\n"
-    "mapa.shared::cluster.u32 counter, %3, %2;\n"
-    "st.async.weak.shared::cluster.mbarrier::complete_tx::bytes.f32 [there], %1, [counter];\n}" ::
-    "r"(shared_address(to)), "f"(value), "r"(rank), "r"(shared_address(on)) : "memory");
+KG_FN void store_at(float *to, int rank, unsigned long long *on, float v0) {
+  asm volatile("{\n.reg .b32 there, counter;\nmapa.shared::cluster.u32 there, %0, %1;\n"
+    "mapa.shared::cluster.u32 counter, %2, %1;\n"
+    "st.async.weak.shared::cluster.mbarrier::complete_tx::bytes.f32 [there], %3, [counter];\n}" ::
+    "r"(shared_address(to)), "r"(rank), "r"(shared_address(on)), "f"(v0) : "memory");
 }
 KG_FN void mbarrier_expect(unsigned long long *on, int bytes) {
   asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" :: "r"(shared_address(on)), "r"(bytes) : "memory");
@@ -37,7 +37,7 @@ extern "C" __global__ void __cluster_dims__(2, 1, 1) __launch_bounds__(64) store
   asm volatile("bar.sync 0;" ::: "memory");
   asm volatile("barrier.cluster.arrive.relaxed.aligned;" ::: "memory");
   asm volatile("barrier.cluster.wait.acquire.aligned;" ::: "memory");
-  store_at(parts + c0 * 32 + t % 32, x[c0 * 64 + t], t / 32, arrived);
+  store_at(parts + c0 * 32 + t % 32, t / 32, arrived, x[c0 * 64 + t]);
   mbarrier_wait(arrived, 0);
   if (t < 32) {
     y[c0 * 32 + t] = parts[t] + parts[t + 32];

@@ -27,15 +27,26 @@ enum Choice {
 
 /// A line of the table: a workload, the template that runs it, and its config.
 pub(crate) struct Row {
-    pub(crate) name: &'static str,
+    pub(crate) name: String,
     pub(crate) workload: Workload,
-    pub(crate) template: &'static str,
+    pub(crate) template: String,
     choice: Choice,
+}
+
+/// The workload whose key and template are named, else the lines of the table.
+pub(crate) fn rows_asked(options: &Options) -> Result<Vec<Row>> {
+    let Some(key) = options.text("--key") else { return Ok(rows()) };
+    let workload = Workload::from_key(key).map_err(|e| anyhow!("{e}"))?;
+    let template = options.text("--template").context("--key needs --template")?.to_string();
+    Ok(vec![Row { name: key.to_string(), workload, template, choice: Choice::Default }])
 }
 
 pub(crate) fn rows() -> Vec<Row> {
     let f16 = |op: Op| Workload::f32(op).with_dtype(DType::F16);
-    let row = |name, workload, template| Row { name, workload, template, choice: Choice::Default };
+    let row = |name: &str, workload, template: &str| {
+        let (name, template) = (name.to_string(), template.to_string());
+        Row { name, workload, template, choice: Choice::Default }
+    };
     let product = |name, n: i64| row(name, f16(Op::Matmul(Matmul::new(n, n, n))), "wgmma_gemm");
     let strict = |op: Op| Workload { math: Math::Strict, ..Workload::f32(op) };
     let strict_product = |name, n: i64| row(name, strict(Op::Matmul(Matmul::new(n, n, n))), "simt_gemm");
@@ -61,9 +72,9 @@ pub(crate) fn rows() -> Vec<Row> {
         fused("conv b64 256x14x14 -> 256, NCHW f32 strict", 256, 14),
         row("conv b256 256x14x14 -> 512, NHWC f16", f16(Op::Conv2d(batch_256(ConvLayout::Nhwc))), "wgmma_conv2d"),
         Row {
-            name: "conv b256 256x14x14 -> 512, NHWC16n16c f16 (tutorial as written)",
+            name: "conv b256 256x14x14 -> 512, NHWC16n16c f16 (tutorial as written)".into(),
             workload: f16(Op::Conv2d(batch_256(ConvLayout::NhwcNc(16)))),
-            template: "conv2d_tensorcore",
+            template: "conv2d_tensorcore".into(),
             choice: Choice::Written(conv2d_tensorcore::tutorial()),
         },
         row(
@@ -72,16 +83,16 @@ pub(crate) fn rows() -> Vec<Row> {
             "conv2d_hwcn",
         ),
         Row {
-            name: "conv b256 256x14x14 -> 512, HWCN f32 (tutorial as written)",
+            name: "conv b256 256x14x14 -> 512, HWCN f32 (tutorial as written)".into(),
             workload: Workload::f32(Op::Conv2d(batch_256(ConvLayout::Hwcn))),
-            template: "conv2d_hwcn",
+            template: "conv2d_hwcn".into(),
             choice: Choice::Written(conv2d_hwcn::tutorial()),
         },
         row("conv n1 512x7x7 -> 512, NCHW f32 (default)", Workload::f32(Op::Conv2d(one)), "conv2d_no_batching"),
         Row {
-            name: "conv n1 512x7x7 -> 512, NCHW f32 (tutorial's best)",
+            name: "conv n1 512x7x7 -> 512, NCHW f32 (tutorial's best)".into(),
             workload: Workload::f32(Op::Conv2d(one)),
-            template: "conv2d_no_batching",
+            template: "conv2d_no_batching".into(),
             // The config that the tutorial's log names the best of its run.
             choice: Choice::Index(4_881_186),
         },
@@ -240,7 +251,7 @@ pub(crate) fn repeats(w: &Workload) -> usize {
 
 fn measure(gpu: &Gpu, target: &Target, peers: &Peers, row: &Row) -> Result<String> {
     let registry = Registry::builtin();
-    let template = registry.find(row.template).with_context(|| format!("there is no template {}", row.template))?;
+    let template = registry.find(&row.template).with_context(|| format!("there is no template {}", row.template))?;
     let w = &row.workload;
     let space = template.space(w, target).map_err(|e| anyhow!("{e}"))?;
     let config = match &row.choice {

@@ -31,6 +31,7 @@ fn workload_for(template: &str, seed: u64) -> Workload {
     match template {
         "wgmma_gemm" | "wgmma_conv2d" => {
             let op = match template {
+                "wgmma_gemm" if seed % 4 == 1 => Op::Conv2d(sample::pointwise_rows_of_eight(&mut rng, 600)),
                 "wgmma_gemm" => Op::Matmul(sample::matmul_rows_of_eight(&mut rng, 600)),
                 _ => Op::Conv2d(sample::conv2d_rows_of_eight(&mut rng, 160)),
             };

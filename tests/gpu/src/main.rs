@@ -27,7 +27,7 @@ use std::process::ExitCode;
 const USAGE: &str = "\
 usage: gpu-suite families [--workloads N] [--configs N] [--seed N] [--repeats N] [--only TEMPLATE]
        gpu-suite bench [--only PART]
-       gpu-suite search [--only PART] [--trials N | --file PATH] [--seed N]
+       gpu-suite search [--only PART | --key WORKLOAD --template NAME] [--trials N | --file PATH] [--seed N]
        gpu-suite landscape --out FILE [--seconds N]
        gpu-suite faults [--kills N]";
 

@@ -1,7 +1,8 @@
 //! A random search over a template's space for the bench's workloads: what the best of some hundred configs reaches.
-//! `--file PATH` tries the configs of a file instead, one a line; what a line leaves out is the default's.
+//! `--key WORKLOAD --template NAME` searches for another workload. `--file PATH` tries the configs of a file instead, one a
+//! line; what a line leaves out is the default's.
 
-use crate::bench::{Data, repeats, rows};
+use crate::bench::{Data, repeats, rows_asked};
 use crate::families::target_of;
 use crate::gpu::Gpu;
 use crate::kernel::Kernel;
@@ -25,12 +26,13 @@ pub(crate) fn run(gpu: &Gpu, options: &Options) -> Result<bool> {
         }
         None => None,
     };
-    for row in rows() {
+    for row in rows_asked(options)? {
         if options.text("--only").is_some_and(|part| !row.name.contains(part)) {
             continue;
         }
         let w = &row.workload;
-        let template = registry.find(row.template).with_context(|| format!("there is no template {}", row.template))?;
+        let template =
+            registry.find(&row.template).with_context(|| format!("there is no template {}", row.template))?;
         let space = template.space(w, target).map_err(|e| anyhow!("{e}"))?;
         let default = template.default_config(w, target).map_err(|e| anyhow!("{e}"))?;
         let mut configs: Vec<(Option<u64>, Config)> = match &listed {
@@ -96,7 +98,7 @@ pub(crate) fn run(gpu: &Gpu, options: &Options) -> Result<bool> {
             results.len()
         );
         for (us, text) in results.iter().take(best).chain(results.iter().filter(|r| r.1.starts_with("default"))) {
-            println!("{us:9.1} us {:7.1} TFLOP/s  {text}", w.flops() as f64 / us * 1e-6);
+            println!("{us:9.2} us {:7.1} TFLOP/s  {text}", w.flops() as f64 / us * 1e-6);
         }
     }
     Ok(true)

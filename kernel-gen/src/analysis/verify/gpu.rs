@@ -46,15 +46,15 @@ pub(super) fn statement(kernel: &Kernel, types: &Types, g: &Gpu) -> Result<(), R
             multicast.iter().try_for_each(|m| c.scalar(m, "the mask of multicast", DType::is_int))
         }
         Gpu::TensorStore { dst, src } => c.tensor_box("tensor_store", src, dst, &[]),
-        Gpu::StoreAt { dst, value, rank, on } => {
+        Gpu::StoreAt { dst, values, rank, on } => {
             c.scope(dst, "store_at writes", |s| s == Scope::Shared, "shared memory")?;
-            c.scalar(value, "the value of store_at", |d| d == DType::F32)?;
+            values.iter().try_for_each(|v| c.scalar(v, "a value of store_at", |d| d == DType::F32))?;
             c.scalar(rank, "the rank of a block", DType::is_int)?;
             c.mbarrier(on)?;
             let element = c.kernel.buffer(dst.buffer).dtype;
-            if element != DType::F32 || dst.extents.iter().any(|n| *n != 1) {
-                let cause = format!("store_at of {:?} elements of type {element}", dst.extents);
-                return Err((FaultKind::TypeMismatch, cause, "store one f32 at a time"));
+            if element != DType::F32 || !matches!(values.len(), 1 | 2 | 4) || !are_neighbours(dst, values.len()) {
+                let cause = format!("store_at of {} values in {:?} of type {element}", values.len(), dst.extents);
+                return Err((FaultKind::TypeMismatch, cause, "store one, two or four neighbours of type f32"));
             }
             Ok(())
         }
@@ -113,6 +113,11 @@ fn depth_of(tf32: bool) -> i64 {
 
 fn long(t: &Tile) -> Vec<i64> {
     t.extents.iter().copied().filter(|n| *n != 1).collect()
+}
+
+/// Whether a tile is `n` elements side by side.
+fn are_neighbours(t: &Tile, n: usize) -> bool {
+    t.extents.last() == Some(&(n as i64)) && t.extents.iter().product::<i64>() == n as i64
 }
 
 impl Checker<'_, '_> {
@@ -342,8 +347,8 @@ impl Checker<'_, '_> {
     }
 }
 
-/// Checks that what the hardware moves at once is aligned: 4, 8 or 16 bytes of `copy_async`, boxes in shared memory to
-/// 128 bytes or to the eight rows that a swizzle works on.
+/// Checks that what the hardware moves at once is aligned: 4, 8 or 16 bytes of `copy_async` and `store_at`, boxes in shared
+/// memory to 128 bytes or to the eight rows that a swizzle works on.
 pub(super) fn alignment(kernel: &Kernel, sites: &[Site], faults: &mut Vec<Fault>) {
     for site in sites {
         let Stmt::Gpu(g) = site.stmt else { continue };
@@ -351,6 +356,7 @@ pub(super) fn alignment(kernel: &Kernel, sites: &[Site], faults: &mut Vec<Fault>
         let bytes = b.dtype.bytes() as i64;
         let want = match g {
             Gpu::CopyAsync { dst, .. } => dst.extents.iter().product::<i64>() * bytes,
+            Gpu::StoreAt { dst, .. } if site.buffer == dst.buffer => dst.extents.iter().product::<i64>() * bytes,
             Gpu::TensorLoad { .. } | Gpu::TensorStore { .. } if b.scope == Scope::Shared => match b.swizzle {
                 0 => 128,
                 rows => 8 * i64::from(rows),

@@ -26,7 +26,7 @@
 //! * `mma.warp` multiplies f16 or bf16 into f32 or f16, rows and reduction in multiples of 16, columns of 8;
 //!   `mma.warpgroup` multiplies into f32, 64 rows, 8 to 256 columns in steps of 8, over a multiple of 16, from rows of at
 //!   most the swizzle's bytes.
-//! * `copy_async` moves 4, 8 or 16 neighbouring bytes, aligned to their number.
+//! * `copy_async` and `store_at` move 4, 8 or 16 neighbouring bytes, aligned to their number.
 //! * A box of the copy engine belongs to a parameter of at most 5 dimensions with strides of multiples of 16 bytes; it has
 //!   at most 256 elements along each dimension, steps of at most 8, and rows of a multiple of 16 bytes, at most the
 //!   swizzle's. Its place in shared memory has no gaps and is aligned to 128 bytes, or to 8 rows of the swizzle.

@@ -24,7 +24,7 @@ impl Body<'_> {
                 self.tensor_load(dst, src, steps, on, multicast.as_ref())
             }
             Gpu::TensorStore { dst, src } => self.tensor_store(dst, src),
-            Gpu::StoreAt { dst, value, rank, on } => self.store_at(dst, value, rank, on),
+            Gpu::StoreAt { dst, values, rank, on } => self.store_at(dst, values, rank, on),
             Gpu::Mbarrier(slot, op) => self.mbarrier(slot, op),
             Gpu::FenceAsync => {
                 self.need(CudaFeature::Tma, "a fence for the copy engine")?;
@@ -131,13 +131,14 @@ impl Body<'_> {
         Ok(())
     }
 
-    fn store_at(&mut self, dst: &Tile, value: &Expr, rank: &Expr, on: &Slot) -> Result<(), EmitError> {
+    fn store_at(&mut self, dst: &Tile, values: &[Expr], rank: &Expr, on: &Slot) -> Result<(), EmitError> {
         self.need(CudaFeature::Cluster, "a store in another block")?;
-        let store = self.ptx(Ptx::StoreAt);
+        let store = self.ptx(Ptx::StoreAt(values.len()));
         let to = self.pointer(dst.buffer, &dst.origin)?;
-        let (value, rank) = (self.scalar(value)?.text, self.integer(rank)?.text.text);
+        let values = values.iter().map(|v| Ok(self.scalar(v)?.text)).collect::<Result<Vec<_>, EmitError>>()?.join(", ");
+        let rank = self.integer(rank)?.text.text;
         let on = self.slot(on)?;
-        self.line(&format!("{store}({to}, {value}, {rank}, {on});"));
+        self.line(&format!("{store}({to}, {rank}, {on}, {values});"));
         Ok(())
     }
 

@@ -18,8 +18,8 @@ pub(super) enum Ptx {
     /// One arrival at the barrier at the same place in another block of the cluster; whether what the thread wrote to
     /// global memory comes before it, for that block too.
     MbarrierArriveAt { releases: bool },
-    /// Stores an element in another block of the cluster, whose barrier counts its bytes.
-    StoreAt,
+    /// Stores so many neighbours in another block of the cluster, whose barrier counts their bytes.
+    StoreAt(usize),
     /// One arrival that announces bytes.
     MbarrierExpect,
     /// Waits for the end of a phase.
@@ -63,7 +63,8 @@ impl Ptx {
             Ptx::MbarrierArriveAt { releases } => {
                 format!("mbarrier_arrive_at{}", if releases { "_release" } else { "" })
             }
-            Ptx::StoreAt => "store_at".into(),
+            Ptx::StoreAt(1) => "store_at".into(),
+            Ptx::StoreAt(n) => format!("store_at_{n}"),
             Ptx::MbarrierExpect => "mbarrier_expect".into(),
             Ptx::MbarrierWait => "mbarrier_wait".into(),
             Ptx::TensorMap => "tensor_map".into(),
@@ -140,13 +141,21 @@ impl Ptx {
                 if releases { ".release.cluster" } else { "" }
             ),
             // 9.7.9.12: asynchronous, so that nobody waits for a fence; the barrier tells when the element is there.
-            Ptx::StoreAt => format!(
-                "KG_FN void {name}(float *to, float value, int rank, unsigned long long *on) {{\n  \
-                 asm volatile(\"{{\\n.reg .b32 there, counter;\\nmapa.shared::cluster.u32 there, %0, %2;\\n\"\n    \
-                 \"mapa.shared::cluster.u32 counter, %3, %2;\\n\"\n    \
-                 \"st.async.weak.shared::cluster.mbarrier::complete_tx::bytes.f32 [there], %1, [counter];\\n}}\" ::\n    \
-                 \"r\"(shared_address(to)), \"f\"(value), \"r\"(rank), \"r\"(shared_address(on)) : \"memory\");\n}}\n"
-            ),
+            Ptx::StoreAt(n) => {
+                let list = |one: fn(usize) -> String| (0..n).map(one).collect::<Vec<String>>().join(", ");
+                let (values, operands) = (list(|i| format!("float v{i}")), list(|i| format!("\"f\"(v{i})")));
+                let (vector, stored) = match n {
+                    1 => (String::new(), "%3".to_string()),
+                    n => (format!(".v{n}"), format!("{{{}}}", list(|i| format!("%{}", i + 3)))),
+                };
+                format!(
+                    "KG_FN void {name}(float *to, int rank, unsigned long long *on, {values}) {{\n  \
+                     asm volatile(\"{{\\n.reg .b32 there, counter;\\nmapa.shared::cluster.u32 there, %0, %1;\\n\"\n    \
+                     \"mapa.shared::cluster.u32 counter, %2, %1;\\n\"\n    \
+                     \"st.async.weak.shared::cluster.mbarrier::complete_tx::bytes{vector}.f32 [there], {stored}, [counter];\\n}}\" ::\n    \
+                     \"r\"(shared_address(to)), \"r\"(rank), \"r\"(shared_address(on)), {operands} : \"memory\");\n}}\n"
+                )
+            }
             Ptx::MbarrierExpect => format!(
                 "KG_FN void {name}(unsigned long long *on, int bytes) {{\n  \
                  asm volatile(\"mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;\" :: \

@@ -32,6 +32,7 @@ pub mod conv2d_no_batching;
 pub mod conv2d_tensorcore;
 pub mod depthwise;
 pub mod depthwise_direct;
+mod exchange;
 pub mod gemv;
 pub mod matmul_blocked;
 pub mod matmul_notes;

@@ -439,7 +439,7 @@ impl<'k> Run<'_, 'k> {
         }
     }
 
-    /// An element goes to the memory of another block, whose barrier counts its bytes.
+    /// Elements go to the memory of another block, whose barrier counts their bytes.
     fn store_at(&mut self, i: usize, dst: &Tile, rank: &Expr, on: &Slot) -> Result<(), Halt> {
         let rank = self.rank(i, rank)?;
         let slot = self.made_slot(i, on, rank)?;
@@ -448,7 +448,7 @@ impl<'k> Run<'_, 'k> {
         let agent = Agent { first: warp, threads: 1, actor, step, engine: false };
         let to = self.pieces_of(i, dst, rank);
         self.write(i, dst.buffer, &to, &agent)?;
-        let bytes = self.kernel.buffer(dst.buffer).dtype.bytes() as i64;
+        let bytes = dst.extents.iter().product::<i64>() * self.kernel.buffer(dst.buffer).dtype.bytes() as i64;
         self.mbarriers[slot].load(&mut self.order, warp, bytes);
         Ok(())
     }

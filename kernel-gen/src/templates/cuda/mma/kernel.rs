@@ -1,12 +1,12 @@
 //! The kernel that all products share: a ring of tiles in shared memory, and what warps make of it.
 
-use super::exchange::Exchange;
 use super::{PAIR, Plan, Reduce, TILE};
 use crate::ir::builder::KernelBuilder;
 use crate::ir::{
     Axis, Barrier, BufferId, DType, Expr, Gpu, Group, Kernel, LoopKind, Operand, Scope, Stmt, Unit, VarId,
 };
 use crate::target::Cuda;
+use crate::templates::cuda::exchange::Exchange;
 use crate::templates::cuda::product::{self, Fetch, Layout, Product};
 use crate::templates::cuda::warp_sums::WarpSums;
 use crate::templates::cuda::{ceil_div, tile, unrolled};

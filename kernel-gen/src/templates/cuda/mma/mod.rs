@@ -29,7 +29,6 @@
 //! | `store` | `direct`, `rows` | pairs from registers, or rows by way of shared memory, 16 bytes at a time where they divide |
 
 mod conv2d;
-mod exchange;
 mod gemm;
 mod kernel;
 mod model;

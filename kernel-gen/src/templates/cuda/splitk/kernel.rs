@@ -403,7 +403,7 @@ impl Block<'_> {
                 None => self.store(b, channel, pixel, sum),
                 Some(Exchange { received, arrived }) => b.gpu(Gpu::StoreAt {
                     dst: tile(*received, vec![self.rank.clone(), element.clone().floor_mod(self.owned())], &[1]),
-                    value: sum,
+                    values: vec![sum],
                     rank: element.floor_div(self.owned()),
                     on: arrived.clone(),
                 }),

@@ -1,26 +1,35 @@
-//! Matrix products.
+//! Matrix products, and convolutions that are some: 1 x 1 in NHWC.
 
+use super::conv2d::MEASURED;
 use super::kernel::{Box, Element, Product, kernel};
 use super::model::{self, Shape};
 use super::ring::{Layout, Part};
-use super::{Sizes, Store, ceil_div, depth, device, knobs, turned, unit};
+use super::{COLUMNS, Cluster, Sizes, Store, ceil_div, depth, device, knobs, turned, unit};
 use crate::ir::builder::KernelBuilder;
 use crate::ir::{DType, Expr, VarId};
 use crate::schedule::Schedule;
-use crate::space::{Config, Space};
+use crate::space::{Config, Space, SpaceBuilder};
 use crate::target::{Cuda, Target};
 use crate::templates::cuda::fastest;
 use crate::templates::{Scheduled, Template, TemplateError};
-use crate::workload::{Matmul, Param, Role, Workload};
+use crate::workload::{ConvLayout, Matmul, Op, Param, Role, Workload};
 
 /// Matrix products of f16 and bf16, batched or not, in all four orders of storage, and in the class tf32 of f32, whose left
-/// operand must not be transposed. See the module's text for the form and for the knobs.
+/// operand must not be transposed. A pointwise convolution in NHWC is the product of its pixels, as many of them in a tile
+/// as there is room for, wherever images and rows of pixels end. See the module's text for the form and for the knobs.
 pub struct WgmmaGemm;
+
+/// The columns of tiles where there are few.
+const NARROW_TOO: [i64; 5] = [32, 64, 128, 192, 256];
+/// Most rows of tiles of a product whose reductions are cut.
+const MOST_ROW_TILES: i64 = 4;
+/// Into how many parts a reduction may be cut.
+const SPLITS: [i64; 4] = [1, 2, 4, 8];
 
 /// The product and the device, or why it is none for this template.
 fn problem<'t>(w: &Workload, t: &'t Target) -> Result<(Matmul, &'t Cuda), String> {
     let cuda = device(w, t)?;
-    let m = *w.matmul().ok_or("for matrix products")?;
+    let m = product_of(w).ok_or("for matrix products and for pointwise convolutions in NHWC with one group")?;
     if w.dtype == DType::F32 && m.trans_a {
         return Err("the reduction of a left operand in f32 must be its fast dimension".into());
     }
@@ -30,6 +39,37 @@ fn problem<'t>(w: &Workload, t: &'t Target) -> Result<(Matmul, &'t Cuda), String
     match rows.iter().find(|n| *n % unit != 0) {
         Some(n) => Err(format!("rows of {n} elements in memory: their number must divide by {unit}")),
         None => Ok((m, cuda)),
+    }
+}
+
+/// The product that a workload is. Of a pointwise convolution pixels are its rows, channels its columns.
+fn product_of(w: &Workload) -> Option<Matmul> {
+    match &w.op {
+        Op::Matmul(m) => Some(*m),
+        Op::Conv2d(c) => {
+            let alone = [c.kh, c.kw] == [1, 1] && c.stride == [1, 1] && c.padding == [0; 4];
+            (alone && c.groups == 1 && c.layout == ConvLayout::Nhwc).then(|| Matmul::new(c.n * c.h * c.w, c.co, c.ci))
+        }
+        _ => None,
+    }
+}
+
+/// Most consumers of a block. The pixels of many images cut into tiles of 192 make even rounds more often.
+fn most_consumers(w: &Workload) -> i64 {
+    if w.conv2d().is_some() { 3 } else { 2 }
+}
+
+/// Microseconds: for convolutions as a share of what the ring's model says, as was measured; for shared reductions it was fitted.
+fn us(w: &Workload, m: &Matmul, sizes: Sizes, cuda: &Cuda) -> f64 {
+    let share = if w.conv2d().is_some() && sizes.split == 1 { MEASURED } else { 1.0 };
+    share * model::us(shape(w, m, sizes), sizes, cuda)
+}
+
+/// A parameter's shape as a matrix: all pixels are rows.
+fn flat(shape: Vec<i64>) -> Vec<i64> {
+    match &shape[..] {
+        [outer @ .., columns] if outer.len() > 2 => vec![outer.iter().product(), *columns],
+        _ => shape,
     }
 }
 
@@ -47,7 +87,46 @@ fn can_store(w: &Workload, m: &Matmul) -> bool {
 fn shape(w: &Workload, m: &Matmul, sizes: Sizes) -> Shape {
     let tiles = m.batch * ceil_div(m.m, sizes.bm()) * ceil_div(m.n, sizes.bn);
     let out_bytes = w.out_dtype.bytes() as i64;
-    Shape { tiles, steps: ceil_div(m.k, depth(w)) as f64, bytes: w.bytes(), out_bytes }
+    Shape { tiles, steps: part_steps(w, m, sizes) as f64, bytes: w.bytes(), out_bytes }
+}
+
+/// Steps of a block's part of the reduction.
+fn part_steps(w: &Workload, m: &Matmul, sizes: Sizes) -> i64 {
+    ceil_div(ceil_div(m.k, depth(w)), sizes.split)
+}
+
+/// The knobs, with those that only products with few tiles have.
+fn knobs_of(w: &Workload, m: &Matmul, cuda: &Cuda) -> SpaceBuilder {
+    let consumers: Vec<i64> = (1..=most_consumers(w)).collect();
+    let knobs = knobs(cuda, &consumers, if few_tiles(m, cuda) { &NARROW_TOO } else { &COLUMNS });
+    if !few_tiles(m, cuda) {
+        return knobs;
+    }
+    let (w, m) = (w.clone(), *m);
+    let splits: Vec<i64> = SPLITS.into_iter().filter(|s| *s <= cuda.cluster_size).collect();
+    knobs
+        .knob("split", splits)
+        .filter("parts of a reduction are for tiles of one warpgroup, and none is empty", move |config| {
+            Sizes::of(config).is_ok_and(|sizes| parts_fit(&w, &m, sizes))
+        })
+}
+
+/// Whether there are few rows, and even small tiles leave half of the multiprocessors idle.
+fn few_tiles(m: &Matmul, cuda: &Cuda) -> bool {
+    let rows = m.batch * ceil_div(m.m, 64);
+    rows <= MOST_ROW_TILES && 2 * rows * ceil_div(m.n, 64) <= cuda.sm_count
+}
+
+/// Whether the blocks of a cluster can share the reduction as `sizes` say.
+fn parts_fit(w: &Workload, m: &Matmul, sizes: Sizes) -> bool {
+    if sizes.split == 1 {
+        return sizes.bn >= 64;
+    }
+    let layout_fits = sizes.bn >= 64 || m.trans_b || turns(w, m);
+    let alone = sizes.consumers * sizes.row_blocks == 1 && sizes.cluster == Cluster::None;
+    let none_empty = (sizes.split - 1) * part_steps(w, m, sizes) < ceil_div(m.k, depth(w));
+    // Sums are shared in rows of shared memory already.
+    layout_fits && alone && none_empty && sizes.store == Store::Registers
 }
 
 impl Template for WgmmaGemm {
@@ -66,7 +145,7 @@ impl Template for WgmmaGemm {
     fn space(&self, w: &Workload, t: &Target) -> Result<Space, TemplateError> {
         let (m, cuda) = problem(w, t).map_err(TemplateError::Limit)?;
         let (w, by_engine) = (w.clone(), can_store(w, &m));
-        Ok(knobs(cuda)
+        Ok(knobs_of(&w, &m, cuda)
             .filter("clusters divide the tiles", move |config| {
                 Sizes::of(config).is_ok_and(|sizes| Gemm { workload: &w, m, sizes }.clusters_fit())
             })
@@ -78,14 +157,17 @@ impl Template for WgmmaGemm {
 
     fn default_config(&self, w: &Workload, t: &Target) -> Result<Config, TemplateError> {
         let (m, cuda) = problem(w, t).map_err(TemplateError::Limit)?;
-        let us = |sizes: &Sizes| model::us(shape(w, &m, *sizes), *sizes, cuda);
         let store = if can_store(w, &m) { Store::Tma } else { Store::Registers };
-        fastest(Sizes::sensible(cuda, store).map(|sizes| (us(&sizes), sizes.config())))
+        let few = few_tiles(&m, cuda);
+        let config = |sizes: Sizes| if few { sizes.config().with("split", sizes.split) } else { sizes.config() };
+        let in_parts = if few { parts(w, &m, cuda) } else { vec![] };
+        let all = Sizes::sensible(cuda, most_consumers(w), store).chain(in_parts);
+        fastest(all.map(|sizes| (us(w, &m, sizes, cuda), config(sizes))))
     }
 
     fn cost(&self, w: &Workload, t: &Target, config: &Config) -> f64 {
         match (problem(w, t), Sizes::of(config)) {
-            (Ok((m, cuda)), Ok(sizes)) => model::us(shape(w, &m, sizes), sizes, cuda),
+            (Ok((m, cuda)), Ok(sizes)) => us(w, &m, sizes, cuda),
             _ => f64::INFINITY,
         }
     }
@@ -93,10 +175,38 @@ impl Template for WgmmaGemm {
     fn schedule(&self, w: &Workload, t: &Target, config: &Config) -> Result<Scheduled, TemplateError> {
         let (m, cuda) = problem(w, t).map_err(TemplateError::Limit)?;
         let sizes = Sizes::of(config)?;
+        if !parts_fit(w, &m, sizes) {
+            return Err(TemplateError::Limit(format!("{config} cuts the reduction as it cannot be")));
+        }
         let product = Gemm { workload: w, m, sizes };
         let packs = if turns(w, &m) { vec![turned::pack(w)?] } else { vec![] };
         Ok(Scheduled { schedule: Schedule::new(kernel(&product, sizes, cuda)), packs })
     }
+}
+
+/// The sizes with shared reductions that defaults are chosen from: rings as deep as there are steps, up to 7, before
+/// shallower ones, of which two may fit on a multiprocessor.
+fn parts(w: &Workload, m: &Matmul, cuda: &Cuda) -> Vec<Sizes> {
+    let of = |bn: i64, split: i64, stages: i64| Sizes {
+        consumers: 1,
+        row_blocks: 1,
+        bn,
+        stages,
+        group: 1,
+        cluster: Cluster::None,
+        schedule: super::Schedule::Cooperative,
+        store: Store::Registers,
+        pending: 1,
+        split,
+    };
+    let all = NARROW_TOO.into_iter().flat_map(|bn| {
+        let splits = SPLITS.into_iter().filter(|split| (2..=cuda.cluster_size).contains(split));
+        splits.flat_map(move |split| {
+            let deepest = part_steps(w, m, of(bn, split, 2)).clamp(2, 7);
+            (2..=deepest).rev().map(move |stages| of(bn, split, stages))
+        })
+    });
+    all.filter(|sizes| sizes.fits(cuda) && parts_fit(w, m, *sizes)).collect()
 }
 
 struct Gemm<'w> {
@@ -142,10 +252,10 @@ impl Product for Gemm<'_> {
     }
 
     fn shape(&self, param: &Param) -> Vec<i64> {
-        match param.role {
+        flat(match param.role {
             Role::Weight if turns(self.workload, &self.m) => turned::shape(&param.shape),
             _ => param.shape.clone(),
-        }
+        })
     }
 
     fn tiles(&self) -> i64 {
@@ -157,7 +267,7 @@ impl Product for Gemm<'_> {
         [layout(!self.m.trans_a), layout(self.m.trans_b || turns(self.workload, &self.m))]
     }
 
-    /// Batch, first row, first column. Tiles go down `group` rows of tiles before they go to the next column, so that
+    /// Batch, first row, first column, first step. Tiles go down `group` rows of tiles before they go to the next column, so that
     /// the blocks that run at the same time read few rows and few columns.
     fn place(&self, b: &mut KernelBuilder, item: VarId, rank: &Expr) -> Vec<Expr> {
         let [high, wide] = self.sizes.cluster.tiles();
@@ -173,12 +283,16 @@ impl Product for Gemm<'_> {
         // The factors stay visible: they say how stores are aligned.
         let row = b.let_("row_tile", of_rank(strip * group + in_strip.clone().floor_mod(group), high));
         let column = b.let_("column_tile", of_rank(in_strip.floor_div(group), wide));
-        vec![batch.into(), row * self.sizes.bm(), column * self.sizes.bn]
+        let steps = part_steps(self.workload, &self.m, self.sizes);
+        let first = if self.sizes.split > 1 { rank.clone() * steps } else { Expr::Int(0) };
+        vec![batch.into(), row * self.sizes.bm(), column * self.sizes.bn, first]
     }
 
-    fn steps(&self, b: &mut KernelBuilder, _: &[Expr], body: &mut dyn FnMut(&mut KernelBuilder, &[Expr])) {
+    fn steps(&self, b: &mut KernelBuilder, place: &[Expr], body: &mut dyn FnMut(&mut KernelBuilder, &[Expr])) {
         let depth = depth(self.workload);
-        b.for_("k", ceil_div(self.m.k, depth), |b, k| body(b, &[k * depth]));
+        b.for_("k", part_steps(self.workload, &self.m, self.sizes), |b, k| {
+            body(b, &[(place[3].clone() + k) * depth]);
+        });
     }
 
     fn left(&self, place: &[Expr], step: &[Expr], part: &Part) -> Box {

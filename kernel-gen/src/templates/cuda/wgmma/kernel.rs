@@ -1,5 +1,6 @@
 //! The kernel that all products share: which block, warpgroup and thread does what.
 
+use super::parts::Parts;
 use super::residual::Residual;
 use super::ring::{Layout, Part, Ring};
 use super::{Sizes, WARPGROUP, ceil_div, store};
@@ -89,14 +90,16 @@ pub(super) fn kernel(product: &dyn Product, sizes: Sizes, cuda: &Cuda) -> Kernel
         .params()
         .into_iter()
         .map(|p| {
-            let id = b.param(p.name, p.dtype, &product.shape(&p), p.access);
+            let p = Param { shape: product.shape(&p), ..p };
+            let id = b.param(p.name, p.dtype, &p.shape, p.access);
             (p, id)
         })
         .collect();
     let buffers = sizes.buffers(w, cuda);
-    let blocks = sizes.cluster.blocks();
-    let items = product.tiles() / blocks;
-    let clusters = (cuda.sm_count / blocks).min(items);
+    let blocks = sizes.blocks();
+    let items = product.tiles() / sizes.cluster.blocks();
+    // Blocks that share a reduction meet once, so they have one tile.
+    let clusters = if sizes.split > 1 { items } else { (cuda.sm_count / blocks).min(items) };
     b.loop_("block", clusters, LoopKind::Grid(Axis::X), |b, first| {
         let threads = |b: &mut KernelBuilder, rank: Expr| {
             b.loop_("t", sizes.threads(), LoopKind::Thread(Axis::X), |b, thread| {
@@ -136,6 +139,7 @@ impl Block<'_> {
         let turns = (sizes.tiles_at_once() > 1).then(|| Turns::make(b, self.thread, sizes.tiles_at_once()));
         let stage = store::Stage::make(b, self);
         let residual = stage.as_ref().and_then(|s| Some((s, s.residual.as_ref()?)));
+        let parts = Parts::make(b, self);
         // The rows of the tile that are a consumer's.
         let first = |consumer: VarId| match &turns {
             None => consumer * (64 * sizes.row_blocks),
@@ -201,7 +205,12 @@ impl Block<'_> {
                     behind(b, 0);
                     after(b);
                     ring.finish(b, start);
-                    store::Sums { block: self, acc, place, first: &first, consumer }.store(b, stage.as_ref());
+                    match &parts {
+                        Some(parts) => parts.keep(b, self, acc),
+                        None => {
+                            store::Sums { block: self, acc, place, first: &first, consumer }.store(b, stage.as_ref())
+                        }
+                    }
                 };
                 match &turns {
                     None => each_tile(b, &mut |b, _, place| multiply(b, place, &|_| {})),
@@ -220,9 +229,12 @@ impl Block<'_> {
                 stage.iter().for_each(|stage| stage.finish(b));
             },
         );
-        if sizes.cluster.blocks() > 1 {
-            // A block that has ended cannot be arrived at.
+        if sizes.blocks() > 1 {
+            // A block that has ended cannot be arrived at, nor one that has not begun.
             b.gpu(Gpu::ClusterBarrier);
+        }
+        if let Some(parts) = parts {
+            each_tile(b, &mut |b, _, place| parts.add_up(b, self, place));
         }
     }
 }

@@ -14,13 +14,14 @@
 //!
 //! | knob | values | what it chooses |
 //! |---|---|---|
-//! | `consumers`, `row_blocks`, `bn` | 1, 2; 1, 2; 64 to 256 | the tile: `consumers * row_blocks * 64` rows and `bn` columns |
+//! | `consumers`, `row_blocks`, `bn` | 1, 2; 1, 2; 64 to 256 | the tile: `consumers * row_blocks * 64` rows and `bn` columns; `wgmma_gemm` offers three consumers for convolutions |
 //! | `stages` | 2 to 8 | slots of the ring |
 //! | `group` | 1 to 16 | rows of tiles that are worked on at the same time, for the L2 cache |
 //! | `cluster` | `none`, `rows`, `columns` | two blocks, neighbours in that direction, share the other direction's operand: each loads half of it for both (multicast) |
 //! | `schedule` | `cooperative`, `pingpong` | consumers share a tile, or each has its own, and one multiplies while the other stores |
 //! | `store` | `registers`, `tma` | sums go to the output from where they are, or by way of shared memory and the copy engine |
 //! | `pending` | 0, 1 | steps whose products may be under way when the next ones are issued; with 1 a slot is given back a step later |
+//! | `split` | 1, 2, 4, 8 | blocks of a cluster that share a tile's reduction ([`parts`]); where a product has few tiles, which may then have 32 columns, too |
 //!
 //! The forms are CUTLASS's "persistent cooperative" and "ping-pong" ones; sizes of tiles and rings are those that its
 //! profiler offers. See <https://docs.nvidia.com/cuda/parallel-thread-execution/> ("Asynchronous Warpgroup Level Matrix
@@ -30,6 +31,7 @@ mod conv2d;
 mod gemm;
 mod kernel;
 mod model;
+mod parts;
 mod residual;
 mod ring;
 mod store;
@@ -48,6 +50,8 @@ use crate::templates::cpu::tile::ceil_div;
 
 /// Bytes of an operand's row in one step, and of a row of output in shared memory: the widest swizzle.
 const ROW_BYTES: i64 = 128;
+/// Elements along a dimension that the copy engine brings at a time.
+const MOST_BOX: i64 = 256;
 /// Threads of a warpgroup.
 const WARPGROUP: i64 = 128;
 
@@ -185,6 +189,8 @@ struct Sizes {
     store: Store,
     /// Steps whose products may be under way when the next ones are issued: 0 or 1.
     pending: i64,
+    /// Blocks that share a tile's reduction.
+    split: i64,
 }
 
 impl Sizes {
@@ -200,6 +206,8 @@ impl Sizes {
             schedule: choice(config, "schedule", &Schedule::ALL, Schedule::name)?,
             store: choice(config, "store", &Store::ALL, Store::name)?,
             pending: config.int("pending")?,
+            // A knob that only products with few tiles have.
+            split: config.find("split").map_or(Ok(1), |_| config.int("split"))?,
         })
     }
 
@@ -215,6 +223,11 @@ impl Sizes {
             .with("schedule", self.schedule.name())
             .with("store", self.store.name())
             .with("pending", self.pending)
+    }
+
+    /// Blocks of a cluster, whatever they share.
+    fn blocks(&self) -> i64 {
+        self.cluster.blocks() * self.split
     }
 
     /// Tiles that a block works on at the same time.
@@ -252,13 +265,17 @@ impl Sizes {
     }
 
     /// Registers that a thread of the producer and of a consumer ask for. A block of 384 threads starts with 168 a
-    /// thread, which the producer does not need; one of 256 has enough for all from the start.
+    /// thread, which the producer does not need, one of 512 with 128; one of 256 has enough for all from the start.
     fn registers(&self) -> Option<[u32; 2]> {
-        (self.consumers == 2).then_some([40, 232])
+        match self.consumers {
+            1 => None,
+            2 => Some([40, 232]),
+            _ => Some([32, 160]),
+        }
     }
 
-    /// The sizes that defaults are chosen from: as many stages as fit, up to 7.
-    fn sensible(cuda: &Cuda, store: Store) -> impl Iterator<Item = Sizes> {
+    /// The sizes with so many consumers at most that defaults are chosen from: as many stages as fit, up to 7.
+    fn sensible(cuda: &Cuda, most_consumers: i64, store: Store) -> impl Iterator<Item = Sizes> {
         let deepest = move |consumers: i64, row_blocks: i64, bn: i64| {
             (2..=7)
                 .rev()
@@ -273,13 +290,12 @@ impl Sizes {
                     store,
                     // One warpgroup alone has nobody else to multiply while it waits.
                     pending: i64::from(consumers * row_blocks == 1),
+                    split: 1,
                 })
                 .find(|sizes| sizes.fits(cuda))
         };
-        [(1, 1), (2, 1), (2, 2)]
-            .into_iter()
-            .flat_map(move |(c, r)| [64, 128, 192, 256].map(|bn| deepest(c, r, bn)))
-            .flatten()
+        let tall = [(1, 1), (2, 1), (2, 2), (3, 1)].into_iter().filter(move |(c, _)| *c <= most_consumers);
+        tall.flat_map(move |(c, r)| COLUMNS.map(|bn| deepest(c, r, bn))).flatten()
     }
 
     /// Bytes of shared memory, with so many pieces of output for each consumer.
@@ -290,7 +306,8 @@ impl Sizes {
             Store::Registers => 0,
             Store::Tma => self.consumers * buffers,
         };
-        self.stages * (self.slot_bytes() + 16) + pieces * (64 * ROW_BYTES + 16) + 16 + 1024
+        let sums = parts::shared_bytes(*self);
+        self.stages * (self.slot_bytes() + 16) + pieces * (64 * ROW_BYTES + 16) + sums + 16 + 1024
     }
 
     /// Pieces of output that a consumer has in shared memory: two, of which one is written while the other is read; where a
@@ -301,19 +318,27 @@ impl Sizes {
         fitting.unwrap_or(store::BUFFERS)
     }
 
-    /// Whether registers and shared memory suffice.
+    /// Whether registers and shared memory suffice, and the copy engine brings an operand at once.
     fn fits(&self, cuda: &Cuda) -> bool {
-        self.accumulators() <= 128 && self.shared_bytes(store::BUFFERS) <= cuda.shared_per_block_optin
+        let most = if self.consumers > 2 { 64 } else { 128 };
+        self.accumulators() <= most
+            && self.bm() <= MOST_BOX
+            && self.shared_bytes(store::BUFFERS) <= cuda.shared_per_block_optin
     }
 }
 
-/// The knobs that all these kernels have.
-fn knobs(cuda: &Cuda) -> SpaceBuilder {
+/// Consumers where nothing asks for others.
+const CONSUMERS: [i64; 2] = [1, 2];
+/// The columns of tiles.
+const COLUMNS: [i64; 4] = [64, 128, 192, 256];
+
+/// The knobs that all these kernels have, with so many `consumers` and tiles of so many `columns`.
+fn knobs(cuda: &Cuda, consumers: &[i64], columns: &[i64]) -> SpaceBuilder {
     let cuda = cuda.clone();
     Space::builder()
-        .knob("consumers", [1, 2])
+        .knob("consumers", consumers.to_vec())
         .knob("row_blocks", [1, 2])
-        .knob("bn", [64, 128, 192, 256])
+        .knob("bn", columns.to_vec())
         .knob("stages", 2..=8)
         .knob("group", [1, 4, 8, 16])
         .knob("cluster", Cluster::ALL.map(Cluster::name))
@@ -324,6 +349,6 @@ fn knobs(cuda: &Cuda) -> SpaceBuilder {
             Sizes::of(config).is_ok_and(|sizes| sizes.fits(&cuda))
         })
         .filter("turns are for two", |config| {
-            Sizes::of(config).is_ok_and(|sizes| sizes.schedule == Schedule::Cooperative || sizes.consumers > 1)
+            Sizes::of(config).is_ok_and(|sizes| sizes.schedule == Schedule::Cooperative || sizes.consumers == 2)
         })
 }

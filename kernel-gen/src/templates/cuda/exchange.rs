@@ -2,6 +2,7 @@
 
 use crate::ir::builder::KernelBuilder;
 use crate::ir::{BufferId, DType, Expr, Gpu, MbarrierOp, Scope, Slot};
+use crate::templates::cuda::warp_sums::each_element;
 use crate::templates::cuda::{share, tile};
 
 /// Where the sums of the other blocks of a cluster come to.
@@ -30,16 +31,32 @@ impl Exchange {
     }
 
     /// Rows that a block owns.
-    fn owned(&self) -> i64 {
+    pub(super) fn owned(&self) -> i64 {
         self.tile[0] / self.split
     }
 
-    /// Sends a sum of block `rank` to the one that owns its row.
-    pub(super) fn send(&self, b: &mut KernelBuilder, rank: &Expr, [row, column]: [Expr; 2], value: Expr) {
+    /// Sends `count` neighbouring sums of block `rank`, one, two or four, which `load` gives by their distance from the first,
+    /// to the block that owns their row.
+    pub(super) fn send(
+        &self,
+        b: &mut KernelBuilder,
+        rank: &Expr,
+        [row, column]: [Expr; 2],
+        count: i64,
+        load: &dyn Fn(&Expr) -> Expr,
+    ) {
+        let values = match count {
+            1 => vec![load(&0.into())],
+            n => {
+                let piece = b.alloc("piece", DType::F32, &[n], Scope::Register);
+                each_element(b, n, |b, element| b.store(piece, vec![element.clone()], load(&element)));
+                (0..n).map(|i| Expr::load(piece, vec![i.into()])).collect()
+            }
+        };
         let to = vec![rank.clone(), row.clone().floor_mod(self.owned()), column];
         b.gpu(Gpu::StoreAt {
-            dst: tile(self.received, to, &[1]),
-            value,
+            dst: tile(self.received, to, &[count]),
+            values,
             rank: row.floor_div(self.owned()),
             on: self.arrived.clone(),
         });

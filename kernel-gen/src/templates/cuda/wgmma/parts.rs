@@ -1,0 +1,85 @@
+//! A reduction that the blocks of a cluster share, where there are fewer tiles than multiprocessors.
+//!
+//! Each block multiplies a part of it by itself. Its sums go to its own shared memory as rows; a barrier of the cluster
+//! later each block owns some rows of the tile, gets the others' sums of these ([`Exchange`]) and adds them in the order of
+//! the parts, so results do not differ between runs.
+
+use super::kernel::Block;
+use super::{Sizes, WARPGROUP};
+use crate::ir::builder::KernelBuilder;
+use crate::ir::{BufferId, DType, Expr, LoopKind, Scope};
+use crate::templates::cuda::exchange::Exchange;
+use crate::templates::cuda::share;
+use crate::templates::cuda::warp_sums::each_element;
+use crate::workload::naive::epilogue;
+
+/// Rows of a tile.
+pub(super) const ROWS: i64 = 64;
+/// Neighbours that are sent, and stored, at a time: 16 bytes.
+const SENT: i64 = 4;
+/// Elements by which rows of sums are longer than they need be, so that pairs of four rows lie in different banks.
+const PAD: i64 = 8;
+
+/// Bytes of shared memory beside the ring.
+pub(super) fn shared_bytes(sizes: Sizes) -> i64 {
+    if sizes.split == 1 { 0 } else { 4 * ROWS * (sizes.bn + PAD) + 4 * ROWS * (sizes.bn + 4) + 16 }
+}
+
+/// The shared memory of a block, and what the other blocks send.
+pub(super) struct Parts {
+    rows: BufferId,
+    exchange: Exchange,
+}
+
+impl Parts {
+    /// Its memory, if blocks share a reduction.
+    pub(super) fn make(b: &mut KernelBuilder, block: &Block<'_>) -> Option<Parts> {
+        let Sizes { bn, split, .. } = block.sizes;
+        (split > 1).then(|| {
+            let exchange = Exchange::make(b, block.thread.into(), split, [ROWS, bn]);
+            Parts { rows: b.alloc("rows", DType::F32, &[ROWS, bn + PAD], Scope::Shared), exchange }
+        })
+    }
+
+    /// Puts the consumer's sums into its block's memory.
+    pub(super) fn keep(&self, b: &mut KernelBuilder, block: &Block<'_>, acc: BufferId) {
+        b.loop_("row", ROWS, LoopKind::FragmentRow, |b, row| {
+            b.loop_("column", block.sizes.bn, LoopKind::FragmentCol, |b, column| {
+                let sum = Expr::load(acc, vec![0.into(), row.into(), column.into()]);
+                b.store(self.rows, vec![row.into(), column.into()], sum);
+            });
+        });
+    }
+
+    /// Adds what the blocks have, each block the sums of the rows that it owns, and stores the outputs. All blocks have
+    /// kept their sums, and a barrier of the cluster is behind that.
+    pub(super) fn add_up(&self, b: &mut KernelBuilder, block: &Block<'_>, place: &[Expr]) {
+        let (Sizes { bn, .. }, rank, threads) = (block.sizes, &block.rank, 2 * WARPGROUP);
+        let per_row = bn / SENT;
+        share(b, threads, block.thread.into(), ROWS * per_row, |b, at| {
+            // Each begins with its own rows, so that not all blocks send to one at the same time.
+            let row = (at.clone().floor_div(per_row) + rank.clone() * self.exchange.owned()).floor_mod(ROWS);
+            let column = at.floor_mod(per_row) * SENT;
+            self.exchange.send(b, rank, [row.clone(), column.clone()], SENT, &|element| {
+                Expr::load(self.rows, vec![row.clone(), column.clone() + element.clone()])
+            });
+        });
+        let (w, output) = (block.product.workload(), block.params.last().expect("every workload has an output"));
+        let columns = *output.0.shape.last().expect("an output has columns");
+        let piece = [SENT, 2].into_iter().find(|n| columns % n == 0).unwrap_or(1);
+        self.exchange.add_up(b, rank, block.thread.into(), threads, piece, |b, [row, column], sum| {
+            let store = |b: &mut KernelBuilder| {
+                each_element(b, piece, |b, element| {
+                    let at = block.product.element(place, row.clone(), column.clone() + element.clone());
+                    let value = epilogue(w, sum(&element), &at.channel, &at.index, &|name| block.param(name));
+                    b.store(output.1, at.index, value);
+                });
+            };
+            // Pieces exist as a whole.
+            match block.product.element(place, row.clone(), column.clone()).exists {
+                Some(exists) => b.if_(exists, store),
+                None => store(b),
+            }
+        });
+    }
+}
