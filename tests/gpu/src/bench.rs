@@ -264,7 +264,6 @@ fn measure(gpu: &Gpu, target: &Target, peers: &Peers, row: &Row) -> Result<Strin
     let artifact = prepare::compile(&compiler, target, std::slice::from_ref(&source)).pop().context("one source")??;
     let kernel = Kernel::load(gpu, &source, &artifact)?;
     let mut data = Data::new(gpu, w)?;
-    // Libraries take their parameters as they are.
     let mut plain = None;
     if !packs.is_empty() {
         let memory = buffers(gpu, w, &prepare::packed(w, target, &data.inputs, &packs)?)?;
@@ -274,7 +273,8 @@ fn measure(gpu: &Gpu, target: &Target, peers: &Peers, row: &Row) -> Result<Strin
     let repeats = repeats(w);
     let bound = kernel.bind(gpu, &data.memory)?;
     let ours = gpu.graph(repeats, || bound.launch(gpu))?;
-    data.memory = plain.unwrap_or(data.memory);
+    // Libraries take their parameters as they are; ours, which the graph reads, stay where they are until the end.
+    let _packed = plain.map(|memory| std::mem::replace(&mut data.memory, memory));
     let peer = peers.fastest(gpu, w, &data.memory, repeats)?;
     let graphs: Vec<_> = std::iter::once(&ours).chain(peer.as_ref().map(|p| &p.graph)).collect();
     let times = gpu.time(&graphs, repeats)?;
