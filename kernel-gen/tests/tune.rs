@@ -5,7 +5,7 @@ mod folder;
 
 use folder::Folder;
 use kernel_gen::cli::{Output, run};
-use kernel_gen::records::log::Log;
+use kernel_gen::records::log::{Entry, Log};
 use kernel_gen::records::{BestRecords, Outcome, Record};
 use kernel_gen::target::Target;
 use kernel_gen::templates::Registry;
@@ -37,6 +37,28 @@ fn error_of(words: &[&str]) -> String {
     assert!(!output.success, "{}", output.text);
     assert_eq!(output.errors.len(), 1, "{:#?}", output.errors);
     output.errors[0].clone()
+}
+
+/// A record that says what a trial in a log does.
+fn record_of(entry: &Entry) -> Record {
+    let (task, trial) = (&entry.task, &entry.trial);
+    Record {
+        workload: task.workload.clone(),
+        target: task.target.clone(),
+        device: entry.device.clone(),
+        threads: entry.threads,
+        template: task.template.clone(),
+        template_version: task.template_version,
+        space: task.space,
+        config: trial.config.clone(),
+        time_us: trial.outcome.time_us().unwrap_or(1.0),
+        gflops: 1.0,
+        core_gflops: None,
+        floor_us: None,
+        max_error: 0.0,
+        verified: true,
+        generator: "0.1.0".into(),
+    }
 }
 
 /// 4096 configs of one layer as an H100 measured them.
@@ -108,6 +130,32 @@ fn a_log_that_was_cut_anywhere_is_gone_on_with() {
         assert_eq!((configs.len(), trials), (48, 48), "cut at {cut}, {before} trials were left: {text}");
         // Random search of the same seed tries the same configs, in whatever run.
         assert_eq!(configs, all, "cut at {cut}");
+    }
+}
+
+#[test]
+fn a_record_of_a_template_that_is_not_tuned_is_lost_only_to_something_faster() {
+    let folder = Folder::new("standing");
+    let (landscape, log, records) = (landscape(), folder.file("log.jsonl"), folder.file("tuned"));
+    tuned(&["--replay", &landscape, "--log", &log, "--trials", "20", "--tuner", "random"]);
+    let best = Log::read(&[&log]).unwrap().entries.remove(0);
+    let (registry, target) = (Registry::builtin(), Target::find("sm_90a").unwrap());
+    let workload = Workload::from_key(&best.task.workload).unwrap();
+    let template = registry.find("splitk_direct").unwrap();
+    let record = Record {
+        template: "splitk_direct".into(),
+        template_version: template.version(),
+        space: template.space(&workload, target).unwrap().fingerprint(),
+        config: template.default_config(&workload, target).unwrap(),
+        ..record_of(&best)
+    };
+    let words = ["--replay", &landscape, "--log", &log, "--tuned", &records, "--trials", "20", "--tuner", "random"];
+    for (time_us, stays) in [(1.0, true), (1e6, false)] {
+        let file = Record { time_us, ..record.clone() }.write(Path::new(&records)).unwrap();
+        let text = tuned(&words);
+        assert_eq!(text.contains("the record of splitk_direct stays, 1.0000 us"), stays, "{text}");
+        let left = fs::read_to_string(&file).unwrap();
+        assert_eq!(left.contains("splitk_direct"), stays, "{left}");
     }
 }
 
@@ -223,23 +271,8 @@ fn a_task_begins_with_what_was_fastest_for_its_neighbours() {
     let (registry, task) = (Registry::builtin(), &best.task);
     let workload = Workload::from_key(&format!("{}-bias", task.workload)).unwrap();
     let (template, target) = (registry.find(&task.template).unwrap(), Target::find(&task.target).unwrap());
-    let record = Record {
-        workload: workload.key(),
-        target: target.name.clone(),
-        device: best.device.clone(),
-        threads: 1,
-        template: task.template.clone(),
-        template_version: template.version(),
-        space: template.space(&workload, target).unwrap().fingerprint(),
-        config: best.trial.config.clone(),
-        time_us,
-        gflops: 1.0,
-        core_gflops: None,
-        floor_us: None,
-        max_error: 0.0,
-        verified: true,
-        generator: "0.1.0".into(),
-    };
+    let space = template.space(&workload, target).unwrap().fingerprint();
+    let record = Record { workload: workload.key(), space, time_us, ..record_of(best) };
     let first_trials = |record: &Record, name: &str| {
         let (records, log) = (folder.file(name), format!("{after}.{name}"));
         record.write(Path::new(&records)).unwrap();

@@ -19,7 +19,7 @@ use crate::tune::session::{self, Entry, Event, Options, Stop, Summary, Verdict};
 use crate::tune::tuner;
 use clap::Args;
 use events::Events;
-use plan::{Earlier, Plan};
+use plan::{Earlier, Incumbents, Plan, Standing};
 use std::cell::OnceCell;
 use std::fmt::Write;
 use std::fs;
@@ -186,6 +186,8 @@ struct Known {
     hints: Vec<Vec<Config>>,
     /// The records that there are.
     incumbents: Vec<session::Incumbent>,
+    /// Those of templates that are not tuned.
+    standing: Vec<Standing>,
     /// What people should know before it begins.
     notes: Vec<String>,
     /// The log, unless none is written.
@@ -212,9 +214,9 @@ impl Known {
             Some(file) if file.exists() => Log::read(&[file]).map_err(|e| e.to_string())?,
             _ => Log::default(),
         };
-        let (incumbents, mut notes) = match &tuned {
-            Some(_) => plan.incumbents(project, bench),
-            None => (vec![], vec![]),
+        let Incumbents { usable: incumbents, standing, mut notes } = match &tuned {
+            Some(_) => plan.incumbents(registry, project, bench),
+            None => Incumbents::default(),
         };
         notes.extend(plan.left_out.iter().cloned());
         notes.extend(log.told().iter().map(|d| d.to_string()));
@@ -225,7 +227,7 @@ impl Known {
         for (hints, near) in hints.iter_mut().zip(plan.neighbours(registry, records, &log, bench)) {
             hints.extend(near);
         }
-        Ok(Known { histories, hints, incumbents, notes, log: log_file, tuned })
+        Ok(Known { histories, hints, incumbents, standing, notes, log: log_file, tuned })
     }
 }
 
@@ -315,7 +317,7 @@ fn tune<'t>(
     bench: &Bench,
     measurer: &mut dyn Measurer<'t>,
 ) -> Result<Output, Failure> {
-    let Known { histories, hints, incumbents, notes, log, tuned } = known;
+    let Known { histories, hints, incumbents, standing, notes, log, tuned } = known;
     let options = arguments.options(plan);
     let earlier = |at: usize| {
         let others = plan.tasks.iter().zip(histories).enumerate().filter(move |(i, (_, h))| *i != at && !h.is_empty());
@@ -368,9 +370,9 @@ fn tune<'t>(
         let kept = log.as_ref().map(|f| format!("; the trials before it are in {}", f.display()));
         Failure::Message(format!("{e}{}", kept.unwrap_or_default()))
     })?;
-    let (written, errors) = match tuned {
-        Some(folder) => write_records(plan, bench, &summary, incumbents, folder),
-        None => (vec![], vec![]),
+    let Written { files: written, kept, errors } = match tuned {
+        Some(folder) => write_records(plan, bench, &summary, (incumbents, standing), folder),
+        None => Written::default(),
     };
     let success = errors.is_empty() && summary.ended != session::Ended::Stopped;
     if let Some(events) = &mut events {
@@ -381,6 +383,9 @@ fn tune<'t>(
     // Writing to a string cannot fail.
     for file in &written {
         let _ = writeln!(text, "wrote {}", file.display().to_string().replace('\\', "/"));
+    }
+    for line in &kept {
+        let _ = writeln!(text, "{line}");
     }
     match (summary.ended, log) {
         (session::Ended::Stopped, Some(file)) => {
@@ -422,21 +427,30 @@ fn is_stale(record: &session::Incumbent, now: &session::Candidate, of_a_cpu: boo
     ratio.ln().abs() > STALE
 }
 
-/// Writes a record for each workload that has a new one, or whose record says a time that no longer holds; gives
-/// their files, and what went wrong.
+/// What became of what was found.
+#[derive(Default)]
+struct Written {
+    files: Vec<PathBuf>,
+    /// Which records stay although they were not tuned.
+    kept: Vec<String>,
+    errors: Vec<String>,
+}
+
+/// Writes a record for each workload that has a new one, or whose record says a time that no longer holds. A record of a
+/// template that was not tuned stays where its time is below what was found.
 fn write_records(
     plan: &Plan<'_>,
     bench: &Bench,
     summary: &Summary,
-    incumbents: &[session::Incumbent],
+    (incumbents, standing): (&[session::Incumbent], &[Standing]),
     folder: &Path,
-) -> (Vec<PathBuf>, Vec<String>) {
+) -> Written {
     let of_a_cpu = matches!(plan.target.device, Device::Cpu(_));
     let stale = |candidate: &session::Candidate| {
         let same = |i: &&session::Incumbent| i.entry == candidate.entry && i.config == candidate.config;
         incumbents.iter().find(same).is_some_and(|record| is_stale(record, candidate, of_a_cpu))
     };
-    let (mut written, mut errors) = (vec![], vec![]);
+    let Written { mut files, mut kept, mut errors } = Written::default();
     for verdict in &summary.verdicts {
         let winner = match verdict {
             Verdict::Won { candidates, winner, .. } => &candidates[*winner],
@@ -446,6 +460,15 @@ fn write_records(
         let Outcome::Timed(timing) = &winner.outcome else { continue };
         let (item, task) = (&plan.items[winner.entry], &plan.tasks[winner.entry]);
         let time_us = timing.median_us();
+        let faster = |s: &&Standing| s.workload == item.key.workload && s.time_us <= time_us;
+        if let Some(Standing { template, time_us: us, .. }) = standing.iter().find(faster) {
+            let (name, found) = (&item.name, &item.key.template);
+            kept.push(format!(
+                "{name}: the record of {template} stays, {us:.4} us; {found} takes {time_us:.4}. Both are compared with \
+                 --template {template} --template {found}"
+            ));
+            continue;
+        }
         let record = Record {
             workload: item.key.workload.clone(),
             target: item.key.target.clone(),
@@ -465,7 +488,7 @@ fn write_records(
             generator: env!("CARGO_PKG_VERSION").to_string(),
         };
         match record.write(folder) {
-            Ok(file) => written.push(file),
+            Ok(file) => files.push(file),
             Err(error) => {
                 let file = folder.join(record.relative_path()).display().to_string().replace('\\', "/");
                 let mend = "the trials are in the log, and the same command decides again";
@@ -473,7 +496,7 @@ fn write_records(
             }
         }
     }
-    (written, errors)
+    Written { files, kept, errors }
 }
 
 /// What would be tuned.

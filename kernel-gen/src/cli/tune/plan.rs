@@ -224,9 +224,7 @@ impl<'r> Plan<'r> {
             }
         };
         for (_, r) in records.iter().filter(|(_, r)| r.verified && r.target == self.target.name) {
-            let (workload, target, template) = (r.workload.clone(), r.target.clone(), r.template.clone());
-            let task = TaskKey { workload, target, template, template_version: r.template_version, space: r.space };
-            take(task, &r.device, r.threads, &r.config, r.time_us);
+            take(TaskKey::from(r), &r.device, r.threads, &r.config, r.time_us);
         }
         for e in log.entries.iter().filter(|e| e.task.target == self.target.name) {
             if let Some(us) = e.trial.outcome.time_us() {
@@ -255,8 +253,9 @@ impl<'r> Plan<'r> {
     }
 
     /// The records that there are of these workloads on this device, and what is wrong with those that cannot be used.
-    pub(super) fn incumbents(&self, project: &Project, bench: Option<&Bench>) -> (Vec<Incumbent>, Vec<String>) {
-        let (mut usable, mut notes) = (vec![], vec![]);
+    pub(super) fn incumbents(&self, registry: &Registry, project: &Project, bench: Option<&Bench>) -> Incumbents {
+        let mut all = Incumbents::default();
+        let mut judge = Judge::new(registry, Purpose::Tune);
         let mut seen: Vec<&str> = vec![];
         for item in &self.items {
             let workload = item.key.workload.as_str();
@@ -267,22 +266,29 @@ impl<'r> Plan<'r> {
             let here = |r: &Record| bench.is_none_or(|b| r.device == b.device && r.threads == b.threads);
             let same = |r: &Record| r.workload == workload && r.target == self.target.name && here(r);
             let Some((file, record)) = project.records.iter().find(|(_, r)| same(r)) else { continue };
-            match self.incumbent(record) {
-                Ok(incumbent) => usable.push(incumbent),
-                Err(reason) => {
-                    let file = file.display().to_string().replace('\\', "/");
-                    notes.push(format!("{file}: the record is not compared with: {reason}"));
-                }
+            let of_record = |i: &Item<'_>| i.key.workload == record.workload && i.key.template == record.template;
+            let outcome = match self.items.iter().position(of_record) {
+                Some(entry) => self.incumbent(record, entry).map(|incumbent| all.usable.push(incumbent)),
+                // Whoever tunes one template does not mean to lose a record of another.
+                None if !record.verified => Err("it is not verified".to_string()),
+                None => match judge.fit(&TaskKey::from(record), Some(record.space), &record.config) {
+                    Ok(_) => {
+                        let Record { template, time_us, .. } = record.clone();
+                        all.standing.push(Standing { workload: record.workload.clone(), template, time_us });
+                        Ok(())
+                    }
+                    Err(mismatch) => Err(mismatch.to_string()),
+                },
+            };
+            if let Err(reason) = outcome {
+                let file = file.display().to_string().replace('\\', "/");
+                all.notes.push(format!("{file}: the record is not compared with: {reason}"));
             }
         }
-        (usable, notes)
+        all
     }
 
-    fn incumbent(&self, record: &Record) -> Result<Incumbent, String> {
-        let of_record = |i: &Item<'_>| i.key.workload == record.workload && i.key.template == record.template;
-        let Some(entry) = self.items.iter().position(of_record) else {
-            return Err(format!("its template {} is not among those that are tuned", record.template));
-        };
+    fn incumbent(&self, record: &Record, entry: usize) -> Result<Incumbent, String> {
         let key = &self.items[entry].key;
         if record.template_version != key.template_version {
             let (old, new) = (record.template_version, key.template_version);
@@ -294,6 +300,24 @@ impl<'r> Plan<'r> {
         let config = self.tasks[entry].space.normalise(&record.config).map_err(|e| e.to_string())?;
         Ok(Incumbent { entry, config, recorded_us: record.time_us, floor_us: record.floor_us })
     }
+}
+
+/// The records that there are when a session begins.
+#[derive(Default)]
+pub(super) struct Incumbents {
+    /// Those that what is found is timed beside.
+    pub(super) usable: Vec<Incumbent>,
+    /// Those of templates that are not tuned now.
+    pub(super) standing: Vec<Standing>,
+    /// What is wrong with the others.
+    pub(super) notes: Vec<String>,
+}
+
+/// A record of a template that is not tuned now: it stays unless what is found takes less than its time.
+pub(super) struct Standing {
+    pub(super) workload: String,
+    pub(super) template: String,
+    pub(super) time_us: f64,
 }
 
 /// The workloads that are asked for; without a spec, those of the recording.

@@ -33,7 +33,7 @@ pub(super) use reader::diagnostic;
 pub use reader::{LogItem, LogReader};
 pub use writer::{LogError, LogWriter, append_seeds};
 
-use super::Trial;
+use super::{Record, Trial};
 use crate::space::{Config, Fingerprint};
 use std::fmt;
 use std::sync::Arc;
@@ -54,6 +54,19 @@ pub struct TaskKey {
     pub template_version: u32,
     /// Fingerprint of the template's space for this workload and target.
     pub space: Fingerprint,
+}
+
+impl From<&Record> for TaskKey {
+    /// What a record's config was a trial of.
+    fn from(record: &Record) -> TaskKey {
+        TaskKey {
+            workload: record.workload.clone(),
+            target: record.target.clone(),
+            template: record.template.clone(),
+            template_version: record.template_version,
+            space: record.space,
+        }
+    }
 }
 
 impl fmt::Display for TaskKey {
