@@ -2,7 +2,7 @@
 
 use super::log::{Entry, Place, Seed, TaskKey};
 use super::lookup::fitting;
-use super::{Mismatch, Offer, Purpose, Verdict};
+use super::{Mismatch, Offer, Purpose, Record, Verdict};
 use crate::diagnostic::Diagnostic;
 use crate::space::{Config, Fingerprint, Space};
 use crate::target::Target;
@@ -100,6 +100,14 @@ impl<'r> Judge<'r> {
         let told = verdicts.iter().filter(|(_, verdict)| *verdict == worth);
         let told = told.map(|(m, _)| m.diagnostic(&place.file, place.line, self.purpose)).collect();
         Judgement { config: config.filter(|_| !refused), counts: counts && !refused, told }
+    }
+
+    /// The config of a record that may still be used.
+    pub fn record(&mut self, record: &Record) -> Result<Config, Mismatch> {
+        if !record.verified {
+            return Err(Mismatch::Unverified);
+        }
+        self.fit(&TaskKey::from(record), Some(record.space), &record.config)
     }
 
     /// The config as the task's template writes it now. Without a fingerprint, any space that has it will do.

@@ -19,7 +19,7 @@ use crate::tune::session::{self, Entry, Event, Options, Stop, Summary, Verdict};
 use crate::tune::tuner;
 use clap::Args;
 use events::Events;
-use plan::{Earlier, Incumbents, Plan, Standing};
+use plan::{Earlier, Incumbents, Plan};
 use std::cell::OnceCell;
 use std::fmt::Write;
 use std::fs;
@@ -187,7 +187,7 @@ struct Known {
     /// The records that there are.
     incumbents: Vec<session::Incumbent>,
     /// Those of templates that are not tuned.
-    standing: Vec<Standing>,
+    standing: Vec<Record>,
     /// What people should know before it begins.
     notes: Vec<String>,
     /// The log, unless none is written.
@@ -442,7 +442,7 @@ fn write_records(
     plan: &Plan<'_>,
     bench: &Bench,
     summary: &Summary,
-    (incumbents, standing): (&[session::Incumbent], &[Standing]),
+    (incumbents, standing): (&[session::Incumbent], &[Record]),
     folder: &Path,
 ) -> Written {
     let of_a_cpu = matches!(plan.target.device, Device::Cpu(_));
@@ -450,7 +450,7 @@ fn write_records(
         let same = |i: &&session::Incumbent| i.entry == candidate.entry && i.config == candidate.config;
         incumbents.iter().find(same).is_some_and(|record| is_stale(record, candidate, of_a_cpu))
     };
-    let Written { mut files, mut kept, mut errors } = Written::default();
+    let mut written = Written::default();
     for verdict in &summary.verdicts {
         let winner = match verdict {
             Verdict::Won { candidates, winner, .. } => &candidates[*winner],
@@ -460,10 +460,10 @@ fn write_records(
         let Outcome::Timed(timing) = &winner.outcome else { continue };
         let (item, task) = (&plan.items[winner.entry], &plan.tasks[winner.entry]);
         let time_us = timing.median_us();
-        let faster = |s: &&Standing| s.workload == item.key.workload && s.time_us <= time_us;
-        if let Some(Standing { template, time_us: us, .. }) = standing.iter().find(faster) {
+        let faster = |s: &&Record| s.workload == item.key.workload && s.time_us <= time_us;
+        if let Some(Record { template, time_us: us, .. }) = standing.iter().find(faster) {
             let (name, found) = (&item.name, &item.key.template);
-            kept.push(format!(
+            written.kept.push(format!(
                 "{name}: the record of {template} stays, {us:.4} us; {found} takes {time_us:.4}. Both are compared with \
                  --template {template} --template {found}"
             ));
@@ -488,15 +488,15 @@ fn write_records(
             generator: env!("CARGO_PKG_VERSION").to_string(),
         };
         match record.write(folder) {
-            Ok(file) => files.push(file),
+            Ok(file) => written.files.push(file),
             Err(error) => {
                 let file = folder.join(record.relative_path()).display().to_string().replace('\\', "/");
                 let mend = "the trials are in the log, and the same command decides again";
-                errors.push(format!("error: {file}: the record cannot be written: {error}; {mend}"));
+                written.errors.push(format!("error: {file}: the record cannot be written: {error}; {mend}"));
             }
         }
     }
-    Written { files, kept, errors }
+    written
 }
 
 /// What would be tuned.

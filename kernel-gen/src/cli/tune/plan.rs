@@ -270,15 +270,7 @@ impl<'r> Plan<'r> {
             let outcome = match self.items.iter().position(of_record) {
                 Some(entry) => self.incumbent(record, entry).map(|incumbent| all.usable.push(incumbent)),
                 // Whoever tunes one template does not mean to lose a record of another.
-                None if !record.verified => Err("it is not verified".to_string()),
-                None => match judge.fit(&TaskKey::from(record), Some(record.space), &record.config) {
-                    Ok(_) => {
-                        let Record { template, time_us, .. } = record.clone();
-                        all.standing.push(Standing { workload: record.workload.clone(), template, time_us });
-                        Ok(())
-                    }
-                    Err(mismatch) => Err(mismatch.to_string()),
-                },
+                None => judge.record(record).map(|_| all.standing.push(record.clone())).map_err(|e| e.to_string()),
             };
             if let Err(reason) = outcome {
                 let file = file.display().to_string().replace('\\', "/");
@@ -307,17 +299,10 @@ impl<'r> Plan<'r> {
 pub(super) struct Incumbents {
     /// Those that what is found is timed beside.
     pub(super) usable: Vec<Incumbent>,
-    /// Those of templates that are not tuned now.
-    pub(super) standing: Vec<Standing>,
+    /// Those of templates that are not tuned now: one stays unless what is found takes less than its time.
+    pub(super) standing: Vec<Record>,
     /// What is wrong with the others.
     pub(super) notes: Vec<String>,
-}
-
-/// A record of a template that is not tuned now: it stays unless what is found takes less than its time.
-pub(super) struct Standing {
-    pub(super) workload: String,
-    pub(super) template: String,
-    pub(super) time_us: f64,
 }
 
 /// The workloads that are asked for; without a spec, those of the recording.

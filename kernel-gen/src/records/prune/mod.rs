@@ -240,7 +240,7 @@ fn verdict(slot: &Slot, measured: &[Measured], incumbent: Option<&Record>, judge
         configs: measured.len(),
     };
     let Some(old) = incumbent else { return Some(new(best)) };
-    let config = match usable(old, judge) {
+    let config = match judge.record(old) {
         Ok(config) => config,
         Err(why) => return Some(Verdict { decision: Decision::Stale(why), ..new(best) }),
     };
@@ -267,21 +267,6 @@ fn verdict(slot: &Slot, measured: &[Measured], incumbent: Option<&Record>, judge
         spread_us: again.map(|m| m.spread_us),
         configs: measured.len(),
     })
-}
-
-/// The config of a record that may still be used.
-fn usable(record: &Record, judge: &mut Judge<'_>) -> Result<Config, Mismatch> {
-    if !record.verified {
-        return Err(Mismatch::Unverified);
-    }
-    let task = TaskKey {
-        workload: record.workload.clone(),
-        target: record.target.clone(),
-        template: record.template.clone(),
-        template_version: record.template_version,
-        space: record.space,
-    };
-    judge.fit(&task, Some(record.space), &record.config)
 }
 
 fn record((workload, target, device, threads): &Slot, best: &Measured) -> Record {
