@@ -42,7 +42,8 @@
 //!
 //! The bounds are themselves computed in `f64`; the `K` roundings of 2^-53 of the reference's own sum are added.
 
-use super::reference::{Sums, apply_epilogue, channels_of_elements, check_lengths, gelu, sums};
+use super::products::Sums;
+use super::reference::{channel_of_element, check_lengths, gelu, sums};
 use super::{Epilogue, Math, Workload};
 use crate::ir::DType;
 use std::fmt;
@@ -118,13 +119,21 @@ impl Reference {
         &self,
         part: impl Fn(Range<usize>) -> I + Sync,
     ) -> Result<f64, Mismatch> {
-        let mut all = Checked::default();
-        let checked = in_shares(self.values.len(), |share| {
+        let count = self.values.len();
+        let shares = shares(count);
+        let check = |number: usize| {
+            let share = count * number / shares..count * (number + 1) / shares;
             let mut checked = Checked::default();
             self.check_from(share.start, part(share), &mut checked);
             checked
+        };
+        let mut all = Checked::default();
+        std::thread::scope(|scope| {
+            let check = &check;
+            let others: Vec<_> = (1..shares).map(|number| scope.spawn(move || check(number))).collect();
+            all.add(check(0));
+            others.into_iter().for_each(|t| all.add(t.join().expect("a share panics only where the whole would")));
         });
-        checked.into_iter().for_each(|c| all.add(c));
         all.result()
     }
 
@@ -181,20 +190,11 @@ impl Checked {
     }
 }
 
-/// What each share of `0..count` gives, in order; shares that are worth a thread are computed at the same time.
-fn in_shares<T: Send>(count: usize, of: impl Fn(Range<usize>) -> T + Sync) -> Vec<T> {
+/// In how many shares so many elements are worth computing at the same time.
+fn shares(count: usize) -> usize {
     const WORTH_A_THREAD: usize = 1 << 18;
     let processors = std::thread::available_parallelism().map_or(1, usize::from);
-    let threads = processors.min(count / WORTH_A_THREAD).max(1);
-    let share = |t: usize| count * t / threads..count * (t + 1) / threads;
-    if threads == 1 {
-        return vec![of(share(0))];
-    }
-    std::thread::scope(|scope| {
-        let of = &of;
-        let running: Vec<_> = (0..threads).map(|t| scope.spawn(move || of(share(t)))).collect();
-        running.into_iter().map(|t| t.join().expect("a share panics only where the whole would")).collect()
-    })
+    processors.min(count / WORTH_A_THREAD).max(1)
 }
 
 /// [`reference()`](super::reference()) and the bounds that this module derives, for less than both apart. `inputs` are
@@ -204,7 +204,7 @@ fn in_shares<T: Send>(count: usize, of: impl Fn(Range<usize>) -> T + Sync) -> Ve
 /// If an input has another number of elements than its parameter.
 pub fn reference_with_bounds(workload: &Workload, inputs: &[&[f64]]) -> Reference {
     check_lengths(workload, inputs);
-    let (Sums { mut values, magnitudes }, carried) = match workload.parts() {
+    let (exact, carried) = match workload.parts() {
         None => (sums(workload, inputs), vec![]),
         Some([first, second]) => {
             let weight = workload.operator_params() - 1;
@@ -216,9 +216,7 @@ pub fn reference_with_bounds(workload: &Workload, inputs: &[&[f64]]) -> Referenc
             (exact, carried)
         }
     };
-    let bounds = bounds(workload, inputs, &values, &magnitudes, &carried);
-    apply_epilogue(workload, inputs, &mut values);
-    Reference { values, bounds }
+    with_epilogue(workload, inputs, exact, &carried)
 }
 
 /// For each output element the largest error that a correct implementation can have: one that computes each sum as a
@@ -231,19 +229,36 @@ pub fn error_bound(workload: &Workload, inputs: &[&[f64]]) -> Vec<f64> {
     reference_with_bounds(workload, inputs).bounds
 }
 
-/// The bounds, given the exact sums, `sum |x||w|`, and what the sums inherit from errors of their operands, if they have any.
-fn bounds(workload: &Workload, inputs: &[&[f64]], exact: &[f64], magnitudes: &[f64], carried: &[f64]) -> Vec<f64> {
+/// The output and its bounds, given the exact sums and what they inherit from errors of their operands, if they have any. Each
+/// element takes the place of its sum: large outputs are gigabytes.
+fn with_epilogue(workload: &Workload, inputs: &[&[f64]], sums: Sums, carried: &[f64]) -> Reference {
+    let Sums { mut values, magnitudes: mut bounds } = sums;
     let terms = workload.reduction_length() as f64;
     let factor = sum_factor(workload.math, terms);
     let underflow = terms * f64::from(f32::MIN_POSITIVE);
-    let channels = channels_of_elements(workload);
-    let bound = |i: usize| {
-        let error = if magnitudes[i] == 0.0 { 0.0 } else { factor * magnitudes[i] + underflow };
-        let error = error + carried.get(i).copied().unwrap_or(0.0);
-        let (value, error) = propagate(workload, inputs, exact[i], error, i, channels[i]);
-        stored(workload.out_dtype, value, error)
+    let channel = channel_of_element(workload);
+    let of_share = |first: usize, values: &mut [f64], bounds: &mut [f64]| {
+        for (i, (value, bound)) in (first..).zip(values.iter_mut().zip(bounds)) {
+            // The bound's place still has `sum |x||w|`.
+            let error = if *bound == 0.0 { 0.0 } else { factor * *bound + underflow };
+            let error = error + carried.get(i).copied().unwrap_or(0.0);
+            let (result, error) = propagate(workload, inputs, *value, error, i, channel(i));
+            (*value, *bound) = (result, stored(workload.out_dtype, result, error));
+        }
     };
-    in_shares(exact.len(), |share| share.map(bound).collect::<Vec<f64>>()).concat()
+    let shares = shares(values.len());
+    if shares == 1 {
+        of_share(0, &mut values, &mut bounds);
+    } else {
+        let length = values.len().div_ceil(shares);
+        std::thread::scope(|scope| {
+            let of_share = &of_share;
+            for (number, share) in values.chunks_mut(length).zip(bounds.chunks_mut(length)).enumerate() {
+                scope.spawn(move || of_share(number * length, share.0, share.1));
+            }
+        });
+    }
+    Reference { values, bounds }
 }
 
 /// `|fl(sum) - sum| <= sum_factor * sum |x||w|` for a sum of so many products.
@@ -261,7 +276,7 @@ fn sum_factor(math: Math, terms: f64) -> f64 {
     f32_sum + gamma(U64)
 }
 
-/// The exact value of an element after the epilogue, and its error.
+/// The exact value of an element after the epilogue, as [`reference()`](super::reference()) has it, and its error.
 fn propagate(
     workload: &Workload,
     inputs: &[&[f64]],
@@ -354,6 +369,22 @@ mod tests {
         let worst = in_parts(&output).unwrap_err();
         assert_eq!((worst.index, worst.wrong), (elements / 2, 3));
         assert_eq!(Err(worst), reference.check(output));
+    }
+
+    #[test]
+    fn the_values_beside_the_bounds_are_those_of_the_reference() {
+        let mut rng = Rng::new(11);
+        let mut workloads: Vec<Workload> = (0..60).map(|_| sample::workload(&mut rng)).collect();
+        // One that several threads have a share of, if there are several.
+        let large = Workload::f32(Matmul::new(701, 1009, 2));
+        workloads.push(large.with_epilogue(&[Epilogue::Bias, Epilogue::ResidualAdd, Epilogue::Relu]));
+        for workload in workloads {
+            let inputs = sample::inputs(&workload, &mut rng);
+            let views: Vec<&[f64]> = inputs.iter().map(Vec::as_slice).collect();
+            let together = reference_with_bounds(&workload, &views);
+            assert!(together.values == super::super::reference(&workload, &views), "{}", workload.key());
+            assert_eq!(together.bounds.len(), together.values.len());
+        }
     }
 
     #[test]

@@ -14,6 +14,7 @@ pub mod matmul;
 pub mod naive;
 pub(crate) mod operands;
 pub mod pair;
+mod products;
 pub mod reference;
 pub mod sample;
 

@@ -1,5 +1,6 @@
 //! What an operator computes, in plain Rust and `f64`: the oracle that knows nothing of the IR.
 
+use super::products::{Products, Sums};
 use super::{Conv2d, ConvLayout, Epilogue, Matmul, Op, Workload};
 
 /// The output of a valid workload, row-major as stored.
@@ -17,15 +18,15 @@ pub fn reference(workload: &Workload, inputs: &[&[f64]]) -> Vec<f64> {
 }
 
 /// What the epilogue makes of the sums.
-pub(super) fn apply_epilogue(workload: &Workload, inputs: &[&[f64]], values: &mut [f64]) {
-    let channels = channels_of_elements(workload);
+fn apply_epilogue(workload: &Workload, inputs: &[&[f64]], values: &mut [f64]) {
+    let channel = channel_of_element(workload);
     let mut operands = inputs[workload.operator_params()..].iter();
     let mut next = || *operands.next().expect("the lengths of all inputs were checked");
     for step in &workload.epilogue {
         match step {
             Epilogue::Bias => {
                 let bias = next();
-                values.iter_mut().zip(&channels).for_each(|(v, c)| *v += bias[*c]);
+                values.iter_mut().enumerate().for_each(|(i, v)| *v += bias[channel(i)]);
             }
             Epilogue::Relu => values.iter_mut().for_each(|v| *v = v.max(0.0)),
             Epilogue::Relu6 => values.iter_mut().for_each(|v| *v = v.clamp(0.0, 6.0)),
@@ -33,7 +34,7 @@ pub(super) fn apply_epilogue(workload: &Workload, inputs: &[&[f64]], values: &mu
             Epilogue::ResidualAdd => values.iter_mut().zip(next()).for_each(|(v, r)| *v += r),
             Epilogue::Scale => {
                 let (scale, shift) = (next(), next());
-                values.iter_mut().zip(&channels).for_each(|(v, c)| *v = *v * scale[*c] + shift[*c]);
+                values.iter_mut().enumerate().for_each(|(i, v)| *v = *v * scale[channel(i)] + shift[channel(i)]);
             }
         }
     }
@@ -45,29 +46,6 @@ pub(super) fn check_lengths(workload: &Workload, inputs: &[&[f64]]) {
     assert_eq!(inputs.len() + 1, params.len(), "one input for each parameter but the output");
     for (input, param) in inputs.iter().zip(&params) {
         assert_eq!(input.len() as i64, param.elements(), "number of elements of `{}`", param.name);
-    }
-}
-
-/// The sums before the epilogue.
-pub(super) struct Sums {
-    /// `sum x w` of each output element.
-    pub(super) values: Vec<f64>,
-    /// `sum |x||w|` of each, which error bounds are made of.
-    pub(super) magnitudes: Vec<f64>,
-}
-
-impl Sums {
-    fn zeros(elements: usize) -> Sums {
-        Sums { values: vec![0.0; elements], magnitudes: vec![0.0; elements] }
-    }
-
-    /// Adds `weight * x` to elements `to`, `to + 1`, ... for all `x`.
-    fn add<'a>(&mut self, to: usize, x: impl Iterator<Item = &'a f64>, weight: f64) {
-        for ((x, value), magnitude) in x.zip(&mut self.values[to..]).zip(&mut self.magnitudes[to..]) {
-            let product = weight * x;
-            *value += product;
-            *magnitude += product.abs();
-        }
     }
 }
 
@@ -136,26 +114,27 @@ impl Activation {
     }
 }
 
-/// A tensor in NCHW: its rows are what a thread goes along.
-fn in_nchw(c: &Conv2d, x: &[f64]) -> Vec<f64> {
-    let at = Activation::new(c.layout, c.n as usize, c.ci as usize, c.h as usize, c.w as usize);
-    let mut all = Vec::with_capacity(x.len());
-    for image in &at.image {
-        for channel in &at.channel {
-            for row in 0..c.h as usize {
-                let first = image + channel + row * at.h_step;
-                all.extend((0..c.w as usize).map(|column| x[first + column * at.w_step]));
-            }
-        }
+/// The input of a convolution with the zeros of the padding around it, in the same layout.
+fn padded(c: &Conv2d, x: &[f64]) -> Vec<f64> {
+    let [top, left, ..] = c.padding.map(|p| p as usize);
+    let (h, w, padded_h, padded_w) = (c.h as usize, c.w as usize, c.padded_h() as usize, c.padded_w() as usize);
+    // In every layout the columns of a row lie side by side, `inner` elements each, and the rows of an image or of a block.
+    let inner = Activation::new(c.layout, c.n as usize, c.ci as usize, h, w).w_step;
+    let mut all = vec![0.0; x.len() / (h * w) * padded_h * padded_w];
+    for (number, row) in x.chunks(w * inner).enumerate() {
+        let padded_row = number / h * padded_h + number % h + top;
+        all[(padded_row * padded_w + left) * inner..][..row.len()].copy_from_slice(row);
     }
     all
 }
 
 fn convolve(c: &Conv2d, x: &[f64], w: &[f64]) -> Sums {
-    let (oh, ow) = (c.oh(), c.ow());
-    let x = &in_nchw(c, x);
-    let y_at = Activation::new(c.layout, c.n as usize, c.co as usize, oh as usize, ow as usize);
-    let (ci, co, kh, kw) = (c.ci_per_group() as usize, c.co as usize, c.kh as usize, c.kw as usize);
+    let (n, ci, co) = (c.n as usize, c.ci_per_group() as usize, c.co as usize);
+    let (kh, kw, oh, ow) = (c.kh as usize, c.kw as usize, c.oh() as usize, c.ow() as usize);
+    let [stride_h, stride_w, dilation_h, dilation_w] =
+        [c.stride[0], c.stride[1], c.dilation[0], c.dilation[1]].map(|step| step as usize);
+    let x_at = Activation::new(c.layout, n, c.ci as usize, c.padded_h() as usize, c.padded_w() as usize);
+    let y_at = Activation::new(c.layout, n, co, oh, ow);
     // Where the weights of an output and of an input channel lie, and steps along the two axes of the kernel.
     let every = |n: usize, step: usize| (0..n).map(|i| i * step).collect::<Vec<usize>>();
     let (o_at, i_at, kh_step, kw_step) = match c.layout {
@@ -167,142 +146,50 @@ fn convolve(c: &Conv2d, x: &[f64], w: &[f64]) -> Sums {
             (tiled(co, b * b, 1), tiled(ci, co * b, b), kw * ci * co, ci * co)
         }
     };
-    // Which columns of the output a tap of the kernel reaches without touching the padding, and where in the input.
-    let taps: Vec<(std::ops::Range<i64>, i64)> = (0..c.kw)
-        .map(|s| {
-            let offset = s * c.dilation[1] - c.padding[1];
-            let first = div_ceil(-offset, c.stride[1]);
-            let last = div_ceil(c.w - offset, c.stride[1]).min(ow);
-            (first..last, offset)
-        })
-        .collect();
-    let x_step = c.stride[1] as usize;
-    let (rows, columns) = (oh as usize, ow as usize);
-    // One channel of an image is what a thread computes at a time.
-    let plane = |number: usize| -> Sums {
-        let (n, o) = (number / co, number % co);
-        let first = n * c.ci as usize + o / c.co_per_group() as usize * ci;
-        let mut plane = Sums::zeros(rows * columns);
-        // Those of this channel side by side, taps the slowest: they are read for each row.
-        let taps_of = (0..kh * c.kw as usize).map(|tap| tap / c.kw as usize * kh_step + tap % c.kw as usize * kw_step);
-        let of_channel = &w[o_at[o]..];
-        let weights: Vec<f64> = taps_of.flat_map(|tap| i_at.iter().map(move |i| of_channel[i + tap])).collect();
-        for row in 0..rows {
-            for r in 0..kh {
-                let h = row as i64 * c.stride[0] + r as i64 * c.dilation[0] - c.padding[0];
-                if !(0..c.h).contains(&h) {
-                    continue;
-                }
-                for (s, (reached, offset)) in taps.iter().enumerate().filter(|(_, (reached, _))| !reached.is_empty()) {
-                    let count = (reached.end - reached.start) as usize;
-                    let start = (reached.start * c.stride[1] + offset) as usize;
-                    let (width, plane_size) = (c.w as usize, (c.h * c.w) as usize);
-                    let to = row * columns + reached.start as usize;
-                    for (i, &weight) in weights[(r * c.kw as usize + s) * ci..][..ci].iter().enumerate() {
-                        let from = (first + i) * plane_size + h as usize * width + start;
-                        // Most convolutions are this case, which compilers make vectors of.
-                        if x_step == 1 {
-                            plane.add(to, x[from..from + count].iter(), weight);
-                        } else {
-                            plane.add(to, x[from..].iter().step_by(x_step).take(count), weight);
-                        }
-                    }
-                }
-            }
-        }
-        plane
+    let pixels = |at: &Activation, h_step: usize, w_step: usize| -> Vec<usize> {
+        let row = |first: usize| (0..ow).map(move |column| first + column * w_step);
+        at.image.iter().flat_map(|image| (0..oh).flat_map(move |h| row(image + h * h_step))).collect()
     };
-    let mut y = Sums::zeros(c.n as usize * co * rows * columns);
-    let macs = rows * columns * ci * kh * c.kw as usize;
-    for_each_part(c.n as usize * co, macs, plane, |number, plane| {
-        let start = y_at.image[number / co] + y_at.channel[number % co];
-        for (i, (value, magnitude)) in plane.values.into_iter().zip(plane.magnitudes).enumerate() {
-            let to = start + i / columns * y_at.h_step + i % columns * y_at.w_step;
-            y.values[to] = value;
-            y.magnitudes[to] = magnitude;
-        }
-    });
-    y
-}
-
-/// Computes the parts `0..count`, each about `macs` products, on all processors, and hands them on in their order. Every
-/// part is computed as it would be alone, so the result does not depend on how many threads there are.
-fn for_each_part(count: usize, macs: usize, part: impl Fn(usize) -> Sums + Sync, mut put: impl FnMut(usize, Sums)) {
-    // A thread costs as much as some ten thousand products.
-    const WORTH_A_THREAD: usize = 1_000_000;
-    let processors = std::thread::available_parallelism().map_or(1, usize::from);
-    let threads = processors.min(count.saturating_mul(macs) / WORTH_A_THREAD).min(count).max(1);
-    if threads == 1 {
-        (0..count).for_each(|number| put(number, part(number)));
-        return;
+    // The products of a sum: taps of the kernel, and the input channels of each.
+    let terms = |channels: &[usize], h_step: usize, w_step: usize| -> Vec<usize> {
+        let tap = |tap: usize| tap / kw * h_step + tap % kw * w_step;
+        (0..kh * kw).flat_map(|t| channels.iter().map(move |channel| channel + tap(t))).collect()
+    };
+    let x_terms_of = |channels| terms(channels, dilation_h * x_at.h_step, dilation_w * x_at.w_step);
+    Products {
+        x: &padded(c, x),
+        x_pixels: pixels(&x_at, stride_h * x_at.h_step, stride_w * x_at.w_step),
+        x_terms: x_at.channel.chunks(ci).map(x_terms_of).collect(),
+        w,
+        w_channels: o_at,
+        w_terms: terms(&i_at, kh_step, kw_step),
+        y_pixels: pixels(&y_at, y_at.h_step, y_at.w_step),
+        y_channels: y_at.channel,
     }
-    std::thread::scope(|scope| {
-        let part = &part;
-        let shares: Vec<_> = (0..threads).map(|t| count * t / threads..count * (t + 1) / threads).collect();
-        let running: Vec<_> =
-            shares.iter().cloned().map(|share| scope.spawn(move || share.map(part).collect::<Vec<_>>())).collect();
-        for (share, thread) in shares.into_iter().zip(running) {
-            let parts = thread.join().expect("a part panics only where the whole would");
-            share.zip(parts).for_each(|(number, sums)| put(number, sums));
-        }
-    });
+    .sums()
 }
 
-/// `ceil(a / b)`, and 0 for negative `a`.
-fn div_ceil(a: i64, b: i64) -> i64 {
-    (a.max(0) + b - 1) / b
-}
-
+/// Columns of `b` are the pixels, rows of `a` the channels, and each batch is a group of them.
 fn multiply(p: &Matmul, a: &[f64], b: &[f64]) -> Sums {
-    let (m, n, k) = (p.m as usize, p.n as usize, p.k as usize);
+    let (batch, m, n, k) = (p.batch as usize, p.m as usize, p.n as usize, p.k as usize);
     let (a_row, a_column) = if p.trans_a { (1, m) } else { (k, 1) };
     let (b_row, b_column) = if p.trans_b { (1, k) } else { (n, 1) };
-    // A tile of some rows, whose left operands share what comes of the right one, which memory is slow to bring, and of as many
-    // columns as caches hold the sums of.
-    const ROWS: usize = 8;
-    const COLUMNS: usize = 1024;
-    let (blocks, strips) = (m.div_ceil(ROWS), n.div_ceil(COLUMNS));
-    // Batch, first row and first column of a tile.
-    let place = |number: usize| {
-        let (batch, within) = (number / (blocks * strips), number % (blocks * strips));
-        (batch, within / strips * ROWS, within % strips * COLUMNS)
-    };
-    let tile = |number: usize| -> Sums {
-        let (batch, row, column) = place(number);
-        let (a, b) = (&a[batch * m * k..], &b[batch * k * n + column * b_column..]);
-        let (rows, columns) = (ROWS.min(m - row), COLUMNS.min(n - column));
-        let mut tile = Sums::zeros(rows * columns);
-        for r in 0..k {
-            let right = &b[r * b_row..];
-            for i in 0..rows {
-                let weight = a[(row + i) * a_row + r * a_column];
-                // Compilers make vectors of neighbours.
-                if b_column == 1 {
-                    tile.add(i * columns, right[..columns].iter(), weight);
-                } else {
-                    tile.add(i * columns, right.iter().step_by(b_column).take(columns), weight);
-                }
-            }
-        }
-        tile
-    };
-    let mut c = Sums::zeros(p.batch as usize * m * n);
-    for_each_part(p.batch as usize * blocks * strips, ROWS.min(m) * COLUMNS.min(n) * k, tile, |number, tile| {
-        let (batch, row, column) = place(number);
-        let columns = COLUMNS.min(n - column);
-        for (i, (values, magnitudes)) in tile.values.chunks(columns).zip(tile.magnitudes.chunks(columns)).enumerate() {
-            let start = (batch * m + row + i) * n + column;
-            c.values[start..][..columns].copy_from_slice(values);
-            c.magnitudes[start..][..columns].copy_from_slice(magnitudes);
-        }
-    });
-    c
+    let every = |n: usize, step: usize| (0..n).map(move |i| i * step);
+    Products {
+        x: b,
+        x_pixels: every(n, b_column).collect(),
+        x_terms: every(batch, k * n).map(|first| every(k, b_row).map(|r| first + r).collect()).collect(),
+        w: a,
+        w_channels: every(batch, m * k).flat_map(|first| every(m, a_row).map(move |row| first + row)).collect(),
+        w_terms: every(k, a_column).collect(),
+        y_pixels: every(n, 1).collect(),
+        y_channels: every(batch * m, n).collect(),
+    }
+    .sums()
 }
 
-/// The output channel (the column of a product) of every output element, in the order of storage.
-pub(super) fn channels_of_elements(workload: &Workload) -> Vec<usize> {
-    let shape = workload.output_shape();
-    let elements: i64 = shape.iter().product();
+/// The output channel (the column of a product) of an output element, by its place in storage.
+pub(super) fn channel_of_element(workload: &Workload) -> impl Fn(usize) -> usize + Sync {
     // Elements between neighbouring channels, and for blocked layouts the block.
     let (channels, step, block) = match &workload.op {
         Op::Matmul(m) => (m.n, 1, 1),
@@ -315,7 +202,8 @@ pub(super) fn channels_of_elements(workload: &Workload) -> Vec<usize> {
             ConvLayout::NhwcNc(block) => (c.co / block, block * block, block),
         },
     };
-    (0..elements).map(|i| (i / step % channels * block + i % block) as usize).collect()
+    let [channels, step, block] = [channels, step, block].map(|number| number as usize);
+    move |i| i / step % channels * block + i % block
 }
 
 #[cfg(test)]
@@ -364,16 +252,21 @@ mod tests {
 
     #[test]
     fn products_are_put_together_from_tiles() {
-        // More rows and columns than a tile has, in each of two batches; all is whole numbers, so that sums are exact.
-        let p = Matmul { batch: 2, ..Matmul::new(9, 1030, 3) };
+        // More rows, columns and terms than a tile has, in each of two batches, and enough for two threads; all is whole
+        // numbers, so that sums are exact.
+        const M: usize = 35;
+        const N: usize = 259;
+        const K: usize = 131;
+        let p = Matmul { batch: 2, ..Matmul::new(M as i64, N as i64, K as i64) };
         let value = |i: usize| ((i * 37 + 11) % 29) as f64 - 14.0;
-        let (a, b): (Vec<f64>, Vec<f64>) = ((0..2 * 27).map(value).collect(), (0..2 * 3090).map(value).collect());
-        let transposed: Vec<f64> = (0..2 * 3090).map(|i| b[i / 3090 * 3090 + i % 3 * 1030 + i % 3090 / 3]).collect();
+        let (a, b): (Vec<f64>, Vec<f64>) = ((0..2 * M * K).map(value).collect(), (0..2 * K * N).map(value).collect());
+        let transposed: Vec<f64> =
+            (0..2 * K * N).map(|i| b[i / (K * N) * K * N + i % K * N + i % (K * N) / K]).collect();
         let entry = |i: usize| -> f64 {
-            let (batch, row, column) = (i / 9270, i / 1030 % 9, i % 1030);
-            (0..3).map(|r| a[batch * 27 + row * 3 + r] * b[batch * 3090 + r * 1030 + column]).sum()
+            let (batch, row, column) = (i / (M * N), i / N % M, i % N);
+            (0..K).map(|r| a[(batch * M + row) * K + r] * b[(batch * K + r) * N + column]).sum()
         };
-        let expected: Vec<f64> = (0..2 * 9270).map(entry).collect();
+        let expected: Vec<f64> = (0..2 * M * N).map(entry).collect();
         assert_eq!(reference(&Workload::f32(p), &[&a, &b]), expected);
         let transposing = Matmul { trans_b: true, ..p };
         assert_eq!(reference(&Workload::f32(transposing), &[&a, &transposed]), expected);
