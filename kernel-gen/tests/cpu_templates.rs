@@ -4,6 +4,8 @@
 //! CI takes a sample. `KERNEL_GEN_WORKLOADS=300 cargo test --release -p kernel-gen --test cpu_templates` runs the whole;
 //! `KERNEL_GEN_SEED` moves on to other workloads.
 
+mod compiled;
+
 use kernel_gen::analysis::verify::{Fault, verify};
 use kernel_gen::emit::c::{self, COptions, Isa};
 use kernel_gen::interp::{self, Mode, Values};
@@ -12,8 +14,7 @@ use kernel_gen::lower::{LowerOptions, lower};
 use kernel_gen::space::Config;
 use kernel_gen::target::Target;
 use kernel_gen::templates::{Registry, Scheduled, Template};
-use kernel_gen::toolchain::Compiler;
-use kernel_gen::toolchain::harness::{Program, RunOptions};
+use kernel_gen::toolchain::harness::RunOptions;
 use kernel_gen::workload::bound::reference_with_bounds;
 use kernel_gen::workload::sample::{self, Rng};
 use kernel_gen::workload::{Conv2d, ConvLayout, Epilogue, Matmul, Op, Role, Workload};
@@ -66,8 +67,7 @@ fn execute(
         let lowered = lower(verified, &LowerOptions::cpu()).map_err(|e| e.to_string())?;
         let options = COptions { isa, symbol: "kernel".into(), comment: String::new() };
         let source = c::emit(&lowered, &options).map_err(|e| format!("{e}\n{}", lowered.kernel()))?;
-        let compiler = Compiler::host().map_err(|e| e.to_string())?;
-        let program = Program::build(&compiler, &source, lowered.kernel()).map_err(|e| e.to_string())?;
+        let program = compiled::program(&source, lowered.kernel()).map_err(|e| e.to_string())?;
         let outputs = program.run(inputs, &RunOptions::default()).map_err(|e| format!("{e}\n{}", source.source))?;
         outputs.last().cloned().ok_or_else(|| "an output".into())
     };
@@ -152,29 +152,42 @@ fn workload(seed: u64) -> Workload {
     }
 }
 
-/// Every template that applies, with its default and a few random configs, on `count` workloads.
+/// Every template that applies, with its default and a few random configs, on `count` workloads, on all processors.
 fn sweep(count: u64, configs: usize, way: Way, targets: &[&str]) {
     let setting = |name: &str| std::env::var(name).ok().and_then(|n| n.parse::<u64>().ok());
     let count = setting("KERNEL_GEN_WORKLOADS").unwrap_or(count);
     let first = setting("KERNEL_GEN_SEED").unwrap_or(1);
+    let last = first + count;
     let registry = Registry::builtin();
-    let mut checked = BTreeMap::<String, usize>::new();
-    for seed in first..first + count {
-        let workload = workload(seed);
-        let target = Target::find(targets[seed as usize % targets.len()]).expect("a built-in target");
-        for template in registry.applicable(&workload, target) {
-            let space = template.space(&workload, target).expect("it applies");
-            let default = template.default_config(&workload, target).expect("it applies");
-            let default = space
-                .normalise(&default)
-                .unwrap_or_else(|e| panic!("{} {} {}: {e}", template.name(), workload.key(), target.name));
-            check(template, &workload, target, &default, seed, way);
-            for (_, config) in space.sample(seed).take(configs) {
-                check(template, &workload, target, &config, seed, way);
+    let sweep_every = &|processors: usize, first: u64| {
+        let mut checked = BTreeMap::<String, usize>::new();
+        for seed in (first..last).step_by(processors) {
+            let workload = workload(seed);
+            let target = Target::find(targets[seed as usize % targets.len()]).expect("a built-in target");
+            for template in registry.applicable(&workload, target) {
+                let space = template.space(&workload, target).expect("it applies");
+                let default = template.default_config(&workload, target).expect("it applies");
+                let default = space
+                    .normalise(&default)
+                    .unwrap_or_else(|e| panic!("{} {} {}: {e}", template.name(), workload.key(), target.name));
+                check(template, &workload, target, &default, seed, way);
+                for (_, config) in space.sample(seed).take(configs) {
+                    check(template, &workload, target, &config, seed, way);
+                }
+                *checked.entry(template.name().to_string()).or_default() += 1;
             }
-            *checked.entry(template.name().to_string()).or_default() += 1;
         }
-    }
+        checked
+    };
+    let processors = std::thread::available_parallelism().map_or(1, usize::from);
+    let mut checked = BTreeMap::<String, usize>::new();
+    std::thread::scope(|scope| {
+        let running: Vec<_> =
+            (first..).take(processors).map(|first| scope.spawn(move || sweep_every(processors, first))).collect();
+        for (name, count) in running.into_iter().flat_map(|thread| thread.join().expect("all kernels are right")) {
+            *checked.entry(name).or_default() += count;
+        }
+    });
     println!("workloads by template: {checked:?}");
     let all = registry.iter().filter(|t| CPU_TEMPLATES.contains(&t.name())).count();
     assert_eq!(

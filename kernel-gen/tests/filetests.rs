@@ -2,13 +2,14 @@
 //!
 //! `KERNEL_GEN_BLESS=1 cargo test --test filetests` writes what came out; read the difference before you commit it.
 
+mod compiled;
+
 use kernel_gen::analysis::verify::{Limits, verify};
 use kernel_gen::emit::c::{COptions, Isa, emit};
 use kernel_gen::interp::{self, Mode};
 use kernel_gen::ir::{Kernel, parse};
 use kernel_gen::lower::{LowerOptions, PASSES, lower};
-use kernel_gen::toolchain::Compiler;
-use kernel_gen::toolchain::harness::{Program, RunOptions};
+use kernel_gen::toolchain::harness::RunOptions;
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -69,7 +70,6 @@ fn each_pass_does_to_its_kernels_what_the_files_say() {
 
 #[test]
 fn the_emitted_c_is_what_the_files_say_and_computes_what_the_interpreter_computes() {
-    let compiler = Compiler::host().unwrap();
     let mut failures = vec![];
     for (path, _, kernel) in kernels("emit-c") {
         let verified =
@@ -88,7 +88,7 @@ fn the_emitted_c_is_what_the_files_say_and_computes_what_the_interpreter_compute
             if !isa.runs_here() {
                 continue;
             }
-            let program = Program::build(&compiler, &source, &kernel).unwrap_or_else(|e| panic!("{e}"));
+            let program = compiled::program(&source, &kernel).unwrap_or_else(|e| panic!("{e}"));
             let values: Vec<Vec<f64>> =
                 program.params().iter().map(|p| inputs.get(&p.name).cloned().unwrap_or_default()).collect();
             let got = program.run(&values, &RunOptions::default()).unwrap_or_else(|e| panic!("{e}"));

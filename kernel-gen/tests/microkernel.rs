@@ -1,12 +1,13 @@
 //! Register-tiled kernels through lowering, the C emitter and the compiler: right, and near the machine's peak.
 
+mod compiled;
+
 use kernel_gen::analysis::verify::{Limits, verify};
 use kernel_gen::emit::c::{COptions, CSource, Isa, emit};
 use kernel_gen::ir::builder::KernelBuilder;
 use kernel_gen::ir::{Access, DType, Expr, Kernel, LoopKind, Scope, Stmt};
 use kernel_gen::lower::{LowerOptions, lower};
-use kernel_gen::toolchain::Compiler;
-use kernel_gen::toolchain::harness::{Program, RunOptions, TimeOptions};
+use kernel_gen::toolchain::harness::{RunOptions, TimeOptions};
 use std::time::Duration;
 
 /// `c[i, j] += a[k, i] * b[k, j]` with the whole of `c` in registers, written back at the end.
@@ -74,10 +75,10 @@ fn ramp(n: usize, seed: u64) -> Vec<f64> {
         .collect()
 }
 
-fn check(m: usize, n: usize, k: usize, isa: Isa, compiler: &Compiler) {
+fn check(m: usize, n: usize, k: usize, isa: Isa) {
     let tiles = 4;
     let kernel = tile_kernel(m as i64, n as i64, k as i64, tiles as i64);
-    let program = Program::build(compiler, &source(&kernel, isa), &kernel).unwrap();
+    let program = compiled::program(&source(&kernel, isa), &kernel).unwrap();
     let (a, b) = (ramp(tiles * k * m, 1), ramp(k * n, 2));
     let out = program.run(&[a.clone(), b.clone(), vec![]], &RunOptions::default()).unwrap();
     for t in 0..tiles {
@@ -94,10 +95,9 @@ fn check(m: usize, n: usize, k: usize, isa: Isa, compiler: &Compiler) {
 
 #[test]
 fn register_tiles_of_any_width_are_right_on_every_level_that_runs_here() {
-    let compiler = Compiler::host().unwrap();
     for isa in Isa::ALL.into_iter().filter(|i| i.runs_here()) {
         for (m, n) in [(14, 32), (8, 48), (6, 64), (3, 7), (5, 16), (2, 23), (4, 1), (3, 3)] {
-            check(m, n, 19, isa, &compiler);
+            check(m, n, 19, isa);
         }
     }
 }
@@ -106,13 +106,12 @@ fn register_tiles_of_any_width_are_right_on_every_level_that_runs_here() {
 #[test]
 #[ignore = "a measurement, which other load disturbs"]
 fn register_tiles_reach_95_percent_of_the_measured_peak() {
-    let compiler = Compiler::host().unwrap();
     let isa = Isa::best_here();
     let mut slow = vec![];
     for (m, n) in [(14, 32), (12, 32), (8, 48), (6, 64), (13, 32), (9, 48), (7, 32)] {
         let (k, tiles) = (384, 8);
         let kernel = tile_kernel(m, n, k, tiles);
-        let program = Program::build(&compiler, &source(&kernel, isa), &kernel).unwrap();
+        let program = compiled::program(&source(&kernel, isa), &kernel).unwrap();
         let inputs = [ramp((tiles * k * m) as usize, 1), ramp((k * n) as usize, 2), vec![]];
         let t = program
             .time(

@@ -1,5 +1,7 @@
 //! Transposed tiles, from memory and from registers, in every size that meets another path.
 
+mod compiled;
+
 use kernel_gen::analysis::verify::{Limits, verify};
 use kernel_gen::emit::c::{COptions, Isa, emit};
 use kernel_gen::interp::{self, Mode};
@@ -7,8 +9,7 @@ use kernel_gen::ir::builder::KernelBuilder;
 use kernel_gen::ir::parse::parse;
 use kernel_gen::ir::{Access, DType, Expr, Kernel, LoopKind, Scope, Stmt, Tile, visit};
 use kernel_gen::lower::{LowerOptions, lower};
-use kernel_gen::toolchain::Compiler;
-use kernel_gen::toolchain::harness::{Program, RunOptions};
+use kernel_gen::toolchain::harness::RunOptions;
 
 /// `y[t, 1 + j, 2 + i] = x[t, i, j]`, through registers or straight.
 fn kernel(m: i64, n: i64, registers: bool) -> Kernel {
@@ -43,7 +44,6 @@ fn kernel(m: i64, n: i64, registers: bool) -> Kernel {
 
 #[test]
 fn tiles_of_any_size_are_transposed_on_every_level() {
-    let compiler = Compiler::host().unwrap();
     for isa in Isa::ALL.into_iter().filter(|i| i.runs_here()) {
         for (m, n, registers) in [
             (14, 16, true),
@@ -60,7 +60,7 @@ fn tiles_of_any_size_are_transposed_on_every_level() {
             let lowered = lower(verify(kernel.clone(), &Limits::cpu()).unwrap(), &LowerOptions::cpu()).unwrap();
             let options = COptions { isa, symbol: "turn".into(), comment: String::new() };
             let source = emit(&lowered, &options).unwrap_or_else(|e| panic!("{m} {n} {registers}: {e}"));
-            let program = Program::build(&compiler, &source, &kernel).unwrap_or_else(|e| panic!("{e}"));
+            let program = compiled::program(&source, &kernel).unwrap_or_else(|e| panic!("{e}"));
             let got = program.run(&[inputs["x"].clone(), vec![]], &RunOptions::default()).unwrap();
             assert_eq!(got[1], want["y"], "{m} x {n}, registers {registers}, {}\n{}", isa.name(), source.source);
         }
@@ -71,7 +71,6 @@ fn tiles_of_any_size_are_transposed_on_every_level() {
 /// part of a vector and storing some of its lanes, and that one faults for lanes that are not stored.
 #[test]
 fn the_end_of_a_turned_tile_is_stored_where_memory_ends_behind_it() {
-    let compiler = Compiler::host().unwrap();
     for isa in Isa::ALL.into_iter().filter(|i| i.runs_here()) {
         for pixels in [3, 5] {
             let text = format!(
@@ -100,7 +99,7 @@ fn the_end_of_a_turned_tile_is_stored_where_memory_ends_behind_it() {
             let lowered = lower(verify(kernel.clone(), &Limits::cpu()).unwrap(), &LowerOptions::cpu()).unwrap();
             let options = COptions { isa, symbol: "tail".into(), comment: String::new() };
             let source = emit(&lowered, &options).unwrap();
-            let program = Program::build(&compiler, &source, &kernel).unwrap_or_else(|e| panic!("{e}"));
+            let program = compiled::program(&source, &kernel).unwrap_or_else(|e| panic!("{e}"));
             let got = program.run(&[inputs["x"].clone(), vec![]], &RunOptions::default());
             let got = got.unwrap_or_else(|e| panic!("{e} ({})\n{}", isa.name(), source.source));
             assert_eq!(got[1], want["y"], "{pixels} pixels, {}", isa.name());
