@@ -100,7 +100,7 @@ pub(crate) struct Arena {
 }
 
 impl Arena {
-    /// A workspace of at least `bytes` bytes, with undefined contents.
+    /// A workspace of at least `bytes` bytes, with undefined contents, in large pages.
     pub(crate) fn lease(&self, bytes: usize) -> Result<Lease<'_>> {
         if bytes == 0 {
             return Ok(Lease { arena: self, memory: Some(AlignedBytes::zeroed(0)?) });
@@ -118,7 +118,7 @@ impl Arena {
         };
         let memory = match taken {
             Some(memory) => memory,
-            None => AlignedBytes::zeroed(bytes)?,
+            None => AlignedBytes::zeroed(bytes.max(LARGE))?,
         };
         Ok(Lease { arena: self, memory: Some(memory) })
     }
@@ -166,8 +166,9 @@ mod tests {
         assert_eq!(first as usize % ALIGN, 0);
         let second = arena.lease(900).unwrap().as_ptr();
         assert_eq!(first, second);
-        drop(arena.lease(5000).unwrap());
-        assert_eq!(arena.held_bytes(), 5000, "the smaller one was replaced");
+        assert_eq!(arena.held_bytes(), LARGE, "small ones get large pages, too");
+        drop(arena.lease(5 * LARGE).unwrap());
+        assert_eq!(arena.held_bytes(), 5 * LARGE, "the smaller one was replaced");
     }
 
     #[test]
@@ -176,7 +177,7 @@ mod tests {
         let (a, b) = (arena.lease(256).unwrap(), arena.lease(256).unwrap());
         assert!(a.as_ptr().addr().abs_diff(b.as_ptr().addr()) >= 256);
         drop((a, b));
-        assert_eq!(arena.held_bytes(), 512);
+        assert_eq!(arena.held_bytes(), 2 * LARGE);
     }
 
     #[test]
