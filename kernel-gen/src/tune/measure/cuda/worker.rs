@@ -4,7 +4,7 @@ use super::peers::{self, Libraries};
 use super::protocol::{self, Candidate, Device, Program, Reply, Request, Stage};
 use crate::emit::rust::{CudaArg, CudaLaunch, CudaMap};
 use crate::records::{Failure, FailureKind, Timing};
-use crate::tune::measure::data::Data;
+use crate::tune::measure::data::{Data, host_bytes};
 use crate::tune::measure::pipeline::failure;
 use crate::tune::measure::{Peer, PeerTiming, Sampling};
 use crate::workload::Workload;
@@ -79,9 +79,9 @@ impl<'b> Tasks<'b> {
         if !self.all.contains_key(&id) {
             tell(Stage::Data, 600.0)?;
             let workload = Workload::from_key(key).map_err(|cause| failure(FailureKind::Worker, cause))?;
-            // Networks are tuned a few tasks at a time.
+            // Networks are tuned a few tasks at a time, in turn: what goes is computed again.
             let used: usize = self.all.values().map(|t| t.data.bytes()).sum();
-            if used > self.bench.facts().memory_bytes / 16 {
+            if used > (self.bench.facts().memory_bytes / 3).min(host_bytes() / 4) {
                 self.all.clear();
             }
             let data = Data::new(&workload, seed);
