@@ -95,7 +95,7 @@ fn run(registry: &Registry, args: &[String]) -> Result<(), Box<dyn std::error::E
         for ((us, _, config), outcome) in timed.iter().zip(attached.measurer.compare(&pairs)) {
             match outcome {
                 Outcome::Timed(t) => println!(
-                    "{us:10.2} us, compared {:10.2} warm {:10.2} cold, error {:.3}: {config}",
+                    "{us:10.2} us, compared {:10.2}, {:10.2} cold, error {:.3}: {config}",
                     t.median_us(),
                     t.cold_median_us(),
                     t.max_error

@@ -138,7 +138,7 @@ fn timing_gives_as_many_samples_as_asked_with_one_and_two_threads() {
 }
 
 #[test]
-fn a_cold_call_finds_in_the_caches_what_is_kept_there_and_nothing_else() {
+fn calls_take_turns_with_what_is_not_kept() {
     // Half a megabyte that a call reads once: a processor's own cache holds it, which no other program disturbs.
     const LARGE: i64 = 1 << 17;
     let mut b = KernelBuilder::new("f");
@@ -151,11 +151,11 @@ fn a_cold_call_finds_in_the_caches_what_is_kept_there_and_nothing_else() {
     let limit = Duration::from_secs(30);
     for threads in [1, 2] {
         let mut session = program.start(&input, 0).unwrap();
-        session.prepare(threads, Duration::from_micros(100), limit).unwrap();
         let mut fastest = |kept| {
-            let pairs = session.pairs(15, kept, limit).unwrap();
-            assert!(pairs.len() == 15 && pairs.iter().all(|p| p.ns > 0.0 && p.cold_ns > 0.0), "{pairs:?}");
-            pairs.iter().map(|p| p.cold_ns).fold(f64::INFINITY, f64::min)
+            session.prepare(threads, Duration::from_micros(100), kept, limit).unwrap();
+            let samples = session.sample(15, limit).unwrap();
+            assert!(samples.len() == 15 && samples.iter().all(|s| s.ns > 0.0), "{samples:?}");
+            samples.iter().map(|s| s.ns).fold(f64::INFINITY, f64::min)
         };
         let (from_caches, from_memory) = (fastest(1), fastest(0));
         assert!(from_caches < from_memory, "{threads} threads: {from_caches} ns and {from_memory} ns");

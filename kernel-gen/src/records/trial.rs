@@ -36,11 +36,10 @@ impl Outcome {
 /// Times of a kernel whose result was checked first.
 #[derive(Clone, PartialEq, Default, Debug)]
 pub struct Timing {
-    /// Microseconds of one call, a sample each, in the order they were taken. On a GPU operands are where the calls before
-    /// left them (warm); on a CPU it is the mean of a warm call and a cold one.
+    /// Microseconds of one call, a sample each, in the order they were taken. Operands are where the calls before left them,
+    /// but on a CPU parameters and the result are in no cache, as in a network.
     pub samples_us: Vec<f64>,
-    /// Cold calls; empty where that was not measured. On a GPU no operand is in a cache; on a CPU the activations are, and
-    /// parameters and workspace are not, as in a network.
+    /// Cold calls, with no operand in a cache; empty where that was not measured, and on CPUs.
     pub cold_us: Vec<f64>,
     /// What one core did in fused multiply-adds beside each sample, in GFLOP/s. It follows the clock, which other users of a
     /// processor move by a tenth and more, and with it every time. Empty where that was not measured, and on GPUs.

@@ -6,10 +6,10 @@
 // many bytes the process may map, 0 for any number. Then it does what it is told on standard input, a line each:
 //
 //   check WORKERS OUTPUT   runs the kernel twice and writes the buffers that are wanted
-//   time THREADS MIN_NS    makes ready for samples of at least so many nanoseconds; prints `ready NS`, the time of a call
+//   time THREADS MIN_NS KEPT   makes ready for samples of at least so many nanoseconds; prints `ready NS`, the time of a call.
+//                          A call finds the buffers of the bit set KEPT, and the workspace, where the one before left
+//                          them, and the others in no cache
 //   sample COUNT           takes samples; prints `sample NS PEAK` for each
-//   pair COUNT KEPT        takes samples of two kinds in turn: calls in a row, and a call with caches that hold the buffers of
-//                          the bit set KEPT and nothing else of the kernel; prints `pair NS COLD_NS` for each
 //
 // The last line of an answer is the verdict: `ok`, or a word with details, after which the process ends.
 
@@ -51,11 +51,11 @@ static void ask_for_large_pages(void *start, size_t bytes) {
 // Memory that begins as the library's does (runtime/src/arena.rs): from one megabyte on at a large page, else at a page. At
 // least a page of it is not the buffer's. It is mapped once for all that is done with the kernel: fresh memory costs more
 // than what most kernels do with it.
-static struct region region_new(size_t bytes) {
+static struct region region_new(size_t bytes, int large) {
   struct region r;
-  size_t align = bytes < LARGE_PAGE / 2 ? page_bytes : (size_t)LARGE_PAGE;
+  size_t align = large ? (size_t)LARGE_PAGE : page_bytes;
   r.bytes = bytes;
-  r.body_bytes = (bytes + page_bytes - 1) / page_bytes * page_bytes + page_bytes;
+  r.body_bytes = (bytes + align - 1) / align * align + page_bytes;
   r.map_bytes = r.body_bytes + align + 2 * page_bytes;
   r.map = mmap(0, r.map_bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (r.map == MAP_FAILED) die("memory", "mmap");
@@ -171,7 +171,7 @@ static void place(int end, int poison, int64_t workers) {
   size_t workspace = workspace_bytes(workers);
   for (int i = 0; i <= kernel->buffer_count; i++) {
     const struct kg_buffer *b = i < kernel->buffer_count ? &kernel->buffers[i] : 0;
-    if (!regions[i].map) regions[i] = region_new(b ? b->bytes : workspace);
+    if (!regions[i].map) regions[i] = b ? region_new(b->bytes, b->bytes >= LARGE_PAGE / 2) : region_new(workspace, 1);
     if (!b && regions[i].bytes < workspace) die("workers", "more than before");
     region_place(&regions[i], end);
     if (b && b->given) {
@@ -249,11 +249,8 @@ static struct {
   int64_t threads;
   int64_t repeats;
   double min_ns;
+  uint64_t kept; // buffers that a call finds where the one before left them
   int stop;
-  int cold;
-  uint64_t kept; // buffers that are in a cache before a cold call
-  unsigned char *other;
-  size_t other_bytes;
 } pool;
 static int barrier_count, barrier_sense;
 
@@ -310,18 +307,31 @@ static void work(int64_t w, int *sense) {
     }
 }
 
-static void read_share(const unsigned char *bytes, size_t count, int64_t w) {
-  size_t begin = count * (size_t)w / (size_t)pool.threads, end = count * (size_t)(w + 1) / (size_t)pool.threads;
-  for (size_t i = begin; i < end; i += 64) (void)*(const volatile unsigned char *)(bytes + i);
+// Takes bytes out of all caches; processors that a program cannot tell to do so keep them.
+static void flush(const unsigned char *bytes, size_t count) {
+  for (size_t i = 0; i < count; i += 64) {
+#if defined(__x86_64__)
+    __asm__ volatile("clflush %0" : : "m"(bytes[i]) : "memory");
+#elif defined(__aarch64__)
+    __asm__ volatile("dc civac, %0" : : "r"(bytes + i) : "memory");
+#endif
+  }
 }
 
-// What the other layers of a network do to the caches between two calls: they fill them, and leave what they computed last.
-static void chill(int64_t w, int *sense) {
-  read_share(pool.other, pool.other_bytes, w);
-  if (pool.threads > 1) wait_all(sense);
+// Whether the kernel uses a buffer that a call has to find in no cache.
+static int is_cold(int i) {
+  const struct kg_buffer *b = &kernel->buffers[i];
+  return (b->constant || b->wanted) && !(pool.kept >> i & 1);
+}
+
+// What is between two calls of a layer in a network: the weights of all others go through the caches, and what it wrote
+// leaves them.
+static void chill(void) {
+  // More than caches hold is gone anyway.
+  const size_t most = (size_t)128 << 20;
   for (int i = 0; i < kernel->buffer_count; i++)
-    if (pool.kept >> i & 1) read_share(regions[i].data, regions[i].bytes, w);
-  if (pool.threads > 1) wait_all(sense);
+    if (is_cold(i)) flush(regions[i].data, regions[i].bytes < most ? regions[i].bytes : most);
+  __sync_synchronize();
 }
 
 static void *thread_main(void *arg) {
@@ -331,23 +341,34 @@ static void *thread_main(void *arg) {
   for (;;) {
     wait_all(&sense);
     if (pool.stop) return 0;
-    if (pool.cold) chill(w, &sense);
     work(w, &sense);
   }
 }
 
-static double timed(int64_t repeats, int cold, int *sense) {
+// Calls in a row.
+static double row(int64_t repeats, int *sense) {
   pool.repeats = repeats;
-  pool.cold = cold;
   if (pool.threads > 1) wait_all(sense);
-  if (cold) chill(0, sense);
   double start = now_ns();
   work(0, sense);
   return now_ns() - start;
 }
 
-// Takes samples, alone or in pairs, each beside a peak, or finds out how many calls make one if `count` is 0.
-static void sample(int count, int pairs) {
+// Time of so many calls.
+static double timed(int64_t repeats, int *sense) {
+  int cold = 0;
+  for (int i = 0; i < kernel->buffer_count; i++) cold |= is_cold(i);
+  if (!cold) return row(repeats, sense);
+  double ns = 0;
+  for (int64_t r = 0; r < repeats; r++) {
+    chill();
+    ns += row(1, sense);
+  }
+  return ns;
+}
+
+// Takes samples, each beside a peak, or finds out how many calls make one if `count` is 0.
+static void sample(int count) {
   static int64_t repeats = 1;
   pthread_t ids[64];
   int sense = 0;
@@ -356,9 +377,9 @@ static void sample(int count, int pairs) {
     if (pthread_create(&ids[w], 0, thread_main, (void *)(intptr_t)w)) die("threads", "pthread_create");
   pin(0);
   if (count == 0) {
-    double ns = timed(1, 0, &sense);
+    double ns = timed(1, &sense);
     for (repeats = 1;;) {
-      ns = timed(repeats, 0, &sense);
+      ns = timed(repeats, &sense);
       if (ns >= pool.min_ns || repeats > (int64_t)1 << 30) break;
       int64_t more = ns > 0 ? (int64_t)(1.2 * pool.min_ns / ns * (double)repeats) + 1 : repeats * 16;
       repeats = more < repeats * 16 ? more : repeats * 16;
@@ -366,17 +387,11 @@ static void sample(int count, int pairs) {
     printf("ready %.3f\n", ns / (double)repeats);
   } else {
     // What ran meanwhile has had the caches.
-    timed(1, 0, &sense);
+    timed(1, &sense);
   }
   for (int s = 0; s < count; s++) {
-    double ns = timed(repeats, 0, &sense) / (double)repeats;
-    double peak = fma_peak(2e5);
-    if (pairs) {
-      printf("pair %.3f %.3f %.4f\n", ns, timed(1, 1, &sense), peak);
-      timed(1, 0, &sense);
-    } else {
-      printf("sample %.3f %.4f\n", ns, peak);
-    }
+    double ns = timed(repeats, &sense) / (double)repeats;
+    printf("sample %.3f %.4f\n", ns, fma_peak(2e5));
   }
   if (pool.threads > 1) {
     pool.stop = 1;
@@ -385,29 +400,15 @@ static void sample(int count, int pairs) {
   }
 }
 
-// Makes room for more than the last level of cache; written, because pages that were never written are all the same one.
-static void others(void) {
-  if (pool.other) return;
-  long last = -1;
-#ifdef _SC_LEVEL3_CACHE_SIZE
-  last = sysconf(_SC_LEVEL3_CACHE_SIZE);
-#endif
-  // Where it is not known; and not more than is worth waiting for.
-  size_t most = (size_t)128 << 20, bytes = last > 0 ? (size_t)last : (size_t)32 << 20;
-  pool.other_bytes = bytes + bytes / 2 < most ? bytes + bytes / 2 : most;
-  if (posix_memalign((void **)&pool.other, LARGE_PAGE, pool.other_bytes)) die("memory", "posix_memalign");
-  ask_for_large_pages(pool.other, pool.other_bytes);
-  memset(pool.other, 1, pool.other_bytes);
-}
-
-static void make_ready(int64_t threads, double min_ns) {
+static void make_ready(int64_t threads, double min_ns, uint64_t kept) {
   if (threads > 64) die("threads", "at most 64");
   place(0, 0, threads);
   for (int i = 0; i < kernel->program_count - 1; i++)
     run_all(i, placed, regions[kernel->buffer_count].data, threads, 0);
+  pool.kept = kept;
   pool.threads = threads;
   pool.min_ns = min_ns;
-  sample(0, 0);
+  sample(0);
 }
 
 static void load(const char *path) {
@@ -421,6 +422,7 @@ int main(int argc, char **argv) {
   char line[4096], path[4096];
   int64_t number;
   double min_ns;
+  uint64_t kept;
   int count;
   if (argc != 4) die("usage", argv[0]);
 #ifdef __linux__
@@ -440,18 +442,14 @@ int main(int argc, char **argv) {
       int verdict = check(path, number);
       fflush(stdout);
       if (verdict) return verdict;
-    } else if (sscanf(line, "time %" SCNd64 " %lf", &number, &min_ns) == 2) {
-      make_ready(number, min_ns);
+    } else if (sscanf(line, "time %" SCNd64 " %lf %" SCNu64, &number, &min_ns, &kept) == 3) {
+      make_ready(number, min_ns, kept);
       printf("ok\n");
     } else if (sscanf(line, "sample %d", &count) == 1 && count > 0) {
-      sample(count, 0);
-      printf("ok\n");
-    } else if (sscanf(line, "pair %d %" SCNu64, &count, &pool.kept) == 2 && count > 0) {
-      others();
-      sample(count, 1);
+      sample(count);
       printf("ok\n");
     } else {
-      die("usage", "check, time, sample or pair");
+      die("usage", "check, time or sample");
     }
     fflush(stdout);
   }

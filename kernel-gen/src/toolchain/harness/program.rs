@@ -223,11 +223,11 @@ impl Program {
         Ok(self.buffers.iter().zip(out).map(|(b, bytes)| decode(b.dtype, &bytes)).collect())
     }
 
-    /// Times calls with these inputs.
+    /// Times calls with these inputs, the same in all calls.
     pub fn time(&self, inputs: &[Vec<f64>], options: &TimeOptions) -> Result<Timing, HarnessError> {
         let input = self.write_inputs(&self.encode(inputs))?;
         let mut session = self.start(&input, 0)?;
-        session.prepare(options.threads, options.min_sample, options.timeout)?;
+        session.prepare(options.threads, options.min_sample, u64::MAX, options.timeout)?;
         let samples = session.sample(options.samples, options.timeout)?;
         let _ = fs::remove_file(&input);
         Ok(Timing {

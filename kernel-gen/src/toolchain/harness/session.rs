@@ -16,17 +16,6 @@ pub struct Sample {
     pub peak_gflops: f64,
 }
 
-/// A sample of both kinds.
-#[derive(Clone, Copy, PartialEq, Debug)]
-pub struct Pair {
-    /// Time of one call in a row of calls.
-    pub ns: f64,
-    /// Time of one call whose parameters and workspace are in no cache.
-    pub cold_ns: f64,
-    /// As [`Sample::peak_gflops`], between the two.
-    pub peak_gflops: f64,
-}
-
 /// A process with a kernel in it. It ends with the value.
 #[derive(Debug)]
 pub struct Session {
@@ -62,9 +51,17 @@ impl Session {
         self.ask(&format!("check {} {}", workers.max(1), output.display()), limit).map(drop)
     }
 
-    /// Makes ready for samples of at least `min_sample`; gives the time of a call.
-    pub fn prepare(&mut self, threads: usize, min_sample: Duration, limit: Duration) -> Result<f64, HarnessError> {
-        let said = self.ask(&format!("time {} {}", threads.max(1), min_sample.as_nanos()), limit)?;
+    /// Makes ready for samples of at least `min_sample`; gives the time of a call. What the kernel reads finds it where the
+    /// call before left it if it is in the bit set `kept` (the first bit is the first parameter), and else in no cache: so
+    /// it is called in a network, where each layer has weights of its own.
+    pub fn prepare(
+        &mut self,
+        threads: usize,
+        min_sample: Duration,
+        kept: u64,
+        limit: Duration,
+    ) -> Result<f64, HarnessError> {
+        let said = self.ask(&format!("time {} {} {kept}", threads.max(1), min_sample.as_nanos()), limit)?;
         let ns = said.iter().find_map(|l| l.strip_prefix("ready ")?.parse().ok());
         ns.ok_or_else(|| HarnessError::Died { cause: format!("it said: {}", said.join(" ")) })
     }
@@ -74,20 +71,6 @@ impl Session {
         let said = self.ask(&format!("sample {}", count.max(1)), limit)?;
         let read = |line: &String| match line.split_whitespace().collect::<Vec<_>>()[..] {
             ["sample", ns, peak] => Some(Sample { ns: ns.parse().ok()?, peak_gflops: peak.parse().ok()? }),
-            _ => None,
-        };
-        Ok(said.iter().filter_map(read).collect())
-    }
-
-    /// Takes samples of a call, two kinds in turn: in a row of calls, and with caches that hold the buffers
-    /// of the bit set `kept` (the first bit is the first parameter) and nothing else of the kernel. So it is called in a
-    /// network, where the other layers fill the caches between two calls.
-    pub fn pairs(&mut self, count: usize, kept: u64, limit: Duration) -> Result<Vec<Pair>, HarnessError> {
-        let said = self.ask(&format!("pair {} {kept}", count.max(1)), limit)?;
-        let read = |line: &String| match line.split_whitespace().collect::<Vec<_>>()[..] {
-            ["pair", ns, cold, peak] => {
-                Some(Pair { ns: ns.parse().ok()?, cold_ns: cold.parse().ok()?, peak_gflops: peak.parse().ok()? })
-            }
             _ => None,
         };
         Ok(said.iter().filter_map(read).collect())

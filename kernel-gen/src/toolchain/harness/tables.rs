@@ -18,7 +18,7 @@ pub(super) struct Buffer {
     pub(super) given: bool,
     /// Its contents go to the output file.
     pub(super) wanted: bool,
-    /// The kernel must leave it alone.
+    /// The kernel reads it and must leave it alone.
     pub(super) constant: bool,
 }
 
@@ -47,7 +47,8 @@ pub(super) fn buffers(kernel: &Kernel, packs: &[PackSource<'_>]) -> (Vec<Buffer>
     for pack in packs {
         arguments[pack.param] = all.len();
         let packed = Buffer { given: false, ..all[pack.param].clone() };
-        all[pack.param] = Buffer { name: packed.name.clone(), ..of(pack.kernel, 0) };
+        // What is packed is all that the kernel sees.
+        all[pack.param] = Buffer { name: packed.name.clone(), constant: false, ..of(pack.kernel, 0) };
         all.push(packed);
     }
     (all, arguments)

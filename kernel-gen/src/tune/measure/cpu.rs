@@ -191,9 +191,6 @@ const MARGIN: Duration = Duration::from_secs(2);
 /// has to get from its host first it is not many more.
 const TOUCHED_A_SECOND: u64 = 64 << 20;
 
-/// Time that filling the caches may take before a call.
-const FILLING: Duration = Duration::from_millis(500);
-
 impl CpuRunner {
     fn task(&mut self, workload: &Workload) -> Result<&TaskData, Failure> {
         let key = workload.key();
@@ -235,30 +232,22 @@ impl CpuRunner {
         Ok((session, share))
     }
 
-    fn prepare(&self, session: &mut Session) -> Result<f64, Trouble> {
+    /// Makes ready for samples, each of a row of calls as in a network: activations are where the call before left them,
+    /// weights and what else is known ahead of time come from memory. Kernels whose weights have many bytes
+    /// (Winograd's larger tiles) or are read twice win by far where they stay in a cache, and nobody calls them so.
+    fn prepare(&self, workload: &Workload, session: &mut Session) -> Result<f64, Trouble> {
         let sample = Duration::from_secs_f64(self.options.sampling.sample_us * 1e-6);
-        let ns = session.prepare(self.threads, sample, self.options.run_limit * 4 + MARGIN)?;
+        let computed = |role| matches!(role, Role::Input | Role::Residual);
+        let kept = workload.params().iter().enumerate().filter(|(_, p)| computed(p.role)).map(|(i, _)| 1 << i).sum();
+        let ns = session.prepare(self.threads, sample, kept, self.options.run_limit * 4 + 2 * MARGIN)?;
         Ok(ns * 1e-3)
     }
 
-    /// Takes samples, each the mean of two times of a call: in a row of calls, which finds everything where the call before
-    /// left it, and as in a network, which fills the caches with its other layers. Configs that stream much (Winograd's
-    /// larger tiles) win the first by as much as they lose the second, and a kernel has to serve both.
-    fn sample(
-        &self,
-        workload: &Workload,
-        session: &mut Session,
-        count: usize,
-        timing: &mut Timing,
-    ) -> Result<(), Trouble> {
-        let computed = |role| matches!(role, Role::Input | Role::Residual);
-        let kept = workload.params().iter().enumerate().filter(|(_, p)| computed(p.role)).map(|(i, _)| 1 << i).sum();
-        let limit = self.options.run_limit * (1 + 4 * count as u32) + FILLING * count as u32 + MARGIN;
-        for pair in session.pairs(count, kept, limit)? {
-            timing.samples_us.push((pair.ns + pair.cold_ns) / 2.0 * 1e-3);
-            timing.cold_us.push(pair.cold_ns * 1e-3);
+    fn sample(&self, session: &mut Session, count: usize, timing: &mut Timing) -> Result<(), Trouble> {
+        for sample in session.sample(count, self.options.run_limit * (1 + 4 * count as u32) + MARGIN)? {
+            timing.samples_us.push(sample.ns * 1e-3);
             // 0 stands for unknown.
-            timing.core_gflops.extend(Some(pair.peak_gflops).filter(|g| *g > 0.0));
+            timing.core_gflops.extend(Some(sample.peak_gflops).filter(|g| *g > 0.0));
         }
         Ok(())
     }
@@ -266,15 +255,15 @@ impl CpuRunner {
     fn timed(&mut self, workload: &Workload, code: &CpuCode, best_us: Option<f64>) -> Result<Timing, Trouble> {
         let (mut session, max_error) = self.checked(workload, code)?;
         let _cores = self.cores.to_time(self.threads);
-        let us = self.prepare(&mut session)?;
+        let us = self.prepare(workload, &mut session)?;
         let sampling = self.options.sampling;
         let mut timing = Timing { samples_us: vec![], cold_us: vec![], core_gflops: vec![], max_error };
         if sampling.is_slow(us, best_us) {
-            self.sample(workload, &mut session, Sampling::FEW, &mut timing)?;
+            self.sample(&mut session, Sampling::FEW, &mut timing)?;
         } else {
-            self.sample(workload, &mut session, Sampling::LEAST_LONG, &mut timing)?;
+            self.sample(&mut session, Sampling::LEAST_LONG, &mut timing)?;
             while !sampling.is_enough(&timing.samples_us) {
-                self.sample(workload, &mut session, 2, &mut timing)?;
+                self.sample(&mut session, 2, &mut timing)?;
             }
         }
         Ok(timing)
@@ -303,7 +292,7 @@ impl Runner for CpuRunner {
             let mut begin = || -> Result<(Session, Timing), Trouble> {
                 let code = code.as_ref().map_err(Failure::clone)?;
                 let (mut session, max_error) = self.checked(workload, code)?;
-                self.prepare(&mut session)?;
+                self.prepare(workload, &mut session)?;
                 Ok((session, Timing { samples_us: vec![], cold_us: vec![], core_gflops: vec![], max_error }))
             };
             sessions.push(begin().map_err(Failure::from));
@@ -321,7 +310,7 @@ impl Runner for CpuRunner {
                 // The first in a round is another one each time.
                 let at = (i + round) % sessions.len();
                 let Ok((session, timing)) = &mut sessions[at] else { continue };
-                if let Err(trouble) = self.sample(workload, session, 1, timing) {
+                if let Err(trouble) = self.sample(session, 1, timing) {
                     sessions[at] = Err(trouble.into());
                 }
             }

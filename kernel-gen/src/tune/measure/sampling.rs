@@ -16,8 +16,7 @@ pub struct Sampling {
     pub screen: f64,
     /// A sample repeats the call until it takes at least this long.
     pub sample_us: f64,
-    /// It ends with [`Sampling::LEAST_LONG`] samples where calls are so long that they add up to this. On a CPU a sample is
-    /// three to four calls, in a row and with the caches filled by others.
+    /// It ends with [`Sampling::LEAST_LONG`] samples where calls are so long that they add up to this.
     pub most_us: f64,
     /// Samples of each candidate where candidates are compared; [`Sampling::LEAST_COMPARED`] where they take long.
     pub compare: usize,
