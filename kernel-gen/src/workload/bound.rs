@@ -47,7 +47,6 @@ use super::reference::{channel_of_element, check_lengths, gelu, sums};
 use super::{Epilogue, Math, Workload};
 use crate::ir::DType;
 use std::fmt;
-use std::ops::Range;
 
 /// Unit roundoff of `f32`.
 const U: f64 = 1.0 / (1u64 << 24) as f64;
@@ -117,7 +116,7 @@ impl Reference {
     #[cfg(any(feature = "tune", test))]
     pub(crate) fn check_parts<I: IntoIterator<Item = f64>>(
         &self,
-        part: impl Fn(Range<usize>) -> I + Sync,
+        part: impl Fn(std::ops::Range<usize>) -> I + Sync,
     ) -> Result<f64, Mismatch> {
         let count = self.values.len();
         let shares = shares(count);
