@@ -33,6 +33,9 @@ const WORTH: f64 = 0.5;
 /// What a task of a workload that is not warm yet is worth at least: more than any time in microseconds.
 const FIRST: f64 = 1e250;
 
+/// What a task that was never tried is worth: more than that. Only a workload that was never tried comes before.
+const UNTRIED: f64 = f64::MAX;
+
 /// Trials that every workload gets before the network's time decides: a batch, but no more than a quarter of all trials.
 fn warm_up(board: &Board) -> u64 {
     (board.budget / (4 * board.groups.len().max(1) as u64)).min(super::session::MOST as u64)
@@ -53,13 +56,16 @@ pub(super) fn next(board: &Board, able: &[usize]) -> Option<usize> {
     best.filter(|entry| values[*entry] >= WORTH * waiting)
 }
 
-/// The time of the network, in microseconds, that the next batch of a task is expected to save. Infinite for a task that
-/// was never tried.
+/// The time of the network, in microseconds, that the next batch of a task is expected to save. Infinite for the template
+/// that promises most for a workload that was never tried: with few trials, a result for each workload comes before
+/// another template for one.
 pub(super) fn value(board: &Board, entry: usize) -> f64 {
     let standing = &board.standings[entry];
     let group = &board.groups[standing.group];
     if standing.begun == 0 {
-        return f64::INFINITY;
+        let mut rivals = group.entries.iter().map(|e| &board.standings[*e]);
+        let leads = rivals.all(|r| r.begun == 0 && standing.predicted_us.total_cmp(&r.predicted_us).is_le());
+        return if leads { f64::INFINITY } else { UNTRIED };
     }
     let rivals = group.entries.iter().map(|e| board.standings[*e].best_us());
     let mut best_us = rivals.fold(f64::INFINITY, f64::min);

@@ -415,6 +415,17 @@ fn trials_go_where_the_networks_time_is() {
 }
 
 #[test]
+fn every_workload_is_tried_before_another_template_for_one() {
+    let tasks: Vec<Task<'_>> = (1..4).flat_map(|columns| [task(columns, &TEMPLATE), task(columns, &SLOW)]).collect();
+    let mut recording = Recording::new();
+    tasks.iter().for_each(|t| record(&mut recording, t, 1.0));
+    let entries = tasks.iter().map(|t| entry("layer", t, Walker::boxed(&t.space, 1, true))).collect();
+    let (summary, _) = run_on(&mut Replay::new(recording), entries, &[], &options(3));
+    let spent: Vec<u64> = summary.board.standings.iter().map(|s| s.trials).collect();
+    assert!(spent.chunks(2).all(|of_workload| of_workload.iter().sum::<u64>() == 1), "{spent:?}");
+}
+
+#[test]
 fn a_template_that_is_far_behind_gets_little() {
     let (fast, slow) = (task(1, &TEMPLATE), task(1, &SLOW));
     let mut recording = Recording::new();
