@@ -90,10 +90,10 @@ impl Task {
 /// The median time of each step of our pass, in microseconds, one line a step. In a pass, unlike in a layer that is run
 /// again and again, weights come from memory.
 pub(crate) fn steps(dev: &Cpu, task: &Task) -> Result<String, String> {
-    let mut network = Network::new(dev, &task.weights, &task.image).map_err(|e| e.to_string())?;
-    let times = dev.measure(&mut network, 25).map_err(|e| e.to_string())?.steps_us;
+    let network = Network::new(dev, &task.weights, &task.image).map_err(|e| e.to_string())?;
+    let (_, measured) = dev.measure(network, 25).map_err(|e| e.to_string())?;
     let mut text = String::from("| step | shape | ours us |\n|---|---|--:|\n");
-    for (step, us) in task.steps.iter().zip(times) {
+    for (step, us) in task.steps.iter().zip(measured.steps_us) {
         writeln!(text, "| {} | {} | {us:.0} |", step.name(), step.shape()).map_err(|e| e.to_string())?;
     }
     Ok(text)
