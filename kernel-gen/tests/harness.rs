@@ -138,7 +138,7 @@ fn timing_gives_as_many_samples_as_asked_with_one_and_two_threads() {
 }
 
 #[test]
-fn calls_take_turns_with_what_is_not_kept() {
+fn a_call_finds_in_the_caches_what_is_kept_there_and_nothing_else() {
     // Half a megabyte that a call reads once: a processor's own cache holds it, which no other program disturbs.
     const LARGE: i64 = 1 << 17;
     let mut b = KernelBuilder::new("f");

@@ -48,9 +48,9 @@ static void ask_for_large_pages(void *start, size_t bytes) {
 #endif
 }
 
-// Memory that begins as the library's does (runtime/src/arena.rs): from one megabyte on at a large page, else at a page. At
-// least a page of it is not the buffer's. It is mapped once for all that is done with the kernel: fresh memory costs more
-// than what most kernels do with it.
+// Memory that begins as the library's does (runtime/src/arena.rs): workspaces, and what has a megabyte or more, at a large
+// page, the rest at a page. At least a page of it is not the buffer's. It is mapped once for all that is done with the kernel:
+// fresh memory costs more than what most kernels do with it.
 static struct region region_new(size_t bytes, int large) {
   struct region r;
   size_t align = large ? (size_t)LARGE_PAGE : page_bytes;
@@ -314,6 +314,8 @@ static void flush(const unsigned char *bytes, size_t count) {
     __asm__ volatile("clflush %0" : : "m"(bytes[i]) : "memory");
 #elif defined(__aarch64__)
     __asm__ volatile("dc civac, %0" : : "r"(bytes + i) : "memory");
+#else
+    (void)bytes;
 #endif
   }
 }

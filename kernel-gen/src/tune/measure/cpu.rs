@@ -239,7 +239,7 @@ impl CpuRunner {
         let sample = Duration::from_secs_f64(self.options.sampling.sample_us * 1e-6);
         let computed = |role| matches!(role, Role::Input | Role::Residual);
         let kept = workload.params().iter().enumerate().filter(|(_, p)| computed(p.role)).map(|(i, _)| 1 << i).sum();
-        let ns = session.prepare(self.threads, sample, kept, self.options.run_limit * 4 + 2 * MARGIN)?;
+        let ns = session.prepare(self.threads, sample, kept, self.options.run_limit * 4 + MARGIN)?;
         Ok(ns * 1e-3)
     }
 
