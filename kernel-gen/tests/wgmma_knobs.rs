@@ -118,6 +118,51 @@ fn parts_of_a_reduction_meet_in_a_cluster() {
     }
 }
 
+/// Reductions whose last step is 16, 32 or 48 deep, and tiles of 96 and 160 columns, in blocks and output
+/// pieces of 32: with every knob, every order of storage, residuals, and both lengths of elements.
+#[test]
+fn ragged_reductions_and_columns_compute_what_the_reference_does() {
+    for (i, knobs) in knobs().iter().enumerate() {
+        let out = [DType::F16, DType::F32][i / 4 % 2];
+        let (channels, bn) = [("c96h3w5-o192", 96), ("c80h3w5-o160", 160), ("c48h3w5-o96", 96)][i % 3];
+        let epilogue = ["bias.relu", "bias.residual_add.relu"][i / 2 % 2];
+        let key = format!("conv2d-nhwc-f16-n15{channels}k1x2-s1x1-p0.0.0.1-d1x1-g1-{epilogue}");
+        let config = format!("consumers=2 row_blocks=1 bn={bn} stages=2 group=1 {knobs} tile_h=4 tile_w=8");
+        // Clusters of columns need two tiles of them.
+        if !knobs.contains("columns") || channels.ends_with("o192") {
+            run("wgmma_conv2d", &hopper(4), &key, out, &config);
+        }
+        let order = ["nn", "nt", "tn", "tt"][i % 4];
+        let key = format!("matmul-bf16-m248n192k{}-{order}-bias", [72, 112, 136][i % 3]);
+        let out = [DType::Bf16, DType::F32][i / 4 % 2];
+        run("wgmma_gemm", &hopper(2), &key, out, &format!("consumers=2 row_blocks=1 bn=96 stages=2 group=4 {knobs}"));
+    }
+    let parts = "consumers=1 row_blocks=1 bn=96 stages=2 group=1 cluster=none schedule=cooperative store=registers";
+    let key = "matmul-f16-m40n96k264-nn-bias.residual_add";
+    run("wgmma_gemm", &hopper(132), key, DType::F16, &format!("{parts} pending=1 split=2"));
+}
+
+/// Columns that leave none empty are offered where they divide the outputs, and defaults take them.
+#[test]
+fn tiles_of_96_and_160_columns_are_for_outputs_that_they_divide() {
+    let (target, registry) = (hopper(132), Registry::builtin());
+    let template = registry.find("wgmma_conv2d").expect("a template");
+    for (outputs, offered) in [(96, vec![96]), (160, vec![160]), (480, vec![96, 160]), (256, vec![])] {
+        let key = format!("conv2d-nhwc-f16-n64c160h17w17-o{outputs}k1x7-s1x1-p0.3.0.3-d1x1-g1-bias.relu");
+        let workload = Workload::from_key(&key).expect("a key");
+        let space = template.space(&workload, &target).expect("it applies");
+        for bn in [96, 160] {
+            let rest = "stages=2 group=1 cluster=none schedule=cooperative store=tma pending=1 tile_h=1 tile_w=16";
+            let config = Config::parse(&format!("consumers=1 row_blocks=1 bn={bn} {rest}")).expect("a config");
+            assert_eq!(space.normalise(&config).is_ok(), offered.contains(&bn), "{outputs} outputs, {bn} columns");
+        }
+        if let [only] = offered[..] {
+            let default = template.default_config(&workload, &target).expect("a default");
+            assert_eq!(default.int("bn"), Ok(only), "{outputs} outputs: {default}");
+        }
+    }
+}
+
 /// The knob is there only where tiles are few, and only for tiles that can be shared.
 #[test]
 fn reductions_are_shared_where_tiles_are_few() {

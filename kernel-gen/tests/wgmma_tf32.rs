@@ -48,14 +48,15 @@ fn every_way_of_storing_and_sharing() {
 #[test]
 fn convolutions() {
     let epilogue = [Epilogue::Bias, Epilogue::ResidualAdd, Epilogue::Relu];
-    for (c, tile) in [
-        (Conv2d::nchw(2, 36, 7, 7, 68, 3, 1, 1), "tile_h=2 tile_w=8"),
-        (Conv2d::nchw(1, 12, 9, 9, 64, 3, 2, 1), "tile_h=4 tile_w=4"),
-        (Conv2d::nchw(3, 64, 4, 4, 20, 1, 1, 0), "tile_h=4 tile_w=4"),
+    for (c, bn, tile) in [
+        (Conv2d::nchw(2, 36, 7, 7, 68, 3, 1, 1), 64, "tile_h=2 tile_w=8"),
+        (Conv2d::nchw(1, 12, 9, 9, 64, 3, 2, 1), 64, "tile_h=4 tile_w=4"),
+        (Conv2d::nchw(3, 64, 4, 4, 20, 1, 1, 0), 64, "tile_h=4 tile_w=4"),
+        (Conv2d::nchw(5, 40, 5, 4, 96, 2, 1, 1), 96, "tile_h=4 tile_w=4"),
     ] {
         let w = tf32(Conv2d { layout: ConvLayout::Nhwc, ..c }, &epilogue);
         for store in ["registers", "tma"] {
-            let config = config([1, 1, 64], 2, "none", "cooperative", store, 1);
+            let config = config([1, 1, bn], 2, "none", "cooperative", store, 1);
             checked::check(&WgmmaConv2d, &w, "sm_90a", &format!("{config} {tile}"));
         }
     }

@@ -9,7 +9,9 @@
 use super::kernel::{Box, Element, Product, kernel};
 use super::model::{self, Shape};
 use super::ring::{Layout, Part};
-use super::{COLUMNS, CONSUMERS, Sizes, Store, ceil_div, depth, device, knobs, turned, unit};
+use super::{
+    CONSUMERS, Depth, Sizes, Store, ceil_div, columns, depth, device, each_step, knobs, multiplied, turned, unit,
+};
 use crate::ir::builder::KernelBuilder;
 use crate::ir::{DType, Expr, VarId};
 use crate::schedule::Schedule;
@@ -45,6 +47,18 @@ fn problem<'t>(w: &Workload, t: &'t Target) -> Result<(Conv2d, &'t Cuda), String
 /// Whether the weights are turned around when they are packed.
 fn turns(w: &Workload) -> bool {
     w.dtype == DType::F32
+}
+
+/// Most whole steps of a tap beside which its last channels are worth short rows, which all slots have room for.
+const MOST_WHOLE_STEPS: i64 = 2;
+
+/// Bytes of the short rows of a tap's last channels; none where they have rows of whole steps.
+fn tail(w: &Workload, c: &Conv2d) -> i64 {
+    let (channels, depth) = (multiplied(w, c.ci), depth(w));
+    let bytes = channels % depth * w.dtype.bytes() as i64;
+    let worth = c.kh * c.kw > 1 && (1..=MOST_WHOLE_STEPS).contains(&(channels / depth));
+    // Sizes of a swizzle.
+    if worth && [32, 64].contains(&bytes) { bytes } else { 0 }
 }
 
 /// Powers of two up to the first that covers `extent`.
@@ -110,7 +124,7 @@ fn clusters_fit(c: &Conv2d, sizes: Sizes, pixels: Pixels) -> bool {
 fn shape(w: &Workload, c: &Conv2d, sizes: Sizes, pixels: Pixels) -> Shape {
     let [images, rows, columns] = pixels.tiles(c);
     let taps = taps_met(c, 0, pixels.rows, rows) * taps_met(c, 1, pixels.columns, columns);
-    let steps = (taps * ceil_div(c.ci, depth(w))) as f64 / (rows * columns) as f64;
+    let steps = (taps * multiplied(w, c.ci)) as f64 / (rows * columns * depth(w)) as f64;
     let out_bytes = w.out_dtype.bytes() as i64;
     Shape { tiles: images * rows * columns * ceil_div(c.co, sizes.bn), steps, bytes: w.bytes(), out_bytes }
 }
@@ -134,7 +148,7 @@ impl Template for WgmmaConv2d {
 
     fn space(&self, w: &Workload, t: &Target) -> Result<Space, TemplateError> {
         let (c, cuda) = problem(w, t).map_err(TemplateError::Limit)?;
-        Ok(knobs(cuda, &CONSUMERS, &COLUMNS)
+        Ok(knobs(cuda, &CONSUMERS, &columns(c.co), tail(w, &c))
             .knob("tile_h", powers(c.oh()))
             .knob("tile_w", powers(c.ow()))
             .filter("a tile's rows are whole boxes of pixels", move |config| {
@@ -150,7 +164,7 @@ impl Template for WgmmaConv2d {
     fn default_config(&self, w: &Workload, t: &Target) -> Result<Config, TemplateError> {
         let (c, cuda) = problem(w, t).map_err(TemplateError::Limit)?;
         let mut candidates = vec![];
-        for sizes in Sizes::sensible(cuda, 2, Store::Tma) {
+        for sizes in Sizes::sensible(cuda, 2, c.co, Store::Tma, tail(w, &c)) {
             for rows in powers(c.oh()) {
                 for columns in powers(c.ow()) {
                     let config = sizes.config().with("tile_h", rows).with("tile_w", columns);
@@ -176,7 +190,7 @@ impl Template for WgmmaConv2d {
 
     fn schedule(&self, w: &Workload, t: &Target, config: &Config) -> Result<Scheduled, TemplateError> {
         let (c, cuda) = problem(w, t).map_err(TemplateError::Limit)?;
-        let sizes = Sizes::of(config)?;
+        let sizes = Sizes::of(config)?.with_tail(tail(w, &c));
         let product = Convolution { workload: w, c, sizes, pixels: Pixels::of(config, sizes)? };
         let packs = if turns(w) { vec![turned::pack(w)?] } else { vec![] };
         Ok(Scheduled { schedule: Schedule::new(kernel(&product, sizes, cuda)), packs })
@@ -228,22 +242,21 @@ impl Product for Convolution<'_> {
         vec![image * images, row * rows, column * columns, channel * self.sizes.bn]
     }
 
-    fn steps(&self, b: &mut KernelBuilder, place: &[Expr], body: &mut dyn FnMut(&mut KernelBuilder, &[Expr])) {
+    fn steps(&self, b: &mut KernelBuilder, place: &[Expr], body: &mut dyn FnMut(&mut KernelBuilder, &[Expr], Depth)) {
         let when = |b: &mut KernelBuilder, condition: Option<Expr>, inside: &mut dyn FnMut(&mut KernelBuilder)| {
             match condition {
                 Some(condition) => b.if_(condition, inside),
                 None => inside(b),
             }
         };
-        let depth = depth(self.workload);
         b.for_("kh", self.c.kh, |b, kh| {
             let h = taps::first(&self.c, 0, &place[1], kh);
             when(b, taps::meets(&self.c, 0, &h, self.pixels.rows), &mut |b| {
                 b.for_("kw", self.c.kw, |b, kw| {
                     let w = taps::first(&self.c, 1, &place[2], kw);
                     when(b, taps::meets(&self.c, 1, &w, self.pixels.columns), &mut |b| {
-                        b.for_("ci", ceil_div(self.c.ci, depth), |b, ci| {
-                            body(b, &[h.clone(), w.clone(), kh.into(), kw.into(), ci * depth]);
+                        each_step(b, "ci", self.workload, (self.c.ci, self.sizes.tail), &mut |b, ci, deep| {
+                            body(b, &[h.clone(), w.clone(), kh.into(), kw.into(), ci], deep);
                         });
                     });
                 });
@@ -260,7 +273,7 @@ impl Product for Convolution<'_> {
                 place[0].clone() + image,
                 step[0].clone() + row * vertical,
                 step[1].clone() + column * horizontal,
-                step[4].clone(),
+                step[4].clone() + part.deep.clone(),
             ],
             extents: vec![images, rows, columns, part.depth],
             steps: if strided { vec![1, vertical, horizontal, 1] } else { vec![] },

@@ -4,7 +4,9 @@ use super::conv2d::MEASURED;
 use super::kernel::{Box, Element, Product, kernel};
 use super::model::{self, Shape};
 use super::ring::{Layout, Part};
-use super::{COLUMNS, Cluster, Sizes, Store, ceil_div, depth, device, knobs, turned, unit};
+use super::{
+    Cluster, Depth, Sizes, Store, ceil_div, columns, depth, device, each_step, knobs, multiplied, turned, unit,
+};
 use crate::ir::builder::KernelBuilder;
 use crate::ir::{DType, Expr, VarId};
 use crate::schedule::Schedule;
@@ -19,8 +21,8 @@ use crate::workload::{ConvLayout, Matmul, Op, Param, Role, Workload};
 /// as there is room for, wherever images and rows of pixels end. See the module's text for the form and for the knobs.
 pub struct WgmmaGemm;
 
-/// The columns of tiles where there are few.
-const NARROW_TOO: [i64; 5] = [32, 64, 128, 192, 256];
+/// Columns of tiles that there are beside the others where tiles are few.
+const NARROW: i64 = 32;
 /// Most rows of tiles of a product whose reductions are cut.
 const MOST_ROW_TILES: i64 = 4;
 /// Into how many parts a reduction may be cut.
@@ -87,7 +89,11 @@ fn can_store(w: &Workload, m: &Matmul) -> bool {
 fn shape(w: &Workload, m: &Matmul, sizes: Sizes) -> Shape {
     let tiles = m.batch * ceil_div(m.m, sizes.bm()) * ceil_div(m.n, sizes.bn);
     let out_bytes = w.out_dtype.bytes() as i64;
-    Shape { tiles, steps: part_steps(w, m, sizes) as f64, bytes: w.bytes(), out_bytes }
+    let steps = match sizes.split {
+        1 => multiplied(w, m.k) as f64 / depth(w) as f64,
+        _ => part_steps(w, m, sizes) as f64,
+    };
+    Shape { tiles, steps, bytes: w.bytes(), out_bytes }
 }
 
 /// Steps of a block's part of the reduction.
@@ -98,7 +104,7 @@ fn part_steps(w: &Workload, m: &Matmul, sizes: Sizes) -> i64 {
 /// The knobs, with those that only products with few tiles have.
 fn knobs_of(w: &Workload, m: &Matmul, cuda: &Cuda) -> SpaceBuilder {
     let consumers: Vec<i64> = (1..=most_consumers(w)).collect();
-    let knobs = knobs(cuda, &consumers, if few_tiles(m, cuda) { &NARROW_TOO } else { &COLUMNS });
+    let knobs = knobs(cuda, &consumers, &columns_of(m, cuda), 0);
     if !few_tiles(m, cuda) {
         return knobs;
     }
@@ -109,6 +115,12 @@ fn knobs_of(w: &Workload, m: &Matmul, cuda: &Cuda) -> SpaceBuilder {
         .filter("parts of a reduction are for tiles of one warpgroup, and none is empty", move |config| {
             Sizes::of(config).is_ok_and(|sizes| parts_fit(&w, &m, sizes))
         })
+}
+
+/// The columns of tiles.
+fn columns_of(m: &Matmul, cuda: &Cuda) -> Vec<i64> {
+    let narrow = few_tiles(m, cuda).then_some(NARROW);
+    narrow.into_iter().chain(columns(m.n)).collect()
 }
 
 /// Whether there are few rows, and even small tiles leave half of the multiprocessors idle.
@@ -122,11 +134,10 @@ fn parts_fit(w: &Workload, m: &Matmul, sizes: Sizes) -> bool {
     if sizes.split == 1 {
         return sizes.bn >= 64;
     }
-    let layout_fits = sizes.bn >= 64 || m.trans_b || turns(w, m);
     let alone = sizes.consumers * sizes.row_blocks == 1 && sizes.cluster == Cluster::None;
     let none_empty = (sizes.split - 1) * part_steps(w, m, sizes) < ceil_div(m.k, depth(w));
     // Sums are shared in rows of shared memory already.
-    layout_fits && alone && none_empty && sizes.store == Store::Registers
+    alone && none_empty && sizes.store == Store::Registers
 }
 
 impl Template for WgmmaGemm {
@@ -161,7 +172,7 @@ impl Template for WgmmaGemm {
         let few = few_tiles(&m, cuda);
         let config = |sizes: Sizes| if few { sizes.config().with("split", sizes.split) } else { sizes.config() };
         let in_parts = if few { parts(w, &m, cuda) } else { vec![] };
-        let all = Sizes::sensible(cuda, most_consumers(w), store).chain(in_parts);
+        let all = Sizes::sensible(cuda, most_consumers(w), m.n, store, 0).chain(in_parts);
         fastest(all.map(|sizes| (us(w, &m, sizes, cuda), config(sizes))))
     }
 
@@ -198,8 +209,9 @@ fn parts(w: &Workload, m: &Matmul, cuda: &Cuda) -> Vec<Sizes> {
         store: Store::Registers,
         pending: 1,
         split,
+        tail: 0,
     };
-    let all = NARROW_TOO.into_iter().flat_map(|bn| {
+    let all = columns_of(m, cuda).into_iter().flat_map(|bn| {
         let splits = SPLITS.into_iter().filter(|split| (2..=cuda.cluster_size).contains(split));
         splits.flat_map(move |split| {
             let deepest = part_steps(w, m, of(bn, split, 2)).clamp(2, 7);
@@ -288,10 +300,14 @@ impl Product for Gemm<'_> {
         vec![batch.into(), row * self.sizes.bm(), column * self.sizes.bn, first]
     }
 
-    fn steps(&self, b: &mut KernelBuilder, place: &[Expr], body: &mut dyn FnMut(&mut KernelBuilder, &[Expr])) {
+    fn steps(&self, b: &mut KernelBuilder, place: &[Expr], body: &mut dyn FnMut(&mut KernelBuilder, &[Expr], Depth)) {
+        if self.sizes.split == 1 {
+            return each_step(b, "k", self.workload, (self.m.k, 0), &mut |b, k, deep| body(b, &[k], deep));
+        }
+        // Parts are alike, so the last one's steps may go beyond the reduction, into zeros.
         let depth = depth(self.workload);
         b.for_("k", part_steps(self.workload, &self.m, self.sizes), |b, k| {
-            body(b, &[(place[3].clone() + k) * depth]);
+            body(b, &[(place[3].clone() + k) * depth], Depth { whole: depth, tail: 0 });
         });
     }
 

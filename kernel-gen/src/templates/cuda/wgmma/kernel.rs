@@ -3,7 +3,7 @@
 use super::parts::Parts;
 use super::residual::Residual;
 use super::ring::{Layout, Part, Ring};
-use super::{Sizes, WARPGROUP, ceil_div, store};
+use super::{Depth, Sizes, WARPGROUP, ceil_div, store};
 use crate::ir::builder::KernelBuilder;
 use crate::ir::{
     Axis, Barrier, BufferId, DType, Expr, Gpu, Kernel, LoopKind, MbarrierOp, Scope, Slot, Stmt, Tile, Unit, VarId,
@@ -52,9 +52,9 @@ pub(super) trait Product {
     /// is a tile, and the rank is zero.
     fn place(&self, b: &mut KernelBuilder, item: VarId, rank: &Expr) -> Vec<Expr>;
 
-    /// The steps of a tile's reduction: loops and conditions around `body`, which gets a step's coordinates. Producer
-    /// and consumers go through the same ones, and so do the blocks of a cluster.
-    fn steps(&self, b: &mut KernelBuilder, place: &[Expr], body: &mut dyn FnMut(&mut KernelBuilder, &[Expr]));
+    /// The steps of a tile's reduction: loops and conditions around `body`, which gets a step's coordinates and how
+    /// deep it is. Producer and consumers go through the same ones, and so do the blocks of a cluster.
+    fn steps(&self, b: &mut KernelBuilder, place: &[Expr], body: &mut dyn FnMut(&mut KernelBuilder, &[Expr], Depth));
 
     /// What a step multiplies from the left, or a part of it.
     fn left(&self, place: &[Expr], step: &[Expr], part: &Part) -> Box;
@@ -156,8 +156,8 @@ impl Block<'_> {
                 sizes.registers().into_iter().for_each(|[producer, _]| b.gpu(Gpu::SetMaxRegisters(producer)));
                 b.if_(Expr::from(self.thread).eq(0), |b| {
                     each_tile(b, &mut |b, _, place| {
-                        self.product.steps(b, place, &mut |b, step| {
-                            ring.produce(b, [self.params[0].1, self.params[1].1], |side, part| match side {
+                        self.product.steps(b, place, &mut |b, step, deep| {
+                            ring.produce(b, [self.params[0].1, self.params[1].1], deep, |side, part| match side {
                                 0 => self.product.left(place, step, part),
                                 _ => self.product.right(place, step, part),
                             });
@@ -198,8 +198,8 @@ impl Block<'_> {
                             b.if_(now.and(residual.has_begun()), |b| residual.give_back_last(b, stage, consumer));
                         }
                     };
-                    self.product.steps(b, place, &mut |b, _| {
-                        ring.consume(b, acc, &first, start);
+                    self.product.steps(b, place, &mut |b, _, deep| {
+                        ring.consume(b, acc, (&first, deep), start);
                         behind(b, 1);
                     });
                     behind(b, 0);
@@ -222,7 +222,7 @@ impl Block<'_> {
                                 multiply(b, place, &|b| turns.pass_on(b, self.thread, consumer));
                             },
                             // The slots of another consumer's tile go by.
-                            |b| self.product.steps(b, place, &mut |b, _| ring.place.advance(b)),
+                            |b| self.product.steps(b, place, &mut |b, _, _| ring.place.advance(b)),
                         );
                     }),
                 }

@@ -7,14 +7,17 @@
 //! the next tile run while the epilogue of this one is written.
 //!
 //! Rows of a slot are 128 bytes, swizzled as `wgmma` reads them without bank conflicts. Operands come as they lie in
-//! memory: a matrix whose reduction is its slow dimension is cut into column blocks of 64 and multiplied transposed.
+//! memory: a matrix whose reduction is its slow dimension is cut into column blocks of 64 (of 32 where a tile's columns are
+//! no multiple of that) and multiplied transposed. What a reduction leaves for its last step is multiplied as far as it goes.
+//! The copy engine takes as long for rows that do not exist: where a tap's channels leave 32 or 64 bytes, these have short rows
+//! of their own in a slot, and come with the last whole step (96 channels are one step of 64 and 32).
 //! In the class `tf32` elements are `f32`, a step is 32 of the reduction, and weights whose reduction is the slow dimension
 //! are turned around when they are packed: tensor cores multiply elements of 16 bits transposed, and no others.
 //! They cut activations off to tf32, which the class allows; weights are rounded.
 //!
 //! | knob | values | what it chooses |
 //! |---|---|---|
-//! | `consumers`, `row_blocks`, `bn` | 1, 2; 1, 2; 64 to 256 | the tile: `consumers * row_blocks * 64` rows and `bn` columns; `wgmma_gemm` offers three consumers for convolutions |
+//! | `consumers`, `row_blocks`, `bn` | 1, 2; 1, 2; 64 to 256 | the tile: `consumers * row_blocks * 64` rows and `bn` columns, also 96 or 160 where they divide the outputs; `wgmma_gemm` offers three consumers for convolutions |
 //! | `stages` | 2 to 8 | slots of the ring |
 //! | `group` | 1 to 16 | rows of tiles that are worked on at the same time, for the L2 cache |
 //! | `cluster` | `none`, `rows`, `columns` | two blocks, neighbours in that direction, share the other direction's operand: each loads half of it for both (multicast) |
@@ -40,7 +43,8 @@ mod turned;
 pub use conv2d::WgmmaConv2d;
 pub use gemm::WgmmaGemm;
 
-use crate::ir::DType;
+use crate::ir::builder::KernelBuilder;
+use crate::ir::{DType, Expr};
 use crate::space::{Config, Space, SpaceBuilder};
 use crate::target::{Cuda, CudaFeature, Target};
 use crate::templates::TemplateError;
@@ -50,6 +54,8 @@ use crate::templates::cpu::tile::ceil_div;
 
 /// Bytes of an operand's row in one step, and of a row of output in shared memory: the widest swizzle.
 const ROW_BYTES: i64 = 128;
+/// Bytes of the reduction that an instruction multiplies.
+const INSTRUCTION_BYTES: i64 = 32;
 /// Elements along a dimension that the copy engine brings at a time.
 const MOST_BOX: i64 = 256;
 /// Threads of a warpgroup.
@@ -72,6 +78,42 @@ fn device<'t>(w: &Workload, t: &'t Target) -> Result<&'t Cuda, String> {
 /// Elements of the reduction in one step.
 fn depth(w: &Workload) -> i64 {
     ROW_BYTES / w.dtype.bytes() as i64
+}
+
+/// Elements of a reduction that are multiplied: whole instructions.
+fn multiplied(w: &Workload, reduction: i64) -> i64 {
+    let instruction = INSTRUCTION_BYTES / w.dtype.bytes() as i64;
+    ceil_div(reduction, instruction) * instruction
+}
+
+/// Elements of the reduction that a step brings and multiplies.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+struct Depth {
+    /// Of a slot's rows.
+    whole: i64,
+    /// Of its short rows.
+    tail: i64,
+}
+
+/// The steps of a reduction, `tail` bytes of which lie in short rows: `body` gets where one begins, and how deep it is.
+fn each_step(
+    b: &mut KernelBuilder,
+    name: &str,
+    w: &Workload,
+    (reduction, tail): (i64, i64),
+    body: &mut dyn FnMut(&mut KernelBuilder, Expr, Depth),
+) {
+    let depth = depth(w);
+    let (whole, left) = (multiplied(w, reduction) / depth, multiplied(w, reduction) % depth);
+    let with_tail = i64::from(tail > 0);
+    if whole > with_tail {
+        b.for_(name, whole - with_tail, |b, step| body(b, step * depth, Depth { whole: depth, tail: 0 }));
+    }
+    if tail > 0 {
+        body(b, Expr::Int((whole - 1) * depth), Depth { whole: depth, tail: left });
+    } else if left > 0 {
+        body(b, Expr::Int(whole * depth), Depth { whole: left, tail: 0 });
+    }
 }
 
 /// Elements of which rows in memory have whole numbers: 16 bytes, the unit of the copy engine.
@@ -191,6 +233,8 @@ struct Sizes {
     pending: i64,
     /// Blocks that share a tile's reduction.
     split: i64,
+    /// Bytes of a slot's short rows. The workload says them, not the config.
+    tail: i64,
 }
 
 impl Sizes {
@@ -208,6 +252,7 @@ impl Sizes {
             pending: config.int("pending")?,
             // A knob that only products with few tiles have.
             split: config.find("split").map_or(Ok(1), |_| config.int("split"))?,
+            tail: 0,
         })
     }
 
@@ -248,9 +293,14 @@ impl Sizes {
         WARPGROUP * (1 + self.consumers)
     }
 
-    /// Bytes of one slot.
-    fn slot_bytes(&self) -> i64 {
-        ROW_BYTES * (self.bm() + self.bn)
+    /// The same with short rows.
+    fn with_tail(self, tail: i64) -> Sizes {
+        Sizes { tail, ..self }
+    }
+
+    /// Bytes of one slot, with its short rows or without.
+    fn slot_bytes(&self, with_tail: bool) -> i64 {
+        (ROW_BYTES + if with_tail { self.tail } else { 0 }) * (self.bm() + self.bn)
     }
 
     /// Bytes that this block loads of one operand in a step; of one that the blocks of a cluster share only its part.
@@ -274,8 +324,15 @@ impl Sizes {
         }
     }
 
-    /// The sizes with so many consumers at most that defaults are chosen from: as many stages as fit, up to 7.
-    fn sensible(cuda: &Cuda, most_consumers: i64, store: Store) -> impl Iterator<Item = Sizes> {
+    /// The sizes with so many consumers at most, for so many outputs, that defaults are chosen from: as many stages as fit,
+    /// up to 7.
+    fn sensible(
+        cuda: &Cuda,
+        most_consumers: i64,
+        outputs: i64,
+        store: Store,
+        tail: i64,
+    ) -> impl Iterator<Item = Sizes> {
         let deepest = move |consumers: i64, row_blocks: i64, bn: i64| {
             (2..=7)
                 .rev()
@@ -291,11 +348,13 @@ impl Sizes {
                     // One warpgroup alone has nobody else to multiply while it waits.
                     pending: i64::from(consumers * row_blocks == 1),
                     split: 1,
+                    tail,
                 })
                 .find(|sizes| sizes.fits(cuda))
         };
         let tall = [(1, 1), (2, 1), (2, 2), (3, 1)].into_iter().filter(move |(c, _)| *c <= most_consumers);
-        tall.flat_map(move |(c, r)| COLUMNS.map(|bn| deepest(c, r, bn))).flatten()
+        let columns = columns(outputs);
+        tall.flat_map(move |(c, r)| columns.clone().into_iter().map(move |bn| deepest(c, r, bn))).flatten()
     }
 
     /// Bytes of shared memory, with so many pieces of output for each consumer.
@@ -307,7 +366,7 @@ impl Sizes {
             Store::Tma => self.consumers * buffers,
         };
         let sums = parts::shared_bytes(*self);
-        self.stages * (self.slot_bytes() + 16) + pieces * (64 * ROW_BYTES + 16) + sums + 16 + 1024
+        self.stages * (self.slot_bytes(true) + 16) + pieces * (64 * ROW_BYTES + 16) + sums + 16 + 1024
     }
 
     /// Pieces of output that a consumer has in shared memory: two, of which one is written while the other is read; where a
@@ -320,7 +379,8 @@ impl Sizes {
 
     /// Whether registers and shared memory suffice, and the copy engine brings an operand at once.
     fn fits(&self, cuda: &Cuda) -> bool {
-        let most = if self.consumers > 2 { 64 } else { 128 };
+        // Beside them a thread needs some eighty registers.
+        let most = if self.consumers > 2 { 80 } else { 128 };
         self.accumulators() <= most
             && self.bm() <= MOST_BOX
             && self.shared_bytes(store::BUFFERS) <= cuda.shared_per_block_optin
@@ -331,9 +391,20 @@ impl Sizes {
 const CONSUMERS: [i64; 2] = [1, 2];
 /// The columns of tiles.
 const COLUMNS: [i64; 4] = [64, 128, 192, 256];
+/// Those that are offered only where they divide the outputs: of 96, 160 or 320 outputs the others would leave columns empty,
+/// and 192 in halves make more even rounds.
+const DIVIDING_COLUMNS: [i64; 2] = [96, 160];
 
-/// The knobs that all these kernels have, with so many `consumers` and tiles of so many `columns`.
-fn knobs(cuda: &Cuda, consumers: &[i64], columns: &[i64]) -> SpaceBuilder {
+/// The columns of tiles that so many outputs may be cut into.
+fn columns(outputs: i64) -> Vec<i64> {
+    let mut columns = COLUMNS.to_vec();
+    columns.extend(DIVIDING_COLUMNS.iter().filter(|n| outputs % **n == 0));
+    columns.sort_unstable();
+    columns
+}
+
+/// The knobs that all these kernels have, with so many `consumers`, tiles of so many `columns`, and short rows of `tail` bytes.
+fn knobs(cuda: &Cuda, consumers: &[i64], columns: &[i64], tail: i64) -> SpaceBuilder {
     let cuda = cuda.clone();
     Space::builder()
         .knob("consumers", consumers.to_vec())
@@ -346,7 +417,7 @@ fn knobs(cuda: &Cuda, consumers: &[i64], columns: &[i64]) -> SpaceBuilder {
         .knob("store", Store::ALL.map(Store::name))
         .knob("pending", [0, 1])
         .filter("sums fit in registers, the ring in shared memory", move |config| {
-            Sizes::of(config).is_ok_and(|sizes| sizes.fits(&cuda))
+            Sizes::of(config).is_ok_and(|sizes| sizes.with_tail(tail).fits(&cuda))
         })
         .filter("turns are for two", |config| {
             Sizes::of(config).is_ok_and(|sizes| sizes.schedule == Schedule::Cooperative || sizes.consumers == 2)

@@ -8,7 +8,7 @@
 
 use super::kernel::{Block, Box};
 use super::store::{Stage, WARP};
-use super::{ROW_BYTES, Sizes, WARPGROUP};
+use super::{Sizes, WARPGROUP};
 use crate::ir::builder::KernelBuilder;
 use crate::ir::{BufferId, DType, Expr, Gpu, Group, LoopKind, MbarrierOp, Scope, Slot, VarId};
 use crate::templates::cuda::ring::Place;
@@ -86,7 +86,7 @@ impl Residual {
             let on = |barriers| self.slot(barriers, consumer, buffer.clone());
             // The phase before the first counts as ended: buffers begin empty.
             b.gpu(Gpu::Mbarrier(on(self.empty), MbarrierOp::Wait(Expr::Int(1) - parity)));
-            b.gpu(Gpu::Mbarrier(on(self.full), MbarrierOp::Expect(64 * ROW_BYTES)));
+            b.gpu(Gpu::Mbarrier(on(self.full), MbarrierOp::Expect(64 * stage.row_bytes)));
             let Box { origin, extents, .. } =
                 block.product.piece(place, first.clone() + 64 * h, start.into(), 64, stage.columns);
             b.gpu(Gpu::TensorLoad {

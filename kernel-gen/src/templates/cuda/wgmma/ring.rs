@@ -1,7 +1,7 @@
 //! The ring of tiles between the producer and the consumers.
 
 use super::kernel::{Block, Box, sums};
-use super::{Sizes, WARPGROUP, depth};
+use super::{Depth, Sizes, WARPGROUP, depth};
 use crate::ir::builder::KernelBuilder;
 use crate::ir::{BufferId, DType, Expr, Gpu, Group, LoopKind, MbarrierOp, Operand, Scope, Slot, Unit, VarId};
 use crate::templates::cuda::ring::Place;
@@ -12,8 +12,13 @@ use crate::templates::cuda::tile;
 pub(super) enum Layout {
     /// The reduction is its fast dimension: a slot holds one matrix with a step's elements in a row.
     ReductionFast,
-    /// The reduction is its slow dimension: a slot holds blocks of 64 columns, 64 deep, which are multiplied transposed.
+    /// The reduction is its slow dimension: a slot holds blocks of columns ([`block_of`]), which are multiplied transposed.
     ReductionSlow,
+}
+
+/// Columns of a block of an operand whose reduction is its slow dimension: rows of 128 bytes, or of half of that.
+fn block_of(extent: i64) -> i64 {
+    if extent % 64 == 0 { 64 } else { 32 }
 }
 
 /// A part of what a step multiplies from one side: what one load brings.
@@ -36,6 +41,8 @@ pub(super) struct Ring {
     depth: i64,
     layouts: [Layout; 2],
     operands: [BufferId; 2],
+    /// What the short rows of the slots hold, if they have any.
+    tails: Option<[BufferId; 2]>,
     /// One barrier a slot, whose phases end when the slot's bytes have come.
     full: BufferId,
     /// One barrier a slot, whose phases end when all consumers are done with it: those of all blocks of the cluster, for
@@ -51,14 +58,20 @@ impl Ring {
     pub(super) fn make(b: &mut KernelBuilder, block: &Block<'_>) -> Ring {
         let (sizes, layouts, thread) = (block.sizes, block.product.layouts(), block.thread);
         let (dtype, depth) = (block.product.workload().dtype, depth(block.product.workload()));
-        let slots = |b: &mut KernelBuilder, name: &str, layout: Layout, rows: i64| {
+        let slots = |b: &mut KernelBuilder, name: &str, layout: Layout, [rows, depth]: [i64; 2]| {
             let shape = match layout {
                 Layout::ReductionFast => vec![sizes.stages, rows, depth],
-                Layout::ReductionSlow => vec![sizes.stages, rows / 64, depth, 64],
+                Layout::ReductionSlow => vec![sizes.stages, rows / block_of(rows), depth, block_of(rows)],
             };
-            b.alloc_swizzled(name, dtype, &shape, 128)
+            let row = shape[shape.len() - 1];
+            b.alloc_swizzled(name, dtype, &shape, row as u32 * dtype.bytes() as u32)
         };
-        let operands = [slots(b, "left_slots", layouts[0], sizes.bm()), slots(b, "right_slots", layouts[1], sizes.bn)];
+        let both = |b: &mut KernelBuilder, names: [&str; 2], depth: i64| {
+            [slots(b, names[0], layouts[0], [sizes.bm(), depth]), slots(b, names[1], layouts[1], [sizes.bn, depth])]
+        };
+        let operands = both(b, ["left_slots", "right_slots"], depth);
+        let tail = sizes.tail / dtype.bytes() as i64;
+        let tails = (tail > 0).then(|| both(b, ["left_tails", "right_tails"], tail));
         let full = b.alloc("full", DType::I64, &[sizes.stages], Scope::Mbarrier);
         let empty = b.alloc("empty", DType::I64, &[sizes.stages], Scope::Mbarrier);
         let users = sizes.consumers / sizes.tiles_at_once() * sizes.cluster.blocks();
@@ -70,14 +83,15 @@ impl Ring {
             b.gpu(Gpu::FenceAsync);
         });
         let place = Place::start(b, sizes.stages);
-        Ring { sizes, depth, layouts, operands, full, empty, place, thread, rank: block.rank.clone() }
+        Ring { sizes, depth, layouts, operands, tails, full, empty, place, thread, rank: block.rank.clone() }
     }
 
-    /// What this block loads of an operand in a step, piece by piece.
+    /// What this block loads of an operand in a step, piece by piece: `depth` elements of the reduction, from the step's
+    /// `start` on.
     ///
     /// Of an operand that the blocks of a cluster share, each loads its half, for all of them: rows of the tile where
     /// these are rows in memory, else blocks of columns, or half of the reduction where their number is odd.
-    fn parts(&self, side: usize) -> Vec<Part> {
+    fn parts(&self, side: usize, [start, depth]: [i64; 2]) -> Vec<Part> {
         let extent = [self.sizes.bm(), self.sizes.bn][side];
         let n = if self.sizes.cluster.shares(side) { self.sizes.cluster.blocks() } else { 1 };
         let nth = |size: i64| if n == 1 { Expr::Int(0) } else { self.rank.clone() * size };
@@ -85,17 +99,19 @@ impl Ring {
             Layout::ReductionFast => {
                 let first = nth(extent / n);
                 let to = vec![first.clone(), 0.into()];
-                let (along, depth) = (extent / n, self.depth);
-                vec![Part { first, along, deep: 0.into(), depth, to, extents: vec![along, depth] }]
+                let along = extent / n;
+                vec![Part { first, along, deep: start.into(), depth, to, extents: vec![along, depth] }]
             }
             Layout::ReductionSlow => {
-                let blocks = extent / 64;
+                let columns = block_of(extent);
+                let blocks = extent / columns;
                 let whole = blocks % n == 0;
-                let (count, depth) = if whole { (blocks / n, self.depth) } else { (blocks, self.depth / n) };
+                let (count, depth) = if whole { (blocks / n, depth) } else { (blocks, depth / n) };
                 let part = |i: i64| {
                     let (block, deep) = if whole { (nth(count) + i, 0.into()) } else { (i.into(), nth(depth)) };
                     let to = vec![block.clone(), deep.clone(), 0.into()];
-                    Part { first: block * 64, along: 64, deep, depth, to, extents: vec![1, depth, 64] }
+                    let deep = deep + start;
+                    Part { first: block * columns, along: columns, deep, depth, to, extents: vec![1, depth, columns] }
                 };
                 (0..count).map(part).collect()
             }
@@ -103,22 +119,31 @@ impl Ring {
     }
 
     /// One step of the producer: has the slot filled from `sources` when it is free.
-    pub(super) fn produce(&self, b: &mut KernelBuilder, sources: [BufferId; 2], from: impl Fn(usize, &Part) -> Box) {
+    pub(super) fn produce(
+        &self,
+        b: &mut KernelBuilder,
+        sources: [BufferId; 2],
+        deep: Depth,
+        from: impl Fn(usize, &Part) -> Box,
+    ) {
         let (slot, parity) = self.place.slot(b);
         let on = |buffer| Slot { buffer, index: slot.clone() };
         // The phase before the first counts as ended: the ring begins empty.
         b.gpu(Gpu::Mbarrier(on(self.empty), MbarrierOp::Wait(Expr::Int(1) - parity)));
-        b.gpu(Gpu::Mbarrier(on(self.full), MbarrierOp::Expect(self.sizes.slot_bytes())));
-        for side in [0, 1] {
-            // One bit a block.
-            let all = (1 << self.sizes.cluster.blocks()) - 1;
-            let multicast = self.sizes.cluster.shares(side).then_some(Expr::Int(all));
-            for part in self.parts(side) {
-                let Box { origin, extents, steps } = from(side, &part);
-                let src = tile(sources[side], origin, &extents);
-                let (to, extents) = ([vec![slot.clone()], part.to].concat(), [vec![1], part.extents].concat());
-                let dst = tile(self.operands[side], to, &extents);
-                b.gpu(Gpu::TensorLoad { dst, src, steps, on: on(self.full), multicast: multicast.clone() });
+        b.gpu(Gpu::Mbarrier(on(self.full), MbarrierOp::Expect(self.sizes.slot_bytes(deep.tail > 0))));
+        let tails = self.tails.filter(|_| deep.tail > 0).map(|tails| (tails, [self.depth, deep.tail]));
+        for (operands, run) in [(self.operands, [0, self.depth])].into_iter().chain(tails) {
+            for side in [0, 1] {
+                // One bit a block.
+                let all = (1 << self.sizes.cluster.blocks()) - 1;
+                let multicast = self.sizes.cluster.shares(side).then_some(Expr::Int(all));
+                for part in self.parts(side, run) {
+                    let Box { origin, extents, steps } = from(side, &part);
+                    let src = tile(sources[side], origin, &extents);
+                    let (to, extents) = ([vec![slot.clone()], part.to].concat(), [vec![1], part.extents].concat());
+                    let dst = tile(operands[side], to, &extents);
+                    b.gpu(Gpu::TensorLoad { dst, src, steps, on: on(self.full), multicast: multicast.clone() });
+                }
             }
         }
         self.place.advance(b);
@@ -131,36 +156,18 @@ impl Ring {
 
     /// One step of a consumer: multiplies what the slot holds by the tile's 64 rows from `first` on, and those of its
     /// further row blocks. The slot is given back at once, or in the next step, when this one's products are under way.
-    pub(super) fn consume(&self, b: &mut KernelBuilder, acc: BufferId, first: &Expr, start: Option<VarId>) {
+    pub(super) fn consume(
+        &self,
+        b: &mut KernelBuilder,
+        acc: BufferId,
+        (first, deep): (&Expr, Depth),
+        start: Option<VarId>,
+    ) {
         let (slot, parity) = self.place.slot(b);
-        let sizes = self.sizes;
         b.gpu(Gpu::Mbarrier(Slot { buffer: self.full, index: slot.clone() }, MbarrierOp::Wait(parity)));
-        let right = match self.layouts[1] {
-            Layout::ReductionFast => {
-                tile(self.operands[1], vec![slot.clone(), 0.into(), 0.into()], &[1, sizes.bn, self.depth])
-            }
-            Layout::ReductionSlow => {
-                let origin = vec![slot.clone(), 0.into(), 0.into(), 0.into()];
-                tile(self.operands[1], origin, &[1, sizes.bn / 64, self.depth, 64])
-            }
-        };
-        for h in 0..sizes.row_blocks {
-            let row = first.clone() + 64 * h;
-            let left = match self.layouts[0] {
-                Layout::ReductionFast => {
-                    tile(self.operands[0], vec![slot.clone(), row, 0.into()], &[1, 64, self.depth])
-                }
-                Layout::ReductionSlow => {
-                    let origin = vec![slot.clone(), row.floor_div(64), 0.into(), 0.into()];
-                    tile(self.operands[0], origin, &[1, 1, self.depth, 64])
-                }
-            };
-            b.gpu(Gpu::Mma {
-                unit: Unit::Warpgroup,
-                acc: sums(acc, h, sizes),
-                a: Operand { tile: left, transposed: self.layouts[0] == Layout::ReductionSlow },
-                b: Operand { tile: right.clone(), transposed: self.layouts[1] == Layout::ReductionFast },
-            });
+        self.multiply(b, self.operands, deep.whole, [&slot, first], acc);
+        if let Some(tails) = self.tails.filter(|_| deep.tail > 0) {
+            self.multiply(b, tails, deep.tail, [&slot, first], acc);
         }
         b.gpu(Gpu::Commit(Group::Mma));
         match start {
@@ -174,6 +181,42 @@ impl Ring {
             }
         }
         self.place.advance(b);
+    }
+
+    /// Multiplies `depth` terms of what `operands` hold in a slot, for the row blocks from the row `first` on.
+    fn multiply(
+        &self,
+        b: &mut KernelBuilder,
+        operands: [BufferId; 2],
+        depth: i64,
+        [slot, first]: [&Expr; 2],
+        acc: BufferId,
+    ) {
+        let sizes = self.sizes;
+        let right = match self.layouts[1] {
+            Layout::ReductionFast => tile(operands[1], vec![slot.clone(), 0.into(), 0.into()], &[1, sizes.bn, depth]),
+            Layout::ReductionSlow => {
+                let origin = vec![slot.clone(), 0.into(), 0.into(), 0.into()];
+                let columns = block_of(sizes.bn);
+                tile(operands[1], origin, &[1, sizes.bn / columns, depth, columns])
+            }
+        };
+        for h in 0..sizes.row_blocks {
+            let row = first.clone() + 64 * h;
+            let left = match self.layouts[0] {
+                Layout::ReductionFast => tile(operands[0], vec![slot.clone(), row, 0.into()], &[1, 64, depth]),
+                Layout::ReductionSlow => {
+                    let origin = vec![slot.clone(), row.floor_div(64), 0.into(), 0.into()];
+                    tile(operands[0], origin, &[1, 1, depth, 64])
+                }
+            };
+            b.gpu(Gpu::Mma {
+                unit: Unit::Warpgroup,
+                acc: sums(acc, h, sizes),
+                a: Operand { tile: left, transposed: self.layouts[0] == Layout::ReductionSlow },
+                b: Operand { tile: right.clone(), transposed: self.layouts[1] == Layout::ReductionFast },
+            });
+        }
     }
 
     /// After a consumer's last step of a tile: its products are done, and all slots are given back.

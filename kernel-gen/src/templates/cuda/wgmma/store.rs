@@ -22,10 +22,13 @@ pub(super) const BUFFERS: i64 = 2;
 pub(super) const WARP: i64 = 32;
 const WARP_ROWS: i64 = 16;
 
-/// Where sums wait for the copy engine: pieces of 64 rows of 128 bytes, some for each consumer.
+/// Where sums wait for the copy engine: pieces of 64 rows of 128 bytes, or of 64 where those do not divide a tile's columns;
+/// some for each consumer.
 pub(super) struct Stage {
     pub(super) buffer: BufferId,
+    /// Columns of a piece, and bytes of its rows.
     pub(super) columns: i64,
+    pub(super) row_bytes: i64,
     thread: VarId,
     /// What brings the residual into them, if the epilogue adds one.
     pub(super) residual: Option<Residual>,
@@ -35,12 +38,14 @@ impl Stage {
     /// Its memory, if the copy engine is to store.
     pub(super) fn make(b: &mut KernelBuilder, block: &Block<'_>) -> Option<Stage> {
         let (sizes, w) = (block.sizes, block.product.workload());
-        let columns = ROW_BYTES / w.out_dtype.bytes() as i64;
+        let bytes = w.out_dtype.bytes() as i64;
+        let row_bytes = if sizes.bn * bytes % ROW_BYTES == 0 { ROW_BYTES } else { ROW_BYTES / 2 };
+        let columns = row_bytes / bytes;
         (sizes.store == Store::Tma).then(|| {
             let shape = [sizes.consumers, block.buffers, 64, columns];
-            let buffer = b.alloc_swizzled("output_rows", w.out_dtype, &shape, ROW_BYTES as u32);
+            let buffer = b.alloc_swizzled("output_rows", w.out_dtype, &shape, row_bytes as u32);
             let residual = Residual::make(b, block);
-            Stage { buffer, columns, thread: block.thread, residual }
+            Stage { buffer, columns, row_bytes, thread: block.thread, residual }
         })
     }
 
