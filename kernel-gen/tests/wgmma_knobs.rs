@@ -163,6 +163,35 @@ fn tiles_of_96_and_160_columns_are_for_outputs_that_they_divide() {
     }
 }
 
+/// Blocks of a cluster share the taps and channels of a convolution: unequal parts, taps in the padding, channels that fill no
+/// step, strides and dilation, tiles of several images, and columns that reach over the edge.
+#[test]
+fn parts_of_a_convolution_meet_in_a_cluster() {
+    let rest = "consumers=1 row_blocks=1 group=1 cluster=none schedule=cooperative store=registers";
+    let cases = [
+        (
+            "f16-n1c200h7w7-o72k3x3-s1x1-p1.1.1.1-d1x1-g1-bias.residual_add.relu",
+            "bn=32 split=8 stages=3 tile_h=8 tile_w=8",
+        ),
+        ("bf16-n2c136h9w5-o104k3x1-s2x1-p1.0.1.0-d1x1-g1-bias", "bn=64 split=2 stages=2 tile_h=4 tile_w=8"),
+        ("f16-n3c64h6w4-o96k2x2-s1x1-p0.1.1.0-d2x1-g1-relu", "bn=96 split=2 stages=2 tile_h=2 tile_w=4"),
+        ("f16-n1c96h5w9-o64k1x1-s2x2-p0.0.0.0-d1x1-g1", "bn=64 split=2 stages=2 tile_h=4 tile_w=8"),
+    ];
+    for (i, (size, config)) in cases.into_iter().enumerate() {
+        let out = if i == 1 { DType::F32 } else { DType::F16 };
+        let config = format!("{config} {rest} pending={}", i % 2);
+        run("wgmma_conv2d", &hopper(132), &format!("conv2d-nhwc-{size}"), out, &config);
+    }
+    // The last layers of a network with one image are what parts are for.
+    let workload =
+        Workload::from_key("conv2d-nhwc-f16-n1c512h7w7-o512k3x3-s1x1-p1.1.1.1-d1x1-g1-bias.relu").expect("a key");
+    let registry = Registry::builtin();
+    let template = registry.find("wgmma_conv2d").expect("a template");
+    let default = template.default_config(&workload, &hopper(132)).expect("a default");
+    assert!(default.int("split").expect("the knob") > 1, "{default}");
+    assert!(template.schedule(&workload, &hopper(132), &default).is_ok(), "{default}");
+}
+
 /// The knob is there only where tiles are few, and only for tiles that can be shared.
 #[test]
 fn reductions_are_shared_where_tiles_are_few() {

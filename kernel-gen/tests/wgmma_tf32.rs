@@ -57,9 +57,17 @@ fn convolutions() {
         let w = tf32(Conv2d { layout: ConvLayout::Nhwc, ..c }, &epilogue);
         for store in ["registers", "tma"] {
             let config = config([1, 1, bn], 2, "none", "cooperative", store, 1);
-            checked::check(&WgmmaConv2d, &w, "sm_90a", &format!("{config} {tile}"));
+            checked::check(&WgmmaConv2d, &w, "sm_90a", &format!("{config} {tile} split=1"));
         }
     }
+}
+
+#[test]
+fn convolutions_in_parts() {
+    let c = Conv2d { layout: ConvLayout::Nhwc, ..Conv2d::nchw(1, 36, 7, 7, 68, 3, 1, 1) };
+    let w = tf32(c, &[Epilogue::Bias, Epilogue::ResidualAdd, Epilogue::Relu]);
+    let config = config([1, 1, 64], 2, "none", "cooperative", "registers", 1);
+    checked::check(&WgmmaConv2d, &w, "sm_90a", &format!("{config} tile_h=8 tile_w=8 split=4"));
 }
 
 #[test]

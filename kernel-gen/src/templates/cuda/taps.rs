@@ -1,6 +1,6 @@
 //! Which taps of a convolution meet its input, for tiles of output pixels that a copy engine fetches as boxes.
 
-use crate::ir::{Expr, VarId};
+use crate::ir::Expr;
 use crate::workload::Conv2d;
 
 /// The longest side of a box that the copy engine takes, what a stride leaves out counted, and its widest stride.
@@ -13,8 +13,8 @@ pub(super) fn is_one_box(extents: [i64; 3], strides: [i64; 3]) -> bool {
 }
 
 /// Where tap `tap` of output pixel `pixel` lies in the input, along rows (0) or columns (1).
-pub(super) fn first(c: &Conv2d, dim: usize, pixel: &Expr, tap: VarId) -> Expr {
-    pixel.clone() * c.stride[dim] + tap * c.dilation[dim] - c.padding[dim]
+pub(super) fn first(c: &Conv2d, dim: usize, pixel: &Expr, tap: impl Into<Expr>) -> Expr {
+    pixel.clone() * c.stride[dim] + tap.into() * c.dilation[dim] - c.padding[dim]
 }
 
 /// The condition that a tap, which lies at `first` for the first of `tile` pixels, meets the input for some of them; none

@@ -10,7 +10,7 @@ use super::kernel::{Box, Element, Product, kernel};
 use super::model::{self, Shape};
 use super::ring::{Layout, Part};
 use super::{
-    CONSUMERS, Depth, Sizes, Store, ceil_div, columns, depth, device, each_step, knobs, multiplied, turned, unit,
+    CONSUMERS, Depth, Sizes, Store, ceil_div, columns, depth, device, each_step, knobs, multiplied, parts, turned, unit,
 };
 use crate::ir::builder::KernelBuilder;
 use crate::ir::{DType, Expr, VarId};
@@ -59,6 +59,28 @@ fn tail(w: &Workload, c: &Conv2d) -> i64 {
     let worth = c.kh * c.kw > 1 && (1..=MOST_WHOLE_STEPS).contains(&(channels / depth));
     // Sizes of a swizzle.
     if worth && [32, 64].contains(&bytes) { bytes } else { 0 }
+}
+
+/// Whether even small tiles leave half of the multiprocessors idle.
+fn few_tiles(c: &Conv2d, cuda: &Cuda) -> bool {
+    2 * ceil_div(c.n * c.oh() * c.ow(), 64) * ceil_div(c.co, 64) <= cuda.sm_count
+}
+
+/// The columns of tiles.
+fn columns_of(c: &Conv2d, cuda: &Cuda) -> Vec<i64> {
+    let narrow = few_tiles(c, cuda).then_some(parts::NARROW);
+    narrow.into_iter().chain(columns(c.co)).collect()
+}
+
+/// Steps of the reduction: those of all taps.
+fn all_steps(w: &Workload, c: &Conv2d) -> i64 {
+    c.kh * c.kw * ceil_div(c.ci, depth(w))
+}
+
+/// The sizes as a config has them. Blocks that share a reduction share it in whole steps.
+fn sizes_of(w: &Workload, c: &Conv2d, config: &Config) -> Result<Sizes, TemplateError> {
+    let sizes = Sizes::of(config)?;
+    Ok(if sizes.split == 1 { sizes.with_tail(tail(w, c)) } else { sizes })
 }
 
 /// Powers of two up to the first that covers `extent`.
@@ -124,9 +146,18 @@ fn clusters_fit(c: &Conv2d, sizes: Sizes, pixels: Pixels) -> bool {
 fn shape(w: &Workload, c: &Conv2d, sizes: Sizes, pixels: Pixels) -> Shape {
     let [images, rows, columns] = pixels.tiles(c);
     let taps = taps_met(c, 0, pixels.rows, rows) * taps_met(c, 1, pixels.columns, columns);
-    let steps = (taps * multiplied(w, c.ci)) as f64 / (rows * columns * depth(w)) as f64;
+    let steps = match sizes.split {
+        1 => (taps * multiplied(w, c.ci)) as f64 / (rows * columns * depth(w)) as f64,
+        split => ceil_div(all_steps(w, c), split) as f64,
+    };
     let out_bytes = w.out_dtype.bytes() as i64;
     Shape { tiles: images * rows * columns * ceil_div(c.co, sizes.bn), steps, bytes: w.bytes(), out_bytes }
+}
+
+/// Microseconds: as a share of what the ring's model says, as was measured; for shared reductions it was fitted.
+fn us(w: &Workload, c: &Conv2d, sizes: Sizes, pixels: Pixels, cuda: &Cuda) -> f64 {
+    let share = if sizes.split == 1 { MEASURED } else { 1.0 };
+    share * model::us(shape(w, c, sizes, pixels), sizes, cuda)
 }
 
 /// What defaults of 109 layers with one image took on an H100, as a share of what the ring's model says of them (geometric
@@ -148,7 +179,9 @@ impl Template for WgmmaConv2d {
 
     fn space(&self, w: &Workload, t: &Target) -> Result<Space, TemplateError> {
         let (c, cuda) = problem(w, t).map_err(TemplateError::Limit)?;
-        Ok(knobs(cuda, &CONSUMERS, &columns(c.co), tail(w, &c))
+        let knobs = knobs(cuda, &CONSUMERS, &columns_of(&c, cuda), tail(w, &c));
+        let knobs = if few_tiles(&c, cuda) { parts::knob(knobs, cuda, all_steps(w, &c)) } else { knobs };
+        Ok(knobs
             .knob("tile_h", powers(c.oh()))
             .knob("tile_w", powers(c.ow()))
             .filter("a tile's rows are whole boxes of pixels", move |config| {
@@ -164,14 +197,18 @@ impl Template for WgmmaConv2d {
     fn default_config(&self, w: &Workload, t: &Target) -> Result<Config, TemplateError> {
         let (c, cuda) = problem(w, t).map_err(TemplateError::Limit)?;
         let mut candidates = vec![];
-        for sizes in Sizes::sensible(cuda, 2, c.co, Store::Tma, tail(w, &c)) {
+        let few = few_tiles(&c, cuda);
+        let in_parts = if few { parts::sensible(cuda, &columns_of(&c, cuda), all_steps(w, &c)) } else { vec![] };
+        for sizes in Sizes::sensible(cuda, 2, c.co, Store::Tma, tail(w, &c)).chain(in_parts) {
             for rows in powers(c.oh()) {
                 for columns in powers(c.ow()) {
-                    let config = sizes.config().with("tile_h", rows).with("tile_w", columns);
+                    let config = sizes.config();
+                    let config = if few { config.with("split", sizes.split) } else { config };
+                    let config = config.with("tile_h", rows).with("tile_w", columns);
                     if let Ok(pixels) = Pixels::of(&config, sizes)
                         && pixels.are_one_box(&c)
                     {
-                        candidates.push((model::us(shape(w, &c, sizes, pixels), sizes, cuda), config));
+                        candidates.push((us(w, &c, sizes, pixels, cuda), config));
                     }
                 }
             }
@@ -180,20 +217,31 @@ impl Template for WgmmaConv2d {
     }
 
     fn cost(&self, w: &Workload, t: &Target, config: &Config) -> f64 {
-        let us = || -> Option<f64> {
+        let found = || -> Option<f64> {
             let (c, cuda) = problem(w, t).ok()?;
             let sizes = Sizes::of(config).ok()?;
-            Some(MEASURED * model::us(shape(w, &c, sizes, Pixels::of(config, sizes).ok()?), sizes, cuda))
+            Some(us(w, &c, sizes, Pixels::of(config, sizes).ok()?, cuda))
         };
-        us().unwrap_or(f64::INFINITY)
+        found().unwrap_or(f64::INFINITY)
     }
 
     fn schedule(&self, w: &Workload, t: &Target, config: &Config) -> Result<Scheduled, TemplateError> {
         let (c, cuda) = problem(w, t).map_err(TemplateError::Limit)?;
-        let sizes = Sizes::of(config)?.with_tail(tail(w, &c));
+        let sizes = sizes_of(w, &c, config)?;
+        if !parts::fit(sizes, all_steps(w, &c)) {
+            return Err(TemplateError::Limit(format!("{config} cuts the reduction as it cannot be")));
+        }
         let product = Convolution { workload: w, c, sizes, pixels: Pixels::of(config, sizes)? };
         let packs = if turns(w) { vec![turned::pack(w)?] } else { vec![] };
         Ok(Scheduled { schedule: Schedule::new(kernel(&product, sizes, cuda)), packs })
+    }
+}
+
+/// What is done where a condition holds, if there is one.
+fn when(b: &mut KernelBuilder, condition: Option<Expr>, inside: &mut dyn FnMut(&mut KernelBuilder)) {
+    match condition {
+        Some(condition) => b.if_(condition, inside),
+        None => inside(b),
     }
 }
 
@@ -202,6 +250,33 @@ struct Convolution<'w> {
     c: Conv2d,
     sizes: Sizes,
     pixels: Pixels,
+}
+
+impl Convolution<'_> {
+    /// The steps of a block's part of the reduction: taps and channels of each are what its number says.
+    fn steps_of_part(
+        &self,
+        b: &mut KernelBuilder,
+        place: &[Expr],
+        body: &mut dyn FnMut(&mut KernelBuilder, &[Expr], Depth),
+    ) {
+        let (c, depth) = (&self.c, depth(self.workload));
+        let (all, chunks) = (all_steps(self.workload, c), ceil_div(c.ci, depth));
+        let part = ceil_div(all, self.sizes.split);
+        b.for_("step", part, |b, step| {
+            let step = b.let_("step_of_all", place[4].clone() + step);
+            let tap = b.let_("tap", Expr::from(step).floor_div(chunks));
+            let (kh, kw) = (Expr::from(tap).floor_div(c.kw), Expr::from(tap).floor_mod(c.kw));
+            let (h, w) = (taps::first(c, 0, &place[1], kh.clone()), taps::first(c, 1, &place[2], kw.clone()));
+            let ci = Expr::from(step).floor_mod(chunks) * depth;
+            let exists = (part * self.sizes.split != all).then(|| Expr::from(step).lt(all));
+            let meets = [taps::meets(c, 0, &h, self.pixels.rows), taps::meets(c, 1, &w, self.pixels.columns)];
+            when(b, Expr::all(exists.into_iter().chain(meets.into_iter().flatten())), &mut |b| {
+                let step = [h.clone(), w.clone(), kh.clone(), kw.clone(), ci.clone()];
+                body(b, &step, Depth { whole: depth, tail: 0 });
+            });
+        });
+    }
 }
 
 impl Product for Convolution<'_> {
@@ -224,7 +299,7 @@ impl Product for Convolution<'_> {
         [Layout::ReductionFast, if turns(self.workload) { Layout::ReductionFast } else { Layout::ReductionSlow }]
     }
 
-    /// First image, row, column and channel. Channels go fastest: the blocks that run at the same time share pixels, and
+    /// First image, row, column and channel, and first step. Channels go fastest: the blocks that run at the same time share pixels, and
     /// the weights stay in the L2 cache anyway.
     fn place(&self, b: &mut KernelBuilder, item: VarId, rank: &Expr) -> Vec<Expr> {
         let [high, wide] = self.sizes.cluster.tiles();
@@ -239,16 +314,15 @@ impl Product for Convolution<'_> {
         let row = b.let_("row_tile", pixels.floor_div(columns).floor_mod(rows));
         // The factors stay visible: they say how stores are aligned.
         let Pixels { images, rows, columns } = self.pixels;
-        vec![image * images, row * rows, column * columns, channel * self.sizes.bn]
+        let steps = ceil_div(all_steps(self.workload, &self.c), self.sizes.split);
+        let first = if self.sizes.split > 1 { rank.clone() * steps } else { Expr::Int(0) };
+        vec![image * images, row * rows, column * columns, channel * self.sizes.bn, first]
     }
 
     fn steps(&self, b: &mut KernelBuilder, place: &[Expr], body: &mut dyn FnMut(&mut KernelBuilder, &[Expr], Depth)) {
-        let when = |b: &mut KernelBuilder, condition: Option<Expr>, inside: &mut dyn FnMut(&mut KernelBuilder)| {
-            match condition {
-                Some(condition) => b.if_(condition, inside),
-                None => inside(b),
-            }
-        };
+        if self.sizes.split > 1 {
+            return self.steps_of_part(b, place, body);
+        }
         b.for_("kh", self.c.kh, |b, kh| {
             let h = taps::first(&self.c, 0, &place[1], kh);
             when(b, taps::meets(&self.c, 0, &h, self.pixels.rows), &mut |b| {

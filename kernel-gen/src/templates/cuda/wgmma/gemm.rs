@@ -4,9 +4,7 @@ use super::conv2d::MEASURED;
 use super::kernel::{Box, Element, Product, kernel};
 use super::model::{self, Shape};
 use super::ring::{Layout, Part};
-use super::{
-    Cluster, Depth, Sizes, Store, ceil_div, columns, depth, device, each_step, knobs, multiplied, turned, unit,
-};
+use super::{Depth, Sizes, Store, ceil_div, columns, depth, device, each_step, knobs, multiplied, parts, turned, unit};
 use crate::ir::builder::KernelBuilder;
 use crate::ir::{DType, Expr, VarId};
 use crate::schedule::Schedule;
@@ -21,12 +19,8 @@ use crate::workload::{ConvLayout, Matmul, Op, Param, Role, Workload};
 /// as there is room for, wherever images and rows of pixels end. See the module's text for the form and for the knobs.
 pub struct WgmmaGemm;
 
-/// Columns of tiles that there are beside the others where tiles are few.
-const NARROW: i64 = 32;
 /// Most rows of tiles of a product whose reductions are cut.
 const MOST_ROW_TILES: i64 = 4;
-/// Into how many parts a reduction may be cut.
-const SPLITS: [i64; 4] = [1, 2, 4, 8];
 
 /// The product and the device, or why it is none for this template.
 fn problem<'t>(w: &Workload, t: &'t Target) -> Result<(Matmul, &'t Cuda), String> {
@@ -96,30 +90,26 @@ fn shape(w: &Workload, m: &Matmul, sizes: Sizes) -> Shape {
     Shape { tiles, steps, bytes: w.bytes(), out_bytes }
 }
 
+/// Steps of the reduction.
+fn all_steps(w: &Workload, m: &Matmul) -> i64 {
+    ceil_div(m.k, depth(w))
+}
+
 /// Steps of a block's part of the reduction.
 fn part_steps(w: &Workload, m: &Matmul, sizes: Sizes) -> i64 {
-    ceil_div(ceil_div(m.k, depth(w)), sizes.split)
+    ceil_div(all_steps(w, m), sizes.split)
 }
 
 /// The knobs, with those that only products with few tiles have.
 fn knobs_of(w: &Workload, m: &Matmul, cuda: &Cuda) -> SpaceBuilder {
     let consumers: Vec<i64> = (1..=most_consumers(w)).collect();
     let knobs = knobs(cuda, &consumers, &columns_of(m, cuda), 0);
-    if !few_tiles(m, cuda) {
-        return knobs;
-    }
-    let (w, m) = (w.clone(), *m);
-    let splits: Vec<i64> = SPLITS.into_iter().filter(|s| *s <= cuda.cluster_size).collect();
-    knobs
-        .knob("split", splits)
-        .filter("parts of a reduction are for tiles of one warpgroup, and none is empty", move |config| {
-            Sizes::of(config).is_ok_and(|sizes| parts_fit(&w, &m, sizes))
-        })
+    if few_tiles(m, cuda) { parts::knob(knobs, cuda, all_steps(w, m)) } else { knobs }
 }
 
 /// The columns of tiles.
 fn columns_of(m: &Matmul, cuda: &Cuda) -> Vec<i64> {
-    let narrow = few_tiles(m, cuda).then_some(NARROW);
+    let narrow = few_tiles(m, cuda).then_some(parts::NARROW);
     narrow.into_iter().chain(columns(m.n)).collect()
 }
 
@@ -127,17 +117,6 @@ fn columns_of(m: &Matmul, cuda: &Cuda) -> Vec<i64> {
 fn few_tiles(m: &Matmul, cuda: &Cuda) -> bool {
     let rows = m.batch * ceil_div(m.m, 64);
     rows <= MOST_ROW_TILES && 2 * rows * ceil_div(m.n, 64) <= cuda.sm_count
-}
-
-/// Whether the blocks of a cluster can share the reduction as `sizes` say.
-fn parts_fit(w: &Workload, m: &Matmul, sizes: Sizes) -> bool {
-    if sizes.split == 1 {
-        return sizes.bn >= 64;
-    }
-    let alone = sizes.consumers * sizes.row_blocks == 1 && sizes.cluster == Cluster::None;
-    let none_empty = (sizes.split - 1) * part_steps(w, m, sizes) < ceil_div(m.k, depth(w));
-    // Sums are shared in rows of shared memory already.
-    alone && none_empty && sizes.store == Store::Registers
 }
 
 impl Template for WgmmaGemm {
@@ -171,7 +150,7 @@ impl Template for WgmmaGemm {
         let store = if can_store(w, &m) { Store::Tma } else { Store::Registers };
         let few = few_tiles(&m, cuda);
         let config = |sizes: Sizes| if few { sizes.config().with("split", sizes.split) } else { sizes.config() };
-        let in_parts = if few { parts(w, &m, cuda) } else { vec![] };
+        let in_parts = if few { parts::sensible(cuda, &columns_of(&m, cuda), all_steps(w, &m)) } else { vec![] };
         let all = Sizes::sensible(cuda, most_consumers(w), m.n, store, 0).chain(in_parts);
         fastest(all.map(|sizes| (us(w, &m, sizes, cuda), config(sizes))))
     }
@@ -186,39 +165,13 @@ impl Template for WgmmaGemm {
     fn schedule(&self, w: &Workload, t: &Target, config: &Config) -> Result<Scheduled, TemplateError> {
         let (m, cuda) = problem(w, t).map_err(TemplateError::Limit)?;
         let sizes = Sizes::of(config)?;
-        if !parts_fit(w, &m, sizes) {
+        if !parts::fit(sizes, all_steps(w, &m)) {
             return Err(TemplateError::Limit(format!("{config} cuts the reduction as it cannot be")));
         }
         let product = Gemm { workload: w, m, sizes };
         let packs = if turns(w, &m) { vec![turned::pack(w)?] } else { vec![] };
         Ok(Scheduled { schedule: Schedule::new(kernel(&product, sizes, cuda)), packs })
     }
-}
-
-/// The sizes with shared reductions that defaults are chosen from: rings as deep as there are steps, up to 7, before
-/// shallower ones, of which two may fit on a multiprocessor.
-fn parts(w: &Workload, m: &Matmul, cuda: &Cuda) -> Vec<Sizes> {
-    let of = |bn: i64, split: i64, stages: i64| Sizes {
-        consumers: 1,
-        row_blocks: 1,
-        bn,
-        stages,
-        group: 1,
-        cluster: Cluster::None,
-        schedule: super::Schedule::Cooperative,
-        store: Store::Registers,
-        pending: 1,
-        split,
-        tail: 0,
-    };
-    let all = columns_of(m, cuda).into_iter().flat_map(|bn| {
-        let splits = SPLITS.into_iter().filter(|split| (2..=cuda.cluster_size).contains(split));
-        splits.flat_map(move |split| {
-            let deepest = part_steps(w, m, of(bn, split, 2)).clamp(2, 7);
-            (2..=deepest).rev().map(move |stages| of(bn, split, stages))
-        })
-    });
-    all.filter(|sizes| sizes.fits(cuda) && parts_fit(w, m, *sizes)).collect()
 }
 
 struct Gemm<'w> {

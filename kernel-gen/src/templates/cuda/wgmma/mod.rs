@@ -24,7 +24,7 @@
 //! | `schedule` | `cooperative`, `pingpong` | consumers share a tile, or each has its own, and one multiplies while the other stores |
 //! | `store` | `registers`, `tma` | sums go to the output from where they are, or by way of shared memory and the copy engine |
 //! | `pending` | 0, 1 | steps whose products may be under way when the next ones are issued; with 1 a slot is given back a step later |
-//! | `split` | 1, 2, 4, 8 | blocks of a cluster that share a tile's reduction (`parts.rs`); where a product has few tiles, which may then have 32 columns, too |
+//! | `split` | 1, 2, 4, 8 | blocks of a cluster that share a tile's reduction (`parts.rs`); where there are few tiles, which may then have 32 columns, too |
 //!
 //! The forms are CUTLASS's "persistent cooperative" and "ping-pong" ones; sizes of tiles and rings are those that its
 //! profiler offers. See <https://docs.nvidia.com/cuda/parallel-thread-execution/> ("Asynchronous Warpgroup Level Matrix
@@ -250,7 +250,7 @@ impl Sizes {
             schedule: choice(config, "schedule", &Schedule::ALL, Schedule::name)?,
             store: choice(config, "store", &Store::ALL, Store::name)?,
             pending: config.int("pending")?,
-            // A knob that only products with few tiles have.
+            // A knob that is there only where tiles are few.
             split: config.find("split").map_or(Ok(1), |_| config.int("split"))?,
             tail: 0,
         })

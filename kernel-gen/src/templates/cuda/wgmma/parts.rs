@@ -1,13 +1,16 @@
-//! A reduction that the blocks of a cluster share, where there are fewer tiles than multiprocessors.
+//! A reduction that the blocks of a cluster share, where there are fewer tiles than multiprocessors: a product's, or the taps and
+//! channels of a convolution.
 //!
 //! Each block multiplies a part of it by itself. Its sums go to its own shared memory as rows; a barrier of the cluster
 //! later each block owns some rows of the tile, gets the others' sums of these ([`Exchange`]) and adds them in the order of
 //! the parts, so results do not differ between runs.
 
 use super::kernel::Block;
-use super::{Sizes, WARPGROUP};
+use super::{Cluster, Schedule, Sizes, Store, WARPGROUP, ceil_div};
 use crate::ir::builder::KernelBuilder;
 use crate::ir::{BufferId, DType, Expr, LoopKind, Scope};
+use crate::space::SpaceBuilder;
+use crate::target::Cuda;
 use crate::templates::cuda::exchange::Exchange;
 use crate::templates::cuda::share;
 use crate::templates::cuda::warp_sums::each_element;
@@ -19,6 +22,58 @@ pub(super) const ROWS: i64 = 64;
 const SENT: i64 = 4;
 /// Elements by which rows of sums are longer than they need be, so that pairs of four rows lie in different banks.
 const PAD: i64 = 8;
+
+/// Columns of tiles that there are beside the others where reductions may be shared.
+pub(super) const NARROW: i64 = 32;
+/// Into how many parts a reduction may be cut.
+const SPLITS: [i64; 4] = [1, 2, 4, 8];
+
+/// The knob, for reductions of so many steps.
+pub(super) fn knob(knobs: SpaceBuilder, cuda: &Cuda, steps: i64) -> SpaceBuilder {
+    let splits: Vec<i64> = SPLITS.into_iter().filter(|s| *s <= cuda.cluster_size).collect();
+    knobs
+        .knob("split", splits)
+        .filter("parts of a reduction are for tiles of one warpgroup, and none is empty", move |config| {
+            Sizes::of(config).is_ok_and(|sizes| fit(sizes, steps))
+        })
+}
+
+/// Whether the blocks of a cluster can share a reduction of so many steps as `sizes` say.
+pub(super) fn fit(sizes: Sizes, steps: i64) -> bool {
+    if sizes.split == 1 {
+        return sizes.bn > NARROW;
+    }
+    let alone = sizes.consumers * sizes.row_blocks == 1 && sizes.cluster == Cluster::None;
+    let none_empty = (sizes.split - 1) * ceil_div(steps, sizes.split) < steps;
+    // Sums are shared in rows of shared memory already.
+    alone && none_empty && sizes.store == Store::Registers
+}
+
+/// The sizes with shared reductions of so many steps that defaults are chosen from: rings as deep as there are steps, up to
+/// 7, before shallower ones, of which two may fit on a multiprocessor.
+pub(super) fn sensible(cuda: &Cuda, columns: &[i64], steps: i64) -> Vec<Sizes> {
+    let of = |bn: i64, split: i64, stages: i64| Sizes {
+        consumers: 1,
+        row_blocks: 1,
+        bn,
+        stages,
+        group: 1,
+        cluster: Cluster::None,
+        schedule: Schedule::Cooperative,
+        store: Store::Registers,
+        pending: 1,
+        split,
+        tail: 0,
+    };
+    let all = columns.iter().flat_map(|bn| {
+        let splits = SPLITS.into_iter().filter(|split| (2..=cuda.cluster_size).contains(split));
+        splits.flat_map(move |split| {
+            let deepest = ceil_div(steps, split).clamp(2, 7);
+            (2..=deepest).rev().map(move |stages| of(*bn, split, stages))
+        })
+    });
+    all.filter(|sizes| sizes.fits(cuda) && fit(*sizes, steps)).collect()
+}
 
 /// Bytes of shared memory beside the ring.
 pub(super) fn shared_bytes(sizes: Sizes) -> i64 {
