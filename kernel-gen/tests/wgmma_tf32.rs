@@ -93,4 +93,7 @@ fn what_they_refuse() {
         why(&tf32(Matmul::new(64, 64, 62), &[])),
         "rows of 62 elements in memory: their number must divide by 4"
     );
+    // The taps of the one column of outputs are at -1, 1 and 3, the column of inputs is at 0.
+    let beside = Workload::from_key("conv2d-nhwc-f16-n5c24h8w1-o120k3x3-s2x2-p3.1.3.3-d3x2-g1-relu6").expect("a key");
+    assert_eq!(WgmmaConv2d.applies(&beside, target).expect_err("it refuses"), "all taps lie in the padding");
 }

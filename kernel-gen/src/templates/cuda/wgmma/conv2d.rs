@@ -8,10 +8,9 @@
 
 use super::kernel::{Box, Element, Product, kernel};
 use super::model::{self, Shape};
+use super::parts::Reduction;
 use super::ring::{Layout, Part};
-use super::{
-    CONSUMERS, Depth, Sizes, Store, ceil_div, columns, depth, device, each_step, knobs, multiplied, parts, turned, unit,
-};
+use super::{CONSUMERS, Depth, Sizes, Store, ceil_div, depth, device, each_step, knobs, multiplied, turned, unit};
 use crate::ir::builder::KernelBuilder;
 use crate::ir::{DType, Expr, VarId};
 use crate::schedule::Schedule;
@@ -41,6 +40,10 @@ fn problem<'t>(w: &Workload, t: &'t Target) -> Result<(Conv2d, &'t Cuda), String
     if c.stride.iter().any(|s| *s > MOST_STRIDE) {
         return Err(format!("strides above {MOST_STRIDE}"));
     }
+    // A kernel without any product has no sums either.
+    if (0..2).any(|dim| taps_met(&c, dim, 1, [c.oh(), c.ow()][dim]) == 0) {
+        return Err("all taps lie in the padding".into());
+    }
     Ok((c, cuda))
 }
 
@@ -61,20 +64,14 @@ fn tail(w: &Workload, c: &Conv2d) -> i64 {
     if worth && [32, 64].contains(&bytes) { bytes } else { 0 }
 }
 
-/// Whether even small tiles leave half of the multiprocessors idle.
-fn few_tiles(c: &Conv2d, cuda: &Cuda) -> bool {
-    2 * ceil_div(c.n * c.oh() * c.ow(), 64) * ceil_div(c.co, 64) <= cuda.sm_count
-}
-
-/// The columns of tiles.
-fn columns_of(c: &Conv2d, cuda: &Cuda) -> Vec<i64> {
-    let narrow = few_tiles(c, cuda).then_some(parts::NARROW);
-    narrow.into_iter().chain(columns(c.co)).collect()
-}
-
 /// Steps of the reduction: those of all taps.
 fn all_steps(w: &Workload, c: &Conv2d) -> i64 {
     c.kh * c.kw * ceil_div(c.ci, depth(w))
+}
+
+/// The reduction as those see it who cut it.
+fn reduction(w: &Workload, c: &Conv2d, cuda: &Cuda) -> Reduction {
+    Reduction::new(all_steps(w, c), [1, c.n * c.oh() * c.ow(), c.co], cuda)
 }
 
 /// The sizes as a config has them. Blocks that share a reduction share it in whole steps.
@@ -179,9 +176,9 @@ impl Template for WgmmaConv2d {
 
     fn space(&self, w: &Workload, t: &Target) -> Result<Space, TemplateError> {
         let (c, cuda) = problem(w, t).map_err(TemplateError::Limit)?;
-        let knobs = knobs(cuda, &CONSUMERS, &columns_of(&c, cuda), tail(w, &c));
-        let knobs = if few_tiles(&c, cuda) { parts::knob(knobs, cuda, all_steps(w, &c)) } else { knobs };
-        Ok(knobs
+        let reduction = reduction(w, &c, cuda);
+        Ok(reduction
+            .knob(knobs(cuda, &CONSUMERS, &reduction.tile_columns(), tail(w, &c)))
             .knob("tile_h", powers(c.oh()))
             .knob("tile_w", powers(c.ow()))
             .filter("a tile's rows are whole boxes of pixels", move |config| {
@@ -197,14 +194,11 @@ impl Template for WgmmaConv2d {
     fn default_config(&self, w: &Workload, t: &Target) -> Result<Config, TemplateError> {
         let (c, cuda) = problem(w, t).map_err(TemplateError::Limit)?;
         let mut candidates = vec![];
-        let few = few_tiles(&c, cuda);
-        let in_parts = if few { parts::sensible(cuda, &columns_of(&c, cuda), all_steps(w, &c)) } else { vec![] };
-        for sizes in Sizes::sensible(cuda, 2, c.co, Store::Tma, tail(w, &c)).chain(in_parts) {
+        let reduction = reduction(w, &c, cuda);
+        for sizes in Sizes::sensible(cuda, 2, c.co, Store::Tma, tail(w, &c)).chain(reduction.sensible(cuda)) {
             for rows in powers(c.oh()) {
                 for columns in powers(c.ow()) {
-                    let config = sizes.config();
-                    let config = if few { config.with("split", sizes.split) } else { config };
-                    let config = config.with("tile_h", rows).with("tile_w", columns);
+                    let config = reduction.config(sizes).with("tile_h", rows).with("tile_w", columns);
                     if let Ok(pixels) = Pixels::of(&config, sizes)
                         && pixels.are_one_box(&c)
                     {
@@ -228,7 +222,7 @@ impl Template for WgmmaConv2d {
     fn schedule(&self, w: &Workload, t: &Target, config: &Config) -> Result<Scheduled, TemplateError> {
         let (c, cuda) = problem(w, t).map_err(TemplateError::Limit)?;
         let sizes = sizes_of(w, &c, config)?;
-        if !parts::fit(sizes, all_steps(w, &c)) {
+        if !reduction(w, &c, cuda).fits(sizes) {
             return Err(TemplateError::Limit(format!("{config} cuts the reduction as it cannot be")));
         }
         let product = Convolution { workload: w, c, sizes, pixels: Pixels::of(config, sizes)? };
@@ -299,8 +293,8 @@ impl Product for Convolution<'_> {
         [Layout::ReductionFast, if turns(self.workload) { Layout::ReductionFast } else { Layout::ReductionSlow }]
     }
 
-    /// First image, row, column and channel, and first step. Channels go fastest: the blocks that run at the same time share pixels, and
-    /// the weights stay in the L2 cache anyway.
+    /// First image, row, column and channel, and first step. Channels go fastest: the blocks that run at the same time share
+    /// pixels, and the weights stay in the L2 cache anyway.
     fn place(&self, b: &mut KernelBuilder, item: VarId, rank: &Expr) -> Vec<Expr> {
         let [high, wide] = self.sizes.cluster.tiles();
         let [images, rows, columns] = self.pixels.tiles(&self.c);

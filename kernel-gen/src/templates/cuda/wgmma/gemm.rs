@@ -3,8 +3,9 @@
 use super::conv2d::MEASURED;
 use super::kernel::{Box, Element, Product, kernel};
 use super::model::{self, Shape};
+use super::parts::Reduction;
 use super::ring::{Layout, Part};
-use super::{Depth, Sizes, Store, ceil_div, columns, depth, device, each_step, knobs, multiplied, parts, turned, unit};
+use super::{Depth, Sizes, Store, ceil_div, depth, device, each_step, knobs, multiplied, turned, unit};
 use crate::ir::builder::KernelBuilder;
 use crate::ir::{DType, Expr, VarId};
 use crate::schedule::Schedule;
@@ -18,9 +19,6 @@ use crate::workload::{ConvLayout, Matmul, Op, Param, Role, Workload};
 /// operand must not be transposed. A pointwise convolution in NHWC is the product of its pixels, as many of them in a tile
 /// as there is room for, wherever images and rows of pixels end. See the module's text for the form and for the knobs.
 pub struct WgmmaGemm;
-
-/// Most rows of tiles of a product whose reductions are cut.
-const MOST_ROW_TILES: i64 = 4;
 
 /// The product and the device, or why it is none for this template.
 fn problem<'t>(w: &Workload, t: &'t Target) -> Result<(Matmul, &'t Cuda), String> {
@@ -103,20 +101,14 @@ fn part_steps(w: &Workload, m: &Matmul, sizes: Sizes) -> i64 {
 /// The knobs, with those that only products with few tiles have.
 fn knobs_of(w: &Workload, m: &Matmul, cuda: &Cuda) -> SpaceBuilder {
     let consumers: Vec<i64> = (1..=most_consumers(w)).collect();
-    let knobs = knobs(cuda, &consumers, &columns_of(m, cuda), 0);
-    if few_tiles(m, cuda) { parts::knob(knobs, cuda, all_steps(w, m)) } else { knobs }
+    let reduction = reduction(w, m, cuda);
+    let knobs = knobs(cuda, &consumers, &reduction.tile_columns(), 0);
+    reduction.knob(knobs)
 }
 
-/// The columns of tiles.
-fn columns_of(m: &Matmul, cuda: &Cuda) -> Vec<i64> {
-    let narrow = few_tiles(m, cuda).then_some(parts::NARROW);
-    narrow.into_iter().chain(columns(m.n)).collect()
-}
-
-/// Whether there are few rows, and even small tiles leave half of the multiprocessors idle.
-fn few_tiles(m: &Matmul, cuda: &Cuda) -> bool {
-    let rows = m.batch * ceil_div(m.m, 64);
-    rows <= MOST_ROW_TILES && 2 * rows * ceil_div(m.n, 64) <= cuda.sm_count
+/// The reduction as those see it who cut it.
+fn reduction(w: &Workload, m: &Matmul, cuda: &Cuda) -> Reduction {
+    Reduction::new(all_steps(w, m), [m.batch, m.m, m.n], cuda)
 }
 
 impl Template for WgmmaGemm {
@@ -148,11 +140,9 @@ impl Template for WgmmaGemm {
     fn default_config(&self, w: &Workload, t: &Target) -> Result<Config, TemplateError> {
         let (m, cuda) = problem(w, t).map_err(TemplateError::Limit)?;
         let store = if can_store(w, &m) { Store::Tma } else { Store::Registers };
-        let few = few_tiles(&m, cuda);
-        let config = |sizes: Sizes| if few { sizes.config().with("split", sizes.split) } else { sizes.config() };
-        let in_parts = if few { parts::sensible(cuda, &columns_of(&m, cuda), all_steps(w, &m)) } else { vec![] };
-        let all = Sizes::sensible(cuda, most_consumers(w), m.n, store, 0).chain(in_parts);
-        fastest(all.map(|sizes| (us(w, &m, sizes, cuda), config(sizes))))
+        let reduction = reduction(w, &m, cuda);
+        let all = Sizes::sensible(cuda, most_consumers(w), m.n, store, 0).chain(reduction.sensible(cuda));
+        fastest(all.map(|sizes| (us(w, &m, sizes, cuda), reduction.config(sizes))))
     }
 
     fn cost(&self, w: &Workload, t: &Target, config: &Config) -> f64 {
@@ -165,7 +155,7 @@ impl Template for WgmmaGemm {
     fn schedule(&self, w: &Workload, t: &Target, config: &Config) -> Result<Scheduled, TemplateError> {
         let (m, cuda) = problem(w, t).map_err(TemplateError::Limit)?;
         let sizes = Sizes::of(config)?;
-        if !parts::fit(sizes, all_steps(w, &m)) {
+        if !reduction(w, &m, cuda).fits(sizes) {
             return Err(TemplateError::Limit(format!("{config} cuts the reduction as it cannot be")));
         }
         let product = Gemm { workload: w, m, sizes };

@@ -6,10 +6,10 @@
 //! the parts, so results do not differ between runs.
 
 use super::kernel::Block;
-use super::{Cluster, Schedule, Sizes, Store, WARPGROUP, ceil_div};
+use super::{Cluster, Schedule, Sizes, Store, WARPGROUP, ceil_div, columns};
 use crate::ir::builder::KernelBuilder;
 use crate::ir::{BufferId, DType, Expr, LoopKind, Scope};
-use crate::space::SpaceBuilder;
+use crate::space::{Config, SpaceBuilder};
 use crate::target::Cuda;
 use crate::templates::cuda::exchange::Exchange;
 use crate::templates::cuda::share;
@@ -24,55 +24,93 @@ const SENT: i64 = 4;
 const PAD: i64 = 8;
 
 /// Columns of tiles that there are beside the others where reductions may be shared.
-pub(super) const NARROW: i64 = 32;
+const NARROW: i64 = 32;
 /// Into how many parts a reduction may be cut.
 const SPLITS: [i64; 4] = [1, 2, 4, 8];
 
-/// The knob, for reductions of so many steps.
-pub(super) fn knob(knobs: SpaceBuilder, cuda: &Cuda, steps: i64) -> SpaceBuilder {
-    let splits: Vec<i64> = SPLITS.into_iter().filter(|s| *s <= cuda.cluster_size).collect();
-    knobs
-        .knob("split", splits)
-        .filter("parts of a reduction are for tiles of one warpgroup, and none is empty", move |config| {
-            Sizes::of(config).is_ok_and(|sizes| fit(sizes, steps))
-        })
+/// A product as those see it who cut its reduction.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Reduction {
+    /// Steps of it.
+    steps: i64,
+    /// Columns of the product.
+    columns: i64,
+    /// Blocks of a cluster at most.
+    cluster_size: i64,
+    /// Whether even small tiles leave half of the multiprocessors idle, so that the reduction may be cut at all.
+    few: bool,
 }
 
-/// Whether the blocks of a cluster can share a reduction of so many steps as `sizes` say.
-pub(super) fn fit(sizes: Sizes, steps: i64) -> bool {
-    if sizes.split == 1 {
-        return sizes.bn > NARROW;
+impl Reduction {
+    /// That of `batch` times `rows x columns` outputs.
+    pub(super) fn new(steps: i64, [batch, rows, columns]: [i64; 3], cuda: &Cuda) -> Reduction {
+        let tiles = batch * ceil_div(rows, ROWS) * ceil_div(columns, ROWS);
+        Reduction { steps, columns, cluster_size: cuda.cluster_size, few: 2 * tiles <= cuda.sm_count }
     }
-    let alone = sizes.consumers * sizes.row_blocks == 1 && sizes.cluster == Cluster::None;
-    let none_empty = (sizes.split - 1) * ceil_div(steps, sizes.split) < steps;
-    // Sums are shared in rows of shared memory already.
-    alone && none_empty && sizes.store == Store::Registers
-}
 
-/// The sizes with shared reductions of so many steps that defaults are chosen from: rings as deep as there are steps, up to
-/// 7, before shallower ones, of which two may fit on a multiprocessor.
-pub(super) fn sensible(cuda: &Cuda, columns: &[i64], steps: i64) -> Vec<Sizes> {
-    let of = |bn: i64, split: i64, stages: i64| Sizes {
-        consumers: 1,
-        row_blocks: 1,
-        bn,
-        stages,
-        group: 1,
-        cluster: Cluster::None,
-        schedule: Schedule::Cooperative,
-        store: Store::Registers,
-        pending: 1,
-        split,
-        tail: 0,
-    };
-    let all = columns.iter().flat_map(|bn| {
-        let splits = SPLITS.into_iter().filter(|split| (2..=cuda.cluster_size).contains(split));
-        splits.flat_map(move |split| {
-            let deepest = ceil_div(steps, split).clamp(2, 7);
-            (2..=deepest).rev().map(move |stages| of(*bn, split, stages))
-        })
-    });
-    all.filter(|sizes| sizes.fits(cuda) && fit(*sizes, steps)).collect()
+    /// The columns of tiles.
+    pub(super) fn tile_columns(&self) -> Vec<i64> {
+        self.few.then_some(NARROW).into_iter().chain(columns(self.columns)).collect()
+    }
+
+    /// Steps of a block's part.
+    pub(super) fn part(&self, split: i64) -> i64 {
+        ceil_div(self.steps, split)
+    }
+
+    /// The knobs with that of the parts, where there are few tiles.
+    pub(super) fn knob(self, knobs: SpaceBuilder) -> SpaceBuilder {
+        if !self.few {
+            return knobs;
+        }
+        let splits: Vec<i64> = SPLITS.into_iter().filter(|s| *s <= self.cluster_size).collect();
+        knobs
+            .knob("split", splits)
+            .filter("parts of a reduction are for tiles of one warpgroup, and none is empty", move |config| {
+                Sizes::of(config).is_ok_and(|sizes| self.fits(sizes))
+            })
+    }
+
+    /// The config that says `sizes`.
+    pub(super) fn config(&self, sizes: Sizes) -> Config {
+        if self.few { sizes.config().with("split", sizes.split) } else { sizes.config() }
+    }
+
+    /// Whether the blocks of a cluster can share it as `sizes` say.
+    pub(super) fn fits(&self, sizes: Sizes) -> bool {
+        if sizes.split == 1 {
+            return sizes.bn > NARROW;
+        }
+        let alone = sizes.consumers * sizes.row_blocks == 1 && sizes.cluster == Cluster::None;
+        let none_empty = (sizes.split - 1) * self.part(sizes.split) < self.steps;
+        // Sums are shared in rows of shared memory already.
+        self.few && alone && none_empty && sizes.store == Store::Registers
+    }
+
+    /// The sizes with parts that defaults are chosen from: rings as deep as there are steps, up to 7, before shallower ones, of
+    /// which two may fit on a multiprocessor.
+    pub(super) fn sensible(self, cuda: &Cuda) -> impl Iterator<Item = Sizes> {
+        let splits = SPLITS.into_iter().filter(move |split| self.few && (2..=self.cluster_size).contains(split));
+        let all = self.tile_columns().into_iter().flat_map(move |bn| {
+            splits.clone().flat_map(move |split| {
+                let deepest = self.part(split).clamp(2, 7);
+                (2..=deepest).rev().map(move |stages| Sizes {
+                    consumers: 1,
+                    row_blocks: 1,
+                    bn,
+                    stages,
+                    group: 1,
+                    cluster: Cluster::None,
+                    schedule: Schedule::Cooperative,
+                    store: Store::Registers,
+                    pending: 1,
+                    split,
+                    tail: 0,
+                })
+            })
+        });
+        all.filter(move |sizes| sizes.fits(cuda) && self.fits(*sizes))
+    }
 }
 
 /// Bytes of shared memory beside the ring.
