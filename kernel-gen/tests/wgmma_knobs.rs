@@ -142,6 +142,36 @@ fn ragged_reductions_and_columns_compute_what_the_reference_does() {
     run("wgmma_gemm", &hopper(132), key, DType::F16, &format!("{parts} pending=1 split=2"));
 }
 
+/// Tiles that have all of few outputs: of 16, 32 and 48 columns, in blocks and pieces of 16 and 32; with every knob, both lengths
+/// of outputs, residuals, and last steps of any depth.
+#[test]
+fn few_outputs_have_tiles_of_their_own() {
+    for (i, knobs) in knobs().iter().enumerate() {
+        if knobs.contains("columns") {
+            continue;
+        }
+        let (outputs, bn) = [(16, 16), (24, 32), (32, 32), (48, 48), (40, 48)][i % 5];
+        let out = [DType::F16, DType::F32][i / 4 % 2];
+        let epilogue = ["bias.relu", "bias.residual_add.relu"][i / 2 % 2];
+        let (filter, tile) =
+            [("k1x1-s1x1-p0.0.0.0", "tile_h=4 tile_w=8"), ("k3x1-s2x1-p1.0.1.0", "tile_h=2 tile_w=8")][i % 2];
+        let key = format!("conv2d-nhwc-f16-n31c72h5w7-o{outputs}{filter}-d1x1-g1-{epilogue}");
+        let config = format!("consumers=2 row_blocks=1 bn={bn} stages=2 group=1 {knobs}");
+        run("wgmma_conv2d", &hopper(2), &key, out, &format!("{config} {tile}"));
+        let key = format!("conv2d-nhwc-bf16-n31c72h5w7-o{outputs}k1x1-s1x1-p0.0.0.0-d1x1-g1-{epilogue}");
+        let out = if out == DType::F16 { DType::Bf16 } else { out };
+        if !knobs.contains("rows") {
+            run("wgmma_gemm", &hopper(2), &key, out, &config);
+        }
+    }
+    // Where few tiles share their reductions, the tile of all outputs is one of theirs.
+    let parts = "consumers=1 row_blocks=1 stages=2 group=1 cluster=none schedule=cooperative store=registers pending=1";
+    for bn in [32, 48] {
+        let key = "conv2d-nhwc-f16-n1c264h7w7-o40k1x1-s1x1-p0.0.0.0-d1x1-g1-bias.relu";
+        run("wgmma_gemm", &hopper(132), key, DType::F16, &format!("{parts} bn={bn} split=2"));
+    }
+}
+
 /// Columns that leave none empty are offered where they divide the outputs, and defaults take them.
 #[test]
 fn tiles_of_96_and_160_columns_are_for_outputs_that_they_divide() {

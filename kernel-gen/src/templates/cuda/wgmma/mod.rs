@@ -7,8 +7,8 @@
 //! the next tile run while the epilogue of this one is written.
 //!
 //! Rows of a slot are 128 bytes, swizzled as `wgmma` reads them without bank conflicts. Operands come as they lie in
-//! memory: a matrix whose reduction is its slow dimension is cut into column blocks of 64 (of 32 where a tile's columns are
-//! no multiple of that) and multiplied transposed. What a reduction leaves for its last step is multiplied as far as it goes.
+//! memory: a matrix whose reduction is its slow dimension is cut into column blocks of 64 (of 32 or 16 where a tile's columns
+//! are no multiple of that) and multiplied transposed. What a reduction leaves for its last step is multiplied as far as it goes.
 //! The copy engine takes as long for rows that do not exist: where a tap's channels leave 32 or 64 bytes, these have short rows
 //! of their own in a slot, and come with the last whole step (96 channels are one step of 64 and 32).
 //! In the class `tf32` elements are `f32`, a step is 32 of the reduction, and weights whose reduction is the slow dimension
@@ -17,7 +17,7 @@
 //!
 //! | knob | values | what it chooses |
 //! |---|---|---|
-//! | `consumers`, `row_blocks`, `bn` | 1, 2; 1, 2; 64 to 256 | the tile: `consumers * row_blocks * 64` rows and `bn` columns, also 96 or 160 where they divide the outputs; `wgmma_gemm` offers three consumers for convolutions |
+//! | `consumers`, `row_blocks`, `bn` | 1, 2; 1, 2; 64 to 256 | the tile: `consumers * row_blocks * 64` rows and `bn` columns, also 96 or 160 where they divide the outputs, and 16, 32 or 48 where there are no more outputs; `wgmma_gemm` offers three consumers for convolutions |
 //! | `stages` | 2 to 8 | slots of the ring |
 //! | `group` | 1 to 16 | rows of tiles that are worked on at the same time, for the L2 cache |
 //! | `cluster` | `none`, `rows`, `columns` | two blocks, neighbours in that direction, share the other direction's operand: each loads half of it for both (multicast) |
@@ -391,6 +391,8 @@ impl Sizes {
 const CONSUMERS: [i64; 2] = [1, 2];
 /// The columns of tiles.
 const COLUMNS: [i64; 4] = [64, 128, 192, 256];
+/// Columns of an instruction's sums come in multiples of 8, those of a block of an operand in multiples of 16.
+const FEWEST_COLUMNS: i64 = 16;
 /// Those that are offered only where they divide the outputs: of 96, 160 or 320 outputs the others would leave columns empty,
 /// and 192 in halves make more even rounds.
 const DIVIDING_COLUMNS: [i64; 2] = [96, 160];
@@ -399,8 +401,16 @@ const DIVIDING_COLUMNS: [i64; 2] = [96, 160];
 fn columns(outputs: i64) -> Vec<i64> {
     let mut columns = COLUMNS.to_vec();
     columns.extend(DIVIDING_COLUMNS.iter().filter(|n| outputs % **n == 0));
+    columns.extend(narrow(outputs));
     columns.sort_unstable();
     columns
+}
+
+/// The columns of a tile that has all of few outputs: of 16, 32 or 48 tiles of 64 would be empty for a part, whose weights come
+/// all the same, as rows of 128 bytes.
+fn narrow(outputs: i64) -> Option<i64> {
+    let columns = ceil_div(outputs, FEWEST_COLUMNS) * FEWEST_COLUMNS;
+    (columns < COLUMNS[0]).then_some(columns)
 }
 
 /// The knobs that all these kernels have, with so many `consumers`, tiles of so many `columns`, and short rows of `tail` bytes.

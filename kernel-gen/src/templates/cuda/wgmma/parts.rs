@@ -6,7 +6,7 @@
 //! the parts, so results do not differ between runs.
 
 use super::kernel::Block;
-use super::{Cluster, Schedule, Sizes, Store, WARPGROUP, ceil_div, columns};
+use super::{Cluster, Schedule, Sizes, Store, WARPGROUP, ceil_div, columns, narrow};
 use crate::ir::builder::KernelBuilder;
 use crate::ir::{BufferId, DType, Expr, LoopKind, Scope};
 use crate::space::{Config, SpaceBuilder};
@@ -50,7 +50,8 @@ impl Reduction {
 
     /// The columns of tiles.
     pub(super) fn tile_columns(&self) -> Vec<i64> {
-        self.few.then_some(NARROW).into_iter().chain(columns(self.columns)).collect()
+        let shared = (self.few && narrow(self.columns) != Some(NARROW)).then_some(NARROW);
+        shared.into_iter().chain(columns(self.columns)).collect()
     }
 
     /// Steps of a block's part.
@@ -79,7 +80,7 @@ impl Reduction {
     /// Whether the blocks of a cluster can share it as `sizes` say.
     pub(super) fn fits(&self, sizes: Sizes) -> bool {
         if sizes.split == 1 {
-            return sizes.bn > NARROW;
+            return sizes.bn != NARROW || narrow(self.columns) == Some(NARROW);
         }
         let alone = sizes.consumers * sizes.row_blocks == 1 && sizes.cluster == Cluster::None;
         let none_empty = (sizes.split - 1) * self.part(sizes.split) < self.steps;

@@ -1,7 +1,7 @@
 //! The ring of tiles between the producer and the consumers.
 
 use super::kernel::{Block, Box, sums};
-use super::{Depth, Sizes, WARPGROUP, depth};
+use super::{Depth, FEWEST_COLUMNS, Sizes, WARPGROUP, depth};
 use crate::ir::builder::KernelBuilder;
 use crate::ir::{BufferId, DType, Expr, Gpu, Group, LoopKind, MbarrierOp, Operand, Scope, Slot, Unit, VarId};
 use crate::templates::cuda::ring::Place;
@@ -16,9 +16,10 @@ pub(super) enum Layout {
     ReductionSlow,
 }
 
-/// Columns of a block of an operand whose reduction is its slow dimension: rows of 128 bytes, or of half of that.
+/// Columns of a block of an operand whose reduction is its slow dimension: rows of 128 bytes, or of a half or a quarter of
+/// that.
 fn block_of(extent: i64) -> i64 {
-    if extent % 64 == 0 { 64 } else { 32 }
+    [64, 32].into_iter().find(|n| extent % n == 0).unwrap_or(FEWEST_COLUMNS)
 }
 
 /// A part of what a step multiplies from one side: what one load brings.

@@ -22,7 +22,7 @@ pub(super) const BUFFERS: i64 = 2;
 pub(super) const WARP: i64 = 32;
 const WARP_ROWS: i64 = 16;
 
-/// Where sums wait for the copy engine: pieces of 64 rows of 128 bytes, or of 64 where those do not divide a tile's columns;
+/// Where sums wait for the copy engine: pieces of 64 rows of 128 bytes, or of 64 or 32 where those do not divide a tile's columns;
 /// some for each consumer.
 pub(super) struct Stage {
     pub(super) buffer: BufferId,
@@ -39,7 +39,8 @@ impl Stage {
     pub(super) fn make(b: &mut KernelBuilder, block: &Block<'_>) -> Option<Stage> {
         let (sizes, w) = (block.sizes, block.product.workload());
         let bytes = w.out_dtype.bytes() as i64;
-        let row_bytes = if sizes.bn * bytes % ROW_BYTES == 0 { ROW_BYTES } else { ROW_BYTES / 2 };
+        let divides = |row_bytes: &i64| sizes.bn * bytes % row_bytes == 0;
+        let row_bytes = [ROW_BYTES, ROW_BYTES / 2].into_iter().find(divides).unwrap_or(ROW_BYTES / 4);
         let columns = row_bytes / bytes;
         (sizes.store == Store::Tma).then(|| {
             let shape = [sizes.consumers, block.buffers, 64, columns];
