@@ -158,6 +158,14 @@ fn workload_for(template: &str, seed: u64) -> Workload {
             *c = Conv2d { layout, groups: 1, ci: 1 + c.ci % 9, ..*c };
         }
     }
+    if template == "pointwise_rows" {
+        let (dtype, rng) = ([DType::F16, DType::Bf16][seed as usize / 2 % 2], &mut Rng::new(seed));
+        let op = match seed % 3 {
+            0 => Op::Matmul(Matmul { trans_a: false, batch: 1, ..sample::matmul_rows_of_eight(rng, 160) }),
+            _ => Op::Conv2d(sample::pointwise_rows_of_eight(rng, 160)),
+        };
+        return Workload { op, dtype, out_dtype: [dtype, DType::F32][seed as usize % 2], ..workload };
+    }
     if let "split_product" | "split_halves" = template {
         let rng = &mut Rng::new(seed);
         // Depths of all sizes, also below eight.

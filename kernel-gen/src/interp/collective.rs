@@ -5,7 +5,7 @@ use super::gpu::{Block, GpuOp, Matrix};
 use super::machine::{Machine, Thread, Trap};
 use super::round::{nearest_tf32, truncated_tf32};
 use crate::analysis::order::{Agent, Role};
-use crate::ir::{DType, Group, Unit};
+use crate::ir::{DType, Group, Unit, lane_order};
 
 impl Machine<'_> {
     /// Runs a statement once for the threads of a unit, all of which stand at it.
@@ -32,6 +32,20 @@ impl Machine<'_> {
                 for (d, s) in dst.offsets.iter().zip(&src.offsets) {
                     let v = self.read_by(t, &agent, src.buffer, from + s)?;
                     self.write_by(t, &agent, dst.buffer, to + d, v)?;
+                }
+                self.cluster().order.done(agent);
+            }
+            GpuOp::MoveRows { dst, src } => {
+                let agent = self.unit_agent(threads);
+                let to = self.locate(t, dst, true)?;
+                let columns = dst.extents.last().map_or(1, |n| *n as usize);
+                for (i, from) in self.loaded(t, src, &[]).into_iter().enumerate() {
+                    let v = match from {
+                        Some(at) => self.read_by(t, &agent, src.buffer, at)?,
+                        None => 0.0,
+                    };
+                    let place = i / columns * columns + lane_order((i % columns) as i64) as usize;
+                    self.write_by(t, &agent, dst.buffer, to + dst.offsets[place], v)?;
                 }
                 self.cluster().order.done(agent);
             }
@@ -83,6 +97,7 @@ impl Machine<'_> {
                 same(dst) && a.floats[*value as usize].to_bits() == b.floats[*value as usize].to_bits()
             }
             GpuOp::Move { dst, src, .. } => same(dst) && same(src),
+            GpuOp::MoveRows { dst, src } => same(dst) && same(src),
             GpuOp::Split { dst, src, .. } => same(dst) && same(&src.tile),
             GpuOp::Mma { acc, a, b, .. } => same(&acc.tile) && same(&a.tile) && same(&b.tile),
             _ => true,

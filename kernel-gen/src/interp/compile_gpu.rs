@@ -5,7 +5,7 @@ use super::gpu::{Block, GpuOp, Matrix, MbarrierAct, On, warps};
 use super::layout::used;
 use super::program::{Linear, Op, Slot};
 use super::{Cause, InterpError};
-use crate::ir::{DType, Expr, Gpu, MbarrierOp, Operand, Scope, Stmt, Tile, Unit};
+use crate::ir::{DType, Expr, Gpu, LANE_COLUMNS, MbarrierOp, Operand, Scope, Stmt, Tile, Unit};
 
 /// Elements of a tile.
 const MOST_ELEMENTS: i64 = 1 << 20;
@@ -42,6 +42,17 @@ impl<'k> Compiler<'k> {
                 };
                 let (dst, src) = self.pair(dst, src)?;
                 GpuOp::Move { unit, dst, src }
+            }
+            Gpu::MoveRows { dst, src } => {
+                let [to, from] = [dst, src].map(|t| self.p.kernel.buffer(t.buffer).scope);
+                let last = dst.extents.last().copied().unwrap_or(0);
+                if (to, from) != (Scope::Fragment(Unit::Warp), Scope::Global) || last % LANE_COLUMNS != 0 {
+                    return Err(InterpError::malformed(
+                        "move_rows fills a fragment of a warp, in 32 columns, from global memory",
+                    ));
+                }
+                let (dst, src) = self.pair(dst, src)?;
+                GpuOp::MoveRows { dst, src }
             }
             Gpu::Split { dst, src } => {
                 let [to, from] = [dst, &src.tile].map(|t| self.p.kernel.buffer(t.buffer));

@@ -72,6 +72,10 @@ pub(super) enum GpuOp {
         dst: Block,
         src: Block,
     },
+    MoveRows {
+        dst: Block,
+        src: Block,
+    },
     Split {
         unit: Unit,
         /// `[parts, rows, columns]`.
@@ -349,6 +353,7 @@ impl Machine<'_> {
             | GpuOp::Mma { unit, .. } => {
                 return Ok(Some(Stop::Collective(*unit)));
             }
+            GpuOp::MoveRows { .. } => return Ok(Some(Stop::Collective(Unit::Warp))),
             GpuOp::Commit(Group::Mma) | GpuOp::Wait(Group::Mma, _) => {
                 return Ok(Some(Stop::Collective(Unit::Warpgroup)));
             }
@@ -476,7 +481,7 @@ impl Machine<'_> {
     }
 
     /// The elements of a box that may reach out of the tensor: there is nothing to read there.
-    fn loaded(&self, t: &Thread, src: &Block, steps: &[i64]) -> Vec<Option<usize>> {
+    pub(super) fn loaded(&self, t: &Thread, src: &Block, steps: &[i64]) -> Vec<Option<usize>> {
         let shape = &self.p.kernel.buffer(BufferId(src.buffer)).shape;
         let strides = row_major(shape);
         let inside = row_major(&src.extents);

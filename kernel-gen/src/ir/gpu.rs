@@ -6,7 +6,7 @@
 //!
 //! | statement | runs | completes |
 //! |---|---|---|
-//! | `fill`, `move`, `split`, `mma.warp` | collectively, by a warp (`fill` and `split` by the fragment's unit) | at once |
+//! | `fill`, `move`, `move_rows`, `split`, `mma.warp` | collectively, by a warp (`fill` and `split` by the fragment's unit) | at once |
 //! | `mma.warpgroup` | collectively, by a warpgroup | at `wait mma` |
 //! | `copy_async` | in each thread | at `wait copy` for the thread, at a barrier behind it for others |
 //! | `tensor_load` | in one thread | when the mbarrier's phase ends |
@@ -27,6 +27,11 @@
 //! between them. Accumulators are laid out as the tensor cores leave them: element `(i, j)` is held by lane
 //! `i % 8 * 4 + j % 8 / 2` of warp `i / 16` of the unit. Loops of kind `fragment.row` and, inside, `fragment.col` visit
 //! each element in the thread that holds it; that is how an epilogue is said.
+//!
+//! Tensor cores want two neighbours along the reduction in a register, and from a row of global memory a lane brings
+//! eight at a time. In which order a product adds up is of no importance, so `move_rows` leaves each lane what it brought: of
+//! each 32 columns, column `j` of memory becomes column [`lane_order`]`(j)` of the fragment, and the right operand's rows
+//! must be in that order, too.
 //!
 //! An operand of `mma.warpgroup` is a matrix whose rows are `swizzle` bytes of shared memory; a wider one is said with
 //! three extents `[blocks, rows, columns]` above 1, blocks that stand side by side: the matrix `rows x (blocks * columns)`.
@@ -126,6 +131,19 @@ pub enum MbarrierOp {
     Wait(Expr),
 }
 
+/// Columns that [`Gpu::MoveRows`] orders among themselves: four lanes bring eight each.
+pub const LANE_COLUMNS: i64 = 32;
+
+/// The column of a fragment in which [`Gpu::MoveRows`] puts column `j` of memory.
+///
+/// Lane `c` of four brings columns `8 c` to `8 c + 7`, in four registers. The first two are what it holds of one base matrix
+/// of 16 columns, `2 c` and `2 c + 8` with their neighbours, the other two of the next. *(PTX ISA, "Matrix fragments for
+/// mma.m16n8k16".)*
+pub fn lane_order(j: i64) -> i64 {
+    let (group, lane, register, element) = (j.div_euclid(32), j / 8 % 4, j / 2 % 4, j % 2);
+    32 * group + 16 * (register / 2) + 8 * (register % 2) + 2 * lane + element
+}
+
 /// A statement that only a GPU has. See the module's text.
 #[derive(Clone, PartialEq, Debug)]
 pub enum Gpu {
@@ -141,6 +159,14 @@ pub enum Gpu {
         /// Destination.
         dst: Tile,
         /// Source, of the same extents apart from ones; one of the two is a fragment.
+        src: Tile,
+    },
+    /// Copies rows of global memory into a left operand of the warp, 16 bytes a lane at a time, with the columns in
+    /// [`lane_order`]; the part outside of the tensor is read as zeros, in pieces of 16 bytes.
+    MoveRows {
+        /// Tile of a fragment: a multiple of 16 rows by a multiple of 32 columns, of 16 bits.
+        dst: Tile,
+        /// Source, of the same extents apart from ones; rows of whole pieces, the last dimension fast.
         src: Tile,
     },
     /// Copies a matrix from memory into a fragment as parts in tf32: the value rounded, and what that leaves over.
@@ -234,6 +260,7 @@ impl Gpu {
         match self {
             Gpu::Fill { dst, .. } | Gpu::StoreAt { dst, .. } => GpuTiles { read: vec![], written: Some(dst) },
             Gpu::Move { dst, src }
+            | Gpu::MoveRows { dst, src }
             | Gpu::CopyAsync { dst, src, .. }
             | Gpu::TensorLoad { dst, src, .. }
             | Gpu::TensorStore { dst, src }
@@ -249,6 +276,7 @@ impl Gpu {
             Gpu::Fill { dst, value } => Gpu::Fill { dst: f(dst, true), value },
             Gpu::StoreAt { dst, values, rank, on } => Gpu::StoreAt { dst: f(dst, true), values, rank, on },
             Gpu::Move { dst, src } => Gpu::Move { dst: f(dst, true), src: f(src, false) },
+            Gpu::MoveRows { dst, src } => Gpu::MoveRows { dst: f(dst, true), src: f(src, false) },
             Gpu::CopyAsync { dst, src, guard } => Gpu::CopyAsync { dst: f(dst, true), src: f(src, false), guard },
             Gpu::TensorLoad { dst, src, steps, on, multicast } => {
                 Gpu::TensorLoad { dst: f(dst, true), src: f(src, false), steps, on, multicast }

@@ -109,8 +109,8 @@ impl<'t> Parser<'t> {
                 "barrier" => return self.barrier(),
                 "mma" => return self.mma(),
                 "transpose" => return self.transpose(),
-                "fill" | "move" | "split" | "mma.warp" | "mma.warpgroup" | "copy_async" | "commit" | "wait"
-                | "tensor_load" | "tensor_store" | "store_at" | "mbarrier" | "fence" | "set_max_registers"
+                "fill" | "move" | "move_rows" | "split" | "mma.warp" | "mma.warpgroup" | "copy_async" | "commit"
+                | "wait" | "tensor_load" | "tensor_store" | "store_at" | "mbarrier" | "fence" | "set_max_registers"
                 | "dependency" => {
                     return self.gpu(word);
                 }

@@ -19,6 +19,11 @@ impl Parser<'_> {
                 self.sign("=")?;
                 Gpu::Move { dst, src: self.tile()? }
             }
+            "move_rows" => {
+                let dst = self.tile()?;
+                self.sign("=")?;
+                Gpu::MoveRows { dst, src: self.tile()? }
+            }
             "split" => {
                 let dst = self.tile()?;
                 self.sign("=")?;

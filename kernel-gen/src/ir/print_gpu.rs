@@ -8,6 +8,7 @@ pub(super) fn statement(k: &Kernel, g: &Gpu) -> String {
     match g {
         Gpu::Fill { dst, value } => format!("fill {} = {}", tile(k, dst), expr(k, value)),
         Gpu::Move { dst, src } => format!("move {} = {}", tile(k, dst), tile(k, src)),
+        Gpu::MoveRows { dst, src } => format!("move_rows {} = {}", tile(k, dst), tile(k, src)),
         Gpu::Split { dst, src } => format!("split {} = {}", tile(k, dst), operand(k, src)),
         Gpu::Mma { unit, acc, a, b } => {
             format!("mma.{} {} += {} * {}", unit.name(), tile(k, acc), operand(k, a), operand(k, b))

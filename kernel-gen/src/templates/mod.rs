@@ -158,6 +158,7 @@ impl Registry {
             .with(cuda::splitk::SplitkPair)
             .with(cuda::winograd::WinogradConv2d)
             .with(cuda::winograd::fused::WinogradFused)
+            .with(cuda::pointwise::PointwiseRows)
             .with(cuda::stem::Conv2dStem)
             .with(cuda::simt::SimtGemm)
             .with(cuda::simt::SimtConv2d)

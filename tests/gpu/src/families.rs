@@ -51,6 +51,18 @@ fn workload_for(template: &str, seed: u64) -> Workload {
                 conv(&mut w, |c| *c = Conv2d { ci: c.ci - 2, co: c.co + 1, ..*c });
             }
         }
+        "pointwise_rows" => {
+            // Rows of whole pieces; up to three tiles of columns, also an odd number; bf16 and f16 into either or f32.
+            let (rows, depth, columns) = (rng.between(1, 9000), 8 * rng.between(1, 64), rng.between(1, 192));
+            w.op = match seed % 3 {
+                0 => Op::Matmul(Matmul { trans_b: seed % 2 == 1, ..Matmul::new(rows, columns, depth) }),
+                _ => {
+                    let c = Conv2d::nchw(rng.between(1, 5), depth, rng.between(1, 40), 29, columns, 1, 1, 0);
+                    Op::Conv2d(Conv2d { layout: ConvLayout::Nhwc, ..c })
+                }
+            };
+            w.dtype = half;
+        }
         "split_product" | "split_halves" => {
             let layout = [ConvLayout::Nchw, ConvLayout::Nhwc, ConvLayout::Hwcn][seed as usize / 3 % 3];
             // Depths of all sizes, also below eight.

@@ -238,7 +238,7 @@ impl<'k> Collector<'k, '_> {
                     _ => read(self),
                 }
                 if let Some(last) = self.sites.last_mut() {
-                    last.clipped |= matches!(g, Gpu::TensorLoad { .. });
+                    last.clipped |= matches!(g, Gpu::TensorLoad { .. } | Gpu::MoveRows { .. });
                 }
                 if let Some(t) = g.tiles().written {
                     let touch = if update { Touch::Update } else { Touch::Write };

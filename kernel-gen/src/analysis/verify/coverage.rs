@@ -6,6 +6,7 @@ use super::boxes;
 use super::digits;
 use super::enumerate;
 use super::fault::{Fault, FaultKind};
+use crate::analysis::simplify::simplify;
 use crate::ir::{Access, BinOp, BufferId, Expr, Kernel, UnOp, VarId};
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::ControlFlow;
@@ -63,6 +64,11 @@ fn output(kernel: &Kernel, id: BufferId, sites: &[Site]) -> Option<Fault> {
         .iter()
         .map(|site| {
             let mut site = (*site).clone();
+            // `(32 * i + j) / 8` is `4 * i + j / 8`: only a variable alone can be taken apart.
+            site.index.iter_mut().for_each(|e| *e = simplify(e, &site.facts.ranges));
+            for (guard, _) in &mut site.facts.guards {
+                *guard = simplify(guard, &site.facts.ranges);
+            }
             digits::take_apart(&mut [(&mut site.index, &mut site.facts)], fresh);
             site
         })

@@ -4,7 +4,7 @@ use super::access::Site;
 use super::fault::{Fault, FaultKind};
 use super::types::Types;
 use crate::analysis::simplify::{Sum, simplify};
-use crate::ir::{DType, Expr, Gpu, Kernel, MbarrierOp, Operand, Scope, Slot, Stmt, Tile, Unit};
+use crate::ir::{DType, Expr, Gpu, Kernel, LANE_COLUMNS, MbarrierOp, Operand, Scope, Slot, Stmt, Tile, Unit};
 
 /// Elements of a tensor's box along one dimension (CUDA Driver API, `cuTensorMapEncodeTiled`).
 const MOST_BOX: i64 = 256;
@@ -31,6 +31,7 @@ pub(super) fn statement(kernel: &Kernel, types: &Types, g: &Gpu) -> Result<(), R
             c.scalar(value, "the value of fill", |d| d.is_float())
         }
         Gpu::Move { dst, src } => c.movement(dst, src),
+        Gpu::MoveRows { dst, src } => c.rows(dst, src),
         Gpu::Split { dst, src } => c.split(dst, src),
         Gpu::Mma { unit: Unit::Warp, acc, a, b } => c.warp_mma(acc, a, b),
         Gpu::Mma { unit: Unit::Warpgroup, acc, a, b } => c.warpgroup_mma(acc, a, b),
@@ -160,6 +161,27 @@ impl Checker<'_, '_> {
         if long(dst) != long(src) || long(dst).len() > 2 {
             let cause = format!("move of extents {:?} = {:?}", dst.extents, src.extents);
             return Err((FaultKind::TypeMismatch, cause, "give both tiles the extents of one matrix"));
+        }
+        Ok(())
+    }
+
+    fn rows(&self, dst: &Tile, src: &Tile) -> Result<(), Refusal> {
+        self.scope(dst, "move_rows fills", |s| s == Scope::Fragment(Unit::Warp), "a fragment of a warp")?;
+        self.scope(src, "move_rows reads what is", |s| s == Scope::Global, "global")?;
+        let [to, from] = [dst, src].map(|t| self.kernel.buffer(t.buffer));
+        if to.dtype != from.dtype || !matches!(to.dtype, DType::F16 | DType::Bf16) {
+            let cause = format!("move_rows of {} into {}", from.dtype, to.dtype);
+            return Err((FaultKind::TypeMismatch, cause, "move f16 or bf16 of one kind"));
+        }
+        let whole = matches!(dst.extents[..], [.., r, c] if r % 16 == 0 && c % LANE_COLUMNS == 0);
+        if !whole || long(dst) != long(src) || src.extents.last() != dst.extents.last() {
+            let cause = format!("move_rows of extents {:?} = {:?}", dst.extents, src.extents);
+            return Err((FaultKind::TypeMismatch, cause, "move multiples of 16 rows by multiples of 32 columns"));
+        }
+        // Pieces of 16 bytes exist as a whole.
+        if from.strides.last() != Some(&1) || from.shape.last().is_none_or(|n| n % 8 != 0) {
+            let cause = format!("rows of {} are no whole pieces of 16 bytes", from.name);
+            return Err((FaultKind::MisalignedVector, cause, "let rows have a multiple of 8 elements, side by side"));
         }
         Ok(())
     }
@@ -347,7 +369,7 @@ impl Checker<'_, '_> {
     }
 }
 
-/// Checks that what the hardware moves at once is aligned: 4, 8 or 16 bytes of `copy_async` and `store_at`, boxes in shared
+/// Checks that what the hardware moves at once is aligned: 4, 8 or 16 bytes of `copy_async`, `move_rows` and `store_at`, boxes in shared
 /// memory to 128 bytes or to the eight rows that a swizzle works on.
 pub(super) fn alignment(kernel: &Kernel, sites: &[Site], faults: &mut Vec<Fault>) {
     for site in sites {
@@ -356,6 +378,7 @@ pub(super) fn alignment(kernel: &Kernel, sites: &[Site], faults: &mut Vec<Fault>
         let bytes = b.dtype.bytes() as i64;
         let want = match g {
             Gpu::CopyAsync { dst, .. } => dst.extents.iter().product::<i64>() * bytes,
+            Gpu::MoveRows { src, .. } if site.buffer == src.buffer => 16,
             Gpu::StoreAt { dst, .. } if site.buffer == dst.buffer => dst.extents.iter().product::<i64>() * bytes,
             Gpu::TensorLoad { .. } | Gpu::TensorStore { .. } if b.scope == Scope::Shared => match b.swizzle {
                 0 => 128,

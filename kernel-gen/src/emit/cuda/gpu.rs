@@ -14,6 +14,7 @@ impl Body<'_> {
         match g {
             Gpu::Fill { dst, value } => self.fill(dst, value),
             Gpu::Move { dst, src } => self.load_operand(dst, src),
+            Gpu::MoveRows { dst, src } => self.load_rows(dst, src),
             Gpu::Split { dst, src } => self.split(dst, src),
             Gpu::Mma { unit: Unit::Warp, acc, a, b } => self.warp_mma(acc, a, b),
             Gpu::Mma { unit: Unit::Warpgroup, acc, a, b } => self.warpgroup_mma(acc, a, b),

@@ -6,7 +6,7 @@ use super::vector::is_multiple;
 use super::{Body, EmitError};
 use crate::analysis::simplify::simplify;
 use crate::emit::text::strength::SUM;
-use crate::ir::{BufferId, Expr, Operand, Scope, Tile, Unit, VarId};
+use crate::ir::{BufferId, Expr, LANE_COLUMNS, Operand, Scope, Tile, Unit, VarId};
 use crate::target::CudaFeature;
 
 /// Where a tile lies in memory.
@@ -84,6 +84,39 @@ impl Body<'_> {
             let from = self.address(place, down.clone() + row, Expr::Int(0))?;
             let first = self.registers_at(dst, row, 0)?;
             self.line(&format!("{load}({first}, {from});"));
+        }
+        Ok(())
+    }
+
+    /// Loads rows of global memory into a left operand, 16 bytes a lane at a time ([`lane_order`](crate::ir::lane_order)).
+    pub(super) fn load_rows(&mut self, dst: &Tile, src: &Tile) -> Result<(), EmitError> {
+        let Role::Left { transposed: false } = self.role(dst.buffer)? else {
+            return Err(EmitError::Unsupported { what: "rows moved into what is no left operand".into() });
+        };
+        let load = self.ptx(Ptx::LoadRow);
+        let [down, across] = spanned(src);
+        let shape = self.kernel.buffer(src.buffer).shape.clone();
+        let (rows, columns) = extents(dst);
+        let lane = Expr::Var(self.lane);
+        let (quad, piece) = (lane.clone().floor_div(4), lane.floor_mod(4) * 8);
+        for row in (0..rows).step_by(8) {
+            for column in (0..columns).step_by(LANE_COLUMNS as usize) {
+                let mut at = src.origin.clone();
+                at[down] = at[down].clone() + quad.clone() + row;
+                at[across] = at[across].clone() + piece.clone() + column;
+                // Nothing is asked about what the ranges say.
+                let asked = at.iter().zip(&shape).enumerate().flat_map(|(d, (i, n))| {
+                    let last = if d == across { i.clone() + 7 } else { i.clone() };
+                    [Expr::Int(0).le(i.clone()), last.lt(*n)].map(|e| simplify(&e, &self.ranges))
+                });
+                let exists = Expr::all(asked.filter(|e| *e != Expr::bool(true)));
+                let exists = exists.map_or(Ok("true".to_string()), |e| Ok::<_, EmitError>(self.scalar(&e)?.text))?;
+                let from = self.pointer(src.buffer, &at)?;
+                // Of sixteen rows the lower eight are the odd registers.
+                let [low, high] = [0, 16].map(|k| self.register(dst, row / 16 * 16, column + k, row / 8 % 2));
+                let line = format!("{load}(&{}, &{}, {from}, {exists});", low?, high?);
+                self.line(&line);
+            }
         }
         Ok(())
     }

@@ -34,6 +34,8 @@ pub(super) enum Ptx {
     Ldmatrix { transposed: bool },
     /// `ldmatrix` of two 8 x 8 matrices.
     LdmatrixHalf,
+    /// A load of 16 bytes of a row, or zeros: two registers of each of two left operands.
+    LoadRow,
     /// `mma.sync` on 16 x 8 sums and a reduction of 16.
     Mma(DType),
     /// Says that registers hold what an asynchronous product needs or has left.
@@ -74,6 +76,7 @@ impl Ptx {
             Ptx::TensorStore { rank } => format!("tma_store_{rank}d"),
             Ptx::Ldmatrix { transposed } => format!("mma_ldmatrix{}", if transposed { "_transposed" } else { "" }),
             Ptx::LdmatrixHalf => "mma_ldmatrix_half".into(),
+            Ptx::LoadRow => "mma_load_row".into(),
             Ptx::Mma(dtype) => format!("mma_m16n8k16_{dtype}"),
             Ptx::Settle => "wgmma_settle".into(),
             Ptx::SettleOperand => "wgmma_settle_operand".into(),
@@ -95,6 +98,7 @@ impl Ptx {
         match self {
             Ptx::SharedAddress
             | Ptx::TensorMap
+            | Ptx::LoadRow
             | Ptx::Mma(_)
             | Ptx::Settle
             | Ptx::SettleOperand
@@ -203,6 +207,12 @@ impl Ptx {
                 "KG_FN void {name}(unsigned *to, const void *row) {{\n  \
                  asm volatile(\"ldmatrix.sync.aligned.m8n8.x2.shared.b16 {{%0, %1}}, [%2];\" : \
                  \"=r\"(to[0]), \"=r\"(to[1]) : \"r\"(shared_address(row)) : \"memory\");\n}}\n"
+            ),
+            // 9.7.14.5.8: registers 0 and 2 of a left operand are a lane's pairs of one row, 1 and 3 those of the row eight below.
+            Ptx::LoadRow => format!(
+                "KG_FN void {name}(unsigned *low, unsigned *high, const void *from, bool exists) {{\n  \
+                 uint4 row = make_uint4(0, 0, 0, 0);\n  if (exists) row = *(const uint4 *)from;\n  \
+                 low[0] = row.x, low[2] = row.y, high[0] = row.z, high[2] = row.w;\n}}\n"
             ),
             // Before sm_80 a reduction has eight elements: the registers are those of the two halves.
             Ptx::Mma(dtype) if arch.capability < 80 => {

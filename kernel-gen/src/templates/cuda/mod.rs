@@ -19,6 +19,7 @@
 //! | [`simt`] | - | a ring of tiles that `cp.async` fills | `f32` products without tensor cores from sm_80 on |
 //! | [`splitk`] | - | a ring for each warp, then sums | NCHW of few images; there, depthwise with the 1x1 behind it |
 //! | [`stem`] | - | pixels in cells of 16 bytes, and all weights | 16-bit images of few channels |
+//! | [`pointwise`] | - | all weights; rows go to registers | 16-bit products with few columns, 1x1 in NHWC |
 //! | [`winograd`] | - | a ring of transformed tiles and weights | 3x3 in NCHW, `f32`, of many images, in three launches or [one](winograd::fused) |
 //! | [`plain`] | - | nothing | everything, correctly |
 //!
@@ -40,6 +41,7 @@ pub mod mma;
 mod model;
 mod outer;
 pub mod plain;
+pub mod pointwise;
 mod product;
 mod ring;
 pub mod simt;

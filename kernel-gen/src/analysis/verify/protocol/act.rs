@@ -328,6 +328,7 @@ impl<'k> Run<'_, 'k> {
             Gpu::Move { dst, src } => {
                 return Ok(Some(Stop::Collective(fragment(dst).or(fragment(src)).unwrap_or(Unit::Warp))));
             }
+            Gpu::MoveRows { .. } => return Ok(Some(Stop::Collective(Unit::Warp))),
             Gpu::Mma { unit, .. } => return Ok(Some(Stop::Collective(*unit))),
             Gpu::Commit(Group::Mma) | Gpu::Wait(Group::Mma, _) => return Ok(Some(Stop::Collective(Unit::Warpgroup))),
             Gpu::NamedBarrier { .. } => return Ok(Some(Stop::Named)),

@@ -1,0 +1,252 @@
+//! The kernel, and the one that packs the weights for it.
+
+use super::{CHUNK, DEPTH, Plan, ROWS, VECTOR};
+use crate::ir::builder::KernelBuilder;
+use crate::ir::{
+    Access, Axis, Barrier, BufferId, DType, Expr, Gpu, Group, Kernel, LoopKind, Operand, Scope, Stmt, Unit, VarId,
+};
+use crate::target::Cuda;
+use crate::templates::cuda::warp_sums::{Rows, WarpSums, each_element};
+use crate::templates::cuda::{share, tile};
+use crate::workload::naive::epilogue;
+use crate::workload::operands::Operands;
+use crate::workload::{Role, Workload};
+
+/// Brings the weights into the order in which lanes have the terms, as blocks have them in shared memory: zeros beyond the
+/// last term and column, and at the end of each row.
+pub(super) fn pack(plan: &Plan, w: &Workload) -> Kernel {
+    let name = plan.source.weights();
+    let shape = w.params().into_iter().find(|p| p.name == name).map(|p| p.shape).unwrap_or_default();
+    let mut b = KernelBuilder::new(format!("pack_{name}"));
+    let weights = b.param(name, w.dtype, &shape, Access::Read);
+    let packed = b.param("packed", w.dtype, &plan.packed_shape(), Access::Write);
+    let [tiles, columns, pitch] = plan.packed_shape();
+    b.loop_("tile", tiles, LoopKind::Grid(Axis::Y), |b, tile| {
+        b.loop_("within", columns, LoopKind::Grid(Axis::X), |b, within| {
+            b.loop_("thread", Cuda::WARP, LoopKind::Thread(Axis::X), |b, thread| {
+                share(b, Cuda::WARP, thread.into(), pitch, |b, place| {
+                    let (term, column) = (b.let_("term", term_at(&place)), tile * columns + within);
+                    let mut inside = vec![place.clone().lt(plan.chunks() * CHUNK)];
+                    if plan.depth() % CHUNK != 0 {
+                        inside.push(Expr::from(term).lt(plan.depth()));
+                    }
+                    if plan.columns() % columns != 0 {
+                        inside.push(column.clone().lt(plan.columns()));
+                    }
+                    let to = vec![tile.into(), within.into(), place];
+                    let value = Expr::load(weights, plan.source.weight(term.into(), column));
+                    b.if_else(
+                        Expr::all(inside).expect("one condition at least"),
+                        |b| b.store(packed, to.clone(), value),
+                        |b| b.store(packed, to.clone(), Expr::f32(0.0)),
+                    );
+                });
+            });
+        });
+    });
+    b.finish()
+}
+
+/// The term that [`lane_order`](crate::ir::lane_order) puts at a place.
+fn term_at(place: &Expr) -> Expr {
+    let part = |of: i64, by: i64| place.clone().floor_mod(of).floor_div(by);
+    let group = place.clone().floor_div(CHUNK) * CHUNK;
+    group + part(8, 2) * 8 + part(32, 16) * 4 + part(16, 8) * 2 + place.clone().floor_mod(2)
+}
+
+/// The kernel of a workload.
+pub(super) fn kernel(plan: &Plan, w: &Workload) -> Kernel {
+    let mut b = KernelBuilder::new(w.kernel_name());
+    let params = Operands::shaped(&mut b, w, |p| match p.role {
+        Role::Weight => plan.packed_shape().to_vec(),
+        // Pixels are rows, whichever image they are of.
+        Role::Output | Role::Residual => vec![plan.rows(), plan.columns()],
+        Role::Input => vec![plan.rows(), plan.depth()],
+        _ => p.shape.clone(),
+    });
+    b.loop_("columns", plan.column_tiles(), LoopKind::Grid(Axis::Y), |b, columns| {
+        b.loop_("block", plan.blocks(), LoopKind::Grid(Axis::X), |b, block| {
+            b.loop_("warp", plan.sizes.warps, LoopKind::Thread(Axis::Y), |b, warp| {
+                b.loop_("lane", Cuda::WARP, LoopKind::Thread(Axis::X), |b, lane| {
+                    Block { plan, w, params, columns, block, warp, lane }.run(b);
+                });
+            });
+        });
+    });
+    b.finish()
+}
+
+/// What a thread knows of its place.
+struct Block<'a> {
+    plan: &'a Plan,
+    w: &'a Workload,
+    params: Operands,
+    columns: VarId,
+    block: VarId,
+    warp: VarId,
+    lane: VarId,
+}
+
+/// What a warp multiplies.
+struct Held {
+    /// The rows of a tile: `[chunks, ROWS, CHUNK]`.
+    left: BufferId,
+    /// The weights of one product.
+    right: BufferId,
+    /// All weights of the block.
+    weights: BufferId,
+    sums: WarpSums,
+}
+
+impl Block<'_> {
+    /// All that a thread does.
+    fn run(&self, b: &mut KernelBuilder) {
+        let (plan, sizes) = (self.plan, self.plan.sizes);
+        let warp = Scope::Fragment(Unit::Warp);
+        let weights = b.alloc("weights", self.w.dtype, &plan.packed_shape()[1..], Scope::Shared);
+        let left = b.alloc("left", self.w.dtype, &[plan.chunks(), ROWS, CHUNK], warp);
+        self.fetch_weights(b, weights);
+        // The first rows are under way while the weights are.
+        let first = self.first_row(0.into());
+        self.bring_all(b, left, &first);
+        b.gpu(Gpu::Wait(Group::Copy, 0));
+        b.push(Stmt::Barrier(Barrier::Block));
+        let right = b.alloc("right", self.w.dtype, &[sizes.bn, DEPTH], warp);
+        let sums = b.alloc("sums", DType::F32, &[1, ROWS, sizes.bn], warp);
+        let sums = WarpSums { buffer: sums, count: 1, columns: sizes.bn, names: ["row", "column"] };
+        let held = Held { left, right, weights, sums };
+        b.for_("turn", plan.turns(), |b, turn| {
+            let first = Expr::from(b.let_("first_row", self.first_row(turn.into())));
+            // Behind the last tile there are no rows, and nothing is read.
+            let next = (plan.turns() > 1).then(|| Expr::from(b.let_("next_row", self.first_row(turn + 1))));
+            held.sums.clear(b);
+            for chunk in 0..plan.chunks() {
+                self.multiply(b, &held, chunk);
+                if let (Some(next), true) = (&next, sizes.ahead) {
+                    self.bring(b, left, chunk, next);
+                }
+            }
+            if sizes.staged {
+                self.store_rows(b, &held.sums, &first)
+            } else {
+                self.store(b, &held.sums, &first)
+            }
+            if let (Some(next), false) = (&next, sizes.ahead) {
+                self.bring_all(b, left, next);
+            }
+        });
+    }
+
+    /// The first row of this warp's tile in a turn.
+    fn first_row(&self, turn: Expr) -> Expr {
+        let warps = self.plan.sizes.warps;
+        (turn * (self.plan.blocks() * warps) + self.block * warps + self.warp) * ROWS
+    }
+
+    /// Has the weights brought: they lie in memory as they do here.
+    fn fetch_weights(&self, b: &mut KernelBuilder, weights: BufferId) {
+        let [_, columns, pitch] = self.plan.packed_shape();
+        let per_row = pitch / VECTOR;
+        let thread = self.warp * Cuda::WARP + self.lane;
+        share(b, self.plan.sizes.threads(), thread, columns * per_row, |b, piece| {
+            let (column, place) = (piece.clone().floor_div(per_row), piece.floor_mod(per_row) * VECTOR);
+            b.gpu(Gpu::CopyAsync {
+                dst: tile(weights, vec![column.clone(), place.clone()], &[VECTOR]),
+                src: tile(self.params.at(1), vec![self.columns.into(), column, place], &[VECTOR]),
+                guard: None,
+            });
+        });
+        b.gpu(Gpu::Commit(Group::Copy));
+    }
+
+    /// Brings a chunk of a tile's rows.
+    fn bring(&self, b: &mut KernelBuilder, left: BufferId, chunk: i64, first: &Expr) {
+        b.gpu(Gpu::MoveRows {
+            dst: tile(left, vec![chunk.into(), 0.into(), 0.into()], &[ROWS, CHUNK]),
+            src: tile(self.params.at(0), vec![first.clone(), (chunk * CHUNK).into()], &[ROWS, CHUNK]),
+        });
+    }
+
+    /// Brings a tile's rows.
+    fn bring_all(&self, b: &mut KernelBuilder, left: BufferId, first: &Expr) {
+        (0..self.plan.chunks()).for_each(|chunk| self.bring(b, left, chunk, first));
+    }
+
+    /// Multiplies a chunk of the rows.
+    fn multiply(&self, b: &mut KernelBuilder, held: &Held, chunk: i64) {
+        let bn = self.plan.sizes.bn;
+        for step in (0..CHUNK).step_by(DEPTH as usize) {
+            let place = chunk * CHUNK + step;
+            b.gpu(Gpu::Move {
+                dst: tile(held.right, vec![0.into(), 0.into()], &[bn, DEPTH]),
+                src: tile(held.weights, vec![0.into(), place.into()], &[bn, DEPTH]),
+            });
+            b.gpu(Gpu::Mma {
+                unit: Unit::Warp,
+                acc: tile(held.sums.buffer, vec![0.into(), 0.into(), 0.into()], &[ROWS, bn]),
+                a: Operand {
+                    tile: tile(held.left, vec![chunk.into(), 0.into(), step.into()], &[ROWS, DEPTH]),
+                    transposed: false,
+                },
+                b: Operand { tile: tile(held.right, vec![0.into(), 0.into()], &[bn, DEPTH]), transposed: true },
+            });
+        }
+    }
+
+    /// The index of an output, and whether it exists.
+    fn output(&self, first: &Expr, row: Expr, column: Expr) -> ([Expr; 2], Option<Expr>) {
+        let (plan, bn) = (self.plan, self.plan.sizes.bn);
+        let at = [first.clone() + row, self.columns * bn + column];
+        let beyond = [plan.turns() * plan.blocks() * plan.sizes.warps * ROWS, plan.column_tiles() * bn];
+        let sizes = [plan.rows(), plan.columns()];
+        let asked = (0..2).filter(|d| beyond[*d] != sizes[*d]).map(|d| at[d].clone().lt(sizes[d]));
+        let exists = Expr::all(asked);
+        (at, exists)
+    }
+
+    /// Stores a tile from the registers.
+    fn store(&self, b: &mut KernelBuilder, sums: &WarpSums, first: &Expr) {
+        sums.each(b, 0, |b, [row, column], sum| {
+            let (at, exists) = self.output(first, row.into(), column.into());
+            let write = |b: &mut KernelBuilder| {
+                let value = epilogue(self.w, sum, &at[1], &at, &|name| self.params.get(name));
+                b.store(self.params.output(), at, value);
+            };
+            match exists {
+                Some(exists) => b.if_(exists, write),
+                None => write(b),
+            }
+        });
+    }
+
+    /// Stores a tile by way of shared memory, so that a lane writes 16 bytes at a time.
+    fn store_rows(&self, b: &mut KernelBuilder, sums: &WarpSums, first: &Expr) {
+        let (plan, warps) = (self.plan, self.plan.sizes.warps);
+        let (dtype, pitch, piece) = (self.w.out_dtype, plan.sum_pitch(), plan.piece());
+        let rows = Rows { warps, warp: self.warp, lane: self.lane, dtype, pitch, piece };
+        let value = |_: i64, [row, column]: [VarId; 2], sum: Expr| {
+            // What does not exist takes the epilogue of the nearest that does, so that nothing has to be asked.
+            let ([row, column], exists) = self.output(first, row.into(), column.into());
+            let clamp = |at: Expr, size: i64| if exists.is_some() { at.min(size - 1) } else { at };
+            let at = [clamp(row, plan.rows()), clamp(column, plan.columns())];
+            epilogue(self.w, sum, &at[1], &at, &|name| self.params.get(name))
+        };
+        sums.by_rows(b, &rows, value, |b, _, [row, column], load| {
+            let ([row, column], exists) = self.output(first, row, column);
+            let write = |b: &mut KernelBuilder| {
+                each_element(b, piece, |b, element| {
+                    let value = load(&element);
+                    b.store(self.params.output(), vec![row, column + element], value);
+                });
+            };
+            match exists {
+                Some(exists) => b.if_(exists, write),
+                None => write(b),
+            }
+        });
+        if plan.turns() > 1 {
+            // The next tile's sums go over this one's.
+            b.push(Stmt::Barrier(Barrier::Warp));
+        }
+    }
+}

@@ -1,0 +1,288 @@
+//! Products with few columns in 16 bits, 1x1 convolutions in NHWC above all: rows go straight to the registers.
+//!
+//! With 16 to 96 outputs for each pixel there is little to multiply and nothing to share: what counts is how fast pixels come
+//! from the L2 cache or from memory. A ring in shared memory brings them there first and reads them again. Here a warp loads
+//! sixteen rows with 16 bytes a lane and multiplies what each lane holds as it is (`mma.sync`): the order of the terms of a
+//! sum is free, so weights are packed in the order that loads give ([`lane_order`](crate::ir::lane_order)). Weights are in
+//! shared memory, whole.
+//!
+//! Blocks stay: each of their warps goes through every so many-th tile of sixteen rows. With `ahead`, the next tile's rows are
+//! asked for as soon as those in the same registers have been multiplied.
+//!
+//! | knob | values | what it chooses |
+//! |---|---|---|
+//! | `bn` | 16 to 96 | output columns of a block |
+//! | `warps` | 2 to 16 | warps of a block |
+//! | `resident` | 1 to 16 | blocks of a multiprocessor |
+//! | `ahead` | 0, 1 | tiles whose rows are under way while one is multiplied |
+//! | `store` | `direct`, `rows` | pairs from registers, or rows by way of shared memory, 16 bytes at a time where they divide |
+
+mod kernel;
+mod model;
+
+use super::{ceil_div, device, fastest, with_costs};
+use crate::ir::{DType, Expr};
+use crate::schedule::Schedule;
+use crate::space::{Config, ConfigError, Space};
+use crate::target::{Cuda, CudaFeature, Target};
+use crate::templates::{Pack, Scheduled, Template, TemplateError};
+use crate::workload::{Conv2d, ConvLayout, Matmul, Op, Workload};
+
+/// See the module's text.
+pub struct PointwiseRows;
+
+/// Rows of a tile.
+const ROWS: i64 = 16;
+/// Terms of the reduction that a load of four lanes brings, and of one product.
+const CHUNK: i64 = crate::ir::LANE_COLUMNS;
+const DEPTH: i64 = 16;
+/// Elements of 16 bytes.
+const VECTOR: i64 = 8;
+/// Most terms of a reduction: a lane holds a quarter of them for each of two rows, two in a register.
+const MOST_DEPTH: i64 = 512;
+/// Most columns: with more, pixels are read too often.
+const MOST_COLUMNS: i64 = 192;
+/// The widths of tiles.
+const BN: [i64; 6] = [16, 32, 48, 64, 80, 96];
+/// Registers of a thread beside sums, rows and weights.
+const OTHER_REGISTERS: i64 = 32;
+
+/// What is multiplied.
+#[derive(Clone, Copy, PartialEq, Debug)]
+enum Source {
+    Conv(Conv2d),
+    Matmul(Matmul),
+}
+
+impl Source {
+    /// Rows, columns and terms of a sum.
+    fn size(&self) -> [i64; 3] {
+        match self {
+            Source::Conv(c) => [c.n * c.h * c.w, c.co, c.ci],
+            Source::Matmul(m) => [m.m, m.n, m.k],
+        }
+    }
+
+    /// The name of the weights.
+    fn weights(&self) -> &'static str {
+        if let Source::Conv(_) = self { "w" } else { "b" }
+    }
+
+    /// Where the weight of a term and a column is.
+    fn weight(&self, term: Expr, column: Expr) -> Vec<Expr> {
+        match self {
+            Source::Conv(_) => vec![0.into(), 0.into(), term, column],
+            Source::Matmul(m) if m.trans_b => vec![column, term],
+            Source::Matmul(_) => vec![term, column],
+        }
+    }
+}
+
+/// The product and the device, or why it is none for this template.
+fn problem<'t>(w: &Workload, t: &'t Target) -> Result<(Source, &'t Cuda), String> {
+    let gpu = device(t)?;
+    if !gpu.has(CudaFeature::CpAsync) {
+        return Err("needs cp.async (sm_80)".into());
+    }
+    if !matches!(w.dtype, DType::F16 | DType::Bf16) {
+        return Err(format!("tensor cores multiply f16 and bf16, not {}", w.dtype));
+    }
+    let source = match w.op {
+        Op::Conv2d(c) => {
+            let pointwise = (c.kh, c.kw, c.stride, c.padding, c.groups) == (1, 1, [1, 1], [0; 4], 1);
+            if !pointwise || c.layout != ConvLayout::Nhwc {
+                return Err("for 1x1 convolutions in NHWC with one group, without stride and padding".into());
+            }
+            Source::Conv(c)
+        }
+        Op::Matmul(m) if m.batch == 1 && !m.trans_a => Source::Matmul(m),
+        _ => return Err("for 1x1 convolutions and products with rows along the reduction".into()),
+    };
+    let [rows, columns, depth] = source.size();
+    if depth % VECTOR != 0 || depth > MOST_DEPTH {
+        return Err(format!("rows of {depth} elements are no whole pieces of 16 bytes, at most {MOST_DEPTH} elements"));
+    }
+    if columns > MOST_COLUMNS {
+        return Err(format!("for at most {MOST_COLUMNS} columns"));
+    }
+    if rows.checked_mul(depth.max(columns)).is_none_or(|n| n > i64::from(i32::MAX)) {
+        return Err(format!("{rows} rows of {depth} elements"));
+    }
+    Ok((source, gpu))
+}
+
+/// A config as numbers.
+#[derive(Clone, Copy, PartialEq, Debug)]
+struct Sizes {
+    bn: i64,
+    warps: i64,
+    resident: i64,
+    /// Whether the next tile's rows come while this one's are multiplied.
+    ahead: bool,
+    /// Whether sums pass shared memory on their way.
+    staged: bool,
+}
+
+impl Sizes {
+    fn of(config: &Config) -> Result<Sizes, ConfigError> {
+        Ok(Sizes {
+            bn: config.int("bn")?,
+            warps: config.int("warps")?,
+            resident: config.int("resident")?,
+            ahead: config.int("ahead")? == 1,
+            staged: config.str("store")? == "rows",
+        })
+    }
+
+    fn threads(&self) -> i64 {
+        self.warps * Cuda::WARP
+    }
+}
+
+/// A product cut up as a config says.
+#[derive(Clone, Copy, Debug)]
+struct Plan {
+    source: Source,
+    out_bytes: i64,
+    /// Multiprocessors.
+    units: i64,
+    sizes: Sizes,
+}
+
+impl Plan {
+    fn new(w: &Workload, source: Source, gpu: &Cuda, sizes: Sizes) -> Plan {
+        Plan { source, out_bytes: w.out_dtype.bytes() as i64, units: gpu.sm_count, sizes }
+    }
+
+    fn rows(&self) -> i64 {
+        self.source.size()[0]
+    }
+
+    fn columns(&self) -> i64 {
+        self.source.size()[1]
+    }
+
+    fn depth(&self) -> i64 {
+        self.source.size()[2]
+    }
+
+    /// Loads of a row: the last one may reach beyond the row, where it brings zeros.
+    fn chunks(&self) -> i64 {
+        ceil_div(self.depth(), CHUNK)
+    }
+
+    /// Tiles of sixteen rows.
+    fn tiles(&self) -> i64 {
+        ceil_div(self.rows(), ROWS)
+    }
+
+    fn column_tiles(&self) -> i64 {
+        ceil_div(self.columns(), self.sizes.bn)
+    }
+
+    /// Blocks of a tile of columns.
+    fn blocks(&self) -> i64 {
+        ceil_div(self.tiles(), self.sizes.warps).min(self.units * self.sizes.resident)
+    }
+
+    /// Tiles that a warp goes through, one after the other.
+    fn turns(&self) -> i64 {
+        ceil_div(self.tiles(), self.blocks() * self.sizes.warps)
+    }
+
+    /// Elements between rows of weights in shared memory: eight more than there are, so that the eight rows that a matrix
+    /// of `ldmatrix` has lie in different banks.
+    fn weight_pitch(&self) -> i64 {
+        self.chunks() * CHUNK + VECTOR
+    }
+
+    /// The shape of the packed weights.
+    fn packed_shape(&self) -> [i64; 3] {
+        [self.column_tiles(), self.sizes.bn, self.weight_pitch()]
+    }
+
+    /// Elements of the output that a lane stores at a time by way of shared memory: 16 bytes, or as many as divide a row.
+    fn piece(&self) -> i64 {
+        let most = 16 / self.out_bytes;
+        (0..=3).map(|e| most >> e).find(|n| *n >= 1 && self.columns() % n == 0).unwrap_or(1)
+    }
+
+    /// Elements between rows of sums in shared memory: 16 bytes more than there are.
+    fn sum_pitch(&self) -> i64 {
+        self.sizes.bn + 16 / self.out_bytes
+    }
+
+    fn shared_bytes(&self) -> i64 {
+        let Sizes { bn, warps, staged, .. } = self.sizes;
+        let sums = if staged { warps * ROWS * self.sum_pitch() * self.out_bytes } else { 0 };
+        2 * bn * self.weight_pitch() + sums + 64
+    }
+
+    /// Registers of a thread, as far as they can be told beforehand.
+    fn registers(&self) -> i64 {
+        let Sizes { bn, .. } = self.sizes;
+        self.chunks() * CHUNK / 4 + bn / 2 + bn / 4 + OTHER_REGISTERS
+    }
+
+    /// Whether a device can run it without spilling, and no part of it is for nothing.
+    fn fits(&self, gpu: &Cuda) -> bool {
+        let Sizes { bn, resident, ahead, staged, .. } = self.sizes;
+        let useful = (bn == BN[0] || bn - BN[0] < self.columns())
+            && (resident == 1 || self.units * (resident - 1) * self.sizes.warps < self.tiles())
+            && (!ahead || self.turns() > 1);
+        useful
+            && (staged || self.columns() % 2 == 0)
+            && gpu.blocks_resident(self.sizes.threads(), self.registers(), self.shared_bytes()) >= resident
+            && self.column_tiles() <= gpu.grid_dim[1]
+    }
+}
+
+impl Template for PointwiseRows {
+    fn name(&self) -> &str {
+        "pointwise_rows"
+    }
+
+    fn version(&self) -> u32 {
+        1
+    }
+
+    fn applies(&self, w: &Workload, t: &Target) -> Result<(), String> {
+        problem(w, t).map(drop)
+    }
+
+    fn space(&self, w: &Workload, t: &Target) -> Result<Space, TemplateError> {
+        let (source, gpu) = problem(w, t).map_err(TemplateError::Limit)?;
+        let (gpu, w) = (gpu.clone(), w.clone());
+        Ok(Space::builder()
+            .knob("bn", BN)
+            .knob("warps", [2, 4, 8, 16])
+            .knob("resident", [1, 2, 3, 4, 5, 6, 8, 10, 12, 16])
+            .knob("ahead", [0, 1])
+            .knob("store", ["direct", "rows"])
+            .filter("registers and shared memory suffice, and all have something to do", move |config| {
+                Sizes::of(config).is_ok_and(|sizes| Plan::new(&w, source, &gpu, sizes).fits(&gpu))
+            })
+            .build()?)
+    }
+
+    fn default_config(&self, w: &Workload, t: &Target) -> Result<Config, TemplateError> {
+        fastest(with_costs(&self.space(w, t)?, |config| self.cost(w, t, config)))
+    }
+
+    fn cost(&self, w: &Workload, t: &Target, config: &Config) -> f64 {
+        match (problem(w, t), Sizes::of(config)) {
+            (Ok((source, gpu)), Ok(sizes)) => model::us(&Plan::new(w, source, gpu, sizes), w, gpu),
+            _ => f64::INFINITY,
+        }
+    }
+
+    fn schedule(&self, w: &Workload, t: &Target, config: &Config) -> Result<Scheduled, TemplateError> {
+        let (source, gpu) = problem(w, t).map_err(TemplateError::Limit)?;
+        let plan = Plan::new(w, source, gpu, Sizes::of(config)?);
+        if !plan.fits(gpu) {
+            return Err(TemplateError::Limit(format!("{config} does not fit {}", t.name)));
+        }
+        let pack = Pack { param: source.weights().into(), kernel: kernel::pack(&plan, w) };
+        Ok(Scheduled { schedule: Schedule::new(kernel::kernel(&plan, w)), packs: vec![pack] })
+    }
+}

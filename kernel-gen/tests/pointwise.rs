@@ -1,0 +1,94 @@
+//! Products whose rows go straight to the registers, case by case: what the interpreter computes stays within the derived
+//! bound of the `f64` reference, whatever the number of rows, terms and columns.
+
+mod checked;
+
+use kernel_gen::ir::DType;
+use kernel_gen::target::Target;
+use kernel_gen::templates::Template;
+use kernel_gen::templates::cuda::pointwise::PointwiseRows;
+use kernel_gen::workload::{Conv2d, ConvLayout, Epilogue, Matmul, Workload};
+
+fn check(workload: &Workload, target: &str, config: &str) -> String {
+    checked::check(&PointwiseRows, workload, target, config)
+}
+
+fn conv(n: i64, ci: i64, side: [i64; 2], co: i64) -> Workload {
+    let c = Conv2d { w: side[1], layout: ConvLayout::Nhwc, ..Conv2d::nchw(n, ci, side[0], side[0], co, 1, 1, 0) };
+    Workload::f32(c).with_dtype(DType::F16)
+}
+
+const EPILOGUE: [Epilogue; 3] = [Epilogue::Bias, Epilogue::ResidualAdd, Epilogue::Relu];
+
+#[test]
+fn rows_are_loaded_sixteen_bytes_a_lane() {
+    let w = conv(2, 64, [6, 8], 16).with_epilogue(&EPILOGUE);
+    let text = check(&w, "sm_90a", "bn=16 warps=2 resident=1 ahead=0 store=direct");
+    // Two chunks of two times eight rows, none of which needs a question, beside the function itself.
+    assert_eq!(text.matches("mma_load_row(&left[").count(), 4, "{text}");
+    assert!(text.lines().filter(|l| l.contains("mma_load_row(&left[")).all(|l| l.ends_with(", true);")), "{text}");
+    check(&w, "sm_80", "bn=16 warps=4 resident=1 ahead=0 store=rows");
+}
+
+#[test]
+fn rows_and_columns_that_do_not_fill_their_tiles() {
+    let w = conv(3, 72, [5, 7], 26).with_epilogue(&EPILOGUE);
+    check(&w, "sm_90a", "bn=16 warps=2 resident=1 ahead=0 store=direct");
+    check(&w, "sm_90a", "bn=32 warps=4 resident=1 ahead=0 store=rows");
+    // An odd number of columns has no pairs.
+    let w = conv(1, 8, [5, 7], 19).with_epilogue(&[Epilogue::Bias]);
+    check(&w, "sm_90a", "bn=32 warps=2 resident=1 ahead=0 store=rows");
+    let space = PointwiseRows.space(&w, Target::find("sm_90a").unwrap()).unwrap();
+    assert!((0..space.range_len()).filter_map(|i| space.get(i)).all(|c| c.str("store") == Ok("rows")));
+}
+
+#[test]
+fn the_next_tile_comes_while_this_one_is_multiplied() {
+    // 132 blocks of two warps have 264 tiles at once.
+    let w = conv(1, 40, [71, 73], 16).with_epilogue(&[Epilogue::Relu]);
+    let text = check(&w, "sm_90a", "bn=16 warps=2 resident=1 ahead=1 store=direct");
+    assert!(text.contains("next_row"), "{text}");
+    check(&w, "sm_90a", "bn=16 warps=2 resident=1 ahead=0 store=rows");
+}
+
+#[test]
+fn matrices_and_bf16() {
+    for trans_b in [false, true] {
+        let m = Matmul { trans_b, ..Matmul::new(50, 30, 48) };
+        let w = Workload::f32(m).with_dtype(DType::Bf16).with_epilogue(&[Epilogue::Bias]);
+        check(&w, "sm_90a", "bn=32 warps=2 resident=1 ahead=0 store=direct");
+        let w = Workload { out_dtype: DType::F32, ..w };
+        check(&w, "sm_90a", "bn=16 warps=2 resident=1 ahead=0 store=rows");
+    }
+}
+
+#[test]
+fn what_it_is_not_for_is_refused_in_words() {
+    let target = Target::find("sm_90a").unwrap();
+    let reason = |w: &Workload| PointwiseRows.applies(w, target).unwrap_err();
+    let strided = Conv2d { layout: ConvLayout::Nhwc, ..Conv2d::nchw(1, 64, 8, 8, 16, 1, 2, 0) };
+    assert!(reason(&Workload::f32(strided).with_dtype(DType::F16)).contains("without stride"));
+    assert!(reason(&conv(1, 60, [8, 8], 16)).contains("no whole pieces of 16 bytes"));
+    assert!(reason(&conv(1, 64, [8, 8], 512)).contains("at most 192 columns"));
+    assert!(reason(&Workload::f32(Matmul::new(64, 64, 64))).contains("f16 and bf16"));
+    assert!(
+        reason(&Workload::f32(Matmul { trans_a: true, ..Matmul::new(64, 64, 64) }).with_dtype(DType::F16))
+            .contains("along the reduction")
+    );
+}
+
+#[test]
+fn large_outputs_can_be_shown_to_be_written() {
+    use kernel_gen::analysis::verify::verify;
+    use kernel_gen::lower::insert_barriers::insert_barriers;
+    use kernel_gen::space::Config;
+    let target = Target::find("sm_90a").unwrap();
+    let w = conv(64, 192, [35, 35], 64).with_epilogue(&[Epilogue::Bias]);
+    for config in ["bn=64 warps=8 resident=1 ahead=1 store=rows", "bn=16 warps=2 resident=2 ahead=0 store=rows"] {
+        let scheduled = PointwiseRows.schedule(&w, target, &Config::parse(config).unwrap()).unwrap();
+        let kernel = insert_barriers(scheduled.schedule.kernel);
+        if let Err(faults) = verify(kernel.clone(), &target.limits()) {
+            panic!("{config}: {}\n{kernel}", faults[0]);
+        }
+    }
+}
