@@ -23,28 +23,28 @@ const EPILOGUE: [Epilogue; 3] = [Epilogue::Bias, Epilogue::ResidualAdd, Epilogue
 #[test]
 fn rows_are_loaded_sixteen_bytes_a_lane() {
     let w = conv(2, 64, [6, 8], 16).with_epilogue(&EPILOGUE);
-    let text = check(&w, "sm_90a", "bn=16 warps=2 resident=1 ahead=0 store=direct");
+    let text = check(&w, "sm_90a", "bn=16 warps=1 resident=1 ahead=0 store=direct");
     // Two chunks of two times eight rows, none of which needs a question, beside the function itself.
     assert_eq!(text.matches("mma_load_row(&left[").count(), 4, "{text}");
     assert!(text.lines().filter(|l| l.contains("mma_load_row(&left[")).all(|l| l.ends_with(", true);")), "{text}");
-    check(&w, "sm_80", "bn=16 warps=4 resident=1 ahead=0 store=rows");
+    check(&w, "sm_80", "bn=16 warps=1 resident=1 ahead=0 store=rows");
 }
 
 #[test]
 fn rows_and_columns_that_do_not_fill_their_tiles() {
     let w = conv(3, 72, [5, 7], 26).with_epilogue(&EPILOGUE);
-    check(&w, "sm_90a", "bn=16 warps=2 resident=1 ahead=0 store=direct");
-    check(&w, "sm_90a", "bn=32 warps=4 resident=1 ahead=0 store=rows");
+    check(&w, "sm_90a", "bn=16 warps=1 resident=1 ahead=0 store=direct");
+    check(&w, "sm_90a", "bn=32 warps=1 resident=1 ahead=0 store=rows");
     // An odd number of columns has no pairs.
     let w = conv(1, 8, [5, 7], 19).with_epilogue(&[Epilogue::Bias]);
-    check(&w, "sm_90a", "bn=32 warps=2 resident=1 ahead=0 store=rows");
+    check(&w, "sm_90a", "bn=32 warps=1 resident=1 ahead=0 store=rows");
     let space = PointwiseRows.space(&w, Target::find("sm_90a").unwrap()).unwrap();
     assert!((0..space.range_len()).filter_map(|i| space.get(i)).all(|c| c.str("store") == Ok("rows")));
 }
 
 #[test]
 fn the_next_tile_comes_while_this_one_is_multiplied() {
-    // 132 blocks of two warps have 264 tiles at once.
+    // 132 blocks of two warps have 264 of the 324 tiles at once; in the next turn all blocks have one or none.
     let w = conv(1, 40, [71, 73], 16).with_epilogue(&[Epilogue::Relu]);
     let text = check(&w, "sm_90a", "bn=16 warps=2 resident=1 ahead=1 store=direct");
     assert!(text.contains("next_row"), "{text}");
@@ -56,9 +56,9 @@ fn matrices_and_bf16() {
     for trans_b in [false, true] {
         let m = Matmul { trans_b, ..Matmul::new(50, 30, 48) };
         let w = Workload::f32(m).with_dtype(DType::Bf16).with_epilogue(&[Epilogue::Bias]);
-        check(&w, "sm_90a", "bn=32 warps=2 resident=1 ahead=0 store=direct");
+        check(&w, "sm_90a", "bn=32 warps=1 resident=1 ahead=0 store=direct");
         let w = Workload { out_dtype: DType::F32, ..w };
-        check(&w, "sm_90a", "bn=16 warps=2 resident=1 ahead=0 store=rows");
+        check(&w, "sm_90a", "bn=16 warps=1 resident=1 ahead=0 store=rows");
     }
 }
 

@@ -137,10 +137,11 @@ impl Block<'_> {
         });
     }
 
-    /// The first row of this warp's tile in a turn.
+    /// The first row of this warp's tile in a turn. Neighbours are in different blocks, so that in the last turn, too, all
+    /// multiprocessors have about as much to do.
     fn first_row(&self, turn: Expr) -> Expr {
-        let warps = self.plan.sizes.warps;
-        (turn * (self.plan.blocks() * warps) + self.block * warps + self.warp) * ROWS
+        let blocks = self.plan.blocks();
+        ((turn * self.plan.sizes.warps + self.warp) * blocks + self.block) * ROWS
     }
 
     /// Has the weights brought: they lie in memory as they do here.

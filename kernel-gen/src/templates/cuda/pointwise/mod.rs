@@ -12,7 +12,7 @@
 //! | knob | values | what it chooses |
 //! |---|---|---|
 //! | `bn` | 16 to 96 | output columns of a block |
-//! | `warps` | 2 to 16 | warps of a block |
+//! | `warps` | 1 to 16 | warps of a block |
 //! | `resident` | 1 to 16 | blocks of a multiprocessor |
 //! | `ahead` | 0, 1 | tiles whose rows are under way while one is multiplied |
 //! | `store` | `direct`, `rows` | pairs from registers, or rows by way of shared memory, 16 bytes at a time where they divide |
@@ -44,6 +44,8 @@ const MOST_DEPTH: i64 = 512;
 const MOST_COLUMNS: i64 = 192;
 /// The widths of tiles.
 const BN: [i64; 6] = [16, 32, 48, 64, 80, 96];
+/// Warps of a block.
+const WARPS: [i64; 7] = [1, 2, 4, 6, 8, 12, 16];
 /// Registers of a thread beside sums, rows and weights.
 const OTHER_REGISTERS: i64 = 32;
 
@@ -182,7 +184,7 @@ impl Plan {
 
     /// Blocks of a tile of columns.
     fn blocks(&self) -> i64 {
-        ceil_div(self.tiles(), self.sizes.warps).min(self.units * self.sizes.resident)
+        self.tiles().min(self.units * self.sizes.resident)
     }
 
     /// Tiles that a warp goes through, one after the other.
@@ -227,8 +229,10 @@ impl Plan {
     /// Whether a device can run it without spilling, and no part of it is for nothing.
     fn fits(&self, gpu: &Cuda) -> bool {
         let Sizes { bn, resident, ahead, staged, .. } = self.sizes;
+        let fewer = WARPS.into_iter().rev().find(|n| *n < self.sizes.warps).unwrap_or(0);
         let useful = (bn == BN[0] || bn - BN[0] < self.columns())
-            && (resident == 1 || self.units * (resident - 1) * self.sizes.warps < self.tiles())
+            && (resident == 1 || self.units * (resident - 1) < self.tiles())
+            && self.blocks() * fewer < self.tiles()
             && (!ahead || self.turns() > 1);
         useful
             && (staged || self.columns() % 2 == 0)
@@ -255,7 +259,7 @@ impl Template for PointwiseRows {
         let (gpu, w) = (gpu.clone(), w.clone());
         Ok(Space::builder()
             .knob("bn", BN)
-            .knob("warps", [2, 4, 8, 16])
+            .knob("warps", WARPS)
             .knob("resident", [1, 2, 3, 4, 5, 6, 8, 10, 12, 16])
             .knob("ahead", [0, 1])
             .knob("store", ["direct", "rows"])

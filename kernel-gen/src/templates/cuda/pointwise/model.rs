@@ -1,6 +1,6 @@
 //! How long a product with few columns takes: what ranks sizes that were not measured.
 
-use super::{DEPTH, Plan, ROWS};
+use super::{DEPTH, Plan, ROWS, ceil_div};
 use crate::target::Cuda;
 use crate::workload::Workload;
 
@@ -32,10 +32,9 @@ pub(super) fn us(plan: &Plan, w: &Workload, gpu: &Cuda) -> f64 {
     let (depth, bn) = (plan.depth() as f64, sizes.bn as f64);
     let turns = plan.turns() as f64;
     // Tiles of the multiprocessor that has most, of all tiles of columns: blocks come in turn.
-    let blocks = plan.blocks() * plan.column_tiles();
-    let resident = ((blocks as f64 / plan.units as f64).ceil()).max(1.0);
+    let tiles = ceil_div(plan.tiles() * plan.column_tiles(), plan.units) as f64;
+    let resident = ceil_div(plan.blocks() * plan.column_tiles(), plan.units).max(1) as f64;
     let waves = (resident / sizes.resident as f64).max(1.0);
-    let tiles = resident * sizes.warps as f64 * turns;
     let steps = depth / DEPTH as f64;
     let read = ROWS as f64 * depth * 2.0;
     let written = ROWS as f64 * bn * plan.out_bytes as f64 * if sizes.staged { 1.0 } else { PAIRS };
