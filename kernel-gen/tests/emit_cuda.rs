@@ -86,9 +86,10 @@ fn the_emitted_cuda_is_what_the_files_say_and_compiles() {
 
 /// Kernels that only a GPU can say, from all folders.
 fn gpu_kernels() -> Vec<PathBuf> {
-    let good =
-        ["copy_async_mma.kg", "hopper_cluster.kg", "hopper_ring.kg", "split_tf32.kg"].map(|f| folder("good").join(f));
-    let emitted = ["warp-halves", "warp-product", "warp-transposed", "warp-turing", "cluster-multicast"];
+    let good = ["copy_async_mma", "hopper_cluster", "hopper_ring", "split_tf32", "split_bf16"];
+    let good = good.map(|f| folder("good").join(f).with_extension("kg"));
+    let emitted =
+        ["warp-halves", "warp-product", "warp-transposed", "warp-turing", "cluster-multicast", "split-bf16-turned"];
     let emitted = emitted.map(|f| folder("emit-cuda").join(f).with_extension("kernel"));
     good.into_iter().chain(emitted).collect()
 }
@@ -110,9 +111,10 @@ fn every_pass_keeps_what_a_kernel_of_tensor_cores_computes() {
 
 #[test]
 fn products_of_tensor_cores_compute_what_the_interpreter_computes() {
-    let emitted = ["warp-halves", "warp-product", "warp-transposed", "warp-turing"];
+    let emitted = ["warp-halves", "warp-product", "warp-transposed", "warp-turing", "split-bf16-turned"];
     let emitted = emitted.map(|f| folder("emit-cuda").join(f).with_extension("kernel"));
-    let good = ["copy_async_mma.kg", "hopper_ring.kg", "split_tf32.kg"].map(|f| folder("good").join(f));
+    let good = ["copy_async_mma", "hopper_ring", "split_tf32", "split_bf16"];
+    let good = good.map(|f| folder("good").join(f).with_extension("kg"));
     for path in good.into_iter().chain(emitted) {
         let kernel = read(&path);
         let inputs = interp::seeded_inputs(&kernel, 5);

@@ -70,6 +70,32 @@ fn parts_in_tf32_compute_the_product_of_f32() {
 }
 
 #[test]
+fn parts_in_bf16_compute_the_product_of_f32() {
+    let kernel = good("split_bf16");
+    let mut inputs = interp::seeded_inputs(&kernel, 6);
+    // Of all sizes that have 24 bits in bf16.
+    let a = inputs["a"].iter().zip((-100..=100).step_by(25).cycle());
+    let a: Vec<f64> = a.map(|(v, e)| f64::from((v * 0.765_432_1 * 2f64.powi(e)) as f32)).collect();
+    inputs.insert("a".to_string(), a.clone());
+    // Each sum is one product, so nothing else is rounded.
+    let b: Vec<f64> = (0..16 * 64).map(|i| f64::from(u8::from(i % 64 == 3 * (i / 64)))).collect();
+    inputs.insert("b".to_string(), b.clone());
+    let out = interp::run(&kernel, &inputs, Mode::Declared).unwrap_or_else(|e| panic!("{e}"));
+    let want: Vec<f64> = (0..64 * 16).map(|i| a[i / 16 * 64 + i % 16 * 3]).collect();
+    assert_eq!(out["c"], want);
+}
+
+#[test]
+fn infinity_leaves_over_no_number() {
+    let kernel = good("split_bf16");
+    let mut inputs = interp::seeded_inputs(&kernel, 6);
+    let a = inputs.get_mut("a").expect("an input");
+    (a[0], a[64]) = (f64::INFINITY, f64::NAN);
+    let out = interp::run(&kernel, &inputs, Mode::Declared).unwrap_or_else(|e| panic!("{e}"));
+    assert!(out["c"][..32].iter().all(|v| v.is_nan()) && out["c"][32..].iter().all(|v| v.is_finite()));
+}
+
+#[test]
 fn an_operand_in_registers_is_in_use_until_the_wait() {
     let said = report("split_tf32", "wait mma 0", "wait mma 1");
     assert!(said.contains("rows[0, 0, 0]") && said.contains("an mma.warpgroup of warpgroup 0"), "{said}");
@@ -132,7 +158,7 @@ fn what_the_verifier_passes_runs_without_a_report() {
     let count = std::env::var("KERNEL_GEN_MUTANTS").ok().and_then(|n| n.parse().ok()).unwrap_or(40u64);
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../specs/filetests/good");
     let (mut passed, mut refused) = (0, 0);
-    for name in ["hopper_ring", "hopper_cluster", "copy_async_mma", "split_tf32"] {
+    for name in ["hopper_ring", "hopper_cluster", "copy_async_mma", "split_tf32", "split_bf16"] {
         let text = std::fs::read_to_string(folder.join(name).with_extension("kg")).unwrap();
         for seed in 0..count {
             let mutant = mutate(&text, &mut Rng::new(seed));

@@ -3,7 +3,7 @@
 use super::Cause;
 use super::gpu::{Block, GpuOp, Matrix};
 use super::machine::{Machine, Thread, Trap};
-use super::round::{nearest_tf32, truncated_tf32};
+use super::round::{nearest_tf32, round_to, truncated_tf32};
 use crate::analysis::order::{Agent, Role};
 use crate::ir::{DType, Group, Unit, lane_order};
 
@@ -60,7 +60,11 @@ impl Machine<'_> {
                     let element = from + src.tile.offsets[src.at(row, column)];
                     let mut rest = self.read_by(t, &warps[row * warps.len() / rows], src.tile.buffer, element)?;
                     for part in 0..parts {
-                        let value = if part == 0 { nearest_tf32(rest) } else { rest };
+                        let value = match (self.p.buffers[dst.buffer as usize].dtype, part) {
+                            (DType::Bf16, _) => round_to(rest, DType::Bf16),
+                            (_, 0) => nearest_tf32(rest),
+                            _ => rest,
+                        };
                         self.write_by(t, &agent, dst.buffer, to + dst.offsets[part * rows * columns + i], value)?;
                         rest -= value;
                     }

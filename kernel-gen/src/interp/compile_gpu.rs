@@ -59,10 +59,13 @@ impl<'k> Compiler<'k> {
                 let (Scope::Fragment(unit), Scope::Shared | Scope::Global) = (to.scope, from.scope) else {
                     return Err(InterpError::malformed("split is from memory to a fragment"));
                 };
-                let f32s = to.dtype == DType::F32 && from.dtype == DType::F32;
+                let most = Gpu::most_parts(to.dtype).filter(|_| from.dtype == DType::F32);
                 let (dst, src) = (self.box_of(dst)?, self.matrix(&src.tile, src.transposed)?);
                 let (rows, columns) = src.shape();
-                if !f32s || !matches!(dst.extents[..], [1 | 2, r, c] if (r, c) == (rows as i64, columns as i64)) {
+                let fits = |[parts, r, c]: [i64; 3]| {
+                    most.is_some_and(|most| (1..=most).contains(&parts)) && [r, c] == [rows as i64, columns as i64]
+                };
+                if !<[i64; 3]>::try_from(&dst.extents[..]).is_ok_and(fits) {
                     let extents = &dst.extents;
                     return Err(InterpError::malformed(format!("a split of extents {extents:?} = {rows}x{columns}")));
                 }

@@ -36,17 +36,22 @@
 //! An operand of `mma.warpgroup` is a matrix whose rows are `swizzle` bytes of shared memory; a wider one is said with
 //! three extents `[blocks, rows, columns]` above 1, blocks that stand side by side: the matrix `rows x (blocks * columns)`.
 //!
-//! Where elements are `f32`, the left operand of `mma.warpgroup` may be a fragment of the warpgroup instead. Of such
-//! elements tensor cores multiply the first 10 fraction bits (**tf32**) and ignore the others. `split` fills such a fragment
-//! from memory: part 0 is the value rounded to tf32, part 1 what that leaves over, which is exact in `f32` and loses at most
-//! its last bit as tf32. The sum of the products of parts is then an `f32` product but for about 2^-22 of it. *(PTX ISA,
-//! "Alternate floating point"; Ootomo and Yokota, arXiv:2203.03341.)* Infinite elements give NaN, since the rest of infinity
-//! is one. An asynchronous product reads its fragment until it is waited for: it must not be filled again before.
+//! The left operand of `mma.warpgroup` may be a fragment of the warpgroup instead. Of elements that are `f32` tensor cores
+//! multiply the first 10 fraction bits (**tf32**) and ignore the others. `split` fills such a fragment from `f32` in memory,
+//! each part with what those before it leave over, which is exact in `f32`:
+//! * in tf32 (a fragment of `f32`): part 0 is the value rounded, and part 1 loses at most its last bit. The sum of the
+//!   products of two parts is then an `f32` product but for about 2^-22 of it. *(PTX ISA, "Alternate floating point"; Ootomo
+//!   and Yokota, arXiv:2203.03341.)*
+//! * in bf16: every part is rounded to nearest even. Three parts of 8 bits each are all of an `f32` whose last bit bf16 can
+//!   hold, which is so from 2^-110 on. *(Henry, Tang and Heinecke, arXiv:1904.06376.)*
+//!
+//! Infinite elements give NaN, since the rest of infinity is one. An asynchronous product reads its fragment until it is
+//! waited for: it must not be filled again before.
 //!
 //! A shared buffer's **swizzle** is an address map: within each 8 rows of `swizzle` bytes, the 16-byte units of row `r`
 //! are exchanged by XOR with `r`. Indices do not know of it.
 
-use super::{BufferId, Expr, Tile};
+use super::{BufferId, DType, Expr, Tile};
 
 /// The threads that act as one.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -169,9 +174,10 @@ pub enum Gpu {
         /// Source, of the same extents apart from ones; rows of whole pieces, the last dimension fast.
         src: Tile,
     },
-    /// Copies a matrix from memory into a fragment as parts in tf32: the value rounded, and what that leaves over.
+    /// Copies a matrix from memory into a fragment as parts: the value rounded, and what each part leaves over.
     Split {
-        /// Tile `[parts, rows, columns]` of a fragment of `f32`, a left operand; 1 or 2 parts.
+        /// Tile `[parts, rows, columns]` of a fragment, a left operand; 1 or 2 parts in `f32` (taken as tf32), 1 to 3 in
+        /// `bf16`.
         dst: Tile,
         /// Source, `f32`, `rows x columns`.
         src: Operand,
@@ -255,6 +261,15 @@ pub enum Gpu {
 }
 
 impl Gpu {
+    /// The most parts that `split` makes, in a fragment of a type that can hold parts.
+    pub fn most_parts(dtype: DType) -> Option<i64> {
+        match dtype {
+            DType::F32 => Some(2),
+            DType::Bf16 => Some(3),
+            _ => None,
+        }
+    }
+
     /// The tiles that it reads and writes; an accumulator is both.
     pub fn tiles(&self) -> GpuTiles<'_> {
         match self {

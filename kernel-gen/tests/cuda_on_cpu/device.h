@@ -277,6 +277,24 @@ template <int columns> static void wgmma_tf32(float *sums, const unsigned *a, un
   warp_wait();
 }
 
+// The same with two elements in a register: PTX ISA, "Register Fragments for wgmma.mma_async.m64nNk16".
+template <int columns, class Widen>
+static void wgmma_held(float *sums, const unsigned *a, unsigned long long b, bool right, Widen widen) {
+  const int thread = linear_thread() % 128, lane = thread % 32;
+  warp_mail &m = mail[linear_thread() / 32];
+  const size_t from_b = wgmma_start(b);
+  memcpy(m.a[lane], a, 16);
+  warp_wait();
+  for (int i = 0; i < columns / 2; ++i) {
+    const int row = lane / 4 + i % 4 / 2 * 8, column = i / 4 * 8 + lane % 4 * 2 + i % 2;
+    for (int k = 0; k < 16; ++k) {
+      const unsigned pair = m.a[row % 8 * 4 + k % 8 / 2][row / 8 + k / 8 * 2];
+      sums[i] += widen((unsigned short)(pair >> k % 2 * 16)) * widen(wgmma_element(b, from_b, column, k, right));
+    }
+  }
+  warp_wait();
+}
+
 // Runs `body` as every thread of every block.
 struct Run {
   index3 grid, block;

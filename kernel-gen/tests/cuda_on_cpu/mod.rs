@@ -50,7 +50,8 @@ fn without_instructions(source: &str) -> String {
     out
 }
 
-/// A product of a warpgroup, whose name says all about it: `wgmma_m64n128k16_f16_nt`, `wgmma_m64n128k8_tf32`.
+/// A product of a warpgroup, whose name says all about it: `wgmma_m64n128k16_f16_nt`, `wgmma_m64n128k16_bf16_held_n`,
+/// `wgmma_m64n128k8_tf32`.
 fn warpgroup_product(head: &str) -> String {
     let product = head.strip_prefix("KG_FN void wgmma_m64n");
     if let Some((columns, _)) = product.and_then(|t| t.split_once("k8_tf32")) {
@@ -62,6 +63,13 @@ fn warpgroup_product(head: &str) -> String {
     let Some((columns, rest)) = product.and_then(|t| t.split_once("k16_")) else {
         return String::new();
     };
+    if let Some((dtype, order)) = rest.split_once("_held_") {
+        let (order, right) = (&order[..1], order.starts_with('t'));
+        return format!(
+            "static void wgmma_m64n{columns}k16_{dtype}_held_{order}(float *sums, const unsigned *a, unsigned long long b) {{\n  \
+             wgmma_held<{columns}>(sums, a, b, {right}, cpu_{dtype}_to_f32);\n}}\n"
+        );
+    }
     let Some((dtype, [a, b, ..])) = rest.split_once('_').map(|(dtype, rest)| (dtype, rest.as_bytes())) else {
         return String::new();
     };

@@ -190,16 +190,16 @@ impl Checker<'_, '_> {
         self.scope(dst, "split fills", |s| matches!(s, Scope::Fragment(_)), "a fragment")?;
         self.scope(&src.tile, "split reads", |s| matches!(s, Scope::Shared | Scope::Global), "memory")?;
         let [to, from] = [dst, &src.tile].map(|t| self.kernel.buffer(t.buffer));
-        if to.dtype != DType::F32 || from.dtype != DType::F32 {
+        let Some(most) = Gpu::most_parts(to.dtype).filter(|_| from.dtype == DType::F32) else {
             let cause = format!("split of {} into {}", from.dtype, to.dtype);
-            return Err((FaultKind::TypeMismatch, cause, "split f32; what has 16 bits needs it not"));
-        }
+            return Err((FaultKind::TypeMismatch, cause, "split f32 into f32 (for tf32) or bf16"));
+        };
         let matrix = |r: i64, c: i64| if src.transposed { [c, r] } else { [r, c] };
         match dst.extents[..] {
-            [1 | 2, r, c] if long(&src.tile) == matrix(r, c) => Ok(()),
+            [parts, r, c] if (1..=most).contains(&parts) && long(&src.tile) == matrix(r, c) => Ok(()),
             _ => {
                 let cause = format!("split of extents {:?} = {:?}", dst.extents, src.tile.extents);
-                Err((FaultKind::TypeMismatch, cause, "name one or two parts of one matrix"))
+                Err((FaultKind::TypeMismatch, cause, "name one or two parts of one matrix, in bf16 up to three"))
             }
         }
     }
@@ -246,12 +246,11 @@ impl Checker<'_, '_> {
             |s| s == Scope::Fragment(Unit::Warpgroup),
             "a fragment of a warpgroup",
         )?;
-        // Elements of 32 bits may be rounded in registers before, and run along the reduction only.
+        // Elements of 32 bits run along the reduction only.
         let tf32 = self.kernel.buffer(b.tile.buffer).dtype == DType::F32;
         let held = Scope::Fragment(Unit::Warpgroup);
-        let wanted = if tf32 { "shared, or a fragment of the warpgroup" } else { "shared" };
-        let fits = |s| s == Scope::Shared || tf32 && s == held;
-        self.scope(&a.tile, "the left operand of mma.warpgroup is", fits, wanted)?;
+        let wanted = "shared, or a fragment of the warpgroup";
+        self.scope(&a.tile, "the left operand of mma.warpgroup is", |s| s == Scope::Shared || s == held, wanted)?;
         self.scope(&b.tile, "the right operand of mma.warpgroup is", |s| s == Scope::Shared, "shared")?;
         if !tf32 {
             self.dtypes(acc, a, b, &[DType::F32])?;
@@ -263,6 +262,10 @@ impl Checker<'_, '_> {
             return Err((FaultKind::TypeMismatch, cause, "multiply m x k by a transposed n x k, all in f32"));
         }
         let refuse = |cause: String, mend| Err((FaultKind::TypeMismatch, cause, mend));
+        if a.transposed && self.kernel.buffer(a.tile.buffer).scope == held {
+            let cause = "mma.warpgroup with a transposed left operand in registers".to_string();
+            return refuse(cause, "hold the matrix itself, m x k");
+        }
         // Blocks that stand side by side make the columns longer.
         let shape = |t: &Tile, transposed: bool| {
             let (rows, cols) = match long(t)[..] {

@@ -6,7 +6,7 @@ use super::vector::is_multiple;
 use super::{Body, EmitError};
 use crate::analysis::simplify::simplify;
 use crate::emit::text::strength::SUM;
-use crate::ir::{BufferId, Expr, LANE_COLUMNS, Operand, Scope, Tile, Unit, VarId};
+use crate::ir::{BufferId, DType, Expr, LANE_COLUMNS, Operand, Scope, Tile, Unit, VarId};
 use crate::target::CudaFeature;
 
 /// Where a tile lies in memory.
@@ -121,10 +121,11 @@ impl Body<'_> {
         Ok(())
     }
 
-    /// Fills a left operand with the parts of what lies in memory. A thread holds of 16 rows and 8 columns those four
-    /// elements whose row is its lane's quarter, modulo 8, and whose column its place in that, modulo 4.
+    /// Fills a left operand with the parts of what lies in memory. A thread holds of 16 rows and 32 bytes of columns those
+    /// four registers whose row is its lane's quarter, modulo 8, and whose column, as numbers of 4 bytes, its place in that,
+    /// modulo 4.
     pub(super) fn split(&mut self, dst: &Tile, src: &Operand) -> Result<(), EmitError> {
-        self.need(CudaFeature::CpAsync, "an operand in tf32")?;
+        self.need(CudaFeature::CpAsync, "an operand in tf32 or bf16")?;
         let memory = self.kernel.buffer(src.tile.buffer);
         let mut strides = spanned(&src.tile).map(|d| memory.strides[d]);
         if src.transposed {
@@ -140,28 +141,57 @@ impl Body<'_> {
         let quad = Expr::Var(self.lane).floor_div(4);
         // The four warps of a warpgroup hold sixteen rows each.
         let (first, held) = if warpgroup { (Expr::Var(self.warp) * 16 + quad, rows / 4) } else { (quad, rows) };
-        let column = Expr::Var(self.lane).floor_mod(4);
-        let halves = if parts == 2 { self.ptx(Ptx::SplitTf32) } else { self.ptx(Ptx::RoundTf32) };
+        let pairs = self.kernel.buffer(dst.buffer).dtype == DType::Bf16;
+        let width = if pairs { 2 } else { 1 };
+        let column = Expr::Var(self.lane).floor_mod(4) * width;
         for row in (0..held).step_by(16) {
-            for step in (0..columns).step_by(8) {
+            for step in (0..columns).step_by(8 * width as usize) {
                 for i in 0..4 {
-                    let (down, along) = (row + i % 2 * 8, step + i / 2 * 4);
-                    let at = simplify(&place.at(first.clone() + down, column.clone() + along), &self.ranges);
-                    let value = self.single(place.buffer, &at)?;
+                    let (down, along) = (row + i % 2 * 8, step + i / 2 * 4 * width);
                     let mut register = |part: i64| {
                         let mut tile = dst.clone();
                         tile.origin[0] = tile.origin[0].clone() + part;
                         self.register(&tile, row, step, i)
                     };
-                    let whole = register(0)?;
-                    let line = match parts {
-                        2 => format!("{halves}({whole}, {}, {value});", register(1)?),
-                        _ => format!("{whole} = __float_as_uint({halves}({value}));"),
-                    };
-                    self.line(&line);
+                    let registers = (0..parts).map(&mut register).collect::<Result<Vec<_>, _>>()?;
+                    let (row, column) = (first.clone() + down, column.clone() + along);
+                    match pairs {
+                        true => self.split_pair(&registers, &place, row, column)?,
+                        false => self.split_single(&registers, &place, row, column)?,
+                    }
                 }
             }
         }
+        Ok(())
+    }
+
+    /// Fills a register for each part in tf32 of an element.
+    fn split_single(&mut self, to: &[String], place: &Place, row: Expr, column: Expr) -> Result<(), EmitError> {
+        let at = simplify(&place.at(row, column), &self.ranges);
+        let value = self.single(place.buffer, &at)?;
+        let line = match to {
+            [whole, rest] => format!("{}({whole}, {rest}, {value});", self.ptx(Ptx::SplitTf32)),
+            _ => format!("{} = __float_as_uint({}({value}));", to[0], self.ptx(Ptx::RoundTf32)),
+        };
+        self.line(&line);
+        Ok(())
+    }
+
+    /// Fills a register for each part in bf16 of an element and the next one of its row.
+    fn split_pair(&mut self, to: &[String], place: &Place, row: Expr, column: Expr) -> Result<(), EmitError> {
+        let split = self.ptx(Ptx::SplitBf16 { parts: to.len() as i64 });
+        let [down, along] = place.strides;
+        // One load where they always lie in the same eight bytes; an address map moves sixteen.
+        let [low, high] = if along == 1 && down % 2 == 0 && is_multiple(&place.offset, 2) {
+            let address = self.address(place, row, column)?;
+            let pair = self.names.fresh("pair");
+            self.line(&format!("const float2 {pair} = *(const float2 *)({address});"));
+            ["x", "y"].map(|half| format!("{pair}.{half}"))
+        } else {
+            let [low, high] = [0, 1].map(|next| place.at(row.clone(), column.clone() + next));
+            [self.single(place.buffer, &low)?, self.single(place.buffer, &high)?]
+        };
+        self.line(&format!("{split}({}, {low}, {high});", to.join(", ")));
         Ok(())
     }
 

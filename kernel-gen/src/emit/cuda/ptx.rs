@@ -51,8 +51,10 @@ pub(super) enum Ptx {
     RoundTf32,
     /// The two parts of an `f32` as operands.
     SplitTf32,
-    /// `wgmma` on 64 x n sums and a reduction of 8, with the left operand in registers.
-    WgmmaTf32 { columns: i64 },
+    /// Neighbouring `f32`s as so many parts in bf16, each a register of two.
+    SplitBf16 { parts: i64 },
+    /// [`Ptx::Wgmma`] with the left operand in registers; of the right one it is said whether it is transposed.
+    WgmmaHeld { columns: i64, dtype: DType, transposed: bool },
 }
 
 impl Ptx {
@@ -82,7 +84,16 @@ impl Ptx {
             Ptx::SettleOperand => "wgmma_settle_operand".into(),
             Ptx::RoundTf32 => "round_tf32".into(),
             Ptx::SplitTf32 => "split_tf32".into(),
-            Ptx::WgmmaTf32 { columns } => format!("wgmma_m64n{columns}k8_tf32"),
+            Ptx::SplitBf16 { parts } => format!("split_bf16_{parts}"),
+            Ptx::WgmmaHeld { columns, dtype, transposed } => {
+                let (depth, kind) = wgmma_kind(dtype);
+                let order = match (dtype, transposed) {
+                    (DType::F32, _) => "",
+                    (_, true) => "_held_t",
+                    (_, false) => "_held_n",
+                };
+                format!("wgmma_m64n{columns}k{depth}_{kind}{order}")
+            }
             Ptx::WgmmaOperand => "wgmma_operand".into(),
             Ptx::Wgmma { columns, dtype, transposed: [a, b] } => {
                 let letter = |t| if t { 't' } else { 'n' };
@@ -105,7 +116,8 @@ impl Ptx {
             | Ptx::RoundTf32
             | Ptx::SplitTf32
             | Ptx::Wgmma { .. }
-            | Ptx::WgmmaTf32 { .. } => vec![],
+            | Ptx::WgmmaHeld { .. } => vec![],
+            Ptx::SplitBf16 { .. } => vec![Helper::NarrowPair(DType::Bf16)],
             Ptx::TensorLoad { .. } | Ptx::TensorStore { .. } => vec![address, Helper::Ptx(Ptx::TensorMap)],
             _ => vec![address],
         }
@@ -256,13 +268,31 @@ impl Ptx {
                  whole = (__float_as_uint(x) + 0x1000u) & 0xffffe000u;\n  \
                  rest = __float_as_uint(x - __uint_as_float(whole));\n}}\n"
             ),
-            Ptx::WgmmaTf32 { columns } => {
+            // The parts of NaN are NaN, as is what infinity leaves over.
+            Ptx::SplitBf16 { parts } => {
+                let names: Vec<String> = (0..parts).map(|i| format!("part{i}")).collect();
+                let params: String = names.iter().map(|n| format!("unsigned &{n}, ")).collect();
+                let rounded = names.iter().map(|n| format!("  {n} = f32_to_bf16x2(low, high);\n"));
+                let rests = names.iter().map(|n| {
+                    format!("  low -= __uint_as_float({n} << 16);\n  high -= __uint_as_float({n} & 0xffff0000u);\n")
+                });
+                // Behind the last part nothing asks for the rest.
+                let mut lines: Vec<String> = rounded.zip(rests).flat_map(|(part, rest)| [part, rest]).collect();
+                lines.pop();
+                format!("KG_FN void {name}({params}float low, float high) {{\n{}}}\n", lines.concat())
+            }
+            Ptx::WgmmaHeld { columns, dtype, transposed } => {
                 let n = columns / 2;
                 let [registers, sums] = accumulators(n);
+                let (depth, kind) = wgmma_kind(dtype);
+                let order = match dtype {
+                    DType::F32 => String::new(),
+                    _ => format!(", {}", u8::from(transposed)),
+                };
                 format!(
                     "KG_FN void {name}(float *sums, const unsigned *a, unsigned long long b) {{\n  \
-                     asm volatile(\"wgmma.mma_async.sync.aligned.m64n{columns}k8.f32.tf32.tf32 \"\n    \
-                     \"{{{registers}}}, \"\n    \"{{%{n}, %{n1}, %{n2}, %{n3}}}, %{n4}, 1, 1, 1;\" :\n    {sums} :\n    \
+                     asm volatile(\"wgmma.mma_async.sync.aligned.m64n{columns}k{depth}.f32.{kind}.{kind} \"\n    \
+                     \"{{{registers}}}, \"\n    \"{{%{n}, %{n1}, %{n2}, %{n3}}}, %{n4}, 1, 1, 1{order};\" :\n    {sums} :\n    \
                      \"r\"(a[0]), \"r\"(a[1]), \"r\"(a[2]), \"r\"(a[3]), \"l\"(b));\n}}\n",
                     n1 = n + 1,
                     n2 = n + 2,

@@ -63,22 +63,19 @@ impl Body<'_> {
         Ok(())
     }
 
-    /// The same with the left operand in registers, in `f32`.
+    /// The same with the left operand in registers.
     fn warpgroup_mma_held(&mut self, acc: &Tile, a: &Tile, b: &Operand, n: i64) -> Result<(), EmitError> {
-        if self.kernel.buffer(a.buffer).dtype != DType::F32 {
-            let what = "a product of 16-bit elements in a warpgroup with a left operand in registers".into();
-            return Err(EmitError::Unsupported { what });
-        }
+        let dtype = self.kernel.buffer(a.buffer).dtype;
         let (_, depth) = super::fragment::extents(a);
-        let (right, other) = self.descriptor(&b.tile, n, false)?;
+        let (right, other) = self.descriptor(&b.tile, n, !b.transposed)?;
         if depth != other {
             let what = format!("a product whose reductions are {depth} and {other} long");
             return Err(EmitError::Unsupported { what });
         }
         let sums = self.registers_at(acc, 0, 0)?;
-        let mma = self.ptx(Ptx::WgmmaTf32 { columns: n });
+        let mma = self.ptx(Ptx::WgmmaHeld { columns: n, dtype, transposed: right.across });
         for (step, r) in right.offsets.iter().enumerate() {
-            let left = self.registers_at(a, 0, step as i64 * 8)?;
+            let left = self.registers_at(a, 0, step as i64 * (STEP_BYTES / dtype.bytes() as i64))?;
             let right = if *r == 0 { right.name.clone() } else { format!("{} + {r}", right.name) };
             self.line(&format!("{mma}({sums}, {left}, {right});"));
         }
