@@ -11,6 +11,7 @@ use kernel_gen::records::BestRecords;
 use kernel_gen::space::Config;
 use kernel_gen::spec::Spec;
 use kernel_gen::target::Target;
+use kernel_gen::templates::cuda::split::SplitBf16;
 use kernel_gen::templates::{Registry, Template};
 use kernel_gen::toolchain::cuda::{
     Artifact, CudaCompiler, CudaError, Environment, Found, Missing, Options, Request, find,
@@ -162,4 +163,33 @@ fn what_is_chosen_does_not_spill() {
         }
     }
     assert!(spilling.is_empty(), "{} of {}:\n{}", spilling.len(), requests.len(), spilling.join("\n"));
+}
+
+/// Consumers hold sums and parts in most of their registers, and producers have few.
+#[test]
+fn parts_of_bf16_do_not_spill() {
+    let Some(compiler) = compiler() else { return };
+    let (template, target) = (SplitBf16, target("sm_90a"));
+    let mut requests = vec![];
+    for key in [
+        "conv2d-nchw-f32-n64c128h28w28-o128k3x3-s1x1-p1.1.1.1-d1x1-g1-bias.residual_add.relu",
+        "conv2d-nhwc-f32-n64c128h28w28-o128k3x3-s1x1-p1.1.1.1-d1x1-g1-bias.residual_add.relu",
+        "conv2d-hwcn-f32-n256c256h14w14-o512k3x3-s1x1-p1.1.1.1-d1x1-g1",
+        "matmul-f32-m4000n4000k4096-nn-bias",
+        "matmul-f32-m4000n4000k4096-tn-bias",
+    ] {
+        let workload = Workload::from_key(key).expect("a key");
+        let space = template.space(&workload, target).expect("it applies");
+        let largest = ["consumers=1 bn=128", "consumers=2 bn=128", "consumers=3 bn=80"]
+            .map(|tile| Config::parse(&format!("{tile} row_blocks=1 stages=3 lag=1")).expect("a config"));
+        let default = template.default_config(&workload, target).expect("it applies");
+        for config in largest.into_iter().chain([default]).filter(|config| space.index_of(config).is_ok()) {
+            requests.push(source(&template, &workload, target, &config).unwrap_or_else(|e| panic!("{e}")));
+        }
+    }
+    for (request, artifact) in requests.iter().zip(compile(&compiler, &requests)) {
+        println!("{:3} registers: {}", artifact.log.kernels[0].registers, request.kernel);
+        assert!(!artifact.log.kernels.iter().any(|k| k.spills()), "it spills: {}", request.kernel);
+        assert!(artifact.log.remarks.is_empty(), "{}: {}", artifact.log.remarks.join("; "), request.kernel);
+    }
 }

@@ -166,7 +166,7 @@ fn workload_for(template: &str, seed: u64) -> Workload {
         };
         return Workload { op, dtype, out_dtype: [dtype, DType::F32][seed as usize % 2], ..workload };
     }
-    if let "split_product" | "split_halves" = template {
+    if let "split_product" | "split_bf16" | "split_halves" = template {
         let rng = &mut Rng::new(seed);
         // Depths of all sizes, also below eight.
         let depth = |n: i64| n - seed as i64 / 2 % 8;
@@ -221,7 +221,7 @@ fn workload_for(template: &str, seed: u64) -> Workload {
 fn most_macs(template: &str) -> i64 {
     match template {
         "conv2d_tensorcore" | "wgmma_gemm" | "wgmma_conv2d" | "mma_gemm" | "mma_conv2d" | "split_product"
-        | "split_halves" | "winograd_conv2d" | "winograd_fused" => 2_000_000,
+        | "split_bf16" | "split_halves" | "winograd_conv2d" | "winograd_fused" => 2_000_000,
         _ => 200_000,
     }
 }

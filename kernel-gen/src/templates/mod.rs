@@ -153,6 +153,7 @@ impl Registry {
             .with(cuda::mma::MmaGemm)
             .with(cuda::mma::MmaConv2d)
             .with(cuda::split::SplitProduct)
+            .with(cuda::split::SplitBf16)
             .with(cuda::split::SplitHalves)
             .with(cuda::splitk::SplitkDirect)
             .with(cuda::splitk::SplitkPair)

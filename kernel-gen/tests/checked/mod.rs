@@ -35,6 +35,17 @@ pub(crate) fn check_inputs(
     config: &str,
     inputs: &[Vec<f64>],
 ) -> String {
+    check_error(template, workload, target, config, inputs).0
+}
+
+/// [`check_inputs`], and the largest share of its bound that an element's error takes.
+pub(crate) fn check_error(
+    template: &dyn Template,
+    workload: &Workload,
+    target: &str,
+    config: &str,
+    inputs: &[Vec<f64>],
+) -> (String, f64) {
     let target = Target::find(target).expect("a built-in target");
     let config = Config::parse(config).expect("a config");
     let space = template.space(workload, target).expect("it applies");
@@ -50,15 +61,15 @@ pub(crate) fn check_inputs(
     }
     let (kernel, low) = lowered(scheduled.schedule.kernel, target);
     let reference = reference_with_bounds(workload, &views);
+    let mut worst = 0.0_f64;
     for (stage, kernel) in [("scheduled", &kernel), ("lowered", low.kernel())] {
         let mut out =
             interp::run(kernel, &values, Mode::Declared).unwrap_or_else(|e| panic!("{config}, {stage}: {e}\n{kernel}"));
         let y = workload.params().pop().and_then(|p| out.remove(p.name)).expect("the output");
-        if let Err(mismatch) = reference.check(y) {
-            panic!("{config}, {stage}: {mismatch}\n{kernel}");
-        }
+        let share = reference.check(y).unwrap_or_else(|e| panic!("{config}, {stage}: {e}\n{kernel}"));
+        worst = worst.max(share);
     }
     let arch = Arch::of(target).expect("a CUDA target");
     let options = CudaOptions { arch, symbol: "kernel".into(), comment: String::new(), min_blocks: None };
-    cuda::emit(&low, &options).unwrap_or_else(|e| panic!("{e}\n{}", low.kernel())).source
+    (cuda::emit(&low, &options).unwrap_or_else(|e| panic!("{e}\n{}", low.kernel())).source, worst)
 }

@@ -63,7 +63,7 @@ fn workload_for(template: &str, seed: u64) -> Workload {
             };
             w.dtype = half;
         }
-        "split_product" | "split_halves" => {
+        "split_product" | "split_bf16" | "split_halves" => {
             let layout = [ConvLayout::Nchw, ConvLayout::Nhwc, ConvLayout::Hwcn][seed as usize / 3 % 3];
             // Depths of all sizes, also below eight.
             let depth = |n: i64| n - seed as i64 / 2 % 8;

@@ -19,7 +19,7 @@ const PACK_THREADS: i64 = 128;
 
 /// The shape of the packed weights: for each tile of columns and each step the parts, each `columns x DEPTH`.
 fn packed_shape(plan: &Plan) -> Vec<i64> {
-    vec![plan.column_tiles(), plan.steps(), plan.parts, plan.sizes.bn, DEPTH]
+    vec![plan.column_tiles(), plan.steps(), plan.parts.count(), plan.sizes.bn, DEPTH]
 }
 
 /// Brings the weights into the order in which blocks fetch them, as their parts; zeros stand beyond the last column and
@@ -27,7 +27,7 @@ fn packed_shape(plan: &Plan) -> Vec<i64> {
 pub(super) fn pack(plan: &Plan, name: &str, shape: &[i64]) -> Kernel {
     let mut b = KernelBuilder::new(format!("pack_{name}"));
     let w = b.param(name, DType::F32, shape, Access::Read);
-    let packed = b.param("packed", DType::F32, &packed_shape(plan), Access::Write);
+    let packed = b.param("packed", plan.parts.dtype(), &packed_shape(plan), Access::Write);
     let source = &plan.source;
     let [_, kw] = source.taps();
     let chunks = plan.chunks();
@@ -56,11 +56,20 @@ pub(super) fn pack(plan: &Plan, name: &str, shape: &[i64]) -> Kernel {
                     };
                     let rest = b.alloc("rest", DType::F32, &[1], Scope::Register);
                     b.store(rest, [0.into()], value);
-                    for part in 0..plan.parts {
-                        let value = Expr::un(UnOp::Tf32, Expr::load(rest, vec![0.into()]));
+                    let nearest = (plan.parts.dtype() == DType::Bf16)
+                        .then(|| b.alloc("nearest", DType::Bf16, &[1], Scope::Register));
+                    for part in 0..plan.parts.count() {
+                        let left = Expr::load(rest, vec![0.into()]);
+                        let value = match nearest {
+                            None => Expr::un(UnOp::Tf32, left),
+                            Some(nearest) => {
+                                b.store(nearest, [0.into()], left);
+                                Expr::load(nearest, vec![0.into()])
+                            }
+                        };
                         let to = [tile.into(), step.into(), part.into(), within.clone(), place.clone()];
                         b.store(packed, to, value.clone());
-                        if part + 1 < plan.parts {
+                        if part + 1 < plan.parts.count() {
                             b.store(rest, [0.into()], Expr::load(rest, vec![0.into()]) - value);
                         }
                     }
@@ -74,8 +83,10 @@ pub(super) fn pack(plan: &Plan, name: &str, shape: &[i64]) -> Kernel {
 /// The kernel of a workload for a device of so many multiprocessors.
 pub(super) fn kernel(plan: &Plan, w: &Workload, multiprocessors: i64) -> Kernel {
     let mut b = KernelBuilder::new(w.kernel_name());
-    let params =
-        Operands::shaped(&mut b, w, |p| if p.role == Role::Weight { packed_shape(plan) } else { p.shape.clone() });
+    let params = Operands::typed(&mut b, w, |p| match p.role {
+        Role::Weight => (plan.parts.dtype(), packed_shape(plan)),
+        _ => (p.dtype, p.shape.clone()),
+    });
     let blocks = multiprocessors.min(plan.tiles());
     b.loop_("block", blocks, LoopKind::Grid(Axis::X), |b, first| {
         b.loop_("t", plan.sizes.threads(), LoopKind::Thread(Axis::X), |b, thread| {
@@ -96,7 +107,7 @@ struct Block<'a> {
 
 /// The ring of slots between the producers and the consumers, and this thread's place in it.
 struct Ring {
-    /// Elements of the left operand, as they lie in memory: `[rows, DEPTH]`, swizzled, or `[DEPTH, rows]`.
+    /// Elements of the left operand, as they lie in memory: `[rows, DEPTH]`, swizzled or padded, or `[DEPTH, rows]`.
     left: BufferId,
     /// Parts of the weights.
     right: BufferId,
@@ -146,7 +157,7 @@ impl Block<'_> {
     fn run(&self, b: &mut KernelBuilder, first: VarId, blocks: i64) {
         let ring = self.ring(b);
         b.push(Stmt::Barrier(Barrier::Block));
-        let [producer, consumer] = self.sizes().registers().map_or([None; 2], |r| r.map(Some));
+        let [producer, consumer] = self.plan.shares().map_or([None; 2], |r| r.map(Some));
         b.if_else(
             Expr::from(self.thread).lt(self.sizes().consumers * WARPGROUP),
             |b| {
@@ -162,10 +173,15 @@ impl Block<'_> {
 
     fn ring(&self, b: &mut KernelBuilder) -> Ring {
         let (sizes, stages) = (self.sizes(), self.sizes().stages);
-        let right = b.alloc_swizzled("weights", DType::F32, &[stages, self.plan.parts, sizes.bn, DEPTH], 128);
+        let (parts, pitch) = (self.plan.parts, self.plan.pitch());
+        let row_bytes = (DEPTH * parts.bytes()) as u32;
+        let right = b.alloc_swizzled("weights", parts.dtype(), &[stages, parts.count(), sizes.bn, DEPTH], row_bytes);
         let left = match self.plan.source.fast() {
-            Fast::Reduction => b.alloc_swizzled("pixels", DType::F32, &[stages, sizes.bm(), DEPTH], 128),
-            Fast::Rows => b.alloc("pixels", DType::F32, &[stages, DEPTH, sizes.pitch()], Scope::Shared),
+            Fast::Reduction if pitch == DEPTH => {
+                b.alloc_swizzled("pixels", DType::F32, &[stages, sizes.bm(), DEPTH], 128)
+            }
+            Fast::Reduction => b.alloc("pixels", DType::F32, &[stages, sizes.bm(), pitch], Scope::Shared),
+            Fast::Rows => b.alloc("pixels", DType::F32, &[stages, DEPTH, pitch], Scope::Shared),
         };
         let full = b.alloc("full", DType::I64, &[stages], Scope::Mbarrier);
         let empty = b.alloc("empty", DType::I64, &[stages], Scope::Mbarrier);
@@ -194,8 +210,9 @@ impl Block<'_> {
                 // The phase before the first counts as ended: the ring begins empty.
                 b.gpu(Gpu::Mbarrier(on(ring.empty), MbarrierOp::Wait(Expr::Int(1) - parity)));
                 b.if_(Expr::from(self.thread).eq(self.sizes().consumers * WARPGROUP), |b| {
-                    let extents = [self.plan.parts, self.sizes().bn, DEPTH];
-                    b.gpu(Gpu::Mbarrier(on(ring.full), MbarrierOp::Expect(4 * extents.iter().product::<i64>())));
+                    let extents = [self.plan.parts.count(), self.sizes().bn, DEPTH];
+                    let bytes = self.plan.parts.bytes() * extents.iter().product::<i64>();
+                    b.gpu(Gpu::Mbarrier(on(ring.full), MbarrierOp::Expect(bytes)));
                     let step = (y * kw + x) * chunks + chunk;
                     let from = vec![column.into(), step, 0.into(), 0.into(), 0.into()];
                     b.gpu(Gpu::TensorLoad {
@@ -284,8 +301,8 @@ impl Block<'_> {
         let consumer = b.let_("consumer", Expr::from(self.thread).floor_div(WARPGROUP));
         let unit = Scope::Fragment(Unit::Warpgroup);
         let total = b.alloc("total", DType::F32, &[sizes.row_blocks, 64, sizes.bn], unit);
-        let added = (parts > 1).then(|| b.alloc("added", DType::F32, &[1, 64, sizes.bn], unit));
-        let rows = b.alloc("rows", DType::F32, &[parts, 64, DEPTH], unit);
+        let added = (parts.count() > 1).then(|| b.alloc("added", DType::F32, &[1, 64, sizes.bn], unit));
+        let rows = b.alloc("rows", parts.dtype(), &[parts.count(), 64, DEPTH], unit);
         let held = Held { total, added, rows };
         let own = consumer * (64 * sizes.row_blocks);
         self.walk().tiles(b, first, blocks, &mut |b, [row, column]| {
@@ -311,13 +328,13 @@ impl Block<'_> {
                 None => sums(held.total, h, sizes.bn),
             };
             b.gpu(Gpu::Split {
-                dst: tile(held.rows, vec![0.into(), 0.into(), 0.into()], &[parts, 64, DEPTH]),
+                dst: tile(held.rows, vec![0.into(), 0.into(), 0.into()], &[parts.count(), 64, DEPTH]),
                 src: ring.rows(self.plan.source.fast(), &slot, own.clone() + 64 * h),
             });
             if held.added.is_some() {
                 b.gpu(Gpu::Fill { dst: sum.clone(), value: Expr::f32(0.0) });
             }
-            for [left, right] in products(parts) {
+            for &[left, right] in parts.products() {
                 b.gpu(Gpu::Mma {
                     unit: Unit::Warpgroup,
                     acc: sum.clone(),
@@ -388,12 +405,6 @@ impl Block<'_> {
 fn neighbours(buffer: BufferId, origin: Vec<Expr>, width: i64) -> Tile {
     let extents = if width == 1 { vec![] } else { vec![width] };
     tile(buffer, origin, &extents)
-}
-
-/// The parts of the left and the right operand that are multiplied, the smallest product first. That of two rests is
-/// below what `f32` sums of the others keep.
-fn products(parts: i64) -> Vec<[i64; 2]> {
-    if parts == 1 { vec![[0, 0]] } else { vec![[1, 0], [0, 1], [0, 0]] }
 }
 
 /// Row block `h` of sums.

@@ -4,7 +4,7 @@
 //! Tensor cores multiply tf32, of which an `f32` has twice the bits. So `x = x0 + x1` and `w = w0 + w1`, and three of the
 //! four products, `x1 w0 + x0 w1 + x0 w0`, are all that an `f32` sum keeps. A step's sum of them is added to the total by the
 //! threads: tensor cores cut off what does not fit into a sum where threads round, which over a long reduction is the
-//! larger error. In the class `tf32` it is the first product alone.
+//! larger error. In the class `tf32` it is the first product alone. [`SplitBf16`] is the same in three parts of bf16.
 //!
 //! Rows are output pixels and columns output channels, as in [`wgmma`](super::wgmma); but the left operand comes to the
 //! tensor cores from **registers**, where the consumers split it. So the order of the activations is of no importance:
@@ -20,12 +20,15 @@
 //!
 //! Range: elements up to 3.4e38 as in `f32`; infinities become NaN, and NaN stays NaN. Subnormals are numbers as others are.
 
+mod bf16;
 mod halves;
 mod kernel;
 mod model;
+mod parts;
 mod source;
 mod walk;
 
+pub use bf16::SplitBf16;
 pub use halves::SplitHalves;
 
 use crate::ir::DType;
@@ -35,12 +38,13 @@ use crate::target::{Cuda, CudaFeature, Target};
 use crate::templates::cuda::{ceil_div, fastest, with_costs};
 use crate::templates::{Pack, Scheduled, Template, TemplateError};
 use crate::workload::{Math, Role, Workload};
+use parts::Parts;
 use source::{Fast, Source};
 
 /// See the module's text.
 pub struct SplitProduct;
 
-/// Terms of the reduction in one step: 128 bytes, the widest swizzle.
+/// Terms of the reduction in one step: 128 bytes of `f32`, the widest swizzle.
 const DEPTH: i64 = 32;
 /// Threads of a warpgroup, and those that bring pixels.
 const WARPGROUP: i64 = 128;
@@ -83,22 +87,6 @@ impl Sizes {
     fn threads(&self) -> i64 {
         PRODUCERS + WARPGROUP * self.consumers
     }
-
-    /// Elements between the terms of the reduction in shared memory, where rows go faster: the four of a load are eight
-    /// banks apart.
-    fn pitch(&self) -> i64 {
-        self.bm() + 8
-    }
-
-    /// Registers that a thread of the producers and of the consumers asks for; all have enough from the start in a block of
-    /// 256.
-    fn registers(&self) -> Option<[u32; 2]> {
-        match self.consumers {
-            1 => None,
-            2 => Some([56, 224]),
-            _ => Some([56, 152]),
-        }
-    }
 }
 
 /// A product cut up as a config says.
@@ -107,7 +95,7 @@ struct Plan {
     source: Source,
     sizes: Sizes,
     /// Parts of each element.
-    parts: i64,
+    parts: Parts,
 }
 
 impl Plan {
@@ -130,27 +118,55 @@ impl Plan {
         ceil_div(self.source.rows(), self.sizes.bm()) * self.column_tiles()
     }
 
+    /// Elements in shared memory between the terms of the reduction where rows go faster, and between rows where terms do: no
+    /// two threads that load at once meet in a bank.
+    fn pitch(&self) -> i64 {
+        match (self.source.fast(), self.parts.dtype()) {
+            // A warp's loads are four neighbouring terms of eight rows,
+            (Fast::Rows, DType::F32) => self.sizes.bm() + 8,
+            // or every other one of eight.
+            (Fast::Rows, _) => self.sizes.bm() + 4,
+            // The swizzle keeps eight rows apart whose threads load 16 bytes of each,
+            (Fast::Reduction, DType::F32) => DEPTH,
+            // but not four rows whose threads load 32, as half a warp does.
+            (Fast::Reduction, _) => DEPTH + 8,
+        }
+    }
+
     /// Bytes of shared memory.
     fn shared_bytes(&self) -> i64 {
-        let left = match self.source.fast() {
-            Fast::Rows => self.sizes.pitch(),
+        let lines = match self.source.fast() {
+            Fast::Rows => DEPTH,
             Fast::Reduction => self.sizes.bm(),
         };
-        let slot = 4 * DEPTH * (left + self.parts * self.sizes.bn) + 16;
+        let right = self.parts.count() * self.parts.bytes() * DEPTH * self.sizes.bn;
+        let slot = 4 * lines * self.pitch() + right + 16;
         // Up to 1024 bytes before the first slot, which must be aligned to that, and as many before the second buffer.
         self.sizes.stages * slot + 2048
+    }
+
+    /// Registers that a thread of the producers and of the consumers asks for; all have enough from the start in a block of
+    /// 256.
+    fn shares(&self) -> Option<[u32; 2]> {
+        match (self.sizes.consumers, self.parts) {
+            (1, _) => None,
+            // What parts take less is of use to the producers: those of NHWC spill with fewer.
+            (2, Parts::ThreeBf16) => Some([88, 208]),
+            (2, _) => Some([56, 224]),
+            _ => Some([56, 152]),
+        }
     }
 
     /// Registers of a consumer, as far as they can be told beforehand.
     fn registers(&self) -> i64 {
         let Sizes { row_blocks, bn, .. } = self.sizes;
-        let added = if self.parts > 1 { bn / 2 } else { 0 };
-        row_blocks * bn / 2 + added + self.parts * DEPTH / 2 + OTHER_REGISTERS
+        let added = if self.parts.count() > 1 { bn / 2 } else { 0 };
+        row_blocks * bn / 2 + added + self.parts.registers() + OTHER_REGISTERS
     }
 
     /// Whether a device can run it without spilling, and no part of it is for nothing.
     fn fits(&self, cuda: &Cuda) -> bool {
-        let most = self.sizes.registers().map_or(cuda.registers_per_thread, |[_, consumer]| i64::from(consumer));
+        let most = self.shares().map_or(cuda.registers_per_thread, |[_, consumer]| i64::from(consumer));
         let Sizes { bn, stages, lag, .. } = self.sizes;
         // A narrower tile would do; and of slots that are all under way none is multiplied.
         let useful = (bn == BN[0] || bn - 16 < self.source.columns()) && lag + 2 <= stages;
@@ -158,7 +174,7 @@ impl Plan {
         let groups = self.sizes.bm() / self.source.width();
         let even = self.source.fast() == Fast::Reduction || groups % PRODUCERS == 0 || PRODUCERS % groups == 0;
         // Blocks of rows one after the other are slower than one, and in several rounds their writes are not seen to be apart.
-        let alone = self.sizes.row_blocks == 1 || self.parts == 1 && self.tiles() <= cuda.sm_count;
+        let alone = self.sizes.row_blocks == 1 || self.parts.count() == 1 && self.tiles() <= cuda.sm_count;
         // What the verifier counts: tiles in whole rounds, and 64 rows for each warpgroup.
         let blocks = self.tiles().min(cuda.sm_count);
         let rows = ceil_div(self.tiles(), blocks) * blocks * (self.sizes.consumers + 1) * 64;
@@ -176,59 +192,49 @@ impl Plan {
 /// them to see that blocks write apart.
 const MOST_ROWS: i64 = 1 << 21;
 
-/// Terms that a sum in two parts has at least: what a product leaves out is up to eight roundings of `f32`, which is all
-/// that the class allows for one term.
-const SHORTEST_SUM: i64 = 4;
-
 /// The widths of tiles.
 const BN: [i64; 9] = [32, 48, 64, 80, 96, 112, 128, 192, 256];
 
-/// The product and the device, or why it is none for this template.
-fn problem<'t>(w: &Workload, t: &'t Target) -> Result<(Source, i64, &'t Cuda), String> {
-    let cuda = t.cuda().ok_or("for CUDA devices")?;
-    if !cuda.has(CudaFeature::Wgmma) {
-        return Err("needs wgmma (sm_90a)".into());
-    }
-    if w.dtype != DType::F32 || w.out_dtype != DType::F32 {
-        return Err(format!("multiplies f32 into f32, not {} into {}", w.dtype, w.out_dtype));
-    }
-    let parts = match w.math {
-        Math::Strict => return Err("products of parts are no f32 multiply-adds, which `strict` asks for".into()),
-        Math::Fp32 => 2,
-        Math::Tf32 => 1,
-    };
-    if parts > 1 && w.reduction_length() < SHORTEST_SUM {
-        return Err(format!("a sum of {} terms has less room for error than two parts take", w.reduction_length()));
-    }
-    let source = Source::of(w)?;
-    if source.fast() == Fast::Reduction && source.width() == 1 {
-        return Err(format!("{} terms side by side: their number must divide by 4", source.depth()));
-    }
-    // Large tiles, which there are fewest of.
-    let sizes = Sizes { consumers: 2, row_blocks: 1, bn: 128, stages: 3, lag: 1 };
-    let tiles = Plan { source, sizes, parts }.tiles();
-    if (tiles + cuda.sm_count) * 3 * 64 > MOST_ROWS {
-        return Err(format!("{tiles} tiles are more than the verifier goes through"));
-    }
-    Ok((source, parts, cuda))
+/// A product for a device, in the parts that a class asks for.
+struct Problem<'t> {
+    source: Source,
+    parts: Parts,
+    cuda: &'t Cuda,
 }
 
-impl Template for SplitProduct {
-    fn name(&self) -> &str {
-        "split_product"
+impl<'t> Problem<'t> {
+    /// The product, or why it is none for these templates.
+    fn of(w: &Workload, t: &'t Target, parts: fn(Math) -> Result<Parts, String>) -> Result<Problem<'t>, String> {
+        let cuda = t.cuda().ok_or("for CUDA devices")?;
+        if !cuda.has(CudaFeature::Wgmma) {
+            return Err("needs wgmma (sm_90a)".into());
+        }
+        if w.dtype != DType::F32 || w.out_dtype != DType::F32 {
+            return Err(format!("multiplies f32 into f32, not {} into {}", w.dtype, w.out_dtype));
+        }
+        let parts = parts(w.math)?;
+        if w.reduction_length() < parts.shortest_sum() {
+            return Err(format!("a sum of {} terms has less room for error than two parts take", w.reduction_length()));
+        }
+        let source = Source::of(w)?;
+        if source.fast() == Fast::Reduction && source.width() == 1 {
+            return Err(format!("{} terms side by side: their number must divide by 4", source.depth()));
+        }
+        // Large tiles, which there are fewest of.
+        let sizes = Sizes { consumers: 2, row_blocks: 1, bn: 128, stages: 3, lag: 1 };
+        let tiles = Plan { source, sizes, parts }.tiles();
+        if (tiles + cuda.sm_count) * 3 * 64 > MOST_ROWS {
+            return Err(format!("{tiles} tiles are more than the verifier goes through"));
+        }
+        Ok(Problem { source, parts, cuda })
     }
 
-    fn version(&self) -> u32 {
-        1
+    fn plan(&self, config: &Config) -> Result<Plan, ConfigError> {
+        Ok(Plan { source: self.source, sizes: Sizes::of(config)?, parts: self.parts })
     }
 
-    fn applies(&self, w: &Workload, t: &Target) -> Result<(), String> {
-        problem(w, t).map(drop)
-    }
-
-    fn space(&self, w: &Workload, t: &Target) -> Result<Space, TemplateError> {
-        let (source, parts, cuda) = problem(w, t).map_err(TemplateError::Limit)?;
-        let cuda = cuda.clone();
+    fn space(&self) -> Result<Space, TemplateError> {
+        let (source, parts, cuda) = (self.source, self.parts, self.cuda.clone());
         Ok(Space::builder()
             .knob("consumers", [1, 2, 3])
             .knob("row_blocks", [1, 2])
@@ -241,26 +247,61 @@ impl Template for SplitProduct {
             .build()?)
     }
 
-    fn default_config(&self, w: &Workload, t: &Target) -> Result<Config, TemplateError> {
-        fastest(with_costs(&self.space(w, t)?, |config| self.cost(w, t, config)))
+    fn cost(&self, w: &Workload, config: &Config) -> f64 {
+        self.plan(config).map_or(f64::INFINITY, |plan| model::us(&plan, w, self.cuda))
     }
 
-    fn cost(&self, w: &Workload, t: &Target, config: &Config) -> f64 {
-        match (problem(w, t), Sizes::of(config)) {
-            (Ok((source, parts, cuda)), Ok(sizes)) => model::us(&Plan { source, sizes, parts }, w, cuda),
-            _ => f64::INFINITY,
-        }
+    fn default_config(&self, w: &Workload) -> Result<Config, TemplateError> {
+        fastest(with_costs(&self.space()?, |config| self.cost(w, config)))
     }
 
     fn schedule(&self, w: &Workload, t: &Target, config: &Config) -> Result<Scheduled, TemplateError> {
-        let (source, parts, cuda) = problem(w, t).map_err(TemplateError::Limit)?;
-        let plan = Plan { source, sizes: Sizes::of(config)?, parts };
-        if !plan.fits(cuda) {
+        let plan = self.plan(config)?;
+        if !plan.fits(self.cuda) {
             return Err(TemplateError::Limit(format!("{config} does not fit {}", t.name)));
         }
         let weight = w.params().into_iter().find(|p| p.role == Role::Weight);
         let weight = weight.ok_or_else(|| TemplateError::Limit("a product without weights".into()))?;
         let pack = Pack { param: weight.name.into(), kernel: kernel::pack(&plan, weight.name, &weight.shape) };
-        Ok(Scheduled { schedule: Schedule::new(kernel::kernel(&plan, w, cuda.sm_count)), packs: vec![pack] })
+        Ok(Scheduled { schedule: Schedule::new(kernel::kernel(&plan, w, self.cuda.sm_count)), packs: vec![pack] })
+    }
+}
+
+/// The parts in tf32 of a class.
+fn in_tf32(math: Math) -> Result<Parts, String> {
+    match math {
+        Math::Strict => Err("products of parts are no f32 multiply-adds, which `strict` asks for".into()),
+        Math::Fp32 => Ok(Parts::TwoTf32),
+        Math::Tf32 => Ok(Parts::Tf32),
+    }
+}
+
+impl Template for SplitProduct {
+    fn name(&self) -> &str {
+        "split_product"
+    }
+
+    fn version(&self) -> u32 {
+        1
+    }
+
+    fn applies(&self, w: &Workload, t: &Target) -> Result<(), String> {
+        Problem::of(w, t, in_tf32).map(drop)
+    }
+
+    fn space(&self, w: &Workload, t: &Target) -> Result<Space, TemplateError> {
+        Problem::of(w, t, in_tf32).map_err(TemplateError::Limit)?.space()
+    }
+
+    fn default_config(&self, w: &Workload, t: &Target) -> Result<Config, TemplateError> {
+        Problem::of(w, t, in_tf32).map_err(TemplateError::Limit)?.default_config(w)
+    }
+
+    fn cost(&self, w: &Workload, t: &Target, config: &Config) -> f64 {
+        Problem::of(w, t, in_tf32).map_or(f64::INFINITY, |p| p.cost(w, config))
+    }
+
+    fn schedule(&self, w: &Workload, t: &Target, config: &Config) -> Result<Scheduled, TemplateError> {
+        Problem::of(w, t, in_tf32).map_err(TemplateError::Limit)?.schedule(w, t, config)
     }
 }

@@ -31,9 +31,10 @@ mod pack;
 mod parts;
 mod rows;
 
+use super::WARPGROUP;
+use super::parts::SHORTEST_SUM;
 use super::source::{Fast, Source};
 use super::walk::Walk;
-use super::{SHORTEST_SUM, WARPGROUP};
 use crate::ir::builder::KernelBuilder;
 use crate::ir::{BufferId, DType, Expr, Kernel, Scope};
 use crate::schedule::Schedule;

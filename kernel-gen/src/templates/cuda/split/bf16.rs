@@ -1,0 +1,62 @@
+//! Products of `f32` on Hopper's tensor cores in parts of bf16, as exact as a sum in `f32`: each element is the sum of three
+//! numbers of 8 bits.
+//!
+//! `x = x0 + x1 + x2` and `w = w0 + w1 + w2` hold exactly, and six of the nine products are multiplied, the smallest first:
+//! `x2 w0 + x1 w1 + x0 w2 + x1 w0 + x0 w1 + x0 w0`. What is left out is at most 2^-24 of a product, an eighth of what two
+//! parts in tf32 lose. Tensor cores multiply bf16 twice as fast as tf32, so it takes the time of three products there.
+//!
+//! All else is as in [`split_product`](super), its knobs too, of which `row_blocks` is 1. A slot of the ring has three quarters
+//! of the bytes of weights, and a thread of the consumers holds its rows in 24 registers instead of 32.
+//!
+//! Range: bf16 has the exponents of `f32`, so nothing is scaled and no element is out of range. Elements from 3.396e38 on are
+//! rounded to infinity, and give NaN as that does; NaN stays NaN. Elements below 2^-110 lose what is below the numbers of bf16,
+//! at most 2^-134.
+
+use super::Problem;
+use super::parts::Parts;
+use crate::space::{Config, Space};
+use crate::target::Target;
+use crate::templates::{Scheduled, Template, TemplateError};
+use crate::workload::{Math, Workload};
+
+/// See the module's text.
+pub struct SplitBf16;
+
+/// The parts in bf16 of a class.
+fn in_bf16(math: Math) -> Result<Parts, String> {
+    match math {
+        Math::Fp32 => Ok(Parts::ThreeBf16),
+        Math::Strict => Err("products of parts are no f32 multiply-adds, which `strict` asks for".into()),
+        Math::Tf32 => Err("three parts are for the class fp32: `tf32` is content with one".into()),
+    }
+}
+
+impl Template for SplitBf16 {
+    fn name(&self) -> &str {
+        "split_bf16"
+    }
+
+    fn version(&self) -> u32 {
+        1
+    }
+
+    fn applies(&self, w: &Workload, t: &Target) -> Result<(), String> {
+        Problem::of(w, t, in_bf16).map(drop)
+    }
+
+    fn space(&self, w: &Workload, t: &Target) -> Result<Space, TemplateError> {
+        Problem::of(w, t, in_bf16).map_err(TemplateError::Limit)?.space()
+    }
+
+    fn default_config(&self, w: &Workload, t: &Target) -> Result<Config, TemplateError> {
+        Problem::of(w, t, in_bf16).map_err(TemplateError::Limit)?.default_config(w)
+    }
+
+    fn cost(&self, w: &Workload, t: &Target, config: &Config) -> f64 {
+        Problem::of(w, t, in_bf16).map_or(f64::INFINITY, |p| p.cost(w, config))
+    }
+
+    fn schedule(&self, w: &Workload, t: &Target, config: &Config) -> Result<Scheduled, TemplateError> {
+        Problem::of(w, t, in_bf16).map_err(TemplateError::Limit)?.schedule(w, t, config)
+    }
+}
