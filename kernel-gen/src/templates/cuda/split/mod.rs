@@ -148,11 +148,13 @@ impl Plan {
     /// Registers that a thread of the producers and of the consumers asks for; all have enough from the start in a block of
     /// 256.
     fn shares(&self) -> Option<[u32; 2]> {
-        match (self.sizes.consumers, self.parts) {
+        match (self.sizes.consumers, self.source.fast()) {
             (1, _) => None,
-            // What parts take less is of use to the producers: those of NHWC spill with fewer.
-            (2, Parts::ThreeBf16) => Some([88, 208]),
-            (2, _) => Some([56, 224]),
+            // Producers that copy terms side by side have many addresses, and spill with fewer.
+            (2, Fast::Reduction) => Some([88, 208]),
+            // Three parts of 16 bits take less than two of 32.
+            (2, Fast::Rows) if self.parts == Parts::ThreeBf16 => Some([88, 208]),
+            (2, Fast::Rows) => Some([56, 224]),
             _ => Some([56, 152]),
         }
     }
