@@ -86,7 +86,7 @@ fn the_emitted_cuda_is_what_the_files_say_and_compiles() {
 
 /// Kernels that only a GPU can say, from all folders.
 fn gpu_kernels() -> Vec<PathBuf> {
-    let good = ["copy_async_mma", "hopper_cluster", "hopper_ring", "split_tf32", "split_bf16"];
+    let good = ["copy_async_mma", "hopper_cluster", "hopper_ring", "move_rows", "split_tf32", "split_bf16"];
     let good = good.map(|f| folder("good").join(f).with_extension("kg"));
     let emitted =
         ["warp-halves", "warp-product", "warp-transposed", "warp-turing", "cluster-multicast", "split-bf16-turned"];

@@ -158,7 +158,7 @@ fn what_the_verifier_passes_runs_without_a_report() {
     let count = std::env::var("KERNEL_GEN_MUTANTS").ok().and_then(|n| n.parse().ok()).unwrap_or(40u64);
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../specs/filetests/good");
     let (mut passed, mut refused) = (0, 0);
-    for name in ["hopper_ring", "hopper_cluster", "copy_async_mma", "split_tf32", "split_bf16"] {
+    for name in ["hopper_ring", "hopper_cluster", "copy_async_mma", "move_rows", "split_tf32", "split_bf16"] {
         let text = std::fs::read_to_string(folder.join(name).with_extension("kg")).unwrap();
         for seed in 0..count {
             let mutant = mutate(&text, &mut Rng::new(seed));

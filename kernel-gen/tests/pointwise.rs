@@ -70,6 +70,7 @@ fn what_it_is_not_for_is_refused_in_words() {
     assert!(reason(&Workload::f32(strided).with_dtype(DType::F16)).contains("without stride"));
     assert!(reason(&conv(1, 60, [8, 8], 16)).contains("no whole pieces of 16 bytes"));
     assert!(reason(&conv(1, 64, [8, 8], 512)).contains("at most 192 columns"));
+    assert!(reason(&conv(64, 64, [299, 299], 16)).contains("more than the verifier"));
     assert!(reason(&Workload::f32(Matmul::new(64, 64, 64))).contains("f16 and bf16"));
     assert!(
         reason(&Workload::f32(Matmul { trans_a: true, ..Matmul::new(64, 64, 64) }).with_dtype(DType::F16))
@@ -83,12 +84,39 @@ fn large_outputs_can_be_shown_to_be_written() {
     use kernel_gen::lower::insert_barriers::insert_barriers;
     use kernel_gen::space::Config;
     let target = Target::find("sm_90a").unwrap();
-    let w = conv(64, 192, [35, 35], 64).with_epilogue(&[Epilogue::Bias]);
-    for config in ["bn=64 warps=8 resident=1 ahead=1 store=rows", "bn=16 warps=2 resident=2 ahead=0 store=rows"] {
+    let w = |co: i64| conv(64, 192, [35, 35], co).with_epilogue(&[Epilogue::Bias]);
+    // Lanes share out rows of 2, 4, 6, 8, 10 and 12 pieces.
+    for (w, config) in [
+        (w(64), "bn=16 warps=2 resident=2 ahead=0 store=rows"),
+        (w(64), "bn=32 warps=8 resident=1 ahead=0 store=rows"),
+        (w(96), "bn=48 warps=8 resident=1 ahead=0 store=rows"),
+        (w(64), "bn=64 warps=8 resident=1 ahead=1 store=rows"),
+        (w(80), "bn=80 warps=8 resident=1 ahead=0 store=rows"),
+        (w(96), "bn=96 warps=8 resident=1 ahead=1 store=rows"),
+    ] {
         let scheduled = PointwiseRows.schedule(&w, target, &Config::parse(config).unwrap()).unwrap();
         let kernel = insert_barriers(scheduled.schedule.kernel);
         if let Err(faults) = verify(kernel.clone(), &target.limits()) {
             panic!("{config}: {}\n{kernel}", faults[0]);
         }
     }
+}
+
+#[test]
+fn rows_wait_for_the_launch_in_front_and_weights_do_not() {
+    use kernel_gen::analysis::dependency::read_early;
+    use kernel_gen::analysis::verify::verify;
+    use kernel_gen::lower::insert_barriers::insert_barriers;
+    use kernel_gen::lower::overlap_launches::overlap_launches;
+    use kernel_gen::lower::{LowerOptions, lower};
+    use kernel_gen::space::Config;
+    let target = Target::find("sm_90a").unwrap();
+    let config = Config::parse("bn=16 warps=1 resident=1 ahead=0 store=direct").unwrap();
+    let scheduled = PointwiseRows.schedule(&conv(2, 64, [6, 8], 16), target, &config).unwrap();
+    let verified = verify(insert_barriers(scheduled.schedule.kernel), &target.limits()).unwrap();
+    let lowered = overlap_launches(lower(verified, &LowerOptions::cuda()).unwrap(), &[1]);
+    let text = lowered.kernel().to_string();
+    let at = |what: &str| text.find(what).unwrap_or_else(|| panic!("no {what} in\n{text}"));
+    assert!(at("copy_async") < at("dependency wait") && at("dependency wait") < at("move_rows"), "{text}");
+    assert_eq!(read_early(lowered.kernel(), &lowered.kernel().body[0]), Ok(Some(vec![1])));
 }

@@ -106,7 +106,7 @@ fn it_is_more_exact_than_two_parts_in_tf32() {
     for seed in 1..4 {
         let [bf16, tf32] = [&SplitBf16 as &dyn Template, &SplitProduct].map(|t| error(t, seed));
         println!("largest share of the bound: {bf16:.3} in bf16, {tf32:.3} in tf32");
-        assert!(bf16 <= tf32, "{bf16} in bf16, {tf32} in tf32");
+        assert!(bf16 < 0.6 * tf32, "{bf16} in bf16, {tf32} in tf32");
     }
 }
 

@@ -52,7 +52,7 @@ fn workload_for(template: &str, seed: u64) -> Workload {
             }
         }
         "pointwise_rows" => {
-            // Rows of whole pieces; up to three tiles of columns, also an odd number; bf16 and f16 into either or f32.
+            // Rows of whole pieces; several tiles of columns, also an odd number; bf16 and f16 into either or f32.
             let (rows, depth, columns) = (rng.between(1, 9000), 8 * rng.between(1, 64), rng.between(1, 192));
             w.op = match seed % 3 {
                 0 => Op::Matmul(Matmul { trans_b: seed % 2 == 1, ..Matmul::new(rows, columns, depth) }),

@@ -37,7 +37,7 @@ pub(super) struct Site<'k> {
     pub(super) buffer: BufferId,
     pub(super) touch: Touch,
     pub(super) index: Vec<Expr>,
-    /// Whether the part out of bounds does not take place: the copy engine leaves it out.
+    /// Whether the part out of bounds does not take place: the copy engine and `move_rows` leave it out.
     pub(super) clipped: bool,
     /// The pseudo variable of the lanes and their number, if the access is a vector.
     pub(super) lanes: Option<(VarId, i64)>,

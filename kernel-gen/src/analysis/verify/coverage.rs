@@ -64,11 +64,12 @@ fn output(kernel: &Kernel, id: BufferId, sites: &[Site]) -> Option<Fault> {
         .iter()
         .map(|site| {
             let mut site = (*site).clone();
-            // `(32 * i + j) / 8` is `4 * i + j / 8`: only a variable alone can be taken apart.
+            // `(32 * i + j) / 8` is `4 * i + j / 8`: only variables alone can be taken apart.
             site.index.iter_mut().for_each(|e| *e = simplify(e, &site.facts.ranges));
             for (guard, _) in &mut site.facts.guards {
                 *guard = simplify(guard, &site.facts.ranges);
             }
+            digits::put_together((&mut site.index, &mut site.facts), fresh + MOST_DIGITS);
             digits::take_apart(&mut [(&mut site.index, &mut site.facts)], fresh);
             site
         })
@@ -91,6 +92,9 @@ fn one_launch_covers(kernel: &Kernel, writes: &[&Site], shape: &[i64]) -> bool {
         boxes::partition(kernel, &own, shape)
     })
 }
+
+/// More variables than a loop is taken apart into.
+const MOST_DIGITS: u32 = 64;
 
 /// The question is too large, or depends on memory.
 struct Unknown;

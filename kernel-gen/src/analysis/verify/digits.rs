@@ -3,9 +3,12 @@
 //! Where `f` in `0..e` occurs as `f / c` and `f % c` with `c` a divisor of `e`, it stands for two independent variables
 //! `q` in `0..e / c` and `r` in `0..c` with `f = c * q + r`. Said with those, dimensions that share only `f` have nothing
 //! in common any more, and each can be looked at on its own.
+//!
+//! The other way around, two variables that are only ever divided together, `k * i + j` with `j` in `0..k`, are first made
+//! one: of 32 lanes that share out rows of six pieces, none has a row or a piece of its own.
 
 use super::facts::Facts;
-use crate::analysis::simplify::simplify;
+use crate::analysis::simplify::{Sum, simplify};
 use crate::ir::{BinOp, Expr, VarId};
 
 /// An access's indices and what holds there.
@@ -16,6 +19,45 @@ pub(super) struct Digits {
     pub(super) whole: VarId,
     pub(super) quotient: VarId,
     pub(super) remainder: VarId,
+}
+
+/// Makes one variable of two that are divided as one number, in one access; new variables are numbered from `fresh`. Any
+/// value of the two is one of the new one and the other way around, so nothing is lost where they stand alone.
+pub(super) fn put_together((index, facts): Part, fresh: u32) {
+    for at in fresh..fresh + 4 {
+        let Some((high, low, k, extent)) = together(index, facts) else { return };
+        let whole = Expr::Var(VarId(at));
+        let mut changed = facts.clone();
+        for (var, by) in [(high, whole.clone().floor_div(k)), (low, whole.floor_mod(k))] {
+            changed = changed.substituted(var, &by);
+            index.iter_mut().for_each(|e| *e = e.clone().subst(var, &by));
+        }
+        changed.ranges.insert(VarId(at), 0, extent - 1);
+        index.iter_mut().for_each(|e| *e = simplify(e, &changed.ranges));
+        for (guard, _) in &mut changed.guards {
+            *guard = simplify(guard, &changed.ranges);
+        }
+        changed.settle();
+        *facts = changed;
+    }
+}
+
+/// Variables `high` and `low` of which `k * high + low` is divided, with `low` in `0..k`, and how many values that has.
+fn together(index: &[Expr], facts: &Facts) -> Option<(VarId, VarId, i64, i64)> {
+    let mut found = None;
+    for e in index.iter().chain(facts.guards.iter().map(|(g, _)| g)) {
+        e.walk(&mut |e| {
+            let Expr::Binary(BinOp::Div | BinOp::Mod, dividend, _) = e else { return };
+            let Sum { terms, constant: 0 } = Sum::of((**dividend).clone()) else { return };
+            let [(Expr::Var(a), x), (Expr::Var(b), y)] = terms[..] else { return };
+            let (high, low, k) = if y == 1 { (a, b, x) } else { (b, a, y) };
+            let whole = |v: VarId| facts.ranges.get(v).filter(|(first, _)| *first == 0).map(|(_, last)| last + 1);
+            if x.min(y) == 1 && k > 1 && whole(low) == Some(k) {
+                found = found.or(whole(high).and_then(|n| Some((high, low, k, n.checked_mul(k)?))));
+            }
+        });
+    }
+    found
 }
 
 /// Takes apart what can be, the same way in all accesses; new variables are numbered from `fresh`.

@@ -174,14 +174,18 @@ impl Checker<'_, '_> {
             return Err((FaultKind::TypeMismatch, cause, "move f16 or bf16 of one kind"));
         }
         let whole = matches!(dst.extents[..], [.., r, c] if r % 16 == 0 && c % LANE_COLUMNS == 0);
-        if !whole || long(dst) != long(src) || src.extents.last() != dst.extents.last() {
+        if !whole || long(dst).len() != 2 || long(dst) != long(src) || src.extents.last() != dst.extents.last() {
             let cause = format!("move_rows of extents {:?} = {:?}", dst.extents, src.extents);
             return Err((FaultKind::TypeMismatch, cause, "move multiples of 16 rows by multiples of 32 columns"));
         }
         // Pieces of 16 bytes exist as a whole.
-        if from.strides.last() != Some(&1) || from.shape.last().is_none_or(|n| n % 8 != 0) {
+        let [strides @ .., 1] = &from.strides[..] else {
+            let cause = format!("elements of a row of {} do not lie side by side", from.name);
+            return Err((FaultKind::MisalignedVector, cause, "let the last dimension be the fast one"));
+        };
+        if strides.iter().chain(from.shape.last()).any(|n| n % 8 != 0) {
             let cause = format!("rows of {} are no whole pieces of 16 bytes", from.name);
-            return Err((FaultKind::MisalignedVector, cause, "let rows have a multiple of 8 elements, side by side"));
+            return Err((FaultKind::MisalignedVector, cause, "let rows have a multiple of 8 elements"));
         }
         Ok(())
     }
@@ -372,8 +376,8 @@ impl Checker<'_, '_> {
     }
 }
 
-/// Checks that what the hardware moves at once is aligned: 4, 8 or 16 bytes of `copy_async`, `move_rows` and `store_at`, boxes in shared
-/// memory to 128 bytes or to the eight rows that a swizzle works on.
+/// Checks that what the hardware moves at once is aligned: 4, 8 or 16 bytes of `copy_async` and `store_at`, 16 of `move_rows`,
+/// boxes in shared memory to 128 bytes or to the eight rows that a swizzle works on.
 pub(super) fn alignment(kernel: &Kernel, sites: &[Site], faults: &mut Vec<Fault>) {
     for site in sites {
         let Stmt::Gpu(g) = site.stmt else { continue };

@@ -27,13 +27,16 @@
 //!   `mma.warpgroup` multiplies into f32, 64 rows, 8 to 256 columns in steps of 8, over a multiple of 16, from rows of at
 //!   most the swizzle's bytes.
 //! * `copy_async` and `store_at` move 4, 8 or 16 neighbouring bytes, aligned to their number.
+//! * `move_rows` fills 16-bit fragments of a warp with multiples of 16 rows by 32 columns of a tensor whose rows are whole,
+//!   aligned pieces of 16 bytes; `split` makes 1 or 2 parts in `f32`, up to 3 in bf16, of `f32`.
 //! * A box of the copy engine belongs to a parameter of at most 5 dimensions with strides of multiples of 16 bytes; it has
 //!   at most 256 elements along each dimension, steps of at most 8, and rows of a multiple of 16 bytes, at most the
 //!   swizzle's. Its place in shared memory has no gaps and is aligned to 128 bytes, or to 8 rows of the swizzle.
 //! * `set_max_registers` takes a multiple of 8 in 24..=256, a named barrier has a number in 1..=15 and whole warps.
 //!
 //! **Bounds** (`bounds`): every index of every access is in `0..extent`, assuming the conditions of the `if`s, `select`s,
-//! `&&`s and `||`s above it. What the copy engine reads and writes of a tensor may be outside: that part is left out.
+//! `&&`s and `||`s above it. What the copy engine and `move_rows` read, and the former writes, of a tensor may be
+//! outside: that part is left out.
 //! A loop whose last iteration alone reaches past the end lacks the guard of its tail.
 //!
 //! **Division** (`access`): the divisor of an integer division or remainder is positive.

@@ -88,7 +88,8 @@ impl Body<'_> {
         Ok(())
     }
 
-    /// Loads rows of global memory into a left operand, 16 bytes a lane at a time ([`lane_order`](crate::ir::lane_order)).
+    /// Loads rows of global memory into a left operand, 16 bytes a lane at a time, in
+    /// [`lane_order`](crate::ir::lane_order).
     pub(super) fn load_rows(&mut self, dst: &Tile, src: &Tile) -> Result<(), EmitError> {
         let Role::Left { transposed: false } = self.role(dst.buffer)? else {
             return Err(EmitError::Unsupported { what: "rows moved into what is no left operand".into() });

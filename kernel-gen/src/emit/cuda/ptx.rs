@@ -220,7 +220,8 @@ impl Ptx {
                  asm volatile(\"ldmatrix.sync.aligned.m8n8.x2.shared.b16 {{%0, %1}}, [%2];\" : \
                  \"=r\"(to[0]), \"=r\"(to[1]) : \"r\"(shared_address(row)) : \"memory\");\n}}\n"
             ),
-            // 9.7.14.5.8: registers 0 and 2 of a left operand are a lane's pairs of one row, 1 and 3 those of the row eight below.
+            // 9.7.14.5.8: registers 0 and 2 of a left operand are a lane's pairs of one row, 1 and 3 those of the row eight
+            // below.
             Ptx::LoadRow => format!(
                 "KG_FN void {name}(unsigned *low, unsigned *high, const void *from, bool exists) {{\n  \
                  uint4 row = make_uint4(0, 0, 0, 0);\n  if (exists) row = *(const uint4 *)from;\n  \

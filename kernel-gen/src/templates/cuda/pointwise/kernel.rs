@@ -10,15 +10,13 @@ use crate::templates::cuda::warp_sums::{Rows, WarpSums, each_element};
 use crate::templates::cuda::{share, tile};
 use crate::workload::naive::epilogue;
 use crate::workload::operands::Operands;
-use crate::workload::{Role, Workload};
+use crate::workload::{Param, Role, Workload};
 
-/// Brings the weights into the order in which lanes have the terms, as blocks have them in shared memory: zeros beyond the
-/// last term and column, and at the end of each row.
-pub(super) fn pack(plan: &Plan, w: &Workload) -> Kernel {
-    let name = plan.source.weights();
-    let shape = w.params().into_iter().find(|p| p.name == name).map(|p| p.shape).unwrap_or_default();
-    let mut b = KernelBuilder::new(format!("pack_{name}"));
-    let weights = b.param(name, w.dtype, &shape, Access::Read);
+/// Brings the weights into the order in which lanes have the terms, as blocks have them in shared memory: zeros beyond
+/// the last term and column, and at the end of each row.
+pub(super) fn pack(plan: &Plan, w: &Workload, weight: &Param) -> Kernel {
+    let mut b = KernelBuilder::new(format!("pack_{}", weight.name));
+    let weights = b.param(weight.name, w.dtype, &weight.shape, Access::Read);
     let packed = b.param("packed", w.dtype, &plan.packed_shape(), Access::Write);
     let [tiles, columns, pitch] = plan.packed_shape();
     b.loop_("tile", tiles, LoopKind::Grid(Axis::Y), |b, tile| {

@@ -1,13 +1,13 @@
 //! Products with few columns in 16 bits, 1x1 convolutions in NHWC above all: rows go straight to the registers.
 //!
-//! With 16 to 96 outputs for each pixel there is little to multiply and nothing to share: what counts is how fast pixels come
-//! from the L2 cache or from memory. A ring in shared memory brings them there first and reads them again. Here a warp loads
-//! sixteen rows with 16 bytes a lane and multiplies what each lane holds as it is (`mma.sync`): the order of the terms of a
-//! sum is free, so weights are packed in the order that loads give ([`lane_order`](crate::ir::lane_order)). Weights are in
-//! shared memory, whole.
+//! With up to a hundred outputs for each pixel there is little to multiply and nothing to share: what counts is how fast
+//! pixels come from the L2 cache or from memory. A ring in shared memory brings them there first and reads them again. Here
+//! a warp loads sixteen rows with 16 bytes a lane and multiplies what each lane holds as it is (`mma.sync`): the order of the
+//! terms of a sum is free, so weights are packed in the order that loads give ([`lane_order`](crate::ir::lane_order)). The
+//! weights of a block's columns are in shared memory, whole.
 //!
-//! Blocks stay: each of their warps goes through every so many-th tile of sixteen rows. With `ahead`, the next tile's rows are
-//! asked for as soon as those in the same registers have been multiplied.
+//! Blocks stay: each of their warps goes through every so many-th tile of sixteen rows. With `ahead`, the next tile's rows
+//! are asked for as soon as those in the same registers have been multiplied.
 //!
 //! | knob | values | what it chooses |
 //! |---|---|---|
@@ -26,7 +26,7 @@ use crate::schedule::Schedule;
 use crate::space::{Config, ConfigError, Space};
 use crate::target::{Cuda, CudaFeature, Target};
 use crate::templates::{Pack, Scheduled, Template, TemplateError};
-use crate::workload::{Conv2d, ConvLayout, Matmul, Op, Workload};
+use crate::workload::{Conv2d, ConvLayout, Matmul, Op, Role, Workload};
 
 /// See the module's text.
 pub struct PointwiseRows;
@@ -42,6 +42,8 @@ const VECTOR: i64 = 8;
 const MOST_DEPTH: i64 = 512;
 /// Most columns: with more, pixels are read too often.
 const MOST_COLUMNS: i64 = 192;
+/// Most rows, with those that turns have beyond the last: the verifier looks at each to see that all are written.
+const MOST_ROWS: i64 = 1 << 22;
 /// The widths of tiles.
 const BN: [i64; 6] = [16, 32, 48, 64, 80, 96];
 /// Warps of a block.
@@ -63,11 +65,6 @@ impl Source {
             Source::Conv(c) => [c.n * c.h * c.w, c.co, c.ci],
             Source::Matmul(m) => [m.m, m.n, m.k],
         }
-    }
-
-    /// The name of the weights.
-    fn weights(&self) -> &'static str {
-        if let Source::Conv(_) = self { "w" } else { "b" }
     }
 
     /// Where the weight of a term and a column is.
@@ -107,8 +104,8 @@ fn problem<'t>(w: &Workload, t: &'t Target) -> Result<(Source, &'t Cuda), String
     if columns > MOST_COLUMNS {
         return Err(format!("for at most {MOST_COLUMNS} columns"));
     }
-    if rows.checked_mul(depth.max(columns)).is_none_or(|n| n > i64::from(i32::MAX)) {
-        return Err(format!("{rows} rows of {depth} elements"));
+    if rows > MOST_ROWS - ROWS * gpu.sm_count {
+        return Err(format!("{rows} rows are more than the verifier goes through"));
     }
     Ok((source, gpu))
 }
@@ -235,6 +232,7 @@ impl Plan {
             && self.blocks() * fewer < self.tiles()
             && (!ahead || self.turns() > 1);
         useful
+            && self.turns() * self.blocks() * self.sizes.warps * ROWS <= MOST_ROWS
             && (staged || self.columns() % 2 == 0)
             && gpu.blocks_resident(self.sizes.threads(), self.registers(), self.shared_bytes()) >= resident
             && self.column_tiles() <= gpu.grid_dim[1]
@@ -286,7 +284,9 @@ impl Template for PointwiseRows {
         if !plan.fits(gpu) {
             return Err(TemplateError::Limit(format!("{config} does not fit {}", t.name)));
         }
-        let pack = Pack { param: source.weights().into(), kernel: kernel::pack(&plan, w) };
+        let weight = w.params().into_iter().find(|p| p.role == Role::Weight);
+        let weight = weight.ok_or_else(|| TemplateError::Limit("a product without weights".into()))?;
+        let pack = Pack { param: weight.name.into(), kernel: kernel::pack(&plan, w, &weight) };
         Ok(Scheduled { schedule: Schedule::new(kernel::kernel(&plan, w)), packs: vec![pack] })
     }
 }

@@ -1,7 +1,7 @@
 //! How long a product with few columns takes: what ranks sizes that were not measured.
 //!
-//! The constants are fitted to 1127 timings of 52 layers of SqueezeNet, Inception-v3, MobileNet and ResNet-50 on an H100, at one
-//! and at 64 images: within a tenth on average, and what the model likes best takes 6 % longer than the fastest.
+//! The constants are fitted to 1127 timings of 52 layers of SqueezeNet, Inception-v3, MobileNet and ResNet-50 on an H100,
+//! at one and at 64 images: within a tenth on average, and what the model likes best takes 6 % longer than the fastest.
 
 use super::{DEPTH, Plan, ROWS, ceil_div};
 use crate::target::Cuda;

@@ -284,7 +284,7 @@ impl Template for SplitProduct {
     }
 
     fn version(&self) -> u32 {
-        1
+        2
     }
 
     fn applies(&self, w: &Workload, t: &Target) -> Result<(), String> {
