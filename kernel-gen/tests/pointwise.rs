@@ -3,7 +3,10 @@
 
 mod checked;
 
+use kernel_gen::analysis::dependency::read_early;
 use kernel_gen::ir::DType;
+use kernel_gen::lower::overlap_launches::overlap_launches;
+use kernel_gen::space::Config;
 use kernel_gen::target::Target;
 use kernel_gen::templates::Template;
 use kernel_gen::templates::cuda::pointwise::PointwiseRows;
@@ -80,9 +83,6 @@ fn what_it_is_not_for_is_refused_in_words() {
 
 #[test]
 fn large_outputs_can_be_shown_to_be_written() {
-    use kernel_gen::analysis::verify::verify;
-    use kernel_gen::lower::insert_barriers::insert_barriers;
-    use kernel_gen::space::Config;
     let target = Target::find("sm_90a").unwrap();
     let w = |co: i64| conv(64, 192, [35, 35], co).with_epilogue(&[Epilogue::Bias]);
     // Lanes share out rows of 2, 4, 6, 8, 10 and 12 pieces.
@@ -95,26 +95,17 @@ fn large_outputs_can_be_shown_to_be_written() {
         (w(96), "bn=96 warps=8 resident=1 ahead=1 store=rows"),
     ] {
         let scheduled = PointwiseRows.schedule(&w, target, &Config::parse(config).unwrap()).unwrap();
-        let kernel = insert_barriers(scheduled.schedule.kernel);
-        if let Err(faults) = verify(kernel.clone(), &target.limits()) {
-            panic!("{config}: {}\n{kernel}", faults[0]);
-        }
+        checked::lowered(scheduled.schedule.kernel, target);
     }
 }
 
 #[test]
 fn rows_wait_for_the_launch_in_front_and_weights_do_not() {
-    use kernel_gen::analysis::dependency::read_early;
-    use kernel_gen::analysis::verify::verify;
-    use kernel_gen::lower::insert_barriers::insert_barriers;
-    use kernel_gen::lower::overlap_launches::overlap_launches;
-    use kernel_gen::lower::{LowerOptions, lower};
-    use kernel_gen::space::Config;
     let target = Target::find("sm_90a").unwrap();
     let config = Config::parse("bn=16 warps=1 resident=1 ahead=0 store=direct").unwrap();
     let scheduled = PointwiseRows.schedule(&conv(2, 64, [6, 8], 16), target, &config).unwrap();
-    let verified = verify(insert_barriers(scheduled.schedule.kernel), &target.limits()).unwrap();
-    let lowered = overlap_launches(lower(verified, &LowerOptions::cuda()).unwrap(), &[1]);
+    let (_, lowered) = checked::lowered(scheduled.schedule.kernel, target);
+    let lowered = overlap_launches(lowered, &[1]);
     let text = lowered.kernel().to_string();
     let at = |what: &str| text.find(what).unwrap_or_else(|| panic!("no {what} in\n{text}"));
     assert!(at("copy_async") < at("dependency wait") && at("dependency wait") < at("move_rows"), "{text}");

@@ -13,7 +13,8 @@ use kernel_gen::workload::Workload;
 use kernel_gen::workload::bound::reference_with_bounds;
 use kernel_gen::workload::sample::{self, Rng};
 
-fn lowered(kernel: Kernel, target: &Target) -> (Kernel, Lowered) {
+/// Verifies a kernel; as scheduled, with its barriers, and as lowered.
+pub(crate) fn lowered(kernel: Kernel, target: &Target) -> (Kernel, Lowered) {
     let kernel = insert_barriers(kernel);
     let verified = verify(kernel.clone(), &target.limits()).unwrap_or_else(|faults| {
         let faults: Vec<String> = faults.iter().map(|f| f.to_string()).collect();

@@ -6,7 +6,6 @@ use super::boxes;
 use super::digits;
 use super::enumerate;
 use super::fault::{Fault, FaultKind};
-use crate::analysis::simplify::simplify;
 use crate::ir::{Access, BinOp, BufferId, Expr, Kernel, UnOp, VarId};
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::ControlFlow;
@@ -64,12 +63,7 @@ fn output(kernel: &Kernel, id: BufferId, sites: &[Site]) -> Option<Fault> {
         .iter()
         .map(|site| {
             let mut site = (*site).clone();
-            // `(32 * i + j) / 8` is `4 * i + j / 8`: only variables alone can be taken apart.
-            site.index.iter_mut().for_each(|e| *e = simplify(e, &site.facts.ranges));
-            for (guard, _) in &mut site.facts.guards {
-                *guard = simplify(guard, &site.facts.ranges);
-            }
-            digits::put_together((&mut site.index, &mut site.facts), fresh + MOST_DIGITS);
+            let fresh = digits::put_together((&mut site.index, &mut site.facts), fresh);
             digits::take_apart(&mut [(&mut site.index, &mut site.facts)], fresh);
             site
         })
@@ -92,9 +86,6 @@ fn one_launch_covers(kernel: &Kernel, writes: &[&Site], shape: &[i64]) -> bool {
         boxes::partition(kernel, &own, shape)
     })
 }
-
-/// More variables than a loop is taken apart into.
-const MOST_DIGITS: u32 = 64;
 
 /// The question is too large, or depends on memory.
 struct Unknown;

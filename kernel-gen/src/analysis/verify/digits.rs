@@ -21,25 +21,45 @@ pub(super) struct Digits {
     pub(super) remainder: VarId,
 }
 
-/// Makes one variable of two that are divided as one number, in one access; new variables are numbered from `fresh`. Any
-/// value of the two is one of the new one and the other way around, so nothing is lost where they stand alone.
-pub(super) fn put_together((index, facts): Part, fresh: u32) {
-    for at in fresh..fresh + 4 {
-        let Some((high, low, k, extent)) = together(index, facts) else { return };
-        let whole = Expr::Var(VarId(at));
-        let mut changed = facts.clone();
-        for (var, by) in [(high, whole.clone().floor_div(k)), (low, whole.floor_mod(k))] {
-            changed = changed.substituted(var, &by);
-            index.iter_mut().for_each(|e| *e = e.clone().subst(var, &by));
+/// Makes one variable of two that are divided as one number, in one access, whose expressions it simplifies. New variables
+/// are numbered from `fresh`; the next number that is free comes back. Any value of the two is one of the new one and the
+/// other way around, so nothing is lost where they stand alone.
+pub(super) fn put_together((index, facts): Part, fresh: u32) -> u32 {
+    // `(32 * i + j) / 8` is `4 * i + j / 8`: there is nothing to put together.
+    simplify_all(index, facts);
+    let mut next = fresh;
+    while let Some((high, low, k, extent)) = together(index, facts) {
+        let whole = Expr::Var(VarId(next));
+        let by = [(high, whole.clone().floor_div(k)), (low, whole.floor_mod(k))];
+        replace((index, facts), &by, &[(VarId(next), extent)]);
+        next += 1;
+        if next == fresh + MOST_PAIRS {
+            break;
         }
-        changed.ranges.insert(VarId(at), 0, extent - 1);
-        index.iter_mut().for_each(|e| *e = simplify(e, &changed.ranges));
-        for (guard, _) in &mut changed.guards {
-            *guard = simplify(guard, &changed.ranges);
-        }
-        changed.settle();
-        *facts = changed;
     }
+    next
+}
+
+/// Pairs that are looked for in one access.
+const MOST_PAIRS: u32 = 4;
+
+/// Says an access with other expressions for some variables, made of new ones that count up from 0 to an extent.
+fn replace((index, facts): Part, by: &[(VarId, Expr)], new: &[(VarId, i64)]) {
+    for (var, by) in by {
+        *facts = facts.substituted(*var, by);
+        index.iter_mut().for_each(|e| *e = e.clone().subst(*var, by));
+    }
+    for (var, extent) in new {
+        facts.ranges.insert(*var, 0, extent - 1);
+    }
+    simplify_all(index, facts);
+    // A condition on a digit narrows that digit's range.
+    facts.settle();
+}
+
+fn simplify_all(index: &mut [Expr], facts: &mut Facts) {
+    index.iter_mut().for_each(|e| *e = simplify(e, &facts.ranges));
+    facts.guards.iter_mut().for_each(|(guard, _)| *guard = simplify(guard, &facts.ranges));
 }
 
 /// Variables `high` and `low` of which `k * high + low` is divided, with `low` in `0..k`, and how many values that has.
@@ -68,20 +88,9 @@ pub(super) fn take_apart(parts: &mut [Part], fresh: u32) -> Vec<Digits> {
         let Some((whole, c, extent)) = find(parts) else { break };
         let at = fresh + 2 * out.len() as u32;
         let (quotient, remainder) = (VarId(at), VarId(at + 1));
-        let by = quotient * c + remainder;
+        let by = [(whole, quotient * c + remainder)];
         for (index, facts) in parts.iter_mut() {
-            let mut changed = facts.substituted(whole, &by);
-            changed.ranges.insert(quotient, 0, extent / c - 1);
-            changed.ranges.insert(remainder, 0, c - 1);
-            for (guard, _) in &mut changed.guards {
-                *guard = simplify(guard, &changed.ranges);
-            }
-            for e in index.iter_mut() {
-                *e = simplify(&e.clone().subst(whole, &by), &changed.ranges);
-            }
-            // A condition on a digit narrows that digit's range.
-            changed.settle();
-            **facts = changed;
+            replace((index, facts), &by, &[(quotient, extent / c), (remainder, c)]);
         }
         out.push(Digits { whole, quotient, remainder });
     }

@@ -124,12 +124,14 @@ impl Body<'_> {
         }
         let copy = self.ptx(Ptx::CpAsync(bytes));
         let (to, from) = (self.pointer(dst.buffer, &dst.origin)?, self.pointer(src.buffer, &src.origin)?);
-        let guard = match guard {
-            Some(e) => self.scalar(e)?.text,
-            None => "true".to_string(),
-        };
+        let guard = self.condition(guard)?;
         self.line(&format!("{copy}({to}, {from}, {guard});"));
         Ok(())
+    }
+
+    /// A condition as an argument; true where there is none.
+    pub(super) fn condition(&mut self, cond: Option<&Expr>) -> Result<String, EmitError> {
+        cond.map_or(Ok("true".to_string()), |e| Ok(self.scalar(e)?.text))
     }
 
     fn store_at(&mut self, dst: &Tile, values: &[Expr], rank: &Expr, on: &Slot) -> Result<(), EmitError> {

@@ -111,7 +111,7 @@ impl Body<'_> {
                     [Expr::Int(0).le(i.clone()), last.lt(*n)].map(|e| simplify(&e, &self.ranges))
                 });
                 let exists = Expr::all(asked.filter(|e| *e != Expr::bool(true)));
-                let exists = exists.map_or(Ok("true".to_string()), |e| Ok::<_, EmitError>(self.scalar(&e)?.text))?;
+                let exists = self.condition(exists.as_ref())?;
                 let from = self.pointer(src.buffer, &at)?;
                 // Of sixteen rows the lower eight are the odd registers.
                 let [low, high] = [0, 16].map(|k| self.register(dst, row / 16 * 16, column + k, row / 8 % 2));

@@ -45,6 +45,7 @@ pub mod pointwise;
 mod product;
 mod ring;
 pub mod simt;
+mod source;
 pub mod split;
 pub mod splitk;
 pub mod stem;
@@ -56,10 +57,11 @@ pub mod winograd;
 use super::TemplateError;
 use crate::ir::builder::KernelBuilder;
 use crate::ir::visit::find_loop;
-use crate::ir::{Axis, BufferId, Expr, LoopKind, Tile, VarId};
+use crate::ir::{Axis, BufferId, Expr, Gpu, LoopKind, Tile, VarId};
 use crate::schedule::{Schedule, ScheduleError, Tail};
 use crate::space::{Config, ConfigError, Space};
 use crate::target::{Cuda, Target};
+use crate::workload::{Param, Role, Workload};
 use model::ceil_div;
 
 /// Blocks of a grid along an axis, as the tutorials call it.
@@ -144,6 +146,33 @@ fn tile(buffer: BufferId, origin: Vec<Expr>, last: &[i64]) -> Tile {
     let ones = origin.len() - last.len();
     let extents = (0..ones).map(|_| 1).chain(last.iter().copied()).collect();
     Tile { buffer, origin, extents }
+}
+
+/// The weights of a workload.
+fn weights(w: &Workload) -> Result<Param, TemplateError> {
+    let found = w.params().into_iter().find(|p| p.role == Role::Weight);
+    found.ok_or_else(|| TemplateError::Limit("a product without weights".into()))
+}
+
+/// Has the threads of a block bring a tile of packed 16-bit weights by `cp.async`: rows lie in shared memory as they do
+/// in `from`, whose first index is the tile.
+fn fetch_image(
+    b: &mut KernelBuilder,
+    (thread, threads): (Expr, i64),
+    [rows, pitch]: [i64; 2],
+    (from, number): (BufferId, VarId),
+    to: BufferId,
+) {
+    const VECTOR: i64 = 8;
+    let per_row = pitch / VECTOR;
+    share(b, threads, thread, rows * per_row, |b, piece| {
+        let (row, at) = (piece.clone().floor_div(per_row), piece.floor_mod(per_row) * VECTOR);
+        b.gpu(Gpu::CopyAsync {
+            dst: tile(to, vec![row.clone(), at.clone()], &[VECTOR]),
+            src: tile(from, vec![number.into(), row, at], &[VECTOR]),
+            guard: None,
+        });
+    });
 }
 
 /// A loop that is written out.
@@ -260,7 +289,7 @@ fn descend_from_many(space: &Space, start: &Config, cost: impl Fn(&Config) -> f6
 mod tests {
     use super::*;
     use crate::templates::Template;
-    use crate::workload::{Conv2d, Workload};
+    use crate::workload::Conv2d;
 
     #[test]
     fn awkward_extents_are_cut_as_the_next_round_number() {

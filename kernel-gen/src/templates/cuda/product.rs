@@ -177,9 +177,9 @@ impl Product for Gemm<'_> {
     }
 }
 
-/// Elements of `f32` that are copied at a time of rows of so many: 16 bytes at most.
-pub(super) fn widest(row: i64) -> i64 {
-    [4, 2].into_iter().find(|n| row % n == 0).unwrap_or(1)
+/// Elements of so many bytes that are copied or stored at a time of rows of so many: 16 bytes, or as many as divide a row.
+pub(super) fn widest(row: i64, bytes: i64) -> i64 {
+    (0..=3).map(|e| (16 / bytes) >> e).find(|n| *n >= 1 && row % n == 0).unwrap_or(1)
 }
 
 /// The row and the column of tiles that a block has: `group` rows of tiles, or the next fewer that divide them, go down

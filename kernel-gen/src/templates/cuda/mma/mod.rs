@@ -38,7 +38,7 @@ pub use conv2d::MmaConv2d;
 pub use gemm::MmaGemm;
 
 use super::ceil_div;
-use super::product::{Layout, Outputs, Product};
+use super::product::{Layout, Outputs, Product, widest};
 use crate::ir::DType;
 use crate::space::{Config, ConfigError, Space, SpaceBuilder};
 use crate::target::{Cuda, CudaFeature, Target};
@@ -197,8 +197,7 @@ impl Plan {
 
     /// Elements of the output that a lane stores at a time by way of shared memory: 16 bytes, or as many as divide a row.
     fn piece(&self) -> i64 {
-        let most = 16 / self.out_bytes;
-        (0..=3).map(|e| most >> e).find(|n| *n >= 1 && self.n % n == 0).unwrap_or(1)
+        widest(self.n, self.out_bytes)
     }
 
     /// Elements between rows of the sums that another launch adds up.

@@ -1,13 +1,13 @@
 //! The kernel, and the one that packs the weights for it.
 
-use super::{CHUNK, DEPTH, Plan, ROWS, VECTOR};
+use super::{CHUNK, DEPTH, Plan, ROWS};
 use crate::ir::builder::KernelBuilder;
 use crate::ir::{
     Access, Axis, Barrier, BufferId, DType, Expr, Gpu, Group, Kernel, LoopKind, Operand, Scope, Stmt, Unit, VarId,
 };
 use crate::target::Cuda;
 use crate::templates::cuda::warp_sums::{Rows, WarpSums, each_element};
-use crate::templates::cuda::{share, tile};
+use crate::templates::cuda::{fetch_image, share, tile};
 use crate::workload::naive::epilogue;
 use crate::workload::operands::Operands;
 use crate::workload::{Param, Role, Workload};
@@ -25,14 +25,14 @@ pub(super) fn pack(plan: &Plan, w: &Workload, weight: &Param) -> Kernel {
                 share(b, Cuda::WARP, thread.into(), pitch, |b, place| {
                     let (term, column) = (b.let_("term", term_at(&place)), tile * columns + within);
                     let mut inside = vec![place.clone().lt(plan.chunks() * CHUNK)];
-                    if plan.depth() % CHUNK != 0 {
-                        inside.push(Expr::from(term).lt(plan.depth()));
+                    if plan.source.depth() % CHUNK != 0 {
+                        inside.push(Expr::from(term).lt(plan.source.depth()));
                     }
-                    if plan.columns() % columns != 0 {
-                        inside.push(column.clone().lt(plan.columns()));
+                    if plan.source.columns() % columns != 0 {
+                        inside.push(column.clone().lt(plan.source.columns()));
                     }
                     let to = vec![tile.into(), within.into(), place];
-                    let value = Expr::load(weights, plan.source.weight(term.into(), column));
+                    let value = Expr::load(weights, plan.source.weight([0.into(), 0.into()], term.into(), column));
                     b.if_else(
                         Expr::all(inside).expect("one condition at least"),
                         |b| b.store(packed, to.clone(), value),
@@ -58,8 +58,8 @@ pub(super) fn kernel(plan: &Plan, w: &Workload) -> Kernel {
     let params = Operands::shaped(&mut b, w, |p| match p.role {
         Role::Weight => plan.packed_shape().to_vec(),
         // Pixels are rows, whichever image they are of.
-        Role::Output | Role::Residual => vec![plan.rows(), plan.columns()],
-        Role::Input => vec![plan.rows(), plan.depth()],
+        Role::Output | Role::Residual => vec![plan.source.rows(), plan.source.columns()],
+        Role::Input => vec![plan.source.rows(), plan.source.depth()],
         _ => p.shape.clone(),
     });
     b.loop_("columns", plan.column_tiles(), LoopKind::Grid(Axis::Y), |b, columns| {
@@ -103,7 +103,9 @@ impl Block<'_> {
         let warp = Scope::Fragment(Unit::Warp);
         let weights = b.alloc("weights", self.w.dtype, &plan.packed_shape()[1..], Scope::Shared);
         let left = b.alloc("left", self.w.dtype, &[plan.chunks(), ROWS, CHUNK], warp);
-        self.fetch_weights(b, weights);
+        let threads = (self.warp * Cuda::WARP + self.lane, sizes.threads());
+        fetch_image(b, threads, [sizes.bn, plan.weight_pitch()], (self.params.at(1), self.columns), weights);
+        b.gpu(Gpu::Commit(Group::Copy));
         // The first rows are under way while the weights are.
         let first = self.first_row(0.into());
         self.bring_all(b, left, &first);
@@ -140,22 +142,6 @@ impl Block<'_> {
     fn first_row(&self, turn: Expr) -> Expr {
         let blocks = self.plan.blocks();
         ((turn * self.plan.sizes.warps + self.warp) * blocks + self.block) * ROWS
-    }
-
-    /// Has the weights brought: they lie in memory as they do here.
-    fn fetch_weights(&self, b: &mut KernelBuilder, weights: BufferId) {
-        let [_, columns, pitch] = self.plan.packed_shape();
-        let per_row = pitch / VECTOR;
-        let thread = self.warp * Cuda::WARP + self.lane;
-        share(b, self.plan.sizes.threads(), thread, columns * per_row, |b, piece| {
-            let (column, place) = (piece.clone().floor_div(per_row), piece.floor_mod(per_row) * VECTOR);
-            b.gpu(Gpu::CopyAsync {
-                dst: tile(weights, vec![column.clone(), place.clone()], &[VECTOR]),
-                src: tile(self.params.at(1), vec![self.columns.into(), column, place], &[VECTOR]),
-                guard: None,
-            });
-        });
-        b.gpu(Gpu::Commit(Group::Copy));
     }
 
     /// Brings a chunk of a tile's rows.
@@ -197,7 +183,7 @@ impl Block<'_> {
         let (plan, bn) = (self.plan, self.plan.sizes.bn);
         let at = [first.clone() + row, self.columns * bn + column];
         let beyond = [plan.turns() * plan.blocks() * plan.sizes.warps * ROWS, plan.column_tiles() * bn];
-        let sizes = [plan.rows(), plan.columns()];
+        let sizes = [plan.source.rows(), plan.source.columns()];
         let asked = (0..2).filter(|d| beyond[*d] != sizes[*d]).map(|d| at[d].clone().lt(sizes[d]));
         let exists = Expr::all(asked);
         (at, exists)
@@ -227,7 +213,7 @@ impl Block<'_> {
             // What does not exist takes the epilogue of the nearest that does, so that nothing has to be asked.
             let ([row, column], exists) = self.output(first, row.into(), column.into());
             let clamp = |at: Expr, size: i64| if exists.is_some() { at.min(size - 1) } else { at };
-            let at = [clamp(row, plan.rows()), clamp(column, plan.columns())];
+            let at = [clamp(row, plan.source.rows()), clamp(column, plan.source.columns())];
             epilogue(self.w, sum, &at[1], &at, &|name| self.params.get(name))
         };
         sums.by_rows(b, &rows, value, |b, _, [row, column], load| {

@@ -20,13 +20,15 @@
 mod kernel;
 mod model;
 
-use super::{ceil_div, device, fastest, with_costs};
-use crate::ir::{DType, Expr};
+use super::product::widest;
+use super::source::Source;
+use super::{ceil_div, device, fastest, weights, with_costs};
+use crate::ir::DType;
 use crate::schedule::Schedule;
 use crate::space::{Config, ConfigError, Space};
 use crate::target::{Cuda, CudaFeature, Target};
 use crate::templates::{Pack, Scheduled, Template, TemplateError};
-use crate::workload::{Conv2d, ConvLayout, Matmul, Op, Role, Workload};
+use crate::workload::{ConvLayout, Workload};
 
 /// See the module's text.
 pub struct PointwiseRows;
@@ -51,32 +53,6 @@ const WARPS: [i64; 7] = [1, 2, 4, 6, 8, 12, 16];
 /// Registers of a thread beside sums, rows and weights.
 const OTHER_REGISTERS: i64 = 32;
 
-/// What is multiplied.
-#[derive(Clone, Copy, PartialEq, Debug)]
-enum Source {
-    Conv(Conv2d),
-    Matmul(Matmul),
-}
-
-impl Source {
-    /// Rows, columns and terms of a sum.
-    fn size(&self) -> [i64; 3] {
-        match self {
-            Source::Conv(c) => [c.n * c.h * c.w, c.co, c.ci],
-            Source::Matmul(m) => [m.m, m.n, m.k],
-        }
-    }
-
-    /// Where the weight of a term and a column is.
-    fn weight(&self, term: Expr, column: Expr) -> Vec<Expr> {
-        match self {
-            Source::Conv(_) => vec![0.into(), 0.into(), term, column],
-            Source::Matmul(m) if m.trans_b => vec![column, term],
-            Source::Matmul(_) => vec![term, column],
-        }
-    }
-}
-
 /// The product and the device, or why it is none for this template.
 fn problem<'t>(w: &Workload, t: &'t Target) -> Result<(Source, &'t Cuda), String> {
     let gpu = device(t)?;
@@ -86,18 +62,18 @@ fn problem<'t>(w: &Workload, t: &'t Target) -> Result<(Source, &'t Cuda), String
     if !matches!(w.dtype, DType::F16 | DType::Bf16) {
         return Err(format!("tensor cores multiply f16 and bf16, not {}", w.dtype));
     }
-    let source = match w.op {
-        Op::Conv2d(c) => {
-            let pointwise = (c.kh, c.kw, c.stride, c.padding, c.groups) == (1, 1, [1, 1], [0; 4], 1);
+    let source = Source::of(w)?;
+    match source {
+        Source::Conv(c) => {
+            let pointwise = (c.kh, c.kw, c.stride, c.padding) == (1, 1, [1, 1], [0; 4]);
             if !pointwise || c.layout != ConvLayout::Nhwc {
-                return Err("for 1x1 convolutions in NHWC with one group, without stride and padding".into());
+                return Err("for 1x1 convolutions in NHWC, without stride and padding".into());
             }
-            Source::Conv(c)
         }
-        Op::Matmul(m) if m.batch == 1 && !m.trans_a => Source::Matmul(m),
-        _ => return Err("for 1x1 convolutions and products with rows along the reduction".into()),
-    };
-    let [rows, columns, depth] = source.size();
+        Source::Matmul(m) if m.trans_a => return Err("for products with rows along the reduction".into()),
+        Source::Matmul(_) => {}
+    }
+    let (rows, columns, depth) = (source.rows(), source.columns(), source.depth());
     if depth % VECTOR != 0 || depth > MOST_DEPTH {
         return Err(format!("rows of {depth} elements are no whole pieces of 16 bytes, at most {MOST_DEPTH} elements"));
     }
@@ -153,30 +129,18 @@ impl Plan {
         Plan { source, out_bytes: w.out_dtype.bytes() as i64, units: gpu.sm_count, sizes }
     }
 
-    fn rows(&self) -> i64 {
-        self.source.size()[0]
-    }
-
-    fn columns(&self) -> i64 {
-        self.source.size()[1]
-    }
-
-    fn depth(&self) -> i64 {
-        self.source.size()[2]
-    }
-
     /// Loads of a row: the last one may reach beyond the row, where it brings zeros.
     fn chunks(&self) -> i64 {
-        ceil_div(self.depth(), CHUNK)
+        ceil_div(self.source.depth(), CHUNK)
     }
 
     /// Tiles of sixteen rows.
     fn tiles(&self) -> i64 {
-        ceil_div(self.rows(), ROWS)
+        ceil_div(self.source.rows(), ROWS)
     }
 
     fn column_tiles(&self) -> i64 {
-        ceil_div(self.columns(), self.sizes.bn)
+        ceil_div(self.source.columns(), self.sizes.bn)
     }
 
     /// Blocks of a tile of columns.
@@ -202,8 +166,7 @@ impl Plan {
 
     /// Elements of the output that a lane stores at a time by way of shared memory: 16 bytes, or as many as divide a row.
     fn piece(&self) -> i64 {
-        let most = 16 / self.out_bytes;
-        (0..=3).map(|e| most >> e).find(|n| *n >= 1 && self.columns() % n == 0).unwrap_or(1)
+        widest(self.source.columns(), self.out_bytes)
     }
 
     /// Elements between rows of sums in shared memory: 16 bytes more than there are.
@@ -227,13 +190,13 @@ impl Plan {
     fn fits(&self, gpu: &Cuda) -> bool {
         let Sizes { bn, resident, ahead, staged, .. } = self.sizes;
         let fewer = WARPS.into_iter().rev().find(|n| *n < self.sizes.warps).unwrap_or(0);
-        let useful = (bn == BN[0] || bn - BN[0] < self.columns())
+        let useful = (bn == BN[0] || bn - BN[0] < self.source.columns())
             && (resident == 1 || self.units * (resident - 1) < self.tiles())
             && self.blocks() * fewer < self.tiles()
             && (!ahead || self.turns() > 1);
         useful
             && self.turns() * self.blocks() * self.sizes.warps * ROWS <= MOST_ROWS
-            && (staged || self.columns() % 2 == 0)
+            && (staged || self.source.columns() % 2 == 0)
             && gpu.blocks_resident(self.sizes.threads(), self.registers(), self.shared_bytes()) >= resident
             && self.column_tiles() <= gpu.grid_dim[1]
     }
@@ -284,9 +247,8 @@ impl Template for PointwiseRows {
         if !plan.fits(gpu) {
             return Err(TemplateError::Limit(format!("{config} does not fit {}", t.name)));
         }
-        let weight = w.params().into_iter().find(|p| p.role == Role::Weight);
-        let weight = weight.ok_or_else(|| TemplateError::Limit("a product without weights".into()))?;
-        let pack = Pack { param: weight.name.into(), kernel: kernel::pack(&plan, w, &weight) };
+        let weights = weights(w)?;
+        let pack = Pack { param: weights.name.into(), kernel: kernel::pack(&plan, w, &weights) };
         Ok(Scheduled { schedule: Schedule::new(kernel::kernel(&plan, w)), packs: vec![pack] })
     }
 }

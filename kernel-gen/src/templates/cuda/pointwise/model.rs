@@ -33,7 +33,7 @@ const MEMORY_RATE: f64 = 0.88;
 /// Microseconds.
 pub(super) fn us(plan: &Plan, w: &Workload, gpu: &Cuda) -> f64 {
     let sizes = plan.sizes;
-    let (depth, bn) = (plan.depth() as f64, sizes.bn as f64);
+    let (depth, bn) = (plan.source.depth() as f64, sizes.bn as f64);
     // What the multiprocessor has that has most: tiles, and blocks, which come in turn where they do not fit together.
     let tiles = ceil_div(plan.tiles() * plan.column_tiles(), plan.units) as f64;
     let blocks = ceil_div(plan.blocks() * plan.column_tiles(), plan.units).max(1) as f64;

@@ -39,7 +39,7 @@ fn plan(c: &Conv2d, sizes: Sizes) -> Plan {
         n: c.n,
         k: c.kh * c.kw * depth(c, &sizes),
         layouts: [Layout::ReductionSlow; 2],
-        units: [widest(c.co), widest(c.n)],
+        units: [widest(c.co, 4), widest(c.n, 4)],
         skipped: if sizes.split == 1 { skipped(c) } else { 0.0 },
         // Most are for the tap and for what of it is within the input.
         step_issues: 110.0,

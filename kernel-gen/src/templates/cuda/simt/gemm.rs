@@ -26,7 +26,7 @@ fn units(m: &Matmul) -> [i64; 2] {
     let layouts = Gemm::layouts_of(m);
     [0, 1].map(|side| match layouts[side] {
         Layout::ReductionFast => 1,
-        Layout::ReductionSlow => widest(rows[side]),
+        Layout::ReductionSlow => widest(rows[side], 4),
     })
 }
 

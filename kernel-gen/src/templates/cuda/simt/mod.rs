@@ -165,7 +165,7 @@ impl Plan {
 
     /// Neighbours of a row of the output that a thread stores at a time.
     fn piece(&self) -> i64 {
-        widest(self.n)
+        widest(self.n, 4)
     }
 
     /// Elements between rows of the sums that another launch adds up.

@@ -17,19 +17,10 @@ use super::parts::Parts;
 use crate::space::{Config, Space};
 use crate::target::Target;
 use crate::templates::{Scheduled, Template, TemplateError};
-use crate::workload::{Math, Workload};
+use crate::workload::Workload;
 
 /// See the module's text.
 pub struct SplitBf16;
-
-/// The parts in bf16 of a class.
-fn in_bf16(math: Math) -> Result<Parts, String> {
-    match math {
-        Math::Fp32 => Ok(Parts::ThreeBf16),
-        Math::Strict => Err("products of parts are no f32 multiply-adds, which `strict` asks for".into()),
-        Math::Tf32 => Err("three parts are for the class fp32: `tf32` is content with one".into()),
-    }
-}
 
 impl Template for SplitBf16 {
     fn name(&self) -> &str {
@@ -41,22 +32,22 @@ impl Template for SplitBf16 {
     }
 
     fn applies(&self, w: &Workload, t: &Target) -> Result<(), String> {
-        Problem::of(w, t, in_bf16).map(drop)
+        Problem::of(w, t, Parts::ThreeBf16).map(drop)
     }
 
     fn space(&self, w: &Workload, t: &Target) -> Result<Space, TemplateError> {
-        Problem::of(w, t, in_bf16).map_err(TemplateError::Limit)?.space()
+        Problem::of(w, t, Parts::ThreeBf16).map_err(TemplateError::Limit)?.space()
     }
 
     fn default_config(&self, w: &Workload, t: &Target) -> Result<Config, TemplateError> {
-        Problem::of(w, t, in_bf16).map_err(TemplateError::Limit)?.default_config(w)
+        Problem::of(w, t, Parts::ThreeBf16).map_err(TemplateError::Limit)?.default_config(w)
     }
 
     fn cost(&self, w: &Workload, t: &Target, config: &Config) -> f64 {
-        Problem::of(w, t, in_bf16).map_or(f64::INFINITY, |p| p.cost(w, config))
+        Problem::of(w, t, Parts::ThreeBf16).map_or(f64::INFINITY, |p| p.cost(w, config))
     }
 
     fn schedule(&self, w: &Workload, t: &Target, config: &Config) -> Result<Scheduled, TemplateError> {
-        Problem::of(w, t, in_bf16).map_err(TemplateError::Limit)?.schedule(w, t, config)
+        Problem::of(w, t, Parts::ThreeBf16).map_err(TemplateError::Limit)?.schedule(w, t, config)
     }
 }

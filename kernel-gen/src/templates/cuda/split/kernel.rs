@@ -1,6 +1,5 @@
 //! The kernel, and the one that packs the weights for it.
 
-use super::source::{Fast, Pixel};
 use super::walk::Walk;
 use super::{DEPTH, PRODUCERS, Plan, Sizes, WARPGROUP};
 use crate::ir::builder::KernelBuilder;
@@ -9,6 +8,7 @@ use crate::ir::{
     Tile, UnOp, Unit, VarId,
 };
 use crate::templates::cuda::ring::Place;
+use crate::templates::cuda::source::{Fast, Pixel};
 use crate::templates::cuda::{tile, unrolled};
 use crate::workload::naive::epilogue;
 use crate::workload::operands::Operands;

@@ -25,7 +25,6 @@ mod halves;
 mod kernel;
 mod model;
 mod parts;
-mod source;
 mod walk;
 
 pub use bf16::SplitBf16;
@@ -35,11 +34,11 @@ use crate::ir::DType;
 use crate::schedule::Schedule;
 use crate::space::{Config, ConfigError, Space};
 use crate::target::{Cuda, CudaFeature, Target};
-use crate::templates::cuda::{ceil_div, fastest, with_costs};
+use crate::templates::cuda::source::{Fast, Source};
+use crate::templates::cuda::{ceil_div, fastest, weights, with_costs};
 use crate::templates::{Pack, Scheduled, Template, TemplateError};
-use crate::workload::{Math, Role, Workload};
+use crate::workload::{Math, Workload};
 use parts::Parts;
-use source::{Fast, Source};
 
 /// See the module's text.
 pub struct SplitProduct;
@@ -205,8 +204,8 @@ struct Problem<'t> {
 }
 
 impl<'t> Problem<'t> {
-    /// The product, or why it is none for these templates.
-    fn of(w: &Workload, t: &'t Target, parts: fn(Math) -> Result<Parts, String>) -> Result<Problem<'t>, String> {
+    /// The product, or why it is none for the template that makes `fp32` parts in the class of that name.
+    fn of(w: &Workload, t: &'t Target, fp32: Parts) -> Result<Problem<'t>, String> {
         let cuda = t.cuda().ok_or("for CUDA devices")?;
         if !cuda.has(CudaFeature::Wgmma) {
             return Err("needs wgmma (sm_90a)".into());
@@ -214,7 +213,16 @@ impl<'t> Problem<'t> {
         if w.dtype != DType::F32 || w.out_dtype != DType::F32 {
             return Err(format!("multiplies f32 into f32, not {} into {}", w.dtype, w.out_dtype));
         }
-        let parts = parts(w.math)?;
+        let parts = match (w.math, fp32) {
+            (Math::Strict, _) => {
+                return Err("products of parts are no f32 multiply-adds, which `strict` asks for".into());
+            }
+            (Math::Fp32, parts) => parts,
+            (Math::Tf32, Parts::ThreeBf16) => {
+                return Err("three parts are for the class fp32: `tf32` is content with one".into());
+            }
+            (Math::Tf32, _) => Parts::Tf32,
+        };
         if w.reduction_length() < parts.shortest_sum() {
             return Err(format!("a sum of {} terms has less room for error than two parts take", w.reduction_length()));
         }
@@ -262,19 +270,9 @@ impl<'t> Problem<'t> {
         if !plan.fits(self.cuda) {
             return Err(TemplateError::Limit(format!("{config} does not fit {}", t.name)));
         }
-        let weight = w.params().into_iter().find(|p| p.role == Role::Weight);
-        let weight = weight.ok_or_else(|| TemplateError::Limit("a product without weights".into()))?;
+        let weight = weights(w)?;
         let pack = Pack { param: weight.name.into(), kernel: kernel::pack(&plan, weight.name, &weight.shape) };
         Ok(Scheduled { schedule: Schedule::new(kernel::kernel(&plan, w, self.cuda.sm_count)), packs: vec![pack] })
-    }
-}
-
-/// The parts in tf32 of a class.
-fn in_tf32(math: Math) -> Result<Parts, String> {
-    match math {
-        Math::Strict => Err("products of parts are no f32 multiply-adds, which `strict` asks for".into()),
-        Math::Fp32 => Ok(Parts::TwoTf32),
-        Math::Tf32 => Ok(Parts::Tf32),
     }
 }
 
@@ -288,22 +286,22 @@ impl Template for SplitProduct {
     }
 
     fn applies(&self, w: &Workload, t: &Target) -> Result<(), String> {
-        Problem::of(w, t, in_tf32).map(drop)
+        Problem::of(w, t, Parts::TwoTf32).map(drop)
     }
 
     fn space(&self, w: &Workload, t: &Target) -> Result<Space, TemplateError> {
-        Problem::of(w, t, in_tf32).map_err(TemplateError::Limit)?.space()
+        Problem::of(w, t, Parts::TwoTf32).map_err(TemplateError::Limit)?.space()
     }
 
     fn default_config(&self, w: &Workload, t: &Target) -> Result<Config, TemplateError> {
-        Problem::of(w, t, in_tf32).map_err(TemplateError::Limit)?.default_config(w)
+        Problem::of(w, t, Parts::TwoTf32).map_err(TemplateError::Limit)?.default_config(w)
     }
 
     fn cost(&self, w: &Workload, t: &Target, config: &Config) -> f64 {
-        Problem::of(w, t, in_tf32).map_or(f64::INFINITY, |p| p.cost(w, config))
+        Problem::of(w, t, Parts::TwoTf32).map_or(f64::INFINITY, |p| p.cost(w, config))
     }
 
     fn schedule(&self, w: &Workload, t: &Target, config: &Config) -> Result<Scheduled, TemplateError> {
-        Problem::of(w, t, in_tf32).map_err(TemplateError::Limit)?.schedule(w, t, config)
+        Problem::of(w, t, Parts::TwoTf32).map_err(TemplateError::Limit)?.schedule(w, t, config)
     }
 }

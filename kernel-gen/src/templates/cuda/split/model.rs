@@ -1,9 +1,9 @@
 //! How long a product takes: what ranks sizes that were not measured.
 
 use super::parts::Parts;
-use super::source::Fast;
 use super::{DEPTH, PRODUCERS, Plan};
 use crate::target::Cuda;
+use crate::templates::cuda::source::Fast;
 use crate::workload::Workload;
 
 /// Share of the tensor cores' rate that is reached with random data, where the clock drops.

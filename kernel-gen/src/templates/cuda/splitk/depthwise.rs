@@ -52,7 +52,7 @@ fn halves(plan: &Plan) -> i64 {
 /// tiles are aligned.
 pub(super) fn window(pair: &DepthwisePointwise, sizes: Sizes) -> Window {
     let c = pair.depthwise;
-    Window { c, sizes, unit: widest(c.w).min(widest(sizes.tile[1] * c.stride[1])) }
+    Window { c, sizes, unit: widest(c.w, 4).min(widest(sizes.tile[1] * c.stride[1], 4)) }
 }
 
 /// Input channels of a step of a warp, those of all groups.
@@ -138,7 +138,7 @@ pub(super) fn filter_turns(plan: &Plan, pair: &DepthwisePointwise) -> i64 {
 /// Elements of the filters that a lane copies at a time.
 fn filter_width(plan: &Plan, pair: &DepthwisePointwise) -> i64 {
     let row = row_channels(plan, pair);
-    if row == step_channels(plan) { widest(row * taps(pair)) } else { 1 }
+    if row == step_channels(plan) { widest(row * taps(pair), 4) } else { 1 }
 }
 
 impl Depthwise {

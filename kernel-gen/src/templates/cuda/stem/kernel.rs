@@ -7,7 +7,7 @@ use crate::ir::{
 };
 use crate::target::Cuda;
 use crate::templates::cuda::warp_sums::{Rows, WarpSums, each_element};
-use crate::templates::cuda::{ceil_div, share, tile, unrolled};
+use crate::templates::cuda::{ceil_div, fetch_image, share, tile, unrolled};
 use crate::workload::naive::epilogue;
 use crate::workload::operands::Operands;
 use crate::workload::{ConvLayout, Role, Workload};
@@ -117,7 +117,9 @@ impl Block<'_> {
         let weights = b.alloc("weights", plan.dtype, &plan.packed_shape()[1..], Scope::Shared);
         let shape = [plan.in_rows(), plan.phases(), plan.in_cells(), CELL];
         let pixels = b.alloc("pixels", plan.dtype, &shape, Scope::Shared);
-        self.fetch_weights(b, weights);
+        let [_, depth, pitch] = plan.packed_shape();
+        let image = (self.params.get("w"), self.channels);
+        fetch_image(b, (self.thread(), sizes.threads()), [depth, pitch], image, weights);
         if plan.copied() {
             self.copy_pixels(b, pixels);
         }
@@ -137,20 +139,6 @@ impl Block<'_> {
             Store::Direct => (0..sizes.rows).for_each(|i| self.store(b, &sums, i)),
             Store::Rows => self.store_rows(b, &sums),
         }
-    }
-
-    /// Has the weights brought: they lie in memory as they do here.
-    fn fetch_weights(&self, b: &mut KernelBuilder, weights: BufferId) {
-        let [_, depth, pitch] = self.plan.packed_shape();
-        let per_row = pitch / CELL;
-        share(b, self.plan.sizes.threads(), self.thread(), depth * per_row, |b, piece| {
-            let (k, column) = (piece.clone().floor_div(per_row), piece.floor_mod(per_row) * CELL);
-            b.gpu(Gpu::CopyAsync {
-                dst: tile(weights, vec![k.clone(), column.clone()], &[CELL]),
-                src: tile(self.params.get("w"), vec![self.channels.into(), k, column], &[CELL]),
-                guard: None,
-            });
-        });
     }
 
     /// Where a cell of the block goes, the input row that it is of, and its number along that row.

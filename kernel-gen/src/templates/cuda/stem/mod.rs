@@ -32,6 +32,7 @@
 mod kernel;
 mod model;
 
+use super::product::widest;
 use super::{ceil_div, descend_from_many, device};
 use crate::ir::DType;
 use crate::schedule::Schedule;
@@ -272,8 +273,7 @@ impl Plan {
 
     /// Elements of the output that a lane stores at a time when it stores rows: 16 bytes, or as many as divide a pixel.
     fn piece(&self) -> i64 {
-        let most = 16 / self.out_bytes;
-        (0..=3).map(|e| most >> e).find(|n| *n >= 1 && self.c.co % n == 0).unwrap_or(1)
+        widest(self.c.co, self.out_bytes)
     }
 
     /// Elements between rows of sums in shared memory: 16 bytes more than there are.

@@ -5,17 +5,12 @@
 use crate::ir::builder::KernelBuilder;
 use crate::ir::{Access, Axis, Expr, Kernel, LoopKind, UnOp};
 use crate::templates::cuda::share;
+use crate::templates::cuda::weights;
 use crate::templates::{Pack, TemplateError};
-use crate::workload::{Param, Role, Workload};
+use crate::workload::{Param, Workload};
 
 /// Threads of a block that packs.
 const THREADS: i64 = 128;
-
-/// The weights of a workload.
-fn weights(w: &Workload) -> Result<Param, TemplateError> {
-    let found = w.params().into_iter().find(|p| p.role == Role::Weight);
-    found.ok_or_else(|| TemplateError::Limit("a product without weights".into()))
-}
 
 /// A shape whose last two dimensions have changed places.
 pub(super) fn shape(of: &[i64]) -> Vec<i64> {

@@ -33,15 +33,15 @@ mod rows;
 
 use super::WARPGROUP;
 use super::parts::SHORTEST_SUM;
-use super::source::{Fast, Source};
 use super::walk::Walk;
 use crate::ir::builder::KernelBuilder;
 use crate::ir::{BufferId, DType, Expr, Kernel, Scope};
 use crate::schedule::Schedule;
 use crate::space::{Config, ConfigError, Space};
 use crate::target::{Cuda, CudaFeature, Target};
+use crate::templates::cuda::source::{Fast, Source};
 use crate::templates::cuda::taps::MOST_STRIDE;
-use crate::templates::cuda::{ceil_div, fastest};
+use crate::templates::cuda::{ceil_div, fastest, weights};
 use crate::templates::{Pack, Scheduled, Template, TemplateError};
 use crate::workload::operands::Operands;
 use crate::workload::{Math, Role, Workload};
@@ -356,8 +356,7 @@ impl Template for SplitHalves {
         if !plan.fits(cuda) {
             return Err(TemplateError::Limit(format!("{config} does not fit {}", t.name)));
         }
-        let weight = w.params().into_iter().find(|p| p.role == Role::Weight);
-        let weight = weight.ok_or_else(|| TemplateError::Limit("a product without weights".into()))?;
+        let weight = weights(w)?;
         let pack = Pack { param: weight.name.into(), kernel: pack::pack(&plan, weight.name, &weight.shape) };
         Ok(Scheduled { schedule: Schedule::new(launches(&plan, w, cuda.sm_count)), packs: vec![pack] })
     }

@@ -1,9 +1,9 @@
 //! The launches before and behind the product: one splits the pixels, one computes rows again that read pixels out of range.
 
-use super::super::source::Pixel;
 use super::{Context, DEPTH, LEAST, MOST, PARTS, Plan, REST, SCALE, VECTOR, VECTORS, pack};
 use crate::ir::builder::KernelBuilder;
 use crate::ir::{Axis, BufferId, DType, Expr, LoopKind, Scope, UnOp, VarId};
+use crate::templates::cuda::source::Pixel;
 use crate::templates::cuda::{ceil_div, unrolled};
 use crate::workload::naive::epilogue;
 

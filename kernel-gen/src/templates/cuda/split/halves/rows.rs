@@ -1,9 +1,9 @@
 //! The rows of a tile: a box of output pixels, so that the copy engine fetches what a step multiplies of them at once.
 
-use super::super::source::{Pixel, Source};
 use crate::ir::builder::KernelBuilder;
 use crate::ir::{Expr, VarId};
 use crate::templates::cuda::ceil_div;
+use crate::templates::cuda::source::{Pixel, Source};
 use crate::templates::cuda::taps::{self, MOST_BOX};
 
 /// Rows that the address map of a slot begins anew after.
