@@ -151,15 +151,10 @@ fn shape(w: &Workload, c: &Conv2d, sizes: Sizes, pixels: Pixels) -> Shape {
     Shape { tiles: images * rows * columns * ceil_div(c.co, sizes.bn), steps, bytes: w.bytes(), out_bytes }
 }
 
-/// Microseconds: as a share of what the ring's model says, as was measured; for shared reductions it was fitted.
+/// Microseconds.
 fn us(w: &Workload, c: &Conv2d, sizes: Sizes, pixels: Pixels, cuda: &Cuda) -> f64 {
-    let share = if sizes.split == 1 { MEASURED } else { 1.0 };
-    share * model::us(shape(w, c, sizes, pixels), sizes, cuda)
+    model::us(shape(w, c, sizes, pixels), sizes, cuda)
 }
-
-/// What defaults of 109 layers with one image took on an H100, as a share of what the ring's model says of them (geometric
-/// mean). It ranks no config otherwise, but the template among others.
-pub(super) const MEASURED: f64 = 0.78;
 
 impl Template for WgmmaConv2d {
     fn name(&self) -> &str {

@@ -1,6 +1,5 @@
 //! Matrix products, and convolutions that are some: 1 x 1 in NHWC.
 
-use super::conv2d::MEASURED;
 use super::kernel::{Box, Element, Product, kernel};
 use super::model::{self, Shape};
 use super::parts::Reduction;
@@ -55,8 +54,7 @@ fn most_consumers(w: &Workload) -> i64 {
 
 /// Microseconds: for convolutions as a share of what the ring's model says, as was measured; for shared reductions it was fitted.
 fn us(w: &Workload, m: &Matmul, sizes: Sizes, cuda: &Cuda) -> f64 {
-    let share = if w.conv2d().is_some() && sizes.split == 1 { MEASURED } else { 1.0 };
-    share * model::us(shape(w, m, sizes), sizes, cuda)
+    model::us(shape(w, m, sizes), sizes, cuda)
 }
 
 /// A parameter's shape as a matrix: all pixels are rows.

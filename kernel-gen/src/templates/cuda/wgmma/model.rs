@@ -15,27 +15,44 @@ pub(super) struct Shape {
     pub(super) out_bytes: i64,
 }
 
-/// Bytes a clock of the L2 cache that one multiprocessor is charged when all ask. An H100 was seen to give 58, but small
-/// tiles that need so much are slower than that: with this figure tiles rank as they were measured.
-const L2_BYTES_PER_CLOCK: f64 = 36.0;
-/// Bytes a clock that threads store from their registers, which the next tile's products wait for; fitted likewise.
-const REGISTER_BYTES_PER_CLOCK: f64 = 7.0;
-/// Share of the tensor cores' rate that is reached with random data, where the clock drops.
-const TENSOR_RATE: f64 = 0.85;
+/// Bytes a clock of the L2 cache that one multiprocessor gets when all ask: of one round of tiles, which are all asked for at
+/// once, and of several. Like the constants up to `MEMORY_RATE`, fitted to 2840 timings of 91 layers and products in f16 on
+/// an H100, at one and at 64 images: of the configs that are near the best, 12 % off on average, and what the model likes
+/// best takes 11 % longer than the best that was tried (geometric mean).
+const ONE_ROUND_BYTES_PER_CLOCK: f64 = 80.0;
+const L2_BYTES_PER_CLOCK: f64 = 46.0;
+/// Bytes a clock of the output that leave by the copy engine, and that threads store from their registers: the next tile's
+/// products wait for them.
+const ENGINE_BYTES_PER_CLOCK: f64 = 25.0;
+const REGISTER_BYTES_PER_CLOCK: f64 = 15.0;
+/// Share of the tensor cores' rate that is reached with random data, where the clock drops, and how much longer one
+/// warpgroup takes that waits for its own products: it leaves the tensor cores idle meanwhile.
+const TENSOR_RATE: f64 = 0.76;
+const ALONE: f64 = 1.3;
+/// How much longer tiles take whose columns are no multiple of 64 (but for 16 and 32), and rings of two slots.
+const RAGGED: f64 = 1.2;
+const SHALLOW: f64 = 1.1;
 /// Clocks until the first slot of a ring is filled.
-const FILL_CLOCKS: f64 = 1000.0;
+const FILL_CLOCKS: f64 = 870.0;
 /// Share of what runs below something longer that it still costs: of configs that all wait for memory, those are faster
 /// that ask the multiprocessors for less.
-const HIDDEN: f64 = 0.05;
+const HIDDEN: f64 = 0.1;
 /// Microseconds to launch a kernel, set up its barriers and end it; and what clusters add to that.
-const LAUNCH_US: f64 = 2.0;
-const CLUSTER_US: f64 = 2.0;
+const LAUNCH_US: f64 = 1.4;
+const CLUSTER_US: f64 = 3.0;
+/// Share of the memory's rate that is reached; share of the L2 cache up to which data may still be there in the next call,
+/// and what of its time is left then.
+const MEMORY_RATE: f64 = 0.82;
+const CACHED: f64 = 0.85;
+const CACHED_TIME: f64 = 0.72;
 /// The same of kernels whose blocks share reductions, of one tile each; the share of the multiprocessors that clusters of
 /// four or eight reach (30 of four or 15 of eight run on the 132 of an H100); and clocks for each 16 bytes of sums that a
 /// block takes in; and bytes a clock of the L2 cache, all of which are asked for at once. Fitted to five products, 64 x 1000 x 512
 /// to 64 x 1000 x 4096 and 128 x 1000 x 2048: within 12 %.
 const PARTS_US: f64 = 1.45;
 const PARTS_BYTES_PER_CLOCK: f64 = 60.0;
+const PARTS_TENSOR_RATE: f64 = 0.85;
+const PARTS_FILL_CLOCKS: f64 = 1000.0;
 const REACHED: f64 = 120.0 / 132.0;
 const PIECE_CLOCKS: f64 = 0.6;
 /// Registers of a thread beside sums.
@@ -44,18 +61,16 @@ const OTHER_REGISTERS: i64 = 32;
 /// Microseconds that a product takes.
 ///
 /// A block's step takes as long as its multiplications or its loads, whichever is longer; blocks go through their tiles
-/// in equal rounds. Loads for the next tile run below an epilogue, so of that only the writing counts, and only once
-/// where another consumer multiplies meanwhile.
+/// in equal rounds. Loads for the next tile run below an epilogue, so of that only the writing counts.
 pub(super) fn us(shape: Shape, sizes: Sizes, cuda: &Cuda) -> f64 {
     let (bm, bn) = (sizes.bm() as f64, sizes.bn as f64);
+    let shared = sizes.split > 1;
     // Of elements twice as long a step has half as many, which take the tensor cores as long.
-    let multiply = bm * bn * ROW_BYTES as f64 / (cuda.f16_flops_per_sm_clock as f64 * TENSOR_RATE);
+    let tensor_rate = if shared { PARTS_TENSOR_RATE } else { TENSOR_RATE };
+    let multiply = bm * bn * ROW_BYTES as f64 / (cuda.f16_flops_per_sm_clock as f64 * tensor_rate);
     // One warpgroup alone leaves the tensor cores idle while it waits for its own products.
     let alone = sizes.row_blocks == 1 && (sizes.consumers == 1 || sizes.schedule == Schedule::PingPong);
-    let multiply = if alone && sizes.pending == 0 { 1.3 * multiply } else { multiply };
-    let load = (0..2).map(|side| sizes.loaded_bytes(side) as f64).sum::<f64>();
-    let load = load / if sizes.split > 1 { PARTS_BYTES_PER_CLOCK } else { L2_BYTES_PER_CLOCK };
-    let rate = if sizes.store == Store::Tma { L2_BYTES_PER_CLOCK } else { REGISTER_BYTES_PER_CLOCK };
+    let multiply = if alone && sizes.pending == 0 { ALONE * multiply } else { multiply };
     let (rounds, crowd) = match sizes.split {
         1 => ((shape.tiles as f64 / cuda.sm_count as f64).ceil(), 1.0),
         split => {
@@ -67,18 +82,28 @@ pub(super) fn us(shape: Shape, sizes: Sizes, cuda: &Cuda) -> f64 {
             ((each / resident).ceil(), each.ceil().min(resident))
         }
     };
-    let epilogues = if sizes.schedule == Schedule::PingPong { 1.0 } else { rounds };
-    let store = match sizes.split {
-        1 => shape.out_bytes as f64 * bm * bn / rate,
-        _ => bm * bn / 4.0 * PIECE_CLOCKS,
+    let l2 = match (shared, rounds <= 1.0) {
+        (true, _) => PARTS_BYTES_PER_CLOCK,
+        (false, true) => ONE_ROUND_BYTES_PER_CLOCK,
+        (false, false) => L2_BYTES_PER_CLOCK,
     };
-    let clocks = FILL_CLOCKS + rounds * shape.steps * crowd * multiply.max(load) + epilogues * store;
+    let load = (0..2).map(|side| sizes.loaded_bytes(side) as f64).sum::<f64>() / l2;
+    let rate = if sizes.store == Store::Tma { ENGINE_BYTES_PER_CLOCK } else { REGISTER_BYTES_PER_CLOCK };
+    let (fill, store) = match sizes.split {
+        1 => (FILL_CLOCKS, shape.out_bytes as f64 * bm * bn / rate),
+        _ => (PARTS_FILL_CLOCKS, bm * bn / 4.0 * PIECE_CLOCKS),
+    };
+    let clocks = fill + rounds * shape.steps * crowd * multiply.max(load) + rounds * store;
     let block = clocks / cuda.clock_mhz as f64;
-    let memory = shape.bytes as f64 / (cuda.bandwidth_gb_s * 1e3);
+    let cached = shape.bytes as f64 <= CACHED * cuda.l2_bytes as f64;
+    let memory =
+        shape.bytes as f64 / (cuda.bandwidth_gb_s * 1e3 * MEMORY_RATE) * if cached { CACHED_TIME } else { 1.0 };
     let launch = match (sizes.split, sizes.cluster.blocks()) {
         (1, 1) => LAUNCH_US,
         (1, _) => LAUNCH_US + CLUSTER_US,
         _ => PARTS_US,
     };
-    launch + block.max(memory) + HIDDEN * block.min(memory)
+    let ragged = if !shared && sizes.bn % 64 != 0 && sizes.bn > 32 { RAGGED } else { 1.0 };
+    let shallow = if !shared && sizes.stages == 2 { SHALLOW } else { 1.0 };
+    ragged * shallow * (launch + block.max(memory) + HIDDEN * block.min(memory))
 }
