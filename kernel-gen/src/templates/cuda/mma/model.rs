@@ -105,7 +105,10 @@ pub(super) fn us(plan: &Plan, w: &Workload, gpu: &Cuda) -> f64 {
     let asked = (plan.tiles()[1] * plan.m * plan.k * 2) as f64;
     let at_once = ((gpu.sm_count * together) as f64 / blocks as f64).min(1.0);
     let clocks = clocks + at_once * asked / (ROW_BYTES_PER_CLOCK * plan.m.min(ROWS_AT_ONCE) as f64);
-    LAUNCH_US + shared + (clocks / gpu.clock_mhz.max(1) as f64).max(memory)
+    let block = clocks / gpu.clock_mhz.max(1) as f64;
+    // A block waits for what comes from memory: rings are as long as the L2 cache is far.
+    let waited = if w.bytes() > gpu.l2_bytes / 2 { block + memory } else { block.max(memory) };
+    LAUNCH_US + shared + waited
 }
 
 /// Bytes that come from memory: every parameter once and, where the operands do not fit in the L2 cache, again for every

@@ -144,7 +144,8 @@ fn shape(w: &Workload, c: &Conv2d, sizes: Sizes, pixels: Pixels) -> Shape {
     let [images, rows, columns] = pixels.tiles(c);
     let taps = taps_met(c, 0, pixels.rows, rows) * taps_met(c, 1, pixels.columns, columns);
     let steps = match sizes.split {
-        1 => (taps * multiplied(w, c.ci)) as f64 / (rows * columns * depth(w)) as f64,
+        // A tap's step takes as long with few channels as with a slot full of them.
+        1 => taps as f64 / (rows * columns) as f64 * (multiplied(w, c.ci) as f64 / depth(w) as f64).max(1.0),
         split => ceil_div(all_steps(w, c), split) as f64,
     };
     let out_bytes = w.out_dtype.bytes() as i64;
