@@ -18,7 +18,7 @@ pub(super) struct Shape {
 /// Bytes a clock of the L2 cache that one multiprocessor gets when all ask: of one round of tiles, which are all asked for at
 /// once, and of several. Like the constants up to `MEMORY_RATE`, fitted to 2840 timings of 91 layers and products in f16 on
 /// an H100, at one and at 64 images: of the configs that are near the best, 12 % off on average, and what the model likes
-/// best takes 11 % longer than the best that was tried (geometric mean).
+/// best takes 8 % longer than the best that was tried (geometric mean).
 const ONE_ROUND_BYTES_PER_CLOCK: f64 = 80.0;
 const L2_BYTES_PER_CLOCK: f64 = 46.0;
 /// Bytes a clock of the output that leave by the copy engine, and that threads store from their registers: the next tile's
@@ -26,9 +26,11 @@ const L2_BYTES_PER_CLOCK: f64 = 46.0;
 const ENGINE_BYTES_PER_CLOCK: f64 = 25.0;
 const REGISTER_BYTES_PER_CLOCK: f64 = 15.0;
 /// Share of the tensor cores' rate that is reached with random data, where the clock drops, and how much longer one
-/// warpgroup takes that waits for its own products: it leaves the tensor cores idle meanwhile.
+/// warpgroup alone takes, which leaves the tensor cores idle meanwhile: if it waits for its own products, and if one step is
+/// under way.
 const TENSOR_RATE: f64 = 0.76;
 const ALONE: f64 = 1.3;
+const ALONE_PENDING: f64 = 1.2;
 /// How much longer tiles take whose columns are no multiple of 64 (but for 16 and 32), and rings of two slots.
 const RAGGED: f64 = 1.2;
 const SHALLOW: f64 = 1.1;
@@ -70,7 +72,11 @@ pub(super) fn us(shape: Shape, sizes: Sizes, cuda: &Cuda) -> f64 {
     let multiply = bm * bn * ROW_BYTES as f64 / (cuda.f16_flops_per_sm_clock as f64 * tensor_rate);
     // One warpgroup alone leaves the tensor cores idle while it waits for its own products.
     let alone = sizes.row_blocks == 1 && (sizes.consumers == 1 || sizes.schedule == Schedule::PingPong);
-    let multiply = if alone && sizes.pending == 0 { ALONE * multiply } else { multiply };
+    let alone = match (alone, sizes.pending) {
+        (true, 0) => ALONE,
+        (true, _) if !shared => ALONE_PENDING,
+        _ => 1.0,
+    };
     let (rounds, crowd) = match sizes.split {
         1 => ((shape.tiles as f64 / cuda.sm_count as f64).ceil(), 1.0),
         split => {
@@ -93,7 +99,7 @@ pub(super) fn us(shape: Shape, sizes: Sizes, cuda: &Cuda) -> f64 {
         1 => (FILL_CLOCKS, shape.out_bytes as f64 * bm * bn / rate),
         _ => (PARTS_FILL_CLOCKS, bm * bn / 4.0 * PIECE_CLOCKS),
     };
-    let clocks = fill + rounds * shape.steps * crowd * multiply.max(load) + rounds * store;
+    let clocks = fill + rounds * shape.steps * crowd * alone * multiply.max(load) + rounds * store;
     let block = clocks / cuda.clock_mhz as f64;
     let cached = shape.bytes as f64 <= CACHED * cuda.l2_bytes as f64;
     let memory =
