@@ -31,9 +31,8 @@ const REGISTER_BYTES_PER_CLOCK: f64 = 15.0;
 const TENSOR_RATE: f64 = 0.76;
 const ALONE: f64 = 1.5;
 const ALONE_PENDING: f64 = 1.3;
-/// How much longer tiles take whose rows of weights come in pieces of 16 columns (but for a single one), and rings of two
-/// slots.
-const RAGGED: f64 = 1.2;
+/// How much longer tiles take whose columns are no multiple of 64 (but for 16 and 32), and rings of two slots.
+const RAGGED: f64 = 1.1;
 const SHALLOW: f64 = 1.1;
 /// Clocks until the first slot of a ring is filled.
 const FILL_CLOCKS: f64 = 870.0;
@@ -110,7 +109,7 @@ pub(super) fn us(shape: Shape, sizes: Sizes, cuda: &Cuda) -> f64 {
         (1, _) => LAUNCH_US + CLUSTER_US,
         _ => PARTS_US,
     };
-    let ragged = if !shared && sizes.bn % 32 != 0 && sizes.bn > 16 { RAGGED } else { 1.0 };
+    let ragged = if !shared && sizes.bn % 64 != 0 && sizes.bn > 32 { RAGGED } else { 1.0 };
     let shallow = if !shared && sizes.stages == 2 { SHALLOW } else { 1.0 };
     ragged * shallow * (launch + block.max(memory) + HIDDEN * block.min(memory))
 }
