@@ -211,6 +211,28 @@ fn the_fastest_library_stands_beside_what_is_used() {
     }
 }
 
+#[test]
+fn where_a_residual_is_added_a_library_that_adds_it_goes_before_a_faster_one_that_does_not() {
+    let timing = |way: &str, us: f64| Ok(PeerTiming { way: way.into(), samples_us: vec![us; 3], cold_us: vec![us] });
+    let (mut report, _) = report(&[64], &[], &[(64, "fast", 1, timed(4.0))]);
+    report.peers = vec![Peer::Cudnn, Peer::CudnnFused];
+    let note = "the peer of 1 of 1 workloads leaves out the residual that they add: compare with cudnn-fused\n";
+    let (bare, fused) = ((Peer::Cudnn, timing("bare", 2.0)), (Peer::CudnnFused, timing("fused", 5.0)));
+    let cases = [
+        (false, vec![bare.clone(), fused.clone()], Some("bare"), false),
+        (true, vec![bare.clone(), fused], Some("fused"), false),
+        (true, vec![bare.clone()], Some("bare"), true),
+        (true, vec![bare, (Peer::CudnnFused, Err("it is not here".into()))], Some("bare"), true),
+        (true, vec![], None, false),
+    ];
+    for (adds_residual, peers, way, noted) in cases {
+        let measured = report.rows[0].result.as_mut().unwrap();
+        (measured.adds_residual, measured.peers) = (adds_residual, peers);
+        assert_eq!((measured.peer().map(|p| &p.way[..]), measured.peer_leaves_out_residual()), (way, noted));
+        assert_eq!(table(&report).contains(note), noted, "{}", table(&report));
+    }
+}
+
 fn mean(ratios: [f64; 2]) -> Mean {
     Mean { ratio: (ratios[0] * ratios[1]).sqrt(), workloads: 2 }
 }

@@ -106,7 +106,8 @@ pub(super) fn us(plan: &Plan, w: &Workload, gpu: &Cuda) -> f64 {
     let at_once = ((gpu.sm_count * together) as f64 / blocks as f64).min(1.0);
     let clocks = clocks + at_once * asked / (ROW_BYTES_PER_CLOCK * plan.m.min(ROWS_AT_ONCE) as f64);
     let block = clocks / gpu.clock_mhz.max(1) as f64;
-    // A block waits for what comes from memory: rings are as long as the L2 cache is far.
+    // Rings are deep enough to hide how far the L2 cache is, not how far memory is: of 92 layers with 64 images the ratio of
+    // time and prediction was 1.29 with the longer of both and is 1.09 with their sum.
     let waited = if w.bytes() > gpu.l2_bytes / 2 { block + memory } else { block.max(memory) };
     LAUNCH_US + shared + waited
 }

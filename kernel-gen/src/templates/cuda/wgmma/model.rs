@@ -18,7 +18,7 @@ pub(super) struct Shape {
 /// Bytes a clock of the L2 cache that one multiprocessor gets when all ask: of one round of tiles, which are all asked for at
 /// once, and of several. Like the constants up to `MEMORY_RATE`, fitted to 2840 timings of 91 layers and products in f16 on
 /// an H100, at one and at 64 images: of the configs that are near the best, 12 % off on average, and what the model likes
-/// best takes 8 % longer than the best that was tried (geometric mean).
+/// best takes 4 to 10 % longer than the best that was tried (geometric means, by template and number of images).
 const ONE_ROUND_BYTES_PER_CLOCK: f64 = 80.0;
 const L2_BYTES_PER_CLOCK: f64 = 46.0;
 /// Bytes a clock of the output that leave by the copy engine, and that threads store from their registers: the next tile's
