@@ -3,8 +3,9 @@
 
 mod checked;
 
+use kernel_gen::ir::DType;
 use kernel_gen::templates::cuda::splitk::SplitkDirect;
-use kernel_gen::workload::{Conv2d, Epilogue, Workload};
+use kernel_gen::workload::{Conv2d, ConvLayout, Epilogue, Workload};
 
 fn check(c: Conv2d, epilogue: &[Epilogue], target: &str, config: &str) -> String {
     checked::check(&SplitkDirect, &Workload::f32(c).with_epilogue(epilogue), target, config)
@@ -54,4 +55,77 @@ fn strides_and_dilation_skip_pixels() {
     let dilated =
         Conv2d { dilation: [2, 3], padding: [2, 3, 1, 2], stride: [1, 2], ..Conv2d::nchw(1, 6, 11, 12, 32, 3, 1, 0) };
     check(dilated, &[Epilogue::Scale], "sm_90a", &config([4, 2], 32, 1, 2, 1, 1, 2));
+}
+
+/// What the template computes of a convolution in other layouts and types.
+fn check_as(c: Conv2d, types: [DType; 2], epilogue: &[Epilogue], target: &str, config: &str) -> String {
+    let [dtype, out_dtype] = types;
+    let workload = Workload { dtype, out_dtype, ..Workload::f32(c).with_epilogue(epilogue) };
+    checked::check(&SplitkDirect, &workload, target, config)
+}
+
+const F32: [DType; 2] = [DType::F32; 2];
+
+#[test]
+fn channels_that_are_neighbours_come_side_by_side() {
+    for layout in [ConvLayout::Nhwc, ConvLayout::Hwcn] {
+        let of = |c: Conv2d| Conv2d { layout, ..c };
+        // Whole maps and clusters, steps of several channels, groups of lanes.
+        let c = of(Conv2d::nchw(1, 32, 7, 7, 40, 3, 1, 1));
+        let text = check_as(c, F32, &EPILOGUE, "sm_90a", &config([7, 7], 32, 1, 2, 4, 2, 2));
+        assert!(text.contains("cp.async") && text.contains("__cluster_dims__(4, 1, 1)"), "{text}");
+        let c = of(Conv2d::nchw(2, 37, 7, 6, 20, 3, 1, 1));
+        check_as(c, F32, &EPILOGUE, "sm_90a", &config([4, 4], 8, 2, 2, 2, 2, 1));
+        check_as(c, F32, &[Epilogue::Scale], "sm_80", &config([5, 4], 4, 4, 1, 1, 1, 2));
+        // Rings that turn; tiles, warps and channels that divide nothing; strides, dilation, unequal padding.
+        let c = of(Conv2d::nchw(3, 43, 9, 10, 70, 3, 1, 1));
+        check_as(c, F32, &EPILOGUE, "sm_90a", &config([4, 4], 32, 2, 2, 2, 2, 3));
+        let odd = Conv2d {
+            dilation: [2, 3],
+            padding: [2, 3, 1, 2],
+            stride: [1, 2],
+            ..of(Conv2d::nchw(1, 6, 11, 12, 32, 3, 1, 0))
+        };
+        check_as(odd, F32, &[Epilogue::Relu6], "sm_90a", &config([4, 2], 32, 1, 2, 1, 1, 2));
+        check_as(
+            of(Conv2d::nchw(1, 3, 20, 20, 33, 7, 2, 3)),
+            F32,
+            &EPILOGUE,
+            "sm_80",
+            &config([2, 4], 16, 2, 1, 1, 1, 1),
+        );
+        check_as(
+            of(Conv2d::nchw(1, 64, 5, 5, 24, 1, 1, 0)),
+            F32,
+            &EPILOGUE,
+            "sm_90a",
+            &config([5, 2], 8, 1, 2, 1, 4, 2),
+        );
+    }
+}
+
+#[test]
+fn elements_of_16_bits_come_by_way_of_registers() {
+    let half = [DType::F16; 2];
+    for (layout, types) in
+        [(ConvLayout::Nchw, half), (ConvLayout::Nhwc, [DType::Bf16; 2]), (ConvLayout::Hwcn, [DType::F16, DType::F32])]
+    {
+        let of = |c: Conv2d| Conv2d { layout, ..c };
+        let c = of(Conv2d::nchw(1, 32, 7, 7, 40, 3, 1, 1));
+        let text = check_as(c, types, &EPILOGUE, "sm_90a", &config([7, 7], 32, 1, 2, 4, 2, 2));
+        // The sums are of f32, so are the weights as they are packed.
+        assert!(text.contains("float acc_") && text.contains("const float *__restrict__ w,"), "{text}");
+        let c = of(Conv2d::nchw(2, 37, 7, 6, 20, 3, 1, 1));
+        check_as(c, types, &EPILOGUE, "sm_90a", &config([4, 4], 8, 2, 2, 2, 2, 1));
+        // Rings that turn, what is loaded behind the last step, and strides.
+        let c = of(Conv2d::nchw(3, 43, 9, 10, 70, 3, 1, 1));
+        check_as(c, types, &[Epilogue::Gelu], "sm_90a", &config([4, 4], 32, 2, 2, 2, 2, 3));
+        check_as(
+            of(Conv2d::nchw(1, 24, 11, 12, 32, 3, 2, 1)),
+            types,
+            &EPILOGUE,
+            "sm_80",
+            &config([2, 2], 16, 1, 2, 1, 1, 4),
+        );
+    }
 }

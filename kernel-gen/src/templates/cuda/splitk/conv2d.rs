@@ -1,6 +1,7 @@
 //! Convolutions.
 
 use super::{Plan, SMALLEST, Sizes, device, model};
+use crate::ir::DType;
 use crate::space::{Config, Space};
 use crate::target::{Cuda, Target};
 use crate::templates::{Scheduled, Template, TemplateError};
@@ -14,14 +15,18 @@ fn problem<'t>(w: &Workload, t: &'t Target) -> Result<(Conv2d, &'t Cuda), String
     // What is no CUDA device is refused for that, whatever the workload is.
     crate::templates::cuda::device(t)?;
     let Op::Conv2d(c) = w.op else { return Err("for convolutions".into()) };
-    if c.groups != 1 || c.layout != ConvLayout::Nchw {
-        return Err("for NCHW with one group".into());
+    if c.groups != 1 || !matches!(c.layout, ConvLayout::Nchw | ConvLayout::Nhwc | ConvLayout::Hwcn) {
+        return Err("for NCHW, NHWC and HWCN with one group".into());
     }
-    Ok((c, device(w, t, c.n)?))
+    let is_float = |dtype| matches!(dtype, DType::F32 | DType::F16 | DType::Bf16);
+    if !is_float(w.dtype) || !is_float(w.out_dtype) {
+        return Err(format!("multiplies floating point, not {} into {}", w.dtype, w.out_dtype));
+    }
+    Ok((c, device(t, c.n)?))
 }
 
-fn plan(c: Conv2d, sizes: Sizes) -> Plan {
-    Plan { c, pair: None, sizes }
+fn plan(c: Conv2d, dtype: DType, sizes: Sizes) -> Plan {
+    Plan { c, pair: None, dtype, sizes }
 }
 
 impl Template for SplitkDirect {
@@ -35,7 +40,7 @@ impl Template for SplitkDirect {
 
     fn applies(&self, w: &Workload, t: &Target) -> Result<(), String> {
         let (c, gpu) = problem(w, t)?;
-        if !plan(c, SMALLEST).fits(gpu) {
+        if !plan(c, w.dtype, SMALLEST).fits(gpu) {
             return Err(format!("a {} x {} kernel is too large for the registers of a thread", c.kh, c.kw));
         }
         Ok(())
@@ -43,7 +48,8 @@ impl Template for SplitkDirect {
 
     fn space(&self, w: &Workload, t: &Target) -> Result<Space, TemplateError> {
         let (c, gpu) = problem(w, t).map_err(TemplateError::Limit)?;
-        super::space(move |sizes| plan(c, sizes), gpu, &[1, 2, 4])
+        let dtype = w.dtype;
+        super::space(move |sizes| plan(c, dtype, sizes), gpu, &[1, 2, 4])
     }
 
     fn default_config(&self, w: &Workload, t: &Target) -> Result<Config, TemplateError> {
@@ -52,13 +58,13 @@ impl Template for SplitkDirect {
 
     fn cost(&self, w: &Workload, t: &Target, config: &Config) -> f64 {
         match (problem(w, t), Sizes::of(config)) {
-            (Ok((c, gpu)), Ok(sizes)) => model::us(&plan(c, sizes), w, gpu),
+            (Ok((c, gpu)), Ok(sizes)) => model::us(&plan(c, w.dtype, sizes), w, gpu),
             _ => f64::INFINITY,
         }
     }
 
     fn schedule(&self, w: &Workload, t: &Target, config: &Config) -> Result<Scheduled, TemplateError> {
         let (c, _) = problem(w, t).map_err(TemplateError::Limit)?;
-        super::scheduled(&plan(c, Sizes::of(config)?), w, t, config)
+        super::scheduled(&plan(c, w.dtype, Sizes::of(config)?), w, t, config)
     }
 }

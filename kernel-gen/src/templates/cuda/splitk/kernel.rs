@@ -1,13 +1,14 @@
 //! The kernel, and the one that packs the weights for it.
 
 use super::depthwise::{self, Depthwise};
-use super::{Plan, Sizes, WARP};
+use super::{Plan, Sizes, WARP, Window};
 use crate::ir::builder::KernelBuilder;
 use crate::ir::{
     Access, Axis, Barrier, BufferId, DType, Expr, Gpu, Group, Kernel, LoopKind, MbarrierOp, Scope, Slot, Stmt, VarId,
 };
+use crate::templates::cuda::source::Source;
 use crate::templates::cuda::{share, tile, unrolled};
-use crate::workload::naive::epilogue;
+use crate::workload::naive::{activation_index, epilogue};
 use crate::workload::operands::Operands;
 use crate::workload::{Param, Role, Workload};
 
@@ -15,7 +16,7 @@ use crate::workload::{Param, Role, Workload};
 pub(super) fn pack(plan: &Plan) -> Kernel {
     let c = &plan.c;
     let mut b = KernelBuilder::new("pack_w");
-    let w = b.param("w", DType::F32, &c.weight_shape(), Access::Read);
+    let w = b.param("w", plan.dtype, &c.weight_shape(), Access::Read);
     let packed = b.param("packed", DType::F32, &packed_shape(plan), Access::Write);
     let Sizes { lanes, channels, .. } = plan.sizes;
     let (block, groups) = (plan.sizes.block_channels(), plan.sizes.groups());
@@ -27,7 +28,8 @@ pub(super) fn pack(plan: &Plan) -> Kernel {
                     let (tap, thread) = (Expr::from(tap), Expr::from(thread));
                     let ci = together * groups + thread.clone().floor_div(lanes * channels);
                     let co = tile * block + thread.floor_mod(lanes * channels);
-                    let from = vec![co.clone(), ci.clone(), tap.clone().floor_div(c.kw), tap.floor_mod(c.kw)];
+                    let taps = [tap.clone().floor_div(c.kw), tap.floor_mod(c.kw)];
+                    let from = Source::Conv(*c).weight(taps, ci.clone(), co.clone());
                     let inside = [(co, c.co, plan.channel_tiles() * block), (ci, c.ci, plan.padded_channels())];
                     let inside = inside.into_iter().filter(|(_, size, padded)| size < padded);
                     let exists = Expr::all(inside.map(|(index, size, _)| index.lt(size)));
@@ -53,12 +55,12 @@ fn packed_shape(plan: &Plan) -> Vec<i64> {
 /// The kernel of a workload.
 pub(super) fn kernel(plan: &Plan, w: &Workload) -> Kernel {
     let mut b = KernelBuilder::new(w.kernel_name());
-    let shape = |p: &Param| match (p.role, plan.pair) {
-        (Role::Weight, _) => packed_shape(plan),
-        (Role::DepthwiseWeight, Some(pair)) => depthwise::filter_shape(plan, &pair),
-        _ => p.shape.clone(),
+    let packed = |p: &Param| match (p.role, plan.pair) {
+        (Role::Weight, _) => (DType::F32, packed_shape(plan)),
+        (Role::DepthwiseWeight, Some(pair)) => (p.dtype, depthwise::filter_shape(plan, &pair)),
+        _ => (p.dtype, p.shape.clone()),
     };
-    let params = Operands::shaped(&mut b, w, shape);
+    let params = Operands::typed(&mut b, w, packed);
     let sizes = plan.sizes;
     let grid = |axis| LoopKind::Grid(axis);
     b.loop_("image", plan.c.n, grid(Axis::Z), |b, image| {
@@ -105,6 +107,20 @@ pub(super) struct Ring {
     first: VarId,
 }
 
+/// Pixels that a lane brings at a time.
+struct Piece {
+    /// Which of a step's pieces of the lane it is.
+    turn: Expr,
+    /// The part of the step, and the first element of what that has of a slot.
+    place: [Expr; 2],
+    /// Where it lies in the input.
+    from: Vec<Expr>,
+    /// What is so if it is not in the padding; else zeros come.
+    inside: Vec<Expr>,
+    /// What is so if it has a place at all, if it may have none.
+    exists: Option<Expr>,
+}
+
 /// Where the sums of other blocks of the cluster come to.
 struct Exchange {
     /// One row a block; elements are those of the output channels that this block owns.
@@ -131,6 +147,10 @@ impl Block<'_> {
         let exchange = (sizes.cluster > 1).then(|| self.exchange(b));
         // As a loop, because all that is written out has to come through the caches for code.
         b.for_("ahead", sizes.stages, |b, ahead| {
+            if plan.by_registers() {
+                let pixels = self.load(b, &ring, ahead.into());
+                self.keep(b, &ring, pixels, ahead.into());
+            }
             self.fetch(b, &ring, ahead.into(), ahead.into());
             b.gpu(Gpu::Commit(Group::Copy));
         });
@@ -157,6 +177,8 @@ impl Block<'_> {
             let turns = plan.steps() > sizes.stages;
             let slot = if turns { b.let_("slot", Expr::from(k).floor_mod(sizes.stages)) } else { k };
             arrive(b, sizes.stages - 1 - i64::from(ahead));
+            // Products cover what these wait for.
+            let coming = (turns && plan.by_registers()).then(|| self.load(b, &ring, k + sizes.stages));
             let multiply = |b: &mut KernelBuilder| {
                 unrolled(b, "part", sizes.step, |b, part| self.multiply(b, &ring, acc, [k, slot], part));
             };
@@ -180,6 +202,9 @@ impl Block<'_> {
                 // All lanes have read what the next pixels go over.
                 b.push(Stmt::Barrier(Barrier::Warp));
                 b.if_((k + sizes.stages).lt(plan.steps()), |b| {
+                    if let Some(pixels) = coming {
+                        self.keep(b, &ring, pixels, slot.into());
+                    }
                     self.fetch(b, &ring, k + sizes.stages, slot.into());
                 });
             }
@@ -231,51 +256,17 @@ impl Block<'_> {
         (0..channels / quad).map(move |group| lane * quad + group * WARP * quad)
     }
 
-    /// Has the pixels and weights of a step brought to a slot.
+    /// Has the weights of a step, and those pixels that need no registers on the way, brought to a slot.
     fn fetch(&self, b: &mut KernelBuilder, ring: &Ring, k: Expr, slot: Expr) {
-        let (plan, window, step) = (self.plan, self.plan.fetched(), self.sizes().step);
-        let (c, unit) = (&window.c, window.unit);
+        let (plan, step) = (self.plan, self.sizes().step);
         unrolled(b, "part", step, |b, part| {
+            if !plan.by_registers() && !plan.side_by_side() {
+                unrolled(b, "round", plan.rounds(), |b, round| {
+                    let piece = self.of_a_channel(ring, &k, part, round);
+                    self.copy(b, ring, piece, slot.clone());
+                });
+            }
             let together = Expr::from(ring.first) + k.clone() * step + part;
-            unrolled(b, "round", plan.rounds(), |b, round| {
-                let piece = round * WARP + self.lane;
-                let pieces = window.elements() / unit;
-                let groups = self.sizes().groups();
-                let (ci, pixel) = match groups {
-                    1 => (together.clone(), piece.clone()),
-                    n => {
-                        // Beyond the last group nothing is read; which channel it is then does not matter.
-                        let group = piece.clone().floor_div(window.plane() / unit);
-                        (together.clone() * n + group, piece.clone().floor_mod(window.plane() / unit))
-                    }
-                };
-                let at = |dim: usize, within: Expr| {
-                    self.tile_at(dim) * (self.sizes().tile[dim] * c.stride[dim]) + within - c.padding[dim]
-                };
-                let row = at(0, pixel.clone().floor_div(window.pitch() / unit));
-                let column = at(1, pixel.floor_mod(window.pitch() / unit) * unit - window.lead());
-                // Rows and pieces are aligned: these are inside as a whole, or not at all.
-                let within = KernelBuilder::between(&column, 0, c.w - (unit - 1));
-                let mut inside = vec![KernelBuilder::between(&row, 0, c.h), within];
-                let beyond = (pieces < plan.rounds() * WARP).then(|| piece.clone().lt(pieces));
-                let (skipped, zeros) = if unit > 1 { (beyond, None) } else { (None, beyond) };
-                inside.extend(zeros);
-                if plan.padded_channels() > c.ci {
-                    inside.push(ci.clone().lt(c.ci));
-                }
-                let copy = |b: &mut KernelBuilder| {
-                    let to = vec![self.warp.into(), slot.clone(), part.into(), piece * unit];
-                    b.gpu(Gpu::CopyAsync {
-                        dst: tile(ring.pixels, to, &[unit]),
-                        src: tile(self.params.get("x"), vec![self.image.into(), ci, row, column], &[unit]),
-                        guard: Expr::all(inside),
-                    });
-                };
-                match skipped {
-                    Some(exists) => b.if_(exists, copy),
-                    None => copy(b),
-                }
-            });
             let quad = self.sizes().quad();
             unrolled(b, "tap", plan.taps(), |b, tap| {
                 for own in self.quads() {
@@ -289,9 +280,128 @@ impl Block<'_> {
                 }
             });
         });
+        if !plan.by_registers() && plan.side_by_side() {
+            self.each_piece(b, ring, &k, |b, piece| self.copy(b, ring, piece, slot.clone()));
+        }
         if let Some(depthwise) = &ring.depthwise {
             depthwise.fetch(b, self, &k, &slot);
         }
+    }
+
+    /// Visits the pieces of pixels that a lane brings in a step.
+    fn each_piece(&self, b: &mut KernelBuilder, ring: &Ring, k: &Expr, body: impl FnOnce(&mut KernelBuilder, Piece)) {
+        let plan = self.plan;
+        if plan.side_by_side() {
+            unrolled(b, "round", plan.step_rounds(), |b, round| body(b, self.of_all_channels(ring, k, round)));
+        } else {
+            unrolled(b, "part", self.sizes().step, |b, part| {
+                unrolled(b, "round", plan.rounds(), |b, round| body(b, self.of_a_channel(ring, k, part, round)));
+            });
+        }
+    }
+
+    /// The pixels that a lane brings in a round of one of a step's parts: neighbours of a channel's plane are neighbours.
+    fn of_a_channel(&self, ring: &Ring, k: &Expr, part: VarId, round: VarId) -> Piece {
+        let (plan, window, groups) = (self.plan, self.plan.fetched(), self.sizes().groups());
+        let unit = window.unit;
+        let together = Expr::from(ring.first) + k.clone() * self.sizes().step + part;
+        let piece = round * WARP + self.lane;
+        let pieces = window.elements() / unit;
+        let (ci, pixel) = match groups {
+            1 => (together, piece.clone()),
+            n => {
+                // Beyond the last group nothing is read; which channel it is then does not matter.
+                let group = piece.clone().floor_div(window.plane() / unit);
+                (together * n + group, piece.clone().floor_mod(window.plane() / unit))
+            }
+        };
+        let (from, mut inside) = self.pixel(&window, ci, pixel);
+        let beyond = (pieces < plan.rounds() * WARP).then(|| piece.clone().lt(pieces));
+        let (exists, zeros) = if unit > 1 { (beyond, None) } else { (None, beyond) };
+        // In front of the channel's condition, where it has always been.
+        let channel = inside.split_off(2);
+        inside.extend(zeros);
+        inside.extend(channel);
+        Piece { turn: part * plan.rounds() + round, place: [part.into(), piece * unit], from, inside, exists }
+    }
+
+    /// The pixel that a lane brings in a round of a step where channels are neighbours: lanes take those of a step and of all
+    /// groups one after the other, then the next pixel.
+    fn of_all_channels(&self, ring: &Ring, k: &Expr, round: VarId) -> Piece {
+        let (plan, window, groups) = (self.plan, self.plan.fetched(), self.sizes().groups());
+        let (step, channels) = (self.sizes().step, self.sizes().step * groups);
+        let element = round * WARP + self.lane;
+        let channel = element.clone().floor_mod(channels);
+        let pixel = element.clone().floor_div(channels);
+        let ci = (Expr::from(ring.first) + k.clone() * step) * groups + channel.clone();
+        let (from, inside) = self.pixel(&window, ci, pixel.clone());
+        let elements = channels * window.plane();
+        let exists = (elements < plan.step_rounds() * WARP).then(|| element.lt(elements));
+        let place = [channel.clone().floor_div(groups), channel.floor_mod(groups) * window.plane() + pixel];
+        Piece { turn: round.into(), place, from, inside, exists }
+    }
+
+    /// Where a pixel of the window, or the first of a unit of them, lies in the input, and what is so if it is there: first of
+    /// its row and column, then of its channel, if that may not be.
+    fn pixel(&self, window: &Window, ci: Expr, pixel: Expr) -> (Vec<Expr>, Vec<Expr>) {
+        let (plan, c, unit) = (self.plan, &window.c, window.unit);
+        let at = |dim: usize, within: Expr| {
+            self.tile_at(dim) * (self.sizes().tile[dim] * c.stride[dim]) + within - c.padding[dim]
+        };
+        let row = at(0, pixel.clone().floor_div(window.pitch() / unit));
+        let column = at(1, pixel.floor_mod(window.pitch() / unit) * unit - window.lead());
+        // Rows and pieces are aligned: these are inside as a whole, or not at all.
+        let within = KernelBuilder::between(&column, 0, c.w - (unit - 1));
+        let mut inside = vec![KernelBuilder::between(&row, 0, c.h), within];
+        // Registers are loaded behind the last step, too.
+        if plan.padded_channels() > c.ci || plan.by_registers() {
+            inside.push(ci.clone().lt(c.ci));
+        }
+        (activation_index(c.layout, self.image.into(), ci, row, column), inside)
+    }
+
+    /// Has a piece copied to a slot.
+    fn copy(&self, b: &mut KernelBuilder, ring: &Ring, piece: Piece, slot: Expr) {
+        let unit = self.plan.fetched().unit;
+        let Piece { place: [part, element], from, inside, exists, .. } = piece;
+        let copy = |b: &mut KernelBuilder| {
+            b.gpu(Gpu::CopyAsync {
+                dst: tile(ring.pixels, vec![self.warp.into(), slot, part, element], &[unit]),
+                src: tile(self.params.get("x"), from, &[unit]),
+                guard: Expr::all(inside),
+            });
+        };
+        match exists {
+            Some(exists) => b.if_(exists, copy),
+            None => copy(b),
+        }
+    }
+
+    /// Loads the pixels of a step, as `f32`.
+    fn load(&self, b: &mut KernelBuilder, ring: &Ring, k: Expr) -> BufferId {
+        let pixels = b.alloc("coming", DType::F32, &[self.plan.step_rounds()], Scope::Register);
+        self.each_piece(b, ring, &k, |b, piece| {
+            let value = Expr::load(self.params.get("x"), piece.from);
+            let conditions = piece.exists.into_iter().chain(piece.inside);
+            let value = match Expr::all(conditions) {
+                Some(inside) => inside.select(value, Expr::f32(0.0)),
+                None => value,
+            };
+            b.store(pixels, vec![piece.turn], value);
+        });
+        pixels
+    }
+
+    /// Stores them to a slot.
+    fn keep(&self, b: &mut KernelBuilder, ring: &Ring, pixels: BufferId, slot: Expr) {
+        self.each_piece(b, ring, &0.into(), |b, Piece { turn, place: [part, element], exists, .. }| {
+            let to = vec![self.warp.into(), slot, part, element];
+            let store = |b: &mut KernelBuilder| b.store(ring.pixels, to, Expr::load(pixels, vec![turn]));
+            match exists {
+                Some(exists) => b.if_(exists, store),
+                None => store(b),
+            }
+        });
     }
 
     /// Adds the products of one input channel of step `k`.
@@ -370,6 +480,8 @@ impl Block<'_> {
     /// Adds what the warps have, then what the blocks of the cluster have, and stores it.
     fn reduce(&self, b: &mut KernelBuilder, acc: BufferId, exchange: Option<Exchange>) {
         let (sizes, pixels) = (self.sizes(), self.sizes().pixels());
+        // Channels that a block of the cluster owns in the end.
+        let share = sizes.block_channels() / sizes.cluster;
         // Lanes stand side by side: channel `lane * channels + own` of a group is at `own * 32 + group * lanes + lane`, where a
         // thread's channels are neighbours.
         let partial = b.alloc("partial", DType::F32, &[sizes.warps, pixels, self.plan.sum_pitch()], Scope::Shared);
@@ -386,8 +498,7 @@ impl Block<'_> {
             Expr::load(sum, vec![0.into()])
         };
         self.share(b, sizes.block_channels() * pixels, |b, element| {
-            let channel = element.clone().floor_div(pixels);
-            let pixel = element.clone().floor_mod(pixels);
+            let [channel, pixel] = self.taken_apart(element.clone(), sizes.block_channels());
             let (quad, lanes) = (sizes.quad(), sizes.lanes * sizes.quad());
             let (own, within) = match sizes.channels / quad {
                 1 => (Expr::Int(0), channel.clone()),
@@ -401,21 +512,40 @@ impl Block<'_> {
             });
             match &exchange {
                 None => self.store(b, channel, pixel, sum),
-                Some(Exchange { received, arrived }) => b.gpu(Gpu::StoreAt {
-                    dst: tile(*received, vec![self.rank.clone(), element.clone().floor_mod(self.owned())], &[1]),
-                    values: vec![sum],
-                    rank: element.floor_div(self.owned()),
-                    on: arrived.clone(),
-                }),
+                Some(Exchange { received, arrived }) => {
+                    let (place, rank) = if self.plan.side_by_side() {
+                        let own = channel.clone().floor_mod(share);
+                        (pixel * share + own, channel.floor_div(share))
+                    } else {
+                        (element.clone().floor_mod(self.owned()), element.floor_div(self.owned()))
+                    };
+                    b.gpu(Gpu::StoreAt {
+                        dst: tile(*received, vec![self.rank.clone(), place], &[1]),
+                        values: vec![sum],
+                        rank,
+                        on: arrived.clone(),
+                    });
+                }
             }
         });
         let Some(Exchange { received, arrived }) = exchange else { return };
         b.gpu(Gpu::Mbarrier(arrived, MbarrierOp::Wait(0.into())));
         self.share(b, self.owned(), |b, element| {
             let sum = add(b, sizes.cluster, &|block| Expr::load(received, vec![block.into(), element.clone()]));
-            let first = self.rank.clone() * (sizes.block_channels() / sizes.cluster);
-            self.store(b, first + element.clone().floor_div(pixels), element.floor_mod(pixels), sum);
+            let [channel, pixel] = self.taken_apart(element, share);
+            self.store(b, self.rank.clone() * share + channel, pixel, sum);
         });
+    }
+
+    /// The channel and the pixel of an element of so many channels of the tile: neighbours are what is side by side in the
+    /// output.
+    fn taken_apart(&self, element: Expr, channels: i64) -> [Expr; 2] {
+        if self.plan.side_by_side() {
+            [element.clone().floor_mod(channels), element.floor_div(channels)]
+        } else {
+            let pixels = self.sizes().pixels();
+            [element.clone().floor_div(pixels), element.floor_mod(pixels)]
+        }
     }
 
     /// Stores an element: its channel of the block, its pixel of the tile, and its sum.
@@ -430,9 +560,10 @@ impl Block<'_> {
         ];
         let beyond = index.iter().filter(|(_, size, piece)| size % piece != 0);
         let exists = Expr::all(beyond.map(|(at, size, _)| at.clone().lt(*size)));
-        let index: Vec<Expr> = index.into_iter().map(|(at, ..)| at).collect();
+        let [image, channel, row, column] = index.map(|(at, ..)| at);
+        let index = activation_index(c.layout, image, channel.clone(), row, column);
         let write = |b: &mut KernelBuilder| {
-            let value = epilogue(self.w, sum, &index[1], &index, &|name| self.params.get(name));
+            let value = epilogue(self.w, sum, &channel, &index, &|name| self.params.get(name));
             b.store(self.params.get("y"), index, value);
         };
         match exists {

@@ -1,11 +1,11 @@
-//! Convolutions in NCHW of few images, where there are fewer output elements than a GPU has threads to keep busy: the
-//! reduction is split, over the blocks of a cluster and over the warps of a block.
+//! Convolutions of few images, where there are fewer output elements than a GPU has threads to keep busy: the reduction is
+//! split, over the blocks of a cluster and over the warps of a block.
 //!
 //! A block works on a tile of output pixels and `lanes * channels` output channels. A lane has `channels` of these and
 //! *all* pixels of the tile, so that weights are read once, side by side, and an input pixel is a broadcast. With fewer
 //! than 32 `lanes` the groups of a warp have different input channels: blocks become narrow enough to fill the machine
-//! with less need of clusters, at the price of more pixels for each. Each warp has input channels of its own, whose weights and pixels it fetches with `cp.async` into a ring of its own:
-//! warps do not wait for each other until their sums meet. Those of a block are added in shared memory, those of a
+//! with less need of clusters, at the price of more pixels for each. Each warp has input channels of its own, whose weights and
+//! pixels it fetches with `cp.async` into a ring of its own: warps do not wait for each other until their sums meet. Those of a block are added in shared memory, those of a
 //! cluster by stores into the block that owns the output channel, whose mbarrier counts them. Every order of additions
 //! is fixed, so results do not differ between runs.
 //!
@@ -18,6 +18,10 @@
 //! | `cluster` | 1, 2, 4, 8 | parts of the reduction among blocks; 1 where there are no clusters |
 //! | `step` | 1, 2, 4, 8 | input channels that a warp waits for at a time |
 //! | `stages` | 1 to 8 | steps that are fetched ahead |
+//!
+//! In NCHW neighbouring lanes fetch neighbouring columns of a channel, in NHWC and HWCN neighbouring channels of a pixel, those
+//! of a step and of all groups. Elements of 16 bits come by way of registers, where they become `f32`: loaded before the
+//! products of a step, stored behind them. Their weights are `f32` once they are packed, and so are all sums.
 //!
 //! Weights are packed once as `[co / tile][ci / groups][kh * kw][group, lane, channel]`. Taps that meet the padding are left out where a tile
 //! covers the whole map along that direction: 18 % of the multiplications of a 7 x 7 map.
@@ -43,7 +47,7 @@ use crate::space::{Config, ConfigError, Space};
 use crate::target::{Cuda, CudaFeature, Target};
 use crate::templates::cuda::{ceil_div, descend_from_many};
 use crate::templates::{Pack, Scheduled, TemplateError};
-use crate::workload::{Conv2d, DepthwisePointwise, Workload};
+use crate::workload::{Conv2d, ConvLayout, DepthwisePointwise, Workload};
 
 /// Lanes of a warp.
 const WARP: i64 = 32;
@@ -53,11 +57,8 @@ const MOST_UNROLLED: i64 = 4096;
 const OTHER_REGISTERS: i64 = 36;
 
 /// The device's data, or why it cannot run these kernels for so many images.
-fn device<'t>(w: &Workload, t: &'t Target, images: i64) -> Result<&'t Cuda, String> {
+fn device(t: &Target, images: i64) -> Result<&Cuda, String> {
     let gpu = super::device(t)?;
-    if w.dtype != DType::F32 || w.out_dtype != DType::F32 {
-        return Err(format!("multiplies f32 into f32, not {} into {}", w.dtype, w.out_dtype));
-    }
     if !gpu.has(CudaFeature::CpAsync) {
         return Err("needs cp.async (sm_80)".into());
     }
@@ -183,6 +184,8 @@ struct Plan {
     c: Conv2d,
     /// The pair that it is the second half of, if its input is computed on the way.
     pair: Option<DepthwisePointwise>,
+    /// The type of input and weights.
+    dtype: DType,
     sizes: Sizes,
 }
 
@@ -217,16 +220,42 @@ impl Plan {
         ceil_div(self.c.co, self.sizes.block_channels())
     }
 
+    /// Whether channels are neighbours, or as near as images let them be: not the columns of a row.
+    fn side_by_side(&self) -> bool {
+        self.c.layout != ConvLayout::Nchw
+    }
+
+    /// Whether pixels come by way of registers: `cp.async` copies no less than four bytes, and converts nothing.
+    fn by_registers(&self) -> bool {
+        self.dtype != DType::F32
+    }
+
     /// Elements of shared memory for the pixels of one input channel for each group. What comes element by element has a place
-    /// for each lane of the last round.
+    /// for each lane of the last round; where the channels of a step come side by side, an odd number of vectors is between
+    /// them, so that they go to different banks.
     fn slot_elements(&self) -> i64 {
         let window = self.fetched();
-        if window.unit > 1 { window.elements() } else { self.rounds() * WARP }
+        if self.side_by_side() {
+            4 * ((window.elements() / 4) | 1)
+        } else if window.unit > 1 {
+            window.elements()
+        } else {
+            self.rounds() * WARP
+        }
     }
 
     /// Rounds in which the lanes of a warp fetch the pixels of one input channel for each group.
     fn rounds(&self) -> i64 {
         ceil_div(self.fetched().elements(), WARP * self.fetched().unit)
+    }
+
+    /// Rounds in which they fetch those of a step.
+    fn step_rounds(&self) -> i64 {
+        if self.side_by_side() {
+            ceil_div(self.sizes.step * self.fetched().elements(), WARP)
+        } else {
+            self.sizes.step * self.rounds()
+        }
     }
 
     /// Steps of a warp.
@@ -289,7 +318,8 @@ impl Plan {
     fn registers(&self) -> i64 {
         let depthwise = self.pair.map_or(0, |pair| depthwise::registers(self, &pair));
         let operands = self.taps() * self.sizes.channels + self.multiplied().pitch();
-        self.sizes.sums() + operands + 2 * self.rounds() + depthwise + OTHER_REGISTERS
+        let coming = if self.by_registers() { self.step_rounds() } else { 0 };
+        self.sizes.sums() + operands + 2 * self.rounds() + coming + depthwise + OTHER_REGISTERS
     }
 
     /// Whether a device can run it without spilling, and no part of it is for nothing.

@@ -9,7 +9,7 @@ use super::depthwise::{self, Work};
 use super::{Plan, WARP, ceil_div};
 use crate::target::Cuda;
 use crate::templates::cuda::conv2d_cost::norm;
-use crate::workload::{DepthwisePointwise, Workload};
+use crate::workload::{ConvLayout, DepthwisePointwise, Workload};
 
 /// Microseconds to launch and to end; an empty kernel takes 1.1.
 const LAUNCH_US: f64 = 1.42;
@@ -32,6 +32,10 @@ const PIXELS_LOAD: f64 = 1.84;
 const COPY_PIXELS: f64 = 7.5;
 const COPY_WEIGHTS: f64 = 2.9;
 const STEP_REST: f64 = 5.8;
+/// More of them where pixels come by way of registers: conversion and store. Not fitted.
+const KEEP_PIXELS: f64 = 3.0;
+/// Bytes that the L2 cache brings at least.
+const SECTOR_BYTES: i64 = 32;
 /// Clocks of a warp's step that none of its own instructions cover: waiting for the copies, the other lanes, the first loads.
 const STEP_ALONE: f64 = 76.0;
 /// Clocks in which an instruction of the step comes from memory once, and how much slower code is that the cache for it
@@ -73,6 +77,17 @@ impl Depthwise {
     }
 }
 
+/// How many times as many bytes come as a warp takes of the sectors that its pixels lie in, where channels are neighbours.
+fn unused(plan: &Plan, bytes: i64) -> f64 {
+    let (sector, asked) = (SECTOR_BYTES / bytes, plan.sizes.step * plan.sizes.groups());
+    let taken = match plan.c.layout {
+        ConvLayout::Nhwc => asked.min(sector),
+        ConvLayout::Hwcn => asked.min(sector / plan.c.n).max(1),
+        _ => sector,
+    };
+    sector as f64 / taken as f64
+}
+
 /// Microseconds.
 pub(super) fn us(plan: &Plan, w: &Workload, gpu: &Cuda) -> f64 {
     let sizes = plan.sizes;
@@ -88,8 +103,10 @@ pub(super) fn us(plan: &Plan, w: &Workload, gpu: &Cuda) -> f64 {
     let depthwise = plan.pair.map_or(Depthwise::default(), |pair| Depthwise::of(plan, &pair));
     // Instructions of a warp for one input channel of each group: products, loads from shared memory, and copies to it.
     let products = MULTIPLY_ADD * plan.macs() as f64 + PIXELS_LOAD * vectors + taps;
-    let slots = products + COPY_PIXELS * plan.rounds() as f64 + COPY_WEIGHTS * taps + STEP_REST + depthwise.slots;
-    let code = step * (plan.macs() as f64 + vectors + 2.0 * taps + 8.0 * plan.rounds() as f64 + depthwise.slots);
+    let copies = plan.step_rounds() as f64 / step;
+    let by_registers = if plan.by_registers() { KEEP_PIXELS * copies } else { 0.0 };
+    let slots = products + by_registers + COPY_PIXELS * copies + COPY_WEIGHTS * taps + STEP_REST + depthwise.slots;
+    let code = step * (plan.macs() as f64 + vectors + 2.0 * taps + 8.0 * copies + depthwise.slots);
     // From a fifth over what the cache holds nearly all of it misses.
     let missed = ((code - CODE_HELD) / (0.2 * CODE_HELD)).clamp(0.0, 1.0);
     let instructions = slots * (1.0 + CODE_MISSED * missed);
@@ -98,9 +115,10 @@ pub(super) fn us(plan: &Plan, w: &Workload, gpu: &Cuda) -> f64 {
     let turns = (warps / 4.0).ceil();
     let one = instructions * step / ISSUE;
     let issue = turns * one;
-    let accesses = vectors + taps * sizes.channels as f64 + plan.rounds() as f64 + depthwise.accesses;
+    let accesses = vectors + taps * sizes.channels as f64 + copies + depthwise.accesses;
     let shared = SHARED_ACCESS * warps * step * accesses;
-    let bytes = 4.0 * ((WARP * plan.taps() * sizes.channels) + plan.slot_elements()) as f64;
+    let pixels = plan.slot_elements() as f64 * unused(plan, plan.dtype.bytes() as i64);
+    let bytes = 4.0 * ((WARP * plan.taps() * sizes.channels) as f64 + pixels);
     let fetch = warps * step * bytes / L2_BYTES_PER_CLOCK;
     let steps = plan.steps();
     // What is fetched ahead has to last until more has come.
@@ -109,6 +127,8 @@ pub(super) fn us(plan: &Plan, w: &Workload, gpu: &Cuda) -> f64 {
     let sums = warps * (sizes.sums() * WARP) as f64 * 4.0;
     let elements = ceil_div(sizes.block_channels() * sizes.pixels(), sizes.threads()) as f64;
     let reduce = 2.0 * sums / SHARED_BYTES_PER_CLOCK + TURN_CLOCKS * elements * sharing + REDUCE_CLOCKS;
+    // Loads to registers are waited for before the next are asked for.
+    let reduce = if plan.by_registers() { reduce + LATENCY * sizes.stages as f64 } else { reduce };
     let clocks = CODE_CLOCKS * code + waves * (LATENCY + fetch + steps as f64 * period + reduce);
     let memory = w.bytes() as f64 / (gpu.bandwidth_gb_s * 1e3);
     let cluster = if sizes.cluster > 1 { CLUSTER_US } else { 0.0 };

@@ -1,6 +1,7 @@
 //! Pairs of a depthwise and a pointwise convolution.
 
 use super::{Plan, SMALLEST, Sizes, device, model};
+use crate::ir::DType;
 use crate::space::{Config, Space};
 use crate::target::{Cuda, Target};
 use crate::templates::{Scheduled, Template, TemplateError};
@@ -16,11 +17,14 @@ fn problem<'t>(w: &Workload, t: &'t Target) -> Result<(DepthwisePointwise, &'t C
     let Op::DepthwisePointwise(pair) = w.op else {
         return Err("for pairs of a depthwise and a pointwise convolution".into());
     };
-    Ok((pair, device(w, t, pair.depthwise.n)?))
+    if w.dtype != DType::F32 || w.out_dtype != DType::F32 {
+        return Err(format!("multiplies f32 into f32, not {} into {}", w.dtype, w.out_dtype));
+    }
+    Ok((pair, device(t, pair.depthwise.n)?))
 }
 
 fn plan(pair: DepthwisePointwise, sizes: Sizes) -> Plan {
-    Plan { c: pair.pointwise(), pair: Some(pair), sizes }
+    Plan { c: pair.pointwise(), pair: Some(pair), dtype: DType::F32, sizes }
 }
 
 impl Template for SplitkPair {
