@@ -318,7 +318,7 @@ impl Block<'_> {
         let (from, mut inside) = self.pixel(&window, ci, pixel);
         let beyond = (pieces < plan.rounds() * WARP).then(|| piece.clone().lt(pieces));
         let (exists, zeros) = if unit > 1 { (beyond, None) } else { (None, beyond) };
-        // In front of the channel's condition, where it has always been.
+        // In front of the channel's condition: what is emitted stays what was measured.
         let channel = inside.split_off(2);
         inside.extend(zeros);
         inside.extend(channel);
