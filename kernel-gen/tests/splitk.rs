@@ -7,8 +7,17 @@ use kernel_gen::ir::DType;
 use kernel_gen::templates::cuda::splitk::SplitkDirect;
 use kernel_gen::workload::{Conv2d, ConvLayout, Epilogue, Workload};
 
+const F32: [DType; 2] = [DType::F32; 2];
+
 fn check(c: Conv2d, epilogue: &[Epilogue], target: &str, config: &str) -> String {
-    checked::check(&SplitkDirect, &Workload::f32(c).with_epilogue(epilogue), target, config)
+    check_as(c, F32, epilogue, target, config)
+}
+
+/// With elements of other types, those that are read and those that are written.
+fn check_as(c: Conv2d, types: [DType; 2], epilogue: &[Epilogue], target: &str, config: &str) -> String {
+    let [dtype, out_dtype] = types;
+    let workload = Workload { dtype, out_dtype, ..Workload::f32(c).with_epilogue(epilogue) };
+    checked::check(&SplitkDirect, &workload, target, config)
 }
 
 fn config(tile: [i64; 2], lanes: i64, channels: i64, warps: i64, cluster: i64, step: i64, stages: i64) -> String {
@@ -49,83 +58,57 @@ fn groups_of_lanes_split_the_reduction_too() {
     check(Conv2d::nchw(1, 19, 6, 6, 16, 1, 1, 0), &[], "sm_90a", &config([2, 4], 8, 2, 1, 4, 1, 2));
 }
 
+fn dilated() -> Conv2d {
+    Conv2d { dilation: [2, 3], padding: [2, 3, 1, 2], stride: [1, 2], ..Conv2d::nchw(1, 6, 11, 12, 32, 3, 1, 0) }
+}
+
 #[test]
 fn strides_and_dilation_skip_pixels() {
     check(Conv2d::nchw(1, 8, 14, 14, 32, 3, 2, 1), &[Epilogue::Relu6], "sm_90a", &config([7, 7], 32, 1, 2, 2, 2, 1));
-    let dilated =
-        Conv2d { dilation: [2, 3], padding: [2, 3, 1, 2], stride: [1, 2], ..Conv2d::nchw(1, 6, 11, 12, 32, 3, 1, 0) };
-    check(dilated, &[Epilogue::Scale], "sm_90a", &config([4, 2], 32, 1, 2, 1, 1, 2));
+    check(dilated(), &[Epilogue::Scale], "sm_90a", &config([4, 2], 32, 1, 2, 1, 1, 2));
 }
 
-/// What the template computes of a convolution in other layouts and types.
-fn check_as(c: Conv2d, types: [DType; 2], epilogue: &[Epilogue], target: &str, config: &str) -> String {
-    let [dtype, out_dtype] = types;
-    let workload = Workload { dtype, out_dtype, ..Workload::f32(c).with_epilogue(epilogue) };
-    checked::check(&SplitkDirect, &workload, target, config)
+/// Whole maps and clusters, steps of several channels, groups of lanes, and rings that turn, where tiles, warps and channels
+/// divide nothing, with an epilogue for these; the source of the first.
+fn check_layout(layout: ConvLayout, types: [DType; 2], last: &[Epilogue]) -> String {
+    let check = |c: Conv2d, epilogue: &[Epilogue], config: &str| {
+        check_as(Conv2d { layout, ..c }, types, epilogue, "sm_90a", config)
+    };
+    let text = check(Conv2d::nchw(1, 32, 7, 7, 40, 3, 1, 1), &EPILOGUE, &config([7, 7], 32, 1, 2, 4, 2, 2));
+    check(Conv2d::nchw(2, 37, 7, 6, 20, 3, 1, 1), &EPILOGUE, &config([4, 4], 8, 2, 2, 2, 2, 1));
+    check(Conv2d::nchw(3, 43, 9, 10, 70, 3, 1, 1), last, &config([4, 4], 32, 2, 2, 2, 2, 3));
+    text
 }
-
-const F32: [DType; 2] = [DType::F32; 2];
 
 #[test]
 fn channels_that_are_neighbours_come_side_by_side() {
     for layout in [ConvLayout::Nhwc, ConvLayout::Hwcn] {
-        let of = |c: Conv2d| Conv2d { layout, ..c };
-        // Whole maps and clusters, steps of several channels, groups of lanes.
-        let c = of(Conv2d::nchw(1, 32, 7, 7, 40, 3, 1, 1));
-        let text = check_as(c, F32, &EPILOGUE, "sm_90a", &config([7, 7], 32, 1, 2, 4, 2, 2));
+        let text = check_layout(layout, F32, &EPILOGUE);
         assert!(text.contains("cp.async") && text.contains("__cluster_dims__(4, 1, 1)"), "{text}");
-        let c = of(Conv2d::nchw(2, 37, 7, 6, 20, 3, 1, 1));
-        check_as(c, F32, &EPILOGUE, "sm_90a", &config([4, 4], 8, 2, 2, 2, 2, 1));
-        check_as(c, F32, &[Epilogue::Scale], "sm_80", &config([5, 4], 4, 4, 1, 1, 1, 2));
-        // Rings that turn; tiles, warps and channels that divide nothing; strides, dilation, unequal padding.
-        let c = of(Conv2d::nchw(3, 43, 9, 10, 70, 3, 1, 1));
-        check_as(c, F32, &EPILOGUE, "sm_90a", &config([4, 4], 32, 2, 2, 2, 2, 3));
-        let odd = Conv2d {
-            dilation: [2, 3],
-            padding: [2, 3, 1, 2],
-            stride: [1, 2],
-            ..of(Conv2d::nchw(1, 6, 11, 12, 32, 3, 1, 0))
+        let check = |c: Conv2d, epilogue: &[Epilogue], target: &str, config: &str| {
+            check_as(Conv2d { layout, ..c }, F32, epilogue, target, config)
         };
-        check_as(odd, F32, &[Epilogue::Relu6], "sm_90a", &config([4, 2], 32, 1, 2, 1, 1, 2));
-        check_as(
-            of(Conv2d::nchw(1, 3, 20, 20, 33, 7, 2, 3)),
-            F32,
-            &EPILOGUE,
-            "sm_80",
-            &config([2, 4], 16, 2, 1, 1, 1, 1),
-        );
-        check_as(
-            of(Conv2d::nchw(1, 64, 5, 5, 24, 1, 1, 0)),
-            F32,
-            &EPILOGUE,
-            "sm_90a",
-            &config([5, 2], 8, 1, 2, 1, 4, 2),
-        );
+        let c = Conv2d::nchw(2, 37, 7, 6, 20, 3, 1, 1);
+        check(c, &[Epilogue::Scale], "sm_80", &config([5, 4], 4, 4, 1, 1, 1, 2));
+        // Strides, dilation, unequal padding; few channels; steps of many.
+        check(dilated(), &[Epilogue::Relu6], "sm_90a", &config([4, 2], 32, 1, 2, 1, 1, 2));
+        check(Conv2d::nchw(1, 3, 20, 20, 33, 7, 2, 3), &EPILOGUE, "sm_80", &config([2, 4], 16, 2, 1, 1, 1, 1));
+        check(Conv2d::nchw(1, 64, 5, 5, 24, 1, 1, 0), &EPILOGUE, "sm_90a", &config([5, 2], 8, 1, 2, 1, 4, 2));
     }
 }
 
 #[test]
 fn elements_of_16_bits_come_by_way_of_registers() {
-    let half = [DType::F16; 2];
-    for (layout, types) in
-        [(ConvLayout::Nchw, half), (ConvLayout::Nhwc, [DType::Bf16; 2]), (ConvLayout::Hwcn, [DType::F16, DType::F32])]
-    {
-        let of = |c: Conv2d| Conv2d { layout, ..c };
-        let c = of(Conv2d::nchw(1, 32, 7, 7, 40, 3, 1, 1));
-        let text = check_as(c, types, &EPILOGUE, "sm_90a", &config([7, 7], 32, 1, 2, 4, 2, 2));
+    for (layout, types) in [
+        (ConvLayout::Nchw, [DType::F16; 2]),
+        (ConvLayout::Nhwc, [DType::Bf16; 2]),
+        (ConvLayout::Hwcn, [DType::F16, DType::F32]),
+    ] {
+        // What is loaded behind the last step, too.
+        let text = check_layout(layout, types, &[Epilogue::Gelu]);
         // The sums are of f32, so are the weights as they are packed.
         assert!(text.contains("float acc_") && text.contains("const float *__restrict__ w,"), "{text}");
-        let c = of(Conv2d::nchw(2, 37, 7, 6, 20, 3, 1, 1));
-        check_as(c, types, &EPILOGUE, "sm_90a", &config([4, 4], 8, 2, 2, 2, 2, 1));
-        // Rings that turn, what is loaded behind the last step, and strides.
-        let c = of(Conv2d::nchw(3, 43, 9, 10, 70, 3, 1, 1));
-        check_as(c, types, &[Epilogue::Gelu], "sm_90a", &config([4, 4], 32, 2, 2, 2, 2, 3));
-        check_as(
-            of(Conv2d::nchw(1, 24, 11, 12, 32, 3, 2, 1)),
-            types,
-            &EPILOGUE,
-            "sm_80",
-            &config([2, 2], 16, 1, 2, 1, 1, 4),
-        );
+        let c = Conv2d { layout, ..Conv2d::nchw(1, 24, 11, 12, 32, 3, 2, 1) };
+        check_as(c, types, &EPILOGUE, "sm_80", &config([2, 2], 16, 1, 2, 1, 1, 4));
     }
 }

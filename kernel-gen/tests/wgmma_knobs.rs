@@ -187,9 +187,9 @@ fn tiles_of_96_and_160_columns_are_for_outputs_that_they_divide() {
             let config = Config::parse(&format!("consumers=1 row_blocks=1 bn={bn} {rest}")).expect("a config");
             assert_eq!(space.normalise(&config).is_ok(), offered.contains(&bn), "{outputs} outputs, {bn} columns");
         }
-        if outputs == 96 {
+        if let Some((_, bn)) = [(96, 96), (160, 64)].into_iter().find(|(of, _)| *of == outputs) {
             let default = template.default_config(&workload, &target).expect("a default");
-            assert_eq!(default.int("bn"), Ok(96), "{default}");
+            assert_eq!(default.int("bn"), Ok(bn), "{outputs} outputs: {default}");
         }
     }
 }

@@ -154,10 +154,9 @@ impl Measured {
     fn peer_and_timing(&self) -> Option<(Peer, &PeerTiming)> {
         let timed = self.peers.iter().filter_map(|(peer, result)| Some((*peer, result.as_ref().ok()?)));
         let timed = timed.filter(|(_, timing)| timing.median_us().is_finite());
-        timed.min_by(|a, b| {
-            let key = |(peer, timing): &(Peer, &PeerTiming)| (self.leaves_out_residual(*peer), timing.median_us());
-            let ((a_less, a_us), (b_less, b_us)) = (key(a), key(b));
-            a_less.cmp(&b_less).then(a_us.total_cmp(&b_us))
+        timed.min_by(|(a, at), (b, bt)| {
+            let less = self.leaves_out_residual(*a).cmp(&self.leaves_out_residual(*b));
+            less.then(at.median_us().total_cmp(&bt.median_us()))
         })
     }
 

@@ -62,16 +62,14 @@ pub fn table(report: &Report) -> String {
     for (why, count) in missing(report) {
         let _ = writeln!(text, "no peer for {count} of {} workloads: {why}", report.rows.len());
     }
-    let bare = report.rows.iter().filter_map(|row| row.result.as_ref().ok()).filter(|m| m.peer_leaves_out_residual());
-    match bare.count() {
-        0 => {}
-        count => {
-            let _ = writeln!(
-                text,
-                "the peer of {count} of {} workloads leaves out the residual that they add: compare with cudnn-fused",
-                report.rows.len()
-            );
-        }
+    let measured = report.rows.iter().filter_map(|row| row.result.as_ref().ok());
+    let bare = measured.filter(|m| m.peer_leaves_out_residual()).count();
+    if bare > 0 {
+        let _ = writeln!(
+            text,
+            "the peer of {bare} of {} workloads leaves out the residual that they add: compare with cudnn-fused",
+            report.rows.len()
+        );
     }
     let _ = writeln!(text, "{}", report.summary());
     text

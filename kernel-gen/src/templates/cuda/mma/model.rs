@@ -108,15 +108,20 @@ pub(super) fn us(plan: &Plan, w: &Workload, gpu: &Cuda) -> f64 {
     let block = clocks / gpu.clock_mhz.max(1) as f64;
     // Rings are deep enough to hide how far the L2 cache is, not how far memory is: of 92 layers with 64 images the ratio of
     // time and prediction was 1.29 with the longer of both and is 1.09 with their sum.
-    let waited = if w.bytes() > gpu.l2_bytes / 2 { block + memory } else { block.max(memory) };
+    let waited = if stays(w, gpu) { block.max(memory) } else { block + memory };
     LAUNCH_US + shared + waited
+}
+
+/// Whether all parameters fit in the L2 cache, beside what else is there.
+fn stays(w: &Workload, gpu: &Cuda) -> bool {
+    w.bytes() <= gpu.l2_bytes / 2
 }
 
 /// Bytes that come from memory: every parameter once and, where the operands do not fit in the L2 cache, again for every
 /// round of blocks that run at the same time what these share.
 fn traffic(plan: &Plan, w: &Workload, gpu: &Cuda, together: i64) -> f64 {
     let once = w.bytes();
-    if once <= gpu.l2_bytes / 2 {
+    if stays(w, gpu) {
         return once as f64;
     }
     let Sizes { tile_m, tile_n, group, .. } = plan.sizes;

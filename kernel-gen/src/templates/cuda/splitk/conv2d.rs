@@ -4,8 +4,9 @@ use super::{Plan, SMALLEST, Sizes, device, model};
 use crate::ir::DType;
 use crate::space::{Config, Space};
 use crate::target::{Cuda, Target};
+use crate::templates::cuda::source::Source;
 use crate::templates::{Scheduled, Template, TemplateError};
-use crate::workload::{Conv2d, ConvLayout, Op, Workload};
+use crate::workload::{Conv2d, Op, Workload};
 
 /// See the module's text.
 pub struct SplitkDirect;
@@ -15,11 +16,8 @@ fn problem<'t>(w: &Workload, t: &'t Target) -> Result<(Conv2d, &'t Cuda), String
     // What is no CUDA device is refused for that, whatever the workload is.
     crate::templates::cuda::device(t)?;
     let Op::Conv2d(c) = w.op else { return Err("for convolutions".into()) };
-    if c.groups != 1 || !matches!(c.layout, ConvLayout::Nchw | ConvLayout::Nhwc | ConvLayout::Hwcn) {
-        return Err("for NCHW, NHWC and HWCN with one group".into());
-    }
-    let is_float = |dtype| matches!(dtype, DType::F32 | DType::F16 | DType::Bf16);
-    if !is_float(w.dtype) || !is_float(w.out_dtype) {
+    Source::of(w)?;
+    if [w.dtype, w.out_dtype].iter().any(|dtype| dtype.compute() != DType::F32) {
         return Err(format!("multiplies floating point, not {} into {}", w.dtype, w.out_dtype));
     }
     Ok((c, device(t, c.n)?))

@@ -78,8 +78,8 @@ impl Depthwise {
 }
 
 /// How many times as many bytes come as a warp takes of the sectors that its pixels lie in, where channels are neighbours.
-fn unused(plan: &Plan, bytes: i64) -> f64 {
-    let (sector, asked) = (SECTOR_BYTES / bytes, plan.sizes.step * plan.sizes.groups());
+fn unused(plan: &Plan) -> f64 {
+    let (sector, asked) = (SECTOR_BYTES / plan.dtype.bytes() as i64, plan.sizes.step * plan.sizes.groups());
     let taken = match plan.c.layout {
         ConvLayout::Nhwc => asked.min(sector),
         ConvLayout::Hwcn => asked.min(sector / plan.c.n).max(1),
@@ -117,7 +117,7 @@ pub(super) fn us(plan: &Plan, w: &Workload, gpu: &Cuda) -> f64 {
     let issue = turns * one;
     let accesses = vectors + taps * sizes.channels as f64 + copies + depthwise.accesses;
     let shared = SHARED_ACCESS * warps * step * accesses;
-    let pixels = plan.slot_elements() as f64 * unused(plan, plan.dtype.bytes() as i64);
+    let pixels = plan.slot_elements() as f64 * unused(plan);
     let bytes = 4.0 * ((WARP * plan.taps() * sizes.channels) as f64 + pixels);
     let fetch = warps * step * bytes / L2_BYTES_PER_CLOCK;
     let steps = plan.steps();

@@ -152,11 +152,6 @@ fn shape(w: &Workload, c: &Conv2d, sizes: Sizes, pixels: Pixels) -> Shape {
     Shape { tiles: images * rows * columns * ceil_div(c.co, sizes.bn), steps, bytes: w.bytes(), out_bytes }
 }
 
-/// Microseconds.
-fn us(w: &Workload, c: &Conv2d, sizes: Sizes, pixels: Pixels, cuda: &Cuda) -> f64 {
-    model::us(shape(w, c, sizes, pixels), sizes, cuda)
-}
-
 impl Template for WgmmaConv2d {
     fn name(&self) -> &str {
         "wgmma_conv2d"
@@ -198,7 +193,7 @@ impl Template for WgmmaConv2d {
                     if let Ok(pixels) = Pixels::of(&config, sizes)
                         && pixels.are_one_box(&c)
                     {
-                        candidates.push((us(w, &c, sizes, pixels, cuda), config));
+                        candidates.push((model::us(shape(w, &c, sizes, pixels), sizes, cuda), config));
                     }
                 }
             }
@@ -210,7 +205,7 @@ impl Template for WgmmaConv2d {
         let found = || -> Option<f64> {
             let (c, cuda) = problem(w, t).ok()?;
             let sizes = Sizes::of(config).ok()?;
-            Some(us(w, &c, sizes, Pixels::of(config, sizes).ok()?, cuda))
+            Some(model::us(shape(w, &c, sizes, Pixels::of(config, sizes).ok()?), sizes, cuda))
         };
         found().unwrap_or(f64::INFINITY)
     }

@@ -52,11 +52,6 @@ fn most_consumers(w: &Workload) -> i64 {
     if w.conv2d().is_some() { 3 } else { 2 }
 }
 
-/// Microseconds: for convolutions as a share of what the ring's model says, as was measured; for shared reductions it was fitted.
-fn us(w: &Workload, m: &Matmul, sizes: Sizes, cuda: &Cuda) -> f64 {
-    model::us(shape(w, m, sizes), sizes, cuda)
-}
-
 /// A parameter's shape as a matrix: all pixels are rows.
 fn flat(shape: Vec<i64>) -> Vec<i64> {
     match &shape[..] {
@@ -140,12 +135,12 @@ impl Template for WgmmaGemm {
         let store = if can_store(w, &m) { Store::Tma } else { Store::Registers };
         let reduction = reduction(w, &m, cuda);
         let all = Sizes::sensible(cuda, most_consumers(w), m.n, store, 0).chain(reduction.sensible(cuda));
-        fastest(all.map(|sizes| (us(w, &m, sizes, cuda), reduction.config(sizes))))
+        fastest(all.map(|sizes| (model::us(shape(w, &m, sizes), sizes, cuda), reduction.config(sizes))))
     }
 
     fn cost(&self, w: &Workload, t: &Target, config: &Config) -> f64 {
         match (problem(w, t), Sizes::of(config)) {
-            (Ok((m, cuda)), Ok(sizes)) => us(w, &m, sizes, cuda),
+            (Ok((m, cuda)), Ok(sizes)) => model::us(shape(w, &m, sizes), sizes, cuda),
             _ => f64::INFINITY,
         }
     }
