@@ -149,6 +149,16 @@ fn workload_for(template: &str, seed: u64) -> Workload {
         };
         return Workload { op, dtype, out_dtype: [dtype, DType::F32][seed as usize % 2], ..workload };
     }
+    if let "via_nhwc_wgmma_gemm" | "via_nhwc_wgmma_conv2d" | "via_nhwc_mma_conv2d" = template {
+        let (dtype, rng) = ([DType::F16, DType::Bf16][seed as usize / 2 % 2], &mut Rng::new(seed));
+        let c = match template {
+            "via_nhwc_wgmma_gemm" => sample::pointwise_rows_of_eight(rng, 160),
+            _ => sample::conv2d_rows_of_eight(rng, 72),
+        };
+        let layout = [ConvLayout::Nchw, ConvLayout::Hwcn][seed as usize / 4 % 2];
+        let op = Op::Conv2d(Conv2d { layout, ..c });
+        return Workload { op, dtype, out_dtype: [dtype, DType::F32][seed as usize % 2], ..workload };
+    }
     if template == "conv2d_stem" {
         let dtype = [DType::F16, DType::Bf16][seed as usize / 2 % 2];
         workload = Workload { dtype, out_dtype: [dtype, DType::F32][seed as usize % 2], ..workload };
@@ -220,8 +230,19 @@ fn workload_for(template: &str, seed: u64) -> Workload {
 /// What the interpreter can be asked to do; tiles of 16 x 16 make more of everything.
 fn most_macs(template: &str) -> i64 {
     match template {
-        "conv2d_tensorcore" | "wgmma_gemm" | "wgmma_conv2d" | "mma_gemm" | "mma_conv2d" | "split_product"
-        | "split_bf16" | "split_halves" | "winograd_conv2d" | "winograd_fused" => 2_000_000,
+        "conv2d_tensorcore"
+        | "wgmma_gemm"
+        | "wgmma_conv2d"
+        | "mma_gemm"
+        | "mma_conv2d"
+        | "split_product"
+        | "split_bf16"
+        | "split_halves"
+        | "via_nhwc_wgmma_gemm"
+        | "via_nhwc_wgmma_conv2d"
+        | "via_nhwc_mma_conv2d"
+        | "winograd_conv2d"
+        | "winograd_fused" => 2_000_000,
         _ => 200_000,
     }
 }

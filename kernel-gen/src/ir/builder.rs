@@ -23,6 +23,12 @@ impl KernelBuilder {
         KernelBuilder { kernel: Kernel::new(name), blocks: vec![vec![]] }
     }
 
+    /// Goes on with a kernel: a builder that has its buffers and variables but none of its statements, and these.
+    pub fn reopen(mut kernel: Kernel) -> (Self, Vec<Stmt>) {
+        let body = std::mem::take(&mut kernel.body);
+        (KernelBuilder { kernel, blocks: vec![vec![]] }, body)
+    }
+
     /// Adds a parameter.
     pub fn param(&mut self, name: &str, dtype: DType, shape: &[i64], access: Access) -> BufferId {
         let id = self.kernel.add_buffer(Buffer { access, ..Buffer::new(name, dtype, shape, Scope::Global) });

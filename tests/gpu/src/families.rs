@@ -51,6 +51,14 @@ fn workload_for(template: &str, seed: u64) -> Workload {
                 conv(&mut w, |c| *c = Conv2d { ci: c.ci - 2, co: c.co + 1, ..*c });
             }
         }
+        "via_nhwc_wgmma_gemm" | "via_nhwc_wgmma_conv2d" | "via_nhwc_mma_conv2d" => {
+            let c = match template {
+                "via_nhwc_wgmma_gemm" => sample::pointwise_rows_of_eight(&mut rng, 600),
+                _ => sample::conv2d_rows_of_eight(&mut rng, 160),
+            };
+            let layout = [ConvLayout::Nchw, ConvLayout::Hwcn][seed as usize % 2];
+            w = Workload { op: Op::Conv2d(Conv2d { layout, ..c }), dtype: half, ..w };
+        }
         "pointwise_rows" => {
             // Rows of whole pieces; several tiles of columns, also an odd number; bf16 and f16 into either or f32.
             let (rows, depth, columns) = (rng.between(1, 9000), 8 * rng.between(1, 64), rng.between(1, 192));

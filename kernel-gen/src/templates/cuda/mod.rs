@@ -18,6 +18,7 @@
 //! | [`split`] | - | a ring of pixels and of weights in parts | `f32` on Hopper's `wgmma`, in parts of tf32, bf16 or f16 |
 //! | [`simt`] | - | a ring of tiles that `cp.async` fills | `f32` products without tensor cores from sm_80 on |
 //! | [`splitk`] | - | a ring for each warp, then sums | NCHW of few images; there, depthwise with the 1x1 behind it |
+//! | [`via_nhwc`] | - | tiles that are turned | 16-bit convolutions in NCHW and HWCN, by templates for NHWC |
 //! | [`stem`] | - | pixels in cells of 16 bytes, and all weights | 16-bit images of few channels |
 //! | [`pointwise`] | - | all weights; rows go to registers | 16-bit products with few columns, 1x1 in NHWC |
 //! | [`winograd`] | - | a ring of transformed tiles and weights | 3x3 in NCHW, `f32`, of many images, in three launches or [one](winograd::fused) |
@@ -50,6 +51,7 @@ pub mod split;
 pub mod splitk;
 pub mod stem;
 mod taps;
+pub mod via_nhwc;
 mod warp_sums;
 pub mod wgmma;
 pub mod winograd;
