@@ -24,8 +24,9 @@ use std::time::Duration;
 /// One target of each generation, and each that has instructions of its own.
 const TARGETS: [&str; 8] = ["sm_75", "sm_80", "sm_86", "sm_89", "sm_90", "sm_90a", "sm_100", "sm_120"];
 
-/// The tutorials' workloads, a pair of MobileNet, a layer with few outputs, the large products, and a classifier.
-const KNOWN: [&str; 12] = [
+/// The tutorials' workloads, a pair of MobileNet, a layer with few outputs, a layer in HWCN and 16 bits, the large products,
+/// and a classifier.
+const KNOWN: [&str; 13] = [
     "conv2d-nchw-f32-n1c512h7w7-o512k3x3-s1x1-p1.1.1.1-d1x1-g1",
     "conv2d-hwcn-f32-n256c256h14w14-o512k3x3-s1x1-p1.1.1.1-d1x1-g1",
     "conv2d-nhwc-f16-n256c256h14w14-o512k3x3-s1x1-p1.1.1.1-d1x1-g1",
@@ -34,6 +35,7 @@ const KNOWN: [&str; 12] = [
     "depthwise_conv2d-nchw-f32-n1c32h112w112-o32k3x3-s1x1-p1.1.1.1-d1x1-g32-bias.relu6",
     "depthwise_pointwise-nchw-f32-n1c512h14w14-o512k3x3-s1x1-p1.1.1.1-d1x1-dw.bias.relu6-bias.relu6",
     "conv2d-nhwc-f16-n64c64h55w55-o16k1x1-s1x1-p0.0.0.0-d1x1-g1-bias.relu",
+    "conv2d-hwcn-f16-n64c512h14w14-o256k1x1-s1x1-p0.0.0.0-d1x1-g1-bias.residual_add.relu",
     "matmul-f32-m4096n4096k4096-nn",
     "matmul-f16-m4096n4096k4096-nn",
     "matmul-bf16-m4096n4096k4096-nn",
