@@ -41,6 +41,7 @@ pub mod matmul_notes;
 pub mod mma;
 mod model;
 mod outer;
+mod pixels;
 pub mod plain;
 pub mod pointwise;
 mod product;

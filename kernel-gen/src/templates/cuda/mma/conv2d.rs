@@ -7,6 +7,7 @@ use crate::ir::{Access, Axis, Expr, Kernel, LoopKind};
 use crate::schedule::Schedule;
 use crate::space::{Config, Space};
 use crate::target::{Cuda, Target};
+use crate::templates::cuda::pixels::PixelRows;
 use crate::templates::cuda::product::{Element, Layout, Piece, Product};
 use crate::templates::cuda::{descend_from_many, share};
 use crate::templates::{Pack, Scheduled, Template, TemplateError};
@@ -40,9 +41,9 @@ fn unit(c: &Conv2d) -> i64 {
 fn plan(w: &Workload, c: &Conv2d, sizes: Sizes) -> Plan {
     Plan {
         batch: 1,
-        m: c.n * c.oh() * c.ow(),
+        m: PixelRows::count(c),
         n: c.co,
-        k: c.kh * c.kw * c.ci,
+        k: PixelRows::depth(c),
         layouts: [Layout::ReductionFast, Layout::ReductionSlow],
         taps: c.kh * c.kw,
         unit: unit(c),
@@ -88,7 +89,9 @@ impl Template for MmaConv2d {
         if !plan.fits(gpu) {
             return Err(TemplateError::Limit(format!("{config} does not fit {}", t.name)));
         }
-        let product = Convolution { workload: w, c, plan };
+        let (tile, step) = (plan.sizes.tile_m, plan.sizes.tile_k);
+        let rows = PixelRows { c, tile, step, padded_depth: plan.padded_k() };
+        let product = Convolution { workload: w, c, plan, rows };
         let pack = Pack { param: "w".into(), kernel: product.pack() };
         Ok(Scheduled { schedule: Schedule::new(kernel(&product, &plan)), packs: vec![pack] })
     }
@@ -98,6 +101,7 @@ struct Convolution<'w> {
     workload: &'w Workload,
     c: Conv2d,
     plan: Plan,
+    rows: PixelRows,
 }
 
 impl Convolution<'_> {
@@ -135,18 +139,6 @@ impl Convolution<'_> {
         });
         b.finish()
     }
-
-    /// Whether all threads of a step are at the same tap.
-    fn one_tap(&self) -> bool {
-        self.c.ci % self.plan.sizes.tile_k == 0
-    }
-
-    /// What a tap adds to the row and column of a pixel, and its first channel.
-    fn tap(&self, k: Expr) -> [Expr; 3] {
-        let c = &self.c;
-        let (tap, ci) = (k.clone().floor_div(c.ci), k.floor_mod(c.ci));
-        [tap.clone().floor_div(c.kw) * c.dilation[0], tap.floor_mod(c.kw) * c.dilation[1], ci]
-    }
 }
 
 impl Product for Convolution<'_> {
@@ -171,49 +163,16 @@ impl Product for Convolution<'_> {
         [self.plan.unit, WEIGHTS]
     }
 
-    /// The pixel's image, and the row and column of its first tap. Rows beyond the last pixel are copied from that one and
-    /// not stored.
     fn left_row(&self, b: &mut KernelBuilder, row: Expr) -> Vec<Expr> {
-        let (c, plan) = (&self.c, &self.plan);
-        let (oh, ow) = (c.oh(), c.ow());
-        let row = if plan.m % plan.sizes.tile_m == 0 { row } else { row.min(plan.m - 1) };
-        let pixel = b.let_("pixel", row);
-        let within = Expr::from(pixel).floor_mod(oh * ow);
-        vec![
-            b.let_("image", Expr::from(pixel).floor_div(oh * ow)).into(),
-            b.let_("top", within.clone().floor_div(ow) * c.stride[0] - c.padding[0]).into(),
-            b.let_("left_edge", within.floor_mod(ow) * c.stride[1] - c.padding[1]).into(),
-        ]
+        self.rows.row(b, row)
     }
 
     fn step(&self, b: &mut KernelBuilder, _: &[Expr], k: &Expr) -> Vec<Expr> {
-        if !self.one_tap() {
-            return vec![k.clone()];
-        }
-        let [down, along, ci] = self.tap(k.clone());
-        vec![b.let_("down", down).into(), b.let_("along", along).into(), b.let_("first_channel", ci).into(), k.clone()]
+        self.rows.step(b, k)
     }
 
     fn left(&self, _: &Expr, row: &[Expr], step: &[Expr], within: Expr) -> Piece {
-        let c = &self.c;
-        let (tap, k) = match step {
-            [down, along, ci, k] => ([down.clone(), along.clone(), ci.clone() + within], k.clone()),
-            _ => (self.tap(step[0].clone() + within.clone()), step[0].clone() + within),
-        };
-        let [down, along, ci] = tap;
-        let (h, w) = (row[1].clone() + down, row[2].clone() + along);
-        let beyond = self.plan.padded_k() != self.plan.k;
-        let mut exists = vec![];
-        if beyond {
-            exists.push(k.lt(self.plan.k));
-        }
-        if beyond || c.padding[0] > 0 || c.padding[2] > 0 {
-            exists.push(KernelBuilder::between(&h, 0, c.h));
-        }
-        if beyond || c.padding[1] > 0 || c.padding[3] > 0 {
-            exists.push(KernelBuilder::between(&w, 0, c.w));
-        }
-        Piece { index: vec![row[0].clone(), h, w, ci], exists: Expr::all(exists) }
+        self.rows.piece(row, step, within)
     }
 
     fn right(&self, _: &Expr, tile: &Expr, step: &[Expr], column: Expr, within: Expr) -> Piece {
