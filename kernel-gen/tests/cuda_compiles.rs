@@ -24,9 +24,9 @@ use std::time::Duration;
 /// One target of each generation, and each that has instructions of its own.
 const TARGETS: [&str; 8] = ["sm_75", "sm_80", "sm_86", "sm_89", "sm_90", "sm_90a", "sm_100", "sm_120"];
 
-/// The tutorials' workloads, a pair of MobileNet, a layer with few outputs, a layer in HWCN and 16 bits, the large products,
-/// and a classifier.
-const KNOWN: [&str; 13] = [
+/// The tutorials' workloads, a pair of MobileNet, a layer with few outputs, a layer in HWCN and 16 bits, the large products, a
+/// classifier, and two layers of ResNet-50 without tensor cores.
+const KNOWN: [&str; 15] = [
     "conv2d-nchw-f32-n1c512h7w7-o512k3x3-s1x1-p1.1.1.1-d1x1-g1",
     "conv2d-hwcn-f32-n256c256h14w14-o512k3x3-s1x1-p1.1.1.1-d1x1-g1",
     "conv2d-nhwc-f16-n256c256h14w14-o512k3x3-s1x1-p1.1.1.1-d1x1-g1",
@@ -40,6 +40,8 @@ const KNOWN: [&str; 13] = [
     "matmul-f16-m4096n4096k4096-nn",
     "matmul-bf16-m4096n4096k4096-nn",
     "matmul-f32-m1n1000k512-nt-bias",
+    "conv2d-nhwc-f32-strict-n64c256h14w14-o256k3x3-s1x1-p1.1.1.1-d1x1-g1-bias.residual_add.relu",
+    "conv2d-nhwc-f32-strict-n64c3h224w224-o64k7x7-s2x2-p3.3.3.3-d1x1-g1-bias.relu",
 ];
 
 /// What the tutorial of AutoTVM found best for its layer, the first of [`KNOWN`].

@@ -211,8 +211,16 @@ fn workload_for(template: &str, seed: u64) -> Workload {
     }
     if let Op::Conv2d(c) = &mut workload.op {
         match template {
-            "conv2d_no_batching" | "splitk_direct" => *c = Conv2d { layout: ConvLayout::Nchw, groups: 1, ..*c },
-            "conv2d_hwcn" | "simt_conv2d" => *c = Conv2d { layout: ConvLayout::Hwcn, groups: 1, ..*c },
+            "conv2d_no_batching" => *c = Conv2d { layout: ConvLayout::Nchw, groups: 1, ..*c },
+            "splitk_direct" => {
+                let layout = [ConvLayout::Nchw, ConvLayout::Nhwc, ConvLayout::Hwcn][seed as usize % 3];
+                *c = Conv2d { layout, groups: 1, ..*c };
+            }
+            "simt_conv2d" => {
+                let layout = [ConvLayout::Nhwc, ConvLayout::Hwcn][seed as usize % 2];
+                *c = Conv2d { layout, groups: 1, ..*c };
+            }
+            "conv2d_hwcn" => *c = Conv2d { layout: ConvLayout::Hwcn, groups: 1, ..*c },
             "winograd_conv2d" | "winograd_fused" => {
                 let (layout, padding) = (ConvLayout::Nchw, c.padding.map(|p| p % 3));
                 *c = Conv2d { layout, groups: 1, kh: 3, kw: 3, stride: [1, 1], dilation: [1, 1], padding, ..*c };

@@ -114,15 +114,25 @@ fn workload_for(template: &str, seed: u64) -> Workload {
             w = Workload { op: Op::Matmul(m), dtype: DType::F32, math: Math::Strict, ..w };
         }
         "simt_conv2d" => {
-            w.dtype = DType::F32;
-            conv(&mut w, |c| *c = Conv2d { layout: ConvLayout::Hwcn, groups: 1, n: 1 + 7 * c.n, ..*c });
+            (w.dtype, w.math) = (DType::F32, Math::Strict);
+            let layout = [ConvLayout::Hwcn, ConvLayout::Nhwc][seed as usize % 2];
+            conv(&mut w, |c| *c = Conv2d { layout, groups: 1, n: 1 + 7 * c.n, ..*c });
             if !seed.is_multiple_of(3) {
                 // Images and channels of whole vectors.
                 conv(&mut w, |c| *c = Conv2d { n: 4 * c.n, co: 4 * c.co, ..*c });
             }
+            if seed % 4 == 3 {
+                // Taps that last whole steps, in NHWC.
+                conv(&mut w, |c| *c = Conv2d { ci: 8 * c.ci, n: 1 + c.n / 8, ..*c });
+            }
         }
-        "conv2d_no_batching" | "splitk_direct" => {
-            conv(&mut w, |c| *c = Conv2d { layout: ConvLayout::Nchw, groups: 1, ..*c })
+        "conv2d_no_batching" => conv(&mut w, |c| *c = Conv2d { layout: ConvLayout::Nchw, groups: 1, ..*c }),
+        "splitk_direct" => {
+            // Every layout in f32 and, likewise often, in 16 bits, which stay so or become f32.
+            let layout = [ConvLayout::Nchw, ConvLayout::Nhwc, ConvLayout::Hwcn][seed as usize % 3];
+            conv(&mut w, |c| *c = Conv2d { layout, groups: 1, ..*c });
+            w.dtype = [DType::F32, half][seed as usize / 3 % 2];
+            w.out_dtype = [w.dtype, DType::F32][seed as usize / 6 % 2];
         }
         "splitk_pair" => w.op = Op::DepthwisePointwise(sample::pair(&mut rng)),
         "conv2d_hwcn" => conv(&mut w, |c| *c = Conv2d { layout: ConvLayout::Hwcn, groups: 1, ..*c }),

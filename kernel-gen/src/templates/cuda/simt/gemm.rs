@@ -38,6 +38,7 @@ fn plan(m: &Matmul, sizes: Sizes) -> Plan {
         k: m.k,
         layouts: Gemm::layouts_of(m),
         units: units(m),
+        row_registers: 0,
         skipped: 0.0,
         step_issues: 40.0,
         sizes,

@@ -7,6 +7,9 @@
 //! element: eight lanes take neighbours of the reduction, which are a sector, and rows are four elements longer than they need
 //! be, so that the 32 elements of a warp fall into different banks.
 //!
+//! A convolution in NHWC is the product of all output pixels and output channels: a pixel's channels are neighbours of the
+//! reduction, and turned around. One in HWCN is a product of channels and images for each output pixel, and nothing is turned.
+//!
 //! A thread adds up outer products of `own_m` by `own_n`. Its rows and columns stand in groups of four, a part of the tile apart
 //! for each group, and are read 16 bytes at a time, a term ahead of the products that need them. Lanes are numbered so that two
 //! neighbours share columns and the next two rows: shared memory then serves half a warp at a time.
@@ -25,8 +28,10 @@
 
 mod conv2d;
 mod gemm;
+mod hwcn;
 mod kernel;
 mod model;
+mod nhwc;
 
 pub use conv2d::SimtConv2d;
 pub use gemm::SimtGemm;
@@ -120,6 +125,8 @@ struct Plan {
     layouts: [Layout; 2],
     /// Elements of each operand that are copied at a time.
     units: [i64; 2],
+    /// Registers of a thread for each row of the left operand that it copies of, beside the address.
+    row_registers: i64,
     /// The share of steps that blocks leave out, on average.
     skipped: f64,
     /// Instructions of a step beside its terms and copies.
@@ -163,6 +170,11 @@ impl Plan {
         ceil_div(self.sizes.tile[side] * self.sizes.tile_k / self.units[side], self.sizes.threads())
     }
 
+    /// Rows of the left operand that a thread copies of in a step: where it is turned around, more terms of a row are more pieces.
+    fn copied_rows(&self) -> i64 {
+        ceil_div(self.sizes.tile[0] * TURNED.min(self.sizes.tile_k), self.sizes.threads())
+    }
+
     /// Neighbours of a row of the output that a thread stores at a time.
     fn piece(&self) -> i64 {
         widest(self.n, 4)
@@ -179,7 +191,7 @@ impl Plan {
 
     fn registers(&self) -> i64 {
         let [m, n] = self.sizes.own;
-        m * n + 4 * (m + n) + OTHER_REGISTERS
+        m * n + 4 * (m + n) + self.row_registers * self.copied_rows() + OTHER_REGISTERS
     }
 
     /// Whether a device can run it without spilling, and no part of it is for nothing.
