@@ -16,7 +16,7 @@
 //! | [`wgmma`] | - | a ring of tiles that the TMA fills | Hopper's `wgmma`, products and NHWC convolutions |
 //! | [`mma`] | - | a ring of tiles that `cp.async` fills | 16-bit products and NHWC convolutions from sm_80 on |
 //! | [`split`] | - | a ring of pixels and of weights in parts | `f32` on Hopper's `wgmma`, in parts of tf32, bf16 or f16 |
-//! | [`simt`] | - | a ring of tiles that `cp.async` fills | `f32` products, NHWC and HWCN without tensor cores from sm_80 on |
+//! | [`simt`] | - | a ring of tiles that `cp.async` fills | `f32` without tensor cores: products, NHWC, HWCN |
 //! | [`splitk`] | - | a ring for each warp, then sums | NCHW of few images; there, depthwise with the 1x1 behind it |
 //! | [`via_nhwc`] | - | tiles that are turned | 16-bit convolutions in NCHW and HWCN, by templates for NHWC |
 //! | [`stem`] | - | pixels in cells of 16 bytes, and all weights | 16-bit images of few channels |

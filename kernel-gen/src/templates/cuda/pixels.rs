@@ -1,8 +1,8 @@
 //! Rows of output pixels, for convolutions in NHWC as products (`im2col`, of which nothing is ever stored).
 //!
-//! A row of the left operand is an output pixel, whichever image it is of, and the reduction goes through the taps and, within
-//! a tap, through the input channels, which lie side by side in memory. What a thread has to know of a row does not change
-//! from step to step; what a tap adds is the same for all rows.
+//! A row of the left operand is an output pixel, whichever image it is of, and the reduction goes through the taps and,
+//! within a tap, through the input channels, which lie side by side in memory. What a thread has to know of a row does
+//! not change from step to step; what a tap adds is the same for all rows.
 
 use super::product::Piece;
 use crate::ir::Expr;
@@ -32,8 +32,8 @@ impl PixelRows {
         c.kh * c.kw * c.ci
     }
 
-    /// Names the image of row `row` and the input row and column that its first tap meets. Rows beyond the last pixel are
-    /// copied from that one, and not to be stored.
+    /// Names the image of row `row` and the input row and column that its first tap meets. Rows beyond the last pixel
+    /// are copied from that one, and not to be stored.
     pub(super) fn row(&self, b: &mut KernelBuilder, row: Expr) -> Vec<Expr> {
         let c = &self.c;
         let (oh, ow, count) = (c.oh(), c.ow(), PixelRows::count(c));
@@ -47,8 +47,8 @@ impl PixelRows {
         ]
     }
 
-    /// Names what all threads have to know of the step whose reduction begins at `k`, which comes last: of one that lies within
-    /// a tap, what this adds to a pixel's row and column, and the first channel.
+    /// Names what all threads have to know of the step whose reduction begins at `k`, which comes last: of one that
+    /// lies within a tap, what this adds to a pixel's row and column, and the first channel.
     pub(super) fn step(&self, b: &mut KernelBuilder, k: &Expr) -> Vec<Expr> {
         if !self.one_tap() {
             return vec![k.clone()];

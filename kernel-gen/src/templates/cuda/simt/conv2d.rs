@@ -13,9 +13,9 @@ use crate::workload::{Conv2d, ConvLayout, Op, Workload};
 
 /// Convolutions of `f32` in HWCN and NHWC, with one group. See the module's text for the form and for the knobs.
 ///
-/// In HWCN each output pixel is a product of weights and images, both as they lie in memory. Taps that lie in the padding are
-/// left out, and pixels that have fewer of them come last, in the gaps that the others leave. In NHWC all is one product of output
-/// pixels and output channels; zeros are multiplied where a pixel's tap lies in the padding.
+/// In HWCN each output pixel is a product of weights and images, both as they lie in memory. Taps that lie in the
+/// padding are left out, and pixels that have fewer of them come last, in the gaps that the others leave. In NHWC all
+/// is one product of output pixels and output channels; zeros are multiplied where a pixel's tap lies in the padding.
 pub struct SimtConv2d;
 
 /// The convolution and the device, or why it is none for this template.

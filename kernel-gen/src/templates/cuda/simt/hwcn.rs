@@ -53,7 +53,8 @@ pub(super) struct Images<'w> {
 }
 
 impl Images<'_> {
-    /// The output row and column of a pixel, by its place in the order of blocks: those in front that meet padding come last.
+    /// The output row and column of a pixel, by its place in the order of blocks: those in front that meet padding come
+    /// last.
     fn pixel(&self, place: &Expr) -> [Expr; 2] {
         let c = &self.c;
         let last = |dim: usize, at: Expr, outputs: i64| {

@@ -7,8 +7,9 @@
 //! element: eight lanes take neighbours of the reduction, which are a sector, and rows are four elements longer than they need
 //! be, so that the 32 elements of a warp fall into different banks.
 //!
-//! A convolution in NHWC is the product of all output pixels and output channels: a pixel's channels are neighbours of the
-//! reduction, and turned around. One in HWCN is a product of channels and images for each output pixel, and nothing is turned.
+//! A convolution in NHWC is the product of all output pixels and output channels: a pixel's channels are neighbours of
+//! the reduction, and turned around. One in HWCN is a product of channels and images for each output pixel, of which
+//! nothing is turned.
 //!
 //! A thread adds up outer products of `own_m` by `own_n`. Its rows and columns stand in groups of four, a part of the tile apart
 //! for each group, and are read 16 bytes at a time, a term ahead of the products that need them. Lanes are numbered so that two
@@ -125,7 +126,7 @@ struct Plan {
     layouts: [Layout; 2],
     /// Elements of each operand that are copied at a time.
     units: [i64; 2],
-    /// Registers of a thread for each row of the left operand that it copies of, beside the address.
+    /// Registers of a thread for each row of the left operand that it copies from.
     row_registers: i64,
     /// The share of steps that blocks leave out, on average.
     skipped: f64,
@@ -170,7 +171,8 @@ impl Plan {
         ceil_div(self.sizes.tile[side] * self.sizes.tile_k / self.units[side], self.sizes.threads())
     }
 
-    /// Rows of the left operand that a thread copies of in a step: where it is turned around, more terms of a row are more pieces.
+    /// Rows of the left operand that a thread copies from in a step, if it is turned around: further terms of these are
+    /// pieces of their own.
     fn copied_rows(&self) -> i64 {
         ceil_div(self.sizes.tile[0] * TURNED.min(self.sizes.tile_k), self.sizes.threads())
     }

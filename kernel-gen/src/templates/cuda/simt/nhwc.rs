@@ -9,8 +9,8 @@ use crate::workload::{Conv2d, Param, Role, Workload};
 
 /// Registers of a thread for each pixel that it copies from.
 const ROW_REGISTERS: i64 = 4;
-/// Instructions of a step beside terms and copies, and to find a pixel's tap and whether it lies in the padding: as `ptxas` makes
-/// them for sm_90a of the first, of pointwise and of 3x3 layers of ResNet-50.
+/// Instructions of a step beside terms and copies, and to find a pixel's tap and whether it lies in the padding: as
+/// `ptxas` makes them for sm_90a of the first, of pointwise and of 3x3 layers of ResNet-50.
 const STEP_ISSUES: f64 = 50.0;
 const FIND_ISSUES: f64 = 11.0;
 
