@@ -98,6 +98,31 @@ fn large_shapes_are_verified_and_are_the_default() {
     }
 }
 
+/// Neither pixels nor channels divide the tiles that are turned, whatever the layout.
+#[test]
+fn tails_are_verified() {
+    let target = Target::find("sm_90a").expect("a built-in target");
+    for layout in [ConvLayout::Nchw, ConvLayout::Hwcn] {
+        for (images, h, w) in [(2, 17, 19), (5, 9, 11), (61, 35, 35), (3, 28, 30), (61, 149, 147)] {
+            for (ci, co) in [(104, 584), (8, 16)] {
+                let c = Conv2d { layout, w, ..Conv2d::nchw(images, ci, h, w, co, 3, 1, 1) };
+                for template in [&ViaNhwc::wgmma_conv2d() as &dyn Template, &ViaNhwc::mma_conv2d()] {
+                    let w = half(c);
+                    if let Err(why) = template.applies(&w, target) {
+                        assert_eq!(why, "1336083 pixels do not divide tiles");
+                        continue;
+                    }
+                    let config = template.default_config(&w, target).expect("it applies");
+                    let made = template.schedule(&w, target, &config).expect("it is in the space");
+                    if let Err(faults) = verify(insert_barriers(made.schedule.kernel), &target.limits()) {
+                        panic!("{} {} with {config}: {}", template.name(), w.key(), faults[0]);
+                    }
+                }
+            }
+        }
+    }
+}
+
 #[test]
 fn what_others_do_is_left_to_them() {
     let target = Target::find("sm_90a").expect("a built-in target");

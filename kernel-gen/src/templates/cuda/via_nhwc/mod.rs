@@ -31,6 +31,9 @@ pub struct ViaNhwc<T> {
     name: &'static str,
 }
 
+/// Pixels at most in HWCN where they do not divide tiles: the verifier sees that no two of them share a row by trying them all.
+const MOST_TRIED: i64 = 1 << 18;
+
 /// Counted up whenever the turning launches change.
 const VERSION: u32 = 1;
 
@@ -115,7 +118,11 @@ impl<T: Template> ViaNhwc<T> {
         device(t)?;
         let (c, nhwc) = in_nhwc(w)?;
         self.inner.applies(&nhwc, t)?;
-        Ok((c, nhwc))
+        let tensors = [Role::Input, Role::Output].into_iter().filter_map(|role| activations(&c, role));
+        match tensors.map(|a| a.tried()).max() {
+            Some(pixels) if pixels > MOST_TRIED => Err(format!("{pixels} pixels do not divide tiles")),
+            _ => Ok((c, nhwc)),
+        }
     }
 
     /// The same, as an error of a template.

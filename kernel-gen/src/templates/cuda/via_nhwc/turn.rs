@@ -26,7 +26,7 @@ pub(super) struct Activations {
     pub(super) columns: i64,
 }
 
-/// A pixel: its image, row and column.
+/// A pixel: its coordinates in the order of [`Activations::extents`].
 type Pixel = [Expr; 3];
 
 impl Activations {
@@ -56,43 +56,47 @@ impl Activations {
         self.extents().iter().product()
     }
 
+    /// Pixels that have to be tried to see that they are apart: where a tile is left over, and their order changes.
+    pub(super) fn tried(&self) -> i64 {
+        let tail = self.pixels() % SIDE != 0;
+        if tail && self.layout == ConvLayout::Hwcn { self.pixels() } else { 0 }
+    }
+
     /// Pixels that are moved at once in a plane: neighbours that never lie in different rows.
     fn run(&self) -> i64 {
         if self.extents()[2] % PIXELS == 0 { PIXELS } else { 1 }
     }
 
-    /// The first pixel of run `number`, of `count` pixels, in the order of the planes.
+    /// The first pixel of run `number`, of `count` pixels, in the order of the planes. Its first coordinate says whether it
+    /// exists: it is beyond the last one exactly where the number is.
     fn pixel(&self, b: &mut KernelBuilder, number: VarId, count: i64) -> Pixel {
-        let [outer, middle, inner] = self.extents();
+        let [_, middle, inner] = self.extents();
         let rest = b.let_("rest", Expr::from(number).floor_div(inner / count));
-        let at = [
-            Expr::from(rest).floor_div(middle).floor_mod(outer),
-            Expr::from(rest).floor_mod(middle),
-            Expr::from(number).floor_mod(inner / count) * count,
-        ];
-        match self.layout {
-            ConvLayout::Hwcn => {
-                let [row, column, image] = at;
-                [image, row, column]
-            }
-            _ => at,
-        }
+        let outer = b.let_("outer", Expr::from(rest).floor_div(middle));
+        let within = Expr::from(number).floor_mod(inner / count) * count;
+        [outer.into(), Expr::from(rest).floor_mod(middle), within]
     }
 
     /// Where the `next`-th pixel behind one lies, for a channel.
-    fn in_planes(&self, [image, row, column]: &Pixel, channel: Expr, next: VarId) -> Vec<Expr> {
+    fn in_planes(&self, [first, second, third]: &Pixel, channel: Expr, next: VarId) -> Vec<Expr> {
+        let (first, second, third) = (first.clone(), second.clone(), third.clone() + next);
         match self.layout {
-            ConvLayout::Hwcn => vec![row.clone(), column.clone(), channel, image.clone() + next],
-            _ => vec![image.clone(), channel, row.clone(), column.clone() + next],
+            ConvLayout::Hwcn => vec![first, second, channel, third],
+            _ => vec![first, channel, second, third],
         }
     }
 
     /// Where a channel of a pixel lies among rows of channels, whose coordinates are one number or three.
-    fn in_rows(&self, [image, row, column]: &Pixel, channel: Expr, dimensions: usize) -> Vec<Expr> {
-        if dimensions > 2 {
-            return vec![image.clone(), row.clone(), column.clone(), channel];
+    fn in_rows(&self, pixel: &Pixel, channel: Expr, dimensions: usize) -> Vec<Expr> {
+        let [first, second, third] = pixel.clone();
+        let [image, row, column] = match self.layout {
+            ConvLayout::Hwcn => [third, first, second],
+            _ => [first, second, third],
+        };
+        match dimensions {
+            2 => vec![(image * self.rows + row) * self.columns + column, channel],
+            _ => vec![image, row, column, channel],
         }
-        vec![(image.clone() * self.rows + row.clone()) * self.columns + column.clone(), channel]
     }
 }
 
@@ -164,16 +168,19 @@ enum Way {
     FromTile,
 }
 
-/// How pieces of `count` elements are cut from a buffer.
+/// How pieces of `count` elements are cut from a buffer: some side by side, for neighbouring threads, and those one behind the
+/// other. A piece is named by its numbers behind the other and beside it.
 struct Cut<'a> {
     buffer: BufferId,
     count: i64,
-    /// The piece of a number.
-    piece: &'a dyn Fn(&mut KernelBuilder, Expr) -> Piece,
+    /// Pieces side by side in a tile.
+    beside: i64,
+    /// A piece.
+    piece: &'a dyn Fn(&mut KernelBuilder, [Expr; 2]) -> Piece,
     /// Where an element of it lies in the buffer.
     place: &'a dyn Fn(&Piece, VarId) -> Vec<Expr>,
-    /// Where an element of the piece of a number lies in the tile.
-    within: &'a dyn Fn(Expr, VarId) -> [Expr; 2],
+    /// Where an element of a piece lies in the tile.
+    within: &'a dyn Fn([Expr; 2], VarId) -> [Expr; 2],
 }
 
 impl Thread<'_> {
@@ -182,7 +189,10 @@ impl Thread<'_> {
         let count = cut.count;
         let turns = SIDE * SIDE / count / THREADS;
         let held = b.alloc("held", self.turn.dtype, &[turns, count], Scope::Register);
-        let number = |turn: VarId| turn * THREADS + self.at[2];
+        let [_, _, t] = self.at.map(Expr::from);
+        let number = |turn: VarId| {
+            [turn * (THREADS / cut.beside) + t.clone().floor_div(cut.beside), t.clone().floor_mod(cut.beside)]
+        };
         let in_memory = |b: &mut KernelBuilder, turn: VarId| {
             let piece = (cut.piece)(b, number(turn));
             let all = |b: &mut KernelBuilder| {
@@ -232,14 +242,15 @@ impl Thread<'_> {
         let cut = Cut {
             buffer: self.turn.planes,
             count,
-            piece: &|b, piece| {
-                let channel = channel_tile * SIDE + piece.clone().floor_div(per_row);
-                let number = b.let_("number", pixel_tile * per_row + piece.floor_mod(per_row));
-                let exists = self.exists(Expr::from(number) * count, channel.clone());
-                Piece { pixel: activations.pixel(b, number, count), channel, exists }
+            beside: per_row,
+            piece: &|b, [channel, run]| {
+                let channel = channel_tile * SIDE + channel;
+                let number = b.let_("number", pixel_tile * per_row + run);
+                let pixel = activations.pixel(b, number, count);
+                Piece { exists: self.exists(&pixel, &channel), pixel, channel }
             },
             place: &|piece, element| activations.in_planes(&piece.pixel, piece.channel.clone(), element),
-            within: &|piece, element| [piece.clone().floor_div(per_row), piece.floor_mod(per_row) * count + element],
+            within: &|[channel, run], element| [channel, run * count + element],
         };
         self.carry(b, way, &cut);
     }
@@ -252,27 +263,27 @@ impl Thread<'_> {
         let cut = Cut {
             buffer: self.turn.rows,
             count,
-            piece: &|b, piece| {
-                let channel = channel_tile * SIDE + piece.clone().floor_mod(per_pixel) * count;
-                let number = b.let_("number", pixel_tile * SIDE + piece.floor_div(per_pixel));
-                let exists = self.exists(number.into(), channel.clone());
-                Piece { pixel: activations.pixel(b, number, 1), channel, exists }
+            beside: per_pixel,
+            piece: &|b, [pixel, run]| {
+                let channel = channel_tile * SIDE + run * count;
+                let number = b.let_("number", pixel_tile * SIDE + pixel);
+                let pixel = activations.pixel(b, number, 1);
+                Piece { exists: self.exists(&pixel, &channel), pixel, channel }
             },
             place: &|piece, element| {
                 activations.in_rows(&piece.pixel, piece.channel.clone() + element, self.turn.dimensions)
             },
-            within: &|piece, element| {
-                [piece.clone().floor_mod(per_pixel) * count + element, piece.floor_div(per_pixel)]
-            },
+            within: &|[pixel, run], element| [run * count + element, pixel],
         };
         self.carry(b, way, &cut);
     }
 
     /// The condition that a piece with this first pixel and this first channel exists; pieces exist as a whole.
-    fn exists(&self, pixel: Expr, channel: Expr) -> Option<Expr> {
-        let (pixels, channels) = (self.turn.activations.pixels(), self.turn.activations.channels);
-        let pixel = (pixels % SIDE != 0).then(|| pixel.lt(pixels));
-        let channel = (channels % SIDE != 0).then(|| channel.lt(channels));
+    fn exists(&self, pixel: &Pixel, channel: &Expr) -> Option<Expr> {
+        let activations = self.turn.activations;
+        let beyond = |all: i64| all % SIDE != 0;
+        let pixel = beyond(activations.pixels()).then(|| pixel[0].clone().lt(activations.extents()[0]));
+        let channel = beyond(activations.channels).then(|| channel.clone().lt(activations.channels));
         Expr::all(pixel.into_iter().chain(channel))
     }
 }
