@@ -16,6 +16,7 @@ pub mod cli;
 pub mod diagnostic;
 pub mod emit;
 pub mod generate;
+#[cfg(feature = "interp")]
 pub mod interp;
 pub mod ir;
 pub mod lower;

@@ -153,6 +153,7 @@ impl Order {
     }
 
     /// What happened to these elements before happened to other memory.
+    #[cfg(feature = "interp")]
     pub(crate) fn forget(&mut self, elements: std::ops::Range<usize>) {
         self.writers[elements.clone()].fill(Mark::default());
         self.readers[elements].fill(Readers::default());

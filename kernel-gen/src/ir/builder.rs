@@ -50,16 +50,14 @@ impl KernelBuilder {
 
     /// A serial loop; the closure builds its body.
     pub fn for_(&mut self, name: &str, extent: i64, body: impl FnOnce(&mut Self, VarId)) {
-        let var = self.kernel.fresh_var(name);
-        let stmts = self.block(|b| body(b, var));
-        self.push(Stmt::for_(var, extent, stmts));
+        self.loop_(name, extent, LoopKind::Serial, body);
     }
 
     /// A loop of any kind; the closure builds its body.
     pub fn loop_(&mut self, name: &str, extent: i64, kind: LoopKind, body: impl FnOnce(&mut Self, VarId)) {
-        let var = self.kernel.fresh_var(name);
-        let body = self.block(|b| body(b, var));
-        self.push(Stmt::For(For { var, extent, kind, pragmas: vec![], body }));
+        let var = self.open_loop(name);
+        body(self, var);
+        self.close_loop(var, extent, kind);
     }
 
     /// Names an integer value for the rest of the block.
@@ -130,9 +128,30 @@ impl KernelBuilder {
 
     /// Collects what the closure pushes.
     fn block(&mut self, body: impl FnOnce(&mut Self)) -> Vec<Stmt> {
-        self.blocks.push(vec![]);
+        self.open();
         body(self);
-        self.blocks.pop().expect("pushed above")
+        self.close()
+    }
+
+    // What does not depend on a closure's type is compiled once, not for each of the hundreds of closures of the templates:
+    // a crate that uses kernel-gen in its build script compiles them all.
+
+    fn open(&mut self) {
+        self.blocks.push(vec![]);
+    }
+
+    fn close(&mut self) -> Vec<Stmt> {
+        self.blocks.pop().expect("it was opened")
+    }
+
+    fn open_loop(&mut self, name: &str) -> VarId {
+        self.open();
+        self.kernel.fresh_var(name)
+    }
+
+    fn close_loop(&mut self, var: VarId, extent: i64, kind: LoopKind) {
+        let body = self.close();
+        self.push(Stmt::For(For { var, extent, kind, pragmas: vec![], body }));
     }
 
     /// The kernel.

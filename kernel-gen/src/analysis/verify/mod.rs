@@ -100,6 +100,7 @@ mod types;
 
 pub use fault::{Fault, FaultKind};
 pub use limits::Limits;
+#[cfg(feature = "interp")]
 pub(crate) use structure::ids as unknown_ids;
 
 use crate::ir::Kernel;
