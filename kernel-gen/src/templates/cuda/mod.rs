@@ -17,7 +17,7 @@
 //! | [`mma`] | - | a ring of tiles that `cp.async` fills | 16-bit products and NHWC convolutions from sm_80 on |
 //! | [`split`] | - | a ring of pixels and of weights in parts | `f32` on Hopper's `wgmma`, in parts of tf32, bf16 or f16 |
 //! | [`simt`] | - | a ring of tiles that `cp.async` fills | `f32` without tensor cores: products, NHWC, HWCN |
-//! | [`splitk`] | - | a ring for each warp, then sums | NCHW of few images; there, depthwise with the 1x1 behind it |
+//! | [`splitk`] | - | a ring for each warp, then sums | any layout, of few images; in NCHW, depthwise with the 1x1 behind it |
 //! | [`via_nhwc`] | - | tiles that are turned | 16-bit convolutions in NCHW and HWCN, by templates for NHWC |
 //! | [`stem`] | - | pixels in cells of 16 bytes, and all weights | 16-bit images of few channels |
 //! | [`pointwise`] | - | all weights; rows go to registers | 16-bit products with few columns, 1x1 in NHWC |
