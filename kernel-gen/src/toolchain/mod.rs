@@ -7,10 +7,12 @@
 mod c;
 pub mod cuda;
 mod error;
+#[cfg(feature = "tune")]
 pub mod harness;
 mod parallel;
 mod process;
 mod temporary;
+#[cfg(feature = "tune")]
 pub mod values;
 
 pub use c::{Compiler, FLAGS, SETTINGS, Unit, Warnings, file_identity, host_triple, settings_for};
