@@ -51,6 +51,42 @@ fn tiles_need_not_divide_the_map_nor_warps_the_channels() {
 }
 
 #[test]
+fn a_tile_with_all_columns_fetches_one_run_of_pixels() {
+    // The whole map has no padding to ask about: 49 pixels of each of four groups, in seven rounds.
+    let text = check(Conv2d::nchw(1, 32, 7, 7, 16, 3, 1, 1), &EPILOGUE, "sm_90a", &config([7, 7], 8, 1, 2, 2, 1, 2));
+    assert!(text.contains("+ lane + 192, lane < 4);"), "{text}");
+    // Some of its rows: those above and below the map are zeros. Four, two and one pixels at a time.
+    let rows = |w: i64, tile: i64| {
+        let c = Conv2d::nchw(1, 16, w, w, 20, 3, 1, 1);
+        check(c, &EPILOGUE, "sm_80", &config([tile, w], 16, 1, 2, 1, 2, 2))
+    };
+    assert!(rows(8, 4).contains("cp_async_16(pixels"));
+    assert!(rows(14, 2).contains("cp_async_8(pixels"));
+    assert!(rows(7, 4).contains("cp_async_4(pixels"));
+    // Strides, unequal padding and dilation, and maps that tiles have all rows of but not all columns.
+    check(Conv2d::nchw(2, 24, 14, 14, 32, 3, 2, 1), &EPILOGUE, "sm_90a", &config([4, 7], 8, 2, 2, 1, 1, 2));
+    check(Conv2d::nchw(1, 24, 14, 14, 32, 1, 2, 0), &[], "sm_80", &config([2, 7], 8, 2, 2, 1, 1, 1));
+    let c = Conv2d { dilation: [1, 2], padding: [1, 3, 2, 1], ..Conv2d::nchw(1, 8, 4, 8, 20, 3, 1, 0) };
+    check(c, &EPILOGUE, "sm_80", &config([5, 8], 16, 1, 2, 1, 1, 2));
+    check(c, &EPILOGUE, "sm_80", &config([2, 8], 16, 1, 2, 1, 1, 2));
+    check(c, &EPILOGUE, "sm_80", &config([5, 4], 16, 1, 2, 1, 1, 2));
+}
+
+#[test]
+fn parts_of_rows_come_several_pixels_at_a_time_where_they_are_aligned() {
+    let c = Conv2d::nchw(1, 16, 12, 12, 20, 3, 1, 1);
+    // Two, since with four a row of six begins so far ahead that it takes another load from shared memory.
+    let text = check(c, &EPILOGUE, "sm_80", &config([4, 4], 8, 1, 2, 1, 1, 2));
+    assert!(text.contains("cp_async_8(pixels"), "{text}");
+    let c = Conv2d::nchw(1, 32, 12, 12, 20, 1, 1, 0);
+    let text = check(c, &EPILOGUE, "sm_80", &config([4, 4], 4, 1, 2, 1, 1, 2));
+    assert!(text.contains("cp_async_16(pixels"), "{text}");
+    // A row of 13 begins anywhere.
+    let text = check(Conv2d { w: 13, ..c }, &EPILOGUE, "sm_80", &config([4, 4], 8, 1, 2, 1, 1, 2));
+    assert!(text.contains("cp_async_4(pixels"), "{text}");
+}
+
+#[test]
 fn groups_of_lanes_split_the_reduction_too() {
     let c = Conv2d::nchw(1, 40, 7, 7, 20, 3, 1, 1);
     check(c, &EPILOGUE, "sm_90a", &config([7, 7], 8, 1, 2, 2, 1, 1));

@@ -260,14 +260,23 @@ fn least(space: &Space, otherwise: &Config, cost: impl Fn(&Config) -> f64) -> Re
     Ok(best.1)
 }
 
-/// The best that [`descend`] finds from `start` and from the cheapest of configs drawn from all over the space, always the
-/// same ones: one descent alone is caught where the first knobs lead it.
+/// As [`descend_from`], from as many starts as find what a space of few valleys has.
 fn descend_from_many(space: &Space, start: &Config, cost: impl Fn(&Config) -> f64) -> Result<Config, ConfigError> {
+    descend_from(space, start, 4, cost)
+}
+
+/// The best that [`descend`] finds from `start` and from the `descents` cheapest of configs drawn from all over the space,
+/// always the same ones: one descent alone is caught where the first knobs lead it.
+fn descend_from(
+    space: &Space,
+    start: &Config,
+    descents: usize,
+    cost: impl Fn(&Config) -> f64,
+) -> Result<Config, ConfigError> {
     const DRAWN: usize = 600;
-    const DESCENTS: usize = 4;
     let mut drawn: Vec<(f64, Config)> = space.sample(1).take(DRAWN).map(|(_, c)| (cost(&c), c)).collect();
     drawn.sort_by(|a, b| a.0.total_cmp(&b.0));
-    drawn.truncate(DESCENTS);
+    drawn.truncate(descents);
     // A start that is beyond the device's limits, as the smallest tiles of many images are, is none.
     let refused = space.normalise(start).err();
     if refused.is_none() {

@@ -52,7 +52,8 @@ fn halves(plan: &Plan) -> i64 {
 /// tiles are aligned.
 pub(super) fn window(pair: &DepthwisePointwise, sizes: Sizes) -> Window {
     let c = pair.depthwise;
-    Window { c, sizes, unit: widest(c.w, 4).min(widest(sizes.tile[1] * c.stride[1], 4)) }
+    let unit = widest(c.w, 4).min(widest(sizes.tile[1] * c.stride[1], 4));
+    Window { c, sizes, unit, whole: [false; 2] }
 }
 
 /// Input channels of a step of a warp, those of all groups.

@@ -7,10 +7,13 @@ use crate::ir::{
     Access, Axis, Barrier, BufferId, DType, Expr, Gpu, Group, Kernel, LoopKind, MbarrierOp, Scope, Slot, Stmt, VarId,
 };
 use crate::templates::cuda::source::Source;
-use crate::templates::cuda::{share, tile, unrolled};
+use crate::templates::cuda::{ceil_div, share, tile, unrolled};
 use crate::workload::naive::{activation_index, epilogue};
 use crate::workload::operands::Operands;
-use crate::workload::{Param, Role, Workload};
+use crate::workload::{Conv2d, Param, Role, Workload};
+
+/// Additions of the sums of warps and lanes that do not wait for each other.
+const SUM_CHAINS: i64 = 4;
 
 /// Brings the weights into the order in which warps fetch them; zeros stand where channels are beyond the last ones.
 pub(super) fn pack(plan: &Plan) -> Kernel {
@@ -52,12 +55,18 @@ fn packed_shape(plan: &Plan) -> Vec<i64> {
     vec![plan.channel_tiles(), together, plan.taps(), plan.sizes.side_by_side()]
 }
 
+/// The convolution whose input lies as that of `c`, with all pixels in one row.
+fn flat(c: Conv2d) -> Conv2d {
+    Conv2d { h: 1, w: c.h * c.w, ..c }
+}
+
 /// The kernel of a workload.
 pub(super) fn kernel(plan: &Plan, w: &Workload) -> Kernel {
     let mut b = KernelBuilder::new(w.kernel_name());
     let packed = |p: &Param| match (p.role, plan.pair) {
         (Role::Weight, _) => (DType::F32, packed_shape(plan)),
         (Role::DepthwiseWeight, Some(pair)) => (p.dtype, depthwise::filter_shape(plan, &pair)),
+        (Role::Input, None) if plan.fetched().flat() => (p.dtype, flat(plan.c).input_shape()),
         _ => (p.dtype, p.shape.clone()),
     };
     let params = Operands::typed(&mut b, w, packed);
@@ -303,26 +312,23 @@ impl Block<'_> {
     /// The pixels that a lane brings in a round of one of a step's parts: neighbours of a channel's plane are neighbours.
     fn of_a_channel(&self, ring: &Ring, k: &Expr, part: VarId, round: VarId) -> Piece {
         let (plan, window, groups) = (self.plan, self.plan.fetched(), self.sizes().groups());
-        let unit = window.unit;
         let together = Expr::from(ring.first) + k.clone() * self.sizes().step + part;
-        let piece = round * WARP + self.lane;
-        let pieces = window.elements() / unit;
-        let (ci, pixel) = match groups {
-            1 => (together, piece.clone()),
-            n => {
-                // Beyond the last group nothing is read; which channel it is then does not matter.
-                let group = piece.clone().floor_div(window.plane() / unit);
-                (together * n + group, piece.clone().floor_mod(window.plane() / unit))
-            }
+        let (piece, pieces) = (round * WARP + self.lane, window.pieces());
+        let (group, pixel) = match groups {
+            1 => (Expr::Int(0), piece.clone()),
+            n => (piece.clone().floor_div(pieces / n), piece.clone().floor_mod(pieces / n)),
         };
-        let (from, mut inside) = self.pixel(&window, ci, pixel);
-        let beyond = (pieces < plan.rounds() * WARP).then(|| piece.clone().lt(pieces));
-        let (exists, zeros) = if unit > 1 { (beyond, None) } else { (None, beyond) };
-        // In front of the channel's condition: what is emitted stays what was measured.
-        let channel = inside.split_off(2);
-        inside.extend(zeros);
-        inside.extend(channel);
-        Piece { turn: part * plan.rounds() + round, place: [part.into(), piece * unit], from, inside, exists }
+        let pixel = pixel * window.unit;
+        // Beyond the last group nothing is read; which channel it is then does not matter.
+        let (from, mut inside) = self.pixel(&window, together * groups + group.clone(), pixel.clone());
+        inside.extend((pieces < plan.rounds() * WARP).then(|| piece.lt(pieces)));
+        Piece {
+            turn: part * plan.rounds() + round,
+            place: [part.into(), group * window.plane() + pixel],
+            from,
+            inside,
+            exists: None,
+        }
     }
 
     /// The pixel that a lane brings in a round of a step where channels are neighbours: lanes take those of a step and of all
@@ -335,28 +341,38 @@ impl Block<'_> {
         let pixel = element.clone().floor_div(channels);
         let ci = (Expr::from(ring.first) + k.clone() * step) * groups + channel.clone();
         let (from, inside) = self.pixel(&window, ci, pixel.clone());
-        let elements = channels * window.plane();
+        let elements = step * window.pieces();
         let exists = (elements < plan.step_rounds() * WARP).then(|| element.lt(elements));
         let place = [channel.clone().floor_div(groups), channel.floor_mod(groups) * window.plane() + pixel];
         Piece { turn: round.into(), place, from, inside, exists }
     }
 
-    /// Where a pixel of the window, or the first of a unit of them, lies in the input, and what is so if it is there: first of
-    /// its row and column, then of its channel, if that may not be.
+    /// Where a pixel of the window, or the first of a unit of them, lies in the input, and what is so if it is there: that its
+    /// row, its column and its channel are, as far as they may not be. Units are aligned: they are inside as a whole, or not at
+    /// all.
     fn pixel(&self, window: &Window, ci: Expr, pixel: Expr) -> (Vec<Expr>, Vec<Expr>) {
-        let (plan, c, unit) = (self.plan, &window.c, window.unit);
-        let at = |dim: usize, within: Expr| {
-            self.tile_at(dim) * (self.sizes().tile[dim] * c.stride[dim]) + within - c.padding[dim]
+        let (plan, c) = (self.plan, &window.c);
+        let first = |dim: usize| match window.whole[dim] {
+            true => Expr::Int(0),
+            false => self.tile_at(dim) * (self.sizes().tile[dim] * c.stride[dim]) - c.padding[dim],
         };
-        let row = at(0, pixel.clone().floor_div(window.pitch() / unit));
-        let column = at(1, pixel.floor_mod(window.pitch() / unit) * unit - window.lead());
-        // Rows and pieces are aligned: these are inside as a whole, or not at all.
-        let within = KernelBuilder::between(&column, 0, c.w - (unit - 1));
-        let mut inside = vec![KernelBuilder::between(&row, 0, c.h), within];
+        let between = |at: &Expr, size: i64| KernelBuilder::between(at, 0, size - (window.unit - 1));
+        let (at, mut inside) = if window.flat() {
+            let at = first(0) * c.w + pixel;
+            let inside = (!window.whole[0]).then(|| between(&at, c.h * c.w));
+            ([0.into(), at], Vec::from_iter(inside))
+        } else {
+            let row = first(0) + pixel.clone().floor_div(window.pitch());
+            let column = first(1) + pixel.floor_mod(window.pitch()) - window.lead();
+            let inside = (!window.whole[0]).then(|| KernelBuilder::between(&row, 0, c.h));
+            let inside = inside.into_iter().chain([between(&column, c.w)]).collect();
+            ([row, column], inside)
+        };
         // Registers are loaded behind the last step, too.
         if plan.padded_channels() > c.ci || plan.by_registers() {
             inside.push(ci.clone().lt(c.ci));
         }
+        let [row, column] = at;
         (activation_index(c.layout, self.image.into(), ci, row, column), inside)
     }
 
@@ -417,8 +433,11 @@ impl Block<'_> {
                 });
             }
         });
-        let row = b.alloc("row", DType::F32, &[window.pitch()], Scope::Register);
-        for y in 0..window.reach(0) {
+        // A ring: elements of a row are needed no longer than the row is.
+        let row_registers = window.registers();
+        let pixels = b.alloc("pixel", DType::F32, &[row_registers], Scope::Register);
+        let mut loaded = 0;
+        for y in 0..(size[0] - 1) * c.stride[0] + (c.kh - 1) * c.dilation[0] + 1 {
             // Which taps meet this row, and for which row of outputs.
             let meeting: Vec<(i64, i64)> = (0..c.kh)
                 .filter_map(|kh| {
@@ -431,18 +450,24 @@ impl Block<'_> {
             if meeting.is_empty() {
                 continue;
             }
-            unrolled(b, "vector", window.pitch() / 4, |b, vector| {
-                b.loop_("pixel", 4, LoopKind::Vectorized, |b, pixel| {
-                    let from = vector * 4 + pixel;
-                    let group = Expr::from(self.lane).floor_div(self.sizes().lanes);
-                    let place = group * window.plane() + y * window.pitch() + from.clone();
-                    let value = match &ring.depthwise {
-                        Some(depthwise) => depthwise.result(self, k, part, place),
-                        None => Expr::load(ring.pixels, vec![self.warp.into(), slot.into(), part.into(), place]),
-                    };
-                    b.store(row, vec![from], value);
-                });
+            let row = (y + window.shift(0)) * window.pitch();
+            // Vectors of flat windows end in the next row; behind the last one there is none.
+            let end = (ceil_div(row + window.pitch(), 4) * 4).min(window.held());
+            let start = loaded.max(row / 4 * 4).min(end);
+            loaded = end;
+            let take = |b: &mut KernelBuilder, from: Expr| {
+                let group = Expr::from(self.lane).floor_div(self.sizes().lanes);
+                let place = group * window.plane() + from.clone();
+                let value = match &ring.depthwise {
+                    Some(depthwise) => depthwise.result(self, k, part, place),
+                    None => Expr::load(ring.pixels, vec![self.warp.into(), slot.into(), part.into(), place]),
+                };
+                b.store(pixels, vec![from.floor_mod(row_registers)], value);
+            };
+            unrolled(b, "vector", (end - start) / 4, |b, vector| {
+                b.loop_("within", 4, LoopKind::Vectorized, |b, within| take(b, vector * 4 + within + start));
             });
+            unrolled(b, "rest", (end - start) % 4, |b, rest| take(b, rest + (end / 4 * 4)));
             for (kh, output) in meeting {
                 for kw in 0..c.kw {
                     let outputs: Vec<i64> = plan.met(1, kw).collect();
@@ -450,10 +475,10 @@ impl Block<'_> {
                     unrolled(b, "x", count, |b, x| {
                         unrolled(b, "own", channels, |b, own| {
                             let x = x + start;
-                            let from = x.clone() * c.stride[1] + kw * c.dilation[1];
+                            let from = x.clone() * c.stride[1] + (row + kw * c.dilation[1] + window.shift(1));
                             let tap = kh * c.kw + kw;
-                            let product =
-                                Expr::load(weight, vec![tap.into(), own.into()]) * Expr::load(row, vec![from]);
+                            let pixel = Expr::load(pixels, vec![from.floor_mod(row_registers)]);
+                            let product = Expr::load(weight, vec![tap.into(), own.into()]) * pixel;
                             b.sum(acc, vec![output.into(), x, own.into()], product, &[]);
                         });
                     });
@@ -492,10 +517,15 @@ impl Block<'_> {
         });
         b.push(Stmt::Barrier(Barrier::Block));
         let add = |b: &mut KernelBuilder, count: i64, from: &dyn Fn(VarId) -> Expr| {
-            let sum = b.alloc("sum", DType::F32, &[1], Scope::Register);
-            b.store(sum, vec![0.into()], Expr::f32(0.0));
-            unrolled(b, "other", count, |b, other| b.sum(sum, vec![0.into()], from(other), &[]));
-            Expr::load(sum, vec![0.into()])
+            // Several at a time, because additions that wait for each other take longer than the loads.
+            let chains = if count < 2 * SUM_CHAINS { 1 } else { SUM_CHAINS };
+            let sums = b.alloc("sum", DType::F32, &[chains], Scope::Register);
+            (0..chains).for_each(|chain| b.store(sums, vec![chain.into()], Expr::f32(0.0)));
+            unrolled(b, "other", count, |b, other| {
+                b.sum(sums, vec![Expr::from(other).floor_mod(chains)], from(other), &[]);
+            });
+            let sums = (0..chains).map(|chain| Expr::load(sums, vec![chain.into()]));
+            sums.reduce(|a, b| a + b).unwrap_or(Expr::f32(0.0))
         };
         self.share(b, sizes.block_channels() * pixels, |b, element| {
             let [channel, pixel] = self.taken_apart(element.clone(), sizes.block_channels());
