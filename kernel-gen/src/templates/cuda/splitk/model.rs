@@ -1,10 +1,10 @@
 //! How long a layer takes: what ranks sizes that were not measured.
 //!
-//! The constants are fitted to 1893 timings of 113 layers of the networks of `specs/` on an H100, taken while these were
-//! tuned, with more weight on the fast ones: 1.6 to 50 us, of which the prediction is 11 % off (root of the mean square of
-//! the logarithm). Of the sizes measured for a layer those that it ranks first are 1.08 times as slow as the fastest
-//! (geometric mean). What layouts with channels side by side and types of 16 bits add is fitted to 480 timings of one image in
-//! NHWC, HWCN and NCHW, where the others were left as they are: 19 % off, fast ones weighing more.
+//! The constants are fitted to 5811 timings of 116 layers of the networks of `specs/` with one image, in f32 and NCHW, on an
+//! H100, taken while these were tuned, with more weight on the fast ones: 1.8 to 100 us, of which the prediction is 11 % off (root
+//! of the mean square of the logarithm). Of the sizes measured for a layer those that it ranks first are 1.08 times as slow as the
+//! fastest (geometric mean). What layouts with channels side by side and types of 16 bits add was fitted before that to 480 timings
+//! of one image in NHWC, HWCN and NCHW: 15 % off.
 
 use super::depthwise::{self, Work};
 use super::{Plan, WARP, ceil_div};
@@ -13,26 +13,30 @@ use crate::templates::cuda::conv2d_cost::norm;
 use crate::workload::{ConvLayout, DepthwisePointwise, Workload};
 
 /// Microseconds to launch and to end; an empty kernel takes 1.1.
-const LAUNCH_US: f64 = 1.42;
+const LAUNCH_US: f64 = 1.25;
 /// Microseconds that a cluster adds: its blocks start together and wait for each other's sums.
-const CLUSTER_US: f64 = 0.17;
+const CLUSTER_US: f64 = 0.19;
 /// Clocks from a copy until its bytes have come, as far as nothing else covers them.
-const LATENCY: f64 = 180.0;
+const LATENCY: f64 = 181.0;
+/// Share of the time that the bytes of later steps take for which those of the first wait.
+const AHEAD: f64 = 0.46;
 /// Bytes a clock that one multiprocessor gets from the L2 cache.
-const L2_BYTES_PER_CLOCK: f64 = 78.0;
+const L2_BYTES_PER_CLOCK: f64 = 51.0;
 /// Bytes of shared memory that a multiprocessor reads in a clock.
 const SHARED_BYTES_PER_CLOCK: f64 = 128.0;
 /// Clocks of shared memory for a warp's access.
-const SHARED_ACCESS: f64 = 1.9;
+const SHARED_ACCESS: f64 = 1.66;
 /// Share of a scheduler's slots that straight code of this kind fills.
-const ISSUE: f64 = 0.63;
+const ISSUE: f64 = 0.65;
 /// Slots of a multiply-add (those of a warp's turn pair up), and of a load of four pixels.
 const MULTIPLY_ADD: f64 = 0.69;
-const PIXELS_LOAD: f64 = 1.84;
-/// Instructions that copy pixels to shared memory, addresses and padding included; that copy weights; and of a step's rest.
-const COPY_PIXELS: f64 = 7.5;
-const COPY_WEIGHTS: f64 = 2.9;
-const STEP_REST: f64 = 5.8;
+const PIXELS_LOAD: f64 = 2.02;
+/// Instructions that copy pixels to shared memory, addresses and padding included, and where they are one run; that copy weights;
+/// and of a step's rest.
+const COPY_PIXELS: f64 = 11.1;
+const COPY_RUN: f64 = 4.4;
+const COPY_WEIGHTS: f64 = 2.03;
+const STEP_REST: f64 = 4.3;
 /// More of them where pixels come by way of registers, conversion and store, and the clocks that a step waits for them: nothing
 /// is fetched further ahead.
 const KEEP_PIXELS: f64 = 10.0;
@@ -43,19 +47,19 @@ const SECTOR_BYTES: i64 = 32;
 const LINE_BYTES: i64 = 128;
 const LINE_CLOCKS: f64 = 0.7;
 /// Clocks of a warp's step that none of its own instructions cover: waiting for the copies, the other lanes, the first loads.
-const STEP_ALONE: f64 = 76.0;
+const STEP_ALONE: f64 = 67.0;
 /// Clocks in which an instruction of the step comes from memory once, and how much slower code is that the cache for it
 /// (32 KiB, 16 bytes an instruction) does not hold.
-const CODE_CLOCKS: f64 = 0.45;
+const CODE_CLOCKS: f64 = 0.40;
 const CODE_HELD: f64 = 2000.0;
-const CODE_MISSED: f64 = 0.6;
+const CODE_MISSED: f64 = 0.54;
 /// Clocks of a step that wait for depthwise results.
 const DEPTHWISE_ALONE: f64 = 100.0;
 /// How round the corner is between what may bound a step.
-const NORM: f64 = 7.4;
+const NORM: f64 = 6.6;
 /// Clocks of adding up what warps have, and of each turn of the block's threads at that.
-const REDUCE_CLOCKS: f64 = 300.0;
-const TURN_CLOCKS: f64 = 11.6;
+const REDUCE_CLOCKS: f64 = 246.0;
+const TURN_CLOCKS: f64 = 4.5;
 /// Share of the multiprocessors that clusters of more than two blocks can use: an H100's are in groups, which are no
 /// multiples of four, and take 30 clusters of four or 15 of eight at a time.
 const IN_CLUSTERS: f64 = 120.0 / 132.0;
@@ -108,14 +112,15 @@ pub(super) fn us(plan: &Plan, w: &Workload, gpu: &Cuda) -> f64 {
     let waves = (rounds / sharing).ceil();
     let (taps, step) = (plan.taps() as f64, sizes.step as f64);
     let window = plan.multiplied();
-    let vectors = window.reach(0) as f64 * (window.pitch() / 4) as f64;
+    let loads = window.loads() as f64;
     let depthwise = plan.pair.map_or(Depthwise::default(), |pair| Depthwise::of(plan, &pair));
     // Instructions of a warp for one input channel of each group: products, loads from shared memory, and copies to it.
-    let products = MULTIPLY_ADD * plan.macs() as f64 + PIXELS_LOAD * vectors + taps;
+    let products = MULTIPLY_ADD * plan.macs() as f64 + PIXELS_LOAD * loads + taps;
     let copies = plan.step_rounds() as f64 / step;
     let by_registers = if plan.by_registers() { KEEP_PIXELS * copies } else { 0.0 };
-    let slots = products + by_registers + COPY_PIXELS * copies + COPY_WEIGHTS * taps + STEP_REST + depthwise.slots;
-    let code = step * (plan.macs() as f64 + vectors + 2.0 * taps + 8.0 * copies + depthwise.slots);
+    let copy = if window.flat() { COPY_RUN } else { COPY_PIXELS };
+    let slots = products + by_registers + copy * copies + COPY_WEIGHTS * taps + STEP_REST + depthwise.slots;
+    let code = step * (plan.macs() as f64 + loads + 2.0 * taps + 8.0 * copies + depthwise.slots);
     // From a fifth over what the cache holds nearly all of it misses.
     let missed = ((code - CODE_HELD) / (0.2 * CODE_HELD)).clamp(0.0, 1.0);
     let instructions = slots * (1.0 + CODE_MISSED * missed);
@@ -124,7 +129,7 @@ pub(super) fn us(plan: &Plan, w: &Workload, gpu: &Cuda) -> f64 {
     let turns = (warps / 4.0).ceil();
     let one = instructions * step / ISSUE;
     let issue = turns * one;
-    let accesses = vectors + taps * sizes.channels as f64 + copies + depthwise.accesses;
+    let accesses = loads + taps * sizes.channels as f64 + copies + depthwise.accesses;
     let lines = if plan.side_by_side() { copies * spread(plan, LINE_BYTES) } else { 0.0 };
     let shared = warps * step * (SHARED_ACCESS * accesses + LINE_CLOCKS * lines);
     let pixels = plan.slot_elements() as f64 * spread(plan, SECTOR_BYTES);
@@ -140,7 +145,8 @@ pub(super) fn us(plan: &Plan, w: &Workload, gpu: &Cuda) -> f64 {
     let reduce = 2.0 * sums / SHARED_BYTES_PER_CLOCK + TURN_CLOCKS * elements * sharing + REDUCE_CLOCKS;
     // Loads to registers are waited for before the next are asked for.
     let reduce = if plan.by_registers() { reduce + LOAD_CLOCKS * sizes.stages as f64 } else { reduce };
-    let clocks = CODE_CLOCKS * code + waves * (LATENCY + fetch + steps as f64 * period + reduce);
+    let ahead = AHEAD * (sizes.stages - 1) as f64 * fetch;
+    let clocks = CODE_CLOCKS * code + waves * (LATENCY + fetch + ahead + steps as f64 * period + reduce);
     let memory = w.bytes() as f64 / (gpu.bandwidth_gb_s * 1e3);
     let cluster = if sizes.cluster > 1 { CLUSTER_US } else { 0.0 };
     LAUNCH_US + cluster + (clocks / gpu.clock_mhz as f64).max(memory)
