@@ -385,12 +385,9 @@ fn time(
     {
         let bound = ready.bind(bench, &task.inputs, &task.output)?;
         tell(Stage::Run, 1.0)?;
-        let us = bench.time_launches(&bound, 1)?;
+        let us = sampling.one_call(best_us, LAUNCH_US, || bench.time_launches(&bound, 1))?;
         if sampling.is_slow(us - LAUNCH_US, best_us) {
-            tell(Stage::Time, budget_s(us, 1, Sampling::FEW))?;
-            for _ in 0..Sampling::FEW {
-                timing.samples_us.push(bench.time_launches(&bound, 1)?);
-            }
+            timing.samples_us.push(us);
         } else {
             let calls = calls(us, sampling);
             tell(Stage::Time, budget_s(us, calls, sampling.most))?;
