@@ -437,7 +437,7 @@ impl Block<'_> {
         let row_registers = window.registers();
         let pixels = b.alloc("pixel", DType::F32, &[row_registers], Scope::Register);
         let mut loaded = 0;
-        for y in 0..(size[0] - 1) * c.stride[0] + (c.kh - 1) * c.dilation[0] + 1 {
+        for y in 0..window.needed(0) {
             // Which taps meet this row, and for which row of outputs.
             let meeting: Vec<(i64, i64)> = (0..c.kh)
                 .filter_map(|kh| {

@@ -172,13 +172,18 @@ impl Window {
         if self.flat() { 0 } else { (-self.c.padding[1]).rem_euclid(self.unit) }
     }
 
-    /// Input rows (0) or columns (1) that a tile needs.
+    /// Rows (0) or columns (1) of the padded input that a tile needs.
+    fn needed(&self, dim: usize) -> i64 {
+        let taps = if dim == 0 { self.c.kh } else { self.c.kw };
+        (self.sizes.tile[dim] - 1) * self.c.stride[dim] + (taps - 1) * self.c.dilation[dim] + 1
+    }
+
+    /// Input rows (0) or columns (1) that it has for the tile.
     fn reach(&self, dim: usize) -> i64 {
-        let (taps, size) = if dim == 0 { (self.c.kh, self.c.h) } else { (self.c.kw, self.c.w) };
-        if self.whole[dim] {
-            size
-        } else {
-            (self.sizes.tile[dim] - 1) * self.c.stride[dim] + (taps - 1) * self.c.dilation[dim] + 1
+        match (self.whole[dim], dim) {
+            (true, 0) => self.c.h,
+            (true, _) => self.c.w,
+            (false, _) => self.needed(dim),
         }
     }
 
@@ -239,7 +244,7 @@ impl Plan {
         if self.pair.is_some() {
             return window;
         }
-        let window = Window { whole: [0, 1].map(|dim| self.tiles(dim) == 1), ..window };
+        let window = Window { whole: [0, 1].map(|dim| self.whole(dim)), ..window };
         if self.side_by_side() || self.by_registers() {
             return window;
         }
@@ -280,6 +285,11 @@ impl Plan {
     /// Tiles along the rows (0) or columns (1).
     fn tiles(&self, dim: usize) -> i64 {
         ceil_div(self.outputs(dim), self.sizes.tile[dim])
+    }
+
+    /// Whether a tile has all output rows (0) or columns (1).
+    fn whole(&self, dim: usize) -> bool {
+        self.tiles(dim) == 1
     }
 
     /// Tiles of output channels.
@@ -361,7 +371,7 @@ impl Plan {
     /// The tile's output rows (columns) for which a tap has to be multiplied: where the tile is the whole map, those that
     /// do not meet the padding.
     fn met(&self, dim: usize, tap: i64) -> impl Iterator<Item = i64> + use<> {
-        let (c, whole) = (self.c, self.tiles(dim) == 1);
+        let (c, whole) = (self.c, self.whole(dim));
         let size = if dim == 0 { c.h } else { c.w };
         (0..self.sizes.tile[dim]).filter(move |o| {
             let at = o * c.stride[dim] + tap * c.dilation[dim] - c.padding[dim];
