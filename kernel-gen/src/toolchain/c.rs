@@ -1,12 +1,11 @@
 //! The C compiler of a target: found by the rules of the `cc` crate, run here so that its messages can be shown.
 
-use super::ToolError;
+use super::headers::Headers;
+use super::{ToolError, in_parallel};
 use crate::stable::fnv1a;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
-use std::sync::Mutex;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::time::Duration;
 
@@ -171,48 +170,42 @@ impl Compiler {
     /// by the same compiler is kept. All sources that fail are reported.
     pub fn compile(&self, units: &[Unit], jobs: usize) -> Result<Vec<PathBuf>, Vec<ToolError>> {
         let identity = self.identity();
-        let (next, errors) = (AtomicUsize::new(0), Mutex::new(vec![]));
-        let work = || {
-            while let Some((i, unit)) = {
-                let i = next.fetch_add(1, Ordering::Relaxed);
-                units.get(i).map(|u| (i, u))
-            } {
-                if let Err(error) = self.compile_one(unit, identity) {
-                    errors.lock().unwrap_or_else(|e| e.into_inner()).push((i, error));
-                }
-            }
-        };
-        std::thread::scope(|scope| {
-            for _ in 1..jobs.clamp(1, units.len().max(1)) {
-                scope.spawn(work);
-            }
-            work();
-        });
-        let mut errors = errors.into_inner().unwrap_or_else(|e| e.into_inner());
-        errors.sort_by_key(|(i, _)| *i);
+        let stale = units.iter().filter_map(|unit| Stale::of(unit, identity).transpose());
+        let (stale, mut errors) = apart_from_errors(stale);
+        let headers = Headers::worth(self, stale.iter().map(|s| (&*s.text, &*s.unit.flags)), jobs);
+        let made = in_parallel(jobs, &stale, |stale| self.make(stale, &headers));
+        errors.extend(made.into_iter().filter_map(Result::err));
         match errors.is_empty() {
             true => Ok(units.iter().map(|u| object_of(&u.source)).collect()),
-            false => Err(errors.into_iter().map(|(_, e)| e).collect()),
+            false => Err(errors),
         }
     }
 
-    fn compile_one(&self, unit: &Unit, compiler: u64) -> Result<(), ToolError> {
-        let text = fs::read(&unit.source).map_err(|e| io_error(&unit.source, &e))?;
-        let key = format!("{:016x} {:016x} {compiler:016x} {:?}", fnv1a(&text), unit.depends, unit.flags);
-        let (object, key_file) = (object_of(&unit.source), unit.source.with_extension("o.key"));
-        if object.exists() && fs::read(&key_file).is_ok_and(|old| old == key.as_bytes()) {
-            return Ok(());
-        }
+    fn make(&self, stale: &Stale<'_>, headers: &Headers) -> Result<(), ToolError> {
+        let (unit, key_file) = (stale.unit, key_of(&stale.unit.source));
         // Without its key, an object that a failure leaves behind is not taken for a good one.
         let _ = fs::remove_file(&key_file);
+        let headers = headers.of(&stale.text, &unit.flags);
+        // A failure is told of the source alone, with a command that works without headers that are gone.
+        let made = headers.is_some_and(|headers| self.object(unit, Some(headers)).is_ok());
+        if !made {
+            self.object(unit, None)?;
+        }
+        fs::write(&key_file, &stale.key).map_err(|e| io_error(&key_file, &e))
+    }
+
+    fn object(&self, unit: &Unit, headers: Option<&Path>) -> Result<(), ToolError> {
         // Run where the source is, with its bare name: the folder stays out of the object.
         let folder = unit.source.parent().unwrap_or(Path::new("."));
         let name = |p: &Path| p.file_name().map(PathBuf::from).unwrap_or_default();
         let mut command = self.command(&self.program);
-        command.current_dir(folder).args(&self.args).args(unit.flags.iter().filter(|f| self.knows(f)));
-        command.arg("-c").arg(name(&unit.source)).arg("-o").arg(name(&object));
-        run(command, &unit.source)?;
-        fs::write(&key_file, key).map_err(|e| io_error(&key_file, &e))
+        command.current_dir(folder);
+        self.object_flags(&mut command, &unit.flags);
+        if let Some(headers) = headers {
+            command.arg("-include").arg(headers);
+        }
+        command.arg("-c").arg(name(&unit.source)).arg("-o").arg(name(&object_of(&unit.source)));
+        run(command, &unit.source)
     }
 
     /// Compiles sources and links them to a program that runs here. Warnings are errors.
@@ -258,20 +251,43 @@ impl Compiler {
         run_within(command, made, limit)
     }
 
-    /// Compiles a header beforehand, beside it.
+    /// Compiles a header beforehand, beside it, for [`Compiler::shared`].
     pub fn precompile(&self, header: &Path, flags: &[&str], limit: Duration) -> Result<(), ToolError> {
-        let mut made = header.as_os_str().to_owned();
-        made.push(if self.clang { ".pch" } else { ".gch" });
         let mut command = self.command(&self.program);
         self.kernel_flags(&mut command, flags);
-        command.args(["-x", "c-header"]).arg(header).arg("-o").arg(&made);
+        self.is_of_header(&mut command, header);
         run_within(command, header, limit)
+    }
+
+    /// Compiles a header beforehand, beside it, for objects with these flags.
+    pub(super) fn precompile_for_objects(&self, header: &Path, flags: &[String]) -> Result<(), ToolError> {
+        let mut command = self.command(&self.program);
+        self.object_flags(&mut command, flags);
+        self.is_of_header(&mut command, header);
+        run(command, header)
+    }
+
+    fn is_of_header(&self, command: &mut Command, header: &Path) {
+        let mut made = header.as_os_str().to_owned();
+        made.push(if self.clang { ".pch" } else { ".gch" });
+        command.args(["-x", "c-header"]).arg(header).arg("-o").arg(&made);
     }
 
     /// The flags of kernels that are loaded into a running process.
     fn kernel_flags(&self, command: &mut Command, flags: &[&str]) {
         command.args(self.args.iter().filter(|a| *a != "-w"));
         command.args(FLAGS.iter().chain(flags).filter(|f| self.knows(f))).arg("-fPIC");
+    }
+
+    /// The flags of a unit.
+    fn object_flags(&self, command: &mut Command, flags: &[String]) {
+        command.args(&self.args).args(flags.iter().filter(|f| self.knows(f)));
+    }
+
+    /// Whether objects name the files that they were made from: the last such flag decides, as it does for the compiler.
+    pub(super) fn writes_debug_information(&self) -> bool {
+        let of_debugger = |a: &&std::ffi::OsString| a.to_str().is_some_and(|a| a.starts_with("-g"));
+        self.args.iter().rfind(of_debugger).is_some_and(|a| a != "-g0")
     }
 
     /// Whether the compiler takes the flag.
@@ -295,6 +311,41 @@ impl Compiler {
         command.envs(self.env.iter().map(|(k, v)| (k, v))).stdin(Stdio::null());
         command
     }
+}
+
+/// A source whose object has to be made.
+struct Stale<'a> {
+    unit: &'a Unit,
+    text: Vec<u8>,
+    /// What the object is of; kept in a file beside it.
+    key: String,
+}
+
+impl<'a> Stale<'a> {
+    /// The unit, unless its object is of the same source, flags and compiler already.
+    fn of(unit: &'a Unit, compiler: u64) -> Result<Option<Stale<'a>>, ToolError> {
+        let text = fs::read(&unit.source).map_err(|e| io_error(&unit.source, &e))?;
+        let key = format!("{:016x} {:016x} {compiler:016x} {:?}", fnv1a(&text), unit.depends, unit.flags);
+        let is_kept = fs::read(key_of(&unit.source)).is_ok_and(|old| old == key.as_bytes());
+        Ok((!is_kept || !object_of(&unit.source).exists()).then_some(Stale { unit, text, key }))
+    }
+}
+
+/// What went well, and what did not.
+fn apart_from_errors<T>(results: impl Iterator<Item = Result<T, ToolError>>) -> (Vec<T>, Vec<ToolError>) {
+    let (mut good, mut errors) = (vec![], vec![]);
+    for result in results {
+        match result {
+            Ok(value) => good.push(value),
+            Err(error) => errors.push(error),
+        }
+    }
+    (good, errors)
+}
+
+/// The file that says what an object is of.
+fn key_of(source: &Path) -> PathBuf {
+    source.with_extension("o.key")
 }
 
 /// The object of a source.
@@ -444,6 +495,36 @@ mod tests {
         compiler.archive(&[object], &folder.join("liba.a")).unwrap();
         assert!(folder.join("liba.a").exists());
         fs::remove_dir_all(folder).unwrap();
+    }
+
+    #[cfg(target_arch = "x86_64")]
+    #[test]
+    fn headers_that_are_compiled_beforehand_change_no_object() {
+        let compiler = Compiler::find(&host(), &host()).unwrap();
+        let flags: Vec<String> = FLAGS.iter().chain(&["-march=x86-64-v3"]).map(|f| f.to_string()).collect();
+        let objects = |name: &str, count: usize| {
+            let folder = folder(name);
+            let unit = |i: usize| {
+                let source = folder.join(format!("k{i}.c"));
+                let body = "float f(const float *p) { return _mm256_cvtss_f32(_mm256_sqrt_ps(_mm256_loadu_ps(p))); }";
+                fs::write(&source, format!("{}#define I {i}\n{body}\n", super::super::headers::text(true))).unwrap();
+                Unit { source, flags: flags.clone(), depends: 0 }
+            };
+            let units: Vec<Unit> = (0..count).map(unit).collect();
+            let texts: Vec<Vec<u8>> = units.iter().map(|u| fs::read(&u.source).unwrap()).collect();
+            let headers = Headers::worth(&compiler, texts.iter().zip(&units).map(|(t, u)| (&**t, &*u.flags)), 2);
+            let has_headers = headers.of(&texts[0], &flags).is_some();
+            assert_eq!(headers.of(b"int no_intrinsics;\n", &flags), None);
+            drop(headers);
+            let made: Vec<Vec<u8>> =
+                compiler.compile(&units, 2).unwrap().iter().map(|o| fs::read(o).unwrap()).collect();
+            fs::remove_dir_all(folder).unwrap();
+            (has_headers, made)
+        };
+        let (one, many) = (objects("headers-1", 1), objects("headers-5", 5));
+        assert!(!one.0, "one source is not worth it");
+        assert!(many.0 || compiler.clang, "GCC compiles headers beforehand");
+        assert_eq!(one.1[0], many.1[0]);
     }
 
     #[test]

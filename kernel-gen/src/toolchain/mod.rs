@@ -9,6 +9,7 @@ pub mod cuda;
 mod error;
 #[cfg(feature = "tune")]
 pub mod harness;
+mod headers;
 mod parallel;
 mod process;
 mod temporary;

@@ -160,7 +160,7 @@ impl Template for Conv2dNoBatching {
             .with_split("tile_rx", &[-1, 1, 1])
             .with("auto_unroll_max_step", 1500)
             .with("unroll_explicit", 0);
-        Ok(descend_from_many(&self.space(w, t)?, &start, |config| self.cost(w, t, config))?)
+        Ok(descend_from_many(&self.space(w, t)?, &start, &|config| self.cost(w, t, config))?)
     }
 
     fn cost(&self, w: &Workload, t: &Target, config: &Config) -> f64 {

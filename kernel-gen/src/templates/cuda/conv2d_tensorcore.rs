@@ -156,7 +156,7 @@ impl Template for Conv2dTensorcore {
 
     fn default_config(&self, w: &Workload, t: &Target) -> Result<Config, TemplateError> {
         let start = Sizes { row_warps: 1, col_warps: 1, row_tiles: 1, col_tiles: 1, chunk: 1, vector: 8 };
-        Ok(descend(&self.space(w, t)?, &start.config(), |config| self.cost(w, t, config))?)
+        Ok(descend(&self.space(w, t)?, &start.config(), &|config| self.cost(w, t, config))?)
     }
 
     fn cost(&self, w: &Workload, t: &Target, config: &Config) -> f64 {

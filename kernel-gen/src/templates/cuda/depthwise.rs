@@ -138,7 +138,7 @@ impl Template for DepthwiseCuda {
 
     fn default_config(&self, w: &Workload, t: &Target) -> Result<Config, TemplateError> {
         let start = Sizes { block: [4, 4], threads: [1, 1], vthreads: [1, 1] };
-        Ok(descend_from_many(&self.space(w, t)?, &start.config(), |config| self.cost(w, t, config))?)
+        Ok(descend_from_many(&self.space(w, t)?, &start.config(), &|config| self.cost(w, t, config))?)
     }
 
     fn cost(&self, w: &Workload, t: &Target, config: &Config) -> f64 {

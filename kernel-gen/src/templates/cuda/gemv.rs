@@ -190,7 +190,7 @@ impl Template for Gemv {
 
     fn default_config(&self, w: &Workload, t: &Target) -> Result<Config, TemplateError> {
         let start = ["columns", "groups", "slices", "unroll"].into_iter().fold(Config::new(), |c, k| c.with(k, 1));
-        Ok(descend_from_many(&self.space(w, t)?, &start, |config| self.cost(w, t, config))?)
+        Ok(descend_from_many(&self.space(w, t)?, &start, &|config| self.cost(w, t, config))?)
     }
 
     fn cost(&self, w: &Workload, t: &Target, config: &Config) -> f64 {

@@ -137,7 +137,7 @@ impl Template for MatmulV1 {
     fn default_config(&self, w: &Workload, t: &Target) -> Result<Config, TemplateError> {
         // Where others are no better, the one that the notes found best.
         let best = Config::new().with("tile_y", 16).with("tile_x", 16);
-        Ok(least(&self.space(w, t)?, &best, |config| self.cost(w, t, config))?)
+        Ok(least(&self.space(w, t)?, &best, &|config| self.cost(w, t, config))?)
     }
 
     fn cost(&self, w: &Workload, t: &Target, config: &Config) -> f64 {
@@ -185,7 +185,7 @@ impl Template for MatmulSplit {
         // Where others are no better, as square as the factors allow, up to 256 threads.
         let largest = |n: i64| divisors(n).into_iter().filter(|d| *d <= 16).max().unwrap_or(1);
         let square = Config::new().with_split("tile_y", &[-1, largest(m.m)]).with_split("tile_x", &[-1, largest(m.n)]);
-        Ok(least(&self.space(w, t)?, &square, |config| self.cost(w, t, config))?)
+        Ok(least(&self.space(w, t)?, &square, &|config| self.cost(w, t, config))?)
     }
 
     fn cost(&self, w: &Workload, t: &Target, config: &Config) -> f64 {

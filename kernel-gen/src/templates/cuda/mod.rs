@@ -210,9 +210,13 @@ fn tiled_extent(n: i64) -> i64 {
     (n.max(1)..).find(|n| smooth(*n)).unwrap_or(n)
 }
 
+/// What a config costs by a template's model. Not a parameter of the functions that call it: they would be compiled once for
+/// each template, which every consumer's build would wait for.
+type Cost<'a> = &'a dyn Fn(&Config) -> f64;
+
 /// The config that coordinate descent finds: one knob after the other takes the value that costs least, until a round
 /// changes nothing. Deterministic, and cheap because costs are closed forms.
-fn descend(space: &Space, start: &Config, cost: impl Fn(&Config) -> f64) -> Result<Config, ConfigError> {
+fn descend(space: &Space, start: &Config, cost: Cost<'_>) -> Result<Config, ConfigError> {
     let mut best_index = space.index_of(start)?;
     let mut best = cost(start);
     for _ in 0..8 {
@@ -243,12 +247,12 @@ fn fastest(candidates: impl IntoIterator<Item = (f64, Config)>) -> Result<Config
 }
 
 /// All configs of a small space with what they cost.
-fn with_costs(space: &Space, cost: impl Fn(&Config) -> f64) -> impl Iterator<Item = (f64, Config)> {
+fn with_costs<'a>(space: &'a Space, cost: Cost<'a>) -> impl Iterator<Item = (f64, Config)> + 'a {
     (0..space.range_len()).filter_map(|index| space.get(index)).map(move |config| (cost(&config), config))
 }
 
 /// The config of a small space that costs least; `otherwise` where none costs clearly less.
-fn least(space: &Space, otherwise: &Config, cost: impl Fn(&Config) -> f64) -> Result<Config, ConfigError> {
+fn least(space: &Space, otherwise: &Config, cost: Cost<'_>) -> Result<Config, ConfigError> {
     let otherwise = space.normalise(otherwise)?;
     let mut best = (cost(&otherwise), otherwise);
     for config in (0..space.range_len()).filter_map(|index| space.get(index)) {
@@ -261,18 +265,13 @@ fn least(space: &Space, otherwise: &Config, cost: impl Fn(&Config) -> f64) -> Re
 }
 
 /// As [`descend_from`], from as many starts as find what a space of few valleys has.
-fn descend_from_many(space: &Space, start: &Config, cost: impl Fn(&Config) -> f64) -> Result<Config, ConfigError> {
+fn descend_from_many(space: &Space, start: &Config, cost: Cost<'_>) -> Result<Config, ConfigError> {
     descend_from(space, start, 4, cost)
 }
 
 /// The best that [`descend`] finds from `start` and from the `descents` cheapest of configs drawn from all over the space,
 /// always the same ones: one descent alone is caught where the first knobs lead it.
-fn descend_from(
-    space: &Space,
-    start: &Config,
-    descents: usize,
-    cost: impl Fn(&Config) -> f64,
-) -> Result<Config, ConfigError> {
+fn descend_from(space: &Space, start: &Config, descents: usize, cost: Cost<'_>) -> Result<Config, ConfigError> {
     const DRAWN: usize = 600;
     let mut drawn: Vec<(f64, Config)> = space.sample(1).take(DRAWN).map(|(_, c)| (cost(&c), c)).collect();
     drawn.sort_by(|a, b| a.0.total_cmp(&b.0));
@@ -284,7 +283,7 @@ fn descend_from(
     }
     let mut best: Option<(f64, Config)> = None;
     for (_, from) in drawn {
-        let config = descend(space, &from, &cost)?;
+        let config = descend(space, &from, cost)?;
         let found = cost(&config);
         if best.as_ref().is_none_or(|b| found < b.0) {
             best = Some((found, config));
@@ -316,7 +315,7 @@ mod tests {
         };
         let cost = |c: &Config| (c.int("a").unwrap() + (c.int("b").unwrap() - 7).abs()) as f64;
         let start = Config::new().with("a", 0).with("b", 0);
-        let found = descend_from_many(&space(5), &start, cost).unwrap();
+        let found = descend_from_many(&space(5), &start, &cost).unwrap();
         assert_eq!((found.int("a"), found.int("b")), (Ok(5), Ok(7)));
         // 256 images make more blocks of the smallest tiles than a grid has.
         let many = Workload::f32(Conv2d::nchw(256, 256, 14, 14, 512, 3, 1, 1));
@@ -336,7 +335,7 @@ mod tests {
             let (a, b) = (c.int("a").unwrap() as f64, c.int("b").unwrap() as f64);
             (a - 13.0).powi(2) + (b - 4.0).powi(2) + 0.5 * (a - 13.0) * (b - 4.0)
         };
-        let found = descend(&space, &Config::new().with("a", 0).with("b", 0), bowl).unwrap();
+        let found = descend(&space, &Config::new().with("a", 0).with("b", 0), &bowl).unwrap();
         assert_eq!(found.to_string(), "a=13 b=4");
     }
 }

@@ -34,7 +34,7 @@ impl Template for PlainCuda {
 
     fn default_config(&self, w: &Workload, t: &Target) -> Result<Config, TemplateError> {
         let start = Config::new().with("threads", 256);
-        Ok(least(&self.space(w, t)?, &start, |config| self.cost(w, t, config))?)
+        Ok(least(&self.space(w, t)?, &start, &|config| self.cost(w, t, config))?)
     }
 
     fn cost(&self, w: &Workload, t: &Target, config: &Config) -> f64 {

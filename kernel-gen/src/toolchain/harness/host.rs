@@ -2,16 +2,11 @@
 
 use super::Folder;
 use crate::emit::c::Isa;
-use crate::toolchain::{Compiler, ToolError, Warnings};
+use crate::toolchain::{Compiler, ToolError, Warnings, headers};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Duration;
-
-/// The headers that emitted sources include. Reading them takes longer than compiling many a kernel, so they are compiled
-/// beforehand.
-const HEADERS: &str = "#include <stddef.h>\n#include <stdint.h>\n";
-const X86_HEADERS: &str = "#include <immintrin.h>\n";
 
 /// How long the compiler may take for what does not depend on a kernel.
 const LIMIT: Duration = Duration::from_secs(120);
@@ -47,8 +42,8 @@ impl Host {
         let main = [SYSTEM_HEADERS, super::tables::ABI, include_str!("peak.c"), include_str!("harness.c")].join("\n");
         let source = folder.write("harness.c", main.as_bytes())?;
         compiler.executable(&[&source], isa.flags(), &folder.join("harness"))?;
-        let x86 = if isa.flags().iter().any(|f| f.contains("x86")) { X86_HEADERS } else { "" };
-        folder.write("headers.h", format!("{HEADERS}{x86}").as_bytes())?;
+        let x86 = isa.flags().iter().any(|f| f.contains("x86"));
+        folder.write("headers.h", headers::text(x86).as_bytes())?;
         let mut host = Host { folder, isa, packs: Mutex::new(BTreeMap::new()), has_headers: false };
         // A compiler that cannot do this compiles the headers with each kernel.
         host.has_headers = compiler.precompile(&host.headers(), isa.flags(), LIMIT).is_ok();

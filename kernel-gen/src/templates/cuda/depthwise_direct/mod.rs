@@ -287,7 +287,7 @@ impl Template for DepthwiseDirect {
 
     fn default_config(&self, w: &Workload, t: &Target) -> Result<Config, TemplateError> {
         let start = Sizes::LEAST.config();
-        Ok(descend_from_many(&self.space(w, t)?, &start, |config| self.cost(w, t, config))?)
+        Ok(descend_from_many(&self.space(w, t)?, &start, &|config| self.cost(w, t, config))?)
     }
 
     fn cost(&self, w: &Workload, t: &Target, config: &Config) -> f64 {

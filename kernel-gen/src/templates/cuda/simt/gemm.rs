@@ -65,7 +65,7 @@ impl Template for SimtGemm {
     }
 
     fn default_config(&self, w: &Workload, t: &Target) -> Result<Config, TemplateError> {
-        Ok(descend_from_many(&self.space(w, t)?, &SMALLEST.config(), |config| self.cost(w, t, config))?)
+        Ok(descend_from_many(&self.space(w, t)?, &SMALLEST.config(), &|config| self.cost(w, t, config))?)
     }
 
     fn cost(&self, w: &Workload, t: &Target, config: &Config) -> f64 {

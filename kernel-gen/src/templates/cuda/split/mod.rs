@@ -262,7 +262,7 @@ impl<'t> Problem<'t> {
     }
 
     fn default_config(&self, w: &Workload) -> Result<Config, TemplateError> {
-        fastest(with_costs(&self.space()?, |config| self.cost(w, config)))
+        fastest(with_costs(&self.space()?, &|config| self.cost(w, config)))
     }
 
     fn schedule(&self, w: &Workload, t: &Target, config: &Config) -> Result<Scheduled, TemplateError> {

@@ -51,7 +51,7 @@ impl Template for SplitkDirect {
     }
 
     fn default_config(&self, w: &Workload, t: &Target) -> Result<Config, TemplateError> {
-        super::default_config(&self.space(w, t)?, |config| self.cost(w, t, config))
+        super::default_config(&self.space(w, t)?, &|config| self.cost(w, t, config))
     }
 
     fn cost(&self, w: &Workload, t: &Target, config: &Config) -> f64 {

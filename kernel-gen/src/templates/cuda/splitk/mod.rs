@@ -47,7 +47,7 @@ use crate::ir::DType;
 use crate::schedule::Schedule;
 use crate::space::{Config, ConfigError, Space};
 use crate::target::{Cuda, CudaFeature, Target};
-use crate::templates::cuda::{ceil_div, descend_from};
+use crate::templates::cuda::{Cost, ceil_div, descend_from};
 use crate::templates::{Pack, Scheduled, TemplateError};
 use crate::workload::{Conv2d, ConvLayout, DepthwisePointwise, Workload};
 
@@ -463,7 +463,7 @@ fn space(
 const DESCENTS: usize = 16;
 
 /// The config of the space that costs least.
-fn default_config(space: &Space, cost: impl Fn(&Config) -> f64) -> Result<Config, TemplateError> {
+fn default_config(space: &Space, cost: Cost<'_>) -> Result<Config, TemplateError> {
     let ones = |config: Config, knob: &str| config.with(knob, 1);
     let start = ["tile_h", "tile_w"].into_iter().fold(Config::new(), ones).with("lanes", WARP);
     let start = ["channels", "warps", "cluster", "step", "stages"].into_iter().fold(start, ones);

@@ -365,7 +365,7 @@ impl Template for Conv2dStem {
         let direct = start.clone().with("store", "direct");
         let space = self.space(w, t)?;
         let start = if space.normalise(&direct).is_ok() { direct } else { start.with("store", "rows") };
-        Ok(descend_from_many(&space, &start, |config| self.cost(w, t, config))?)
+        Ok(descend_from_many(&space, &start, &|config| self.cost(w, t, config))?)
     }
 
     fn cost(&self, w: &Workload, t: &Target, config: &Config) -> f64 {

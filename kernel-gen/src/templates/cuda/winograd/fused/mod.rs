@@ -198,7 +198,7 @@ impl Template for WinogradFused {
     }
 
     fn default_config(&self, w: &Workload, t: &Target) -> Result<Config, TemplateError> {
-        fastest(with_costs(&self.space(w, t)?, |config| self.cost(w, t, config)))
+        fastest(with_costs(&self.space(w, t)?, &|config| self.cost(w, t, config)))
     }
 
     fn cost(&self, w: &Workload, t: &Target, config: &Config) -> f64 {
