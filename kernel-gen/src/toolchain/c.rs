@@ -255,7 +255,7 @@ impl Compiler {
     pub fn precompile(&self, header: &Path, flags: &[&str], limit: Duration) -> Result<(), ToolError> {
         let mut command = self.command(&self.program);
         self.kernel_flags(&mut command, flags);
-        self.is_of_header(&mut command, header);
+        self.add_header(&mut command, header);
         run_within(command, header, limit)
     }
 
@@ -263,11 +263,11 @@ impl Compiler {
     pub(super) fn precompile_for_objects(&self, header: &Path, flags: &[String]) -> Result<(), ToolError> {
         let mut command = self.command(&self.program);
         self.object_flags(&mut command, flags);
-        self.is_of_header(&mut command, header);
+        self.add_header(&mut command, header);
         run(command, header)
     }
 
-    fn is_of_header(&self, command: &mut Command, header: &Path) {
+    fn add_header(&self, command: &mut Command, header: &Path) {
         let mut made = header.as_os_str().to_owned();
         made.push(if self.clang { ".pch" } else { ".gch" });
         command.args(["-x", "c-header"]).arg(header).arg("-o").arg(&made);
