@@ -172,7 +172,7 @@ impl Config {
         self
     }
 
-    /// The device whose records are preferred, where a target has records of several.
+    /// The device whose records are preferred, where a target has records of several: by default the one with most of them.
     pub fn device(mut self, name: &str) -> Config {
         self.device = Some(name.to_string());
         self

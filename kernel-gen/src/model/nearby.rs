@@ -11,7 +11,7 @@
 //! Everything is a pure function of workload, target and records, and costs a few hundred evaluations of cost functions.
 
 use super::{ModelError, Options, default_of, failed};
-use crate::records::{BestRecords, Record, threads_apart};
+use crate::records::{BestRecords, Preference, Record};
 use crate::space::{Config, Space, Value};
 use crate::target::Target;
 use crate::templates::Template;
@@ -162,14 +162,10 @@ fn lessons<'a>(
     options: &Options,
 ) -> Vec<Lesson<'a>> {
     let key = workload.key();
-    let strangeness =
-        |r: &Record| (options.device.as_ref().is_some_and(|d| *d != r.device), threads_apart(r, options.threads));
+    let preference = Preference::new(records, &target.name, options.device.as_deref(), options.threads);
     let mut by_workload: BTreeMap<&str, &Record> = BTreeMap::new();
     for (_, r) in records.iter().filter(|(_, r)| r.verified && r.target == target.name && r.workload != key) {
-        let better = by_workload
-            .get(r.workload.as_str())
-            .is_none_or(|old| strangeness(r).cmp(&strangeness(old)).then(r.time_us.total_cmp(&old.time_us)).is_lt());
-        if better {
+        if by_workload.get(r.workload.as_str()).is_none_or(|old| preference.order(r, old).is_lt()) {
             by_workload.insert(&r.workload, r);
         }
     }

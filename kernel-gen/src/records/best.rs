@@ -69,6 +69,19 @@ impl BestRecords {
         self.records.is_empty()
     }
 
+    /// The device with most records of a target; of those with equally many the first by name. None where the target has none.
+    ///
+    /// Where nobody names a device, its records come before those of others. That a record of another device is faster may be
+    /// the device's merit and not the config's, and a program whose kernels come from several devices is tuned for none.
+    pub fn main_device(&self, target: &str) -> Option<&str> {
+        let mut counts: BTreeMap<&str, usize> = BTreeMap::new();
+        for record in self.records.values().filter(|r| r.target == target) {
+            *counts.entry(&record.device).or_default() += 1;
+        }
+        // Of equal ones `max_by_key` takes the last.
+        counts.into_iter().rev().max_by_key(|(_, count)| *count).map(|(device, _)| device)
+    }
+
     /// The folders that [`load`](BestRecords::load) looked into, for a build script's rerun rules. The first is the
     /// one it was given, whether it exists or not.
     pub fn folders_read(&self) -> &[PathBuf] {

@@ -2,6 +2,7 @@
 
 use super::{BestRecords, Mismatch, Purpose, Record};
 use crate::space::{Config, Fingerprint, Space};
+use std::cmp::Ordering;
 use std::fmt;
 use std::path::PathBuf;
 
@@ -14,7 +15,7 @@ pub struct Query<'a> {
     pub target: &'a str,
     /// Other targets whose records may serve, the closest first.
     pub related_targets: &'a [&'a str],
-    /// The device whose record is preferred where a target has several.
+    /// The device whose record is preferred where a target has several; by default [`BestRecords::main_device`].
     pub device: Option<&'a str>,
     /// The number of threads whose record is preferred. Where nobody said, the record with most threads is: what was tuned
     /// for several runs on one thread almost as well, and what was tuned for one may have work for one only.
@@ -204,8 +205,7 @@ pub struct Lookup {
 ///
 /// The order is: a record of the target itself, on the wanted device if one is named; a record of another device of the
 /// same compute capability; a record of a related target, in the order of the query, if its config is valid in the
-/// space here, limits included. Among several of one kind the one whose number of threads is closest to the wanted one
-/// comes first, then the fastest.
+/// space here, limits included. Among several of one kind [`Preference`] decides.
 ///
 /// A record of this target that may not be used is a [`Refusal`]; one of another target is not, because its space is
 /// expected to differ. The rules are those of [`RULES`](super::RULES).
@@ -213,6 +213,7 @@ pub fn lookup(records: &BestRecords, query: &Query<'_>, offers: &[Offer<'_>]) ->
     let mut refusals = vec![];
     for target in std::iter::once(query.target).chain(query.related_targets.iter().copied()) {
         let own = target == query.target;
+        let preference = Preference::new(records, target, query.device, query.threads);
         let mut usable = vec![];
         for (file, record) in records.iter().filter(|(_, r)| r.workload == query.workload && r.target == target) {
             match usable_config(record, offers, own) {
@@ -221,10 +222,7 @@ pub fn lookup(records: &BestRecords, query: &Query<'_>, offers: &[Offer<'_>]) ->
                 Err(_) => {}
             }
         }
-        usable.sort_by(|(_, a, _), (_, b, _)| {
-            let rank = |r: &Record| (query.device.is_some_and(|d| d != r.device), threads_apart(r, query.threads));
-            rank(a).cmp(&rank(b)).then(a.time_us.total_cmp(&b.time_us))
-        });
+        usable.sort_by(|(_, a, _), (_, b, _)| preference.order(a, b));
         if let Some((file, record, config)) = usable.into_iter().next() {
             let (target, device, time_us) = (target.to_string(), record.device.clone(), record.time_us);
             let origin = if own && query.device.is_none_or(|d| d == device) {
@@ -241,9 +239,34 @@ pub fn lookup(records: &BestRecords, query: &Query<'_>, offers: &[Offer<'_>]) ->
     Lookup { found: None, refusals }
 }
 
-/// How far a record's number of threads is from the wanted one, as [`Query::threads`] has it.
-pub(crate) fn threads_apart(record: &Record, wanted: Option<u32>) -> u32 {
-    wanted.map_or(u32::MAX - record.threads, |wanted| record.threads.abs_diff(wanted))
+/// Which of several records of one workload and target to use: of the device that was named, then for the number of
+/// threads that is closest to the wanted one, then of the target's main device ([`BestRecords::main_device`]), then the
+/// fastest.
+#[derive(Clone, Copy)]
+pub(crate) struct Preference<'a> {
+    device: Option<&'a str>,
+    main_device: Option<&'a str>,
+    threads: Option<u32>,
+}
+
+impl<'a> Preference<'a> {
+    /// Among the records of a target; `device` and `threads` are what [`Query`] has.
+    pub(crate) fn new(
+        records: &'a BestRecords,
+        target: &str,
+        device: Option<&'a str>,
+        threads: Option<u32>,
+    ) -> Preference<'a> {
+        Preference { device, main_device: records.main_device(target), threads }
+    }
+
+    /// The better one is less.
+    pub(crate) fn order(&self, a: &Record, b: &Record) -> Ordering {
+        let other = |wanted: Option<&str>, r: &Record| wanted.is_some_and(|device| device != r.device);
+        let apart = |r: &Record| self.threads.map_or(u32::MAX - r.threads, |threads| r.threads.abs_diff(threads));
+        let rank = |r: &Record| (other(self.device, r), apart(r), other(self.main_device, r));
+        rank(a).cmp(&rank(b)).then(a.time_us.total_cmp(&b.time_us))
+    }
 }
 
 /// Whether two targets are CUDA architectures of one compute capability.

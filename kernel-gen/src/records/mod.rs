@@ -29,7 +29,7 @@ mod text;
 mod trial;
 
 pub use best::{ARTIFACTS, BestRecords};
-pub(crate) use lookup::threads_apart;
+pub(crate) use lookup::Preference;
 pub use lookup::{Choice, Found, Lookup, Offer, Origin, Query, Refusal, lookup};
 pub use matrix::{Mismatch, Purpose, RULES, Rule, Verdict};
 pub(crate) use text::quoted;

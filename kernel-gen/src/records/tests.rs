@@ -202,7 +202,12 @@ fn the_order_is_device_then_capability_then_architecture() {
     let all = [of("sm_90a", "H100", 9.0), of("sm_90a", "H200", 8.0), of("sm_90", "H20", 7.0), of("sm_89", "L4", 1.0)];
     let q = |device| Query { target: "sm_90a", related_targets: &["sm_90", "sm_89"], device, ..query() };
     let origin = |records: &[Record], device| look(records, &q(device)).found.unwrap().origin;
-    assert!(matches!(origin(&all, None), Origin::Exact { device, .. } if device == "H200"));
+    // Of two devices with equally many records the first by name, and not the faster one; then the one with more.
+    assert!(matches!(origin(&all, None), Origin::Exact { device, .. } if device == "H100"));
+    let another = Record { workload: "matmul-f32-m64n64k64-nn".into(), ..of("sm_90a", "H200", 2.0) };
+    let more = [&all[..], &[another]].concat();
+    assert!(matches!(origin(&more, None), Origin::Exact { device, .. } if device == "H200"));
+    assert!(matches!(origin(&more, Some("H100")), Origin::Exact { device, .. } if device == "H100"));
     assert!(matches!(origin(&all, Some("H100")), Origin::Exact { device, .. } if device == "H100"));
     let other = origin(&all[1..], Some("H100"));
     assert!(matches!(&other, Origin::SameCapability { device, .. } if device == "H200"));

@@ -67,6 +67,15 @@ impl Timing {
         median(&self.cold_us)
     }
 
+    /// What configs are compared by, in microseconds, a sample each: the geometric mean of a warm call and a cold one where both
+    /// were timed, as in a network, which finds activations in the cache and most weights in memory; else the samples.
+    pub fn compared_us(&self) -> Vec<f64> {
+        if self.cold_us.len() != self.samples_us.len() {
+            return self.samples_us.clone();
+        }
+        self.samples_us.iter().zip(&self.cold_us).map(|(warm, cold)| (warm * cold).sqrt()).collect()
+    }
+
     /// The median speed of a core meanwhile, if it was measured.
     pub fn core_median_gflops(&self) -> Option<f64> {
         Some(median(&self.core_gflops)).filter(|g| g.is_finite())

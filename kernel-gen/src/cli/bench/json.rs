@@ -65,6 +65,7 @@ fn peer(measured: &Measured, peer: Peer, result: &Result<PeerTiming, String>) ->
         Ok(timing) => json!({
             "peer": peer.name(),
             "way": timing.way,
+            "tried": timing.tried,
             "us": timing.median_us(),
             "samples_us": timing.samples_us,
             "cold_us": timing.cold_median_us(),

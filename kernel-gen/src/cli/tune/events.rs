@@ -81,8 +81,8 @@ impl<'p> Events<'p> {
         let mut json = json!({
             "name": name,
             "verdict": word,
-            "default_us": verdict.default_us(),
-            "record_us": verdict.incumbent_us(),
+            "default_us": verdict.default().and_then(|c| c.outcome.time_us()),
+            "record_us": verdict.incumbent().and_then(|c| c.outcome.time_us()),
         });
         if let Some(choice) = verdict.choice() {
             let source = match choice.source {

@@ -182,7 +182,12 @@ fn a_failure_is_a_row_with_its_reason_and_the_next_is_measured() {
 
 #[test]
 fn the_fastest_library_stands_beside_what_is_used() {
-    let timing = |way: &str, us: f64| PeerTiming { way: way.into(), samples_us: vec![us; 3], cold_us: vec![2.0 * us] };
+    let timing = |way: &str, us: f64| PeerTiming {
+        way: way.into(),
+        tried: vec![],
+        samples_us: vec![us; 3],
+        cold_us: vec![2.0 * us],
+    };
     let both = |us, cold| {
         Outcome::Timed(Timing { samples_us: vec![us], cold_us: vec![cold], core_gflops: vec![], max_error: 0.0 })
     };
@@ -213,7 +218,9 @@ fn the_fastest_library_stands_beside_what_is_used() {
 
 #[test]
 fn where_a_residual_is_added_a_library_that_adds_it_goes_before_a_faster_one_that_does_not() {
-    let timing = |way: &str, us: f64| Ok(PeerTiming { way: way.into(), samples_us: vec![us; 3], cold_us: vec![us] });
+    let timing = |way: &str, us: f64| {
+        Ok(PeerTiming { way: way.into(), tried: vec![], samples_us: vec![us; 3], cold_us: vec![us] })
+    };
     let (mut report, _) = report(&[64], &[], &[(64, "fast", 1, timed(4.0))]);
     report.peers = vec![Peer::Cudnn, Peer::CudnnFused];
     let note = "the peer of 1 of 1 workloads leaves out the residual that they add: compare with cudnn-fused\n";

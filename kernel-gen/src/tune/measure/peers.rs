@@ -11,6 +11,8 @@ pub use kernel_gen_runtime::cuda::candidate::PeerKind as Peer;
 pub struct PeerTiming {
     /// What the library calls the way.
     pub way: String,
+    /// All its ways, for people: what each took when they were ranked, or why it did not run.
+    pub tried: Vec<String>,
     /// Microseconds of one call, a sample each: operands where the calls before left them.
     pub samples_us: Vec<f64>,
     /// The same with operands that are not in a cache.
@@ -96,7 +98,7 @@ mod tests {
         assert_eq!(lost.calmer(calm.clone()), calm);
         // A library that was disturbed counts as well: ours would look good beside it.
         let beside = |us: f64, peer: f64| {
-            let peer = PeerTiming { way: "best".to_string(), samples_us: vec![peer], cold_us: vec![] };
+            let peer = PeerTiming { way: "best".to_string(), tried: vec![], samples_us: vec![peer], cold_us: vec![] };
             Comparison { peers: vec![Ok(peer)], ..of(&[us]) }
         };
         assert_eq!(beside(9.9, 20.0).calmer(beside(10.0, 12.0)), beside(10.0, 12.0));

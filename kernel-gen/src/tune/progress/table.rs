@@ -2,7 +2,7 @@
 
 use super::{counted, percent, rate, short, span, us};
 use crate::records::Outcome;
-use crate::tune::session::{Board, Source, Summary, Verdict};
+use crate::tune::session::{Board, Candidate, Source, Summary, Verdict};
 use std::fmt::Write;
 
 /// Columns that hold numbers stand on the right.
@@ -54,8 +54,8 @@ fn row(board: &Board, group: usize, verdict: &Verdict) -> [String; HEAD.len()] {
     // What was timed side by side counts for more than single trials.
     let searched = board.best_of(group).map(|(_, _, us)| us);
     let best = verdict.choice().and_then(|c| c.outcome.time_us()).or(searched).unwrap_or(f64::NAN);
-    let times = |other: Option<f64>| match other {
-        Some(other) if best.is_finite() => format!("{:.2}x", other / best),
+    let times = |other: Option<&Candidate>| match verdict.times_choice(other) {
+        Some(times) if times.is_finite() => format!("{times:.2}x"),
         _ => "-".to_string(),
     };
     [
@@ -65,8 +65,8 @@ fn row(board: &Board, group: usize, verdict: &Verdict) -> [String; HEAD.len()] {
         us(best),
         rate(workload.flops / best / 1e3),
         percent(workload.floor_us / best),
-        times(verdict.default_us()),
-        times(verdict.incumbent_us()),
+        times(verdict.default()),
+        times(verdict.incumbent()),
         chosen(board, verdict),
     ]
 }

@@ -81,24 +81,40 @@ impl Verdict {
         }
     }
 
-    /// The time of the config that is used without any record, if it ran.
-    pub fn default_us(&self) -> Option<f64> {
-        self.candidates().iter().find(|c| c.is_default)?.outcome.time_us()
+    /// The config that is used without any record, if it was compared.
+    pub fn default(&self) -> Option<&Candidate> {
+        self.candidates().iter().find(|c| c.is_default)
     }
 
-    /// The time of the record that there was, if it ran.
-    pub fn incumbent_us(&self) -> Option<f64> {
-        self.candidates().iter().find(|c| c.source == Source::Incumbent)?.outcome.time_us()
+    /// The record that there was, if it was compared.
+    pub fn incumbent(&self) -> Option<&Candidate> {
+        self.candidates().iter().find(|c| c.source == Source::Incumbent)
+    }
+
+    /// How many times as long as the choice another candidate took, by what they are compared by, if both ran.
+    pub fn times_choice(&self, other: Option<&Candidate>) -> Option<f64> {
+        let us = |c: &Candidate| c.timing().map(|t| median(&t.compared_us()));
+        Some(us(other?)? / us(self.choice()?)?)
+    }
+}
+
+impl Candidate {
+    /// How long it took, if it ran.
+    fn timing(&self) -> Option<&Timing> {
+        match &self.outcome {
+            Outcome::Timed(timing) => Some(timing),
+            Outcome::Failed(_) => None,
+        }
     }
 }
 
 /// Whether one timing is better than another by more than the noise of both.
 ///
-/// Samples that were taken alternately are compared in pairs, so that what slowed both down does not count: the median of
+/// Both by [`Timing::compared_us`]. Samples that were taken alternately are compared in pairs, so that what slowed both down does not count: the median of
 /// the ratios must be below 1 by two standard errors of that median, and by [`MIN_GAIN`] in any case. The standard error
 /// comes from the median absolute deviation, which a few disturbed samples do not move.
 pub fn beats(challenger: &Timing, incumbent: &Timing) -> bool {
-    let (a, b) = (&challenger.samples_us, &incumbent.samples_us);
+    let (a, b) = (&challenger.compared_us(), &incumbent.compared_us());
     let (ratio, error) = if a.len() == b.len() && a.len() >= 3 {
         let ratios: Vec<f64> = a.iter().zip(b).map(|(a, b)| a / b).collect();
         middle_and_error(&ratios)
@@ -121,16 +137,13 @@ fn middle_and_error(samples: &[f64]) -> (f64, f64) {
 
 /// What follows from the outcomes of a comparison.
 pub(super) fn verdict(candidates: Vec<Candidate>) -> Verdict {
-    let timing = |c: &Candidate| match &c.outcome {
-        Outcome::Timed(timing) => Some(timing.clone()),
-        Outcome::Failed(_) => None,
-    };
     let fastest = candidates
         .iter()
         .enumerate()
-        .filter_map(|(at, c)| Some((at, timing(c)?)))
-        .filter(|(_, t)| t.median_us().is_finite())
-        .min_by(|(_, a), (_, b)| a.median_us().total_cmp(&b.median_us()));
+        .filter_map(|(at, c)| Some((at, median(&c.timing()?.compared_us()))))
+        .filter(|(_, us)| us.is_finite())
+        .min_by(|(_, a), (_, b)| a.total_cmp(b))
+        .map(|(at, _)| at);
     let incumbent = candidates.iter().position(|c| c.source == Source::Incumbent);
     // A record that could not be asked for reasons that are not its own is not beaten.
     let unasked = |at: usize| match &candidates[at].outcome {
@@ -139,15 +152,15 @@ pub(super) fn verdict(candidates: Vec<Candidate>) -> Verdict {
     };
     let stays = incumbent.filter(|at| {
         unasked(*at)
-            || match (timing(&candidates[*at]), &fastest) {
-                (Some(old), Some((_, new))) => !beats(new, &old),
+            || match (candidates[*at].timing(), fastest.and_then(|at| candidates[at].timing())) {
+                (Some(old), Some(new)) => !beats(new, old),
                 _ => false,
             }
     });
     match (stays, fastest) {
         (Some(incumbent), _) => Verdict::Kept { candidates, incumbent },
-        (None, Some((winner, _))) => {
-            let incumbent = incumbent.filter(|at| timing(&candidates[*at]).is_some());
+        (None, Some(winner)) => {
+            let incumbent = incumbent.filter(|at| candidates[*at].timing().is_some());
             Verdict::Won { candidates, winner, incumbent }
         }
         (None, None) => Verdict::Nothing { candidates },

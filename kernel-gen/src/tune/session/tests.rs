@@ -245,7 +245,7 @@ fn ties_keep_the_incumbent() {
         let verdict = verdict_at(beaten);
         assert!(matches!(verdict, Verdict::Won { incumbent: Some(_), .. }), "{beaten} us");
         assert_eq!(verdict.choice().unwrap().outcome.time_us(), Some(10_000.0));
-        assert_eq!(verdict.incumbent_us(), Some(beaten));
+        assert_eq!(verdict.incumbent().unwrap().outcome.time_us(), Some(beaten));
     }
 }
 
@@ -264,7 +264,10 @@ fn no_trials_time_the_records_again() {
     assert!(trials.iter().all(Vec::is_empty) && summary.ended == Ended::Trials);
     assert!(matches!(summary.verdicts[0], Verdict::Kept { .. }), "{:?}", summary.verdicts[0]);
     assert_eq!(
-        (summary.verdicts[0].choice().unwrap().config.clone(), summary.verdicts[0].incumbent_us()),
+        (
+            summary.verdicts[0].choice().unwrap().config.clone(),
+            summary.verdicts[0].incumbent().and_then(|c| c.outcome.time_us())
+        ),
         (config, Some(9_000.0))
     );
     // The other one has no record: its default is measured, and becomes one.
@@ -375,6 +378,35 @@ fn a_record_that_fails_now_is_replaced_but_one_that_could_not_be_asked_stays() {
     assert!(matches!(verdict_of(failure(FailureKind::WrongAnswer)), Verdict::Won { winner: 1, incumbent: None, .. }));
     assert!(matches!(verdict_of(failure(FailureKind::Worker)), Verdict::Kept { incumbent: 0, .. }));
     assert!(matches!(verdict_of(timing(30.0)), Verdict::Won { winner: 1, incumbent: Some(0), .. }));
+}
+
+#[test]
+fn what_gains_less_warm_than_it_loses_cold_is_no_gain() {
+    let a = task(1, &TEMPLATE);
+    let candidate = |at: u64, source, warm: f64, cold: f64| Candidate {
+        entry: 0,
+        config: a.space.get(at).unwrap(),
+        source,
+        is_default: false,
+        outcome: Outcome::Timed(Timing {
+            samples_us: vec![warm; 8],
+            cold_us: vec![cold; 8],
+            core_gflops: vec![],
+            max_error: 0.0,
+        }),
+        floor_us: None,
+    };
+    let record = || candidate(0, Source::Incumbent, 10.0, 20.0);
+    let verdict = |others: &[Candidate]| finish::verdict([&[record()], others].concat());
+    // 2.5 % faster in a row, and 15 % slower with weights from memory.
+    let warm = candidate(1, Source::Search, 9.75, 23.0);
+    assert!(matches!(verdict(std::slice::from_ref(&warm)), Verdict::Kept { incumbent: 0, .. }));
+    // The other way around, though it is not the fastest warm.
+    let cold = candidate(2, Source::Search, 10.0, 16.2);
+    let won = verdict(&[warm, cold]);
+    assert!(matches!(won, Verdict::Won { winner: 2, incumbent: Some(0), .. }));
+    let gain = won.times_choice(won.incumbent()).unwrap();
+    assert!((gain - (20.0_f64 / 16.2).sqrt()).abs() < 1e-9, "{gain}");
 }
 
 #[test]

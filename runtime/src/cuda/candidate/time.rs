@@ -26,11 +26,6 @@ impl Bench {
         self.recorded(calls, || bounds.iter().cycle().take(calls).try_for_each(|bound| self.launch(bound)))
     }
 
-    /// As [`Bench::time_launches`], for what a library does with the buffers of [`Bench::launch_peer`].
-    pub fn time_peer(&self, way: &PeerWay<'_>, buffers: &[&Guarded], calls: usize) -> Result<f64, PeerError> {
-        self.between_events(|| (0..calls).try_for_each(|_| self.launch_peer(way, buffers)))
-    }
-
     /// As [`Bench::graph`], for what a library does: with each set of buffers in turn.
     pub fn graph_of_peer<'a>(
         &self,

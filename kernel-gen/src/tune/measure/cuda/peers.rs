@@ -1,7 +1,7 @@
 //! The vendor's libraries in the process that holds the GPU: what of a workload they compute, and their fastest way.
 
 use super::protocol::Stage;
-use super::worker::{Stop, Task, Tell, budget_s, calls};
+use super::worker::{LAUNCH_US, Stop, Task, Tell, budget_s, calls, least_us};
 use crate::ir::DType;
 use crate::records::FailureKind;
 use crate::tune::measure::pipeline::failure;
@@ -14,6 +14,8 @@ use std::collections::BTreeMap;
 
 /// Replays by which the ways of a library are ranked.
 const ROUNDS: usize = 5;
+/// Replays of a single call.
+const FEW: usize = 3;
 /// A way that takes so many times as long as the best so far is not looked at closely.
 const SLOW: f64 = 4.0;
 /// Seconds in which a library brings what it needs to the GPU, which it does when that is first used.
@@ -113,7 +115,10 @@ impl From<PeerError> for Stop {
     }
 }
 
-/// A library's fastest way on a workload's own buffers, or why there is none.
+/// A library's fastest way on a workload's own buffers, none if none does this; and what each took, for people.
+///
+/// A way is timed in recorded graphs only. Between two events a call by itself also takes what the library needs to queue it,
+/// which for cuDNN may be many times the kernel's own: its fastest way would look slow beside another that was replayed.
 pub(super) fn fastest<'p>(
     bench: &Bench,
     task: &Task,
@@ -121,34 +126,37 @@ pub(super) fn fastest<'p>(
     ways: Vec<PeerWay<'p>>,
     sampling: &Sampling,
     tell: &mut Tell<'_>,
-) -> Result<Option<PeerWay<'p>>, Stop> {
+) -> Result<(Option<PeerWay<'p>>, Vec<String>), Stop> {
     let buffers = operands(workload, &task.inputs, &task.output);
     let mut best: Option<(f64, PeerWay<'p>)> = None;
+    let mut tried = vec![];
     for way in ways {
         tell(Stage::Run, LOAD_S)?;
         // A way that the library offers and then refuses is none. The first call also prepares what the library wants.
         match bench.launch_peer(&way, &buffers) {
             Ok(()) => bench.synchronize()?,
             Err(PeerError::Cuda(error)) => return Err(error.into()),
-            Err(_) => continue,
+            Err(why) => {
+                tried.push(format!("{}: {why}", way.name()));
+                continue;
+            }
         }
-        let us = bench.time_peer(&way, &buffers, 1)?;
-        if best.as_ref().is_some_and(|(least, _)| us > SLOW * least) {
-            continue;
-        }
-        let calls = calls(us, sampling);
-        tell(Stage::Time, LOAD_S + budget_s(us, calls, ROUNDS))?;
-        let graph = bench.graph_of_peer(&way, std::slice::from_ref(&buffers), calls)?;
-        let mut least = f64::INFINITY;
-        for _ in 0..ROUNDS {
-            least = least.min(bench.replay(&graph)?);
-        }
-        drop(graph);
-        if best.as_ref().is_none_or(|(us, _)| least < *us) {
-            best = Some((least, way));
+        let graph = |calls| bench.graph_of_peer(&way, std::slice::from_ref(&buffers), calls);
+        let us = least_us(bench, &graph(1)?, FEW)?;
+        let slow = best.as_ref().is_some_and(|(least, _)| us - LAUNCH_US > SLOW * least);
+        let us = if slow {
+            us
+        } else {
+            let calls = calls(us, sampling);
+            tell(Stage::Time, LOAD_S + budget_s(us, calls, ROUNDS))?;
+            least_us(bench, &graph(calls)?, ROUNDS)?
+        };
+        tried.push(format!("{}: {us:.4} us", way.name()));
+        if best.as_ref().is_none_or(|(least, _)| us < *least) {
+            best = Some((us, way));
         }
     }
-    Ok(best.map(|(_, way)| way))
+    Ok((best.map(|(_, way)| way), tried))
 }
 
 /// What a library reads and writes: the operator's two operands, the result, and what a fused call adds.

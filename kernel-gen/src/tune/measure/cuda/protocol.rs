@@ -136,14 +136,14 @@ impl From<WireOutcome> for Outcome {
 /// A library's outcome on its way.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub(super) enum WirePeer {
-    Timed { way: String, samples_us: Vec<f64>, cold_us: Vec<f64> },
+    Timed { way: String, tried: Vec<String>, samples_us: Vec<f64>, cold_us: Vec<f64> },
     Failed(String),
 }
 
 impl From<Result<PeerTiming, String>> for WirePeer {
     fn from(result: Result<PeerTiming, String>) -> Self {
         match result {
-            Ok(PeerTiming { way, samples_us, cold_us }) => WirePeer::Timed { way, samples_us, cold_us },
+            Ok(PeerTiming { way, tried, samples_us, cold_us }) => WirePeer::Timed { way, tried, samples_us, cold_us },
             Err(why) => WirePeer::Failed(why),
         }
     }
@@ -152,7 +152,7 @@ impl From<Result<PeerTiming, String>> for WirePeer {
 impl From<WirePeer> for Result<PeerTiming, String> {
     fn from(peer: WirePeer) -> Self {
         match peer {
-            WirePeer::Timed { way, samples_us, cold_us } => Ok(PeerTiming { way, samples_us, cold_us }),
+            WirePeer::Timed { way, tried, samples_us, cold_us } => Ok(PeerTiming { way, tried, samples_us, cold_us }),
             WirePeer::Failed(why) => Err(why),
         }
     }
@@ -226,7 +226,12 @@ mod tests {
 
     #[test]
     fn libraries_survive_the_journey() {
-        let timing = PeerTiming { way: "cuDNN gemm".into(), samples_us: vec![2.5], cold_us: vec![3.0, 3.25] };
+        let timing = PeerTiming {
+            way: "cuDNN gemm".into(),
+            tried: vec!["cuDNN gemm: 2.5 us".into(), "cuDNN fft: no".into()],
+            samples_us: vec![2.5],
+            cold_us: vec![3.0, 3.25],
+        };
         for result in [Ok(timing), Err("it is not here".to_string())] {
             let text = serde_json::to_string(&WirePeer::from(result.clone())).unwrap();
             let back: WirePeer = serde_json::from_str(&text).unwrap();

@@ -366,9 +366,14 @@ pub(super) fn budget_s(us: f64, calls: usize, samples: usize) -> f64 {
     2.0 + 3e-6 * us * (calls * (samples + 2)) as f64
 }
 
+/// The least microseconds of a call in so many replays.
+pub(super) fn least_us(bench: &Bench, graph: &Graph<'_>, replays: usize) -> Result<f64, Stop> {
+    (0..replays).try_fold(f64::INFINITY, |least, _| Ok(least.min(bench.replay(graph)?)))
+}
+
 /// Most that one launch by itself takes between two events however little the kernel does: 6 to 8 on an H100. A layer of a
 /// small network takes 2 in a graph; without this, no candidate beside the first would be looked at closely.
-const LAUNCH_US: f64 = 10.0;
+pub(super) const LAUNCH_US: f64 = 10.0;
 
 /// Takes samples until they are enough.
 fn time(
@@ -419,12 +424,10 @@ enum Contestant<'a> {
 }
 
 impl Contestant<'_> {
-    /// The microseconds of one call.
+    /// The microseconds of one call, with those of launching its graph.
     fn time_once(&self, bench: &Bench) -> Result<f64, Stop> {
-        match self {
-            Contestant::Candidate { warm, .. } => Ok(bench.time_launches(warm, 1)?),
-            Contestant::Library { way, warm, .. } => Ok(bench.time_peer(way, warm, 1)?),
-        }
+        let [warm, _] = self.graphs(bench, 1, 1)?;
+        least_us(bench, &warm, 2)
     }
 
     /// Calls on warm operands, and on cold ones.
@@ -457,7 +460,7 @@ fn compare(
     let set = task.inputs.iter().map(Guarded::bytes).sum::<usize>() + task.output.bytes();
     let sets = (2 * bench.facts().l2_bytes).div_ceil(set.max(1)).clamp(1, 4096);
     let cold = (0..sets).map(|_| buffers(bench, &task.data)).collect::<Result<Vec<_>, _>>()?;
-    let mut ways: Vec<Option<PeerWay<'_>>> = peers.iter().map(|_| None).collect();
+    let mut ways: Vec<(Option<PeerWay<'_>>, Vec<String>)> = peers.iter().map(|_| (None, vec![])).collect();
     let asked: Vec<Option<Peer>> = request.peers.iter().map(|name| Peer::from_name(name)).collect();
     let workload = Workload::from_key(&request.workload).map_err(|cause| failure(FailureKind::Worker, cause))?;
     if outcomes.iter().any(Result::is_ok) {
@@ -468,8 +471,9 @@ fn compare(
                 Ok(offered) => *way = peers::fastest(bench, task, &workload, offered, sampling, tell)?,
                 Err(why) => *result = Err(why),
             }
-            if way.is_none() && result.is_ok() {
-                *result = Err("none of its ways does this".to_string());
+            if way.0.is_none() && result.is_ok() {
+                let why: String = way.1.iter().map(|tried| format!("; {tried}")).collect();
+                *result = Err(format!("none of its ways does this{why}"));
             }
         }
     }
@@ -479,7 +483,7 @@ fn compare(
         let cold = cold.collect::<Result<Vec<_>, _>>()?;
         contestants.push(Contestant::Candidate { warm: ready.bind(bench, &task.inputs, &task.output)?, cold });
     }
-    for way in ways.iter().flatten() {
+    for way in ways.iter().filter_map(|(way, _)| way.as_ref()) {
         let warm = peers::operands(&workload, &task.inputs, &task.output);
         let cold = cold.iter().map(|(inputs, output)| peers::operands(&workload, inputs, output)).collect();
         contestants.push(Contestant::Library { way, warm, cold });
@@ -489,10 +493,10 @@ fn compare(
     for (_, timing) in outcomes.iter_mut().flatten() {
         [timing.samples_us, timing.cold_us] = samples.next().unwrap_or_default();
     }
-    for (way, result) in ways.iter().zip(peers) {
+    for ((way, tried), result) in ways.into_iter().zip(peers) {
         let Some(way) = way else { continue };
         let [samples_us, cold_us] = samples.next().unwrap_or_default();
-        *result = Ok(PeerTiming { way: way.name().to_string(), samples_us, cold_us });
+        *result = Ok(PeerTiming { way: way.name().to_string(), tried, samples_us, cold_us });
     }
     Ok(())
 }
