@@ -205,7 +205,8 @@ pub struct Lookup {
 ///
 /// The order is: a record of the target itself, on the wanted device if one is named; a record of another device of the
 /// same compute capability; a record of a related target, in the order of the query, if its config is valid in the
-/// space here, limits included. Among several of one kind [`Preference`] decides.
+/// space here, limits included. Among several of one kind the one measured with the number of threads closest to the
+/// wanted one comes first, then one of the target's main device ([`BestRecords::main_device`]), then the fastest.
 ///
 /// A record of this target that may not be used is a [`Refusal`]; one of another target is not, because its space is
 /// expected to differ. The rules are those of [`RULES`](super::RULES).
