@@ -9,6 +9,20 @@
 //! into `OUT_DIR` only: `kernels.rs` (brought in by `kernel_gen_runtime::include_kernels!()`), the C sources and a
 //! static library, which cargo is told to link.
 //!
+//! # How long it takes
+//!
+//! Cargo compiles build scripts, and all that they depend on, without optimisation, in the profiles `dev` and `release`
+//! alike. The generator schedules, verifies and prints every kernel, so it is worth a little optimisation, which makes it
+//! several times as fast: FIGURE. In the root `Cargo.toml` of the crate or of its workspace:
+//!
+//! ```toml
+//! [profile.dev.build-override]
+//! opt-level = 1
+//!
+//! [profile.release.build-override]
+//! opt-level = 1
+//! ```
+//!
 //! # What makes it run again
 //!
 //! The script tells cargo exactly what it read: the spec, the folder of records, the sources of `[[extern]]` code, the
