@@ -24,7 +24,7 @@
 //! Arguments are anything that is a dense array of known shape: a [`View`] of a slice, a [`Tensor`], a nested Rust
 //! array, or (feature `ndarray`) a view of an `ndarray` array. Nothing is copied on the way in or out.
 //!
-//! This is the only crate of the project that holds `unsafe` code; what generated code adds are calls of the
+//! Of the library's crates this is the only one that holds `unsafe` code; what generated code adds are calls of the
 //! emitted C functions through [`dispatch`], whose tables can only be made inside `unsafe`.
 #![warn(unsafe_op_in_unsafe_fn, clippy::undocumented_unsafe_blocks)]
 
