@@ -13,8 +13,9 @@ use std::path::{Path, PathBuf};
 /// Compiles the CUDA kernels of a spec and writes them beside its records, for builds without a CUDA compiler
 ///
 /// The folder holds PTX and machine code of every kernel for each CUDA architecture of the spec, and an index. Keep it
-/// in version control and name it in build.rs: `.artifacts("tuned/artifacts")`. Code that is there already and was made
-/// from the same source is kept; what no kernel needs any more is removed.
+/// in version control. A build looks into `artifacts` in its folder of records by itself; name the folder in build.rs,
+/// `.artifacts("gpu")`, only if it is elsewhere. Code that is there already and was made from the same source is kept; what
+/// no kernel needs any more is removed.
 #[derive(Args, Clone, Debug)]
 pub(super) struct Arguments {
     #[command(flatten)]
