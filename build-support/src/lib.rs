@@ -35,16 +35,19 @@
 //! | variable | effect |
 //! |---|---|
 //! | `CC`, `CFLAGS`, `AR` and their per-target forms | the C compiler, as for any crate that uses `cc` |
-//! | `KERNEL_GEN_NO_CC=1` | wrappers without code: launches return an error |
+//! | `KERNEL_GEN_NO_CC=1` | wrappers without code for CPUs, and no C compiler: a launch on a `Cpu` returns an error. Code for GPUs is made all the same, and calls of `[[extern]]` code do not link |
 //! | `KERNEL_GEN_DENY_FALLBACK=1` | a workload without a tuned record is an error, as [`Config::deny_fallback`] |
-//! | `KERNEL_GEN_CUDA` | `off`: no code for GPUs; or the one CUDA compiler to use (`nvcc`, `nvrtc`, `clang`, `embed`) |
+//! | `KERNEL_GEN_CUDA` | `off`: no code for GPUs, packaged code included, as `.cuda(false)`; a launch on a GPU returns an error. `nvcc`, `nvrtc` or `clang`: the one compiler to use for what is not packaged, and an error without it. `embed`: none, the sources go into the program |
 //! | `KERNEL_GEN_NVCC`, `NVCC`, `CUDA_HOME`, ... | where CUDA compilers are, see [`kernel_gen::toolchain::cuda`]; read if the spec has CUDA targets |
-//! | `DOCS_RS` | as `KERNEL_GEN_NO_CC`: documentation needs no code |
+//! | `DOCS_RS` | set to anything: wrappers without code for CPUs and for GPUs, and no tool is needed, libclang neither |
+//!
+//! `KERNEL_GEN_NO_CC` and `KERNEL_GEN_DENY_FALLBACK` count as unset where they are empty, `0` or `false`.
 //!
 //! # GPUs
 //!
-//! `[targets] cuda` in the spec asks for code for GPUs. It is compiled here, if a CUDA compiler is found or the code is
-//! packaged ([`Config::artifacts`]), and becomes part of the program if the feature `cuda` of `kernel-gen-runtime` is on.
+//! `[targets] cuda` in the spec asks for code for GPUs. It is packaged ([`Config::artifacts`]) or compiled here; without
+//! a CUDA compiler the sources take its place, and NVRTC compiles each at first use, which a warning says
+//! ([`MissingCudaCompiler`]). It becomes part of the program if the feature `cuda` of `kernel-gen-runtime` is on.
 //!
 //! # C code of your own
 //!
@@ -156,7 +159,8 @@ impl Config {
     }
 
     /// The folder of tuned records, relative to the package. It should exist, even if it is empty: cargo runs a build
-    /// script each time as long as something that it waits for is not there.
+    /// script each time, and compiles the crate behind it, as long as something that it waits for is not there. A build
+    /// without the folder says so in a warning and goes on without records.
     pub fn tuned(mut self, folder: impl AsRef<Path>) -> Config {
         self.tuned = Some(folder.as_ref().to_path_buf());
         self
