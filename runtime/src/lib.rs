@@ -24,6 +24,24 @@
 //! Arguments are anything that is a dense array of known shape: a [`View`] of a slice, a [`Tensor`], a nested Rust
 //! array, or (feature `ndarray`) a view of an `ndarray` array. Nothing is copied on the way in or out.
 //!
+//! # Environment
+//!
+//! A program reads these when it makes a device, and the last one at the first use of a kernel that it holds as source. What
+//! a build reads is in the documentation of `kernel-gen-build`.
+//!
+//! | variable | effect |
+//! |---|---|
+//! | `KERNEL_GEN_THREADS` | how many workers [`Cpu::new`] has, in place of one for each processor. What is no positive number is not obeyed; [`Cpu::with_threads`] does not ask |
+//! | `KERNEL_GEN_ISA` | the instruction set level of a new [`Cpu`], if the machine runs it: `x86-64`, `x86-64-v3`, `x86-64-v4` or `aarch64`. Any other value is not obeyed; [`Cpu::with_isa`] says what is wrong |
+//! | `KERNEL_GEN_NVRTC` | (feature `cuda`) the file of NVRTC's library, for kernels that were built without a CUDA compiler; otherwise the loader looks for it |
+//!
+//! # What first launches do
+//!
+//! The first launch of a workload on a GPU loads its code, or compiles it where the program holds the source, and may allocate
+//! workspace. The generated function `kernels::preload(&dev)?` does that for all workloads at once. Call it before launches are
+//! timed, and before they are captured in a graph, where code can no longer be loaded. On a CPU it only says whether there
+//! is code for every workload.
+//!
 //! Of the library's crates this is the only one that holds `unsafe` code; what generated code adds are calls of the
 //! emitted C functions through [`dispatch`], whose tables can only be made inside `unsafe`.
 #![warn(unsafe_op_in_unsafe_fn, clippy::undocumented_unsafe_blocks)]

@@ -6,7 +6,7 @@ mod sealed {
     pub trait Sealed {}
 }
 
-/// A shape that is known at compile time: one of [`D1`] to [`D5`].
+/// A shape that is known at compile time: one of [`D1`] to [`D6`].
 pub trait Shape: sealed::Sealed + Copy + Default + fmt::Debug + Send + Sync + 'static {
     /// Extents, outermost first.
     const DIMS: &'static [usize];
