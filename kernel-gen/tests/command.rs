@@ -1,6 +1,9 @@
 //! The command on the networks' specs with the built-in templates.
 #![cfg(feature = "cli")]
 
+mod folder;
+
+use folder::Folder;
 use kernel_gen::cli::{Output, run};
 use kernel_gen::ir::parse::parse;
 use kernel_gen::spec::Spec;
@@ -50,5 +53,97 @@ fn what_lower_prints_of_every_layer_parses_back() {
             }
             assert!(kernels >= 3, "{key}: the definition, a step and a pass at least, not {kernels}");
         }
+    }
+}
+
+/// Large images and long matrices, as people have them beside networks.
+const LARGE: &str = r#"schema = 1
+[targets]
+cpu = ["x86-64-v3"]
+cuda = ["sm_80", "sm_90a"]
+
+[[kernel]]
+name = "conv"
+op = "conv2d"
+layout = "NCHW"
+[[kernel.workload]]
+name = "picture"
+input = [1, 3, 8192, 8192]
+weight = [32, 3, 3, 3]
+padding = [1, 1]
+[[kernel.workload]]
+name = "strip"
+input = [1, 16, 100000, 8]
+weight = [16, 16, 3, 3]
+[[kernel.workload]]
+name = "tiles"
+input = [65536, 16, 8, 8]
+weight = [16, 16, 3, 3]
+padding = [1, 1]
+
+[[kernel]]
+name = "product"
+op = "matmul"
+[[kernel.workload]]
+name = "points"
+a = [8388544, 64]
+b = [64, 64]
+[[kernel.workload]]
+name = "colours"
+a = [5000000, 3]
+b = [3, 3]
+"#;
+
+#[test]
+fn large_shapes_are_scheduled_and_verified_on_every_target() {
+    let folder = Folder::new("large");
+    let spec = folder.0.join("kernels.toml");
+    fs::write(&spec, LARGE).unwrap();
+    let spec = spec.to_str().unwrap();
+    let started = std::time::Instant::now();
+    for workload in ["picture", "strip", "tiles", "points", "colours"] {
+        for target in ["x86-64-v3", "x86-64", "sm_80", "sm_90a"] {
+            let output = command(&["show", workload, "--target", target, "--spec", spec]);
+            assert!(output.success, "{workload} {target}: {:#?}", output.errors);
+        }
+    }
+    // Two seconds here. Costs that grow with the picture took minutes.
+    assert!(started.elapsed().as_secs() < 120, "{:?}", started.elapsed());
+}
+
+#[test]
+fn what_a_build_would_refuse_or_ignore_is_said() {
+    let folder = Folder::new("refused");
+    let path = |name: &str| folder.0.join(name).to_str().unwrap().to_string();
+    let spec = path("kernels.toml");
+    fs::write(&spec, LARGE).unwrap();
+    let error = |words: &[&str]| {
+        let output = command(words);
+        assert!(!output.success, "{words:?}: {}", output.text);
+        output.errors.join("\n")
+    };
+    let said = error(&["check", "kernels.toml"]);
+    assert!(said.contains("name the spec with --spec"), "{said}");
+    let said = error(&["check", "--spec", &spec, "--tuned", &path("nope")]);
+    assert!(said.contains("there is no folder") && said.contains("nope"), "{said}");
+    let said = error(&["check", "--spec", &spec, "--arch", "z80"]);
+    assert_eq!(said, "error: there are no CPU levels of `z80`; there are aarch64, x86_64");
+    fs::write(&spec, LARGE.replace(r#""sm_80", "#, "")).unwrap();
+    let said = error(&["check", "--spec", &spec]);
+    assert!(said.contains("sm_90a runs on no other device"), "{said}");
+    let external = "[[extern]]\nname = \"mine\"\nsource = \"src/mine.c\"\nheader = \"src/mine.h\"\n";
+    fs::write(&spec, format!("{LARGE}{external}")).unwrap();
+    let said = error(&["check", "--spec", &spec]);
+    assert!(said.contains("there is no file") && said.contains("src/mine.h"), "{said}");
+
+    // Records where nothing looks for them.
+    fs::write(&spec, LARGE).unwrap();
+    let tuned = Path::new(env!("CARGO_MANIFEST_DIR")).join("../specs/tuned/x86-64-v3");
+    let record = fs::read_dir(&tuned).unwrap().map(|e| e.unwrap().path()).find(|p| p.extension().is_some()).unwrap();
+    for (at, mend) in [("x86-64-v3", "name "), ("records", "move it to ")] {
+        fs::create_dir(path(at)).unwrap();
+        fs::copy(&record, Path::new(&path(at)).join(record.file_name().unwrap())).unwrap();
+        let said = error(&["check", "--spec", &spec, "--tuned", &path(at)]);
+        assert!(said.contains(mend) && said.contains(record.file_name().unwrap().to_str().unwrap()), "{said}");
     }
 }

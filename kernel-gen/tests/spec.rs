@@ -1,7 +1,7 @@
 //! Well-formed specs mean what they say.
 
 use kernel_gen::ir::DType;
-use kernel_gen::spec::{Fallback, Language, OpKind, Spec};
+use kernel_gen::spec::{Fallback, OpKind, Spec};
 use kernel_gen::workload::{ConvLayout, Epilogue, Math};
 use std::path::Path;
 
@@ -70,7 +70,7 @@ fn the_example_of_the_documentation_parses() {
     assert_eq!(layer.key(), "conv2d-nchw-f32-n1c512h7w7-o512k3x3-s1x1-p1.1.1.1-d1x1-g1-bias.relu");
     assert_eq!(layer.epilogue, [Epilogue::Bias, Epilogue::Relu]);
     assert_eq!(spec.kernels[0].workloads[0].count, 2);
-    assert_eq!((spec.externs[0].name.as_str(), spec.externs[0].language), ("my_kernels", Language::C));
+    assert_eq!((spec.externs[0].name.as_str(), spec.externs[0].source.as_str()), ("my_kernels", "src/mine.c"));
 }
 
 #[test]

@@ -17,7 +17,7 @@ use crate::stamp;
 use bindgen::callbacks::ParseCallbacks;
 use kernel_gen::diagnostic::Diagnostic;
 use kernel_gen::generate::{GenerateError, Source};
-use kernel_gen::spec::{ExternSpec, Language, Spec};
+use kernel_gen::spec::{ExternSpec, Spec};
 use kernel_gen::toolchain::{Compiler, FLAGS};
 use std::cell::RefCell;
 use std::path::{Path, PathBuf};
@@ -64,12 +64,6 @@ fn wrap_one(
         cause: cause.trim().replace('\n', " "),
         mend: mend.into(),
     };
-    if item.language == Language::Cuda {
-        return Err(fault(
-            format!("the source \"{}\" is CUDA, and this build compiles C only", item.source),
-            "leave it out, or name a .c file",
-        ));
-    }
     let folder = Path::new(&spec.file).parent().unwrap_or(Path::new(""));
     let (source, header) = (folder.join(&item.source), folder.join(&item.header));
     let read = |path: &Path| {

@@ -5,13 +5,15 @@ use super::project::{Files, Project, choice_json, label};
 use super::{Failure, Output, json_text};
 use crate::model::{ModelError, Options, choose};
 use crate::records::Origin;
+use crate::spec::Spec;
 use crate::target::Target;
 use crate::templates::Registry;
+use crate::toolchain::cuda::{Arch, require_portable};
 use clap::Args;
 use serde_json::{Value as Json, json};
 use std::collections::BTreeSet;
 use std::fmt::Write;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 /// Checks the spec and its records: what is malformed, missing, stale or unused
 ///
@@ -52,6 +54,11 @@ pub(super) fn run(registry: &Registry, arguments: &Arguments) -> Result<Output, 
         }
         return Err("there is no kernels.toml here; name the spec with --spec".to_string().into());
     };
+    let known: BTreeSet<&str> = Target::all().iter().filter_map(|t| Some(t.cpu()?.arch.as_str())).collect();
+    if !known.contains(&arguments.arch[..]) && arguments.arch != std::env::consts::ARCH {
+        let known: Vec<&str> = known.into_iter().collect();
+        return Err(format!("there are no CPU levels of `{}`; there are {}", arguments.arch, known.join(", ")).into());
+    }
     let options = project.options();
     let deny_fallback = arguments.deny_fallback || options.deny_fallback;
     // Every workload is looked at, with or without a record: what is denied is decided at the end.
@@ -61,6 +68,7 @@ pub(super) fn run(registry: &Registry, arguments: &Arguments) -> Result<Output, 
     let mut errors: Vec<String> = vec![];
     let mut stale: BTreeSet<String> = BTreeSet::new();
     let mut missing = 0;
+    errors.extend(unbuildable(spec));
     for target in &targets {
         for (_, w) in spec.workloads() {
             let name = label(w.name.as_deref(), &w.workload);
@@ -210,4 +218,20 @@ fn unused_records(project: &Project) -> Vec<String> {
     let used = |r: &crate::records::Record| keys.contains(&r.workload) && targets.contains(r.target.as_str());
     let files = project.records.iter().filter(|(_, r)| !used(r)).map(|(file, _)| file);
     files.map(|file| file.display().to_string().replace('\\', "/")).collect()
+}
+
+/// What a build refuses besides: CUDA targets no code of which runs on later devices, and files of the user's that are not
+/// there.
+fn unbuildable(spec: &Spec) -> Vec<String> {
+    let archs: Vec<Arch> = spec.targets.cuda.iter().filter_map(|t| t.name.parse().ok()).collect();
+    let mut errors: Vec<String> =
+        require_portable(&archs).err().map(|e| format!("{}: {e}", spec.file)).into_iter().collect();
+    let folder = Path::new(&spec.file).parent().unwrap_or(Path::new(""));
+    for item in &spec.externs {
+        for file in [&item.source, &item.header].map(|f| folder.join(f)).iter().filter(|f| !f.is_file()) {
+            let mend = "paths count from the folder of the spec";
+            errors.push(format!("{}:{}: there is no file {}; {mend}", spec.file, item.line, file.display()));
+        }
+    }
+    errors
 }

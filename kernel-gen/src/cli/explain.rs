@@ -2,7 +2,7 @@
 
 use super::project::{Files, Project, choice_json, config_json, target};
 use super::{Failure, Output, json_text};
-use crate::model::{candidates, choose};
+use crate::model::{choose, default_of};
 use crate::target::Target;
 use crate::templates::Registry;
 use crate::workload::Workload;
@@ -64,17 +64,18 @@ fn on_target(registry: &Registry, project: &Project, workload: &Workload, target
         Ok(choice) => choice_json(&choice),
         Err(error) => json!(error.to_string()),
     };
-    let defaults = candidates(registry, workload, target).unwrap_or_default();
     let templates: Vec<Json> = registry
         .iter()
         .map(|template| {
             let (name, version) = (template.name(), template.version());
-            match (template.applies(workload, target), defaults.iter().find(|c| c.template == name)) {
-                (Err(reason), _) => json!({ "name": name, "version": version, "does_not_apply": reason }),
-                (Ok(()), Some(c)) => json!({
+            let default = template
+                .applies(workload, target)
+                .and_then(|()| default_of(template, workload, target).unwrap_or_else(|error| Err(error.to_string())));
+            match default {
+                Err(reason) => json!({ "name": name, "version": version, "does_not_apply": reason }),
+                Ok(c) => json!({
                     "name": name, "version": version, "predicted_us": c.predicted_us, "default": config_json(&c.config),
                 }),
-                (Ok(()), None) => json!({ "name": name, "version": version }),
             }
         })
         .collect();
@@ -98,13 +99,12 @@ fn describe(target: &Json, text: &mut String) {
     }
     for template in target["templates"].as_array().into_iter().flatten() {
         let name = format!("{} v{}", word(&template["name"]), template["version"]);
-        let what = match (&template["predicted_us"], &template["does_not_apply"]) {
-            (Json::Number(us), _) => {
-                let us = us.as_f64().unwrap_or(f64::NAN);
+        let what = match template["does_not_apply"].as_str() {
+            Some(reason) => format!("does not apply: {reason}"),
+            None => {
+                let us = template["predicted_us"].as_f64().unwrap_or(f64::NAN);
                 format!("{us:10.1} us predicted for {}", word(&template["default"]["text"]))
             }
-            (_, Json::String(reason)) => format!("does not apply: {reason}"),
-            _ => "failed on this workload".to_string(),
         };
         let _ = writeln!(text, "  - {name:24} {what}");
     }

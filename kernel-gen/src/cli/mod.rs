@@ -37,6 +37,7 @@ use crate::diagnostic::Diagnostic;
 use crate::model::ModelError;
 use crate::space::{ConfigError, SpaceError};
 use crate::templates::{Registry, TemplateError};
+use clap::error::{ContextKind, ErrorKind};
 use clap::{Parser, Subcommand};
 use std::ffi::OsString;
 use std::fmt;
@@ -182,7 +183,11 @@ fn usage_error(error: &clap::Error) -> String {
     if parts.is_empty() || text.starts_with("Ahead-of-time") {
         return "error: no command is given; see kernel-gen --help".to_string();
     }
-    format!("{}; see kernel-gen --help", parts.join(" "))
+    // Only what is measured takes its spec by position.
+    let stray = error.get(ContextKind::InvalidArg).map(ToString::to_string).unwrap_or_default();
+    let spec = error.kind() == ErrorKind::UnknownArgument && stray.ends_with(".toml");
+    let mend = if spec { "name the spec with --spec; " } else { "" };
+    format!("{}; {mend}see kernel-gen --help", parts.join(" "))
 }
 
 /// A JSON value as the commands print it.

@@ -53,7 +53,16 @@ pub(super) struct Measured {
 impl Measured {
     /// The spec and the records in `tuned`.
     pub(super) fn project(&self, tuned: Option<&PathBuf>) -> Result<Project, Failure> {
-        Project::load(&Files { spec: self.spec.clone(), tuned: tuned.cloned() })
+        Project::load(&self.files(tuned))
+    }
+
+    /// The same, where `tuned` may be a folder that is yet to be made.
+    pub(super) fn project_to_tune(&self, tuned: Option<&PathBuf>) -> Result<Project, Failure> {
+        Project::read(&self.files(tuned))
+    }
+
+    fn files(&self, tuned: Option<&PathBuf>) -> Files {
+        Files { spec: self.spec.clone(), tuned: tuned.cloned() }
     }
 
     /// The workloads that are asked for.
@@ -124,8 +133,17 @@ pub(super) struct Project {
 }
 
 impl Project {
-    /// Reads the spec and the records. Without `--spec`, a missing `kernels.toml` is no spec.
+    /// Reads the spec and the records. Without `--spec`, a missing `kernels.toml` is no spec; without `--tuned`, a missing
+    /// folder has no records.
     pub(super) fn load(files: &Files) -> Result<Project, Failure> {
+        if let Some(named) = files.tuned.as_ref().filter(|named| !named.is_dir()) {
+            let mend = "name one that has a folder of records for each target";
+            return Err(format!("there is no folder {}; {mend}", named.display()).into());
+        }
+        Project::read(files)
+    }
+
+    fn read(files: &Files) -> Result<Project, Failure> {
         let path = files.spec.clone().unwrap_or_else(|| PathBuf::from("kernels.toml"));
         let spec = if files.spec.is_some() || path.exists() { Some(Spec::load(&path)) } else { None };
         let beside = path.parent().unwrap_or(Path::new("")).join("tuned");

@@ -126,23 +126,28 @@ pub fn choose(
         return Ok(Choice { template, config, origin: Origin::Model { predicted_us, records }, refusals });
     }
     let mut best: Option<Candidate> = None;
+    let mut reasons = vec![];
     for template in templates {
-        let candidate = default_of(template, workload, target)?;
-        if best.as_ref().is_none_or(|b| candidate.predicted_us.total_cmp(&b.predicted_us).is_lt()) {
-            best = Some(candidate);
+        match default_of(template, workload, target)? {
+            Ok(candidate) => {
+                if best.as_ref().is_none_or(|b| candidate.predicted_us.total_cmp(&b.predicted_us).is_lt()) {
+                    best = Some(candidate);
+                }
+            }
+            Err(reason) => reasons.push((template.name().to_string(), reason)),
         }
     }
-    // `templates_for` gave at least one.
     let Some(Candidate { template, config, predicted_us }) = best else {
-        return Err(ModelError::NoTemplate { workload: workload.key(), target: target.name.clone(), reasons: vec![] });
+        return Err(ModelError::NoTemplate { workload: workload.key(), target: target.name.clone(), reasons });
     };
     Ok(Choice { template, config, origin: Origin::Analytic { predicted_us }, refusals })
 }
 
-/// The default of every template that applies, cheapest first: what [`choose`] compares when there is no record.
+/// The default of every template that applies and has one, cheapest first: what [`choose`] compares when there is no record.
 pub fn candidates(registry: &Registry, workload: &Workload, target: &Target) -> Result<Vec<Candidate>, ModelError> {
     let templates = templates_for(registry, workload, target, &Options::default())?;
-    let mut all = templates.into_iter().map(|t| default_of(t, workload, target)).collect::<Result<Vec<_>, _>>()?;
+    let defaults = templates.into_iter().map(|t| default_of(t, workload, target)).collect::<Result<Vec<_>, _>>()?;
+    let mut all: Vec<Candidate> = defaults.into_iter().flatten().collect();
     all.sort_by(|a, b| a.predicted_us.total_cmp(&b.predicted_us));
     Ok(all)
 }
@@ -175,13 +180,21 @@ fn failed(template: &dyn Template, workload: &Workload, error: impl Into<Templat
     ModelError::Template { template, workload, error: Box::new(error.into()) }
 }
 
-fn default_of(template: &dyn Template, workload: &Workload, target: &Target) -> Result<Candidate, ModelError> {
+/// A template's default, or why it has none: no config of it is within the target's limits.
+pub(crate) fn default_of(
+    template: &dyn Template,
+    workload: &Workload,
+    target: &Target,
+) -> Result<Result<Candidate, String>, ModelError> {
     let space = template.space(workload, target).map_err(|e| failed(template, workload, e))?;
-    let config = template.default_config(workload, target).map_err(|e| failed(template, workload, e))?;
-    // A default outside its own space would be a choice that no record and no tuner can ever express.
-    let config = space.normalise(&config).map_err(|e| failed(template, workload, e))?;
+    let config = match template.default_config(workload, target) {
+        // A default outside its own space would be a choice that no record and no tuner can ever express.
+        Ok(config) => space.normalise(&config).map_err(|e| failed(template, workload, e))?,
+        Err(error) if error.is_of_limits() => return Ok(Err(error.to_string())),
+        Err(error) => return Err(failed(template, workload, error)),
+    };
     let predicted_us = template.cost(workload, target, &config);
-    Ok(Candidate { template: template.name().to_string(), config, predicted_us })
+    Ok(Ok(Candidate { template: template.name().to_string(), config, predicted_us }))
 }
 
 fn recorded(
@@ -327,6 +340,55 @@ mod tests {
         assert!(message.contains("version 7 of the template `slow`, which is now 1"), "{message}");
         let choice = choose_with(&[stale], &Options::default()).unwrap();
         assert_eq!((choice.template.as_str(), choice.refusals.len()), ("fast", 1));
+    }
+
+    /// A template that says it applies and then has no config.
+    struct Unfit(fn() -> TemplateError);
+
+    impl Template for Unfit {
+        fn name(&self) -> &str {
+            "none"
+        }
+
+        fn version(&self) -> u32 {
+            1
+        }
+
+        fn applies(&self, _: &Workload, _: &Target) -> Result<(), String> {
+            Ok(())
+        }
+
+        fn space(&self, w: &Workload, t: &Target) -> Result<Space, TemplateError> {
+            Rows { name: "rows", version: 1, cost: 0.0 }.space(w, t)
+        }
+
+        fn default_config(&self, _: &Workload, _: &Target) -> Result<Config, TemplateError> {
+            Err(self.0())
+        }
+
+        fn cost(&self, _: &Workload, _: &Target, _: &Config) -> f64 {
+            0.0
+        }
+
+        fn schedule(&self, _: &Workload, _: &Target, _: &Config) -> Result<crate::templates::Scheduled, TemplateError> {
+            Err(self.0())
+        }
+    }
+
+    #[test]
+    fn a_template_none_of_whose_configs_fits_leaves_the_workload_to_others() {
+        let limit = || Unfit(|| TemplateError::Limit("the grid is too small".into()));
+        let (w, none, options) = (workload(), BestRecords::new(), Options::default());
+        assert_eq!(choose(&registry().with(limit()), &w, target(), &none, &options).unwrap().template, "fast");
+        let mut lesson = BestRecords::new();
+        lesson.insert(Record { workload: Workload::f32(Matmul::new(64, 32, 32)).key(), ..record() });
+        assert!(choose(&registry().with(limit()), &w, target(), &lesson, &options).is_ok());
+        let error = choose(&Registry::empty().with(limit()), &w, target(), &none, &options).unwrap_err();
+        assert!(error.to_string().ends_with("on x86-64-v3 (none: the grid is too small)"), "{error}");
+        // What is wrong with the template itself is said.
+        let wrong = Unfit(|| TemplateError::Config(crate::space::ConfigError::Missing { knob: "rows".into() }));
+        let error = choose(&registry().with(wrong), &w, target(), &none, &options).unwrap_err();
+        assert!(error.to_string().contains("the template none failed"), "{error}");
     }
 
     #[test]

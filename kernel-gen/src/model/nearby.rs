@@ -118,13 +118,13 @@ fn proposals(
         // function must not be taken for one that is as fast as the record.
         let of_default = mean(lessons.iter().take(JUDGED).filter_map(|l| {
             template.applies(&l.workload, target).ok()?;
-            let there = default_of(*template, &l.workload, target).ok()?;
+            let there = default_of(*template, &l.workload, target).ok()?.ok()?;
             let is_record = there.template == l.record.template && there.config == l.config;
             let least = (l.record.time_us / there.predicted_us).ln();
             let ratio = if is_record { least } else { factor.max(least + SEARCHED) };
             Some((l.weight(), ratio))
         }));
-        let default = default_of(*template, workload, target)?;
+        let Ok(default) = default_of(*template, workload, target)? else { continue };
         let predicted_us = default.predicted_us * of_default.unwrap_or(factor).exp();
         all.push(Proposal { template: default.template, config: default.config, predicted_us });
         if own.is_empty() {
@@ -439,7 +439,7 @@ mod tests {
         let target = Target::find("x86-64-v4").expect("a built-in target");
         let template = registry.find("conv2d_direct").expect("a built-in template");
         let near = conv(128, 28, 128);
-        let default = default_of(template, &near, target).expect("it applies");
+        let default = default_of(template, &near, target).expect("it applies").expect("it has one");
         let mut records = BestRecords::new();
         records.insert(record(&near, target, template, &default.config.to_string(), 1.2 * default.predicted_us));
         for (ci, size, co) in [(64, 56, 64), (64, 56, 128), (128, 28, 256), (256, 14, 256), (512, 7, 512)] {

@@ -26,12 +26,16 @@ impl BestRecords {
     }
 
     /// Reads every `*.toml` in the folders of `folder`, but for [`ARTIFACTS`]. A folder that does not exist holds no
-    /// records. Whatever is wrong with any file is reported, for all files together.
+    /// records; one that is itself a target's is an error, as is a record outside of such folders. Whatever is wrong with any
+    /// file is reported, for all files together.
     pub fn load(folder: &Path) -> Result<BestRecords, Vec<Diagnostic>> {
         let mut all = BestRecords { folder: folder.to_path_buf(), ..BestRecords::default() };
         let mut wrong = vec![];
         all.folders_read.push(folder.to_path_buf());
         for target in sorted_entries(folder, &mut wrong) {
+            if target.extension().is_some_and(|e| e == "toml") && target.is_file() && !is_hidden(&target) {
+                wrong.extend(stray(&target, folder));
+            }
             if !target.is_dir() || is_hidden(&target) || target.ends_with(ARTIFACTS) {
                 continue;
             }
@@ -141,6 +145,22 @@ fn sorted_entries(folder: &Path, wrong: &mut Vec<Diagnostic>) -> Vec<PathBuf> {
             vec![]
         }
     }
+}
+
+/// What is wrong with a file that lies where the targets' folders should: nothing if it is no record.
+fn stray(file: &Path, folder: &Path) -> Option<Diagnostic> {
+    let name = shown(file);
+    let record = Record::parse(&fs::read_to_string(file).ok()?, &name).ok()?;
+    let (cause, mend) = if folder.file_name().is_some_and(|f| f == record.target.as_str()) {
+        let above = folder.parent().map(shown).filter(|above| !above.is_empty()).unwrap_or_else(|| "..".to_string());
+        let cause =
+            format!("{} is the folder of one target, and not the one that has a folder for each", shown(folder));
+        (cause, format!("name {above}"))
+    } else {
+        let cause = "a record lies outside of the folder of its target".to_string();
+        (cause, format!("move it to {}", shown(&folder.join(record.relative_path()))))
+    };
+    Some(Diagnostic { file: name, line: 1, cause, mend })
 }
 
 /// Reads a record that must lie where its content says.

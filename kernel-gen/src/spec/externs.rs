@@ -1,17 +1,8 @@
-//! `[[extern]]`: C or CUDA code of the user's own.
+//! `[[extern]]`: C code of the user's own.
 
 use super::names::Names;
 use crate::diagnostic::{Found, Report, Table};
 use std::path::{Component, Path};
-
-/// What language a source is in.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Language {
-    /// `.c`: compiled with the C compiler, one object.
-    C,
-    /// `.cu`: compiled for the CUDA targets of the spec.
-    Cuda,
-}
 
 /// Code of the user's own that is compiled and wrapped along.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -22,8 +13,6 @@ pub struct ExternSpec {
     pub source: String,
     /// The header that declares its functions, relative to the spec's folder.
     pub header: String,
-    /// What the source is written in.
-    pub language: Language,
     /// The line of its header in the spec.
     pub line: usize,
 }
@@ -41,28 +30,18 @@ pub(super) fn read(table: &mut Table<'_, '_>, report: &mut Report, names: &mut N
     let source = table.string(report, "source");
     let header = table.string(report, "header");
     table.finish(report);
-    let language = source.as_ref().and_then(|s| {
-        let extension = extension(s.value);
-        match extension {
-            "c" => Some(Language::C),
-            "cu" => Some(Language::Cuda),
-            _ => {
-                let cause = format!("the source \"{}\" is neither C nor CUDA", s.value);
-                report.error(&s.span, cause, "name a file that ends in .c or .cu");
-                None
-            }
+    for (file, extension, what, mend) in [
+        (&source, "c", "C", "name a file that ends in .c; CUDA of your own is a template, see docs/templates.md"),
+        (&header, "h", "a header of C", "name a file that ends in .h"),
+    ] {
+        let ends = |f: &&Found<&str>| Path::new(f.value).extension().is_some_and(|e| e == extension);
+        if let Some(f) = file.as_ref().filter(|f| !ends(f)) {
+            report.error(&f.span, format!("\"{}\" is not {what}", f.value), mend);
         }
-    });
-    if let Some(h) = header.as_ref().filter(|h| !["h", "cuh"].contains(&extension(h.value))) {
-        report.error(&h.span, format!("\"{}\" is not a header", h.value), "name a file that ends in .h or .cuh");
     }
     let source = relative(report, source?);
     let header = relative(report, header?);
-    Some(ExternSpec { name: name?, source: source?, header: header?, language: language?, line })
-}
-
-fn extension(path: &str) -> &str {
-    Path::new(path).extension().and_then(|e| e.to_str()).unwrap_or_default()
+    Some(ExternSpec { name: name?, source: source?, header: header?, line })
 }
 
 /// A path that means the same wherever the crate is checked out.

@@ -35,7 +35,7 @@
 //! a = [512, 256]
 //! b = [256, 128]
 //!
-//! [[extern]]                        # C or CUDA code of your own, wrapped with the same launches
+//! [[extern]]                        # C code of your own, compiled and wrapped along
 //! name = "my_kernels"
 //! source = "src/mine.c"
 //! header = "src/mine.h"
@@ -72,7 +72,7 @@ mod externs;
 mod kernel;
 mod names;
 
-pub use externs::{ExternSpec, Language};
+pub use externs::ExternSpec;
 pub use kernel::{KernelSpec, OpKind, WorkloadSpec};
 
 use crate::diagnostic::{self, Diagnostic, Report, Table};

@@ -21,7 +21,9 @@ const C_KEYWORDS: &[&str] = &[
 ];
 
 /// Items that the generated module has anyway.
-const GENERATED: &[&str] = &["kernels", "report"];
+const GENERATED: &[&str] = &["kernels", "report", "preload", "BUILD_REPORT"];
+/// What names of other items of the generated module begin with.
+const GENERATED_PREFIX: &str = "KERNEL_GEN_";
 
 /// All names of a spec with the line of each.
 #[derive(Default)]
@@ -80,14 +82,14 @@ fn illegal(name: &str) -> Option<(String, String)> {
         "a word of the Rust language"
     } else if C_KEYWORDS.contains(&name) {
         "a word of the C language"
-    } else if GENERATED.contains(&name) {
+    } else if GENERATED.contains(&name) || name.starts_with(GENERATED_PREFIX) {
         "an item that is generated anyway"
     } else {
         return None;
     };
     Some((
         format!("`{name}` is {word}"),
-        format!("choose another name, for example `{}_kernel`", name.trim_matches('_')),
+        format!("choose another name, for example `{}_kernel`", name.trim_matches('_').to_lowercase()),
     ))
 }
 

@@ -92,6 +92,14 @@ pub enum TemplateError {
     Limit(String),
 }
 
+impl TemplateError {
+    /// Whether it says that a config is beyond the limits of the target. Where a template's own default is, none of its
+    /// configs fits, as far as the template knows: others are asked then. All else is a defect of the template.
+    pub(crate) fn is_of_limits(&self) -> bool {
+        matches!(self, TemplateError::Limit(_) | TemplateError::Config(ConfigError::Filtered { .. }))
+    }
+}
+
 impl fmt::Display for TemplateError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

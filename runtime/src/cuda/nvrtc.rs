@@ -13,9 +13,21 @@ type Program = *mut c_void;
 /// A function that takes a program and a pointer to what it gives.
 type Get<T> = unsafe extern "C" fn(Program, *mut T) -> c_int;
 
-/// Where the library may be: what `KERNEL_GEN_NVRTC` names, as for builds, then its usual names, newest first.
+/// What a path names, as for builds: a library, or all versions of it in a folder.
+fn libraries_at(path: &Path) -> Vec<PathBuf> {
+    let is_library = |file: &PathBuf| {
+        let name = file.file_name().unwrap_or_default().to_string_lossy();
+        name.starts_with("libnvrtc.") || name.starts_with("nvrtc64_")
+    };
+    match path.read_dir() {
+        Ok(files) => files.flatten().map(|file| file.path()).filter(is_library).collect(),
+        Err(_) => vec![path.to_path_buf()],
+    }
+}
+
+/// Where the library may be: what `KERNEL_GEN_NVRTC` names, then its usual names, newest first.
 fn candidates() -> Vec<PathBuf> {
-    let mut all: Vec<PathBuf> = std::env::var_os("KERNEL_GEN_NVRTC").map(PathBuf::from).into_iter().collect();
+    let mut all = std::env::var_os("KERNEL_GEN_NVRTC").map_or(vec![], |named| libraries_at(Path::new(&named)));
     if cfg!(windows) {
         all.extend(["nvrtc64_130_0.dll", "nvrtc64_120_0.dll", "nvrtc64_112_0.dll"].map(PathBuf::from));
         return all;
@@ -141,6 +153,20 @@ impl Nvrtc<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_folder_names_the_libraries_in_it() {
+        let folder = std::env::temp_dir().join(format!("kernel-gen-nvrtc-{}", std::process::id()));
+        std::fs::create_dir_all(&folder).unwrap();
+        for name in ["libnvrtc.so.13", "libnvrtc-builtins.so.13.0", "libcudart.so.13", "nvrtc64_130_0.dll"] {
+            std::fs::write(folder.join(name), "").unwrap();
+        }
+        let mut found = libraries_at(&folder);
+        found.sort();
+        assert_eq!(found, ["libnvrtc.so.13", "nvrtc64_130_0.dll"].map(|name| folder.join(name)));
+        assert_eq!(libraries_at(&found[0]), [found[0].clone()]);
+        std::fs::remove_dir_all(folder).unwrap();
+    }
 
     #[test]
     fn source_becomes_machine_code_or_an_error_with_the_compilers_words() {

@@ -111,7 +111,7 @@ pub(super) fn run(registry: &Registry, arguments: &Arguments) -> Result<Output, 
         format!("there is no tuner `{}`; the tuners are {}", arguments.tuner, all.join(", "))
     })?;
     // A workload that is given by its key needs no spec, and neither does a recording.
-    let project = arguments.measured.project(arguments.tuned.as_ref())?;
+    let project = arguments.measured.project_to_tune(arguments.tuned.as_ref())?;
     let recording = arguments.replay.as_deref().map(|file| recording(file, registry)).transpose()?;
     let target = target_of(&project, arguments, recording.as_ref())?;
     let plan = Plan::new(registry, &project, arguments, recording.as_ref(), target)?;

@@ -4,7 +4,7 @@ use super::super::Failure;
 use super::super::project::{Project, Wanted};
 use super::super::space::find_template;
 use super::{Arguments, Bench};
-use crate::model;
+use crate::model::{self, default_of};
 use crate::records::judge::{Judge, summarised};
 use crate::records::log::{Log, TaskKey};
 use crate::records::{BestRecords, FailureKind, Outcome, Purpose, Record, Trial};
@@ -108,8 +108,14 @@ impl<'r> Plan<'r> {
                 reasons.push(format!("{}: {reason}", template.name()));
                 continue;
             }
+            let default = match default_of(template, workload, target)? {
+                Ok(candidate) => candidate.config,
+                Err(reason) => {
+                    reasons.push(format!("{}: {reason}", template.name()));
+                    continue;
+                }
+            };
             let mut task = Task::new(workload.clone(), target, template)?;
-            let default = task.space.normalise(&template.default_config(workload, target)?)?;
             let key = TaskKey {
                 workload: workload.key(),
                 target: target.name.clone(),

@@ -259,6 +259,10 @@ pub fn emit(module: &Module) -> String {
     line(w, 0, "}");
     preload(w, &tables);
     let mut traits = names::Unique::default();
+    // Modules of workloads, whose names the spec chose, and traits are in one namespace.
+    for item in module.functions.iter().flat_map(|f| &f.items) {
+        traits.name(&item.name);
+    }
     for (i, function) in module.functions.iter().enumerate() {
         let shapes = traits.name(&format!("{}Shapes", names::camel(&function.name)));
         function::emit(w, function, &shapes, &names::table(i));

@@ -14,7 +14,7 @@ use super::tile::{MAX_VECTORS, RegisterTile, WANTED_TASKS, ceil_div, cycles_to_u
 use crate::ir::builder::KernelBuilder;
 use crate::ir::{BufferId, DType, Expr, Kernel, LoopKind, ReduceOp, Scope, Stmt, VarId};
 use crate::schedule::Schedule;
-use crate::space::{Config, Space};
+use crate::space::{Config, Space, divisors};
 use crate::target::{Cpu, Target};
 use crate::templates::{Pack, Scheduled, Template, TemplateError};
 use crate::workload::naive::epilogue;
@@ -87,7 +87,7 @@ fn problem<'a>(w: &Workload, t: &'a Target) -> Result<(Conv2d, &'a Cpu), String>
 
 /// Output rows of a task worth offering: divisors, so that a task's pixels are whole.
 fn oh_tiles(c: &Conv2d) -> Vec<i64> {
-    (1..=c.oh()).filter(|t| c.oh() % t == 0).collect()
+    divisors(c.oh())
 }
 
 fn row_counts(c: &Conv2d) -> Vec<i64> {
@@ -164,11 +164,26 @@ impl Template for Conv2dSkip {
     }
 }
 
-/// Taps of one dimension that lie inside of the input, summed over the outputs `range`.
-fn inside(range: std::ops::Range<i64>, taps: i64, [stride, dilation, before, size]: [i64; 4]) -> i64 {
-    let inside =
-        |o: i64| (0..taps).filter(|k| (0..size).contains(&(o * stride + k * dilation - before))).count() as i64;
-    range.map(inside).sum()
+/// Register tiles of one dimension, by the taps that lie inside of the input, summed over a tile's outputs: that sum, and
+/// how many tiles have it. Where no tap is outside, tiles are alike, and there may be thousands.
+fn tiles_by_taps(outputs: i64, tile: i64, taps: i64, [stride, dilation, before, size]: [i64; 4]) -> Vec<(i64, i64)> {
+    let inside = |o: i64| {
+        // The first tap that is not before the input, and the first that is behind it.
+        let first = ceil_div(before - o * stride, dilation).max(0);
+        let end = ceil_div(size + before - o * stride, dilation).min(taps);
+        (end - first).max(0)
+    };
+    // The last output all of whose taps are in front of the input's end.
+    let last = (size + before - 1 - (taps - 1) * dilation).div_euclid(stride).min(outputs - 1);
+    let mut tiles = vec![];
+    let mut first = 0;
+    while first < outputs {
+        let whole = first * stride >= before && first + tile - 1 <= last;
+        let alike = if whole { (last + 1 - first) / tile } else { 1 };
+        tiles.push(((first..outputs.min(first + tile)).map(inside).sum(), alike));
+        first += alike * tile;
+    }
+    tiles
 }
 
 /// Predicted microseconds on one core.
@@ -181,20 +196,19 @@ fn estimate(c: &Conv2d, cpu: &Cpu, k: Knobs) -> f64 {
     // Pixels times taps that are done, in each register tile by itself: no tile is faster than its loads and latency.
     let mut cycles = 0.0;
     let mut tiles = 0.0;
-    for first in (0..oh).step_by(k.rows as usize) {
-        // Tasks end at multiples of their rows, tiles within them.
-        let high = k.rows.min(oh - first);
-        for left in (0..ow).step_by(k.ow_tile as usize) {
-            let wide = k.ow_tile.min(ow - left);
-            let taps_done = (inside(first..first + high, c.kh, rows) * inside(left..left + wide, c.kw, columns)) as f64;
+    // Tasks end at multiples of their rows, tiles within them.
+    let across = tiles_by_taps(ow, k.ow_tile, c.kw, columns);
+    for (taps_down, down) in tiles_by_taps(oh, k.rows, c.kh, rows) {
+        for (taps_across, along) in &across {
             let steps = (c.kh * c.kw) as f64;
-            let pixels = (taps_done / steps).max(1.0);
+            let pixels = ((taps_down * taps_across) as f64 / steps).max(1.0);
             let loads = (pixels + k.vectors as f64) / 2.0;
             let multiply_adds = pixels * k.vectors as f64 / cpu.fma_units.max(1) as f64;
             let beside = if cpu.vector_registers < 32 { 0.4 * loads / (pixels * k.vectors as f64) } else { 0.0 };
             let step = multiply_adds.max(loads).max(cpu.fma_latency as f64) * (1.0 + beside);
-            cycles += steps * (step + STEP);
-            tiles += 1.0;
+            let alike = (down * along) as f64;
+            cycles += alike * steps * (step + STEP);
+            tiles += alike;
         }
     }
     let sums = images * channel_tiles * c.ci as f64 * cycles;
@@ -442,4 +456,34 @@ fn acc_place(row: i64, pixel: i64, pixels: i64) -> Expr {
 /// A loop over the lanes of a vector.
 fn along_lanes(b: &mut KernelBuilder, name: &str, extent: i64, body: impl FnOnce(&mut KernelBuilder, VarId)) {
     b.loop_(name, extent, if extent > 1 { LoopKind::Vectorized } else { LoopKind::Serial }, body);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn alike_tiles_are_counted_as_they_would_be_one_by_one() {
+        let dimensions = [[1, 1, 1, 14], [2, 1, 3, 224], [1, 2, 2, 9], [3, 1, 0, 50], [1, 1, 6, 5], [2, 3, 9, 40]];
+        for (taps, [stride, dilation, before, size]) in [1, 2, 3, 7].iter().flat_map(|t| dimensions.map(|d| (*t, d))) {
+            let outputs = (size + 2 * before - (taps - 1) * dilation - 1) / stride + 1;
+            for tile in 1..=outputs.min(30) {
+                let inside = |o: i64| {
+                    let places = (0..taps).map(|k| o * stride + k * dilation - before);
+                    places.filter(|p| (0..size).contains(p)).count() as i64
+                };
+                let mut one_by_one: Vec<i64> = (0..outputs)
+                    .step_by(tile as usize)
+                    .map(|first| (first..outputs.min(first + tile)).map(inside).sum())
+                    .collect();
+                let tiles = tiles_by_taps(outputs, tile, taps, [stride, dilation, before, size]);
+                let mut counted: Vec<i64> = tiles.iter().flat_map(|(t, n)| vec![*t; *n as usize]).collect();
+                one_by_one.sort_unstable();
+                counted.sort_unstable();
+                assert_eq!(counted, one_by_one, "{taps} taps, {stride} {dilation} {before} {size}, tiles of {tile}");
+            }
+        }
+        // The cost of a large image is that of its edges.
+        assert!(tiles_by_taps(1 << 20, 4, 3, [1, 1, 1, 1 << 20]).len() <= 4);
+    }
 }

@@ -50,12 +50,23 @@ pub fn ceil_div(a: i64, b: i64) -> i64 {
 }
 
 /// Sizes of pieces worth offering for an extent: everything up to `limit` that wastes little, i.e. where cutting the
-/// extent evenly into the same number of pieces would not give smaller ones.
+/// extent evenly into the same number of pieces would not give smaller ones. There are at most `2 sqrt(extent)`.
 pub fn even_tiles(extent: i64, limit: i64) -> Vec<i64> {
-    let mut sizes: Vec<i64> = (1..=extent).map(|pieces| ceil_div(extent, pieces)).filter(|t| *t <= limit).collect();
-    sizes.sort_unstable();
-    sizes.dedup();
+    let mut sizes = vec![];
+    let mut most = limit.min(extent);
+    while most >= 1 {
+        // The largest piece of at most that size, by the least number of pieces that are no larger.
+        let size = ceil_div(extent, ceil_div(extent, most));
+        sizes.push(size);
+        most = size - 1;
+    }
+    sizes.reverse();
     sizes
+}
+
+/// Whether [`even_tiles`] has a size, whatever the limit.
+pub fn is_even_tile(extent: i64, size: i64) -> bool {
+    (1..=extent).contains(&size) && ceil_div(extent, ceil_div(extent, size)) == size
 }
 
 /// The largest of `sizes` that `fits`, if possible one that divides `extent`, so that no piece is short.
@@ -146,5 +157,18 @@ mod tests {
         assert_eq!(best_tile(7, 512, 30, cpu), RegisterTile { rows: 7, vectors: 4 });
         assert_eq!(best_tile(14, 256, 30, cpu), RegisterTile { rows: 14, vectors: 2 });
         assert_eq!(even_tiles(56, 16), [1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 14]);
+    }
+
+    #[test]
+    fn even_tiles_are_what_even_cuts_leave() {
+        for extent in 1..=200 {
+            for limit in [1, 7, 30, i64::MAX] {
+                let mut cuts: Vec<i64> = (1..=extent).map(|n| ceil_div(extent, n)).filter(|t| *t <= limit).collect();
+                cuts.sort_unstable();
+                cuts.dedup();
+                assert_eq!(even_tiles(extent, limit), cuts, "{extent} {limit}");
+                assert!((0..=extent + 1).all(|t| (is_even_tile(extent, t) && t <= limit) == cuts.contains(&t)));
+            }
+        }
     }
 }

@@ -117,6 +117,7 @@ impl Tile {
             && self.thread_count() * registers <= gpu.registers_per_block
             && self.sums() >= 4
             && self.shared_bytes(element_bytes) <= gpu.shared_per_block
+            && size[0].div_euclid(self.block[0]) < gpu.grid_dim[1]
     }
 
     /// The cheapest of the sensible tiles that fit.

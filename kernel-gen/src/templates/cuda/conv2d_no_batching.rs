@@ -44,6 +44,9 @@ fn problem<'a>(w: &Workload, t: &'a Target) -> Result<(Conv2d, &'a Cuda), String
     if c.layout != ConvLayout::Nchw {
         return Err("for NCHW".into());
     }
+    if c.n > gpu.grid_dim[2] {
+        return Err(format!("for at most {} images", gpu.grid_dim[2]));
+    }
     Ok((c, gpu))
 }
 

@@ -64,11 +64,7 @@ impl Template for MatmulBlocked {
         Ok(space
             .filter(
                 "tiles divide; threads, registers, shared memory and grid within the device's limits",
-                move |config| {
-                    Tile::of(config, AXES).is_ok_and(|tile| {
-                        tile.fits([m.m, m.n], bytes, &gpu) && m.m.div_euclid(tile.block[0]) < gpu.grid_dim[1]
-                    })
-                },
+                move |config| Tile::of(config, AXES).is_ok_and(|tile| tile.fits([m.m, m.n], bytes, &gpu)),
             )
             .build()?)
     }

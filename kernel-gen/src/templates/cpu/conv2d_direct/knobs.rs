@@ -1,7 +1,7 @@
 //! The choices of a direct convolution: what a config says, which values are worth offering, and the default.
 
 use super::cost::{estimate, shared_image_us};
-use crate::space::{Config, Space};
+use crate::space::{Config, Space, divisors};
 use crate::target::Cpu;
 use crate::templates::TemplateError;
 use crate::templates::cpu::tile::{MAX_VECTORS, RegisterTile, WANTED_TASKS, ceil_div, even_tiles};
@@ -98,8 +98,7 @@ impl Knobs {
 fn ci_tiles(c: &Conv2d) -> Vec<i64> {
     let unit = if let ConvLayout::NchwC(block) = c.layout { block } else { 1 };
     let blocks = c.ci_per_group() / unit;
-    let divisors = (1..=blocks).filter(|t| blocks % t == 0).map(|t| t * unit);
-    divisors.filter(|t| *t >= c.ci_per_group().min(16)).collect()
+    divisors(blocks).into_iter().map(|t| t * unit).filter(|t| *t >= c.ci_per_group().min(16)).collect()
 }
 
 /// Rows of a register tile worth offering: more than one where a whole row leaves most of the registers free.

@@ -21,7 +21,7 @@
 mod kernel;
 mod pack;
 
-use super::tile::{MAX_VECTORS, RegisterTile, ceil_div, cover_cycles, cycles_to_us, even_tiles};
+use super::tile::{MAX_VECTORS, RegisterTile, ceil_div, cover_cycles, cycles_to_us, even_tiles, is_even_tile};
 use crate::ir::DType;
 use crate::schedule::Schedule;
 use crate::space::{Config, Space};
@@ -76,9 +76,14 @@ fn methods(w: &Workload, c: &Conv2d) -> Vec<i64> {
     tile_sizes([c.kh, c.kw], c.stride, w.math)
 }
 
+/// Rows of tiles of a whole map.
+fn all_tile_rows(c: &Conv2d, m: i64) -> i64 {
+    ceil_div(c.oh(), if c.kh == 1 { 1 } else { m })
+}
+
 /// Numbers of tile rows of a block worth offering.
 fn block_sizes(c: &Conv2d, m: i64) -> Vec<i64> {
-    even_tiles(ceil_div(c.oh(), if c.kh == 1 { 1 } else { m }), i64::MAX)
+    even_tiles(all_tile_rows(c, m), i64::MAX)
 }
 
 fn sizes(config: &Config, cpu: &Cpu) -> Result<Sizes, TemplateError> {
@@ -104,10 +109,11 @@ fn config_of(s: &Sizes) -> Config {
 /// Whether blocks, register tiles and groups are ones that cut evenly.
 fn offered(c: &Conv2d, cpu: &Cpu, s: &Sizes) -> bool {
     let cut = Cut::new(*c, *s);
-    block_sizes(c, s.m).contains(&s.tile_rows)
+    is_even_tile(all_tile_rows(c, s.m), s.tile_rows)
         && cut.co_tiles % s.groups == 0
         && RegisterTile { rows: s.rows, vectors: s.vectors }.fits(cpu)
-        && even_tiles(cut.tiles, MAX_ROWS).contains(&s.rows)
+        && s.rows <= MAX_ROWS
+        && is_even_tile(cut.tiles, s.rows)
 }
 
 impl Template for Conv2dWinograd {
