@@ -12,8 +12,9 @@
 //! # How long it takes
 //!
 //! Cargo compiles build scripts, and all that they depend on, without optimisation, in the profiles `dev` and `release`
-//! alike. The generator schedules, verifies and prints every kernel, so it is worth a little optimisation, which makes it
-//! several times as fast: FIGURE. In the root `Cargo.toml` of the crate or of its workspace:
+//! alike. Kernels are made again only when the spec, the records, a compiler or the generator changed. Where specs change
+//! often, a little optimisation pays: 30 s in place of 45 for ResNet-18's 16 layers on five targets without records, on two
+//! cores, after a first build that takes 46 s longer. In the root `Cargo.toml` of the crate or of its workspace:
 //!
 //! ```toml
 //! [profile.dev.build-override]

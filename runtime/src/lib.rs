@@ -33,7 +33,7 @@
 //! |---|---|
 //! | `KERNEL_GEN_THREADS` | how many workers [`Cpu::new`] has, in place of one for each processor. What is no positive number is not obeyed; [`Cpu::with_threads`] does not ask |
 //! | `KERNEL_GEN_ISA` | the instruction set level of a new [`Cpu`], if the machine runs it: `x86-64`, `x86-64-v3`, `x86-64-v4` or `aarch64`. Any other value is not obeyed; [`Cpu::with_isa`] says what is wrong |
-//! | `KERNEL_GEN_NVRTC` | (feature `cuda`) the file of NVRTC's library, for kernels that were built without a CUDA compiler; otherwise the loader looks for it |
+//! | `KERNEL_GEN_NVRTC` | (feature `cuda`) NVRTC's library, or the folder that it is in, for kernels that were built without a CUDA compiler; otherwise the loader looks for it |
 //!
 //! # What first launches do
 //!
