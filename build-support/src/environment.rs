@@ -5,10 +5,12 @@ use std::env;
 use std::path::PathBuf;
 
 /// Variables of this crate, besides those of the C compiler.
-pub(crate) const VARIABLES: [&str; 6] = [
+pub(crate) const VARIABLES: [&str; 7] = [
     "KERNEL_GEN_NO_CC",
     "KERNEL_GEN_CUDA",
     "KERNEL_GEN_DENY_FALLBACK",
+    // Of the generator: what each pass changes, on standard error.
+    "KERNEL_GEN_DUMP",
     "DOCS_RS",
     "LIBCLANG_PATH",
     "BINDGEN_EXTRA_CLANG_ARGS",

@@ -91,8 +91,10 @@ fn key(config: &Config, environment: &Environment, program: u64) -> u64 {
     let Config { spec, tuned, registry, module, deny_fallback, device, threads, missing_compiler, .. } = config;
     let Config { cuda, missing_cuda, artifacts, .. } = config;
     let Environment { out_dir, target, host, arch, package, version, .. } = environment;
+    // A folder that is there and empty has no files below it, but no longer a warning that it is missing either.
+    let missing = tuned.as_ref().is_some_and(|folder| !folder.exists());
     let mut facts = format!(
-        "{} {program} {spec:?} {tuned:?} {registry:?} {module} {deny_fallback} {device:?} {threads:?} {missing_compiler:?} \
+        "{} {program} {spec:?} {tuned:?} {missing} {registry:?} {module} {deny_fallback} {device:?} {threads:?} {missing_compiler:?} \
          {cuda} {missing_cuda:?} {artifacts:?} {out_dir:?} {target} {host} {arch} {package} {version}",
         env!("CARGO_PKG_VERSION")
     );

@@ -243,6 +243,20 @@ fn choices_without_a_record_are_counted_in_one_warning_or_denied_one_by_one() {
 }
 
 #[test]
+fn a_folder_of_records_that_is_missing_is_said_until_it_is_made() {
+    let _building = share();
+    let consumer = consumer("untuned");
+    consumer.edit("build.rs", "configure()", "configure().tuned(\"tuned\")");
+    let warned = || {
+        let ran = consumer.cargo(&["check", "--offline", "--locked"]).passed();
+        ran.stderr.contains("the folder of records tuned does not exist; create it")
+    };
+    assert!([warned(), warned()] == [true, true]);
+    fs::create_dir(consumer.folder.join("tuned")).unwrap();
+    assert!([warned(), warned()] == [false, false]);
+}
+
+#[test]
 fn one_crate_may_have_two_specs() {
     let _building = share();
     let consumer = consumer("two-specs");
