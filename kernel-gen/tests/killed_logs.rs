@@ -34,7 +34,7 @@ fn task() -> TaskKey {
 /// The trial of a number, long enough that a kill may hit the middle of its line.
 fn trial(number: u64) -> Trial {
     let samples_us = (0..40).map(|i| 1.0 + (number * 40 + i) as f64 / 7.0).collect();
-    let timing = Timing { samples_us, cold_us: vec![], core_gflops: vec![], max_error: 0.0 };
+    let timing = Timing { samples_us, ..Timing::default() };
     Trial { index: number, config: Config::new().with("n", number as i64), outcome: Outcome::Timed(timing) }
 }
 

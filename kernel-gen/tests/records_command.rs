@@ -55,7 +55,7 @@ fn log(file: &Path, times_us: &[f64]) {
         let mut log = LogWriter::open(file, Run::new("Some CPU", 2, machine, "random", 1)).unwrap();
         for (config, time) in configs.into_iter().zip(times_us) {
             let timing =
-                Timing { samples_us: vec![*time; 5], cold_us: vec![time * 2.0], core_gflops: vec![], max_error: 1e-7 };
+                Timing { samples_us: vec![*time; 5], cold_us: vec![time * 2.0], max_error: 1e-7, ..Timing::default() };
             let trial = Trial { index: 0, config, outcome: Outcome::Timed(timing) };
             log.append(&task.key().unwrap(), &trial).unwrap();
         }

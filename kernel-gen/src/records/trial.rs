@@ -1,6 +1,7 @@
 //! What became of one config that was tried on a device.
 
 use crate::space::Config;
+use crate::workload::bound::Accuracy;
 use std::fmt;
 
 /// A config and what became of it.
@@ -46,6 +47,8 @@ pub struct Timing {
     pub core_gflops: Vec<f64>,
     /// Largest error against the reference, relative to the bound's scale.
     pub max_error: f64,
+    /// How far the result is from the exact one, of what was measured by this process; logs and records do not keep it.
+    pub accuracy: Option<Accuracy>,
 }
 
 impl Timing {

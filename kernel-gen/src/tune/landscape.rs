@@ -187,9 +187,7 @@ fn outcome(text: &str) -> Result<Outcome, String> {
     let positive = |word: &str| word.parse::<f64>().ok().filter(|us| us.is_finite() && *us > 0.0);
     let samples: Option<Vec<f64>> = text.split(' ').map(positive).collect();
     match samples {
-        Some(samples_us) => {
-            Ok(Outcome::Timed(Timing { samples_us, cold_us: vec![], core_gflops: vec![], max_error: 0.0 }))
-        }
+        Some(samples_us) => Ok(Outcome::Timed(Timing { samples_us, ..Timing::default() })),
         None => Err(format!("`{text}` is neither times in microseconds nor the kind of a failure")),
     }
 }

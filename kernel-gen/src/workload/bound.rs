@@ -99,6 +99,24 @@ impl fmt::Display for Mismatch {
 
 impl std::error::Error for Mismatch {}
 
+/// How far an output is from the exact one, as people compare two implementations: nothing here depends on what is allowed.
+/// Elements beyond the largest value of their type are left out.
+#[derive(Clone, Copy, PartialEq, Debug)]
+#[cfg_attr(feature = "tune", derive(serde::Serialize, serde::Deserialize))]
+pub struct Accuracy {
+    /// The largest error, as a share of the largest exact value.
+    pub max: f64,
+    /// The root mean square of the errors, as a share of that of the exact values.
+    pub rms: f64,
+}
+
+impl fmt::Display for Accuracy {
+    /// Both, the largest first.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:.1e} / {:.1e}", self.max, self.rms)
+    }
+}
+
 impl Reference {
     /// Holds an output against the bounds. What comes back is the largest share of its bound that an element's error
     /// takes, so at most 1.
@@ -117,7 +135,19 @@ impl Reference {
     pub(crate) fn check_parts<I: IntoIterator<Item = f64>>(
         &self,
         part: impl Fn(std::ops::Range<usize>) -> I + Sync,
-    ) -> Result<f64, Mismatch> {
+    ) -> Result<(f64, Accuracy), Mismatch> {
+        let checked = self.checked_parts(part);
+        Ok((checked.result()?, checked.accuracy()))
+    }
+
+    /// How far an output is from the exact one, whether or not that is within the bounds.
+    #[cfg(any(feature = "tune", test))]
+    pub(crate) fn accuracy(&self, output: &[f64]) -> Accuracy {
+        self.checked_parts(|range| output[range].iter().copied()).accuracy()
+    }
+
+    #[cfg(any(feature = "tune", test))]
+    fn checked_parts<I: IntoIterator<Item = f64>>(&self, part: impl Fn(std::ops::Range<usize>) -> I + Sync) -> Checked {
         let count = self.values.len();
         let shares = shares(count);
         let check = |number: usize| {
@@ -133,7 +163,7 @@ impl Reference {
             all.add(check(0));
             others.into_iter().for_each(|t| all.add(t.join().expect("a share panics only where the whole would")));
         });
-        all.result()
+        all
     }
 
     /// Holds the elements from one on against their bounds, and counts them.
@@ -144,6 +174,10 @@ impl Reference {
             count += 1;
             let (expected, bound) = (self.values[index], self.bounds[index]);
             let error = (got - expected).abs();
+            if bound.is_finite() {
+                checked.errors.take(if error.is_nan() { f64::INFINITY } else { error });
+                checked.values.take(expected.abs());
+            }
             let share = match error {
                 0.0 => 0.0,
                 _ if bound.is_infinite() => 0.0,
@@ -152,7 +186,7 @@ impl Reference {
             };
             if share > 1.0 {
                 let worst = Some(Mismatch { index, got, expected, bound, wrong: 1 });
-                checked.add(Checked { largest: share, worst });
+                checked.add(Checked { largest: share, worst, ..Checked::default() });
             } else {
                 checked.largest = checked.largest.max(share);
             }
@@ -168,6 +202,28 @@ struct Checked {
     largest: f64,
     /// Whose that is, if it is wrong, and how many are.
     worst: Option<Mismatch>,
+    /// The errors.
+    errors: Norms,
+    /// The exact values.
+    values: Norms,
+}
+
+/// The largest of some magnitudes, and the sum of their squares.
+#[derive(Clone, Copy, Default)]
+struct Norms {
+    largest: f64,
+    squares: f64,
+}
+
+impl Norms {
+    fn take(&mut self, magnitude: f64) {
+        self.add(Norms { largest: magnitude, squares: magnitude * magnitude });
+    }
+
+    fn add(&mut self, other: Norms) {
+        self.largest = self.largest.max(other.largest);
+        self.squares += other.squares;
+    }
 }
 
 impl Checked {
@@ -182,6 +238,18 @@ impl Checked {
             worst.wrong = all;
         }
         self.largest = self.largest.max(next.largest);
+        self.errors.add(next.errors);
+        self.values.add(next.values);
+    }
+
+    #[cfg(any(feature = "tune", test))]
+    fn accuracy(&self) -> Accuracy {
+        // Where everything should be zero, zeros are right and all else is infinitely far off.
+        let share = |error: f64, of: f64| if error == 0.0 { 0.0 } else { error / of };
+        Accuracy {
+            max: share(self.errors.largest, self.values.largest),
+            rms: share(self.errors.squares, self.values.squares).sqrt(),
+        }
     }
 
     fn result(self) -> Result<f64, Mismatch> {
@@ -361,13 +429,30 @@ mod tests {
         let reference = Reference { values: vec![1.0; elements], bounds: vec![0.5; elements] };
         let mut output = vec![1.25; elements];
         let in_parts = |output: &[f64]| reference.check_parts(|range| output[range].to_vec());
-        assert_eq!((in_parts(&output), reference.check(output.clone())), (Ok(0.5), Ok(0.5)));
+        let accuracy = Accuracy { max: 0.25, rms: 0.25 };
+        assert_eq!((in_parts(&output), reference.check(output.clone())), (Ok((0.5, accuracy)), Ok(0.5)));
         for (index, got) in [(3, 2.0), (elements - 1, 4.0), (elements / 2, 4.0)] {
             output[index] = got;
         }
         let worst = in_parts(&output).unwrap_err();
         assert_eq!((worst.index, worst.wrong), (elements / 2, 3));
-        assert_eq!(Err(worst), reference.check(output));
+        assert_eq!(Err(worst), reference.check(output.iter().copied()));
+        // What is outside of its bounds has an accuracy all the same.
+        assert_eq!(reference.accuracy(&output).max, 3.0);
+    }
+
+    #[test]
+    fn an_accuracy_is_relative_to_the_largest_value_and_to_the_mean_square() {
+        let of = |values: &[f64], output: &[f64]| {
+            let bounds = values.iter().map(|v| if *v < 100.0 { 0.1 } else { f64::INFINITY }).collect();
+            Reference { values: values.to_vec(), bounds }.accuracy(output)
+        };
+        // Errors 0.5, 0, 0, 0 beside values whose mean square is 4; the last is beyond its type and counts for nothing.
+        let accuracy = of(&[0.0, 4.0, 0.0, 0.0, 1e9], &[0.5, 4.0, 0.0, 0.0, f64::INFINITY]);
+        assert_eq!(accuracy, Accuracy { max: 0.125, rms: 0.125 });
+        assert_eq!(of(&[0.0; 3], &[0.0; 3]), Accuracy { max: 0.0, rms: 0.0 });
+        assert_eq!(of(&[1.0, 1.0], &[1.0, f64::NAN]).max, f64::INFINITY);
+        assert_eq!(format!("{}", Accuracy { max: 1.26e-7, rms: 3e-8 }), "1.3e-7 / 3.0e-8");
     }
 
     #[test]

@@ -14,6 +14,8 @@ pub mod matmul;
 pub mod naive;
 pub(crate) mod operands;
 pub mod pair;
+#[cfg(feature = "tune")]
+pub(crate) mod plain;
 mod products;
 pub mod reference;
 pub mod sample;

@@ -17,8 +17,8 @@ pub fn reference(workload: &Workload, inputs: &[&[f64]]) -> Vec<f64> {
     values
 }
 
-/// What the epilogue makes of the sums.
-fn apply_epilogue(workload: &Workload, inputs: &[&[f64]], values: &mut [f64]) {
+/// What the epilogue makes of the sums. Of the inputs it reads those behind the operator's own.
+pub(crate) fn apply_epilogue(workload: &Workload, inputs: &[&[f64]], values: &mut [f64]) {
     let channel = channel_of_element(workload);
     let mut operands = inputs[workload.operator_params()..].iter();
     let mut next = || *operands.next().expect("the lengths of all inputs were checked");
@@ -84,15 +84,45 @@ fn erf(x: f64) -> f64 {
 }
 
 /// Where an element of an activation tensor lies: `image[n] + channel[c] + h * h_step + w * w_step`.
-struct Activation {
-    image: Vec<usize>,
-    channel: Vec<usize>,
-    h_step: usize,
-    w_step: usize,
+pub(super) struct Activation {
+    pub(super) image: Vec<usize>,
+    pub(super) channel: Vec<usize>,
+    pub(super) h_step: usize,
+    pub(super) w_step: usize,
+}
+
+/// Where an element of a filter lies: `output[o] + input[i] + kh * kh_step + kw * kw_step`, `i` within its group.
+pub(super) struct Filter {
+    pub(super) output: Vec<usize>,
+    pub(super) input: Vec<usize>,
+    pub(super) kh_step: usize,
+    pub(super) kw_step: usize,
+}
+
+impl Filter {
+    pub(super) fn new(c: &Conv2d) -> Filter {
+        let (ci, co, kh, kw) = (c.ci_per_group() as usize, c.co as usize, c.kh as usize, c.kw as usize);
+        let every = |n: usize, step: usize| (0..n).map(|i| i * step).collect::<Vec<usize>>();
+        match c.layout {
+            ConvLayout::Nchw | ConvLayout::NchwC(_) => {
+                Filter { output: every(co, ci * kh * kw), input: every(ci, kh * kw), kh_step: kw, kw_step: 1 }
+            }
+            ConvLayout::Nhwc | ConvLayout::Hwcn => {
+                Filter { output: every(co, 1), input: every(ci, co), kh_step: kw * ci * co, kw_step: ci * co }
+            }
+            ConvLayout::NhwcNc(block) => {
+                let b = block as usize;
+                let tiled =
+                    |n: usize, tile: usize, within: usize| (0..n).map(|i| i / b * tile + i % b * within).collect();
+                let (output, input) = (tiled(co, b * b, 1), tiled(ci, co * b, b));
+                Filter { output, input, kh_step: kw * ci * co, kw_step: ci * co }
+            }
+        }
+    }
 }
 
 impl Activation {
-    fn new(layout: ConvLayout, n: usize, c: usize, h: usize, w: usize) -> Activation {
+    pub(super) fn new(layout: ConvLayout, n: usize, c: usize, h: usize, w: usize) -> Activation {
         let channel = |step: usize| (0..c).map(|c| c * step).collect();
         let image = |step: usize| (0..n).map(|n| n * step).collect();
         match layout {
@@ -135,17 +165,7 @@ fn convolve(c: &Conv2d, x: &[f64], w: &[f64]) -> Sums {
         [c.stride[0], c.stride[1], c.dilation[0], c.dilation[1]].map(|step| step as usize);
     let x_at = Activation::new(c.layout, n, c.ci as usize, c.padded_h() as usize, c.padded_w() as usize);
     let y_at = Activation::new(c.layout, n, co, oh, ow);
-    // Where the weights of an output and of an input channel lie, and steps along the two axes of the kernel.
-    let every = |n: usize, step: usize| (0..n).map(|i| i * step).collect::<Vec<usize>>();
-    let (o_at, i_at, kh_step, kw_step) = match c.layout {
-        ConvLayout::Nchw | ConvLayout::NchwC(_) => (every(co, ci * kh * kw), every(ci, kh * kw), kw, 1),
-        ConvLayout::Nhwc | ConvLayout::Hwcn => (every(co, 1), every(ci, co), kw * ci * co, ci * co),
-        ConvLayout::NhwcNc(block) => {
-            let b = block as usize;
-            let tiled = |n: usize, tile: usize, within: usize| (0..n).map(|i| i / b * tile + i % b * within).collect();
-            (tiled(co, b * b, 1), tiled(ci, co * b, b), kw * ci * co, ci * co)
-        }
-    };
+    let filter = Filter::new(c);
     let pixels = |at: &Activation, h_step: usize, w_step: usize| -> Vec<usize> {
         let row = |first: usize| (0..ow).map(move |column| first + column * w_step);
         at.image.iter().flat_map(|image| (0..oh).flat_map(move |h| row(image + h * h_step))).collect()
@@ -161,8 +181,8 @@ fn convolve(c: &Conv2d, x: &[f64], w: &[f64]) -> Sums {
         x_pixels: pixels(&x_at, stride_h * x_at.h_step, stride_w * x_at.w_step),
         x_terms: x_at.channel.chunks(ci).map(x_terms_of).collect(),
         w,
-        w_channels: o_at,
-        w_terms: terms(&i_at, kh_step, kw_step),
+        w_terms: terms(&filter.input, filter.kh_step, filter.kw_step),
+        w_channels: filter.output,
         y_pixels: pixels(&y_at, y_at.h_step, y_at.w_step),
         y_channels: y_at.channel,
     }

@@ -69,6 +69,7 @@ fn peer(measured: &Measured, peer: Peer, result: &Result<PeerTiming, String>) ->
             "us": timing.median_us(),
             "samples_us": timing.samples_us,
             "cold_us": timing.cold_median_us(),
+            "accuracy": timing.accuracy,
             "to_chosen": measured.chosen.us().map(|us| timing.median_us() / us),
         }),
     }
@@ -95,6 +96,7 @@ fn candidate(measured: &Measured, candidate: &Candidate) -> Json {
                 object["floor_us"] = json!(floor);
             }
             object["max_error"] = json!(timing.max_error);
+            object["accuracy"] = json!(timing.accuracy);
             object["to_chosen"] = json!(measured.relative(candidate));
         }
         Outcome::Failed(failure) => {

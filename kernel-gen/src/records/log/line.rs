@@ -447,7 +447,13 @@ fn outcome(form: &TrialForm) -> Result<Outcome, String> {
             let max_error = form.error.filter(|e| e.is_finite() && *e >= 0.0);
             let max_error = max_error.ok_or("`error` is not a finite number of at least 0")?;
             let (samples_us, cold_us) = (form.us.clone(), form.cold_us.clone());
-            Ok(Outcome::Timed(Timing { samples_us, cold_us, core_gflops: form.core_gflops.clone(), max_error }))
+            Ok(Outcome::Timed(Timing {
+                samples_us,
+                cold_us,
+                core_gflops: form.core_gflops.clone(),
+                max_error,
+                accuracy: None,
+            }))
         }
     }
 }

@@ -56,7 +56,7 @@ fn trial(rng: &mut Rng) -> Trial {
     let kind = FailureKind::ALL[rng.below(10) as usize];
     let outcome = match rng.below(3) {
         0 => Outcome::Failed(Failure { kind, detail: "at \"y[3]\":\n\t1 \u{2260} 2 \\".into() }),
-        _ => Outcome::Timed(Timing { samples_us, cold_us, core_gflops: vec![], max_error: 1e-7 / 3.0 }),
+        _ => Outcome::Timed(Timing { samples_us, cold_us, max_error: 1e-7 / 3.0, ..Timing::default() }),
     };
     let config = Config::new()
         .with_split("tile_f", &[-1, 1 << rng.below(9)])
@@ -182,7 +182,7 @@ fn a_trial_that_nobody_could_read_is_not_written() {
     let file = File::new("unfit");
     let mut log = LogWriter::open(file.path(), run()).unwrap();
     let timing = |samples_us, max_error| {
-        let outcome = Outcome::Timed(Timing { samples_us, cold_us: vec![], core_gflops: vec![], max_error });
+        let outcome = Outcome::Timed(Timing { samples_us, max_error, ..Timing::default() });
         Trial { index: 0, config: Config::new(), outcome }
     };
     for (trial, cause) in [

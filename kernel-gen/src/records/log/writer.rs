@@ -87,7 +87,7 @@ impl std::error::Error for LogError {
 ///     template_version: 1,
 ///     space: Fingerprint(1),
 /// };
-/// let timing = Timing { samples_us: vec![2.5, 2.25], cold_us: vec![], core_gflops: vec![], max_error: 0.0 };
+/// let timing = Timing { samples_us: vec![2.5, 2.25], ..Timing::default() };
 /// let trial = Trial { index: 3, config: Config::new().with("unroll", 4), outcome: Outcome::Timed(timing) };
 /// log.append(&task, &trial)?;
 /// let log = Log::read(&[&file])?;

@@ -28,8 +28,7 @@ fn log(file: &std::path::Path, trials: u64, seed: u64) -> String {
     let run = Run::new("CPU", 1, Machine::Other, "random", seed);
     let mut writer = LogWriter::open(file, run).unwrap();
     for index in 0..trials {
-        let timing =
-            Timing { samples_us: vec![1.0 + index as f64], cold_us: vec![], core_gflops: vec![], max_error: 0.0 };
+        let timing = Timing { samples_us: vec![1.0 + index as f64], ..Timing::default() };
         let config = Config::new().with("x", index as i64);
         writer.append(&task(), &Trial { index, config, outcome: Outcome::Timed(timing) }).unwrap();
     }

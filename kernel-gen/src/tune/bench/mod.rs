@@ -24,6 +24,7 @@ use crate::model;
 use crate::records::{BestRecords, Choice, Origin, Outcome};
 use crate::target::Target;
 use crate::templates::Registry;
+use crate::workload::bound::Accuracy;
 use crate::workload::{Epilogue, Op, Workload};
 use std::time::{Duration, Instant};
 
@@ -79,6 +80,14 @@ impl Candidate {
     pub fn cold_us(&self) -> Option<f64> {
         match &self.outcome {
             Outcome::Timed(timing) => Some(timing.cold_median_us()).filter(|us| us.is_finite()),
+            Outcome::Failed(_) => None,
+        }
+    }
+
+    /// How far its result is from the exact one, if it ran.
+    pub fn accuracy(&self) -> Option<Accuracy> {
+        match &self.outcome {
+            Outcome::Timed(timing) => timing.accuracy,
             Outcome::Failed(_) => None,
         }
     }

@@ -4,17 +4,19 @@ use super::{Candidate, Column, Measured, Report, Row, is_same};
 use crate::records::{Origin, Outcome};
 use crate::tune::measure::PeerTiming;
 use crate::tune::progress::{short, us};
+use crate::workload::bound::Accuracy;
 use std::collections::BTreeMap;
 use std::fmt::Write;
 
 /// Characters of a workload's name that are shown.
 const NAME: usize = 40;
 
-/// A line a workload: the recorded time, the time now, and the time of each alternative with how many times as long it
-/// takes. Below a line whatever failed, with its reason; at the end the summary.
+/// A line a workload: the recorded time, the time now, how far off the result is, and the time of each alternative with how many
+/// times as long it takes. Below a line whatever failed, with its reason; at the end the summary.
 pub fn table(report: &Report) -> String {
     let cold = report.rows.iter().filter_map(|r| r.result.as_ref().ok()).any(|m| m.chosen.cold_us().is_some());
     let clock = report.rows.iter().filter_map(|r| r.result.as_ref().ok()).any(|m| m.clock().is_some());
+    let error = report.rows.iter().filter_map(|r| r.result.as_ref().ok()).any(|m| m.chosen.accuracy().is_some());
     let floor = report.rows.iter().filter_map(|r| r.result.as_ref().ok()).any(|m| m.floor_again().is_some());
     let mut head = vec!["workload", "recorded us", "now us", "now/recorded"];
     if clock {
@@ -26,6 +28,9 @@ pub fn table(report: &Report) -> String {
     if cold {
         head.push("cold us");
     }
+    if error {
+        head.push("error max / rms");
+    }
     head.extend(["default us", "/now"]);
     if report.others {
         head.extend(["others us", "/now"]);
@@ -35,11 +40,11 @@ pub fn table(report: &Report) -> String {
         if cold {
             head.extend(["peer cold us", "/cold"]);
         }
-        head.push("peer");
+        head.extend(["peer error", "peer"]);
     }
     head.push("chosen by");
     let mut rows: Vec<Vec<String>> = vec![head.iter().map(|h| h.to_string()).collect()];
-    rows.extend(report.rows.iter().map(|row| cells(row, [clock, floor, cold], report)));
+    rows.extend(report.rows.iter().map(|row| cells(row, [clock, floor, cold, error], report)));
     let widths: Vec<usize> = (0..head.len())
         .map(|i| rows.iter().filter_map(|r| Some(r.get(i)?.chars().count())).max().unwrap_or(0))
         .collect();
@@ -87,7 +92,7 @@ fn missing(report: &Report) -> BTreeMap<String, usize> {
     reasons
 }
 
-fn cells(row: &Row, [clock, floor, cold]: [bool; 3], report: &Report) -> Vec<String> {
+fn cells(row: &Row, [clock, floor, cold, error]: [bool; 4], report: &Report) -> Vec<String> {
     let time = |us_: Option<f64>| us_.map_or("-".to_string(), us);
     let ratio = |ratio: Option<f64>| ratio.map_or("-".to_string(), |r| format!("{r:.2}x"));
     let name = short(&row.name, NAME);
@@ -103,6 +108,10 @@ fn cells(row: &Row, [clock, floor, cold]: [bool; 3], report: &Report) -> Vec<Str
     if cold {
         all.push(time(m.chosen.cold_us()));
     }
+    let off = |accuracy: Option<Accuracy>| accuracy.map_or("-".to_string(), |a| a.to_string());
+    if error {
+        all.push(off(m.chosen.accuracy()));
+    }
     all.extend([now(&m.default), ratio(m.relative(&m.default))]);
     if report.others {
         all.push(m.others.as_ref().map_or("-".to_string(), now));
@@ -114,6 +123,7 @@ fn cells(row: &Row, [clock, floor, cold]: [bool; 3], report: &Report) -> Vec<Str
         if cold {
             all.extend([time(peer.map(PeerTiming::cold_median_us)), ratio(m.cold_peer_ratio())]);
         }
+        all.push(off(peer.and_then(|p| p.accuracy)));
         all.push(peer.map_or("-", |p| p.way.as_str()).to_string());
     }
     all.push(chosen_by(m));

@@ -6,6 +6,7 @@ use crate::space::Config;
 use crate::templates::testing::Rows;
 use crate::tune::measure::JobId;
 use crate::tune::replay::{Recording, Replay};
+use crate::workload::bound::Accuracy;
 use crate::workload::{Conv2d, Matmul};
 
 const TARGET: &str = "x86-64-v3";
@@ -24,7 +25,7 @@ fn config(inner: i64) -> Config {
 }
 
 fn timed(us: f64) -> Outcome {
-    Outcome::Timed(Timing { samples_us: vec![us; 3], cold_us: vec![], core_gflops: vec![], max_error: 0.25 })
+    Outcome::Timed(Timing { samples_us: vec![us; 3], max_error: 0.25, ..Timing::default() })
 }
 
 fn record(m: i64, template: &str, inner: i64, time_us: f64) -> Record {
@@ -187,9 +188,11 @@ fn the_fastest_library_stands_beside_what_is_used() {
         tried: vec![],
         samples_us: vec![us; 3],
         cold_us: vec![2.0 * us],
+        accuracy: Some(Accuracy { max: 2.5e-7, rms: 1e-7 }),
     };
     let both = |us, cold| {
-        Outcome::Timed(Timing { samples_us: vec![us], cold_us: vec![cold], core_gflops: vec![], max_error: 0.0 })
+        let accuracy = Some(Accuracy { max: 1.25e-7, rms: 5e-8 });
+        Outcome::Timed(Timing { samples_us: vec![us], cold_us: vec![cold], accuracy, ..Timing::default() })
     };
     let outcomes =
         [(64, "fast", 1, both(2.0, 3.0)), (128, "fast", 1, both(4.0, 5.0)), (256, "fast", 1, both(1.0, 2.0))];
@@ -205,10 +208,12 @@ fn the_fastest_library_stands_beside_what_is_used() {
     assert!((summary.cold_peer.unwrap().ratio - (8.0f64 / 3.0 * 0.8).sqrt()).abs() < 1e-12);
     let text = table(&report);
     for line in [
-        "  peer us   /now  peer cold us  /cold  peer    chosen by",
-        "    4.000  2.00x         8.000  2.67x  cuBLAS  no record",
-        "    2.000  0.50x         4.000  0.80x  cuBLAS  no record",
-        "        -      -             -      -  -       no record",
+        "  cold us  error max / rms",
+        "    3.000  1.2e-7 / 5.0e-8",
+        "  peer us   /now  peer cold us  /cold       peer error  peer    chosen by",
+        "    4.000  2.00x         8.000  2.67x  2.5e-7 / 1.0e-7  cuBLAS  no record",
+        "    2.000  0.50x         4.000  0.80x  2.5e-7 / 1.0e-7  cuBLAS  no record",
+        "        -      -             -      -                -  -       no record",
         "no peer for 1 of 3 workloads: cublas: it is not here\n",
         "; peer/now is 0.50 at worst (rows 128)",
     ] {
@@ -219,7 +224,7 @@ fn the_fastest_library_stands_beside_what_is_used() {
 #[test]
 fn where_a_residual_is_added_a_library_that_adds_it_goes_before_a_faster_one_that_does_not() {
     let timing = |way: &str, us: f64| {
-        Ok(PeerTiming { way: way.into(), tried: vec![], samples_us: vec![us; 3], cold_us: vec![us] })
+        Ok(PeerTiming { way: way.into(), tried: vec![], samples_us: vec![us; 3], cold_us: vec![us], accuracy: None })
     };
     let (mut report, _) = report(&[64], &[], &[(64, "fast", 1, timed(4.0))]);
     report.peers = vec![Peer::Cudnn, Peer::CudnnFused];

@@ -211,8 +211,8 @@ impl CpuRunner {
         Ok(&self.tasks[&key])
     }
 
-    /// Starts a candidate's process and checks it. Gives the share of the bound that its error takes.
-    fn checked(&mut self, workload: &Workload, code: &CpuCode) -> Result<(Session, f64), Trouble> {
+    /// Starts a candidate's process and checks it. Its timing has no sample yet.
+    fn checked(&mut self, workload: &Workload, code: &CpuCode) -> Result<(Session, Timing), Trouble> {
         if code.extra_bytes > MOST_EXTRA_BYTES {
             let text = format!("it wants {} bytes of workspace and packed parameters", code.extra_bytes);
             return Err(failure(FailureKind::Resource, text).into());
@@ -228,8 +228,8 @@ impl CpuRunner {
         session.check(threads.max(3), &output, limit)?;
         let bytes = fs::read(&output).unwrap_or_default();
         let _ = fs::remove_file(&output);
-        let share = task.data.check(&bytes).map_err(|mismatch| failure(FailureKind::WrongAnswer, mismatch))?;
-        Ok((session, share))
+        let timing = task.data.check(&bytes).map_err(|mismatch| failure(FailureKind::WrongAnswer, mismatch))?;
+        Ok((session, timing))
     }
 
     /// Makes ready for samples, each of a row of calls as in a network: activations are where the call before left them,
@@ -253,11 +253,10 @@ impl CpuRunner {
     }
 
     fn timed(&mut self, workload: &Workload, code: &CpuCode, best_us: Option<f64>) -> Result<Timing, Trouble> {
-        let (mut session, max_error) = self.checked(workload, code)?;
+        let (mut session, mut timing) = self.checked(workload, code)?;
         let _cores = self.cores.to_time(self.threads);
         let us = self.prepare(workload, &mut session)?;
         let sampling = self.options.sampling;
-        let mut timing = Timing { samples_us: vec![], cold_us: vec![], core_gflops: vec![], max_error };
         if sampling.is_slow(us, best_us) {
             self.sample(&mut session, Sampling::FEW, &mut timing)?;
         } else {
@@ -291,9 +290,9 @@ impl Runner for CpuRunner {
         for code in &codes {
             let mut begin = || -> Result<(Session, Timing), Trouble> {
                 let code = code.as_ref().map_err(Failure::clone)?;
-                let (mut session, max_error) = self.checked(workload, code)?;
+                let (mut session, timing) = self.checked(workload, code)?;
                 self.prepare(workload, &mut session)?;
-                Ok((session, Timing { samples_us: vec![], cold_us: vec![], core_gflops: vec![], max_error }))
+                Ok((session, timing))
             };
             sessions.push(begin().map_err(Failure::from));
         }

@@ -1,10 +1,12 @@
 //! What a workload's candidates are checked on.
 
 use crate::ir::DType;
+use crate::records::Timing;
 use crate::stable::stable_hash;
 use crate::toolchain::values;
 use crate::workload::Workload;
-use crate::workload::bound::{Reference, reference_with_bounds};
+use crate::workload::bound::{Accuracy, Reference, reference_with_bounds};
+use crate::workload::reference::apply_epilogue;
 use crate::workload::sample::{self, Rng};
 use std::ops::Range;
 
@@ -38,8 +40,8 @@ impl Data {
         Data { inputs, output_bytes, out_dtype: workload.out_dtype, reference }
     }
 
-    /// Holds an output against the reference; gives the largest error as a share of its bound.
-    pub(super) fn check(&self, output: &[u8]) -> Result<f64, String> {
+    /// Holds an output against the reference; gives a timing that knows its errors and has no sample yet.
+    pub(super) fn check(&self, output: &[u8]) -> Result<Timing, String> {
         if output.len() != self.output_bytes {
             return Err(format!("the output has {} bytes instead of {}", output.len(), self.output_bytes));
         }
@@ -47,7 +49,27 @@ impl Data {
         let part = |elements: Range<usize>| {
             values::decode(self.out_dtype, &output[elements.start * size..elements.end * size])
         };
-        self.reference.check_parts(part).map_err(|mismatch| mismatch.to_string())
+        let (max_error, accuracy) = self.reference.check_parts(part).map_err(|mismatch| mismatch.to_string())?;
+        Ok(Timing { max_error, accuracy: Some(accuracy), ..Timing::default() })
+    }
+
+    /// How far the sums of the operator, before the epilogue and in the workload's order, are from the exact ones: by the result
+    /// of an exact epilogue on them.
+    pub(super) fn accuracy_of_sums(&self, workload: &Workload, mut sums: Vec<f64>) -> Accuracy {
+        let first = workload.operator_params();
+        let params = workload.params();
+        // The epilogue does not look at the operands of the sums.
+        let inputs = self.inputs.iter().zip(&params).enumerate();
+        let decoded = inputs.map(|(i, (bytes, p))| if i < first { vec![] } else { values::decode(p.dtype, bytes) });
+        let decoded: Vec<Vec<f64>> = decoded.collect();
+        let views: Vec<&[f64]> = decoded.iter().map(Vec::as_slice).collect();
+        apply_epilogue(workload, &views, &mut sums);
+        self.reference.accuracy(&sums)
+    }
+
+    /// How far a result is from the exact one, in the workload's order.
+    pub(super) fn accuracy(&self, result: &[f64]) -> Accuracy {
+        self.reference.accuracy(result)
     }
 
     /// Bytes that it takes, roughly.

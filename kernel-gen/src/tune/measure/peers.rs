@@ -1,13 +1,12 @@
 //! Libraries of the vendor of a device, timed beside candidates.
 
 use crate::records::{FailureKind, Outcome, median};
+use crate::workload::bound::Accuracy;
 /// A library: cuDNN for convolutions, bare or with what follows them fused, cuBLAS for matrix products.
 pub use kernel_gen_runtime::cuda::candidate::PeerKind as Peer;
 
 /// Times of a library's fastest way of computing an operator, without the epilogue unless it is asked to fuse it.
-///
-/// What it computes is not checked: its weights are those of the workload in whatever order they lie there.
-#[derive(Clone, PartialEq, Debug)]
+#[derive(Clone, PartialEq, Debug, serde::Serialize, serde::Deserialize)]
 pub struct PeerTiming {
     /// What the library calls the way.
     pub way: String,
@@ -17,6 +16,9 @@ pub struct PeerTiming {
     pub samples_us: Vec<f64>,
     /// The same with operands that are not in a cache.
     pub cold_us: Vec<f64>,
+    /// How far its result is from the exact one on the workload's own operands, put into its order; what it does not fuse is
+    /// added exactly.
+    pub accuracy: Option<Accuracy>,
 }
 
 impl PeerTiming {
@@ -76,9 +78,7 @@ mod tests {
 
     #[test]
     fn the_calmer_comparison_is_taken_as_a_whole() {
-        let timed = |us: f64| {
-            Outcome::Timed(Timing { samples_us: vec![us], cold_us: vec![], core_gflops: vec![], max_error: 0.0 })
-        };
+        let timed = |us: f64| Outcome::Timed(Timing { samples_us: vec![us], ..Timing::default() });
         let of = |times: &[f64]| Comparison { outcomes: times.iter().map(|us| timed(*us)).collect(), peers: vec![] };
         let times = |c: &Comparison| c.outcomes.iter().map(Outcome::time_us).collect::<Vec<_>>();
         // The second candidate happened to be faster in the disturbed one, which says nothing beside the first.
@@ -98,7 +98,8 @@ mod tests {
         assert_eq!(lost.calmer(calm.clone()), calm);
         // A library that was disturbed counts as well: ours would look good beside it.
         let beside = |us: f64, peer: f64| {
-            let peer = PeerTiming { way: "best".to_string(), tried: vec![], samples_us: vec![peer], cold_us: vec![] };
+            let (way, samples_us) = ("best".to_string(), vec![peer]);
+            let peer = PeerTiming { way, tried: vec![], samples_us, cold_us: vec![], accuracy: None };
             Comparison { peers: vec![Ok(peer)], ..of(&[us]) }
         };
         assert_eq!(beside(9.9, 20.0).calmer(beside(10.0, 12.0)), beside(10.0, 12.0));

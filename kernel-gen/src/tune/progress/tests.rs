@@ -6,7 +6,7 @@ use crate::tune::session::{Candidate, Ended, Group, Source, Standing, Summary, V
 use std::time::Duration;
 
 fn timed(us: f64) -> Outcome {
-    Outcome::Timed(Timing { samples_us: vec![us], cold_us: vec![], core_gflops: vec![], max_error: 0.0 })
+    Outcome::Timed(Timing { samples_us: vec![us], ..Timing::default() })
 }
 
 fn config(at: i64) -> Config {

@@ -38,12 +38,7 @@ fn log(trials: &[(&str, &str, Outcome)]) -> Log {
 }
 
 fn timed(us: f64) -> Outcome {
-    Outcome::Timed(crate::records::Timing {
-        samples_us: vec![us, us],
-        cold_us: vec![],
-        core_gflops: vec![],
-        max_error: 0.0,
-    })
+    Outcome::Timed(crate::records::Timing { samples_us: vec![us, us], ..crate::records::Timing::default() })
 }
 
 fn failed(kind: FailureKind, detail: &str) -> Outcome {

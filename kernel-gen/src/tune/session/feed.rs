@@ -192,7 +192,7 @@ mod tests {
     }
 
     fn timed(us: f64) -> Outcome {
-        Outcome::Timed(Timing { samples_us: vec![us], cold_us: vec![], core_gflops: vec![], max_error: 0.0 })
+        Outcome::Timed(Timing { samples_us: vec![us], ..Timing::default() })
     }
 
     /// What the tuner sees where outcomes come back in an order that `pick` chooses.

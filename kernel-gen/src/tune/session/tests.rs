@@ -24,12 +24,7 @@ fn task(columns: i64, template: &Rows) -> Task<'_> {
 
 fn timing(us: f64) -> Outcome {
     // Three samples that differ by a tenth of a per cent.
-    Outcome::Timed(Timing {
-        samples_us: vec![us, us * 1.001, us * 0.999],
-        cold_us: vec![],
-        core_gflops: vec![],
-        max_error: 0.0,
-    })
+    Outcome::Timed(Timing { samples_us: vec![us, us * 1.001, us * 0.999], ..Timing::default() })
 }
 
 fn failure(kind: FailureKind) -> Outcome {
@@ -388,12 +383,7 @@ fn what_gains_less_warm_than_it_loses_cold_is_no_gain() {
         config: a.space.get(at).unwrap(),
         source,
         is_default: false,
-        outcome: Outcome::Timed(Timing {
-            samples_us: vec![warm; 8],
-            cold_us: vec![cold; 8],
-            core_gflops: vec![],
-            max_error: 0.0,
-        }),
+        outcome: Outcome::Timed(Timing { samples_us: vec![warm; 8], cold_us: vec![cold; 8], ..Timing::default() }),
         floor_us: None,
     };
     let record = || candidate(0, Source::Incumbent, 10.0, 20.0);
@@ -411,8 +401,7 @@ fn what_gains_less_warm_than_it_loses_cold_is_no_gain() {
 
 #[test]
 fn pairs_of_samples_cancel_what_slowed_both_down() {
-    let timing =
-        |samples: &[f64]| Timing { samples_us: samples.to_vec(), cold_us: vec![], core_gflops: vec![], max_error: 0.0 };
+    let timing = |samples: &[f64]| Timing { samples_us: samples.to_vec(), ..Timing::default() };
     let drift = [1.0, 1.3, 0.9, 1.6, 1.1, 1.4, 1.0, 1.2];
     let old = timing(&drift);
     let faster = timing(&drift.map(|d| d * 0.95));

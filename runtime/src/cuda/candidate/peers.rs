@@ -206,6 +206,11 @@ impl PeerWay<'_> {
     pub fn name(&self) -> &str {
         &self.name
     }
+
+    /// Whether it also computes what follows the operator.
+    pub fn is_fused(&self) -> bool {
+        matches!(&self.call, Call::Convolution { layer, .. } if layer.fused.is_some())
+    }
 }
 
 enum Call<'p> {

@@ -135,7 +135,7 @@ impl Client {
                         self.worker = None;
                     }
                     let outcomes = outcomes.into_iter().map(Outcome::from).collect();
-                    return Ok(Comparison { outcomes, peers: peers.into_iter().map(Into::into).collect() });
+                    return Ok(Comparison { outcomes, peers });
                 }
                 Ok(Reply::Ready(_) | Reply::NoDevice(_)) => {}
                 Err(RecvTimeoutError::Timeout) => break Lost::Late(stage, limit_s),

@@ -4,8 +4,11 @@ use super::protocol::Stage;
 use super::worker::{LAUNCH_US, Stop, Task, Tell, budget_s, calls, least_us};
 use crate::ir::DType;
 use crate::records::FailureKind;
+use crate::toolchain::values;
 use crate::tune::measure::pipeline::failure;
 use crate::tune::measure::{Peer, Sampling};
+use crate::workload::bound::Accuracy;
+use crate::workload::plain::PlainOrder;
 use crate::workload::{Conv2d, ConvLayout, Epilogue, Math, Matmul, Op, Role, Workload};
 use kernel_gen_runtime::cuda::candidate::{
     Bench, Guarded, PeerConv, PeerEpilogue, PeerError, PeerProduct, PeerType, PeerWay, Peers,
@@ -73,7 +76,7 @@ fn convolution(c: &Conv2d, dtype: PeerType) -> Result<PeerConv, String> {
     let pair = |[a, b]: [i64; 2]| Ok::<_, String>([number(a)?, number(b)?]);
     Ok(PeerConv {
         dtype,
-        nhwc: matches!(c.layout, ConvLayout::Nhwc | ConvLayout::NhwcNc(_)),
+        nhwc: channels_last(c.layout),
         input: [number(c.n)?, number(c.ci)?, number(c.h)?, number(c.w)?],
         filter: [number(c.co)?, number(c.ci / c.groups.max(1))?, number(c.kh)?, number(c.kw)?],
         output: pair([c.oh(), c.ow()])?,
@@ -83,6 +86,11 @@ fn convolution(c: &Conv2d, dtype: PeerType) -> Result<PeerConv, String> {
         groups: number(c.groups)?,
         fused: None,
     })
+}
+
+/// Whether a layout is timed as NHWC.
+fn channels_last(layout: ConvLayout) -> bool {
+    matches!(layout, ConvLayout::Nhwc | ConvLayout::NhwcNc(_))
 }
 
 /// The epilogue as cuDNN's one call has it.
@@ -115,7 +123,16 @@ impl From<PeerError> for Stop {
     }
 }
 
-/// A library's fastest way on a workload's own buffers, none if none does this; and what each took, for people.
+/// A library's fastest way.
+pub(super) struct Pick<'p> {
+    pub(super) way: PeerWay<'p>,
+    /// What each of its ways took, or why it did not run, for people.
+    pub(super) tried: Vec<String>,
+    /// How far its result is from the exact one.
+    pub(super) accuracy: Accuracy,
+}
+
+/// A library's fastest way on a workload's own buffers; or, for people, why there is none.
 ///
 /// A way is timed in recorded graphs only. Between two events a call by itself also takes what the library needs to queue it,
 /// which for cuDNN may be many times the kernel's own: its fastest way would look slow beside another that was replayed.
@@ -126,7 +143,7 @@ pub(super) fn fastest<'p>(
     ways: Vec<PeerWay<'p>>,
     sampling: &Sampling,
     tell: &mut Tell<'_>,
-) -> Result<(Option<PeerWay<'p>>, Vec<String>), Stop> {
+) -> Result<Result<Pick<'p>, String>, Stop> {
     let buffers = operands(workload, &task.inputs, &task.output);
     let mut best: Option<(f64, PeerWay<'p>)> = None;
     let mut tried = vec![];
@@ -156,13 +173,65 @@ pub(super) fn fastest<'p>(
             best = Some((us, way));
         }
     }
-    Ok((best.map(|(_, way)| way), tried))
+    let Some((_, way)) = best else {
+        let why: String = tried.iter().map(|tried| format!("; {tried}")).collect();
+        return Ok(Err(format!("none of its ways does this{why}")));
+    };
+    tell(Stage::Check, 120.0)?;
+    let accuracy = accuracy(bench, task, workload, &way)?;
+    if !accuracy.max.is_finite() {
+        return Ok(Err(format!("{} has results that are no numbers", way.name())));
+    }
+    Ok(Ok(Pick { way, tried, accuracy }))
+}
+
+/// Runs a way once on the workload's operands in the library's own order, and holds the result against the reference.
+fn accuracy(bench: &Bench, task: &Task, workload: &Workload, way: &PeerWay<'_>) -> Result<Accuracy, Stop> {
+    let order = match &workload.op {
+        Op::Conv2d(c) => PlainOrder::of(c, channels_last(c.layout)),
+        _ => PlainOrder { input: None, filter: None, output: None },
+    };
+    let params = workload.params();
+    // What has to lie in another order, by its place among the parameters.
+    let mut ordered = vec![];
+    for (at, param) in params.iter().enumerate() {
+        let order = match param.role {
+            Role::Input => &order.input,
+            Role::Weight => &order.filter,
+            Role::Residual => &order.output,
+            _ => &None,
+        };
+        let (Some(order), Some(bytes)) = (order, task.data.inputs.get(at)) else { continue };
+        let size = param.dtype.bytes();
+        let gathered: Vec<u8> = order.iter().flat_map(|i| &bytes[i * size..(i + 1) * size]).copied().collect();
+        ordered.push((at, bench.upload(&gathered)?));
+    }
+    let inputs: Vec<&Guarded> = task.inputs.iter().enumerate().map(|(i, given)| of_order(&ordered, i, given)).collect();
+    let output = bench.poisoned(task.data.output_bytes)?;
+    bench.launch_peer(way, &operands_of(workload, &inputs, &output))?;
+    bench.synchronize()?;
+    let mut result = values::decode(workload.out_dtype, &bench.download(&output)?.data);
+    if let Some(order) = &order.output {
+        let mut back = vec![f64::NAN; result.len()];
+        order.iter().zip(result).for_each(|(at, value)| back[*at] = value);
+        result = back;
+    }
+    Ok(if way.is_fused() { task.data.accuracy(&result) } else { task.data.accuracy_of_sums(workload, result) })
+}
+
+/// An operand in the library's order, where that is another one.
+fn of_order<'a>(ordered: &'a [(usize, Guarded)], at: usize, given: &'a Guarded) -> &'a Guarded {
+    ordered.iter().find(|(i, _)| *i == at).map_or(given, |(_, buffer)| buffer)
 }
 
 /// What a library reads and writes: the operator's two operands, the result, and what a fused call adds.
 pub(super) fn operands<'a>(workload: &Workload, inputs: &'a [Guarded], output: &'a Guarded) -> Vec<&'a Guarded> {
+    operands_of(workload, &inputs.iter().collect::<Vec<_>>(), output)
+}
+
+fn operands_of<'a>(workload: &Workload, inputs: &[&'a Guarded], output: &'a Guarded) -> Vec<&'a Guarded> {
     let params = workload.params();
-    let of = |role| params.iter().position(|p| p.role == role).and_then(|at| inputs.get(at));
+    let of = |role| params.iter().position(|p| p.role == role).and_then(|at| inputs.get(at).copied());
     let (operands, added) = ([Role::Input, Role::Weight].map(of), [Role::Bias, Role::Residual].map(of));
     operands.into_iter().flatten().chain([output]).chain(added.into_iter().flatten()).collect()
 }

@@ -6,6 +6,7 @@
 use crate::emit::rust::{CudaLaunch, CudaMap};
 use crate::records::{Failure, FailureKind, Outcome, Timing};
 use crate::tune::measure::{PeerTiming, Sampling};
+use crate::workload::bound::Accuracy;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use std::io::{self, Read, Write};
@@ -72,7 +73,7 @@ pub(super) enum Reply {
     Done {
         outcomes: Vec<WireOutcome>,
         /// The libraries that were asked for, in that order.
-        peers: Vec<WirePeer>,
+        peers: Vec<Result<PeerTiming, String>>,
         /// Whether the device's context is lost, and the worker ends.
         lost: bool,
     },
@@ -107,14 +108,16 @@ pub(super) struct Device {
 /// An outcome on its way.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub(super) enum WireOutcome {
-    Timed { samples_us: Vec<f64>, cold_us: Vec<f64>, max_error: f64 },
+    Timed { samples_us: Vec<f64>, cold_us: Vec<f64>, max_error: f64, accuracy: Option<Accuracy> },
     Failed { kind: String, detail: String },
 }
 
 impl From<Result<Timing, Failure>> for WireOutcome {
     fn from(outcome: Result<Timing, Failure>) -> Self {
         match outcome {
-            Ok(Timing { samples_us, cold_us, max_error, .. }) => WireOutcome::Timed { samples_us, cold_us, max_error },
+            Ok(Timing { samples_us, cold_us, max_error, accuracy, .. }) => {
+                WireOutcome::Timed { samples_us, cold_us, max_error, accuracy }
+            }
             Err(Failure { kind, detail }) => WireOutcome::Failed { kind: kind.name().to_string(), detail },
         }
     }
@@ -123,37 +126,12 @@ impl From<Result<Timing, Failure>> for WireOutcome {
 impl From<WireOutcome> for Outcome {
     fn from(outcome: WireOutcome) -> Self {
         match outcome {
-            WireOutcome::Timed { samples_us, cold_us, max_error } => {
-                Outcome::Timed(Timing { samples_us, cold_us, core_gflops: vec![], max_error })
+            WireOutcome::Timed { samples_us, cold_us, max_error, accuracy } => {
+                Outcome::Timed(Timing { samples_us, cold_us, core_gflops: vec![], max_error, accuracy })
             }
             WireOutcome::Failed { kind, detail } => {
                 Outcome::Failed(Failure { kind: FailureKind::from_name(&kind).unwrap_or(FailureKind::Worker), detail })
             }
-        }
-    }
-}
-
-/// A library's outcome on its way.
-#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
-pub(super) enum WirePeer {
-    Timed { way: String, tried: Vec<String>, samples_us: Vec<f64>, cold_us: Vec<f64> },
-    Failed(String),
-}
-
-impl From<Result<PeerTiming, String>> for WirePeer {
-    fn from(result: Result<PeerTiming, String>) -> Self {
-        match result {
-            Ok(PeerTiming { way, tried, samples_us, cold_us }) => WirePeer::Timed { way, tried, samples_us, cold_us },
-            Err(why) => WirePeer::Failed(why),
-        }
-    }
-}
-
-impl From<WirePeer> for Result<PeerTiming, String> {
-    fn from(peer: WirePeer) -> Self {
-        match peer {
-            WirePeer::Timed { way, tried, samples_us, cold_us } => Ok(PeerTiming { way, tried, samples_us, cold_us }),
-            WirePeer::Failed(why) => Err(why),
         }
     }
 }
@@ -231,18 +209,18 @@ mod tests {
             tried: vec!["cuDNN gemm: 2.5 us".into(), "cuDNN fft: no".into()],
             samples_us: vec![2.5],
             cold_us: vec![3.0, 3.25],
+            accuracy: Some(Accuracy { max: 1e-7, rms: 2e-8 }),
         };
         for result in [Ok(timing), Err("it is not here".to_string())] {
-            let text = serde_json::to_string(&WirePeer::from(result.clone())).unwrap();
-            let back: WirePeer = serde_json::from_str(&text).unwrap();
-            assert_eq!(Result::from(back), result);
+            let text = serde_json::to_string(&result).unwrap();
+            assert_eq!(serde_json::from_str::<Result<PeerTiming, String>>(&text).unwrap(), result);
         }
     }
 
     #[test]
     fn outcomes_survive_the_journey() {
         let failure = Failure { kind: FailureKind::WrongAnswer, detail: "element 3".into() };
-        let timing = Timing { samples_us: vec![1.25, 0.1], cold_us: vec![], core_gflops: vec![], max_error: 0.5 };
+        let timing = Timing { samples_us: vec![1.25, 0.1], max_error: 0.5, ..Timing::default() };
         for outcome in [Err(failure), Ok(timing)] {
             let text = serde_json::to_string(&WireOutcome::from(outcome.clone())).unwrap();
             let back: WireOutcome = serde_json::from_str(&text).unwrap();

@@ -1,6 +1,6 @@
 //! The side of the process that holds the GPU: loads, runs, checks, times.
 
-use super::peers::{self, Libraries};
+use super::peers::{self, Libraries, Pick};
 use super::protocol::{self, Candidate, Device, Program, Reply, Request, Stage};
 use crate::emit::rust::{CudaArg, CudaLaunch, CudaMap};
 use crate::records::{Failure, FailureKind, Timing};
@@ -59,7 +59,7 @@ pub(super) type Tell<'a> = dyn FnMut(Stage, f64) -> io::Result<()> + 'a;
 
 /// A workload's data, on the host and on the GPU.
 pub(super) struct Task {
-    data: Data,
+    pub(super) data: Data,
     pub(super) inputs: Vec<Guarded>,
     /// What the inputs hold, out of the candidates' sight.
     given: Vec<Guarded>,
@@ -180,8 +180,8 @@ fn answer(
         let mut prepared = || -> Result<(Ready<'_>, Timing), Stop> {
             tell(Stage::Load, 30.0)?;
             let ready = Ready::load(bench, task, candidate, &mut rest)?;
-            let max_error = ready.check(bench, task, differ, tell)?;
-            Ok((ready, Timing { samples_us: vec![], cold_us: vec![], core_gflops: vec![], max_error }))
+            let timing = ready.check(bench, task, differ, tell)?;
+            Ok((ready, timing))
         };
         match prepared() {
             Ok(ready) => outcomes.push(Ok(ready)),
@@ -309,9 +309,14 @@ impl<'b> Ready<'b> {
         self.main.bind(bench, &params)
     }
 
-    /// Runs it once and looks at everything that it may and may not have written. Gives the share of its bound that the
-    /// largest error takes.
-    fn check(&self, bench: &Bench, task: &mut Task, differ: &mut Differ<'_>, tell: &mut Tell<'_>) -> Result<f64, Stop> {
+    /// Runs it once and looks at everything that it may and may not have written. Gives a timing without samples.
+    fn check(
+        &self,
+        bench: &Bench,
+        task: &mut Task,
+        differ: &mut Differ<'_>,
+        tell: &mut Tell<'_>,
+    ) -> Result<Timing, Stop> {
         bench.poison(&mut task.output)?;
         let packed = self.packs.iter().map(|(_, packed, _)| bench.copy(packed)).collect::<Result<Vec<_>, _>>()?;
         tell(Stage::Run, 1.0)?;
@@ -460,20 +465,20 @@ fn compare(
     let set = task.inputs.iter().map(Guarded::bytes).sum::<usize>() + task.output.bytes();
     let sets = (2 * bench.facts().l2_bytes).div_ceil(set.max(1)).clamp(1, 4096);
     let cold = (0..sets).map(|_| buffers(bench, &task.data)).collect::<Result<Vec<_>, _>>()?;
-    let mut ways: Vec<(Option<PeerWay<'_>>, Vec<String>)> = peers.iter().map(|_| (None, vec![])).collect();
+    let mut picks: Vec<Option<Pick<'_>>> = peers.iter().map(|_| None).collect();
     let asked: Vec<Option<Peer>> = request.peers.iter().map(|name| Peer::from_name(name)).collect();
     let workload = Workload::from_key(&request.workload).map_err(|cause| failure(FailureKind::Worker, cause))?;
     if outcomes.iter().any(Result::is_ok) {
         asked.iter().flatten().for_each(|peer| libraries.open(bench, *peer));
-        for ((peer, way), result) in asked.iter().zip(&mut ways).zip(peers.iter_mut()) {
+        for ((peer, pick), result) in asked.iter().zip(&mut picks).zip(peers.iter_mut()) {
             let offered = peer.ok_or("there is no such library".to_string());
-            match offered.and_then(|peer| libraries.ways(bench, peer, &workload)) {
-                Ok(offered) => *way = peers::fastest(bench, task, &workload, offered, sampling, tell)?,
+            let picked = match offered.and_then(|peer| libraries.ways(bench, peer, &workload)) {
+                Ok(offered) => peers::fastest(bench, task, &workload, offered, sampling, tell)?,
+                Err(why) => Err(why),
+            };
+            match picked {
+                Ok(picked) => *pick = Some(picked),
                 Err(why) => *result = Err(why),
-            }
-            if way.0.is_none() && result.is_ok() {
-                let why: String = way.1.iter().map(|tried| format!("; {tried}")).collect();
-                *result = Err(format!("none of its ways does this{why}"));
             }
         }
     }
@@ -483,7 +488,7 @@ fn compare(
         let cold = cold.collect::<Result<Vec<_>, _>>()?;
         contestants.push(Contestant::Candidate { warm: ready.bind(bench, &task.inputs, &task.output)?, cold });
     }
-    for way in ways.iter().filter_map(|(way, _)| way.as_ref()) {
+    for Pick { way, .. } in picks.iter().flatten() {
         let warm = peers::operands(&workload, &task.inputs, &task.output);
         let cold = cold.iter().map(|(inputs, output)| peers::operands(&workload, inputs, output)).collect();
         contestants.push(Contestant::Library { way, warm, cold });
@@ -493,10 +498,11 @@ fn compare(
     for (_, timing) in outcomes.iter_mut().flatten() {
         [timing.samples_us, timing.cold_us] = samples.next().unwrap_or_default();
     }
-    for ((way, tried), result) in ways.into_iter().zip(peers) {
-        let Some(way) = way else { continue };
+    for (pick, result) in picks.into_iter().zip(peers) {
+        let Some(Pick { way, tried, accuracy }) = pick else { continue };
         let [samples_us, cold_us] = samples.next().unwrap_or_default();
-        *result = Ok(PeerTiming { way: way.name().to_string(), tried, samples_us, cold_us });
+        let way = way.name().to_string();
+        *result = Ok(PeerTiming { way, tried, samples_us, cold_us, accuracy: Some(accuracy) });
     }
     Ok(())
 }
