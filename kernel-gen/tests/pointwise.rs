@@ -105,7 +105,7 @@ fn rows_wait_for_the_launch_in_front_and_weights_do_not() {
     let config = Config::parse("bn=16 warps=1 resident=1 ahead=0 store=direct").unwrap();
     let scheduled = PointwiseRows.schedule(&conv(2, 64, [6, 8], 16), target, &config).unwrap();
     let (_, lowered) = checked::lowered(scheduled.schedule.kernel, target);
-    let lowered = overlap_launches(lowered, &[1]);
+    let lowered = overlap_launches(lowered, &[1], 132);
     let text = lowered.kernel().to_string();
     let at = |what: &str| text.find(what).unwrap_or_else(|| panic!("no {what} in\n{text}"));
     assert!(at("copy_async") < at("dependency wait") && at("dependency wait") < at("move_rows"), "{text}");

@@ -4,6 +4,7 @@ use super::lower::{Selected, Selection, lowered};
 use super::{Failure, Output, json_text};
 use crate::emit::c::{self, COptions, CSource, Isa};
 use crate::emit::cuda::{self, Arch, CudaOptions, CudaSource, Launch};
+use crate::generate::{Early, early};
 use crate::ir::Kernel;
 use crate::templates::Registry;
 use clap::Args;
@@ -73,10 +74,13 @@ pub(super) fn run(registry: &Registry, arguments: &Arguments) -> Result<Output, 
     let selected = arguments.selection.resolve(registry)?;
     let scheduled = selected.schedule()?;
     let symbol = format!("{}_{}", selected.template.name(), selected.config.id());
-    let mut sources = vec![(String::new(), source(&selected, &scheduled.schedule.kernel, symbol.clone(), "kernel")?)];
+    // As a build has it: what packs runs by itself, the kernel in a network.
+    let early = early(selected.template, &selected.workload, selected.target);
+    let kernel = source(&selected, &scheduled.schedule.kernel, symbol.clone(), "kernel", early.as_ref())?;
+    let mut sources = vec![(String::new(), kernel)];
     for (i, pack) in scheduled.packs.iter().enumerate() {
         let what = format!("packs `{}`", pack.param);
-        sources.push((pack.param.clone(), source(&selected, &pack.kernel, format!("{symbol}_pack{i}"), &what)?));
+        sources.push((pack.param.clone(), source(&selected, &pack.kernel, format!("{symbol}_pack{i}"), &what, None)?));
     }
     if arguments.json {
         let flags = selected.target.cpu().map(|_| {
@@ -109,7 +113,13 @@ fn isa(selected: &Selected<'_>) -> Isa {
     Isa::from_name(&selected.target.name).unwrap_or(Isa::Portable)
 }
 
-fn source(selected: &Selected<'_>, kernel: &Kernel, symbol: String, what: &str) -> Result<Source, Failure> {
+fn source(
+    selected: &Selected<'_>,
+    kernel: &Kernel,
+    symbol: String,
+    what: &str,
+    early: Option<&Early>,
+) -> Result<Source, Failure> {
     let comment = format!(
         "{what}\nworkload: {}\ntemplate: {} v{}\nconfig: {}\norigin: {}\nPrinted by kernel-gen {}.",
         selected.workload.key(),
@@ -119,7 +129,10 @@ fn source(selected: &Selected<'_>, kernel: &Kernel, symbol: String, what: &str) 
         selected.origin,
         env!("CARGO_PKG_VERSION"),
     );
-    let lowered = lowered(kernel, selected.target).map_err(Failure::Lines)?;
+    let mut lowered = lowered(kernel, selected.target).map_err(Failure::Lines)?;
+    if let Some(early) = early {
+        lowered = early.apply(lowered);
+    }
     Ok(match Arch::of(selected.target) {
         Some(arch) => {
             let options = CudaOptions { arch, symbol, comment, min_blocks: None };

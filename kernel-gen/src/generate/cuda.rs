@@ -6,14 +6,15 @@ use super::{GenerateError, Options, Row, Task};
 use crate::emit::cuda::{self, Arch, CudaOptions, Param, TensorBase};
 use crate::emit::rust::{CudaArg, CudaLaunch, CudaMap, CudaPack, CudaProgram, CudaVariant};
 use crate::ir::Kernel;
-use crate::lower::lower_for;
 use crate::lower::overlap_launches::overlap_launches;
+use crate::lower::{Lowered, lower_for};
+use crate::model::roofline::Roofline;
 use crate::records::BestRecords;
 use crate::spec::Spec;
 use crate::target::{CudaFeature, Target};
-use crate::templates::Registry;
+use crate::templates::{Registry, Template};
 use crate::toolchain::cuda::{CudaError, Request};
-use crate::workload::Role;
+use crate::workload::{Role, Workload};
 
 /// A CUDA source, to be compiled into an image.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -67,15 +68,12 @@ pub(super) fn make(
 ) -> Result<Made, GenerateError> {
     let chosen = choose(task, target, records, registry, options, spec)?;
     let arch = Arch::of(target).expect("only CUDA targets become CUDA");
-    let emit = |kernel: &Kernel, symbol: String, what: &str, constants: Option<&[usize]>| {
+    let emit = |kernel: &Kernel, symbol: String, what: &str, early: Option<&Early>| {
         let options = CudaOptions { arch, symbol, comment: chosen.comment(what), min_blocks: None };
-        emit(kernel, options, target, &chosen.place, constants)
+        emit(kernel, options, target, &chosen.place, early)
     };
-    // Weights are what launches in front do not write, as a rule; the runtime looks whether they do.
-    let params = task.workload.workload.params();
-    let weights = params.iter().enumerate().filter(|(_, p)| p.role == Role::Weight).map(|(i, _)| i);
-    let constants: Vec<usize> = weights.collect();
-    let constants = arch.has(CudaFeature::Cluster).then_some(&constants[..]);
+    let template = registry.find(&chosen.template);
+    let early = template.and_then(|template| early(template, &task.workload.workload, target));
     let mut sources = vec![];
     let mut program = |name: String, emitted: cuda::CudaSource| {
         let source = CudaSource { name, arch: target.name.clone(), text: emitted.source };
@@ -86,7 +84,7 @@ pub(super) fn make(
         CudaProgram { image, launches, maps, workspace_bytes: emitted.workspace_bytes }
     };
     let stem = chosen.stem();
-    let main = program(stem.clone(), emit(&chosen.kernel, chosen.symbol.clone(), &chosen.title(), constants)?);
+    let main = program(stem.clone(), emit(&chosen.kernel, chosen.symbol.clone(), &chosen.title(), early.as_ref())?);
     let mut packs = vec![];
     for (i, (position, pack)) in chosen.packs.iter().enumerate() {
         let emitted = emit(&pack.kernel, format!("{}_pack{i}", chosen.symbol), &chosen.pack_title(pack), None)?;
@@ -109,17 +107,48 @@ pub(super) fn make(
     Ok(Made { variant, sources, row: chosen.row(), warnings: chosen.warnings() })
 }
 
-/// Verifies, lowers and emits a kernel. With `constants` it may be started before what is in front of it has ended.
+/// How kernels begin before what is in front of them has ended.
+pub(crate) struct Early {
+    /// Parameters of the workload, by position, that they may read by then: weights, which launches in front do not write, as a rule;
+    /// whoever starts the launches looks whether they do.
+    constants: Vec<usize>,
+    /// Blocks of the largest launch that does.
+    most_blocks: i64,
+}
+
+impl Early {
+    /// The kernel as it may begin early.
+    pub(crate) fn apply(&self, lowered: Lowered) -> Lowered {
+        overlap_launches(lowered, &self.constants, self.most_blocks)
+    }
+}
+
+/// How a template's kernels of a workload begin early; none where the target cannot, and where that is not worth it.
+pub(crate) fn early(template: &dyn Template, workload: &Workload, target: &Target) -> Option<Early> {
+    let cuda = target.cuda().filter(|cuda| cuda.has(CudaFeature::Cluster))?;
+    let short = Roofline::new(workload, target, 1).floor_us(workload) <= LONGEST_EARLY_US;
+    let params = workload.params();
+    let weights = params.iter().enumerate().filter(|(_, p)| p.role == Role::Weight).map(|(i, _)| i);
+    (short && template.begins_early()).then(|| Early { constants: weights.collect(), most_blocks: cuda.sm_count })
+}
+
+/// Kernels of workloads that take longer than this at best do not begin early. They would gain the 0.3 to 1 us of a launch, and
+/// lose more where each of their blocks works on several tiles: on an H100 products with 64 images, of a floor of 4 to 8 us,
+/// took 1.05 to 1.4 times as long, since their blocks begin on other multiprocessors each time, in the order in which these
+/// become free (`docs/perf-notes.md`).
+const LONGEST_EARLY_US: f64 = 4.0;
+
+/// Verifies, lowers and emits a kernel. With `early` it may be started before what is in front of it has ended.
 fn emit(
     kernel: &Kernel,
     options: CudaOptions,
     target: &Target,
     place: &Place<'_>,
-    constants: Option<&[usize]>,
+    early: Option<&Early>,
 ) -> Result<cuda::CudaSource, GenerateError> {
     let mut lowered = lower_for(kernel.clone(), target).map_err(|error| place.fault(error.into()))?;
-    if let Some(constants) = constants {
-        lowered = overlap_launches(lowered, constants);
+    if let Some(early) = early {
+        lowered = early.apply(lowered);
     }
     let emitted = cuda::emit(&lowered, &options).map_err(|error| place.fault(Cause::EmitCuda(error)))?;
     let is_map = |p: &&Param| matches!(p, Param::TensorMap(_));

@@ -18,7 +18,7 @@ pub use build::{Built, CudaSupply, build, write_if_changed};
 pub(crate) use chosen::pack_positions;
 pub use cuda::CudaSource;
 #[cfg(feature = "tune")]
-pub(crate) use cuda::launch as cuda_launch;
+pub(crate) use cuda::{Early, early, launch as cuda_launch};
 pub use error::{Cause, GenerateError, WorkloadFault};
 pub use report::{Report, Row};
 

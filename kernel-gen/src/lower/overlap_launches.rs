@@ -28,12 +28,15 @@ use crate::analysis::dependency::{is_hardware, shared_with_others};
 use crate::ir::{BufferId, For, Gpu, Kernel, LoopKind, Stmt};
 use std::collections::BTreeSet;
 
-/// See the module's text. `constants` are positions in the kernel's parameters.
-pub fn overlap_launches(mut lowered: Lowered, constants: &[usize]) -> Lowered {
+/// See the module's text. `constants` are positions in the kernel's parameters. A launch of more than `most_blocks` stays as it
+/// is: the runtime lets none begin early that has more blocks than there are multiprocessors, and a wait that never has anything
+/// to wait for costs up to half a microsecond all the same.
+pub fn overlap_launches(mut lowered: Lowered, constants: &[usize], most_blocks: i64) -> Lowered {
     let constants = constants.iter().filter_map(|i| lowered.kernel.params.get(*i).copied()).collect();
     let body = std::mem::take(&mut lowered.kernel.body);
     let mut overlap = Overlap { kernel: &mut lowered.kernel, constants };
-    let body = body.into_iter().map(|s| if depends(&s) { s } else { overlap.launch(s) }).collect();
+    let body =
+        body.into_iter().map(|s| if depends(&s) || blocks(&s) > most_blocks { s } else { overlap.launch(s) }).collect();
     lowered.kernel.body = body;
     lowered
 }
@@ -43,6 +46,20 @@ fn depends(launch: &Stmt) -> bool {
     let mut found = false;
     launch.walk(&mut |s| found |= matches!(s, Stmt::Gpu(Gpu::DependencyWait | Gpu::DependencyLaunch)));
     found
+}
+
+/// Blocks of a launch.
+fn blocks(launch: &Stmt) -> i64 {
+    let mut count = 1;
+    let mut s = launch;
+    while let Stmt::For(l) = s {
+        if matches!(l.kind, LoopKind::Grid(_) | LoopKind::Cluster(_)) {
+            count *= l.extent;
+        }
+        let Some(inner) = l.body.last().filter(|_| is_hardware(l)) else { break };
+        s = inner;
+    }
+    count
 }
 
 struct Overlap<'a> {
@@ -158,7 +175,7 @@ mod tests {
 
     #[test]
     fn copies_of_constants_start_before_the_wait_and_all_else_behind_it() {
-        let kernel = overlap_launches(lowered(RING), &[1]).kernel;
+        let kernel = overlap_launches(lowered(RING), &[1], 1).kernel;
         let [wait] = at(&kernel, "dependency wait")[..] else { panic!("{kernel}") };
         assert_eq!(at(&kernel, "dependency launch"), [wait + 1], "{kernel}");
         assert!(at(&kernel, "copy_async weights").iter().all(|l| *l < wait), "{kernel}");
@@ -169,14 +186,25 @@ mod tests {
 
     #[test]
     fn what_it_makes_is_a_valid_kernel_of_the_same_text() {
-        let kernel = overlap_launches(lowered(RING), &[1]).kernel;
+        let kernel = overlap_launches(lowered(RING), &[1], 1).kernel;
         assert_eq!(parse(&kernel.to_string()).unwrap().to_string(), kernel.to_string());
         verify(kernel, &Limits::cuda()).unwrap();
     }
 
     #[test]
+    fn a_launch_of_more_blocks_than_can_run_at_once_stays_as_it_is() {
+        let many = RING.replace("0..1 grid.x", "0..3 grid.x").replace("y[t]", "if block == 0 { y[t]");
+        let many = many.replace("63 - t]\n            }", "63 - t] }\n            }");
+        let kernel = lowered(&many);
+        let blocks = blocks(&kernel.kernel.body[0]);
+        assert_eq!(blocks, 3);
+        assert_eq!(overlap_launches(kernel.clone(), &[1], 2).kernel.to_string(), kernel.kernel.to_string());
+        assert_eq!(at(&overlap_launches(kernel, &[1], 3).kernel, "dependency wait").len(), 1);
+    }
+
+    #[test]
     fn without_constants_the_wait_comes_before_the_first_read() {
-        let kernel = overlap_launches(lowered(RING), &[]).kernel;
+        let kernel = overlap_launches(lowered(RING), &[], 1).kernel;
         let wait = at(&kernel, "dependency wait")[0];
         assert!(at(&kernel, "copy_async").iter().all(|l| *l > wait), "{kernel}");
         assert_eq!(read_early(&kernel, &kernel.body[0]), Ok(Some(vec![])));

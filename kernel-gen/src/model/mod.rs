@@ -9,6 +9,7 @@
 #[cfg(feature = "tune")]
 pub mod learned;
 mod nearby;
+pub mod roofline;
 #[cfg(feature = "cli")]
 pub(crate) use nearby::neighbours;
 

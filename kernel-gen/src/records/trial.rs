@@ -36,12 +36,19 @@ impl Outcome {
 
 /// Times of a kernel whose result was checked first.
 #[derive(Clone, PartialEq, Default, Debug)]
+#[cfg_attr(feature = "tune", derive(serde::Serialize, serde::Deserialize))]
 pub struct Timing {
     /// Microseconds of one call, a sample each, in the order they were taken. Operands are where the calls before left them,
-    /// but on a CPU parameters and the result are in no cache, as in a network.
+    /// but on a CPU parameters and the result are in no cache, as in a network. On a GPU a call is one of many in a captured graph:
+    /// it begins before the one in front has ended, if its kernel can.
     pub samples_us: Vec<f64>,
     /// Cold calls, with no operand in a cache; empty where that was not measured, and on CPUs.
     pub cold_us: Vec<f64>,
+    /// Calls that begin when the one in front has ended, of kernels that can begin before; else empty, and where that was not
+    /// measured. Logs do not keep it.
+    pub apart_us: Vec<f64>,
+    /// The same of cold calls.
+    pub apart_cold_us: Vec<f64>,
     /// What one core did in fused multiply-adds beside each sample, in GFLOP/s. It follows the clock, which other users of a
     /// processor move by a tenth and more, and with it every time. Empty where that was not measured, and on GPUs.
     pub core_gflops: Vec<f64>,
@@ -68,6 +75,13 @@ impl Timing {
     /// The median of the cold samples; NaN without any.
     pub fn cold_median_us(&self) -> f64 {
         median(&self.cold_us)
+    }
+
+    /// The medians of warm and of cold calls that begin when the one in front has ended: [`Timing::apart_us`] where there are any,
+    /// else all calls are such. NaN without any.
+    pub fn apart_medians_us(&self) -> [f64; 2] {
+        let of = |apart: &[f64], all: &[f64]| median(if apart.is_empty() { all } else { apart });
+        [of(&self.apart_us, &self.samples_us), of(&self.apart_cold_us, &self.cold_us)]
     }
 
     /// What configs are compared by, in microseconds, a sample each: the geometric mean of a warm call and a cold one where both
@@ -183,6 +197,17 @@ mod tests {
         assert_eq!(median(&[3.0, 1.0, 2.0]), 2.0);
         assert_eq!(median(&[4.0, 1.0, 2.0, 3.0]), 2.5);
         assert!(median(&[]).is_nan());
+    }
+
+    #[test]
+    fn configs_are_compared_by_warm_and_cold_calls() {
+        let timing = Timing { samples_us: vec![4.0, 5.0], cold_us: vec![9.0, 20.0], ..Timing::default() };
+        assert_eq!((timing.compared_us(), timing.apart_medians_us()), (vec![6.0, 10.0], [4.5, 14.5]));
+        let early = Timing { apart_us: vec![8.0], apart_cold_us: vec![25.0], ..timing.clone() };
+        assert_eq!((early.compared_us(), early.apart_medians_us()), (vec![6.0, 10.0], [8.0, 25.0]));
+        // On a CPU nothing is cold.
+        let warm = Timing { cold_us: vec![], ..timing };
+        assert_eq!(warm.compared_us(), [4.0, 5.0]);
     }
 
     #[test]

@@ -57,6 +57,12 @@ pub trait Template: Send + Sync {
         vec![]
     }
 
+    /// Whether its kernels gain where a launch begins before the one in front has ended (from compute capability 9.0 on, in captured
+    /// graphs): most gain the microsecond that a launch takes.
+    fn begins_early(&self) -> bool {
+        true
+    }
+
     /// The kernel of a config.
     fn schedule(&self, workload: &Workload, target: &Target, config: &Config) -> Result<Scheduled, TemplateError>;
 }

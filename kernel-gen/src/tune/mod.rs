@@ -12,11 +12,10 @@ pub mod measure;
 pub mod progress;
 pub mod replay;
 pub mod report;
-mod roofline;
 mod scheduler;
 pub mod session;
 mod task;
 pub mod tuner;
 
-pub use roofline::{Roofline, gflops};
+pub use crate::model::roofline::{Roofline, gflops};
 pub use task::Task;

@@ -210,9 +210,13 @@ impl Context {
     /// Blocks that begin early find multiprocessors that are still at work, and a few that are not: without this, those get
     /// two and more of them, and the launch takes as long as the fullest.
     pub(super) fn alone(&self, launch: &Launch) -> Option<u32> {
-        let blocks = launch.grid.iter().try_fold(1u32, |n, g| n.checked_mul(*g))?;
-        let fits = launch.overlap.is_some() && blocks <= self.multiprocessors;
-        fits.then_some(launch.shared_bytes.max(self.half_of_shared_bytes))
+        launch.overlap.and_then(|_| self.alone_bytes(launch.grid, launch.shared_bytes))
+    }
+
+    /// The same of a kernel that can begin early, by its grid and by what its blocks need.
+    pub(super) fn alone_bytes(&self, grid: [u32; 3], shared_bytes: u32) -> Option<u32> {
+        let blocks = grid.iter().try_fold(1u32, |n, g| n.checked_mul(*g))?;
+        (blocks <= self.multiprocessors).then_some(shared_bytes.max(self.half_of_shared_bytes))
     }
 
     /// Finds a function of a loaded module, if it has one of that name, and sets what is set once.

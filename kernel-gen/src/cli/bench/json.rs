@@ -28,6 +28,8 @@ pub(super) fn report(report: &Report) -> Json {
             "floor_to_recorded": mean(summary.floor_again),
             "peer_to_now": mean(summary.peer),
             "cold_peer_to_now": mean(summary.cold_peer),
+            "peer_to_apart": mean(summary.apart_peer),
+            "cold_peer_to_apart": mean(summary.cold_apart_peer),
             "confirmed": summary.counts.confirmed,
             "slower": summary.counts.slower,
             "faster": summary.counts.faster,
@@ -91,6 +93,10 @@ fn candidate(measured: &Measured, candidate: &Candidate) -> Json {
             object["samples_us"] = json!(timing.samples_us);
             if let Some(cold) = candidate.cold_us() {
                 object["cold_us"] = json!(cold);
+            }
+            if let [Some(warm), Some(cold)] = candidate.apart_us() {
+                object["apart_us"] = json!(warm);
+                object["apart_cold_us"] = json!(cold);
             }
             if let Some(floor) = candidate.floor_us {
                 object["floor_us"] = json!(floor);

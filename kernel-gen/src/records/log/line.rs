@@ -452,7 +452,7 @@ fn outcome(form: &TrialForm) -> Result<Outcome, String> {
                 cold_us,
                 core_gflops: form.core_gflops.clone(),
                 max_error,
-                accuracy: None,
+                ..Timing::default()
             }))
         }
     }

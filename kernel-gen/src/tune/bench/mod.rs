@@ -84,6 +84,17 @@ impl Candidate {
         }
     }
 
+    /// A warm and a cold call that begins when the one in front has ended; none where that was not timed apart, because its
+    /// kernels never begin before.
+    pub fn apart_us(&self) -> [Option<f64>; 2] {
+        match &self.outcome {
+            Outcome::Timed(timing) if !timing.apart_us.is_empty() => {
+                timing.apart_medians_us().map(|us| Some(us).filter(|us| us.is_finite()))
+            }
+            _ => [None; 2],
+        }
+    }
+
     /// How far its result is from the exact one, if it ran.
     pub fn accuracy(&self) -> Option<Accuracy> {
         match &self.outcome {
@@ -177,6 +188,17 @@ impl Measured {
     /// The same with operands that are not in a cache.
     pub fn cold_peer_ratio(&self) -> Option<f64> {
         Some(self.peer()?.cold_median_us() / self.chosen.cold_us()?).filter(|ratio| ratio.is_finite())
+    }
+
+    /// How many times as long the fastest library takes as what the lookup chooses does where no call begins before the one in
+    /// front has ended: warm and cold.
+    pub fn apart_peer_ratios(&self) -> [Option<f64>; 2] {
+        let peer = self.peer();
+        let peers = [peer.map(PeerTiming::median_us), peer.map(PeerTiming::cold_median_us)];
+        let [warm, cold] = self.chosen.apart_us();
+        let ours = [warm.or(self.chosen.us()), cold.or(self.chosen.cold_us())];
+        let ratio = |i: usize| Some(peers[i]? / ours[i]?).filter(|ratio: &f64| ratio.is_finite());
+        [ratio(0), ratio(1)]
     }
 
     /// The candidates with what each is, in the order of the table.

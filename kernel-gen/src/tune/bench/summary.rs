@@ -41,6 +41,10 @@ pub struct Summary {
     pub peer: Option<Mean>,
     /// The same with operands that are not in a cache.
     pub cold_peer: Option<Mean>,
+    /// The fastest library / what is chosen where no call begins before the one in front has ended, if any does else.
+    pub apart_peer: Option<Mean>,
+    /// The same with operands that are not in a cache.
+    pub cold_apart_peer: Option<Mean>,
     /// The lowest ratio behind [`Summary::peer`], and whose it is.
     pub worst: Option<(f64, String)>,
     /// The record's config now / its recorded time, over the records of this device.
@@ -80,12 +84,16 @@ impl Summary {
         }
         let ratios = report.rows.iter().filter_map(|r| Some((r.result.as_ref().ok()?.peer_ratio()?, &r.name)));
         let worst = ratios.min_by(|a, b| a.0.total_cmp(&b.0));
+        let begin_early = measured.iter().any(|m| m.chosen.apart_us()[0].is_some());
+        let apart = |i: usize| mean(measured.iter().filter_map(|m| m.apart_peer_ratios()[i])).filter(|_| begin_early);
         let failures = measured.iter().flat_map(|m| m.candidates()).filter(|(_, c)| c.us().is_none()).count();
         Summary {
             default: mean(recorded.iter().filter_map(|m| m.relative(&m.default))),
             others: mean(recorded.iter().filter_map(|m| m.relative(m.others.as_ref()?))),
             peer: mean(measured.iter().filter_map(|m| m.peer_ratio())),
             cold_peer: mean(measured.iter().filter_map(|m| m.cold_peer_ratio())),
+            apart_peer: apart(0),
+            cold_apart_peer: apart(1),
             worst: worst.map(|(ratio, name)| (ratio, name.clone())),
             again: mean(recorded.iter().filter(of_here).filter_map(|m| m.again())),
             again_at_clock: recorded
@@ -122,6 +130,8 @@ impl fmt::Display for Summary {
             ("undisturbed now/recorded", self.floor_again),
             ("peer/now", self.peer),
             ("peer/now cold", self.cold_peer),
+            ("peer/apart", self.apart_peer),
+            ("peer/apart cold", self.cold_apart_peer),
         ];
         for (name, mean) in named {
             means.extend(mean.map(|mean| format!("{name} {mean}")));

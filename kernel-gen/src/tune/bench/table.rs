@@ -16,6 +16,7 @@ const NAME: usize = 40;
 pub fn table(report: &Report) -> String {
     let cold = report.rows.iter().filter_map(|r| r.result.as_ref().ok()).any(|m| m.chosen.cold_us().is_some());
     let clock = report.rows.iter().filter_map(|r| r.result.as_ref().ok()).any(|m| m.clock().is_some());
+    let apart = report.rows.iter().filter_map(|r| r.result.as_ref().ok()).any(|m| m.chosen.apart_us()[0].is_some());
     let error = report.rows.iter().filter_map(|r| r.result.as_ref().ok()).any(|m| m.chosen.accuracy().is_some());
     let floor = report.rows.iter().filter_map(|r| r.result.as_ref().ok()).any(|m| m.floor_again().is_some());
     let mut head = vec!["workload", "recorded us", "now us", "now/recorded"];
@@ -28,6 +29,9 @@ pub fn table(report: &Report) -> String {
     if cold {
         head.push("cold us");
     }
+    if apart {
+        head.extend(["apart us", "apart cold us"]);
+    }
     if error {
         head.push("error max / rms");
     }
@@ -37,14 +41,20 @@ pub fn table(report: &Report) -> String {
     }
     if !report.peers.is_empty() {
         head.extend(["peer us", "/now"]);
+        if apart {
+            head.push("/apart");
+        }
         if cold {
             head.extend(["peer cold us", "/cold"]);
+        }
+        if apart {
+            head.push("/apart cold");
         }
         head.extend(["peer error", "peer"]);
     }
     head.push("chosen by");
     let mut rows: Vec<Vec<String>> = vec![head.iter().map(|h| h.to_string()).collect()];
-    rows.extend(report.rows.iter().map(|row| cells(row, [clock, floor, cold, error], report)));
+    rows.extend(report.rows.iter().map(|row| cells(row, [clock, floor, cold, apart, error], report)));
     let widths: Vec<usize> = (0..head.len())
         .map(|i| rows.iter().filter_map(|r| Some(r.get(i)?.chars().count())).max().unwrap_or(0))
         .collect();
@@ -92,7 +102,7 @@ fn missing(report: &Report) -> BTreeMap<String, usize> {
     reasons
 }
 
-fn cells(row: &Row, [clock, floor, cold, error]: [bool; 4], report: &Report) -> Vec<String> {
+fn cells(row: &Row, [clock, floor, cold, apart, error]: [bool; 5], report: &Report) -> Vec<String> {
     let time = |us_: Option<f64>| us_.map_or("-".to_string(), us);
     let ratio = |ratio: Option<f64>| ratio.map_or("-".to_string(), |r| format!("{r:.2}x"));
     let name = short(&row.name, NAME);
@@ -108,6 +118,9 @@ fn cells(row: &Row, [clock, floor, cold, error]: [bool; 4], report: &Report) -> 
     if cold {
         all.push(time(m.chosen.cold_us()));
     }
+    if apart {
+        all.extend(m.chosen.apart_us().map(time));
+    }
     let off = |accuracy: Option<Accuracy>| accuracy.map_or("-".to_string(), |a| a.to_string());
     if error {
         all.push(off(m.chosen.accuracy()));
@@ -119,9 +132,16 @@ fn cells(row: &Row, [clock, floor, cold, error]: [bool; 4], report: &Report) -> 
     }
     if !report.peers.is_empty() {
         let peer = m.peer();
+        let [warm_apart, cold_apart] = m.apart_peer_ratios();
         all.extend([time(peer.map(PeerTiming::median_us)), ratio(m.peer_ratio())]);
+        if apart {
+            all.push(ratio(warm_apart));
+        }
         if cold {
             all.extend([time(peer.map(PeerTiming::cold_median_us)), ratio(m.cold_peer_ratio())]);
+        }
+        if apart {
+            all.push(ratio(cold_apart));
         }
         all.push(off(peer.and_then(|p| p.accuracy)));
         all.push(peer.map_or("-", |p| p.way.as_str()).to_string());

@@ -194,8 +194,12 @@ fn the_fastest_library_stands_beside_what_is_used() {
         let accuracy = Some(Accuracy { max: 1.25e-7, rms: 5e-8 });
         Outcome::Timed(Timing { samples_us: vec![us], cold_us: vec![cold], accuracy, ..Timing::default() })
     };
-    let outcomes =
-        [(64, "fast", 1, both(2.0, 3.0)), (128, "fast", 1, both(4.0, 5.0)), (256, "fast", 1, both(1.0, 2.0))];
+    // Of the first, calls begin before those in front have ended.
+    let early = match both(2.0, 3.0) {
+        Outcome::Timed(t) => Outcome::Timed(Timing { apart_us: vec![2.5], apart_cold_us: vec![4.0], ..t }),
+        failed => failed,
+    };
+    let outcomes = [(64, "fast", 1, early), (128, "fast", 1, both(4.0, 5.0)), (256, "fast", 1, both(1.0, 2.0))];
     let (mut report, _) = report(&[64, 128, 256], &[], &outcomes);
     report.peers = vec![Peer::Cublas];
     let peers = [Ok(timing("cuBLAS", 4.0)), Ok(timing("cuBLAS", 2.0)), Err("it is not here".to_string())];
@@ -206,14 +210,18 @@ fn the_fastest_library_stands_beside_what_is_used() {
     assert_eq!((summary.peer.unwrap(), summary.worst.clone()), (mean([2.0, 0.5]), Some((0.5, "rows 128".into()))));
     // 8 to 3 and 4 to 5.
     assert!((summary.cold_peer.unwrap().ratio - (8.0f64 / 3.0 * 0.8).sqrt()).abs() < 1e-12);
+    // 4 to 2.5 and 2 to 4: what never begins early counts as it is.
+    assert!((summary.apart_peer.unwrap().ratio - (1.6f64 * 0.5).sqrt()).abs() < 1e-12);
+    assert!((summary.cold_apart_peer.unwrap().ratio - (2.0f64 * 0.8).sqrt()).abs() < 1e-12);
     let text = table(&report);
     for line in [
-        "  cold us  error max / rms",
-        "    3.000  1.2e-7 / 5.0e-8",
-        "  peer us   /now  peer cold us  /cold       peer error  peer    chosen by",
-        "    4.000  2.00x         8.000  2.67x  2.5e-7 / 1.0e-7  cuBLAS  no record",
-        "    2.000  0.50x         4.000  0.80x  2.5e-7 / 1.0e-7  cuBLAS  no record",
-        "        -      -             -      -                -  -       no record",
+        "  cold us  apart us  apart cold us  error max / rms",
+        "    3.000     2.500          4.000  1.2e-7 / 5.0e-8",
+        "    5.000         -              -  1.2e-7 / 5.0e-8",
+        "  peer us   /now  /apart  peer cold us  /cold  /apart cold       peer error  peer    chosen by",
+        "    4.000  2.00x   1.60x         8.000  2.67x        2.00x  2.5e-7 / 1.0e-7  cuBLAS  no record",
+        "    2.000  0.50x   0.50x         4.000  0.80x        0.80x  2.5e-7 / 1.0e-7  cuBLAS  no record",
+        "        -      -       -             -      -            -                -  -       no record",
         "no peer for 1 of 3 workloads: cublas: it is not here\n",
         "; peer/now is 0.50 at worst (rows 128)",
     ] {

@@ -12,7 +12,7 @@ mod svg;
 #[cfg(test)]
 mod tests;
 
-use super::roofline::Roofline;
+use crate::model::roofline::Roofline;
 use crate::records::log::{Entry, Log, Machine, RunId};
 use crate::records::{BestRecords, FailureKind, Outcome};
 use crate::space::Config;

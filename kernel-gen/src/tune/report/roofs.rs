@@ -2,8 +2,8 @@
 
 use super::Bench;
 use super::svg::{Scale, axes, escaped, px};
+use crate::model::roofline::Roofline;
 use crate::tune::progress::{percent, rate, us};
-use crate::tune::roofline::Roofline;
 use std::fmt::Write;
 
 const WIDTH: f64 = 720.0;

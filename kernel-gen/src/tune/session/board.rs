@@ -1,9 +1,9 @@
 //! Where a session stands: what its scheduler, its progress and its end table are made from.
 
 use super::Entry;
+use crate::model::roofline::Roofline;
 use crate::records::{FailureKind, Outcome, Trial};
 use crate::space::Config;
-use crate::tune::roofline::Roofline;
 use std::time::Duration;
 
 /// A time has to be lower than another by this share of it to count as better, however exact the measurement claims to be:

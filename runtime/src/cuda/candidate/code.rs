@@ -21,6 +21,8 @@ pub struct Start {
     pub cluster: [u32; 3],
     /// Dynamic shared memory of a block.
     pub shared_bytes: u32,
+    /// Whether the kernel waits by itself for what is in front of it, and so may begin before that has ended.
+    pub overlap: bool,
     /// Its parameters.
     pub args: Vec<KernelArg>,
 }
@@ -52,11 +54,30 @@ pub struct Bound<'a> {
     _memory: PhantomData<&'a Guarded>,
 }
 
+impl Bound<'_> {
+    /// Whether its first kernel can begin before what is in front of it has ended.
+    pub fn begins_early(&self) -> bool {
+        self.launches.first().is_some_and(|launch| launch.alone.is_some())
+    }
+}
+
+/// When the first kernel of a call begins. Those behind it begin early where they can, always: it is known what is in front.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Begin {
+    /// When all that is in front has ended, as calls by themselves do.
+    Behind,
+    /// Early, if it can and something is in front of it, as calls that are captured together do. Nothing in front may write
+    /// what it reads before it waits.
+    Early,
+}
+
 /// A launch and its arguments.
 struct Launch {
     function: Handle,
     start: Start,
     values: Vec<TensorMap>,
+    /// The shared memory with which it can begin early, if it can.
+    alone: Option<u32>,
 }
 
 /// An argument of 8 bytes.
@@ -112,7 +133,8 @@ impl Bench {
         // From here on it is unloaded if something fails.
         let mut code = Code { bench: self, module: self.context.load_data(image)?, functions: vec![] };
         for start in starts {
-            let found = self.context.function(code.module, &start.kernel, start.shared_bytes, start.cluster)?;
+            let shared_bytes = self.alone(start).unwrap_or(start.shared_bytes);
+            let found = self.context.function(code.module, &start.kernel, shared_bytes, start.cluster)?;
             let missing = || CudaError::Driver { call: "cuModuleGetFunction", code: 500, name: start.kernel.clone() };
             code.functions.push(found.ok_or_else(missing)?);
         }
@@ -154,7 +176,7 @@ impl Bench {
                     other => word(address(*other).ok_or_else(wanted)?),
                 });
             }
-            launches.push(Launch { function: *function, start: start.clone(), values });
+            launches.push(Launch { function: *function, start: start.clone(), values, alone: self.alone(start) });
         }
         Ok(Bound { launches, _memory: PhantomData })
     }
@@ -162,22 +184,33 @@ impl Bench {
     /// The first kernel of `code`, started as it was loaded, with arguments that are not memory of candidates.
     pub(super) fn bind_words<'a>(&self, code: &'a Code<'_>, start: &Start, words: &[u64]) -> Bound<'a> {
         let values: Vec<TensorMap> = words.iter().copied().map(word).collect();
-        let launch =
-            code.functions.first().map(|function| Launch { function: *function, start: start.clone(), values });
+        let launch = |function: &Handle| Launch { function: *function, start: start.clone(), values, alone: None };
+        let launch = code.functions.first().map(launch);
         Bound { launches: launch.into_iter().collect(), _memory: PhantomData }
     }
 
-    /// Queues the launches.
+    /// [`Context::alone`] of a candidate's launch.
+    fn alone(&self, start: &Start) -> Option<u32> {
+        start.overlap.then(|| self.context.alone_bytes(start.grid, start.shared_bytes)).flatten()
+    }
+
+    /// Queues the launches, as a call by itself.
     pub fn launch(&self, bound: &Bound<'_>) -> Result<(), CudaError> {
+        self.queue(bound, Begin::Behind)
+    }
+
+    /// Queues the launches.
+    pub(super) fn queue(&self, bound: &Bound<'_>, begin: Begin) -> Result<(), CudaError> {
         self.context.bind()?;
         let driver = self.context.driver;
-        for launch in &bound.launches {
+        for (i, launch) in bound.launches.iter().enumerate() {
             let Start { grid, block, shared_bytes, cluster, .. } = launch.start;
-            let (mut attributes, attribute_count) = attributes(cluster, false);
+            let alone = launch.alone.filter(|_| i > 0 || begin == Begin::Early);
+            let (mut attributes, attribute_count) = attributes(cluster, alone.is_some());
             let config = LaunchConfig {
                 grid,
                 block,
-                shared_bytes,
+                shared_bytes: alone.unwrap_or(shared_bytes),
                 stream: self.handle(),
                 attributes: attributes.as_mut_ptr(),
                 attribute_count,

@@ -28,6 +28,7 @@ impl<'b> Differ<'b> {
             block: [256, 1, 1],
             cluster: [1; 3],
             shared_bytes: 0,
+            overlap: false,
             args: vec![],
         };
         let code = bench.load(CODE.as_bytes(), std::slice::from_ref(&start))?;

@@ -17,7 +17,7 @@ mod memory;
 mod peers;
 mod time;
 
-pub use code::{Bound, Code, Start};
+pub use code::{Begin, Bound, Code, Start};
 pub use differ::Differ;
 pub use memory::{Download, Guarded};
 pub use peers::{PeerConv, PeerEpilogue, PeerError, PeerKind, PeerProduct, PeerType, PeerWay, Peers};

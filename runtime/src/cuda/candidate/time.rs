@@ -1,6 +1,6 @@
 //! Timing by events.
 
-use super::{Bench, Bound, Guarded, PeerError, PeerWay};
+use super::{Begin, Bench, Bound, Guarded, PeerError, PeerWay};
 use crate::cuda::CudaError;
 use crate::cuda::driver::Driver;
 use cudarc::driver::CudaGraph;
@@ -21,9 +21,14 @@ impl Bench {
         self.between_events(|| (0..calls).try_for_each(|_| self.launch(bound)))
     }
 
-    /// Records `calls` calls of candidates, of each in turn. All have been launched before.
-    pub fn graph<'a>(&self, bounds: &[&'a Bound<'a>], calls: usize) -> Result<Graph<'a>, CudaError> {
-        self.recorded(calls, || bounds.iter().cycle().take(calls).try_for_each(|bound| self.launch(bound)))
+    /// Records `calls` calls of candidates, of each in turn, each of which begins as said. All have been launched before.
+    pub fn graph<'a>(&self, bounds: &[&'a Bound<'a>], calls: usize, begin: Begin) -> Result<Graph<'a>, CudaError> {
+        self.recorded(calls, || {
+            bounds.iter().cycle().take(calls).enumerate().try_for_each(|(i, bound)| {
+                // The first has nothing in front of it.
+                self.queue(bound, if i == 0 { Begin::Behind } else { begin })
+            })
+        })
     }
 
     /// As [`Bench::graph`], for what a library does: with each set of buffers in turn.

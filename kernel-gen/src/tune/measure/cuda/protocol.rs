@@ -6,7 +6,6 @@
 use crate::emit::rust::{CudaLaunch, CudaMap};
 use crate::records::{Failure, FailureKind, Outcome, Timing};
 use crate::tune::measure::{PeerTiming, Sampling};
-use crate::workload::bound::Accuracy;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use std::io::{self, Read, Write};
@@ -108,16 +107,14 @@ pub(super) struct Device {
 /// An outcome on its way.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub(super) enum WireOutcome {
-    Timed { samples_us: Vec<f64>, cold_us: Vec<f64>, max_error: f64, accuracy: Option<Accuracy> },
+    Timed(Timing),
     Failed { kind: String, detail: String },
 }
 
 impl From<Result<Timing, Failure>> for WireOutcome {
     fn from(outcome: Result<Timing, Failure>) -> Self {
         match outcome {
-            Ok(Timing { samples_us, cold_us, max_error, accuracy, .. }) => {
-                WireOutcome::Timed { samples_us, cold_us, max_error, accuracy }
-            }
+            Ok(timing) => WireOutcome::Timed(timing),
             Err(Failure { kind, detail }) => WireOutcome::Failed { kind: kind.name().to_string(), detail },
         }
     }
@@ -126,9 +123,7 @@ impl From<Result<Timing, Failure>> for WireOutcome {
 impl From<WireOutcome> for Outcome {
     fn from(outcome: WireOutcome) -> Self {
         match outcome {
-            WireOutcome::Timed { samples_us, cold_us, max_error, accuracy } => {
-                Outcome::Timed(Timing { samples_us, cold_us, core_gflops: vec![], max_error, accuracy })
-            }
+            WireOutcome::Timed(timing) => Outcome::Timed(timing),
             WireOutcome::Failed { kind, detail } => {
                 Outcome::Failed(Failure { kind: FailureKind::from_name(&kind).unwrap_or(FailureKind::Worker), detail })
             }
@@ -180,6 +175,7 @@ pub(super) fn read<T: DeserializeOwned>(from: &mut impl Read) -> io::Result<Opti
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::workload::bound::Accuracy;
 
     #[test]
     fn frames_are_read_back_and_what_lies_between_is_skipped() {

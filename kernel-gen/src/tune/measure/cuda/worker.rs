@@ -8,7 +8,7 @@ use crate::tune::measure::data::{Data, host_bytes};
 use crate::tune::measure::pipeline::failure;
 use crate::tune::measure::{Peer, PeerTiming, Sampling};
 use crate::workload::Workload;
-use kernel_gen_runtime::cuda::candidate::{Bench, Bound, Code, Differ, Graph, Guarded, PeerWay, Start};
+use kernel_gen_runtime::cuda::candidate::{Begin, Bench, Bound, Code, Differ, Graph, Guarded, PeerWay, Start};
 use kernel_gen_runtime::cuda::{CudaError, KernelArg, TensorMapSpec};
 use std::collections::BTreeMap;
 use std::io::{self, Read, Write};
@@ -253,6 +253,7 @@ fn start(launch: &CudaLaunch) -> Start {
         block: launch.block,
         cluster: launch.cluster,
         shared_bytes: launch.shared_bytes,
+        overlap: launch.overlap.is_some(),
         args: launch.args.iter().map(arg).collect(),
     }
 }
@@ -401,7 +402,7 @@ fn time(
         } else {
             let calls = calls(us, sampling);
             tell(Stage::Time, budget_s(us, calls, sampling.most))?;
-            let graph = bench.graph(&[&bound], calls)?;
+            let graph = bench.graph(&[&bound], calls, Begin::Early)?;
             // The first replay also brings the graph to the GPU.
             bench.replay(&graph)?;
             while !sampling.is_enough(&timing.samples_us) {
@@ -431,21 +432,29 @@ enum Contestant<'a> {
 impl Contestant<'_> {
     /// The microseconds of one call, with those of launching its graph.
     fn time_once(&self, bench: &Bench) -> Result<f64, Stop> {
-        let [warm, _] = self.graphs(bench, 1, 1)?;
-        least_us(bench, &warm, 2)
+        least_us(bench, &self.warm(bench, 1, Begin::Early)?, 2)
     }
 
-    /// Calls on warm operands, and on cold ones.
-    fn graphs(&self, bench: &Bench, calls: usize, cold_calls: usize) -> Result<[Graph<'_>; 2], Stop> {
+    /// Whether its calls can begin before those in front of them have ended. A library's do as the library launches them.
+    fn begins_early(&self) -> bool {
+        matches!(self, Contestant::Candidate { warm, .. } if warm.begins_early())
+    }
+
+    /// Calls on the same operands.
+    fn warm(&self, bench: &Bench, calls: usize, begin: Begin) -> Result<Graph<'_>, Stop> {
         match self {
-            Contestant::Candidate { warm, cold } => {
-                let cold: Vec<&Bound<'_>> = cold.iter().collect();
-                Ok([bench.graph(&[warm], calls)?, bench.graph(&cold, cold_calls)?])
+            Contestant::Candidate { warm, .. } => Ok(bench.graph(&[warm], calls, begin)?),
+            Contestant::Library { way, warm, .. } => Ok(bench.graph_of_peer(way, std::slice::from_ref(warm), calls)?),
+        }
+    }
+
+    /// Calls on other operands each.
+    fn cold(&self, bench: &Bench, calls: usize, begin: Begin) -> Result<Graph<'_>, Stop> {
+        match self {
+            Contestant::Candidate { cold, .. } => {
+                Ok(bench.graph(&cold.iter().collect::<Vec<&Bound<'_>>>(), calls, begin)?)
             }
-            Contestant::Library { way, warm, cold } => Ok([
-                bench.graph_of_peer(way, std::slice::from_ref(warm), calls)?,
-                bench.graph_of_peer(way, cold, cold_calls)?,
-            ]),
+            Contestant::Library { way, cold, .. } => Ok(bench.graph_of_peer(way, cold, calls)?),
         }
     }
 }
@@ -496,16 +505,21 @@ fn compare(
     let mut samples = interleaved(bench, &contestants, cold.len(), sampling, tell)?.into_iter();
     drop(contestants);
     for (_, timing) in outcomes.iter_mut().flatten() {
-        [timing.samples_us, timing.cold_us] = samples.next().unwrap_or_default();
+        let [warm, cold] = samples.next().unwrap_or_default();
+        [timing.samples_us, timing.apart_us] = warm;
+        [timing.cold_us, timing.apart_cold_us] = cold;
     }
     for (pick, result) in picks.into_iter().zip(peers) {
         let Some(Pick { way, tried, accuracy }) = pick else { continue };
-        let [samples_us, cold_us] = samples.next().unwrap_or_default();
+        let [[samples_us, _], [cold_us, _]] = samples.next().unwrap_or_default();
         let way = way.name().to_string();
         *result = Ok(PeerTiming { way, tried, samples_us, cold_us, accuracy: Some(accuracy) });
     }
     Ok(())
 }
+
+/// Samples of calls as in a captured graph, and, where they begin early there, of calls that do not.
+type Samples = [Vec<f64>; 2];
 
 /// Warm and cold samples of each contestant; sample `i` of all was taken at about the same time.
 fn interleaved(
@@ -514,7 +528,8 @@ fn interleaved(
     cold_sets: usize,
     sampling: &Sampling,
     tell: &mut Tell<'_>,
-) -> Result<Vec<[Vec<f64>; 2]>, Stop> {
+) -> Result<Vec<[Samples; 2]>, Stop> {
+    // Of each contestant, warm and cold, its graphs.
     let (mut graphs, mut seconds) = (vec![], 0.0);
     for contestant in contestants {
         tell(Stage::Run, 1.0)?;
@@ -522,13 +537,17 @@ fn interleaved(
         let calls = calls(us, sampling);
         // Each set once, at least, so that none of them is still in the cache when its turn comes again.
         let cold_calls = calls.max(cold_sets).min(4096);
-        seconds += budget_s(us, calls + cold_calls, sampling.compare);
-        tell(Stage::Time, budget_s(us, calls + cold_calls, 2))?;
-        graphs.push(contestant.graphs(bench, calls, cold_calls)?);
+        let begins: &[Begin] = if contestant.begins_early() { &[Begin::Early, Begin::Behind] } else { &[Begin::Early] };
+        let all = begins.len() * (calls + cold_calls);
+        seconds += budget_s(us, all, sampling.compare);
+        tell(Stage::Time, budget_s(us, all, 2))?;
+        let warm = begins.iter().map(|begin| contestant.warm(bench, calls, *begin)).collect::<Result<Vec<_>, _>>()?;
+        let cold = begins.iter().map(|begin| contestant.cold(bench, cold_calls, *begin));
+        graphs.push([warm, cold.collect::<Result<Vec<_>, _>>()?]);
     }
     tell(Stage::Time, seconds)?;
-    let mut samples: Vec<[Vec<f64>; 2]> = graphs.iter().map(|_| [vec![], vec![]]).collect();
-    for graph in graphs.iter().flatten() {
+    let mut samples: Vec<[Samples; 2]> = graphs.iter().map(|_| Default::default()).collect();
+    for graph in graphs.iter().flatten().flatten() {
         bench.replay(graph)?;
     }
     for temperature in 0..2 {
@@ -536,7 +555,9 @@ fn interleaved(
             for i in 0..graphs.len() {
                 // The first in a round is another one each time.
                 let at = (i + round) % graphs.len();
-                samples[at][temperature].push(bench.replay(&graphs[at][temperature])?);
+                for (samples, graph) in samples[at][temperature].iter_mut().zip(&graphs[at][temperature]) {
+                    samples.push(bench.replay(graph)?);
+                }
             }
         }
     }
