@@ -28,7 +28,7 @@ impl Place<'_> {
 pub(super) struct Chosen<'a> {
     task: &'a Task<'a>,
     target: &'a Target,
-    choice: Choice,
+    pub(super) choice: Choice,
     /// Template and version.
     pub(super) template: String,
     /// The config as text.

@@ -72,8 +72,8 @@ pub(super) fn make(
         let options = CudaOptions { arch, symbol, comment: chosen.comment(what), min_blocks: None };
         emit(kernel, options, target, &chosen.place, early)
     };
-    let template = registry.find(&chosen.template);
-    let early = template.and_then(|template| early(template, &task.workload.workload, target));
+    let template = registry.find(&chosen.choice.template).expect("a choice names a template of the registry");
+    let early = early(template, &task.workload.workload, target);
     let mut sources = vec![];
     let mut program = |name: String, emitted: cuda::CudaSource| {
         let source = CudaSource { name, arch: target.name.clone(), text: emitted.source };

@@ -165,6 +165,32 @@ fn architectures_get_sources_wrappers_and_rows_the_best_first() {
 }
 
 #[test]
+fn short_kernels_begin_before_what_is_in_front_of_them_has_ended() {
+    let kernel = |name: &str, m: i64, n: i64, dtype: &str| {
+        format!(
+            "[[kernel]]\nname = \"{name}\"\nop = \"matmul\"\ndtype = \"{dtype}\"\n[[kernel.workload]]\nname = \"{name}_one\"\n\
+             a = [{m}, 512]\nb = [512, {n}]\n"
+        )
+    };
+    // A row by a matrix; a product that takes longer than what a launch costs; one of a template that loses by it.
+    let text = format!(
+        "schema = 1\n[targets]\ncuda = [\"sm_80\", \"sm_90a\"]\n{}{}{}",
+        kernel("brief", 1, 1024, "f16"),
+        kernel("lengthy", 8192, 4096, "f16"),
+        kernel("parts", 512, 512, "f32"),
+    );
+    let spec = Spec::parse(&text, "kernels.toml").unwrap();
+    let made = generate(&spec, &BestRecords::new(), &Registry::builtin(), &options(2)).unwrap();
+    let waits = |name: &str| {
+        let source = made.cuda.iter().find(|s| s.name == name).unwrap_or_else(|| panic!("no {name}"));
+        source.text.contains("griddepcontrol.wait")
+    };
+    let all = ["brief_one.sm_90a", "brief_one.sm_80", "lengthy_one.sm_90a", "parts_one.sm_90a"];
+    assert_eq!(all.map(waits), [true, false, false, false]);
+    assert_eq!(made.rust.matches("overlap: Some(&[1])").count(), 1, "{}", made.rust);
+}
+
+#[test]
 fn an_architecture_whose_code_runs_nowhere_else_is_not_enough() {
     let spec = gpu_spec("\"sm_90a\"");
     let errors = generate(&spec, &BestRecords::new(), &Registry::builtin(), &options(1)).unwrap_err();
