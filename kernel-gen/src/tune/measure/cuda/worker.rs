@@ -44,7 +44,6 @@ pub fn serve(input: &mut impl Read, output: &mut impl Write, device: usize) -> i
         let mut tell = |stage, seconds| protocol::write(output, &Reply::Begins(stage, seconds), &[]);
         let Answer { outcomes, peers, lost } = answer(&mut tasks, &mut libraries, &request, &images, &mut tell)?;
         let outcomes = outcomes.into_iter().map(Into::into).collect();
-        let peers = peers.into_iter().map(Into::into).collect();
         protocol::write(output, &Reply::Done { outcomes, peers, lost }, &[])?;
         if lost {
             // Nothing can be freed in order any more; the process's end frees it.
