@@ -126,17 +126,11 @@ impl Early {
 /// How a template's kernels of a workload begin early; none where the target cannot, and where that is not worth it.
 pub(crate) fn early(template: &dyn Template, workload: &Workload, target: &Target) -> Option<Early> {
     let cuda = target.cuda().filter(|cuda| cuda.has(CudaFeature::Cluster))?;
-    let short = Roofline::new(workload, target, 1).floor_us(workload) <= LONGEST_EARLY_US;
+    let short = Roofline::new(workload, target, 1).floor_us(workload) <= template.longest_early_us();
     let params = workload.params();
     let weights = params.iter().enumerate().filter(|(_, p)| p.role == Role::Weight).map(|(i, _)| i);
-    (short && template.begins_early()).then(|| Early { constants: weights.collect(), most_blocks: cuda.sm_count })
+    short.then(|| Early { constants: weights.collect(), most_blocks: cuda.sm_count })
 }
-
-/// Kernels of workloads that take longer than this at best do not begin early. They would gain the 0.3 to 1 us of a launch, and
-/// lose more where each of their blocks works on several tiles: on an H100 products with 64 images, of a floor of 4 to 8 us,
-/// took 1.05 to 1.4 times as long, since their blocks begin on other multiprocessors each time, in the order in which these
-/// become free (`docs/perf-notes.md`).
-const LONGEST_EARLY_US: f64 = 4.0;
 
 /// Verifies, lowers and emits a kernel. With `early` it may be started before what is in front of it has ended.
 fn emit(

@@ -57,10 +57,12 @@ pub trait Template: Send + Sync {
         vec![]
     }
 
-    /// Whether its kernels gain where a launch begins before the one in front has ended (from compute capability 9.0 on, in captured
-    /// graphs): most gain the microsecond that a launch takes.
-    fn begins_early(&self) -> bool {
-        true
+    /// In captured graphs, from compute capability 9.0 on, a launch may begin before the one in front has ended. Its kernels do where
+    /// the workload takes at most so many microseconds at best (by arithmetic and memory): they gain up to the microsecond that a
+    /// launch takes. What takes longer gains little, and may lose more: its blocks begin on other multiprocessors each time, in
+    /// the order in which these become free.
+    fn longest_early_us(&self) -> f64 {
+        4.0
     }
 
     /// The kernel of a config.

@@ -210,6 +210,10 @@ impl Template for WgmmaConv2d {
         found().unwrap_or(f64::INFINITY)
     }
 
+    fn longest_early_us(&self) -> f64 {
+        super::LONGEST_EARLY_US
+    }
+
     fn schedule(&self, w: &Workload, t: &Target, config: &Config) -> Result<Scheduled, TemplateError> {
         let (c, cuda) = problem(w, t).map_err(TemplateError::Limit)?;
         let sizes = sizes_of(w, &c, config)?;

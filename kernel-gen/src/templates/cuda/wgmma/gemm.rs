@@ -145,6 +145,10 @@ impl Template for WgmmaGemm {
         }
     }
 
+    fn longest_early_us(&self) -> f64 {
+        super::LONGEST_EARLY_US
+    }
+
     fn schedule(&self, w: &Workload, t: &Target, config: &Config) -> Result<Scheduled, TemplateError> {
         let (m, cuda) = problem(w, t).map_err(TemplateError::Limit)?;
         let sizes = Sizes::of(config)?;

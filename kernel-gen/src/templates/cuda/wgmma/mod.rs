@@ -52,6 +52,10 @@ use crate::workload::{Math, Workload};
 
 use crate::templates::cpu::tile::ceil_div;
 
+/// [`Template::longest_early_us`](crate::templates::Template::longest_early_us) of both templates. Measured on an H100, of captured
+/// calls that begin early over others, by that floor (`docs/perf-notes.md`): below 1.5 us 0.80 to 1.0, up to 4 us 0.92 to 1.26.
+const LONGEST_EARLY_US: f64 = 1.5;
+
 /// Bytes of an operand's row in one step, and of a row of output in shared memory: the widest swizzle.
 const ROW_BYTES: i64 = 128;
 /// Bytes of the reduction that an instruction multiplies.

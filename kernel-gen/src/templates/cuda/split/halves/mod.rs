@@ -350,9 +350,9 @@ impl Template for SplitHalves {
         }
     }
 
-    fn begins_early(&self) -> bool {
+    fn longest_early_us(&self) -> f64 {
         // Measured on an H100: 0.2 to 1 us of 3 to 7 are lost (`docs/perf-notes.md`).
-        false
+        0.0
     }
 
     fn schedule(&self, w: &Workload, t: &Target, config: &Config) -> Result<Scheduled, TemplateError> {
