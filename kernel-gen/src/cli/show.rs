@@ -4,7 +4,7 @@ use super::lower::{Selected, Selection, lowered};
 use super::{Failure, Output, json_text};
 use crate::emit::c::{self, COptions, CSource, Isa};
 use crate::emit::cuda::{self, Arch, CudaOptions, CudaSource, Launch};
-use crate::generate::{Early, early};
+use crate::generate::Early;
 use crate::ir::Kernel;
 use crate::templates::Registry;
 use clap::Args;
@@ -75,12 +75,15 @@ pub(super) fn run(registry: &Registry, arguments: &Arguments) -> Result<Output, 
     let scheduled = selected.schedule()?;
     let symbol = format!("{}_{}", selected.template.name(), selected.config.id());
     // As a build has it: what packs runs by itself, the kernel in a network.
-    let early = early(selected.template, &selected.workload, selected.target);
-    let kernel = source(&selected, &scheduled.schedule.kernel, symbol.clone(), "kernel", early.as_ref())?;
+    let early = Early::of(selected.template, &selected.workload, selected.target);
+    let kernel = source(&selected, &scheduled.schedule.kernel, symbol.clone(), "kernel", &early)?;
     let mut sources = vec![(String::new(), kernel)];
     for (i, pack) in scheduled.packs.iter().enumerate() {
         let what = format!("packs `{}`", pack.param);
-        sources.push((pack.param.clone(), source(&selected, &pack.kernel, format!("{symbol}_pack{i}"), &what, None)?));
+        sources.push((
+            pack.param.clone(),
+            source(&selected, &pack.kernel, format!("{symbol}_pack{i}"), &what, &Early::NEVER)?,
+        ));
     }
     if arguments.json {
         let flags = selected.target.cpu().map(|_| {
@@ -118,7 +121,7 @@ fn source(
     kernel: &Kernel,
     symbol: String,
     what: &str,
-    early: Option<&Early>,
+    early: &Early,
 ) -> Result<Source, Failure> {
     let comment = format!(
         "{what}\nworkload: {}\ntemplate: {} v{}\nconfig: {}\norigin: {}\nPrinted by kernel-gen {}.",
@@ -129,10 +132,7 @@ fn source(
         selected.origin,
         env!("CARGO_PKG_VERSION"),
     );
-    let mut lowered = lowered(kernel, selected.target).map_err(Failure::Lines)?;
-    if let Some(early) = early {
-        lowered = early.apply(lowered);
-    }
+    let lowered = early.apply(lowered(kernel, selected.target).map_err(Failure::Lines)?);
     Ok(match Arch::of(selected.target) {
         Some(arch) => {
             let options = CudaOptions { arch, symbol, comment, min_blocks: None };

@@ -1,5 +1,6 @@
 //! What was chosen for a workload on a target, and the kernel of the choice: what C and CUDA variants have in common.
 
+use super::early::Early;
 use super::error::{Cause, WorkloadFault};
 use super::{GenerateError, Options, Row, Task};
 use crate::ir::{Access, Kernel};
@@ -28,12 +29,14 @@ impl Place<'_> {
 pub(super) struct Chosen<'a> {
     task: &'a Task<'a>,
     target: &'a Target,
-    pub(super) choice: Choice,
+    choice: Choice,
     /// Template and version.
     pub(super) template: String,
     /// The config as text.
     pub(super) config: String,
     pub(super) kernel: Kernel,
+    /// Whether the kernel begins before what is in front of it has ended.
+    pub(super) early: Early,
     /// Packed parameters: position in the workload's parameters, and what packs.
     pub(super) packs: Vec<(usize, Pack)>,
     /// What the symbols start with. Those of C have the crate's prefix in front, because they meet in one program;
@@ -74,7 +77,8 @@ pub(super) fn choose<'a>(
     let hash = fnv1a(format!("{version} {config}").as_bytes()) as u32;
     let symbol = format!("{}_{level}_{}_{hash:08x}", task.name, template.name());
     let packs = positions.into_iter().zip(packs).collect();
-    Ok(Chosen { task, target, choice, template: version, config, kernel, packs, symbol, place })
+    let early = Early::of(template, workload, target);
+    Ok(Chosen { task, target, choice, template: version, config, kernel, early, packs, symbol, place })
 }
 
 impl Chosen<'_> {

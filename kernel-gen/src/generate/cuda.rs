@@ -1,20 +1,18 @@
 //! One workload on one CUDA architecture: choose, schedule, verify, lower, emit CUDA.
 
 use super::chosen::{Place, choose};
+use super::early::Early;
 use super::error::Cause;
 use super::{GenerateError, Options, Row, Task};
 use crate::emit::cuda::{self, Arch, CudaOptions, Param, TensorBase};
 use crate::emit::rust::{CudaArg, CudaLaunch, CudaMap, CudaPack, CudaProgram, CudaVariant};
 use crate::ir::Kernel;
-use crate::lower::overlap_launches::overlap_launches;
-use crate::lower::{Lowered, lower_for};
-use crate::model::roofline::Roofline;
+use crate::lower::lower_for;
 use crate::records::BestRecords;
 use crate::spec::Spec;
-use crate::target::{CudaFeature, Target};
-use crate::templates::{Registry, Template};
+use crate::target::Target;
+use crate::templates::Registry;
 use crate::toolchain::cuda::{CudaError, Request};
-use crate::workload::{Role, Workload};
 
 /// A CUDA source, to be compiled into an image.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -68,12 +66,10 @@ pub(super) fn make(
 ) -> Result<Made, GenerateError> {
     let chosen = choose(task, target, records, registry, options, spec)?;
     let arch = Arch::of(target).expect("only CUDA targets become CUDA");
-    let emit = |kernel: &Kernel, symbol: String, what: &str, early: Option<&Early>| {
+    let emit = |kernel: &Kernel, symbol: String, what: &str, early: &Early| {
         let options = CudaOptions { arch, symbol, comment: chosen.comment(what), min_blocks: None };
         emit(kernel, options, target, &chosen.place, early)
     };
-    let template = registry.find(&chosen.choice.template).expect("a choice names a template of the registry");
-    let early = early(template, &task.workload.workload, target);
     let mut sources = vec![];
     let mut program = |name: String, emitted: cuda::CudaSource| {
         let source = CudaSource { name, arch: target.name.clone(), text: emitted.source };
@@ -84,10 +80,11 @@ pub(super) fn make(
         CudaProgram { image, launches, maps, workspace_bytes: emitted.workspace_bytes }
     };
     let stem = chosen.stem();
-    let main = program(stem.clone(), emit(&chosen.kernel, chosen.symbol.clone(), &chosen.title(), early.as_ref())?);
+    let main = program(stem.clone(), emit(&chosen.kernel, chosen.symbol.clone(), &chosen.title(), &chosen.early)?);
     let mut packs = vec![];
     for (i, (position, pack)) in chosen.packs.iter().enumerate() {
-        let emitted = emit(&pack.kernel, format!("{}_pack{i}", chosen.symbol), &chosen.pack_title(pack), None)?;
+        let emitted =
+            emit(&pack.kernel, format!("{}_pack{i}", chosen.symbol), &chosen.pack_title(pack), &Early::NEVER)?;
         let bytes = pack.kernel.buffer(pack.kernel.params[1]).extent_bytes();
         packs.push((*position, CudaPack { bytes, program: program(format!("{stem}.pack{i}"), emitted) }));
     }
@@ -107,43 +104,15 @@ pub(super) fn make(
     Ok(Made { variant, sources, row: chosen.row(), warnings: chosen.warnings() })
 }
 
-/// How kernels begin before what is in front of them has ended.
-pub(crate) struct Early {
-    /// Parameters of the workload, by position, that they may read by then: weights, which launches in front do not write, as a rule;
-    /// whoever starts the launches looks whether they do.
-    constants: Vec<usize>,
-    /// Blocks of the largest launch that does.
-    most_blocks: i64,
-}
-
-impl Early {
-    /// The kernel as it may begin early.
-    pub(crate) fn apply(&self, lowered: Lowered) -> Lowered {
-        overlap_launches(lowered, &self.constants, self.most_blocks)
-    }
-}
-
-/// How a template's kernels of a workload begin early; none where the target cannot, and where that is not worth it.
-pub(crate) fn early(template: &dyn Template, workload: &Workload, target: &Target) -> Option<Early> {
-    let cuda = target.cuda().filter(|cuda| cuda.has(CudaFeature::Cluster))?;
-    let short = Roofline::new(workload, target, 1).floor_us(workload) <= template.longest_early_us();
-    let params = workload.params();
-    let weights = params.iter().enumerate().filter(|(_, p)| p.role == Role::Weight).map(|(i, _)| i);
-    short.then(|| Early { constants: weights.collect(), most_blocks: cuda.sm_count })
-}
-
-/// Verifies, lowers and emits a kernel. With `early` it may be started before what is in front of it has ended.
+/// Verifies, lowers and emits a kernel. `early` says whether it may be started before what is in front of it has ended.
 fn emit(
     kernel: &Kernel,
     options: CudaOptions,
     target: &Target,
     place: &Place<'_>,
-    early: Option<&Early>,
+    early: &Early,
 ) -> Result<cuda::CudaSource, GenerateError> {
-    let mut lowered = lower_for(kernel.clone(), target).map_err(|error| place.fault(error.into()))?;
-    if let Some(early) = early {
-        lowered = early.apply(lowered);
-    }
+    let lowered = early.apply(lower_for(kernel.clone(), target).map_err(|error| place.fault(error.into()))?);
     let emitted = cuda::emit(&lowered, &options).map_err(|error| place.fault(Cause::EmitCuda(error)))?;
     let is_map = |p: &&Param| matches!(p, Param::TensorMap(_));
     let maps: usize = emitted.launches.iter().map(|l| l.params.iter().filter(is_map).count()).sum();

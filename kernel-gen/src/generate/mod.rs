@@ -9,6 +9,7 @@ mod build;
 pub mod bundle;
 mod chosen;
 mod cuda;
+mod early;
 mod error;
 mod report;
 mod variant;
@@ -18,7 +19,9 @@ pub use build::{Built, CudaSupply, build, write_if_changed};
 pub(crate) use chosen::pack_positions;
 pub use cuda::CudaSource;
 #[cfg(feature = "tune")]
-pub(crate) use cuda::{Early, early, launch as cuda_launch};
+pub(crate) use cuda::launch as cuda_launch;
+#[cfg(feature = "tune")]
+pub(crate) use early::Early;
 pub use error::{Cause, GenerateError, WorkloadFault};
 pub use report::{Report, Row};
 

@@ -11,8 +11,8 @@ use std::fmt;
 ///
 /// Kernels of a few microseconds that are generated for compute capability 9.0 and newer can be started early: they set themselves
 /// up, fetch weights, and wait by themselves for what is in front of them before they touch anything else (*programmatic
-/// dependent launch*). Longer ones would lose by it, and those with more blocks than there are multiprocessors cannot. Results are the same bit for bit. A launch whose weight is written by the launch in front of it is
-/// started behind it, as is every kernel that does not wait by itself, and every one that has something else in front
+/// dependent launch*). Longer ones would lose by it, and those with more blocks than there are multiprocessors cannot. Results
+/// are the same bit for bit. A launch whose weight is written by the launch in front of it is started behind it, as is every kernel that does not wait by itself, and every one that has something else in front
 /// than a launch of this crate's: a copy, or a kernel that was queued on [`Cuda::stream`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Overlap {

@@ -193,12 +193,9 @@ impl Measured {
     /// How many times as long the fastest library takes as what the lookup chooses does where no call begins before the one in
     /// front has ended: warm and cold.
     pub fn apart_peer_ratios(&self) -> [Option<f64>; 2] {
-        let peer = self.peer();
-        let peers = [peer.map(PeerTiming::median_us), peer.map(PeerTiming::cold_median_us)];
-        let [warm, cold] = self.chosen.apart_us();
-        let ours = [warm.or(self.chosen.us()), cold.or(self.chosen.cold_us())];
-        let ratio = |i: usize| Some(peers[i]? / ours[i]?).filter(|ratio: &f64| ratio.is_finite());
-        [ratio(0), ratio(1)]
+        let (Some(peer), Outcome::Timed(timing)) = (self.peer(), &self.chosen.outcome) else { return [None; 2] };
+        let [warm, cold] = timing.apart_medians_us();
+        [peer.median_us() / warm, peer.cold_median_us() / cold].map(|ratio| Some(ratio).filter(|r| r.is_finite()))
     }
 
     /// The candidates with what each is, in the order of the table.

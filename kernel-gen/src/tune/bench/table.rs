@@ -14,11 +14,12 @@ const NAME: usize = 40;
 /// A line a workload: the recorded time, the time now, how far off the result is, and the time of each alternative with how many
 /// times as long it takes. Below a line whatever failed, with its reason; at the end the summary.
 pub fn table(report: &Report) -> String {
-    let cold = report.rows.iter().filter_map(|r| r.result.as_ref().ok()).any(|m| m.chosen.cold_us().is_some());
-    let clock = report.rows.iter().filter_map(|r| r.result.as_ref().ok()).any(|m| m.clock().is_some());
-    let apart = report.rows.iter().filter_map(|r| r.result.as_ref().ok()).any(|m| m.chosen.apart_us()[0].is_some());
-    let error = report.rows.iter().filter_map(|r| r.result.as_ref().ok()).any(|m| m.chosen.accuracy().is_some());
-    let floor = report.rows.iter().filter_map(|r| r.result.as_ref().ok()).any(|m| m.floor_again().is_some());
+    let known = |of: fn(&Measured) -> bool| report.rows.iter().filter_map(|r| r.result.as_ref().ok()).any(of);
+    let clock = known(|m| m.clock().is_some());
+    let floor = known(|m| m.floor_again().is_some());
+    let cold = known(|m| m.chosen.cold_us().is_some());
+    let apart = known(|m| m.chosen.apart_us()[0].is_some());
+    let error = known(|m| m.chosen.accuracy().is_some());
     let mut head = vec!["workload", "recorded us", "now us", "now/recorded"];
     if clock {
         head.push("at its clock");
@@ -143,7 +144,7 @@ fn cells(row: &Row, [clock, floor, cold, apart, error]: [bool; 5], report: &Repo
         if apart {
             all.push(ratio(cold_apart));
         }
-        all.push(off(peer.and_then(|p| p.accuracy)));
+        all.push(off(peer.map(|p| p.accuracy)));
         all.push(peer.map_or("-", |p| p.way.as_str()).to_string());
     }
     all.push(chosen_by(m));

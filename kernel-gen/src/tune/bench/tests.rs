@@ -188,7 +188,7 @@ fn the_fastest_library_stands_beside_what_is_used() {
         tried: vec![],
         samples_us: vec![us; 3],
         cold_us: vec![2.0 * us],
-        accuracy: Some(Accuracy { max: 2.5e-7, rms: 1e-7 }),
+        accuracy: Accuracy { max: 2.5e-7, rms: 1e-7 },
     };
     let both = |us, cold| {
         let accuracy = Some(Accuracy { max: 1.25e-7, rms: 5e-8 });
@@ -232,7 +232,13 @@ fn the_fastest_library_stands_beside_what_is_used() {
 #[test]
 fn where_a_residual_is_added_a_library_that_adds_it_goes_before_a_faster_one_that_does_not() {
     let timing = |way: &str, us: f64| {
-        Ok(PeerTiming { way: way.into(), tried: vec![], samples_us: vec![us; 3], cold_us: vec![us], accuracy: None })
+        Ok(PeerTiming {
+            way: way.into(),
+            tried: vec![],
+            samples_us: vec![us; 3],
+            cold_us: vec![us],
+            accuracy: Accuracy { max: 0.0, rms: 0.0 },
+        })
     };
     let (mut report, _) = report(&[64], &[], &[(64, "fast", 1, timed(4.0))]);
     report.peers = vec![Peer::Cudnn, Peer::CudnnFused];

@@ -18,7 +18,7 @@ pub struct PeerTiming {
     pub cold_us: Vec<f64>,
     /// How far its result is from the exact one on the workload's own operands, put into its order; what it does not fuse is
     /// added exactly.
-    pub accuracy: Option<Accuracy>,
+    pub accuracy: Accuracy,
 }
 
 impl PeerTiming {
@@ -99,7 +99,13 @@ mod tests {
         // A library that was disturbed counts as well: ours would look good beside it.
         let beside = |us: f64, peer: f64| {
             let (way, samples_us) = ("best".to_string(), vec![peer]);
-            let peer = PeerTiming { way, tried: vec![], samples_us, cold_us: vec![], accuracy: None };
+            let peer = PeerTiming {
+                way,
+                tried: vec![],
+                samples_us,
+                cold_us: vec![],
+                accuracy: Accuracy { max: 0.0, rms: 0.0 },
+            };
             Comparison { peers: vec![Ok(peer)], ..of(&[us]) }
         };
         assert_eq!(beside(9.9, 20.0).calmer(beside(10.0, 12.0)), beside(10.0, 12.0));

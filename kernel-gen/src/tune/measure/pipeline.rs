@@ -4,7 +4,7 @@ use super::backend::Job;
 use super::options::{Edit, Emitted};
 use crate::emit::c::{self, COptions, CSource, Isa};
 use crate::emit::cuda::{self, Arch, CudaOptions, CudaSource};
-use crate::generate::{Early, early, pack_positions};
+use crate::generate::{Early, pack_positions};
 use crate::ir::Kernel;
 use crate::lower::lower_for;
 use crate::records::{Failure, FailureKind};
@@ -77,22 +77,19 @@ pub(super) struct CudaCode {
 /// The CUDA C++ of a config.
 pub(super) fn cuda(job: &Job<'_>, edit: Option<&Edit>) -> Result<CudaCode, Failure> {
     let arch = Arch::of(job.target).ok_or_else(|| refused(format!("{} is not a CUDA target", job.target.name)))?;
-    let emit = |kernel: Kernel, symbol: String, early: Option<&Early>| -> Result<CudaSource, Failure> {
-        let mut lowered = lower_for(kernel, job.target).map_err(refused)?;
-        if let Some(early) = early {
-            lowered = early.apply(lowered);
-        }
+    let emit = |kernel: Kernel, symbol: String, early: &Early| -> Result<CudaSource, Failure> {
+        let lowered = early.apply(lower_for(kernel, job.target).map_err(refused)?);
         let options = CudaOptions { arch, symbol, comment: String::new(), min_blocks: None };
         cuda::emit(&lowered, &options).map_err(refused)
     };
     let (kernel, packs) = scheduled(job)?;
-    let mut source = emit(kernel, "kernel".into(), early(job.template, &job.workload, job.target).as_ref())?;
+    let mut source = emit(kernel, "kernel".into(), &Early::of(job.template, &job.workload, job.target))?;
     if let Some(edit) = edit {
         edit(&job.config, Emitted::Cuda(&mut source));
     }
     let packs = packs.into_iter().enumerate().map(|(i, (at, pack))| {
         let bytes = pack.buffer(pack.params[1]).extent_bytes();
-        Ok((at, bytes, emit(pack, format!("pack{i}"), None)?))
+        Ok((at, bytes, emit(pack, format!("pack{i}"), &Early::NEVER)?))
     });
     Ok(CudaCode { source, packs: packs.collect::<Result<_, Failure>>()? })
 }

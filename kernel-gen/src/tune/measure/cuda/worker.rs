@@ -512,7 +512,7 @@ fn compare(
         let Some(Pick { way, tried, accuracy }) = pick else { continue };
         let [[samples_us, _], [cold_us, _]] = samples.next().unwrap_or_default();
         let way = way.name().to_string();
-        *result = Ok(PeerTiming { way, tried, samples_us, cold_us, accuracy: Some(accuracy) });
+        *result = Ok(PeerTiming { way, tried, samples_us, cold_us, accuracy });
     }
     Ok(())
 }
