@@ -263,9 +263,15 @@ impl<'k> Compiler<'k> {
             return Err(InterpError::malformed(format!("mma.{} with operands of the wrong scope", unit.name())));
         }
         let acc = self.matrix(acc, false)?;
-        let (a, b) = (self.matrix(&a.tile, a.transposed)?, self.matrix(&b.tile, b.transposed)?);
+        let grouped = unit == Unit::Warpgroup && a.is_grouped(acc.rows as i64);
+        let (mut a, b) = (self.matrix(&a.tile, a.transposed)?, self.matrix(&b.tile, b.transposed)?);
+        if grouped {
+            (a.rows, a.cols) = (acc.rows, a.block_cols);
+        }
         let ((m, n), (rows, k), (depth, cols)) = (acc.shape(), a.shape(), b.shape());
-        if rows != m || cols != n || depth != k {
+        // Of a right operand in shared memory further columns may be there.
+        let enough = if unit == Unit::Warpgroup { cols >= n } else { cols == n };
+        if rows != m || !enough || depth != k {
             return Err(InterpError::malformed(format!("mma of {m}x{n} += {rows}x{k} * {depth}x{cols}")));
         }
         Ok(GpuOp::Mma { unit, acc, a, b })

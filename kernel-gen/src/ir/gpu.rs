@@ -35,6 +35,10 @@
 //!
 //! An operand of `mma.warpgroup` is a matrix whose rows are `swizzle` bytes of shared memory; a wider one is said with
 //! three extents `[blocks, rows, columns]` above 1, blocks that stand side by side: the matrix `rows x (blocks * columns)`.
+//! The right operand may have more columns than the accumulator, where its blocks are not all needed: these are not multiplied.
+//! Of a left operand that is not transposed the blocks may be groups of eight rows, as many as make the accumulator's rows: these
+//! stand one below the other, and both they and the first row may begin at any row of the buffer. So a convolution's pixels are
+//! read for every tap from where they lie, 8 neighbours of a row to a group.
 //!
 //! The left operand of `mma.warpgroup` may be a fragment of the warpgroup instead. Of elements that are `f32` tensor cores
 //! multiply the first 10 fraction bits (**tf32**) and ignore the others. `split` fills such a fragment from `f32` in memory,
@@ -112,6 +116,18 @@ pub struct Operand {
     pub tile: Tile,
     /// Whether the tile holds the transposed matrix: `k x m` instead of `m x k`, `n x k` instead of `k x n`.
     pub transposed: bool,
+}
+
+/// Rows of a group: what the address map of a swizzle repeats after.
+pub const GROUP_ROWS: i64 = 8;
+
+impl Operand {
+    /// Whether this left operand of `mma.warpgroup` is groups of eight rows one below the other, for so many rows of sums. See the
+    /// module's text.
+    pub fn is_grouped(&self, rows: i64) -> bool {
+        let long: Vec<i64> = self.tile.extents.iter().copied().filter(|n| *n != 1).collect();
+        !self.transposed && matches!(long[..], [groups, GROUP_ROWS, _] if groups * GROUP_ROWS == rows)
+    }
 }
 
 /// An element of a buffer of mbarriers.
@@ -209,7 +225,8 @@ pub enum Gpu {
     Wait(Group, u32),
     /// Copies a box of a tensor in global memory to shared memory, with the copy engine.
     TensorLoad {
-        /// Destination, dense but for the swizzle; as many elements as the source, in the same row-major order.
+        /// Destination, dense but for the swizzle, whose rows need not be full; as many elements as the source, in the same
+        /// row-major order.
         dst: Tile,
         /// Source; the part of it outside of the tensor is read as zeros.
         src: Tile,

@@ -38,7 +38,7 @@ pub mod types;
 pub mod visit;
 
 pub use expr::{BinOp, Expr, UnOp};
-pub use gpu::{Gpu, Group, LANE_COLUMNS, MbarrierOp, Operand, Slot, Unit, lane_order};
+pub use gpu::{GROUP_ROWS, Gpu, Group, LANE_COLUMNS, MbarrierOp, Operand, Slot, Unit, lane_order};
 pub use stmt::{Access, Axis, Barrier, For, LoopKind, Pragma, ReduceOp, Stmt, Tile};
 pub use types::{DType, Type};
 

@@ -179,6 +179,8 @@ template <class Move> static int each_of_box(const tensor_map &map, const int *a
   unsigned n[5] = {1, 1, 1, 1, 1}, i[5];
   int count = 0;
   for (int d = 0; d < map.rank; ++d) n[d] = (map.box[d] + map.steps[d] - 1) / map.steps[d];
+  // A row of an address map is as long as that says, however much of it is moved.
+  const size_t row = map.swizzle ? map.swizzle : n[0] * map.element;
   for (i[4] = 0; i[4] < n[4]; ++i[4])
     for (i[3] = 0; i[3] < n[3]; ++i[3])
       for (i[2] = 0; i[2] < n[2]; ++i[2])
@@ -191,7 +193,8 @@ template <class Move> static int each_of_box(const tensor_map &map, const int *a
               inside &= 0 <= c && c < (long long)map.dims[d];
               global += c * (long long)(d == 0 ? map.element : map.strides[d - 1]);
             }
-            move(inside, global, (unsigned char *)swizzled((size_t)shared + (size_t)count++ * map.element, map.swizzle));
+            const size_t place = count++ / n[0] * row + i[0] * map.element;
+            move(inside, global, (unsigned char *)swizzled((size_t)shared + place, map.swizzle));
           }
   return count * map.element;
 }

@@ -279,12 +279,17 @@ impl Checker<'_, '_> {
             };
             Some(if transposed { (cols, rows) } else { (rows, cols) })
         };
-        let shapes = (shape(acc, false), shape(&a.tile, a.transposed), shape(&b.tile, b.transposed));
+        let left = match (shape(acc, false), long(&a.tile).last()) {
+            (Some((rows, _)), Some(depth)) if a.is_grouped(rows) => Some((rows, *depth)),
+            _ => shape(&a.tile, a.transposed),
+        };
+        let shapes = (shape(acc, false), left, shape(&b.tile, b.transposed));
         let (Some((m, n)), Some((rows, k)), Some((depth, cols))) = shapes else {
             let [c, x, y] = [acc, &a.tile, &b.tile].map(|t| &t.extents);
             return refuse(format!("mma.warpgroup of extents {c:?} += {x:?} * {y:?}"), "name matrices");
         };
-        if (rows, cols, depth) != (m, n, k) {
+        // Blocks may bring more columns than are multiplied.
+        if (rows, depth) != (m, k) || cols < n {
             return refuse(format!("mma.warpgroup of {m}x{n} += {rows}x{k} * {depth}x{cols}"), "let the extents fit");
         }
         if m != 64 || n % 8 != 0 || !(8..=256).contains(&n) || k % depth_of(tf32) != 0 {
@@ -365,9 +370,12 @@ impl Checker<'_, '_> {
                 "give each dimension a step of 1 to 8, the last one 1",
             );
         }
-        // Behind the first dimension that is longer than one, everything is whole: then the place has no gaps.
+        // Behind the first dimension that is longer than one, everything is whole: then the place has no gaps. But rows of an
+        // address map are as long as that says, however much of one is moved.
         let first = shared.extents.iter().position(|n| *n != 1).unwrap_or(0);
-        let whole = shared.extents.iter().zip(&near.shape).skip(first + 1).all(|(n, all)| n == all);
+        let rank = shared.extents.len();
+        let whole = |(i, (n, all)): (usize, (&i64, &i64))| n == all || near.swizzle != 0 && i == rank - 1;
+        let whole = shared.extents.iter().zip(&near.shape).enumerate().skip(first + 1).all(whole);
         if !whole || !near.is_row_major() {
             let cause = format!("the tile {:?} of {} with shape {:?} has gaps", shared.extents, near.name, near.shape);
             return refuse(cause, "let the copy engine fill or empty neighbouring elements");

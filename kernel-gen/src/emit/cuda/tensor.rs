@@ -161,14 +161,14 @@ impl Body<'_> {
             ));
         }
         let row = global.extents[rank - 1] * bytes;
-        if row % UNIT_BYTES != 0 || (memory.swizzle != 0 && row != i64::from(memory.swizzle)) {
+        if row % UNIT_BYTES != 0 || (memory.swizzle != 0 && row > i64::from(memory.swizzle)) {
             return refuse(format!("its rows have {row} bytes, where the address map has {}", memory.swizzle));
         }
         // The engine writes a box row by row, whatever dimensions the shared buffer says it in.
         let count = |t: &Tile| t.extents.iter().product::<i64>();
         if count(global) != count(shared)
             || global.extents.last() != shared.extents.last()
-            || !is_dense(shared, &memory.strides)
+            || !is_dense(shared, &memory.strides, i64::from(memory.swizzle) / bytes)
         {
             return refuse(format!("{:?} elements are not a dense piece of the shared buffer", shared.extents));
         }
@@ -199,15 +199,19 @@ impl Body<'_> {
     }
 }
 
-/// Whether the elements of the tile lie one behind the other.
-fn is_dense(t: &Tile, strides: &[i64]) -> bool {
+/// Whether a tile has no gaps, but at the ends of rows of so many elements where there is an address map: the engine goes on
+/// with the next of its rows, however many elements of one it moves.
+fn is_dense(t: &Tile, strides: &[i64], row: i64) -> bool {
     let mut next = 1;
-    for (n, stride) in t.extents.iter().zip(strides).rev() {
+    for (i, (n, stride)) in t.extents.iter().zip(strides).rev().enumerate() {
         if *n != 1 {
             if *stride != next {
                 return false;
             }
             next *= n;
+        }
+        if i == 0 {
+            next = next.max(row);
         }
     }
     true

@@ -8,7 +8,7 @@
 use super::ptx::Ptx;
 use super::{Body, EmitError};
 use crate::emit::text::strength::SUM;
-use crate::ir::{BufferId, DType, Expr, Operand, Scope, Stmt, Tile, Unit};
+use crate::ir::{BufferId, DType, Expr, GROUP_ROWS, Operand, Scope, Stmt, Tile, Unit};
 use crate::target::CudaFeature;
 use std::collections::BTreeSet;
 
@@ -46,8 +46,8 @@ impl Body<'_> {
         if self.kernel.buffer(a.tile.buffer).scope == Scope::Fragment(Unit::Warpgroup) {
             return self.warpgroup_mma_held(acc, &a.tile, b, n);
         }
-        let (left, depth) = self.descriptor(&a.tile, m, a.transposed)?;
-        let (right, other) = self.descriptor(&b.tile, n, !b.transposed)?;
+        let (left, depth) = self.descriptor(&a.tile, m, (a.transposed, a.is_grouped(m)))?;
+        let (right, other) = self.descriptor(&b.tile, n, (!b.transposed, false))?;
         if depth != other {
             let what = format!("a product whose reductions are {depth} and {other} long");
             return Err(EmitError::Unsupported { what });
@@ -67,7 +67,7 @@ impl Body<'_> {
     fn warpgroup_mma_held(&mut self, acc: &Tile, a: &Tile, b: &Operand, n: i64) -> Result<(), EmitError> {
         let dtype = self.kernel.buffer(a.buffer).dtype;
         let (_, depth) = super::fragment::extents(a);
-        let (right, other) = self.descriptor(&b.tile, n, !b.transposed)?;
+        let (right, other) = self.descriptor(&b.tile, n, (!b.transposed, false))?;
         if depth != other {
             let what = format!("a product whose reductions are {depth} and {other} long");
             return Err(EmitError::Unsupported { what });
@@ -83,8 +83,13 @@ impl Body<'_> {
     }
 
     /// Declares the descriptor of a tile with `outer` elements beside the reduction, which runs across the tile's rows or
-    /// along them; and how long the reduction is.
-    fn descriptor(&mut self, t: &Tile, outer: i64, across: bool) -> Result<(Descriptor, i64), EmitError> {
+    /// along them, and whose groups of rows may stand one below the other; and how long the reduction is.
+    fn descriptor(
+        &mut self,
+        t: &Tile,
+        outer: i64,
+        (across, below): (bool, bool),
+    ) -> Result<(Descriptor, i64), EmitError> {
         let buffer = self.kernel.buffer(t.buffer);
         let (bytes, swizzle) = (buffer.dtype.bytes() as i64, i64::from(buffer.swizzle));
         let refuse = |why: String| {
@@ -95,7 +100,7 @@ impl Body<'_> {
         if swizzle == 0 || row_stride * bytes != swizzle || column_stride != 1 {
             return refuse(format!("its rows have {} bytes, and not a swizzle of that size", row_stride * bytes));
         }
-        if rows % 8 != 0 || columns > row_stride {
+        if rows % GROUP_ROWS != 0 || columns > row_stride {
             return refuse(format!("{rows} x {columns} elements are not whole pieces of eight rows"));
         }
         // Blocks of rows, by at most one further dimension.
@@ -110,10 +115,18 @@ impl Body<'_> {
             [one] => one,
             _ => return refuse("it has more than one dimension of blocks".into()),
         };
-        let (own, depth) = if across { (columns * blocks, rows) } else { (rows, columns * blocks) };
+        // Groups one below the other may begin at any row: the address map is made of an address's bits, whatever row the
+        // descriptor calls the first (seen on an H100, for every shift, distance of groups and swizzle).
+        let (own, depth) = match (across, below) {
+            (true, _) => (columns * blocks, rows),
+            (false, true) => (rows * blocks, columns),
+            (false, false) => (rows, columns * blocks),
+        };
         // Elements of the reduction in one instruction.
         let step = STEP_BYTES / bytes;
-        if own != outer || depth % step != 0 {
+        // Blocks may hold more columns than are multiplied.
+        let enough = if across { own >= outer } else { own == outer };
+        if !enough || depth % step != 0 {
             return refuse(format!(
                 "{own} elements by a reduction of {depth}, where {outer} by a multiple of {step} fit"
             ));
@@ -123,16 +136,17 @@ impl Body<'_> {
             t.origin.split_last().map_or((Expr::Int(0), vec![]), |(l, o)| (l.clone(), o.to_vec()));
         let start = self.offset(t.buffer, &outer_origin);
         let within = if across { columns } else { step };
-        if !super::vector::is_multiple(&start, 8 * row_stride) || !super::vector::is_multiple(&last, within) {
+        let starts = below || super::vector::is_multiple(&start, GROUP_ROWS * row_stride);
+        if !starts || !super::vector::is_multiple(&last, within) {
             return refuse("it does not start with a piece of eight rows".into());
         }
-        if blocks > 1 && columns != row_stride {
+        if blocks > 1 && !below && columns != row_stride {
             return refuse("its blocks are not whole rows".into());
         }
         let offset = self.offset(t.buffer, &t.origin);
         // Along rows only the distance of pieces counts; across them also that of the blocks which hold further columns.
         let leading = if across { block_bytes.max(16) } else { 16 };
-        let piece = 8 * swizzle;
+        let piece = if below { block_bytes } else { GROUP_ROWS * swizzle };
         let mode: u64 = match swizzle {
             128 => 1,
             64 => 2,
