@@ -129,7 +129,7 @@ fn workload_for(template: &str, seed: u64) -> Workload {
         let op = Op::Conv2d(sample::conv2d_tiles(&mut Rng::new(seed)));
         return Workload { op, dtype, out_dtype: [dtype, DType::F32][seed as usize % 2], ..workload };
     }
-    if let "wgmma_gemm" | "wgmma_conv2d" = template {
+    if let "wgmma_gemm" | "wgmma_conv2d" | "wgmma_window" = template {
         let (dtype, rng) = ([DType::F16, DType::Bf16][seed as usize / 2 % 2], &mut Rng::new(seed));
         let op = match template {
             "wgmma_gemm" if seed % 4 == 1 => Op::Conv2d(sample::pointwise_rows_of_eight(rng, 160)),
@@ -241,6 +241,7 @@ fn most_macs(template: &str) -> i64 {
         "conv2d_tensorcore"
         | "wgmma_gemm"
         | "wgmma_conv2d"
+        | "wgmma_window"
         | "mma_gemm"
         | "mma_conv2d"
         | "split_product"

@@ -166,6 +166,7 @@ impl Registry {
             .with(cpu::plain::Plain)
             .with(cuda::wgmma::WgmmaGemm)
             .with(cuda::wgmma::WgmmaConv2d)
+            .with(cuda::wgmma::WgmmaWindow)
             .with(cuda::mma::MmaGemm)
             .with(cuda::mma::MmaConv2d)
             .with(cuda::via_nhwc::ViaNhwc::wgmma_gemm())

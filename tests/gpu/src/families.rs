@@ -29,6 +29,7 @@ fn workload_for(template: &str, seed: u64) -> Workload {
     let mut w = sample::workload(&mut rng);
     let half = *rng.pick(&[DType::F16, DType::Bf16]);
     match template {
+        "wgmma_window" => w = Workload { op: Op::Conv2d(sample::conv2d_rows_of_eight(&mut rng, 96)), dtype: half, ..w },
         "wgmma_gemm" | "wgmma_conv2d" => {
             let op = match template {
                 "wgmma_gemm" if seed % 4 == 1 => Op::Conv2d(sample::pointwise_rows_of_eight(&mut rng, 600)),

@@ -6,13 +6,13 @@
 //! of patches exists anywhere. Where a tap lies in the padding for all pixels of a tile, the step is left out; with many
 //! images and one pixel a tile that happens exactly, which saves 9 % of a 14 x 14 layer and 18 % of a 7 x 7 one.
 
-use super::kernel::{Box, Element, Product, kernel};
+use super::kernel::{Block, Box, Element, Feed, Product, kernel};
 use super::model::{self, Shape};
 use super::parts::Reduction;
-use super::ring::{Layout, Part};
+use super::ring::{Layout, Part, Ring, Steps};
 use super::{CONSUMERS, Depth, Sizes, Store, ceil_div, depth, device, each_step, knobs, multiplied, turned, unit};
 use crate::ir::builder::KernelBuilder;
-use crate::ir::{DType, Expr, VarId};
+use crate::ir::{Expr, VarId};
 use crate::schedule::Schedule;
 use crate::space::{Config, Space};
 use crate::target::{Cuda, Target};
@@ -47,11 +47,6 @@ fn problem<'t>(w: &Workload, t: &'t Target) -> Result<(Conv2d, &'t Cuda), String
     Ok((c, cuda))
 }
 
-/// Whether the weights are turned around when they are packed.
-fn turns(w: &Workload) -> bool {
-    w.dtype == DType::F32
-}
-
 /// Most whole steps of a tap beside which its last channels are worth short rows, which all slots have room for.
 const MOST_WHOLE_STEPS: i64 = 2;
 
@@ -74,10 +69,9 @@ fn reduction(w: &Workload, c: &Conv2d, cuda: &Cuda) -> Reduction {
     Reduction::new(all_steps(w, c), [1, c.n * c.oh() * c.ow(), c.co], cuda)
 }
 
-/// The sizes as a config has them. Blocks that share a reduction share it in whole steps.
+/// The sizes as a config has them.
 fn sizes_of(w: &Workload, c: &Conv2d, config: &Config) -> Result<Sizes, TemplateError> {
-    let sizes = Sizes::of(config)?;
-    Ok(if sizes.split == 1 { sizes.with_tail(tail(w, c)) } else { sizes })
+    Ok(Sizes::of(config)?.with_tail(tail(w, c)))
 }
 
 /// Powers of two up to the first that covers `extent`.
@@ -158,7 +152,7 @@ impl Template for WgmmaConv2d {
     }
 
     fn version(&self) -> u32 {
-        2
+        3
     }
 
     fn applies(&self, w: &Workload, t: &Target) -> Result<(), String> {
@@ -221,7 +215,7 @@ impl Template for WgmmaConv2d {
             return Err(TemplateError::Limit(format!("{config} cuts the reduction as it cannot be")));
         }
         let product = Convolution { workload: w, c, sizes, pixels: Pixels::of(config, sizes)? };
-        let packs = if turns(w) { vec![turned::pack(w)?] } else { vec![] };
+        let packs = if product.turns() { vec![turned::pack(w, 4)?] } else { vec![] };
         Ok(Scheduled { schedule: Schedule::new(kernel(&product, sizes, cuda)), packs })
     }
 }
@@ -242,6 +236,11 @@ struct Convolution<'w> {
 }
 
 impl Convolution<'_> {
+    /// Whether the weights are turned around when they are packed.
+    fn turns(&self) -> bool {
+        turned::turns(self.workload, self.sizes.bn, self.c.co)
+    }
+
     /// The steps of a block's part of the reduction: taps and channels of each are what its number says.
     fn steps_of_part(
         &self,
@@ -275,17 +274,13 @@ impl Product for Convolution<'_> {
 
     fn shape(&self, param: &Param) -> Vec<i64> {
         match param.role {
-            Role::Weight if turns(self.workload) => turned::shape(&param.shape),
+            Role::Weight if self.turns() => turned::shape(&param.shape),
             _ => param.shape.clone(),
         }
     }
 
     fn tiles(&self) -> i64 {
         self.pixels.tiles(&self.c).iter().product::<i64>() * ceil_div(self.c.co, self.sizes.bn)
-    }
-
-    fn layouts(&self) -> [Layout; 2] {
-        [Layout::ReductionFast, if turns(self.workload) { Layout::ReductionFast } else { Layout::ReductionSlow }]
     }
 
     /// First image, row, column and channel, and first step. Channels go fastest: the blocks that run at the same time share
@@ -306,6 +301,43 @@ impl Product for Convolution<'_> {
         let steps = ceil_div(all_steps(self.workload, &self.c), self.sizes.split);
         let first = if self.sizes.split > 1 { rank.clone() * steps } else { Expr::Int(0) };
         vec![image * images, row * rows, column * columns, channel * self.sizes.bn, first]
+    }
+
+    fn piece(&self, place: &[Expr], row: Expr, column: Expr, rows: i64, columns: i64) -> Box {
+        let (start, extents) = self.pixels.run(&row, rows);
+        let pixels = start.into_iter().zip(place).map(|(within, tile)| tile.clone() + within);
+        Box {
+            origin: pixels.chain([place[3].clone() + column]).collect(),
+            extents: extents.into_iter().chain([columns]).collect(),
+            steps: vec![],
+        }
+    }
+
+    fn feed<'f>(&'f self, b: &mut KernelBuilder, block: &Block<'_>) -> std::boxed::Box<dyn Feed + 'f> {
+        std::boxed::Box::new(Ring::make(b, block, self))
+    }
+
+    fn element(&self, place: &[Expr], row: Expr, column: Expr) -> Element {
+        let Pixels { images, rows, columns } = self.pixels;
+        let pixel = row.clone().floor_mod(rows * columns);
+        let index = [
+            (place[0].clone() + row.floor_div(rows * columns), self.c.n, images),
+            (place[1].clone() + pixel.clone().floor_div(columns), self.c.oh(), rows),
+            (place[2].clone() + pixel.floor_mod(columns), self.c.ow(), columns),
+            (place[3].clone() + column, self.c.co, self.sizes.bn),
+        ];
+        let inside = index.iter().filter(|(_, size, tile)| size % tile != 0);
+        Element {
+            exists: Expr::all(inside.map(|(index, size, _)| index.clone().lt(*size))),
+            channel: index[3].0.clone(),
+            index: index.into_iter().map(|(index, ..)| index).collect(),
+        }
+    }
+}
+
+impl Steps for Convolution<'_> {
+    fn layouts(&self) -> [Layout; 2] {
+        [Layout::ReductionFast, if self.turns() { Layout::ReductionFast } else { Layout::ReductionSlow }]
     }
 
     fn steps(&self, b: &mut KernelBuilder, place: &[Expr], body: &mut dyn FnMut(&mut KernelBuilder, &[Expr], Depth)) {
@@ -345,7 +377,7 @@ impl Product for Convolution<'_> {
 
     fn right(&self, place: &[Expr], step: &[Expr], part: &Part) -> Box {
         let (ci, channel) = (step[4].clone() + part.deep.clone(), place[3].clone() + part.first.clone());
-        let ([first, second], [high, wide]) = match turns(self.workload) {
+        let ([first, second], [high, wide]) = match self.turns() {
             true => ([channel, ci], [part.along, part.depth]),
             false => ([ci, channel], [part.depth, part.along]),
         };
@@ -353,33 +385,6 @@ impl Product for Convolution<'_> {
             origin: vec![step[2].clone(), step[3].clone(), first, second],
             extents: vec![1, 1, high, wide],
             steps: vec![],
-        }
-    }
-
-    fn piece(&self, place: &[Expr], row: Expr, column: Expr, rows: i64, columns: i64) -> Box {
-        let (start, extents) = self.pixels.run(&row, rows);
-        let pixels = start.into_iter().zip(place).map(|(within, tile)| tile.clone() + within);
-        Box {
-            origin: pixels.chain([place[3].clone() + column]).collect(),
-            extents: extents.into_iter().chain([columns]).collect(),
-            steps: vec![],
-        }
-    }
-
-    fn element(&self, place: &[Expr], row: Expr, column: Expr) -> Element {
-        let Pixels { images, rows, columns } = self.pixels;
-        let pixel = row.clone().floor_mod(rows * columns);
-        let index = [
-            (place[0].clone() + row.floor_div(rows * columns), self.c.n, images),
-            (place[1].clone() + pixel.clone().floor_div(columns), self.c.oh(), rows),
-            (place[2].clone() + pixel.floor_mod(columns), self.c.ow(), columns),
-            (place[3].clone() + column, self.c.co, self.sizes.bn),
-        ];
-        let inside = index.iter().filter(|(_, size, tile)| size % tile != 0);
-        Element {
-            exists: Expr::all(inside.map(|(index, size, _)| index.clone().lt(*size))),
-            channel: index[3].0.clone(),
-            index: index.into_iter().map(|(index, ..)| index).collect(),
         }
     }
 }

@@ -1,9 +1,9 @@
 //! Matrix products, and convolutions that are some: 1 x 1 in NHWC.
 
-use super::kernel::{Box, Element, Product, kernel};
+use super::kernel::{Block, Box, Element, Feed, Product, kernel};
 use super::model::{self, Shape};
 use super::parts::Reduction;
-use super::ring::{Layout, Part};
+use super::ring::{self, Layout, Part, Ring, Steps};
 use super::{Depth, Sizes, Store, ceil_div, depth, device, each_step, knobs, multiplied, turned, unit};
 use crate::ir::builder::KernelBuilder;
 use crate::ir::{DType, Expr, VarId};
@@ -27,7 +27,7 @@ fn problem<'t>(w: &Workload, t: &'t Target) -> Result<(Matmul, &'t Cuda), String
         return Err("the reduction of a left operand in f32 must be its fast dimension".into());
     }
     // The copy engine wants rows of whole 16-byte units.
-    let right = if m.trans_b || turns(w, &m) { m.k } else { m.n };
+    let right = if m.trans_b || w.dtype == DType::F32 { m.k } else { m.n };
     let (rows, unit) = ([if m.trans_a { m.m } else { m.k }, right], unit(w));
     match rows.iter().find(|n| *n % unit != 0) {
         Some(n) => Err(format!("rows of {n} elements in memory: their number must divide by {unit}")),
@@ -60,9 +60,9 @@ fn flat(shape: Vec<i64>) -> Vec<i64> {
     }
 }
 
-/// Whether the right operand is turned around when it is packed.
-fn turns(w: &Workload, m: &Matmul) -> bool {
-    w.dtype == DType::F32 && !m.trans_b
+/// Whether the right operand is turned around when it is packed, for tiles of so many columns.
+fn turns(w: &Workload, m: &Matmul, columns: i64) -> bool {
+    !m.trans_b && m.k % unit(w) == 0 && turned::turns(w, columns, m.n)
 }
 
 /// Whether the copy engine can store the output.
@@ -95,7 +95,10 @@ fn part_steps(w: &Workload, m: &Matmul, sizes: Sizes) -> i64 {
 fn knobs_of(w: &Workload, m: &Matmul, cuda: &Cuda) -> SpaceBuilder {
     let consumers: Vec<i64> = (1..=most_consumers(w)).collect();
     let reduction = reduction(w, m, cuda);
-    let knobs = knobs(cuda, &consumers, &reduction.tile_columns(), 0);
+    // Without turning, columns are whole blocks.
+    let whole = |columns: &i64| m.trans_b || turns(w, m, *columns) || ring::is_whole(*columns);
+    let columns: Vec<i64> = reduction.tile_columns().into_iter().filter(whole).collect();
+    let knobs = knobs(cuda, &consumers, &columns, 0);
     reduction.knob(knobs)
 }
 
@@ -110,7 +113,7 @@ impl Template for WgmmaGemm {
     }
 
     fn version(&self) -> u32 {
-        2
+        3
     }
 
     fn applies(&self, w: &Workload, t: &Target) -> Result<(), String> {
@@ -156,7 +159,8 @@ impl Template for WgmmaGemm {
             return Err(TemplateError::Limit(format!("{config} cuts the reduction as it cannot be")));
         }
         let product = Gemm { workload: w, m, sizes };
-        let packs = if turns(w, &m) { vec![turned::pack(w)?] } else { vec![] };
+        let packs =
+            if turns(w, &m, sizes.bn) { vec![turned::pack(w, if m.batch > 1 { 3 } else { 2 })?] } else { vec![] };
         Ok(Scheduled { schedule: Schedule::new(kernel(&product, sizes, cuda)), packs })
     }
 }
@@ -168,6 +172,10 @@ struct Gemm<'w> {
 }
 
 impl Gemm<'_> {
+    fn turns(&self) -> bool {
+        turns(self.workload, &self.m, self.sizes.bn)
+    }
+
     fn row_tiles(&self) -> i64 {
         ceil_div(self.m.m, self.sizes.bm())
     }
@@ -205,18 +213,13 @@ impl Product for Gemm<'_> {
 
     fn shape(&self, param: &Param) -> Vec<i64> {
         flat(match param.role {
-            Role::Weight if turns(self.workload, &self.m) => turned::shape(&param.shape),
+            Role::Weight if self.turns() => turned::shape(&param.shape),
             _ => param.shape.clone(),
         })
     }
 
     fn tiles(&self) -> i64 {
         self.m.batch * self.row_tiles() * self.column_tiles()
-    }
-
-    fn layouts(&self) -> [Layout; 2] {
-        let layout = |fast| if fast { Layout::ReductionFast } else { Layout::ReductionSlow };
-        [layout(!self.m.trans_a), layout(self.m.trans_b || turns(self.workload, &self.m))]
     }
 
     /// Batch, first row, first column, first step. Tiles go down `group` rows of tiles before they go to the next column, so that
@@ -240,6 +243,34 @@ impl Product for Gemm<'_> {
         vec![batch.into(), row * self.sizes.bm(), column * self.sizes.bn, first]
     }
 
+    fn piece(&self, place: &[Expr], row: Expr, column: Expr, rows: i64, columns: i64) -> Box {
+        let origin = [place[1].clone() + row, place[2].clone() + column];
+        let (origin, extents) = (self.batched(place[0].clone(), origin), self.batched(1, [rows, columns]));
+        Box { origin, extents, steps: vec![] }
+    }
+
+    fn feed<'f>(&'f self, b: &mut KernelBuilder, block: &Block<'_>) -> std::boxed::Box<dyn Feed + 'f> {
+        std::boxed::Box::new(Ring::make(b, block, self))
+    }
+
+    fn element(&self, place: &[Expr], row: Expr, column: Expr) -> Element {
+        let (row, column) = (place[1].clone() + row, place[2].clone() + column);
+        let inside = |index: &Expr, size: i64, tile: i64| (size % tile != 0).then(|| index.clone().lt(size));
+        let exists = [inside(&row, self.m.m, self.sizes.bm()), inside(&column, self.m.n, self.sizes.bn)];
+        Element {
+            channel: column.clone(),
+            exists: Expr::all(exists.into_iter().flatten()),
+            index: self.batched(place[0].clone(), [row, column]),
+        }
+    }
+}
+
+impl Steps for Gemm<'_> {
+    fn layouts(&self) -> [Layout; 2] {
+        let layout = |fast| if fast { Layout::ReductionFast } else { Layout::ReductionSlow };
+        [layout(!self.m.trans_a), layout(self.m.trans_b || self.turns())]
+    }
+
     fn steps(&self, b: &mut KernelBuilder, place: &[Expr], body: &mut dyn FnMut(&mut KernelBuilder, &[Expr], Depth)) {
         if self.sizes.split == 1 {
             return each_step(b, "k", self.workload, (self.m.k, 0), &mut |b, k, deep| body(b, &[k], deep));
@@ -257,22 +288,5 @@ impl Product for Gemm<'_> {
 
     fn right(&self, place: &[Expr], step: &[Expr], part: &Part) -> Box {
         self.operand(self.layouts()[1], &place[0], &place[2], &step[0], part)
-    }
-
-    fn piece(&self, place: &[Expr], row: Expr, column: Expr, rows: i64, columns: i64) -> Box {
-        let origin = [place[1].clone() + row, place[2].clone() + column];
-        let (origin, extents) = (self.batched(place[0].clone(), origin), self.batched(1, [rows, columns]));
-        Box { origin, extents, steps: vec![] }
-    }
-
-    fn element(&self, place: &[Expr], row: Expr, column: Expr) -> Element {
-        let (row, column) = (place[1].clone() + row, place[2].clone() + column);
-        let inside = |index: &Expr, size: i64, tile: i64| (size % tile != 0).then(|| index.clone().lt(size));
-        let exists = [inside(&row, self.m.m, self.sizes.bm()), inside(&column, self.m.n, self.sizes.bn)];
-        Element {
-            channel: column.clone(),
-            exists: Expr::all(exists.into_iter().flatten()),
-            index: self.batched(place[0].clone(), [row, column]),
-        }
     }
 }

@@ -2,13 +2,13 @@
 
 use super::parts::Parts;
 use super::residual::Residual;
-use super::ring::{Layout, Part, Ring};
-use super::{Depth, Sizes, WARPGROUP, ceil_div, store};
+use super::{Sizes, WARPGROUP, ceil_div, store};
 use crate::ir::builder::KernelBuilder;
 use crate::ir::{
     Axis, Barrier, BufferId, DType, Expr, Gpu, Kernel, LoopKind, MbarrierOp, Scope, Slot, Stmt, Tile, Unit, VarId,
 };
 use crate::target::Cuda;
+use crate::templates::cuda::ring::Place;
 use crate::templates::cuda::tile;
 use crate::workload::{Param, Workload};
 
@@ -32,7 +32,7 @@ pub(super) struct Element {
     pub(super) exists: Option<Expr>,
 }
 
-/// A matrix product as its tiles see it. Coordinates of a tile and of a step are whatever the product makes of them.
+/// A matrix product as its tiles see it. Coordinates of a tile are whatever the product makes of them.
 pub(super) trait Product {
     /// What is computed.
     fn workload(&self) -> &Workload;
@@ -45,28 +45,58 @@ pub(super) trait Product {
     /// Number of output tiles.
     fn tiles(&self) -> i64;
 
-    /// How the left and the right operand lie in memory.
-    fn layouts(&self) -> [Layout; 2];
+    /// The number of blocks is a multiple of this: tiles so far apart have the same columns.
+    fn column_period(&self) -> i64 {
+        1
+    }
+
+    /// Sets up what brings a tile's operands into shared memory.
+    fn feed<'f>(&'f self, b: &mut KernelBuilder, block: &Block<'_>) -> std::boxed::Box<dyn Feed + 'f>;
 
     /// The coordinates of a tile: of the block `rank` of the cluster that works on item `item`. Without clusters an item
     /// is a tile, and the rank is zero.
     fn place(&self, b: &mut KernelBuilder, item: VarId, rank: &Expr) -> Vec<Expr>;
-
-    /// The steps of a tile's reduction: loops and conditions around `body`, which gets a step's coordinates and how
-    /// deep it is. Producer and consumers go through the same ones, and so do the blocks of a cluster.
-    fn steps(&self, b: &mut KernelBuilder, place: &[Expr], body: &mut dyn FnMut(&mut KernelBuilder, &[Expr], Depth));
-
-    /// What a step multiplies from the left, or a part of it.
-    fn left(&self, place: &[Expr], step: &[Expr], part: &Part) -> Box;
-
-    /// What a step multiplies from the right, or a part of it.
-    fn right(&self, place: &[Expr], step: &[Expr], part: &Part) -> Box;
 
     /// Where an element of the tile belongs.
     fn element(&self, place: &[Expr], row: Expr, column: Expr) -> Element;
 
     /// Where `rows` rows from `row` on belong, a multiple of their number, of `columns` columns from `column` on.
     fn piece(&self, place: &[Expr], row: Expr, column: Expr, rows: i64, columns: i64) -> Box;
+}
+
+/// What is done behind each step of a consumer; it gets how many steps that was.
+pub(super) type Behind<'a> = dyn Fn(&mut KernelBuilder, i64) + 'a;
+
+/// What brings the operands of tiles into shared memory, slot by slot, and multiplies them from there. Producer and
+/// consumers go through the same steps.
+pub(super) trait Feed {
+    /// Where this thread is.
+    fn place(&self) -> Place;
+
+    /// The producer, before its first tile.
+    fn begin_producing(&self, _: &mut KernelBuilder, _: &Block<'_>) {}
+
+    /// A consumer, before its first tile.
+    fn begin_consuming(&self, _: &mut KernelBuilder) {}
+
+    /// The producer has a tile's operands brought, each into a slot when that is free.
+    fn produce(&self, b: &mut KernelBuilder, block: &Block<'_>, tile: &[Expr]);
+
+    /// A consumer multiplies its rows of a tile, from the row `first` on. Returns what [`Feed::finish`] wants.
+    fn consume(
+        &self,
+        b: &mut KernelBuilder,
+        acc: BufferId,
+        tile: &[Expr],
+        first: &Expr,
+        behind: &Behind<'_>,
+    ) -> Option<VarId>;
+
+    /// After a consumer's last step of a tile: its products are done, and all slots are given back.
+    fn finish(&self, b: &mut KernelBuilder, start: Option<VarId>);
+
+    /// The slots of another consumer's tile go by.
+    fn pass(&self, b: &mut KernelBuilder, tile: &[Expr]);
 }
 
 /// The threads of a block, and what they share.
@@ -76,8 +106,9 @@ pub(super) struct Block<'p> {
     pub(super) sizes: Sizes,
     /// Pieces of output that a consumer has in shared memory.
     pub(super) buffers: i64,
-    /// This thread.
+    /// This thread, and its block, or cluster, in the grid.
     pub(super) thread: VarId,
+    pub(super) index: VarId,
     /// Its block's rank in the cluster.
     pub(super) rank: Expr,
 }
@@ -99,12 +130,14 @@ pub(super) fn kernel(product: &dyn Product, sizes: Sizes, cuda: &Cuda) -> Kernel
     let blocks = sizes.blocks();
     let items = product.tiles() / sizes.cluster.blocks();
     // Blocks that share a reduction meet once, so they have one tile.
-    let clusters = if sizes.split > 1 { items } else { (cuda.sm_count / blocks).min(items) };
-    b.loop_("block", clusters, LoopKind::Grid(Axis::X), |b, first| {
+    let period = product.column_period();
+    let most = (cuda.sm_count / blocks / period).max(1) * period;
+    let clusters = if sizes.split > 1 { items } else { most.min(items) };
+    b.loop_("block", clusters, LoopKind::Grid(Axis::X), |b, index| {
         let threads = |b: &mut KernelBuilder, rank: Expr| {
             b.loop_("t", sizes.threads(), LoopKind::Thread(Axis::X), |b, thread| {
-                let block = Block { product, params, sizes, buffers, thread, rank };
-                block.run(b, items, clusters, first);
+                let block = Block { product, params, sizes, buffers, thread, index, rank };
+                block.run(b, items, clusters);
             });
         };
         match blocks {
@@ -123,11 +156,11 @@ impl Block<'_> {
     }
 
     /// All that a thread does.
-    fn run(&self, b: &mut KernelBuilder, items: i64, clusters: i64, first: VarId) {
+    fn run(&self, b: &mut KernelBuilder, items: i64, clusters: i64) {
         let sizes = self.sizes;
         let each_tile = |b: &mut KernelBuilder, body: &mut dyn FnMut(&mut KernelBuilder, VarId, &[Expr])| {
             b.for_("round", ceil_div(items, clusters), |b, round| {
-                let item = b.let_("item", round * clusters + first);
+                let item = b.let_("item", round * clusters + self.index);
                 let mut run = |b: &mut KernelBuilder| {
                     let place = self.product.place(b, item, &self.rank);
                     body(b, round, &place);
@@ -135,7 +168,7 @@ impl Block<'_> {
                 if items % clusters == 0 { run(b) } else { b.if_(Expr::from(item).lt(items), run) }
             });
         };
-        let ring = Ring::make(b, self);
+        let feed = self.product.feed(b, self);
         let turns = (sizes.tiles_at_once() > 1).then(|| Turns::make(b, self.thread, sizes.tiles_at_once()));
         let stage = store::Stage::make(b, self);
         let residual = stage.as_ref().and_then(|s| Some((s, s.residual.as_ref()?)));
@@ -155,14 +188,8 @@ impl Block<'_> {
             |b| {
                 sizes.registers().into_iter().for_each(|[producer, _]| b.gpu(Gpu::SetMaxRegisters(producer)));
                 b.if_(Expr::from(self.thread).eq(0), |b| {
-                    each_tile(b, &mut |b, _, place| {
-                        self.product.steps(b, place, &mut |b, step, deep| {
-                            ring.produce(b, [self.params[0].1, self.params[1].1], deep, |side, part| match side {
-                                0 => self.product.left(place, step, part),
-                                _ => self.product.right(place, step, part),
-                            });
-                        });
-                    });
+                    feed.begin_producing(b, self);
+                    each_tile(b, &mut |b, _, place| feed.produce(b, self, place));
                 });
                 if let Some((stage, residual)) = residual {
                     let (asks, consumer) = Residual::asks(self.thread, sizes);
@@ -185,26 +212,23 @@ impl Block<'_> {
                 let shape = [sizes.row_blocks, 64, sizes.bn];
                 let acc = b.alloc("acc", DType::F32, &shape, Scope::Fragment(Unit::Warpgroup));
                 let first = first(consumer);
+                feed.begin_consuming(b);
                 let multiply = |b: &mut KernelBuilder, place: &[Expr], after: &dyn Fn(&mut KernelBuilder)| {
                     for h in 0..sizes.row_blocks {
                         b.gpu(Gpu::Fill { dst: sums(acc, h, sizes), value: Expr::f32(0.0) });
                     }
-                    let start = ring.start(b);
-                    let before = residual.map(|r| (r, b.let_("before", ring.place.steps())));
+                    let before = residual.map(|r| (r, b.let_("before", feed.place().steps())));
                     // The tile before has been read by the time of this one's first step; a tile may have none.
                     let behind = |b: &mut KernelBuilder, steps: i64| {
                         if let Some(((stage, residual), before)) = before {
-                            let now = ring.place.steps().eq(before + steps);
+                            let now = feed.place().steps().eq(before + steps);
                             b.if_(now.and(residual.has_begun()), |b| residual.give_back_last(b, stage, consumer));
                         }
                     };
-                    self.product.steps(b, place, &mut |b, _, deep| {
-                        ring.consume(b, acc, (&first, deep), start);
-                        behind(b, 1);
-                    });
+                    let start = feed.consume(b, acc, place, &first, &behind);
                     behind(b, 0);
                     after(b);
-                    ring.finish(b, start);
+                    feed.finish(b, start);
                     match &parts {
                         Some(parts) => parts.keep(b, self, acc),
                         None => {
@@ -222,7 +246,7 @@ impl Block<'_> {
                                 multiply(b, place, &|b| turns.pass_on(b, self.thread, consumer));
                             },
                             // The slots of another consumer's tile go by.
-                            |b| self.product.steps(b, place, &mut |b, _, _| ring.place.advance(b)),
+                            |b| feed.pass(b, place),
                         );
                     }),
                 }

@@ -7,8 +7,8 @@
 //! the next tile run while the epilogue of this one is written.
 //!
 //! Rows of a slot are 128 bytes, swizzled as `wgmma` reads them without bank conflicts. Operands come as they lie in
-//! memory: a matrix whose reduction is its slow dimension is cut into column blocks of 64 (of 32 or 16 where a tile's columns
-//! are no multiple of that) and multiplied transposed. What a reduction leaves for its last step is multiplied as far as it goes.
+//! memory: a matrix whose reduction is its slow dimension is cut into column blocks of 64 (of 32 or 16 where a tile has fewer)
+//! and multiplied transposed. Weights whose blocks would lie across lines of memory are packed before (`turned.rs`). What a reduction leaves for its last step is multiplied as far as it goes.
 //! The copy engine takes as long for rows that do not exist: where a tap's channels leave 32 or 64 bytes, these have short rows
 //! of their own in a slot, and come with the last whole step (96 channels are one step of 64 and 32).
 //! In the class `tf32` elements are `f32`, a step is 32 of the reduction, and weights whose reduction is the slow dimension
@@ -17,7 +17,7 @@
 //!
 //! | knob | values | what it chooses |
 //! |---|---|---|
-//! | `consumers`, `row_blocks`, `bn` | 1, 2; 1, 2; 64 to 256 | the tile: `consumers * row_blocks * 64` rows and `bn` columns, also 96 or 160 where they divide the outputs, and 16, 32 or 48 where there are no more outputs; `wgmma_gemm` offers three consumers for convolutions |
+//! | `consumers`, `row_blocks`, `bn` | 1, 2; 1, 2; 64 to 256 | the tile: `consumers * row_blocks * 64` rows and `bn` columns, round numbers and equal parts of the outputs, and 16, 32 or 48 where there are no more outputs; `wgmma_gemm` offers three consumers for convolutions |
 //! | `stages` | 2 to 8 | slots of the ring |
 //! | `group` | 1 to 16 | rows of tiles that are worked on at the same time, for the L2 cache |
 //! | `cluster` | `none`, `rows`, `columns` | two blocks, neighbours in that direction, share the other direction's operand: each loads half of it for both (multicast) |
@@ -39,9 +39,11 @@ mod residual;
 mod ring;
 mod store;
 mod turned;
+mod window;
 
 pub use conv2d::WgmmaConv2d;
 pub use gemm::WgmmaGemm;
+pub use window::WgmmaWindow;
 
 use crate::ir::builder::KernelBuilder;
 use crate::ir::{DType, Expr};
@@ -239,6 +241,8 @@ struct Sizes {
     split: i64,
     /// Bytes of a slot's short rows. The workload says them, not the config.
     tail: i64,
+    /// What the operands take where a ring of windows brings the left one, and the right one stays.
+    window: Option<window::Room>,
 }
 
 impl Sizes {
@@ -257,6 +261,7 @@ impl Sizes {
             // A knob that is there only where tiles are few.
             split: config.find("split").map_or(Ok(1), |_| config.int("split"))?,
             tail: 0,
+            window: None,
         })
     }
 
@@ -297,9 +302,9 @@ impl Sizes {
         WARPGROUP * (1 + self.consumers)
     }
 
-    /// The same with short rows.
+    /// The same with short rows. Blocks that share a reduction share it in whole steps, and have none.
     fn with_tail(self, tail: i64) -> Sizes {
-        Sizes { tail, ..self }
+        Sizes { tail: if self.split == 1 { tail } else { 0 }, ..self }
     }
 
     /// Bytes of one slot, with its short rows or without.
@@ -353,6 +358,7 @@ impl Sizes {
                     pending: i64::from(consumers * row_blocks == 1),
                     split: 1,
                     tail,
+                    window: None,
                 })
                 .find(|sizes| sizes.fits(cuda))
         };
@@ -370,7 +376,8 @@ impl Sizes {
             Store::Tma => self.consumers * buffers,
         };
         let sums = parts::shared_bytes(*self);
-        self.stages * (self.slot_bytes(true) + 16) + pieces * (64 * ROW_BYTES + 16) + sums + 16 + 1024
+        let operands = self.window.map_or(self.stages * (self.slot_bytes(true) + 16), |room| room.bytes(self.stages));
+        operands + pieces * (64 * ROW_BYTES + 16) + sums + 16 + 1024
     }
 
     /// Pieces of output that a consumer has in shared memory: two, of which one is written while the other is read; where a
@@ -397,16 +404,20 @@ const CONSUMERS: [i64; 2] = [1, 2];
 const COLUMNS: [i64; 4] = [64, 128, 192, 256];
 /// Columns of an instruction's sums come in multiples of 8, those of a block of an operand in multiples of 16.
 const FEWEST_COLUMNS: i64 = 16;
-/// Those that are offered only where they divide the outputs: of 96, 160 or 320 outputs the others would leave columns empty,
-/// and 192 in halves make more even rounds.
-const DIVIDING_COLUMNS: [i64; 2] = [96, 160];
+/// What parts of the outputs are rounded to.
+const COLUMN_UNIT: i64 = 16;
 
-/// The columns of tiles that so many outputs may be cut into.
+/// The columns of tiles that so many outputs may be cut into: round numbers, and equal parts of the outputs. Of 3136 x 512 outputs
+/// 25 x 5 tiles of 112 columns keep 125 of 132 multiprocessors busy for 7/8 of the time that 25 x 4 of 128 take.
 fn columns(outputs: i64) -> Vec<i64> {
     let mut columns = COLUMNS.to_vec();
-    columns.extend(DIVIDING_COLUMNS.iter().filter(|n| outputs % **n == 0));
+    let (fewest, most) = (COLUMNS[0], COLUMNS[COLUMNS.len() - 1]);
+    let parts = ceil_div(outputs, most)..=ceil_div(outputs, fewest);
+    let even = parts.map(|n| ceil_div(ceil_div(outputs, n), COLUMN_UNIT) * COLUMN_UNIT);
+    columns.extend(even.filter(|n| (fewest..=most).contains(n)));
     columns.extend(narrow(outputs));
     columns.sort_unstable();
+    columns.dedup();
     columns
 }
 

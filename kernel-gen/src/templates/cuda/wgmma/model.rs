@@ -32,7 +32,7 @@ const TENSOR_RATE: f64 = 0.76;
 const ALONE: f64 = 1.5;
 const ALONE_PENDING: f64 = 1.3;
 /// How much longer tiles take whose columns are no multiple of 64 (but for 16 and 32), and rings of two slots.
-const RAGGED: f64 = 1.1;
+const RAGGED: f64 = 1.05;
 const SHALLOW: f64 = 1.1;
 /// Clocks until the first slot of a ring is filled.
 const FILL_CLOCKS: f64 = 870.0;

@@ -107,6 +107,7 @@ impl Reduction {
                     pending: 1,
                     split,
                     tail: 0,
+                    window: None,
                 })
             })
         });

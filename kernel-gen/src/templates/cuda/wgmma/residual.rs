@@ -7,7 +7,7 @@
 //! element from the epilogue, each piece took as long as memory takes to answer, and its warp had nothing else to do.
 
 use super::kernel::{Block, Box};
-use super::store::{Stage, WARP};
+use super::store::{Piece, Stage, WARP};
 use super::{Sizes, WARPGROUP};
 use crate::ir::builder::KernelBuilder;
 use crate::ir::{BufferId, DType, Expr, Gpu, Group, LoopKind, MbarrierOp, Scope, Slot, VarId};
@@ -81,7 +81,7 @@ impl Residual {
         place: &[Expr],
         (consumer, first): (VarId, &Expr),
     ) {
-        for [h, start] in stage.pieces(block.sizes) {
+        for Piece { h, start, .. } in stage.pieces(block.sizes) {
             let (buffer, parity) = self.place.slot(b);
             let on = |barriers| self.slot(barriers, consumer, buffer.clone());
             // The phase before the first counts as ended: buffers begin empty.

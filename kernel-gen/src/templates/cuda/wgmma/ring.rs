@@ -1,6 +1,6 @@
 //! The ring of tiles between the producer and the consumers.
 
-use super::kernel::{Block, Box, sums};
+use super::kernel::{Behind, Block, Box, Feed, Product, sums};
 use super::{Depth, FEWEST_COLUMNS, Sizes, WARPGROUP, depth};
 use crate::ir::builder::KernelBuilder;
 use crate::ir::{BufferId, DType, Expr, Gpu, Group, LoopKind, MbarrierOp, Operand, Scope, Slot, Unit, VarId};
@@ -17,9 +17,14 @@ pub(super) enum Layout {
 }
 
 /// Columns of a block of an operand whose reduction is its slow dimension: rows of 128 bytes, or of a half or a quarter of
-/// that.
-fn block_of(extent: i64) -> i64 {
-    [64, 32].into_iter().find(|n| extent % n == 0).unwrap_or(FEWEST_COLUMNS)
+/// that, where a tile has no more.
+pub(super) fn block_of(extent: i64) -> i64 {
+    [64, 32].into_iter().find(|n| extent >= 64 || extent % n == 0).unwrap_or(FEWEST_COLUMNS)
+}
+
+/// Whether an operand whose reduction is its slow dimension is whole blocks.
+pub(super) fn is_whole(extent: i64) -> bool {
+    extent % block_of(extent) == 0
 }
 
 /// A part of what a step multiplies from one side: what one load brings.
@@ -35,8 +40,25 @@ pub(super) struct Part {
     extents: Vec<i64>,
 }
 
+/// A product whose operands come step by step. Coordinates of a step are whatever the product makes of them.
+pub(super) trait Steps: Product {
+    /// How the left and the right operand lie in memory.
+    fn layouts(&self) -> [Layout; 2];
+
+    /// The steps of a tile's reduction: loops and conditions around `body`, which gets a step's coordinates and how
+    /// deep it is. Producer and consumers go through the same ones, and so do the blocks of a cluster.
+    fn steps(&self, b: &mut KernelBuilder, place: &[Expr], body: &mut dyn FnMut(&mut KernelBuilder, &[Expr], Depth));
+
+    /// What a step multiplies from the left, or a part of it.
+    fn left(&self, place: &[Expr], step: &[Expr], part: &Part) -> Box;
+
+    /// What a step multiplies from the right, or a part of it.
+    fn right(&self, place: &[Expr], step: &[Expr], part: &Part) -> Box;
+}
+
 /// The shared memory of a ring, and this thread's place in it.
-pub(super) struct Ring {
+pub(super) struct Ring<'p> {
+    product: &'p dyn Steps,
     sizes: Sizes,
     /// Elements of the reduction in a step.
     depth: i64,
@@ -50,15 +72,15 @@ pub(super) struct Ring {
     /// what this block loads goes to all of them.
     empty: BufferId,
     /// Where this thread is.
-    pub(super) place: Place,
+    place: Place,
     thread: VarId,
     rank: Expr,
 }
 
-impl Ring {
-    pub(super) fn make(b: &mut KernelBuilder, block: &Block<'_>) -> Ring {
-        let (sizes, layouts, thread) = (block.sizes, block.product.layouts(), block.thread);
-        let (dtype, depth) = (block.product.workload().dtype, depth(block.product.workload()));
+impl<'p> Ring<'p> {
+    pub(super) fn make(b: &mut KernelBuilder, block: &Block<'_>, product: &'p dyn Steps) -> Ring<'p> {
+        let (sizes, layouts, thread) = (block.sizes, product.layouts(), block.thread);
+        let (dtype, depth) = (product.workload().dtype, depth(product.workload()));
         let slots = |b: &mut KernelBuilder, name: &str, layout: Layout, [rows, depth]: [i64; 2]| {
             let shape = match layout {
                 Layout::ReductionFast => vec![sizes.stages, rows, depth],
@@ -84,7 +106,8 @@ impl Ring {
             b.gpu(Gpu::FenceAsync);
         });
         let place = Place::start(b, sizes.stages);
-        Ring { sizes, depth, layouts, operands, tails, full, empty, place, thread, rank: block.rank.clone() }
+        let rank = block.rank.clone();
+        Ring { product, sizes, depth, layouts, operands, tails, full, empty, place, thread, rank }
     }
 
     /// What this block loads of an operand in a step, piece by piece: `depth` elements of the reduction, from the step's
@@ -120,13 +143,7 @@ impl Ring {
     }
 
     /// One step of the producer: has the slot filled from `sources` when it is free.
-    pub(super) fn produce(
-        &self,
-        b: &mut KernelBuilder,
-        sources: [BufferId; 2],
-        deep: Depth,
-        from: impl Fn(usize, &Part) -> Box,
-    ) {
+    fn fill(&self, b: &mut KernelBuilder, sources: [BufferId; 2], deep: Depth, from: impl Fn(usize, &Part) -> Box) {
         let (slot, parity) = self.place.slot(b);
         let on = |buffer| Slot { buffer, index: slot.clone() };
         // The phase before the first counts as ended: the ring begins empty.
@@ -150,20 +167,9 @@ impl Ring {
         self.place.advance(b);
     }
 
-    /// Before a consumer's first step of a tile: where the ring is.
-    pub(super) fn start(&self, b: &mut KernelBuilder) -> Option<VarId> {
-        (self.sizes.pending > 0).then(|| b.let_("start", self.place.steps()))
-    }
-
     /// One step of a consumer: multiplies what the slot holds by the tile's 64 rows from `first` on, and those of its
     /// further row blocks. The slot is given back at once, or in the next step, when this one's products are under way.
-    pub(super) fn consume(
-        &self,
-        b: &mut KernelBuilder,
-        acc: BufferId,
-        (first, deep): (&Expr, Depth),
-        start: Option<VarId>,
-    ) {
+    fn step(&self, b: &mut KernelBuilder, acc: BufferId, (first, deep): (&Expr, Depth), start: Option<VarId>) {
         let (slot, parity) = self.place.slot(b);
         b.gpu(Gpu::Mbarrier(Slot { buffer: self.full, index: slot.clone() }, MbarrierOp::Wait(parity)));
         self.multiply(b, self.operands, deep.whole, [&slot, first], acc);
@@ -220,14 +226,6 @@ impl Ring {
         }
     }
 
-    /// After a consumer's last step of a tile: its products are done, and all slots are given back.
-    pub(super) fn finish(&self, b: &mut KernelBuilder, start: Option<VarId>) {
-        if let Some(start) = start {
-            b.gpu(Gpu::Wait(Group::Mma, 0));
-            self.give_back_last(b, start);
-        }
-    }
-
     /// Gives the slot of the step before back, if that was one of this tile.
     fn give_back_last(&self, b: &mut KernelBuilder, start: VarId) {
         b.if_(Expr::from(start).lt(self.place.steps()), |b| {
@@ -243,5 +241,47 @@ impl Ring {
             1 => b.if_(own.eq(0), |b| b.gpu(Gpu::Mbarrier(on, MbarrierOp::Arrive(None)))),
             n => b.if_(own.clone().lt(n), |b| b.gpu(Gpu::Mbarrier(on, MbarrierOp::Arrive(Some(own))))),
         }
+    }
+}
+
+impl Feed for Ring<'_> {
+    fn place(&self) -> Place {
+        self.place
+    }
+
+    fn produce(&self, b: &mut KernelBuilder, block: &Block<'_>, tile: &[Expr]) {
+        self.product.steps(b, tile, &mut |b, step, deep| {
+            self.fill(b, [block.params[0].1, block.params[1].1], deep, |side, part| match side {
+                0 => self.product.left(tile, step, part),
+                _ => self.product.right(tile, step, part),
+            });
+        });
+    }
+
+    fn consume(
+        &self,
+        b: &mut KernelBuilder,
+        acc: BufferId,
+        tile: &[Expr],
+        first: &Expr,
+        behind: &Behind<'_>,
+    ) -> Option<VarId> {
+        let start = (self.sizes.pending > 0).then(|| b.let_("start", self.place.steps()));
+        self.product.steps(b, tile, &mut |b, _, deep| {
+            self.step(b, acc, (first, deep), start);
+            behind(b, 1);
+        });
+        start
+    }
+
+    fn finish(&self, b: &mut KernelBuilder, start: Option<VarId>) {
+        if let Some(start) = start {
+            b.gpu(Gpu::Wait(Group::Mma, 0));
+            self.give_back_last(b, start);
+        }
+    }
+
+    fn pass(&self, b: &mut KernelBuilder, tile: &[Expr]) {
+        self.product.steps(b, tile, &mut |b, _, _| self.place.advance(b));
     }
 }

@@ -8,7 +8,7 @@
 
 use super::kernel::{Block, Box, Element};
 use super::residual::Residual;
-use super::{ROW_BYTES, Sizes, Store, WARPGROUP};
+use super::{ROW_BYTES, Sizes, Store, WARPGROUP, ceil_div};
 use crate::ir::builder::KernelBuilder;
 use crate::ir::{Barrier, BufferId, Expr, Gpu, Group, LoopKind, Stmt, VarId};
 use crate::templates::cuda::tile;
@@ -22,8 +22,8 @@ pub(super) const BUFFERS: i64 = 2;
 pub(super) const WARP: i64 = 32;
 const WARP_ROWS: i64 = 16;
 
-/// Where sums wait for the copy engine: pieces of 64 rows of 128 bytes, or of 64 or 32 where those do not divide a tile's columns;
-/// some for each consumer.
+/// Where sums wait for the copy engine: pieces of 64 rows of 128 bytes, or of 64 or 32 where a tile has no more columns; some for
+/// each consumer.
 pub(super) struct Stage {
     pub(super) buffer: BufferId,
     /// Columns of a piece, and bytes of its rows.
@@ -39,8 +39,8 @@ impl Stage {
     pub(super) fn make(b: &mut KernelBuilder, block: &Block<'_>) -> Option<Stage> {
         let (sizes, w) = (block.sizes, block.product.workload());
         let bytes = w.out_dtype.bytes() as i64;
-        let divides = |row_bytes: &i64| sizes.bn * bytes % row_bytes == 0;
-        let row_bytes = [ROW_BYTES, ROW_BYTES / 2].into_iter().find(divides).unwrap_or(ROW_BYTES / 4);
+        let enough = |row_bytes: &i64| sizes.bn * bytes >= *row_bytes;
+        let row_bytes = [ROW_BYTES, ROW_BYTES / 2].into_iter().find(enough).unwrap_or(ROW_BYTES / 4);
         let columns = row_bytes / bytes;
         (sizes.store == Store::Tma).then(|| {
             let shape = [sizes.consumers, block.buffers, 64, columns];
@@ -50,10 +50,15 @@ impl Stage {
         })
     }
 
-    /// Pieces of a consumer's rows of a tile: their row block, and their first column.
-    pub(super) fn pieces(&self, sizes: Sizes) -> impl Iterator<Item = [i64; 2]> + use<> {
+    /// Pieces of a consumer's rows of a tile.
+    pub(super) fn pieces(&self, sizes: Sizes) -> impl Iterator<Item = Piece> + use<> {
         let columns = self.columns;
-        (0..sizes.row_blocks).flat_map(move |h| (0..sizes.bn / columns).map(move |i| [h, i * columns]))
+        (0..sizes.row_blocks).flat_map(move |h| {
+            (0..ceil_div(sizes.bn, columns)).map(move |i| {
+                let start = i * columns;
+                Piece { h, start, columns: columns.min(sizes.bn - start) }
+            })
+        })
     }
 
     /// Done by the thread of each warp that talks to the engine.
@@ -65,6 +70,17 @@ impl Stage {
     pub(super) fn finish(&self, b: &mut KernelBuilder) {
         self.one(b, |b| b.gpu(Gpu::Wait(Group::Store, 0)));
     }
+}
+
+/// What is stored at a time of a consumer's rows.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Piece {
+    /// The row block.
+    pub(super) h: i64,
+    /// Its first column of the tile.
+    pub(super) start: i64,
+    /// How many it has: those of a row of shared memory, or what a tile has left.
+    pub(super) columns: i64,
 }
 
 /// Whether the epilogue adds a residual.
@@ -106,7 +122,7 @@ impl Sums<'_> {
         let Some(stage) = stage else {
             return (0..sizes.row_blocks).for_each(|h| self.thread_by_thread(b, h));
         };
-        let pieces: Vec<[i64; 2]> = stage.pieces(sizes).collect();
+        let pieces: Vec<Piece> = stage.pieces(sizes).collect();
         for (i, piece) in pieces.iter().enumerate() {
             match &stage.residual {
                 Some(residual) => self.onto_residual(b, stage, residual, *piece, i == 0),
@@ -164,7 +180,7 @@ impl Sums<'_> {
 
     /// Stores a piece by way of buffer `number`, where another was before, of which the engine has read all when no more
     /// than `under_way` are.
-    fn by_engine(&self, b: &mut KernelBuilder, stage: &Stage, piece: [i64; 2], number: i64, under_way: u32) {
+    fn by_engine(&self, b: &mut KernelBuilder, stage: &Stage, piece: Piece, number: i64, under_way: u32) {
         stage.one(b, |b| b.gpu(Gpu::Wait(Group::Store, under_way)));
         b.push(Stmt::Barrier(Barrier::Warp));
         self.hand_over(b, stage, piece, &[self.consumer.into(), number.into()], self.block.product.workload());
@@ -172,18 +188,11 @@ impl Sums<'_> {
 
     /// Stores a piece by way of the buffer where its residual is. That is added to the sums in their registers: loads that
     /// take turns with stores would wait for each other.
-    fn onto_residual(
-        &self,
-        b: &mut KernelBuilder,
-        stage: &Stage,
-        residual: &Residual,
-        piece: [i64; 2],
-        is_first: bool,
-    ) {
+    fn onto_residual(&self, b: &mut KernelBuilder, stage: &Stage, residual: &Residual, piece: Piece, is_first: bool) {
         let buffer = [self.consumer.into(), residual.wait(b, self.consumer)];
+        let Piece { h, start, columns } = piece;
         let read = Read { workload: &residual.with_it, clamped: true, residual: Some((stage.buffer, &buffer)) };
-        let [h, start] = piece;
-        self.each(b, piece, stage.columns, read, &|b, value, [row, column], _| {
+        self.each(b, [h, start], columns, read, &|b, value, [row, column], _| {
             b.store(self.acc, vec![h.into(), row.into(), column + start], value);
         });
         if !is_first {
@@ -193,18 +202,17 @@ impl Sums<'_> {
         residual.place.advance(b);
     }
 
-    /// Puts a piece, as many columns from `start` on of row block `h` as the engine takes at once, into a `buffer` of a
-    /// consumer, and has the engine store it.
+    /// Puts a piece into a `buffer` of a consumer, and has the engine store it.
     fn hand_over(
         &self,
         b: &mut KernelBuilder,
         stage: &Stage,
-        [h, start]: [i64; 2],
+        Piece { h, start, columns }: Piece,
         buffer: &[Expr; 2],
         workload: &Workload,
     ) {
         let read = Read { workload, clamped: true, residual: None };
-        self.each(b, [h, start], stage.columns, read, &|b, value, [row, column], _| {
+        self.each(b, [h, start], columns, read, &|b, value, [row, column], _| {
             b.store(stage.buffer, [&buffer[..], &[row.into(), column.into()]].concat(), value);
         });
         b.gpu(Gpu::FenceAsync);
@@ -214,10 +222,10 @@ impl Sums<'_> {
             let source = [&buffer[..], &[row.clone(), 0.into()]].concat();
             let row = self.first.clone() + 64 * h + row;
             let Box { origin, extents, .. } =
-                self.block.product.piece(self.place, row, start.into(), WARP_ROWS, stage.columns);
+                self.block.product.piece(self.place, row, start.into(), WARP_ROWS, columns);
             b.gpu(Gpu::TensorStore {
                 dst: tile(self.output(), origin, &extents),
-                src: tile(stage.buffer, source, &[1, 1, WARP_ROWS, stage.columns]),
+                src: tile(stage.buffer, source, &[1, 1, WARP_ROWS, columns]),
             });
             b.gpu(Gpu::Commit(Group::Store));
         });

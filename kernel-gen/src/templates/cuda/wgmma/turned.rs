@@ -1,16 +1,26 @@
 //! Weights whose reduction is made their fast dimension when they are packed.
 //!
-//! Tensor cores take elements of 32 bits from shared memory along the reduction only.
+//! Tensor cores take elements of 32 bits from shared memory along the reduction only. Of those of 16 bits the copy engine brings
+//! rows of 128 bytes, and takes twice as long for those that lie across two lines of memory: the weights of 1000 outputs, whose
+//! rows begin anywhere, or of tiles of 112 columns.
 
 use crate::ir::builder::KernelBuilder;
-use crate::ir::{Access, Axis, Expr, Kernel, LoopKind, UnOp};
+use crate::ir::{Access, Axis, DType, Expr, Kernel, LoopKind, UnOp};
 use crate::templates::cuda::share;
 use crate::templates::cuda::weights;
 use crate::templates::{Pack, TemplateError};
 use crate::workload::{Param, Workload};
 
+/// Bytes of a line of memory, and of a row that the copy engine brings.
+const LINE_BYTES: i64 = 128;
 /// Threads of a block that packs.
 const THREADS: i64 = 128;
+
+/// Whether weights are turned around for tiles of `columns` columns, where in memory a row has `outputs` elements.
+pub(super) fn turns(w: &Workload, columns: i64, outputs: i64) -> bool {
+    let line = LINE_BYTES / w.dtype.bytes() as i64;
+    w.dtype == DType::F32 || columns >= line && (columns % line != 0 || outputs % line != 0)
+}
 
 /// A shape whose last two dimensions have changed places.
 pub(super) fn shape(of: &[i64]) -> Vec<i64> {
@@ -20,18 +30,20 @@ pub(super) fn shape(of: &[i64]) -> Vec<i64> {
     }
 }
 
-/// Has the last two dimensions of the weights change places, and rounds them to tf32: tensor cores would cut off.
-pub(super) fn pack(w: &Workload) -> Result<Pack, TemplateError> {
+/// Has the last two dimensions of the weights change places, and rounds those of 32 bits to tf32: tensor cores would cut off.
+/// The kernel takes them in `dimensions` dimensions: the taps of a pointwise convolution may be left out.
+pub(super) fn pack(w: &Workload, dimensions: usize) -> Result<Pack, TemplateError> {
     let param = weights(w)?;
-    Ok(Pack { kernel: kernel(&param), param: param.name.into() })
+    Ok(Pack { kernel: kernel(&param, dimensions), param: param.name.into() })
 }
 
-fn kernel(param: &Param) -> Kernel {
+fn kernel(param: &Param, dimensions: usize) -> Kernel {
     let to = shape(&param.shape);
+    let left_out = to.len() - dimensions;
     let (outer, last) = (&to[..to.len() - 1], to[to.len() - 1]);
     let mut b = KernelBuilder::new(format!("pack_{}", param.name));
     let from = b.param(param.name, param.dtype, &param.shape, Access::Read);
-    let packed = b.param("packed", param.dtype, &to, Access::Write);
+    let packed = b.param("packed", param.dtype, &to[left_out..], Access::Write);
     b.loop_("row", outer.iter().product::<i64>(), LoopKind::Grid(Axis::X), |b, row| {
         b.loop_("t", THREADS, LoopKind::Thread(Axis::X), |b, thread| {
             let mut rest = Expr::from(row);
@@ -43,8 +55,11 @@ fn kernel(param: &Param) -> Kernel {
             share(b, THREADS, thread.into(), last, |b, k| {
                 let (before, own) = index.split_at(index.len() - 1);
                 let source = [before, std::slice::from_ref(&k), own].concat();
-                let value = Expr::un(UnOp::Tf32, Expr::load(from, source));
-                b.store(packed, [&index[..], &[k]].concat(), value);
+                let value = match Expr::load(from, source) {
+                    value if param.dtype == DType::F32 => Expr::un(UnOp::Tf32, value),
+                    value => value,
+                };
+                b.store(packed, [&index[left_out..], &[k]].concat(), value);
             });
         });
     });
