@@ -108,6 +108,24 @@ fn windows_compute_what_the_reference_does() {
     }
 }
 
+/// The models of both templates agree with what was measured on which of them is for a layer: few channels want windows (24 and 34
+/// us, 350 and 556), small maps waste their tiles (27 and 23).
+#[test]
+fn windows_are_for_few_channels_on_large_maps() {
+    let (target, registry) = (hopper(132), Registry::builtin());
+    let us = |template: &str, workload: &Workload| {
+        let template = registry.find(template).expect("a template");
+        let default = template.default_config(workload, &target).expect("it applies");
+        template.cost(workload, &target, &default)
+    };
+    for (size, windows) in [("c64h56w56-o64", true), ("c64h224w224-o64", true), ("c128h28w28-o128", false)] {
+        let key = format!("conv2d-nhwc-f16-n64{size}k3x3-s1x1-p1.1.1.1-d1x1-g1-bias.relu");
+        let workload = Workload::from_key(&key).expect("a key");
+        let (window, conv2d) = (us("wgmma_window", &workload), us("wgmma_conv2d", &workload));
+        assert_eq!(window < conv2d, windows, "{key}: {window} and {conv2d} us");
+    }
+}
+
 /// Every schedule, store and depth of waiting, for each way of sharing.
 fn knobs() -> Vec<String> {
     let mut all = vec![];

@@ -19,28 +19,28 @@
 //! | `store` | `registers`, `tma` | how sums get to the output |
 //! | `tile_w` | 8, 16, 24, 32 | columns of output pixels in a tile; its other factor is rows |
 
-use super::kernel::{Behind, Block, Box, Element, Feed, Product, kernel};
+mod feed;
+mod model;
+
+use super::kernel::{Block, Box, Element, Feed, Product, kernel};
 use super::ring::block_of;
 use super::{
-    Cluster, MOST_BOX, ROW_BYTES, Schedule, Sizes, Store, WARPGROUP, ceil_div, choice, columns, device, multiplied,
-    unit,
+    Cluster, MOST_BOX, ROW_BYTES, Schedule, Sizes, Store, ceil_div, choice, columns, device, multiplied, unit,
 };
 use crate::ir::builder::KernelBuilder;
-use crate::ir::{BufferId, DType, Expr, Gpu, Group, LoopKind, MbarrierOp, Operand, Scope, Slot, Unit, VarId};
+use crate::ir::{DType, Expr, GROUP_ROWS, VarId};
 use crate::schedule::Schedule as Loops;
 use crate::space::{Config, Space};
 use crate::target::{Cuda, Target};
-use crate::templates::cuda::ring::Place;
-use crate::templates::cuda::{fastest, tile};
+use crate::templates::cuda::fastest;
 use crate::templates::{Scheduled, Template, TemplateError};
 use crate::workload::{Conv2d, ConvLayout, Workload};
 
 /// Convolutions in NHWC with one group and stride 1, of f16 and bf16, whose weights fit in shared memory. See the module's text.
 pub struct WgmmaWindow;
 
-/// Rows of a product, and of a group of its left operand.
+/// Rows of a product.
 const ROWS: i64 = 64;
-const GROUP: i64 = 8;
 /// What `tile_w` may be.
 const WIDTHS: [i64; 4] = [8, 16, 24, 32];
 
@@ -136,8 +136,8 @@ fn convolution<'w>(w: &'w Workload, c: &Conv2d, config: &Config) -> Result<Convo
         window: None,
     };
     let columns = config.int("tile_w")?;
-    if sizes.bm() % (GROUP * columns) != 0 {
-        let what = format!("{} pixels are no {GROUP} rows of {columns}, nor a multiple", sizes.bm());
+    if sizes.bm() % (GROUP_ROWS * columns) != 0 {
+        let what = format!("{} pixels are no {GROUP_ROWS} rows of {columns}, nor a multiple", sizes.bm());
         return Err(TemplateError::Limit(what));
     }
     let rows = sizes.bm() / columns;
@@ -165,7 +165,7 @@ impl Convolution<'_> {
     /// Rows and columns of a slot, which begins where the address map does: after a multiple of eight of its rows of channels.
     fn slot(&self) -> [i64; 2] {
         let [high, wide] = self.window();
-        let rows = (high..).find(|rows| rows * wide % GROUP == 0).unwrap_or(high);
+        let rows = (high..).find(|rows| rows * wide % GROUP_ROWS == 0).unwrap_or(high);
         [rows, wide]
     }
 
@@ -180,51 +180,12 @@ impl Convolution<'_> {
 
     /// Where a row of the tile, the first of a group or any, lies in it: its row and column of pixels.
     fn pixel(&self, row: &Expr) -> [Expr; 2] {
-        let across = self.columns / GROUP;
+        let across = self.columns / GROUP_ROWS;
         let (block, within) = (row.clone().floor_div(ROWS), row.clone().floor_mod(ROWS));
         let (down, along) = (block.clone().floor_div(across), block.floor_mod(across));
-        [down * GROUP + within.clone().floor_div(GROUP), along * GROUP + within.floor_mod(GROUP)]
-    }
-
-    /// Microseconds that it takes: a tile costs the longest of its products, its window and its output, where others run
-    /// meanwhile; else its output comes on top.
-    fn us(&self, cuda: &Cuda) -> f64 {
-        let (c, sizes, w) = (&self.c, &self.sizes, self.workload);
-        let tiles = self.tiles() as f64;
-        let channels = self.channel_tiles();
-        let blocks = ((cuda.sm_count / channels).max(1) * channels) as f64;
-        let rounds = (tiles / blocks).ceil();
-        let terms = (c.kh * c.kw * multiplied(w, c.ci)) as f64;
-        // A product of few columns waits for its left operand, 64 rows from shared memory.
-        let columns = (sizes.bn as f64).max(LEAST_COLUMNS);
-        let multiply = 2.0 * sizes.bm() as f64 * columns * terms / (cuda.f16_flops_per_sm_clock as f64 * TENSOR_RATE);
-        let slot = sizes.window.map_or(0, |room| room.slot) as f64;
-        let load = slot * chunks(w, c).len() as f64 / L2_BYTES_PER_CLOCK;
-        let rate = if sizes.store == Store::Tma { ENGINE_BYTES_PER_CLOCK } else { REGISTER_BYTES_PER_CLOCK };
-        let store = (sizes.bm() * sizes.bn * w.out_dtype.bytes() as i64) as f64 / rate;
-        let tile = match (sizes.schedule, sizes.consumers) {
-            (Schedule::PingPong, _) => multiply.max(load).max(store),
-            (Schedule::Cooperative, 1) => ALONE * multiply.max(load) + store,
-            (Schedule::Cooperative, _) => multiply.max(load) + store,
-        };
-        let fill = sizes.window.map_or(0, |room| room.weights) as f64 / L2_BYTES_PER_CLOCK;
-        let block = (fill + FILL_CLOCKS + rounds * tile) / cuda.clock_mhz as f64;
-        let memory = w.bytes() as f64 / (cuda.bandwidth_gb_s * 1e3 * MEMORY_RATE);
-        LAUNCH_US + block.max(memory) + HIDDEN * block.min(memory)
+        [down * GROUP_ROWS + within.clone().floor_div(GROUP_ROWS), along * GROUP_ROWS + within.floor_mod(GROUP_ROWS)]
     }
 }
-
-/// As in [`model`](super::model), where they are fitted; the rest is not.
-const TENSOR_RATE: f64 = 0.76;
-const L2_BYTES_PER_CLOCK: f64 = 46.0;
-const ENGINE_BYTES_PER_CLOCK: f64 = 25.0;
-const REGISTER_BYTES_PER_CLOCK: f64 = 15.0;
-const FILL_CLOCKS: f64 = 870.0;
-const ALONE: f64 = 1.5;
-const HIDDEN: f64 = 0.1;
-const LAUNCH_US: f64 = 1.4;
-const MEMORY_RATE: f64 = 0.82;
-const LEAST_COLUMNS: f64 = 64.0;
 
 impl Template for WgmmaWindow {
     fn name(&self) -> &str {
@@ -319,7 +280,7 @@ impl Product for Convolution<'_> {
     }
 
     fn feed<'f>(&'f self, b: &mut KernelBuilder, block: &Block<'_>) -> std::boxed::Box<dyn Feed + 'f> {
-        std::boxed::Box::new(Windows::make(b, block, self))
+        std::boxed::Box::new(feed::Windows::make(b, block, self))
     }
 
     /// Image, first row, column and channel. Channels go fastest, so that a block keeps its own; then columns and rows, whose
@@ -356,191 +317,8 @@ impl Product for Convolution<'_> {
         let at = |i: usize, within: Expr| place[i].clone() + within;
         Box {
             origin: vec![place[0].clone(), at(1, down), at(2, along), at(3, column)],
-            extents: vec![1, rows / GROUP, GROUP, columns],
+            extents: vec![1, rows / GROUP_ROWS, GROUP_ROWS, columns],
             steps: vec![],
-        }
-    }
-}
-
-/// The ring of windows, the weights, and this thread's place.
-struct Windows<'c> {
-    conv: &'c Convolution<'c>,
-    windows: BufferId,
-    /// Of each slot of a tile's reduction the weights of all taps.
-    weights: Vec<BufferId>,
-    /// The barrier whose first phase ends when the weights have come.
-    weights_full: BufferId,
-    /// One barrier a slot, whose phases end when its window has come, and when all its consumers are done with it.
-    full: BufferId,
-    empty: BufferId,
-    place: Place,
-    thread: VarId,
-}
-
-impl<'c> Windows<'c> {
-    fn make(b: &mut KernelBuilder, block: &Block<'_>, conv: &'c Convolution<'c>) -> Windows<'c> {
-        let (w, c, sizes, thread) = (conv.workload, &conv.c, conv.sizes, block.thread);
-        let bytes = w.dtype.bytes() as u32;
-        let (channels, [rows, columns]) = (row_channels(w, c), conv.slot());
-        let shape = [sizes.stages, rows, columns, channels];
-        let windows = b.alloc_swizzled("windows", w.dtype, &shape, channels as u32 * bytes);
-        let wide = block_of(sizes.bn);
-        let weights = chunks(w, c)
-            .into_iter()
-            .map(|depth| {
-                let shape = [c.kh * c.kw, ceil_div(sizes.bn, wide), depth, wide];
-                b.alloc_swizzled("weights", w.dtype, &shape, wide as u32 * bytes)
-            })
-            .collect();
-        let barriers = |b: &mut KernelBuilder, name, count| b.alloc(name, DType::I64, &[count], Scope::Mbarrier);
-        let weights_full = barriers(b, "weights_full", 1);
-        let (full, empty) = (barriers(b, "full", sizes.stages), barriers(b, "empty", sizes.stages));
-        let users = sizes.consumers / sizes.tiles_at_once();
-        b.if_(Expr::from(thread).eq(0), |b| {
-            let init = |b: &mut KernelBuilder, buffer, index: Expr, arrivals| {
-                b.gpu(Gpu::Mbarrier(Slot { buffer, index }, MbarrierOp::Init(arrivals)));
-            };
-            init(b, weights_full, 0.into(), 1);
-            b.loop_("slot", sizes.stages, LoopKind::Unrolled, |b, slot| {
-                init(b, full, slot.into(), 1);
-                init(b, empty, slot.into(), users);
-            });
-            b.gpu(Gpu::FenceAsync);
-        });
-        let place = Place::start(b, sizes.stages);
-        Windows { conv, windows, weights, weights_full, full, empty, place, thread }
-    }
-
-    fn weights_there(&self) -> Slot {
-        Slot { buffer: self.weights_full, index: 0.into() }
-    }
-
-    /// The products of all taps with what a slot holds, `depth` channels deep, onto the row blocks from the row `first` on.
-    fn multiply(&self, b: &mut KernelBuilder, acc: BufferId, (chunk, depth): (usize, i64), [slot, first]: [&Expr; 2]) {
-        let (c, sizes) = (&self.conv.c, self.conv.sizes);
-        let wide = block_of(sizes.bn);
-        for (kh, kw) in (0..c.kh).flat_map(|kh| (0..c.kw).map(move |kw| (kh, kw))) {
-            let origin = vec![(kh * c.kw + kw).into(), 0.into(), 0.into(), 0.into()];
-            let right = tile(self.weights[chunk], origin, &[1, ceil_div(sizes.bn, wide), depth, wide]);
-            for h in 0..sizes.row_blocks {
-                let [down, along] = self.conv.pixel(&(first.clone() + ROWS * h));
-                let (down, along) = (down + kh * c.dilation[0], along + kw * c.dilation[1]);
-                let left = tile(self.windows, vec![slot.clone(), down, along, 0.into()], &[1, GROUP, GROUP, depth]);
-                b.gpu(Gpu::Mma {
-                    unit: Unit::Warpgroup,
-                    acc: super::kernel::sums(acc, h, sizes),
-                    a: Operand { tile: left, transposed: false },
-                    b: Operand { tile: right.clone(), transposed: false },
-                });
-            }
-        }
-    }
-
-    /// Gives the slot of the step before back: one thread a consumer.
-    fn give_back(&self, b: &mut KernelBuilder, steps: i64) {
-        b.if_(Expr::from(self.thread).floor_mod(WARPGROUP).eq(0), |b| {
-            let on = Slot { buffer: self.empty, index: self.place.before(steps) };
-            b.gpu(Gpu::Mbarrier(on, MbarrierOp::Arrive(None)));
-        });
-    }
-}
-
-impl Feed for Windows<'_> {
-    fn place(&self) -> Place {
-        self.place
-    }
-
-    fn begin_producing(&self, b: &mut KernelBuilder, block: &Block<'_>) {
-        let (conv, c) = (self.conv, &self.conv.c);
-        let (source, wide) = (block.params[1].1, block_of(conv.sizes.bn));
-        let blocks = ceil_div(conv.sizes.bn, wide);
-        let bytes = weight_bytes(conv.workload, c, conv.sizes.bn);
-        b.gpu(Gpu::Mbarrier(self.weights_there(), MbarrierOp::Expect(bytes)));
-        let channel = b.let_("first_channel", Expr::from(block.index).floor_mod(conv.channel_tiles()) * conv.sizes.bn);
-        let row = row_channels(conv.workload, c);
-        for (chunk, depth) in chunks(conv.workload, c).into_iter().enumerate() {
-            b.for_("kh", c.kh, |b, kh| {
-                b.for_("kw", c.kw, |b, kw| {
-                    for i in 0..blocks {
-                        let from = vec![kh.into(), kw.into(), (chunk as i64 * row).into(), channel + i * wide];
-                        let to = vec![kh * c.kw + kw, i.into(), 0.into(), 0.into()];
-                        b.gpu(Gpu::TensorLoad {
-                            dst: tile(self.weights[chunk], to, &[1, 1, depth, wide]),
-                            src: tile(source, from, &[1, 1, depth, wide]),
-                            steps: vec![],
-                            on: self.weights_there(),
-                            multicast: None,
-                        });
-                    }
-                });
-            });
-        }
-    }
-
-    fn begin_consuming(&self, b: &mut KernelBuilder) {
-        b.gpu(Gpu::Mbarrier(self.weights_there(), MbarrierOp::Wait(0.into())));
-    }
-
-    fn produce(&self, b: &mut KernelBuilder, block: &Block<'_>, place: &[Expr]) {
-        let (c, w) = (&self.conv.c, self.conv.workload);
-        let (channels, [high, wide]) = (row_channels(w, c), self.conv.window());
-        for chunk in 0..chunks(w, c).len() as i64 {
-            let (slot, parity) = self.place.slot(b);
-            let on = |buffer| Slot { buffer, index: slot.clone() };
-            // The phase before the first counts as ended: the ring begins empty.
-            b.gpu(Gpu::Mbarrier(on(self.empty), MbarrierOp::Wait(Expr::Int(1) - parity)));
-            b.gpu(Gpu::Mbarrier(on(self.full), MbarrierOp::Expect(high * wide * channels * w.dtype.bytes() as i64)));
-            let extents = [1, high, wide, channels];
-            let from = vec![
-                place[0].clone(),
-                place[1].clone() - c.padding[0],
-                place[2].clone() - c.padding[1],
-                (chunk * channels).into(),
-            ];
-            let to = vec![slot.clone(), 0.into(), 0.into(), 0.into()];
-            b.gpu(Gpu::TensorLoad {
-                dst: tile(self.windows, to, &extents),
-                src: tile(block.params[0].1, from, &extents),
-                steps: vec![],
-                on: on(self.full),
-                multicast: None,
-            });
-            self.place.advance(b);
-        }
-    }
-
-    /// A slot is given back when the products of the next one are under way.
-    fn consume(
-        &self,
-        b: &mut KernelBuilder,
-        acc: BufferId,
-        _: &[Expr],
-        first: &Expr,
-        behind: &Behind<'_>,
-    ) -> Option<VarId> {
-        for (chunk, depth) in chunks(self.conv.workload, &self.conv.c).into_iter().enumerate() {
-            let (slot, parity) = self.place.slot(b);
-            b.gpu(Gpu::Mbarrier(Slot { buffer: self.full, index: slot.clone() }, MbarrierOp::Wait(parity)));
-            self.multiply(b, acc, (chunk, depth), [&slot, first]);
-            b.gpu(Gpu::Commit(Group::Mma));
-            self.place.advance(b);
-            if chunk > 0 {
-                b.gpu(Gpu::Wait(Group::Mma, 1));
-                self.give_back(b, 2);
-            }
-            behind(b, 1);
-        }
-        None
-    }
-
-    fn finish(&self, b: &mut KernelBuilder, _: Option<VarId>) {
-        b.gpu(Gpu::Wait(Group::Mma, 0));
-        self.give_back(b, 1);
-    }
-
-    fn pass(&self, b: &mut KernelBuilder, _: &[Expr]) {
-        for _ in chunks(self.conv.workload, &self.conv.c) {
-            self.place.advance(b);
         }
     }
 }

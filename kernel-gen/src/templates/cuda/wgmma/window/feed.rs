@@ -1,0 +1,196 @@
+//! How windows and weights get to shared memory, and are multiplied.
+
+use super::super::kernel::{Behind, Block, Feed, sums};
+use super::super::ring::block_of;
+use super::super::{WARPGROUP, ceil_div};
+use super::{Convolution, ROWS, chunks, row_channels, weight_bytes};
+use crate::ir::builder::KernelBuilder;
+use crate::ir::{
+    BufferId, DType, Expr, GROUP_ROWS, Gpu, Group, LoopKind, MbarrierOp, Operand, Scope, Slot, Unit, VarId,
+};
+use crate::templates::cuda::ring::Place;
+use crate::templates::cuda::tile;
+
+/// The ring of windows, the weights, and this thread's place.
+pub(super) struct Windows<'c> {
+    conv: &'c Convolution<'c>,
+    windows: BufferId,
+    /// Of each slot of a tile's reduction the weights of all taps.
+    weights: Vec<BufferId>,
+    /// The barrier whose first phase ends when the weights have come.
+    weights_full: BufferId,
+    /// One barrier a slot, whose phases end when its window has come, and when all its consumers are done with it.
+    full: BufferId,
+    empty: BufferId,
+    place: Place,
+    thread: VarId,
+}
+
+impl<'c> Windows<'c> {
+    pub(super) fn make(b: &mut KernelBuilder, block: &Block<'_>, conv: &'c Convolution<'c>) -> Windows<'c> {
+        let (w, c, sizes, thread) = (conv.workload, &conv.c, conv.sizes, block.thread);
+        let bytes = w.dtype.bytes() as u32;
+        let (channels, [rows, columns]) = (row_channels(w, c), conv.slot());
+        let shape = [sizes.stages, rows, columns, channels];
+        let windows = b.alloc_swizzled("windows", w.dtype, &shape, channels as u32 * bytes);
+        let wide = block_of(sizes.bn);
+        let weights = chunks(w, c)
+            .into_iter()
+            .map(|depth| {
+                let shape = [c.kh * c.kw, ceil_div(sizes.bn, wide), depth, wide];
+                b.alloc_swizzled("weights", w.dtype, &shape, wide as u32 * bytes)
+            })
+            .collect();
+        let barriers = |b: &mut KernelBuilder, name, count| b.alloc(name, DType::I64, &[count], Scope::Mbarrier);
+        let weights_full = barriers(b, "weights_full", 1);
+        let (full, empty) = (barriers(b, "full", sizes.stages), barriers(b, "empty", sizes.stages));
+        let users = sizes.consumers / sizes.tiles_at_once();
+        b.if_(Expr::from(thread).eq(0), |b| {
+            let init = |b: &mut KernelBuilder, buffer, index: Expr, arrivals| {
+                b.gpu(Gpu::Mbarrier(Slot { buffer, index }, MbarrierOp::Init(arrivals)));
+            };
+            init(b, weights_full, 0.into(), 1);
+            b.loop_("slot", sizes.stages, LoopKind::Unrolled, |b, slot| {
+                init(b, full, slot.into(), 1);
+                init(b, empty, slot.into(), users);
+            });
+            b.gpu(Gpu::FenceAsync);
+        });
+        let place = Place::start(b, sizes.stages);
+        Windows { conv, windows, weights, weights_full, full, empty, place, thread }
+    }
+
+    fn weights_there(&self) -> Slot {
+        Slot { buffer: self.weights_full, index: 0.into() }
+    }
+
+    /// The products of all taps with what a slot holds, `depth` channels deep, onto the row blocks from the row `first` on.
+    fn multiply(&self, b: &mut KernelBuilder, acc: BufferId, (chunk, depth): (usize, i64), [slot, first]: [&Expr; 2]) {
+        let (c, sizes) = (&self.conv.c, self.conv.sizes);
+        let wide = block_of(sizes.bn);
+        for (kh, kw) in (0..c.kh).flat_map(|kh| (0..c.kw).map(move |kw| (kh, kw))) {
+            let origin = vec![(kh * c.kw + kw).into(), 0.into(), 0.into(), 0.into()];
+            let right = tile(self.weights[chunk], origin, &[1, ceil_div(sizes.bn, wide), depth, wide]);
+            for h in 0..sizes.row_blocks {
+                let [down, along] = self.conv.pixel(&(first.clone() + ROWS * h));
+                let (down, along) = (down + kh * c.dilation[0], along + kw * c.dilation[1]);
+                let left =
+                    tile(self.windows, vec![slot.clone(), down, along, 0.into()], &[1, GROUP_ROWS, GROUP_ROWS, depth]);
+                b.gpu(Gpu::Mma {
+                    unit: Unit::Warpgroup,
+                    acc: sums(acc, h, sizes),
+                    a: Operand { tile: left, transposed: false },
+                    b: Operand { tile: right.clone(), transposed: false },
+                });
+            }
+        }
+    }
+
+    /// Gives the slot of the step before back: one thread a consumer.
+    fn give_back(&self, b: &mut KernelBuilder, steps: i64) {
+        b.if_(Expr::from(self.thread).floor_mod(WARPGROUP).eq(0), |b| {
+            let on = Slot { buffer: self.empty, index: self.place.before(steps) };
+            b.gpu(Gpu::Mbarrier(on, MbarrierOp::Arrive(None)));
+        });
+    }
+}
+
+impl Feed for Windows<'_> {
+    fn place(&self) -> Place {
+        self.place
+    }
+
+    fn begin_producing(&self, b: &mut KernelBuilder, block: &Block<'_>) {
+        let (conv, c) = (self.conv, &self.conv.c);
+        let (source, wide) = (block.params[1].1, block_of(conv.sizes.bn));
+        let blocks = ceil_div(conv.sizes.bn, wide);
+        let bytes = weight_bytes(conv.workload, c, conv.sizes.bn);
+        b.gpu(Gpu::Mbarrier(self.weights_there(), MbarrierOp::Expect(bytes)));
+        let channel = b.let_("first_channel", Expr::from(block.index).floor_mod(conv.channel_tiles()) * conv.sizes.bn);
+        let row = row_channels(conv.workload, c);
+        for (chunk, depth) in chunks(conv.workload, c).into_iter().enumerate() {
+            b.for_("kh", c.kh, |b, kh| {
+                b.for_("kw", c.kw, |b, kw| {
+                    for i in 0..blocks {
+                        let from = vec![kh.into(), kw.into(), (chunk as i64 * row).into(), channel + i * wide];
+                        let to = vec![kh * c.kw + kw, i.into(), 0.into(), 0.into()];
+                        b.gpu(Gpu::TensorLoad {
+                            dst: tile(self.weights[chunk], to, &[1, 1, depth, wide]),
+                            src: tile(source, from, &[1, 1, depth, wide]),
+                            steps: vec![],
+                            on: self.weights_there(),
+                            multicast: None,
+                        });
+                    }
+                });
+            });
+        }
+    }
+
+    fn begin_consuming(&self, b: &mut KernelBuilder) {
+        b.gpu(Gpu::Mbarrier(self.weights_there(), MbarrierOp::Wait(0.into())));
+    }
+
+    fn produce(&self, b: &mut KernelBuilder, block: &Block<'_>, place: &[Expr]) {
+        let (c, w) = (&self.conv.c, self.conv.workload);
+        let (channels, [high, wide]) = (row_channels(w, c), self.conv.window());
+        for chunk in 0..chunks(w, c).len() as i64 {
+            let (slot, parity) = self.place.slot(b);
+            let on = |buffer| Slot { buffer, index: slot.clone() };
+            // The phase before the first counts as ended: the ring begins empty.
+            b.gpu(Gpu::Mbarrier(on(self.empty), MbarrierOp::Wait(Expr::Int(1) - parity)));
+            b.gpu(Gpu::Mbarrier(on(self.full), MbarrierOp::Expect(high * wide * channels * w.dtype.bytes() as i64)));
+            let extents = [1, high, wide, channels];
+            let from = vec![
+                place[0].clone(),
+                place[1].clone() - c.padding[0],
+                place[2].clone() - c.padding[1],
+                (chunk * channels).into(),
+            ];
+            let to = vec![slot.clone(), 0.into(), 0.into(), 0.into()];
+            b.gpu(Gpu::TensorLoad {
+                dst: tile(self.windows, to, &extents),
+                src: tile(block.params[0].1, from, &extents),
+                steps: vec![],
+                on: on(self.full),
+                multicast: None,
+            });
+            self.place.advance(b);
+        }
+    }
+
+    /// A slot is given back when the products of the next one are under way.
+    fn consume(
+        &self,
+        b: &mut KernelBuilder,
+        acc: BufferId,
+        _: &[Expr],
+        first: &Expr,
+        behind: &Behind<'_>,
+    ) -> Option<VarId> {
+        for (chunk, depth) in chunks(self.conv.workload, &self.conv.c).into_iter().enumerate() {
+            let (slot, parity) = self.place.slot(b);
+            b.gpu(Gpu::Mbarrier(Slot { buffer: self.full, index: slot.clone() }, MbarrierOp::Wait(parity)));
+            self.multiply(b, acc, (chunk, depth), [&slot, first]);
+            b.gpu(Gpu::Commit(Group::Mma));
+            self.place.advance(b);
+            if chunk > 0 {
+                b.gpu(Gpu::Wait(Group::Mma, 1));
+                self.give_back(b, 2);
+            }
+            behind(b, 1);
+        }
+        None
+    }
+
+    fn finish(&self, b: &mut KernelBuilder, _: Option<VarId>) {
+        b.gpu(Gpu::Wait(Group::Mma, 0));
+        self.give_back(b, 1);
+    }
+
+    fn pass(&self, b: &mut KernelBuilder, _: &[Expr]) {
+        for _ in chunks(self.conv.workload, &self.conv.c) {
+            self.place.advance(b);
+        }
+    }
+}
