@@ -8,7 +8,8 @@
 //!
 //! Rows of a slot are 128 bytes, swizzled as `wgmma` reads them without bank conflicts. Operands come as they lie in
 //! memory: a matrix whose reduction is its slow dimension is cut into column blocks of 64 (of 32 or 16 where a tile has fewer)
-//! and multiplied transposed. Weights whose blocks would lie across lines of memory are packed before (`turned.rs`). What a reduction leaves for its last step is multiplied as far as it goes.
+//! and multiplied transposed. Weights whose blocks would lie across lines of memory are packed before (`turned.rs`). What a
+//! reduction leaves for its last step is multiplied as far as it goes.
 //! The copy engine takes as long for rows that do not exist: where a tap's channels leave 32 or 64 bytes, these have short rows
 //! of their own in a slot, and come with the last whole step (96 channels are one step of 64 and 32).
 //! In the class `tf32` elements are `f32`, a step is 32 of the reduction, and weights whose reduction is the slow dimension
@@ -25,6 +26,9 @@
 //! | `store` | `registers`, `tma` | sums go to the output from where they are, or by way of shared memory and the copy engine |
 //! | `pending` | 0, 1 | steps whose products may be under way when the next ones are issued; with 1 a slot is given back a step later |
 //! | `split` | 1, 2, 4, 8 | blocks of a cluster that share a tile's reduction (`parts.rs`); where there are few tiles, which may then have 32 columns, too |
+//!
+//! Operands come step by step (`ring.rs`), or as windows of a convolution's input that serve all taps, beside weights that stay
+//! (`window`); the rest of the kernel is the same (`kernel.rs`).
 //!
 //! The forms are CUTLASS's "persistent cooperative" and "ping-pong" ones; sizes of tiles and rings are those that its
 //! profiler offers. See <https://docs.nvidia.com/cuda/parallel-thread-execution/> ("Asynchronous Warpgroup Level Matrix
