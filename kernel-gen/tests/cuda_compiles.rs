@@ -25,8 +25,8 @@ use std::time::Duration;
 const TARGETS: [&str; 8] = ["sm_75", "sm_80", "sm_86", "sm_89", "sm_90", "sm_90a", "sm_100", "sm_120"];
 
 /// The tutorials' workloads, a pair of MobileNet, a layer with few outputs, a layer in HWCN and 16 bits, the large products, a
-/// classifier, and two layers of ResNet-50 without tensor cores.
-const KNOWN: [&str; 15] = [
+/// classifier, two layers of ResNet-50 without tensor cores, and one whose weights stay.
+const KNOWN: [&str; 16] = [
     "conv2d-nchw-f32-n1c512h7w7-o512k3x3-s1x1-p1.1.1.1-d1x1-g1",
     "conv2d-hwcn-f32-n256c256h14w14-o512k3x3-s1x1-p1.1.1.1-d1x1-g1",
     "conv2d-nhwc-f16-n256c256h14w14-o512k3x3-s1x1-p1.1.1.1-d1x1-g1",
@@ -42,6 +42,7 @@ const KNOWN: [&str; 15] = [
     "matmul-f32-m1n1000k512-nt-bias",
     "conv2d-nhwc-f32-strict-n64c256h14w14-o256k3x3-s1x1-p1.1.1.1-d1x1-g1-bias.residual_add.relu",
     "conv2d-nhwc-f32-strict-n64c3h224w224-o64k7x7-s2x2-p3.3.3.3-d1x1-g1-bias.relu",
+    "conv2d-nhwc-f16-n64c64h56w56-o64k3x3-s1x1-p1.1.1.1-d1x1-g1-bias.residual_add.relu",
 ];
 
 /// What the tutorial of AutoTVM found best for its layer, the first of [`KNOWN`].
