@@ -108,6 +108,33 @@ fn windows_compute_what_the_reference_does() {
     }
 }
 
+/// Where weights leave no room for two windows, or a window is larger than the copy engine takes, the template says so: whatever
+/// it applies to has a default, inside of its space.
+#[test]
+fn windows_that_do_not_fit_are_refused() {
+    let (target, registry) = (hopper(132), Registry::builtin());
+    let template = registry.find("wgmma_window").expect("a template");
+    let mut refused = 0;
+    for channels in (8..=256).step_by(8) {
+        for rest in ["o64k3x3-s1x1-p1.1.1.1-d1x1", "o200k5x5-s1x1-p2.2.2.2-d1x1", "o24k2x2-s1x1-p0.0.0.0-d250x250"] {
+            let key = format!("conv2d-nhwc-f16-n2c{channels}h300w300-{rest}-g1-bias.relu");
+            let workload = Workload::from_key(&key).expect("a key");
+            match template.applies(&workload, &target) {
+                Ok(()) => {
+                    let default = template.default_config(&workload, &target).expect("a default");
+                    let space = template.space(&workload, &target).expect("a space");
+                    assert!(space.normalise(&default).is_ok(), "{key}: {default}");
+                }
+                Err(why) => {
+                    assert!(why.contains("do not fit in shared memory"), "{why}");
+                    refused += 1;
+                }
+            }
+        }
+    }
+    assert!((64..96).contains(&refused), "{refused}");
+}
+
 /// The models of both templates agree with what was measured on which of them is for a layer: few channels want windows (24 and 34
 /// us, 350 and 556), small maps waste their tiles (27 and 23).
 #[test]

@@ -85,21 +85,15 @@ fn problem<'t>(w: &Workload, t: &'t Target) -> Result<(Conv2d, &'t Cuda), String
     if let Some(n) = [c.ci, c.co].iter().find(|n| *n % unit != 0) {
         return Err(format!("{n} channels: their number must divide by {unit}"));
     }
-    let fits =
-        widths_of_tiles(&c).any(|bn| weight_bytes(w, &c, bn) + 2 * ROW_BYTES * ROWS < cuda.shared_per_block_optin);
-    if !fits || c.kh * c.kw > MOST_TAPS {
-        return Err(format!("weights of {} x {} x {} do not stay in shared memory", c.kh, c.kw, c.ci));
+    if c.kh * c.kw > MOST_TAPS || sensible(w, &c, cuda).next().is_none() {
+        let what = format!("{} x {} taps of {} channels", c.kh, c.kw, c.ci);
+        return Err(format!("windows and weights of {what} do not fit in shared memory"));
     }
     Ok((c, cuda))
 }
 
 /// Most taps: each is a product of its own in the program.
 const MOST_TAPS: i64 = 49;
-
-/// The columns of tiles.
-fn widths_of_tiles(c: &Conv2d) -> impl Iterator<Item = i64> {
-    columns(c.co).into_iter()
-}
 
 /// Channels in a row of a window: 64, or fewer where there are no more.
 fn row_channels(w: &Workload, c: &Conv2d) -> i64 {
@@ -147,6 +141,33 @@ fn convolution<'w>(w: &'w Workload, c: &Conv2d, config: &Config) -> Result<Convo
     let room = Room { slot: high * wide * row_bytes, weights: weight_bytes(w, c, sizes.bn) };
     found.sizes.window = Some(room);
     Ok(found)
+}
+
+/// The tiles that defaults are chosen from, each with as many windows as fit, up to 4.
+fn sensible<'w>(w: &'w Workload, c: &Conv2d, cuda: &Cuda) -> impl Iterator<Item = (Convolution<'w>, Config)> {
+    let tall = [
+        (1, 1, Schedule::Cooperative),
+        (2, 1, Schedule::PingPong),
+        (2, 2, Schedule::PingPong),
+        (2, 1, Schedule::Cooperative),
+        (2, 2, Schedule::Cooperative),
+    ];
+    let wide: Vec<(i64, i64)> = columns(c.co).into_iter().flat_map(|bn| WIDTHS.map(|width| (bn, width))).collect();
+    let all = tall.into_iter().flat_map(move |tall| wide.clone().into_iter().map(move |wide| (tall, wide)));
+    all.filter_map(move |((consumers, row_blocks, schedule), (bn, width))| {
+        [4, 3, 2].into_iter().find_map(|stages| {
+            let config = Config::new()
+                .with("consumers", consumers)
+                .with("row_blocks", row_blocks)
+                .with("bn", bn)
+                .with("stages", stages)
+                .with("schedule", schedule.name())
+                .with("store", Store::Tma.name())
+                .with("tile_w", width);
+            let found = convolution(w, c, &config).ok()?;
+            found.fits(cuda).then_some((found, config))
+        })
+    })
 }
 
 impl Convolution<'_> {
@@ -206,7 +227,7 @@ impl Template for WgmmaWindow {
         Ok(Space::builder()
             .knob("consumers", [1, 2, 3])
             .knob("row_blocks", [1, 2])
-            .knob("bn", widths_of_tiles(&c).collect::<Vec<_>>())
+            .knob("bn", columns(c.co))
             .knob("stages", 2..=6)
             .knob("schedule", Schedule::ALL.map(Schedule::name))
             .knob("store", Store::ALL.map(Store::name))
@@ -219,32 +240,7 @@ impl Template for WgmmaWindow {
 
     fn default_config(&self, w: &Workload, t: &Target) -> Result<Config, TemplateError> {
         let (c, cuda) = problem(w, t).map_err(TemplateError::Limit)?;
-        let mut candidates = vec![];
-        let tall = [
-            (1, 1, Schedule::Cooperative),
-            (2, 1, Schedule::PingPong),
-            (2, 2, Schedule::PingPong),
-            (2, 1, Schedule::Cooperative),
-            (2, 2, Schedule::Cooperative),
-        ];
-        for (consumers, row_blocks, schedule) in tall {
-            for (bn, width) in widths_of_tiles(&c).flat_map(|bn| WIDTHS.map(|width| (bn, width))) {
-                let deepest = [4, 3, 2].into_iter().find_map(|stages| {
-                    let config = Config::new()
-                        .with("consumers", consumers)
-                        .with("row_blocks", row_blocks)
-                        .with("bn", bn)
-                        .with("stages", stages)
-                        .with("schedule", schedule.name())
-                        .with("store", Store::Tma.name())
-                        .with("tile_w", width);
-                    let found = convolution(w, &c, &config).ok()?;
-                    found.fits(cuda).then(|| (found.us(cuda), config))
-                });
-                candidates.extend(deepest);
-            }
-        }
-        fastest(candidates)
+        fastest(sensible(w, &c, cuda).map(|(found, config)| (found.us(cuda), config)))
     }
 
     fn cost(&self, w: &Workload, t: &Target, config: &Config) -> f64 {

@@ -1,9 +1,9 @@
 //! How long a convolution by windows takes: what ranks configs that were not measured.
 
+use super::super::kernel::Product;
 use super::super::{Schedule, Store, ceil_div, multiplied};
 use super::{Convolution, chunks};
 use crate::target::Cuda;
-use crate::templates::cuda::wgmma::kernel::Product;
 
 /// What the tensor cores reach of their rate; bytes a clock of the L2 cache for windows, and for the weights, which all blocks bring
 /// at the beginning; of the output that leaves by the copy engine, and from registers; the columns that a product takes as
