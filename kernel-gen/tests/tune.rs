@@ -294,6 +294,26 @@ fn a_task_begins_with_what_was_fastest_for_its_neighbours() {
 }
 
 #[test]
+fn a_record_of_this_device_does_not_hide_that_of_another() {
+    let folder = Folder::new("two-devices");
+    let (landscape, before, after) = (landscape(), folder.file("before.jsonl"), folder.file("after.jsonl"));
+    let records = folder.file("tuned");
+    tuned(&["--replay", &landscape, "--log", &before, "--trials", "40", "--tuner", "random"]);
+    let log = Log::read(&[&before]).unwrap();
+    let mut timed: Vec<&Entry> = log.entries.iter().filter(|e| e.trial.outcome.time_us().is_some()).collect();
+    timed.sort_by(|a, b| b.trial.outcome.time_us().unwrap().total_cmp(&a.trial.outcome.time_us().unwrap()));
+    // Two that no tuner would begin with: one is this device's record, the other what another device found.
+    let (own, other) = (record_of(timed[0]), Record { device: "NVIDIA H200".into(), ..record_of(timed[1]) });
+    for record in [&own, &other] {
+        record.write(Path::new(&records)).unwrap();
+    }
+    tuned(&["--replay", &landscape, "--log", &after, "--tuned", &records, "--trials", "4"]);
+    let first: Vec<_> = Log::read(&[&after]).unwrap().entries.into_iter().map(|e| e.trial.config).collect();
+    assert!(first[..3].contains(&own.config), "its own record is tried: {first:#?}");
+    assert!(first[..3].contains(&other.config), "and the other device's: {first:#?}");
+}
+
+#[test]
 fn a_report_is_one_file_that_asks_for_nothing() {
     let folder = Folder::new("report");
     let (landscape, log, page) = (landscape(), folder.file("log.jsonl"), folder.file("report.html"));

@@ -15,7 +15,7 @@ use crate::tune::Task;
 use crate::tune::replay::Recording;
 use crate::tune::session::Incumbent;
 use crate::workload::Workload;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// A template whose model expects its default to take this many times as long as the best of the workload's defaults is
 /// left out, unless it is asked for by name: on a large workload one trial of it might take longer than all others.
@@ -214,19 +214,23 @@ impl<'r> Plan<'r> {
         log: &Log,
         bench: Option<&Bench>,
     ) -> Vec<Vec<Config>> {
+        /// Whether it is of another device, and how many threads more or less.
+        type Far = (bool, u32);
+        const HERE: Far = (false, 0);
         struct Best<'a> {
             task: TaskKey,
             config: &'a Config,
-            /// Whether it is of another device, and how many threads more or less.
-            far: (bool, u32),
+            far: Far,
             us: f64,
         }
-        let mut known: BTreeMap<(String, String), Best<'_>> = BTreeMap::new();
+        // What this very device measured stands beside what others did, not in its place.
+        let mut known: BTreeMap<(String, String, bool), Best<'_>> = BTreeMap::new();
         let mut take = |task: TaskKey, device: &str, threads: u32, config, us: f64| {
             let far = bench.map_or((false, 0), |b| (b.device != device, b.threads.abs_diff(threads)));
-            let old = known.get(&(task.template.clone(), task.workload.clone()));
+            let of = (task.template.clone(), task.workload.clone(), far == HERE);
+            let old = known.get(&of);
             if old.is_none_or(|old| far.cmp(&old.far).then(us.total_cmp(&old.us)).is_lt()) {
-                known.insert((task.template.clone(), task.workload.clone()), Best { task, config, far, us });
+                known.insert(of, Best { task, config, far, us });
             }
         };
         for (_, r) in records.iter().filter(|(_, r)| r.verified && r.target == self.target.name) {
@@ -247,11 +251,19 @@ impl<'r> Plan<'r> {
                 Some((best, workload, config))
             })
             .collect();
+        let names = |task: &TaskKey| (task.template.clone(), task.workload.clone());
+        let measured_here: BTreeSet<(String, String)> =
+            believed.iter().filter(|(b, ..)| b.far == HERE).map(|(b, ..)| names(&b.task)).collect();
         let of = |at: usize| {
             let key = &self.items[at].key;
-            // Its own best of this very device is its record, or in its log.
-            let other = |b: &Best<'_>| b.task.workload != key.workload || b.far != (false, 0);
-            let of_template = believed.iter().filter(|(b, ..)| b.task.template == key.template && other(b));
+            // Its own best of this very device is its record, or in its log. Of another workload that one is enough.
+            let wanted = |b: &Best<'_>| {
+                if b.task.workload == key.workload {
+                    return b.far != HERE;
+                }
+                b.far == HERE || !measured_here.contains(&names(&b.task))
+            };
+            let of_template = believed.iter().filter(|(b, ..)| b.task.template == key.template && wanted(b));
             let others = of_template.map(|(_, workload, config)| (workload.clone(), config.clone()));
             model::neighbours(&self.tasks[at].space, &self.tasks[at].workload, others, NEIGHBOURS)
         };
