@@ -355,11 +355,14 @@ fn convolution(table: &mut Table<'_, '_>, report: &mut Report, common: &Common) 
             let each = if groups == 1 { String::new() } else { format!(" in each of {groups} groups") };
             format!("the weight takes {ci_per_group} channels{each}, but the input has {ci}")
         };
-        report.error(
-            &weight.span,
-            cause,
-            format!("write weight = {weights}{}", suggested_weight(layout, &[co, ci, groups, kh, kw])),
-        );
+        let mend = match other_order(&w[..4], ci, groups).filter(|_| w.len() == 4 && !depthwise) {
+            Some((order, co, kernel)) => {
+                let meant = suggested_weight(layout, &[co, ci, groups, kernel, kernel]);
+                format!("write weight = {weights}{meant}; it stands in the order {order}")
+            }
+            None => format!("write weight = {weights}{}", suggested_weight(layout, &[co, ci, groups, kh, kw])),
+        };
+        report.error(&weight.span, cause, mend);
         return None;
     }
     Some(Conv2d { layout, n, ci, h: height, w: width, co, kh, kw, stride, padding, dilation, groups })
@@ -390,6 +393,18 @@ fn pair(table: &mut Table<'_, '_>, report: &mut Report, common: &Common) -> Opti
         return None;
     }
     Some(DepthwisePointwise::new(depthwise, co).with_between(&common.between))
+}
+
+/// The order of another framework in which these sizes are a square filter's for this input, with its output channels and
+/// its height.
+fn other_order(w: &[i64], ci: i64, groups: i64) -> Option<(&'static str, i64, i64)> {
+    let orders = [
+        ("[co, ci/groups, kh, kw]", [w[0], w[1], w[2], w[3]]),
+        ("[co, kh, kw, ci/groups]", [w[0], w[3], w[1], w[2]]),
+        ("[kh, kw, ci/groups, co]", [w[3], w[2], w[0], w[1]]),
+    ];
+    let fits = |[_, c, kh, kw]: &[i64; 4]| c.checked_mul(groups) == Some(ci) && kh == kw;
+    orders.into_iter().find(|(_, sizes)| fits(sizes)).map(|(order, [co, _, kh, _])| (order, co, kh))
 }
 
 /// ` = [64, 3, 7, 7]`, if the groups divide the channels.
