@@ -6,7 +6,7 @@ mod folder;
 use folder::Folder;
 use kernel_gen::cli::{Output, run};
 use kernel_gen::records::log::{Entry, Log};
-use kernel_gen::records::{BestRecords, Outcome, Record};
+use kernel_gen::records::{BestRecords, FailureKind, Outcome, Record};
 use kernel_gen::target::Target;
 use kernel_gen::templates::Registry;
 use kernel_gen::workload::Workload;
@@ -223,7 +223,10 @@ fn what_cannot_be_tuned_is_named_with_a_mend() {
     .unwrap();
     let key = "matmul-f32-m8n8k8-nn";
     for (words, want) in [
-        (vec!["tune", "--tuner", "xgb", &spec], "there is no tuner `xgb`; the tuners are auto, model, ga"),
+        (
+            vec!["tune", "--tuner", "xgb-rnk", &spec],
+            "no tuner `xgb-rnk`; did you mean `xgb-rank`? the tuners are auto, model",
+        ),
         (vec!["tune", &spec, "--only", "produkt"], "did you mean `product`?"),
         (vec!["tune", &spec, "--target", "sm_99"], "there is no target `sm_99`; did you mean `sm_89`?"),
         (vec!["tune", &spec, "--template", "fast"], "there is no template `fast`; the templates: conv2d_direct"),
@@ -359,6 +362,43 @@ fn a_workload_is_tuned_on_this_cpu_and_the_next_build_uses_its_record() {
     let origins: Vec<&str> =
         explained["targets"].as_array().unwrap().iter().filter_map(|t| t["choice"]["origin"].as_str()).collect();
     assert!(origins.contains(&"exact"), "{}", output.text);
+}
+
+#[cfg(unix)]
+#[test]
+fn a_compiler_that_is_killed_is_held_against_no_config() {
+    use std::os::unix::fs::PermissionsExt;
+    let folder = Folder::new("killed-compiler");
+    let compiler = folder.file("cc");
+    // Everything but shared objects is compiled: those are the candidates.
+    let script = "#!/bin/sh\ncase \"$*\" in *-shared*) [ -e kill ] && kill -KILL $$;; esac\nexec cc \"$@\"\n";
+    fs::write(&compiler, script).unwrap();
+    fs::set_permissions(&compiler, fs::Permissions::from_mode(0o755)).unwrap();
+    fs::write(folder.file("kill"), "").unwrap();
+    let words = ["tune", "--quiet", "--workload", TINY, "--template", "plain", "--trials", "5", "--patience", "1000"];
+    let tune = || binary(&folder, &words).env("CC", &compiler).output().unwrap();
+    let failures = || -> Vec<FailureKind> {
+        let log = Log::read(&[folder.file("tuning.jsonl")]).unwrap();
+        let kind = |e: &Entry| match &e.trial.outcome {
+            Outcome::Failed(failure) => Some(failure.kind),
+            Outcome::Timed(_) => None,
+        };
+        log.entries.iter().filter_map(kind).collect()
+    };
+    let done = tune();
+    let errors = String::from_utf8_lossy(&done.stderr).into_owned();
+    assert!(!done.status.success(), "{}", String::from_utf8_lossy(&done.stdout));
+    assert!(errors.starts_with("error: all of ") && errors.contains(" worker), so there is no time"), "{errors}");
+    assert!(errors.contains("signal: 9 (SIGKILL)") && errors.contains("tries them again"), "{errors}");
+    assert_eq!(errors.lines().count(), 1, "{errors}");
+    let kinds = failures();
+    assert!(!kinds.is_empty() && kinds.iter().all(|kind| *kind == FailureKind::Worker), "{kinds:?}");
+    // The same command tries all of them again.
+    fs::remove_file(folder.file("kill")).unwrap();
+    let done = tune();
+    assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
+    assert_eq!(failures().len(), kinds.len());
+    assert!(Log::read(&[folder.file("tuning.jsonl")]).unwrap().entries.len() > kinds.len());
 }
 
 /// Waits until a log has some trials.

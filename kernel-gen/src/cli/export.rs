@@ -37,7 +37,7 @@ pub(super) fn run(arguments: &Arguments) -> Result<Output, Failure> {
     let text: String = objects.iter().map(|object| format!("{object}\n")).collect();
     let Some(out) = &arguments.out else { return Ok(Output { text, errors, success: true }) };
     let shown = |path: &Path| path.display().to_string().replace('\\', "/");
-    if fs::read(out).is_ok_and(|bytes| is_log(&bytes) && bytes.starts_with(b"{\"log\":")) {
+    if fs::read(out).is_ok_and(|bytes| is_log(&bytes) && bytes.windows(7).take(8).any(|w| w == b"{\"log\":")) {
         return Err(format!("{} is a trial log and is not written over; name another file", shown(out)).into());
     }
     fs::write(out, &text).map_err(|e| format!("{}: cannot be written: {e}; name another file", shown(out)))?;

@@ -373,7 +373,14 @@ fn run(mut command: Command, file: &Path) -> Result<(), ToolError> {
     let shown = shown(&command);
     let failed = |output| ToolError::Failed { file: file.display().to_string(), command: shown.clone(), output };
     let output = command.output().map_err(|e| failed(e.to_string()))?;
+    killed(&output, file).map_or(Ok(()), Err)?;
     judge(&output).map_err(failed)
+}
+
+/// The error of a command that something else ended.
+fn killed(output: &Output, file: &Path) -> Option<ToolError> {
+    let by = super::ended_by(output.status, &String::from_utf8_lossy(&output.stderr))?;
+    Some(ToolError::Killed { file: file.display().to_string(), by })
 }
 
 /// A command as a person would type it.
@@ -421,6 +428,7 @@ fn run_within(mut command: Command, file: &Path, limit: Duration) -> Result<(), 
     let output = output.map_err(|e| failed(e.to_string()))?;
     match judge(&output) {
         Err(_) if late => Err(ToolError::Timeout { file: file.display().to_string(), limit }),
+        Err(_) if killed(&output, file).is_some() => killed(&output, file).map_or(Ok(()), Err),
         // It says nothing of the source.
         Err(said) if said.contains(DISK_IS_FULL) => {
             let folder = std::env::temp_dir().display().to_string();
@@ -475,6 +483,13 @@ mod tests {
         let full = said("/tmp/cc.s: Fatal error: can't write 3887 bytes: 'No space left on device'");
         assert!(matches!(full, ToolError::Io { .. }) && full.to_string().contains("TMPDIR"), "{full}");
         assert!(matches!(said("kernel.c:1: error: no such thing"), ToolError::Failed { .. }));
+        // Nor is it that the system ended the compiler for want of memory.
+        let killed = said("gcc: fatal error: Killed signal terminated program cc1");
+        assert_eq!(
+            killed.to_string(),
+            "the compiler was ended from outside while it compiled kernel.so (gcc: fatal error: Killed signal terminated \
+             program cc1); this is no fault of the source: free memory or run fewer compilers at a time, and try again"
+        );
     }
 
     #[test]

@@ -46,6 +46,13 @@ pub enum ToolError {
         /// The limit.
         limit: std::time::Duration,
     },
+    /// Something else ended the tool, or it got no memory: nothing is known of the source.
+    Killed {
+        /// The source or library it was run on.
+        file: String,
+        /// What ended it.
+        by: String,
+    },
     /// A file could not be read or written.
     Io {
         /// The file.
@@ -91,6 +98,11 @@ impl fmt::Display for ToolError {
                 }
             }
             ToolError::Timeout { file, limit } => write!(f, "compiling {file} took longer than {limit:?}"),
+            ToolError::Killed { file, by } => write!(
+                f,
+                "the compiler was ended from outside while it compiled {file} ({by}); this is no fault of the source: free \
+                 memory or run fewer compilers at a time, and try again"
+            ),
             ToolError::Io { file, reason } => write!(f, "{file}: {reason}"),
         }
     }

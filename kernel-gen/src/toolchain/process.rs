@@ -1,6 +1,6 @@
 //! Processes that work for this one: apart from it, and for a limited time.
 
-use std::process::Command;
+use std::process::{Command, ExitStatus};
 use std::time::{Duration, Instant};
 
 /// Has a command run in a group of processes of its own. A terminal's Ctrl-C goes to every process of the group in front:
@@ -10,6 +10,39 @@ pub(crate) fn apart(command: &mut Command) -> &mut Command {
     #[cfg(unix)]
     std::os::unix::process::CommandExt::process_group(command, 0);
     command
+}
+
+/// What ended a tool that did not end by itself, from its status and from what it said: a signal that the system or a person
+/// sends, to it or to a program that it had started, or want of memory. None where the tool failed by itself. A compiler that
+/// crashes does so on every such source, so signals of crashes are failures like any other.
+pub(crate) fn ended_by(status: ExitStatus, said: &str) -> Option<String> {
+    #[cfg(unix)]
+    if let Some(signal) = std::os::unix::process::ExitStatusExt::signal(&status) {
+        /// SIGILL, SIGTRAP, SIGABRT, SIGBUS, SIGFPE, SIGSEGV, SIGSYS.
+        const CRASHES: [i32; 7] = [4, 5, 6, 7, 8, 11, 31];
+        return (!CRASHES.contains(&signal)).then(|| status.to_string());
+    }
+    if status.success() {
+        return None;
+    }
+    // A shell that runs a tool, as wrappers of compilers do, says so by its own status: 128 and SIGHUP, SIGINT, SIGKILL or
+    // SIGTERM.
+    if let Some(signal) = status.code().map(|code| code - 128).filter(|signal| [1, 2, 9, 15].contains(signal)) {
+        return Some(format!("a status of {}, which stands for signal {signal}", 128 + signal));
+    }
+    // GCC's and Clang's drivers, nvcc, and the C library of a program without memory.
+    const SIGNS: [&str; 8] = [
+        "Killed signal terminated program",
+        "Terminated signal terminated program",
+        "unable to execute command: Killed",
+        "unable to execute command: Terminated",
+        "died due to signal 9",
+        "died due to signal 15",
+        "virtual memory exhausted",
+        "out of memory allocating",
+    ];
+    let line = said.lines().find(|line| SIGNS.iter().any(|sign| line.contains(sign)))?;
+    Some(line.trim().chars().take(200).collect())
 }
 
 /// How many times as long as its limit something may take that is hardly given a processor.
@@ -100,6 +133,25 @@ mod tests {
         // And so is one that waits without end.
         let (over, took) = watched(shell("sleep 60"), Duration::from_millis(50));
         assert!(!over && took < Duration::from_secs(30), "{took:?}");
+    }
+
+    #[test]
+    fn a_tool_that_was_ended_from_outside_is_told_from_one_that_failed() {
+        let ended = |script: &str, said: &str| ended_by(shell(script).wait().unwrap(), said);
+        assert_eq!(ended("kill -KILL $$", "").unwrap(), "signal: 9 (SIGKILL)");
+        assert!(ended("kill -TERM $$", "").unwrap().starts_with("signal: 15"));
+        assert!(ended("sh -c 'kill -KILL $$'; exit $?", "").unwrap().contains("stands for signal 9"));
+        let gcc =
+            "a.c: In function f:\ngcc: fatal error: Killed signal terminated program cc1\ncompilation terminated.";
+        assert_eq!(ended("exit 1", gcc).unwrap(), "gcc: fatal error: Killed signal terminated program cc1");
+        assert!(ended("exit 1", "cc1: out of memory allocating 65536 bytes after a total of 1048576 bytes").is_some());
+        assert!(ended("exit 255", "nvcc error   : 'cicc' died due to signal 9 (Kill signal)").is_some());
+        // It crashed, it complained, it did well.
+        let ice = "gcc: internal compiler error: Segmentation fault signal terminated program cc1";
+        for (script, said) in [("kill -SEGV $$", ""), ("exit 4", ice), ("exit 1", "a.c:1: error: no"), ("exit 0", gcc)]
+        {
+            assert_eq!(ended(script, said), None, "{script}: {said}");
+        }
     }
 
     #[test]

@@ -85,7 +85,7 @@ impl Landscape {
     /// # Errors
     /// The line and what is wrong with it.
     pub fn parse(text: &str) -> Result<Landscape, String> {
-        let mut lines = text.lines().enumerate();
+        let mut lines = text.strip_prefix('\u{feff}').unwrap_or(text).lines().enumerate();
         if lines.next().map(|(_, line)| line) != Some(MAGIC) {
             return Err(format!("line 1: a landscape begins with `{MAGIC}`"));
         }

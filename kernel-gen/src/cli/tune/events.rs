@@ -60,6 +60,7 @@ impl<'p> Events<'p> {
         write_line(&json!({
             "event": "ended",
             "why": summary.ended.to_string(),
+            "uncompared": summary.uncompared,
             "seconds": board.elapsed.as_secs_f64(),
             "trials": board.trials(),
             "made": board.made(),

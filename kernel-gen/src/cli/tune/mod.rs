@@ -5,8 +5,9 @@ mod plan;
 
 use super::project::{Measured, Project, target, target_here};
 use super::{Failure, Output};
+use crate::diagnostic::closest;
 use crate::records::log::{Log, LogReader, LogWriter, Machine, Run};
-use crate::records::{BestRecords, Outcome, Record, Trial};
+use crate::records::{BestRecords, FailureKind, Outcome, Record, Trial};
 use crate::space::Config;
 use crate::target::{Device, Target};
 use crate::templates::Registry;
@@ -21,6 +22,7 @@ use clap::Args;
 use events::Events;
 use plan::{Earlier, Incumbents, Plan};
 use std::cell::OnceCell;
+use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -52,17 +54,17 @@ pub(super) struct Arguments {
     /// Only this template; may be given several times
     #[arg(long, value_name = "NAME")]
     template: Vec<String>,
-    /// How configs are searched for: auto, model, ga, descent, random or grid
+    /// How configs are searched for: auto, model, ga, descent, random or grid. AutoTVM's names are understood
     #[arg(long, value_name = "NAME", default_value = "auto")]
     tuner: String,
     /// Trials for each workload, on average: they go where the network's time is. Those in the log count. With 0 the records
     /// are timed again beside the defaults
     #[arg(long, value_name = "N", default_value_t = 128)]
     trials: u64,
-    /// Begin no trial after so many seconds
+    /// End after this many seconds. The comparison at the end is part of them; with many workloads it takes up to half
     #[arg(long, value_name = "S", value_parser = seconds, allow_negative_numbers = true)]
     seconds: Option<f64>,
-    /// A task is done after so many trials without a gain, if its tuner expects none
+    /// A task is done after this many trials without a gain of more than 2 %, if its tuner expects none
     #[arg(long, value_name = "N", default_value_t = 64, value_parser = clap::value_parser!(u64).range(1..))]
     patience: u64,
     /// Time the finalists so many times, all workloads each time; the round counts that was disturbed least. For machines
@@ -108,7 +110,9 @@ struct Bench {
 pub(super) fn run(registry: &Registry, arguments: &Arguments) -> Result<Output, Failure> {
     let kind = tuner::Kind::from_name(&arguments.tuner).ok_or_else(|| {
         let all: Vec<&str> = tuner::Kind::ALL.iter().map(|k| k.name()).collect();
-        format!("there is no tuner `{}`; the tuners are {}", arguments.tuner, all.join(", "))
+        let close = closest(&arguments.tuner, tuner::Kind::names());
+        let hint = close.map(|name| format!("did you mean `{name}`? ")).unwrap_or_default();
+        format!("there is no tuner `{}`; {hint}the tuners are {}", arguments.tuner, all.join(", "))
     })?;
     // A workload that is given by its key needs no spec, and neither does a recording.
     let project = arguments.measured.project_to_tune(arguments.tuned.as_ref())?;
@@ -259,7 +263,8 @@ fn recording(file: &Path, registry: &Registry) -> Result<Recording, Failure> {
     let shown = file.display().to_string().replace('\\', "/");
     let bytes = fs::read(file).map_err(|e| format!("{shown}: cannot be read: {e}; name a landscape or a log"))?;
     let mut recording = Recording::new();
-    if bytes.starts_with(b"kernel-gen landscape") || file.extension().is_some_and(|e| e == "gz") {
+    let text = bytes.strip_prefix("\u{feff}".as_bytes()).unwrap_or(&bytes);
+    if text.starts_with(b"kernel-gen landscape") || file.extension().is_some_and(|e| e == "gz") {
         let landscape = Landscape::load(file)?;
         recording.add_landscape(&landscape, registry).map_err(|cause| format!("{shown}: {cause}"))?;
         return Ok(recording);
@@ -358,7 +363,11 @@ fn tune<'t>(
     notes.iter().for_each(|note| progress.say(note));
     let mut events = arguments.json.then(|| Events::new(plan));
     let stop = stop_on_interrupt();
+    let mut made = Made::default();
     let summary = session::run(entries, incumbents, measurer, &options, &stop, &mut |board, event| {
+        if let Event::Trial { entry, trial, .. } = event {
+            made.take(&plan.items[entry].key.template, trial);
+        }
         if let (Event::Trial { entry, trial, .. }, Some(writer)) = (event, &mut writer) {
             writer.append(&plan.items[entry].key, trial).map_err(|e| e.to_string())?;
         }
@@ -370,10 +379,11 @@ fn tune<'t>(
         let kept = log.as_ref().map(|f| format!("; the trials before it are in {}", f.display()));
         Failure::Message(format!("{e}{}", kept.unwrap_or_default()))
     })?;
-    let Written { files: written, kept, errors } = match tuned {
+    let Written { files: written, kept, mut errors } = match tuned {
         Some(folder) => write_records(plan, bench, &summary, (incumbents, standing), folder),
         None => Written::default(),
     };
+    errors.extend(made.nothing_ran(&summary));
     let success = errors.is_empty() && summary.ended != session::Ended::Stopped;
     if let Some(events) = &mut events {
         events.end(&summary, &written)?;
@@ -386,6 +396,15 @@ fn tune<'t>(
     }
     for line in &kept {
         let _ = writeln!(text, "{line}");
+    }
+    if summary.uncompared > 0 {
+        let _ = writeln!(
+            text,
+            "the time is over: {} of {} were not compared with their records and defaults, and have no new record; \
+             --trials 0 with more --seconds compares them",
+            summary.uncompared,
+            counted(summary.verdicts.len() as u64, "workload")
+        );
     }
     match (summary.ended, log) {
         (session::Ended::Stopped, Some(file)) => {
@@ -400,6 +419,46 @@ fn tune<'t>(
         _ => {}
     }
     Ok(Output { text, errors, success })
+}
+
+/// What became of the trials of this run.
+#[derive(Default)]
+struct Made {
+    timed: u64,
+    /// How many failed by kind, and what the first of each said.
+    failed: BTreeMap<FailureKind, (u64, String)>,
+}
+
+impl Made {
+    fn take(&mut self, template: &str, trial: &Trial) {
+        match &trial.outcome {
+            Outcome::Timed(_) => self.timed += 1,
+            Outcome::Failed(failure) => {
+                let said = || (0, format!("{template}: {}", failure.detail));
+                self.failed.entry(failure.kind).or_insert_with(said).0 += 1;
+            }
+        }
+    }
+
+    /// An error where every trial of the run failed and nothing else ran either: whatever that is, it is not what was asked for.
+    fn nothing_ran(&self, summary: &Summary) -> Option<String> {
+        let all: u64 = self.failed.values().map(|(n, _)| n).sum();
+        let ran = |v: &Verdict| v.candidates().iter().any(|c| c.outcome.time_us().is_some());
+        if self.timed > 0 || all == 0 || summary.ended == session::Ended::Stopped || summary.verdicts.iter().any(ran) {
+            return None;
+        }
+        let kinds: Vec<String> = self.failed.iter().map(|(kind, (n, _))| format!("{n} {kind}")).collect();
+        let (_, said) = self.failed.values().max_by_key(|(n, _)| *n)?;
+        let help = match self.failed.contains_key(&FailureKind::Worker) {
+            true => "`worker` says nothing of the configs: the same command tries them again",
+            false => "`kernel-gen doctor` says what is wrong with compilers and devices",
+        };
+        let trials = counted(all, "trial");
+        Some(format!(
+            "error: all of {trials} failed ({}), so there is no time; the first said: {said}; {help}",
+            kinds.join(", ")
+        ))
+    }
 }
 
 /// Says before hours of tuning, and not after, that no record can be written to a folder.

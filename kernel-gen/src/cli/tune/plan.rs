@@ -171,14 +171,15 @@ impl<'r> Plan<'r> {
         if let Some(bench) = bench {
             judge = judge.on(&self.target.name, &bench.device);
         }
-        let mut trials: Vec<BTreeMap<u64, Trial>> = vec![BTreeMap::new(); self.tasks.len()];
+        // By index, with the place of each in the log: a tuner's patience counts trials in the order in which they were made.
+        let mut trials: Vec<BTreeMap<u64, (usize, Trial)>> = vec![BTreeMap::new(); self.tasks.len()];
         let mut hints: Vec<Vec<(f64, Config)>> = vec![vec![]; self.tasks.len()];
         let mut told = vec![];
         let place = |key: &TaskKey| {
             let same = |k: &TaskKey| k.workload == key.workload && k.target == key.target && k.template == key.template;
             self.items.iter().position(|item| same(&item.key))
         };
-        for entry in &log.entries {
+        for (order, entry) in log.entries.iter().enumerate() {
             let Some(at) = place(&entry.task) else { continue };
             let judgement = judge.entry(entry);
             told.extend(judgement.told);
@@ -188,7 +189,10 @@ impl<'r> Plan<'r> {
             let here = judgement.counts && bench.is_none_or(|b| entry.threads == b.threads);
             match &entry.trial.outcome {
                 Outcome::Failed(failure) if failure.kind == FailureKind::Worker => {}
-                outcome if here => drop(trials[at].insert(index, Trial { index, config, outcome: outcome.clone() })),
+                outcome if here => {
+                    let trial = Trial { index, config, outcome: outcome.clone() };
+                    trials[at].insert(index, (order, trial));
+                }
                 outcome => hints[at].extend(outcome.time_us().map(|us| (us, config))),
             }
         }
@@ -201,8 +205,16 @@ impl<'r> Plan<'r> {
             all.sort_by(|a, b| a.0.total_cmp(&b.0));
             all.into_iter().map(|(_, config)| config).take(HINTS).collect()
         });
-        let histories = trials.into_iter().map(|all| all.into_values().collect()).collect();
-        Earlier { histories, hints: hints.collect(), notes: summarised(told).iter().map(|d| d.to_string()).collect() }
+        let histories = trials.into_iter().map(|all| {
+            let mut all: Vec<(usize, Trial)> = all.into_values().collect();
+            all.sort_by_key(|(order, _)| *order);
+            all.into_iter().map(|(_, trial)| trial).collect()
+        });
+        Earlier {
+            histories: histories.collect(),
+            hints: hints.collect(),
+            notes: summarised(told).iter().map(|d| d.to_string()).collect(),
+        }
     }
 
     /// For each task what was fastest for the workloads that are most like its own, adapted to its space: the same shape with

@@ -6,7 +6,7 @@
 pub mod autotvm;
 
 use super::Mismatch;
-use super::log::{Place, Seed, TaskKey};
+use super::log::{BYTE_ORDER_MARK, Place, Seed, TaskKey};
 use crate::diagnostic::Diagnostic;
 use crate::target::Target;
 use crate::templates::Registry;
@@ -42,6 +42,7 @@ pub struct Imported {
 pub fn import_autotvm(bytes: &[u8], file: &str, registry: &Registry, options: &ImportOptions<'_>) -> Imported {
     let mut all = Imported::default();
     let file: Arc<str> = file.into();
+    let bytes = bytes.strip_prefix(BYTE_ORDER_MARK).unwrap_or(bytes);
     let mut offset = 0;
     for (i, bytes) in bytes.split(|b| *b == b'\n').enumerate() {
         let place = Place { file: file.clone(), line: i + 1, offset };

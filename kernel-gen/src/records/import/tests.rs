@@ -73,6 +73,12 @@ fn the_tutorials_lines_are_the_configs_at_their_indices() {
 }
 
 #[test]
+fn a_mark_of_the_encoding_costs_no_line() {
+    let all = import(&format!("\u{feff}{}", best()), hopper());
+    assert_eq!((all.seeds.len(), all.refused.len()), (1, 0));
+}
+
+#[test]
 fn the_tutorials_exchanged_knobs_can_be_put_right() {
     let all = import(&best(), ImportOptions { exchange_ry_rx: true, ..hopper() });
     let config = &all.seeds[0].config;

@@ -29,7 +29,7 @@ mod writer;
 
 pub use collect::Log;
 pub(super) use line::{Parsed, json_cause, parse_line, sealed};
-pub(super) use reader::diagnostic;
+pub(super) use reader::{BYTE_ORDER_MARK, diagnostic};
 pub use reader::{LogItem, LogReader};
 pub use writer::{LogError, LogWriter, append_seeds};
 

@@ -12,6 +12,9 @@ use std::sync::Arc;
 /// No line that is written is longer than this many bytes; a longer one is not kept in memory.
 const LONGEST_LINE: u64 = 1 << 20;
 
+/// U+FEFF in UTF-8.
+pub(in crate::records) const BYTE_ORDER_MARK: &[u8] = b"\xEF\xBB\xBF";
+
 /// What a line of a log says.
 #[derive(Clone, PartialEq, Debug)]
 pub enum LogItem {
@@ -86,6 +89,10 @@ impl<R: BufRead> LogReader<R> {
                 Ok((skipped, ended)) => (length, last) = (length + skipped, !ended),
                 Err(_) => self.ended = true,
             }
+        }
+        // Editors of some systems put a mark of the encoding before the first line, and files may be put behind one another.
+        if bytes.starts_with(BYTE_ORDER_MARK) {
+            bytes.drain(..BYTE_ORDER_MARK.len());
         }
         self.line += 1;
         self.offset += length;

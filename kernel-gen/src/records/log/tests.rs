@@ -248,3 +248,24 @@ fn seeds_read_back() {
     let log = Log::read(&[file.path()]).unwrap();
     assert_eq!((log.seeds_of(&task("a")).collect::<Vec<_>>(), log.entries.len()), (vec![&seed], 0));
 }
+
+#[test]
+fn a_mark_of_the_encoding_costs_no_line() {
+    let file = File::new("mark");
+    let mut writer = LogWriter::open(file.path(), run()).unwrap();
+    let mut rng = Rng::new(3);
+    for _ in 0..3 {
+        writer.append(&task("m8n8k8"), &trial(&mut rng)).unwrap();
+    }
+    let plain = fs::read(file.path()).unwrap();
+    let marked = ["\u{feff}".as_bytes(), &plain].concat();
+    // Two such files behind one another have a mark in the middle.
+    for (bytes, runs) in [(marked.clone(), 1), ([marked.clone(), marked].concat(), 1)] {
+        let mut log = Log::default();
+        log.extend(LogReader::new(&bytes[..], "marked.jsonl"));
+        assert_eq!(log.skipped, []);
+        assert_eq!((log.runs.len(), log.entries.len() % 3), (runs, 0));
+        assert!(log.entries.iter().all(|e| e.machine.is_some()), "the line of the run was read");
+        assert!(crate::records::merge::is_log(&bytes));
+    }
+}

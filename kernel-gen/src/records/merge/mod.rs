@@ -3,7 +3,7 @@
 //! A merge is the same whichever side comes first, and merging again changes nothing. With an ancestor, what one side
 //! deleted stays deleted.
 
-use super::log::{LogReader, Parsed, parse_line, sealed};
+use super::log::{BYTE_ORDER_MARK, LogReader, Parsed, parse_line, sealed};
 use super::{BestRecords, Record};
 use crate::diagnostic::Diagnostic;
 use std::collections::{BTreeMap, BTreeSet};
@@ -134,6 +134,7 @@ pub fn merge_record(base: Option<Side<'_>>, ours: Side<'_>, theirs: Side<'_>) ->
 
 /// Whether a file's text is that of a log rather than of a record.
 pub fn is_log(bytes: &[u8]) -> bool {
+    let bytes = bytes.strip_prefix(BYTE_ORDER_MARK).unwrap_or(bytes);
     bytes.iter().find(|b| !b.is_ascii_whitespace()) == Some(&b'{')
 }
 

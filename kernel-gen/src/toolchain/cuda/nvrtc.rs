@@ -16,10 +16,10 @@ use crate::toolchain::{Compiler, ToolError, host_triple};
 use std::fs;
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::path::{Path, PathBuf};
-use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::process::{Child, ChildStdin, ChildStdout, Command, ExitStatus, Stdio};
 use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// The program that opens the library.
 const HELPER: &str = include_str!("nvrtc.c");
@@ -107,7 +107,13 @@ impl Nvrtc {
                 let cubin = (!cubin.is_empty()).then_some(cubin);
                 Ok(Made { ptx, cubin, log, compiler: format!("NVRTC {}", self.version) })
             }
-            Answer::Died(how) => Err(failed(format!("NVRTC's process died: {how}"))),
+            Answer::Died(status) => Err(match status.and_then(|status| crate::toolchain::ended_by(status, "")) {
+                Some(by) => CudaError::Tool(ToolError::Killed { file: name.clone(), by }),
+                None => {
+                    let how = status.map_or("it no longer answers".to_string(), |status| status.to_string());
+                    failed(format!("NVRTC's process died: {how}"))
+                }
+            }),
             Answer::Late => Err(CudaError::Timeout { kernel: kernel.clone(), arch: *arch, limit_s: limit.as_secs() }),
         }
     }
@@ -169,8 +175,14 @@ struct Worker {
 
 /// What a worker made of a request.
 enum Answer {
-    Done { result: i32, ptx: Vec<u8>, cubin: Vec<u8>, log: Vec<u8> },
-    Died(String),
+    Done {
+        result: i32,
+        ptx: Vec<u8>,
+        cubin: Vec<u8>,
+        log: Vec<u8>,
+    },
+    /// With this status; none where it did not end by itself.
+    Died(Option<ExitStatus>),
     Late,
 }
 
@@ -221,7 +233,7 @@ impl Worker {
         match answer {
             Ok(answer) => answer,
             Err(_) if late => Answer::Late,
-            Err(_) => Answer::Died(self.end()),
+            Err(_) => Answer::Died(self.ended()),
         }
     }
 
@@ -247,6 +259,18 @@ impl Worker {
         }
         let [ptx, cubin, log] = <[Vec<u8>; 3]>::try_from(parts).map_err(|_| wrong())?;
         Ok(Answer::Done { result, ptx, cubin, log })
+    }
+
+    /// How a process ended that closed its output, if it did.
+    fn ended(&mut self) -> Option<ExitStatus> {
+        let mut child = self.child.lock().unwrap_or_else(|e| e.into_inner());
+        let until = Instant::now() + Duration::from_secs(1);
+        loop {
+            match child.try_wait() {
+                Ok(None) if Instant::now() < until => std::thread::sleep(Duration::from_millis(1)),
+                status => return status.ok().flatten(),
+            }
+        }
     }
 
     /// Ends the process and says how it ended.

@@ -1,6 +1,7 @@
 //! Runs a compiler with a time limit, in a folder of its own.
 
 use super::CudaError;
+use crate::toolchain::ToolError;
 use crate::toolchain::temporary::Temporary;
 use std::fs::{self, File};
 use std::path::Path;
@@ -48,6 +49,7 @@ pub(super) fn run(mut command: Command, folder: &Scratch, limit: Duration) -> Re
         let path = folder.path().join(name);
         File::create(&path).map_err(|e| CudaError::io(&path, &e))
     };
+    let shown = format!("`{}`", shown(&command));
     // What a compiler leaves behind when it is ended vanishes with the folder.
     command.env("TMPDIR", folder.path());
     command.current_dir(folder.path()).stdin(Stdio::null()).stdout(open("stdout")?).stderr(open("stderr")?);
@@ -80,6 +82,9 @@ pub(super) fn run(mut command: Command, folder: &Scratch, limit: Duration) -> Re
     };
     let said = [folder.read("stdout")?, folder.read("stderr")?].concat();
     let said = String::from_utf8_lossy(&said).into_owned();
+    if let Some(by) = crate::toolchain::ended_by(status, &said) {
+        return Err(CudaError::Tool(ToolError::Killed { file: shown, by }));
+    }
     Ok(match status.success() {
         true => Ended::Well(said),
         false if said.trim().is_empty() => Ended::Badly(status.to_string()),
@@ -122,6 +127,21 @@ mod tests {
         let ended = run(Command::new(tool), &scratch, Duration::from_millis(50)).unwrap();
         assert!(matches!(ended, Ended::Late));
         assert!(started.elapsed() < Duration::from_secs(30));
+    }
+
+    #[test]
+    fn a_command_that_is_ended_from_outside_did_not_fail() {
+        let folder = Folder::new("killed");
+        let tool = folder.script("tool", "echo warning; kill -KILL $$");
+        let scratch = Scratch::new().unwrap();
+        let error = run(Command::new(&tool), &scratch, Duration::from_secs(20)).err().unwrap();
+        let ToolError::Killed { file, by } = (match error {
+            CudaError::Tool(error) => error,
+            other => panic!("{other}"),
+        }) else {
+            panic!("it failed")
+        };
+        assert_eq!((file, by.as_str()), (format!("`{}`", tool.display()), "signal: 9 (SIGKILL)"));
     }
 
     #[test]

@@ -74,7 +74,11 @@ impl<'r, C: Send> Pool<'r, C> {
                     if closed.load(Ordering::Relaxed) {
                         return;
                     }
-                    let made = build(&*builder, &job);
+                    let made = match build(&*builder, &job) {
+                        // What ended the compiler from outside is often over: the config is given a second chance.
+                        Err(why) if why.kind == FailureKind::Worker => build(&*builder, &job),
+                        made => made,
+                    };
                     // Who does not listen any more has been dropped, and the thread is about to be told so.
                     let _gone = match (purpose, made) {
                         (Purpose::Compare(at), made) => tell_built.send((at, made)).is_err(),

@@ -66,7 +66,7 @@ fn the_table_says_what_was_found_and_what_failed() {
         candidates: vec![candidate(1, 0, Source::Incumbent, 64.0), candidate(1, 1, Source::Search, 63.9)],
         incumbent: 0,
     };
-    let summary = Summary { board: board(), verdicts: vec![won, kept], ended: Ended::Trials };
+    let summary = Summary { board: board(), verdicts: vec![won, kept], ended: Ended::Trials, uncompared: 0 };
     assert_eq!(
         table(&summary),
         "\
@@ -84,7 +84,7 @@ fn the_table_of_a_stopped_session_shows_what_is_known() {
     let verdicts = vec![Verdict::NotDecided, Verdict::Nothing { candidates: vec![] }];
     let mut board = board();
     board.standings[0].earlier = 2;
-    let text = table(&Summary { board, verdicts, ended: Ended::Stopped });
+    let text = table(&Summary { board, verdicts, ended: Ended::Stopped, uncompared: 0 });
     assert!(
         text.contains("layer1_conv       3  100 %    80.00    25000      50 %           -          -  not decided\n")
     );

@@ -63,7 +63,7 @@ pub struct Standing {
     pub best: Option<(Config, f64)>,
     /// Each improvement: after how many trials, to which time in microseconds.
     pub curve: Vec<(u64, f64)>,
-    /// Trials since the last improvement that was more than noise.
+    /// Trials that were measured since the last improvement that was more than noise.
     pub since: u64,
     /// The best time when that improvement was made.
     mark_us: f64,
@@ -184,13 +184,15 @@ impl Standing {
     /// Takes the outcome of a trial.
     pub(in crate::tune) fn take(&mut self, trial: &Trial) {
         self.trials += 1;
-        self.since += 1;
         match &trial.outcome {
             Outcome::Failed(failure) => {
+                // One that could not be measured says nothing of what is still to be found.
+                self.since += u64::from(failure.kind != FailureKind::Worker);
                 let kinds = FailureKind::ALL.iter().position(|k| *k == failure.kind);
                 self.failures[kinds.unwrap_or_default()] += 1;
             }
             Outcome::Timed(timing) => {
+                self.since += 1;
                 let us = timing.median_us();
                 // A time that is no number is no improvement.
                 if us < self.best_us() {

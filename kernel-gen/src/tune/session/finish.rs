@@ -4,6 +4,7 @@ use super::{Event, Incumbent, MIN_GAIN, Session, SessionError, Subject};
 use crate::records::{FailureKind, Outcome, Timing, median};
 use crate::space::Config;
 use crate::tune::measure::{Comparison, Measurer, Rounds};
+use std::time::Instant;
 
 /// Where a candidate comes from.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -135,6 +136,12 @@ fn middle_and_error(samples: &[f64]) -> (f64, f64) {
     (middle, 1.2533 * 1.4826 * median(&deviations) / (samples.len() as f64).sqrt())
 }
 
+/// Leaves the slower finalists out until only `most` candidates are left; the record, the default and one finalist stay.
+fn shorten(picked: &mut Vec<Picked>, most: usize) {
+    let others = picked.iter().filter(|(_, _, source)| *source != Source::Search).count();
+    picked.truncate(most.max(others + 1));
+}
+
 /// What follows from the outcomes of a comparison.
 pub(super) fn verdict(candidates: Vec<Candidate>) -> Verdict {
     let fastest = candidates
@@ -176,23 +183,43 @@ impl<'t> Session<'t, '_, '_> {
         &mut self,
         incumbents: &[Incumbent],
         measurer: &mut dyn Measurer<'t>,
-    ) -> Result<Vec<Verdict>, SessionError> {
+    ) -> Result<(Vec<Verdict>, usize), SessionError> {
         let mut picked = vec![];
+        let tried: Vec<usize> = self.tried_groups().collect();
         for group in 0..self.board.groups.len() {
             // A workload whose turn never came has nothing to show beside its default, unless no turns were asked for.
-            let tried = self.board.groups[group].entries.iter().any(|entry| !self.tried[*entry].is_empty());
-            let decided = tried || self.options.trials == 0;
+            let decided = tried.contains(&group) || self.options.trials == 0;
             picked.push(decided.then(|| self.candidates(group, incumbents)));
         }
         let mut compared = vec![Rounds::default(); picked.len()];
         let mut verdicts = vec![];
+        let mut uncompared = 0;
         let rounds = self.options.rounds.max(1);
+        let is_compared = |p: &Option<Vec<Picked>>| p.as_ref().is_some_and(|p| !p.is_empty());
+        let mut left = rounds * picked.iter().filter(|p| is_compared(p)).count();
+        // Seconds of comparisons, and the candidates in them.
+        let mut spent = (0.0, 0);
         for round in 1..=rounds {
-            for (group, picked) in picked.iter().enumerate() {
-                if let Some(picked) = picked.as_ref().filter(|picked| !picked.is_empty() && !self.stop.is_asked()) {
-                    self.tell(Event::Comparing { group, candidates: picked.len() })?;
-                    let asked: Vec<_> = picked.iter().map(|(e, config, _)| (self.subjects[*e].task, config)).collect();
-                    compared[group].add(Comparison { outcomes: measurer.compare(&asked), peers: vec![] });
+            for (group, picked) in picked.iter_mut().enumerate() {
+                if let Some(picked) = picked.as_mut().filter(|picked| !picked.is_empty() && !self.stop.is_asked()) {
+                    let left_s = self.left_s();
+                    if left_s.is_none_or(|s| s > 0.0) {
+                        // Where all of them would take too long, each has fewer finalists; all rounds have the same ones.
+                        if let (1, Some(left_s)) = (round, left_s) {
+                            let one = if spent.1 == 0 { self.candidate_s() } else { spent.0 / spent.1 as f64 };
+                            let fit = (left_s / (left as f64 * one)).max(0.0) as usize;
+                            shorten(picked, fit);
+                        }
+                        self.tell(Event::Comparing { group, candidates: picked.len() })?;
+                        let asked: Vec<_> =
+                            picked.iter().map(|(e, config, _)| (self.subjects[*e].task, config)).collect();
+                        let began = Instant::now();
+                        compared[group].add(Comparison { outcomes: measurer.compare(&asked), peers: vec![] });
+                        spent = (spent.0 + began.elapsed().as_secs_f64(), spent.1 + picked.len());
+                    } else if round == rounds && compared[group].calmest().is_none() {
+                        uncompared += 1;
+                    }
+                    left = left.saturating_sub(1).max(1);
                 }
                 if round == rounds {
                     let verdict = self.decided(group, picked.as_deref(), &compared[group]);
@@ -201,7 +228,7 @@ impl<'t> Session<'t, '_, '_> {
                 }
             }
         }
-        Ok(verdicts)
+        Ok((verdicts, uncompared))
     }
 
     /// What follows for a workload from what was picked for it, if its turn came, and how that did, if it ran.

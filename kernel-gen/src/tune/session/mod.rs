@@ -74,9 +74,12 @@ pub struct Options {
     /// The most trials, of all tasks together and with those of earlier runs. With 0 nothing is searched: each workload's
     /// record, its default and the best of earlier runs are compared, which times the records again.
     pub trials: u64,
-    /// The most time for trials, in seconds.
+    /// The most time, in seconds, comparisons at the end included: the search ends early enough for them, as far as half of
+    /// the time suffices. A comparison or trial that was begun is finished.
     pub seconds: Option<f64>,
-    /// A task is done when so many trials in a row were no improvement and its tuner expects none.
+    /// A task is done after this many trials in a row without a gain of more than [`MIN_GAIN`], if its tuner expects none.
+    /// Trials that could not be measured do not count. No more are begun than may follow the last gain, so none is made
+    /// beyond this number.
     pub patience: u64,
     /// How many of the fastest configs of a workload are timed once more.
     pub finalists: usize,
@@ -162,6 +165,8 @@ pub struct Summary {
     pub verdicts: Vec<Verdict>,
     /// Why it ended.
     pub ended: Ended,
+    /// Workloads that were searched and not compared, because no time was left.
+    pub uncompared: usize,
 }
 
 /// Why a session could not go on.
@@ -228,12 +233,12 @@ pub fn run<'t>(
     };
     session.tell(Event::Started)?;
     let ended = session.search(measurer)?;
-    let verdicts = if ended == Ended::Stopped {
-        session.board.groups.iter().map(|_| Verdict::NotDecided).collect()
+    let (verdicts, uncompared) = if ended == Ended::Stopped {
+        (session.board.groups.iter().map(|_| Verdict::NotDecided).collect(), 0)
     } else {
         session.decide(incumbents, measurer)?
     };
-    Ok(Summary { board: session.board, verdicts, ended })
+    Ok(Summary { board: session.board, verdicts, ended, uncompared })
 }
 
 /// What remains of an entry when its tuner works.
@@ -275,11 +280,42 @@ impl<'t> Session<'t, '_, '_> {
             Some(Ended::Stopped)
         } else if self.board.begun() >= self.options.trials {
             Some(Ended::Trials)
-        } else if self.options.seconds.is_some_and(|s| self.began.elapsed().as_secs_f64() >= s) {
+        } else if self.left_s().is_some_and(|left| left <= self.reserve_s()) {
             Some(Ended::Seconds)
         } else {
             None
         }
+    }
+
+    /// Seconds until the time is over, if there is a limit.
+    fn left_s(&self) -> Option<f64> {
+        self.options.seconds.map(|s| s - self.began.elapsed().as_secs_f64())
+    }
+
+    /// Seconds that are kept for the comparison of all workloads at the end: a candidate takes about twice as long as a trial
+    /// did, because it has more samples and nothing is built meanwhile. At least half of the time is for trials.
+    fn reserve_s(&self) -> f64 {
+        let Some(seconds) = self.options.seconds else { return 0.0 };
+        let groups = self.tried_groups().count() * self.options.rounds.max(1);
+        let all = (groups * self.most_candidates()) as f64 * self.candidate_s();
+        all.min(seconds / 2.0)
+    }
+
+    /// The most candidates of a comparison: the record, the default, the finalists.
+    fn most_candidates(&self) -> usize {
+        self.options.finalists + 2
+    }
+
+    /// Seconds that a candidate of a comparison may take, before there was one.
+    fn candidate_s(&self) -> f64 {
+        let made = self.board.made();
+        if made == 0 { 0.0 } else { 2.0 * self.board.searched.as_secs_f64() / made as f64 }
+    }
+
+    /// Workloads that have trials.
+    fn tried_groups(&self) -> impl Iterator<Item = usize> + '_ {
+        let tried = |group: &usize| self.board.groups[*group].entries.iter().any(|e| !self.tried[*e].is_empty());
+        (0..self.board.groups.len()).filter(tried)
     }
 
     /// Makes trials until it is over and all that are under way are known.
@@ -310,21 +346,26 @@ impl<'t> Session<'t, '_, '_> {
 
     /// The next config to measure: of the batches that were granted, or of a new one.
     fn next_proposal(&mut self) -> Option<(usize, Slot, Config)> {
-        while self.ready.is_empty() {
+        loop {
+            let patience = self.options.patience;
+            let mut held = vec![];
             for (standing, feed) in self.board.standings.iter_mut().zip(&self.feeds) {
-                standing.done = feed.is_exhausted()
-                    || standing.since >= self.options.patience
-                        && feed.expected_gain().is_none_or(|gain| gain < MIN_GAIN);
+                let hopeless = || feed.expected_gain().is_none_or(|gain| gain < MIN_GAIN);
+                standing.done = feed.is_exhausted() || standing.since >= patience && hopeless();
+                // Those under way may end its patience; what else it has proposed waits for them.
+                let under_way = standing.begun - standing.trials;
+                held.push(standing.done || standing.since + under_way >= patience && hopeless());
             }
-            let able: Vec<usize> = (0..self.feeds.len())
-                .filter(|e| !self.board.standings[*e].done && self.feeds[*e].can_propose())
-                .collect();
+            if let Some(at) = self.ready.iter().position(|(entry, ..)| !held[*entry]) {
+                return self.ready.remove(at);
+            }
+            let able: Vec<usize> =
+                (0..self.feeds.len()).filter(|e| !held[*e] && self.feeds[*e].can_propose()).collect();
             let entry = scheduler::next(&self.board, &able)?;
             // An empty batch means that the tuner waits or has nothing left: it is no longer able.
             let batch = self.feeds[entry].propose();
             self.ready.extend(batch.into_iter().map(|(slot, config)| (entry, slot, config)));
         }
-        self.ready.pop_front()
     }
 
     fn take(&mut self, id: JobId, outcome: Outcome) -> Result<(), SessionError> {

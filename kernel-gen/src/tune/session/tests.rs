@@ -480,7 +480,107 @@ fn a_task_that_gains_nothing_is_left_alone() {
         &Options { patience: 40, ..options(1000) },
     );
     assert_eq!(summary.ended, Ended::Converged);
-    assert!((40..=60).contains(&trials[0].len()), "{}", trials[0].len());
+    assert_eq!(trials[0].len(), 41, "the first trial, and 40 without a gain");
+}
+
+#[test]
+fn patience_counts_the_trials_after_the_last_gain() {
+    let a = task(1, &TEMPLATE);
+    let mut recording = Recording::new();
+    record(&mut recording, &a, 1.0);
+    for (patience, waits, seed) in [(1, false, 1), (7, false, 2), (7, true, 3), (30, false, 4), (100, false, 5)] {
+        let tuner = Walker::boxed(&a.space, seed, waits);
+        let patient = Options { patience, ..options(1000) };
+        let mut replay = Replay::shuffled(recording.clone(), seed);
+        let (summary, trials) = run_on(&mut replay, vec![entry("a", &a, tuner)], &[], &patient);
+        let (mut best, mut after) = (f64::INFINITY, 0);
+        for trial in &trials[0] {
+            after += 1;
+            if let Some(us) = trial.outcome.time_us().filter(|us| *us < best * (1.0 - MIN_GAIN)) {
+                (best, after) = (us, 0);
+            }
+        }
+        let exhausted = summary.ended == Ended::Exhausted;
+        assert!(after == patience || exhausted && after < patience, "{after} of {patience}: {}", summary.ended);
+    }
+}
+
+#[test]
+fn trials_that_could_not_be_measured_try_nobodys_patience() {
+    let a = task(1, &TEMPLATE);
+    let mut standing = Standing::new(0, "rows", 1.0);
+    let mut take = |outcome| {
+        standing.take(&Trial { index: 0, config: a.space.get(0).unwrap(), outcome });
+        standing.since
+    };
+    assert_eq!(take(timing(10.0)), 0);
+    assert_eq!(take(failure(FailureKind::Worker)), 0);
+    assert_eq!(take(failure(FailureKind::Build)), 1);
+    assert_eq!(take(timing(9.9)), 2);
+}
+
+/// A replay that takes its time.
+struct Slow {
+    replay: Replay,
+    trial: Duration,
+    candidate: Duration,
+    compared: Vec<usize>,
+}
+
+impl<'r> Measurer<'r> for Slow {
+    fn capacity(&self) -> usize {
+        1
+    }
+
+    fn submit(&mut self, id: JobId, task: &Task<'r>, config: &Config) {
+        self.replay.submit(id, task, config);
+    }
+
+    fn next(&mut self, wait: Duration) -> Option<(JobId, Outcome)> {
+        std::thread::sleep(self.trial);
+        Measurer::next(&mut self.replay, wait)
+    }
+
+    fn compare(&mut self, candidates: &[(&Task<'r>, &Config)]) -> Vec<Outcome> {
+        std::thread::sleep(self.candidate * candidates.len() as u32);
+        self.compared.push(candidates.len());
+        self.replay.compare(candidates)
+    }
+}
+
+#[test]
+fn the_comparison_is_part_of_the_time() {
+    let all: Vec<Task<'_>> = (1..=8).map(|columns| task(columns, &TEMPLATE)).collect();
+    let mut recording = Recording::new();
+    all.iter().for_each(|task| record(&mut recording, task, 1.0));
+    let session = |candidate: u64, rounds: usize| {
+        let entries = all.iter().map(|t| entry("layer", t, Walker::boxed(&t.space, 1, false))).collect();
+        let (trial, candidate) = (Duration::from_millis(5), Duration::from_millis(candidate));
+        let mut slow = Slow { replay: Replay::new(recording.clone()), trial, candidate, compared: vec![] };
+        let options = Options { seconds: Some(1.0), rounds, ..options(100_000) };
+        let began = Instant::now();
+        let (summary, _) = run_on(&mut slow, entries, &[], &options);
+        (summary, slow.compared, began.elapsed().as_secs_f64())
+    };
+    // There is time for all finalists of all workloads: the search leaves it.
+    let (summary, compared, took) = session(5, 1);
+    assert_eq!((summary.ended, summary.uncompared), (Ended::Seconds, 0));
+    assert!(compared.len() == 8 && compared.iter().sum::<usize>() >= 24, "{compared:?}");
+    assert!(took < 1.8, "{took}");
+    // There is time for some finalists of each.
+    let (_, compared, took) = session(20, 1);
+    assert!(compared.len() > 4 && compared[1..5].iter().any(|n| *n < 4), "{compared:?}");
+    assert!(took < 1.8, "{took}");
+    // There is none for some of them, which is said. What was begun is finished.
+    let (summary, compared, took) = session(150, 1);
+    assert!(summary.uncompared > 0 && compared.len() + summary.uncompared == 8, "{compared:?}");
+    assert_eq!(summary.verdicts.iter().filter(|v| **v == Verdict::NotDecided).count(), summary.uncompared);
+    assert!(took < 2.5, "{took}");
+    // Rounds that do not fit are left out, and the first one decides.
+    let (summary, compared, took) = session(15, 9);
+    assert_eq!(summary.uncompared, 0);
+    assert!((8..72).contains(&compared.len()), "{compared:?}");
+    assert!(took < 1.8, "{took}");
 }
 
 #[test]

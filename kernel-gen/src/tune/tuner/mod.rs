@@ -89,9 +89,37 @@ impl Kind {
         }
     }
 
-    /// The kind of that name.
+    /// The names that AutoTVM has for its tuners, and which of these is meant: its `xgb` ranks configs by boosted trees and
+    /// searches by simulated annealing, whatever its loss and its features are; Droplet Search is ours of one knob after the other.
+    pub const AUTOTVM: [(&'static str, Kind); 17] = [
+        ("xgb", Kind::Model),
+        ("xgb-rank", Kind::Model),
+        ("xgb_knob", Kind::Model),
+        ("xgb_itervar", Kind::Model),
+        ("xgb_curve", Kind::Model),
+        ("xgb_rank", Kind::Model),
+        ("xgb_rank_knob", Kind::Model),
+        ("xgb_rank_itervar", Kind::Model),
+        ("xgb_rank_curve", Kind::Model),
+        ("xgb_rank_binary", Kind::Model),
+        ("gridsearch", Kind::Grid),
+        ("droplet", Kind::Descent),
+        ("XGBTuner", Kind::Model),
+        ("GATuner", Kind::Ga),
+        ("GridSearchTuner", Kind::Grid),
+        ("RandomTuner", Kind::Random),
+        ("DropletTuner", Kind::Descent),
+    ];
+
+    /// The kind of that name, ours or AutoTVM's.
     pub fn from_name(name: &str) -> Option<Kind> {
-        Kind::ALL.into_iter().find(|kind| kind.name() == name)
+        let ours = Kind::ALL.into_iter().find(|kind| kind.name() == name);
+        ours.or_else(|| Kind::AUTOTVM.iter().find(|(theirs, _)| *theirs == name).map(|(_, kind)| *kind))
+    }
+
+    /// All names that [`Kind::from_name`] knows.
+    pub fn names() -> impl Iterator<Item = &'static str> {
+        Kind::ALL.into_iter().map(Kind::name).chain(Kind::AUTOTVM.iter().map(|(name, _)| *name))
     }
 }
 
@@ -147,4 +175,19 @@ pub fn make<'t>(kind: Kind, task: &'t Task<'t>, options: &Options<'t>) -> Box<dy
 /// The features of a task's configs.
 fn features<'t>(task: &'t Task<'t>) -> Features<'t> {
     Features::new(&task.workload, task.target, task.template, &task.space)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_names_of_autotvm_are_understood() {
+        for (name, kind) in [("xgb", Kind::Model), ("xgb-rank", Kind::Model), ("xgb_rank", Kind::Model)] {
+            assert_eq!(Kind::from_name(name), Some(kind));
+        }
+        assert_eq!((Kind::from_name("gridsearch"), Kind::from_name("ga")), (Some(Kind::Grid), Some(Kind::Ga)));
+        assert_eq!((Kind::from_name("random"), Kind::from_name("xgboost")), (Some(Kind::Random), None));
+        assert!(Kind::names().all(|name| Kind::from_name(name).is_some()));
+    }
 }
