@@ -2,7 +2,7 @@
 
 use super::program::{FloatOp, IntOp};
 use super::round::{erf, nearest_tf32};
-use crate::ir::DType;
+use crate::ir::{DType, float_max, float_min};
 
 /// An integer operation; `None` when it divides by zero.
 #[inline]
@@ -47,8 +47,8 @@ pub(super) fn float_op(op: FloatOp, x: f64, y: f64) -> f64 {
         FloatOp::Sub => x - y,
         FloatOp::Mul => x * y,
         FloatOp::Div => x / y,
-        FloatOp::Min => x.min(y),
-        FloatOp::Max => x.max(y),
+        FloatOp::Min => float_min(x, y),
+        FloatOp::Max => float_max(x, y),
         FloatOp::Neg => -x,
         FloatOp::Abs => x.abs(),
         FloatOp::Sqrt => x.sqrt(),

@@ -7,7 +7,7 @@ use super::program::{CompareOp, Op, Program};
 use super::round::round_to;
 use super::shadow::{Actor, Shadow};
 use super::{At, Cause, InterpError, Mode, Values, compile};
-use crate::ir::{Access as ParamAccess, ReduceOp, Stmt, Unit};
+use crate::ir::{Access as ParamAccess, ReduceOp, Stmt, Unit, float_max, float_min};
 
 /// Memory and bookkeeping of a run.
 pub(super) struct Machine<'p> {
@@ -244,8 +244,8 @@ impl Machine<'_> {
                     let (x, y) = (f64::from_bits(from), t.floats[a as usize]);
                     let v = match op {
                         ReduceOp::Add => x + y,
-                        ReduceOp::Max => x.max(y),
-                        ReduceOp::Min => x.min(y),
+                        ReduceOp::Max => float_max(x, y),
+                        ReduceOp::Min => float_min(x, y),
                     };
                     let dtype = p.buffers[p.accesses[access as usize].buffer as usize].dtype;
                     self.memory[at] = self.rounded(v, dtype).to_bits();

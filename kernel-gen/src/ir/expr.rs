@@ -2,6 +2,17 @@
 
 use super::{BufferId, DType, Kernel, Type, VarId};
 
+/// The larger of two floats as IEEE 754-2019 has `maximum`: NaN if either is NaN. `f64::max`, C's `fmax` and CUDA's
+/// `fmaxf` give the other one instead, so none of them stands for [`BinOp::Max`].
+pub fn float_max(a: f64, b: f64) -> f64 {
+    if b > a || b.is_nan() { b } else { a }
+}
+
+/// The smaller of two floats: NaN if either is NaN, as in [`float_max`].
+pub fn float_min(a: f64, b: f64) -> f64 {
+    if b < a || b.is_nan() { b } else { a }
+}
+
 /// A binary operator. Arithmetic on integers is exact; `Div` and `Mod` on integers are floor division and its remainder.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum BinOp {
@@ -15,9 +26,9 @@ pub enum BinOp {
     Div,
     /// Remainder of floor division; integers only.
     Mod,
-    /// The smaller.
+    /// The smaller; of floats NaN if either is, see [`float_min`].
     Min,
-    /// The larger.
+    /// The larger; of floats NaN if either is, see [`float_max`].
     Max,
     /// Less than.
     Lt,
@@ -172,12 +183,12 @@ impl Expr {
         Expr::bin(BinOp::Mod, self, b.into())
     }
 
-    /// The smaller of two.
+    /// The smaller of two; of floats NaN if either is.
     pub fn min(self, b: impl Into<Expr>) -> Expr {
         Expr::bin(BinOp::Min, self, b.into())
     }
 
-    /// The larger of two.
+    /// The larger of two; of floats NaN if either is.
     pub fn max(self, b: impl Into<Expr>) -> Expr {
         Expr::bin(BinOp::Max, self, b.into())
     }

@@ -37,7 +37,7 @@ pub mod stmt;
 pub mod types;
 pub mod visit;
 
-pub use expr::{BinOp, Expr, UnOp};
+pub use expr::{BinOp, Expr, UnOp, float_max, float_min};
 pub use gpu::{GROUP_ROWS, Gpu, Group, LANE_COLUMNS, MbarrierOp, Operand, Slot, Unit, lane_order};
 pub use stmt::{Access, Axis, Barrier, For, LoopKind, Pragma, ReduceOp, Stmt, Tile};
 pub use types::{DType, Type};

@@ -130,9 +130,9 @@ pub struct For {
 pub enum ReduceOp {
     /// Sum.
     Add,
-    /// Maximum.
+    /// Maximum; of floats NaN if one of them is.
     Max,
-    /// Minimum.
+    /// Minimum; of floats NaN if one of them is.
     Min,
 }
 

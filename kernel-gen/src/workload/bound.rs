@@ -40,10 +40,21 @@
 //! at most 2^-25 where an f16 is subnormal. Beyond the largest finite value every result is right: the bound is
 //! infinite.
 //!
+//! # Numbers that are not finite
+//! An output that reads a NaN, or infinities that cancel, is NaN; one that reads an infinity is the infinity that the exact sum
+//! is, and what the epilogue makes of it. These are held to exactly that, with a bound of 0, but for two cases, in which NaN is right
+//! as well ([`Reference::or_nan`]):
+//! * The classes [`Math::Fp32`] and [`Math::Tf32`] have methods that multiply an `f32` in parts, and the second part of an infinity is
+//!   NaN.
+//! * A weight that is no finite number stands over the padding: a tap there is skipped by some methods and multiplied by zero by
+//!   others.
+//!
+//! Where a sum of finite numbers, or a step of the epilogue, may exceed the largest `f32`, every result is right.
+//!
 //! The bounds are themselves computed in `f64`; the `K` roundings of 2^-53 of the reference's own sum are added.
 
 use super::products::Sums;
-use super::reference::{channel_of_element, check_lengths, gelu, sums};
+use super::reference::{channel_of_element, check_lengths, gelu, relu, relu6, sums};
 use super::{Epilogue, Math, Workload};
 use crate::ir::DType;
 use std::fmt;
@@ -71,8 +82,10 @@ pub const FP32_SHORTEST_SUM: f64 = 9.0 * FP32_CLASS_FACTOR;
 pub struct Reference {
     /// The output in `f64`, row-major as stored.
     pub values: Vec<f64>,
-    /// For each element the largest error of a correct implementation.
+    /// For each element the largest error of a correct implementation. NaN and infinities have 0: they must be just that.
     pub bounds: Vec<f64>,
+    /// The elements that may be NaN as well, in ascending order: see the module's text. None where all operands are finite.
+    pub or_nan: Vec<usize>,
 }
 
 /// The element that is the farthest outside of its bound.
@@ -174,15 +187,16 @@ impl Reference {
             count += 1;
             let (expected, bound) = (self.values[index], self.bounds[index]);
             let error = (got - expected).abs();
-            if bound.is_finite() {
+            let may_be_nan = || expected.is_nan() || self.or_nan.binary_search(&index).is_ok();
+            let right = bound.is_infinite() || got == expected || got.is_nan() && may_be_nan();
+            if bound.is_finite() && expected.is_finite() && !(right && got.is_nan()) {
                 checked.errors.take(if error.is_nan() { f64::INFINITY } else { error });
                 checked.values.take(expected.abs());
             }
             let share = match error {
-                0.0 => 0.0,
-                _ if bound.is_infinite() => 0.0,
-                e if e.is_nan() => f64::INFINITY,
-                e => e / bound,
+                _ if right => 0.0,
+                e if e.is_finite() && expected.is_finite() => e / bound,
+                _ => f64::INFINITY,
             };
             if share > 1.0 {
                 let worst = Some(Mismatch { index, got, expected, bound, wrong: 1 });
@@ -277,9 +291,20 @@ pub fn reference_with_bounds(workload: &Workload, inputs: &[&[f64]]) -> Referenc
             let weight = workload.operator_params() - 1;
             let mid = reference_with_bounds(&first, &inputs[..weight]);
             let mut exact = sums(&second, &[&mid.values, inputs[weight]]);
-            let weights: Vec<f64> = inputs[weight].iter().map(|w| w.abs()).collect();
-            let carried = sums(&second, &[&mid.bounds, &weights]).values;
-            exact.magnitudes.iter_mut().zip(&carried).for_each(|(m, c)| *m += c);
+            // A product with NaN is NaN, whatever the error of the other factor.
+            let weights: Vec<f64> = inputs[weight].iter().map(|w| if w.is_nan() { 0.0 } else { w.abs() }).collect();
+            let mut carried = sums(&second, &[&mid.bounds, &weights]).values;
+            for (m, c) in exact.magnitudes.iter_mut().zip(&mut carried) {
+                // Zero times what may be anything may be anything, and so may an infinity times what may have either sign.
+                *c = if c.is_nan() { f64::INFINITY } else { *c };
+                *m += *c;
+            }
+            if !mid.or_nan.is_empty() {
+                let mut reads = vec![0.0; mid.values.len()];
+                mid.or_nan.iter().for_each(|at| reads[*at] = 1.0);
+                let reads = sums(&second, &[&reads, &vec![1.0; weights.len()]]).values;
+                exact.or_nan.extend((0..reads.len()).filter(|i| reads[*i] > 0.0));
+            }
             (exact, carried)
         }
     };
@@ -299,7 +324,12 @@ pub fn error_bound(workload: &Workload, inputs: &[&[f64]]) -> Vec<f64> {
 /// The output and its bounds, given the exact sums and what they inherit from errors of their operands, if they have any. Each
 /// element takes the place of its sum: large outputs are gigabytes.
 fn with_epilogue(workload: &Workload, inputs: &[&[f64]], sums: Sums, carried: &[f64]) -> Reference {
-    let Sums { mut values, magnitudes: mut bounds } = sums;
+    let Sums { mut values, magnitudes: mut bounds, mut or_nan } = sums;
+    if workload.dtype == DType::F32 && workload.math != Math::Strict {
+        or_nan.extend((0..values.len()).filter(|i| values[*i].is_infinite()));
+    }
+    or_nan.sort_unstable();
+    or_nan.dedup();
     let terms = workload.reduction_length() as f64;
     let factor = sum_factor(workload.math, terms);
     let underflow = terms * f64::from(f32::MIN_POSITIVE);
@@ -307,8 +337,16 @@ fn with_epilogue(workload: &Workload, inputs: &[&[f64]], sums: Sums, carried: &[
     let of_share = |first: usize, values: &mut [f64], bounds: &mut [f64]| {
         for (i, (value, bound)) in (first..).zip(values.iter_mut().zip(bounds)) {
             // The bound's place still has `sum |x||w|`.
-            let error = if *bound == 0.0 { 0.0 } else { factor * *bound + underflow };
-            let error = error + carried.get(i).copied().unwrap_or(0.0);
+            let error = match *bound {
+                0.0 => 0.0,
+                // The sum is no finite number, and exact.
+                magnitude if !magnitude.is_finite() => 0.0,
+                magnitude => factor * magnitude + underflow,
+            };
+            let mut error = error + carried.get(i).copied().unwrap_or(0.0);
+            if bound.is_finite() && *bound + error > f64::from(f32::MAX) {
+                error = f64::INFINITY;
+            }
             let (result, error) = propagate(workload, inputs, *value, error, i, channel(i));
             (*value, *bound) = (result, stored(workload.out_dtype, result, error));
         }
@@ -325,7 +363,7 @@ fn with_epilogue(workload: &Workload, inputs: &[&[f64]], sums: Sums, carried: &[
             }
         });
     }
-    Reference { values, bounds }
+    Reference { values, bounds, or_nan }
 }
 
 /// `|fl(sum) - sum| <= sum_factor * sum |x||w|` for a sum of so many products.
@@ -354,6 +392,14 @@ fn propagate(
 ) -> (f64, f64) {
     let mut operands = inputs[workload.operator_params()..].iter();
     let mut next = |at: usize| operands.next().expect("the lengths of all inputs were checked")[at];
+    // What is no finite number has no error, unless it may be anything.
+    let exact = |v: f64, e: f64| match e {
+        e if e == f64::INFINITY => e,
+        _ if !v.is_finite() => 0.0,
+        e if v.abs() + e > f64::from(f32::MAX) => f64::INFINITY,
+        e => e,
+    };
+    e = exact(v, e);
     for step in &workload.epilogue {
         match step {
             Epilogue::Bias | Epilogue::ResidualAdd => {
@@ -363,11 +409,17 @@ fn propagate(
             Epilogue::Scale => {
                 let (scale, shift) = (next(channel), next(channel));
                 let product = v * scale;
+                // An infinity times what may have either sign has either sign.
+                let either = scale.is_infinite() && e > 0.0 && v.abs() <= e || e == f64::INFINITY;
                 v = product + shift;
                 e = (e * scale.abs() * (1.0 + U) + U * product.abs()) * (1.0 + U) + U * v.abs();
+                if either || product.is_finite() && product.abs() > f64::from(f32::MAX) {
+                    e = f64::INFINITY;
+                }
             }
-            Epilogue::Relu => v = v.max(0.0),
-            Epilogue::Relu6 => v = v.clamp(0.0, 6.0),
+            Epilogue::Relu => v = relu(v),
+            Epilogue::Relu6 => v = relu6(v),
+            Epilogue::Gelu if e == 0.0 && !v.is_finite() => v = gelu(v),
             Epilogue::Gelu => {
                 let result = gelu(v);
                 let argument = v.abs() + e;
@@ -377,6 +429,7 @@ fn propagate(
                 v = result;
             }
         }
+        e = exact(v, e);
     }
     (v, e)
 }
@@ -388,6 +441,9 @@ fn stored(dtype: DType, v: f64, e: f64) -> f64 {
         DType::Bf16 => (1.0 / 256.0, f64::from(f32::MIN_POSITIVE), f64::from(f32::MAX)),
         _ => (0.0, 0.0, f64::from(f32::MAX)),
     };
+    if !v.is_finite() {
+        return e;
+    }
     if v.abs() + e > largest { f64::INFINITY } else { e + roundoff * (v.abs() + e) + subnormal }
 }
 
@@ -426,7 +482,7 @@ mod tests {
     #[test]
     fn a_large_output_is_checked_in_parts_as_it_is_in_one() {
         let elements = 1 << 20;
-        let reference = Reference { values: vec![1.0; elements], bounds: vec![0.5; elements] };
+        let reference = Reference { values: vec![1.0; elements], bounds: vec![0.5; elements], or_nan: vec![] };
         let mut output = vec![1.25; elements];
         let in_parts = |output: &[f64]| reference.check_parts(|range| output[range].to_vec());
         let accuracy = Accuracy { max: 0.25, rms: 0.25 };
@@ -445,7 +501,7 @@ mod tests {
     fn an_accuracy_is_relative_to_the_largest_value_and_to_the_mean_square() {
         let of = |values: &[f64], output: &[f64]| {
             let bounds = values.iter().map(|v| if *v < 100.0 { 0.1 } else { f64::INFINITY }).collect();
-            Reference { values: values.to_vec(), bounds }.accuracy(output)
+            Reference { values: values.to_vec(), bounds, or_nan: vec![] }.accuracy(output)
         };
         // Errors 0.5, 0, 0, 0 beside values whose mean square is 4; the last is beyond its type and counts for nothing.
         let accuracy = of(&[0.0, 4.0, 0.0, 0.0, 1e9], &[0.5, 4.0, 0.0, 0.0, f64::INFINITY]);
@@ -514,6 +570,84 @@ mod tests {
         assert!((bound[0] - 1.0 / 256.0).abs() < 1e-6);
         let half = workload.with_dtype(DType::F16);
         assert_eq!(error_bound(&half, &[&[300.0], &[300.0]]), [f64::INFINITY]);
+    }
+
+    /// `b` being 1 x 1, the output is the epilogue of `a * b`.
+    fn of_one(math: Math, steps: &[Epilogue], a: f64, b: f64) -> Reference {
+        let workload = Workload { math, ..Workload::f32(Matmul::new(1, 1, 1)) }.with_epilogue(steps);
+        let operands = vec![vec![0.0]; workload.params().len() - 3];
+        let (a_matrix, b_matrix) = ([a], [b]);
+        let inputs: Vec<&[f64]> =
+            [&a_matrix[..], &b_matrix].into_iter().chain(operands.iter().map(Vec::as_slice)).collect();
+        let both = reference_with_bounds(&workload, &inputs);
+        let same = |a: f64, b: f64| a == b || a.is_nan() && b.is_nan();
+        assert!(same(both.values[0], super::super::reference(&workload, &inputs)[0]), "{steps:?} of {a} * {b}");
+        both
+    }
+
+    #[test]
+    fn activations_keep_nan_and_make_of_infinities_what_the_formula_says() {
+        use Epilogue::{Gelu, Relu, Relu6};
+        let (nan, inf) = (f64::NAN, f64::INFINITY);
+        for (step, of, right, wrong) in [
+            (Relu, nan, nan, 0.0),
+            (Relu6, nan, nan, 0.0),
+            (Relu6, nan, nan, 6.0),
+            (Gelu, nan, nan, 0.0),
+            (Relu, inf, inf, nan),
+            (Relu, inf, inf, 3e38),
+            (Relu, -inf, 0.0, nan),
+            (Relu6, inf, 6.0, nan),
+            (Relu6, -inf, 0.0, 6.0),
+            (Gelu, inf, inf, nan),
+            (Gelu, -inf, nan, 0.0),
+        ] {
+            let reference = of_one(Math::Strict, &[step], of, 1.0);
+            assert_eq!(reference.check([right]), Ok(0.0), "{step:?} of {of}");
+            assert!(reference.check([wrong]).is_err(), "{step:?} of {of} is not {wrong}");
+        }
+    }
+
+    #[test]
+    fn what_is_no_finite_number_is_held_to_just_that() {
+        let (nan, inf) = (f64::NAN, f64::INFINITY);
+        let passes = |math, a, b, got: f64| of_one(math, &[], a, b).check([got]).is_ok();
+        assert!(passes(Math::Strict, inf, -2.0, -inf) && !passes(Math::Strict, inf, -2.0, inf));
+        assert!(!passes(Math::Strict, inf, -2.0, nan) && !passes(Math::Strict, inf, -2.0, -3e38));
+        assert!(passes(Math::Strict, inf, 0.0, nan) && !passes(Math::Strict, inf, 0.0, 0.0));
+        // A method in parts may lose an infinity, but not make a number of it.
+        assert!(
+            passes(Math::Fp32, inf, 2.0, inf)
+                && passes(Math::Fp32, inf, 2.0, nan)
+                && !passes(Math::Fp32, inf, 2.0, 2.0)
+        );
+        assert!(!passes(Math::Fp32, 2.0, 2.0, nan) && !passes(Math::Fp32, 2.0, 2.0, inf));
+        // Beyond the largest number anything is right; just below it only the number.
+        assert!(passes(Math::Strict, 1e30, 1e10, inf) && passes(Math::Strict, 1e30, 1e10, nan));
+        assert!(passes(Math::Strict, 1e30, 4.0, 4e30) && !passes(Math::Strict, 1e30, 4.0, inf));
+        // An infinite factor of what may be of either sign.
+        let scaled = Workload::f32(Matmul::new(1, 1, 2)).with_epilogue(&[Epilogue::Scale]);
+        let reference = |scale: f64| reference_with_bounds(&scaled, &[&[1.0, 1.0], &[1.0, -1.0], &[scale], &[0.0]]);
+        assert!([inf, -inf, nan].iter().all(|got| reference(inf).check([*got]).is_ok()));
+        assert!(reference(nan).check([0.0]).is_err() && reference(nan).check([nan]).is_ok());
+    }
+
+    #[test]
+    fn a_weight_over_the_padding_that_is_no_number_is_absent_or_nan() {
+        let workload = Workload { math: Math::Strict, ..Workload::f32(Conv2d::nchw(1, 1, 2, 2, 2, 3, 1, 1)) };
+        let mut weights = [1.0; 18];
+        weights[0] = f64::INFINITY;
+        let reference = reference_with_bounds(&workload, &[&[1.0, 2.0, 3.0, 4.0], &weights]);
+        // The upper left weight of the first channel meets a pixel in the last output alone.
+        assert_eq!(reference.values, [10.0, 10.0, 10.0, f64::INFINITY, 10.0, 10.0, 10.0, 10.0]);
+        assert_eq!(reference.or_nan, [0, 1, 2]);
+        let with = |at: usize, got: f64| {
+            let mut output = reference.values.clone();
+            output[at] = got;
+            reference.check(output).is_ok()
+        };
+        assert!(with(0, f64::NAN) && !with(0, f64::INFINITY) && !with(0, 11.0));
+        assert!(!with(3, f64::NAN) && !with(4, f64::NAN));
     }
 
     #[test]

@@ -8,9 +8,9 @@ use super::WorkloadError;
 pub enum Epilogue {
     /// `v + bias[c]`, c being the output channel (the column of a matmul).
     Bias,
-    /// `max(v, 0)`.
+    /// `max(v, 0)`; NaN stays NaN.
     Relu,
-    /// `min(max(v, 0), 6)`.
+    /// `min(max(v, 0), 6)`; NaN stays NaN.
     Relu6,
     /// The Gaussian error linear unit in its exact form, `0.5 * v * (1 + erf(v / sqrt(2)))`; not the tanh
     /// approximation.

@@ -10,6 +10,8 @@ pub(super) struct Sums {
     pub(super) values: Vec<f64>,
     /// `sum |x||w|` of each, which error bounds are made of.
     pub(super) magnitudes: Vec<f64>,
+    /// The sums that may be NaN as well, because a weight over the padding is no finite number.
+    pub(super) or_nan: Vec<usize>,
 }
 
 /// What a convolution and a product of matrices have in common: `y[pixel, channel] = sum_t x[pixel, t] * w[channel, t]`,
@@ -81,7 +83,8 @@ impl Products<'_> {
         let groups = self.x_terms.len();
         let group_channels = channels / groups;
         let (strips, stacks) = (pixels.div_ceil(PIXELS), group_channels.div_ceil(CHANNELS));
-        let y = Mutex::new(Sums { values: vec![0.0; pixels * channels], magnitudes: vec![0.0; pixels * channels] });
+        let zeros = || vec![0.0; pixels * channels];
+        let y = Mutex::new(Sums { values: zeros(), magnitudes: zeros(), or_nan: vec![] });
         let macs = PIXELS.min(pixels) * CHANNELS.min(group_channels) * self.w_terms.len();
         for_each_part(strips * groups * stacks, macs, |number| {
             // Tiles of the same pixels follow each other: in many layouts their elements are neighbours.
@@ -105,6 +108,35 @@ impl Products<'_> {
             }
         });
         y.into_inner().expect("a part panics only where the whole would")
+    }
+
+    /// The sums, where the padding, for which `inside` is `false`, has no terms whatever the weights are. A sum that has a weight there
+    /// that is no finite number may be NaN as well.
+    pub(super) fn sums_inside(&self, inside: &[bool]) -> Sums {
+        let mut sums = self.sums();
+        let group_channels = self.y_channels.len() / self.x_terms.len();
+        for (channel, w_channel) in self.w_channels.iter().enumerate() {
+            let weights: Vec<f64> = self.w_terms.iter().map(|term| self.w[w_channel + term]).collect();
+            if weights.iter().all(|w| w.is_finite()) {
+                continue;
+            }
+            for (x_pixel, y_pixel) in self.x_pixels.iter().zip(&self.y_pixels) {
+                let (mut value, mut magnitude, mut absent) = (0.0, 0.0, false);
+                for (w, x_term) in weights.iter().zip(&self.x_terms[channel / group_channels]) {
+                    let x = x_pixel + x_term;
+                    if inside[x] {
+                        value += self.x[x] * w;
+                        magnitude += (self.x[x] * w).abs();
+                    } else {
+                        absent |= !w.is_finite();
+                    }
+                }
+                let y = self.y_channels[channel] + y_pixel;
+                (sums.values[y], sums.magnitudes[y]) = (value, magnitude);
+                sums.or_nan.extend(absent.then_some(y));
+            }
+        }
+        sums
     }
 
     /// The sums of some pixels and of some channels of a group, whose terms are given: rows of blocks.

@@ -2,11 +2,13 @@
 
 use super::products::{Products, Sums};
 use super::{Conv2d, ConvLayout, Epilogue, Matmul, Op, Workload};
+use crate::ir::{float_max, float_min};
 
 /// The output of a valid workload, row-major as stored.
 ///
 /// `inputs` are the parameters in the order of [`Workload::params`] without the output, each row-major as stored.
-/// Nothing is rounded to a storage type: round the inputs before if they must be.
+/// Nothing is rounded to a storage type: round the inputs before if they must be. The padding has no terms: a weight there that is
+/// infinite or NaN changes nothing.
 ///
 /// # Panics
 /// If an input has another number of elements than its parameter.
@@ -28,8 +30,8 @@ pub(crate) fn apply_epilogue(workload: &Workload, inputs: &[&[f64]], values: &mu
                 let bias = next();
                 values.iter_mut().enumerate().for_each(|(i, v)| *v += bias[channel(i)]);
             }
-            Epilogue::Relu => values.iter_mut().for_each(|v| *v = v.max(0.0)),
-            Epilogue::Relu6 => values.iter_mut().for_each(|v| *v = v.clamp(0.0, 6.0)),
+            Epilogue::Relu => values.iter_mut().for_each(|v| *v = relu(*v)),
+            Epilogue::Relu6 => values.iter_mut().for_each(|v| *v = relu6(*v)),
             Epilogue::Gelu => values.iter_mut().for_each(|v| *v = gelu(*v)),
             Epilogue::ResidualAdd => values.iter_mut().zip(next()).for_each(|(v, r)| *v += r),
             Epilogue::Scale => {
@@ -60,6 +62,16 @@ pub(super) fn sums(workload: &Workload, inputs: &[&[f64]]) -> Sums {
             convolve(&p.pointwise(), &reference(&first, &inputs[..weight]), inputs[weight])
         }
     }
+}
+
+/// `max(v, 0)`, as IEEE 754 has a maximum: NaN stays NaN.
+pub(super) fn relu(v: f64) -> f64 {
+    float_max(v, 0.0)
+}
+
+/// `min(max(v, 0), 6)`: NaN stays NaN.
+pub(super) fn relu6(v: f64) -> f64 {
+    float_min(relu(v), 6.0)
 }
 
 /// The exact GELU.
@@ -176,7 +188,7 @@ fn convolve(c: &Conv2d, x: &[f64], w: &[f64]) -> Sums {
         (0..kh * kw).flat_map(|t| channels.iter().map(move |channel| channel + tap(t))).collect()
     };
     let x_terms_of = |channels| terms(channels, dilation_h * x_at.h_step, dilation_w * x_at.w_step);
-    Products {
+    let products = Products {
         x: &padded(c, x),
         x_pixels: pixels(&x_at, stride_h * x_at.h_step, stride_w * x_at.w_step),
         x_terms: x_at.channel.chunks(ci).map(x_terms_of).collect(),
@@ -185,8 +197,12 @@ fn convolve(c: &Conv2d, x: &[f64], w: &[f64]) -> Sums {
         w_channels: filter.output,
         y_pixels: pixels(&y_at, y_at.h_step, y_at.w_step),
         y_channels: y_at.channel,
+    };
+    if w.iter().all(|w| w.is_finite()) {
+        return products.sums();
     }
-    .sums()
+    let inside: Vec<bool> = padded(c, &vec![1.0; x.len()]).into_iter().map(|inside| inside != 0.0).collect();
+    products.sums_inside(&inside)
 }
 
 /// Columns of `b` are the pixels, rows of `a` the channels, and each batch is a group of them.

@@ -34,8 +34,8 @@ KG_FN void store_part_f32x4(float *p, f32x4 v, int n) {
   __builtin_memcpy(p, &v, (size_t)n * 4);
 }
 KG_FN f32x4 max_f32x4(f32x4 a, f32x4 b) {
-  i32x4 pick = (i32x4)(a > b);
-  return (f32x4)((pick & (i32x4)a) | (~pick & (i32x4)b));
+  i32x4 pick = (i32x4)(b > a) | (i32x4)(b != b);
+  return (f32x4)((pick & (i32x4)b) | (~pick & (i32x4)a));
 }
 
 void matmul_tile_p0(const float *restrict a, const float *restrict b, const float *restrict bias, float *restrict c, unsigned char *restrict ws, int64_t worker, int64_t begin, int64_t end);

@@ -41,10 +41,10 @@ KG_FN void store_part_f32x8(float *p, f32x8 v, int n) {
   _mm256_mask_storeu_ps(p, (__mmask8)((1u << n) - 1u), (__m256)v);
 }
 KG_FN f32x8 max_f32x8(f32x8 a, f32x8 b) {
-  return (f32x8)_mm256_max_ps((__m256)a, (__m256)b);
+  return (f32x8)((i32x8)_mm256_max_ps((__m256)b, (__m256)a) | (i32x8)(b != b));
 }
 KG_FN f32x16 max_f32x16(f32x16 a, f32x16 b) {
-  return (f32x16)_mm512_max_ps((__m512)a, (__m512)b);
+  return (f32x16)((i32x16)_mm512_max_ps((__m512)b, (__m512)a) | (i32x16)(b != b));
 }
 
 void matmul_tile_p0(const float *restrict a, const float *restrict b, const float *restrict bias, float *restrict c, unsigned char *restrict ws, int64_t worker, int64_t begin, int64_t end);

@@ -3,6 +3,11 @@
 // warp_product: 2 x 1 x 1 blocks of 64 x 1 x 1 threads
 #define KG_FN static __device__ __forceinline__
 
+KG_FN float max_f32(float a, float b) {
+  float r;
+  asm("max.NaN.f32 %0, %1, %2;" : "=f"(r) : "f"(a), "f"(b));
+  return r;
+}
 KG_FN unsigned shared_address(const void *p) {
   return (unsigned)__cvta_generic_to_shared(p);
 }
@@ -65,10 +70,10 @@ extern "C" __global__ void __launch_bounds__(64) warp_product(const unsigned sho
   const int pair = t % 4;
   #pragma unroll
   for (int octet = 0; octet < 8; ++octet) {
-    *(float2 *)(c + g * 2048 + t / 32 * 1024 + quad * 64 + octet * 8 + pair * 2) = float2{fmaxf(acc[octet * 4], 0.0f), fmaxf(acc[octet * 4 + 1], 0.0f)};
+    *(float2 *)(c + g * 2048 + t / 32 * 1024 + quad * 64 + octet * 8 + pair * 2) = float2{max_f32(acc[octet * 4], 0.0f), max_f32(acc[octet * 4 + 1], 0.0f)};
   }
   #pragma unroll
   for (int octet_1 = 0; octet_1 < 8; ++octet_1) {
-    *(float2 *)(c + g * 2048 + t / 32 * 1024 + quad * 64 + octet_1 * 8 + pair * 2 + 512) = float2{fmaxf(acc[octet_1 * 4 + 2], 0.0f), fmaxf(acc[octet_1 * 4 + 3], 0.0f)};
+    *(float2 *)(c + g * 2048 + t / 32 * 1024 + quad * 64 + octet_1 * 8 + pair * 2 + 512) = float2{max_f32(acc[octet_1 * 4 + 2], 0.0f), max_f32(acc[octet_1 * 4 + 3], 0.0f)};
   }
 }

@@ -207,7 +207,7 @@ fn cases<'r>(registry: &'r Registry, spec: &Spec, target: &Target, options: &Opt
             ways.push(Way { template, space, default, seen: BTreeSet::new() });
         }
         let (workload, chosen) = (w.workload.clone(), (chosen.template, chosen.config));
-        let (inputs, reference) = (vec![], Reference { values: vec![], bounds: vec![] });
+        let (inputs, reference) = (vec![], Reference { values: vec![], bounds: vec![], or_nan: vec![] });
         cases.push(Case { name, workload, count: w.count, ways, chosen, inputs, reference, results: vec![] });
     }
     // A reference takes seconds, so all cores make them.

@@ -126,6 +126,8 @@ impl Body<'_> {
             }
             BinOp::Min | BinOp::Max => {
                 let f = self.prelude.call(if op == BinOp::Min { Helper::VectorMin(v) } else { Helper::VectorMax(v) });
+                // The function is at its best where the second operand is the same in all lanes.
+                let (a, b) = if matches!(a, Value::Scalar(_)) { (b, a) } else { (a, b) };
                 let (a, b) = (self.splat(a, v), self.splat(b, v));
                 Text::new(format!("{f}({}, {})", a.text, b.text), PRIMARY)
             }

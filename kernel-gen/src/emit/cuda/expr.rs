@@ -175,9 +175,9 @@ impl Body<'_> {
         Ok(match infix(op, &a, &b) {
             Some(text) => text,
             None => {
-                let word = if op == BinOp::Min { "fmin" } else { "fmax" };
-                let suffix = if dtype == DType::F64 { "" } else { "f" };
-                Text::new(format!("{word}{suffix}({}, {})", a.text, b.text), PRIMARY)
+                let dtype = dtype.compute();
+                let helper = if op == BinOp::Min { Helper::FloatMin(dtype) } else { Helper::FloatMax(dtype) };
+                Text::new(format!("{}({}, {})", self.prelude.call(helper), a.text, b.text), PRIMARY)
             }
         })
     }

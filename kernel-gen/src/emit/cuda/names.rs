@@ -21,7 +21,7 @@ const WORDS: &[&str] = &[
     "float2", "float4", "double2", "int2", "int4", "uint2", "uint4", "longlong2",
     "main", "linux", "unix", "i386", "INFINITY", "NAN", "NULL", "EOF", "HUGE_VAL", "RAND_MAX", "BUFSIZ", "assert",
     "stdin", "stdout", "stderr", "errno",
-    "fabsf", "fabs", "sqrtf", "sqrt", "expf", "exp", "tanhf", "tanh", "erff", "erf", "fminf", "fmin", "fmaxf", "fmax",
+    "fabsf", "fabs", "sqrtf", "sqrt", "expf", "exp", "tanhf", "tanh", "erff", "erf",
     "lo16", "hi16", "shared_address",
 ];
 

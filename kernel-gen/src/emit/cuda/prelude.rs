@@ -28,6 +28,10 @@ pub(super) enum Helper {
     Min { wide: bool },
     /// The larger of two integers.
     Max { wide: bool },
+    /// The smaller of two floats of a type, NaN if either is.
+    FloatMin(DType),
+    /// The larger of two floats of a type, NaN if either is.
+    FloatMax(DType),
     /// The first of two packed 16-bit values.
     Low,
     /// The second of two packed 16-bit values.
@@ -53,6 +57,8 @@ impl Helper {
             Helper::FloorMod { wide } => format!("floor_mod_{}", suffix(wide)),
             Helper::Min { wide } => format!("min_{}", suffix(wide)),
             Helper::Max { wide } => format!("max_{}", suffix(wide)),
+            Helper::FloatMin(d) => format!("min_{d}"),
+            Helper::FloatMax(d) => format!("max_{d}"),
             Helper::Low => "lo16".into(),
             Helper::High => "hi16".into(),
             Helper::Widen(d) => format!("{d}_to_f32"),
@@ -91,6 +97,18 @@ impl Helper {
             Helper::Max { wide } => {
                 format!("KG_FN {t} {name}({t} a, {t} b) {{\n  return a > b ? a : b;\n}}\n", t = int(wide))
             }
+            // `fminf` and `fmaxf` would give the operand that is a number. PTX ISA 8.7, section 9.7.3, has instructions that do
+            // not, and that cost no more.
+            Helper::FloatMin(DType::F32) | Helper::FloatMax(DType::F32) if arch.capability >= 80 => format!(
+                "KG_FN float {name}(float a, float b) {{\n  float r;\n  \
+                 asm(\"{word}.NaN.f32 %0, %1, %2;\" : \"=f\"(r) : \"f\"(a), \"f\"(b));\n  return r;\n}}\n",
+                word = if matches!(self, Helper::FloatMin(_)) { "min" } else { "max" },
+            ),
+            Helper::FloatMin(d) | Helper::FloatMax(d) => format!(
+                "KG_FN {t} {name}({t} a, {t} b) {{\n  return b {sign} a || b != b ? b : a;\n}}\n",
+                t = cuda_type(d),
+                sign = if matches!(self, Helper::FloatMin(_)) { '<' } else { '>' },
+            ),
             Helper::Low => {
                 format!("KG_FN unsigned short {name}(unsigned pair) {{\n  return (unsigned short)pair;\n}}\n")
             }

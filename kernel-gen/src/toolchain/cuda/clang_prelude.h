@@ -60,10 +60,6 @@ KG_FUNCTION float fmaf(float a, float b, float c) { return __builtin_fmaf(a, b, 
 KG_FUNCTION double fma(double a, double b, double c) { return __builtin_fma(a, b, c); }
 KG_FUNCTION float fabsf(float x) { return __builtin_fabsf(x); }
 KG_FUNCTION double fabs(double x) { return __builtin_fabs(x); }
-KG_FUNCTION float fminf(float a, float b) { return __builtin_fminf(a, b); }
-KG_FUNCTION float fmaxf(float a, float b) { return __builtin_fmaxf(a, b); }
-KG_FUNCTION double fmin(double a, double b) { return __builtin_fmin(a, b); }
-KG_FUNCTION double fmax(double a, double b) { return __builtin_fmax(a, b); }
 KG_FUNCTION float sqrtf(float x) { return __builtin_sqrtf(x); }
 KG_FUNCTION double sqrt(double x) { return __builtin_sqrt(x); }
 KG_FUNCTION void __syncwarp(unsigned mask = 0xffffffffu) { __nvvm_bar_warp_sync(mask); }

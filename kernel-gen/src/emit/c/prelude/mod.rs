@@ -47,7 +47,7 @@ pub(super) enum Helper {
     FloorDiv,
     /// Its remainder.
     FloorMod,
-    /// Smaller and larger of two scalars.
+    /// Smaller and larger of two scalars; of floats NaN if either is.
     MinMax(DType),
     /// `uint16_t` to `float`, binary16 or bfloat16.
     Widen(DType),
@@ -75,9 +75,9 @@ pub(super) enum Helper {
     StorePart(Vector, DType),
     /// Lanes to elements `stride` apart.
     Scatter(Vector, DType),
-    /// Lane-wise smaller.
+    /// Lane-wise smaller; NaN where either is.
     VectorMin(Vector),
-    /// Lane-wise larger.
+    /// Lane-wise larger; NaN where either is.
     VectorMax(Vector),
     /// A square of registers, in place.
     Transpose(Vector),
@@ -195,11 +195,15 @@ impl Helper {
             Helper::FloorMod => "KG_FN int64_t floor_mod(int64_t a, int64_t b) {\n  \
                  int64_t r = a % b;\n  return r != 0 && (r < 0) != (b < 0) ? r + b : r;\n}\n"
                 .into(),
-            Helper::MinMax(d) => format!(
-                "KG_FN {t} min_{d}({t} a, {t} b) {{\n  return a < b ? a : b;\n}}\n\
-                 KG_FN {t} max_{d}({t} a, {t} b) {{\n  return a > b ? a : b;\n}}\n",
-                t = c_type(d),
-            ),
+            Helper::MinMax(d) => {
+                // Both are NaN if either operand is. Where `b` is a literal no more than one comparison is left.
+                let b = if d.is_float() { " || b != b" } else { "" };
+                format!(
+                    "KG_FN {t} min_{d}({t} a, {t} b) {{\n  return b < a{b} ? b : a;\n}}\n\
+                     KG_FN {t} max_{d}({t} a, {t} b) {{\n  return b > a{b} ? b : a;\n}}\n",
+                    t = c_type(d),
+                )
+            }
             Helper::Widen(DType::Bf16) => "KG_FN float bf16_to_f32(uint16_t h) {\n  \
                  uint32_t u = (uint32_t)h << 16;\n  float f;\n  __builtin_memcpy(&f, &u, 4);\n  return f;\n}\n"
                 .into(),

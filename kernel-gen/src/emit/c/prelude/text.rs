@@ -280,17 +280,20 @@ pub(super) fn transpose(name: &str, v: Vector) -> String {
     out
 }
 
+/// Lane-wise smaller or larger; NaN where either operand is. The instructions of x86 give their second operand where one is
+/// NaN, so `a` is the second, and lanes of `b` that are NaN get all their bits set. Where `b` is constant that costs nothing.
 pub(super) fn min_max(name: &str, v: Vector, isa: Isa, word: &str, sign: char) -> String {
     let head = format!("KG_FN {v} {name}({v} a, {v} b) {{\n", v = v.name());
+    let (vector, m) = (v.name(), v.mask().name());
     let body = match intrinsic(v) {
         Some((prefix, suffix)) if isa.is_x86() => {
-            format!("  return ({v}){prefix}_{word}_{suffix}(({raw})a, ({raw})b);\n", v = v.name(), raw = raw(v))
+            let raw = raw(v);
+            format!("  return ({vector})(({m}){prefix}_{word}_{suffix}(({raw})b, ({raw})a) | ({m})(b != b));\n")
         }
-        _ => format!(
-            "  {m} pick = ({m})(a {sign} b);\n  return ({v})((pick & ({m})a) | (~pick & ({m})b));\n",
-            m = v.mask().name(),
-            v = v.name()
-        ),
+        _ => {
+            let nan = if v.dtype.is_float() { format!(" | ({m})(b != b)") } else { String::new() };
+            format!("  {m} pick = ({m})(b {sign} a){nan};\n  return ({vector})((pick & ({m})b) | (~pick & ({m})a));\n")
+        }
     };
     format!("{head}{body}}}\n")
 }
