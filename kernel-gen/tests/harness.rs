@@ -152,7 +152,7 @@ fn a_call_finds_in_the_caches_what_is_kept_there_and_nothing_else() {
     for threads in [1, 2] {
         let mut session = program.start(&input, 0).unwrap();
         let mut fastest = |kept| {
-            session.prepare(threads, Duration::from_micros(100), kept, limit).unwrap();
+            session.prepare(threads, (Duration::from_micros(100), 1), kept, limit).unwrap();
             let samples = session.sample(15, limit).unwrap();
             assert!(samples.len() == 15 && samples.iter().all(|s| s.ns > 0.0), "{samples:?}");
             samples.iter().map(|s| s.ns).fold(f64::INFINITY, f64::min)

@@ -238,6 +238,12 @@ fn what_cannot_be_tuned_is_named_with_a_mend() {
         (vec!["tune", "--workload", key, "--only", "x"], "cannot be used with"),
         (vec!["tune", &spec, "--seconds=-3"], "write a number of seconds above 0"),
         (vec!["tune", &spec, "--seconds", "-3"], "write a number of seconds above 0"),
+        (vec!["tune", &spec, "--repeat", "0"], "0 is not in 1..=100000"),
+        (vec!["tune", &spec, "--number", "0"], "0 is not in 1..=1000000"),
+        (vec!["tune", &spec, "--cooldown=-1"], "write a number of at least 0"),
+        (vec!["bench", &spec, "--min-repeat-ms", "much"], "write a number of at least 0"),
+        (vec!["tune", &spec, "--build-timeout", "0"], "write a number of seconds above 0"),
+        (vec!["tune", &spec, "--run-timeout", "nan"], "write a number of seconds above 0"),
         (vec!["tune", &spec, "--threads", "1024"], "kernels on 1024 threads cannot be timed on"),
         (vec!["bench", &spec, "--threads", "1024"], "kernels on 1024 threads cannot be timed on"),
         (vec!["tune", "--workload", "matmul-f32", &spec], "matmul-f32"),
@@ -362,6 +368,43 @@ fn a_workload_is_tuned_on_this_cpu_and_the_next_build_uses_its_record() {
     let origins: Vec<&str> =
         explained["targets"].as_array().unwrap().iter().filter_map(|t| t["choice"]["origin"].as_str()).collect();
     assert!(origins.contains(&"exact"), "{}", output.text);
+}
+
+#[test]
+fn configs_are_measured_as_is_asked_for_and_the_export_says_how() {
+    let folder = Folder::new("settings");
+    let how = ["--number", "3", "--repeat", "4", "--min-repeat-ms", "0.25", "--cooldown", "0.01"];
+    let limits = ["--build-timeout", "50", "--run-timeout", "5"];
+    let what = ["tune", "--quiet", "--workload", TINY, "--template", "plain", "--trials", "3"];
+    let done = binary(&folder, &[&what[..], &how, &limits].concat()).output().unwrap();
+    assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
+    let log = Log::read(&[folder.file("tuning.jsonl")]).unwrap();
+    for entry in &log.entries {
+        assert!(entry.cost_s.is_some_and(|s| s > 0.01), "{entry:?}");
+        let Outcome::Timed(timing) = &entry.trial.outcome else { continue };
+        assert_eq!(timing.samples_us.len(), 4);
+    }
+    let (run, _) = log.runs.values().next().unwrap();
+    let settings = run.settings.unwrap();
+    assert_eq!((settings.number, settings.repeat, settings.min_repeat_ms), (3, [4, 4], 0.25));
+    assert_eq!((settings.cooldown_s, settings.build_timeout_s, settings.run_timeout_s), (0.01, 50.0, 5.0));
+    let host = run.host.as_ref().unwrap();
+    assert!(!host.os.is_empty() && host.processors > 0 && host.packages.contains_key("compiler"), "{host:?}");
+    // The comparison is in the log too: the report divides the times of one comparison by each other.
+    assert_eq!(log.compared.len(), 1);
+    assert_eq!(log.compared[0].candidates.iter().filter(|c| c.is_chosen).count(), 1);
+
+    let exported = command(&["export", &folder.file("tuning.jsonl")]);
+    let line: serde_json::Value = serde_json::from_str(exported.text.lines().next().unwrap()).unwrap();
+    let execution = &line["execution_config"];
+    assert_eq!((&execution["number"], &execution["repeat"]), (&3.into(), &4.into()));
+    assert_eq!((&execution["min_repeat_ms"], &execution["cooldown_s"]), (&0.25.into(), &0.01.into()));
+    assert_eq!((&execution["build_timeout_s"], &execution["run_timeout_s"]), (&50.0.into(), &5.0.into()));
+    assert_eq!(line["software_config"]["os"], host.os.as_str());
+    assert_eq!(line["hardware_config"]["cpu_count"], host.processors);
+    assert_eq!(line["software_config"]["packages"]["kernel-gen"], env!("CARGO_PKG_VERSION"));
+    assert!(line["hardware_config"]["memory_GB"].as_f64().is_some_and(|gb| gb > 0.1), "{line}");
+    assert!(line["metrics"]["all_cost_s"].as_f64().is_some_and(|s| s > 0.01), "{line}");
 }
 
 #[cfg(unix)]

@@ -8,10 +8,12 @@ use crate::records::{BestRecords, Choice};
 use crate::space::{Config, Value};
 use crate::spec::{Fallback, KernelSpec, Spec, WorkloadSpec};
 use crate::target::Target;
+use crate::tune::measure;
 use crate::workload::{Op, Workload, WorkloadError};
 use clap::Args;
 use serde_json::{Value as Json, json};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 /// Where the spec and the records are.
 #[derive(Args, Clone, Debug)]
@@ -48,6 +50,52 @@ pub(super) struct Measured {
     /// Threads that CPU kernels run on [default: what the spec says, or 1]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1024))]
     threads: Option<u32>,
+}
+
+/// How configs are measured: the options that `tune` and `bench` have in common.
+#[derive(Args, Clone, Debug)]
+pub(super) struct Measuring {
+    /// Give a config up whose compiler uses a processor for longer than this [default: 3 for C, 4 for CUDA; 60 in bench]
+    #[arg(long, value_name = "S", value_parser = super::tune::seconds, allow_negative_numbers = true)]
+    build_timeout: Option<f64>,
+    /// Give a config up of which one call takes longer than this [default: 1]
+    #[arg(long, value_name = "S", value_parser = super::tune::seconds, allow_negative_numbers = true)]
+    run_timeout: Option<f64>,
+    /// Calls that a sample is the mean of, at least; more where --min-repeat-ms needs them [default: 1]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
+    number: Option<u32>,
+    /// Samples of every config [default: 5 to 15, fewer where calls are long or slow, and 31 in comparisons]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=100_000))]
+    repeat: Option<u32>,
+    /// Repeat calls until a sample takes this long [default: 1.5]
+    #[arg(long, value_name = "MS", value_parser = not_negative, allow_negative_numbers = true)]
+    min_repeat_ms: Option<f64>,
+    /// Rest before each config is timed [default: 0]
+    #[arg(long, value_name = "S", value_parser = not_negative, allow_negative_numbers = true)]
+    cooldown: Option<f64>,
+}
+
+/// A time that may be 0.
+fn not_negative(text: &str) -> Result<f64, String> {
+    let time = text.parse().ok().filter(|s: &f64| *s >= 0.0 && *s <= 86_400_000.0);
+    time.ok_or_else(|| "write a number of at least 0, and of at most a day".to_string())
+}
+
+impl Measuring {
+    /// `options`, with what is asked for in their place.
+    pub(super) fn applied(&self, options: measure::Options) -> measure::Options {
+        let mut options = options;
+        let limit = |s: f64| Duration::from_secs_f64(s.min(1e9));
+        options.build_limit = self.build_timeout.map(limit).or(options.build_limit);
+        options.run_limit = self.run_timeout.map_or(options.run_limit, limit);
+        options.cooldown = self.cooldown.map_or(options.cooldown, limit);
+        if let Some(repeat) = self.repeat {
+            options.sampling = options.sampling.with_repeat(repeat as usize);
+        }
+        options.sampling.number = self.number.map_or(options.sampling.number, |n| n as usize);
+        options.sampling.sample_us = self.min_repeat_ms.map_or(options.sampling.sample_us, |ms| ms * 1e3);
+        options
+    }
 }
 
 impl Measured {

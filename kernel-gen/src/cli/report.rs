@@ -3,7 +3,6 @@
 use super::project::{Files, Project, label};
 use super::{Failure, Output};
 use crate::records::log::Log;
-use crate::templates::Registry;
 use crate::tune::report::{Names, Report};
 use clap::Args;
 use std::path::PathBuf;
@@ -27,7 +26,7 @@ pub(super) struct Arguments {
     files: Files,
 }
 
-pub(super) fn run(registry: &Registry, arguments: &Arguments) -> Result<Output, Failure> {
+pub(super) fn run(arguments: &Arguments) -> Result<Output, Failure> {
     let project = Project::load(&arguments.files)?;
     let log = Log::read(&arguments.logs).map_err(|e| e.to_string())?;
     if log.entries.is_empty() {
@@ -39,7 +38,7 @@ pub(super) fn run(registry: &Registry, arguments: &Arguments) -> Result<Output, 
         let named = || (label(w.name.as_deref(), &w.workload), 0.0);
         names.entry(w.workload.key()).or_insert_with(named).1 += f64::from(w.count);
     }
-    let report = Report::new(&arguments.title, &log, registry, &names, Some(&project.records));
+    let report = Report::new(&arguments.title, &log, &names, Some(&project.records));
     let shown = arguments.output.display().to_string().replace('\\', "/");
     std::fs::write(&arguments.output, report.to_html()).map_err(|e| format!("{shown}: cannot be written: {e}"))?;
     let (trials, layers) = (log.entries.len(), report.benches.iter().map(|b| b.layers.len()).sum::<usize>());

@@ -5,7 +5,7 @@
 //! `software_config`, error and throughput into `metrics`. A best record keeps neither spread nor date, so that
 //! `runtime_ms_std` and `timestamp` are null there; a trial has both.
 
-use super::log::{Entry, Log, Machine, RunId};
+use super::log::{Entry, Host, Log, Machine, RunId, Settings};
 use super::{BestRecords, Outcome, Record};
 use crate::space::{Config, Value};
 use crate::workload::{Role, Workload};
@@ -38,6 +38,7 @@ struct Common<'a> {
     max_error: f64,
     median_us: f64,
     machine: Option<&'a Machine>,
+    host: Option<&'a Host>,
 }
 
 impl Common<'_> {
@@ -52,6 +53,16 @@ impl Common<'_> {
         let mut hardware = Map::new();
         hardware.insert("device".into(), json!(self.device));
         let mut software = Map::new();
+        if let Some(Host { os, kernel, arch, processors, memory_mib, packages }) = self.host {
+            let known = |text: &str| if text.is_empty() { Json::Null } else { json!(text) };
+            software.insert("os".into(), known(os));
+            software.insert("os_kernel".into(), known(kernel));
+            software.insert("packages".into(), json!(packages));
+            hardware.insert("architecture".into(), known(arch));
+            hardware.insert("cpu_count".into(), if *processors == 0 { Json::Null } else { json!(processors) });
+            let gb = (*memory_mib as f64 / 1024.0 * 10.0).round() / 10.0;
+            hardware.insert("memory_GB".into(), if *memory_mib == 0 { Json::Null } else { json!(gb) });
+        }
         match self.machine {
             Some(Machine::Cpu { isa, compiler }) => {
                 hardware.insert("cpu_isa".into(), json!(isa));
@@ -118,6 +129,7 @@ fn of_record(r: &Record) -> Json {
         max_error: r.max_error,
         median_us: r.time_us,
         machine: None,
+        host: None,
     };
     let mut json = common.json();
     json["metrics"]["verified"] = json!(r.verified);
@@ -130,6 +142,7 @@ fn of_record(r: &Record) -> Json {
 
 fn of_entry(entry: &Entry, log: &Log) -> Option<Json> {
     let Outcome::Timed(timing) = &entry.trial.outcome else { return None };
+    let run = log.runs.get(&entry.run).map(|(run, _)| run);
     let common = Common {
         workload: &entry.task.workload,
         target: &entry.task.target,
@@ -143,6 +156,7 @@ fn of_entry(entry: &Entry, log: &Log) -> Option<Json> {
         max_error: timing.max_error,
         median_us: timing.median_us(),
         machine: entry.machine.as_deref(),
+        host: run.and_then(|run| run.host.as_ref()),
     };
     let mut json = common.json();
     let ms: Vec<f64> = timing.samples_us.iter().map(|us| us / 1e3).collect();
@@ -152,12 +166,32 @@ fn of_entry(entry: &Entry, log: &Log) -> Option<Json> {
     json.insert("runtime_ms_mean".into(), json!(mean));
     json.insert("runtime_ms_std".into(), json!(std));
     json.insert("timestamp".into(), timestamp(entry, log));
-    json.insert("execution_config".into(), json!({"number": 1, "repeat": ms.len(), "min_repeat_ms": 0}));
+    json.insert("execution_config".into(), execution(run.and_then(|run| run.settings), ms.len()));
     json.insert("runtime_raw".into(), json!(ms));
+    if let Some(cost_s) = entry.cost_s {
+        json["metrics"]["all_cost_s"] = json!(cost_s);
+    }
     if !timing.cold_us.is_empty() {
         json["metrics"]["runtime_ms_cold_median"] = json!(timing.cold_median_us() / 1e3);
     }
     Some(Json::Object(json))
+}
+
+/// The settings that were in force, as far as the log says them, and how many samples there are.
+fn execution(settings: Option<Settings>, samples: usize) -> Json {
+    let Some(Settings { number, repeat, min_repeat_ms, cooldown_s, build_timeout_s, run_timeout_s }) = settings else {
+        return json!({ "repeat": samples });
+    };
+    json!({
+        "number": number,
+        "repeat": samples,
+        "repeat_at_least": repeat[0],
+        "repeat_at_most": repeat[1],
+        "min_repeat_ms": min_repeat_ms,
+        "cooldown_s": cooldown_s,
+        "build_timeout_s": build_timeout_s,
+        "run_timeout_s": run_timeout_s,
+    })
 }
 
 /// When a trial was made, `20191123003411` in UTC; null where its run's line is lost.

@@ -2,7 +2,7 @@
 
 mod json;
 
-use super::project::{Measured, target_here};
+use super::project::{Measured, Measuring, target_here};
 use super::tune::{seconds, stop_on_interrupt};
 use super::{Failure, Output};
 use crate::target::Device;
@@ -36,6 +36,8 @@ use std::time::Duration;
 pub(super) struct Arguments {
     #[command(flatten)]
     measured: Measured,
+    #[command(flatten)]
+    measuring: Measuring,
     /// The folder of best records [default: tuned, beside the spec]
     #[arg(long, value_name = "FOLDER")]
     tuned: Option<PathBuf>,
@@ -99,6 +101,7 @@ pub(super) fn run(registry: &Registry, arguments: &Arguments) -> Result<Output, 
             seed: arguments.seed.wrapping_add(1),
             ..measure::Options::default()
         };
+        let measuring = arguments.measuring.applied(measuring);
         let mut attached = measure::for_target(scope, target, measuring).map_err(|e| e.to_string())?;
         let provenance = &attached.provenance;
         let bench = Bench { registry, target, records: &project.records, options: &options, provenance };

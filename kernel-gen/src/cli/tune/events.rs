@@ -31,12 +31,15 @@ impl<'p> Events<'p> {
                     "name": i.name, "workload": i.key.workload, "target": i.key.target, "template": i.key.template,
                 })).collect::<Vec<_>>(),
             }),
-            Event::Trial { entry, trial, best } => {
+            Event::Trial { entry, trial, best, cost } => {
                 let mut json = json!({
                     "event": "trial", "at": seconds, "name": self.plan.items[entry].name,
                     "template": self.plan.items[entry].key.template, "index": trial.index,
                     "config": trial.config.to_string(), "best": best,
                 });
+                if let Some(cost) = cost {
+                    merge(&mut json, json!({ "cost_s": (cost.as_secs_f64() * 1e3).round() / 1e3 }));
+                }
                 merge(&mut json, outcome(&trial.outcome));
                 json
             }

@@ -3,10 +3,10 @@
 mod events;
 mod plan;
 
-use super::project::{Measured, Project, target, target_here};
+use super::project::{Measured, Measuring, Project, target, target_here};
 use super::{Failure, Output};
 use crate::diagnostic::closest;
-use crate::records::log::{Log, LogReader, LogWriter, Machine, Run};
+use crate::records::log::{ComparedConfig, Host, Log, LogReader, LogWriter, Machine, Run, Settings};
 use crate::records::{BestRecords, FailureKind, Outcome, Record, Trial};
 use crate::space::Config;
 use crate::target::{Device, Target};
@@ -16,7 +16,7 @@ use crate::tune::landscape::Landscape;
 use crate::tune::measure::{self, Measurer, Provenance};
 use crate::tune::progress::{Progress, Style, counted, table};
 use crate::tune::replay::{Recording, Replay};
-use crate::tune::session::{self, Entry, Event, Options, Stop, Summary, Verdict};
+use crate::tune::session::{self, Candidate, Entry, Event, Options, Stop, Summary, Verdict};
 use crate::tune::tuner;
 use clap::Args;
 use events::Events;
@@ -51,6 +51,8 @@ use std::sync::OnceLock;
 pub(super) struct Arguments {
     #[command(flatten)]
     measured: Measured,
+    #[command(flatten)]
+    measuring: Measuring,
     /// Only this template; may be given several times
     #[arg(long, value_name = "NAME")]
     template: Vec<String>,
@@ -105,6 +107,9 @@ struct Bench {
     device: String,
     threads: u32,
     machine: Machine,
+    /// How it measures, and the host; none of a recording.
+    settings: Option<Settings>,
+    host: Option<Host>,
 }
 
 pub(super) fn run(registry: &Registry, arguments: &Arguments) -> Result<Output, Failure> {
@@ -124,7 +129,7 @@ pub(super) fn run(registry: &Registry, arguments: &Arguments) -> Result<Output, 
     let know = |bench: &Bench| Known::new(registry, &project, arguments, &plan, Some(bench));
     if let Some(recording) = recording {
         let device = recording.device.clone().unwrap_or_else(|| "a recording".to_string());
-        let bench = Bench { device, threads, machine: Machine::Other };
+        let bench = Bench { device, threads, machine: Machine::Other, settings: None, host: None };
         let known = known.get_or_init(|| know(&bench)).as_ref().map_err(Failure::clone)?;
         return match arguments.dry_run {
             true => Ok(Output::success(described(&plan, known, &arguments.options(&plan)))),
@@ -143,8 +148,10 @@ pub(super) fn run(registry: &Registry, arguments: &Arguments) -> Result<Output, 
             seed: arguments.seed.wrapping_add(1),
             ..measure::Options::default()
         };
+        let options = arguments.measuring.applied(options);
+        let settings = options.settings(target);
         let mut attached = measure::for_target(scope, target, options).map_err(|e| e.to_string())?;
-        let bench = Bench::of(&attached.provenance);
+        let bench = Bench { settings: Some(settings), ..Bench::of(&attached.provenance) };
         let known = known.get_or_init(|| know(&bench)).as_ref().map_err(Failure::clone)?;
         tune(arguments, kind, &plan, known, &bench, &mut *attached.measurer)
     })
@@ -165,7 +172,8 @@ impl Bench {
                 uuid: provenance.uuid.clone().unwrap_or_default(),
             },
         };
-        Bench { device: provenance.device.clone(), threads: provenance.threads, machine }
+        let (device, host) = (provenance.device.clone(), Some(provenance.host()));
+        Bench { device, threads: provenance.threads, machine, settings: None, host }
     }
 }
 
@@ -351,6 +359,7 @@ fn tune<'t>(
     let mut writer = match log {
         Some(file) => {
             let run = Run::new(&bench.device, bench.threads, bench.machine.clone(), kind.name(), arguments.seed);
+            let run = Run { settings: bench.settings, host: bench.host.clone(), ..run };
             Some(LogWriter::open(file, run).map_err(|e| e.to_string())?)
         }
         None => None,
@@ -368,8 +377,15 @@ fn tune<'t>(
         if let Event::Trial { entry, trial, .. } = event {
             made.take(&plan.items[entry].key.template, trial);
         }
-        if let (Event::Trial { entry, trial, .. }, Some(writer)) = (event, &mut writer) {
-            writer.append(&plan.items[entry].key, trial).map_err(|e| e.to_string())?;
+        if let (Event::Trial { entry, trial, cost, .. }, Some(writer)) = (event, &mut writer) {
+            writer.append_costing(&plan.items[entry].key, trial, cost).map_err(|e| e.to_string())?;
+        }
+        if let (Event::Decided { verdict, .. }, Some(writer)) = (event, &mut writer)
+            && let Some(first) = verdict.candidates().first()
+        {
+            let key = &plan.items[first.entry].key;
+            let task = (key.workload.as_str(), key.target.as_str());
+            writer.append_compared(task, compared(plan, verdict)).map_err(|e| e.to_string())?;
         }
         progress.event(board, event);
         events.as_mut().map_or(Ok(()), |events| events.event(board, event))
@@ -419,6 +435,20 @@ fn tune<'t>(
         _ => {}
     }
     Ok(Output { text, errors, success })
+}
+
+/// What the log says of a comparison.
+fn compared(plan: &Plan<'_>, verdict: &Verdict) -> Vec<ComparedConfig> {
+    let chosen = verdict.choice();
+    let config = |c: &Candidate| ComparedConfig {
+        template: plan.items[c.entry].key.template.clone(),
+        version: plan.items[c.entry].key.template_version,
+        config: c.config.clone(),
+        is_default: c.is_default,
+        is_chosen: chosen == Some(c),
+        us: c.compared_us().filter(|us| us.is_finite()),
+    };
+    verdict.candidates().iter().map(config).collect()
 }
 
 /// What became of the trials of this run.

@@ -1,6 +1,6 @@
 //! What several logs say together.
 
-use super::{Entry, LogError, LogItem, LogReader, Run, RunId, Seed, TaskKey};
+use super::{Compared, Entry, LogError, LogItem, LogReader, Run, RunId, Seed, TaskKey};
 use crate::diagnostic::Diagnostic;
 use crate::records::judge::summarised;
 use crate::records::{Mismatch, Purpose};
@@ -13,6 +13,8 @@ use std::path::Path;
 pub struct Log {
     /// The trials. One that stands in several of the files is here once.
     pub entries: Vec<Entry>,
+    /// The comparisons at the ends of runs.
+    pub compared: Vec<Compared>,
     /// The seeds.
     pub seeds: Vec<Seed>,
     /// The runs, and when they began, in seconds since 1970.
@@ -42,6 +44,12 @@ impl Log {
             match item {
                 Err(skipped) => self.skipped.push(skipped),
                 Ok(LogItem::Run { id, run, started }) => drop(self.runs.insert(id, (*run, started))),
+                Ok(LogItem::Compared(compared)) => {
+                    // One that stands in several of the files is here once.
+                    if !self.compared.contains(&compared) {
+                        self.compared.push(*compared);
+                    }
+                }
                 Ok(LogItem::Seed(seed)) => self.seeds.push(*seed),
                 Ok(LogItem::Trial(entry)) => {
                     if entry.machine.is_none() {

@@ -3,11 +3,12 @@
 //! The forms that are written live here and not on [`Trial`]: what a log calls things stays the same when the
 //! program's own types change.
 
-use super::{Entry, LOG_SCHEMA, Machine, Place, Run, RunId, Seed, TaskKey};
+use super::{Compared, ComparedConfig, Entry, Host, LOG_SCHEMA, Machine, Place, Run, RunId, Seed, Settings, TaskKey};
 use crate::records::{Failure, FailureKind, Mismatch, Outcome, Timing, Trial, is_file_word};
 use crate::space::{Config, Fingerprint};
 use crate::stable::stable_hash;
 use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
 use std::fmt;
 
 /// What stands between a line's content and its checksum.
@@ -18,6 +19,7 @@ const SUM: &str = ",\"sum\":\"";
 pub(in crate::records) enum Parsed {
     Run(RunId, Box<Run>, u64),
     Trial(Box<Entry>),
+    Compared(Box<Compared>),
     Seed(Box<Seed>),
 }
 
@@ -97,6 +99,62 @@ enum MachineForm {
     Other {},
 }
 
+/// As [`Settings`].
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct SettingsForm {
+    number: u64,
+    repeat: [u64; 2],
+    min_repeat_ms: f64,
+    cooldown_s: f64,
+    build_timeout_s: f64,
+    run_timeout_s: f64,
+}
+
+/// As [`Host`].
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct HostForm {
+    os: String,
+    kernel: String,
+    arch: String,
+    processors: u32,
+    memory_mib: u64,
+    packages: BTreeMap<String, String>,
+}
+
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct ComparedForm {
+    log: i64,
+    line: String,
+    workload: String,
+    target: String,
+    device: String,
+    threads: u32,
+    candidates: Vec<CandidateForm>,
+    run: String,
+    n: u64,
+    at: f64,
+    #[serde(default, skip_serializing)]
+    #[expect(dead_code, reason = "it was compared before the line was parsed")]
+    sum: String,
+}
+
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct CandidateForm {
+    template: String,
+    version: u32,
+    config: String,
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    default: bool,
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    chosen: bool,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    us: Option<f64>,
+}
+
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct RunForm {
@@ -111,6 +169,10 @@ struct RunForm {
     seed: u64,
     /// Seconds since 1970.
     started: u64,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    measure: Option<SettingsForm>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    host: Option<HostForm>,
     #[serde(default, skip_serializing)]
     #[expect(dead_code, reason = "it was compared before the line was parsed")]
     sum: String,
@@ -153,6 +215,8 @@ struct TrialForm {
     run: String,
     n: u64,
     at: f64,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    cost_s: Option<f64>,
     #[serde(default, skip_serializing)]
     #[expect(dead_code, reason = "it was compared before the line was parsed")]
     sum: String,
@@ -231,8 +295,52 @@ impl Run {
             tuner: self.tuner.clone(),
             seed: self.seed,
             started,
+            measure: self.settings.map(|s| SettingsForm {
+                number: s.number,
+                repeat: s.repeat,
+                min_repeat_ms: s.min_repeat_ms,
+                cooldown_s: s.cooldown_s,
+                build_timeout_s: s.build_timeout_s,
+                run_timeout_s: s.run_timeout_s,
+            }),
+            host: self.host.clone().map(|Host { os, kernel, arch, processors, memory_mib, packages }| HostForm {
+                os,
+                kernel,
+                arch,
+                processors,
+                memory_mib,
+                packages,
+            }),
             sum: String::new(),
         })
+    }
+
+    /// The line of a comparison.
+    pub(in crate::records) fn compared_line(&self, compared: &Compared) -> Result<String, String> {
+        let candidate = |c: &ComparedConfig| CandidateForm {
+            template: c.template.clone(),
+            version: c.version,
+            config: c.config.to_string(),
+            default: c.is_default,
+            chosen: c.is_chosen,
+            us: c.us,
+        };
+        let form = ComparedForm {
+            log: LOG_SCHEMA,
+            line: "compared".into(),
+            workload: compared.workload.clone(),
+            target: compared.target.clone(),
+            device: compared.device.clone(),
+            threads: compared.threads,
+            candidates: compared.candidates.iter().map(candidate).collect(),
+            run: compared.run.to_string(),
+            n: compared.number,
+            at: milliseconds(compared.at_s),
+            sum: String::new(),
+        };
+        let line = seal(&form)?;
+        compared_of(form)?;
+        Ok(line)
     }
 
     /// The line of one of its trials, or why nothing may be written: a line that nobody could read again.
@@ -240,7 +348,7 @@ impl Run {
         &self,
         run: RunId,
         number: u64,
-        at_s: f64,
+        (at_s, cost_s): (f64, Option<f64>),
         task: &TaskKey,
         trial: &Trial,
     ) -> Result<String, String> {
@@ -269,8 +377,8 @@ impl Run {
             seed: self.seed,
             run: run.to_string(),
             n: number,
-            // Whole milliseconds: more digits would be noise.
-            at: (at_s * 1e3).round() / 1e3,
+            at: milliseconds(at_s),
+            cost_s: cost_s.map(milliseconds),
             sum: String::new(),
         };
         match &trial.outcome {
@@ -331,8 +439,11 @@ pub(in crate::records) fn parse_line(text: &str, place: &Place, last: bool) -> R
     match head.line.as_str() {
         "run" => run(serde_json::from_str(text).map_err(malformed)?),
         "trial" => trial(serde_json::from_str(text).map_err(malformed)?, place).map(Box::new).map(Parsed::Trial),
+        "compared" => compared_of(serde_json::from_str(text).map_err(malformed)?).map(Box::new).map(Parsed::Compared),
         "seed" => seed(serde_json::from_str(text).map_err(malformed)?, place).map(Box::new).map(Parsed::Seed),
-        other => Err(format!("a line cannot be a \"{other}\": it is a run, a trial or a seed")),
+        other => {
+            Err(format!("a line cannot be a \"{other}\": it is a run, a trial, a comparison (\"compared\") or a seed"))
+        }
     }
     .map_err(LineFault::Malformed)
 }
@@ -376,8 +487,24 @@ fn run(form: RunForm) -> Result<Parsed, String> {
         }
         MachineForm::Other {} => Machine::Other,
     };
-    let RunForm { generator, device, threads, tuner, seed, .. } = form;
-    let run = Run { generator, device, threads, machine, tuner, seed };
+    let RunForm { generator, device, threads, tuner, seed, measure, host, .. } = form;
+    let settings = measure.map(|s| Settings {
+        number: s.number,
+        repeat: s.repeat,
+        min_repeat_ms: s.min_repeat_ms,
+        cooldown_s: s.cooldown_s,
+        build_timeout_s: s.build_timeout_s,
+        run_timeout_s: s.run_timeout_s,
+    });
+    let host = host.map(|HostForm { os, kernel, arch, processors, memory_mib, packages }| Host {
+        os,
+        kernel,
+        arch,
+        processors,
+        memory_mib,
+        packages,
+    });
+    let run = Run { generator, device, threads, machine, tuner, seed, settings, host };
     Ok(Parsed::Run(id, Box::new(run), form.started))
 }
 
@@ -398,8 +525,41 @@ fn trial(form: TrialForm, place: &Place) -> Result<Entry, String> {
         run,
         number: form.n,
         at_s: form.at,
+        cost_s: form.cost_s,
         machine: None,
         place: place.clone(),
+    })
+}
+
+/// Whole milliseconds of seconds: more digits would be noise.
+fn milliseconds(seconds: f64) -> f64 {
+    (seconds * 1e3).round() / 1e3
+}
+
+fn compared_of(form: ComparedForm) -> Result<Compared, String> {
+    for (key, word) in [("workload", &form.workload), ("target", &form.target)] {
+        if !is_file_word(word) {
+            return Err(format!("`{key}` is not a name: \"{}\"", word.escape_debug()));
+        }
+    }
+    positive("threads", u64::from(form.threads))?;
+    let candidate = |c: CandidateForm| -> Result<ComparedConfig, String> {
+        if c.us.is_some_and(|us| !us.is_finite() || us <= 0.0) {
+            return Err("a time is not a finite number of microseconds above 0".into());
+        }
+        let config = config(&c.config)?;
+        let CandidateForm { template, version, default, chosen, us, .. } = c;
+        Ok(ComparedConfig { template, version, config, is_default: default, is_chosen: chosen, us })
+    };
+    Ok(Compared {
+        workload: form.workload,
+        target: form.target,
+        device: form.device,
+        threads: form.threads,
+        candidates: form.candidates.into_iter().map(candidate).collect::<Result<_, _>>()?,
+        run: run_id(&form.run)?,
+        number: form.n,
+        at_s: form.at,
     })
 }
 

@@ -17,6 +17,7 @@
 //! |---|---|
 //! | `run` | one run of a tuner: the machine in full (driver, toolkit, clocks, unit), so that trials need not repeat it |
 //! | `trial` | one config and what became of it: times of a result that was checked, or a `failure` and its `detail` |
+//! | `compared` | the candidates of a workload's comparison at the end of a run, and which was chosen |
 //! | `seed` | one config that somebody else measured and nobody here has checked: where a tuner may start, never a record |
 //!
 //! Configs are written by content; the `index` beside it is for people. [`LogWriter`] appends, [`LogReader`] streams,
@@ -90,6 +91,84 @@ pub struct Run {
     pub tuner: String,
     /// Its seed.
     pub seed: u64,
+    /// How it measured; none in logs of before that was written, and where nothing was measured.
+    pub settings: Option<Settings>,
+    /// The host; none in logs of before that was written.
+    pub host: Option<Host>,
+}
+
+/// How trials were measured.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub struct Settings {
+    /// Calls of a sample, at the least.
+    pub number: u64,
+    /// Samples of a config, at the least and at the most: where the two differ, as many as make its interval narrow.
+    pub repeat: [u64; 2],
+    /// Calls are repeated until a sample takes this long, in milliseconds.
+    pub min_repeat_ms: f64,
+    /// Seconds of rest before a config is timed.
+    pub cooldown_s: f64,
+    /// Seconds of a processor that a compiler may use.
+    pub build_timeout_s: f64,
+    /// Seconds that one call may take.
+    pub run_timeout_s: f64,
+}
+
+/// The machine that a device is in. Empty texts and 0 stand for what could not be found out.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Host {
+    /// The operating system and its version, such as `Debian GNU/Linux 12 (bookworm)`.
+    pub os: String,
+    /// Its kernel, such as `Linux 6.1.0`.
+    pub kernel: String,
+    /// The architecture, such as `x86_64`.
+    pub arch: String,
+    /// Processors that the process may use.
+    pub processors: u32,
+    /// Memory in MiB.
+    pub memory_mib: u64,
+    /// Versions of what made and runs the code: this library, compilers, drivers.
+    pub packages: std::collections::BTreeMap<String, String>,
+}
+
+/// The comparison of a workload at the end of a run: what the choice was made by. Samples of all candidates were taken in turn,
+/// so their times may be divided by each other, and by no others.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Compared {
+    /// The workload's key.
+    pub workload: String,
+    /// The target's name.
+    pub target: String,
+    /// The device.
+    pub device: String,
+    /// The threads that it ran on.
+    pub threads: u32,
+    /// All that was compared.
+    pub candidates: Vec<ComparedConfig>,
+    /// The run that it belongs to.
+    pub run: RunId,
+    /// Its number among the comparisons of the run, from 0.
+    pub number: u64,
+    /// Seconds from the start of the run.
+    pub at_s: f64,
+}
+
+/// A config in a comparison.
+#[derive(Clone, PartialEq, Debug)]
+pub struct ComparedConfig {
+    /// Its template.
+    pub template: String,
+    /// The template's version.
+    pub version: u32,
+    /// The config.
+    pub config: Config,
+    /// Whether it is what a build uses without any record.
+    pub is_default: bool,
+    /// Whether it was chosen: the record of the workload from then on.
+    pub is_chosen: bool,
+    /// The median of what the candidates were compared by, in microseconds (see
+    /// [`Timing::compared_us`](crate::records::Timing::compared_us)); none where it failed.
+    pub us: Option<f64>,
 }
 
 impl Run {
@@ -102,6 +181,8 @@ impl Run {
             machine,
             tuner: tuner.to_string(),
             seed,
+            settings: None,
+            host: None,
         }
     }
 }
@@ -190,6 +271,8 @@ pub struct Entry {
     pub number: u64,
     /// Seconds from the start of the run.
     pub at_s: f64,
+    /// Seconds that the trial cost: to build, check and time it, without waiting. AutoTVM's `all_cost`.
+    pub cost_s: Option<f64>,
     /// The machine; none where the run's own line is lost.
     pub machine: Option<Arc<Machine>>,
     /// Where it was read.

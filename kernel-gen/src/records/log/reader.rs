@@ -1,7 +1,7 @@
 //! Reads a log, line by line.
 
 use super::line::{LineFault, Parsed, parse_line};
-use super::{Entry, LogError, Place, Run, RunId, Seed};
+use super::{Compared, Entry, LogError, Place, Run, RunId, Seed};
 use crate::diagnostic::Diagnostic;
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -29,6 +29,8 @@ pub enum LogItem {
     },
     /// A config was tried.
     Trial(Box<Entry>),
+    /// A workload's fastest configs were compared.
+    Compared(Box<Compared>),
     /// A config was measured elsewhere.
     Seed(Box<Seed>),
 }
@@ -156,6 +158,7 @@ impl<R: BufRead> Iterator for LogReader<R> {
                     entry.machine = self.runs.get(&entry.run).cloned();
                     Ok(LogItem::Trial(entry))
                 }
+                Ok(Parsed::Compared(compared)) => Ok(LogItem::Compared(compared)),
                 Ok(Parsed::Seed(seed)) => Ok(LogItem::Seed(seed)),
             });
         }

@@ -4,6 +4,7 @@ use crate::space::{Annotation, Value};
 use crate::stable::Rng;
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 /// A file in a folder of its own, gone when the test ends.
 struct File(PathBuf);
@@ -268,4 +269,64 @@ fn a_mark_of_the_encoding_costs_no_line() {
         assert!(log.entries.iter().all(|e| e.machine.is_some()), "the line of the run was read");
         assert!(crate::records::merge::is_log(&bytes));
     }
+}
+
+#[test]
+fn settings_host_cost_and_comparisons_come_back() {
+    let file = File::new("settings");
+    let settings = Settings {
+        number: 20,
+        repeat: [3, 3],
+        min_repeat_ms: 150.0,
+        cooldown_s: 0.5,
+        build_timeout_s: 10.0,
+        run_timeout_s: 4.0,
+    };
+    let host = Host {
+        os: "Debian GNU/Linux 12 (bookworm)".into(),
+        kernel: "Linux 6.1.0".into(),
+        arch: "x86_64".into(),
+        processors: 16,
+        memory_mib: 131_072,
+        packages: [("compiler".to_string(), "gcc 12.2.0".to_string())].into(),
+    };
+    let run = Run { settings: Some(settings), host: Some(host), ..run() };
+    let mut writer = LogWriter::open(file.path(), run.clone()).unwrap();
+    let candidates = |us: Option<f64>| {
+        let config = Config::new().with("x", 3);
+        let one = |is_default, us| ComparedConfig {
+            template: "gemm".into(),
+            version: 2,
+            config: config.clone(),
+            is_default,
+            is_chosen: !is_default,
+            us,
+        };
+        vec![one(false, Some(2.5)), one(true, us)]
+    };
+    // A run that tries nothing and compares begins with its own line too.
+    writer.append_compared(("matmul-f32-m8n8k8-nn", "sm_90a"), candidates(Some(3.5))).unwrap();
+    let mut rng = Rng::new(3);
+    writer.append_costing(&task("m8n8k8"), &trial(&mut rng), Some(Duration::from_micros(1_234_567))).unwrap();
+    writer.append(&task("m8n8k8"), &trial(&mut rng)).unwrap();
+    writer.append_compared(("matmul-f32-m8n8k8-nn", "sm_90a"), candidates(None)).unwrap();
+    let unfit = writer.append_compared(("matmul-f32-m8n8k8-nn", "sm_90a"), candidates(Some(f64::NAN)));
+    assert!(unfit.unwrap_err().to_string().contains("not a finite number of microseconds"));
+
+    let mut log = Log::read(&[file.path()]).unwrap();
+    assert_eq!((log.skipped.len(), log.warnings.len()), (0, 0));
+    assert_eq!(log.runs.values().map(|(run, _)| run).collect::<Vec<_>>(), [&run]);
+    assert_eq!(log.entries.iter().map(|e| e.cost_s).collect::<Vec<_>>(), [Some(1.235), None]);
+    assert_eq!(log.compared.iter().map(|c| c.number).collect::<Vec<_>>(), [0, 1]);
+    assert_eq!(log.compared[0].candidates, candidates(Some(3.5)));
+    assert_eq!(log.compared[1].candidates, candidates(None));
+    // The same file once more says nothing new, and a merge keeps every line.
+    log.extend(LogReader::open(file.path()).unwrap());
+    assert_eq!((log.entries.len(), log.compared.len()), (2, 2));
+    let bytes = fs::read(file.path()).unwrap();
+    let side = crate::records::merge::Side { file: "a", bytes: &bytes };
+    let (merged, told) = crate::records::merge::merge_logs(None, &[side, side]);
+    assert_eq!((merged.lines().count(), told.len()), (5, 0));
+    let lines: Vec<&str> = merged.lines().collect();
+    assert!(lines[0].contains("\"line\":\"run\"") && lines[4].contains("\"line\":\"compared\""), "{merged}");
 }

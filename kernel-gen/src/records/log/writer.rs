@@ -1,6 +1,6 @@
 //! Appends to a log.
 
-use super::{Run, RunId, Seed, TaskKey};
+use super::{Compared, ComparedConfig, Run, RunId, Seed, TaskKey};
 use crate::records::Trial;
 use crate::stable::stable_hash;
 use std::fmt;
@@ -105,6 +105,8 @@ pub struct LogWriter {
     started_unix: u64,
     /// Trials that were appended.
     appended: u64,
+    /// Comparisons that were appended.
+    compared: u64,
     synced: Instant,
 }
 
@@ -116,20 +118,64 @@ impl LogWriter {
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         let id = new_run_id(&run, now);
         let (started, started_unix) = (Instant::now(), now.as_secs());
-        Ok(LogWriter { path: path.to_path_buf(), file, run, id, started, started_unix, appended: 0, synced: started })
+        Ok(LogWriter {
+            path: path.to_path_buf(),
+            file,
+            run,
+            id,
+            started,
+            started_unix,
+            appended: 0,
+            compared: 0,
+            synced: started,
+        })
     }
 
     /// Appends a trial and flushes it. When this returns, a kill of the process cannot lose the line.
     pub fn append(&mut self, task: &TaskKey, trial: &Trial) -> Result<(), LogError> {
+        self.append_costing(task, trial, None)
+    }
+
+    /// The same of a trial of which it is known how long it took to build, check and time it.
+    pub fn append_costing(&mut self, task: &TaskKey, trial: &Trial, cost: Option<Duration>) -> Result<(), LogError> {
         let at_s = self.started.elapsed().as_secs_f64();
+        let seconds = (at_s, cost.map(|cost| cost.as_secs_f64()));
+        let line = self.run.trial_line(self.id, self.appended, seconds, task, trial);
+        self.write(line)?;
+        self.appended += 1;
+        Ok(())
+    }
+
+    /// Appends the comparison of a workload; the run and the times of writing are this writer's.
+    pub fn append_compared(
+        &mut self,
+        (workload, target): (&str, &str),
+        candidates: Vec<ComparedConfig>,
+    ) -> Result<(), LogError> {
+        let compared = Compared {
+            workload: workload.to_string(),
+            target: target.to_string(),
+            device: self.run.device.clone(),
+            threads: self.run.threads,
+            candidates,
+            run: self.id,
+            number: self.compared,
+            at_s: self.started.elapsed().as_secs_f64(),
+        };
+        self.write(self.run.compared_line(&compared))?;
+        self.compared += 1;
+        Ok(())
+    }
+
+    /// Appends a line, the first one behind that of the run.
+    fn write(&mut self, line: Result<String, String>) -> Result<(), LogError> {
         let unfit = |cause| LogError::Unfit { file: self.path.clone(), cause };
-        let line = self.run.trial_line(self.id, self.appended, at_s, task, trial).map_err(unfit)?;
-        let text = match self.appended {
+        let line = line.map_err(unfit)?;
+        let text = match self.appended + self.compared {
             0 => self.run.to_line(self.id, self.started_unix).map_err(unfit)? + &line,
             _ => line,
         };
         append_locked(&mut self.file, &self.path, &text)?;
-        self.appended += 1;
         if self.synced.elapsed() >= SYNC_EVERY {
             self.sync()?;
         }

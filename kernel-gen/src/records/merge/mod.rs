@@ -47,6 +47,11 @@ fn lines(side: Side<'_>, started: &mut BTreeMap<u64, u64>, told: &mut Vec<Diagno
                 Line::OfRun { run: id.0, trial: None, text }
             }
             Ok(Parsed::Trial(entry)) => Line::OfRun { run: entry.run.0, trial: Some(entry.number), text },
+            // Behind the trials of its run.
+            Ok(Parsed::Compared(compared)) => {
+                let after = u64::MAX / 2 + compared.number;
+                Line::OfRun { run: compared.run.0, trial: Some(after), text }
+            }
             Ok(Parsed::Seed(_)) => Line::Seed(text),
             Err(_) if sealed(&text).is_some() => Line::Other(text),
             Err(fault) => {

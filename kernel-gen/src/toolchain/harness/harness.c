@@ -6,7 +6,8 @@
 // many bytes the process may map, 0 for any number. Then it does what it is told on standard input, a line each:
 //
 //   check WORKERS OUTPUT   runs the kernel twice and writes the buffers that are wanted
-//   time THREADS MIN_NS KEPT   makes ready for samples of at least so many nanoseconds; prints `ready NS`, the time of a call.
+//   time THREADS MIN_NS KEPT CALLS   makes ready for samples of at least MIN_NS nanoseconds and CALLS calls; prints `ready NS`,
+//                          the time of a call.
 //                          A call finds the buffers of the bit set KEPT, and the workspace, where the one before left
 //                          them, and the others in no cache
 //   sample COUNT           takes samples; prints `sample NS PEAK` for each
@@ -249,6 +250,7 @@ static struct {
   int64_t threads;
   int64_t repeats;
   double min_ns;
+  int64_t calls;
   uint64_t kept; // buffers that a call finds where the one before left them
   int stop;
 } pool;
@@ -380,7 +382,7 @@ static void sample(int count) {
   pin(0);
   if (count == 0) {
     double ns = timed(1, &sense);
-    for (repeats = 1;;) {
+    for (repeats = pool.calls;;) {
       ns = timed(repeats, &sense);
       if (ns >= pool.min_ns || repeats > (int64_t)1 << 30) break;
       int64_t more = ns > 0 ? (int64_t)(1.2 * pool.min_ns / ns * (double)repeats) + 1 : repeats * 16;
@@ -402,7 +404,7 @@ static void sample(int count) {
   }
 }
 
-static void make_ready(int64_t threads, double min_ns, uint64_t kept) {
+static void make_ready(int64_t threads, double min_ns, uint64_t kept, int64_t calls) {
   if (threads > 64) die("threads", "at most 64");
   place(0, 0, threads);
   for (int i = 0; i < kernel->program_count - 1; i++)
@@ -410,6 +412,7 @@ static void make_ready(int64_t threads, double min_ns, uint64_t kept) {
   pool.kept = kept;
   pool.threads = threads;
   pool.min_ns = min_ns;
+  pool.calls = calls;
   sample(0);
 }
 
@@ -422,7 +425,7 @@ static void load(const char *path) {
 
 int main(int argc, char **argv) {
   char line[4096], path[4096];
-  int64_t number;
+  int64_t number, calls;
   double min_ns;
   uint64_t kept;
   int count;
@@ -444,8 +447,8 @@ int main(int argc, char **argv) {
       int verdict = check(path, number);
       fflush(stdout);
       if (verdict) return verdict;
-    } else if (sscanf(line, "time %" SCNd64 " %lf %" SCNu64, &number, &min_ns, &kept) == 3) {
-      make_ready(number, min_ns, kept);
+    } else if (sscanf(line, "time %" SCNd64 " %lf %" SCNu64 " %" SCNd64, &number, &min_ns, &kept, &calls) == 4) {
+      make_ready(number, min_ns, kept, calls);
       printf("ok\n");
     } else if (sscanf(line, "sample %d", &count) == 1 && count > 0) {
       sample(count);

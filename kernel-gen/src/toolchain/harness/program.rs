@@ -227,7 +227,7 @@ impl Program {
     pub fn time(&self, inputs: &[Vec<f64>], options: &TimeOptions) -> Result<Timing, HarnessError> {
         let input = self.write_inputs(&self.encode(inputs))?;
         let mut session = self.start(&input, 0)?;
-        session.prepare(options.threads, options.min_sample, u64::MAX, options.timeout)?;
+        session.prepare(options.threads, (options.min_sample, 1), u64::MAX, options.timeout)?;
         let samples = session.sample(options.samples, options.timeout)?;
         let _ = fs::remove_file(&input);
         Ok(Timing {

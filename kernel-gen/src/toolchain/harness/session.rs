@@ -57,11 +57,12 @@ impl Session {
     pub fn prepare(
         &mut self,
         threads: usize,
-        min_sample: Duration,
+        (min_sample, calls): (Duration, u64),
         kept: u64,
         limit: Duration,
     ) -> Result<f64, HarnessError> {
-        let said = self.ask(&format!("time {} {} {kept}", threads.max(1), min_sample.as_nanos()), limit)?;
+        let said =
+            self.ask(&format!("time {} {} {kept} {}", threads.max(1), min_sample.as_nanos(), calls.max(1)), limit)?;
         let ns = said.iter().find_map(|l| l.strip_prefix("ready ")?.parse().ok());
         ns.ok_or_else(|| HarnessError::Died { cause: format!("it said: {}", said.join(" ")) })
     }

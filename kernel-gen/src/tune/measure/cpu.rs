@@ -239,12 +239,23 @@ impl CpuRunner {
         let sample = Duration::from_secs_f64(self.options.sampling.sample_us * 1e-6);
         let computed = |role| matches!(role, Role::Input | Role::Residual);
         let kept = workload.params().iter().enumerate().filter(|(_, p)| computed(p.role)).map(|(i, _)| 1 << i).sum();
-        let ns = session.prepare(self.threads, sample, kept, self.options.run_limit * 4 + MARGIN)?;
+        let calls = self.options.sampling.number;
+        let limit = self.limit(2 * calls.clamp(2, 1 << 20), 4);
+        let ns = session.prepare(self.threads, (sample, calls as u64), kept, limit)?;
         Ok(ns * 1e-3)
     }
 
+    /// How long `calls` calls may take that are repeated for as long as `samples` samples take.
+    fn limit(&self, calls: usize, samples: usize) -> Duration {
+        let seconds = |number: usize, each: f64| number as f64 * each;
+        let all = seconds(calls, self.options.run_limit.as_secs_f64())
+            + seconds(samples, self.options.sampling.sample_us * 1e-6);
+        MARGIN + Duration::from_secs_f64(all.min(1e9))
+    }
+
     fn sample(&self, session: &mut Session, count: usize, timing: &mut Timing) -> Result<(), Trouble> {
-        for sample in session.sample(count, self.options.run_limit * (1 + 4 * count as u32) + MARGIN)? {
+        let calls = self.options.sampling.number.clamp(4, 1 << 20);
+        for sample in session.sample(count, self.limit(1 + calls * count, 2 * count))? {
             timing.samples_us.push(sample.ns * 1e-3);
             // 0 stands for unknown.
             timing.core_gflops.extend(Some(sample.peak_gflops).filter(|g| *g > 0.0));
@@ -255,14 +266,16 @@ impl CpuRunner {
     fn timed(&mut self, workload: &Workload, code: &CpuCode, best_us: Option<f64>) -> Result<Timing, Trouble> {
         let (mut session, mut timing) = self.checked(workload, code)?;
         let _cores = self.cores.to_time(self.threads);
+        std::thread::sleep(self.options.cooldown);
         let us = self.prepare(workload, &mut session)?;
         let sampling = self.options.sampling;
         if sampling.is_slow(us, best_us) {
             self.sample(&mut session, Sampling::FEW, &mut timing)?;
         } else {
-            self.sample(&mut session, Sampling::LEAST_LONG, &mut timing)?;
+            self.sample(&mut session, Sampling::LEAST_LONG.min(sampling.most), &mut timing)?;
             while !sampling.is_enough(&timing.samples_us) {
-                self.sample(&mut session, 2, &mut timing)?;
+                let left = sampling.most.saturating_sub(timing.samples_us.len()).max(1);
+                self.sample(&mut session, left.min(2), &mut timing)?;
             }
         }
         Ok(timing)
@@ -297,6 +310,7 @@ impl Runner for CpuRunner {
             sessions.push(begin().map_err(Failure::from));
         }
         let _cores = self.cores.to_time(self.threads);
+        std::thread::sleep(self.options.cooldown);
         let compared = |s: &Result<(Session, Timing), Failure>| {
             s.as_ref().is_ok_and(|(_, timing)| self.options.sampling.is_compared(&timing.samples_us))
         };

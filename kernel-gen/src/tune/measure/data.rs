@@ -13,9 +13,14 @@ use std::ops::Range;
 /// Memory of this machine, or what machines have at the least where it is not known.
 pub(super) fn host_bytes() -> usize {
     const LEAST: usize = 8 << 30;
+    known_host_bytes().unwrap_or(LEAST)
+}
+
+/// Memory of this machine, where that is known.
+pub(super) fn known_host_bytes() -> Option<usize> {
     let text = std::fs::read_to_string("/proc/meminfo").unwrap_or_default();
     let total = text.lines().find_map(|l| l.strip_prefix("MemTotal:")?.trim().strip_suffix(" kB"));
-    total.and_then(|kb| kb.parse::<usize>().ok()).map_or(LEAST, |kb| kb << 10)
+    total.and_then(|kb| kb.parse::<usize>().ok()).map(|kb| kb << 10)
 }
 
 /// Inputs and the reference output of a workload: the same for the same seed, wherever it is made.

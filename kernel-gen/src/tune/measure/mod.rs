@@ -52,6 +52,12 @@ pub trait Measurer<'r> {
     /// The next outcome, of any job; none after `wait`, or when nothing is under way.
     fn next(&mut self, wait: Duration) -> Option<(JobId, Outcome)>;
 
+    /// How long it took to build, check and time the job whose outcome was given last, waiting excluded; none where that is not
+    /// known.
+    fn last_cost(&self) -> Option<Duration> {
+        None
+    }
+
     /// Times candidates of one workload, of one template or of several, against each other. Their samples are interleaved
     /// so that drift of clocks cancels: sample `i` of each was taken at about the same time. Outcomes in the order of the
     /// candidates. Nothing else is under way meanwhile.

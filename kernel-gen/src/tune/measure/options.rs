@@ -3,7 +3,9 @@
 use super::Sampling;
 use crate::emit::c::CSource;
 use crate::emit::cuda::CudaSource;
+use crate::records::log::Settings;
 use crate::space::Config;
+use crate::target::{Device, Target};
 use std::ffi::OsString;
 use std::fmt;
 use std::path::PathBuf;
@@ -25,6 +27,8 @@ pub struct Options {
     pub run_limit: Duration,
     /// How many samples to take.
     pub sampling: Sampling,
+    /// How long the device rests before a candidate is timed, and before a comparison: for devices that get hot.
+    pub cooldown: Duration,
     /// What the inputs are drawn from.
     pub seed: u64,
     /// The program that holds a GPU, and its arguments; none for the program that runs now with the argument `worker`.
@@ -55,6 +59,25 @@ impl Options {
     pub const CUDA_LIMIT: Duration = Duration::from_secs(4);
 }
 
+impl Options {
+    /// What a log says of how its trials were measured on a target.
+    pub fn settings(&self, target: &Target) -> Settings {
+        let limit = match &target.device {
+            Device::Cpu(_) => Options::C_LIMIT,
+            Device::Cuda(_) => Options::CUDA_LIMIT,
+        };
+        let Sampling { least, most, sample_us, number, .. } = self.sampling;
+        Settings {
+            number: number as u64,
+            repeat: [least as u64, most as u64],
+            min_repeat_ms: sample_us / 1e3,
+            cooldown_s: self.cooldown.as_secs_f64(),
+            build_timeout_s: self.build_limit.unwrap_or(limit).as_secs_f64(),
+            run_timeout_s: self.run_limit.as_secs_f64(),
+        }
+    }
+}
+
 impl Default for Options {
     /// The first device, one thread, a second to run.
     fn default() -> Options {
@@ -65,6 +88,7 @@ impl Default for Options {
             build_limit: None,
             run_limit: Duration::from_secs(1),
             sampling: Sampling::default(),
+            cooldown: Duration::ZERO,
             seed: 1,
             worker: None,
             edit: None,
@@ -81,6 +105,7 @@ impl fmt::Debug for Options {
             .field("build_limit", &self.build_limit)
             .field("run_limit", &self.run_limit)
             .field("sampling", &self.sampling)
+            .field("cooldown", &self.cooldown)
             .field("seed", &self.seed)
             .field("worker", &self.worker)
             .field("edit", &self.edit.is_some())

@@ -13,16 +13,17 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::Scope;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// A measurer made of a builder and a runner.
 pub(super) struct Pool<'r, C> {
     to_build: Sender<ToBuild<'r>>,
     to_run: Sender<ToRun<C>>,
-    outcomes: Receiver<(JobId, Outcome)>,
+    outcomes: Receiver<(JobId, Outcome, Duration)>,
     built: Receiver<(usize, Result<C, Failure>)>,
     compared: Receiver<Comparison>,
     under_way: usize,
+    last_cost: Option<Duration>,
     capacity: usize,
     /// Set when nobody waits for outcomes any more.
     closed: Arc<AtomicBool>,
@@ -41,8 +42,18 @@ enum Purpose {
 }
 
 enum ToRun<C> {
-    One { id: JobId, workload: Workload, code: C },
-    Several { workload: Workload, codes: Vec<Result<C, Failure>>, peers: Vec<Peer> },
+    /// `cost` is that of building it.
+    One {
+        id: JobId,
+        workload: Workload,
+        code: C,
+        cost: Duration,
+    },
+    Several {
+        workload: Workload,
+        codes: Vec<Result<C, Failure>>,
+        peers: Vec<Peer>,
+    },
 }
 
 impl<'r, C: Send> Pool<'r, C> {
@@ -74,18 +85,20 @@ impl<'r, C: Send> Pool<'r, C> {
                     if closed.load(Ordering::Relaxed) {
                         return;
                     }
+                    let began = Instant::now();
                     let made = match build(&*builder, &job) {
                         // What ended the compiler from outside is often over: the config is given a second chance.
                         Err(why) if why.kind == FailureKind::Worker => build(&*builder, &job),
                         made => made,
                     };
+                    let cost = began.elapsed();
                     // Who does not listen any more has been dropped, and the thread is about to be told so.
                     let _gone = match (purpose, made) {
                         (Purpose::Compare(at), made) => tell_built.send((at, made)).is_err(),
                         (Purpose::Run(id), Ok(code)) => {
-                            to_run.send(ToRun::One { id, workload: job.workload, code }).is_err()
+                            to_run.send(ToRun::One { id, workload: job.workload, code, cost }).is_err()
                         }
-                        (Purpose::Run(id), Err(why)) => tell.send((id, Outcome::Failed(why))).is_err(),
+                        (Purpose::Run(id), Err(why)) => tell.send((id, Outcome::Failed(why), cost)).is_err(),
                     };
                 }
             });
@@ -94,7 +107,7 @@ impl<'r, C: Send> Pool<'r, C> {
         scope.spawn(move || run_all(runner, &runs, &tell, &tell_compared, &stop));
         // Two for each that is being built: one is waiting while the other is under way, and some for the device.
         let capacity = 2 * jobs + 2;
-        Pool { to_build, to_run, outcomes, built, compared, under_way: 0, capacity, closed }
+        Pool { to_build, to_run, outcomes, built, compared, under_way: 0, last_cost: None, capacity, closed }
     }
 }
 
@@ -113,7 +126,7 @@ fn build<B: Builder>(builder: &B, job: &Job<'_>) -> Result<B::Code, Failure> {
 fn run_all<R: Runner>(
     mut runner: R,
     runs: &Receiver<ToRun<R::Code>>,
-    tell: &Sender<(JobId, Outcome)>,
+    tell: &Sender<(JobId, Outcome, Duration)>,
     tell_compared: &Sender<Comparison>,
     closed: &AtomicBool,
 ) {
@@ -123,14 +136,15 @@ fn run_all<R: Runner>(
             return;
         }
         match next {
-            ToRun::One { id, workload, code } => {
+            ToRun::One { id, workload, code, cost } => {
                 let key = workload.key();
+                let began = Instant::now();
                 let outcome = runner.run(&workload, code, best.get(&key).copied());
                 if let Some(us) = outcome.time_us() {
                     let best = best.entry(key).or_insert(us);
                     *best = best.min(us);
                 }
-                let _ = tell.send((id, outcome));
+                let _ = tell.send((id, outcome, cost + began.elapsed()));
             }
             ToRun::Several { workload, codes, peers } => {
                 let _ = tell_compared.send(runner.compare(&workload, codes, &peers));
@@ -154,9 +168,14 @@ impl<'r, C: Send> Measurer<'r> for Pool<'r, C> {
         if self.under_way == 0 {
             return None;
         }
-        let outcome = self.outcomes.recv_timeout(wait).ok()?;
+        let (id, outcome, cost) = self.outcomes.recv_timeout(wait).ok()?;
         self.under_way -= 1;
-        Some(outcome)
+        self.last_cost = Some(cost);
+        Some((id, outcome))
+    }
+
+    fn last_cost(&self) -> Option<Duration> {
+        self.last_cost
     }
 
     fn compare(&mut self, candidates: &[(&Task<'r>, &Config)]) -> Vec<Outcome> {

@@ -1,6 +1,8 @@
 //! What was measured on.
 
+use crate::records::log::Host;
 use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
 use std::fmt;
 
 /// The device and the tools of a measurement.
@@ -30,6 +32,36 @@ pub struct Provenance {
     pub uuid: Option<String>,
     /// Version of the generator.
     pub generator: String,
+}
+
+impl Provenance {
+    /// The host that this runs on, and the versions of what made and ran the code.
+    pub fn host(&self) -> Host {
+        let read = |file: &str| std::fs::read_to_string(file).unwrap_or_default();
+        let release = read("/etc/os-release");
+        let os = release.lines().find_map(|line| line.strip_prefix("PRETTY_NAME="));
+        let kernel = read("/proc/sys/kernel/osrelease");
+        let name = match std::env::consts::OS {
+            "linux" => "Linux",
+            other => other,
+        };
+        let mut packages = BTreeMap::from([("kernel-gen".to_string(), self.generator.clone())]);
+        let mut add = |name: &str, version: String| {
+            if !version.is_empty() {
+                packages.insert(name.to_string(), version);
+            }
+        };
+        add("compiler", self.compiler.clone());
+        add("cuda_driver", self.driver.map(|(major, minor)| format!("CUDA {major}.{minor}")).unwrap_or_default());
+        Host {
+            os: os.map_or(name.to_string(), |os| os.trim_matches('"').to_string()),
+            kernel: format!("{name} {}", kernel.trim()).trim().to_string(),
+            arch: std::env::consts::ARCH.to_string(),
+            processors: std::thread::available_parallelism().map_or(0, usize::from) as u32,
+            memory_mib: super::data::known_host_bytes().map_or(0, |bytes| (bytes >> 20) as u64),
+            packages,
+        }
+    }
 }
 
 impl fmt::Display for Provenance {

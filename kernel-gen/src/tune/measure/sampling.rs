@@ -20,17 +20,42 @@ pub struct Sampling {
     pub most_us: f64,
     /// Samples of each candidate where candidates are compared; [`Sampling::LEAST_COMPARED`] where they take long.
     pub compare: usize,
+    /// Calls of a sample, at the least, however long they take.
+    pub number: usize,
 }
 
 impl Default for Sampling {
     /// Five to 15 samples, until the interval is within 1 %, or three where they add up to 15 ms; one where twice as
     /// slow; 31 in comparisons.
     fn default() -> Sampling {
-        Sampling { least: 5, most: 15, interval: 0.01, screen: 2.0, sample_us: 1500.0, most_us: 15_000.0, compare: 31 }
+        Sampling {
+            least: 5,
+            most: 15,
+            interval: 0.01,
+            screen: 2.0,
+            sample_us: 1500.0,
+            most_us: 15_000.0,
+            compare: 31,
+            number: 1,
+        }
     }
 }
 
 impl Sampling {
+    /// So many samples of every config, in comparisons too: no more for one that scatters, no fewer for one that is slow.
+    /// AutoTVM's `repeat`.
+    pub fn with_repeat(self, repeat: usize) -> Sampling {
+        let repeat = repeat.max(1);
+        // Times that nothing reaches: nobody is slow, and no sum of samples is long.
+        let never = f64::MAX;
+        Sampling { least: repeat, most: repeat, compare: repeat, screen: never, most_us: never / 8.0, ..self }
+    }
+
+    /// Calls that a sample may need for its time, however short they are.
+    pub(super) fn most_calls(&self) -> f64 {
+        if self.sample_us > Sampling::default().sample_us { 65_536.0 } else { 256.0 }
+    }
+
     /// Samples of a candidate that is slow.
     pub const FEW: usize = 1;
 
@@ -121,6 +146,19 @@ mod tests {
         assert!(!sampling.is_compared(&[1.0; 30]) && sampling.is_compared(&[1.0; 31]));
         assert!(!sampling.is_compared(&[2e4; 10]) && sampling.is_compared(&[2e4; 11]));
         assert!(!sampling.is_compared(&[6e3; 19]) && sampling.is_compared(&[6e3; 20]));
+    }
+
+    #[test]
+    fn whoever_names_a_number_of_samples_gets_it() {
+        let sampling = Sampling::default().with_repeat(7);
+        assert!(!sampling.is_slow(1e9, Some(1.0)));
+        for us in [1.0, 1e6] {
+            assert!(!sampling.is_enough(&vec![us; 6]) && sampling.is_enough(&vec![us; 7]));
+            assert!(!sampling.is_compared(&vec![us; 6]) && sampling.is_compared(&vec![us; 7]));
+        }
+        // It goes to the worker as JSON.
+        let text = serde_json::to_string(&sampling).unwrap();
+        assert_eq!(serde_json::from_str::<Sampling>(&text).unwrap(), sampling);
     }
 
     #[test]

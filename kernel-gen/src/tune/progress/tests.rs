@@ -103,7 +103,7 @@ fn lines_come_every_few_seconds_and_name_what_got_faster() {
         board.elapsed = Duration::from_millis(ms);
         board.searched = board.elapsed;
         let best = ms == 4900;
-        lines.event(&board, Event::Trial { entry: 0, trial: &trial, best });
+        lines.event(&board, Event::Trial { entry: 0, trial: &trial, best, cost: None });
     }
     lines.event(&board, Event::Comparing { group: 1, candidates: 3 });
     let kept = Verdict::Kept { candidates: vec![candidate(1, 0, Source::Incumbent, 64.0)], incumbent: 0 };

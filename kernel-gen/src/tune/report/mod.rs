@@ -13,11 +13,10 @@ mod svg;
 mod tests;
 
 use crate::model::roofline::Roofline;
-use crate::records::log::{Entry, Log, Machine, RunId};
+use crate::records::log::{Compared, ComparedConfig, Entry, Log, Machine, RunId};
 use crate::records::{BestRecords, FailureKind, Outcome};
 use crate::space::Config;
 use crate::target::Target;
-use crate::templates::Registry;
 use crate::workload::Workload;
 use std::collections::BTreeMap;
 
@@ -87,6 +86,9 @@ pub struct Layer {
     pub tasks: Vec<TaskLine>,
     /// The record that builds use, if records were given and there is one.
     pub record: Option<RecordLine>,
+    /// What the default and what builds use took side by side, in microseconds: in the last comparison that had both. Times of
+    /// the search and of other comparisons are not divided by each other.
+    pub beside_default_us: Option<(f64, f64)>,
 }
 
 /// The trials of one template for a workload.
@@ -102,8 +104,6 @@ pub struct TaskLine {
     pub curve: Vec<(usize, f64)>,
     /// The fastest config.
     pub best: Option<Best>,
-    /// What the default config took, if it was among the trials.
-    pub default_us: Option<f64>,
 }
 
 /// The fastest trial of a task.
@@ -176,9 +176,8 @@ impl Bench {
 pub type Names = BTreeMap<String, (String, f64)>;
 
 impl Report {
-    /// A report of logs. `registry` says which config is a template's default, `names` what people call the workloads,
-    /// and `records` what builds use.
-    pub fn new(title: &str, log: &Log, registry: &Registry, names: &Names, records: Option<&BestRecords>) -> Report {
+    /// A report of logs. `names` says what people call the workloads, and `records` what builds use.
+    pub fn new(title: &str, log: &Log, names: &Names, records: Option<&BestRecords>) -> Report {
         let mut benches: BTreeMap<(&str, &str, u32), BTreeMap<&str, Vec<&Entry>>> = BTreeMap::new();
         for entry in &log.entries {
             let bench = benches.entry((&entry.task.target, &entry.device, entry.threads)).or_default();
@@ -187,7 +186,12 @@ impl Report {
         let benches = benches.into_iter().map(|((target, device, threads), workloads)| {
             let layers = workloads.into_iter().map(|(key, entries)| {
                 let record = records.and_then(|all| record_of(all, key, target, device, threads));
-                layer(key, target, threads, &entries, registry, names, record)
+                let here = |c: &&Compared| {
+                    (c.workload.as_str(), c.target.as_str()) == (key, target)
+                        && (c.device.as_str(), c.threads) == (device, threads)
+                };
+                let beside = log.compared.iter().rev().filter(here).find_map(|c| beside_default(c, record.as_ref()));
+                layer((key, target, threads), &entries, names, record, beside)
             });
             let mut layers: Vec<Layer> = layers.collect();
             let time = |l: &Layer| l.used_us().unwrap_or(0.0) * l.weight;
@@ -217,14 +221,22 @@ fn record_of(all: &BestRecords, key: &str, target: &str, device: &str, threads: 
     })
 }
 
+/// What the default and the config that builds use took in a comparison, if both ran in it.
+fn beside_default(compared: &Compared, record: Option<&RecordLine>) -> Option<(f64, f64)> {
+    let used = |c: &&ComparedConfig| match record {
+        Some(r) => r.template == format!("{} v{}", c.template, c.version) && r.config == c.config.to_string(),
+        None => c.is_chosen,
+    };
+    let default = compared.candidates.iter().find(|c| c.is_default)?.us?;
+    Some((default, compared.candidates.iter().find(used)?.us?))
+}
+
 fn layer(
-    key: &str,
-    target: &str,
-    threads: u32,
+    (key, target, threads): (&str, &str, u32),
     entries: &[&Entry],
-    registry: &Registry,
     names: &Names,
     record: Option<RecordLine>,
+    beside_default_us: Option<(f64, f64)>,
 ) -> Layer {
     let workload = Workload::from_key(key).ok();
     let known = Target::find(target);
@@ -233,15 +245,8 @@ fn layer(
     for entry in entries {
         by_template.entry((&entry.task.template, entry.task.template_version)).or_default().push(entry);
     }
-    let tasks = by_template.into_iter().map(|((template, version), entries)| {
-        let default = || {
-            let (workload, target) = (workload.as_ref()?, known?);
-            let template = registry.find(template).filter(|t| t.version() == version)?;
-            let space = template.space(workload, target).ok()?;
-            space.normalise(&template.default_config(workload, target).ok()?).ok()
-        };
-        task(&format!("{template} v{version}"), &entries, default())
-    });
+    let tasks =
+        by_template.into_iter().map(|((template, version), entries)| task(&format!("{template} v{version}"), &entries));
     let mut tasks: Vec<TaskLine> = tasks.collect();
     let time = |t: &TaskLine| t.best.as_ref().map_or(f64::INFINITY, |b| b.us);
     tasks.sort_by(|a, b| time(a).total_cmp(&time(b)));
@@ -254,17 +259,17 @@ fn layer(
         roofline: workload.as_ref().zip(known).map(|(w, t)| Roofline::new(w, t, threads)),
         tasks,
         record,
+        beside_default_us,
     }
 }
 
-fn task(template: &str, entries: &[&Entry], default: Option<Config>) -> TaskLine {
+fn task(template: &str, entries: &[&Entry]) -> TaskLine {
     let mut line = TaskLine {
         template: template.into(),
         trials: entries.len(),
         failures: BTreeMap::new(),
         curve: vec![],
         best: None,
-        default_us: None,
     };
     for (at, entry) in entries.iter().enumerate() {
         match &entry.trial.outcome {
@@ -274,9 +279,6 @@ fn task(template: &str, entries: &[&Entry], default: Option<Config>) -> TaskLine
             }
             Outcome::Timed(timing) => {
                 let us = timing.median_us();
-                if default.as_ref() == Some(&entry.trial.config) {
-                    line.default_us = Some(us);
-                }
                 if line.best.as_ref().is_none_or(|b| us < b.us) {
                     line.curve.push((at + 1, us));
                     line.best = Some(Best {

@@ -83,11 +83,12 @@ fn tiles(out: &mut String, bench: &Bench) {
     out.push_str("</div>\n");
 }
 
-/// How much faster the network is than with the defaults, if all of them were timed.
+/// How much faster the network is than with the defaults, if all layers were compared with theirs.
 fn over_default(bench: &Bench) -> Option<f64> {
-    let default = |l: &Layer| Some(l.tasks.iter().filter_map(|t| t.default_us).min_by(f64::total_cmp)? * l.weight);
-    let all: Option<f64> = bench.layers.iter().map(default).sum();
-    all.map(|all| all / bench.network_us())
+    let both = |l: &Layer| l.beside_default_us.map(|(default, used)| (default * l.weight, used * l.weight));
+    let all: Vec<(f64, f64)> = bench.layers.iter().map(both).collect::<Option<_>>()?;
+    let (default, used) = all.into_iter().fold((0.0, 0.0), |sum, one| (sum.0 + one.0, sum.1 + one.1));
+    (used > 0.0).then(|| default / used)
 }
 
 fn workloads(bench: &Bench) -> String {
@@ -123,8 +124,7 @@ fn row(out: &mut String, number: usize, layer: &Layer) {
     };
     let gflops = used.map(|t| layer.gflops(t));
     let share = used.and_then(|t| layer.share_of_roof(t));
-    let default = layer.tasks.iter().filter_map(|t| t.default_us).min_by(f64::total_cmp);
-    let gain = default.zip(used).map(|(d, t)| d / t);
+    let gain = layer.beside_default_us.map(|(default, used)| default / used);
     let key = if layer.name == layer.key { String::new() } else { format!("<br><code>{}</code>", escaped(&layer.key)) };
     let _ = write!(
         out,

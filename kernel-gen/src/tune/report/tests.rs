@@ -1,5 +1,6 @@
 use super::*;
 use crate::records::log::LogReader;
+use crate::templates::Registry;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 /// Lines of a log as its writer makes them.
@@ -59,7 +60,7 @@ fn report() -> Report {
         (SMALL, "matmul_packed", timed(6.0)),
     ]);
     let names = Names::from([(SMALL.to_string(), ("head".to_string(), 100.0))]);
-    Report::new("A <report>", &log, &Registry::builtin(), &names, None)
+    Report::new("A <report>", &log, &names, None)
 }
 
 #[test]
@@ -101,7 +102,7 @@ fn the_page_stands_alone_and_shows_text_as_text() {
 #[test]
 fn a_workload_above_the_roof_is_inside_of_the_drawing() {
     let log = log(&[(SMALL, "matmul_packed", timed(0.001)), (LARGE, "matmul_packed", timed(700.0))]);
-    let page = Report::new("t", &log, &Registry::builtin(), &Names::new(), None).to_html();
+    let page = Report::new("t", &log, &Names::new(), None).to_html();
     let points: Vec<f64> = page
         .split("<g class=\"point\">")
         .skip(1)
@@ -114,7 +115,7 @@ fn a_workload_above_the_roof_is_inside_of_the_drawing() {
 #[test]
 fn the_same_logs_give_the_same_page() {
     let log = log(&[(SMALL, "matmul_packed", timed(9.0)), (LARGE, "matmul_packed", timed(700.0))]);
-    let page = || Report::new("t", &log, &Registry::builtin(), &Names::new(), None).to_html();
+    let page = || Report::new("t", &log, &Names::new(), None).to_html();
     assert_eq!(page(), page());
 }
 
@@ -126,10 +127,10 @@ fn workloads_that_nobody_knows_any_more_are_shown_all_the_same() {
         entry.task.workload = "winograd-9000".into();
         entry.task.target = "z80".into();
     }
-    let page = Report::new("t", &log, &Registry::builtin(), &Names::new(), None).to_html();
+    let page = Report::new("t", &log, &Names::new(), None).to_html();
     assert!(page.contains("winograd-9000") && page.contains("9.000"));
     assert_eq!(page.matches("<svg").count(), 1, "no roofline without a target");
-    let nothing = Report::new("t", &Log::default(), &Registry::builtin(), &Names::new(), None).to_html();
+    let nothing = Report::new("t", &Log::default(), &Names::new(), None).to_html();
     assert!(nothing.contains("The logs hold no trials."));
 }
 
@@ -137,4 +138,67 @@ fn workloads_that_nobody_knows_any_more_are_shown_all_the_same() {
 fn dates_are_those_of_the_calendar() {
     let all = [0, 951_782_400, 1_709_164_799, 1_795_254_755].map(date);
     assert_eq!(all, ["1970-01-01 00:00", "2000-02-29 00:00", "2024-02-28 23:59", "2026-11-21 09:52"]);
+}
+
+#[test]
+fn only_times_of_one_comparison_are_divided() {
+    let mut log = log(&[(SMALL, "matmul_packed", timed(9.0)), (SMALL, "matmul_packed", timed(10.0))]);
+    let (chosen, default) = (log.entries[0].clone(), log.entries[1].clone());
+    let one = |entry: &Entry, us, is_default, is_chosen| ComparedConfig {
+        template: entry.task.template.clone(),
+        version: entry.task.template_version,
+        config: entry.trial.config.clone(),
+        is_default,
+        is_chosen,
+        us,
+    };
+    let compared = |candidates| Compared {
+        workload: SMALL.into(),
+        target: "x86-64-v3".into(),
+        device: "Some & CPU".into(),
+        threads: 1,
+        candidates,
+        run: chosen.run,
+        number: 0,
+        at_s: 1.0,
+    };
+    let report = |log: &Log, records: Option<&BestRecords>| Report::new("t", log, &Names::new(), records);
+    let gain = |report: &Report| report.benches[0].layers[0].beside_default_us;
+    // The search's times of the default and of the best are none of one comparison.
+    let page = report(&log, None);
+    assert_eq!(gain(&page), None);
+    assert!(!page.to_html().contains("as fast as without records") && !page.to_html().contains("1.11 x"));
+    // In the comparison at the end the default is as fast; another one before it, and one of another device, say nothing.
+    log.compared.push(compared(vec![one(&default, Some(20.0), true, false), one(&chosen, Some(9.0), false, true)]));
+    log.compared.push(compared(vec![one(&default, Some(8.0), true, true), one(&chosen, Some(8.0), false, false)]));
+    let other = compared(vec![one(&default, Some(80.0), true, false), one(&chosen, Some(8.0), false, true)]);
+    log.compared.push(Compared { device: "Other".into(), ..other });
+    let page = report(&log, None);
+    assert_eq!(gain(&page), Some((8.0, 8.0)));
+    assert!(page.to_html().contains("1.00 x"));
+    // What builds use is the record, and a record that was not compared has no ratio.
+    let mut records = BestRecords::new();
+    let mut record = crate::records::Record {
+        workload: SMALL.into(),
+        target: "x86-64-v3".into(),
+        device: "Some & CPU".into(),
+        threads: 1,
+        template: chosen.task.template.clone(),
+        template_version: chosen.task.template_version,
+        space: chosen.task.space,
+        config: chosen.trial.config.clone(),
+        time_us: 8.0,
+        gflops: 1.0,
+        core_gflops: None,
+        floor_us: None,
+        max_error: 0.0,
+        verified: true,
+        generator: "0.1.0".into(),
+    };
+    records.insert(record.clone());
+    assert_eq!(gain(&report(&log, Some(&records))), Some((8.0, 8.0)));
+    record.template_version += 1;
+    let mut records = BestRecords::new();
+    records.insert(record);
+    assert_eq!(gain(&report(&log, Some(&records))), None);
 }

@@ -94,12 +94,16 @@ impl Verdict {
 
     /// How many times as long as the choice another candidate took, by what they are compared by, if both ran.
     pub fn times_choice(&self, other: Option<&Candidate>) -> Option<f64> {
-        let us = |c: &Candidate| c.timing().map(|t| median(&t.compared_us()));
-        Some(us(other?)? / us(self.choice()?)?)
+        Some(other?.compared_us()? / self.choice()?.compared_us()?)
     }
 }
 
 impl Candidate {
+    /// The median of what it is compared by, in microseconds, if it ran, see [`Timing::compared_us`].
+    pub fn compared_us(&self) -> Option<f64> {
+        self.timing().map(|t| median(&t.compared_us()))
+    }
+
     /// How long it took, if it ran.
     fn timing(&self) -> Option<&Timing> {
         match &self.outcome {

@@ -107,6 +107,8 @@ pub enum Event<'a> {
         trial: &'a Trial,
         /// Whether it is the fastest of its workload so far.
         best: bool,
+        /// How long it took to build, check and time it, if that is known.
+        cost: Option<Duration>,
     },
     /// Nothing new; time has passed.
     Waiting,
@@ -340,7 +342,8 @@ impl<'t> Session<'t, '_, '_> {
                 self.tell(Event::Waiting)?;
                 continue;
             };
-            self.take(id, outcome)?;
+            let cost = measurer.last_cost();
+            self.take(id, outcome, cost)?;
         }
     }
 
@@ -368,7 +371,7 @@ impl<'t> Session<'t, '_, '_> {
         }
     }
 
-    fn take(&mut self, id: JobId, outcome: Outcome) -> Result<(), SessionError> {
+    fn take(&mut self, id: JobId, outcome: Outcome, cost: Option<Duration>) -> Result<(), SessionError> {
         let Some((entry, slot)) = self.under_way.remove(&id) else { return Ok(()) };
         let worker = match &outcome {
             Outcome::Failed(failure) if failure.kind == FailureKind::Worker => Some(failure.detail.clone()),
@@ -379,7 +382,7 @@ impl<'t> Session<'t, '_, '_> {
         let before = self.board.best_of(group).map_or(f64::INFINITY, |(_, _, us)| us);
         self.board.standings[entry].take(&trial);
         let best = self.board.best_of(group).is_some_and(|(_, _, us)| us < before);
-        self.tell(Event::Trial { entry, trial: &trial, best })?;
+        self.tell(Event::Trial { entry, trial: &trial, best, cost })?;
         self.tried[entry].push(trial);
         match worker {
             None => self.worker_failures = 0,

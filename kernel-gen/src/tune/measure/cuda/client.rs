@@ -208,6 +208,7 @@ impl Runner for Client {
     type Code = CudaCode;
 
     fn run(&mut self, workload: &Workload, code: CudaCode, best_us: Option<f64>) -> Outcome {
+        std::thread::sleep(self.options.cooldown);
         let mut request = self.request(workload, best_us, false);
         request.candidates.push(code.candidate);
         match self.ask(&request, &code.images) {
@@ -259,6 +260,7 @@ impl Client {
         if codes.is_empty() {
             return all_fail(failure(FailureKind::Worker, "there is nothing that it stands beside"));
         }
+        std::thread::sleep(self.options.cooldown);
         let mut request = self.request(workload, None, true);
         request.candidates = codes.iter().map(|code| code.candidate.clone()).collect();
         request.peers = peers.iter().map(|peer| peer.name().to_string()).collect();

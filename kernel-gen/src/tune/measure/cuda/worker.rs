@@ -361,9 +361,9 @@ fn changed(bench: &Bench, buffer: &Guarded, given: &[u8]) -> Result<Option<i64>,
     Ok(inside.map(|at| at as i64).or(held.outside))
 }
 
-/// Calls of a graph: enough for a sample, and no more than take a moment to record.
+/// Calls of a graph: enough for a sample, and no more than take a moment to record unless longer samples are asked for.
 pub(super) fn calls(us: f64, sampling: &Sampling) -> usize {
-    (sampling.sample_us / us.max(0.1)).ceil().clamp(1.0, 256.0) as usize
+    ((sampling.sample_us / us.max(0.1)).ceil().clamp(1.0, sampling.most_calls()) as usize).max(sampling.number)
 }
 
 /// How long `samples` samples may take: thrice what they should, and a margin.
