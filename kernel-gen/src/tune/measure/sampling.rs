@@ -153,8 +153,8 @@ mod tests {
         let sampling = Sampling::default().with_repeat(7);
         assert!(!sampling.is_slow(1e9, Some(1.0)));
         for us in [1.0, 1e6] {
-            assert!(!sampling.is_enough(&vec![us; 6]) && sampling.is_enough(&vec![us; 7]));
-            assert!(!sampling.is_compared(&vec![us; 6]) && sampling.is_compared(&vec![us; 7]));
+            assert!(!sampling.is_enough(&[us; 6]) && sampling.is_enough(&[us; 7]));
+            assert!(!sampling.is_compared(&[us; 6]) && sampling.is_compared(&[us; 7]));
         }
         // It goes to the worker as JSON.
         let text = serde_json::to_string(&sampling).unwrap();
