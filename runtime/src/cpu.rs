@@ -2,12 +2,12 @@
 
 use crate::arena::{Arena, Lease};
 use crate::executor::Executor;
-use crate::pool::Pool;
+use crate::pool::{Pool, most_workers};
 use crate::{Error, Isa, Result};
 use std::fmt;
 use std::ops::Range;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Once};
 
 /// The CPU: an instruction set level, threads and workspace.
 ///
@@ -17,6 +17,9 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 /// With threads of its own, worker `i` gets the `i`-th share of every launch, so on a machine whose cores have memories of
 /// their own it comes back to pages that it touched first: [`crate::Tensor`]s and workspaces of 1 MiB and more are left
 /// untouched until a worker writes them (on Linux). What a program fills itself lies near the thread that fills it.
+///
+/// A process that is forked keeps a working device, but not its threads: there every launch runs on the calling thread.
+/// Make a new device in the child for launches on several threads.
 #[derive(Clone)]
 pub struct Cpu {
     inner: Arc<Inner>,
@@ -43,10 +46,25 @@ impl Cpu {
     pub fn new() -> Cpu {
         let asked = std::env::var("KERNEL_GEN_THREADS").ok().and_then(|t| t.trim().parse().ok()).filter(|t| *t > 0);
         let cores = || std::thread::available_parallelism().map_or(1, usize::from);
-        Cpu::with_threads(asked.unwrap_or_else(cores))
+        let dev = Cpu::with_threads(asked.unwrap_or_else(cores));
+        if let Some(asked) = asked.filter(|asked| *asked > dev.threads()) {
+            static SAID: Once = Once::new();
+            let got = dev.threads();
+            SAID.call_once(|| {
+                eprintln!(
+                    "kernel-gen: KERNEL_GEN_THREADS asks for {asked} workers, and there are {got}: a device has at most {}, \
+                     and no more than the system gives threads for",
+                    most_workers()
+                );
+            });
+        }
+        dev
     }
 
     /// A device with `threads` workers, the caller included; 0 counts as 1. With one worker there is no pool.
+    ///
+    /// It has fewer if that is more than 16 a core and more than 512, or more than the system gives:
+    /// [`threads`](Cpu::threads) says how many there are.
     pub fn with_threads(threads: usize) -> Cpu {
         Cpu::from_threads(if threads <= 1 { Threads::One } else { Threads::Pool(Pool::new(threads)) })
     }
@@ -99,7 +117,11 @@ impl Cpu {
     pub fn on_each_thread(&self, body: &(dyn Fn(usize) + Sync)) {
         match &self.inner.threads {
             Threads::Pool(pool) => pool.on_each_thread(body),
-            Threads::One | Threads::Custom(_) => self.split(self.threads(), &|worker, _| body(worker)),
+            Threads::One => body(0),
+            Threads::Custom(_) => {
+                let workers = self.threads();
+                self.split_over(workers, workers, &|worker, _| body(worker));
+            }
         }
     }
 
@@ -107,7 +129,18 @@ impl Cpu {
     /// in exactly one range, a range is never empty, and two bodies that run at the same time have different workers. A
     /// thread that is late to begin, because it slept or lost its core, may find that the calling thread has run its range.
     pub fn split(&self, extent: usize, body: &(dyn Fn(usize, Range<usize>) + Sync)) {
-        let workers = self.threads().min(extent);
+        self.split_over(self.threads(), extent, body);
+    }
+
+    /// [`Cpu::split`] over at most so many workers. An executor is a user's and may have another number of workers each time
+    /// that it is asked. So who sizes memory by the number asks once, and says here what it was.
+    pub(crate) fn split_over(&self, workers: usize, extent: usize, body: &(dyn Fn(usize, Range<usize>) + Sync)) {
+        let workers = match &self.inner.threads {
+            Threads::One => 1,
+            Threads::Pool(pool) => workers.min(pool.workers()),
+            Threads::Custom(_) => workers,
+        };
+        let workers = workers.min(extent);
         if workers <= 1 {
             if extent > 0 {
                 body(0, 0..extent);

@@ -125,16 +125,28 @@ struct Shared {
 }
 
 /// Threads that wait for launches. Dropping it ends them.
+///
+/// A process that is forked has a copy of the pool and none of its threads. There a launch finds no thread that takes its
+/// part, so the caller runs all; what needs the threads themselves compares the number of the process.
 pub(crate) struct Pool {
     shared: Arc<Shared>,
     threads: Vec<JoinHandle<()>>,
+    /// The process that has the threads.
+    process: u32,
+}
+
+/// The most workers of a pool: more than any program gains by, and far fewer threads than a system runs out of. Beyond
+/// that a new thread may find no memory for what it needs before its first line, and end the whole process.
+pub(crate) fn most_workers() -> usize {
+    let cores = std::thread::available_parallelism().map_or(1, usize::from);
+    (16 * cores).clamp(512, STOP as usize - 1)
 }
 
 impl Pool {
-    /// A pool for `workers` workers: one thread less, since the caller is one. If the system gives fewer threads, the
-    /// pool is smaller.
+    /// A pool for `workers` workers: one thread less, since the caller is one. It is smaller where that is more than
+    /// [`most_workers`], and if the system gives fewer threads.
     pub(crate) fn new(workers: usize) -> Pool {
-        let workers = workers.min(STOP as usize - 1);
+        let workers = workers.min(most_workers());
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
         let shared = Arc::new(Shared {
             post: Lines::default(),
@@ -151,12 +163,20 @@ impl Pool {
                 std::thread::Builder::new().name(name).spawn(move || shared.serve(worker)).ok()
             })
             .collect();
-        Pool { shared, threads }
+        Pool { shared, threads, process: std::process::id() }
+    }
+
+    /// Whether this is a forked process, which the threads are not in.
+    fn forked(&self) -> bool {
+        self.process != std::process::id()
     }
 
     /// Calls `body` with each of `0..=threads`, each on the thread that has this number, the caller being 0. If the
-    /// threads are busy with another launch, all on the calling thread.
+    /// threads are busy with another launch, or are another process's, all on the calling thread.
     pub(crate) fn on_each_thread(&self, body: &(dyn Fn(usize) + Sync)) {
+        if self.forked() {
+            return (0..self.workers()).for_each(body);
+        }
         self.launch(self.workers(), body, false);
     }
 
@@ -308,6 +328,10 @@ fn watch(time: Duration, alone: Duration, ready: impl Fn() -> bool) -> bool {
 
 impl Drop for Pool {
     fn drop(&mut self) {
+        if self.forked() {
+            // There is nothing to end. The handles are of threads that do not exist: not even to let go of them is defined.
+            return self.threads.drain(..).for_each(std::mem::forget);
+        }
         self.post(STOP);
         let me = std::thread::current().id();
         for thread in self.threads.drain(..) {
@@ -424,6 +448,18 @@ mod tests {
             });
             assert_eq!(seen.into_inner(), (1 << workers) - 1);
         }
+    }
+
+    #[test]
+    fn more_workers_than_a_system_has_threads_for_are_not_asked_for() {
+        let pool = Pool::new(1_000_000);
+        let workers = pool.workers();
+        assert!((2..=most_workers()).contains(&workers), "{workers}");
+        let count = AtomicU64::new(0);
+        pool.run(workers, &|_| {
+            count.fetch_add(1, Ordering::Relaxed);
+        });
+        assert_eq!(count.into_inner(), workers as u64);
     }
 
     #[test]

@@ -3,7 +3,8 @@
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// Runs a function on each of a list on several threads; results come in the order of the list.
+/// Runs a function on each of a list on several threads; results come in the order of the list. If the system gives fewer
+/// threads, those that there are do the work.
 pub(crate) fn in_parallel<T: Sync, R: Send>(jobs: usize, list: &[T], run: impl Fn(&T) -> R + Sync) -> Vec<R> {
     let next = AtomicUsize::new(0);
     let results: Vec<Mutex<Option<R>>> = list.iter().map(|_| Mutex::new(None)).collect();
@@ -17,7 +18,9 @@ pub(crate) fn in_parallel<T: Sync, R: Send>(jobs: usize, list: &[T], run: impl F
     };
     std::thread::scope(|scope| {
         for _ in 1..jobs.clamp(1, list.len().max(1)) {
-            scope.spawn(work);
+            if std::thread::Builder::new().spawn_scoped(scope, work).is_err() {
+                break;
+            }
         }
         work();
     });

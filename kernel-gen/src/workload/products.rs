@@ -170,7 +170,9 @@ fn for_each_part(count: usize, macs: usize, part: impl Fn(usize) + Sync) {
         numbers.take_while(|number| *number < count).for_each(&part);
     };
     std::thread::scope(|scope| {
-        (1..threads).for_each(|_| drop(scope.spawn(work)));
+        // If the system gives fewer threads, those that there are do the work.
+        let spawn = |_| std::thread::Builder::new().spawn_scoped(scope, work).ok();
+        (1..threads).map_while(spawn).for_each(drop);
         work();
     });
 }

@@ -75,10 +75,10 @@ impl<'r, C: Send> Pool<'r, C> {
         let (tell_compared, compared) = channel();
         let closed = Arc::new(AtomicBool::new(false));
         let (builder, builds) = (Arc::new(builder), Arc::new(Mutex::new(builds)));
-        for _ in 0..jobs {
+        for thread in 0..jobs {
             let (builder, builds, closed) = (Arc::clone(&builder), Arc::clone(&builds), Arc::clone(&closed));
             let (to_run, tell, tell_built) = (to_run.clone(), tell.clone(), tell_built.clone());
-            scope.spawn(move || {
+            let work = move || {
                 loop {
                     let next = builds.lock().unwrap_or_else(PoisonError::into_inner).recv();
                     let Ok(ToBuild { purpose, job }) = next else { return };
@@ -101,7 +101,13 @@ impl<'r, C: Send> Pool<'r, C> {
                         (Purpose::Run(id), Err(why)) => tell.send((id, Outcome::Failed(why), cost)).is_err(),
                     };
                 }
-            });
+            };
+            let spawned = std::thread::Builder::new().spawn_scoped(scope, work);
+            // If the system gives fewer threads, those that there are do the work; without any there is no tuning.
+            if spawned.is_err() && thread > 0 {
+                break;
+            }
+            spawned.expect("the system gives a thread to build on");
         }
         let stop = Arc::clone(&closed);
         scope.spawn(move || run_all(runner, &runs, &tell, &tell_compared, &stop));
