@@ -3,7 +3,7 @@
 use crate::environment::{Environment, VARIABLES};
 use crate::stamp::{self, Stamp};
 use crate::{Config, Error, MissingCompiler, MissingCudaCompiler, Report};
-use kernel_gen::emit::rust::is_rust_name;
+use kernel_gen::emit::rust::{self, is_rust_name};
 use kernel_gen::generate::{self, CodePolicy, CudaSupply, GenerateError, Generated, write_if_changed};
 use kernel_gen::model;
 use kernel_gen::records::{ARTIFACTS, BestRecords};
@@ -225,7 +225,7 @@ fn write(
     };
     let built = generate::build(generated, compiler, supply, &folder, library, environment.jobs)?;
     let wrappers = wrappers_path(config, environment);
-    write_if_changed(&wrappers, generated.rust.as_bytes())?;
+    write_if_changed(&wrappers, rust::file(&generated.rust).as_bytes())?;
     let mut stamp = Stamp { report: generated.report.clone(), ..Stamp::default() };
     stamp.report.warnings.extend(built.warnings);
     if !built.cuda.is_empty() {

@@ -1,6 +1,6 @@
 //! What is the same for all devices: a device runs entries, and buffers are its arguments.
 
-use crate::dispatch::{Arg, DynArg, Entry};
+use crate::dispatch::{Arg, Checked, CheckedWeight, DynArg, Entry};
 use crate::{AsView, AsViewMut, Cpu, Element, Result, Shape, Tensor, report::Row};
 use std::fmt;
 
@@ -55,12 +55,12 @@ pub trait Device: sealed::Sealed + fmt::Debug + Sized + 'static {
     /// Waits until everything that was launched has ended.
     fn finish(&self) -> Result<()>;
 
-    /// Runs an entry; the arguments have been held against its parameters.
+    /// Runs an entry.
     #[doc(hidden)]
-    fn launch(&self, entry: &'static Entry, args: &[Arg<'_, Self>]) -> Result<()>;
-    /// Packs the parameter of an entry; the argument has been held against it.
+    fn launch(&self, launch: Checked<'_, '_, Self>) -> Result<()>;
+    /// Packs the weight of an entry.
     #[doc(hidden)]
-    fn pack(&self, entry: &'static Entry, param: usize, weight: Arg<'_, Self>) -> Result<Self::Packed>;
+    fn pack(&self, weight: CheckedWeight<'_, Self>) -> Result<Self::Packed>;
     /// A packed weight as an argument.
     #[doc(hidden)]
     fn packed_arg<'a>(&'a self, packed: &'a Self::Packed) -> Arg<'a, Self>;

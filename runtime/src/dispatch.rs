@@ -1,9 +1,11 @@
 //! The tables that generated code is made of, and the launch that reads them.
 //!
 //! A *function* of the spec has *entries*, one a workload; an entry has *variants*, one an instruction set level; a
-//! variant is a *program*: phases that run one after the other, each split over the workers of the device. These
-//! types are public for generated code; everything that could make a launch unsound is said by `unsafe`
-//! constructors, so launching is safe.
+//! variant is a *program*: phases that run one after the other, each split over the workers of the device.
+//!
+//! Launching is safe because a table cannot be made, changed or taken apart in safe code: the fields are private, and
+//! generated code builds tables with the `unsafe` constructors in the hidden module `generated`. A launch compares its
+//! arguments with the table once, and devices take nothing but a launch that was compared ([`Checked`]).
 
 mod arg;
 mod cpu;
@@ -26,21 +28,8 @@ pub type PhaseFn = unsafe fn(args: *const *mut u8, workspace: *mut u8, worker: i
 
 /// One C function and the extent of its parallel loop.
 pub struct Phase {
-    func: PhaseFn,
-    extent: usize,
-}
-
-impl Phase {
-    /// A phase.
-    ///
-    /// # Safety
-    /// `func`, in a program whose sizes are stated in its [`Program`] and with the arguments that its [`Entry`]
-    /// (or [`Pack`]) states, must access only these arguments (writing only those that are not read-only), the
-    /// `workspace_bytes` at the start of the workspace and its own worker's `worker_bytes` behind them; and calls for
-    /// disjoint parts of `0..extent` with different workers must not race.
-    pub const unsafe fn new(func: PhaseFn, extent: usize) -> Phase {
-        Phase { func, extent }
-    }
+    pub(crate) func: PhaseFn,
+    pub(crate) extent: usize,
 }
 
 /// A pointer that workers may share; who dereferences it answers for the access.
@@ -59,32 +48,27 @@ impl<T> Pointer<T> {
 /// Phases with a barrier between each two, and the workspace that they need.
 pub struct Program {
     /// Run in this order.
-    pub phases: &'static [Phase],
+    pub(crate) phases: &'static [Phase],
     /// Bytes that all workers share.
-    pub workspace_bytes: usize,
+    pub(crate) workspace_bytes: usize,
     /// Bytes that each worker has to itself.
-    pub worker_bytes: usize,
+    pub(crate) worker_bytes: usize,
 }
 
 /// How a kernel wants one of its parameters: rearranged by a program of two arguments, original and packed.
 pub struct Pack {
     /// Which parameter.
-    pub param: usize,
+    pub(crate) param: usize,
     /// Size of the packed form.
-    pub bytes: usize,
+    pub(crate) bytes: usize,
     /// What packs.
-    pub program: Program,
+    pub(crate) program: Program,
 }
 
-/// The code of a workload for one instruction set level, and where it came from.
-pub struct Variant {
-    /// The level.
-    pub isa: Isa,
-    /// The kernel.
-    pub program: Program,
-    /// Parameters that it takes in packed form.
-    pub packs: &'static [Pack],
-    /// The template that made it.
+/// Which kernel was chosen, and why. It is for reports: nothing depends on it.
+#[derive(Clone, Copy, Debug)]
+pub struct Choice {
+    /// The template that made the kernel.
     pub template: &'static str,
     /// The config of the template.
     pub config: &'static str,
@@ -94,8 +78,37 @@ pub struct Variant {
     pub origin_detail: &'static str,
     /// What the record measured or the model expects, in microseconds.
     pub cost_us: Option<f64>,
+}
+
+/// The code of a workload for one instruction set level, and where it came from.
+pub struct Variant {
+    /// The level.
+    pub(crate) isa: Isa,
+    /// The kernel.
+    pub(crate) program: Program,
+    /// Parameters that it takes in packed form.
+    pub(crate) packs: &'static [Pack],
+    /// Why it is this kernel.
+    pub(crate) choice: Choice,
     /// The C symbol, which profilers show.
-    pub symbol: &'static str,
+    pub(crate) symbol: &'static str,
+}
+
+impl Variant {
+    /// The level that it is compiled for.
+    pub fn isa(&self) -> Isa {
+        self.isa
+    }
+
+    /// Why it is this kernel.
+    pub fn choice(&self) -> &Choice {
+        &self.choice
+    }
+
+    /// The C symbol of its first phase, without the phase's number: what profilers show.
+    pub fn symbol(&self) -> &'static str {
+        self.symbol
+    }
 }
 
 /// What a kernel does with a parameter.
@@ -110,17 +123,33 @@ pub enum Access {
 /// A parameter of a workload.
 #[derive(Debug)]
 pub struct Param {
-    /// Its name.
-    pub name: &'static str,
-    /// Element type.
-    pub dtype: DType,
-    /// Extents.
-    pub shape: &'static [usize],
-    /// Whether it is written.
-    pub access: Access,
+    pub(crate) name: &'static str,
+    pub(crate) dtype: DType,
+    pub(crate) shape: &'static [usize],
+    pub(crate) access: Access,
 }
 
 impl Param {
+    /// Its name.
+    pub const fn name(&self) -> &'static str {
+        self.name
+    }
+
+    /// Element type.
+    pub const fn dtype(&self) -> DType {
+        self.dtype
+    }
+
+    /// Extents, outermost first.
+    pub const fn shape(&self) -> &'static [usize] {
+        self.shape
+    }
+
+    /// Whether it is written.
+    pub const fn access(&self) -> Access {
+        self.access
+    }
+
     /// Number of elements.
     pub const fn elements(&self) -> usize {
         let (mut n, mut i) = (1, 0);
@@ -138,27 +167,34 @@ impl fmt::Display for Param {
     }
 }
 
-/// A workload: what it takes, and the code that there is for it.
-pub struct Entry {
+/// What is said of a workload. It is for messages and reports: nothing depends on it.
+#[derive(Clone, Copy, Debug)]
+pub struct About {
     /// The workload's name, which is its module's.
     pub name: &'static str,
     /// The operator in one line.
     pub workload: &'static str,
-    /// Parameters in kernel order.
-    pub params: &'static [Param],
-    /// The parameter that `pack_weight` packs.
-    pub weight: Option<usize>,
     /// Floating-point operations of one launch.
     pub flops: u64,
     /// Bytes that one launch must move at least.
     pub bytes: u64,
-    /// The code, best level first. Empty when none was compiled.
-    pub variants: &'static [Variant],
-    /// The code for GPUs, best architecture first; made by `cuda_table!`, so that without the feature `cuda` nothing
-    /// of it is compiled in.
-    pub cuda: CudaTable,
     /// Why there is no code, if there is none.
     pub no_code: &'static str,
+}
+
+/// A workload: what it takes, and the code that there is for it.
+pub struct Entry {
+    pub(crate) about: About,
+    /// Parameters in kernel order.
+    pub(crate) params: &'static [Param],
+    /// The parameter that `pack_weight` packs.
+    pub(crate) weight: Option<usize>,
+    /// The code, best level first. Empty when none was compiled.
+    pub(crate) variants: &'static [Variant],
+    /// The code for GPUs, best architecture first; made by `cuda_table!`, so that without the feature `cuda` nothing
+    /// of it is compiled in.
+    #[cfg_attr(not(feature = "cuda"), expect(dead_code, reason = "there is none without the feature"))]
+    pub(crate) cuda: CudaTable,
 }
 
 /// The code of a workload for GPUs.
@@ -170,13 +206,46 @@ pub type CudaTable = ();
 
 /// A function of the spec with its workloads.
 pub struct Function {
+    pub(crate) name: &'static str,
+    pub(crate) entries: &'static [&'static Entry],
+}
+
+impl Function {
     /// Its name.
-    pub name: &'static str,
+    pub const fn name(&self) -> &'static str {
+        self.name
+    }
+
     /// Its workloads, in the spec's order.
-    pub entries: &'static [&'static Entry],
+    pub const fn entries(&self) -> &'static [&'static Entry] {
+        self.entries
+    }
+}
+
+/// A launch whose arguments were compared with the entry's parameters: what a device runs. Only [`Entry::launch`] makes it.
+pub struct Checked<'a, 'b, D: Device> {
+    pub(crate) entry: &'static Entry,
+    pub(crate) args: &'a [Arg<'b, D>],
+}
+
+/// A weight that was compared with the entry's parameter: what a device packs. Only [`Entry::pack_weight`] makes it.
+pub struct CheckedWeight<'b, D: Device> {
+    pub(crate) entry: &'static Entry,
+    pub(crate) param: usize,
+    pub(crate) weight: Arg<'b, D>,
 }
 
 impl Entry {
+    /// What is said of the workload.
+    pub const fn about(&self) -> &About {
+        &self.about
+    }
+
+    /// Its parameters, in kernel order.
+    pub const fn params(&self) -> &'static [Param] {
+        self.params
+    }
+
     /// Runs the workload. Arguments come in kernel order; parameters that the kernel wants packed and that are not
     /// are packed into the workspace first. A workload whose output has no elements does nothing.
     pub fn launch<D: Device>(&'static self, dev: &D, args: &[Arg<'_, D>]) -> Result<()> {
@@ -184,14 +253,15 @@ impl Entry {
         if self.params.iter().any(|p| p.access == Access::Write && p.elements() == 0) {
             return Ok(());
         }
-        dev.launch(self, args)
+        dev.launch(Checked { entry: self, args })
     }
 
     /// Packs the weight for the code that this device runs. A kernel that wants its weight as it is gets a copy.
     pub fn pack_weight<D: Device>(&'static self, dev: &D, weight: Arg<'_, D>) -> Result<D::Packed> {
         let param = self.weight.expect("only entries with a weight have a function that packs it");
-        self.check_one(param, &weight)?;
-        dev.pack(self, param, weight)
+        // Also a packed weight is compared: it is no weight, whoever packed it.
+        self.check_buffer(param, &weight)?;
+        dev.pack(CheckedWeight { entry: self, param, weight })
     }
 
     /// Holds the arguments against the parameters; what the phases rely on.
@@ -207,21 +277,27 @@ impl Entry {
         let param = &self.params[index];
         assert!(arg.writable || param.access == Access::Read, "generated code lends outputs mutably");
         if arg.packed.is_some() {
+            // Whether it was packed for this entry, the device says.
             assert!(self.weight == Some(index), "generated code passes a packed weight where the weight goes");
             return Ok(());
         }
+        self.check_buffer(index, arg)
+    }
+
+    fn check_buffer<D: Device>(&self, index: usize, arg: &Arg<'_, D>) -> Result<()> {
+        let param = &self.params[index];
         let (expected, got) = ((param.dtype, param.elements()), (arg.dtype, arg.elements));
         if expected == got {
             Ok(())
         } else {
-            Err(Error::Argument { workload: self.name, param: param.name, expected, got })
+            Err(Error::Argument { workload: self.about.name, param: param.name, expected, got })
         }
     }
 
     /// Name and shapes, for messages.
     pub fn signature(&self) -> String {
         let params: Vec<String> = self.params.iter().map(Param::to_string).collect();
-        format!("{}: {}", self.name, params.join(", "))
+        format!("{}: {}", self.about.name, params.join(", "))
     }
 }
 

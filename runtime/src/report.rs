@@ -42,16 +42,16 @@ impl Row {
     fn new(function: &Function, entry: &Entry, variant: Option<&Variant>) -> Row {
         Row {
             function: function.name,
-            workload: entry.name,
-            operator: entry.workload,
+            workload: entry.about.name,
+            operator: entry.about.workload,
             isa: variant.map(|v| v.isa),
             cuda: None,
-            template: variant.map_or(entry.no_code, |v| v.template),
-            config: variant.map_or("", |v| v.config),
-            origin: variant.map_or("", |v| v.origin),
-            origin_detail: variant.map_or("", |v| v.origin_detail),
-            cost_us: variant.and_then(|v| v.cost_us),
-            flops: entry.flops,
+            template: variant.map_or(entry.about.no_code, |v| v.choice.template),
+            config: variant.map_or("", |v| v.choice.config),
+            origin: variant.map_or("", |v| v.choice.origin),
+            origin_detail: variant.map_or("", |v| v.choice.origin_detail),
+            cost_us: variant.and_then(|v| v.choice.cost_us),
+            flops: entry.about.flops,
         }
     }
 
@@ -60,11 +60,11 @@ impl Row {
     fn cuda(function: &Function, entry: &Entry, variant: &crate::cuda::Variant) -> Row {
         Row {
             cuda: Some(variant.arch.name),
-            template: variant.template,
-            config: variant.config,
-            origin: variant.origin,
-            origin_detail: variant.origin_detail,
-            cost_us: variant.cost_us,
+            template: variant.choice.template,
+            config: variant.choice.config,
+            origin: variant.choice.origin,
+            origin_detail: variant.choice.origin_detail,
+            cost_us: variant.choice.cost_us,
             ..Row::new(function, entry, None)
         }
     }

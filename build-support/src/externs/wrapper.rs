@@ -8,11 +8,12 @@ const ELEMENTS: [&str; 5] = ["f32", "f64", "i32", "i64", "u8"];
 /// The last parameters of a function that runs one part of a parallel launch.
 const PART: [&str; 3] = ["worker", "begin", "end"];
 
-const RT: &str = "::kernel_gen_runtime";
+use kernel_gen::emit::rust::{RT, USE_RT};
 
 /// The module with the bindings and a launch for each function that can have one.
 pub(super) fn module(name: &str, bindings: &str, functions: &[Function]) -> String {
-    let mut out = format!("\n/// C code of the crate's own, from `[[extern]]` in the spec.\npub mod {name} {{\n");
+    let mut out =
+        format!("\n/// C code of the crate's own, from `[[extern]]` in the spec.\npub mod {name} {{\n    {USE_RT}\n");
     out += "    /// Everything that the header declares.\n";
     out += "    #[allow(non_upper_case_globals, non_camel_case_types, non_snake_case, missing_docs)]\n";
     out += &format!("    pub mod raw {{\n        {bindings}\n    }}\n");
@@ -107,8 +108,8 @@ mod tests {
             ("c".into(), Type::Value("Config".into())),
         ];
         let text = launch(&Function { name: "blur".into(), params, returns: None }).unwrap();
-        assert!(text.contains("pub fn blur(_dev: &::kernel_gen_runtime::Cpu, x: &impl ::kernel_gen_runtime::AsView<"));
-        assert!(text.contains("Shape = ::kernel_gen_runtime::D2<3, 8>>, y: &mut impl"), "{text}");
+        assert!(text.contains("pub fn blur(_dev: &kernel_gen_runtime::Cpu, x: &impl kernel_gen_runtime::AsView<"));
+        assert!(text.contains("Shape = kernel_gen_runtime::D2<3, 8>>, y: &mut impl"), "{text}");
         assert!(
             text.contains("n: i32, c: raw::Config)")
                 && text.contains("raw::blur(x.get().cast(), y.get().cast(), n, c)")
@@ -121,7 +122,7 @@ mod tests {
         let params = vec![("y".into(), array(&[24], true)), value("worker"), value("begin"), value("end")];
         let text = launch(&Function { name: "fill".into(), params, returns: None }).unwrap();
         assert!(
-            text.contains("pub unsafe fn fill(dev: &::kernel_gen_runtime::Cpu, extent: usize, y: &mut impl"),
+            text.contains("pub unsafe fn fill(dev: &kernel_gen_runtime::Cpu, extent: usize, y: &mut impl"),
             "{text}"
         );
         let bare = vec![("y".into(), Type::Pointer)];

@@ -1,8 +1,11 @@
-//! The pooling layers on a GPU, of this network and of `examples/networks`, written by hand: launches of them with the tables that the generator writes for its own kernels.
+//! The pooling layers on a GPU, of this network and of `examples/networks`, written by hand: launches of them with the tables
+//! that the generator writes for its own kernels. The constructors of tables are not part of the runtime's stable interface:
+//! their module has the number of the format, and goes when the format changes.
 #![allow(unsafe_code, reason = "the tables of kernels written by hand, as the generator writes them for its own")]
 
 use kernel_gen_runtime::cuda::{Arch, KernelArg, Launch, Program, Slot, Variant};
 use kernel_gen_runtime::dispatch::{Access, Entry, Param};
+use kernel_gen_runtime::generated::v1;
 use kernel_gen_runtime::{Cuda, D2, D4, DType, Element, F16, Input, Output, Result, Shape};
 
 /// A pooling layer from one shape to another, of elements of type `E`.
@@ -22,23 +25,16 @@ pub fn pool<E: Pool<X, Y>, X: Shape, Y: Shape>(
 
 const fn param<E: Element, S: Shape>(name: &'static str, access: Access) -> Param {
     let dtype: DType = E::DTYPE;
-    Param { name, dtype, shape: S::DIMS, access }
+    v1::param(name, dtype, S::DIMS, access)
 }
 
-const fn variant(arch: Arch, program: Program) -> Variant {
-    let by_hand = "written by hand";
-    Variant {
-        arch,
-        program,
-        packs: &[],
-        align: 16,
-        template: by_hand,
-        config: "",
-        origin: by_hand,
-        origin_detail: by_hand,
-        cost_us: None,
-    }
-}
+const CHOICE: v1::Choice = v1::Choice {
+    template: "written by hand",
+    config: "",
+    origin: "written by hand",
+    origin_detail: "written by hand",
+    cost_us: None,
+};
 
 const fn launch(kernel: &'static str, blocks: u32, threads: u32, overlap: Option<&'static [usize]>) -> Launch {
     let (grid, block) = ([blocks, 1, 1], [threads, 1, 1]);
@@ -58,30 +54,28 @@ macro_rules! pool {
                     let image = include_bytes!(concat!(env!("OUT_DIR"), "/pools.sm_80.kgi"));
                     // SAFETY: with this many threads the kernel reads the elements of its first argument and writes those
                     // of the second, which have these shapes, as `kernels/pools.cu` says.
-                    unsafe { Program::new(image, &OLDER, LAUNCH, &[], 0) }
+                    unsafe { v1::cuda::program(image, &OLDER, LAUNCH, &[], 0) }
                 }
                 const fn newer() -> Program {
                     // For this architecture it waits before it touches anything, and lets the next kernel go.
                     const LAUNCH: &[Launch] = &[launch($kernel, $blocks, $threads, Some(&[]))];
                     let image = include_bytes!(concat!(env!("OUT_DIR"), "/pools.sm_90.kgi"));
                     // SAFETY: as above.
-                    unsafe { Program::new(image, &NEWER, LAUNCH, &[], 0) }
+                    unsafe { v1::cuda::program(image, &NEWER, LAUNCH, &[], 0) }
+                }
+                const fn variant(arch: Arch, program: Program) -> Variant {
+                    // SAFETY: the programs are compiled for these architectures. The kernels take elements of 4 and 2 bytes.
+                    unsafe { v1::cuda::variant(arch, program, &[], 16, CHOICE) }
                 }
                 static VARIANTS: [Variant; 2] = [
                     variant(Arch { name: "sm_90", capability: (9, 0), exact: false }, newer()),
                     variant(Arch { name: "sm_80", capability: (8, 0), exact: false }, older()),
                 ];
-                static ENTRY: Entry = Entry {
-                    name: $kernel,
-                    workload: $kernel,
-                    params: &[param::<$E, $X>("x", Access::Read), param::<$E, $Y>("y", Access::Write)],
-                    weight: None,
-                    flops: 0,
-                    bytes: 0,
-                    variants: &[],
-                    cuda: &VARIANTS,
-                    no_code: "",
-                };
+                const ABOUT: v1::About =
+                    v1::About { name: $kernel, workload: $kernel, flops: 0, bytes: 0, no_code: "" };
+                const PARAMS: &[Param] = &[param::<$E, $X>("x", Access::Read), param::<$E, $Y>("y", Access::Write)];
+                // SAFETY: these are the parameters that the variants' kernels take.
+                static ENTRY: Entry = unsafe { v1::entry(ABOUT, PARAMS, None, &[], &VARIANTS) };
                 &ENTRY
             };
         }

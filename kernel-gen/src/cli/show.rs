@@ -86,10 +86,10 @@ pub(super) fn run(registry: &Registry, arguments: &Arguments) -> Result<Output, 
         ));
     }
     if arguments.json {
-        let flags = selected.target.cpu().map(|_| {
-            let flags = crate::toolchain::FLAGS.into_iter().chain(isa(&selected).flags().iter().copied());
-            flags.collect::<Vec<&str>>()
-        });
+        let flags = match selected.target.cpu() {
+            Some(_) => Some([&crate::toolchain::FLAGS, isa(&selected)?.flags()].concat()),
+            None => None,
+        };
         return Ok(Output::success(json_text(&json!({
             "workload": selected.workload.key(),
             "target": selected.target.name,
@@ -112,8 +112,8 @@ pub(super) fn run(registry: &Registry, arguments: &Arguments) -> Result<Output, 
     Ok(Output::success(texts.join("\n")))
 }
 
-fn isa(selected: &Selected<'_>) -> Isa {
-    Isa::from_name(&selected.target.name).unwrap_or(Isa::Portable)
+fn isa(selected: &Selected<'_>) -> Result<Isa, String> {
+    Isa::of_target(&selected.target.name).map_err(|e| e.to_string())
 }
 
 fn source(
@@ -139,7 +139,7 @@ fn source(
             Source::Cuda(cuda::emit(&lowered, &options).map_err(|e| e.to_string())?)
         }
         None => {
-            let options = COptions { isa: isa(selected), symbol, comment };
+            let options = COptions { isa: isa(selected)?, symbol, comment };
             Source::C(c::emit(&lowered, &options).map_err(|e| e.to_string())?)
         }
     })

@@ -3,6 +3,7 @@
 use super::early::Early;
 use super::error::{Cause, WorkloadFault};
 use super::{GenerateError, Options, Row, Task};
+use crate::emit::rust;
 use crate::ir::{Access, Kernel};
 use crate::model;
 use crate::records::{BestRecords, Choice};
@@ -123,6 +124,17 @@ impl Chosen<'_> {
     /// Measured or expected time, if it is a number.
     pub(super) fn cost_us(&self) -> Option<f64> {
         Some(self.choice.origin.time_us()).filter(|t| t.is_finite())
+    }
+
+    /// All of that, as the wrappers' tables say it.
+    pub(super) fn summary(&self) -> rust::Choice {
+        rust::Choice {
+            template: self.template.clone(),
+            config: self.config.clone(),
+            origin: self.origin(),
+            origin_detail: self.origin_detail(),
+            cost_us: self.cost_us(),
+        }
     }
 
     /// The row of the report.

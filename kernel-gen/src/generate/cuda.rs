@@ -95,11 +95,7 @@ pub(super) fn make(
         program: main,
         packs,
         align: ALIGN,
-        template: chosen.template.clone(),
-        config: chosen.config.clone(),
-        origin: chosen.origin(),
-        origin_detail: chosen.origin_detail(),
-        cost_us: chosen.cost_us(),
+        choice: chosen.summary(),
     };
     Ok(Made { variant, sources, row: chosen.row(), warnings: chosen.warnings() })
 }

@@ -31,7 +31,7 @@ pub(super) fn make(
     spec: &Spec,
 ) -> Result<Made, GenerateError> {
     let chosen = choose(task, target, records, registry, options, spec)?;
-    let isa = Isa::from_name(&target.name).unwrap_or(Isa::Portable);
+    let isa = Isa::of_target(&target.name).map_err(|error| chosen.place.fault(Cause::Emit(error)))?;
     let emit = |kernel: &Kernel, symbol: String, what: &str| -> Result<CSource, GenerateError> {
         emit(kernel, COptions { isa, symbol, comment: chosen.comment(what) }, target, &chosen.place)
     };
@@ -48,16 +48,7 @@ pub(super) fn make(
         let packed = pack.kernel.buffer(pack.kernel.params[1]);
         packs.push((*position, rust::Pack { bytes: packed.extent_bytes(), program: program(&pack.kernel, &c) }));
     }
-    let variant = rust::Variant {
-        isa: target.name.clone(),
-        program: program(&chosen.kernel, &main),
-        packs,
-        template: chosen.template.clone(),
-        config: chosen.config.clone(),
-        origin: chosen.origin(),
-        origin_detail: chosen.origin_detail(),
-        cost_us: chosen.cost_us(),
-    };
+    let variant = rust::Variant { isa, program: program(&chosen.kernel, &main), packs, choice: chosen.summary() };
     Ok(Made { variant, sources, prototypes, row: chosen.row(), warnings: chosen.warnings() })
 }
 

@@ -204,11 +204,11 @@ impl Inner {
 
     #[cold]
     fn no_variant(&self, entry: &'static Entry) -> Error {
-        if entry.cuda.is_empty() && !entry.no_code.is_empty() {
-            return Error::NoCode { workload: entry.name, reason: entry.no_code };
+        if entry.cuda.is_empty() && !entry.about.no_code.is_empty() {
+            return Error::NoCode { workload: entry.about.name, reason: entry.about.no_code };
         }
         let built = entry.cuda.iter().map(|v| v.arch.name).collect();
-        CudaError::NoVariant { workload: entry.name, device: self.context.capability, built }.into()
+        CudaError::NoVariant { workload: entry.about.name, device: self.context.capability, built }.into()
     }
 
     /// A program in this device's context.
@@ -226,7 +226,7 @@ impl Inner {
     /// What cannot happen while a stream is captured.
     #[cold]
     fn refuse_capture(&self, entry: &'static Entry) -> Result<(), CudaError> {
-        if self.is_capturing()? { Err(CudaError::ColdCapture { workload: entry.name }) } else { Ok(()) }
+        if self.is_capturing()? { Err(CudaError::ColdCapture { workload: entry.about.name }) } else { Ok(()) }
     }
 
     /// Keeps other threads' programs out of the workspace while one is queued, if it uses any.

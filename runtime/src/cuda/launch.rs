@@ -8,7 +8,7 @@ use super::table::{KernelArg, MAX_KERNEL_ARGS, MAX_TENSOR_MAPS, Pack, Program, V
 use super::tensor::{DeviceDynView, DeviceDynViewMut, DeviceTensor};
 use super::{CudaError, arch::Arch};
 use crate::device::{Device, sealed};
-use crate::dispatch::{Arg, DynArg, Entry, MAX_PARAMS, check_elements};
+use crate::dispatch::{Arg, Checked, CheckedWeight, DynArg, Entry, MAX_PARAMS, check_elements};
 use crate::report::Row;
 use crate::{AsView, Element, Error, Result, Shape, Tensor};
 use cudarc::driver::{CudaSlice, CudaStream, CudaView, CudaViewMut, DevicePtrMut, DeviceSlice, SyncOnDrop, result};
@@ -36,7 +36,7 @@ pub struct Packed {
 
 impl fmt::Debug for Packed {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "PackedWeight({} for {}, {} bytes)", self.entry.name, self.variant.arch, self.data.len())
+        write!(f, "PackedWeight({} for {}, {} bytes)", self.entry.about.name, self.variant.arch, self.data.len())
     }
 }
 
@@ -70,9 +70,9 @@ impl Device for Cuda {
         Ok(self.synchronize()?)
     }
 
-    fn launch(&self, entry: &'static Entry, args: &[Arg<'_, Cuda>]) -> Result<()> {
+    fn launch(&self, Checked { entry, args }: Checked<'_, '_, Cuda>) -> Result<()> {
         let inner = self.inner();
-        let turn = inner.recording.launch(inner.id(), entry.name)?;
+        let turn = inner.recording.launch(inner.id(), entry.about.name)?;
         let variant = inner.variant(entry)?;
         let mut addresses = [0; MAX_PARAMS];
         for (i, arg) in args.iter().enumerate() {
@@ -110,7 +110,7 @@ impl Device for Cuda {
         Ok(())
     }
 
-    fn pack(&self, entry: &'static Entry, param: usize, weight: Arg<'_, Cuda>) -> Result<Packed> {
+    fn pack(&self, CheckedWeight { entry, param, weight }: CheckedWeight<'_, Cuda>) -> Result<Packed> {
         let inner = self.inner();
         let turn = self.outside("pack_weight")?;
         let variant = inner.variant(entry)?;
@@ -167,20 +167,20 @@ impl Cuda {
         let param = || entry.params[index].name;
         if !self.shares(arg.pointer.context) {
             return Err(match arg.packed {
-                Some(_) => CudaError::ForeignPack { workload: entry.name }.into(),
-                None => CudaError::ForeignBuffer { workload: entry.name, param: param() }.into(),
+                Some(_) => CudaError::ForeignPack { workload: entry.about.name }.into(),
+                None => CudaError::ForeignBuffer { workload: entry.about.name, param: param() }.into(),
             });
         }
         if let Some(packed) = arg.packed {
             if !std::ptr::eq(packed.entry, entry) {
-                return Err(Error::ForeignPack { workload: entry.name, packed_by: packed.entry.name });
+                return Err(Error::ForeignPack { workload: entry.about.name, packed_by: packed.entry.about.name });
             }
             if !std::ptr::eq(packed.variant, variant) {
-                return Err(CudaError::ForeignPack { workload: entry.name }.into());
+                return Err(CudaError::ForeignPack { workload: entry.about.name }.into());
             }
         }
         if !arg.pointer.address.is_multiple_of(variant.align) {
-            let (workload, align) = (entry.name, variant.align);
+            let (workload, align) = (entry.about.name, variant.align);
             return Err(CudaError::Misaligned { workload, param: param(), align }.into());
         }
         Ok(())
@@ -291,7 +291,7 @@ fn starts(
 /// Launches a program. `starts` says which of its launches may begin before what is in front of them has ended.
 ///
 /// # Safety
-/// `addresses` and `scratch` must be what [`Program::new`] promises the kernels, until they have run; the context is
+/// `addresses` and `scratch` must be what the table promises the kernels, until they have run; the context is
 /// bound, and `loaded` is the program in it. If its first launch may begin early, what that reads by then is not written by
 /// the launch in front of it.
 #[inline]
@@ -337,7 +337,7 @@ unsafe fn run(
             attributes: attributes.as_mut_ptr(),
             attribute_count,
         };
-        // SAFETY: the kernel takes these parameters (`Program::new`); the driver copies them before it returns.
+        // SAFETY: the kernel takes these parameters (the table says so); the driver copies them before it returns.
         let code = unsafe { (driver.launch)(&config, *function, pointers.as_mut_ptr(), std::ptr::null_mut()) };
         driver.check("cuLaunchKernelEx", code)?;
     }

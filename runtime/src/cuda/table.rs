@@ -1,12 +1,13 @@
 //! The tables that generated code makes for GPUs.
 //!
 //! A workload has *variants*, one an architecture; a variant is a *program*: an image of compiled code and the kernel
-//! launches that run one after the other on a stream. Everything that could make a launch unsound is said by an
-//! `unsafe` constructor, so launching is safe.
+//! launches that run one after the other on a stream. As on the CPU the fields of tables are private, and generated code
+//! makes them with the `unsafe` constructors of the hidden module `generated`. What is public here ([`Launch`],
+//! [`TensorMapSpec`]) is a description, which does nothing by itself.
 
 use super::arch::Arch;
 use super::slot::Slot;
-use crate::dispatch::MAX_PARAMS;
+use crate::dispatch::{Choice, MAX_PARAMS};
 
 /// Most parameters that one kernel launch can have.
 pub const MAX_KERNEL_ARGS: usize = MAX_PARAMS + 8;
@@ -16,69 +17,46 @@ pub const MAX_TENSOR_MAPS: usize = 8;
 /// The code of a workload for one architecture, and where it came from.
 pub struct Variant {
     /// The architecture.
-    pub arch: Arch,
+    pub(crate) arch: Arch,
     /// The kernels.
-    pub program: Program,
+    pub(crate) program: Program,
     /// Parameters that it takes in packed form.
-    pub packs: &'static [Pack],
-    /// What the address of every buffer must be a multiple of.
-    pub align: u64,
-    /// The template that made it.
-    pub template: &'static str,
-    /// The config of the template.
-    pub config: &'static str,
-    /// Where the config came from, in one word.
-    pub origin: &'static str,
-    /// The same in a sentence.
-    pub origin_detail: &'static str,
-    /// What the record measured or the model expects, in microseconds.
-    pub cost_us: Option<f64>,
+    pub(crate) packs: &'static [Pack],
+    /// What the address of every buffer must be a multiple of; not 0.
+    pub(crate) align: u64,
+    /// Why it is this kernel.
+    pub(crate) choice: Choice,
+}
+
+impl Variant {
+    /// The architecture that it is compiled for.
+    pub fn arch(&self) -> Arch {
+        self.arch
+    }
+
+    /// Why it is this kernel.
+    pub fn choice(&self) -> &Choice {
+        &self.choice
+    }
 }
 
 /// How a kernel wants one of its parameters: rearranged by a program of two arguments, original and packed.
 pub struct Pack {
     /// Which parameter.
-    pub param: usize,
+    pub(crate) param: usize,
     /// Size of the packed form.
-    pub bytes: usize,
+    pub(crate) bytes: usize,
     /// What packs.
-    pub program: Program,
+    pub(crate) program: Program,
 }
 
 /// Compiled code and the launches that run it.
 pub struct Program {
-    pub(super) image: &'static [u8],
-    pub(super) slot: &'static Slot,
-    pub(super) launches: &'static [Launch],
-    pub(super) maps: &'static [TensorMapSpec],
-    pub(super) workspace_bytes: usize,
-}
-
-impl Program {
-    /// A program. `image` is a bundle of compiled code as the generator writes it, and `slot` a static that no other
-    /// program has.
-    ///
-    /// # Safety
-    /// The kernels of the image that the launches name, run with these grids and blocks and with the arguments that
-    /// the [`Variant`]'s entry (or the [`Pack`]) states, must take exactly the parameters that each launch lists, and
-    /// must access only these arguments (writing only those that are not read-only) and the `workspace_bytes` at the
-    /// start of the workspace. The tensor maps must lie within what they are based on. A launch with an `overlap` must
-    /// keep to what that says.
-    pub const unsafe fn new(
-        image: &'static [u8],
-        slot: &'static Slot,
-        launches: &'static [Launch],
-        maps: &'static [TensorMapSpec],
-        workspace_bytes: usize,
-    ) -> Program {
-        assert!(maps.len() <= MAX_TENSOR_MAPS, "the generator keeps to the limit");
-        let mut i = 0;
-        while i < launches.len() {
-            assert!(launches[i].args.len() <= MAX_KERNEL_ARGS, "the generator keeps to the limit");
-            i += 1;
-        }
-        Program { image, slot, launches, maps, workspace_bytes }
-    }
+    pub(crate) image: &'static [u8],
+    pub(crate) slot: &'static Slot,
+    pub(crate) launches: &'static [Launch],
+    pub(crate) maps: &'static [TensorMapSpec],
+    pub(crate) workspace_bytes: usize,
 }
 
 /// One kernel launch.

@@ -1,6 +1,6 @@
 //! Launches on the CPU.
 
-use super::{Arg, DynArg, Entry, MAX_PARAMS, Pointer, Program, Variant};
+use super::{Arg, Checked, CheckedWeight, DynArg, Entry, MAX_PARAMS, Pointer, Program, Variant};
 use crate::arena::AlignedBytes;
 use crate::device::{Device, sealed};
 use crate::report::Row;
@@ -16,17 +16,19 @@ impl Program {
             .ok_or(Error::Workspace { bytes: usize::MAX })
     }
 
-    /// Runs all phases.
+    /// Runs all phases on at most so many workers.
     ///
     /// # Safety
-    /// `args` and `workspace` must be what [`Phase::new`] promises the functions, for the whole call.
-    unsafe fn run(&self, dev: &Cpu, args: &[*mut u8; MAX_PARAMS], workspace: *mut u8) {
+    /// For the whole call `args` must be arguments as the table states them, and `workspace` must hold [`Program::bytes`]
+    /// for this number of workers.
+    unsafe fn run(&self, dev: &Cpu, workers: usize, args: &[*mut u8; MAX_PARAMS], workspace: *mut u8) {
         let (args, workspace) = (Pointer(args.as_ptr().cast_mut()), Pointer(workspace));
         for phase in self.phases {
             let func = phase.func;
-            dev.split(phase.extent, &|worker, range| {
+            dev.split_over(workers, phase.extent, &|worker, range| {
                 let (begin, end) = (range.start as i64, range.end as i64);
-                // SAFETY: the caller's promise; `split` gives disjoint ranges to different workers.
+                // SAFETY: the caller's promise; `split_over` gives disjoint ranges to different workers, which are numbered
+                // below `workers`.
                 unsafe { func(args.get(), workspace.get(), worker as i64, begin, end) }
             });
         }
@@ -42,7 +44,7 @@ pub struct Packed {
 
 impl fmt::Debug for Packed {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "PackedWeight({} for {}, {} bytes)", self.entry.name, self.isa, self.data.len())
+        write!(f, "PackedWeight({} for {}, {} bytes)", self.entry.about.name, self.isa, self.data.len())
     }
 }
 
@@ -60,9 +62,9 @@ impl Entry {
     #[cold]
     fn no_variant(&self, device: Isa) -> Error {
         if self.variants.is_empty() {
-            return Error::NoCode { workload: self.name, reason: self.no_code };
+            return Error::NoCode { workload: self.about.name, reason: self.about.no_code };
         }
-        Error::NoVariant { workload: self.name, device, built: self.variants.iter().map(|v| v.isa).collect() }
+        Error::NoVariant { workload: self.about.name, device, built: self.variants.iter().map(|v| v.isa).collect() }
     }
 }
 
@@ -92,12 +94,13 @@ impl Device for Cpu {
         Ok(())
     }
 
-    fn launch(&self, entry: &'static Entry, args: &[Arg<'_>]) -> Result<()> {
+    fn launch(&self, Checked { entry, args }: Checked<'_, '_, Cpu>) -> Result<()> {
         let variant = match args.iter().find_map(|a| a.packed) {
             Some(packed) => variant_of(entry, packed, self)?,
             None => entry.variant(self.isa())?,
         };
         // Workspace: packed parameters, then what the programs need, which run one after the other.
+        // Asked once: an executor may answer differently the next time, and the workspace is sized by this answer.
         let workers = self.threads();
         let mut pack_bytes = 0;
         let mut program_bytes = variant.program.bytes(workers)?;
@@ -122,26 +125,27 @@ impl Device for Cpu {
             (two[0], two[1]) = (pointers[pack.param], next);
             // SAFETY: `check` has compared type, length and access of the argument with the entry's parameter; the
             // packed form and the scratch have the sizes that the tables state, within the lease.
-            unsafe { pack.program.run(self, &two, scratch) };
+            unsafe { pack.program.run(self, workers, &two, scratch) };
             pointers[pack.param] = next;
             next = next.wrapping_add(align(pack.bytes)?);
         }
         // SAFETY: as above; packed arguments were made by this entry for this variant (`variant_of`).
-        unsafe { variant.program.run(self, &pointers, scratch) };
+        unsafe { variant.program.run(self, workers, &pointers, scratch) };
         Ok(())
     }
 
-    fn pack(&self, entry: &'static Entry, param: usize, weight: Arg<'_>) -> Result<Packed> {
+    fn pack(&self, CheckedWeight { entry, param, weight }: CheckedWeight<'_, Cpu>) -> Result<Packed> {
         let variant = entry.variant(self.isa())?;
         let bytes = weight.elements * weight.dtype.bytes();
         let data = match variant.packs.iter().find(|p| p.param == param) {
             Some(pack) => {
                 let data = AlignedBytes::zeroed(pack.bytes)?;
-                let lease = self.lease(pack.program.bytes(self.threads())?)?;
+                let workers = self.threads();
+                let lease = self.lease(pack.program.bytes(workers)?)?;
                 let mut two = [std::ptr::null_mut(); MAX_PARAMS];
                 (two[0], two[1]) = (weight.pointer, data.as_ptr());
                 // SAFETY: the argument was checked against the parameter; data and lease have the stated sizes.
-                unsafe { pack.program.run(self, &two, lease.as_ptr()) };
+                unsafe { pack.program.run(self, workers, &two, lease.as_ptr()) };
                 data
             }
             None => {
@@ -178,8 +182,8 @@ impl Device for Cpu {
 /// The variant that a weight was packed for.
 fn variant_of(entry: &'static Entry, packed: &Packed, dev: &Cpu) -> Result<&'static Variant> {
     if !std::ptr::eq(packed.entry, entry) {
-        return Err(Error::ForeignPack { workload: entry.name, packed_by: packed.entry.name });
+        return Err(Error::ForeignPack { workload: entry.about.name, packed_by: packed.entry.about.name });
     }
     let variant = entry.variants.iter().find(|v| v.isa == packed.isa).filter(|v| dev.isa().runs(v.isa));
-    variant.ok_or(Error::PackedFor { workload: entry.name, packed: packed.isa, device: dev.isa() })
+    variant.ok_or(Error::PackedFor { workload: entry.about.name, packed: packed.isa, device: dev.isa() })
 }

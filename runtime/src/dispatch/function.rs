@@ -15,7 +15,7 @@ impl Function {
             (None, _) if self.is_empty_batch(&args) => Ok(()),
             (None, _) => Err(self.no_workload(&args)),
             (Some(_), Some(_)) => {
-                let workloads = self.entries.iter().filter(|e| fits(e)).map(|e| e.name).collect();
+                let workloads = self.entries.iter().filter(|e| fits(e)).map(|e| e.about.name).collect();
                 Err(Error::Ambiguous { function: self.name, workloads })
             }
         }

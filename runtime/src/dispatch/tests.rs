@@ -1,7 +1,9 @@
 //! Launches of hand-made tables whose "C functions" are Rust.
 
 use super::*;
-use crate::{Cpu, DynView, DynViewMut};
+use crate::generated::v1;
+use crate::{Cpu, DynView, DynViewMut, Executor};
+use std::sync::atomic::{AtomicI64, AtomicUsize, Ordering};
 
 const N: usize = 1000;
 
@@ -37,64 +39,59 @@ unsafe fn pack(args: *const *mut u8, _: *mut u8, _: i64, begin: i64, end: i64) {
     }
 }
 
-const VARIANT: Variant = Variant {
-    isa: Isa::X86_64,
-    program: Program {
-        // SAFETY: the functions keep to the sizes that are stated here.
-        phases: unsafe { &[Phase::new(first, 1), Phase::new(second, N)] },
-        workspace_bytes: 64,
-        worker_bytes: 128,
-    },
-    packs: &[Pack {
-        param: 1,
-        bytes: N * 4,
-        // SAFETY: as above.
-        program: Program { phases: unsafe { &[Phase::new(pack, N)] }, workspace_bytes: 0, worker_bytes: 0 },
-    }],
-    template: "hand",
-    config: "none",
-    origin: "test",
-    origin_detail: "made by hand",
-    cost_us: None,
-    symbol: "second",
-};
+const BY_HAND: Choice =
+    Choice { template: "hand", config: "none", origin: "test", origin_detail: "made by hand", cost_us: None };
+
+const fn program(phases: &'static [Phase], workspace_bytes: usize, worker_bytes: usize) -> Program {
+    // SAFETY: each function of this file keeps to the sizes that it is used with.
+    unsafe { v1::program(phases, workspace_bytes, worker_bytes) }
+}
+
+const fn phase(func: PhaseFn, extent: usize) -> Phase {
+    // SAFETY: as above.
+    unsafe { v1::phase(func, extent) }
+}
+
+const fn packs(bytes: usize, program: Program) -> Pack {
+    // SAFETY: as above; all pack the second parameter.
+    unsafe { v1::pack(1, bytes, program) }
+}
+
+const fn variant(isa: Isa, program: Program, packs: &'static [Pack]) -> Variant {
+    // SAFETY: the functions are compiled for any machine.
+    unsafe { v1::variant(isa, program, packs, BY_HAND, "second") }
+}
+
+const fn entry(name: &'static str, params: &'static [Param], weight: usize, variants: &'static [Variant]) -> Entry {
+    let no_code = "it was built for documentation only";
+    let about = About { name, workload: "y = 2 w + x", flops: 2 * N as u64, bytes: 12 * N as u64, no_code };
+    // SAFETY: each variant of this file is used with parameters that its functions take.
+    unsafe { v1::entry(about, params, Some(weight), variants, crate::cuda_table!(&[])) }
+}
 
 const fn param(name: &'static str, access: Access) -> Param {
-    Param { name, dtype: DType::F32, shape: &[1, N], access }
+    v1::param(name, DType::F32, &[1, N], access)
 }
 
 const PARAMS: &[Param] = &[param("x", Access::Read), param("w", Access::Read), param("y", Access::Write)];
 
-static ENTRY: Entry = Entry {
-    name: "saxpy_1000",
-    workload: "y = 2 w + x",
-    params: PARAMS,
-    weight: Some(1),
-    flops: 2 * N as u64,
-    bytes: 12 * N as u64,
-    variants: if cfg!(target_arch = "aarch64") {
-        &[Variant { isa: Isa::Aarch64, ..VARIANT }]
-    } else {
-        &[Variant { isa: Isa::X86_64V4, ..VARIANT }, VARIANT]
-    },
-    cuda: crate::cuda_table!(&[]),
-    no_code: "",
-};
+const fn saxpy(isa: Isa) -> Variant {
+    const PHASES: &[Phase] = &[phase(first, 1), phase(second, N)];
+    const PACK: &[Phase] = &[phase(pack, N)];
+    const PACKS: &[Pack] = &[packs(N * 4, program(PACK, 0, 0))];
+    variant(isa, program(PHASES, 64, 128), PACKS)
+}
 
-static TWIN: Entry = Entry {
-    name: "saxpy_1000_strided",
-    workload: "",
-    params: PARAMS,
-    weight: Some(1),
-    flops: 0,
-    bytes: 0,
-    variants: &[],
-    cuda: crate::cuda_table!(&[]),
-    no_code: "it was built for documentation only",
-};
+#[cfg(target_arch = "aarch64")]
+static VARIANTS: [Variant; 1] = [saxpy(Isa::Aarch64)];
+#[cfg(not(target_arch = "aarch64"))]
+static VARIANTS: [Variant; 2] = [saxpy(Isa::X86_64V4), saxpy(Isa::X86_64)];
 
-static ONE: Function = Function { name: "saxpy", entries: &[&ENTRY] };
-static TWO: Function = Function { name: "saxpy", entries: &[&ENTRY, &TWIN] };
+static ENTRY: Entry = entry("saxpy_1000", PARAMS, 1, &VARIANTS);
+static TWIN: Entry = entry("saxpy_1000_strided", PARAMS, 1, &[]);
+
+static ONE: Function = v1::function("saxpy", &[&ENTRY]);
+static TWO: Function = v1::function("saxpy", &[&ENTRY, &TWIN]);
 
 fn data() -> (Vec<f32>, Vec<f32>, Vec<f32>) {
     let x: Vec<f32> = (0..N).map(|i| i as f32).collect();
@@ -136,6 +133,61 @@ fn launches_from_several_threads_do_not_disturb_each_other() {
             });
         }
     });
+}
+
+/// An executor of one worker the first time that it is asked, and of 4096 from then on.
+struct Grows(&'static AtomicUsize);
+
+impl Executor for Grows {
+    fn workers(&self) -> usize {
+        if self.0.fetch_add(1, Ordering::Relaxed) == 0 { 1 } else { 4096 }
+    }
+
+    fn run(&self, workers: usize, body: &(dyn Fn(usize) + Sync)) {
+        (0..workers).for_each(body);
+    }
+}
+
+/// The highest worker that [`watched`] has run as.
+static HIGHEST: AtomicI64 = AtomicI64::new(-1);
+
+unsafe fn watched(_: *const *mut u8, _: *mut u8, worker: i64, _: i64, _: i64) {
+    HIGHEST.fetch_max(worker, Ordering::Relaxed);
+}
+
+#[test]
+fn workers_never_pass_the_number_that_the_workspace_was_sized_for() {
+    static ASKED: [AtomicUsize; 3] = [const { AtomicUsize::new(0) }; 3];
+    const PHASES: &[Phase] = &[phase(watched, 4096)];
+    const PACKS: &[Pack] = &[packs(64, program(PHASES, 0, 1 << 20))];
+    static WATCHED: [Variant; 1] = [variant(Isa::LOWEST, program(PHASES, 0, 1 << 20), PACKS)];
+    static WATCH: Entry = entry("watch", PARAMS, 1, &WATCHED);
+    let (x, w, _) = data();
+    let mut y = vec![0.0f32; N];
+    let launch = Cpu::with_executor(Grows(&ASKED[0]));
+    WATCH.launch(&launch, &[Arg::read(&x), Arg::read(&w), Arg::write(&mut y)]).unwrap();
+    let pack = Cpu::with_executor(Grows(&ASKED[1]));
+    WATCH.pack_weight(&pack, Arg::read(&w)).unwrap();
+    assert_eq!(HIGHEST.load(Ordering::Relaxed), 0, "both were sized for one worker");
+    let each = Cpu::with_executor(Grows(&ASKED[2]));
+    each.on_each_thread(&|worker| assert_eq!(worker, 0));
+    assert!(ASKED.iter().all(|asked| asked.load(Ordering::Relaxed) == 1), "each call asks once: {ASKED:?}");
+}
+
+#[test]
+fn a_weight_that_is_packed_is_not_taken_for_one_that_is_not() {
+    let dev = Cpu::with_threads(1);
+    // A table with the same parameter that packs nothing: what it is given it would copy.
+    const PHASES: &[Phase] = &[phase(watched, 1)];
+    const SHORT: &[Param] = &[v1::param("w", DType::F32, &[1], Access::Read)];
+    static PLAIN: [Variant; 1] = [variant(Isa::LOWEST, program(PHASES, 0, 0), &[])];
+    static SMALL: Entry = entry("small", SHORT, 0, &PLAIN);
+    let small = SMALL.pack_weight(&dev, Arg::read(&[1.0f32])).unwrap();
+    let error = ENTRY.pack_weight(&dev, Arg::packed(&small)).unwrap_err();
+    assert_eq!(
+        error.to_string(),
+        "`saxpy_1000`: parameter `w` holds 1000 elements of f32, but the argument holds 4 of u8"
+    );
 }
 
 #[test]

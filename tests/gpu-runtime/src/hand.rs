@@ -1,7 +1,8 @@
 //! The tables of the kernels written by hand, and functions for them as the generator writes them.
 
-use kernel_gen_runtime::cuda::{Arch, KernelArg, Launch, Pack, Program, Slot, TensorMapSpec, Variant};
+use kernel_gen_runtime::cuda::{Arch, KernelArg, Launch, Slot, TensorMapSpec};
 use kernel_gen_runtime::dispatch::{Access, Entry, Param};
+use kernel_gen_runtime::generated::v1::{self, cuda::program};
 use kernel_gen_runtime::{D1, DType, Device, Input, Output, Result};
 
 const SM_80: Arch = Arch { name: "sm_80", capability: (8, 0), exact: false };
@@ -15,30 +16,29 @@ macro_rules! image {
     };
 }
 
-/// A variant of one program, with the fields that only reports show left empty.
+const CHOICE: v1::Choice =
+    v1::Choice { template: "by hand", config: "", origin: "by hand", origin_detail: "written by hand", cost_us: None };
+
+/// A variant of one program, within an `entry!`.
 macro_rules! variant {
     ($arch:expr, $program:expr, $packs:expr) => {
-        Variant {
-            arch: $arch,
-            program: $program,
-            packs: $packs,
-            align: 16,
-            template: "by hand",
-            config: "",
-            origin: "by hand",
-            origin_detail: "written by hand",
-            cost_us: None,
-        }
+        v1::cuda::variant($arch, $program, $packs, 16, CHOICE)
     };
 }
 
-const fn entry(name: &'static str, params: &'static [Param], cuda: &'static [Variant]) -> Entry {
-    let weight = if params.len() == 3 { Some(1) } else { None };
-    Entry { name, workload: name, params, weight, flops: 0, bytes: 0, variants: &[], cuda, no_code: "" }
+/// An entry whose second parameter of three is its weight.
+macro_rules! entry {
+    ($name:literal, $params:expr, $cuda:expr $(,)?) => {{
+        const PARAMS: &[Param] = $params;
+        const ABOUT: v1::About = v1::About { name: $name, workload: $name, flops: 0, bytes: 0, no_code: "" };
+        const WEIGHT: Option<usize> = if PARAMS.len() == 3 { Some(1) } else { None };
+        // SAFETY: the kernels access what their sources show, which is what the tables say.
+        unsafe { v1::entry(ABOUT, PARAMS, WEIGHT, &[], $cuda) }
+    }};
 }
 
 const fn param(name: &'static str, shape: &'static [usize], access: Access) -> Param {
-    Param { name, dtype: DType::F32, shape, access }
+    v1::param(name, DType::F32, shape, access)
 }
 
 const fn launch(kernel: &'static str, grid: u32, block: u32, args: &'static [KernelArg]) -> Launch {
@@ -54,30 +54,22 @@ macro_rules! add {
     ($arch:expr, $image:expr, $first:ident, $second:ident) => {
         variant!(
             $arch,
-            // SAFETY: here and below, the kernels access what their sources show, which is what the tables say.
-            unsafe {
-                Program::new(
-                    $image,
-                    &$first,
-                    &[
-                        launch("add_first", 1, 1, &[KernelArg::Workspace(256)]),
-                        launch(
-                            "add_second",
-                            8,
-                            128,
-                            &[KernelArg::Param(0), KernelArg::Param(1), KernelArg::Param(2), KernelArg::Workspace(256)],
-                        ),
-                    ],
-                    &[],
-                    512,
-                )
-            },
-            &[Pack {
-                param: 1,
-                bytes: 4000,
-                // SAFETY: as above.
-                program: unsafe { Program::new($image, &$second, &[launch("add_pack", 8, 128, BOTH)], &[], 0) },
-            }]
+            program(
+                $image,
+                &$first,
+                &[
+                    launch("add_first", 1, 1, &[KernelArg::Workspace(256)]),
+                    launch(
+                        "add_second",
+                        8,
+                        128,
+                        &[KernelArg::Param(0), KernelArg::Param(1), KernelArg::Param(2), KernelArg::Workspace(256)],
+                    ),
+                ],
+                &[],
+                512,
+            ),
+            &[v1::cuda::pack(1, 4000, program($image, &$second, &[launch("add_pack", 8, 128, BOTH)], &[], 0))]
         )
     };
 }
@@ -88,7 +80,7 @@ static ADD_80: Slot = Slot::new();
 static ADD_80_PACK: Slot = Slot::new();
 
 /// `y = 2 w + x`.
-pub(crate) static ADD: Entry = entry(
+pub(crate) static ADD: Entry = entry!(
     "add",
     &[param("x", &[1000], Access::Read), param("w", &[1000], Access::Read), param("y", &[1000], Access::Write)],
     &[add!(SM_90A, image!("add.sm_90a"), ADD_90A, ADD_90A_PACK), add!(SM_80, image!("add.sm_80"), ADD_80, ADD_80_PACK)],
@@ -97,15 +89,12 @@ pub(crate) static ADD: Entry = entry(
 static INCREMENT_SLOT: Slot = Slot::new();
 
 /// `y += x`.
-pub(crate) static INCREMENT: Entry = entry(
+pub(crate) static INCREMENT: Entry = entry!(
     "increment",
     X_AND_Y,
     &[variant!(
         SM_80,
-        // SAFETY: as above.
-        unsafe {
-            Program::new(image!("increment.sm_80"), &INCREMENT_SLOT, &[launch("increment", 8, 128, BOTH)], &[], 0)
-        },
+        program(image!("increment.sm_80"), &INCREMENT_SLOT, &[launch("increment", 8, 128, BOTH)], &[], 0),
         &[]
     )],
 );
@@ -113,13 +102,12 @@ pub(crate) static INCREMENT: Entry = entry(
 static COLD_SLOT: Slot = Slot::new();
 
 /// The same, never loaded before it is captured.
-pub(crate) static COLD: Entry = entry(
+pub(crate) static COLD: Entry = entry!(
     "cold",
     X_AND_Y,
     &[variant!(
         SM_80,
-        // SAFETY: as above.
-        unsafe { Program::new(image!("increment.sm_80"), &COLD_SLOT, &[launch("increment", 8, 128, BOTH)], &[], 0) },
+        program(image!("increment.sm_80"), &COLD_SLOT, &[launch("increment", 8, 128, BOTH)], &[], 0),
         &[]
     )],
 );
@@ -127,21 +115,18 @@ pub(crate) static COLD: Entry = entry(
 static BIG_SHARED_SLOT: Slot = Slot::new();
 
 /// Reverses through 100 KiB of shared memory.
-pub(crate) static BIG_SHARED: Entry = entry(
+pub(crate) static BIG_SHARED: Entry = entry!(
     "big_shared",
     &[param("x", &[25600], Access::Read), param("y", &[25600], Access::Write)],
     &[variant!(
         SM_80,
-        // SAFETY: as above.
-        unsafe {
-            Program::new(
-                image!("big_shared.sm_80"),
-                &BIG_SHARED_SLOT,
-                &[Launch { shared_bytes: 102_400, ..launch("big_shared", 1, 256, BOTH) }],
-                &[],
-                0,
-            )
-        },
+        program(
+            image!("big_shared.sm_80"),
+            &BIG_SHARED_SLOT,
+            &[Launch { shared_bytes: 102_400, ..launch("big_shared", 1, 256, BOTH) }],
+            &[],
+            0,
+        ),
         &[]
     )],
 );
@@ -149,21 +134,18 @@ pub(crate) static BIG_SHARED: Entry = entry(
 static CLUSTER_SLOT: Slot = Slot::new();
 
 /// Adds each block's rank in its cluster of 4.
-pub(crate) static CLUSTER: Entry = entry(
+pub(crate) static CLUSTER: Entry = entry!(
     "cluster",
     X_AND_Y,
     &[variant!(
         SM_90,
-        // SAFETY: as above.
-        unsafe {
-            Program::new(
-                image!("cluster.sm_90"),
-                &CLUSTER_SLOT,
-                &[Launch { cluster: [4, 1, 1], ..launch("cluster", 8, 125, BOTH) }],
-                &[],
-                0,
-            )
-        },
+        program(
+            image!("cluster.sm_90"),
+            &CLUSTER_SLOT,
+            &[Launch { cluster: [4, 1, 1], ..launch("cluster", 8, 125, BOTH) }],
+            &[],
+            0,
+        ),
         &[]
     )],
 );
@@ -171,31 +153,28 @@ pub(crate) static CLUSTER: Entry = entry(
 static TENSOR_MAP_SLOT: Slot = Slot::new();
 
 /// Copies a box that reaches out of a matrix.
-pub(crate) static TENSOR_MAP: Entry = entry(
+pub(crate) static TENSOR_MAP: Entry = entry!(
     "tensor_map",
     &[param("x", &[32, 64], Access::Read), param("y", &[8, 32], Access::Write)],
     &[variant!(
         SM_90,
-        // SAFETY: as above.
-        unsafe {
-            Program::new(
-                image!("tensor_map.sm_90"),
-                &TENSOR_MAP_SLOT,
-                &[launch("tensor_map", 1, 32, &[KernelArg::Map(0), KernelArg::Param(1)])],
-                &[TensorMapSpec {
-                    base: KernelArg::Param(0),
-                    // CU_TENSOR_MAP_DATA_TYPE_FLOAT32.
-                    data_type: 7,
-                    rank: 2,
-                    dims: [64, 32, 1, 1, 1],
-                    strides: [256, 0, 0, 0],
-                    box_dims: [32, 8, 1, 1, 1],
-                    steps: [1; 5],
-                    swizzle: 0,
-                }],
-                0,
-            )
-        },
+        program(
+            image!("tensor_map.sm_90"),
+            &TENSOR_MAP_SLOT,
+            &[launch("tensor_map", 1, 32, &[KernelArg::Map(0), KernelArg::Param(1)])],
+            &[TensorMapSpec {
+                base: KernelArg::Param(0),
+                // CU_TENSOR_MAP_DATA_TYPE_FLOAT32.
+                data_type: 7,
+                rank: 2,
+                dims: [64, 32, 1, 1, 1],
+                strides: [256, 0, 0, 0],
+                box_dims: [32, 8, 1, 1, 1],
+                steps: [1; 5],
+                swizzle: 0,
+            }],
+            0,
+        ),
         &[]
     )],
 );
@@ -203,27 +182,24 @@ pub(crate) static TENSOR_MAP: Entry = entry(
 static PROGRAMMATIC_SLOT: Slot = Slot::new();
 
 /// Halves and reverses, in two launches that overlap.
-pub(crate) static PROGRAMMATIC: Entry = entry(
+pub(crate) static PROGRAMMATIC: Entry = entry!(
     "programmatic",
     X_AND_Y,
     &[variant!(
         SM_90,
-        // SAFETY: as above.
-        unsafe {
-            Program::new(
-                image!("programmatic.sm_90"),
-                &PROGRAMMATIC_SLOT,
-                &[
-                    launch("programmatic_first", 8, 128, &[KernelArg::Param(0), KernelArg::Workspace(0)]),
-                    Launch {
-                        overlap: Some(&[]),
-                        ..launch("programmatic_second", 8, 128, &[KernelArg::Param(1), KernelArg::Workspace(0)])
-                    },
-                ],
-                &[],
-                4096,
-            )
-        },
+        program(
+            image!("programmatic.sm_90"),
+            &PROGRAMMATIC_SLOT,
+            &[
+                launch("programmatic_first", 8, 128, &[KernelArg::Param(0), KernelArg::Workspace(0)]),
+                Launch {
+                    overlap: Some(&[]),
+                    ..launch("programmatic_second", 8, 128, &[KernelArg::Param(1), KernelArg::Workspace(0)])
+                },
+            ],
+            &[],
+            4096,
+        ),
         &[]
     )],
 );
@@ -231,13 +207,13 @@ pub(crate) static PROGRAMMATIC: Entry = entry(
 static FOREIGN_SLOT: Slot = Slot::new();
 
 /// A table that says that the code runs everywhere, which it does not: the bundle holds code for 9.0 only.
-pub(crate) static WRONG_IMAGE: Entry = entry(
+pub(crate) static WRONG_IMAGE: Entry = entry!(
     "wrong_image",
     &[param("x", &[32], Access::Read), param("y", &[32], Access::Write)],
     &[variant!(
         SM_80,
-        // SAFETY: the kernel has another name than the launch says, so nothing is ever launched.
-        unsafe { Program::new(image!("shrink.sm_90a"), &FOREIGN_SLOT, &[launch("not_shrink", 1, 32, BOTH)], &[], 0) },
+        // The kernel has another name than the launch says, so nothing is ever launched.
+        program(image!("shrink.sm_90a"), &FOREIGN_SLOT, &[launch("not_shrink", 1, 32, BOTH)], &[], 0),
         &[]
     )],
 );

@@ -38,6 +38,11 @@ pub enum EmitError {
         /// The variable.
         var: String,
     },
+    /// A target whose name is no instruction set level that C is emitted for.
+    UnknownLevel {
+        /// The target.
+        target: String,
+    },
     /// A type that has no operation of that kind.
     Unsupported {
         /// What was asked for.
@@ -66,6 +71,10 @@ impl fmt::Display for EmitError {
                 f,
                 "`let {var}` at the top of the kernel reads memory but is used in several phases; move it into the loops"
             ),
+            EmitError::UnknownLevel { target } => {
+                let known: Vec<&str> = super::Isa::ALL.iter().map(|isa| isa.name()).collect();
+                write!(f, "C is emitted for the levels {}, and `{target}` is none of them", known.join(", "))
+            }
             EmitError::Unsupported { what } => write!(f, "the C emitter has no form for {what}"),
         }
     }

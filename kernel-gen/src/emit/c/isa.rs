@@ -1,5 +1,7 @@
 //! What the C emitter knows about an instruction set level.
 
+use super::EmitError;
+
 /// An instruction set level that C is emitted for.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum Isa {
@@ -33,6 +35,14 @@ impl Isa {
     /// The level with that name.
     pub fn from_name(name: &str) -> Option<Isa> {
         Isa::ALL.into_iter().find(|i| i.name() == name)
+    }
+
+    /// The level of a target.
+    ///
+    /// # Errors
+    /// If it is none of them. There is no level to take in its place: code for a higher one ends a program on a lower one.
+    pub fn of_target(target: &str) -> Result<Isa, EmitError> {
+        Isa::from_name(target).ok_or_else(|| EmitError::UnknownLevel { target: target.to_string() })
     }
 
     /// Width of a vector register.
@@ -77,7 +87,7 @@ impl Isa {
             #[cfg(target_arch = "x86_64")]
             Isa::X86_64 => true,
             #[cfg(target_arch = "x86_64")]
-            Isa::X86_64V3 => ["avx2", "fma", "f16c", "bmi2"].iter().all(|f| has(f)),
+            Isa::X86_64V3 => ["avx2", "fma", "f16c", "bmi1", "bmi2", "lzcnt", "movbe"].iter().all(|f| has(f)),
             #[cfg(target_arch = "x86_64")]
             Isa::X86_64V4 => {
                 Isa::X86_64V3.runs_here()
@@ -106,12 +116,36 @@ fn has(feature: &str) -> bool {
         "avx2" => detected!("avx2"),
         "fma" => detected!("fma"),
         "f16c" => detected!("f16c"),
+        "bmi1" => detected!("bmi1"),
         "bmi2" => detected!("bmi2"),
+        "lzcnt" => detected!("lzcnt"),
+        "movbe" => detected!("movbe"),
         "avx512f" => detected!("avx512f"),
         "avx512bw" => detected!("avx512bw"),
         "avx512cd" => detected!("avx512cd"),
         "avx512dq" => detected!("avx512dq"),
         "avx512vl" => detected!("avx512vl"),
         _ => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::target::Target;
+
+    #[test]
+    fn every_cpu_target_is_a_level_and_nothing_else_is() {
+        for target in Target::all() {
+            match target.cpu() {
+                Some(cpu) => assert!(Isa::of_target(&target.name).unwrap().is_for(&cpu.arch), "{}", target.name),
+                None => assert!(Isa::of_target(&target.name).is_err(), "{}", target.name),
+            }
+        }
+        let error = Isa::of_target("x86-64-v5").unwrap_err().to_string();
+        assert_eq!(
+            error,
+            "C is emitted for the levels portable, x86-64, x86-64-v3, x86-64-v4, aarch64, and `x86-64-v5` is none of them"
+        );
     }
 }

@@ -3,15 +3,15 @@
 //! It stands inside the runtime's `cuda_table!`, so a crate whose runtime has no feature `cuda` compiles nothing of it
 //! in, the images included.
 
-use super::{CudaArg, CudaLaunch, CudaMap, CudaProgram, CudaVariant, RT, line};
+use super::{CudaArg, CudaLaunch, CudaMap, CudaProgram, CudaVariant, RT, V, line, module::choice};
 
-/// Writes the `cuda:` field of an entry. Images lie in `folder`, below the build script's `OUT_DIR`.
+/// Writes the table as an argument of the entry's constructor. Images lie in `folder`, below the build script's `OUT_DIR`.
 pub(super) fn table(out: &mut String, depth: usize, variants: &[CudaVariant], folder: &str) {
     if variants.is_empty() {
-        line(out, depth, &format!("cuda: {RT}::cuda_table!(&[]),"));
+        line(out, depth, &format!("{RT}::cuda_table!(&[]),"));
         return;
     }
-    line(out, depth, &format!("cuda: {RT}::cuda_table!({{"));
+    line(out, depth, &format!("{RT}::cuda_table!({{"));
     for (v, variant) in variants.iter().enumerate() {
         for p in 0..=variant.packs.len() {
             line(out, depth + 1, &format!("static SLOT_{v}_{p}: {RT}::cuda::Slot = {RT}::cuda::Slot::new();"));
@@ -26,44 +26,32 @@ pub(super) fn table(out: &mut String, depth: usize, variants: &[CudaVariant], fo
 }
 
 fn variant(out: &mut String, depth: usize, number: usize, variant: &CudaVariant, folder: &str) {
-    line(out, depth, &format!("{RT}::cuda::Variant {{"));
+    line(out, depth, &format!("{V}::cuda::variant("));
     let (major, minor) = variant.capability;
     line(
         out,
         depth + 1,
         &format!(
-            "arch: {RT}::cuda::Arch {{ name: {:?}, capability: ({major}, {minor}), exact: {} }},",
+            "{RT}::cuda::Arch {{ name: {:?}, capability: ({major}, {minor}), exact: {} }},",
             variant.arch, variant.exact
         ),
     );
     program(out, depth + 1, &variant.program, &format!("SLOT_{number}_0"), folder);
-    line(out, depth + 1, "packs: &[");
+    line(out, depth + 1, "&[");
     for (i, (param, pack)) in variant.packs.iter().enumerate() {
-        line(out, depth + 2, &format!("{RT}::cuda::Pack {{"));
-        line(out, depth + 3, &format!("param: {param},"));
-        line(out, depth + 3, &format!("bytes: {},", pack.bytes));
+        line(out, depth + 2, &format!("{V}::cuda::pack({param}, {},", pack.bytes));
         program(out, depth + 3, &pack.program, &format!("SLOT_{number}_{}", i + 1), folder);
-        line(out, depth + 2, "},");
+        line(out, depth + 2, "),");
     }
     line(out, depth + 1, "],");
-    line(out, depth + 1, &format!("align: {},", variant.align));
-    line(out, depth + 1, &format!("template: {:?},", variant.template));
-    line(out, depth + 1, &format!("config: {:?},", variant.config));
-    line(out, depth + 1, &format!("origin: {:?},", variant.origin));
-    line(out, depth + 1, &format!("origin_detail: {:?},", variant.origin_detail));
-    line(out, depth + 1, &format!("cost_us: {:?},", variant.cost_us));
-    line(out, depth, "},");
+    line(out, depth + 1, &format!("{},", variant.align));
+    choice(out, depth + 1, &variant.choice);
+    line(out, depth, "),");
 }
 
-/// The `program:` field.
+/// The program of a variant or a pack, as an argument.
 fn program(out: &mut String, depth: usize, program: &CudaProgram, slot: &str, folder: &str) {
-    line(
-        out,
-        depth,
-        "// SAFETY: the generator verified the kernel's accesses against its parameters and workspace, and",
-    );
-    line(out, depth, "// emitted the source of the image and these launches from it.");
-    line(out, depth, &format!("program: unsafe {{ {RT}::cuda::Program::new("));
+    line(out, depth, &format!("{V}::cuda::program("));
     let path = format!("/{folder}/{}", program.image);
     line(out, depth + 1, &format!("include_bytes!(concat!(env!(\"OUT_DIR\"), {path:?})),"));
     line(out, depth + 1, &format!("&{slot},"));
@@ -78,7 +66,7 @@ fn program(out: &mut String, depth: usize, program: &CudaProgram, slot: &str, fo
     }
     line(out, depth + 1, "],");
     line(out, depth + 1, &format!("{},", program.workspace_bytes));
-    line(out, depth, ") },");
+    line(out, depth, "),");
 }
 
 fn launch(out: &mut String, depth: usize, launch: &CudaLaunch) {

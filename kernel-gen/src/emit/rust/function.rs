@@ -1,6 +1,6 @@
 //! The typed function of a `[[kernel]]`, its `_dyn` form, and the trait that knows the declared shapes.
 
-use super::{Function, Item, RT, element_type, line, names, shape_type};
+use super::{Function, Item, RT, V, element_type, line, names, shape_type};
 use crate::ir::Access;
 use crate::workload::Param;
 use std::collections::BTreeMap;
@@ -172,9 +172,9 @@ fn dyn_function(out: &mut String, function: &Function, params: &[Param], named: 
 }
 
 fn table(out: &mut String, function: &Function, table: &str) {
-    line(out, 0, &format!("static {table}: {RT}::dispatch::Function = {RT}::dispatch::Function {{"));
-    line(out, 1, &format!("name: {:?},", function.name));
     let entries: Vec<String> = function.items.iter().map(|i| format!("&{}::ENTRY", i.name)).collect();
-    line(out, 1, &format!("entries: &[{}],", entries.join(", ")));
-    line(out, 0, "};");
+    line(out, 0, &format!("static {table}: {RT}::dispatch::Function = {RT}::generated::{V}::function("));
+    line(out, 1, &format!("{:?},", function.name));
+    line(out, 1, &format!("&[{}],", entries.join(", ")));
+    line(out, 0, ");");
 }

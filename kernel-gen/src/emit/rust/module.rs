@@ -1,6 +1,10 @@
 //! The module of one workload: constants, packing, launches, and the table with its C declarations.
 
-use super::{Code, Item, Program, RT, Variant, cuda, element_type, function::borrowed_arg, line, names, shape_type};
+use super::{
+    Choice, Code, Item, Program, RT, USE_RT, V, Variant, cuda, element_type, function::borrowed_arg, line, names,
+    shape_type,
+};
+use crate::emit::c::Isa;
 use crate::ir::{Access, DType};
 use crate::workload::{Param, Role};
 
@@ -11,6 +15,8 @@ pub(super) fn emit(out: &mut String, item: &Item, images: &str) {
     line(out, 0, "");
     line(out, 0, &format!("/// `{}`", workload.key()));
     line(out, 0, &format!("pub mod {} {{", item.name));
+    line(out, 1, USE_RT);
+    line(out, 0, "");
     line(out, 1, "/// What is computed, in one line.");
     line(out, 1, &format!("pub const WORKLOAD: &str = {:?};", workload.key()));
     line(out, 1, "/// Floating-point operations of one launch.");
@@ -91,50 +97,49 @@ fn entry(out: &mut String, item: &Item, params: &[Param], weight: Option<usize>,
         Code::Absent(reason) => (&[], reason, None),
         Code::Unresolved(symbol) => (&unresolved, "", Some(symbol)),
     };
-    line(out, 1, &format!("pub(super) static ENTRY: {RT}::dispatch::Entry = {RT}::dispatch::Entry {{"));
-    line(out, 2, &format!("name: {:?},", item.name));
-    line(out, 2, "workload: WORKLOAD,");
-    line(out, 2, "params: &[");
+    line(
+        out,
+        1,
+        "// SAFETY: the generator verified that every kernel keeps to these parameters and sizes, and emitted the C",
+    );
+    line(out, 1, "// functions, the GPU code and these numbers from the verified kernels.");
+    line(out, 1, &format!("pub(super) static ENTRY: {RT}::dispatch::Entry = unsafe {{ {V}::entry("));
+    line(out, 2, &format!("{V}::About {{"));
+    line(
+        out,
+        3,
+        &format!("name: {:?}, workload: WORKLOAD, flops: FLOPS, bytes: BYTES, no_code: {no_code:?},", item.name),
+    );
+    line(out, 2, "},");
+    line(out, 2, "&[");
     for p in params {
         let access = if p.access == Access::Read { "Read" } else { "Write" };
-        let shape = format!("<{} as {RT}::Shape>::DIMS", names::camel(p.name));
-        line(out, 3, &format!("{RT}::dispatch::Param {{"));
-        line(out, 4, &format!("name: {:?},", p.name));
-        line(out, 4, &format!("dtype: <{} as {RT}::Element>::DTYPE,", element_type(p.dtype)));
-        line(out, 4, &format!("shape: {shape},"));
-        line(out, 4, &format!("access: {RT}::dispatch::Access::{access},"));
-        line(out, 3, "},");
+        let (name, element, shape) = (p.name, element_type(p.dtype), names::camel(p.name));
+        let (dtype, dims) = (format!("<{element} as {RT}::Element>::DTYPE"), format!("<{shape} as {RT}::Shape>::DIMS"));
+        let access = format!("{RT}::dispatch::Access::{access}");
+        line(out, 3, &format!("{V}::param({name:?}, {dtype}, {dims}, {access}),"));
     }
     line(out, 2, "],");
-    line(out, 2, &format!("weight: {weight:?},"));
-    line(out, 2, "flops: FLOPS,");
-    line(out, 2, "bytes: BYTES,");
-    line(out, 2, "variants: &[");
+    line(out, 2, &format!("{weight:?},"));
+    line(out, 2, "&[");
     for (v, variant) in variants.iter().enumerate() {
-        line(out, 3, &format!("{RT}::dispatch::Variant {{"));
-        line(out, 4, &format!("isa: {RT}::Isa::{},", isa_variant(&variant.isa)));
+        line(out, 3, &format!("{V}::variant("));
+        line(out, 4, &format!("{RT}::Isa::{},", isa_variant(variant.isa)));
         program(out, 4, &variant.program, &format!("v{v}"));
-        line(out, 4, "packs: &[");
+        line(out, 4, "&[");
         for (i, (param, pack)) in variant.packs.iter().enumerate() {
-            line(out, 5, &format!("{RT}::dispatch::Pack {{"));
-            line(out, 6, &format!("param: {param},"));
-            line(out, 6, &format!("bytes: {},", pack.bytes));
+            line(out, 5, &format!("{V}::pack({param}, {},", pack.bytes));
             program(out, 6, &pack.program, &format!("v{v}_pack{i}"));
-            line(out, 5, "},");
+            line(out, 5, "),");
         }
         line(out, 4, "],");
-        line(out, 4, &format!("template: {:?},", variant.template));
-        line(out, 4, &format!("config: {:?},", variant.config));
-        line(out, 4, &format!("origin: {:?},", variant.origin));
-        line(out, 4, &format!("origin_detail: {:?},", variant.origin_detail));
-        line(out, 4, &format!("cost_us: {:?},", variant.cost_us));
-        line(out, 4, &format!("symbol: {:?},", variant.program.symbol));
-        line(out, 3, "},");
+        choice(out, 4, &variant.choice);
+        line(out, 4, &format!("{:?},", variant.program.symbol));
+        line(out, 3, "),");
     }
     line(out, 2, "],");
     cuda::table(out, 2, &item.cuda, images);
-    line(out, 2, &format!("no_code: {no_code:?},"));
-    line(out, 1, "};");
+    line(out, 1, ") };");
     for (v, variant) in variants.iter().enumerate() {
         functions(out, &variant.program, &format!("v{v}"), stand_in);
         for (i, (_, pack)) in variant.packs.iter().enumerate() {
@@ -156,50 +161,44 @@ fn unresolved_variant(params: &[Param]) -> Variant {
         workspace_bytes: 0,
         worker_bytes: 0,
     };
-    Variant {
-        isa: "any".into(),
-        program,
-        packs: vec![],
+    let choice = Choice {
         template: "none".into(),
         config: String::new(),
         origin: "none".into(),
         origin_detail: "built without a C compiler".into(),
         cost_us: None,
-    }
+    };
+    Variant { isa: Isa::Portable, program, packs: vec![], choice }
 }
 
-/// The name of the level in the runtime's enum. A level that is not one of its is whatever the machine has, so that
-/// the entry is always found.
-fn isa_variant(isa: &str) -> &'static str {
+/// The name of the level in the runtime's enum. Portable C is compiled for the lowest machine of the architecture.
+fn isa_variant(isa: Isa) -> &'static str {
     match isa {
-        "x86-64" => "X86_64",
-        "x86-64-v3" => "X86_64V3",
-        "x86-64-v4" => "X86_64V4",
-        "aarch64" => "Aarch64",
-        _ => "LOWEST",
+        Isa::Portable => "LOWEST",
+        Isa::X86_64 => "X86_64",
+        Isa::X86_64V3 => "X86_64V3",
+        Isa::X86_64V4 => "X86_64V4",
+        Isa::Aarch64 => "Aarch64",
     }
 }
 
-/// The `program:` field of a table entry.
+/// The program of a variant or a pack, as an argument.
 fn program(out: &mut String, depth: usize, program: &Program, prefix: &str) {
-    line(out, depth, &format!("program: {RT}::dispatch::Program {{"));
-    line(
-        out,
-        depth + 1,
-        "// SAFETY: the generator verified the kernel's accesses against its parameters and workspace, and emitted",
-    );
-    line(out, depth + 1, "// the C functions and these numbers from it.");
-    line(out, depth + 1, "phases: unsafe {");
-    let phases: Vec<String> = program
-        .extents
-        .iter()
-        .enumerate()
-        .map(|(i, extent)| format!("{RT}::dispatch::Phase::new({prefix}_p{i}, {extent})"))
-        .collect();
-    line(out, depth + 2, &format!("&[{}]", phases.join(", ")));
-    line(out, depth + 1, "},");
-    line(out, depth + 1, &format!("workspace_bytes: {},", program.workspace_bytes));
-    line(out, depth + 1, &format!("worker_bytes: {},", program.worker_bytes));
+    let phases = program.extents.iter().enumerate();
+    let phases: Vec<String> = phases.map(|(i, extent)| format!("{V}::phase({prefix}_p{i}, {extent})")).collect();
+    let sizes = format!("{}, {}", program.workspace_bytes, program.worker_bytes);
+    line(out, depth, &format!("{V}::program(&[{}], {sizes}),", phases.join(", ")));
+}
+
+/// Which kernel was chosen, as an argument.
+pub(super) fn choice(out: &mut String, depth: usize, choice: &Choice) {
+    let Choice { template, config, origin, origin_detail, cost_us } = choice;
+    line(out, depth, &format!("{V}::Choice {{"));
+    line(out, depth + 1, &format!("template: {template:?},"));
+    line(out, depth + 1, &format!("config: {config:?},"));
+    line(out, depth + 1, &format!("origin: {origin:?},"));
+    line(out, depth + 1, &format!("origin_detail: {origin_detail:?},"));
+    line(out, depth + 1, &format!("cost_us: {cost_us:?},"));
     line(out, depth, "},");
 }
 
@@ -229,7 +228,7 @@ fn functions(out: &mut String, program: &Program, prefix: &str, stand_in: Option
             line(out, 2, "// SAFETY: never runs: the symbol does not exist, so no program links.");
             line(out, 2, &format!("unsafe {{ {symbol}() }}"));
         } else {
-            line(out, 2, "// SAFETY: the caller passes the arguments of the kernel, as `Phase::new` demands.");
+            line(out, 2, "// SAFETY: the caller passes the arguments of the kernel, as the table promises.");
             line(out, 2, "unsafe {");
             line(out, 3, &format!("{}_p{i}(", program.symbol));
             for p in 0..program.params.len() {

@@ -30,17 +30,15 @@ fn item(name: &str, conv: Conv2d) -> Item {
             worker_bytes: 0,
         },
     };
-    let variant = Variant {
-        isa: "x86-64-v3".into(),
-        program,
-        packs: vec![(1, pack)],
-        template: "direct v1".into(),
-        config: "tile_ow=7".into(),
-        origin: "analytic".into(),
-        origin_detail: "no record".into(),
-        cost_us: Some(12.5),
-    };
+    let variant =
+        Variant { isa: Isa::X86_64V3, program, packs: vec![(1, pack)], choice: choice("direct v1", Some(12.5)) };
     Item { name: name.into(), workload, code: Code::Compiled(vec![variant]), cuda: vec![] }
+}
+
+fn choice(template: &str, cost_us: Option<f64>) -> Choice {
+    let [template, config, origin, origin_detail] =
+        [template, "tile_ow=7", "analytic", "no record"].map(str::to_string);
+    Choice { template, config, origin, origin_detail, cost_us }
 }
 
 fn module() -> Module {
@@ -61,7 +59,7 @@ fn module() -> Module {
 #[test]
 fn shapes_that_two_workloads_share_are_left_to_their_modules() {
     let text = emit(&module());
-    assert!(text.contains("impl Conv2dNchwShapes for (::kernel_gen_runtime::D4<1, 4, 8, 8>,"), "{text}");
+    assert!(text.contains("impl Conv2dNchwShapes for (kernel_gen_runtime::D4<1, 4, 8, 8>,"), "{text}");
     assert_eq!(text.matches("impl Conv2dNchwShapes for").count(), 1);
     assert!(text.contains("note = \"declared: plain: x [1, 4, 8, 8], w [4, 4, 3, 3], bias [4], y [1, 4, 8, 8]\""));
     assert!(text.contains("note = \"by name only, `dilated::launch_unpacked`: dilated: x [1, 4, 7, 7]"));
@@ -76,7 +74,7 @@ fn each_phase_is_declared_and_called_with_its_pointers() {
                        ws: *mut u8, worker: i64, begin: i64, end: i64);";
     assert!(text.contains(declaration), "{text}");
     assert!(text.contains("fn kg_plain_pack_p0(w: *const f32, packed: *mut f32, ws: *mut u8,"));
-    assert!(text.contains("Phase::new(v0_p0, 1), ::kernel_gen_runtime::dispatch::Phase::new(v0_p1, 8)]"));
+    assert!(text.contains("v1::program(&[v1::phase(v0_p0, 1), v1::phase(v0_p1, 8)], 256, 64),"));
     assert!(text.contains("cost_us: Some(12.5)"));
 }
 
@@ -136,22 +134,28 @@ fn gpu_code_stands_inside_the_macro_that_drops_it_without_the_feature() {
         program: program("plain"),
         packs: vec![(1, CudaPack { bytes: 64, program: program("plain_pack0") })],
         align: 16,
-        template: "tiled v1".into(),
-        config: "x=1".into(),
-        origin: "analytic".into(),
-        origin_detail: "no record".into(),
-        cost_us: None,
+        choice: choice("tiled v1", None),
     }];
     let text = emit(&module);
-    let table = &text[text.find("cuda_table!({").unwrap()..text.find("no_code").unwrap()];
+    let table = &text[text.find("cuda_table!({").unwrap()..text.find(") };").unwrap()];
     assert!(table.contains("static SLOT_0_0") && table.contains("static SLOT_0_1"), "{table}");
     assert!(table.contains("concat!(env!(\"OUT_DIR\"), \"/kernel-gen-kernels/plain.kgi\")"));
-    assert!(
-        table.contains("arch: ::kernel_gen_runtime::cuda::Arch { name: \"sm_90a\", capability: (9, 0), exact: true },")
-    );
-    let args = "KernelArg::Map(0), ::kernel_gen_runtime::cuda::KernelArg::Param(3), ::kernel_gen_runtime::cuda::KernelArg::Workspace(256)],";
+    assert!(table.contains("kernel_gen_runtime::cuda::Arch { name: \"sm_90a\", capability: (9, 0), exact: true },"));
+    let args = "KernelArg::Map(0), kernel_gen_runtime::cuda::KernelArg::Param(3), kernel_gen_runtime::cuda::KernelArg::Workspace(256)],";
     assert!(table.contains(args));
+    assert!(table.contains("v1::cuda::pack(1, 64,") && table.contains("v1::cuda::variant("), "{table}");
     // Entries without GPU code have an empty table, and nothing of it is named outside of the macro.
     assert_eq!(text.matches("cuda_table!(&[])").count(), 2);
     assert_eq!(text.matches("::cuda::").count(), table.matches("::cuda::").count());
+}
+
+#[test]
+fn the_file_names_its_format_and_its_generator_in_one_macro_around_all_items() {
+    let text = file("pub const A: u32 = 1;\n");
+    let by = format!("kernel_gen_runtime::generated! {{ format 1, by \"kernel-gen {}\";", env!("CARGO_PKG_VERSION"));
+    let (before, inside) = text.split_once(&by).unwrap();
+    assert!(before.lines().all(|l| l.is_empty() || l.starts_with("//")), "{before}");
+    assert!(inside.contains("pub const A") && inside.ends_with("}\n"));
+    // The module of constructors is the one that the format has.
+    assert_eq!(V, format!("v{FORMAT}"));
 }

@@ -47,7 +47,7 @@ pub(super) struct CCode {
 
 /// The C of a config.
 pub(super) fn c(job: &Job<'_>, edit: Option<&Edit>) -> Result<CCode, Failure> {
-    let isa = Isa::from_name(&job.target.name).unwrap_or(Isa::Portable);
+    let isa = Isa::of_target(&job.target.name).map_err(refused)?;
     let emit = |kernel: Kernel, symbol: String| -> Result<(Kernel, CSource), Failure> {
         let lowered = lower_for(kernel, job.target).map_err(refused)?;
         // No comment: what packs is then the same text for all configs that pack alike.

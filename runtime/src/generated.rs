@@ -1,0 +1,154 @@
+//! What generated code names: constructors of the tables, in a module with a number.
+//!
+//! The number is that of the format of generated code. A generator says which format it writes, and the macro
+//! `generated!` takes it or says which crate to update. A change that older generated code would not compile with,
+//! or would mean something else by, is a new number.
+//!
+//! This is not for use by hand: nothing is checked here, every promise is the caller's.
+
+/// Takes what a generator wrote, if it is in the format that this runtime reads; else one error says what to update.
+#[doc(hidden)]
+#[macro_export]
+macro_rules! generated {
+    (format 1, by $generator:literal; $($items:tt)*) => { $($items)* };
+    (format $format:literal, by $generator:literal; $($items:tt)*) => {
+        ::core::compile_error!(::core::concat!(
+            $generator,
+            " writes generated code in format ",
+            $format,
+            ", and this kernel-gen-runtime reads format 1: update the dependency kernel-gen-runtime to the version of the build-dependency kernel-gen-build"
+        ));
+    };
+}
+
+/// Format 1.
+pub mod v1 {
+    use crate::dispatch::{CudaTable, MAX_PARAMS, PhaseFn};
+    use crate::{DType, Isa};
+
+    pub use crate::dispatch::{About, Access, Choice, Entry, Function, Pack, Param, Phase, Program, Variant, preload};
+
+    /// A parameter of a workload. It promises nothing: an [`entry`] does.
+    pub const fn param(name: &'static str, dtype: DType, shape: &'static [usize], access: Access) -> Param {
+        Param { name, dtype, shape, access }
+    }
+
+    /// A function of the spec. Its workloads have the same parameters, but for their shapes.
+    pub const fn function(name: &'static str, entries: &'static [&'static Entry]) -> Function {
+        Function { name, entries }
+    }
+
+    /// A phase.
+    ///
+    /// # Safety
+    /// `func`, in a program whose sizes are stated in its [`program`] and with the arguments that its [`entry`] (or
+    /// [`pack`]) states, must access only these arguments (writing only those that are not read-only), the
+    /// `workspace_bytes` at the start of the workspace and its own worker's `worker_bytes` behind them; and calls for
+    /// disjoint parts of `0..extent` with different workers must not race.
+    pub const unsafe fn phase(func: PhaseFn, extent: usize) -> Phase {
+        Phase { func, extent }
+    }
+
+    /// A program.
+    ///
+    /// # Safety
+    /// The sizes must be those that the phases were promised.
+    pub const unsafe fn program(phases: &'static [Phase], workspace_bytes: usize, worker_bytes: usize) -> Program {
+        Program { phases, workspace_bytes, worker_bytes }
+    }
+
+    /// The packed form of a parameter.
+    ///
+    /// # Safety
+    /// `program` takes the entry's parameter `param` and `bytes` bytes, and writes all of them that the variant reads.
+    pub const unsafe fn pack(param: usize, bytes: usize, program: Program) -> Pack {
+        Pack { param, bytes, program }
+    }
+
+    /// The code for a level.
+    ///
+    /// # Safety
+    /// The C functions are compiled for `isa` or a lower level, and take the parameters in `packs` packed.
+    pub const unsafe fn variant(
+        isa: Isa,
+        program: Program,
+        packs: &'static [Pack],
+        choice: Choice,
+        symbol: &'static str,
+    ) -> Variant {
+        Variant { isa, program, packs, choice, symbol }
+    }
+
+    /// A workload.
+    ///
+    /// # Safety
+    /// All programs in `variants` and `cuda` are of kernels with these parameters. Each level and each architecture occurs
+    /// once, and every packed parameter, `weight` among them, is one of `params` that is only read.
+    pub const unsafe fn entry(
+        about: About,
+        params: &'static [Param],
+        weight: Option<usize>,
+        variants: &'static [Variant],
+        cuda: CudaTable,
+    ) -> Entry {
+        assert!(params.len() <= MAX_PARAMS, "the generator keeps to the limit");
+        Entry { about, params, weight, variants, cuda }
+    }
+
+    /// The same for GPUs.
+    #[cfg(feature = "cuda")]
+    pub mod cuda {
+        use crate::cuda::{MAX_KERNEL_ARGS, MAX_TENSOR_MAPS};
+        use crate::dispatch::Choice;
+
+        pub use crate::cuda::{Arch, KernelArg, Launch, Pack, Program, Slot, TensorMapSpec, Variant};
+
+        /// A program. `image` is a bundle of compiled code as the generator writes it.
+        ///
+        /// # Safety
+        /// No other program has `slot`. The kernels of the image that the launches name, run with these grids and blocks
+        /// and with the arguments that the entry (or the [`pack`]) states, must take exactly the parameters that
+        /// each launch lists, and must access only these arguments (writing only those that are not read-only) and the
+        /// `workspace_bytes` at the start of the workspace. The tensor maps must lie within what they are based on. A
+        /// launch with an `overlap` must keep to what that says.
+        pub const unsafe fn program(
+            image: &'static [u8],
+            slot: &'static Slot,
+            launches: &'static [Launch],
+            maps: &'static [TensorMapSpec],
+            workspace_bytes: usize,
+        ) -> Program {
+            assert!(maps.len() <= MAX_TENSOR_MAPS, "the generator keeps to the limit");
+            let mut i = 0;
+            while i < launches.len() {
+                assert!(launches[i].args.len() <= MAX_KERNEL_ARGS, "the generator keeps to the limit");
+                i += 1;
+            }
+            Program { image, slot, launches, maps, workspace_bytes }
+        }
+
+        /// The packed form of a parameter.
+        ///
+        /// # Safety
+        /// `program` takes the entry's parameter `param` and `bytes` bytes, and writes all of them that the variant reads.
+        pub const unsafe fn pack(param: usize, bytes: usize, program: Program) -> Pack {
+            Pack { param, bytes, program }
+        }
+
+        /// The code for an architecture.
+        ///
+        /// # Safety
+        /// The kernels run on devices of this architecture, take the parameters in `packs` packed, and need no buffer to be
+        /// aligned to more than `align` bytes.
+        pub const unsafe fn variant(
+            arch: Arch,
+            program: Program,
+            packs: &'static [Pack],
+            align: u64,
+            choice: Choice,
+        ) -> Variant {
+            assert!(align > 0, "every address is a multiple of 1 at least");
+            Variant { arch, program, packs, align, choice }
+        }
+    }
+}
