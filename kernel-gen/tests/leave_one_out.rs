@@ -57,7 +57,7 @@ fn off(spec: &str) -> Off {
     let mut errors: Vec<(f64, f64)> = vec![];
     for (workload, recorded, others, default) in choices(spec, target) {
         let key = workload.key();
-        let Origin::Exact { time_us, .. } = recorded.origin else { panic!("{key}: {:?}", recorded.origin) };
+        let Origin::SameTarget { time_us, .. } = recorded.origin else { panic!("{key}: {:?}", recorded.origin) };
         let template = registry.find(&others.template).unwrap();
         let space = template.space(&workload, target).unwrap();
         assert!(space.index_of(&others.config).is_ok(), "{key}: {} is not in the space", others.config);

@@ -367,7 +367,7 @@ fn a_workload_is_tuned_on_this_cpu_and_the_next_build_uses_its_record() {
     let explained: serde_json::Value = serde_json::from_str(&output.text).unwrap();
     let origins: Vec<&str> =
         explained["targets"].as_array().unwrap().iter().filter_map(|t| t["choice"]["origin"].as_str()).collect();
-    assert!(origins.contains(&"exact"), "{}", output.text);
+    assert!(origins.contains(&"same-target"), "{}", output.text);
 }
 
 #[test]

@@ -4,7 +4,6 @@ use super::health::Health;
 use super::project::{Files, Project, choice_json, label};
 use super::{Failure, Output, json_text};
 use crate::model::{ModelError, Options, choose};
-use crate::records::Origin;
 use crate::spec::Spec;
 use crate::target::Target;
 use crate::templates::Registry;
@@ -170,8 +169,9 @@ fn describe(target: &Target, rows: &[Json], text: &mut String) {
     let count = |origin: &str| rows.iter().filter(|r| r["choice"]["origin"] == origin).count();
     let counts: Vec<String> = [
         ("exact", "exact"),
-        ("same-capability", "from another device of the same capability"),
-        ("other-device", "from another target"),
+        ("same-target", "of this target"),
+        ("same-capability", "from another target of the same capability"),
+        ("other-target", "from another target"),
         ("model", "by the model"),
         ("analytic", "by the analytic fallback"),
     ]
@@ -182,15 +182,8 @@ fn describe(target: &Target, rows: &[Json], text: &mut String) {
     .collect();
     let counts = if counts.is_empty() { "nothing chosen".to_string() } else { counts.join(", ") };
     let _ = writeln!(text, "{}: {counts}", target.name);
-    let exact = Origin::Exact {
-        file: Default::default(),
-        device: String::new(),
-        threads: 1,
-        time_us: 0.0,
-        core_gflops: None,
-        floor_us: None,
-    };
-    for row in rows.iter().filter(|r| r["choice"].is_object() && r["choice"]["origin"] != exact.word()) {
+    let of_target = |r: &Json| r["choice"]["origin"] == "exact" || r["choice"]["origin"] == "same-target";
+    for row in rows.iter().filter(|r| r["choice"].is_object() && !of_target(r)) {
         let word = |json: &Json| json.as_str().unwrap_or_default().to_string();
         let _ = writeln!(
             text,

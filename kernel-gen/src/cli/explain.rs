@@ -91,6 +91,9 @@ fn describe(target: &Json, text: &mut String) {
         let _ = writeln!(text, "  template  {}", word(&choice["template"]));
         let _ = writeln!(text, "  config    {} (id {})", word(&config["text"]), word(&config["id"]));
         let _ = writeln!(text, "  origin    {}", word(&choice["origin_text"]));
+        if let Some(passed_over) = choice["passed_over"].as_str() {
+            let _ = writeln!(text, "  not       {passed_over}");
+        }
         for refusal in choice["refused"].as_array().into_iter().flatten() {
             let _ = writeln!(text, "  refused   {}", word(refusal));
         }

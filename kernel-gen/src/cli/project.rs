@@ -348,6 +348,7 @@ pub(super) fn choice_json(choice: &Choice) -> Json {
         "origin": choice.origin.word(),
         "origin_text": choice.origin.to_string(),
         "time_us": choice.origin.time_us(),
+        "passed_over": choice.passed_over.as_ref().map(|p| p.to_string()),
         "refused": choice.refusals.iter().map(|r| r.to_string()).collect::<Vec<_>>(),
     })
 }

@@ -106,14 +106,14 @@ matmul-f32-m64n32k16-nn
 x86-64-v3
   template  slow
   config    rows=[-1,8] (id 1a306c5a1896)
-  origin    exact record matmul-f32-m64n32k16-nn-d60efdf0.toml, 1.5 us on CPU with 1 thread
+  origin    record matmul-f32-m64n32k16-nn-d60efdf0.toml of this target, 1.5 us on CPU with 1 thread
   - slow v1                         9.0 us predicted for rows=[-1,1]
   - fast v3                         2.0 us predicted for rows=[-1,1]
 "
     );
     let json = folder.run(&["explain", SMALL, "--target", "x86-64-v3", "--json"]);
     let json: serde_json::Value = serde_json::from_str(&json.text).unwrap();
-    assert_eq!(json["targets"][0]["choice"]["origin"], "exact");
+    assert_eq!(json["targets"][0]["choice"]["origin"], "same-target");
     assert_eq!(json["targets"][0]["choice"]["config"]["knobs"]["rows"][1], 8);
     let conv = "conv2d-nchw-f32-n1c4h8w8-o4k3x3-s1x1-p1.1.1.1-d1x1-g1";
     let output = folder.run(&["explain", conv, "--target", "x86-64-v3"]);
@@ -244,7 +244,7 @@ x86-64: 2 by the analytic fallback
     folder.record("matmul-f32-m1n2k3-nn", |_| ());
     let output = folder.run(&["check", "--arch", "x86_64"]);
     assert!(output.success, "{output:?}");
-    assert!(output.text.contains("x86-64-v3: 1 exact, 1 by the model\n"), "{}", output.text);
+    assert!(output.text.contains("x86-64-v3: 1 of this target, 1 by the model\n"), "{}", output.text);
     assert!(output.text.contains("x86-64: 1 from another target, 1 by"), "{}", output.text);
     assert!(output.text.contains("unused records:\n  DIR/tuned/x86-64-v3/matmul-f32-m1n2k3-nn-"), "{}", output.text);
     let strict = folder.run(&["check", "--arch", "x86_64", "--deny-unused", "--deny-fallback"]);

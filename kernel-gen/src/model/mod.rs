@@ -1,9 +1,10 @@
 //! Which template with which config runs a workload: what was measured if there is a record, and otherwise what the
 //! templates' own cost functions say.
 //!
-//! The order is: a record of this workload on this target; a record of it on a related target whose space is the
-//! same; then what records of other shapes on this target teach; then the default config of each template that applies,
-//! the one with the least predicted time. Where the choice comes from is part of it, and so is every record that had to
+//! The order is: a record of this workload on this target; then what records of other shapes on this target teach; then the
+//! default config of each template that applies, the one with the least predicted time. A record of the workload on a related
+//! target competes with the latter two: it is used where the model holds no more against it here than on its own target.
+//! Where the choice comes from is part of it, and so is every record that had to
 //! be refused.
 
 #[cfg(feature = "tune")]
@@ -13,7 +14,7 @@ pub mod roofline;
 #[cfg(feature = "cli")]
 pub(crate) use nearby::neighbours;
 
-use crate::records::{BestRecords, Choice, Lookup, Offer, Origin, Query, Refusal, lookup};
+use crate::records::{BestRecords, Choice, Found, Lookup, Offer, Origin, PassedOver, Query, Refusal, lookup};
 use crate::space::{Config, Space};
 use crate::target::Target;
 use crate::templates::{Registry, Template, TemplateError};
@@ -115,21 +116,73 @@ pub fn choose(
 ) -> Result<Choice, ModelError> {
     let templates = templates_for(registry, workload, target, options)?;
     let Lookup { found, refusals } = recorded(&templates, workload, target, records, options)?;
-    if let Some(found) = found {
-        let template = found.record.template;
-        return Ok(Choice { template, config: found.config, origin: found.origin, refusals });
-    }
+    let of_record = |found: Found, refusals| {
+        let Found { record, config, origin } = found;
+        Choice { template: record.template, config, origin, refusals, passed_over: None }
+    };
+    let foreign = match found {
+        // Whoever denies fallbacks wants what was measured somewhere, whatever a model says of it.
+        Some(found) if !found.origin.is_foreign() || options.deny_fallback => return Ok(of_record(found, refusals)),
+        other => other,
+    };
     if options.deny_fallback {
         return Err(ModelError::NoRecord { workload: workload.key(), target: target.name.clone(), refusals });
     }
-    if let Some(found) = nearby::learned(&templates, workload, target, records, options)? {
+    let unrecorded = unrecorded(&templates, workload, target, records, options);
+    let Some(found) = foreign else {
+        let Unrecorded { template, config, origin } = unrecorded?;
+        return Ok(Choice { template, config, origin, refusals, passed_over: None });
+    };
+    // Where nothing else can be had, the record is not held against anything.
+    let Ok(Unrecorded { template, config, origin }) = unrecorded else { return Ok(of_record(found, refusals)) };
+    let default = (template.as_str(), &config);
+    Ok(match beaten_by_default(registry, workload, target, &found, default) {
+        None => of_record(found, refusals),
+        Some((predicted_us, default_us)) => {
+            let Found { record, origin: of, .. } = found;
+            let passed_over = PassedOver { template: record.template, origin: of, predicted_us, default_us };
+            Choice { template, config, origin, refusals, passed_over: Some(passed_over) }
+        }
+    })
+}
+
+/// What is chosen where there is no record of the workload.
+struct Unrecorded {
+    template: String,
+    config: Config,
+    origin: Origin,
+}
+
+fn unrecorded(
+    templates: &[&dyn Template],
+    workload: &Workload,
+    target: &Target,
+    records: &BestRecords,
+    options: &Options,
+) -> Result<Unrecorded, ModelError> {
+    if let Some(found) = nearby::learned(templates, workload, target, records, options)? {
         let nearby::Learned { template, config, predicted_us, records } = found;
-        return Ok(Choice { template, config, origin: Origin::Model { predicted_us, records }, refusals });
+        return Ok(Unrecorded { template, config, origin: Origin::Model { predicted_us, records } });
     }
-    let mut best: Option<Candidate> = None;
     let mut reasons = vec![];
+    match cheapest(templates, workload, target, &mut reasons)? {
+        Some(Candidate { template, config, predicted_us }) => {
+            Ok(Unrecorded { template, config, origin: Origin::Analytic { predicted_us } })
+        }
+        None => Err(ModelError::NoTemplate { workload: workload.key(), target: target.name.clone(), reasons }),
+    }
+}
+
+/// The default with the least predicted time; who has none, and why, goes into `reasons`.
+fn cheapest(
+    templates: &[&dyn Template],
+    workload: &Workload,
+    target: &Target,
+    reasons: &mut Vec<(String, String)>,
+) -> Result<Option<Candidate>, ModelError> {
+    let mut best: Option<Candidate> = None;
     for template in templates {
-        match default_of(template, workload, target)? {
+        match default_of(*template, workload, target)? {
             Ok(candidate) => {
                 if best.as_ref().is_none_or(|b| candidate.predicted_us.total_cmp(&b.predicted_us).is_lt()) {
                     best = Some(candidate);
@@ -138,10 +191,36 @@ pub fn choose(
             Err(reason) => reasons.push((template.name().to_string(), reason)),
         }
     }
-    let Some(Candidate { template, config, predicted_us }) = best else {
-        return Err(ModelError::NoTemplate { workload: workload.key(), target: target.name.clone(), reasons });
-    };
-    Ok(Choice { template, config, origin: Origin::Analytic { predicted_us }, refusals })
+    Ok(best)
+}
+
+/// By how much more a model may hold against a record of another target than it did on the record's own.
+const FOREIGN_SLACK: f64 = 1.05;
+
+/// The predictions of a record of another target and of the default, if the default is to be preferred.
+///
+/// On its own target the record was measured to be the best, whatever the model expected there. Where the model holds no more
+/// against it here than it did there, it is believed here too; where it does, the targets differ in what counts: a config for
+/// vectors of half the width, say, that another default uses in full.
+fn beaten_by_default(
+    registry: &Registry,
+    workload: &Workload,
+    target: &Target,
+    found: &Found,
+    (template, config): (&str, &Config),
+) -> Option<(f64, f64)> {
+    let of_record = registry.find(&found.record.template)?;
+    let of_default = registry.find(template)?;
+    let here = (of_record.cost(workload, target, &found.config), of_default.cost(workload, target, config));
+    let there = Target::find(&found.record.target).and_then(|there| {
+        let able: Vec<&dyn Template> = registry.iter().filter(|t| t.applies(workload, there).is_ok()).collect();
+        let default = cheapest(&able, workload, there, &mut vec![]).ok()??;
+        Some(of_record.cost(workload, there, &found.config) / default.predicted_us)
+    });
+    // A default that is faster there than the record was a fault of the model, which says as much here.
+    let there = there.filter(|ratio| ratio.is_finite()).unwrap_or(1.0).max(1.0);
+    let beaten = here.0 > here.1 * there * FOREIGN_SLACK || !here.0.is_finite();
+    beaten.then_some(here)
 }
 
 /// The default of every template that applies and has one, cheapest first: what [`choose`] compares when there is no record.
@@ -320,11 +399,86 @@ mod tests {
     fn a_record_beats_any_prediction() {
         let choice = choose_with(&[record()], &Options::default()).unwrap();
         assert_eq!((choice.template.as_str(), choice.config.to_string().as_str()), ("slow", "rows=[-1,8]"));
-        assert!(matches!(choice.origin, Origin::Exact { .. }));
+        assert!(matches!(choice.origin, Origin::SameTarget { .. }));
+        let named = Options { device: Some("CPU".into()), ..Options::default() };
+        assert!(matches!(choose_with(&[record()], &named).unwrap().origin, Origin::Exact { .. }));
         // The space does not depend on the target here, so a record of another level serves.
         let other = Record { target: "x86-64-v4".into(), ..record() };
         let origin = choose_with(&[other], &Options::default()).unwrap().origin;
-        assert!(matches!(origin, Origin::SameShapeOtherDevice { .. }));
+        assert!(matches!(origin, Origin::OtherTarget { .. }));
+    }
+
+    /// Rows as wide as the target's vectors are what its model wants; the machine may know better.
+    struct Wide;
+
+    impl Template for Wide {
+        fn name(&self) -> &str {
+            "wide"
+        }
+
+        fn version(&self) -> u32 {
+            1
+        }
+
+        fn applies(&self, _: &Workload, _: &Target) -> Result<(), String> {
+            Ok(())
+        }
+
+        fn space(&self, w: &Workload, t: &Target) -> Result<Space, TemplateError> {
+            Rows { name: "wide", version: 1, cost: 0.0 }.space(w, t)
+        }
+
+        fn default_config(&self, _: &Workload, t: &Target) -> Result<Config, TemplateError> {
+            Ok(Config::new().with_split("rows", &[-1, if t.name == "x86-64-v4" { 16 } else { 8 }]))
+        }
+
+        fn cost(&self, _: &Workload, t: &Target, config: &Config) -> f64 {
+            let rows = config.split("rows").map_or(1, |sizes| sizes[1]);
+            match (t.name.as_str(), rows) {
+                ("x86-64-v4", 16) => 5.0,
+                (_, 8) => 10.0,
+                (_, 4) => 11.0,
+                _ => 20.0,
+            }
+        }
+
+        fn schedule(&self, _: &Workload, _: &Target, _: &Config) -> Result<crate::templates::Scheduled, TemplateError> {
+            Err(TemplateError::Limit("nobody asks".into()))
+        }
+    }
+
+    #[test]
+    fn a_record_of_another_target_competes_with_the_default() {
+        let registry = Registry::empty().with(Wide);
+        let choice = |rows: i64, of: &str, on: &str, options: &Options| {
+            let mut best = BestRecords::new();
+            let space = Wide.space(&workload(), target()).unwrap().fingerprint();
+            let config = Config::new().with_split("rows", &[-1, rows]);
+            best.insert(Record { target: of.into(), template: "wide".into(), space, config, ..record() });
+            choose(&registry, &workload(), Target::find(on).unwrap(), &best, options).unwrap()
+        };
+        let options = Options::default();
+        // What was found for half the vectors does not stand in the way of the default for whole ones; and that is said.
+        for rows in [4, 8] {
+            let narrow = choice(rows, "x86-64-v3", "x86-64-v4", &options);
+            assert!(matches!(narrow.origin, Origin::Analytic { predicted_us: 5.0 }), "{narrow:?}");
+            let over = narrow.passed_over.unwrap().to_string();
+            assert!(over.starts_with("wide by record matmul-f32-m64n32k16-nn-"), "{over}");
+            assert!(over.contains(" of the target x86-64-v3, 1.5 us on CPU: here 1"), "{over}");
+            assert!(over.ends_with(" us expected, 5.0 us of the default"), "{over}");
+        }
+        // Where the model holds no more against it than it did where it was measured, it is used.
+        let below = choice(4, "x86-64-v3", "x86-64", &options);
+        assert!(matches!(&below.origin, Origin::OtherTarget { target, .. } if target == "x86-64-v3"), "{below:?}");
+        assert_eq!((below.config.to_string().as_str(), below.passed_over), ("rows=[-1,4]", None));
+        // Wide rows on narrow vectors are no better than the default, whatever they were on wide ones.
+        let wide = choice(16, "x86-64-v4", "x86-64-v3", &options);
+        assert_eq!(wide.config.to_string(), "rows=[-1,8]");
+        // Whoever allows no fallback gets what was measured anywhere.
+        let deny = Options { deny_fallback: true, ..Options::default() };
+        assert!(choice(8, "x86-64-v3", "x86-64-v4", &deny).origin.is_foreign());
+        // A record of the target itself competes with nothing.
+        assert_eq!(choice(4, "x86-64-v4", "x86-64-v4", &options).origin.word(), "same-target");
     }
 
     #[test]

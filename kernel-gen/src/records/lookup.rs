@@ -43,7 +43,7 @@ pub struct Offer<'a> {
 /// Where a choice comes from.
 #[derive(Clone, PartialEq, Debug)]
 pub enum Origin {
-    /// A record of this workload on this target, and on the device that was asked for if one was.
+    /// A record of this workload on this target, measured on the device that was asked for.
     Exact {
         /// Its file.
         file: PathBuf,
@@ -58,8 +58,23 @@ pub enum Origin {
         /// What it took where nothing disturbed it, see [`Record::floor_us`].
         floor_us: Option<f64>,
     },
-    /// A record of this workload on another device of the same compute capability: the same target where another device
-    /// was asked for, or a target that differs in its letter only (`sm_90`, `sm_90a`).
+    /// A record of this workload on this target, where no device was asked for or another one: whose device it is, nobody
+    /// knows here. A CPU level's may be of another vendor.
+    SameTarget {
+        /// Its file.
+        file: PathBuf,
+        /// The device that it was measured on.
+        device: String,
+        /// The threads that it was measured with.
+        threads: u32,
+        /// The time that was measured, in microseconds.
+        time_us: f64,
+        /// How fast a core was meanwhile, see [`Record::core_gflops`].
+        core_gflops: Option<f64>,
+        /// What it took where nothing disturbed it, see [`Record::floor_us`].
+        floor_us: Option<f64>,
+    },
+    /// A record of this workload on a target that differs in its letter only (`sm_90`, `sm_90a`).
     SameCapability {
         /// Its file.
         file: PathBuf,
@@ -71,7 +86,7 @@ pub enum Origin {
         time_us: f64,
     },
     /// A record of this workload on another target of the same architecture, whose config is within the limits here.
-    SameShapeOtherDevice {
+    OtherTarget {
         /// Its file.
         file: PathBuf,
         /// The other target.
@@ -96,12 +111,13 @@ pub enum Origin {
 }
 
 impl Origin {
-    /// One word for tables: `exact`, `same-capability`, `other-device`, `model`, `analytic`.
+    /// One word for tables: `exact`, `same-target`, `same-capability`, `other-target`, `model`, `analytic`.
     pub fn word(&self) -> &'static str {
         match self {
             Origin::Exact { .. } => "exact",
+            Origin::SameTarget { .. } => "same-target",
             Origin::SameCapability { .. } => "same-capability",
-            Origin::SameShapeOtherDevice { .. } => "other-device",
+            Origin::OtherTarget { .. } => "other-target",
             Origin::Model { .. } => "model",
             Origin::Analytic { .. } => "analytic",
         }
@@ -109,15 +125,26 @@ impl Origin {
 
     /// Whether a measurement of this very workload stands behind it.
     pub fn is_measured(&self) -> bool {
-        matches!(self, Origin::Exact { .. } | Origin::SameCapability { .. } | Origin::SameShapeOtherDevice { .. })
+        self.is_of_target() || self.is_foreign()
+    }
+
+    /// Whether it is a record of the very target.
+    pub fn is_of_target(&self) -> bool {
+        matches!(self, Origin::Exact { .. } | Origin::SameTarget { .. })
+    }
+
+    /// Whether it is a record of another target.
+    pub fn is_foreign(&self) -> bool {
+        matches!(self, Origin::SameCapability { .. } | Origin::OtherTarget { .. })
     }
 
     /// The time that was measured or predicted, in microseconds.
     pub fn time_us(&self) -> f64 {
         match self {
             Origin::Exact { time_us, .. }
+            | Origin::SameTarget { time_us, .. }
             | Origin::SameCapability { time_us, .. }
-            | Origin::SameShapeOtherDevice { time_us, .. } => *time_us,
+            | Origin::OtherTarget { time_us, .. } => *time_us,
             Origin::Model { predicted_us, .. } | Origin::Analytic { predicted_us } => *predicted_us,
         }
     }
@@ -133,10 +160,14 @@ impl fmt::Display for Origin {
                 let s = if *threads == 1 { "" } else { "s" };
                 write!(f, "exact record {}, {time_us:.1} us on {device} with {threads} thread{s}", name(file))
             }
+            Origin::SameTarget { file, device, threads, time_us, .. } => {
+                let s = if *threads == 1 { "" } else { "s" };
+                write!(f, "record {} of this target, {time_us:.1} us on {device} with {threads} thread{s}", name(file))
+            }
             Origin::SameCapability { file, target, device, time_us } => {
                 write!(f, "record {} of {target}, same capability, {time_us:.1} us on {device}", name(file))
             }
-            Origin::SameShapeOtherDevice { file, target, device, time_us } => {
+            Origin::OtherTarget { file, target, device, time_us } => {
                 write!(f, "record {} of the target {target}, {time_us:.1} us on {device}", name(file))
             }
             Origin::Model { predicted_us, records } => {
@@ -161,6 +192,28 @@ pub struct Choice {
     pub origin: Origin,
     /// Records of this workload and target that were not used, with the reason. Never silent: callers print them.
     pub refusals: Vec<Refusal>,
+    /// A record of another target that might have been used, and that the default was preferred to.
+    pub passed_over: Option<PassedOver>,
+}
+
+/// A record of another target that lost against what is chosen without it.
+#[derive(Clone, PartialEq, Debug)]
+pub struct PassedOver {
+    /// The record's template.
+    pub template: String,
+    /// Where it comes from.
+    pub origin: Origin,
+    /// The time that its template's model expects of it on the target of the choice, in microseconds.
+    pub predicted_us: f64,
+    /// The time that the same model, or that of the default's template, expects of the default.
+    pub default_us: f64,
+}
+
+impl fmt::Display for PassedOver {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let PassedOver { template, origin, predicted_us, default_us } = self;
+        write!(f, "{template} by {origin}: here {predicted_us:.1} us expected, {default_us:.1} us of the default")
+    }
 }
 
 /// A record that may not be used.
@@ -188,7 +241,7 @@ pub struct Found {
     pub record: Record,
     /// Its config, as the template's space writes it.
     pub config: Config,
-    /// [`Origin::Exact`], [`Origin::SameCapability`] or [`Origin::SameShapeOtherDevice`].
+    /// One of those of records: see [`Origin::is_measured`].
     pub origin: Origin,
 }
 
@@ -203,8 +256,8 @@ pub struct Lookup {
 
 /// Finds the record for a workload among those that the offered templates can still make sense of.
 ///
-/// The order is: a record of the target itself, on the wanted device if one is named; a record of another device of the
-/// same compute capability; a record of a related target, in the order of the query, if its config is valid in the
+/// The order is: a record of the target itself, on the wanted device if one is named; a record of a target of the same compute
+/// capability; a record of a related target, in the order of the query, if its config is valid in the
 /// space here, limits included. Among several of one kind the one measured with the number of threads closest to the
 /// wanted one comes first, then one of the target's main device ([`BestRecords::main_device`]), then the fastest.
 ///
@@ -226,13 +279,15 @@ pub fn lookup(records: &BestRecords, query: &Query<'_>, offers: &[Offer<'_>]) ->
         usable.sort_by(|(_, a, _), (_, b, _)| preference.order(a, b));
         if let Some((file, record, config)) = usable.into_iter().next() {
             let (target, device, time_us) = (target.to_string(), record.device.clone(), record.time_us);
-            let origin = if own && query.device.is_none_or(|d| d == device) {
-                let Record { threads, core_gflops, floor_us, .. } = *record;
+            let Record { threads, core_gflops, floor_us, .. } = *record;
+            let origin = if own && query.device == Some(device.as_str()) {
                 Origin::Exact { file, device, threads, time_us, core_gflops, floor_us }
-            } else if own || same_capability(query.target, &target) {
+            } else if own {
+                Origin::SameTarget { file, device, threads, time_us, core_gflops, floor_us }
+            } else if same_capability(query.target, &target) {
                 Origin::SameCapability { file, target, device, time_us }
             } else {
-                Origin::SameShapeOtherDevice { file, target, device, time_us }
+                Origin::OtherTarget { file, target, device, time_us }
             };
             return Lookup { found: Some(Found { record: record.clone(), config, origin }), refusals };
         }

@@ -30,7 +30,7 @@ mod trial;
 
 pub use best::{ARTIFACTS, BestRecords};
 pub(crate) use lookup::Preference;
-pub use lookup::{Choice, Found, Lookup, Offer, Origin, Query, Refusal, lookup};
+pub use lookup::{Choice, Found, Lookup, Offer, Origin, PassedOver, Query, Refusal, lookup};
 pub use matrix::{Mismatch, Purpose, RULES, Rule, Verdict};
 pub(crate) use text::quoted;
 #[cfg(feature = "tune")]

@@ -154,7 +154,7 @@ fn query() -> Query<'static> {
 fn the_exact_record_is_found_and_says_so() {
     let found = look(&[record()], &query()).found.unwrap();
     assert_eq!(found.config.to_string(), "tile=[-1,8] unroll=16");
-    assert!(matches!(&found.origin, Origin::Exact { threads: 1, .. }));
+    assert!(matches!(&found.origin, Origin::SameTarget { threads: 1, .. }));
     let other = Query { workload: "matmul-f32-m1n1k1-nn", ..query() };
     assert_eq!(look(&[record()], &other), Lookup { found: None, refusals: vec![] });
 }
@@ -183,8 +183,8 @@ fn a_related_target_serves_where_its_config_is_within_the_limits_here() {
     let beyond = Record { config: record().config.with_split("tile", &[-1, 128]), ..foreign.clone() };
     let older = Record { template_version: 1, ..v4.clone() };
     let q = Query { related_targets: &["x86-64-v4"], ..query() };
-    assert!(matches!(look(std::slice::from_ref(&v4), &q).found.unwrap().origin, Origin::SameShapeOtherDevice { .. }));
-    assert!(matches!(look(&[foreign], &q).found.unwrap().origin, Origin::SameShapeOtherDevice { .. }));
+    assert!(matches!(look(std::slice::from_ref(&v4), &q).found.unwrap().origin, Origin::OtherTarget { .. }));
+    assert!(matches!(look(&[foreign], &q).found.unwrap().origin, Origin::OtherTarget { .. }));
     for other in [beyond, older] {
         assert_eq!(look(&[other], &q), Lookup { found: None, refusals: vec![] });
     }
@@ -203,18 +203,18 @@ fn the_order_is_device_then_capability_then_architecture() {
     let q = |device| Query { target: "sm_90a", related_targets: &["sm_90", "sm_89"], device, ..query() };
     let origin = |records: &[Record], device| look(records, &q(device)).found.unwrap().origin;
     // Of two devices with equally many records the first by name, and not the faster one; then the one with more.
-    assert!(matches!(origin(&all, None), Origin::Exact { device, .. } if device == "H100"));
+    assert!(matches!(origin(&all, None), Origin::SameTarget { device, .. } if device == "H100"));
     let another = Record { workload: "matmul-f32-m64n64k64-nn".into(), ..of("sm_90a", "H200", 2.0) };
     let more = [&all[..], &[another]].concat();
-    assert!(matches!(origin(&more, None), Origin::Exact { device, .. } if device == "H200"));
+    assert!(matches!(origin(&more, None), Origin::SameTarget { device, .. } if device == "H200"));
     assert!(matches!(origin(&more, Some("H100")), Origin::Exact { device, .. } if device == "H100"));
     assert!(matches!(origin(&all, Some("H100")), Origin::Exact { device, .. } if device == "H100"));
     let other = origin(&all[1..], Some("H100"));
-    assert!(matches!(&other, Origin::SameCapability { device, .. } if device == "H200"));
-    assert_eq!((other.word(), other.is_measured(), other.time_us()), ("same-capability", true, 8.0));
-    assert!(other.to_string().ends_with(" of sm_90a, same capability, 8.0 us on H200"), "{other}");
+    assert!(matches!(&other, Origin::SameTarget { device, .. } if device == "H200"));
+    assert_eq!((other.word(), other.is_measured(), other.time_us()), ("same-target", true, 8.0));
+    assert!(other.to_string().ends_with(" of this target, 8.0 us on H200 with 1 thread"), "{other}");
     assert!(matches!(origin(&all[2..], None), Origin::SameCapability { target, .. } if target == "sm_90"));
-    assert!(matches!(origin(&all[3..], None), Origin::SameShapeOtherDevice { target, .. } if target == "sm_89"));
+    assert!(matches!(origin(&all[3..], None), Origin::OtherTarget { target, .. } if target == "sm_89"));
 }
 
 #[test]

@@ -133,7 +133,11 @@ impl Measured {
 
     /// How fast a core is now / how fast it was when the record was measured, where both are known.
     pub fn clock(&self) -> Option<f64> {
-        let Origin::Exact { core_gflops: Some(then), .. } = &self.chosen.choice.origin else { return None };
+        let (Origin::Exact { core_gflops: Some(then), .. } | Origin::SameTarget { core_gflops: Some(then), .. }) =
+            &self.chosen.choice.origin
+        else {
+            return None;
+        };
         let Outcome::Timed(timing) = &self.chosen.outcome else { return None };
         Some(timing.core_median_gflops()? / then)
     }
@@ -147,7 +151,11 @@ impl Measured {
     /// What the record's config takes now where nothing disturbs it / what it took then, where both are known: of a machine
     /// that is shared with others, the times that come back.
     pub fn floor_again(&self) -> Option<f64> {
-        let Origin::Exact { floor_us: Some(then), .. } = &self.chosen.choice.origin else { return None };
+        let (Origin::Exact { floor_us: Some(then), .. } | Origin::SameTarget { floor_us: Some(then), .. }) =
+            &self.chosen.choice.origin
+        else {
+            return None;
+        };
         Some(self.chosen.floor_us? / then)
     }
 
@@ -379,7 +387,9 @@ fn is_same(a: &Choice, b: &Choice) -> bool {
 /// Whether a choice's record was measured as this machine measures: on this device, with as many threads.
 fn is_of_here(origin: &Origin, provenance: &Provenance) -> bool {
     match origin {
-        Origin::Exact { device, threads, .. } => *device == provenance.device && *threads == provenance.threads,
+        Origin::Exact { device, threads, .. } | Origin::SameTarget { device, threads, .. } => {
+            *device == provenance.device && *threads == provenance.threads
+        }
         _ => false,
     }
 }

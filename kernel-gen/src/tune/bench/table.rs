@@ -155,9 +155,9 @@ fn cells(row: &Row, [clock, floor, cold, apart, error]: [bool; 5], report: &Repo
 fn chosen_by(m: &Measured) -> String {
     let template = &m.chosen.choice.template;
     match &m.chosen.choice.origin {
-        Origin::Exact { .. } => format!("record, {template}"),
+        Origin::Exact { .. } | Origin::SameTarget { .. } => format!("record, {template}"),
         Origin::SameCapability { device, .. } => format!("record of {device}, {template}"),
-        Origin::SameShapeOtherDevice { target, .. } => format!("record of {target}, {template}"),
+        Origin::OtherTarget { target, .. } => format!("record of {target}, {template}"),
         Origin::Model { .. } => format!("no record: by records of other shapes, {template}"),
         Origin::Analytic { .. } => format!("no record: the default, {template}"),
     }
