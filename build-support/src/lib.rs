@@ -253,7 +253,7 @@ impl Config {
             for diagnostic in error.diagnostics() {
                 // Cargo takes one line; what a compiler said follows on standard error, which cargo shows on failure.
                 let (first, rest) = diagnostic.split_once('\n').unwrap_or((&diagnostic, ""));
-                println!("cargo::error={first}");
+                run::tell(&format!("cargo::error={first}"));
                 if !rest.is_empty() {
                     eprintln!("{rest}");
                 }

@@ -20,7 +20,7 @@ pub(crate) fn run(config: &Config) -> Result<Report, Error> {
     }
     // First of all, and whatever happens later: what makes this run again.
     for line in rerun_lines(config, &environment) {
-        println!("{line}");
+        tell(&line);
     }
     let stamp_path = environment.out_dir.join(format!("kernel-gen-{}.stamp", config.module));
     let known = Stamp::load(&stamp_path);
@@ -39,20 +39,26 @@ pub(crate) fn run(config: &Config) -> Result<Report, Error> {
 /// Tells cargo what the stamp says, and reports.
 fn finish(config: &Config, environment: &Environment, stamp: Stamp, fresh: bool) -> Report {
     for line in &stamp.lines {
-        println!("{line}");
+        tell(line);
     }
     for warning in &stamp.report.warnings {
-        println!("cargo::warning={warning}");
+        tell(&format!("cargo::warning={warning}"));
     }
     // One line says where the choices came from. Cargo shows it with `-vv` only, unless it is a warning: that it is
     // where something was not tuned, which should not go unnoticed.
     let summary = stamp.report.summary();
     match config.quiet || stamp.report.is_tuned() {
-        true => println!("kernel-gen: {summary}"),
-        false => println!("cargo::warning=kernel-gen: {summary}"),
+        true => tell(&format!("kernel-gen: {summary}")),
+        false => tell(&format!("cargo::warning=kernel-gen: {summary}")),
     }
     let library = stamp.files.iter().map(|(p, _)| p).find(|p| p.extension().is_some_and(|e| e == "a"));
     Report { wrappers: wrappers_path(config, environment), library: library.cloned(), choices: stamp.report, fresh }
+}
+
+/// Prints a line for cargo. Cargo obeys every line that begins with `cargo:`, so no text of a path, a record or a tool may
+/// begin a line of its own.
+pub(crate) fn tell(line: &str) {
+    println!("{}", kernel_gen::diagnostic::one_line(line.to_string()));
 }
 
 fn wrappers_path(config: &Config, environment: &Environment) -> PathBuf {

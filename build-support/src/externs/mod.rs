@@ -93,15 +93,22 @@ fn wrap_one(
     wrapped.rust += &wrapper::module(&item.name, &bindings, &signature::functions(&bindings, &header_text));
     let mut inputs = vec![source.clone(), header];
     inputs.extend(included);
+    let absolute = std::path::absolute(&source).unwrap_or_else(|_| source.clone());
+    let absolute = absolute.display().to_string();
+    let Some(included) = kernel_gen::emit::escape::include_path(&absolute) else {
+        return Err(fault(
+            format!("the path {absolute:?} cannot stand in an #include of C"),
+            "rename the folder or the file: no quotation marks, backslashes, `??` or control characters",
+        ));
+    };
     if compiler.is_some() {
         // The source is included where it lies, so that its own includes work. The hash of everything that was read
         // makes the text another one, and so the object, when any of it changes.
-        let absolute = std::path::absolute(&source).unwrap_or(source);
         let hash = inputs.iter().fold(0, |h, file| stamp::hash(h, &std::fs::read(file).unwrap_or_default()));
         wrapped.sources.push(Source {
             name: format!("extern.{}.c", item.name),
             flags: FLAGS.iter().map(|f| f.to_string()).collect(),
-            text: format!("// {hash:016x}\n#include \"{}\"\n", absolute.display()),
+            text: format!("// {hash:016x}\n#include \"{included}\"\n"),
         });
     }
     wrapped.inputs.append(&mut inputs);

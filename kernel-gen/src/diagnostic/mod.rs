@@ -89,12 +89,19 @@ impl Report {
     }
 }
 
-/// A diagnostic is one line, whatever the user's strings hold: control characters are escaped.
-fn one_line(text: String) -> String {
-    if !text.contains(char::is_control) {
+/// A diagnostic is one line, whatever the user's strings hold: what could end or reorder it is escaped.
+pub fn one_line(text: String) -> String {
+    if !text.contains(leaves_its_line) {
         return text;
     }
-    text.chars().map(|c| if c.is_control() { c.escape_default().to_string() } else { c.to_string() }).collect()
+    text.chars().map(|c| if leaves_its_line(c) { c.escape_default().to_string() } else { c.to_string() }).collect()
+}
+
+/// Whether a character is no text within a line: control characters, the line separators of Unicode, and what changes the
+/// direction of the text around it.
+pub fn leaves_its_line(c: char) -> bool {
+    c.is_control()
+        || matches!(c, '\u{2028}' | '\u{2029}' | '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
 }
 
 /// The candidate that `word` is most likely a misspelling of, if one is close enough.

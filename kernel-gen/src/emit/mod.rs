@@ -2,6 +2,7 @@
 
 pub mod c;
 pub mod cuda;
+pub mod escape;
 mod lanes;
 mod names;
 pub mod rust;

@@ -76,7 +76,7 @@ pub(super) fn choose<'a>(
     let level = target.name.replace('-', "_");
     // The symbol names the config by its hash: profilers show it, and the report and the source's header spell it out.
     let hash = fnv1a(format!("{version} {config}").as_bytes()) as u32;
-    let symbol = format!("{}_{level}_{}_{hash:08x}", task.name, template.name());
+    let symbol = format!("{}_{level}_{}_{hash:08x}", task.name, rust::rust_name(template.name()));
     let packs = positions.into_iter().zip(packs).collect();
     let early = Early::of(template, workload, target);
     Ok(Chosen { task, target, choice, template: version, config, kernel, early, packs, symbol, place })

@@ -212,3 +212,84 @@ fn without_a_compiler_the_source_is_in_the_bundle_and_that_is_said() {
     assert!(bundle.starts_with(b"KGIMAGE1\x01\0\0\0") && bundle.ends_with(made.cuda[1].text.as_bytes()));
     std::fs::remove_dir_all(folder).unwrap();
 }
+
+/// Everything that could leave a comment or a literal, as a device's name.
+fn hostile_names() -> Vec<String> {
+    let mut names: Vec<String> = (0..0x20u8).chain([0x7f]).map(|c| format!("x{}int evil;", char::from(c))).collect();
+    names.extend(["\u{85}", "\u{2028}", "\u{2029}"].map(|c| format!("x{c}int evil;")));
+    names.extend(["x\\", "x??/", "*/ int evil; /*", "\"); int evil; (\"", "{}\\u{22}"].map(String::from));
+    names
+}
+
+/// A source without the comments of its top, for a compiler that ends a line wherever any language does and knows trigraphs
+/// and continued lines.
+fn code_of(source: &str) -> String {
+    let joined = source.replace("??/", "\\").replace("\\\n", "").replace("\\\r", "");
+    let lines = joined.split(['\n', '\r', '\u{b}', '\u{c}', '\u{85}', '\u{2028}', '\u{2029}']);
+    lines.filter(|l| !l.starts_with("//")).collect::<Vec<_>>().join("\n")
+}
+
+#[test]
+fn text_of_records_and_paths_is_no_code_in_any_source() {
+    const BOTH: &str = "schema = 1\n[targets]\ncpu = []\ncuda = [\"sm_80\"]\n[[kernel]]\nname = \"product\"\nop = \"matmul\"\n\
+        [[kernel.workload]]\na = [6, 5]\nb = [5, 7]\n";
+    let made = |device: &str, file: &str| {
+        let spec = Spec::parse(BOTH, file).unwrap();
+        let workload = &spec.kernels[0].workloads[0].workload;
+        let mut records = BestRecords::new();
+        let registry = Registry::builtin();
+        for target in ["x86-64", "sm_80"] {
+            let of = Target::find(target).unwrap();
+            let options = model::Options::default();
+            let choice = model::choose(&registry, workload, of, &BestRecords::new(), &options).unwrap();
+            let template = registry.find(&choice.template).unwrap();
+            records.insert(crate::records::Record {
+                workload: workload.key(),
+                target: target.into(),
+                device: device.into(),
+                threads: 1,
+                template: choice.template.clone(),
+                template_version: template.version(),
+                space: template.space(workload, of).unwrap().fingerprint(),
+                config: choice.config,
+                time_us: 1.0,
+                gflops: 1.0,
+                core_gflops: None,
+                floor_us: None,
+                max_error: 0.0,
+                verified: true,
+                generator: device.into(),
+            });
+        }
+        let made = generate(&spec, &records, &registry, &options(1)).unwrap();
+        assert_eq!(made.report.rows.iter().filter(|r| r.origin == "exact").count(), 2, "{:?}", made.report.rows);
+        made
+    };
+    let usual = made("device", "kernels.toml");
+    for name in hostile_names() {
+        let forged = made(&name, &name);
+        let texts = |g: &Generated| -> Vec<String> {
+            let cuda = g.cuda.iter().map(|s| code_of(&s.text));
+            let c = g.sources.iter().map(|s| code_of(&s.text));
+            c.chain(cuda).chain([code_of(&g.header)]).collect()
+        };
+        assert_eq!(texts(&forged), texts(&usual), "{name:?}");
+        // In Rust the name stands in literals: outside of them nothing changes.
+        let rust = |g: &Generated| code_of(&without_literals(&g.rust));
+        assert_eq!(rust(&forged), rust(&usual), "{name:?}");
+    }
+}
+
+/// Rust without what stands between quotation marks.
+fn without_literals(text: &str) -> String {
+    let (mut out, mut inside, mut escaped) = (String::new(), false, false);
+    for c in text.chars() {
+        match c {
+            '"' if !escaped => inside = !inside,
+            c if !inside => out.push(c),
+            _ => {}
+        }
+        escaped = inside && c == '\\' && !escaped;
+    }
+    out
+}

@@ -32,6 +32,8 @@ pub use best::{ARTIFACTS, BestRecords};
 pub(crate) use lookup::Preference;
 pub use lookup::{Choice, Found, Lookup, Offer, Origin, PassedOver, Query, Refusal, lookup};
 pub use matrix::{Mismatch, Purpose, RULES, Rule, Verdict};
+#[cfg(feature = "tune")]
+use text::not_plain;
 pub(crate) use text::quoted;
 #[cfg(feature = "tune")]
 pub(crate) use trial::median;

@@ -72,7 +72,7 @@ unroll = 16
 #[test]
 fn every_kind_of_value_and_text_reads_back() {
     let mut record = record();
-    record.device = "GPU \\ \"x\"\n\t\u{7f}\u{e9}".into();
+    record.device = "GPU \\ \"x\" \u{e9}".into();
     record.config = Config::new()
         .with("a", Value::Annotate(vec![Annotation::None, Annotation::Vec]))
         .with("b.c", Value::Perm(vec![1, 0]))
@@ -269,4 +269,23 @@ fn a_usable_record_is_taken_beside_refused_ones() {
     assert_eq!((found.unwrap().record.threads, refusals.len()), (1, 1));
     assert!(matches!(refusals[0].reason, Mismatch::OtherVersion { recorded: 1, current: 2, .. }));
     assert!(!matches!(refusals[0].reason, Mismatch::Knob(ConfigError::Missing { .. })));
+}
+
+#[test]
+fn names_of_a_record_hold_no_control_characters() {
+    let controls = (0..0x20u8).chain([0x7f]).map(char::from).chain('\u{80}'..='\u{9f}');
+    for c in controls.chain(['\u{2028}', '\u{2029}', '\u{202e}']) {
+        for (key, set) in [
+            ("device", (|r: &mut Record, t: String| r.device = t) as fn(&mut Record, String)),
+            ("template", |r, t| r.template = t),
+            ("generator", |r, t| r.generator = t),
+        ] {
+            let mut record = record();
+            set(&mut record, format!("x{c}y"));
+            let wrong = Record::parse(&record.to_toml(), "r.toml").unwrap_err();
+            assert_eq!(wrong.len(), 1, "{wrong:?}");
+            assert_eq!(wrong[0].line, record.line_of(key));
+            assert_eq!(wrong[0].cause, format!("`{key}` holds the control character U+{:04X}", c as u32));
+        }
+    }
 }

@@ -2,7 +2,7 @@
 //! file and the line of whatever is wrong.
 
 use super::{Record, SCHEMA, is_file_word};
-use crate::diagnostic::{Diagnostic, Report, Table, parse};
+use crate::diagnostic::{Diagnostic, Report, Table, leaves_its_line, parse};
 use crate::space::{Annotation, Config, Fingerprint, Value, is_knob_name};
 use std::fmt::Write;
 use std::ops::Range;
@@ -134,9 +134,11 @@ fn read(mut table: Table<'_, '_>, report: &mut Report) -> Option<Record> {
         }
     }
     let device = required(&mut table, report, "device", "device = \"<name of the device>\"", Table::string);
+    let device = device.and_then(|found| plain(report, "device", found));
     let threads = required(&mut table, report, "threads", "threads = 1", Table::integer);
     let threads = threads.and_then(|found| small(report, "threads", found, 1));
     let template = required(&mut table, report, "template", "template = \"<name of the template>\"", Table::string);
+    let template = template.and_then(|found| plain(report, "template", found));
     let version = required(&mut table, report, "template_version", "template_version = 1", Table::integer);
     let version = version.and_then(|found| small(report, "template_version", found, 0));
     let space = required(&mut table, report, "space", "space = \"<fingerprint of the space>\"", Table::string);
@@ -149,6 +151,7 @@ fn read(mut table: Table<'_, '_>, report: &mut Report) -> Option<Record> {
         fingerprint
     });
     let generator = required(&mut table, report, "generator", "generator = \"<version of kernel-gen>\"", Table::string);
+    let generator = generator.and_then(|found| plain(report, "generator", found));
     let time = required(&mut table, report, "time_us", "time_us = 1.5", Table::number);
     let time = time.and_then(|found| measurement(report, "time_us", found, true));
     let gflops = required(&mut table, report, "gflops", "gflops = 100.0", Table::number);
@@ -206,6 +209,23 @@ fn required<'t, 'i, T>(
         return None;
     }
     reader(table, report, key).map(|found| (found.value, found.span))
+}
+
+/// Text that stays on its line, wherever it is printed.
+fn plain<'t>(report: &mut Report, key: &str, (text, span): Spot<&'t str>) -> Option<Spot<&'t str>> {
+    match not_plain(key, text) {
+        None => Some((text, span)),
+        Some(cause) => {
+            report.error(&span, cause, "delete the character, or tune again: a record's names are one line of text");
+            None
+        }
+    }
+}
+
+/// Why a text is no name of a device, a template, a version: it holds a control character or its like.
+pub(super) fn not_plain(key: &str, text: &str) -> Option<String> {
+    let c = text.chars().find(|c| leaves_its_line(*c))?;
+    Some(format!("`{key}` holds the control character U+{:04X}", c as u32))
 }
 
 /// A count that is at least `least` and fits 32 bits.

@@ -35,6 +35,7 @@ pub use error::EmitError;
 pub use isa::Isa;
 
 use crate::analysis::range::Ranges;
+use crate::emit::escape;
 use crate::emit::names::Names;
 use crate::ir::{Access, BufferId, Kernel, Stmt, VarId};
 use crate::lower::Lowered;
@@ -140,10 +141,7 @@ pub fn emit(lowered: &Lowered, options: &COptions) -> Result<CSource, EmitError>
 }
 
 fn comment(options: &COptions, layout: &Layout) -> String {
-    let mut out = String::new();
-    for line in options.comment.lines() {
-        let _ = writeln!(out, "{}", format!("// {line}").trim_end());
-    }
+    let mut out = escape::comments(&options.comment);
     let _ = writeln!(
         out,
         "// {}; workspace {} bytes and {} a worker",

@@ -35,6 +35,7 @@ pub use arch::Arch;
 pub use error::EmitError;
 pub use tensor::{TensorBase, TensorMap};
 
+use super::escape;
 use super::names::Names;
 use super::text::has_word;
 use crate::analysis::dependency::read_early;
@@ -206,10 +207,7 @@ pub fn emit(lowered: &Lowered, options: &CudaOptions) -> Result<CudaSource, Emit
 }
 
 fn comment(options: &CudaOptions, launches: &[Launch], layout: &Layout<'_>) -> String {
-    let mut out = String::new();
-    for line in options.comment.lines() {
-        let _ = writeln!(out, "{}", format!("// {line}").trim_end());
-    }
+    let mut out = escape::comments(&options.comment);
     let _ = writeln!(out, "// {}; workspace {} bytes", options.arch, layout.workspace_bytes);
     let shape = |s: [u32; 3]| s.map(|n| n.to_string()).join(" x ");
     for l in launches {

@@ -4,6 +4,7 @@
 //! in, the images included.
 
 use super::{CudaArg, CudaLaunch, CudaMap, CudaProgram, CudaVariant, RT, V, line, module::choice};
+use crate::emit::escape::rust_literal;
 
 /// Writes the table as an argument of the entry's constructor. Images lie in `folder`, below the build script's `OUT_DIR`.
 pub(super) fn table(out: &mut String, depth: usize, variants: &[CudaVariant], folder: &str) {
@@ -32,8 +33,9 @@ fn variant(out: &mut String, depth: usize, number: usize, variant: &CudaVariant,
         out,
         depth + 1,
         &format!(
-            "{RT}::cuda::Arch {{ name: {:?}, capability: ({major}, {minor}), exact: {} }},",
-            variant.arch, variant.exact
+            "{RT}::cuda::Arch {{ name: {}, capability: ({major}, {minor}), exact: {} }},",
+            rust_literal(&variant.arch),
+            variant.exact
         ),
     );
     program(out, depth + 1, &variant.program, &format!("SLOT_{number}_0"), folder);
@@ -53,7 +55,7 @@ fn variant(out: &mut String, depth: usize, number: usize, variant: &CudaVariant,
 fn program(out: &mut String, depth: usize, program: &CudaProgram, slot: &str, folder: &str) {
     line(out, depth, &format!("{V}::cuda::program("));
     let path = format!("/{folder}/{}", program.image);
-    line(out, depth + 1, &format!("include_bytes!(concat!(env!(\"OUT_DIR\"), {path:?})),"));
+    line(out, depth + 1, &format!("include_bytes!(concat!(env!(\"OUT_DIR\"), {})),", rust_literal(&path)));
     line(out, depth + 1, &format!("&{slot},"));
     line(out, depth + 1, "&[");
     for launch in &program.launches {
@@ -71,7 +73,7 @@ fn program(out: &mut String, depth: usize, program: &CudaProgram, slot: &str, fo
 
 fn launch(out: &mut String, depth: usize, launch: &CudaLaunch) {
     line(out, depth, &format!("{RT}::cuda::Launch {{"));
-    line(out, depth + 1, &format!("kernel: {:?},", launch.kernel));
+    line(out, depth + 1, &format!("kernel: {},", rust_literal(&launch.kernel)));
     line(out, depth + 1, &format!("grid: {:?},", launch.grid));
     line(out, depth + 1, &format!("block: {:?},", launch.block));
     line(out, depth + 1, &format!("cluster: {:?},", launch.cluster));

@@ -1,6 +1,7 @@
 //! The typed function of a `[[kernel]]`, its `_dyn` form, and the trait that knows the declared shapes.
 
 use super::{Function, Item, RT, V, element_type, line, names, shape_type};
+use crate::emit::escape::rust_literal;
 use crate::ir::Access;
 use crate::workload::Param;
 use std::collections::BTreeMap;
@@ -174,7 +175,7 @@ fn dyn_function(out: &mut String, function: &Function, params: &[Param], named: 
 fn table(out: &mut String, function: &Function, table: &str) {
     let entries: Vec<String> = function.items.iter().map(|i| format!("&{}::ENTRY", i.name)).collect();
     line(out, 0, &format!("static {table}: {RT}::dispatch::Function = {RT}::generated::{V}::function("));
-    line(out, 1, &format!("{:?},", function.name));
+    line(out, 1, &format!("{},", rust_literal(&function.name)));
     line(out, 1, &format!("&[{}],", entries.join(", ")));
     line(out, 0, ");");
 }

@@ -5,6 +5,7 @@ use super::{
     shape_type,
 };
 use crate::emit::c::Isa;
+use crate::emit::escape::rust_literal;
 use crate::ir::{Access, DType};
 use crate::workload::{Param, Role};
 
@@ -18,7 +19,7 @@ pub(super) fn emit(out: &mut String, item: &Item, images: &str) {
     line(out, 1, USE_RT);
     line(out, 0, "");
     line(out, 1, "/// What is computed, in one line.");
-    line(out, 1, &format!("pub const WORKLOAD: &str = {:?};", workload.key()));
+    line(out, 1, &format!("pub const WORKLOAD: &str = {};", rust_literal(&workload.key())));
     line(out, 1, "/// Floating-point operations of one launch.");
     line(out, 1, &format!("pub const FLOPS: u64 = {};", workload.flops()));
     line(out, 1, "/// Bytes that one launch must move at least: every argument once.");
@@ -108,16 +109,20 @@ fn entry(out: &mut String, item: &Item, params: &[Param], weight: Option<usize>,
     line(
         out,
         3,
-        &format!("name: {:?}, workload: WORKLOAD, flops: FLOPS, bytes: BYTES, no_code: {no_code:?},", item.name),
+        &format!(
+            "name: {}, workload: WORKLOAD, flops: FLOPS, bytes: BYTES, no_code: {},",
+            rust_literal(&item.name),
+            rust_literal(no_code)
+        ),
     );
     line(out, 2, "},");
     line(out, 2, "&[");
     for p in params {
         let access = if p.access == Access::Read { "Read" } else { "Write" };
-        let (name, element, shape) = (p.name, element_type(p.dtype), names::camel(p.name));
+        let (name, element, shape) = (rust_literal(p.name), element_type(p.dtype), names::camel(p.name));
         let (dtype, dims) = (format!("<{element} as {RT}::Element>::DTYPE"), format!("<{shape} as {RT}::Shape>::DIMS"));
         let access = format!("{RT}::dispatch::Access::{access}");
-        line(out, 3, &format!("{V}::param({name:?}, {dtype}, {dims}, {access}),"));
+        line(out, 3, &format!("{V}::param({name}, {dtype}, {dims}, {access}),"));
     }
     line(out, 2, "],");
     line(out, 2, &format!("{weight:?},"));
@@ -134,7 +139,7 @@ fn entry(out: &mut String, item: &Item, params: &[Param], weight: Option<usize>,
         }
         line(out, 4, "],");
         choice(out, 4, &variant.choice);
-        line(out, 4, &format!("{:?},", variant.program.symbol));
+        line(out, 4, &format!("{},", rust_literal(&variant.program.symbol)));
         line(out, 3, "),");
     }
     line(out, 2, "],");
@@ -194,10 +199,10 @@ fn program(out: &mut String, depth: usize, program: &Program, prefix: &str) {
 pub(super) fn choice(out: &mut String, depth: usize, choice: &Choice) {
     let Choice { template, config, origin, origin_detail, cost_us } = choice;
     line(out, depth, &format!("{V}::Choice {{"));
-    line(out, depth + 1, &format!("template: {template:?},"));
-    line(out, depth + 1, &format!("config: {config:?},"));
-    line(out, depth + 1, &format!("origin: {origin:?},"));
-    line(out, depth + 1, &format!("origin_detail: {origin_detail:?},"));
+    line(out, depth + 1, &format!("template: {},", rust_literal(template)));
+    line(out, depth + 1, &format!("config: {},", rust_literal(config)));
+    line(out, depth + 1, &format!("origin: {},", rust_literal(origin)));
+    line(out, depth + 1, &format!("origin_detail: {},", rust_literal(origin_detail)));
     line(out, depth + 1, &format!("cost_us: {cost_us:?},"));
     line(out, depth, "},");
 }

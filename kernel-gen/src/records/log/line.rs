@@ -4,7 +4,7 @@
 //! program's own types change.
 
 use super::{Compared, ComparedConfig, Entry, Host, LOG_SCHEMA, Machine, Place, Run, RunId, Seed, Settings, TaskKey};
-use crate::records::{Failure, FailureKind, Mismatch, Outcome, Timing, Trial, is_file_word};
+use crate::records::{Failure, FailureKind, Mismatch, Outcome, Timing, Trial, is_file_word, not_plain};
 use crate::space::{Config, Fingerprint};
 use crate::stable::stable_hash;
 use serde::{Deserialize, Serialize};
@@ -284,7 +284,7 @@ impl Run {
             Machine::Other => MachineForm::Other {},
         };
         positive("threads", u64::from(self.threads))?;
-        seal(&RunForm {
+        let form = RunForm {
             log: LOG_SCHEMA,
             line: "run".into(),
             run: id.to_string(),
@@ -312,7 +312,9 @@ impl Run {
                 packages,
             }),
             sum: String::new(),
-        })
+        };
+        plain_run(&form)?;
+        seal(&form)
     }
 
     /// The line of a comparison.
@@ -395,6 +397,7 @@ impl Run {
                 form.detail = Some(detail_of(&failure.detail));
             }
         }
+        plain_trial(&form)?;
         outcome(&form)?;
         task_key(&form.workload, &form.target, &form.template, form.version, &form.space)?;
         seal(&form)
@@ -478,6 +481,7 @@ pub(in crate::records) fn json_cause(error: &serde_json::Error) -> String {
 }
 
 fn run(form: RunForm) -> Result<Parsed, String> {
+    plain_run(&form)?;
     let id = run_id(&form.run)?;
     positive("threads", u64::from(form.threads))?;
     let machine = match form.machine {
@@ -509,6 +513,7 @@ fn run(form: RunForm) -> Result<Parsed, String> {
 }
 
 fn trial(form: TrialForm, place: &Place) -> Result<Entry, String> {
+    plain_trial(&form)?;
     let task = task_key(&form.workload, &form.target, &form.template, form.version, &form.space)?;
     positive("threads", u64::from(form.threads))?;
     let run = run_id(&form.run)?;
@@ -563,7 +568,33 @@ fn compared_of(form: ComparedForm) -> Result<Compared, String> {
     })
 }
 
+/// Refuses text that would not stay on one line: it goes from logs into records, and from there into comments of sources.
+fn plain(fields: &[(&str, &str)]) -> Result<(), String> {
+    fields.iter().find_map(|(key, text)| not_plain(key, text)).map_or(Ok(()), Err)
+}
+
+fn plain_run(form: &RunForm) -> Result<(), String> {
+    plain(&[("generator", &form.generator), ("device", &form.device), ("tuner", &form.tuner)])?;
+    match &form.machine {
+        MachineForm::Cpu { isa, compiler } => plain(&[("isa", isa), ("compiler", compiler)]),
+        MachineForm::Cuda { capability, driver, toolkit, uuid, .. } => {
+            plain(&[("capability", capability), ("driver", driver), ("toolkit", toolkit), ("uuid", uuid)])
+        }
+        MachineForm::Other {} => Ok(()),
+    }
+}
+
+fn plain_trial(form: &TrialForm) -> Result<(), String> {
+    plain(&[
+        ("device", &form.device),
+        ("template", &form.template),
+        ("generator", &form.generator),
+        ("tuner", &form.tuner),
+    ])
+}
+
 fn seed(form: SeedForm, place: &Place) -> Result<Seed, String> {
+    plain(&[("template", &form.template), ("source", &form.source)])?;
     let task = task_key(&form.workload, &form.target, &form.template, form.version, &form.space)?;
     let config = config(&form.config)?;
     if form.verified {

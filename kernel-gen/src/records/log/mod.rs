@@ -35,6 +35,7 @@ pub use reader::{LogItem, LogReader};
 pub use writer::{LogError, LogWriter, append_seeds};
 
 use super::{Record, Trial};
+use crate::diagnostic::leaves_its_line;
 use crate::space::{Config, Fingerprint};
 use std::fmt;
 use std::sync::Arc;
@@ -171,14 +172,26 @@ pub struct ComparedConfig {
     pub us: Option<f64>,
 }
 
+fn on_one_line(text: &str) -> String {
+    text.replace(leaves_its_line, " ")
+}
+
 impl Run {
-    /// A run of this version of the generator.
+    /// A run of this version of the generator. What a device or a driver says of itself becomes one line of text: a log
+    /// refuses names with control characters.
     pub fn new(device: &str, threads: u32, machine: Machine, tuner: &str, seed: u64) -> Run {
         Run {
             generator: env!("CARGO_PKG_VERSION").to_string(),
-            device: device.to_string(),
+            device: on_one_line(device),
             threads,
-            machine,
+            machine: match machine {
+                Machine::Cpu { isa, compiler } => Machine::Cpu { isa, compiler: on_one_line(&compiler) },
+                Machine::Cuda { capability, sms, driver, toolkit, sm_mhz, memory_mhz, uuid } => {
+                    let (driver, toolkit) = (on_one_line(&driver), on_one_line(&toolkit));
+                    Machine::Cuda { capability, sms, driver, toolkit, sm_mhz, memory_mhz, uuid: on_one_line(&uuid) }
+                }
+                Machine::Other => Machine::Other,
+            },
             tuner: tuner.to_string(),
             seed,
             settings: None,

@@ -330,3 +330,45 @@ fn settings_host_cost_and_comparisons_come_back() {
     let lines: Vec<&str> = merged.lines().collect();
     assert!(lines[0].contains("\"line\":\"run\"") && lines[4].contains("\"line\":\"compared\""), "{merged}");
 }
+
+#[test]
+fn text_that_would_not_stay_on_its_line_is_neither_read_nor_written() {
+    let file = File::new("controls");
+    // What a device calls itself is made fit.
+    assert_eq!(Run::new("a\rb\u{2028}c", 1, Machine::Other, "auto", 1).device, "a b c");
+    // A program that fills the fields itself is refused.
+    for set in [
+        |r: &mut Run, t: String| r.device = t,
+        |r: &mut Run, t: String| r.generator = t,
+        |r: &mut Run, t: String| r.tuner = t,
+    ] {
+        let mut run = run();
+        set(&mut run, "x\ry".into());
+        let refused = LogWriter::open(file.path(), run).and_then(|mut log| {
+            let outcome = Outcome::Timed(Timing { samples_us: vec![1.0], ..Timing::default() });
+            log.append(&task("a"), &Trial { index: 0, config: Config::new(), outcome })
+        });
+        let message = refused.unwrap_err().to_string();
+        assert!(message.contains("holds the control character U+000D"), "{message}");
+    }
+    // A line of another writer whose checksum is right.
+    let mut rng = Rng::new(3);
+    let run = run();
+    let line = run.trial_line(RunId(1), 0, 1.0, &task("a"), &trial(&mut rng)).unwrap();
+    for (field, key) in [(&run.device, "device"), (&"gemm".to_string(), "template"), (&run.tuner, "tuner")] {
+        let (content, _) = line.trim_end().rsplit_once(",\"sum\"").unwrap();
+        let written = serde_json::to_string(field).unwrap();
+        let forged = content.replace(
+            &format!("\"{key}\":{written}"),
+            &format!("\"{key}\":{}", serde_json::to_string("x\u{0}\ry").unwrap()),
+        );
+        assert_ne!(forged, content, "{key}");
+        let sum = crate::stable::stable_hash(&forged) >> 32;
+        let _ = fs::create_dir_all(file.path().parent().unwrap());
+        fs::write(file.path(), format!("{forged},\"sum\":\"{sum:08x}\"}}\n")).unwrap();
+        let log = Log::read(&[file.path()]).unwrap();
+        assert!(log.entries.is_empty(), "{key}");
+        let told = log.told()[0].to_string();
+        assert!(told.contains(&format!("trials.jsonl:1: `{key}` holds the control character U+0000")), "{told}");
+    }
+}
