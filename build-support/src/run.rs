@@ -163,7 +163,8 @@ fn make(config: &Config, environment: &Environment) -> Result<Stamp, Error> {
     }
     generated.report.warnings.append(&mut warnings);
     let inputs = add_externs(&spec, compiler.as_ref(), matches!(options.code, CodePolicy::Absent(_)), &mut generated)?;
-    let mut stamp = write(config, environment, &generated, compiler.as_ref(), &options.prefix)?;
+    let library = library(&options.prefix, &generated);
+    let mut stamp = write(config, environment, &generated, compiler.as_ref(), &library)?;
     for input in inputs {
         stamp.lines.push(format!("cargo::rerun-if-changed={}", input.display()));
         stamp.inputs.push((input.clone(), stamp::hash_file(&input).unwrap_or_default()));
@@ -258,13 +259,23 @@ fn folder_name(config: &Config) -> String {
     format!("kernel-gen-{}", config.module)
 }
 
-/// What every symbol and the library start with. It holds the package's name and version and the module's name, so that
-/// crates that are linked into one program do not collide.
+/// What every symbol and the library start with: the package's name, and a hash of it, its version and the module's name.
+/// A person who reads a symbol sees whose it is. That no two functions collide is the work of the hashes of code that follow.
 fn prefix(config: &Config, environment: &Environment) -> String {
     let Environment { package, version, .. } = environment;
     let unique = kernel_gen::stable::fnv1a(format!("{package} {version} {}", config.module).as_bytes()) as u32;
     let package: String = package.chars().map(|c| if c.is_ascii_alphanumeric() { c } else { '_' }).collect();
     format!("kg_{package}_{unique:08x}")
+}
+
+/// The name of the library. It depends on what is in it: two revisions of one crate may be in one program, and a linker
+/// takes the first library of a name.
+fn library(prefix: &str, generated: &Generated) -> String {
+    let hash = generated.sources.iter().fold(0, |hash, source| {
+        let flags = source.flags.join(" ");
+        [&source.name, &flags, &source.text].iter().fold(hash, |hash, text| stamp::hash(hash, text.as_bytes()))
+    });
+    format!("{prefix}_{hash:016x}")
 }
 
 /// The compiler, or what takes its place, and what a user should know about that.

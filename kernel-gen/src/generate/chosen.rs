@@ -40,8 +40,10 @@ pub(super) struct Chosen<'a> {
     pub(super) early: Early,
     /// Packed parameters: position in the workload's parameters, and what packs.
     pub(super) packs: Vec<(usize, Pack)>,
-    /// What the symbols start with. Those of C have the crate's prefix in front, because they meet in one program;
-    /// CUDA's are without, so that packaged code serves every crate.
+    /// What the symbols of C start with, behind the crate's prefix: workload, target and template.
+    pub(super) stem: String,
+    /// What the symbols of CUDA start with. An image is a module of its own, whose names meet no others, so they need neither
+    /// prefix nor content, and packaged code serves every crate.
     pub(super) symbol: String,
     pub(super) place: Place<'a>,
 }
@@ -76,10 +78,11 @@ pub(super) fn choose<'a>(
     let level = target.name.replace('-', "_");
     // The symbol names the config by its hash: profilers show it, and the report and the source's header spell it out.
     let hash = fnv1a(format!("{version} {config}").as_bytes()) as u32;
-    let symbol = format!("{}_{level}_{}_{hash:08x}", task.name, rust::rust_name(template.name()));
+    let stem = format!("{}_{level}_{}", task.name, rust::rust_name(template.name()));
+    let symbol = format!("{stem}_{hash:08x}");
     let packs = positions.into_iter().zip(packs).collect();
     let early = Early::of(template, workload, target);
-    Ok(Chosen { task, target, choice, template: version, config, kernel, early, packs, symbol, place })
+    Ok(Chosen { task, target, choice, template: version, config, kernel, early, packs, stem, symbol, place })
 }
 
 impl Chosen<'_> {
@@ -107,7 +110,7 @@ impl Chosen<'_> {
     }
 
     /// The stem of the names of files.
-    pub(super) fn stem(&self) -> String {
+    pub(super) fn file_stem(&self) -> String {
         format!("{}.{}", self.task.name, self.target.name)
     }
 

@@ -79,7 +79,7 @@ pub(super) fn make(
         sources.push(source);
         CudaProgram { image, launches, maps, workspace_bytes: emitted.workspace_bytes }
     };
-    let stem = chosen.stem();
+    let stem = chosen.file_stem();
     let main = program(stem.clone(), emit(&chosen.kernel, chosen.symbol.clone(), &chosen.title(), &chosen.early)?);
     let mut packs = vec![];
     for (i, (position, pack)) in chosen.packs.iter().enumerate() {

@@ -213,6 +213,44 @@ fn without_a_compiler_the_source_is_in_the_bundle_and_that_is_said() {
     std::fs::remove_dir_all(folder).unwrap();
 }
 
+/// The C symbols of the phases that a source defines.
+fn symbols(made: &Generated) -> std::collections::BTreeSet<String> {
+    let prototypes = made.header.lines().filter(|l| l.starts_with("void "));
+    prototypes.filter_map(|l| l["void ".len()..].split_once('(')).map(|(name, _)| name.to_string()).collect()
+}
+
+#[test]
+fn functions_of_two_revisions_share_a_name_only_if_they_are_the_same() {
+    const PACKED: &str = "schema = 1\n[targets]\ncpu = [\"x86-64-v3\"]\n[[kernel]]\nname = \"product\"\nop = \"matmul\"\n\
+        epilogue = [\"bias\"]\n[[kernel.workload]]\nname = \"one\"\na = [64, 64]\nb = [64, 64]\n\
+        [[kernel.workload]]\nname = \"two\"\na = [64, 64]\nb = [64, 32]\n";
+    let made = |text: &str, file: &str| {
+        let spec = Spec::parse(text, file).unwrap();
+        generate(&spec, &BestRecords::new(), &Registry::builtin(), &options(1)).unwrap()
+    };
+    let first = made(PACKED, "kernels.toml");
+    let names = symbols(&first);
+    assert!(names.iter().any(|n| n.contains("_pack0_")), "a weight is packed: {names:?}");
+    // Where the spec lies is nothing that is computed.
+    assert_eq!(symbols(&made(PACKED, "elsewhere/other.toml")), names);
+    // Each of these is called as before and computes something else.
+    for (from, to) in [
+        ("[\"bias\"]", "[\"bias\", \"relu\"]"),
+        ("a = [64, 64]\nb = [64, 64]", "a = [64, 48]\nb = [48, 64]"),
+        ("op = \"matmul\"", "op = \"matmul\"\ntrans_a = true"),
+    ] {
+        let other = made(&PACKED.replace(from, to), "kernels.toml");
+        let both: Vec<&Source> = first.sources.iter().chain(&other.sources).collect();
+        for name in names.intersection(&symbols(&other)) {
+            let mut texts = both.iter().filter(|s| s.text.contains(&format!("{name}("))).map(|s| code_of(&s.text));
+            let one = texts.next().unwrap();
+            assert!(texts.all(|t| t == one), "{name} is two functions with {to}");
+        }
+        let changed = |g: &Generated| symbols(g).into_iter().find(|n| n.contains("_one_x86_64_v3_"));
+        assert_ne!(changed(&first), changed(&other), "{to}");
+    }
+}
+
 /// Everything that could leave a comment or a literal, as a device's name.
 fn hostile_names() -> Vec<String> {
     let mut names: Vec<String> = (0..0x20u8).chain([0x7f]).map(|c| format!("x{}int evil;", char::from(c))).collect();

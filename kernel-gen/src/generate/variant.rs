@@ -9,6 +9,7 @@ use crate::ir::{Access, Kernel};
 use crate::lower::lower_for;
 use crate::records::BestRecords;
 use crate::spec::Spec;
+use crate::stable::fnv1a;
 use crate::target::Target;
 use crate::templates::Registry;
 use crate::toolchain::FLAGS;
@@ -35,9 +36,9 @@ pub(super) fn make(
     let emit = |kernel: &Kernel, symbol: String, what: &str| -> Result<CSource, GenerateError> {
         emit(kernel, COptions { isa, symbol, comment: chosen.comment(what) }, target, &chosen.place)
     };
-    let symbol = format!("{}_{}", options.prefix, chosen.symbol);
+    let symbol = format!("{}_{}", options.prefix, chosen.stem);
     let main = emit(&chosen.kernel, symbol.clone(), &chosen.title())?;
-    let stem = chosen.stem();
+    let stem = chosen.file_stem();
     let mut sources = vec![source(&main, &stem, target)];
     let mut prototypes = prototypes(&main);
     let mut packs = vec![];
@@ -52,16 +53,28 @@ pub(super) fn make(
     Ok(Made { variant, sources, prototypes, row: chosen.row(), warnings: chosen.warnings() })
 }
 
-/// Verifies, lowers and emits a kernel.
-fn emit(kernel: &Kernel, options: COptions, target: &Target, place: &Place<'_>) -> Result<CSource, GenerateError> {
+/// Verifies, lowers and emits a kernel. To the symbol in the options it adds a hash of the code.
+///
+/// All C of a program shares one space of names, and a linker takes the first function of a name without a word. Package,
+/// version and workload name the same thing in two revisions of one crate, which may both be in a program. So code
+/// that differs must have names that differ. Equal names then mean equal code, and sharing it is right.
+fn emit(kernel: &Kernel, mut options: COptions, target: &Target, place: &Place<'_>) -> Result<CSource, GenerateError> {
     let lowered = lower_for(kernel.clone(), target).map_err(|error| place.fault(error.into()))?;
-    c::emit(&lowered, &options).map_err(|error| place.fault(Cause::Emit(error)))
+    let emit = |options: &COptions| c::emit(&lowered, options).map_err(|error| place.fault(Cause::Emit(error)));
+    // Comments are no code: where a choice came from makes no other function.
+    let bare = emit(&COptions { comment: String::new(), ..options.clone() })?;
+    let code = format!("{}\n{}", flags(&bare).join(" "), bare.source);
+    options.symbol = format!("{}_{:016x}", options.symbol, fnv1a(code.as_bytes()));
+    emit(&options)
+}
+
+fn flags(c: &CSource) -> Vec<String> {
+    FLAGS.iter().chain(c.isa.flags()).map(|f| f.to_string()).collect()
 }
 
 fn source(c: &CSource, stem: &str, target: &Target) -> Source {
-    let flags = FLAGS.iter().chain(c.isa.flags()).map(|f| f.to_string()).collect();
     debug_assert!(target.cpu().is_some(), "only CPU levels become C");
-    Source { name: format!("{stem}.c"), flags, text: c.source.clone() }
+    Source { name: format!("{stem}.c"), flags: flags(c), text: c.source.clone() }
 }
 
 /// The prototypes of a source, without the rest of its header.
