@@ -15,6 +15,7 @@ pub mod analysis;
 pub mod cli;
 pub mod diagnostic;
 pub mod emit;
+mod files;
 pub mod generate;
 #[cfg(feature = "interp")]
 pub mod interp;

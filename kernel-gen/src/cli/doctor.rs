@@ -4,7 +4,7 @@ use super::{Failure, Output, json_text};
 use crate::emit::c::Isa;
 use crate::templates::Registry;
 use crate::toolchain::cuda::{CudaError, Environment, Found, GET_NVCC, GET_NVRTC, GET_PTXAS, Missing, find, survey};
-use crate::toolchain::{Compiler, host_triple};
+use crate::toolchain::{Compiler, Temporary, host_triple};
 use clap::Args;
 use serde_json::{Value as Json, json};
 use std::fmt::Write;
@@ -163,8 +163,8 @@ fn level(compiler: &Compiler, isa: Isa) -> Finding {
 }
 
 fn try_compile(compiler: &Compiler, isa: Isa) -> Result<(), String> {
-    let folder = Scratch::new(isa.name())?;
-    let (source, program) = (folder.0.join("try.c"), folder.0.join("try"));
+    let folder = Temporary::new().map_err(|e| format!("no temporary folder can be made: {e}"))?;
+    let (source, program) = (folder.path().join("try.c"), folder.path().join("try"));
     let bytes = isa.vector_bytes();
     let text = format!(
         "typedef float vec __attribute__((vector_size({bytes})));\n\
@@ -174,23 +174,6 @@ fn try_compile(compiler: &Compiler, isa: Isa) -> Result<(), String> {
     );
     fs::write(&source, text).map_err(|e| format!("{} cannot be written: {e}", source.display()))?;
     compiler.executable(&[&source], isa.flags(), &program).map_err(|e| e.to_string())
-}
-
-/// A folder for a moment.
-struct Scratch(PathBuf);
-
-impl Scratch {
-    fn new(name: &str) -> Result<Scratch, String> {
-        let folder = std::env::temp_dir().join(format!("kernel-gen-doctor-{name}-{}", std::process::id()));
-        fs::create_dir_all(&folder).map_err(|e| format!("{} cannot be made: {e}", folder.display()))?;
-        Ok(Scratch(folder))
-    }
-}
-
-impl Drop for Scratch {
-    fn drop(&mut self) {
-        let _ = fs::remove_dir_all(&self.0);
-    }
 }
 
 /// Looks for libclang where the loader and its packages put it: LIBCLANG_PATH first.
@@ -242,8 +225,8 @@ mod tests {
 
     #[test]
     fn without_cuda_every_place_is_listed_and_the_ways_to_get_it() {
-        let folder = Scratch::new("no-cuda").unwrap();
-        let lines = lines(&Environment::new([], &folder.0));
+        let folder = Temporary::new().unwrap();
+        let lines = lines(&Environment::new([], folder.path()));
         assert!(lines[0].starts_with("no CUDA in builds: no CUDA compiler was found"), "{lines:?}");
         for expected in [
             "no CUDA compiler: KERNEL_GEN_NVRTC: not set".to_string(),
@@ -257,9 +240,9 @@ mod tests {
 
     #[test]
     fn what_is_wrong_with_a_variable_is_said() {
-        let folder = Scratch::new("wrong-cuda").unwrap();
-        let all = [("KERNEL_GEN_NVCC", folder.0.join("gone").into()), ("KERNEL_GEN_CUDA", "clang".into())];
-        let lines = lines(&Environment::new(all, &folder.0));
+        let folder = Temporary::new().unwrap();
+        let all = [("KERNEL_GEN_NVCC", folder.path().join("gone").into()), ("KERNEL_GEN_CUDA", "clang".into())];
+        let lines = lines(&Environment::new(all, folder.path()));
         assert_eq!(lines[0], "no CUDA in builds: none of the kind that KERNEL_GEN_CUDA asks for was found");
         let wrong = |l: &&String| l.starts_with("no CUDA settings: KERNEL_GEN_NVCC is `");
         assert_eq!(lines.iter().filter(wrong).count(), 1, "{lines:?}");

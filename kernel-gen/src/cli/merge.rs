@@ -1,6 +1,7 @@
 //! `kernel-gen merge`: of logs, of folders of records, and for git.
 
 use super::{Failure, Output};
+use crate::files;
 use crate::records::BestRecords;
 use crate::records::merge::{Side, is_log, merge_folders, merge_logs, merge_record};
 use clap::Args;
@@ -52,15 +53,8 @@ fn read(path: &Path) -> Result<Vec<u8>, Failure> {
 
 /// Replaces a file in one step.
 fn write(path: &Path, text: &str) -> Result<(), Failure> {
-    let mut name = path.file_name().unwrap_or_default().to_os_string();
-    name.push(format!(".{}.tmp", std::process::id()));
-    let temporary = path.with_file_name(name);
-    let written = fs::write(&temporary, text).and_then(|()| fs::rename(&temporary, path));
-    if written.is_err() {
-        // The error that counts is the one above.
-        let _ = fs::remove_file(&temporary);
-    }
-    written.map_err(|error| format!("{}: cannot be written: {error}; name another file", shown(path)).into())
+    files::write_whole(path, text.as_bytes())
+        .map_err(|error| format!("{}: cannot be written: {error}; name another file", shown(path)).into())
 }
 
 fn logs(paths: &[PathBuf], out: Option<&Path>) -> Result<Output, Failure> {

@@ -1,6 +1,7 @@
 //! Sources into a folder, and from there into a static library and images of GPU code.
 
 use super::{GenerateError, Generated, bundle};
+use crate::files;
 use crate::toolchain::cuda::{Artifacts, CudaError, Environment, SupplyOptions, supply};
 use crate::toolchain::{Compiler, Unit};
 use std::collections::BTreeSet;
@@ -115,10 +116,7 @@ pub fn write_if_changed(path: &Path, bytes: &[u8]) -> Result<bool, GenerateError
     if fs::read(path).is_ok_and(|old| old == bytes) {
         return Ok(false);
     }
-    let mut temporary = path.as_os_str().to_owned();
-    temporary.push(format!(".{}.tmp", std::process::id()));
-    let temporary = PathBuf::from(temporary);
-    fs::write(&temporary, bytes).and_then(|()| fs::rename(&temporary, path)).map_err(|e| io(path, &e))?;
+    files::write_whole(path, bytes).map_err(|e| io(path, &e))?;
     Ok(true)
 }
 

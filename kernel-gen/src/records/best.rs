@@ -2,6 +2,7 @@
 
 use super::Record;
 use crate::diagnostic::Diagnostic;
+use crate::files;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::{fs, io};
@@ -109,13 +110,7 @@ impl Record {
         }
         let target = folder.join(&self.target);
         fs::create_dir_all(&target)?;
-        let temporary = target.join(format!(".{}.{}.tmp", self.file_name(), std::process::id()));
-        let replaced = fs::write(&temporary, text).and_then(|()| fs::rename(&temporary, &path));
-        if replaced.is_err() {
-            // The error that counts is the one above.
-            let _ = fs::remove_file(&temporary);
-        }
-        replaced.map(|()| path)
+        files::write_whole(&path, text.as_bytes()).map(|()| path)
     }
 }
 

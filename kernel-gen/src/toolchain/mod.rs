@@ -20,3 +20,5 @@ pub use c::{Compiler, FLAGS, SETTINGS, Unit, Warnings, file_identity, host_tripl
 pub use error::ToolError;
 pub(crate) use parallel::in_parallel;
 pub(crate) use process::{apart, ended_by, is_over_in_time};
+#[cfg(feature = "cli")]
+pub(crate) use temporary::Temporary;

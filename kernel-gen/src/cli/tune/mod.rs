@@ -6,6 +6,7 @@ mod plan;
 use super::project::{Measured, Measuring, Project, target, target_here};
 use super::{Failure, Output};
 use crate::diagnostic::closest;
+use crate::files;
 use crate::records::log::{ComparedConfig, Host, Log, LogReader, LogWriter, Machine, Run, Settings};
 use crate::records::{BestRecords, FailureKind, Outcome, Record, Trial};
 use crate::space::Config;
@@ -493,12 +494,24 @@ impl Made {
 
 /// Says before hours of tuning, and not after, that no record can be written to a folder.
 fn can_be_written(folder: &Path) -> Result<(), Failure> {
-    let probe = folder.join(format!(".kernel-gen-{}.tmp", std::process::id()));
-    let tried = fs::create_dir_all(folder).and_then(|()| fs::write(&probe, "")).and_then(|()| fs::remove_file(&probe));
+    let probe = folder.join(format!(".kernel-gen-{}", files::random_name()));
+    let tried = fs::create_dir_all(folder)
+        .and_then(|()| files::create_new(&probe))
+        .and_then(|_| fs::remove_file(&probe))
+        .map(|()| remove_drafts(folder));
     tried.map_err(|error| {
         let folder = folder.display().to_string().replace('\\', "/");
         format!("{folder}: no record can be written here: {error}; name another folder with --tuned").into()
     })
+}
+
+/// Removes what a run that was killed left in the folders of the targets.
+fn remove_drafts(folder: &Path) {
+    for target in fs::read_dir(folder).into_iter().flatten().flatten() {
+        if target.file_type().is_ok_and(|t| t.is_dir()) {
+            files::sweep_drafts(&target.path(), files::YOUNG);
+        }
+    }
 }
 
 /// A record that stays is written again where its time is off by more than this share: whoever reads it compares times of

@@ -2,6 +2,7 @@
 
 use super::request::Request;
 use super::{ContentHash, CudaError, Environment, Made};
+use crate::files;
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -77,16 +78,8 @@ impl Cache {
 
 /// Writes a file in one step, and its folder if that is missing.
 pub(super) fn write_whole(file: &Path, bytes: &[u8]) -> Result<(), CudaError> {
-    static NEXT: std::sync::atomic::AtomicU64 = std::sync::atomic::AtomicU64::new(0);
-    let number = NEXT.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
-    let mut draft = file.as_os_str().to_owned();
-    draft.push(format!(".{}-{number}.tmp", std::process::id()));
-    let draft = PathBuf::from(draft);
     let folder = file.parent().map_or(Ok(()), fs::create_dir_all);
-    folder
-        .and_then(|()| fs::write(&draft, bytes))
-        .and_then(|()| fs::rename(&draft, file))
-        .map_err(|e| CudaError::io(file, &e))
+    folder.and_then(|()| files::write_whole(file, bytes)).map_err(|e| CudaError::io(file, &e))
 }
 
 #[cfg(all(test, unix))]

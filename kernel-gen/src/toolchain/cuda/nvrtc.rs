@@ -11,6 +11,7 @@ use super::environment::{entries, newest_first};
 use super::process::Scratch;
 use super::request::Request;
 use super::{CudaError, Made};
+use crate::files;
 use crate::stable::fnv1a;
 use crate::toolchain::{Compiler, ToolError, host_triple};
 use std::fs;
@@ -156,13 +157,12 @@ fn helper(cache: Option<&Path>) -> Result<(PathBuf, Option<Scratch>), CudaError>
     let compiler = Compiler::host().map_err(|e: ToolError| e.with_hint(hint))?;
     compiler.executable(&[&folder.path().join("nvrtc.c")], &[], &made)?;
     let Some(cache) = cache else { return Ok((made, Some(folder))) };
-    // Into the cache in one step: other processes may look there now.
-    let (draft, kept) = (cache.join(format!("{name}.{}", std::process::id())), cache.join(&name));
-    fs::create_dir_all(cache)
-        .and_then(|()| fs::copy(&made, &draft))
-        .and_then(|_| fs::rename(&draft, &kept))
-        .map_err(|e| CudaError::io(&kept, &e))?;
-    Ok((kept, None))
+    let kept = cache.join(&name);
+    match fs::create_dir_all(cache).and_then(|()| files::copy_whole(&made, &kept)) {
+        Ok(()) => Ok((kept, None)),
+        // A cache saves time and nothing else; what compiles says that it cannot be written.
+        Err(_) => Ok((made, Some(folder))),
+    }
 }
 
 /// A process that holds the library open.
