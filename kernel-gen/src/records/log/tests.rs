@@ -354,7 +354,7 @@ fn text_that_would_not_stay_on_its_line_is_neither_read_nor_written() {
     // A line of another writer whose checksum is right.
     let mut rng = Rng::new(3);
     let run = run();
-    let line = run.trial_line(RunId(1), 0, 1.0, &task("a"), &trial(&mut rng)).unwrap();
+    let line = run.trial_line(RunId(1), 0, (1.0, None), &task("a"), &trial(&mut rng)).unwrap();
     for (field, key) in [(&run.device, "device"), (&"gemm".to_string(), "template"), (&run.tuner, "tuner")] {
         let (content, _) = line.trim_end().rsplit_once(",\"sum\"").unwrap();
         let written = serde_json::to_string(field).unwrap();
