@@ -143,3 +143,72 @@ fn the_products_parse() {
     assert!(matches!(scores.op, Op::Matmul(m) if m.batch == 12 && m.trans_b && m.k == 64 && m.n == 128));
     assert_eq!(scores.key(), "batch_matmul-f32-b12m128n128k64-nt");
 }
+
+/// What `kernel-gen spec` writes.
+#[cfg(feature = "cli")]
+fn written(words: &[&str]) -> kernel_gen::cli::Output {
+    let registry = kernel_gen::templates::Registry::builtin();
+    kernel_gen::cli::run(&registry, [&["kernel-gen", "spec"], words].concat())
+}
+
+/// Names, keys and counts of a spec's workloads, by key.
+#[cfg(feature = "cli")]
+fn listed(spec: &Spec) -> std::collections::BTreeMap<String, (Option<String>, u32)> {
+    spec.workloads().map(|(_, w)| (w.workload.key(), (w.name.clone(), w.count))).collect()
+}
+
+#[cfg(feature = "cli")]
+#[test]
+fn the_command_writes_the_specs_that_are_checked_in() {
+    let names = ["resnet-18", "resnet-50", "mobilenet", "vgg-16", "squeezenet", "inception_v3"];
+    for (network, name) in NETWORKS.iter().zip(names) {
+        for (file, words) in [
+            (format!("{}.toml", network.spec), vec![name]),
+            (format!("{}_f16.toml", network.spec), vec![name, "--layout", "NHWC", "--dtype", "f16"]),
+        ] {
+            let text = written(&words).text;
+            let spec = Spec::parse(&text, "written.toml").unwrap_or_else(|faults| panic!("{file}: {}", faults[0]));
+            let kept = load(&file);
+            // Records are found by keys; names are for people, and the same.
+            assert_eq!(listed(&spec), listed(&kept), "{file}");
+            let targets = |s: &Spec| s.targets.cuda.iter().map(|t| t.name.clone()).collect::<Vec<_>>();
+            assert_eq!(targets(&spec), targets(&kept), "{file}");
+        }
+    }
+}
+
+#[cfg(feature = "cli")]
+#[test]
+fn the_command_knows_the_other_sizes_of_the_networks() {
+    // Multiply-adds as torchvision's model pages give them, in millions.
+    for (name, mega) in [
+        ("resnet-34", 3_664),
+        ("resnet-101", 7_801),
+        ("resnet-152", 11_514),
+        ("vgg-11", 7_609),
+        ("vgg-13", 11_308),
+        ("vgg-19", 19_632),
+    ] {
+        let spec = Spec::parse(&written(&[name]).text, "written.toml").unwrap_or_else(|faults| panic!("{}", faults[0]));
+        let macs = total(&spec, |w| w.workload.macs()) / 1_000_000;
+        assert!((macs - mega).abs() <= 20, "{name}: {macs} million multiply-adds");
+        let eight = Spec::parse(&written(&[name, "--batch", "8", "--layout", "nhwc"]).text, "written.toml").unwrap();
+        assert_eq!(total(&eight, |w| w.workload.macs()) / 1_000_000 / 8, macs, "{name}");
+    }
+}
+
+#[cfg(feature = "cli")]
+#[test]
+fn a_network_that_is_not_known_and_a_file_that_is_there_are_named() {
+    let error = |words: &[&str]| written(words).errors.join("\n");
+    assert_eq!(
+        error(&["resnet-19"]),
+        "error: there is no network `resnet-19`; did you mean `resnet-18`? the networks are resnet-18, resnet-34, resnet-50, \
+         resnet-101, resnet-152, vgg-11, vgg-13, vgg-16, vgg-19, mobilenet, squeezenet, inception_v3"
+    );
+    let there = Path::new(env!("CARGO_MANIFEST_DIR")).join("Cargo.toml").display().to_string();
+    assert!(error(&["vgg-11", "-o", &there]).ends_with("there is such a file already; delete it, or name another one"));
+    assert!(error(&["vgg-11", "-o", "/no/such/folder/a.toml"]).contains("cannot be written"));
+    assert!(error(&["vgg-11", "--batch", "0"]).contains("0 is not in 1..=65536"));
+    assert!(error(&["vgg-11", "--dtype", "int8"]).contains("possible values: f32, f16, bf16"));
+}

@@ -12,7 +12,7 @@
 //! ```
 //!
 //! Results go to standard output. No command uses the network, and none but `tune` and `bench` asks a device. `tune` appends
-//! to a log and writes records, `bench`, `report` and `package` write what they are told to; the others change no file of
+//! to a log and writes records, `spec`, `bench`, `report` and `package` write what they are told to; the others change no file of
 //! yours. What is wrong goes to standard error, one line each, and the exit status is 1.
 
 mod bench;
@@ -30,6 +30,7 @@ mod prune;
 mod report;
 mod show;
 mod space;
+mod spec;
 mod tune;
 mod worker;
 
@@ -54,6 +55,7 @@ struct Arguments {
 
 #[derive(Subcommand, Debug)]
 enum Command {
+    Spec(spec::Arguments),
     Check(check::Arguments),
     Explain(explain::Arguments),
     Space(space::Arguments),
@@ -152,6 +154,7 @@ pub fn run(registry: &Registry, arguments: impl IntoIterator<Item = impl Into<Os
         Err(help) => return Output::success(help.to_string()),
     };
     let result = match &arguments.command {
+        Command::Spec(arguments) => spec::run(arguments),
         Command::Check(arguments) => check::run(registry, arguments),
         Command::Explain(arguments) => explain::run(registry, arguments),
         Command::Space(arguments) => space::run(registry, arguments),
