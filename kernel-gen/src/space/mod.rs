@@ -39,6 +39,7 @@ pub use reorder::{Reorder, ReorderKnob};
 pub use sample::Sample;
 pub use split::{Split, SplitKnob, SplitPolicy, divisors, fallback_split};
 
+use std::collections::BTreeSet;
 use std::fmt;
 use std::sync::{Arc, OnceLock};
 
@@ -156,11 +157,13 @@ impl Knob {
         if !matches!(first, Value::Int(_) | Value::Str(_) | Value::Bool(_)) {
             return bad(format!("its values are of kind {}; they must be integers, strings or bools", first.kind()));
         }
-        for (i, value) in values.iter().enumerate() {
+        let mut seen = BTreeSet::new();
+        for value in &values {
             if value.kind() != first.kind() {
                 return bad(format!("it mixes {first} ({}) and {value} ({})", first.kind(), value.kind()));
             }
-            if values[..i].contains(value) {
+            // Values of one kind are equal where their texts are.
+            if !seen.insert(value.to_string()) {
                 return bad(format!("the value {value} is listed twice"));
             }
         }

@@ -1,6 +1,6 @@
 //! Random workloads and inputs, for tests: the same seed gives the same on every machine.
 
-use super::{Conv2d, ConvLayout, DepthwisePointwise, Epilogue, Matmul, Op, Workload, epilogue};
+use super::{Conv2d, ConvLayout, DepthwisePointwise, Epilogue, Math, Matmul, Op, Workload, epilogue};
 use crate::ir::DType;
 pub use crate::stable::Rng;
 
@@ -127,6 +127,119 @@ pub fn depthwise(rng: &mut Rng) -> Conv2d {
     let ci = *rng.pick(&EXTENTS) + 1;
     let (ci, w) = if rng.one_in(2) { (8 * rng.between(1, 5), 4 * rng.between(1, 5)) } else { (ci, c.w) };
     Conv2d { layout, ci, w, ..c }.depthwise(multiplier)
+}
+
+/// Any valid workload, of any size that a spec may have: shapes as in networks, shapes that divide badly, and in one of
+/// eight samples sizes near the limits. Every operator, layout, type, class of arithmetic and epilogue.
+pub fn any_size(rng: &mut Rng) -> Workload {
+    loop {
+        let op = match rng.below(10) {
+            0..3 => Op::Matmul(any_matmul(rng)),
+            3 => {
+                let conv = Conv2d { layout: ConvLayout::Nchw, groups: 1, ..any_conv2d(rng) };
+                Op::DepthwisePointwise(DepthwisePointwise::new(conv, channels(rng)).with_between(&pair(rng).between()))
+            }
+            _ => Op::Conv2d(any_conv2d(rng)),
+        };
+        let dtype = *rng.pick(&[DType::F32, DType::F32, DType::F16, DType::Bf16]);
+        let out_dtype = if rng.one_in(4) { *rng.pick(&[DType::F32, DType::F16, DType::Bf16]) } else { dtype };
+        let math = if dtype == DType::F32 && rng.one_in(3) { *rng.pick(&Math::ALL) } else { Math::default() };
+        let epilogue = if rng.one_in(2) { vec![] } else { epilogue(rng) };
+        let workload = Workload { op, dtype, out_dtype, math, epilogue };
+        if workload.validate().is_ok() {
+            return workload;
+        }
+    }
+}
+
+/// A size between two powers of two, all scales alike: often a round number, sometimes one beside it.
+fn scaled(rng: &mut Rng, least: i64, most: i64) -> i64 {
+    let octave = rng.between(least, most);
+    let size = match rng.below(4) {
+        0 => 1 << octave,
+        1 => (1 << octave) + rng.between(-1, 1),
+        2 => 3 << (octave - 1).max(0),
+        _ => rng.between(1 << octave, (2 << octave) - 1),
+    };
+    size.max(1)
+}
+
+fn channels(rng: &mut Rng) -> i64 {
+    match rng.below(4) {
+        0 => *rng.pick(&[1, 3, 4, 5, 6, 7, 9, 10, 33]),
+        1 => 8 * rng.between(1, 160),
+        2 => *rng.pick(&EXTENTS),
+        _ => *rng.pick(&[16, 32, 64, 96, 128, 192, 256, 384, 512, 1024, 2048]),
+    }
+}
+
+fn any_conv2d(rng: &mut Rng) -> Conv2d {
+    let extreme = rng.one_in(8);
+    let pixels = |rng: &mut Rng| match rng.below(4) {
+        _ if extreme => scaled(rng, 0, 13),
+        0 => *rng.pick(&[7, 14, 28, 56, 112, 224, 8, 17, 35, 73, 147, 149, 299]),
+        1 => *rng.pick(&[19, 38, 129, 257, 513, 551, 640, 1080, 1920]),
+        _ => rng.between(1, 64),
+    };
+    let tap = |rng: &mut Rng| if extreme { scaled(rng, 0, 5) } else { *rng.pick(&[1, 1, 2, 3, 3, 3, 5, 7]) };
+    let layout = *rng.pick(&ConvLayout::ALL);
+    let of_block = |rng: &mut Rng| match layout {
+        ConvLayout::NchwC(block) | ConvLayout::NhwcNc(block) => block * rng.between(1, 24),
+        _ => channels(rng),
+    };
+    let images = match rng.below(4) {
+        0 => *rng.pick(&[2, 3, 4, 8, 16, 32, 64, 128, 256]),
+        1 if extreme => scaled(rng, 0, 16),
+        _ => 1,
+    };
+    let (kh, h) = (tap(rng), pixels(rng));
+    let square = !rng.one_in(4);
+    let (kw, w) = if square { (kh, h) } else { (tap(rng), pixels(rng)) };
+    let stride = *rng.pick(&[1, 1, 1, 2, 2, 3, 4]);
+    let far = |rng: &mut Rng| if extreme && rng.one_in(3) { scaled(rng, 0, 17) } else { rng.between(0, 4) };
+    let padding = match rng.below(3) {
+        0 => [0; 4],
+        1 => [kh / 2, kw / 2, kh / 2, kw / 2],
+        _ => [far(rng), far(rng), far(rng), far(rng)],
+    };
+    let mut c = Conv2d {
+        layout,
+        n: if let ConvLayout::NhwcNc(block) = layout { block * rng.between(1, 4) } else { images },
+        ci: of_block(rng),
+        h,
+        w,
+        co: of_block(rng),
+        kh,
+        kw,
+        stride: [stride, if square { stride } else { rng.between(1, 4) }],
+        padding,
+        dilation: if rng.one_in(4) { [rng.between(1, 4), rng.between(1, 4)] } else { [1; 2] },
+        groups: 1,
+    };
+    match rng.below(5) {
+        0 => return c.depthwise(if rng.one_in(4) { rng.between(2, 4) } else { 1 }),
+        1 => {
+            c.groups = *rng.pick(&[2, 3, 4, 8, 32]);
+            c.ci = c.groups * (c.ci / c.groups).max(1);
+            c.co = c.groups * (c.co / c.groups).max(1);
+        }
+        _ => {}
+    }
+    c
+}
+
+fn any_matmul(rng: &mut Rng) -> Matmul {
+    let extreme = rng.one_in(8);
+    let most = if rng.one_in(4) { 36 } else { 14 };
+    let size = |rng: &mut Rng| match rng.below(4) {
+        _ if extreme => scaled(rng, 0, most),
+        0 => 8 * rng.between(1, 512),
+        1 => *rng.pick(&[1, 2, 3, 49, 64, 196, 197, 768, 1000, 3072, 4096]),
+        _ => rng.between(1, 1024),
+    };
+    let batch = if rng.one_in(4) { *rng.pick(&[2, 3, 8, 12, 96, 128, 384]) } else { 1 };
+    let (trans_a, trans_b) = (rng.one_in(3), rng.one_in(2));
+    Matmul { batch, m: size(rng), n: size(rng), k: size(rng), trans_a, trans_b }
 }
 
 /// An epilogue of up to four steps in a sensible order, often none.

@@ -1,7 +1,8 @@
 //! Every index is inside its dimension.
 
 use super::MOST_FAULTS;
-use super::access::Site;
+use super::access::{Pseudo, Site};
+use super::digits;
 use super::enumerate::{self, BUDGET};
 use super::facts::Facts;
 use super::fault::{Fault, FaultKind};
@@ -43,6 +44,9 @@ fn dimension(kernel: &Kernel, site: &Site, d: usize, index: &Expr, extent: i64) 
     if facts.proves_at_most_zero(&negated) && facts.proves_at_most_zero(&over) {
         return None;
     }
+    if as_number(kernel, site, index, extent) {
+        return None;
+    }
     let outcome = search(facts, index, extent);
     if matches!(outcome, Outcome::InBounds) {
         return None;
@@ -76,6 +80,15 @@ fn dimension(kernel: &Kernel, site: &Site, d: usize, index: &Expr, extent: i64) 
         ),
     };
     Some(Fault::at(kernel, &site.loops, site.stmt, kind, cause, mend))
+}
+
+/// Whether it follows where variables that count one number are that number, and others are digits.
+fn as_number(kernel: &Kernel, site: &Site, index: &Expr, extent: i64) -> bool {
+    let (mut index, mut facts) = (vec![index.clone()], site.facts.clone());
+    digits::number_form(&mut [(&mut index, &mut facts)], Pseudo::new(kernel).free(site.index.len()));
+    let facts = facts.noted();
+    let (negated, over) = (Expr::Int(0) - index[0].clone(), index[0].clone() - (extent - 1));
+    facts.proves_at_most_zero(&negated) && facts.proves_at_most_zero(&over)
 }
 
 /// The index as the kernel writes it; pseudo variables have no text.

@@ -65,8 +65,7 @@ fn output(kernel: &Kernel, id: BufferId, sites: &[Site]) -> Option<Fault> {
         .iter()
         .map(|site| {
             let mut site = (*site).clone();
-            let fresh = digits::put_together((&mut site.index, &mut site.facts), fresh);
-            digits::take_apart(&mut [(&mut site.index, &mut site.facts)], fresh);
+            digits::number_form(&mut [(&mut site.index, &mut site.facts)], fresh);
             site
         })
         .collect();
@@ -125,7 +124,7 @@ fn missing(writes: &[&Site], shape: &[i64], most: i64) -> Result<Option<Vec<i64>
         return Err(Unknown);
     }
     let groups = groups(&usable, shape.len());
-    let mut written: Vec<Vec<Vec<bool>>> = vec![];
+    let mut written: Vec<Vec<Runs>> = vec![];
     for (site, guards) in &usable {
         let mut sets = vec![];
         for dims in &groups {
@@ -138,18 +137,35 @@ fn missing(writes: &[&Site], shape: &[i64], most: i64) -> Result<Option<Vec<i64>
             written.push(sets);
         }
     }
+    let sizes: Vec<i64> =
+        groups.iter().map(|dims| dims.iter().fold(1, |n: i64, d| n.saturating_mul(shape[*d]))).collect();
     let all: Vec<usize> = (0..written.len()).collect();
-    let hole = first_hole(&written, &all, 0, groups.len(), &groups, shape);
+    let hole = first_hole(&written, &all, &sizes);
     Ok(hole.map(|parts| {
         let mut index = vec![0; shape.len()];
         for (dims, mut at) in groups.iter().zip(parts) {
             for d in dims.iter().rev() {
-                index[*d] = at as i64 % shape[*d];
-                at /= shape[*d] as usize;
+                index[*d] = at % shape[*d];
+                at /= shape[*d];
             }
         }
         index
     }))
+}
+
+/// A set of elements: from each first one to before the end, in order and apart.
+type Runs = Vec<(i64, i64)>;
+
+/// The runs of the elements that are marked.
+fn runs_of(marked: &[bool]) -> Runs {
+    let mut out = vec![];
+    let mut at = 0;
+    while let Some(first) = marked[at..].iter().position(|m| *m).map(|n| at + n) {
+        let end = marked[first..].iter().position(|m| !*m).map_or(marked.len(), |n| first + n);
+        out.push((first as i64, end as i64));
+        at = end;
+    }
+    out
 }
 
 /// Splits a condition into parts that hold together.
@@ -218,19 +234,21 @@ fn belongs(site: &Site, guards: &[(Expr, bool)], dims: &[usize], guard: &(Expr, 
 }
 
 /// Which elements of a group's dimensions an access writes, of `most` elements at most and by as many points at most.
-fn image(site: &Site, guards: &[(Expr, bool)], dims: &[usize], shape: &[i64], most: i64) -> Result<Vec<bool>, Unknown> {
-    let size = dims.iter().try_fold(1i64, |a, d| a.checked_mul(shape[*d])).ok_or(Unknown)?;
-    if size > most {
-        return Err(Unknown);
-    }
+fn image(site: &Site, guards: &[(Expr, bool)], dims: &[usize], shape: &[i64], most: i64) -> Result<Runs, Unknown> {
     let all = closure(site, guards);
     let vars: BTreeSet<VarId> = dims.iter().flat_map(|d| all[*d].iter().copied()).collect();
     let used: Vec<&(Expr, bool)> = guards.iter().filter(|g| belongs(site, guards, dims, g)).collect();
-    if let ([d], []) = (dims, &used[..])
+    if let [d] = dims
         && let Some((first, end)) = run(&site.index[*d], &site.facts.ranges)
-        && (0 <= first && end <= shape[*d])
+        && let Some((first, end)) = clipped(&site.index[*d], (first, end), &used)
+        && (site.clipped || 0 <= first && end <= shape[*d])
     {
-        return Ok((0..shape[*d]).map(|i| (first..end).contains(&i)).collect());
+        let (first, end) = (first.max(0), end.min(shape[*d]));
+        return Ok(if first < end { vec![(first, end)] } else { vec![] });
+    }
+    let size = dims.iter().try_fold(1i64, |a, d| a.checked_mul(shape[*d])).ok_or(Unknown)?;
+    if size > most {
+        return Err(Unknown);
     }
     let space = enumerate::space(&vars, &site.facts.ranges, most).ok_or(Unknown)?;
     let mut out = vec![false; size as usize];
@@ -258,7 +276,7 @@ fn image(site: &Site, guards: &[(Expr, bool)], dims: &[usize], shape: &[i64], mo
             }
             true
         });
-        return if inside { Ok(out) } else { Err(Unknown) };
+        return if inside { Ok(runs_of(&out)) } else { Err(Unknown) };
     }
     let outcome = enumerate::for_each(&space, |values| {
         if used.iter().any(|(g, truth)| enumerate::eval(g, values) != Some(i64::from(*truth))) {
@@ -275,7 +293,48 @@ fn image(site: &Site, guards: &[(Expr, bool)], dims: &[usize], shape: &[i64], mo
         out[at as usize] = true;
         ControlFlow::Continue(())
     });
-    if outcome.is_break() { Err(Unknown) } else { Ok(out) }
+    if outcome.is_break() { Err(Unknown) } else { Ok(runs_of(&out)) }
+}
+
+/// What conditions that bound an index leave of its values; none where one says something else.
+fn clipped(index: &Expr, values: (i64, i64), guards: &[&(Expr, bool)]) -> Option<(i64, i64)> {
+    let index = Affine::of(index)?;
+    let (mut first, mut end) = values;
+    for (guard, truth) in guards {
+        let Expr::Binary(op, a, b) = guard else { return None };
+        // `room >= 0`
+        let room =
+            |a: &Expr, b: &Expr, less: i64| Affine::of(b)?.plus(&Affine::of(a)?, -1)?.plus(&Affine::constant(less), -1);
+        let room = match (op, truth) {
+            (BinOp::Lt, true) => room(a, b, 1)?,
+            (BinOp::Le, true) => room(a, b, 0)?,
+            (BinOp::Lt, false) => room(b, a, 0)?,
+            (BinOp::Le, false) => room(b, a, 1)?,
+            _ => return None,
+        };
+        // The terms of the index are a multiple of those of the condition, or the other way around.
+        let (var, of_room) = room.terms.iter().next()?;
+        let of_index = index.coefficient(*var);
+        let (scale_room, scale_index) = (of_index.checked_abs()?, of_room.checked_abs()?);
+        if of_index == 0 {
+            return None;
+        }
+        let upper = (of_index > 0) != (*of_room > 0);
+        // `scale_room * room +- scale_index * index` is a constant.
+        let both =
+            room.times(scale_room)?.plus(&index, if upper { scale_index } else { scale_index.checked_neg()? })?;
+        if !both.terms.is_empty() {
+            return None;
+        }
+        if upper {
+            // scale_index * index <= both
+            end = end.min(both.constant.div_euclid(scale_index).checked_add(1)?);
+        } else {
+            // scale_index * index >= -both
+            first = first.max(both.constant.div_euclid(scale_index).checked_neg()?);
+        }
+    }
+    Some((first, end.max(first)))
 }
 
 /// The values of an index, from the first to before the last, where they are all that lie between: a sum of variables, none of
@@ -306,38 +365,33 @@ fn possible(site: &Site, guards: &[&(Expr, bool)]) -> Result<bool, Unknown> {
     Ok(found.is_break())
 }
 
-/// The first combination of group elements that no member of `active` writes.
-fn first_hole(
-    written: &[Vec<Vec<bool>>],
-    active: &[usize],
-    group: usize,
-    groups: usize,
-    dims: &[Vec<usize>],
-    shape: &[i64],
-) -> Option<Vec<usize>> {
+/// The first combination of elements of the groups, of which there are so many in each, that no member of `active` writes.
+fn first_hole(written: &[Vec<Runs>], active: &[usize], sizes: &[i64]) -> Option<Vec<i64>> {
     if active.is_empty() {
-        return Some(vec![0; groups - group]);
+        return Some(vec![0; sizes.len()]);
     }
-    if group == groups {
-        return None;
-    }
-    let size = dims[group].iter().map(|d| shape[*d] as usize).product::<usize>();
+    let (size, rest) = sizes.split_first()?;
+    let group = written[active[0]].len() - sizes.len();
+    // Between two ends of runs, all elements have the same writers.
+    let ends = active.iter().flat_map(|s| &written[*s][group]).flat_map(|(first, end)| [*first, *end]);
+    let places: BTreeSet<i64> = ends.chain([0]).filter(|at| at < size).collect();
     // Elements with the same writers have the same holes further on.
     let mut seen: BTreeSet<Vec<usize>> = BTreeSet::new();
-    let (mut here, mut last) = (vec![], None);
-    for at in 0..size {
-        here.clear();
-        here.extend(active.iter().copied().filter(|s| written[*s][group][at]));
-        // Neighbours mostly have the same writers.
-        if last.as_ref() == Some(&here) || seen.contains(&here) {
+    for at in places {
+        let writes = |s: &usize| {
+            let runs = &written[*s][group];
+            let next = runs.partition_point(|(first, _)| *first <= at);
+            next > 0 && at < runs[next - 1].1
+        };
+        let here: Vec<usize> = active.iter().copied().filter(writes).collect();
+        if seen.contains(&here) {
             continue;
         }
-        if let Some(mut rest) = first_hole(written, &here, group + 1, groups, dims, shape) {
-            rest.insert(0, at);
-            return Some(rest);
+        if let Some(mut found) = first_hole(written, &here, rest) {
+            found.insert(0, at);
+            return Some(found);
         }
-        seen.insert(here.clone());
-        last = Some(here.clone());
+        seen.insert(here);
     }
     None
 }

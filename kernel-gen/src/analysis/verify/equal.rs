@@ -3,9 +3,10 @@
 //! The two sides run independently: each variable has a value on the left and one on the right, except for fixed ones.
 //! Equality of the indices, dimension by dimension, is taken apart like a number with digits: in
 //! `c * x + low = c * x' + low'` with `|low - low'| < c` both `x = x'` and `low = low'`. From `x / c` and `x % c` follows
-//! `x`. What this cannot decide is enumerated.
+//! `x`. Where that does not decide, the same is tried with whole numbers in the place of variables that count them together
+//! ([`digits`]), and at the end all values are, up to a budget.
 
-use super::digits;
+use super::digits::{self, Step};
 use super::enumerate::{self, Space};
 use super::facts::Facts;
 use crate::analysis::range::{Ranges, bounds};
@@ -35,11 +36,50 @@ pub(super) enum Same {
 /// Whether every one of `asked` is equal on both sides when `p` and `q` touch the same element. `fixed` variables have
 /// one value for both sides. Variables from `fresh` on are free for use.
 pub(super) fn same_element(p: &Side, q: &Side, asked: &[VarId], fixed: &BTreeSet<VarId>, fresh: u32) -> Same {
+    if let Ok(same) = solve(p, q, asked, fixed) {
+        return same;
+    }
+    let (mut left, mut right) = (p.clone(), q.clone());
+    let mut parts = [(&mut left.index, &mut left.facts), (&mut right.index, &mut right.facts)];
+    let steps = digits::number_form(&mut parts, fresh);
+    let (mut digits, mut all_fixed) = (asked.to_vec(), fixed.clone());
+    let mut origin: BTreeMap<VarId, VarId> = BTreeMap::new();
+    for step in &steps {
+        match step {
+            // A number is equal when all its digits are, and only then.
+            Step::Apart(d) => {
+                if all_fixed.contains(&d.whole) {
+                    all_fixed.extend([d.quotient, d.remainder]);
+                }
+                if let Some(i) = digits.iter().position(|v| *v == d.whole) {
+                    digits.splice(i..=i, [d.quotient, d.remainder]);
+                }
+                let whole = origin.get(&d.whole).copied().unwrap_or(d.whole);
+                origin.extend([(d.quotient, whole), (d.remainder, whole)]);
+            }
+            Step::Together { whole, parts } => {
+                if parts.iter().all(|v| all_fixed.contains(v)) {
+                    all_fixed.insert(*whole);
+                }
+                if let Some(i) = digits.iter().position(|v| parts.contains(v)) {
+                    let first = digits[i];
+                    digits.retain(|v| !parts.contains(v));
+                    digits.push(*whole);
+                    origin.insert(*whole, origin.get(&first).copied().unwrap_or(first));
+                }
+            }
+        }
+    }
+    let unknown = match solve(&left, &right, &digits, &all_fixed) {
+        Ok(same) => return same,
+        Err(v) => origin.get(&v).copied().unwrap_or(v),
+    };
+    // Values are tried where all variables are as they were, or only taken apart: what was put together may differ although
+    // what is asked about does not.
     let (mut left, mut right) = (p.clone(), q.clone());
     let mut parts = [(&mut left.index, &mut left.facts), (&mut right.index, &mut right.facts)];
     let apart = digits::take_apart(&mut parts, fresh);
     let (mut digits, mut fixed) = (asked.to_vec(), fixed.clone());
-    // A number is equal when all its digits are, and only then.
     for d in &apart {
         if fixed.contains(&d.whole) {
             fixed.extend([d.quotient, d.remainder]);
@@ -48,23 +88,25 @@ pub(super) fn same_element(p: &Side, q: &Side, asked: &[VarId], fixed: &BTreeSet
             digits.splice(i..=i, [d.quotient, d.remainder]);
         }
     }
-    match decide(&left, &right, &digits, &fixed) {
-        Same::Differs(mut v) => {
-            for d in apart.iter().rev() {
-                if v == d.quotient || v == d.remainder {
-                    v = d.whole;
-                }
-            }
-            Same::Differs(v)
+    let found = match solve(&left, &right, &digits, &fixed) {
+        Ok(same) => same,
+        Err(v) => search(&left, &right, &digits, &fixed).unwrap_or(Same::Differs(v)),
+    };
+    match found {
+        Same::Differs(v) => {
+            let whole =
+                apart.iter().rev().fold(v, |v, d| if [d.quotient, d.remainder].contains(&v) { d.whole } else { v });
+            Same::Differs(if asked.contains(&whole) { whole } else { unknown })
         }
-        other => other,
+        same => same,
     }
 }
 
-fn decide(p: &Side, q: &Side, asked: &[VarId], fixed: &BTreeSet<VarId>) -> Same {
+/// What follows without trying values; otherwise a variable of those asked about that may differ.
+fn solve(p: &Side, q: &Side, asked: &[VarId], fixed: &BTreeSet<VarId>) -> Result<Same, VarId> {
     let mut s = Solver { p, q, fixed, equal: BTreeSet::new(), atoms: vec![] };
     if s.solve() {
-        return Same::Never;
+        return Ok(Same::Never);
     }
     let single = |r: &Ranges, v: VarId| r.get(v).and_then(|(lo, hi)| (lo == hi).then_some(lo));
     let known = |v: &VarId| {
@@ -72,8 +114,7 @@ fn decide(p: &Side, q: &Side, asked: &[VarId], fixed: &BTreeSet<VarId>) -> Same 
             || single(&p.facts.ranges, *v).is_some_and(|x| single(&q.facts.ranges, *v) == Some(x))
             || fixed.contains(v)
     };
-    let Some(unknown) = asked.iter().find(|v| !known(v)) else { return Same::Equal };
-    search(p, q, asked, fixed).unwrap_or(Same::Differs(*unknown))
+    asked.iter().find(|v| !known(v)).map_or(Ok(Same::Equal), |v| Err(*v))
 }
 
 struct Solver<'a> {

@@ -73,6 +73,13 @@ impl Facts {
         Facts { ranges, at_most_zero: vec![], guards }
     }
 
+    /// The same with the inequalities of all conditions, which [`substituted`](Facts::substituted) leaves out.
+    pub(super) fn noted(&self) -> Facts {
+        let mut out = self.clone();
+        self.guards.iter().for_each(|(cond, truth)| out.note(cond, *truth));
+        out
+    }
+
     /// Collects the inequalities of a condition.
     fn note(&mut self, cond: &Expr, truth: bool) {
         let mut le = |a: &Expr, b: &Expr, plus: i64| {
@@ -115,7 +122,12 @@ impl Facts {
         let less = |goal: &Expr, fact: &Expr, k: i64| simplify(&(goal.clone() - fact.clone() * k), &self.ranges);
         // A vector of four that begins at a multiple of four below a multiple of four ends below it, too.
         let tightened = |fact: &Expr| Sum::of(simplify(fact, &self.ranges)).tightened().to_expr();
-        let facts: Vec<Expr> = self.at_most_zero.iter().map(tightened).collect();
+        let mut facts: Vec<Expr> = self.at_most_zero.iter().map(tightened).collect();
+        let few = facts.len() <= 8;
+        if few {
+            let parts: Vec<Expr> = facts.iter().flat_map(|f| self.without_small_terms(f)).collect();
+            facts.extend(parts);
+        }
         let scaled = |goal: &Expr, terms: &[(Expr, i64)]| {
             let mut out = vec![];
             for f in &facts {
@@ -140,7 +152,26 @@ impl Facts {
         }
         // Two conditions together, where there are few.
         let twice = || once.iter().take(16).any(|g| scaled(g, &Sum::of(g.clone()).terms).iter().any(never_positive));
-        self.highest(&goal, &facts).is_some_and(|hi| hi <= 0) || facts.len() <= 8 && twice()
+        self.highest(&goal, &facts).is_some_and(|hi| hi <= 0) || few && twice()
+    }
+
+    /// What an inequality says of its large terms: of `16 x + 4 y + z <= 35` with `z` from 0 on that `4 x + y <= 8`.
+    fn without_small_terms(&self, fact: &Expr) -> Vec<Expr> {
+        let sum = Sum::of(fact.clone());
+        let mut units: Vec<i64> = sum.terms.iter().map(|(_, k)| k.saturating_abs()).filter(|k| *k > 1).collect();
+        units.sort_unstable();
+        units.dedup();
+        let part = |unit: i64| {
+            let (large, small): (Vec<_>, Vec<_>) = sum.terms.iter().cloned().partition(|(_, k)| k % unit == 0);
+            let least = small.iter().try_fold(sum.constant, |least, (atom, k)| {
+                let (lo, hi) = bounds(atom, &self.ranges)?;
+                least.checked_add(k.checked_mul(if *k > 0 { lo } else { hi })?)
+            })?;
+            let most = least.checked_neg()?.div_euclid(unit);
+            let terms = large.into_iter().map(|(atom, k)| (atom, k / unit)).collect();
+            (!small.is_empty()).then(|| Sum { terms, constant: most.saturating_neg() }.to_expr())
+        };
+        units.into_iter().filter_map(part).collect()
     }
 
     /// An upper bound of a sum, in which `facts`, each at most 0, also bound what is divided: a thread that copies the

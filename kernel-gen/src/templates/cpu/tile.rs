@@ -64,6 +64,26 @@ pub fn even_tiles(extent: i64, limit: i64) -> Vec<i64> {
     sizes
 }
 
+/// Some of the sizes where there are very many: those of an extent of billions differ by less than anyone can measure. The least
+/// and the largest are kept.
+pub fn worth_trying(sizes: Vec<i64>) -> Vec<i64> {
+    /// A layer of a network has far fewer.
+    const MOST: usize = 4096;
+    if sizes.len() <= MOST {
+        return sizes;
+    }
+    let (mut out, mut least) = (vec![], i64::MAX);
+    for size in sizes.iter().rev().copied() {
+        if size <= least || Some(&size) == sizes.first() {
+            out.push(size);
+            // By one 64th each time.
+            least = size - 1 - size / 64;
+        }
+    }
+    out.reverse();
+    out
+}
+
 /// Whether [`even_tiles`] has a size, whatever the limit.
 pub fn is_even_tile(extent: i64, size: i64) -> bool {
     (1..=extent).contains(&size) && ceil_div(extent, ceil_div(extent, size)) == size
@@ -157,6 +177,15 @@ mod tests {
         assert_eq!(best_tile(7, 512, 30, cpu), RegisterTile { rows: 7, vectors: 4 });
         assert_eq!(best_tile(14, 256, 30, cpu), RegisterTile { rows: 14, vectors: 2 });
         assert_eq!(even_tiles(56, 16), [1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 14]);
+    }
+
+    #[test]
+    fn sizes_of_a_huge_extent_are_few_and_those_of_a_layer_all() {
+        assert_eq!(worth_trying(even_tiles(1 << 22, i64::MAX)), even_tiles(1 << 22, i64::MAX));
+        let all = even_tiles(1 << 36, i64::MAX);
+        let some = worth_trying(all.clone());
+        assert!(some.len() < 2048 && some.iter().all(|s| all.binary_search(s).is_ok()), "{}", some.len());
+        assert_eq!((some[0], some.last()), (1, Some(&(1 << 36))));
     }
 
     #[test]

@@ -4,7 +4,7 @@ use super::cost::{estimate, shared_image_us};
 use crate::space::{Config, Space, divisors};
 use crate::target::Cpu;
 use crate::templates::TemplateError;
-use crate::templates::cpu::tile::{MAX_VECTORS, RegisterTile, WANTED_TASKS, ceil_div, even_tiles};
+use crate::templates::cpu::tile::{MAX_VECTORS, RegisterTile, WANTED_TASKS, ceil_div, even_tiles, worth_trying};
 use crate::workload::{Conv2d, ConvLayout};
 
 /// Most pixels of a register tile.
@@ -128,7 +128,7 @@ pub(super) fn space(c: &Conv2d, cpu: &Cpu) -> Result<Space, TemplateError> {
         .knob("nv", vectors(c, cpu))
         .knob("ow_tile", even_tiles(c.ow(), MAX_PIXELS))
         .knob("rows", row_counts(c))
-        .knob("oh_tile", even_tiles(c.oh(), i64::MAX))
+        .knob("oh_tile", worth_trying(even_tiles(c.oh(), i64::MAX)))
         .knob("ci_tile", ci_tiles(c))
         .knob("tiles", tile_counts(c, cpu))
         .knob("pad", pad_names)
@@ -144,7 +144,7 @@ pub(super) fn space(c: &Conv2d, cpu: &Cpu) -> Result<Space, TemplateError> {
 pub(super) fn default_config(c: &Conv2d, cpu: &Cpu) -> Config {
     let mut best: Option<((bool, f64), Knobs)> = None;
     for tile in tiles(c, cpu) {
-        for oh_tile in even_tiles(c.oh(), i64::MAX) {
+        for oh_tile in worth_trying(even_tiles(c.oh(), i64::MAX)) {
             for ci_tile in ci_tiles(c) {
                 for tiles in tile_counts(c, cpu) {
                     for pad in pads(c) {

@@ -4,7 +4,7 @@ use crate::space::Config;
 use crate::target::Cpu;
 use crate::templates::TemplateError;
 use crate::templates::cpu::tile::{
-    MAX_VECTORS, RegisterTile, best_tile, ceil_div, cover_cycles, cycles_to_us, even_tiles,
+    MAX_VECTORS, RegisterTile, best_tile, ceil_div, cover_cycles, cycles_to_us, even_tiles, worth_trying,
 };
 use crate::workload::Matmul;
 
@@ -56,12 +56,12 @@ impl Knobs {
 
 /// Rows of a task worth offering.
 pub(super) fn m_tiles(m: i64) -> Vec<i64> {
-    even_tiles(m, i64::MAX).into_iter().filter(|t| *t >= m.min(32)).collect()
+    worth_trying(even_tiles(m, i64::MAX).into_iter().filter(|t| *t >= m.min(32)).collect())
 }
 
 /// Lengths of a block of the reduction worth offering.
 pub(super) fn k_tiles(k: i64) -> Vec<i64> {
-    even_tiles(k, i64::MAX).into_iter().filter(|t| *t >= k.min(128)).collect()
+    worth_trying(even_tiles(k, i64::MAX).into_iter().filter(|t| *t >= k.min(128)).collect())
 }
 
 /// Rows of a task that a default takes, those that it takes where nothing speaks for others first.

@@ -21,7 +21,9 @@
 mod kernel;
 mod pack;
 
-use super::tile::{MAX_VECTORS, RegisterTile, ceil_div, cover_cycles, cycles_to_us, even_tiles, is_even_tile};
+use super::tile::{
+    MAX_VECTORS, RegisterTile, ceil_div, cover_cycles, cycles_to_us, even_tiles, is_even_tile, worth_trying,
+};
 use crate::ir::DType;
 use crate::schedule::Schedule;
 use crate::space::{Config, Space};
@@ -83,7 +85,7 @@ fn all_tile_rows(c: &Conv2d, m: i64) -> i64 {
 
 /// Numbers of tile rows of a block worth offering.
 fn block_sizes(c: &Conv2d, m: i64) -> Vec<i64> {
-    even_tiles(all_tile_rows(c, m), i64::MAX)
+    worth_trying(even_tiles(all_tile_rows(c, m), i64::MAX))
 }
 
 fn sizes(config: &Config, cpu: &Cpu) -> Result<Sizes, TemplateError> {
