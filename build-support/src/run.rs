@@ -242,6 +242,12 @@ fn write(
     if built.library.is_some() {
         stamp.lines.push(format!("cargo::rustc-link-search=native={}", folder.display()));
         stamp.lines.push(format!("cargo::rustc-link-lib=static={library}"));
+        // Cargo passes that on to the package's library only, if it has one. Binaries, tests and examples beside a library
+        // get the archive by its path: behind everything else, so that a linker takes of it what the library does not bring.
+        if let Some(archive) = built.library.as_ref().filter(|_| environment.unix) {
+            stamp.lines.push(format!("cargo::rustc-link-arg={}", archive.display()));
+            stamp.lines.push("cargo::rustc-link-arg=-lm".into());
+        }
         if environment.unix {
             // `erff` and its like; other systems have them in the C library.
             stamp.lines.push("cargo::rustc-link-lib=m".into());

@@ -116,6 +116,9 @@ macro_rules! cuda_table {
 /// `include_kernels!()` makes a module `kernels`. A crate with several specs gives each a module name in its
 /// `build.rs` (`.module("filters")`) and writes `include_kernels!(filters)`.
 ///
+/// The library, the binaries, the tests and the examples of the package may all include the kernels, whatever the dependency on
+/// this crate is called. On Windows, where there is a library, it alone may: cargo links the C code to nothing else.
+///
 /// The module declares and calls C functions, so it holds `unsafe` code and allows it for itself. A crate that includes
 /// it may `deny(unsafe_code)`, but not `forbid` it.
 #[macro_export]

@@ -277,6 +277,29 @@ fn one_crate_may_have_two_specs() {
 }
 
 #[test]
+fn a_library_its_binary_and_its_tests_may_include_kernels_and_call_the_runtime_by_another_name() {
+    let _building = share();
+    let consumer = consumer("beside");
+    consumer.edit("Cargo.toml", "kernel-gen-runtime = { path", "kg = { package = \"kernel-gen-runtime\", path");
+    let main = fs::read_to_string(consumer.folder.join("src/main.rs")).unwrap().replace("kernel_gen_runtime", "kg");
+    let checks = main.replace("fn main() {", "/// Checks all kernels.\npub fn check() {");
+    assert_ne!(main, checks);
+    consumer.lock();
+    let cargo = |command: &str| consumer.cargo(&[command, "--offline", "--locked"]).passed();
+    // The library includes none: then nothing brings the C code to the others but their own link arguments.
+    consumer.write("src/lib.rs", "");
+    consumer.write("src/main.rs", &main);
+    consumer.write("tests/it.rs", &format!("{checks}\n#[test]\nfn kernels() {{\n    check();\n}}\n"));
+    cargo("run");
+    assert!(cargo("test").stdout.contains("test kernels ... ok"));
+    // All three include them: each symbol is there once.
+    consumer.write("src/lib.rs", &checks);
+    consumer.write("src/main.rs", &main.replace("fn main() {", "fn main() {\n    beside::check();"));
+    cargo("run");
+    assert!(cargo("test").stdout.contains("test kernels ... ok"));
+}
+
+#[test]
 fn crates_of_one_program_may_generate_the_same_kernels() {
     let _building = share();
     let all = Consumer::empty(&root(), "workspace");

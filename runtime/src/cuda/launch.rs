@@ -120,7 +120,9 @@ impl Device for Cuda {
         // SAFETY: all of it is written below, before anything reads it.
         let data = unsafe { inner.stream.alloc::<u8>(bytes.max(1)) };
         let mut data = data.map_err(|e| Driver::of_cudarc("cuMemAllocAsync", e))?;
-        self.fill(entry, pack, weight.pointer.address, &mut data, &turn)?;
+        if bytes > 0 {
+            self.fill(entry, pack, weight.pointer.address, &mut data, &turn)?;
+        }
         Ok(Packed { entry, variant, data })
     }
 

@@ -19,6 +19,16 @@ unsafe impl ValidAsZeroBits for F16 {}
 unsafe impl ValidAsZeroBits for Bf16 {}
 
 /// An owned dense row-major array of shape `S` in a GPU's memory: a [`CudaSlice`] whose length is known to be right.
+///
+/// The slice is lent for reading only, and its elements for writing: with the slice itself another one of another length
+/// could be put in its place, and launches and copies rely on the length.
+///
+/// ```compile_fail
+/// # use kernel_gen_runtime::{cuda::DeviceTensor, D1};
+/// fn shorten(mut big: DeviceTensor<f32, D1<1024>>, mut small: DeviceTensor<f32, D1<1>>) {
+///     std::mem::swap(big.as_mut_slice(), small.as_mut_slice());
+/// }
+/// ```
 pub struct DeviceTensor<T, S> {
     data: CudaSlice<T>,
     shape: PhantomData<S>,
@@ -92,14 +102,17 @@ impl<T: Element, S: Shape> DeviceTensor<T, S> {
 
     /// Overwrites it through a shared reference, for who knows that nothing else uses it meanwhile.
     pub(super) fn overwrite(&self, dev: &Cuda, host: &impl AsView<Elem = T, Shape = S>) -> Result<()> {
-        let host = host.view();
+        let host = host.view().as_slice();
         let _turn = dev.outside("Graph::write")?;
-        if S::ELEMENTS > 0 {
+        if host.len() > self.data.len() {
+            return Err(length::<S>(self.data.len()));
+        }
+        if !host.is_empty() {
             let stream = dev.stream();
             stream.context().bind_to_thread().map_err(copy_failed("cuCtxSetCurrent"))?;
             let (address, _ordered) = self.data.device_ptr(stream);
-            // SAFETY: the shape says that both have as many elements, and the copy has ended before this returns.
-            let copied = unsafe { result::memcpy_htod_async(address, host.as_slice(), stream.cu_stream()) };
+            // SAFETY: the tensor has as many elements at least, and the copy has ended before this returns.
+            let copied = unsafe { result::memcpy_htod_async(address, host, stream.cu_stream()) };
             copied.map_err(copy_failed("cuMemcpyHtoDAsync"))?;
         }
         Ok(dev.wait()?)
@@ -136,12 +149,12 @@ impl<T: Element, S: Shape> DeviceTensor<T, S> {
         &self.data
     }
 
-    /// The elements, row-major.
-    pub fn as_mut_slice(&mut self) -> &mut CudaSlice<T> {
-        &mut self.data
+    /// The elements to write, row-major.
+    pub fn as_view_mut(&mut self) -> CudaViewMut<'_, T> {
+        self.data.slice_mut(..S::ELEMENTS)
     }
 
-    /// The slice.
+    /// The slice. A shape without elements has a slice of one.
     pub fn into_slice(self) -> CudaSlice<T> {
         self.data
     }
