@@ -4,7 +4,7 @@ use super::layout::{check_ids, extents, has_barrier, has_gpu, used};
 use super::program::{Access, Dim, Launch, Linear, Memory, Op, Place, Program, Slot, Term, TileOp};
 use super::{At, Cause, InterpError, Mode};
 use crate::analysis::range::{Ranges, bounds};
-use crate::ir::{BufferId, DType, Expr, For, Kernel, LoopKind, Stmt, Tile, VarId, print};
+use crate::ir::{Axis, BufferId, DType, Expr, For, Kernel, LoopKind, Scope, Stmt, Tile, VarId, print};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Blocks of a grid, and threads of a block, that have numbers.
@@ -34,6 +34,8 @@ pub(super) struct Compiler<'k> {
     place: Option<u32>,
     pub(super) in_launch: bool,
     pub(super) in_lanes: bool,
+    /// Whether the threads of a warp are told apart here, or one of them runs what a warp does as a whole.
+    in_threads: bool,
     live: BTreeSet<BufferId>,
 }
 
@@ -45,6 +47,11 @@ pub(super) struct Bound {
     pub(super) dtype: DType,
     /// Whether it is in scope.
     pub(super) open: bool,
+}
+
+/// Whether a loop visits the elements of a fragment, each in the thread that holds it.
+fn is_fragment(kind: LoopKind) -> bool {
+    matches!(kind, LoopKind::FragmentRow | LoopKind::FragmentCol)
 }
 
 /// See [`Program::compile`].
@@ -85,6 +92,7 @@ pub(super) fn compile(kernel: &Kernel, mode: Mode) -> Result<Program<'_>, Interp
         place: None,
         in_launch: false,
         in_lanes: false,
+        in_threads: false,
         live: kernel.params.iter().copied().collect(),
     };
     c.lay_out_memory()?;
@@ -145,6 +153,7 @@ impl<'k> Compiler<'k> {
             | Op::JumpIfZero { to, .. }
             | Op::LoopBegin { to, .. }
             | Op::HardwareIndex { to, .. }
+            | Op::UnitBegin { to, .. }
             | Op::FragmentIndex { to, .. } => *to = here,
             other => unreachable!("not a jump: {other:?}"),
         }
@@ -158,7 +167,10 @@ impl<'k> Compiler<'k> {
             self.place = Some(self.p.places.len() as u32 - 1);
             self.next = self.temps;
             self.shared_values.clear();
-            self.stmt(s)?;
+            match self.whole_unit(s) {
+                Some(warps) => self.once(s, warps)?,
+                None => self.stmt(s)?,
+            }
             match s {
                 Stmt::Let { var, .. } => lets.push(*var),
                 Stmt::Alloc(b) => allocs.push(*b),
@@ -172,6 +184,37 @@ impl<'k> Compiler<'k> {
         for b in allocs {
             self.live.remove(&b);
         }
+        Ok(())
+    }
+
+    /// Warps of the unit that runs a statement as one: scalar loops over fragments, before `tensorize`.
+    fn whole_unit(&self, s: &Stmt) -> Option<u8> {
+        if !self.in_launch || self.in_threads || matches!(s, Stmt::Alloc(_) | Stmt::Let { .. }) {
+            return None;
+        }
+        let mut single = true;
+        s.walk(&mut |s| {
+            single &= match s {
+                Stmt::Gpu(_) | Stmt::Barrier(_) => false,
+                Stmt::For(l) => !l.kind.is_concurrent() && !is_fragment(l.kind),
+                _ => true,
+            }
+        });
+        let units = used(std::slice::from_ref(s)).into_iter().filter_map(|b| match self.p.kernel.buffer(b).scope {
+            Scope::Fragment(unit) => Some(unit),
+            _ => None,
+        });
+        units.max().filter(|_| single).map(|unit| super::gpu::warps(unit) as u8)
+    }
+
+    /// A statement that one thread of each unit runs.
+    fn once(&mut self, s: &'k Stmt, warps: u8) -> Result<(), InterpError> {
+        let skip = self.emit(Op::UnitBegin { warps, to: 0 });
+        self.in_threads = true;
+        self.stmt(s)?;
+        self.in_threads = false;
+        self.emit(Op::UnitEnd);
+        self.land(skip);
         Ok(())
     }
 
@@ -350,6 +393,14 @@ impl<'k> Compiler<'k> {
     }
 
     fn for_loop(&mut self, s: &'k Stmt, l: &'k For) -> Result<(), InterpError> {
+        let outer = self.in_threads;
+        self.in_threads |= is_fragment(l.kind) || l.kind == LoopKind::Thread(Axis::X) && l.extent > 1;
+        let done = self.loop_of(s, l);
+        self.in_threads = outer;
+        done
+    }
+
+    fn loop_of(&mut self, s: &'k Stmt, l: &'k For) -> Result<(), InterpError> {
         let hardware = matches!(l.kind, LoopKind::Grid(_) | LoopKind::Cluster(_) | LoopKind::Thread(_));
         if hardware && !self.in_launch {
             let [grid, block, cluster] = extents(s);
@@ -365,7 +416,7 @@ impl<'k> Compiler<'k> {
             self.p.privates.push(privates);
             let privates = self.p.privates.len() as u32 - 1;
             let id = self.p.launches.len();
-            let (has_barrier, has_gpu) = (has_barrier(s), has_gpu(s));
+            let (has_barrier, has_gpu) = (has_barrier(s), has_gpu(self.p.kernel, s));
             if has_gpu {
                 self.check_launch(s, block, cluster)?;
             }

@@ -267,11 +267,13 @@ impl Machine<'_> {
         at: usize,
         write: bool,
     ) -> Result<(), Trap> {
+        // Before there is a block, and where a unit runs scalar loops as one, a fragment is memory like any other. A unit's
+        // statements before such loops are done when its first thread comes to them, and those behind wait for it.
+        if self.for_unit || self.cluster.is_none() {
+            return Ok(());
+        }
         let warps = memory.unit.map_or(1, warps);
         let (name, index) = self.element(buffer, at);
-        if self.cluster.is_none() {
-            return Err(Box::new(Cause::Malformed(format!("the fragment {name} is touched where there is no block"))));
-        }
         let [.., i, j] = index[..] else { unreachable!("fragments have two dimensions at least") };
         if !holds(t.index, i, false, warps) || !holds(t.index, j, true, warps) {
             let thread = self.cluster().thread_name(t.actor);

@@ -84,8 +84,9 @@ pub(super) fn has_barrier(s: &Stmt) -> bool {
 }
 
 /// Whether a launch has what only a GPU has.
-pub(super) fn has_gpu(s: &Stmt) -> bool {
-    let mut found = false;
+pub(super) fn has_gpu(kernel: &Kernel, s: &Stmt) -> bool {
+    let fragment = |b: &BufferId| matches!(kernel.buffer(*b).scope, Scope::Fragment(_));
+    let mut found = used(std::slice::from_ref(s)).iter().any(fragment);
     s.walk(&mut |s| {
         found |= match s {
             Stmt::Gpu(_) => true,
@@ -140,13 +141,13 @@ impl Compiler<'_> {
         let mut apart = vec![false; k.buffers.len()];
         let mut starts = vec![];
         launches(&k.body, &mut starts);
-        for s in starts.into_iter().filter(|s| has_barrier(s) || has_gpu(s)) {
+        for s in starts.into_iter().filter(|s| has_barrier(s) || has_gpu(k, s)) {
             let count = |n: [i64; 3]| n.iter().fold(1i64, |a, b| a.saturating_mul(*b));
             let [_, block, cluster] = extents(s).map(count);
             for b in used(std::slice::from_ref(s)) {
                 let (threads, blocks) = &mut actors[b.0 as usize];
                 (*threads, *blocks) = (block.saturating_mul(cluster).max(*threads), cluster.max(*blocks));
-                apart[b.0 as usize] |= has_gpu(s);
+                apart[b.0 as usize] |= has_gpu(k, s);
             }
         }
         let too_large = |elements: i64| InterpError::whole(Cause::TooLarge { elements });

@@ -33,6 +33,8 @@ pub(super) struct Machine<'p> {
     pub(super) hardware: [i64; 9],
     /// The cluster that runs, in launches with statements that only a GPU has.
     pub(super) cluster: Option<Cluster>,
+    /// Whether the thread that runs does what its unit does as a whole.
+    pub(super) for_unit: bool,
     steps_left: u64,
 }
 
@@ -93,6 +95,7 @@ pub(super) fn run(p: &Program, inputs: &Values, step_limit: u64) -> Result<Value
         launch: None,
         hardware: [0; 9],
         cluster: None,
+        for_unit: false,
         steps_left: step_limit,
     };
     m.load_inputs(inputs)?;
@@ -341,6 +344,13 @@ impl Machine<'_> {
                         next = to;
                     }
                 }
+                Op::UnitBegin { warps, to } => {
+                    self.for_unit = t.index.is_multiple_of(32 * usize::from(warps));
+                    if !self.for_unit {
+                        next = to;
+                    }
+                }
+                Op::UnitEnd => self.for_unit = false,
                 Op::Launch { launch } => {
                     let launch = &p.launches[launch as usize];
                     self.launch(t, launch, next).map_err(Fault::Inner)?;

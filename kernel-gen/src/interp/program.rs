@@ -231,6 +231,10 @@ pub(super) enum Op {
     Gpu { gpu: u32 },
     /// Goes on at `to` unless this thread holds the row (or column) of a fragment with so many warps.
     FragmentIndex { v: Slot, column: bool, warps: u8, to: u32 },
+    /// What follows is run by one thread for its unit of so many warps; the others go on at `to`.
+    UnitBegin { warps: u8, to: u32 },
+    /// Its end.
+    UnitEnd,
     /// Starts a grid.
     Launch { launch: u32 },
     /// The thread, or the kernel, ends.

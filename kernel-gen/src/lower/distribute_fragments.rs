@@ -23,7 +23,7 @@ pub fn run(mut kernel: Kernel, _: &LowerOptions) -> Result<Kernel, LowerError> {
     }
     let accumulators = accumulators(&kernel);
     let body = std::mem::take(&mut kernel.body);
-    let mut d = Distribute { kernel, accumulators, threads: [1; 3], vars: [None; 3] };
+    let mut d = Distribute { kernel, accumulators, in_launch: false, threads: [1; 3], vars: [None; 3] };
     let body = d.block(body);
     d.kernel.body = body;
     Ok(d.kernel)
@@ -45,6 +45,7 @@ fn accumulators(kernel: &Kernel) -> BTreeSet<BufferId> {
 struct Distribute {
     kernel: Kernel,
     accumulators: BTreeSet<BufferId>,
+    in_launch: bool,
     /// Threads of a block along each axis.
     threads: [i64; 3],
     /// The loops around that are this thread's indices.
@@ -64,16 +65,16 @@ impl Distribute {
         match s {
             Stmt::For(l) if l.kind == LoopKind::FragmentRow => self.rows(l, out),
             Stmt::For(l) => {
-                let outer = (self.threads, self.vars);
-                if self.vars == [None; 3] {
-                    self.threads = threads(&l);
+                let outer = (self.in_launch, self.threads, self.vars);
+                if !self.in_launch && matches!(l.kind, LoopKind::Grid(_) | LoopKind::Cluster(_) | LoopKind::Thread(_)) {
+                    (self.in_launch, self.threads) = (true, threads(&l));
                 }
                 if let LoopKind::Thread(axis) = l.kind {
                     self.vars[index(axis)] = Some(l.var);
                 }
                 let body = self.block(l.body);
                 out.push(Stmt::For(For { body, ..l }));
-                (self.threads, self.vars) = outer;
+                (self.in_launch, self.threads, self.vars) = outer;
             }
             Stmt::If { cond, then, otherwise } => {
                 let (then, otherwise) = (self.block(then), self.block(otherwise));
@@ -104,8 +105,29 @@ impl Distribute {
         For { var: i, extent: rows, kind: LoopKind::FragmentRow, pragmas: vec![], body: vec![Stmt::For(columns)] }
     }
 
-    /// A nest over rows, and the loops over columns in it.
+    /// A nest over rows, and the loops over columns in it. All threads of the block run it; where no loop around says an
+    /// index of theirs, one is put around it.
     fn rows(&mut self, l: For, out: &mut Vec<Stmt>) {
+        let outer = self.vars;
+        let mut added = vec![];
+        for (i, axis) in [Axis::X, Axis::Y, Axis::Z].into_iter().enumerate() {
+            if self.vars[i].is_none() && self.threads[i] > 1 {
+                let var = self.kernel.fresh_var(["lane", "ty", "tz"][i]);
+                self.vars[i] = Some(var);
+                added.push((var, self.threads[i], LoopKind::Thread(axis)));
+            }
+        }
+        let mut nest = vec![];
+        self.rows_of(l, &mut nest);
+        self.vars = outer;
+        out.extend(
+            added.into_iter().fold(nest, |body, (var, extent, kind)| {
+                vec![Stmt::For(For { var, extent, kind, pragmas: vec![], body })]
+            }),
+        );
+    }
+
+    fn rows_of(&mut self, l: For, out: &mut Vec<Stmt>) {
         let unit = self.unit(&l.body);
         let rows_held = if unit == Unit::Warpgroup { 64 } else { 16 };
         let Some(thread) = self.thread().filter(|_| l.extent % rows_held == 0) else {

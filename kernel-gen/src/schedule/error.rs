@@ -81,7 +81,14 @@ pub enum Reason {
     /// The buffer's scope does not fit its place.
     Scope(String),
     /// The nest does not compute what the intrinsic computes.
-    NotAMatmul(String),
+    NotTheIntrinsic {
+        /// The intrinsic.
+        intrinsic: String,
+        /// Which part differs.
+        why: String,
+    },
+    /// The declaration of an intrinsic contradicts itself.
+    BadIntrinsic(String),
 }
 
 impl std::error::Error for ScheduleError {}
@@ -156,9 +163,8 @@ impl Display for Reason {
             ),
             Reason::NoFootprint(why) => write!(f, "{why}; attach further out, or split with a factor that divides"),
             Reason::Scope(why) => f.write_str(why),
-            Reason::NotAMatmul(why) => {
-                write!(f, "the nest is not acc[m, n] += a[m, k] * b[k, n]: {why}")
-            }
+            Reason::NotTheIntrinsic { intrinsic, why } => write!(f, "the nest is not `{intrinsic}`: {why}"),
+            Reason::BadIntrinsic(why) => f.write_str(why),
         }
     }
 }

@@ -66,7 +66,7 @@
 //! | [`transform_layout`](transform_layout::transform_layout) | dimensions are blocked and reordered; parameters get a packing kernel |
 //! | [`storage_align`](storage_align::storage_align) | rows are spaced out |
 //! | [`pipeline`](pipeline::pipeline) | copies for later iterations overlap with the present one |
-//! | [`tensorize`](tensorize::tensorize) | a small product becomes a tile intrinsic |
+//! | [`tensorize`](tensorize::tensorize) | a nest of scalar loops becomes a tensor [`Intrinsic`] |
 //!
 //! # What a cache covers
 //! A cache inside a loop holds the box that one iteration of the loop touches. Loops further out count as varying too if
@@ -92,6 +92,7 @@ mod depend;
 mod enumerate;
 mod error;
 pub mod fuse;
+pub mod intrinsic;
 mod inverse;
 mod nest;
 pub mod pad;
@@ -115,6 +116,7 @@ pub mod vectorize;
 pub mod vthread;
 
 pub use error::{Reason, ScheduleError};
+pub use intrinsic::{Intrinsic, wmma};
 pub use split::Tail;
 pub use transform_layout::LayoutDim;
 
@@ -383,9 +385,9 @@ impl Schedule {
     }
 
     /// [`tensorize`](tensorize::tensorize).
-    pub fn tensorize(&mut self, var: VarId, size: [i64; 3]) -> Result<(), ScheduleError> {
-        let args = vec![self.v(var), format!("{size:?}")];
-        let kernel = tensorize::tensorize(&self.kernel, var, size)?;
+    pub fn tensorize(&mut self, var: VarId, intrinsic: &Intrinsic) -> Result<(), ScheduleError> {
+        let args = vec![self.v(var), intrinsic.name().to_string()];
+        let kernel = tensorize::tensorize(&self.kernel, var, intrinsic)?;
         self.done("tensorize", args, kernel, ())
     }
 

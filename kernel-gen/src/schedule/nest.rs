@@ -372,6 +372,56 @@ pub(super) fn rename(
     })
 }
 
+/// Statements of another kernel in this one: loops, names and allocations as the maps say, elements and tiles of its
+/// parameters as `element` and `tile` do.
+pub(super) fn transplant(
+    block: Vec<Stmt>,
+    vars: &BTreeMap<VarId, VarId>,
+    buffers: &BTreeMap<BufferId, BufferId>,
+    element: &dyn Fn(BufferId, &[Expr]) -> Option<(BufferId, Vec<Expr>)>,
+    tile: &dyn Fn(&Tile) -> Option<Tile>,
+) -> Vec<Stmt> {
+    // Names first: what operands bring along are variables of this kernel already.
+    let var = |v: VarId| vars.get(&v).copied().unwrap_or(v);
+    let place =
+        |b: BufferId, at: Vec<Expr>| element(b, &at).unwrap_or_else(|| (buffers.get(&b).copied().unwrap_or(b), at));
+    let expr = |e: Expr| {
+        e.map(&mut |e| match e {
+            Expr::Var(v) => Expr::Var(var(v)),
+            other => other,
+        })
+    };
+    let block = map_exprs(block, &mut |e| expr(e));
+    let block = map_exprs(block, &mut |e| {
+        e.map(&mut |e| match e {
+            Expr::Load(b, at) => {
+                let (b, at) = place(b, at);
+                Expr::Load(b, at)
+            }
+            other => other,
+        })
+    });
+    rewrite(block, &mut |s| {
+        vec![match s {
+            Stmt::For(l) => Stmt::For(For { var: var(l.var), ..l }),
+            Stmt::Let { var: v, value } => Stmt::Let { var: var(v), value },
+            Stmt::Alloc(b) => Stmt::Alloc(buffers.get(&b).copied().unwrap_or(b)),
+            Stmt::Store { buffer, indices, value } => {
+                let (buffer, indices) = place(buffer, indices);
+                Stmt::Store { buffer, indices, value }
+            }
+            Stmt::Reduce { buffer, indices, op, init, value, over } => {
+                let (buffer, indices) = place(buffer, indices);
+                Stmt::Reduce { buffer, indices, op, init, value, over: over.into_iter().map(var).collect() }
+            }
+            other => map_tiles(other, &mut |t, _| match tile(&t) {
+                Some(t) => t,
+                None => Tile { buffer: buffers.get(&t.buffer).copied().unwrap_or(t.buffer), ..t },
+            }),
+        }]
+    })
+}
+
 /// Wraps a body in serial loops, outermost first.
 pub(super) fn nest(loops: &[(VarId, i64)], body: Vec<Stmt>) -> Vec<Stmt> {
     loops.iter().rev().fold(body, |body, (v, n)| vec![Stmt::for_(*v, *n, body)])

@@ -4,6 +4,8 @@
 //! it count as varying too:
 //!
 //! * `local` and `register` memory belongs to one thread: the loops around are all fixed.
+//! * A fragment belongs to a warp: loops over its threads (`thread.x`) and vthreads vary, those over warps (`thread.y`,
+//!   `thread.z`) are fixed.
 //! * `shared` memory is filled and used by all threads of a block together: thread and vthread loops around vary, so
 //!   that the box covers what any of them needs; grid loops are fixed. It is allocated outside of the thread loops,
 //!   because there is one for all of them.
@@ -15,12 +17,13 @@ use super::nest::{loops_on, replace_loop};
 use crate::analysis::footprint::Span;
 use crate::analysis::range::{Ranges, bounds};
 use crate::analysis::simplify::{prove, simplify};
-use crate::ir::{BufferId, Expr, For, Kernel, LoopKind, Scope, Stmt, VarId};
+use crate::ir::{Axis, BufferId, Expr, For, Kernel, LoopKind, Scope, Stmt, VarId};
 
 /// What a scope is called in the names of caches.
 pub(super) fn suffix(scope: Scope) -> &'static str {
     match scope {
         Scope::Register => "reg",
+        Scope::Fragment(_) => "frag",
         other => other.name(),
     }
 }
@@ -40,9 +43,12 @@ pub(super) fn varying(k: &Kernel, path: &[&Stmt], scope: Scope) -> Result<Ranges
     let mut out = Ranges::new();
     match scope {
         Scope::Local | Scope::Register => {}
-        Scope::Shared | Scope::Mbarrier | Scope::Fragment(_) => {
-            around.iter().filter(|l| is_thread(l)).for_each(|l| out.insert_loop(l))
-        }
+        Scope::Shared | Scope::Mbarrier => around.iter().filter(|l| is_thread(l)).for_each(|l| out.insert_loop(l)),
+        // The threads of a warp are neighbours along x; the other axes count warps.
+        Scope::Fragment(_) => around
+            .iter()
+            .filter(|l| matches!(l.kind, LoopKind::Thread(Axis::X) | LoopKind::VThread))
+            .for_each(|l| out.insert_loop(l)),
         Scope::Global => {
             if let Some(l) = around.iter().find(|l| l.kind.is_concurrent() || l.kind == LoopKind::VThread) {
                 return Err(Reason::Scope(format!(
@@ -60,7 +66,7 @@ pub(super) fn varying(k: &Kernel, path: &[&Stmt], scope: Scope) -> Result<Ranges
 /// Private memory cannot carry values into or out of the iterations of a parallel or grid loop: refuses a private
 /// cache in a body where such a loop stands between the body and the uses of `buffer`.
 pub(super) fn reachable(k: &Kernel, body: &[Stmt], buffer: BufferId, scope: Scope) -> Result<(), Reason> {
-    if !scope.is_private() {
+    if !scope.is_private() && !matches!(scope, Scope::Fragment(_)) {
         return Ok(());
     }
     let uses = super::nest::paths(body, &|s| s.written() == Some(buffer) || super::nest::loads(s, buffer));

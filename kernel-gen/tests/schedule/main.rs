@@ -6,4 +6,5 @@ mod emit_cuda;
 mod random;
 mod refusals;
 mod sequences;
+mod tensorize;
 mod tutorials;

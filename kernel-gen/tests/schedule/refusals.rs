@@ -234,31 +234,6 @@ fn pipeline_refuses_loops_without_a_copy() {
 }
 
 #[test]
-fn tensorize_refuses_what_is_no_product_of_that_size() {
-    let (mut s, [i, j, _]) = product();
-    let c = s.stage("c").unwrap();
-    let [i_out, _] = s.axes(c).unwrap();
-    refused(s.tensorize(i, [16, 16, 16]), &["tensorize of loop `i`", "its m is 6", "split first"]);
-    refused(s.tensorize(i_out, [6, 8, 1]), &["not a sum"]);
-    refused(s.tensorize(j, [6, 8, 10]), &["its m is"]);
-    s.pad(i, 4).unwrap();
-    refused(s.tensorize(i, [8, 8, 10]), &["conditional"]);
-
-    // A transposed operand.
-    let mut b = KernelBuilder::new("transposed");
-    let a = b.param("a", DType::F32, &[4, 4], Access::Read);
-    let w = b.param("b", DType::F32, &[4, 4], Access::Read);
-    let c = b.param("c", DType::F32, &[4, 4], Access::Write);
-    b.nest(&[("i", 4), ("j", 4), ("k", 4)], |b, v| {
-        let product = Expr::load(a, vec![v[2].into(), v[0].into()]) * Expr::load(w, vec![v[2].into(), v[1].into()]);
-        b.sum(c, [v[0].into(), v[1].into()], product, &[v[2]]);
-    });
-    let mut s = Schedule::new(b.finish());
-    let [i, ..] = s.axes::<3>(c).unwrap();
-    refused(s.tensorize(i, [4, 4, 4]), &["`a` has its dimensions the other way round", "transform_layout"]);
-}
-
-#[test]
 fn a_refusal_leaves_the_kernel_and_the_trace_alone() {
     let mut s = Schedule::new(stencil(4, 4));
     let y = s.stage("y").unwrap();

@@ -1,8 +1,9 @@
 //! Random sequences of primitives on random kernels: whatever is not refused computes the same.
 
 use crate::random::{Random, kernel, same};
+use kernel_gen::ir::parse::parse;
 use kernel_gen::ir::{Axis, BufferId, LoopKind, Pragma, Scope, Stmt, VarId, visit};
-use kernel_gen::schedule::{LayoutDim, Schedule, ScheduleError, Tail};
+use kernel_gen::schedule::{Intrinsic, LayoutDim, Schedule, ScheduleError, Tail};
 
 /// One random application of a primitive, to a loop or buffer that it may or may not suit.
 type Apply = fn(&mut Schedule, &mut Random) -> Result<(), ScheduleError>;
@@ -98,13 +99,26 @@ fn pipeline(s: &mut Schedule, r: &mut Random) -> Result<(), ScheduleError> {
     s.pipeline(holds.unwrap_or(any_loop(s, r)), r.range(2, 3))
 }
 
+/// A product, of the size that the last three loops of a stage have, with its reduce loop outermost.
 fn tensorize(s: &mut Schedule, r: &mut Random) -> Result<(), ScheduleError> {
     let loops = s.loops_of(any_buffer(s, r));
     let extent = |v: &VarId| visit::find_loop(&s.kernel.body, *v).map_or(1, |l| l.extent);
-    match loops.len().checked_sub(3).map(|n| &loops[n..]) {
-        Some([m, n, k]) => s.tensorize(*m, [extent(m), extent(n), extent(k)]),
-        _ => Ok(()),
-    }
+    let Some([m, n, k]) = loops.len().checked_sub(3).map(|n| &loops[n..]) else { return Ok(()) };
+    let [rows, columns, depth] = [extent(m), extent(n), extent(k)];
+    let kernel = |body: &str| {
+        let operands = format!(
+            "param c: f32[{rows}, {columns}] global readwrite\n  param a: f32[{rows}, {depth}] global read\n  param b: \
+             f32[{depth}, {columns}] global read"
+        );
+        parse(&format!("kernel tile {{\n  {operands}\n{body}\n}}\n")).unwrap_or_else(|e| panic!("{e}"))
+    };
+    let [i, j, k] = [rows, columns, depth].map(|n| format!("0..{n}"));
+    let add = "c[i, j] += a[i, k] * b[k, j] init 0.0f32";
+    let meaning = kernel(&format!("for i in {i} {{ for j in {j} {{ for k in {k} {{ {add} over (k) }} }} }}"));
+    let emitted =
+        kernel(&format!("for k in {k} {{ for i in {i} unrolled {{ for j in {j} vectorized {{ {add} over () }} }} }}"));
+    let intrinsic = Intrinsic::new(meaning, emitted)?;
+    s.tensorize(*m, &intrinsic)
 }
 
 /// Whether a loop reads private memory of the root. That is allowed as long as the memory is attached inside the loop later

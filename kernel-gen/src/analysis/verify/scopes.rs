@@ -21,6 +21,10 @@ pub(super) fn check(kernel: &Kernel, sites: &[Site], faults: &mut Vec<Fault>) {
         if named && let Some(fault) = register_index(kernel, site) {
             c.faults.push(fault);
         }
+        if let Some(fault) = whole_fragment(kernel, site).filter(|_| !reported.contains(&site.buffer)) {
+            reported.push(site.buffer);
+            c.faults.push(fault);
+        }
         if b.scope == Scope::Mbarrier && !reported.contains(&site.buffer) {
             reported.push(site.buffer);
             let cause = format!("{} holds mbarriers, which are neither read nor written", b.name);
@@ -121,6 +125,29 @@ impl<'k> Checker<'k> {
         let mend = "allocate it inside the loop, or give it scope global";
         Some(Fault::at(self.kernel, &site.loops, site.stmt, FaultKind::WrongScope, cause, mend))
     }
+}
+
+/// An element of a fragment that is the same for all threads: only one of them holds it.
+fn whole_fragment(kernel: &Kernel, site: &Site) -> Option<Fault> {
+    let b = kernel.buffer(site.buffer);
+    if !matches!(b.scope, Scope::Fragment(_)) || matches!(site.stmt, Stmt::Gpu(_)) {
+        return None;
+    }
+    // What a `let` names may be a thread's number.
+    let serial = |v: VarId| {
+        v.0 as usize >= kernel.vars.len()
+            || site.loops.iter().any(|l| {
+                let apart = matches!(l.kind, LoopKind::Thread(_) | LoopKind::FragmentRow | LoopKind::FragmentCol);
+                l.var == v && !apart
+            })
+    };
+    let mut same = true;
+    site.index.iter().for_each(|index| index.walk(&mut |e| same &= !matches!(e, Expr::Var(v) if !serial(*v))));
+    same.then(|| {
+        let cause = format!("every thread touches the same elements of {}, which is {}", b.name, b.scope);
+        let mend = "tensorize the loops, or visit each element in the thread that holds it: fragment.row, fragment.col";
+        Fault::at(kernel, &site.loops, site.stmt, FaultKind::WrongScope, cause, mend)
+    })
 }
 
 /// Register arrays have no addresses: their indices must be numbers once loops are unrolled and vectors formed.
