@@ -2,6 +2,8 @@
 
 #[path = "src/as_written.rs"]
 mod as_written;
+#[path = "src/by_schedule.rs"]
+mod by_schedule;
 
 use as_written::AsWritten;
 use kernel_gen::space::Config;
@@ -14,17 +16,32 @@ const TUNED: &str = "tile_f=[-1,2,64,1] tile_y=[-1,1,1,7] tile_x=[-1,1,7,1] tile
 fn main() {
     let tuned = Config::parse(TUNED).unwrap_or_else(|e| panic!("{TUNED}: {e}"));
     let blocked = Config::new().with("tile_y", 16).with("tile_x", 16);
+    let tensorcore = cuda::conv2d_tensorcore::tutorial;
     let tutorials = Registry::empty()
-        .with(AsWritten { template: cuda::conv2d_no_batching::Conv2dNoBatching, config: tuned })
-        .with(AsWritten { template: cuda::conv2d_hwcn::Conv2dHwcn, config: cuda::conv2d_hwcn::tutorial() })
+        .with(as_written(cuda::conv2d_no_batching::Conv2dNoBatching, tuned))
+        .with(as_written(cuda::conv2d_hwcn::Conv2dHwcn, cuda::conv2d_hwcn::tutorial()))
         .with(AsWritten {
-            template: cuda::conv2d_tensorcore::Conv2dTensorcore,
-            config: cuda::conv2d_tensorcore::tutorial(),
+            schedule: Some(by_schedule::opt_conv_tensorcore),
+            ..as_written(cuda::conv2d_tensorcore::Conv2dTensorcore, tensorcore())
         })
-        .with(AsWritten { template: cuda::matmul_notes::MatmulV1, config: blocked })
-        .with(AsWritten { template: cuda::depthwise::DepthwiseCuda, config: cuda::depthwise::article() })
+        .with(as_written(cuda::matmul_notes::MatmulV1, blocked))
+        .with(as_written(cuda::depthwise::DepthwiseCuda, cuda::depthwise::article()))
         // The same functions run on the CPU.
         .with(cpu::plain::Plain);
+    let template = Registry::empty()
+        .with(as_written(cuda::conv2d_tensorcore::Conv2dTensorcore, tensorcore()))
+        .with(cpu::plain::Plain);
     kernel_gen_build::configure().registry(tutorials).module("as_written").generate_or_exit();
+    // What the schedule for tensor cores is compared with: the library's template at the same config.
+    kernel_gen_build::configure()
+        .spec("tensorcore.toml")
+        .registry(template)
+        .module("template")
+        .quiet(true)
+        .generate_or_exit();
     kernel_gen_build::configure().module("chosen").quiet(true).generate_or_exit();
+}
+
+fn as_written<T>(template: T, config: Config) -> AsWritten<T> {
+    AsWritten { template, config, schedule: None }
 }

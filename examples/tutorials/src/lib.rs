@@ -9,8 +9,9 @@ use kernel_gen_runtime::cuda::cudarc::driver::sys::CUevent_flags;
 use kernel_gen_runtime::{Cuda, Device, Element, Shape, Tensor};
 use std::process::ExitCode;
 
-// The kernels as the tutorials write them, and those that the library chooses.
+// The kernels as the tutorials write them, one as a template of the library writes it, and those that the library chooses.
 kernel_gen_runtime::include_kernels!(as_written);
+kernel_gen_runtime::include_kernels!(template);
 kernel_gen_runtime::include_kernels!(chosen);
 
 /// Whatever goes wrong, in words.

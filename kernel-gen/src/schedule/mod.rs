@@ -61,6 +61,7 @@
 //! | [`cache_write_at`](cache_write_at::cache_write_at) | a loop's body writes a tile, copied (or added) out at its end: register accumulators |
 //! | [`compute_at`](compute_at::compute_at) | a stage is computed inside a consumer's loop, as much as is needed there |
 //! | [`compute_inline`](compute_inline::compute_inline) | a stage vanishes into its readers |
+//! | [`branch`](branch::branch) | a select becomes a conditional around two stores |
 //! | [`rfactor`](rfactor::rfactor) | a reduce loop becomes a dimension of partial results |
 //! | [`set_scope`](set_scope::set_scope) | a buffer moves to another kind of memory |
 //! | [`transform_layout`](transform_layout::transform_layout) | dimensions are blocked and reordered; parameters get a packing kernel |
@@ -82,6 +83,7 @@
 //! wait at the root for its place; `verify` finds what was forgotten there.
 
 pub mod bind;
+pub mod branch;
 pub mod cache_read;
 pub mod cache_read_at;
 pub mod cache_write;
@@ -375,6 +377,12 @@ impl Schedule {
         let args = vec![self.b(buffer), format!("[{}]", dims.join(", "))];
         let (kernel, out) = transform_layout::transform_layout(&self.kernel, buffer, layout)?;
         self.done("transform_layout", args, kernel, out)
+    }
+
+    /// [`branch`](branch::branch).
+    pub fn branch(&mut self, stage: BufferId) -> Result<(), ScheduleError> {
+        let (args, kernel) = (vec![self.b(stage)], branch::branch(&self.kernel, stage)?);
+        self.done("branch", args, kernel, ())
     }
 
     /// [`rfactor`](rfactor::rfactor).

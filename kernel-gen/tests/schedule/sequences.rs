@@ -9,7 +9,7 @@ use kernel_gen::schedule::{Intrinsic, LayoutDim, Schedule, ScheduleError, Tail};
 type Apply = fn(&mut Schedule, &mut Random) -> Result<(), ScheduleError>;
 
 /// All primitives.
-pub(crate) const PRIMITIVES: [(&str, Apply); 25] = [
+pub(crate) const PRIMITIVES: [(&str, Apply); 26] = [
     ("split", |s, r| {
         let tails = [Tail::Perfect, Tail::Guard, Tail::Cut, Tail::Shift];
         s.split(any_loop(s, r), r.range(1, 5), r.pick(&tails)).map(drop)
@@ -51,6 +51,7 @@ pub(crate) const PRIMITIVES: [(&str, Apply); 25] = [
     ("rfactor", |s, r| s.rfactor(any_buffer(s, r), any_loop(s, r)).map(drop)),
     ("pipeline", pipeline),
     ("tensorize", tensorize),
+    ("branch", |s, r| s.branch(any_buffer(s, r))),
 ];
 
 const PRIVATE: [Scope; 2] = [Scope::Local, Scope::Register];
@@ -365,4 +366,9 @@ fn pipeline_keeps_the_result() {
 #[test]
 fn tensorize_keeps_the_result() {
     holds("tensorize");
+}
+
+#[test]
+fn branch_keeps_the_result() {
+    holds("branch");
 }

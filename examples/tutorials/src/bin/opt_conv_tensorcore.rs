@@ -1,31 +1,30 @@
 //! "How to optimize convolution using TensorCores" (Siyuan Feng, Apache TVM).
 //!
-//! Its products of tiles are statements of a warp, so the kernel is built and not rewritten from scalar loops: see the
-//! library's template `conv2d_tensorcore`, whose config [`tutorial`] has the tutorial's constants.
+//! The library's template `conv2d_tensorcore` has knobs for the tutorial's constants, epilogues and strides.
 
+#[path = "../by_schedule.rs"]
+mod by_schedule;
+
+use by_schedule::opt_conv_tensorcore;
 use kernel_gen::ir::DType;
-use kernel_gen::target::Target;
-use kernel_gen::templates::Template;
-use kernel_gen::templates::cuda::conv2d_tensorcore::{Conv2dTensorcore, tutorial};
 use kernel_gen::workload::{Conv2d, ConvLayout, Workload};
 use kernel_gen_runtime::{D6, Device, F16};
 use std::process::ExitCode;
-use tutorials::{as_written, chosen, numbers, on_gpu, show, time};
+use tutorials::{as_written, chosen, numbers, on_gpu, show, template, time};
 
 fn main() -> ExitCode {
     tutorials::main(|| {
         // The sizes of inputs and filters: batch 256, 256 channels to 512, 14 x 14, 3 x 3; fp16 in, fp32 out
         let conv = Conv2d { layout: ConvLayout::NhwcNc(16), ..Conv2d::nchw(256, 256, 14, 14, 512, 3, 1, 1) };
         let workload = Workload { out_dtype: DType::F32, ..Workload::f32(conv).with_dtype(DType::F16) };
-        let target = Target::find("sm_80").ok_or("the library knows the target")?;
-        println!("{}\n", tutorial());
-        show("opt_conv_tensorcore", Conv2dTensorcore.schedule(&workload, target, &tutorial())?.schedule)?;
+        show("opt_conv_tensorcore", opt_conv_tensorcore(&workload)?)?;
         on_gpu(|dev| {
             let x = numbers::<F16, D6<16, 14, 14, 16, 16, 16>>(dev, F16::from_f32)?;
             let w = numbers::<F16, D6<3, 3, 16, 32, 16, 16>>(dev, F16::from_f32)?;
             let mut y = dev.zeros::<f32, D6<16, 14, 14, 32, 16, 16>>()?;
             let macs = 14 * 14 * 512 * 256 * 256 * 9;
             time(dev, "as written", macs, || as_written::opt_conv_tensorcore(dev, &x, &w, &mut y))?;
+            time(dev, "template", macs, || template::opt_conv_tensorcore(dev, &x, &w, &mut y))?;
             time(dev, "chosen", macs, || chosen::opt_conv_tensorcore(dev, &x, &w, &mut y))
         })
     })
