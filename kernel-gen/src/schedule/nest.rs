@@ -372,13 +372,16 @@ pub(super) fn rename(
     })
 }
 
+/// An element of this kernel for one of another kernel's.
+pub(super) type Place<'a> = &'a dyn Fn(BufferId, &[Expr]) -> Option<(BufferId, Vec<Expr>)>;
+
 /// Statements of another kernel in this one: loops, names and allocations as the maps say, elements and tiles of its
 /// parameters as `element` and `tile` do.
 pub(super) fn transplant(
     block: Vec<Stmt>,
     vars: &BTreeMap<VarId, VarId>,
     buffers: &BTreeMap<BufferId, BufferId>,
-    element: &dyn Fn(BufferId, &[Expr]) -> Option<(BufferId, Vec<Expr>)>,
+    element: Place,
     tile: &dyn Fn(&Tile) -> Option<Tile>,
 ) -> Vec<Stmt> {
     // Names first: what operands bring along are variables of this kernel already.

@@ -53,8 +53,10 @@ pub fn tensorize(k: &Kernel, var: VarId, with: &Intrinsic) -> Result<Kernel, Sch
     let start = found.start(&mut out, with, &path).map_err(refuse)?;
     match start {
         None => replace_loop(&mut out, var, |_| emitted),
-        Some((None, start)) => replace_loop(&mut out, var, |_| start.into_iter().chain(emitted).collect()),
-        Some((Some(before), start)) => {
+        Some(Start { before: None, body: start }) => {
+            replace_loop(&mut out, var, |_| start.into_iter().chain(emitted).collect())
+        }
+        Some(Start { before: Some(before), body: start }) => {
             replace_loop(&mut out, var, |_| emitted);
             replace_loop(&mut out, before, |l| start.into_iter().chain([Stmt::For(l)]).collect());
         }
@@ -84,6 +86,22 @@ struct Operand {
     dims: Vec<Option<usize>>,
 }
 
+/// A sum that begins in the nest.
+struct Begins {
+    buffer: BufferId,
+    indices: Vec<Expr>,
+    init: Expr,
+    /// Its reduce loops outside of the nest.
+    outer: Vec<VarId>,
+}
+
+/// What begins a sum.
+struct Start {
+    /// The loop that it goes before; right before the product if there is none.
+    before: Option<VarId>,
+    body: Vec<Stmt>,
+}
+
 /// How a nest is an intrinsic.
 struct Match<'a> {
     k: &'a Kernel,
@@ -94,8 +112,7 @@ struct Match<'a> {
     /// Its loop for each loop of the meaning.
     loops: BTreeMap<VarId, VarId>,
     operands: BTreeMap<BufferId, Operand>,
-    /// Of a sum that begins: its first value, where it is, and its reduce loops outside of the nest.
-    begins: Option<(BufferId, Vec<Expr>, Expr, Vec<VarId>)>,
+    begins: Option<Begins>,
 }
 
 impl<'a> Match<'a> {
@@ -169,7 +186,7 @@ impl<'a> Match<'a> {
             }
         }
         let outer = over.iter().copied().filter(|v| !self.frames.iter().any(|l| l.var == *v)).collect();
-        self.begins = Some((buffer, indices.to_vec(), init.clone(), outer));
+        self.begins = Some(Begins { buffer, indices: indices.to_vec(), init: init.clone(), outer });
         Ok(self)
     }
 
@@ -353,22 +370,19 @@ impl<'a> Match<'a> {
         )
     }
 
-    /// What begins the sum, and the loop that it goes before; right before the product if there is none.
-    fn start(
-        &self,
-        out: &mut Kernel,
-        with: &Intrinsic,
-        path: &Path,
-    ) -> Result<Option<(Option<VarId>, Vec<Stmt>)>, String> {
-        let Some((buffer, indices, init, outer)) = &self.begins else { return Ok(None) };
+    /// What begins the sum, if it begins in the nest.
+    fn start(&self, out: &mut Kernel, with: &Intrinsic, path: &Path) -> Result<Option<Start>, String> {
+        let Some(Begins { buffer, indices, init, outer }) = &self.begins else { return Ok(None) };
         let start = match with.start() {
             Some(start) => self.instantiate(out, start),
             None => self.scalar_start(out, *buffer, indices, init),
         };
         let Some(first) = path.iter().position(|s| matches!(s, Stmt::For(l) if outer.contains(&l.var))) else {
-            return Ok(Some((None, start)));
+            return Ok(Some(Start { before: None, body: start }));
         };
-        let Stmt::For(before) = path[first] else { return Ok(Some((None, start))) };
+        let Stmt::For(before) = path[first] else {
+            return Ok(Some(Start { before: None, body: start }));
+        };
         let between = &path[first..path.len() - 1];
         if let Some(Stmt::If { cond, .. }) = between.iter().find(|s| matches!(s, Stmt::If { .. })) {
             let (cond, name) = (print::expr(self.k, cond), &self.k.var(before.var).name);
@@ -388,7 +402,7 @@ impl<'a> Match<'a> {
             vec![Stmt::For(For { body, var: l.var, extent: l.extent, kind: l.kind, pragmas: l.pragmas.clone() })]
         });
         let (nest, _) = fresh_copy(out, &nest);
-        Ok(Some((Some(before.var), nest)))
+        Ok(Some(Start { before: Some(before.var), body: nest }))
     }
 
     /// A start in single elements, for an intrinsic that says none.

@@ -269,6 +269,12 @@ impl Target {
         if let Device::Cpu(cpu) = &self.device { Some(cpu) } else { None }
     }
 
+    /// The compute capability of a CUDA architecture, times ten: 90 of `sm_90a`.
+    pub fn capability(&self) -> Option<u32> {
+        self.cuda()?;
+        self.name.strip_prefix("sm_")?.trim_end_matches(char::is_alphabetic).parse().ok()
+    }
+
     /// The CUDA architecture, if it is one.
     pub fn cuda(&self) -> Option<&Cuda> {
         if let Device::Cuda(cuda) = &self.device { Some(cuda) } else { None }

@@ -2,12 +2,14 @@
 
 use crate::random::same;
 use kernel_gen::analysis::verify::{FaultKind, Limits, check};
+use kernel_gen::emit::c::{self, COptions, Isa};
 use kernel_gen::emit::cuda::{Arch, CudaOptions, emit};
 use kernel_gen::ir::builder::KernelBuilder;
-use kernel_gen::ir::{Access, Axis, DType, Expr, Kernel, LoopKind, Scope, Unit};
+use kernel_gen::ir::parse::parse;
+use kernel_gen::ir::{Access, Axis, DType, Expr, Kernel, LoopKind, Scope, Unit, VarId};
 use kernel_gen::lower::insert_barriers::insert_barriers;
 use kernel_gen::lower::lower_for;
-use kernel_gen::schedule::{Schedule, ScheduleError, Tail, wmma};
+use kernel_gen::schedule::{Intrinsic, Schedule, ScheduleError, Tail, wmma};
 use kernel_gen::target::Target;
 
 const WARP: Scope = Scope::Fragment(Unit::Warp);
@@ -35,10 +37,10 @@ fn product([m, n, k]: [i64; 3], dtype: DType, sums: DType) -> Kernel {
 #[allow(non_snake_case)]
 struct Placed {
     s: Schedule,
-    load_a: kernel_gen::ir::VarId,
-    load_b: kernel_gen::ir::VarId,
-    multiply: kernel_gen::ir::VarId,
-    store: kernel_gen::ir::VarId,
+    load_a: VarId,
+    load_b: VarId,
+    multiply: VarId,
+    store: VarId,
 }
 
 fn placed(kernel: Kernel, [m, n, k]: [i64; 3]) -> Result<Placed, ScheduleError> {
@@ -147,4 +149,154 @@ fn scalar_loops_over_fragments_are_no_kernel_yet() {
     let faults = check(&insert_barriers(s.kernel), &Limits::cuda());
     assert_eq!(faults[0].kind, FaultKind::WrongScope, "{}", faults[0]);
     assert!(faults[0].to_string().contains("tensorize the loops"), "{}", faults[0]);
+}
+
+#[test]
+fn what_is_no_such_intrinsic_is_refused_by_the_part_that_differs() {
+    let tile = [16, 16, 16];
+    let Placed { mut s, load_a, load_b, multiply, store } =
+        placed(product([32, 32, 32], DType::F16, DType::F32), tile).unwrap();
+    let name = |v: VarId| s.kernel.var(v).name.clone();
+    let (rows, lane) = (name(multiply), s.kernel.find_var("i_a_k_i").unwrap());
+    let mut refused = |loop_: VarId, intrinsic: Result<Intrinsic, ScheduleError>, parts: &[&str]| {
+        let before = s.kernel.clone();
+        let error = s.tensorize(loop_, &intrinsic.unwrap()).expect_err(&parts.join(" ")).to_string();
+        parts.iter().for_each(|part| assert!(error.contains(part), "{part}: {error}"));
+        assert_eq!(s.kernel, before);
+    };
+    let mma = |shape, dtype, sums| wmma::mma(shape, dtype, sums);
+    let (f16, f32) = (DType::F16, DType::F32);
+    let of_rows = format!("loop `{rows}` has 16 iterations, and the intrinsic's `i` 32; split first");
+    refused(multiply, mma([32, 16, 16], f16, f32), &["tensorize of loop", "mma_sync_m32n16k16_f16_f32", &of_rows]);
+    refused(multiply, mma([16, 8, 16], f16, f32), &["has 16 iterations, and the intrinsic's `j` 8"]);
+    refused(multiply, mma([16, 16, 8], f16, f32), &["has 16 iterations, and the intrinsic's `k` 8"]);
+    refused(multiply, mma(tile, DType::Bf16, f32), &["holds f16, and the intrinsic's `a` bf16"]);
+    refused(multiply, mma(tile, f16, f16), &["`acc` holds f32, and the intrinsic's `c` f16"]);
+    refused(multiply, wmma::load([16, 16], f16, Scope::Shared), &["its statement is a sum, the intrinsic's a store"]);
+    refused(load_a, mma(tile, f16, f32), &["its statement is a store, the intrinsic's a sum"]);
+    refused(load_a, wmma::load([16, 16], f16, Scope::Global), &["`a_shared` is shared", "`src` global", "cache_read"]);
+    refused(store, wmma::load([16, 16], f16, Scope::Shared), &["`c` holds f32"]);
+    refused(load_b, wmma::fill([16, 16], f16), &["computes `b_shared"]);
+    refused(lane, wmma::load([16, 16], f16, Scope::Shared), &["is thread.x already"]);
+}
+
+/// A product of one tile whose nest of scalar loops is `body`.
+fn tile_product(body: &str) -> Kernel {
+    let text = format!(
+        "kernel k {{\n  param a: f16[16, 16] global read\n  param b: f16[16, 16] global read\n  param c: f32[16, 16] global \
+         write\n  for lane in 0..1 grid.x {{\n    alloc x: f16[16, 16] fragment.warp\n    alloc w: f16[16, 16] \
+         fragment.warp\n    alloc acc: f32[16, 16] fragment.warp\n    {body}\n  }}\n}}\n"
+    );
+    parse(&text).unwrap_or_else(|e| panic!("{e}\n{text}"))
+}
+
+#[test]
+fn layouts_guards_and_starting_values_are_compared_too() {
+    let nest = |statement: &str| format!("for i in 0..16 {{ for j in 0..16 {{ for k in 0..16 {{ {statement} }} }} }}");
+    let cases = [
+        ("acc[i, j] += x[k, i] * w[k, j] init 0.0f32 over (k)", "`x` has its dimensions the other way round"),
+        ("acc[i, j] += x[i, k] * w[j, k] init 0.0f32 over (k)", "`w` has its dimensions the other way round"),
+        ("acc[i, j] += x[i, k] * w[k, j] init 1.0f32 over (k)", "starts from 1.0f32, the intrinsic's from 0.0f32"),
+        ("acc[i, j] += x[i, k] + w[k, j] init 0.0f32 over (k)", "it computes `x[i, k] + w[k, j]`"),
+        ("acc[i, j] max= x[i, k] * w[k, j] init 0.0f32 over (k)", "combines by maximum, the intrinsic's by addition"),
+        ("acc[i, j] += x[i, 15 - k] * w[k, j] init 0.0f32 over (k)", "does not walk dimension 1 of `x` with step 1"),
+        ("acc[i, j] += x[i, k] * x[k, j] init 0.0f32 over (k)", "`x` is used twice"),
+        ("if i < 9 { acc[i, j] += x[i, k] * w[k, j] init 0.0f32 over (k) }", "`if i < 9` stands in it"),
+    ];
+    let mma = wmma::mma(wmma::M16N16K16, DType::F16, DType::F32).unwrap();
+    for (statement, why) in cases {
+        let mut s = Schedule::new(tile_product(&nest(statement)));
+        let i = s.kernel.find_var("i").unwrap();
+        let error = s.tensorize(i, &mma).expect_err(why).to_string();
+        assert!(error.contains(why), "{statement}: {error}");
+    }
+    // Loops in any order, and the factors too.
+    let turned = "for k in 0..16 { for i in 0..16 { for j in 0..16 {
+        acc[i, j] += w[k, j] * x[i, k] init 0.0f32 over (k) } } }";
+    let mut s = Schedule::new(tile_product(turned));
+    let k = s.kernel.find_var("k").unwrap();
+    s.tensorize(k, &mma).unwrap_or_else(|e| panic!("{e}"));
+    let text = s.kernel.to_string();
+    assert!(text.contains("mma.warp acc[0: 16, 0: 16] += x[0: 16, 0: 16] * w[0: 16, 0: 16]"), "{text}");
+    // Inside of a loop over the lanes of a warp each of them would do it.
+    let in_lanes =
+        format!("for t in 0..32 thread.x {{ {} }}", nest("acc[i, j] += x[i, k] * w[k, j] init 0.0f32 over (k)"));
+    let mut s = Schedule::new(tile_product(&in_lanes));
+    let i = s.kernel.find_var("i").unwrap();
+    let error = s.tensorize(i, &mma).unwrap_err().to_string();
+    assert!(error.contains("it stands in the thread.x loop `t`"), "{error}");
+}
+
+#[test]
+fn declarations_that_contradict_themselves_are_refused() {
+    let kernel = |params: &str, body: &str| parse(&format!("kernel x {{\n{params}\n{body}\n}}\n")).unwrap();
+    let params = "param d: f32[4, 4] global write param s: f32[4, 4] global read";
+    let copy = |at: &str| kernel(params, &format!("for i in 0..4 {{ for j in 0..4 {{ d[i, j] = s[{at}] }} }}"));
+    let good = copy("i, j");
+    assert!(Intrinsic::new(good.clone(), good.clone()).is_ok());
+    assert!(Intrinsic::new(copy("j, i"), good.clone()).is_ok(), "a transposition is an intrinsic, too");
+    let refused = |made: Result<Intrinsic, ScheduleError>, why: &str| {
+        let error = made.expect_err(why).to_string();
+        assert!(error.contains(why) && error.starts_with("intrinsic of `x`"), "{error}");
+    };
+    refused(Intrinsic::new(copy("i, 0"), good.clone()), "dimension 1 of operand `s` is not walked");
+    refused(Intrinsic::new(kernel(params, "d[0, 0] = 1.0f32"), good.clone()), "is not walked");
+    refused(
+        Intrinsic::new(kernel(params, "for i in 0..4 { for j in 0..4 { d[i, j] = 1.0f32 } }"), good.clone()),
+        "does not use operand `s` exactly once",
+    );
+    let other = "param d: f32[4, 8] global write param s: f32[4, 4] global read";
+    refused(Intrinsic::new(good.clone(), kernel(other, "d[0, 0] = 1.0f32")), "and what is emitted has (d: f32[4, 8]");
+    let made = Intrinsic::new(good.clone(), good.clone()).unwrap();
+    refused(made.with_start(good), "it has a start, but its meaning is not a sum");
+}
+
+/// One declared by a user: a tile of two instructions, the way a template outside of the library would.
+#[test]
+fn an_intrinsic_of_a_users_own_is_checked_by_running_it() {
+    let operands = "param c: f32[16, 16] fragment.warp readwrite
+      param a: f16[16, 32] fragment.warp read
+      param b: f16[32, 16] fragment.warp read";
+    let kernel = |body: &str| parse(&format!("kernel pair_mma {{\n{operands}\n{body}\n}}\n")).unwrap();
+    let meaning = kernel(
+        "for i in 0..16 { for j in 0..16 { for k in 0..32 { c[i, j] += a[i, k] * b[k, j] init 0.0f32 over (k) } } }",
+    );
+    let half = |k: i64| format!("mma.warp c[0: 16, 0: 16] += a[0: 16, {k}: 16] * b[{k}: 16, 0: 16]");
+    let start = kernel("fill c[0: 16, 0: 16] = 0.0f32");
+    let tensorized = |emitted: &str| {
+        let before = product([32, 32, 64], DType::F16, DType::F32);
+        let tile = [16, 16, 32];
+        let Placed { mut s, load_a, load_b, multiply, store } = placed(before.clone(), tile).unwrap();
+        let own = Intrinsic::new(meaning.clone(), kernel(emitted)).and_then(|i| i.with_start(start.clone())).unwrap();
+        s.tensorize(multiply, &own).unwrap_or_else(|e| panic!("{e}"));
+        s.tensorize(load_a, &wmma::load([16, 32], DType::F16, Scope::Shared).unwrap()).unwrap();
+        s.tensorize(load_b, &wmma::load([32, 16], DType::F16, Scope::Shared).unwrap()).unwrap();
+        s.tensorize(store, &wmma::store([16, 16], DType::F32, DType::F32, Scope::Global).unwrap()).unwrap();
+        (same(&before, &insert_barriers(s.kernel.clone())), s.kernel)
+    };
+    let (right, kernel_) = tensorized(&format!("{}\n{}", half(0), half(16)));
+    right.unwrap_or_else(|e| panic!("{e}"));
+    emitted(kernel_, "sm_80").unwrap_or_else(|e| panic!("{e}"));
+    // One that does not do what it means computes something else, like any wrong kernel.
+    let (wrong, _) = tensorized(&format!("{}\n{}", half(0), half(0)));
+    assert!(wrong.unwrap_err().contains("differs by"));
+}
+
+#[test]
+fn turing_multiplies_in_two_halves_and_older_devices_say_what_they_lack() {
+    let s = tensorized([32, 32, 16], [16, 16, 16], DType::F16, DType::F32);
+    let source = emitted(s.kernel.clone(), "sm_75").unwrap_or_else(|e| panic!("{e}"));
+    assert!(source.contains("mma.sync.aligned.m16n8k8.row.col.f32.f16.f16.f32"), "{source}");
+    let error = emitted(s.kernel.clone(), "sm_70").unwrap_err();
+    assert!(error.contains("a product of a warp in f16") && error.contains("sm_70"), "{error}");
+    let cpu = lower_for(s.kernel, Target::find("x86-64-v3").unwrap());
+    let why = match cpu {
+        Err(e) => e.to_string(),
+        Ok(lowered) => {
+            c::emit(&lowered, &COptions { isa: Isa::Portable, symbol: "product".into(), comment: "A test.".into() })
+                .expect_err("no CPU has fragments")
+                .to_string()
+        }
+    };
+    assert!(why.contains("grid") || why.contains("GPU") || why.contains("fragment"), "{why}");
 }

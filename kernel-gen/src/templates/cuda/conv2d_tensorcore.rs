@@ -7,8 +7,9 @@
 //! tiles of input channels the block fetches what its warps need of one row of taps into shared memory; the warps load
 //! tiles from there into fragments and multiply. The tutorial's constants are the config [`tutorial`].
 //!
-//! This kernel is built rather than scheduled: products of tiles are statements of a warp, which a rewrite of scalar loops
-//! could only imitate. Its loops, their order and what lies where are the tutorial's. Where it differs:
+//! The tutorials' program `opt_conv_tensorcore` (`examples/tutorials`) makes the same kernel by schedule: scalar loops, caches in
+//! fragments and [`tensorize`](crate::schedule::tensorize). Here it is built, which leaves room for what a rewrite of one
+//! statement cannot do. Loops, their order and what lies where are the tutorial's. Where it differs:
 //!
 //! * Epilogues are computed on the sums in their registers, and the output may be 16-bit.
 //! * With a stride or dilation, shared memory holds the columns that taps meet, and no others.
@@ -20,7 +21,7 @@ use crate::ir::builder::KernelBuilder;
 use crate::ir::{Axis, BufferId, DType, Expr, Gpu, Kernel, LoopKind, Operand, Scope, Tile, Unit, VarId};
 use crate::schedule::Schedule;
 use crate::space::{Config, ConfigError, Space};
-use crate::target::{Cuda, CudaFeature, Target};
+use crate::target::{Cuda, Target};
 use crate::templates::{Scheduled, Template, TemplateError};
 use crate::workload::naive::epilogue;
 use crate::workload::operands::Operands;
@@ -50,8 +51,10 @@ fn problem<'a>(w: &Workload, t: &'a Target) -> Result<(Conv2d, &'a Cuda), String
     if !matches!(w.dtype, DType::F16 | DType::Bf16) {
         return Err(format!("tensor cores multiply f16 and bf16, not {}", w.dtype));
     }
-    if !gpu.has(CudaFeature::CpAsync) {
-        return Err("for compute capability 8.0 and later".into());
+    // Turing has tensor cores for f16 alone.
+    let least = if w.dtype == DType::F16 { 75 } else { 80 };
+    if t.capability().is_none_or(|c| c < least) {
+        return Err(format!("for compute capability {}.{} and later in {}", least / 10, least % 10, w.dtype));
     }
     if c.oh() * c.ow() > gpu.grid_dim[2] || c.co / TILE > gpu.grid_dim[1] {
         return Err(format!("for at most {} pixels", gpu.grid_dim[2]));
@@ -418,6 +421,18 @@ impl Block<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn turing_takes_f16_and_ampere_bf16_too() {
+        let c = Conv2d { layout: ConvLayout::NhwcNc(16), ..Conv2d::nchw(256, 256, 14, 14, 512, 3, 1, 1) };
+        let applies = |dtype, target: &str| {
+            Conv2dTensorcore.applies(&Workload::f32(c).with_dtype(dtype), Target::find(target).unwrap())
+        };
+        assert_eq!(applies(DType::F16, "sm_70"), Err("for compute capability 7.5 and later in f16".to_string()));
+        assert_eq!(applies(DType::F16, "sm_75"), Ok(()));
+        assert_eq!(applies(DType::Bf16, "sm_75"), Err("for compute capability 8.0 and later in bf16".to_string()));
+        assert_eq!(applies(DType::Bf16, "sm_80"), Ok(()));
+    }
 
     #[test]
     fn the_tutorials_schedule_is_a_config_and_uses_all_of_its_shared_memory() {
