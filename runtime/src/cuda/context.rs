@@ -120,8 +120,9 @@ impl Context {
         })?;
         let mut reasons = vec![];
         for image in image::usable(images, self.capability) {
-            match self.module(&image, kernel) {
-                Ok(module) => return self.functions(program, module).map(|l| self.programs.put(program.slot, l)),
+            // A driver may take a cubin and refuse one of its functions: then the next image has its turn.
+            match self.module(&image, kernel).and_then(|module| self.functions(program, module)) {
+                Ok(loaded) => return Ok(self.programs.put(program.slot, loaded)),
                 // A fault that has nothing to do with this image: the context is broken, or memory is short.
                 Err(error @ CudaError::Driver { code: 2 | 100 | 201 | 700..=999, .. }) => return Err(error),
                 Err(error) => reasons.push(error.to_string()),
