@@ -17,9 +17,14 @@ pub const SETTINGS: [&str; 6] = ["CC", "CFLAGS", "AR", "ARFLAGS", "RANLIB", "RAN
 /// GCC forms no fused multiply-adds. Nor is it that loops are not if-converted: GCC 12 gives every masked load of an
 /// interleaved group the mask of the first one, and so reads outside of a buffer and puts stale lanes into the result.
 /// Masked loads that a schedule wants are written out in the source and need no help.
-pub const FLAGS: [&str; 8] = [
+///
+/// They stand behind the user's CFLAGS. Distributions set `-flto` there, and objects without machine code have no symbols
+/// for rustc's archives. `-ffast-math` and `-Ofast` change what infinities and NaN mean.
+pub const FLAGS: [&str; 10] = [
     "-std=gnu11",
     "-O3",
+    "-fno-lto",
+    "-fno-fast-math",
     "-ffp-contract=fast",
     "-fno-math-errno",
     "-fno-predictive-commoning",
@@ -558,5 +563,19 @@ mod tests {
         assert_eq!(errors.len(), 2);
         assert!(errors[0].to_string().contains("s0.c") && errors[0].to_string().contains("error"), "{}", errors[0]);
         fs::remove_dir_all(folder).unwrap();
+    }
+
+    #[test]
+    fn flags_of_distributions_change_neither_objects_nor_numbers() {
+        let mut compiler = Compiler::host().unwrap();
+        compiler.args.extend(["-flto", "-ffast-math"].map(Into::into));
+        let folder = super::super::temporary::Temporary::new().unwrap();
+        let source = folder.path().join("f.c");
+        fs::write(&source, "#ifdef __FAST_MATH__\n#error fast\n#endif\nint f_p0(int x) { return x + 1; }\n").unwrap();
+        let flags = FLAGS.iter().map(|f| f.to_string()).collect();
+        let objects = compiler.compile(&[Unit { source, flags, depends: 0 }], 1).unwrap();
+        let object = fs::read(&objects[0]).unwrap();
+        let has = |text: &[u8]| object.windows(text.len()).any(|w| w == text);
+        assert!(has(b"f_p0") && !has(b".gnu.lto_") && !object.starts_with(b"BC"));
     }
 }
