@@ -5,6 +5,7 @@ use super::{ContentHash, CudaError, Environment, Made};
 use crate::files;
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::sync::{Arc, OnceLock};
 
 /// The first line of an entry; another number for another format.
 const MAGIC: &str = "kernel-gen cuda 1";
@@ -14,12 +15,14 @@ const MAGIC: &str = "kernel-gen cuda 1";
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Cache {
     folder: PathBuf,
+    /// Why an entry could not be written, the first one.
+    trouble: Arc<OnceLock<String>>,
 }
 
 impl Cache {
     /// The cache in that folder, which need not exist.
     pub fn at(folder: impl Into<PathBuf>) -> Cache {
-        Cache { folder: folder.into() }
+        Cache { folder: folder.into(), trouble: Arc::default() }
     }
 
     /// The folder that KERNEL_GEN_CACHE names, or one in a build script's OUT_DIR; none elsewhere.
@@ -65,14 +68,26 @@ impl Cache {
         Some(Made { ptx: String::from_utf8(ptx).ok()?, cubin, log: String::from_utf8(log).ok()?, compiler })
     }
 
-    /// Writes an entry in one step: other processes may read it now.
-    pub(super) fn put(&self, key: ContentHash, made: &Made) -> Result<(), CudaError> {
+    /// What to tell a user whose cache cannot be written. Nothing else depends on it.
+    pub fn trouble(&self) -> Option<String> {
+        let reason = self.trouble.get()?;
+        Some(format!(
+            "CUDA: the cache cannot be written ({reason}), so the next build compiles again; KERNEL_GEN_CACHE names another \
+             folder"
+        ))
+    }
+
+    /// Writes an entry in one step: other processes may read it now. A cache that cannot be written is no reason to fail.
+    pub(super) fn put(&self, key: ContentHash, made: &Made) {
         let cubin = made.cubin.as_deref().unwrap_or_default();
         let body = [made.ptx.as_bytes(), cubin, made.log.as_bytes()].concat();
         let sizes = format!("{}\n{}\n{}", made.ptx.len(), cubin.len(), made.log.len());
         let head = format!("{MAGIC}\n{}\n{}\n{sizes}\n\n", ContentHash::of(&body), made.compiler.replace('\n', " "));
         let file = self.file(key);
-        write_whole(&file, &[head.as_bytes(), &body].concat())
+        if let Err(error) = write_whole(&file, &[head.as_bytes(), &body].concat()) {
+            // The first reason stays.
+            let _ = self.trouble.set(error.to_string());
+        }
     }
 }
 
@@ -100,7 +115,8 @@ mod tests {
             log: "log".into(),
             compiler: "nvcc".into(),
         };
-        cache.put(key, &made()).unwrap();
+        cache.put(key, &made());
+        assert_eq!(cache.trouble(), None);
         let read = cache.get(key).unwrap();
         assert_eq!((read.ptx, read.cubin), (made().ptx, made().cubin));
         assert_eq!((read.log, read.compiler), (made().log, made().compiler));
@@ -111,8 +127,13 @@ mod tests {
             fs::write(&file, wrong).unwrap();
             assert!(cache.get(key).is_none());
         }
-        cache.put(key, &Made { cubin: None, ..made() }).unwrap();
+        cache.put(key, &Made { cubin: None, ..made() });
         assert_eq!(cache.get(key).unwrap().cubin, None);
+        // A file where its folder should be: nobody can write there, not even root.
+        let unwritable = Cache::at(file.join("below"));
+        unwritable.put(key, &made());
+        let told = unwritable.trouble().unwrap();
+        assert!(told.contains("below") && told.contains("KERNEL_GEN_CACHE"), "{told}");
     }
 
     #[test]

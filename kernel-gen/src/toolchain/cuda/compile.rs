@@ -113,7 +113,7 @@ impl CudaCompiler {
             None => {
                 let made = self.make(request, options)?;
                 if let Some(cache) = cache {
-                    cache.put(key, &made)?;
+                    cache.put(key, &made);
                 }
                 made
             }

@@ -143,6 +143,7 @@ fn compile(
         Found::Compiler(compiler) => {
             let cache = Cache::of(environment);
             let made = compiler.compile_all(requests, &options.compile, cache.as_ref())?;
+            warnings.extend(cache.as_ref().and_then(Cache::trouble));
             if options.compile.lowest_ptx && compiler.assembler().is_none() {
                 let newest = made.iter().filter_map(Artifact::ptx_version).max();
                 let driver = newest.map(|ptx| (ptx, super::toolkit_of(ptx)));
