@@ -28,6 +28,8 @@ use std::fmt;
 pub enum LineError {
     /// It is not JSON.
     Json(String),
+    /// It is of the time when lines held Python objects: four fields between tabs, each but the first a pickle in base64.
+    Pickle,
     /// It has another version.
     Version(String),
     /// It is not built as lines are.
@@ -45,6 +47,7 @@ impl LineError {
     pub fn mend(&self) -> &'static str {
         match self {
             LineError::Json(_) => "a line that was cut off is lost; delete it",
+            LineError::Pickle => "read it with the TVM that wrote it and write it as JSON (format 0.2), or tune here",
             LineError::Version(_) => "convert it with a TVM that still reads it, or tune here",
             LineError::Form(_) => "write it as AutoTVM 0.2 does, or delete the line",
             LineError::Task(_) => "tune here; taken are tutorial/conv2d_no_batching and conv2d_nchw.cuda",
@@ -58,6 +61,9 @@ impl fmt::Display for LineError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             LineError::Json(cause) => write!(f, "the line is not complete JSON: {cause}"),
+            LineError::Pickle => f.write_str(
+                "the line is of AutoTVM's pickle format, which is not read: it holds Python objects, and reading them runs code",
+            ),
             LineError::Version(version) => write!(f, "the line has version {version}, and not 0.2"),
             LineError::Form(cause) => f.write_str(cause),
             LineError::Task(task) => write!(f, "no template here has the knobs of the task {task}"),
@@ -108,6 +114,9 @@ fn shown(text: &str) -> String {
 impl Line {
     /// Reads a line.
     pub fn parse(text: &str) -> Result<Line, LineError> {
+        if is_pickle(text) {
+            return Err(LineError::Pickle);
+        }
         let json: Json = serde_json::from_str(text).map_err(|e| LineError::Json(json_cause(&e)))?;
         if !json.is_object() {
             return Err(form("the line is not an object"));
@@ -166,6 +175,18 @@ impl Line {
             self.config.set("tile_rx", ry);
         }
     }
+}
+
+/// Whether a line is one of `record.encode(…, protocol="pickle")`. A pickle begins with the byte 0x80 and a version from 2 to
+/// 5, which is `gAI`, `gAM`, `gAQ` or `gAU` in base64.
+fn is_pickle(text: &str) -> bool {
+    let fields: Vec<&str> = text.split('\t').collect();
+    let pickled = |field: &&str| {
+        ["gAI", "gAJ", "gAK", "gAL", "gAM", "gAN", "gAO", "gAP", "gAQ", "gAR", "gAS", "gAT", "gAU", "gAV"]
+            .iter()
+            .any(|start| field.starts_with(start))
+    };
+    fields.len() == 4 && fields[1..].iter().any(pickled)
 }
 
 /// A list of numbers.

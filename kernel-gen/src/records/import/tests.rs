@@ -79,6 +79,19 @@ fn a_mark_of_the_encoding_costs_no_line() {
 }
 
 #[test]
+fn lines_of_pickles_are_refused_as_what_they_are() {
+    let line = "cuda\tgANYBgAAAGNvbnYyZHEAhXEBLg==\tgANjdHZtLmF1dG90dm0KcQAu\tgANjdHZtLm1lYXN1cmUKcQAu\n";
+    let all = import(line, hopper());
+    assert_eq!(
+        all.refused[0].to_string(),
+        "conv2d.log:1: the line is of AutoTVM's pickle format, which is not read: it holds Python objects, and reading them \
+         runs code; read it with the TVM that wrote it and write it as JSON (format 0.2), or tune here"
+    );
+    // Other lines with tabs are no JSON, as before.
+    assert!(import("a\tb\tc\td", hopper()).refused[0].to_string().contains("not complete JSON"));
+}
+
+#[test]
 fn the_tutorials_exchanged_knobs_can_be_put_right() {
     let all = import(&best(), ImportOptions { exchange_ry_rx: true, ..hopper() });
     let config = &all.seeds[0].config;
