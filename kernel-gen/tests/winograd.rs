@@ -172,14 +172,14 @@ fn compiled_kernels_of_every_other_filter_are_right() {
 
 #[test]
 fn a_config_of_another_class_or_cut_is_refused_by_name() {
-    let strict = Workload { math: Math::Strict, ..Workload::f32(Conv2d::nchw(1, 8, 8, 8, 16, 3, 1, 1)) };
+    let fp32 = Workload::f32(Conv2d::nchw(1, 8, 8, 8, 16, 3, 1, 1));
     let refused = |text: &str| {
         let config = Config::parse(text).expect("a config");
-        Conv2dWinograd.schedule(&strict, target("x86-64-v4"), &config).expect_err("not of the space").to_string()
+        Conv2dWinograd.schedule(&fp32, target("x86-64-v4"), &config).expect_err("not of the space").to_string()
     };
     assert_eq!(
-        refused("m=4 tile_rows=1 rows=2 nv=1 groups=1"),
-        "F(4x4, 3x3) is not of the class `strict`; there are m = [2]"
+        refused("m=6 tile_rows=1 rows=2 nv=1 groups=1"),
+        "F(6x6, 3x3) is not of the class `fp32`; there are m = [2, 4]"
     );
     assert!(refused("m=2 tile_rows=3 rows=2 nv=1 groups=1").contains("tile_rows=3"));
 }
@@ -187,7 +187,6 @@ fn a_config_of_another_class_or_cut_is_refused_by_name() {
 #[test]
 fn the_precision_class_decides_the_tile_sizes() {
     let fp32 = Workload::f32(Conv2d::nchw(1, 64, 56, 56, 64, 3, 1, 1));
-    let strict = Workload { math: Math::Strict, ..fp32.clone() };
     let v4 = target("x86-64-v4");
     let sizes = |w: &Workload| {
         let space = Conv2dWinograd.space(w, v4).expect("it applies");
@@ -196,7 +195,10 @@ fn the_precision_class_decides_the_tile_sizes() {
         sizes.dedup();
         sizes
     };
-    assert_eq!(sizes(&strict), [2]);
+    for math in [Math::Strict, Math::Local] {
+        let why = Conv2dWinograd.applies(&Workload { math, ..fp32.clone() }, v4).expect_err("it is not local");
+        assert!(why.contains("depends on operands of its neighbours"), "{why}");
+    }
     assert_eq!(sizes(&fp32), [2, 4]);
     assert_eq!(sizes(&Workload { math: Math::Tf32, ..fp32 }), [2, 4, 6]);
 }

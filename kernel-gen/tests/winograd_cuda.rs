@@ -7,6 +7,7 @@ use kernel_gen::space::Config;
 use kernel_gen::target::Target;
 use kernel_gen::templates::Template;
 use kernel_gen::templates::cuda::winograd::WinogradConv2d;
+use kernel_gen::templates::cuda::winograd::fused::WinogradFused;
 use kernel_gen::workload::{Conv2d, ConvLayout, Epilogue, Math, Workload};
 
 const EPILOGUE: [Epilogue; 3] = [Epilogue::Bias, Epilogue::ResidualAdd, Epilogue::Relu];
@@ -51,14 +52,17 @@ fn rings_turn_and_threads_have_several_vectors() {
 }
 
 #[test]
-fn strict_sums_have_the_small_tile_only() {
-    let strict = |c| Workload { math: Math::Strict, ..Workload::f32(c) };
-    let w = strict(Conv2d::nchw(1, 16, 6, 6, 32, 3, 1, 1));
+fn classes_that_are_local_have_no_tiles() {
+    let w = Workload::f32(Conv2d::nchw(1, 16, 6, 6, 32, 3, 1, 1));
     check(&w, "sm_90a", &config(2, 1, [32, 32], [4, 4], 16, 2));
     let target = Target::find("sm_90a").expect("a built-in target");
-    let config = Config::parse(&config(4, 1, [32, 32], [4, 4], 8, 2)).expect("a config");
-    let error = WinogradConv2d.schedule(&w, target, &config).expect_err("F(4x4) is not strict");
-    assert_eq!(error.to_string(), "F(4x4, 3x3) is not of the class `strict`; there are m = [2]");
+    for math in [Math::Strict, Math::Local] {
+        let local = Workload { math, ..w.clone() };
+        let config = Config::parse(&config(2, 1, [32, 32], [4, 4], 8, 2)).expect("a config");
+        let error = WinogradConv2d.schedule(&local, target, &config).expect_err("it is not local").to_string();
+        assert!(error.contains("depends on operands of its neighbours"), "{error}");
+        assert_eq!(WinogradFused.applies(&local, target), Err(error));
+    }
 }
 
 #[test]

@@ -8,16 +8,12 @@ use kernel_gen::lower::insert_barriers::insert_barriers;
 use kernel_gen::target::Target;
 use kernel_gen::templates::Template;
 use kernel_gen::templates::cuda::winograd::fused::WinogradFused;
-use kernel_gen::workload::{Conv2d, Epilogue, Math, Workload};
+use kernel_gen::workload::{Conv2d, Epilogue, Workload};
 
 const EPILOGUE: [Epilogue; 3] = [Epilogue::Bias, Epilogue::ResidualAdd, Epilogue::Relu];
 
 fn config([channels, tiles]: [i64; 2], together: i64) -> String {
     format!("block_channels={channels} block_tiles={tiles} together={together}")
-}
-
-fn strict(c: Conv2d) -> Workload {
-    Workload { math: Math::Strict, ..Workload::f32(c) }
 }
 
 fn check(workload: &Workload, target: &str, config: &str) -> String {
@@ -26,7 +22,7 @@ fn check(workload: &Workload, target: &str, config: &str) -> String {
 
 #[test]
 fn odd_maps_and_channels_fill_neither_tiles_nor_blocks() {
-    let w = strict(Conv2d::nchw(2, 11, 9, 7, 37, 3, 1, 1)).with_epilogue(&EPILOGUE);
+    let w = Workload::f32(Conv2d::nchw(2, 11, 9, 7, 37, 3, 1, 1)).with_epilogue(&EPILOGUE);
     let text = check(&w, "sm_90a", &config([64, 32], 4));
     assert_eq!(text.matches("__global__").count(), 1, "{text}");
     check(&w, "sm_80", &config([32, 32], 4));
@@ -35,26 +31,26 @@ fn odd_maps_and_channels_fill_neither_tiles_nor_blocks() {
 #[test]
 fn any_padding_below_three() {
     for padding in [0, 2] {
-        check(&strict(Conv2d::nchw(1, 5, 10, 13, 32, 3, 1, padding)), "sm_90a", &config([32, 32], 4));
+        check(&Workload::f32(Conv2d::nchw(1, 5, 10, 13, 32, 3, 1, padding)), "sm_90a", &config([32, 32], 4));
     }
     let uneven = Conv2d { padding: [2, 0, 1, 2], ..Conv2d::nchw(2, 9, 8, 8, 33, 3, 1, 0) };
-    check(&strict(uneven), "sm_80", &config([32, 64], 2));
+    check(&Workload::f32(uneven), "sm_80", &config([32, 64], 2));
 }
 
 #[test]
 fn steps_in_even_and_odd_numbers() {
     for ci in [8, 16, 24] {
-        let w = strict(Conv2d::nchw(3, ci, 8, 8, 64, 3, 1, 1)).with_epilogue(&[Epilogue::Bias, Epilogue::Relu6]);
+        let w = Workload::f32(Conv2d::nchw(3, ci, 8, 8, 64, 3, 1, 1)).with_epilogue(&[Epilogue::Bias, Epilogue::Relu6]);
         let text = check(&w, "sm_90a", &config([64, 32], 4));
         assert!(text.contains("float4"), "{text}");
     }
-    check(&strict(Conv2d::nchw(1, 20, 8, 10, 64, 3, 1, 1)), "sm_80", &config([64, 32], 2));
+    check(&Workload::f32(Conv2d::nchw(1, 20, 8, 10, 64, 3, 1, 1)), "sm_80", &config([64, 32], 2));
 }
 
 #[test]
 fn there_is_a_block_for_every_device_and_size() {
     let takes = |c: Conv2d| {
-        let w = strict(c);
+        let w = Workload::f32(c);
         let taking = Target::all().iter().filter(|t| WinogradFused.applies(&w, t).is_ok());
         let found = taking.map(|t| WinogradFused.default_config(&w, t).unwrap_or_else(|e| panic!("{}: {e}", t.name)));
         assert!(found.count() > 4);
@@ -67,7 +63,7 @@ fn there_is_a_block_for_every_device_and_size() {
 fn blocks_of_whole_layers_are_shown_to_write_every_output_once() {
     let target = Target::find("sm_90a").expect("a built-in target");
     for (channels, side) in [(64, 56), (512, 7)] {
-        let w = strict(Conv2d::nchw(64, channels, side, side, channels, 3, 1, 1)).with_epilogue(&EPILOGUE);
+        let w = Workload::f32(Conv2d::nchw(64, channels, side, side, channels, 3, 1, 1)).with_epilogue(&EPILOGUE);
         let space = WinogradFused.space(&w, target).expect("it applies");
         for config in (0..space.range_len()).filter_map(|at| space.get(at)) {
             let scheduled = WinogradFused.schedule(&w, target, &config).expect("it is in the space");

@@ -15,7 +15,8 @@
 //!
 //! and `K` products that underflow add at most 2^-126 each, even if subnormals are flushed to zero.
 //!
-//! **fp32.** The class [`Math::Fp32`] allows methods that are not sums of products, such as Winograd's convolution, with up
+//! **local, fp32.** [`Math::Local`] allows products in parts, and [`Math::Fp32`] also methods that are not sums of products, such as
+//! Winograd's convolution, for operands that are finite and of one magnitude, with up
 //! to [`FP32_CLASS_FACTOR`] times the error that a sum *typically* has. That grows with the square root of `K`, the bound
 //! above with `K`: from [`FP32_SHORTEST_SUM`] terms on it leaves room for both and holds for the whole class, so a wrong
 //! product is found as surely as in class `strict`. Shorter sums get the bound of that many terms, but no more than
@@ -44,7 +45,7 @@
 //! An output that reads a NaN, or infinities that cancel, is NaN; one that reads an infinity is the infinity that the exact sum
 //! is, and what the epilogue makes of it. These are held to exactly that, with a bound of 0, but for two cases, in which NaN is right
 //! as well ([`Reference::or_nan`]):
-//! * The classes [`Math::Fp32`] and [`Math::Tf32`] have methods that multiply an `f32` in parts, and the second part of an infinity is
+//! * All classes but [`Math::Strict`] have methods that multiply an `f32` in parts, and the second part of an infinity is
 //!   NaN.
 //! * A weight that is no finite number stands over the padding: a tap there is skipped by some methods and multiplied by zero by
 //!   others.
@@ -371,7 +372,7 @@ fn sum_factor(math: Math, terms: f64) -> f64 {
     let gamma = |u: f64| if terms * u < 1.0 { terms * u / (1.0 - terms * u) } else { f64::INFINITY };
     let f32_sum = match math {
         Math::Strict => gamma(U),
-        Math::Fp32 => gamma(U).max((FP32_CLASS_FACTOR * gamma(U)).min(FP32_SHORTEST_SUM * U)),
+        Math::Local | Math::Fp32 => gamma(U).max((FP32_CLASS_FACTOR * gamma(U)).min(FP32_SHORTEST_SUM * U)),
         Math::Tf32 => {
             let t = 1.0 / 1024.0;
             let operands = 2.0 * t + t * t;

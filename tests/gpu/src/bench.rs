@@ -54,7 +54,7 @@ pub(crate) fn rows() -> Vec<Row> {
     let one = Conv2d::nchw(1, 512, 7, 7, 512, 3, 1, 1);
     let fused = |name, channels, side| {
         let c = Conv2d::nchw(64, channels, side, side, channels, 3, 1, 1);
-        row(name, strict(Op::Conv2d(c)), "winograd_fused")
+        row(name, Workload::f32(Op::Conv2d(c)), "winograd_fused")
     };
     vec![
         product("matmul 1024, f16", 1024),
@@ -68,8 +68,8 @@ pub(crate) fn rows() -> Vec<Row> {
             strict(Op::Conv2d(batch_256(ConvLayout::Hwcn))),
             "simt_conv2d",
         ),
-        fused("conv b64 128x28x28 -> 128, NCHW f32 strict", 128, 28),
-        fused("conv b64 256x14x14 -> 256, NCHW f32 strict", 256, 14),
+        fused("conv b64 128x28x28 -> 128, NCHW f32", 128, 28),
+        fused("conv b64 256x14x14 -> 256, NCHW f32", 256, 14),
         row("conv b256 256x14x14 -> 512, NHWC f16", f16(Op::Conv2d(batch_256(ConvLayout::Nhwc))), "wgmma_conv2d"),
         Row {
             name: "conv b256 256x14x14 -> 512, NHWC16n16c f16 (tutorial as written)".into(),

@@ -138,8 +138,7 @@ fn workload_for(template: &str, seed: u64) -> Workload {
         "splitk_pair" => w.op = Op::DepthwisePointwise(sample::pair(&mut rng)),
         "conv2d_hwcn" => conv(&mut w, |c| *c = Conv2d { layout: ConvLayout::Hwcn, groups: 1, ..*c }),
         "winograd_conv2d" => {
-            let math = [Math::Fp32, Math::Strict][seed as usize % 2];
-            (w.dtype, w.math) = (DType::F32, math);
+            w.dtype = DType::F32;
             conv(&mut w, |c| {
                 let (layout, padding) = (ConvLayout::Nchw, c.padding.map(|p| p % 3));
                 let one = Conv2d { layout, groups: 1, kh: 3, kw: 3, stride: [1, 1], dilation: [1, 1], padding, ..*c };
@@ -147,7 +146,7 @@ fn workload_for(template: &str, seed: u64) -> Workload {
             });
         }
         "winograd_fused" => {
-            (w.dtype, w.math) = (DType::F32, Math::Strict);
+            w.dtype = DType::F32;
             conv(&mut w, |c| {
                 let (layout, padding) = (ConvLayout::Nchw, c.padding.map(|p| p % 3));
                 let one = Conv2d { layout, groups: 1, kh: 3, kw: 3, stride: [1, 1], dilation: [1, 1], padding, ..*c };

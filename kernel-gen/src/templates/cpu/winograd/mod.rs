@@ -14,8 +14,9 @@
 //! # Precision
 //! Sums and differences before and after the products cost accuracy, more for larger tiles, because the matrices'
 //! entries grow. Against an f64 reference F(2x2) of 3x3 and both methods with stride 2 are as exact as a sequential `f32` sum
-//! and count as `strict`; F(4x4) stays far within the eightfold of the class `fp32`; F(6x6) does not and is left to `tf32`
-//! (figures in `docs/perf-notes.md`; the other methods in `filter.rs`).
+//! where operands are of one magnitude; F(4x4) stays far within the eightfold of the class `fp32`; F(6x6) does not and is left
+//! to `tf32` (figures in `docs/perf-notes.md`; the other methods in `filter.rs`). None of them is local, so the classes `strict` and
+//! `local` have none.
 //! The knob `m` has only the values that the workload's class allows.
 
 mod kernel;
@@ -28,7 +29,7 @@ use crate::ir::DType;
 use crate::schedule::Schedule;
 use crate::space::{Config, Space};
 use crate::target::{Cpu, Target};
-use crate::templates::winograd::filter::{Filter, tile_sizes};
+use crate::templates::winograd::filter::{Filter, NOT_LOCAL, tile_sizes};
 use crate::templates::{Pack, Scheduled, Template, TemplateError};
 use crate::workload::{Conv2d, ConvLayout, Op, Workload};
 use kernel::{Cut, Sizes};
@@ -50,6 +51,9 @@ const THREADS: [(i64, f64); 4] = [(1, 0.4), (2, 0.5), (4, 0.07), (8, 0.03)];
 fn problem<'a>(w: &Workload, t: &'a Target) -> Result<(Conv2d, &'a Cpu), String> {
     let cpu = t.cpu().ok_or("for CPUs")?;
     let Op::Conv2d(c) = w.op else { return Err("for convolutions".into()) };
+    if w.math.is_local() {
+        return Err(NOT_LOCAL.into());
+    }
     if [c.kh, c.kw] == [1, 1] || c.dilation != [1, 1] || methods(w, &c).is_empty() {
         return Err("for filters of 3, 5 and 7 taps with stride 1 and of 3 with stride 2, not dilated".into());
     }

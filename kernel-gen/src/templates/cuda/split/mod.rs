@@ -217,7 +217,7 @@ impl<'t> Problem<'t> {
             (Math::Strict, _) => {
                 return Err("products of parts are no f32 multiply-adds, which `strict` asks for".into());
             }
-            (Math::Fp32, parts) => parts,
+            (Math::Local | Math::Fp32, parts) => parts,
             (Math::Tf32, Parts::ThreeBf16) => {
                 return Err("three parts are for the class fp32: `tf32` is content with one".into());
             }

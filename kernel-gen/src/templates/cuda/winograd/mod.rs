@@ -21,8 +21,8 @@
 //! | `stages` | 2 to 4 | slots of the ring |
 //!
 //! # Precision
-//! The matrices are those of the CPU's template, and so are the classes: `F(2x2)` errs less than a sequential `f32` sum and is
-//! `strict`, `F(4x4)` is of the class `fp32`.
+//! The matrices are those of the CPU's template, and so are the classes: `F(2x2)` and `F(4x4)` are of the class `fp32`. Neither is
+//! local, so the classes `strict` and `local` have none.
 
 pub mod fused;
 mod model;
@@ -38,7 +38,7 @@ use crate::space::{Config, ConfigError, Space};
 use crate::target::{Cuda, CudaFeature, Target};
 use crate::templates::cuda::outer::{LANES, VECTOR};
 use crate::templates::cuda::{ceil_div, device};
-use crate::templates::winograd::filter::{Filter, tile_sizes};
+use crate::templates::winograd::filter::{Filter, NOT_LOCAL, tile_sizes};
 use crate::templates::{Pack, Scheduled, Template, TemplateError};
 use crate::workload::operands::Operands;
 use crate::workload::{Conv2d, ConvLayout, Op, Param, Role, Workload};
@@ -219,6 +219,9 @@ fn methods(w: &Workload) -> Vec<i64> {
 fn problem<'t>(w: &Workload, t: &'t Target) -> Result<(Conv2d, &'t Cuda), String> {
     let gpu = device(t)?;
     let Op::Conv2d(c) = w.op else { return Err("for convolutions".into()) };
+    if w.math.is_local() {
+        return Err(NOT_LOCAL.into());
+    }
     if [c.kh, c.kw] != [TAPS; 2] || c.stride != [1, 1] {
         return Err("for 3x3 filters with stride 1".into());
     }

@@ -262,8 +262,11 @@ fn problem<'t>(w: &Workload, t: &'t Target) -> Result<(Source, &'t Cuda), String
     if w.dtype != DType::F32 || w.out_dtype != DType::F32 {
         return Err(format!("multiplies f32 into f32, not {} into {}", w.dtype, w.out_dtype));
     }
-    if w.math != Math::Fp32 {
-        return Err("products of parts are for the class fp32: `strict` asks for multiply-adds, `tf32` for less".into());
+    if !matches!(w.math, Math::Local | Math::Fp32) {
+        return Err(
+            "products of parts are for the classes local and fp32: `strict` asks for multiply-adds, `tf32` for less"
+                .into(),
+        );
     }
     if w.reduction_length() < SHORTEST_SUM {
         return Err(format!("a sum of {} terms has less room for error than two parts take", w.reduction_length()));

@@ -17,7 +17,7 @@
 //! | `block_channels`, `block_tiles` | 32, 64 | output channels and tiles of a block |
 //! | `together` | 2, 4 | input channels whose products are one piece of straight code |
 //!
-//! `F(2x2)` errs less than a sequential `f32` sum, so this is of the class `strict`.
+//! `F(2x2)` errs less than a sequential `f32` sum where operands are of one magnitude: it is of the class `fp32`.
 
 mod kernel;
 mod model;
