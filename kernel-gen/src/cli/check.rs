@@ -3,7 +3,8 @@
 use super::health::Health;
 use super::project::{Files, Project, choice_json, label};
 use super::{Failure, Output, json_text};
-use crate::model::{ModelError, Options, choose};
+use crate::generate::{self, Cause, CodePolicy, GenerateError, Tried, dry_run};
+use crate::model::{ModelError, Options};
 use crate::spec::Spec;
 use crate::target::Target;
 use crate::templates::Registry;
@@ -17,6 +18,9 @@ use std::path::{Path, PathBuf};
 /// Checks the spec and its records: what is malformed, missing, stale or unused
 ///
 /// Logs are checked with --log: lines that cannot be read and trials that may not be used are errors.
+///
+/// Each workload goes through what a build does with it on each target, up to the sources. A choice that cannot be carried
+/// out, so that another one takes its place, is a warning.
 ///
 /// Malformed files, stale records and workloads that no template can run are errors; so is a missing record where
 /// the fallback is denied, by the spec or by an option.
@@ -68,13 +72,17 @@ pub(super) fn run(registry: &Registry, arguments: &Arguments) -> Result<Output, 
     let mut stale: BTreeSet<String> = BTreeSet::new();
     let mut missing = 0;
     errors.extend(unbuildable(spec));
+    let mut warnings: Vec<String> = vec![];
+    let mut tried =
+        dry_run(spec, &targets, &project.records, registry, &build_options(&arguments.arch, options)).into_iter();
     for target in &targets {
-        for (_, w) in spec.workloads() {
+        for ((_, w), tried) in spec.workloads().zip(tried.by_ref()) {
             let name = label(w.name.as_deref(), &w.workload);
             let place = format!("{}:{}", spec.file, w.line);
-            match choose(registry, &w.workload, target, &project.records, &options) {
-                Ok(choice) => {
+            match tried {
+                Ok(Tried { choice, warnings: said }) => {
                     stale.extend(choice.refusals.iter().map(|r| r.to_string()));
+                    warnings.extend(said);
                     if !choice.origin.is_measured() {
                         missing += 1;
                         if deny_fallback {
@@ -88,15 +96,20 @@ pub(super) fn run(registry: &Registry, arguments: &Arguments) -> Result<Output, 
                     }));
                 }
                 Err(error) => {
-                    let mend = match error {
-                        ModelError::Template { .. } => "that is a defect of the template",
-                        _ => "add a template, or leave the target or the workload out",
+                    let text = match &error {
+                        GenerateError::Workload(fault) => match &fault.cause {
+                            Cause::Choose(error @ ModelError::NoTemplate { .. }) => {
+                                format!("{place}: {error}; add a template, or leave the target or the workload out")
+                            }
+                            _ => error.to_string(),
+                        },
+                        _ => error.to_string(),
                     };
-                    errors.push(format!("{place}: {error}; {mend}"));
                     rows.push(json!({
                         "name": name, "workload": w.workload.key(), "target": target.name, "line": w.line,
-                        "error": error.to_string(),
+                        "error": text,
                     }));
+                    errors.push(text);
                 }
             }
         }
@@ -117,6 +130,7 @@ pub(super) fn run(registry: &Registry, arguments: &Arguments) -> Result<Output, 
         "missing": missing,
         "stale": stale,
         "unused": unused,
+        "warnings": warnings,
         "logs": health.as_ref().map(Health::json),
         "choices": rows,
         "success": success,
@@ -142,6 +156,9 @@ pub(super) fn run(registry: &Registry, arguments: &Arguments) -> Result<Output, 
     for target in &targets {
         describe(target, &rows, &mut text);
     }
+    for warning in &warnings {
+        let _ = writeln!(text, "warning: {warning}");
+    }
     if !unused.is_empty() && !arguments.deny_unused {
         let _ = writeln!(text, "unused records:");
         unused.iter().for_each(|file| {
@@ -150,6 +167,19 @@ pub(super) fn run(registry: &Registry, arguments: &Arguments) -> Result<Output, 
     }
     text.extend(health.iter().map(Health::text));
     Ok(Output { text, errors, success })
+}
+
+/// The options of a build that chooses in this way; all processors take part.
+fn build_options(arch: &str, choose: Options) -> generate::Options {
+    generate::Options {
+        arch: arch.to_string(),
+        prefix: "kg".into(),
+        choose,
+        code: CodePolicy::Compile,
+        cuda: true,
+        images: "images".into(),
+        jobs: std::thread::available_parallelism().map_or(1, usize::from),
+    }
 }
 
 /// What is said where there are logs and no spec.

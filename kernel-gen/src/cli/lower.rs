@@ -3,6 +3,7 @@
 use super::project::{Files, Project, target};
 use super::space::find_template;
 use super::{Failure, Output};
+use crate::generate::try_workload;
 use crate::ir::Kernel;
 use crate::lower::{Lowered, Unlowered, lower_for, with_barriers};
 use crate::model::{Options, choose};
@@ -67,6 +68,26 @@ impl Selection {
             }
         };
         Ok(Selected { workload, target, template, config, origin })
+    }
+}
+
+impl Selection {
+    /// The same, where a choice that a build cannot carry out gives way to the next, as in a build.
+    pub(super) fn resolve_as_built<'a>(&self, registry: &'a Registry) -> Result<Selected<'a>, Failure> {
+        let mut selected = self.resolve(registry)?;
+        if self.config.is_none() {
+            let project = Project::load(&self.files)?;
+            let options = Options { template: self.template.clone(), deny_fallback: false, ..project.options() };
+            let Selected { workload, target, .. } = &selected;
+            let tried =
+                try_workload(workload, target, &project.records, registry, &options).map_err(|e| e.to_string())?;
+            selected.template = find_template(registry, &tried.choice.template)?;
+            selected.config = tried.choice.config;
+            selected.origin = tried.choice.origin.to_string();
+            let over = tried.choice.unusable.iter();
+            selected.origin.extend(over.map(|over| format!("\nin place of: {}, since {}", over.choice, over.reason)));
+        }
+        Ok(selected)
     }
 }
 

@@ -350,5 +350,6 @@ pub(super) fn choice_json(choice: &Choice) -> Json {
         "time_us": choice.origin.time_us(),
         "passed_over": choice.passed_over.as_ref().map(|p| p.to_string()),
         "refused": choice.refusals.iter().map(|r| r.to_string()).collect::<Vec<_>>(),
+        "unusable": choice.unusable.iter().map(|p| json!({ "choice": p.choice, "reason": p.reason })).collect::<Vec<_>>(),
     })
 }

@@ -71,7 +71,7 @@ fn launch(launch: &Launch) -> Value {
 }
 
 pub(super) fn run(registry: &Registry, arguments: &Arguments) -> Result<Output, Failure> {
-    let selected = arguments.selection.resolve(registry)?;
+    let selected = arguments.selection.resolve_as_built(registry)?;
     let scheduled = selected.schedule()?;
     let symbol = format!("{}_{}", selected.template.name(), selected.config.id());
     // As a build has it: what packs runs by itself, the kernel in a network.

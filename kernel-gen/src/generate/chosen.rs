@@ -2,34 +2,32 @@
 
 use super::early::Early;
 use super::error::{Cause, WorkloadFault};
-use super::{GenerateError, Options, Row, Task};
+use super::{GenerateError, Row, Task};
 use crate::emit::rust;
 use crate::ir::{Access, Kernel};
 use crate::model;
-use crate::records::{BestRecords, Choice};
-use crate::spec::{Fallback, Spec};
+use crate::records::{BestRecords, Choice, Unusable};
 use crate::stable::fnv1a;
 use crate::target::Target;
 use crate::templates::{Pack, Registry, Scheduled};
 
 /// Where the workload is declared, and what was chosen; goes into errors.
 pub(super) struct Place<'a> {
-    file: &'a str,
-    line: usize,
+    task: &'a Task<'a>,
     choice: Option<String>,
 }
 
 impl Place<'_> {
     pub(super) fn fault(&self, cause: Cause) -> GenerateError {
-        let (file, choice) = (self.file.to_string(), self.choice.clone());
-        GenerateError::Workload(Box::new(WorkloadFault { file, line: self.line, choice, cause }))
+        let (file, choice) = (self.task.file.to_string(), self.choice.clone());
+        GenerateError::Workload(Box::new(WorkloadFault { file, line: self.task.line, choice, cause }))
     }
 }
 
 /// A choice and its kernel, checked against the workload.
 pub(super) struct Chosen<'a> {
     task: &'a Task<'a>,
-    target: &'a Target,
+    pub(super) target: &'a Target,
     choice: Choice,
     /// Template and version.
     pub(super) template: String,
@@ -48,50 +46,113 @@ pub(super) struct Chosen<'a> {
     pub(super) place: Place<'a>,
 }
 
-/// Chooses, and makes the kernel of the choice.
-pub(super) fn choose<'a>(
+/// Chooses for a workload and makes code of the choice. Where that fails, what comes next takes its place: a choice that the
+/// verifier or a later step refuses is a defect of its template, and ends no build as long as another one works. Without
+/// fallback there is no other one, since none was measured.
+pub(super) fn carry_out<'a, T>(
     task: &'a Task<'a>,
     target: &'a Target,
     records: &BestRecords,
     registry: &Registry,
-    options: &Options,
-    spec: &'a Spec,
-) -> Result<Chosen<'a>, GenerateError> {
-    let workload = &task.workload.workload;
-    let mut place = Place { file: &spec.file, line: task.workload.line, choice: None };
-    let choose_options = model::Options {
-        deny_fallback: options.choose.deny_fallback || spec.fallback == Fallback::Deny,
-        threads: spec.threads.and_then(|t| u32::try_from(t).ok()).or(options.choose.threads),
-        ..options.choose.clone()
+    options: &model::Options,
+    make: impl Fn(&Chosen<'a>) -> Result<T, GenerateError>,
+) -> Result<Outcome<T>, GenerateError> {
+    let first = model::choose(registry, task.workload, target, records, options)
+        .map_err(|error| Place { task, choice: None }.fault(Cause::Choose(error)))?;
+    let (refusals, mut unusable) = (first.refusals.clone(), first.unusable.clone());
+    let attempt = |choice: Choice| -> Result<(T, Chosen<'a>), (String, GenerateError)> {
+        let mut name = choice_name(registry, &choice);
+        if choice.origin.is_measured() {
+            name += &format!(" ({})", choice.origin);
+        }
+        let chosen = Chosen::new(task, target, registry, choice).map_err(|error| (name.clone(), error))?;
+        make(&chosen).map(|made| (made, chosen)).map_err(|error| (name, error))
     };
-    let choice = model::choose(registry, workload, target, records, &choose_options)
-        .map_err(|error| place.fault(Cause::Choose(error)))?;
-    let template = registry.find(&choice.template).expect("a choice names a template of the registry");
-    let version = format!("{} v{}", template.name(), template.version());
-    let config = choice.config.to_string();
-    place.choice = Some(format!("{version} with {config} on {}", target.name));
-    let Scheduled { schedule, packs } =
-        template.schedule(workload, target, &choice.config).map_err(|error| place.fault(Cause::Template(error)))?;
-    let kernel = schedule.kernel;
-    let positions =
-        pack_positions(&kernel, &packs, workload).map_err(|reason| place.fault(Cause::Parameters(reason)))?;
-    let level = target.name.replace('-', "_");
-    // The symbol names the config by its hash: profilers show it, and the report and the source's header spell it out.
-    let hash = fnv1a(format!("{version} {config}").as_bytes()) as u32;
-    let stem = format!("{}_{level}_{}", task.name, rust::rust_name(template.name()));
-    let symbol = format!("{stem}_{hash:08x}");
-    let packs = positions.into_iter().zip(packs).collect();
-    let early = Early::of(template, workload, target);
-    Ok(Chosen { task, target, choice, template: version, config, kernel, early, packs, stem, symbol, place })
+    let mut first_error = None;
+    let mut next = std::iter::once(first.clone());
+    let mut others = (!options.deny_fallback).then(|| {
+        std::iter::once_with(|| model::instead_of(&first, registry, task.workload, target, options)).flatten()
+    });
+    while let Some(choice) = next.next().or_else(|| others.as_mut()?.next()) {
+        match attempt(choice) {
+            Ok((made, chosen)) => {
+                let warnings = unusable.iter().map(|over| chosen.instead_of(over)).collect();
+                let (row, choice) = (chosen.row(), Choice { refusals, unusable, ..chosen.choice });
+                return Ok(Outcome { made, choice, row, warnings });
+            }
+            Err((choice, error)) => {
+                let reason = match &error {
+                    GenerateError::Workload(fault) => fault.cause.to_string(),
+                    other => other.to_string(),
+                };
+                unusable.push(Unusable { choice, reason });
+                first_error.get_or_insert(error);
+            }
+        }
+    }
+    Err(first_error.expect("the first choice was tried"))
 }
 
-impl Chosen<'_> {
+/// Template, version and config of a choice.
+fn choice_name(registry: &Registry, choice: &Choice) -> String {
+    let version = registry.find(&choice.template).map_or(0, |t| t.version());
+    format!("{} v{version} with {}", choice.template, choice.config)
+}
+
+/// What came of a workload on a target.
+pub(super) struct Outcome<T> {
+    pub(super) made: T,
+    /// The choice that was carried out.
+    pub(super) choice: Choice,
+    pub(super) row: Row,
+    /// What was passed over, in sentences.
+    pub(super) warnings: Vec<String>,
+}
+
+impl<'a> Chosen<'a> {
+    /// Makes the kernel of a choice.
+    fn new(
+        task: &'a Task<'a>,
+        target: &'a Target,
+        registry: &Registry,
+        choice: Choice,
+    ) -> Result<Chosen<'a>, GenerateError> {
+        let workload = task.workload;
+        let template = registry.find(&choice.template).expect("a choice names a template of the registry");
+        let version = format!("{} v{}", template.name(), template.version());
+        let config = choice.config.to_string();
+        let place = Place { task, choice: Some(format!("{version} with {config} on {}", target.name)) };
+        let Scheduled { schedule, packs } =
+            template.schedule(workload, target, &choice.config).map_err(|error| place.fault(Cause::Template(error)))?;
+        let kernel = schedule.kernel;
+        let positions =
+            pack_positions(&kernel, &packs, workload).map_err(|reason| place.fault(Cause::Parameters(reason)))?;
+        let level = target.name.replace('-', "_");
+        // The symbol names the config by its hash: profilers show it, and the report and the source's header spell it out.
+        let hash = fnv1a(format!("{version} {config}").as_bytes()) as u32;
+        let stem = format!("{}_{level}_{}", task.name, rust::rust_name(template.name()));
+        let symbol = format!("{stem}_{hash:08x}");
+        let packs = positions.into_iter().zip(packs).collect();
+        let early = Early::of(template, workload, target);
+        Ok(Chosen { task, target, choice, template: version, config, kernel, early, packs, stem, symbol, place })
+    }
+
+    /// Says that this took the place of another choice.
+    fn instead_of(&self, over: &Unusable) -> String {
+        let Task { file, line, name, .. } = self.task;
+        format!(
+            "{file}:{line}: {name} on {}: {} cannot be used: {}; {} with {} takes its place, which may be slower; report the defect of \
+             the template, or tune the workload",
+            self.target.name, over.choice, over.reason, self.template, self.config
+        )
+    }
+
     /// What stands at the top of a source.
     pub(super) fn comment(&self, what: &str) -> String {
         format!(
             "{what}\nworkload: {}\ntemplate: {}\nconfig: {}\norigin: {}\n\
              Generated by kernel-gen {}; change the spec or its tuned records and build again to regenerate.",
-            self.task.workload.workload.key(),
+            self.task.workload.key(),
             self.template,
             self.config,
             self.choice.origin,
@@ -101,7 +162,7 @@ impl Chosen<'_> {
 
     /// Says of the main kernel what it is.
     pub(super) fn title(&self) -> String {
-        format!("{} of `{}`", self.task.name, self.task.kernel.name)
+        format!("{} of `{}`", self.task.name, self.task.kernel)
     }
 
     /// Says of a packing kernel what it is.
@@ -143,9 +204,9 @@ impl Chosen<'_> {
     /// The row of the report.
     pub(super) fn row(&self) -> Row {
         Row {
-            kernel: self.task.kernel.name.clone(),
+            kernel: self.task.kernel.to_string(),
             name: self.task.name.clone(),
-            workload: self.task.workload.workload.key(),
+            workload: self.task.workload.key(),
             target: self.target.name.clone(),
             template: self.template.clone(),
             config: self.config.clone(),
@@ -153,11 +214,6 @@ impl Chosen<'_> {
             origin_detail: self.origin_detail(),
             time_us: self.choice.origin.time_us(),
         }
-    }
-
-    /// Records that could not be used.
-    pub(super) fn warnings(&self) -> Vec<String> {
-        self.choice.refusals.iter().map(|r| r.to_string()).collect()
     }
 }
 

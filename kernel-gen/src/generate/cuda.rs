@@ -1,17 +1,14 @@
-//! One workload on one CUDA architecture: choose, schedule, verify, lower, emit CUDA.
+//! A choice for one workload on one CUDA architecture: verify, lower, emit CUDA.
 
-use super::chosen::{Place, choose};
+use super::GenerateError;
+use super::chosen::{Chosen, Place};
 use super::early::Early;
 use super::error::Cause;
-use super::{GenerateError, Options, Row, Task};
 use crate::emit::cuda::{self, Arch, CudaOptions, Param, TensorBase};
 use crate::emit::rust::{CudaArg, CudaLaunch, CudaMap, CudaPack, CudaProgram, CudaVariant};
 use crate::ir::Kernel;
 use crate::lower::lower_for;
-use crate::records::BestRecords;
-use crate::spec::Spec;
 use crate::target::Target;
-use crate::templates::Registry;
 use crate::toolchain::cuda::{CudaError, Request};
 
 /// A CUDA source, to be compiled into an image.
@@ -49,22 +46,14 @@ pub(super) fn best_first(targets: &[&'static Target]) -> Vec<&'static Target> {
 pub(super) struct Made {
     pub(super) variant: CudaVariant,
     pub(super) sources: Vec<CudaSource>,
-    pub(super) row: Row,
-    pub(super) warnings: Vec<String>,
 }
 
 /// What buffers' addresses are multiples of: the widest vector access, and what TMA asks for.
 const ALIGN: u32 = 16;
 
-pub(super) fn make(
-    task: &Task<'_>,
-    target: &Target,
-    records: &BestRecords,
-    registry: &Registry,
-    options: &Options,
-    spec: &Spec,
-) -> Result<Made, GenerateError> {
-    let chosen = choose(task, target, records, registry, options, spec)?;
+/// Makes CUDA of a choice.
+pub(super) fn make(chosen: &Chosen<'_>) -> Result<Made, GenerateError> {
+    let target = chosen.target;
     let arch = Arch::of(target).expect("only CUDA targets become CUDA");
     let emit = |kernel: &Kernel, symbol: String, what: &str, early: &Early| {
         let options = CudaOptions { arch, symbol, comment: chosen.comment(what), min_blocks: None };
@@ -97,7 +86,7 @@ pub(super) fn make(
         align: ALIGN,
         choice: chosen.summary(),
     };
-    Ok(Made { variant, sources, row: chosen.row(), warnings: chosen.warnings() })
+    Ok(Made { variant, sources })
 }
 
 /// Verifies, lowers and emits a kernel. `early` says whether it may be started before what is in front of it has ended.

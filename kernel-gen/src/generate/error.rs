@@ -81,12 +81,21 @@ impl fmt::Display for WorkloadFault {
         const DEFECT: &str = "this is a defect of the template: pick another with a record, and report it";
         match &self.cause {
             Cause::Choose(error) => error.fmt(f),
-            Cause::Template(error) => write!(f, "{error}; {DEFECT}"),
-            Cause::Parameters(reason) => write!(f, "{reason}; {DEFECT}"),
-            Cause::Verify(faults) => write!(f, "the kernel is not valid: {}; {DEFECT}", faults.join("; ")),
-            Cause::Lower(error) => write!(f, "{error}; {DEFECT}"),
-            Cause::Emit(error) => write!(f, "{error}; {DEFECT}"),
-            Cause::EmitCuda(error) => write!(f, "{error}; {DEFECT}"),
+            cause => write!(f, "{cause}; {DEFECT}"),
+        }
+    }
+}
+
+impl fmt::Display for Cause {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Cause::Choose(error) => error.fmt(f),
+            Cause::Template(error) => error.fmt(f),
+            Cause::Parameters(reason) => f.write_str(reason),
+            Cause::Verify(faults) => write!(f, "the kernel is not valid: {}", faults.join("; ")),
+            Cause::Lower(error) => error.fmt(f),
+            Cause::Emit(error) => error.fmt(f),
+            Cause::EmitCuda(error) => error.fmt(f),
         }
     }
 }

@@ -27,12 +27,14 @@ pub use report::{Report, Row};
 
 use crate::emit::rust;
 use crate::model;
-use crate::records::BestRecords;
-use crate::spec::{KernelSpec, Spec, WorkloadSpec};
+use crate::records::{BestRecords, Choice};
+use crate::spec::{Fallback, Spec};
 use crate::target::Target;
 use crate::templates::Registry;
 use crate::toolchain::cuda::require_portable;
 use crate::toolchain::in_parallel;
+use crate::workload::Workload;
+use chosen::{Chosen, Outcome, carry_out};
 
 /// What to generate, besides spec, records and templates.
 #[derive(Clone, Debug)]
@@ -101,17 +103,15 @@ pub fn generate(
         CodePolicy::Compile => spec.targets.cpu_levels(&options.arch),
         _ => vec![],
     };
-    let mut names = names(spec);
-    let items: Vec<Task<'_>> =
-        spec.workloads().map(|(kernel, workload)| Task { kernel, workload, name: names.remove(0) }).collect();
+    let items = tasks(spec);
     let archs = if options.cuda { cuda::best_first(&spec.targets.cuda) } else { vec![] };
     let parsed = archs.iter().map(|t| t.name.parse()).collect::<Result<Vec<_>, _>>();
     parsed.and_then(|all| require_portable(&all)).map_err(|e| vec![GenerateError::Cuda(e)])?;
     let jobs: Vec<(&Task<'_>, &Target)> =
         items.iter().flat_map(|item| levels.iter().chain(&archs).map(move |target| (item, *target))).collect();
-    let made = in_parallel(options.jobs, &jobs, |(task, target)| match target.cpu() {
-        Some(_) => variant::make(task, target, records, registry, options, spec).map(Made::C),
-        None => cuda::make(task, target, records, registry, options, spec).map(Made::Cuda),
+    let choose = choose_options(spec, options);
+    let made = in_parallel(options.jobs, &jobs, |(task, target)| {
+        carry_out(task, target, records, registry, &choose, |chosen| make(chosen, &options.prefix))
     });
     let mut errors = vec![];
     let mut variants = vec![];
@@ -129,17 +129,101 @@ pub fn generate(
     Ok(assemble(spec, items, levels.len() + archs.len(), variants, options))
 }
 
+/// Does with each workload of the spec on each of the targets what a build does, up to the sources, and keeps none of them.
+/// The answers are in the order of the targets, and for each in the order of the spec.
+pub fn dry_run(
+    spec: &Spec,
+    targets: &[&Target],
+    records: &BestRecords,
+    registry: &Registry,
+    options: &Options,
+) -> Vec<Result<Tried, GenerateError>> {
+    let (items, choose) = (tasks(spec), choose_options(spec, options));
+    let jobs: Vec<(&Task<'_>, &Target)> =
+        targets.iter().flat_map(|target| items.iter().map(move |item| (item, *target))).collect();
+    in_parallel(options.jobs, &jobs, |(task, target)| try_task(task, target, records, registry, &choose))
+}
+
+/// The same for one workload on one target, without a spec.
+pub fn try_workload(
+    workload: &Workload,
+    target: &Target,
+    records: &BestRecords,
+    registry: &Registry,
+    options: &model::Options,
+) -> Result<Tried, GenerateError> {
+    let key = workload.key();
+    let task = Task { kernel: &key, workload, name: workload.kernel_name(), file: "workload", line: 1 };
+    try_task(&task, target, records, registry, options)
+}
+
+/// What a build would do for a workload on a target.
+#[derive(Clone, Debug)]
+pub struct Tried {
+    /// What it would choose, and which choices that come first cannot be carried out.
+    pub choice: Choice,
+    /// What it would say of the latter.
+    pub warnings: Vec<String>,
+}
+
+fn try_task(
+    task: &Task<'_>,
+    target: &Target,
+    records: &BestRecords,
+    registry: &Registry,
+    options: &model::Options,
+) -> Result<Tried, GenerateError> {
+    let outcome = carry_out(task, target, records, registry, options, |chosen| make(chosen, "kg"))?;
+    Ok(Tried { choice: outcome.choice, warnings: outcome.warnings })
+}
+
 /// The code of a workload on a target.
 enum Made {
     C(variant::Made),
     Cuda(cuda::Made),
 }
 
-/// A workload to generate, with the name of its module.
+/// Makes the code of a choice.
+fn make(chosen: &Chosen<'_>, prefix: &str) -> Result<Made, GenerateError> {
+    match chosen.target.cpu() {
+        Some(_) => variant::make(chosen, prefix).map(Made::C),
+        None => cuda::make(chosen).map(Made::Cuda),
+    }
+}
+
+/// How the spec and the options want templates to be chosen.
+fn choose_options(spec: &Spec, options: &Options) -> model::Options {
+    model::Options {
+        deny_fallback: options.choose.deny_fallback || spec.fallback == Fallback::Deny,
+        threads: spec.threads.and_then(|t| u32::try_from(t).ok()).or(options.choose.threads),
+        ..options.choose.clone()
+    }
+}
+
+/// A workload to generate.
 struct Task<'a> {
-    kernel: &'a KernelSpec,
-    workload: &'a WorkloadSpec,
+    /// The name of its function.
+    kernel: &'a str,
+    workload: &'a Workload,
+    /// The name of its module.
     name: String,
+    /// The file and the line that ask for it.
+    file: &'a str,
+    line: usize,
+}
+
+/// The workloads of a spec, in its order.
+fn tasks(spec: &Spec) -> Vec<Task<'_>> {
+    let named = names(spec).into_iter().zip(spec.workloads());
+    named
+        .map(|(name, (kernel, w))| Task {
+            kernel: &kernel.name,
+            workload: &w.workload,
+            name,
+            file: &spec.file,
+            line: w.line,
+        })
+        .collect()
 }
 
 /// The module names of all workloads: their own, or made from what they compute.
@@ -181,7 +265,13 @@ fn shape_key(key: &str) -> &str {
 }
 
 /// Puts the results together in the order of the spec.
-fn assemble(spec: &Spec, items: Vec<Task<'_>>, targets: usize, variants: Vec<Made>, options: &Options) -> Generated {
+fn assemble(
+    spec: &Spec,
+    items: Vec<Task<'_>>,
+    targets: usize,
+    variants: Vec<Outcome<Made>>,
+    options: &Options,
+) -> Generated {
     let mut generated = Generated::default();
     let mut prototypes = String::new();
     let mut functions: Vec<rust::Function> = vec![];
@@ -189,19 +279,18 @@ fn assemble(spec: &Spec, items: Vec<Task<'_>>, targets: usize, variants: Vec<Mad
     let report = &mut generated.report;
     for item in items {
         let (mut made, mut on_gpus) = (vec![], vec![]);
-        for variant in variants.by_ref().take(targets) {
-            match variant {
+        for mut variant in variants.by_ref().take(targets) {
+            report.rows.push(variant.row);
+            report.warnings.extend(variant.choice.refusals.iter().map(|r| r.to_string()));
+            report.warnings.append(&mut variant.warnings);
+            match variant.made {
                 Made::C(mut c) => {
                     generated.sources.append(&mut c.sources);
                     prototypes += &c.prototypes;
-                    report.rows.push(c.row);
-                    report.warnings.append(&mut c.warnings);
                     made.push(c.variant);
                 }
                 Made::Cuda(mut cuda) => {
                     generated.cuda.append(&mut cuda.sources);
-                    report.rows.push(cuda.row);
-                    report.warnings.append(&mut cuda.warnings);
                     on_gpus.push(cuda.variant);
                 }
             }
@@ -214,10 +303,10 @@ fn assemble(spec: &Spec, items: Vec<Task<'_>>, targets: usize, variants: Vec<Mad
             }
             CodePolicy::Compile => rust::Code::Compiled(made),
         };
-        let made = rust::Item { name: item.name, workload: item.workload.workload.clone(), code, cuda: on_gpus };
-        match functions.last_mut().filter(|f| f.name == item.kernel.name) {
+        let made = rust::Item { name: item.name, workload: item.workload.clone(), code, cuda: on_gpus };
+        match functions.last_mut().filter(|f| f.name == item.kernel) {
             Some(function) => function.items.push(made),
-            None => functions.push(rust::Function { name: item.kernel.name.clone(), items: vec![made] }),
+            None => functions.push(rust::Function { name: item.kernel.to_string(), items: vec![made] }),
         }
     }
     // Records that fit no level are named once a level; once is enough.

@@ -336,3 +336,115 @@ fn without_literals(text: &str) -> String {
     }
     out
 }
+
+/// A template whose kernels the verifier refuses: their reduction is a parallel loop.
+struct Racing;
+
+impl crate::templates::Template for Racing {
+    fn name(&self) -> &str {
+        "racing"
+    }
+
+    fn version(&self) -> u32 {
+        1
+    }
+
+    fn applies(&self, w: &Workload, t: &Target) -> Result<(), String> {
+        rows().applies(w, t)
+    }
+
+    fn space(&self, w: &Workload, t: &Target) -> Result<crate::space::Space, crate::templates::TemplateError> {
+        rows().space(w, t)
+    }
+
+    fn default_config(
+        &self,
+        w: &Workload,
+        t: &Target,
+    ) -> Result<crate::space::Config, crate::templates::TemplateError> {
+        rows().default_config(w, t)
+    }
+
+    fn cost(&self, _: &Workload, _: &Target, _: &crate::space::Config) -> f64 {
+        0.5
+    }
+
+    fn schedule(
+        &self,
+        w: &Workload,
+        t: &Target,
+        config: &crate::space::Config,
+    ) -> Result<crate::templates::Scheduled, crate::templates::TemplateError> {
+        let mut made = rows().schedule(w, t, config)?;
+        // All iterations of the reduction add to one element at the same time.
+        let kernel = &mut made.schedule.kernel;
+        let k = crate::ir::visit::loops(&kernel.body).iter().map(|l| l.var).find(|v| kernel.var(*v).name == "k");
+        let k = crate::ir::visit::find_loop_mut(&mut kernel.body, k.expect("a product has this loop"));
+        k.expect("it is there").kind = crate::ir::LoopKind::Parallel;
+        Ok(made)
+    }
+}
+
+fn rows() -> Rows {
+    Rows { name: "rows", version: 2, cost: 3.5 }
+}
+
+#[test]
+fn a_choice_that_is_refused_gives_way_to_the_next_with_a_warning_that_names_both() {
+    let spec = Spec::parse(SPEC, "kernels.toml").unwrap();
+    let both = Registry::empty().with(Racing).with(rows());
+    let made = generate(&spec, &BestRecords::new(), &both, &options(1)).unwrap();
+    assert!(made.report.rows.iter().all(|r| r.template == "rows v2"), "{:?}", made.report.rows);
+    let parts = [
+        "racing v1 with rows=[-1,1] cannot be used: the kernel is not valid",
+        "rows v2 with rows=[-1,1] takes its place",
+    ];
+    let names_both = |w: &String| parts.iter().all(|part| w.contains(part));
+    assert!(made.report.warnings.iter().any(names_both), "{:?}", made.report.warnings);
+    // A build that passes nothing over says nothing, and one with nothing else to choose fails.
+    assert!(run("kernels.toml", &options(1)).unwrap().report.warnings.is_empty());
+    let errors = generate(&spec, &BestRecords::new(), &Registry::empty().with(Racing), &options(1)).unwrap_err();
+    assert!(errors[0].to_string().contains("racing v1 with rows=[-1,1] on"), "{}", errors[0]);
+    // What `check` does is the same.
+    let targets = [Target::find("x86-64-v3").unwrap()];
+    let tried = dry_run(&spec, &targets, &BestRecords::new(), &both, &options(2));
+    for tried in tried {
+        let tried = tried.unwrap();
+        assert_eq!(tried.choice.template, "rows");
+        assert!(tried.choice.unusable.iter().all(|p| p.choice.starts_with("racing v1")));
+        assert!(!tried.warnings.is_empty());
+    }
+}
+
+#[test]
+fn a_record_that_is_refused_warns_and_gives_way_unless_fallback_is_denied() {
+    let spec = Spec::parse(SPEC, "kernels.toml").unwrap();
+    let target = Target::find("x86-64-v3").unwrap();
+    let workload = &spec.kernels[0].workloads[1].workload;
+    let space = crate::templates::Template::space(&Racing, workload, target).unwrap();
+    let mut records = BestRecords::new();
+    records.insert(crate::records::Record {
+        workload: workload.key(),
+        target: target.name.clone(),
+        device: "CPU".into(),
+        threads: 1,
+        template: "racing".into(),
+        template_version: 1,
+        space: space.fingerprint(),
+        config: space.get(0).unwrap(),
+        time_us: 1.5,
+        gflops: 43.7,
+        core_gflops: None,
+        floor_us: None,
+        max_error: 0.0,
+        verified: true,
+        generator: "0.1.0".into(),
+    });
+    let both = Registry::empty().with(rows()).with(Racing);
+    let tried = try_workload(workload, target, &records, &both, &model::Options::default()).unwrap();
+    assert_eq!(tried.choice.template, "rows");
+    assert!(tried.warnings[0].contains("(exact record "), "{}", tried.warnings[0]);
+    let deny = model::Options { deny_fallback: true, ..model::Options::default() };
+    let error = try_workload(workload, target, &records, &both, &deny).unwrap_err();
+    assert!(error.to_string().contains("racing v1"), "{error}");
+}

@@ -1,17 +1,14 @@
-//! One workload on one CPU level: choose, schedule, verify, lower, emit C.
+//! A choice for one workload on one CPU level: verify, lower, emit C.
 
-use super::chosen::{Place, choose};
+use super::chosen::{Chosen, Place};
 use super::error::Cause;
-use super::{GenerateError, Options, Row, Source, Task};
+use super::{GenerateError, Source};
 use crate::emit::c::{self, COptions, CSource, Isa};
 use crate::emit::rust;
 use crate::ir::{Access, Kernel};
 use crate::lower::lower_for;
-use crate::records::BestRecords;
-use crate::spec::Spec;
 use crate::stable::fnv1a;
 use crate::target::Target;
-use crate::templates::Registry;
 use crate::toolchain::FLAGS;
 
 /// What there is of a workload on a level.
@@ -19,24 +16,16 @@ pub(super) struct Made {
     pub(super) variant: rust::Variant,
     pub(super) sources: Vec<Source>,
     pub(super) prototypes: String,
-    pub(super) row: Row,
-    pub(super) warnings: Vec<String>,
 }
 
-pub(super) fn make(
-    task: &Task<'_>,
-    target: &Target,
-    records: &BestRecords,
-    registry: &Registry,
-    options: &Options,
-    spec: &Spec,
-) -> Result<Made, GenerateError> {
-    let chosen = choose(task, target, records, registry, options, spec)?;
+/// Makes C of a choice; `prefix` is what its symbols start with.
+pub(super) fn make(chosen: &Chosen<'_>, prefix: &str) -> Result<Made, GenerateError> {
+    let target = chosen.target;
     let isa = Isa::of_target(&target.name).map_err(|error| chosen.place.fault(Cause::Emit(error)))?;
     let emit = |kernel: &Kernel, symbol: String, what: &str| -> Result<CSource, GenerateError> {
         emit(kernel, COptions { isa, symbol, comment: chosen.comment(what) }, target, &chosen.place)
     };
-    let symbol = format!("{}_{}", options.prefix, chosen.stem);
+    let symbol = format!("{prefix}_{}", chosen.stem);
     let main = emit(&chosen.kernel, symbol.clone(), &chosen.title())?;
     let stem = chosen.file_stem();
     let mut sources = vec![source(&main, &stem, target)];
@@ -50,7 +39,7 @@ pub(super) fn make(
         packs.push((*position, rust::Pack { bytes: packed.extent_bytes(), program: program(&pack.kernel, &c) }));
     }
     let variant = rust::Variant { isa, program: program(&chosen.kernel, &main), packs, choice: chosen.summary() };
-    Ok(Made { variant, sources, prototypes, row: chosen.row(), warnings: chosen.warnings() })
+    Ok(Made { variant, sources, prototypes })
 }
 
 /// Verifies, lowers and emits a kernel. To the symbol in the options it adds a hash of the code.

@@ -14,7 +14,7 @@ pub mod roofline;
 #[cfg(feature = "cli")]
 pub(crate) use nearby::neighbours;
 
-use crate::records::{BestRecords, Choice, Found, Lookup, Offer, Origin, PassedOver, Query, Refusal, lookup};
+use crate::records::{BestRecords, Choice, Found, Lookup, Offer, Origin, PassedOver, Query, Refusal, Unusable, lookup};
 use crate::space::{Config, Space};
 use crate::target::Target;
 use crate::templates::{Registry, Template, TemplateError};
@@ -106,7 +106,8 @@ pub struct Candidate {
     pub predicted_us: f64,
 }
 
-/// Chooses a template and a config. See the module's text for the order.
+/// Chooses a template and a config. See the module's text for the order. A template that fails on the workload is passed
+/// over if there is another one.
 pub fn choose(
     registry: &Registry,
     workload: &Workload,
@@ -114,11 +115,27 @@ pub fn choose(
     records: &BestRecords,
     options: &Options,
 ) -> Result<Choice, ModelError> {
+    let mut defects = vec![];
+    let choice = choose_usable(registry, workload, target, records, options, &mut defects)?;
+    let mut all: Vec<Unusable> = defects.iter().filter_map(unusable).collect();
+    all.dedup();
+    Ok(Choice { unusable: all, ..choice })
+}
+
+/// The same; what templates fail on goes into `defects`.
+fn choose_usable(
+    registry: &Registry,
+    workload: &Workload,
+    target: &Target,
+    records: &BestRecords,
+    options: &Options,
+    defects: &mut Vec<ModelError>,
+) -> Result<Choice, ModelError> {
     let templates = templates_for(registry, workload, target, options)?;
-    let Lookup { found, refusals } = recorded(&templates, workload, target, records, options)?;
+    let Lookup { found, refusals } = recorded(&templates, workload, target, records, options, defects);
     let of_record = |found: Found, refusals| {
         let Found { record, config, origin } = found;
-        Choice { template: record.template, config, origin, refusals, passed_over: None }
+        Choice { template: record.template, config, origin, refusals, passed_over: None, unusable: vec![] }
     };
     let foreign = match found {
         // Whoever denies fallbacks wants what was measured somewhere, whatever a model says of it.
@@ -128,10 +145,10 @@ pub fn choose(
     if options.deny_fallback {
         return Err(ModelError::NoRecord { workload: workload.key(), target: target.name.clone(), refusals });
     }
-    let unrecorded = unrecorded(&templates, workload, target, records, options);
+    let unrecorded = unrecorded(&templates, workload, target, records, options, defects);
     let Some(found) = foreign else {
         let Unrecorded { template, config, origin } = unrecorded?;
-        return Ok(Choice { template, config, origin, refusals, passed_over: None });
+        return Ok(Choice { template, config, origin, refusals, passed_over: None, unusable: vec![] });
     };
     // Where nothing else can be had, the record is not held against anything.
     let Ok(Unrecorded { template, config, origin }) = unrecorded else { return Ok(of_record(found, refusals)) };
@@ -141,7 +158,7 @@ pub fn choose(
         Some((predicted_us, default_us)) => {
             let Found { record, origin: of, .. } = found;
             let passed_over = PassedOver { template: record.template, origin: of, predicted_us, default_us };
-            Choice { template, config, origin, refusals, passed_over: Some(passed_over) }
+            Choice { template, config, origin, refusals, passed_over: Some(passed_over), unusable: vec![] }
         }
     })
 }
@@ -159,17 +176,22 @@ fn unrecorded(
     target: &Target,
     records: &BestRecords,
     options: &Options,
+    defects: &mut Vec<ModelError>,
 ) -> Result<Unrecorded, ModelError> {
-    if let Some(found) = nearby::learned(templates, workload, target, records, options)? {
+    if let Some(found) = nearby::learned(templates, workload, target, records, options, defects) {
         let nearby::Learned { template, config, predicted_us, records } = found;
         return Ok(Unrecorded { template, config, origin: Origin::Model { predicted_us, records } });
     }
     let mut reasons = vec![];
-    match cheapest(templates, workload, target, &mut reasons)? {
+    match cheapest(templates, workload, target, &mut reasons, defects) {
         Some(Candidate { template, config, predicted_us }) => {
             Ok(Unrecorded { template, config, origin: Origin::Analytic { predicted_us } })
         }
-        None => Err(ModelError::NoTemplate { workload: workload.key(), target: target.name.clone(), reasons }),
+        None => Err(defects.first().cloned().unwrap_or_else(|| ModelError::NoTemplate {
+            workload: workload.key(),
+            target: target.name.clone(),
+            reasons,
+        })),
     }
 }
 
@@ -179,19 +201,21 @@ fn cheapest(
     workload: &Workload,
     target: &Target,
     reasons: &mut Vec<(String, String)>,
-) -> Result<Option<Candidate>, ModelError> {
+    defects: &mut Vec<ModelError>,
+) -> Option<Candidate> {
     let mut best: Option<Candidate> = None;
     for template in templates {
-        match default_of(*template, workload, target)? {
-            Ok(candidate) => {
+        match default_of(*template, workload, target) {
+            Ok(Ok(candidate)) => {
                 if best.as_ref().is_none_or(|b| candidate.predicted_us.total_cmp(&b.predicted_us).is_lt()) {
                     best = Some(candidate);
                 }
             }
-            Err(reason) => reasons.push((template.name().to_string(), reason)),
+            Ok(Err(reason)) => reasons.push((template.name().to_string(), reason)),
+            Err(defect) => defects.push(defect),
         }
     }
-    Ok(best)
+    best
 }
 
 /// By how much more a model may hold against a record of another target than it did on the record's own.
@@ -214,7 +238,7 @@ fn beaten_by_default(
     let here = (of_record.cost(workload, target, &found.config), of_default.cost(workload, target, config));
     let there = Target::find(&found.record.target).and_then(|there| {
         let able: Vec<&dyn Template> = registry.iter().filter(|t| t.applies(workload, there).is_ok()).collect();
-        let default = cheapest(&able, workload, there, &mut vec![]).ok()??;
+        let default = cheapest(&able, workload, there, &mut vec![], &mut vec![])?;
         Some(of_record.cost(workload, there, &found.config) / default.predicted_us)
     });
     // A default that is faster there than the record was a fault of the model, which says as much here.
@@ -223,11 +247,74 @@ fn beaten_by_default(
     beaten.then_some(here)
 }
 
+fn unusable(defect: &ModelError) -> Option<Unusable> {
+    match defect {
+        ModelError::Template { template, error, .. } => {
+            Some(Unusable { choice: template.clone(), reason: error.to_string() })
+        }
+        _ => None,
+    }
+}
+
+/// What may take the place of a choice that cannot be carried out, the best first: the default of its template and the
+/// cheapest of a few other configs, then the defaults of the other templates, cheapest first, and at the end all configs of
+/// the templates that run everything.
+pub fn instead_of<'a>(
+    refused: &Choice,
+    registry: &'a Registry,
+    workload: &'a Workload,
+    target: &'a Target,
+    options: &Options,
+) -> impl Iterator<Item = Choice> + use<'a> {
+    /// Configs that are drawn from the space of the refused template, and those of them that are tried.
+    const DRAWN: usize = 64;
+    const TRIED: usize = 3;
+    let templates = templates_for(registry, workload, target, options).unwrap_or_default();
+    let priced = |template: &dyn Template, config: Config| Candidate {
+        predicted_us: template.cost(workload, target, &config),
+        template: template.name().to_string(),
+        config,
+    };
+    let sort = |all: &mut Vec<Candidate>| all.sort_by(|a, b| a.predicted_us.total_cmp(&b.predicted_us));
+    let mut all = vec![];
+    if let Some(own) = templates.iter().find(|t| t.name() == refused.template) {
+        all.extend(default_of(*own, workload, target).ok().and_then(Result::ok));
+        if let Ok(space) = own.space(workload, target) {
+            let mut drawn: Vec<_> = space.sample(1).take(DRAWN).map(|(_, config)| priced(*own, config)).collect();
+            sort(&mut drawn);
+            all.extend(drawn.into_iter().take(TRIED));
+        }
+    }
+    let others = templates.iter().filter(|t| t.name() != refused.template);
+    let mut others: Vec<_> =
+        others.filter_map(|t| default_of(*t, workload, target).ok().and_then(Result::ok)).collect();
+    sort(&mut others);
+    all.extend(others);
+    for plain in templates.iter().filter(|t| LAST_RESORTS.contains(&t.name())) {
+        if let Ok(space) = plain.space(workload, target) {
+            all.extend((0..space.range_len()).filter_map(|i| space.get(i)).map(|config| priced(*plain, config)));
+        }
+    }
+    let mut tried = vec![(refused.template.clone(), refused.config.clone())];
+    all.into_iter().filter_map(move |Candidate { template, config, predicted_us }| {
+        let this = (template.clone(), config.clone());
+        if tried.contains(&this) {
+            return None;
+        }
+        tried.push(this);
+        let origin = Origin::Analytic { predicted_us };
+        Some(Choice { template, config, origin, refusals: vec![], passed_over: None, unusable: vec![] })
+    })
+}
+
+/// The templates that run every workload.
+const LAST_RESORTS: [&str; 2] = ["plain", "plain_cuda"];
+
 /// The default of every template that applies and has one, cheapest first: what [`choose`] compares when there is no record.
 pub fn candidates(registry: &Registry, workload: &Workload, target: &Target) -> Result<Vec<Candidate>, ModelError> {
     let templates = templates_for(registry, workload, target, &Options::default())?;
-    let defaults = templates.into_iter().map(|t| default_of(t, workload, target)).collect::<Result<Vec<_>, _>>()?;
-    let mut all: Vec<Candidate> = defaults.into_iter().flatten().collect();
+    let defaults = templates.into_iter().map(|t| default_of(t, workload, target));
+    let mut all: Vec<Candidate> = defaults.filter_map(|d| d.ok().and_then(Result::ok)).collect();
     all.sort_by(|a, b| a.predicted_us.total_cmp(&b.predicted_us));
     Ok(all)
 }
@@ -283,16 +370,20 @@ fn recorded(
     target: &Target,
     records: &BestRecords,
     options: &Options,
-) -> Result<Lookup, ModelError> {
+    defects: &mut Vec<ModelError>,
+) -> Lookup {
     let key = workload.key();
     // Spaces are not made for workloads that nobody measured.
     if !records.iter().any(|(_, r)| r.workload == key) {
-        return Ok(Lookup { found: None, refusals: vec![] });
+        return Lookup { found: None, refusals: vec![] };
     }
-    let spaces: Vec<(&dyn Template, Space)> = templates
-        .iter()
-        .map(|t| t.space(workload, target).map(|s| (*t, s)).map_err(|e| failed(*t, workload, e)))
-        .collect::<Result<_, _>>()?;
+    let mut spaces: Vec<(&dyn Template, Space)> = vec![];
+    for t in templates {
+        match t.space(workload, target) {
+            Ok(space) => spaces.push((*t, space)),
+            Err(error) => defects.push(failed(*t, workload, error)),
+        }
+    }
     let offers: Vec<Offer<'_>> =
         spaces.iter().map(|(t, space)| Offer { template: t.name(), version: t.version(), space }).collect();
     let related = related_targets(target);
@@ -303,7 +394,7 @@ fn recorded(
         device: options.device.as_deref(),
         threads: options.threads,
     };
-    Ok(lookup(records, &query, &offers))
+    lookup(records, &query, &offers)
 }
 
 /// Targets whose records may serve for another: the other levels of a CPU's architecture, the nearest first, and the
@@ -540,9 +631,13 @@ mod tests {
         assert!(choose(&registry().with(limit()), &w, target(), &lesson, &options).is_ok());
         let error = choose(&Registry::empty().with(limit()), &w, target(), &none, &options).unwrap_err();
         assert!(error.to_string().ends_with("on x86-64-v3 (none: the grid is too small)"), "{error}");
-        // What is wrong with the template itself is said.
+        // What is wrong with the template itself is said, and ends nothing where another one works.
         let wrong = Unfit(|| TemplateError::Config(crate::space::ConfigError::Missing { knob: "rows".into() }));
-        let error = choose(&registry().with(wrong), &w, target(), &none, &options).unwrap_err();
+        let choice = choose(&registry().with(wrong), &w, target(), &none, &options).unwrap();
+        let over = Unusable { choice: "none".into(), reason: "the config has no value for the knob `rows`".into() };
+        assert_eq!((choice.template.as_str(), choice.unusable), ("fast", vec![over]));
+        let wrong = Unfit(|| TemplateError::Config(crate::space::ConfigError::Missing { knob: "rows".into() }));
+        let error = choose(&Registry::empty().with(wrong), &w, target(), &none, &options).unwrap_err();
         assert!(error.to_string().contains("the template none failed"), "{error}");
     }
 

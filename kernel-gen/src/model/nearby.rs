@@ -10,7 +10,7 @@
 //!
 //! Everything is a pure function of workload, target and records, and costs a few hundred evaluations of cost functions.
 
-use super::{ModelError, Options, default_of, failed};
+use super::{ModelError, Options, default_of};
 use crate::records::{BestRecords, Preference, Record};
 use crate::space::{Config, Space, Value};
 use crate::target::Target;
@@ -79,10 +79,11 @@ pub(super) fn learned(
     target: &Target,
     records: &BestRecords,
     options: &Options,
-) -> Result<Option<Learned>, ModelError> {
+    defects: &mut Vec<ModelError>,
+) -> Option<Learned> {
     let lessons = lessons(templates, workload, target, records, options);
     let mut best: Option<Proposal> = None;
-    for proposal in proposals(templates, workload, target, &lessons)? {
+    for proposal in proposals(templates, workload, target, &lessons, defects) {
         // Of equal ones the first: a template's default stands before what is adapted to it.
         if best.as_ref().is_none_or(|b| proposal.predicted_us < b.predicted_us) {
             best = Some(proposal);
@@ -90,7 +91,7 @@ pub(super) fn learned(
     }
     let records = lessons.len();
     let learned = |Proposal { template, config, predicted_us }| Learned { template, config, predicted_us, records };
-    Ok(best.filter(|b| b.predicted_us.is_finite()).map(learned))
+    best.filter(|b| b.predicted_us.is_finite()).map(learned)
 }
 
 /// A config that may be chosen.
@@ -106,10 +107,11 @@ fn proposals(
     workload: &Workload,
     target: &Target,
     lessons: &[Lesson<'_>],
-) -> Result<Vec<Proposal>, ModelError> {
+    defects: &mut Vec<ModelError>,
+) -> Vec<Proposal> {
     let mut all = vec![];
     // How far the cost functions are off where they were measured, whatever the template.
-    let Some(common) = mean(lessons.iter().map(|l| (l.weight(), l.ratio()))) else { return Ok(all) };
+    let Some(common) = mean(lessons.iter().map(|l| (l.weight(), l.ratio()))) else { return all };
     for template in templates {
         let own: Vec<&Lesson<'_>> = lessons.iter().filter(|l| l.record.template == template.name()).collect();
         let factor = mean(own.iter().map(|l| (l.weight(), l.ratio()))).unwrap_or(common);
@@ -124,13 +126,20 @@ fn proposals(
             let ratio = if is_record { least } else { factor.max(least + SEARCHED) };
             Some((l.weight(), ratio))
         }));
-        let Ok(default) = default_of(*template, workload, target)? else { continue };
+        let default = match default_of(*template, workload, target) {
+            Ok(Ok(default)) => default,
+            Ok(Err(_)) => continue,
+            Err(defect) => {
+                defects.push(defect);
+                continue;
+            }
+        };
         let predicted_us = default.predicted_us * of_default.unwrap_or(factor).exp();
         all.push(Proposal { template: default.template, config: default.config, predicted_us });
         if own.is_empty() {
             continue;
         }
-        let space = template.space(workload, target).map_err(|e| failed(*template, workload, e))?;
+        let Ok(space) = template.space(workload, target) else { continue };
         for lesson in own {
             if let Some(config) = adapted(&space, &lesson.config) {
                 let said = template.cost(workload, target, &config);
@@ -140,7 +149,7 @@ fn proposals(
             }
         }
     }
-    Ok(all)
+    all
 }
 
 /// The weighted mean of the ratios, which are logarithms; none if there is none.

@@ -194,6 +194,8 @@ pub struct Choice {
     pub refusals: Vec<Refusal>,
     /// A record of another target that might have been used, and that the default was preferred to.
     pub passed_over: Option<PassedOver>,
+    /// Better choices that cannot be carried out, with the reason. Never silent either.
+    pub unusable: Vec<Unusable>,
 }
 
 /// A record of another target that lost against what is chosen without it.
@@ -214,6 +216,15 @@ impl fmt::Display for PassedOver {
         let PassedOver { template, origin, predicted_us, default_us } = self;
         write!(f, "{template} by {origin}: here {predicted_us:.1} us expected, {default_us:.1} us of the default")
     }
+}
+
+/// A template's default or a config that would have been chosen, but cannot be carried out: a defect of the template.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Unusable {
+    /// The template, with its version and config where they are known.
+    pub choice: String,
+    /// Why it cannot be carried out.
+    pub reason: String,
 }
 
 /// A record that may not be used.

@@ -30,7 +30,7 @@ mod trial;
 
 pub use best::{ARTIFACTS, BestRecords};
 pub(crate) use lookup::Preference;
-pub use lookup::{Choice, Found, Lookup, Offer, Origin, PassedOver, Query, Refusal, lookup};
+pub use lookup::{Choice, Found, Lookup, Offer, Origin, PassedOver, Query, Refusal, Unusable, lookup};
 pub use matrix::{Mismatch, Purpose, RULES, Rule, Verdict};
 #[cfg(feature = "tune")]
 use text::not_plain;
