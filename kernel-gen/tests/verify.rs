@@ -109,3 +109,46 @@ fn the_shared_memory_products_compute_the_product() {
         }
     }
 }
+
+/// Kernels in pairs, a wrong one and its twin, with what the verifier and the interpreter have to say of each.
+#[test]
+fn litmus_kernels_are_judged_as_their_files_say() {
+    let files = files("litmus");
+    let (mut wrong, mut failures) = (0, vec![]);
+    for (path, text) in &files {
+        let name = path.file_stem().unwrap().to_string_lossy().into_owned();
+        let kernel = parse(text).unwrap_or_else(|e| panic!("{}:{e}", path.display()));
+        let says = |key: &str| header(text, key).unwrap_or_else(|| panic!("{name}: `{key}` is not stated"));
+        let limits = match says("target") {
+            "cpu" => Limits::cpu(),
+            "cuda" => Limits::cuda(),
+            other => panic!("{name}: target {other}"),
+        };
+        let verified = verify(kernel.clone(), &limits);
+        let ran = interp::run(&kernel, &interp::seeded_inputs(&kernel, 1), Mode::Declared);
+        let found = match &ran {
+            Ok(_) => "passes",
+            Err(e) => e.cause.kind(),
+        };
+        let agrees = match &verified {
+            Ok(_) => says("verifier") == "passes",
+            Err(faults) => faults.iter().any(|f| f.kind.name() == says("verifier")),
+        };
+        let told = match &verified {
+            Ok(v) => v.depth().to_string(),
+            Err(faults) => faults.iter().map(ToString::to_string).collect::<Vec<_>>().join("; "),
+        };
+        println!("{name}: {told}; interpreter: {found}");
+        if !agrees || found != says("interpreter") {
+            failures.push(format!("{name}: verifier: {told}; interpreter: {ran:?}"));
+        }
+        if let (Some(depth), Ok(v)) = (header(text, "depth"), &verified)
+            && v.depth().launches.iter().map(ToString::to_string).collect::<Vec<_>>() != [depth]
+        {
+            failures.push(format!("{name}: the depth is {told}"));
+        }
+        wrong += usize::from(says("verifier") != "passes");
+    }
+    assert!(failures.is_empty(), "{} failures\n{}", failures.len(), failures.join("\n"));
+    assert!(files.len() >= 60 && wrong * 2 == files.len(), "{wrong} of {} are wrong", files.len());
+}

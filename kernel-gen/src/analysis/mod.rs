@@ -6,5 +6,6 @@ pub mod footprint;
 pub(crate) mod mbarrier;
 pub(crate) mod order;
 pub mod range;
+pub(crate) mod remote;
 pub mod simplify;
 pub mod verify;

@@ -89,6 +89,7 @@ impl Machine<'_> {
                 let stop = self.advance(t)?;
                 if stop == Stop::Halt {
                     self.check_stores(t).map_err(|trap| (trap, self.place(t, t.pc)))?;
+                    self.check_reached(t).map_err(|trap| (trap, self.place(t, t.pc)))?;
                 }
                 states[i] = State::At(stop);
             }

@@ -89,6 +89,13 @@ pub enum Cause {
         /// Which thread.
         thread: String,
     },
+    /// Memory of a block is reached from another one that it does not wait for before it ends.
+    EndedBlock {
+        /// Who ends, or reaches.
+        thread: String,
+        /// What the other one does.
+        other: String,
+    },
     /// A barrier is used in a way that it is not made for.
     Misuse(String),
     /// A barrier that is not inside a thread block.
@@ -134,6 +141,7 @@ impl Cause {
             Cause::Unfinished { .. } => "read of unwritten memory",
             Cause::Unfenced { .. } => "missing fence",
             Cause::UnfinishedStore { .. } => "unfinished store",
+            Cause::EndedBlock { .. } => "reach into an ended block",
             Cause::ForeignElement { .. } => "fragment element of another thread",
             Cause::Misuse(_) => "barrier misuse",
             Cause::BarrierOutsideBlock => "barrier outside a block",
@@ -176,6 +184,7 @@ impl fmt::Display for Cause {
             Cause::ForeignElement { buffer, index, thread } => {
                 write!(f, "{thread} touches {buffer}{index:?}, which another thread holds")
             }
+            Cause::EndedBlock { thread, other } => write!(f, "{thread} {other}, with no `barrier cluster` behind"),
             Cause::Misuse(detail) => f.write_str(detail),
             Cause::BarrierOutsideBlock => f.write_str("only the threads of a block can wait for each other"),
             Cause::UnwrittenOutput { buffer, index } => {

@@ -5,6 +5,7 @@ use super::machine::{Machine, Stop, Thread, Trap};
 use super::program::{Launch, Linear, Memory, Slot};
 use crate::analysis::mbarrier::Mbarrier;
 use crate::analysis::order::{ActorId, Agent, Clash, Order, Role, Sizes};
+use crate::analysis::remote::Remote;
 use crate::ir::{BufferId, Group, Unit, row_major};
 
 /// A tile, ready to run.
@@ -130,6 +131,7 @@ pub(super) enum GpuOp {
 pub(super) struct Cluster {
     pub(super) order: Order,
     pub(super) mbarriers: Vec<Mbarrier>,
+    pub(super) remote: Remote,
     /// First mbarrier of each buffer, in the block with rank 0.
     first: Vec<usize>,
     /// Mbarriers and threads of a block.
@@ -156,7 +158,17 @@ impl Cluster {
         let warpgroups = threads.div_ceil(128) * blocks;
         let sizes = Sizes { threads: threads * blocks, lanes: 32, warpgroups, mbarriers: per_block * blocks };
         let order = Order::new(sizes, machine.p.pool, region);
-        Cluster { order, mbarriers: vec![], first, per_block, threads, blocks, block: launch.block, number: 0 }
+        Cluster {
+            order,
+            mbarriers: vec![],
+            remote: Remote::default(),
+            first,
+            per_block,
+            threads,
+            blocks,
+            block: launch.block,
+            number: 0,
+        }
     }
 
     /// Starts the next cluster.
@@ -164,6 +176,7 @@ impl Cluster {
         self.number = number;
         self.order.start(number);
         self.mbarriers = vec![Mbarrier::default(); self.per_block * self.blocks];
+        self.remote = Remote::new(self.blocks, self.threads);
     }
 
     /// The number of a thread's warpgroup.
@@ -440,6 +453,7 @@ impl Machine<'_> {
             let cluster = self.cluster();
             let (actor, step) = (cluster.order.actor(Role::Loads(slot)), cluster.mbarriers[slot].phase + 1);
             let agent = Agent { first: t.actor, threads: 1, actor, step, engine: false };
+            self.reach(t, rank, actor, step)?;
             for (d, from) in dst.offsets.iter().zip(&values) {
                 let v = match from {
                     Some(at) => self.read_by(t, &agent, src.buffer, *at)?,
@@ -451,6 +465,27 @@ impl Machine<'_> {
             cluster.mbarriers[slot].load(&mut cluster.order, t.actor, bytes);
         }
         Ok(())
+    }
+
+    /// Something of a thread's reaches the memory of a block.
+    fn reach(&mut self, t: &Thread, rank: usize, actor: ActorId, step: u32) -> Result<(), Trap> {
+        let cluster = self.cluster();
+        if rank == t.actor / cluster.threads || cluster.remote.reach(rank, actor, step) {
+            return Ok(());
+        }
+        let other = format!("reaches the memory of {}, which may have ended", cluster.block_name(rank));
+        Err(Box::new(Cause::EndedBlock { thread: cluster.thread_name(t.actor), other }))
+    }
+
+    /// A thread ends: the last of a block must know of what was done to the block's memory, or another one that ended.
+    pub(super) fn check_reached(&mut self, t: &Thread) -> Result<(), Trap> {
+        let cluster = self.cluster();
+        let clock = cluster.order.clock(t.actor);
+        let Some(actor) = cluster.remote.end(t.actor / cluster.threads, clock) else { return Ok(()) };
+        let cluster = self.cluster.as_ref().expect("set above");
+        let by = cluster.actor_name(self, actor);
+        let other = format!("ends, the last of its block, but nobody there has waited for {by}");
+        Err(Box::new(Cause::EndedBlock { thread: cluster.thread_name(t.actor), other }))
     }
 
     /// The rank that a register holds.
@@ -474,6 +509,7 @@ impl Machine<'_> {
         let cluster = self.cluster();
         let (actor, step) = (cluster.order.actor(Role::Loads(slot)), cluster.mbarriers[slot].phase + 1);
         let agent = Agent { first: t.actor, threads: 1, actor, step, engine: false };
+        self.reach(t, rank, actor, step)?;
         for (offset, value) in dst.offsets.iter().zip(values) {
             self.write_by(t, &agent, dst.buffer, to + offset, t.floats[*value as usize])?;
         }
@@ -576,6 +612,10 @@ impl Machine<'_> {
             return Ok(true);
         }
         self.check_made(t, on, slot)?;
+        if matches!(act, MbarrierAct::Arrive(Some(_))) {
+            let own = self.cluster().order.thread(t.actor);
+            self.reach(t, rank, own.actor, own.step)?;
+        }
         let cluster = self.cluster();
         let barrier = &mut cluster.mbarriers[slot];
         let bytes = match act {

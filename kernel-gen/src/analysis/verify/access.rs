@@ -43,7 +43,17 @@ pub(super) struct Site<'k> {
     pub(super) lanes: Option<(VarId, i64)>,
     pub(super) stmt: &'k Stmt,
     pub(super) loops: Vec<&'k For>,
+    pub(super) branches: Vec<Branch<'k>>,
     pub(super) facts: Facts,
+}
+
+/// A branch of an `if` around an access.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Branch<'k> {
+    pub(super) stmt: &'k Stmt,
+    pub(super) truth: bool,
+    /// How many of the facts' conditions are those of this branch and of what is around it.
+    pub(super) guards: usize,
 }
 
 /// Pseudo variables: behind those of the kernel, the lane, then for each dimension one of tiles and one of merged
@@ -95,6 +105,7 @@ pub(super) fn collect<'k>(kernel: &'k Kernel, faults: &mut Vec<Fault>) -> Vec<Si
         inlined: BTreeMap::new(),
         vectors: BTreeMap::new(),
         loops: vec![],
+        branches: vec![],
         facts: Facts::default(),
         sites: vec![],
         kernel,
@@ -115,6 +126,7 @@ struct Collector<'k, 'f> {
     /// Lanes of vector `let`s.
     vectors: BTreeMap<VarId, u16>,
     loops: Vec<&'k For>,
+    branches: Vec<Branch<'k>>,
     facts: Facts,
     sites: Vec<Site<'k>>,
 }
@@ -179,8 +191,13 @@ impl<'k> Collector<'k, '_> {
             Stmt::If { cond, then, otherwise } => {
                 self.expr(s, cond);
                 let cond = self.plain(cond);
-                self.under(&cond, true, |c| c.block(then));
-                self.under(&cond, false, |c| c.block(otherwise));
+                for (truth, block) in [(true, then), (false, otherwise)] {
+                    self.under(&cond, truth, |c| {
+                        c.branches.push(Branch { stmt: s, truth, guards: c.facts.guards.len() });
+                        c.block(block);
+                        c.branches.pop();
+                    });
+                }
             }
             Stmt::Let { var, value } => {
                 self.expr(s, value);
@@ -313,8 +330,8 @@ impl<'k> Collector<'k, '_> {
             Some((_, last)) if index.iter().any(|e| e.mentions(lane)) => Some((lane, last + 1)),
             _ => None,
         };
-        let loops = self.loops.clone();
-        self.sites.push(Site { buffer, touch, index, clipped: false, lanes, stmt, loops, facts });
+        let (loops, branches) = (self.loops.clone(), self.branches.clone());
+        self.sites.push(Site { buffer, touch, index, clipped: false, lanes, stmt, loops, branches, facts });
     }
 
     /// The expression with integer `let`s inlined and every vector replaced by its lane.

@@ -1,4 +1,4 @@
-//! Every element of an output is written, and nothing is read that nobody wrote.
+//! Every element of an output is written.
 
 use super::access::{Pseudo, Site, Touch};
 use super::batch::Program;
@@ -19,35 +19,6 @@ pub(super) fn check(kernel: &Kernel, sites: &[Site], faults: &mut Vec<Fault>) {
             faults.extend(output(kernel, *b, sites));
         }
     }
-    for (i, b) in kernel.buffers.iter().enumerate() {
-        let id = BufferId(i as u32);
-        let given = kernel.is_param(id) && b.access != Access::Write;
-        if !given {
-            faults.extend(first_use(kernel, id, sites));
-        }
-    }
-}
-
-/// The first read stands behind a write, or in a loop with one.
-fn first_use(kernel: &Kernel, id: BufferId, sites: &[Site]) -> Option<Fault> {
-    let read = sites.iter().position(|s| s.buffer == id && s.touch.reads())?;
-    let starts = |s: &Site| s.buffer == id && matches!(s.touch, Touch::Write | Touch::Start);
-    let loops = &sites[read].loops;
-    let before = sites.iter().enumerate().any(|(i, s)| {
-        starts(s) && (i < read || s.loops.first().is_some_and(|l| loops.first().is_some_and(|m| l.var == m.var)))
-    });
-    if before {
-        return None;
-    }
-    let name = &kernel.buffer(id).name;
-    Some(Fault::at(
-        kernel,
-        loops,
-        sites[read].stmt,
-        FaultKind::UnwrittenRead,
-        format!("{name} is read, but nothing has written it"),
-        format!("initialise {name} before"),
-    ))
 }
 
 /// An output with elements that no statement writes, or cannot be shown to.
@@ -60,7 +31,23 @@ fn output(kernel: &Kernel, id: BufferId, sites: &[Site]) -> Option<Fault> {
         let cause = format!("nothing writes the output {}", b.name);
         return Some(Fault::whole(FaultKind::UnwrittenOutput, cause, mend));
     }
-    let fresh = Pseudo::new(kernel).free(b.shape.len());
+    let found = hole(kernel, &writes, &b.shape, MOST_ELEMENTS);
+    let (cause, site) = match found {
+        Ok(None) => return None,
+        Ok(Some(index)) => (format!("nothing writes {}{index:?}", b.name), writes[0]),
+        Err(Unknown) => (format!("not every element of the output {} can be shown to be written", b.name), writes[0]),
+    };
+    Some(Fault::at(kernel, &site.loops, site.stmt, FaultKind::UnwrittenOutput, cause, mend))
+}
+
+/// Whether each element is written, by accesses that are to be run to their ends.
+pub(super) fn is_whole(kernel: &Kernel, writes: &[&Site], shape: &[i64]) -> bool {
+    !writes.is_empty() && matches!(hole(kernel, writes, shape, FEW_ELEMENTS), Ok(None))
+}
+
+/// The first element that none of the accesses writes, where no group of dimensions has more than `most` elements.
+fn hole(kernel: &Kernel, writes: &[&Site], shape: &[i64], most: i64) -> Result<Option<Vec<i64>>, Unknown> {
+    let fresh = Pseudo::new(kernel).free(shape.len());
     let apart: Vec<Site> = writes
         .iter()
         .map(|site| {
@@ -70,19 +57,11 @@ fn output(kernel: &Kernel, id: BufferId, sites: &[Site]) -> Option<Fault> {
         })
         .collect();
     let apart: Vec<&Site> = apart.iter().collect();
-    let mut found = missing(&apart, &b.shape, FEW_ELEMENTS);
-    if found.is_err() {
-        if one_launch_covers(kernel, &writes, &b.shape) {
-            return None;
-        }
-        found = missing(&apart, &b.shape, MOST_ELEMENTS);
+    match missing(&apart, shape, FEW_ELEMENTS) {
+        Err(_) if one_launch_covers(kernel, writes, shape) => Ok(None),
+        Err(_) if most > FEW_ELEMENTS => missing(&apart, shape, most),
+        found => found,
     }
-    let (cause, site) = match found {
-        Ok(None) => return None,
-        Ok(Some(index)) => (format!("nothing writes {}{index:?}", b.name), writes[0]),
-        Err(Unknown) => (format!("not every element of the output {} can be shown to be written", b.name), writes[0]),
-    };
-    Some(Fault::at(kernel, &site.loops, site.stmt, FaultKind::UnwrittenOutput, cause, mend))
 }
 
 /// Whether the writes of one of the launches reach every element; others may write some of them again.

@@ -44,6 +44,8 @@ pub enum FaultKind {
     BarrierMisuse,
     /// A thread ends while the copy engine may still read what it stores.
     UnfinishedStore,
+    /// Memory of a block is reached from another one that it does not wait for before it ends.
+    EndedBlock,
     /// A thread touches an element of a fragment that another one holds.
     ForeignElement,
     /// A reduction starts from something else than its operator's identity, or in the wrong iterations.
@@ -58,7 +60,7 @@ pub enum FaultKind {
 
 impl FaultKind {
     /// All of them.
-    pub const ALL: [FaultKind; 24] = [
+    pub const ALL: [FaultKind; 25] = [
         FaultKind::Malformed,
         FaultKind::TypeMismatch,
         FaultKind::LoopNesting,
@@ -78,6 +80,7 @@ impl FaultKind {
         FaultKind::Deadlock,
         FaultKind::BarrierMisuse,
         FaultKind::UnfinishedStore,
+        FaultKind::EndedBlock,
         FaultKind::ForeignElement,
         FaultKind::WrongReductionInit,
         FaultKind::MisalignedVector,
@@ -107,6 +110,7 @@ impl FaultKind {
             FaultKind::Deadlock => "deadlock",
             FaultKind::BarrierMisuse => "barrier misuse",
             FaultKind::UnfinishedStore => "unfinished store",
+            FaultKind::EndedBlock => "reach into an ended block",
             FaultKind::ForeignElement => "fragment element of another thread",
             FaultKind::WrongReductionInit => "wrong reduction init",
             FaultKind::MisalignedVector => "misaligned vector",

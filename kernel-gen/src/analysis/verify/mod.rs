@@ -57,17 +57,19 @@
 //! * Two lanes of a vectorised loop never touch one element, one of them writing.
 //!
 //! **Protocols** (`protocol`), in launches with statements that only a GPU has ([`crate::ir::gpu`]), in place of the
-//! rule on threads of a block; they are run, for the first cluster of the grid and the last one
+//! rule on threads of a block; they are run, for one cluster of each kind, and [`Depth`] says which and how far
 //! * What is written by one thread, one engine or one unit is touched by another only behind a barrier or a wait; an
 //!   asynchronous copy or product is waited for, also before its source or destination is used again.
 //! * Each wait is answered: no thread waits for ever. An mbarrier is made once, and used behind a barrier.
 //! * What the copy engine and the tensor cores read of shared memory was fenced, if threads wrote it.
-//! * No thread ends while the copy engine reads what it stores.
+//! * No thread ends while the copy engine reads what it stores, and no block of a cluster before it knows of what others
+//!   have done to its memory.
 //! * Collective statements are reached by all threads of their unit, with the same operands.
 //! * A thread touches the elements of a fragment that it holds.
 //!
-//! **Values** (`coverage`, `reductions`)
-//! * Every element of a `write` parameter is written. A buffer that is read is written somewhere before.
+//! **Values** (`coverage`, `initialised`, `reductions`)
+//! * Every element of a `write` parameter is written. Every element that is read of memory that nobody gives was written
+//!   before, whatever the loop values are.
 //! * A reduction is inside each loop of its `over` list, its destination mentions none of them, and it starts from the
 //!   operator's identity. No other loop that the value depends on repeats it on the same element.
 //!
@@ -89,6 +91,7 @@ mod equal;
 mod facts;
 mod fault;
 mod gpu;
+mod initialised;
 mod limits;
 mod protocol;
 mod races;
@@ -100,6 +103,7 @@ mod types;
 
 pub use fault::{Fault, FaultKind};
 pub use limits::Limits;
+pub use protocol::{Depth, LaunchDepth};
 #[cfg(feature = "interp")]
 pub(crate) use structure::ids as unknown_ids;
 
@@ -107,14 +111,22 @@ use crate::ir::Kernel;
 use std::fmt;
 use std::ops::Deref;
 
-/// A kernel that [`verify`] has passed.
+/// A kernel that [`verify`] has passed, and how deep it was looked at.
 #[derive(Clone, PartialEq, Debug)]
-pub struct Verified(Kernel);
+pub struct Verified {
+    kernel: Kernel,
+    depth: Depth,
+}
 
 impl Verified {
     /// The kernel, to change it; it must pass again then.
     pub fn into_inner(self) -> Kernel {
-        self.0
+        self.kernel
+    }
+
+    /// What of the rules was shown by running some clusters, and which. All else is proven for all loop values.
+    pub fn depth(&self) -> &Depth {
+        &self.depth
     }
 }
 
@@ -122,13 +134,13 @@ impl Deref for Verified {
     type Target = Kernel;
 
     fn deref(&self) -> &Kernel {
-        &self.0
+        &self.kernel
     }
 }
 
 impl fmt::Display for Verified {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.fmt(f)
+        self.kernel.fmt(f)
     }
 }
 
@@ -137,16 +149,22 @@ const MOST_FAULTS: usize = 20;
 
 /// Checks every rule of the module's text.
 pub fn verify(kernel: Kernel, limits: &Limits) -> Result<Verified, Vec<Fault>> {
-    let faults = check(&kernel, limits);
-    if faults.is_empty() { Ok(Verified(kernel)) } else { Err(faults) }
+    let (faults, depth) = inspect(&kernel, limits);
+    if faults.is_empty() { Ok(Verified { kernel, depth }) } else { Err(faults) }
 }
 
 /// The faults of a kernel, in the order of its text for each rule; none means that it passes.
 pub fn check(kernel: &Kernel, limits: &Limits) -> Vec<Fault> {
+    inspect(kernel, limits).0
+}
+
+/// The faults, and how deep was looked for them.
+fn inspect(kernel: &Kernel, limits: &Limits) -> (Vec<Fault>, Depth) {
+    let mut depth = Depth::default();
     // The other rules take the structure for granted.
     let mut faults = structure::check(kernel);
     if !faults.is_empty() {
-        return faults;
+        return (faults, depth);
     }
     let sites = access::collect(kernel, &mut faults);
     bounds::check(kernel, &sites, &mut faults);
@@ -159,9 +177,10 @@ pub fn check(kernel: &Kernel, limits: &Limits) -> Vec<Fault> {
     // Elements out of bounds or in the wrong memory would only be reported again.
     if faults.is_empty() {
         races::check(kernel, &sites, &mut faults);
-        protocol::check(kernel, &mut faults);
+        depth = protocol::check(kernel, &mut faults);
         coverage::check(kernel, &sites, &mut faults);
+        initialised::check(kernel, &sites, &mut faults);
     }
     faults.truncate(MOST_FAULTS);
-    faults
+    (faults, depth)
 }

@@ -13,6 +13,32 @@ use crate::emit::text::strength::*;
 use crate::ir::{BufferId, DType, Expr, For, LoopKind, Pragma, ReduceOp, Stmt};
 use crate::lower::transpose_copies::whole_rows;
 
+/// Bytes of an array up to which compilers take it apart into variables.
+const MOST_ZEROED_BYTES: i64 = 4096;
+
+/// Whether statements both write a buffer and read it under conditions.
+fn guarded(b: BufferId, stmts: &[Stmt]) -> bool {
+    fn note(b: BufferId, stmts: &[Stmt], under: bool, found: &mut [bool; 2]) {
+        for s in stmts {
+            match s {
+                Stmt::For(l) => note(b, &l.body, under, found),
+                Stmt::If { then, otherwise, .. } => {
+                    note(b, then, true, found);
+                    note(b, otherwise, true, found);
+                }
+                s if under => {
+                    found[0] |= s.writes(b);
+                    found[1] |= s.reads(b);
+                }
+                _ => {}
+            }
+        }
+    }
+    let mut found = [false; 2];
+    note(b, stmts, false, &mut found);
+    found == [true; 2]
+}
+
 impl Body<'_> {
     /// Appends a line at the current depth.
     pub(super) fn line(&mut self, text: &str) {
@@ -194,7 +220,11 @@ impl Body<'_> {
                 let n = buffer.extent_elements().max(1);
                 // The last row, too, is as long as the others.
                 let n = if buffer.is_row_major() { n } else { whole_rows(n) };
-                self.line(&format!("{ty} {name}[{n}] __attribute__((aligned(64)));"));
+                // What is written and read under one condition is no read of what nobody wrote, but compilers that take
+                // an array apart do not see that the conditions are one, and warn.
+                let small = n * buffer.dtype.bytes() as i64 <= MOST_ZEROED_BYTES;
+                let first = if small && guarded(b, rest) { " = {0}" } else { "" };
+                self.line(&format!("{ty} {name}[{n}] __attribute__((aligned(64))){first};"));
             }
             (Some(Place::Worker(offset)), _) => {
                 let base = self.workspace_bytes + offset;

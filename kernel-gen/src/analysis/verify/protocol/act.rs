@@ -420,6 +420,7 @@ impl<'k> Run<'_, 'k> {
             let (actor, step) = (self.order.actor(Role::Loads(slot)), self.mbarriers[slot].phase + 1);
             let warp = self.threads[i].warp;
             let agent = Agent { first: warp, threads: 1, actor, step, engine: false };
+            self.reach(i, rank, actor, step)?;
             self.read(i, src.buffer, &from, &agent)?;
             let to = self.pieces_of(i, dst, rank);
             self.write(i, dst.buffer, &to, &agent)?;
@@ -447,6 +448,7 @@ impl<'k> Run<'_, 'k> {
         let (actor, step) = (self.order.actor(Role::Loads(slot)), self.mbarriers[slot].phase + 1);
         let warp = self.threads[i].warp;
         let agent = Agent { first: warp, threads: 1, actor, step, engine: false };
+        self.reach(i, rank, actor, step)?;
         let to = self.pieces_of(i, dst, rank);
         self.write(i, dst.buffer, &to, &agent)?;
         let bytes = dst.extents.iter().product::<i64>() * self.kernel.buffer(dst.buffer).dtype.bytes() as i64;
@@ -525,6 +527,8 @@ impl<'k> Run<'_, 'k> {
             MbarrierOp::Expect(bytes) => *bytes,
             MbarrierOp::Arrive(_) | MbarrierOp::Init(_) => 0,
         };
+        let own_step = self.order.thread(warp);
+        self.reach(i, rank, own_step.actor, own_step.step)?;
         if !self.mbarriers[slot].arrive(&mut self.order, warp, bytes) {
             let (name, count) = (self.mbarrier_name(slot), self.mbarriers[slot].count);
             let cause = format!("{name} counts {count} arrivals, and one more comes before the phase's bytes");

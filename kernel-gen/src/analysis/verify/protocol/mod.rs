@@ -9,16 +9,21 @@
 //!   threads share are passed by; an index that memory decides about is left to the interpreter;
 //! * what does not depend on the thread is found out once, and what one thread of a warp has read and nothing has
 //!   written since, the others need not read again ([`plan`]);
-//! * the first cluster of the grid and the last one are run. Clusters meet on global memory only, which the rule on
+//! * of the clusters that do the same ([`kinds`]) one is run. Clusters meet on global memory only, which the rule on
 //!   races of blocks covers for all of them;
-//! * after [`STEPS`] statements a cluster is taken to go on as it did: by then a ring has turned thousands of times.
+//! * a cluster is stopped after [`STEPS`] statements, by when a ring has turned thousands of times, and no cluster is begun
+//!   after [`ALL_STEPS`] of the launch. What was left out is said in [`Depth`].
 
 mod act;
+mod depth;
+mod kinds;
 mod plan;
 mod run;
 #[cfg(test)]
 mod tests;
 mod units;
+
+pub use depth::{Depth, LaunchDepth};
 
 use super::access::is_hardware;
 use super::fault::Fault;
@@ -28,6 +33,9 @@ use std::collections::BTreeSet;
 
 /// Statements of all threads of a cluster that are run.
 const STEPS: u64 = 3_000_000;
+
+/// Statements of a launch after which no further cluster is run. Two clusters are.
+const ALL_STEPS: u64 = 6_000_000;
 
 /// Whether a launch has what only a GPU has.
 pub(super) fn applies(launch: &Stmt) -> bool {
@@ -44,41 +52,57 @@ pub(super) fn applies(launch: &Stmt) -> bool {
     found
 }
 
-/// Checks the rules under "Protocols".
-pub(super) fn check(kernel: &Kernel, faults: &mut Vec<Fault>) {
-    walk(kernel, &kernel.body, faults);
+/// Checks the rules under "Protocols"; says how deep it looked.
+pub(super) fn check(kernel: &Kernel, faults: &mut Vec<Fault>) -> Depth {
+    let mut depth = Depth::default();
+    walk(kernel, &kernel.body, faults, &mut depth);
+    depth
 }
 
-fn walk(kernel: &Kernel, block: &[Stmt], faults: &mut Vec<Fault>) {
+fn walk(kernel: &Kernel, block: &[Stmt], faults: &mut Vec<Fault>, depth: &mut Depth) {
     for s in block {
         match s {
-            Stmt::For(l) if is_hardware(l.kind) && applies(s) => simulate(kernel, s, faults),
-            Stmt::For(l) => walk(kernel, &l.body, faults),
+            Stmt::For(l) if is_hardware(l.kind) && applies(s) => {
+                let launch = Launch::new(kernel, s, Detail::Full);
+                let (fault, of_launch) = of_clusters(kernel, &launch, &mut 0);
+                faults.extend(fault);
+                depth.launches.push(LaunchDepth { name: kernel.var(l.var).name.clone(), ..of_launch });
+            }
+            Stmt::For(l) => walk(kernel, &l.body, faults, depth),
             Stmt::If { then, otherwise, .. } => {
-                walk(kernel, then, faults);
-                walk(kernel, otherwise, faults);
+                walk(kernel, then, faults, depth);
+                walk(kernel, otherwise, faults, depth);
             }
             _ => {}
         }
     }
 }
 
-fn simulate(kernel: &Kernel, s: &Stmt, faults: &mut Vec<Fault>) {
-    let launch = Launch::new(kernel, s, Detail::Full);
-    faults.extend(of_clusters(kernel, &launch, &mut 0));
-}
-
-/// The first fault of the clusters that are run; adds their statements to `steps`.
-fn of_clusters(kernel: &Kernel, launch: &Launch<'_>, steps: &mut u64) -> Option<Fault> {
+/// The first fault of the clusters that are run, and which those are; adds their statements to `steps`.
+fn of_clusters(kernel: &Kernel, launch: &Launch<'_>, steps: &mut u64) -> (Option<Fault>, LaunchDepth) {
+    let mut depth = LaunchDepth::default();
     if launch.threads == 0 || launch.grid.contains(&0) {
-        return None;
+        return (None, depth);
     }
-    let last = launch.grid.map(|n| n - 1);
-    let mut clusters = vec![[0; 3]];
-    if last != [0; 3] {
-        clusters.push(last);
+    let kinds = kinds::of(kernel, launch);
+    depth.clusters = launch.grid.iter().fold(1, |n: u64, extent| n.saturating_mul(*extent as u64));
+    depth.kinds = kinds.count;
+    let before = *steps;
+    for cluster in kinds.clusters {
+        if depth.run >= 2 && *steps - before > ALL_STEPS {
+            break;
+        }
+        depth.run += 1;
+        match run::run(kernel, launch, cluster, steps) {
+            run::End::All => {}
+            run::End::Stopped => {
+                depth.stopped += 1;
+                depth.statements = STEPS;
+            }
+            run::End::Fault(fault) => return (Some(*fault), depth),
+        }
     }
-    clusters.into_iter().find_map(|cluster| run::run(kernel, launch, cluster, steps))
+    (None, depth)
 }
 
 /// What is the same for all clusters of a launch.

@@ -5,6 +5,7 @@ use super::plan::{Block, KEYS, Node};
 use super::units::{Piece, Units};
 use crate::analysis::mbarrier::Mbarrier;
 use crate::analysis::order::{ActorId, Groups, Order, Role, Sizes};
+use crate::analysis::remote::Remote;
 use crate::analysis::verify::enumerate::eval_by;
 use crate::analysis::verify::fault::{Fault, FaultKind};
 use crate::ir::{BufferId, Expr, For, Gpu, Kernel, LoopKind, MbarrierOp, Stmt, Unit};
@@ -105,6 +106,7 @@ pub(super) struct Run<'r, 'k> {
     pub(super) threads: Vec<Thread<'r, 'k>>,
     pub(super) order: Order,
     pub(super) mbarriers: Vec<Mbarrier>,
+    pub(super) remote: Remote,
     pub(super) units: Units,
     pub(super) steps: u64,
     /// How often anything was written.
@@ -116,8 +118,17 @@ pub(super) struct Run<'r, 'k> {
     pub(super) origin: Vec<i64>,
 }
 
+/// How a cluster ended.
+pub(super) enum End {
+    /// All of its threads did.
+    All,
+    /// After [`super::STEPS`] statements.
+    Stopped,
+    Fault(Box<Fault>),
+}
+
 /// Runs a cluster of the grid; adds its statements to `steps`.
-pub(super) fn run(kernel: &Kernel, launch: &Launch, grid: [i64; 3], steps: &mut u64) -> Option<Fault> {
+pub(super) fn run(kernel: &Kernel, launch: &Launch, grid: [i64; 3], steps: &mut u64) -> End {
     let units = Units::new(kernel, launch.stmt, &launch.tracked, &|s| launch.copies(s));
     let slots = launch.mbarriers_per_block * launch.blocks;
     let sizes = Sizes {
@@ -145,15 +156,30 @@ pub(super) fn run(kernel: &Kernel, launch: &Launch, grid: [i64; 3], steps: &mut 
     });
     let threads = threads.collect();
     let mbarriers = vec![Mbarrier::default(); slots];
+    let remote = Remote::new(launch.blocks, launch.threads);
     let memos = vec![Memo::default(); launch.memos * launch.warps * launch.blocks];
     let (pieces, origin) = (vec![], vec![]);
-    let mut run =
-        Run { kernel, launch, grid, threads, order, mbarriers, units, steps: 0, writes: 0, memos, pieces, origin };
+    let mut run = Run {
+        kernel,
+        launch,
+        grid,
+        threads,
+        order,
+        mbarriers,
+        remote,
+        units,
+        steps: 0,
+        writes: 0,
+        memos,
+        pieces,
+        origin,
+    };
     let outcome = run.all();
     *steps += run.steps;
     match outcome {
-        Ok(()) | Err(Halt::Budget) => None,
-        Err(Halt::Fault(fault)) => Some(*fault),
+        Ok(()) => End::All,
+        Err(Halt::Budget) => End::Stopped,
+        Err(Halt::Fault(fault)) => End::Fault(fault),
     }
 }
 
@@ -175,6 +201,12 @@ impl<'r, 'k> Run<'r, 'k> {
                         return Err(self.unfinished_store(i));
                     }
                     self.threads[i].stop = stop;
+                    if stop == Stop::Ended {
+                        let (rank, clock) = (self.threads[i].rank, self.order.clock(self.threads[i].warp));
+                        if let Some(actor) = self.remote.end(rank, clock) {
+                            return Err(self.ended_early(i, actor));
+                        }
+                    }
                 }
             }
             moved |= self.release_units()?;
@@ -513,6 +545,25 @@ impl<'r, 'k> Run<'r, 'k> {
             "a thread ends while its tensor_store may still read shared memory",
             "commit it, and put `wait store 0` at the end",
         )
+    }
+
+    /// The last thread of a block ends.
+    fn ended_early(&self, i: usize, actor: ActorId) -> Halt {
+        let cause = format!(
+            "{} ends, the last of its block, and nobody there has waited for what {} does to the block's memory",
+            self.thread_name(i),
+            self.actor_name(actor)
+        );
+        self.fault(i, FaultKind::EndedBlock, cause, "put `barrier cluster` at the end")
+    }
+
+    /// Something of a thread's reaches the memory of another block.
+    pub(super) fn reach(&mut self, i: usize, rank: usize, actor: ActorId, step: u32) -> Result<(), Halt> {
+        if rank == self.threads[i].rank || self.remote.reach(rank, actor, step) {
+            return Ok(());
+        }
+        let cause = format!("the block of rank {rank}, whose memory it reaches, may have ended");
+        Err(self.fault(i, FaultKind::EndedBlock, cause, "put `barrier cluster` at the end"))
     }
 
     /// Why nothing can go on: threads of a unit that are apart, or a circle of waiting.

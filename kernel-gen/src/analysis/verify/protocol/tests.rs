@@ -13,7 +13,7 @@ fn reports(kernel: &Kernel, detail: Detail) -> Vec<(Option<String>, u64)> {
     let launches = kernel.body.iter().filter(|s| matches!(s, Stmt::For(l) if is_hardware(l.kind) && applies(s)));
     let report = |s: &Stmt| {
         let mut steps = 0;
-        let fault = of_clusters(kernel, &Launch::new(kernel, s, detail), &mut steps);
+        let (fault, _) = of_clusters(kernel, &Launch::new(kernel, s, detail), &mut steps);
         (fault.map(|f| f.to_string()), steps)
     };
     launches.map(report).collect()

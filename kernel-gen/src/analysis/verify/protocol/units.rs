@@ -196,7 +196,7 @@ fn single(kernel: &Kernel, cut: &mut Cut<'_>, buffer: BufferId, indices: &[Expr]
 }
 
 /// The integer `let`s that are computed from loop variables.
-fn integer_lets(kernel: &Kernel, launch: &Stmt) -> BTreeMap<VarId, Expr> {
+pub(super) fn integer_lets(kernel: &Kernel, launch: &Stmt) -> BTreeMap<VarId, Expr> {
     let mut out = BTreeMap::new();
     launch.walk(&mut |s| {
         if let Stmt::Let { var, value } = s
@@ -209,7 +209,8 @@ fn integer_lets(kernel: &Kernel, launch: &Stmt) -> BTreeMap<VarId, Expr> {
     out
 }
 
-fn inlined(e: &Expr, lets: &BTreeMap<VarId, Expr>) -> Expr {
+/// The expression with those in place of their names.
+pub(super) fn inlined(e: &Expr, lets: &BTreeMap<VarId, Expr>) -> Expr {
     e.clone().map(&mut |e| match e {
         Expr::Var(v) => lets.get(&v).cloned().unwrap_or(e),
         other => other,

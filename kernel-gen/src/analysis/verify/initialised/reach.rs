@@ -1,0 +1,245 @@
+//! Whether one write reaches whatever one read reads.
+//!
+//! The loops of the write are unknowns, those that both accesses are in are the same on both sides, and the read's index is
+//! given. An index is a sum of unknowns, or of digits of unknowns, with factors that nest (`8 * i + j` with `j` in `0..8`),
+//! so each is solved by divisions and remainders. What remains to be shown is that the solution is an iteration of the
+//! write's loops, and that the write's conditions hold there.
+
+use super::Touching;
+use crate::analysis::range::{Ranges, bounds};
+use crate::analysis::simplify::{Sum, simplify, truth};
+use crate::analysis::verify::enumerate;
+use crate::analysis::verify::facts::Facts;
+use crate::ir::{BinOp, Expr, UnOp, VarId};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// Whether the write has written, in every iteration of the loops in `fixed`, each element that the read reads. The first
+/// `held` of its conditions hold where the read is. New variables are numbered from `fresh`.
+pub(super) fn reaches(write: &Touching, read: &Touching, fixed: &BTreeSet<VarId>, held: usize, fresh: u32) -> bool {
+    // Most pairs of unrolled statements have other constants.
+    if write.index.iter().zip(&read.index).any(|(w, r)| w.as_int().is_some() && r.as_int().is_some() && w != r) {
+        return false;
+    }
+    let guards = &write.facts.guards[held..];
+    let Some(vars) = enumerate::variables(write.index.iter().chain(guards.iter().map(|(g, _)| g))) else {
+        return false;
+    };
+    let mut solver = Solver {
+        read: &read.facts,
+        ranges: read.facts.ranges.clone(),
+        unknown: BTreeMap::new(),
+        found: BTreeMap::new(),
+        digits: vec![],
+    };
+    let mut names = vec![];
+    for v in vars.into_iter().filter(|v| !fixed.contains(v)) {
+        let Some((lo, hi)) = write.facts.ranges.get(v) else { return false };
+        let new = VarId(fresh + names.len() as u32);
+        solver.ranges.insert(new, lo, hi);
+        solver.unknown.insert(new, (lo, hi));
+        names.push((v, new));
+    }
+    let renamed = |e: &Expr| names.iter().fold(e.clone(), |e, (v, new)| e.subst(*v, &Expr::Var(*new)));
+    let equations: Vec<(Expr, Expr)> = write.index.iter().map(renamed).zip(read.index.iter().cloned()).collect();
+    let guards: Vec<(Expr, bool)> = guards.iter().map(|(g, t)| (renamed(g), *t)).collect();
+    solver.solve(equations).is_some() && solver.allowed(&guards)
+}
+
+/// A digit of an expression: `value` of it is divided by `unit`, and of that the remainder by `modulus`, if there is one.
+struct Digit {
+    unit: i64,
+    modulus: Option<i64>,
+    value: Expr,
+}
+
+struct Solver<'r> {
+    read: &'r Facts,
+    /// Of the read's variables and of the unknowns.
+    ranges: Ranges,
+    unknown: BTreeMap<VarId, (i64, i64)>,
+    found: BTreeMap<VarId, Expr>,
+    /// Digits that were found of expressions of unknowns.
+    digits: Vec<(Expr, Vec<Digit>)>,
+}
+
+impl Solver<'_> {
+    fn solve(&mut self, mut equations: Vec<(Expr, Expr)>) -> Option<()> {
+        // Each round finds an unknown or leaves an equation of fewer of them.
+        for _ in 0..16 {
+            equations.sort_by_key(|(e, _)| self.unknowns(e));
+            for (index, value) in std::mem::take(&mut equations) {
+                self.equation(&index, &value)?;
+            }
+            for (whole, digits) in std::mem::take(&mut self.digits) {
+                let value = put_together(digits)?;
+                match whole {
+                    Expr::Var(v) => drop(self.found.insert(v, value)),
+                    sum => equations.push((sum, value)),
+                }
+            }
+            if equations.is_empty() {
+                return Some(());
+            }
+        }
+        None
+    }
+
+    fn unknowns(&self, e: &Expr) -> usize {
+        let mut n = 0;
+        e.walk(&mut |e| n += usize::from(matches!(e, Expr::Var(v) if self.unknown.contains_key(v))));
+        n
+    }
+
+    /// The expression with what has been found.
+    fn known(&self, e: &Expr) -> Expr {
+        let e = self.found.iter().fold(e.clone(), |e, (v, by)| e.subst(*v, by));
+        simplify(&e, &self.ranges)
+    }
+
+    /// Solves `index = value`.
+    fn equation(&mut self, index: &Expr, value: &Expr) -> Option<()> {
+        let sum = Sum::of(self.known(index));
+        let (mut own, mut rest) = (vec![], Expr::Int(sum.constant));
+        for (atom, factor) in sum.terms {
+            match self.unknowns(&atom) {
+                0 => rest = rest + atom * factor,
+                _ => own.push((atom, factor)),
+            }
+        }
+        if own.iter().all(|(_, factor)| *factor < 0) {
+            own.iter_mut().for_each(|(_, factor)| *factor = -*factor);
+            rest = rest - value.clone();
+        } else {
+            rest = value.clone() - rest;
+        }
+        if own.is_empty() {
+            return (simplify(&rest, &self.ranges) == Expr::Int(0)).then_some(());
+        }
+        own.sort_by_key(|(_, factor)| std::cmp::Reverse(*factor));
+        // Counted from their least values.
+        let mut first = vec![];
+        for (atom, factor) in &own {
+            let (lo, hi) = bounds(atom, &self.ranges)?;
+            if *factor < 1 {
+                return None;
+            }
+            rest = rest - lo.checked_mul(*factor)?;
+            first.push((lo, hi.checked_sub(lo)?.checked_add(1)?));
+        }
+        let rest = simplify(&rest, &self.ranges);
+        let smallest = own.last()?.1;
+        if smallest > 1 && simplify(&rest.clone().floor_mod(smallest), &self.ranges) != Expr::Int(0) {
+            return None;
+        }
+        let mut above = None;
+        for ((atom, factor), (lo, values)) in own.into_iter().zip(first) {
+            let digit = match above {
+                None => rest.clone(),
+                Some(above) if above % factor == 0 && values >= above / factor => rest.clone().floor_mod(above),
+                Some(_) => return None,
+            };
+            above = Some(factor);
+            let digit = if factor == 1 { digit } else { digit.floor_div(factor) };
+            self.found(atom, simplify(&(digit + lo), &self.ranges))?;
+        }
+        Some(())
+    }
+
+    /// A term has this value.
+    fn found(&mut self, atom: Expr, value: Expr) -> Option<()> {
+        let (whole, unit, modulus) = match atom {
+            Expr::Var(v) => {
+                // The same unknown twice in one sum would have been one term.
+                self.found.insert(v, value);
+                return Some(());
+            }
+            Expr::Binary(BinOp::Div, e, c) => (*e, c.as_int().filter(|c| *c > 0)?, None),
+            Expr::Binary(BinOp::Mod, e, c) => match (*e, c.as_int().filter(|c| *c > 0)?) {
+                (Expr::Binary(BinOp::Div, e, d), c) => (*e, d.as_int().filter(|d| *d > 0)?, Some(c)),
+                (e, c) => (e, 1, Some(c)),
+            },
+            _ => return None,
+        };
+        let digit = Digit { unit, modulus, value };
+        match self.digits.iter_mut().find(|(e, _)| *e == whole) {
+            Some((_, digits)) => digits.push(digit),
+            None => self.digits.push((whole, vec![digit])),
+        }
+        Some(())
+    }
+
+    /// Whether what was found is an iteration of the write, and its conditions hold there.
+    fn allowed(&mut self, guards: &[(Expr, bool)]) -> bool {
+        for (v, (lo, hi)) in &self.unknown {
+            let Some(value) = self.found.get(v) else { continue };
+            let value = simplify(value, &self.read.ranges);
+            if !self.read.proves_at_most_zero(&(Expr::Int(*lo) - value.clone()))
+                || !self.read.proves_at_most_zero(&(value - *hi))
+            {
+                return false;
+            }
+        }
+        // What the index leaves open may be any iteration: the first.
+        for (v, (lo, _)) in &self.unknown {
+            self.found.entry(*v).or_insert(Expr::Int(*lo));
+        }
+        // Solutions may be in terms of others.
+        let known = |e: &Expr| {
+            let mut e = e.clone();
+            for _ in 0..4 {
+                e = self.known(&e);
+                if self.unknowns(&e) == 0 {
+                    break;
+                }
+            }
+            e
+        };
+        guards.iter().all(|(g, t)| {
+            let g = known(g);
+            self.unknowns(&g) == 0 && holds(self.read, &g, *t)
+        })
+    }
+}
+
+/// The number with these digits; those in between are zero.
+fn put_together(mut digits: Vec<Digit>) -> Option<Expr> {
+    digits.sort_by_key(|d| d.unit);
+    for pair in digits.windows(2) {
+        let [low, high] = pair else { return None };
+        let beyond = low.unit.checked_mul(low.modulus?)?;
+        if high.unit % beyond != 0 {
+            return None;
+        }
+    }
+    digits.into_iter().map(|d| d.value * d.unit).reduce(|a, b| a + b)
+}
+
+/// Whether a condition has this value wherever the facts hold.
+fn holds(facts: &Facts, cond: &Expr, value: bool) -> bool {
+    let cond = simplify(cond, &facts.ranges);
+    if truth(&cond) == Some(value) {
+        return true;
+    }
+    let at_most = |a: &Expr, b: &Expr, plus: i64| facts.proves_at_most_zero(&(a.clone() - b.clone() + plus));
+    let shown = match (&cond, value) {
+        (Expr::Binary(BinOp::And, a, b), true) | (Expr::Binary(BinOp::Or, a, b), false) => {
+            holds(facts, a, value) && holds(facts, b, value)
+        }
+        (Expr::Binary(BinOp::And, a, b), false) | (Expr::Binary(BinOp::Or, a, b), true) => {
+            holds(facts, a, value) || holds(facts, b, value)
+        }
+        (Expr::Unary(UnOp::Not, a), _) => holds(facts, a, !value),
+        (Expr::Binary(BinOp::Lt, a, b), true) => at_most(a, b, 1),
+        (Expr::Binary(BinOp::Lt, a, b), false) => at_most(b, a, 0),
+        (Expr::Binary(BinOp::Le, a, b), true) => at_most(a, b, 0),
+        (Expr::Binary(BinOp::Le, a, b), false) => at_most(b, a, 1),
+        (Expr::Binary(BinOp::Eq, a, b), true) | (Expr::Binary(BinOp::Ne, a, b), false) => {
+            at_most(a, b, 0) && at_most(b, a, 0)
+        }
+        (Expr::Binary(BinOp::Ne, a, b), true) | (Expr::Binary(BinOp::Eq, a, b), false) => {
+            at_most(a, b, 1) || at_most(b, a, 1)
+        }
+        _ => false,
+    };
+    shown || facts.guards.iter().any(|(g, t)| *t == value && (*g == cond || simplify(g, &facts.ranges) == cond))
+}
