@@ -6,6 +6,9 @@ use kernel_gen::target::Target;
 use kernel_gen::templates::{Scheduled, Template, TemplateError};
 use kernel_gen::workload::Workload;
 
+/// What makes a schedule of a workload by hand.
+pub(crate) type ByHand = fn(&Workload) -> Result<Schedule, ScheduleError>;
+
 /// `template`, with `config` for a default.
 pub(crate) struct AsWritten<T> {
     /// The family of schedules.
@@ -13,7 +16,7 @@ pub(crate) struct AsWritten<T> {
     /// The tutorial's choice.
     pub(crate) config: Config,
     /// The tutorial's schedule, where the template makes its kernel in another way.
-    pub(crate) schedule: Option<fn(&Workload) -> Result<Schedule, ScheduleError>>,
+    pub(crate) schedule: Option<ByHand>,
 }
 
 impl<T: Template> Template for AsWritten<T> {

@@ -60,13 +60,9 @@ pub(super) fn carry_out<'a, T>(
     let first = model::choose(registry, task.workload, target, records, options)
         .map_err(|error| Place { task, choice: None }.fault(Cause::Choose(error)))?;
     let (refusals, mut unusable) = (first.refusals.clone(), first.unusable.clone());
-    let attempt = |choice: Choice| -> Result<(T, Chosen<'a>), (String, GenerateError)> {
-        let mut name = choice_name(registry, &choice);
-        if choice.origin.is_measured() {
-            name += &format!(" ({})", choice.origin);
-        }
-        let chosen = Chosen::new(task, target, registry, choice).map_err(|error| (name.clone(), error))?;
-        make(&chosen).map(|made| (made, chosen)).map_err(|error| (name, error))
+    let attempt = |choice: Choice| {
+        let chosen = Chosen::new(task, target, registry, choice)?;
+        make(&chosen).map(|made| (made, chosen))
     };
     let mut first_error = None;
     let mut next = std::iter::once(first.clone());
@@ -74,18 +70,19 @@ pub(super) fn carry_out<'a, T>(
         std::iter::once_with(|| model::instead_of(&first, registry, task.workload, target, options)).flatten()
     });
     while let Some(choice) = next.next().or_else(|| others.as_mut()?.next()) {
+        let name = choice_name(registry, &choice);
         match attempt(choice) {
             Ok((made, chosen)) => {
                 let warnings = unusable.iter().map(|over| chosen.instead_of(over)).collect();
                 let (row, choice) = (chosen.row(), Choice { refusals, unusable, ..chosen.choice });
                 return Ok(Outcome { made, choice, row, warnings });
             }
-            Err((choice, error)) => {
+            Err(error) => {
                 let reason = match &error {
                     GenerateError::Workload(fault) => fault.cause.to_string(),
                     other => other.to_string(),
                 };
-                unusable.push(Unusable { choice, reason });
+                unusable.push(Unusable { choice: name, reason });
                 first_error.get_or_insert(error);
             }
         }
@@ -93,10 +90,11 @@ pub(super) fn carry_out<'a, T>(
     Err(first_error.expect("the first choice was tried"))
 }
 
-/// Template, version and config of a choice.
+/// Template, version and config of a choice, and where it was measured.
 fn choice_name(registry: &Registry, choice: &Choice) -> String {
     let version = registry.find(&choice.template).map_or(0, |t| t.version());
-    format!("{} v{version} with {}", choice.template, choice.config)
+    let name = format!("{} v{version} with {}", choice.template, choice.config);
+    if choice.origin.is_measured() { format!("{name} ({})", choice.origin) } else { name }
 }
 
 /// What came of a workload on a target.
