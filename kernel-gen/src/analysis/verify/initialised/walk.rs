@@ -37,10 +37,35 @@ enum Node {
         var: VarId,
         iterations: Vec<i64>,
         body: Vec<Node>,
+        /// Conditions of all accesses below that nothing below decides: where one does not hold, nothing below runs.
+        guards: Vec<(Expr, bool)>,
     },
     Leaf(Leaf),
     /// The buffer is made.
     Made,
+}
+
+impl Node {
+    fn over(var: VarId, extent: i64, body: Vec<Node>) -> Node {
+        let guards = match &body[..] {
+            [first, rest @ ..] => {
+                let mut guards = first.guards().to_vec();
+                guards.retain(|g| !g.0.mentions(var) && rest.iter().all(|n| n.guards().contains(g)));
+                guards
+            }
+            [] => vec![],
+        };
+        Node::Loop { var, iterations: (0..extent).collect(), body, guards }
+    }
+
+    /// Conditions without which nothing of this runs. What lanes or threads decide is not among those of a loop.
+    fn guards(&self) -> &[(Expr, bool)] {
+        match self {
+            Node::Loop { guards, .. } => guards,
+            Node::Leaf(leaf) => &leaf.outer,
+            Node::Made => &[],
+        }
+    }
 }
 
 /// An access.
@@ -51,6 +76,8 @@ struct Leaf {
     own: Vec<(VarId, Vec<i64>)>,
     /// Conditions that are known.
     guards: Vec<(Expr, bool)>,
+    /// Those of them that loops decide alone.
+    outer: Vec<(Expr, bool)>,
     /// Whether conditions on memory decide about it, too.
     unsure: bool,
     /// Whether its index follows from loops.
@@ -123,13 +150,13 @@ impl Planner<'_, '_, '_> {
                 let mut body = inside.block(&l.body);
                 let apart = threads_differ(self.kernel.buffer(self.id).scope);
                 for h in indices.iter().rev().filter(|h| apart || !is_thread(h.kind)) {
-                    body = vec![Node::Loop { var: h.var, iterations: (0..h.extent).collect(), body }];
+                    body = vec![Node::over(h.var, h.extent, body)];
                 }
                 body
             }
             Stmt::For(l) => match self.block(&l.body) {
                 body if body.is_empty() => body,
-                body => vec![Node::Loop { var: l.var, iterations: (0..l.extent).collect(), body }],
+                body => vec![Node::over(l.var, l.extent, body)],
             },
             Stmt::Alloc(b) if *b == self.id => vec![Node::Made],
             Stmt::If { then, otherwise, .. } => {
@@ -167,6 +194,7 @@ impl Planner<'_, '_, '_> {
         }
         let pseudo = t.facts.ranges.iter().filter(|(v, _)| v.0 as usize >= self.kernel.vars.len() && mentions(*v));
         own.extend(pseudo.map(|(v, (lo, hi))| (v, (lo..=hi).collect())));
+        let outer = guards.iter().filter(|(g, _)| own.iter().all(|(v, _)| !g.mentions(*v))).cloned().collect();
         let late = starts_late(t.site);
         let over = match t.site.stmt {
             Stmt::Reduce { over, .. } if late => over.clone(),
@@ -176,6 +204,7 @@ impl Planner<'_, '_, '_> {
             at,
             own,
             guards,
+            outer,
             unsure: !unsure.is_empty(),
             known: t.index.iter().all(known),
             reads: self.open.contains(&at),
@@ -190,7 +219,7 @@ impl Planner<'_, '_, '_> {
 fn thin(nodes: &mut [Node], own: &[Touching], ranges: &Ranges) {
     for node in nodes {
         match node {
-            Node::Loop { var, iterations, body } => {
+            Node::Loop { var, iterations, body, .. } => {
                 let mut exprs: Vec<Expr> = vec![];
                 gather(body, own, *var, &mut exprs);
                 same(*var, iterations, &exprs, ranges);
@@ -271,7 +300,9 @@ impl Walker<'_, '_, '_> {
                 Node::Leaf(leaf) if self.missing > 0 => self.leaf(leaf)?,
                 Node::Leaf(_) => {}
                 Node::Loop { body, .. } if self.missing == 0 && !makes(body) => {}
-                Node::Loop { var, iterations, body } => {
+                Node::Loop { guards, .. }
+                    if guards.iter().any(|(g, t)| eval(g, &self.values) == Some(i64::from(!t))) => {}
+                Node::Loop { var, iterations, body, .. } => {
                     self.stack.push(*var);
                     for at in iterations {
                         self.values[var.0 as usize] = *at;
