@@ -39,7 +39,7 @@
 //! | `KERNEL_GEN_NO_CC=1` | wrappers without code for CPUs, and no C compiler: a launch on a `Cpu` returns an error. Code for GPUs is made all the same, and calls of `[[extern]]` code do not link |
 //! | `KERNEL_GEN_DENY_FALLBACK=1` | a workload without a tuned record is an error, as [`Config::deny_fallback`] |
 //! | `KERNEL_GEN_CUDA` | `off`: no code for GPUs, packaged code included, as `.cuda(false)`; a launch on a GPU returns an error. `nvcc`, `nvrtc` or `clang`: the one compiler to use for what is not packaged, and an error without it. `embed`: none, the sources go into the program |
-//! | `KERNEL_GEN_NVCC`, `NVCC`, `CUDA_HOME`, ... | where CUDA compilers are, see [`kernel_gen::toolchain::cuda`]; read if the spec has CUDA targets |
+//! | `KERNEL_GEN_NVCC`, `NVCC`, `CUDA_HOME`, ... | where CUDA compilers are; each comes before `PATH`, see [`kernel_gen::toolchain::cuda`]. Read if the spec has CUDA targets |
 //! | `DOCS_RS` | set to anything: wrappers without code for CPUs and for GPUs, and no tool is needed, libclang neither |
 //!
 //! `KERNEL_GEN_NO_CC` and `KERNEL_GEN_DENY_FALLBACK` count as unset where they are empty, `0` or `false`.

@@ -43,6 +43,23 @@ enum Wanted {
     CpuOnly,
 }
 
+/// Where to look: what a person sets comes before what happens to be on PATH.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Place {
+    /// A variable that names the tool.
+    Named,
+    /// The toolkit that CUDA_HOME or CUDA_PATH names.
+    Toolkit,
+    /// PATH, and the usual folders.
+    Usual,
+}
+
+/// The order of the lookup.
+fn order() -> impl Iterator<Item = (Place, Wanted)> {
+    let families = [Wanted::Nvcc, Wanted::Nvrtc, Wanted::Clang];
+    [Place::Named, Place::Toolkit, Place::Usual].into_iter().flat_map(move |place| families.map(|f| (place, f)))
+}
+
 fn wanted(environment: &Environment) -> Result<Wanted, CudaError> {
     match environment.text("KERNEL_GEN_CUDA").as_str() {
         "" => Ok(Wanted::Any),
@@ -69,9 +86,9 @@ pub fn find(environment: &Environment, archs: &[Arch], missing: Missing) -> Resu
         Wanted::Embed => return Ok(Found::Embed { why: "KERNEL_GEN_CUDA is `embed`".to_string() }),
         _ => {}
     }
-    for family in [Wanted::Nvcc, Wanted::Nvrtc, Wanted::Clang] {
+    for (place, family) in order() {
         if wanted == Wanted::Any || wanted == family {
-            let found = search.family(family)?;
+            let found = search.family(family, place)?;
             if let Some(compiler) = found {
                 return Ok(Found::Compiler(Box::new(compiler)));
             }
@@ -102,16 +119,21 @@ pub struct Survey {
 pub fn survey(environment: &Environment) -> Survey {
     let mut search = Search { environment, archs: &[], looked: vec![], all: vec![], keep_looking: true };
     let mut errors = vec![];
-    for family in [Wanted::Nvcc, Wanted::Nvrtc, Wanted::Clang] {
-        errors.extend(search.family(family).err());
+    for (place, family) in order() {
+        errors.extend(search.family(family, place).err());
     }
     errors.extend(wanted(environment).err());
     let ptxas = ptxas::find(environment).unwrap_or_else(|e| {
-        // The compilers' own search has met it as well.
-        if !errors.contains(&e) {
-            errors.push(e);
-        }
+        errors.push(e);
         None
+    });
+    // Several searches meet an assembler that does not work.
+    let mut told = vec![];
+    errors.retain(|e| {
+        !told.contains(e) && {
+            told.push(e.clone());
+            true
+        }
     });
     Survey { compilers: search.all, looked: search.looked, errors, ptxas }
 }
@@ -131,12 +153,12 @@ impl Search<'_> {
         self.looked.push(Looked { place: place.into(), found: found.into() });
     }
 
-    /// The compiler of a family that the lookup meets first.
-    fn family(&mut self, family: Wanted) -> Result<Option<CudaCompiler>, CudaError> {
+    /// The compiler of a family that the lookup meets first in such a place.
+    fn family(&mut self, family: Wanted, place: Place) -> Result<Option<CudaCompiler>, CudaError> {
         match family {
-            Wanted::Nvcc => self.nvcc(),
-            Wanted::Nvrtc => self.nvrtc(),
-            Wanted::Clang => self.clang(),
+            Wanted::Nvcc => self.nvcc(place),
+            Wanted::Nvrtc => self.nvrtc(place),
+            Wanted::Clang => self.clang(place),
             Wanted::Any | Wanted::Embed | Wanted::CpuOnly => Ok(None),
         }
     }
@@ -177,74 +199,75 @@ impl Search<'_> {
         Ok(Some(compiler))
     }
 
-    fn nvcc(&mut self) -> Result<Option<CudaCompiler>, CudaError> {
-        let open = |environment: &Environment, program: &Path| {
+    fn nvcc(&mut self, place: Place) -> Result<Option<CudaCompiler>, CudaError> {
+        let environment = self.environment;
+        let open = |program: &Path| {
             Nvcc::open(program, environment).map(|nvcc| CudaCompiler { tool: Tool::Nvcc(nvcc), ptxas: None })
         };
-        for variable in ["KERNEL_GEN_NVCC", "NVCC"] {
-            let Some(value) = self.environment.get(variable).cloned() else {
-                self.note(variable, "not set");
-                continue;
-            };
-            let compiler = self.named(variable, |environment| {
-                let program = environment.program(&value).ok_or("there is no such program")?;
-                open(environment, &program)
-            })?;
-            if compiler.is_some() {
-                return Ok(compiler);
-            }
-        }
-        match self.environment.program("nvcc") {
-            Some(program) => {
-                let opened = open(self.environment, &program);
-                if let Some(compiler) = self.consider("nvcc on PATH", opened) {
-                    return Ok(Some(compiler));
-                }
-            }
-            None => self.note("nvcc on PATH", "not there"),
-        }
-        let toolkits = self.environment.toolkits();
-        if toolkits.is_empty() {
-            self.note("nvcc in CUDA_HOME or CUDA_PATH", "neither is set");
-        }
-        for (variable, home) in toolkits {
-            let (place, program) = (format!("nvcc in {variable}"), home.join("bin/nvcc"));
-            match self.environment.program(&program) {
-                Some(program) => {
-                    let opened = open(self.environment, &program);
-                    if let Some(compiler) = self.consider(&place, opened) {
-                        return Ok(Some(compiler));
+        let mut programs = vec![];
+        match place {
+            Place::Named => {
+                for variable in ["KERNEL_GEN_NVCC", "NVCC"] {
+                    let Some(value) = environment.get(variable) else {
+                        self.note(variable, "not set");
+                        continue;
+                    };
+                    let compiler = self.named(variable, |environment| {
+                        open(&environment.program(value).ok_or("there is no such program")?)
+                    })?;
+                    if compiler.is_some() {
+                        return Ok(compiler);
                     }
                 }
-                None => self.note(place, format!("{} is not there", program.display())),
             }
+            Place::Toolkit => {
+                let toolkits = environment.toolkits();
+                if toolkits.is_empty() {
+                    self.note("nvcc in CUDA_HOME or CUDA_PATH", "neither is set");
+                }
+                for (variable, home) in toolkits {
+                    let (place, program) = (format!("nvcc in {variable}"), home.join("bin/nvcc"));
+                    match environment.program(&program) {
+                        Some(program) => programs.push((place, program)),
+                        None => self.note(place, format!("{} is not there", program.display())),
+                    }
+                }
+            }
+            Place::Usual => match environment.program("nvcc") {
+                Some(program) => programs.push(("nvcc on PATH".to_string(), program)),
+                None => self.note("nvcc on PATH", "not there"),
+            },
         }
-        Ok(None)
+        Ok(programs.iter().find_map(|(place, program)| self.consider(place, open(program))))
     }
 
-    fn nvrtc(&mut self) -> Result<Option<CudaCompiler>, CudaError> {
-        let ptxas = ptxas::find(self.environment)?;
-        let cache = Cache::of(self.environment).map(|cache| cache.folder().to_path_buf());
-        let open = |path: &Path| {
+    fn nvrtc(&mut self, place: Place) -> Result<Option<CudaCompiler>, CudaError> {
+        let environment = self.environment;
+        let cache = Cache::of(environment).map(|cache| cache.folder().to_path_buf());
+        let open = |path: &Path, ptxas: &Option<(PathBuf, String)>| {
             let nvrtc = Nvrtc::open(path, cache.as_deref())?;
             Ok(CudaCompiler { tool: Tool::Nvrtc(nvrtc), ptxas: ptxas.clone() })
         };
-        match self.environment.path("KERNEL_GEN_NVRTC") {
-            Some(path) => {
-                let compiler = self.named("KERNEL_GEN_NVRTC", |_| open(&path))?;
-                if compiler.is_some() {
-                    return Ok(compiler);
-                }
+        let folders = match place {
+            Place::Named => {
+                let Some(path) = environment.path("KERNEL_GEN_NVRTC") else {
+                    self.note("KERNEL_GEN_NVRTC", "not set");
+                    return Ok(None);
+                };
+                let ptxas = ptxas::find(environment)?;
+                return self.named("KERNEL_GEN_NVRTC", |_| open(&path, &ptxas));
             }
-            None => self.note("KERNEL_GEN_NVRTC", "not set"),
-        }
-        for (place, folders) in self.environment.nvrtc_folders() {
+            Place::Toolkit => environment.toolkit_libraries(),
+            Place::Usual => environment.nvrtc_folders(),
+        };
+        let ptxas = ptxas::find(environment)?;
+        for (place, folders) in folders {
             let libraries: Vec<PathBuf> = folders.iter().filter_map(|folder| library_at(folder)).collect();
             if libraries.is_empty() {
                 self.note(&place, "not there");
             }
             for library in libraries {
-                let opened = open(&library);
+                let opened = open(&library, &ptxas);
                 if let Some(compiler) = self.consider(&place, opened) {
                     return Ok(Some(compiler));
                 }
@@ -253,32 +276,31 @@ impl Search<'_> {
         Ok(None)
     }
 
-    fn clang(&mut self) -> Result<Option<CudaCompiler>, CudaError> {
-        let ptxas = ptxas::find(self.environment)?;
-        let open = |program: &Path| {
+    fn clang(&mut self, place: Place) -> Result<Option<CudaCompiler>, CudaError> {
+        let environment = self.environment;
+        let open = |program: &Path, ptxas: &Option<(PathBuf, String)>| {
             Clang::open(program).map(|clang| CudaCompiler { tool: Tool::Clang(clang), ptxas: ptxas.clone() })
         };
-        match self.environment.get("KERNEL_GEN_CLANG").cloned() {
-            Some(value) => {
-                let compiler = self.named("KERNEL_GEN_CLANG", |environment| {
-                    open(&environment.program(&value).ok_or("there is no such program")?)
-                })?;
-                if compiler.is_some() {
-                    return Ok(compiler);
+        match place {
+            Place::Named => {
+                let Some(value) = environment.get("KERNEL_GEN_CLANG") else {
+                    self.note("KERNEL_GEN_CLANG", "not set");
+                    return Ok(None);
+                };
+                let ptxas = ptxas::find(environment)?;
+                self.named("KERNEL_GEN_CLANG", |environment| {
+                    open(&environment.program(value).ok_or("there is no such program")?, &ptxas)
+                })
+            }
+            Place::Toolkit => Ok(None),
+            Place::Usual => {
+                let ptxas = ptxas::find(environment)?;
+                let on_path: Vec<PathBuf> = clang::NAMES.iter().filter_map(|name| environment.program(name)).collect();
+                if on_path.is_empty() {
+                    self.note(format!("clang {} or newer on PATH", clang::OLDEST), "not there");
                 }
-            }
-            None => self.note("KERNEL_GEN_CLANG", "not set"),
-        }
-        let on_path: Vec<PathBuf> = clang::NAMES.iter().filter_map(|name| self.environment.program(name)).collect();
-        if on_path.is_empty() {
-            self.note(format!("clang {} or newer on PATH", clang::OLDEST), "not there");
-        }
-        for program in on_path {
-            let opened = open(&program);
-            if let Some(compiler) = self.consider("clang on PATH", opened) {
-                return Ok(Some(compiler));
+                Ok(on_path.iter().find_map(|program| self.consider("clang on PATH", open(program, &ptxas))))
             }
         }
-        Ok(None)
     }
 }

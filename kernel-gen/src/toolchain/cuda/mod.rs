@@ -3,16 +3,18 @@
 //! [`supply`] is the way in: it takes sources and gives code. For each it looks first among packaged artifacts
 //! ([`Artifacts`]), and only if one is not there for a compiler ([`find()`]), in this order:
 //!
-//! 1. what `KERNEL_GEN_NVCC` or `NVCC` names;
-//! 2. `nvcc` on PATH, then in `CUDA_HOME` or `CUDA_PATH`;
-//! 3. `libnvrtc`: what `KERNEL_GEN_NVRTC` names, then the toolkit's folder, the loader's, the usual place of installs, and
-//!    Python's packages;
-//! 4. clang 19 or newer (20 for tensor maps) with its PTX target: what `KERNEL_GEN_CLANG` names, then PATH. It has no `exp`,
-//!    `tanh` and `erf`;
-//! 5. none: the source goes into the program and NVRTC compiles it at first use, which the result says aloud; or an error
+//! 1. what a variable names: nvcc (`KERNEL_GEN_NVCC`, `NVCC`), libnvrtc (`KERNEL_GEN_NVRTC`), clang (`KERNEL_GEN_CLANG`);
+//! 2. the toolkit that `CUDA_HOME` names, then that of `CUDA_PATH`: `bin/nvcc`, then libnvrtc;
+//! 3. `nvcc` on PATH;
+//! 4. `libnvrtc` in the loader's folders, the usual place of installs, and Python's packages;
+//! 5. clang on PATH, 19 or newer (20 for tensor maps), with its PTX target. It has no `exp`, `tanh` and `erf`;
+//! 6. none: the source goes into the program and NVRTC compiles it at first use, which the result says aloud; or an error
 //!    that lists all of these places, whichever the caller wants.
 //!
-//! `KERNEL_GEN_CUDA` may hold `nvcc`, `nvrtc`, `clang` (nothing else is looked for), `embed` (5 at once) or `off` (no CUDA
+//! What a person sets comes before what happens to be on PATH. `ptxas` is looked for in the same order: `KERNEL_GEN_PTXAS`,
+//! the toolkits, PATH.
+//!
+//! `KERNEL_GEN_CUDA` may hold `nvcc`, `nvrtc`, `clang` (nothing else is looked for), `embed` (6 at once) or `off` (no CUDA
 //! code at all). A tool that is named by a variable and does not work is an error, never a reason to look further.
 //!
 //! What comes out is an [`Artifact`]: machine code for exactly the architecture, and PTX that declares the oldest version

@@ -131,7 +131,7 @@ fn required(complaints: &str) -> Version {
     versions.max().unwrap_or(Version(0, 0))
 }
 
-/// Looks for `ptxas` by itself: KERNEL_GEN_PTXAS, PATH, the toolkit's folder. None is no error, but one that is named
+/// Looks for `ptxas` by itself: KERNEL_GEN_PTXAS, the toolkit's folder, PATH. None is no error, but one that is named
 /// must be there.
 pub(super) fn find(environment: &Environment) -> Result<Option<(PathBuf, String)>, CudaError> {
     if let Some(value) = environment.get("KERNEL_GEN_PTXAS") {
@@ -145,7 +145,7 @@ pub(super) fn find(environment: &Environment) -> Result<Option<(PathBuf, String)
         return Ok(Some((program, version)));
     }
     let in_toolkits = environment.toolkits().into_iter().map(|(_, home)| home.join("bin/ptxas"));
-    let mut candidates = environment.program("ptxas").into_iter().chain(in_toolkits.filter(|p| p.is_file()));
+    let mut candidates = in_toolkits.filter(|p| p.is_file()).chain(environment.program("ptxas"));
     Ok(candidates.find_map(|program| version(&program).ok().map(|version| (program, version))))
 }
 

@@ -55,26 +55,49 @@ fn the_order_of_the_lookup_is_kept() {
     fake_nvcc(&root, "path/nvcc", "13.0.3");
     fake_nvcc(&root, "home/bin/nvcc", "13.0.4");
     root.script("path/clang", "case $1 in --version) echo 'clang version 19.1.7 (x)';; *) echo nvptx64;; esac");
-    let mut all = vec![
+    let older = root.join("older");
+    fake_nvcc(&root, "older/bin/nvcc", "13.0.5");
+    let all = [
         ("KERNEL_GEN_NVCC", named),
         ("NVCC", plain),
-        ("PATH", root.join("path")),
         ("CUDA_HOME", root.join("home")),
+        ("CUDA_PATH", older),
+        ("PATH", root.join("path")),
     ];
-    let mut names = vec![];
-    for _ in 0..4 {
-        names.push(compiler(find(&environment(&root, &all), &[], Missing::Refuse).unwrap()).name());
-        all.remove(0);
-        if all.first().is_some_and(|(name, _)| *name == "CUDA_HOME") {
-            // Without nvcc on PATH that of CUDA_HOME is next, and without both the clang on PATH.
-            fs::remove_file(root.join("path/nvcc")).unwrap();
-            all.push(("PATH", root.join("path")));
-        }
+    let name = |all: &[_]| compiler(find(&environment(&root, all), &[], Missing::Refuse).unwrap()).name();
+    let mut names: Vec<String> = (0..all.len()).map(|first| name(&all[first..])).collect();
+    // What a variable names comes before PATH, whichever kind of compiler it is.
+    let named =
+        root.script("named/my-clang", "case $1 in --version) echo 'clang version 20.1.7';; *) echo nvptx64;; esac");
+    assert_eq!(name(&[&all[2..], &[("KERNEL_GEN_CLANG", named)]].concat()), "clang 20.1.7");
+    // Without nvcc on PATH the clang there is next.
+    fs::remove_file(root.join("path/nvcc")).unwrap();
+    names.push(name(&all[4..]));
+    let expected = ["nvcc 13.0.1", "nvcc 13.0.2", "nvcc 13.0.4", "nvcc 13.0.5", "nvcc 13.0.3", "clang 19.1.7"];
+    assert_eq!(names, expected);
+}
+
+#[test]
+fn the_toolkit_that_a_variable_names_comes_before_path_for_every_tool() {
+    let root = Folder::new("toolkit");
+    let ptxas = |folder: &str, release: &str| {
+        let text = format!("echo 'Cuda compilation tools, release {release}, V{release}.1'");
+        root.script(&format!("{folder}/ptxas"), &text)
+    };
+    let on_path = ptxas("path", "12.0");
+    let found = |all: &[(&'static str, PathBuf)]| super::ptxas::find(&environment(&root, all)).unwrap().unwrap().0;
+    for variable in ["CUDA_HOME", "CUDA_PATH"] {
+        let home = root.join(variable);
+        let all = [("PATH", root.join("path")), (variable, home.clone())];
+        // A toolkit without one hides nothing.
+        assert_eq!(found(&all), on_path);
+        let own = ptxas(&format!("{variable}/bin"), "12.8");
+        assert_eq!(found(&all), own);
+        fake_nvcc(&root, "path/nvcc", "12.0.76");
+        fake_nvcc(&root, &format!("{variable}/bin/nvcc"), "12.8.61");
+        let found = find(&environment(&root, &all), &[], Missing::Refuse).unwrap();
+        assert_eq!(compiler(found).path(), home.join("bin/nvcc"));
     }
-    names.push(
-        compiler(find(&environment(&root, &[("PATH", root.join("path"))]), &[], Missing::Refuse).unwrap()).name(),
-    );
-    assert_eq!(names, ["nvcc 13.0.1", "nvcc 13.0.2", "nvcc 13.0.3", "nvcc 13.0.4", "clang 19.1.7"]);
 }
 
 #[test]
@@ -141,14 +164,14 @@ fn a_tool_that_is_named_and_does_not_work_is_an_error() {
 #[test]
 fn a_compiler_that_is_too_old_for_an_architecture_is_passed_over_unless_it_was_named() {
     let root = Folder::new("old");
-    let old = fake_nvcc(&root, "path/nvcc", "11.8.89");
-    fake_nvcc(&root, "home/bin/nvcc", "12.0.76");
+    let old = fake_nvcc(&root, "home/bin/nvcc", "11.8.89");
+    fake_nvcc(&root, "path/nvcc", "12.0.76");
     let both = environment(&root, &[("PATH", root.join("path")), ("CUDA_HOME", root.join("home"))]);
     let name = |archs: &[Arch]| compiler(find(&both, archs, Missing::Refuse).unwrap()).name();
     assert_eq!(name(&[arch("sm_90")]), "nvcc 11.8.89");
     assert_eq!(name(&[arch("sm_80"), arch("sm_90a")]), "nvcc 12.0.76");
     let text = find(&both, &[arch("sm_120")], Missing::Refuse).unwrap_err().to_string();
-    assert!(text.contains("nvcc on PATH: nvcc 11.8.89 makes no code for sm_120; that needs CUDA 12.8"), "{text}");
+    assert!(text.contains("nvcc in CUDA_HOME: nvcc 11.8.89 makes no code for sm_120; that needs CUDA 12.8"), "{text}");
     let named = environment(&root, &[("NVCC", old)]);
     let error = find(&named, &[arch("sm_90a")], Missing::Embed).unwrap_err();
     let needs = Some(Version(12, 0));
