@@ -61,11 +61,7 @@ fn a_record_is_timed_again_and_a_workload_without_one_says_so() {
     let json: serde_json::Value = serde_json::from_str(&json).unwrap();
     assert_eq!((&json["schema"], json["rows"].as_array().map(Vec::len)), (&1.into(), Some(2)), "{json}");
     let (tuned, new) = (&json["rows"][0], &json["rows"][1]);
-    assert_eq!(
-        (&tuned["chosen"]["origin"], &new["chosen"]["origin"]),
-        (&"same-target".into(), &"model".into()),
-        "{json}"
-    );
+    assert_eq!((&tuned["chosen"]["origin"], &new["chosen"]["origin"]), (&"exact".into(), &"model".into()), "{json}");
     // There is no other record to choose by, so that choice is the default: the same candidate with the same samples.
     assert_eq!(tuned["others"]["config"], tuned["default"]["config"], "{json}");
     assert_eq!(tuned["others"]["samples_us"], tuned["default"]["samples_us"], "{json}");
