@@ -44,10 +44,14 @@ fn reads(site: &Site) -> bool {
     site.touch.reads() || starts_late(site)
 }
 
-/// A reduction whose conditions mention its reduce loops may not run in the iteration that starts it.
+/// Whether a reduction may run where its first iteration, which starts it, did not: its conditions mention its reduce loops,
+/// and do not hold in that iteration wherever they hold in another. A guarded tail, such as `8 * k_o + k_i < 1001`, does.
 fn starts_late(site: &Site) -> bool {
     let Stmt::Reduce { over, .. } = site.stmt else { return false };
-    site.touch == Touch::Start && site.facts.guards.iter().any(|(g, _)| over.iter().any(|v| g.mentions(*v)))
+    let of_loops = |g: &Expr| over.iter().any(|v| g.mentions(*v));
+    let at_first = |g: &Expr| over.iter().fold(g.clone(), |g, v| g.subst(*v, &Expr::Int(0)));
+    site.touch == Touch::Start
+        && site.facts.guards.iter().any(|(g, t)| of_loops(g) && !reach::holds(&site.facts, &at_first(g), *t))
 }
 
 /// An access, in which one variable stands for each hardware index of its launch.

@@ -215,7 +215,7 @@ fn put_together(mut digits: Vec<Digit>) -> Option<Expr> {
 }
 
 /// Whether a condition has this value wherever the facts hold.
-fn holds(facts: &Facts, cond: &Expr, value: bool) -> bool {
+pub(super) fn holds(facts: &Facts, cond: &Expr, value: bool) -> bool {
     let cond = simplify(cond, &facts.ranges);
     if truth(&cond) == Some(value) {
         return true;
