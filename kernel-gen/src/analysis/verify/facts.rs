@@ -187,7 +187,9 @@ impl Facts {
                 // The dividend is `fact + rest`, and so at most `rest`.
                 let rests = facts.iter().map(|fact| simplify(&((**dividend).clone() - fact.clone()), &self.ranges));
                 let most = rests.filter_map(|rest| bounds(&rest, &self.ranges)).map(|(_, hi)| hi.div_euclid(divisor));
-                hi = most.fold(hi, i64::min);
+                // Or a sum in which something is divided itself: `(i / k * 16 + j) / m`.
+                let nested = self.highest(dividend, facts).map(|hi| hi.div_euclid(divisor));
+                hi = most.chain(nested).fold(hi, i64::min);
             }
             highest = highest.checked_add(factor.checked_mul(if *factor > 0 { hi } else { lo })?)?;
         }
@@ -214,6 +216,23 @@ mod tests {
         facts.assume(&element.lt(Expr::Int(360)), true);
         assert!(facts.proves_at_most_zero(&over(64)));
         assert!(!facts.proves_at_most_zero(&over(63)));
+    }
+
+    /// Elements of 14 blocks of 16 channels, of which 56 are a group.
+    #[test]
+    fn a_guard_bounds_what_is_divided_twice() {
+        let [block, thread] = [0, 1].map(VarId);
+        let mut facts = Facts::default();
+        facts.ranges.insert(block, 0, 2798);
+        facts.ranges.insert(thread, 0, 127);
+        let element = Expr::Var(block) * 128 + Expr::Var(thread);
+        let div = |a: Expr, by: i64| Expr::bin(BinOp::Div, a, Expr::Int(by));
+        let channel = div(element.clone(), 25584) * 16 + Expr::Var(thread).floor_mod(16);
+        let over = |groups: i64| div(channel.clone(), 56) - (groups - 1);
+        assert!(!facts.proves_at_most_zero(&over(4)), "channel 224 is there without the guard");
+        facts.assume(&element.lt(Expr::Int(14 * 25584)), true);
+        assert!(facts.proves_at_most_zero(&over(4)));
+        assert!(!facts.proves_at_most_zero(&over(3)));
     }
 
     /// Blocks of 64 columns of 4000, of which a thread copies four at a time: too many to try them all.

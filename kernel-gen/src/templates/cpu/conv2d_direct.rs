@@ -53,6 +53,9 @@ fn problem<'a>(w: &Workload, t: &'a Target) -> Result<(Conv2d, &'a Cpu), String>
         ConvLayout::NchwC(_) => return Err("the channel block must hold whole vectors".into()),
         ConvLayout::Hwcn | ConvLayout::NhwcNc(_) => return Err("for NCHW, NHWC and NCHW16c".into()),
     }
+    if !knobs::is_possible(&c, cpu) {
+        return Err("a group's channels must be whole tiles of vectors".into());
+    }
     Ok((c, cpu))
 }
 
@@ -76,7 +79,7 @@ impl Template for Conv2dDirect {
 
     fn default_config(&self, w: &Workload, t: &Target) -> Result<Config, TemplateError> {
         let (c, cpu) = problem(w, t).map_err(TemplateError::Limit)?;
-        Ok(knobs::default_config(&c, cpu))
+        knobs::default_config(&c, cpu).ok_or_else(|| TemplateError::Limit("no config fits".into()))
     }
 
     fn cost(&self, w: &Workload, t: &Target, config: &Config) -> f64 {

@@ -141,7 +141,7 @@ pub(super) fn space(c: &Conv2d, cpu: &Cpu) -> Result<Space, TemplateError> {
 }
 
 /// The config of least predicted time that has enough tasks.
-pub(super) fn default_config(c: &Conv2d, cpu: &Cpu) -> Config {
+pub(super) fn default_config(c: &Conv2d, cpu: &Cpu) -> Option<Config> {
     let mut best: Option<((bool, f64), Knobs)> = None;
     for tile in tiles(c, cpu) {
         for oh_tile in worth_trying(even_tiles(c.oh(), i64::MAX)) {
@@ -161,9 +161,15 @@ pub(super) fn default_config(c: &Conv2d, cpu: &Cpu) -> Config {
             }
         }
     }
-    let smallest =
-        Knobs { vectors: 1, ow_tile: 1, rows: 1, oh_tile: 1, ci_tile: c.ci_per_group(), tiles: 1, pad: Pad::Task };
-    best.map_or(smallest, |b| b.1).config()
+    best.map(|(_, k)| k.config())
+}
+
+/// Whether a tile of channels divides a group, without which no config does.
+pub(super) fn is_possible(c: &Conv2d, cpu: &Cpu) -> bool {
+    vectors(c, cpu).any(|vectors| {
+        let k = Knobs { vectors, ow_tile: 1, rows: 1, oh_tile: 1, ci_tile: c.ci_per_group(), tiles: 1, pad: Pad::Task };
+        k.is_sane(c, cpu)
+    })
 }
 
 /// Predicted time of a config where one, two or four threads may run it: unequal shares wait for each other, and an image
