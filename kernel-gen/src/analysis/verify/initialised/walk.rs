@@ -94,7 +94,8 @@ pub(super) fn walk(kernel: &Kernel, id: BufferId, own: &[Touching], open: &[usiz
     let Some(size) = shape.iter().try_fold(1i64, |a, n| a.checked_mul(*n)).filter(|n| *n <= MOST_ELEMENTS) else {
         return Outcome::Unknown;
     };
-    let planner = Planner { kernel, id, own, open, launches, in_launch: None };
+    let alike = alike(kernel, id, own, launches);
+    let planner = Planner { kernel, id, own, open, alike: &alike, launches, in_launch: None };
     let mut body = planner.block(&kernel.body);
     let mut ranges = Ranges::of_block(&kernel.body);
     for t in own {
@@ -123,11 +124,47 @@ pub(super) fn walk(kernel: &Kernel, id: BufferId, own: &[Touching], open: &[usiz
     }
 }
 
+/// Conditions that all accesses have, and that one value holds for as long as the buffer lives: where they do not hold,
+/// nothing touches it.
+fn alike(kernel: &Kernel, id: BufferId, own: &[Touching], launches: &Launches) -> Vec<(Expr, bool)> {
+    fn around(stmts: &[Stmt], id: BufferId, loops: &mut Vec<VarId>) -> bool {
+        stmts.iter().any(|s| match s {
+            Stmt::Alloc(b) => *b == id,
+            Stmt::For(l) => {
+                loops.push(l.var);
+                let found = around(&l.body, id, loops);
+                if !found {
+                    loops.pop();
+                }
+                found
+            }
+            Stmt::If { then, otherwise, .. } => around(then, id, loops) || around(otherwise, id, loops),
+            _ => false,
+        })
+    }
+    let mut loops = vec![];
+    if !around(&kernel.body, id, &mut loops) {
+        return vec![];
+    }
+    let private = threads_differ(kernel.buffer(id).scope);
+    let threads = || launches.indices.values().flat_map(|(i, _)| i).filter(|h| is_thread(h.kind)).map(|h| h.var);
+    let outer: BTreeSet<VarId> = loops
+        .iter()
+        .map(|v| *launches.stands_for.get(v).unwrap_or(v))
+        .filter(|v| private || threads().all(|thread| thread != *v))
+        .collect();
+    let settled = |g: &Expr| enumerate::variables([g]).is_some_and(|vars| vars.is_subset(&outer));
+    let Some((first, rest)) = own.split_first() else { return vec![] };
+    let common = first.facts.guards.iter().filter(|g| rest.iter().all(|t| t.facts.guards.contains(g)));
+    common.filter(|(g, _)| settled(g)).cloned().collect()
+}
+
 struct Planner<'p, 's, 'k> {
     kernel: &'k Kernel,
     id: BufferId,
     own: &'p [Touching<'s, 'k>],
     open: &'p [usize],
+    alike: &'p [(Expr, bool)],
     launches: &'p Launches,
     in_launch: Option<VarId>,
 }
@@ -185,7 +222,8 @@ impl Planner<'_, '_, '_> {
                 })
             })
         };
-        let (guards, unsure): (Vec<_>, Vec<_>) = t.facts.guards.iter().cloned().partition(|(g, _)| known(g));
+        let guards = t.facts.guards.iter().filter(|g| !self.alike.contains(g)).cloned();
+        let (guards, unsure): (Vec<_>, Vec<_>) = guards.partition(|(g, _)| known(g));
         let mut own = vec![];
         let mentions = |v: VarId| t.index.iter().chain(guards.iter().map(|(g, _)| g)).any(|e| e.mentions(v));
         if let (Some(launch), false) = (self.in_launch, threads_differ(self.kernel.buffer(self.id).scope)) {
