@@ -5,11 +5,17 @@ use std::process::Command;
 
 /// Runs an example; what it prints.
 fn run(example: &str, arguments: &[&str]) -> String {
+    run_program(example, &[], arguments)
+}
+
+/// Runs a program of an example that `of_cargo` names; what it prints.
+fn run_program(example: &str, of_cargo: &[&str], arguments: &[&str]) -> String {
     let manifest = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../examples").join(example).join("Cargo.toml");
     let mut command = Command::new(env!("CARGO"));
     command
         .args(["run", "--quiet", "--release", "--locked", "--manifest-path"])
         .arg(manifest)
+        .args(of_cargo)
         .arg("--")
         .args(arguments);
     // What cargo tells a test about its own package is not for another one.
@@ -75,4 +81,33 @@ fn a_tutorial_prints_its_steps_its_loops_its_cuda_and_its_time() {
     }
     let timed = text.lines().filter(|l| l.contains("TFLOP/s")).count() == 2;
     assert!(timed || text.contains("[SKIP] no GPU: "), "{text}");
+}
+
+#[test]
+fn the_tutorial_of_templates_prints_every_config_of_its_three_spaces() {
+    let arguments = ["--size", "16", "--number", "1", "--steps"];
+    let text = run_program("tutorials", &["--bin", "tune_simple_template"], &arguments);
+    // The schedule, with the loops after each step.
+    for part in
+        ["  1  split(i_out, 8, Guard)\nkernel ", "  6  reorder([k, i, j])\nkernel ", "# C\n", "void matmul_v0_p0("]
+    {
+        assert!(text.contains(part), "no `{part}`:\n{text}");
+    }
+    // Of 16 = 2^4 there are five splits in two.
+    for (template, points) in [("matmul_v0", 1), ("matmul_v1", 25), ("matmul", 25)] {
+        let (_, rest) = text.split_once(&format!("\n# {template}\nConfigSpace (len={points}, ")).expect(template);
+        let (listed, best) = rest.split_once("\nBest config: ").expect(template);
+        let results: Vec<&str> = listed.lines().filter(|line| line.starts_with("No: ")).collect();
+        // In order, each once, and right: what is wrong has no throughput.
+        let indices: Vec<String> =
+            results.iter().map(|line| line.rsplit(',').next().unwrap_or_default().into()).collect();
+        assert_eq!(indices, (0..points).map(|i| i.to_string()).collect::<Vec<_>>(), "{template}:\n{listed}");
+        assert!(results.iter().all(|line| line.contains(" ms ")), "{template}:\n{listed}");
+        let (best, _) = best.split_once('\n').expect(template);
+        assert!(results.iter().any(|line| line.contains(best)), "{template}: {best} is none of its configs");
+    }
+    let (_, compared) = text.split_once("error/bound\n").expect("the best ones are compared");
+    let names: Vec<&str> = compared.lines().filter_map(|line| line.split(' ').next()).collect();
+    assert_eq!(names[..3], ["matmul_v0", "matmul_v1", "matmul"], "{compared}");
+    assert_eq!(names.len(), 4, "{compared}");
 }

@@ -1,13 +1,16 @@
 //! What the tutorials' programs share: printing a schedule step by step, and timing generated kernels.
 
+use kernel_gen::emit::c::{self, COptions, Isa};
 use kernel_gen::emit::cuda::{Arch, CudaOptions, emit};
-use kernel_gen::lower::lower_for;
+use kernel_gen::lower::{Lowered, lower_for};
 use kernel_gen::schedule::Schedule;
 use kernel_gen::target::Target;
 use kernel_gen_runtime::cuda::DeviceTensor;
 use kernel_gen_runtime::cuda::cudarc::driver::sys::CUevent_flags;
 use kernel_gen_runtime::{Cuda, Device, Element, Shape, Tensor};
 use std::process::ExitCode;
+
+pub mod blocked;
 
 // The kernels as the tutorials write them, one as a template of the library writes it, and those that the library chooses.
 kernel_gen_runtime::include_kernels!(as_written);
@@ -25,12 +28,48 @@ const LAUNCHES: usize = 50;
 /// Measurements, of which the median counts.
 const ROUNDS: usize = 15;
 
-/// Prints every step of a schedule, the loops after every pass of lowering that changes them, and the CUDA. With the
-/// argument `--steps`, the loops after every step of the schedule as well; with `--time`, nothing of all this.
+/// Prints a schedule for a GPU: every step, the loops after every pass of lowering that changes them, and the CUDA. With the
+/// argument `--steps`, the loops after every step as well; with `--time`, nothing of all this.
 pub fn show(name: &str, schedule: Schedule) -> Result<()> {
-    let asked = |flag: &str| std::env::args().any(|a| a == flag);
+    let target = Target::find(TARGET).ok_or("the library knows the target")?;
+    let Some(lowered) = show_loops(schedule, target)? else { return Ok(()) };
+    let arch = Arch::of(target).ok_or("a CUDA target has an architecture")?;
+    let options = CudaOptions { arch, symbol: name.into(), comment: comment(name), min_blocks: None };
+    println!("# CUDA\n{}", emit(&lowered, &options)?.source);
+    Ok(())
+}
+
+/// The same of a schedule for a CPU, with the C.
+pub fn show_c(name: &str, schedule: Schedule, target: &Target) -> Result<()> {
+    let Some(lowered) = show_loops(schedule, target)? else { return Ok(()) };
+    let options = COptions { isa: Isa::of_target(&target.name)?, symbol: name.into(), comment: comment(name) };
+    println!("# C\n{}", c::emit(&lowered, &options)?.source);
+    Ok(())
+}
+
+fn comment(name: &str) -> String {
+    format!("The tutorial {name}.")
+}
+
+/// Whether the program was given a word on its command line.
+fn asked(word: &str) -> bool {
+    std::env::args().any(|a| a == word)
+}
+
+/// The number behind an argument such as `--size`, or what it is without one.
+pub fn argument(name: &str, default: i64) -> Result<i64> {
+    let mut rest = std::env::args().skip_while(|a| a != name).skip(1);
+    match rest.next() {
+        Some(text) => text.parse().map_err(|_| format!("{name} {text}: write a number").into()),
+        None if asked(name) => Err(format!("{name}: write a number behind it").into()),
+        None => Ok(default),
+    }
+}
+
+/// The steps and the loops, and what is to be emitted; none with `--time`.
+fn show_loops(schedule: Schedule, target: &Target) -> Result<Option<Lowered>> {
     if asked("--time") {
-        return Ok(());
+        return Ok(None);
     }
     println!("# The schedule");
     for (i, step) in schedule.trace.iter().enumerate() {
@@ -40,15 +79,11 @@ pub fn show(name: &str, schedule: Schedule) -> Result<()> {
         }
     }
     println!("\n# As scheduled\n{}", schedule.kernel);
-    let target = Target::find(TARGET).ok_or("the library knows the target")?;
     let lowered = lower_for(schedule.kernel, target)?;
     for pass in lowered.trace().iter().filter(|pass| pass.changed) {
         println!("# After {}\n{}", pass.pass, pass.kernel);
     }
-    let arch = Arch::of(target).ok_or("a CUDA target has an architecture")?;
-    let options = CudaOptions { arch, symbol: name.into(), comment: format!("The tutorial {name}."), min_blocks: None };
-    println!("# CUDA\n{}", emit(&lowered, &options)?.source);
-    Ok(())
+    Ok(Some(lowered))
 }
 
 /// Runs `timed` on the first GPU; without one it says so.
