@@ -184,12 +184,15 @@ impl Facts {
             if let (Expr::Binary(BinOp::Div, dividend, divisor), true) = (atom, *factor > 0)
                 && let Some(divisor @ 1..) = divisor.as_int()
             {
-                // The dividend is `fact + rest`, and so at most `rest`.
-                let rests = facts.iter().map(|fact| simplify(&((**dividend).clone() - fact.clone()), &self.ranges));
-                let most = rests.filter_map(|rest| bounds(&rest, &self.ranges)).map(|(_, hi)| hi.div_euclid(divisor));
+                // The quotient, or the dividend, is `fact + rest`, and so at most `rest`.
+                let most = |e: &Expr| {
+                    let rests = facts.iter().map(|fact| simplify(&(e.clone() - fact.clone()), &self.ranges));
+                    rests.filter_map(|rest| bounds(&rest, &self.ranges)).map(|(_, hi)| hi).min()
+                };
+                let of_dividend = most(dividend).map(|hi| hi.div_euclid(divisor));
                 // Or a sum in which something is divided itself: `(i / k * 16 + j) / m`.
                 let nested = self.highest(dividend, facts).map(|hi| hi.div_euclid(divisor));
-                hi = most.chain(nested).fold(hi, i64::min);
+                hi = [most(atom), of_dividend, nested].into_iter().flatten().fold(hi, i64::min);
             }
             highest = highest.checked_add(factor.checked_mul(if *factor > 0 { hi } else { lo })?)?;
         }
@@ -230,9 +233,12 @@ mod tests {
         let channel = div(element.clone(), 25584) * 16 + Expr::Var(thread).floor_mod(16);
         let over = |groups: i64| div(channel.clone(), 56) - (groups - 1);
         assert!(!facts.proves_at_most_zero(&over(4)), "channel 224 is there without the guard");
-        facts.assume(&element.lt(Expr::Int(14 * 25584)), true);
-        assert!(facts.proves_at_most_zero(&over(4)));
-        assert!(!facts.proves_at_most_zero(&over(3)));
+        for (guarded, end) in [(element.clone(), 14 * 25584), (div(element, 25584), 14)] {
+            let mut facts = facts.clone();
+            facts.assume(&guarded.lt(Expr::Int(end)), true);
+            assert!(facts.proves_at_most_zero(&over(4)));
+            assert!(!facts.proves_at_most_zero(&over(3)));
+        }
     }
 
     /// Blocks of 64 columns of 4000, of which a thread copies four at a time: too many to try them all.

@@ -65,6 +65,11 @@ fn turns(w: &Workload, m: &Matmul, columns: i64) -> bool {
     !m.trans_b && m.k % unit(w) == 0 && turned::turns(w, columns, m.n)
 }
 
+/// Whether the copy engine can bring so many columns of the right operand: without turning, only whole blocks of them.
+fn can_load(w: &Workload, m: &Matmul, columns: i64) -> bool {
+    m.trans_b || turns(w, m, columns) || ring::is_whole(columns)
+}
+
 /// Whether the copy engine can store the output.
 fn can_store(w: &Workload, m: &Matmul) -> bool {
     m.n * w.out_dtype.bytes() as i64 % 16 == 0
@@ -95,9 +100,7 @@ fn part_steps(w: &Workload, m: &Matmul, sizes: Sizes) -> i64 {
 fn knobs_of(w: &Workload, m: &Matmul, cuda: &Cuda) -> SpaceBuilder {
     let consumers: Vec<i64> = (1..=most_consumers(w)).collect();
     let reduction = reduction(w, m, cuda);
-    // Without turning, columns are whole blocks.
-    let whole = |columns: &i64| m.trans_b || turns(w, m, *columns) || ring::is_whole(*columns);
-    let columns: Vec<i64> = reduction.tile_columns().into_iter().filter(whole).collect();
+    let columns: Vec<i64> = reduction.tile_columns().into_iter().filter(|n| can_load(w, m, *n)).collect();
     let knobs = knobs(cuda, &consumers, &columns, 0);
     reduction.knob(knobs)
 }
@@ -138,6 +141,7 @@ impl Template for WgmmaGemm {
         let store = if can_store(w, &m) { Store::Tma } else { Store::Registers };
         let reduction = reduction(w, &m, cuda);
         let all = Sizes::sensible(cuda, most_consumers(w), m.n, store, 0).chain(reduction.sensible(cuda));
+        let all = all.filter(|sizes| can_load(w, &m, sizes.bn));
         fastest(all.map(|sizes| (model::us(shape(w, &m, sizes), sizes, cuda), reduction.config(sizes))))
     }
 
