@@ -58,9 +58,13 @@ fn text(faults: &[Fault]) -> String {
     faults.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n")
 }
 
+fn setting(name: &str) -> Option<u64> {
+    std::env::var(name).ok().and_then(|n| n.parse().ok())
+}
+
 /// Sampled configs of each space.
 fn configs(default: usize) -> usize {
-    std::env::var("KERNEL_GEN_CONFIGS").ok().and_then(|n| n.parse().ok()).unwrap_or(default)
+    setting("KERNEL_GEN_CONFIGS").map_or(default, |n| n as usize)
 }
 
 fn check_all(seen: &mut Seen, workload: &Workload, target: &Target, seed: u64, samples: usize) {
@@ -91,8 +95,8 @@ fn templates_pass_on_the_layers_of_networks() {
 #[test]
 fn templates_pass_on_random_workloads() {
     let mut seen = Seen::default();
-    let workloads = std::env::var("KERNEL_GEN_WORKLOADS").ok().and_then(|n| n.parse().ok()).unwrap_or(60);
-    for seed in 0..workloads {
+    let (first, workloads) = (setting("KERNEL_GEN_SEED").unwrap_or(0), setting("KERNEL_GEN_WORKLOADS").unwrap_or(60));
+    for seed in first..first + workloads {
         let mut rng = Rng::new(seed);
         let workload = sample::workload(&mut rng);
         let level = rng.pick(&["x86-64", "x86-64-v3", "x86-64-v4", "aarch64"]);

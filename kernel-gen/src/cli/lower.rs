@@ -149,6 +149,7 @@ fn passes(text: &mut String, what: &str, kernel: &Kernel, target: &Target) -> Ve
         Ok(lowered) => lowered,
         Err(errors) => return errors,
     };
+    let _ = write!(text, "\n; {what}verified: {}\n", lowered.depth());
     for snapshot in lowered.trace() {
         if snapshot.changed {
             section(text, &format!("{what}pass {}", snapshot.pass), &snapshot.kernel);

@@ -34,7 +34,7 @@ pub mod transpose_copies;
 pub mod unroll;
 pub mod vectorize;
 
-use crate::analysis::verify::{Fault, Verified, verify};
+use crate::analysis::verify::{Depth, Fault, Verified, verify};
 use crate::ir::Kernel;
 use crate::target::Target;
 use std::fmt;
@@ -126,6 +126,7 @@ pub struct Snapshot {
 #[derive(Clone, Debug)]
 pub struct Lowered {
     kernel: Kernel,
+    depth: Depth,
     trace: Vec<Snapshot>,
 }
 
@@ -133,6 +134,11 @@ impl Lowered {
     /// The kernel to emit.
     pub fn kernel(&self) -> &Kernel {
         &self.kernel
+    }
+
+    /// How deep the verifier looked before the first pass.
+    pub fn depth(&self) -> &Depth {
+        &self.depth
     }
 
     /// The kernel after each pass, in order.
@@ -230,6 +236,7 @@ pub fn lower_for(kernel: Kernel, target: &Target) -> Result<Lowered, Unlowered> 
 /// Runs all passes over a kernel that the verifier has passed.
 pub fn lower(kernel: Verified, options: &LowerOptions) -> Result<Lowered, LowerError> {
     let dump = std::env::var("KERNEL_GEN_DUMP").ok();
+    let depth = kernel.depth().clone();
     let mut kernel = kernel.into_inner();
     let mut trace: Vec<Snapshot> = vec![];
     for pass in PASSES {
@@ -243,5 +250,5 @@ pub fn lower(kernel: Verified, options: &LowerOptions) -> Result<Lowered, LowerE
         }
         trace.push(Snapshot { pass: pass.name, changed, elapsed, kernel: kernel.clone() });
     }
-    Ok(Lowered { kernel, trace })
+    Ok(Lowered { kernel, depth, trace })
 }
