@@ -28,7 +28,8 @@
 //!
 //! The script tells cargo exactly what it read: the spec, the folder of records, the sources of `[[extern]]` code, the
 //! variables below, and `PATH` (tools are looked up there). When it runs and nothing has changed, it notices by a hash
-//! and does nothing. When something has changed, only sources whose text changed are compiled again, and files that
+//! and does nothing. The hash has the tools in it that were found, not the text of `PATH`: an editor and a terminal may
+//! differ in that and share a target folder. When something has changed, only sources whose text changed are compiled again, and files that
 //! stay the same are not written.
 //!
 //! # Environment

@@ -9,7 +9,7 @@ use kernel_gen::model;
 use kernel_gen::records::{ARTIFACTS, BestRecords};
 use kernel_gen::spec::Spec;
 use kernel_gen::toolchain::cuda::{self, Artifacts};
-use kernel_gen::toolchain::{Compiler, ToolError, settings_for};
+use kernel_gen::toolchain::{Compiler, ToolError, resolve, settings_for};
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -25,13 +25,22 @@ pub(crate) fn run(config: &Config) -> Result<Report, Error> {
     let stamp_path = environment.out_dir.join(format!("kernel-gen-{}.stamp", config.module));
     let known = Stamp::load(&stamp_path);
     let program = stamp::program(known.as_ref());
-    let key = key(config, &environment, program.1);
-    if let Some(stamp) = known.filter(|s| s.key == key && s.holds()) {
+    let found = tools(config, &environment, known.as_ref());
+    let facts = key(config, &environment, program.1, found.1);
+    if let Some(mut stamp) = known.filter(|s| s.key == facts && s.holds()) {
+        if stamp.tools != found {
+            // The same tools in another environment: the next run need not look for them.
+            stamp.tools = found;
+            write_if_changed(&stamp_path, stamp.text().as_bytes())?;
+        }
         return Ok(finish(config, &environment, stamp, true));
     }
     // If this run fails half-way, the next one must not believe the old stamp.
     let _ = fs::remove_file(&stamp_path);
-    let stamp = Stamp { key, program, ..make(config, &environment)? };
+    // What is known of tools may be of an earlier compiler in the same place.
+    let tools = tools(config, &environment, None);
+    let key = key(config, &environment, program.1, tools.1);
+    let stamp = Stamp { key, program, tools, ..make(config, &environment)? };
     write_if_changed(&stamp_path, stamp.text().as_bytes())?;
     Ok(finish(config, &environment, stamp, false))
 }
@@ -78,7 +87,7 @@ fn variables(config: &Config, environment: &Environment) -> Vec<String> {
     let mut all: Vec<String> = VARIABLES.iter().map(|v| v.to_string()).collect();
     all.extend(settings_for(&environment.target));
     all.push("PATH".to_string());
-    if config.cuda && mentions_cuda(config) {
+    if wants_cuda(config) {
         // OUT_DIR is cargo's own, and is among the facts of the key.
         let more = cuda::VARIABLES.iter().filter(|v| **v != "OUT_DIR").map(|v| v.to_string());
         all.extend(more.filter(|v| !all.contains(v)).collect::<Vec<_>>());
@@ -86,26 +95,65 @@ fn variables(config: &Config, environment: &Environment) -> Vec<String> {
     all
 }
 
-/// Whether the spec says anything about CUDA, as far as can be told before it is understood. If only a comment does, the
-/// script runs more often than it has to.
-fn mentions_cuda(config: &Config) -> bool {
-    fs::read(&config.spec).is_ok_and(|text| text.windows(4).any(|w| w == b"cuda"))
+/// Whether CUDA is asked for: the builder does, and the spec says anything about it, as far as can be told before it is
+/// understood. If only a comment does, the script runs more often than it has to.
+fn wants_cuda(config: &Config) -> bool {
+    config.cuda && fs::read(&config.spec).is_ok_and(|text| text.windows(4).any(|w| w == b"cuda"))
+}
+
+/// Variables that only say where tools are looked for. What decides the result is what is found there.
+const SEARCHED: [&str; 5] = ["PATH", "LD_LIBRARY_PATH", "HOME", "VIRTUAL_ENV", "CONDA_PREFIX"];
+
+/// Programs that the tools themselves start by their names: the assembler of GCC, the host's compilers of nvcc, and what
+/// bindgen asks where headers are.
+const HELPERS: [&str; 5] = ["as", "gcc", "g++", "clang", "llvm-config"];
+
+/// A hash of where tools are looked for, and one of those that are found: path, size and time of each. They are looked for
+/// only if the former is not the one that is known.
+fn tools(config: &Config, environment: &Environment, known: Option<&Stamp>) -> (u64, u64) {
+    let Environment { target, host, docs_rs, no_cc, .. } = environment;
+    let mut places = format!("{target} {host} {docs_rs} {no_cc} {}", wants_cuda(config));
+    for variable in variables(config, environment) {
+        places += &format!("\n{variable} {:?}", std::env::var_os(&variable));
+    }
+    let places = stamp::hash(0, places.as_bytes());
+    if let Some(stamp) = known.filter(|stamp| stamp.tools.0 == places) {
+        return stamp.tools;
+    }
+    let mut found = String::new();
+    if !docs_rs && !no_cc {
+        found += &match Compiler::find(target, host) {
+            Ok(compiler) => format!("{:016x}\n", compiler.identity()),
+            Err(error) => format!("{error}\n"),
+        };
+    }
+    let helpers = HELPERS.iter().filter_map(|name| resolve(Path::new(name)));
+    for tool in helpers.chain(cuda_tools(config)) {
+        found += &stamp::identity_of(&tool);
+        found += "\n";
+    }
+    (places, stamp::hash(0, found.as_bytes()))
+}
+
+/// The files that a CUDA compiler is looked for among.
+fn cuda_tools(config: &Config) -> Vec<PathBuf> {
+    if wants_cuda(config) { cuda::tools(&cuda::Environment::of_process()) } else { vec![] }
 }
 
 /// A hash of everything that decides the result and is known before the spec is read.
-fn key(config: &Config, environment: &Environment, program: u64) -> u64 {
+fn key(config: &Config, environment: &Environment, program: u64, tools: u64) -> u64 {
     let Config { spec, tuned, registry, module, deny_fallback, device, threads, missing_compiler, .. } = config;
     let Config { cuda, missing_cuda, artifacts, .. } = config;
     let Environment { out_dir, target, host, arch, package, version, .. } = environment;
     // A folder that is there and empty has no files below it, but no longer a warning that it is missing either.
     let missing = tuned.as_ref().is_some_and(|folder| !folder.exists());
     let mut facts = format!(
-        "{} {program} {spec:?} {tuned:?} {missing} {registry:?} {module} {deny_fallback} {device:?} {threads:?} {missing_compiler:?} \
+        "{} {program} {tools:016x} {spec:?} {tuned:?} {missing} {registry:?} {module} {deny_fallback} {device:?} {threads:?} {missing_compiler:?} \
          {cuda} {missing_cuda:?} {artifacts:?} {out_dir:?} {target} {host} {arch} {package} {version}",
         env!("CARGO_PKG_VERSION")
     );
-    for variable in variables(config, environment) {
-        facts += &format!("\n{variable} {:?}", std::env::var_os(&variable));
+    for variable in variables(config, environment).iter().filter(|v| !SEARCHED.contains(&v.as_str())) {
+        facts += &format!("\n{variable} {:?}", std::env::var_os(variable));
     }
     let mut hash = stamp::hash(0, facts.as_bytes());
     let mut files = vec![spec.clone()];
@@ -256,6 +304,7 @@ fn write(
     let mut files = vec![wrappers];
     files.extend(built.files);
     files.extend(compiler.iter().flat_map(|c| c.programs()).map(Path::to_path_buf));
+    files.extend(cuda_tools(config));
     stamp.files = files.into_iter().map(|f| (stamp::identity_of(&f), f)).map(|(identity, f)| (f, identity)).collect();
     Ok(stamp)
 }

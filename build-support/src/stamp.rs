@@ -5,6 +5,7 @@
 //! ```text
 //! key      <hash of everything that is known before the spec is read>
 //! program  <path, size and time of the build script> <hash of its contents>
+//! tools    <hash of where tools are looked for> <hash of those that were found>
 //! input    <path> <hash of its contents>
 //! file     <path> <its size and time of change>        outputs and tools
 //! line     <what cargo was told>
@@ -22,6 +23,8 @@ pub(crate) struct Stamp {
     pub(crate) key: u64,
     /// The build script itself holds the generator and the user's templates: identity and hash of its contents.
     pub(crate) program: (String, u64),
+    /// Where tools were looked for, and what was found; both are hashes.
+    pub(crate) tools: (u64, u64),
     pub(crate) inputs: Vec<(PathBuf, u64)>,
     pub(crate) files: Vec<(PathBuf, String)>,
     pub(crate) lines: Vec<String>,
@@ -39,6 +42,7 @@ impl Stamp {
             match line.split('\t').collect::<Vec<_>>()[..] {
                 ["key", key] => stamp.key = hex(key)?,
                 ["program", identity, hash] => stamp.program = (identity.into(), hex(hash)?),
+                ["tools", places, found] => stamp.tools = (hex(places)?, hex(found)?),
                 ["input", path, hash] => stamp.inputs.push((path.into(), hex(hash)?)),
                 ["file", path, identity] => stamp.files.push((path.into(), identity.into())),
                 ["line", text] => stamp.lines.push(text.into()),
@@ -52,6 +56,7 @@ impl Stamp {
     /// The stamp as text.
     pub(crate) fn text(&self) -> String {
         let mut out = format!("key\t{:016x}\nprogram\t{}\t{:016x}\n", self.key, self.program.0, self.program.1);
+        out += &format!("tools\t{:016x}\t{:016x}\n", self.tools.0, self.tools.1);
         for (path, hash) in &self.inputs {
             out += &format!("input\t{}\t{hash:016x}\n", path.display());
         }
@@ -121,6 +126,7 @@ mod tests {
         let stamp = Stamp {
             key: 7,
             program: program(None),
+            tools: (8, 9),
             inputs: vec![(input.clone(), hash_file(&input).unwrap())],
             files: vec![(output.clone(), identity_of(&output))],
             lines: vec!["cargo::rustc-link-lib=static=x".into()],

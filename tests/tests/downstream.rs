@@ -396,6 +396,84 @@ fn an_unchanged_build_script_does_nothing_within_100_ms() {
     assert!(seconds < 0.1);
 }
 
+#[cfg(unix)]
+#[test]
+fn another_path_with_the_same_tools_makes_nothing_again_and_another_tool_does() {
+    use std::os::unix::fs::{PermissionsExt, symlink};
+    let _building = share();
+    let consumer = consumer("searched");
+    consumer.write(
+        "build.rs",
+        "fn main() {
+             let report = kernel_gen_build::configure().spec(\"kernels.toml\").quiet(true).generate().unwrap();
+             println!(\"fresh: {}\", report.fresh);
+         }",
+    );
+    // A word is enough for the script to look for CUDA compilers.
+    consumer.write(
+        "kernels.toml",
+        "# cuda\nschema = 1\n[[kernel]]\nname = \"product\"\nop = \"matmul\"\n[[kernel.workload]]\nname = \"small\"\na = [4, 4]\nb = [4, 4]\n",
+    );
+    consumer.write("src/main.rs", "kernel_gen_runtime::include_kernels!();\nfn main() {}\n");
+    let out = consumer.build(&[], &[]);
+    let script = consumer.build_script();
+    let triple = format!("{}-unknown-linux-gnu", std::env::consts::ARCH);
+    let path = std::env::var("PATH").unwrap();
+    let home = consumer.folder.join("home").display().to_string();
+    let is_fresh = |path: &str, more: &[(&str, &str)]| {
+        let mut command = Command::new(&script);
+        command.current_dir(&consumer.folder).env("OUT_DIR", &out).env("TARGET", &triple).env("HOST", &triple);
+        command.env("CARGO_CFG_TARGET_ARCH", std::env::consts::ARCH).env("CARGO_CFG_UNIX", "");
+        command.env("CARGO_PKG_NAME", "searched").env("CARGO_PKG_VERSION", "0.1.0");
+        for variable in ["LD_LIBRARY_PATH", "CUDA_HOME", "CUDA_PATH", "VIRTUAL_ENV", "CONDA_PREFIX", "CC"] {
+            command.env_remove(variable);
+        }
+        command.env("PATH", path).env("HOME", &home).envs(more.iter().copied());
+        let output = command.output().unwrap();
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        let said = String::from_utf8(output.stdout).unwrap();
+        said.lines().find_map(|line| line.strip_prefix("fresh: ")).unwrap().parse::<bool>().unwrap()
+    };
+    // The first may differ from cargo's environment.
+    is_fresh(&path, &[]);
+    assert!(is_fresh(&path, &[]));
+    let folder = |name: &str| {
+        let folder = consumer.folder.join(name);
+        fs::create_dir_all(&folder).unwrap();
+        folder
+    };
+    let program = |file: PathBuf, text: &str| {
+        fs::write(&file, text).unwrap();
+        fs::set_permissions(file, fs::Permissions::from_mode(0o755)).unwrap();
+    };
+    let empty = folder("empty").display().to_string();
+    for more in [&[("LD_LIBRARY_PATH", empty.as_str())][..], &[("VIRTUAL_ENV", &empty)], &[("HOME", &empty)], &[]] {
+        assert!(is_fresh(&format!("{empty}:{path}:/nonexistent/a"), more), "{more:?}");
+    }
+    // The folder of the compiler by another name, in front.
+    let compiler = std::env::split_paths(&path).find(|folder| folder.join("cc").exists()).unwrap();
+    symlink(&compiler, consumer.folder.join("link")).unwrap();
+    assert!(is_fresh(&format!("{}:{path}", consumer.folder.join("link").display()), &[]));
+    assert!(is_fresh(&path, &[]));
+    // Other tools: each makes all anew, once.
+    let made_anew_once = |path: &str, more: &[(&str, &str)]| {
+        assert!(!is_fresh(path, more), "{path} {more:?}");
+        assert!(is_fresh(path, more));
+        assert!(is_fresh(&format!("{path}:/nonexistent/b"), more));
+    };
+    let with = |name: &str| format!("{}:{path}", folder(name).display());
+    program(folder("other-cc").join("cc"), &format!("#!/bin/sh\nexec {} \"$@\"\n", compiler.join("cc").display()));
+    made_anew_once(&with("other-cc"), &[]);
+    program(folder("other-nvcc").join("nvcc"), "#!/bin/sh\nexit 1\n");
+    made_anew_once(&with("other-nvcc"), &[]);
+    // The same file with other contents.
+    program(folder("other-nvcc").join("nvcc"), "#!/bin/sh\nexit 12\n");
+    made_anew_once(&with("other-nvcc"), &[]);
+    let library = folder("library");
+    fs::write(library.join("libnvrtc.so.13"), "").unwrap();
+    made_anew_once(&path, &[("LD_LIBRARY_PATH", &library.display().to_string())]);
+}
+
 #[test]
 fn a_changed_spec_compiles_only_what_changed() {
     let _building = share();

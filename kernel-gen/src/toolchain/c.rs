@@ -138,7 +138,9 @@ impl Compiler {
             hint: String::new(),
         })?;
         let command = tool.to_command();
-        let env = command.get_envs().filter_map(|(k, v)| Some((k.to_owned(), v?.to_owned()))).collect();
+        // `cc` gives back what the compiler inherits anyway, PATH with it, whose text says nothing of the compiler.
+        let given = command.get_envs().filter_map(|(k, v)| Some((k.to_owned(), v?.to_owned())));
+        let env = given.filter(|(k, v)| std::env::var_os(k).as_ref() != Some(v)).collect();
         Ok(Compiler { program, args: tool.args().to_vec(), env, archiver, clang: tool.is_like_clang() })
     }
 
@@ -358,9 +360,13 @@ fn object_of(source: &Path) -> PathBuf {
     source.with_extension("o")
 }
 
-/// The program's full path, if it is there: a path as it stands, a bare name by PATH.
-fn resolve(program: &Path) -> Option<PathBuf> {
-    which::which(program).ok()
+/// The program's full path, if it is there: a path as it stands, a bare name by PATH. Links of folders are followed, so that
+/// `/bin` and `/usr/bin` are one place; a link in the program's own place is not, since tools go by the name that they are
+/// called by.
+pub fn resolve(program: &Path) -> Option<PathBuf> {
+    let found = which::which(program).ok()?;
+    let folder = found.parent().and_then(|folder| fs::canonicalize(folder).ok());
+    Some(folder.zip(found.file_name()).map(|(folder, name)| folder.join(name)).unwrap_or(found))
 }
 
 /// A file's path, size and time of change: enough to see that a tool was updated, and quick.

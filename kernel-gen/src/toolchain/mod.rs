@@ -16,7 +16,7 @@ mod temporary;
 #[cfg(feature = "tune")]
 pub mod values;
 
-pub use c::{Compiler, FLAGS, SETTINGS, Unit, Warnings, file_identity, host_triple, settings_for};
+pub use c::{Compiler, FLAGS, SETTINGS, Unit, Warnings, file_identity, host_triple, resolve, settings_for};
 pub use error::ToolError;
 pub(crate) use parallel::in_parallel;
 pub(crate) use process::{apart, ended_by, is_over_in_time};

@@ -75,14 +75,8 @@ impl Environment {
         ["CUDA_HOME", "CUDA_PATH"].into_iter().filter_map(|name| Some((name, self.path(name)?))).collect()
     }
 
-    /// Folders of the toolkits that could hold libnvrtc, with what they are called.
-    pub(super) fn toolkit_libraries(&self) -> Vec<(String, Vec<PathBuf>)> {
-        let folders = |home: &Path| ["lib64", "lib"].map(|lib| home.join(lib)).to_vec();
-        self.toolkits().iter().map(|(name, home)| (format!("libnvrtc in {name}"), folders(home))).collect()
-    }
-
-    /// The same for folders that no variable of CUDA names: those of the loader, of an install in the usual place, and of
-    /// wheels.
+    /// Folders that could hold libnvrtc, with what they are called, where no variable of CUDA names one: those of the
+    /// loader, of an install in the usual place, and of wheels.
     pub(super) fn nvrtc_folders(&self) -> Vec<(String, Vec<PathBuf>)> {
         let mut all = vec![];
         let on_path = self.get("LD_LIBRARY_PATH").map(|value| std::env::split_paths(value).collect::<Vec<_>>());

@@ -7,6 +7,7 @@ use super::nvcc::Nvcc;
 use super::nvrtc::{Nvrtc, library_at};
 use super::ptxas;
 use super::{Cache, CudaError, Environment, Looked};
+use crate::toolchain::resolve;
 use std::path::{Path, PathBuf};
 
 /// What to do where there is no compiler.
@@ -43,21 +44,74 @@ enum Wanted {
     CpuOnly,
 }
 
-/// Where to look: what a person sets comes before what happens to be on PATH.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Place {
-    /// A variable that names the tool.
-    Named,
-    /// The toolkit that CUDA_HOME or CUDA_PATH names.
-    Toolkit,
-    /// PATH, and the usual folders.
-    Usual,
+/// A place of the lookup.
+struct Candidate {
+    family: Wanted,
+    /// What it is called.
+    place: String,
+    /// The variable that names the tool: it serves, or the variable is wrong.
+    variable: Option<&'static str>,
+    /// The file, or why there is none.
+    found: Result<PathBuf, String>,
 }
 
-/// The order of the lookup.
-fn order() -> impl Iterator<Item = (Place, Wanted)> {
-    let families = [Wanted::Nvcc, Wanted::Nvrtc, Wanted::Clang];
-    [Place::Named, Place::Toolkit, Place::Usual].into_iter().flat_map(move |place| families.map(|f| (place, f)))
+/// Every place, in the order of the lookup: what a person sets comes before what happens to be on PATH. Files are looked
+/// for, and none is opened.
+fn candidates(environment: &Environment) -> Vec<Candidate> {
+    let named = |(family, variable)| match environment.get(variable) {
+        None => Candidate { family, place: variable.to_string(), variable: None, found: Err("not set".to_string()) },
+        Some(value) => {
+            let found = match family {
+                // Its folder serves as well; who opens it says what is wrong.
+                Wanted::Nvrtc => Ok(PathBuf::from(value)),
+                _ => environment.program(value).ok_or_else(|| "there is no such program".to_string()),
+            };
+            Candidate { family, place: format!("named by {variable}"), variable: Some(variable), found }
+        }
+    };
+    let variables = [
+        (Wanted::Nvcc, "KERNEL_GEN_NVCC"),
+        (Wanted::Nvcc, "NVCC"),
+        (Wanted::Nvrtc, "KERNEL_GEN_NVRTC"),
+        (Wanted::Clang, "KERNEL_GEN_CLANG"),
+    ];
+    let mut all: Vec<Candidate> = variables.map(named).into();
+    let mut add = |family, place: &str, found: Vec<PathBuf>, otherwise: &str| {
+        let found: Vec<Result<PathBuf, String>> = match found.is_empty() {
+            true => vec![Err(otherwise.to_string())],
+            false => found.into_iter().map(Ok).collect(),
+        };
+        let candidate = |found| Candidate { family, place: place.to_string(), variable: None, found };
+        all.extend(found.into_iter().map(candidate));
+    };
+    let on_path = |names: &[&str]| names.iter().filter_map(|name| environment.program(name)).collect::<Vec<PathBuf>>();
+    let libraries = |folders: &[PathBuf]| folders.iter().filter_map(|f| library_at(f)).collect::<Vec<PathBuf>>();
+    let toolkits = environment.toolkits();
+    if toolkits.is_empty() {
+        add(Wanted::Nvcc, "nvcc in CUDA_HOME or CUDA_PATH", vec![], "neither is set");
+    }
+    for (variable, home) in toolkits {
+        let nvcc = home.join("bin/nvcc");
+        let otherwise = format!("{} is not there", nvcc.display());
+        add(Wanted::Nvcc, &format!("nvcc in {variable}"), environment.program(nvcc).into_iter().collect(), &otherwise);
+        let folders = ["lib64", "lib"].map(|lib| home.join(lib));
+        add(Wanted::Nvrtc, &format!("libnvrtc in {variable}"), libraries(&folders), "not there");
+    }
+    add(Wanted::Nvcc, "nvcc on PATH", on_path(&["nvcc"]), "not there");
+    for (place, folders) in environment.nvrtc_folders() {
+        add(Wanted::Nvrtc, &place, libraries(&folders), "not there");
+    }
+    let clangs = format!("clang {} or newer on PATH", clang::OLDEST);
+    add(Wanted::Clang, &clangs, on_path(&clang::NAMES), "not there");
+    all
+}
+
+/// Every file that the lookup would try, in its order, and the assemblers: where these are the same files, the lookup
+/// comes to the same, whatever PATH and the like hold. None is opened.
+pub fn tools(environment: &Environment) -> Vec<PathBuf> {
+    let compilers = candidates(environment).into_iter().filter_map(|candidate| candidate.found.ok());
+    let files = compilers.map(|path| library_at(&path).unwrap_or(path)).chain(ptxas::candidates(environment));
+    files.map(|path| resolve(&path).unwrap_or(path)).collect()
 }
 
 fn wanted(environment: &Environment) -> Result<Wanted, CudaError> {
@@ -79,21 +133,22 @@ fn wanted(environment: &Environment) -> Result<Wanted, CudaError> {
 /// Looks for a compiler that makes code for all these architectures. The order is in the documentation of
 /// [this module](super).
 pub fn find(environment: &Environment, archs: &[Arch], missing: Missing) -> Result<Found, CudaError> {
-    let mut search = Search { environment, archs, looked: vec![], all: vec![], keep_looking: false };
+    let mut search = Search { environment, archs, looked: vec![], all: vec![], keep_looking: false, ptxas: None };
     let wanted = wanted(environment)?;
     match wanted {
         Wanted::CpuOnly => return Ok(Found::CpuOnly),
         Wanted::Embed => return Ok(Found::Embed { why: "KERNEL_GEN_CUDA is `embed`".to_string() }),
         _ => {}
     }
-    for (place, family) in order() {
-        if wanted == Wanted::Any || wanted == family {
-            let found = search.family(family, place)?;
-            if let Some(compiler) = found {
-                return Ok(Found::Compiler(Box::new(compiler)));
-            }
+    for candidate in candidates(environment) {
+        if (wanted == Wanted::Any || wanted == candidate.family)
+            && let Some(compiler) = search.look(candidate)?
+        {
+            return Ok(Found::Compiler(Box::new(compiler)));
         }
     }
+    // One that is named and does not work is an error, whether or not anything would have used it.
+    search.ptxas()?;
     let error = CudaError::NoCompiler { looked: search.looked };
     match missing {
         // Whoever asks for a compiler by name does not want to do without.
@@ -117,24 +172,19 @@ pub struct Survey {
 
 /// Looks everywhere, and does not stop at the first compiler.
 pub fn survey(environment: &Environment) -> Survey {
-    let mut search = Search { environment, archs: &[], looked: vec![], all: vec![], keep_looking: true };
-    let mut errors = vec![];
-    for (place, family) in order() {
-        errors.extend(search.family(family, place).err());
-    }
-    errors.extend(wanted(environment).err());
-    let ptxas = ptxas::find(environment).unwrap_or_else(|e| {
-        errors.push(e);
-        None
-    });
-    // Several searches meet an assembler that does not work.
-    let mut told = vec![];
-    errors.retain(|e| {
-        !told.contains(e) && {
-            told.push(e.clone());
-            true
+    let mut search = Search { environment, archs: &[], looked: vec![], all: vec![], keep_looking: true, ptxas: None };
+    let mut errors: Vec<CudaError> = vec![];
+    let mut tell = |error: CudaError| {
+        // Several compilers meet the same assembler.
+        if !errors.contains(&error) {
+            errors.push(error);
         }
-    });
+    };
+    for candidate in candidates(environment) {
+        search.look(candidate).err().map(&mut tell);
+    }
+    wanted(environment).err().map(&mut tell);
+    let ptxas = search.ptxas().map_err(&mut tell).unwrap_or_default();
     Survey { compilers: search.all, looked: search.looked, errors, ptxas }
 }
 
@@ -146,161 +196,56 @@ struct Search<'a> {
     all: Vec<(String, CudaCompiler)>,
     /// Whether to collect all compilers instead of giving the first.
     keep_looking: bool,
+    /// The assembler that stands by itself, once it was looked for.
+    ptxas: Option<Option<(PathBuf, String)>>,
 }
 
 impl Search<'_> {
-    fn note(&mut self, place: impl Into<String>, found: impl Into<String>) {
-        self.looked.push(Looked { place: place.into(), found: found.into() });
-    }
-
-    /// The compiler of a family that the lookup meets first in such a place.
-    fn family(&mut self, family: Wanted, place: Place) -> Result<Option<CudaCompiler>, CudaError> {
-        match family {
-            Wanted::Nvcc => self.nvcc(place),
-            Wanted::Nvrtc => self.nvrtc(place),
-            Wanted::Clang => self.clang(place),
-            Wanted::Any | Wanted::Embed | Wanted::CpuOnly => Ok(None),
+    fn ptxas(&mut self) -> Result<Option<(PathBuf, String)>, CudaError> {
+        if self.ptxas.is_none() {
+            self.ptxas = Some(ptxas::find(self.environment)?);
         }
+        Ok(self.ptxas.clone().flatten())
     }
 
-    /// A compiler that was found by searching: it is taken if it serves, and noted otherwise.
-    fn consider(&mut self, place: &str, opened: Result<CudaCompiler, String>) -> Option<CudaCompiler> {
-        let checked = opened.and_then(|compiler| {
-            let refused = self.archs.iter().find_map(|arch| compiler.supports(*arch).err());
-            refused.map_or(Ok(compiler), |e| Err(e.to_string()))
-        });
+    /// The compiler of a candidate, if it serves. One that a variable names serves, or the variable is wrong; another one
+    /// is noted.
+    fn look(&mut self, candidate: Candidate) -> Result<Option<CudaCompiler>, CudaError> {
+        let Candidate { family, place, variable, found } = candidate;
+        let opened = match found {
+            Ok(path) => self.open(family, &path)?,
+            Err(why) => Err(why),
+        };
+        let supports = |compiler: &CudaCompiler| self.archs.iter().try_for_each(|arch| compiler.supports(*arch));
+        let checked = match (opened, variable) {
+            (Ok(compiler), Some(_)) => supports(&compiler).map(|()| Ok(compiler))?,
+            (Ok(compiler), None) => supports(&compiler).map(|()| compiler).map_err(|e| e.to_string()),
+            (Err(reason), Some(variable)) => {
+                let (variable, value) = (variable.to_string(), self.environment.text(variable));
+                return Err(CudaError::Named { variable, value, reason });
+            }
+            (Err(why), None) => Err(why),
+        };
         match checked {
-            Ok(compiler) if self.keep_looking => self.all.push((place.to_string(), compiler)),
-            Ok(compiler) => return Some(compiler),
-            Err(why) => self.note(place, why),
-        }
-        None
-    }
-
-    /// A compiler that a variable names: it serves, or the variable is wrong.
-    fn named(
-        &mut self,
-        variable: &str,
-        open: impl FnOnce(&Environment) -> Result<CudaCompiler, String>,
-    ) -> Result<Option<CudaCompiler>, CudaError> {
-        let wrong = |reason| CudaError::Named {
-            variable: variable.to_string(),
-            value: self.environment.text(variable),
-            reason,
-        };
-        let compiler = open(self.environment).map_err(wrong)?;
-        for arch in self.archs {
-            compiler.supports(*arch)?;
-        }
-        if self.keep_looking {
-            self.all.push((format!("named by {variable}"), compiler));
-            return Ok(None);
-        }
-        Ok(Some(compiler))
-    }
-
-    fn nvcc(&mut self, place: Place) -> Result<Option<CudaCompiler>, CudaError> {
-        let environment = self.environment;
-        let open = |program: &Path| {
-            Nvcc::open(program, environment).map(|nvcc| CudaCompiler { tool: Tool::Nvcc(nvcc), ptxas: None })
-        };
-        let mut programs = vec![];
-        match place {
-            Place::Named => {
-                for variable in ["KERNEL_GEN_NVCC", "NVCC"] {
-                    let Some(value) = environment.get(variable) else {
-                        self.note(variable, "not set");
-                        continue;
-                    };
-                    let compiler = self.named(variable, |environment| {
-                        open(&environment.program(value).ok_or("there is no such program")?)
-                    })?;
-                    if compiler.is_some() {
-                        return Ok(compiler);
-                    }
-                }
-            }
-            Place::Toolkit => {
-                let toolkits = environment.toolkits();
-                if toolkits.is_empty() {
-                    self.note("nvcc in CUDA_HOME or CUDA_PATH", "neither is set");
-                }
-                for (variable, home) in toolkits {
-                    let (place, program) = (format!("nvcc in {variable}"), home.join("bin/nvcc"));
-                    match environment.program(&program) {
-                        Some(program) => programs.push((place, program)),
-                        None => self.note(place, format!("{} is not there", program.display())),
-                    }
-                }
-            }
-            Place::Usual => match environment.program("nvcc") {
-                Some(program) => programs.push(("nvcc on PATH".to_string(), program)),
-                None => self.note("nvcc on PATH", "not there"),
-            },
-        }
-        Ok(programs.iter().find_map(|(place, program)| self.consider(place, open(program))))
-    }
-
-    fn nvrtc(&mut self, place: Place) -> Result<Option<CudaCompiler>, CudaError> {
-        let environment = self.environment;
-        let cache = Cache::of(environment).map(|cache| cache.folder().to_path_buf());
-        let open = |path: &Path, ptxas: &Option<(PathBuf, String)>| {
-            let nvrtc = Nvrtc::open(path, cache.as_deref())?;
-            Ok(CudaCompiler { tool: Tool::Nvrtc(nvrtc), ptxas: ptxas.clone() })
-        };
-        let folders = match place {
-            Place::Named => {
-                let Some(path) = environment.path("KERNEL_GEN_NVRTC") else {
-                    self.note("KERNEL_GEN_NVRTC", "not set");
-                    return Ok(None);
-                };
-                let ptxas = ptxas::find(environment)?;
-                return self.named("KERNEL_GEN_NVRTC", |_| open(&path, &ptxas));
-            }
-            Place::Toolkit => environment.toolkit_libraries(),
-            Place::Usual => environment.nvrtc_folders(),
-        };
-        let ptxas = ptxas::find(environment)?;
-        for (place, folders) in folders {
-            let libraries: Vec<PathBuf> = folders.iter().filter_map(|folder| library_at(folder)).collect();
-            if libraries.is_empty() {
-                self.note(&place, "not there");
-            }
-            for library in libraries {
-                let opened = open(&library, &ptxas);
-                if let Some(compiler) = self.consider(&place, opened) {
-                    return Ok(Some(compiler));
-                }
-            }
+            Ok(compiler) if self.keep_looking => self.all.push((place, compiler)),
+            Ok(compiler) => return Ok(Some(compiler)),
+            Err(found) => self.looked.push(Looked { place, found }),
         }
         Ok(None)
     }
 
-    fn clang(&mut self, place: Place) -> Result<Option<CudaCompiler>, CudaError> {
-        let environment = self.environment;
-        let open = |program: &Path, ptxas: &Option<(PathBuf, String)>| {
-            Clang::open(program).map(|clang| CudaCompiler { tool: Tool::Clang(clang), ptxas: ptxas.clone() })
+    /// Opens a tool; gives what is wrong with it otherwise.
+    fn open(&mut self, family: Wanted, path: &Path) -> Result<Result<CudaCompiler, String>, CudaError> {
+        // nvcc knows where its own is.
+        let ptxas = if family == Wanted::Nvcc { None } else { self.ptxas()? };
+        let tool = match family {
+            Wanted::Nvcc => Nvcc::open(path, self.environment).map(Tool::Nvcc),
+            Wanted::Clang => Clang::open(path).map(Tool::Clang),
+            _ => {
+                let cache = Cache::of(self.environment);
+                Nvrtc::open(path, cache.as_ref().map(Cache::folder)).map(Tool::Nvrtc)
+            }
         };
-        match place {
-            Place::Named => {
-                let Some(value) = environment.get("KERNEL_GEN_CLANG") else {
-                    self.note("KERNEL_GEN_CLANG", "not set");
-                    return Ok(None);
-                };
-                let ptxas = ptxas::find(environment)?;
-                self.named("KERNEL_GEN_CLANG", |environment| {
-                    open(&environment.program(value).ok_or("there is no such program")?, &ptxas)
-                })
-            }
-            Place::Toolkit => Ok(None),
-            Place::Usual => {
-                let ptxas = ptxas::find(environment)?;
-                let on_path: Vec<PathBuf> = clang::NAMES.iter().filter_map(|name| environment.program(name)).collect();
-                if on_path.is_empty() {
-                    self.note(format!("clang {} or newer on PATH", clang::OLDEST), "not there");
-                }
-                Ok(on_path.iter().find_map(|program| self.consider("clang on PATH", open(program, &ptxas))))
-            }
-        }
+        Ok(tool.map(|tool| CudaCompiler { tool, ptxas }))
     }
 }

@@ -4,7 +4,7 @@
 //! ([`Artifacts`]), and only if one is not there for a compiler ([`find()`]), in this order:
 //!
 //! 1. what a variable names: nvcc (`KERNEL_GEN_NVCC`, `NVCC`), libnvrtc (`KERNEL_GEN_NVRTC`), clang (`KERNEL_GEN_CLANG`);
-//! 2. the toolkit that `CUDA_HOME` names, then that of `CUDA_PATH`: `bin/nvcc`, then libnvrtc;
+//! 2. the toolkit that `CUDA_HOME` names, then that of `CUDA_PATH`: of each `bin/nvcc`, then libnvrtc;
 //! 3. `nvcc` on PATH;
 //! 4. `libnvrtc` in the loader's folders, the usual place of installs, and Python's packages;
 //! 5. clang on PATH, 19 or newer (20 for tensor maps), with its PTX target. It has no `exp`, `tanh` and `erf`;
@@ -51,7 +51,7 @@ pub use cache::Cache;
 pub use compile::{CudaCompiler, Options};
 pub use environment::{Environment, VARIABLES};
 pub use error::{CudaError, GET_NVCC, GET_NVRTC, GET_PTXAS, Looked};
-pub use find::{Found, Missing, Survey, find, survey};
+pub use find::{Found, Missing, Survey, find, survey, tools};
 pub use hash::ContentHash;
 pub use request::{Artifact, Flags, Request};
 pub use resources::{AssemblerLog, Resources};

@@ -131,22 +131,30 @@ fn required(complaints: &str) -> Version {
     versions.max().unwrap_or(Version(0, 0))
 }
 
-/// Looks for `ptxas` by itself: KERNEL_GEN_PTXAS, the toolkit's folder, PATH. None is no error, but one that is named
-/// must be there.
-pub(super) fn find(environment: &Environment) -> Result<Option<(PathBuf, String)>, CudaError> {
+/// Every `ptxas` that stands by itself, in the order of the lookup: the one that KERNEL_GEN_PTXAS names, and no other then;
+/// the toolkits', that on PATH.
+pub(super) fn candidates(environment: &Environment) -> Vec<PathBuf> {
     if let Some(value) = environment.get("KERNEL_GEN_PTXAS") {
-        let wrong = |reason: String| CudaError::Named {
-            variable: "KERNEL_GEN_PTXAS".to_string(),
-            value: environment.text("KERNEL_GEN_PTXAS"),
-            reason,
-        };
-        let program = environment.program(value).ok_or_else(|| wrong("there is no such program".to_string()))?;
-        let version = version(&program).map_err(wrong)?;
-        return Ok(Some((program, version)));
+        return environment.program(value).into_iter().collect();
     }
     let in_toolkits = environment.toolkits().into_iter().map(|(_, home)| home.join("bin/ptxas"));
-    let mut candidates = in_toolkits.filter(|p| p.is_file()).chain(environment.program("ptxas"));
-    Ok(candidates.find_map(|program| version(&program).ok().map(|version| (program, version))))
+    in_toolkits.filter(|p| p.is_file()).chain(environment.program("ptxas")).collect()
+}
+
+/// The first of them that works. None is no error, but one that is named must work.
+pub(super) fn find(environment: &Environment) -> Result<Option<(PathBuf, String)>, CudaError> {
+    let mut all = candidates(environment).into_iter();
+    if environment.get("KERNEL_GEN_PTXAS").is_none() {
+        return Ok(all.find_map(|program| version(&program).ok().map(|version| (program, version))));
+    }
+    let wrong = |reason| CudaError::Named {
+        variable: "KERNEL_GEN_PTXAS".to_string(),
+        value: environment.text("KERNEL_GEN_PTXAS"),
+        reason,
+    };
+    let program = all.next().ok_or_else(|| wrong("there is no such program".to_string()))?;
+    let version = version(&program).map_err(wrong)?;
+    Ok(Some((program, version)))
 }
 
 fn version(program: &Path) -> Result<String, String> {
