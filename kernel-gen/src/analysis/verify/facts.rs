@@ -123,6 +123,7 @@ impl Facts {
         // A vector of four that begins at a multiple of four below a multiple of four ends below it, too.
         let tightened = |fact: &Expr| Sum::of(simplify(fact, &self.ranges)).tightened().to_expr();
         let mut facts: Vec<Expr> = self.at_most_zero.iter().map(tightened).collect();
+        facts.extend(facts.iter().filter_map(undivided).collect::<Vec<_>>());
         let few = facts.len() <= 8;
         if few {
             let parts: Vec<Expr> = facts.iter().flat_map(|f| self.without_small_terms(f)).collect();
@@ -184,20 +185,27 @@ impl Facts {
             if let (Expr::Binary(BinOp::Div, dividend, divisor), true) = (atom, *factor > 0)
                 && let Some(divisor @ 1..) = divisor.as_int()
             {
-                // The quotient, or the dividend, is `fact + rest`, and so at most `rest`.
-                let most = |e: &Expr| {
-                    let rests = facts.iter().map(|fact| simplify(&(e.clone() - fact.clone()), &self.ranges));
-                    rests.filter_map(|rest| bounds(&rest, &self.ranges)).map(|(_, hi)| hi).min()
-                };
-                let of_dividend = most(dividend).map(|hi| hi.div_euclid(divisor));
+                // The dividend is `fact + rest`, and so at most `rest`.
+                let rests = facts.iter().map(|fact| simplify(&((**dividend).clone() - fact.clone()), &self.ranges));
+                let most = rests.filter_map(|rest| bounds(&rest, &self.ranges)).map(|(_, hi)| hi.div_euclid(divisor));
                 // Or a sum in which something is divided itself: `(i / k * 16 + j) / m`.
                 let nested = self.highest(dividend, facts).map(|hi| hi.div_euclid(divisor));
-                hi = [most(atom), of_dividend, nested].into_iter().flatten().fold(hi, i64::min);
+                hi = most.chain(nested).fold(hi, i64::min);
             }
             highest = highest.checked_add(factor.checked_mul(if *factor > 0 { hi } else { lo })?)?;
         }
         Some(highest)
     }
+}
+
+/// What an inequality of a quotient alone says of what is divided: of `x / 8 < 3` that `x < 24`.
+fn undivided(fact: &Expr) -> Option<Expr> {
+    let sum = Sum::of(fact.clone());
+    let [(Expr::Binary(BinOp::Div, dividend, divisor), factor @ 1..)] = &sum.terms[..] else { return None };
+    let divisor = divisor.as_int().filter(|d| *d > 0)?;
+    let most = sum.constant.checked_neg()?.div_euclid(*factor);
+    let most = most.checked_mul(divisor)?.checked_add(divisor - 1)?;
+    Some((**dividend).clone() - most)
 }
 
 #[cfg(test)]
@@ -239,6 +247,20 @@ mod tests {
             assert!(facts.proves_at_most_zero(&over(4)));
             assert!(!facts.proves_at_most_zero(&over(3)));
         }
+    }
+
+    /// Of 24 channels, 8 are a group.
+    #[test]
+    fn a_guard_of_a_quotient_bounds_another_quotient() {
+        let [block, thread] = [0, 1].map(VarId);
+        let mut facts = Facts::default();
+        facts.ranges.insert(block, 0, 73);
+        facts.ranges.insert(thread, 0, 255);
+        let element = Expr::Var(block) * 256 + Expr::Var(thread);
+        let div = |by: i64| Expr::bin(BinOp::Div, element.clone(), Expr::Int(by));
+        facts.assume(&div(784).lt(Expr::Int(24)), true);
+        assert!(facts.proves_at_most_zero(&(div(784 * 8) - 2)));
+        assert!(!facts.proves_at_most_zero(&(div(784 * 8) - 1)));
     }
 
     /// Blocks of 64 columns of 4000, of which a thread copies four at a time: too many to try them all.
