@@ -21,7 +21,7 @@ use kernel_gen::workload::{Conv2d, ConvLayout, Epilogue, Matmul, Op, Role, Workl
 use std::collections::BTreeMap;
 
 /// The templates that this is about; those for CUDA devices have a test of their own.
-const CPU_TEMPLATES: [&str; 10] = [
+const CPU_TEMPLATES: [&str; 11] = [
     "conv2d_direct",
     "conv2d_winograd",
     "conv2d_skip",
@@ -31,6 +31,7 @@ const CPU_TEMPLATES: [&str; 10] = [
     "matmul_dot",
     "depthwise_rows",
     "depthwise_pointwise",
+    "sketch",
     "plain",
 ];
 

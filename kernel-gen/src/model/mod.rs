@@ -2,7 +2,8 @@
 //! templates' own cost functions say.
 //!
 //! The order is: a record of this workload on this target; then what records of other shapes on this target teach; then the
-//! default config of each template that applies, the one with the least predicted time. A record of the workload on a related
+//! default config of each template that applies, the one with the least predicted time. Templates made by rules
+//! ([`sketch`](crate::templates::sketch)) are considered only where that would be a plain one. A record of the workload on a related
 //! target competes with the latter two: it is used where the model holds no more against it here than on its own target.
 //! Where the choice comes from is part of it, and so is every record that had to
 //! be refused.
@@ -195,7 +196,8 @@ fn unrecorded(
     }
 }
 
-/// The default with the least predicted time; who has none, and why, goes into `reasons`.
+/// The default with the least predicted time; who has none, and why, goes into `reasons`. Templates made by rules are asked
+/// only where it would be a last resort.
 fn cheapest(
     templates: &[&dyn Template],
     workload: &Workload,
@@ -203,7 +205,24 @@ fn cheapest(
     reasons: &mut Vec<(String, String)>,
     defects: &mut Vec<ModelError>,
 ) -> Option<Candidate> {
-    let mut best: Option<Candidate> = None;
+    let (by_rules, by_hand): (Vec<&dyn Template>, Vec<&dyn Template>) =
+        templates.iter().partition(|t| BY_RULES.contains(&t.name()));
+    let best = cheaper(None, &by_hand, workload, target, reasons, defects);
+    if best.as_ref().is_some_and(|b| !LAST_RESORTS.contains(&b.template.as_str())) {
+        return best;
+    }
+    cheaper(best, &by_rules, workload, target, reasons, defects)
+}
+
+/// The cheapest of `best` and the defaults of templates; of equally cheap ones the first.
+fn cheaper(
+    mut best: Option<Candidate>,
+    templates: &[&dyn Template],
+    workload: &Workload,
+    target: &Target,
+    reasons: &mut Vec<(String, String)>,
+    defects: &mut Vec<ModelError>,
+) -> Option<Candidate> {
     for template in templates {
         match default_of(*template, workload, target) {
             Ok(Ok(candidate)) => {
@@ -289,6 +308,14 @@ pub fn instead_of<'a>(
     let mut others: Vec<_> =
         others.filter_map(|t| default_of(*t, workload, target).ok().and_then(Result::ok)).collect();
     sort(&mut others);
+    // One made by rules comes right before a last resort, or right behind it.
+    let (by_rules, mut others): (Vec<Candidate>, Vec<Candidate>) =
+        others.into_iter().partition(|c| BY_RULES.contains(&c.template.as_str()));
+    for candidate in by_rules {
+        let resort = others.iter().position(|c| LAST_RESORTS.contains(&c.template.as_str()));
+        let at = resort.map_or(others.len(), |at| at + usize::from(others[at].predicted_us < candidate.predicted_us));
+        others.insert(at, candidate);
+    }
     all.extend(others);
     for plain in templates.iter().filter(|t| LAST_RESORTS.contains(&t.name())) {
         if let Ok(space) = plain.space(workload, target) {
@@ -309,6 +336,10 @@ pub fn instead_of<'a>(
 
 /// The templates that run every workload.
 const LAST_RESORTS: [&str; 2] = ["plain", "plain_cuda"];
+
+/// The templates whose schedules are derived by rules. Their costs know loops and not machines as well as those of a template
+/// that was made for an operator, so without a record they take the place of a last resort only.
+const BY_RULES: [&str; 2] = ["sketch", "sketch_cuda"];
 
 /// The default of every template that applies and has one, cheapest first: what [`choose`] compares when there is no record.
 pub fn candidates(registry: &Registry, workload: &Workload, target: &Target) -> Result<Vec<Candidate>, ModelError> {
@@ -474,6 +505,28 @@ mod tests {
             best.insert(r.clone());
         }
         choose(&registry(), &workload(), target(), &best, options)
+    }
+
+    #[test]
+    fn a_template_made_by_rules_takes_the_place_of_a_last_resort_only() {
+        let rows = |name, cost| Rows { name, version: 1, cost };
+        let chosen = |sketch: f64, plain: f64, fast: f64| {
+            let registry =
+                Registry::empty().with(rows("sketch", sketch)).with(rows("plain", plain)).with(rows("fast", fast));
+            let options = Options::default();
+            let records = BestRecords::new();
+            let choice = choose(&registry, &workload(), target(), &records, &options).unwrap();
+            // Where its config cannot be carried out, what is asked next is what would have been chosen otherwise.
+            let next = instead_of(&choice, &registry, &workload(), target(), &options)
+                .map(|c| c.template)
+                .find(|t| *t != choice.template);
+            (choice.template, next.unwrap())
+        };
+        let said = |a: &str, b: &str| (a.to_string(), b.to_string());
+        assert_eq!(chosen(1.0, 5.0, 2.0), said("fast", "sketch"));
+        assert_eq!(chosen(1.0, 5.0, 9.0), said("sketch", "plain"));
+        assert_eq!(chosen(6.0, 5.0, 9.0), said("plain", "fast"));
+        assert_eq!(chosen(6.0, 5.0, 2.0), said("fast", "plain"));
     }
 
     #[test]

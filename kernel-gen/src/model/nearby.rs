@@ -10,7 +10,7 @@
 //!
 //! Everything is a pure function of workload, target and records, and costs a few hundred evaluations of cost functions.
 
-use super::{ModelError, Options, default_of};
+use super::{BY_RULES, LAST_RESORTS, ModelError, Options, default_of};
 use crate::records::{BestRecords, Preference, Record};
 use crate::space::{Config, Space, Value};
 use crate::target::Target;
@@ -82,11 +82,20 @@ pub(super) fn learned(
     defects: &mut Vec<ModelError>,
 ) -> Option<Learned> {
     let lessons = lessons(templates, workload, target, records, options);
+    // A template made by rules that has no record takes the place of a last resort only.
+    let known =
+        |t: &&dyn Template| !BY_RULES.contains(&t.name()) || lessons.iter().any(|l| l.record.template == t.name());
+    let (known, by_rules): (Vec<&dyn Template>, Vec<&dyn Template>) = templates.iter().partition(|t| known(t));
     let mut best: Option<Proposal> = None;
-    for proposal in proposals(templates, workload, target, &lessons, defects) {
-        // Of equal ones the first: a template's default stands before what is adapted to it.
-        if best.as_ref().is_none_or(|b| proposal.predicted_us < b.predicted_us) {
-            best = Some(proposal);
+    for templates in [known, by_rules] {
+        if best.as_ref().is_some_and(|b| !LAST_RESORTS.contains(&b.template.as_str())) {
+            break;
+        }
+        for proposal in proposals(&templates, workload, target, &lessons, defects) {
+            // Of equal ones the first: a template's default stands before what is adapted to it.
+            if best.as_ref().is_none_or(|b| proposal.predicted_us < b.predicted_us) {
+                best = Some(proposal);
+            }
         }
     }
     let records = lessons.len();

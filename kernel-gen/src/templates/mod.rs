@@ -12,6 +12,7 @@
 
 pub mod cpu;
 pub mod cuda;
+pub mod sketch;
 mod winograd;
 
 use crate::ir::Kernel;
@@ -163,6 +164,7 @@ impl Registry {
             .with(cpu::matmul_dot::MatmulDot)
             .with(cpu::depthwise_rows::DepthwiseRows)
             .with(cpu::depthwise_pointwise::DepthwisePointwiseBlock)
+            .with(sketch::SketchCpu)
             .with(cpu::plain::Plain)
             .with(cuda::wgmma::WgmmaGemm)
             .with(cuda::wgmma::WgmmaConv2d)
@@ -193,6 +195,7 @@ impl Registry {
             .with(cuda::matmul_notes::MatmulSplit)
             .with(cuda::matmul_notes::MatmulV1)
             .with(cuda::matmul_notes::MatmulV0)
+            .with(sketch::SketchCuda)
             .with(cuda::plain::PlainCuda)
     }
 

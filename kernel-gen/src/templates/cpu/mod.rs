@@ -16,6 +16,8 @@
 //! | [`depthwise_rows`] | pixels (NCHW) or channels | output rows | depthwise |
 //! | [`depthwise_pointwise`] | pixels | output channels | a depthwise convolution and the 1x1 after it, NCHW |
 //! | [`plain`] | - | - | everything, correctly |
+//!
+//! [`sketch`](super::sketch) derives such a schedule for any kernel by rules.
 
 pub mod conv2d_direct;
 pub mod conv2d_pixels;

@@ -23,6 +23,7 @@
 //! | [`pointwise`] | - | all weights; rows go to registers | 16-bit products with few columns, 1x1 in NHWC |
 //! | [`winograd`] | - | a ring of transformed tiles and weights | 3x3 in NCHW, `f32`, of many images, in three launches or [one](winograd::fused) |
 //! | [`plain`] | - | nothing | everything, correctly |
+//! | [`sketch`](super::sketch) | - | what its threads share | any kernel, by rules |
 //!
 //! Kernels come without barriers: [`insert_barriers`](crate::lower::insert_barriers::insert_barriers()) puts them where
 //! shared memory changes hands, before `verify`.
@@ -39,7 +40,7 @@ pub mod gemv;
 pub mod matmul_blocked;
 pub mod matmul_notes;
 pub mod mma;
-mod model;
+pub(super) mod model;
 mod outer;
 mod pixels;
 pub mod plain;
@@ -84,7 +85,7 @@ fn extent(s: &Schedule, v: VarId) -> i64 {
 }
 
 /// Splits a loop by a piece size, guarding what is too much; the inner loop is never longer than the loop itself.
-fn pieces(s: &mut Schedule, v: VarId, size: i64) -> Result<[VarId; 2], TemplateError> {
+pub(super) fn pieces(s: &mut Schedule, v: VarId, size: i64) -> Result<[VarId; 2], TemplateError> {
     let size = size.min(extent(s, v));
     Ok(s.split(v, size, Tail::Guard)?)
 }
@@ -125,7 +126,7 @@ fn cooperative_fetch(s: &mut Schedule, loops: &[VarId], threads: &[(Axis, i64)])
 
 /// Lets the threads of a block copy together: in each round all of them take one element each, neighbouring threads
 /// neighbouring elements, so that accesses of a warp fall together.
-fn strided_fetch(s: &mut Schedule, loops: &[VarId], threads: &[(Axis, i64)]) -> Result<(), ScheduleError> {
+pub(super) fn strided_fetch(s: &mut Schedule, loops: &[VarId], threads: &[(Axis, i64)]) -> Result<(), ScheduleError> {
     let all = s.fuse_all(loops)?;
     // Of fewer elements than threads, each is one thread's: the fastest axes are used up first.
     let mut left = extent(s, all);
@@ -212,11 +213,11 @@ fn tiled_extent(n: i64) -> i64 {
 
 /// What a config costs by a template's model. Not a parameter of the functions that call it: they would be compiled once for
 /// each template, which every consumer's build would wait for.
-type Cost<'a> = &'a dyn Fn(&Config) -> f64;
+pub(super) type Cost<'a> = &'a dyn Fn(&Config) -> f64;
 
 /// The config that coordinate descent finds: one knob after the other takes the value that costs least, until a round
 /// changes nothing. Deterministic, and cheap because costs are closed forms.
-fn descend(space: &Space, start: &Config, cost: Cost<'_>) -> Result<Config, ConfigError> {
+pub(super) fn descend(space: &Space, start: &Config, cost: Cost<'_>) -> Result<Config, ConfigError> {
     let mut best_index = space.index_of(start)?;
     let mut best = cost(start);
     for _ in 0..8 {
@@ -271,7 +272,12 @@ fn descend_from_many(space: &Space, start: &Config, cost: Cost<'_>) -> Result<Co
 
 /// The best that [`descend`] finds from `start` and from the `descents` cheapest of configs drawn from all over the space,
 /// always the same ones: one descent alone is caught where the first knobs lead it.
-fn descend_from(space: &Space, start: &Config, descents: usize, cost: Cost<'_>) -> Result<Config, ConfigError> {
+pub(super) fn descend_from(
+    space: &Space,
+    start: &Config,
+    descents: usize,
+    cost: Cost<'_>,
+) -> Result<Config, ConfigError> {
     const DRAWN: usize = 600;
     let mut drawn: Vec<(f64, Config)> = space.sample(1).take(DRAWN).map(|(_, c)| (cost(&c), c)).collect();
     drawn.sort_by(|a, b| a.0.total_cmp(&b.0));

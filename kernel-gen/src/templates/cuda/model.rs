@@ -32,7 +32,7 @@ const LAUNCH_US: f64 = 2.0;
 
 /// The arithmetic units that a kernel uses.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Unit {
+pub(in crate::templates) enum Unit {
     /// `f32` multiply-adds.
     Fma,
     /// Products of 16-bit tiles that accumulate in `f32`.
@@ -41,34 +41,34 @@ pub(super) enum Unit {
 
 /// What there is to know about a launch.
 #[derive(Clone, PartialEq, Debug)]
-pub(super) struct Launch {
+pub(in crate::templates) struct Launch {
     /// Blocks of the grid.
-    pub(super) blocks: i64,
+    pub(in crate::templates) blocks: i64,
     /// Threads of a block.
-    pub(super) threads: i64,
+    pub(in crate::templates) threads: i64,
     /// Registers of a thread.
-    pub(super) registers: i64,
+    pub(in crate::templates) registers: i64,
     /// Shared memory of a block.
-    pub(super) shared_bytes: i64,
+    pub(in crate::templates) shared_bytes: i64,
     /// Which units compute.
-    pub(super) unit: Unit,
+    pub(in crate::templates) unit: Unit,
     /// Independent sums of a thread: instructions that need not wait for each other.
-    pub(super) sums: i64,
+    pub(in crate::templates) sums: i64,
     /// Steps of a block.
-    pub(super) steps: f64,
+    pub(in crate::templates) steps: f64,
     /// Floating-point operations of a block in one step, those that are thrown away included.
-    pub(super) step_flops: f64,
+    pub(in crate::templates) step_flops: f64,
     /// Bytes that a block's threads read from shared memory in one step.
-    pub(super) step_shared_bytes: f64,
+    pub(in crate::templates) step_shared_bytes: f64,
     /// Bytes that a block fetches from beyond its multiprocessor in one step, counting what a partial access wastes.
-    pub(super) step_fetched_bytes: f64,
+    pub(in crate::templates) step_fetched_bytes: f64,
     /// Bytes that have to move to or from memory at least once, in the whole launch.
-    pub(super) bytes: f64,
+    pub(in crate::templates) bytes: f64,
 }
 
 impl Launch {
     /// Expected time; infinite if not even one block fits.
-    pub(super) fn microseconds(&self, gpu: &Cuda) -> f64 {
+    pub(in crate::templates) fn microseconds(&self, gpu: &Cuda) -> f64 {
         let resident = gpu.blocks_resident(self.threads, self.registers, self.shared_bytes);
         if resident == 0 || self.blocks == 0 {
             return f64::INFINITY;
@@ -112,22 +112,22 @@ impl Launch {
 ///
 /// Its constants are clocks measured on an H100: ResNet-50's layers with a thread an output take 3.5 clocks a term for each
 /// warp on a multiprocessor, or as long as one thread takes for itself, whichever is longer.
-pub(super) struct Straight {
+pub(in crate::templates) struct Straight {
     /// Blocks of the grid.
-    pub(super) blocks: i64,
+    pub(in crate::templates) blocks: i64,
     /// Threads of a block.
-    pub(super) threads: i64,
+    pub(in crate::templates) threads: i64,
     /// Terms of a sum.
-    pub(super) terms: i64,
+    pub(in crate::templates) terms: i64,
     /// Clocks of a term for a thread alone: whether the compiler could load several terms ahead decides.
-    pub(super) alone: f64,
+    pub(in crate::templates) alone: f64,
     /// How many times as many sectors a warp's load touches as it would if its lanes read neighbours.
-    pub(super) spread: f64,
+    pub(in crate::templates) spread: f64,
 }
 
 impl Straight {
     /// Expected time.
-    pub(super) fn microseconds(&self, w: &Workload, gpu: &Cuda) -> f64 {
+    pub(in crate::templates) fn microseconds(&self, w: &Workload, gpu: &Cuda) -> f64 {
         let warps = ceil_div(self.blocks, gpu.sm_count) * ceil_div(self.threads, Cuda::WARP);
         let term = self.alone.max(3.5 * self.spread * warps as f64);
         let compute_us = self.terms as f64 * term / gpu.clock_mhz.max(1) as f64;
@@ -136,12 +136,12 @@ impl Straight {
 }
 
 /// Bytes that move when rows of `row_bytes` are fetched from memory: whole sectors of 32.
-pub(super) fn whole_sectors(row_bytes: i64) -> f64 {
+pub(in crate::templates) fn whole_sectors(row_bytes: i64) -> f64 {
     (ceil_div(row_bytes, 32) * 32) as f64
 }
 
 /// `a / b`, rounded up.
-pub(super) fn ceil_div(a: i64, b: i64) -> i64 {
+pub(in crate::templates) fn ceil_div(a: i64, b: i64) -> i64 {
     (a + b - 1).div_euclid(b.max(1))
 }
 
