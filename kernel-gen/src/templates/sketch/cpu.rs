@@ -8,7 +8,7 @@
 use super::nest::{Group, Groups, Load, Loop, Nest, Sum, lane_of};
 use crate::ir::{BufferId, Scope, VarId};
 use crate::schedule::{LayoutDim, Schedule, Tail};
-use crate::space::{Config, ConfigError, Space, SpaceBuilder, Split};
+use crate::space::{Config, ConfigError, Space, SpaceBuilder, Split, Value};
 use crate::target::Cpu;
 use crate::templates::cpu::tile::{WANTED_TASKS, ceil_div, cycles_to_us};
 use crate::templates::cpu::{extent, pieces, vectorize};
@@ -20,8 +20,12 @@ use std::sync::Arc;
 const LARGEST_TILE: i64 = 128;
 /// Most multiply-adds that are written out for one block of sums.
 const LONGEST_BODY: i64 = 512;
-/// Cycles that a step of the reduction costs beside its arithmetic.
-const STEP: f64 = 0.4;
+/// Cycles that a step of the reduction costs beside its arithmetic where none is written out.
+const STEP: f64 = 1.0;
+/// The share of the loads' time that arithmetic does not hide.
+const BESIDE: f64 = 0.3;
+/// Multiply-adds in a row above which code is fetched slower than it runs.
+const LONG_BODY: f64 = 128.0;
 /// Cycles for a line from the second cache, and from beyond it.
 const L2_LINE: f64 = 2.0;
 const L3_LINE: f64 = 8.0;
@@ -208,7 +212,27 @@ impl Rules {
             }
             start = start.with(&unroll_knob(sum), 1);
         }
-        Ok(descend(&space, &start, &|config| self.cost(config))?)
+        // A descent cannot trade the extent of a block along one loop for that along another, so it begins at several.
+        let mut starts = vec![start.clone()];
+        for (group, sum) in self.sums() {
+            for (i, l) in group.out.spatial.iter().enumerate() {
+                let sizes = if group.out.lane() == Some(i) { [2 * lanes, 4 * lanes] } else { [2, 4] };
+                starts.extend(sizes.map(|size| {
+                    let mut other = start.clone();
+                    other.set(&tile_knob(l), Value::Split(vec![-1, 1, size.min(sum.along[i].1)]));
+                    other
+                }));
+            }
+        }
+        let mut best: Option<(f64, Config)> = None;
+        for start in starts.iter().filter(|start| space.index_of(start).is_ok()) {
+            let config = descend(&space, start, &|config| self.cost(config))?;
+            let cost = self.cost(&config);
+            if best.as_ref().is_none_or(|(least, _)| cost < *least) {
+                best = Some((cost, config));
+            }
+        }
+        best.map_or_else(|| Ok(space.normalise(&start)?), |(_, config)| Ok(config))
     }
 
     pub(super) fn cost(&self, config: &Config) -> f64 {
@@ -252,15 +276,13 @@ impl Rules {
         let vectors = tiling.vectors(group, lanes) as f64;
         let lane_var = lane.map(|i| sum.along[i].0);
 
-        // One step: arithmetic against loads, and each sum waits for itself.
+        // One step: arithmetic against loads, and each sum waits for itself. What several of the steps that are written out
+        // read is loaded once.
+        let (written_out, steps) = self.written_out(sum, tiling);
+        let held = |v: VarId| if Some(v) == lane_var { 1 } else { block(v) * written_out(v) };
         let mut loads = 0.0;
         for load in &sum.nest.loads {
-            let others: f64 = sum
-                .along
-                .iter()
-                .filter(|(v, _)| Some(*v) != lane_var && load.depends_on(*v))
-                .map(|(v, _)| block(*v) as f64)
-                .product();
+            let others = load.distinct(&held) / steps as f64;
             let turned = turns.iter().any(|(l, ..)| l.buffer == load.buffer);
             let along = lane_var.map_or(0.5, |v| match load.stride(v) {
                 Some(0) => 0.5,
@@ -272,24 +294,26 @@ impl Rules {
         }
         let arithmetic = vectors * sum.nest.operations as f64 / if cpu.fma { 2.0 } else { 1.0 };
         let rate = arithmetic / cpu.fma_units.max(1) as f64;
-        let body = (vectors * tiling.unroll as f64).max(1.0);
-        let step = rate.max(loads).max(cpu.fma_latency as f64) + STEP + 1.0 / body;
+        // Loads are never quite hidden; a loop that is not written out has a jump, and a long body misses the front end's cache.
+        let body = vectors * steps as f64;
+        let front = 1.0 + 0.1 * (body / LONG_BODY).log2().max(0.0);
+        let step = (rate.max(loads).max(cpu.fma_latency as f64) + BESIDE * loads) * front + STEP / steps as f64;
         let terms = sum.nest.terms() as f64;
         let compute = tasks * blocks * terms * step;
 
         // Lines: a block's come from where a task's tile fits in one pass.
         let line = cpu.cache_line_bytes.max(1);
         let passes = tiling.passes(sum) as f64;
-        let (mut held, mut first, mut again) = (0.0, 0.0, 0.0);
+        let (mut bytes, mut first, mut again) = (0.0, 0.0, 0.0);
         for load in &sum.nest.loads {
             let in_task = load.lines(&|v| tiling.in_task(sum, v), line);
-            held += in_task * line as f64;
+            bytes += in_task * line as f64;
             first += in_task;
             again += blocks * load.lines(&|v| block(v) * tiling.in_pass(sum, v), line);
         }
-        let per_line = if held <= cpu.l1_bytes as f64 * 0.75 {
+        let per_line = if bytes <= cpu.l1_bytes as f64 * 0.75 {
             0.0
-        } else if held <= cpu.l2_bytes as f64 * 0.5 {
+        } else if bytes <= cpu.l2_bytes as f64 * 0.5 {
             L2_LINE
         } else {
             L3_LINE
@@ -308,6 +332,20 @@ impl Rules {
         let few = 1.0 + 0.1 * (1.0 - tasks / WANTED_TASKS as f64).max(0.0);
         let turning = tasks * passes * turns.iter().map(|(.., n)| *n as f64 * LONE_ELEMENT).sum::<f64>();
         (compute + lines + waits + written + turning) * few
+    }
+
+    /// How far each reduce loop is written out, and the steps that this makes: the innermost ones as long as they fit.
+    fn written_out(&self, sum: &Sum, tiling: &Tiling) -> (impl Fn(VarId) -> i64, i64) {
+        let (mut steps, mut loops) = (1, vec![]);
+        for l in sum.nest.reduce.iter().rev() {
+            let n = tiling.in_pass(sum, l.var);
+            if steps * n > tiling.unroll {
+                break;
+            }
+            steps *= n;
+            loops.push((l.var, n));
+        }
+        (move |v| loops.iter().find(|(l, _)| *l == v).map_or(1, |(_, n)| *n), steps)
     }
 
     pub(super) fn schedule(&self, config: &Config) -> Result<Scheduled, TemplateError> {

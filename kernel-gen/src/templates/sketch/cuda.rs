@@ -24,8 +24,12 @@ const MOST_SUMS: i64 = 64;
 const OTHER_REGISTERS: i64 = 48;
 /// Clocks of a multiprocessor that a step takes beside its arithmetic, for each warp.
 const STEP_CLOCKS_PER_WARP: f64 = 25.0;
-/// Times as long as the launch's model says that such kernels take: fitted for the same scheme by hand, `cuda::block`.
-const MEASURED: f64 = 1.3;
+/// Times as long as the launch's model says that such kernels take. The same scheme by hand (`cuda::block`) takes 1.3; here
+/// threads fetch and read single elements, and the factor has a margin, so that a plain template gives way only to what is
+/// expected to be clearly faster.
+const BY_RULES: f64 = 2.0;
+/// What each halving or doubling costs that a block has fewer than 128 or more than 256 threads.
+const UNUSUAL: f64 = 0.1;
 /// How much longer a thread waits for what it loads through the caches than for shared memory.
 const THROUGH_CACHES: f64 = 2.5;
 
@@ -123,9 +127,8 @@ impl Tiling {
 
     fn fits(&self, group: &Group, sum: &Sum, gpu: &Cuda) -> bool {
         let threads = self.threads();
-        let whole = group.out.spatial.iter().map(|l| l.extent).fold(1, i64::saturating_mul);
         threads <= gpu.threads_per_block
-            && threads >= Cuda::WARP.min(whole)
+            && threads >= Cuda::WARP.min(first_threads(group, sum).iter().product())
             && self.sums() <= MOST_SUMS
             && self.tiles.iter().map(|t| t[0]).product::<i64>() <= 2 * MOST_PLACES
             && threads * self.registers() <= gpu.registers_per_block
@@ -167,19 +170,8 @@ impl Rules {
         let space = self.space()?;
         let mut start = Config::new().with("threads", 256);
         for (group, sum) in self.sums() {
-            // One warp along the lanes, or along whatever loops there are from the inside.
-            let mut left = Cuda::WARP;
-            let mut tiles: Vec<(String, i64)> = vec![];
-            for (i, l) in group.out.spatial.iter().enumerate().rev().filter(|(_, l)| l.extent > 1) {
-                let within = sum.along[i].1;
-                let most = left.min(within).min(l.extent);
-                let fits = |n: &i64| if within == l.extent { n.count_ones() == 1 } else { within % n == 0 };
-                let threads = (1..=most).rev().find(fits).unwrap_or(1);
-                left = ceil_div(left, threads);
-                tiles.push((tile_knob(l), threads));
-            }
-            for (knob, threads) in tiles.into_iter().rev() {
-                start = start.with_split(&knob, &[-1, 1, threads, 1]);
+            for (l, threads) in group.out.spatial.iter().zip(first_threads(group, sum)).filter(|(l, _)| l.extent > 1) {
+                start = start.with_split(&tile_knob(l), &[-1, 1, threads, 1]);
             }
             if let Some(l) = sum.nest.longest() {
                 start = start.with_split(&tile_knob(l), &[-1, 1]);
@@ -254,9 +246,11 @@ impl Rules {
         let clocks = launch.step_flops / self.gpu.f32_flops_per_sm_clock.max(1) as f64;
         // Without a copy there is nothing to wait for together, but each load is one through the caches.
         let way = if tiling.shared { 1.0 + STEP_CLOCKS_PER_WARP * warps / clocks.max(1.0) } else { THROUGH_CACHES };
+        let octaves = (128.0 / threads as f64).log2().max((threads as f64 / 256.0).log2()).max(0.0);
+        let unusual = 1.0 + UNUSUAL * octaves;
         let rolled = if tiling.unroll as f64 >= terms { 1.0 } else { 1.1 };
         let scattered = lane.map_or(1.2, |i| 1.0 + 0.02 * (tiling.tiles[i][2] - 1) as f64);
-        MEASURED * launch.microseconds(&self.gpu) * way * rolled * scattered
+        BY_RULES * launch.microseconds(&self.gpu) * way * rolled * scattered * unusual
     }
 
     pub(super) fn schedule(&self, config: &Config) -> Result<Scheduled, TemplateError> {
@@ -287,6 +281,22 @@ impl Rules {
         }
         Ok(Scheduled { schedule: s, packs: vec![] })
     }
+}
+
+/// One warp along the innermost loops, as far as they allow: the threads along each loop that a descent begins with, and of
+/// which no config has fewer.
+fn first_threads(group: &Group, sum: &Sum) -> Vec<i64> {
+    let mut left = Cuda::WARP;
+    let mut threads: Vec<i64> = vec![];
+    for (l, (_, within)) in group.out.spatial.iter().zip(&sum.along).rev() {
+        // What the knob has: divisors, and powers of two where they need not divide.
+        let has = |n: &i64| within % n == 0 || *within == l.extent && n.count_ones() == 1;
+        let n = (1..=left.min(*within)).rev().find(has).unwrap_or(1);
+        left = ceil_div(left, n);
+        threads.push(n);
+    }
+    threads.reverse();
+    threads
 }
 
 fn knobs(mut space: SpaceBuilder, group: &Group, sum: &Sum) -> SpaceBuilder {

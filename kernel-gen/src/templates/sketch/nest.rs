@@ -65,6 +65,15 @@ impl Load {
         self.indices.iter().zip(&self.shape).map(along).collect()
     }
 
+    /// Elements that are read while each loop runs over `extent(loop)` iterations: what several of them read counts once.
+    pub(super) fn distinct(&self, extent: &dyn Fn(VarId) -> i64) -> f64 {
+        let along = |(index, reach): (&Option<Affine>, i64)| match index {
+            Some(affine) => affine.terms.keys().map(|v| extent(*v)).product::<i64>().min(reach) as f64,
+            None => reach as f64,
+        };
+        self.indices.iter().zip(self.reaches(extent)).map(along).product()
+    }
+
     /// Cache lines of that box.
     pub(super) fn lines(&self, extent: &dyn Fn(VarId) -> i64, line_bytes: i64) -> f64 {
         // Dimensions that lie in memory without a gap are one row.
