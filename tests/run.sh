@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# All tests of all crates, and their count in the last line.
+# All tests of all crates; what was skipped, and their count in the last line (`tests/count.awk` says what is counted).
 set -uo pipefail
 cd "$(dirname "$0")/.."
 # A compiler for the tests that compile CUDA.
@@ -11,22 +11,20 @@ trap 'rm -f "$log"' EXIT
 status=0
 # The library's workspace first, then the suites that are consumer crates with workspaces of their own.
 for manifest in Cargo.toml tests/onnx/Cargo.toml; do
-  cargo test --manifest-path "$manifest" --target-dir target --workspace --no-fail-fast -- --nocapture 2>&1 | tee -a "$log"
+  cargo test --manifest-path "$manifest" --target-dir target --workspace --no-fail-fast -- --show-output 2>&1 | tee -a "$log"
   ((status |= PIPESTATUS[0]))
 done
 # The program that times the peers, with its shortest list; nothing is timed here.
-cargo test --manifest-path tests/peers/Cargo.toml --target-dir target --no-default-features --features skinny --no-fail-fast -- --nocapture 2>&1 | tee -a "$log"
+cargo test --manifest-path tests/peers/Cargo.toml --target-dir target --no-default-features --features skinny --no-fail-fast -- --show-output 2>&1 | tee -a "$log"
 ((status |= PIPESTATUS[0]))
 # The runtime with its features, which the workspace leaves off.
-cargo test --package kernel-gen-runtime --all-features --target-dir target --no-fail-fast -- --nocapture 2>&1 | tee -a "$log"
+cargo test --package kernel-gen-runtime --all-features --target-dir target --no-fail-fast -- --show-output 2>&1 | tee -a "$log"
 ((status |= PIPESTATUS[0]))
 # The runtime on a GPU; without one it says so and runs on the CPU.
 cargo run --manifest-path tests/gpu-runtime/Cargo.toml --target-dir target --release 2>&1 | tee -a "$log"
 ((status |= PIPESTATUS[0]))
 # The examples in release mode and in their own folder, where the test that runs them has built them already.
-cargo test --manifest-path examples/Cargo.toml --release --workspace --exclude bench --no-fail-fast 2>&1 | tee -a "$log"
+cargo test --manifest-path examples/Cargo.toml --release --workspace --exclude bench --no-fail-fast -- --show-output 2>&1 | tee -a "$log"
 ((status |= PIPESTATUS[0]))
-count() { grep -E '^test result:' "$log" | grep -Eo "[0-9]+ $1" | awk '{n += $1} END {print n + 0}'; }
-skipped=$(grep -c '^\[SKIP\]' "$log")
-printf '\n%s passed, %s failed, %s skipped\n' "$(count passed)" "$(count failed)" "$skipped"
+awk -f tests/count.awk "$log"
 exit "$status"

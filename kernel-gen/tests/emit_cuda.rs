@@ -43,7 +43,7 @@ fn compiles(cuda: &CudaSource) {
     let arch = cuda.arch.to_string().parse().unwrap();
     let compiler = match find(&Environment::of_process(), &[arch], Missing::Refuse) {
         Ok(Found::Compiler(compiler)) => compiler,
-        _ => return eprintln!("[SKIP] {} for {arch}: there is no CUDA compiler", cuda.symbol),
+        _ => return eprintln!("[SKIP] part: {} for {arch}: there is no CUDA compiler", cuda.symbol),
     };
     let request = Request::new(&cuda.symbol, &cuda.source, arch);
     let options = Options { lowest_ptx: false, ..Options::default() };

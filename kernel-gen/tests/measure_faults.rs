@@ -165,7 +165,7 @@ fn what_the_machine_lacks_is_named_with_its_mend() {
     let worker = Some((env!("CARGO_BIN_EXE_kernel-gen").into(), vec!["worker".into()]));
     match error("sm_90a", Options { worker, ..Options::default() }) {
         Some(MeasureError::NoDevice { cause, .. }) => {
-            println!("\n[SKIP] no GPU: {cause}");
+            println!("[SKIP] part: no GPU: {cause}");
             assert!(cause.contains("driver") && cause.contains("; "), "{cause}");
         }
         // There is a device; it has no compiler, or another capability, or all is well.

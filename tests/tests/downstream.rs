@@ -535,7 +535,7 @@ fn c_code_of_the_users_own_is_wrapped_with_typed_launches() {
     if ran.stderr.contains("you may remove the `--offline` flag")
         || ran.stderr.contains("attempting to make an HTTP request")
     {
-        eprintln!("[SKIP] cargo has not downloaded bindgen; `cargo fetch` brings it");
+        eprintln!("[SKIP] part: cargo has not downloaded bindgen; `cargo fetch` brings it");
         return;
     }
     if ran.stderr.contains("libclang is needed") {
@@ -543,7 +543,7 @@ fn c_code_of_the_users_own_is_wrapped_with_typed_launches() {
         assert_eq!(errors.len(), 1, "{}", ran.stderr);
         assert!(errors[0].contains("kernels.toml:38: libclang is needed to read \"src/mine.h\""), "{errors:?}");
         assert!(errors[0].contains("LIBCLANG_PATH"), "{errors:?}");
-        eprintln!("[SKIP] needs libclang; that its absence is one clear error was tested");
+        eprintln!("[SKIP] part: needs libclang; that its absence is one clear error was tested");
         return;
     }
     ran.passed();

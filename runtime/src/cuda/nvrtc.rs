@@ -173,7 +173,9 @@ mod tests {
         if candidates().iter().find_map(|path| open(path)).is_none() {
             let error = compile(b"", "k", (8, 0), false).unwrap_err().to_string();
             assert!(error.contains("NVRTC is not here") && error.contains("KERNEL_GEN_NVRTC"), "{error}");
-            eprintln!("[SKIP] needs NVRTC (KERNEL_GEN_NVRTC names it); that its absence is one clear error was tested");
+            eprintln!(
+                "[SKIP] part: needs NVRTC (KERNEL_GEN_NVRTC names it); that its absence is one clear error was tested"
+            );
             return;
         }
         let source = b"extern \"C\" __global__ void k(float *x) { x[threadIdx.x] = 1.0f; }";

@@ -114,7 +114,7 @@ mod tests {
                 assert_eq!(error, Some(CudaError::NoSuchDevice { ordinal: count, count }));
             }
             Err(error) => {
-                println!("[SKIP] no GPU: {error}");
+                println!("[SKIP] part: no GPU: {error}");
                 assert_eq!(error.to_string().lines().count(), 1);
                 assert_eq!(Cuda::new(0).err(), Some(error));
             }

@@ -337,8 +337,7 @@ fn real(family: &str) -> Option<CudaCompiler> {
         Ok(found) => Some(compiler(found)),
         Err(CudaError::NoCompiler { .. }) => {
             let name = if family == "nvrtc" { "NVRTC" } else { family };
-            // On a line of its own: libtest may have begun one.
-            println!("\n[SKIP] no {name}: real compilation is not tested");
+            println!("[SKIP] no {name}: real compilation is not tested");
             None
         }
         Err(error) => panic!("{error}"),
