@@ -5,6 +5,7 @@
 //! `KERNEL_GEN_SEED` moves on to other workloads.
 
 mod compiled;
+mod kinds;
 
 use kernel_gen::analysis::verify::{Fault, verify};
 use kernel_gen::emit::c::{self, COptions, Isa};
@@ -19,21 +20,6 @@ use kernel_gen::workload::bound::reference_with_bounds;
 use kernel_gen::workload::sample::{self, Rng};
 use kernel_gen::workload::{Conv2d, ConvLayout, Epilogue, Matmul, Op, Role, Workload};
 use std::collections::BTreeMap;
-
-/// The templates that this is about; those for CUDA devices have a test of their own.
-const CPU_TEMPLATES: [&str; 11] = [
-    "conv2d_direct",
-    "conv2d_winograd",
-    "conv2d_skip",
-    "conv2d_pixels",
-    "conv2d_pointwise",
-    "matmul_packed",
-    "matmul_dot",
-    "depthwise_rows",
-    "depthwise_pointwise",
-    "sketch",
-    "plain",
-];
 
 /// Runs a scheduled kernel, packing what it wants packed, and gives its output.
 fn interpret(scheduled: &Scheduled, workload: &Workload, inputs: &[Vec<f64>]) -> Result<Vec<f64>, String> {
@@ -190,12 +176,10 @@ fn sweep(count: u64, configs: usize, way: Way, targets: &[&str]) {
         }
     });
     println!("workloads by template: {checked:?}");
-    let all = registry.iter().filter(|t| CPU_TEMPLATES.contains(&t.name())).count();
-    assert_eq!(
-        (checked.len(), all),
-        (CPU_TEMPLATES.len(), CPU_TEMPLATES.len()),
-        "every template must have been reached"
-    );
+    let [cpu, _] = kinds::by_kind(&registry);
+    let missed: Vec<&str> = cpu.iter().map(|t| t.name()).filter(|name| !checked.contains_key(*name)).collect();
+    assert!(missed.is_empty(), "no workload reached {missed:?}");
+    assert_eq!(checked.len(), cpu.len(), "{checked:?}");
 }
 
 /// Nothing is run here, so it looks at far more workloads than the tests below.

@@ -4,6 +4,8 @@
 //! The compiler is a real one: NVRTC where there is one (`tests/run.sh` fetches it), else whatever the lookup finds, else
 //! the tests are skipped and say so.
 
+mod kinds;
+
 use kernel_gen::emit::cuda::{Arch, CudaOptions, emit};
 use kernel_gen::lower::lower_for;
 use kernel_gen::model;
@@ -16,34 +18,14 @@ use kernel_gen::templates::{Registry, Template};
 use kernel_gen::toolchain::cuda::{
     Artifact, CudaCompiler, CudaError, Environment, Found, Missing, Options, Request, find,
 };
-use kernel_gen::workload::{Matmul, Workload};
+use kernel_gen::workload::Workload;
+use kinds::KNOWN;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::time::Duration;
 
 /// One target of each generation, and each that has instructions of its own.
 const TARGETS: [&str; 8] = ["sm_75", "sm_80", "sm_86", "sm_89", "sm_90", "sm_90a", "sm_100", "sm_120"];
-
-/// The tutorials' workloads, a pair of MobileNet, a layer with few outputs, a layer in HWCN and 16 bits, the large products, a
-/// classifier, two layers of ResNet-50 without tensor cores, and one whose weights stay.
-const KNOWN: [&str; 16] = [
-    "conv2d-nchw-f32-n1c512h7w7-o512k3x3-s1x1-p1.1.1.1-d1x1-g1",
-    "conv2d-hwcn-f32-n256c256h14w14-o512k3x3-s1x1-p1.1.1.1-d1x1-g1",
-    "conv2d-nhwc-f16-n256c256h14w14-o512k3x3-s1x1-p1.1.1.1-d1x1-g1",
-    "conv2d-nhwc-f16-n1c3h224w224-o64k7x7-s2x2-p3.3.3.3-d1x1-g1-bias.relu",
-    "conv2d-nhwc16n16c-f16-n256c256h14w14-o512k3x3-s1x1-p1.1.1.1-d1x1-g1",
-    "depthwise_conv2d-nchw-f32-n1c32h112w112-o32k3x3-s1x1-p1.1.1.1-d1x1-g32-bias.relu6",
-    "depthwise_pointwise-nchw-f32-n1c512h14w14-o512k3x3-s1x1-p1.1.1.1-d1x1-dw.bias.relu6-bias.relu6",
-    "conv2d-nhwc-f16-n64c64h55w55-o16k1x1-s1x1-p0.0.0.0-d1x1-g1-bias.relu",
-    "conv2d-hwcn-f16-n64c512h14w14-o256k1x1-s1x1-p0.0.0.0-d1x1-g1-bias.residual_add.relu",
-    "matmul-f32-m4096n4096k4096-nn",
-    "matmul-f16-m4096n4096k4096-nn",
-    "matmul-bf16-m4096n4096k4096-nn",
-    "matmul-f32-m1n1000k512-nt-bias",
-    "conv2d-nhwc-f32-strict-n64c256h14w14-o256k3x3-s1x1-p1.1.1.1-d1x1-g1-bias.residual_add.relu",
-    "conv2d-nhwc-f32-strict-n64c3h224w224-o64k7x7-s2x2-p3.3.3.3-d1x1-g1-bias.relu",
-    "conv2d-nhwc-f16-n64c64h56w56-o64k3x3-s1x1-p1.1.1.1-d1x1-g1-bias.residual_add.relu",
-];
 
 /// What the tutorial of AutoTVM found best for its layer, the first of [`KNOWN`].
 const TUTORIAL: &str = "tile_f=[-1,2,64,1] tile_y=[-1,1,1,7] tile_x=[-1,1,7,1] tile_rc=[-1,2,2] tile_ry=[-1,3,1] \
@@ -60,7 +42,7 @@ fn compiler() -> Option<CudaCompiler> {
     match find(&Environment::of_process(), &archs, Missing::Refuse) {
         Ok(Found::Compiler(compiler)) => Some(*compiler),
         Ok(_) | Err(CudaError::NoCompiler { .. }) => {
-            println!("\n[SKIP] no NVRTC: emitted CUDA is not compiled");
+            println!("[SKIP] no NVRTC: emitted CUDA is not compiled");
             None
         }
         Err(error) => panic!("{error}"),
@@ -80,12 +62,6 @@ fn source(template: &dyn Template, workload: &Workload, target: &Target, config:
     Ok(Request::new(what, emitted.source, arch))
 }
 
-/// The templates for CUDA devices: those that refuse a CPU for what it is, and not for the workload.
-fn cuda_templates(registry: &Registry) -> Vec<&dyn Template> {
-    let workload = Workload::f32(Matmul::new(8, 8, 8));
-    registry.iter().filter(|t| t.applies(&workload, target("x86-64")) == Err("for CUDA devices".to_string())).collect()
-}
-
 fn compile(compiler: &CudaCompiler, requests: &[Request]) -> Vec<Artifact> {
     let options = Options { lowest_ptx: false, limit: Duration::from_secs(300), ..Options::default() };
     let made = compiler.compile_each(requests, &options, None);
@@ -99,7 +75,8 @@ fn every_template_compiles_for_each_of_its_architectures() {
     let Some(compiler) = compiler() else { return };
     let registry = Registry::builtin();
     let mut compiled = BTreeMap::new();
-    for template in cuda_templates(&registry) {
+    let [_, cuda] = kinds::by_kind(&registry);
+    for template in cuda {
         let mut requests = vec![];
         for name in TARGETS {
             let target = target(name);

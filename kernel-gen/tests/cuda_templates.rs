@@ -7,6 +7,7 @@
 //! `KERNEL_GEN_TEMPLATE` names one template.
 
 mod cuda_on_cpu;
+mod kinds;
 
 use kernel_gen::analysis::verify::{Fault, check as faults_of, verify};
 use kernel_gen::emit::cuda::{self, Arch, CudaOptions, CudaSource};
@@ -111,14 +112,11 @@ fn setting(name: &str) -> Option<u64> {
     std::env::var(name).ok().and_then(|n| n.parse().ok())
 }
 
-/// The templates for CUDA devices: those that refuse a CPU for what it is, and not for the workload.
+/// The templates for CUDA devices, or the one that is asked for.
 fn cuda_templates(registry: &Registry) -> Vec<&dyn Template> {
     let only = std::env::var("KERNEL_GEN_TEMPLATE").ok();
-    let cpu = Target::find("x86-64").expect("a built-in target");
-    let workload = Workload::f32(Matmul::new(8, 8, 8));
-    let wanted = |t: &&dyn Template| only.as_ref().is_none_or(|name| name == t.name());
-    let refused = Err("for CUDA devices".to_string());
-    registry.iter().filter(wanted).filter(|t| t.applies(&workload, cpu) == refused).collect()
+    let [_, cuda] = kinds::by_kind(registry);
+    cuda.into_iter().filter(|t| only.as_ref().is_none_or(|name| name == t.name())).collect()
 }
 
 /// A random workload, bent towards what the template is for.
