@@ -139,8 +139,8 @@ fn private_memory_does_not_cross_parallel_iterations() {
     assert_eq!(cause(&k), Cause::Unwritten { buffer: "t".into(), index: vec![0] });
 }
 
-/// Each block reverses its four elements through shared memory.
-fn reverse(with_barrier: bool) -> Kernel {
+/// Each block of four threads writes its elements to shared memory, and thread `u` stores the one at `from(u)`.
+fn exchange(with_barrier: bool, from: impl Fn(Expr) -> Expr) -> Kernel {
     one_dim(8, |k, x, y| {
         let (g, t, u) = (k.fresh_var("g"), k.fresh_var("t"), k.fresh_var("u"));
         let s = k.add_buffer(kernel_gen::ir::Buffer::new("s", DType::F32, &[4], Scope::Shared));
@@ -156,7 +156,7 @@ fn reverse(with_barrier: bool) -> Kernel {
         if with_barrier {
             body.push(Stmt::Barrier(Barrier::Block));
         }
-        let load = Expr::load(s, vec![Expr::Int(3) - u]);
+        let load = Expr::load(s, vec![from(u.into())]);
         body.push(loop_of(LoopKind::Thread(Axis::X), u, 4, vec![Stmt::store(y, vec![g * 4 + u], load)]));
         vec![loop_of(LoopKind::Grid(Axis::X), g, 2, body)]
     })
@@ -164,7 +164,7 @@ fn reverse(with_barrier: bool) -> Kernel {
 
 #[test]
 fn threads_exchange_data_through_shared_memory() {
-    let k = reverse(true);
+    let k = exchange(true, |u| Expr::Int(3) - u);
     let inputs: Values = [("x".to_string(), (0..8).map(f64::from).collect())].into();
     let out = interp::run(&k, &inputs, Mode::Declared).unwrap();
     assert_eq!(out["y"], [3.0, 2.0, 1.0, 0.0, 7.0, 6.0, 5.0, 4.0]);
@@ -172,9 +172,19 @@ fn threads_exchange_data_through_shared_memory() {
 
 #[test]
 fn a_missing_barrier_is_a_race_of_two_threads() {
-    let text = cause(&reverse(false)).to_string();
-    // Without a barrier the first thread runs to its end and finds its partner's element unwritten or untouched.
-    assert!(text.contains("race") || text.contains("unwritten"), "{text}");
+    // Threads run one after the other, so the element of the thread before has been written when it is read.
+    let before = |u: Expr| Expr::bin(kernel_gen::ir::BinOp::Max, u - 1, 0.into());
+    run(&exchange(true, before)).unwrap();
+    let race = Cause::Race {
+        buffer: "s".into(),
+        index: vec![0],
+        first: "written by thread (0, 0, 0) of block 0".into(),
+        second: "read by thread (1, 0, 0) of block 0".into(),
+    };
+    assert_eq!(cause(&exchange(false, before)), race);
+    // The element of a thread behind has not been written then.
+    let behind = cause(&exchange(false, |u| Expr::Int(3) - u));
+    assert_eq!(behind, Cause::Unwritten { buffer: "s".into(), index: vec![3] });
 }
 
 #[test]

@@ -2,6 +2,7 @@
 //! bound of the `f64` reference, whatever the number of rows, terms and columns.
 
 mod checked;
+mod structure;
 
 use kernel_gen::analysis::dependency::read_early;
 use kernel_gen::ir::DType;
@@ -49,9 +50,27 @@ fn rows_and_columns_that_do_not_fill_their_tiles() {
 fn the_next_tile_comes_while_this_one_is_multiplied() {
     // 132 blocks of two warps have 264 of the 324 tiles at once; in the next turn all blocks have one or none.
     let w = conv(1, 40, [71, 73], 16).with_epilogue(&[Epilogue::Relu]);
-    let text = check(&w, "sm_90a", "bn=16 warps=2 resident=1 ahead=1 store=direct");
-    assert!(text.contains("next_row"), "{text}");
-    check(&w, "sm_90a", "bn=16 warps=2 resident=1 ahead=0 store=rows");
+    let [ahead, behind] =
+        ["bn=16 warps=2 resident=1 ahead=1 store=direct", "bn=16 warps=2 resident=1 ahead=0 store=rows"];
+    check(&w, "sm_90a", ahead);
+    check(&w, "sm_90a", behind);
+    let turn = |config: &str| {
+        let order = structure::order(&structure::lowered(&PointwiseRows, &w, "sm_90a", config));
+        // The turns are behind the barrier that the weights wait at.
+        let first = order.iter().position(|event| event == "barrier").expect("weights are shared") + 1;
+        order[first..].join(", ")
+    };
+    // Each of two chunks comes as soon as the one that it goes over was multiplied.
+    let stores = "loop, store y, end, loop, store y, end";
+    assert_eq!(turn(ahead), format!("loop, mma sums, rows left, mma sums, rows left, {stores}, end"));
+    // Or all of them behind the stores.
+    assert_eq!(turn(behind), "loop, mma sums, barrier, store y, barrier, rows left, end");
+    // Outputs leave in pairs from the registers, and 16 bytes at a time from shared memory.
+    let stored = |config: &str| {
+        let vectors = structure::vectors(&structure::lowered(&PointwiseRows, &w, "sm_90a", config));
+        vectors.into_iter().filter(|v| v.starts_with("store y ")).collect::<Vec<_>>()
+    };
+    assert_eq!([stored(ahead), stored(behind)], [["store y x2"], ["store y x8"]]);
 }
 
 #[test]
@@ -106,8 +125,11 @@ fn rows_wait_for_the_launch_in_front_and_weights_do_not() {
     let scheduled = PointwiseRows.schedule(&conv(2, 64, [6, 8], 16), target, &config).unwrap();
     let (_, lowered) = checked::lowered(scheduled.schedule.kernel, target);
     let lowered = overlap_launches(lowered, &[1], 132);
-    let text = lowered.kernel().to_string();
-    let at = |what: &str| text.find(what).unwrap_or_else(|| panic!("no {what} in\n{text}"));
-    assert!(at("copy_async") < at("dependency wait") && at("dependency wait") < at("move_rows"), "{text}");
+    let order = structure::order(lowered.kernel());
+    let places = |what: &str| (0..order.len()).filter(|at| order[*at] == what).collect::<Vec<_>>();
+    let [copies, waits, rows] = ["copy weights", "dependency wait", "rows left"].map(places);
+    assert_eq!(waits.len(), 1, "{order:?}");
+    assert!(!copies.is_empty() && copies.iter().all(|at| *at < waits[0]), "{order:?}");
+    assert!(!rows.is_empty() && rows.iter().all(|at| *at > waits[0]), "{order:?}");
     assert_eq!(read_early(lowered.kernel(), &lowered.kernel().body[0]), Ok(Some(vec![1])));
 }

@@ -2,7 +2,9 @@
 //! `f64` reference, whatever the order of storage, tails and parts of the reduction.
 
 mod checked;
+mod structure;
 
+use kernel_gen::interp::{self, Mode};
 use kernel_gen::model;
 use kernel_gen::records::BestRecords;
 use kernel_gen::target::Target;
@@ -20,6 +22,11 @@ fn config(tile: [i64; 3], own: [i64; 2], stages: i64, split: i64) -> String {
     format!("tile_m={m} tile_n={n} tile_k={k} own_m={own_m} own_n={own_n} stages={stages} split={split} group=1")
 }
 
+/// With a ring of two: the copies of a step are under way while the one before is multiplied, and the barriers behind the waits
+/// keep the ring in order alone.
+const OVERLAPPED: &str = "copy left_tile, copy right_tile, commit, wait 0, barrier, \
+                          loop, copy left_tile, copy right_tile, commit, sum sum, wait 0, barrier, sum sum, end, store ";
+
 #[test]
 fn products_in_all_four_orders_of_storage() {
     for (trans_a, trans_b) in [(false, false), (false, true), (true, false), (true, true)] {
@@ -27,8 +34,8 @@ fn products_in_all_four_orders_of_storage() {
         let w = product(m, &[Epilogue::Bias, Epilogue::Gelu]);
         let text = checked::check(&SimtGemm, &w, "sm_80", &config([64, 64, 8], [8, 4], 2, 1));
         assert_eq!(text.contains("cp_async_16("), trans_a || !trans_b, "{text}");
-        // The barriers behind the waits keep the ring in order alone: before the first step, and in each.
-        assert_eq!(text.matches("__syncthreads();").count(), 2, "{text}");
+        let kernel = structure::lowered(&SimtGemm, &w, "sm_80", &config([64, 64, 8], [8, 4], 2, 1));
+        assert_eq!(structure::order(&kernel).join(", "), format!("{OVERLAPPED}c"));
         checked::check(&SimtGemm, &w, "sm_90", &config([64, 32, 8], [4, 4], 2, 2));
     }
 }
@@ -76,8 +83,21 @@ fn channels_last(c: Conv2d, epilogue: &[Epilogue]) -> Workload {
 #[test]
 fn taps_in_the_padding_are_left_out() {
     let w = conv(Conv2d::nchw(32, 8, 5, 4, 32, 3, 1, 1));
-    let text = checked::check(&SimtConv2d, &w, "sm_80", &config([32, 32, 8], [4, 4], 2, 1));
-    assert!(text.contains("rows_met"), "{text}");
+    let config_of = config([32, 32, 8], [4, 4], 2, 1);
+    checked::check(&SimtConv2d, &w, "sm_80", &config_of);
+    // A weight that is NaN makes outputs NaN whose sums have its tap, with a zero of the padding too. So it shows where the first
+    // tap is multiplied: nowhere in the first row and the first column, and everywhere else.
+    let kernel = structure::lowered(&SimtConv2d, &w, "sm_80", &config_of);
+    let mut values = interp::seeded_inputs(&kernel, 3);
+    values.get_mut("w").expect("the weights")[..8 * 32].fill(f64::NAN);
+    let y = &interp::run(&kernel, &values, Mode::Declared).expect("it runs")["y"];
+    let outputs = 32 * 32;
+    assert_eq!(y.len(), 5 * 4 * outputs);
+    for (pixel, of_pixel) in y.chunks(outputs).enumerate() {
+        let skipped = pixel / 4 == 0 || pixel % 4 == 0;
+        let multiplied = of_pixel.iter().filter(|v| v.is_nan()).count();
+        assert_eq!(multiplied, if skipped { 0 } else { outputs }, "row {}, column {}", pixel / 4, pixel % 4);
+    }
     // Neither channels nor images divide tiles and steps, and taps far apart meet the input on neither side.
     let far = Conv2d { dilation: [3, 2], padding: [4, 1, 2, 3], ..Conv2d::nchw(6, 5, 6, 7, 35, 3, 2, 0) };
     checked::check(&SimtConv2d, &conv(far), "sm_86", &config([32, 32, 8], [4, 4], 2, 1));
@@ -97,9 +117,11 @@ fn channels_last_are_turned_around() {
     let text = checked::check(&SimtConv2d, &w, "sm_80", &config([64, 64, 8], [8, 4], 2, 1));
     // Elements of pixels, and vectors of weights.
     assert!(text.contains("cp_async_4(left_tile") && text.contains("cp_async_16(right_tile"), "{text}");
-    // The barriers behind the waits keep the ring in order alone: before the first step, and in each.
-    assert_eq!(text.matches("__syncthreads();").count(), 2, "{text}");
-    assert!(text.contains("float4"), "{text}");
+    let kernel = structure::lowered(&SimtConv2d, &w, "sm_80", &config([64, 64, 8], [8, 4], 2, 1));
+    assert_eq!(structure::order(&kernel).join(", "), format!("{OVERLAPPED}y"));
+    let vectors = ["bias", "left_tile", "residual", "right_tile", "sum"].map(|from| format!("load {from} x4"));
+    let stores = ["left", "right", "y"].map(|to| format!("store {to} x4"));
+    assert_eq!(structure::vectors(&kernel), vectors.into_iter().chain(stores).collect());
     checked::check(&SimtConv2d, &w, "sm_90", &config([32, 64, 16], [4, 8], 3, 1));
     // Nothing is asked where there is no padding and all divides.
     let whole = channels_last(Conv2d::nchw(2, 24, 4, 8, 32, 1, 1, 0), &[]);

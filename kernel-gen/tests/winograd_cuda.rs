@@ -2,6 +2,7 @@
 //! reference, whatever does not divide what.
 
 mod checked;
+mod structure;
 
 use kernel_gen::space::Config;
 use kernel_gen::target::Target;
@@ -45,8 +46,19 @@ fn any_padding_below_three() {
 #[test]
 fn rings_turn_and_threads_have_several_vectors() {
     let w = Workload::f32(Conv2d::nchw(12, 40, 8, 8, 64, 3, 1, 1)).with_epilogue(&[Epilogue::Bias, Epilogue::Relu6]);
-    let text = check(&w, "sm_90a", &config(4, 1, [64, 64], [8, 8], 8, 3));
-    assert!(text.contains("float4"), "{text}");
+    let three = config(4, 1, [64, 64], [8, 8], 8, 3);
+    check(&w, "sm_90a", &three);
+    let kernel = structure::lowered(&WinogradConv2d, &w, "sm_90a", &three);
+    // Of a ring of three, two steps are under way before the first; each step waits for its own alone, and the one that is
+    // begun in it comes while it is multiplied.
+    let copies = "copy weights, copy pixels, commit";
+    let order = format!("{copies}, {copies}, loop, wait 1, barrier, {copies}, sum sum, end, store y");
+    assert_eq!(structure::order(&kernel).join(", "), order);
+    let vectors = structure::vectors(&kernel);
+    for access in ["load weights x4", "load pixels x4", "store products x4", "store y x4"] {
+        assert!(vectors.contains(access), "{access}: {vectors:?}");
+    }
+    assert!(vectors.iter().all(|v| v.ends_with(" x4")), "{vectors:?}");
     check(&w, "sm_90a", &config(2, 2, [64, 64], [8, 8], 16, 2));
     check(&w, "sm_80", &config(2, 4, [32, 64], [8, 4], 8, 4));
 }

@@ -2,6 +2,7 @@
 //! the `f64` reference, whatever does not divide what.
 
 mod checked;
+mod structure;
 
 use kernel_gen::analysis::verify::verify;
 use kernel_gen::lower::insert_barriers::insert_barriers;
@@ -41,8 +42,21 @@ fn any_padding_below_three() {
 fn steps_in_even_and_odd_numbers() {
     for ci in [8, 16, 24] {
         let w = Workload::f32(Conv2d::nchw(3, ci, 8, 8, 64, 3, 1, 1)).with_epilogue(&[Epilogue::Bias, Epilogue::Relu6]);
-        let text = check(&w, "sm_90a", &config([64, 32], 4));
-        assert!(text.contains("float4"), "{text}");
+        check(&w, "sm_90a", &config([64, 32], 4));
+        let kernel = structure::lowered(&WinogradFused, &w, "sm_90a", &config([64, 32], 4));
+        let vectors = structure::vectors(&kernel);
+        for access in ["load weights x4", "load even x4", "store products x4", "store y x2"] {
+            assert!(vectors.contains(access), "{access}: {vectors:?}");
+        }
+        // A tile of an odd step, where there is one.
+        assert_eq!(vectors.contains("load odd x4"), ci > 8, "{vectors:?}");
+        if ci == 16 {
+            // The weights of the second step come while the first is multiplied; between the two is one wait.
+            let order = structure::order(&kernel).join(", ");
+            let steps = "copy weights, commit, wait 0, barrier, loop, copy weights, sum sums, end, \
+                         commit, wait 0, barrier, loop, sum sums, end, ";
+            assert!(order.starts_with(steps), "{order}");
+        }
     }
     check(&Workload::f32(Conv2d::nchw(1, 20, 8, 10, 64, 3, 1, 1)), "sm_80", &config([64, 32], 2));
 }

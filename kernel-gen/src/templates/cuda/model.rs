@@ -187,11 +187,40 @@ mod tests {
     }
 
     #[test]
-    fn few_blocks_leave_the_machine_idle() {
+    fn blocks_fill_multiprocessors_one_by_one_and_then_in_waves() {
         let h100 = Target::find("sm_90").and_then(Target::cuda).unwrap();
-        let few = Launch { blocks: 16, ..product() };
-        let many = Launch { blocks: 132, ..product() };
-        // Eight times the work in the same time.
-        assert!(few.microseconds(h100) > 0.9 * many.microseconds(h100));
+        assert_eq!((h100.sm_count, h100.blocks_resident(256, 110, product().shared_bytes)), (132, 2));
+        let time = |blocks: i64| Launch { blocks, ..product() }.microseconds(h100);
+        // How much longer some blocks take than others.
+        let ratio = |more: i64, fewer: i64| time(more) / time(fewer);
+        // Few blocks leave multiprocessors idle: eight times the work in the same time.
+        assert_eq!([time(1), time(16)], [time(132), time(132)]);
+        // One more block, and a multiprocessor has two, which hide latency for each other: less than twice the time, and again
+        // the same for all of them.
+        assert!((1.1..1.6).contains(&ratio(133, 132)), "{}", ratio(133, 132));
+        assert_eq!(time(133), time(264));
+        // Another one begins a second wave, and ten waves take five times as long as two.
+        assert!((1.3..2.0).contains(&ratio(265, 264)), "{}", ratio(265, 264));
+        assert!((1.9..2.1).contains(&ratio(528, 264)), "{}", ratio(528, 264));
+        assert!((4.9..5.1).contains(&ratio(2640, 528)), "{}", ratio(2640, 528));
+    }
+
+    #[test]
+    fn the_slowest_of_arithmetic_shared_memory_l2_and_memory_counts() {
+        let h100 = Target::find("sm_90").and_then(Target::cuda).unwrap();
+        let base = product().microseconds(h100);
+        // Where there is far more of one of them, it alone is what the launch takes.
+        let more = [
+            Launch { step_flops: 10.0 * product().step_flops, ..product() },
+            Launch { step_shared_bytes: 10.0 * product().step_shared_bytes, ..product() },
+            Launch { step_fetched_bytes: 40.0 * product().step_fetched_bytes, ..product() },
+            Launch { bytes: 100.0 * product().bytes, ..product() },
+        ];
+        for launch in more {
+            let times = launch.microseconds(h100) / base;
+            assert!((1.5..11.0).contains(&times), "{times}: {launch:?}");
+        }
+        // Half of what does not count saves nothing.
+        assert_eq!(Launch { bytes: 0.5 * product().bytes, ..product() }.microseconds(h100), base);
     }
 }
