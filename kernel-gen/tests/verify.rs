@@ -152,3 +152,26 @@ fn litmus_kernels_are_judged_as_their_files_say() {
     assert!(failures.is_empty(), "{} failures\n{}", failures.len(), failures.join("\n"));
     assert!(files.len() >= 60 && wrong * 2 == files.len(), "{wrong} of {} are wrong", files.len());
 }
+
+/// A workspace of which every other element is written and read, too long to follow: the type says how far it was.
+#[test]
+fn a_walk_that_is_too_long_is_said_and_what_it_sees_is_judged() {
+    let kernel = |extent: i64, odd: i64| {
+        let text = format!(
+            "kernel every_other {{\n  param x: f32[{extent}] global read\n  param z: f32[{extent}] global write\n  alloc t: f32[8] global\n  \
+             for p in 0..{} {{\n    for i in 0..8 {{\n      if i % 2 == 0 {{\n        t[i] = x[p * 8 + i]\n      }}\n    }}\n    \
+             for q in 0..8 {{\n      z[p * 8 + q] = select((p + q) % 2 == (p + {odd}) % 2, t[q], 0.0f32)\n    }}\n  }}\n}}\n",
+            extent / 8
+        );
+        verify(parse(&text).unwrap_or_else(|e| panic!("{e}\n{text}")), &Limits::cpu())
+    };
+    let whole = kernel(64, 0).unwrap();
+    assert!(whole.depth().is_whole(), "{}", whole.depth());
+    let long = kernel(1 << 24, 0).unwrap();
+    assert!(!long.depth().is_whole() && long.depth().reads[0].followed > 1 << 19, "{}", long.depth());
+    assert!(long.depth().to_string().contains("reads of t, of which the first"), "{}", long.depth());
+    for extent in [64, 1 << 24] {
+        let faults = kernel(extent, 1).unwrap_err();
+        assert!(faults[0].to_string().contains("t[1] is read, but nothing has written it"), "{}", faults[0]);
+    }
+}

@@ -85,6 +85,7 @@ mod batch;
 mod bounds;
 mod boxes;
 mod coverage;
+mod depth;
 mod digits;
 mod enumerate;
 mod equal;
@@ -101,9 +102,9 @@ mod scopes;
 mod structure;
 mod types;
 
+pub use depth::{Depth, LaunchDepth, ReadDepth};
 pub use fault::{Fault, FaultKind};
 pub use limits::Limits;
-pub use protocol::{Depth, LaunchDepth};
 #[cfg(feature = "interp")]
 pub(crate) use structure::ids as unknown_ids;
 
@@ -124,7 +125,7 @@ impl Verified {
         self.kernel
     }
 
-    /// What of the rules was shown by running some clusters, and which. All else is proven for all loop values.
+    /// What of the rules was shown by running a part of the kernel, and which. All else is proven for all loop values.
     pub fn depth(&self) -> &Depth {
         &self.depth
     }
@@ -177,9 +178,9 @@ fn inspect(kernel: &Kernel, limits: &Limits) -> (Vec<Fault>, Depth) {
     // Elements out of bounds or in the wrong memory would only be reported again.
     if faults.is_empty() {
         races::check(kernel, &sites, &mut faults);
-        depth = protocol::check(kernel, &mut faults);
+        depth.launches = protocol::check(kernel, &mut faults);
         coverage::check(kernel, &sites, &mut faults);
-        initialised::check(kernel, &sites, &mut faults);
+        initialised::check(kernel, &sites, &mut depth, &mut faults);
     }
     faults.truncate(MOST_FAULTS);
     (faults, depth)

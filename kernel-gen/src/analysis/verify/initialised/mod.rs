@@ -6,7 +6,8 @@
 //! and its conditions follow from those of the read. Most buffers are read as they are written, so this says nearly all, at
 //! any size. **By all writes**: a workspace of which the statements before have written every element. **By walking**
 //! ([`walk`]): what is left (rings, peeled loops, conditions that only some iterations pass) is
-//! run, with loops and conditions but without data, on one bit an element. What can be shown in no way is a fault.
+//! run, with loops and conditions but without data, on one bit an element. What can be shown in no way is a fault; of a walk
+//! that is longer than is run, [`Depth`] says how far it went.
 //!
 //! Threads of a block go through each statement together, which is one of the orders that barriers allow: the rule on races
 //! says that all of them are alike. Shared memory and fragments of launches that meet in more ways than at barriers are the
@@ -18,12 +19,12 @@ mod walk;
 use super::access::{Pseudo, Site, Touch, is_hardware};
 use super::facts::Facts;
 use super::fault::{Fault, FaultKind};
-use super::{MOST_FAULTS, coverage, protocol};
+use super::{Depth, MOST_FAULTS, ReadDepth, coverage, protocol};
 use crate::ir::{Access, Axis, BufferId, Expr, For, Kernel, LoopKind, Scope, Stmt, VarId};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Checks the rule on reads under "Values".
-pub(super) fn check(kernel: &Kernel, sites: &[Site], faults: &mut Vec<Fault>) {
+pub(super) fn check(kernel: &Kernel, sites: &[Site], depth: &mut Depth, faults: &mut Vec<Fault>) {
     let launches = Launches::of(kernel);
     for (i, b) in kernel.buffers.iter().enumerate() {
         let id = BufferId(i as u32);
@@ -34,7 +35,7 @@ pub(super) fn check(kernel: &Kernel, sites: &[Site], faults: &mut Vec<Fault>) {
         let own: Vec<&Site> = sites.iter().filter(|s| s.buffer == id).collect();
         if own.iter().any(|s| reads(s)) && !launches.run_apart(b.scope, &own) {
             let own: Vec<Touching> = own.into_iter().map(|s| launches.touching(kernel, s)).collect();
-            faults.extend(buffer(kernel, id, &own, &launches));
+            faults.extend(buffer(kernel, id, &own, &launches, depth));
         }
     }
 }
@@ -191,7 +192,7 @@ fn threads_differ(scope: Scope) -> bool {
     scope.is_private() || matches!(scope, Scope::Fragment(_))
 }
 
-fn buffer(kernel: &Kernel, id: BufferId, own: &[Touching], launches: &Launches) -> Option<Fault> {
+fn buffer(kernel: &Kernel, id: BufferId, own: &[Touching], launches: &Launches, depth: &mut Depth) -> Option<Fault> {
     let b = kernel.buffer(id);
     let fresh = Pseudo::new(kernel).free(b.shape.len());
     let usable = |t: &Touching| matches!(t.site.touch, Touch::Write | Touch::Start) && !starts_late(t.site);
@@ -222,7 +223,11 @@ fn buffer(kernel: &Kernel, id: BufferId, own: &[Touching], launches: &Launches) 
                 let with = if with.is_empty() { String::new() } else { format!(" with {}", with.join(", ")) };
                 (at, format!("{}{index:?} is read, but nothing has written it{with}", b.name))
             }
-            walk::Outcome::Unknown => {
+            walk::Outcome::Stopped { reads } if own[..*first].iter().any(usable) => {
+                depth.reads.push(ReadDepth { buffer: b.name.clone(), followed: reads });
+                return None;
+            }
+            walk::Outcome::Unknown | walk::Outcome::Stopped { .. } => {
                 let known = own[..*first].iter().any(usable) || own.iter().any(usable);
                 let cause = match known {
                     true => format!("what is read of {} cannot be shown to be written before", b.name),

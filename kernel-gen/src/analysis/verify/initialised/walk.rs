@@ -27,7 +27,9 @@ pub(super) enum Outcome {
     Written,
     /// The access with this number reads this element, with these loop values.
     Unwritten { at: usize, index: Vec<i64>, with: Vec<String> },
-    /// It would take too long, or memory decides about it.
+    /// So many reads were of what was written before. There is more than is run.
+    Stopped { reads: u64 },
+    /// Memory decides about it.
     Unknown,
 }
 
@@ -92,7 +94,7 @@ struct Leaf {
 pub(super) fn walk(kernel: &Kernel, id: BufferId, own: &[Touching], open: &[usize], launches: &Launches) -> Outcome {
     let shape = &kernel.buffer(id).shape;
     let Some(size) = shape.iter().try_fold(1i64, |a, n| a.checked_mul(*n)).filter(|n| *n <= MOST_ELEMENTS) else {
-        return Outcome::Unknown;
+        return Outcome::Stopped { reads: 0 };
     };
     let alike = alike(kernel, id, own, launches);
     let planner = Planner { kernel, id, own, open, alike: &alike, launches, in_launch: None };
@@ -116,6 +118,7 @@ pub(super) fn walk(kernel: &Kernel, id: BufferId, own: &[Touching], open: &[usiz
         written: vec![false; size as usize],
         missing: size,
         steps: 0,
+        reads: 0,
         stack: vec![],
     };
     match walker.block(&body) {
@@ -323,6 +326,8 @@ struct Walker<'w, 's, 'k> {
     /// Elements that are not written.
     missing: i64,
     steps: u64,
+    /// Reads among them.
+    reads: u64,
     /// The loops that are being run.
     stack: Vec<VarId>,
 }
@@ -373,7 +378,7 @@ impl Walker<'_, '_, '_> {
         }
         self.steps += 1;
         if self.steps > MOST_STEPS {
-            return Err(Outcome::Unknown);
+            return Err(Outcome::Stopped { reads: self.reads });
         }
         if leaf.guards.iter().any(|(g, t)| eval(g, &self.values) != Some(i64::from(*t))) {
             return Ok(());
@@ -401,6 +406,7 @@ impl Walker<'_, '_, '_> {
                 false => Outcome::Unwritten { at: leaf.at, index, with: named.collect() },
             });
         }
+        self.reads += u64::from(reads);
         if writes && !std::mem::replace(&mut self.written[at as usize], true) {
             self.missing -= 1;
         }

@@ -12,10 +12,9 @@
 //! * of the clusters that do the same ([`kinds`]) one is run. Clusters meet on global memory only, which the rule on
 //!   races of blocks covers for all of them;
 //! * a cluster is stopped after [`STEPS`] statements, by when a ring has turned thousands of times, and no cluster is begun
-//!   after [`ALL_STEPS`] of the launch. What was left out is said in [`Depth`].
+//!   after [`ALL_STEPS`] of the launch. What was left out is said in [`Depth`](super::Depth).
 
 mod act;
-mod depth;
 mod kinds;
 mod plan;
 mod run;
@@ -23,7 +22,7 @@ mod run;
 mod tests;
 mod units;
 
-pub use depth::{Depth, LaunchDepth};
+use super::depth::LaunchDepth;
 
 use super::access::is_hardware;
 use super::fault::Fault;
@@ -52,21 +51,21 @@ pub(super) fn applies(launch: &Stmt) -> bool {
     found
 }
 
-/// Checks the rules under "Protocols"; says how deep it looked.
-pub(super) fn check(kernel: &Kernel, faults: &mut Vec<Fault>) -> Depth {
-    let mut depth = Depth::default();
+/// Checks the rules under "Protocols"; says how deep it looked at each launch.
+pub(super) fn check(kernel: &Kernel, faults: &mut Vec<Fault>) -> Vec<LaunchDepth> {
+    let mut depth = vec![];
     walk(kernel, &kernel.body, faults, &mut depth);
     depth
 }
 
-fn walk(kernel: &Kernel, block: &[Stmt], faults: &mut Vec<Fault>, depth: &mut Depth) {
+fn walk(kernel: &Kernel, block: &[Stmt], faults: &mut Vec<Fault>, depth: &mut Vec<LaunchDepth>) {
     for s in block {
         match s {
             Stmt::For(l) if is_hardware(l.kind) && applies(s) => {
                 let launch = Launch::new(kernel, s, Detail::Full);
                 let (fault, of_launch) = of_clusters(kernel, &launch, &mut 0);
                 faults.extend(fault);
-                depth.launches.push(LaunchDepth { name: kernel.var(l.var).name.clone(), ..of_launch });
+                depth.push(LaunchDepth { name: kernel.var(l.var).name.clone(), ..of_launch });
             }
             Stmt::For(l) => walk(kernel, &l.body, faults, depth),
             Stmt::If { then, otherwise, .. } => {

@@ -2,12 +2,23 @@
 
 use std::fmt;
 
-/// What of a kernel was shown by running some of its clusters: the protocols of launches with statements that only a GPU
-/// has. Every other rule holds for all loop values.
+/// What of a kernel was shown by running a part of it: the protocols of launches with statements that only a GPU has, and that
+/// what is read was written, where that has no shorter proof. Every other rule holds for all loop values.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Depth {
     /// Launches that were run, in the order of the text.
     pub launches: Vec<LaunchDepth>,
+    /// Buffers of which not every read was looked at.
+    pub reads: Vec<ReadDepth>,
+}
+
+/// How many reads of a buffer were followed back to their writes.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct ReadDepth {
+    /// The buffer's name.
+    pub buffer: String,
+    /// Reads of one element each, the first ones; none where the writes alone are more than is run.
+    pub followed: u64,
 }
 
 /// Which clusters of a launch were run, and how far.
@@ -38,7 +49,7 @@ impl LaunchDepth {
 impl Depth {
     /// Whether nothing was left out.
     pub fn is_whole(&self) -> bool {
-        self.launches.iter().all(LaunchDepth::is_whole)
+        self.reads.is_empty() && self.launches.iter().all(LaunchDepth::is_whole)
     }
 }
 
@@ -61,12 +72,28 @@ impl fmt::Display for LaunchDepth {
     }
 }
 
+impl fmt::Display for ReadDepth {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.followed {
+            0 => write!(f, "reads of {}, which is too large to follow", self.buffer),
+            n => write!(f, "reads of {}, of which the first {n} were followed", self.buffer),
+        }
+    }
+}
+
 impl fmt::Display for Depth {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if self.launches.is_empty() {
-            return f.write_str("proven for all loop values");
+        f.write_str("proven for all loop values")?;
+        if !self.launches.is_empty() {
+            f.write_str(", but for protocols")?;
+            self.launches
+                .iter()
+                .enumerate()
+                .try_for_each(|(i, l)| write!(f, "{}{l}", if i == 0 { ": " } else { "; " }))?;
         }
-        f.write_str("proven for all loop values, but for protocols")?;
-        self.launches.iter().enumerate().try_for_each(|(i, l)| write!(f, "{}{l}", if i == 0 { ": " } else { "; " }))
+        self.reads
+            .iter()
+            .enumerate()
+            .try_for_each(|(i, r)| write!(f, "{}{r}", if i == 0 { ", but for " } else { "; " }))
     }
 }
