@@ -166,7 +166,7 @@ fn kernels_for_arm_run_in_an_emulator_and_equal_the_reference() {
             let space = template.space(&workload, target).expect("it applies");
             let random = space.sample(seed as u64).next().map(|(_, config)| config);
             for config in [Some(default), random].into_iter().flatten() {
-                let inputs = sample::inputs(&workload, &mut Rng::new(seed as u64 + 1));
+                let inputs = sample::uneven_inputs(&workload, &mut Rng::new(seed as u64 + 1));
                 let what = format!("{} on {} with {config}", template.name(), workload.key());
                 let case = Case { what, workload: workload.clone(), inputs };
                 let _ = writeln!(calls, "{{\n{}}}", body(template, &case, &config, cases.len(), &setup));

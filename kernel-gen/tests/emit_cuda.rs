@@ -120,7 +120,9 @@ fn products_of_tensor_cores_compute_what_the_interpreter_computes() {
         let inputs = interp::seeded_inputs(&kernel, 5);
         let want = interp::run(&kernel, &inputs, Mode::Declared).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
         let source = cuda(&kernel, "sm_90a").unwrap_or_else(|e| panic!("{}: {e}", path.display()));
-        let got = cuda_on_cpu::run(&kernel, &source, &inputs).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
+        let got = cuda_on_cpu::build(&kernel, &source)
+            .and_then(|program| program.run(&inputs))
+            .unwrap_or_else(|e| panic!("{}: {e}", path.display()));
         let difference = interp::max_difference(&want, &got);
         assert!(difference.is_some_and(|d| d < 1e-2), "{}: {difference:?}\n{}", path.display(), source.source);
     }

@@ -132,10 +132,7 @@ fn other_classes_and_layouts_are_left_to_others() {
     let target = Target::find("sm_90a").expect("a built-in target");
     let tf32 = Workload { math: Math::Tf32, ..Workload::f32(Conv2d::nchw(1, 64, 8, 8, 64, 1, 1, 0)) };
     let why = SplitHalves.applies(&tf32, target).expect_err("it refuses");
-    assert_eq!(
-        why,
-        "products of parts are for the classes local and fp32: `strict` asks for multiply-adds, `tf32` for less"
-    );
+    assert_eq!(why, "products of f16 parts are for the class fp32: `strict` asks for multiply-adds, `tf32` for less");
     let why = SplitHalves.applies(&Workload::f32(Matmul::new(64, 64, 64)), target).expect_err("it refuses");
     assert_eq!(why, "turns rows into columns: for NCHW, HWCN and transposed left operands");
     let apart = Workload::f32(Conv2d::nchw(1, 64, 80, 80, 64, 1, 9, 0));

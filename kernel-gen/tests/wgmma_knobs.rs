@@ -43,7 +43,7 @@ fn run(template: &str, target: &Target, key: &str, out: DType, config: &str) {
     let found = check(lowered.kernel(), &target.limits());
     assert!(found.is_empty(), "{what}, lowered\n{}", faults(found));
 
-    let inputs = sample::inputs(&workload, &mut Rng::new(7));
+    let inputs = sample::uneven_inputs(&workload, &mut Rng::new(7));
     let views: Vec<&[f64]> = inputs.iter().map(Vec::as_slice).collect();
     let reference = reference_with_bounds(&workload, &views);
     let params = workload.params();

@@ -20,6 +20,7 @@ use crate::schedule::{Schedule, ScheduleError};
 use crate::space::{Config, ConfigError, Space, SpaceError};
 use crate::target::Target;
 use crate::workload::Workload;
+use crate::workload::special::Reach;
 use std::fmt;
 
 /// A family of schedules for a class of workloads.
@@ -64,6 +65,13 @@ pub trait Template: Send + Sync {
     /// the order in which these become free.
     fn longest_early_us(&self) -> f64 {
         4.0
+    }
+
+    /// What an output of a config depends on, beside its own operands. Where that is anything, the classes `strict` and `local`
+    /// are not for the template.
+    fn reach(&self, workload: &Workload, config: &Config) -> Reach {
+        let _ = (workload, config);
+        Reach::Own
     }
 
     /// The kernel of a config.

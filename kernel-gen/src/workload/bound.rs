@@ -324,7 +324,7 @@ pub fn error_bound(workload: &Workload, inputs: &[&[f64]]) -> Vec<f64> {
 
 /// The output and its bounds, given the exact sums and what they inherit from errors of their operands, if they have any. Each
 /// element takes the place of its sum: large outputs are gigabytes.
-fn with_epilogue(workload: &Workload, inputs: &[&[f64]], sums: Sums, carried: &[f64]) -> Reference {
+pub(super) fn with_epilogue(workload: &Workload, inputs: &[&[f64]], sums: Sums, carried: &[f64]) -> Reference {
     let Sums { mut values, magnitudes: mut bounds, mut or_nan } = sums;
     if workload.dtype == DType::F32 && workload.math != Math::Strict {
         or_nan.extend((0..values.len()).filter(|i| values[*i].is_infinite()));

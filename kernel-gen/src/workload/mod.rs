@@ -19,6 +19,7 @@ pub(crate) mod plain;
 mod products;
 pub mod reference;
 pub mod sample;
+pub mod special;
 
 pub use bound::{Mismatch, Reference, error_bound, reference_with_bounds};
 pub use conv2d::{Conv2d, ConvLayout};

@@ -261,6 +261,24 @@ pub fn inputs(workload: &Workload, rng: &mut Rng) -> Vec<Vec<f64>> {
     params[..params.len() - 1].iter().map(|p| (0..p.elements()).map(|_| element(p.dtype, rng)).collect()).collect()
 }
 
+/// The inputs that tests draw: those of [`inputs`], but where an output's error may depend on its own operands alone, about one in
+/// 48 of them is larger or smaller by a power of two. The default class of `f32` is for operands of one magnitude.
+pub fn uneven_inputs(workload: &Workload, rng: &mut Rng) -> Vec<Vec<f64>> {
+    let mut all = inputs(workload, rng);
+    let most = match workload.dtype {
+        DType::F32 if !workload.math.is_local() => return all,
+        DType::F32 => 20,
+        // The smallest and the largest must still be numbers of the type, with all their bits.
+        _ => 7,
+    };
+    for element in all.iter_mut().flatten() {
+        if rng.one_in(48) {
+            *element *= 2f64.powi(rng.between(-most, most) as i32);
+        }
+    }
+    all
+}
+
 fn element(dtype: DType, rng: &mut Rng) -> f64 {
     match dtype {
         // Eight significant bits are what a bfloat16 has.
@@ -272,6 +290,29 @@ fn element(dtype: DType, rng: &mut Rng) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn uneven_inputs_are_of_many_magnitudes_where_the_class_is_local() {
+        let plain = Workload::f32(Matmul::new(40, 40, 40));
+        for (workload, powers) in [
+            (plain.clone(), 1..=1),
+            (Workload { math: Math::Local, ..plain.clone() }, 6..=21),
+            (Workload { math: Math::Strict, ..plain.clone() }, 6..=21),
+            (plain.clone().with_dtype(DType::F16), 4..=8),
+            (plain.with_dtype(DType::Bf16), 4..=8),
+        ] {
+            let all = uneven_inputs(&workload, &mut Rng::new(1));
+            // How many powers of two there are at and above 1.
+            let larger = all.iter().flatten().map(|x| x.abs().max(0.5).log2().floor() as i32);
+            let found = larger.collect::<std::collections::BTreeSet<i32>>().len();
+            assert!(powers.contains(&found), "{}: {found} powers", workload.key());
+            for (param, data) in workload.params().iter().zip(&all) {
+                let stored =
+                    crate::toolchain::values::decode(param.dtype, &crate::toolchain::values::encode(param.dtype, data));
+                assert_eq!(&stored, data, "{} holds every number", param.dtype);
+            }
+        }
+    }
 
     #[test]
     fn samples_are_valid_and_varied() {

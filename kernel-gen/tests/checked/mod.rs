@@ -25,7 +25,7 @@ pub(crate) fn lowered(kernel: Kernel, target: &Target) -> (Kernel, Lowered) {
 
 /// Checks a config of a template, as scheduled and as lowered; gives the emitted source.
 pub(crate) fn check(template: &dyn Template, workload: &Workload, target: &str, config: &str) -> String {
-    check_inputs(template, workload, target, config, &sample::inputs(workload, &mut Rng::new(7)))
+    check_inputs(template, workload, target, config, &sample::uneven_inputs(workload, &mut Rng::new(7)))
 }
 
 /// [`check`] with given inputs, in the order of the workload's parameters.

@@ -260,6 +260,24 @@ static void wgmma(float *sums, unsigned long long a, unsigned long long b, bool 
   }
 }
 
+// Both operands are floats in shared memory, rows along the reduction. Of a float the last 13 bits do not count.
+static float wgmma_tf32_element(unsigned long long operand, size_t start, int outer, int k) {
+  const size_t stride = (operand >> 32 & 0x3fff) * 16;
+  const int row = 256 >> (operand >> 62);
+  const unsigned v = *(const unsigned *)swizzled(start + outer / 8 * stride + outer % 8 * row + k * 4, row);
+  return bits<float>(v & 0xffffe000u);
+}
+template <int columns> static void wgmma_tf32_both(float *sums, unsigned long long a, unsigned long long b) {
+  const int thread = linear_thread() % 128, lane = thread % 32;
+  const size_t from_a = wgmma_start(a), from_b = wgmma_start(b);
+  for (int i = 0; i < columns / 2; ++i) {
+    const int row = thread / 32 * 16 + lane / 4 + i % 4 / 2 * 8, column = i / 4 * 8 + lane % 4 * 2 + i % 2;
+    for (int k = 0; k < 8; ++k) {
+      sums[i] += wgmma_tf32_element(a, from_a, row, k) * wgmma_tf32_element(b, from_b, column, k);
+    }
+  }
+}
+
 // The left operand is in registers: PTX ISA, "Register Fragments for wgmma.mma_async.m64nNk8". Of a float the last 13 bits
 // do not count.
 template <int columns> static void wgmma_tf32(float *sums, const unsigned *a, unsigned long long b) {

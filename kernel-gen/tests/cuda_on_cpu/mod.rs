@@ -3,7 +3,7 @@
 
 use kernel_gen::emit::cuda::{CudaSource, Param, TensorBase};
 use kernel_gen::interp::Values;
-use kernel_gen::ir::{Access, Kernel};
+use kernel_gen::ir::{Access, DType, Kernel};
 use kernel_gen::toolchain::values::{decode, encode};
 use std::fmt::Write as _;
 use std::fs;
@@ -53,10 +53,17 @@ fn without_instructions(source: &str) -> String {
 }
 
 /// A product of a warpgroup, whose name says all about it: `wgmma_m64n128k16_f16_nt`, `wgmma_m64n128k16_bf16_held_n`,
-/// `wgmma_m64n128k8_tf32`.
+/// `wgmma_m64n128k8_tf32`,
+/// `wgmma_m64n128k8_tf32_nn`.
 fn warpgroup_product(head: &str) -> String {
     let product = head.strip_prefix("KG_FN void wgmma_m64n");
-    if let Some((columns, _)) = product.and_then(|t| t.split_once("k8_tf32")) {
+    if let Some((columns, _)) = product.and_then(|t| t.split_once("k8_tf32_nn(")) {
+        return format!(
+            "static void wgmma_m64n{columns}k8_tf32_nn(float *sums, unsigned long long a, unsigned long long b) {{\n  \
+             wgmma_tf32_both<{columns}>(sums, a, b);\n}}\n"
+        );
+    }
+    if let Some((columns, _)) = product.and_then(|t| t.split_once("k8_tf32(")) {
         return format!(
             "static void wgmma_m64n{columns}k8_tf32(float *sums, const unsigned *a, unsigned long long b) {{\n  \
              wgmma_tf32<{columns}>(sums, a, b);\n}}\n"
@@ -162,50 +169,72 @@ fn program(kernel: &Kernel, cuda: &CudaSource) -> String {
     out
 }
 
-/// Runs the source on the values of a dense kernel's inputs; gives those of its outputs, or what went wrong.
-pub(crate) fn run(kernel: &Kernel, cuda: &CudaSource, inputs: &Values) -> Result<Values, String> {
-    let folder = scratch();
-    let (source, binary) = (folder.join("kernel.cpp"), folder.join("kernel"));
-    let io = |e: std::io::Error| e.to_string();
-    fs::write(&source, program(kernel, cuda)).map_err(io)?;
+/// A source as a program. Its files vanish with it.
+pub(crate) struct Program {
+    folder: PathBuf,
+    /// Name, type, bytes and access of each parameter.
+    params: Vec<(String, DType, usize, Access)>,
+    source: String,
+}
+
+impl Drop for Program {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.folder);
+    }
+}
+
+/// Compiles the source of a dense kernel.
+pub(crate) fn build(kernel: &Kernel, cuda: &CudaSource) -> Result<Program, String> {
+    let params = kernel.params.iter().map(|p| kernel.buffer(*p));
+    let params = params.map(|b| (b.name.clone(), b.dtype, b.extent_bytes() as usize, b.access)).collect();
+    let made = Program { folder: scratch(), params, source: cuda.source.clone() };
+    let source = made.folder.join("kernel.cpp");
+    fs::write(&source, program(kernel, cuda)).map_err(|e| e.to_string())?;
     let compiler = std::env::var("CXX").unwrap_or_else(|_| "c++".into());
     let built = Command::new(&compiler)
         .args(["-std=c++17", "-O1", "-w", "-fno-strict-aliasing", "-pthread", "-o"])
-        .args([&binary, &source])
+        .args([&made.folder.join("kernel"), &source])
         .output()
         .map_err(|e| format!("{compiler}: {e}"))?;
     if !built.status.success() {
         return Err(format!("{}\n{}", String::from_utf8_lossy(&built.stderr), cuda.source));
     }
-    let mut bytes = vec![];
-    for p in &kernel.params {
-        let b = kernel.buffer(*p);
-        match inputs.get(&b.name) {
-            Some(values) => bytes.extend(encode(b.dtype, values)),
-            None => bytes.resize(bytes.len() + b.extent_bytes() as usize, 0x7b),
+    Ok(made)
+}
+
+impl Program {
+    /// Runs it on the values of the kernel's inputs; gives those of its outputs, or what went wrong.
+    pub(crate) fn run(&self, inputs: &Values) -> Result<Values, String> {
+        let mut bytes = vec![];
+        for (name, dtype, size, _) in &self.params {
+            match inputs.get(name) {
+                Some(values) => bytes.extend(encode(*dtype, values)),
+                None => bytes.resize(bytes.len() + size, 0x7b),
+            }
         }
-    }
-    let mut child =
-        Command::new(&binary).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().map_err(|e| e.to_string())?;
-    let mut stdin = child.stdin.take().ok_or("no standard input")?;
-    let writer = std::thread::spawn(move || stdin.write_all(&bytes));
-    let done = child.wait_with_output().map_err(io)?;
-    let _ = writer.join();
-    let _ = fs::remove_dir_all(&folder);
-    if !done.status.success() {
-        return Err(format!("{}\n{}", done.status, cuda.source));
-    }
-    let mut rest = &done.stdout[..];
-    let mut out = Values::new();
-    for p in &kernel.params {
-        let b = kernel.buffer(*p);
-        let (own, others) = rest.split_at_checked(b.extent_bytes() as usize).ok_or("too little output")?;
-        rest = others;
-        if b.access != Access::Read {
-            out.insert(b.name.clone(), decode(b.dtype, own));
+        let mut child = Command::new(self.folder.join("kernel"))
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .map_err(|e| e.to_string())?;
+        let mut stdin = child.stdin.take().ok_or("no standard input")?;
+        let writer = std::thread::spawn(move || stdin.write_all(&bytes));
+        let done = child.wait_with_output().map_err(|e| e.to_string())?;
+        let _ = writer.join();
+        if !done.status.success() {
+            return Err(format!("{}\n{}", done.status, self.source));
         }
+        let mut rest = &done.stdout[..];
+        let mut out = Values::new();
+        for (name, dtype, size, access) in &self.params {
+            let (own, others) = rest.split_at_checked(*size).ok_or("too little output")?;
+            rest = others;
+            if *access != Access::Read {
+                out.insert(name.clone(), decode(*dtype, own));
+            }
+        }
+        Ok(out)
     }
-    Ok(out)
 }
 
 /// A folder of this call's own.

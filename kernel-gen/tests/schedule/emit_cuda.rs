@@ -33,7 +33,9 @@ fn computes(before: &Kernel, scheduled: &Kernel) {
     let cuda = cuda(scheduled);
     let inputs = interp::seeded_inputs(before, 3);
     let want = interp::run(before, &inputs, Mode::Declared).unwrap();
-    let got = cuda_on_cpu::run(scheduled, &cuda, &inputs).unwrap_or_else(|e| panic!("{e}\n{scheduled}"));
+    let got = cuda_on_cpu::build(scheduled, &cuda)
+        .and_then(|program| program.run(&inputs))
+        .unwrap_or_else(|e| panic!("{e}\n{scheduled}"));
     // The inputs are such that sums of products are exact; what remains is the rounding of functions and of 16 bits.
     let tolerance = if before.buffers.iter().any(|b| b.dtype.bytes() == 2) { 0.02 } else { 1e-4 };
     match interp::max_difference(&want, &got) {

@@ -15,11 +15,18 @@
 //! The simulations draw operands of one magnitude. In general the error is relative to the largest operand of a tile, and an
 //! infinity makes NaN of the whole tile, so that no class that is [local](Math::is_local) has such a method.
 
-use crate::workload::Math;
+use crate::workload::special::Reach;
+use crate::workload::{Math, Workload};
 
 /// Why a workload of a class that is local has no such method.
 pub(in crate::templates) const NOT_LOCAL: &str =
     "an output's error depends on operands of its neighbours, which the classes `strict` and `local` rule out";
+
+/// What the outputs of a convolution depend on, with tiles of `m` outputs in each dimension that has taps.
+pub(in crate::templates) fn reach(w: &Workload, m: i64) -> Reach {
+    let taps = w.conv2d().map_or([1, 1], |c| [c.kh, c.kw]);
+    Reach::Tile(taps.map(|taps| if taps == 1 { 1 } else { m }))
+}
 
 /// Rows of a matrix.
 pub(in crate::templates) type Matrix = Vec<Vec<f64>>;

@@ -29,8 +29,9 @@ use crate::ir::DType;
 use crate::schedule::Schedule;
 use crate::space::{Config, Space};
 use crate::target::{Cpu, Target};
-use crate::templates::winograd::filter::{Filter, NOT_LOCAL, tile_sizes};
+use crate::templates::winograd::filter::{Filter, NOT_LOCAL, reach, tile_sizes};
 use crate::templates::{Pack, Scheduled, Template, TemplateError};
+use crate::workload::special::Reach;
 use crate::workload::{Conv2d, ConvLayout, Op, Workload};
 use kernel::{Cut, Sizes};
 
@@ -184,6 +185,10 @@ impl Template for Conv2dWinograd {
     fn cost(&self, w: &Workload, t: &Target, config: &Config) -> f64 {
         let Ok((c, cpu)) = problem(w, t) else { return f64::INFINITY };
         sizes(config, cpu).map_or(f64::INFINITY, |s| cycles_to_us(cycles(&c, cpu, &s), cpu))
+    }
+
+    fn reach(&self, w: &Workload, config: &Config) -> Reach {
+        reach(w, config.int("m").unwrap_or(1))
     }
 
     fn schedule(&self, w: &Workload, t: &Target, config: &Config) -> Result<Scheduled, TemplateError> {

@@ -26,8 +26,9 @@
 //! | `across` | 1, 2, 4 | warps along the output channels |
 //! | `store` | `direct`, `rows` | pairs from registers, or rows by way of shared memory, 16 bytes at a time where they divide |
 //!
-//! A pixel that is infinite or not a number also makes the outputs of the next window so where a cell has room for a pixel
-//! beside the taps (zero times infinity is not a number).
+//! A weight of zero times a pixel that is infinite or NaN is NaN. Where a cell has room for pixels beside the taps, outputs become NaN
+//! that do not read such a pixel, and where the number of cells is odd, outputs that should be infinite. The classes `strict`
+//! and `local` have only convolutions whose cells hold taps alone.
 
 mod kernel;
 mod model;
@@ -39,6 +40,7 @@ use crate::schedule::Schedule;
 use crate::space::{Config, ConfigError, Space};
 use crate::target::{Cuda, CudaFeature, Target};
 use crate::templates::{Pack, Scheduled, Template, TemplateError};
+use crate::workload::special::Reach;
 use crate::workload::{Conv2d, ConvLayout, Op, Workload};
 
 /// See the module's text.
@@ -48,8 +50,13 @@ pub struct Conv2dStem;
 const MOST_CHANNELS: i64 = 32;
 /// Elements of a cell: 16 bytes.
 const CELL: i64 = 8;
+/// Most pixels of a cell beside the taps that it has, on either side: a pixel has at least two of its elements.
+const MOST_BESIDE: i64 = 3;
 /// Rows, columns and depth of a product of a warp, as this template takes them.
 const TILE: i64 = 16;
+/// Why a workload of a class that is local has no kernel with such cells.
+const NOT_LOCAL: &str = "cells have room for pixels beside the taps, whose infinities and NaN reach outputs that do not read them, \
+                         which the classes `strict` and `local` rule out";
 /// Most products of a warp that are written out.
 const MOST_PRODUCTS: i64 = 1024;
 /// Registers of a thread beside sums, operands and pixels under way.
@@ -76,6 +83,10 @@ fn problem<'t>(w: &Workload, t: &'t Target) -> Result<(Conv2d, &'t Cuda), String
     if c.n > gpu.grid_dim[2] {
         return Err(format!("{} images", c.n));
     }
+    // How cells are made up does not depend on the config.
+    if w.math.is_local() && !Plan::new(w, c, Sizes::SMALLEST).has_taps_alone() {
+        return Err(NOT_LOCAL.into());
+    }
     Ok((c, gpu))
 }
 
@@ -100,6 +111,8 @@ struct Sizes {
 }
 
 impl Sizes {
+    const SMALLEST: Sizes = Sizes { tile_h: 1, tile_w: 1, rows: 1, columns: 1, across: 1, store: Store::Direct };
+
     fn of(config: &Config) -> Result<Sizes, ConfigError> {
         Ok(Sizes {
             tile_h: config.int("tile_h")?,
@@ -214,6 +227,12 @@ impl Plan {
         let (tap, cell) = (index / self.row_cells(), index % self.row_cells());
         let distance = self.distance(cell);
         CellAt { row: tap * self.c.dilation[0], phase: distance % self.phases(), along: distance / self.phases() }
+    }
+
+    /// Whether no pixel meets a weight that is none of the filter's.
+    fn has_taps_alone(&self) -> bool {
+        let row = self.row_cells() * CELL;
+        self.shift() == 0 && row == self.c.kw * self.pixel() && self.c.kh * self.row_cells() % 2 == 0
     }
 
     /// Input rows of a block.
@@ -335,10 +354,9 @@ impl Template for Conv2dStem {
 
     fn applies(&self, w: &Workload, t: &Target) -> Result<(), String> {
         let (c, gpu) = problem(w, t)?;
-        let fits = [Store::Direct, Store::Rows].into_iter().any(|store| {
-            let sizes = Sizes { tile_h: 1, tile_w: 1, rows: 1, columns: 1, across: 1, store };
-            Plan::new(w, c, sizes).fits(gpu)
-        });
+        let fits = [Store::Direct, Store::Rows]
+            .into_iter()
+            .any(|store| Plan::new(w, c, Sizes { store, ..Sizes::SMALLEST }).fits(gpu));
         fits.then_some(()).ok_or_else(|| format!("a {} x {} kernel does not fit in shared memory", c.kh, c.kw))
     }
 
@@ -375,6 +393,13 @@ impl Template for Conv2dStem {
         }
     }
 
+    fn reach(&self, w: &Workload, _: &Config) -> Reach {
+        match w.op {
+            Op::Conv2d(c) if !Plan::new(w, c, Sizes::SMALLEST).has_taps_alone() => Reach::Beside(MOST_BESIDE),
+            _ => Reach::Own,
+        }
+    }
+
     fn schedule(&self, w: &Workload, t: &Target, config: &Config) -> Result<Scheduled, TemplateError> {
         let (c, gpu) = problem(w, t).map_err(TemplateError::Limit)?;
         let plan = Plan::new(w, c, Sizes::of(config)?);
@@ -389,6 +414,7 @@ impl Template for Conv2dStem {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::workload::Math;
 
     fn plan(c: Conv2d) -> Plan {
         let w = Workload::f32(c).with_dtype(DType::F16);
@@ -410,6 +436,23 @@ mod tests {
         assert_eq!(steps(12, 3, 1), [16, 2, 0, 6, 9]);
         // Rows of an odd number of elements have no words.
         assert!(!plan(Conv2d { layout: ConvLayout::Nhwc, ..Conv2d::nchw(1, 3, 33, 33, 64, 7, 2, 3) }).paired());
+    }
+
+    #[test]
+    fn a_class_that_is_local_has_kernels_whose_cells_hold_taps_alone() {
+        let target = Target::find("sm_80").expect("a built-in target");
+        for math in [Math::Strict, Math::Local, Math::Fp32] {
+            let takes = |layout, ci, [kh, kw]: [i64; 2], stride| {
+                let c = Conv2d { layout, kh, kw, ..Conv2d::nchw(1, ci, 32, 32, 64, 3, stride, 0) };
+                Conv2dStem.applies(&Workload { math, ..Workload::f32(c).with_dtype(DType::F16) }, target)
+            };
+            // Four channels a pixel: 7 taps leave room for one pixel, 4 taps fill two cells. An odd number of cells has one twice.
+            assert_eq!(takes(ConvLayout::Nhwc, 4, [4, 4], 2), Ok(()));
+            assert_eq!(takes(ConvLayout::Nchw, 8, [2, 3], 1), Ok(()));
+            for refused in [takes(ConvLayout::Nhwc, 3, [7, 7], 2), takes(ConvLayout::Nchw, 8, [3, 3], 1)] {
+                assert_eq!(refused, if math.is_local() { Err(NOT_LOCAL.to_string()) } else { Ok(()) });
+            }
+        }
     }
 
     #[test]

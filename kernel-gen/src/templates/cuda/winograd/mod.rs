@@ -38,9 +38,10 @@ use crate::space::{Config, ConfigError, Space};
 use crate::target::{Cuda, CudaFeature, Target};
 use crate::templates::cuda::outer::{LANES, VECTOR};
 use crate::templates::cuda::{ceil_div, device};
-use crate::templates::winograd::filter::{Filter, NOT_LOCAL, tile_sizes};
+use crate::templates::winograd::filter::{Filter, NOT_LOCAL, reach, tile_sizes};
 use crate::templates::{Pack, Scheduled, Template, TemplateError};
 use crate::workload::operands::Operands;
+use crate::workload::special::Reach;
 use crate::workload::{Conv2d, ConvLayout, Op, Param, Role, Workload};
 use tiling::Tiling;
 use transforms::Packed;
@@ -293,6 +294,10 @@ impl Template for WinogradConv2d {
             (Ok((c, gpu)), Ok(sizes)) => model::us(&Plan { c, sizes }, w, gpu),
             _ => f64::INFINITY,
         }
+    }
+
+    fn reach(&self, w: &Workload, config: &Config) -> Reach {
+        reach(w, config.int("m").unwrap_or(1))
     }
 
     fn schedule(&self, w: &Workload, t: &Target, config: &Config) -> Result<Scheduled, TemplateError> {

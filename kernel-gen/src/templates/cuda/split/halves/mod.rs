@@ -18,6 +18,10 @@
 //! the parts lose of any of them is below 2^-18 of the largest, and most lose 2^-23 of themselves. Otherwise the pixel
 //! is *out of range*: its flag is set, and the third launch multiplies it in `f32`. Infinities and NaN are out of range, too.
 //!
+//! Weights that are smaller than the largest of their channel by a factor of 2^30 or more may be lost. An output whose taps meet
+//! the largest beyond the edge, or multiply it by a small pixel, then has an error that none of its own products explains, so the
+//! class `local` has no such products.
+//!
 //! | knob | values | what it chooses |
 //! |---|---|---|
 //! | `consumers`, `bn` | 1 to 3; 32 to 192 | the tile: `consumers * 64` rows and `bn` columns |
@@ -44,6 +48,7 @@ use crate::templates::cuda::taps::MOST_STRIDE;
 use crate::templates::cuda::{ceil_div, fastest, weights};
 use crate::templates::{Pack, Scheduled, Template, TemplateError};
 use crate::workload::operands::Operands;
+use crate::workload::special::Reach;
 use crate::workload::{Math, Role, Workload};
 use rows::{Rows, sides};
 
@@ -52,6 +57,9 @@ pub struct SplitHalves;
 
 /// Terms of the reduction in one step: 128 bytes, the widest swizzle.
 const DEPTH: i64 = 64;
+/// Why a workload of the class `local` has no such products.
+const NOT_LOCAL: &str = "weights of an output channel share a scale, so that an output's error depends on weights that it does \
+                         not read, which the classes `strict` and `local` rule out";
 /// Elements of 16 bytes, and how many of them a row of a step has.
 const VECTOR: i64 = 8;
 const VECTORS: i64 = DEPTH / VECTOR;
@@ -262,11 +270,14 @@ fn problem<'t>(w: &Workload, t: &'t Target) -> Result<(Source, &'t Cuda), String
     if w.dtype != DType::F32 || w.out_dtype != DType::F32 {
         return Err(format!("multiplies f32 into f32, not {} into {}", w.dtype, w.out_dtype));
     }
-    if !matches!(w.math, Math::Local | Math::Fp32) {
-        return Err(
-            "products of parts are for the classes local and fp32: `strict` asks for multiply-adds, `tf32` for less"
-                .into(),
-        );
+    match w.math {
+        Math::Fp32 => {}
+        Math::Local => return Err(NOT_LOCAL.into()),
+        Math::Strict | Math::Tf32 => {
+            return Err(
+                "products of f16 parts are for the class fp32: `strict` asks for multiply-adds, `tf32` for less".into(),
+            );
+        }
     }
     if w.reduction_length() < SHORTEST_SUM {
         return Err(format!("a sum of {} terms has less room for error than two parts take", w.reduction_length()));
@@ -356,6 +367,10 @@ impl Template for SplitHalves {
     fn longest_early_us(&self) -> f64 {
         // Measured on an H100: 0.2 to 1 us of 3 to 7 are lost (`docs/perf-notes.md`).
         0.0
+    }
+
+    fn reach(&self, _: &Workload, _: &Config) -> Reach {
+        Reach::Weights
     }
 
     fn schedule(&self, w: &Workload, t: &Target, config: &Config) -> Result<Scheduled, TemplateError> {

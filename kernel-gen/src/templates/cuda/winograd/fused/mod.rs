@@ -31,8 +31,9 @@ use crate::space::{Config, ConfigError, Space};
 use crate::target::{Cuda, Target};
 use crate::templates::cuda::outer::VECTOR;
 use crate::templates::cuda::{ceil_div, fastest, with_costs};
-use crate::templates::winograd::filter::Filter;
+use crate::templates::winograd::filter::{Filter, reach};
 use crate::templates::{Pack, Scheduled, Template, TemplateError};
+use crate::workload::special::Reach;
 use crate::workload::{Conv2d, Workload};
 
 /// See the module's text.
@@ -206,6 +207,10 @@ impl Template for WinogradFused {
             (Ok((c, gpu)), Ok(sizes)) => model::us(&Plan { c, sizes }, w, gpu),
             _ => f64::INFINITY,
         }
+    }
+
+    fn reach(&self, w: &Workload, _: &Config) -> Reach {
+        reach(w, OUTPUTS)
     }
 
     fn schedule(&self, w: &Workload, t: &Target, config: &Config) -> Result<Scheduled, TemplateError> {
