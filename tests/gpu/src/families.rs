@@ -283,7 +283,7 @@ pub(crate) fn run(gpu: &Gpu, options: &Options) -> Result<bool> {
             let what =
                 || format!("{} {} with {} (seed {})", template.name(), case.workload.key(), case.config, case.seed);
             if known.as_ref().is_none_or(|k| k.0 != case.seed) {
-                let inputs = sample::inputs(&case.workload, &mut Rng::new(case.seed));
+                let inputs = sample::uneven_inputs(&case.workload, &mut Rng::new(case.seed));
                 let views: Vec<&[f64]> = inputs.iter().map(Vec::as_slice).collect();
                 let reference = reference_with_bounds(&case.workload, &views);
                 known = Some((case.seed, inputs, reference));

@@ -4,7 +4,8 @@
 //! poisoned outputs and canaries, and with `--repeats` that every run gives the same bits. `gpu-suite bench` times the workloads of the README beside cuBLAS and cuDNN, interleaved
 //! in this process; `gpu-suite search` looks for better configs among random ones; `gpu-suite landscape`
 //! measures a whole neighbourhood, on which searches are tested; `gpu-suite fallback` holds what is chosen without records
-//! against the best of a small search, for a whole spec; `gpu-suite faults` plants faults in candidates and kills workers.
+//! against the best of a small search, for a whole spec; `gpu-suite faults` plants faults in candidates and kills workers;
+//! `gpu-suite special-values` puts NaN, infinities, subnormal numbers and outliers at single positions of every template's operands.
 //! All print plain tables. Without a device they say `[SKIP] no GPU` and succeed.
 //!
 //! The program links nothing of CUDA. It wants nvcc or NVRTC on the machine where it runs, as a build would.
@@ -19,6 +20,7 @@ mod landscape;
 mod peers;
 mod prepare;
 mod search;
+mod special;
 
 use anyhow::Result;
 use gpu::Gpu;
@@ -29,7 +31,8 @@ usage: gpu-suite families [--workloads N] [--configs N] [--seed N] [--repeats N]
        gpu-suite bench [--only PART]
        gpu-suite search [--only PART | --key WORKLOAD --template NAME] [--trials N | --file PATH] [--seed N]
        gpu-suite landscape --out FILE [--seconds N]
-       gpu-suite faults [--kills N]";
+       gpu-suite faults [--kills N]
+       gpu-suite special-values [--workloads N] [--seed N] [--only TEMPLATE]";
 
 /// What follows a flag, as a number.
 pub(crate) struct Options(Vec<String>);
@@ -69,6 +72,7 @@ fn run(mut arguments: Vec<String>) -> Result<bool> {
         "search" => search::run,
         "fallback" => fallback::run,
         "landscape" => landscape::run,
+        "special-values" => special::run,
         _ => anyhow::bail!("`{command}` is not known\n{USAGE}"),
     };
     let Some(gpu) = Gpu::open()? else { return Ok(true) };
