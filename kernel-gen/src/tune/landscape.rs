@@ -50,6 +50,22 @@ pub struct Landscape {
     pub outcomes: BTreeMap<u64, Outcome>,
 }
 
+/// The most bytes that a compressed file may hold: some six million configs.
+const LARGEST: u64 = 256 << 20;
+
+/// What is compressed by gzip. A small file can hold any number of bytes, so there is a limit.
+fn plain(bytes: &[u8], limit: u64) -> Result<Vec<u8>, String> {
+    let mut plain = vec![];
+    let decoder = flate2::read::GzDecoder::new(bytes);
+    decoder.take(limit + 1).read_to_end(&mut plain).map_err(|e| e.to_string())?;
+    match plain.len() as u64 > limit {
+        true => {
+            Err(format!("it holds more than {limit} bytes, which is no landscape; pass a file that is not compressed"))
+        }
+        false => Ok(plain),
+    }
+}
+
 impl Landscape {
     /// A landscape without outcomes.
     pub fn new(device: &str, workload: &Workload, target: &Target, template: &dyn Template) -> Landscape {
@@ -72,9 +88,7 @@ impl Landscape {
         let at = |cause: String| format!("{}: {cause}", path.display());
         let mut bytes = std::fs::read(path).map_err(|e| at(e.to_string()))?;
         if path.extension().is_some_and(|e| e == "gz") {
-            let mut plain = vec![];
-            flate2::read::GzDecoder::new(&bytes[..]).read_to_end(&mut plain).map_err(|e| at(e.to_string()))?;
-            bytes = plain;
+            bytes = plain(&bytes, LARGEST).map_err(at)?;
         }
         let text = String::from_utf8(bytes).map_err(|_| at("it is no text".to_string()))?;
         Landscape::parse(&text).map_err(at)
@@ -206,6 +220,20 @@ knob auto_unroll_max_step 0 1500
 0 96.100 96.000 96.200
 3 build_timeout
 ";
+
+    #[test]
+    fn a_small_file_that_holds_too_much_is_refused() {
+        use std::io::Write;
+        let mut encoder = flate2::write::GzEncoder::new(vec![], flate2::Compression::best());
+        encoder.write_all(&vec![b'\n'; 1 << 20]).unwrap();
+        let bomb = encoder.finish().unwrap();
+        assert!(bomb.len() < 4096);
+        assert_eq!(plain(&bomb, 1 << 20).unwrap().len(), 1 << 20);
+        let error = plain(&bomb, (1 << 20) - 1).unwrap_err();
+        assert!(error.starts_with("it holds more than 1048575 bytes"), "{error}");
+        // One that is cut off is an error as well, not a short landscape.
+        assert!(plain(&bomb[..bomb.len() / 2], 1 << 20).is_err());
+    }
 
     #[test]
     fn the_text_form_reads_back() {
