@@ -104,7 +104,7 @@ fn cuda(environment: &Environment) -> Vec<Finding> {
             Ok(Found::Compiler(compiler)) => Ok(format!("compiled by {}", compiler.name())),
             Ok(Found::CpuOnly) => Ok("none, because KERNEL_GEN_CUDA is `off`".to_string()),
             Ok(Found::Embed { why }) => Err(format!("{why}: what is not packaged is compiled by NVRTC at first use")),
-            Err(CudaError::NoCompiler { .. }) => {
+            Err(CudaError::NoCompiler { looked }) if !looked.iter().any(|looked| looked.present) => {
                 Err("none of the kind that KERNEL_GEN_CUDA asks for was found".to_string())
             }
             Err(error) => Err(error.to_string()),
@@ -118,10 +118,9 @@ fn cuda(environment: &Environment) -> Vec<Finding> {
         all.push(finding("CUDA assembler", Ok(format!("ptxas {version}, {}", program.display()))));
     }
     all.extend(survey.errors.iter().map(|e| finding("CUDA settings", Err(e.to_string()))));
-    let absent = |found: &str| matches!(found, "not set" | "not there" | "neither is set");
     for looked in &survey.looked {
         // A place that is just empty is worth a line only to a person who finds no compiler in any.
-        if survey.compilers.is_empty() || !absent(&looked.found) {
+        if survey.compilers.is_empty() || looked.present {
             all.push(finding("CUDA compiler", Err(looked.to_string())));
         }
     }

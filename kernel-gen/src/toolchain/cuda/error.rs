@@ -23,11 +23,22 @@ pub struct Looked {
     pub place: String,
     /// What was found instead of a working compiler: `not there`.
     pub found: String,
+    /// Whether something is there that does not serve, which is another reason than a place that is empty.
+    pub present: bool,
 }
 
 impl fmt::Display for Looked {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}: {}", self.place, self.found)
+    }
+}
+
+/// Why no compiler is used, in one line: none is there, or those that are there do not serve.
+pub(super) fn no_compiler(looked: &[Looked]) -> String {
+    let refused: Vec<String> = looked.iter().filter(|looked| looked.present).map(Looked::to_string).collect();
+    match refused.is_empty() {
+        true => "no CUDA compiler was found".to_string(),
+        false => crate::diagnostic::one_line(format!("no CUDA compiler serves ({})", refused.join("; "))),
     }
 }
 
@@ -134,7 +145,7 @@ impl fmt::Display for CudaError {
                 )
             }
             CudaError::NoCompiler { looked } => {
-                write!(f, "no CUDA compiler was found. Looked at")?;
+                write!(f, "{}. Looked at", no_compiler(looked))?;
                 for place in looked {
                     write!(f, "\n  {place}")?;
                 }

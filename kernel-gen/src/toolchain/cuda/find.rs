@@ -3,6 +3,7 @@
 use super::arch::Arch;
 use super::clang::{self, Clang};
 use super::compile::{CudaCompiler, Tool};
+use super::error::no_compiler;
 use super::nvcc::Nvcc;
 use super::nvrtc::{Nvrtc, library_at};
 use super::ptxas;
@@ -149,11 +150,10 @@ pub fn find(environment: &Environment, archs: &[Arch], missing: Missing) -> Resu
     }
     // One that is named and does not work is an error, whether or not anything would have used it.
     search.ptxas()?;
-    let error = CudaError::NoCompiler { looked: search.looked };
     match missing {
         // Whoever asks for a compiler by name does not want to do without.
-        Missing::Embed if wanted == Wanted::Any => Ok(Found::Embed { why: "no CUDA compiler was found".to_string() }),
-        _ => Err(error),
+        Missing::Embed if wanted == Wanted::Any => Ok(Found::Embed { why: no_compiler(&search.looked) }),
+        _ => Err(CudaError::NoCompiler { looked: search.looked }),
     }
 }
 
@@ -213,8 +213,8 @@ impl Search<'_> {
     fn look(&mut self, candidate: Candidate) -> Result<Option<CudaCompiler>, CudaError> {
         let Candidate { family, place, variable, found } = candidate;
         let opened = match found {
-            Ok(path) => self.open(family, &path)?,
-            Err(why) => Err(why),
+            Ok(ref path) => self.open(family, path)?,
+            Err(ref why) => Err(why.clone()),
         };
         let supports = |compiler: &CudaCompiler| self.archs.iter().try_for_each(|arch| compiler.supports(*arch));
         let checked = match (opened, variable) {
@@ -229,7 +229,7 @@ impl Search<'_> {
         match checked {
             Ok(compiler) if self.keep_looking => self.all.push((place, compiler)),
             Ok(compiler) => return Ok(Some(compiler)),
-            Err(found) => self.looked.push(Looked { place, found }),
+            Err(why) => self.looked.push(Looked { place, found: why, present: found.is_ok() }),
         }
         Ok(None)
     }

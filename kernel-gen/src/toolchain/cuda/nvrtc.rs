@@ -46,8 +46,12 @@ impl Nvrtc {
         }
         let library = library_at(path).ok_or_else(|| format!("there is no libnvrtc at {}", path.display()))?;
         let builtins = library.parent().and_then(|folder| builtins_beside(folder, &library));
-        let (helper, folder) =
-            helper(cache).map_err(|e| format!("the C program that opens it cannot be built: {e}"))?;
+        let built = |cache| helper(cache).map_err(|e| format!("the C program that opens it cannot be built: {e}"));
+        let (mut helper, mut folder) = built(cache)?;
+        // A cache may be of another C library, or in a folder from which no program is run.
+        if folder.is_none() && !runs(&helper) {
+            (helper, folder) = built(None)?;
+        }
         let (worker, greeting) = Worker::start(&helper, &library, builtins.as_deref())?;
         let mut numbers = greeting.iter().copied();
         let (Some(major), Some(minor)) = (numbers.next(), numbers.next()) else {
@@ -163,6 +167,12 @@ fn helper(cache: Option<&Path>) -> Result<(PathBuf, Option<Scratch>), CudaError>
         // A cache saves time and nothing else; what compiles says that it cannot be written.
         Err(_) => Ok((made, Some(folder))),
     }
+}
+
+/// Whether the system runs the helper at all. Without a library to open it ends at once.
+fn runs(helper: &Path) -> bool {
+    let ended = Command::new(helper).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).status();
+    ended.is_ok_and(|status| !matches!(status.code(), None | Some(126 | 127)))
 }
 
 /// A process that holds the library open.

@@ -135,6 +135,48 @@ fn without_any_compiler_one_error_names_every_place_and_every_way_out() {
 }
 
 #[test]
+fn a_compiler_that_is_there_and_does_not_serve_is_not_said_to_be_missing() {
+    let root = Folder::new("serves");
+    fake_nvcc(&root, "path/nvcc", "11.8.89");
+    let library = root.join("lib/libnvrtc.so.13");
+    fs::create_dir_all(root.join("lib")).unwrap();
+    fs::write(&library, "no library").unwrap();
+    let with = environment(&root, &[("PATH", root.join("path")), ("LD_LIBRARY_PATH", root.join("lib"))]);
+    let Ok(Found::Embed { why }) = find(&with, &[arch("sm_120")], Missing::Embed) else { panic!() };
+    assert!(why.starts_with("no CUDA compiler serves (nvcc on PATH: nvcc 11.8.89 makes no code for sm_120"), "{why}");
+    assert!(
+        why.contains("; libnvrtc on LD_LIBRARY_PATH: ") && !why.contains("not set") && !why.contains('\n'),
+        "{why}"
+    );
+    let error = find(&with, &[arch("sm_120")], Missing::Refuse).unwrap_err().to_string();
+    assert!(error.starts_with(&format!("{why}. Looked at\n  KERNEL_GEN_NVCC: not set")), "{error}");
+}
+
+/// A cache makes builds faster and decides nothing else: neither one that cannot be written nor one whose helper does not
+/// run here takes the compiler away.
+#[test]
+fn a_cache_that_is_no_use_is_not_taken_for_a_missing_compiler() {
+    let Some(compiler) = real("nvrtc") else { return };
+    let root = Folder::new("no-use");
+    fs::write(root.join("file"), "").unwrap();
+    let unwritable = root.join("file/cache");
+    let wrong = root.join("wrong");
+    let first = super::nvrtc::Nvrtc::open(compiler.path(), Some(&wrong)).unwrap();
+    drop(first);
+    for helper in fs::read_dir(&wrong).unwrap().flatten() {
+        root.script(&format!("wrong/{}", helper.file_name().display()), "exit 127");
+    }
+    let requests = [Request::new("plain", PLAIN, arch("sm_80"))];
+    for (cache, warnings) in [(unwritable, 1), (wrong, 0)] {
+        let with = environment(&root, &[("KERNEL_GEN_NVRTC", compiler.path().into()), ("KERNEL_GEN_CACHE", cache)]);
+        let supplied = supply(&requests, None, &with, &SupplyOptions::default()).unwrap();
+        assert!(matches!(supplied.code[..], [Code::Compiled(_)]), "{:?}", supplied.warnings);
+        let told = supplied.warnings.iter().filter(|w| w.contains("the cache cannot be written")).count();
+        assert_eq!(told, warnings, "{:?}", supplied.warnings);
+    }
+}
+
+#[test]
 fn a_tool_that_is_named_and_does_not_work_is_an_error() {
     let root = Folder::new("named");
     let broken = root.script("broken", "echo no such luck >&2; exit 1");
