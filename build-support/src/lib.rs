@@ -36,7 +36,7 @@
 //!
 //! | variable | effect |
 //! |---|---|
-//! | `CC`, `CFLAGS`, `AR` and their per-target forms | the C compiler, as for any crate that uses `cc` |
+//! | `CC`, `CFLAGS`, `AR` and their per-target forms | the C compiler, as for any crate that uses `cc`. Of CFLAGS, kernels do without warnings, sanitizers, coverage and profiles, `-ffast-math` and its parts, code that is not position-independent, and `-mno-avx` and the like; a warning names what was taken out. `-m32` for a 64-bit target is an error |
 //! | `KERNEL_GEN_NO_CC=1` | wrappers without code for CPUs, and no C compiler: a launch on a `Cpu` returns an error. Code for GPUs is made all the same, and calls of `[[extern]]` code do not link |
 //! | `KERNEL_GEN_DENY_FALLBACK=1` | a workload without a tuned record is an error, as [`Config::deny_fallback`] |
 //! | `KERNEL_GEN_CUDA` | `off`: no code for GPUs, packaged code included, as `.cuda(false)`; a launch on a GPU returns an error. `nvcc`, `nvrtc` or `clang`: the one compiler to use for what is not packaged, and an error without it. `embed`: none, the sources go into the program |

@@ -346,7 +346,10 @@ fn compiler(
         return absent("the crate was built with KERNEL_GEN_NO_CC=1");
     }
     let error = match Compiler::find(&environment.target, &environment.host) {
-        Ok(compiler) => return Ok((Some(compiler), CodePolicy::Compile, vec![])),
+        Ok(compiler) => {
+            let told = compiler.told().to_vec();
+            return Ok((Some(compiler), CodePolicy::Compile, told));
+        }
         Err(error) => error,
     };
     let native = environment.target == environment.host;

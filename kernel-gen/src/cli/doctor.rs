@@ -40,6 +40,8 @@ pub(super) fn run(registry: &Registry, arguments: &Arguments) -> Result<Output, 
     if let Ok(compiler) = &compiler {
         let levels = Isa::ALL.into_iter().filter(|isa| isa.is_for(std::env::consts::ARCH));
         findings.extend(levels.map(|isa| level(compiler, isa)));
+        let told = |line: &String| Finding { name: "CFLAGS".to_string(), required: false, state: Err(line.clone()) };
+        findings.extend(compiler.told().iter().map(told));
     }
     for other in ["x86_64-unknown-linux-gnu", "aarch64-unknown-linux-gnu"] {
         if other.split('-').next() != host.split('-').next() {

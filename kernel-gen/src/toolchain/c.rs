@@ -1,5 +1,6 @@
 //! The C compiler of a target: found by the rules of the `cc` crate, run here so that its messages can be shown.
 
+use super::flags::{self, Sorted};
 use super::headers::Headers;
 use super::{ToolError, in_parallel};
 use crate::stable::fnv1a;
@@ -18,8 +19,8 @@ pub const SETTINGS: [&str; 6] = ["CC", "CFLAGS", "AR", "ARFLAGS", "RANLIB", "RAN
 /// interleaved group the mask of the first one, and so reads outside of a buffer and puts stale lanes into the result.
 /// Masked loads that a schedule wants are written out in the source and need no help.
 ///
-/// They stand behind the user's CFLAGS. Distributions set `-flto` there, and objects without machine code have no symbols
-/// for rustc's archives. `-ffast-math` and `-Ofast` change what infinities and NaN mean.
+/// They stand behind what is used of the user's CFLAGS (`flags.rs`). Distributions set `-flto` there, and objects without
+/// machine code have no symbols for rustc's archives.
 pub const FLAGS: [&str; 10] = [
     "-std=gnu11",
     "-O3",
@@ -75,6 +76,7 @@ pub struct Compiler {
     env: Vec<(std::ffi::OsString, std::ffi::OsString)>,
     archiver: PathBuf,
     clang: bool,
+    told: Vec<String>,
 }
 
 /// What becomes of the compiler's warnings.
@@ -141,7 +143,13 @@ impl Compiler {
         // `cc` gives back what the compiler inherits anyway, PATH with it, whose text says nothing of the compiler.
         let given = command.get_envs().filter_map(|(k, v)| Some((k.to_owned(), v?.to_owned())));
         let env = given.filter(|(k, v)| std::env::var_os(k).as_ref() != Some(v)).collect();
-        Ok(Compiler { program, args: tool.args().to_vec(), env, archiver, clang: tool.is_like_clang() })
+        let Sorted { kept: args, told } = flags::sort(tool.args(), target)?;
+        Ok(Compiler { program, args, env, archiver, clang: tool.is_like_clang(), told })
+    }
+
+    /// Flags of the user's that kernels are not compiled with, a line for each kind: a user must be told.
+    pub fn told(&self) -> &[String] {
+        &self.told
     }
 
     /// The compiler and the archiver.
@@ -574,14 +582,21 @@ mod tests {
     #[test]
     fn flags_of_distributions_change_neither_objects_nor_numbers() {
         let mut compiler = Compiler::host().unwrap();
-        compiler.args.extend(["-flto", "-ffast-math"].map(Into::into));
+        let instrumented =
+            "-fsanitize=address,undefined --coverage -ffinite-math-only -Werror -Wall -Wconversion -pedantic-errors";
+        let flags = ["-flto", "-ffast-math", "-Ofast"].into_iter().chain(instrumented.split(' '));
+        compiler.args.extend(flags::sort(&flags.map(Into::into).collect::<Vec<_>>(), &host()).unwrap().kept);
         let folder = super::super::temporary::Temporary::new().unwrap();
         let source = folder.path().join("f.c");
-        fs::write(&source, "#ifdef __FAST_MATH__\n#error fast\n#endif\nint f_p0(int x) { return x + 1; }\n").unwrap();
+        fs::write(&source, "#if defined __FAST_MATH__ || __FINITE_MATH_ONLY__ || defined __SANITIZE_ADDRESS__\n#error changed\n#endif\n\
+             short f_p0(int x) { int unused; return x + 1; }\n").unwrap();
         let flags = FLAGS.iter().map(|f| f.to_string()).collect();
         let objects = compiler.compile(&[Unit { source, flags, depends: 0 }], 1).unwrap();
         let object = fs::read(&objects[0]).unwrap();
         let has = |text: &[u8]| object.windows(text.len()).any(|w| w == text);
         assert!(has(b"f_p0") && !has(b".gnu.lto_") && !object.starts_with(b"BC"));
+        for symbol in ["__asan", "__ubsan", "__gcov"] {
+            assert!(!has(symbol.as_bytes()), "{symbol}");
+        }
     }
 }

@@ -25,6 +25,15 @@ pub enum ToolError {
         /// The variable that would name another.
         variable: String,
     },
+    /// CFLAGS, or the variable that names the compiler, has a flag that no kernel can be compiled with.
+    Flag {
+        /// The flag.
+        flag: String,
+        /// What it does.
+        reason: String,
+        /// The target.
+        target: String,
+    },
     /// The compiler cannot be asked for: a variable holds nonsense, say.
     Unusable {
         /// What was said.
@@ -88,6 +97,11 @@ impl fmt::Display for ToolError {
             ToolError::NotGnu { compiler, variable } => write!(
                 f,
                 "the C compiler `{compiler}` does not understand GNU C (vector types); name gcc or clang with {variable}"
+            ),
+            ToolError::Flag { flag, reason, target } => write!(
+                f,
+                "the C compiler's flags for {target} have `{flag}`, {reason}; take it out of CFLAGS (or CC), which kernels \
+                 are compiled with as well"
             ),
             ToolError::Unusable { reason } => write!(f, "the C compiler cannot be set up: {reason}"),
             ToolError::Failed { file, command, output } => {

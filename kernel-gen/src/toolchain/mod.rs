@@ -7,6 +7,7 @@
 mod c;
 pub mod cuda;
 mod error;
+mod flags;
 #[cfg(feature = "tune")]
 pub mod harness;
 mod headers;
