@@ -5,10 +5,11 @@ use std::env;
 use std::path::PathBuf;
 
 /// Variables of this crate, besides those of the C compiler.
-pub(crate) const VARIABLES: [&str; 7] = [
+pub(crate) const VARIABLES: [&str; 8] = [
     "KERNEL_GEN_NO_CC",
     "KERNEL_GEN_CUDA",
     "KERNEL_GEN_DENY_FALLBACK",
+    "KERNEL_GEN_TRUST_ARTIFACTS",
     // Of the generator: what each pass changes, on standard error.
     "KERNEL_GEN_DUMP",
     "DOCS_RS",

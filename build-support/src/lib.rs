@@ -38,12 +38,13 @@
 //! |---|---|
 //! | `CC`, `CFLAGS`, `AR` and their per-target forms | the C compiler, as for any crate that uses `cc`. Of CFLAGS, kernels do without warnings, sanitizers, coverage and profiles, `-ffast-math` and its parts, code that is not position-independent, and `-mno-avx` and the like; a warning names what was taken out. `-m32` for a 64-bit target is an error |
 //! | `KERNEL_GEN_NO_CC=1` | wrappers without code for CPUs, and no C compiler: a launch on a `Cpu` returns an error. Code for GPUs is made all the same, and calls of `[[extern]]` code do not link |
+//! | `KERNEL_GEN_TRUST_ARTIFACTS=1` | packaged code outside of the package is used, as [`Config::trust_artifacts`], and so is a cache (`KERNEL_GEN_CACHE`) that other users can write |
 //! | `KERNEL_GEN_DENY_FALLBACK=1` | a workload without a tuned record is an error, as [`Config::deny_fallback`] |
 //! | `KERNEL_GEN_CUDA` | `off`: no code for GPUs, packaged code included, as `.cuda(false)`; a launch on a GPU returns an error. `nvcc`, `nvrtc` or `clang`: the one compiler to use for what is not packaged, and an error without it. `embed`: none, the sources go into the program |
 //! | `KERNEL_GEN_NVCC`, `NVCC`, `CUDA_HOME`, ... | where CUDA compilers are; each comes before `PATH`, see [`kernel_gen::toolchain::cuda`]. Read if the spec has CUDA targets |
 //! | `DOCS_RS` | set to anything: wrappers without code for CPUs and for GPUs, and no tool is needed, libclang neither |
 //!
-//! `KERNEL_GEN_NO_CC` and `KERNEL_GEN_DENY_FALLBACK` count as unset where they are empty, `0` or `false`.
+//! `KERNEL_GEN_NO_CC`, `KERNEL_GEN_DENY_FALLBACK` and `KERNEL_GEN_TRUST_ARTIFACTS` count as unset where they are empty, `0` or `false`.
 //!
 //! # GPUs
 //!
@@ -131,6 +132,7 @@ pub struct Config {
     cuda: bool,
     missing_cuda: MissingCudaCompiler,
     artifacts: Option<PathBuf>,
+    trust_artifacts: bool,
     quiet: bool,
 }
 
@@ -149,6 +151,7 @@ pub fn configure() -> Config {
         cuda: true,
         missing_cuda: MissingCudaCompiler::default(),
         artifacts: None,
+        trust_artifacts: false,
         quiet: false,
     }
 }
@@ -226,9 +229,19 @@ impl Config {
 
     /// The folder of packaged GPU code, relative to the package, if it is not `artifacts` below that of the records, where
     /// `kernel-gen package` writes it. What it has needs no CUDA compiler. A folder named here should exist, for the same
-    /// reason as that of [`Config::tuned`].
+    /// reason as that of [`Config::tuned`]. One outside of the package needs [`Config::trust_artifacts`].
     pub fn artifacts(mut self, folder: impl AsRef<Path>) -> Config {
         self.artifacts = Some(folder.as_ref().to_path_buf());
+        self
+    }
+
+    /// Whether packaged GPU code is used that lies outside of the package, by itself or through a link. No build can tell machine
+    /// code from a forgery without the compiler that made it. So code within the package is trusted as its source is, and other
+    /// code is passed over with a warning, unless this says that everyone who can write there is trusted. A member of a workspace
+    /// whose records lie beside it, `.tuned("../tuned")`, calls this. `kernel-gen package --verify` compares packaged code
+    /// with what its compiler makes of the sources.
+    pub fn trust_artifacts(mut self, trust: bool) -> Config {
+        self.trust_artifacts = trust;
         self
     }
 

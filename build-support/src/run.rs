@@ -143,13 +143,13 @@ fn cuda_tools(config: &Config) -> Vec<PathBuf> {
 /// A hash of everything that decides the result and is known before the spec is read.
 fn key(config: &Config, environment: &Environment, program: u64, tools: u64) -> u64 {
     let Config { spec, tuned, registry, module, deny_fallback, device, threads, missing_compiler, .. } = config;
-    let Config { cuda, missing_cuda, artifacts, .. } = config;
+    let Config { cuda, missing_cuda, artifacts, trust_artifacts, .. } = config;
     let Environment { out_dir, target, host, arch, package, version, .. } = environment;
     // A folder that is there and empty has no files below it, but no longer a warning that it is missing either.
     let missing = tuned.as_ref().is_some_and(|folder| !folder.exists());
     let mut facts = format!(
         "{} {program} {tools:016x} {spec:?} {tuned:?} {missing} {registry:?} {module} {deny_fallback} {device:?} {threads:?} {missing_compiler:?} \
-         {cuda} {missing_cuda:?} {artifacts:?} {out_dir:?} {target} {host} {arch} {package} {version}",
+         {cuda} {missing_cuda:?} {artifacts:?} {trust_artifacts} {out_dir:?} {target} {host} {arch} {package} {version}",
         env!("CARGO_PKG_VERSION")
     );
     for variable in variables(config, environment).iter().filter(|v| !SEARCHED.contains(&v.as_str())) {
@@ -268,6 +268,14 @@ fn write(
         Some(folder) if !generated.cuda.is_empty() => Some(Artifacts::open(folder).map_err(GenerateError::Cuda)?),
         _ => None,
     };
+    let environment_of_cuda = cuda::Environment::of_process();
+    let mut warnings = vec![];
+    let is_trusted = config.trust_artifacts || environment_of_cuda.trusts_artifacts();
+    // Cargo runs build scripts in the package's folder.
+    let packaged = packaged.and_then(|all| match is_trusted {
+        true => Some(all),
+        false => all.within(Path::new(".")).map_err(|told| warnings.push(told)).ok(),
+    });
     let missing = match config.missing_cuda {
         MissingCudaCompiler::EmbedSource => cuda::Missing::Embed,
         MissingCudaCompiler::Error => cuda::Missing::Refuse,
@@ -275,13 +283,14 @@ fn write(
     let compile = cuda::Options { jobs: environment.jobs, ..cuda::Options::default() };
     let supply = CudaSupply {
         packaged: packaged.as_ref(),
-        environment: &cuda::Environment::of_process(),
+        environment: &environment_of_cuda,
         options: &cuda::SupplyOptions { missing, compile },
     };
     let built = generate::build(generated, compiler, supply, &folder, library, environment.jobs)?;
     let wrappers = wrappers_path(config, environment);
     write_if_changed(&wrappers, rust::file(&generated.rust).as_bytes())?;
     let mut stamp = Stamp { report: generated.report.clone(), ..Stamp::default() };
+    stamp.report.warnings.extend(warnings);
     stamp.report.warnings.extend(built.warnings);
     if !built.cuda.is_empty() {
         // No instruction to cargo: shown with `-vv`.

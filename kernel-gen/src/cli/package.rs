@@ -32,6 +32,10 @@ pub(super) struct Arguments {
     /// Write nothing: say what is missing or not needed, and fail if anything is. Needs no compiler
     #[arg(long, conflicts_with = "again")]
     check: bool,
+    /// Write nothing: compile everything again, without a cache, and fail where the bytes are not those that are packaged.
+    /// Takes the compiler that made them, by name and version
+    #[arg(long, conflicts_with_all = ["again", "check"])]
+    verify: bool,
 }
 
 pub(super) fn run(registry: &Registry, arguments: &Arguments) -> Result<Output, Failure> {
@@ -47,6 +51,9 @@ fn package(registry: &Registry, arguments: &Arguments, environment: &Environment
         return check(&old, &requests, &folder);
     }
     let options = SupplyOptions { missing: Missing::Refuse, ..SupplyOptions::default() };
+    if arguments.verify {
+        return verify(&old, &requests, &folder, environment, &options);
+    }
     let kept = (!arguments.again).then_some(&old);
     let supplied = supply(&requests, kept, environment, &options).map_err(lines)?;
     let mut artifacts: Vec<Artifact> = vec![];
@@ -103,7 +110,7 @@ fn requests(registry: &Registry, arguments: &Arguments, project: &Project) -> Re
 fn check(packaged: &Artifacts, requests: &[Request], folder: &Path) -> Result<Output, Failure> {
     let mut errors = vec![];
     for request in requests {
-        match packaged.find(request.hash(), request.arch) {
+        match packaged.find(request) {
             Ok(Some(_)) => {}
             Ok(None) => {
                 let stale = packaged.has_other_source(&request.kernel, request.hash(), request.arch);
@@ -125,6 +132,44 @@ fn check(packaged: &Artifacts, requests: &[Request], folder: &Path) -> Result<Ou
     let success = errors.is_empty();
     let text = match success {
         true => format!("{}: {} kernels, all that are needed\n", shown(folder), packaged.len()),
+        false => String::new(),
+    };
+    Ok(Output { text, errors, success })
+}
+
+/// Whether a compiler that is here makes the same bytes of the sources. That is what ties machine code to its source.
+fn verify(
+    packaged: &Artifacts,
+    requests: &[Request],
+    folder: &Path,
+    environment: &Environment,
+    options: &SupplyOptions,
+) -> Result<Output, Failure> {
+    // Others may have written a cache.
+    let environment = environment.clone().without("KERNEL_GEN_CACHE");
+    let supplied = supply(requests, None, &environment, options).map_err(lines)?;
+    let mut errors = vec![];
+    let mut same = 0;
+    for (request, code) in requests.iter().zip(&supplied.code) {
+        let what = format!("{}: {} for {}", shown(folder), request.kernel, request.arch);
+        match (packaged.find(request), code.artifact()) {
+            (Err(e), _) => errors.push(e.to_string()),
+            (Ok(None), _) => errors.push(format!("{what} is not packaged from this source; run `kernel-gen package`")),
+            (_, None) => errors.push(format!("{what} was not compiled, because KERNEL_GEN_CUDA says so; unset it")),
+            (Ok(Some(old)), Some(new)) if old.compiler != new.compiler => errors.push(format!(
+                "{what} was made by {}, and {} is here; only the same compiler makes the same bytes",
+                old.compiler, new.compiler
+            )),
+            (Ok(Some(old)), Some(new)) if (&old.ptx, &old.cubin) != (&new.ptx, &new.cubin) => errors.push(format!(
+                "{what} is not what {} makes of its source; do not use it before you know why",
+                new.compiler
+            )),
+            _ => same += 1,
+        }
+    }
+    let success = errors.is_empty();
+    let text = match success {
+        true => format!("{}: {same} kernels, each the bytes that its compiler makes of its source\n", shown(folder)),
         false => String::new(),
     };
     Ok(Output { text, errors, success })
@@ -183,7 +228,7 @@ b = [16, 32]
 
     fn arguments(folder: &Folder, check: bool) -> Arguments {
         let files = Files { spec: Some(folder.join("kernels.toml")), tuned: None };
-        Arguments { files, out: None, device: None, again: false, check }
+        Arguments { files, out: None, device: None, again: false, check, verify: false }
     }
 
     fn failure(result: Result<Output, Failure>) -> String {
@@ -232,6 +277,39 @@ b = [16, 32]
         everything.again = true;
         package(&registry, &everything, &with).unwrap();
         assert!(calls(&folder) > count);
+    }
+
+    #[test]
+    fn packaged_code_is_verified_by_the_compiler_that_made_it() {
+        let folder = Folder::new("package-verify");
+        let nvcc = |name: &str, release: &str| {
+            let nvcc = fake_nvcc(&folder, name, release).into_os_string();
+            Environment::new([("NVCC", nvcc)], &folder.path())
+        };
+        let with = nvcc("nvcc", "13.0.88");
+        let registry = Registry::builtin();
+        fs::write(folder.join("kernels.toml"), SPEC).unwrap();
+        let arguments = arguments(&folder, false);
+        package(&registry, &arguments, &with).unwrap();
+        let verify = |environment: &Environment| {
+            let output = package(&registry, &Arguments { verify: true, ..arguments.clone() }, environment).unwrap();
+            assert_eq!(output.success, output.errors.is_empty());
+            output
+        };
+        assert!(verify(&with).text.contains("2 kernels, each the bytes that its compiler makes"));
+        let errors = verify(&nvcc("newer", "13.1.5")).errors;
+        assert!(errors[0].contains("was made by nvcc 13.0.88, and nvcc 13.1.5 is here"), "{errors:?}");
+        // One is forged, with hashes that fit; a build without a compiler could not tell.
+        let artifacts = folder.join("tuned/artifacts");
+        let project = Project::load(&arguments.files).unwrap();
+        let requests = requests(&registry, &arguments, &project).unwrap();
+        let old = Artifacts::open(&artifacts).unwrap();
+        let mut all: Vec<Artifact> = requests.iter().map(|r| old.find(r).unwrap().unwrap()).collect();
+        all[0].ptx += "// forged\n";
+        Artifacts::write(&artifacts, &all).unwrap();
+        let errors = verify(&with).errors;
+        assert_eq!(errors.len(), 1, "{errors:?}");
+        assert!(errors[0].contains("is not what nvcc 13.0.88 makes of its source"), "{errors:?}");
     }
 
     #[test]

@@ -3,6 +3,11 @@
 //! A folder holds `<kernel>-<arch>-<hash>.ptx` and `.cubin` and an index that says what each was made from, by what, and
 //! the hash of its bytes. An artifact is found by the hash of the source (with its flags) and the architecture and by
 //! nothing else: code that was made from another source is never used, and a file that changed is an error.
+//!
+//! The hashes find what is stale or damaged. They do not find what is forged: anyone who can write the folder can write an
+//! index that fits. Whether its files are what a compiler makes of the source, only that compiler can tell
+//! (`kernel-gen package --verify`). So a build uses a folder only if it lies in the package that is built, which is trusted as
+//! its source is, or if somebody vouches for it ([`Artifacts::within`]).
 
 use super::arch::Arch;
 use super::cache::write_whole;
@@ -19,6 +24,9 @@ use std::path::{Path, PathBuf};
 
 /// The index's name.
 const INDEX: &str = "artifacts.toml";
+
+/// The variable by which a user vouches for packaged code and caches, wherever they lie.
+pub(super) const TRUST: &str = "KERNEL_GEN_TRUST_ARTIFACTS";
 
 /// The format of the index.
 const SCHEMA: i64 = 1;
@@ -78,15 +86,40 @@ impl Artifacts {
         all
     }
 
-    /// The code that was made from a source (see [`Request::hash`]) for an architecture. A file
-    /// that is missing or changed is an error: to go on without it would hide that the package is broken.
-    pub fn find(&self, source: ContentHash, arch: Arch) -> Result<Option<Artifact>, CudaError> {
+    /// The artifacts, if they lie in the folder of a package; links are followed. The error is a warning for the user: it
+    /// names the file that lies elsewhere, and what to do.
+    pub fn within(self, package: &Path) -> Result<Artifacts, String> {
+        let package = fs::canonicalize(package).ok();
+        let inside = |path: &Path| match fs::canonicalize(path) {
+            Ok(real) => package.as_ref().is_some_and(|package| real.starts_with(package)),
+            // One that is missing is told when it is used.
+            Err(_) => true,
+        };
+        let outside = self.files().into_iter().find(|file| !inside(file));
+        match outside.filter(|_| !self.is_empty()) {
+            None => Ok(self),
+            Some(file) => Err(format!(
+                "CUDA: the packaged code in {} is not used, because {} lies outside of the package that is built, and nothing \
+                 here can tell whether it was made from its source; if you trust everyone who can write there, set \
+                 {TRUST}=1 or call `.trust_artifacts(true)` in build.rs (SECURITY.md)",
+                self.folder.display(),
+                file.display()
+            )),
+        }
+    }
+
+    /// The code that was made from a request's source (see [`Request::hash`]) for its architecture. A file that is missing or
+    /// changed, or that does not define the kernels of the source for that architecture, is an error: to go on without it
+    /// would hide that the package is broken.
+    pub fn find(&self, request: &Request) -> Result<Option<Artifact>, CudaError> {
+        let (source, arch) = (request.hash(), request.arch);
         let Some(entry) = self.entries.get(&(source, arch)) else { return Ok(None) };
-        let path = self.folder.join(&entry.ptx.file);
-        let ptx = String::from_utf8(self.load(&entry.ptx)?).map_err(|_| CudaError::Damaged {
-            file: path.display().to_string(),
-            cause: "it is not text".to_string(),
-        })?;
+        let damaged =
+            |cause: String| CudaError::Damaged { file: self.folder.join(&entry.ptx.file).display().to_string(), cause };
+        let ptx = String::from_utf8(self.load(&entry.ptx)?).map_err(|_| damaged("it is not text".to_string()))?;
+        if let Some(difference) = request.differs_from(&ptx) {
+            return Err(damaged(format!("{difference}, so it was not made from the source of {}", request.kernel)));
+        }
         let cubin = entry.cubin.as_ref().map(|packed| self.load(packed)).transpose()?;
         Ok(Some(Artifact {
             kernel: entry.kernel.clone(),
@@ -294,7 +327,7 @@ mod tests {
             arch: request.arch,
             source: request.hash(),
             compiler: "nvcc 13.0.88".to_string(),
-            ptx: format!(".version 8.0\n// {source}\n"),
+            ptx: format!(".version 8.0\n.target {arch}\n// {source}\n"),
             cubin: cubin.map(<[u8]>::to_vec),
             log: AssemblerLog::default(),
         }
@@ -315,11 +348,13 @@ mod tests {
         let read = Artifacts::open(&package).unwrap();
         assert_eq!((read.len(), read.is_empty(), read.strays()), (3, false, vec![]));
         for artifact in &all {
-            assert_eq!(read.find(artifact.source, artifact.arch).unwrap().as_ref(), Some(artifact));
+            let source = if artifact.kernel == "mm" { "two" } else { "one" };
+            let request = Request::new("any", source, artifact.arch);
+            assert_eq!(read.find(&request).unwrap().as_ref(), Some(artifact));
         }
-        assert_eq!(read.find(all[2].source, all[0].arch), Ok(None));
+        assert_eq!(read.find(&Request::new("mm", "two", all[0].arch)), Ok(None));
         let other = Request::new("mm", "three", "sm_80".parse().unwrap());
-        assert_eq!(read.find(other.hash(), other.arch), Ok(None));
+        assert_eq!(read.find(&other), Ok(None));
         assert!(read.has_other_source("mm", other.hash(), other.arch));
         assert!(!read.has_other_source("mm", all[2].source, all[2].arch));
         assert_eq!(
@@ -343,18 +378,73 @@ mod tests {
     fn a_file_that_changed_or_is_missing_is_an_error_that_says_so() {
         let folder = Folder::new("damaged");
         let one = artifact("mm", "one", "sm_80", Some(b"\x7fELF"));
+        let request = Request::new("mm", "one", arch("sm_80"));
         Artifacts::write(&folder.path(), std::slice::from_ref(&one)).unwrap();
         let read = Artifacts::open(&folder.path()).unwrap();
         let ptx = read.files().into_iter().find(|f| f.extension().is_some_and(|e| e == "ptx")).unwrap();
         let bytes = fs::read(&ptx).unwrap();
         fs::write(&ptx, [&bytes[..], b"\r\n"].concat()).unwrap();
-        let text = read.find(one.source, one.arch).unwrap_err().to_string();
+        let text = read.find(&request).unwrap_err().to_string();
         assert!(text.contains(".ptx: its bytes have the hash") && text.contains("restore it"), "{text}");
         fs::remove_file(&ptx).unwrap();
-        let text = read.find(one.source, one.arch).unwrap_err().to_string();
+        let text = read.find(&request).unwrap_err().to_string();
         assert!(text.contains("cannot be read"), "{text}");
         fs::write(&ptx, bytes).unwrap();
-        assert_eq!(read.find(one.source, one.arch), Ok(Some(one)));
+        assert_eq!(read.find(&request), Ok(Some(one)));
+    }
+
+    #[test]
+    fn code_of_another_kernel_or_architecture_is_refused_whatever_the_index_says() {
+        let folder = Folder::new("forged");
+        let source = "extern \"C\" __global__ void __launch_bounds__(32) mine(float *y) {\n}\n";
+        let request = Request::new("mine", source, arch("sm_80"));
+        let check = |ptx: &str, expected: Option<&str>| {
+            // With hashes that fit, as anyone can compute them.
+            let forged = Artifact { ptx: ptx.to_string(), ..artifact("mine", source, "sm_80", None) };
+            Artifacts::write(&folder.path(), &[forged]).unwrap();
+            match (Artifacts::open(&folder.path()).unwrap().find(&request), expected) {
+                (Ok(Some(_)), None) => {}
+                (Err(error), Some(cause)) => {
+                    let text = error.to_string();
+                    assert!(text.contains(".ptx: ") && text.contains(cause), "{text}");
+                    assert!(text.contains("not made from the source of mine"), "{text}");
+                }
+                (found, _) => panic!("{found:?}"),
+            }
+        };
+        check(".version 7.0\n.target sm_80\n.visible .entry mine(\n)\n{ ret; }\n", None);
+        check(".version 7.0\n.target sm_80\n.visible .entry other(\n)\n{ ret; }\n", Some("it has no kernel `mine`"));
+        check(".version 7.0\n.target sm_80\n.visible .entry mine2(\n)\n{ ret; }\n", Some("it has no kernel `mine`"));
+        check(".version 7.0\n.target sm_90\n.visible .entry mine(\n)\n{ ret; }\n", Some("it is not for sm_80"));
+        check("", Some("it is not for sm_80"));
+    }
+
+    #[test]
+    fn packaged_code_is_used_only_where_it_lies_in_the_package() {
+        let folder = Folder::new("within");
+        let package = folder.join("package");
+        let inside = package.join("tuned/artifacts");
+        let outside = folder.join("outside");
+        let all = [artifact("mm", "one", "sm_80", None)];
+        for folder in [&inside, &outside] {
+            Artifacts::write(folder, &all).unwrap();
+        }
+        let within = |folder: &Path| Artifacts::open(folder).unwrap().within(&package).map(|all| all.len());
+        assert_eq!(within(&inside), Ok(1));
+        for lies_outside in [outside.clone(), package.join("../outside")] {
+            let told = within(&lies_outside).unwrap_err();
+            assert!(told.contains(&lies_outside.display().to_string()) && told.contains("artifacts.toml"), "{told}");
+            assert!(told.contains("KERNEL_GEN_TRUST_ARTIFACTS=1"), "{told}");
+        }
+        // A folder and a file that are links out of it.
+        std::os::unix::fs::symlink(&outside, package.join("link")).unwrap();
+        assert!(within(&package.join("link")).is_err());
+        let ptx = entries(&inside).into_iter().find(|f| f.extension().is_some_and(|e| e == "ptx")).unwrap();
+        fs::remove_file(&ptx).unwrap();
+        std::os::unix::fs::symlink(outside.join(ptx.file_name().unwrap()), &ptx).unwrap();
+        assert!(within(&inside).unwrap_err().contains(".ptx lies outside"));
+        // Nothing there is nothing to warn of.
+        assert_eq!(within(&folder.join("empty")), Ok(0));
     }
 
     #[test]

@@ -1,5 +1,6 @@
 //! What was compiled once need not be compiled again.
 
+use super::artifacts::TRUST;
 use super::request::Request;
 use super::{ContentHash, CudaError, Environment, Made};
 use crate::files;
@@ -25,10 +26,22 @@ impl Cache {
         Cache { folder: folder.into(), trouble: Arc::default() }
     }
 
-    /// The folder that KERNEL_GEN_CACHE names, or one in a build script's OUT_DIR; none elsewhere.
+    /// The folder that KERNEL_GEN_CACHE names, if no other user can write there; else one in a build script's OUT_DIR; none
+    /// elsewhere.
     pub fn of(environment: &Environment) -> Option<Cache> {
-        let own = environment.path("KERNEL_GEN_CACHE");
+        let own = environment.path("KERNEL_GEN_CACHE").filter(|_| Cache::refused(environment).is_none());
         own.or_else(|| Some(environment.path("OUT_DIR")?.join("kernel-gen-cuda"))).map(Cache::at)
+    }
+
+    /// Why the folder that KERNEL_GEN_CACHE names is not used, for the user. Who writes there decides which code is linked, and
+    /// which helper is run.
+    pub fn refused(environment: &Environment) -> Option<String> {
+        let folder = environment.path("KERNEL_GEN_CACHE")?;
+        let why = others_write(&folder).filter(|_| !environment.trusts_artifacts())?;
+        Some(format!(
+            "CUDA: the cache {} is not used, because {why}; change that, or set {TRUST}=1 if you trust them all (SECURITY.md)",
+            folder.display()
+        ))
     }
 
     /// Where it is.
@@ -91,6 +104,25 @@ impl Cache {
     }
 }
 
+/// Who else can write a folder, as far as its owner and mode say. One that does not exist will be this user's. The system's
+/// administrator can write everywhere, and so can this user where it is one.
+#[cfg(unix)]
+fn others_write(folder: &Path) -> Option<String> {
+    use std::os::unix::fs::MetadataExt;
+    let found = fs::metadata(folder).ok()?;
+    let own = fs::metadata("/proc/self").map_or(found.uid(), |own| own.uid());
+    if found.mode() & 0o002 != 0 {
+        return Some("everybody can write there".to_string());
+    }
+    (own != 0 && found.uid() != 0 && found.uid() != own).then(|| format!("it belongs to user {}", found.uid()))
+}
+
+/// Other systems have other rights.
+#[cfg(not(unix))]
+fn others_write(_: &Path) -> Option<String> {
+    None
+}
+
 /// Writes a file in one step, and its folder if that is missing.
 pub(super) fn write_whole(file: &Path, bytes: &[u8]) -> Result<(), CudaError> {
     let folder = file.parent().map_or(Ok(()), fs::create_dir_all);
@@ -134,6 +166,30 @@ mod tests {
         unwritable.put(key, &made());
         let told = unwritable.trouble().unwrap();
         assert!(told.contains("below") && told.contains("KERNEL_GEN_CACHE"), "{told}");
+    }
+
+    #[test]
+    fn a_folder_that_everybody_can_write_is_no_cache_unless_a_user_says_so() {
+        use std::os::unix::fs::PermissionsExt;
+        let folder = Folder::new("shared-cache");
+        let shared = folder.join("shared");
+        fs::create_dir(&shared).unwrap();
+        let with = |trust: &str| {
+            let out = folder.join("out").into_os_string();
+            let all = [("KERNEL_GEN_CACHE", shared.clone().into_os_string()), ("OUT_DIR", out), (TRUST, trust.into())];
+            Environment::new(all, Path::new("/"))
+        };
+        let own = Cache::at(folder.join("out/kernel-gen-cuda"));
+        for (mode, trust, is_used) in
+            [(0o700, "", true), (0o775, "", true), (0o777, "", false), (0o1777, "0", false), (0o777, "1", true)]
+        {
+            fs::set_permissions(&shared, fs::Permissions::from_mode(mode)).unwrap();
+            let expected = if is_used { Cache::at(&shared) } else { own.clone() };
+            assert_eq!(Cache::of(&with(trust)), Some(expected), "{mode:o} {trust}");
+            let told = Cache::refused(&with(trust));
+            assert_eq!(told.is_none(), is_used);
+            assert!(told.is_none_or(|t| t.contains("everybody can write there") && t.contains("TRUST_ARTIFACTS=1")));
+        }
     }
 
     #[test]

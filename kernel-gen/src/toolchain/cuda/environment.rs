@@ -8,13 +8,14 @@ use std::path::{Path, PathBuf};
 
 /// Every variable that decides which CUDA compiler is used and what it makes: a build script is to run again when one
 /// of them changes.
-pub const VARIABLES: [&str; 18] = [
+pub const VARIABLES: [&str; 19] = [
     "KERNEL_GEN_CUDA",
     "KERNEL_GEN_NVCC",
     "KERNEL_GEN_NVRTC",
     "KERNEL_GEN_PTXAS",
     "KERNEL_GEN_CLANG",
     "KERNEL_GEN_CACHE",
+    "KERNEL_GEN_TRUST_ARTIFACTS",
     "NVCC",
     "NVCC_PREPEND_FLAGS",
     "NVCC_APPEND_FLAGS",
@@ -52,6 +53,17 @@ impl Environment {
     /// The value of a variable; one that is empty counts as unset.
     pub fn get(&self, name: &str) -> Option<&OsString> {
         self.variables.get(name).filter(|value| !value.is_empty())
+    }
+
+    /// The same environment with a variable unset.
+    pub fn without(mut self, name: &str) -> Environment {
+        self.variables.remove(name);
+        self
+    }
+
+    /// Whether KERNEL_GEN_TRUST_ARTIFACTS vouches for packaged code and caches that others may have written.
+    pub fn trusts_artifacts(&self) -> bool {
+        !matches!(self.text("KERNEL_GEN_TRUST_ARTIFACTS").trim(), "" | "0" | "false")
     }
 
     /// The same as text for people.

@@ -60,6 +60,21 @@ impl Request {
         ContentHash::of_parts(&[self.flags.key().as_bytes(), source.as_bytes()])
     }
 
+    /// What tells that PTX is not of this source, as far as a text can tell: it is for another architecture, or does not
+    /// define a kernel of the source.
+    pub(super) fn differs_from(&self, ptx: &str) -> Option<String> {
+        let target = ptx.lines().find_map(|line| line.trim().strip_prefix(".target "));
+        let target = target.and_then(|names| names.split([',', ' ']).next());
+        if target != Some(&self.arch.to_string()) {
+            return Some(format!("it is not for {}", self.arch));
+        }
+        let is_name = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '$');
+        let entries = ptx.split(".entry").skip(1).map(|rest| rest.trim_start());
+        let entries: Vec<&str> = entries.map(|rest| rest.split(|c| !is_name(c)).next().unwrap_or_default()).collect();
+        let missing = kernels(&self.source).into_iter().find(|kernel| !entries.contains(kernel));
+        missing.map(|kernel| format!("it has no kernel `{kernel}`"))
+    }
+
     /// The kernel's name as the name of a file.
     pub(super) fn stem(&self) -> String {
         file_stem(&self.kernel)
@@ -78,6 +93,24 @@ fn without_head(source: &str) -> &str {
         rest = after;
     }
     rest
+}
+
+/// The names of the kernels that a source defines: the first name with parentheses behind `__global__` that is no attribute.
+fn kernels(source: &str) -> Vec<&str> {
+    source.split("__global__").skip(1).filter_map(kernel_of).collect()
+}
+
+/// The name of the function whose declaration that is.
+fn kernel_of(mut rest: &str) -> Option<&str> {
+    loop {
+        let (before, _) = rest.split_once('(')?;
+        let name = before.trim_end().rsplit(|c: char| !c.is_ascii_alphanumeric() && c != '_').next()?;
+        if !name.starts_with("__") {
+            return Some(name).filter(|name| !name.is_empty());
+        }
+        // Behind an attribute.
+        rest = rest.split_once(')')?.1;
+    }
 }
 
 /// A name as part of a file's name: nothing but letters, digits, `_`, `-` and `.`, and not too long.
@@ -170,6 +203,17 @@ mod tests {
         let lines = Flags { line_info: true, ..Flags::default() };
         let with = |source| Request { flags: lines, ..Request::new("k", source, "sm_80".parse().unwrap()) };
         assert_ne!(with("// a\nint x;\n").hash(), with("int x;\n").hash());
+    }
+
+    #[test]
+    fn the_kernels_of_a_source_are_named() {
+        let source = "__device__ int f(int x) { return x; }\n\
+                      extern \"C\" __global__ void __launch_bounds__(128, 2) one(float *x, int (*f)[3]) { f(1); }\n\
+                      extern \"C\" __global__ void __cluster_dims__(2, 1, 1) __launch_bounds__(384) two_p1 (const float *x) {}\n\
+                      extern \"C\" __global__ void three(float *x) {}\n";
+        assert_eq!(kernels(source), ["one", "two_p1", "three"]);
+        assert_eq!(kernels("no kernel"), Vec::<&str>::new());
+        assert_eq!(kernels("__global__ __launch_bounds__(1"), Vec::<&str>::new());
     }
 
     #[test]

@@ -78,7 +78,7 @@ pub fn supply(
     let mut errors = vec![];
     let mut stale = vec![];
     for request in requests {
-        let found = packaged.map_or(Ok(None), |all| all.find(request.hash(), request.arch));
+        let found = packaged.map_or(Ok(None), |all| all.find(request));
         code.push(found.unwrap_or_else(|e| {
             errors.push(e);
             None
@@ -143,6 +143,7 @@ fn compile(
         Found::Compiler(compiler) => {
             let cache = Cache::of(environment);
             let made = compiler.compile_all(requests, &options.compile, cache.as_ref())?;
+            warnings.extend(Cache::refused(environment));
             warnings.extend(cache.as_ref().and_then(Cache::trouble));
             if options.compile.lowest_ptx && compiler.assembler().is_none() {
                 let newest = made.iter().filter_map(Artifact::ptx_version).max();

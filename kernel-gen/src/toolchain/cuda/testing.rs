@@ -50,9 +50,15 @@ pub(crate) fn fake_nvcc(folder: &Folder, name: &str, release: &str) -> PathBuf {
     let text = format!(
         r#"case "$1" in --version) echo "Cuda compilation tools, release {short}, V{release}"; exit 0;; esac
 echo "$@" >> {log}
-while [ $# -gt 1 ]; do [ "$1" = -o ] && out=$2; shift; done
+arch=sm_80
+while [ $# -gt 1 ]; do
+    case "$1" in -o) out=$2;; arch=*) arch=sm_${{1##*compute_}};; esac
+    shift
+done
 case "$out" in
-*.ptx) printf '.version 9.0\n.target sm_80\n' > "$out";;
+*.ptx)
+    printf '.version 9.0\n.target %s\n' "$arch" > "$out"
+    sed -n 's/.*__global__.* \([A-Za-z0-9_]*\)(.*/.visible .entry \1(/p' "$1" >> "$out";;
 *.cubin)
     version=$(grep '^.version' assemble.ptx)
     if [ "$version" = ".version 7.0" ]; then
