@@ -158,6 +158,25 @@ fn without_a_c_compiler_there_is_one_clear_error_and_a_way_out() {
 }
 
 #[test]
+fn flags_that_a_user_sets_for_everything_break_no_build() {
+    let _building = share();
+    let consumer = consumer("everything");
+    let flags =
+        "-flto -fsanitize=address,undefined --coverage -Werror -Wall -Wconversion -pedantic-errors -Ofast -fno-pic";
+    let run = consumer.cargo_with(&[("CFLAGS", flags)], &["run", "--offline", "--locked"]).passed();
+    assert!(run.stdout.contains("with 3 threads: ok"), "{}", run.stdout);
+    let told: Vec<&str> = run.stderr.lines().filter(|l| l.contains("are not used for kernels")).collect();
+    assert_eq!(told.len(), 3, "{}", run.stderr);
+    assert!(told[0].contains("`-fsanitize=address,undefined --coverage`"), "{told:?}");
+    if cfg!(target_arch = "x86_64") {
+        let ran = consumer.cargo_with(&[("CFLAGS", "-m32")], &["build", "--offline", "--locked"]).failed();
+        let errors = build_errors(&ran);
+        assert_eq!(errors.len(), 1, "{}", ran.stderr);
+        assert!(errors[0].contains("have `-m32`, which makes code for another kind of machine"), "{errors:?}");
+    }
+}
+
+#[test]
 fn documentation_builds_without_any_tool() {
     let _building = share();
     let consumer = consumer("docs-rs");

@@ -8,7 +8,9 @@ use kernel_gen::model;
 use kernel_gen::records::BestRecords;
 use kernel_gen::spec::Spec;
 use kernel_gen::templates::Registry;
-use kernel_gen::toolchain::cuda::{Artifacts, CudaError, Environment, Missing, SupplyOptions, supply};
+use kernel_gen::toolchain::cuda::{
+    Artifact, Artifacts, AssemblerLog, CudaError, Environment, Missing, Request, SupplyOptions, supply,
+};
 use kernel_gen_tests::consumer::{Consumer, repository};
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -98,8 +100,8 @@ fn a_runtime_without_the_feature_compiles_nothing_of_cuda_in() {
     assert!(!run.stdout.contains("sm_80"), "{}", run.stdout);
 }
 
-/// Packages the code of a spec into a folder; nothing if there is no CUDA compiler.
-fn package(spec: &Path, folder: &Path) -> Option<()> {
+/// What a build of a spec asks for.
+fn requests(spec: &Path) -> Vec<Request> {
     let options = Options {
         arch: std::env::consts::ARCH.into(),
         prefix: "any".into(),
@@ -111,7 +113,12 @@ fn package(spec: &Path, folder: &Path) -> Option<()> {
     };
     let spec = Spec::load(spec).unwrap();
     let generated = generate(&spec, &BestRecords::new(), &Registry::builtin(), &options).unwrap();
-    let requests: Vec<_> = generated.cuda.iter().map(|source| source.request().unwrap()).collect();
+    generated.cuda.iter().map(|source| source.request().unwrap()).collect()
+}
+
+/// Packages the code of a spec into a folder; nothing if there is no CUDA compiler.
+fn package(spec: &Path, folder: &Path) -> Option<()> {
+    let requests = requests(spec);
     let options = SupplyOptions { missing: Missing::Refuse, ..SupplyOptions::default() };
     let supplied = match supply(&requests, None, &Environment::of_process(), &options) {
         Ok(supplied) => supplied,
@@ -125,6 +132,64 @@ fn package(spec: &Path, folder: &Path) -> Option<()> {
     assert_eq!(artifacts.len(), requests.len());
     Artifacts::write(folder, &artifacts).unwrap();
     Some(())
+}
+
+/// Packaged code with hashes that fit, as anyone can write it, in place of what a compiler would make.
+#[cfg(unix)]
+#[test]
+fn packaged_code_from_elsewhere_is_used_only_where_somebody_vouches_for_it() {
+    let consumer = Consumer::new(&root(), "gpu-forged");
+    consumer.edit("kernels.toml", "schema = 1", "schema = 1\n[targets]\ncuda = [\"sm_80\"]");
+    let requests = requests(&consumer.folder.join("kernels.toml"));
+    let forged = |request: &Request| {
+        let names = request.source.split("__global__").skip(1).map(|rest| {
+            let (_, rest) = rest.split_once("__launch_bounds__").unwrap();
+            rest.split_once(") ").unwrap().1.split('(').next().unwrap().to_string()
+        });
+        let entries = names.map(|name| format!(".visible .entry {name}() {{ ret; }} // forged\n"));
+        Artifact {
+            kernel: request.kernel.clone(),
+            arch: request.arch,
+            source: request.hash(),
+            compiler: "nvcc 13.0.88".to_string(),
+            ptx: format!(".version 7.0\n.target sm_80\n.address_size 64\n{}", entries.collect::<String>()),
+            cubin: None,
+            log: AssemblerLog::default(),
+        }
+    };
+    let artifacts: Vec<Artifact> = requests.iter().map(forged).collect();
+    let elsewhere = consumer.folder.with_file_name("gpu-forged-elsewhere");
+    let inside = consumer.folder.join("gpu");
+    for folder in [&elsewhere, &inside] {
+        Artifacts::write(folder, &artifacts).unwrap();
+    }
+    let is_used = |configuration: &str, env: &[(&str, &str)]| {
+        consumer.write(
+            "build.rs",
+            &format!(
+                "mod plain;\nfn main() {{ kernel_gen_build::configure().template(plain::Plain){configuration}.generate_or_exit(); }}"
+            ),
+        );
+        // Nothing is compiled: what is not packaged stays source.
+        let env = [&[("KERNEL_GEN_CUDA", "embed")], env].concat();
+        let out = consumer.build(&env, &[]);
+        let ran = consumer.cargo_with(&env, &["build", "--offline", "--locked"]).passed();
+        let bundle = fs::read(out.join("kernel-gen-kernels/small.sm_80.kgi")).unwrap();
+        (bundle.windows(9).any(|w| w == b"// forged"), ran.stderr)
+    };
+    let from_elsewhere = format!(".artifacts({:?})", elsewhere.display().to_string());
+    let (used, said) = is_used(&from_elsewhere, &[]);
+    assert!(!used, "{said}");
+    let told =
+        said.lines().find(|line| line.contains("lies outside of the package")).unwrap_or_else(|| panic!("{said}"));
+    assert!(told.contains("gpu-forged-elsewhere") && told.contains("KERNEL_GEN_TRUST_ARTIFACTS=1"), "{told}");
+    let (used, said) = is_used(&from_elsewhere, &[("KERNEL_GEN_TRUST_ARTIFACTS", "1")]);
+    assert!(used && !said.contains("lies outside"), "{said}");
+    let (used, said) = is_used(&format!("{from_elsewhere}.trust_artifacts(true)"), &[]);
+    assert!(used && !said.contains("lies outside"), "{said}");
+    // What lies in the package is as good as its source.
+    let (used, said) = is_used(".artifacts(\"gpu\")", &[]);
+    assert!(used && !said.contains("lies outside"), "{said}");
 }
 
 /// The files of a folder and what is below it.
