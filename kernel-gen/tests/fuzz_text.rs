@@ -273,6 +273,20 @@ fn mutated_lines_of_autotvm_are_taken_or_explained() {
             "{{\"input\": [\"cuda -arch=sm_80\", \"conv2d_nchw.cuda\", [[\"TENSOR\", [1, 64, 8, 8], \"float32\"], [\"TENSOR\", \
              [32, 64, 3, 3], \"float32\"], [1, 1], [1, 1, 1, 1], [1, 1], \"float32\"], {{}}], {rest}"
         ),
+        format!("{{\"input\": [\"llvm\", \"tutorial/matmul\", [512, 512, 512, \"float32\"], {{}}], {rest}"),
+        format!(
+            "{{\"input\": [\"cuda\", \"conv2d_hwcn.cuda\", [[\"TENSOR\", [8, 8, 64, 32], \"float16\"], [\"TENSOR\", [3, 3, 64, 32], \
+             \"float16\"], 1, 1, 1, \"float16\"], {{}}], {}",
+            rest.replace("\"tile_f\"", "\"tile_fi\"")
+                .replace("\"order\", \"re\", [1, 0]", "\"tile_ni\", \"sp\", [-1, 2, 8, 4]")
+        ),
+        format!(
+            "{{\"input\": [\"cuda\", \"dense_large_batch.gpu\", [[\"TENSOR\", [128, 64], \"float32\"], [\"TENSOR\", [32, 64], \
+             \"float32\"], null, \"float32\"], {{}}], {}",
+            rest.replace("\"tile_f\"", "\"tile_x\"")
+                .replace("\"order\", \"re\", [1, 0]", "\"tile_y\", \"sp\", [-1, 2, 8, 4]")
+                .replace("\"tile_rc\", \"sp\", [-1, 2]", "\"tile_k\", \"sp\", [-1, 8, 1]")
+        ),
     ];
     fuzz("lines of AutoTVM", 20_000, &seeds, |text| match Line::parse(text) {
         Ok(line) => {

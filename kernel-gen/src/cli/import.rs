@@ -17,8 +17,10 @@ use std::path::PathBuf;
 /// Takes configs from AutoTVM's logs (format 0.2, TopHub's files too) into a trial log
 ///
 /// They become seeds: a tuner begins with them, and no record is made of them before they are measured here. Lines of
-/// tutorial/conv2d_no_batching and of conv2d_nchw.cuda are taken, into the template conv2d_no_batching; knobs count by
-/// their values and not by the line's index, and a first size of -1 is resolved.
+/// tutorial/conv2d_no_batching, tutorial/matmul_v1, tutorial/matmul, conv2d_nchw.cuda, conv2d_hwcn.cuda,
+/// depthwise_conv2d_nchw.cuda, dense_large_batch.gpu and batch_matmul.cuda are taken, into the templates that have their knobs. Any
+/// other line is answered with the template that comes nearest. Knobs count by their values and not by the line's index, and a first
+/// size of -1 is resolved.
 #[derive(Args, Clone, Debug)]
 pub(super) struct Arguments {
     /// AutoTVM's logs

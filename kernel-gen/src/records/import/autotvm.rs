@@ -11,15 +11,13 @@
 //! What counts is `entity`: `index` belongs to the space of the version that wrote the line, and any change of the
 //! template renumbers it.
 //!
-//! | task there | template here | differences |
-//! |---|---|---|
-//! | `tutorial/conv2d_no_batching` | `conv2d_no_batching` | The same knobs. The tutorial applies `tile_rx` to the axis `ry` and `tile_ry` to `rx`. |
-//! | `conv2d_nchw.cuda` | `conv2d_no_batching` | Its reduction axes are cut in two: outer and what is fetched at once. Here a third part says what registers hold at once, which is 1. |
+//! Which tasks there are templates for, and what their knobs become, is in the module `tasks`.
 
+use super::tasks::{self, Inexact};
 use crate::ir::DType;
 use crate::records::log::json_cause;
 use crate::space::{Annotation, Config, Value, is_knob_name};
-use crate::workload::{Conv2d, Math, Workload};
+use crate::workload::Workload;
 use serde_json::Value as Json;
 use std::fmt;
 
@@ -34,8 +32,24 @@ pub enum LineError {
     Version(String),
     /// It is not built as lines are.
     Form(String),
-    /// Its task has no template of the same knobs.
+    /// Nothing is known of its task.
     Task(String),
+    /// Its task, or its config, is not what a template here does.
+    Nearest {
+        /// The task.
+        task: String,
+        /// What is different.
+        why: String,
+        /// What comes nearest here.
+        nearest: String,
+    },
+    /// A library computes its task.
+    Library {
+        /// The task.
+        task: String,
+        /// The library, as the task's name has it.
+        library: String,
+    },
     /// Its workload is none here.
     Workload(String),
     /// It does not say what it was compiled for, and neither does the caller.
@@ -50,7 +64,8 @@ impl LineError {
             LineError::Pickle => "read it with the TVM that wrote it and write it as JSON (format 0.2), or tune here",
             LineError::Version(_) => "convert it with a TVM that still reads it, or tune here",
             LineError::Form(_) => "write it as AutoTVM 0.2 does, or delete the line",
-            LineError::Task(_) => "tune here; taken are tutorial/conv2d_no_batching and conv2d_nchw.cuda",
+            LineError::Task(_) => "tune here; `kernel-gen import --help` lists the tasks that are taken",
+            LineError::Nearest { .. } | LineError::Library { .. } => "tune the workload here, or delete the line",
             LineError::Workload(_) => "tune here a workload that is",
             LineError::NoTarget => "name it with --target",
         }
@@ -67,6 +82,12 @@ impl fmt::Display for LineError {
             LineError::Version(version) => write!(f, "the line has version {version}, and not 0.2"),
             LineError::Form(cause) => f.write_str(cause),
             LineError::Task(task) => write!(f, "no template here has the knobs of the task {task}"),
+            LineError::Nearest { task, why, nearest } => {
+                write!(f, "the task {task} is not taken: {why}; nearest here is {nearest}")
+            }
+            LineError::Library { task, library } => {
+                write!(f, "the task {task} is not taken: {library} computes it, and its line says nothing of how")
+            }
             LineError::Workload(cause) => write!(f, "the workload is none of ours: {cause}"),
             LineError::NoTarget => f.write_str("the line does not say for which architecture"),
         }
@@ -82,13 +103,15 @@ pub struct Line {
     pub target: String,
     /// The task's name there.
     pub task: String,
-    /// The template here.
-    pub template: &'static str,
+    /// The templates here: the first one counts that is registered and applies.
+    pub templates: &'static [&'static str],
     /// Whether it is the tutorial's task, whose schedule exchanges `tile_ry` and `tile_rx`.
     pub tutorial: bool,
+    /// Whether a template here numbers its configs as the task does.
+    pub numbered: bool,
     /// The workload.
     pub workload: Workload,
-    /// The config, with its knobs as the template here has them.
+    /// The config, with its knobs as the template here has them; as it was written where it failed.
     pub config: Config,
     /// The index that was written.
     pub index: Option<u64>,
@@ -98,12 +121,12 @@ pub struct Line {
     pub failed: bool,
 }
 
-fn form(what: &str) -> LineError {
+pub(super) fn form(what: &str) -> LineError {
     LineError::Form(what.to_string())
 }
 
 /// A text of the line in a message, on one line and not too long.
-fn shown(text: &str) -> String {
+pub(super) fn shown(text: &str) -> String {
     let mut short: String = text.chars().take(80).collect();
     if short.len() < text.len() {
         short.push('…');
@@ -132,29 +155,26 @@ impl Line {
         let (Some(target), Some(task), Some(args)) = (input[0].as_str(), input[1].as_str(), input[2].as_array()) else {
             return Err(form("`input` is not a list of target, task, arguments and keywords"));
         };
-        let (workload, tutorial) = match task {
-            "tutorial/conv2d_no_batching" => (tutorial_workload(args)?, true),
-            "conv2d_nchw.cuda" => (nchw_workload(args)?, false),
-            _ => return Err(LineError::Task(shown(task))),
-        };
+        let known = tasks::find(task).ok_or_else(|| tasks::refusal(task))?;
+        let workload = (known.workload)(args)?;
         workload.validate().map_err(|e| LineError::Workload(e.to_string()))?;
         let mut config = entities(&json["config"]["entity"])?;
-        if !tutorial {
-            for knob in ["tile_rc", "tile_ry", "tile_rx"] {
-                if let Some(Value::Split(sizes)) = config.find(knob)
-                    && sizes.len() == 2
-                {
-                    let sizes = [sizes[0], sizes[1], 1];
-                    config.set(knob, Value::Split(sizes.to_vec()));
-                }
-            }
-        }
         let (time_us, failed) = result(&json["result"])?;
+        if !failed {
+            config = (known.config)(&config).map_err(|inexact| match inexact {
+                Inexact::Form(cause) => LineError::Form(cause),
+                Inexact::Differs { why, nearest } => {
+                    let template = known.templates.first().copied().unwrap_or_default();
+                    LineError::Nearest { task: shown(task), why, nearest: format!("`{template}` with {nearest}") }
+                }
+            })?;
+        }
         Ok(Line {
             target: target.chars().filter(|c| !c.is_control()).take(200).collect(),
             task: task.to_string(),
-            template: "conv2d_no_batching",
-            tutorial,
+            templates: known.templates,
+            tutorial: task == tasks::TUTORIAL,
+            numbered: known.numbered,
             workload,
             config,
             index: json["config"]["index"].as_u64(),
@@ -190,14 +210,14 @@ fn is_pickle(text: &str) -> bool {
 }
 
 /// A list of numbers.
-fn numbers<const N: usize>(json: &Json, what: &str) -> Result<[i64; N], LineError> {
+pub(super) fn numbers<const N: usize>(json: &Json, what: &str) -> Result<[i64; N], LineError> {
     let list = json.as_array().filter(|l| l.len() == N);
     let read = list.and_then(|l| l.iter().map(Json::as_i64).collect::<Option<Vec<_>>>());
     read.and_then(|l| l.try_into().ok()).ok_or_else(|| LineError::Form(format!("{what} is not a list of {N} numbers")))
 }
 
 /// One number for both axes, or two.
-fn pair(json: &Json, what: &str) -> Result<[i64; 2], LineError> {
+pub(super) fn pair(json: &Json, what: &str) -> Result<[i64; 2], LineError> {
     match json.as_i64() {
         Some(both) => Ok([both, both]),
         None => numbers(json, what),
@@ -205,14 +225,14 @@ fn pair(json: &Json, what: &str) -> Result<[i64; 2], LineError> {
 }
 
 /// One number for all sides, two for the axes, or four: top, left, bottom, right.
-fn padding(json: &Json) -> Result<[i64; 4], LineError> {
+pub(super) fn padding(json: &Json) -> Result<[i64; 4], LineError> {
     match json.as_array().map(Vec::len) {
         Some(4) => numbers(json, "the padding"),
         _ => pair(json, "the padding").map(|[y, x]| [y, x, y, x]),
     }
 }
 
-fn dtype(json: &Json) -> Result<DType, LineError> {
+pub(super) fn dtype(json: &Json) -> Result<DType, LineError> {
     match json.as_str() {
         Some("float32") => Ok(DType::F32),
         Some("float16") => Ok(DType::F16),
@@ -223,47 +243,11 @@ fn dtype(json: &Json) -> Result<DType, LineError> {
 }
 
 /// `["TENSOR", [1, 512, 7, 7], "float32"]`.
-fn tensor(json: &Json) -> Result<([i64; 4], DType), LineError> {
+pub(super) fn tensor<const N: usize>(json: &Json) -> Result<([i64; N], DType), LineError> {
     match json.as_array().map(Vec::as_slice) {
         Some([tag, shape, kind]) if tag == "TENSOR" => Ok((numbers(shape, "a tensor's shape")?, dtype(kind)?)),
         _ => Err(form("a tensor is not [\"TENSOR\", shape, type]")),
     }
-}
-
-/// `(N, H, W, CO, CI, KH, KW, stride, padding)`, in `float32`.
-fn tutorial_workload(args: &[Json]) -> Result<Workload, LineError> {
-    let [sizes @ .., stride, pad] = args else { return Err(form("the task has not 9 arguments")) };
-    let sizes: [i64; 7] = numbers(&Json::Array(sizes.to_vec()), "the start of the arguments")?;
-    let [n, h, w, co, ci, kh, kw] = sizes;
-    let conv = Conv2d {
-        kh,
-        kw,
-        stride: pair(stride, "the stride")?,
-        padding: padding(pad)?,
-        ..Conv2d::nchw(n, ci, h, w, co, 1, 1, 0)
-    };
-    Ok(Workload::f32(conv))
-}
-
-/// `(data, kernel, strides, padding, dilation, out_dtype)`.
-fn nchw_workload(args: &[Json]) -> Result<Workload, LineError> {
-    let [data, kernel, stride, pad, dilation, out] = args else { return Err(form("the task has not 6 arguments")) };
-    let (([n, ci, h, w], stored), ([co, per_filter, kh, kw], weight)) = (tensor(data)?, tensor(kernel)?);
-    if per_filter != ci {
-        return Err(LineError::Workload(format!("filters of {per_filter} channels for {ci}")));
-    }
-    if stored != weight {
-        return Err(LineError::Workload("data and kernel differ in their types".into()));
-    }
-    let conv = Conv2d {
-        kh,
-        kw,
-        stride: pair(stride, "the stride")?,
-        padding: padding(pad)?,
-        dilation: pair(dilation, "the dilation")?,
-        ..Conv2d::nchw(n, ci, h, w, co, 1, 1, 0)
-    };
-    Ok(Workload { dtype: stored, out_dtype: dtype(out)?, math: Math::default(), ..Workload::f32(conv) })
 }
 
 /// `[[knob, tag, value], …]`.

@@ -4,6 +4,7 @@
 //! times are of other devices and other code, so no record is ever made of them before they are measured again.
 
 pub mod autotvm;
+mod tasks;
 
 use super::Mismatch;
 use super::log::{BYTE_ORDER_MARK, Place, Seed, TaskKey};
@@ -89,11 +90,13 @@ fn take(
         }
         (None, None) => return Err(wrong(LineError::NoTarget)),
     };
-    let template = registry.find(line.template).filter(|t| t.applies(&line.workload, target).is_ok());
+    let named = line.templates.iter().filter_map(|name| registry.find(name));
+    let template = named.into_iter().find(|t| t.applies(&line.workload, target).is_ok());
     let space = template.and_then(|t| t.space(&line.workload, target).ok().map(|space| (t, space)));
     let Some((template, space)) = space else {
         let offered = registry.applicable(&line.workload, target).map(|t| t.name().to_string()).collect();
-        return Err(refuse(Mismatch::NoTemplate { template: line.template.to_string(), offered }));
+        let template = line.templates.last().copied().unwrap_or_default().to_string();
+        return Err(refuse(Mismatch::NoTemplate { template, offered }));
     };
     if line.failed {
         all.failed += 1;
@@ -102,7 +105,8 @@ fn take(
     let index = space.index_of(&line.config).map_err(|error| refuse(Mismatch::of_config(error)))?;
     let config = space.get(index).unwrap_or_else(|| line.config.clone());
     all.tutorial += usize::from(line.tutorial);
-    all.renumbered += usize::from(line.tutorial && !options.exchange_ry_rx && line.index.is_some_and(|i| i != index));
+    let exchanged = line.tutorial && options.exchange_ry_rx;
+    all.renumbered += usize::from(line.numbered && !exchanged && line.index.is_some_and(|i| i != index));
     all.seeds.push(Seed {
         task: TaskKey {
             workload: line.workload.key(),
