@@ -12,7 +12,6 @@ mod cuda_on_cpu;
 
 use kernel_gen::analysis::verify::{Fault, verify};
 use kernel_gen::emit::c::{self, COptions, Isa};
-
 use kernel_gen::emit::cuda::{self, Arch, CudaOptions, CudaSource};
 use kernel_gen::interp::{self, Mode, Values};
 use kernel_gen::ir::{DType, Kernel};
@@ -255,6 +254,26 @@ fn every_template_is_right_about_special_values() {
             check(template, workload, target, run, wrong);
         }
     });
+}
+
+/// 25 taps in an even number of parts: the last part has a step beyond the last tap, whose pixel no output reads. The pixels of
+/// the last row are all such for the outputs of the first.
+#[test]
+fn a_step_beyond_the_last_tap_multiplies_no_number() {
+    let key = "conv2d-hwcn-f32-strict-n1c2h6w6-o2k5x5-s1x1-p0.0.0.0-d1x1-g1-bias.relu";
+    let (workload, target) = (Workload::from_key(key).unwrap(), Target::find("sm_90a").unwrap());
+    let registry = Registry::builtin();
+    let template = registry.find("simt_conv2d").unwrap();
+    let config = template.default_config(&workload, target).unwrap();
+    assert!(config.int("split").unwrap() % 2 == 0, "{config}");
+    let scheduled = template.schedule(&workload, target, &config).unwrap();
+    let ready = Ready { workload: &workload, scheduled, run: Box::new(kept(|k| lowered(k, target), interpreted)) };
+    let mut inputs = sample::uneven_inputs(&workload, &mut Rng::new(1));
+    let pixels = inputs[0].len();
+    inputs[0][pixels - 6 * 2..].fill(f64::NAN);
+    let output = ready.output(&inputs).unwrap();
+    let views: Vec<&[f64]> = inputs.iter().map(Vec::as_slice).collect();
+    Reach::Own.reference(&workload, &views).check(output).unwrap_or_else(|mismatch| panic!("{mismatch}"));
 }
 
 /// A level for a workload of a template for CPUs: its workloads take turns with those that run here, or with all if none does.

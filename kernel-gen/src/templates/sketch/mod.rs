@@ -132,7 +132,8 @@ macro_rules! template {
 
             fn applies(&self, w: &Workload, t: &Target) -> Result<(), String> {
                 t.$device().ok_or($other)?;
-                Sketch::of(naive(w), t).map(drop)
+                // Two sums of many loops each may leave more open than a space can number.
+                Sketch::of(naive(w), t)?.space().map(drop).map_err(|e| e.to_string())
             }
 
             fn space(&self, w: &Workload, t: &Target) -> Result<Space, TemplateError> {

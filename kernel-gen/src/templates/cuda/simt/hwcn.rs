@@ -173,6 +173,11 @@ impl Product for Images<'_> {
         if c.ci % self.plan.sizes.tile_k != 0 {
             exists.push(ci.clone().lt(c.ci));
         }
+        // The last part of a reduction may have steps beyond the last tap. A number of the image that stands there would be
+        // multiplied by zero, and an infinity is not zero then.
+        if self.plan.padded_k() != self.plan.k {
+            exists.push(step[0].clone().lt(c.kh));
+        }
         Piece { index: vec![step[2].clone(), step[3].clone(), ci, image], exists: Expr::all(exists) }
     }
 
