@@ -139,30 +139,33 @@ fn probe(w: &Workload, inputs: &[Vec<f64>], output: &[f64]) -> Result<f64> {
                     }
                     ConvLayout::NchwC(_) => return Err(anyhow!("no probe for this layout")),
                 };
+                // A group's outputs read its own channels.
+                let (per_group, first) = (c.ci_per_group(), o / c.co_per_group() * c.ci_per_group());
                 for (ci, kh, kw) in
-                    (0..c.ci).flat_map(|ci| (0..c.kh).flat_map(move |kh| (0..c.kw).map(move |kw| (ci, kh, kw))))
+                    (0..per_group).flat_map(|ci| (0..c.kh).flat_map(move |kh| (0..c.kw).map(move |kw| (ci, kh, kw))))
                 {
                     let h = y * c.stride[0] + kh * c.dilation[0] - c.padding[0];
                     let v = x * c.stride[1] + kw * c.dilation[1] - c.padding[1];
                     if h < 0 || h >= c.h || v < 0 || v >= c.w {
                         continue;
                     }
+                    let channel = first + ci;
                     let source = match c.layout {
-                        ConvLayout::Nchw => ((n * c.ci + ci) * c.h + h) * c.w + v,
-                        ConvLayout::Nhwc => ((n * c.h + h) * c.w + v) * c.ci + ci,
+                        ConvLayout::Nchw => ((n * c.ci + channel) * c.h + h) * c.w + v,
+                        ConvLayout::Nhwc => ((n * c.h + h) * c.w + v) * c.ci + channel,
                         ConvLayout::NhwcNc(b) => {
-                            let block = ((n / b * c.h + h) * c.w + v) * (c.ci / b) + ci / b;
-                            (block * b + n % b) * b + ci % b
+                            let block = ((n / b * c.h + h) * c.w + v) * (c.ci / b) + channel / b;
+                            (block * b + n % b) * b + channel % b
                         }
-                        _ => ((h * c.w + v) * c.ci + ci) * c.n + n,
+                        _ => ((h * c.w + v) * c.ci + channel) * c.n + n,
                     };
                     let weight = match c.layout {
-                        ConvLayout::Nchw => ((o * c.ci + ci) * c.kh + kh) * c.kw + kw,
+                        ConvLayout::Nchw => ((o * per_group + ci) * c.kh + kh) * c.kw + kw,
                         ConvLayout::NhwcNc(b) => {
-                            let block = ((kh * c.kw + kw) * (c.ci / b) + ci / b) * (c.co / b) + o / b;
+                            let block = ((kh * c.kw + kw) * (per_group / b) + ci / b) * (c.co / b) + o / b;
                             (block * b + ci % b) * b + o % b
                         }
-                        _ => ((kh * c.kw + kw) * c.ci + ci) * c.co + o,
+                        _ => ((kh * c.kw + kw) * per_group + ci) * c.co + o,
                     };
                     term(inputs[0][source as usize], inputs[1][weight as usize]);
                 }
