@@ -3,13 +3,14 @@
 //! Two accesses of a buffer in different iterations of a loop `v` cannot meet if some dimension, or some run of
 //! neighbouring dimensions read as one number, is `g * x + c * v + r` in both, the difference of the two `r` is always
 //! smaller than `c`, and with the difference of the two `c * v` it is smaller than `g`: digits of a number in a mixed
-//! radix. What this cannot prove is tried out if the loops are short, and a dependence otherwise.
+//! radix. Where that does not do, the conditions around the accesses are taken into account, as the gate before lowering does
+//! ([`never_meet`]); what it cannot show either is a dependence.
 
-use super::enumerate::never_meet;
 use super::radix::Digits;
 use crate::analysis::affine::Affine;
 use crate::analysis::range::{Ranges, bounds};
 use crate::analysis::simplify::simplify;
+use crate::analysis::verify::never_meet;
 use crate::ir::{BinOp, BufferId, Expr, For, Kernel, ReduceOp, Stmt, Tile, VarId};
 use std::collections::BTreeMap;
 

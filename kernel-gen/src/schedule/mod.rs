@@ -91,7 +91,6 @@ pub mod cache_write_at;
 pub mod compute_at;
 pub mod compute_inline;
 mod depend;
-mod enumerate;
 mod error;
 pub mod fuse;
 pub mod intrinsic;

@@ -153,7 +153,8 @@ impl Facts {
         }
         // Two conditions together, where there are few.
         let twice = || once.iter().take(16).any(|g| scaled(g, &Sum::of(g.clone()).terms).iter().any(never_positive));
-        self.highest(&goal, &facts).is_some_and(|hi| hi <= 0) || few && twice()
+        let below = |sum: &Expr| self.highest(sum, &facts).is_some_and(|hi| hi <= 0);
+        below(&goal) || few && twice() || joined(&goal).iter().any(below)
     }
 
     /// What an inequality says of its large terms: of `16 x + 4 y + z <= 35` with `z` from 0 on that `4 x + y <= 8`.
@@ -196,6 +197,28 @@ impl Facts {
         }
         Some(highest)
     }
+}
+
+/// A sum with what stands beside a quotient taken into it: `16 g + x / 5 * 16` as `(5 g + x) / 5 * 16`, of which a condition
+/// on `5 g + x` says more than the ranges of its two terms. One form for each quotient that has such company.
+fn joined(sum: &Expr) -> Vec<Expr> {
+    let sum = Sum::of(sum.clone());
+    let mut out = vec![];
+    for (i, (atom, factor)) in sum.terms.iter().enumerate() {
+        let Expr::Binary(BinOp::Div, dividend, by) = atom else { continue };
+        let Some(divisor @ 1..) = by.as_int() else { continue };
+        let others = sum.terms.iter().enumerate().filter(|(j, _)| *j != i).map(|(_, term)| term.clone());
+        let (inside, outside): (Vec<_>, Vec<_>) = others.partition(|(_, k)| k.checked_rem(*factor) == Some(0));
+        let whole = inside.iter().try_fold((**dividend).clone(), |whole, (other, k)| {
+            Some(whole + other.clone() * (k / factor).checked_mul(divisor)?)
+        });
+        if let (Some(whole), false) = (whole, inside.is_empty()) {
+            let mut terms = outside;
+            terms.push((Expr::bin(BinOp::Div, whole, Expr::Int(divisor)), *factor));
+            out.push(Sum { terms, constant: sum.constant }.to_expr());
+        }
+    }
+    out
 }
 
 /// What an inequality of a quotient alone says of what is divided: of `x / 8 < 3` that `x < 24`.
@@ -261,6 +284,25 @@ mod tests {
         facts.assume(&div(784).lt(Expr::Int(24)), true);
         assert!(facts.proves_at_most_zero(&(div(784 * 8) - 2)));
         assert!(!facts.proves_at_most_zero(&(div(784 * 8) - 1)));
+    }
+
+    /// Two groups of 40 channels in 8 tiles of 8, of which the last three of a group are the next group's, or nobody's.
+    #[test]
+    fn a_guard_bounds_a_quotient_with_what_stands_beside_it() {
+        let [task, tile, lane] = [0, 1, 2].map(VarId);
+        let mut facts = Facts::default();
+        for (var, last) in [(task, 855), (tile, 3), (lane, 7)] {
+            facts.ranges.insert(var, 0, last);
+        }
+        let task = |by: i64| Expr::bin(BinOp::Div, Expr::Var(task), Expr::Int(by));
+        let (group, part) = (task(428), task(214).floor_mod(2));
+        let beyond = Expr::bin(BinOp::Div, part.clone() * 4 + Expr::Var(tile), Expr::Int(5));
+        let over = |channels: i64| group.clone() * 16 + beyond.clone() * 16 - (channels - 16);
+        assert!(!facts.proves_at_most_zero(&over(32)), "tiles of the second group are beyond it without the guard");
+        let channel = group.clone() * 40 + part * 32 + Expr::Var(tile) * 8 + Expr::Var(lane);
+        facts.assume(&channel.lt(Expr::Int(80)), true);
+        assert!(facts.proves_at_most_zero(&over(32)));
+        assert!(!facts.proves_at_most_zero(&over(31)));
     }
 
     /// Blocks of 64 columns of 4000, of which a thread copies four at a time: too many to try them all.

@@ -105,6 +105,7 @@ mod types;
 pub use depth::{Depth, LaunchDepth, ReadDepth};
 pub use fault::{Fault, FaultKind};
 pub use limits::Limits;
+pub(crate) use races::never_meet;
 #[cfg(feature = "interp")]
 pub(crate) use structure::ids as unknown_ids;
 

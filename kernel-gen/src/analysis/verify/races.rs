@@ -1,7 +1,7 @@
 //! Concurrent iterations do not meet on an element that one of them writes.
 
 use super::MOST_FAULTS;
-use super::access::{Pseudo, Site, Touch, is_hardware};
+use super::access::{self, Pseudo, Site, Touch, is_hardware};
 use super::boxes;
 use super::equal::{Same, Side, same_element};
 use super::fault::{Fault, FaultKind};
@@ -74,6 +74,19 @@ fn iterations(kernel: &Kernel, l: &For, sites: &[Site], around: &[&For], faults:
         };
         faults.push(race(kernel, kind, a, b, &format!("different {what} {name}"), buffer));
     }
+}
+
+/// Whether no two iterations of a loop touch the same element of `buffer`, one of them writing it, while the loops inside
+/// of it and those in `free` take all values on both sides. `false` also where that cannot be shown.
+pub(crate) fn never_meet(kernel: &Kernel, l: &For, free: &[VarId], buffer: BufferId) -> bool {
+    // What is wrong with the kernel is said by the gate, not here.
+    let sites = access::collect(kernel, &mut vec![]);
+    let inside: Vec<&Site> =
+        sites.iter().filter(|s| s.buffer == buffer && s.loops.iter().any(|m| m.var == l.var)).collect();
+    let around = inside.first().into_iter().flat_map(|s| s.loops.iter().take_while(|m| m.var != l.var));
+    let fixed = around.map(|m| m.var).filter(|v| !free.contains(v)).collect();
+    let side = |s: &Site| Side { index: s.index.clone(), facts: s.facts.clone() };
+    conflicts(kernel, &inside, &[l.var], &fixed, &side).is_empty()
 }
 
 /// A fault about two accesses of one element.
