@@ -3,6 +3,7 @@
 use kernel_gen::analysis::verify::{Limits, check, verify};
 use kernel_gen::interp::{self, Mode};
 use kernel_gen::ir::parse::parse;
+use kernel_gen::workload::sample::Rng;
 use std::path::{Path, PathBuf};
 
 fn files(folder: &str) -> Vec<(PathBuf, String)> {
@@ -173,5 +174,38 @@ fn a_walk_that_is_too_long_is_said_and_what_it_sees_is_judged() {
     for extent in [64, 1 << 24] {
         let faults = kernel(extent, 1).unwrap_err();
         assert!(faults[0].to_string().contains("t[1] is read, but nothing has written it"), "{}", faults[0]);
+    }
+}
+
+/// Elements of a tile that a flat number counts, as threads that copy together do: more of them than are followed, so that it
+/// is shown for all or not said. Where the number ends early or its digits are others, it is never said.
+#[test]
+fn tiles_copied_by_one_number_are_shown_whole_at_any_size() {
+    let mut rng = Rng::new(11);
+    for _ in 0..4 {
+        let shape = [rng.between(200, 300), rng.between(200, 300), rng.between(200, 300)];
+        let [a, b, c] = shape;
+        let elements = a * b * c;
+        let step = *rng.pick(&[32, 96, 128]);
+        let kernel = |end: i64, digit: i64| {
+            let e = format!("(o * {step} + l)");
+            let text = format!(
+                "kernel copied {{\n  param x: f32[{a}, {b}, {c}] global read\n  param z: f32[4, {a}, {b}, {c}] global write\n  \
+                 for p in 0..4 {{\n    alloc t: f32[{a}, {b}, {c}] global\n    for o in 0..{} {{\n      for l in 0..{step} {{\n        \
+                 if {e} < {end} {{\n          t[{e} / {}, {e} / {digit} % {b}, {e} % {c}] = x[{e} / {}, {e} / {c} % {b}, {e} % {c}]\n        \
+                 }}\n      }}\n    }}\n    for i in 0..{a} {{\n      for j in 0..{b} {{\n        for k in 0..{c} {{\n          \
+                 z[p, i, j, k] = t[i, j, k]\n        }}\n      }}\n    }}\n  }}\n}}\n",
+                (elements + step - 1) / step,
+                b * c,
+                b * c,
+            );
+            verify(parse(&text).unwrap_or_else(|e| panic!("{e}\n{text}")), &Limits::cpu())
+        };
+        let right = kernel(elements, c).unwrap_or_else(|faults| panic!("{shape:?} by {step}: {}", faults[0]));
+        assert!(right.depth().is_whole(), "{shape:?} by {step}: {}", right.depth());
+        for (end, digit) in [(elements - 1, c), (elements - rng.between(2, c), c), (elements, c + 1), (elements, c - 1)]
+        {
+            assert!(!kernel(end, digit).is_ok_and(|v| v.depth().is_whole()), "{shape:?} by {step}: {end}, {digit}");
+        }
     }
 }

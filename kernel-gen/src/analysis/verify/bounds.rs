@@ -9,6 +9,7 @@ use super::fault::{Fault, FaultKind};
 use crate::analysis::range::bounds;
 use crate::analysis::simplify::{Sum, simplify};
 use crate::ir::{Expr, Kernel, VarId, print};
+use std::collections::BTreeSet;
 use std::ops::ControlFlow;
 
 /// Checks the rule "Bounds".
@@ -85,7 +86,7 @@ fn dimension(kernel: &Kernel, site: &Site, d: usize, index: &Expr, extent: i64) 
 /// Whether it follows where variables that count one number are that number, and others are digits.
 fn as_number(kernel: &Kernel, site: &Site, index: &Expr, extent: i64) -> bool {
     let (mut index, mut facts) = (vec![index.clone()], site.facts.clone());
-    digits::number_form(&mut [(&mut index, &mut facts)], Pseudo::new(kernel).free(site.index.len()));
+    digits::number_form(&mut [(&mut index, &mut facts)], Pseudo::new(kernel).free(site.index.len()), &BTreeSet::new());
     let facts = facts.noted();
     let (negated, over) = (Expr::Int(0) - index[0].clone(), index[0].clone() - (extent - 1));
     facts.proves_at_most_zero(&negated) && facts.proves_at_most_zero(&over)

@@ -52,7 +52,7 @@ fn hole(kernel: &Kernel, writes: &[&Site], shape: &[i64], most: i64) -> Result<O
         .iter()
         .map(|site| {
             let mut site = (*site).clone();
-            digits::number_form(&mut [(&mut site.index, &mut site.facts)], fresh);
+            digits::number_form(&mut [(&mut site.index, &mut site.facts)], fresh, &BTreeSet::new());
             site
         })
         .collect();

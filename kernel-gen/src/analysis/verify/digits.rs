@@ -11,6 +11,7 @@
 use super::facts::Facts;
 use crate::analysis::simplify::{Sum, simplify};
 use crate::ir::{BinOp, Expr, VarId};
+use std::collections::BTreeSet;
 
 /// An access's indices and what holds there.
 pub(super) type Part<'a> = (&'a mut Vec<Expr>, &'a mut Facts);
@@ -42,15 +43,15 @@ const MOST_STEPS: usize = 32;
 /// Takes variables apart into digits, as [`take_apart`] does, and makes one number of those that are divided together: of
 /// `64 * block + 8 * turn + lane < n`, of which the indices are quotients and remainders, no variable has a digit of its own,
 /// and the condition bounds none of them. All that is said is true of the new variables exactly when it is of the old ones. New
-/// variables are numbered from `fresh`.
-pub(super) fn number_form(parts: &mut [Part], fresh: u32) -> Vec<Step> {
+/// variables are numbered from `fresh`; those in `kept` stay as they are.
+pub(super) fn number_form(parts: &mut [Part], fresh: u32, kept: &BTreeSet<VarId>) -> Vec<Step> {
     let mut out = vec![];
     let mut next = fresh;
     // Digits of what was put together stay apart.
-    let (mut wholes, mut done): (Vec<VarId>, Vec<VarId>) = (vec![], vec![]);
+    let (mut wholes, mut done): (Vec<VarId>, Vec<VarId>) = (vec![], kept.iter().copied().collect());
     parts.iter_mut().for_each(|(index, facts)| simplify_all(index, facts));
     while out.len() < MOST_STEPS {
-        if let Some((whole, c, extent)) = find(parts) {
+        if let Some((whole, c, extent)) = find(parts, kept) {
             let (quotient, remainder) = (VarId(next), VarId(next + 1));
             next += 2;
             for (index, facts) in parts.iter_mut() {
@@ -249,7 +250,7 @@ fn quotient(e: &Expr) -> (&Expr, i64) {
 pub(super) fn take_apart(parts: &mut [Part], fresh: u32) -> Vec<Digits> {
     let mut out: Vec<Digits> = vec![];
     while out.len() < MOST_STEPS {
-        let Some((whole, c, extent)) = find(parts) else { break };
+        let Some((whole, c, extent)) = find(parts, &BTreeSet::new()) else { break };
         let at = fresh + 2 * out.len() as u32;
         let (quotient, remainder) = (VarId(at), VarId(at + 1));
         for (index, facts) in parts.iter_mut() {
@@ -260,14 +261,15 @@ pub(super) fn take_apart(parts: &mut [Part], fresh: u32) -> Vec<Digits> {
     out
 }
 
-/// A variable that is divided by a proper divisor of its extent, and has its whole range in all accesses.
-fn find(parts: &[Part]) -> Option<(VarId, i64, i64)> {
+/// A variable that is divided by a proper divisor of its extent, has its whole range in all accesses, and is not kept.
+fn find(parts: &[Part], kept: &BTreeSet<VarId>) -> Option<(VarId, i64, i64)> {
     let mut candidates: Vec<(VarId, i64)> = vec![];
     for (index, facts) in parts {
         for e in index.iter().chain(facts.guards.iter().map(|(g, _)| g)) {
             e.walk(&mut |e| {
                 if let Expr::Binary(BinOp::Div | BinOp::Mod, a, c) = e
                     && let (Expr::Var(v), Some(c)) = (&**a, c.as_int())
+                    && !kept.contains(v)
                 {
                     candidates.push((*v, c));
                 }

@@ -41,7 +41,7 @@ pub(super) fn same_element(p: &Side, q: &Side, asked: &[VarId], fixed: &BTreeSet
     }
     let (mut left, mut right) = (p.clone(), q.clone());
     let mut parts = [(&mut left.index, &mut left.facts), (&mut right.index, &mut right.facts)];
-    let steps = digits::number_form(&mut parts, fresh);
+    let steps = digits::number_form(&mut parts, fresh, &BTreeSet::new());
     let (mut digits, mut all_fixed) = (asked.to_vec(), fixed.clone());
     let mut origin: BTreeMap<VarId, VarId> = BTreeMap::new();
     for step in &steps {

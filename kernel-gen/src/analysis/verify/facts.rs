@@ -15,6 +15,11 @@ pub(super) struct Facts {
 }
 
 impl Facts {
+    /// Ranges and conditions that hold with them, as [`substituted`](Facts::substituted) leaves them.
+    pub(super) fn of(ranges: Ranges, guards: Vec<(Expr, bool)>) -> Facts {
+        Facts { ranges, at_most_zero: vec![], guards }
+    }
+
     /// Adds that `cond` has the value `truth`.
     pub(super) fn assume(&mut self, cond: &Expr, truth: bool) {
         self.guard(cond, truth);
@@ -70,7 +75,7 @@ impl Facts {
         let mut ranges = self.ranges.clone();
         ranges.remove(var);
         let guards = self.guards.iter().map(|(g, t)| (g.clone().subst(var, by), *t)).collect();
-        Facts { ranges, at_most_zero: vec![], guards }
+        Facts::of(ranges, guards)
     }
 
     /// The same with the inequalities of all conditions, which [`substituted`](Facts::substituted) leaves out.

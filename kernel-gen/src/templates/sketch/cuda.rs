@@ -116,7 +116,8 @@ impl Tiling {
         if !self.shared {
             return 0;
         }
-        sum.reused()
+        sum.copied
+            .iter()
             .map(|l| l.reaches(&|v| self.in_block(sum, v)).into_iter().fold(l.bytes, i64::saturating_mul))
             .fold(0, i64::saturating_add)
     }
@@ -261,9 +262,8 @@ impl Rules {
             let mut copies: Vec<BufferId> = vec![];
             let tiling = group.sum.as_ref().map(|sum| Tiling::of(config, group, sum)).transpose()?;
             if let (Some(sum), Some(Tiling { shared: true, .. })) = (&group.sum, &tiling) {
-                for load in sum.reused() {
-                    let from = self.groups.source(load.buffer, sum.nest.stage);
-                    copies.push(s.cache_read(from, Scope::Shared, &[sum.nest.stage])?);
+                for load in &sum.copied {
+                    copies.push(s.cache_read(load.buffer, Scope::Shared, &[sum.nest.stage])?);
                 }
             }
             plans.push((group, tiling, copies));
@@ -312,7 +312,8 @@ fn knobs(mut space: SpaceBuilder, group: &Group, sum: &Sum) -> SpaceBuilder {
     if let Some(l) = sum.nest.longest() {
         space = space.split(&tile_knob(l), Split::factors(l.extent, 2));
     }
-    space.knob(&shared_knob(sum), [0, 1]).knob(&unroll_knob(sum), [0, 64, 512])
+    let shared: &[i64] = if sum.copied.is_empty() { &[0] } else { &[0, 1] };
+    space.knob(&shared_knob(sum), shared.iter().copied()).knob(&unroll_knob(sum), [0, 64, 512])
 }
 
 fn schedule_sum(

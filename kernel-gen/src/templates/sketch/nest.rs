@@ -199,22 +199,27 @@ impl Nest {
 #[derive(Clone, Debug)]
 pub(super) struct Groups {
     pub(super) all: Vec<Group>,
-    /// Stages that vanished, each with what it reads and what read it.
-    vanished: Vec<Vanished>,
 }
 
-#[derive(Clone, Debug)]
+/// A stage that vanished into what read it.
 struct Vanished {
-    stage: BufferId,
     reads: Vec<BufferId>,
-    readers: Vec<BufferId>,
+    /// The stage that reads it, with its load.
+    readers: Vec<(BufferId, Load)>,
 }
 
-impl Groups {
-    /// What is copied where a sum's loads of a buffer go to a cache: the stage that vanished between them, if one did.
-    pub(super) fn source(&self, buffer: BufferId, sum: BufferId) -> BufferId {
-        let between = self.vanished.iter().find(|v| v.reads.contains(&buffer) && v.readers.contains(&sum));
-        between.map_or(buffer, |v| v.stage)
+/// The loads that a sum has of copies in closer memory, where it has any: of what vanished between a buffer and the sum, if
+/// something did, since a box of that is copied, padding included. Passes of a reduce loop make copies; without one there is
+/// nothing to share.
+fn copied(sum: &Sum, vanished: &[Vanished]) -> Vec<Load> {
+    let between = |l: &Load| {
+        let of_sum = |v: &&Vanished| v.reads.contains(&l.buffer);
+        let readers = vanished.iter().filter(of_sum).flat_map(|v| &v.readers);
+        readers.filter(|(reader, _)| *reader == sum.nest.stage).map(|(_, load)| load.clone()).next()
+    };
+    match sum.nest.longest() {
+        Some(_) => sum.reused().map(|l| between(l).unwrap_or_else(|| l.clone())).collect(),
+        None => vec![],
     }
 }
 
@@ -236,6 +241,8 @@ pub(super) struct Sum {
     pub(super) along: Vec<(VarId, i64)>,
     /// The dimension of the sum that each loop of the reader runs along, none for a loop of one iteration.
     dims: Vec<Option<usize>>,
+    /// The loads that copies in shared memory are made for, of the buffers that are copied.
+    pub(super) copied: Vec<Load>,
 }
 
 impl Sum {
@@ -285,7 +292,7 @@ fn fused(k: &Kernel, sum: &Nest, out: &Nest) -> Option<Sum> {
     {
         return None;
     }
-    Some(Sum { name: k.buffer(sum.stage).name.clone(), nest: sum.clone(), along, dims })
+    Some(Sum { name: k.buffer(sum.stage).name.clone(), nest: sum.clone(), along, dims, copied: vec![] })
 }
 
 /// The stages of a kernel, or why the rules say nothing of it.
@@ -325,11 +332,13 @@ pub(super) fn groups(s: &mut Schedule, copies_vanish: bool) -> Result<Groups, St
         };
         let Some(nest) = all.iter().find(vanishes) else { break };
         match s.compute_inline(nest.stage) {
-            Ok(()) => vanished.push(Vanished {
-                stage: nest.stage,
-                reads: nest.loads.iter().map(|l| l.buffer).collect(),
-                readers: readers(&all, nest.stage).iter().map(|n| n.stage).collect(),
-            }),
+            Ok(()) => {
+                let load = |n: &&Nest| Some((n.stage, n.loads.iter().find(|l| l.buffer == nest.stage)?.clone()));
+                vanished.push(Vanished {
+                    reads: nest.loads.iter().map(|l| l.buffer).collect(),
+                    readers: readers(&all, nest.stage).iter().filter_map(load).collect(),
+                });
+            }
             Err(_) => kept.push(nest.stage),
         }
     }
@@ -348,8 +357,9 @@ pub(super) fn groups(s: &mut Schedule, copies_vanish: bool) -> Result<Groups, St
         return Err(format!("two sums are read where `{}` is", s.kernel.buffer(n.stage).name));
     }
     let outs = all.iter().filter(|n| !n.reduces);
-    let all = outs.map(|n| Group { out: n.clone(), sum: sums.get(&n.stage).cloned() }).collect();
-    Ok(Groups { all, vanished })
+    let with_copies = |sum: &Sum| Sum { copied: copied(sum, &vanished), ..sum.clone() };
+    let all = outs.map(|n| Group { out: n.clone(), sum: sums.get(&n.stage).map(with_copies) }).collect();
+    Ok(Groups { all })
 }
 
 /// Whether a stage is what a sum is copied out by: that stays, beside the sum.

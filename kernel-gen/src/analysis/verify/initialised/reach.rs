@@ -8,6 +8,7 @@
 use super::Touching;
 use crate::analysis::range::{Ranges, bounds};
 use crate::analysis::simplify::{Sum, simplify, truth};
+use crate::analysis::verify::digits;
 use crate::analysis::verify::enumerate;
 use crate::analysis::verify::facts::Facts;
 use crate::ir::{BinOp, Expr, UnOp, VarId};
@@ -24,25 +25,30 @@ pub(super) fn reaches(write: &Touching, read: &Touching, fixed: &BTreeSet<VarId>
     let Some(vars) = enumerate::variables(write.index.iter().chain(guards.iter().map(|(g, _)| g))) else {
         return false;
     };
-    let mut solver = Solver {
-        read: &read.facts,
-        ranges: read.facts.ranges.clone(),
-        unknown: BTreeMap::new(),
-        found: BTreeMap::new(),
-        digits: vec![],
-    };
-    let mut names = vec![];
-    for v in vars.into_iter().filter(|v| !fixed.contains(v)) {
-        let Some((lo, hi)) = write.facts.ranges.get(v) else { return false };
-        let new = VarId(fresh + names.len() as u32);
-        solver.ranges.insert(new, lo, hi);
-        solver.unknown.insert(new, (lo, hi));
-        names.push((v, new));
-    }
+    // The unknowns have other values than the read's variables of these names.
+    let names: Vec<(VarId, VarId)> =
+        vars.into_iter().filter(|v| !fixed.contains(v)).zip((fresh..).map(VarId)).collect();
     let renamed = |e: &Expr| names.iter().fold(e.clone(), |e, (v, new)| e.subst(*v, &Expr::Var(*new)));
-    let equations: Vec<(Expr, Expr)> = write.index.iter().map(renamed).zip(read.index.iter().cloned()).collect();
-    let guards: Vec<(Expr, bool)> = guards.iter().map(|(g, t)| (renamed(g), *t)).collect();
-    solver.solve(equations).is_some() && solver.allowed(&guards)
+    let mut ranges = read.facts.ranges.clone();
+    for (v, new) in &names {
+        let Some((lo, hi)) = write.facts.ranges.get(*v) else { return false };
+        ranges.insert(*new, lo, hi);
+    }
+    let mut index: Vec<Expr> = write.index.iter().map(renamed).collect();
+    let guards = guards.iter().map(|(g, t)| (renamed(g), *t)).collect();
+    let mut facts = Facts::of(ranges, guards);
+    let unknown = |v: &VarId| v.0 >= fresh;
+    if Solver::new(&read.facts, &facts.ranges, &unknown).reaches(&index, &read.index, &facts.guards) {
+        return true;
+    }
+    // Elements that are counted by several loops together are those of one number.
+    let kept: BTreeSet<VarId> = facts.ranges.iter().map(|(v, _)| v).filter(|v| !unknown(v)).collect();
+    let steps = digits::number_form(&mut [(&mut index, &mut facts)], fresh + names.len() as u32, &kept);
+    // What the conditions say of the read's variables must be so where the read is.
+    let narrowed = kept.iter().any(|v| facts.ranges.get(*v) != read.facts.ranges.get(*v));
+    !steps.is_empty()
+        && !narrowed
+        && Solver::new(&read.facts, &facts.ranges, &unknown).reaches(&index, &read.index, &facts.guards)
 }
 
 /// A digit of an expression: `value` of it is divided by `unit`, and of that the remainder by `modulus`, if there is one.
@@ -62,7 +68,18 @@ struct Solver<'r> {
     digits: Vec<(Expr, Vec<Digit>)>,
 }
 
-impl Solver<'_> {
+impl<'r> Solver<'r> {
+    fn new(read: &'r Facts, ranges: &Ranges, unknown: &dyn Fn(&VarId) -> bool) -> Solver<'r> {
+        let unknown = ranges.iter().filter(|(v, _)| unknown(v)).collect();
+        Solver { read, ranges: ranges.clone(), unknown, found: BTreeMap::new(), digits: vec![] }
+    }
+
+    /// Whether there is a solution for the read's index, in an iteration in which the conditions hold.
+    fn reaches(mut self, index: &[Expr], value: &[Expr], guards: &[(Expr, bool)]) -> bool {
+        let equations = index.iter().cloned().zip(value.iter().cloned()).collect();
+        self.solve(equations).is_some() && self.allowed(guards)
+    }
+
     fn solve(&mut self, mut equations: Vec<(Expr, Expr)>) -> Option<()> {
         // Each round finds an unknown or leaves an equation of fewer of them.
         for _ in 0..16 {
