@@ -209,3 +209,41 @@ fn tiles_copied_by_one_number_are_shown_whole_at_any_size() {
         }
     }
 }
+
+/// Rows in tiles that several statements write a part of each, too many rows to mark them all: shown where nothing is left out.
+#[test]
+fn outputs_in_tiles_are_shown_whole_at_any_size() {
+    let mut rng = Rng::new(12);
+    for _ in 0..40 {
+        let (parts, part) = (rng.between(2, 4), rng.between(1, 9));
+        let tile = parts * part;
+        let rows = rng.between(1 << 28, 1 << 33);
+        let kernel = |tiles: i64, end: i64, missing: i64| {
+            let store = |p: i64| {
+                let row = format!("tile * {tile} + (i{p} + {})", p * part);
+                format!("      if {row} < {end} {{\n        y[{row}, c{p}] = 1.0f32\n      }}\n")
+            };
+            let stores: String = (0..parts)
+                .map(|p| {
+                    let extent = if p == missing { part - 1 } else { part };
+                    format!("    for c{p} in 0..3 {{\n    for i{p} in 0..{extent} {{\n{}    }}\n    }}\n", store(p))
+                })
+                .collect();
+            let text = format!(
+                "kernel tiles {{\n  param y: f32[{rows}, 3] global write\n  for tile in 0..{tiles} {{\n{stores}  }}\n}}\n"
+            );
+            check(&parse(&text).unwrap_or_else(|e| panic!("{e}\n{text}")), &Limits::cpu())
+        };
+        let tiles = (rows + tile - 1) / tile;
+        let faults = kernel(tiles, rows, parts);
+        assert!(faults.is_empty(), "{rows} rows by {parts} of {part}: {}", faults[0]);
+        for (tiles, end, missing) in
+            [(tiles - 1, rows, parts), (tiles, rows - 1, parts), (tiles, rows, rng.between(0, parts - 1))]
+        {
+            assert!(
+                !kernel(tiles, end, missing).is_empty(),
+                "{rows} rows by {parts} of {part}: {tiles} {end} {missing}"
+            );
+        }
+    }
+}

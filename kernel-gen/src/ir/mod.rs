@@ -42,6 +42,8 @@ pub use gpu::{GROUP_ROWS, Gpu, Group, LANE_COLUMNS, MbarrierOp, Operand, Slot, U
 pub use stmt::{Access, Axis, Barrier, For, LoopKind, Pragma, ReduceOp, Stmt, Tile};
 pub use types::{DType, Type};
 
+use std::collections::BTreeSet;
+
 /// A loop variable or a `let`.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct VarId(pub u32);
@@ -221,28 +223,37 @@ impl Kernel {
 
     /// A new variable of a given type.
     pub fn fresh_typed_var(&mut self, hint: &str, dtype: DType) -> VarId {
-        let name = unique(hint, |n| self.find_var(n).is_some() || self.find_buffer(n).is_some());
+        let name = self.unique(hint);
         self.vars.push(Var { name, dtype });
         VarId(self.vars.len() as u32 - 1)
     }
 
     /// Adds a buffer, making its name unique.
     pub fn add_buffer(&mut self, mut buffer: Buffer) -> BufferId {
-        buffer.name = unique(&buffer.name, |n| self.find_var(n).is_some() || self.find_buffer(n).is_some());
+        buffer.name = self.unique(&buffer.name);
         self.buffers.push(buffer);
         BufferId(self.buffers.len() as u32 - 1)
+    }
+
+    /// `hint`, or `hint_1`, `hint_2`, ... : the first that is not taken.
+    fn unique(&self, hint: &str) -> String {
+        let names = || self.vars.iter().map(|v| &v.name).chain(self.buffers.iter().map(|b| &b.name));
+        if !names().any(|n| n == hint) {
+            return hint.to_string();
+        }
+        // Unrolled loops make thousands of one name: all are looked at once.
+        let number = |name: &String| {
+            let digits = name.strip_prefix(hint)?.strip_prefix('_')?;
+            // `_01` and `_+1` are other names than `_1`.
+            if digits.starts_with(['0', '+']) { None } else { digits.parse::<u64>().ok() }
+        };
+        let taken: BTreeSet<u64> = names().filter_map(number).collect();
+        let free = (1..).zip(&taken).find(|(i, n)| i != *n).map_or(taken.len() as u64 + 1, |(i, _)| i);
+        format!("{hint}_{free}")
     }
 
     /// Whether the buffer is a parameter.
     pub fn is_param(&self, b: BufferId) -> bool {
         self.params.contains(&b)
     }
-}
-
-/// `hint`, or `hint_1`, `hint_2`, ... : the first that is not taken.
-fn unique(hint: &str, taken: impl Fn(&str) -> bool) -> String {
-    if !taken(hint) {
-        return hint.to_string();
-    }
-    (1..).map(|i| format!("{hint}_{i}")).find(|n| !taken(n)).expect("an unbounded range has a free name")
 }

@@ -3,11 +3,12 @@
 use super::access::{Pseudo, Site, Touch};
 use super::batch::Program;
 use super::boxes;
-use super::digits;
-use super::enumerate;
+use super::equal::Side;
 use super::fault::{Fault, FaultKind};
+use super::{digits, enumerate, reach};
 use crate::analysis::affine::Affine;
-use crate::analysis::range::Ranges;
+use crate::analysis::range::{Ranges, bounds};
+use crate::analysis::simplify::Sum;
 use crate::ir::{Access, BinOp, BufferId, Expr, Kernel, UnOp, VarId};
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::ControlFlow;
@@ -46,22 +47,77 @@ pub(super) fn is_whole(kernel: &Kernel, writes: &[&Site], shape: &[i64]) -> bool
 }
 
 /// The first element that none of the accesses writes, where no group of dimensions has more than `most` elements.
-fn hole(kernel: &Kernel, writes: &[&Site], shape: &[i64], most: i64) -> Result<Option<Vec<i64>>, Unknown> {
-    let fresh = Pseudo::new(kernel).free(shape.len());
-    let apart: Vec<Site> = writes
-        .iter()
-        .map(|site| {
-            let mut site = (*site).clone();
-            digits::number_form(&mut [(&mut site.index, &mut site.facts)], fresh, &BTreeSet::new());
-            site
-        })
-        .collect();
-    let apart: Vec<&Site> = apart.iter().collect();
+fn hole(kernel: &Kernel, writes: &[&Site], whole: &[i64], most: i64) -> Result<Option<Vec<i64>>, Unknown> {
+    let fresh = Pseudo::new(kernel).free(whole.len());
+    // Of many writes, as unrolled ones are, each has a part.
+    let one_does = |site: &&Site| {
+        let side = Side { index: site.index.clone(), facts: site.facts.clone() };
+        reach::covers(&side, whole, fresh)
+    };
+    if writes.len() <= 4 && writes.iter().any(one_does) {
+        return Ok(None);
+    }
+    let mut apart: Vec<Site> = writes.iter().map(|site| (*site).clone()).collect();
+    for site in &mut apart {
+        digits::number_form(&mut [(&mut site.index, &mut site.facts)], fresh, &BTreeSet::new());
+    }
+    let mut first = whole.to_vec();
+    while first_of_tiles(&mut apart, &mut first) {}
+    let (apart, shape): (Vec<&Site>, _) = (apart.iter().collect(), &first[..]);
     match missing(&apart, shape, FEW_ELEMENTS) {
-        Err(_) if one_launch_covers(kernel, writes, shape) => Ok(None),
+        Err(_) if one_launch_covers(kernel, writes, whole) => Ok(None),
         Err(_) if most > FEW_ELEMENTS => missing(&apart, shape, most),
         found => found,
     }
+}
+
+/// Where all accesses write a dimension in tiles of one size, each tile alike, leaves the first tile of it: whether there was such
+/// a dimension. The tiles are counted by a loop that decides nothing else; the last may reach beyond the end.
+fn first_of_tiles(sites: &mut [Site], shape: &mut [i64]) -> bool {
+    let Some(first) = sites.first() else { return false };
+    for d in 0..shape.len() {
+        for (atom, size) in Sum::of(first.index[d].clone()).terms {
+            let Expr::Var(v) = atom else { continue };
+            let Some(rests) = sites.iter().map(|s| within_tile(s, d, v, size, shape[d])).collect::<Option<Vec<_>>>()
+            else {
+                continue;
+            };
+            for (site, rest) in sites.iter_mut().zip(rests) {
+                site.index[d] = rest;
+                site.facts.guards.retain(|(g, _)| !g.mentions(v));
+                site.facts.ranges.remove(v);
+            }
+            shape[d] = size;
+            return true;
+        }
+    }
+    false
+}
+
+/// The place in a tile that an access writes, where `v` counts tiles of this size along dimension `d` and does nothing else.
+fn within_tile(site: &Site, d: usize, v: VarId, size: i64, extent: i64) -> Option<Expr> {
+    let (0, last) = site.facts.ranges.get(v)? else { return None };
+    let mut sum = Sum::of(site.index[d].clone());
+    let all = sum.clone();
+    let at = sum.terms.iter().position(|t| *t == (Expr::Var(v), size))?;
+    sum.terms.remove(at);
+    let rest = sum.to_expr();
+    let (lo, hi) = bounds(&rest, &site.facts.ranges)?;
+    // Each tile, as far as it is inside.
+    let tiles = size > 0 && size < extent && lo >= 0 && hi < size && last >= (extent - 1 - lo).div_euclid(size);
+    // The end of the dimension is the only condition that may mention it.
+    let is_end = |(g, truth): &(Expr, bool)| match g {
+        Expr::Binary(BinOp::Lt, a, b) if *truth => {
+            let gap = Sum::of((**a).clone() - (**b).clone());
+            gap.terms.len() == all.terms.len()
+                && gap.terms.iter().all(|t| all.terms.contains(t))
+                && gap.constant == all.constant - extent
+        }
+        _ => false,
+    };
+    let free = |g: &(Expr, bool)| !g.0.mentions(v) || is_end(g);
+    let alone = !rest.mentions(v) && (0..site.index.len()).all(|o| o == d || !site.index[o].mentions(v));
+    (tiles && alone && site.facts.guards.iter().all(free)).then_some(rest)
 }
 
 /// Whether the writes of one of the launches reach every element; others may write some of them again.

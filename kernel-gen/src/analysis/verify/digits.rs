@@ -202,7 +202,7 @@ fn simplify_all(index: &mut [Expr], facts: &mut Facts) {
 }
 
 /// Neighbouring digits of one number as one: `m * (x / (d * m)) + x / d % m` is `x / d`.
-fn merged(e: &Expr) -> Expr {
+pub(super) fn merged(e: &Expr) -> Expr {
     e.clone().map(&mut |e| {
         if !matches!(e, Expr::Binary(BinOp::Add | BinOp::Sub, ..)) {
             return e;

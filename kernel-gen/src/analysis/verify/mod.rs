@@ -96,6 +96,7 @@ mod initialised;
 mod limits;
 mod protocol;
 mod races;
+mod reach;
 mod reductions;
 mod resources;
 mod scopes;

@@ -175,12 +175,17 @@ fn tiles_by_taps(outputs: i64, tile: i64, taps: i64, [stride, dilation, before, 
     };
     // The last output all of whose taps are in front of the input's end.
     let last = (size + before - 1 - (taps - 1) * dilation).div_euclid(stride).min(outputs - 1);
-    let mut tiles = vec![];
+    let mut tiles: Vec<(i64, i64)> = vec![];
     let mut first = 0;
     while first < outputs {
         let whole = first * stride >= before && first + tile - 1 <= last;
         let alike = if whole { (last + 1 - first) / tile } else { 1 };
-        tiles.push(((first..outputs.min(first + tile)).map(inside).sum(), alike));
+        let taps = (first..outputs.min(first + tile)).map(inside).sum();
+        match tiles.last_mut() {
+            // Far out in the padding all have none.
+            Some((same, more)) if *same == taps => *more += alike,
+            _ => tiles.push((taps, alike)),
+        }
         first += alike * tile;
     }
     tiles

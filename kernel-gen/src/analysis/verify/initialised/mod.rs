@@ -13,13 +13,13 @@
 //! says that all of them are alike. Shared memory and fragments of launches that meet in more ways than at barriers are the
 //! affair of [`super::protocol`].
 
-mod reach;
 mod walk;
 
 use super::access::{Pseudo, Site, Touch, is_hardware};
+use super::equal::Side;
 use super::facts::Facts;
 use super::fault::{Fault, FaultKind};
-use super::{Depth, MOST_FAULTS, ReadDepth, coverage, protocol};
+use super::{Depth, MOST_FAULTS, ReadDepth, coverage, protocol, reach};
 use crate::ir::{Access, Axis, BufferId, Expr, For, Kernel, LoopKind, Scope, Stmt, VarId};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -58,8 +58,7 @@ fn starts_late(site: &Site) -> bool {
 /// An access, in which one variable stands for each hardware index of its launch.
 struct Touching<'s, 'k> {
     site: &'s Site<'k>,
-    index: Vec<Expr>,
-    facts: Facts,
+    side: Side,
     /// The loops around that are not over hardware indices.
     loops: Vec<&'k For>,
 }
@@ -123,32 +122,33 @@ impl Launches {
     }
 
     fn touching<'s, 'k>(&self, kernel: &Kernel, site: &'s Site<'k>) -> Touching<'s, 'k> {
-        let mut out = Touching { site, index: site.index.clone(), facts: site.facts.clone(), loops: vec![] };
+        let side = Side { index: site.index.clone(), facts: site.facts.clone() };
+        let mut out = Touching { site, side, loops: vec![] };
         for l in &site.loops {
             match self.stands_for.get(&l.var) {
                 None => out.loops.push(l),
-                Some(canonical) if *canonical == l.var => self.shorter(l, &mut out.facts),
+                Some(canonical) if *canonical == l.var => self.shorter(l, &mut out.side.facts),
                 Some(canonical) => {
                     let by = Expr::Var(*canonical);
-                    let range = out.facts.ranges.get(l.var);
-                    out.index.iter_mut().for_each(|e| *e = e.clone().subst(l.var, &by));
-                    let mut facts = out.facts.substituted(l.var, &by);
+                    let range = out.side.facts.ranges.get(l.var);
+                    out.side.index.iter_mut().for_each(|e| *e = e.clone().subst(l.var, &by));
+                    let mut facts = out.side.facts.substituted(l.var, &by);
                     let guards = std::mem::take(&mut facts.guards);
                     if let Some((lo, hi)) = range {
                         facts.ranges.insert(*canonical, lo, hi);
                     }
                     guards.iter().for_each(|(g, t)| facts.assume(g, *t));
                     self.shorter(l, &mut facts);
-                    out.facts = facts;
+                    out.side.facts = facts;
                 }
             }
         }
         if site.clipped && site.touch == Touch::Read {
             // What is outside is not read.
             let shape = &kernel.buffer(site.buffer).shape;
-            for (index, n) in out.index.iter().zip(shape) {
-                out.facts.assume(&Expr::Int(-1).lt(index.clone()), true);
-                out.facts.assume(&index.clone().lt(*n), true);
+            for (index, n) in out.side.index.iter().zip(shape) {
+                out.side.facts.assume(&Expr::Int(-1).lt(index.clone()), true);
+                out.side.facts.assume(&index.clone().lt(*n), true);
             }
         }
         out
@@ -199,7 +199,7 @@ fn buffer(kernel: &Kernel, id: BufferId, own: &[Touching], launches: &Launches, 
     let shown = |(at, read): (usize, &Touching)| {
         own[..at].iter().rev().filter(|t| usable(t)).any(|write| {
             let (fixed, held) = launches.fixed(write, read, b.scope);
-            reach::reaches(write, read, &fixed, held, fresh)
+            reach::reaches(&write.side, &read.side, &fixed, held, fresh)
         })
     };
     // What statements at the top have written they have written before the next.

@@ -101,7 +101,7 @@ pub(super) fn walk(kernel: &Kernel, id: BufferId, own: &[Touching], open: &[usiz
     let mut body = planner.block(&kernel.body);
     let mut ranges = Ranges::of_block(&kernel.body);
     for t in own {
-        for (v, (lo, hi)) in t.facts.ranges.iter().filter(|(v, _)| v.0 as usize >= kernel.vars.len()) {
+        for (v, (lo, hi)) in t.side.facts.ranges.iter().filter(|(v, _)| v.0 as usize >= kernel.vars.len()) {
             ranges.insert(v, lo, hi);
         }
     }
@@ -109,7 +109,7 @@ pub(super) fn walk(kernel: &Kernel, id: BufferId, own: &[Touching], open: &[usiz
         indices.iter().for_each(|h| ranges.insert(h.var, 0, h.extent - 1));
     }
     thin(&mut body, own, &ranges);
-    let slots = own.iter().flat_map(|t| t.facts.ranges.iter()).map(|(v, _)| v.0 as usize + 1).max().unwrap_or(0);
+    let slots = own.iter().flat_map(|t| t.side.facts.ranges.iter()).map(|(v, _)| v.0 as usize + 1).max().unwrap_or(0);
     let mut walker = Walker {
         kernel,
         own,
@@ -158,7 +158,7 @@ fn alike(kernel: &Kernel, id: BufferId, own: &[Touching], launches: &Launches) -
         .collect();
     let settled = |g: &Expr| enumerate::variables([g]).is_some_and(|vars| vars.is_subset(&outer));
     let Some((first, rest)) = own.split_first() else { return vec![] };
-    let common = first.facts.guards.iter().filter(|g| rest.iter().all(|t| t.facts.guards.contains(g)));
+    let common = first.side.facts.guards.iter().filter(|g| rest.iter().all(|t| t.side.facts.guards.contains(g)));
     common.filter(|(g, _)| settled(g)).cloned().collect()
 }
 
@@ -225,15 +225,15 @@ impl Planner<'_, '_, '_> {
                 })
             })
         };
-        let guards = t.facts.guards.iter().filter(|g| !self.alike.contains(g)).cloned();
+        let guards = t.side.facts.guards.iter().filter(|g| !self.alike.contains(g)).cloned();
         let (guards, unsure): (Vec<_>, Vec<_>) = guards.partition(|(g, _)| known(g));
         let mut own = vec![];
-        let mentions = |v: VarId| t.index.iter().chain(guards.iter().map(|(g, _)| g)).any(|e| e.mentions(v));
+        let mentions = |v: VarId| t.side.index.iter().chain(guards.iter().map(|(g, _)| g)).any(|e| e.mentions(v));
         if let (Some(launch), false) = (self.in_launch, threads_differ(self.kernel.buffer(self.id).scope)) {
             let threads = self.launches.indices[&launch].0.iter().filter(|h| is_thread(h.kind) && mentions(h.var));
             own.extend(threads.map(|h| (h.var, (0..h.extent).collect())));
         }
-        let pseudo = t.facts.ranges.iter().filter(|(v, _)| v.0 as usize >= self.kernel.vars.len() && mentions(*v));
+        let pseudo = t.side.facts.ranges.iter().filter(|(v, _)| v.0 as usize >= self.kernel.vars.len() && mentions(*v));
         own.extend(pseudo.map(|(v, (lo, hi))| (v, (lo..=hi).collect())));
         let outer = guards.iter().filter(|(g, _)| own.iter().all(|(v, _)| !g.mentions(*v))).cloned().collect();
         let late = starts_late(t.site);
@@ -247,7 +247,7 @@ impl Planner<'_, '_, '_> {
             guards,
             outer,
             unsure: !unsure.is_empty(),
-            known: t.index.iter().all(known),
+            known: t.side.index.iter().all(known),
             reads: self.open.contains(&at),
             writes: matches!(t.site.touch, Touch::Write | Touch::Start),
             over,
@@ -268,7 +268,7 @@ fn thin(nodes: &mut [Node], own: &[Touching], ranges: &Ranges) {
             }
             Node::Leaf(leaf) => {
                 let exprs: Vec<Expr> =
-                    (own[leaf.at].index.iter()).chain(leaf.guards.iter().map(|(g, _)| g)).cloned().collect();
+                    (own[leaf.at].side.index.iter()).chain(leaf.guards.iter().map(|(g, _)| g)).cloned().collect();
                 for (var, iterations) in &mut leaf.own {
                     let exprs: Vec<Expr> = exprs.iter().filter(|e| e.mentions(*var)).cloned().collect();
                     same(*var, iterations, &exprs, ranges);
@@ -287,7 +287,7 @@ fn gather(nodes: &[Node], own: &[Touching], var: VarId, out: &mut Vec<Expr>) {
             Node::Leaf(leaf) => {
                 let over = leaf.over.iter().filter(|v| **v == var).map(|v| Expr::Var(*v));
                 let guards = leaf.guards.iter().map(|(g, _)| g.clone());
-                for e in own[leaf.at].index.iter().cloned().chain(guards).chain(over).filter(|e| e.mentions(var)) {
+                for e in own[leaf.at].side.index.iter().cloned().chain(guards).chain(over).filter(|e| e.mentions(var)) {
                     if !out.contains(&e) {
                         out.push(e);
                     }
@@ -388,7 +388,7 @@ impl Walker<'_, '_, '_> {
             return Err(Outcome::Unknown);
         }
         let mut at = 0;
-        for (e, n) in t.index.iter().zip(self.shape) {
+        for (e, n) in t.side.index.iter().zip(self.shape) {
             match eval(e, &self.values) {
                 Some(i) if (0..*n).contains(&i) => at = at * n + i,
                 // What is outside is left out, or has been reported.
@@ -396,7 +396,7 @@ impl Walker<'_, '_, '_> {
             }
         }
         if reads && !self.written[at as usize] {
-            let index = t.index.iter().filter_map(|e| eval(e, &self.values)).collect();
+            let index = t.side.index.iter().filter_map(|e| eval(e, &self.values)).collect();
             let named = self.stack.iter().chain(leaf.own.iter().map(|(v, _)| v)).filter_map(|v| {
                 let name = &self.kernel.vars.get(v.0 as usize)?.name;
                 Some(format!("{name} = {}", self.values[v.0 as usize]))

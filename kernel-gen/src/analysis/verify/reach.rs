@@ -1,22 +1,22 @@
-//! Whether one write reaches whatever one read reads.
+//! Whether one write reaches whatever one read reads, or each element that there is.
 //!
 //! The loops of the write are unknowns, those that both accesses are in are the same on both sides, and the read's index is
 //! given. An index is a sum of unknowns, or of digits of unknowns, with factors that nest (`8 * i + j` with `j` in `0..8`),
 //! so each is solved by divisions and remainders. What remains to be shown is that the solution is an iteration of the
-//! write's loops, and that the write's conditions hold there.
+//! write's loops, and that the write's conditions hold there. Where several loops count one number, of which the indices are
+//! digits, that number is the unknown ([`digits::number_form`]).
 
-use super::Touching;
+use super::equal::Side;
+use super::facts::Facts;
+use super::{digits, enumerate};
 use crate::analysis::range::{Ranges, bounds};
 use crate::analysis::simplify::{Sum, simplify, truth};
-use crate::analysis::verify::digits;
-use crate::analysis::verify::enumerate;
-use crate::analysis::verify::facts::Facts;
 use crate::ir::{BinOp, Expr, UnOp, VarId};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Whether the write has written, in every iteration of the loops in `fixed`, each element that the read reads. The first
 /// `held` of its conditions hold where the read is. New variables are numbered from `fresh`.
-pub(super) fn reaches(write: &Touching, read: &Touching, fixed: &BTreeSet<VarId>, held: usize, fresh: u32) -> bool {
+pub(super) fn reaches(write: &Side, read: &Side, fixed: &BTreeSet<VarId>, held: usize, fresh: u32) -> bool {
     // Most pairs of unrolled statements have other constants.
     if write.index.iter().zip(&read.index).any(|(w, r)| w.as_int().is_some() && r.as_int().is_some() && w != r) {
         return false;
@@ -51,6 +51,19 @@ pub(super) fn reaches(write: &Touching, read: &Touching, fixed: &BTreeSet<VarId>
         && Solver::new(&read.facts, &facts.ranges, &unknown).reaches(&index, &read.index, &facts.guards)
 }
 
+/// Whether the write has written each element of a buffer of this shape when its loops have ended. New variables are numbered
+/// from `fresh`.
+pub(super) fn covers(write: &Side, shape: &[i64], fresh: u32) -> bool {
+    let mut all = Facts::default();
+    let mut index = vec![];
+    for (var, extent) in (fresh..).map(VarId).zip(shape) {
+        all.ranges.insert(var, 0, extent - 1);
+        index.push(Expr::Var(var));
+    }
+    let any = Side { index, facts: all };
+    reaches(write, &any, &BTreeSet::new(), 0, fresh + shape.len() as u32)
+}
+
 /// A digit of an expression: `value` of it is divided by `unit`, and of that the remainder by `modulus`, if there is one.
 struct Digit {
     unit: i64,
@@ -66,12 +79,14 @@ struct Solver<'r> {
     found: BTreeMap<VarId, Expr>,
     /// Digits that were found of expressions of unknowns.
     digits: Vec<(Expr, Vec<Digit>)>,
+    /// What was found of remainders, with what each is below.
+    remainders: Vec<(Expr, i64)>,
 }
 
 impl<'r> Solver<'r> {
     fn new(read: &'r Facts, ranges: &Ranges, unknown: &dyn Fn(&VarId) -> bool) -> Solver<'r> {
         let unknown = ranges.iter().filter(|(v, _)| unknown(v)).collect();
-        Solver { read, ranges: ranges.clone(), unknown, found: BTreeMap::new(), digits: vec![] }
+        Solver { read, ranges: ranges.clone(), unknown, found: BTreeMap::new(), digits: vec![], remainders: vec![] }
     }
 
     /// Whether there is a solution for the read's index, in an iteration in which the conditions hold.
@@ -107,10 +122,10 @@ impl<'r> Solver<'r> {
         n
     }
 
-    /// The expression with what has been found.
+    /// The expression with what has been found. All digits of a number are that number again.
     fn known(&self, e: &Expr) -> Expr {
         let e = self.found.iter().fold(e.clone(), |e, (v, by)| e.subst(*v, by));
-        simplify(&e, &self.ranges)
+        simplify(&digits::merged(&simplify(&e, &self.ranges)), &self.ranges)
     }
 
     /// Solves `index = value`.
@@ -177,6 +192,7 @@ impl<'r> Solver<'r> {
             },
             _ => return None,
         };
+        self.remainders.extend(modulus.map(|m| (value.clone(), m)));
         let digit = Digit { unit, modulus, value };
         match self.digits.iter_mut().find(|(e, _)| *e == whole) {
             Some((_, digits)) => digits.push(digit),
@@ -192,6 +208,15 @@ impl<'r> Solver<'r> {
             let value = simplify(value, &self.read.ranges);
             if !self.read.proves_at_most_zero(&(Expr::Int(*lo) - value.clone()))
                 || !self.read.proves_at_most_zero(&(value - *hi))
+            {
+                return false;
+            }
+        }
+        // No iteration has a remainder that is not one.
+        for (value, modulus) in &self.remainders {
+            let value = self.known(value);
+            if !self.read.proves_at_most_zero(&(Expr::Int(0) - value.clone()))
+                || !self.read.proves_at_most_zero(&(value - (modulus - 1)))
             {
                 return false;
             }
