@@ -23,9 +23,9 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 /// [`CudaContext::disable_event_tracking`] turns that off for programs that order their streams themselves.
 ///
 /// # Graphs
-/// [`capture`](Cuda::capture) records launches for replays, once their code is loaded. Who captures the stream by other
-/// means keeps in mind that a graph refers to the arguments' memory and to this device's workspace: keep them as
-/// long as the graph, and do not let two graphs of one device run at the same time.
+/// [`capture`](Cuda::capture) records launches for replays, once their code is loaded, and keeps the memory that they use. Who
+/// captures the stream by cudarc's functions keeps in mind that cudarc's graphs refer to the arguments' memory and to this device's
+/// workspace and keep neither: keep them as long as the graph, and do not let two graphs of one device run at the same time.
 ///
 /// [`preload`]: crate::dispatch::preload
 #[derive(Clone)]
@@ -92,8 +92,9 @@ impl Cuda {
 
     /// The stream that kernels are launched on.
     ///
-    /// What else is queued on it is run in its turn. Within a [`capture`](Cuda::capture) it becomes a part of the graph;
-    /// the launch behind it does not begin early, since nobody knows what it writes.
+    /// What else is queued on it is run in its turn. A [`capture`](Cuda::capture) refuses it. By
+    /// [`capture_unowned`](Cuda::capture_unowned) it becomes a part of the graph, and the launch behind it does not begin early,
+    /// since nobody knows what it writes.
     pub fn stream(&self) -> &Arc<CudaStream> {
         &self.inner.stream
     }

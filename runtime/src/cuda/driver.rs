@@ -28,6 +28,8 @@ pub(super) const CLUSTER_DIMENSION: u32 = 4;
 pub(super) const PROGRAMMATIC_STREAM_SERIALIZATION: u32 = 6;
 /// The CUDA version from which on a capture keeps such launches apart from others.
 pub(super) const GRAPHS_WITH_EARLY_STARTS: (i32, i32) = (12, 3);
+/// `CU_GRAPH_NODE_TYPE_KERNEL`.
+pub(super) const KERNEL: c_int = 0;
 /// `CU_GRAPH_NODE_TYPE_MEM_ALLOC`.
 pub(super) const MEMORY_ALLOCATION: c_int = 10;
 /// `CU_GRAPH_NODE_TYPE_MEM_FREE`.

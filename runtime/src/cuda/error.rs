@@ -119,6 +119,20 @@ pub enum CudaError {
         /// The workload.
         workload: &'static str,
     },
+    /// A graph cannot keep the memory of an argument: it is a view of a slice of cudarc's, which others own.
+    Unowned {
+        /// The workload.
+        workload: &'static str,
+        /// The parameter.
+        param: &'static str,
+    },
+    /// Something else than launches of this crate was captured, whose memory the graph cannot keep.
+    ForeignNodes {
+        /// Nodes of the graph that are no launches of this crate.
+        nodes: usize,
+    },
+    /// The slice of a tensor was asked for while a graph uses its memory.
+    InGraph,
 }
 
 impl fmt::Display for CudaError {
@@ -235,6 +249,22 @@ impl fmt::Display for CudaError {
                 f,
                 "`{workload}` is launched on another device than the one that this thread captures in a graph, and would \
                  run now and with no replay; launch on the device that the closure gets"
+            ),
+            CudaError::Unowned { workload, param } => write!(
+                f,
+                "`{workload}`: the buffer of `{param}` is a view of a slice, whose memory a graph cannot keep; use a \
+                 `DeviceTensor` (`DeviceTensor::from_slice` makes one of the slice), or capture with \
+                 `Cuda::capture_unowned` and keep the memory as long as the graph"
+            ),
+            CudaError::ForeignNodes { nodes } => write!(
+                f,
+                "{nodes} of the captured operations are no launches of generated kernels (copies, or kernels that were \
+                 queued by other means), and a graph cannot keep their memory; queue them outside of the capture, or \
+                 capture with `Cuda::capture_unowned` and keep the memory as long as the graph"
+            ),
+            CudaError::InGraph => f.write_str(
+                "the slice of this tensor cannot be given away: a captured graph uses its memory; drop the graph \
+                 first, or take its buffers out with `Graph::into_buffers`",
             ),
         }
     }

@@ -1,10 +1,12 @@
 //! Launches that are recorded once and then run by the driver, one behind the other.
 
 use super::driver::{self, Driver};
-use super::recording::Counts;
+use super::owned::Claim;
+use super::recording::{Allowed, Capture};
 use super::{Cuda, CudaError, DeviceTensor};
 use crate::{AsView, Element, Error, Result, Shape};
 use cudarc::driver::{CudaGraph, CudaStream, result, sys};
+use std::ffi::c_int;
 use std::fmt;
 
 /// Whether a captured launch may begin before the one in front of it has ended.
@@ -59,15 +61,26 @@ pub enum Overlap {
 /// ```
 ///
 /// # Buffers
-/// The recorded launches refer to the memory of their arguments. So the graph owns the value with all buffers that
-/// the closure launches with, and lends it for reading only: nothing can be freed or moved that a replay uses. New
-/// inputs are copied into the same memory ([`write`](Graph::write)); another shape, or another buffer, is another graph.
-/// Keep no buffers in a `Cell` or `RefCell` within that value, and exchange none while the closure runs.
+/// The recorded launches refer to the memory of their arguments, and the graph keeps that memory: of every
+/// [`DeviceTensor`] and packed weight that the closure launches with, wherever it lies. A tensor that is dropped while the
+/// graph lives frees nothing. Views of cudarc's slices have no memory that a graph could keep, so they are refused
+/// ([`CudaError::Unowned`]), as are copies and kernels that are queued by other means ([`CudaError::ForeignNodes`]);
+/// [`capture_unowned`](Cuda::capture_unowned) takes both.
+///
+/// The graph owns `T` besides, and lends it for reading only. New inputs are copied into the same memory
+/// ([`write`](Graph::write)); another shape, or another buffer, is another graph.
+///
+/// What the graph does not do is keep others from memory that it uses. Tensors that lie outside of `T`, or come out of it by way
+/// of a `RefCell` or `Mutex`, can be used while a replay runs. Launches, copies and replays by way of one device run in the order
+/// in which they are queued, so that is well defined. On another stream nothing orders them, since cudarc does not
+/// know what a replay uses: synchronize in between, else values are undetermined. No other memory is touched by that.
 pub struct Graph<T> {
     graph: CudaGraph,
     dev: Cuda,
     launches: usize,
     overlapped: usize,
+    /// What keeps the memory that the launches use.
+    memory: Vec<Claim>,
     /// None once they have been given back.
     buffers: Option<T>,
 }
@@ -75,12 +88,13 @@ pub struct Graph<T> {
 impl<T> Drop for Graph<T> {
     /// Waits for the last replay: a buffer that was made on another stream of the device would be freed while it runs.
     ///
-    /// While the stream is being captured for another graph nobody can wait for it, and the buffers are never freed; nor does
-    /// the driver free a graph then, so it refuses that capture if it is this thread's.
+    /// Where nobody can wait for it, because the stream is being captured for another graph, memory is never freed; nor does the
+    /// driver free a graph then, so it refuses that capture if it is this thread's.
     fn drop(&mut self) {
-        // There is nobody to return another error to, and after one nothing runs any more.
-        if let Err(CudaError::Captured { .. } | CudaError::NotCapturable) = self.dev.synchronize() {
-            std::mem::forget(self.buffers.take());
+        let wait = |_| self.dev.synchronize();
+        // The first call may report what failed earlier elsewhere, and does not wait then.
+        if wait(()).or_else(|_| wait(())).is_err() {
+            std::mem::forget((self.buffers.take(), std::mem::take(&mut self.memory), self.dev.clone()));
         }
     }
 }
@@ -98,8 +112,7 @@ impl Cuda {
     ///
     /// Meanwhile other threads, and other devices made of the same stream ([`from_stream`](Cuda::from_stream)), are
     /// refused what they would queue on it ([`CudaError::Captured`]). What they queue by other means, with cudarc, becomes a
-    /// part of the graph: it is up to them not to, and to keep what it refers to. Buffers that they free meanwhile make
-    /// the capture fail.
+    /// part of what is captured, and the capture fails, as it does if they free buffers.
     ///
     /// Replays come behind what was queued before the capture on other streams that writes `buffers`, if cudarc keeps
     /// account of that.
@@ -107,7 +120,8 @@ impl Cuda {
     /// # Errors
     /// [`CudaError::CaptureDefaultStream`] on a device of [`Cuda::new`], [`CudaError::ColdCapture`] where a workload has
     /// never been launched nor preloaded, [`CudaError::EmptyCapture`] if nothing was launched on this device,
-    /// [`CudaError::LaunchElsewhere`] if something was launched on another, [`CudaError::NotCapturable`] if memory was
+    /// [`CudaError::Unowned`] for an argument that is a view of a slice of cudarc's, [`CudaError::ForeignNodes`] if something
+    /// was queued by other means, [`CudaError::LaunchElsewhere`] if something was launched on another, [`CudaError::NotCapturable`] if memory was
     /// allocated or freed meanwhile, and within another capture of this thread's, [`CudaError::Captured`] if another
     /// thread captures the stream, what `launch` returns, and what the driver says.
     pub fn capture<T>(&self, buffers: T, launch: fn(&Cuda, &mut T) -> Result<()>) -> Result<Graph<T>> {
@@ -121,6 +135,44 @@ impl Cuda {
     pub fn capture_with<T>(
         &self,
         overlap: Overlap,
+        buffers: T,
+        launch: fn(&Cuda, &mut T) -> Result<()>,
+    ) -> Result<Graph<T>> {
+        self.capture_as(overlap, false, buffers, launch)
+    }
+
+    /// [`capture_with`](Cuda::capture_with), for launches with memory that no graph can keep: views of slices of cudarc's
+    /// ([`DeviceView`](super::DeviceView) and the `_dyn` forms), and for what else is queued on the stream.
+    ///
+    /// # Safety
+    /// What is queued meanwhile refers to memory of the GPU's, and of the CPU's where it copies. Until the graph is dropped, or has
+    /// given its buffers back, that memory is neither freed nor moved; slices within `T` are safe there, if nobody takes them out.
+    /// It is read and written by every replay, as the borrow rules would have it if a replay were a call with these arguments. Memory of
+    /// [`DeviceTensor`]s and packed weights is kept as by `capture`.
+    ///
+    /// ```compile_fail,E0133
+    /// # use kernel_gen_runtime::cuda::{Cuda, Graph, Overlap};
+    /// # use kernel_gen_runtime::Result;
+    /// fn captured(dev: &Cuda) -> Result<Graph<()>> {
+    ///     dev.capture_unowned(Overlap::Allowed, (), |_, _| Ok(()))
+    /// }
+    /// ```
+    ///
+    /// # Errors
+    /// As `capture`, but for `Unowned` and `ForeignNodes`.
+    pub unsafe fn capture_unowned<T>(
+        &self,
+        overlap: Overlap,
+        buffers: T,
+        launch: fn(&Cuda, &mut T) -> Result<()>,
+    ) -> Result<Graph<T>> {
+        self.capture_as(overlap, true, buffers, launch)
+    }
+
+    fn capture_as<T>(
+        &self,
+        overlap: Overlap,
+        unowned: bool,
         mut buffers: T,
         launch: fn(&Cuda, &mut T) -> Result<()>,
     ) -> Result<Graph<T>> {
@@ -131,14 +183,15 @@ impl Cuda {
         }
         let driver = inner.context.driver;
         let overlap = overlap == Overlap::Allowed && driver.version >= driver::GRAPHS_WITH_EARLY_STARTS;
-        inner.recording.begin(inner.id(), overlap, || {
+        let allowed = Allowed { overlap, unowned };
+        inner.recording.begin(inner.id(), allowed, || {
             let mode = sys::CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_THREAD_LOCAL;
             stream.begin_capture(mode).map_err(|e| Driver::of_cudarc("cuStreamBeginCapture", e))
         })?;
         let capturing = Capturing { stream, dev: self };
         let launched = launch(self, &mut buffers);
         // Also where a launch failed: the stream is of no use else.
-        let (graph, counts) = capturing.end();
+        let (graph, capture) = capturing.end();
         let graph = graph.map_err(|e| Driver::of_cudarc("cuStreamEndCapture", e));
         if launched.is_err() || graph.is_err() {
             // cudarc keeps what failed where nothing could be returned, in a `drop`, and would report it later.
@@ -149,23 +202,28 @@ impl Cuda {
             (Err(Error::Cuda(e)), _) | (Ok(()), Err(e)) if invalid(&e) => Err(CudaError::NotCapturable.into()),
             (Err(e), _) => Err(e),
             (Ok(()), Err(e)) => Err(e.into()),
-            (Ok(()), Ok(graph)) => self.recorded(graph, counts, buffers),
+            (Ok(()), Ok(graph)) => self.recorded(graph, allowed, capture, buffers),
         }
     }
 
     /// The graph of a capture in which nothing failed.
-    fn recorded<T>(&self, graph: Option<CudaGraph>, counts: Counts, buffers: T) -> Result<Graph<T>> {
-        let graph = graph.filter(|_| counts.launches > 0).ok_or(CudaError::EmptyCapture)?;
-        if self.allocates(&graph)? {
-            return Err(CudaError::NotCapturable.into());
-        }
+    fn recorded<T>(
+        &self,
+        graph: Option<CudaGraph>,
+        allowed: Allowed,
+        capture: Capture,
+        buffers: T,
+    ) -> Result<Graph<T>> {
+        let graph = graph.filter(|_| capture.launches > 0).ok_or(CudaError::EmptyCapture)?;
+        capture.check(&self.nodes(&graph)?, allowed)?;
         self.inner().order_behind_others()?;
-        let Counts { launches, overlapped } = counts;
-        Ok(Graph { graph, dev: self.clone(), launches, overlapped, buffers: Some(buffers) })
+        let (launches, overlapped) = (capture.launches, capture.overlapped);
+        let memory = capture.into_claims();
+        Ok(Graph { graph, dev: self.clone(), launches, overlapped, memory, buffers: Some(buffers) })
     }
 
-    /// Whether memory is allocated or freed by a graph.
-    fn allocates(&self, graph: &CudaGraph) -> Result<bool, CudaError> {
+    /// What the nodes of a graph do: `CUgraphNodeType`.
+    fn nodes(&self, graph: &CudaGraph) -> Result<Vec<c_int>, CudaError> {
         let driver = self.inner().context.driver;
         let handle = graph.cu_graph().cast();
         let mut count = 0;
@@ -176,15 +234,13 @@ impl Cuda {
         // SAFETY: the list has as many places as is said.
         let code = unsafe { (driver.graph_nodes)(handle, nodes.as_mut_ptr(), &mut count) };
         driver.check("cuGraphGetNodes", code)?;
-        for node in nodes {
+        let kind_of = |node| {
             let mut kind = 0;
             // SAFETY: the node is of a graph that is alive, and the pointer is to a local.
             driver.check("cuGraphNodeGetType", unsafe { (driver.node_type)(node, &mut kind) })?;
-            if [driver::MEMORY_ALLOCATION, driver::MEMORY_FREE].contains(&kind) {
-                return Ok(true);
-            }
-        }
-        Ok(false)
+            Ok(kind)
+        };
+        nodes.into_iter().map(kind_of).collect()
     }
 }
 
@@ -198,12 +254,12 @@ struct Capturing<'a> {
 }
 
 impl Capturing<'_> {
-    fn end(self) -> (std::result::Result<Option<CudaGraph>, cudarc::driver::DriverError>, Counts) {
+    fn end(self) -> (std::result::Result<Option<CudaGraph>, cudarc::driver::DriverError>, Capture) {
         let inner = self.dev.inner();
         let flags = sys::CUgraphInstantiate_flags::CUDA_GRAPH_INSTANTIATE_FLAG_AUTO_FREE_ON_LAUNCH;
         // cudarc reports what failed in a `drop` by the next call, and would leave the stream in its capture.
         let failed = inner.context.cuda.check_err();
-        let (graph, counts) = inner.recording.end(|| {
+        let (graph, capture) = inner.recording.end(|| {
             let graph = self.stream.end_capture(flags);
             if graph.is_err() {
                 // Where the graph could not be made the capture has ended, else it has not; to end it twice does no harm.
@@ -212,7 +268,7 @@ impl Capturing<'_> {
             graph
         });
         std::mem::forget(self);
-        (failed.and(graph), counts)
+        (failed.and(graph), capture)
     }
 
     /// Ends the capture and throws away what was captured.
@@ -272,11 +328,11 @@ impl<T> Graph<T> {
         self.buffers.as_ref().expect("`into_buffers` alone takes them, and the graph with them")
     }
 
-    /// Gives the buffers back, once the last replay has ended.
+    /// Gives the buffers back, once the last replay has ended. Their memory is theirs alone again.
     ///
     /// # Errors
     /// What failed while it ran. Also, while the stream is being captured for another graph, that one cannot wait for it;
-    /// the buffers are never freed then.
+    /// memory is never freed then.
     pub fn into_buffers(mut self) -> Result<T> {
         self.dev.synchronize()?;
         Ok(self.buffers.take().expect("they are taken once, and the graph with them"))

@@ -3,6 +3,7 @@
 use super::context::Loaded;
 use super::device::{Cuda, Inner};
 use super::driver::{self, Driver, LaunchAttribute, LaunchConfig, TensorMap};
+use super::owned::{Claimed, Owned};
 use super::recording::{Queued, Starts, Turn};
 use super::table::{KernelArg, MAX_KERNEL_ARGS, MAX_TENSOR_MAPS, Pack, Program, Variant};
 use super::tensor::{DeviceDynView, DeviceDynViewMut, DeviceTensor};
@@ -23,6 +24,8 @@ pub struct Pointer<'a> {
     pub(super) address: u64,
     /// The context that it belongs to, as a number.
     pub(super) context: usize,
+    /// What a graph keeps; none where the memory belongs to a slice of the caller's.
+    memory: Option<&'a dyn Claimed>,
     /// Dropped when the launch is queued: then cudarc records the use, if it keeps account.
     _ordered: SyncOnDrop<'a>,
 }
@@ -31,12 +34,12 @@ pub struct Pointer<'a> {
 pub struct Packed {
     entry: &'static Entry,
     variant: &'static Variant,
-    data: CudaSlice<u8>,
+    data: Owned<CudaSlice<u8>>,
 }
 
 impl fmt::Debug for Packed {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "PackedWeight({} for {}, {} bytes)", self.entry.about.name, self.variant.arch, self.data.len())
+        write!(f, "PackedWeight({} for {}, {} bytes)", self.entry.about.name, self.variant.arch, self.data.get().len())
     }
 }
 
@@ -78,6 +81,10 @@ impl Device for Cuda {
         for (i, arg) in args.iter().enumerate() {
             self.check_arg(entry, variant, i, arg)?;
             addresses[i] = arg.pointer.address;
+            if turn.captured() {
+                let (workload, param) = (entry.about.name, entry.params[i].name);
+                turn.keep(arg.pointer.memory, || CudaError::Unowned { workload, param })?;
+            }
         }
         // Workspace: packed parameters, then what the programs need, which run one after the other.
         let mut pack_bytes = 0;
@@ -96,7 +103,7 @@ impl Device for Cuda {
         for pack in to_pack() {
             let loaded = inner.loaded(entry, &pack.program)?;
             let behind = next + align(pack.bytes)? as u64;
-            let starts = starts(inner, &turn, &pack.program, None, std::iter::once(start..behind));
+            let starts = starts(inner, &turn, None, std::iter::once(start..behind));
             // SAFETY: `check` has compared type, length and access of the argument with the entry's parameter, and
             // `check_arg` its place; the packed form and the scratch have the sizes that the tables state, within the
             // workspace, which launches on this stream use one after the other.
@@ -123,22 +130,22 @@ impl Device for Cuda {
         if bytes > 0 {
             self.fill(entry, pack, weight.pointer.address, &mut data, &turn)?;
         }
-        Ok(Packed { entry, variant, data })
+        Ok(Packed { entry, variant, data: Owned::new(data) })
     }
 
     fn packed_arg<'a>(&'a self, packed: &'a Packed) -> Arg<'a, Cuda> {
-        let view = packed.data.as_view();
-        Arg { packed: Some(packed), ..Arg::of_view(self, view) }
+        let view = packed.data.get().as_view();
+        Arg { packed: Some(packed), ..Arg::of_view(self, view, Some(&packed.data)) }
     }
 
     fn read_arg<'a, T: Element>(&'a self, view: DeviceDynView<'a, T>) -> Result<DynArg<'a, Cuda>> {
         check_elements(view.shape, view.data.len())?;
-        Ok(DynArg { shape: view.shape, arg: Arg::of_view(self, view.data) })
+        Ok(DynArg { shape: view.shape, arg: Arg::of_view(self, view.data, None) })
     }
 
     fn write_arg<'a, T: Element>(&'a self, view: DeviceDynViewMut<'a, T>) -> Result<DynArg<'a, Cuda>> {
         check_elements(view.shape, view.data.len())?;
-        Ok(DynArg { shape: view.shape, arg: Arg::of_view_mut(self, view.data) })
+        Ok(DynArg { shape: view.shape, arg: Arg::of_view_mut(self, view.data, None) })
     }
 
     fn preload(&self, entry: &'static Entry) -> Result<()> {
@@ -221,30 +228,40 @@ impl Cuda {
 }
 
 impl<'a> Arg<'a, Cuda> {
-    /// Something to read.
-    pub(super) fn of_view<T: Element>(dev: &'a Cuda, view: CudaView<'a, T>) -> Arg<'a, Cuda> {
-        let (elements, context) = (view.len(), context_of(&view));
-        Arg::of_pointer::<T>(dev, elements, context, false, |stream| view.view_ptr(stream))
-    }
-
-    /// Something to write.
-    pub(super) fn of_view_mut<T: Element>(dev: &'a Cuda, view: CudaViewMut<'a, T>) -> Arg<'a, Cuda> {
-        let (elements, context) = (view.len(), context_of(&view));
-        Arg::of_pointer::<T>(dev, elements, context, true, |stream| view.view_ptr_mut(stream))
-    }
-
-    fn of_pointer<T: Element>(
+    /// Something to read. `memory` is what a graph keeps of it, if it can.
+    pub(super) fn of_view<T: Element>(
         dev: &'a Cuda,
-        elements: usize,
-        context: usize,
-        writable: bool,
-        address: impl FnOnce(&'a CudaStream) -> (u64, SyncOnDrop<'a>),
+        view: CudaView<'a, T>,
+        memory: Option<&'a dyn Claimed>,
     ) -> Arg<'a, Cuda> {
+        let (elements, context) = (view.len(), context_of(&view));
+        let pointer = Pointer::new(dev, context, memory, |stream| view.view_ptr(stream));
+        Arg { pointer, dtype: T::DTYPE, elements, writable: false, packed: None, borrow: PhantomData }
+    }
+
+    /// Something to write. `memory` is what a graph keeps of it, if it can.
+    pub(super) fn of_view_mut<T: Element>(
+        dev: &'a Cuda,
+        view: CudaViewMut<'a, T>,
+        memory: Option<&'a dyn Claimed>,
+    ) -> Arg<'a, Cuda> {
+        let (elements, context) = (view.len(), context_of(&view));
+        let pointer = Pointer::new(dev, context, memory, |stream| view.view_ptr_mut(stream));
+        Arg { pointer, dtype: T::DTYPE, elements, writable: true, packed: None, borrow: PhantomData }
+    }
+}
+
+impl<'a> Pointer<'a> {
+    fn new(
+        dev: &'a Cuda,
+        context: usize,
+        memory: Option<&'a dyn Claimed>,
+        address: impl FnOnce(&'a CudaStream) -> (u64, SyncOnDrop<'a>),
+    ) -> Pointer<'a> {
         // Streams of another context cannot be ordered with this one's; the launch refuses such a buffer.
         let foreign = !dev.shares(context);
         let (address, ordered) = if foreign { (0, SyncOnDrop::Record(None)) } else { address(dev.ordered_stream()) };
-        let pointer = Pointer { address, context, _ordered: ordered };
-        Arg { pointer, dtype: T::DTYPE, elements, writable, packed: None, borrow: PhantomData }
+        Pointer { address, context, memory, _ordered: ordered }
     }
 }
 
@@ -269,7 +286,7 @@ fn starts_of(inner: &Inner, turn: &Turn<'_>, program: &Program, args: &[Arg<'_, 
     }
     let early = reads.map(|reads| &early[..reads.len()]);
     let written = args.iter().enumerate().filter(|(_, a)| a.writable).map(|(i, _)| range(i));
-    starts(inner, turn, program, early, written)
+    starts(inner, turn, early, written)
 }
 
 /// Which launches of a program begin before the one in front of them has ended. For the first that depends on what is captured:
@@ -278,16 +295,13 @@ fn starts_of(inner: &Inner, turn: &Turn<'_>, program: &Program, args: &[Arg<'_, 
 fn starts(
     inner: &Inner,
     turn: &Turn<'_>,
-    program: &Program,
     early: Option<&[Range<u64>]>,
     written: impl Iterator<Item = Range<u64>>,
 ) -> Starts {
     if !turn.captured() {
         return Starts::BY_ITSELF;
     }
-    let able = program.launches.iter().skip(1).filter(|l| inner.context.alone(l).is_some()).count();
-    let launches = program.launches.len();
-    turn.record(&Queued { launches, able, early, front: inner.end_of_capture() }, written)
+    turn.record(&Queued { early, front: inner.end_of_capture() }, written)
 }
 
 /// Launches a program. `starts` says which of its launches may begin before what is in front of them has ended.
@@ -342,6 +356,9 @@ unsafe fn run(
         // SAFETY: the kernel takes these parameters (the table says so); the driver copies them before it returns.
         let code = unsafe { (driver.launch)(&config, *function, pointers.as_mut_ptr(), std::ptr::null_mut()) };
         driver.check("cuLaunchKernelEx", code)?;
+        if turn.captured() {
+            turn.count(alone.is_some());
+        }
     }
     if turn.captured() {
         turn.recorded(inner.end_of_capture());

@@ -43,6 +43,7 @@ mod graph;
 mod image;
 mod launch;
 mod nvrtc;
+mod owned;
 mod probe;
 mod recording;
 mod slot;

@@ -7,12 +7,20 @@
 //! - the thread itself may launch on the device that it captures and on no other, whose launches would run at once;
 //! - it may not allocate, copy or wait by way of that device, and replay no other graph there.
 //!
-//! What is queued by other means than this crate's, with cudarc or a library, cannot be refused. It is seen by where the capture
-//! ends: a launch that finds it elsewhere than the launch before it left it does not begin early.
+//! What is queued by other means than this crate's, with cudarc or a library, cannot be refused when it is queued. It is seen
+//! by where the capture ends: a launch that finds it elsewhere than the launch before it left it does not begin early. When the
+//! capture ends, the graph's nodes are compared with the launches that were counted here.
+//!
+//! Each launch leaves claims on the memory of its arguments, which the graph keeps.
 
 use super::CudaError;
+use super::driver;
+use super::owned::{Claim, Claimed};
 use std::cell::Cell;
+use std::collections::BTreeMap;
+use std::ffi::c_int;
 use std::ops::Range;
+use std::sync::Arc;
 use std::sync::{Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard};
 
 thread_local! {
@@ -31,21 +39,51 @@ pub(super) struct Recording {
 
 #[derive(Default)]
 struct State {
-    /// Whether launches may overlap.
-    overlap: bool,
+    allowed: Allowed,
     /// Addresses that the latest launch writes.
     written: Vec<Range<u64>>,
     /// Where the capture ended behind the latest launch: the graph's node, as a number. None before the first, and where
     /// that is not known.
     last: Option<usize>,
-    counts: Counts,
+    capture: Capture,
 }
 
-/// Launches of a capture.
+/// What a capture allows.
 #[derive(Clone, Copy, Default)]
-pub(super) struct Counts {
+pub(super) struct Allowed {
+    /// Launches may overlap.
+    pub(super) overlap: bool,
+    /// Launches may use memory that the graph cannot keep: its caller answers for that.
+    pub(super) unowned: bool,
+}
+
+/// What was captured.
+#[derive(Default)]
+pub(super) struct Capture {
+    /// Kernels that were queued.
     pub(super) launches: usize,
+    /// How many of them begin early.
     pub(super) overlapped: usize,
+    /// The memory that they use, by its place.
+    kept: BTreeMap<usize, Claim>,
+}
+
+impl Capture {
+    /// Whether a graph of these nodes (`CUgraphNodeType`) is what was counted here, so that all memory that it uses is kept.
+    pub(super) fn check(&self, nodes: &[c_int], allowed: Allowed) -> Result<(), CudaError> {
+        if nodes.iter().any(|kind| [driver::MEMORY_ALLOCATION, driver::MEMORY_FREE].contains(kind)) {
+            return Err(CudaError::NotCapturable);
+        }
+        let kernels = nodes.iter().filter(|kind| **kind == driver::KERNEL).count();
+        // Each launch of this crate's is one kernel of the graph.
+        let foreign = nodes.len() - kernels + kernels.abs_diff(self.launches);
+        if foreign == 0 || allowed.unowned { Ok(()) } else { Err(CudaError::ForeignNodes { nodes: foreign }) }
+    }
+
+    /// Claims on the memory that the launches use.
+    pub(super) fn into_claims(self) -> Vec<Claim> {
+        self.kept.into_values().collect()
+    }
 }
 
 /// Leave to queue something on a stream: as long as this lives, no capture of it begins or ends.
@@ -54,13 +92,9 @@ pub(super) struct Turn<'a> {
     captured: RwLockReadGuard<'a, bool>,
 }
 
-/// The launches of a program that is to be recorded.
+/// A program that is to be recorded.
 pub(super) struct Queued<'a> {
-    /// How many there are.
-    pub(super) launches: usize,
-    /// How many of those behind the first can begin early.
-    pub(super) able: usize,
-    /// What the first reads before it waits, if it can begin early.
+    /// What its first launch reads before it waits, if it can begin early.
     pub(super) early: Option<&'a [Range<u64>]>,
     /// Where the capture ends in front of it.
     pub(super) front: Option<usize>,
@@ -84,7 +118,7 @@ impl Recording {
     pub(super) fn begin(
         &self,
         device: usize,
-        overlap: bool,
+        allowed: Allowed,
         start: impl FnOnce() -> Result<(), CudaError>,
     ) -> Result<(), CudaError> {
         if CAPTURING.get() != 0 {
@@ -95,19 +129,19 @@ impl Recording {
             return Err(CudaError::Captured { call: "Cuda::capture" });
         }
         start()?;
-        *self.state() = State { overlap, ..State::default() };
+        *self.state() = State { allowed, ..State::default() };
         *captured = true;
         CAPTURING.set(device);
         Ok(())
     }
 
     /// Ends the capture that this thread began; `stop` has the driver end it.
-    pub(super) fn end<R>(&self, stop: impl FnOnce() -> R) -> (R, Counts) {
+    pub(super) fn end<R>(&self, stop: impl FnOnce() -> R) -> (R, Capture) {
         let mut captured = self.captured.write().unwrap_or_else(PoisonError::into_inner);
         let result = stop();
         *captured = false;
         CAPTURING.set(0);
-        (result, std::mem::take(&mut *self.state()).counts)
+        (result, std::mem::take(&mut *self.state()).capture)
     }
 
     /// Leave to launch `workload` by way of a device.
@@ -144,7 +178,24 @@ impl Turn<'_> {
         *self.captured
     }
 
-    /// Records a program of a capture; `written` is all that it writes. Which of its launches begin early?
+    /// Has the graph keep an argument's memory. `memory` is none if the graph cannot; `refused` is the error then, unless the
+    /// capture allows it.
+    #[cold]
+    pub(super) fn keep(
+        &self,
+        memory: Option<&dyn Claimed>,
+        refused: impl FnOnce() -> CudaError,
+    ) -> Result<(), CudaError> {
+        let mut state = self.recording.state();
+        let Some(memory) = memory else {
+            return if state.allowed.unowned { Ok(()) } else { Err(refused()) };
+        };
+        let claim = memory.claim();
+        state.capture.kept.entry(Arc::as_ptr(&claim).addr()).or_insert(claim);
+        Ok(())
+    }
+
+    /// Records a program of a capture; `written` is all that it writes. Which of its launches may begin early?
     #[cold]
     pub(super) fn record(&self, program: &Queued<'_>, written: impl Iterator<Item = Range<u64>>) -> Starts {
         let mut state = self.recording.state();
@@ -152,13 +203,19 @@ impl Turn<'_> {
         // The first launch of a capture has nothing in front of it that it could overlap with.
         let follows = state.last.is_some() && state.last == program.front;
         let clear = |early: &[Range<u64>]| !early.iter().any(|e| state.written.iter().any(|w| meets(e, w)));
-        let first = state.overlap && follows && program.early.is_some_and(clear);
-        let starts = Starts { first, others: state.overlap };
+        let overlap = state.allowed.overlap;
+        let first = overlap && follows && program.early.is_some_and(clear);
         state.written = written.collect();
         state.last = None;
-        state.counts.launches += program.launches;
-        state.counts.overlapped += usize::from(first) + if starts.others { program.able } else { 0 };
-        starts
+        Starts { first, others: overlap }
+    }
+
+    /// Counts a launch that the driver took; `early` says whether it begins early.
+    #[cold]
+    pub(super) fn count(&self, early: bool) {
+        let mut state = self.recording.state();
+        state.capture.launches += 1;
+        state.capture.overlapped += usize::from(early);
     }
 
     /// Says where the capture ends now that the program is queued.
@@ -171,6 +228,7 @@ impl Turn<'_> {
 #[cfg(test)]
 #[allow(clippy::single_range_in_vec_init, reason = "lists of one range are meant")]
 mod tests {
+    use super::super::owned::Owned;
     use super::*;
 
     /// A stream whose captures end at a node that counts.
@@ -182,19 +240,22 @@ mod tests {
 
     const DEVICE: usize = 1;
     const OTHER: usize = 2;
+    const OVERLAP: Allowed = Allowed { overlap: true, unowned: false };
 
     impl Stream {
         fn captured(overlap: bool) -> Stream {
             let stream = Stream::default();
-            stream.recording.begin(DEVICE, overlap, || Ok(())).unwrap();
+            let allowed = Allowed { overlap, unowned: false };
+            stream.recording.begin(DEVICE, allowed, || Ok(())).unwrap();
             stream
         }
 
         fn program(&self, launches: usize, early: Option<&[Range<u64>]>, written: &[Range<u64>]) -> Starts {
             let turn = self.recording.launch(DEVICE, "program").unwrap();
             assert!(turn.captured());
-            let queued = Queued { launches, able: launches - 1, early, front: Some(self.nodes.get()) };
+            let queued = Queued { early, front: Some(self.nodes.get()) };
             let starts = turn.record(&queued, written.iter().cloned());
+            (0..launches).for_each(|i| turn.count(if i == 0 { starts.first } else { starts.others }));
             self.foreign();
             turn.recorded(Some(self.nodes.get()));
             starts
@@ -209,7 +270,7 @@ mod tests {
             self.nodes.set(self.nodes.get() + 1);
         }
 
-        fn end(&self) -> Counts {
+        fn end(&self) -> Capture {
             self.recording.end(|| ()).1
         }
     }
@@ -262,14 +323,14 @@ mod tests {
         assert_eq!(recording.launch(OTHER, "relu").err(), Some(elsewhere.clone()), "another device of this stream");
         assert_eq!(Recording::default().launch(OTHER, "relu").err(), Some(elsewhere), "a device of another stream");
         assert_eq!(recording.outside(DEVICE, "zeros").err(), Some(CudaError::NotCapturable));
-        assert_eq!(Recording::default().begin(OTHER, true, || Ok(())).err(), Some(CudaError::NotCapturable));
+        assert_eq!(Recording::default().begin(OTHER, OVERLAP, || Ok(())).err(), Some(CudaError::NotCapturable));
         assert!(Recording::default().outside(OTHER, "zeros").is_ok(), "another stream takes copies meanwhile");
         let captured = |call| Some(CudaError::Captured { call });
         std::thread::scope(|s| {
             let other = s.spawn(|| {
                 assert_eq!(recording.launch(DEVICE, "relu").err(), captured("relu"));
                 assert_eq!(recording.outside(DEVICE, "zeros").err(), captured("zeros"));
-                assert_eq!(recording.begin(DEVICE, true, || Ok(())).err(), captured("Cuda::capture"));
+                assert_eq!(recording.begin(DEVICE, OVERLAP, || Ok(())).err(), captured("Cuda::capture"));
                 assert!(Recording::default().launch(OTHER, "relu").is_ok(), "streams of their own");
             });
             other.join().unwrap();
@@ -281,11 +342,57 @@ mod tests {
     }
 
     #[test]
+    fn a_capture_keeps_the_memory_of_its_launches() {
+        let memories = [Arc::new(1), Arc::new(2)];
+        let owners: Vec<_> = memories.iter().map(|m| Owned::new(Arc::clone(m))).collect();
+        let used = || memories.each_ref().map(Arc::strong_count);
+        let stream = Stream::captured(false);
+        let refusal = CudaError::Unowned { workload: "relu", param: "x" };
+        let turn = || stream.recording.launch(DEVICE, "relu").unwrap();
+        for owner in owners.iter().chain(&owners) {
+            turn().keep(Some(owner), || unreachable!()).unwrap();
+        }
+        assert_eq!(turn().keep(None, || refusal.clone()), Err(refusal), "a view has no owner");
+        drop(owners);
+        assert_eq!(used(), [2, 2], "the capture keeps what its owners dropped");
+        let claims = stream.end().into_claims();
+        assert_eq!((claims.len(), used()), (2, [2, 2]), "once each, and the graph keeps it");
+        drop(claims);
+        assert_eq!(used(), [1, 1]);
+        let unowned = Allowed { overlap: false, unowned: true };
+        stream.recording.begin(DEVICE, unowned, || Ok(())).unwrap();
+        assert_eq!(turn().keep(None, || unreachable!()), Ok(()), "the caller keeps it");
+        assert_eq!(stream.end().into_claims().len(), 0, "the next capture keeps nothing of the last one");
+    }
+
+    #[test]
+    fn what_was_queued_by_other_means_is_no_part_of_a_graph() {
+        const COPY: c_int = 1;
+        let unowned = Allowed { overlap: true, unowned: true };
+        let stream = Stream::captured(true);
+        stream.program(2, None, &[]);
+        let capture = stream.end();
+        let check = |nodes: &[c_int], allowed| capture.check(nodes, allowed).err();
+        let foreign = |nodes| Some(CudaError::ForeignNodes { nodes });
+        let kernel = driver::KERNEL;
+        assert_eq!(check(&[kernel, kernel], OVERLAP), None);
+        assert_eq!(check(&[kernel, COPY, kernel], OVERLAP), foreign(1));
+        assert_eq!(check(&[kernel; 3], OVERLAP), foreign(1), "another stream was joined, or cudarc launched");
+        assert_eq!(check(&[kernel, COPY], OVERLAP), foreign(2), "a launch is missing");
+        assert_eq!(check(&[kernel, COPY, kernel, kernel], unowned), None);
+        for memory in [driver::MEMORY_ALLOCATION, driver::MEMORY_FREE] {
+            for allowed in [OVERLAP, unowned] {
+                assert_eq!(check(&[kernel, memory, kernel], allowed), Some(CudaError::NotCapturable));
+            }
+        }
+    }
+
+    #[test]
     fn a_capture_that_does_not_begin_leaves_the_stream_as_it_was() {
         let recording = Recording::default();
-        assert_eq!(recording.begin(DEVICE, true, || Err(CudaError::NoDevice)), Err(CudaError::NoDevice));
+        assert_eq!(recording.begin(DEVICE, OVERLAP, || Err(CudaError::NoDevice)), Err(CudaError::NoDevice));
         assert!(recording.launch(OTHER, "relu").is_ok_and(|turn| !turn.captured()));
-        assert_eq!(recording.begin(OTHER, true, || Ok(())), Ok(()));
+        assert_eq!(recording.begin(OTHER, OVERLAP, || Ok(())), Ok(()));
         recording.end(|| ());
     }
 
@@ -295,7 +402,7 @@ mod tests {
         let turn = recording.launch(DEVICE, "relu").unwrap();
         std::thread::scope(|s| {
             let capture = s.spawn(|| {
-                recording.begin(OTHER, true, || Ok(())).unwrap();
+                recording.begin(OTHER, OVERLAP, || Ok(())).unwrap();
                 recording.end(|| ());
             });
             assert!(!turn.captured() && !capture.is_finished());

@@ -1,6 +1,7 @@
 //! Arrays in a GPU's memory, with their shapes as types.
 
 use super::driver::Driver;
+use super::owned::{Claimed, Owned};
 use super::{Cuda, CudaError};
 use crate::device::{Input, Output};
 use crate::dispatch::Arg;
@@ -23,6 +24,8 @@ unsafe impl ValidAsZeroBits for Bf16 {}
 /// The slice is lent for reading only, and its elements for writing: with the slice itself another one of another length
 /// could be put in its place, and launches and copies rely on the length.
 ///
+/// A captured [`Graph`](super::Graph) that launches with a tensor keeps its memory: dropping the tensor frees nothing then.
+///
 /// ```compile_fail
 /// # use kernel_gen_runtime::{cuda::DeviceTensor, D1};
 /// fn shorten(mut big: DeviceTensor<f32, D1<1024>>, mut small: DeviceTensor<f32, D1<1>>) {
@@ -30,19 +33,23 @@ unsafe impl ValidAsZeroBits for Bf16 {}
 /// }
 /// ```
 pub struct DeviceTensor<T, S> {
-    data: CudaSlice<T>,
+    data: Owned<CudaSlice<T>>,
     shape: PhantomData<S>,
 }
 
 /// A borrowed dense row-major array of shape `S` in a GPU's memory.
 pub struct DeviceView<'a, T, S> {
     data: CudaView<'a, T>,
+    /// What a graph keeps; none where the memory belongs to a slice.
+    memory: Option<&'a dyn Claimed>,
     shape: PhantomData<S>,
 }
 
 /// A mutably borrowed dense row-major array of shape `S` in a GPU's memory.
 pub struct DeviceViewMut<'a, T, S> {
     data: CudaViewMut<'a, T>,
+    /// As of a [`DeviceView`].
+    memory: Option<&'a dyn Claimed>,
     shape: PhantomData<S>,
 }
 
@@ -81,7 +88,7 @@ impl<T: Element, S: Shape> DeviceTensor<T, S> {
         let _turn = dev.outside("DeviceTensor::zeros")?;
         // The driver does not allocate nothing.
         let data = dev.stream().alloc_zeros(S::ELEMENTS.max(1)).map_err(copy_failed("cuMemAllocAsync"))?;
-        Ok(DeviceTensor { data, shape: PhantomData })
+        Ok(DeviceTensor { data: Owned::new(data), shape: PhantomData })
     }
 
     /// A copy of an array in the CPU's memory.
@@ -95,7 +102,7 @@ impl<T: Element, S: Shape> DeviceTensor<T, S> {
     pub fn copy_from_host(&mut self, dev: &Cuda, host: &impl AsView<Elem = T, Shape = S>) -> Result<()> {
         let host = host.view();
         let _turn = dev.outside("DeviceTensor::copy_from_host")?;
-        dev.stream().memcpy_htod(host.as_slice(), &mut self.data).map_err(copy_failed("cuMemcpyHtoDAsync"))?;
+        dev.stream().memcpy_htod(host.as_slice(), self.data.get_mut()).map_err(copy_failed("cuMemcpyHtoDAsync"))?;
         // The host's memory may be gone when a copy that is only queued would read it.
         Ok(dev.wait()?)
     }
@@ -104,13 +111,14 @@ impl<T: Element, S: Shape> DeviceTensor<T, S> {
     pub(super) fn overwrite(&self, dev: &Cuda, host: &impl AsView<Elem = T, Shape = S>) -> Result<()> {
         let host = host.view().as_slice();
         let _turn = dev.outside("Graph::write")?;
-        if host.len() > self.data.len() {
-            return Err(length::<S>(self.data.len()));
+        let data = self.as_slice();
+        if host.len() > data.len() {
+            return Err(length::<S>(data.len()));
         }
         if !host.is_empty() {
             let stream = dev.stream();
             stream.context().bind_to_thread().map_err(copy_failed("cuCtxSetCurrent"))?;
-            let (address, _ordered) = self.data.device_ptr(stream);
+            let (address, _ordered) = data.device_ptr(stream);
             // SAFETY: the tensor has as many elements at least, and the copy has ended before this returns.
             let copied = unsafe { result::memcpy_htod_async(address, host, stream.cu_stream()) };
             copied.map_err(copy_failed("cuMemcpyHtoDAsync"))?;
@@ -130,7 +138,7 @@ impl<T: Element, S: Shape> DeviceTensor<T, S> {
         let host = host.view_mut().into_mut_slice();
         let _turn = dev.outside("DeviceTensor::copy_to_host")?;
         if S::ELEMENTS > 0 {
-            let data = self.data.slice(..S::ELEMENTS);
+            let data = self.as_slice().slice(..S::ELEMENTS);
             dev.stream().memcpy_dtoh(&data, host).map_err(copy_failed("cuMemcpyDtoHAsync"))?;
         }
         Ok(dev.wait()?)
@@ -141,22 +149,31 @@ impl<T: Element, S: Shape> DeviceTensor<T, S> {
     /// Takes a slice of cudarc's, which must hold exactly the elements of the shape.
     pub fn from_slice(data: CudaSlice<T>) -> Result<Self> {
         check_length::<S>(data.len())?;
-        Ok(DeviceTensor { data, shape: PhantomData })
+        Ok(DeviceTensor { data: Owned::new(data), shape: PhantomData })
     }
 
     /// The elements, row-major. A shape without elements has a slice of one, which nothing uses.
     pub fn as_slice(&self) -> &CudaSlice<T> {
-        &self.data
+        self.data.get()
     }
 
     /// The elements to write, row-major.
     pub fn as_view_mut(&mut self) -> CudaViewMut<'_, T> {
-        self.data.slice_mut(..S::ELEMENTS)
+        self.data.get_mut().slice_mut(..S::ELEMENTS)
     }
 
     /// The slice. A shape without elements has a slice of one.
-    pub fn into_slice(self) -> CudaSlice<T> {
-        self.data
+    ///
+    /// # Errors
+    /// [`CudaError::InGraph`] while a captured [`Graph`](super::Graph) uses the memory: it would go with the slice. The
+    /// graph keeps it then, and the tensor is gone; [`is_in_graph`](DeviceTensor::is_in_graph) asks first.
+    pub fn into_slice(self) -> Result<CudaSlice<T>> {
+        Ok(self.data.into_inner().ok_or(CudaError::InGraph)?)
+    }
+
+    /// Whether a captured [`Graph`](super::Graph) uses the memory.
+    pub fn is_in_graph(&self) -> bool {
+        self.data.is_claimed()
     }
 }
 
@@ -172,7 +189,7 @@ impl<'a, T: Element, S: Shape> DeviceView<'a, T, S> {
         check_length::<S>(data.len())?;
         // SAFETY: `BitsOf` promises that the values are valid elements of the same size.
         let data = unsafe { data.transmute(S::ELEMENTS) }.ok_or_else(|| length::<S>(data.len()))?;
-        Ok(DeviceView { data, shape: PhantomData })
+        Ok(DeviceView { data, memory: None, shape: PhantomData })
     }
 }
 
@@ -184,13 +201,13 @@ impl<'a, T: Element, S: Shape> DeviceViewMut<'a, T, S> {
         check_length::<S>(elements)?;
         // SAFETY: `BitsOf` promises that the values are valid elements of the same size, and the other way round.
         let data = unsafe { slice.transmute_mut(S::ELEMENTS) }.ok_or_else(|| length::<S>(elements))?;
-        Ok(DeviceViewMut { data, shape: PhantomData })
+        Ok(DeviceViewMut { data, memory: None, shape: PhantomData })
     }
 
     /// Gives a view of cudarc's a shape, whose elements it must have exactly.
     pub fn from_view(data: CudaViewMut<'a, T>) -> Result<Self> {
         check_length::<S>(data.len())?;
-        Ok(DeviceViewMut { data, shape: PhantomData })
+        Ok(DeviceViewMut { data, memory: None, shape: PhantomData })
     }
 }
 
@@ -234,13 +251,15 @@ impl<T: Element, S: Shape> AsDeviceView for DeviceTensor<T, S> {
     type Elem = T;
     type Shape = S;
     fn device_view(&self) -> DeviceView<'_, T, S> {
-        DeviceView { data: self.data.slice(..S::ELEMENTS), shape: PhantomData }
+        let data = self.as_slice().slice(..S::ELEMENTS);
+        DeviceView { data, memory: Some(&self.data), shape: PhantomData }
     }
 }
 
 impl<T: Element, S: Shape> AsDeviceViewMut for DeviceTensor<T, S> {
     fn device_view_mut(&mut self) -> DeviceViewMut<'_, T, S> {
-        DeviceViewMut { data: self.data.slice_mut(..S::ELEMENTS), shape: PhantomData }
+        let (slice, memory) = self.data.parts();
+        DeviceViewMut { data: slice.slice_mut(..S::ELEMENTS), memory: Some(memory), shape: PhantomData }
     }
 }
 
@@ -248,7 +267,7 @@ impl<T: Element, S: Shape> AsDeviceView for DeviceView<'_, T, S> {
     type Elem = T;
     type Shape = S;
     fn device_view(&self) -> DeviceView<'_, T, S> {
-        DeviceView { data: self.data.slice(..), shape: PhantomData }
+        DeviceView { data: self.data.slice(..), memory: self.memory, shape: PhantomData }
     }
 }
 
@@ -256,13 +275,13 @@ impl<T: Element, S: Shape> AsDeviceView for DeviceViewMut<'_, T, S> {
     type Elem = T;
     type Shape = S;
     fn device_view(&self) -> DeviceView<'_, T, S> {
-        DeviceView { data: self.data.as_view(), shape: PhantomData }
+        DeviceView { data: self.data.as_view(), memory: self.memory, shape: PhantomData }
     }
 }
 
 impl<T: Element, S: Shape> AsDeviceViewMut for DeviceViewMut<'_, T, S> {
     fn device_view_mut(&mut self) -> DeviceViewMut<'_, T, S> {
-        DeviceViewMut { data: self.data.slice_mut(..), shape: PhantomData }
+        DeviceViewMut { data: self.data.slice_mut(..), memory: self.memory, shape: PhantomData }
     }
 }
 
@@ -292,19 +311,21 @@ impl<V: AsDeviceView + ?Sized> Input<Cuda> for V {
     type Elem = V::Elem;
     type Shape = V::Shape;
     fn arg<'a>(&'a self, dev: &'a Cuda) -> Arg<'a, Cuda> {
-        Arg::of_view(dev, self.device_view().data)
+        let DeviceView { data, memory, .. } = self.device_view();
+        Arg::of_view(dev, data, memory)
     }
 }
 
 impl<V: AsDeviceViewMut + ?Sized> Output<Cuda> for V {
     fn arg_mut<'a>(&'a mut self, dev: &'a Cuda) -> Arg<'a, Cuda> {
-        Arg::of_view_mut(dev, self.device_view_mut().data)
+        let DeviceViewMut { data, memory, .. } = self.device_view_mut();
+        Arg::of_view_mut(dev, data, memory)
     }
 }
 
 impl<T: Element, S: Shape> fmt::Debug for DeviceTensor<T, S> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "DeviceTensor<{}>{:?} on GPU {}", T::DTYPE, S::DIMS, self.data.ordinal())
+        write!(f, "DeviceTensor<{}>{:?} on GPU {}", T::DTYPE, S::DIMS, self.as_slice().ordinal())
     }
 }
 

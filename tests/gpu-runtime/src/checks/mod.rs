@@ -7,6 +7,7 @@ mod errors;
 mod features;
 pub(crate) mod generated;
 mod graph;
+mod kept;
 
 use crate::suite::Check;
 
@@ -17,6 +18,7 @@ pub(crate) fn all() -> Vec<Check> {
     all.extend(features::checks());
     all.extend(errors::checks());
     all.extend(graph::checks());
+    all.extend(kept::checks());
     // Before what is dropped in a capture, which is kept for good and its stream with it: cudarc keeps account of who uses
     // what while a context has several streams, and that is what a launch would be seen to cost.
     all.extend(cost::checks());
