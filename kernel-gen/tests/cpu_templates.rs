@@ -5,12 +5,13 @@
 //! `KERNEL_GEN_SEED` moves on to other workloads.
 
 mod compiled;
+mod drawn;
 mod kinds;
 
 use kernel_gen::analysis::verify::{Fault, verify};
 use kernel_gen::emit::c::{self, COptions, Isa};
 use kernel_gen::interp::{self, Mode, Values};
-use kernel_gen::ir::{DType, Kernel};
+use kernel_gen::ir::Kernel;
 use kernel_gen::lower::{LowerOptions, lower};
 use kernel_gen::space::Config;
 use kernel_gen::target::Target;
@@ -18,7 +19,7 @@ use kernel_gen::templates::{Registry, Scheduled, Template};
 use kernel_gen::toolchain::harness::RunOptions;
 use kernel_gen::workload::bound::reference_with_bounds;
 use kernel_gen::workload::sample::{self, Rng};
-use kernel_gen::workload::{Conv2d, ConvLayout, Epilogue, Math, Matmul, Op, Role, Workload};
+use kernel_gen::workload::{Conv2d, Epilogue, Math, Role, Workload};
 use std::collections::BTreeMap;
 
 /// Runs a scheduled kernel, packing what it wants packed, and gives its output.
@@ -89,56 +90,6 @@ fn check(template: &dyn Template, workload: &Workload, target: &Target, config: 
     }
 }
 
-/// A random workload; every third one is of a kind that few random ones are.
-fn workload(seed: u64) -> Workload {
-    let mut rng = Rng::new(seed);
-    loop {
-        let mut workload = sample::workload(&mut rng);
-        if seed % 6 == 1 {
-            workload.op = Op::DepthwisePointwise(sample::pair(&mut rng));
-            if workload.validate().is_ok() && workload.macs() <= 1_000_000 {
-                return workload;
-            }
-            continue;
-        }
-        if let Op::Matmul(m) = &mut workload.op
-            && !seed.is_multiple_of(3)
-        {
-            // Every other product is narrow, with a reduction of whole vectors.
-            if seed.is_multiple_of(2) {
-                *m = Matmul { n: m.n.min(12), k: (m.k + 15) / 16 * 16, trans_a: false, ..*m };
-            }
-            return workload;
-        }
-        let Op::Conv2d(c) = &mut workload.op else { continue };
-        match seed % 6 {
-            0 => {
-                *c =
-                    Conv2d { layout: ConvLayout::Nchw, kh: 1, kw: 1, stride: [1, 1], padding: [0; 4], groups: 1, ..*c };
-            }
-            3 => *c = c.depthwise(1),
-            4 => {
-                let (stride, padding) = ([1, 1], c.padding.map(|p| p.min(2)));
-                *c = Conv2d {
-                    layout: ConvLayout::Nchw,
-                    kh: 3,
-                    kw: 3,
-                    stride,
-                    padding,
-                    dilation: [1, 1],
-                    groups: 1,
-                    ..*c
-                };
-                (workload.dtype, workload.out_dtype) = (DType::F32, DType::F32);
-            }
-            _ => {}
-        }
-        if workload.validate().is_ok() {
-            return workload;
-        }
-    }
-}
-
 /// Every template that applies, with its default and a few random configs, on `count` workloads, on all processors.
 fn sweep(count: u64, configs: usize, way: Way, targets: &[&str]) {
     let setting = |name: &str| std::env::var(name).ok().and_then(|n| n.parse::<u64>().ok());
@@ -149,7 +100,7 @@ fn sweep(count: u64, configs: usize, way: Way, targets: &[&str]) {
     let sweep_every = &|processors: usize, first: u64| {
         let mut checked = BTreeMap::<String, usize>::new();
         for seed in (first..last).step_by(processors) {
-            let workload = workload(seed);
+            let workload = drawn::workload(seed);
             let target = Target::find(targets[seed as usize % targets.len()]).expect("a built-in target");
             for template in registry.applicable(&workload, target) {
                 // Half of the workloads have operands that differ in magnitude, as far as the template has a class for them.
@@ -192,7 +143,7 @@ fn defaults_are_configs_of_their_space() {
     let registry = Registry::builtin();
     let targets = ["x86-64", "x86-64-v3", "x86-64-v4", "aarch64"].map(|t| Target::find(t).expect("a built-in target"));
     for seed in 1..=3000 {
-        let workload = workload(seed);
+        let workload = drawn::workload(seed);
         for target in targets {
             for template in registry.applicable(&workload, target) {
                 let what = || format!("{} {} {} (seed {seed})", template.name(), workload.key(), target.name);

@@ -1,0 +1,55 @@
+//! Random workloads of every kind that a template for CPUs is for.
+
+use kernel_gen::ir::DType;
+use kernel_gen::workload::sample::{self, Rng};
+use kernel_gen::workload::{Conv2d, ConvLayout, Matmul, Op, Workload};
+
+/// A random workload; every third one is of a kind that few random ones are.
+pub(crate) fn workload(seed: u64) -> Workload {
+    let mut rng = Rng::new(seed);
+    loop {
+        let mut workload = sample::workload(&mut rng);
+        if seed % 6 == 1 {
+            workload.op = Op::DepthwisePointwise(sample::pair(&mut rng));
+            if workload.validate().is_ok() && workload.macs() <= 1_000_000 {
+                return workload;
+            }
+            continue;
+        }
+        if let Op::Matmul(m) = &mut workload.op
+            && !seed.is_multiple_of(3)
+        {
+            // Every other product is narrow, with a reduction of whole vectors.
+            if seed.is_multiple_of(2) {
+                *m = Matmul { n: m.n.min(12), k: (m.k + 15) / 16 * 16, trans_a: false, ..*m };
+            }
+            return workload;
+        }
+        let Op::Conv2d(c) = &mut workload.op else { continue };
+        match seed % 6 {
+            0 => {
+                *c =
+                    Conv2d { layout: ConvLayout::Nchw, kh: 1, kw: 1, stride: [1, 1], padding: [0; 4], groups: 1, ..*c };
+            }
+            3 => *c = c.depthwise(1),
+            4 => {
+                let (stride, padding) = ([1, 1], c.padding.map(|p| p.min(2)));
+                *c = Conv2d {
+                    layout: ConvLayout::Nchw,
+                    kh: 3,
+                    kw: 3,
+                    stride,
+                    padding,
+                    dilation: [1, 1],
+                    groups: 1,
+                    ..*c
+                };
+                (workload.dtype, workload.out_dtype) = (DType::F32, DType::F32);
+            }
+            _ => {}
+        }
+        if workload.validate().is_ok() {
+            return workload;
+        }
+    }
+}
