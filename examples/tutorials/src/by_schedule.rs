@@ -2,7 +2,7 @@
 
 use kernel_gen::ir::{Axis, DType, LoopKind, Scope, Unit};
 use kernel_gen::schedule::{Intrinsic, Schedule, ScheduleError, Tail, wmma};
-use kernel_gen::workload::{Workload, naive};
+use kernel_gen::workload::{Workload, naive_with_sums};
 
 const BLOCK: fn(Axis) -> LoopKind = LoopKind::Grid;
 const THREAD: fn(Axis) -> LoopKind = LoopKind::Thread;
@@ -10,10 +10,14 @@ const THREAD: fn(Axis) -> LoopKind = LoopKind::Thread;
 /// The registers of a warp: the tutorial's `wmma.matrix_a`, `wmma.matrix_b` and `wmma.accumulator`.
 const FRAGMENT: Scope = Scope::Fragment(Unit::Warp);
 
-/// The tutorial's schedule of a convolution in NHWC16n16c with a stride of 1, operands in `f16` and sums in `f32`.
+/// The tutorial's schedule of a convolution in NHWC16n16c with a stride of 1 and operands in `f16`. Sums are in the output's
+/// type: those in `f16` take half the registers of those in `f32`, and keep 11 bits.
+///
+/// Devices of compute capability 7.0 and later run it; the statements are the same for all of them.
 #[allow(non_snake_case, reason = "the tutorial's names")]
 pub(crate) fn opt_conv_tensorcore(workload: &Workload) -> Result<Schedule, ScheduleError> {
-    let mut s = Schedule::new(naive(workload));
+    let sums = workload.out_dtype;
+    let mut s = Schedule::new(naive_with_sums(workload, sums));
     let [Apad, W, ConvF, Conv] = [s.stage("pad")?, s.stage("w")?, s.stage("acc")?, s.stage("y")?];
     s.compute_inline(Apad)?;
 
@@ -90,7 +94,7 @@ pub(crate) fn opt_conv_tensorcore(workload: &Workload) -> Result<Schedule, Sched
     for tiles in [n, o, nci, oci] {
         s.unroll(tiles)?;
     }
-    s.tensorize(nnc, &wmma::store([16, 16], DType::F32, DType::F32, Scope::Global)?)?;
-    s.tensorize(nnf, &wmma::mma(wmma::M16N16K16, DType::F16, DType::F32)?)?;
+    s.tensorize(nnc, &wmma::store([16, 16], sums, sums, Scope::Global)?)?;
+    s.tensorize(nnf, &wmma::mma(wmma::M16N16K16, DType::F16, sums)?)?;
     Ok(s)
 }

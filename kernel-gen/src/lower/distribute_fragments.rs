@@ -10,6 +10,9 @@
 //! That is the layout in which tensor cores leave a product (see [`crate::ir::gpu`]): a thread's elements lie in two rows,
 //! eight apart, as pairs of neighbours, eight columns apart. A `move` between an accumulator and memory is such a nest
 //! too.
+//!
+//! Before compute capability 7.5 only the hardware knows the layout. There such a `move` stays what it is, one instruction,
+//! and the verifier has refused loops over a fragment's elements.
 
 use super::expand_tiles::spanned;
 use super::{LowerError, LowerOptions};
@@ -17,8 +20,8 @@ use crate::ir::{Axis, BufferId, Expr, For, Gpu, Kernel, LoopKind, Scope, Stmt, T
 use std::collections::BTreeSet;
 
 /// The pass.
-pub fn run(mut kernel: Kernel, _: &LowerOptions) -> Result<Kernel, LowerError> {
-    if !kernel.buffers.iter().any(|b| matches!(b.scope, Scope::Fragment(_))) {
+pub fn run(mut kernel: Kernel, options: &LowerOptions) -> Result<Kernel, LowerError> {
+    if options.opaque_fragments || !kernel.buffers.iter().any(|b| matches!(b.scope, Scope::Fragment(_))) {
         return Ok(kernel);
     }
     let accumulators = accumulators(&kernel);

@@ -9,7 +9,7 @@
 //! | `decompose_reduction` | every [`crate::ir::Stmt::Reduce`] is a pure update: its `over` list is empty |
 //! | `expand_tiles` | products of tiles are loop nests, transpositions too where the target has no shuffles for them |
 //! | `inject_vthread` | there are no vthread loops; what they made private has a dimension for them |
-//! | `distribute_fragments` | loops over fragments visit each thread's own elements, in pairs |
+//! | `distribute_fragments` | loops over fragments visit each thread's own elements, in pairs; not before compute capability 7.5 |
 //! | `hoist_shared` | shared buffers are allocated at the top of their launch |
 //! | `partition_loops` | guards of tails are out of the hot loops, and tails have smaller constant extents |
 //! | `fold_storage` | private buffers are no larger than what is touched of them |
@@ -53,6 +53,8 @@ pub struct LowerOptions {
     pub expand_tiles: bool,
     /// Whether the emitter transposes tiles by shuffles of vectors; false where loops are as good.
     pub shuffles: bool,
+    /// Whether no thread knows which elements of a fragment it holds, so that a `move` of sums stays one instruction.
+    pub opaque_fragments: bool,
 }
 
 impl LowerOptions {
@@ -64,10 +66,11 @@ impl LowerOptions {
             max_partitioned_steps: 4096,
             expand_tiles: true,
             shuffles: true,
+            opaque_fragments: false,
         }
     }
 
-    /// For the CUDA emitter.
+    /// For the CUDA emitter, from compute capability 7.5 on.
     pub fn cuda() -> Self {
         LowerOptions {
             max_lanes: 8,
@@ -75,12 +78,16 @@ impl LowerOptions {
             max_partitioned_steps: 4096,
             expand_tiles: true,
             shuffles: false,
+            opaque_fragments: false,
         }
     }
 
     /// For the emitter of a target.
     pub fn of(target: &Target) -> Self {
-        if target.cpu().is_some() { LowerOptions::cpu() } else { LowerOptions::cuda() }
+        match target.cpu() {
+            Some(_) => LowerOptions::cpu(),
+            None => LowerOptions { opaque_fragments: target.has_opaque_fragments(), ..LowerOptions::cuda() },
+        }
     }
 }
 

@@ -194,7 +194,11 @@ pub mod wmma {
     //!
     //! A tile is `m x n x k`: [`M16N16K16`], the shape of `wmma`, or any other whose rows and depth are multiples of 16 and
     //! whose columns are one of 8, such as `[16, 8, 16]`, the shape of one `mma.sync`. Operands are `f16` or `bf16`, sums
-    //! `f32` or (of `f16`) `f16`.
+    //! `f32` or (of `f16`) `f16`. Sums in `f16` are rounded after each tile and not after each product.
+    //!
+    //! The statements do not depend on the architecture. From compute capability 7.5 on they are emitted as `ldmatrix` and
+    //! `mma.sync`, and epilogues may visit the sums in their registers. On 7.0 they are `wmma.load`, `wmma.mma` and
+    //! `wmma.store`: tiles are whole numbers of [`M16N16K16`], operands `f16`, and what becomes of a sum is computed from memory.
 
     use super::Intrinsic;
     use crate::ir::parse::parse;
@@ -216,18 +220,30 @@ pub mod wmma {
         })
     }
 
-    fn zero(dtype: DType) -> &'static str {
-        match dtype {
-            DType::F64 => "0.0f64",
-            _ => "0.0f32",
+    /// Sums start from this, in the type that `f16` and `f32` are computed in.
+    const ZERO: &str = "0.0f32";
+
+    /// Refuses types that tensor cores do not have in these roles.
+    fn fits(name: &str, what: &str, dtype: DType, known: &[DType]) -> Result<(), ScheduleError> {
+        if known.contains(&dtype) {
+            return Ok(());
         }
+        let known: Vec<&str> = known.iter().map(|d| d.name()).collect();
+        Err(ScheduleError {
+            primitive: "intrinsic",
+            subject: format!("`{name}`"),
+            reason: Reason::BadIntrinsic(format!("tensor cores have no {what} in {dtype}; use {}", known.join(" or "))),
+        })
     }
+
+    const OPERANDS: [DType; 2] = [DType::F16, DType::Bf16];
+    const SUMS: [DType; 2] = [DType::F32, DType::F16];
 
     /// `c += a * b` on fragments; the sum begins with `fill`.
     ///
     /// # Errors
     ///
-    /// The types are no types of fragments.
+    /// Tensor cores do not multiply `dtype` into `sums`.
     pub fn mma([m, n, k]: Shape, dtype: DType, sums: DType) -> Result<Intrinsic, ScheduleError> {
         let operands = [
             format!("c: {sums}[{m}, {n}] fragment.warp readwrite"),
@@ -235,35 +251,39 @@ pub mod wmma {
             format!("b: {dtype}[{k}, {n}] fragment.warp read"),
         ];
         let name = format!("mma_sync_m{m}n{n}k{k}_{dtype}_{sums}");
-        let zero = zero(sums);
+        fits(&name, "operands", dtype, &OPERANDS)?;
+        // Those of bf16 would hold no more than it, and are not there.
+        fits(&name, &format!("sums of {dtype}"), sums, if dtype == DType::F16 { &SUMS } else { &SUMS[..1] })?;
         let meaning = format!(
             "for i in 0..{m} {{ for j in 0..{n} {{ for k in 0..{k} {{
-               c[i, j] += a[i, k] * b[k, j] init {zero} over (k)
+               c[i, j] += a[i, k] * b[k, j] init {ZERO} over (k)
              }} }} }}"
         );
         let emitted = format!("mma.warp c[0: {m}, 0: {n}] += a[0: {m}, 0: {k}] * b[0: {k}, 0: {n}]");
-        let start = format!("fill c[0: {m}, 0: {n}] = {zero}");
+        let start = format!("fill c[0: {m}, 0: {n}] = {ZERO}");
         Intrinsic::new(kernel(&name, &operands, &meaning)?, kernel(&name, &operands, &emitted)?)?
             .with_start(kernel(&name, &operands, &start)?)
     }
 
     /// A tile of memory in `from` becomes a fragment: the left operand of a product with rows `m x k`, the right one
-    /// with `k x n`.
+    /// with `k x n`, sums with `m x n`.
     ///
     /// # Errors
     ///
-    /// The type is no type of fragments.
+    /// Tensor cores have no fragments of `dtype`.
     pub fn load(tile: [i64; 2], dtype: DType, from: Scope) -> Result<Intrinsic, ScheduleError> {
+        fits("load_matrix_sync", "fragments", dtype, &[DType::F16, DType::Bf16, DType::F32])?;
         let [of, to] = [format!("{dtype}"), format!("{dtype}")];
         copy("load_matrix_sync", tile, (&of, from), (&to, WARP))
     }
 
-    /// A fragment of sums becomes a tile of memory in `to`, converted to `dtype`.
+    /// A fragment of sums becomes a tile of memory in `to`, converted to `dtype`. Compute capability 7.0 does not convert.
     ///
     /// # Errors
     ///
-    /// The types are no types of fragments.
+    /// Tensor cores do not add up in `sums`.
     pub fn store(tile: [i64; 2], sums: DType, dtype: DType, to: Scope) -> Result<Intrinsic, ScheduleError> {
+        fits("store_matrix_sync", "sums", sums, &SUMS)?;
         let [of, into] = [format!("{sums}"), format!("{dtype}")];
         copy("store_matrix_sync", tile, (&of, WARP), (&into, to))
     }
@@ -272,13 +292,13 @@ pub mod wmma {
     ///
     /// # Errors
     ///
-    /// The type is no type of fragments.
+    /// Tensor cores do not add up in `sums`.
     pub fn fill([m, n]: [i64; 2], sums: DType) -> Result<Intrinsic, ScheduleError> {
         let operands = [format!("c: {sums}[{m}, {n}] fragment.warp write")];
         let name = format!("fill_fragment_m{m}n{n}_{sums}");
-        let zero = zero(sums);
-        let meaning = format!("for i in 0..{m} {{ for j in 0..{n} {{ c[i, j] = {zero} }} }}");
-        let emitted = format!("fill c[0: {m}, 0: {n}] = {zero}");
+        fits(&name, "sums", sums, &SUMS)?;
+        let meaning = format!("for i in 0..{m} {{ for j in 0..{n} {{ c[i, j] = {ZERO} }} }}");
+        let emitted = format!("fill c[0: {m}, 0: {n}] = {ZERO}");
         Intrinsic::new(kernel(&name, &operands, &meaning)?, kernel(&name, &operands, &emitted)?)
     }
 

@@ -9,6 +9,9 @@ mod read;
 use crate::analysis::verify::Limits;
 use std::sync::OnceLock;
 
+/// The first compute capability, times ten, whose tensor cores have documented fragments.
+pub(crate) const FIRST_MMA_SYNC: u32 = 75;
+
 /// What code is made for.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Target {
@@ -259,6 +262,7 @@ impl Target {
                 block_dim: cuda.block_dim,
                 grid_dim: cuda.grid_dim,
                 registers_per_thread: Some(cuda.registers_per_thread),
+                opaque_fragments: self.has_opaque_fragments(),
                 ..Limits::cuda()
             },
         }
@@ -273,6 +277,13 @@ impl Target {
     pub fn capability(&self) -> Option<u32> {
         self.cuda()?;
         self.name.strip_prefix("sm_")?.trim_end_matches(char::is_alphabetic).parse().ok()
+    }
+
+    /// Whether tensor cores are there in `wmma` form only, in which the compiler decides which thread holds which element
+    /// of a fragment. `mma.sync`, whose fragments are documented, multiplies `m16n8k8` and up from compute capability 7.5
+    /// on. *(PTX ISA, "mma".)*
+    pub fn has_opaque_fragments(&self) -> bool {
+        self.capability().is_some_and(|c| c < FIRST_MMA_SYNC)
     }
 
     /// The CUDA architecture, if it is one.
@@ -310,7 +321,8 @@ mod tests {
         for target in Target::all().iter().filter(|t| t.cuda().is_some()) {
             // No device has less than what kernels for any of them may use.
             assert!(target.limits().shared_bytes >= Limits::cuda().shared_bytes, "{}", target.name);
-            assert_eq!(Limits { shared_bytes: Limits::cuda().shared_bytes, ..target.limits() }, Limits::cuda());
+            let common = Limits { shared_bytes: Limits::cuda().shared_bytes, ..target.limits() };
+            assert_eq!(common, Limits { opaque_fragments: target.name == "sm_70", ..Limits::cuda() });
         }
         assert_eq!(limits("x86-64-v3").vector_bytes, 32);
         assert_eq!(limits("aarch64").threads_per_block, 0);

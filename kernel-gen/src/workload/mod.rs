@@ -26,7 +26,7 @@ pub use conv2d::{Conv2d, ConvLayout};
 pub use epilogue::Epilogue;
 pub use error::WorkloadError;
 pub use matmul::Matmul;
-pub use naive::naive;
+pub use naive::{naive, naive_with_sums};
 pub use pair::DepthwisePointwise;
 pub use reference::reference;
 

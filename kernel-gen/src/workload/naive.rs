@@ -22,20 +22,25 @@ use crate::ir::{BufferId, DType, Expr, Kernel, Scope, UnOp, VarId};
 ///
 /// Its name is the workload's [`kernel_name`](Workload::kernel_name).
 pub fn naive(workload: &Workload) -> Kernel {
+    naive_with_sums(workload, DType::F32)
+}
+
+/// [`naive`] with sums in another type, such as the `f16` that tensor cores can add up in: what a user's schedule starts from
+/// who accepts its error. The first half of a fused pair stays in `f32`.
+pub fn naive_with_sums(workload: &Workload, sums: DType) -> Kernel {
     let mut b = KernelBuilder::new(workload.kernel_name());
     let params = Operands::declare(&mut b, workload);
     let (x, w) = (params.at(0), params.at(workload.operator_params() - 1));
-    let acc_dtype = DType::F32;
     match &workload.op {
         Op::Conv2d(c) => {
             let x = if c.has_padding() { pad(&mut b, c, x, workload.dtype) } else { x };
-            let acc = b.alloc("acc", acc_dtype, &c.output_shape(), Scope::Global);
+            let acc = b.alloc("acc", sums, &c.output_shape(), Scope::Global);
             convolve(&mut b, c, x, w, acc);
             let loops = output_loops(c);
             finish(&mut b, workload, &params, acc, &loops, |v| channel(c.layout, v));
         }
         Op::Matmul(m) => {
-            let acc = b.alloc("acc", acc_dtype, &m.output_shape(), Scope::Global);
+            let acc = b.alloc("acc", sums, &m.output_shape(), Scope::Global);
             multiply(&mut b, m, x, w, acc);
             let loops: Vec<(&str, i64)> = ["bt_out", "i_out", "j_out"]
                 .into_iter()
@@ -47,7 +52,7 @@ pub fn naive(workload: &Workload) -> Kernel {
         Op::DepthwisePointwise(p) => {
             let mid = depthwise_half(&mut b, p, workload, &params);
             let c = p.pointwise();
-            let acc = b.alloc("acc", acc_dtype, &c.output_shape(), Scope::Global);
+            let acc = b.alloc("acc", sums, &c.output_shape(), Scope::Global);
             convolve(&mut b, &c, mid, w, acc);
             finish(&mut b, workload, &params, acc, &output_loops(&c), |v| channel(c.layout, v));
         }

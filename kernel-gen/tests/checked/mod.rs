@@ -20,7 +20,7 @@ pub(crate) fn lowered(kernel: Kernel, target: &Target) -> (Kernel, Lowered) {
         let faults: Vec<String> = faults.iter().map(|f| f.to_string()).collect();
         panic!("{}\n{kernel}", faults.join("\n"))
     });
-    (kernel, lower(verified, &LowerOptions::cuda()).expect("it was verified"))
+    (kernel, lower(verified, &LowerOptions::of(target)).expect("it was verified"))
 }
 
 /// Checks a config of a template, as scheduled and as lowered; gives the emitted source.

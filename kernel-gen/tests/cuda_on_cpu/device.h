@@ -65,7 +65,7 @@ static inline unsigned short cpu_f32_to_bf16(float f) {
 static pthread_barrier_t warp_barriers[32], warpgroup_barriers[8];
 struct warp_mail {
   const void *row[32];
-  unsigned a[32][4], b[32][2];
+  unsigned a[32][4], b[32][4];
 };
 static warp_mail mail[32];
 static inline unsigned linear_thread();
@@ -125,6 +125,97 @@ static inline float cpu_bf16_to_f32(unsigned short h) { return bits<float>((unsi
 static inline void mma_m16n8k16_bf16(float *sums, const unsigned *a, const unsigned *b) {
   mma(sums, a, b, cpu_bf16_to_f32);
 }
+
+// Sums of two neighbours in a register. They are rounded once an instruction.
+template <class Pair> static void widen_pairs(float *to, const Pair *from, int pairs) {
+  for (int i = 0; i < 2 * pairs; ++i) to[i] = cpu_f16_to_f32((unsigned short)(from[i / 2].both >> i % 2 * 16));
+}
+template <class Pair> static void narrow_pairs(Pair *to, const float *from, int pairs) {
+  for (int i = 0; i < pairs; ++i) {
+    to[i].both = cpu_f32_to_f16(from[2 * i]) | (unsigned)cpu_f32_to_f16(from[2 * i + 1]) << 16;
+  }
+}
+template <class Pair> static void mma_m16n8k16_f16_f16(Pair *sums, const unsigned *a, const unsigned *b) {
+  float wide[4];
+  widen_pairs(wide, sums, 2);
+  mma(wide, a, b, cpu_f16_to_f32);
+  narrow_pairs(sums, wide, 2);
+}
+
+// wmma on tiles of 16 x 16. Nobody may know the layout, so here it is one of its own: lane l has the eight elements from
+// 8 l on, row by row, and of an operand's eight registers the last four hold nothing. Rows are aligned as PTX asks.
+static inline const void *wmma_row(const void *tile, int stride, int row, size_t element, size_t alignment) {
+  const unsigned char *at = (const unsigned char *)tile + (size_t)row * stride * element;
+  if ((size_t)at % alignment != 0) abort();
+  return at;
+}
+template <class T> static T wmma_element(const void *tile, int stride, bool transposed, int i, size_t alignment) {
+  const int own = linear_thread() % 32 * 8 + i, row = own / 16, column = own % 16;
+  const T *at = (const T *)wmma_row(tile, stride, transposed ? column : row, sizeof(T), alignment);
+  return at[transposed ? row : column];
+}
+static void wmma_load_operand(unsigned *to, const void *tile, int stride, bool transposed) {
+  for (int i = 0; i < 8; ++i) to[i] = 0x7e007e00;
+  for (int i = 0; i < 4; ++i) {
+    const unsigned low = wmma_element<unsigned short>(tile, stride, transposed, 2 * i, 32);
+    to[i] = low | (unsigned)wmma_element<unsigned short>(tile, stride, transposed, 2 * i + 1, 32) << 16;
+  }
+}
+#define WMMA_LOAD(operand, suffix)                                                                             \
+  static inline void wmma_load_##operand##suffix(unsigned *to, const void *tile, int stride) {                 \
+    wmma_load_operand(to, tile, stride, false);                                                                \
+  }                                                                                                            \
+  static inline void wmma_load_##operand##_t##suffix(unsigned *to, const void *tile, int stride) {             \
+    wmma_load_operand(to, tile, stride, true);                                                                 \
+  }
+WMMA_LOAD(a, ) WMMA_LOAD(b, ) WMMA_LOAD(a, _global) WMMA_LOAD(b, _global)
+#define WMMA_SUMS(suffix)                                                                                      \
+  static inline void wmma_load_sums_f32##suffix(float *to, const void *tile, int stride) {                     \
+    for (int i = 0; i < 8; ++i) to[i] = wmma_element<float>(tile, stride, false, i, 32);                       \
+  }                                                                                                            \
+  template <class Pair> static void wmma_load_sums_f16##suffix(Pair *to, const void *tile, int stride) {       \
+    for (int i = 0; i < 4; ++i) {                                                                              \
+      const unsigned low = wmma_element<unsigned short>(tile, stride, false, 2 * i, 16);                       \
+      to[i].both = low | (unsigned)wmma_element<unsigned short>(tile, stride, false, 2 * i + 1, 16) << 16;     \
+    }                                                                                                          \
+  }                                                                                                            \
+  static inline void wmma_store_sums_f32##suffix(void *tile, const float *from, int stride) {                  \
+    const unsigned own = linear_thread() % 32 * 8;                                                             \
+    memcpy((float *)wmma_row(tile, stride, own / 16, 4, 32) + own % 16, from, 32);                             \
+  }                                                                                                            \
+  template <class Pair> static void wmma_store_sums_f16##suffix(void *tile, const Pair *from, int stride) {    \
+    const unsigned own = linear_thread() % 32 * 8;                                                             \
+    memcpy((unsigned short *)wmma_row(tile, stride, own / 16, 2, 16) + own % 16, from, 16);                    \
+  }
+WMMA_SUMS() WMMA_SUMS(_global)
+static void wmma(float *sums, const unsigned *a, const unsigned *b) {
+  const unsigned lane = linear_thread() % 32;
+  warp_mail &m = mail[linear_thread() / 32];
+  memcpy(m.a[lane], a, 16);
+  memcpy(m.b[lane], b, 16);
+  warp_wait();
+  const auto half = [](const unsigned (*of)[4], int row, int column) {
+    const int at = row * 16 + column;
+    return cpu_f16_to_f32((unsigned short)(of[at / 8][at % 8 / 2] >> at % 2 * 16));
+  };
+  for (int i = 0; i < 8; ++i) {
+    const int own = lane * 8 + i;
+    for (int k = 0; k < 16; ++k) sums[i] += half(m.a, own / 16, k) * half(m.b, k, own % 16);
+  }
+  warp_wait();
+}
+// An operand's order is that of its load; a fragment here is the matrix itself.
+#define WMMA(orders)                                                                                           \
+  static inline void wmma_m16n16k16_f32_##orders(float *sums, const unsigned *a, const unsigned *b) {          \
+    wmma(sums, a, b);                                                                                          \
+  }                                                                                                            \
+  template <class Pair> static void wmma_m16n16k16_f16_##orders(Pair *sums, const unsigned *a, const unsigned *b) { \
+    float wide[8];                                                                                             \
+    widen_pairs(wide, sums, 4);                                                                                \
+    wmma(wide, a, b);                                                                                          \
+    narrow_pairs(sums, wide, 4);                                                                               \
+  }
+WMMA(nn) WMMA(nt) WMMA(tn) WMMA(tt)
 
 // Barriers that count arrivals and bytes. All are guarded by one lock, which also orders what they guard.
 #define __grid_constant__

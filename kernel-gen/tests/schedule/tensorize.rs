@@ -1,9 +1,11 @@
 //! Tensor cores by schedule: scalar loops, fragments as caches, and intrinsics in the place of nests.
 
+use crate::cuda_on_cpu;
 use crate::random::same;
 use kernel_gen::analysis::verify::{FaultKind, Limits, check};
 use kernel_gen::emit::c::{self, COptions, Isa};
-use kernel_gen::emit::cuda::{Arch, CudaOptions, emit};
+use kernel_gen::emit::cuda::{Arch, CudaOptions, CudaSource, emit};
+use kernel_gen::interp::{self, Mode, Values};
 use kernel_gen::ir::builder::KernelBuilder;
 use kernel_gen::ir::parse::parse;
 use kernel_gen::ir::{Access, Axis, DType, Expr, Kernel, LoopKind, Scope, Unit, VarId};
@@ -122,11 +124,15 @@ fn tensorized(size: [i64; 3], tile: [i64; 3], dtype: DType, sums: DType) -> Sche
 }
 
 fn emitted(kernel: Kernel, target: &str) -> Result<String, String> {
+    Ok(source(kernel, target)?.source)
+}
+
+fn source(kernel: Kernel, target: &str) -> Result<CudaSource, String> {
     let target = Target::find(target).unwrap();
     let lowered = lower_for(kernel, target).map_err(|e| e.to_string())?;
     let arch = Arch::of(target).unwrap();
     let options = CudaOptions { arch, symbol: "product".into(), comment: "A test.".into(), min_blocks: None };
-    Ok(emit(&lowered, &options).map_err(|e| e.to_string())?.source)
+    emit(&lowered, &options).map_err(|e| e.to_string())
 }
 
 #[test]
@@ -283,14 +289,33 @@ fn an_intrinsic_of_a_users_own_is_checked_by_running_it() {
 }
 
 #[test]
-fn turing_multiplies_in_two_halves_and_older_devices_say_what_they_lack() {
+fn each_generation_has_its_own_instructions() {
+    let parts = |sums: &str| {
+        let volta = [
+            "wmma.load.a.sync.aligned.row.m16n16k16.shared.f16 {%0, %1, %2, %3, %4, %5, %6, %7}, [%8], %9;".to_string(),
+            "wmma.load.b.sync.aligned.row.m16n16k16.shared.f16 ".to_string(),
+            format!("wmma.mma.sync.aligned.row.row.m16n16k16.{sums}.{sums} "),
+            format!("wmma.store.d.sync.aligned.row.m16n16k16.{sums} [%0], "),
+        ];
+        let turing = vec![format!("mma.sync.aligned.m16n8k8.row.col.{sums}.f16.f16.{sums} "), "ldmatrix".to_string()];
+        let ampere = vec![format!("mma.sync.aligned.m16n8k16.row.col.{sums}.f16.f16.{sums} "), "ldmatrix".to_string()];
+        [("sm_70", volta.to_vec()), ("sm_75", turing), ("sm_80", ampere)]
+    };
+    for sums in [DType::F32, DType::F16] {
+        let s = tensorized([32, 32, 16], [16, 16, 16], DType::F16, sums);
+        for (target, parts) in parts(sums.name()) {
+            let source = emitted(s.kernel.clone(), target).unwrap_or_else(|e| panic!("{target}: {e}"));
+            parts.iter().for_each(|part| assert!(source.contains(part.as_str()), "{target}: {part}\n{source}"));
+            let others = if target == "sm_70" { ["ldmatrix", "m16n8"] } else { ["wmma", "wmma"] };
+            others.iter().for_each(|part| assert!(!source.contains(part), "{target}: {part}\n{source}"));
+        }
+    }
+}
+
+#[test]
+fn a_cpu_has_no_fragments() {
     let s = tensorized([32, 32, 16], [16, 16, 16], DType::F16, DType::F32);
-    let source = emitted(s.kernel.clone(), "sm_75").unwrap_or_else(|e| panic!("{e}"));
-    assert!(source.contains("mma.sync.aligned.m16n8k8.row.col.f32.f16.f16.f32"), "{source}");
-    let error = emitted(s.kernel.clone(), "sm_70").unwrap_err();
-    assert!(error.contains("a product of a warp in f16") && error.contains("sm_70"), "{error}");
-    let cpu = lower_for(s.kernel, Target::find("x86-64-v3").unwrap());
-    let why = match cpu {
+    let why = match lower_for(s.kernel, Target::find("x86-64-v3").unwrap()) {
         Err(e) => e.to_string(),
         Ok(lowered) => {
             c::emit(&lowered, &COptions { isa: Isa::Portable, symbol: "product".into(), comment: "A test.".into() })
@@ -299,4 +324,161 @@ fn turing_multiplies_in_two_halves_and_older_devices_say_what_they_lack() {
         }
     };
     assert!(why.contains("grid") || why.contains("GPU") || why.contains("fragment"), "{why}");
+}
+
+/// Runs what is emitted for a target as C++, with one thread of the system for each of the GPU.
+fn run_emitted(kernel: &Kernel, target: &str, inputs: &Values) -> Values {
+    let source = source(kernel.clone(), target).unwrap_or_else(|e| panic!("{target}: {e}"));
+    cuda_on_cpu::build(&insert_barriers(kernel.clone()), &source)
+        .and_then(|program| program.run(inputs))
+        .unwrap_or_else(|e| panic!("{target}: {e}"))
+}
+
+/// Rows times columns that make one element of the output, at row 3 and column 5: `terms` down the reduction.
+fn one_element(kernel: &Kernel, terms: &[(f64, f64)]) -> Values {
+    let mut inputs = Values::new();
+    for p in &kernel.params {
+        let b = kernel.buffer(*p);
+        if b.access != Access::Read {
+            continue;
+        }
+        let mut values = vec![0.0; b.shape.iter().product::<i64>() as usize];
+        for (k, (left, right)) in terms.iter().enumerate() {
+            match b.name.as_str() {
+                "a" => values[3 * b.shape[1] as usize + k] = *left,
+                _ => values[k * b.shape[1] as usize + 5] = *right,
+            }
+        }
+        inputs.insert(b.name.clone(), values);
+    }
+    inputs
+}
+
+#[test]
+fn what_is_emitted_for_each_generation_computes_the_product() {
+    let size = [32, 64, 32];
+    for sums in [DType::F32, DType::F16] {
+        let before = product(size, DType::F16, sums);
+        let scheduled = tensorized(size, [16, 16, 16], DType::F16, sums).kernel;
+        // Sums of these are exact in f16, in any order.
+        let inputs = interp::seeded_inputs(&before, 11);
+        let want = interp::run(&before, &inputs, Mode::Declared).unwrap();
+        for target in ["sm_70", "sm_75", "sm_80"] {
+            let got = run_emitted(&scheduled, target, &inputs);
+            let off = interp::max_difference(&want, &got).unwrap();
+            // Where they are not they are rounded at most eight times, to 11 bits.
+            let most = want["c"].iter().fold(0.0f64, |m, v| m.max(v.abs()));
+            let allowed = if sums == DType::F16 { 8.0 * most * f64::powi(2.0, -11) } else { 1e-4 };
+            assert!(off <= allowed, "{target} with sums in {sums}: {off} of {most}");
+        }
+    }
+}
+
+/// Each tile of 16 products is added up in f32 and rounded once: 2048 and sixteen halves are 2056, and still 2048 where each
+/// product is rounded by itself.
+#[test]
+fn sums_in_f16_are_rounded_once_a_tile() {
+    let before = product([32, 32, 32], DType::F16, DType::F16);
+    let after = tensorized([32, 32, 32], [16, 16, 16], DType::F16, DType::F16).kernel;
+    let terms: Vec<(f64, f64)> = [(64.0, 2.0); 16].into_iter().chain([(0.5, 1.0); 16]).collect();
+    let inputs = one_element(&before, &terms);
+    let at = |values: &Values| values["c"][3 * 32 + 5];
+    assert_eq!(at(&interp::run(&before, &inputs, Mode::Declared).unwrap()), 2048.0);
+    assert_eq!(at(&interp::run(&insert_barriers(after.clone()), &inputs, Mode::Declared).unwrap()), 2056.0);
+    for target in ["sm_70", "sm_80"] {
+        assert_eq!(at(&run_emitted(&after, target, &inputs)), 2056.0, "{target}");
+    }
+    // What does not fit into f16 is infinite there, and not in f32.
+    let large = one_element(&before, &[(1000.0, 100.0)]);
+    assert_eq!(at(&run_emitted(&after, "sm_70", &large)), f64::INFINITY);
+    let wide = tensorized([32, 32, 32], [16, 16, 16], DType::F16, DType::F32).kernel;
+    assert_eq!(at(&run_emitted(&wide, "sm_70", &large)), 100_000.0);
+}
+
+#[test]
+fn types_that_tensor_cores_do_not_have_are_refused_where_they_are_declared() {
+    let tile = [16, 16, 16];
+    let refused = |made: Result<Intrinsic, ScheduleError>, why: &str| {
+        let error = made.expect_err(why).to_string();
+        assert!(error.contains(why), "{error}");
+    };
+    refused(wmma::mma(tile, DType::F32, DType::F32), "tensor cores have no operands in f32; use f16 or bf16");
+    refused(wmma::mma(tile, DType::Bf16, DType::F16), "tensor cores have no sums of bf16 in f16; use f32");
+    refused(wmma::mma(tile, DType::F16, DType::Bf16), "tensor cores have no sums of f16 in bf16; use f32 or f16");
+    refused(wmma::load([16, 16], DType::F64, Scope::Shared), "tensor cores have no fragments in f64");
+    refused(wmma::store([16, 16], DType::Bf16, DType::Bf16, Scope::Global), "tensor cores have no sums in bf16");
+    refused(wmma::fill([16, 16], DType::I32), "tensor cores have no sums in i32; use f32 or f16");
+    // A user's own declaration is looked at by the verifier.
+    let s = Schedule::new(tile_statements(
+        "mma.warp acc[0: 16, 0: 16] += x[0: 16, 0: 16] * w[0: 16, 0: 16]",
+        "bf16",
+        "f16",
+    ));
+    let faults = check(&s.kernel, &Limits::cuda());
+    assert!(faults[0].to_string().contains("tensor cores do not compute f16 += bf16 * bf16"), "{}", faults[0]);
+}
+
+/// Statements on tiles of one warp, with operands and sums of these types. Shared `s` and `r` are of those types, too, and
+/// rows of `r` lie 24 elements apart.
+fn tile_statements(body: &str, operands: &str, sums: &str) -> Kernel {
+    let text = format!(
+        "kernel k {{\n  param c: {sums}[32, 32] global write\n  param d: f16[32, 32] global write\n  for block in 0..1 grid.x \
+         {{\n    for lane in 0..32 thread.x {{\n    alloc s: {operands}[32, 32] shared\n    alloc r: {operands}[32, 24] \
+         shared\n    alloc x: {operands}[16, 16] fragment.warp\n    alloc w: {operands}[16, 16] fragment.warp\n    alloc acc: \
+         {sums}[32, 32] fragment.warp\n    {body}\n  }} }}\n}}\n"
+    );
+    parse(&text).unwrap_or_else(|e| panic!("{e}\n{text}"))
+}
+
+#[test]
+fn volta_is_refused_what_needs_to_know_where_elements_are() {
+    let limits = Target::find("sm_70").unwrap().limits();
+    let refused = |body: &str, [operands, sums]: [&str; 2], why: &str| {
+        let kernel = tile_statements(body, operands, sums);
+        let named = |limits: &Limits| check(&kernel, limits).iter().any(|f| f.to_string().contains(why));
+        let all: Vec<String> = check(&kernel, &limits).iter().map(ToString::to_string).collect();
+        assert!(named(&limits), "{body}: no `{why}` in\n{}", all.join("\n"));
+        assert!(!named(&Limits::cuda()), "{body}: 7.5 has it");
+    };
+    let halves = ["f16", "f32"];
+    let fill = "fill acc[0: 32, 0: 32] = 0.0f32\n";
+    refused(
+        &format!("{fill} for i in 0..32 fragment.row {{ for j in 0..32 fragment.col {{ c[i, j] = acc[i, j] }} }}"),
+        halves,
+        "loop i visits the elements of a fragment, whose places no thread knows",
+    );
+    refused("fill acc[0: 16, 0: 8] = 0.0f32", halves, "a tile of [16, 8] of acc is no whole number of 16 x 16");
+    refused(
+        "for u in 0..3 unrolled { fill acc[0: 16, u * 8: 16] = 0.0f32 }",
+        halves,
+        "a tile of acc moves by 8 elements, no multiple of 16",
+    );
+    let multiply = "mma.warp acc[0: 16, 0: 16] += x[0: 16, 0: 16] * w[0: 16, 0: 16]";
+    refused(multiply, ["bf16", "f32"], "tensor cores multiply bf16 from compute capability 8.0 on");
+    refused("move d[0: 16, 0: 16] = acc[0: 16, 0: 16]", halves, "a move of f32 into f16 converts elements");
+    refused("move x[0: 16, 0: 16] = s[0: 16, 8: 16]", halves, "moves by 8 elements, so it is not aligned to 32 bytes");
+    refused(
+        "move x[0: 16, 0: 16] = r[0: 16, 0: 16]",
+        halves,
+        "rows of the tile of r are 48 bytes apart, no multiple of 32",
+    );
+    refused(
+        "move_rows x[0: 16, 0: 32] = d[0: 16, 0: 32]",
+        halves,
+        "it puts elements into places of a fragment that no thread knows",
+    );
+    // Sums in f16 begin at 16 bytes.
+    let kernel = tile_statements(&format!("{fill} move c[0: 16, 8: 16] = acc[0: 16, 0: 16]"), "f16", "f16");
+    let faults: Vec<String> = check(&kernel, &limits).iter().map(ToString::to_string).collect();
+    assert!(!faults.iter().any(|f| f.contains("aligned")), "{}", faults.join("\n"));
+}
+
+#[test]
+fn the_emitter_refuses_what_was_lowered_for_later_devices() {
+    let s = tensorized([32, 32, 16], [16, 16, 16], DType::F16, DType::F32);
+    let lowered = lower_for(s.kernel, Target::find("sm_75").unwrap()).unwrap();
+    let arch = Arch::parse("sm_70").unwrap();
+    let options = CudaOptions { arch, symbol: "product".into(), comment: "A test.".into(), min_blocks: None };
+    let error = emit(&lowered, &options).unwrap_err().to_string();
+    assert!(error.contains("single elements of the fragment `acc` on sm_70"), "{error}");
 }

@@ -211,7 +211,8 @@ impl Checker<'_, '_> {
     fn dtypes(&self, acc: &Tile, a: &Operand, b: &Operand, sums: &[DType]) -> Result<(), Refusal> {
         let of = |t: &Tile| self.kernel.buffer(t.buffer).dtype;
         let [c, x, y] = [of(acc), of(&a.tile), of(&b.tile)];
-        if x != y || !matches!(x, DType::F16 | DType::Bf16) || !sums.contains(&c) {
+        let known = matches!((c, x), (DType::F32, DType::F16 | DType::Bf16) | (DType::F16, DType::F16));
+        if x != y || !known || !sums.contains(&c) {
             let cause = format!("tensor cores do not compute {c} += {x} * {y}");
             return Err((FaultKind::TypeMismatch, cause, "multiply f16 or bf16 of one kind into f32"));
         }

@@ -19,6 +19,8 @@ pub struct Limits {
     /// The largest vector that one access moves; longer ones are split by the emitter, so this bounds the alignment
     /// that is needed.
     pub vector_bytes: i64,
+    /// Whether no thread knows which elements of a fragment it holds, as before compute capability 7.5.
+    pub opaque_fragments: bool,
 }
 
 impl Limits {
@@ -32,11 +34,12 @@ impl Limits {
             registers_per_thread: None,
             require_vector_alignment: false,
             vector_bytes: 64,
+            opaque_fragments: false,
         }
     }
 
     /// What every CUDA device since compute capability 7.0 has without opting in (CUDA C++ Programming Guide, table
-    /// "Technical Specifications per Compute Capability").
+    /// "Technical Specifications per Compute Capability"). Fragments are those of compute capability 7.5 and later.
     pub fn cuda() -> Limits {
         Limits {
             shared_bytes: 48 * 1024,
@@ -46,6 +49,7 @@ impl Limits {
             registers_per_thread: Some(255),
             require_vector_alignment: true,
             vector_bytes: 16,
+            opaque_fragments: false,
         }
     }
 }

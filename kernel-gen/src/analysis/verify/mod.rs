@@ -23,7 +23,7 @@
 //! **Statements that only a GPU has** (`gpu`; [`crate::ir::gpu`])
 //! * They stand inside a launch, and not in a vectorized loop; `fragment.col` loops stand inside `fragment.row` ones.
 //! * Fragments are matrices of floats, mbarriers are `i64[n]`. Operands have the scopes that the statement is for.
-//! * `mma.warp` multiplies f16 or bf16 into f32 or f16, rows and reduction in multiples of 16, columns of 8;
+//! * `mma.warp` multiplies f16 into f32 or f16, bf16 into f32, rows and reduction in multiples of 16, columns of 8;
 //!   `mma.warpgroup` multiplies into f32, 64 rows, 8 to 256 columns in steps of 8, over a multiple of 16, from rows of at
 //!   most the swizzle's bytes.
 //! * `copy_async` and `store_at` move 4, 8 or 16 neighbouring bytes, aligned to their number.
@@ -77,6 +77,11 @@
 //! * Vector accesses of global and shared memory are naturally aligned where the target demands it.
 //! * Shared memory, threads of a block, extents of block, grid and cluster and registers of a thread stay within the
 //!   limits. Mbarriers and the alignment of swizzled buffers count as shared memory, fragments as registers.
+//!
+//! **Tensor cores before compute capability 7.5** (`opaque`)
+//! * No loop visits a fragment's elements, and no statement puts single elements there. A `move` does not convert.
+//! * Tiles of fragments are whole numbers of 16 x 16, operands are f16. In memory, rows of a tile lie side by side and are
+//!   aligned to 32 bytes, rows of f16 sums to 16.
 
 mod access;
 mod alignment;
@@ -94,6 +99,7 @@ mod fault;
 mod gpu;
 mod initialised;
 mod limits;
+mod opaque;
 mod protocol;
 mod races;
 mod reach;
@@ -177,6 +183,7 @@ fn inspect(kernel: &Kernel, limits: &Limits) -> (Vec<Fault>, Depth) {
     resources::check(kernel, limits, &mut faults);
     alignment::check(kernel, limits, &sites, &mut faults);
     gpu::alignment(kernel, &sites, &mut faults);
+    opaque::check(kernel, limits, &sites, &mut faults);
     // Elements out of bounds or in the wrong memory would only be reported again.
     if faults.is_empty() {
         races::check(kernel, &sites, &mut faults);

@@ -1,6 +1,6 @@
 //! CUDA architectures as the emitter sees them.
 
-use crate::target::{Cuda, CudaFeature, Target};
+use crate::target::{Cuda, CudaFeature, FIRST_MMA_SYNC, Target};
 use std::fmt;
 
 /// What machine code is made for: `sm_80`, `sm_90a`.
@@ -37,6 +37,11 @@ impl Arch {
     /// Shared memory that a block can get on request, in bytes; without a data file, what every device has.
     pub fn shared_bytes(self) -> i64 {
         self.data().map_or(48 * 1024, |c| c.shared_per_block_optin)
+    }
+
+    /// Whether its tensor cores are there in `wmma` form only (see [`Target::has_opaque_fragments`]).
+    pub(super) fn has_opaque_fragments(self) -> bool {
+        self.capability < FIRST_MMA_SYNC
     }
 
     fn data(self) -> Option<&'static Cuda> {

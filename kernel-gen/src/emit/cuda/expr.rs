@@ -208,10 +208,10 @@ impl Body<'_> {
                 EmitError::Unsupported { what }
             });
         }
-        let offset = match self.kernel.buffer(b).scope {
-            Scope::Fragment(_) => self.sums_register(b, idx)?,
-            _ => self.offset(b, idx),
-        };
+        if matches!(self.kernel.buffer(b).scope, Scope::Fragment(_)) {
+            return self.sums_element(b, idx);
+        }
+        let offset = self.offset(b, idx);
         let offset = self.integer(&offset)?.text.text;
         let offset = self.swizzled(b, offset);
         Ok(format!("{}[{offset}]", self.names.buffer(b)))

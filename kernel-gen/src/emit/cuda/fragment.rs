@@ -2,8 +2,11 @@
 //!
 //! What a fragment is for decides how its elements lie: sums as described in [`crate::ir::gpu`], operands of a warp as
 //! `mma.m16n8k16` takes them (PTX ISA, "Matrix Fragments for mma.m16n8k16"): 32-bit registers of two neighbours along
-//! the reduction, the base matrices of a tile one behind the other.
+//! the reduction, the base matrices of a tile one behind the other. Sums in `f16` are registers of two neighbours in a row.
+//!
+//! Before compute capability 7.5 the base matrices are those of [`super::wmma`].
 
+use super::prelude::Helper;
 use super::ptx::Ptx;
 use super::{Body, EmitError};
 use crate::analysis::simplify::simplify;
@@ -75,10 +78,11 @@ fn matrices(b: &Buffer) -> (i64, i64, i64) {
 impl Role {
     /// Elements of a base matrix along the fragment's rows and columns, and registers that a thread has of one, for
     /// elements of a type.
-    pub(super) fn base(self, dtype: DType) -> (i64, i64, i64) {
+    fn base(self, dtype: DType) -> (i64, i64, i64) {
         match self {
             // As many bytes as of the others: elements are twice as wide.
             Role::Left { .. } if dtype == DType::F32 => (16, 8, 4),
+            Role::Sums if dtype == DType::F16 => (16, 8, 2),
             Role::Sums => (16, 8, 4),
             Role::Left { .. } => (16, 16, 4),
             // Both orders are cut into pieces of 16 along the reduction and 8 along the columns.
@@ -96,6 +100,12 @@ impl Body<'_> {
         })
     }
 
+    /// The base matrix of a fragment: rows, columns, and registers that a thread has of it.
+    pub(super) fn base(&self, b: BufferId) -> Result<(i64, i64, i64), EmitError> {
+        let (role, dtype) = (self.role(b)?, self.kernel.buffer(b).dtype);
+        Ok(if self.arch.has_opaque_fragments() { super::wmma::base(role, dtype) } else { role.base(dtype) })
+    }
+
     /// The unit that holds a fragment.
     fn unit(&self, b: BufferId) -> Unit {
         match self.kernel.buffer(b).scope {
@@ -108,21 +118,21 @@ impl Body<'_> {
     fn registers_of_matrix(&self, b: BufferId) -> Result<i64, EmitError> {
         let buffer = self.kernel.buffer(b);
         let (rows, columns, _) = matrices(buffer);
-        let (r, c, registers) = self.role(b)?.base(buffer.dtype);
+        let (r, c, registers) = self.base(b)?;
         let fits = match self.unit(b) {
             // The four warps hold sixteen rows each.
             Unit::Warpgroup => rows == 64 && columns % c == 0,
             Unit::Warp => rows % r == 0 && columns % c == 0,
         };
         let dtype_fits = match self.role(b)? {
-            Role::Sums => buffer.dtype == DType::F32,
+            Role::Sums => buffer.dtype == DType::F32 || (buffer.dtype == DType::F16 && self.unit(b) == Unit::Warp),
             Role::Left { transposed: false } if buffer.dtype == DType::F32 => true,
             _ => matches!(buffer.dtype, DType::F16 | DType::Bf16),
         };
         if !fits || !dtype_fits {
             let what = format!(
-                "fragment `{}` of {rows} x {columns} {}: tensor cores hold it in pieces of {r} x {c}, sums in f32, \
-                 operands in f16, bf16, or the left one in f32",
+                "fragment `{}` of {rows} x {columns} {}: tensor cores hold it in pieces of {r} x {c}, sums in f32 \
+                 or, of a warp, in f16, operands in f16, bf16, or the left one in f32",
                 buffer.name, buffer.dtype
             );
             return Err(EmitError::Unsupported { what });
@@ -146,14 +156,38 @@ impl Body<'_> {
         if self.role(b)? == Role::Sums {
             self.live_sums.insert(b);
         }
-        let ty = if self.role(b)? == Role::Sums { "float" } else { "unsigned" };
+        let ty = match (self.role(b)?, self.kernel.buffer(b).dtype) {
+            (Role::Sums, DType::F16) => self.ptx(Ptx::HalfPair),
+            (Role::Sums, _) => "float".to_string(),
+            _ => "unsigned".to_string(),
+        };
         let line = format!("{ty} {}[{n}];", self.names.buffer(b));
         self.line(&line);
         Ok(())
     }
 
-    /// The register of an element of sums in the thread that holds it.
-    pub(super) fn sums_register(&self, b: BufferId, indices: &[Expr]) -> Result<Expr, EmitError> {
+    /// The lvalue of an element of sums in the thread that holds it.
+    pub(super) fn sums_element(&mut self, b: BufferId, indices: &[Expr]) -> Result<String, EmitError> {
+        let element = self.sums_place(b, indices)?;
+        if self.kernel.buffer(b).dtype != DType::F16 {
+            let register = self.integer(&element)?.text.text;
+            return Ok(format!("{}[{register}]", self.names.buffer(b)));
+        }
+        let [pair, half] = [element.clone().floor_div(2), element.floor_mod(2)].map(|e| simplify(&e, &self.ranges));
+        let [pair, half] = [self.integer(&pair)?.text.text, self.integer(&half)?.text.text];
+        Ok(format!("{}[{pair}].half[{half}]", self.names.buffer(b)))
+    }
+
+    /// Which of the elements of sums that a thread holds an element is.
+    fn sums_place(&self, b: BufferId, indices: &[Expr]) -> Result<Expr, EmitError> {
+        if self.arch.has_opaque_fragments() {
+            let what = format!(
+                "single elements of the fragment `{}` on {}, where no thread knows which it holds; move tiles to memory",
+                self.kernel.buffer(b).name,
+                self.arch
+            );
+            return Err(EmitError::Unsupported { what });
+        }
         if self.role(b)? != Role::Sums {
             return Err(EmitError::Unsupported {
                 what: format!("single elements of the operand `{}`; copy it with `move`", self.kernel.buffer(b).name),
@@ -167,18 +201,20 @@ impl Body<'_> {
             matrix = matrix * *n + i.clone();
         }
         let held = row.clone().floor_mod(16).floor_div(8) * 2 + column.clone().floor_mod(2);
-        let mut register = matrix * self.registers_of_matrix(b)? + column.clone().floor_div(8) * 4 + held;
+        let per_register = if buffer.dtype == DType::F16 { 2 } else { 1 };
+        let of_matrix = self.registers_of_matrix(b)? * per_register;
+        let mut element = matrix * of_matrix + column.clone().floor_div(8) * 4 + held;
         if self.unit(b) == Unit::Warp {
-            register = register + row.clone().floor_div(16) * (columns / 8 * 4);
+            element = element + row.clone().floor_div(16) * (columns / 8 * 4);
         }
-        Ok(simplify(&register, &self.ranges))
+        Ok(simplify(&element, &self.ranges))
     }
 
     /// The first register of the base matrix at an origin, as an index into the array.
     fn base_register(&self, b: BufferId, origin: &[Expr], row: i64, column: i64) -> Result<Expr, EmitError> {
         let buffer = self.kernel.buffer(b);
         let (rows, columns, _) = matrices(buffer);
-        let (r, c, registers) = self.role(b)?.base(buffer.dtype);
+        let (r, c, registers) = self.base(b)?;
         let [outer @ .., first_row, first_column] = origin else { return Ok(Expr::Int(0)) };
         let mut matrix = Expr::Int(0);
         for (i, n) in outer.iter().zip(&buffer.shape) {
@@ -196,7 +232,7 @@ impl Body<'_> {
         };
         // The last eight columns of a left operand's base matrix are its last two registers.
         let half = match self.role(b)? {
-            Role::Left { transposed: false } if c == 16 => {
+            Role::Left { transposed: false } if c == 16 && !self.arch.has_opaque_fragments() => {
                 (first_column.clone() + given).floor_mod(16).floor_div(8) * 2
             }
             _ => Expr::Int(0),
@@ -230,10 +266,18 @@ impl Body<'_> {
             return Err(EmitError::Unsupported { what: "an operand filled with other than zero".into() });
         }
         let (rows, columns) = extents(dst);
-        let (r, c, registers) = role.base(self.kernel.buffer(dst.buffer).dtype);
+        let (r, c, registers) = self.base(dst.buffer)?;
         let unit = self.unit(dst.buffer);
         let rows = if unit == Unit::Warpgroup { 1 } else { rows / r };
-        let text = if role == Role::Sums { self.scalar(value)?.text } else { "0".to_string() };
+        let (member, text) = match (role, self.kernel.buffer(dst.buffer).dtype) {
+            (Role::Sums, DType::F16) if zero => (".both", "0".to_string()),
+            (Role::Sums, DType::F16) => {
+                let value = self.scalar(value)?.text;
+                (".both", format!("{}({value}, {value})", self.prelude.call(Helper::NarrowPair(DType::F16))))
+            }
+            (Role::Sums, _) => ("", self.scalar(value)?.text),
+            _ => ("", "0".to_string()),
+        };
         // The base matrices of a row of sums lie one behind the other.
         let run = if role == Role::Sums { columns } else { c };
         let i = self.names.fresh("i");
@@ -246,23 +290,29 @@ impl Body<'_> {
                 };
                 let (n, name) = (run / c * registers, self.names.buffer(dst.buffer).to_string());
                 self.line("#pragma unroll");
-                self.line(&format!("for (int {i} = 0; {i} < {n}; ++{i}) {name}[{index}] = {text};"));
+                self.line(&format!("for (int {i} = 0; {i} < {n}; ++{i}) {name}[{index}]{member} = {text};"));
             }
         }
         Ok(())
     }
 
+    /// Refuses operands that the architecture's tensor cores do not take in a warp: before 8.0 all but `f16`.
+    pub(super) fn need_operands(&self, dtype: DType) -> Result<(), EmitError> {
+        if dtype == DType::F16 {
+            return Ok(());
+        }
+        // The same architectures have both.
+        self.need(CudaFeature::CpAsync, &format!("a product of a warp in {dtype}"))
+    }
+
     /// `sums += a * b` of a warp, as `mma.sync` on base matrices of 16 x 8 sums and a reduction of 16. That is what
     /// `wmma` becomes, too, but here it is known which register of which thread holds an element (see [`crate::ir::gpu`]).
     pub(super) fn warp_mma(&mut self, acc: &Tile, a: &Operand, b: &Operand) -> Result<(), EmitError> {
-        let dtype = self.kernel.buffer(a.tile.buffer).dtype;
-        if self.arch.capability < 75 || dtype != DType::F16 {
-            // The same architectures have both.
-            self.need(CudaFeature::CpAsync, &format!("a product of a warp in {dtype}"))?;
-        }
+        let [dtype, sums] = [a.tile.buffer, acc.buffer].map(|b| self.kernel.buffer(b).dtype);
+        self.need_operands(dtype)?;
         let (m, n) = extents(acc);
         let depth = if a.transposed { extents(&a.tile).0 } else { extents(&a.tile).1 };
-        let mma = self.ptx(Ptx::Mma(dtype));
+        let mma = self.ptx(Ptx::Mma { dtype, sums });
         let order = |transposed: bool, i: i64, j: i64| if transposed { (j, i) } else { (i, j) };
         for k in (0..depth).step_by(16) {
             for i in (0..m).step_by(16) {

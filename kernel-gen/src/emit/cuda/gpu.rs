@@ -13,9 +13,11 @@ impl Body<'_> {
     pub(super) fn gpu(&mut self, g: &Gpu) -> Result<(), EmitError> {
         match g {
             Gpu::Fill { dst, value } => self.fill(dst, value),
+            Gpu::Move { dst, src } if self.arch.has_opaque_fragments() => self.wmma_move(dst, src),
             Gpu::Move { dst, src } => self.load_operand(dst, src),
             Gpu::MoveRows { dst, src } => self.load_rows(dst, src),
             Gpu::Split { dst, src } => self.split(dst, src),
+            Gpu::Mma { unit: Unit::Warp, acc, a, b } if self.arch.has_opaque_fragments() => self.wmma(acc, a, b),
             Gpu::Mma { unit: Unit::Warp, acc, a, b } => self.warp_mma(acc, a, b),
             Gpu::Mma { unit: Unit::Warpgroup, acc, a, b } => self.warpgroup_mma(acc, a, b),
             Gpu::CopyAsync { dst, src, guard } => self.copy_async(dst, src, guard.as_ref()),

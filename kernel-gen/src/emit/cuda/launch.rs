@@ -1,6 +1,6 @@
 //! Cuts a kernel into launches and places its memory.
 
-use super::{Arch, EmitError, tensor};
+use super::{Arch, EmitError, tensor, wmma};
 use crate::ir::{Axis, BufferId, Expr, Gpu, Kernel, LoopKind, Scope, Stmt, VarId};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -179,13 +179,26 @@ pub(super) fn shared(kernel: &Kernel, nest: &Stmt, symbol: &str, arch: Arch) -> 
             boxes.insert(t.buffer);
         }
     });
+    // And what `wmma` moves.
+    let mut tiles: BTreeSet<BufferId> = BTreeSet::new();
+    nest.walk(&mut |s| {
+        if let Stmt::Gpu(Gpu::Move { dst, src }) = s
+            && arch.has_opaque_fragments()
+        {
+            tiles.extend([dst.buffer, src.buffer]);
+        }
+    });
     let mut buffers: Vec<(BufferId, i64)> = vec![];
     nest.walk(&mut |s| {
         if let Stmt::Alloc(b) = s
             && matches!(kernel.buffer(*b).scope, Scope::Shared | Scope::Mbarrier)
         {
             let swizzle = kernel.buffer(*b).swizzle;
-            let alignment = if swizzle > 0 || boxes.contains(b) { tensor::alignment(swizzle) } else { 16 };
+            let alignment = match (swizzle > 0 || boxes.contains(b), tiles.contains(b)) {
+                (true, _) => tensor::alignment(swizzle),
+                (false, true) => wmma::ALIGNMENT,
+                (false, false) => 16,
+            };
             buffers.push((*b, alignment));
         }
     });

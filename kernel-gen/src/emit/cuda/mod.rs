@@ -30,6 +30,7 @@ mod stmt;
 mod tensor;
 mod vector;
 mod wgmma;
+mod wmma;
 
 pub use arch::Arch;
 pub use error::EmitError;

@@ -10,11 +10,11 @@ use crate::ir::{BufferId, DType, Expr, LANE_COLUMNS, Operand, Scope, Tile, Unit,
 use crate::target::CudaFeature;
 
 /// Where a tile lies in memory.
-struct Place {
+pub(super) struct Place {
     buffer: BufferId,
-    offset: Expr,
+    pub(super) offset: Expr,
     /// Distances of rows and of columns.
-    strides: [i64; 2],
+    pub(super) strides: [i64; 2],
 }
 
 impl Place {
@@ -25,6 +25,12 @@ impl Place {
 }
 
 impl Body<'_> {
+    /// Where a tile of memory lies.
+    pub(super) fn place(&self, t: &Tile) -> Place {
+        let strides = spanned(t).map(|d| self.kernel.buffer(t.buffer).strides[d]);
+        Place { buffer: t.buffer, offset: self.offset(t.buffer, &t.origin), strides }
+    }
+
     /// Loads an operand from memory: by `ldmatrix` where rows of eight elements lie aligned in shared memory, else
     /// element by element.
     pub(super) fn load_operand(&mut self, dst: &Tile, src: &Tile) -> Result<(), EmitError> {
@@ -32,8 +38,8 @@ impl Body<'_> {
         if memory.dtype != self.kernel.buffer(dst.buffer).dtype {
             return Err(EmitError::Unsupported { what: "an operand that is converted as it is loaded".into() });
         }
-        let strides = spanned(src).map(|d| memory.strides[d]);
-        let place = Place { buffer: src.buffer, offset: self.offset(src.buffer, &src.origin), strides };
+        let place = self.place(src);
+        let strides = place.strides;
         let (rows, columns) = extents(dst);
         let aligned = strides[1] == 1 && strides[0] % 8 == 0 && is_multiple(&place.offset, 8);
         match self.role(dst.buffer)? {
@@ -197,7 +203,7 @@ impl Body<'_> {
     }
 
     fn load_elements(&mut self, dst: &Tile, role: Role, place: &Place) -> Result<(), EmitError> {
-        let (r, c, registers) = role.base(self.kernel.buffer(dst.buffer).dtype);
+        let (r, c, registers) = self.base(dst.buffer)?;
         let (rows, columns) = extents(dst);
         let lane = Expr::Var(self.lane);
         let (quad, pair) = (lane.clone().floor_div(4), lane.floor_mod(4) * 2);
@@ -235,7 +241,7 @@ impl Body<'_> {
         Ok(())
     }
 
-    fn address(&mut self, place: &Place, row: Expr, column: Expr) -> Result<String, EmitError> {
+    pub(super) fn address(&mut self, place: &Place, row: Expr, column: Expr) -> Result<String, EmitError> {
         self.address_of(place.buffer, place.at(row, column))
     }
 

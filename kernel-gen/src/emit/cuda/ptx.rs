@@ -36,8 +36,16 @@ pub(super) enum Ptx {
     LdmatrixHalf,
     /// A load of 16 bytes of a row, or zeros: two registers of each of two left operands.
     LoadRow,
-    /// `mma.sync` on 16 x 8 sums and a reduction of 16.
-    Mma(DType),
+    /// The type of a register of two `f16` sums.
+    HalfPair,
+    /// `mma.sync` on 16 x 8 sums and a reduction of 16: the type of operands and that of sums.
+    Mma { dtype: DType, sums: DType },
+    /// `wmma.load` of a tile of 16 x 16.
+    WmmaLoad(WmmaTile),
+    /// `wmma.store` of one of sums.
+    WmmaStore(WmmaTile),
+    /// `wmma.mma` on such tiles, and which of the operands are transposed.
+    Wmma { sums: DType, transposed: [bool; 2] },
     /// Says that registers hold what an asynchronous product needs or has left.
     Settle,
     /// The same of registers that hold an operand.
@@ -55,6 +63,75 @@ pub(super) enum Ptx {
     SplitBf16 { parts: i64 },
     /// [`Ptx::Wgmma`] with the left operand in registers; of the right one it is said whether it is transposed.
     WgmmaHeld { columns: i64, dtype: DType, transposed: bool },
+}
+
+/// A tile of 16 x 16 that `wmma` moves, and where.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub(super) struct WmmaTile {
+    pub(super) operand: WmmaOperand,
+    /// The type of its elements.
+    pub(super) dtype: DType,
+    /// Whether the tile in memory holds the transposed matrix.
+    pub(super) transposed: bool,
+    /// Whether it is in shared memory, and not in global memory.
+    pub(super) shared: bool,
+}
+
+/// What a tile is in a product.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub(super) enum WmmaOperand {
+    Left,
+    Right,
+    Sums,
+}
+
+impl WmmaTile {
+    /// The end of a helper's name: `a`, `b_t`, `sums_f32_global`.
+    fn name(self) -> String {
+        let operand = match self.operand {
+            WmmaOperand::Left => "a".to_string(),
+            WmmaOperand::Right => "b".to_string(),
+            WmmaOperand::Sums => format!("sums_{}", self.dtype),
+        };
+        let order = if self.transposed { "_t" } else { "" };
+        format!("{operand}{order}{}", if self.shared { "" } else { "_global" })
+    }
+
+    /// The type of a thread's registers, how inline assembly calls one, what of it is meant, and how many there are.
+    fn registers(self) -> (&'static str, char, &'static str, usize) {
+        match (self.operand, self.dtype) {
+            (WmmaOperand::Sums, DType::F16) => ("half_pair", 'r', ".both", 4),
+            (WmmaOperand::Sums, _) => ("float", 'f', "", 8),
+            _ => ("unsigned", 'r', "", 8),
+        }
+    }
+
+    /// Layout, shape, space and type: the modifiers behind `wmma.load.a.sync.aligned`.
+    fn modifiers(self) -> String {
+        let (order, space) = (["row", "col"][usize::from(self.transposed)], ["", ".shared"][usize::from(self.shared)]);
+        format!("{order}.m16n16k16{space}.{}", self.dtype)
+    }
+
+    /// The address of the tile as an operand. Addresses of global memory need no conversion.
+    fn address(self) -> &'static str {
+        if self.shared { "\"r\"(shared_address(tile))" } else { "\"l\"(tile)" }
+    }
+
+    fn needs(self) -> Vec<Helper> {
+        let address = self.shared.then_some(Helper::Ptx(Ptx::SharedAddress));
+        let pair = (self.registers().0 == "half_pair").then_some(Helper::Ptx(Ptx::HalfPair));
+        address.into_iter().chain(pair).collect()
+    }
+}
+
+/// Operands `%first` and on.
+fn operands(first: usize, count: usize) -> String {
+    (first..first + count).map(|i| format!("%{i}")).collect::<Vec<_>>().join(", ")
+}
+
+/// Registers of an array as operands of inline assembly.
+fn registers(constraint: &str, array: &str, member: &str, count: usize) -> String {
+    (0..count).map(|i| format!("\"{constraint}\"({array}[{i}]{member})")).collect::<Vec<_>>().join(", ")
 }
 
 impl Ptx {
@@ -79,7 +156,15 @@ impl Ptx {
             Ptx::Ldmatrix { transposed } => format!("mma_ldmatrix{}", if transposed { "_transposed" } else { "" }),
             Ptx::LdmatrixHalf => "mma_ldmatrix_half".into(),
             Ptx::LoadRow => "mma_load_row".into(),
-            Ptx::Mma(dtype) => format!("mma_m16n8k16_{dtype}"),
+            Ptx::HalfPair => "half_pair".into(),
+            Ptx::Mma { dtype, sums: DType::F16 } => format!("mma_m16n8k16_{dtype}_f16"),
+            Ptx::Mma { dtype, .. } => format!("mma_m16n8k16_{dtype}"),
+            Ptx::WmmaLoad(tile) => format!("wmma_load_{}", tile.name()),
+            Ptx::WmmaStore(tile) => format!("wmma_store_{}", tile.name()),
+            Ptx::Wmma { sums, transposed } => {
+                let [a, b] = transposed.map(|t| if t { 't' } else { 'n' });
+                format!("wmma_m16n16k16_{sums}_{a}{b}")
+            }
             Ptx::Settle => "wgmma_settle".into(),
             Ptx::SettleOperand => "wgmma_settle_operand".into(),
             Ptx::RoundTf32 => "round_tf32".into(),
@@ -110,13 +195,16 @@ impl Ptx {
             Ptx::SharedAddress
             | Ptx::TensorMap
             | Ptx::LoadRow
-            | Ptx::Mma(_)
+            | Ptx::HalfPair
             | Ptx::Settle
             | Ptx::SettleOperand
             | Ptx::RoundTf32
             | Ptx::SplitTf32
             | Ptx::Wgmma { .. }
             | Ptx::WgmmaHeld { .. } => vec![],
+            Ptx::Mma { sums: DType::F16, .. } | Ptx::Wmma { sums: DType::F16, .. } => vec![Helper::Ptx(Ptx::HalfPair)],
+            Ptx::Mma { .. } | Ptx::Wmma { .. } => vec![],
+            Ptx::WmmaLoad(tile) | Ptx::WmmaStore(tile) => tile.needs(),
             Ptx::SplitBf16 { .. } => vec![Helper::NarrowPair(DType::Bf16)],
             Ptx::TensorLoad { .. } | Ptx::TensorStore { .. } => vec![address, Helper::Ptx(Ptx::TensorMap)],
             _ => vec![address],
@@ -227,27 +315,79 @@ impl Ptx {
                  uint4 row = make_uint4(0, 0, 0, 0);\n  if (exists) row = *(const uint4 *)from;\n  \
                  low[0] = row.x, low[2] = row.y, high[0] = row.z, high[2] = row.w;\n}}\n"
             ),
-            // Before sm_80 a reduction has eight elements: the registers are those of the two halves.
-            Ptx::Mma(dtype) if arch.capability < 80 => {
-                let half = |a: [usize; 2], b: usize| {
+            Ptx::HalfPair => format!("union {name} {{\n  unsigned both;\n  unsigned short half[2];\n}};\n"),
+            Ptx::Mma { dtype, sums } => {
+                let (ty, held) = match sums {
+                    DType::F16 => ("half_pair", registers("+r", "sums", ".both", 2)),
+                    _ => ("float", registers("+f", "sums", "", 4)),
+                };
+                let n = if sums == DType::F16 { 2 } else { 4 };
+                let product = |depth: i64, a: &[usize], b: &[usize]| {
+                    let own = |name: &str, of: &[usize]| -> Vec<String> {
+                        of.iter().map(|i| format!("\"r\"({name}[{i}])")).collect()
+                    };
                     format!(
-                        "  asm(\"mma.sync.aligned.m16n8k8.row.col.f32.{dtype}.{dtype}.f32 \"\n    \
-                         \"{{%0, %1, %2, %3}}, {{%4, %5}}, {{%6}}, {{%0, %1, %2, %3}};\" :\n    \
-                         \"+f\"(sums[0]), \"+f\"(sums[1]), \"+f\"(sums[2]), \"+f\"(sums[3]) :\n    \
-                         \"r\"(a[{}]), \"r\"(a[{}]), \"r\"(b[{b}]));\n",
-                        a[0], a[1]
+                        "  asm(\"mma.sync.aligned.m16n8k{depth}.row.col.{sums}.{dtype}.{dtype}.{sums} \"\n    \
+                         \"{{{d}}}, {{{x}}}, {{{y}}}, {{{d}}};\" :\n    {held} :\n    {inputs});\n",
+                        d = operands(0, n),
+                        x = operands(n, a.len()),
+                        y = operands(n + a.len(), b.len()),
+                        inputs = [own("a", a), own("b", b)].concat().join(", "),
                     )
                 };
-                let halves = [half([0, 1], 0), half([2, 3], 1)].concat();
-                format!("KG_FN void {name}(float *sums, const unsigned *a, const unsigned *b) {{\n{halves}}}\n")
+                // Before sm_80 a reduction has eight elements: the registers are those of the two halves.
+                let products = match arch.capability {
+                    ..80 => [product(8, &[0, 1], &[0]), product(8, &[2, 3], &[1])].concat(),
+                    _ => product(16, &[0, 1, 2, 3], &[0, 1]),
+                };
+                format!("KG_FN void {name}({ty} *sums, const unsigned *a, const unsigned *b) {{\n{products}}}\n")
             }
-            Ptx::Mma(dtype) => format!(
-                "KG_FN void {name}(float *sums, const unsigned *a, const unsigned *b) {{\n  \
-                 asm(\"mma.sync.aligned.m16n8k16.row.col.f32.{dtype}.{dtype}.f32 \"\n    \
-                 \"{{%0, %1, %2, %3}}, {{%4, %5, %6, %7}}, {{%8, %9}}, {{%0, %1, %2, %3}};\" :\n    \
-                 \"+f\"(sums[0]), \"+f\"(sums[1]), \"+f\"(sums[2]), \"+f\"(sums[3]) :\n    \
-                 \"r\"(a[0]), \"r\"(a[1]), \"r\"(a[2]), \"r\"(a[3]), \"r\"(b[0]), \"r\"(b[1]));\n}}\n"
-            ),
+            // 9.7.14.4.3 to 9.7.14.4.5.
+            Ptx::WmmaLoad(tile) => {
+                let (ty, constraint, member, n) = tile.registers();
+                let operand = ["a", "b", "c"][tile.operand as usize];
+                format!(
+                    "KG_FN void {name}({ty} *to, const void *tile, int stride) {{\n  \
+                     asm volatile(\"wmma.load.{operand}.sync.aligned.{} {{{}}}, [%{n}], %{};\" :\n    {} :\n    \
+                     {}, \"r\"(stride) : \"memory\");\n}}\n",
+                    tile.modifiers(),
+                    operands(0, n),
+                    n + 1,
+                    registers(&format!("={constraint}"), "to", member, n),
+                    tile.address(),
+                )
+            }
+            Ptx::WmmaStore(tile) => {
+                let (ty, constraint, member, n) = tile.registers();
+                format!(
+                    "KG_FN void {name}(void *tile, const {ty} *from, int stride) {{\n  \
+                     asm volatile(\"wmma.store.d.sync.aligned.{} [%0], {{{}}}, %{};\" ::\n    {},\n    {},\n    \
+                     \"r\"(stride) : \"memory\");\n}}\n",
+                    tile.modifiers(),
+                    operands(1, n),
+                    n + 1,
+                    tile.address(),
+                    registers(&constraint.to_string(), "from", member, n),
+                )
+            }
+            Ptx::Wmma { sums, transposed } => {
+                let (ty, constraint, member, n) = match sums {
+                    DType::F16 => ("half_pair", "+r", ".both", 4),
+                    _ => ("float", "+f", "", 8),
+                };
+                let [a, b] = transposed.map(|t| if t { "col" } else { "row" });
+                format!(
+                    "KG_FN void {name}({ty} *sums, const unsigned *a, const unsigned *b) {{\n  \
+                     asm(\"wmma.mma.sync.aligned.{a}.{b}.m16n16k16.{sums}.{sums} \"\n    \
+                     \"{{{d}}}, {{{x}}}, \"\n    \"{{{y}}}, {{{d}}};\" :\n    {} :\n    {},\n    {});\n}}\n",
+                    registers(constraint, "sums", member, n),
+                    registers("r", "a", "", 8),
+                    registers("r", "b", "", 8),
+                    d = operands(0, n),
+                    x = operands(n, 8),
+                    y = operands(n + 8, 8),
+                )
+            }
             // No instruction: compilers must not move what touches the registers across the asynchronous product.
             Ptx::Settle => format!(
                 "template <int n> KG_FN void {name}(float *sums) {{\n  #pragma unroll\n  \

@@ -11,7 +11,8 @@
 //! fragments and [`tensorize`](crate::schedule::tensorize). Here it is built, which leaves room for what a rewrite of one
 //! statement cannot do. Loops, their order and what lies where are the tutorial's. Where it differs:
 //!
-//! * Epilogues are computed on the sums in their registers, and the output may be 16-bit.
+//! * Epilogues are computed on the sums in their registers, and the output may be 16-bit. Compute capability 7.0 does not say
+//!   where the sums are: there they go to the output as they are, or to shared memory, where lanes read them for the epilogue.
 //! * With a stride or dilation, shared memory holds the columns that taps meet, and no others.
 //! * `vector` elements of the input are fetched at a time (the tutorial has 1; weights are always fetched 8 at a time).
 
@@ -51,8 +52,8 @@ fn problem<'a>(w: &Workload, t: &'a Target) -> Result<(Conv2d, &'a Cuda), String
     if !matches!(w.dtype, DType::F16 | DType::Bf16) {
         return Err(format!("tensor cores multiply f16 and bf16, not {}", w.dtype));
     }
-    // Turing has tensor cores for f16 alone.
-    let least = if w.dtype == DType::F16 { 75 } else { 80 };
+    // Volta and Turing have tensor cores for f16 alone.
+    let least = if w.dtype == DType::F16 { 70 } else { 80 };
     if t.capability().is_none_or(|c| c < least) {
         return Err(format!("for compute capability {}.{} and later in {}", least / 10, least % 10, w.dtype));
     }
@@ -60,6 +61,27 @@ fn problem<'a>(w: &Workload, t: &'a Target) -> Result<(Conv2d, &'a Cuda), String
         return Err(format!("for at most {} pixels", gpu.grid_dim[2]));
     }
     Ok((c, gpu))
+}
+
+/// How sums become the output.
+#[derive(Clone, Copy, PartialEq, Debug)]
+enum End {
+    /// In the registers where they are.
+    Registers,
+    /// As they are: no thread knows which it has, and nothing is done to them.
+    Whole,
+    /// By way of shared memory, a tile of each warp at a time: no thread knows which it has.
+    Shared,
+}
+
+impl End {
+    fn of(w: &Workload, t: &Target) -> End {
+        match t.has_opaque_fragments() {
+            false => End::Registers,
+            true if w.epilogue.is_empty() && w.out_dtype == DType::F32 => End::Whole,
+            true => End::Shared,
+        }
+    }
 }
 
 /// A config as numbers.
@@ -104,25 +126,27 @@ impl Sizes {
         [self.row_warps * self.row_tiles, self.col_warps * self.col_tiles]
     }
 
-    fn shared_bytes(&self, c: &Conv2d) -> i64 {
+    fn shared_bytes(&self, c: &Conv2d, end: End) -> i64 {
         let [rows, columns] = self.block();
-        (rows + columns) * c.kw * self.chunk * TILE * TILE * 2
+        let sums = if end == End::Shared { self.warps() * TILE * TILE * 4 } else { 0 };
+        (rows + columns) * c.kw * self.chunk * TILE * TILE * 2 + sums
     }
 
-    /// Eight registers for the sums of a tile, four for an operand's.
-    fn registers(&self) -> i64 {
-        8 * self.row_tiles * self.col_tiles + 4 * (self.row_tiles + self.col_tiles) + 40
+    /// Eight registers for the sums of a tile, four for an operand's, twice as many in the form of compute capability 7.0.
+    fn registers(&self, end: End) -> i64 {
+        let operand = if end == End::Registers { 4 } else { 8 };
+        8 * self.row_tiles * self.col_tiles + operand * (self.row_tiles + self.col_tiles) + 40
     }
 
-    fn fits(&self, c: &Conv2d, gpu: &Cuda) -> bool {
+    fn fits(&self, c: &Conv2d, end: End, gpu: &Cuda) -> bool {
         let [rows, columns] = self.block();
         (c.n / TILE) % rows == 0
             && (c.co / TILE) % columns == 0
             && (c.ci / TILE) % self.chunk == 0
             && self.warps() * Cuda::WARP <= gpu.threads_per_block
-            && self.registers() <= gpu.registers_per_thread
-            && self.warps() * Cuda::WARP * self.registers() <= gpu.registers_per_block
-            && self.shared_bytes(c) <= gpu.shared_per_block
+            && self.registers(end) <= gpu.registers_per_thread
+            && self.warps() * Cuda::WARP * self.registers(end) <= gpu.registers_per_block
+            && self.shared_bytes(c, end) <= gpu.shared_per_block
     }
 }
 
@@ -138,12 +162,15 @@ impl Template for Conv2dTensorcore {
     fn applies(&self, w: &Workload, t: &Target) -> Result<(), String> {
         let (c, gpu) = problem(w, t)?;
         let least = Sizes { row_warps: 1, col_warps: 1, row_tiles: 1, col_tiles: 1, chunk: 1, vector: 1 };
-        least.fits(&c, gpu).then_some(()).ok_or_else(|| "a row of the kernel does not fit in shared memory".into())
+        least
+            .fits(&c, End::of(w, t), gpu)
+            .then_some(())
+            .ok_or_else(|| "a row of the kernel does not fit in shared memory".into())
     }
 
     fn space(&self, w: &Workload, t: &Target) -> Result<Space, TemplateError> {
         let (c, gpu) = problem(w, t).map_err(TemplateError::Limit)?;
-        let gpu = gpu.clone();
+        let (gpu, end) = (gpu.clone(), End::of(w, t));
         Ok(Space::builder()
             .knob("block_row_warps", [1, 2, 4, 8])
             .knob("block_col_warps", [1, 2, 4, 8])
@@ -152,7 +179,7 @@ impl Template for Conv2dTensorcore {
             .knob("chunk", [1, 2, 4, 8])
             .knob("vector", [1, 2, 4, 8])
             .filter("tiles divide; threads, registers and shared memory within the device's limits", move |config| {
-                Sizes::of(config).is_ok_and(|s| s.fits(&c, &gpu))
+                Sizes::of(config).is_ok_and(|s| s.fits(&c, end, &gpu))
             })
             .build()?)
     }
@@ -164,15 +191,15 @@ impl Template for Conv2dTensorcore {
 
     fn cost(&self, w: &Workload, t: &Target, config: &Config) -> f64 {
         let (Ok((c, gpu)), Ok(s)) = (problem(w, t), Sizes::of(config)) else { return f64::INFINITY };
-        let [rows, columns] = s.block();
+        let (end, [rows, columns]) = (End::of(w, t), s.block());
         // Tiles, in bytes: one of each operand for each tap of a row and input channel tile.
         let taps = (c.kw * s.chunk) as f64;
         let tile = (TILE * TILE * 2) as f64;
         let launch = Launch {
             blocks: c.oh() * c.ow() * (c.n / TILE / rows) * (c.co / TILE / columns),
             threads: s.warps() * Cuda::WARP,
-            registers: s.registers(),
-            shared_bytes: s.shared_bytes(&c),
+            registers: s.registers(end),
+            shared_bytes: s.shared_bytes(&c, end),
             unit: Units::Tensor,
             sums: 8 * s.row_tiles * s.col_tiles,
             steps: (ceil_div(c.ci / TILE, s.chunk) * c.kh) as f64,
@@ -189,11 +216,11 @@ impl Template for Conv2dTensorcore {
 
     fn schedule(&self, w: &Workload, t: &Target, config: &Config) -> Result<Scheduled, TemplateError> {
         let (c, gpu) = problem(w, t).map_err(TemplateError::Limit)?;
-        let sizes = Sizes::of(config)?;
-        if !sizes.fits(&c, gpu) {
+        let (sizes, end) = (Sizes::of(config)?, End::of(w, t));
+        if !sizes.fits(&c, end, gpu) {
             return Err(TemplateError::Limit(format!("{config} does not suit {}", w.key())));
         }
-        Ok(Scheduled { schedule: Schedule::new(kernel(w, &c, sizes)), packs: vec![] })
+        Ok(Scheduled { schedule: Schedule::new(kernel(w, &c, sizes, end)), packs: vec![] })
     }
 }
 
@@ -226,10 +253,10 @@ struct Block<'a> {
 }
 
 #[allow(non_snake_case, reason = "the tutorial's names")]
-fn kernel(w: &Workload, c: &Conv2d, s: Sizes) -> Kernel {
+fn kernel(w: &Workload, c: &Conv2d, s: Sizes, end: End) -> Kernel {
     let mut b = KernelBuilder::new(w.kernel_name());
     let params = Operands::declare(&mut b, w);
-    let (A, W, Conv) = (params.at(0), params.at(1), params.output());
+    let (A, W) = (params.at(0), params.at(1));
     let [rows, columns] = s.block();
     // One pixel a block; images along x, output channels along y.
     b.loop_("block_k", c.oh() * c.ow(), BLOCK(Axis::Z), |b, pixel| {
@@ -252,23 +279,8 @@ fn kernel(w: &Workload, c: &Conv2d, s: Sizes) -> Kernel {
                                     block.multiply(b, ConvF, w.dtype);
                                 });
                             });
-                            // The epilogue, in the registers where the sums are.
-                            let by_name = |name: &str| params.get(name);
                             let first = [block_i * rows + nc * s.row_tiles, block_j * columns + oc * s.col_tiles];
-                            for_tiles(s, |n, o| {
-                                let [images, channels] = [first[0].clone() + n, first[1].clone() + o];
-                                b.loop_("nnc", TILE, LoopKind::FragmentRow, |b, nn| {
-                                    b.loop_("ooc", TILE, LoopKind::FragmentCol, |b, oo| {
-                                        let sum = Expr::load(ConvF, vec![n.into(), o.into(), nn.into(), oo.into()]);
-                                        let [h, wc] =
-                                            [Expr::from(pixel).floor_div(c.ow()), Expr::from(pixel).floor_mod(c.ow())];
-                                        let at = vec![images.clone(), h, wc, channels.clone(), nn.into(), oo.into()];
-                                        let channel = channels.clone() * TILE + oo;
-                                        let value = epilogue(w, sum, &channel, &at, &by_name);
-                                        b.store(Conv, at, value);
-                                    });
-                                });
-                            });
+                            block.finish(b, w, &params, ConvF, (pixel, first), end);
                         });
                     });
                 });
@@ -292,6 +304,56 @@ fn for_tiles(s: Sizes, mut f: impl FnMut(i64, i64)) {
 }
 
 impl Block<'_> {
+    /// The epilogue, and the way of a warp's sums to the output: at a pixel, from the first tiles of images and of channels on.
+    fn finish(
+        &self,
+        b: &mut KernelBuilder,
+        w: &Workload,
+        params: &Operands,
+        sums: BufferId,
+        (pixel, [images, channels]): (VarId, [Expr; 2]),
+        end: End,
+    ) {
+        let output = params.output();
+        let [h, v] = [Expr::from(pixel).floor_div(self.c.ow()), Expr::from(pixel).floor_mod(self.c.ow())];
+        let tile_at = |n: i64, o: i64| vec![images.clone() + n, h.clone(), v.clone(), channels.clone() + o];
+        let one = |b: &mut KernelBuilder, n: i64, o: i64, [nn, oo]: [Expr; 2], sum: Expr| {
+            let channel = (channels.clone() + o) * TILE + oo.clone();
+            let at = [tile_at(n, o), vec![nn, oo]].concat();
+            let value = epilogue(w, sum, &channel, &at, &|name| params.get(name));
+            b.store(output, at, value);
+        };
+        if end == End::Whole {
+            return for_tiles(self.sizes, |n, o| {
+                let src = tile(sums, &[n.into(), o.into()]);
+                b.gpu(Gpu::Move { dst: tile(output, &tile_at(n, o)), src });
+            });
+        }
+        if end == End::Registers {
+            return for_tiles(self.sizes, |n, o| {
+                b.loop_("nnc", TILE, LoopKind::FragmentRow, |b, nn| {
+                    b.loop_("ooc", TILE, LoopKind::FragmentCol, |b, oo| {
+                        let sum = Expr::load(sums, vec![n.into(), o.into(), nn.into(), oo.into()]);
+                        one(b, n, o, [nn.into(), oo.into()], sum);
+                    });
+                });
+            });
+        }
+        let [nc, oc] = self.thread.warp;
+        let shared =
+            b.alloc("CS", DType::F32, &[self.sizes.row_warps, self.sizes.col_warps, TILE, TILE], Scope::Shared);
+        for_tiles(self.sizes, |n, o| {
+            let dst = tile(shared, &[nc.into(), oc.into()]);
+            b.gpu(Gpu::Move { dst, src: tile(sums, &[n.into(), o.into()]) });
+            b.loop_("part", TILE * TILE / Cuda::WARP, LoopKind::Unrolled, |b, part| {
+                let place = part * Cuda::WARP + self.thread.lane;
+                let [nn, oo] = [place.clone().floor_div(TILE), place.floor_mod(TILE)];
+                let sum = Expr::load(shared, vec![nc.into(), oc.into(), nn.clone(), oo.clone()]);
+                one(b, n, o, [nn, oo], sum);
+            });
+        });
+    }
+
     /// Has each warp fetch every so many of `tiles` tiles in vectors of `vector` elements: `copy` gets the tile, and a
     /// vector's row and first column.
     fn fetch(
@@ -423,12 +485,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn turing_takes_f16_and_ampere_bf16_too() {
+    fn volta_and_turing_take_f16_and_ampere_bf16_too() {
         let c = Conv2d { layout: ConvLayout::NhwcNc(16), ..Conv2d::nchw(256, 256, 14, 14, 512, 3, 1, 1) };
         let applies = |dtype, target: &str| {
             Conv2dTensorcore.applies(&Workload::f32(c).with_dtype(dtype), Target::find(target).unwrap())
         };
-        assert_eq!(applies(DType::F16, "sm_70"), Err("for compute capability 7.5 and later in f16".to_string()));
+        assert_eq!(applies(DType::F16, "sm_70"), Ok(()));
+        assert_eq!(applies(DType::Bf16, "sm_70"), Err("for compute capability 8.0 and later in bf16".to_string()));
         assert_eq!(applies(DType::F16, "sm_75"), Ok(()));
         assert_eq!(applies(DType::Bf16, "sm_75"), Err("for compute capability 8.0 and later in bf16".to_string()));
         assert_eq!(applies(DType::Bf16, "sm_80"), Ok(()));
@@ -442,7 +505,7 @@ mod tests {
         assert!(Conv2dTensorcore.space(&w, t).unwrap().index_of(&tutorial()).is_ok());
         let sizes = Sizes::of(&tutorial()).unwrap();
         // The tutorial allocates 12288 elements of each operand.
-        assert_eq!(sizes.shared_bytes(&c), 2 * 12288 * 2);
+        assert_eq!(sizes.shared_bytes(&c, End::Registers), 2 * 12288 * 2);
         let text = Conv2dTensorcore.schedule(&w, t, &tutorial()).unwrap().schedule.kernel.to_string();
         for line in ["in 0..196 grid.z", "in 0..2 grid.x", "in 0..4 grid.y", "in 0..4 thread.y", "in 0..2 thread.z"] {
             assert!(text.contains(line), "{line}\n{text}");
