@@ -218,11 +218,16 @@ impl Data {
         Ok(Data { inputs, memory })
     }
 
-    /// Runs a kernel once; the error of its output, which is an `Err` where it is too large.
-    pub(crate) fn check(&mut self, gpu: &Gpu, w: &Workload, kernel: &Kernel) -> Result<f64> {
+    /// Runs a kernel once; the error of its output.
+    pub(crate) fn run(&mut self, gpu: &Gpu, w: &Workload, kernel: &Kernel) -> Result<f64> {
         self.poison(gpu)?;
         kernel.bind(gpu, &self.memory)?.launch(gpu)?;
-        let error = self.error(gpu, w)?;
+        self.error(gpu, w)
+    }
+
+    /// The same; an `Err` where it is too large.
+    pub(crate) fn check(&mut self, gpu: &Gpu, w: &Workload, kernel: &Kernel) -> Result<f64> {
+        let error = self.run(gpu, w, kernel)?;
         // A rounding of the result to its type, and what a sum in f32 of any order may lose.
         let rounding = if w.out_dtype == DType::F32 { 0.0 } else { 2f64.powi(-11) };
         ensure!(error <= rounding + w.reduction_length() as f64 * 2f64.powi(-23), "wrong: an error of {error:.2e}");

@@ -248,9 +248,13 @@ pub(crate) fn buffers(gpu: &Gpu, workload: &Workload, inputs: &[Vec<u8>]) -> Res
 
 /// Runs the suite; whether everything was right.
 pub(crate) fn run(gpu: &Gpu, options: &Options) -> Result<bool> {
-    let target = target_of(gpu)?;
-    let compiler = prepare::compiler(target)?;
-    println!("kernels for {}, compiled by {}\n", target.name, compiler.name());
+    let device = target_of(gpu)?;
+    let target = match options.text("--target") {
+        Some(name) => prepare::older(name, device)?,
+        None => device,
+    };
+    let compiler = prepare::compiler(device)?;
+    println!("kernels for {}, compiled for {} by {}\n", target.name, device.name, compiler.name());
     let registry = Registry::builtin();
     if let Some(only) = options.text("--only").filter(|only| registry.find(only).is_none()) {
         anyhow::bail!("there is no template `{only}` in this build");
@@ -275,7 +279,7 @@ pub(crate) fn run(gpu: &Gpu, options: &Options) -> Result<bool> {
         refused.iter().take(3).for_each(|text| println!("FAILED {text}"));
         let prepared = begun.elapsed().as_secs_f64();
         let sources: Vec<CudaSource> = cases.iter().map(|c| c.source.clone()).collect();
-        let artifacts = prepare::compile(&compiler, target, &sources);
+        let artifacts = prepare::compile(&compiler, device, &sources);
         let compiled = begun.elapsed().as_secs_f64() - prepared;
         let (mut failures, mut spilled, mut worst) = (refused.len(), 0, 0.0f64);
         let mut known: Option<(u64, Vec<Vec<f64>>, kernel_gen::workload::Reference)> = None;

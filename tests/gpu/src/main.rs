@@ -5,6 +5,8 @@
 //! in this process; `gpu-suite search` looks for better configs among random ones; `gpu-suite landscape`
 //! measures a whole neighbourhood, on which searches are tested; `gpu-suite fallback` holds what is chosen without records
 //! against the best of a small search, for a whole spec; `gpu-suite faults` plants faults in candidates and kills workers;
+//! `gpu-suite tensorcores` checks and times the tutorial's schedule with sums in f32 and f16, as it is emitted for each
+//! generation of tensor cores;
 //! `gpu-suite special-values` puts NaN, infinities, subnormal numbers and outliers at single positions of every template's operands.
 //! All print plain tables. Without a device they say `[SKIP] no GPU` and succeed.
 //!
@@ -21,6 +23,7 @@ mod peers;
 mod prepare;
 mod search;
 mod special;
+mod tensorcores;
 
 use anyhow::Result;
 use gpu::Gpu;
@@ -28,10 +31,12 @@ use std::process::ExitCode;
 
 const USAGE: &str = "\
 usage: gpu-suite families [--workloads N] [--configs N] [--seed N] [--repeats N] [--only TEMPLATE]
+                          [--target NAME]
        gpu-suite bench [--only PART]
        gpu-suite search [--only PART | --key WORKLOAD --template NAME] [--trials N | --file PATH] [--seed N]
        gpu-suite landscape --out FILE [--seconds N]
        gpu-suite faults [--kills N]
+       gpu-suite tensorcores [--small]
        gpu-suite special-values [--workloads N] [--seed N] [--only TEMPLATE]";
 
 /// What follows a flag, as a number.
@@ -42,6 +47,11 @@ impl Options {
     pub(crate) fn text(&self, name: &str) -> Option<&str> {
         let at = self.0.iter().position(|a| a == name)?;
         self.0.get(at + 1).map(String::as_str)
+    }
+
+    /// Whether `--name` was given.
+    pub(crate) fn flag(&self, name: &str) -> bool {
+        self.0.iter().any(|a| a == name)
     }
 
     /// The value of `--name` as a number.
@@ -73,6 +83,7 @@ fn run(mut arguments: Vec<String>) -> Result<bool> {
         "fallback" => fallback::run,
         "landscape" => landscape::run,
         "special-values" => special::run,
+        "tensorcores" => tensorcores::run,
         _ => anyhow::bail!("`{command}` is not known\n{USAGE}"),
     };
     let Some(gpu) = Gpu::open()? else { return Ok(true) };

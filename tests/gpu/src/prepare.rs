@@ -70,6 +70,15 @@ pub(crate) fn source_and_packs(
     Ok((source, scheduled.packs))
 }
 
+/// A target whose sources a device runs, too, once they are compiled for it.
+pub(crate) fn older(name: &str, device: &Target) -> Result<&'static Target> {
+    let target =
+        Target::find(name).filter(|t| t.cuda().is_some()).with_context(|| format!("no CUDA target `{name}`"))?;
+    let runs = name == device.name || !name.ends_with('a') && target.capability() <= device.capability();
+    anyhow::ensure!(runs, "{} does not run what is written for {name}", device.name);
+    Ok(target)
+}
+
 /// A compiler for the target, on this machine.
 pub(crate) fn compiler(target: &Target) -> Result<CudaCompiler> {
     let arch = CodeArch::from_str(&target.name).map_err(|e| anyhow!("{e}"))?;
