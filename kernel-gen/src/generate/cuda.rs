@@ -48,9 +48,6 @@ pub(super) struct Made {
     pub(super) sources: Vec<CudaSource>,
 }
 
-/// What buffers' addresses are multiples of: the widest vector access, and what TMA asks for.
-const ALIGN: u32 = 16;
-
 /// Makes CUDA of a choice.
 pub(super) fn make(chosen: &Chosen<'_>) -> Result<Made, GenerateError> {
     let target = chosen.target;
@@ -69,11 +66,14 @@ pub(super) fn make(chosen: &Chosen<'_>) -> Result<Made, GenerateError> {
         CudaProgram { image, launches, maps, workspace_bytes: emitted.workspace_bytes }
     };
     let stem = chosen.file_stem();
-    let main = program(stem.clone(), emit(&chosen.kernel, chosen.symbol.clone(), &chosen.title(), &chosen.early)?);
+    let emitted = emit(&chosen.kernel, chosen.symbol.clone(), &chosen.title(), &chosen.early)?;
+    let mut align = emitted.alignment;
+    let main = program(stem.clone(), emitted);
     let mut packs = vec![];
     for (i, (position, pack)) in chosen.packs.iter().enumerate() {
         let emitted =
             emit(&pack.kernel, format!("{}_pack{i}", chosen.symbol), &chosen.pack_title(pack), &Early::NEVER)?;
+        align = align.max(emitted.alignment);
         let bytes = pack.kernel.buffer(pack.kernel.params[1]).extent_bytes();
         packs.push((*position, CudaPack { bytes, program: program(format!("{stem}.pack{i}"), emitted) }));
     }
@@ -83,7 +83,7 @@ pub(super) fn make(chosen: &Chosen<'_>) -> Result<Made, GenerateError> {
         exact: arch.specific,
         program: main,
         packs,
-        align: ALIGN,
+        align,
         choice: chosen.summary(),
     };
     Ok(Made { variant, sources })

@@ -53,6 +53,9 @@ use std::fmt::Write;
 use tensor::NamedMap;
 use vector::Loaded;
 
+/// The widest vector access, and what TMA asks of a tensor's address.
+const VECTOR_BYTES: u32 = 16;
+
 /// What to emit.
 #[derive(Clone, Debug, PartialEq)]
 pub struct CudaOptions {
@@ -124,6 +127,8 @@ pub struct CudaSource {
     pub launches: Vec<Launch>,
     /// Bytes of device memory that the launches share, aligned to 256.
     pub workspace_bytes: i64,
+    /// Bytes that addresses of parameters are multiples of: the widest vector access, and what TMA and `wmma` ask for.
+    pub alignment: u32,
 }
 
 /// Emits a lowered kernel.
@@ -204,7 +209,22 @@ pub fn emit(lowered: &Lowered, options: &CudaOptions) -> Result<CudaSource, Emit
         source,
         launches,
         workspace_bytes: layout.workspace_bytes,
+        alignment: alignment(kernel, options.arch),
     })
+}
+
+/// What addresses of parameters are multiples of, in bytes.
+fn alignment(kernel: &Kernel, arch: Arch) -> u32 {
+    let global = |b: BufferId| kernel.buffer(b).scope == Scope::Global;
+    let mut tiles = false;
+    for s in &kernel.body {
+        s.walk(&mut |s| {
+            if let Stmt::Gpu(Gpu::Move { dst, src }) = s {
+                tiles |= global(dst.buffer) || global(src.buffer);
+            }
+        });
+    }
+    if tiles && arch.has_opaque_fragments() { wmma::ALIGNMENT as u32 } else { VECTOR_BYTES }
 }
 
 fn comment(options: &CudaOptions, launches: &[Launch], layout: &Layout<'_>) -> String {
