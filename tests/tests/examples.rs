@@ -93,6 +93,24 @@ fn a_tutorial_prints_its_steps_its_loops_its_cuda_and_its_time() {
     assert_eq!((times, skips), if has_gpu() { (2, 0) } else { (0, 1) }, "{text}");
 }
 
+/// With sums of either type, for the oldest tensor cores and for later ones.
+#[test]
+fn the_tutorial_of_tensor_cores_prints_scalar_loops_and_what_they_become() {
+    let program = |arguments: &[&str]| run_program("tutorials", &["--bin", "opt_conv_tensorcore"], arguments);
+    let text = program(&["--steps", "--target", "sm_70", "--f16-sums"]);
+    for part in [
+        "acc[n, oh, ow, co, n_in, co_in] +=",
+        "mma.warp acc[",
+        "wmma.load.a.sync.aligned.row.m16n16k16.shared.f16",
+        "wmma.mma.sync.aligned.row.row.m16n16k16.f16.f16",
+        "wmma.store.d.sync.aligned.row.m16n16k16.f16",
+    ] {
+        assert!(text.contains(part), "no `{part}`:\n{text}");
+    }
+    let text = program(&["--target", "sm_75"]);
+    assert!(text.contains("mma.sync.aligned.m16n8k8.row.col.f32.f16.f16.f32") && !text.contains("wmma."), "{text}");
+}
+
 #[test]
 fn the_tutorial_of_templates_prints_every_config_of_its_three_spaces() {
     let arguments = ["--size", "16", "--number", "1", "--steps"];

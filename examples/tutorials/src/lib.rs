@@ -20,7 +20,7 @@ kernel_gen_runtime::include_kernels!(chosen);
 /// Whatever goes wrong, in words.
 pub type Result<T> = std::result::Result<T, Box<dyn std::error::Error>>;
 
-/// The device that sources are printed for; any of this generation or a later one runs them.
+/// The device that sources are printed for without `--target`; any of this generation or a later one runs them.
 const TARGET: &str = "sm_80";
 
 /// Launches of one measurement.
@@ -29,9 +29,17 @@ const LAUNCHES: usize = 50;
 const ROUNDS: usize = 15;
 
 /// Prints a schedule for a GPU: every step, the loops after every pass of lowering that changes them, and the CUDA. With the
-/// argument `--steps`, the loops after every step as well; with `--time`, nothing of all this.
+/// argument `--steps`, the loops after every step as well; with `--time`, nothing of all this. `--target sm_70` prints what
+/// another device gets.
 pub fn show(name: &str, schedule: Schedule) -> Result<()> {
-    let target = Target::find(TARGET).ok_or("the library knows the target")?;
+    let name_of_target = match std::env::args().skip_while(|a| a != "--target").nth(1) {
+        Some(name) => name,
+        None if asked("--target") => return Err("--target: write a CUDA device behind it, such as sm_70".into()),
+        None => TARGET.to_string(),
+    };
+    let target = Target::find(&name_of_target).filter(|t| t.cuda().is_some());
+    let target =
+        target.ok_or_else(|| format!("--target {name_of_target}: write a CUDA device, such as sm_70 or sm_80"))?;
     let Some(lowered) = show_loops(schedule, target)? else { return Ok(()) };
     let arch = Arch::of(target).ok_or("a CUDA target has an architecture")?;
     let options = CudaOptions { arch, symbol: name.into(), comment: comment(name), min_blocks: None };
@@ -52,7 +60,7 @@ fn comment(name: &str) -> String {
 }
 
 /// Whether the program was given a word on its command line.
-fn asked(word: &str) -> bool {
+pub fn asked(word: &str) -> bool {
     std::env::args().any(|a| a == word)
 }
 
