@@ -391,7 +391,6 @@ impl Random<'_> {
                 Stmt::Alloc(self.kernel.add_buffer(b))
             }
             5 => Stmt::Barrier(*self.rng.pick(&[Barrier::Block, Barrier::Warp])),
-            6 if self.rng.one_in(2) => Stmt::Mma { acc: self.tile(), a: self.tile(), b: self.tile() },
             6 => Stmt::Transpose { dst: self.tile(), src: self.tile() },
             7 | 8 => {
                 let var = self.kernel.fresh_var("i");

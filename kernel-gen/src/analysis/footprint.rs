@@ -73,16 +73,6 @@ pub fn footprint(
                     accesses.push((indices.clone(), None));
                 }
                 Stmt::Reduce { buffer: b, indices, .. } if *b == buffer => accesses.push((indices.clone(), None)),
-                Stmt::Mma { acc, a, b } => {
-                    if acc.buffer == buffer {
-                        accesses.push((acc.origin.clone(), Some(acc.extents.clone())));
-                    }
-                    for t in [a, b] {
-                        if t.buffer == buffer && touch != Touch::Writes {
-                            accesses.push((t.origin.clone(), Some(t.extents.clone())));
-                        }
-                    }
-                }
                 Stmt::Gpu(g) => {
                     let tiles = g.tiles();
                     let read = tiles.read.into_iter().filter(|_| touch != Touch::Writes);

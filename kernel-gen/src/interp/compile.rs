@@ -1,7 +1,7 @@
 //! From the tree to the flat program: statements.
 
 use super::layout::{check_ids, extents, has_barrier, has_gpu, used};
-use super::program::{Access, Dim, Launch, Linear, Memory, Op, Place, Program, Slot, Term, TileOp};
+use super::program::{Access, Dim, Launch, Linear, Memory, Op, Place, Program, Slot, Term};
 use super::{At, Cause, InterpError, Mode};
 use crate::analysis::range::{Ranges, bounds};
 use crate::ir::{Axis, BufferId, DType, Expr, For, Kernel, LoopKind, Scope, Stmt, Tile, VarId, print};
@@ -65,7 +65,6 @@ pub(super) fn compile(kernel: &Kernel, mode: Mode) -> Result<Program<'_>, Interp
             accesses: vec![],
             terms: vec![],
             dims: vec![],
-            tiles: vec![],
             overs: vec![],
             launches: vec![],
             gpu: vec![],
@@ -334,25 +333,6 @@ impl<'k> Compiler<'k> {
                 self.emit(Op::Barrier { warp: *b == crate::ir::Barrier::Warp });
                 Ok(())
             }
-            Stmt::Mma { acc, a, b } => {
-                let tiles = [self.tile(acc)?, self.tile(a)?, self.tile(b)?];
-                let [x, y, z] = &tiles;
-                if y.rows != x.rows || z.cols != x.cols || y.cols != z.rows {
-                    return Err(InterpError::malformed(format!(
-                        "mma of {}x{} += {}x{} * {}x{}",
-                        x.rows, x.cols, y.rows, y.cols, z.rows, z.cols
-                    )));
-                }
-                if tiles
-                    .iter()
-                    .any(|t| !self.p.buffers[self.p.accesses[t.first as usize].buffer as usize].dtype.is_float())
-                {
-                    return Err(InterpError::malformed("mma needs floating operands"));
-                }
-                self.p.tiles.push(tiles);
-                self.emit(Op::Mma { tiles: self.p.tiles.len() as u32 - 1 });
-                Ok(())
-            }
             Stmt::Transpose { dst, src } => self.transpose(dst, src),
             Stmt::Gpu(g) => self.gpu(g),
         }
@@ -553,33 +533,6 @@ impl<'k> Compiler<'k> {
         let first = self.p.terms.len() as u32;
         self.p.terms.extend(sum.terms.iter().map(|(slot, factor)| Term { factor: *factor, slot: *slot }));
         Linear { constant: sum.constant, first, count: sum.terms.len() as u32 }
-    }
-
-    fn tile(&mut self, t: &Tile) -> Result<TileOp, InterpError> {
-        let shape = self.p.kernel.buffer(t.buffer).shape.clone();
-        let strides = crate::ir::row_major(&shape);
-        let n = t.extents.len();
-        let long: Vec<usize> = (0..n).filter(|d| t.extents[*d] > 1).collect();
-        let [r, c] = match long[..] {
-            [r, c] => [r, c],
-            // With fewer long dimensions the tile is a row, a column or one element of the last two.
-            _ if n >= 2 && long.iter().all(|d| *d + 2 >= n) => [n - 2, n - 1],
-            _ => {
-                return Err(InterpError::malformed(format!("a tile of extents {:?} is not a matrix", t.extents)));
-            }
-        };
-        if t.extents.iter().any(|e| *e < 1) {
-            return Err(InterpError::malformed(format!("a tile of extents {:?} is empty", t.extents)));
-        }
-        let offsets: Vec<i64> = t.extents.iter().map(|e| e - 1).collect();
-        Ok(TileOp {
-            first: self.access(t.buffer, &t.origin, 0)?,
-            last: self.access_at(t.buffer, &t.origin, 0, &offsets)?,
-            rows: t.extents[r],
-            cols: t.extents[c],
-            row_stride: strides[r],
-            col_stride: strides[c],
-        })
     }
 
     /// The type that a conversion rounds to in this mode.

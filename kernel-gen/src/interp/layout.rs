@@ -39,7 +39,6 @@ pub(super) fn used(block: &[Stmt]) -> BTreeSet<BufferId> {
                 Stmt::Alloc(b) => {
                     out.insert(*b);
                 }
-                Stmt::Mma { acc, a, b } => out.extend([acc.buffer, a.buffer, b.buffer]),
                 Stmt::Transpose { dst, src } => out.extend([dst.buffer, src.buffer]),
                 Stmt::Gpu(g) => {
                     let tiles = g.tiles();

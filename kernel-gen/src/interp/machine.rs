@@ -265,7 +265,6 @@ impl Machine<'_> {
                     let dtype = p.buffers[p.accesses[access as usize].buffer as usize].dtype;
                     self.memory[at] = narrow(v, dtype) as u64;
                 }
-                Op::Mma { tiles } => self.mma(t, tiles)?,
                 Op::Jump { to } => next = to,
                 Op::JumpIfZero { a, to } => {
                     if t.ints[a as usize] == 0 {

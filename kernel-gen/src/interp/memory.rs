@@ -1,7 +1,7 @@
 //! Elements of memory: their addresses, and what is checked about each touch.
 
 use super::machine::{Machine, Thread, Trap};
-use super::program::{Access, Linear, Memory, TileOp};
+use super::program::{Access, Linear, Memory};
 use super::round::round_to;
 use super::shadow::{Conflict, describe};
 use super::{Cause, Mode};
@@ -204,40 +204,6 @@ impl Machine<'_> {
         };
         self.before_write(t, a.buffer, memory, at)?;
         Ok((at, from))
-    }
-
-    pub(super) fn mma(&mut self, t: &Thread, tiles: u32) -> Result<(), Trap> {
-        let p = self.p;
-        let [acc, a, b] = &p.tiles[tiles as usize];
-        let mut bases = [0; 3];
-        for (base, (tile, write)) in bases.iter_mut().zip([(acc, true), (a, false), (b, false)]) {
-            let (first, last) = (&p.accesses[tile.first as usize], &p.accesses[tile.last as usize]);
-            let memory = &p.buffers[first.buffer as usize];
-            *base = self.address(t, first, memory, write)?;
-            self.address(t, last, memory, write)?;
-        }
-        let at =
-            |base: usize, tile: &TileOp, r: i64, c: i64| base + (r * tile.row_stride + c * tile.col_stride) as usize;
-        let ids = [acc, a, b].map(|t| p.accesses[t.first as usize].buffer);
-        let memories = ids.map(|b| &p.buffers[b as usize]);
-        let compute = memories[0].dtype.compute();
-        for m in 0..acc.rows {
-            for n in 0..acc.cols {
-                let out = at(bases[0], acc, m, n);
-                self.before_read(t, ids[0], memories[0], out)?;
-                let mut sum = f64::from_bits(self.memory[out]);
-                for k in 0..a.cols {
-                    let (x, y) = (at(bases[1], a, m, k), at(bases[2], b, k, n));
-                    self.before_read(t, ids[1], memories[1], x)?;
-                    self.before_read(t, ids[2], memories[2], y)?;
-                    let product = f64::from_bits(self.memory[x]) * f64::from_bits(self.memory[y]);
-                    sum = self.rounded(sum + self.rounded(product, compute), compute);
-                }
-                self.before_write(t, ids[0], memories[0], out)?;
-                self.memory[out] = self.rounded(sum, memories[0].dtype).to_bits();
-            }
-        }
-        Ok(())
     }
 }
 

@@ -15,7 +15,6 @@ pub struct Program<'k> {
     pub(super) accesses: Vec<Access>,
     pub(super) terms: Vec<Term>,
     pub(super) dims: Vec<Dim>,
-    pub(super) tiles: Vec<[TileOp; 3]>,
     pub(super) overs: Vec<Vec<Slot>>,
     pub(super) launches: Vec<Launch>,
     pub(super) gpu: Vec<GpuOp>,
@@ -123,18 +122,6 @@ pub(super) struct Access {
     pub(super) dims: u32,
 }
 
-/// An operand of a tile intrinsic.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct TileOp {
-    /// Its first element; its last is addressed by `last`, and both being in bounds puts all in bounds.
-    pub(super) first: u32,
-    pub(super) last: u32,
-    pub(super) rows: i64,
-    pub(super) cols: i64,
-    pub(super) row_stride: i64,
-    pub(super) col_stride: i64,
-}
-
 /// A grid of blocks of threads.
 #[derive(Clone, Debug)]
 pub(super) struct Launch {
@@ -198,8 +185,6 @@ pub(super) enum Op {
     FloatReduce { op: ReduceOp, a: Slot, init: Slot, access: u32, over: u32 },
     /// Likewise.
     IntReduce { op: ReduceOp, a: Slot, init: Slot, access: u32, over: u32 },
-    /// The tile intrinsic.
-    Mma { tiles: u32 },
     /// Goes on at `to`.
     Jump { to: u32 },
     /// Goes on at `to` when the slot is 0.

@@ -107,7 +107,6 @@ impl<'t> Parser<'t> {
                     return Ok(Stmt::Alloc(self.declaration(false)?));
                 }
                 "barrier" => return self.barrier(),
-                "mma" => return self.mma(),
                 "transpose" => return self.transpose(),
                 "fill" | "move" | "move_rows" | "split" | "mma.warp" | "mma.warpgroup" | "copy_async" | "commit"
                 | "wait" | "tensor_load" | "tensor_store" | "store_at" | "mbarrier" | "fence" | "set_max_registers"
@@ -213,16 +212,6 @@ impl<'t> Parser<'t> {
             }
             other => Err(self.lexer.error(format!("expected `block`, `warp`, `named` or `cluster`, found {other}"))),
         }
-    }
-
-    fn mma(&mut self) -> Parsed<Stmt> {
-        self.lexer.next();
-        let acc = self.tile()?;
-        self.sign("+=")?;
-        let a = self.tile()?;
-        self.sign("*")?;
-        let b = self.tile()?;
-        Ok(Stmt::Mma { acc, a, b })
     }
 
     fn transpose(&mut self) -> Parsed<Stmt> {
@@ -494,7 +483,6 @@ kernel k {
       t[ramp(a, 1, 8)] = broadcast(x[i, j], 8)
     }
     barrier block
-    mma y[i: 1, 0: 8] += x[0: 1, 0: 4] * x[0: 4, 0: 8]
     transpose y[i: 1, 0: 8] = x[0: 8, 0: 1]
   }
   for c in 0..2 cluster.x {

@@ -13,7 +13,7 @@
 //! ```
 //! Statements: `for v in 0..n [kind] [pragma...] {}`, `b[..] = e`, `b[..] += e init e over (v, ..)` (`max=`, `min=`
 //! likewise), `if e {} else {}`, `let v: type = e`, `alloc b: type[shape] scope [strides [..]]`, `barrier block`,
-//! `mma b[..: ..] += b[..: ..] * b[..: ..]`, `transpose b[..: ..] = b[..: ..]`, where `i: n` is an origin and an extent;
+//! `transpose b[..: ..] = b[..: ..]`, where `i: n` is an origin and an extent;
 //! and those of a GPU:
 //!
 //! ```text
@@ -137,9 +137,6 @@ fn stmt(k: &Kernel, s: &Stmt, depth: usize, out: &mut String) {
                     super::Barrier::Warp => "warp",
                 }
             );
-        }
-        Stmt::Mma { acc, a, b } => {
-            let _ = writeln!(out, "mma {} += {} * {}", tile(k, acc), tile(k, a), tile(k, b));
         }
         Stmt::Transpose { dst, src } => {
             let _ = writeln!(out, "transpose {} = {}", tile(k, dst), tile(k, src));

@@ -206,17 +206,6 @@ pub enum Stmt {
     Alloc(BufferId),
     /// Threads wait for each other; memory written before is visible after.
     Barrier(Barrier),
-    /// The tile intrinsic `acc[m, n] += sum_k a[m, k] * b[k, n]`, which a target executes as one unit (a CPU
-    /// micro-kernel, a tensor-core instruction of a warp). Each operand has two dimensions longer than 1 or exactly
-    /// its last two; leading ones are 1.
-    Mma {
-        /// Accumulator, m x n.
-        acc: Tile,
-        /// Left operand, m x k.
-        a: Tile,
-        /// Right operand, k x n.
-        b: Tile,
-    },
     /// The tile intrinsic `dst[j, i] = src[i, j]` on the last two dimensions of both operands, whose other extents are
     /// 1: how vectors of channels become rows of pixels without going lane by lane.
     Transpose {

@@ -93,7 +93,6 @@ impl Stmt {
             }
             Stmt::If { cond, .. } => f(cond),
             Stmt::Let { value, .. } => f(value),
-            Stmt::Mma { acc, a, b } => [acc, a, b].into_iter().flat_map(|t| &t.origin).for_each(f),
             Stmt::Transpose { dst, src } => [dst, src].into_iter().flat_map(|t| &t.origin).for_each(f),
             Stmt::Gpu(g) => g.exprs(f),
             Stmt::For(_) | Stmt::Alloc(_) | Stmt::Barrier(_) => {}
@@ -124,7 +123,6 @@ impl Stmt {
                 Stmt::If { cond: f(cond), then: map_exprs(then, f), otherwise: map_exprs(otherwise, f) }
             }
             Stmt::Let { var, value } => Stmt::Let { var, value: f(value) },
-            Stmt::Mma { acc, a, b } => Stmt::Mma { acc: map_tile(acc, f), a: map_tile(a, f), b: map_tile(b, f) },
             Stmt::Transpose { dst, src } => Stmt::Transpose { dst: map_tile(dst, f), src: map_tile(src, f) },
             Stmt::Gpu(g) => Stmt::Gpu(g.map_exprs(f)),
             s @ (Stmt::Alloc(_) | Stmt::Barrier(_)) => s,
@@ -150,7 +148,6 @@ impl Stmt {
             s.own_exprs(&mut |e| found |= e.reads(buffer));
             match s {
                 Stmt::Reduce { buffer: b, .. } => found |= *b == buffer,
-                Stmt::Mma { acc, a, b } => found |= [acc, a, b].iter().any(|t| t.buffer == buffer),
                 Stmt::Transpose { src, .. } => found |= src.buffer == buffer,
                 Stmt::Gpu(g) => found |= g.tiles().read.iter().any(|t| t.buffer == buffer),
                 _ => {}
@@ -163,7 +160,6 @@ impl Stmt {
     pub fn written(&self) -> Option<BufferId> {
         match self {
             Stmt::Store { buffer, .. } | Stmt::Reduce { buffer, .. } => Some(*buffer),
-            Stmt::Mma { acc, .. } => Some(acc.buffer),
             Stmt::Transpose { dst, .. } => Some(dst.buffer),
             Stmt::Gpu(g) => g.tiles().written.map(|t| t.buffer),
             _ => None,

@@ -106,7 +106,6 @@ impl Renaming {
             Stmt::Alloc(b) => Stmt::Alloc(self.buffer(*b)),
             Stmt::Barrier(b) => Stmt::Barrier(*b),
             Stmt::Transpose { dst, src } => Stmt::Transpose { dst: self.tile(dst), src: self.tile(src) },
-            Stmt::Mma { acc, a, b } => Stmt::Mma { acc: self.tile(acc), a: self.tile(a), b: self.tile(b) },
             Stmt::Gpu(g) => Stmt::Gpu(g.clone().map_buffers(&mut |b| self.buffer(b)).map_exprs(&mut |e| self.expr(&e))),
         }
     }

@@ -14,7 +14,6 @@
 //! Before compute capability 7.5 only the hardware knows the layout. There such a `move` stays what it is, one instruction,
 //! and the verifier has refused loops over a fragment's elements.
 
-use super::expand_tiles::spanned;
 use super::{LowerError, LowerOptions};
 use crate::ir::{Axis, BufferId, Expr, For, Gpu, Kernel, LoopKind, Scope, Stmt, Tile, Unit, VarId, visit};
 use std::collections::BTreeSet;
@@ -216,6 +215,15 @@ impl Distribute {
             number = number * self.threads[axis] + own;
         }
         Some(number)
+    }
+}
+
+/// The two dimensions that a tile spans: those longer than 1 if there are two, the last two otherwise.
+fn spanned(t: &Tile) -> [usize; 2] {
+    let long: Vec<usize> = (0..t.extents.len()).filter(|d| t.extents[*d] > 1).collect();
+    match long[..] {
+        [a, b] => [a, b],
+        _ => [t.extents.len().saturating_sub(2), t.extents.len().saturating_sub(1)],
     }
 }
 

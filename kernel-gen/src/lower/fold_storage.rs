@@ -104,7 +104,6 @@ fn rebase(stmts: Vec<Stmt>, b: BufferId, spans: &[Span], ranges: &Ranges) -> Vec
             Stmt::Reduce { buffer, indices, op, init, value, over } if buffer == b => {
                 Stmt::Reduce { buffer, indices: shift(indices), op, init, value, over }
             }
-            Stmt::Mma { acc, a, b } => Stmt::Mma { acc: tile(acc), a: tile(a), b: tile(b) },
             Stmt::Transpose { dst, src } => Stmt::Transpose { dst: tile(dst), src: tile(src) },
             Stmt::Gpu(g) => Stmt::Gpu(g.map_tiles(&mut |t, _| tile(t))),
             other => other,

@@ -155,7 +155,6 @@ fn of_warps(kernel: &Kernel, launch: &Stmt) -> BTreeSet<BufferId> {
                     touch(t.buffer, rows);
                 });
             }
-            Stmt::Mma { a, b, acc } => [a, b, acc].into_iter().for_each(|t| touch(t.buffer, &[])),
             Stmt::Transpose { dst, src } => [dst, src].into_iter().for_each(|t| touch(t.buffer, &[])),
             _ => {}
         }
@@ -326,9 +325,6 @@ impl Inserter<'_> {
             })
         });
         match s {
-            Stmt::Mma { a, b, acc } => {
-                all.reads.extend([a, b, acc].map(|t| t.buffer).into_iter().filter(|b| shared(*b)))
-            }
             Stmt::Transpose { src, .. } if shared(src.buffer) => {
                 all.reads.insert(src.buffer);
             }

@@ -7,7 +7,7 @@
 //! |---|---|
 //! | `simplify` | index arithmetic is in normal form; conditions that the ranges decide are gone |
 //! | `decompose_reduction` | every [`crate::ir::Stmt::Reduce`] is a pure update: its `over` list is empty |
-//! | `expand_tiles` | products of tiles are loop nests, transpositions too where the target has no shuffles for them |
+//! | `expand_transposes` | transpositions of tiles are loop nests where the target has no shuffles for them |
 //! | `inject_vthread` | there are no vthread loops; what they made private has a dimension for them |
 //! | `distribute_fragments` | loops over fragments visit each thread's own elements, in pairs; not before compute capability 7.5 |
 //! | `hoist_shared` | shared buffers are allocated at the top of their launch |
@@ -22,7 +22,7 @@
 pub mod copy;
 pub mod decompose_reduction;
 pub mod distribute_fragments;
-pub mod expand_tiles;
+pub mod expand_transposes;
 pub mod fold_storage;
 pub mod hoist_shared;
 pub mod inject_vthread;
@@ -49,8 +49,6 @@ pub struct LowerOptions {
     pub max_unrolled_steps: i64,
     /// Loop partitioning stops where the kernel would exceed this many statements, counting unrolled ones as copied.
     pub max_partitioned_steps: i64,
-    /// Whether products of tiles are expanded into loops; false where the target executes them.
-    pub expand_tiles: bool,
     /// Whether the emitter transposes tiles by shuffles of vectors; false where loops are as good.
     pub shuffles: bool,
     /// Whether no thread knows which elements of a fragment it holds, so that a `move` of sums stays one instruction.
@@ -64,7 +62,6 @@ impl LowerOptions {
             max_lanes: 64,
             max_unrolled_steps: 1024,
             max_partitioned_steps: 4096,
-            expand_tiles: true,
             shuffles: true,
             opaque_fragments: false,
         }
@@ -76,7 +73,6 @@ impl LowerOptions {
             max_lanes: 8,
             max_unrolled_steps: 4096,
             max_partitioned_steps: 4096,
-            expand_tiles: true,
             shuffles: false,
             opaque_fragments: false,
         }
@@ -103,7 +99,7 @@ pub struct Pass {
 pub const PASSES: &[Pass] = &[
     Pass { name: "simplify", run: simplify::run },
     Pass { name: "decompose_reduction", run: decompose_reduction::run },
-    Pass { name: "expand_tiles", run: expand_tiles::run },
+    Pass { name: "expand_transposes", run: expand_transposes::run },
     Pass { name: "inject_vthread", run: inject_vthread::run },
     Pass { name: "distribute_fragments", run: distribute_fragments::run },
     Pass { name: "hoist_shared", run: hoist_shared::run },

@@ -7,7 +7,7 @@
 use super::{LowerError, LowerOptions};
 use crate::analysis::range::{Ranges, bounds};
 use crate::analysis::simplify::{simplify, truth};
-use crate::ir::{BinOp, BufferId, Expr, For, Kernel, ReduceOp, Stmt, Tile, VarId, visit};
+use crate::ir::{BinOp, BufferId, Expr, For, Kernel, ReduceOp, Stmt, VarId, visit};
 
 /// The pass.
 pub fn run(mut kernel: Kernel, _: &LowerOptions) -> Result<Kernel, LowerError> {
@@ -33,7 +33,6 @@ fn drop_unread(mut block: Vec<Stmt>) -> Vec<Stmt> {
         for s in &block {
             s.exprs(&mut |e| read |= e.reads(b));
             s.walk(&mut |s| match s {
-                Stmt::Mma { acc, a, b: right } => read |= [acc, a, right].iter().any(|t| t.buffer == b),
                 Stmt::Transpose { src, .. } => read |= src.buffer == b,
                 Stmt::Gpu(g) => {
                     read |= g.tiles().read.iter().any(|t| t.buffer == b) || g.slot().is_some_and(|s| s.buffer == b);
@@ -95,10 +94,6 @@ fn simplify_stmt(s: Stmt, ranges: &mut Ranges, out: &mut Vec<Stmt>) {
                 ranges.insert(var, lo, hi);
             }
             out.push(Stmt::Let { var, value });
-        }
-        Stmt::Mma { acc, a, b } => {
-            let tile = |t: Tile| Tile { origin: t.origin.iter().map(|e| simplify(e, ranges)).collect(), ..t };
-            out.push(Stmt::Mma { acc: tile(acc), a: tile(a), b: tile(b) });
         }
         other => match other.map_exprs(&mut |e| simplify(&e, ranges)) {
             Stmt::Reduce { op: ReduceOp::Add, value, over, .. } if over.is_empty() && has_zero_factor(&value) => {}

@@ -253,7 +253,6 @@ pub(super) fn privatize(
             Stmt::Reduce { buffer: b, indices, op, init, value, over } if b == buffer => {
                 Stmt::Reduce { buffer: b, indices: extend(indices), op, init, value, over }
             }
-            Stmt::Mma { acc, a, b } => Stmt::Mma { acc: extend_tile(acc), a: extend_tile(a), b: extend_tile(b) },
             Stmt::Transpose { dst, src } => Stmt::Transpose { dst: extend_tile(dst), src: extend_tile(src) },
             Stmt::Gpu(g) => Stmt::Gpu(g.map_tiles(&mut |t, _| extend_tile(t))),
             other => other,

@@ -156,11 +156,6 @@ fn accesses(l: &For) -> Vec<Access> {
                     let reduction = goes_on.then_some(*op);
                     out.push(Access { buffer: *buffer, indices: elements(indices), writes: true, reduction });
                 }
-                Stmt::Mma { acc, a, b } => {
-                    out.push(tile(acc, true, Some(ReduceOp::Add)));
-                    out.push(tile(a, false, None));
-                    out.push(tile(b, false, None));
-                }
                 Stmt::Transpose { dst, src } => {
                     out.push(tile(dst, true, None));
                     out.push(tile(src, false, None));

@@ -79,9 +79,8 @@ pub(super) fn loads(s: &Stmt, buffer: BufferId) -> bool {
 /// The tiles that a tile intrinsic reads and does not write.
 pub(super) fn tiles_read(s: &Stmt) -> Vec<&Tile> {
     match s {
-        Stmt::Mma { a, b, .. } => vec![a, b],
         Stmt::Transpose { src, .. } => vec![src],
-        // An accumulator counts as written, as that of the other `mma` does.
+        // An accumulator counts as written.
         Stmt::Gpu(Gpu::Mma { a, b, .. }) => vec![&a.tile, &b.tile],
         Stmt::Gpu(g) => g.tiles().read,
         _ => vec![],
@@ -91,7 +90,6 @@ pub(super) fn tiles_read(s: &Stmt) -> Vec<&Tile> {
 /// Rewrites the tiles of a tile intrinsic: the written one with `true`.
 pub(super) fn map_tiles(s: Stmt, f: &mut dyn FnMut(Tile, bool) -> Tile) -> Stmt {
     match s {
-        Stmt::Mma { acc, a, b } => Stmt::Mma { acc: f(acc, true), a: f(a, false), b: f(b, false) },
         Stmt::Transpose { dst, src } => Stmt::Transpose { dst: f(dst, true), src: f(src, false) },
         Stmt::Gpu(g) => Stmt::Gpu(g.map_tiles(f)),
         other => other,
@@ -103,8 +101,7 @@ pub(super) fn tile_uses(block: &[Stmt], buffer: BufferId) -> bool {
     let mut found = false;
     for s in block {
         s.walk(&mut |s| {
-            let written =
-                matches!(s, Stmt::Mma { .. } | Stmt::Transpose { .. } | Stmt::Gpu(_)) && s.written() == Some(buffer);
+            let written = matches!(s, Stmt::Transpose { .. } | Stmt::Gpu(_)) && s.written() == Some(buffer);
             found |= written || tiles_read(s).iter().any(|t| t.buffer == buffer);
         });
     }

@@ -136,7 +136,7 @@ fn changed_by_repeating(k: &Kernel, l: &For) -> Option<BufferId> {
                 found = Some(*buffer);
             }
             // Repeating a transposition is harmless.
-            Stmt::Mma { acc, .. } | Stmt::Gpu(Gpu::Mma { acc, .. }) => found = Some(acc.buffer),
+            Stmt::Gpu(Gpu::Mma { acc, .. }) => found = Some(acc.buffer),
             // What is read must not be what this loop writes, or the second time would read the first's result.
             Stmt::Store { buffer, .. } if !allocated_in(l, *buffer) && l.body.iter().any(|s| s.reads(*buffer)) => {
                 found = Some(*buffer);

@@ -91,7 +91,6 @@ pub(super) fn is_hardware(kind: LoopKind) -> bool {
 /// The operands of a tile intrinsic, the destination first.
 pub(super) fn tiles(s: &Stmt) -> Vec<&Tile> {
     match s {
-        Stmt::Mma { acc, a, b } => vec![acc, a, b],
         Stmt::Transpose { dst, src } => vec![dst, src],
         _ => vec![],
     }
@@ -227,7 +226,7 @@ impl<'k> Collector<'k, '_> {
                 self.expr(s, value);
                 self.site(s, *buffer, if over.is_empty() { Touch::Update } else { Touch::Start }, indices, &[]);
             }
-            Stmt::Mma { .. } | Stmt::Transpose { .. } => {
+            Stmt::Transpose { .. } => {
                 let tiles = tiles(s);
                 for t in &tiles {
                     t.origin.iter().for_each(|e| self.expr(s, e));
@@ -235,8 +234,7 @@ impl<'k> Collector<'k, '_> {
                 for t in &tiles[1..] {
                     self.site(s, t.buffer, Touch::Read, &t.origin, &t.extents);
                 }
-                let touch = if matches!(s, Stmt::Mma { .. }) { Touch::Update } else { Touch::Write };
-                self.site(s, tiles[0].buffer, touch, &tiles[0].origin, &tiles[0].extents);
+                self.site(s, tiles[0].buffer, Touch::Write, &tiles[0].origin, &tiles[0].extents);
             }
             Stmt::Gpu(g) => {
                 g.exprs(&mut |e| self.expr(s, e));

@@ -16,7 +16,7 @@
 //! * Each access has one index a dimension, of integer type, at most one of them a vector.
 //! * Integer arithmetic cannot overflow, whatever the values of loop variables.
 //! * Operands agree in type and lanes; conditions are truth values; what is stored has the buffer's class of type.
-//! * Tiles of `mma` and `transpose` are matrices of floats that fit each other.
+//! * Tiles of `transpose` are matrices of floats that fit each other.
 //! * `grid` loops are not inside `thread` or `parallel` loops, `parallel` loops not inside `grid`, `thread` or
 //!   `vectorized` ones; a `vectorized` loop holds no loop over hardware indices, no barrier and no other vectorized loop.
 //!

@@ -156,7 +156,7 @@ pub(crate) fn ids(kernel: &Kernel) -> Vec<Fault> {
                         buffer(slot.buffer, Some(1), &mut faults);
                     }
                 }
-                Stmt::Mma { .. } | Stmt::Transpose { .. } => {
+                Stmt::Transpose { .. } => {
                     for t in super::access::tiles(s) {
                         buffer(t.buffer, Some(t.origin.len()), &mut faults);
                         buffer(t.buffer, Some(t.extents.len()), &mut faults);

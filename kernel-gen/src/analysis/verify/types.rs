@@ -49,13 +49,6 @@ impl<'k> Types<'k> {
                 }
                 Err(format!("{} is declared {}, but its value has type {t}", v.name, v.dtype))
             }
-            Stmt::Mma { acc, a, b } => {
-                let [(m, n), (am, ak), (bk, bn)] = [self.matrix(acc)?, self.matrix(a)?, self.matrix(b)?];
-                if (am, bn, ak) == (m, n, bk) {
-                    return Ok(());
-                }
-                Err(format!("the tiles of mma are {m}x{n}, {am}x{ak} and {bk}x{bn}"))
-            }
             Stmt::Transpose { dst, src } => {
                 if [dst, src].iter().any(|t| t.extents.iter().rev().skip(2).any(|n| *n != 1)) {
                     return Err("a transposed tile has extent 1 in all but its last two dimensions".to_string());
@@ -138,17 +131,6 @@ impl<'k> Types<'k> {
             lanes = lanes.max(t.lanes);
         }
         Ok(lanes)
-    }
-
-    /// Rows and columns of an operand of `mma`: its two long dimensions, or its last two.
-    fn matrix(&self, t: &Tile) -> Result<(i64, i64), String> {
-        self.tile(t)?;
-        let long: Vec<i64> = t.extents.iter().copied().filter(|n| *n > 1).collect();
-        match long[..] {
-            [rows, cols] => Ok((rows, cols)),
-            _ if t.extents.iter().rev().skip(2).all(|n| *n == 1) => self.last_two(t),
-            _ => Err(format!("a tile of extents {:?} is not a matrix", t.extents)),
-        }
     }
 
     fn last_two(&self, t: &Tile) -> Result<(i64, i64), String> {

@@ -115,7 +115,6 @@ impl Body<'_> {
             Stmt::Store { .. } | Stmt::Reduce { .. } => self.update(s),
             Stmt::Let { .. } | Stmt::Alloc(_) => self.block(std::slice::from_ref(s)),
             Stmt::Barrier(_) => Err(EmitError::Unsupported { what: "a barrier: a CPU has no thread loops".into() }),
-            Stmt::Mma { .. } => Err(EmitError::NotLowered { what: "an mma statement".into(), pass: "expand_tiles" }),
             Stmt::Transpose { dst, src } => self.transpose(dst, src),
             Stmt::Gpu(_) => Err(EmitError::Unsupported { what: "a statement that only a GPU has".into() }),
         }

@@ -81,9 +81,8 @@ impl Body<'_> {
                 self.line("__syncwarp();");
                 Ok(())
             }
-            Stmt::Mma { .. } => Err(EmitError::NotLowered { what: "an mma statement".into(), pass: "expand_tiles" }),
             Stmt::Transpose { .. } => {
-                Err(EmitError::NotLowered { what: "a transpose statement".into(), pass: "expand_tiles" })
+                Err(EmitError::NotLowered { what: "a transpose statement".into(), pass: "expand_transposes" })
             }
             Stmt::Gpu(g) => self.gpu(g),
         }

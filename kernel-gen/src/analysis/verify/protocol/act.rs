@@ -292,8 +292,7 @@ impl<'k> Run<'_, 'k> {
             s => {
                 let agent = self.order.thread(self.threads[i].warp);
                 let tiles = crate::analysis::verify::access::tiles(s);
-                let reads = if matches!(s, Stmt::Mma { .. }) { &tiles[..] } else { &tiles[1..] };
-                for t in reads {
+                for t in &tiles[1..] {
                     let pieces = self.tile(i, t);
                     self.read(i, t.buffer, &pieces, &agent)?;
                 }

@@ -262,7 +262,7 @@ impl Collector<'_> {
     fn only_stores(&self, s: &Stmt) -> bool {
         let mut only = true;
         s.walk(&mut |s| {
-            only &= !matches!(s, Stmt::Gpu(_) | Stmt::Barrier(_) | Stmt::Mma { .. } | Stmt::Transpose { .. });
+            only &= !matches!(s, Stmt::Gpu(_) | Stmt::Barrier(_) | Stmt::Transpose { .. });
             only &= s.written().is_none_or(|b| !self.in_block(b) && !is_counter(self.kernel, b));
         });
         only

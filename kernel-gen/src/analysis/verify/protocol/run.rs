@@ -291,7 +291,7 @@ impl<'r, 'k> Run<'r, 'k> {
                         return Ok(stop);
                     }
                 }
-                Stmt::Store { .. } | Stmt::Reduce { .. } | Stmt::Mma { .. } | Stmt::Transpose { .. } => {
+                Stmt::Store { .. } | Stmt::Reduce { .. } | Stmt::Transpose { .. } => {
                     self.ordinary(i, node)?;
                 }
                 Stmt::Alloc(b) => self.threads[i].cells.retain(|(c, _), _| c != b),
