@@ -14,10 +14,17 @@
 //! | `store_at` | in each thread | when the phase of the other block's mbarrier ends |
 //! | `mbarrier`, `fence`, `barrier named` | in each thread | at once, or when others have come |
 //!
-//! `mma.warp` names the product, not the instruction: CUDA has two families for it that use the same tensor cores. It is
-//! emitted as `ldmatrix` and `mma.sync`, and not as the `wmma` of the C++ API and of the tutorials, because `wmma` leaves
-//! it to the compiler which thread holds which element. Loops over a fragment's elements need to know, and so do
-//! epilogues in registers; `ldmatrix` reads swizzled rows, which `wmma.load` cannot.
+//! `mma.warp` names the product, not the instruction: CUDA has two families for it that use the same tensor cores. From
+//! compute capability 7.5 on it is emitted as `ldmatrix` and `mma.sync`, and not as the `wmma` of the C++ API and of the
+//! tutorials, because `wmma` leaves it to the compiler which thread holds which element. Loops over a fragment's elements
+//! need to know, and so do epilogues in registers; `ldmatrix` reads swizzled rows, which `wmma.load` cannot.
+//!
+//! Compute capability 7.0 has `mma.sync` on other shapes only, so there `fill`, `move` and `mma.warp` are `wmma` in PTX, on
+//! tiles of 16 x 16. Nothing else touches a fragment there (`analysis/verify/opaque.rs`): no loop over elements, no `move`
+//! that converts, no `move_rows` and no `split`.
+//!
+//! Sums are `f32`, or `f16` where operands are. Those in `f16` are added up in `f32` for the depth of one `mma.warp`, and
+//! rounded then; hardware may round more often, once in four products.
 //!
 //! An **mbarrier** counts arrivals and bytes. A phase ends when as many arrivals came as `init` said and no byte that
 //! an `expect` announced is missing; the next begins at once. `wait b[i] parity p` waits until the phase of parity `p`

@@ -7,7 +7,7 @@
 //! |---|---|---|---|
 //! | [`conv2d_no_batching`] | the tutorial `tune_conv2d_cuda` | the input's tile and the weights | NCHW |
 //! | [`conv2d_hwcn`] | the tutorial `opt_conv_cuda` | slices of both operands | HWCN |
-//! | [`conv2d_tensorcore`] | the tutorial `opt_conv_tensorcore` | tiles for one row of taps | NHWC16n16c, 16 bits |
+//! | [`conv2d_tensorcore`] | the tutorial `opt_conv_tensorcore` | tiles for one row of taps | NHWC16n16c; f16 from sm_70 on, bf16 from sm_80 |
 //! | [`depthwise`] | the article on depthwise convolutions | the input's piece and the filter | NCHW, depthwise |
 //! | [`depthwise_direct`] | - | nothing | NCHW and NHWC, depthwise, of many images |
 //! | [`matmul_blocked`] | the same scheme | slices of both operands | products |
