@@ -139,7 +139,7 @@ fn kept<T: 'static>(
 
 fn lowered(kernel: &Kernel, target: &Target) -> Result<Lowered, String> {
     let (kernel, options) = match target.cuda() {
-        Some(_) => (insert_barriers(kernel.clone()), LowerOptions::cuda()),
+        Some(_) => (insert_barriers(kernel.clone()), LowerOptions::of(target)),
         None => (kernel.clone(), LowerOptions::cpu()),
     };
     let verified = verify(kernel, &target.limits()).map_err(|faults| text(&faults))?;
