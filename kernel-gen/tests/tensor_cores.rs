@@ -9,13 +9,13 @@ mod cuda_on_cpu;
 use by_schedule::opt_conv_tensorcore;
 use kernel_gen::emit::cuda::{Arch, CudaOptions, CudaSource, emit};
 use kernel_gen::interp::{self, Mode, Values};
-use kernel_gen::ir::DType;
+use kernel_gen::ir::{DType, Kernel};
 use kernel_gen::lower::lower_for;
 use kernel_gen::model;
 use kernel_gen::records::BestRecords;
 use kernel_gen::target::Target;
-use kernel_gen::templates::Registry;
-use kernel_gen::templates::cuda::conv2d_tensorcore::Conv2dTensorcore;
+use kernel_gen::templates::cuda::conv2d_tensorcore::{Conv2dTensorcore, tutorial};
+use kernel_gen::templates::{Registry, Template};
 use kernel_gen::toolchain::cuda::{CudaError, Environment, Found, Missing, Options, Request, find};
 use kernel_gen::workload::sample::{self, Rng};
 use kernel_gen::workload::{Conv2d, ConvLayout, Epilogue, Workload, reference};
@@ -37,7 +37,11 @@ fn smallest(sums: DType) -> Workload {
 fn emitted(workload: &Workload, target: &str) -> CudaSource {
     let target = Target::find(target).expect("a built-in target");
     let schedule = opt_conv_tensorcore(workload).unwrap_or_else(|e| panic!("{e}"));
-    let lowered = lower_for(schedule.kernel, target).unwrap_or_else(|e| panic!("{}: {e}", target.name));
+    cuda(schedule.kernel, target)
+}
+
+fn cuda(kernel: Kernel, target: &Target) -> CudaSource {
+    let lowered = lower_for(kernel, target).unwrap_or_else(|e| panic!("{}: {e}", target.name));
     let arch = Arch::of(target).expect("a CUDA target");
     let options = CudaOptions { arch, symbol: "kernel".into(), comment: "A test.".into(), min_blocks: None };
     emit(&lowered, &options).unwrap_or_else(|e| panic!("{}: {e}", target.name))
@@ -162,6 +166,20 @@ fn every_form_compiles_for_its_generation_or_the_oldest_that_compilers_know() {
             let source = emitted(&smallest(sums), form);
             let what = format!("{form} as {code}, sums in {sums}");
             requests.push(Request::new(what, source.source, code.parse().expect("an architecture")));
+        }
+    }
+    // The template, at the tutorial's config and at its own, for the tutorial's layer.
+    let (volta, layer) = (Target::find("sm_70").expect("a target"), Conv2d::nchw(256, 256, 14, 14, 512, 3, 1, 1));
+    let relu = tiles(layer, DType::F16).with_epilogue(&[Epilogue::Bias, Epilogue::Relu]);
+    for workload in [tiles(layer, DType::F32), relu] {
+        let default = Conv2dTensorcore.default_config(&workload, volta).expect("it applies");
+        // With an epilogue, sums need shared memory that the tutorial's config has used up.
+        let configs = if workload.epilogue.is_empty() { vec![tutorial(), default] } else { vec![default] };
+        for config in configs {
+            let scheduled = Conv2dTensorcore.schedule(&workload, volta, &config).unwrap_or_else(|e| panic!("{e}"));
+            let source = cuda(scheduled.schedule.kernel, volta);
+            let what = format!("sm_70 as sm_75, template {config}");
+            requests.push(Request::new(what, source.source, "sm_75".parse().expect("an architecture")));
         }
     }
     let options = Options { lowest_ptx: false, ..Options::default() };

@@ -138,8 +138,8 @@ fn source(kernel: Kernel, target: &str) -> Result<CudaSource, String> {
 #[test]
 fn a_product_is_the_same_after_each_of_its_intrinsics() {
     for (size, tile) in [([32, 32, 16], [16, 16, 16]), ([32, 64, 32], [16, 16, 16]), ([32, 32, 32], [16, 8, 16])] {
-        for dtype in [DType::F16, DType::Bf16] {
-            let s = tensorized(size, tile, dtype, DType::F32);
+        for (dtype, sums) in [(DType::F16, DType::F32), (DType::F16, DType::F16), (DType::Bf16, DType::F32)] {
+            let s = tensorized(size, tile, dtype, sums);
             let text = s.kernel.to_string();
             for line in ["fill acc[", "move a_shared_frag[", "mma.warp acc[", "move c["] {
                 assert!(text.contains(line), "{line}\n{text}");
@@ -362,19 +362,25 @@ fn what_is_emitted_for_each_generation_computes_the_product() {
     let size = [32, 64, 32];
     for sums in [DType::F32, DType::F16] {
         let before = product(size, DType::F16, sums);
-        let scheduled = tensorized(size, [16, 16, 16], DType::F16, sums).kernel;
-        // Sums of these are exact in f16, in any order.
         let inputs = interp::seeded_inputs(&before, 11);
         let want = interp::run(&before, &inputs, Mode::Declared).unwrap();
-        for target in ["sm_70", "sm_75", "sm_80"] {
-            let got = run_emitted(&scheduled, target, &inputs);
-            let off = interp::max_difference(&want, &got).unwrap();
-            // Where they are not they are rounded at most eight times, to 11 bits.
-            let most = want["c"].iter().fold(0.0f64, |m, v| m.max(v.abs()));
-            let allowed = if sums == DType::F16 { 8.0 * most * f64::powi(2.0, -11) } else { 1e-4 };
-            assert!(off <= allowed, "{target} with sums in {sums}: {off} of {most}");
+        let most = want["c"].iter().fold(0.0f64, |m, v| m.max(v.abs()));
+        // Sums in f16 are rounded at most eight times, to 11 bits.
+        let allowed = if sums == DType::F16 { 8.0 * most * f64::powi(2.0, -11) } else { 1e-4 };
+        for (tile, targets) in
+            [(wmma::M16N16K16, &["sm_70", "sm_75", "sm_80"][..]), ([16, 8, 16], &["sm_75", "sm_80"][..])]
+        {
+            let scheduled = tensorized(size, tile, DType::F16, sums).kernel;
+            for target in targets {
+                let off = interp::max_difference(&want, &run_emitted(&scheduled, target, &inputs)).unwrap();
+                assert!(off <= allowed, "{target}, {tile:?} with sums in {sums}: {off} of {most}");
+            }
         }
     }
+    // Volta has no such shape, and the fault names the one that it has.
+    let narrow = tensorized(size, [16, 8, 16], DType::F16, DType::F32).kernel;
+    let error = emitted(narrow, "sm_70").unwrap_err();
+    assert!(error.contains("is no whole number of 16 x 16") && error.contains("m16n16k16 of wmma"), "{error}");
 }
 
 /// Each tile of 16 products is added up in f32 and rounded once: 2048 and sixteen halves are 2056, and still 2048 where each
