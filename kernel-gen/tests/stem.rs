@@ -70,3 +70,11 @@ fn f32_results_of_bf16() {
     let w = Workload { out_dtype: DType::F32, ..Workload::f32(c).with_dtype(DType::Bf16) };
     check(&w, "sm_90a", &config([2, 1], 2, 1, 1, "rows"));
 }
+
+/// A single output channel is one thread's of a warp, which a condition says once the fragment's loops are gone.
+#[test]
+fn one_output_channel_and_one_pixel_a_tile() {
+    let conv = Conv2d { dilation: [3, 3], kw: 2, ..Conv2d::nchw(5, 9, 16, 2, 1, 3, 1, 1) };
+    let w = Workload::f32(conv).with_epilogue(&[Epilogue::Gelu]).with_dtype(DType::Bf16);
+    check(&w, "sm_90a", &config([1, 1], 1, 1, 1, "direct"));
+}

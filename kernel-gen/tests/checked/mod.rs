@@ -16,11 +16,15 @@ use kernel_gen::workload::sample::{self, Rng};
 /// Verifies a kernel; as scheduled, with its barriers, and as lowered.
 pub(crate) fn lowered(kernel: Kernel, target: &Target) -> (Kernel, Lowered) {
     let kernel = insert_barriers(kernel);
-    let verified = verify(kernel.clone(), &target.limits()).unwrap_or_else(|faults| {
-        let faults: Vec<String> = faults.iter().map(|f| f.to_string()).collect();
-        panic!("{}\n{kernel}", faults.join("\n"))
-    });
-    (kernel, lower(verified, &LowerOptions::of(target)).expect("it was verified"))
+    let verified = |kernel: &Kernel| {
+        verify(kernel.clone(), &target.limits()).unwrap_or_else(|faults| {
+            let faults: Vec<String> = faults.iter().map(|f| f.to_string()).collect();
+            panic!("{}\n{kernel}", faults.join("\n"))
+        })
+    };
+    let lowered = lower(verified(&kernel), &LowerOptions::of(target)).expect("it was verified");
+    verified(lowered.kernel());
+    (kernel, lowered)
 }
 
 /// Checks a config of a template, as scheduled and as lowered; gives the emitted source.

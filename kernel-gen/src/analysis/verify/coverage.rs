@@ -75,10 +75,10 @@ fn hole(kernel: &Kernel, writes: &[&Site], whole: &[i64], most: i64) -> Result<O
 /// a dimension. The tiles are counted by a loop that decides nothing else; the last may reach beyond the end.
 fn first_of_tiles(sites: &mut [Site], shape: &mut [i64]) -> bool {
     let Some(first) = sites.first() else { return false };
-    for d in 0..shape.len() {
+    for (d, extent) in shape.iter_mut().enumerate() {
         for (atom, size) in Sum::of(first.index[d].clone()).terms {
             let Expr::Var(v) = atom else { continue };
-            let Some(rests) = sites.iter().map(|s| within_tile(s, d, v, size, shape[d])).collect::<Option<Vec<_>>>()
+            let Some(rests) = sites.iter().map(|s| within_tile(s, d, v, size, *extent)).collect::<Option<Vec<_>>>()
             else {
                 continue;
             };
@@ -87,7 +87,7 @@ fn first_of_tiles(sites: &mut [Site], shape: &mut [i64]) -> bool {
                 site.facts.guards.retain(|(g, _)| !g.mentions(v));
                 site.facts.ranges.remove(v);
             }
-            shape[d] = size;
+            *extent = size;
             return true;
         }
     }

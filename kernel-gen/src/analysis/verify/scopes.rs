@@ -142,7 +142,9 @@ fn whole_fragment(kernel: &Kernel, site: &Site) -> Option<Fault> {
             })
     };
     let mut same = true;
-    site.index.iter().for_each(|index| index.walk(&mut |e| same &= !matches!(e, Expr::Var(v) if !serial(*v))));
+    // A condition on a thread's number leaves the others out.
+    let exprs = site.index.iter().chain(site.facts.guards.iter().map(|(guard, _)| guard));
+    exprs.for_each(|e| e.walk(&mut |e| same &= !matches!(e, Expr::Var(v) if !serial(*v))));
     same.then(|| {
         let cause = format!("every thread touches the same elements of {}, which is {}", b.name, b.scope);
         let mend = "tensorize the loops, or visit each element in the thread that holds it: fragment.row, fragment.col";
