@@ -13,7 +13,7 @@ export KERNEL_GEN_WORKLOADS=${2:-60}
 # Suites count up from their first seed: days stand further apart than that.
 export KERNEL_GEN_SEED=$((seed * 100000))
 failed=()
-for suite in never_refused cpu_templates cuda_templates verify_templates; do
+for suite in verify never_refused cpu_templates cuda_templates verify_templates; do
   printf '\n== %s, seed %s, %s workloads\n' "$suite" "$KERNEL_GEN_SEED" "$KERNEL_GEN_WORKLOADS"
   cargo test --release --package kernel-gen --test "$suite" -- --nocapture || failed+=("$suite")
 done

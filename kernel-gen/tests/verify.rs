@@ -247,3 +247,85 @@ fn outputs_in_tiles_are_shown_whole_at_any_size() {
         }
     }
 }
+
+/// A number of the environment, for larger draws: `tests/fuzz.sh`.
+fn number(name: &str, default: u64) -> u64 {
+    std::env::var(name).ok().map_or(default, |n| n.parse().unwrap_or_else(|_| panic!("{name} is no number: {n}")))
+}
+
+/// An index of two loops' variables: one of them, their number, digits of it, or sums.
+fn random_index(rng: &mut Rng, [a, b]: [&str; 2], within: i64) -> String {
+    let number = format!("({a} * {within} + {b})");
+    let by = rng.between(1, 4);
+    match rng.between(0, 8) {
+        0 => a.to_string(),
+        1 => b.to_string(),
+        2 => format!("{number} / {}", rng.between(1, 6)),
+        3 => format!("{number} % {}", rng.between(1, 6)),
+        4 => format!("{number} / {by} % {}", rng.between(1, 4)),
+        5 => format!("{a} + {b}"),
+        6 => format!("{b} % {by} * {} + {a}", rng.between(1, 3)),
+        7 => number,
+        _ => rng.between(0, 2).to_string(),
+    }
+}
+
+/// Two loops around an access of a buffer of this shape, as far as it is inside, and perhaps under another condition.
+fn random_nest(rng: &mut Rng, shape: [i64; 2], vars: [&str; 2], access: &dyn Fn(&str) -> String) -> String {
+    let ([a, b], [x, y]) = (vars, [rng.between(1, 6), rng.between(1, 6)]);
+    let [i, j] = shape.map(|_| random_index(rng, vars, y));
+    let mut guards = vec![format!("({i}) < {}", shape[0]), format!("({j}) < {}", shape[1])];
+    if rng.one_in(3) {
+        guards.push(format!("({}) < {}", random_index(rng, vars, y), rng.between(1, 8)));
+    }
+    let (guards, access) = (guards.join(" && "), access(&format!("[{i}, {j}]")));
+    format!("for {a} in 0..{x} {{\n for {b} in 0..{y} {{\n if {guards} {{\n {access}\n }}\n }}\n }}\n")
+}
+
+/// What the verifier passes of random kernels runs: that is how proofs without running are held to what running shows.
+fn passed_ones_run(what: &str, draw: &dyn Fn(&mut Rng) -> String) {
+    let mut rng = Rng::new(number("KERNEL_GEN_SEED", 13));
+    let (mut passed, mut refused) = (0, 0);
+    let draws = number("KERNEL_GEN_WORKLOADS", 12) * 500;
+    for _ in 0..draws {
+        let text = draw(&mut rng);
+        let kernel = parse(&text).unwrap_or_else(|e| panic!("{e}\n{text}"));
+        let ran = interp::run(&kernel, &interp::seeded_inputs(&kernel, 1), Mode::Declared);
+        match (verify(kernel, &Limits::cpu()), ran) {
+            (Ok(_), Ok(_)) => passed += 1,
+            (Err(_), _) => refused += 1,
+            (Ok(v), Err(e)) => panic!("passed ({}), but {e}\n{text}", v.depth()),
+        }
+    }
+    println!("{what}: {passed} passed, {refused} refused");
+    assert!(passed > draws / 100 && refused > draws / 100, "{passed} passed, {refused} refused");
+}
+
+#[test]
+fn reads_that_pass_are_of_what_was_written() {
+    passed_ones_run("reads", &|rng| {
+        let shape = [rng.between(1, 4), rng.between(1, 6)];
+        let write = random_nest(rng, shape, ["a", "b"], &|index| format!("t{index} = x[p]"));
+        let read = random_nest(rng, shape, ["c", "d"], &|index| format!("z[p] = z[p] + t{index}"));
+        format!(
+            "kernel random {{\n param x: f32[2] global read\n param z: f32[2] global readwrite\n for p in 0..2 {{\n \
+             alloc t: f32[{}, {}] local\n{write}{read} }}\n}}\n",
+            shape[0], shape[1]
+        )
+    });
+}
+
+#[test]
+fn outputs_that_pass_are_written_whole() {
+    passed_ones_run("outputs", &|rng| {
+        let shape = [rng.between(1, 3), rng.between(1, 9)];
+        let nests: String = [["a", "b"], ["c", "d"]][..rng.between(1, 2) as usize]
+            .iter()
+            .map(|vars| random_nest(rng, shape, *vars, &|index| format!("y{index} = x[0]")))
+            .collect();
+        format!(
+            "kernel random {{\n param x: f32[2] global read\n param y: f32[{}, {}] global write\n{nests}}}\n",
+            shape[0], shape[1]
+        )
+    });
+}

@@ -71,6 +71,14 @@ struct Digit {
     value: Expr,
 }
 
+impl Digit {
+    /// This digit of an expression.
+    fn of(&self, whole: Expr) -> Expr {
+        let quotient = whole.floor_div(self.unit);
+        self.modulus.map_or(quotient.clone(), |m| quotient.floor_mod(m))
+    }
+}
+
 struct Solver<'r> {
     read: &'r Facts,
     /// Of the read's variables and of the unknowns.
@@ -103,10 +111,13 @@ impl<'r> Solver<'r> {
                 self.equation(&index, &value)?;
             }
             for (whole, digits) in std::mem::take(&mut self.digits) {
-                let value = put_together(digits)?;
                 match whole {
-                    Expr::Var(v) => drop(self.found.insert(v, value)),
-                    sum => equations.push((sum, value)),
+                    // Another equation has said what it is: these have to hold for that.
+                    Expr::Var(v) if self.found.contains_key(&v) => {
+                        equations.extend(digits.into_iter().map(|d| (d.of(whole.clone()), d.value)));
+                    }
+                    Expr::Var(v) => drop(self.found.insert(v, put_together(digits)?)),
+                    sum => equations.push((sum, put_together(digits)?)),
                 }
             }
             if equations.is_empty() {
