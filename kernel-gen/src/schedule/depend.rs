@@ -139,11 +139,11 @@ fn accesses(l: &For) -> Vec<Access> {
     for s in &l.body {
         s.walk(&mut |s| {
             let elements = |indices: &[Expr]| indices.iter().map(|e| (e.clone(), 0)).collect::<Vec<_>>();
-            let tile = |t: &Tile, writes: bool, reduction: Option<ReduceOp>| Access {
+            let tile = |t: &Tile, writes: bool| Access {
                 buffer: t.buffer,
                 indices: t.origin.iter().cloned().zip(t.extents.iter().map(|n| n - 1)).collect(),
                 writes,
-                reduction,
+                reduction: None,
             };
             match s {
                 Stmt::Alloc(b) => private.push(*b),
@@ -157,13 +157,13 @@ fn accesses(l: &For) -> Vec<Access> {
                     out.push(Access { buffer: *buffer, indices: elements(indices), writes: true, reduction });
                 }
                 Stmt::Transpose { dst, src } => {
-                    out.push(tile(dst, true, None));
-                    out.push(tile(src, false, None));
+                    out.push(tile(dst, true));
+                    out.push(tile(src, false));
                 }
                 Stmt::Gpu(g) => {
                     let tiles = g.tiles();
-                    out.extend(tiles.written.map(|t| tile(t, true, None)));
-                    out.extend(tiles.read.iter().map(|t| tile(t, false, None)));
+                    out.extend(tiles.written.map(|t| tile(t, true)));
+                    out.extend(tiles.read.iter().map(|t| tile(t, false)));
                 }
                 _ => {}
             }

@@ -50,10 +50,7 @@ pub(super) fn is_whole(kernel: &Kernel, writes: &[&Site], shape: &[i64]) -> bool
 fn hole(kernel: &Kernel, writes: &[&Site], whole: &[i64], most: i64) -> Result<Option<Vec<i64>>, Unknown> {
     let fresh = Pseudo::new(kernel).free(whole.len());
     // Of many writes, as unrolled ones are, each has a part.
-    let one_does = |site: &&Site| {
-        let side = Side { index: site.index.clone(), facts: site.facts.clone() };
-        reach::covers(&side, whole, fresh)
-    };
+    let one_does = |site: &&Site| reach::covers(&Side::of(site), whole, fresh);
     if writes.len() <= 4 && writes.iter().any(one_does) {
         return Ok(None);
     }

@@ -6,6 +6,7 @@
 //! `x`. Where that does not decide, the same is tried with whole numbers in the place of variables that count them together
 //! ([`digits`]), and at the end all values are, up to a budget.
 
+use super::access::Site;
 use super::digits::{self, Step};
 use super::enumerate::{self, Space};
 use super::facts::Facts;
@@ -20,6 +21,13 @@ use std::ops::ControlFlow;
 pub(super) struct Side {
     pub(super) index: Vec<Expr>,
     pub(super) facts: Facts,
+}
+
+impl Side {
+    /// An access as it stands.
+    pub(super) fn of(site: &Site) -> Side {
+        Side { index: site.index.clone(), facts: site.facts.clone() }
+    }
 }
 
 /// What the same element implies.

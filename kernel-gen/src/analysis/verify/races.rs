@@ -65,8 +65,7 @@ fn iterations(kernel: &Kernel, l: &For, sites: &[Site], around: &[&For], faults:
         .filter(|s| !own.contains(&s.buffer) && (vector || !kernel.buffer(s.buffer).scope.is_private()))
         .collect();
     let fixed: BTreeSet<VarId> = around.iter().map(|l| l.var).collect();
-    let side = |s: &Site| Side { index: s.index.clone(), facts: s.facts.clone() };
-    for (a, b, _) in conflicts(kernel, &inside, &[l.var], &fixed, &side) {
+    for (a, b, _) in conflicts(kernel, &inside, &[l.var], &fixed, &Side::of) {
         let (name, buffer) = (&kernel.var(l.var).name, &kernel.buffer(a.buffer).name);
         let (what, kind) = match vector {
             true => ("lanes of the vectorised loop", FaultKind::LaneConflict),
@@ -79,14 +78,13 @@ fn iterations(kernel: &Kernel, l: &For, sites: &[Site], around: &[&For], faults:
 /// Whether no two iterations of a loop touch the same element of `buffer`, one of them writing it, while the loops inside
 /// of it and those in `free` take all values on both sides. `false` also where that cannot be shown.
 pub(crate) fn never_meet(kernel: &Kernel, l: &For, free: &[VarId], buffer: BufferId) -> bool {
-    // What is wrong with the kernel is said by the gate, not here.
+    // Faults of the kernel are reported when it is verified.
     let sites = access::collect(kernel, &mut vec![]);
     let inside: Vec<&Site> =
         sites.iter().filter(|s| s.buffer == buffer && s.loops.iter().any(|m| m.var == l.var)).collect();
     let around = inside.first().into_iter().flat_map(|s| s.loops.iter().take_while(|m| m.var != l.var));
     let fixed = around.map(|m| m.var).filter(|v| !free.contains(v)).collect();
-    let side = |s: &Site| Side { index: s.index.clone(), facts: s.facts.clone() };
-    conflicts(kernel, &inside, &[l.var], &fixed, &side).is_empty()
+    conflicts(kernel, &inside, &[l.var], &fixed, &Side::of).is_empty()
 }
 
 /// A fault about two accesses of one element.
@@ -247,7 +245,7 @@ impl<'k> Launch<'k> {
 
     /// The access with one variable an axis.
     fn side(&self, site: &Site) -> Side {
-        let mut side = Side { index: site.index.clone(), facts: site.facts.clone() };
+        let mut side = Side::of(site);
         for axis in 0..9 {
             let Some(canonical) = self.axes[axis].first().map(|l| l.var) else { continue };
             let (mut lo, mut hi) = (0, self.extent(axis) - 1);

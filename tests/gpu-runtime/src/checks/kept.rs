@@ -1,4 +1,4 @@
-//! What a graph keeps, whoever else lets go of it, and what it refuses because it cannot.
+//! The memory that a graph keeps when its tensors are dropped, and the arguments that it refuses because it cannot keep theirs.
 
 use super::capture::refusal;
 use super::generated::{equal, product, value};

@@ -122,8 +122,7 @@ impl Launches {
     }
 
     fn touching<'s, 'k>(&self, kernel: &Kernel, site: &'s Site<'k>) -> Touching<'s, 'k> {
-        let side = Side { index: site.index.clone(), facts: site.facts.clone() };
-        let mut out = Touching { site, side, loops: vec![] };
+        let mut out = Touching { site, side: Side::of(site), loops: vec![] };
         for l in &site.loops {
             match self.stands_for.get(&l.var) {
                 None => out.loops.push(l),
