@@ -287,6 +287,7 @@ pub fn instead_of<'a>(
 ) -> impl Iterator<Item = Choice> + use<'a> {
     /// Configs that are drawn from the space of the refused template, and those of them that are tried.
     const DRAWN: usize = 64;
+    const LOOKED_AT: u64 = 10_000;
     const TRIED: usize = 3;
     let templates = templates_for(registry, workload, target, options).unwrap_or_default();
     let priced = |template: &dyn Template, config: Config| Candidate {
@@ -299,7 +300,8 @@ pub fn instead_of<'a>(
     if let Some(own) = templates.iter().find(|t| t.name() == refused.template) {
         all.extend(default_of(*own, workload, target).ok().and_then(Result::ok));
         if let Ok(space) = own.space(workload, target) {
-            let mut drawn: Vec<_> = space.sample(1).take(DRAWN).map(|(_, config)| priced(*own, config)).collect();
+            let configs = space.sample(1).within(LOOKED_AT).take(DRAWN);
+            let mut drawn: Vec<_> = configs.map(|(_, config)| priced(*own, config)).collect();
             sort(&mut drawn);
             all.extend(drawn.into_iter().take(TRIED));
         }

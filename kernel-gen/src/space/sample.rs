@@ -14,13 +14,23 @@ pub struct Sample<'a> {
     space: &'a Space,
     order: Permutation,
     next: u64,
+    end: u64,
+}
+
+impl Sample<'_> {
+    /// Ends after so many indices, valid or not: where constraints refuse nearly everything, or all of it, the next config of
+    /// a large space may be minutes away.
+    pub fn within(mut self, indices: u64) -> Self {
+        self.end = self.next.saturating_add(indices).min(self.space.range_len());
+        self
+    }
 }
 
 impl Iterator for Sample<'_> {
     type Item = (u64, Config);
 
     fn next(&mut self) -> Option<(u64, Config)> {
-        while self.next < self.space.range_len() {
+        while self.next < self.end {
             let index = self.order.apply(self.next);
             self.next += 1;
             if let Some(config) = self.space.get(index) {
@@ -34,7 +44,7 @@ impl Iterator for Sample<'_> {
 impl Space {
     /// All configs in the pseudo-random order that belongs to `seed`, none twice.
     pub fn sample(&self, seed: u64) -> Sample<'_> {
-        Sample { space: self, order: Permutation::new(self.range_len(), seed), next: 0 }
+        Sample { space: self, order: Permutation::new(self.range_len(), seed), next: 0, end: self.range_len() }
     }
 
     /// Number of configs in a range of indices; looks at each of them.

@@ -108,6 +108,12 @@ fn sampling_visits_every_config_once_and_depends_on_the_seed_only() {
     assert_ne!(all, visit(8));
     all.sort_unstable();
     assert_eq!(all, (0..64).filter(|i| space.is_valid(*i)).collect::<Vec<_>>());
+    // Of a limited number of indices, what the whole order begins with.
+    let some: Vec<u64> = space.sample(7).within(20).map(|(i, _)| i).collect();
+    assert!(!some.is_empty() && some.len() < 20 && visit(7).starts_with(&some), "{some:?}");
+    let large = ["a", "b", "c", "d"].iter().fold(Space::builder(), |space, name| space.knob(name, 0..1000));
+    let nothing = large.filter("nothing", |_| false).build().unwrap();
+    assert_eq!(nothing.sample(7).within(1000).next(), None);
     // Proposals of a seed are part of what a log can be resumed from.
     assert_eq!(tutorial().sample(1).take(4).map(|(i, _)| i).collect::<Vec<_>>(), [4566921, 9323255, 2330669, 7613263]);
 }

@@ -279,7 +279,10 @@ pub(super) fn descend_from(
     cost: Cost<'_>,
 ) -> Result<Config, ConfigError> {
     const DRAWN: usize = 600;
-    let mut drawn: Vec<(f64, Config)> = space.sample(1).take(DRAWN).map(|(_, c)| (cost(&c), c)).collect();
+    // Tiles of several sums that must agree in threads leave one config of ten thousand.
+    const LOOKED_AT: u64 = 100 * DRAWN as u64;
+    let configs = space.sample(1).within(LOOKED_AT).take(DRAWN);
+    let mut drawn: Vec<(f64, Config)> = configs.map(|(_, c)| (cost(&c), c)).collect();
     drawn.sort_by(|a, b| a.0.total_cmp(&b.0));
     drawn.truncate(descents);
     // A start that is beyond the device's limits, as the smallest tiles of many images are, is none.
