@@ -12,11 +12,15 @@
 //! `KERNEL_GEN_SEED` draws others, and `KERNEL_GEN_TARGETS` (names with commas) leaves targets out. Every refusal is printed
 //! with the workload's key, for `kernel-gen lower KEY --target TARGET`.
 
+use kernel_gen::emit::cuda::{Arch, CudaOptions, emit};
 use kernel_gen::generate::try_workload;
+use kernel_gen::lower::lower_for;
 use kernel_gen::model::Options;
 use kernel_gen::records::BestRecords;
 use kernel_gen::target::Target;
 use kernel_gen::templates::Registry;
+use kernel_gen::tune::Task;
+use kernel_gen::tune::landscape::Landscape;
 use kernel_gen::workload::Workload;
 use kernel_gen::workload::sample::{self, Rng};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -148,4 +152,35 @@ fn what_was_refused_once_becomes_code() {
         seen.add(start.elapsed(), format!("{key} {}", target.name), refusals);
     }
     seen.report("workloads that were refused once");
+}
+
+/// Makes the source of one config, verified: why it cannot be.
+fn becomes_code(task: &Task<'_>, index: u64) -> Result<(), String> {
+    let config = task.space.get(index).ok_or("it is not in the space")?;
+    let made = task.template.schedule(&task.workload, task.target, &config).map_err(|e| e.to_string())?;
+    let lowered = lower_for(made.schedule.kernel, task.target).map_err(|e| e.to_string())?;
+    let arch = Arch::of(task.target).ok_or("its target has no CUDA")?;
+    let options = CudaOptions { arch, symbol: "kernel".into(), comment: config.to_string(), min_blocks: None };
+    emit(&lowered, &options).map(drop).map_err(|e| e.to_string())
+}
+
+/// A part of them, or all where the full sweep is asked for.
+#[test]
+fn configs_of_recorded_landscapes_become_code() {
+    let every = if std::env::var("KERNEL_GEN_WORKLOADS").is_ok() { 1 } else { 64 };
+    let (registry, seen) = (Registry::builtin(), Mutex::new(Seen::default()));
+    let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../specs/landscapes");
+    let files = std::fs::read_dir(folder).expect("the landscapes are there").map(|entry| entry.unwrap().path());
+    for file in files.filter(|file| file.extension().is_some_and(|e| e == "gz")) {
+        let landscape = Landscape::load(&file).unwrap_or_else(|e| panic!("{}: {e}", file.display()));
+        let task = landscape.task(&registry).unwrap_or_else(|e| panic!("{}: {e}", file.display()));
+        let indices: Vec<u64> = landscape.outcomes.keys().copied().step_by(every).collect();
+        for_each(indices.len(), |i| {
+            let start = Instant::now();
+            let refusal = becomes_code(&task, indices[i]).err();
+            let what = format!("{} index {} {}", task.workload.key(), indices[i], task.target.name);
+            seen.lock().unwrap().add(start.elapsed(), what, refusal.into_iter().collect());
+        });
+    }
+    seen.into_inner().unwrap().report("configs of recorded landscapes");
 }
