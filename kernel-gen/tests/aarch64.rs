@@ -11,8 +11,8 @@ use kernel_gen::target::Target;
 use kernel_gen::templates::{Registry, Template};
 use kernel_gen::toolchain::FLAGS;
 use kernel_gen::toolchain::values::{decode, encode};
-use kernel_gen::workload::bound::reference_with_bounds;
 use kernel_gen::workload::sample::{self, Rng};
+use kernel_gen::workload::special::Reach;
 use kernel_gen::workload::{Conv2d, ConvLayout, DepthwisePointwise, Epilogue, Matmul, Workload};
 use std::collections::BTreeSet;
 use std::fmt::Write;
@@ -87,6 +87,7 @@ struct Case {
     what: String,
     workload: Workload,
     inputs: Vec<Vec<f64>>,
+    reach: Reach,
 }
 
 /// The body of a case: buffers from the input in order, packed where the kernel wants it, and the output written.
@@ -168,7 +169,8 @@ fn kernels_for_arm_run_in_an_emulator_and_equal_the_reference() {
             for config in [Some(default), random].into_iter().flatten() {
                 let inputs = sample::uneven_inputs(&workload, &mut Rng::new(seed as u64 + 1));
                 let what = format!("{} on {} with {config}", template.name(), workload.key());
-                let case = Case { what, workload: workload.clone(), inputs };
+                let reach = template.reach(&workload, &config);
+                let case = Case { what, workload: workload.clone(), inputs, reach };
                 let _ = writeln!(calls, "{{\n{}}}", body(template, &case, &config, cases.len(), &setup));
                 for (p, values) in workload.params().iter().zip(&case.inputs) {
                     input.extend(encode(p.dtype, values));
@@ -211,7 +213,7 @@ fn kernels_for_arm_run_in_an_emulator_and_equal_the_reference() {
         let (mine, others) = rest.split_at(y.bytes() as usize);
         rest = others;
         let views: Vec<&[f64]> = case.inputs.iter().map(Vec::as_slice).collect();
-        if let Err(mismatch) = reference_with_bounds(&case.workload, &views).check(decode(y.dtype, mine)) {
+        if let Err(mismatch) = case.reach.reference(&case.workload, &views).check(decode(y.dtype, mine)) {
             panic!("{}: {mismatch}", case.what);
         }
     }

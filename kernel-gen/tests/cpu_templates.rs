@@ -17,7 +17,6 @@ use kernel_gen::space::Config;
 use kernel_gen::target::Target;
 use kernel_gen::templates::{Registry, Scheduled, Template};
 use kernel_gen::toolchain::harness::RunOptions;
-use kernel_gen::workload::bound::reference_with_bounds;
 use kernel_gen::workload::sample::{self, Rng};
 use kernel_gen::workload::{Conv2d, Epilogue, Math, Role, Workload};
 use std::collections::BTreeMap;
@@ -85,7 +84,7 @@ fn check(template: &dyn Template, workload: &Workload, target: &Target, config: 
     };
     let output = output.unwrap_or_else(|e| panic!("{}: {e}", what()));
     let views: Vec<&[f64]> = inputs.iter().map(Vec::as_slice).collect();
-    if let Err(mismatch) = reference_with_bounds(workload, &views).check(output) {
+    if let Err(mismatch) = template.reach(workload, config).reference(workload, &views).check(output) {
         panic!("{}: {mismatch}\n{}", what(), scheduled.schedule.kernel);
     }
 }

@@ -19,7 +19,6 @@ use kernel_gen::space::Config;
 use kernel_gen::target::Target;
 use kernel_gen::templates::{Registry, Template};
 use kernel_gen::toolchain::cuda::{self as toolchain, Environment, Found, Missing, Options, Request};
-use kernel_gen::workload::bound::reference_with_bounds;
 use kernel_gen::workload::sample::{self, Rng};
 use kernel_gen::workload::{Conv2d, ConvLayout, Math, Matmul, Op, Role, Workload};
 use std::collections::BTreeMap;
@@ -98,7 +97,7 @@ fn check(template: &dyn Template, workload: &Workload, target: &Target, config: 
 
     let inputs = sample::uneven_inputs(workload, &mut Rng::new(seed));
     let views: Vec<&[f64]> = inputs.iter().map(Vec::as_slice).collect();
-    let reference = reference_with_bounds(workload, &views);
+    let reference = template.reach(workload, config).reference(workload, &views);
     let values = made.values(workload, &inputs);
     for (stage, kernel) in [("scheduled", &made.kernel), ("lowered", made.lowered.kernel())] {
         let output =
@@ -337,7 +336,7 @@ fn emitted_sources_run_as_cpp_and_compute_what_the_reference_does() {
             let params = w.params();
             let output = params.iter().find(|p| p.role == Role::Output).expect("every workload has an output");
             let output = outputs.remove(output.name).expect("the output is written");
-            if let Err(mismatch) = reference_with_bounds(w, &views).check(output) {
+            if let Err(mismatch) = template.reach(w, config).reference(w, &views).check(output) {
                 panic!("{} on {} with {config}: {mismatch}\n{}", template.name(), w.key(), source.source);
             }
         });

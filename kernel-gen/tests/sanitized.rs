@@ -24,8 +24,8 @@ use kernel_gen::target::Target;
 use kernel_gen::templates::{Registry, Template};
 use kernel_gen::toolchain::values::{decode, encode};
 use kernel_gen::workload::Workload;
-use kernel_gen::workload::bound::reference_with_bounds;
 use kernel_gen::workload::sample::{self, Rng};
+use kernel_gen::workload::special::Reach;
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Mutex;
@@ -36,6 +36,7 @@ struct Drawn {
     inputs: Vec<Vec<f64>>,
     case: Case,
     template: String,
+    reach: Reach,
     at: usize,
 }
 
@@ -64,7 +65,9 @@ fn draw(template: &dyn Template, workload: &Workload, target: &Target, config: &
             packs.push((param, kernel, source));
         }
         let case = Case { what: what.clone(), kernel, packs, given };
-        Ok(Drawn { workload: workload.clone(), inputs, case, template: template.name().to_string(), at })
+        let (workload, template, reach) =
+            (workload.clone(), template.name().to_string(), template.reach(workload, config));
+        Ok(Drawn { workload, inputs, case, template, reach, at })
     };
     made().unwrap_or_else(|e| panic!("{what}: {e}"))
 }
@@ -106,9 +109,9 @@ fn emitted_c_has_no_undefined_behaviour() {
     let mut templates = BTreeMap::<String, usize>::new();
     drawn.iter().for_each(|d| *templates.entry(d.template.clone()).or_default() += 1);
     let (mut cases, mut known) = (vec![], vec![]);
-    for Drawn { workload, inputs, case, .. } in drawn {
+    for Drawn { workload, inputs, case, reach, .. } in drawn {
         cases.push(case);
-        known.push((workload, inputs));
+        known.push((workload, inputs, reach));
     }
     let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("sanitized-{first}-{count}"));
     let Some(program) = Program::build(&cases, folder.clone()) else {
@@ -118,11 +121,11 @@ fn emitted_c_has_no_undefined_behaviour() {
     let outputs = program.run();
     let findings = Mutex::new(vec![]);
     for_each(cases.len(), |i| {
-        let (workload, inputs) = &known[i];
+        let (workload, inputs, reach) = &known[i];
         let views: Vec<&[f64]> = inputs.iter().map(Vec::as_slice).collect();
         let held = |bytes: &Vec<u8>| {
             let values = decode(workload.out_dtype, bytes);
-            reference_with_bounds(workload, &views).check(values).map_err(|m| m.to_string())
+            reach.reference(workload, &views).check(values).map_err(|m| m.to_string())
         };
         if let Err(report) = outputs[i].as_ref().map_err(String::clone).and_then(held) {
             findings.lock().expect("no panic").push(format!("{}\n{report}", cases[i].what));

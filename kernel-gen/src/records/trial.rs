@@ -52,7 +52,8 @@ pub struct Timing {
     /// What one core did in fused multiply-adds beside each sample, in GFLOP/s. It follows the clock, which other users of a
     /// processor move by a tenth and more, and with it every time. Empty where that was not measured, and on GPUs.
     pub core_gflops: Vec<f64>,
-    /// Largest error against the reference, relative to the bound's scale.
+    /// Largest error against the reference, as a share of its bound: that of an output's own operands or, where a method that
+    /// reaches farther exceeds it, the method's.
     pub max_error: f64,
     /// How far the result is from the exact one, of what was measured by this process; logs and records do not keep it.
     pub accuracy: Option<Accuracy>,

@@ -68,7 +68,7 @@ pub trait Template: Send + Sync {
     }
 
     /// What an output of a config depends on, beside its own operands. Where that is anything, the classes `strict` and `local`
-    /// are not for the template.
+    /// are not for the template. Results are held to the bounds of [`Reach::reference`].
     fn reach(&self, workload: &Workload, config: &Config) -> Reach {
         let _ = (workload, config);
         Reach::Own

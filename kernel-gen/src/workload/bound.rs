@@ -22,6 +22,10 @@
 //! product is found as surely as in class `strict`. Shorter sums get the bound of that many terms, but no more than
 //! the factor.
 //!
+//! That is for methods whose error is one of an output's own products. Winograd's depends on all that its tile reads, which is more
+//! where an output beside the padding has few products, and few channels. [`Reach`](super::special::Reach) has the bounds that
+//! results of such methods are held to.
+//!
 //! **tf32.** Both operands lose what is beyond 10 fraction bits, truncated at worst: a relative error `t <= 2^-10`
 //! each, `2t + t^2` for the product. Tensor cores may truncate where an `f32` unit rounds, so `u` is doubled.
 //!

@@ -1,7 +1,8 @@
 //! Special values at single positions of a workload's operands, for tests: small workloads of every kind, the values, and what
 //! a method that is not local may make of them.
 //!
-//! An output of a local method depends on its own operands alone. [`Reach`] says what else those of other methods depend on.
+//! An output of a local method depends on its own operands alone. [`Reach`] says what else those of other methods depend on, and
+//! so what they may give: tests and the tuner hold the results of every template to that.
 
 use super::bound::{Reference, reference_with_bounds, with_epilogue};
 use super::reference::{Activation, Filter, sums};
@@ -100,6 +101,7 @@ pub fn small(rng: &mut Rng) -> Workload {
 
 /// What an output of a method may depend on.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[cfg_attr(feature = "tune", derive(serde::Serialize, serde::Deserialize))]
 pub enum Reach {
     /// Its own operands, as the classes `strict` and `local` want it.
     Own,
@@ -112,7 +114,7 @@ pub enum Reach {
 }
 
 impl Reach {
-    /// What a method of this reach may give: the output, its bounds, and what may be NaN.
+    /// What a method of this reach may give: the output, its bounds, and what may be NaN. No bound is below that of [`Reach::Own`].
     ///
     /// # Panics
     /// If the workload is no convolution and the reach is one of convolutions, or if an input has another number of elements than
@@ -293,4 +295,47 @@ fn largest_weights(c: &Conv2d, w: &[f64]) -> Vec<Largest> {
         all.push(largest);
     }
     all
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_output_beside_the_padding_has_the_bound_of_its_whole_tile() {
+        // Of the one pixel that is not zero, the corner reads nothing.
+        let workload = Workload::f32(Conv2d::nchw(1, 1, 8, 8, 1, 3, 1, 1));
+        let mut x = [0.0; 64];
+        x[4 * 8 + 4] = 1.0;
+        let inputs: [&[f64]; 2] = [&x, &[0.5; 9]];
+        let bound = |reach: Reach, at: usize| reach.reference(&workload, &inputs).bounds[at];
+        assert_eq!(bound(Reach::Own, 0), 0.0);
+        assert_eq!(bound(Reach::Tile([2, 2]), 0), 0.0);
+        // As much as where nine pixels are as large as that one.
+        let full: [&[f64]; 2] = [&[1.0; 64], inputs[1]];
+        let all = Reach::Own.reference(&workload, &full).bounds[9];
+        assert!((bound(Reach::Tile([4, 4]), 0) / all - 1.0).abs() < 1e-9);
+    }
+
+    #[test]
+    fn no_reach_has_narrower_bounds_than_an_outputs_own() {
+        let mut rng = Rng::new(5);
+        for _ in 0..60 {
+            let workload = small(&mut rng);
+            let reaches: &[Reach] = match workload.op {
+                Op::Conv2d(_) => &[Reach::Tile([1, 4]), Reach::Tile([4, 4]), Reach::Weights, Reach::Beside(3)],
+                Op::Matmul(_) => &[Reach::Weights],
+                Op::DepthwisePointwise(_) => &[],
+            };
+            let inputs = sample::uneven_inputs(&workload, &mut rng);
+            let views: Vec<&[f64]> = inputs.iter().map(Vec::as_slice).collect();
+            let own = Reach::Own.reference(&workload, &views);
+            for reach in reaches {
+                let wider = reach.reference(&workload, &views);
+                assert!(wider.values == own.values, "{reach:?} of {}", workload.key());
+                let mut both = own.bounds.iter().zip(&wider.bounds);
+                assert!(both.all(|(own, wider)| *wider >= own * (1.0 - 1e-12)), "{reach:?} of {}", workload.key());
+            }
+        }
+    }
 }

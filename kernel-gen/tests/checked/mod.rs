@@ -10,7 +10,6 @@ use kernel_gen::space::Config;
 use kernel_gen::target::Target;
 use kernel_gen::templates::Template;
 use kernel_gen::workload::Workload;
-use kernel_gen::workload::bound::reference_with_bounds;
 use kernel_gen::workload::sample::{self, Rng};
 
 /// Verifies a kernel; as scheduled, with its barriers, and as lowered.
@@ -65,7 +64,7 @@ pub(crate) fn check_error(
         values.insert(pack.param, packed.remove("packed").expect("its output"));
     }
     let (kernel, low) = lowered(scheduled.schedule.kernel, target);
-    let reference = reference_with_bounds(workload, &views);
+    let reference = template.reach(workload, &config).reference(workload, &views);
     let mut worst = 0.0_f64;
     for (stage, kernel) in [("scheduled", &kernel), ("lowered", low.kernel())] {
         let mut out =

@@ -11,10 +11,18 @@ use kernel_gen::space::Config;
 use kernel_gen::target::Target;
 use kernel_gen::templates::{Pack, Registry, Template};
 use kernel_gen::toolchain::values;
-use kernel_gen::workload::bound::reference_with_bounds;
 use kernel_gen::workload::sample::{self, Rng};
-use kernel_gen::workload::{Conv2d, ConvLayout, Math, Matmul, Op, Workload};
+use kernel_gen::workload::special::Reach;
+use kernel_gen::workload::{Conv2d, ConvLayout, Math, Matmul, Op, Reference, Workload};
 use std::time::Instant;
+
+/// The inputs of a workload, and what a method of a reach may make of them.
+struct Known {
+    seed: u64,
+    reach: Reach,
+    inputs: Vec<Vec<f64>>,
+    reference: Reference,
+}
 
 /// The target that the suite checks on a device: the most specific one that it runs.
 pub(crate) fn target_of(gpu: &Gpu) -> Result<&'static Target> {
@@ -282,17 +290,18 @@ pub(crate) fn run(gpu: &Gpu, options: &Options) -> Result<bool> {
         let artifacts = prepare::compile(&compiler, device, &sources);
         let compiled = begun.elapsed().as_secs_f64() - prepared;
         let (mut failures, mut spilled, mut worst) = (refused.len(), 0, 0.0f64);
-        let mut known: Option<(u64, Vec<Vec<f64>>, kernel_gen::workload::Reference)> = None;
+        let mut known: Option<Known> = None;
         for (case, artifact) in cases.iter().zip(artifacts) {
             let what =
                 || format!("{} {} with {} (seed {})", template.name(), case.workload.key(), case.config, case.seed);
-            if known.as_ref().is_none_or(|k| k.0 != case.seed) {
+            let reach = template.reach(&case.workload, &case.config);
+            if known.as_ref().is_none_or(|k| (k.seed, k.reach) != (case.seed, reach)) {
                 let inputs = sample::uneven_inputs(&case.workload, &mut Rng::new(case.seed));
                 let views: Vec<&[f64]> = inputs.iter().map(Vec::as_slice).collect();
-                let reference = reference_with_bounds(&case.workload, &views);
-                known = Some((case.seed, inputs, reference));
+                let reference = reach.reference(&case.workload, &views);
+                known = Some(Known { seed: case.seed, reach, inputs, reference });
             }
-            let Some((_, inputs, reference)) = &known else { continue };
+            let Some(Known { inputs, reference, .. }) = &known else { continue };
             let checked = || -> Result<f64> {
                 let artifact = artifact?;
                 spilled += usize::from(artifact.log.kernels.iter().any(|k| k.spills()));

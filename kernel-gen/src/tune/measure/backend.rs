@@ -7,6 +7,7 @@ use crate::target::Target;
 use crate::templates::Template;
 use crate::tune::Task;
 use crate::workload::Workload;
+use crate::workload::special::Reach;
 
 /// A config of a task, to be measured.
 pub(super) struct Job<'r> {
@@ -19,6 +20,11 @@ pub(super) struct Job<'r> {
 impl<'r> Job<'r> {
     pub(super) fn new(task: &Task<'r>, config: &Config) -> Job<'r> {
         Job { workload: task.workload.clone(), target: task.target, template: task.template, config: config.clone() }
+    }
+
+    /// What its outputs depend on.
+    pub(super) fn reach(&self) -> Reach {
+        self.template.reach(&self.workload, &self.config)
     }
 }
 

@@ -11,6 +11,7 @@ use crate::records::{Failure, FailureKind, Outcome, Timing};
 use crate::target::Target;
 use crate::toolchain::harness::{Folder, HarnessError, Host, PackSource, Program, Session};
 use crate::toolchain::{Compiler, ToolError};
+use crate::workload::special::Reach;
 use crate::workload::{Role, Workload};
 use std::collections::{BTreeMap, VecDeque};
 use std::fs;
@@ -90,6 +91,8 @@ struct CpuCode {
     program: Arc<Program>,
     /// Workspace and packed parameters, which come on top of the workload's own buffers.
     extra_bytes: u64,
+    /// What its outputs depend on.
+    reach: Reach,
 }
 
 impl Builder for CpuBuilder {
@@ -109,7 +112,8 @@ impl Builder for CpuBuilder {
             .map_err(|error| classify(&error))?;
         let packed = packs.iter().map(|p| p.kernel.buffer(p.kernel.params[1]).extent_bytes()).sum::<i64>();
         let extra = code.source.workspace_bytes.saturating_add(packed);
-        let code = CpuCode { program: Arc::new(program), extra_bytes: u64::try_from(extra).unwrap_or(u64::MAX) };
+        let extra_bytes = u64::try_from(extra).unwrap_or(u64::MAX);
+        let code = CpuCode { program: Arc::new(program), extra_bytes, reach: job.reach() };
         let mut built = built();
         if built.len() >= MOST_BUILT {
             built.pop_front();
@@ -192,12 +196,12 @@ const MARGIN: Duration = Duration::from_secs(2);
 const TOUCHED_A_SECOND: u64 = 64 << 20;
 
 impl CpuRunner {
-    fn task(&mut self, workload: &Workload) -> Result<&TaskData, Failure> {
+    fn task(&mut self, workload: &Workload) -> Result<&mut TaskData, Failure> {
         let key = workload.key();
         if !self.tasks.contains_key(&key) {
             // Networks are tuned a few tasks at a time.
             const MOST_BYTES: u64 = 1 << 30;
-            if self.tasks.values().map(|t| t.bytes).sum::<u64>() > MOST_BYTES {
+            if self.tasks.values().map(|t| t.data.bytes() as u64).sum::<u64>() > MOST_BYTES {
                 self.tasks.values().for_each(|t| drop(fs::remove_file(&t.input)));
                 self.tasks.clear();
             }
@@ -208,7 +212,7 @@ impl CpuRunner {
             let bytes = data.bytes() as u64;
             self.tasks.insert(key.clone(), TaskData { data, input, bytes });
         }
-        Ok(&self.tasks[&key])
+        self.tasks.get_mut(&key).ok_or_else(|| failure(FailureKind::Worker, "the data of a task is gone"))
     }
 
     /// Starts a candidate's process and checks it. Its timing has no sample yet.
@@ -228,7 +232,8 @@ impl CpuRunner {
         session.check(threads.max(3), &output, limit)?;
         let bytes = fs::read(&output).unwrap_or_default();
         let _ = fs::remove_file(&output);
-        let timing = task.data.check(&bytes).map_err(|mismatch| failure(FailureKind::WrongAnswer, mismatch))?;
+        let timing = task.data.check(&bytes, code.reach);
+        let timing = timing.map_err(|mismatch| failure(FailureKind::WrongAnswer, mismatch))?;
         Ok((session, timing))
     }
 

@@ -65,7 +65,7 @@ impl Builder for CudaBuilder {
             let program = program(source, &artifact, &mut images);
             packs.push(Pack { param: *param, bytes: usize::try_from(*bytes).unwrap_or(0), program });
         }
-        Ok(CudaCode { candidate: Candidate { main, packs }, images })
+        Ok(CudaCode { candidate: Candidate { main, packs, reach: job.reach() }, images })
     }
 }
 

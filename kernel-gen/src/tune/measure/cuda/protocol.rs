@@ -6,6 +6,7 @@
 use crate::emit::rust::{CudaLaunch, CudaMap};
 use crate::records::{Failure, FailureKind, Outcome, Timing};
 use crate::tune::measure::{PeerTiming, Sampling};
+use crate::workload::special::Reach;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use std::io::{self, Read, Write};
@@ -36,6 +37,8 @@ pub(super) struct Request {
 pub(super) struct Candidate {
     pub(super) main: Program,
     pub(super) packs: Vec<Pack>,
+    /// What its outputs depend on, and so the bounds that hold for them.
+    pub(super) reach: Reach,
 }
 
 /// What packs a parameter.
