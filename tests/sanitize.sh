@@ -57,7 +57,7 @@ bash tests/memcheck.sh || failed+=("valgrind")
 workloads=${2:-200}
 say "emitted C of $workloads random workloads, AddressSanitizer and UndefinedBehaviorSanitizer, seed $((seed * 100000))"
 KERNEL_GEN_SEED=$((seed * 100000)) KERNEL_GEN_WORKLOADS=$workloads \
-  cargo test --package kernel-gen --test sanitized -- --nocapture || failed+=("emitted C")
+  cargo test --package kernel-gen --test kernels sanitized:: -- --nocapture || failed+=("emitted C")
 
 printf '\nsanitizers, seed %s of the day %s, %s s: ' "$((seed * 100000))" "$seed" "$SECONDS"
 if ((${#failed[@]})); then printf 'failed:'; printf ' %s;' "${failed[@]}"; echo; exit 1; fi

@@ -1,0 +1,222 @@
+//! Every CPU template on random workloads with random configs: the scheduled kernel, run by the interpreter in the
+//! declared precision, and the compiled C stay within the derived bound of the f64 reference.
+//!
+//! CI takes a sample. `KERNEL_GEN_WORKLOADS=300 cargo test --release -p kernel-gen --test kernels cpu_templates::` runs the whole;
+//! `KERNEL_GEN_SEED` moves on to other workloads.
+
+use crate::compiled;
+use crate::drawn;
+use crate::kinds;
+use kernel_gen::analysis::verify::{Fault, verify};
+use kernel_gen::emit::c::{self, COptions, Isa};
+use kernel_gen::interp::{self, Mode, Values};
+use kernel_gen::ir::Kernel;
+use kernel_gen::lower::{LowerOptions, lower};
+use kernel_gen::space::Config;
+use kernel_gen::target::Target;
+use kernel_gen::templates::{Registry, Scheduled, Template};
+use kernel_gen::toolchain::harness::RunOptions;
+use kernel_gen::workload::sample::{self, Rng};
+use kernel_gen::workload::{Conv2d, Epilogue, Math, Role, Workload};
+use std::collections::BTreeMap;
+
+/// Runs a scheduled kernel, packing what it wants packed, and gives its output.
+fn interpret(scheduled: &Scheduled, workload: &Workload, inputs: &[Vec<f64>]) -> Result<Vec<f64>, String> {
+    let params = workload.params();
+    let mut values: Values = params.iter().zip(inputs).map(|(p, data)| (p.name.to_string(), data.clone())).collect();
+    for pack in &scheduled.packs {
+        let kernel = &pack.kernel;
+        let [from, to] = kernel.params[..] else { return Err("a pack kernel has two parameters".into()) };
+        let original = values.remove(&pack.param).ok_or("a pack names a parameter")?;
+        let given = Values::from([(kernel.buffer(from).name.clone(), original)]);
+        let mut packed = interp::run(kernel, &given, Mode::Declared).map_err(|e| format!("pack: {e}\n{kernel}"))?;
+        let packed = packed.remove(&kernel.buffer(to).name).ok_or("the packed tensor")?;
+        values.insert(pack.param.clone(), packed);
+    }
+    let kernel = &scheduled.schedule.kernel;
+    let mut outputs = interp::run(kernel, &values, Mode::Declared).map_err(|e| format!("{e}\n{kernel}"))?;
+    let output = params.iter().find(|p| p.role == Role::Output).ok_or("an output")?;
+    outputs.remove(output.name).ok_or("the output".into())
+}
+
+/// Compiles a scheduled kernel and its pack kernels, runs them in a checked process, and gives the output.
+fn execute(
+    scheduled: &Scheduled,
+    workload: &Workload,
+    target: &Target,
+    inputs: &[Vec<f64>],
+) -> Result<Vec<f64>, String> {
+    let isa = Isa::from_name(&target.name).ok_or("a CPU target")?;
+    let run = |kernel: &Kernel, inputs: &[Vec<f64>]| -> Result<Vec<f64>, String> {
+        let faults = |faults: Vec<Fault>| faults.iter().map(Fault::to_string).collect::<Vec<_>>().join("\n");
+        let verified = verify(kernel.clone(), &target.limits()).map_err(|f| format!("{}\n{kernel}", faults(f)))?;
+        let lowered = lower(verified, &LowerOptions::cpu()).map_err(|e| e.to_string())?;
+        let options = COptions { isa, symbol: "kernel".into(), comment: String::new() };
+        let source = c::emit(&lowered, &options).map_err(|e| format!("{e}\n{}", lowered.kernel()))?;
+        let program = compiled::program(&source, lowered.kernel()).map_err(|e| e.to_string())?;
+        let outputs = program.run(inputs, &RunOptions::default()).map_err(|e| format!("{e}\n{}", source.source))?;
+        outputs.last().cloned().ok_or_else(|| "an output".into())
+    };
+    let mut values = inputs.to_vec();
+    for pack in &scheduled.packs {
+        let i = workload.params().iter().position(|p| p.name == pack.param).ok_or("a pack names a parameter")?;
+        values[i] = run(&pack.kernel, &[values[i].clone(), vec![]]).map_err(|e| format!("pack: {e}"))?;
+    }
+    values.push(vec![]);
+    run(&scheduled.schedule.kernel, &values)
+}
+
+/// How a kernel is run.
+#[derive(Clone, Copy, PartialEq)]
+enum Way {
+    Interpreted,
+    Compiled,
+}
+
+fn check(template: &dyn Template, workload: &Workload, target: &Target, config: &Config, seed: u64, way: Way) {
+    let what = || format!("{} on {} for {} with {config} (seed {seed})", template.name(), workload.key(), target.name);
+    let scheduled = template.schedule(workload, target, config).unwrap_or_else(|e| panic!("{}: {e}", what()));
+    let inputs = sample::uneven_inputs(workload, &mut Rng::new(seed));
+    let output = match way {
+        Way::Interpreted => interpret(&scheduled, workload, &inputs),
+        Way::Compiled => execute(&scheduled, workload, target, &inputs),
+    };
+    let output = output.unwrap_or_else(|e| panic!("{}: {e}", what()));
+    let views: Vec<&[f64]> = inputs.iter().map(Vec::as_slice).collect();
+    if let Err(mismatch) = template.reach(workload, config).reference(workload, &views).check(output) {
+        panic!("{}: {mismatch}\n{}", what(), scheduled.schedule.kernel);
+    }
+}
+
+/// Every template that applies, with its default and a few random configs, on `count` workloads, on all processors.
+fn sweep(count: u64, configs: usize, way: Way, targets: &[&str]) {
+    let setting = |name: &str| std::env::var(name).ok().and_then(|n| n.parse::<u64>().ok());
+    let count = setting("KERNEL_GEN_WORKLOADS").unwrap_or(count);
+    let first = setting("KERNEL_GEN_SEED").unwrap_or(1);
+    let last = first + count;
+    let registry = Registry::builtin();
+    let sweep_every = &|processors: usize, first: u64| {
+        let mut checked = BTreeMap::<String, usize>::new();
+        for seed in (first..last).step_by(processors) {
+            let workload = drawn::workload(seed);
+            let target = Target::find(targets[seed as usize % targets.len()]).expect("a built-in target");
+            for template in registry.applicable(&workload, target) {
+                // Half of the workloads have operands that differ in magnitude, as far as the template has a class for them.
+                let local = Workload { math: Math::Local, ..workload.clone() };
+                let takes = seed.is_multiple_of(2) && template.applies(&local, target).is_ok();
+                let workload = if takes { local } else { workload.clone() };
+                let space = template.space(&workload, target).expect("it applies");
+                let default = template.default_config(&workload, target).expect("it applies");
+                let default = space
+                    .normalise(&default)
+                    .unwrap_or_else(|e| panic!("{} {} {}: {e}", template.name(), workload.key(), target.name));
+                check(template, &workload, target, &default, seed, way);
+                for (_, config) in space.sample(seed).take(configs) {
+                    check(template, &workload, target, &config, seed, way);
+                }
+                *checked.entry(template.name().to_string()).or_default() += 1;
+            }
+        }
+        checked
+    };
+    let processors = std::thread::available_parallelism().map_or(1, usize::from);
+    let mut checked = BTreeMap::<String, usize>::new();
+    std::thread::scope(|scope| {
+        let running: Vec<_> =
+            (first..).take(processors).map(|first| scope.spawn(move || sweep_every(processors, first))).collect();
+        for (name, count) in running.into_iter().flat_map(|thread| thread.join().expect("all kernels are right")) {
+            *checked.entry(name).or_default() += count;
+        }
+    });
+    println!("workloads by template: {checked:?}");
+    let [cpu, _] = kinds::by_kind(&registry);
+    let missed: Vec<&str> = cpu.iter().map(|t| t.name()).filter(|name| !checked.contains_key(*name)).collect();
+    assert!(missed.is_empty(), "no workload reached {missed:?}");
+    assert_eq!(checked.len(), cpu.len(), "{checked:?}");
+}
+
+/// Nothing is run here, so it looks at far more workloads than the tests below.
+#[test]
+fn defaults_are_configs_of_their_space() {
+    let registry = Registry::builtin();
+    let targets = ["x86-64", "x86-64-v3", "x86-64-v4", "aarch64"].map(|t| Target::find(t).expect("a built-in target"));
+    for seed in 1..=3000 {
+        let workload = drawn::workload(seed);
+        for target in targets {
+            for template in registry.applicable(&workload, target) {
+                let what = || format!("{} {} {} (seed {seed})", template.name(), workload.key(), target.name);
+                let space = template.space(&workload, target).unwrap_or_else(|e| panic!("{}: {e}", what()));
+                let default = template.default_config(&workload, target).unwrap_or_else(|e| panic!("{}: {e}", what()));
+                if let Err(e) = space.normalise(&default) {
+                    panic!("{}: {e}", what());
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn scheduled_kernels_equal_the_reference() {
+    sweep(60, 2, Way::Interpreted, &["x86-64", "x86-64-v3", "x86-64-v4", "aarch64"]);
+}
+
+#[test]
+fn compiled_kernels_equal_the_reference() {
+    let here: Vec<&str> = ["x86-64", "x86-64-v3", "x86-64-v4", "aarch64"]
+        .into_iter()
+        .filter(|t| Isa::from_name(t).is_some_and(Isa::runs_here))
+        .collect();
+    println!("levels that run here: {here:?}");
+    sweep(36, 1, Way::Compiled, &here);
+}
+
+/// Few channels, padding on some sides only, strides, dilation, tails of rows, of pixels and of channels.
+fn ragged() -> Vec<Workload> {
+    let conv = |[n, ci, h, w, co]: [i64; 5], [kh, kw]: [i64; 2], stride, padding: [i64; 4], dilation| {
+        Workload::f32(Conv2d { kh, kw, stride, padding, dilation, ..Conv2d::nchw(n, ci, h, w, co, 3, 1, 1) })
+    };
+    let all = [Epilogue::Bias, Epilogue::ResidualAdd, Epilogue::Relu];
+    vec![
+        conv([1, 3, 7, 7, 17], [3, 3], [1, 1], [1; 4], [1, 1]).with_epilogue(&all),
+        conv([2, 5, 14, 14, 20], [3, 3], [2, 2], [1; 4], [1, 1]).with_epilogue(&[Epilogue::Bias, Epilogue::Relu]),
+        conv([1, 3, 23, 37, 10], [7, 7], [2, 2], [3; 4], [1, 1]).with_epilogue(&[Epilogue::Bias, Epilogue::Relu6]),
+        conv([1, 2, 9, 35, 16], [3, 3], [1, 1], [0, 1, 2, 0], [1, 1]).with_epilogue(&all),
+        conv([1, 4, 11, 21, 9], [3, 2], [1, 1], [2, 0, 1, 3], [2, 3]),
+        conv([2, 1, 8, 50, 5], [5, 3], [2, 3], [1, 2, 0, 1], [1, 2]).with_epilogue(&[Epilogue::Scale]),
+        // Farther out there is nothing but padding.
+        conv([1, 3, 4, 5, 6], [2, 2], [1, 1], [3, 0, 0, 3], [1, 1]).with_epilogue(&[Epilogue::Bias]),
+    ]
+}
+
+fn on_ragged_shapes(way: Way, configs: usize, targets: &[&str]) {
+    let registry = Registry::builtin();
+    let mut checked = 0;
+    for (seed, workload) in (1..).zip(ragged()) {
+        for (name, target) in ["conv2d_skip", "conv2d_pixels"].iter().flat_map(|n| targets.iter().map(move |t| (n, t)))
+        {
+            let target = Target::find(target).expect("a built-in target");
+            let template = registry.find(name).expect("a built-in template");
+            if template.applies(&workload, target).is_err() {
+                continue;
+            }
+            let space = template.space(&workload, target).expect("it applies");
+            let default = template.default_config(&workload, target).expect("it applies");
+            let sampled = space.sample(seed).map(|(_, config)| config).take(configs);
+            for config in std::iter::once(default).chain(sampled) {
+                check(template, &workload, target, &config, seed, way);
+                checked += 1;
+            }
+        }
+    }
+    // All of the shapes have padding; most have rows of a vector.
+    assert!(checked > 7 * targets.len() * configs, "{checked} configs were checked");
+}
+
+#[test]
+fn skipped_taps_and_rows_of_pixels_are_right_on_ragged_shapes() {
+    on_ragged_shapes(Way::Interpreted, 3, &["x86-64", "x86-64-v3", "x86-64-v4"]);
+    let here = Isa::from_name("x86-64-v4").filter(|isa| isa.runs_here()).map_or("x86-64", |_| "x86-64-v4");
+    if Isa::from_name(here).is_some_and(Isa::runs_here) {
+        on_ragged_shapes(Way::Compiled, 1, &[here]);
+    }
+}

@@ -1,0 +1,59 @@
+//! What the generator makes and computes: specs, kernels, schedules, templates, the verifier and emitted code.
+//!
+//! One program, because each program is linked on its own, and because its tests share the processors: of many programs, which
+//! cargo runs one after the other, each ends with its longest test alone. Suites that measure time, kill processes, set what
+//! belongs to the whole process or run the command are programs of their own. One suite: `cargo test --test kernels winograd::`.
+
+mod aarch64;
+mod bad_logs;
+mod bad_records;
+mod bad_specs;
+mod checked;
+mod compiled;
+mod cpu_templates;
+mod cuda_compiles;
+mod cuda_on_cpu;
+mod cuda_templates;
+mod depthwise_direct;
+mod drawn;
+mod emit_cuda;
+mod filetests;
+mod fuzz_ir;
+mod fuzz_spec;
+mod fuzz_text;
+mod hopper;
+mod instrumented;
+mod interp;
+mod kinds;
+mod leave_one_out;
+mod lowering;
+mod microkernel;
+mod mma;
+mod naive_kernels;
+mod network_specs;
+mod pointwise;
+mod sanitized;
+mod schedule;
+mod simt;
+mod sketch;
+mod spec;
+mod special_values;
+mod split;
+mod split_bf16;
+mod split_halves;
+mod splitk;
+mod splitk_pair;
+mod stem;
+mod structure;
+mod tensor_cores;
+mod told;
+mod transpose;
+mod tuners;
+mod verify;
+mod verify_templates;
+mod via_nhwc;
+mod wgmma_knobs;
+mod wgmma_tf32;
+mod winograd;
+mod winograd_cuda;
+mod winograd_fused;
