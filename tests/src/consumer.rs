@@ -151,6 +151,9 @@ impl Consumer {
         }
         command.current_dir(&self.folder).args(args);
         command.env("CARGO_TARGET_DIR", &self.target).env("CARGO_TERM_COLOR", "never").env("CARGO_NET_OFFLINE", "true");
+        // A stranger's crate has kernel-gen from a registry or from git, and cargo compiles what comes from there all at once; here
+        // it comes from a path, as what one works on does, and would be compiled in hundreds of pieces that can be kept.
+        command.env("CARGO_INCREMENTAL", "0");
         command
     }
 
