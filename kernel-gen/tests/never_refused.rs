@@ -14,6 +14,7 @@
 
 use kernel_gen::emit::cuda::{Arch, CudaOptions, emit};
 use kernel_gen::generate::try_workload;
+use kernel_gen::ir::DType;
 use kernel_gen::lower::lower_for;
 use kernel_gen::model::Options;
 use kernel_gen::records::BestRecords;
@@ -21,8 +22,8 @@ use kernel_gen::target::Target;
 use kernel_gen::templates::Registry;
 use kernel_gen::tune::Task;
 use kernel_gen::tune::landscape::Landscape;
-use kernel_gen::workload::Workload;
 use kernel_gen::workload::sample::{self, Rng};
+use kernel_gen::workload::{Conv2d, ConvLayout, Matmul, Workload};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -125,7 +126,7 @@ fn what_is_chosen_for_random_workloads_becomes_code() {
 }
 
 /// Workloads of which a choice was refused once, with the target, by kinds.
-const ONCE_REFUSED: [(&str, &str); 8] = [
+const ONCE_REFUSED: [(&str, &str); 9] = [
     // Loops too long to try all iterations of, whose guards keep them apart.
     ("conv2d-nchw-bf16-n1c32h1920w38-o80k3x5-s3x3-p3.3.0.1-d1x2-g2-bias", "x86-64-v3"),
     ("batch_matmul-f32-b384m24n33k1536-nt", "x86-64-v3"),
@@ -139,19 +140,76 @@ const ONCE_REFUSED: [(&str, &str); 8] = [
     ("conv2d-nhwc-f32-n128c192h1024w1024-o256k6x6-s1x1-p3.3.3.3-d1x1-g1", "sm_90"),
     // Copies in shared memory that one number counts: it took seconds to follow the elements.
     ("conv2d-nhwc16n16c-f32.bf16-n64c336h39w39-o176k3x3-s1x1-p1.3.4.1-d4x3-g1", "sm_110"),
+    // A row behind the last one, which a condition keeps the others off, of more rows than are tried.
+    ("conv2d-nchw-f32-n1c64h14w14-o64k3x131071-s1x1-p1.65535.1.65535-d1x1-g1", "sm_90a"),
+];
+
+/// Workloads that a check once took longer than [`LONGEST`] for, with the target.
+const ONCE_SLOW: [(&str, &str); 6] = [
+    // A default that was looked for among configs of which nearly none is valid.
+    ("depthwise_pointwise-nchw-f32-n1c5h6w6-o6k2x2-s3x3-p2.2.3.0-d1x1-dw.bias.relu", "sm_70"),
+    // Tiles and taps that were counted one by one.
+    ("conv2d-nchw-f32-n1c1h1w1-o1k1x1-s1x1-p131071.131071.131071.131071-d1x1-g1", "x86-64-v4"),
+    ("conv2d-nchw-f32-n1c1h1w1-o1k8191x8191-s1x1-p8190.8190.8190.8190-d1x1-g1", "x86-64-v4"),
+    ("conv2d-nchw-f32-n1c1h8191w8191-o1k8191x8191-s1x1-p8190.8190.8190.8190-d1x1-g1", "sm_90a"),
+    ("matmul-f32-m1n1k68719476736-nn", "x86-64-v4"),
+    ("matmul-f32-m34359738368n1k1-nn", "sm_90a"),
 ];
 
 #[test]
-fn what_was_refused_once_becomes_code() {
+fn what_was_refused_or_slow_once_becomes_code() {
     let (registry, mut seen) = (Registry::builtin(), Seen::default());
-    for (key, target) in ONCE_REFUSED {
+    for (key, target) in ONCE_REFUSED.into_iter().chain(ONCE_SLOW) {
         let workload = Workload::from_key(key).unwrap_or_else(|e| panic!("{key}: {e}"));
         let target = Target::find(target).unwrap_or_else(|| panic!("no target {target}"));
         let start = Instant::now();
         let refusals = check(&workload, target, &registry);
         seen.add(start.elapsed(), format!("{key} {}", target.name), refusals);
     }
-    seen.report("workloads that were refused once");
+    seen.report("workloads that were refused or slow once");
+}
+
+/// Workloads of every operator of which one extent is as large as it can be, beside small ones.
+fn one_large_extent() -> Vec<Workload> {
+    let mut all = vec![];
+    let exponents = [12, 16, 17, 21, 29, 31, 34];
+    for (small, large) in [1, 64].into_iter().flat_map(|small| exponents.map(|e| (small, (1i64 << e) + small / 64))) {
+        let extent = |of: usize, i: usize| if of == i { large } else { small };
+        for at in 0..6 {
+            let [n, ci, side, co] = [0, 1, 2, 4].map(|i| extent(at, i));
+            let taps = if at == 5 { large } else { 1 };
+            let c = Conv2d::nchw(n, ci, side, side, co, 1, 1, 0);
+            let c = Conv2d { w: extent(at, 3), h: extent(at, 2), kh: taps, padding: [taps - 1, 0, taps - 1, 0], ..c };
+            let layouts = [ConvLayout::Nchw, ConvLayout::Nhwc, ConvLayout::Hwcn];
+            all.extend(layouts.map(|layout| Workload::f32(Conv2d { layout, ..c })));
+            all.extend(layouts[..2].iter().map(|layout| Workload::f32(Conv2d { layout: *layout, ..c }.depthwise(1))));
+        }
+        for at in 0..4 {
+            let [batch, m, n, k] = [0, 1, 2, 3].map(|i| extent(at, i));
+            for (trans_a, trans_b) in [(false, false), (false, true), (true, false)] {
+                all.push(Workload::f32(Matmul { batch, trans_a, trans_b, ..Matmul::new(m, n, k) }));
+            }
+        }
+    }
+    all.extend(all.clone().into_iter().map(|w| w.with_dtype(DType::F16)));
+    all.retain(|w| w.validate().is_ok());
+    all
+}
+
+#[test]
+fn one_large_extent_becomes_code() {
+    let (targets, registry, seen) = (targets(), Registry::builtin(), Mutex::new(Seen::default()));
+    let all = one_large_extent();
+    assert!(all.len() > 300, "{}", all.len());
+    let every = std::env::var("KERNEL_GEN_WORKLOADS").is_ok();
+    for_each(all.len(), |i| {
+        for (j, target) in targets.iter().enumerate().filter(|(j, _)| every || (i + j) % 50 == 0) {
+            let start = Instant::now();
+            let refusals = check(&all[i], target, &registry);
+            seen.lock().unwrap().add(start.elapsed(), format!("{} {}", all[i].key(), targets[j].name), refusals);
+        }
+    });
+    seen.into_inner().unwrap().report("workloads with one large extent");
 }
 
 /// Makes the source of one config, verified: why it cannot be.

@@ -405,25 +405,30 @@ fn first_hole(written: &[Vec<Runs>], active: &[usize], sizes: &[i64]) -> Option<
     let (size, rest) = sizes.split_first()?;
     let group = written[active[0]].len() - sizes.len();
     // Between two ends of runs, all elements have the same writers.
-    let ends = active.iter().flat_map(|s| &written[*s][group]).flat_map(|(first, end)| [*first, *end]);
-    let places: BTreeSet<i64> = ends.chain([0]).filter(|at| at < size).collect();
+    let ends_of = |(i, s): (usize, &usize)| {
+        let runs = written[*s][group].iter();
+        runs.flat_map(move |(first, end)| [(*first, i), (*end, i)]).collect::<Vec<_>>()
+    };
+    let mut ends: Vec<(i64, usize)> = active.iter().enumerate().flat_map(ends_of).collect();
+    ends.sort_unstable();
+    let mut ends = ends.into_iter().peekable();
+    let mut writes = vec![false; active.len()];
     // Elements with the same writers have the same holes further on.
     let mut seen: BTreeSet<Vec<usize>> = BTreeSet::new();
-    for at in places {
-        let writes = |s: &usize| {
-            let runs = &written[*s][group];
-            let next = runs.partition_point(|(first, _)| *first <= at);
-            next > 0 && at < runs[next - 1].1
-        };
-        let here: Vec<usize> = active.iter().copied().filter(writes).collect();
-        if seen.contains(&here) {
-            continue;
+    let mut at = 0;
+    while at < *size {
+        while let Some((_, i)) = ends.next_if(|(end, _)| *end <= at) {
+            writes[i] = !writes[i];
         }
-        if let Some(mut found) = first_hole(written, &here, rest) {
-            found.insert(0, at);
-            return Some(found);
+        let here: Vec<usize> = active.iter().zip(&writes).filter_map(|(s, writes)| writes.then_some(*s)).collect();
+        if !seen.contains(&here) {
+            if let Some(mut found) = first_hole(written, &here, rest) {
+                found.insert(0, at);
+                return Some(found);
+            }
+            seen.insert(here);
         }
-        seen.insert(here);
+        at = ends.peek().map_or(*size, |(end, _)| *end);
     }
     None
 }

@@ -47,6 +47,9 @@ pub(super) fn same_element(p: &Side, q: &Side, asked: &[VarId], fixed: &BTreeSet
     if let Ok(same) = solve(p, q, asked, fixed) {
         return same;
     }
+    if kept_out(p, q) || kept_out(q, p) {
+        return Same::Never;
+    }
     let (mut left, mut right) = (p.clone(), q.clone());
     let mut parts = [(&mut left.index, &mut left.facts), (&mut right.index, &mut right.facts)];
     let steps = digits::number_form(&mut parts, fresh, &BTreeSet::new());
@@ -108,6 +111,20 @@ pub(super) fn same_element(p: &Side, q: &Side, asked: &[VarId], fixed: &BTreeSet
         }
         same => same,
     }
+}
+
+/// Whether a condition keeps the indices of `p` off the one place that `q` has along a dimension, as behind the last of rows.
+fn kept_out(p: &Side, q: &Side) -> bool {
+    let mut facts = None;
+    p.index.iter().zip(&q.index).any(|(x, y)| {
+        let Some((y, _)) = bounds(y, &q.facts.ranges).filter(|(lo, hi)| lo == hi) else { return false };
+        let Some((lo, hi)) = bounds(x, &p.facts.ranges) else { return false };
+        if lo == hi || p.facts.guards.is_empty() {
+            return false;
+        }
+        let facts = facts.get_or_insert_with(|| p.facts.noted());
+        facts.proves_at_most_zero(&(x.clone() - y + 1)) || facts.proves_at_most_zero(&(Expr::Int(y) - x.clone() + 1))
+    })
 }
 
 /// What follows without trying values; otherwise a variable of those asked about that may differ.

@@ -70,6 +70,9 @@ impl Knobs {
     }
 }
 
+/// Most taps of a filter. The time of a tile is that of the taps that it meets, and a large filter makes each tile another kind.
+const MOST_TAPS: i64 = 1 << 16;
+
 fn problem<'a>(w: &Workload, t: &'a Target) -> Result<(Conv2d, &'a Cpu), String> {
     let cpu = t.cpu().ok_or("for CPUs")?;
     let Op::Conv2d(c) = w.op else { return Err("for convolutions".into()) };
@@ -78,6 +81,9 @@ fn problem<'a>(w: &Workload, t: &'a Target) -> Result<(Conv2d, &'a Cpu), String>
     }
     if c.layout != ConvLayout::Nchw || c.groups != 1 {
         return Err("for NCHW without groups".into());
+    }
+    if c.kh * c.kw > MOST_TAPS {
+        return Err(format!("for filters of at most {MOST_TAPS} taps"));
     }
     if w.dtype != DType::F32 || w.out_dtype != DType::F32 {
         return Err("for f32".into());
@@ -165,7 +171,7 @@ impl Template for Conv2dSkip {
 }
 
 /// Register tiles of one dimension, by the taps that lie inside of the input, summed over a tile's outputs: that sum, and
-/// how many tiles have it. Where no tap is outside, tiles are alike, and there may be thousands.
+/// how many tiles have it. Between the outputs where a tap enters or leaves the input, tiles are alike, and there may be many.
 fn tiles_by_taps(outputs: i64, tile: i64, taps: i64, [stride, dilation, before, size]: [i64; 4]) -> Vec<(i64, i64)> {
     let inside = |o: i64| {
         // The first tap that is not before the input, and the first that is behind it.
@@ -173,16 +179,17 @@ fn tiles_by_taps(outputs: i64, tile: i64, taps: i64, [stride, dilation, before, 
         let end = ceil_div(size + before - o * stride, dilation).min(taps);
         (end - first).max(0)
     };
-    // The last output all of whose taps are in front of the input's end.
-    let last = (size + before - 1 - (taps - 1) * dilation).div_euclid(stride).min(outputs - 1);
+    let ends = (0..taps).flat_map(|tap| [before - tap * dilation, size + before - tap * dilation]);
+    let mut changes: Vec<i64> = ends.map(|end| ceil_div(end, stride).clamp(0, outputs)).chain([outputs]).collect();
+    changes.sort_unstable();
+    let mut changes = changes.into_iter().peekable();
     let mut tiles: Vec<(i64, i64)> = vec![];
     let mut first = 0;
     while first < outputs {
-        let whole = first * stride >= before && first + tile - 1 <= last;
-        let alike = if whole { (last + 1 - first) / tile } else { 1 };
+        while changes.next_if(|change| *change <= first).is_some() {}
+        let alike = (changes.peek().map_or(0, |change| change - first) / tile).max(1);
         let taps = (first..outputs.min(first + tile)).map(inside).sum();
         match tiles.last_mut() {
-            // Far out in the padding all have none.
             Some((same, more)) if *same == taps => *more += alike,
             _ => tiles.push((taps, alike)),
         }
@@ -469,7 +476,9 @@ mod tests {
 
     #[test]
     fn alike_tiles_are_counted_as_they_would_be_one_by_one() {
-        let dimensions = [[1, 1, 1, 14], [2, 1, 3, 224], [1, 2, 2, 9], [3, 1, 0, 50], [1, 1, 6, 5], [2, 3, 9, 40]];
+        // In the last one there are outputs without a tap between those with one.
+        let dimensions =
+            [[1, 1, 1, 14], [2, 1, 3, 224], [1, 2, 2, 9], [3, 1, 0, 50], [1, 1, 6, 5], [2, 3, 9, 40], [1, 40, 90, 3]];
         for (taps, [stride, dilation, before, size]) in [1, 2, 3, 7].iter().flat_map(|t| dimensions.map(|d| (*t, d))) {
             let outputs = (size + 2 * before - (taps - 1) * dilation - 1) / stride + 1;
             for tile in 1..=outputs.min(30) {
@@ -488,7 +497,8 @@ mod tests {
                 assert_eq!(counted, one_by_one, "{taps} taps, {stride} {dilation} {before} {size}, tiles of {tile}");
             }
         }
-        // The cost of a large image is that of its edges.
+        // The cost of a large image is that of its edges, and that of a large padding that of the image.
         assert!(tiles_by_taps(1 << 20, 4, 3, [1, 1, 1, 1 << 20]).len() <= 4);
+        assert_eq!(tiles_by_taps(1 << 40, 4, 1, [1, 1, 1 << 39, 1]), [(0, 1 << 37), (1, 1), (0, (1 << 37) - 1)]);
     }
 }

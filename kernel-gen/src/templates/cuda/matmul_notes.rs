@@ -37,6 +37,9 @@ fn problem<'a>(w: &Workload, t: &'a Target) -> Result<(Matmul, &'a Cuda), String
     if m.batch > gpu.grid_dim[2] || m.m > gpu.grid_dim[1] {
         return Err(format!("for at most {} rows and batches", gpu.grid_dim[1].min(gpu.grid_dim[2])));
     }
+    if m.n > gpu.grid_dim[0] {
+        return Err(format!("for at most {} columns", gpu.grid_dim[0]));
+    }
     Ok((m, gpu))
 }
 

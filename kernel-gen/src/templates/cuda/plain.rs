@@ -50,6 +50,9 @@ impl Template for PlainCuda {
             Op::Matmul(m) => (140.0, if m.trans_b { 4.0 } else { 1.0 }),
         };
         let blocks = ceil_div(outputs, threads);
+        if blocks > gpu.grid_dim[0] {
+            return f64::INFINITY;
+        }
         Straight { blocks, threads, terms: w.reduction_length(), alone, spread }.microseconds(w, gpu)
     }
 

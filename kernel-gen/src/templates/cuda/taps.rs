@@ -1,5 +1,6 @@
 //! Which taps of a convolution meet its input, for tiles of output pixels that a copy engine fetches as boxes.
 
+use super::model::ceil_div;
 use crate::ir::Expr;
 use crate::workload::Conv2d;
 
@@ -29,9 +30,38 @@ pub(super) fn meets(c: &Conv2d, dim: usize, first: &Expr, tile: i64) -> Option<E
 /// Taps along one dimension that a tile of so many pixels meets, summed over `tiles` tiles.
 pub(super) fn taps_met(c: &Conv2d, dim: usize, tile: i64, tiles: i64) -> i64 {
     let (size, taps) = if dim == 0 { (c.h, c.kh) } else { (c.w, c.kw) };
-    let met = |i: i64, tap: i64| {
-        let first = i * tile * c.stride[dim] + tap * c.dilation[dim] - c.padding[dim];
-        first < size && first + (tile - 1) * c.stride[dim] >= 0
+    let (stride, dilation, padding) = (c.stride[dim], c.dilation[dim], c.padding[dim]);
+    let met = |i: i64| {
+        let place = i * tile * stride - padding;
+        // The first tap with which the last pixel is not before the input, and the first with which the first one is behind it.
+        let first = ceil_div(-place - (tile - 1) * stride, dilation).max(0);
+        let end = ceil_div(size - place, dilation).min(taps);
+        (end - first).max(0)
     };
-    (0..tiles).map(|i| (0..taps).filter(|tap| met(i, *tap)).count() as i64).sum()
+    (0..tiles).map(met).sum()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn taps_are_counted_as_one_by_one() {
+        for (size, taps, stride, dilation, padding) in
+            [(14, 3, 1, 1, 1), (9, 7, 2, 1, 20), (1, 1, 1, 1, 9), (5, 9, 1, 3, 12), (30, 4, 3, 11, 2), (8, 2, 8, 1, 0)]
+        {
+            let mut c = Conv2d::nchw(1, 1, size, size, 1, taps, stride, padding);
+            c.dilation = [dilation; 2];
+            for tile in 1..=c.oh() {
+                let tiles = ceil_div(c.oh(), tile);
+                let meets = |i: i64, tap: i64| {
+                    let first = i * tile * stride + tap * dilation - padding;
+                    first < size && first + (tile - 1) * stride >= 0
+                };
+                let all = (0..tiles).flat_map(|i| (0..taps).map(move |tap| (i, tap)));
+                let met = all.filter(|(i, tap)| meets(*i, *tap)).count() as i64;
+                assert_eq!(taps_met(&c, 0, tile, tiles), met, "{c:?} in tiles of {tile}");
+            }
+        }
+    }
 }

@@ -414,6 +414,7 @@ impl Plan {
             && self.registers() * self.sizes.threads() <= gpu.registers_per_block
             && self.macs() * step <= MOST_UNROLLED
             && self.channel_tiles() <= gpu.grid_dim[1]
+            && self.padded_channels() / self.sizes.groups() <= gpu.grid_dim[0]
             && lanes * channels % cluster == 0
             && (cluster == 1 || gpu.has(CudaFeature::Cluster) && cluster <= gpu.cluster_size)
     }

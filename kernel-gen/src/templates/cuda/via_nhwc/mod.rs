@@ -23,7 +23,7 @@ use crate::templates::cuda::mma::MmaConv2d;
 use crate::templates::cuda::wgmma::{WgmmaConv2d, WgmmaGemm};
 use crate::templates::{Scheduled, Template, TemplateError};
 use crate::workload::{Conv2d, ConvLayout, Op, Role, Workload};
-use turn::{Activations, Turn};
+use turn::{Activations, SIDE, Turn};
 
 /// A template for NHWC, for other layouts. See the module's text.
 pub struct ViaNhwc<T> {
@@ -115,8 +115,14 @@ fn around(mut kernel: Kernel, w: &Workload, c: &Conv2d) -> Kernel {
 impl<T: Template> ViaNhwc<T> {
     /// The convolution, and the workload in NHWC, if this template takes it.
     fn problem(&self, w: &Workload, t: &Target) -> Result<(Conv2d, Workload), String> {
-        device(t)?;
+        let gpu = device(t)?;
         let (c, nhwc) = in_nhwc(w)?;
+        if c.kh * c.kw > gpu.grid_dim[1] {
+            return Err(format!("for at most {} taps", gpu.grid_dim[1]));
+        }
+        if c.ci.max(c.co) > SIDE * gpu.grid_dim[1] {
+            return Err(format!("for at most {} channels", SIDE * gpu.grid_dim[1]));
+        }
         self.inner.applies(&nhwc, t)?;
         let tensors = [Role::Input, Role::Output].into_iter().filter_map(|role| activations(&c, role));
         match tensors.map(|a| a.tried()).max() {

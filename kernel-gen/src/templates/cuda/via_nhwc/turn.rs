@@ -6,7 +6,7 @@ use crate::templates::cuda::{ceil_div, unrolled};
 use crate::workload::ConvLayout;
 
 /// Pixels and channels of a block's tile, and its threads.
-const SIDE: i64 = 64;
+pub(super) const SIDE: i64 = 64;
 const THREADS: i64 = 256;
 /// Elements by which a tile's rows are longer: threads then meet in a bank by twos at most where they go down a column, and
 /// pairs stay aligned.
