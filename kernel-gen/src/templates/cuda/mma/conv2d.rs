@@ -30,6 +30,10 @@ fn problem<'t>(w: &Workload, t: &'t Target) -> Result<(Conv2d, &'t Cuda), String
     if c.ci % 2 != 0 {
         return Err(format!("copies whole words, and pixels have {} channels", c.ci));
     }
+    // Blocks that pack the weights, with those of the last step's zeros.
+    if w.reduction_length() > gpu.grid_dim[0] / 2 {
+        return Err(format!("for sums of at most {} terms", gpu.grid_dim[0] / 2));
+    }
     Ok((c, gpu))
 }
 

@@ -229,7 +229,7 @@ impl Plan {
             && self.tiles() <= MOST_TILES
             && self.registers() <= most
             && self.shared_bytes() <= cuda.shared_per_block_optin
-            && self.column_tiles() <= cuda.grid_dim[1]
+            && self.column_tiles().max(self.chunks()) <= cuda.grid_dim[1]
     }
 }
 
