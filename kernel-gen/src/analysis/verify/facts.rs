@@ -53,6 +53,51 @@ impl Facts {
         }
     }
 
+    /// Tightens ranges also by conditions about what is no variable, as a remainder is: of `190 <= 180 x + y % 193 < 192` that `x` is
+    /// 0 or 1, and nothing of `y`.
+    pub(super) fn settle_beside_atoms(&mut self) {
+        for _ in 0..2 {
+            for (cond, truth) in self.guards.clone() {
+                let e = match (&cond, truth) {
+                    (Expr::Binary(BinOp::Lt, a, b), true) => (**a).clone() - (**b).clone() + 1,
+                    (Expr::Binary(BinOp::Lt, a, b), false) => (**b).clone() - (**a).clone(),
+                    (Expr::Binary(BinOp::Le, a, b), true) => (**a).clone() - (**b).clone(),
+                    (Expr::Binary(BinOp::Le, a, b), false) => (**b).clone() - (**a).clone() + 1,
+                    _ => continue,
+                };
+                self.narrow_beside_atoms(&Sum::of(e));
+            }
+        }
+    }
+
+    /// Tightens the range of each variable of a sum that is at most 0.
+    fn narrow_beside_atoms(&mut self, sum: &Sum) {
+        if sum.terms.iter().all(|(atom, _)| matches!(atom, Expr::Var(_))) {
+            return;
+        }
+        // The least that each term can be.
+        let least = |(atom, c): &(Expr, i64)| {
+            let (lo, hi) = bounds(atom, &self.ranges)?;
+            Some(i128::from(*c) * i128::from(if *c > 0 { lo } else { hi }))
+        };
+        let Some(least) = sum.terms.iter().map(least).collect::<Option<Vec<i128>>>() else { return };
+        let all = least.iter().sum::<i128>() + i128::from(sum.constant);
+        let within = |n: i128| n.clamp(i64::MIN.into(), i64::MAX.into()) as i64;
+        for ((atom, c), least) in sum.terms.iter().zip(least) {
+            let Expr::Var(v) = atom else { continue };
+            let Some((lo, hi)) = self.ranges.get(*v) else { continue };
+            // c v <= room.
+            let (room, c) = (least - all, i128::from(*c));
+            let (lo, hi) = match c > 0 {
+                true => (lo, hi.min(within(room.div_euclid(c)))),
+                false => (lo.max(within(-room.div_euclid(-c))), hi),
+            };
+            if lo <= hi {
+                self.ranges.insert(*v, lo, hi);
+            }
+        }
+    }
+
     /// Tightens ranges by a condition. Of `a || b` one side holds when the other cannot.
     fn narrow(&mut self, cond: &Expr, truth: bool) {
         match (cond, truth) {
@@ -311,6 +356,26 @@ mod tests {
     }
 
     /// Blocks of 64 columns of 4000, of which a thread copies four at a time: too many to try them all.
+    #[test]
+    fn a_guard_bounds_a_variable_beside_a_remainder() {
+        let [x, y] = [VarId(0), VarId(1)];
+        let mut facts = Facts::default();
+        facts.ranges.insert(x, 0, 1276);
+        facts.ranges.insert(y, 0, 5000);
+        let place = || Expr::Var(x) * 180 + Expr::Var(y).floor_mod(193);
+        facts.assume(&Expr::Int(229_636).le(place()), true);
+        facts.assume(&place().lt(229_638), true);
+        let index = || Expr::Var(y).floor_mod(193) - 136;
+        let inside = |facts: &Facts| {
+            let facts = facts.noted();
+            facts.proves_at_most_zero(&(Expr::Int(0) - index())) && facts.proves_at_most_zero(&(index() - 1))
+        };
+        facts.settle_beside_atoms();
+        assert_eq!(facts.ranges.get(x), Some((1275, 1275)));
+        assert!(inside(&facts));
+        assert_eq!(facts.ranges.get(y), Some((0, 5000)));
+    }
+
     #[test]
     fn a_guard_of_the_first_of_four_holds_for_all() {
         let [block, thread, i] = [0, 1, 2].map(VarId);
