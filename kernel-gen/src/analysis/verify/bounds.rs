@@ -87,8 +87,8 @@ fn dimension(kernel: &Kernel, site: &Site, d: usize, index: &Expr, extent: i64) 
 fn as_number(kernel: &Kernel, site: &Site, index: &Expr, extent: i64) -> bool {
     let (mut index, mut facts) = (vec![index.clone()], site.facts.clone());
     digits::number_form(&mut [(&mut index, &mut facts)], Pseudo::new(kernel).free(site.index.len()), &BTreeSet::new());
+    let mut facts = facts.noted();
     facts.settle_beside_atoms();
-    let facts = facts.noted();
     let (negated, over) = (Expr::Int(0) - index[0].clone(), index[0].clone() - (extent - 1));
     facts.proves_at_most_zero(&negated) && facts.proves_at_most_zero(&over)
 }

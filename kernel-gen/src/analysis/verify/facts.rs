@@ -53,18 +53,11 @@ impl Facts {
         }
     }
 
-    /// Tightens ranges also by conditions about what is no variable, as a remainder is: of `190 <= 180 x + y % 193 < 192` that `x` is
-    /// 0 or 1, and nothing of `y`.
+    /// Tightens ranges also by inequalities about what is no variable, as a remainder is: of `190 <= 180 x + y % 193 < 192` that `x`
+    /// is 0 or 1, and nothing of `y`.
     pub(super) fn settle_beside_atoms(&mut self) {
         for _ in 0..2 {
-            for (cond, truth) in self.guards.clone() {
-                let e = match (&cond, truth) {
-                    (Expr::Binary(BinOp::Lt, a, b), true) => (**a).clone() - (**b).clone() + 1,
-                    (Expr::Binary(BinOp::Lt, a, b), false) => (**b).clone() - (**a).clone(),
-                    (Expr::Binary(BinOp::Le, a, b), true) => (**a).clone() - (**b).clone(),
-                    (Expr::Binary(BinOp::Le, a, b), false) => (**b).clone() - (**a).clone() + 1,
-                    _ => continue,
-                };
+            for e in self.at_most_zero.clone() {
                 self.narrow_beside_atoms(&Sum::of(e));
             }
         }
@@ -355,7 +348,6 @@ mod tests {
         assert!(!facts.proves_at_most_zero(&over(31)));
     }
 
-    /// Blocks of 64 columns of 4000, of which a thread copies four at a time: too many to try them all.
     #[test]
     fn a_guard_bounds_a_variable_beside_a_remainder() {
         let [x, y] = [VarId(0), VarId(1)];
@@ -376,6 +368,7 @@ mod tests {
         assert_eq!(facts.ranges.get(y), Some((0, 5000)));
     }
 
+    /// Blocks of 64 columns of 4000, of which a thread copies four at a time: too many to try them all.
     #[test]
     fn a_guard_of_the_first_of_four_holds_for_all() {
         let [block, thread, i] = [0, 1, 2].map(VarId);
