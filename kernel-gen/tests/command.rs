@@ -147,3 +147,55 @@ fn what_a_build_would_refuse_or_ignore_is_said() {
         assert!(said.contains(mend) && said.contains(record.file_name().unwrap().to_str().unwrap()), "{said}");
     }
 }
+
+/// `specs/replay.txt` has all kernels; one of 64 is looked at here, the same ones in each run.
+#[test]
+fn the_kernels_of_records_and_defaults_are_those_of_the_last_landing() {
+    let hashes = Path::new(env!("CARGO_MANIFEST_DIR")).join("../specs/replay.txt");
+    let output = command(&["replay", hashes.to_str().unwrap(), "--sample", "64"]);
+    let list = output.errors.join("\n");
+    assert!(output.success, "{}{list}\ntests/replay.sh shows how the first one differs", output.text);
+    let kernels: usize = output.text.split(' ').nth(1).unwrap().parse().unwrap();
+    assert!(kernels > 300, "{}", output.text);
+}
+
+#[test]
+fn kernels_that_changed_are_named_and_the_first_is_shown_as_it_was() {
+    let folder = Folder::new("replay");
+    let path = |name: &str| folder.0.join(name).to_str().unwrap().to_string();
+    let spec =
+        "schema = 1\n[[kernel]]\nname = \"product\"\nop = \"matmul\"\n[[kernel.workload]]\na = [8, 16]\nb = [16, 24]\n";
+    fs::write(folder.0.join("kernels.toml"), spec).unwrap();
+    let hashes = path("replay.txt");
+    let written = command(&["replay", &hashes, "--write"]);
+    assert!(written.success, "{:#?}", written.errors);
+    assert!(command(&["replay", &hashes]).success);
+
+    let text = fs::read_to_string(&hashes).unwrap();
+    let (chosen, rest) = text.split_once("chosen/default").unwrap();
+    let (target, rest) = rest.trim_start().split_once('=').unwrap();
+    let (hash, rest) = rest.split_at(8);
+    assert_ne!(hash, "00000000");
+    let stale = rest.replace(" matmul_packed/default", " matmul_gone/default");
+    fs::write(&hashes, format!("{chosen}chosen/default {target}=00000000{stale}")).unwrap();
+    let changed = command(&["replay", &hashes]);
+    assert!(!changed.success);
+    let name = format!("matmul-f32-m8n24k16-nn/chosen/default/{target}");
+    assert_eq!(changed.errors[0], format!("changed: {name}"));
+    for what in ["new: matmul-f32-m8n24k16-nn/matmul_packed/", "gone: matmul-f32-m8n24k16-nn/matmul_gone/"] {
+        assert!(changed.errors.iter().any(|e| e.starts_with(what)), "{what}: {:#?}", changed.errors);
+    }
+
+    // An earlier program that emitted one more line.
+    let printed = command(&["replay", &hashes, "--print", &name]);
+    fs::write(folder.0.join("earlier.txt"), format!("an older line\n{}", printed.text)).unwrap();
+    fs::write(folder.0.join("earlier"), format!("#!/bin/sh\ncat {}\n", path("earlier.txt"))).unwrap();
+    fs::set_permissions(folder.0.join("earlier"), std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
+    let shown = command(&["replay", &hashes, "--before", &path("earlier")]);
+    assert!(shown.text.contains(&format!("--- {name} before")), "{}", shown.text);
+    assert!(shown.text.contains("\n-an older line\n"), "{}", shown.text);
+
+    fs::write(&hashes, "a\n b/default x86-64-v3=zz\n").unwrap();
+    let damaged = command(&["replay", &hashes]);
+    assert!(damaged.errors[0].contains("replay.txt:2: `x86-64-v3=zz` is no hash of a target"), "{:#?}", damaged.errors);
+}

@@ -27,6 +27,7 @@ mod merge;
 mod package;
 mod project;
 mod prune;
+mod replay;
 mod report;
 mod show;
 mod space;
@@ -69,6 +70,7 @@ enum Command {
     Merge(merge::Arguments),
     Import(import::Arguments),
     Export(export::Arguments),
+    Replay(replay::Arguments),
     Doctor(doctor::Arguments),
     #[command(hide = true)]
     Worker(worker::Arguments),
@@ -168,6 +170,7 @@ pub fn run(registry: &Registry, arguments: impl IntoIterator<Item = impl Into<Os
         Command::Merge(arguments) => merge::run(arguments),
         Command::Import(arguments) => import::run(registry, arguments),
         Command::Export(arguments) => export::run(arguments),
+        Command::Replay(arguments) => replay::run(registry, arguments),
         Command::Doctor(arguments) => doctor::run(registry, arguments),
         Command::Worker(arguments) => worker::run(arguments),
     };

@@ -109,7 +109,7 @@ pub(super) struct Outcome<T> {
 
 impl<'a> Chosen<'a> {
     /// Makes the kernel of a choice.
-    fn new(
+    pub(super) fn new(
         task: &'a Task<'a>,
         target: &'a Target,
         registry: &Registry,

@@ -11,6 +11,8 @@ mod chosen;
 mod cuda;
 mod early;
 mod error;
+#[cfg(feature = "cli")]
+mod replay;
 mod report;
 mod variant;
 
@@ -23,6 +25,8 @@ pub(crate) use cuda::launch as cuda_launch;
 #[cfg(feature = "tune")]
 pub(crate) use early::Early;
 pub use error::{Cause, GenerateError, WorkloadFault};
+#[cfg(feature = "cli")]
+pub(crate) use replay::emitted;
 pub use report::{Report, Row};
 
 use crate::emit::rust;

@@ -1,0 +1,57 @@
+//! One kernel as a build emits it, for comparing what two versions of this library emit.
+
+use super::chosen::Chosen;
+use super::{GenerateError, Made, Task, make};
+use crate::emit::rust;
+use crate::records::{Choice, Origin};
+use crate::space::Config;
+use crate::target::Target;
+use crate::templates::Registry;
+use crate::workload::Workload;
+use std::fmt::Write;
+
+/// The sources and wrappers of a workload by a template's config, in one text. It holds nothing that changes while the
+/// kernel stays: no time, no file of a record, no version of this library.
+pub(crate) fn emitted(
+    workload: &Workload,
+    target: &Target,
+    registry: &Registry,
+    template: &str,
+    config: &Config,
+) -> Result<String, GenerateError> {
+    let key = workload.key();
+    let task = Task { kernel: "replay", workload, name: workload.kernel_name(), file: "replay", line: 1 };
+    let choice = Choice {
+        template: template.to_string(),
+        config: config.clone(),
+        origin: Origin::Analytic { predicted_us: f64::NAN },
+        refusals: vec![],
+        passed_over: None,
+        unusable: vec![],
+    };
+    let made = make(&Chosen::new(&task, target, registry, choice)?, "kg")?;
+    let mut text = String::new();
+    let (mut code, mut on_gpus) = (rust::Code::Absent(String::new()), vec![]);
+    // Writing to a string cannot fail.
+    match made {
+        Made::C(c) => {
+            for source in &c.sources {
+                let _ = writeln!(text, "== {} {}\n{}", source.name, source.flags.join(" "), source.text);
+            }
+            let _ = writeln!(text, "== header\n{}", c.prototypes);
+            code = rust::Code::Compiled(vec![c.variant]);
+        }
+        Made::Cuda(cuda) => {
+            for source in &cuda.sources {
+                let _ = writeln!(text, "== {}\n{}", source.name, source.text);
+            }
+            on_gpus.push(cuda.variant);
+        }
+    }
+    let item = rust::Item { name: key, workload: workload.clone(), code, cuda: on_gpus };
+    let function = rust::Function { name: "replay".into(), items: vec![item] };
+    let module =
+        rust::Module { spec: "replay".into(), functions: vec![function], report: String::new(), images: "i".into() };
+    let _ = write!(text, "== wrappers\n{}", rust::emit(&module));
+    Ok(text.replace(concat!("kernel-gen ", env!("CARGO_PKG_VERSION")), "kernel-gen"))
+}
