@@ -9,7 +9,8 @@ use crate::space::{Config, Value};
 use crate::spec::{Fallback, KernelSpec, Spec, WorkloadSpec};
 use crate::target::Target;
 use crate::tune::measure;
-use crate::workload::{Op, Workload, WorkloadError};
+use crate::workload::operator::SizeRole;
+use crate::workload::{Workload, WorkloadError};
 use clap::Args;
 use serde_json::{Value as Json, json};
 use std::path::{Path, PathBuf};
@@ -149,14 +150,9 @@ impl Measured {
 
 /// The workload for so many times as many images.
 fn with_images(workload: &Workload, times: i64) -> Result<Workload, WorkloadError> {
-    let mut workload = workload.clone();
-    let images = match &mut workload.op {
-        Op::Conv2d(c) => &mut c.n,
-        Op::DepthwisePointwise(pair) => &mut pair.depthwise.n,
-        Op::Matmul(m) => &mut m.m,
-    };
     // What no longer fits is refused as any size is that is too large.
-    *images = images.saturating_mul(times);
+    let op = workload.op.with_size(SizeRole::Images, |images| images.saturating_mul(times));
+    let workload = Workload { op: op.unwrap_or(workload.op), ..workload.clone() };
     workload.validate().map(|()| workload)
 }
 

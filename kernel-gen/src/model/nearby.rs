@@ -15,7 +15,7 @@ use crate::records::{BestRecords, Preference, Record};
 use crate::space::{Config, Space, Value};
 use crate::target::Target;
 use crate::templates::Template;
-use crate::workload::{Op, Workload};
+use crate::workload::Workload;
 use std::collections::BTreeMap;
 
 /// Records that are listened to: the most similar ones.
@@ -239,45 +239,17 @@ fn distance(a: &Workload, b: &Workload) -> Option<f64> {
         return None;
     }
     let octaves = |a: i64, b: i64| (a.max(1) as f64 / b.max(1) as f64).log2().abs();
-    let sides: Vec<f64> = match (&a.op, &b.op) {
-        (Op::Conv2d(a), Op::Conv2d(b)) => {
-            if a.layout != b.layout || a.is_depthwise() != b.is_depthwise() || (a.groups == 1) != (b.groups == 1) {
-                return None;
-            }
-            vec![
-                octaves(a.n * a.oh() * a.ow(), b.n * b.oh() * b.ow()),
-                octaves(a.ow(), b.ow()),
-                octaves(a.co, b.co),
-                octaves(a.ci / a.groups.max(1), b.ci / b.groups.max(1)),
-                1.5 * octaves(a.kh, b.kh),
-                1.5 * octaves(a.kw, b.kw),
-                1.5 * octaves(a.stride[0] * a.stride[1], b.stride[0] * b.stride[1]),
-            ]
-        }
-        (Op::DepthwisePointwise(a), Op::DepthwisePointwise(b)) => {
-            let (c, d) = (&a.depthwise, &b.depthwise);
-            vec![
-                octaves(c.n * c.oh() * c.ow(), d.n * d.oh() * d.ow()),
-                octaves(c.ow(), d.ow()),
-                octaves(a.co, b.co),
-                octaves(c.ci, d.ci),
-                1.5 * octaves(c.kh * c.kw, d.kh * d.kw),
-                1.5 * octaves(c.stride[0] * c.stride[1], d.stride[0] * d.stride[1]),
-            ]
-        }
-        (Op::Matmul(a), Op::Matmul(b)) => {
-            // A product with a vector reads its matrix once and is as fast as memory: that says nothing of one with rows that
-            // share what is read.
-            let of_vector = |rows: i64, columns: i64| (rows == 1, columns == 1);
-            if (a.trans_a, a.trans_b) != (b.trans_a, b.trans_b) || of_vector(a.m, a.n) != of_vector(b.m, b.n) {
-                return None;
-            }
-            vec![octaves(a.batch, b.batch), octaves(a.m, b.m), octaves(a.n, b.n), octaves(a.k, b.k)]
-        }
-        _ => return None,
-    };
+    // One operator under two names, as a convolution and a depthwise one, differs in its class.
+    if std::mem::discriminant(&a.op) != std::mem::discriminant(&b.op) {
+        return None;
+    }
+    let (x, y) = (a.op.get().likeness(), b.op.get().likeness());
+    if x.class != y.class {
+        return None;
+    }
+    let sides = x.sizes.iter().zip(&y.sizes).map(|((x, weight), (y, _))| weight * octaves(*x, *y));
     let epilogue = if a.epilogue == b.epilogue { 0.0 } else { 0.25 };
-    Some(sides.iter().map(|s| s * s).sum::<f64>().sqrt() + epilogue)
+    Some(sides.map(|s| s * s).sum::<f64>().sqrt() + epilogue)
 }
 
 /// The config of the space that is closest to one of another shape: knob by knob the nearest values, and of their
@@ -340,7 +312,7 @@ mod tests {
     use crate::records::Origin;
     use crate::templates::Registry;
     use crate::templates::cpu::{conv2d_direct::Conv2dDirect, conv2d_pointwise::Conv2dPointwise, plain::Plain};
-    use crate::workload::{Conv2d, Matmul};
+    use crate::workload::{Conv2d, Matmul, Op};
 
     fn conv(ci: i64, size: i64, co: i64) -> Workload {
         Workload::f32(Op::Conv2d(Conv2d::nchw(1, ci, size, size, co, 3, 1, 1)))

@@ -73,7 +73,7 @@ mod kernel;
 mod names;
 
 pub use externs::ExternSpec;
-pub use kernel::{KernelSpec, OpKind, WorkloadSpec};
+pub use kernel::{KernelSpec, WorkloadSpec};
 
 use crate::diagnostic::{self, Diagnostic, Report, Table};
 use crate::target::Target;

@@ -331,7 +331,8 @@ pub fn error_bound(workload: &Workload, inputs: &[&[f64]]) -> Vec<f64> {
 pub(super) fn with_epilogue(workload: &Workload, inputs: &[&[f64]], sums: Sums, carried: &[f64]) -> Reference {
     let Sums { mut values, magnitudes: mut bounds, mut or_nan } = sums;
     if workload.dtype == DType::F32 && workload.math != Math::Strict {
-        or_nan.extend((0..values.len()).filter(|i| values[*i].is_infinite()));
+        // What is no sum is exact, infinities included.
+        or_nan.extend((0..values.len()).filter(|i| values[*i].is_infinite() && bounds[*i] != 0.0));
     }
     or_nan.sort_unstable();
     or_nan.dedup();

@@ -29,6 +29,13 @@ pub enum WorkloadError {
         /// Extent of the input with its padding.
         padded: i64,
     },
+    /// Sizes of an operator that do not go together.
+    Sizes {
+        /// What is wrong.
+        cause: String,
+        /// What to write instead.
+        help: &'static str,
+    },
     /// The groups do not divide the channels.
     GroupsDoNotDivide {
         /// Number of groups.
@@ -126,6 +133,7 @@ impl WorkloadError {
                 "the kernel's {axis} with its dilation is {kernel} but the padded input's is only {padded}, so there \
                  is no output"
             ),
+            Sizes { cause, .. } => cause.clone(),
             GroupsDoNotDivide { groups, which, channels } => {
                 format!("{groups} groups do not divide the {channels} {which} channels")
             }
@@ -154,6 +162,7 @@ impl WorkloadError {
             NotPositive { .. } => "it must be at least 1".into(),
             NegativePadding { .. } => "it must be at least 0; to crop the input, pass a slice of it".into(),
             KernelTooLarge { .. } => "use a smaller kernel or dilation, or more padding".into(),
+            Sizes { help, .. } => (*help).into(),
             GroupsDoNotDivide { .. } => "the groups must divide both channel counts".into(),
             BlockDoesNotDivide { block, .. } => {
                 format!("use the layout NCHW, or make the channels a multiple of {block}")

@@ -1,9 +1,42 @@
-//! Reads a workload's key back: what records and commands name a workload by.
+//! Keys: a short text that is equal for two workloads only if they are equal, written and read by the patterns of the operators'
+//! [kinds](super::operator::Kind).
 
-use super::{Conv2d, ConvLayout, DepthwisePointwise, Epilogue, Math, Matmul, Op, Workload};
+use super::operator::{Kind, kind};
+use super::{ConvLayout, Epilogue, Math, Workload};
 use crate::ir::DType;
+use std::fmt::Write;
 
 impl Workload {
+    /// A short readable name that is equal for two workloads only if they are equal. Defaults are left out: the
+    /// output type where it is the input's, `fp32` math, an empty epilogue.
+    ///
+    /// `conv2d-nchw-f32-n1c512h7w7-o512k3x3-s1x1-p1.1.1.1-d1x1-g1-bias.relu`, `matmul-f16.f32-m64n128k256-nt`: the
+    /// letters after a product's sizes say for each matrix whether it is transposed.
+    /// `depthwise_pointwise-nchw-f32-n1c32h112w112-o64k3x3-s1x1-p1.1.1.1-d1x1-dw.bias.relu6-bias.relu6`: a pair says after
+    /// `dw` what stands between the two convolutions.
+    pub fn key(&self) -> String {
+        let op = self.op.get();
+        let mut key = String::from(op.kind().name);
+        if let Some(layout) = op.layout() {
+            let _ = write!(key, "-{}", layout.name().to_lowercase());
+        }
+        // Writing to a string cannot fail.
+        let _ = write!(key, "-{}", self.dtype);
+        if self.out_dtype != self.dtype {
+            let _ = write!(key, ".{}", self.out_dtype);
+        }
+        if self.math != Math::default() {
+            let _ = write!(key, "-{}", self.math.name());
+        }
+        key.push('-');
+        write_sizes(op.kind().pattern, &op.sizes(), &mut key);
+        if !self.epilogue.is_empty() {
+            let names: Vec<&str> = self.epilogue.iter().map(|e| e.name()).collect();
+            let _ = write!(key, "-{}", names.join("."));
+        }
+        key
+    }
+
     /// The workload whose [`key`](Workload::key) this is, or what is wrong with the text.
     pub fn from_key(key: &str) -> Result<Workload, String> {
         let workload = read(key).ok_or_else(|| {
@@ -21,67 +54,74 @@ impl Workload {
 
 /// Reads every part of a key; the caller checks that it says the same when it is written again.
 fn read(key: &str) -> Option<Workload> {
-    let mut parts = key.split('-').peekable();
-    let name = parts.next()?;
-    let conv = match name {
-        "conv2d" | "depthwise_conv2d" | "depthwise_pointwise" => true,
-        "matmul" | "batch_matmul" => false,
-        _ => return None,
+    let (name, mut rest) = key.split_once('-')?;
+    let kind: &Kind = kind(name)?;
+    let mut part = || {
+        let (part, behind) = rest.split_once('-')?;
+        rest = behind;
+        Some(part)
     };
-    let layout = if conv { Some(layout(parts.next()?)?) } else { None };
-    let (dtype, out_dtype) = {
-        let part = parts.next()?;
-        let (stored, out) = part.split_once('.').unwrap_or((part, part));
-        (DType::from_name(stored)?, DType::from_name(out)?)
-    };
-    let math = parts.peek().and_then(|p| Math::from_name(p));
-    if math.is_some() {
-        parts.next();
+    let layout = if kind.layouts.is_empty() { ConvLayout::Nchw } else { layout(part()?)? };
+    let types = part()?;
+    let (stored, out) = types.split_once('.').unwrap_or((types, types));
+    let (dtype, out_dtype) = (DType::from_name(stored)?, DType::from_name(out)?);
+    let math = rest.split('-').next().and_then(Math::from_name);
+    if let Some(math) = math {
+        rest = rest[math.name().len()..].strip_prefix('-')?;
     }
-    let op = match layout {
-        Some(layout) => {
-            let [n, ci, h, w] = numbers(parts.next()?, &["n", "c", "h", "w"])?;
-            let [co, kh, kw] = numbers(parts.next()?, &["o", "k", "x"])?;
-            let stride = numbers(parts.next()?, &["s", "x"])?;
-            let padding = numbers(parts.next()?, &["p", ".", ".", "."])?;
-            let dilation = numbers(parts.next()?, &["d", "x"])?;
-            let conv = Conv2d { layout, n, ci, h, w, co, kh, kw, stride, padding, dilation, groups: 1 };
-            let last = parts.next()?;
-            if name == "depthwise_pointwise" {
-                let between = last.strip_prefix("dw")?.split('.').skip(1).map(Epilogue::from_name);
-                let between = between.collect::<Option<Vec<_>>>()?;
-                Op::DepthwisePointwise(DepthwisePointwise::new(conv, co).with_between(&between))
-            } else {
-                let [groups] = numbers(last, &["g"])?;
-                Op::Conv2d(Conv2d { groups, ..conv })
-            }
-        }
-        None => {
-            let sizes = parts.next()?;
-            let [batch, m, n, k] = if sizes.starts_with('b') {
-                numbers(sizes, &["b", "m", "n", "k"])?
-            } else {
-                let [m, n, k] = numbers(sizes, &["m", "n", "k"])?;
-                [1, m, n, k]
-            };
-            let (trans_a, trans_b) = match parts.next()? {
-                "nn" => (false, false),
-                "nt" => (false, true),
-                "tn" => (true, false),
-                "tt" => (true, true),
-                _ => return None,
-            };
-            Op::Matmul(Matmul { batch, m, n, k, trans_a, trans_b })
-        }
-    };
-    let epilogue = match parts.next() {
+    let mut sizes = vec![];
+    let rest = read_sizes(kind.pattern, rest, &mut sizes)?;
+    let op = (kind.of_sizes)(layout, &sizes)?;
+    let epilogue = match rest.strip_prefix('-') {
         Some(steps) => steps.split('.').map(Epilogue::from_name).collect::<Option<Vec<_>>>()?,
-        None => vec![],
+        None if rest.is_empty() => vec![],
+        None => return None,
     };
-    if parts.next().is_some() {
-        return None;
-    }
     Some(Workload { op, dtype, out_dtype, math: math.unwrap_or_default(), epilogue })
+}
+
+/// Writes sizes as a pattern has them.
+fn write_sizes(pattern: &str, sizes: &[i64], key: &mut String) {
+    let mut rest = pattern;
+    for size in sizes {
+        let (text, choices, behind) = next_size(rest).expect("a pattern has a place for each size");
+        key.push_str(text);
+        match choices {
+            "" => write!(key, "{size}").expect("writing to a string cannot fail"),
+            _ => key.push_str(choices.split('|').nth(*size as usize).unwrap_or("?")),
+        }
+        rest = behind;
+    }
+    key.push_str(rest);
+}
+
+/// Reads sizes that a pattern wrote, and returns what is behind them.
+fn read_sizes<'k>(pattern: &str, mut key: &'k str, sizes: &mut Vec<i64>) -> Option<&'k str> {
+    let mut rest = pattern;
+    while let Some((text, choices, behind)) = next_size(rest) {
+        key = key.strip_prefix(text)?;
+        let length = if choices.is_empty() {
+            let digits = key.bytes().take_while(u8::is_ascii_digit).count();
+            sizes.push(key[..digits].parse().ok()?);
+            digits
+        } else {
+            // The longest: one may begin as another does.
+            let found = choices.split('|').enumerate().filter(|(_, word)| key.starts_with(word));
+            let (number, word) = found.max_by_key(|(_, word)| word.len())?;
+            sizes.push(number as i64);
+            word.len()
+        };
+        key = &key[length..];
+        rest = behind;
+    }
+    key.strip_prefix(rest)
+}
+
+/// The text before the first size of a pattern, the alternatives of that size (none of a number), and what is behind it.
+fn next_size(pattern: &str) -> Option<(&str, &str, &str)> {
+    let (text, rest) = pattern.split_once('{')?;
+    let (choices, behind) = rest.split_once('}')?;
+    Some((text, choices, behind))
 }
 
 fn layout(name: &str) -> Option<ConvLayout> {
@@ -96,23 +136,11 @@ fn layout(name: &str) -> Option<ConvLayout> {
     name.strip_prefix("nchw")?.strip_suffix('c')?.parse().ok().map(ConvLayout::NchwC)
 }
 
-/// The numbers of `n1c64h56w56` for the letters `n c h w`: each letter is followed by one number.
-fn numbers<const N: usize>(text: &str, letters: &[&str; N]) -> Option<[i64; N]> {
-    let mut rest = text;
-    let mut out = [0; N];
-    for (value, letter) in out.iter_mut().zip(letters) {
-        rest = rest.strip_prefix(letter)?;
-        let digits = rest.bytes().take_while(u8::is_ascii_digit).count();
-        *value = rest[..digits].parse().ok()?;
-        rest = &rest[digits..];
-    }
-    rest.is_empty().then_some(out)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::workload::sample::{self, Rng};
+    use crate::workload::{Conv2d, Matmul};
 
     #[test]
     fn every_key_reads_back() {

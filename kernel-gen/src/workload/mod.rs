@@ -7,48 +7,42 @@
 
 pub mod bound;
 pub mod conv2d;
+pub mod depthwise_pointwise;
 pub mod epilogue;
 pub mod error;
 mod key;
+pub mod layout;
 pub mod matmul;
 pub mod naive;
 pub(crate) mod operands;
-pub mod pair;
+pub(crate) mod operator;
 #[cfg(feature = "tune")]
 pub(crate) mod plain;
 mod products;
 pub mod reference;
 pub mod sample;
 pub mod special;
+pub(crate) mod stage;
 
 pub use bound::{Mismatch, Reference, error_bound, reference_with_bounds};
-pub use conv2d::{Conv2d, ConvLayout};
+pub use conv2d::Conv2d;
+pub use depthwise_pointwise::DepthwisePointwise;
 pub use epilogue::Epilogue;
 pub use error::WorkloadError;
+pub use layout::ConvLayout;
 pub use matmul::Matmul;
 pub use naive::{naive, naive_with_sums};
-pub use pair::DepthwisePointwise;
+pub use operator::Op;
 pub use reference::reference;
 
 use crate::ir::{Access, DType};
-use std::fmt::Write;
+use stage::AxisRole;
 
 /// No tensor of a workload has more elements than this, so that index arithmetic and byte counts cannot overflow.
 pub const MAX_ELEMENTS: i64 = 1 << 36;
 
 /// No workload has more multiplications than this.
 const MAX_MACS: i64 = 1 << 61;
-
-/// The operator and its shape.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub enum Op {
-    /// A two-dimensional convolution.
-    Conv2d(Conv2d),
-    /// A matrix product or a batch of them.
-    Matmul(Matmul),
-    /// A depthwise convolution and the pointwise convolution of its result.
-    DepthwisePointwise(DepthwisePointwise),
-}
 
 /// The precision class of the arithmetic.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
@@ -156,24 +150,6 @@ pub struct Workload {
     pub epilogue: Vec<Epilogue>,
 }
 
-impl From<Conv2d> for Op {
-    fn from(conv: Conv2d) -> Op {
-        Op::Conv2d(conv)
-    }
-}
-
-impl From<DepthwisePointwise> for Op {
-    fn from(pair: DepthwisePointwise) -> Op {
-        Op::DepthwisePointwise(pair)
-    }
-}
-
-impl From<Matmul> for Op {
-    fn from(matmul: Matmul) -> Op {
-        Op::Matmul(matmul)
-    }
-}
-
 impl Workload {
     /// An operator on `f32` tensors without an epilogue.
     pub fn f32(op: impl Into<Op>) -> Workload {
@@ -221,22 +197,10 @@ impl Workload {
             return Err(WorkloadError::Tf32NeedsF32 { dtype: self.dtype.name() });
         }
         epilogue::check_order(&self.epilogue)?;
-        match &self.op {
-            Op::Conv2d(c) => {
-                c.validate()?;
-                if product(&c.padded_shape()) > MAX_ELEMENTS {
-                    return Err(WorkloadError::TooLarge { what: "the padded input" });
-                }
-            }
-            Op::Matmul(m) => m.validate()?,
-            Op::DepthwisePointwise(p) => {
-                p.validate()?;
-                if product(&p.depthwise.padded_shape()) > MAX_ELEMENTS {
-                    return Err(WorkloadError::TooLarge { what: "the padded input" });
-                }
-                if product(&p.depthwise.output_shape()) > MAX_ELEMENTS {
-                    return Err(WorkloadError::TooLarge { what: "what the depthwise convolution gives" });
-                }
+        self.op.get().validate()?;
+        for (what, shape) in self.op.get().inner_tensors() {
+            if product(&shape) > MAX_ELEMENTS {
+                return Err(WorkloadError::TooLarge { what });
             }
         }
         for p in self.params() {
@@ -258,47 +222,30 @@ impl Workload {
 
     /// Shape of the output as stored.
     pub fn output_shape(&self) -> Vec<i64> {
-        match &self.op {
-            Op::Conv2d(c) => c.output_shape(),
-            Op::Matmul(m) => m.output_shape(),
-            Op::DepthwisePointwise(p) => p.pointwise().output_shape(),
-        }
+        self.op.get().output().1.iter().map(|axis| axis.extent).collect()
     }
 
     /// Number of output channels (columns of a matmul): the length of bias, scale and shift.
     pub fn channels(&self) -> i64 {
-        match &self.op {
-            Op::Conv2d(c) => c.co,
-            Op::Matmul(m) => m.n,
-            Op::DepthwisePointwise(p) => p.co,
-        }
+        let axes = self.op.get().output().1;
+        let channels = axes.iter().filter(|a| matches!(a.role, AxisRole::Channel | AxisRole::ChannelBlock));
+        channels.map(|axis| axis.extent).product()
     }
 
     /// How many parameters stand before the operands of the epilogue.
     pub(crate) fn operator_params(&self) -> usize {
-        match &self.op {
-            Op::Conv2d(_) | Op::Matmul(_) => 2,
-            Op::DepthwisePointwise(p) => 3 + usize::from(p.bias),
-        }
+        self.op.get().inputs().len()
     }
 
-    /// The kernel's parameters in order: the inputs of the operator, the operands of the epilogue in its order, the
-    /// output. The inputs are `x, w` of a convolution, `a, b` of a product, and of a pair `x`, the depthwise weights `dw`,
-    /// `dw_bias` if there is one, and the pointwise weights `w`.
+    /// The kernel's parameters in order: the [inputs](Operator::inputs) of the operator, the operands of the epilogue in its
+    /// order, the output.
     pub fn params(&self) -> Vec<Param> {
-        let (x, w, y) = match &self.op {
-            Op::Conv2d(c) => (("x", c.input_shape()), ("w", c.weight_shape()), "y"),
-            Op::Matmul(m) => (("a", m.a_shape()), ("b", m.b_shape()), "c"),
-            Op::DepthwisePointwise(p) => (("x", p.depthwise.input_shape()), ("w", p.pointwise().weight_shape()), "y"),
-        };
+        let (output, axes) = self.op.get().output();
+        let shape: Vec<i64> = axes.iter().map(|axis| axis.extent).collect();
         let read = |name, dtype, shape, role| Param { name, dtype, shape, access: Access::Read, role };
         let channel = |name, role| read(name, self.dtype, vec![self.channels()], role);
-        let mut params = vec![read(x.0, self.dtype, x.1, Role::Input)];
-        if let Op::DepthwisePointwise(p) = &self.op {
-            params.push(read("dw", self.dtype, p.depthwise.weight_shape(), Role::DepthwiseWeight));
-            params.extend(p.bias.then(|| read("dw_bias", self.dtype, vec![p.depthwise.ci], Role::Bias)));
-        }
-        params.push(read(w.0, self.dtype, w.1, Role::Weight));
+        let inputs = self.op.get().inputs().into_iter();
+        let mut params: Vec<Param> = inputs.map(|i| read(i.name, self.dtype, i.shape, i.role)).collect();
         for step in &self.epilogue {
             match step {
                 Epilogue::Bias => params.push(channel("bias", Role::Bias)),
@@ -306,30 +253,18 @@ impl Workload {
                     params.push(channel("scale", Role::Scale));
                     params.push(channel("shift", Role::Shift));
                 }
-                Epilogue::ResidualAdd => {
-                    params.push(read("residual", self.out_dtype, self.output_shape(), Role::Residual));
-                }
+                Epilogue::ResidualAdd => params.push(read("residual", self.out_dtype, shape.clone(), Role::Residual)),
                 Epilogue::Relu | Epilogue::Relu6 | Epilogue::Gelu => {}
             }
         }
-        params.push(Param {
-            name: y,
-            dtype: self.out_dtype,
-            shape: self.output_shape(),
-            access: Access::Write,
-            role: Role::Output,
-        });
+        params.push(Param { name: output, dtype: self.out_dtype, shape, access: Access::Write, role: Role::Output });
         params
     }
 
     /// Number of terms in the sum behind each output element, terms that meet padding included; of a pair those of the
     /// pointwise sum.
     pub fn reduction_length(&self) -> i64 {
-        match &self.op {
-            Op::Conv2d(c) => product(&[c.ci_per_group(), c.kh, c.kw]),
-            Op::Matmul(m) => m.k,
-            Op::DepthwisePointwise(p) => p.depthwise.ci,
-        }
+        self.op.get().terms()
     }
 
     /// Multiply-adds of the reduction, those with padding included.
@@ -344,7 +279,9 @@ impl Workload {
             return first.flops().saturating_add(second.flops());
         }
         let epilogue: i64 = self.epilogue.iter().map(|e| e.flops()).sum();
-        self.macs().saturating_mul(2).saturating_add(product(&self.output_shape()).saturating_mul(epilogue))
+        self.macs()
+            .saturating_mul(self.op.get().flops_per_term())
+            .saturating_add(product(&self.output_shape()).saturating_mul(epilogue))
     }
 
     /// Bytes that must move at least: every parameter once.
@@ -352,15 +289,9 @@ impl Workload {
         self.params().iter().map(Param::bytes).fold(0, i64::saturating_add)
     }
 
-    /// The operator's name: `conv2d`, `depthwise_conv2d`, `depthwise_pointwise`, `matmul`, `batch_matmul`.
+    /// The operator's name in specs and keys.
     pub fn op_name(&self) -> &'static str {
-        match &self.op {
-            Op::Conv2d(c) if c.is_depthwise() => "depthwise_conv2d",
-            Op::Conv2d(_) => "conv2d",
-            Op::Matmul(m) if m.batch > 1 => "batch_matmul",
-            Op::Matmul(_) => "matmul",
-            Op::DepthwisePointwise(_) => "depthwise_pointwise",
-        }
+        self.op.get().kind().name
     }
 
     /// The [`key`](Workload::key) as the name of a kernel: `_` stands for what cannot stand in an identifier.
@@ -368,59 +299,11 @@ impl Workload {
         self.key().chars().map(|c| if c.is_ascii_alphanumeric() { c } else { '_' }).collect()
     }
 
-    /// A short readable name that is equal for two workloads only if they are equal. Defaults are left out: the
-    /// output type where it is the input's, `fp32` math, an empty epilogue.
-    ///
-    /// `conv2d-nchw-f32-n1c512h7w7-o512k3x3-s1x1-p1.1.1.1-d1x1-g1-bias.relu`, `matmul-f16.f32-m64n128k256-nt`: the
-    /// letters after a product's sizes say for each matrix whether it is transposed.
-    /// `depthwise_pointwise-nchw-f32-n1c32h112w112-o64k3x3-s1x1-p1.1.1.1-d1x1-dw.bias.relu6-bias.relu6`: a pair says after
-    /// `dw` what stands between the two convolutions.
-    pub fn key(&self) -> String {
-        let mut key = String::from(self.op_name());
-        if let Op::Conv2d(c) | Op::DepthwisePointwise(DepthwisePointwise { depthwise: c, .. }) = &self.op {
-            let _ = write!(key, "-{}", c.layout.name().to_lowercase());
-        }
-        let _ = write!(key, "-{}", self.dtype);
-        if self.out_dtype != self.dtype {
-            let _ = write!(key, ".{}", self.out_dtype);
-        }
-        if self.math != Math::default() {
-            let _ = write!(key, "-{}", self.math.name());
-        }
-        // Writing to a string cannot fail.
-        let _ = match &self.op {
-            Op::Conv2d(c) => write!(key, "{}-g{}", sizes(c, c.co), c.groups),
-            Op::DepthwisePointwise(p) => {
-                let steps = p.between().iter().map(|e| format!(".{}", e.name())).collect::<String>();
-                write!(key, "{}-dw{steps}", sizes(&p.depthwise, p.co))
-            }
-            Op::Matmul(m) => {
-                let batch = if m.batch == 1 { String::new() } else { format!("b{}", m.batch) };
-                let letter = |t| if t { 't' } else { 'n' };
-                write!(key, "-{batch}m{}n{}k{}-{}{}", m.m, m.n, m.k, letter(m.trans_a), letter(m.trans_b))
-            }
-        };
-        if !self.epilogue.is_empty() {
-            let names: Vec<&str> = self.epilogue.iter().map(|e| e.name()).collect();
-            let _ = write!(key, "-{}", names.join("."));
-        }
-        key
-    }
-
     /// A hash of [`Workload::key`] that stays the same from build to build and from machine to machine (FNV-1a,
     /// 64 bits).
     pub fn stable_hash(&self) -> u64 {
         crate::stable::fnv1a(self.key().as_bytes())
     }
-}
-
-/// The sizes of a convolution in a key, with `co` output channels.
-fn sizes(c: &Conv2d, co: i64) -> String {
-    let [top, left, bottom, right] = c.padding;
-    format!(
-        "-n{}c{}h{}w{}-o{co}k{}x{}-s{}x{}-p{top}.{left}.{bottom}.{right}-d{}x{}",
-        c.n, c.ci, c.h, c.w, c.kh, c.kw, c.stride[0], c.stride[1], c.dilation[0], c.dilation[1]
-    )
 }
 
 /// The product of extents, at most `i64::MAX`.

@@ -5,13 +5,13 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// The sums before the epilogue.
-pub(super) struct Sums {
+pub(crate) struct Sums {
     /// `sum x w` of each output element.
-    pub(super) values: Vec<f64>,
+    pub(crate) values: Vec<f64>,
     /// `sum |x||w|` of each, which error bounds are made of.
-    pub(super) magnitudes: Vec<f64>,
+    pub(crate) magnitudes: Vec<f64>,
     /// The sums that may be NaN as well, because a weight over the padding is no finite number.
-    pub(super) or_nan: Vec<usize>,
+    pub(crate) or_nan: Vec<usize>,
 }
 
 /// What a convolution and a product of matrices have in common: `y[pixel, channel] = sum_t x[pixel, t] * w[channel, t]`,

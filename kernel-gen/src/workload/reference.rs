@@ -1,7 +1,8 @@
 //! What an operator computes, in plain Rust and `f64`: the oracle that knows nothing of the IR.
 
 use super::products::{Products, Sums};
-use super::{Conv2d, ConvLayout, Epilogue, Matmul, Op, Workload};
+use super::stage::AxisRole;
+use super::{Conv2d, ConvLayout, Epilogue, Matmul, Workload};
 use crate::ir::{float_max, float_min};
 
 /// The output of a valid workload, row-major as stored.
@@ -53,15 +54,7 @@ pub(super) fn check_lengths(workload: &Workload, inputs: &[&[f64]]) {
 
 /// The sums of a workload; of a pair those of its second half.
 pub(super) fn sums(workload: &Workload, inputs: &[&[f64]]) -> Sums {
-    match &workload.op {
-        Op::Conv2d(c) => convolve(c, inputs[0], inputs[1]),
-        Op::Matmul(m) => multiply(m, inputs[0], inputs[1]),
-        Op::DepthwisePointwise(p) => {
-            let [first, _] = workload.parts().expect("a pair has two parts");
-            let weight = workload.operator_params() - 1;
-            convolve(&p.pointwise(), &reference(&first, &inputs[..weight]), inputs[weight])
-        }
-    }
+    workload.op.get().reference(workload, inputs)
 }
 
 /// `max(v, 0)`, as IEEE 754 has a maximum: NaN stays NaN.
@@ -170,7 +163,7 @@ fn padded(c: &Conv2d, x: &[f64]) -> Vec<f64> {
     all
 }
 
-fn convolve(c: &Conv2d, x: &[f64], w: &[f64]) -> Sums {
+pub(super) fn convolve(c: &Conv2d, x: &[f64], w: &[f64]) -> Sums {
     let (n, ci, co) = (c.n as usize, c.ci_per_group() as usize, c.co as usize);
     let (kh, kw, oh, ow) = (c.kh as usize, c.kw as usize, c.oh() as usize, c.ow() as usize);
     let [stride_h, stride_w, dilation_h, dilation_w] =
@@ -206,7 +199,7 @@ fn convolve(c: &Conv2d, x: &[f64], w: &[f64]) -> Sums {
 }
 
 /// Columns of `b` are the pixels, rows of `a` the channels, and each batch is a group of them.
-fn multiply(p: &Matmul, a: &[f64], b: &[f64]) -> Sums {
+pub(super) fn multiply(p: &Matmul, a: &[f64], b: &[f64]) -> Sums {
     let (batch, m, n, k) = (p.batch as usize, p.m as usize, p.n as usize, p.k as usize);
     let (a_row, a_column) = if p.trans_a { (1, m) } else { (k, 1) };
     let (b_row, b_column) = if p.trans_b { (1, k) } else { (n, 1) };
@@ -226,20 +219,15 @@ fn multiply(p: &Matmul, a: &[f64], b: &[f64]) -> Sums {
 
 /// The output channel (the column of a product) of an output element, by its place in storage.
 pub(super) fn channel_of_element(workload: &Workload) -> impl Fn(usize) -> usize + Sync {
-    // Elements between neighbouring channels, and for blocked layouts the block.
-    let (channels, step, block) = match &workload.op {
-        Op::Matmul(m) => (m.n, 1, 1),
-        Op::DepthwisePointwise(p) => (p.co, p.output_pixels().iter().product(), 1),
-        Op::Conv2d(c) => match c.layout {
-            ConvLayout::Nchw => (c.co, c.oh() * c.ow(), 1),
-            ConvLayout::Nhwc => (c.co, 1, 1),
-            ConvLayout::Hwcn => (c.co, c.n, 1),
-            ConvLayout::NchwC(block) => (c.co / block, c.oh() * c.ow() * block, block),
-            ConvLayout::NhwcNc(block) => (c.co / block, block * block, block),
-        },
-    };
-    let [channels, step, block] = [channels, step, block].map(|number| number as usize);
-    move |i| i / step % channels * block + i % block
+    let axes = workload.op.get().output().1;
+    let position = |role: AxisRole| axes.iter().position(|axis| axis.role == role);
+    // Elements from one index of an axis to the next.
+    let step = |at: usize| axes[at + 1..].iter().map(|axis| axis.extent).product::<i64>() as usize;
+    let outer = position(AxisRole::Channel).expect("every output has channels");
+    let (outer_step, channels) = (step(outer), axes[outer].extent as usize);
+    let (inner_step, block) =
+        position(AxisRole::ChannelBlock).map_or((1, 1), |at| (step(at), axes[at].extent as usize));
+    move |i| i / outer_step % channels * block + i / inner_step % block
 }
 
 #[cfg(test)]

@@ -1,5 +1,6 @@
 //! Random workloads and inputs, for tests: the same seed gives the same on every machine.
 
+use super::operator::{KINDS, draw};
 use super::{Conv2d, ConvLayout, DepthwisePointwise, Epilogue, Math, Matmul, Op, Workload, epilogue};
 use crate::ir::DType;
 pub use crate::stable::Rng;
@@ -7,15 +8,29 @@ pub use crate::stable::Rng;
 /// Extents that divide badly: primes, odd numbers, one more and one less than a power of two.
 const EXTENTS: [i64; 14] = [1, 2, 3, 5, 7, 8, 11, 13, 14, 15, 16, 17, 19, 23];
 
-/// A valid workload of either operator, small enough for the interpreter: at most about a million multiply-adds.
+/// A valid workload of any operator, small enough for the interpreter: at most about a million multiply-adds.
 pub fn workload(rng: &mut Rng) -> Workload {
     loop {
-        let op = if rng.one_in(3) { Op::Matmul(matmul(rng)) } else { Op::Conv2d(conv2d(rng)) };
+        let op = match rng.below(9) {
+            0 => drawn(rng, |rng| *rng.pick(&EXTENTS)),
+            1..4 => Op::Matmul(matmul(rng)),
+            _ => Op::Conv2d(conv2d(rng)),
+        };
         let dtype = if rng.one_in(4) { *rng.pick(&[DType::F16, DType::Bf16]) } else { DType::F32 };
         let out_dtype = if rng.one_in(2) { DType::F32 } else { dtype };
         let workload = Workload { out_dtype, dtype, epilogue: epilogue(rng), ..Workload::f32(op) };
         if workload.validate().is_ok() && workload.macs() <= 1_000_000 {
             return workload;
+        }
+    }
+}
+
+/// An operator of any kind, its sizes drawn by what they count. It may be invalid.
+fn drawn(rng: &mut Rng, extent: fn(&mut Rng) -> i64) -> Op {
+    loop {
+        let kind = *rng.pick(KINDS);
+        if let Some(op) = draw(kind, rng, extent) {
+            return op;
         }
     }
 }
@@ -133,7 +148,8 @@ pub fn depthwise(rng: &mut Rng) -> Conv2d {
 /// eight samples sizes near the limits. Every operator, layout, type, class of arithmetic and epilogue.
 pub fn any_size(rng: &mut Rng) -> Workload {
     loop {
-        let op = match rng.below(10) {
+        let op = match rng.below(11) {
+            10 => drawn(rng, channels),
             0..3 => Op::Matmul(any_matmul(rng)),
             3 => {
                 let conv = Conv2d { layout: ConvLayout::Nchw, groups: 1, ..any_conv2d(rng) };

@@ -280,7 +280,7 @@ fn blocked(w: &Workload, p: &DepthwisePointwise, rows: i64) -> Kernel {
     };
     let params = Operands::shaped(&mut b, w, block);
     let buffer = |name: &str| params.get(name);
-    let x = if c.has_padding() { naive::pad(&mut b, c, buffer("x"), w.dtype) } else { buffer("x") };
+    let x = if c.has_padding() { c.pad(w.dtype, 0.0).build(&mut b, &[buffer("x")], &[]) } else { buffer("x") };
     let (dw, weight) = (buffer("dw"), buffer("w"));
     let sums = b.alloc("dw_acc", DType::F32, &[c.n, blocks, c.ci, rows, c.ow()], Scope::Global);
     let space = [("n_dw", c.n), ("block_dw", blocks), ("c", c.ci), ("r", rows), ("ow", c.ow())];
@@ -295,7 +295,7 @@ fn blocked(w: &Workload, p: &DepthwisePointwise, rows: i64) -> Kernel {
     let space = space.map(|(name, extent)| (if name == "c" { "c_mid" } else { name }, extent));
     b.nest(&space, |b, v| {
         let sum = Expr::load(sums, v.iter().map(|v| Expr::from(*v)).collect::<Vec<_>>());
-        let value = naive::between(p, sum, &v[2].into(), &buffer);
+        let value = p.finished(sum, &v[2].into(), &buffer);
         b.store(mid, vec![v[0].into(), v[1].into(), v[2].into(), v[3] * c.ow() + v[4]], value);
     });
     let acc = b.alloc("acc", DType::F32, &[c.n, blocks, p.co, pixels], Scope::Global);

@@ -5,12 +5,12 @@
 
 use super::tile::cycles_to_us;
 use super::{pieces, vectorize, vectorize_block};
-use crate::ir::{Scope, VarId};
+use crate::ir::{DType, Scope, VarId};
 use crate::schedule::{Schedule, ScheduleError};
 use crate::space::{Config, Space};
 use crate::target::Target;
 use crate::templates::{Scheduled, Template, TemplateError};
-use crate::workload::{ConvLayout, Workload, naive};
+use crate::workload::{Workload, naive};
 
 /// See the module's text. Knob: `vectors` along the innermost output dimension.
 pub struct Plain;
@@ -47,16 +47,11 @@ impl Template for Plain {
         let lanes = cpu.f32_lanes();
         let mut s = Schedule::new(naive(w));
         let out = *s.kernel.params.last().expect("every workload has an output");
-        // A pair of convolutions has two stages of sums.
-        let parts = w.parts();
-        let sums: Vec<(&str, &Workload)> = match &parts {
-            Some([first, second]) => vec![("dw_acc", first), ("acc", second)],
-            None => vec![("acc", w)],
-        };
-        for (name, part) in sums {
-            let acc = s.stage(name)?;
+        let stages = w.op.get().stages(w.dtype, DType::F32);
+        for stage in stages.iter().filter(|stage| stage.reduce > 0) {
+            let acc = s.stage(stage.name)?;
             let loops = s.loops_of(acc);
-            let rank = loops.len() - reduce_loops(part);
+            let rank = loops.len() - stage.reduce;
             let (spatial, reduce) = loops.split_at(rank);
             let (outer, last) = spatial.split_at(rank - 1);
             let [strip, within] = pieces(&mut s, last[0], lanes * config.int("vectors")?)?;
@@ -69,8 +64,9 @@ impl Template for Plain {
             vectorize_block(&mut s, acc, &copy, lanes)?;
             parallel(&mut s, outer)?;
         }
-        let elementwise = ["pad", "mid"].into_iter().filter_map(|name| s.stage(name).ok()).chain([out]);
-        for stage in elementwise.collect::<Vec<_>>() {
+        let elementwise =
+            stages.iter().filter(|stage| stage.reduce == 0).map(|stage| s.stage(stage.name)).chain([Ok(out)]);
+        for stage in elementwise.collect::<Result<Vec<_>, _>>()? {
             let loops = s.loops_of(stage);
             let (outer, last) = loops.split_at(loops.len() - 1);
             if s.kernel.buffer(stage).name != "pad" {
@@ -80,19 +76,6 @@ impl Template for Plain {
             parallel(&mut s, outer)?;
         }
         Ok(Scheduled { schedule: s, packs: vec![] })
-    }
-}
-
-/// How many of the innermost loops of the sums are reduce loops.
-fn reduce_loops(w: &Workload) -> usize {
-    match w.op {
-        crate::workload::Op::Conv2d(c) if c.is_depthwise() => 2,
-        // Input channels are cut into tiles, too.
-        crate::workload::Op::Conv2d(c) if matches!(c.layout, ConvLayout::NhwcNc(_)) => 4,
-        crate::workload::Op::Conv2d(_) => 3,
-        crate::workload::Op::Matmul(_) => 1,
-        // Pairs are scheduled by their halves.
-        crate::workload::Op::DepthwisePointwise(_) => 3,
     }
 }
 

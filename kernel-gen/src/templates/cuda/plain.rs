@@ -5,7 +5,7 @@
 
 use super::model::{Straight, ceil_div};
 use super::{BLOCK, THREAD, device, inline_padding, least, pieces};
-use crate::ir::{Axis, Scope};
+use crate::ir::{Axis, DType, Scope};
 use crate::schedule::Schedule;
 use crate::space::{Config, Space};
 use crate::target::Target;
@@ -43,11 +43,14 @@ impl Template for PlainCuda {
         // A thread alone: blocks of one warp may have all registers, with which the compiler loads many terms ahead; the
         // taps of a kernel are unrolled in any case. Lanes that are not neighbours in memory take more sectors.
         let (alone, spread) = match &w.op {
-            Op::Conv2d(c) if c.kh * c.kw > 1 => (45.0, 1.0),
-            Op::Conv2d(c) => (if threads > 32 { 160.0 } else { 35.0 }, if c.stride[1] > 1 { 1.6 } else { 1.0 }),
+            Op::Conv2d(c) if c.kh * c.kw == 1 => {
+                (if threads > 32 { 160.0 } else { 35.0 }, if c.stride[1] > 1 { 1.6 } else { 1.0 })
+            }
             // Its first half is a launch of its own, small beside the second.
             Op::DepthwisePointwise(_) => (35.0, 1.0),
             Op::Matmul(m) => (140.0, if m.trans_b { 4.0 } else { 1.0 }),
+            // Windows.
+            _ => (45.0, 1.0),
         };
         let blocks = ceil_div(outputs, threads);
         if blocks > gpu.grid_dim[0] {
@@ -59,15 +62,16 @@ impl Template for PlainCuda {
     fn schedule(&self, w: &Workload, t: &Target, config: &Config) -> Result<Scheduled, TemplateError> {
         device(t).map_err(TemplateError::Limit)?;
         let mut s = Schedule::new(naive(w));
-        let acc = s.stage("acc")?;
         let out = *s.kernel.params.last().expect("every workload has an output");
-        if matches!(w.op, Op::Conv2d(_) | Op::DepthwisePointwise(_)) {
+        if s.stage("pad").is_ok() {
             inline_padding(&mut s)?;
         }
-        // A pair of convolutions is two launches.
-        let mut launches = vec![(out, acc)];
-        if matches!(w.op, Op::DepthwisePointwise(_)) {
-            launches.push((s.stage("mid")?, s.stage("dw_acc")?));
+        // Each stage that combines terms goes into a launch with the stage behind it, which finishes its elements.
+        let stages = w.op.get().stages(w.dtype, DType::F32);
+        let mut launches = vec![];
+        for (i, stage) in stages.iter().enumerate().filter(|(_, stage)| stage.reduce > 0) {
+            let result = stages.get(i + 1).map_or(Ok(out), |next| s.stage(next.name))?;
+            launches.insert(0, (result, s.stage(stage.name)?));
         }
         for (result, sums) in launches {
             let loops = s.loops_of(result);

@@ -18,7 +18,7 @@ use crate::ir::{BufferId, DType, Expr, Kernel, LoopKind, Scope, Stmt, Tile, VarI
 use crate::templates::cpu::tile::ceil_div;
 use crate::templates::winograd::filter::Filter;
 use crate::templates::winograd::transform::{Temporaries, apply, registers};
-use crate::workload::naive::{activation_index, epilogue};
+use crate::workload::naive::epilogue;
 use crate::workload::operands::Operands;
 use crate::workload::{Conv2d, ConvLayout, Param, Role, Workload};
 
@@ -245,7 +245,7 @@ impl Parts<'_> {
                     s.serial("w", c.w, |s, w| {
                         s.lanes("ci", lanes, |s, ci| {
                             let channel = cb * lanes + ci;
-                            let at = activation_index(c.layout, place.n.clone(), channel.clone(), h, w.into());
+                            let at = c.layout.index(place.n.clone(), channel.clone(), h, w.into());
                             let value = Expr::load(x, at);
                             let value = match c.ci % lanes {
                                 0 => value,
@@ -491,7 +491,7 @@ impl Parts<'_> {
         let [i, oh, ow] = at.map(Clone::clone);
         let y = self.params.output();
         let sum = Expr::load(out, vec![i, ow.clone(), from]);
-        let index = activation_index(self.cut.conv.layout, place.n.clone(), to.clone(), oh, ow);
+        let index = self.cut.conv.layout.index(place.n.clone(), to.clone(), oh, ow);
         let value = epilogue(self.workload, sum, &to, &index, &|name| self.params.get(name));
         self.b.store(y, index, value);
     }

@@ -4,7 +4,7 @@ use super::{Piece, Plan};
 use crate::ir::builder::KernelBuilder;
 use crate::ir::{Axis, BufferId, DType, Expr, Kernel, LoopKind, Scope, VarId};
 use crate::templates::cuda::unrolled;
-use crate::workload::naive::{activation_index, epilogue};
+use crate::workload::naive::epilogue;
 use crate::workload::operands::Operands;
 use crate::workload::{ConvLayout, Workload};
 
@@ -111,7 +111,7 @@ impl<'a> Thread<'a> {
 
     /// The index of an element of an activation.
     fn index(&self, channel: Expr, row: Expr, column: Expr) -> Vec<Expr> {
-        activation_index(self.plan.c.layout, self.image.into(), channel, row, column)
+        self.plan.c.layout.index(self.image.into(), channel, row, column)
     }
 
     fn read_weights(&self, b: &mut KernelBuilder, weights: BufferId) {

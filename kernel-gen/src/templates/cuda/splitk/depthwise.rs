@@ -7,7 +7,6 @@ use crate::ir::{BufferId, DType, Expr, Gpu, Scope, VarId};
 use crate::templates::cuda::product::widest;
 use crate::templates::cuda::{ceil_div, share, tile, unrolled};
 use crate::workload::DepthwisePointwise;
-use crate::workload::naive::between;
 use std::collections::BTreeSet;
 
 /// Most results that a lane computes at a time.
@@ -241,7 +240,7 @@ impl Depthwise {
                 }
                 let sum = Expr::load(values, at.clone());
                 let rest = DepthwisePointwise { bias: false, ..self.pair };
-                let value = between(&rest, sum, &channel.into(), &|name| block.params.get(name));
+                let value = rest.finished(sum, &channel.into(), &|name| block.params.get(name));
                 b.store(values, at, value);
             }
             ([part, group * given.plane() + row * given.pitch() + column], exists)

@@ -8,7 +8,7 @@ use crate::ir::{
 };
 use crate::templates::cuda::source::Source;
 use crate::templates::cuda::{ceil_div, share, tile, unrolled};
-use crate::workload::naive::{activation_index, epilogue};
+use crate::workload::naive::epilogue;
 use crate::workload::operands::Operands;
 use crate::workload::{Conv2d, Param, Role, Workload};
 
@@ -373,7 +373,7 @@ impl Block<'_> {
             inside.push(ci.clone().lt(c.ci));
         }
         let [row, column] = at;
-        (activation_index(c.layout, self.image.into(), ci, row, column), inside)
+        (c.layout.index(self.image.into(), ci, row, column), inside)
     }
 
     /// Has a piece copied to a slot.
@@ -591,7 +591,7 @@ impl Block<'_> {
         let beyond = index.iter().filter(|(_, size, piece)| size % piece != 0);
         let exists = Expr::all(beyond.map(|(at, size, _)| at.clone().lt(*size)));
         let [image, channel, row, column] = index.map(|(at, ..)| at);
-        let index = activation_index(c.layout, image, channel.clone(), row, column);
+        let index = c.layout.index(image, channel.clone(), row, column);
         let write = |b: &mut KernelBuilder| {
             let value = epilogue(self.w, sum, &channel, &index, &|name| self.params.get(name));
             b.store(self.params.get("y"), index, value);

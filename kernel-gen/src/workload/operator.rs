@@ -1,0 +1,341 @@
+//! Operators as data: a list of them, and what the rest of the library asks each.
+//!
+//! An operator is one file with a struct of sizes, the [`Kind`]s that specs and keys name, and an [`Operator`]: tensors, stages,
+//! limits. Keys, spec keys, parameters, the naive kernel, counts of work, samples, error bounds and the distance between shapes
+//! follow from these. Its line in `operators!` at the end of this file makes it known everywhere; its reference in `f64` is written by hand,
+//! so that definition and check stay independent.
+
+use super::products::Sums;
+use super::stage::{Axis, Stage};
+use super::{ConvLayout, Epilogue, Role, Workload, WorkloadError};
+use crate::ir::DType;
+use crate::stable::Rng;
+use std::fmt;
+
+/// One size of an operator.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Size {
+    /// Its name, by which the spec's keys refer to it.
+    pub(crate) name: &'static str,
+    /// What it is, in errors: `ci (the input channels)`.
+    pub(crate) what: &'static str,
+    /// What it counts.
+    pub(crate) role: SizeRole,
+}
+
+impl Size {
+    /// A size.
+    pub(crate) const fn new(name: &'static str, what: &'static str, role: SizeRole) -> Size {
+        Size { name, what, role }
+    }
+}
+
+/// What a size counts. From it follow which values are valid, how samples are drawn, and how much two sizes that differ set two
+/// shapes apart.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum SizeRole {
+    /// Images, rows of a product.
+    Images,
+    /// Channels, columns of a product, the length of its sums.
+    Channels,
+    /// Pixels in a direction.
+    Extent,
+    /// Taps of a window in a direction.
+    Taps,
+    /// Steps of a window.
+    Stride,
+    /// Pixels around the input on one side; may be 0.
+    Padding,
+    /// Distance between taps.
+    Dilation,
+    /// Groups of channels.
+    Groups,
+    /// One of the alternatives of the key's pattern, counted from 0.
+    Choice,
+}
+
+/// What a spec and a key call an operator, and how they write it.
+pub(crate) struct Kind {
+    /// The name.
+    pub(crate) name: &'static str,
+    /// How a key writes the sizes: `{}` is a number, `{n|t}` one of several words.
+    pub(crate) pattern: &'static str,
+    /// The sizes in the order of the pattern.
+    pub(crate) sizes: &'static [Size],
+    /// The layouts that it has; empty where tensors have one form.
+    pub(crate) layouts: &'static [ConvLayout],
+    /// Keys of `[[kernel]]` that are `true` or `false`.
+    pub(crate) flags: &'static [&'static str],
+    /// The steps that `depthwise_epilogue` takes, if there is that key.
+    pub(crate) between: &'static [Epilogue],
+    /// The keys of `[[kernel.workload]]`.
+    pub(crate) keys: fn(&Shared) -> Vec<SpecKey>,
+    /// The operator that a spec asks for.
+    pub(crate) read: fn(&Shared, &Values) -> Result<Op, Fault>,
+    /// The operator of these sizes, in the order of the pattern, if a key may hold them.
+    pub(crate) of_sizes: fn(ConvLayout, &[i64]) -> Option<Op>,
+    /// The key of a spec that is to blame for an error.
+    pub(crate) guilty: fn(&WorkloadError) -> &'static str,
+}
+
+/// What the workloads of a `[[kernel]]` have in common.
+#[derive(Clone, Debug)]
+pub(crate) struct Shared {
+    /// The operator's name.
+    pub(crate) name: &'static str,
+    /// The layout.
+    pub(crate) layout: ConvLayout,
+    /// The flags, in the order of [`Kind::flags`].
+    pub(crate) flags: Vec<bool>,
+    /// The steps of `depthwise_epilogue`.
+    pub(crate) between: Vec<Epilogue>,
+}
+
+/// A key of `[[kernel.workload]]`, which holds one integer or several.
+#[derive(Clone, Debug)]
+pub(crate) struct SpecKey {
+    /// The key.
+    pub(crate) name: &'static str,
+    /// How many integers it may have; none for a plain integer.
+    pub(crate) lengths: &'static [usize],
+    /// What to write, if it must be there.
+    pub(crate) example: Option<String>,
+}
+
+impl SpecKey {
+    /// A key that must be there.
+    pub(crate) fn required(name: &'static str, lengths: &'static [usize], shape: &str) -> SpecKey {
+        SpecKey { name, lengths, example: Some(format!("{name} = {shape}")) }
+    }
+
+    /// A key that may be left out.
+    pub(crate) fn optional(name: &'static str, lengths: &'static [usize]) -> SpecKey {
+        SpecKey { name, lengths, example: None }
+    }
+}
+
+/// The integers of the keys that are there.
+pub(crate) struct Values(pub(crate) Vec<(&'static str, Vec<i64>)>);
+
+impl Values {
+    /// The integers of a key.
+    pub(crate) fn get(&self, key: &str) -> Option<&[i64]> {
+        self.0.iter().find(|(name, _)| *name == key).map(|(_, values)| &values[..])
+    }
+
+    /// The integers of a key that must be there, whose number was checked.
+    pub(crate) fn shape<const N: usize>(&self, key: &str) -> [i64; N] {
+        let values = self.get(key).and_then(|values| values.try_into().ok());
+        values.unwrap_or_else(|| panic!("`{key}` was checked to have {N} integers"))
+    }
+
+    /// The two sides of a window, 1 where the key is missing.
+    pub(crate) fn sides(&self, key: &str) -> [i64; 2] {
+        self.get(key).map_or([1, 1], |v| [v[0], v[1]])
+    }
+
+    /// Padding as top, left, bottom, right; two numbers are those of height and width.
+    pub(crate) fn padding(&self) -> [i64; 4] {
+        match self.get("padding") {
+            Some([vertical, horizontal]) => [*vertical, *horizontal, *vertical, *horizontal],
+            Some([top, left, bottom, right]) => [*top, *left, *bottom, *right],
+            _ => [0; 4],
+        }
+    }
+}
+
+/// What is wrong with the value of a key.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct Fault {
+    /// The key.
+    pub(crate) key: &'static str,
+    /// What is wrong.
+    pub(crate) cause: String,
+    /// What to write instead.
+    pub(crate) help: String,
+}
+
+impl Fault {
+    /// A fault.
+    pub(crate) fn new(key: &'static str, cause: impl Into<String>, help: impl Into<String>) -> Fault {
+        Fault { key, cause: cause.into(), help: help.into() }
+    }
+}
+
+/// An operand of an operator.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct Operand {
+    /// Its name in the naive kernel and in generated code.
+    pub(crate) name: &'static str,
+    /// What it is.
+    pub(crate) role: Role,
+    /// Its shape as stored.
+    pub(crate) shape: Vec<i64>,
+}
+
+impl Operand {
+    /// An operand.
+    pub(crate) fn new(name: &'static str, role: Role, shape: Vec<i64>) -> Operand {
+        Operand { name, role, shape }
+    }
+}
+
+/// What sets shapes of one operator apart.
+pub(crate) struct Likeness {
+    /// Shapes that differ in one of these say nothing of each other.
+    pub(crate) class: Vec<i64>,
+    /// Sizes, and how much an octave between two of them counts.
+    pub(crate) sizes: Vec<(i64, f64)>,
+}
+
+/// An operator at one shape.
+pub(crate) trait Operator: fmt::Debug {
+    /// What it is called.
+    fn kind(&self) -> &'static Kind;
+
+    /// Its sizes, in the order of the kind.
+    fn sizes(&self) -> Vec<i64>;
+
+    /// In which order the dimensions of its tensors lie, if there are several.
+    fn layout(&self) -> Option<ConvLayout> {
+        None
+    }
+
+    /// What is wrong with its sizes beside [`check_sizes`].
+    fn validate(&self) -> Result<(), WorkloadError>;
+
+    /// Its operands, in the order of the kernel's parameters.
+    fn inputs(&self) -> Vec<Operand>;
+
+    /// The output's name, and its axes as stored.
+    fn output(&self) -> (&'static str, Vec<Axis>);
+
+    /// The tensors that are neither: what they are called in errors, and their shapes.
+    fn inner_tensors(&self) -> Vec<(&'static str, Vec<i64>)> {
+        vec![]
+    }
+
+    /// Number of terms behind each element of the last stage, those that meet padding included.
+    fn terms(&self) -> i64;
+
+    /// Floating-point operations for each of these terms: 2 for a product that is added.
+    fn flops_per_term(&self) -> i64 {
+        2
+    }
+
+    /// What it computes: tensors of the given type in, sums of a given type. The last stage is `acc`, before the epilogue.
+    fn stages(&self, dtype: DType, sums: DType) -> Vec<Stage>;
+
+    /// What sets two shapes apart, by the roles of their sizes.
+    fn likeness(&self) -> Likeness {
+        let (mut class, mut sizes) = (vec![], vec![]);
+        for (size, value) in self.kind().sizes.iter().zip(self.sizes()) {
+            match size.role {
+                SizeRole::Images | SizeRole::Channels | SizeRole::Extent => sizes.push((value, 1.0)),
+                SizeRole::Taps | SizeRole::Stride => sizes.push((value, 1.5)),
+                SizeRole::Padding => {}
+                SizeRole::Dilation | SizeRole::Groups | SizeRole::Choice => class.push(value),
+            }
+        }
+        Likeness { class, sizes }
+    }
+
+    /// The terms of each output in `f64`, combined, by plain Rust that knows nothing of the stages. `inputs` are the operands of the
+    /// operator, row-major as stored.
+    fn reference(&self, workload: &Workload, inputs: &[&[f64]]) -> Sums;
+}
+
+/// Refuses sizes that are below 1, and padding below 0.
+pub(super) fn check_sizes(op: &dyn Operator) -> Result<(), WorkloadError> {
+    let all = || op.kind().sizes.iter().zip(op.sizes());
+    for (size, value) in all() {
+        if !matches!(size.role, SizeRole::Padding | SizeRole::Choice) && value < 1 {
+            return Err(WorkloadError::NotPositive { size: size.what, value });
+        }
+    }
+    match all().find(|(size, value)| size.role == SizeRole::Padding && *value < 0) {
+        Some((size, value)) => Err(WorkloadError::NegativePadding { side: size.what, value }),
+        None => Ok(()),
+    }
+}
+
+/// Random sizes of a kind, by their roles; they may be invalid together. `extent` draws pixels and channels.
+pub(super) fn draw(kind: &Kind, rng: &mut Rng, extent: fn(&mut Rng) -> i64) -> Option<Op> {
+    let draw = |size: &Size| match size.role {
+        SizeRole::Images if rng.one_in(2) => 1,
+        SizeRole::Images => rng.between(2, 5),
+        SizeRole::Channels | SizeRole::Extent => extent(rng),
+        SizeRole::Taps if rng.one_in(3) => 3,
+        SizeRole::Taps => rng.between(1, 7),
+        SizeRole::Stride => rng.between(1, 3),
+        SizeRole::Padding => rng.between(0, 3),
+        SizeRole::Dilation | SizeRole::Groups if rng.one_in(3) => rng.between(1, 3),
+        SizeRole::Dilation | SizeRole::Groups => 1,
+        SizeRole::Choice => rng.between(0, 1),
+    };
+    let mut sizes: Vec<i64> = kind.sizes.iter().map(draw).collect();
+    if let Some(at) = kind.sizes.iter().position(|size| size.role == SizeRole::Groups) {
+        let groups = sizes[at];
+        let channels = kind.sizes.iter().zip(&mut sizes).filter(|(size, _)| size.role == SizeRole::Channels);
+        channels.for_each(|(_, value)| *value *= groups);
+    }
+    let layout = if kind.layouts.is_empty() { ConvLayout::Nchw } else { *rng.pick(kind.layouts) };
+    (kind.of_sizes)(layout, &sizes)
+}
+
+/// Makes the enum of all operators of their structs, and the list of all kinds.
+macro_rules! operators {
+    ($($(#[$doc:meta])* $name:ident { $($kind:expr),* },)*) => {
+        /// The operator and its shape.
+        #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+        pub enum Op {
+            $($(#[$doc])* $name($name),)*
+        }
+
+        $(impl From<$name> for Op {
+            fn from(op: $name) -> Op {
+                Op::$name(op)
+            }
+        })*
+
+        impl Op {
+            /// What is asked of all operators.
+            pub(crate) fn get(&self) -> &dyn Operator {
+                match self {
+                    $(Op::$name(op) => op,)*
+                }
+            }
+        }
+
+        /// All kinds of operators, in the order of their documentation.
+        pub(crate) static KINDS: &[&Kind] = &[$($(&$kind),*),*];
+    };
+}
+
+impl Op {
+    /// The same with one of its sizes changed, if a key may hold that.
+    pub(crate) fn with_size(&self, role: SizeRole, change: impl FnOnce(i64) -> i64) -> Option<Op> {
+        let (op, kind) = (self.get(), self.get().kind());
+        let mut sizes = op.sizes();
+        let at = kind.sizes.iter().position(|size| size.role == role)?;
+        sizes[at] = change(sizes[at]);
+        (kind.of_sizes)(op.layout().unwrap_or(ConvLayout::Nchw), &sizes)
+    }
+}
+
+/// The kind of that name.
+pub(crate) fn kind(name: &str) -> Option<&'static Kind> {
+    KINDS.iter().copied().find(|kind| kind.name == name)
+}
+
+use super::{Conv2d, DepthwisePointwise, Matmul};
+use super::{conv2d, depthwise_pointwise, matmul};
+
+operators! {
+    /// A two-dimensional convolution.
+    Conv2d { conv2d::CONV2D, conv2d::DEPTHWISE_CONV2D },
+    /// A matrix product or a batch of them.
+    Matmul { matmul::MATMUL, matmul::BATCH_MATMUL },
+    /// A depthwise convolution and the pointwise convolution of its result.
+    DepthwisePointwise { depthwise_pointwise::DEPTHWISE_POINTWISE },
+}
