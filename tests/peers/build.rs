@@ -97,7 +97,7 @@ fn layer(module: &str, name: &str, count: u32, workload: &Workload) -> Option<St
                 m.batch, m.m, m.n, m.k, m.trans_a, m.trans_b
             ),
         ),
-        Op::DepthwisePointwise(_) => return None,
+        _ => return None,
     };
     let (mut operands, mut activation) = (vec![], "None");
     for step in &workload.epilogue {

@@ -288,6 +288,7 @@ macro_rules! operators {
     ($($(#[$doc:meta])* $name:ident { $($kind:expr),* },)*) => {
         /// The operator and its shape.
         #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+        #[non_exhaustive]
         pub enum Op {
             $($(#[$doc])* $name($name),)*
         }

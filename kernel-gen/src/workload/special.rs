@@ -216,7 +216,7 @@ fn filters(workload: &Workload) -> Vec<Vec<usize>> {
             let columns = (0..m.batch as usize).flat_map(|b| (0..n).map(move |j| b * n * k + j * column));
             columns.map(|first| (0..k).map(|r| first + r * row).collect()).collect()
         }
-        Op::DepthwisePointwise(_) => panic!("{} has two weights", workload.key()),
+        _ => panic!("no method of {} depends on all weights of a channel", workload.key()),
     }
 }
 
@@ -325,7 +325,7 @@ mod tests {
             let reaches: &[Reach] = match workload.op {
                 Op::Conv2d(_) => &[Reach::Tile([1, 4]), Reach::Tile([4, 4]), Reach::Weights, Reach::Beside(3)],
                 Op::Matmul(_) => &[Reach::Weights],
-                Op::DepthwisePointwise(_) => &[],
+                _ => &[],
             };
             let inputs = sample::uneven_inputs(&workload, &mut rng);
             let views: Vec<&[f64]> = inputs.iter().map(Vec::as_slice).collect();

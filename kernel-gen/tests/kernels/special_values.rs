@@ -47,16 +47,16 @@ enum Form {
     Pointwise,
     Padded,
     Inside,
-    Pair,
+    Other,
 }
 
 fn kind(w: &Workload) -> Kind {
     let form = match &w.op {
         Op::Matmul(_) => Form::Product,
-        Op::DepthwisePointwise(_) => Form::Pair,
         Op::Conv2d(c) if c.has_padding() => Form::Padded,
         Op::Conv2d(c) if c.kh * c.kw == 1 => Form::Pointwise,
         Op::Conv2d(_) => Form::Inside,
+        _ => Form::Other,
     };
     // The classes of 16 bits differ in what they rule out, not in their kernels.
     let math = if w.dtype == DType::F32 { w.math } else { Math::default() };

@@ -124,7 +124,6 @@ fn probe(w: &Workload, inputs: &[Vec<f64>], output: &[f64]) -> Result<f64> {
                     term(inputs[0][a as usize], inputs[1][b as usize]);
                 }
             }
-            Op::DepthwisePointwise(_) => return Err(anyhow!("no probe for pairs of convolutions")),
             Op::Conv2d(c) => {
                 let (oh, ow) = (c.oh(), c.ow());
                 let (n, o, y, x) = match c.layout {
@@ -170,6 +169,7 @@ fn probe(w: &Workload, inputs: &[Vec<f64>], output: &[f64]) -> Result<f64> {
                     term(inputs[0][source as usize], inputs[1][weight as usize]);
                 }
             }
+            _ => return Err(anyhow!("no probe for {}", w.op_name())),
         }
         let error = (output[at as usize] - sum).abs() / magnitude.max(f64::MIN_POSITIVE);
         worst = if error.is_nan() { f64::INFINITY } else { worst.max(error) };

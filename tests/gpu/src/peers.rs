@@ -62,7 +62,7 @@ impl Peers {
             Op::Matmul(m) => self.products(gpu, w, m, buffers, repeats)?,
             Op::Conv2d(c) => self.convolutions(gpu, w, c, buffers, repeats)?,
             // The vendor's library has no kernel for both in one.
-            Op::DepthwisePointwise(_) => vec![],
+            _ => vec![],
         };
         let graphs: Vec<&CudaGraph> = ways.iter().map(|p| &p.graph).collect();
         let times = gpu.time(&graphs, repeats)?;

@@ -374,8 +374,7 @@ fn has(peer: Peer, op: &Op) -> bool {
     match op {
         Op::Conv2d(_) => matches!(peer, Peer::Cudnn | Peer::CudnnFused),
         Op::Matmul(_) => peer == Peer::Cublas,
-        // No library has both convolutions as one.
-        Op::DepthwisePointwise(_) => false,
+        _ => false,
     }
 }
 
