@@ -6,6 +6,7 @@
 //! implementation in `f32` may be from the exact value.
 
 pub mod bound;
+pub mod conv1d;
 pub mod conv2d;
 pub mod depthwise_pointwise;
 pub mod epilogue;
@@ -25,6 +26,7 @@ pub mod special;
 pub(crate) mod stage;
 
 pub use bound::{Mismatch, Reference, error_bound, reference_with_bounds};
+pub use conv1d::Conv1d;
 pub use conv2d::Conv2d;
 pub use depthwise_pointwise::DepthwisePointwise;
 pub use epilogue::Epilogue;

@@ -329,8 +329,8 @@ pub(crate) fn kind(name: &str) -> Option<&'static Kind> {
     KINDS.iter().copied().find(|kind| kind.name == name)
 }
 
-use super::{Conv2d, DepthwisePointwise, Matmul};
-use super::{conv2d, depthwise_pointwise, matmul};
+use super::{Conv1d, Conv2d, DepthwisePointwise, Matmul};
+use super::{conv1d, conv2d, depthwise_pointwise, matmul};
 
 operators! {
     /// A two-dimensional convolution.
@@ -339,4 +339,6 @@ operators! {
     Matmul { matmul::MATMUL, matmul::BATCH_MATMUL },
     /// A depthwise convolution and the pointwise convolution of its result.
     DepthwisePointwise { depthwise_pointwise::DEPTHWISE_POINTWISE },
+    /// A one-dimensional convolution.
+    Conv1d { conv1d::CONV1D },
 }

@@ -2,7 +2,7 @@
 
 use super::products::{Products, Sums};
 use super::stage::AxisRole;
-use super::{Conv2d, ConvLayout, Epilogue, Matmul, Workload};
+use super::{Conv1d, Conv2d, ConvLayout, Epilogue, Matmul, Workload};
 use crate::ir::{float_max, float_min};
 
 /// The output of a valid workload, row-major as stored.
@@ -196,6 +196,20 @@ pub(super) fn convolve(c: &Conv2d, x: &[f64], w: &[f64]) -> Sums {
     }
     let inside: Vec<bool> = padded(c, &vec![1.0; x.len()]).into_iter().map(|inside| inside != 0.0).collect();
     products.sums_inside(&inside)
+}
+
+/// A convolution along one axis is one of images with one row.
+pub(super) fn convolve_1d(c: &Conv1d, x: &[f64], w: &[f64]) -> Sums {
+    let [left, right] = c.padding;
+    let row = Conv2d {
+        padding: [0, left, 0, right],
+        stride: [1, c.stride],
+        dilation: [1, c.dilation],
+        groups: c.groups,
+        kh: 1,
+        ..Conv2d::nchw(c.n, c.ci, 1, c.w, c.co, c.k, 1, 0)
+    };
+    convolve(&row, x, w)
 }
 
 /// Columns of `b` are the pixels, rows of `a` the channels, and each batch is a group of them.
