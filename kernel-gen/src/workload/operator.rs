@@ -329,8 +329,7 @@ pub(crate) fn kind(name: &str) -> Option<&'static Kind> {
     KINDS.iter().copied().find(|kind| kind.name == name)
 }
 
-use super::{Conv1d, Conv2d, DepthwisePointwise, Matmul};
-use super::{conv1d, conv2d, depthwise_pointwise, matmul};
+use super::*;
 
 operators! {
     /// A two-dimensional convolution.
@@ -341,4 +340,6 @@ operators! {
     DepthwisePointwise { depthwise_pointwise::DEPTHWISE_POINTWISE },
     /// A one-dimensional convolution.
     Conv1d { conv1d::CONV1D },
+    /// The maximum of each window.
+    MaxPool2d { max_pool2d::MAX_POOL2D },
 }

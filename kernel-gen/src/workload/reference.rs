@@ -212,6 +212,30 @@ pub(super) fn convolve_1d(c: &Conv1d, x: &[f64], w: &[f64]) -> Sums {
     convolve(&row, x, w)
 }
 
+/// The largest element of each window, NaN if it has one. Nothing is rounded.
+pub(super) fn largest_of_windows(c: &Conv2d, x: &[f64]) -> Sums {
+    let (n, channels) = (c.n as usize, c.ci as usize);
+    let x_at = Activation::new(c.layout, n, channels, c.h as usize, c.w as usize);
+    let y_at = Activation::new(c.layout, n, channels, c.oh() as usize, c.ow() as usize);
+    let taps = |out: i64, axis: usize, k: i64, extent: i64| {
+        let at = move |tap| out * c.stride[axis] + tap * c.dilation[axis] - c.padding[axis];
+        (0..k).map(at).filter(move |at| (0..extent).contains(at)).map(|at| at as usize)
+    };
+    let mut values = vec![0.0; c.output_shape().iter().product::<i64>() as usize];
+    for (x_image, y_image) in x_at.image.iter().zip(&y_at.image) {
+        for (x_channel, y_channel) in x_at.channel.iter().zip(&y_at.channel) {
+            for (oh, ow) in (0..c.oh()).flat_map(|oh| (0..c.ow()).map(move |ow| (oh, ow))) {
+                let row = |h: usize| taps(ow, 1, c.kw, c.w).map(move |w| (h, w));
+                let window = taps(oh, 0, c.kh, c.h).flat_map(row);
+                let elements = window.map(|(h, w)| x[x_image + x_channel + h * x_at.h_step + w * x_at.w_step]);
+                let y = y_image + y_channel + oh as usize * y_at.h_step + ow as usize * y_at.w_step;
+                values[y] = elements.fold(f64::NEG_INFINITY, float_max);
+            }
+        }
+    }
+    Sums { magnitudes: vec![0.0; values.len()], values, or_nan: vec![] }
+}
+
 /// Columns of `b` are the pixels, rows of `a` the channels, and each batch is a group of them.
 pub(super) fn multiply(p: &Matmul, a: &[f64], b: &[f64]) -> Sums {
     let (batch, m, n, k) = (p.batch as usize, p.m as usize, p.n as usize, p.k as usize);
