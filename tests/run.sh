@@ -27,7 +27,10 @@ cargo test --package kernel-gen-runtime --all-features --target-dir target --no-
 cargo run --manifest-path tests/gpu-runtime/Cargo.toml --target-dir target --release 2>&1 | tee -a "$log"
 ((status |= PIPESTATUS[0]))
 # The examples in release mode and in their own folder, where the test that runs them has built them already.
-cargo test --manifest-path examples/Cargo.toml --release --workspace --exclude bench --no-fail-fast -- --show-output 2>&1 | tee -a "$log"
+cargo test --manifest-path examples/Cargo.toml --release --workspace --exclude bench --exclude networks --no-fail-fast -- --show-output 2>&1 | tee -a "$log"
+((status |= PIPESTATUS[0]))
+# Its networks run on GPUs only, so its tests need wrappers and no code: those of ResNet-18 with the feature `cuda` are among them.
+KERNEL_GEN_NO_CC=1 KERNEL_GEN_CUDA=embed cargo test --manifest-path examples/Cargo.toml --release --package networks --no-fail-fast -- --show-output 2>&1 | tee -a "$log"
 ((status |= PIPESTATUS[0]))
 awk -f tests/count.awk "$log"
 exit "$status"

@@ -247,7 +247,7 @@ fn add_externs(
             file: spec.file.clone(),
             line: item.line,
             cause: format!("[[extern]] `{}` needs the feature `bindgen` of kernel-gen-build", item.name),
-            mend: "add features = [\"bindgen\"] to that build-dependency".into(),
+            help: "add features = [\"bindgen\"] to that build-dependency".into(),
         })
     });
     let errors: Vec<GenerateError> = errors.collect();

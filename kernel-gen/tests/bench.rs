@@ -72,7 +72,7 @@ fn a_record_is_timed_again_and_a_workload_without_one_says_so() {
 }
 
 #[test]
-fn what_cannot_be_measured_is_named_with_a_mend() {
+fn what_cannot_be_measured_is_named_with_help() {
     let folder = Folder::new("errors");
     let spec = folder.0.join("kernels.toml");
     fs::write(&spec, SPEC).unwrap();

@@ -140,11 +140,11 @@ fn what_a_build_would_refuse_or_ignore_is_said() {
     fs::write(&spec, LARGE).unwrap();
     let tuned = Path::new(env!("CARGO_MANIFEST_DIR")).join("../specs/tuned/x86-64-v3");
     let record = fs::read_dir(&tuned).unwrap().map(|e| e.unwrap().path()).find(|p| p.extension().is_some()).unwrap();
-    for (at, mend) in [("x86-64-v3", "name "), ("records", "move it to ")] {
+    for (at, help) in [("x86-64-v3", "name "), ("records", "move it to ")] {
         fs::create_dir(path(at)).unwrap();
         fs::copy(&record, Path::new(&path(at)).join(record.file_name().unwrap())).unwrap();
         let said = error(&["check", "--spec", &spec, "--tuned", &path(at)]);
-        assert!(said.contains(mend) && said.contains(record.file_name().unwrap().to_str().unwrap()), "{said}");
+        assert!(said.contains(help) && said.contains(record.file_name().unwrap().to_str().unwrap()), "{said}");
     }
 }
 

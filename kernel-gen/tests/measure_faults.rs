@@ -143,7 +143,7 @@ fn a_build_that_takes_too_long_is_given_up() {
 }
 
 #[test]
-fn what_the_machine_lacks_is_named_with_its_mend() {
+fn what_the_machine_lacks_is_named_with_help() {
     let options = || Options { worker: Some(("/no/such/program".into(), vec![])), ..Options::default() };
     let error = |target: &str, options| {
         let target = Target::find(target).unwrap();

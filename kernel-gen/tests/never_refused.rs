@@ -23,7 +23,7 @@ use kernel_gen::templates::Registry;
 use kernel_gen::tune::Task;
 use kernel_gen::tune::landscape::Landscape;
 use kernel_gen::workload::sample::{self, Rng};
-use kernel_gen::workload::{Conv2d, ConvLayout, Matmul, Workload};
+use kernel_gen::workload::{Conv2d, ConvLayout, Matmul, Workload, operator_names};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -174,7 +174,7 @@ fn what_was_refused_or_slow_once_becomes_code() {
 /// Workloads of every operator of which one extent is as large as it can be, beside small ones.
 fn one_large_extent() -> Vec<Workload> {
     let mut all = vec![];
-    let exponents = [12, 16, 17, 21, 29, 31, 34];
+    let exponents: [u32; 7] = [12, 16, 17, 21, 29, 31, 34];
     for (small, large) in [1, 64].into_iter().flat_map(|small| exponents.map(|e| (small, (1i64 << e) + small / 64))) {
         let extent = |of: usize, i: usize| if of == i { large } else { small };
         for at in 0..6 {
@@ -193,6 +193,10 @@ fn one_large_extent() -> Vec<Workload> {
             }
         }
     }
+    let sizes = || exponents.map(|e| 1i64 << e);
+    all.extend(
+        operator_names().flat_map(|name| sizes().into_iter().flat_map(|size| sample::one_large_size(name, size))),
+    );
     all.extend(all.clone().into_iter().map(|w| w.with_dtype(DType::F16)));
     all.retain(|w| w.validate().is_ok());
     all

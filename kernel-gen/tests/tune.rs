@@ -213,7 +213,7 @@ fn what_would_be_tuned_is_said_without_a_device() {
 }
 
 #[test]
-fn what_cannot_be_tuned_is_named_with_a_mend() {
+fn what_cannot_be_tuned_is_named_with_help() {
     let folder = Folder::new("errors");
     let spec = folder.file("kernels.toml");
     fs::write(

@@ -58,11 +58,11 @@ fn wrap_one(
     documentation: bool,
     wrapped: &mut Wrapped,
 ) -> Result<(), Diagnostic> {
-    let fault = |cause: String, mend: &str| Diagnostic {
+    let fault = |cause: String, help: &str| Diagnostic {
         file: spec.file.clone(),
         line: item.line,
         cause: cause.trim().replace('\n', " "),
-        mend: mend.into(),
+        help: help.into(),
     };
     let folder = Path::new(&spec.file).parent().unwrap_or(Path::new(""));
     let (source, header) = (folder.join(&item.source), folder.join(&item.header));

@@ -252,8 +252,8 @@ fn unbuildable(spec: &Spec) -> Vec<String> {
     let folder = Path::new(&spec.file).parent().unwrap_or(Path::new(""));
     for item in &spec.externs {
         for file in [&item.source, &item.header].map(|f| folder.join(f)).iter().filter(|f| !f.is_file()) {
-            let mend = "paths count from the folder of the spec";
-            errors.push(format!("{}:{}: there is no file {}; {mend}", spec.file, item.line, file.display()));
+            let help = "paths count from the folder of the spec";
+            errors.push(format!("{}:{}: there is no file {}; {help}", spec.file, item.line, file.display()));
         }
     }
     errors

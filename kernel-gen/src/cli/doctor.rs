@@ -24,7 +24,7 @@ struct Finding {
     name: String,
     /// Whether a build for this machine fails without it.
     required: bool,
-    /// What was found, or what is wrong and how to mend it.
+    /// What was found, or what is wrong and what helps.
     state: Result<String, String>,
 }
 

@@ -192,8 +192,8 @@ fn usage_error(error: &clap::Error) -> String {
     // Only what is measured takes its spec by position.
     let stray = error.get(ContextKind::InvalidArg).map(ToString::to_string).unwrap_or_default();
     let spec = error.kind() == ErrorKind::UnknownArgument && stray.ends_with(".toml");
-    let mend = if spec { "name the spec with --spec; " } else { "" };
-    format!("{}; {mend}see kernel-gen --help", parts.join(" "))
+    let help = if spec { "name the spec with --spec; " } else { "" };
+    format!("{}; {help}see kernel-gen --help", parts.join(" "))
 }
 
 /// A JSON value as the commands print it.

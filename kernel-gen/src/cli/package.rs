@@ -87,8 +87,8 @@ fn requests(registry: &Registry, arguments: &Arguments, project: &Project) -> Re
         return Err("there is no kernels.toml here; name the spec with --spec".to_string().into());
     };
     if spec.targets.cuda.is_empty() {
-        let mend = "add cuda = [\"sm_90a\", \"sm_80\"], say, to [targets]";
-        return Err(format!("{} asks for no code for GPUs; {mend}", spec.file).into());
+        let help = "add cuda = [\"sm_90a\", \"sm_80\"], say, to [targets]";
+        return Err(format!("{} asks for no code for GPUs; {help}", spec.file).into());
     }
     let mut choose = project.options();
     choose.device = arguments.device.clone();

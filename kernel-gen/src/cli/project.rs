@@ -143,8 +143,8 @@ impl Measured {
         if threads <= processors {
             return Ok(());
         }
-        let mend = format!("--threads {processors} times them on all of it");
-        Err(format!("kernels on {threads} threads cannot be timed on {processors} processors; {mend}").into())
+        let help = format!("--threads {processors} times them on all of it");
+        Err(format!("kernels on {threads} threads cannot be timed on {processors} processors; {help}").into())
     }
 }
 
@@ -181,8 +181,8 @@ impl Project {
     /// folder has no records.
     pub(super) fn load(files: &Files) -> Result<Project, Failure> {
         if let Some(named) = files.tuned.as_ref().filter(|named| !named.is_dir()) {
-            let mend = "name one that has a folder of records for each target";
-            return Err(format!("there is no folder {}; {mend}", named.display()).into());
+            let help = "name one that has a folder of records for each target";
+            return Err(format!("there is no folder {}; {help}", named.display()).into());
         }
         Project::read(files)
     }
@@ -252,8 +252,8 @@ impl Project {
             return Ok(all);
         }
         let Some(spec) = &self.spec else {
-            let mend = "name a spec, or a workload with --workload";
-            return Err(format!("there is no kernels.toml here; {mend}").into());
+            let help = "name a spec, or a workload with --workload";
+            return Err(format!("there is no kernels.toml here; {help}").into());
         };
         for (kernel, w) in spec.workloads() {
             let asked = |name: &String| kernel.name == *name || w.name.as_ref() == Some(name);

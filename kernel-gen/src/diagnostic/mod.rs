@@ -1,4 +1,4 @@
-//! What is wrong with a file that a person wrote: `file:line: cause; mend`.
+//! What is wrong with a file that a person wrote: `file:line: cause; help`.
 //!
 //! A [`Report`] collects everything that is wrong with one file, so that a user sees all of it at once. [`Table`]
 //! reads TOML tables into it.
@@ -20,12 +20,12 @@ pub struct Diagnostic {
     /// What is wrong.
     pub cause: String,
     /// What to write instead.
-    pub mend: String,
+    pub help: String,
 }
 
 impl fmt::Display for Diagnostic {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}:{}: {}; {}", self.file, self.line, self.cause, self.mend)
+        write!(f, "{}:{}: {}; {}", self.file, self.line, self.cause, self.help)
     }
 }
 
@@ -57,9 +57,9 @@ impl Report {
     }
 
     /// Adds a diagnostic at the start of a span of bytes.
-    pub fn error(&mut self, span: &Range<usize>, cause: impl Into<String>, mend: impl Into<String>) {
+    pub fn error(&mut self, span: &Range<usize>, cause: impl Into<String>, help: impl Into<String>) {
         let (file, line) = (self.file.clone(), self.line(span.start));
-        self.diagnostics.push(Diagnostic { file, line, cause: one_line(cause.into()), mend: one_line(mend.into()) });
+        self.diagnostics.push(Diagnostic { file, line, cause: one_line(cause.into()), help: one_line(help.into()) });
     }
 
     /// Whether nothing is wrong.

@@ -19,7 +19,7 @@ pub fn parse<'i>(text: &'i str, report: &mut Report) -> Spanned<DeTable<'i>> {
     let (document, errors) = DeTable::parse_recoverable(text);
     for error in errors {
         let span = error.span().unwrap_or(0..0);
-        report.error(&span, format!("not valid TOML: {}", error.message()), "mend the syntax at this place");
+        report.error(&span, format!("not valid TOML: {}", error.message()), "correct the syntax at this place");
     }
     document
 }
@@ -209,8 +209,8 @@ impl<'t, 'i> Table<'t, 'i> {
         for (key, _) in self.table.iter() {
             let name: &str = key.get_ref();
             if !self.asked.contains(&name) {
-                let mend = suggest(name, &self.asked);
-                report.error(&key.span(), format!("{} has no key `{name}`", self.what), mend);
+                let help = suggest(name, &self.asked);
+                report.error(&key.span(), format!("{} has no key `{name}`", self.what), help);
             }
         }
     }

@@ -123,8 +123,8 @@ fn shown(path: &Path) -> String {
 }
 
 fn unreadable(path: &Path, error: &io::Error) -> Diagnostic {
-    let mend = "make it readable, or name another folder of records".to_string();
-    Diagnostic { file: shown(path), line: 1, cause: format!("cannot be read: {error}"), mend }
+    let help = "make it readable, or name another folder of records".to_string();
+    Diagnostic { file: shown(path), line: 1, cause: format!("cannot be read: {error}"), help }
 }
 
 fn sorted_entries(folder: &Path, wrong: &mut Vec<Diagnostic>) -> Vec<PathBuf> {
@@ -146,7 +146,7 @@ fn sorted_entries(folder: &Path, wrong: &mut Vec<Diagnostic>) -> Vec<PathBuf> {
 fn stray(file: &Path, folder: &Path) -> Option<Diagnostic> {
     let name = shown(file);
     let record = Record::parse(&fs::read_to_string(file).ok()?, &name).ok()?;
-    let (cause, mend) = if folder.file_name().is_some_and(|f| f == record.target.as_str()) {
+    let (cause, help) = if folder.file_name().is_some_and(|f| f == record.target.as_str()) {
         let above = folder.parent().map(shown).filter(|above| !above.is_empty()).unwrap_or_else(|| "..".to_string());
         let cause =
             format!("{} is the folder of one target, and not the one that has a folder for each", shown(folder));
@@ -155,7 +155,7 @@ fn stray(file: &Path, folder: &Path) -> Option<Diagnostic> {
         let cause = "a record lies outside of the folder of its target".to_string();
         (cause, format!("move it to {}", shown(&folder.join(record.relative_path()))))
     };
-    Some(Diagnostic { file: name, line: 1, cause, mend })
+    Some(Diagnostic { file: name, line: 1, cause, help })
 }
 
 /// Reads a record that must lie where its content says.
@@ -163,7 +163,7 @@ fn read_file(file: &Path, target: &Path) -> Result<Record, Vec<Diagnostic>> {
     let name = shown(file);
     let text = fs::read_to_string(file).map_err(|error| vec![unreadable(file, &error)])?;
     let record = Record::parse(&text, &name)?;
-    let misplaced = |cause: String, mend: String| Err(vec![Diagnostic { file: name.clone(), line: 1, cause, mend }]);
+    let misplaced = |cause: String, help: String| Err(vec![Diagnostic { file: name.clone(), line: 1, cause, help }]);
     if target.file_name().is_none_or(|f| f != record.target.as_str()) {
         return misplaced(
             format!("the record is for the target {} but lies in another folder", record.target),

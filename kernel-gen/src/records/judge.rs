@@ -140,7 +140,7 @@ pub fn summarised(all: Vec<Diagnostic>) -> Vec<Diagnostic> {
     let mut order: Vec<Diagnostic> = vec![];
     let mut place: BTreeMap<(String, String, String), (usize, usize)> = BTreeMap::new();
     for one in all {
-        let key = (one.file.clone(), one.cause.clone(), one.mend.clone());
+        let key = (one.file.clone(), one.cause.clone(), one.help.clone());
         let (_, count) = place.entry(key).or_insert_with(|| {
             order.push(one);
             (order.len() - 1, 0)

@@ -111,11 +111,11 @@ pub struct Rule {
     /// When tuning goes on.
     pub tune: Verdict,
     /// What a person can do.
-    pub mend: &'static str,
+    pub help: &'static str,
 }
 
-const fn rule(name: &'static str, [build, prune, tune]: [Verdict; 3], mend: &'static str) -> Rule {
-    Rule { name, build, prune, tune, mend }
+const fn rule(name: &'static str, [build, prune, tune]: [Verdict; 3], help: &'static str) -> Rule {
+    Rule { name, build, prune, tune, help }
 }
 
 use Verdict::{Refuse, Use, Warn};
@@ -186,7 +186,7 @@ impl Mismatch {
             (_, Verdict::Refuse) => "the trial is not used: ",
             _ => "",
         };
-        Diagnostic { file: file.into(), line, cause: format!("{what}{self}"), mend: self.rule().mend.into() }
+        Diagnostic { file: file.into(), line, cause: format!("{what}{self}"), help: self.rule().help.into() }
     }
 
     /// The mismatch that a config is which a space refuses.
@@ -283,7 +283,7 @@ mod tests {
             assert_eq!(mismatch.rule().name, mismatch.name());
             for purpose in [Purpose::Build, Purpose::Prune, Purpose::Tune] {
                 let text = mismatch.diagnostic("f", 3, purpose).to_string();
-                assert!(text.starts_with("f:3: ") && text.ends_with(mismatch.rule().mend), "{text}");
+                assert!(text.starts_with("f:3: ") && text.ends_with(mismatch.rule().help), "{text}");
             }
         }
     }

@@ -228,7 +228,7 @@ fn every_refusal_names_the_file_and_the_reason() {
         // The line is that of the key that is to blame.
         let number = r.to_toml().lines().position(|l| l == line).unwrap() + 1;
         assert!(text.starts_with(&format!("{}:{number}: the record is not used: ", r.relative_path())), "{text}");
-        assert!(text.ends_with(&format!("; {}", refusals[0].reason.rule().mend)), "{text}");
+        assert!(text.ends_with(&format!("; {}", refusals[0].reason.rule().help)), "{text}");
         refusals[0].reason.to_string()
     };
     assert_eq!(reason(|r| r.verified = false, "verified = false"), "its result was never checked");

@@ -56,8 +56,8 @@ impl Record {
             return report.finish(None);
         }
         if let Some(marker) = text.match_indices("<<<<<<< ").map(|(at, _)| at).find(|at| starts_line(text, *at)) {
-            let mend = "keep the side whose time_us is smaller, or tune again";
-            report.error(&(marker..marker), "a merge conflict is not resolved", mend);
+            let help = "keep the side whose time_us is smaller, or tune again";
+            report.error(&(marker..marker), "a merge conflict is not resolved", help);
             return report.finish(None);
         }
         let document = parse(text, &mut report);
@@ -118,8 +118,8 @@ fn read(mut table: Table<'_, '_>, report: &mut Report) -> Option<Record> {
     if let Some(schema) = required(&mut table, report, "schema", "schema = 1", Table::integer)
         && schema.0 != SCHEMA
     {
-        let mend = format!("update kernel-gen, or tune again with this version, which writes schema {SCHEMA}");
-        report.error(&schema.1, format!("the record has schema {}", schema.0), mend);
+        let help = format!("update kernel-gen, or tune again with this version, which writes schema {SCHEMA}");
+        report.error(&schema.1, format!("the record has schema {}", schema.0), help);
         // Another schema has other keys; complaints about them would help nobody.
         return None;
     }
@@ -145,8 +145,8 @@ fn read(mut table: Table<'_, '_>, report: &mut Report) -> Option<Record> {
     let space = space.and_then(|(text, span)| {
         let fingerprint = Fingerprint::parse(text);
         if fingerprint.is_none() {
-            let mend = "write sixteen hexadecimal digits, as `kernel-gen space` prints them, or tune again";
-            report.error(&span, format!("`space` is not a fingerprint: \"{text}\""), mend);
+            let help = "write sixteen hexadecimal digits, as `kernel-gen space` prints them, or tune again";
+            report.error(&span, format!("`space` is not a fingerprint: \"{text}\""), help);
         }
         fingerprint
     });
@@ -256,16 +256,16 @@ fn read_config(table: &Table<'_, '_>, report: &mut Report) -> Option<Config> {
     let mut complete = true;
     for (knob, key_span, value) in table.entries() {
         if !is_knob_name(knob) {
-            let mend = "use the knobs that `kernel-gen space` prints";
-            report.error(&key_span, format!("`{knob}` is not the name of a knob"), mend);
+            let help = "use the knobs that `kernel-gen space` prints";
+            report.error(&key_span, format!("`{knob}` is not the name of a knob"), help);
             complete = false;
             continue;
         }
         match read_value(value.get_ref()) {
             Some(value) => config.set(knob, value),
             None => {
-                let mend = "write 8, true, \"word\", a split [-1, 8], an order { perm = [1, 0] } or annotations [\"none\", \"vec\"]";
-                report.error(&value.span(), format!("`{knob}` has a value that no knob takes"), mend);
+                let help = "write 8, true, \"word\", a split [-1, 8], an order { perm = [1, 0] } or annotations [\"none\", \"vec\"]";
+                report.error(&value.span(), format!("`{knob}` has a value that no knob takes"), help);
                 complete = false;
             }
         }

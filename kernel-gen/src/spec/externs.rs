@@ -30,13 +30,13 @@ pub(super) fn read(table: &mut Table<'_, '_>, report: &mut Report, names: &mut N
     let source = table.string(report, "source");
     let header = table.string(report, "header");
     table.finish(report);
-    for (file, extension, what, mend) in [
+    for (file, extension, what, help) in [
         (&source, "c", "C", "name a file that ends in .c; CUDA of your own is a template, see docs/templates.md"),
         (&header, "h", "a header of C", "name a file that ends in .h"),
     ] {
         let ends = |f: &&Found<&str>| Path::new(f.value).extension().is_some_and(|e| e == extension);
         if let Some(f) = file.as_ref().filter(|f| !ends(f)) {
-            report.error(&f.span, format!("\"{}\" is not {what}", f.value), mend);
+            report.error(&f.span, format!("\"{}\" is not {what}", f.value), help);
         }
     }
     let source = relative(report, source?);

@@ -101,7 +101,7 @@ fn common(table: &mut Table<'_, '_>, report: &mut Report, kind: Option<&'static 
     let math = match math {
         Some(found) if found.value == Math::Tf32 && dtype != DType::F32 => {
             let error = WorkloadError::Tf32NeedsF32 { dtype: dtype.name() };
-            report.error(&found.span, error.cause(), error.mend());
+            report.error(&found.span, error.cause(), error.help());
             Math::default()
         }
         found => found.map_or(Math::default(), |f| f.value),
@@ -132,7 +132,7 @@ fn epilogue_steps(
     }
     let steps: Vec<Epilogue> = found.value.iter().filter_map(|f| f.value).collect();
     if let Err(error) = epilogue::check_order(&steps) {
-        report.error(&found.span, error.cause(), error.mend());
+        report.error(&found.span, error.cause(), error.help());
         return vec![];
     }
     steps
@@ -162,7 +162,7 @@ fn workload(
         epilogue: common.epilogue.clone(),
     };
     if let Err(error) = workload.validate() {
-        report.error(&table.span_of((kind.guilty)(&error)), error.cause(), error.mend());
+        report.error(&table.span_of((kind.guilty)(&error)), error.cause(), error.help());
         return None;
     }
     if named && name.is_none() {
@@ -178,8 +178,8 @@ fn count(table: &mut Table<'_, '_>, report: &mut Report) -> u32 {
     let Some(found) = table.integer(report, "count") else { return 1 };
     let count = u32::try_from(found.value).ok().filter(|n| (1..=MAX_COUNT).contains(n));
     count.unwrap_or_else(|| {
-        let mend = format!("say how often the network runs it, 1 to {MAX_COUNT}");
-        report.error(&found.span, format!("`count` is {}", found.value), mend);
+        let help = format!("say how often the network runs it, 1 to {MAX_COUNT}");
+        report.error(&found.span, format!("`count` is {}", found.value), help);
         1
     })
 }

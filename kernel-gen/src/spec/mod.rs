@@ -153,7 +153,7 @@ impl Spec {
     pub fn load(path: &Path) -> Result<Spec, Vec<Diagnostic>> {
         let file = path.display().to_string();
         let fault =
-            |cause: String, mend: &str| vec![Diagnostic { file: file.clone(), line: 1, cause, mend: mend.into() }];
+            |cause: String, help: &str| vec![Diagnostic { file: file.clone(), line: 1, cause, help: help.into() }];
         let bytes = std::fs::read(path).map_err(|e| {
             fault(format!("cannot be read ({e})"), "check the path; it counts from the package's folder")
         })?;
@@ -196,8 +196,8 @@ fn read(root: &mut Table<'_, '_>, report: &mut Report, file: &str) -> Option<Spe
         .map(|mut t| externs::read(&mut t, report, &mut names))
         .collect();
     if kernels.is_empty() && externs.is_empty() && report.is_clean() {
-        let mend = "add a [[kernel]] with a [[kernel.workload]], or an [[extern]]";
-        report.error(&root.span(), "the spec asks for nothing", mend);
+        let help = "add a [[kernel]] with a [[kernel.workload]], or an [[extern]]";
+        report.error(&root.span(), "the spec asks for nothing", help);
     }
     Some(Spec {
         file: file.into(),

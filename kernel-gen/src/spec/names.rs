@@ -34,8 +34,8 @@ pub(super) struct Names {
 impl Names {
     /// Checks a name and takes it, with the `_dyn` form beside it if there is one.
     pub(super) fn take(&mut self, report: &mut Report, name: &Found<&str>, has_dyn: bool) -> Option<String> {
-        if let Some((cause, mend)) = illegal(name.value) {
-            report.error(&name.span, cause, mend);
+        if let Some((cause, help)) = illegal(name.value) {
+            report.error(&name.span, cause, help);
             return None;
         }
         let line = report.line(name.span.start);
@@ -69,11 +69,11 @@ fn illegal(name: &str) -> Option<(String, String)> {
     let mut chars = name.chars();
     let starts = chars.next().is_some_and(|c| c.is_ascii_alphabetic() || c == '_');
     if !starts || !chars.all(|c| c.is_ascii_alphanumeric() || c == '_') {
-        let mend = match identifier_from(name) {
+        let help = match identifier_from(name) {
             Some(better) => format!("use letters, digits and `_`, no digit first: `{better}`"),
             None => "use letters, digits and `_`, no digit first".into(),
         };
-        return Some((format!("\"{shown}\" is not an identifier"), mend));
+        return Some((format!("\"{shown}\" is not an identifier"), help));
     }
     if name.len() > MAX_LENGTH {
         return Some((format!("the name \"{shown}...\" is too long"), format!("use at most {MAX_LENGTH} characters")));

@@ -617,7 +617,7 @@ mod tests {
     }
 
     #[test]
-    fn faults_are_refused_with_the_size_and_the_mend() {
+    fn faults_are_refused_with_the_size_and_help() {
         let good = Conv2d::nchw(1, 8, 5, 5, 8, 3, 1, 0);
         assert_eq!(good.validate(), Ok(()));
         for (bad, text) in [

@@ -231,7 +231,7 @@ impl Operator for DepthwisePointwise {
 
     fn reference(&self, workload: &Workload, inputs: &[&[f64]]) -> Sums {
         let [first, _] = workload.parts().expect("a pair has two parts");
-        let weight = inputs.len() - 1;
+        let weight = workload.operator_params() - 1;
         convolve(&self.pointwise(), &reference(&first, &inputs[..weight]), inputs[weight])
     }
 }

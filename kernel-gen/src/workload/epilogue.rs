@@ -70,16 +70,16 @@ pub fn check_order(steps: &[Epilogue]) -> Result<(), WorkloadError> {
         if !step.is_activation() && before.contains(&step) {
             return Err(WorkloadError::EpilogueRepeated { step: step.name() });
         }
-        let order = |after: Epilogue, reason, mend| {
-            Err(WorkloadError::EpilogueOrder { step: step.name(), after: after.name(), reason, mend })
+        let order = |after: Epilogue, reason, help| {
+            Err(WorkloadError::EpilogueOrder { step: step.name(), after: after.name(), reason, help })
         };
         if step == Epilogue::Bias {
             if let Some(after) = before.iter().copied().find(|e| e.is_activation()) {
                 return order(after, "a bias belongs to the sum", "put it before the activation, or use `scale`");
             }
             if before.contains(&Epilogue::Scale) {
-                let mend = "put `bias` before `scale`, or add it to the shift";
-                return order(Epilogue::Scale, "`scale` has a shift already", mend);
+                let help = "put `bias` before `scale`, or add it to the shift";
+                return order(Epilogue::Scale, "`scale` has a shift already", help);
             }
         }
         if let Some(last) = before.last().copied().filter(|e| e.is_activation() && step.is_activation()) {

@@ -118,7 +118,7 @@ pub enum WorkloadError {
         /// Why.
         reason: &'static str,
         /// What to write instead.
-        mend: &'static str,
+        help: &'static str,
     },
 }
 
@@ -156,7 +156,7 @@ impl WorkloadError {
     }
 
     /// What to do instead.
-    pub fn mend(&self) -> String {
+    pub fn help(&self) -> String {
         use WorkloadError::*;
         match self {
             NotPositive { .. } => "it must be at least 1".into(),
@@ -182,14 +182,14 @@ impl WorkloadError {
             UnsupportedType { .. } => "use f32, f16 or bf16".into(),
             Tf32NeedsF32 { .. } => "use math fp32: 16-bit inputs accumulate in f32 anyway".into(),
             EpilogueRepeated { .. } => "leave one out: its operand is passed once".into(),
-            EpilogueOrder { mend, .. } => (*mend).into(),
+            EpilogueOrder { help, .. } => (*help).into(),
         }
     }
 }
 
 impl fmt::Display for WorkloadError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}; {}", self.cause(), self.mend())
+        write!(f, "{}; {}", self.cause(), self.help())
     }
 }
 

@@ -48,6 +48,11 @@ pub const MAX_ELEMENTS: i64 = 1 << 36;
 /// No workload has more multiplications than this.
 const MAX_MACS: i64 = 1 << 61;
 
+/// The names of all operators, as specs and keys write them.
+pub fn operator_names() -> impl Iterator<Item = &'static str> {
+    operator::KINDS.iter().map(|kind| kind.name)
+}
+
 /// The precision class of the arithmetic.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 pub enum Math {

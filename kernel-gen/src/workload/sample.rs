@@ -1,6 +1,6 @@
 //! Random workloads and inputs, for tests: the same seed gives the same on every machine.
 
-use super::operator::{KINDS, draw};
+use super::operator::{KINDS, Size, SizeRole, draw, kind};
 use super::{Conv2d, ConvLayout, DepthwisePointwise, Epilogue, Math, Matmul, Op, Workload, epilogue};
 use crate::ir::DType;
 pub use crate::stable::Rng;
@@ -23,6 +23,40 @@ pub fn workload(rng: &mut Rng) -> Workload {
             return workload;
         }
     }
+}
+
+/// A small valid workload of the operator of that name, one of [`operator_names`](super::operator_names), with any epilogue.
+///
+/// # Panics
+/// If there is no such operator.
+pub fn of_operator(name: &str, rng: &mut Rng) -> Workload {
+    let kind = kind(name).unwrap_or_else(|| panic!("there is no operator `{name}`"));
+    loop {
+        let Some(op) = draw(kind, rng, |rng| *rng.pick(&EXTENTS)) else { continue };
+        let dtype = *rng.pick(&[DType::F32, DType::F32, DType::F16, DType::Bf16]);
+        let workload = Workload { epilogue: epilogue(rng), ..Workload::f32(op).with_dtype(dtype) };
+        if workload.validate().is_ok() && workload.op_name() == name && workload.macs() <= 60_000 {
+            return workload;
+        }
+    }
+}
+
+/// The operator of that name with each of its sizes in turn `large` and all others 1, as far as that is valid.
+///
+/// # Panics
+/// If there is no such operator.
+pub fn one_large_size(name: &str, large: i64) -> Vec<Workload> {
+    let kind = kind(name).unwrap_or_else(|| panic!("there is no operator `{name}`"));
+    let of = |at: usize| {
+        let size = |(i, size): (usize, &Size)| match size.role {
+            _ if i == at => large,
+            SizeRole::Padding | SizeRole::Choice => 0,
+            _ => 1,
+        };
+        let sizes: Vec<i64> = kind.sizes.iter().enumerate().map(size).collect();
+        (kind.of_sizes)(ConvLayout::Nchw, &sizes).map(Workload::f32)
+    };
+    (0..kind.sizes.len()).filter_map(of).filter(|w| w.validate().is_ok()).collect()
 }
 
 /// An operator of any kind, its sizes drawn by what they count. It may be invalid.
@@ -333,7 +367,7 @@ mod tests {
     #[test]
     fn samples_are_valid_and_varied() {
         let mut rng = Rng::new(7);
-        let samples: Vec<Workload> = (0..300).map(|_| workload(&mut rng)).collect();
+        let samples: Vec<Workload> = (0..400).map(|_| workload(&mut rng)).collect();
         let count = |f: &dyn Fn(&Workload) -> bool| samples.iter().filter(|w| f(w)).count();
         let conv = |f: &'static dyn Fn(&Conv2d) -> bool| count(&|w| w.conv2d().is_some_and(f));
         for (what, n) in [
@@ -351,7 +385,7 @@ mod tests {
             ("16 bits", count(&|w| w.dtype != DType::F32)),
             ("long epilogues", count(&|w| w.epilogue.len() > 2)),
         ] {
-            assert!(n >= 3, "{what}: {n} of 300");
+            assert!(n >= 3, "{what}: {n} of 400");
         }
     }
 }

@@ -78,7 +78,7 @@ fn told_of_import(bytes: &[u8], file: &str) -> Vec<Diagnostic> {
 }
 
 #[test]
-fn malformed_logs_are_told_with_their_lines_causes_and_mends() {
+fn malformed_logs_are_told_with_their_lines_causes_and_help() {
     told::as_expected("bad-logs", &["jsonl", "log"], 60, |bytes, file| match file.ends_with(".log") {
         true => told_of_import(bytes, file),
         false => told_of_log(bytes, file),

@@ -6,7 +6,7 @@ use crate::told;
 use kernel_gen::records::Record;
 
 #[test]
-fn malformed_records_are_refused_with_their_lines_causes_and_mends() {
+fn malformed_records_are_refused_with_their_lines_causes_and_help() {
     told::as_expected("bad-records", &["toml"], 20, |bytes, file| {
         let text = std::str::from_utf8(bytes).expect("records of the tests are text");
         Record::parse(text, file).err().unwrap_or_default()

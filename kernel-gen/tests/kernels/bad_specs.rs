@@ -6,7 +6,7 @@ use crate::told;
 use kernel_gen::spec::Spec;
 
 #[test]
-fn malformed_specs_are_refused_with_their_lines_causes_and_mends() {
+fn malformed_specs_are_refused_with_their_lines_causes_and_help() {
     told::as_expected("bad-specs", &["toml"], 40, |bytes, file| {
         let text = std::str::from_utf8(bytes).expect("specs of the tests are text");
         Spec::parse(text, file).err().unwrap_or_default()

@@ -68,12 +68,19 @@ fn execute(
 
 /// How a kernel is run.
 #[derive(Clone, Copy, PartialEq)]
-enum Way {
+pub(crate) enum Way {
     Interpreted,
     Compiled,
 }
 
-fn check(template: &dyn Template, workload: &Workload, target: &Target, config: &Config, seed: u64, way: Way) {
+pub(crate) fn check(
+    template: &dyn Template,
+    workload: &Workload,
+    target: &Target,
+    config: &Config,
+    seed: u64,
+    way: Way,
+) {
     let what = || format!("{} on {} for {} with {config} (seed {seed})", template.name(), workload.key(), target.name);
     let scheduled = template.schedule(workload, target, config).unwrap_or_else(|e| panic!("{}: {e}", what()));
     let inputs = sample::uneven_inputs(workload, &mut Rng::new(seed));

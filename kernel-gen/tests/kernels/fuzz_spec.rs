@@ -178,7 +178,7 @@ fn mutated_specs_parse_or_are_explained() {
                 assert!(!diagnostics.is_empty(), "refused without a reason:\n{text}");
                 for d in &diagnostics {
                     let line = d.to_string();
-                    assert!(!line.contains('\n') && d.line >= 1 && !d.mend.is_empty(), "{line}");
+                    assert!(!line.contains('\n') && d.line >= 1 && !d.help.is_empty(), "{line}");
                 }
             }
         }

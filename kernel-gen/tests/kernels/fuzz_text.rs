@@ -134,7 +134,7 @@ fn mutated_records_are_read_or_explained() {
         Err(diagnostics) => {
             assert!(!diagnostics.is_empty(), "refused without a reason:\n{text}");
             for d in &diagnostics {
-                assert!(!d.to_string().contains('\n') && d.line >= 1 && !d.mend.is_empty(), "{d}");
+                assert!(!d.to_string().contains('\n') && d.line >= 1 && !d.help.is_empty(), "{d}");
             }
             false
         }
@@ -245,7 +245,7 @@ fn mutated_lines_of_logs_are_read_or_explained() {
                     accepted = true;
                 }
                 Ok(_) => accepted = true,
-                Err(d) => assert!(!d.to_string().contains('\n') && d.line >= 1 && !d.mend.is_empty(), "{d}"),
+                Err(d) => assert!(!d.to_string().contains('\n') && d.line >= 1 && !d.help.is_empty(), "{d}"),
             }
         }
         accepted
@@ -295,7 +295,7 @@ fn mutated_lines_of_autotvm_are_taken_or_explained() {
             true
         }
         Err(error) => {
-            assert!(!error.to_string().contains('\n') && !error.mend().is_empty(), "{error}");
+            assert!(!error.to_string().contains('\n') && !error.help().is_empty(), "{error}");
             false
         }
     });

@@ -31,6 +31,7 @@ mod microkernel;
 mod mma;
 mod naive_kernels;
 mod network_specs;
+mod operators;
 mod pointwise;
 mod sanitized;
 mod schedule;

@@ -9,7 +9,7 @@ use kernel_gen::workload::{Conv2d, ConvLayout, Epilogue, Matmul, Op, Workload, n
 
 /// Runs the naive kernel in exact and in declared arithmetic and holds both against the reference; gives the largest
 /// share of the error bound that declared arithmetic took.
-fn check(workload: &Workload, seed: u64) -> f64 {
+pub(crate) fn check(workload: &Workload, seed: u64) -> f64 {
     workload.validate().unwrap_or_else(|e| panic!("{}: {e}", workload.key()));
     let kernel = naive(workload);
     let inputs = sample::inputs(workload, &mut Rng::new(seed));

@@ -13,7 +13,7 @@ use kernel_gen::templates::{Pack, Registry, Template};
 use kernel_gen::toolchain::values;
 use kernel_gen::workload::sample::{self, Rng};
 use kernel_gen::workload::special::Reach;
-use kernel_gen::workload::{Conv2d, ConvLayout, Math, Matmul, Op, Reference, Workload};
+use kernel_gen::workload::{Conv2d, ConvLayout, Math, Matmul, Op, Reference, Workload, operator_names};
 use std::time::Instant;
 
 /// The inputs of a workload, and what a method of a reach may make of them.
@@ -168,6 +168,11 @@ fn workload_for(template: &str, seed: u64) -> Workload {
         "depthwise_direct" => {
             w = Workload { op: Op::Conv2d(sample::depthwise(&mut rng)), ..w };
             w.dtype = *rng.pick(&[half, DType::F32]);
+        }
+        // Every operator in turn.
+        "plain_cuda" | "sketch_cuda" => {
+            let names: Vec<&str> = operator_names().collect();
+            w = sample::of_operator(names[seed as usize % names.len()], &mut rng);
         }
         _ => {}
     }

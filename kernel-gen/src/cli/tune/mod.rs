@@ -593,8 +593,8 @@ fn write_records(
             Ok(file) => written.files.push(file),
             Err(error) => {
                 let file = folder.join(record.relative_path()).display().to_string().replace('\\', "/");
-                let mend = "the trials are in the log, and the same command decides again";
-                written.errors.push(format!("error: {file}: the record cannot be written: {error}; {mend}"));
+                let help = "the trials are in the log, and the same command decides again";
+                written.errors.push(format!("error: {file}: the record cannot be written: {error}; {help}"));
             }
         }
     }

@@ -344,8 +344,8 @@ fn wanted(
 ) -> Result<Vec<Wanted>, Failure> {
     if let (true, None, Some(recording)) = (arguments.measured.workload.is_empty(), &project.spec, recording) {
         if !arguments.measured.as_written() {
-            let mend = "name a spec whose workloads with so many images it holds, or leave --images out";
-            return Err(format!("a recording holds times of the workloads in it, not of others: {mend}").into());
+            let help = "name a spec whose workloads with so many images it holds, or leave --images out";
+            return Err(format!("a recording holds times of the workloads in it, not of others: {help}").into());
         }
         let mut all: Vec<Wanted> = vec![];
         for (key, _, _) in recording.tasks().filter(|(_, t, _)| *t == target.name) {

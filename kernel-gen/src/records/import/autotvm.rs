@@ -58,7 +58,7 @@ pub enum LineError {
 
 impl LineError {
     /// What a person can do about it.
-    pub fn mend(&self) -> &'static str {
+    pub fn help(&self) -> &'static str {
         match self {
             LineError::Json(_) => "a line that was cut off is lost; delete it",
             LineError::Pickle => "read it with the TVM that wrote it and write it as JSON (format 0.2), or tune here",

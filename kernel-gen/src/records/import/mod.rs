@@ -71,7 +71,7 @@ fn take(
         file: place.file.to_string(),
         line: place.line,
         cause: error.to_string(),
-        mend: error.mend().to_string(),
+        help: error.help().to_string(),
     };
     let mut line = Line::parse(text).map_err(wrong)?;
     if line.tutorial && options.exchange_ry_rx {
@@ -81,7 +81,7 @@ fn take(
         file: place.file.to_string(),
         line: place.line,
         cause: format!("the line is not taken: {mismatch}"),
-        mend: "tune the workload here, or delete the line".into(),
+        help: "tune the workload here, or delete the line".into(),
     };
     let target = match (options.target, line.arch()) {
         (Some(target), _) => target,

@@ -50,8 +50,8 @@ pub(in crate::records) enum LineFault {
 
 impl LineFault {
     /// What a person can do about it, which is what the table of mismatches says unless the case is clearer than that.
-    pub(in crate::records) fn mend(&self) -> String {
-        let rule = |mismatch: Mismatch| format!("it is skipped; {}", mismatch.rule().mend);
+    pub(in crate::records) fn help(&self) -> String {
+        let rule = |mismatch: Mismatch| format!("it is skipped; {}", mismatch.rule().help);
         match self {
             LineFault::TooLong | LineFault::NotText | LineFault::Changed | LineFault::Cut => rule(Mismatch::Damaged),
             LineFault::Schema(recorded) => rule(Mismatch::Schema { recorded: *recorded }),

@@ -134,7 +134,7 @@ fn skip_line(input: &mut impl BufRead) -> io::Result<(u64, bool)> {
 
 /// A fault of a line, as a person is told.
 pub(in crate::records) fn diagnostic(place: &Place, fault: &LineFault) -> Diagnostic {
-    Diagnostic { file: place.file.to_string(), line: place.line, cause: fault.to_string(), mend: fault.mend() }
+    Diagnostic { file: place.file.to_string(), line: place.line, cause: fault.to_string(), help: fault.help() }
 }
 
 impl<R: BufRead> Iterator for LogReader<R> {

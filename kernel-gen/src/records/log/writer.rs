@@ -40,16 +40,16 @@ impl fmt::Display for LogError {
         let shown = |file: &Path| file.display().to_string().replace('\\', "/");
         match self {
             LogError::Io { file, doing: "lock", error } => {
-                let mend = "keep the log on a file system with locks";
-                write!(f, "{}: the log cannot be locked: {error}; {mend}", shown(file))
+                let help = "keep the log on a file system with locks";
+                write!(f, "{}: the log cannot be locked: {error}; {help}", shown(file))
             }
             LogError::Io { file, doing, error } => {
-                let mend = match error.kind() {
+                let help = match error.kind() {
                     io::ErrorKind::NotFound => "name a file that is there",
                     io::ErrorKind::StorageFull => "free some space; what was logged before is safe",
                     _ => "name another file, or change its permissions",
                 };
-                write!(f, "{}: cannot {doing} the log: {error}; {mend}", shown(file))
+                write!(f, "{}: cannot {doing} the log: {error}; {help}", shown(file))
             }
             LogError::Unfit { file, cause } => {
                 write!(f, "{}: a trial cannot be logged: {cause}; that is a defect of the measurer", shown(file))

@@ -70,7 +70,7 @@ fn lines(side: Side<'_>, started: &mut BTreeMap<u64, u64>, told: &mut Vec<Diagno
 pub fn merge_logs(base: Option<Side<'_>>, sides: &[Side<'_>]) -> (String, Vec<Diagnostic>) {
     let (mut started, mut told) = (BTreeMap::new(), vec![]);
     let read: Vec<_> = sides.iter().map(|side| lines(*side, &mut started, &mut told)).collect();
-    // What is wrong with the ancestor is no news: it is wrong with the sides as well, or mended there.
+    // What is wrong with the ancestor is no news: it is wrong with the sides as well, or corrected there.
     let base = base.map(|side| lines(side, &mut started, &mut vec![])).unwrap_or_default();
     let all: BTreeSet<&Line> = read.iter().flatten().collect();
     let deleted = |line: &Line| base.contains(line) && !read.iter().all(|side| side.contains(line));

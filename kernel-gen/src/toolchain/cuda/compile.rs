@@ -87,7 +87,7 @@ impl CudaCompiler {
         if known {
             return Ok(());
         }
-        // One that is too new for an old architecture is not mended by a newer one.
+        // Where one is too new for an old architecture, a newer one does not help.
         let oldest = arch.oldest_toolkit();
         let needs = version.is_none_or(|v: Version| v < oldest).then_some(oldest);
         Err(CudaError::ArchNotSupported { compiler: self.name(), arch, needs })

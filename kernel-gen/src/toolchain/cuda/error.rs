@@ -151,7 +151,7 @@ impl fmt::Display for CudaError {
                 }
                 write!(
                     f,
-                    "\nany of these mends it:\n  build from packaged artifacts (kernel-gen package, on a machine that \
+                    "\nany of these help it:\n  build from packaged artifacts (kernel-gen package, on a machine that \
                      has a compiler)\n  {GET_NVRTC}\n  {GET_NVCC}\n  KERNEL_GEN_CUDA=embed: compile at first use, \
                      with NVRTC on the user's machine\n  KERNEL_GEN_CUDA=off: no CUDA code, CPU only"
                 )

@@ -8,7 +8,7 @@ use std::path::Path;
 /// are at least so many, with what stands beside it. With `KERNEL_GEN_BLESS=1` it writes what came out; read the
 /// difference before you commit it.
 ///
-/// Every file must get some diagnostic, and every diagnostic a cause, a mend, and a line that the file has.
+/// Every file must get some diagnostic, and every diagnostic a cause, a help, and a line that the file has.
 pub(crate) fn as_expected(
     folder: &str,
     extensions: &[&str],
@@ -31,7 +31,7 @@ pub(crate) fn as_expected(
         let diagnostics = told(&bytes, &file);
         let lines = bytes.split(|b| *b == b'\n').count();
         for d in &diagnostics {
-            assert!(!d.cause.is_empty() && !d.mend.is_empty() && (1..=lines).contains(&d.line), "{d}");
+            assert!(!d.cause.is_empty() && !d.help.is_empty() && (1..=lines).contains(&d.line), "{d}");
             assert!(!d.to_string().contains('\n'), "{d}");
         }
         let found: String = diagnostics.iter().map(|d| format!("{d}\n")).collect();
