@@ -71,6 +71,14 @@ impl Machine<'_> {
                 }
                 [&[agent][..], &warps].concat().into_iter().for_each(|a| self.cluster().order.done(a));
             }
+            GpuOp::Lanes { op, dst, value } => {
+                let given: [f64; 32] = std::array::from_fn(|lane| threads[lane].floats[*value as usize]);
+                for (lane, t) in threads.iter().enumerate() {
+                    let agent = self.cluster().order.thread(t.actor);
+                    let to = self.locate(t, dst, true)?;
+                    self.write_by(t, &agent, dst.buffer, to, (op.meaning)(&given, lane))?;
+                }
+            }
             GpuOp::Mma { unit, acc, a, b } => self.product(threads, *unit, [acc, a, b])?,
             GpuOp::Commit(_) => {
                 let warpgroup = self.cluster().warpgroup(t);

@@ -72,6 +72,11 @@ impl<'k> Compiler<'k> {
                 GpuOp::Split { unit, dst, src }
             }
             Gpu::Mma { unit, acc, a, b } => self.unit_mma(*unit, acc, a, b)?,
+            Gpu::Lanes { op, dst, value } => {
+                let value = self.value(value, 0)?;
+                let value = self.as_kind(value, DType::F32);
+                GpuOp::Lanes { op, dst: self.box_of(dst)?, value }
+            }
             Gpu::CopyAsync { dst, src, guard } => {
                 self.check_scopes("copy_async", dst, src)?;
                 let guard = guard.as_ref().map(|g| self.truth(g, 0)).transpose()?;

@@ -6,7 +6,7 @@ use super::program::{Launch, Linear, Memory, Slot};
 use crate::analysis::mbarrier::Mbarrier;
 use crate::analysis::order::{ActorId, Agent, Clash, Order, Role, Sizes};
 use crate::analysis::remote::Remote;
-use crate::ir::{BufferId, Group, Unit, row_major};
+use crate::ir::{BufferId, Group, LaneOp, Unit, row_major};
 
 /// A tile, ready to run.
 #[derive(Clone, Debug)]
@@ -88,6 +88,11 @@ pub(super) enum GpuOp {
         acc: Matrix,
         a: Matrix,
         b: Matrix,
+    },
+    Lanes {
+        op: &'static LaneOp,
+        dst: Block,
+        value: Slot,
     },
     CopyAsync {
         dst: Block,
@@ -368,7 +373,7 @@ impl Machine<'_> {
             | GpuOp::Mma { unit, .. } => {
                 return Ok(Some(Stop::Collective(*unit)));
             }
-            GpuOp::MoveRows { .. } => return Ok(Some(Stop::Collective(Unit::Warp))),
+            GpuOp::MoveRows { .. } | GpuOp::Lanes { .. } => return Ok(Some(Stop::Collective(Unit::Warp))),
             GpuOp::Commit(Group::Mma) | GpuOp::Wait(Group::Mma, _) => {
                 return Ok(Some(Stop::Collective(Unit::Warpgroup)));
             }

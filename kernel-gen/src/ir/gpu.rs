@@ -6,7 +6,7 @@
 //!
 //! | statement | runs | completes |
 //! |---|---|---|
-//! | `fill`, `move`, `move_rows`, `split`, `mma.warp` | collectively, by a warp (`fill` and `split` by the fragment's unit) | at once |
+//! | `fill`, `move`, `move_rows`, `split`, `mma.warp`, `shuffle_xor_*` | collectively, by a warp (`fill` and `split` by the fragment's unit) | at once |
 //! | `mma.warpgroup` | collectively, by a warpgroup | at `wait mma` |
 //! | `copy_async` | in each thread | at `wait copy` for the thread, at a barrier behind it for others |
 //! | `tensor_load` | in one thread | when the mbarrier's phase ends |
@@ -62,7 +62,7 @@
 //! A shared buffer's **swizzle** is an address map: within each 8 rows of `swizzle` bytes, the 16-byte units of row `r`
 //! are exchanged by XOR with `r`. Indices do not know of it.
 
-use super::{BufferId, DType, Expr, Tile};
+use super::{BufferId, DType, Expr, LaneOp, Tile};
 
 /// The threads that act as one.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -217,6 +217,15 @@ pub enum Gpu {
         /// Right operand, `k x n`.
         b: Operand,
     },
+    /// Each lane of a warp gives a value and receives one, see [`lanes`](super::lanes).
+    Lanes {
+        /// What the lanes do.
+        op: &'static LaneOp,
+        /// One element of registers, `f32`.
+        dst: Tile,
+        /// What this lane gives, `f32`.
+        value: Expr,
+    },
     /// Copies 4, 8 or 16 bytes from global to shared memory without passing registers; zeros where the guard fails.
     CopyAsync {
         /// Destination in shared memory.
@@ -293,131 +302,4 @@ impl Gpu {
             _ => None,
         }
     }
-
-    /// The tiles that it reads and writes; an accumulator is both.
-    pub fn tiles(&self) -> GpuTiles<'_> {
-        match self {
-            Gpu::Fill { dst, .. } | Gpu::StoreAt { dst, .. } => GpuTiles { read: vec![], written: Some(dst) },
-            Gpu::Move { dst, src }
-            | Gpu::MoveRows { dst, src }
-            | Gpu::CopyAsync { dst, src, .. }
-            | Gpu::TensorLoad { dst, src, .. }
-            | Gpu::TensorStore { dst, src }
-            | Gpu::Split { dst, src: Operand { tile: src, .. } } => GpuTiles { read: vec![src], written: Some(dst) },
-            Gpu::Mma { acc, a, b, .. } => GpuTiles { read: vec![acc, &a.tile, &b.tile], written: Some(acc) },
-            _ => GpuTiles { read: vec![], written: None },
-        }
-    }
-
-    /// Rewrites its tiles; the written one is passed with `true`.
-    pub fn map_tiles(self, f: &mut dyn FnMut(Tile, bool) -> Tile) -> Gpu {
-        match self {
-            Gpu::Fill { dst, value } => Gpu::Fill { dst: f(dst, true), value },
-            Gpu::StoreAt { dst, values, rank, on } => Gpu::StoreAt { dst: f(dst, true), values, rank, on },
-            Gpu::Move { dst, src } => Gpu::Move { dst: f(dst, true), src: f(src, false) },
-            Gpu::MoveRows { dst, src } => Gpu::MoveRows { dst: f(dst, true), src: f(src, false) },
-            Gpu::CopyAsync { dst, src, guard } => Gpu::CopyAsync { dst: f(dst, true), src: f(src, false), guard },
-            Gpu::TensorLoad { dst, src, steps, on, multicast } => {
-                Gpu::TensorLoad { dst: f(dst, true), src: f(src, false), steps, on, multicast }
-            }
-            Gpu::TensorStore { dst, src } => Gpu::TensorStore { dst: f(dst, true), src: f(src, false) },
-            Gpu::Split { dst, src } => {
-                Gpu::Split { dst: f(dst, true), src: Operand { tile: f(src.tile, false), ..src } }
-            }
-            Gpu::Mma { unit, acc, a, b } => Gpu::Mma {
-                unit,
-                acc: f(acc, true),
-                a: Operand { tile: f(a.tile, false), ..a },
-                b: Operand { tile: f(b.tile, false), ..b },
-            },
-            other => other,
-        }
-    }
-
-    /// Rewrites the buffers that it names: those of its tiles and of its mbarriers.
-    pub fn map_buffers(self, f: &mut dyn FnMut(BufferId) -> BufferId) -> Gpu {
-        let tiles = self.map_tiles(&mut |t, _| Tile { buffer: f(t.buffer), ..t });
-        match tiles {
-            Gpu::TensorLoad { dst, src, steps, on, multicast } => {
-                Gpu::TensorLoad { dst, src, steps, on: Slot { buffer: f(on.buffer), ..on }, multicast }
-            }
-            Gpu::StoreAt { dst, values, rank, on } => {
-                Gpu::StoreAt { dst, values, rank, on: Slot { buffer: f(on.buffer), ..on } }
-            }
-            Gpu::Mbarrier(slot, op) => Gpu::Mbarrier(Slot { buffer: f(slot.buffer), ..slot }, op),
-            other => other,
-        }
-    }
-
-    /// The mbarrier that it uses.
-    pub fn slot(&self) -> Option<&Slot> {
-        match self {
-            Gpu::TensorLoad { on, .. } | Gpu::StoreAt { on, .. } => Some(on),
-            Gpu::Mbarrier(slot, _) => Some(slot),
-            _ => None,
-        }
-    }
-
-    /// Calls `f` on its expressions; the origins of its tiles count.
-    pub fn exprs<'a>(&'a self, f: &mut dyn FnMut(&'a Expr)) {
-        let tiles: Vec<&Tile> = match self {
-            Gpu::Mma { acc, a, b, .. } => vec![acc, &a.tile, &b.tile],
-            _ => self.tiles().written.into_iter().chain(self.tiles().read).collect(),
-        };
-        tiles.into_iter().flat_map(|t| &t.origin).for_each(&mut *f);
-        match self {
-            Gpu::Fill { value, .. } => f(value),
-            Gpu::CopyAsync { guard, .. } => guard.iter().for_each(f),
-            Gpu::StoreAt { values, rank, on, .. } => values.iter().chain([rank, &on.index]).for_each(f),
-            Gpu::TensorLoad { on, multicast, .. } => {
-                f(&on.index);
-                multicast.iter().for_each(f);
-            }
-            Gpu::Mbarrier(slot, op) => {
-                f(&slot.index);
-                match op {
-                    MbarrierOp::Wait(parity) => f(parity),
-                    MbarrierOp::Arrive(rank) => rank.iter().for_each(f),
-                    MbarrierOp::Init(_) | MbarrierOp::Expect(_) => {}
-                }
-            }
-            _ => {}
-        }
-    }
-
-    /// Rewrites its expressions.
-    pub fn map_exprs(self, f: &mut dyn FnMut(Expr) -> Expr) -> Gpu {
-        let tiles = self.map_tiles(&mut |t, _| Tile { origin: t.origin.into_iter().map(&mut *f).collect(), ..t });
-        match tiles {
-            Gpu::Fill { dst, value } => Gpu::Fill { dst, value: f(value) },
-            Gpu::CopyAsync { dst, src, guard } => Gpu::CopyAsync { dst, src, guard: guard.map(f) },
-            Gpu::StoreAt { dst, values, rank, on } => {
-                let values = values.into_iter().map(&mut *f).collect();
-                Gpu::StoreAt { dst, values, rank: f(rank), on: Slot { index: f(on.index), ..on } }
-            }
-            Gpu::TensorLoad { dst, src, steps, on, multicast } => {
-                let on = Slot { index: f(on.index), ..on };
-                Gpu::TensorLoad { dst, src, steps, on, multicast: multicast.map(f) }
-            }
-            Gpu::Mbarrier(slot, op) => {
-                let slot = Slot { index: f(slot.index), ..slot };
-                let op = match op {
-                    MbarrierOp::Wait(parity) => MbarrierOp::Wait(f(parity)),
-                    MbarrierOp::Arrive(rank) => MbarrierOp::Arrive(rank.map(f)),
-                    other => other,
-                };
-                Gpu::Mbarrier(slot, op)
-            }
-            other => other,
-        }
-    }
-}
-
-/// See [`Gpu::tiles`].
-#[derive(Clone, PartialEq, Debug)]
-pub struct GpuTiles<'a> {
-    /// Tiles that are read.
-    pub read: Vec<&'a Tile>,
-    /// The tile that is written.
-    pub written: Option<&'a Tile>,
 }

@@ -27,6 +27,8 @@
 pub mod builder;
 pub mod expr;
 pub mod gpu;
+pub mod instruction;
+pub mod lanes;
 mod lex;
 pub mod parse;
 mod parse_expr;
@@ -39,6 +41,8 @@ pub mod visit;
 
 pub use expr::{BinOp, Expr, UnOp, float_max, float_min};
 pub use gpu::{GROUP_ROWS, Gpu, Group, LANE_COLUMNS, MbarrierOp, Operand, Slot, Unit, lane_order};
+pub use instruction::GpuTiles;
+pub use lanes::LaneOp;
 pub use stmt::{Access, Axis, Barrier, For, LoopKind, Pragma, ReduceOp, Stmt, Tile};
 pub use types::{DType, Type};
 

@@ -6,8 +6,8 @@
 
 use super::lex::{Lexer, Token};
 use super::{
-    Access, Barrier, Buffer, BufferId, DType, Expr, For, Gpu, Kernel, LoopKind, Pragma, ReduceOp, Scope, Stmt, Tile,
-    Var, VarId, row_major,
+    Access, Barrier, Buffer, BufferId, DType, Expr, For, Kernel, LoopKind, Pragma, ReduceOp, Scope, Stmt, Tile, Var,
+    VarId, row_major,
 };
 use std::collections::BTreeMap;
 use std::fmt;
@@ -108,13 +108,12 @@ impl<'t> Parser<'t> {
                 }
                 "barrier" => return self.barrier(),
                 "transpose" => return self.transpose(),
-                "fill" | "move" | "move_rows" | "split" | "mma.warp" | "mma.warpgroup" | "copy_async" | "commit"
-                | "wait" | "tensor_load" | "tensor_store" | "store_at" | "mbarrier" | "fence" | "set_max_registers"
-                | "dependency" => {
-                    return self.gpu(word);
-                }
                 "param" => return Err(self.lexer.error("parameters stand before all statements")),
-                _ => {}
+                _ => {
+                    if let Some(instruction) = self.gpu(word)? {
+                        return Ok(instruction);
+                    }
+                }
             }
         }
         self.assignment()
@@ -195,22 +194,25 @@ impl<'t> Parser<'t> {
     }
 
     fn barrier(&mut self) -> Parsed<Stmt> {
-        self.lexer.next();
-        match self.lexer.peek() {
-            Token::Word("named") => self.named_barrier(),
-            Token::Word("cluster") => {
-                self.lexer.next();
-                Ok(Stmt::Gpu(Gpu::ClusterBarrier))
-            }
+        match self.lexer.peek2() {
             Token::Word("block") => {
+                self.lexer.next();
                 self.lexer.next();
                 Ok(Stmt::Barrier(Barrier::Block))
             }
             Token::Word("warp") => {
                 self.lexer.next();
+                self.lexer.next();
                 Ok(Stmt::Barrier(Barrier::Warp))
             }
-            other => Err(self.lexer.error(format!("expected `block`, `warp`, `named` or `cluster`, found {other}"))),
+            Token::Word("named" | "cluster") => {
+                let instruction = self.gpu("barrier")?;
+                Ok(instruction.expect("both words begin an instruction"))
+            }
+            other => {
+                self.lexer.next();
+                Err(self.lexer.error(format!("expected `block`, `warp`, `named` or `cluster`, found {other}")))
+            }
         }
     }
 

@@ -100,7 +100,7 @@ fn emitted() -> impl Iterator<Item = PathBuf> {
 
 /// Kernels that only a GPU can say, from all folders.
 fn gpu_kernels() -> Vec<PathBuf> {
-    let good = ["copy_async_mma", "hopper_cluster", "hopper_ring", "move_rows", "split_tf32", "split_bf16"];
+    let good = ["copy_async_mma", "hopper_cluster", "hopper_ring", "move_rows", "split_tf32", "split_bf16", "warp_sum"];
     let good = good.map(|f| folder("good").join(f).with_extension("kg"));
     good.into_iter().chain(emitted()).chain([folder("emit-cuda").join("cluster-multicast.kernel")]).collect()
 }
@@ -158,6 +158,17 @@ fn the_ring_of_the_interpreter_is_two_maps_a_launch_and_compiles() {
         })
     };
     assert_eq!(launch.params, [map(0, 128, 192, 128), map(1, 192, 128, 128), map(2, 128, 128, 0)]);
+}
+
+#[test]
+fn lanes_add_up_what_their_warp_has() {
+    let kernel = read(&folder("good").join("warp_sum.kg"));
+    let inputs = interp::seeded_inputs(&kernel, 5);
+    let out = interp::run(&kernel, &inputs, Mode::F64).unwrap();
+    for (x, y) in inputs["x"].chunks(32).zip(out["y"].chunks(32)) {
+        let sum: f64 = x.iter().sum();
+        assert!(y.iter().all(|y| (y - sum).abs() < 1e-12), "{y:?}, not {sum}");
+    }
 }
 
 #[test]

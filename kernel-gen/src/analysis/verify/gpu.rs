@@ -22,7 +22,7 @@ pub(super) type Refusal = (FaultKind, String, &'static str);
 /// Checks operands and extents of a statement.
 pub(super) fn statement(kernel: &Kernel, types: &Types, g: &Gpu) -> Result<(), Refusal> {
     let c = Checker { kernel, types };
-    for t in tiles(g) {
+    for t in g.all_tiles() {
         c.types.tile(t).map_err(|cause| (FaultKind::TypeMismatch, cause, "name a tile of a buffer of floats"))?;
     }
     match g {
@@ -35,6 +35,16 @@ pub(super) fn statement(kernel: &Kernel, types: &Types, g: &Gpu) -> Result<(), R
         Gpu::Split { dst, src } => c.split(dst, src),
         Gpu::Mma { unit: Unit::Warp, acc, a, b } => c.warp_mma(acc, a, b),
         Gpu::Mma { unit: Unit::Warpgroup, acc, a, b } => c.warpgroup_mma(acc, a, b),
+        Gpu::Lanes { op, dst, value } => {
+            c.scope(dst, &format!("{} writes", op.name), Scope::is_private, "registers")?;
+            c.scalar(value, &format!("the value of {}", op.name), |d| d == DType::F32)?;
+            let element = c.kernel.buffer(dst.buffer).dtype;
+            if element != DType::F32 || dst.extents.iter().any(|n| *n != 1) {
+                let cause = format!("{} into {:?} of type {element}", op.name, dst.extents);
+                return Err((FaultKind::TypeMismatch, cause, "name one element of f32"));
+            }
+            Ok(())
+        }
         Gpu::CopyAsync { dst, src, guard } => {
             if let Some(guard) = guard {
                 c.scalar(guard, "the guard of copy_async", |d| d == DType::Bool)?;
@@ -91,14 +101,6 @@ pub(super) fn statement(kernel: &Kernel, types: &Types, g: &Gpu) -> Result<(), R
             Err((FaultKind::ResourceLimit, cause, "use a multiple of 8 from 24 to 256"))
         }
         _ => Ok(()),
-    }
-}
-
-/// The tiles that a statement names.
-pub(super) fn tiles(g: &Gpu) -> Vec<&Tile> {
-    match g {
-        Gpu::Mma { acc, a, b, .. } => vec![acc, &a.tile, &b.tile],
-        _ => g.tiles().written.into_iter().chain(g.tiles().read).collect(),
     }
 }
 

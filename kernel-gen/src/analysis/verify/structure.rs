@@ -317,7 +317,7 @@ impl<'k> Checker<'k> {
         s.written().into_iter().for_each(&mut touch);
         super::access::tiles(s).iter().for_each(|t| touch(t.buffer));
         if let Stmt::Gpu(g) = s {
-            super::gpu::tiles(g).iter().for_each(|t| touch(t.buffer));
+            g.all_tiles().iter().for_each(|t| touch(t.buffer));
             g.slot().into_iter().for_each(|slot| touch(slot.buffer));
         }
         for v in closed {

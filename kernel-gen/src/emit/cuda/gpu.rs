@@ -3,7 +3,7 @@
 use super::ptx::Ptx;
 use super::{Body, EmitError};
 use crate::emit::text::strength::SUM;
-use crate::ir::{BufferId, Expr, Gpu, Group, MbarrierOp, Slot, Tile, Unit};
+use crate::ir::{BufferId, Expr, Gpu, Group, LaneOp, MbarrierOp, Slot, Tile, Unit};
 use crate::target::CudaFeature;
 
 /// Registers of a multiprocessor, on every architecture that lets warps give some back.
@@ -20,6 +20,7 @@ impl Body<'_> {
             Gpu::Mma { unit: Unit::Warp, acc, a, b } if self.arch.has_opaque_fragments() => self.wmma(acc, a, b),
             Gpu::Mma { unit: Unit::Warp, acc, a, b } => self.warp_mma(acc, a, b),
             Gpu::Mma { unit: Unit::Warpgroup, acc, a, b } => self.warpgroup_mma(acc, a, b),
+            Gpu::Lanes { op, dst, value } => self.lanes(op, dst, value),
             Gpu::CopyAsync { dst, src, guard } => self.copy_async(dst, src, guard.as_ref()),
             Gpu::Commit(group) => self.group(*group, None),
             Gpu::Wait(group, n) => self.group(*group, Some(*n)),
@@ -67,6 +68,16 @@ impl Body<'_> {
             Gpu::DependencyWait => self.dependency("wait"),
             Gpu::DependencyLaunch => self.dependency("launch_dependents"),
         }
+    }
+
+    fn lanes(&mut self, op: &LaneOp, dst: &Tile, value: &Expr) -> Result<(), EmitError> {
+        if self.is_unread(dst.buffer, &dst.origin)? {
+            return Ok(());
+        }
+        let value = self.scalar(value)?.text;
+        let to = self.element(dst.buffer, &dst.origin)?;
+        self.line(&format!("asm volatile(\"{}\" : \"=f\"({to}) : \"f\"({value}));", op.ptx));
+        Ok(())
     }
 
     /// An instruction without operands.

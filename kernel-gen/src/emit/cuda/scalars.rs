@@ -10,7 +10,7 @@ use crate::analysis::range::Ranges;
 use crate::analysis::simplify::simplify;
 use crate::emit::lanes::lane_of_expr;
 use crate::emit::names::Names;
-use crate::ir::{BufferId, Expr, Kernel, Stmt};
+use crate::ir::{BufferId, Expr, Gpu, Kernel, Stmt};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// The names of a buffer's elements; none for those that nothing reads.
@@ -37,6 +37,7 @@ pub(super) fn of(
             Stmt::Alloc(b) if kernel.buffer(*b).scope.is_private() => drop(uses.entry(*b).or_default()),
             Stmt::Store { buffer, indices, .. } => note(kernel, &mut uses, *buffer, indices, false),
             Stmt::Reduce { buffer, indices, .. } => note(kernel, &mut uses, *buffer, indices, true),
+            Stmt::Gpu(Gpu::Lanes { dst, .. }) => note(kernel, &mut uses, dst.buffer, &dst.origin, false),
             Stmt::Gpu(g) => {
                 let tiles = g.tiles();
                 for t in tiles.read.into_iter().chain(tiles.written) {

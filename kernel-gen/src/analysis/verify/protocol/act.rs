@@ -317,19 +317,14 @@ impl<'k> Run<'_, 'k> {
     /// What one thread does, or what it waits for.
     pub(super) fn gpu(&mut self, i: usize, g: &'k Gpu, node: &Node<'k>) -> Result<Option<Stop>, Halt> {
         self.reads(i, node, 0)?;
-        let fragment = |t: &Tile| match self.kernel.buffer(t.buffer).scope {
+        let fragment = |b: BufferId| match self.kernel.buffer(b).scope {
             Scope::Fragment(unit) => Some(unit),
             _ => None,
         };
+        if let Some(unit) = g.unit(fragment) {
+            return Ok(Some(Stop::Collective(unit)));
+        }
         match g {
-            Gpu::Fill { dst, .. } => return Ok(Some(Stop::Collective(fragment(dst).unwrap_or(Unit::Warp)))),
-            Gpu::Split { dst, .. } => return Ok(Some(Stop::Collective(fragment(dst).unwrap_or(Unit::Warp)))),
-            Gpu::Move { dst, src } => {
-                return Ok(Some(Stop::Collective(fragment(dst).or(fragment(src)).unwrap_or(Unit::Warp))));
-            }
-            Gpu::MoveRows { .. } => return Ok(Some(Stop::Collective(Unit::Warp))),
-            Gpu::Mma { unit, .. } => return Ok(Some(Stop::Collective(*unit))),
-            Gpu::Commit(Group::Mma) | Gpu::Wait(Group::Mma, _) => return Ok(Some(Stop::Collective(Unit::Warpgroup))),
             Gpu::NamedBarrier { .. } => return Ok(Some(Stop::Named)),
             Gpu::ClusterBarrier => return Ok(Some(Stop::Cluster)),
             Gpu::Commit(group) => {
@@ -366,7 +361,8 @@ impl<'k> Run<'_, 'k> {
                 }
             }
             Gpu::FenceAsync => self.order.fence(self.threads[i].warp),
-            Gpu::SetMaxRegisters(_) | Gpu::DependencyWait | Gpu::DependencyLaunch => {}
+            // Those that are collective were met above.
+            _ => {}
         }
         Ok(None)
     }
@@ -549,11 +545,7 @@ impl<'k> Run<'_, 'k> {
     pub(super) fn collective(&mut self, range: std::ops::Range<usize>) -> Result<(), Halt> {
         let i = range.start;
         let Some(Stmt::Gpu(g)) = self.threads[i].at() else { return Ok(()) };
-        let tiles = match g {
-            Gpu::Mma { acc, a, b, .. } => vec![acc, &a.tile, &b.tile],
-            _ => g.tiles().written.into_iter().chain(g.tiles().read).collect(),
-        };
-        for e in tiles.iter().flat_map(|t| &t.origin) {
+        for e in g.all_tiles().iter().flat_map(|t| &t.origin) {
             let first = self.value(i, e, 0);
             if let Some(other) = range.clone().find(|j| self.value(*j, e, 0) != first) {
                 let cause = format!("{} comes to it with another tile", self.thread_name(other));
@@ -593,6 +585,8 @@ impl<'k> Run<'_, 'k> {
                     self.write(i, acc.buffer, &[p], &agent)?;
                 }
             }
+            // From register to register.
+            Gpu::Lanes { .. } => {}
             Gpu::Commit(_) => {
                 let warpgroup = self.warpgroup(i);
                 let groups = self.order.groups(Group::Mma, warpgroup);
