@@ -39,6 +39,8 @@ impl LaneOp {
         shuffle_xor!("shuffle_xor_4", 4),
         shuffle_xor!("shuffle_xor_8", 8),
         shuffle_xor!("shuffle_xor_16", 16),
+        // The value of lane 0. *(PTX ISA, "shfl.sync".)*
+        LaneOp { name: "broadcast", meaning: |values, _| values[0], ptx: "shfl.sync.idx.b32 %0, %1, 0, 31, -1;" },
     ];
 
     /// The instruction of that name.

@@ -100,7 +100,16 @@ fn emitted() -> impl Iterator<Item = PathBuf> {
 
 /// Kernels that only a GPU can say, from all folders.
 fn gpu_kernels() -> Vec<PathBuf> {
-    let good = ["copy_async_mma", "hopper_cluster", "hopper_ring", "move_rows", "split_tf32", "split_bf16", "warp_sum"];
+    let good = [
+        "copy_async_mma",
+        "hopper_cluster",
+        "hopper_ring",
+        "move_rows",
+        "split_tf32",
+        "split_bf16",
+        "warp_sum",
+        "broadcast",
+    ];
     let good = good.map(|f| folder("good").join(f).with_extension("kg"));
     good.into_iter().chain(emitted()).chain([folder("emit-cuda").join("cluster-multicast.kernel")]).collect()
 }
@@ -169,6 +178,13 @@ fn lanes_add_up_what_their_warp_has() {
         let sum: f64 = x.iter().sum();
         assert!(y.iter().all(|y| (y - sum).abs() < 1e-12), "{y:?}, not {sum}");
     }
+    let kernel = read(&folder("good").join("broadcast.kg"));
+    let inputs = interp::seeded_inputs(&kernel, 5);
+    let out = interp::run(&kernel, &inputs, Mode::F64).unwrap();
+    for (x, y) in inputs["x"].chunks(32).zip(out["y"].chunks(32)) {
+        assert_eq!(y, [x[0]; 32]);
+    }
+    assert!(cuda(&kernel, "sm_75").unwrap().source.contains("shfl.sync.idx.b32 %0, %1, 0, 31, -1;"));
 }
 
 #[test]
