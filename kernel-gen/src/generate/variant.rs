@@ -47,14 +47,14 @@ pub(super) fn make(chosen: &Chosen<'_>, prefix: &str) -> Result<Made, GenerateEr
 /// All C of a program shares one space of names, and a linker takes the first function of a name without a word. Package,
 /// version and workload name the same thing in two revisions of one crate, which may both be in a program. So code
 /// that differs must have names that differ. Equal names then mean equal code, and sharing it is right.
-fn emit(kernel: &Kernel, mut options: COptions, target: &Target, place: &Place<'_>) -> Result<CSource, GenerateError> {
+fn emit(kernel: &Kernel, options: COptions, target: &Target, place: &Place<'_>) -> Result<CSource, GenerateError> {
     let lowered = lower_for(kernel.clone(), target).map_err(|error| place.fault(error.into()))?;
-    let emit = |options: &COptions| c::emit(&lowered, options).map_err(|error| place.fault(Cause::Emit(error)));
+    let unnamed = c::translate(&lowered, options.isa).map_err(|error| place.fault(Cause::Emit(error)))?;
     // Comments are no code: where a choice came from makes no other function.
-    let bare = emit(&COptions { comment: String::new(), ..options.clone() })?;
+    let bare = unnamed.named(&options.symbol, "");
     let code = format!("{}\n{}", flags(&bare).join(" "), bare.source);
-    options.symbol = format!("{}_{:016x}", options.symbol, fnv1a(code.as_bytes()));
-    emit(&options)
+    let symbol = format!("{}_{:016x}", options.symbol, fnv1a(code.as_bytes()));
+    Ok(unnamed.named(&symbol, &options.comment))
 }
 
 fn flags(c: &CSource) -> Vec<String> {

@@ -88,22 +88,45 @@ pub struct CSource {
     pub worker_bytes: i64,
 }
 
+/// The C of a kernel whose functions have no names yet.
+#[derive(Clone, Debug)]
+pub struct Unnamed {
+    isa: Isa,
+    prelude: String,
+    /// The parameter list that all functions have.
+    parameters: String,
+    bodies: Vec<FunctionBody>,
+    workspace_bytes: i64,
+    worker_bytes: i64,
+}
+
+/// The function of one phase.
+#[derive(Clone, Debug)]
+struct FunctionBody {
+    text: String,
+    extent: i64,
+    parallel: bool,
+}
+
 /// Emits a lowered kernel.
 pub fn emit(lowered: &Lowered, options: &COptions) -> Result<CSource, EmitError> {
+    translate(lowered, options.isa).map(|unnamed| unnamed.named(&options.symbol, &options.comment))
+}
+
+/// Emits all of a lowered kernel but the names of its functions.
+pub fn translate(lowered: &Lowered, isa: Isa) -> Result<Unnamed, EmitError> {
     let mut kernel = lowered.kernel().clone();
     let lane = kernel.fresh_var("lane");
     let kernel = &kernel;
     let layout = phases::layout(kernel)?;
     let mut names = Names::of(kernel, &names::RESERVED);
     let mut prelude = Prelude::default();
-    let (mut functions, mut prototypes, mut phases) = (vec![], vec![], vec![]);
-    for (i, phase) in layout.phases.iter().enumerate() {
-        let symbol = format!("{}_p{i}", options.symbol);
-        let prototype = prototype(kernel, &names, &symbol);
-        let registers = registers::files(kernel, options.isa, &phase.body, &mut names)?;
+    let mut bodies = vec![];
+    for phase in &layout.phases {
+        let registers = registers::files(kernel, isa, &phase.body, &mut names)?;
         let mut body = Body {
             kernel,
-            isa: options.isa,
+            isa,
             names: &mut names,
             prelude: &mut prelude,
             places: &layout.places,
@@ -118,41 +141,46 @@ pub fn emit(lowered: &Lowered, options: &COptions) -> Result<CSource, EmitError>
             depth: 1,
         };
         body.phase(phase)?;
-        functions.push(format!("{prototype} {{\n{}}}\n", body.out));
-        prototypes.push(format!("{prototype};\n"));
-        phases.push(Phase { symbol, extent: phase.extent, parallel: phase.parallel.is_some() });
+        bodies.push(FunctionBody { text: body.out, extent: phase.extent, parallel: phase.parallel.is_some() });
     }
-    let comment = comment(options, &layout);
-    let header_name = format!("{}_H", options.symbol.to_uppercase());
-    let source = format!("{comment}{}{}\n{}", prelude.text(options.isa), prototypes.concat(), functions.join("\n"));
-    let header = format!(
-        "{comment}#ifndef {header_name}\n#define {header_name}\n#include <stdint.h>\n\n{}\n#endif\n",
-        prototypes.concat()
-    );
-    Ok(CSource {
-        isa: options.isa,
-        symbol: options.symbol.clone(),
-        source,
-        header,
-        phases,
-        workspace_bytes: layout.workspace_bytes,
-        worker_bytes: layout.worker_bytes,
-    })
+    let Layout { workspace_bytes, worker_bytes, .. } = layout;
+    let (prelude, parameters) = (prelude.text(isa), parameters(kernel, &names));
+    Ok(Unnamed { isa, prelude, parameters, bodies, workspace_bytes, worker_bytes })
 }
 
-fn comment(options: &COptions, layout: &Layout) -> String {
-    let mut out = escape::comments(&options.comment);
-    let _ = writeln!(
-        out,
-        "// {}; workspace {} bytes and {} a worker",
-        options.isa.name(),
-        layout.workspace_bytes,
-        layout.worker_bytes
-    );
-    out
+impl Unnamed {
+    /// The source and its header. The names of the functions start with `symbol`, and `comment` is at the top.
+    pub fn named(&self, symbol: &str, comment: &str) -> CSource {
+        let Unnamed { isa, prelude, parameters, bodies, workspace_bytes, worker_bytes } = self;
+        let (mut functions, mut prototypes, mut phases) = (vec![], String::new(), vec![]);
+        for (i, FunctionBody { text, extent, parallel }) in bodies.iter().enumerate() {
+            let name = format!("{symbol}_p{i}");
+            let prototype = format!("void {name}({parameters})");
+            functions.push(format!("{prototype} {{\n{text}}}\n"));
+            let _ = writeln!(prototypes, "{prototype};");
+            phases.push(Phase { symbol: name, extent: *extent, parallel: *parallel });
+        }
+        let mut comment = escape::comments(comment);
+        let _ = writeln!(comment, "// {}; workspace {workspace_bytes} bytes and {worker_bytes} a worker", isa.name());
+        let header_name = format!("{}_H", symbol.to_uppercase());
+        let source = format!("{comment}{prelude}{prototypes}\n{}", functions.join("\n"));
+        let header = format!(
+            "{comment}#ifndef {header_name}\n#define {header_name}\n#include <stdint.h>\n\n{prototypes}\n#endif\n"
+        );
+        CSource {
+            isa: *isa,
+            symbol: symbol.to_string(),
+            source,
+            header,
+            phases,
+            workspace_bytes: *workspace_bytes,
+            worker_bytes: *worker_bytes,
+        }
+    }
 }
 
-fn prototype(kernel: &Kernel, names: &Names, symbol: &str) -> String {
+/// The parameters of each function of a kernel.
+fn parameters(kernel: &Kernel, names: &Names) -> String {
     let mut params: Vec<String> = kernel
         .params
         .iter()
@@ -163,7 +191,7 @@ fn prototype(kernel: &Kernel, names: &Names, symbol: &str) -> String {
         })
         .collect();
     params.extend(["unsigned char *restrict ws", "int64_t worker", "int64_t begin", "int64_t end"].map(String::from));
-    format!("void {symbol}({})", params.join(", "))
+    params.join(", ")
 }
 
 /// Emits the body of one function.
