@@ -38,7 +38,6 @@ use crate::analysis::verify::{Depth, Fault, Verified, verify};
 use crate::ir::Kernel;
 use crate::target::Target;
 use std::fmt;
-use std::time::{Duration, Instant};
 
 /// What lowering needs to know about where the kernel goes.
 #[derive(Clone, Debug, PartialEq)]
@@ -119,8 +118,6 @@ pub struct Snapshot {
     pub pass: &'static str,
     /// Whether it changed anything.
     pub changed: bool,
-    /// How long it took.
-    pub elapsed: Duration,
     /// What it left.
     pub kernel: Kernel,
 }
@@ -129,8 +126,8 @@ pub struct Snapshot {
 #[derive(Clone, Debug)]
 pub struct Lowered {
     kernel: Kernel,
-    depth: Depth,
-    trace: Vec<Snapshot>,
+    verified: Verified,
+    options: LowerOptions,
 }
 
 impl Lowered {
@@ -141,12 +138,21 @@ impl Lowered {
 
     /// How deep the verifier looked before the first pass.
     pub fn depth(&self) -> &Depth {
-        &self.depth
+        self.verified.depth()
     }
 
-    /// The kernel after each pass, in order.
-    pub fn trace(&self) -> &[Snapshot] {
-        &self.trace
+    /// The kernel after each pass, in order. The passes run again for it: a build does without copies that nobody reads.
+    pub fn trace(&self) -> Vec<Snapshot> {
+        let mut trace = vec![];
+        let mut before = Kernel::clone(&self.verified);
+        let watch = |pass: &'static str, after: &Kernel| {
+            let changed = *after != before;
+            before = after.clone();
+            trace.push(Snapshot { pass, changed, kernel: after.clone() });
+        };
+        // They ran before, so none of them refuses the kernel.
+        let _ = passes(Kernel::clone(&self.verified), &self.options, watch);
+        trace
     }
 }
 
@@ -237,21 +243,32 @@ pub fn lower_for(kernel: Kernel, target: &Target) -> Result<Lowered, Unlowered> 
 }
 
 /// Runs all passes over a kernel that the verifier has passed.
-pub fn lower(kernel: Verified, options: &LowerOptions) -> Result<Lowered, LowerError> {
-    let dump = std::env::var("KERNEL_GEN_DUMP").ok();
-    let depth = kernel.depth().clone();
-    let mut kernel = kernel.into_inner();
-    let mut trace: Vec<Snapshot> = vec![];
-    for pass in PASSES {
-        let start = Instant::now();
-        let after = (pass.run)(kernel.clone(), options)?;
-        let elapsed = start.elapsed();
-        let changed = after != kernel;
-        kernel = after;
-        if changed && dump.as_deref().is_some_and(|d| d == "all" || d == pass.name) {
-            eprintln!("--- after {}\n{kernel}", pass.name);
+pub fn lower(verified: Verified, options: &LowerOptions) -> Result<Lowered, LowerError> {
+    let kernel = Kernel::clone(&verified);
+    let kernel = match std::env::var("KERNEL_GEN_DUMP") {
+        Err(_) => passes(kernel, options, |_, _| {})?,
+        Ok(wanted) => {
+            let mut before = kernel.clone();
+            passes(kernel, options, |pass, after| {
+                if *after != before && (wanted == "all" || wanted == pass) {
+                    eprintln!("--- after {pass}\n{after}");
+                }
+                before = after.clone();
+            })?
         }
-        trace.push(Snapshot { pass: pass.name, changed, elapsed, kernel: kernel.clone() });
-    }
-    Ok(Lowered { kernel, depth, trace })
+    };
+    Ok(Lowered { kernel, verified, options: options.clone() })
+}
+
+/// Runs all passes; `watch` sees the kernel after each.
+fn passes(
+    kernel: Kernel,
+    options: &LowerOptions,
+    mut watch: impl FnMut(&'static str, &Kernel),
+) -> Result<Kernel, LowerError> {
+    PASSES.iter().try_fold(kernel, |kernel, pass| {
+        let after = (pass.run)(kernel, options)?;
+        watch(pass.name, &after);
+        Ok(after)
+    })
 }
