@@ -371,7 +371,7 @@ impl Space {
     }
 
     /// The values at an index, whatever the constraints say.
-    fn at(&self, mut index: u64) -> Config {
+    pub(crate) fn at(&self, mut index: u64) -> Config {
         let mut config = Config::new();
         for (name, knob) in &self.knobs {
             config.push(name.clone(), knob.get(index % knob.len()));

@@ -67,6 +67,7 @@ use crate::space::{Config, ConfigError, Space};
 use crate::target::{Cuda, Target};
 use crate::workload::{Param, Role, Workload};
 use model::ceil_div;
+use std::collections::BTreeMap;
 
 /// Blocks of a grid along an axis, as the tutorials call it.
 const BLOCK: fn(Axis) -> LoopKind = LoopKind::Grid;
@@ -218,27 +219,47 @@ pub(super) type Cost<'a> = &'a dyn Fn(&Config) -> f64;
 /// The config that coordinate descent finds: one knob after the other takes the value that costs least, until a round
 /// changes nothing. Deterministic, and cheap because costs are closed forms.
 pub(super) fn descend(space: &Space, start: &Config, cost: Cost<'_>) -> Result<Config, ConfigError> {
-    let mut best_index = space.index_of(start)?;
-    let mut best = cost(start);
-    for _ in 0..8 {
-        let before = best_index;
-        for (knob, len) in space.dims().into_iter().enumerate() {
-            let mut point = space.point_of(best_index);
-            for rank in 0..len {
-                point[knob] = rank;
-                let index = space.index_of_point(&point);
-                let Some(config) = space.get(index) else { continue };
-                let found = cost(&config);
-                if found < best {
-                    (best, best_index) = (found, index);
+    let start = space.index_of(start)?;
+    let (best, _) = Costs { space, cost, known: BTreeMap::new() }.descend(start);
+    Ok(space.at(best))
+}
+
+/// What the configs of a space cost, each computed once: the rounds of a descent, and several descents, meet many again.
+struct Costs<'a> {
+    space: &'a Space,
+    cost: Cost<'a>,
+    known: BTreeMap<u64, f64>,
+}
+
+impl Costs<'_> {
+    /// The cost of the config at an index; infinite where a constraint refuses it.
+    fn of(&mut self, index: u64) -> f64 {
+        let Costs { space, cost, known } = self;
+        *known.entry(index).or_insert_with(|| space.get(index).map_or(f64::INFINITY, |config| cost(&config)))
+    }
+
+    /// The index where [`descend`] ends, and its cost.
+    fn descend(&mut self, start: u64) -> (u64, f64) {
+        let (mut best_index, mut best) = (start, self.of(start));
+        for _ in 0..8 {
+            let before = best_index;
+            for (knob, len) in self.space.dims().into_iter().enumerate() {
+                let mut point = self.space.point_of(best_index);
+                for rank in 0..len {
+                    point[knob] = rank;
+                    let index = self.space.index_of_point(&point);
+                    let found = self.of(index);
+                    if found < best {
+                        (best, best_index) = (found, index);
+                    }
                 }
             }
+            if best_index == before {
+                break;
+            }
         }
-        if best_index == before {
-            break;
-        }
+        (best_index, best)
     }
-    space.normalise(start).map(|start| space.get(best_index).unwrap_or(start))
 }
 
 /// The config with the shortest time, the first of several; an error where there is none.
@@ -281,25 +302,23 @@ pub(super) fn descend_from(
     const DRAWN: usize = 600;
     // Tiles of several sums that must agree in threads leave one config of ten thousand.
     const LOOKED_AT: u64 = 100 * DRAWN as u64;
-    let configs = space.sample(1).within(LOOKED_AT).take(DRAWN);
-    let mut drawn: Vec<(f64, Config)> = configs.map(|(_, c)| (cost(&c), c)).collect();
-    drawn.sort_by(|a, b| a.0.total_cmp(&b.0));
-    drawn.truncate(descents);
+    let drawn = space.sample(1).within(LOOKED_AT).take(DRAWN);
+    let mut starts: Vec<(f64, u64)> = drawn.map(|(index, config)| (cost(&config), index)).collect();
+    let mut costs = Costs { space, cost, known: starts.iter().map(|(cost, index)| (*index, *cost)).collect() };
+    starts.sort_by(|a, b| a.0.total_cmp(&b.0));
+    starts.truncate(descents);
+    let mut starts: Vec<u64> = starts.into_iter().map(|(_, index)| index).collect();
     // A start that is beyond the device's limits, as the smallest tiles of many images are, is none.
-    let refused = space.normalise(start).err();
-    if refused.is_none() {
-        drawn.push((0.0, start.clone()));
-    }
-    let mut best: Option<(f64, Config)> = None;
-    for (_, from) in drawn {
-        let config = descend(space, &from, cost)?;
-        let found = cost(&config);
-        if best.as_ref().is_none_or(|b| found < b.0) {
-            best = Some((found, config));
+    let refused = space.index_of(start).map(|index| starts.push(index)).err();
+    let mut best: Option<(f64, u64)> = None;
+    for from in starts {
+        let (index, found) = costs.descend(from);
+        if best.is_none_or(|(least, _)| found < least) {
+            best = Some((found, index));
         }
     }
     match (best, refused) {
-        (Some((_, config)), _) => Ok(config),
+        (Some((_, index)), _) => Ok(space.at(index)),
         (None, Some(refused)) => Err(refused),
         (None, None) => Ok(start.clone()),
     }
