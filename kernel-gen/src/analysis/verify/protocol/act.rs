@@ -107,7 +107,7 @@ impl<'k> Run<'_, 'k> {
 
     /// The pieces of a tile, of the copy that the thread sees.
     fn tile(&mut self, i: usize, t: &Tile) -> Vec<Piece> {
-        let copy = self.copy(i, t.buffer);
+        let copy = self.copy(i, self.kernel.buffer(t.buffer).scope);
         self.pieces_of(i, t, copy)
     }
 
@@ -127,22 +127,14 @@ impl<'k> Run<'_, 'k> {
 
     /// The pieces of an access whose indices were taken apart; what memory decides about has none.
     fn pieces_at(&mut self, i: usize, a: &Access<'_>, lane: i64, out: &mut Vec<Piece>) {
-        let thread = &self.threads[i];
         self.origin.clear();
         for p in &a.places {
-            let vars = p
-                .vars
-                .iter()
-                .try_fold(p.constant, |sum, (v, factor)| sum.checked_add(factor.checked_mul(thread.vars[*v]?)?));
-            let all = p.others.iter().try_fold(vars, |sum, (e, factor)| {
-                Some(Some(sum?.checked_add(factor.checked_mul(thread.value(self.kernel, e, lane)?)?)?))
-            });
-            match all.flatten() {
+            match self.threads[i].place(self.kernel, p, lane) {
                 Some(at) => self.origin.push(at),
                 None => return out.clear(),
             }
         }
-        let copy = self.copy(i, a.buffer);
+        let copy = self.copy(i, a.scope);
         self.units.pieces((a.buffer, a.scope), copy, &self.origin, a.extents, out);
     }
 
@@ -189,8 +181,9 @@ impl<'k> Run<'_, 'k> {
         self.threads[i].rank * self.launch.warpgroups + self.threads[i].index / 128
     }
 
-    fn copy(&self, i: usize, buffer: BufferId) -> usize {
-        match self.kernel.buffer(buffer).scope {
+    /// The number of a thread's copy of a buffer in this scope.
+    fn copy(&self, i: usize, scope: Scope) -> usize {
+        match scope {
             Scope::Fragment(Unit::Warp) => self.threads[i].warp,
             Scope::Fragment(Unit::Warpgroup) => self.warpgroup(i),
             Scope::Shared | Scope::Mbarrier => self.threads[i].rank,
@@ -251,10 +244,11 @@ impl<'k> Run<'_, 'k> {
                 return Err(self.fault(i, FaultKind::ForeignElement, cause, mend));
             }
         }
-        let copy = self.copy(i, buffer);
+        let scope = self.kernel.buffer(buffer).scope;
+        let copy = self.copy(i, scope);
         let mut pieces = vec![];
         if let Some(index) = index.into_iter().collect::<Option<Vec<i64>>>() {
-            self.units.pieces((buffer, self.kernel.buffer(buffer).scope), copy, &index, None, &mut pieces);
+            self.units.pieces((buffer, scope), copy, &index, None, &mut pieces);
         }
         let agent = self.order.thread(self.threads[i].warp);
         if write { self.write(i, buffer, &pieces, &agent) } else { self.read(i, buffer, &pieces, &agent) }

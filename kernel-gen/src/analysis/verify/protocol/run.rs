@@ -1,7 +1,7 @@
 //! Runs the threads of a cluster, each to where it has to wait, until all have ended or none can go on.
 
 use super::Launch;
-use super::plan::{Block, KEYS, Node};
+use super::plan::{Block, KEYS, Node, Place};
 use super::units::{Piece, Units};
 use crate::analysis::mbarrier::Mbarrier;
 use crate::analysis::order::{ActorId, Groups, Order, Role, Sizes};
@@ -69,6 +69,18 @@ impl<'k> Thread<'_, 'k> {
                 _ => None,
             }),
         }
+    }
+
+    /// The value of an index that is a sum, for one lane of a vector.
+    pub(super) fn place(&self, kernel: &Kernel, p: &Place, lane: i64) -> Option<i64> {
+        let mut sum = p.constant;
+        for (v, factor) in &p.vars {
+            sum = sum.checked_add(factor.checked_mul(self.vars[*v]?)?)?;
+        }
+        for (e, factor) in &p.others {
+            sum = sum.checked_add(factor.checked_mul(self.value(kernel, e, lane)?)?)?;
+        }
+        Some(sum)
     }
 
     /// The number of an element of private memory.

@@ -140,33 +140,49 @@ impl Units {
     ) {
         out.clear();
         let Some(Some(d)) = self.divisions.get(buffer.0 as usize) else { return };
-        out.push(Piece { number: 0, within: 0 });
-        for (i, o) in origin.iter().enumerate() {
-            let (grain, count) = (d.grain[i], d.counts[i]);
-            let in_grains = |at: i64| if grain == 1 { at } else { at.div_euclid(grain) };
-            let n = extents.map_or(1, |e| e[i]);
-            let (lo, hi) = (in_grains(*o).max(0), (in_grains(o + n - 1) + 1).min(count));
-            if hi == lo + 1 {
-                out.iter_mut().for_each(|p| p.within = p.within * count + lo);
+        // One piece is by far the most frequent case, and consumers' builds run this without optimisation: plain loops.
+        let mut first = 0;
+        for i in 0..origin.len() {
+            let (grain, count, o) = (d.grain[i], d.counts[i], origin[i]);
+            let end = match extents {
+                Some(e) => o + e[i] - 1,
+                None => o,
+            };
+            let (mut lo, mut hi) = if grain == 1 { (o, end) } else { (o.div_euclid(grain), end.div_euclid(grain)) };
+            lo = lo.max(0);
+            hi = hi.min(count - 1);
+            if lo > hi {
+                return out.clear();
+            }
+            first = first * count + lo;
+            if out.is_empty() && lo == hi {
                 continue;
+            }
+            if out.is_empty() {
+                out.push(Piece { number: 0, within: (first - lo) / count });
             }
             let before = std::mem::take(out);
             let along = |p: &Piece| {
                 let within = p.within * count;
-                (lo..hi).map(move |at| Piece { number: 0, within: within + at })
+                (lo..=hi).map(move |at| Piece { number: 0, within: within + at })
             };
             out.extend(before.iter().flat_map(along));
         }
-        for p in out.iter_mut() {
-            if scope != Scope::Global {
-                p.number = d.base + copy * d.pieces + p.within as usize;
-                continue;
-            }
-            let next = &mut self.next;
-            p.number = *self.touched.entry((buffer, p.within)).or_insert_with(|| {
-                *next += 1;
-                *next - 1
-            });
+        if out.is_empty() {
+            out.push(Piece { number: 0, within: first });
+        }
+        let base = d.base + copy * d.pieces;
+        for p in out {
+            p.number = match scope {
+                Scope::Global => {
+                    let next = &mut self.next;
+                    *self.touched.entry((buffer, p.within)).or_insert_with(|| {
+                        *next += 1;
+                        *next - 1
+                    })
+                }
+                _ => base + p.within as usize,
+            };
         }
     }
 
