@@ -36,6 +36,7 @@ pub mod conv2d_tensorcore;
 pub mod depthwise;
 pub mod depthwise_direct;
 mod exchange;
+mod family;
 pub mod gemv;
 pub mod matmul_blocked;
 pub mod matmul_notes;

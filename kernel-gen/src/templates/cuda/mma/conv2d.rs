@@ -1,16 +1,16 @@
 //! Convolutions in NHWC.
 
 use super::kernel::kernel;
-use super::{Plan, SMALLEST, Sizes, device, knobs, model};
+use super::{Plan, SMALLEST, Sizes, device, narrow};
 use crate::ir::builder::KernelBuilder;
 use crate::ir::{Access, Axis, Expr, Kernel, LoopKind};
-use crate::schedule::Schedule;
-use crate::space::{Config, Space};
+use crate::space::Value;
 use crate::target::{Cuda, Target};
+use crate::templates::cuda::family::{self, Family, Plan as _, Search, built};
 use crate::templates::cuda::pixels::PixelRows;
 use crate::templates::cuda::product::{Element, Layout, Piece, Product};
-use crate::templates::cuda::{descend_from_many, share};
-use crate::templates::{Pack, Scheduled, Template, TemplateError};
+use crate::templates::cuda::share;
+use crate::templates::{Pack, Scheduled, TemplateError};
 use crate::workload::{Conv2d, ConvLayout, Op, Param, Role, Workload};
 
 /// Convolutions in NHWC of f16 and bf16, with one group and an even number of input channels. See the module's text for
@@ -20,29 +20,15 @@ pub struct MmaConv2d;
 /// Columns of packed weights that are copied at a time: 16 bytes.
 const WEIGHTS: i64 = 8;
 
-/// The convolution and the device, or why it is none for this template.
-fn problem<'t>(w: &Workload, t: &'t Target) -> Result<(Conv2d, &'t Cuda), String> {
-    let gpu = device(w, t)?;
-    let Op::Conv2d(c) = w.op else { return Err("for convolutions".into()) };
-    if c.groups != 1 || c.layout != ConvLayout::Nhwc {
-        return Err("for NHWC with one group".into());
-    }
-    if c.ci % 2 != 0 {
-        return Err(format!("copies whole words, and pixels have {} channels", c.ci));
-    }
-    // Blocks that pack the weights, with those of the last step's zeros.
-    if w.reduction_length() > gpu.grid_dim[0] / 2 {
-        return Err(format!("for sums of at most {} terms", gpu.grid_dim[0] / 2));
-    }
-    Ok((c, gpu))
-}
-
 /// Channels of a pixel that are copied at a time: up to 16 bytes.
 fn unit(c: &Conv2d) -> i64 {
     [8, 4].into_iter().find(|n| c.ci % n == 0).unwrap_or(2)
 }
 
-fn plan(w: &Workload, c: &Conv2d, sizes: Sizes) -> Plan {
+type Case<'a> = family::Case<'a, Conv2d>;
+
+fn plan(case: &Case<'_>, sizes: Sizes) -> Plan {
+    let c = &case.problem;
     Plan {
         batch: 1,
         m: PixelRows::count(c),
@@ -51,53 +37,56 @@ fn plan(w: &Workload, c: &Conv2d, sizes: Sizes) -> Plan {
         layouts: [Layout::ReductionFast, Layout::ReductionSlow],
         taps: c.kh * c.kw,
         unit: unit(c),
-        out_bytes: w.out_dtype.bytes() as i64,
+        out_bytes: case.w.out_dtype.bytes() as i64,
         sizes,
     }
 }
 
-impl Template for MmaConv2d {
-    fn name(&self) -> &str {
-        "mma_conv2d"
-    }
+impl Family for MmaConv2d {
+    const NAME: &'static str = "mma_conv2d";
+    type Problem = Conv2d;
+    type Knobs = Sizes;
+    type Plan = Plan;
 
-    fn version(&self) -> u32 {
-        1
-    }
-
-    fn applies(&self, w: &Workload, t: &Target) -> Result<(), String> {
-        let (c, gpu) = problem(w, t)?;
-        plan(w, &c, SMALLEST).fits(gpu).then_some(()).ok_or_else(|| format!("{} images are too many tiles", c.n))
-    }
-
-    fn space(&self, w: &Workload, t: &Target) -> Result<Space, TemplateError> {
-        let (c, gpu) = problem(w, t).map_err(TemplateError::Limit)?;
-        let w = w.clone();
-        Ok(knobs(move |sizes| plan(&w, &c, sizes), gpu).build()?)
-    }
-
-    fn default_config(&self, w: &Workload, t: &Target) -> Result<Config, TemplateError> {
-        Ok(descend_from_many(&self.space(w, t)?, &SMALLEST.config(), &|config| self.cost(w, t, config))?)
-    }
-
-    fn cost(&self, w: &Workload, t: &Target, config: &Config) -> f64 {
-        match (problem(w, t), Sizes::of(config)) {
-            (Ok((c, gpu)), Ok(sizes)) => model::us(&plan(w, &c, sizes), w, gpu),
-            _ => f64::INFINITY,
+    fn problem(w: &Workload, t: &Target) -> Result<Conv2d, String> {
+        let gpu = device(w, t)?;
+        let Op::Conv2d(c) = w.op else { return Err("for convolutions".into()) };
+        if c.groups != 1 || c.layout != ConvLayout::Nhwc {
+            return Err("for NHWC with one group".into());
         }
+        if c.ci % 2 != 0 {
+            return Err(format!("copies whole words, and pixels have {} channels", c.ci));
+        }
+        // Blocks that pack the weights, with those of the last step's zeros.
+        if w.reduction_length() > gpu.grid_dim[0] / 2 {
+            return Err(format!("for sums of at most {} terms", gpu.grid_dim[0] / 2));
+        }
+        Ok(c)
     }
 
-    fn schedule(&self, w: &Workload, t: &Target, config: &Config) -> Result<Scheduled, TemplateError> {
-        let (c, gpu) = problem(w, t).map_err(TemplateError::Limit)?;
-        let plan = plan(w, &c, Sizes::of(config)?);
-        if !plan.fits(gpu) {
-            return Err(TemplateError::Limit(format!("{config} does not fit {}", t.name)));
-        }
-        let (tile, step) = (plan.sizes.tile_m, plan.sizes.tile_k);
-        let rows = PixelRows { c, tile, step, padded_depth: plan.padded_k() };
-        let product = Convolution { workload: w, c, plan, rows };
+    fn check(case: &Case<'_>) -> Result<(), String> {
+        let fits = plan(case, SMALLEST).fits(case.gpu);
+        fits.then_some(()).ok_or_else(|| format!("{} images are too many tiles", case.problem.n))
+    }
+
+    fn narrow(case: &Case<'_>, knob: &str, values: &mut Vec<Value>) {
+        narrow(&plan(case, SMALLEST), case.gpu, knob, values);
+    }
+
+    fn plan(case: &Case<'_>, sizes: Sizes) -> Result<Plan, TemplateError> {
+        Ok(plan(case, sizes))
+    }
+
+    fn search(_: &Case<'_>) -> Search<Sizes> {
+        Search::from(SMALLEST)
+    }
+
+    fn kernel(case: &Case<'_>, plan: &Plan) -> Result<Scheduled, TemplateError> {
+        let (c, Sizes { tile, tile_k, .. }) = (case.problem, plan.sizes);
+        let rows = PixelRows { c, tile: tile[0], step: tile_k, padded_depth: plan.padded_k() };
+        let product = Convolution { workload: case.w, c, plan: *plan, rows };
         let pack = Pack { param: "w".into(), kernel: product.pack() };
-        Ok(Scheduled { schedule: Schedule::new(kernel(&product, &plan)), packs: vec![pack] })
+        built(kernel(&product, plan), [pack])
     }
 }
 
@@ -111,7 +100,7 @@ struct Convolution<'w> {
 impl Convolution<'_> {
     /// The shape of the packed weights: tiles of output channels, the reduction, channels of a tile.
     fn packed_shape(&self) -> [i64; 3] {
-        [self.plan.tiles()[1], self.plan.padded_k(), self.plan.sizes.tile_n]
+        [self.plan.tiles()[1], self.plan.padded_k(), self.plan.sizes.tile[1]]
     }
 
     /// Brings the weights into the order in which blocks copy them; zeros stand beyond the last channel and tap.

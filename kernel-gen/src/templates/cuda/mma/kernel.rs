@@ -26,7 +26,7 @@ pub(super) fn kernel(product: &dyn Product, plan: &Plan) -> Kernel {
         b.loop_("batch", plan.batch, LoopKind::Grid(Axis::Y), |b, batch| {
             b.loop_("tile", down * across, LoopKind::Grid(Axis::X), |b, tile| {
                 let threads = |b: &mut KernelBuilder, rank: Expr| {
-                    b.loop_("warp", plan.sizes.warps(), LoopKind::Thread(Axis::Y), |b, warp| {
+                    b.loop_("warp", plan.sizes.warp_count(), LoopKind::Thread(Axis::Y), |b, warp| {
                         b.loop_("lane", Cuda::WARP, LoopKind::Thread(Axis::X), |b, lane| {
                             let batch = if plan.batch > 1 { batch.into() } else { Expr::Int(0) };
                             Block { product, plan, params: &params, partial, batch, tile, rank, warp, lane }.run(b);
@@ -86,7 +86,10 @@ impl Block<'_> {
     pub(super) fn corner(&self) -> [Expr; 2] {
         let sizes = self.plan.sizes;
         let warp = Expr::from(self.warp);
-        [warp.clone().floor_div(sizes.warps_n) * sizes.warp_m(), warp.floor_mod(sizes.warps_n) * sizes.warp_n()]
+        [
+            warp.clone().floor_div(sizes.warps[1]) * sizes.warp_tile()[0],
+            warp.floor_mod(sizes.warps[1]) * sizes.warp_tile()[1],
+        ]
     }
 
     /// All that a thread does.
@@ -94,8 +97,7 @@ impl Block<'_> {
         let sizes = self.plan.sizes;
         let place = product::place(b, self.tile, self.plan.tiles(), sizes.group);
         let memory = self.memory(b);
-        let exchange =
-            self.plan.clustered().then(|| Exchange::make(b, self.thread(), sizes.split, [sizes.tile_m, sizes.tile_n]));
+        let exchange = self.plan.clustered().then(|| Exchange::make(b, self.thread(), sizes.split, sizes.tile));
         let copied = self.copied(b, place[0]);
         let first = b.let_("first_step", self.rank.clone() * self.plan.steps());
         let ahead = sizes.stages - 1;
@@ -166,9 +168,9 @@ impl Block<'_> {
             let [rows, pitch] = plan.slot(layout, length);
             b.alloc(name, dtype, &[sizes.stages, rows, pitch], Scope::Shared)
         };
-        let ring = [ring(b, "left_tile", layouts[0], sizes.tile_m), ring(b, "right_tile", layouts[1], sizes.tile_n)];
+        let ring = [ring(b, "left_tile", layouts[0], sizes.tile[0]), ring(b, "right_tile", layouts[1], sizes.tile[1])];
         let warp = Scope::Fragment(Unit::Warp);
-        let (m, n) = (sizes.warp_m(), sizes.warp_n());
+        let [m, n] = sizes.warp_tile();
         let left = match layouts[0] {
             Layout::ReductionFast => [PAIR, m, TILE],
             Layout::ReductionSlow => [PAIR, TILE, m],
@@ -187,8 +189,8 @@ impl Block<'_> {
     fn copied(&self, b: &mut KernelBuilder, row_tile: VarId) -> Vec<Copied> {
         let (sizes, threads) = (self.plan.sizes, self.plan.sizes.threads());
         let (layout, unit) = (self.product.layouts()[0], self.product.units()[0]);
-        let per_row = if layout == Layout::ReductionFast { sizes.tile_k } else { sizes.tile_m } / unit;
-        let count = sizes.tile_m * sizes.tile_k / unit;
+        let per_row = if layout == Layout::ReductionFast { sizes.tile_k } else { sizes.tile[0] } / unit;
+        let count = sizes.tile[0] * sizes.tile_k / unit;
         (0..ceil_div(count, threads))
             .map(|turn| {
                 let piece = self.thread() + turn * threads;
@@ -196,7 +198,7 @@ impl Block<'_> {
                 let row = Expr::from(b.let_("copy_row", piece.clone().floor_div(per_row)));
                 let column = Expr::from(b.let_("copy_column", piece.floor_mod(per_row) * unit));
                 let outer = if layout == Layout::ReductionFast { row.clone() } else { column.clone() };
-                let named = self.product.left_row(b, row_tile * sizes.tile_m + outer);
+                let named = self.product.left_row(b, row_tile * sizes.tile[0] + outer);
                 Copied { row, column, named, within }
             })
             .collect()
@@ -226,8 +228,8 @@ impl Block<'_> {
             }
         }
         let (layout, unit) = (layouts[1], units[1]);
-        let per_row = if layout == Layout::ReductionFast { sizes.tile_k } else { sizes.tile_n } / unit;
-        let count = sizes.tile_n * sizes.tile_k / unit;
+        let per_row = if layout == Layout::ReductionFast { sizes.tile_k } else { sizes.tile[1] } / unit;
+        let count = sizes.tile[1] * sizes.tile_k / unit;
         let threads = sizes.threads();
         unrolled(b, "turn", ceil_div(count, threads), |b, turn| {
             let piece = turn * threads + self.thread();
@@ -252,7 +254,7 @@ impl Block<'_> {
     /// Brings the operands of part `k` of a slot to registers.
     fn bring(&self, b: &mut KernelBuilder, memory: &Memory, slot: &Expr, k: i64) {
         let sizes = self.plan.sizes;
-        let lengths = [sizes.warp_m(), sizes.warp_n()];
+        let lengths = sizes.warp_tile();
         for (side, outer) in self.corner().into_iter().enumerate() {
             let (from, extents) = match self.product.layouts()[side] {
                 Layout::ReductionFast => (vec![slot.clone(), outer, (k * TILE).into()], [lengths[side], TILE]),
@@ -265,7 +267,7 @@ impl Block<'_> {
 
     /// Multiplies the operands of part `k` of a step.
     fn multiply(&self, b: &mut KernelBuilder, memory: &Memory, k: i64) {
-        let (m, n) = (self.plan.sizes.warp_m(), self.plan.sizes.warp_n());
+        let [m, n] = self.plan.sizes.warp_tile();
         let layouts = self.product.layouts();
         for i in 0..m / TILE {
             let at = match layouts[0] {

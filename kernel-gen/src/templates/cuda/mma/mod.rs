@@ -38,9 +38,10 @@ pub use conv2d::MmaConv2d;
 pub use gemm::MmaGemm;
 
 use super::ceil_div;
+use super::family::{self, Store, knobs, words};
 use super::product::{Layout, Outputs, Product, widest};
 use crate::ir::DType;
-use crate::space::{Config, ConfigError, Space, SpaceBuilder};
+use crate::space::Value;
 use crate::target::{Cuda, CudaFeature, Target};
 use crate::workload::Workload;
 use crate::workload::operands::Operands;
@@ -70,83 +71,55 @@ fn device<'t>(w: &Workload, t: &'t Target) -> Result<&'t Cuda, String> {
     Ok(gpu)
 }
 
-/// How the sums of blocks that share a reduction meet.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Reduce {
-    /// In the shared memory of a cluster.
-    Cluster,
-    /// In global memory, from where another launch takes them.
-    Launch,
+words! {
+    /// How the sums of blocks that share a reduction meet.
+    enum Reduce {
+        /// By a second launch, which takes them from global memory.
+        Launch = "launch",
+        /// In the shared memory of a cluster.
+        Cluster = "cluster",
+    }
 }
 
-/// A config as numbers.
-#[derive(Clone, Copy, PartialEq, Debug)]
-struct Sizes {
-    tile_m: i64,
-    tile_n: i64,
-    tile_k: i64,
-    warps_m: i64,
-    warps_n: i64,
-    stages: i64,
-    split: i64,
-    reduce: Reduce,
-    group: i64,
-    /// Whether sums go to the output by way of shared memory.
-    staged: bool,
+knobs! {
+    /// A config with a type.
+    struct Sizes {
+        /// Rows and columns of a block's tile.
+        tile: [i64; 2] = "tile_m" in [32, 64, 128, 256], "tile_n" in [32, 64, 128, 256];
+        /// The reduction's length in one step.
+        tile_k: i64 = "tile_k" in [16, 32, 64];
+        /// Warps of a block along rows and columns.
+        warps: [i64; 2] = "warps_m" in [1, 2, 4], "warps_n" in [1, 2, 4];
+        /// Slots of the ring.
+        stages: i64 = "stages" in [2, 3, 4, 5, 6];
+        /// Blocks that share a reduction.
+        split: i64 = "split" in [1, 2, 4, 8, 16];
+        reduce: Reduce = "reduce" in Reduce::ALL;
+        /// Rows of tiles that are worked on at the same time, for the L2 cache.
+        group: i64 = "group" in [1, 4, 8, 16];
+        store: Store = "store" in Store::ALL;
+    }
 }
 
 impl Sizes {
-    fn of(config: &Config) -> Result<Sizes, ConfigError> {
-        Ok(Sizes {
-            tile_m: config.int("tile_m")?,
-            tile_n: config.int("tile_n")?,
-            tile_k: config.int("tile_k")?,
-            warps_m: config.int("warps_m")?,
-            warps_n: config.int("warps_n")?,
-            stages: config.int("stages")?,
-            split: config.int("split")?,
-            reduce: if config.str("reduce")? == "cluster" { Reduce::Cluster } else { Reduce::Launch },
-            group: config.int("group")?,
-            staged: config.str("store")? == "rows",
-        })
-    }
-
-    fn config(&self) -> Config {
-        Config::new()
-            .with("tile_m", self.tile_m)
-            .with("tile_n", self.tile_n)
-            .with("tile_k", self.tile_k)
-            .with("warps_m", self.warps_m)
-            .with("warps_n", self.warps_n)
-            .with("stages", self.stages)
-            .with("split", self.split)
-            .with("reduce", if self.reduce == Reduce::Cluster { "cluster" } else { "launch" })
-            .with("group", self.group)
-            .with("store", if self.staged { "rows" } else { "direct" })
-    }
-
-    fn warps(&self) -> i64 {
-        self.warps_m * self.warps_n
+    /// Warps of a block.
+    fn warp_count(&self) -> i64 {
+        self.warps[0] * self.warps[1]
     }
 
     fn threads(&self) -> i64 {
-        self.warps() * Cuda::WARP
+        self.warp_count() * Cuda::WARP
     }
 
-    /// Rows of a warp.
-    fn warp_m(&self) -> i64 {
-        self.tile_m / self.warps_m
-    }
-
-    /// Columns of a warp.
-    fn warp_n(&self) -> i64 {
-        self.tile_n / self.warps_n
+    /// Rows and columns of a warp.
+    fn warp_tile(&self) -> [i64; 2] {
+        [0, 1].map(|side| self.tile[side] / self.warps[side])
     }
 }
 
 /// A product cut up as a config says.
 #[derive(Clone, Copy, Debug)]
-struct Plan {
+pub(crate) struct Plan {
     batch: i64,
     m: i64,
     n: i64,
@@ -163,13 +136,12 @@ struct Plan {
 impl Plan {
     /// Tiles down and across.
     fn tiles(&self) -> [i64; 2] {
-        [ceil_div(self.m, self.sizes.tile_m), ceil_div(self.n, self.sizes.tile_n)]
+        [ceil_div(self.m, self.sizes.tile[0]), ceil_div(self.n, self.sizes.tile[1])]
     }
 
     /// Where its sums go.
     fn outputs<'a>(&self, product: &'a dyn Product, params: &'a Operands) -> Outputs<'a> {
-        let tile = [self.sizes.tile_m, self.sizes.tile_n];
-        Outputs { product, params, batch: self.batch, size: [self.m, self.n], tile }
+        Outputs { product, params, batch: self.batch, size: [self.m, self.n], tile: self.sizes.tile }
     }
 
     /// Steps of a block.
@@ -208,7 +180,7 @@ impl Plan {
     /// Elements between rows of sums in shared memory: eight more than there are, so that pairs of four rows lie in
     /// different banks.
     fn row_pitch(&self) -> i64 {
-        self.sizes.warp_n() + 8
+        self.sizes.warp_tile()[1] + 8
     }
 
     /// Whether sums are shared in a cluster.
@@ -218,17 +190,16 @@ impl Plan {
 
     /// Bytes of a slot of the ring.
     fn slot_bytes(&self) -> i64 {
-        let sides = [self.sizes.tile_m, self.sizes.tile_n];
-        let elements = |side: usize| self.slot(self.layouts[side], sides[side]).iter().product::<i64>();
+        let elements = |side: usize| self.slot(self.layouts[side], self.sizes.tile[side]).iter().product::<i64>();
         2 * (elements(0) + elements(1))
     }
 
     fn shared_bytes(&self) -> i64 {
-        let Sizes { tile_m, tile_n, stages, split, staged, .. } = self.sizes;
-        let rows = 4 * self.sizes.warps() * TILE * self.row_pitch();
+        let Sizes { tile: [tile_m, tile_n], stages, split, store, .. } = self.sizes;
+        let rows = 4 * self.sizes.warp_count() * TILE * self.row_pitch();
         let sums = match self.clustered() {
             true => rows + 4 * tile_m * (tile_n + 4) + 16,
-            false if staged && split == 1 => rows,
+            false if store == Store::Rows && split == 1 => rows,
             false => 0,
         };
         stages * self.slot_bytes() + sums + 64
@@ -236,17 +207,19 @@ impl Plan {
 
     /// Pieces of the left operand that a thread copies in a step.
     fn copied_rows(&self) -> i64 {
-        ceil_div(self.sizes.tile_m * self.sizes.tile_k / self.unit, self.sizes.threads())
+        ceil_div(self.sizes.tile[0] * self.sizes.tile_k / self.unit, self.sizes.threads())
     }
 
     fn registers(&self) -> i64 {
-        let (m, n) = (self.sizes.warp_m(), self.sizes.warp_n());
+        let [m, n] = self.sizes.warp_tile();
         m * n / 32 + PAIR * (m + n) / 4 + ROW_REGISTERS * self.copied_rows() + OTHER_REGISTERS
     }
+}
 
-    /// Whether a device can run it without spilling, and no part of it is for nothing.
+impl family::Plan for Plan {
     fn fits(&self, gpu: &Cuda) -> bool {
-        let Sizes { tile_m, tile_n, tile_k, warps_m, warps_n, split, reduce, group, staged, stages } = self.sizes;
+        let Sizes { tile: [tile_m, tile_n], tile_k, warps, split, reduce, group, store, stages } = self.sizes;
+        let staged = store == Store::Rows;
         let useful = (tile_m == 32 || tile_m < 2 * self.m)
             && (tile_n == 32 || tile_n < 2 * self.n)
             && tile_k * split < self.k + tile_k
@@ -256,8 +229,8 @@ impl Plan {
             // What sums that are shared come by is not chosen twice.
             && (split > 1 || reduce == Reduce::Launch)
             && (split == 1 || !staged);
-        let divides = tile_m % (TILE * warps_m) == 0
-            && tile_n % (TILE * warps_n) == 0
+        let divides = tile_m % (TILE * warps[0]) == 0
+            && tile_n % (TILE * warps[1]) == 0
             && (split == 1 || tile_m % split == 0)
             && (staged || split > 1 || self.n % 2 == 0);
         let cluster = !self.clustered() || gpu.has(CudaFeature::Cluster) && split <= gpu.cluster_size;
@@ -272,41 +245,28 @@ impl Plan {
             && self.tiles().iter().product::<i64>() * split <= gpu.grid_dim[0]
             && self.batch <= gpu.grid_dim[1]
     }
+
+    fn us(&self, w: &Workload, gpu: &Cuda) -> f64 {
+        model::us(self, w, gpu)
+    }
 }
 
-/// The knobs that all these kernels have; `plan` cuts the product up.
-fn knobs(plan: impl Fn(Sizes) -> Plan + Send + Sync + 'static, gpu: &Cuda) -> SpaceBuilder {
-    let gpu = gpu.clone();
-    let whole = plan(SMALLEST);
-    let most_split = if whole.batch * whole.tiles().iter().product::<i64>() < 4 * gpu.sm_count { 16 } else { 1 };
-    let split: Vec<i64> = [1, 2, 4, 8, 16].into_iter().filter(|s| *s <= most_split).collect();
-    let reduce = if gpu.has(CudaFeature::Cluster) { vec!["launch", "cluster"] } else { vec!["launch"] };
-    Space::builder()
-        .knob("tile_m", [32, 64, 128, 256])
-        .knob("tile_n", [32, 64, 128, 256])
-        .knob("tile_k", [16, 32, 64])
-        .knob("warps_m", [1, 2, 4])
-        .knob("warps_n", [1, 2, 4])
-        .knob("stages", [2, 3, 4, 5, 6])
-        .knob("split", split)
-        .knob("reduce", reduce)
-        .knob("group", [1, 4, 8, 16])
-        .knob("store", ["direct", "rows"])
-        .filter("tiles divide; registers and shared memory suffice, and all have something to do", move |config| {
-            Sizes::of(config).is_ok_and(|sizes| plan(sizes).fits(&gpu))
-        })
+/// Leaves the values that are of use: blocks share reductions where there are fewer tiles than multiprocessors.
+fn narrow(smallest: &Plan, gpu: &Cuda, knob: &str, values: &mut Vec<Value>) {
+    let many = smallest.batch * smallest.tiles().iter().product::<i64>() >= 4 * gpu.sm_count;
+    if knob == "split" && many || knob == "reduce" && !gpu.has(CudaFeature::Cluster) {
+        values.truncate(1);
+    }
 }
 
 /// What fits everywhere.
 const SMALLEST: Sizes = Sizes {
-    tile_m: 32,
-    tile_n: 32,
+    tile: [32, 32],
     tile_k: 16,
-    warps_m: 1,
-    warps_n: 1,
+    warps: [1, 1],
     stages: 2,
     split: 1,
     reduce: Reduce::Launch,
     group: 1,
-    staged: true,
+    store: Store::Rows,
 };

@@ -4,7 +4,7 @@
 //! compared at the end), 15 % off on average (root of the mean square of the logarithm). What it ranks first of a layer's
 //! trials takes 1.06 times as long as the fastest.
 
-use super::{Plan, Reduce, Sizes, TILE, ceil_div};
+use super::{Plan, Reduce, Sizes, Store, TILE, ceil_div};
 use crate::target::Cuda;
 use crate::templates::cuda::conv2d_cost::norm;
 use crate::workload::Workload;
@@ -52,14 +52,14 @@ pub(super) fn us(plan: &Plan, w: &Workload, gpu: &Cuda) -> f64 {
     if resident == 0 {
         return f64::INFINITY;
     }
-    let Sizes { tile_m, tile_n, tile_k, stages, split, .. } = sizes;
+    let Sizes { tile: [tile_m, tile_n], tile_k, stages, split, store, .. } = sizes;
     let blocks = plan.blocks();
     let per_sm = ceil_div(blocks, gpu.sm_count);
     let together = per_sm.min(resident);
     // Full rounds, and what is left for the last one.
     let rounds = [(per_sm / together, together), (i64::from(per_sm % together > 0), per_sm % together)];
-    let (m, n) = (sizes.warp_m() as f64, sizes.warp_n() as f64);
-    let warps = sizes.warps() as f64;
+    let [m, n] = sizes.warp_tile().map(|n| n as f64);
+    let warps = sizes.warp_count() as f64;
     let parts = (tile_k / TILE) as f64;
     let products =
         2.0 * (tile_m * tile_n * tile_k) as f64 / (gpu.f16_flops_per_sm_clock.max(1) as f64 * tensor_rate(gpu));
@@ -83,7 +83,7 @@ pub(super) fn us(plan: &Plan, w: &Workload, gpu: &Cuda) -> f64 {
             let alone = products.max(issue) / (warps / 4.0).min(1.0) + ALONE_CLOCKS;
             let ahead = (COPY_CLOCKS + b * fetch) / ((stages - 1) as f64 - LATE);
             let step = (b * busy / idle).max(alone).max(ahead) + STEP_CLOCKS;
-            let store = match (split > 1, sizes.staged) {
+            let store = match (split > 1, store == Store::Rows) {
                 (true, _) => b * outputs * 4.0 / PAIRS_PER_CLOCK,
                 (false, true) => b * outputs * plan.out_bytes as f64 / ROWS_PER_CLOCK,
                 (false, false) => b * outputs * plan.out_bytes as f64 / PAIRS_PER_CLOCK,
@@ -124,7 +124,7 @@ fn traffic(plan: &Plan, w: &Workload, gpu: &Cuda, together: i64) -> f64 {
     if stays(w, gpu) {
         return once as f64;
     }
-    let Sizes { tile_m, tile_n, group, .. } = plan.sizes;
+    let Sizes { tile: [tile_m, tile_n], group, .. } = plan.sizes;
     let [down, across] = plan.tiles();
     let at_once = (gpu.sm_count * together).min(down * across);
     let rows = group.min(down);

@@ -5,6 +5,7 @@ use super::kernel::Block;
 use crate::ir::builder::KernelBuilder;
 use crate::ir::{BufferId, DType, Expr, VarId};
 use crate::templates::cuda::exchange::Exchange;
+use crate::templates::cuda::family::Store;
 use crate::templates::cuda::warp_sums::{Rows, WarpSums};
 
 impl Block<'_> {
@@ -25,7 +26,7 @@ impl Block<'_> {
     pub(super) fn store(&self, b: &mut KernelBuilder, sums: &WarpSums, place: [VarId; 2]) {
         let sizes = self.plan.sizes;
         let [row, column] = self.corner();
-        if !sizes.staged {
+        if sizes.store == Store::Direct {
             for i in 0..sums.count {
                 let (row, column) = (row.clone() + i * TILE, column.clone());
                 sums.each(b, i, |b, [r, c], sum| {
@@ -49,7 +50,7 @@ impl Block<'_> {
         piece: i64,
         body: impl Fn(&mut KernelBuilder, i64, [Expr; 2], &dyn Fn(&Expr) -> Expr),
     ) {
-        let (warps, pitch) = (self.plan.sizes.warps(), self.plan.row_pitch());
+        let (warps, pitch) = (self.plan.sizes.warp_count(), self.plan.row_pitch());
         let rows = Rows { warps, warp: self.warp, lane: self.lane, dtype: DType::F32, pitch, piece };
         sums.by_rows(b, &rows, |_, _, sum| sum, body);
     }
@@ -61,9 +62,9 @@ impl Block<'_> {
             let (row, column) = (row.clone() + i * TILE, column.clone());
             sums.each(b, i, |b, [r, c], sum| {
                 // Rows are padded, so that pairs exist as a whole.
-                let [row, column] = [place[0] * sizes.tile_m + (row + r), place[1] * sizes.tile_n + (column + c)];
+                let [row, column] = [place[0] * sizes.tile[0] + (row + r), place[1] * sizes.tile[1] + (column + c)];
                 let pitch = self.plan.partial_pitch();
-                let beyond = [(&row, self.plan.m, sizes.tile_m), (&column, pitch, sizes.tile_n)];
+                let beyond = [(&row, self.plan.m, sizes.tile[0]), (&column, pitch, sizes.tile[1])];
                 let beyond = beyond.into_iter().filter(|(_, size, tile)| size % tile != 0);
                 let exists = Expr::all(beyond.map(|(at, size, _)| at.clone().lt(size)));
                 let store = |b: &mut KernelBuilder| {

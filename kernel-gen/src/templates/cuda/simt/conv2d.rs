@@ -3,12 +3,11 @@
 use super::hwcn::{self, Images};
 use super::kernel::kernel;
 use super::nhwc::{self, Pixels};
-use super::{Plan, SMALLEST, Sizes, device, knobs, model};
-use crate::schedule::Schedule;
-use crate::space::{Config, Space};
-use crate::target::{Cuda, Target};
-use crate::templates::cuda::descend_from_many;
-use crate::templates::{Scheduled, Template, TemplateError};
+use super::{Plan, SMALLEST, Sizes, device, narrow};
+use crate::space::Value;
+use crate::target::Target;
+use crate::templates::cuda::family::{self, Family, Plan as _, Search, built};
+use crate::templates::{Scheduled, TemplateError};
 use crate::workload::{Conv2d, ConvLayout, Op, Workload};
 
 /// Convolutions of `f32` in HWCN and NHWC, with one group. See the module's text for the form and for the knobs.
@@ -18,15 +17,7 @@ use crate::workload::{Conv2d, ConvLayout, Op, Workload};
 /// is one product of output pixels and output channels; zeros are multiplied where a pixel's tap lies in the padding.
 pub struct SimtConv2d;
 
-/// The convolution and the device, or why it is none for this template.
-fn problem<'t>(w: &Workload, t: &'t Target) -> Result<(Conv2d, &'t Cuda), String> {
-    let gpu = device(w, t)?;
-    let Op::Conv2d(c) = w.op else { return Err("for convolutions".into()) };
-    if c.groups != 1 || !matches!(c.layout, ConvLayout::Hwcn | ConvLayout::Nhwc) {
-        return Err("for HWCN and NHWC with one group".into());
-    }
-    Ok((c, gpu))
-}
+type Case<'a> = family::Case<'a, Conv2d>;
 
 /// The convolution cut up as a config says.
 fn plan(c: &Conv2d, sizes: Sizes) -> Plan {
@@ -36,48 +27,45 @@ fn plan(c: &Conv2d, sizes: Sizes) -> Plan {
     }
 }
 
-impl Template for SimtConv2d {
-    fn name(&self) -> &str {
-        "simt_conv2d"
+impl Family for SimtConv2d {
+    const NAME: &'static str = "simt_conv2d";
+    type Problem = Conv2d;
+    type Knobs = Sizes;
+    type Plan = Plan;
+
+    fn problem(w: &Workload, t: &Target) -> Result<Conv2d, String> {
+        device(w, t)?;
+        let Op::Conv2d(c) = w.op else { return Err("for convolutions".into()) };
+        if c.groups != 1 || !matches!(c.layout, ConvLayout::Hwcn | ConvLayout::Nhwc) {
+            return Err("for HWCN and NHWC with one group".into());
+        }
+        Ok(c)
     }
 
-    fn version(&self) -> u32 {
-        1
-    }
-
-    fn applies(&self, w: &Workload, t: &Target) -> Result<(), String> {
-        let (c, gpu) = problem(w, t)?;
-        let fits = plan(&c, SMALLEST).fits(gpu);
+    fn check(case: &Case<'_>) -> Result<(), String> {
+        let (c, fits) = (&case.problem, plan(&case.problem, SMALLEST).fits(case.gpu));
         fits.then_some(())
             .ok_or_else(|| format!("{} x {} outputs of {} images are too many blocks", c.oh(), c.ow(), c.n))
     }
 
-    fn space(&self, w: &Workload, t: &Target) -> Result<Space, TemplateError> {
-        let (c, gpu) = problem(w, t).map_err(TemplateError::Limit)?;
-        Ok(knobs(move |sizes| plan(&c, sizes), gpu).build()?)
+    fn narrow(case: &Case<'_>, knob: &str, values: &mut Vec<Value>) {
+        narrow(&plan(&case.problem, SMALLEST), case.gpu, knob, values);
     }
 
-    fn default_config(&self, w: &Workload, t: &Target) -> Result<Config, TemplateError> {
-        Ok(descend_from_many(&self.space(w, t)?, &SMALLEST.config(), &|config| self.cost(w, t, config))?)
+    fn plan(case: &Case<'_>, sizes: Sizes) -> Result<Plan, TemplateError> {
+        Ok(plan(&case.problem, sizes))
     }
 
-    fn cost(&self, w: &Workload, t: &Target, config: &Config) -> f64 {
-        match (problem(w, t), Sizes::of(config)) {
-            (Ok((c, gpu)), Ok(sizes)) => model::us(&plan(&c, sizes), w, gpu),
-            _ => f64::INFINITY,
-        }
+    fn search(_: &Case<'_>) -> Search<Sizes> {
+        Search::from(SMALLEST)
     }
 
-    fn schedule(&self, w: &Workload, t: &Target, config: &Config) -> Result<Scheduled, TemplateError> {
-        let (c, gpu) = problem(w, t).map_err(TemplateError::Limit)?;
-        let plan = plan(&c, Sizes::of(config)?);
-        if !plan.fits(gpu) {
-            return Err(TemplateError::Limit(format!("{config} does not fit {}", t.name)));
-        }
+    fn kernel(case: &Case<'_>, plan: &Plan) -> Result<Scheduled, TemplateError> {
+        let Case { w, problem: c, .. } = *case;
         let kernel = match c.layout {
-            ConvLayout::Nhwc => kernel(&Pixels::new(w, c, plan), &plan),
-            _ => kernel(&Images { workload: w, c, plan }, &plan),
+            ConvLayout::Nhwc => kernel(&Pixels::new(w, c, *plan), plan),
+            _ => kernel(&Images { workload: w, c, plan: *plan }, plan),
         };
-        Ok(Scheduled { schedule: Schedule::new(kernel), packs: vec![] })
+        built(kernel, [])
     }
 }

@@ -1,24 +1,19 @@
 //! Matrix products.
 
 use super::kernel::kernel;
-use super::{Plan, SMALLEST, Sizes, device, knobs, model};
-use crate::schedule::Schedule;
-use crate::space::{Config, Space};
-use crate::target::{Cuda, Target};
-use crate::templates::cuda::descend_from_many;
+use super::{Plan, SMALLEST, Sizes, device, narrow};
+use crate::space::Value;
+use crate::target::Target;
+use crate::templates::cuda::family::{self, Family, Plan as _, Search, built};
 use crate::templates::cuda::product::{Gemm, Layout, widest};
-use crate::templates::{Scheduled, Template, TemplateError};
+use crate::templates::{Scheduled, TemplateError};
 use crate::workload::{Matmul, Workload};
 
 /// Matrix products of `f32`, batched or not, in all four orders of storage. See the module's text for the form and for the
 /// knobs.
 pub struct SimtGemm;
 
-/// The product and the device, or why it is none for this template.
-fn problem<'t>(w: &Workload, t: &'t Target) -> Result<(Matmul, &'t Cuda), String> {
-    let gpu = device(w, t)?;
-    Ok((*w.matmul().ok_or("for matrix products")?, gpu))
-}
+type Case<'a> = family::Case<'a, Matmul>;
 
 /// Elements of each operand that are copied at a time: single ones, where they are turned around.
 fn units(m: &Matmul) -> [i64; 2] {
@@ -45,43 +40,37 @@ fn plan(m: &Matmul, sizes: Sizes) -> Plan {
     }
 }
 
-impl Template for SimtGemm {
-    fn name(&self) -> &str {
-        "simt_gemm"
+impl Family for SimtGemm {
+    const NAME: &'static str = "simt_gemm";
+    type Problem = Matmul;
+    type Knobs = Sizes;
+    type Plan = Plan;
+
+    fn problem(w: &Workload, t: &Target) -> Result<Matmul, String> {
+        device(w, t)?;
+        Ok(*w.matmul().ok_or("for matrix products")?)
     }
 
-    fn version(&self) -> u32 {
-        1
+    fn check(case: &Case<'_>) -> Result<(), String> {
+        let fits = plan(&case.problem, SMALLEST).fits(case.gpu);
+        fits.then_some(()).ok_or_else(|| format!("a batch of {} is too large", case.problem.batch))
     }
 
-    fn applies(&self, w: &Workload, t: &Target) -> Result<(), String> {
-        let (m, gpu) = problem(w, t)?;
-        plan(&m, SMALLEST).fits(gpu).then_some(()).ok_or_else(|| format!("a batch of {} is too large", m.batch))
+    fn narrow(case: &Case<'_>, knob: &str, values: &mut Vec<Value>) {
+        narrow(&plan(&case.problem, SMALLEST), case.gpu, knob, values);
     }
 
-    fn space(&self, w: &Workload, t: &Target) -> Result<Space, TemplateError> {
-        let (m, gpu) = problem(w, t).map_err(TemplateError::Limit)?;
-        Ok(knobs(move |sizes| plan(&m, sizes), gpu).build()?)
+    fn plan(case: &Case<'_>, sizes: Sizes) -> Result<Plan, TemplateError> {
+        Ok(plan(&case.problem, sizes))
     }
 
-    fn default_config(&self, w: &Workload, t: &Target) -> Result<Config, TemplateError> {
-        Ok(descend_from_many(&self.space(w, t)?, &SMALLEST.config(), &|config| self.cost(w, t, config))?)
+    fn search(_: &Case<'_>) -> Search<Sizes> {
+        Search::from(SMALLEST)
     }
 
-    fn cost(&self, w: &Workload, t: &Target, config: &Config) -> f64 {
-        match (problem(w, t), Sizes::of(config)) {
-            (Ok((m, gpu)), Ok(sizes)) => model::us(&plan(&m, sizes), w, gpu),
-            _ => f64::INFINITY,
-        }
-    }
-
-    fn schedule(&self, w: &Workload, t: &Target, config: &Config) -> Result<Scheduled, TemplateError> {
-        let (m, gpu) = problem(w, t).map_err(TemplateError::Limit)?;
-        let plan = plan(&m, Sizes::of(config)?);
-        if !plan.fits(gpu) {
-            return Err(TemplateError::Limit(format!("{config} does not fit {}", t.name)));
-        }
-        let product = Gemm { workload: w, m, tile: plan.sizes.tile, units: plan.units, padded_k: plan.padded_k() };
-        Ok(Scheduled { schedule: Schedule::new(kernel(&product, &plan)), packs: vec![] })
+    fn kernel(case: &Case<'_>, plan: &Plan) -> Result<Scheduled, TemplateError> {
+        let (m, tile) = (case.problem, plan.sizes.tile);
+        let product = Gemm { workload: case.w, m, tile, units: plan.units, padded_k: plan.padded_k() };
+        built(kernel(&product, plan), [])
     }
 }

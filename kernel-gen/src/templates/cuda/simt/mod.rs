@@ -38,10 +38,11 @@ pub use conv2d::SimtConv2d;
 pub use gemm::SimtGemm;
 
 use super::ceil_div;
+use super::family::{self, knobs};
 use super::outer::{LANES, VECTOR};
 use super::product::{Layout, Outputs, Product, widest};
 use crate::ir::DType;
-use crate::space::{Config, ConfigError, Space, SpaceBuilder};
+use crate::space::Value;
 use crate::target::{Cuda, CudaFeature, Target};
 use crate::workload::Workload;
 use crate::workload::operands::Operands;
@@ -66,41 +67,25 @@ fn device<'t>(w: &Workload, t: &'t Target) -> Result<&'t Cuda, String> {
     Ok(gpu)
 }
 
-/// A config as numbers. Pairs are rows, then columns.
-#[derive(Clone, Copy, PartialEq, Debug)]
-struct Sizes {
-    tile: [i64; 2],
-    tile_k: i64,
-    own: [i64; 2],
-    stages: i64,
-    split: i64,
-    group: i64,
+knobs! {
+    /// A config with a type. Pairs are rows, then columns.
+    struct Sizes {
+        /// The tile of a block.
+        tile: [i64; 2] = "tile_m" in [32, 64, 128, 256], "tile_n" in [32, 64, 128, 256];
+        /// The reduction's length in one step.
+        tile_k: i64 = "tile_k" in [8, 16, 32];
+        /// Rows and columns of a thread.
+        own: [i64; 2] = "own_m" in [4, 8, 16], "own_n" in [4, 8];
+        /// Slots of the ring.
+        stages: i64 = "stages" in [2, 3, 4];
+        /// Blocks that share a reduction.
+        split: i64 = "split" in [1, 2, 4, 8, 16];
+        /// Rows of tiles that are worked on at the same time, for the L2 cache.
+        group: i64 = "group" in [1, 4, 8, 16];
+    }
 }
 
 impl Sizes {
-    fn of(config: &Config) -> Result<Sizes, ConfigError> {
-        Ok(Sizes {
-            tile: [config.int("tile_m")?, config.int("tile_n")?],
-            tile_k: config.int("tile_k")?,
-            own: [config.int("own_m")?, config.int("own_n")?],
-            stages: config.int("stages")?,
-            split: config.int("split")?,
-            group: config.int("group")?,
-        })
-    }
-
-    fn config(&self) -> Config {
-        Config::new()
-            .with("tile_m", self.tile[0])
-            .with("tile_n", self.tile[1])
-            .with("tile_k", self.tile_k)
-            .with("own_m", self.own[0])
-            .with("own_n", self.own[1])
-            .with("stages", self.stages)
-            .with("split", self.split)
-            .with("group", self.group)
-    }
-
     /// Warps of a block down (0) and across (1).
     fn warps(&self, side: usize) -> i64 {
         self.tile[side] / (self.own[side] * LANES[side])
@@ -118,7 +103,7 @@ impl Sizes {
 
 /// A product cut up as a config says.
 #[derive(Clone, Copy, Debug)]
-struct Plan {
+pub(crate) struct Plan {
     batch: i64,
     m: i64,
     n: i64,
@@ -195,8 +180,9 @@ impl Plan {
         let [m, n] = self.sizes.own;
         m * n + 4 * (m + n) + self.row_registers * self.copied_rows() + OTHER_REGISTERS
     }
+}
 
-    /// Whether a device can run it without spilling, and no part of it is for nothing.
+impl family::Plan for Plan {
     fn fits(&self, gpu: &Cuda) -> bool {
         let Sizes { tile, tile_k, own, split, group, stages } = self.sizes;
         let size = [self.m, self.n];
@@ -217,6 +203,10 @@ impl Plan {
             && self.tiles().iter().product::<i64>() * split <= gpu.grid_dim[0]
             && self.batch <= gpu.grid_dim[1]
     }
+
+    fn us(&self, w: &Workload, gpu: &Cuda) -> f64 {
+        model::us(self, w, gpu)
+    }
 }
 
 /// Most threads of a block: more wait for each other without having more operands in common.
@@ -224,24 +214,11 @@ const MOST_THREADS: i64 = 512;
 /// Most pieces of an operand that a thread copies in a step.
 const MOST_PIECES: i64 = 32;
 
-/// The knobs that all these kernels have; `plan` cuts the product up.
-fn knobs(plan: impl Fn(Sizes) -> Plan + Send + Sync + 'static, gpu: &Cuda) -> SpaceBuilder {
-    let gpu = gpu.clone();
-    let whole = plan(SMALLEST);
-    let most_split = if whole.batch * whole.tiles().iter().product::<i64>() < 16 * gpu.sm_count { 16 } else { 1 };
-    let split: Vec<i64> = [1, 2, 4, 8, 16].into_iter().filter(|s| *s <= most_split).collect();
-    Space::builder()
-        .knob("tile_m", [32, 64, 128, 256])
-        .knob("tile_n", [32, 64, 128, 256])
-        .knob("tile_k", [8, 16, 32])
-        .knob("own_m", [4, 8, 16])
-        .knob("own_n", [4, 8])
-        .knob("stages", [2, 3, 4])
-        .knob("split", split)
-        .knob("group", [1, 4, 8, 16])
-        .filter("tiles divide; registers and shared memory suffice, and all have something to do", move |config| {
-            Sizes::of(config).is_ok_and(|sizes| plan(sizes).fits(&gpu))
-        })
+/// Leaves the values that are of use: blocks share reductions where tiles leave multiprocessors idle.
+fn narrow(smallest: &Plan, gpu: &Cuda, knob: &str, values: &mut Vec<Value>) {
+    if knob == "split" && smallest.batch * smallest.tiles().iter().product::<i64>() >= 16 * gpu.sm_count {
+        values.truncate(1);
+    }
 }
 
 /// What fits everywhere.

@@ -1,0 +1,353 @@
+//! The form that families of kernels share: problem, knobs, plan, fits, cost, kernel.
+//!
+//! A [`Family`] says each of these steps once. One [`Template`] for all families makes the rest of them: which workloads it
+//! applies to, the space, the default config, and the checks before a kernel is built. Knobs are declared once, by [`knobs!`]:
+//! the space, the reading of a config and its writing follow.
+
+use super::{descend_from, device, fastest, with_costs};
+use crate::ir::Kernel;
+use crate::schedule::Schedule;
+use crate::space::{Config, ConfigError, Space, SpaceBuilder, Value};
+use crate::target::{Cuda, Target};
+use crate::templates::{Pack, Scheduled, Template, TemplateError};
+use crate::workload::Workload;
+use crate::workload::special::Reach;
+
+/// A workload on a device, with what a family reads of it.
+#[derive(Clone, Copy)]
+pub(crate) struct Case<'a, P> {
+    pub(crate) w: &'a Workload,
+    pub(crate) gpu: &'a Cuda,
+    pub(crate) problem: P,
+}
+
+/// How a default config is chosen.
+pub(crate) enum Search<K> {
+    /// The cheapest config of the whole space.
+    All,
+    /// The cheapest config that coordinate descent finds from these knobs and from as many of the cheapest drawn configs.
+    Descent(K, usize),
+    /// The cheapest of these knobs.
+    Among(Vec<K>),
+}
+
+impl<K> Search<K> {
+    /// Descents from `start` and from as many drawn configs as find what a space of few valleys has.
+    pub(crate) fn from(start: K) -> Search<K> {
+        Search::Descent(start, 4)
+    }
+}
+
+/// A problem cut up as a config says.
+pub(crate) trait Plan {
+    /// Whether a device can run it without spilling, and no part of it is for nothing.
+    fn fits(&self, gpu: &Cuda) -> bool;
+
+    /// Predicted microseconds; infinite where not even one block fits.
+    fn us(&self, w: &Workload, gpu: &Cuda) -> f64;
+}
+
+/// A family of kernels: see the module's text. Its steps are pure functions.
+pub(crate) trait Family: Send + Sync + 'static {
+    /// [`Template::name`].
+    const NAME: &'static str;
+    /// [`Template::version`].
+    const VERSION: u32 = 1;
+    /// What [`Plan::fits`] requires, as a refused config is told.
+    const LIMITS: &'static str = "tiles divide; registers and shared memory suffice, and all have something to do";
+    /// [`Template::longest_early_us`].
+    const LONGEST_EARLY_US: f64 = 4.0;
+
+    /// What the family reads of a workload.
+    type Problem: Copy + Send + Sync + 'static;
+    /// A config with a type.
+    type Knobs: Knobs;
+    /// The problem cut up by the knobs.
+    type Plan: Plan;
+
+    /// The problem, or the reason why the family does not take the workload, as half a sentence.
+    fn problem(w: &Workload, t: &Target) -> Result<Self::Problem, String>;
+
+    /// Whether some config may fit; otherwise the reason, as half a sentence.
+    fn check(case: &Case<'_, Self::Problem>) -> Result<(), String> {
+        let _ = case;
+        Ok(())
+    }
+
+    /// Narrows the declared values of a knob to those that are of use for the problem. A knob without values is left out.
+    fn narrow(case: &Case<'_, Self::Problem>, knob: &str, values: &mut Vec<Value>) {
+        let _ = (case, knob, values);
+    }
+
+    /// The problem cut up by the knobs, or why they cannot cut it.
+    fn plan(case: &Case<'_, Self::Problem>, knobs: Self::Knobs) -> Result<Self::Plan, TemplateError>;
+
+    /// How the default config is chosen.
+    fn search(case: &Case<'_, Self::Problem>) -> Search<Self::Knobs> {
+        let _ = case;
+        Search::All
+    }
+
+    /// [`Template::reach`].
+    fn beside(w: &Workload, config: &Config) -> Reach {
+        let _ = (w, config);
+        Reach::Own
+    }
+
+    /// The kernel of a plan that fits.
+    fn kernel(case: &Case<'_, Self::Problem>, plan: &Self::Plan) -> Result<Scheduled, TemplateError>;
+}
+
+/// The workload as the family reads it.
+fn case<'a, F: Family>(w: &'a Workload, t: &'a Target) -> Result<Case<'a, F::Problem>, TemplateError> {
+    let problem = F::problem(w, t).map_err(TemplateError::Limit)?;
+    Ok(Case { w, gpu: device(t).map_err(TemplateError::Limit)?, problem })
+}
+
+/// The plan of a config.
+fn plan<F: Family>(case: &Case<'_, F::Problem>, config: &Config) -> Result<F::Plan, TemplateError> {
+    F::plan(case, F::Knobs::of(config)?)
+}
+
+/// The space of a case.
+fn space<F: Family>(case: &Case<'_, F::Problem>) -> Result<Space, TemplateError> {
+    let (w, gpu, problem) = (case.w.clone(), case.gpu.clone(), case.problem);
+    let fits = move |config: &Config| {
+        let case = Case { w: &w, gpu: &gpu, problem };
+        plan::<F>(&case, config).is_ok_and(|plan| plan.fits(&gpu))
+    };
+    Ok(F::Knobs::space(&|knob, values| F::narrow(case, knob, values)).filter(F::LIMITS, fits).build()?)
+}
+
+/// What a config of a case costs.
+fn cost<F: Family>(case: &Case<'_, F::Problem>, config: &Config) -> f64 {
+    plan::<F>(case, config).map_or(f64::INFINITY, |plan| plan.us(case.w, case.gpu))
+}
+
+impl<F: Family> Template for F {
+    fn name(&self) -> &str {
+        F::NAME
+    }
+
+    fn version(&self) -> u32 {
+        F::VERSION
+    }
+
+    fn applies(&self, w: &Workload, t: &Target) -> Result<(), String> {
+        let (problem, gpu) = (F::problem(w, t)?, device(t)?);
+        F::check(&Case { w, gpu, problem })
+    }
+
+    fn space(&self, w: &Workload, t: &Target) -> Result<Space, TemplateError> {
+        space::<F>(&case::<F>(w, t)?)
+    }
+
+    fn default_config(&self, w: &Workload, t: &Target) -> Result<Config, TemplateError> {
+        let case = case::<F>(w, t)?;
+        let cost = |config: &Config| cost::<F>(&case, config);
+        match F::search(&case) {
+            Search::All => fastest(with_costs(&space::<F>(&case)?, &cost)),
+            Search::Descent(start, descents) => {
+                Ok(descend_from(&space::<F>(&case)?, &start.config(), descents, &cost)?)
+            }
+            Search::Among(knobs) => fastest(knobs.iter().map(|knobs| {
+                let config = knobs.config();
+                (cost(&config), config)
+            })),
+        }
+    }
+
+    fn cost(&self, w: &Workload, t: &Target, config: &Config) -> f64 {
+        case::<F>(w, t).map_or(f64::INFINITY, |case| cost::<F>(&case, config))
+    }
+
+    fn longest_early_us(&self) -> f64 {
+        F::LONGEST_EARLY_US
+    }
+
+    fn reach(&self, w: &Workload, config: &Config) -> Reach {
+        F::beside(w, config)
+    }
+
+    fn schedule(&self, w: &Workload, t: &Target, config: &Config) -> Result<Scheduled, TemplateError> {
+        let case = case::<F>(w, t)?;
+        let plan = plan::<F>(&case, config)?;
+        // A value that no knob has is an error that names the knob and its values.
+        match space::<F>(&case)?.index_of(config) {
+            Ok(_) => F::kernel(&case, &plan),
+            Err(ConfigError::Filtered { .. }) => Err(TemplateError::Limit(format!("{config} does not fit {}", t.name))),
+            Err(error) => Err(error.into()),
+        }
+    }
+}
+
+/// A kernel that is built, not scheduled, with what packs its parameters.
+pub(super) fn built(kernel: Kernel, packs: impl IntoIterator<Item = Pack>) -> Result<Scheduled, TemplateError> {
+    Ok(Scheduled { schedule: Schedule::new(kernel), packs: packs.into_iter().collect() })
+}
+
+/// A config with a type; [`knobs!`] makes them.
+pub(crate) trait Knobs: Copy + 'static {
+    /// Reads a config. An error names the knob and, for words and switches, the values that it takes.
+    fn of(config: &Config) -> Result<Self, ConfigError>;
+
+    /// The config that says these knobs.
+    fn config(&self) -> Config;
+
+    /// The knobs in the order of their declaration, with what `narrow` leaves of their values.
+    fn space(narrow: &dyn Fn(&str, &mut Vec<Value>)) -> SpaceBuilder;
+}
+
+/// What a field of [`knobs!`] may be: one knob, or one knob for each element of an array.
+pub(crate) trait Field: Copy {
+    fn read(config: &Config, knobs: &[&str]) -> Result<Self, ConfigError>;
+    fn write(&self, config: Config, knobs: &[&str]) -> Config;
+}
+
+impl Field for i64 {
+    fn read(config: &Config, knobs: &[&str]) -> Result<i64, ConfigError> {
+        config.int(knobs[0])
+    }
+
+    fn write(&self, config: Config, knobs: &[&str]) -> Config {
+        config.with(knobs[0], *self)
+    }
+}
+
+impl<const N: usize> Field for [i64; N] {
+    fn read(config: &Config, knobs: &[&str]) -> Result<[i64; N], ConfigError> {
+        let mut out = [0; N];
+        for (value, knob) in out.iter_mut().zip(knobs) {
+            *value = config.int(knob)?;
+        }
+        Ok(out)
+    }
+
+    fn write(&self, config: Config, knobs: &[&str]) -> Config {
+        knobs.iter().zip(self).fold(config, |config, (knob, value)| config.with(knob, *value))
+    }
+}
+
+/// A switch is 0 or 1.
+impl Field for bool {
+    fn read(config: &Config, knobs: &[&str]) -> Result<bool, ConfigError> {
+        match config.int(knobs[0])? {
+            0 => Ok(false),
+            1 => Ok(true),
+            _ => Err(unknown(config, knobs[0], &["0", "1"])),
+        }
+    }
+
+    fn write(&self, config: Config, knobs: &[&str]) -> Config {
+        config.with(knobs[0], i64::from(*self))
+    }
+}
+
+/// The error that a knob has none of its values.
+pub(super) fn unknown(config: &Config, knob: &str, known: &[&str]) -> ConfigError {
+    let (allowed, value) = (format!("one of {}", known.join(", ")), config.value(knob).cloned());
+    value.map_or_else(|missing| missing, |value| ConfigError::NotInSpace { knob: knob.into(), value, allowed })
+}
+
+/// Declares the knobs of a family as a type: for each field its meaning and, for each knob of it, the name and the values.
+/// Gives the type [`Knobs`].
+macro_rules! knobs {
+    (
+        $(#[$meta:meta])* struct $name:ident {
+            $( $(#[$doc:meta])* $field:ident: $type:ty = $( $knob:literal in $values:expr ),+; )*
+        }
+    ) => {
+        $(#[$meta])*
+        #[derive(Clone, Copy, PartialEq, Debug)]
+        pub(crate) struct $name {
+            $( $(#[$doc])* $field: $type, )*
+        }
+
+        impl $crate::templates::cuda::family::Knobs for $name {
+            fn of(config: &$crate::space::Config) -> Result<$name, $crate::space::ConfigError> {
+                use $crate::templates::cuda::family::Field;
+                Ok($name { $( $field: Field::read(config, &[$($knob),+])?, )* })
+            }
+
+            fn config(&self) -> $crate::space::Config {
+                use $crate::templates::cuda::family::Field;
+                let config = $crate::space::Config::new();
+                $( let config = self.$field.write(config, &[$($knob),+]); )*
+                config
+            }
+
+            fn space(
+                narrow: &dyn Fn(&str, &mut Vec<$crate::space::Value>),
+            ) -> $crate::space::SpaceBuilder {
+                let space = $crate::space::Space::builder();
+                $( $(
+                    let mut values = $values.into_iter().map($crate::space::Value::from).collect();
+                    narrow($knob, &mut values);
+                    let space = if values.is_empty() { space } else { space.knob($knob, values) };
+                )+ )*
+                space
+            }
+        }
+    };
+}
+
+/// Declares the words that a knob takes.
+macro_rules! words {
+    (
+        $(#[$meta:meta])* enum $name:ident { $( $(#[$doc:meta])* $variant:ident = $word:literal, )+ }
+    ) => {
+        $(#[$meta])*
+        #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+        pub(crate) enum $name {
+            $( $(#[$doc])* $variant, )+
+        }
+
+        impl $name {
+            pub(crate) const ALL: &'static [$name] = &[$( $name::$variant ),+];
+
+            /// The word in a config.
+            pub(crate) fn name(self) -> &'static str {
+                match self { $( $name::$variant => $word, )+ }
+            }
+        }
+
+        impl From<&$name> for $crate::space::Value {
+            fn from(choice: &$name) -> $crate::space::Value {
+                choice.name().into()
+            }
+        }
+
+        impl $crate::templates::cuda::family::Field for $name {
+            fn read(
+                config: &$crate::space::Config,
+                knobs: &[&str],
+            ) -> Result<$name, $crate::space::ConfigError> {
+                match config.str(knobs[0])? {
+                    $( $word => Ok($name::$variant), )+
+                    _ => Err($crate::templates::cuda::family::unknown(config, knobs[0], &[$($word),+])),
+                }
+            }
+
+            fn write(&self, config: $crate::space::Config, knobs: &[&str]) -> $crate::space::Config {
+                config.with(knobs[0], self.name())
+            }
+        }
+    };
+}
+
+pub(super) use {knobs, words};
+
+words! {
+    /// How sums get to the output.
+    enum Store {
+        /// Pairs, from the registers.
+        Direct = "direct",
+        /// Rows by way of shared memory, 16 bytes at a time where they divide.
+        Rows = "rows",
+    }
+}
+
+/// Leaves the values of a knob that are at most `most`.
+pub(super) fn up_to(values: &mut Vec<Value>, most: i64) {
+    values.retain(|value| matches!(value, Value::Int(n) if *n <= most));
+}
