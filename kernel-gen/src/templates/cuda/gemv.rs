@@ -15,13 +15,12 @@
 //!
 //! Columns must be runs: with `trans_b` they are, so nothing is packed; otherwise the right side is transposed ahead of time.
 
-use super::{ceil_div, descend_from_many, device, share, unrolled};
+use super::family::{self, Case, Family, Search, built, knobs};
+use super::{ceil_div, device, share, unrolled};
 use crate::ir::builder::KernelBuilder;
 use crate::ir::{Access, Axis, BufferId, DType, Expr, Kernel, LoopKind, Scope, VarId};
-use crate::schedule::Schedule;
-use crate::space::{Config, ConfigError, Space};
 use crate::target::{Cuda, Target};
-use crate::templates::{Pack, Scheduled, Template, TemplateError};
+use crate::templates::{Pack, Scheduled, TemplateError};
 use crate::workload::naive::epilogue;
 use crate::workload::operands::Operands;
 use crate::workload::{Matmul, Param, Workload};
@@ -36,44 +35,23 @@ const VECTOR_BYTES: i64 = 16;
 /// Registers of a thread beside sums and operands.
 const OTHER_REGISTERS: i64 = 32;
 
-fn problem<'t>(w: &Workload, t: &'t Target) -> Result<(Matmul, &'t Cuda), String> {
-    let gpu = device(t)?;
-    let m = w.matmul().copied().ok_or("for products")?;
-    if m.m > MOST_ROWS {
-        return Err(format!("for products with at most {MOST_ROWS} rows"));
-    }
-    if m.trans_a && m.m > 1 {
-        return Err("for products whose left side is stored row by row".into());
-    }
-    if m.batch > gpu.grid_dim[2] {
-        return Err(format!("for batches of at most {}", gpu.grid_dim[2]));
-    }
-    Ok((m, gpu))
-}
-
-/// A config as numbers.
-#[derive(Clone, Copy, PartialEq, Debug)]
-struct Sizes {
-    columns: i64,
-    groups: i64,
-    slices: i64,
-    unroll: i64,
-}
-
-impl Sizes {
-    fn of(config: &Config) -> Result<Sizes, ConfigError> {
-        Ok(Sizes {
-            columns: config.int("columns")?,
-            groups: config.int("groups")?,
-            slices: config.int("slices")?,
-            unroll: config.int("unroll")?,
-        })
+knobs! {
+    /// A config with a type.
+    struct Sizes {
+        /// Columns of a warp.
+        columns: i64 = "columns" in [1, 2, 4, 8];
+        /// Warps of a block with different columns.
+        groups: i64 = "groups" in [1, 2, 4, 8];
+        /// Warps of a block with different parts of the reduction.
+        slices: i64 = "slices" in [1, 2, 4, 8, 16];
+        /// Steps that are read at a time.
+        unroll: i64 = "unroll" in [1, 2, 4, 8];
     }
 }
 
 /// A product cut up as a config says.
 #[derive(Clone, Copy, Debug)]
-struct Plan {
+pub(crate) struct Plan {
     m: Matmul,
     /// Bytes of an operand's element.
     bytes: i64,
@@ -81,10 +59,6 @@ struct Plan {
 }
 
 impl Plan {
-    fn new(w: &Workload, m: Matmul, sizes: Sizes) -> Plan {
-        Plan { m, bytes: w.dtype.bytes() as i64, sizes }
-    }
-
     /// Elements of a load: as many as divide the reduction.
     fn vector(&self) -> i64 {
         let most = VECTOR_BYTES / self.bytes;
@@ -143,8 +117,9 @@ impl Plan {
         let operands = unroll * (columns + self.m.m) * ceil_div(self.vector() * self.bytes, 4);
         operands + columns * self.m.m + OTHER_REGISTERS
     }
+}
 
-    /// Whether a device can run it without spilling, and no part of it is for nothing.
+impl family::Plan for Plan {
     fn fits(&self, gpu: &Cuda) -> bool {
         let Sizes { columns, groups, slices, unroll } = self.sizes;
         let steps = ceil_div(self.m.k, self.step());
@@ -159,55 +134,45 @@ impl Plan {
             && self.shared_bytes() <= gpu.shared_per_block
             && self.blocks() <= gpu.grid_dim[0]
     }
+
+    fn us(&self, _: &Workload, gpu: &Cuda) -> f64 {
+        estimate(self, gpu)
+    }
 }
 
-impl Template for Gemv {
-    fn name(&self) -> &str {
-        "gemv_cuda"
-    }
+impl Family for Gemv {
+    const NAME: &'static str = "gemv_cuda";
+    const LIMITS: &'static str = "threads, registers and shared memory suffice, and all have something to do";
+    type Problem = Matmul;
+    type Knobs = Sizes;
+    type Plan = Plan;
 
-    fn version(&self) -> u32 {
-        1
-    }
-
-    fn applies(&self, w: &Workload, t: &Target) -> Result<(), String> {
-        problem(w, t).map(drop)
-    }
-
-    fn space(&self, w: &Workload, t: &Target) -> Result<Space, TemplateError> {
-        let (m, gpu) = problem(w, t).map_err(TemplateError::Limit)?;
-        let (gpu, w) = (gpu.clone(), w.clone());
-        Ok(Space::builder()
-            .knob("columns", [1, 2, 4, 8])
-            .knob("groups", [1, 2, 4, 8])
-            .knob("slices", [1, 2, 4, 8, 16])
-            .knob("unroll", [1, 2, 4, 8])
-            .filter("threads, registers and shared memory suffice, and all have something to do", move |config| {
-                Sizes::of(config).is_ok_and(|sizes| Plan::new(&w, m, sizes).fits(&gpu))
-            })
-            .build()?)
-    }
-
-    fn default_config(&self, w: &Workload, t: &Target) -> Result<Config, TemplateError> {
-        let start = ["columns", "groups", "slices", "unroll"].into_iter().fold(Config::new(), |c, k| c.with(k, 1));
-        Ok(descend_from_many(&self.space(w, t)?, &start, &|config| self.cost(w, t, config))?)
-    }
-
-    fn cost(&self, w: &Workload, t: &Target, config: &Config) -> f64 {
-        match (problem(w, t), Sizes::of(config)) {
-            (Ok((m, gpu)), Ok(sizes)) => estimate(&Plan::new(w, m, sizes), gpu),
-            _ => f64::INFINITY,
+    fn problem(w: &Workload, t: &Target) -> Result<Matmul, String> {
+        let gpu = device(t)?;
+        let m = w.matmul().copied().ok_or("for products")?;
+        if m.m > MOST_ROWS {
+            return Err(format!("for products with at most {MOST_ROWS} rows"));
         }
+        if m.trans_a && m.m > 1 {
+            return Err("for products whose left side is stored row by row".into());
+        }
+        if m.batch > gpu.grid_dim[2] {
+            return Err(format!("for batches of at most {}", gpu.grid_dim[2]));
+        }
+        Ok(m)
     }
 
-    fn schedule(&self, w: &Workload, t: &Target, config: &Config) -> Result<Scheduled, TemplateError> {
-        let (m, gpu) = problem(w, t).map_err(TemplateError::Limit)?;
-        let plan = Plan::new(w, m, Sizes::of(config)?);
-        if !plan.fits(gpu) {
-            return Err(TemplateError::Limit(format!("{config} does not fit {}", t.name)));
-        }
-        let packs = if m.trans_b { vec![] } else { vec![Pack { param: "b".into(), kernel: pack(&m, w.dtype) }] };
-        Ok(Scheduled { schedule: Schedule::new(Block::kernel(&plan, w)), packs })
+    fn plan(case: &Case<'_, Matmul>, sizes: Sizes) -> Result<Plan, TemplateError> {
+        Ok(Plan { m: case.problem, bytes: case.w.dtype.bytes() as i64, sizes })
+    }
+
+    fn search(_: &Case<'_, Matmul>) -> Search<Sizes> {
+        Search::from(Sizes { columns: 1, groups: 1, slices: 1, unroll: 1 })
+    }
+
+    fn kernel(case: &Case<'_, Matmul>, plan: &Plan) -> Result<Scheduled, TemplateError> {
+        let pack = (!plan.m.trans_b).then(|| Pack { param: "b".into(), kernel: pack(&plan.m, case.w.dtype) });
+        built(Block::kernel(plan, case.w), pack)
     }
 }
 

@@ -20,7 +20,7 @@ pub(super) enum Fast {
 
 /// What is multiplied.
 #[derive(Clone, Copy, PartialEq, Debug)]
-pub(super) enum Source {
+pub(crate) enum Source {
     Conv(Conv2d),
     Matmul(Matmul),
 }

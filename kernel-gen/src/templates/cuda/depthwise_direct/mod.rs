@@ -26,11 +26,10 @@
 mod kernel;
 mod model;
 
-use crate::schedule::Schedule;
-use crate::space::{Config, ConfigError, Space};
 use crate::target::{Cuda, Target};
-use crate::templates::cuda::{ceil_div, descend_from_many, device};
-use crate::templates::{Scheduled, Template, TemplateError};
+use crate::templates::cuda::family::{self, Case, Family, Plan as _, Search, built, knobs};
+use crate::templates::cuda::{ceil_div, device};
+use crate::templates::{Scheduled, TemplateError};
 use crate::workload::{Conv2d, ConvLayout, Op, Workload};
 
 /// See the module's text.
@@ -43,53 +42,22 @@ const OTHER_REGISTERS: i64 = 24;
 /// What one access moves at most.
 const ACCESS_BYTES: i64 = 16;
 
-/// The convolution and the device, or why it is none for this template.
-fn problem<'t>(w: &Workload, t: &'t Target) -> Result<(Conv2d, &'t Cuda), String> {
-    let gpu = device(t)?;
-    let Op::Conv2d(c) = w.op else { return Err("for convolutions".into()) };
-    match (c.multiplier(), c.layout) {
-        (None, _) => Err("for depthwise convolutions".into()),
-        (Some(_), ConvLayout::Nchw) | (Some(1), ConvLayout::Nhwc) => Ok((c, gpu)),
-        (Some(_), ConvLayout::Nhwc) => Err("for one output channel an input channel in NHWC".into()),
-        _ => Err("for NCHW and NHWC".into()),
+knobs! {
+    /// A config with a type.
+    struct Sizes {
+        /// Output rows and columns of a thread.
+        patch: [i64; 2] = "rows" in [1, 2, 4, 7, 8, 14, 16], "columns" in [1, 2, 4, 7, 8];
+        /// Channels of a thread.
+        vector: i64 = "vector" in [1, 2, 4, 8];
+        /// Input rows under way before the first is used.
+        ahead: i64 = "ahead" in [1, 2, 4, 8, 16];
+        /// Threads of a block.
+        threads: i64 = "threads" in [64, 128, 256, 512];
     }
 }
 
-/// A config as numbers.
-#[derive(Clone, Copy, PartialEq, Debug)]
-struct Sizes {
-    /// Output rows and columns of a thread.
-    patch: [i64; 2],
-    /// Channels of a thread.
-    vector: i64,
-    /// Input rows under way before the first is used.
-    ahead: i64,
-    /// Threads of a block.
-    threads: i64,
-}
-
-impl Sizes {
-    /// What every workload that the template applies to can run with.
-    const LEAST: Sizes = Sizes { patch: [1, 1], vector: 1, ahead: 1, threads: 64 };
-
-    fn of(config: &Config) -> Result<Sizes, ConfigError> {
-        Ok(Sizes {
-            patch: [config.int("rows")?, config.int("columns")?],
-            vector: config.int("vector")?,
-            ahead: config.int("ahead")?,
-            threads: config.int("threads")?,
-        })
-    }
-
-    fn config(&self) -> Config {
-        Config::new()
-            .with("rows", self.patch[0])
-            .with("columns", self.patch[1])
-            .with("vector", self.vector)
-            .with("ahead", self.ahead)
-            .with("threads", self.threads)
-    }
-}
+/// What every workload that the template applies to can run with.
+const SMALLEST: Sizes = Sizes { patch: [1, 1], vector: 1, ahead: 1, threads: 64 };
 
 /// Neighbouring elements of an input row that one access brings.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -102,7 +70,7 @@ struct Piece {
 
 /// A convolution cut up as a config says. Dimension 0 is rows, 1 is columns.
 #[derive(Clone, Copy, Debug)]
-struct Plan {
+pub(crate) struct Plan {
     c: Conv2d,
     bytes: i64,
     out_bytes: i64,
@@ -237,8 +205,9 @@ impl Plan {
     fn waiting_bytes(&self) -> i64 {
         if self.sizes.vector > 1 { self.bytes } else { 4 }
     }
+}
 
-    /// Whether a device can run it without spilling, and no part of it is for nothing.
+impl family::Plan for Plan {
     fn fits(&self, gpu: &Cuda) -> bool {
         let Sizes { patch, vector, ahead, threads } = self.sizes;
         let useful = (0..2).all(|dim| patch[dim] == 1 || patch[dim] / 2 < self.output(dim))
@@ -253,57 +222,45 @@ impl Plan {
             && self.blocks() <= gpu.grid_dim[0]
             && self.c.n <= gpu.grid_dim[1]
     }
+
+    fn us(&self, w: &Workload, gpu: &Cuda) -> f64 {
+        model::us(self, w, gpu)
+    }
 }
 
-impl Template for DepthwiseDirect {
-    fn name(&self) -> &str {
-        "depthwise_direct"
+impl Family for DepthwiseDirect {
+    const NAME: &'static str = "depthwise_direct";
+    const LIMITS: &'static str = "registers suffice, channels divide, and all have something to do";
+    type Problem = Conv2d;
+    type Knobs = Sizes;
+    type Plan = Plan;
+
+    fn problem(w: &Workload, t: &Target) -> Result<Conv2d, String> {
+        device(t)?;
+        let Op::Conv2d(c) = w.op else { return Err("for convolutions".into()) };
+        match (c.multiplier(), c.layout) {
+            (None, _) => Err("for depthwise convolutions".into()),
+            (Some(_), ConvLayout::Nchw) | (Some(1), ConvLayout::Nhwc) => Ok(c),
+            (Some(_), ConvLayout::Nhwc) => Err("for one output channel an input channel in NHWC".into()),
+            _ => Err("for NCHW and NHWC".into()),
+        }
     }
 
-    fn version(&self) -> u32 {
-        1
-    }
-
-    fn applies(&self, w: &Workload, t: &Target) -> Result<(), String> {
-        let (c, gpu) = problem(w, t)?;
-        let fits = Plan::new(w, c, Sizes::LEAST).fits(gpu);
+    fn check(case: &Case<'_, Conv2d>) -> Result<(), String> {
+        let (c, fits) = (case.problem, Plan::new(case.w, case.problem, SMALLEST).fits(case.gpu));
         fits.then_some(()).ok_or_else(|| format!("the taps of a {} x {} kernel do not fit in registers", c.kh, c.kw))
     }
 
-    fn space(&self, w: &Workload, t: &Target) -> Result<Space, TemplateError> {
-        let (c, gpu) = problem(w, t).map_err(TemplateError::Limit)?;
-        let (gpu, w) = (gpu.clone(), w.clone());
-        Ok(Space::builder()
-            .knob("rows", [1, 2, 4, 7, 8, 14, 16])
-            .knob("columns", [1, 2, 4, 7, 8])
-            .knob("vector", [1, 2, 4, 8])
-            .knob("ahead", [1, 2, 4, 8, 16])
-            .knob("threads", [64, 128, 256, 512])
-            .filter("registers suffice, channels divide, and all have something to do", move |config| {
-                Sizes::of(config).is_ok_and(|sizes| Plan::new(&w, c, sizes).fits(&gpu))
-            })
-            .build()?)
+    fn plan(case: &Case<'_, Conv2d>, sizes: Sizes) -> Result<Plan, TemplateError> {
+        Ok(Plan::new(case.w, case.problem, sizes))
     }
 
-    fn default_config(&self, w: &Workload, t: &Target) -> Result<Config, TemplateError> {
-        let start = Sizes::LEAST.config();
-        Ok(descend_from_many(&self.space(w, t)?, &start, &|config| self.cost(w, t, config))?)
+    fn search(_: &Case<'_, Conv2d>) -> Search<Sizes> {
+        Search::from(SMALLEST)
     }
 
-    fn cost(&self, w: &Workload, t: &Target, config: &Config) -> f64 {
-        match (problem(w, t), Sizes::of(config)) {
-            (Ok((c, gpu)), Ok(sizes)) => model::us(&Plan::new(w, c, sizes), w, gpu),
-            _ => f64::INFINITY,
-        }
-    }
-
-    fn schedule(&self, w: &Workload, t: &Target, config: &Config) -> Result<Scheduled, TemplateError> {
-        let (c, gpu) = problem(w, t).map_err(TemplateError::Limit)?;
-        let plan = Plan::new(w, c, Sizes::of(config)?);
-        if !plan.fits(gpu) {
-            return Err(TemplateError::Limit(format!("{config} does not fit {}", t.name)));
-        }
-        Ok(Scheduled { schedule: Schedule::new(kernel::kernel(&plan, w)), packs: vec![] })
+    fn kernel(case: &Case<'_, Conv2d>, plan: &Plan) -> Result<Scheduled, TemplateError> {
+        built(kernel::kernel(plan, case.w), [])
     }
 }
 
@@ -312,7 +269,7 @@ mod tests {
     use super::*;
 
     fn pieces(c: Conv2d, columns: i64) -> Vec<(i64, i64)> {
-        let sizes = Sizes { patch: [1, columns], ..Sizes::LEAST };
+        let sizes = Sizes { patch: [1, columns], ..SMALLEST };
         let plan = Plan::new(&Workload::f32(c), c, sizes);
         plan.pieces().iter().map(|p| (p.first, p.width)).collect()
     }

@@ -126,7 +126,7 @@ impl Block<'_> {
                     self.bring(b, left, chunk, next);
                 }
             }
-            if sizes.staged {
+            if sizes.staged() {
                 self.store_rows(b, &held.sums, &first)
             } else {
                 self.store(b, &held.sums, &first)

@@ -20,14 +20,13 @@
 mod kernel;
 mod model;
 
+use super::family::{self, Case, Family, Store, built, knobs};
 use super::product::widest;
 use super::source::Source;
-use super::{ceil_div, device, fastest, weights, with_costs};
+use super::{ceil_div, device, weights};
 use crate::ir::DType;
-use crate::schedule::Schedule;
-use crate::space::{Config, ConfigError, Space};
 use crate::target::{Cuda, CudaFeature, Target};
-use crate::templates::{Pack, Scheduled, Template, TemplateError};
+use crate::templates::{Pack, Scheduled, TemplateError};
 use crate::workload::{ConvLayout, Workload};
 
 /// See the module's text.
@@ -53,60 +52,25 @@ const WARPS: [i64; 7] = [1, 2, 4, 6, 8, 12, 16];
 /// Registers of a thread beside sums, rows and weights.
 const OTHER_REGISTERS: i64 = 32;
 
-/// The product and the device, or why it is none for this template.
-fn problem<'t>(w: &Workload, t: &'t Target) -> Result<(Source, &'t Cuda), String> {
-    let gpu = device(t)?;
-    if !gpu.has(CudaFeature::CpAsync) {
-        return Err("needs cp.async (sm_80)".into());
+knobs! {
+    /// A config with a type.
+    struct Sizes {
+        /// Output columns of a block.
+        bn: i64 = "bn" in BN;
+        /// Warps of a block.
+        warps: i64 = "warps" in WARPS;
+        /// Blocks of a multiprocessor.
+        resident: i64 = "resident" in [1, 2, 3, 4, 5, 6, 8, 10, 12, 16];
+        /// Whether the next tile's rows come while this one's are multiplied.
+        ahead: bool = "ahead" in [0, 1];
+        store: Store = "store" in Store::ALL;
     }
-    if !matches!(w.dtype, DType::F16 | DType::Bf16) {
-        return Err(format!("tensor cores multiply f16 and bf16, not {}", w.dtype));
-    }
-    let source = Source::of(w)?;
-    match source {
-        Source::Conv(c) => {
-            let pointwise = (c.kh, c.kw, c.stride, c.padding) == (1, 1, [1, 1], [0; 4]);
-            if !pointwise || c.layout != ConvLayout::Nhwc {
-                return Err("for 1x1 convolutions in NHWC, without stride and padding".into());
-            }
-        }
-        Source::Matmul(m) if m.trans_a => return Err("for products with rows along the reduction".into()),
-        Source::Matmul(_) => {}
-    }
-    let (rows, columns, depth) = (source.rows(), source.columns(), source.depth());
-    if depth % VECTOR != 0 || depth > MOST_DEPTH {
-        return Err(format!("rows of {depth} elements are no whole pieces of 16 bytes, at most {MOST_DEPTH} elements"));
-    }
-    if columns > MOST_COLUMNS {
-        return Err(format!("for at most {MOST_COLUMNS} columns"));
-    }
-    if rows > MOST_ROWS - ROWS * gpu.sm_count {
-        return Err(format!("{rows} rows are more than the verifier goes through"));
-    }
-    Ok((source, gpu))
-}
-
-/// A config as numbers.
-#[derive(Clone, Copy, PartialEq, Debug)]
-struct Sizes {
-    bn: i64,
-    warps: i64,
-    resident: i64,
-    /// Whether the next tile's rows come while this one's are multiplied.
-    ahead: bool,
-    /// Whether sums pass shared memory on their way.
-    staged: bool,
 }
 
 impl Sizes {
-    fn of(config: &Config) -> Result<Sizes, ConfigError> {
-        Ok(Sizes {
-            bn: config.int("bn")?,
-            warps: config.int("warps")?,
-            resident: config.int("resident")?,
-            ahead: config.int("ahead")? == 1,
-            staged: config.str("store")? == "rows",
-        })
+    /// Whether sums pass shared memory on their way.
+    fn staged(&self) -> bool {
+        self.store == Store::Rows
     }
 
     fn threads(&self) -> i64 {
@@ -116,7 +80,7 @@ impl Sizes {
 
 /// A product cut up as a config says.
 #[derive(Clone, Copy, Debug)]
-struct Plan {
+pub(crate) struct Plan {
     source: Source,
     out_bytes: i64,
     /// Multiprocessors.
@@ -125,10 +89,6 @@ struct Plan {
 }
 
 impl Plan {
-    fn new(w: &Workload, source: Source, gpu: &Cuda, sizes: Sizes) -> Plan {
-        Plan { source, out_bytes: w.out_dtype.bytes() as i64, units: gpu.sm_count, sizes }
-    }
-
     /// Loads of a row: the last one may reach beyond the row, where it brings zeros.
     fn chunks(&self) -> i64 {
         ceil_div(self.source.depth(), CHUNK)
@@ -175,8 +135,8 @@ impl Plan {
     }
 
     fn shared_bytes(&self) -> i64 {
-        let Sizes { bn, warps, staged, .. } = self.sizes;
-        let sums = if staged { warps * ROWS * self.sum_pitch() * self.out_bytes } else { 0 };
+        let Sizes { bn, warps, .. } = self.sizes;
+        let sums = if self.sizes.staged() { warps * ROWS * self.sum_pitch() * self.out_bytes } else { 0 };
         2 * bn * self.weight_pitch() + sums + 64
     }
 
@@ -185,10 +145,11 @@ impl Plan {
         let Sizes { bn, .. } = self.sizes;
         self.chunks() * CHUNK / 4 + bn / 2 + bn / 4 + OTHER_REGISTERS
     }
+}
 
-    /// Whether a device can run it without spilling, and no part of it is for nothing.
+impl family::Plan for Plan {
     fn fits(&self, gpu: &Cuda) -> bool {
-        let Sizes { bn, resident, ahead, staged, .. } = self.sizes;
+        let Sizes { bn, resident, ahead, .. } = self.sizes;
         let fewer = WARPS.into_iter().rev().find(|n| *n < self.sizes.warps).unwrap_or(0);
         let useful = (bn == BN[0] || bn - BN[0] < self.source.columns())
             && (resident == 1 || self.units * (resident - 1) < self.tiles())
@@ -196,59 +157,65 @@ impl Plan {
             && (!ahead || self.turns() > 1);
         useful
             && self.turns() * self.blocks() * self.sizes.warps * ROWS <= MOST_ROWS
-            && (staged || self.source.columns() % 2 == 0)
+            && (self.sizes.staged() || self.source.columns() % 2 == 0)
             && gpu.blocks_resident(self.sizes.threads(), self.registers(), self.shared_bytes()) >= resident
             && self.column_tiles() <= gpu.grid_dim[1]
     }
+
+    fn us(&self, w: &Workload, gpu: &Cuda) -> f64 {
+        model::us(self, w, gpu)
+    }
 }
 
-impl Template for PointwiseRows {
-    fn name(&self) -> &str {
-        "pointwise_rows"
-    }
+impl Family for PointwiseRows {
+    const NAME: &'static str = "pointwise_rows";
+    const LIMITS: &'static str = "registers and shared memory suffice, and all have something to do";
+    type Problem = Source;
+    type Knobs = Sizes;
+    type Plan = Plan;
 
-    fn version(&self) -> u32 {
-        1
-    }
-
-    fn applies(&self, w: &Workload, t: &Target) -> Result<(), String> {
-        problem(w, t).map(drop)
-    }
-
-    fn space(&self, w: &Workload, t: &Target) -> Result<Space, TemplateError> {
-        let (source, gpu) = problem(w, t).map_err(TemplateError::Limit)?;
-        let (gpu, w) = (gpu.clone(), w.clone());
-        Ok(Space::builder()
-            .knob("bn", BN)
-            .knob("warps", WARPS)
-            .knob("resident", [1, 2, 3, 4, 5, 6, 8, 10, 12, 16])
-            .knob("ahead", [0, 1])
-            .knob("store", ["direct", "rows"])
-            .filter("registers and shared memory suffice, and all have something to do", move |config| {
-                Sizes::of(config).is_ok_and(|sizes| Plan::new(&w, source, &gpu, sizes).fits(&gpu))
-            })
-            .build()?)
-    }
-
-    fn default_config(&self, w: &Workload, t: &Target) -> Result<Config, TemplateError> {
-        fastest(with_costs(&self.space(w, t)?, &|config| self.cost(w, t, config)))
-    }
-
-    fn cost(&self, w: &Workload, t: &Target, config: &Config) -> f64 {
-        match (problem(w, t), Sizes::of(config)) {
-            (Ok((source, gpu)), Ok(sizes)) => model::us(&Plan::new(w, source, gpu, sizes), w, gpu),
-            _ => f64::INFINITY,
+    fn problem(w: &Workload, t: &Target) -> Result<Source, String> {
+        let gpu = device(t)?;
+        if !gpu.has(CudaFeature::CpAsync) {
+            return Err("needs cp.async (sm_80)".into());
         }
+        if !matches!(w.dtype, DType::F16 | DType::Bf16) {
+            return Err(format!("tensor cores multiply f16 and bf16, not {}", w.dtype));
+        }
+        let source = Source::of(w)?;
+        match source {
+            Source::Conv(c) => {
+                let pointwise = (c.kh, c.kw, c.stride, c.padding) == (1, 1, [1, 1], [0; 4]);
+                if !pointwise || c.layout != ConvLayout::Nhwc {
+                    return Err("for 1x1 convolutions in NHWC, without stride and padding".into());
+                }
+            }
+            Source::Matmul(m) if m.trans_a => return Err("for products with rows along the reduction".into()),
+            Source::Matmul(_) => {}
+        }
+        let (rows, columns, depth) = (source.rows(), source.columns(), source.depth());
+        if depth % VECTOR != 0 || depth > MOST_DEPTH {
+            return Err(format!(
+                "rows of {depth} elements are no whole pieces of 16 bytes, at most {MOST_DEPTH} elements"
+            ));
+        }
+        if columns > MOST_COLUMNS {
+            return Err(format!("for at most {MOST_COLUMNS} columns"));
+        }
+        if rows > MOST_ROWS - ROWS * gpu.sm_count {
+            return Err(format!("{rows} rows are more than the verifier goes through"));
+        }
+        Ok(source)
     }
 
-    fn schedule(&self, w: &Workload, t: &Target, config: &Config) -> Result<Scheduled, TemplateError> {
-        let (source, gpu) = problem(w, t).map_err(TemplateError::Limit)?;
-        let plan = Plan::new(w, source, gpu, Sizes::of(config)?);
-        if !plan.fits(gpu) {
-            return Err(TemplateError::Limit(format!("{config} does not fit {}", t.name)));
-        }
-        let weights = weights(w)?;
-        let pack = Pack { param: weights.name.into(), kernel: kernel::pack(&plan, w, &weights) };
-        Ok(Scheduled { schedule: Schedule::new(kernel::kernel(&plan, w)), packs: vec![pack] })
+    fn plan(case: &Case<'_, Source>, sizes: Sizes) -> Result<Plan, TemplateError> {
+        let out_bytes = case.w.out_dtype.bytes() as i64;
+        Ok(Plan { source: case.problem, out_bytes, units: case.gpu.sm_count, sizes })
+    }
+
+    fn kernel(case: &Case<'_, Source>, plan: &Plan) -> Result<Scheduled, TemplateError> {
+        let weights = weights(case.w)?;
+        let pack = Pack { param: weights.name.into(), kernel: kernel::pack(plan, case.w, &weights) };
+        built(kernel::kernel(plan, case.w), [pack])
     }
 }

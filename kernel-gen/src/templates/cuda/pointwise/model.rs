@@ -44,11 +44,11 @@ pub(super) fn us(plan: &Plan, w: &Workload, gpu: &Cuda) -> f64 {
     let under_way = tiles.min(together * sizes.warps as f64) * read;
     let crowd = 1.0 + CROWD * (under_way / ROOM - 1.0).max(0.0);
     let rate = L2_BYTES_PER_CLOCK.min(under_way / LATENCY) / crowd;
-    let (staged, stored) = if sizes.staged { (2.0 * written, ROWS_PER_CLOCK) } else { (0.0, PAIRS_PER_CLOCK) };
+    let (staged, stored) = if sizes.staged() { (2.0 * written, ROWS_PER_CLOCK) } else { (0.0, PAIRS_PER_CLOCK) };
     let shared = (bn * depth * 2.0 + staged) / SHARED_BYTES_PER_CLOCK;
     let busy = tiles * (read / rate + shared + written / stored);
     // A warp goes through its own tiles one after the other.
-    let stage = if sizes.staged { STAGE_CLOCKS } else { 0.0 };
+    let stage = if sizes.staged() { STAGE_CLOCKS } else { 0.0 };
     let alone = plan.turns() as f64 * waves * (stage + depth / DEPTH as f64 * STEP_CLOCKS * bn / 32.0);
     let weights = together * bn * depth * 2.0 / L2_BYTES_PER_CLOCK;
     let clocks = FILL_CLOCKS + weights + busy.max(alone) + HIDDEN * busy.min(alone);

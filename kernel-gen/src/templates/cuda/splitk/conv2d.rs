@@ -1,68 +1,59 @@
 //! Convolutions.
 
-use super::{Plan, SMALLEST, Sizes, device, model};
+use super::{Plan, SEARCH, SMALLEST, Sizes, device, narrow, scheduled};
 use crate::ir::DType;
-use crate::space::{Config, Space};
-use crate::target::{Cuda, Target};
+use crate::space::Value;
+use crate::target::Target;
+use crate::templates::cuda::family::{Case, Family, Plan as _, Search};
 use crate::templates::cuda::source::Source;
-use crate::templates::{Scheduled, Template, TemplateError};
+use crate::templates::{Scheduled, TemplateError};
 use crate::workload::{Conv2d, Op, Workload};
 
 /// See the module's text.
 pub struct SplitkDirect;
 
-/// The convolution and the device, or why it is none for this template.
-fn problem<'t>(w: &Workload, t: &'t Target) -> Result<(Conv2d, &'t Cuda), String> {
-    // What is no CUDA device is refused for that, whatever the workload is.
-    crate::templates::cuda::device(t)?;
-    let Op::Conv2d(c) = w.op else { return Err("for convolutions".into()) };
-    Source::of(w)?;
-    if [w.dtype, w.out_dtype].iter().any(|dtype| dtype.compute() != DType::F32) {
-        return Err(format!("multiplies floating point, not {} into {}", w.dtype, w.out_dtype));
+impl Family for SplitkDirect {
+    const NAME: &'static str = "splitk_direct";
+    const LIMITS: &'static str = super::LIMITS;
+    type Problem = Conv2d;
+    type Knobs = Sizes;
+    type Plan = Plan;
+
+    fn problem(w: &Workload, t: &Target) -> Result<Conv2d, String> {
+        // What is no CUDA device is refused for that, whatever the workload is.
+        crate::templates::cuda::device(t)?;
+        let Op::Conv2d(c) = w.op else { return Err("for convolutions".into()) };
+        Source::of(w)?;
+        if [w.dtype, w.out_dtype].iter().any(|dtype| dtype.compute() != DType::F32) {
+            return Err(format!("multiplies floating point, not {} into {}", w.dtype, w.out_dtype));
+        }
+        device(t, c.n)?;
+        Ok(c)
     }
-    Ok((c, device(t, c.n)?))
+
+    fn check(case: &Case<'_, Conv2d>) -> Result<(), String> {
+        let (c, fits) = (case.problem, plan(case, SMALLEST).fits(case.gpu));
+        fits.then_some(())
+            .ok_or_else(|| format!("a {} x {} kernel is too large for the registers of a thread", c.kh, c.kw))
+    }
+
+    fn narrow(case: &Case<'_, Conv2d>, knob: &str, values: &mut Vec<Value>) {
+        narrow(&case.problem, 4, case.gpu, knob, values);
+    }
+
+    fn plan(case: &Case<'_, Conv2d>, sizes: Sizes) -> Result<Plan, TemplateError> {
+        Ok(plan(case, sizes))
+    }
+
+    fn search(_: &Case<'_, Conv2d>) -> Search<Sizes> {
+        SEARCH
+    }
+
+    fn kernel(case: &Case<'_, Conv2d>, plan: &Plan) -> Result<Scheduled, TemplateError> {
+        scheduled(plan, case.w)
+    }
 }
 
-fn plan(c: Conv2d, dtype: DType, sizes: Sizes) -> Plan {
-    Plan { c, pair: None, dtype, sizes }
-}
-
-impl Template for SplitkDirect {
-    fn name(&self) -> &str {
-        "splitk_direct"
-    }
-
-    fn version(&self) -> u32 {
-        1
-    }
-
-    fn applies(&self, w: &Workload, t: &Target) -> Result<(), String> {
-        let (c, gpu) = problem(w, t)?;
-        if !plan(c, w.dtype, SMALLEST).fits(gpu) {
-            return Err(format!("a {} x {} kernel is too large for the registers of a thread", c.kh, c.kw));
-        }
-        Ok(())
-    }
-
-    fn space(&self, w: &Workload, t: &Target) -> Result<Space, TemplateError> {
-        let (c, gpu) = problem(w, t).map_err(TemplateError::Limit)?;
-        let dtype = w.dtype;
-        super::space(move |sizes| plan(c, dtype, sizes), gpu, &[1, 2, 4])
-    }
-
-    fn default_config(&self, w: &Workload, t: &Target) -> Result<Config, TemplateError> {
-        super::default_config(&self.space(w, t)?, &|config| self.cost(w, t, config))
-    }
-
-    fn cost(&self, w: &Workload, t: &Target, config: &Config) -> f64 {
-        match (problem(w, t), Sizes::of(config)) {
-            (Ok((c, gpu)), Ok(sizes)) => model::us(&plan(c, w.dtype, sizes), w, gpu),
-            _ => f64::INFINITY,
-        }
-    }
-
-    fn schedule(&self, w: &Workload, t: &Target, config: &Config) -> Result<Scheduled, TemplateError> {
-        let (c, _) = problem(w, t).map_err(TemplateError::Limit)?;
-        super::scheduled(&plan(c, w.dtype, Sizes::of(config)?), w, t, config)
-    }
+fn plan(case: &Case<'_, Conv2d>, sizes: Sizes) -> Plan {
+    Plan { c: case.problem, pair: None, dtype: case.w.dtype, sizes }
 }

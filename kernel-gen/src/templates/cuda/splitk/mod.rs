@@ -44,10 +44,10 @@ pub use conv2d::SplitkDirect;
 pub use pair::SplitkPair;
 
 use crate::ir::DType;
-use crate::schedule::Schedule;
-use crate::space::{Config, ConfigError, Space};
+use crate::space::Value;
 use crate::target::{Cuda, CudaFeature, Target};
-use crate::templates::cuda::{Cost, ceil_div, descend_from};
+use crate::templates::cuda::ceil_div;
+use crate::templates::cuda::family::{self, Search, built, knobs, up_to};
 use crate::templates::{Pack, Scheduled, TemplateError};
 use crate::workload::{Conv2d, ConvLayout, DepthwisePointwise, Workload};
 
@@ -70,38 +70,27 @@ fn device(t: &Target, images: i64) -> Result<&Cuda, String> {
     Ok(gpu)
 }
 
-/// A config as numbers.
-#[derive(Clone, Copy, PartialEq, Debug)]
-struct Sizes {
-    /// Rows and columns of output pixels in a tile.
-    tile: [i64; 2],
-    /// Lanes of a warp with different output channels.
-    lanes: i64,
-    /// Output channels of a thread.
-    channels: i64,
-    /// Warps of a block.
-    warps: i64,
-    /// Blocks of a cluster.
-    cluster: i64,
-    /// Input channels of a step of a warp.
-    step: i64,
-    /// Steps in the ring.
-    stages: i64,
+knobs! {
+    /// A config with a type.
+    struct Sizes {
+        /// Rows and columns of output pixels in a tile.
+        tile: [i64; 2] = "tile_h" in [1, 2, 3, 4, 5, 7, 8, 14], "tile_w" in [1, 2, 4, 7, 8, 14, 16, 28];
+        /// Lanes of a warp with different output channels.
+        lanes: i64 = "lanes" in [4, 8, 16, 32];
+        /// Output channels of a thread.
+        channels: i64 = "channels" in [1, 2, 4, 8];
+        /// Warps of a block.
+        warps: i64 = "warps" in [1, 2, 4, 8, 16];
+        /// Blocks of a cluster.
+        cluster: i64 = "cluster" in [1, 2, 4, 8];
+        /// Input channels of a step of a warp.
+        step: i64 = "step" in [1, 2, 4, 8];
+        /// Steps in the ring.
+        stages: i64 = "stages" in [1, 2, 3, 4, 6, 8];
+    }
 }
 
 impl Sizes {
-    fn of(config: &Config) -> Result<Sizes, ConfigError> {
-        Ok(Sizes {
-            tile: [config.int("tile_h")?, config.int("tile_w")?],
-            lanes: config.int("lanes")?,
-            channels: config.int("channels")?,
-            warps: config.int("warps")?,
-            cluster: config.int("cluster")?,
-            step: config.int("step")?,
-            stages: config.int("stages")?,
-        })
-    }
-
     /// Output channels of a block.
     fn block_channels(&self) -> i64 {
         self.lanes * self.channels
@@ -227,7 +216,7 @@ impl Window {
 
 /// A convolution cut up as a config says.
 #[derive(Clone, Copy, Debug)]
-struct Plan {
+pub(crate) struct Plan {
     /// The convolution whose reduction is split.
     c: Conv2d,
     /// The pair that it is the second half of, if its input is computed on the way.
@@ -397,8 +386,9 @@ impl Plan {
         let coming = if self.by_registers() { self.step_rounds() } else { 0 };
         self.sizes.sums() + operands + 2 * self.rounds() + coming + depthwise + OTHER_REGISTERS
     }
+}
 
-    /// Whether a device can run it without spilling, and no part of it is for nothing.
+impl family::Plan for Plan {
     fn fits(&self, gpu: &Cuda) -> bool {
         let Sizes { warps, stages, step, cluster, tile, lanes, channels } = self.sizes;
         let useful = (0..2).all(|dim| tile[dim] <= self.outputs(dim))
@@ -418,65 +408,38 @@ impl Plan {
             && lanes * channels % cluster == 0
             && (cluster == 1 || gpu.has(CudaFeature::Cluster) && cluster <= gpu.cluster_size)
     }
-}
 
-/// What a space offers: as the module's table, as far as it is of use for the layer.
-fn offered(values: &[i64], most: i64) -> Vec<i64> {
-    let mut out: Vec<i64> = values.iter().copied().filter(|v| *v <= most).collect();
-    if out.is_empty() {
-        out.push(values[0]);
+    fn us(&self, w: &Workload, gpu: &Cuda) -> f64 {
+        model::us(self, w, gpu)
     }
-    out
 }
-
-/// The values of `tile_h` and `tile_w`.
-const TILE_H: [i64; 8] = [1, 2, 3, 4, 5, 7, 8, 14];
-const TILE_W: [i64; 8] = [1, 2, 4, 7, 8, 14, 16, 28];
 
 /// What fits everywhere.
 const SMALLEST: Sizes = Sizes { tile: [1, 1], lanes: WARP, channels: 1, warps: 1, cluster: 1, step: 1, stages: 1 };
 
-/// The choices for a convolution that `plan` cuts up.
-fn space(
-    plan: impl Fn(Sizes) -> Plan + Send + Sync + 'static,
-    gpu: &Cuda,
-    channels: &[i64],
-) -> Result<Space, TemplateError> {
-    let (c, gpu) = (plan(SMALLEST).c, gpu.clone());
+/// What refused configs are told.
+const LIMITS: &str = "registers, shared memory and the reduction suffice";
+
+/// Leaves the values of a knob that are of use for the convolution, with at most so many channels of a thread.
+fn narrow(c: &Conv2d, channels: i64, gpu: &Cuda, knob: &str, values: &mut Vec<Value>) {
     let clusters = if gpu.has(CudaFeature::Cluster) { gpu.cluster_size } else { 1 };
-    Ok(Space::builder()
-        .knob("tile_h", offered(&TILE_H, c.oh()))
-        .knob("tile_w", offered(&TILE_W, c.ow()))
-        .knob("lanes", [4, 8, 16, 32])
-        .knob("channels", channels.iter().copied())
-        .knob("warps", offered(&[1, 2, 4, 8, 16], c.ci))
-        .knob("cluster", offered(&[1, 2, 4, 8], clusters.min(c.ci)))
-        .knob("step", offered(&[1, 2, 4, 8], c.ci))
-        .knob("stages", offered(&[1, 2, 3, 4, 6, 8], c.ci))
-        .filter("registers, shared memory and the reduction suffice", move |config| {
-            Sizes::of(config).is_ok_and(|sizes| plan(sizes).fits(&gpu))
-        })
-        .build()?)
+    let most = match knob {
+        "tile_h" => c.oh(),
+        "tile_w" => c.ow(),
+        "lanes" => WARP,
+        "channels" => channels,
+        "cluster" => clusters.min(c.ci),
+        _ => c.ci,
+    };
+    up_to(values, most);
 }
 
 /// Descents to the config that costs least: tiles, lanes and channels have to change together, so one ends in many places. Of
 /// 139 layers' costs 16 leave 1 % of what 200 find, four left 3 %.
-const DESCENTS: usize = 16;
-
-/// The config of the space that costs least.
-fn default_config(space: &Space, cost: Cost<'_>) -> Result<Config, TemplateError> {
-    let ones = |config: Config, knob: &str| config.with(knob, 1);
-    let start = ["tile_h", "tile_w"].into_iter().fold(Config::new(), ones).with("lanes", WARP);
-    let start = ["channels", "warps", "cluster", "step", "stages"].into_iter().fold(start, ones);
-    Ok(descend_from(space, &start, DESCENTS, cost)?)
-}
+const SEARCH: Search<Sizes> = Search::Descent(SMALLEST, 16);
 
 /// The kernel of a plan, and what packs its weights.
-fn scheduled(plan: &Plan, w: &Workload, t: &Target, config: &Config) -> Result<Scheduled, TemplateError> {
-    let gpu = super::device(t).map_err(TemplateError::Limit)?;
-    if !plan.fits(gpu) {
-        return Err(TemplateError::Limit(format!("{config} does not fit {}", t.name)));
-    }
+fn scheduled(plan: &Plan, w: &Workload) -> Result<Scheduled, TemplateError> {
     let pack = Pack { param: "w".into(), kernel: kernel::pack(plan) };
-    Ok(Scheduled { schedule: Schedule::new(kernel::kernel(plan, w)), packs: vec![pack] })
+    built(kernel::kernel(plan, w), [pack])
 }

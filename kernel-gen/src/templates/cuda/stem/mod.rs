@@ -33,13 +33,13 @@
 mod kernel;
 mod model;
 
+use super::family::{self, Case, Family, Plan as _, Search, Store, built, knobs};
 use super::product::widest;
-use super::{ceil_div, descend_from_many, device};
+use super::{ceil_div, device};
 use crate::ir::DType;
-use crate::schedule::Schedule;
-use crate::space::{Config, ConfigError, Space};
+use crate::space::Config;
 use crate::target::{Cuda, CudaFeature, Target};
-use crate::templates::{Pack, Scheduled, Template, TemplateError};
+use crate::templates::{Pack, Scheduled, TemplateError};
 use crate::workload::special::Reach;
 use crate::workload::{Conv2d, ConvLayout, Op, Workload};
 
@@ -64,65 +64,20 @@ const OTHER_REGISTERS: i64 = 40;
 /// Elements that a thread has under way when it gathers pixels.
 const UNDER_WAY: i64 = 32;
 
-/// The convolution and the device, or why it is none for this template.
-fn problem<'t>(w: &Workload, t: &'t Target) -> Result<(Conv2d, &'t Cuda), String> {
-    let gpu = device(t)?;
-    let Op::Conv2d(c) = w.op else { return Err("for convolutions".into()) };
-    if c.groups != 1 || !matches!(c.layout, ConvLayout::Nchw | ConvLayout::Nhwc) {
-        return Err("for NCHW and NHWC with one group".into());
+knobs! {
+    /// A config with a type.
+    struct Sizes {
+        tile_h: i64 = "tile_h" in [1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 14, 16];
+        tile_w: i64 = "tile_w" in [1, 2, 3, 4];
+        rows: i64 = "rows" in [1, 2, 4];
+        columns: i64 = "columns" in [1, 2, 4];
+        across: i64 = "across" in [1, 2, 4];
+        store: Store = "store" in Store::ALL;
     }
-    if !matches!(w.dtype, DType::F16 | DType::Bf16) {
-        return Err(format!("tensor cores multiply f16 and bf16, not {}", w.dtype));
-    }
-    if c.ci > MOST_CHANNELS {
-        return Err(format!("for at most {MOST_CHANNELS} input channels"));
-    }
-    if !gpu.has(CudaFeature::CpAsync) {
-        return Err("needs cp.async (sm_80)".into());
-    }
-    if c.n > gpu.grid_dim[2] {
-        return Err(format!("{} images", c.n));
-    }
-    // How cells are made up does not depend on the config.
-    if w.math.is_local() && !Plan::new(w, c, Sizes::SMALLEST).has_taps_alone() {
-        return Err(NOT_LOCAL.into());
-    }
-    Ok((c, gpu))
-}
-
-/// How sums get to the output.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Store {
-    /// Pairs, from the registers.
-    Direct,
-    /// Pieces of 16 bytes, after the warp has put its rows into shared memory.
-    Rows,
-}
-
-/// A config as numbers.
-#[derive(Clone, Copy, PartialEq, Debug)]
-struct Sizes {
-    tile_h: i64,
-    tile_w: i64,
-    rows: i64,
-    columns: i64,
-    across: i64,
-    store: Store,
 }
 
 impl Sizes {
     const SMALLEST: Sizes = Sizes { tile_h: 1, tile_w: 1, rows: 1, columns: 1, across: 1, store: Store::Direct };
-
-    fn of(config: &Config) -> Result<Sizes, ConfigError> {
-        Ok(Sizes {
-            tile_h: config.int("tile_h")?,
-            tile_w: config.int("tile_w")?,
-            rows: config.int("rows")?,
-            columns: config.int("columns")?,
-            across: config.int("across")?,
-            store: if config.str("store")? == "rows" { Store::Rows } else { Store::Direct },
-        })
-    }
 
     /// Warps along the outputs' pixels; they share the tiles evenly.
     fn warps_down(&self) -> i64 {
@@ -161,7 +116,7 @@ struct CellAt {
 
 /// A convolution cut up as a config says.
 #[derive(Clone, Copy, Debug)]
-struct Plan {
+pub(crate) struct Plan {
     c: Conv2d,
     dtype: DType,
     out_bytes: i64,
@@ -324,8 +279,9 @@ impl Plan {
         let gathered = if self.copied() { 0 } else { self.batch() * CELL };
         OTHER_REGISTERS + gathered.max(8 * rows * columns + 4 * rows + 4 * columns)
     }
+}
 
-    /// Whether a device can run it without spilling, and no part of it is for nothing.
+impl family::Plan for Plan {
     fn fits(&self, gpu: &Cuda) -> bool {
         let Sizes { tile_h, tile_w, rows, columns, across, store } = self.sizes;
         let useful = tile_h <= self.c.oh()
@@ -341,79 +297,81 @@ impl Plan {
             && self.registers() * self.sizes.threads() <= gpu.registers_per_block
             && self.channel_tiles() <= gpu.grid_dim[1]
     }
+
+    fn us(&self, w: &Workload, gpu: &Cuda) -> f64 {
+        model::us(self, w, gpu)
+    }
 }
 
-impl Template for Conv2dStem {
-    fn name(&self) -> &str {
-        "conv2d_stem"
+impl Family for Conv2dStem {
+    const NAME: &'static str = "conv2d_stem";
+    type Problem = Conv2d;
+    type Knobs = Sizes;
+    type Plan = Plan;
+
+    fn problem(w: &Workload, t: &Target) -> Result<Conv2d, String> {
+        let gpu = device(t)?;
+        let Op::Conv2d(c) = w.op else { return Err("for convolutions".into()) };
+        if c.groups != 1 || !matches!(c.layout, ConvLayout::Nchw | ConvLayout::Nhwc) {
+            return Err("for NCHW and NHWC with one group".into());
+        }
+        if !matches!(w.dtype, DType::F16 | DType::Bf16) {
+            return Err(format!("tensor cores multiply f16 and bf16, not {}", w.dtype));
+        }
+        if c.ci > MOST_CHANNELS {
+            return Err(format!("for at most {MOST_CHANNELS} input channels"));
+        }
+        if !gpu.has(CudaFeature::CpAsync) {
+            return Err("needs cp.async (sm_80)".into());
+        }
+        if c.n > gpu.grid_dim[2] {
+            return Err(format!("{} images", c.n));
+        }
+        // How cells are made up does not depend on the config.
+        if w.math.is_local() && !Plan::new(w, c, Sizes::SMALLEST).has_taps_alone() {
+            return Err(NOT_LOCAL.into());
+        }
+        Ok(c)
     }
 
-    fn version(&self) -> u32 {
-        1
-    }
-
-    fn applies(&self, w: &Workload, t: &Target) -> Result<(), String> {
-        let (c, gpu) = problem(w, t)?;
-        let fits = [Store::Direct, Store::Rows]
-            .into_iter()
-            .any(|store| Plan::new(w, c, Sizes { store, ..Sizes::SMALLEST }).fits(gpu));
+    fn check(case: &Case<'_, Conv2d>) -> Result<(), String> {
+        let c = case.problem;
+        let fits = Store::ALL.iter().any(|store| smallest(case, *store).fits(case.gpu));
         fits.then_some(()).ok_or_else(|| format!("a {} x {} kernel does not fit in shared memory", c.kh, c.kw))
     }
 
-    fn space(&self, w: &Workload, t: &Target) -> Result<Space, TemplateError> {
-        let (c, gpu) = problem(w, t).map_err(TemplateError::Limit)?;
-        let (gpu, w) = (gpu.clone(), w.clone());
-        Ok(Space::builder()
-            .knob("tile_h", [1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 14, 16])
-            .knob("tile_w", [1, 2, 3, 4])
-            .knob("rows", [1, 2, 4])
-            .knob("columns", [1, 2, 4])
-            .knob("across", [1, 2, 4])
-            .knob("store", ["direct", "rows"])
-            .filter("tiles divide; registers and shared memory suffice, and all have something to do", move |config| {
-                Sizes::of(config).is_ok_and(|sizes| Plan::new(&w, c, sizes).fits(&gpu))
-            })
-            .build()?)
+    fn plan(case: &Case<'_, Conv2d>, sizes: Sizes) -> Result<Plan, TemplateError> {
+        Ok(Plan::new(case.w, case.problem, sizes))
     }
 
-    fn default_config(&self, w: &Workload, t: &Target) -> Result<Config, TemplateError> {
-        let ones = |config: Config, knob: &str| config.with(knob, 1);
-        let start = ["tile_h", "tile_w", "rows", "columns", "across"].into_iter().fold(Config::new(), ones);
+    fn search(case: &Case<'_, Conv2d>) -> Search<Sizes> {
         // Either is outside of the space for some outputs.
-        let direct = start.clone().with("store", "direct");
-        let space = self.space(w, t)?;
-        let start = if space.normalise(&direct).is_ok() { direct } else { start.with("store", "rows") };
-        Ok(descend_from_many(&space, &start, &|config| self.cost(w, t, config))?)
+        let direct = smallest(case, Store::Direct).fits(case.gpu);
+        Search::from(Sizes { store: if direct { Store::Direct } else { Store::Rows }, ..Sizes::SMALLEST })
     }
 
-    fn cost(&self, w: &Workload, t: &Target, config: &Config) -> f64 {
-        match (problem(w, t), Sizes::of(config)) {
-            (Ok((c, gpu)), Ok(sizes)) => model::us(&Plan::new(w, c, sizes), w, gpu),
-            _ => f64::INFINITY,
-        }
-    }
-
-    fn reach(&self, w: &Workload, _: &Config) -> Reach {
+    fn beside(w: &Workload, _: &Config) -> Reach {
         match w.op {
             Op::Conv2d(c) if !Plan::new(w, c, Sizes::SMALLEST).has_taps_alone() => Reach::Beside(MOST_BESIDE),
             _ => Reach::Own,
         }
     }
 
-    fn schedule(&self, w: &Workload, t: &Target, config: &Config) -> Result<Scheduled, TemplateError> {
-        let (c, gpu) = problem(w, t).map_err(TemplateError::Limit)?;
-        let plan = Plan::new(w, c, Sizes::of(config)?);
-        if !plan.fits(gpu) {
-            return Err(TemplateError::Limit(format!("{config} does not fit {}", t.name)));
-        }
-        let pack = Pack { param: "w".into(), kernel: kernel::pack(&plan) };
-        Ok(Scheduled { schedule: Schedule::new(kernel::kernel(&plan, w)), packs: vec![pack] })
+    fn kernel(case: &Case<'_, Conv2d>, plan: &Plan) -> Result<Scheduled, TemplateError> {
+        let pack = Pack { param: "w".into(), kernel: kernel::pack(plan) };
+        built(kernel::kernel(plan, case.w), [pack])
     }
+}
+
+/// The smallest tiles, whose sums go to the output as `store` says.
+fn smallest(case: &Case<'_, Conv2d>, store: Store) -> Plan {
+    Plan::new(case.w, case.problem, Sizes { store, ..Sizes::SMALLEST })
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::templates::Template;
     use crate::workload::Math;
 
     fn plan(c: Conv2d) -> Plan {
