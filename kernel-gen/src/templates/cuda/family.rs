@@ -116,7 +116,15 @@ fn space<F: Family>(case: &Case<'_, F::Problem>) -> Result<Space, TemplateError>
         let case = Case { w: &w, gpu: &gpu, problem };
         plan::<F>(&case, config).is_ok_and(|plan| plan.fits(&gpu))
     };
-    Ok(F::Knobs::space(&|knob, values| F::narrow(case, knob, values)).filter(F::LIMITS, fits).build()?)
+    Ok(F::Knobs::space(Space::builder(), &|knob, values| F::narrow(case, knob, values))
+        .filter(F::LIMITS, fits)
+        .build()?)
+}
+
+/// A config without the knobs that a space left out.
+fn written(space: &Space, config: Config) -> Config {
+    let known = config.entries().filter(|(knob, _)| space.find_knob(knob).is_some());
+    known.fold(Config::new(), |config, (knob, value)| config.with(knob, value.clone()))
 }
 
 /// What a config of a case costs.
@@ -150,10 +158,12 @@ impl<F: Family> Template for F {
             Search::Descent(start, descents) => {
                 Ok(descend_from(&space::<F>(&case)?, &start.config(), descents, &cost)?)
             }
-            Search::Among(knobs) => fastest(knobs.iter().map(|knobs| {
-                let config = knobs.config();
-                (cost(&config), config)
-            })),
+            Search::Among(knobs) => {
+                let space = space::<F>(&case)?;
+                let configs = knobs.iter().map(|knobs| written(&space, knobs.config()));
+                let fits = configs.filter(|config| space.index_of(config).is_ok());
+                fastest(fits.map(|config| (cost(&config), config)))
+            }
         }
     }
 
@@ -195,7 +205,22 @@ pub(crate) trait Knobs: Copy + 'static {
     fn config(&self) -> Config;
 
     /// The knobs in the order of their declaration, with what `narrow` leaves of their values.
-    fn space(narrow: &dyn Fn(&str, &mut Vec<Value>)) -> SpaceBuilder;
+    fn space(space: SpaceBuilder, narrow: &dyn Fn(&str, &mut Vec<Value>)) -> SpaceBuilder;
+}
+
+/// The knobs of one, and behind them those of the other.
+impl<A: Knobs, B: Knobs> Knobs for (A, B) {
+    fn of(config: &Config) -> Result<(A, B), ConfigError> {
+        Ok((A::of(config)?, B::of(config)?))
+    }
+
+    fn config(&self) -> Config {
+        self.1.config().entries().fold(self.0.config(), |config, (knob, value)| config.with(knob, value.clone()))
+    }
+
+    fn space(space: SpaceBuilder, narrow: &dyn Fn(&str, &mut Vec<Value>)) -> SpaceBuilder {
+        B::space(A::space(space, narrow), narrow)
+    }
 }
 
 /// What a field of [`knobs!`] may be: one knob, or one knob for each element of an array.
@@ -250,23 +275,33 @@ pub(super) fn unknown(config: &Config, knob: &str, known: &[&str]) -> ConfigErro
 }
 
 /// Declares the knobs of a family as a type: for each field its meaning and, for each knob of it, the name and the values.
-/// Gives the type [`Knobs`].
+/// Gives the type [`Knobs`]. A field behind `or` has that value where a space left its knob out; fields below `beside` are no
+/// knobs: what cuts up the problem sets them.
 macro_rules! knobs {
     (
         $(#[$meta:meta])* struct $name:ident {
-            $( $(#[$doc:meta])* $field:ident: $type:ty = $( $knob:literal in $values:expr ),+; )*
+            $( $(#[$doc:meta])* $field:ident: $type:ty = $( $knob:literal in $values:expr ),+ $(, or $absent:expr)?; )*
         }
+        $( beside { $( $(#[$beside_doc:meta])* $beside:ident: $beside_type:ty = $beside_value:expr; )+ } )?
     ) => {
         $(#[$meta])*
         #[derive(Clone, Copy, PartialEq, Debug)]
         pub(crate) struct $name {
             $( $(#[$doc])* $field: $type, )*
+            $( $( $(#[$beside_doc])* $beside: $beside_type, )+ )?
         }
 
         impl $crate::templates::cuda::family::Knobs for $name {
             fn of(config: &$crate::space::Config) -> Result<$name, $crate::space::ConfigError> {
                 use $crate::templates::cuda::family::Field;
-                Ok($name { $( $field: Field::read(config, &[$($knob),+])?, )* })
+                $(
+                    let absent: &[$type] = &[$($absent)?];
+                    let $field = match absent {
+                        [absent, ..] if config.find([$($knob),+][0]).is_none() => *absent,
+                        _ => Field::read(config, &[$($knob),+])?,
+                    };
+                )*
+                Ok($name { $( $field, )* $( $( $beside: $beside_value, )+ )? })
             }
 
             fn config(&self) -> $crate::space::Config {
@@ -277,9 +312,9 @@ macro_rules! knobs {
             }
 
             fn space(
+                space: $crate::space::SpaceBuilder,
                 narrow: &dyn Fn(&str, &mut Vec<$crate::space::Value>),
             ) -> $crate::space::SpaceBuilder {
-                let space = $crate::space::Space::builder();
                 $( $(
                     let mut values = $values.into_iter().map($crate::space::Value::from).collect();
                     narrow($knob, &mut values);
@@ -345,6 +380,11 @@ words! {
         /// Rows by way of shared memory, 16 bytes at a time where they divide.
         Rows = "rows",
     }
+}
+
+/// Numbers as the values of a knob.
+pub(super) fn numbers(numbers: impl IntoIterator<Item = i64>) -> Vec<Value> {
+    numbers.into_iter().map(Value::from).collect()
 }
 
 /// Leaves the values of a knob that are at most `most`.

@@ -12,47 +12,14 @@
 //! rounded to infinity, and give NaN as that does; NaN stays NaN. Elements below 2^-110 lose what is below the numbers of bf16,
 //! at most 2^-134.
 
-use super::Problem;
+use super::Split;
 use super::parts::Parts;
-use crate::space::{Config, Space};
-use crate::target::Target;
-use crate::templates::{Scheduled, Template, TemplateError};
-use crate::workload::Workload;
 
 /// See the module's text.
 pub struct SplitBf16;
 
-impl Template for SplitBf16 {
-    fn name(&self) -> &str {
-        "split_bf16"
-    }
-
-    fn version(&self) -> u32 {
-        1
-    }
-
-    fn applies(&self, w: &Workload, t: &Target) -> Result<(), String> {
-        Problem::of(w, t, Parts::ThreeBf16).map(drop)
-    }
-
-    fn space(&self, w: &Workload, t: &Target) -> Result<Space, TemplateError> {
-        Problem::of(w, t, Parts::ThreeBf16).map_err(TemplateError::Limit)?.space()
-    }
-
-    fn default_config(&self, w: &Workload, t: &Target) -> Result<Config, TemplateError> {
-        Problem::of(w, t, Parts::ThreeBf16).map_err(TemplateError::Limit)?.default_config(w)
-    }
-
-    fn cost(&self, w: &Workload, t: &Target, config: &Config) -> f64 {
-        Problem::of(w, t, Parts::ThreeBf16).map_or(f64::INFINITY, |p| p.cost(w, config))
-    }
-
-    fn longest_early_us(&self) -> f64 {
-        // Measured on an H100: 0.2 to 1 us of 3 to 7 are lost (`docs/perf-notes.md`).
-        0.0
-    }
-
-    fn schedule(&self, w: &Workload, t: &Target, config: &Config) -> Result<Scheduled, TemplateError> {
-        Problem::of(w, t, Parts::ThreeBf16).map_err(TemplateError::Limit)?.schedule(w, t, config)
-    }
+impl Split for SplitBf16 {
+    const NAME: &'static str = "split_bf16";
+    const VERSION: u32 = 1;
+    const FP32: Parts = Parts::ThreeBf16;
 }

@@ -31,12 +31,11 @@ pub use bf16::SplitBf16;
 pub use halves::SplitHalves;
 
 use crate::ir::DType;
-use crate::schedule::Schedule;
-use crate::space::{Config, ConfigError, Space};
 use crate::target::{Cuda, CudaFeature, Target};
+use crate::templates::cuda::family::{self, Case, Family, built, knobs};
 use crate::templates::cuda::source::{Fast, Source};
-use crate::templates::cuda::{ceil_div, fastest, weights, with_costs};
-use crate::templates::{Pack, Scheduled, Template, TemplateError};
+use crate::templates::cuda::{ceil_div, weights};
+use crate::templates::{Pack, Scheduled, TemplateError};
 use crate::workload::{Math, Workload};
 use parts::Parts;
 
@@ -51,32 +50,23 @@ const PRODUCERS: i64 = WARPGROUP;
 /// Registers of a consumer beside sums and operands.
 const OTHER_REGISTERS: i64 = 48;
 
-/// A config as numbers.
-#[derive(Clone, Copy, PartialEq, Debug)]
-struct Sizes {
-    /// Consumer warpgroups.
-    consumers: i64,
-    /// Blocks of 64 rows of each.
-    row_blocks: i64,
-    /// Columns of a tile.
-    bn: i64,
-    /// Slots of the ring.
-    stages: i64,
-    /// Steps whose pixels are under way while those before them are waited for.
-    lag: i64,
+knobs! {
+    /// A config with a type.
+    struct Sizes {
+        /// Consumer warpgroups.
+        consumers: i64 = "consumers" in [1, 2, 3];
+        /// Blocks of 64 rows of each.
+        row_blocks: i64 = "row_blocks" in [1, 2];
+        /// Columns of a tile.
+        bn: i64 = "bn" in BN;
+        /// Slots of the ring.
+        stages: i64 = "stages" in [3, 4, 5, 6, 8];
+        /// Steps whose pixels are under way while those before them are waited for.
+        lag: i64 = "lag" in [1, 2, 3];
+    }
 }
 
 impl Sizes {
-    fn of(config: &Config) -> Result<Sizes, ConfigError> {
-        Ok(Sizes {
-            consumers: config.int("consumers")?,
-            row_blocks: config.int("row_blocks")?,
-            bn: config.int("bn")?,
-            stages: config.int("stages")?,
-            lag: config.int("lag")?,
-        })
-    }
-
     /// Rows of a tile.
     fn bm(&self) -> i64 {
         64 * self.row_blocks * self.consumers
@@ -90,7 +80,7 @@ impl Sizes {
 
 /// A product cut up as a config says.
 #[derive(Clone, Copy, Debug)]
-struct Plan {
+pub(crate) struct Plan {
     source: Source,
     sizes: Sizes,
     /// Parts of each element.
@@ -164,8 +154,9 @@ impl Plan {
         let added = if self.parts.count() > 1 { bn / 2 } else { 0 };
         row_blocks * bn / 2 + added + self.parts.registers() + OTHER_REGISTERS
     }
+}
 
-    /// Whether a device can run it without spilling, and no part of it is for nothing.
+impl family::Plan for Plan {
     fn fits(&self, cuda: &Cuda) -> bool {
         let most = self.shares().map_or(cuda.registers_per_thread, |[_, consumer]| i64::from(consumer));
         let Sizes { bn, stages, lag, .. } = self.sizes;
@@ -187,6 +178,10 @@ impl Plan {
             && self.shared_bytes() <= cuda.shared_per_block_optin
             && self.column_tiles() <= cuda.grid_dim[1]
     }
+
+    fn us(&self, w: &Workload, cuda: &Cuda) -> f64 {
+        model::us(self, w, cuda)
+    }
 }
 
 /// Most rows of all tiles, counted with those that the threads of the producers would have: the verifier looks at each of
@@ -196,16 +191,39 @@ const MOST_ROWS: i64 = 1 << 21;
 /// The widths of tiles.
 const BN: [i64; 9] = [32, 48, 64, 80, 96, 112, 128, 192, 256];
 
-/// A product for a device, in the parts that a class asks for.
-struct Problem<'t> {
+/// A product in the parts that a class asks for.
+#[derive(Clone, Copy)]
+pub(crate) struct Problem {
     source: Source,
     parts: Parts,
-    cuda: &'t Cuda,
 }
 
-impl<'t> Problem<'t> {
-    /// The product, or why it is none for the template that makes `fp32` parts in the class of that name.
-    fn of(w: &Workload, t: &'t Target, fp32: Parts) -> Result<Problem<'t>, String> {
+/// What templates of products in parts differ in.
+pub(crate) trait Split: Send + Sync + 'static {
+    /// See [`Family`].
+    const NAME: &'static str;
+    const VERSION: u32;
+    /// The parts in the class `fp32`.
+    const FP32: Parts;
+}
+
+impl Split for SplitProduct {
+    const NAME: &'static str = "split_product";
+    const VERSION: u32 = 2;
+    const FP32: Parts = Parts::TwoTf32;
+}
+
+impl<S: Split> Family for S {
+    const NAME: &'static str = S::NAME;
+    const VERSION: u32 = S::VERSION;
+    const LIMITS: &'static str = "sums fit in registers, the ring in shared memory";
+    // Measured on an H100: 0.2 to 1 us of 3 to 7 are lost (`docs/perf-notes.md`).
+    const LONGEST_EARLY_US: f64 = 0.0;
+    type Problem = Problem;
+    type Knobs = Sizes;
+    type Plan = Plan;
+
+    fn problem(w: &Workload, t: &Target) -> Result<Problem, String> {
         let cuda = t.cuda().ok_or("for CUDA devices")?;
         if !cuda.has(CudaFeature::Wgmma) {
             return Err("needs wgmma (sm_90a)".into());
@@ -213,7 +231,7 @@ impl<'t> Problem<'t> {
         if w.dtype != DType::F32 || w.out_dtype != DType::F32 {
             return Err(format!("multiplies f32 into f32, not {} into {}", w.dtype, w.out_dtype));
         }
-        let parts = match (w.math, fp32) {
+        let parts = match (w.math, S::FP32) {
             (Math::Strict, _) => {
                 return Err("products of parts are no f32 multiply-adds, which `strict` asks for".into());
             }
@@ -236,77 +254,17 @@ impl<'t> Problem<'t> {
         if (tiles + cuda.sm_count) * 3 * 64 > MOST_ROWS {
             return Err(format!("{tiles} tiles are more than the verifier goes through"));
         }
-        Ok(Problem { source, parts, cuda })
+        Ok(Problem { source, parts })
     }
 
-    fn plan(&self, config: &Config) -> Result<Plan, ConfigError> {
-        Ok(Plan { source: self.source, sizes: Sizes::of(config)?, parts: self.parts })
+    fn plan(case: &Case<'_, Problem>, sizes: Sizes) -> Result<Plan, TemplateError> {
+        let Problem { source, parts } = case.problem;
+        Ok(Plan { source, sizes, parts })
     }
 
-    fn space(&self) -> Result<Space, TemplateError> {
-        let (source, parts, cuda) = (self.source, self.parts, self.cuda.clone());
-        Ok(Space::builder()
-            .knob("consumers", [1, 2, 3])
-            .knob("row_blocks", [1, 2])
-            .knob("bn", BN)
-            .knob("stages", [3, 4, 5, 6, 8])
-            .knob("lag", [1, 2, 3])
-            .filter("sums fit in registers, the ring in shared memory", move |config| {
-                Sizes::of(config).is_ok_and(|sizes| Plan { source, sizes, parts }.fits(&cuda))
-            })
-            .build()?)
-    }
-
-    fn cost(&self, w: &Workload, config: &Config) -> f64 {
-        self.plan(config).map_or(f64::INFINITY, |plan| model::us(&plan, w, self.cuda))
-    }
-
-    fn default_config(&self, w: &Workload) -> Result<Config, TemplateError> {
-        fastest(with_costs(&self.space()?, &|config| self.cost(w, config)))
-    }
-
-    fn schedule(&self, w: &Workload, t: &Target, config: &Config) -> Result<Scheduled, TemplateError> {
-        let plan = self.plan(config)?;
-        if !plan.fits(self.cuda) {
-            return Err(TemplateError::Limit(format!("{config} does not fit {}", t.name)));
-        }
-        let weight = weights(w)?;
-        let pack = Pack { param: weight.name.into(), kernel: kernel::pack(&plan, weight.name, &weight.shape) };
-        Ok(Scheduled { schedule: Schedule::new(kernel::kernel(&plan, w, self.cuda.sm_count)), packs: vec![pack] })
-    }
-}
-
-impl Template for SplitProduct {
-    fn name(&self) -> &str {
-        "split_product"
-    }
-
-    fn version(&self) -> u32 {
-        2
-    }
-
-    fn applies(&self, w: &Workload, t: &Target) -> Result<(), String> {
-        Problem::of(w, t, Parts::TwoTf32).map(drop)
-    }
-
-    fn space(&self, w: &Workload, t: &Target) -> Result<Space, TemplateError> {
-        Problem::of(w, t, Parts::TwoTf32).map_err(TemplateError::Limit)?.space()
-    }
-
-    fn default_config(&self, w: &Workload, t: &Target) -> Result<Config, TemplateError> {
-        Problem::of(w, t, Parts::TwoTf32).map_err(TemplateError::Limit)?.default_config(w)
-    }
-
-    fn cost(&self, w: &Workload, t: &Target, config: &Config) -> f64 {
-        Problem::of(w, t, Parts::TwoTf32).map_or(f64::INFINITY, |p| p.cost(w, config))
-    }
-
-    fn longest_early_us(&self) -> f64 {
-        // Measured on an H100: 0.2 to 1 us of 3 to 7 are lost (`docs/perf-notes.md`).
-        0.0
-    }
-
-    fn schedule(&self, w: &Workload, t: &Target, config: &Config) -> Result<Scheduled, TemplateError> {
-        Problem::of(w, t, Parts::TwoTf32).map_err(TemplateError::Limit)?.schedule(w, t, config)
+    fn kernel(case: &Case<'_, Problem>, plan: &Plan) -> Result<Scheduled, TemplateError> {
+        let weight = weights(case.w)?;
+        let pack = Pack { param: weight.name.into(), kernel: kernel::pack(plan, weight.name, &weight.shape) };
+        built(kernel::kernel(plan, case.w, case.gpu.sm_count), [pack])
     }
 }

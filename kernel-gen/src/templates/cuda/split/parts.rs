@@ -5,7 +5,7 @@ use crate::ir::DType;
 
 /// The parts of each element.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Parts {
+pub(crate) enum Parts {
     /// The element rounded to tf32.
     Tf32,
     /// That, and what it leaves over.

@@ -33,13 +33,13 @@ mod transforms;
 use crate::ir::DType;
 use crate::ir::builder::KernelBuilder;
 use crate::ir::{Kernel, Scope};
-use crate::schedule::Schedule;
-use crate::space::{Config, ConfigError, Space};
+use crate::space::{Config, Value};
 use crate::target::{Cuda, CudaFeature, Target};
+use crate::templates::cuda::family::{self, Case, Family, built, knobs, numbers};
 use crate::templates::cuda::outer::{LANES, VECTOR};
 use crate::templates::cuda::{ceil_div, device};
 use crate::templates::winograd::filter::{Filter, NOT_LOCAL, reach, tile_sizes};
-use crate::templates::{Pack, Scheduled, Template, TemplateError};
+use crate::templates::{Pack, Scheduled, TemplateError};
 use crate::workload::operands::Operands;
 use crate::workload::special::Reach;
 use crate::workload::{Conv2d, ConvLayout, Op, Param, Role, Workload};
@@ -58,35 +58,25 @@ const OTHER_REGISTERS: i64 = 30;
 /// Most threads of a block of the transforms.
 const TRANSFORM_THREADS: i64 = 128;
 
-/// A config as numbers.
-#[derive(Clone, Copy, PartialEq, Debug)]
-struct Sizes {
-    /// Outputs of a tile along each dimension.
-    m: i64,
-    /// Groups of images.
-    rounds: i64,
-    /// Output channels and tiles of a block of the products.
-    block: [i64; 2],
-    /// Output channels and tiles of a thread of it.
-    own: [i64; 2],
-    /// Input channels of a step.
-    step: i64,
-    /// Slots of the ring.
-    stages: i64,
+knobs! {
+    /// A config with a type.
+    struct Sizes {
+        /// Outputs of a tile along each dimension.
+        m: i64 = "m" in [2, 4];
+        /// Groups of images. Each is code of its own, and has a last wave of blocks in each of its launches.
+        rounds: i64 = "rounds" in [1, 2, 4];
+        /// Output channels and tiles of a block of the products.
+        block: [i64; 2] = "block_channels" in BLOCK_CHANNELS, "block_tiles" in BLOCK_TILES;
+        /// Output channels and tiles of a thread of it.
+        own: [i64; 2] = "own_channels" in [4, 8], "own_tiles" in [4, 8];
+        /// Input channels of a step.
+        step: i64 = "step" in STEPS;
+        /// Slots of the ring.
+        stages: i64 = "stages" in STAGES;
+    }
 }
 
 impl Sizes {
-    fn of(config: &Config) -> Result<Sizes, ConfigError> {
-        Ok(Sizes {
-            m: config.int("m")?,
-            rounds: config.int("rounds")?,
-            block: [config.int("block_channels")?, config.int("block_tiles")?],
-            own: [config.int("own_channels")?, config.int("own_tiles")?],
-            step: config.int("step")?,
-            stages: config.int("stages")?,
-        })
-    }
-
     /// Products of a tile for each pair of channels.
     fn places(&self) -> i64 {
         (self.m + TAPS - 1) * (self.m + TAPS - 1)
@@ -115,7 +105,7 @@ impl Sizes {
 
 /// A convolution cut up as a config says.
 #[derive(Clone, Copy, Debug)]
-struct Plan {
+pub(crate) struct Plan {
     c: Conv2d,
     sizes: Sizes,
 }
@@ -176,8 +166,9 @@ impl Plan {
         let [channels, tiles] = self.sizes.block;
         self.sizes.places() * (self.padded_channels() / channels) * (self.padded_tiles() / tiles)
     }
+}
 
-    /// Whether a device can run it without spilling, and no part of it is for nothing.
+impl family::Plan for Plan {
     fn fits(&self, gpu: &Cuda) -> bool {
         let Sizes { rounds, block, own, step, stages, .. } = self.sizes;
         let cut = (0..2).all(|dim| block[dim] % (own[dim] * LANES[dim]) == 0);
@@ -202,22 +193,23 @@ impl Plan {
             && self.c.ci.max(self.c.co) <= limits[0]
             && self.sizes.places() <= limits[1]
     }
+
+    fn us(&self, w: &Workload, gpu: &Cuda) -> f64 {
+        model::us(self, w, gpu)
+    }
 }
 
 const BLOCK_CHANNELS: [i64; 3] = [32, 64, 128];
 const BLOCK_TILES: [i64; 4] = [32, 64, 128, 256];
 const STEPS: [i64; 2] = [8, 16];
 const STAGES: [i64; 3] = [2, 3, 4];
-/// Each round is code of its own, and has a last wave of blocks in each of its launches.
-const ROUNDS: [i64; 3] = [1, 2, 4];
-
 /// Output tiles that keep the precision class.
 fn methods(w: &Workload) -> Vec<i64> {
     tile_sizes([TAPS; 2], [1, 1], w.math).into_iter().filter(|m| *m <= MOST_OUTPUTS).collect()
 }
 
-/// The convolution and the device, or why it is none for this template.
-fn problem<'t>(w: &Workload, t: &'t Target) -> Result<(Conv2d, &'t Cuda), String> {
+/// The convolution, or why it is none for these templates.
+fn problem(w: &Workload, t: &Target) -> Result<Conv2d, String> {
     let gpu = device(t)?;
     let Op::Conv2d(c) = w.op else { return Err("for convolutions".into()) };
     if w.math.is_local() {
@@ -248,77 +240,52 @@ fn problem<'t>(w: &Workload, t: &'t Target) -> Result<(Conv2d, &'t Cuda), String
     if c.ci.max(c.co) > gpu.grid_dim[1] {
         return Err(format!("for at most {} channels", gpu.grid_dim[1]));
     }
-    Ok((c, gpu))
+    Ok(c)
 }
 
-impl Template for WinogradConv2d {
-    fn name(&self) -> &str {
-        "winograd_conv2d"
+/// The matrices of a plan, or the reason why its class has none.
+fn filter(w: &Workload, m: i64) -> Result<Filter, TemplateError> {
+    let class = methods(w);
+    Filter::of(TAPS, 1, m).filter(|_| class.contains(&m)).ok_or_else(|| {
+        let math = w.math.name();
+        TemplateError::Limit(format!("F({m}x{m}, 3x3) is not of the class `{math}`; there are m = {class:?}"))
+    })
+}
+
+impl Family for WinogradConv2d {
+    const NAME: &'static str = "winograd_conv2d";
+    const LIMITS: &'static str = "threads share the copies evenly; registers and shared memory suffice";
+    type Problem = Conv2d;
+    type Knobs = Sizes;
+    type Plan = Plan;
+
+    fn problem(w: &Workload, t: &Target) -> Result<Conv2d, String> {
+        problem(w, t)
     }
 
-    fn version(&self) -> u32 {
-        1
-    }
-
-    fn applies(&self, w: &Workload, t: &Target) -> Result<(), String> {
-        problem(w, t).map(drop)
-    }
-
-    fn space(&self, w: &Workload, t: &Target) -> Result<Space, TemplateError> {
-        let (c, gpu) = problem(w, t).map_err(TemplateError::Limit)?;
-        let gpu = gpu.clone();
-        Ok(Space::builder()
-            .knob("m", methods(w))
-            .knob("rounds", ROUNDS.into_iter().filter(|rounds| c.n % rounds == 0))
-            .knob("block_channels", BLOCK_CHANNELS)
-            .knob("block_tiles", BLOCK_TILES)
-            .knob("own_channels", [4, 8])
-            .knob("own_tiles", [4, 8])
-            .knob("step", STEPS)
-            .knob("stages", STAGES)
-            .filter("threads share the copies evenly; registers and shared memory suffice", move |config| {
-                Sizes::of(config).is_ok_and(|sizes| Plan { c, sizes }.fits(&gpu))
-            })
-            .build()?)
-    }
-
-    fn default_config(&self, w: &Workload, t: &Target) -> Result<Config, TemplateError> {
-        let space = self.space(w, t)?;
-        let all = (0..space.range_len()).filter_map(|index| space.get(index));
-        let best = all.map(|config| (self.cost(w, t, &config), config)).min_by(|a, b| a.0.total_cmp(&b.0));
-        best.map(|(_, config)| config).ok_or_else(|| TemplateError::Limit("no block fits the device".into()))
-    }
-
-    fn cost(&self, w: &Workload, t: &Target, config: &Config) -> f64 {
-        match (problem(w, t), Sizes::of(config)) {
-            (Ok((c, gpu)), Ok(sizes)) => model::us(&Plan { c, sizes }, w, gpu),
-            _ => f64::INFINITY,
+    fn narrow(case: &Case<'_, Conv2d>, knob: &str, values: &mut Vec<Value>) {
+        match knob {
+            "m" => *values = numbers(methods(case.w)),
+            "rounds" => values.retain(|rounds| matches!(rounds, Value::Int(n) if case.problem.n % n == 0)),
+            _ => {}
         }
     }
 
-    fn reach(&self, w: &Workload, config: &Config) -> Reach {
+    fn plan(case: &Case<'_, Conv2d>, sizes: Sizes) -> Result<Plan, TemplateError> {
+        Ok(Plan { c: case.problem, sizes })
+    }
+
+    fn beside(w: &Workload, config: &Config) -> Reach {
         reach(w, config.int("m").unwrap_or(1))
     }
 
-    fn schedule(&self, w: &Workload, t: &Target, config: &Config) -> Result<Scheduled, TemplateError> {
-        let (c, gpu) = problem(w, t).map_err(TemplateError::Limit)?;
-        let plan = Plan { c, sizes: Sizes::of(config)? };
-        let class = methods(w);
-        let filter = Filter::of(TAPS, 1, plan.sizes.m).filter(|_| class.contains(&plan.sizes.m));
-        let Some(filter) = filter else {
-            let (m, math) = (plan.sizes.m, w.math.name());
-            let text = format!("F({m}x{m}, 3x3) is not of the class `{math}`; there are m = {class:?}");
-            return Err(TemplateError::Limit(text));
-        };
-        if !plan.fits(gpu) {
-            return Err(TemplateError::Limit(format!("{config} does not fit {}", t.name)));
-        }
+    fn kernel(case: &Case<'_, Conv2d>, plan: &Plan) -> Result<Scheduled, TemplateError> {
+        let filter = filter(case.w, plan.sizes.m)?;
         let [_, inputs, outputs] = plan.weight_shape();
         let packed = Packed { shape: plan.weight_shape().to_vec(), padded: [inputs, outputs] };
         let index = |k: i64, ci, co| vec![k.into(), ci, co];
-        let pack =
-            Pack { param: "w".into(), kernel: transforms::pack(&plan.tiling(), &filter, packed, |co| co, index) };
-        Ok(Scheduled { schedule: Schedule::new(kernel(&plan, w, &filter)), packs: vec![pack] })
+        let pack = transforms::pack(&plan.tiling(), &filter, packed, |co| co, index);
+        built(kernel(plan, case.w, &filter), [Pack { param: "w".into(), kernel: pack }])
     }
 }
 

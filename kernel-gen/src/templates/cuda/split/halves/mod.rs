@@ -40,13 +40,13 @@ use super::parts::SHORTEST_SUM;
 use super::walk::Walk;
 use crate::ir::builder::KernelBuilder;
 use crate::ir::{BufferId, DType, Expr, Kernel, Scope};
-use crate::schedule::Schedule;
-use crate::space::{Config, ConfigError, Space};
+use crate::space::{Config, Value};
 use crate::target::{Cuda, CudaFeature, Target};
+use crate::templates::cuda::family::{self, Case, Family, Plan as _, Search, built, knobs, numbers};
 use crate::templates::cuda::source::{Fast, Source};
 use crate::templates::cuda::taps::MOST_STRIDE;
-use crate::templates::cuda::{ceil_div, fastest, weights};
-use crate::templates::{Pack, Scheduled, Template, TemplateError};
+use crate::templates::cuda::{ceil_div, device, weights};
+use crate::templates::{Pack, Scheduled, TemplateError};
 use crate::workload::operands::Operands;
 use crate::workload::special::Reach;
 use crate::workload::{Math, Role, Workload};
@@ -79,43 +79,23 @@ const MOST_TILES: i64 = 1 << 20;
 /// The widths of tiles.
 const BN: [i64; 8] = [32, 48, 64, 80, 96, 112, 128, 192];
 
-/// A config as numbers.
-#[derive(Clone, Copy, PartialEq, Debug)]
-struct Sizes {
-    /// Consumer warpgroups.
-    consumers: i64,
-    /// Columns of a tile.
-    bn: i64,
-    /// Sets of registers for sums: the total, what a step adds, and with 3 the small products.
-    sums: i64,
-    /// Slots of the ring.
-    stages: i64,
-    /// Rows of a tile along the last two coordinates.
-    sides: [i64; 2],
+knobs! {
+    /// A config with a type.
+    struct Sizes {
+        /// Consumer warpgroups.
+        consumers: i64 = "consumers" in [1, 2, 3];
+        /// Columns of a tile.
+        bn: i64 = "bn" in BN;
+        /// Sets of registers for sums: the total, what a step adds, and with 3 the small products.
+        sums: i64 = "sums" in [2, 3];
+        /// Slots of the ring.
+        stages: i64 = "stages" in [2, 3, 4, 5, 6];
+        /// Rows of a tile along the last two coordinates, as the pixels that there are allow.
+        sides: [i64; 2] = "middle" in [1], "inner" in [1];
+    }
 }
 
 impl Sizes {
-    fn of(config: &Config) -> Result<Sizes, ConfigError> {
-        Ok(Sizes {
-            consumers: config.int("consumers")?,
-            bn: config.int("bn")?,
-            sums: config.int("sums")?,
-            stages: config.int("stages")?,
-            sides: [config.int("middle")?, config.int("inner")?],
-        })
-    }
-
-    fn config(&self) -> Config {
-        let [middle, inner] = self.sides;
-        Config::new()
-            .with("consumers", self.consumers)
-            .with("bn", self.bn)
-            .with("sums", self.sums)
-            .with("stages", self.stages)
-            .with("middle", middle)
-            .with("inner", inner)
-    }
-
     /// The sizes that defaults are chosen from: as many slots as fit, up to 4.
     fn sensible(source: Source, cuda: &Cuda) -> impl Iterator<Item = Sizes> {
         let [_, middle, inner] = source.extents();
@@ -153,7 +133,7 @@ impl Sizes {
 
 /// A product cut up as a config says.
 #[derive(Clone, Copy, Debug)]
-struct Plan {
+pub(crate) struct Plan {
     source: Source,
     sizes: Sizes,
 }
@@ -211,8 +191,9 @@ impl Plan {
     fn registers(&self) -> i64 {
         self.sizes.sums * self.sizes.bn / 2 + OTHER_REGISTERS
     }
+}
 
-    /// Whether a device can run it without spilling, and no part of it is for nothing.
+impl family::Plan for Plan {
     fn fits(&self, cuda: &Cuda) -> bool {
         let most = self.sizes.registers().map_or(cuda.registers_per_thread, |[_, consumer]| i64::from(consumer));
         let Sizes { bn, sides: [middle, inner], .. } = self.sizes;
@@ -230,6 +211,10 @@ impl Plan {
             && self.registers() <= most
             && self.shared_bytes() <= cuda.shared_per_block_optin
             && self.column_tiles().max(self.chunks()) <= cuda.grid_dim[1]
+    }
+
+    fn us(&self, w: &Workload, cuda: &Cuda) -> f64 {
+        model::us(self, w, cuda)
     }
 }
 
@@ -259,37 +244,6 @@ impl Workspace {
             unscale: b.alloc("unscale", DType::F32, &[columns], Scope::Global),
         }
     }
-}
-
-/// The product and the device, or why it is none for this template.
-fn problem<'t>(w: &Workload, t: &'t Target) -> Result<(Source, &'t Cuda), String> {
-    let cuda = t.cuda().ok_or("for CUDA devices")?;
-    if !cuda.has(CudaFeature::Wgmma) {
-        return Err("needs wgmma (sm_90a)".into());
-    }
-    if w.dtype != DType::F32 || w.out_dtype != DType::F32 {
-        return Err(format!("multiplies f32 into f32, not {} into {}", w.dtype, w.out_dtype));
-    }
-    match w.math {
-        Math::Fp32 => {}
-        Math::Local => return Err(NOT_LOCAL.into()),
-        Math::Strict | Math::Tf32 => {
-            return Err(
-                "products of f16 parts are for the class fp32: `strict` asks for multiply-adds, `tf32` for less".into(),
-            );
-        }
-    }
-    if w.reduction_length() < SHORTEST_SUM {
-        return Err(format!("a sum of {} terms has less room for error than two parts take", w.reduction_length()));
-    }
-    let source = Source::of(w)?;
-    if source.fast() != Fast::Rows {
-        return Err("turns rows into columns: for NCHW, HWCN and transposed left operands".into());
-    }
-    if let Some(stride) = source.strides().into_iter().find(|s| *s > MOST_STRIDE) {
-        return Err(format!("a stride of {stride}: the copy engine takes up to {MOST_STRIDE}"));
-    }
-    Ok((source, cuda))
 }
 
 /// The three launches for a device of so many multiprocessors.
@@ -322,65 +276,70 @@ impl Context<'_> {
     }
 }
 
-impl Template for SplitHalves {
-    fn name(&self) -> &str {
-        "split_halves"
+impl Family for SplitHalves {
+    const NAME: &'static str = "split_halves";
+    const VERSION: u32 = 2;
+    const LIMITS: &'static str = "sums fit in registers, the ring in shared memory";
+    // Measured on an H100: 0.2 to 1 us of 3 to 7 are lost (`docs/perf-notes.md`).
+    const LONGEST_EARLY_US: f64 = 0.0;
+    type Problem = Source;
+    type Knobs = Sizes;
+    type Plan = Plan;
+
+    fn problem(w: &Workload, t: &Target) -> Result<Source, String> {
+        if !device(t)?.has(CudaFeature::Wgmma) {
+            return Err("needs wgmma (sm_90a)".into());
+        }
+        if w.dtype != DType::F32 || w.out_dtype != DType::F32 {
+            return Err(format!("multiplies f32 into f32, not {} into {}", w.dtype, w.out_dtype));
+        }
+        match w.math {
+            Math::Fp32 => {}
+            Math::Local => return Err(NOT_LOCAL.into()),
+            Math::Strict | Math::Tf32 => {
+                return Err(
+                    "products of f16 parts are for the class fp32: `strict` asks for multiply-adds, `tf32` for less"
+                        .into(),
+                );
+            }
+        }
+        if w.reduction_length() < SHORTEST_SUM {
+            return Err(format!("a sum of {} terms has less room for error than two parts take", w.reduction_length()));
+        }
+        let source = Source::of(w)?;
+        if source.fast() != Fast::Rows {
+            return Err("turns rows into columns: for NCHW, HWCN and transposed left operands".into());
+        }
+        if let Some(stride) = source.strides().into_iter().find(|s| *s > MOST_STRIDE) {
+            return Err(format!("a stride of {stride}: the copy engine takes up to {MOST_STRIDE}"));
+        }
+        Ok(source)
     }
 
-    fn version(&self) -> u32 {
-        2
-    }
-
-    fn applies(&self, w: &Workload, t: &Target) -> Result<(), String> {
-        problem(w, t).map(drop)
-    }
-
-    fn space(&self, w: &Workload, t: &Target) -> Result<Space, TemplateError> {
-        let (source, cuda) = problem(w, t).map_err(TemplateError::Limit)?;
-        let cuda = cuda.clone();
-        Ok(Space::builder()
-            .knob("consumers", [1, 2, 3])
-            .knob("bn", BN)
-            .knob("sums", [2, 3])
-            .knob("stages", [2, 3, 4, 5, 6])
-            .knob("middle", sides(source.extents()[1]))
-            .knob("inner", sides(source.extents()[2]))
-            .filter("sums fit in registers, the ring in shared memory", move |config| {
-                Sizes::of(config).is_ok_and(|sizes| Plan { source, sizes }.fits(&cuda))
-            })
-            .build()?)
-    }
-
-    fn default_config(&self, w: &Workload, t: &Target) -> Result<Config, TemplateError> {
-        let (source, cuda) = problem(w, t).map_err(TemplateError::Limit)?;
-        let sizes = Sizes::sensible(source, cuda);
-        fastest(sizes.map(|sizes| (model::us(&Plan { source, sizes }, w, cuda), sizes.config())))
-    }
-
-    fn cost(&self, w: &Workload, t: &Target, config: &Config) -> f64 {
-        match (problem(w, t), Sizes::of(config)) {
-            (Ok((source, cuda)), Ok(sizes)) => model::us(&Plan { source, sizes }, w, cuda),
-            _ => f64::INFINITY,
+    fn narrow(case: &Case<'_, Source>, knob: &str, values: &mut Vec<Value>) {
+        let [_, middle, inner] = case.problem.extents();
+        match knob {
+            "middle" => *values = numbers(sides(middle)),
+            "inner" => *values = numbers(sides(inner)),
+            _ => {}
         }
     }
 
-    fn longest_early_us(&self) -> f64 {
-        // Measured on an H100: 0.2 to 1 us of 3 to 7 are lost (`docs/perf-notes.md`).
-        0.0
+    fn plan(case: &Case<'_, Source>, sizes: Sizes) -> Result<Plan, TemplateError> {
+        Ok(Plan { source: case.problem, sizes })
     }
 
-    fn reach(&self, _: &Workload, _: &Config) -> Reach {
+    fn search(case: &Case<'_, Source>) -> Search<Sizes> {
+        Search::Among(Sizes::sensible(case.problem, case.gpu).collect())
+    }
+
+    fn beside(_: &Workload, _: &Config) -> Reach {
         Reach::Weights
     }
 
-    fn schedule(&self, w: &Workload, t: &Target, config: &Config) -> Result<Scheduled, TemplateError> {
-        let (source, cuda) = problem(w, t).map_err(TemplateError::Limit)?;
-        let plan = Plan { source, sizes: Sizes::of(config)? };
-        if !plan.fits(cuda) {
-            return Err(TemplateError::Limit(format!("{config} does not fit {}", t.name)));
-        }
-        let weight = weights(w)?;
-        let pack = Pack { param: weight.name.into(), kernel: pack::pack(&plan, weight.name, &weight.shape) };
-        Ok(Scheduled { schedule: Schedule::new(launches(&plan, w, cuda.sm_count)), packs: vec![pack] })
+    fn kernel(case: &Case<'_, Source>, plan: &Plan) -> Result<Scheduled, TemplateError> {
+        let weight = weights(case.w)?;
+        let pack = Pack { param: weight.name.into(), kernel: pack::pack(plan, weight.name, &weight.shape) };
+        built(launches(plan, case.w, case.gpu.sm_count), [pack])
     }
 }

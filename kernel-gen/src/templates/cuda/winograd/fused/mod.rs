@@ -24,15 +24,15 @@ mod model;
 
 use super::tiling::Tiling;
 use super::transforms::{self, Packed};
-use super::{TAPS, problem};
+use super::{TAPS, filter, problem};
 use crate::ir::Expr;
-use crate::schedule::Schedule;
-use crate::space::{Config, ConfigError, Space};
+use crate::space::Config;
 use crate::target::{Cuda, Target};
+use crate::templates::cuda::ceil_div;
+use crate::templates::cuda::family::{self, Case, Family, built, knobs};
 use crate::templates::cuda::outer::VECTOR;
-use crate::templates::cuda::{ceil_div, fastest, with_costs};
-use crate::templates::winograd::filter::{Filter, reach};
-use crate::templates::{Pack, Scheduled, Template, TemplateError};
+use crate::templates::winograd::filter::reach;
+use crate::templates::{Pack, Scheduled, TemplateError};
 use crate::workload::special::Reach;
 use crate::workload::{Conv2d, Workload};
 
@@ -58,21 +58,17 @@ const SLOTS: i64 = 2;
 const OTHER_REGISTERS: i64 = 18;
 const AHEAD_REGISTERS: i64 = 9;
 
-/// A config as numbers.
-#[derive(Clone, Copy, PartialEq, Debug)]
-struct Sizes {
-    /// Output channels and tiles of a block.
-    block: [i64; 2],
-    /// Input channels whose products are written out together.
-    together: i64,
+knobs! {
+    /// A config with a type.
+    struct Sizes {
+        /// Output channels and tiles of a block.
+        block: [i64; 2] = "block_channels" in BLOCKS, "block_tiles" in BLOCKS;
+        /// Input channels whose products are written out together.
+        together: i64 = "together" in [2, 4];
+    }
 }
 
 impl Sizes {
-    fn of(config: &Config) -> Result<Sizes, ConfigError> {
-        let block = [config.int("block_channels")?, config.int("block_tiles")?];
-        Ok(Sizes { block, together: config.int("together")? })
-    }
-
     /// Input channels of a step.
     fn step(&self) -> i64 {
         THREADS / self.block[1]
@@ -116,7 +112,7 @@ impl Sizes {
 
 /// A convolution cut up as a config says.
 #[derive(Clone, Copy, Debug)]
-struct Plan {
+pub(crate) struct Plan {
     c: Conv2d,
     sizes: Sizes,
 }
@@ -154,8 +150,9 @@ impl Plan {
         let within = place.clone().floor_mod(group);
         place.floor_div(group) * group + within.clone().floor_mod(VECTOR) * lanes + within.floor_div(VECTOR)
     }
+}
 
-    /// Whether a device can run it without spilling, and no part of it is for nothing.
+impl family::Plan for Plan {
     fn fits(&self, gpu: &Cuda) -> bool {
         let Sizes { block, together } = self.sizes;
         let useful = [(block[0], self.c.co), (block[1], self.tiles())];
@@ -167,60 +164,35 @@ impl Plan {
             && self.sizes.shared_bytes() <= gpu.shared_per_block_optin
             && self.grid().iter().product::<i64>() <= gpu.grid_dim[0]
     }
+
+    fn us(&self, w: &Workload, gpu: &Cuda) -> f64 {
+        model::us(self, w, gpu)
+    }
 }
 
 const BLOCKS: [i64; 2] = [32, 64];
 
-impl Template for WinogradFused {
-    fn name(&self) -> &str {
-        "winograd_fused"
+impl Family for WinogradFused {
+    const NAME: &'static str = "winograd_fused";
+    const LIMITS: &'static str = "each warp of a scheduler has a part of a step; registers and shared memory suffice";
+    type Problem = Conv2d;
+    type Knobs = Sizes;
+    type Plan = Plan;
+
+    fn problem(w: &Workload, t: &Target) -> Result<Conv2d, String> {
+        problem(w, t)
     }
 
-    fn version(&self) -> u32 {
-        1
+    fn plan(case: &Case<'_, Conv2d>, sizes: Sizes) -> Result<Plan, TemplateError> {
+        Ok(Plan { c: case.problem, sizes })
     }
 
-    fn applies(&self, w: &Workload, t: &Target) -> Result<(), String> {
-        problem(w, t).map(drop)
-    }
-
-    fn space(&self, w: &Workload, t: &Target) -> Result<Space, TemplateError> {
-        let (c, gpu) = problem(w, t).map_err(TemplateError::Limit)?;
-        let gpu = gpu.clone();
-        Ok(Space::builder()
-            .knob("block_channels", BLOCKS)
-            .knob("block_tiles", BLOCKS)
-            .knob("together", [2, 4])
-            .filter(
-                "each warp of a scheduler has a part of a step; registers and shared memory suffice",
-                move |config| Sizes::of(config).is_ok_and(|sizes| Plan { c, sizes }.fits(&gpu)),
-            )
-            .build()?)
-    }
-
-    fn default_config(&self, w: &Workload, t: &Target) -> Result<Config, TemplateError> {
-        fastest(with_costs(&self.space(w, t)?, &|config| self.cost(w, t, config)))
-    }
-
-    fn cost(&self, w: &Workload, t: &Target, config: &Config) -> f64 {
-        match (problem(w, t), Sizes::of(config)) {
-            (Ok((c, gpu)), Ok(sizes)) => model::us(&Plan { c, sizes }, w, gpu),
-            _ => f64::INFINITY,
-        }
-    }
-
-    fn reach(&self, w: &Workload, _: &Config) -> Reach {
+    fn beside(w: &Workload, _: &Config) -> Reach {
         reach(w, OUTPUTS)
     }
 
-    fn schedule(&self, w: &Workload, t: &Target, config: &Config) -> Result<Scheduled, TemplateError> {
-        let (c, gpu) = problem(w, t).map_err(TemplateError::Limit)?;
-        let plan = Plan { c, sizes: Sizes::of(config)? };
-        if !plan.fits(gpu) {
-            return Err(TemplateError::Limit(format!("{config} does not fit {}", t.name)));
-        }
-        let filter = Filter::of(TAPS, 1, OUTPUTS)
-            .ok_or_else(|| TemplateError::Limit("there are no matrices of F(2x2, 3x3)".into()))?;
+    fn kernel(case: &Case<'_, Conv2d>, plan: &Plan) -> Result<Scheduled, TemplateError> {
+        let filter = filter(case.w, OUTPUTS)?;
         let [blocks, steps, _, channels] = plan.weight_shape();
         let step = plan.sizes.step();
         let packed = Packed { shape: plan.weight_shape().to_vec(), padded: [steps * step, blocks * channels] };
@@ -229,7 +201,6 @@ impl Template for WinogradFused {
             vec![place.clone().floor_div(channels), ci.floor_div(step), row, place.floor_mod(channels)]
         };
         let pack = transforms::pack(&plan.tiling(), &filter, packed, |place| plan.channel_at(place), index);
-        let packs = vec![Pack { param: "w".into(), kernel: pack }];
-        Ok(Scheduled { schedule: Schedule::new(kernel::kernel(&plan, w, &filter)), packs })
+        built(kernel::kernel(plan, case.w, &filter), [Pack { param: "w".into(), kernel: pack }])
     }
 }
