@@ -63,7 +63,7 @@ pub(crate) trait Family: Send + Sync + 'static {
     /// A config with a type.
     type Knobs: Knobs;
     /// The problem cut up by the knobs.
-    type Plan: Plan;
+    type Plan<'a>: Plan;
 
     /// The problem, or the reason why the family does not take the workload, as half a sentence.
     fn problem(w: &Workload, t: &Target) -> Result<Self::Problem, String>;
@@ -80,7 +80,7 @@ pub(crate) trait Family: Send + Sync + 'static {
     }
 
     /// The problem cut up by the knobs, or why they cannot cut it.
-    fn plan(case: &Case<'_, Self::Problem>, knobs: Self::Knobs) -> Result<Self::Plan, TemplateError>;
+    fn plan<'a>(case: &Case<'a, Self::Problem>, knobs: Self::Knobs) -> Result<Self::Plan<'a>, TemplateError>;
 
     /// How the default config is chosen.
     fn search(case: &Case<'_, Self::Problem>) -> Search<Self::Knobs> {
@@ -95,7 +95,7 @@ pub(crate) trait Family: Send + Sync + 'static {
     }
 
     /// The kernel of a plan that fits.
-    fn kernel(case: &Case<'_, Self::Problem>, plan: &Self::Plan) -> Result<Scheduled, TemplateError>;
+    fn kernel<'a>(case: &Case<'a, Self::Problem>, plan: &Self::Plan<'a>) -> Result<Scheduled, TemplateError>;
 }
 
 /// The workload as the family reads it.
@@ -105,7 +105,7 @@ fn case<'a, F: Family>(w: &'a Workload, t: &'a Target) -> Result<Case<'a, F::Pro
 }
 
 /// The plan of a config.
-fn plan<F: Family>(case: &Case<'_, F::Problem>, config: &Config) -> Result<F::Plan, TemplateError> {
+fn plan<'a, F: Family>(case: &Case<'a, F::Problem>, config: &Config) -> Result<F::Plan<'a>, TemplateError> {
     F::plan(case, F::Knobs::of(config)?)
 }
 

@@ -145,7 +145,7 @@ impl Family for Gemv {
     const LIMITS: &'static str = "threads, registers and shared memory suffice, and all have something to do";
     type Problem = Matmul;
     type Knobs = Sizes;
-    type Plan = Plan;
+    type Plan<'a> = Plan;
 
     fn problem(w: &Workload, t: &Target) -> Result<Matmul, String> {
         let gpu = device(t)?;

@@ -233,7 +233,7 @@ impl Family for DepthwiseDirect {
     const LIMITS: &'static str = "registers suffice, channels divide, and all have something to do";
     type Problem = Conv2d;
     type Knobs = Sizes;
-    type Plan = Plan;
+    type Plan<'a> = Plan;
 
     fn problem(w: &Workload, t: &Target) -> Result<Conv2d, String> {
         device(t)?;

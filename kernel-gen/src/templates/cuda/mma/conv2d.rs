@@ -46,7 +46,7 @@ impl Family for MmaConv2d {
     const NAME: &'static str = "mma_conv2d";
     type Problem = Conv2d;
     type Knobs = Sizes;
-    type Plan = Plan;
+    type Plan<'a> = Plan;
 
     fn problem(w: &Workload, t: &Target) -> Result<Conv2d, String> {
         let gpu = device(w, t)?;

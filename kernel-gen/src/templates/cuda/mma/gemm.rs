@@ -39,7 +39,7 @@ impl Family for MmaGemm {
     const NAME: &'static str = "mma_gemm";
     type Problem = Matmul;
     type Knobs = Sizes;
-    type Plan = Plan;
+    type Plan<'a> = Plan;
 
     fn problem(w: &Workload, t: &Target) -> Result<Matmul, String> {
         device(w, t)?;

@@ -172,7 +172,7 @@ impl Family for PointwiseRows {
     const LIMITS: &'static str = "registers and shared memory suffice, and all have something to do";
     type Problem = Source;
     type Knobs = Sizes;
-    type Plan = Plan;
+    type Plan<'a> = Plan;
 
     fn problem(w: &Workload, t: &Target) -> Result<Source, String> {
         let gpu = device(t)?;

@@ -31,7 +31,7 @@ impl Family for SimtConv2d {
     const NAME: &'static str = "simt_conv2d";
     type Problem = Conv2d;
     type Knobs = Sizes;
-    type Plan = Plan;
+    type Plan<'a> = Plan;
 
     fn problem(w: &Workload, t: &Target) -> Result<Conv2d, String> {
         device(w, t)?;

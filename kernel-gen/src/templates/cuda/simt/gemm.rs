@@ -44,7 +44,7 @@ impl Family for SimtGemm {
     const NAME: &'static str = "simt_gemm";
     type Problem = Matmul;
     type Knobs = Sizes;
-    type Plan = Plan;
+    type Plan<'a> = Plan;
 
     fn problem(w: &Workload, t: &Target) -> Result<Matmul, String> {
         device(w, t)?;

@@ -221,7 +221,7 @@ impl<S: Split> Family for S {
     const LONGEST_EARLY_US: f64 = 0.0;
     type Problem = Problem;
     type Knobs = Sizes;
-    type Plan = Plan;
+    type Plan<'a> = Plan;
 
     fn problem(w: &Workload, t: &Target) -> Result<Problem, String> {
         let cuda = t.cuda().ok_or("for CUDA devices")?;

@@ -17,7 +17,7 @@ impl Family for SplitkDirect {
     const LIMITS: &'static str = super::LIMITS;
     type Problem = Conv2d;
     type Knobs = Sizes;
-    type Plan = Plan;
+    type Plan<'a> = Plan;
 
     fn problem(w: &Workload, t: &Target) -> Result<Conv2d, String> {
         // What is no CUDA device is refused for that, whatever the workload is.

@@ -16,7 +16,7 @@ impl Family for SplitkPair {
     const LIMITS: &'static str = super::LIMITS;
     type Problem = DepthwisePointwise;
     type Knobs = Sizes;
-    type Plan = Plan;
+    type Plan<'a> = Plan;
 
     fn problem(w: &Workload, t: &Target) -> Result<DepthwisePointwise, String> {
         // What is no CUDA device is refused for that, whatever the workload is.

@@ -307,7 +307,7 @@ impl Family for Conv2dStem {
     const NAME: &'static str = "conv2d_stem";
     type Problem = Conv2d;
     type Knobs = Sizes;
-    type Plan = Plan;
+    type Plan<'a> = Plan;
 
     fn problem(w: &Workload, t: &Target) -> Result<Conv2d, String> {
         let gpu = device(t)?;

@@ -10,42 +10,19 @@ use super::kernel::{Block, Box, Element, Feed, Product, kernel};
 use super::model::{self, Shape};
 use super::parts::Reduction;
 use super::ring::{Layout, Part, Ring, Steps};
-use super::{CONSUMERS, Depth, Sizes, Store, ceil_div, depth, device, each_step, knobs, multiplied, turned, unit};
+use super::{Depth, Sizes, Store, ceil_div, depth, device, each_step, multiplied, turned, unit};
 use crate::ir::builder::KernelBuilder;
 use crate::ir::{Expr, VarId};
-use crate::schedule::Schedule;
-use crate::space::{Config, Space};
+use crate::space::Value;
 use crate::target::{Cuda, Target};
-use crate::templates::cuda::fastest;
+use crate::templates::cuda::family::{Case, Family, Plan, Search, built, knobs, up_to};
 use crate::templates::cuda::taps::{self, MOST_STRIDE, taps_met};
-use crate::templates::{Scheduled, Template, TemplateError};
+use crate::templates::{Scheduled, TemplateError};
 use crate::workload::{Conv2d, ConvLayout, Param, Role, Workload};
 
 /// Convolutions in NHWC with one group, of f16 and bf16, and in the class tf32 of f32. See the module's text; beyond its
 /// knobs, `tile_h` and `tile_w` are the rows and columns of output pixels in a tile, whose other rows are images.
 pub struct WgmmaConv2d;
-
-/// The convolution and the device, or why it is none for this template.
-fn problem<'t>(w: &Workload, t: &'t Target) -> Result<(Conv2d, &'t Cuda), String> {
-    let cuda = device(w, t)?;
-    let c = *w.conv2d().ok_or("for convolutions")?;
-    if c.layout != ConvLayout::Nhwc || c.groups != 1 {
-        return Err("for NHWC with one group".into());
-    }
-    // The copy engine wants rows of whole 16-byte units.
-    let unit = unit(w);
-    if let Some(n) = [c.ci, c.co].iter().find(|n| *n % unit != 0) {
-        return Err(format!("{n} channels: their number must divide by {unit}"));
-    }
-    if c.stride.iter().any(|s| *s > MOST_STRIDE) {
-        return Err(format!("strides above {MOST_STRIDE}"));
-    }
-    // A kernel without any product has no sums either.
-    if (0..2).any(|dim| taps_met(&c, dim, 1, [c.oh(), c.ow()][dim]) == 0) {
-        return Err("all taps lie in the padding".into());
-    }
-    Ok((c, cuda))
-}
 
 /// Most whole steps of a tap beside which its last channels are worth short rows, which all slots have room for.
 const MOST_WHOLE_STEPS: i64 = 2;
@@ -69,18 +46,17 @@ fn reduction(w: &Workload, c: &Conv2d, cuda: &Cuda) -> Reduction {
     Reduction::new(all_steps(w, c), [1, c.n * c.oh() * c.ow(), c.co], cuda)
 }
 
-/// The sizes as a config has them.
-fn sizes_of(w: &Workload, c: &Conv2d, config: &Config) -> Result<Sizes, TemplateError> {
-    Ok(Sizes::of(config)?.with_tail(tail(w, c)))
+/// What the sides of a tile may be: of them the powers of two up to the first that covers the map.
+fn powers() -> impl Iterator<Item = i64> {
+    (0..32).map(|exponent| 1 << exponent)
 }
 
-/// Powers of two up to the first that covers `extent`.
-fn powers(extent: i64) -> Vec<i64> {
-    let mut out = vec![1];
-    while out[out.len() - 1] < extent {
-        out.push(2 * out[out.len() - 1]);
+knobs! {
+    /// Rows and columns of output pixels in a tile.
+    struct Sides {
+        rows: i64 = "tile_h" in powers();
+        columns: i64 = "tile_w" in powers();
     }
-    out
 }
 
 /// The pixels of a tile.
@@ -92,9 +68,8 @@ struct Pixels {
 }
 
 impl Pixels {
-    /// Rows and columns as a config has them; what they leave of the tile's rows are images.
-    fn of(config: &Config, sizes: Sizes) -> Result<Pixels, TemplateError> {
-        let (rows, columns) = (config.int("tile_h")?, config.int("tile_w")?);
+    /// What rows and columns leave of the tile's rows are images.
+    fn of(Sides { rows, columns }: Sides, sizes: Sizes) -> Result<Pixels, TemplateError> {
         match sizes.bm() / (rows * columns) {
             images if images * rows * columns == sizes.bm() => Ok(Pixels { images, rows, columns }),
             _ => Err(TemplateError::Limit(format!("{rows} x {columns} pixels do not divide {} rows", sizes.bm()))),
@@ -146,77 +121,82 @@ fn shape(w: &Workload, c: &Conv2d, sizes: Sizes, pixels: Pixels) -> Shape {
     Shape { tiles: images * rows * columns * ceil_div(c.co, sizes.bn), steps, bytes: w.bytes(), out_bytes }
 }
 
-impl Template for WgmmaConv2d {
-    fn name(&self) -> &str {
-        "wgmma_conv2d"
-    }
+impl Family for WgmmaConv2d {
+    const NAME: &'static str = "wgmma_conv2d";
+    const VERSION: u32 = 3;
+    const LIMITS: &'static str = super::LIMITS;
+    const LONGEST_EARLY_US: f64 = super::LONGEST_EARLY_US;
+    type Problem = Conv2d;
+    type Knobs = (Sizes, Sides);
+    type Plan<'a> = Convolution<'a>;
 
-    fn version(&self) -> u32 {
-        3
-    }
-
-    fn applies(&self, w: &Workload, t: &Target) -> Result<(), String> {
-        problem(w, t).map(drop)
-    }
-
-    fn space(&self, w: &Workload, t: &Target) -> Result<Space, TemplateError> {
-        let (c, cuda) = problem(w, t).map_err(TemplateError::Limit)?;
-        let reduction = reduction(w, &c, cuda);
-        Ok(reduction
-            .knob(knobs(cuda, &CONSUMERS, &reduction.tile_columns(), tail(w, &c)))
-            .knob("tile_h", powers(c.oh()))
-            .knob("tile_w", powers(c.ow()))
-            .filter("a tile's rows are whole boxes of pixels", move |config| {
-                Sizes::of(config).is_ok_and(|sizes| Pixels::of(config, sizes).is_ok_and(|p| p.are_one_box(&c)))
-            })
-            .filter("clusters divide the tiles along images, or along channels", move |config| {
-                let fit = |sizes: Sizes| Ok::<_, TemplateError>(clusters_fit(&c, sizes, Pixels::of(config, sizes)?));
-                Sizes::of(config).and_then(fit).unwrap_or(false)
-            })
-            .build()?)
-    }
-
-    fn default_config(&self, w: &Workload, t: &Target) -> Result<Config, TemplateError> {
-        let (c, cuda) = problem(w, t).map_err(TemplateError::Limit)?;
-        let mut candidates = vec![];
-        let reduction = reduction(w, &c, cuda);
-        for sizes in Sizes::sensible(cuda, 2, c.co, Store::Tma, tail(w, &c)).chain(reduction.sensible(cuda)) {
-            for rows in powers(c.oh()) {
-                for columns in powers(c.ow()) {
-                    let config = reduction.config(sizes).with("tile_h", rows).with("tile_w", columns);
-                    if let Ok(pixels) = Pixels::of(&config, sizes)
-                        && pixels.are_one_box(&c)
-                    {
-                        candidates.push((model::us(shape(w, &c, sizes, pixels), sizes, cuda), config));
-                    }
-                }
-            }
+    fn problem(w: &Workload, t: &Target) -> Result<Conv2d, String> {
+        device(w, t)?;
+        let c = *w.conv2d().ok_or("for convolutions")?;
+        if c.layout != ConvLayout::Nhwc || c.groups != 1 {
+            return Err("for NHWC with one group".into());
         }
-        fastest(candidates)
-    }
-
-    fn cost(&self, w: &Workload, t: &Target, config: &Config) -> f64 {
-        let found = || -> Option<f64> {
-            let (c, cuda) = problem(w, t).ok()?;
-            let sizes = Sizes::of(config).ok()?;
-            Some(model::us(shape(w, &c, sizes, Pixels::of(config, sizes).ok()?), sizes, cuda))
-        };
-        found().unwrap_or(f64::INFINITY)
-    }
-
-    fn longest_early_us(&self) -> f64 {
-        super::LONGEST_EARLY_US
-    }
-
-    fn schedule(&self, w: &Workload, t: &Target, config: &Config) -> Result<Scheduled, TemplateError> {
-        let (c, cuda) = problem(w, t).map_err(TemplateError::Limit)?;
-        let sizes = sizes_of(w, &c, config)?;
-        if !reduction(w, &c, cuda).fits(sizes) {
-            return Err(TemplateError::Limit(format!("{config} cuts the reduction as it cannot be")));
+        // The copy engine wants rows of whole 16-byte units.
+        let unit = unit(w);
+        if let Some(n) = [c.ci, c.co].iter().find(|n| *n % unit != 0) {
+            return Err(format!("{n} channels: their number must divide by {unit}"));
         }
-        let product = Convolution { workload: w, c, sizes, pixels: Pixels::of(config, sizes)? };
-        let packs = if product.turns() { vec![turned::pack(w, 4)?] } else { vec![] };
-        Ok(Scheduled { schedule: Schedule::new(kernel(&product, sizes, cuda)), packs })
+        if c.stride.iter().any(|s| *s > MOST_STRIDE) {
+            return Err(format!("strides above {MOST_STRIDE}"));
+        }
+        // A kernel without any product has no sums either.
+        if (0..2).any(|dim| taps_met(&c, dim, 1, [c.oh(), c.ow()][dim]) == 0) {
+            return Err("all taps lie in the padding".into());
+        }
+        Ok(c)
+    }
+
+    fn narrow(case: &Case<'_, Conv2d>, knob: &str, values: &mut Vec<Value>) {
+        let Case { w, gpu, problem: c } = *case;
+        reduction(w, &c, gpu).narrow(knob, values);
+        match knob {
+            "consumers" => up_to(values, 2),
+            "tile_h" => up_to(values, 2 * c.oh() - 1),
+            "tile_w" => up_to(values, 2 * c.ow() - 1),
+            _ => {}
+        }
+    }
+
+    fn plan<'a>(case: &Case<'a, Conv2d>, (sizes, sides): (Sizes, Sides)) -> Result<Convolution<'a>, TemplateError> {
+        let (workload, c) = (case.w, case.problem);
+        let sizes = sizes.with_tail(tail(workload, &c));
+        Ok(Convolution { workload, c, sizes, pixels: Pixels::of(sides, sizes)? })
+    }
+
+    fn search(case: &Case<'_, Conv2d>) -> Search<(Sizes, Sides)> {
+        let Case { w, gpu, problem: c } = *case;
+        let sensible = Sizes::sensible(gpu, 2, c.co, Store::Tma, tail(w, &c));
+        let all = sensible.chain(reduction(w, &c, gpu).sensible(gpu)).flat_map(|sizes| {
+            let sides = powers().take_while(move |rows| *rows < 2 * c.oh()).flat_map(move |rows| {
+                powers().take_while(move |columns| *columns < 2 * c.ow()).map(move |columns| Sides { rows, columns })
+            });
+            sides.map(move |sides| (sizes, sides))
+        });
+        Search::Among(all.collect())
+    }
+
+    fn kernel<'a>(case: &Case<'a, Conv2d>, plan: &Convolution<'a>) -> Result<Scheduled, TemplateError> {
+        let pack = if plan.turns() { Some(turned::pack(case.w, 4)?) } else { None };
+        built(kernel(plan, plan.sizes, case.gpu), pack)
+    }
+}
+
+impl Plan for Convolution<'_> {
+    fn fits(&self, gpu: &Cuda) -> bool {
+        let Convolution { workload: w, c, sizes, pixels } = self;
+        sizes.fits(gpu)
+            && pixels.are_one_box(c)
+            && clusters_fit(c, *sizes, *pixels)
+            && reduction(w, c, gpu).fits(*sizes)
+    }
+
+    fn us(&self, w: &Workload, gpu: &Cuda) -> f64 {
+        model::us(shape(w, &self.c, self.sizes, self.pixels), self.sizes, gpu)
     }
 }
 
@@ -228,7 +208,8 @@ fn when(b: &mut KernelBuilder, condition: Option<Expr>, inside: &mut dyn FnMut(&
     }
 }
 
-struct Convolution<'w> {
+/// A convolution in tiles.
+pub(crate) struct Convolution<'w> {
     workload: &'w Workload,
     c: Conv2d,
     sizes: Sizes,
@@ -393,6 +374,8 @@ impl Steps for Convolution<'_> {
 mod tests {
     use super::*;
     use crate::ir::DType;
+    use crate::space::Config;
+    use crate::templates::Template;
 
     /// 128 columns of stride 3 reach over 382, more than the copy engine takes.
     #[test]

@@ -4,36 +4,19 @@ use super::kernel::{Block, Box, Element, Feed, Product, kernel};
 use super::model::{self, Shape};
 use super::parts::Reduction;
 use super::ring::{self, Layout, Part, Ring, Steps};
-use super::{Depth, Sizes, Store, ceil_div, depth, device, each_step, knobs, multiplied, turned, unit};
+use super::{Depth, Sizes, Store, ceil_div, depth, device, each_step, multiplied, turned, unit};
 use crate::ir::builder::KernelBuilder;
 use crate::ir::{DType, Expr, VarId};
-use crate::schedule::Schedule;
-use crate::space::{Config, Space, SpaceBuilder};
+use crate::space::Value;
 use crate::target::{Cuda, Target};
-use crate::templates::cuda::fastest;
-use crate::templates::{Scheduled, Template, TemplateError};
+use crate::templates::cuda::family::{Case, Family, Plan, Search, built, up_to};
+use crate::templates::{Scheduled, TemplateError};
 use crate::workload::{ConvLayout, Matmul, Op, Param, Role, Workload};
 
 /// Matrix products of f16 and bf16, batched or not, in all four orders of storage, and in the class tf32 of f32, whose left
 /// operand must not be transposed. A pointwise convolution in NHWC is the product of its pixels, as many of them in a tile
 /// as there is room for, wherever images and rows of pixels end. See the module's text for the form and for the knobs.
 pub struct WgmmaGemm;
-
-/// The product and the device, or why it is none for this template.
-fn problem<'t>(w: &Workload, t: &'t Target) -> Result<(Matmul, &'t Cuda), String> {
-    let cuda = device(w, t)?;
-    let m = product_of(w).ok_or("for matrix products and for pointwise convolutions in NHWC with one group")?;
-    if w.dtype == DType::F32 && m.trans_a {
-        return Err("the reduction of a left operand in f32 must be its fast dimension".into());
-    }
-    // The copy engine wants rows of whole 16-byte units.
-    let right = if m.trans_b || w.dtype == DType::F32 { m.k } else { m.n };
-    let (rows, unit) = ([if m.trans_a { m.m } else { m.k }, right], unit(w));
-    match rows.iter().find(|n| *n % unit != 0) {
-        Some(n) => Err(format!("rows of {n} elements in memory: their number must divide by {unit}")),
-        None => Ok((m, cuda)),
-    }
-}
 
 /// The product that a workload is. Of a pointwise convolution pixels are its rows, channels its columns.
 fn product_of(w: &Workload) -> Option<Matmul> {
@@ -96,80 +79,79 @@ fn part_steps(w: &Workload, m: &Matmul, sizes: Sizes) -> i64 {
     ceil_div(all_steps(w, m), sizes.split)
 }
 
-/// The knobs, with those that only products with few tiles have.
-fn knobs_of(w: &Workload, m: &Matmul, cuda: &Cuda) -> SpaceBuilder {
-    let consumers: Vec<i64> = (1..=most_consumers(w)).collect();
-    let reduction = reduction(w, m, cuda);
-    let columns: Vec<i64> = reduction.tile_columns().into_iter().filter(|n| can_load(w, m, *n)).collect();
-    let knobs = knobs(cuda, &consumers, &columns, 0);
-    reduction.knob(knobs)
-}
-
 /// The reduction as those see it who cut it.
 fn reduction(w: &Workload, m: &Matmul, cuda: &Cuda) -> Reduction {
     Reduction::new(all_steps(w, m), [m.batch, m.m, m.n], cuda)
 }
 
-impl Template for WgmmaGemm {
-    fn name(&self) -> &str {
-        "wgmma_gemm"
+impl Family for WgmmaGemm {
+    const NAME: &'static str = "wgmma_gemm";
+    const VERSION: u32 = 3;
+    const LIMITS: &'static str = super::LIMITS;
+    const LONGEST_EARLY_US: f64 = super::LONGEST_EARLY_US;
+    type Problem = Matmul;
+    type Knobs = Sizes;
+    type Plan<'a> = Gemm<'a>;
+
+    fn problem(w: &Workload, t: &Target) -> Result<Matmul, String> {
+        device(w, t)?;
+        let m = product_of(w).ok_or("for matrix products and for pointwise convolutions in NHWC with one group")?;
+        if w.dtype == DType::F32 && m.trans_a {
+            return Err("the reduction of a left operand in f32 must be its fast dimension".into());
+        }
+        // The copy engine wants rows of whole 16-byte units.
+        let right = if m.trans_b || w.dtype == DType::F32 { m.k } else { m.n };
+        let (rows, unit) = ([if m.trans_a { m.m } else { m.k }, right], unit(w));
+        match rows.iter().find(|n| *n % unit != 0) {
+            Some(n) => Err(format!("rows of {n} elements in memory: their number must divide by {unit}")),
+            None => Ok(m),
+        }
     }
 
-    fn version(&self) -> u32 {
-        3
+    fn narrow(case: &Case<'_, Matmul>, knob: &str, values: &mut Vec<Value>) {
+        let Case { w, gpu, problem: m } = *case;
+        reduction(w, &m, gpu).narrow(knob, values);
+        match knob {
+            "consumers" => up_to(values, most_consumers(w)),
+            "bn" => values.retain(|bn| matches!(bn, Value::Int(n) if can_load(w, &m, *n))),
+            _ => {}
+        }
     }
 
-    fn applies(&self, w: &Workload, t: &Target) -> Result<(), String> {
-        problem(w, t).map(drop)
+    fn plan<'a>(case: &Case<'a, Matmul>, sizes: Sizes) -> Result<Gemm<'a>, TemplateError> {
+        Ok(Gemm { workload: case.w, m: case.problem, sizes })
     }
 
-    fn space(&self, w: &Workload, t: &Target) -> Result<Space, TemplateError> {
-        let (m, cuda) = problem(w, t).map_err(TemplateError::Limit)?;
-        let (w, by_engine) = (w.clone(), can_store(w, &m));
-        Ok(knobs_of(&w, &m, cuda)
-            .filter("clusters divide the tiles", move |config| {
-                Sizes::of(config).is_ok_and(|sizes| Gemm { workload: &w, m, sizes }.clusters_fit())
-            })
-            .filter("the copy engine stores rows of whole 16-byte units", move |config| {
-                by_engine || Sizes::of(config).is_ok_and(|sizes| sizes.store == Store::Registers)
-            })
-            .build()?)
-    }
-
-    fn default_config(&self, w: &Workload, t: &Target) -> Result<Config, TemplateError> {
-        let (m, cuda) = problem(w, t).map_err(TemplateError::Limit)?;
+    fn search(case: &Case<'_, Matmul>) -> Search<Sizes> {
+        let Case { w, gpu, problem: m } = *case;
         let store = if can_store(w, &m) { Store::Tma } else { Store::Registers };
-        let reduction = reduction(w, &m, cuda);
-        let all = Sizes::sensible(cuda, most_consumers(w), m.n, store, 0).chain(reduction.sensible(cuda));
-        let all = all.filter(|sizes| can_load(w, &m, sizes.bn));
-        fastest(all.map(|sizes| (model::us(shape(w, &m, sizes), sizes, cuda), reduction.config(sizes))))
+        let all = Sizes::sensible(gpu, most_consumers(w), m.n, store, 0).chain(reduction(w, &m, gpu).sensible(gpu));
+        Search::Among(all.filter(|sizes| can_load(w, &m, sizes.bn)).collect())
     }
 
-    fn cost(&self, w: &Workload, t: &Target, config: &Config) -> f64 {
-        match (problem(w, t), Sizes::of(config)) {
-            (Ok((m, cuda)), Ok(sizes)) => model::us(shape(w, &m, sizes), sizes, cuda),
-            _ => f64::INFINITY,
-        }
-    }
-
-    fn longest_early_us(&self) -> f64 {
-        super::LONGEST_EARLY_US
-    }
-
-    fn schedule(&self, w: &Workload, t: &Target, config: &Config) -> Result<Scheduled, TemplateError> {
-        let (m, cuda) = problem(w, t).map_err(TemplateError::Limit)?;
-        let sizes = Sizes::of(config)?;
-        if !reduction(w, &m, cuda).fits(sizes) {
-            return Err(TemplateError::Limit(format!("{config} cuts the reduction as it cannot be")));
-        }
-        let product = Gemm { workload: w, m, sizes };
-        let packs =
-            if turns(w, &m, sizes.bn) { vec![turned::pack(w, if m.batch > 1 { 3 } else { 2 })?] } else { vec![] };
-        Ok(Scheduled { schedule: Schedule::new(kernel(&product, sizes, cuda)), packs })
+    fn kernel<'a>(case: &Case<'a, Matmul>, plan: &Gemm<'a>) -> Result<Scheduled, TemplateError> {
+        let dimensions = if plan.m.batch > 1 { 3 } else { 2 };
+        let pack = if plan.turns() { Some(turned::pack(case.w, dimensions)?) } else { None };
+        built(kernel(plan, plan.sizes, case.gpu), pack)
     }
 }
 
-struct Gemm<'w> {
+impl Plan for Gemm<'_> {
+    fn fits(&self, gpu: &Cuda) -> bool {
+        let Gemm { workload: w, m, sizes } = self;
+        sizes.fits(gpu)
+            && self.clusters_fit()
+            && reduction(w, m, gpu).fits(*sizes)
+            && (sizes.store == Store::Registers || can_store(w, m))
+    }
+
+    fn us(&self, w: &Workload, gpu: &Cuda) -> f64 {
+        model::us(shape(w, &self.m, self.sizes), self.sizes, gpu)
+    }
+}
+
+/// A product in tiles.
+pub(crate) struct Gemm<'w> {
     workload: &'w Workload,
     m: Matmul,
     sizes: Sizes,

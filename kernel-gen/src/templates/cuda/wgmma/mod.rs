@@ -51,9 +51,8 @@ pub use window::WgmmaWindow;
 
 use crate::ir::builder::KernelBuilder;
 use crate::ir::{DType, Expr};
-use crate::space::{Config, Space, SpaceBuilder};
 use crate::target::{Cuda, CudaFeature, Target};
-use crate::templates::TemplateError;
+use crate::templates::cuda::family::{knobs, words};
 use crate::workload::{Math, Workload};
 
 use crate::templates::cpu::tile::ceil_div;
@@ -61,6 +60,10 @@ use crate::templates::cpu::tile::ceil_div;
 /// [`Template::longest_early_us`](crate::templates::Template::longest_early_us) of both templates. Measured on an H100, of captured
 /// calls that begin early over others, by that floor (`docs/perf-notes.md`): below 1.5 us 0.80 to 1.0, up to 4 us 0.92 to 1.26.
 const LONGEST_EARLY_US: f64 = 1.5;
+
+/// What refused configs of both are told.
+const LIMITS: &str = "sums fit in registers, the ring in shared memory; turns are for two; clusters divide the tiles, parts the \
+                      reduction, and a tile's rows are boxes of pixels; the copy engine stores rows of whole 16-byte units";
 
 /// Bytes of an operand's row in one step, and of a row of output in shared memory: the widest swizzle.
 const ROW_BYTES: i64 = 128;
@@ -73,7 +76,7 @@ const WARPGROUP: i64 = 128;
 
 /// The device's data, or why it cannot run these kernels.
 fn device<'t>(w: &Workload, t: &'t Target) -> Result<&'t Cuda, String> {
-    let cuda = t.cuda().ok_or("for CUDA devices")?;
+    let cuda = super::device(t)?;
     if !cuda.has(CudaFeature::Wgmma) {
         return Err("needs wgmma (sm_90a)".into());
     }
@@ -131,29 +134,19 @@ fn unit(w: &Workload) -> i64 {
     16 / w.dtype.bytes() as i64
 }
 
-/// What the two blocks of a cluster share, each loading its half for both. Without clusters a block loads everything.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Cluster {
-    /// There are no clusters.
-    None,
-    /// The blocks' tiles are neighbours along the rows, so they share the right operand.
-    Rows,
-    /// The blocks' tiles are neighbours along the columns, so they share the left operand.
-    Columns,
+words! {
+    /// What the two blocks of a cluster share, each loading its half for both. Without clusters a block loads everything.
+    enum Cluster {
+        /// There are no clusters.
+        None = "none",
+        /// The blocks' tiles are neighbours along the rows, so they share the right operand.
+        Rows = "rows",
+        /// The blocks' tiles are neighbours along the columns, so they share the left operand.
+        Columns = "columns",
+    }
 }
 
 impl Cluster {
-    const ALL: [Cluster; 3] = [Cluster::None, Cluster::Rows, Cluster::Columns];
-
-    /// The word in a config.
-    fn name(self) -> &'static str {
-        match self {
-            Cluster::None => "none",
-            Cluster::Rows => "rows",
-            Cluster::Columns => "columns",
-        }
-    }
-
     /// Blocks of a cluster.
     fn blocks(self) -> i64 {
         self.tiles().iter().product()
@@ -174,115 +167,56 @@ impl Cluster {
     }
 }
 
-/// How consumers divide the work.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Schedule {
-    /// Each has some rows of one tile.
-    Cooperative,
-    /// Each has a tile of its own. One multiplies while the other stores.
-    PingPong,
-}
-
-impl Schedule {
-    const ALL: [Schedule; 2] = [Schedule::Cooperative, Schedule::PingPong];
-
-    /// The word in a config.
-    fn name(self) -> &'static str {
-        match self {
-            Schedule::Cooperative => "cooperative",
-            Schedule::PingPong => "pingpong",
-        }
+words! {
+    /// How consumers divide the work.
+    enum Schedule {
+        /// Each has some rows of one tile.
+        Cooperative = "cooperative",
+        /// Each has a tile of its own. One multiplies while the other stores.
+        PingPong = "pingpong",
     }
 }
 
-/// How sums get to the output.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Store {
-    /// Each thread stores the pairs that it holds.
-    Registers,
-    /// By way of shared memory, from where the copy engine takes them while the next tile is multiplied.
-    Tma,
-}
-
-impl Store {
-    const ALL: [Store; 2] = [Store::Registers, Store::Tma];
-
-    /// The word in a config.
-    fn name(self) -> &'static str {
-        match self {
-            Store::Registers => "registers",
-            Store::Tma => "tma",
-        }
+words! {
+    /// How sums get to the output.
+    enum Store {
+        /// Each thread stores the pairs that it holds.
+        Registers = "registers",
+        /// By way of shared memory, from where the copy engine takes them while the next tile is multiplied.
+        Tma = "tma",
     }
 }
 
-/// The one of `all` that a config names.
-fn choice<T: Copy>(config: &Config, knob: &str, all: &[T], name: fn(T) -> &'static str) -> Result<T, TemplateError> {
-    let word = config.str(knob)?;
-    let found = all.iter().find(|c| name(**c) == word);
-    found.copied().ok_or_else(|| TemplateError::Limit(format!("`{word}` is no value of {knob}")))
-}
-
-/// Sizes of a tile and its ring, and who does what, as a config has them.
-#[derive(Clone, Copy, PartialEq, Debug)]
-struct Sizes {
-    /// Consumer warpgroups.
-    consumers: i64,
-    /// Blocks of 64 rows of each.
-    row_blocks: i64,
-    /// Columns of a tile.
-    bn: i64,
-    /// Slots of the ring.
-    stages: i64,
-    /// Tiles along the rows that are worked on at the same time, so that neighbours share what the L2 cache holds.
-    group: i64,
-    cluster: Cluster,
-    schedule: Schedule,
-    store: Store,
-    /// Steps whose products may be under way when the next ones are issued: 0 or 1.
-    pending: i64,
-    /// Blocks that share a tile's reduction.
-    split: i64,
-    /// Bytes of a slot's short rows. The workload says them, not the config.
-    tail: i64,
-    /// What the operands take where a ring of windows brings the left one, and the right one stays.
-    window: Option<window::Room>,
+knobs! {
+    /// Sizes of a tile and its ring, and who does what, as a config has them.
+    struct Sizes {
+        /// Consumer warpgroups.
+        consumers: i64 = "consumers" in [1, 2, 3];
+        /// Blocks of 64 rows of each.
+        row_blocks: i64 = "row_blocks" in [1, 2];
+        /// Columns of a tile, as the outputs allow.
+        bn: i64 = "bn" in COLUMNS;
+        /// Slots of the ring.
+        stages: i64 = "stages" in 2..=8;
+        /// Tiles along the rows that are worked on at the same time, so that neighbours share what the L2 cache holds.
+        group: i64 = "group" in [1, 4, 8, 16];
+        cluster: Cluster = "cluster" in Cluster::ALL;
+        schedule: Schedule = "schedule" in Schedule::ALL;
+        store: Store = "store" in Store::ALL;
+        /// Steps whose products may be under way when the next ones are issued.
+        pending: i64 = "pending" in [0, 1];
+        /// Blocks that share a tile's reduction; a knob only where tiles are few.
+        split: i64 = "split" in parts::SPLITS, or 1;
+    }
+    beside {
+        /// Bytes of a slot's short rows.
+        tail: i64 = 0;
+        /// What the operands take where a ring of windows brings the left one, and the right one stays.
+        window: Option<window::Room> = None;
+    }
 }
 
 impl Sizes {
-    /// Reads them from a config.
-    fn of(config: &Config) -> Result<Sizes, TemplateError> {
-        Ok(Sizes {
-            consumers: config.int("consumers")?,
-            row_blocks: config.int("row_blocks")?,
-            bn: config.int("bn")?,
-            stages: config.int("stages")?,
-            group: config.int("group")?,
-            cluster: choice(config, "cluster", &Cluster::ALL, Cluster::name)?,
-            schedule: choice(config, "schedule", &Schedule::ALL, Schedule::name)?,
-            store: choice(config, "store", &Store::ALL, Store::name)?,
-            pending: config.int("pending")?,
-            // A knob that is there only where tiles are few.
-            split: config.find("split").map_or(Ok(1), |_| config.int("split"))?,
-            tail: 0,
-            window: None,
-        })
-    }
-
-    /// The config that says them.
-    fn config(&self) -> Config {
-        Config::new()
-            .with("consumers", self.consumers)
-            .with("row_blocks", self.row_blocks)
-            .with("bn", self.bn)
-            .with("stages", self.stages)
-            .with("group", self.group)
-            .with("cluster", self.cluster.name())
-            .with("schedule", self.schedule.name())
-            .with("store", self.store.name())
-            .with("pending", self.pending)
-    }
-
     /// Blocks of a cluster, whatever they share.
     fn blocks(&self) -> i64 {
         self.cluster.blocks() * self.split
@@ -392,18 +326,17 @@ impl Sizes {
         fitting.unwrap_or(store::BUFFERS)
     }
 
-    /// Whether registers and shared memory suffice, and the copy engine brings an operand at once.
+    /// Whether registers and shared memory suffice, the copy engine brings an operand at once, and turns are for two.
     fn fits(&self, cuda: &Cuda) -> bool {
         // Beside them a thread needs some eighty registers.
         let most = if self.consumers > 2 { 80 } else { 128 };
-        self.accumulators() <= most
+        (self.schedule == Schedule::Cooperative || self.consumers == 2)
+            && self.accumulators() <= most
             && self.bm() <= MOST_BOX
             && self.shared_bytes(store::BUFFERS) <= cuda.shared_per_block_optin
     }
 }
 
-/// Consumers where nothing asks for others.
-const CONSUMERS: [i64; 2] = [1, 2];
 /// The columns of tiles.
 const COLUMNS: [i64; 4] = [64, 128, 192, 256];
 /// Columns of an instruction's sums come in multiples of 8, those of a block of an operand in multiples of 16.
@@ -430,25 +363,4 @@ fn columns(outputs: i64) -> Vec<i64> {
 fn narrow(outputs: i64) -> Option<i64> {
     let columns = ceil_div(outputs, FEWEST_COLUMNS) * FEWEST_COLUMNS;
     (columns < COLUMNS[0]).then_some(columns)
-}
-
-/// The knobs that all these kernels have, with so many `consumers`, tiles of so many `columns`, and short rows of `tail` bytes.
-fn knobs(cuda: &Cuda, consumers: &[i64], columns: &[i64], tail: i64) -> SpaceBuilder {
-    let cuda = cuda.clone();
-    Space::builder()
-        .knob("consumers", consumers.to_vec())
-        .knob("row_blocks", [1, 2])
-        .knob("bn", columns.to_vec())
-        .knob("stages", 2..=8)
-        .knob("group", [1, 4, 8, 16])
-        .knob("cluster", Cluster::ALL.map(Cluster::name))
-        .knob("schedule", Schedule::ALL.map(Schedule::name))
-        .knob("store", Store::ALL.map(Store::name))
-        .knob("pending", [0, 1])
-        .filter("sums fit in registers, the ring in shared memory", move |config| {
-            Sizes::of(config).is_ok_and(|sizes| sizes.with_tail(tail).fits(&cuda))
-        })
-        .filter("turns are for two", |config| {
-            Sizes::of(config).is_ok_and(|sizes| sizes.schedule == Schedule::Cooperative || sizes.consumers == 2)
-        })
 }

@@ -9,9 +9,10 @@ use super::kernel::Block;
 use super::{Cluster, Schedule, Sizes, Store, WARPGROUP, ceil_div, columns, narrow};
 use crate::ir::builder::KernelBuilder;
 use crate::ir::{BufferId, DType, Expr, LoopKind, Scope};
-use crate::space::{Config, SpaceBuilder};
+use crate::space::Value;
 use crate::target::Cuda;
 use crate::templates::cuda::exchange::Exchange;
+use crate::templates::cuda::family::{numbers, up_to};
 use crate::templates::cuda::share;
 use crate::templates::cuda::warp_sums::each_element;
 use crate::workload::naive::epilogue;
@@ -26,7 +27,7 @@ const PAD: i64 = 8;
 /// Columns of tiles that there are beside the others where reductions may be shared.
 const NARROW: i64 = 32;
 /// Into how many parts a reduction may be cut.
-const SPLITS: [i64; 4] = [1, 2, 4, 8];
+pub(super) const SPLITS: [i64; 4] = [1, 2, 4, 8];
 
 /// A product as those see it who cut its reduction.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -49,7 +50,7 @@ impl Reduction {
     }
 
     /// The columns of tiles.
-    pub(super) fn tile_columns(&self) -> Vec<i64> {
+    fn tile_columns(&self) -> Vec<i64> {
         let shared = (self.few && narrow(self.columns) != Some(NARROW)).then_some(NARROW);
         shared.into_iter().chain(columns(self.columns)).collect()
     }
@@ -59,22 +60,14 @@ impl Reduction {
         ceil_div(self.steps, split)
     }
 
-    /// The knobs with that of the parts, where there are few tiles.
-    pub(super) fn knob(self, knobs: SpaceBuilder) -> SpaceBuilder {
-        if !self.few {
-            return knobs;
+    /// Narrows the columns of tiles and the parts to those that are of use for it.
+    pub(super) fn narrow(&self, knob: &str, values: &mut Vec<Value>) {
+        match knob {
+            "bn" => *values = numbers(self.tile_columns()),
+            "split" if !self.few => values.clear(),
+            "split" => up_to(values, self.cluster_size),
+            _ => {}
         }
-        let splits: Vec<i64> = SPLITS.into_iter().filter(|s| *s <= self.cluster_size).collect();
-        knobs
-            .knob("split", splits)
-            .filter("parts of a reduction are for tiles of one warpgroup, and none is empty", move |config| {
-                Sizes::of(config).is_ok_and(|sizes| self.fits(sizes))
-            })
-    }
-
-    /// The config that says `sizes`.
-    pub(super) fn config(&self, sizes: Sizes) -> Config {
-        if self.few { sizes.config().with("split", sizes.split) } else { sizes.config() }
     }
 
     /// Whether the blocks of a cluster can share it as `sizes` say.

@@ -257,7 +257,7 @@ impl Family for WinogradConv2d {
     const LIMITS: &'static str = "threads share the copies evenly; registers and shared memory suffice";
     type Problem = Conv2d;
     type Knobs = Sizes;
-    type Plan = Plan;
+    type Plan<'a> = Plan;
 
     fn problem(w: &Workload, t: &Target) -> Result<Conv2d, String> {
         problem(w, t)

@@ -284,7 +284,7 @@ impl Family for SplitHalves {
     const LONGEST_EARLY_US: f64 = 0.0;
     type Problem = Source;
     type Knobs = Sizes;
-    type Plan = Plan;
+    type Plan<'a> = Plan;
 
     fn problem(w: &Workload, t: &Target) -> Result<Source, String> {
         if !device(t)?.has(CudaFeature::Wgmma) {

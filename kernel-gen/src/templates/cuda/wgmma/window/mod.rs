@@ -25,15 +25,14 @@ mod model;
 use super::kernel::{Block, Box, Element, Feed, Product, kernel};
 use super::ring::block_of;
 use super::{
-    Cluster, MOST_BOX, ROW_BYTES, Schedule, Sizes, Store, ceil_div, choice, columns, device, multiplied, unit,
+    COLUMNS, Cluster, MOST_BOX, ROW_BYTES, Schedule, Sizes, Store, ceil_div, columns, device, multiplied, unit,
 };
 use crate::ir::builder::KernelBuilder;
 use crate::ir::{DType, Expr, GROUP_ROWS, VarId};
-use crate::schedule::Schedule as Loops;
-use crate::space::{Config, Space};
+use crate::space::Value;
 use crate::target::{Cuda, Target};
-use crate::templates::cuda::fastest;
-use crate::templates::{Scheduled, Template, TemplateError};
+use crate::templates::cuda::family::{Case, Family, Plan, Search, built, knobs, numbers};
+use crate::templates::{Scheduled, TemplateError};
 use crate::workload::{Conv2d, ConvLayout, Workload};
 
 /// Convolutions in NHWC with one group and stride 1, of f16 and bf16, whose weights fit in shared memory. See the module's text.
@@ -46,7 +45,7 @@ const WIDTHS: [i64; 4] = [8, 16, 24, 32];
 
 /// What a window of the input and the weights of a block take of shared memory. The workload and the config say it together.
 #[derive(Clone, Copy, PartialEq, Debug)]
-pub(super) struct Room {
+pub(crate) struct Room {
     /// Bytes of a slot.
     slot: i64,
     /// Bytes of the weights.
@@ -61,35 +60,13 @@ impl Room {
 }
 
 /// A convolution in tiles.
-struct Convolution<'w> {
+pub(crate) struct Convolution<'w> {
     workload: &'w Workload,
     c: Conv2d,
     sizes: Sizes,
     /// Output pixels of a tile.
     rows: i64,
     columns: i64,
-}
-
-/// The convolution and the device, or why it is none for this template.
-fn problem<'t>(w: &Workload, t: &'t Target) -> Result<(Conv2d, &'t Cuda), String> {
-    let cuda = device(w, t)?;
-    let c = *w.conv2d().ok_or("for convolutions")?;
-    if c.layout != ConvLayout::Nhwc || c.groups != 1 || w.dtype == DType::F32 {
-        return Err("for 16 bits in NHWC with one group".into());
-    }
-    if c.stride != [1, 1] || c.kh * c.kw == 1 {
-        return Err("for stride 1, and kernels of more than one tap".into());
-    }
-    // The copy engine wants rows of whole 16-byte units.
-    let unit = unit(w);
-    if let Some(n) = [c.ci, c.co].iter().find(|n| *n % unit != 0) {
-        return Err(format!("{n} channels: their number must divide by {unit}"));
-    }
-    if c.kh * c.kw > MOST_TAPS || sensible(w, &c, cuda).next().is_none() {
-        let what = format!("{} x {} taps of {} channels", c.kh, c.kw, c.ci);
-        return Err(format!("windows and weights of {what} do not fit in shared memory"));
-    }
-    Ok((c, cuda))
 }
 
 /// Most taps: each is a product of its own in the program.
@@ -113,23 +90,30 @@ fn weight_bytes(w: &Workload, c: &Conv2d, bn: i64) -> i64 {
     c.kh * c.kw * multiplied(w, c.ci) * held * w.dtype.bytes() as i64
 }
 
+knobs! {
+    /// A config with a type.
+    struct Choice {
+        /// Consumer warpgroups.
+        consumers: i64 = "consumers" in [1, 2, 3];
+        /// Blocks of 64 rows of each.
+        row_blocks: i64 = "row_blocks" in [1, 2];
+        /// Output channels of a tile, as those that there are allow.
+        bn: i64 = "bn" in COLUMNS;
+        /// Windows in shared memory.
+        stages: i64 = "stages" in 2..=6;
+        schedule: Schedule = "schedule" in Schedule::ALL;
+        store: Store = "store" in Store::ALL;
+        /// Columns of output pixels in a tile.
+        columns: i64 = "tile_w" in WIDTHS;
+    }
+}
+
 /// The convolution as a config cuts it.
-fn convolution<'w>(w: &'w Workload, c: &Conv2d, config: &Config) -> Result<Convolution<'w>, TemplateError> {
-    let sizes = Sizes {
-        consumers: config.int("consumers")?,
-        row_blocks: config.int("row_blocks")?,
-        bn: config.int("bn")?,
-        stages: config.int("stages")?,
-        group: 1,
-        cluster: Cluster::None,
-        schedule: choice(config, "schedule", &Schedule::ALL, Schedule::name)?,
-        store: choice(config, "store", &Store::ALL, Store::name)?,
-        pending: 0,
-        split: 1,
-        tail: 0,
-        window: None,
-    };
-    let columns = config.int("tile_w")?;
+fn convolution<'w>(w: &'w Workload, c: &Conv2d, choice: Choice) -> Result<Convolution<'w>, TemplateError> {
+    let Choice { consumers, row_blocks, bn, stages, schedule, store, columns } = choice;
+    let (cluster, group, pending, split, tail, window) = (Cluster::None, 1, 0, 1, 0, None);
+    let sizes =
+        Sizes { consumers, row_blocks, bn, stages, group, cluster, schedule, store, pending, split, tail, window };
     if sizes.bm() % (GROUP_ROWS * columns) != 0 {
         let what = format!("{} pixels are no {GROUP_ROWS} rows of {columns}, nor a multiple", sizes.bm());
         return Err(TemplateError::Limit(what));
@@ -144,7 +128,7 @@ fn convolution<'w>(w: &'w Workload, c: &Conv2d, config: &Config) -> Result<Convo
 }
 
 /// The tiles that defaults are chosen from, each with as many windows as fit, up to 4.
-fn sensible<'w>(w: &'w Workload, c: &Conv2d, cuda: &Cuda) -> impl Iterator<Item = (Convolution<'w>, Config)> {
+fn sensible(w: &Workload, c: &Conv2d, cuda: &Cuda) -> impl Iterator<Item = Choice> {
     let tall = [
         (1, 1, Schedule::Cooperative),
         (2, 1, Schedule::PingPong),
@@ -154,29 +138,24 @@ fn sensible<'w>(w: &'w Workload, c: &Conv2d, cuda: &Cuda) -> impl Iterator<Item 
     ];
     let wide: Vec<(i64, i64)> = columns(c.co).into_iter().flat_map(|bn| WIDTHS.map(|width| (bn, width))).collect();
     let all = tall.into_iter().flat_map(move |tall| wide.clone().into_iter().map(move |wide| (tall, wide)));
-    all.filter_map(move |((consumers, row_blocks, schedule), (bn, width))| {
-        [4, 3, 2].into_iter().find_map(|stages| {
-            let config = Config::new()
-                .with("consumers", consumers)
-                .with("row_blocks", row_blocks)
-                .with("bn", bn)
-                .with("stages", stages)
-                .with("schedule", schedule.name())
-                .with("store", Store::Tma.name())
-                .with("tile_w", width);
-            let found = convolution(w, c, &config).ok()?;
-            found.fits(cuda).then_some((found, config))
-        })
+    all.filter_map(move |((consumers, row_blocks, schedule), (bn, columns))| {
+        let with = |stages| Choice { consumers, row_blocks, bn, stages, schedule, store: Store::Tma, columns };
+        [4, 3, 2].map(with).into_iter().find(|choice| convolution(w, c, *choice).is_ok_and(|found| found.fits(cuda)))
     })
 }
 
-impl Convolution<'_> {
+impl Plan for Convolution<'_> {
     /// Whether the copy engine takes a window at once, and registers and shared memory suffice.
-    fn fits(&self, cuda: &Cuda) -> bool {
-        let turns = self.sizes.schedule == Schedule::Cooperative || self.sizes.consumers == 2;
-        turns && self.window().iter().all(|n| *n <= MOST_BOX) && self.sizes.fits(cuda)
+    fn fits(&self, gpu: &Cuda) -> bool {
+        self.window().iter().all(|n| *n <= MOST_BOX) && self.sizes.fits(gpu)
     }
 
+    fn us(&self, _: &Workload, gpu: &Cuda) -> f64 {
+        self.time(gpu)
+    }
+}
+
+impl Convolution<'_> {
     /// Rows and columns of a window.
     fn window(&self) -> [i64; 2] {
         let [vertical, horizontal] = self.c.dilation;
@@ -208,57 +187,51 @@ impl Convolution<'_> {
     }
 }
 
-impl Template for WgmmaWindow {
-    fn name(&self) -> &str {
-        "wgmma_window"
+impl Family for WgmmaWindow {
+    const NAME: &'static str = "wgmma_window";
+    const LIMITS: &'static str = "sums fit in registers, weights and windows in shared memory; turns are for two";
+    const LONGEST_EARLY_US: f64 = super::LONGEST_EARLY_US;
+    type Problem = Conv2d;
+    type Knobs = Choice;
+    type Plan<'a> = Convolution<'a>;
+
+    fn problem(w: &Workload, t: &Target) -> Result<Conv2d, String> {
+        let cuda = device(w, t)?;
+        let c = *w.conv2d().ok_or("for convolutions")?;
+        if c.layout != ConvLayout::Nhwc || c.groups != 1 || w.dtype == DType::F32 {
+            return Err("for 16 bits in NHWC with one group".into());
+        }
+        if c.stride != [1, 1] || c.kh * c.kw == 1 {
+            return Err("for stride 1, and kernels of more than one tap".into());
+        }
+        // The copy engine wants rows of whole 16-byte units.
+        let unit = unit(w);
+        if let Some(n) = [c.ci, c.co].iter().find(|n| *n % unit != 0) {
+            return Err(format!("{n} channels: their number must divide by {unit}"));
+        }
+        if c.kh * c.kw > MOST_TAPS || sensible(w, &c, cuda).next().is_none() {
+            let what = format!("{} x {} taps of {} channels", c.kh, c.kw, c.ci);
+            return Err(format!("windows and weights of {what} do not fit in shared memory"));
+        }
+        Ok(c)
     }
 
-    fn version(&self) -> u32 {
-        1
+    fn narrow(case: &Case<'_, Conv2d>, knob: &str, values: &mut Vec<Value>) {
+        if knob == "bn" {
+            *values = numbers(columns(case.problem.co));
+        }
     }
 
-    fn applies(&self, w: &Workload, t: &Target) -> Result<(), String> {
-        problem(w, t).map(drop)
+    fn plan<'a>(case: &Case<'a, Conv2d>, choice: Choice) -> Result<Convolution<'a>, TemplateError> {
+        convolution(case.w, &case.problem, choice)
     }
 
-    fn space(&self, w: &Workload, t: &Target) -> Result<Space, TemplateError> {
-        let (c, cuda) = problem(w, t).map_err(TemplateError::Limit)?;
-        let (w, cuda) = (w.clone(), cuda.clone());
-        Ok(Space::builder()
-            .knob("consumers", [1, 2, 3])
-            .knob("row_blocks", [1, 2])
-            .knob("bn", columns(c.co))
-            .knob("stages", 2..=6)
-            .knob("schedule", Schedule::ALL.map(Schedule::name))
-            .knob("store", Store::ALL.map(Store::name))
-            .knob("tile_w", WIDTHS)
-            .filter("sums fit in registers, weights and windows in shared memory; turns are for two", move |config| {
-                convolution(&w, &c, config).is_ok_and(|found| found.fits(&cuda))
-            })
-            .build()?)
+    fn search(case: &Case<'_, Conv2d>) -> Search<Choice> {
+        Search::Among(sensible(case.w, &case.problem, case.gpu).collect())
     }
 
-    fn default_config(&self, w: &Workload, t: &Target) -> Result<Config, TemplateError> {
-        let (c, cuda) = problem(w, t).map_err(TemplateError::Limit)?;
-        fastest(sensible(w, &c, cuda).map(|(found, config)| (found.us(cuda), config)))
-    }
-
-    fn cost(&self, w: &Workload, t: &Target, config: &Config) -> f64 {
-        let found = || -> Option<f64> {
-            let (c, cuda) = problem(w, t).ok()?;
-            Some(convolution(w, &c, config).ok()?.us(cuda))
-        };
-        found().unwrap_or(f64::INFINITY)
-    }
-
-    fn longest_early_us(&self) -> f64 {
-        super::LONGEST_EARLY_US
-    }
-
-    fn schedule(&self, w: &Workload, t: &Target, config: &Config) -> Result<Scheduled, TemplateError> {
-        let (c, cuda) = problem(w, t).map_err(TemplateError::Limit)?;
-        let product = convolution(w, &c, config)?;
-        Ok(Scheduled { schedule: Loops::new(kernel(&product, product.sizes, cuda)), packs: vec![] })
+    fn kernel<'a>(case: &Case<'a, Conv2d>, plan: &Convolution<'a>) -> Result<Scheduled, TemplateError> {
+        built(kernel(plan, plan.sizes, case.gpu), [])
     }
 }
 

@@ -29,7 +29,7 @@ const CACHED_TIME: f64 = 0.9;
 impl Convolution<'_> {
     /// Microseconds that it takes: a tile costs the longest of its products, its window and its output where consumers take
     /// turns; else what its output takes, of which half runs below another consumer's products, comes on top.
-    pub(super) fn us(&self, cuda: &Cuda) -> f64 {
+    pub(super) fn time(&self, cuda: &Cuda) -> f64 {
         let (c, sizes, w) = (&self.c, &self.sizes, self.workload);
         let channels = self.channel_tiles();
         let blocks = (cuda.sm_count / channels).max(1) * channels;

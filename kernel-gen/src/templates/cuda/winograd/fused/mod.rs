@@ -177,7 +177,7 @@ impl Family for WinogradFused {
     const LIMITS: &'static str = "each warp of a scheduler has a part of a step; registers and shared memory suffice";
     type Problem = Conv2d;
     type Knobs = Sizes;
-    type Plan = Plan;
+    type Plan<'a> = Plan;
 
     fn problem(w: &Workload, t: &Target) -> Result<Conv2d, String> {
         problem(w, t)
