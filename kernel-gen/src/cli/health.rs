@@ -1,8 +1,8 @@
 //! Whether trial logs are sound, and what of them may still be used.
 
 use super::Failure;
-use crate::records::judge::{Judge, summarised};
 use crate::records::log::Log;
+use crate::records::validate::{Validator, summarised};
 use crate::records::{Outcome, Purpose};
 use crate::templates::Registry;
 use serde_json::{Value as Json, json};
@@ -27,17 +27,17 @@ pub(super) struct Health {
 }
 
 impl Health {
-    /// Reads the logs and judges every trial of them.
+    /// Reads the logs and validates every trial of them.
     pub(super) fn of(registry: &Registry, logs: &[PathBuf]) -> Result<Health, Failure> {
         let log = Log::read(logs).map_err(|e| Failure::Lines(vec![e.to_string()]))?;
-        let mut judge = Judge::new(registry, Purpose::Prune);
+        let mut validator = Validator::new(registry, Purpose::Prune);
         let (mut errors, mut warnings) = (log.skipped, log.warnings);
         let (mut usable, mut timed) = (0, 0);
         for entry in log.entries.iter().filter(|e| matches!(e.trial.outcome, Outcome::Timed(_))) {
-            let judgement = judge.entry(entry);
+            let validation = validator.entry(entry);
             timed += 1;
-            usable += usize::from(judgement.counts);
-            if judgement.config.is_some() { &mut warnings } else { &mut errors }.extend(judgement.told);
+            usable += usize::from(validation.counts);
+            if validation.config.is_some() { &mut warnings } else { &mut errors }.extend(validation.told);
         }
         let text = |all| summarised(all).iter().map(|d| d.to_string()).collect();
         Ok(Health {

@@ -3,8 +3,8 @@
 use super::{Failure, Output, json_text};
 use crate::diagnostic::closest;
 use crate::records::import::{ImportOptions, Imported, import_autotvm};
-use crate::records::judge::summarised;
 use crate::records::log::{Log, Seed, append_seeds};
+use crate::records::validate::summarised;
 use crate::target::Target;
 use crate::templates::Registry;
 use clap::Args;

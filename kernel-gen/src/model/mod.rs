@@ -10,10 +10,10 @@
 
 #[cfg(feature = "tune")]
 pub mod learned;
-mod nearby;
 pub mod roofline;
+mod transfer;
 #[cfg(feature = "cli")]
-pub(crate) use nearby::neighbours;
+pub(crate) use transfer::neighbours;
 
 use crate::records::{BestRecords, Choice, Found, Lookup, Offer, Origin, PassedOver, Query, Refusal, Unusable, lookup};
 use crate::space::{Config, Space};
@@ -179,8 +179,8 @@ fn unrecorded(
     options: &Options,
     defects: &mut Vec<ModelError>,
 ) -> Result<Unrecorded, ModelError> {
-    if let Some(found) = nearby::learned(templates, workload, target, records, options, defects) {
-        let nearby::Learned { template, config, predicted_us, records } = found;
+    if let Some(found) = transfer::learned(templates, workload, target, records, options, defects) {
+        let transfer::Learned { template, config, predicted_us, records } = found;
         return Ok(Unrecorded { template, config, origin: Origin::Model { predicted_us, records } });
     }
     let mut reasons = vec![];

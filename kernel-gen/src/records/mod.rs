@@ -15,23 +15,23 @@ pub mod export;
 #[cfg(feature = "tune")]
 pub mod import;
 #[cfg(feature = "tune")]
-pub mod judge;
-#[cfg(feature = "tune")]
 pub mod log;
 mod lookup;
-mod matrix;
 #[cfg(feature = "tune")]
 pub mod merge;
 #[cfg(feature = "tune")]
 pub mod prune;
+mod rules;
 mod text;
 #[cfg(feature = "tune")]
 mod trial;
+#[cfg(feature = "tune")]
+pub mod validate;
 
 pub use best::{ARTIFACTS, BestRecords};
 pub(crate) use lookup::Preference;
 pub use lookup::{Choice, Found, Lookup, Offer, Origin, PassedOver, Query, Refusal, Unusable, lookup};
-pub use matrix::{Mismatch, Purpose, RULES, Rule, Verdict};
+pub use rules::{Mismatch, Purpose, RULES, Rule, Verdict};
 #[cfg(feature = "tune")]
 use text::not_plain;
 pub(crate) use text::quoted;

@@ -393,7 +393,7 @@ fn run(mut command: Command, file: &Path) -> Result<(), ToolError> {
     let failed = |output| ToolError::Failed { file: file.display().to_string(), command: shown.clone(), output };
     let output = command.output().map_err(|e| failed(e.to_string()))?;
     killed(&output, file).map_or(Ok(()), Err)?;
-    judge(&output).map_err(failed)
+    check_output(&output).map_err(failed)
 }
 
 /// The error of a command that something else ended.
@@ -409,7 +409,7 @@ fn shown(command: &Command) -> String {
 }
 
 /// What a command that failed said, or its status if that was nothing.
-fn judge(output: &Output) -> Result<(), String> {
+fn check_output(output: &Output) -> Result<(), String> {
     if output.status.success() {
         return Ok(());
     }
@@ -445,7 +445,7 @@ fn run_within(mut command: Command, file: &Path, limit: Duration) -> Result<(), 
         (output, watch.join().unwrap_or(false))
     });
     let output = output.map_err(|e| failed(e.to_string()))?;
-    match judge(&output) {
+    match check_output(&output) {
         Err(_) if late => Err(ToolError::Timeout { file: file.display().to_string(), limit }),
         Err(_) if killed(&output, file).is_some() => killed(&output, file).map_or(Ok(()), Err),
         // It says nothing of the source.

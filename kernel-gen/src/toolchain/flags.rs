@@ -75,7 +75,7 @@ pub(super) fn sort(arguments: &[OsString], target: &str) -> Result<Sorted, ToolE
     let mut arguments = arguments.iter();
     while let Some(argument) = arguments.next() {
         let flag = argument.to_string_lossy();
-        match judge(&flag, target) {
+        match classify(&flag, target) {
             Verdict::Keep => {
                 sorted.kept.push(argument.clone());
                 if TAKES_VALUE.contains(&&*flag) {
@@ -100,7 +100,7 @@ pub(super) fn sort(arguments: &[OsString], target: &str) -> Result<Sorted, ToolE
     Ok(sorted)
 }
 
-fn judge(flag: &str, target: &str) -> Verdict {
+fn classify(flag: &str, target: &str) -> Verdict {
     let starts = |all: &[&str]| all.iter().any(|start| flag.starts_with(start));
     if flag == "-pedantic" || flag == "-pedantic-errors" || flag.starts_with("-W") && !starts(&["-Wl,", "-Wa,", "-Wp,"])
     {

@@ -8,8 +8,8 @@ use crate::told;
 use kernel_gen::diagnostic::Diagnostic;
 use kernel_gen::records::Purpose;
 use kernel_gen::records::import::{ImportOptions, import_autotvm};
-use kernel_gen::records::judge::Judge;
 use kernel_gen::records::log::{Log, LogReader};
+use kernel_gen::records::validate::Validator;
 use kernel_gen::schedule::Schedule;
 use kernel_gen::space::{Config, Space, Split};
 use kernel_gen::target::Target;
@@ -55,7 +55,7 @@ fn told_of_log(bytes: &[u8], file: &str) -> Vec<Diagnostic> {
     let mut log = Log::default();
     log.extend(LogReader::new(bytes, file));
     let registry = Registry::empty().with(Rows);
-    let mut judge = Judge::new(&registry, Purpose::Tune).on("sm_90a", "NVIDIA H100 80GB HBM3");
+    let mut judge = Validator::new(&registry, Purpose::Tune).on("sm_90a", "NVIDIA H100 80GB HBM3");
     let mut told: Vec<Diagnostic> = log.skipped.iter().chain(&log.warnings).cloned().collect();
     for entry in &log.entries {
         let judgement = judge.entry(entry);

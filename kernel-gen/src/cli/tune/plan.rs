@@ -5,8 +5,8 @@ use super::super::project::{Project, Wanted};
 use super::super::space::find_template;
 use super::{Arguments, Bench};
 use crate::model::{self, default_of};
-use crate::records::judge::{Judge, summarised};
 use crate::records::log::{Log, TaskKey};
+use crate::records::validate::{Validator, summarised};
 use crate::records::{BestRecords, FailureKind, Outcome, Purpose, Record, Trial};
 use crate::space::Config;
 use crate::target::Target;
@@ -167,9 +167,9 @@ impl<'r> Plan<'r> {
     /// What the log says of each task, by the rules of [`RULES`](crate::records::RULES); without a bench, on any device.
     /// Trials that were not measured for reasons that are not the config's are tried again.
     pub(super) fn earlier(&self, registry: &Registry, log: &Log, bench: Option<&Bench>) -> Earlier {
-        let mut judge = Judge::new(registry, Purpose::Tune);
+        let mut validator = Validator::new(registry, Purpose::Tune);
         if let Some(bench) = bench {
-            judge = judge.on(&self.target.name, &bench.device);
+            validator = validator.on(&self.target.name, &bench.device);
         }
         // By index, with the place of each in the log: a tuner's patience counts trials in the order in which they were made.
         let mut trials: Vec<BTreeMap<u64, (usize, Trial)>> = vec![BTreeMap::new(); self.tasks.len()];
@@ -181,12 +181,12 @@ impl<'r> Plan<'r> {
         };
         for (order, entry) in log.entries.iter().enumerate() {
             let Some(at) = place(&entry.task) else { continue };
-            let judgement = judge.entry(entry);
-            told.extend(judgement.told);
+            let validation = validator.entry(entry);
+            told.extend(validation.told);
             // A config is found by its content; its index may be another one where the task is a part of the space.
-            let Some(config) = judgement.config else { continue };
+            let Some(config) = validation.config else { continue };
             let Ok(index) = self.tasks[at].space.index_of(&config) else { continue };
-            let here = judgement.counts && bench.is_none_or(|b| entry.threads == b.threads);
+            let here = validation.counts && bench.is_none_or(|b| entry.threads == b.threads);
             match &entry.trial.outcome {
                 Outcome::Failed(failure) if failure.kind == FailureKind::Worker => {}
                 outcome if here => {
@@ -198,8 +198,8 @@ impl<'r> Plan<'r> {
         }
         for seed in &log.seeds {
             let Some(at) = place(&seed.task) else { continue };
-            let judgement = judge.seed(seed);
-            hints[at].extend(seed.reported_us.zip(judgement.config));
+            let validation = validator.seed(seed);
+            hints[at].extend(seed.reported_us.zip(validation.config));
         }
         let hints = hints.into_iter().map(|mut all| {
             all.sort_by(|a, b| a.0.total_cmp(&b.0));
@@ -254,12 +254,12 @@ impl<'r> Plan<'r> {
             }
         }
         // What may not be used is named where it is of a task of this plan, and says nothing here.
-        let mut judge = Judge::new(registry, Purpose::Tune);
+        let mut validator = Validator::new(registry, Purpose::Tune);
         let believed: Vec<(Best<'_>, Workload, Config)> = known
             .into_values()
             .filter_map(|best| {
                 let workload = Workload::from_key(&best.task.workload).ok()?;
-                let config = judge.fit(&best.task, Some(best.task.space), best.config).ok()?;
+                let config = validator.fit(&best.task, Some(best.task.space), best.config).ok()?;
                 Some((best, workload, config))
             })
             .collect();
@@ -285,7 +285,7 @@ impl<'r> Plan<'r> {
     /// The records that there are of these workloads on this device, and what is wrong with those that cannot be used.
     pub(super) fn incumbents(&self, registry: &Registry, project: &Project, bench: Option<&Bench>) -> Incumbents {
         let mut all = Incumbents::default();
-        let mut judge = Judge::new(registry, Purpose::Tune);
+        let mut validator = Validator::new(registry, Purpose::Tune);
         let mut seen: Vec<&str> = vec![];
         for item in &self.items {
             let workload = item.key.workload.as_str();
@@ -300,7 +300,7 @@ impl<'r> Plan<'r> {
             let outcome = match self.items.iter().position(of_record) {
                 Some(entry) => self.incumbent(record, entry).map(|incumbent| all.usable.push(incumbent)),
                 // Whoever tunes one template does not mean to lose a record of another.
-                None => judge.record(record).map(|_| all.standing.push(record.clone())).map_err(|e| e.to_string()),
+                None => validator.record(record).map(|_| all.standing.push(record.clone())).map_err(|e| e.to_string()),
             };
             if let Err(reason) = outcome {
                 let file = file.display().to_string().replace('\\', "/");

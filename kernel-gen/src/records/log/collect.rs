@@ -2,7 +2,7 @@
 
 use super::{Compared, Entry, LogError, LogItem, LogReader, Run, RunId, Seed, TaskKey};
 use crate::diagnostic::Diagnostic;
-use crate::records::judge::summarised;
+use crate::records::validate::summarised;
 use crate::records::{Mismatch, Purpose};
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::BufRead;

@@ -3,9 +3,9 @@
 //! What is checked in must not flicker. A record is replaced only where another config is faster by more than the noise
 //! of both, and rewritten only where its own time changed by more than that.
 
-use super::judge::{Judge, summarised};
 use super::log::{Entry, Log, TaskKey};
 use super::trial::median;
+use super::validate::{Validator, summarised};
 use super::{BestRecords, Mismatch, Outcome, Purpose, Record};
 use crate::diagnostic::Diagnostic;
 use crate::space::Config;
@@ -151,16 +151,16 @@ type Slot = (String, String, String, u32);
 /// is. Within the noise, the config that was tried most often wins, then the faster one: finalists are measured again and
 /// again, and the luck of one sample is no reason to prefer another.
 pub fn prune(log: &Log, incumbents: &BestRecords, registry: &Registry) -> Pruned {
-    let mut judge = Judge::new(registry, Purpose::Prune);
+    let mut validator = Validator::new(registry, Purpose::Prune);
     let mut told: Vec<Diagnostic> = log.skipped.iter().chain(&log.warnings).cloned().collect();
     let mut slots: BTreeMap<Slot, Vec<Measured>> = BTreeMap::new();
-    for (slot, all) in samples(log, &mut judge, &mut told) {
+    for (slot, all) in samples(log, &mut validator, &mut told) {
         slots.entry(slot).or_default().push(all);
     }
     let incumbents: BTreeMap<Slot, &Record> = incumbents.iter().map(|(_, r)| (slot_of(r), r)).collect();
     let mut verdicts: Vec<Verdict> = slots
         .iter()
-        .filter_map(|(slot, measured)| verdict(slot, measured, incumbents.get(slot).copied(), &mut judge))
+        .filter_map(|(slot, measured)| verdict(slot, measured, incumbents.get(slot).copied(), &mut validator))
         .collect();
     verdicts.sort_by_key(|v| v.record.relative_path());
     Pruned { verdicts, told: summarised(told) }
@@ -171,15 +171,15 @@ fn slot_of(record: &Record) -> Slot {
 }
 
 /// The usable trials, put together by config.
-fn samples(log: &Log, judge: &mut Judge<'_>, told: &mut Vec<Diagnostic>) -> Vec<(Slot, Measured)> {
+fn samples(log: &Log, validator: &mut Validator<'_>, told: &mut Vec<Diagnostic>) -> Vec<(Slot, Measured)> {
     /// A config with its times, and how fast a core was beside each.
     type Sampled = (Measured, Vec<f64>, Vec<f64>);
     let mut all: BTreeMap<(Slot, String, String), Sampled> = BTreeMap::new();
     for entry in &log.entries {
         let Outcome::Timed(timing) = &entry.trial.outcome else { continue };
-        let judgement = judge.entry(entry);
-        told.extend(judgement.told);
-        let Some(config) = judgement.config else { continue };
+        let validation = validator.entry(entry);
+        told.extend(validation.told);
+        let Some(config) = validation.config else { continue };
         let Entry { task, device, threads, generator, .. } = entry;
         let slot = (task.workload.clone(), task.target.clone(), device.clone(), *threads);
         let key = (slot, task.template.clone(), config.to_string());
@@ -231,7 +231,12 @@ fn best(measured: &[Measured]) -> Option<&Measured> {
     measured.iter().filter(tied).min_by(|a, b| b.trials.cmp(&a.trials).then(a.median_us.total_cmp(&b.median_us)))
 }
 
-fn verdict(slot: &Slot, measured: &[Measured], incumbent: Option<&Record>, judge: &mut Judge<'_>) -> Option<Verdict> {
+fn verdict(
+    slot: &Slot,
+    measured: &[Measured],
+    incumbent: Option<&Record>,
+    validator: &mut Validator<'_>,
+) -> Option<Verdict> {
     let best = best(measured)?;
     let new = |m: &Measured| Verdict {
         record: record(slot, m),
@@ -240,7 +245,7 @@ fn verdict(slot: &Slot, measured: &[Measured], incumbent: Option<&Record>, judge
         configs: measured.len(),
     };
     let Some(old) = incumbent else { return Some(new(best)) };
-    let config = match judge.record(old) {
+    let config = match validator.record(old) {
         Ok(config) => config,
         Err(why) => return Some(Verdict { decision: Decision::Stale(why), ..new(best) }),
     };

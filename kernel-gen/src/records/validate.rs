@@ -12,7 +12,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 /// What a trial is worth.
 #[derive(Clone, PartialEq, Debug)]
-pub struct Judgement {
+pub struct Validation {
     /// Its config as the template's space writes it now; none where the trial is refused.
     pub config: Option<Config>,
     /// Whether its outcome counts as one of this device. Where it does not, the config is a hint where to start.
@@ -24,8 +24,8 @@ pub struct Judgement {
 /// The template of a task as it is now, or why there is none.
 type Current = Result<(u32, Space), Mismatch>;
 
-/// Judges the trials of logs. Spaces are made once a task.
-pub struct Judge<'r> {
+/// Validates the trials of logs. Spaces are made once a task.
+pub struct Validator<'r> {
     registry: &'r Registry,
     purpose: Purpose,
     here: Option<(String, String)>,
@@ -33,20 +33,20 @@ pub struct Judge<'r> {
     told_generators: BTreeSet<(String, String)>,
 }
 
-impl<'r> Judge<'r> {
-    /// A judge for a purpose. For pruning, a trial of any device is as good as any other.
-    pub fn new(registry: &'r Registry, purpose: Purpose) -> Judge<'r> {
-        Judge { registry, purpose, here: None, current: BTreeMap::new(), told_generators: BTreeSet::new() }
+impl<'r> Validator<'r> {
+    /// A validator for a purpose. For pruning, a trial of any device is as good as any other.
+    pub fn new(registry: &'r Registry, purpose: Purpose) -> Validator<'r> {
+        Validator { registry, purpose, here: None, current: BTreeMap::new(), told_generators: BTreeSet::new() }
     }
 
     /// The target and the device that trials should be of.
-    pub fn on(mut self, target: &str, device: &str) -> Judge<'r> {
+    pub fn on(mut self, target: &str, device: &str) -> Validator<'r> {
         self.here = Some((target.to_string(), device.to_string()));
         self
     }
 
     /// Judges a trial.
-    pub fn entry(&mut self, entry: &Entry) -> Judgement {
+    pub fn entry(&mut self, entry: &Entry) -> Validation {
         let mut odd = vec![];
         if let Some((target, device)) = &self.here {
             if entry.task.target != *target {
@@ -62,15 +62,15 @@ impl<'r> Judge<'r> {
         {
             odd.push(Mismatch::OtherGenerator { recorded: entry.generator.clone(), current: current.to_string() });
         }
-        self.judge(&entry.task, &entry.trial.config, &entry.place, odd)
+        self.validate(&entry.task, &entry.trial.config, &entry.place, odd)
     }
 
     /// Judges a seed, which never counts.
-    pub fn seed(&mut self, seed: &Seed) -> Judgement {
-        self.judge(&seed.task, &seed.config, &seed.place, vec![Mismatch::Unverified])
+    pub fn seed(&mut self, seed: &Seed) -> Validation {
+        self.validate(&seed.task, &seed.config, &seed.place, vec![Mismatch::Unverified])
     }
 
-    fn judge(&mut self, task: &TaskKey, config: &Config, place: &Place, mut odd: Vec<Mismatch>) -> Judgement {
+    fn validate(&mut self, task: &TaskKey, config: &Config, place: &Place, mut odd: Vec<Mismatch>) -> Validation {
         let mut fit = self.fit(task, Some(task.space), config);
         if let Err(mismatch @ Mismatch::OtherSpace { .. }) = &fit
             && mismatch.verdict(self.purpose) == Verdict::Warn
@@ -99,7 +99,7 @@ impl<'r> Judge<'r> {
         let worth = if refused { Verdict::Refuse } else { Verdict::Warn };
         let told = verdicts.iter().filter(|(_, verdict)| *verdict == worth);
         let told = told.map(|(m, _)| m.diagnostic(&place.file, place.line, self.purpose)).collect();
-        Judgement { config: config.filter(|_| !refused), counts: counts && !refused, told }
+        Validation { config: config.filter(|_| !refused), counts: counts && !refused, told }
     }
 
     /// The config of a record that may still be used.
