@@ -4,8 +4,8 @@ use super::GenerateError;
 use super::chosen::{Chosen, Place};
 use super::early::Early;
 use super::error::Cause;
-use crate::emit::cuda::{self, Arch, CudaOptions, Param, TensorBase};
-use crate::emit::rust::{CudaArg, CudaLaunch, CudaMap, CudaPack, CudaProgram, CudaVariant};
+use crate::emit::cuda::{self, Arch, CudaOptions, Param};
+use crate::emit::rust::{CudaPack, CudaProgram, CudaVariant};
 use crate::ir::Kernel;
 use crate::lower::lower_for;
 use crate::target::Target;
@@ -59,11 +59,9 @@ pub(super) fn make(chosen: &Chosen<'_>) -> Result<Made, GenerateError> {
     let mut sources = vec![];
     let mut program = |name: String, emitted: cuda::CudaSource| {
         let source = CudaSource { name, arch: target.name.clone(), text: emitted.source };
-        let mut maps = vec![];
-        let launches = emitted.launches.iter().map(|l| launch(l, &mut maps)).collect();
         let image = source.image();
         sources.push(source);
-        CudaProgram { image, launches, maps, workspace_bytes: emitted.workspace_bytes }
+        CudaProgram { image, launches: emitted.launches, workspace_bytes: emitted.workspace_bytes }
     };
     let stem = chosen.file_stem();
     let emitted = emit(&chosen.kernel, chosen.symbol.clone(), &chosen.title(), &chosen.early)?;
@@ -114,51 +112,3 @@ fn emit(
 /// What the runtime's launches can pass (`MAX_KERNEL_ARGS` and `MAX_TENSOR_MAPS` there).
 const MAX_PARAMS: usize = 20;
 const MAX_MAPS: usize = 8;
-
-/// A launch as the wrappers say it; the tensor maps that it takes join those of its program.
-pub(crate) fn launch(launch: &cuda::Launch, maps: &mut Vec<CudaMap>) -> CudaLaunch {
-    let mut args = vec![];
-    for param in &launch.params {
-        args.push(match param {
-            Param::Buffer { index, .. } => CudaArg::Param(*index),
-            Param::Workspace { offset, .. } => CudaArg::Workspace(*offset),
-            Param::TensorMap(tensor) => {
-                let tensor = map(tensor);
-                let known = maps.iter().position(|m| *m == tensor);
-                CudaArg::Map(known.unwrap_or_else(|| {
-                    maps.push(tensor);
-                    maps.len() - 1
-                }))
-            }
-        });
-    }
-    CudaLaunch {
-        kernel: launch.symbol.clone(),
-        grid: launch.grid,
-        block: launch.block,
-        cluster: launch.cluster,
-        shared_bytes: launch.dynamic_shared_bytes,
-        overlap: launch.overlap.clone(),
-        args,
-    }
-}
-
-/// A tensor map as the wrappers say it.
-fn map(map: &cuda::TensorMap) -> CudaMap {
-    fn padded<T: Copy, const N: usize>(values: &[T], rest: T) -> [T; N] {
-        std::array::from_fn(|i| values.get(i).copied().unwrap_or(rest))
-    }
-    CudaMap {
-        base: match map.base {
-            TensorBase::Buffer(index) => CudaArg::Param(index),
-            TensorBase::Workspace(offset) => CudaArg::Workspace(offset),
-        },
-        data_type: map.driver_type(),
-        rank: map.dims.len() as u32,
-        dims: padded(&map.dims, 1),
-        strides: padded(&map.strides, 0),
-        box_dims: padded(&map.box_dims, 1),
-        steps: padded(&map.steps, 1),
-        swizzle: map.driver_swizzle(),
-    }
-}

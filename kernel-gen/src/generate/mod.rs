@@ -21,8 +21,6 @@ pub use build::{Built, CudaSupply, build, write_if_changed};
 pub(crate) use chosen::pack_positions;
 pub use cuda::CudaSource;
 #[cfg(feature = "tune")]
-pub(crate) use cuda::launch as cuda_launch;
-#[cfg(feature = "tune")]
 pub(crate) use early::Early;
 pub use error::{Cause, GenerateError, WorkloadFault};
 #[cfg(feature = "cli")]

@@ -4,6 +4,7 @@ use std::fmt;
 
 /// An element type.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+#[cfg_attr(feature = "tune", derive(serde::Serialize, serde::Deserialize))]
 pub enum DType {
     /// IEEE binary64; the interpreter's reference precision.
     F64,

@@ -315,6 +315,7 @@ macro_rules! operators {
 
 impl Op {
     /// The same with one of its sizes changed, if a key may hold that.
+    #[cfg(feature = "cli")]
     pub(crate) fn with_size(&self, role: SizeRole, change: impl FnOnce(i64) -> i64) -> Option<Op> {
         let (op, kind) = (self.get(), self.get().kind());
         let mut sizes = op.sizes();

@@ -71,6 +71,7 @@ pub struct CudaOptions {
 
 /// An argument of a launch.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "tune", derive(serde::Serialize, serde::Deserialize))]
 pub enum Param {
     /// The address of a parameter of the kernel.
     Buffer {
@@ -94,8 +95,10 @@ pub enum Param {
     TensorMap(TensorMap),
 }
 
-/// One function and how it is started.
+/// One function and how it is started: what emitters, wrappers and tuners know of a launch. The runtime has the same in a form for
+/// statics.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "tune", derive(serde::Serialize, serde::Deserialize))]
 pub struct Launch {
     /// Name of the function.
     pub symbol: String,
@@ -112,6 +115,19 @@ pub struct Launch {
     pub overlap: Option<Vec<usize>>,
     /// Its arguments, in order.
     pub params: Vec<Param>,
+}
+
+/// The tensor maps that launches take, each once, in the order in which they come up: a parameter is passed by its place here.
+pub fn tensor_maps(launches: &[Launch]) -> Vec<&TensorMap> {
+    let mut maps = vec![];
+    for param in launches.iter().flat_map(|launch| &launch.params) {
+        if let Param::TensorMap(map) = param
+            && !maps.contains(&map)
+        {
+            maps.push(map);
+        }
+    }
+    maps
 }
 
 /// The CUDA C++ of a kernel.

@@ -11,6 +11,7 @@ use crate::target::CudaFeature;
 
 /// What a tensor map says. Lists begin with the fastest dimension, as the driver's do.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "tune", derive(serde::Serialize, serde::Deserialize))]
 pub struct TensorMap {
     /// The buffer that it is a map of: an index into the kernel's list of parameters, or an offset in the workspace.
     pub base: TensorBase,
@@ -42,6 +43,15 @@ impl TensorMap {
         }
     }
 
+    /// What it says of each dimension, as the driver takes it: extents, strides, extents of the box and steps, with 1 (of
+    /// strides, 0) for the dimensions that it does not have.
+    pub fn driver_lists(&self) -> ([u64; 5], [u64; 4], [u32; 5], [u32; 5]) {
+        fn padded<T: Copy, const N: usize>(values: &[T], rest: T) -> [T; N] {
+            std::array::from_fn(|i| values.get(i).copied().unwrap_or(rest))
+        }
+        (padded(&self.dims, 1), padded(&self.strides, 0), padded(&self.box_dims, 1), padded(&self.steps, 1))
+    }
+
     /// The driver's number of the swizzle (`CUtensorMapSwizzle`).
     pub fn driver_swizzle(&self) -> u32 {
         match self.swizzle {
@@ -55,6 +65,7 @@ impl TensorMap {
 
 /// Where the tensor of a map starts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "tune", derive(serde::Serialize, serde::Deserialize))]
 pub enum TensorBase {
     /// A parameter of the kernel, by its place in the list.
     Buffer(usize),

@@ -3,7 +3,8 @@
 //! It stands inside the runtime's `cuda_table!`, so a crate whose runtime has no feature `cuda` compiles nothing of it
 //! in, the images included.
 
-use super::{CudaArg, CudaLaunch, CudaMap, CudaProgram, CudaVariant, RT, V, line, module::choice};
+use super::{CudaProgram, CudaVariant, RT, V, line, module::choice};
+use crate::emit::cuda::{Launch, Param, TensorBase, TensorMap, tensor_maps};
 use crate::emit::escape::rust_literal;
 
 /// Writes the table as an argument of the entry's constructor. Images lie in `folder`, below the build script's `OUT_DIR`.
@@ -58,12 +59,13 @@ fn program(out: &mut String, depth: usize, program: &CudaProgram, slot: &str, fo
     line(out, depth + 1, &format!("include_bytes!(concat!(env!(\"OUT_DIR\"), {})),", rust_literal(&path)));
     line(out, depth + 1, &format!("&{slot},"));
     line(out, depth + 1, "&[");
+    let maps = tensor_maps(&program.launches);
     for launch in &program.launches {
-        self::launch(out, depth + 2, launch);
+        self::launch(out, depth + 2, launch, &maps);
     }
     line(out, depth + 1, "],");
     line(out, depth + 1, "&[");
-    for map in &program.maps {
+    for map in maps {
         self::map(out, depth + 2, map);
     }
     line(out, depth + 1, "],");
@@ -71,37 +73,42 @@ fn program(out: &mut String, depth: usize, program: &CudaProgram, slot: &str, fo
     line(out, depth, "),");
 }
 
-fn launch(out: &mut String, depth: usize, launch: &CudaLaunch) {
+fn launch(out: &mut String, depth: usize, launch: &Launch, maps: &[&TensorMap]) {
     line(out, depth, &format!("{RT}::cuda::Launch {{"));
-    line(out, depth + 1, &format!("kernel: {},", rust_literal(&launch.kernel)));
+    line(out, depth + 1, &format!("kernel: {},", rust_literal(&launch.symbol)));
     line(out, depth + 1, &format!("grid: {:?},", launch.grid));
     line(out, depth + 1, &format!("block: {:?},", launch.block));
     line(out, depth + 1, &format!("cluster: {:?},", launch.cluster));
-    line(out, depth + 1, &format!("shared_bytes: {},", launch.shared_bytes));
+    line(out, depth + 1, &format!("shared_bytes: {},", launch.dynamic_shared_bytes));
     let overlap = launch.overlap.as_ref().map_or("None".to_string(), |early| format!("Some(&{early:?})"));
     line(out, depth + 1, &format!("overlap: {overlap},"));
-    let args: Vec<String> = launch.args.iter().map(arg).collect();
+    let arg = |param: &Param| match param {
+        Param::Buffer { index, .. } => format!("{RT}::cuda::KernelArg::Param({index})"),
+        Param::Workspace { offset, .. } => format!("{RT}::cuda::KernelArg::Workspace({offset})"),
+        Param::TensorMap(map) => {
+            let at = maps.iter().position(|m| *m == map).expect("the maps are those of the launches");
+            format!("{RT}::cuda::KernelArg::Map({at})")
+        }
+    };
+    let args: Vec<String> = launch.params.iter().map(arg).collect();
     line(out, depth + 1, &format!("args: &[{}],", args.join(", ")));
     line(out, depth, "},");
 }
 
-fn arg(arg: &CudaArg) -> String {
-    match arg {
-        CudaArg::Param(index) => format!("{RT}::cuda::KernelArg::Param({index})"),
-        CudaArg::Workspace(offset) => format!("{RT}::cuda::KernelArg::Workspace({offset})"),
-        CudaArg::Map(index) => format!("{RT}::cuda::KernelArg::Map({index})"),
-    }
-}
-
-fn map(out: &mut String, depth: usize, map: &CudaMap) {
+fn map(out: &mut String, depth: usize, map: &TensorMap) {
+    let base = match map.base {
+        TensorBase::Buffer(index) => format!("Param({index})"),
+        TensorBase::Workspace(offset) => format!("Workspace({offset})"),
+    };
+    let (dims, strides, box_dims, steps) = map.driver_lists();
     line(out, depth, &format!("{RT}::cuda::TensorMapSpec {{"));
-    line(out, depth + 1, &format!("base: {},", arg(&map.base)));
-    line(out, depth + 1, &format!("data_type: {},", map.data_type));
-    line(out, depth + 1, &format!("rank: {},", map.rank));
-    line(out, depth + 1, &format!("dims: {:?},", map.dims));
-    line(out, depth + 1, &format!("strides: {:?},", map.strides));
-    line(out, depth + 1, &format!("box_dims: {:?},", map.box_dims));
-    line(out, depth + 1, &format!("steps: {:?},", map.steps));
-    line(out, depth + 1, &format!("swizzle: {},", map.swizzle));
+    line(out, depth + 1, &format!("base: {RT}::cuda::KernelArg::{base},"));
+    line(out, depth + 1, &format!("data_type: {},", map.driver_type()));
+    line(out, depth + 1, &format!("rank: {},", map.dims.len()));
+    line(out, depth + 1, &format!("dims: {dims:?},"));
+    line(out, depth + 1, &format!("strides: {strides:?},"));
+    line(out, depth + 1, &format!("box_dims: {box_dims:?},"));
+    line(out, depth + 1, &format!("steps: {steps:?},"));
+    line(out, depth + 1, &format!("swizzle: {},", map.driver_swizzle()));
     line(out, depth, "},");
 }

@@ -16,6 +16,7 @@ mod names;
 pub use names::{is_rust_name, rust_name};
 
 use crate::emit::c::Isa;
+use crate::emit::cuda::Launch;
 use crate::emit::escape;
 use crate::ir::DType;
 use crate::workload::Workload;
@@ -154,65 +155,9 @@ pub struct CudaProgram {
     /// The file that holds the image.
     pub image: String,
     /// Run in this order.
-    pub launches: Vec<CudaLaunch>,
-    /// The tensor maps that launches take.
-    pub maps: Vec<CudaMap>,
+    pub launches: Vec<Launch>,
     /// Workspace that the launches share.
     pub workspace_bytes: i64,
-}
-
-/// A launch of a GPU kernel.
-#[derive(Clone, PartialEq, Debug)]
-#[cfg_attr(feature = "tune", derive(serde::Serialize, serde::Deserialize))]
-pub struct CudaLaunch {
-    /// The kernel's symbol.
-    pub kernel: String,
-    /// Blocks of the grid.
-    pub grid: [u32; 3],
-    /// Threads of a block.
-    pub block: [u32; 3],
-    /// Blocks of a cluster; all 1 without clusters.
-    pub cluster: [u32; 3],
-    /// Dynamic shared memory of a block.
-    pub shared_bytes: u32,
-    /// Present if it may start before the one in front of it has ended: the parameters that it reads by then.
-    pub overlap: Option<Vec<usize>>,
-    /// Its parameters.
-    pub args: Vec<CudaArg>,
-}
-
-/// A parameter of a GPU kernel.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-#[cfg_attr(feature = "tune", derive(serde::Serialize, serde::Deserialize))]
-pub enum CudaArg {
-    /// The address of a parameter of the workload.
-    Param(usize),
-    /// An address in the workspace.
-    Workspace(i64),
-    /// A tensor map, by value.
-    Map(usize),
-}
-
-/// A tensor map. Dimensions come innermost first.
-#[derive(Clone, PartialEq, Debug)]
-#[cfg_attr(feature = "tune", derive(serde::Serialize, serde::Deserialize))]
-pub struct CudaMap {
-    /// Where it starts.
-    pub base: CudaArg,
-    /// `CUtensorMapDataType`.
-    pub data_type: u32,
-    /// Number of dimensions.
-    pub rank: u32,
-    /// Elements along each dimension.
-    pub dims: [u64; 5],
-    /// Bytes from one element to the next along each dimension but the innermost.
-    pub strides: [u64; 4],
-    /// Elements of a box along each dimension.
-    pub box_dims: [u32; 5],
-    /// Elements between two that are loaded, along each dimension.
-    pub steps: [u32; 5],
-    /// `CUtensorMapSwizzle`.
-    pub swizzle: u32,
 }
 
 /// A pointer parameter of a C function.

@@ -1,6 +1,7 @@
 //! What the generated file says. That it compiles, links and computes is shown by the suites that build consumers.
 
 use super::*;
+use crate::emit::cuda::{Param, TensorBase, TensorMap};
 use crate::workload::{Conv2d, Epilogue};
 
 fn item(name: &str, conv: Conv2d) -> Item {
@@ -105,24 +106,26 @@ fn gpu_code_stands_inside_the_macro_that_drops_it_without_the_feature() {
     let mut module = module();
     let program = |name: &str| CudaProgram {
         image: format!("{name}.kgi"),
-        launches: vec![CudaLaunch {
-            kernel: format!("kg_{name}"),
+        launches: vec![Launch {
+            symbol: format!("kg_{name}"),
             grid: [7, 2, 1],
             block: [128, 1, 1],
             cluster: [2, 1, 1],
-            shared_bytes: 98304,
+            dynamic_shared_bytes: 98304,
             overlap: Some(vec![1]),
-            args: vec![CudaArg::Map(0), CudaArg::Param(3), CudaArg::Workspace(256)],
-        }],
-        maps: vec![CudaMap {
-            base: CudaArg::Param(0),
-            data_type: 6,
-            rank: 2,
-            dims: [64, 32, 1, 1, 1],
-            strides: [128, 0, 0, 0],
-            box_dims: [64, 8, 1, 1, 1],
-            steps: [1; 5],
-            swizzle: 3,
+            params: vec![
+                Param::TensorMap(TensorMap {
+                    base: TensorBase::Buffer(0),
+                    dtype: DType::F16,
+                    dims: vec![64, 32],
+                    strides: vec![128],
+                    box_dims: vec![64, 8],
+                    steps: vec![1, 1],
+                    swizzle: 128,
+                }),
+                Param::Buffer { index: 3, name: "y".into(), written: true },
+                Param::Workspace { offset: 256, bytes: 256, name: "t".into() },
+            ],
         }],
         workspace_bytes: 512,
     };

@@ -2,7 +2,6 @@
 
 use super::protocol::{Candidate, Pack, Program};
 use crate::emit::cuda::CudaSource;
-use crate::generate::cuda_launch;
 use crate::records::{Failure, FailureKind};
 use crate::target::{Cuda, Target};
 use crate::toolchain::cuda::{Arch, Artifact, CudaCompiler, CudaError, Options as CompileOptions, Request};
@@ -71,12 +70,10 @@ impl Builder for CudaBuilder {
 
 /// The program of a source; its image joins those before it.
 fn program(source: &CudaSource, artifact: &Artifact, images: &mut Vec<u8>) -> Program {
-    let mut maps = vec![];
-    let launches = source.launches.iter().map(|l| cuda_launch(l, &mut maps)).collect();
     let image = artifact.cubin.as_deref().unwrap_or(artifact.ptx.as_bytes());
     images.extend(image);
     let workspace_bytes = usize::try_from(source.workspace_bytes).unwrap_or(0);
-    Program { launches, maps, workspace_bytes, image_bytes: image.len() }
+    Program { launches: source.launches.clone(), workspace_bytes, image_bytes: image.len() }
 }
 
 /// What the compiler's failure says of a candidate.

@@ -3,7 +3,7 @@
 //! A message is a frame: [`MAGIC`], the lengths of two parts as little-endian `u64`s, a JSON object, and bytes. What a
 //! kernel prints comes between frames and is skipped.
 
-use crate::emit::rust::{CudaLaunch, CudaMap};
+use crate::emit::cuda::Launch;
 use crate::records::{Failure, FailureKind, Outcome, Timing};
 use crate::tune::measure::{PeerTiming, Sampling};
 use crate::workload::special::Reach;
@@ -55,8 +55,7 @@ pub(super) struct Pack {
 /// Compiled code and its launches.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub(super) struct Program {
-    pub(super) launches: Vec<CudaLaunch>,
-    pub(super) maps: Vec<CudaMap>,
+    pub(super) launches: Vec<Launch>,
     pub(super) workspace_bytes: usize,
     /// Length of its image, which follows those of the programs before it in the frame's bytes.
     pub(super) image_bytes: usize,

@@ -2,7 +2,7 @@
 
 use super::peers::{self, Libraries, Pick};
 use super::protocol::{self, Candidate, Device, Program, Reply, Request, Stage};
-use crate::emit::rust::{CudaArg, CudaLaunch, CudaMap};
+use crate::emit::cuda::{Launch, Param, TensorBase, TensorMap, tensor_maps};
 use crate::records::{Failure, FailureKind, Timing};
 use crate::tune::measure::data::{Data, host_bytes};
 use crate::tune::measure::pipeline::failure;
@@ -239,29 +239,33 @@ struct Loaded<'b> {
     workspace: Option<Guarded>,
 }
 
-fn arg(arg: &CudaArg) -> KernelArg {
-    match arg {
-        CudaArg::Param(i) => KernelArg::Param(*i),
-        CudaArg::Workspace(offset) => KernelArg::Workspace(offset.unsigned_abs()),
-        CudaArg::Map(i) => KernelArg::Map(*i),
-    }
-}
-
-fn start(launch: &CudaLaunch) -> Start {
+fn start(launch: &Launch, maps: &[&TensorMap]) -> Start {
+    let arg = |param: &Param| match param {
+        Param::Buffer { index, .. } => KernelArg::Param(*index),
+        Param::Workspace { offset, .. } => KernelArg::Workspace(offset.unsigned_abs()),
+        Param::TensorMap(map) => {
+            KernelArg::Map(maps.iter().position(|m| *m == map).expect("the maps are those of the launches"))
+        }
+    };
     Start {
-        kernel: launch.kernel.clone(),
+        kernel: launch.symbol.clone(),
         grid: launch.grid,
         block: launch.block,
         cluster: launch.cluster,
-        shared_bytes: launch.shared_bytes,
+        shared_bytes: launch.dynamic_shared_bytes,
         overlap: launch.overlap.is_some(),
-        args: launch.args.iter().map(arg).collect(),
+        args: launch.params.iter().map(arg).collect(),
     }
 }
 
-fn map(map: &CudaMap) -> TensorMapSpec {
-    let CudaMap { base, data_type, rank, dims, strides, box_dims, steps, swizzle } = map.clone();
-    TensorMapSpec { base: arg(&base), data_type, rank, dims, strides, box_dims, steps, swizzle }
+fn map(map: &TensorMap) -> TensorMapSpec {
+    let base = match map.base {
+        TensorBase::Buffer(index) => KernelArg::Param(index),
+        TensorBase::Workspace(offset) => KernelArg::Workspace(offset.unsigned_abs()),
+    };
+    let (dims, strides, box_dims, steps) = map.driver_lists();
+    let (data_type, rank, swizzle) = (map.driver_type(), map.dims.len() as u32, map.driver_swizzle());
+    TensorMapSpec { base, data_type, rank, dims, strides, box_dims, steps, swizzle }
 }
 
 impl<'b> Loaded<'b> {
@@ -270,11 +274,12 @@ impl<'b> Loaded<'b> {
             .split_at_checked(program.image_bytes)
             .ok_or_else(|| failure(FailureKind::Worker, "the request ends in the middle of an image"))?;
         *images = rest;
-        let starts: Vec<Start> = program.launches.iter().map(start).collect();
+        let maps = tensor_maps(&program.launches);
+        let starts: Vec<Start> = program.launches.iter().map(|launch| start(launch, &maps)).collect();
         let code = bench.load(image, &starts)?;
         let bytes = program.workspace_bytes;
         let workspace = if bytes > 0 { Some(bench.poisoned(bytes)?) } else { None };
-        Ok(Loaded { code, starts, maps: program.maps.iter().map(map).collect(), workspace })
+        Ok(Loaded { code, starts, maps: maps.into_iter().map(map).collect(), workspace })
     }
 
     fn bind<'a>(&'a self, bench: &Bench, params: &[&'a Guarded]) -> Result<Bound<'a>, CudaError> {
