@@ -17,6 +17,7 @@ pub mod diagnostic;
 pub mod emit;
 mod files;
 pub mod generate;
+mod integer;
 #[cfg(feature = "interp")]
 pub mod interp;
 pub mod ir;

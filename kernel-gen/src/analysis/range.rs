@@ -1,5 +1,6 @@
 //! Intervals of integer expressions.
 
+use super::affine::Affine;
 use crate::ir::{BinOp, Expr, For, Stmt, UnOp, VarId};
 use std::collections::BTreeMap;
 
@@ -78,36 +79,34 @@ impl Ranges {
 
     /// `a <= b + slack`, for the variables in their linear difference.
     fn assume_le(&mut self, a: &Expr, b: &Expr, slack: i64) {
-        let difference = match (super::affine::Affine::of(a), super::affine::Affine::of(b)) {
-            (Some(a), Some(b)) => a.plus(&b, -1),
-            _ => None,
+        let (Some(a), Some(b)) = (Affine::of(a), Affine::of(b)) else { return };
+        if let Some(d) = a.plus(&b, -1) {
+            let terms: Vec<(Expr, i64)> = d.terms.into_iter().map(|(v, c)| (Expr::Var(v), c)).collect();
+            self.assume_at_most_zero(&terms, i128::from(d.constant) - i128::from(slack));
+        }
+    }
+
+    /// Tightens the range of each variable among the terms of a sum that is at most 0.
+    pub(crate) fn assume_at_most_zero(&mut self, terms: &[(Expr, i64)], constant: i128) {
+        // The least that each term can be.
+        let least = |(e, c): &(Expr, i64)| {
+            let (lo, hi) = match e {
+                Expr::Var(v) => self.get(*v)?,
+                _ => bounds(e, self)?,
+            };
+            Some(i128::from(*c) * i128::from(if *c > 0 { lo } else { hi }))
         };
-        // sum(c_i v_i) + constant <= slack; for each v: c v <= slack - constant - min(rest).
-        let Some(d) = difference else { return };
-        for (v, c) in &d.terms {
+        let Some(least) = terms.iter().map(least).collect::<Option<Vec<i128>>>() else { return };
+        let all = least.iter().sum::<i128>() + constant;
+        let within = |n: i128| n.clamp(i64::MIN.into(), i64::MAX.into()) as i64;
+        for ((e, c), least) in terms.iter().zip(least) {
+            let Expr::Var(v) = e else { continue };
             let Some((lo, hi)) = self.get(*v) else { continue };
-            let mut room = slack as i128 - d.constant as i128;
-            let mut known = true;
-            for (u, k) in &d.terms {
-                if u != v {
-                    match self.get(*u) {
-                        Some((ulo, uhi)) => {
-                            room -= if *k > 0 { *k as i128 * ulo as i128 } else { *k as i128 * uhi as i128 }
-                        }
-                        None => known = false,
-                    }
-                }
-            }
-            if !known {
-                continue;
-            }
-            let c = *c as i128;
-            let (lo, hi) = if c > 0 {
-                (lo, hi.min(room.div_euclid(c).clamp(i64::MIN as i128, i64::MAX as i128) as i64))
-            } else {
-                // c v <= room with c < 0: v >= room / c, rounded up.
-                let bound = -room.div_euclid(-c);
-                (lo.max(bound.clamp(i64::MIN as i128, i64::MAX as i128) as i64), hi)
+            // c v <= room; for a negative c, v >= room / c, rounded up.
+            let (room, c) = (least - all, i128::from(*c));
+            let (lo, hi) = match c > 0 {
+                true => (lo, hi.min(within(room.div_euclid(c)))),
+                false => (lo.max(within(-room.div_euclid(-c))), hi),
             };
             if lo <= hi {
                 self.insert(*v, lo, hi);
@@ -119,7 +118,7 @@ impl Ranges {
 /// Inclusive bounds of an integer expression (of all lanes of a vector); `None` if unknown or overflowing. Linear parts
 /// are collected first, so `i - i` is `0..=0`.
 pub fn bounds(e: &Expr, ranges: &Ranges) -> Option<(i64, i64)> {
-    if let Some(a) = super::affine::Affine::of(e) {
+    if let Some(a) = Affine::of(e) {
         let (mut lo, mut hi) = (a.constant, a.constant);
         for (v, c) in &a.terms {
             let (vlo, vhi) = ranges.get(*v)?;

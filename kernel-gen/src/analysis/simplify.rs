@@ -12,6 +12,7 @@
 //! Comparisons whose outcome the ranges decide become truth constants, and selects and conjunctions on them fold.
 
 use super::range::{Ranges, bounds};
+use crate::integer::gcd;
 use crate::ir::{BinOp, Expr, UnOp};
 
 /// `sum(coefficient * atom) + constant`, atoms in a fixed order.
@@ -149,14 +150,6 @@ impl Sum {
             self = self.plus(Sum::of(x), k);
         }
     }
-}
-
-fn gcd(a: i64, b: i64) -> i64 {
-    let (mut a, mut b) = (a.unsigned_abs(), b.unsigned_abs());
-    while b != 0 {
-        (a, b) = (b, a % b);
-    }
-    i64::try_from(a).unwrap_or(1)
 }
 
 /// An equal expression that is no larger: see the module's text. Floating arithmetic is left alone, apart from what

@@ -11,6 +11,7 @@ use crate::analysis::affine::Affine;
 use crate::analysis::range::{Ranges, bounds};
 use crate::analysis::simplify::simplify;
 use crate::analysis::verify::never_meet;
+use crate::integer::gcd;
 use crate::ir::{BinOp, BufferId, Expr, For, Kernel, ReduceOp, Stmt, Tile, VarId};
 use std::collections::BTreeMap;
 
@@ -246,8 +247,4 @@ fn apart((x, x_slack): &(Affine, i64), (y, y_slack): &(Affine, i64), v: VarId, v
         }
         _ => false,
     }
-}
-
-fn gcd(a: i64, b: i64) -> i64 {
-    if b == 0 { a.saturating_abs() } else { gcd(b, a % b) }
 }

@@ -12,6 +12,7 @@ use super::enumerate::{self, Space};
 use super::facts::Facts;
 use crate::analysis::range::{Ranges, bounds};
 use crate::analysis::simplify::{Sum, simplify};
+use crate::integer::gcd;
 use crate::ir::{BinOp, Expr, VarId};
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::ControlFlow;
@@ -285,14 +286,6 @@ impl Solver<'_> {
             }
         }
     }
-}
-
-fn gcd(a: i64, b: i64) -> i64 {
-    let (mut a, mut b) = (a.unsigned_abs(), b.unsigned_abs());
-    while b != 0 {
-        (a, b) = (b, a % b);
-    }
-    i64::try_from(a).unwrap_or(i64::MAX)
 }
 
 /// Decides by trying all values, one group of dimensions with common variables at a time. `None` over the budget.

@@ -58,35 +58,10 @@ impl Facts {
     pub(super) fn settle_beside_atoms(&mut self) {
         for _ in 0..2 {
             for e in self.at_most_zero.clone() {
-                self.narrow_beside_atoms(&Sum::of(e));
-            }
-        }
-    }
-
-    /// Tightens the range of each variable of a sum that is at most 0.
-    fn narrow_beside_atoms(&mut self, sum: &Sum) {
-        if sum.terms.iter().all(|(atom, _)| matches!(atom, Expr::Var(_))) {
-            return;
-        }
-        // The least that each term can be.
-        let least = |(atom, c): &(Expr, i64)| {
-            let (lo, hi) = bounds(atom, &self.ranges)?;
-            Some(i128::from(*c) * i128::from(if *c > 0 { lo } else { hi }))
-        };
-        let Some(least) = sum.terms.iter().map(least).collect::<Option<Vec<i128>>>() else { return };
-        let all = least.iter().sum::<i128>() + i128::from(sum.constant);
-        let within = |n: i128| n.clamp(i64::MIN.into(), i64::MAX.into()) as i64;
-        for ((atom, c), least) in sum.terms.iter().zip(least) {
-            let Expr::Var(v) = atom else { continue };
-            let Some((lo, hi)) = self.ranges.get(*v) else { continue };
-            // c v <= room.
-            let (room, c) = (least - all, i128::from(*c));
-            let (lo, hi) = match c > 0 {
-                true => (lo, hi.min(within(room.div_euclid(c)))),
-                false => (lo.max(within(-room.div_euclid(-c))), hi),
-            };
-            if lo <= hi {
-                self.ranges.insert(*v, lo, hi);
+                let sum = Sum::of(e);
+                if sum.terms.iter().any(|(atom, _)| !matches!(atom, Expr::Var(_))) {
+                    self.ranges.assume_at_most_zero(&sum.terms, sum.constant.into());
+                }
             }
         }
     }

@@ -9,6 +9,7 @@ use crate::analysis::simplify::simplify;
 use crate::emit::lanes::{as_store, lane_of_expr, lanes, reads_other_lanes};
 use crate::emit::text::Text;
 use crate::emit::text::strength::{OR, PRIMARY, SUM};
+use crate::integer::gcd;
 use crate::ir::{BinOp, BufferId, DType, Expr, Stmt};
 
 /// What one access of a GPU moves at most.
@@ -419,10 +420,6 @@ fn unbroadcast(e: &Expr) -> &Expr {
         Expr::Broadcast(a, _) => unbroadcast(a),
         other => other,
     }
-}
-
-fn gcd(a: i64, b: i64) -> i64 {
-    if b == 0 { a.abs() } else { gcd(b, a % b) }
 }
 
 /// Whether the expression is certainly a multiple of `unit`.

@@ -1,5 +1,6 @@
 //! Arithmetic about register tiles and caches, shared by the CPU templates.
 
+pub use crate::integer::ceil_div;
 use crate::target::Cpu;
 
 /// Most vectors of a register tile that spaces offer and defaults take.
@@ -42,11 +43,6 @@ impl RegisterTile {
         let beside = if cpu.vector_registers < 32 { 0.4 * loads / (self.rows * self.vectors) as f64 } else { 0.0 };
         multiply_adds.max(loads).max(cpu.fma_latency as f64) * (1.0 + beside)
     }
-}
-
-/// `a / b`, rounded up.
-pub fn ceil_div(a: i64, b: i64) -> i64 {
-    (a + b - 1).div_euclid(b)
 }
 
 /// Sizes of pieces worth offering for an extent: everything up to `limit` that wastes little, i.e. where cutting the

@@ -9,6 +9,7 @@
 //!
 //! Ratios between configs are what this is for. It knows nothing of bank conflicts, caches and clocks.
 
+pub(in crate::templates) use crate::integer::ceil_div;
 use crate::target::Cuda;
 use crate::workload::Workload;
 
@@ -138,11 +139,6 @@ impl Straight {
 /// Bytes that move when rows of `row_bytes` are fetched from memory: whole sectors of 32.
 pub(in crate::templates) fn whole_sectors(row_bytes: i64) -> f64 {
     (ceil_div(row_bytes, 32) * 32) as f64
-}
-
-/// `a / b`, rounded up.
-pub(in crate::templates) fn ceil_div(a: i64, b: i64) -> i64 {
-    (a + b - 1).div_euclid(b.max(1))
 }
 
 #[cfg(test)]
