@@ -61,11 +61,15 @@ pub(crate) fn is_hardware(l: &For) -> bool {
 
 /// Buffers that every launch sees, among those that a statement touches: read, and written.
 pub(crate) fn shared_with_others(kernel: &Kernel, s: &Stmt) -> [BTreeSet<BufferId>; 2] {
-    let global = kernel.buffers.iter().enumerate().filter(|(_, b)| b.scope == Scope::Global);
-    let all: Vec<BufferId> = global.map(|(i, _)| BufferId(i as u32)).collect();
-    let read = all.iter().copied().filter(|b| s.reads(*b)).collect();
-    let written = all.iter().copied().filter(|b| s.writes(*b)).collect();
-    [read, written]
+    let mut touched = [BTreeSet::new(), BTreeSet::new()];
+    s.walk(&mut |s| {
+        s.accesses(&mut |a| {
+            if kernel.buffer(a.buffer).scope == Scope::Global {
+                touched[usize::from(a.writes)].insert(a.buffer);
+            }
+        });
+    });
+    touched
 }
 
 /// Parameters, by their position, that a launch reads before its `dependency wait`; none if it does not wait.

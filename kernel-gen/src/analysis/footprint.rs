@@ -3,6 +3,7 @@
 use super::affine::Affine;
 use super::range::{Ranges, bounds};
 use super::simplify::simplify;
+use crate::ir::visit::MemoryAccess;
 use crate::ir::{BufferId, Expr, Kernel, Stmt};
 
 /// Which accesses count.
@@ -54,52 +55,28 @@ pub fn footprint(
     for (v, (lo, hi)) in varying.iter() {
         all.insert(v, lo, hi);
     }
-    let mut accesses: Vec<(Vec<Expr>, Option<Vec<i64>>)> = vec![];
+    let mut accesses: Vec<MemoryAccess<'_>> = vec![];
+    let counts = |a: &MemoryAccess<'_>| match touch {
+        Touch::Any => true,
+        Touch::Writes => a.writes,
+        Touch::Reads => !a.writes,
+    };
     for s in block {
         s.walk(&mut |s| {
-            if touch != Touch::Writes {
-                s.own_exprs(&mut |e| {
-                    e.walk(&mut |e| {
-                        if let Expr::Load(b, idx) = e
-                            && *b == buffer
-                        {
-                            accesses.push((idx.clone(), None));
-                        }
-                    });
-                });
-            }
-            match s {
-                Stmt::Store { buffer: b, indices, .. } if *b == buffer && touch != Touch::Reads => {
-                    accesses.push((indices.clone(), None));
+            s.accesses(&mut |a| {
+                if a.buffer == buffer && counts(&a) {
+                    accesses.push(a);
                 }
-                Stmt::Reduce { buffer: b, indices, .. } if *b == buffer => accesses.push((indices.clone(), None)),
-                Stmt::Gpu(g) => {
-                    let tiles = g.tiles();
-                    let read = tiles.read.into_iter().filter(|_| touch != Touch::Writes);
-                    let written = tiles.written.filter(|_| touch != Touch::Reads);
-                    for t in read.chain(written).filter(|t| t.buffer == buffer) {
-                        accesses.push((t.origin.clone(), Some(t.extents.clone())));
-                    }
-                }
-                Stmt::Transpose { dst, src } => {
-                    if dst.buffer == buffer && touch != Touch::Reads {
-                        accesses.push((dst.origin.clone(), Some(dst.extents.clone())));
-                    }
-                    if src.buffer == buffer && touch != Touch::Writes {
-                        accesses.push((src.origin.clone(), Some(src.extents.clone())));
-                    }
-                }
-                _ => {}
-            }
+            });
         });
     }
     let mut result: Option<Vec<Span>> = None;
-    for (indices, extents) in accesses {
+    for MemoryAccess { index, extents, .. } in accesses {
         let mut spans = vec![];
-        for (d, index) in indices.iter().enumerate() {
+        for (d, index) in index.iter().enumerate() {
             let size = kernel.buffer(buffer).shape[d];
             let mut s = span(&simplify(index, &all), &varying, &all, size);
-            if let Some(extents) = &extents {
+            if let Some(extents) = extents {
                 s.extent += extents[d] - 1;
             }
             spans.push(s);

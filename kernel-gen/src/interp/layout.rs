@@ -36,24 +36,11 @@ pub(super) fn used(block: &[Stmt]) -> BTreeSet<BufferId> {
     for s in block {
         s.walk(&mut |s| {
             match s {
-                Stmt::Alloc(b) => {
-                    out.insert(*b);
-                }
-                Stmt::Transpose { dst, src } => out.extend([dst.buffer, src.buffer]),
-                Stmt::Gpu(g) => {
-                    let tiles = g.tiles();
-                    out.extend(tiles.read.iter().chain(&tiles.written).map(|t| t.buffer));
-                    out.extend(g.slot().map(|s| s.buffer));
-                }
-                other => out.extend(other.written()),
+                Stmt::Alloc(b) => out.extend([*b]),
+                Stmt::Gpu(g) => out.extend(g.slot().map(|s| s.buffer)),
+                _ => {}
             }
-            s.own_exprs(&mut |e| {
-                e.walk(&mut |e| {
-                    if let Expr::Load(b, _) = e {
-                        out.insert(*b);
-                    }
-                });
-            });
+            s.accesses(&mut |a| out.extend([a.buffer]));
         });
     }
     out

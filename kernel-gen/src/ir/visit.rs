@@ -64,7 +64,59 @@ impl Expr {
     }
 }
 
+/// What a statement does to memory at one place.
+#[derive(Clone, Copy, Debug)]
+pub struct MemoryAccess<'a> {
+    /// The buffer.
+    pub buffer: BufferId,
+    /// The index of the element, or of the first element of the tile.
+    pub index: &'a [Expr],
+    /// Elements of the tile along each dimension; none for a single element.
+    pub extents: Option<&'a [i64]>,
+    /// Whether it is written, or read.
+    pub writes: bool,
+}
+
 impl Stmt {
+    /// Calls `f` on each access that this very statement makes (not those of nested statements): what its expressions load,
+    /// then what else it reads, then what it writes. The destination of a reduction and the accumulator of a product are
+    /// read and written.
+    pub fn accesses<'a>(&'a self, f: &mut dyn FnMut(MemoryAccess<'a>)) {
+        self.own_exprs(&mut |e| {
+            e.walk(&mut |e| {
+                if let Expr::Load(b, index) = e {
+                    f(MemoryAccess { buffer: *b, index, extents: None, writes: false });
+                }
+            });
+        });
+        let tile = |t: &'a Tile, writes: bool| MemoryAccess {
+            buffer: t.buffer,
+            index: &t.origin,
+            extents: Some(&t.extents),
+            writes,
+        };
+        match self {
+            Stmt::Store { buffer, indices, .. } => {
+                f(MemoryAccess { buffer: *buffer, index: indices, extents: None, writes: true });
+            }
+            Stmt::Reduce { buffer, indices, .. } => {
+                let access = MemoryAccess { buffer: *buffer, index: indices, extents: None, writes: false };
+                f(access);
+                f(MemoryAccess { writes: true, ..access });
+            }
+            Stmt::Transpose { dst, src } => {
+                f(tile(src, false));
+                f(tile(dst, true));
+            }
+            Stmt::Gpu(g) => {
+                let tiles = g.tiles();
+                tiles.read.into_iter().for_each(|t| f(tile(t, false)));
+                tiles.written.into_iter().for_each(|t| f(tile(t, true)));
+            }
+            Stmt::For(_) | Stmt::If { .. } | Stmt::Let { .. } | Stmt::Alloc(_) | Stmt::Barrier(_) => {}
+        }
+    }
+
     /// Calls `f` on this statement and everything inside it, parents first.
     pub fn walk<'a>(&'a self, f: &mut dyn FnMut(&'a Stmt)) {
         f(self);
@@ -144,15 +196,7 @@ impl Stmt {
     /// Whether the statement or one below reads the buffer; a reduction reads its own destination.
     pub fn reads(&self, buffer: BufferId) -> bool {
         let mut found = false;
-        self.walk(&mut |s| {
-            s.own_exprs(&mut |e| found |= e.reads(buffer));
-            match s {
-                Stmt::Reduce { buffer: b, .. } => found |= *b == buffer,
-                Stmt::Transpose { src, .. } => found |= src.buffer == buffer,
-                Stmt::Gpu(g) => found |= g.tiles().read.iter().any(|t| t.buffer == buffer),
-                _ => {}
-            }
-        });
+        self.walk(&mut |s| s.accesses(&mut |a| found |= !a.writes && a.buffer == buffer));
         found
     }
 

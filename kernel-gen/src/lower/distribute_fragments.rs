@@ -185,16 +185,7 @@ impl Distribute {
             }
         };
         for s in block {
-            s.walk(&mut |s| {
-                s.written().into_iter().for_each(&mut see);
-                s.own_exprs(&mut |e| {
-                    e.walk(&mut |e| {
-                        if let Expr::Load(b, _) = e {
-                            see(*b);
-                        }
-                    })
-                });
-            });
+            s.walk(&mut |s| s.accesses(&mut |a| see(a.buffer)));
         }
         let of_kernel = || {
             let scopes = self.accumulators.iter().map(|b| self.kernel.buffer(*b).scope);

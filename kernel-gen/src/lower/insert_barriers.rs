@@ -137,33 +137,11 @@ fn of_warps(kernel: &Kernel, launch: &Stmt) -> BTreeSet<BufferId> {
         return BTreeSet::new();
     }
     let (mut own, mut shared) = (BTreeSet::new(), BTreeSet::new());
-    let mut touch = |b: BufferId, index: &[Expr]| {
-        let is_own = index.len() > 1 && index[0] == Expr::Var(warp);
-        if is_own {
-            own.insert(b)
-        } else {
-            shared.insert(b)
-        };
-    };
     launch.walk(&mut |s| {
-        match s {
-            Stmt::Store { buffer, indices, .. } | Stmt::Reduce { buffer, indices, .. } => touch(*buffer, indices),
-            Stmt::Gpu(g) => {
-                let tiles = g.tiles();
-                tiles.read.into_iter().chain(tiles.written).for_each(|t| {
-                    let rows = if t.extents.first() == Some(&1) { &t.origin[..] } else { &[] };
-                    touch(t.buffer, rows);
-                });
-            }
-            Stmt::Transpose { dst, src } => [dst, src].into_iter().for_each(|t| touch(t.buffer, &[])),
-            _ => {}
-        }
-        s.own_exprs(&mut |e| {
-            e.walk(&mut |e| {
-                if let Expr::Load(b, index) = e {
-                    touch(*b, index);
-                }
-            });
+        s.accesses(&mut |a| {
+            let one = a.extents.is_none_or(|extents| extents.first() == Some(&1));
+            let is_own = one && a.index.len() > 1 && a.index[0] == Expr::Var(warp);
+            if is_own { &mut own } else { &mut shared }.extend([a.buffer]);
         });
     });
     own.retain(|b| kernel.buffer(*b).scope == Scope::Shared && !shared.contains(b));
@@ -315,29 +293,13 @@ impl Inserter<'_> {
     fn own_accesses(&self, s: &Stmt) -> Accesses {
         let shared = |b: BufferId| self.kernel.buffer(b).scope == Scope::Shared && !self.own.contains(&b);
         let mut all = Accesses::default();
-        s.own_exprs(&mut |e| {
-            e.walk(&mut |e| {
-                if let Expr::Load(b, _) = e
-                    && shared(*b)
-                {
-                    all.reads.insert(*b);
-                }
-            })
-        });
-        match s {
-            Stmt::Transpose { src, .. } if shared(src.buffer) => {
-                all.reads.insert(src.buffer);
-            }
-            Stmt::Gpu(g) => all.reads.extend(g.tiles().read.iter().map(|t| t.buffer).filter(|b| shared(*b))),
-            Stmt::Reduce { buffer, .. } if shared(*buffer) => {
-                all.reads.insert(*buffer);
-            }
-            _ => {}
-        }
         // What comes with the count of an mbarrier is awaited there.
-        if !matches!(s, Stmt::Gpu(Gpu::TensorLoad { .. } | Gpu::StoreAt { .. })) {
-            all.writes.extend(s.written().filter(|b| shared(*b)));
-        }
+        let awaited = matches!(s, Stmt::Gpu(Gpu::TensorLoad { .. } | Gpu::StoreAt { .. }));
+        s.accesses(&mut |a| match shared(a.buffer) {
+            true if !a.writes => drop(all.reads.insert(a.buffer)),
+            true if !awaited => drop(all.writes.insert(a.buffer)),
+            _ => {}
+        });
         all
     }
 

@@ -99,18 +99,10 @@ fn indexes_register(kernel: &Kernel, var: VarId, block: &[Stmt]) -> bool {
     let register = |b| kernel.buffer(b).scope == Scope::Register;
     let mut found = false;
     for s in block {
-        s.walk(&mut |s| match s {
-            Stmt::Store { buffer, indices, .. } | Stmt::Reduce { buffer, indices, .. } if register(*buffer) => {
-                found |= indices.iter().any(|i| i.mentions(var));
-            }
-            _ => {}
-        });
-        s.exprs(&mut |e| {
-            e.walk(&mut |e| {
-                if let Expr::Load(b, idx) = e {
-                    found |= register(*b) && idx.iter().any(|i| i.mentions(var));
-                }
-            })
+        s.walk(&mut |s| {
+            s.accesses(&mut |a| {
+                found |= a.extents.is_none() && register(a.buffer) && a.index.iter().any(|i| i.mentions(var));
+            });
         });
     }
     found

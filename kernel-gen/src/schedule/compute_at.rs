@@ -247,12 +247,6 @@ pub(super) fn overwritten_later(k: &Kernel, writer: &Path, own: &[VarId]) -> Opt
     let at = block.iter().position(|s| std::ptr::eq(s, writer[top]))?;
     let mut read: Vec<BufferId> = vec![];
     let stage = writer.last()?.written();
-    writer[top].exprs(&mut |e| {
-        e.walk(&mut |e| {
-            if let Expr::Load(b, _) = e {
-                read.push(*b);
-            }
-        });
-    });
+    writer[top].walk(&mut |s| s.accesses(&mut |a| read.extend((!a.writes).then_some(a.buffer))));
     read.into_iter().find(|b| Some(*b) != stage && block[at + 1..].iter().any(|s| s.writes(*b)))
 }

@@ -145,20 +145,11 @@ pub(super) fn axis_hints(k: &Kernel, block: &[Stmt], buffer: BufferId) -> Vec<St
     let mut found: Option<Vec<Expr>> = None;
     for s in block {
         s.walk(&mut |s| {
-            s.own_exprs(&mut |e| {
-                e.walk(&mut |e| {
-                    if let Expr::Load(b, idx) = e
-                        && *b == buffer
-                    {
-                        found.get_or_insert_with(|| idx.clone());
-                    }
-                });
+            s.accesses(&mut |a| {
+                if a.buffer == buffer && a.extents.is_none() {
+                    found.get_or_insert_with(|| a.index.to_vec());
+                }
             });
-            if let Stmt::Store { buffer: b, indices, .. } | Stmt::Reduce { buffer: b, indices, .. } = s
-                && *b == buffer
-            {
-                found.get_or_insert_with(|| indices.clone());
-            }
         });
     }
     let of = super::nest::axis_name(&k.buffer(buffer).name);

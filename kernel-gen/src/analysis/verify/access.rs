@@ -4,7 +4,7 @@ use super::facts::Facts;
 use super::fault::{Fault, FaultKind};
 use crate::analysis::range::bounds;
 use crate::analysis::simplify::prove;
-use crate::ir::{BinOp, BufferId, Expr, For, Gpu, Kernel, LoopKind, Stmt, Tile, VarId, print};
+use crate::ir::{BinOp, BufferId, Expr, For, Gpu, Kernel, LoopKind, Stmt, VarId, print};
 use std::collections::BTreeMap;
 
 /// How an access touches its elements.
@@ -86,14 +86,6 @@ impl Pseudo {
 /// Whether a loop is over the blocks of a grid or a cluster or the threads of a block.
 pub(super) fn is_hardware(kind: LoopKind) -> bool {
     matches!(kind, LoopKind::Grid(_) | LoopKind::Cluster(_) | LoopKind::Thread(_))
-}
-
-/// The operands of a tile intrinsic, the destination first.
-pub(super) fn tiles(s: &Stmt) -> Vec<&Tile> {
-    match s {
-        Stmt::Transpose { dst, src } => vec![dst, src],
-        _ => vec![],
-    }
 }
 
 /// All accesses, in the order of the text; within a statement reads come first. Branches that are never taken and
@@ -215,29 +207,21 @@ impl<'k> Collector<'k, '_> {
                     self.facts.ranges.insert(*var, lo, hi);
                 }
             }
-            Stmt::Store { buffer, indices, value } => {
-                indices.iter().for_each(|e| self.expr(s, e));
-                self.expr(s, value);
+            Stmt::Store { buffer, indices, .. } => {
+                s.own_exprs(&mut |e| self.expr(s, e));
                 self.site(s, *buffer, Touch::Write, indices, &[]);
             }
-            Stmt::Reduce { buffer, indices, init, value, over, .. } => {
-                indices.iter().for_each(|e| self.expr(s, e));
-                self.expr(s, init);
-                self.expr(s, value);
+            Stmt::Reduce { buffer, indices, over, .. } => {
+                s.own_exprs(&mut |e| self.expr(s, e));
                 self.site(s, *buffer, if over.is_empty() { Touch::Update } else { Touch::Start }, indices, &[]);
             }
-            Stmt::Transpose { .. } => {
-                let tiles = tiles(s);
-                for t in &tiles {
-                    t.origin.iter().for_each(|e| self.expr(s, e));
-                }
-                for t in &tiles[1..] {
-                    self.site(s, t.buffer, Touch::Read, &t.origin, &t.extents);
-                }
-                self.site(s, tiles[0].buffer, Touch::Write, &tiles[0].origin, &tiles[0].extents);
+            Stmt::Transpose { dst, src } => {
+                s.own_exprs(&mut |e| self.expr(s, e));
+                self.site(s, src.buffer, Touch::Read, &src.origin, &src.extents);
+                self.site(s, dst.buffer, Touch::Write, &dst.origin, &dst.extents);
             }
             Stmt::Gpu(g) => {
-                g.exprs(&mut |e| self.expr(s, e));
+                s.own_exprs(&mut |e| self.expr(s, e));
                 let update = matches!(g, Gpu::Mma { .. });
                 let read = |c: &mut Self| {
                     for t in g.tiles().read.into_iter().skip(usize::from(update)) {

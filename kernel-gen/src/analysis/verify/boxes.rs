@@ -214,14 +214,10 @@ fn by_unit_guard(g: &Expr, t: VarId, unit: i64, rewrite: &mut impl FnMut(&Expr) 
 /// The unit whose fragment the statement reads.
 fn unit_of(kernel: &Kernel, s: &Stmt) -> Option<Unit> {
     let mut unit = None;
-    s.own_exprs(&mut |e| {
-        e.walk(&mut |e| {
-            if let Expr::Load(b, _) = e
-                && let Scope::Fragment(u) = kernel.buffer(*b).scope
-            {
-                unit = Some(u);
-            }
-        });
+    s.accesses(&mut |a| {
+        if let (false, None, Scope::Fragment(u)) = (a.writes, a.extents, kernel.buffer(a.buffer).scope) {
+            unit = Some(u);
+        }
     });
     unit
 }

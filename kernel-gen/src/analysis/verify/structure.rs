@@ -156,8 +156,8 @@ pub(crate) fn ids(kernel: &Kernel) -> Vec<Fault> {
                         buffer(slot.buffer, Some(1), &mut faults);
                     }
                 }
-                Stmt::Transpose { .. } => {
-                    for t in super::access::tiles(s) {
+                Stmt::Transpose { dst, src } => {
+                    for t in [dst, src] {
                         buffer(t.buffer, Some(t.origin.len()), &mut faults);
                         buffer(t.buffer, Some(t.extents.len()), &mut faults);
                     }
@@ -310,14 +310,11 @@ impl<'k> Checker<'k> {
                 Expr::Var(v) if !self.open[v.0 as usize] => {
                     closed.insert(*v);
                 }
-                Expr::Load(b, _) => touch(*b),
                 _ => {}
             });
         });
-        s.written().into_iter().for_each(&mut touch);
-        super::access::tiles(s).iter().for_each(|t| touch(t.buffer));
+        s.accesses(&mut |a| touch(a.buffer));
         if let Stmt::Gpu(g) = s {
-            g.all_tiles().iter().for_each(|t| touch(t.buffer));
             g.slot().into_iter().for_each(|slot| touch(slot.buffer));
         }
         for v in closed {

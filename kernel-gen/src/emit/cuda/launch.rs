@@ -117,25 +117,7 @@ pub(super) fn exchanges(kernel: &Kernel, nest: &Stmt) -> bool {
     let mut read: BTreeSet<BufferId> = BTreeSet::new();
     let mut written: BTreeSet<BufferId> = BTreeSet::new();
     nest.walk(&mut |s| {
-        written.extend(s.written());
-        s.own_exprs(&mut |e| {
-            e.walk(&mut |e| {
-                if let Expr::Load(b, _) = e {
-                    read.insert(*b);
-                }
-            });
-        });
-        match s {
-            Stmt::Reduce { buffer, .. } => {
-                read.insert(*buffer);
-            }
-            Stmt::Gpu(g) => {
-                let tiles = g.tiles();
-                read.extend(tiles.read.iter().map(|t| t.buffer));
-                written.extend(tiles.written.iter().map(|t| t.buffer));
-            }
-            _ => {}
-        }
+        s.accesses(&mut |a| if a.writes { &mut written } else { &mut read }.extend([a.buffer]));
     });
     read.intersection(&written).any(|b| kernel.buffer(*b).scope == Scope::Global)
 }

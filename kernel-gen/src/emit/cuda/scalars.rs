@@ -10,7 +10,7 @@ use crate::analysis::range::Ranges;
 use crate::analysis::simplify::simplify;
 use crate::emit::lanes::lane_of_expr;
 use crate::emit::names::Names;
-use crate::ir::{BufferId, Expr, Gpu, Kernel, Stmt};
+use crate::ir::{BufferId, Expr, Kernel, Stmt};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// The names of a buffer's elements; none for those that nothing reads.
@@ -33,25 +33,14 @@ pub(super) fn of(
 ) -> BTreeMap<BufferId, Elements> {
     let mut uses: BTreeMap<BufferId, Use> = BTreeMap::new();
     launch.walk(&mut |s| {
-        match s {
-            Stmt::Alloc(b) if kernel.buffer(*b).scope.is_private() => drop(uses.entry(*b).or_default()),
-            Stmt::Store { buffer, indices, .. } => note(kernel, &mut uses, *buffer, indices, false),
-            Stmt::Reduce { buffer, indices, .. } => note(kernel, &mut uses, *buffer, indices, true),
-            Stmt::Gpu(Gpu::Lanes { dst, .. }) => note(kernel, &mut uses, dst.buffer, &dst.origin, false),
-            Stmt::Gpu(g) => {
-                let tiles = g.tiles();
-                for t in tiles.read.into_iter().chain(tiles.written) {
-                    uses.entry(t.buffer).or_default().whole = true;
-                }
-            }
-            _ => {}
+        if let Stmt::Alloc(b) = s
+            && kernel.buffer(*b).scope.is_private()
+        {
+            uses.entry(*b).or_default();
         }
-        s.own_exprs(&mut |e| {
-            e.walk(&mut |e| {
-                if let Expr::Load(b, indices) = e {
-                    note(kernel, &mut uses, *b, indices, true);
-                }
-            });
+        s.accesses(&mut |a| match a.extents {
+            Some(extents) if extents.iter().any(|n| *n != 1) => uses.entry(a.buffer).or_default().whole = true,
+            _ => note(kernel, &mut uses, a.buffer, a.index, !a.writes),
         });
     });
     let split =

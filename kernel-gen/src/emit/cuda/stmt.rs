@@ -197,29 +197,14 @@ impl Body<'_> {
 
     /// Whether the loop runs over elements of a private array, and is short enough to be copied out.
     fn indexes_private(&self, l: &For) -> bool {
-        let private = |b: &BufferId| {
-            let scope = self.kernel.buffer(*b).scope;
+        let private = |b: BufferId| {
+            let scope = self.kernel.buffer(b).scope;
             scope.is_private() || matches!(scope, Scope::Fragment(_))
         };
         let mut found = false;
         for s in &l.body {
             s.walk(&mut |s| {
-                if let Stmt::Gpu(g) = s {
-                    let tiles = g.tiles();
-                    for t in tiles.read.into_iter().chain(tiles.written) {
-                        found |= private(&t.buffer) && t.origin.iter().any(|i| i.mentions(l.var));
-                    }
-                }
-                if let Stmt::Store { buffer, indices, .. } | Stmt::Reduce { buffer, indices, .. } = s {
-                    found |= private(buffer) && indices.iter().any(|i| i.mentions(l.var));
-                }
-                s.own_exprs(&mut |e| {
-                    e.walk(&mut |e| {
-                        if let Expr::Load(b, idx) = e {
-                            found |= private(b) && idx.iter().any(|i| i.mentions(l.var));
-                        }
-                    })
-                });
+                s.accesses(&mut |a| found |= private(a.buffer) && a.index.iter().any(|i| i.mentions(l.var)));
             });
         }
         found && l.extent.saturating_mul(steps(&l.body)) <= MAX_PRIVATE_STEPS

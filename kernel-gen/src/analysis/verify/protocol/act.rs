@@ -16,18 +16,7 @@ pub(super) fn fragment_warps(kernel: &Kernel, l: &For) -> i64 {
             warps = warps.max(unit.threads() / 32);
         }
     };
-    for s in &l.body {
-        s.walk(&mut |s| {
-            s.written().into_iter().for_each(&mut of);
-            s.own_exprs(&mut |e| {
-                e.walk(&mut |e| {
-                    if let Expr::Load(b, _) = e {
-                        of(*b);
-                    }
-                });
-            });
-        });
-    }
+    l.body.iter().for_each(|s| s.walk(&mut |s| s.accesses(&mut |a| of(a.buffer))));
     warps
 }
 
@@ -283,16 +272,11 @@ impl<'k> Run<'_, 'k> {
                     target(self, lane, true)?;
                 }
             }
-            s => {
+            Stmt::Transpose { dst, src } => {
                 let agent = self.order.thread(self.threads[i].warp);
-                let tiles = crate::analysis::verify::access::tiles(s);
-                for t in &tiles[1..] {
-                    let pieces = self.tile(i, t);
-                    self.read(i, t.buffer, &pieces, &agent)?;
-                }
-                let pieces = self.tile(i, tiles[0]);
-                self.write(i, tiles[0].buffer, &pieces, &agent)?;
+                self.transfer(i, dst, src, &agent, &agent)?;
             }
+            _ => {}
         }
         Ok(())
     }

@@ -201,9 +201,8 @@ impl Collector<'_> {
                     _ => {}
                 }
             }
-            other => {
-                crate::analysis::verify::access::tiles(other).into_iter().for_each(|t| self.tile(t));
-            }
+            Stmt::Transpose { dst, src } => [dst, src].into_iter().for_each(|t| self.tile(t)),
+            Stmt::Alloc(_) | Stmt::Barrier(_) => {}
         }
     }
 
@@ -251,9 +250,10 @@ impl Collector<'_> {
         let mut found = false;
         s.walk(&mut |s| {
             found |= matches!(s, Stmt::Gpu(_) | Stmt::Barrier(_));
-            found |= s.written().is_some_and(|b| self.tracked.contains(&b) || is_counter(self.kernel, b));
-            s.own_exprs(&mut |e| found |= self.loads(e));
-            found |= crate::analysis::verify::access::tiles(s).iter().any(|t| self.in_block(t.buffer));
+            s.accesses(&mut |a| {
+                let notable = self.tracked.contains(&a.buffer) || is_counter(self.kernel, a.buffer);
+                found |= self.in_block(a.buffer) || a.writes && notable;
+            });
         });
         found
     }

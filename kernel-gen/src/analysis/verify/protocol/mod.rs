@@ -195,13 +195,9 @@ fn is_counter(kernel: &Kernel, b: BufferId) -> bool {
 /// Collects the statements that matter; says whether this one does.
 fn mark(kernel: &Kernel, s: &Stmt, tracked: &BTreeSet<BufferId>, out: &mut BTreeSet<usize>) -> bool {
     let mut matters = matches!(s, Stmt::Gpu(_) | Stmt::Barrier(_) | Stmt::Let { .. });
-    matters |= s.written().is_some_and(|b| tracked.contains(&b) || is_counter(kernel, b));
+    matters |= s.written().is_some_and(|b| is_counter(kernel, b));
     matters |= matches!(s, Stmt::Alloc(b) if is_counter(kernel, *b));
-    let touched = |b: &BufferId| tracked.contains(b);
-    s.own_exprs(&mut |e| {
-        e.walk(&mut |e| matters |= matches!(e, crate::ir::Expr::Load(b, _) if touched(b)));
-    });
-    matters |= super::access::tiles(s).iter().any(|t| touched(&t.buffer));
+    s.accesses(&mut |a| matters |= tracked.contains(&a.buffer));
     let inner: &[&[Stmt]] = match s {
         Stmt::For(l) => &[&l.body],
         Stmt::If { then, otherwise, .. } => &[then, otherwise],

@@ -2,6 +2,7 @@
 
 use crate::analysis::range::Ranges;
 use crate::analysis::simplify::{Sum, simplify};
+use crate::integer::gcd;
 use crate::ir::{BufferId, DType, Expr, Gpu, Kernel, Scope, Stmt, VarId};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -40,21 +41,12 @@ pub(super) struct Units {
 pub(super) fn tracked(kernel: &Kernel, launch: &Stmt) -> BTreeSet<BufferId> {
     let mut out = BTreeSet::new();
     launch.walk(&mut |s| {
-        s.own_exprs(&mut |e| {
-            e.walk(&mut |e| {
-                if let Expr::Load(b, _) = e {
-                    out.insert(*b);
-                }
-            });
+        s.accesses(&mut |a| match kernel.buffer(a.buffer).scope {
+            Scope::Shared | Scope::Fragment(_) => drop(out.insert(a.buffer)),
+            Scope::Global if a.writes => drop(out.insert(a.buffer)),
+            _ => {}
         });
-        if let Stmt::Gpu(g) = s {
-            out.extend(g.tiles().read.iter().map(|t| t.buffer));
-        }
-        out.extend(super::super::access::tiles(s).iter().map(|t| t.buffer));
     });
-    out.retain(|b| matches!(kernel.buffer(*b).scope, Scope::Shared | Scope::Fragment(_)));
-    launch.walk(&mut |s| out.extend(s.written()));
-    out.retain(|b| !kernel.buffer(*b).scope.is_private() && kernel.buffer(*b).scope != Scope::Mbarrier);
     out
 }
 
@@ -77,39 +69,23 @@ impl Units {
             for ((g, e), n) in grain.iter_mut().zip(origin).zip(extents) {
                 let sum = Sum::of(simplify(&inlined(e, &lets), &ranges));
                 let parts = sum.terms.iter().map(|(_, c)| *c).chain([sum.constant, *n]);
-                *g = parts.fold(*g, gcd);
+                *g = parts.fold(*g, gcd).max(1);
             }
         };
         launch.walk(&mut |s| {
-            match s {
-                Stmt::Gpu(Gpu::TensorLoad { dst, src, steps, .. }) => {
-                    cut(dst.buffer, &dst.origin, &dst.extents);
-                    // A box with distances between its elements is looked at element by element.
-                    let ones = vec![1; src.extents.len()];
-                    cut(src.buffer, &src.origin, if steps.is_empty() { &src.extents } else { &ones });
-                }
-                Stmt::Gpu(g) => {
-                    let tiles = g.tiles();
-                    for t in tiles.read.into_iter().chain(tiles.written) {
-                        cut(t.buffer, &t.origin, &t.extents);
-                    }
-                }
-                Stmt::Store { buffer, indices, .. } | Stmt::Reduce { buffer, indices, .. } => {
-                    single(kernel, &mut cut, *buffer, indices);
-                }
-                other => {
-                    for t in super::super::access::tiles(other) {
-                        cut(t.buffer, &t.origin, &t.extents);
-                    }
-                }
-            }
-            s.own_exprs(&mut |e| {
-                e.walk(&mut |e| {
-                    if let Expr::Load(b, indices) = e {
-                        single(kernel, &mut cut, *b, indices);
-                    }
-                });
+            s.accesses(&mut |a| match a.extents {
+                Some(extents) => cut(a.buffer, a.index, extents),
+                // Elements of a fragment that are touched one by one are looked at together with their neighbours: a product
+                // that is under way is at all of them.
+                None if matches!(kernel.buffer(a.buffer).scope, Scope::Fragment(_)) => {}
+                None => cut(a.buffer, a.index, &vec![1; a.index.len()]),
             });
+            if let Stmt::Gpu(Gpu::TensorLoad { src, steps, .. }) = s
+                && !steps.is_empty()
+            {
+                // A box with distances between its elements is looked at element by element.
+                cut(src.buffer, &src.origin, &vec![1; src.extents.len()]);
+            }
         });
         let mut units = Units { divisions: vec![None; kernel.buffers.len()], touched: BTreeMap::new(), next: 0 };
         for (buffer, grain) in grains {
@@ -200,17 +176,6 @@ impl Units {
     }
 }
 
-/// Notes a tile: its buffer, its origin and its extents.
-type Cut<'c> = dyn FnMut(BufferId, &[Expr], &[i64]) + 'c;
-
-/// Elements that are touched one by one. Those of a fragment are looked at together with their neighbours: a product
-/// that is under way is at all of them.
-fn single(kernel: &Kernel, cut: &mut Cut<'_>, buffer: BufferId, indices: &[Expr]) {
-    if !matches!(kernel.buffer(buffer).scope, Scope::Fragment(_)) {
-        cut(buffer, indices, &vec![1; indices.len()]);
-    }
-}
-
 /// The integer `let`s that are computed from loop variables.
 pub(super) fn integer_lets(kernel: &Kernel, launch: &Stmt) -> BTreeMap<VarId, Expr> {
     let mut out = BTreeMap::new();
@@ -231,12 +196,4 @@ pub(super) fn inlined(e: &Expr, lets: &BTreeMap<VarId, Expr>) -> Expr {
         Expr::Var(v) => lets.get(&v).cloned().unwrap_or(e),
         other => other,
     })
-}
-
-fn gcd(a: i64, b: i64) -> i64 {
-    let (mut a, mut b) = (a.saturating_abs(), b.saturating_abs());
-    while b != 0 {
-        (a, b) = (b, a % b);
-    }
-    a.max(1)
 }
