@@ -3,16 +3,21 @@
 //! A persistent kernel goes through tiles of its output in an order that no linear form shows: rows and columns of a tile
 //! follow from its number by divisions and remainders. But what one tile writes is a box, and there are few tiles. So an
 //! index is taken apart into a part that depends on the blocks of the grid (and what is mixed with them) and a part that
-//! does not: the first gives the origin of a box, the second its elements. Both are enumerated on their own. If the
-//! elements fill a box with no element twice, and the origins are all multiples of its extents in the output, each once,
-//! then every element of the output has one writer.
+//! does not: the first gives the origin of a box, the second its elements. If the elements fill a box with no element twice,
+//! and the origins are all multiples of its extents in the output, each once, then every element of the output has one
+//! writer. The elements are enumerated. Of the origins it follows from their form at any size where they are digits of one
+//! number; others are enumerated, too.
 //!
 //! At the edge of an output a simplified index may have lost the part that says which tile it is of, because only one
 //! tile gets there. Where there are few points, all of them are enumerated.
 
 use super::access::{Pseudo, Site};
-use super::enumerate;
+use super::equal::{Same, Side, same_element};
+use super::facts::Facts;
+use super::{enumerate, reach};
+use crate::analysis::range::Ranges;
 use crate::analysis::simplify::{Sum, simplify};
+use crate::integer::ceil_div;
 use crate::ir::{BinOp, Expr, For, Kernel, LoopKind, Scope, Stmt, Unit, VarId};
 use std::collections::BTreeSet;
 use std::ops::ControlFlow;
@@ -76,6 +81,40 @@ struct Parts {
     inner_guards: Vec<(Expr, bool)>,
 }
 
+impl Parts {
+    /// The number of a box along each dimension, where each origin is a multiple of the box's size by its form.
+    fn number_boxes(&self, sizes: &[i64], ranges: &Ranges) -> Option<Side> {
+        let number = |(origin, size): (&Expr, &i64)| {
+            let mut sum = Sum::of(origin.clone());
+            let whole = sum.constant % size == 0 && sum.terms.iter().all(|(_, factor)| factor % size == 0);
+            sum.constant /= size;
+            sum.terms.iter_mut().for_each(|(_, factor)| *factor /= size);
+            whole.then(|| sum.to_expr())
+        };
+        let index = self.origin.iter().zip(sizes).map(number).collect::<Option<Vec<Expr>>>()?;
+        let mut facts = Facts::default();
+        for v in &self.outer {
+            let (lo, hi) = ranges.get(*v)?;
+            facts.ranges.insert(*v, lo, hi);
+        }
+        self.outer_guards.iter().for_each(|(g, truth)| facts.assume(g, *truth));
+        Some(Side { index, facts })
+    }
+}
+
+impl Side {
+    /// Whether the loops take each place of this shape once, shown by the form of the indices: at any size, where they are digits
+    /// of one number. Places beyond the shape do not count.
+    fn takes_each_once(&self, shape: &[i64], fresh: u32) -> bool {
+        let several = |v: &VarId| self.facts.ranges.get(*v).is_none_or(|(lo, hi)| lo < hi);
+        let all: Vec<VarId> = self.facts.ranges.iter().map(|(v, _)| v).filter(several).collect();
+        let negative = |e: &Expr| !self.facts.proves_at_most_zero(&(Expr::Int(0) - e.clone()));
+        reach::covers(self, shape, fresh)
+            && !self.index.iter().any(negative)
+            && !matches!(same_element(self, self, &all, &BTreeSet::new(), fresh), Same::Differs(_))
+    }
+}
+
 fn prove(kernel: &Kernel, writes: &[&Site], shape: &[i64]) -> Option<()> {
     let mut boxed: BTreeSet<Vec<i64>> = BTreeSet::new();
     let mut first: Option<(Parts, Site)> = None;
@@ -116,6 +155,11 @@ fn prove(kernel: &Kernel, writes: &[&Site], shape: &[i64]) -> Option<()> {
         return None;
     }
     let (parts, site) = first?;
+    let counts: Vec<i64> = shape.iter().zip(&sizes).map(|(n, size)| ceil_div(*n, *size)).collect();
+    let fresh = Pseudo::new(kernel).free(shape.len()) + 1;
+    if parts.number_boxes(&sizes, &site.facts.ranges).is_some_and(|side| side.takes_each_once(&counts, fresh)) {
+        return Some(());
+    }
     let space = enumerate::space(&parts.outer, &site.facts.ranges, MOST)?;
     let mut origins = BTreeSet::new();
     let outcome = enumerate::for_each(&space, |values| {
@@ -141,7 +185,7 @@ fn prove(kernel: &Kernel, writes: &[&Site], shape: &[i64]) -> Option<()> {
     if outcome.is_break() {
         return None;
     }
-    let wanted = shape.iter().zip(&sizes).try_fold(1i64, |a, (n, size)| a.checked_mul((n + size - 1) / size))?;
+    let wanted = counts.iter().try_fold(1i64, |a, n| a.checked_mul(*n))?;
     (origins.len() as i64 == wanted).then_some(())
 }
 

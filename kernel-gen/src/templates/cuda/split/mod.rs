@@ -167,13 +167,9 @@ impl family::Plan for Plan {
         let even = self.source.fast() == Fast::Reduction || groups % PRODUCERS == 0 || PRODUCERS % groups == 0;
         // Blocks of rows one after the other are slower than one, and in several rounds their writes are not seen to be apart.
         let alone = self.sizes.row_blocks == 1 || self.parts.count() == 1 && self.tiles() <= cuda.sm_count;
-        // What the verifier counts: tiles in whole rounds, and 64 rows for each warpgroup.
-        let blocks = self.tiles().min(cuda.sm_count);
-        let rows = ceil_div(self.tiles(), blocks) * blocks * (self.sizes.consumers + 1) * 64;
         useful
             && even
             && alone
-            && rows <= MOST_ROWS
             && self.registers() <= most
             && self.shared_bytes() <= cuda.shared_per_block_optin
             && self.column_tiles() <= cuda.grid_dim[1]
@@ -183,10 +179,6 @@ impl family::Plan for Plan {
         model::us(self, w, cuda)
     }
 }
-
-/// Most rows of all tiles, counted with those that the threads of the producers would have: the verifier looks at each of
-/// them to see that blocks write apart.
-const MOST_ROWS: i64 = 1 << 21;
 
 /// The widths of tiles.
 const BN: [i64; 9] = [32, 48, 64, 80, 96, 112, 128, 192, 256];
@@ -247,12 +239,6 @@ impl<S: Split> Family for S {
         let source = Source::of(w)?;
         if source.fast() == Fast::Reduction && source.width() == 1 {
             return Err(format!("{} terms side by side: their number must divide by 4", source.depth()));
-        }
-        // Large tiles, which there are fewest of.
-        let sizes = Sizes { consumers: 2, row_blocks: 1, bn: 128, stages: 3, lag: 1 };
-        let tiles = Plan { source, sizes, parts }.tiles();
-        if (tiles + cuda.sm_count) * 3 * 64 > MOST_ROWS {
-            return Err(format!("{tiles} tiles are more than the verifier goes through"));
         }
         Ok(Problem { source, parts })
     }

@@ -74,8 +74,6 @@ const LEAST: f64 = 1.0 / (1 << 18) as f64;
 const MOST: f64 = 65504.0;
 /// Registers of a consumer beside its sums.
 const OTHER_REGISTERS: i64 = 30;
-/// Most tiles: the verifier looks at each of them to see that blocks write apart.
-const MOST_TILES: i64 = 1 << 20;
 /// The widths of tiles.
 const BN: [i64; 8] = [32, 48, 64, 80, 96, 112, 128, 192];
 
@@ -207,7 +205,6 @@ impl family::Plan for Plan {
             && (2 * rows.count() > bm || bm == 64 && rows.count() >= self.source.rows());
         useful
             && rows.are_one_box()
-            && self.tiles() <= MOST_TILES
             && self.registers() <= most
             && self.shared_bytes() <= cuda.shared_per_block_optin
             && self.column_tiles().max(self.chunks()) <= cuda.grid_dim[1]
