@@ -43,6 +43,7 @@ pub mod matmul_notes;
 pub mod mma;
 pub(super) mod model;
 mod outer;
+mod pipeline;
 mod pixels;
 pub mod plain;
 pub mod pointwise;

@@ -4,10 +4,11 @@
 //! within a tap, through the input channels, which lie side by side in memory. What a thread has to know of a row does
 //! not change from step to step; what a tap adds is the same for all rows.
 
-use super::product::Piece;
+use super::pipeline::Cut;
+use super::product::{Element, Layout, Piece, Product, Whole, inside};
 use crate::ir::Expr;
 use crate::ir::builder::KernelBuilder;
-use crate::workload::Conv2d;
+use crate::workload::{Conv2d, Param, Role, Workload};
 
 /// The left operand of a convolution in NHWC with one group, cut into tiles and steps.
 #[derive(Clone, Copy, Debug)]
@@ -22,21 +23,23 @@ pub(super) struct PixelRows {
 }
 
 impl PixelRows {
-    /// Output pixels of a convolution, those of all images: the rows of the product.
-    pub(super) fn count(c: &Conv2d) -> i64 {
-        c.n * c.oh() * c.ow()
+    /// Those of a convolution that is cut up.
+    pub(super) fn of(c: Conv2d, cut: &Cut) -> PixelRows {
+        PixelRows { c, tile: cut.tile[0], step: cut.tile_k, padded_depth: cut.padded_k() }
     }
 
-    /// Taps times input channels: the length of the reduction.
-    pub(super) fn depth(c: &Conv2d) -> i64 {
-        c.kh * c.kw * c.ci
+    /// The convolution as a product of output pixels, those of all images, and output channels over taps and input channels.
+    pub(super) fn whole(c: &Conv2d) -> Whole {
+        let layouts = [Layout::ReductionFast, Layout::ReductionSlow];
+        Whole { batch: 1, size: [c.n * c.oh() * c.ow(), c.co], k: c.kh * c.kw * c.ci, layouts }
     }
 
     /// Names the image of row `row` and the input row and column that its first tap meets. Rows beyond the last pixel
     /// are copied from that one, and not to be stored.
     pub(super) fn row(&self, b: &mut KernelBuilder, row: Expr) -> Vec<Expr> {
         let c = &self.c;
-        let (oh, ow, count) = (c.oh(), c.ow(), PixelRows::count(c));
+        let (oh, ow) = (c.oh(), c.ow());
+        let count = c.n * oh * ow;
         let row = if count % self.tile == 0 { row } else { row.min(count - 1) };
         let pixel = b.let_("pixel", row);
         let within = Expr::from(pixel).floor_mod(oh * ow);
@@ -67,7 +70,7 @@ impl PixelRows {
         };
         let [down, along, ci] = tap;
         let (h, w) = (row[1].clone() + down, row[2].clone() + along);
-        let depth = PixelRows::depth(c);
+        let depth = c.kh * c.kw * c.ci;
         let beyond = self.padded_depth != depth;
         let mut exists = vec![];
         if beyond {
@@ -92,5 +95,77 @@ impl PixelRows {
         let c = &self.c;
         let (tap, ci) = (k.clone().floor_div(c.ci), k.floor_mod(c.ci));
         [tap.clone().floor_div(c.kw) * c.dilation[0], tap.floor_mod(c.kw) * c.dilation[1], ci]
+    }
+}
+
+/// A convolution in NHWC with one group as a product.
+pub(super) struct Pixels<'w> {
+    workload: &'w Workload,
+    cut: Cut,
+    rows: PixelRows,
+    units: [i64; 2],
+    /// Whether weights are packed: for each tile of output channels all terms of the reduction, with what the last step has beyond
+    /// them. Otherwise they are taken as they lie.
+    packed: bool,
+}
+
+impl<'w> Pixels<'w> {
+    /// The convolution `c` of a workload as it is cut up, of whose operands `units` elements are copied at a time.
+    pub(super) fn new(workload: &'w Workload, c: Conv2d, cut: Cut, units: [i64; 2], packed: bool) -> Pixels<'w> {
+        Pixels { workload, cut, rows: PixelRows::of(c, &cut), units, packed }
+    }
+
+    /// The shape of packed weights.
+    pub(super) fn packed_shape(cut: &Cut) -> [i64; 3] {
+        [cut.tiles()[1], cut.padded_k(), cut.tile[1]]
+    }
+}
+
+impl Product for Pixels<'_> {
+    fn workload(&self) -> &Workload {
+        self.workload
+    }
+
+    fn shape(&self, param: &Param) -> Vec<i64> {
+        let Whole { size, k, .. } = self.cut.whole;
+        match param.role {
+            Role::Weight if self.packed => Pixels::packed_shape(&self.cut).to_vec(),
+            // Taps and input channels are the reduction, as they lie.
+            Role::Weight => vec![k, size[1]],
+            // Pixels are rows, whichever image they are of.
+            Role::Output | Role::Residual => size.to_vec(),
+            _ => param.shape.clone(),
+        }
+    }
+
+    fn units(&self) -> [i64; 2] {
+        self.units
+    }
+
+    fn left_row(&self, b: &mut KernelBuilder, row: Expr) -> Vec<Expr> {
+        self.rows.row(b, row)
+    }
+
+    fn step(&self, b: &mut KernelBuilder, _: &[Expr], k: &Expr) -> Vec<Expr> {
+        self.rows.step(b, k)
+    }
+
+    fn left(&self, _: &Expr, row: &[Expr], step: &[Expr], within: Expr) -> Piece {
+        self.rows.piece(row, step, within)
+    }
+
+    fn right(&self, _: &Expr, tile: &Expr, step: &[Expr], column: Expr, within: Expr) -> Piece {
+        let (cut, k) = (&self.cut, step[step.len() - 1].clone() + within);
+        if self.packed {
+            return Piece { index: vec![tile.clone(), k, column], exists: None };
+        }
+        let co = tile.clone() * cut.tile[1] + column;
+        let at = [k, co];
+        let exists = inside(&at, [cut.whole.k, cut.whole.size[1]], [cut.padded_k(), cut.tile[1]]);
+        Piece { index: at.to_vec(), exists }
+    }
+
+    fn element(&self, _: &Expr, row: Expr, column: Expr) -> Element {
+        Element { index: vec![row, column.clone()], channel: column }
     }
 }

@@ -1,6 +1,7 @@
 //! Products as kernels with a ring of `cp.async` see them: where the pieces of both operands lie, and where outputs go.
 
 use super::model::ceil_div;
+use super::pipeline::Cut;
 use super::warp_sums::each_element;
 use crate::ir::builder::KernelBuilder;
 use crate::ir::{Axis, BufferId, Expr, LoopKind, VarId};
@@ -13,20 +14,24 @@ const ADDERS: i64 = 128;
 
 /// How an operand's tile lies in memory.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Layout {
+pub(crate) enum Layout {
     /// Rows along the reduction: `tile x step` elements.
     ReductionFast,
     /// Rows along the output: `step x tile` elements.
     ReductionSlow,
 }
 
-/// Which step's tiles are brought where.
-pub(super) struct Fetch {
-    /// Among those of the whole reduction.
-    pub(super) step: Expr,
-    pub(super) slot: Expr,
-    /// The condition that there is such a step; none where there always is.
-    pub(super) more: Option<Expr>,
+/// A product as a whole.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Whole {
+    /// Products of the batch.
+    pub(super) batch: i64,
+    /// Rows and columns.
+    pub(super) size: [i64; 2],
+    /// The reduction's length.
+    pub(super) k: i64,
+    /// How the left and the right operand lie.
+    pub(super) layouts: [Layout; 2],
 }
 
 /// A piece of an operand that a thread copies at a time: its first element in memory, and whether there is one.
@@ -58,9 +63,6 @@ pub(super) trait Product {
     fn operands(&self) -> [usize; 2] {
         [0, 1]
     }
-
-    /// How the left and the right operand lie.
-    fn layouts(&self) -> [Layout; 2];
 
     /// Elements of an operand that a thread copies at a time: a divisor of its rows.
     fn units(&self) -> [i64; 2];
@@ -100,15 +102,17 @@ pub(super) trait Product {
 pub(super) struct Gemm<'w> {
     pub(super) workload: &'w Workload,
     pub(super) m: Matmul,
-    /// Rows and columns of a block.
-    pub(super) tile: [i64; 2],
+    pub(super) cut: Cut,
     /// Elements of each operand that are copied at a time.
     pub(super) units: [i64; 2],
-    /// The reduction's length with what the last steps have beyond it.
-    pub(super) padded_k: i64,
 }
 
 impl Gemm<'_> {
+    /// The product as a whole.
+    pub(super) fn whole(m: &Matmul) -> Whole {
+        Whole { batch: m.batch, size: [m.m, m.n], k: m.k, layouts: Gemm::layouts_of(m) }
+    }
+
     /// How the operands of a product lie.
     pub(super) fn layouts_of(m: &Matmul) -> [Layout; 2] {
         let layout = |fast| if fast { Layout::ReductionFast } else { Layout::ReductionSlow };
@@ -127,29 +131,21 @@ impl Gemm<'_> {
 
     /// An element of an operand: `outer` along the output, of `size`, and `k` along the reduction.
     fn operand(&self, side: usize, batch: &Expr, [outer, k]: [Expr; 2]) -> Piece {
-        let size = [self.m.m, self.m.n][side];
-        let mut exists = vec![];
-        if size % self.tile[side] != 0 {
-            exists.push(outer.clone().lt(size));
-        }
-        if self.padded_k != self.m.k {
-            exists.push(k.clone().lt(self.m.k));
-        }
-        let index = match self.layouts()[side] {
+        let Cut { whole, tile, .. } = self.cut;
+        let at = [outer, k];
+        let exists = inside(&at, [whole.size[side], whole.k], [tile[side], self.cut.padded_k()]);
+        let [outer, k] = at;
+        let index = match whole.layouts[side] {
             Layout::ReductionFast => [outer, k],
             Layout::ReductionSlow => [k, outer],
         };
-        Piece { index: self.batched(batch, index), exists: Expr::all(exists) }
+        Piece { index: self.batched(batch, index), exists }
     }
 }
 
 impl Product for Gemm<'_> {
     fn workload(&self) -> &Workload {
         self.workload
-    }
-
-    fn layouts(&self) -> [Layout; 2] {
-        Gemm::layouts_of(&self.m)
     }
 
     fn units(&self) -> [i64; 2] {
@@ -169,7 +165,7 @@ impl Product for Gemm<'_> {
     }
 
     fn right(&self, batch: &Expr, tile: &Expr, step: &[Expr], column: Expr, within: Expr) -> Piece {
-        self.operand(1, batch, [tile.clone() * self.tile[1] + column, step[0].clone() + within])
+        self.operand(1, batch, [tile.clone() * self.cut.tile[1] + column, step[0].clone() + within])
     }
 
     fn element(&self, batch: &Expr, row: Expr, column: Expr) -> Element {
@@ -177,7 +173,7 @@ impl Product for Gemm<'_> {
     }
 }
 
-/// Elements of so many bytes that are copied or stored at a time of rows of so many: 16 bytes, or as many as divide a row.
+/// The widest vector of elements of `bytes` bytes, at most 16 bytes, that divides the row length.
 pub(super) fn widest(row: i64, bytes: i64) -> i64 {
     (0..=3).map(|e| (16 / bytes) >> e).find(|n| *n >= 1 && row % n == 0).unwrap_or(1)
 }
@@ -196,22 +192,10 @@ pub(super) fn place(b: &mut KernelBuilder, number: VarId, [down, across]: [i64; 
 pub(super) struct Outputs<'a> {
     pub(super) product: &'a dyn Product,
     pub(super) params: &'a Operands,
-    /// Products of a batch.
-    pub(super) batch: i64,
-    /// Rows and columns of the product, and of a tile.
-    pub(super) size: [i64; 2],
-    pub(super) tile: [i64; 2],
+    pub(super) cut: Cut,
 }
 
 impl Outputs<'_> {
-    /// The row and column of the whole product, and whether they exist.
-    fn output(&self, place: [VarId; 2], row: Expr, column: Expr) -> ([Expr; 2], Option<Expr>) {
-        let at = [place[0] * self.tile[0] + row, place[1] * self.tile[1] + column];
-        let beyond = at.iter().zip(self.size.into_iter().zip(self.tile)).filter(|(_, (size, tile))| size % tile != 0);
-        let exists = Expr::all(beyond.map(|(at, (size, _))| at.clone().lt(size)));
-        (at, exists)
-    }
-
     /// Writes neighbours of a row: `count` sums that `value` gives, by their distance from the first.
     pub(super) fn write(
         &self,
@@ -222,16 +206,16 @@ impl Outputs<'_> {
         count: i64,
         value: &dyn Fn(&Expr) -> Expr,
     ) {
-        let ([row, column], exists) = self.output(place, row, column);
+        let (tile, size) = (self.cut.tile, self.cut.whole.size);
+        let at = [place[0] * tile[0] + row, place[1] * tile[1] + column];
+        let exists = inside(&at, size, tile);
+        let [row, column] = at;
         let one = |b: &mut KernelBuilder, element: Expr| {
             let sum = value(&element);
             self.put(b, batch, row.clone(), column.clone() + element, sum);
         };
         let all = |b: &mut KernelBuilder| each_element(b, count, one);
-        match exists {
-            Some(exists) => b.if_(exists, all),
-            None => all(b),
-        }
+        when(b, exists, all);
     }
 
     /// Stores one output.
@@ -242,12 +226,13 @@ impl Outputs<'_> {
     }
 
     /// The launch that adds up what the parts of the reduction have, in their order: `partial[part, batch, row, column]`,
-    /// `piece` neighbours at a time, a divisor of the columns.
-    pub(super) fn add_parts(&self, b: &mut KernelBuilder, partial: BufferId, split: i64, piece: i64) {
-        let [m, n] = self.size;
+    /// as many neighbours at a time as the cut says.
+    pub(super) fn add_parts(&self, b: &mut KernelBuilder, partial: BufferId) {
+        let Cut { split, stored: piece, .. } = self.cut;
+        let Whole { batch: batches, size: [m, n], .. } = self.cut.whole;
         let count = m * n / piece;
-        b.loop_("sum_batch", self.batch, LoopKind::Grid(Axis::Y), |b, batch| {
-            let batch = if self.batch > 1 { batch.into() } else { Expr::Int(0) };
+        b.loop_("sum_batch", batches, LoopKind::Grid(Axis::Y), |b, batch| {
+            let batch = if batches > 1 { batch.into() } else { Expr::Int(0) };
             b.loop_("sum_block", ceil_div(count, ADDERS), LoopKind::Grid(Axis::X), |b, block| {
                 b.loop_("adder", ADDERS, LoopKind::Thread(Axis::X), |b, adder| {
                     let at = block * ADDERS + adder;
@@ -263,9 +248,23 @@ impl Outputs<'_> {
                             self.put(b, &batch, row.into(), column.clone(), sum);
                         });
                     };
-                    if count % ADDERS == 0 { add(b) } else { b.if_(at.clone().lt(count), add) }
+                    when(b, (count % ADDERS != 0).then(|| at.clone().lt(count)), add);
                 });
             });
         });
+    }
+}
+
+/// The condition that a row and a column are within a size that tiles may go beyond; none where they always are.
+pub(super) fn inside(at: &[Expr; 2], size: [i64; 2], tile: [i64; 2]) -> Option<Expr> {
+    let beyond = (0..2).filter(|side| size[*side] % tile[*side] != 0);
+    Expr::all(beyond.map(|side| at[side].clone().lt(size[side])))
+}
+
+/// What is done where a condition holds, if there is one.
+pub(super) fn when(b: &mut KernelBuilder, condition: Option<Expr>, inside: impl FnOnce(&mut KernelBuilder)) {
+    match condition {
+        Some(condition) => b.if_(condition, inside),
+        None => inside(b),
     }
 }

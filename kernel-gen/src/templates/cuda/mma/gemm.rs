@@ -1,11 +1,11 @@
 //! Matrix products.
 
-use super::kernel::kernel;
 use super::{Plan, SMALLEST, Sizes, device, narrow};
 use crate::space::Value;
 use crate::target::Target;
 use crate::templates::cuda::family::{self, Family, Plan as _, Search, built};
-use crate::templates::cuda::product::Gemm;
+use crate::templates::cuda::pipeline::kernel;
+use crate::templates::cuda::product::{Gemm, widest};
 use crate::templates::{Scheduled, TemplateError};
 use crate::workload::{Matmul, Workload};
 
@@ -13,26 +13,16 @@ use crate::workload::{Matmul, Workload};
 /// and for the knobs.
 pub struct MmaGemm;
 
-/// Elements that are copied at a time, 16 bytes at most: of rows of so many elements.
-fn unit(row: i64) -> Option<i64> {
-    [8, 4, 2].into_iter().find(|n| row % n == 0)
-}
-
 type Case<'a> = family::Case<'a, Matmul>;
+
+/// Elements of each operand that are copied at a time: of 16 bytes at most.
+fn units(m: &Matmul) -> [i64; 2] {
+    Gemm::rows_of(m).map(|row| widest(row, 2))
+}
 
 fn plan(case: &Case<'_>, sizes: Sizes) -> Plan {
     let m = &case.problem;
-    Plan {
-        batch: m.batch,
-        m: m.m,
-        n: m.n,
-        k: m.k,
-        layouts: Gemm::layouts_of(m),
-        taps: 1,
-        unit: unit(Gemm::rows_of(m)[0]).unwrap_or(1),
-        out_bytes: case.w.out_dtype.bytes() as i64,
-        sizes,
-    }
+    Plan::new(case.w, Gemm::whole(m), 1, units(m)[0], sizes)
 }
 
 impl Family for MmaGemm {
@@ -44,7 +34,7 @@ impl Family for MmaGemm {
     fn problem(w: &Workload, t: &Target) -> Result<Matmul, String> {
         device(w, t)?;
         let m = *w.matmul().ok_or("for matrix products")?;
-        match Gemm::rows_of(&m).into_iter().find(|n| unit(*n).is_none()) {
+        match Gemm::rows_of(&m).into_iter().find(|n| n % 2 != 0) {
             Some(n) => Err(format!("copies whole words, and rows have {n} elements in memory")),
             None => Ok(m),
         }
@@ -69,8 +59,7 @@ impl Family for MmaGemm {
 
     fn kernel(case: &Case<'_>, plan: &Plan) -> Result<Scheduled, TemplateError> {
         let m = case.problem;
-        let units = Gemm::rows_of(&m).map(|n| unit(n).unwrap_or(1));
-        let product = Gemm { workload: case.w, m, tile: plan.sizes.tile, units, padded_k: plan.padded_k() };
-        built(kernel(&product, plan), [])
+        let product = Gemm { workload: case.w, m, cut: plan.cut, units: units(&m) };
+        built(kernel(&product, plan.cut, plan), [])
     }
 }

@@ -32,19 +32,18 @@ mod conv2d;
 mod gemm;
 mod kernel;
 mod model;
-mod store;
 
 pub use conv2d::MmaConv2d;
 pub use gemm::MmaGemm;
 
 use super::ceil_div;
 use super::family::{self, Store, knobs, words};
-use super::product::{Layout, Outputs, Product, widest};
+use super::pipeline::Cut;
+use super::product::{Layout, Whole, widest};
 use crate::ir::DType;
 use crate::space::Value;
 use crate::target::{Cuda, CudaFeature, Target};
 use crate::workload::Workload;
-use crate::workload::operands::Operands;
 
 /// Rows, columns and depth of a product of a warp.
 const TILE: i64 = 16;
@@ -102,13 +101,13 @@ knobs! {
 }
 
 impl Sizes {
-    /// Warps of a block.
-    fn warp_count(&self) -> i64 {
-        self.warps[0] * self.warps[1]
-    }
-
-    fn threads(&self) -> i64 {
-        self.warp_count() * Cuda::WARP
+    /// The product as it is cut up, whose outputs have so many bytes.
+    fn cut(&self, whole: Whole, out_bytes: i64) -> Cut {
+        let Sizes { tile, tile_k, warps, stages, split, reduce, group, .. } = *self;
+        let clustered = split > 1 && reduce == Reduce::Cluster;
+        let stored = widest(whole.size[1], out_bytes).min(4);
+        let warps = warps[0] * warps[1];
+        Cut { whole, tile, tile_k, stages, split, clustered, group, warps, given: 8, stored }
     }
 
     /// Rows and columns of a warp.
@@ -120,11 +119,7 @@ impl Sizes {
 /// A product cut up as a config says.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Plan {
-    batch: i64,
-    m: i64,
-    n: i64,
-    k: i64,
-    layouts: [Layout; 2],
+    cut: Cut,
     /// Times that the left operand has each element of the input: the taps of a convolution.
     taps: i64,
     /// Elements of the left operand that are copied at a time.
@@ -134,47 +129,24 @@ pub(crate) struct Plan {
 }
 
 impl Plan {
-    /// Tiles down and across.
-    fn tiles(&self) -> [i64; 2] {
-        [ceil_div(self.m, self.sizes.tile[0]), ceil_div(self.n, self.sizes.tile[1])]
-    }
-
-    /// Where its sums go.
-    fn outputs<'a>(&self, product: &'a dyn Product, params: &'a Operands) -> Outputs<'a> {
-        Outputs { product, params, batch: self.batch, size: [self.m, self.n], tile: self.sizes.tile }
-    }
-
-    /// Steps of a block.
-    fn steps(&self) -> i64 {
-        ceil_div(self.k, self.sizes.tile_k * self.sizes.split)
-    }
-
-    /// The reduction's length with what the last steps have beyond it.
-    fn padded_k(&self) -> i64 {
-        self.steps() * self.sizes.split * self.sizes.tile_k
-    }
-
-    /// Blocks of the grid.
-    fn blocks(&self) -> i64 {
-        self.batch * self.tiles().iter().product::<i64>() * self.sizes.split
+    /// A product cut up, whose left operand has each element `taps` times and is copied `unit` elements at a time.
+    fn new(w: &Workload, whole: Whole, taps: i64, unit: i64, sizes: Sizes) -> Plan {
+        let out_bytes = w.out_dtype.bytes() as i64;
+        Plan { cut: sizes.cut(whole, out_bytes), taps, unit, out_bytes, sizes }
     }
 
     /// Rows of an operand's tile in the ring, and elements from one to the next.
-    fn slot(&self, layout: Layout, length: i64) -> [i64; 2] {
-        match layout {
-            Layout::ReductionFast => [length, self.sizes.tile_k + PAD],
-            Layout::ReductionSlow => [self.sizes.tile_k, length + PAD],
+    fn slot(&self, side: usize) -> [i64; 2] {
+        let Sizes { tile, tile_k, .. } = self.sizes;
+        match self.cut.whole.layouts[side] {
+            Layout::ReductionFast => [tile[side], tile_k + PAD],
+            Layout::ReductionSlow => [tile_k, tile[side] + PAD],
         }
     }
 
     /// Elements of the output that a lane stores at a time by way of shared memory: 16 bytes, or as many as divide a row.
-    fn piece(&self) -> i64 {
-        widest(self.n, self.out_bytes)
-    }
-
-    /// Elements between rows of the sums that another launch adds up.
-    fn partial_pitch(&self) -> i64 {
-        ceil_div(self.n, 8) * 8
+    fn stored(&self) -> i64 {
+        widest(self.cut.whole.size[1], self.out_bytes)
     }
 
     /// Elements between rows of sums in shared memory: eight more than there are, so that pairs of four rows lie in
@@ -183,31 +155,21 @@ impl Plan {
         self.sizes.warp_tile()[1] + 8
     }
 
-    /// Whether sums are shared in a cluster.
-    fn clustered(&self) -> bool {
-        self.sizes.split > 1 && self.sizes.reduce == Reduce::Cluster
-    }
-
-    /// Bytes of a slot of the ring.
-    fn slot_bytes(&self) -> i64 {
-        let elements = |side: usize| self.slot(self.layouts[side], self.sizes.tile[side]).iter().product::<i64>();
-        2 * (elements(0) + elements(1))
-    }
-
     fn shared_bytes(&self) -> i64 {
         let Sizes { tile: [tile_m, tile_n], stages, split, store, .. } = self.sizes;
-        let rows = 4 * self.sizes.warp_count() * TILE * self.row_pitch();
-        let sums = match self.clustered() {
+        let rows = 4 * self.cut.warps * TILE * self.row_pitch();
+        let sums = match self.cut.clustered {
             true => rows + 4 * tile_m * (tile_n + 4) + 16,
             false if store == Store::Rows && split == 1 => rows,
             false => 0,
         };
-        stages * self.slot_bytes() + sums + 64
+        let slot: i64 = (0..2).map(|side| self.slot(side).iter().product::<i64>()).sum();
+        2 * stages * slot + sums + 64
     }
 
     /// Pieces of the left operand that a thread copies in a step.
     fn copied_rows(&self) -> i64 {
-        ceil_div(self.sizes.tile[0] * self.sizes.tile_k / self.unit, self.sizes.threads())
+        ceil_div(self.sizes.tile[0] * self.sizes.tile_k / self.unit, self.cut.threads())
     }
 
     fn registers(&self) -> i64 {
@@ -218,32 +180,19 @@ impl Plan {
 
 impl family::Plan for Plan {
     fn fits(&self, gpu: &Cuda) -> bool {
-        let Sizes { tile: [tile_m, tile_n], tile_k, warps, split, reduce, group, store, stages } = self.sizes;
+        let Sizes { tile, warps, split, reduce, store, .. } = self.sizes;
         let staged = store == Store::Rows;
-        let useful = (tile_m == 32 || tile_m < 2 * self.m)
-            && (tile_n == 32 || tile_n < 2 * self.n)
-            && tile_k * split < self.k + tile_k
-            && (split - 1) * self.steps() * tile_k < self.k
-            && stages <= self.steps().max(2)
-            && (group == 1 || group <= self.tiles()[0])
-            // What sums that are shared come by is not chosen twice.
-            && (split > 1 || reduce == Reduce::Launch)
-            && (split == 1 || !staged);
-        let divides = tile_m % (TILE * warps[0]) == 0
-            && tile_n % (TILE * warps[1]) == 0
-            && (split == 1 || tile_m % split == 0)
-            && (staged || split > 1 || self.n % 2 == 0);
-        let cluster = !self.clustered() || gpu.has(CudaFeature::Cluster) && split <= gpu.cluster_size;
+        // What sums that are shared come by is not chosen twice.
+        let useful = (split > 1 || reduce == Reduce::Launch) && (split == 1 || !staged);
+        let divides = (0..2).all(|side| tile[side] % (TILE * warps[side]) == 0)
+            && (split == 1 || tile[0] % split == 0)
+            && (staged || split > 1 || self.cut.whole.size[1] % 2 == 0);
+        let cluster = !self.cut.clustered || gpu.has(CudaFeature::Cluster) && split <= gpu.cluster_size;
         useful
             && divides
             && cluster
             && self.copied_rows() <= MOST_ROWS
-            && self.shared_bytes() <= gpu.shared_per_block_optin
-            && self.sizes.threads() <= gpu.threads_per_block
-            && self.registers() <= gpu.registers_per_thread
-            && self.registers() * self.sizes.threads() <= gpu.registers_per_block
-            && self.tiles().iter().product::<i64>() * split <= gpu.grid_dim[0]
-            && self.batch <= gpu.grid_dim[1]
+            && self.cut.fits(gpu, self.registers(), self.shared_bytes())
     }
 
     fn us(&self, w: &Workload, gpu: &Cuda) -> f64 {
@@ -253,7 +202,7 @@ impl family::Plan for Plan {
 
 /// Leaves the values that are of use: blocks share reductions where there are fewer tiles than multiprocessors.
 fn narrow(smallest: &Plan, gpu: &Cuda, knob: &str, values: &mut Vec<Value>) {
-    let many = smallest.batch * smallest.tiles().iter().product::<i64>() >= 4 * gpu.sm_count;
+    let many = smallest.cut.all_tiles() >= 4 * gpu.sm_count;
     if knob == "split" && many || knob == "reduce" && !gpu.has(CudaFeature::Cluster) {
         values.truncate(1);
     }

@@ -48,18 +48,19 @@ fn tensor_rate(gpu: &Cuda) -> f64 {
 /// Microseconds.
 pub(super) fn us(plan: &Plan, w: &Workload, gpu: &Cuda) -> f64 {
     let sizes = plan.sizes;
-    let resident = gpu.blocks_resident(sizes.threads(), plan.registers(), plan.shared_bytes());
+    let resident = gpu.blocks_resident(plan.cut.threads(), plan.registers(), plan.shared_bytes());
     if resident == 0 {
         return f64::INFINITY;
     }
     let Sizes { tile: [tile_m, tile_n], tile_k, stages, split, store, .. } = sizes;
-    let blocks = plan.blocks();
+    let (whole, [rows, columns]) = (plan.cut.whole, plan.cut.whole.size);
+    let blocks = plan.cut.blocks();
     let per_sm = ceil_div(blocks, gpu.sm_count);
     let together = per_sm.min(resident);
     // Full rounds, and what is left for the last one.
     let rounds = [(per_sm / together, together), (i64::from(per_sm % together > 0), per_sm % together)];
     let [m, n] = sizes.warp_tile().map(|n| n as f64);
-    let warps = sizes.warp_count() as f64;
+    let warps = plan.cut.warps as f64;
     let parts = (tile_k / TILE) as f64;
     let products =
         2.0 * (tile_m * tile_n * tile_k) as f64 / (gpu.f16_flops_per_sm_clock.max(1) as f64 * tensor_rate(gpu));
@@ -72,7 +73,7 @@ pub(super) fn us(plan: &Plan, w: &Workload, gpu: &Cuda) -> f64 {
     // All of it overlaps, the less perfectly the more of it there is.
     let busy = norm(&[products, shared, issue, fetch], 3.0);
     let outputs = (tile_m * tile_n) as f64;
-    let steps = plan.steps() as f64;
+    let steps = plan.cut.steps() as f64;
     let clocks: f64 = rounds
         .into_iter()
         .filter(|(count, _)| *count > 0)
@@ -96,15 +97,15 @@ pub(super) fn us(plan: &Plan, w: &Workload, gpu: &Cuda) -> f64 {
         (false, _) => 0.0,
         (true, Reduce::Cluster) => CLUSTER_US,
         (true, Reduce::Launch) => {
-            let bytes = 4.0 * (plan.batch * plan.m * plan.n * split) as f64;
+            let bytes = 4.0 * (whole.batch * rows * columns * split) as f64;
             SECOND_US + bytes / (gpu.sm_count as f64 * L2_BYTES_PER_CLOCK * gpu.clock_mhz.max(1) as f64)
         }
     };
     // Few rows and many columns: small maps with many channels take up to twice as long as all of the above says. Blocks
     // of later rounds find fewer others at the same rows.
-    let asked = (plan.tiles()[1] * plan.m * plan.k * 2) as f64;
+    let asked = (plan.cut.tiles()[1] * rows * whole.k * 2) as f64;
     let at_once = ((gpu.sm_count * together) as f64 / blocks as f64).min(1.0);
-    let clocks = clocks + at_once * asked / (ROW_BYTES_PER_CLOCK * plan.m.min(ROWS_AT_ONCE) as f64);
+    let clocks = clocks + at_once * asked / (ROW_BYTES_PER_CLOCK * rows.min(ROWS_AT_ONCE) as f64);
     let block = clocks / gpu.clock_mhz.max(1) as f64;
     // Rings are deep enough to hide how far the L2 cache is, not how far memory is: of 92 layers with 64 images the ratio of
     // time and prediction was 1.29 with the longer of both and is 1.09 with their sum.
@@ -125,11 +126,11 @@ fn traffic(plan: &Plan, w: &Workload, gpu: &Cuda, together: i64) -> f64 {
         return once as f64;
     }
     let Sizes { tile: [tile_m, tile_n], group, .. } = plan.sizes;
-    let [down, across] = plan.tiles();
+    let [down, across] = plan.cut.tiles();
     let at_once = (gpu.sm_count * together).min(down * across);
     let rows = group.min(down);
     let columns = ceil_div(at_once, rows).min(across);
     let rows = ceil_div(at_once, columns);
-    let round = 2 * plan.k * (rows * tile_m / plan.taps + columns * tile_n);
-    (once.max(plan.batch * ceil_div(down * across, at_once) * round)) as f64
+    let round = 2 * plan.cut.whole.k * (rows * tile_m / plan.taps + columns * tile_n);
+    (once.max(plan.cut.whole.batch * ceil_div(down * across, at_once) * round)) as f64
 }

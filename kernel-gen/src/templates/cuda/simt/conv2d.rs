@@ -1,12 +1,13 @@
 //! Convolutions.
 
 use super::hwcn::{self, Images};
-use super::kernel::kernel;
-use super::nhwc::{self, Pixels};
 use super::{Plan, SMALLEST, Sizes, device, narrow};
 use crate::space::Value;
 use crate::target::Target;
 use crate::templates::cuda::family::{self, Family, Plan as _, Search, built};
+use crate::templates::cuda::pipeline::kernel;
+use crate::templates::cuda::pixels::{PixelRows, Pixels};
+use crate::templates::cuda::product::widest;
 use crate::templates::{Scheduled, TemplateError};
 use crate::workload::{Conv2d, ConvLayout, Op, Workload};
 
@@ -19,12 +20,28 @@ pub struct SimtConv2d;
 
 type Case<'a> = family::Case<'a, Conv2d>;
 
+/// Registers of a thread for each pixel that it copies from.
+const ROW_REGISTERS: i64 = 4;
+/// Instructions of a step beside terms and copies, and to find a pixel's tap and whether it lies in the padding: as
+/// `ptxas` makes them for sm_90a of the first, of pointwise and of 3x3 layers of ResNet-50.
+const STEP_ISSUES: f64 = 50.0;
+const FIND_ISSUES: f64 = 11.0;
+
 /// The convolution cut up as a config says.
 fn plan(c: &Conv2d, sizes: Sizes) -> Plan {
-    match c.layout {
-        ConvLayout::Nhwc => nhwc::plan(c, sizes),
-        _ => hwcn::plan(c, sizes),
+    if c.layout == ConvLayout::Hwcn {
+        return hwcn::plan(c, sizes);
     }
+    let cut = sizes.cut(PixelRows::whole(c));
+    let (row_registers, units) = (ROW_REGISTERS, [1, widest(c.co, 4)]);
+    let plan = Plan { cut, units, row_registers, skipped: 0.0, step_issues: STEP_ISSUES, sizes };
+    // Taps that change within a step are found for each piece, others for each pixel, unless it always has all.
+    let found = match (PixelRows::of(*c, &cut).one_tap(), c.has_padding()) {
+        (false, _) => plan.pieces(0),
+        (true, true) => plan.copied_rows(),
+        (true, false) => 0,
+    };
+    Plan { step_issues: STEP_ISSUES + FIND_ISSUES * found as f64, ..plan }
 }
 
 impl Family for SimtConv2d {
@@ -63,8 +80,8 @@ impl Family for SimtConv2d {
     fn kernel(case: &Case<'_>, plan: &Plan) -> Result<Scheduled, TemplateError> {
         let Case { w, problem: c, .. } = *case;
         let kernel = match c.layout {
-            ConvLayout::Nhwc => kernel(&Pixels::new(w, c, *plan), plan),
-            _ => kernel(&Images { workload: w, c, plan: *plan }, plan),
+            ConvLayout::Nhwc => kernel(&Pixels::new(w, c, plan.cut, plan.units, false), plan.cut, plan),
+            _ => kernel(&Images { workload: w, c, plan: *plan }, plan.cut, plan),
         };
         built(kernel, [])
     }

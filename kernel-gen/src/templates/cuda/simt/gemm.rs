@@ -1,10 +1,10 @@
 //! Matrix products.
 
-use super::kernel::kernel;
 use super::{Plan, SMALLEST, Sizes, device, narrow};
 use crate::space::Value;
 use crate::target::Target;
 use crate::templates::cuda::family::{self, Family, Plan as _, Search, built};
+use crate::templates::cuda::pipeline::kernel;
 use crate::templates::cuda::product::{Gemm, Layout, widest};
 use crate::templates::{Scheduled, TemplateError};
 use crate::workload::{Matmul, Workload};
@@ -26,18 +26,7 @@ fn units(m: &Matmul) -> [i64; 2] {
 }
 
 fn plan(m: &Matmul, sizes: Sizes) -> Plan {
-    Plan {
-        batch: m.batch,
-        m: m.m,
-        n: m.n,
-        k: m.k,
-        layouts: Gemm::layouts_of(m),
-        units: units(m),
-        row_registers: 0,
-        skipped: 0.0,
-        step_issues: 40.0,
-        sizes,
-    }
+    Plan { cut: sizes.cut(Gemm::whole(m)), units: units(m), row_registers: 0, skipped: 0.0, step_issues: 40.0, sizes }
 }
 
 impl Family for SimtGemm {
@@ -69,8 +58,7 @@ impl Family for SimtGemm {
     }
 
     fn kernel(case: &Case<'_>, plan: &Plan) -> Result<Scheduled, TemplateError> {
-        let (m, tile) = (case.problem, plan.sizes.tile);
-        let product = Gemm { workload: case.w, m, tile, units: plan.units, padded_k: plan.padded_k() };
-        built(kernel(&product, plan), [])
+        let product = Gemm { workload: case.w, m: case.problem, cut: plan.cut, units: plan.units };
+        built(kernel(&product, plan.cut, plan), [])
     }
 }

@@ -4,7 +4,7 @@ use super::{Plan, Sizes};
 use crate::ir::Expr;
 use crate::ir::builder::KernelBuilder;
 use crate::templates::cuda::ceil_div;
-use crate::templates::cuda::product::{Element, Layout, Piece, Product, widest};
+use crate::templates::cuda::product::{Element, Layout, Piece, Product, Whole, widest};
 use crate::workload::{Conv2d, Workload};
 
 /// Terms of a tap, with what the last step has beyond them.
@@ -14,12 +14,9 @@ fn depth(c: &Conv2d, sizes: &Sizes) -> i64 {
 
 /// The convolution cut up as a config says.
 pub(super) fn plan(c: &Conv2d, sizes: Sizes) -> Plan {
+    let layouts = [Layout::ReductionSlow; 2];
     Plan {
-        batch: c.oh() * c.ow(),
-        m: c.co,
-        n: c.n,
-        k: c.kh * c.kw * depth(c, &sizes),
-        layouts: [Layout::ReductionSlow; 2],
+        cut: sizes.cut(Whole { batch: c.oh() * c.ow(), size: [c.co, c.n], k: c.kh * c.kw * depth(c, &sizes), layouts }),
         units: [widest(c.co, 4), widest(c.n, 4)],
         row_registers: 0,
         skipped: if sizes.split == 1 { skipped(c) } else { 0.0 },
@@ -105,10 +102,6 @@ impl Product for Images<'_> {
         [1, 0]
     }
 
-    fn layouts(&self) -> [Layout; 2] {
-        self.plan.layouts
-    }
-
     fn units(&self) -> [i64; 2] {
         self.plan.units
     }
@@ -183,7 +176,7 @@ impl Product for Images<'_> {
         }
         // The last part of a reduction may have steps beyond the last tap. A number of the image that stands there would be
         // multiplied by zero, and an infinity is not zero then.
-        if self.plan.padded_k() != self.plan.k {
+        if self.plan.cut.padded_k() != self.plan.cut.whole.k {
             exists.push(step[0].clone().lt(c.kh));
         }
         Piece { index: vec![step[2].clone(), step[3].clone(), ci, image], exists: Expr::all(exists) }

@@ -32,7 +32,6 @@ mod gemm;
 mod hwcn;
 mod kernel;
 mod model;
-mod nhwc;
 
 pub use conv2d::SimtConv2d;
 pub use gemm::SimtGemm;
@@ -40,12 +39,12 @@ pub use gemm::SimtGemm;
 use super::ceil_div;
 use super::family::{self, knobs};
 use super::outer::{LANES, VECTOR};
-use super::product::{Layout, Outputs, Product, widest};
+use super::pipeline::Cut;
+use super::product::{Layout, Whole, widest};
 use crate::ir::DType;
 use crate::space::Value;
 use crate::target::{Cuda, CudaFeature, Target};
 use crate::workload::Workload;
-use crate::workload::operands::Operands;
 
 /// Neighbours of the reduction that lanes copy of a row that is turned around.
 const TURNED: i64 = 8;
@@ -91,8 +90,11 @@ impl Sizes {
         self.tile[side] / (self.own[side] * LANES[side])
     }
 
-    fn threads(&self) -> i64 {
-        self.warps(0) * self.warps(1) * Cuda::WARP
+    /// The product as it is cut up.
+    fn cut(&self, whole: Whole) -> Cut {
+        let Sizes { tile, tile_k, stages, split, group, .. } = *self;
+        let (warps, stored) = (self.warps(0) * self.warps(1), widest(whole.size[1], 4));
+        Cut { whole, tile, tile_k, stages, split, clustered: false, group, warps, given: VECTOR, stored }
     }
 
     /// Groups of four of a thread's rows (0) or columns (1).
@@ -104,11 +106,7 @@ impl Sizes {
 /// A product cut up as a config says.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Plan {
-    batch: i64,
-    m: i64,
-    n: i64,
-    k: i64,
-    layouts: [Layout; 2],
+    cut: Cut,
     /// Elements of each operand that are copied at a time.
     units: [i64; 2],
     /// Registers of a thread for each row of the left operand that it copies from.
@@ -121,55 +119,20 @@ pub(crate) struct Plan {
 }
 
 impl Plan {
-    /// Tiles down and across.
-    fn tiles(&self) -> [i64; 2] {
-        [ceil_div(self.m, self.sizes.tile[0]), ceil_div(self.n, self.sizes.tile[1])]
-    }
-
-    /// Where its sums go.
-    fn outputs<'a>(&self, product: &'a dyn Product, params: &'a Operands) -> Outputs<'a> {
-        Outputs { product, params, batch: self.batch, size: [self.m, self.n], tile: self.sizes.tile }
-    }
-
-    /// Steps of a block.
-    fn steps(&self) -> i64 {
-        ceil_div(self.k, self.sizes.tile_k * self.sizes.split)
-    }
-
-    /// The reduction's length with what the last steps have beyond it.
-    fn padded_k(&self) -> i64 {
-        self.steps() * self.sizes.split * self.sizes.tile_k
-    }
-
-    /// Blocks of the grid.
-    fn blocks(&self) -> i64 {
-        self.batch * self.tiles().iter().product::<i64>() * self.sizes.split
-    }
-
     /// Elements from one term of the reduction to the next in a slot of the ring.
     fn pitch(&self, side: usize) -> i64 {
-        self.sizes.tile[side] + if self.layouts[side] == Layout::ReductionFast { VECTOR } else { 0 }
+        self.sizes.tile[side] + if self.cut.whole.layouts[side] == Layout::ReductionFast { VECTOR } else { 0 }
     }
 
     /// Pieces of an operand that a thread copies in a step.
     fn pieces(&self, side: usize) -> i64 {
-        ceil_div(self.sizes.tile[side] * self.sizes.tile_k / self.units[side], self.sizes.threads())
+        ceil_div(self.sizes.tile[side] * self.sizes.tile_k / self.units[side], self.cut.threads())
     }
 
     /// Rows of the left operand that a thread copies from in a step, if it is turned around: further terms of these are
     /// pieces of their own.
     fn copied_rows(&self) -> i64 {
-        ceil_div(self.sizes.tile[0] * TURNED.min(self.sizes.tile_k), self.sizes.threads())
-    }
-
-    /// Neighbours of a row of the output that a thread stores at a time.
-    fn piece(&self) -> i64 {
-        widest(self.n, 4)
-    }
-
-    /// Elements between rows of the sums that another launch adds up.
-    fn partial_pitch(&self) -> i64 {
-        ceil_div(self.n, VECTOR) * VECTOR
+        ceil_div(self.sizes.tile[0] * TURNED.min(self.sizes.tile_k), self.cut.threads())
     }
 
     fn shared_bytes(&self) -> i64 {
@@ -184,24 +147,12 @@ impl Plan {
 
 impl family::Plan for Plan {
     fn fits(&self, gpu: &Cuda) -> bool {
-        let Sizes { tile, tile_k, own, split, group, stages } = self.sizes;
-        let size = [self.m, self.n];
-        let useful = (0..2).all(|side| tile[side] == SMALLEST.tile[side] || tile[side] < 2 * size[side])
-            && tile_k * split < self.k + tile_k
-            && (split - 1) * self.steps() * tile_k < self.k
-            && stages <= self.steps().max(2)
-            && (group == 1 || group <= self.tiles()[0]);
-        let divides = (0..2).all(|side| tile[side] % (own[side] * LANES[side]) == 0);
-        useful
-            && divides
+        let Sizes { tile, tile_k, own, .. } = self.sizes;
+        (0..2).all(|side| tile[side] % (own[side] * LANES[side]) == 0)
             && own[0] * own[1] * tile_k <= MOST_UNROLLED
-            && (64..=MOST_THREADS).contains(&self.sizes.threads())
+            && (64..=MOST_THREADS).contains(&self.cut.threads())
             && (0..2).all(|side| self.pieces(side) <= MOST_PIECES)
-            && self.shared_bytes() <= gpu.shared_per_block_optin
-            && self.registers() <= gpu.registers_per_thread
-            && self.registers() * self.sizes.threads() <= gpu.registers_per_block
-            && self.tiles().iter().product::<i64>() * split <= gpu.grid_dim[0]
-            && self.batch <= gpu.grid_dim[1]
+            && self.cut.fits(gpu, self.registers(), self.shared_bytes())
     }
 
     fn us(&self, w: &Workload, gpu: &Cuda) -> f64 {
@@ -216,7 +167,7 @@ const MOST_PIECES: i64 = 32;
 
 /// Leaves the values that are of use: blocks share reductions where tiles leave multiprocessors idle.
 fn narrow(smallest: &Plan, gpu: &Cuda, knob: &str, values: &mut Vec<Value>) {
-    if knob == "split" && smallest.batch * smallest.tiles().iter().product::<i64>() >= 16 * gpu.sm_count {
+    if knob == "split" && smallest.cut.all_tiles() >= 16 * gpu.sm_count {
         values.truncate(1);
     }
 }

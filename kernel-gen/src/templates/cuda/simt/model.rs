@@ -8,7 +8,7 @@
 use super::{Plan, Sizes, VECTOR, ceil_div};
 use crate::target::Cuda;
 use crate::templates::cuda::conv2d_cost::norm;
-use crate::templates::cuda::product::Layout;
+use crate::templates::cuda::product::{Layout, Whole};
 use crate::workload::Workload;
 
 /// Microseconds to launch and to end, and what a launch that adds up parts adds.
@@ -41,19 +41,19 @@ const SCHEDULERS: f64 = 4.0;
 /// Microseconds.
 pub(super) fn us(plan: &Plan, w: &Workload, gpu: &Cuda) -> f64 {
     let sizes = plan.sizes;
-    let resident = gpu.blocks_resident(sizes.threads(), plan.registers(), plan.shared_bytes());
+    let resident = gpu.blocks_resident(plan.cut.threads(), plan.registers(), plan.shared_bytes());
     if resident == 0 {
         return f64::INFINITY;
     }
     let Sizes { tile: [m, n], tile_k, own, stages, split, .. } = sizes;
-    let per_sm = ceil_div(plan.blocks(), gpu.sm_count);
+    let per_sm = ceil_div(plan.cut.blocks(), gpu.sm_count);
     let together = per_sm.min(resident);
     // Full rounds, and what is left for the last one.
     let rounds = [(per_sm / together, together), (i64::from(per_sm % together > 0), per_sm % together)];
-    let warps = (sizes.threads() / Cuda::WARP) as f64;
+    let warps = (plan.cut.threads() / Cuda::WARP) as f64;
     let [terms, quads] = [tile_k as f64, ((own[0] + own[1]) / VECTOR) as f64];
     let copies = (plan.pieces(0) + plan.pieces(1)) as f64;
-    let turned = [0, 1].into_iter().filter(|side| plan.layouts[*side] == Layout::ReductionFast);
+    let turned = [0, 1].into_iter().filter(|side| plan.cut.whole.layouts[*side] == Layout::ReductionFast);
     let turned = turned.map(|side| plan.pieces(side)).sum::<i64>() as f64;
     // With half as many lanes a multiply-add takes a scheduler for two clocks.
     let clocks_of_fma = 2.0 * SCHEDULERS * Cuda::WARP as f64 / gpu.f32_flops_per_sm_clock.max(1) as f64;
@@ -64,7 +64,7 @@ pub(super) fn us(plan: &Plan, w: &Workload, gpu: &Cuda) -> f64 {
     let fetch = bytes / L2_BYTES_PER_CLOCK;
     let busy = norm(&[issue, shared, fetch], 4.0);
     let alone = terms * TERM_CLOCKS.max(ALONE_CLOCKS * (fma + quads));
-    let steps = plan.steps() as f64 * (1.0 - plan.skipped);
+    let steps = plan.cut.steps() as f64 * (1.0 - plan.skipped);
     let clocks: f64 = rounds
         .into_iter()
         .filter(|(count, _)| *count > 0)
@@ -80,8 +80,9 @@ pub(super) fn us(plan: &Plan, w: &Workload, gpu: &Cuda) -> f64 {
         .sum::<f64>()
         + FILL_CLOCKS;
     let memory = w.bytes() as f64 / (gpu.bandwidth_gb_s.max(1.0) * 1e3);
+    let Whole { batch, size: [rows, columns], .. } = plan.cut.whole;
     let parts = if split > 1 {
-        let bytes = 4.0 * (plan.batch * plan.m * plan.n * split) as f64;
+        let bytes = 4.0 * (batch * rows * columns * split) as f64;
         SECOND_US + bytes / (gpu.sm_count as f64 * L2_BYTES_PER_CLOCK * gpu.clock_mhz.max(1) as f64)
     } else {
         0.0

@@ -1,0 +1,357 @@
+//! The engine of products with a ring of `cp.async`: [`mma`](super::mma) and [`simt`](super::simt) are this with their own
+//! registers.
+//!
+//! A block has a tile of the output and goes through the reduction in steps. `cp.async` brings both operands' tiles of a step into
+//! a ring of slots, as many steps ahead as there are slots but one, so that one barrier a step is enough: behind it everybody
+//! sees the step's tiles, and nobody still reads the slot that is filled next. Operands go to registers one part of a step ahead
+//! of the products that need them. Where blocks share a reduction, each has its own steps, and their sums meet in a second
+//! launch or as the [`Fragments`] have it.
+//!
+//! The parts: a [`Product`] says where operands and outputs lie (source and epilogue), this module is the transport, and
+//! [`Fragments`] multiply and keep the sums. How a thread's copies lie in a slot is theirs as well: `mma` copies the right
+//! operand in a loop, `simt` turns operands around.
+
+use super::model::ceil_div;
+use super::product::{Outputs, Product, Whole, inside, place, when};
+use super::tile;
+use crate::ir::builder::KernelBuilder;
+use crate::ir::{Axis, Barrier, BufferId, DType, Expr, Gpu, Group, Kernel, LoopKind, Scope, Stmt, VarId};
+use crate::target::Cuda;
+use crate::workload::operands::Operands;
+
+/// The side of the smallest tiles.
+const SMALLEST: i64 = 32;
+
+/// A product cut into tiles of the output and steps of the reduction.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Cut {
+    pub(super) whole: Whole,
+    /// Rows and columns of a tile.
+    pub(super) tile: [i64; 2],
+    /// Terms of a step.
+    pub(super) tile_k: i64,
+    /// Slots of the ring.
+    pub(super) stages: i64,
+    /// Blocks that share a reduction, and whether they are a cluster.
+    pub(super) split: i64,
+    pub(super) clustered: bool,
+    /// Rows of tiles that are worked on at the same time.
+    pub(super) group: i64,
+    /// Warps of a block.
+    pub(super) warps: i64,
+    /// Neighbours of a row that a thread gives to a second launch at a time, and that this stores at a time.
+    pub(super) given: i64,
+    pub(super) stored: i64,
+}
+
+impl Cut {
+    /// Tiles down and across.
+    pub(super) fn tiles(&self) -> [i64; 2] {
+        [0, 1].map(|side| ceil_div(self.whole.size[side], self.tile[side]))
+    }
+
+    pub(super) fn threads(&self) -> i64 {
+        self.warps * Cuda::WARP
+    }
+
+    /// Steps of a block.
+    pub(super) fn steps(&self) -> i64 {
+        ceil_div(self.whole.k, self.tile_k * self.split)
+    }
+
+    /// The reduction's length with what the last steps have beyond it.
+    pub(super) fn padded_k(&self) -> i64 {
+        self.steps() * self.split * self.tile_k
+    }
+
+    /// Tiles of all products of the batch.
+    pub(super) fn all_tiles(&self) -> i64 {
+        self.whole.batch * self.tiles().iter().product::<i64>()
+    }
+
+    /// Blocks of the grid.
+    pub(super) fn blocks(&self) -> i64 {
+        self.all_tiles() * self.split
+    }
+
+    /// Elements between rows of the sums that another launch adds up.
+    fn partial_pitch(&self) -> i64 {
+        ceil_div(self.whole.size[1], self.given) * self.given
+    }
+
+    /// Whether no part of it is for nothing, and a device can run it with so many registers of a thread and bytes of shared memory.
+    pub(super) fn fits(&self, gpu: &Cuda, registers: i64, shared_bytes: i64) -> bool {
+        let Cut { whole: Whole { batch, size, k, .. }, tile, tile_k, split, .. } = *self;
+        (0..2).all(|side| tile[side] == SMALLEST || tile[side] < 2 * size[side])
+            && tile_k * split < k + tile_k
+            && (split - 1) * self.steps() * tile_k < k
+            && self.stages <= self.steps().max(2)
+            && (self.group == 1 || self.group <= self.tiles()[0])
+            && shared_bytes <= gpu.shared_per_block_optin
+            && self.threads() <= gpu.threads_per_block
+            && registers <= gpu.registers_per_thread
+            && registers * self.threads() <= gpu.registers_per_block
+            && self.tiles().iter().product::<i64>() * split <= gpu.grid_dim[0]
+            && batch <= gpu.grid_dim[1]
+    }
+
+    /// The ring: slots of both operands, each so many lines of so many elements.
+    pub(super) fn ring(&self, b: &mut KernelBuilder, dtype: DType, lines: [[i64; 2]; 2]) -> [BufferId; 2] {
+        let names = ["left_tile", "right_tile"];
+        [0, 1].map(|side| {
+            let [count, pitch] = lines[side];
+            b.alloc(names[side], dtype, &[self.stages, count, pitch], Scope::Shared)
+        })
+    }
+}
+
+/// What multiplies: the registers of threads or of warps.
+pub(super) trait Fragments {
+    /// The ring, and the registers.
+    type Memory;
+
+    /// Parts of a step that are multiplied one after the other.
+    fn parts(&self) -> i64;
+
+    /// Allocates the memory of a block.
+    fn memory(&self, b: &mut KernelBuilder, block: &Block<'_>) -> Self::Memory;
+
+    /// The ring of the memory.
+    fn ring(memory: &Self::Memory) -> [BufferId; 2];
+
+    /// Names what does not change from step to step of what a thread copies of an operand, whose tile is number `at`.
+    fn copied(&self, b: &mut KernelBuilder, block: &Block<'_>, side: usize, at: VarId) -> Vec<Copied>;
+
+    /// Has `copy` bring what a thread copies of the right operand and has no names for.
+    fn copy_right(&self, b: &mut KernelBuilder, block: &Block<'_>, copy: &dyn Fn(&mut KernelBuilder, Copied)) {
+        let _ = (b, block, copy);
+    }
+
+    /// Sets the sums to zero; the first tiles are under way.
+    fn clear(&self, b: &mut KernelBuilder, memory: &Self::Memory);
+
+    /// Brings the operands of part `k` of a slot to registers.
+    fn bring(&self, b: &mut KernelBuilder, block: &Block<'_>, memory: &Self::Memory, slot: &Expr, k: i64);
+
+    /// Multiplies the operands of part `k` of a step.
+    fn multiply(&self, b: &mut KernelBuilder, block: &Block<'_>, memory: &Self::Memory, k: i64);
+
+    /// Stores the outputs of the tile at `place`.
+    fn store(&self, b: &mut KernelBuilder, block: &Block<'_>, memory: &Self::Memory, place: [VarId; 2]);
+
+    /// Gives the sums to the launch behind, with [`Block::give`].
+    fn give(&self, b: &mut KernelBuilder, block: &Block<'_>, memory: &Self::Memory, place: [VarId; 2]);
+}
+
+/// The kernel of a product.
+pub(super) fn kernel<F: Fragments>(product: &dyn Product, cut: Cut, fragments: &F) -> Kernel {
+    let (w, Whole { batch: batches, size: [m, _], .. }) = (product.workload(), cut.whole);
+    let mut b = KernelBuilder::new(w.kernel_name());
+    let params = Operands::shaped(&mut b, w, |p| product.shape(p));
+    let ranks = if cut.clustered { 1 } else { cut.split };
+    let shape = [ranks, batches, m, cut.partial_pitch()];
+    let partial = (ranks > 1).then(|| b.alloc("partial", DType::F32, &shape, Scope::Global));
+    let [down, across] = cut.tiles();
+    b.loop_("part", ranks, LoopKind::Grid(Axis::Z), |b, part| {
+        b.loop_("batch", batches, LoopKind::Grid(Axis::Y), |b, batch| {
+            b.loop_("tile", down * across, LoopKind::Grid(Axis::X), |b, tile| {
+                let threads = |b: &mut KernelBuilder, rank: Expr| {
+                    b.loop_("warp", cut.warps, LoopKind::Thread(Axis::Y), |b, warp| {
+                        b.loop_("lane", Cuda::WARP, LoopKind::Thread(Axis::X), |b, lane| {
+                            let batch = if batches > 1 { batch.into() } else { Expr::Int(0) };
+                            Block { product, cut, params: &params, partial, batch, tile, rank, warp, lane }
+                                .run(b, fragments);
+                        });
+                    });
+                };
+                match cut.clustered {
+                    true => b.loop_("rank", cut.split, LoopKind::Cluster(Axis::X), |b, r| threads(b, r.into())),
+                    false => threads(b, if ranks > 1 { part.into() } else { Expr::Int(0) }),
+                }
+            });
+        });
+    });
+    if let Some(partial) = partial {
+        Outputs { product, params: &params, cut }.add_parts(&mut b, partial);
+    }
+    b.finish()
+}
+
+/// What a thread knows of its place.
+pub(super) struct Block<'a> {
+    pub(super) product: &'a dyn Product,
+    pub(super) cut: Cut,
+    params: &'a Operands,
+    /// Where the sums of parts of the reduction go, if another launch adds them up.
+    partial: Option<BufferId>,
+    batch: Expr,
+    tile: VarId,
+    /// Which part of the reduction this block has.
+    pub(super) rank: Expr,
+    pub(super) warp: VarId,
+    pub(super) lane: VarId,
+}
+
+/// A piece that a thread copies in each step.
+pub(super) struct Copied {
+    /// Where it goes in a slot.
+    pub(super) at: [Expr; 2],
+    /// Where its first element is in the tile along the output, and along the reduction.
+    pub(super) outer: Expr,
+    pub(super) term: Expr,
+    /// What the product named of its row.
+    pub(super) named: Vec<Expr>,
+    /// The condition that there is such a piece; none where there always is.
+    pub(super) within: Option<Expr>,
+}
+
+/// What a block and a thread of it copy in each step.
+struct Copies {
+    ring: [BufferId; 2],
+    /// What the product named of the block.
+    block: Vec<Expr>,
+    /// What this thread has names for, of both operands.
+    own: [Vec<Copied>; 2],
+    /// The tile of columns.
+    tile_n: VarId,
+}
+
+/// Which step's tiles are brought where.
+struct Fetch {
+    /// Among those of the whole reduction.
+    step: Expr,
+    slot: Expr,
+    /// The condition that there is such a step; none where there always is.
+    more: Option<Expr>,
+}
+
+impl Block<'_> {
+    /// This thread's number in the block.
+    pub(super) fn thread(&self) -> Expr {
+        self.warp * Cuda::WARP + self.lane
+    }
+
+    /// All that a thread does.
+    fn run<F: Fragments>(&self, b: &mut KernelBuilder, fragments: &F) {
+        let Cut { stages, group, .. } = self.cut;
+        let (steps, parts, ahead) = (self.cut.steps(), fragments.parts(), stages - 1);
+        let place = place(b, self.tile, self.cut.tiles(), group);
+        let memory = fragments.memory(b, self);
+        let own = [0, 1].map(|side| fragments.copied(b, self, side, place[side]));
+        let block = self.product.block(b, &self.batch);
+        let copies = Copies { ring: F::ring(&memory), block, own, tile_n: place[1] };
+        let first = b.let_("first_step", self.rank.clone() * steps);
+        for step in 0..ahead {
+            self.fetch(b, fragments, &copies, Fetch { step: first + step, slot: step.into(), more: None });
+        }
+        fragments.clear(b, &memory);
+        let arrive = |b: &mut KernelBuilder| {
+            b.gpu(Gpu::Wait(Group::Copy, (ahead - 1) as u32));
+            // What was copied is seen by all, and all have read what the next tile goes over.
+            b.push(Stmt::Barrier(Barrier::Block));
+        };
+        arrive(b);
+        fragments.bring(b, self, &memory, &Expr::Int(0), 0);
+        let met = self.product.steps(&copies.block);
+        b.for_("step", steps, |b, step| {
+            let all = |b: &mut KernelBuilder| {
+                let slot = |b: &mut KernelBuilder, name: &str, step: Expr| b.let_(name, step.floor_mod(stages)).into();
+                let here = slot(b, "slot", step.into());
+                let next = slot(b, "next_slot", step + 1);
+                for k in 0..parts {
+                    if k + 1 < parts {
+                        fragments.bring(b, self, &memory, &here, k + 1);
+                    }
+                    if k == 0 {
+                        // No branch, so that compilers mix this with the products. Behind the last step come zeros, which
+                        // are brought to registers and not multiplied.
+                        let fetched = step + ahead;
+                        let slot = fetched.clone().floor_mod(stages);
+                        let more = Some(fetched.clone().lt(met.clone().unwrap_or(steps.into())));
+                        self.fetch(b, fragments, &copies, Fetch { step: first + fetched, slot, more });
+                    }
+                    // The first operands of the next step come while the last of this one are multiplied, if it has several.
+                    let last = k + 1 == parts;
+                    let bring_next = |b: &mut KernelBuilder| {
+                        arrive(b);
+                        fragments.bring(b, self, &memory, &next, 0);
+                    };
+                    if last && parts > 1 {
+                        bring_next(b);
+                    }
+                    fragments.multiply(b, self, &memory, k);
+                    if last && parts == 1 {
+                        bring_next(b);
+                    }
+                }
+            };
+            match &met {
+                Some(met) => b.if_(Expr::from(step).lt(met.clone()), all),
+                None => all(b),
+            }
+        });
+        match self.partial {
+            Some(_) => fragments.give(b, self, &memory, place),
+            None => fragments.store(b, self, &memory, place),
+        }
+    }
+
+    /// Has the tiles of a step brought to a slot; zeros, where there is no such step.
+    fn fetch<F: Fragments>(&self, b: &mut KernelBuilder, fragments: &F, copies: &Copies, fetch: Fetch) {
+        let Fetch { step, slot, more } = fetch;
+        let (units, operands) = (self.product.units(), self.product.operands());
+        let k = b.let_("k", step * self.cut.tile_k);
+        let step = self.product.step(b, &copies.block, &k.into());
+        let copy = |b: &mut KernelBuilder, side: usize, copied: &Copied| {
+            let Copied { at: [line, column], outer, term, named, within } = copied;
+            let piece = match side {
+                0 => self.product.left(&self.batch, named, &step, term.clone()),
+                _ => self.product.right(&self.batch, &copies.tile_n.into(), &step, outer.clone(), term.clone()),
+            };
+            let to = vec![slot.clone(), line.clone(), column.clone()];
+            when(b, within.clone(), |b| {
+                b.gpu(Gpu::CopyAsync {
+                    dst: tile(copies.ring[side], to, &[units[side]]),
+                    src: tile(self.params.at(operands[side]), piece.index, &[units[side]]),
+                    guard: Expr::all(more.clone().into_iter().chain(piece.exists)),
+                });
+            });
+        };
+        for (side, own) in copies.own.iter().enumerate() {
+            own.iter().for_each(|copied| copy(b, side, copied));
+        }
+        fragments.copy_right(b, self, &|b, copied| copy(b, 1, &copied));
+        b.gpu(Gpu::Commit(Group::Copy));
+    }
+
+    /// Writes neighbours of a row of the tile: `count` sums that `value` gives, by their distance from the first.
+    pub(super) fn write(
+        &self,
+        b: &mut KernelBuilder,
+        place: [VarId; 2],
+        at: [Expr; 2],
+        count: i64,
+        value: &dyn Fn(&Expr) -> Expr,
+    ) {
+        let outputs = Outputs { product: self.product, params: self.params, cut: self.cut };
+        outputs.write(b, &self.batch, place, at, count, value);
+    }
+
+    /// Gives neighbours of a row of the tile to the launch behind: `store` gets the buffer, and the index of the first. Rows are
+    /// padded, so that they exist as a whole.
+    pub(super) fn give(
+        &self,
+        b: &mut KernelBuilder,
+        place: [VarId; 2],
+        at: [Expr; 2],
+        store: impl FnOnce(&mut KernelBuilder, BufferId, [Expr; 4]),
+    ) {
+        let Some(partial) = self.partial else { return };
+        let (sizes, tile, [row, column]) = ([self.cut.whole.size[0], self.cut.partial_pitch()], self.cut.tile, at);
+        let at = [place[0] * tile[0] + row, place[1] * tile[1] + column];
+        let exists = inside(&at, sizes, tile);
+        let [row, column] = at;
+        let to = [self.rank.clone(), self.batch.clone(), row, column];
+        when(b, exists, |b| store(b, partial, to));
+    }
+}
