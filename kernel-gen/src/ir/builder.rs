@@ -97,6 +97,14 @@ impl KernelBuilder {
         self.push(Stmt::if_(cond, then));
     }
 
+    /// Statements under a condition, or without one where there is none.
+    pub fn when(&mut self, cond: Option<Expr>, body: impl FnOnce(&mut Self)) {
+        match cond {
+            Some(cond) => self.if_(cond, body),
+            None => body(self),
+        }
+    }
+
     /// `if cond { then } else { otherwise }`.
     pub fn if_else(&mut self, cond: Expr, then: impl FnOnce(&mut Self), otherwise: impl FnOnce(&mut Self)) {
         let (then, otherwise) = (self.block(then), self.block(otherwise));

@@ -382,7 +382,7 @@ impl Block<'_> {
                 );
             };
             // The condition is the same for all threads of a warp.
-            if tiles % warps == 0 { one(b) } else { b.if_(at.clone().lt(tiles), one) }
+            b.when((tiles % warps != 0).then(|| at.clone().lt(tiles)), one);
         });
     }
 

@@ -408,7 +408,7 @@ impl Block<'_> {
                 let value = epilogue(self.w, value, &n, &index, &|name| self.params.get(name));
                 b.store(self.params.get("c"), index.clone(), value);
             };
-            if m.n % plan.block_columns() == 0 { write(b) } else { b.if_(n.clone().lt(m.n), write) }
+            b.when((m.n % plan.block_columns() != 0).then(|| n.clone().lt(m.n)), write);
         });
     }
 }

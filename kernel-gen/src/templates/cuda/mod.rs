@@ -182,6 +182,14 @@ fn fetch_image(
     });
 }
 
+/// A value, or zero where a condition does not hold.
+fn or_zero(exists: Option<Expr>, value: Expr) -> Expr {
+    match exists {
+        Some(exists) => exists.select(value, Expr::f32(0.0)),
+        None => value,
+    }
+}
+
 /// A loop that is written out.
 fn unrolled(b: &mut KernelBuilder, name: &str, extent: i64, body: impl FnOnce(&mut KernelBuilder, VarId)) {
     b.loop_(name, extent, LoopKind::Unrolled, body);

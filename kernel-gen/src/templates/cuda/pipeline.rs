@@ -12,7 +12,7 @@
 //! operand in a loop, `simt` turns operands around.
 
 use super::model::ceil_div;
-use super::product::{Outputs, Product, Whole, inside, place, when};
+use super::product::{Outputs, Product, Whole, inside, place};
 use super::tile;
 use crate::ir::builder::KernelBuilder;
 use crate::ir::{Axis, Barrier, BufferId, DType, Expr, Gpu, Group, Kernel, LoopKind, Scope, Stmt, VarId};
@@ -309,7 +309,7 @@ impl Block<'_> {
                 _ => self.product.right(&self.batch, &copies.tile_n.into(), &step, outer.clone(), term.clone()),
             };
             let to = vec![slot.clone(), line.clone(), column.clone()];
-            when(b, within.clone(), |b| {
+            b.when(within.clone(), |b| {
                 b.gpu(Gpu::CopyAsync {
                     dst: tile(copies.ring[side], to, &[units[side]]),
                     src: tile(self.params.at(operands[side]), piece.index, &[units[side]]),
@@ -352,6 +352,6 @@ impl Block<'_> {
         let exists = inside(&at, sizes, tile);
         let [row, column] = at;
         let to = [self.rank.clone(), self.batch.clone(), row, column];
-        when(b, exists, |b| store(b, partial, to));
+        b.when(exists, |b| store(b, partial, to));
     }
 }

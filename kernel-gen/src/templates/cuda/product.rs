@@ -215,7 +215,7 @@ impl Outputs<'_> {
             self.put(b, batch, row.clone(), column.clone() + element, sum);
         };
         let all = |b: &mut KernelBuilder| each_element(b, count, one);
-        when(b, exists, all);
+        b.when(exists, all);
     }
 
     /// Stores one output.
@@ -248,7 +248,7 @@ impl Outputs<'_> {
                             self.put(b, &batch, row.into(), column.clone(), sum);
                         });
                     };
-                    when(b, (count % ADDERS != 0).then(|| at.clone().lt(count)), add);
+                    b.when((count % ADDERS != 0).then(|| at.clone().lt(count)), add);
                 });
             });
         });
@@ -259,12 +259,4 @@ impl Outputs<'_> {
 pub(super) fn inside(at: &[Expr; 2], size: [i64; 2], tile: [i64; 2]) -> Option<Expr> {
     let beyond = (0..2).filter(|side| size[*side] % tile[*side] != 0);
     Expr::all(beyond.map(|side| at[side].clone().lt(size[side])))
-}
-
-/// What is done where a condition holds, if there is one.
-pub(super) fn when(b: &mut KernelBuilder, condition: Option<Expr>, inside: impl FnOnce(&mut KernelBuilder)) {
-    match condition {
-        Some(condition) => b.if_(condition, inside),
-        None => inside(b),
-    }
 }

@@ -3,7 +3,7 @@
 use super::{Piece, Plan};
 use crate::ir::builder::KernelBuilder;
 use crate::ir::{Axis, BufferId, DType, Expr, Kernel, LoopKind, Scope, VarId};
-use crate::templates::cuda::unrolled;
+use crate::templates::cuda::{or_zero, unrolled};
 use crate::workload::naive::epilogue;
 use crate::workload::operands::Operands;
 use crate::workload::{ConvLayout, Workload};
@@ -18,7 +18,7 @@ pub(super) fn kernel(plan: &Plan, w: &Workload) -> Kernel {
             b.loop_("thread", threads, LoopKind::Thread(Axis::X), |b, thread| {
                 let index = block * threads + thread;
                 let all = |b: &mut KernelBuilder| Thread::at(b, plan, w, params, image, index.clone()).run(b);
-                if plan.work() % threads == 0 { all(b) } else { b.if_(index.clone().lt(plan.work()), all) }
+                b.when((plan.work() % threads != 0).then(|| index.clone().lt(plan.work())), all);
             });
         });
     });
@@ -159,10 +159,7 @@ impl<'a> Thread<'a> {
                     if plan.channels_last() { (Expr::Int(0), v.into()) } else { (v.into(), Expr::Int(0)) };
                 let channel = self.channel.clone().floor_div(multiplier) + own.clone();
                 let value = Expr::load(self.params.get("x"), self.index(channel, row.clone(), column + pixel.clone()));
-                let value = match exists {
-                    Some(exists) => exists.select(value, Expr::f32(0.0)),
-                    None => value,
-                };
+                let value = or_zero(exists, value);
                 b.store(pixels, vec![slot.into(), pixel + first, own], value);
             });
         }
@@ -209,10 +206,7 @@ impl<'a> Thread<'a> {
                     b.store(self.params.get("y"), to, value);
                 });
             };
-            match exists {
-                Some(exists) => b.if_(exists, write),
-                None => write(b),
-            }
+            b.when(exists, write);
         }
     }
 }

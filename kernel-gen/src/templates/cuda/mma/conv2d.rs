@@ -9,7 +9,7 @@ use crate::templates::cuda::family::{self, Family, Plan as _, Search, built};
 use crate::templates::cuda::pipeline::{Cut, kernel};
 use crate::templates::cuda::pixels::{PixelRows, Pixels};
 use crate::templates::cuda::product::inside;
-use crate::templates::cuda::share;
+use crate::templates::cuda::{or_zero, share};
 use crate::templates::{Pack, Scheduled, TemplateError};
 use crate::workload::{Conv2d, ConvLayout, Op, Workload};
 
@@ -96,10 +96,7 @@ fn pack(c: &Conv2d, dtype: DType, cut: &Cut) -> Kernel {
                     let (kh, kw) = (tap.clone().floor_div(c.kw), tap.floor_mod(c.kw));
                     let exists = inside(&[kh.clone(), co.clone()], [c.kh, c.co], [rows, columns]);
                     let value = Expr::load(w, vec![kh, kw, ci, co]);
-                    let value = match exists {
-                        Some(exists) => exists.select(value, Expr::f32(0.0)),
-                        None => value,
-                    };
+                    let value = or_zero(exists, value);
                     b.store(packed, vec![tile.into(), k.into(), column], value);
                 });
             });

@@ -197,10 +197,7 @@ impl Block<'_> {
                 let value = epilogue(self.w, sum, &at[1], &at, &|name| self.params.get(name));
                 b.store(self.params.output(), at, value);
             };
-            match exists {
-                Some(exists) => b.if_(exists, write),
-                None => write(b),
-            }
+            b.when(exists, write);
         });
     }
 
@@ -224,10 +221,7 @@ impl Block<'_> {
                     b.store(self.params.output(), vec![row, column + element], value);
                 });
             };
-            match exists {
-                Some(exists) => b.if_(exists, write),
-                None => write(b),
-            }
+            b.when(exists, write);
         });
         if plan.turns() > 1 {
             // The next tile's sums go over this one's.

@@ -4,12 +4,12 @@ use super::walk::Walk;
 use super::{DEPTH, PRODUCERS, Plan, Sizes, WARPGROUP};
 use crate::ir::builder::KernelBuilder;
 use crate::ir::{
-    Access, Axis, Barrier, BufferId, DType, Expr, Gpu, Group, Kernel, LoopKind, MbarrierOp, Operand, Scope, Slot, Stmt,
-    Tile, UnOp, Unit, VarId,
+    Access, Axis, Barrier, BufferId, DType, Expr, Gpu, Group, Kernel, LoopKind, MbarrierOp, Operand, Scope, Stmt, Tile,
+    UnOp, Unit, VarId,
 };
-use crate::templates::cuda::ring::Place;
+use crate::templates::cuda::ring::Slots;
 use crate::templates::cuda::source::{Fast, Pixel};
-use crate::templates::cuda::{tile, unrolled};
+use crate::templates::cuda::{or_zero, tile, unrolled};
 use crate::workload::naive::epilogue;
 use crate::workload::operands::Operands;
 use crate::workload::{Role, Workload};
@@ -50,10 +50,7 @@ pub(super) fn pack(plan: &Plan, name: &str, shape: &[i64]) -> Kernel {
                     }
                     let taps = [Expr::from(tap).floor_div(kw), Expr::from(tap).floor_mod(kw)];
                     let value = Expr::load(w, source.weight(taps, term, column));
-                    let value = match Expr::all(inside) {
-                        Some(inside) => inside.select(value, Expr::f32(0.0)),
-                        None => value,
-                    };
+                    let value = or_zero(Expr::all(inside), value);
                     let rest = b.alloc("rest", DType::F32, &[1], Scope::Register);
                     b.store(rest, [0.into()], value);
                     let nearest = (plan.parts.dtype() == DType::Bf16)
@@ -111,12 +108,7 @@ struct Ring {
     left: BufferId,
     /// Parts of the weights.
     right: BufferId,
-    /// One barrier a slot, whose phases end when all its bytes have come.
-    full: BufferId,
-    /// One barrier a slot, whose phases end when all threads of the consumers are done with it.
-    empty: BufferId,
-    /// Where this thread is.
-    place: Place,
+    slots: Slots,
 }
 
 impl Ring {
@@ -183,20 +175,10 @@ impl Block<'_> {
             Fast::Reduction => b.alloc("pixels", DType::F32, &[stages, sizes.bm(), pitch], Scope::Shared),
             Fast::Rows => b.alloc("pixels", DType::F32, &[stages, DEPTH, pitch], Scope::Shared),
         };
-        let full = b.alloc("full", DType::I64, &[stages], Scope::Mbarrier);
-        let empty = b.alloc("empty", DType::I64, &[stages], Scope::Mbarrier);
-        b.if_(Expr::from(self.thread).eq(0), |b| {
-            b.loop_("slot", stages, LoopKind::Unrolled, |b, slot| {
-                // Each producer tells of its pixels; one thread announces the weights.
-                let arrivals = PRODUCERS + 1;
-                b.gpu(Gpu::Mbarrier(Slot { buffer: full, index: slot.into() }, MbarrierOp::Init(arrivals)));
-                let readers = sizes.consumers * WARPGROUP;
-                b.gpu(Gpu::Mbarrier(Slot { buffer: empty, index: slot.into() }, MbarrierOp::Init(readers)));
-            });
-            b.gpu(Gpu::FenceAsync);
-        });
-        let place = Place::start(b, stages);
-        Ring { left, right, full, empty, place }
+        // Each producer tells of its pixels; one thread announces the weights.
+        let arrivals = [PRODUCERS + 1, sizes.consumers * WARPGROUP];
+        let slots = Slots::make(b, self.thread, stages, arrivals, |_| {});
+        Ring { left, right, slots }
     }
 
     /// What the producers do. Copies of the pixels are waited for `lag` steps later, when those of further steps are under way.
@@ -205,44 +187,40 @@ impl Block<'_> {
         let (chunks, lag) = (self.plan.chunks(), self.sizes().lag);
         self.walk().tiles(b, first, blocks, &mut |b, [row, column]| {
             self.walk().all_steps(b, &mut |b, [y, x], chunk| {
-                let (slot, parity) = ring.place.slot(b);
-                let on = |buffer| Slot { buffer, index: slot.clone() };
-                // The phase before the first counts as ended: the ring begins empty.
-                b.gpu(Gpu::Mbarrier(on(ring.empty), MbarrierOp::Wait(Expr::Int(1) - parity)));
+                let slot = ring.slots.wait_empty(b);
                 b.if_(Expr::from(self.thread).eq(self.sizes().consumers * WARPGROUP), |b| {
                     let extents = [self.plan.parts.count(), self.sizes().bn, DEPTH];
                     let bytes = self.plan.parts.bytes() * extents.iter().product::<i64>();
-                    b.gpu(Gpu::Mbarrier(on(ring.full), MbarrierOp::Expect(bytes)));
+                    ring.slots.expect(b, &slot, bytes);
                     let step = (y * kw + x) * chunks + chunk;
                     let from = vec![column.into(), step, 0.into(), 0.into(), 0.into()];
                     b.gpu(Gpu::TensorLoad {
                         dst: tile(ring.right, vec![slot.clone(), 0.into(), 0.into(), 0.into()], &extents),
                         src: tile(self.params.get(self.plan.source.operands()[1]), from, &extents),
                         steps: vec![],
-                        on: on(ring.full),
+                        on: ring.slots.full(&slot),
                         multicast: None,
                     });
                 });
                 self.fetch(b, ring, &slot, row, [y, x], chunk);
                 b.gpu(Gpu::Commit(Group::Copy));
-                b.if_(Expr::Int(lag - 1).lt(ring.place.steps()), |b| {
+                b.if_(Expr::Int(lag - 1).lt(ring.slots.place.steps()), |b| {
                     b.gpu(Gpu::Wait(Group::Copy, lag as u32));
                     self.announce(b, ring, lag);
                 });
-                ring.place.advance(b);
+                ring.slots.place.advance(b);
             });
         });
         b.gpu(Gpu::Wait(Group::Copy, 0));
         for back in (1..=lag).rev() {
             // Of fewer steps than that, not all are there to be told of.
-            b.if_(Expr::Int(back - 1).lt(ring.place.steps()), |b| self.announce(b, ring, back));
+            b.if_(Expr::Int(back - 1).lt(ring.slots.place.steps()), |b| self.announce(b, ring, back));
         }
     }
 
     /// Tells the consumers that this thread's pixels are in the slot of so many steps ago.
     fn announce(&self, b: &mut KernelBuilder, ring: &Ring, back: i64) {
-        let slot = ring.place.before(back);
-        b.gpu(Gpu::Mbarrier(Slot { buffer: ring.full, index: slot }, MbarrierOp::Arrive(None)));
+        b.gpu(Gpu::Mbarrier(ring.slots.full(&ring.slots.place.before(back)), MbarrierOp::Arrive(None)));
     }
 
     /// Has the pixels of a step brought to a slot.
@@ -320,8 +298,7 @@ impl Block<'_> {
     /// the other, with the same registers: other consumers multiply while this one splits and adds.
     fn multiply(&self, b: &mut KernelBuilder, ring: &Ring, held: &Held, own: &Expr) {
         let (sizes, parts) = (self.sizes(), self.plan.parts);
-        let (slot, parity) = ring.place.slot(b);
-        b.gpu(Gpu::Mbarrier(Slot { buffer: ring.full, index: slot.clone() }, MbarrierOp::Wait(parity)));
+        let slot = ring.slots.wait_full(b);
         for h in 0..sizes.row_blocks {
             let sum = match held.added {
                 Some(added) => sums(added, 0, sizes.bn),
@@ -357,7 +334,7 @@ impl Block<'_> {
             if h + 1 == sizes.row_blocks {
                 // Each thread for itself: that the products are done tells it nothing of what the others have read. One lane for
                 // its warp would do, but is no faster, and race checkers do not follow it.
-                b.gpu(Gpu::Mbarrier(Slot { buffer: ring.empty, index: slot.clone() }, MbarrierOp::Arrive(None)));
+                ring.slots.give_back(b, slot.clone(), None);
             }
             if let Some(added) = held.added {
                 b.loop_("row", 64, LoopKind::FragmentRow, |b, row| {
@@ -369,7 +346,7 @@ impl Block<'_> {
                 });
             }
         }
-        ring.place.advance(b);
+        ring.slots.place.advance(b);
     }
 
     /// Stores row block `h`, whose first row in the tile is `first`.
@@ -386,17 +363,10 @@ impl Block<'_> {
                         let value = epilogue(self.w, sum, &channel, &index, &|name| self.params.get(name));
                         b.store(self.params.output(), index, value);
                     };
-                    if source.columns() % sizes.bn == 0 {
-                        write(b);
-                    } else {
-                        b.if_(channel.clone().lt(source.columns()), write);
-                    }
+                    b.when((source.columns() % sizes.bn != 0).then(|| channel.clone().lt(source.columns())), write);
                 });
             };
-            match source.exists(&pixel, 1, sizes.bm()) {
-                Some(exists) => b.if_(exists, write),
-                None => write(b),
-            }
+            b.when(source.exists(&pixel, 1, sizes.bm()), write);
         });
     }
 }

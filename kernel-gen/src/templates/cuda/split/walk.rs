@@ -29,13 +29,13 @@ impl Walk {
         let Walk { tiles, columns, .. } = *self;
         b.for_("round", ceil_div(tiles, blocks), |b, round| {
             let item = b.let_("item", round * blocks + first);
-            let mut run = |b: &mut KernelBuilder| {
+            let run = |b: &mut KernelBuilder| {
                 // The remainder changes nothing, and says that there are no more tiles than these.
                 let row = b.let_("row_tile", Expr::from(item).floor_div(columns).floor_mod(tiles / columns));
                 let column = b.let_("column_tile", Expr::from(item).floor_mod(columns));
                 body(b, [row, column]);
             };
-            if tiles % blocks == 0 { run(b) } else { b.if_(Expr::from(item).lt(tiles), run) }
+            b.when((tiles % blocks != 0).then(|| Expr::from(item).lt(tiles)), run);
         });
     }
 
@@ -46,17 +46,11 @@ impl Walk {
         meets: &dyn Fn(usize, VarId) -> Option<Expr>,
         body: &mut dyn FnMut(&mut KernelBuilder, [VarId; 2], VarId),
     ) {
-        let when = |b: &mut KernelBuilder, condition: Option<Expr>, inside: &mut dyn FnMut(&mut KernelBuilder)| {
-            match condition {
-                Some(condition) => b.if_(condition, inside),
-                None => inside(b),
-            }
-        };
         let [kh, kw] = self.taps;
         b.for_("kh", kh, |b, y| {
-            when(b, meets(0, y), &mut |b| {
+            b.when(meets(0, y), |b| {
                 b.for_("kw", kw, |b, x| {
-                    when(b, meets(1, x), &mut |b| {
+                    b.when(meets(1, x), |b| {
                         b.for_("chunk", self.chunks, |b, chunk| body(b, [y, x], chunk));
                     });
                 });

@@ -187,7 +187,7 @@ impl Depthwise {
                         guard,
                     });
                 };
-                if count % (WARP * width) == 0 { one(b) } else { b.if_(at.clone().lt(count), one) }
+                b.when((count % (WARP * width) != 0).then(|| at.clone().lt(count)), one);
             });
         };
         copy(together * taps, width, self.filters, &|at| {
@@ -260,10 +260,7 @@ impl Depthwise {
                     b.store(self.results, to, Expr::load(results.values, vec![Expr::Int(turn), Expr::Int(y)]));
                 }
             };
-            match exists {
-                Some(exists) => b.if_(exists, store),
-                None => store(b),
-            }
+            b.when(exists, store);
         }
     }
 

@@ -7,7 +7,7 @@ use crate::ir::{
     Access, Axis, Barrier, BufferId, DType, Expr, Gpu, Group, Kernel, LoopKind, MbarrierOp, Scope, Slot, Stmt, VarId,
 };
 use crate::templates::cuda::source::Source;
-use crate::templates::cuda::{ceil_div, share, tile, unrolled};
+use crate::templates::cuda::{ceil_div, or_zero, share, tile, unrolled};
 use crate::workload::naive::epilogue;
 use crate::workload::operands::Operands;
 use crate::workload::{Conv2d, Param, Role, Workload};
@@ -37,10 +37,7 @@ pub(super) fn pack(plan: &Plan) -> Kernel {
                     let inside = inside.into_iter().filter(|(_, size, padded)| size < padded);
                     let exists = Expr::all(inside.map(|(index, size, _)| index.lt(size)));
                     let value = Expr::load(w, from);
-                    let value = match exists {
-                        Some(exists) => exists.select(value, Expr::f32(0.0)),
-                        None => value,
-                    };
+                    let value = or_zero(exists, value);
                     b.store(packed, place, value);
                 });
             });
@@ -387,10 +384,7 @@ impl Block<'_> {
                 guard: Expr::all(inside),
             });
         };
-        match exists {
-            Some(exists) => b.if_(exists, copy),
-            None => copy(b),
-        }
+        b.when(exists, copy);
     }
 
     /// Loads the pixels of a step, as `f32`.
@@ -399,10 +393,7 @@ impl Block<'_> {
         self.each_piece(b, ring, &k, |b, piece| {
             let value = Expr::load(self.params.get("x"), piece.from);
             let conditions = piece.exists.into_iter().chain(piece.inside);
-            let value = match Expr::all(conditions) {
-                Some(inside) => inside.select(value, Expr::f32(0.0)),
-                None => value,
-            };
+            let value = or_zero(Expr::all(conditions), value);
             b.store(pixels, vec![piece.turn], value);
         });
         pixels
@@ -413,10 +404,7 @@ impl Block<'_> {
         self.each_piece(b, ring, &0.into(), |b, Piece { turn, place: [part, element], exists, .. }| {
             let to = vec![self.warp.into(), slot, part, element];
             let store = |b: &mut KernelBuilder| b.store(ring.pixels, to, Expr::load(pixels, vec![turn]));
-            match exists {
-                Some(exists) => b.if_(exists, store),
-                None => store(b),
-            }
+            b.when(exists, store);
         });
     }
 
@@ -596,9 +584,6 @@ impl Block<'_> {
             let value = epilogue(self.w, sum, &channel, &index, &|name| self.params.get(name));
             b.store(self.params.get("y"), index, value);
         };
-        match exists {
-            Some(exists) => b.if_(exists, write),
-            None => write(b),
-        }
+        b.when(exists, write);
     }
 }

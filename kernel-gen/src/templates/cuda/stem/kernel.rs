@@ -352,10 +352,7 @@ impl Block<'_> {
                 let value = epilogue(self.w, sum, &at[2], &index, &|name| self.params.get(name));
                 b.store(self.params.get("y"), index, value);
             };
-            match exists {
-                Some(exists) => b.if_(exists, write),
-                None => write(b),
-            }
+            b.when(exists, write);
         });
     }
 
@@ -383,10 +380,7 @@ impl Block<'_> {
                     b.store(self.params.get("y"), to, value);
                 });
             };
-            match exists {
-                Some(exists) => b.if_(exists, write),
-                None => write(b),
-            }
+            b.when(exists, write);
         });
     }
 }

@@ -204,10 +204,7 @@ impl Thread<'_> {
                     }
                 });
             };
-            match piece.exists.clone() {
-                Some(exists) => b.if_(exists, all),
-                None => all(b),
-            }
+            b.when(piece.exists.clone(), all);
         };
         let in_tile = |b: &mut KernelBuilder, turn: VarId| {
             unrolled(b, "element", count, |b, element| {

@@ -200,14 +200,6 @@ impl Plan for Convolution<'_> {
     }
 }
 
-/// What is done where a condition holds, if there is one.
-fn when(b: &mut KernelBuilder, condition: Option<Expr>, inside: &mut dyn FnMut(&mut KernelBuilder)) {
-    match condition {
-        Some(condition) => b.if_(condition, inside),
-        None => inside(b),
-    }
-}
-
 /// A convolution in tiles.
 pub(crate) struct Convolution<'w> {
     workload: &'w Workload,
@@ -240,7 +232,7 @@ impl Convolution<'_> {
             let ci = Expr::from(step).floor_mod(chunks) * depth;
             let exists = (part * self.sizes.split != all).then(|| Expr::from(step).lt(all));
             let meets = [taps::meets(c, 0, &h, self.pixels.rows), taps::meets(c, 1, &w, self.pixels.columns)];
-            when(b, Expr::all(exists.into_iter().chain(meets.into_iter().flatten())), &mut |b| {
+            b.when(Expr::all(exists.into_iter().chain(meets.into_iter().flatten())), |b| {
                 let step = [h.clone(), w.clone(), kh.clone(), kw.clone(), ci.clone()];
                 body(b, &step, Depth { whole: depth, tail: 0 });
             });
@@ -327,10 +319,10 @@ impl Steps for Convolution<'_> {
         }
         b.for_("kh", self.c.kh, |b, kh| {
             let h = taps::first(&self.c, 0, &place[1], kh);
-            when(b, taps::meets(&self.c, 0, &h, self.pixels.rows), &mut |b| {
+            b.when(taps::meets(&self.c, 0, &h, self.pixels.rows), |b| {
                 b.for_("kw", self.c.kw, |b, kw| {
                     let w = taps::first(&self.c, 1, &place[2], kw);
-                    when(b, taps::meets(&self.c, 1, &w, self.pixels.columns), &mut |b| {
+                    b.when(taps::meets(&self.c, 1, &w, self.pixels.columns), |b| {
                         each_step(b, "ci", self.workload, (self.c.ci, self.sizes.tail), &mut |b, ci, deep| {
                             body(b, &[h.clone(), w.clone(), kh.into(), kw.into(), ci], deep);
                         });

@@ -161,11 +161,11 @@ impl Block<'_> {
         let each_tile = |b: &mut KernelBuilder, body: &mut dyn FnMut(&mut KernelBuilder, VarId, &[Expr])| {
             b.for_("round", ceil_div(items, clusters), |b, round| {
                 let item = b.let_("item", round * clusters + self.index);
-                let mut run = |b: &mut KernelBuilder| {
+                let run = |b: &mut KernelBuilder| {
                     let place = self.product.place(b, item, &self.rank);
                     body(b, round, &place);
                 };
-                if items % clusters == 0 { run(b) } else { b.if_(Expr::from(item).lt(items), run) }
+                b.when((items % clusters != 0).then(|| Expr::from(item).lt(items)), run);
             });
         };
         let feed = self.product.feed(b, self);

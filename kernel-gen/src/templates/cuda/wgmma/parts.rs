@@ -164,10 +164,7 @@ impl Parts {
                 });
             };
             // Pieces exist as a whole.
-            match block.product.element(place, row.clone(), column.clone()).exists {
-                Some(exists) => b.if_(exists, store),
-                None => store(b),
-            }
+            b.when(block.product.element(place, row.clone(), column.clone()).exists, store);
         });
     }
 }

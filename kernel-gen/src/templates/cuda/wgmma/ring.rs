@@ -3,8 +3,8 @@
 use super::kernel::{Behind, Block, Box, Feed, Product, sums};
 use super::{Depth, FEWEST_COLUMNS, Sizes, WARPGROUP, depth};
 use crate::ir::builder::KernelBuilder;
-use crate::ir::{BufferId, DType, Expr, Gpu, Group, LoopKind, MbarrierOp, Operand, Scope, Slot, Unit, VarId};
-use crate::templates::cuda::ring::Place;
+use crate::ir::{BufferId, Expr, Gpu, Group, Operand, Unit, VarId};
+use crate::templates::cuda::ring::{Place, Slots};
 use crate::templates::cuda::tile;
 
 /// How an operand lies in memory, and so in its slot.
@@ -66,13 +66,9 @@ pub(super) struct Ring<'p> {
     operands: [BufferId; 2],
     /// What the short rows of the slots hold, if they have any.
     tails: Option<[BufferId; 2]>,
-    /// One barrier a slot, whose phases end when the slot's bytes have come.
-    full: BufferId,
-    /// One barrier a slot, whose phases end when all consumers are done with it: those of all blocks of the cluster, for
-    /// what this block loads goes to all of them.
-    empty: BufferId,
-    /// Where this thread is.
-    place: Place,
+    /// Slots are free when all consumers are done with them: those of all blocks of the cluster, for what this block loads goes
+    /// to all of them.
+    slots: Slots,
     thread: VarId,
     rank: Expr,
 }
@@ -81,7 +77,7 @@ impl<'p> Ring<'p> {
     pub(super) fn make(b: &mut KernelBuilder, block: &Block<'_>, product: &'p dyn Steps) -> Ring<'p> {
         let (sizes, layouts, thread) = (block.sizes, product.layouts(), block.thread);
         let (dtype, depth) = (product.workload().dtype, depth(product.workload()));
-        let slots = |b: &mut KernelBuilder, name: &str, layout: Layout, [rows, depth]: [i64; 2]| {
+        let held = |b: &mut KernelBuilder, name: &str, layout: Layout, [rows, depth]: [i64; 2]| {
             let shape = match layout {
                 Layout::ReductionFast => vec![sizes.stages, rows, depth],
                 Layout::ReductionSlow => vec![sizes.stages, rows / block_of(rows), depth, block_of(rows)],
@@ -90,24 +86,15 @@ impl<'p> Ring<'p> {
             b.alloc_swizzled(name, dtype, &shape, row as u32 * dtype.bytes() as u32)
         };
         let both = |b: &mut KernelBuilder, names: [&str; 2], depth: i64| {
-            [slots(b, names[0], layouts[0], [sizes.bm(), depth]), slots(b, names[1], layouts[1], [sizes.bn, depth])]
+            [held(b, names[0], layouts[0], [sizes.bm(), depth]), held(b, names[1], layouts[1], [sizes.bn, depth])]
         };
         let operands = both(b, ["left_slots", "right_slots"], depth);
         let tail = sizes.tail / dtype.bytes() as i64;
         let tails = (tail > 0).then(|| both(b, ["left_tails", "right_tails"], tail));
-        let full = b.alloc("full", DType::I64, &[sizes.stages], Scope::Mbarrier);
-        let empty = b.alloc("empty", DType::I64, &[sizes.stages], Scope::Mbarrier);
         let users = sizes.consumers / sizes.tiles_at_once() * sizes.cluster.blocks();
-        b.if_(Expr::from(thread).eq(0), |b| {
-            b.loop_("slot", sizes.stages, LoopKind::Unrolled, |b, slot| {
-                b.gpu(Gpu::Mbarrier(Slot { buffer: full, index: slot.into() }, MbarrierOp::Init(1)));
-                b.gpu(Gpu::Mbarrier(Slot { buffer: empty, index: slot.into() }, MbarrierOp::Init(users)));
-            });
-            b.gpu(Gpu::FenceAsync);
-        });
-        let place = Place::start(b, sizes.stages);
+        let slots = Slots::make(b, thread, sizes.stages, [1, users], |_| {});
         let rank = block.rank.clone();
-        Ring { product, sizes, depth, layouts, operands, tails, full, empty, place, thread, rank }
+        Ring { product, sizes, depth, layouts, operands, tails, slots, thread, rank }
     }
 
     /// What this block loads of an operand in a step, piece by piece: `depth` elements of the reduction, from the step's
@@ -144,11 +131,8 @@ impl<'p> Ring<'p> {
 
     /// One step of the producer: has the slot filled from `sources` when it is free.
     fn fill(&self, b: &mut KernelBuilder, sources: [BufferId; 2], deep: Depth, from: impl Fn(usize, &Part) -> Box) {
-        let (slot, parity) = self.place.slot(b);
-        let on = |buffer| Slot { buffer, index: slot.clone() };
-        // The phase before the first counts as ended: the ring begins empty.
-        b.gpu(Gpu::Mbarrier(on(self.empty), MbarrierOp::Wait(Expr::Int(1) - parity)));
-        b.gpu(Gpu::Mbarrier(on(self.full), MbarrierOp::Expect(self.sizes.slot_bytes(deep.tail > 0))));
+        let slot = self.slots.wait_empty(b);
+        self.slots.expect(b, &slot, self.sizes.slot_bytes(deep.tail > 0));
         let tails = self.tails.filter(|_| deep.tail > 0).map(|tails| (tails, [self.depth, deep.tail]));
         for (operands, run) in [(self.operands, [0, self.depth])].into_iter().chain(tails) {
             for side in [0, 1] {
@@ -160,18 +144,23 @@ impl<'p> Ring<'p> {
                     let src = tile(sources[side], origin, &extents);
                     let (to, extents) = ([vec![slot.clone()], part.to].concat(), [vec![1], part.extents].concat());
                     let dst = tile(operands[side], to, &extents);
-                    b.gpu(Gpu::TensorLoad { dst, src, steps, on: on(self.full), multicast: multicast.clone() });
+                    b.gpu(Gpu::TensorLoad {
+                        dst,
+                        src,
+                        steps,
+                        on: self.slots.full(&slot),
+                        multicast: multicast.clone(),
+                    });
                 }
             }
         }
-        self.place.advance(b);
+        self.slots.place.advance(b);
     }
 
     /// One step of a consumer: multiplies what the slot holds by the tile's 64 rows from `first` on, and those of its
     /// further row blocks. The slot is given back at once, or in the next step, when this one's products are under way.
     fn step(&self, b: &mut KernelBuilder, acc: BufferId, (first, deep): (&Expr, Depth), start: Option<VarId>) {
-        let (slot, parity) = self.place.slot(b);
-        b.gpu(Gpu::Mbarrier(Slot { buffer: self.full, index: slot.clone() }, MbarrierOp::Wait(parity)));
+        let slot = self.slots.wait_full(b);
         self.multiply(b, self.operands, deep.whole, [&slot, first], acc);
         if let Some(tails) = self.tails.filter(|_| deep.tail > 0) {
             self.multiply(b, tails, deep.tail, [&slot, first], acc);
@@ -187,7 +176,7 @@ impl<'p> Ring<'p> {
                 self.give_back_last(b, start);
             }
         }
-        self.place.advance(b);
+        self.slots.place.advance(b);
     }
 
     /// Multiplies `depth` terms of what `operands` hold in a slot, for the row blocks from the row `first` on.
@@ -228,25 +217,24 @@ impl<'p> Ring<'p> {
 
     /// Gives the slot of the step before back, if that was one of this tile.
     fn give_back_last(&self, b: &mut KernelBuilder, start: VarId) {
-        b.if_(Expr::from(start).lt(self.place.steps()), |b| {
-            self.give_back(b, self.place.before(1));
+        b.if_(Expr::from(start).lt(self.slots.place.steps()), |b| {
+            self.give_back(b, self.slots.place.before(1));
         });
     }
 
     /// Tells the producers of all blocks of the cluster that this consumer is done with a slot: one thread each.
     fn give_back(&self, b: &mut KernelBuilder, slot: Expr) {
-        let on = Slot { buffer: self.empty, index: slot };
         let own = Expr::from(self.thread).floor_mod(WARPGROUP);
         match self.sizes.cluster.blocks() {
-            1 => b.if_(own.eq(0), |b| b.gpu(Gpu::Mbarrier(on, MbarrierOp::Arrive(None)))),
-            n => b.if_(own.clone().lt(n), |b| b.gpu(Gpu::Mbarrier(on, MbarrierOp::Arrive(Some(own))))),
+            1 => b.if_(own.eq(0), |b| self.slots.give_back(b, slot, None)),
+            n => b.if_(own.clone().lt(n), |b| self.slots.give_back(b, slot, Some(own))),
         }
     }
 }
 
 impl Feed for Ring<'_> {
     fn place(&self) -> Place {
-        self.place
+        self.slots.place
     }
 
     fn produce(&self, b: &mut KernelBuilder, block: &Block<'_>, tile: &[Expr]) {
@@ -266,7 +254,7 @@ impl Feed for Ring<'_> {
         first: &Expr,
         behind: &Behind<'_>,
     ) -> Option<VarId> {
-        let start = (self.sizes.pending > 0).then(|| b.let_("start", self.place.steps()));
+        let start = (self.sizes.pending > 0).then(|| b.let_("start", self.slots.place.steps()));
         self.product.steps(b, tile, &mut |b, _, deep| {
             self.step(b, acc, (first, deep), start);
             behind(b, 1);
@@ -282,6 +270,6 @@ impl Feed for Ring<'_> {
     }
 
     fn pass(&self, b: &mut KernelBuilder, tile: &[Expr]) {
-        self.product.steps(b, tile, &mut |b, _, _| self.place.advance(b));
+        self.product.steps(b, tile, &mut |b, _, _| self.slots.place.advance(b));
     }
 }

@@ -3,7 +3,7 @@
 use super::TAPS;
 use crate::ir::builder::KernelBuilder;
 use crate::ir::{BufferId, Expr, VarId};
-use crate::templates::cuda::ceil_div;
+use crate::templates::cuda::{ceil_div, or_zero};
 use crate::workload::Conv2d;
 
 /// A convolution whose outputs are cut into tiles.
@@ -50,10 +50,7 @@ impl Tiling {
         };
         let ((row, in_rows), (column, in_columns)) = (along(0), along(1));
         let value = Expr::load(x, vec![image, ci, row, column]);
-        match Expr::all([exists, in_rows, in_columns].into_iter().flatten()) {
-            Some(inside) => inside.select(value, Expr::f32(0.0)),
-            None => value,
-        }
+        or_zero(Expr::all([exists, in_rows, in_columns].into_iter().flatten()), value)
     }
 }
 

@@ -3,11 +3,8 @@
 use super::super::WARPGROUP;
 use super::{Context, DEPTH, PARTS, REST, SCALE, Sizes};
 use crate::ir::builder::KernelBuilder;
-use crate::ir::{
-    Axis, Barrier, BufferId, DType, Expr, Gpu, Group, LoopKind, MbarrierOp, Operand, Scope, Slot, Stmt, Tile, Unit,
-    VarId,
-};
-use crate::templates::cuda::ring::Place;
+use crate::ir::{Axis, Barrier, BufferId, DType, Expr, Gpu, Group, LoopKind, Operand, Scope, Stmt, Tile, Unit, VarId};
+use crate::templates::cuda::ring::Slots;
 use crate::templates::cuda::tile;
 use crate::workload::naive::epilogue;
 
@@ -37,12 +34,7 @@ struct Ring {
     left: BufferId,
     /// Parts of the weights: `[stages, PARTS, columns, DEPTH]`.
     right: BufferId,
-    /// One barrier a slot, whose phases end when all its bytes have come.
-    full: BufferId,
-    /// One barrier a slot, whose phases end when all consumers are done with it.
-    empty: BufferId,
-    /// Where this thread is.
-    place: Place,
+    slots: Slots,
 }
 
 /// A consumer's registers.
@@ -84,16 +76,8 @@ impl Block<'_> {
         let room = self.context.plan.rows().room();
         let left = b.alloc_swizzled("pixels", DType::F16, &[stages, PARTS, room, DEPTH], 128);
         let right = b.alloc_swizzled("weights", DType::F16, &[stages, PARTS, sizes.bn, DEPTH], 128);
-        let full = b.alloc("full", DType::I64, &[stages], Scope::Mbarrier);
-        let empty = b.alloc("empty", DType::I64, &[stages], Scope::Mbarrier);
-        b.if_(Expr::from(self.thread).eq(0), |b| {
-            b.loop_("slot", stages, LoopKind::Unrolled, |b, slot| {
-                b.gpu(Gpu::Mbarrier(Slot { buffer: full, index: slot.into() }, MbarrierOp::Init(1)));
-                b.gpu(Gpu::Mbarrier(Slot { buffer: empty, index: slot.into() }, MbarrierOp::Init(sizes.consumers)));
-            });
-            b.gpu(Gpu::FenceAsync);
-        });
-        Ring { left, right, full, empty, place: Place::start(b, stages) }
+        let slots = Slots::make(b, self.thread, stages, [1, sizes.consumers], |_| {});
+        Ring { left, right, slots }
     }
 
     /// The steps of the tile that begins at `first`.
@@ -118,13 +102,10 @@ impl Block<'_> {
             let origin = rows.first(b, row);
             let pixel = plan.source.row(origin.clone());
             self.steps(b, &origin, &mut |b, taps, chunk| {
-                let (slot, parity) = ring.place.slot(b);
-                let on = |buffer| Slot { buffer, index: slot.clone() };
-                // The phase before the first counts as ended: the ring begins empty.
-                b.gpu(Gpu::Mbarrier(on(ring.empty), MbarrierOp::Wait(Expr::Int(1) - parity)));
+                let slot = ring.slots.wait_empty(b);
                 let extents = [PARTS, self.sizes().bn, DEPTH];
                 let bytes = 2 * PARTS * DEPTH * (rows.fetched() + self.sizes().bn);
-                b.gpu(Gpu::Mbarrier(on(ring.full), MbarrierOp::Expect(bytes)));
+                ring.slots.expect(b, &slot, bytes);
                 // Zeros lie around the map.
                 let (place, _) = plan.source.place(&pixel, taps);
                 for part in 0..PARTS {
@@ -137,7 +118,7 @@ impl Block<'_> {
                         ),
                         src: tile(self.context.space.parts, from, &[rows.extents().to_vec(), vec![1, DEPTH]].concat()),
                         steps: steps.clone(),
-                        on: on(ring.full),
+                        on: ring.slots.full(&slot),
                         multicast: None,
                     });
                 }
@@ -147,10 +128,10 @@ impl Block<'_> {
                     dst: tile(ring.right, vec![slot.clone(), 0.into(), 0.into(), 0.into()], &extents),
                     src: tile(weights, from, &extents),
                     steps: vec![],
-                    on: on(ring.full),
+                    on: ring.slots.full(&slot),
                     multicast: None,
                 });
-                ring.place.advance(b);
+                ring.slots.place.advance(b);
             });
         });
     }
@@ -182,8 +163,7 @@ impl Block<'_> {
     /// One step: the large products are added to what there is by the threads, the small ones by the tensor cores if they
     /// have sums of their own.
     fn multiply(&self, b: &mut KernelBuilder, ring: &Ring, held: &Held, own: &Expr) {
-        let (slot, parity) = ring.place.slot(b);
-        b.gpu(Gpu::Mbarrier(Slot { buffer: ring.full, index: slot.clone() }, MbarrierOp::Wait(parity)));
+        let slot = ring.slots.wait_full(b);
         let parts = |b: &mut KernelBuilder, sum: BufferId, [left, right]: [i64; 2]| {
             let rows = vec![slot.clone(), left.into(), own.clone(), 0.into()];
             let columns = vec![slot.clone(), right.into(), 0.into(), 0.into()];
@@ -211,10 +191,10 @@ impl Block<'_> {
         }
         done(b);
         b.if_(Expr::from(self.thread).floor_mod(WARPGROUP).eq(0), |b| {
-            b.gpu(Gpu::Mbarrier(Slot { buffer: ring.empty, index: slot.clone() }, MbarrierOp::Arrive(None)));
+            ring.slots.give_back(b, slot.clone(), None);
         });
         self.add(b, held, 1.0);
-        ring.place.advance(b);
+        ring.slots.place.advance(b);
     }
 
     /// Adds what was added up in this step to the total.
@@ -250,17 +230,10 @@ impl Block<'_> {
                         let value = epilogue(w, sum * unscale, &channel, &index, &|name| params.get(name));
                         b.store(params.output(), index, value);
                     };
-                    if source.columns() % sizes.bn == 0 {
-                        write(b);
-                    } else {
-                        b.if_(channel.clone().lt(source.columns()), write);
-                    }
+                    b.when((source.columns() % sizes.bn != 0).then(|| channel.clone().lt(source.columns())), write);
                 });
             };
-            match exists {
-                Some(exists) => b.if_(exists, write),
-                None => write(b),
-            }
+            b.when(exists, write);
         });
     }
 }

@@ -3,7 +3,7 @@
 use super::{DEPTH, PARTS, Plan, REST};
 use crate::ir::builder::KernelBuilder;
 use crate::ir::{Access, Axis, BinOp, BufferId, DType, Expr, Kernel, LoopKind, Scope, UnOp, VarId};
-use crate::templates::cuda::{ceil_div, unrolled};
+use crate::templates::cuda::{ceil_div, or_zero, unrolled};
 
 /// Threads of a block: two steps of a column.
 const THREADS: i64 = 2 * DEPTH;
@@ -73,17 +73,10 @@ impl Column<'_> {
                 }
                 let taps = [Expr::from(tap).floor_div(kw), Expr::from(tap).floor_mod(kw)];
                 let value = Expr::load(self.weights, source.weight(taps, term, column));
-                let value = match Expr::all(inside) {
-                    Some(inside) => inside.select(value, Expr::f32(0.0)),
-                    None => value,
-                };
+                let value = or_zero(Expr::all(inside), value);
                 body(b, step, place, value);
             };
-            if plan.steps() % at_once == 0 {
-                visit(b);
-            } else {
-                b.if_(Expr::from(step).lt(plan.steps()), visit);
-            }
+            b.when((plan.steps() % at_once != 0).then(|| Expr::from(step).lt(plan.steps())), visit);
         });
     }
 

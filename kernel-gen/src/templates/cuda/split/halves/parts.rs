@@ -4,7 +4,7 @@ use super::{Context, DEPTH, LEAST, MOST, PARTS, Plan, REST, SCALE, VECTOR, VECTO
 use crate::ir::builder::KernelBuilder;
 use crate::ir::{Axis, BufferId, DType, Expr, LoopKind, Scope, UnOp, VarId};
 use crate::templates::cuda::source::Pixel;
-use crate::templates::cuda::{ceil_div, unrolled};
+use crate::templates::cuda::{ceil_div, or_zero, unrolled};
 use crate::workload::naive::epilogue;
 
 /// Pixels and threads of a block that splits, which has one step's channels of them.
@@ -69,10 +69,7 @@ fn fetch(b: &mut KernelBuilder, context: &Context<'_>, turned: BufferId, [block,
             inside.push(term.clone().lt(source.depth()));
         }
         let value = Expr::load(pixels, source.input(&at, term)) * Expr::f32(SCALE);
-        let value = match Expr::all(inside) {
-            Some(inside) => inside.select(value, Expr::f32(0.0)),
-            None => value,
-        };
+        let value = or_zero(Expr::all(inside), value);
         b.store(turned, [deep, within.clone()], value);
     });
 }
@@ -147,7 +144,7 @@ fn unscale(b: &mut KernelBuilder, context: &Context<'_>, t: VarId) {
             });
             b.store(context.space.unscale, [column.into()], first(product));
         };
-        if columns % THREADS == 0 { one(b) } else { b.if_(Expr::from(column).lt(columns), one) }
+        b.when((columns % THREADS != 0).then(|| Expr::from(column).lt(columns)), one);
     });
 }
 
@@ -180,10 +177,7 @@ pub(super) fn again(b: &mut KernelBuilder, context: &Context<'_>) {
                     let number = plan.number(&place);
                     inside.push(KernelBuilder::between(&number, 0, plan.pixels()));
                     let flag = Expr::load(context.space.flags, vec![chunk, number]);
-                    let flag = match Expr::all(inside) {
-                        Some(inside) => inside.select(flag, Expr::f32(0.0)),
-                        None => flag,
-                    };
+                    let flag = or_zero(Expr::all(inside), flag);
                     b.store(seen, [0.into()], first(seen).max(flag));
                 });
                 let all = b.alloc("all", DType::F32, &[SHARES, ROWS], Scope::Shared);
@@ -200,11 +194,7 @@ pub(super) fn again(b: &mut KernelBuilder, context: &Context<'_>) {
                     b.for_("column_turn", ceil_div(source.columns(), SHARES), |b, turn| {
                         let column = b.let_("column", turn * SHARES + share);
                         let one = |b: &mut KernelBuilder| multiply_add(b, context, &pixel, column);
-                        if source.columns() % SHARES == 0 {
-                            one(b);
-                        } else {
-                            b.if_(Expr::from(column).lt(source.columns()), one);
-                        }
+                        b.when((source.columns() % SHARES != 0).then(|| Expr::from(column).lt(source.columns())), one);
                     });
                 });
             });
@@ -233,10 +223,7 @@ fn multiply_add(b: &mut KernelBuilder, context: &Context<'_>, pixel: &Pixel, col
         let add = |b: &mut KernelBuilder| {
             b.store(sum, [0.into()], first(sum) + Expr::load(pixels, from) * weight);
         };
-        match Expr::all(inside) {
-            Some(inside) => b.if_(inside, add),
-            None => add(b),
-        }
+        b.when(Expr::all(inside), add);
     });
     let (index, channel) = (source.output(pixel, column.into()), Expr::from(column));
     let value = epilogue(context.w, first(sum), &channel, &index, &|name| context.params.get(name));

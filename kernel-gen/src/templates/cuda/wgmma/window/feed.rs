@@ -5,10 +5,8 @@ use super::super::ring::block_of;
 use super::super::{WARPGROUP, ceil_div};
 use super::{Convolution, ROWS, chunks, row_channels, weight_bytes};
 use crate::ir::builder::KernelBuilder;
-use crate::ir::{
-    BufferId, DType, Expr, GROUP_ROWS, Gpu, Group, LoopKind, MbarrierOp, Operand, Scope, Slot, Unit, VarId,
-};
-use crate::templates::cuda::ring::Place;
+use crate::ir::{BufferId, DType, Expr, GROUP_ROWS, Gpu, Group, MbarrierOp, Operand, Scope, Slot, Unit, VarId};
+use crate::templates::cuda::ring::{Place, Slots};
 use crate::templates::cuda::tile;
 
 /// The ring of windows, the weights, and this thread's place.
@@ -19,10 +17,7 @@ pub(super) struct Windows<'c> {
     weights: Vec<BufferId>,
     /// The barrier whose first phase ends when the weights have come.
     weights_full: BufferId,
-    /// One barrier a slot, whose phases end when its window has come, and when all its consumers are done with it.
-    full: BufferId,
-    empty: BufferId,
-    place: Place,
+    slots: Slots,
     thread: VarId,
 }
 
@@ -41,23 +36,12 @@ impl<'c> Windows<'c> {
                 b.alloc_swizzled("weights", w.dtype, &shape, wide as u32 * bytes)
             })
             .collect();
-        let barriers = |b: &mut KernelBuilder, name, count| b.alloc(name, DType::I64, &[count], Scope::Mbarrier);
-        let weights_full = barriers(b, "weights_full", 1);
-        let (full, empty) = (barriers(b, "full", sizes.stages), barriers(b, "empty", sizes.stages));
+        let weights_full = b.alloc("weights_full", DType::I64, &[1], Scope::Mbarrier);
         let users = sizes.consumers / sizes.tiles_at_once();
-        b.if_(Expr::from(thread).eq(0), |b| {
-            let init = |b: &mut KernelBuilder, buffer, index: Expr, arrivals| {
-                b.gpu(Gpu::Mbarrier(Slot { buffer, index }, MbarrierOp::Init(arrivals)));
-            };
-            init(b, weights_full, 0.into(), 1);
-            b.loop_("slot", sizes.stages, LoopKind::Unrolled, |b, slot| {
-                init(b, full, slot.into(), 1);
-                init(b, empty, slot.into(), users);
-            });
-            b.gpu(Gpu::FenceAsync);
+        let slots = Slots::make(b, thread, sizes.stages, [1, users], |b| {
+            b.gpu(Gpu::Mbarrier(Slot { buffer: weights_full, index: 0.into() }, MbarrierOp::Init(1)));
         });
-        let place = Place::start(b, sizes.stages);
-        Windows { conv, windows, weights, weights_full, full, empty, place, thread }
+        Windows { conv, windows, weights, weights_full, slots, thread }
     }
 
     fn weights_there(&self) -> Slot {
@@ -89,15 +73,14 @@ impl<'c> Windows<'c> {
     /// Gives the slot of the step before back: one thread a consumer.
     fn give_back(&self, b: &mut KernelBuilder, steps: i64) {
         b.if_(Expr::from(self.thread).floor_mod(WARPGROUP).eq(0), |b| {
-            let on = Slot { buffer: self.empty, index: self.place.before(steps) };
-            b.gpu(Gpu::Mbarrier(on, MbarrierOp::Arrive(None)));
+            self.slots.give_back(b, self.place().before(steps), None);
         });
     }
 }
 
 impl Feed for Windows<'_> {
     fn place(&self) -> Place {
-        self.place
+        self.slots.place
     }
 
     fn begin_producing(&self, b: &mut KernelBuilder, block: &Block<'_>) {
@@ -135,11 +118,8 @@ impl Feed for Windows<'_> {
         let (c, w) = (&self.conv.c, self.conv.workload);
         let (channels, [high, wide]) = (row_channels(w, c), self.conv.window());
         for chunk in 0..chunks(w, c).len() as i64 {
-            let (slot, parity) = self.place.slot(b);
-            let on = |buffer| Slot { buffer, index: slot.clone() };
-            // The phase before the first counts as ended: the ring begins empty.
-            b.gpu(Gpu::Mbarrier(on(self.empty), MbarrierOp::Wait(Expr::Int(1) - parity)));
-            b.gpu(Gpu::Mbarrier(on(self.full), MbarrierOp::Expect(high * wide * channels * w.dtype.bytes() as i64)));
+            let slot = self.slots.wait_empty(b);
+            self.slots.expect(b, &slot, high * wide * channels * w.dtype.bytes() as i64);
             let extents = [1, high, wide, channels];
             let from = vec![
                 place[0].clone(),
@@ -152,10 +132,10 @@ impl Feed for Windows<'_> {
                 dst: tile(self.windows, to, &extents),
                 src: tile(block.params[0].1, from, &extents),
                 steps: vec![],
-                on: on(self.full),
+                on: self.slots.full(&slot),
                 multicast: None,
             });
-            self.place.advance(b);
+            self.slots.place.advance(b);
         }
     }
 
@@ -169,11 +149,10 @@ impl Feed for Windows<'_> {
         behind: &Behind<'_>,
     ) -> Option<VarId> {
         for (chunk, depth) in chunks(self.conv.workload, &self.conv.c).into_iter().enumerate() {
-            let (slot, parity) = self.place.slot(b);
-            b.gpu(Gpu::Mbarrier(Slot { buffer: self.full, index: slot.clone() }, MbarrierOp::Wait(parity)));
+            let slot = self.slots.wait_full(b);
             self.multiply(b, acc, (chunk, depth), [&slot, first]);
             b.gpu(Gpu::Commit(Group::Mma));
-            self.place.advance(b);
+            self.slots.place.advance(b);
             if chunk > 0 {
                 b.gpu(Gpu::Wait(Group::Mma, 1));
                 self.give_back(b, 2);
@@ -190,7 +169,7 @@ impl Feed for Windows<'_> {
 
     fn pass(&self, b: &mut KernelBuilder, _: &[Expr]) {
         for _ in chunks(self.conv.workload, &self.conv.c) {
-            self.place.advance(b);
+            self.slots.place.advance(b);
         }
     }
 }

@@ -279,10 +279,7 @@ impl Block<'_> {
                 let to = [place.image.into(), co.into()];
                 finish(b, &self.tiling, self.filter, (self.w, self.params), to, place, read);
             };
-            match Expr::all(exists.into_iter().flatten()) {
-                Some(exists) => b.if_(exists, write),
-                None => write(b),
-            }
+            b.when(Expr::all(exists.into_iter().flatten()), write);
         });
     }
 }
