@@ -11,11 +11,16 @@ use super::model::{Launch, Unit, ceil_div, whole_sectors};
 use super::{THREAD, extent};
 use crate::ir::{Axis, BufferId, Pragma, VarId};
 use crate::schedule::{Schedule, ScheduleError, Tail};
-use crate::space::{Config, ConfigError, SpaceBuilder};
 use crate::target::Cuda;
 
 /// The smallest extent of a block that spaces offer.
 const SMALLEST: i64 = 16;
+/// What spaces offer: extents of a block, threads along one, places of a thread's sums, lengths of a step and of a vector.
+pub(super) const BLOCKS: [i64; 5] = [16, 32, 64, 128, 256];
+pub(super) const THREADS: [i64; 4] = [4, 8, 16, 32];
+pub(super) const VTHREADS: [i64; 3] = [1, 2, 4];
+pub(super) const STEPS: [i64; 4] = [4, 8, 16, 32];
+pub(super) const VECTORS: [i64; 4] = [1, 2, 4, 8];
 
 /// The tile of a block and how threads share it. Each pair is rows (the slower output dimension), then columns.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -33,45 +38,6 @@ pub(super) struct Tile {
 }
 
 impl Tile {
-    /// The knobs `block_<rows>`, `block_<columns>`, `threads_<rows>`, `threads_<columns>`, `vthread`, `step` and
-    /// `vector`.
-    pub(super) fn knobs(space: SpaceBuilder, axes: [&str; 2], vectors: &[i64]) -> SpaceBuilder {
-        let [rows, columns] = axes;
-        space
-            .knob(&format!("block_{rows}"), [16, 32, 64, 128, 256])
-            .knob(&format!("block_{columns}"), [16, 32, 64, 128, 256])
-            .knob(&format!("threads_{rows}"), [4, 8, 16, 32])
-            .knob(&format!("threads_{columns}"), [4, 8, 16, 32])
-            .knob("vthread", [1, 2, 4])
-            .knob("step", [4, 8, 16, 32])
-            .knob("vector", vectors.iter().copied())
-    }
-
-    /// The tile of a config with those knobs.
-    pub(super) fn of(config: &Config, axes: [&str; 2]) -> Result<Tile, ConfigError> {
-        let [rows, columns] = axes;
-        Ok(Tile {
-            block: [config.int(&format!("block_{rows}"))?, config.int(&format!("block_{columns}"))?],
-            threads: [config.int(&format!("threads_{rows}"))?, config.int(&format!("threads_{columns}"))?],
-            vthread: config.int("vthread")?,
-            step: config.int("step")?,
-            vector: config.int("vector")?,
-        })
-    }
-
-    /// The config with those knobs.
-    pub(super) fn config(&self, axes: [&str; 2]) -> Config {
-        let [rows, columns] = axes;
-        Config::new()
-            .with(&format!("block_{rows}"), self.block[0])
-            .with(&format!("block_{columns}"), self.block[1])
-            .with(&format!("threads_{rows}"), self.threads[0])
-            .with(&format!("threads_{columns}"), self.threads[1])
-            .with("vthread", self.vthread)
-            .with("step", self.step)
-            .with("vector", self.vector)
-    }
-
     /// Threads of a block.
     pub(super) fn thread_count(&self) -> i64 {
         self.threads[0] * self.threads[1]
@@ -121,15 +87,15 @@ impl Tile {
     }
 
     /// The cheapest of the sensible tiles that fit.
-    pub(super) fn best(product: &Product, vectors: &[i64], gpu: &Cuda) -> Option<Tile> {
+    pub(super) fn best(product: &Product, gpu: &Cuda) -> Option<Tile> {
         let size = [product.size[0], product.size[1]];
         let mut best: Option<(f64, Tile)> = None;
-        for &rows in &[16, 32, 64, 128, 256] {
-            for &columns in &[16, 32, 64, 128, 256] {
+        for rows in BLOCKS {
+            for columns in BLOCKS {
                 for threads in [[8, 8], [8, 16], [16, 8], [16, 16], [8, 32], [4, 8], [8, 4]] {
                     for vthread in [1, 2] {
                         for step in [8, 16] {
-                            let vector = vectors.last().copied().unwrap_or(1);
+                            let vector = product.widest();
                             let tile = Tile { block: [rows, columns], threads, vthread, step, vector };
                             if !tile.fits(size, product.element_bytes, gpu) {
                                 continue;
@@ -168,6 +134,11 @@ const STEP_CLOCKS_PER_WARP: f64 = 25.0;
 const MEASURED: f64 = 1.3;
 
 impl Product {
+    /// Elements of 16 bytes.
+    pub(super) fn widest(&self) -> i64 {
+        16 / self.element_bytes
+    }
+
     /// Predicted microseconds.
     pub(super) fn estimate(&self, tile: &Tile, gpu: &Cuda) -> f64 {
         let [rows, columns, depth] = self.size;

@@ -13,46 +13,53 @@
 //!   part of the row. `fetch=rounds` gives neighbouring threads neighbouring vectors.
 //! * Any size: what is left over in the last block is guarded.
 
-use super::block::{self, Product, Tile};
+use super::block::{self, BLOCKS, Product, STEPS, THREADS, Tile, VECTORS, VTHREADS};
+use super::family::{self, Case, Family, Knobs, Search, knobs, up_to, words};
 use super::{BLOCK, THREAD, device, extent, inline_padding};
 use crate::ir::{Axis, Scope};
 use crate::schedule::{Schedule, ScheduleError, Tail};
-use crate::space::{Config, Space};
+use crate::space::{Config, Value};
 use crate::target::{Cuda, Target};
-use crate::templates::{Scheduled, Template, TemplateError};
+use crate::templates::{Scheduled, TemplateError};
 use crate::workload::{Conv2d, ConvLayout, Op, Workload, naive};
 
 /// See the module's text. Knobs: `block_o`, `block_n`, `threads_o`, `threads_n`, `vthread`, `step`, `vector`, `fetch`.
 pub struct Conv2dHwcn;
 
-const AXES: [&str; 2] = ["o", "n"];
+words! {
+    /// How the threads of a block share out what they fetch.
+    enum Fetch {
+        /// Along the axes, as in the tutorial.
+        Axes = "axes",
+        /// In rounds: neighbouring threads get neighbouring vectors.
+        Rounds = "rounds",
+    }
+}
+
+knobs! {
+    /// A config with a type: a [`Tile`], and how it is fetched.
+    struct Sizes {
+        block: [i64; 2] = "block_o" in BLOCKS, "block_n" in BLOCKS;
+        threads: [i64; 2] = "threads_o" in THREADS, "threads_n" in THREADS;
+        vthread: i64 = "vthread" in VTHREADS;
+        step: i64 = "step" in STEPS;
+        vector: i64 = "vector" in VECTORS;
+        fetch: Fetch = "fetch" in Fetch::ALL;
+    }
+}
+
+impl Sizes {
+    fn new(Tile { block, threads, vthread, step, vector }: Tile, fetch: Fetch) -> Sizes {
+        Sizes { block, threads, vthread, step, vector, fetch }
+    }
+}
 
 /// The tutorial's constants.
 const TUTORIAL: Tile = Tile { block: [64, 64], threads: [8, 8], vthread: 2, step: 8, vector: 4 };
 
 /// The config that is the tutorial's schedule.
 pub fn tutorial() -> Config {
-    TUTORIAL.config(AXES).with("fetch", "axes")
-}
-
-fn problem<'a>(w: &Workload, t: &'a Target) -> Result<(Conv2d, &'a Cuda), String> {
-    let gpu = device(t)?;
-    let Op::Conv2d(c) = w.op else { return Err("for convolutions".into()) };
-    if c.groups != 1 {
-        return Err("for convolutions without groups".into());
-    }
-    if c.layout != ConvLayout::Hwcn {
-        return Err("for HWCN".into());
-    }
-    if c.oh() * c.ow() > gpu.grid_dim[2] {
-        return Err(format!("for at most {} pixels", gpu.grid_dim[2]));
-    }
-    Ok((c, gpu))
-}
-
-/// Lengths of vectors of 16 bytes at most.
-fn vectors(w: &Workload) -> &'static [i64] {
-    if w.dtype.bytes() == 2 { &[1, 2, 4, 8] } else { &[1, 2, 4] }
+    Sizes::new(TUTORIAL, Fetch::Axes).config()
 }
 
 fn product(w: &Workload, c: &Conv2d) -> Product {
@@ -76,53 +83,71 @@ fn vector(c: &Conv2d, tile: &Tile) -> i64 {
     block::vector_of(tile.vector, &[c.n, c.co])
 }
 
-impl Template for Conv2dHwcn {
-    fn name(&self) -> &str {
-        "conv2d_hwcn"
+/// A convolution cut up as a config says.
+pub(crate) struct Plan {
+    c: Conv2d,
+    product: Product,
+    tile: Tile,
+    fetch: Fetch,
+}
+
+impl family::Plan for Plan {
+    fn fits(&self, gpu: &Cuda) -> bool {
+        let Plan { c, product, tile, fetch } = self;
+        tile.fits([c.co, c.n], product.element_bytes, gpu)
+            && (*fetch == Fetch::Rounds || axes_divide(c, tile, vector(c, tile)))
     }
 
-    fn version(&self) -> u32 {
-        1
-    }
-
-    fn applies(&self, w: &Workload, t: &Target) -> Result<(), String> {
-        problem(w, t).map(drop)
-    }
-
-    fn space(&self, w: &Workload, t: &Target) -> Result<Space, TemplateError> {
-        let (c, gpu) = problem(w, t).map_err(TemplateError::Limit)?;
-        let (gpu, bytes) = (gpu.clone(), w.dtype.bytes() as i64);
-        Ok(Tile::knobs(Space::builder(), AXES, vectors(w))
-            .knob("fetch", ["axes", "rounds"])
-            .filter("tiles divide; threads, registers and shared memory within the device's limits", move |config| {
-                Tile::of(config, AXES).is_ok_and(|tile| tile.fits([c.co, c.n], bytes, &gpu))
-            })
-            .filter("threads share out whole vectors along the axes", move |config| {
-                let axes = config.str("fetch") == Ok("axes");
-                Tile::of(config, AXES).is_ok_and(|tile| !axes || axes_divide(&c, &tile, vector(&c, &tile)))
-            })
-            .build()?)
-    }
-
-    fn default_config(&self, w: &Workload, t: &Target) -> Result<Config, TemplateError> {
-        let (c, gpu) = problem(w, t).map_err(TemplateError::Limit)?;
-        let best = Tile::best(&product(w, &c), vectors(w), gpu);
-        let tile = best.ok_or_else(|| TemplateError::Limit("no tile fits the device".into()))?;
-        Ok(tile.config(AXES).with("fetch", "rounds"))
-    }
-
-    fn cost(&self, w: &Workload, t: &Target, config: &Config) -> f64 {
-        let Ok((c, gpu)) = problem(w, t) else { return f64::INFINITY };
+    fn us(&self, _: &Workload, gpu: &Cuda) -> f64 {
         // Parts of a row in different sectors for neighbouring threads.
-        let scattered = if config.str("fetch") == Ok("axes") { 1.02 } else { 1.0 };
-        Tile::of(config, AXES).map_or(f64::INFINITY, |tile| product(w, &c).estimate(&tile, gpu) * scattered)
+        let scattered = if self.fetch == Fetch::Axes { 1.02 } else { 1.0 };
+        self.product.estimate(&self.tile, gpu) * scattered
+    }
+}
+
+impl Family for Conv2dHwcn {
+    const NAME: &'static str = "conv2d_hwcn";
+    const LIMITS: &'static str = "tiles divide; threads, registers and shared memory within the device's limits; threads share out \
+                                  whole vectors along the axes";
+    type Problem = Conv2d;
+    type Knobs = Sizes;
+    type Plan<'a> = Plan;
+
+    fn problem(w: &Workload, t: &Target) -> Result<Conv2d, String> {
+        let gpu = device(t)?;
+        let Op::Conv2d(c) = w.op else { return Err("for convolutions".into()) };
+        if c.groups != 1 {
+            return Err("for convolutions without groups".into());
+        }
+        if c.layout != ConvLayout::Hwcn {
+            return Err("for HWCN".into());
+        }
+        if c.oh() * c.ow() > gpu.grid_dim[2] {
+            return Err(format!("for at most {} pixels", gpu.grid_dim[2]));
+        }
+        Ok(c)
+    }
+
+    fn narrow(case: &Case<'_, Conv2d>, knob: &str, values: &mut Vec<Value>) {
+        if knob == "vector" {
+            up_to(values, product(case.w, &case.problem).widest());
+        }
+    }
+
+    fn plan(case: &Case<'_, Conv2d>, sizes: Sizes) -> Result<Plan, TemplateError> {
+        let Sizes { block, threads, vthread, step, vector, fetch } = sizes;
+        let (c, product) = (case.problem, product(case.w, &case.problem));
+        Ok(Plan { c, product, tile: Tile { block, threads, vthread, step, vector }, fetch })
+    }
+
+    fn search(case: &Case<'_, Conv2d>) -> Search<Sizes> {
+        let best = Tile::best(&product(case.w, &case.problem), case.gpu);
+        Search::Among(best.map(|tile| Sizes::new(tile, Fetch::Rounds)).into_iter().collect())
     }
 
     #[allow(non_snake_case, reason = "the tutorial's names")]
-    fn schedule(&self, w: &Workload, t: &Target, config: &Config) -> Result<Scheduled, TemplateError> {
-        let (c, _) = problem(w, t).map_err(TemplateError::Limit)?;
-        let tile = Tile::of(config, AXES)?;
-        let axes = config.str("fetch")? == "axes";
+    fn kernel(case: &Case<'_, Conv2d>, plan: &Plan) -> Result<Scheduled, TemplateError> {
+        let (w, Plan { c, tile, fetch, .. }) = (case.w, plan);
         let mut s = Schedule::new(naive(w));
         let [W, BL, B] = [s.stage("w")?, s.stage("acc")?, s.stage("y")?];
 
@@ -137,7 +162,7 @@ impl Template for Conv2dHwcn {
         // Split the workloads, and bind them to the GPU's thread indices; virtual thread split.
         let [hi, wi, fi, ni] = s.axes(B)?;
         let bz = s.fuse(hi, wi)?;
-        let cut = block::cut(&mut s, &[bz], [fi, ni], &tile)?;
+        let cut = block::cut(&mut s, &[bz], [fi, ni], tile)?;
         s.bind(bz, BLOCK(Axis::Z))?;
         s.bind(cut.blocks[0], BLOCK(Axis::Y))?;
         s.bind(cut.blocks[1], BLOCK(Axis::X))?;
@@ -158,10 +183,10 @@ impl Template for Conv2dHwcn {
         let bytes = w.dtype.bytes() as i64;
         for load in [AA, WW] {
             s.storage_align(load, 2, 16 / bytes, 0)?;
-            if axes {
-                fetch_by_axes(&mut s, load, &tile, vector(&c, &tile))?;
+            if *fetch == Fetch::Axes {
+                fetch_by_axes(&mut s, load, tile, vector(c, tile))?;
             } else {
-                block::fetch(&mut s, load, &tile, vector(&c, &tile))?;
+                block::fetch(&mut s, load, tile, vector(c, tile))?;
             }
         }
 
@@ -198,6 +223,7 @@ fn fetch_by_axes(s: &mut Schedule, load: crate::ir::BufferId, tile: &Tile, vecto
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::templates::Template;
 
     #[test]
     fn the_tutorials_schedule_is_a_config() {

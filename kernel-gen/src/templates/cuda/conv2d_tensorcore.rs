@@ -16,14 +16,14 @@
 //! * With a stride or dilation, shared memory holds the columns that taps meet, and no others.
 //! * `vector` elements of the input are fetched at a time (the tutorial has 1; weights are always fetched 8 at a time).
 
+use super::family::{self, Case, Family, Knobs, Plan as _, Search, built, knobs};
 use super::model::{Launch, Unit as Units, ceil_div};
-use super::{BLOCK, THREAD, descend, device};
+use super::{BLOCK, THREAD, device};
 use crate::ir::builder::KernelBuilder;
 use crate::ir::{Axis, BufferId, DType, Expr, Gpu, Kernel, LoopKind, Operand, Scope, Tile, Unit, VarId};
-use crate::schedule::Schedule;
-use crate::space::{Config, ConfigError, Space};
+use crate::space::Config;
 use crate::target::{Cuda, Target};
-use crate::templates::{Scheduled, Template, TemplateError};
+use crate::templates::{Scheduled, TemplateError};
 use crate::workload::naive::epilogue;
 use crate::workload::operands::Operands;
 use crate::workload::{Conv2d, ConvLayout, Op, Workload};
@@ -43,29 +43,9 @@ pub fn tutorial() -> Config {
     Sizes { row_warps: 4, col_warps: 2, row_tiles: 2, col_tiles: 4, chunk: 2, vector: 1 }.config()
 }
 
-fn problem<'a>(w: &Workload, t: &'a Target) -> Result<(Conv2d, &'a Cuda), String> {
-    let gpu = device(t)?;
-    let Op::Conv2d(c) = w.op else { return Err("for convolutions".into()) };
-    if c.layout != ConvLayout::NhwcNc(TILE) {
-        return Err("for NHWC16n16c".into());
-    }
-    if !matches!(w.dtype, DType::F16 | DType::Bf16) {
-        return Err(format!("tensor cores multiply f16 and bf16, not {}", w.dtype));
-    }
-    // Volta and Turing have tensor cores for f16 alone.
-    let least = if w.dtype == DType::F16 { 70 } else { 80 };
-    if t.capability().is_none_or(|c| c < least) {
-        return Err(format!("for compute capability {}.{} and later in {}", least / 10, least % 10, w.dtype));
-    }
-    if c.oh() * c.ow() > gpu.grid_dim[2] || c.co / TILE > gpu.grid_dim[1] {
-        return Err(format!("for at most {} pixels", gpu.grid_dim[2]));
-    }
-    Ok((c, gpu))
-}
-
 /// How sums become the output.
 #[derive(Clone, Copy, PartialEq, Debug)]
-enum End {
+pub(crate) enum End {
     /// In the registers where they are.
     Registers,
     /// As they are: no thread knows which it has, and nothing is done to them.
@@ -84,39 +64,26 @@ impl End {
     }
 }
 
-/// A config as numbers.
-#[derive(Clone, Copy, PartialEq, Debug)]
-struct Sizes {
-    row_warps: i64,
-    col_warps: i64,
-    row_tiles: i64,
-    col_tiles: i64,
-    chunk: i64,
-    vector: i64,
+knobs! {
+    /// A config with a type.
+    struct Sizes {
+        /// Warps along images and along output channels.
+        row_warps: i64 = "block_row_warps" in [1, 2, 4, 8];
+        col_warps: i64 = "block_col_warps" in [1, 2, 4, 8];
+        /// Tiles of a warp along them.
+        row_tiles: i64 = "warp_row_tiles" in [1, 2, 4, 8];
+        col_tiles: i64 = "warp_col_tiles" in [1, 2, 4, 8];
+        /// Tiles of input channels in a step.
+        chunk: i64 = "chunk" in [1, 2, 4, 8];
+        /// Elements of the input that are fetched at a time.
+        vector: i64 = "vector" in [1, 2, 4, 8];
+    }
 }
 
+/// The fewest warps and tiles.
+const SMALLEST: Sizes = Sizes { row_warps: 1, col_warps: 1, row_tiles: 1, col_tiles: 1, chunk: 1, vector: 1 };
+
 impl Sizes {
-    fn of(config: &Config) -> Result<Sizes, ConfigError> {
-        Ok(Sizes {
-            row_warps: config.int("block_row_warps")?,
-            col_warps: config.int("block_col_warps")?,
-            row_tiles: config.int("warp_row_tiles")?,
-            col_tiles: config.int("warp_col_tiles")?,
-            chunk: config.int("chunk")?,
-            vector: config.int("vector")?,
-        })
-    }
-
-    fn config(&self) -> Config {
-        Config::new()
-            .with("block_row_warps", self.row_warps)
-            .with("block_col_warps", self.col_warps)
-            .with("warp_row_tiles", self.row_tiles)
-            .with("warp_col_tiles", self.col_tiles)
-            .with("chunk", self.chunk)
-            .with("vector", self.vector)
-    }
-
     fn warps(&self) -> i64 {
         self.row_warps * self.col_warps
     }
@@ -137,61 +104,31 @@ impl Sizes {
         let operand = if end == End::Registers { 4 } else { 8 };
         8 * self.row_tiles * self.col_tiles + operand * (self.row_tiles + self.col_tiles) + 40
     }
-
-    fn fits(&self, c: &Conv2d, end: End, gpu: &Cuda) -> bool {
-        let [rows, columns] = self.block();
-        (c.n / TILE) % rows == 0
-            && (c.co / TILE) % columns == 0
-            && (c.ci / TILE) % self.chunk == 0
-            && self.warps() * Cuda::WARP <= gpu.threads_per_block
-            && self.registers(end) <= gpu.registers_per_thread
-            && self.warps() * Cuda::WARP * self.registers(end) <= gpu.registers_per_block
-            && self.shared_bytes(c, end) <= gpu.shared_per_block
-    }
 }
 
-impl Template for Conv2dTensorcore {
-    fn name(&self) -> &str {
-        "conv2d_tensorcore"
+/// A convolution cut up as a config says.
+#[derive(Clone, Copy)]
+pub(crate) struct Plan {
+    c: Conv2d,
+    end: End,
+    sizes: Sizes,
+}
+
+impl family::Plan for Plan {
+    fn fits(&self, gpu: &Cuda) -> bool {
+        let Plan { c, end, sizes } = *self;
+        let ([rows, columns], threads) = (sizes.block(), sizes.warps() * Cuda::WARP);
+        (c.n / TILE) % rows == 0
+            && (c.co / TILE) % columns == 0
+            && (c.ci / TILE) % sizes.chunk == 0
+            && threads <= gpu.threads_per_block
+            && sizes.registers(end) <= gpu.registers_per_thread
+            && threads * sizes.registers(end) <= gpu.registers_per_block
+            && sizes.shared_bytes(&c, end) <= gpu.shared_per_block
     }
 
-    fn version(&self) -> u32 {
-        1
-    }
-
-    fn applies(&self, w: &Workload, t: &Target) -> Result<(), String> {
-        let (c, gpu) = problem(w, t)?;
-        let least = Sizes { row_warps: 1, col_warps: 1, row_tiles: 1, col_tiles: 1, chunk: 1, vector: 1 };
-        least
-            .fits(&c, End::of(w, t), gpu)
-            .then_some(())
-            .ok_or_else(|| "a row of the kernel does not fit in shared memory".into())
-    }
-
-    fn space(&self, w: &Workload, t: &Target) -> Result<Space, TemplateError> {
-        let (c, gpu) = problem(w, t).map_err(TemplateError::Limit)?;
-        let (gpu, end) = (gpu.clone(), End::of(w, t));
-        Ok(Space::builder()
-            .knob("block_row_warps", [1, 2, 4, 8])
-            .knob("block_col_warps", [1, 2, 4, 8])
-            .knob("warp_row_tiles", [1, 2, 4, 8])
-            .knob("warp_col_tiles", [1, 2, 4, 8])
-            .knob("chunk", [1, 2, 4, 8])
-            .knob("vector", [1, 2, 4, 8])
-            .filter("tiles divide; threads, registers and shared memory within the device's limits", move |config| {
-                Sizes::of(config).is_ok_and(|s| s.fits(&c, end, &gpu))
-            })
-            .build()?)
-    }
-
-    fn default_config(&self, w: &Workload, t: &Target) -> Result<Config, TemplateError> {
-        let start = Sizes { row_warps: 1, col_warps: 1, row_tiles: 1, col_tiles: 1, chunk: 1, vector: 8 };
-        Ok(descend(&self.space(w, t)?, &start.config(), &|config| self.cost(w, t, config))?)
-    }
-
-    fn cost(&self, w: &Workload, t: &Target, config: &Config) -> f64 {
-        let (Ok((c, gpu)), Ok(s)) = (problem(w, t), Sizes::of(config)) else { return f64::INFINITY };
-        let (end, [rows, columns]) = (End::of(w, t), s.block());
+    fn us(&self, w: &Workload, gpu: &Cuda) -> f64 {
+        let (c, s, end, [rows, columns]) = (&self.c, &self.sizes, self.end, self.sizes.block());
         // Tiles, in bytes: one of each operand for each tap of a row and input channel tile.
         let taps = (c.kw * s.chunk) as f64;
         let tile = (TILE * TILE * 2) as f64;
@@ -199,7 +136,7 @@ impl Template for Conv2dTensorcore {
             blocks: c.oh() * c.ow() * (c.n / TILE / rows) * (c.co / TILE / columns),
             threads: s.warps() * Cuda::WARP,
             registers: s.registers(end),
-            shared_bytes: s.shared_bytes(&c, end),
+            shared_bytes: s.shared_bytes(c, end),
             unit: Units::Tensor,
             sums: 8 * s.row_tiles * s.col_tiles,
             steps: (ceil_div(c.ci / TILE, s.chunk) * c.kh) as f64,
@@ -213,14 +150,52 @@ impl Template for Conv2dTensorcore {
         let fetch = accesses as f64 / (8 * rows * columns) as f64;
         launch.microseconds(gpu) * (1.0 + fetch)
     }
+}
 
-    fn schedule(&self, w: &Workload, t: &Target, config: &Config) -> Result<Scheduled, TemplateError> {
-        let (c, gpu) = problem(w, t).map_err(TemplateError::Limit)?;
-        let (sizes, end) = (Sizes::of(config)?, End::of(w, t));
-        if !sizes.fits(&c, end, gpu) {
-            return Err(TemplateError::Limit(format!("{config} does not suit {}", w.key())));
+impl Family for Conv2dTensorcore {
+    const NAME: &'static str = "conv2d_tensorcore";
+    const LIMITS: &'static str = "tiles divide; threads, registers and shared memory within the device's limits";
+    type Problem = (Conv2d, End);
+    type Knobs = Sizes;
+    type Plan<'a> = Plan;
+
+    fn problem(w: &Workload, t: &Target) -> Result<(Conv2d, End), String> {
+        let gpu = device(t)?;
+        let Op::Conv2d(c) = w.op else { return Err("for convolutions".into()) };
+        if c.layout != ConvLayout::NhwcNc(TILE) {
+            return Err("for NHWC16n16c".into());
         }
-        Ok(Scheduled { schedule: Schedule::new(kernel(w, &c, sizes, end)), packs: vec![] })
+        if !matches!(w.dtype, DType::F16 | DType::Bf16) {
+            return Err(format!("tensor cores multiply f16 and bf16, not {}", w.dtype));
+        }
+        // Volta and Turing have tensor cores for f16 alone.
+        let least = if w.dtype == DType::F16 { 70 } else { 80 };
+        if t.capability().is_none_or(|c| c < least) {
+            return Err(format!("for compute capability {}.{} and later in {}", least / 10, least % 10, w.dtype));
+        }
+        if c.oh() * c.ow() > gpu.grid_dim[2] || c.co / TILE > gpu.grid_dim[1] {
+            return Err(format!("for at most {} pixels", gpu.grid_dim[2]));
+        }
+        Ok((c, End::of(w, t)))
+    }
+
+    fn check(case: &Case<'_, (Conv2d, End)>) -> Result<(), String> {
+        let (c, end) = case.problem;
+        let fits = Plan { c, end, sizes: SMALLEST }.fits(case.gpu);
+        fits.then_some(()).ok_or_else(|| "a row of the kernel does not fit in shared memory".into())
+    }
+
+    fn plan(case: &Case<'_, (Conv2d, End)>, sizes: Sizes) -> Result<Plan, TemplateError> {
+        let (c, end) = case.problem;
+        Ok(Plan { c, end, sizes })
+    }
+
+    fn search(_: &Case<'_, (Conv2d, End)>) -> Search<Sizes> {
+        Search::Descent(Sizes { vector: 8, ..SMALLEST }, 0)
+    }
+
+    fn kernel(case: &Case<'_, (Conv2d, End)>, plan: &Plan) -> Result<Scheduled, TemplateError> {
+        built(kernel(case.w, &plan.c, plan.sizes, plan.end), [])
     }
 }
 
@@ -483,6 +458,7 @@ impl Block<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::templates::Template;
 
     #[test]
     fn volta_and_turing_take_f16_and_ampere_bf16_too() {

@@ -10,13 +10,14 @@
 //! (they are channels of the grid), and the epilogue is computed where the sums are written.
 
 use super::conv2d_cost::{distinct, norm, worst_bank};
+use super::family::{self, Case, Family, Knobs, Search, knobs};
 use super::model::{ceil_div, whole_sectors};
-use super::{BLOCK, THREAD, descend_from_many, device, inline_padding, strided_fetch};
+use super::{BLOCK, THREAD, device, inline_padding, strided_fetch};
 use crate::ir::{Axis, Scope};
 use crate::schedule::{Schedule, Tail};
-use crate::space::{Config, ConfigError, Space};
+use crate::space::Config;
 use crate::target::{Cuda, Target};
-use crate::templates::{Scheduled, Template, TemplateError};
+use crate::templates::{Scheduled, TemplateError};
 use crate::workload::{Conv2d, ConvLayout, Op, Workload, naive};
 
 /// See the module's text. Knobs: `block_h`, `block_w`, `threads_h`, `threads_w`, `vthread_h`, `vthread_w`.
@@ -27,49 +28,21 @@ pub fn article() -> Config {
     Sizes { block: [32, 32], threads: [8, 8], vthreads: [2, 2] }.config()
 }
 
-fn problem<'a>(w: &Workload, t: &'a Target) -> Result<(Conv2d, &'a Cuda), String> {
-    let gpu = device(t)?;
-    let Op::Conv2d(c) = w.op else { return Err("for convolutions".into()) };
-    if !c.is_depthwise() {
-        return Err("for depthwise convolutions".into());
+knobs! {
+    /// A config with a type. Pairs are rows, then columns.
+    struct Sizes {
+        /// Pixels of a block.
+        block: [i64; 2] = "block_h" in [4, 8, 16, 32, 64], "block_w" in [4, 8, 16, 32, 64];
+        threads: [i64; 2] = "threads_h" in [1, 2, 4, 8, 16, 32], "threads_w" in [1, 2, 4, 8, 16, 32];
+        /// Virtual threads.
+        vthreads: [i64; 2] = "vthread_h" in [1, 2, 4], "vthread_w" in [1, 2, 4];
     }
-    if c.layout != ConvLayout::Nchw {
-        return Err("for NCHW".into());
-    }
-    // One channel of an image each along the grid's second axis.
-    if c.n * c.co > gpu.grid_dim[1] {
-        return Err(format!("for at most {} channels of all images together", gpu.grid_dim[1]));
-    }
-    Ok((c, gpu))
 }
 
-/// A config as numbers: rows, columns.
-#[derive(Clone, Copy, PartialEq, Debug)]
-struct Sizes {
-    block: [i64; 2],
-    threads: [i64; 2],
-    vthreads: [i64; 2],
-}
+/// The smallest pieces.
+const SMALLEST: Sizes = Sizes { block: [4, 4], threads: [1, 1], vthreads: [1, 1] };
 
 impl Sizes {
-    fn of(config: &Config) -> Result<Sizes, ConfigError> {
-        Ok(Sizes {
-            block: [config.int("block_h")?, config.int("block_w")?],
-            threads: [config.int("threads_h")?, config.int("threads_w")?],
-            vthreads: [config.int("vthread_h")?, config.int("vthread_w")?],
-        })
-    }
-
-    fn config(&self) -> Config {
-        Config::new()
-            .with("block_h", self.block[0])
-            .with("block_w", self.block[1])
-            .with("threads_h", self.threads[0])
-            .with("threads_w", self.threads[1])
-            .with("vthread_h", self.vthreads[0])
-            .with("vthread_w", self.vthreads[1])
-    }
-
     /// Sums of a thread.
     fn sums(&self) -> i64 {
         self.block.iter().product::<i64>() / self.thread_count().max(1)
@@ -87,71 +60,76 @@ impl Sizes {
     fn shared_bytes(&self, c: &Conv2d, element_bytes: i64) -> i64 {
         (self.reach(c).iter().product::<i64>() + c.kh * c.kw) * element_bytes
     }
+}
 
-    fn fits(&self, c: &Conv2d, element_bytes: i64, gpu: &Cuda) -> bool {
-        let size = [c.oh(), c.ow()];
+/// A convolution cut up as a config says.
+pub(crate) struct Plan {
+    c: Conv2d,
+    bytes: i64,
+    sizes: Sizes,
+}
+
+impl family::Plan for Plan {
+    fn fits(&self, gpu: &Cuda) -> bool {
+        let (c, sizes, size) = (&self.c, &self.sizes, [self.c.oh(), self.c.ow()]);
         let divides = (0..2).all(|i| {
-            let parts = self.threads[i] * self.vthreads[i];
+            let parts = sizes.threads[i] * sizes.vthreads[i];
             // No block is mostly empty, and no virtual thread has nothing to do.
-            let used = self.block[i] < 2 * size[i] || self.block[i] == 4;
-            let place = self.block[i] / self.vthreads[i];
-            self.block[i] % parts == 0 && used && (self.vthreads[i] - 1) * place < size[i]
+            let used = sizes.block[i] < 2 * size[i] || sizes.block[i] == SMALLEST.block[i];
+            let place = sizes.block[i] / sizes.vthreads[i];
+            sizes.block[i] % parts == 0 && used && (sizes.vthreads[i] - 1) * place < size[i]
         });
         divides
-            && self.thread_count() <= gpu.threads_per_block
-            && self.sums() <= 64
-            && self.shared_bytes(c, element_bytes) <= gpu.shared_per_block
+            && sizes.thread_count() <= gpu.threads_per_block
+            && sizes.sums() <= 64
+            && sizes.shared_bytes(c, self.bytes) <= gpu.shared_per_block
+    }
+
+    fn us(&self, w: &Workload, gpu: &Cuda) -> f64 {
+        estimate(w, &self.c, gpu, &self.sizes)
     }
 }
 
-impl Template for DepthwiseCuda {
-    fn name(&self) -> &str {
-        "depthwise_cuda"
+impl Family for DepthwiseCuda {
+    const NAME: &'static str = "depthwise_cuda";
+    const LIMITS: &'static str = "pieces divide; threads and shared memory within the device's limits";
+    type Problem = Conv2d;
+    type Knobs = Sizes;
+    type Plan<'a> = Plan;
+
+    fn problem(w: &Workload, t: &Target) -> Result<Conv2d, String> {
+        let gpu = device(t)?;
+        let Op::Conv2d(c) = w.op else { return Err("for convolutions".into()) };
+        if !c.is_depthwise() {
+            return Err("for depthwise convolutions".into());
+        }
+        if c.layout != ConvLayout::Nchw {
+            return Err("for NCHW".into());
+        }
+        // One channel of an image each along the grid's second axis.
+        if c.n * c.co > gpu.grid_dim[1] {
+            return Err(format!("for at most {} channels of all images together", gpu.grid_dim[1]));
+        }
+        Ok(c)
     }
 
-    fn version(&self) -> u32 {
-        1
-    }
-
-    fn applies(&self, w: &Workload, t: &Target) -> Result<(), String> {
-        let (c, gpu) = problem(w, t)?;
-        let least = Sizes { block: [4, 4], threads: [1, 1], vthreads: [1, 1] };
-        let fits = least.shared_bytes(&c, w.dtype.bytes() as i64) <= gpu.shared_per_block;
+    fn check(case: &Case<'_, Conv2d>) -> Result<(), String> {
+        let bytes = SMALLEST.shared_bytes(&case.problem, case.w.dtype.bytes() as i64);
+        let fits = bytes <= case.gpu.shared_per_block;
         fits.then_some(()).ok_or_else(|| "the kernel reaches too far for shared memory".into())
     }
 
-    fn space(&self, w: &Workload, t: &Target) -> Result<Space, TemplateError> {
-        let (c, gpu) = problem(w, t).map_err(TemplateError::Limit)?;
-        let (gpu, bytes) = (gpu.clone(), w.dtype.bytes() as i64);
-        Ok(Space::builder()
-            .knob("block_h", [4, 8, 16, 32, 64])
-            .knob("block_w", [4, 8, 16, 32, 64])
-            .knob("threads_h", [1, 2, 4, 8, 16, 32])
-            .knob("threads_w", [1, 2, 4, 8, 16, 32])
-            .knob("vthread_h", [1, 2, 4])
-            .knob("vthread_w", [1, 2, 4])
-            .filter("pieces divide; threads and shared memory within the device's limits", move |config| {
-                Sizes::of(config).is_ok_and(|s| s.fits(&c, bytes, &gpu))
-            })
-            .build()?)
+    fn plan(case: &Case<'_, Conv2d>, sizes: Sizes) -> Result<Plan, TemplateError> {
+        Ok(Plan { c: case.problem, bytes: case.w.dtype.bytes() as i64, sizes })
     }
 
-    fn default_config(&self, w: &Workload, t: &Target) -> Result<Config, TemplateError> {
-        let start = Sizes { block: [4, 4], threads: [1, 1], vthreads: [1, 1] };
-        Ok(descend_from_many(&self.space(w, t)?, &start.config(), &|config| self.cost(w, t, config))?)
-    }
-
-    fn cost(&self, w: &Workload, t: &Target, config: &Config) -> f64 {
-        match (problem(w, t), Sizes::of(config)) {
-            (Ok((c, gpu)), Ok(sizes)) => estimate(w, &c, gpu, &sizes),
-            _ => f64::INFINITY,
-        }
+    fn search(_: &Case<'_, Conv2d>) -> Search<Sizes> {
+        Search::from(SMALLEST)
     }
 
     #[allow(non_snake_case, reason = "the article's names")]
-    fn schedule(&self, w: &Workload, t: &Target, config: &Config) -> Result<Scheduled, TemplateError> {
-        problem(w, t).map_err(TemplateError::Limit)?;
-        let sizes = Sizes::of(config)?;
+    fn kernel(case: &Case<'_, Conv2d>, plan: &Plan) -> Result<Scheduled, TemplateError> {
+        let (w, sizes) = (case.w, plan.sizes);
         let mut s = Schedule::new(naive(w));
         let [Filter, DepthwiseConv2d, Output] = [s.stage("w")?, s.stage("acc")?, s.stage("y")?];
 

@@ -4,7 +4,7 @@
 //! applies to, the space, the default config, and the checks before a kernel is built. Knobs are declared once, by [`knobs!`]:
 //! the space, the reading of a config and its writing follow.
 
-use super::{descend_from, device, fastest, with_costs};
+use super::{descend, descend_from, device, fastest, least, with_costs};
 use crate::ir::Kernel;
 use crate::schedule::Schedule;
 use crate::space::{Config, ConfigError, Space, SpaceBuilder, Value};
@@ -29,6 +29,8 @@ pub(crate) enum Search<K> {
     Descent(K, usize),
     /// The cheapest of these knobs.
     Among(Vec<K>),
+    /// These knobs, where no others of a small space cost clearly less.
+    Near(K),
 }
 
 impl<K> Search<K> {
@@ -155,6 +157,8 @@ impl<F: Family> Template for F {
         let cost = |config: &Config| cost::<F>(&case, config);
         match F::search(&case) {
             Search::All => fastest(with_costs(&space::<F>(&case)?, &cost)),
+            Search::Near(start) => Ok(least(&space::<F>(&case)?, &start.config(), &cost)?),
+            Search::Descent(start, 0) => Ok(descend(&space::<F>(&case)?, &start.config(), &cost)?),
             Search::Descent(start, descents) => {
                 Ok(descend_from(&space::<F>(&case)?, &start.config(), descents, &cost)?)
             }
@@ -181,13 +185,14 @@ impl<F: Family> Template for F {
 
     fn schedule(&self, w: &Workload, t: &Target, config: &Config) -> Result<Scheduled, TemplateError> {
         let case = case::<F>(w, t)?;
-        let plan = plan::<F>(&case, config)?;
-        // A value that no knob has is an error that names the knob and its values.
-        match space::<F>(&case)?.index_of(config) {
-            Ok(_) => F::kernel(&case, &plan),
-            Err(ConfigError::Filtered { .. }) => Err(TemplateError::Limit(format!("{config} does not fit {}", t.name))),
-            Err(error) => Err(error.into()),
+        // A value that no knob has is an error that names the knob and its values. Only then is anything computed with it.
+        let found = space::<F>(&case)?.index_of(config);
+        if matches!(found, Err(ConfigError::Filtered { .. })) {
+            plan::<F>(&case, config)?;
+            return Err(TemplateError::Limit(format!("{config} does not fit {}", t.name)));
         }
+        found?;
+        F::kernel(&case, &plan::<F>(&case, config)?)
     }
 }
 
@@ -390,4 +395,75 @@ pub(super) fn numbers(numbers: impl IntoIterator<Item = i64>) -> Vec<Value> {
 /// Leaves the values of a knob that are at most `most`.
 pub(super) fn up_to(values: &mut Vec<Value>, most: i64) {
     values.retain(|value| matches!(value, Value::Int(n) if *n <= most));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ir::DType;
+    use crate::templates::Registry;
+    use crate::workload::{Conv2d, ConvLayout, DepthwisePointwise, Matmul};
+    use std::collections::BTreeSet;
+
+    /// Templates for CUDA that are no families: their knobs are splits of loops, or they have none.
+    const OTHERS: [&str; 5] = ["conv2d_no_batching", "matmul_v0", "matmul_v1", "matmul_split", "sketch_cuda"];
+
+    /// Workloads of which every family takes one.
+    fn workloads() -> Vec<Workload> {
+        let conv = |layout, n, ci, co| Conv2d { layout, ..Conv2d::nchw(n, ci, 16, 16, co, 3, 1, 1) };
+        let pointwise = |layout| Conv2d { kh: 1, kw: 1, padding: [0; 4], ..conv(layout, 16, 64, 64) };
+        let depthwise = Conv2d::nchw(1, 32, 16, 16, 32, 3, 1, 1).depthwise(1);
+        let (nchw, nhwc, hwcn) = (ConvLayout::Nchw, ConvLayout::Nhwc, ConvLayout::Hwcn);
+        let f32 =
+            [conv(nchw, 64, 64, 64), conv(nhwc, 16, 64, 64), conv(hwcn, 16, 64, 64), depthwise].map(Workload::f32);
+        let tiled = conv(ConvLayout::NhwcNc(16), 16, 64, 64);
+        let f16 = [
+            conv(nchw, 64, 64, 64),
+            conv(nhwc, 1, 64, 64),
+            conv(nhwc, 1, 4, 64),
+            pointwise(nhwc),
+            pointwise(nchw),
+            tiled,
+        ];
+        let f16 = f16.map(|c| Workload::f32(c).with_dtype(DType::F16));
+        let products = [Matmul::new(1, 64, 256), Matmul::new(256, 256, 256)].map(Workload::f32);
+        let half = Workload::f32(Matmul::new(256, 64, 256)).with_dtype(DType::F16);
+        let pair = Workload::f32(DepthwisePointwise::new(depthwise, 64));
+        [f32.to_vec(), f16.to_vec(), products.to_vec(), vec![half, pair]].concat()
+    }
+
+    #[test]
+    fn an_unknown_value_is_refused_by_every_family() {
+        let target = Target::find("sm_90a").expect("a built-in target");
+        let registry = Registry::builtin();
+        let mut seen = BTreeSet::new();
+        for w in workloads() {
+            for template in registry.applicable(&w, target).filter(|t| !OTHERS.contains(&t.name())) {
+                if !seen.insert(template.name().to_string()) {
+                    continue;
+                }
+                let default = template.default_config(&w, target).expect("it applies");
+                let space = template.space(&w, target).expect("it applies");
+                for (knob, value) in default.entries() {
+                    for unknown in [Value::Int(0), Value::Int(-7), "no_such_word".into()] {
+                        let config = default.clone().with(knob, unknown.clone());
+                        if space.find_knob(knob).is_some_and(|knob| knob.rank_of(&unknown).is_some()) {
+                            continue;
+                        }
+                        let error = template.schedule(&w, target, &config).expect_err("it is refused").to_string();
+                        assert!(error.contains(&format!("`{knob}`")), "{} {config}: {error}", template.name());
+                        // Values of another kind are told which kind it is.
+                        if unknown.kind() == value.kind() {
+                            assert!(error.contains(&value.to_string()), "{} {config}: {error}", template.name());
+                        }
+                    }
+                }
+                let more = default.clone().with("no_such_knob", 1);
+                assert!(template.schedule(&w, target, &more).is_err(), "{}", template.name());
+            }
+        }
+        let cuda = registry.iter().map(|t| t.name()).skip_while(|name| *name != "wgmma_gemm");
+        let missing: Vec<&str> = cuda.filter(|name| !seen.contains(*name) && !OTHERS.contains(name)).collect();
+        assert!(missing.is_empty(), "no workload for {missing:?}");
+    }
 }

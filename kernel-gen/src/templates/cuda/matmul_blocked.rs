@@ -5,33 +5,29 @@
 //! its way into shared memory, so that what a thread needs lies side by side; rows are spaced out by 16 bytes there, so
 //! that turned columns fall into different banks.
 
-use super::block::{self, Product, Tile};
+use super::block::{self, BLOCKS, Product, STEPS, THREADS, Tile, VECTORS, VTHREADS};
+use super::family::{self, Case, Family, Search, knobs, up_to};
 use super::{BLOCK, device};
 use crate::ir::{Axis, Scope};
 use crate::schedule::transform_layout::LayoutDim;
 use crate::schedule::{Schedule, Tail};
-use crate::space::{Config, Space};
+use crate::space::Value;
 use crate::target::{Cuda, Target};
-use crate::templates::{Scheduled, Template, TemplateError};
+use crate::templates::{Scheduled, TemplateError};
 use crate::workload::{Matmul, Workload, naive};
 
 /// See the module's text. Knobs: `block_m`, `block_n`, `threads_m`, `threads_n`, `vthread`, `step`, `vector`.
 pub struct MatmulBlocked;
 
-const AXES: [&str; 2] = ["m", "n"];
-
-fn problem<'a>(w: &Workload, t: &'a Target) -> Result<(Matmul, &'a Cuda), String> {
-    let gpu = device(t)?;
-    let m = w.matmul().copied().ok_or("for products")?;
-    if m.batch > gpu.grid_dim[2] {
-        return Err(format!("for batches of at most {}", gpu.grid_dim[2]));
+knobs! {
+    /// A config with a type: a [`Tile`].
+    struct Sizes {
+        block: [i64; 2] = "block_m" in BLOCKS, "block_n" in BLOCKS;
+        threads: [i64; 2] = "threads_m" in THREADS, "threads_n" in THREADS;
+        vthread: i64 = "vthread" in VTHREADS;
+        step: i64 = "step" in STEPS;
+        vector: i64 = "vector" in VECTORS;
     }
-    Ok((m, gpu))
-}
-
-/// Lengths of vectors of 16 bytes at most.
-fn vectors(w: &Workload) -> &'static [i64] {
-    if w.dtype.bytes() == 2 { &[1, 2, 4, 8] } else { &[1, 2, 4] }
 }
 
 fn product(w: &Workload, m: &Matmul) -> Product {
@@ -44,47 +40,61 @@ fn product(w: &Workload, m: &Matmul) -> Product {
     }
 }
 
-impl Template for MatmulBlocked {
-    fn name(&self) -> &str {
-        "matmul_blocked"
+/// A product cut up as a config says.
+pub(crate) struct Plan {
+    m: Matmul,
+    product: Product,
+    tile: Tile,
+}
+
+impl family::Plan for Plan {
+    fn fits(&self, gpu: &Cuda) -> bool {
+        self.tile.fits([self.m.m, self.m.n], self.product.element_bytes, gpu)
     }
 
-    fn version(&self) -> u32 {
-        1
+    fn us(&self, _: &Workload, gpu: &Cuda) -> f64 {
+        self.product.estimate(&self.tile, gpu)
+    }
+}
+
+impl Family for MatmulBlocked {
+    const NAME: &'static str = "matmul_blocked";
+    const LIMITS: &'static str = "tiles divide; threads, registers, shared memory and grid within the device's limits";
+    type Problem = Matmul;
+    type Knobs = Sizes;
+    type Plan<'a> = Plan;
+
+    fn problem(w: &Workload, t: &Target) -> Result<Matmul, String> {
+        let gpu = device(t)?;
+        let m = w.matmul().copied().ok_or("for products")?;
+        if m.batch > gpu.grid_dim[2] {
+            return Err(format!("for batches of at most {}", gpu.grid_dim[2]));
+        }
+        Ok(m)
     }
 
-    fn applies(&self, w: &Workload, t: &Target) -> Result<(), String> {
-        problem(w, t).map(drop)
+    fn narrow(case: &Case<'_, Matmul>, knob: &str, values: &mut Vec<Value>) {
+        if knob == "vector" {
+            up_to(values, product(case.w, &case.problem).widest());
+        }
     }
 
-    fn space(&self, w: &Workload, t: &Target) -> Result<Space, TemplateError> {
-        let (m, gpu) = problem(w, t).map_err(TemplateError::Limit)?;
-        let (gpu, bytes) = (gpu.clone(), w.dtype.bytes() as i64);
-        let space = Tile::knobs(Space::builder(), AXES, vectors(w));
-        Ok(space
-            .filter(
-                "tiles divide; threads, registers, shared memory and grid within the device's limits",
-                move |config| Tile::of(config, AXES).is_ok_and(|tile| tile.fits([m.m, m.n], bytes, &gpu)),
-            )
-            .build()?)
+    fn plan(case: &Case<'_, Matmul>, sizes: Sizes) -> Result<Plan, TemplateError> {
+        let Sizes { block, threads, vthread, step, vector } = sizes;
+        let (m, product) = (case.problem, product(case.w, &case.problem));
+        Ok(Plan { m, product, tile: Tile { block, threads, vthread, step, vector } })
     }
 
-    fn default_config(&self, w: &Workload, t: &Target) -> Result<Config, TemplateError> {
-        let (m, gpu) = problem(w, t).map_err(TemplateError::Limit)?;
-        let product = product(w, &m);
-        let best = Tile::best(&product, vectors(w), gpu);
-        best.map(|tile| tile.config(AXES)).ok_or_else(|| TemplateError::Limit("no tile fits the device".into()))
-    }
-
-    fn cost(&self, w: &Workload, t: &Target, config: &Config) -> f64 {
-        let Ok((m, gpu)) = problem(w, t) else { return f64::INFINITY };
-        Tile::of(config, AXES).map_or(f64::INFINITY, |tile| product(w, &m).estimate(&tile, gpu))
+    fn search(case: &Case<'_, Matmul>) -> Search<Sizes> {
+        let best = Tile::best(&product(case.w, &case.problem), case.gpu);
+        let sizes =
+            best.map(|Tile { block, threads, vthread, step, vector }| Sizes { block, threads, vthread, step, vector });
+        Search::Among(sizes.into_iter().collect())
     }
 
     #[allow(non_snake_case, reason = "the tutorial's names")]
-    fn schedule(&self, w: &Workload, t: &Target, config: &Config) -> Result<Scheduled, TemplateError> {
-        let (m, _) = problem(w, t).map_err(TemplateError::Limit)?;
-        let tile = Tile::of(config, AXES)?;
+    fn kernel(case: &Case<'_, Matmul>, plan: &Plan) -> Result<Scheduled, TemplateError> {
+        let (w, Plan { m, tile, .. }) = (case.w, plan);
         let mut s = Schedule::new(naive(w));
         let [A, B, CL, C] = [s.stage("a")?, s.stage("b")?, s.stage("acc")?, s.stage("c")?];
 
@@ -98,7 +108,7 @@ impl Template for MatmulBlocked {
         // Blocks and threads.
         let loops = s.loops_of(C);
         let (batch, axes) = loops.split_at(loops.len() - 2);
-        let cut = block::cut(&mut s, batch, [axes[0], axes[1]], &tile)?;
+        let cut = block::cut(&mut s, batch, [axes[0], axes[1]], tile)?;
         for z in batch {
             s.bind(*z, BLOCK(Axis::Z))?;
         }
@@ -131,7 +141,7 @@ impl Template for MatmulBlocked {
             let row = *s.kernel.buffer(stored).shape.last().expect("a matrix has columns");
             debug_assert!(!turned || row == length, "a turned operand's rows run along the reduction");
             let vector = if turned { 1 } else { block::vector_of(tile.vector, &[row]) };
-            block::fetch(&mut s, shared, &tile, vector)?;
+            block::fetch(&mut s, shared, tile, vector)?;
         }
         // A thread's operands, in vectors along the output; its sums; what it writes back.
         for (local, axis) in [(AL, usize::from(m.trans_a)), (BL, usize::from(!m.trans_b))] {
