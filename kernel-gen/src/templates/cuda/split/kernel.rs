@@ -1,6 +1,6 @@
 //! The kernel, and the one that packs the weights for it.
 
-use super::walk::Walk;
+use super::walk::{Walk, Weights, roles, store};
 use super::{DEPTH, PRODUCERS, Plan, Sizes, WARPGROUP};
 use crate::ir::builder::KernelBuilder;
 use crate::ir::{
@@ -9,8 +9,7 @@ use crate::ir::{
 };
 use crate::templates::cuda::ring::Slots;
 use crate::templates::cuda::source::{Fast, Pixel};
-use crate::templates::cuda::{or_zero, tile, unrolled};
-use crate::workload::naive::epilogue;
+use crate::templates::cuda::{tile, unrolled};
 use crate::workload::operands::Operands;
 use crate::workload::{Role, Workload};
 
@@ -28,9 +27,6 @@ pub(super) fn pack(plan: &Plan, name: &str, shape: &[i64]) -> Kernel {
     let mut b = KernelBuilder::new(format!("pack_{name}"));
     let w = b.param(name, DType::F32, shape, Access::Read);
     let packed = b.param("packed", plan.parts.dtype(), &packed_shape(plan), Access::Write);
-    let source = &plan.source;
-    let [_, kw] = source.taps();
-    let chunks = plan.chunks();
     let columns_at_once = PACK_THREADS / DEPTH;
     b.loop_("tile", plan.column_tiles(), LoopKind::Grid(Axis::Y), |b, tile| {
         b.loop_("step", plan.steps(), LoopKind::Grid(Axis::X), |b, step| {
@@ -38,19 +34,8 @@ pub(super) fn pack(plan: &Plan, name: &str, shape: &[i64]) -> Kernel {
                 b.for_("turn", plan.sizes.bn / columns_at_once, |b, turn| {
                     let within = turn * columns_at_once + Expr::from(t).floor_div(DEPTH);
                     let place = Expr::from(t).floor_mod(DEPTH);
-                    let tap = b.let_("tap", Expr::from(step).floor_div(chunks));
-                    let term = Expr::from(step).floor_mod(chunks) * DEPTH + place.clone();
                     let column = tile * plan.sizes.bn + within.clone();
-                    let mut inside = vec![];
-                    if source.columns() % plan.sizes.bn != 0 {
-                        inside.push(column.clone().lt(source.columns()));
-                    }
-                    if source.depth() % DEPTH != 0 {
-                        inside.push(term.clone().lt(source.depth()));
-                    }
-                    let taps = [Expr::from(tap).floor_div(kw), Expr::from(tap).floor_mod(kw)];
-                    let value = Expr::load(w, source.weight(taps, term, column));
-                    let value = or_zero(Expr::all(inside), value);
+                    let value = plan.weights(w).original(b, step, place.clone(), column);
                     let rest = b.alloc("rest", DType::F32, &[1], Scope::Register);
                     b.store(rest, [0.into()], value);
                     let nearest = (plan.parts.dtype() == DType::Bf16)
@@ -75,6 +60,13 @@ pub(super) fn pack(plan: &Plan, name: &str, shape: &[i64]) -> Kernel {
         });
     });
     b.finish()
+}
+
+impl Plan {
+    /// The weights in a buffer, as they are or packed.
+    fn weights(&self, buffer: BufferId) -> Weights<'_> {
+        Weights { source: &self.source, buffer, chunks: self.chunks(), bn: self.sizes.bn, depth: DEPTH }
+    }
 }
 
 /// The kernel of a workload for a device of so many multiprocessors.
@@ -149,18 +141,9 @@ impl Block<'_> {
     fn run(&self, b: &mut KernelBuilder, first: VarId, blocks: i64) {
         let ring = self.ring(b);
         b.push(Stmt::Barrier(Barrier::Block));
-        let [producer, consumer] = self.plan.shares().map_or([None; 2], |r| r.map(Some));
-        b.if_else(
-            Expr::from(self.thread).lt(self.sizes().consumers * WARPGROUP),
-            |b| {
-                consumer.into_iter().for_each(|n| b.gpu(Gpu::SetMaxRegisters(n)));
-                self.consume(b, &ring, first, blocks);
-            },
-            |b| {
-                producer.into_iter().for_each(|n| b.gpu(Gpu::SetMaxRegisters(n)));
-                self.produce(b, &ring, first, blocks);
-            },
-        );
+        let (consumers, registers) = (self.sizes().consumers, self.plan.shares());
+        let consume = |b: &mut KernelBuilder| self.consume(b, &ring, first, blocks);
+        roles(b, self.thread, consumers, registers, consume, |b| self.produce(b, &ring, first, blocks));
     }
 
     fn ring(&self, b: &mut KernelBuilder) -> Ring {
@@ -183,26 +166,17 @@ impl Block<'_> {
 
     /// What the producers do. Copies of the pixels are waited for `lag` steps later, when those of further steps are under way.
     fn produce(&self, b: &mut KernelBuilder, ring: &Ring, first: VarId, blocks: i64) {
-        let [_, kw] = self.plan.source.taps();
-        let (chunks, lag) = (self.plan.chunks(), self.sizes().lag);
+        let (parts, lag) = (self.plan.parts, self.sizes().lag);
+        let weights = self.plan.weights(self.params.get(self.plan.source.operands()[1]));
         self.walk().tiles(b, first, blocks, &mut |b, [row, column]| {
-            self.walk().all_steps(b, &mut |b, [y, x], chunk| {
+            self.walk().all_steps(b, &mut |b, taps, chunk| {
                 let slot = ring.slots.wait_empty(b);
                 b.if_(Expr::from(self.thread).eq(self.sizes().consumers * WARPGROUP), |b| {
-                    let extents = [self.plan.parts.count(), self.sizes().bn, DEPTH];
-                    let bytes = self.plan.parts.bytes() * extents.iter().product::<i64>();
+                    let bytes = parts.bytes() * parts.count() * self.sizes().bn * DEPTH;
                     ring.slots.expect(b, &slot, bytes);
-                    let step = (y * kw + x) * chunks + chunk;
-                    let from = vec![column.into(), step, 0.into(), 0.into(), 0.into()];
-                    b.gpu(Gpu::TensorLoad {
-                        dst: tile(ring.right, vec![slot.clone(), 0.into(), 0.into(), 0.into()], &extents),
-                        src: tile(self.params.get(self.plan.source.operands()[1]), from, &extents),
-                        steps: vec![],
-                        on: ring.slots.full(&slot),
-                        multicast: None,
-                    });
+                    weights.fetch(b, (ring.right, &ring.slots, &slot), parts.count(), column, (taps, chunk));
                 });
-                self.fetch(b, ring, &slot, row, [y, x], chunk);
+                self.fetch(b, ring, &slot, row, taps, chunk);
                 b.gpu(Gpu::Commit(Group::Copy));
                 b.if_(Expr::Int(lag - 1).lt(ring.slots.place.steps()), |b| {
                     b.gpu(Gpu::Wait(Group::Copy, lag as u32));
@@ -351,22 +325,14 @@ impl Block<'_> {
 
     /// Stores row block `h`, whose first row in the tile is `first`.
     fn store(&self, b: &mut KernelBuilder, held: &Held, h: i64, first: Expr, [row_tile, column_tile]: [VarId; 2]) {
-        let (source, sizes) = (&self.plan.source, self.sizes());
-        b.loop_("row", 64, LoopKind::FragmentRow, |b, row| {
-            let pixel = source.pixel(b, row_tile * sizes.bm() + first.clone() + row, 1);
-            let write = |b: &mut KernelBuilder| {
-                b.loop_("column", sizes.bn, LoopKind::FragmentCol, |b, column| {
-                    let channel = column_tile * sizes.bn + column;
-                    let index = source.output(&pixel, channel.clone());
-                    let sum = Expr::load(held.total, vec![h.into(), row.into(), column.into()]);
-                    let write = |b: &mut KernelBuilder| {
-                        let value = epilogue(self.w, sum, &channel, &index, &|name| self.params.get(name));
-                        b.store(self.params.output(), index, value);
-                    };
-                    b.when((source.columns() % sizes.bn != 0).then(|| channel.clone().lt(source.columns())), write);
-                });
-            };
-            b.when(source.exists(&pixel, 1, sizes.bm()), write);
+        let (source, Sizes { bn, .. }, bm) = (&self.plan.source, self.sizes(), self.sizes().bm());
+        let pixel = |b: &mut KernelBuilder, row: VarId| {
+            let pixel = source.pixel(b, row_tile * bm + first + row, 1);
+            let exists = source.exists(&pixel, 1, bm);
+            (pixel, exists)
+        };
+        store(b, (self.w, &self.params, source), (column_tile, bn), pixel, |[row, column], _| {
+            Expr::load(held.total, vec![h.into(), row.into(), column.into()])
         });
     }
 }

@@ -34,7 +34,7 @@ use crate::ir::DType;
 use crate::target::{Cuda, CudaFeature, Target};
 use crate::templates::cuda::family::{self, Case, Family, built, knobs};
 use crate::templates::cuda::source::{Fast, Source};
-use crate::templates::cuda::{ceil_div, weights};
+use crate::templates::cuda::{ceil_div, or_zero, weights};
 use crate::templates::{Pack, Scheduled, TemplateError};
 use crate::workload::{Math, Workload};
 use parts::Parts;

@@ -1,12 +1,12 @@
 //! The second launch: the product of the parts.
 
 use super::super::WARPGROUP;
+use super::super::walk::{roles, store};
 use super::{Context, DEPTH, PARTS, REST, SCALE, Sizes};
 use crate::ir::builder::KernelBuilder;
 use crate::ir::{Axis, Barrier, BufferId, DType, Expr, Gpu, Group, LoopKind, Operand, Scope, Stmt, Tile, Unit, VarId};
 use crate::templates::cuda::ring::Slots;
 use crate::templates::cuda::tile;
-use crate::workload::naive::epilogue;
 
 /// The launch for a device of so many multiprocessors.
 pub(super) fn product(b: &mut KernelBuilder, context: &Context<'_>, multiprocessors: i64) {
@@ -56,19 +56,12 @@ impl Block<'_> {
     fn run(&self, b: &mut KernelBuilder, first: VarId, blocks: i64) {
         let ring = self.ring(b);
         b.push(Stmt::Barrier(Barrier::Block));
-        let [producer, consumer] = self.sizes().registers().map_or([None; 2], |r| r.map(Some));
-        b.if_else(
-            Expr::from(self.thread).lt(self.sizes().consumers * WARPGROUP),
-            |b| {
-                consumer.into_iter().for_each(|n| b.gpu(Gpu::SetMaxRegisters(n)));
-                self.consume(b, &ring, first, blocks);
-            },
-            |b| {
-                producer.into_iter().for_each(|n| b.gpu(Gpu::SetMaxRegisters(n)));
-                let one = Expr::from(self.thread).eq(self.sizes().consumers * WARPGROUP);
-                b.if_(one, |b| self.produce(b, &ring, first, blocks));
-            },
-        );
+        let (consumers, registers) = (self.sizes().consumers, self.sizes().registers());
+        let consume = |b: &mut KernelBuilder| self.consume(b, &ring, first, blocks);
+        roles(b, self.thread, consumers, registers, consume, |b| {
+            let one = Expr::from(self.thread).eq(consumers * WARPGROUP);
+            b.if_(one, |b| self.produce(b, &ring, first, blocks));
+        });
     }
 
     fn ring(&self, b: &mut KernelBuilder) -> Ring {
@@ -94,8 +87,7 @@ impl Block<'_> {
     /// What the producer does.
     fn produce(&self, b: &mut KernelBuilder, ring: &Ring, first: VarId, blocks: i64) {
         let (plan, rows) = (self.context.plan, self.context.plan.rows());
-        let ([_, kw], chunks) = (plan.source.taps(), plan.chunks());
-        let [_, weights] = self.context.operands();
+        let weights = plan.weights(self.context.operands()[1]);
         let strides = plan.source.strides();
         let steps = if strides == [1; 3] { vec![] } else { [strides.to_vec(), vec![1, 1]].concat() };
         plan.walk().tiles(b, first, blocks, &mut |b, [row, column]| {
@@ -103,7 +95,6 @@ impl Block<'_> {
             let pixel = plan.source.row(origin.clone());
             self.steps(b, &origin, &mut |b, taps, chunk| {
                 let slot = ring.slots.wait_empty(b);
-                let extents = [PARTS, self.sizes().bn, DEPTH];
                 let bytes = 2 * PARTS * DEPTH * (rows.fetched() + self.sizes().bn);
                 ring.slots.expect(b, &slot, bytes);
                 // Zeros lie around the map.
@@ -122,15 +113,7 @@ impl Block<'_> {
                         multicast: None,
                     });
                 }
-                let step = (taps[0] * kw + taps[1]) * chunks + chunk;
-                let from = vec![column.into(), step, 0.into(), 0.into(), 0.into()];
-                b.gpu(Gpu::TensorLoad {
-                    dst: tile(ring.right, vec![slot.clone(), 0.into(), 0.into(), 0.into()], &extents),
-                    src: tile(weights, from, &extents),
-                    steps: vec![],
-                    on: ring.slots.full(&slot),
-                    multicast: None,
-                });
+                weights.fetch(b, (ring.right, &ring.slots, &slot), PARTS, column, (taps, chunk));
                 ring.slots.place.advance(b);
             });
         });
@@ -211,29 +194,19 @@ impl Block<'_> {
 
     /// Stores this consumer's rows of the tile that begins at `origin`; the first of them is its row `own`.
     fn store(&self, b: &mut KernelBuilder, held: &Held, own: &Expr, origin: &[Expr; 3], column_tile: VarId) {
-        let (source, sizes) = (&self.context.plan.source, self.sizes());
-        let Context { w, params, space, .. } = self.context;
-        b.loop_("row", 64, LoopKind::FragmentRow, |b, row| {
+        let Context { plan, w, params, space } = self.context;
+        let pixel = |b: &mut KernelBuilder, row: VarId| {
             let number = b.let_("number", own.clone() + row);
-            let (pixel, exists) = self.context.plan.rows().row(origin, number.into());
-            let write = |b: &mut KernelBuilder| {
-                b.loop_("column", sizes.bn, LoopKind::FragmentCol, |b, column| {
-                    let channel = column_tile * sizes.bn + column;
-                    let index = source.output(&pixel, channel.clone());
-                    let sum = |buffer| Expr::load(buffer, vec![row.into(), column.into()]);
-                    let sum = match held.small {
-                        Some(small) => sum(held.total) + sum(small) * Expr::f32(1.0 / REST),
-                        None => sum(held.total),
-                    };
-                    let unscale = Expr::load(space.unscale, vec![channel.clone()]) * Expr::f32(1.0 / SCALE);
-                    let write = |b: &mut KernelBuilder| {
-                        let value = epilogue(w, sum * unscale, &channel, &index, &|name| params.get(name));
-                        b.store(params.output(), index, value);
-                    };
-                    b.when((source.columns() % sizes.bn != 0).then(|| channel.clone().lt(source.columns())), write);
-                });
+            plan.rows().row(origin, number.into())
+        };
+        store(b, (w, params, &plan.source), (column_tile, plan.sizes.bn), pixel, |[row, column], channel| {
+            let sum = |buffer| Expr::load(buffer, vec![row.into(), column.into()]);
+            let sum = match held.small {
+                Some(small) => sum(held.total) + sum(small) * Expr::f32(1.0 / REST),
+                None => sum(held.total),
             };
-            b.when(exists, write);
+            let unscale = Expr::load(space.unscale, vec![channel.clone()]) * Expr::f32(1.0 / SCALE);
+            sum * unscale
         });
     }
 }

@@ -37,7 +37,7 @@ mod rows;
 
 use super::WARPGROUP;
 use super::parts::SHORTEST_SUM;
-use super::walk::Walk;
+use super::walk::{Walk, Weights};
 use crate::ir::builder::KernelBuilder;
 use crate::ir::{BufferId, DType, Expr, Kernel, Scope};
 use crate::space::{Config, Value};
@@ -169,6 +169,11 @@ impl Plan {
     fn walk(&self) -> Walk {
         let (tiles, columns) = (self.tiles(), self.column_tiles());
         Walk { tiles, columns, taps: self.source.taps(), chunks: self.chunks() }
+    }
+
+    /// The weights in a buffer, as they are or packed.
+    fn weights(&self, buffer: BufferId) -> Weights<'_> {
+        Weights { source: &self.source, buffer, chunks: self.chunks(), bn: self.sizes.bn, depth: DEPTH }
     }
 
     /// The number of a pixel of the left operand in memory.

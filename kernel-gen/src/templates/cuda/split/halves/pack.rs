@@ -3,7 +3,7 @@
 use super::{DEPTH, PARTS, Plan, REST};
 use crate::ir::builder::KernelBuilder;
 use crate::ir::{Access, Axis, BinOp, BufferId, DType, Expr, Kernel, LoopKind, Scope, UnOp, VarId};
-use crate::templates::cuda::{ceil_div, or_zero, unrolled};
+use crate::templates::cuda::{ceil_div, unrolled};
 
 /// Threads of a block: two steps of a column.
 const THREADS: i64 = 2 * DEPTH;
@@ -54,26 +54,14 @@ struct Column<'a> {
 impl Column<'_> {
     /// Visits this thread's weights: their step, their place in it, and what they are.
     fn each(&self, b: &mut KernelBuilder, body: impl FnOnce(&mut KernelBuilder, VarId, Expr, Expr)) {
-        let (plan, source) = (self.plan, &self.plan.source);
+        let plan = self.plan;
         let at_once = THREADS / DEPTH;
         b.for_("turn", ceil_div(plan.steps(), at_once), |b, turn| {
             let step = b.let_("step", turn * at_once + Expr::from(self.t).floor_div(DEPTH));
             let place = Expr::from(self.t).floor_mod(DEPTH);
             let visit = |b: &mut KernelBuilder| {
-                let [_, kw] = source.taps();
-                let tap = b.let_("tap", Expr::from(step).floor_div(plan.chunks()));
-                let term = Expr::from(step).floor_mod(plan.chunks()) * DEPTH + place.clone();
                 let column = self.tile * plan.sizes.bn + self.within;
-                let mut inside = vec![];
-                if source.columns() % plan.sizes.bn != 0 {
-                    inside.push(column.clone().lt(source.columns()));
-                }
-                if source.depth() % DEPTH != 0 {
-                    inside.push(term.clone().lt(source.depth()));
-                }
-                let taps = [Expr::from(tap).floor_div(kw), Expr::from(tap).floor_mod(kw)];
-                let value = Expr::load(self.weights, source.weight(taps, term, column));
-                let value = or_zero(Expr::all(inside), value);
+                let value = plan.weights(self.weights).original(b, step, place.clone(), column);
                 body(b, step, place, value);
             };
             b.when((plan.steps() % at_once != 0).then(|| Expr::from(step).lt(plan.steps())), visit);
