@@ -14,7 +14,7 @@
 //! * Any size: what is left over in the last block is guarded.
 
 use super::block::{self, BLOCKS, Product, STEPS, THREADS, Tile, VECTORS, VTHREADS};
-use super::family::{self, Case, Family, Knobs, Search, knobs, up_to, words};
+use super::family::{self, Case, Family, Knobs, Needs, Search, knobs, up_to, words};
 use super::{BLOCK, THREAD, device, extent, inline_padding};
 use crate::ir::{Axis, Scope};
 use crate::schedule::{Schedule, ScheduleError, Tail};
@@ -92,7 +92,15 @@ pub(crate) struct Plan {
 }
 
 impl family::Plan for Plan {
-    fn fits(&self, gpu: &Cuda) -> bool {
+    fn needs(&self) -> Needs {
+        Needs {
+            threads: self.tile.thread_count(),
+            registers: self.tile.registers(),
+            shared_bytes: self.tile.shared_bytes(self.product.element_bytes),
+        }
+    }
+
+    fn suits(&self, gpu: &Cuda) -> bool {
         let Plan { c, product, tile, fetch } = self;
         tile.fits([c.co, c.n], product.element_bytes, gpu)
             && (*fetch == Fetch::Rounds || axes_divide(c, tile, vector(c, tile)))

@@ -16,7 +16,7 @@
 //! * With a stride or dilation, shared memory holds the columns that taps meet, and no others.
 //! * `vector` elements of the input are fetched at a time (the tutorial has 1; weights are always fetched 8 at a time).
 
-use super::family::{self, Case, Family, Knobs, Plan as _, Search, built, knobs};
+use super::family::{self, Case, Family, Knobs, Needs, Plan as _, Search, built, knobs};
 use super::model::{Launch, Unit as Units, ceil_div};
 use super::{BLOCK, THREAD, device};
 use crate::ir::builder::KernelBuilder;
@@ -115,15 +115,20 @@ pub(crate) struct Plan {
 }
 
 impl family::Plan for Plan {
-    fn fits(&self, gpu: &Cuda) -> bool {
+    fn needs(&self) -> Needs {
+        Needs {
+            threads: self.sizes.warps() * Cuda::WARP,
+            registers: self.sizes.registers(self.end),
+            shared_bytes: self.sizes.shared_bytes(&self.c, self.end),
+        }
+    }
+
+    fn suits(&self, gpu: &Cuda) -> bool {
         let Plan { c, end, sizes } = *self;
-        let ([rows, columns], threads) = (sizes.block(), sizes.warps() * Cuda::WARP);
+        let [rows, columns] = sizes.block();
         (c.n / TILE) % rows == 0
             && (c.co / TILE) % columns == 0
             && (c.ci / TILE) % sizes.chunk == 0
-            && threads <= gpu.threads_per_block
-            && sizes.registers(end) <= gpu.registers_per_thread
-            && threads * sizes.registers(end) <= gpu.registers_per_block
             && sizes.shared_bytes(&c, end) <= gpu.shared_per_block
     }
 

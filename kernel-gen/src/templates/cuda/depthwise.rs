@@ -10,7 +10,7 @@
 //! (they are channels of the grid), and the epilogue is computed where the sums are written.
 
 use super::conv2d_cost::{distinct, norm, worst_bank};
-use super::family::{self, Case, Family, Knobs, Search, knobs};
+use super::family::{self, Case, Family, Knobs, Needs, Search, knobs};
 use super::model::{ceil_div, whole_sectors};
 use super::{BLOCK, THREAD, device, inline_padding, strided_fetch};
 use crate::ir::{Axis, Scope};
@@ -70,7 +70,15 @@ pub(crate) struct Plan {
 }
 
 impl family::Plan for Plan {
-    fn fits(&self, gpu: &Cuda) -> bool {
+    fn needs(&self) -> Needs {
+        Needs {
+            threads: self.sizes.thread_count(),
+            registers: 0,
+            shared_bytes: self.sizes.shared_bytes(&self.c, self.bytes),
+        }
+    }
+
+    fn suits(&self, gpu: &Cuda) -> bool {
         let (c, sizes, size) = (&self.c, &self.sizes, [self.c.oh(), self.c.ow()]);
         let divides = (0..2).all(|i| {
             let parts = sizes.threads[i] * sizes.vthreads[i];
@@ -79,10 +87,7 @@ impl family::Plan for Plan {
             let place = sizes.block[i] / sizes.vthreads[i];
             sizes.block[i] % parts == 0 && used && (sizes.vthreads[i] - 1) * place < size[i]
         });
-        divides
-            && sizes.thread_count() <= gpu.threads_per_block
-            && sizes.sums() <= 64
-            && sizes.shared_bytes(c, self.bytes) <= gpu.shared_per_block
+        divides && sizes.sums() <= 64 && sizes.shared_bytes(c, self.bytes) <= gpu.shared_per_block
     }
 
     fn us(&self, w: &Workload, gpu: &Cuda) -> f64 {

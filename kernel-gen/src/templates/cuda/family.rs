@@ -40,10 +40,42 @@ impl<K> Search<K> {
     }
 }
 
+/// What a block takes of a multiprocessor, as far as it can be told beforehand: for limits and for the predicted time.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Needs {
+    pub(super) threads: i64,
+    /// Registers of a thread, above which it spills; 0 where threads share them out themselves, or where few are enough.
+    pub(super) registers: i64,
+    pub(super) shared_bytes: i64,
+}
+
+impl Needs {
+    /// Whether a device has them.
+    fn fit(&self, gpu: &Cuda) -> bool {
+        self.threads <= gpu.threads_per_block
+            && self.shared_bytes <= gpu.shared_per_block_optin
+            && self.registers <= gpu.registers_per_thread
+            && self.registers * self.threads <= gpu.registers_per_block
+    }
+
+    /// Blocks that a multiprocessor holds at the same time.
+    pub(super) fn resident(&self, gpu: &Cuda) -> i64 {
+        gpu.blocks_resident(self.threads, self.registers, self.shared_bytes)
+    }
+}
+
 /// A problem cut up as a config says.
 pub(crate) trait Plan {
+    /// What a block needs.
+    fn needs(&self) -> Needs;
+
+    /// Whether the knobs suit each other, the problem and the device, and no part of the plan is for nothing.
+    fn suits(&self, gpu: &Cuda) -> bool;
+
     /// Whether a device can run it without spilling, and no part of it is for nothing.
-    fn fits(&self, gpu: &Cuda) -> bool;
+    fn fits(&self, gpu: &Cuda) -> bool {
+        self.suits(gpu) && self.needs().fit(gpu)
+    }
 
     /// Predicted microseconds; infinite where not even one block fits.
     fn us(&self, w: &Workload, gpu: &Cuda) -> f64;
@@ -400,8 +432,9 @@ pub(super) fn up_to(values: &mut Vec<Value>, most: i64) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::ir::DType;
+    use crate::ir::{Axis, DType, LoopKind, Scope, Stmt};
     use crate::templates::Registry;
+    use crate::templates::cuda::{depthwise_direct, gemv, mma, pointwise, simt, split, splitk, stem, wgmma, winograd};
     use crate::workload::{Conv2d, ConvLayout, DepthwisePointwise, Matmul};
     use std::collections::BTreeSet;
 
@@ -465,5 +498,68 @@ mod tests {
         let cuda = registry.iter().map(|t| t.name()).skip_while(|name| *name != "wgmma_gemm");
         let missing: Vec<&str> = cuda.filter(|name| !seen.contains(*name) && !OTHERS.contains(name)).collect();
         assert!(missing.is_empty(), "no workload for {missing:?}");
+    }
+
+    /// Threads of a block, and bytes of its shared memory, at most in a launch of a kernel.
+    fn built_needs(kernel: &Kernel) -> [i64; 2] {
+        let launches = kernel.body.iter().map(|launch| {
+            let (mut extents, mut bytes) = ([1; 3], 0);
+            launch.walk(&mut |s| match s {
+                Stmt::For(l) => {
+                    if let LoopKind::Thread(axis) = l.kind {
+                        let axis = [Axis::X, Axis::Y, Axis::Z].iter().position(|a| *a == axis).expect("three axes");
+                        extents[axis] = l.extent.max(extents[axis]);
+                    }
+                }
+                Stmt::Alloc(b) if matches!(kernel.buffer(*b).scope, Scope::Shared | Scope::Mbarrier) => {
+                    bytes += kernel.buffer(*b).extent_bytes();
+                }
+                _ => {}
+            });
+            [extents.iter().product::<i64>(), bytes]
+        });
+        launches.fold([0, 0], |most, launch| [0, 1].map(|i| launch[i].max(most[i])))
+    }
+
+    /// Checks configs of the family for the workloads that it takes, and says for how many.
+    fn check_needs<F: Family>(template: &F) -> usize {
+        let target = Target::find("sm_90a").expect("a built-in target");
+        let mut checked = 0;
+        for w in workloads().iter().filter(|w| template.applies(w, target).is_ok()) {
+            let case = case::<F>(w, target).expect("it applies");
+            let space = space::<F>(&case).expect("it applies");
+            for (_, config) in space.sample(7).within(20_000).take(8) {
+                let made = template.schedule(w, target, &config).expect("it is in the space");
+                let needs = plan::<F>(&case, &config).expect("it is in the space").needs();
+                let [threads, bytes] = built_needs(&made.schedule.kernel);
+                assert_eq!(threads, needs.threads, "{} {config}", F::NAME);
+                assert!(bytes <= needs.shared_bytes, "{} {config}: {bytes} > {needs:?}", F::NAME);
+                checked += 1;
+            }
+        }
+        checked
+    }
+
+    #[test]
+    fn plans_need_what_their_kernels_have() {
+        let checked = [
+            check_needs(&wgmma::WgmmaGemm),
+            check_needs(&wgmma::WgmmaConv2d),
+            check_needs(&wgmma::WgmmaWindow),
+            check_needs(&mma::MmaGemm),
+            check_needs(&mma::MmaConv2d),
+            check_needs(&split::SplitProduct),
+            check_needs(&split::SplitBf16),
+            check_needs(&splitk::SplitkDirect),
+            check_needs(&splitk::SplitkPair),
+            check_needs(&winograd::fused::WinogradFused),
+            check_needs(&pointwise::PointwiseRows),
+            check_needs(&stem::Conv2dStem),
+            check_needs(&simt::SimtGemm),
+            check_needs(&simt::SimtConv2d),
+            check_needs(&gemv::Gemv),
+            check_needs(&depthwise_direct::DepthwiseDirect),
+        ];
+        assert!(checked.iter().all(|n| *n >= 8), "{checked:?}");
     }
 }

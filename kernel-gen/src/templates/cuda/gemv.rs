@@ -15,7 +15,7 @@
 //!
 //! Columns must be runs: with `trans_b` they are, so nothing is packed; otherwise the right side is transposed ahead of time.
 
-use super::family::{self, Case, Family, Search, built, knobs};
+use super::family::{self, Case, Family, Needs, Search, built, knobs};
 use super::{ceil_div, device, share, unrolled};
 use crate::ir::builder::KernelBuilder;
 use crate::ir::{Access, Axis, BufferId, DType, Expr, Kernel, LoopKind, Scope, VarId};
@@ -120,19 +120,18 @@ impl Plan {
 }
 
 impl family::Plan for Plan {
-    fn fits(&self, gpu: &Cuda) -> bool {
+    fn needs(&self) -> Needs {
+        Needs { threads: self.threads(), registers: self.registers(), shared_bytes: self.shared_bytes() }
+    }
+
+    fn suits(&self, gpu: &Cuda) -> bool {
         let Sizes { columns, groups, slices, unroll } = self.sizes;
         let steps = ceil_div(self.m.k, self.step());
         let useful = (slices == 1 || self.step() / 2 < self.m.k)
             && (unroll == 1 || unroll / 2 < steps)
             && (groups == 1 || columns * groups / 2 < self.m.n)
             && (columns == 1 || columns / 2 < self.m.n);
-        useful
-            && self.threads() <= gpu.threads_per_block
-            && self.registers() <= gpu.registers_per_thread
-            && self.registers() * self.threads() <= gpu.registers_per_block
-            && self.shared_bytes() <= gpu.shared_per_block
-            && self.blocks() <= gpu.grid_dim[0]
+        useful && self.shared_bytes() <= gpu.shared_per_block && self.blocks() <= gpu.grid_dim[0]
     }
 
     fn us(&self, _: &Workload, gpu: &Cuda) -> f64 {

@@ -6,7 +6,7 @@
 //! that turned columns fall into different banks.
 
 use super::block::{self, BLOCKS, Product, STEPS, THREADS, Tile, VECTORS, VTHREADS};
-use super::family::{self, Case, Family, Search, knobs, up_to};
+use super::family::{self, Case, Family, Needs, Search, knobs, up_to};
 use super::{BLOCK, device};
 use crate::ir::{Axis, Scope};
 use crate::schedule::transform_layout::LayoutDim;
@@ -48,7 +48,15 @@ pub(crate) struct Plan {
 }
 
 impl family::Plan for Plan {
-    fn fits(&self, gpu: &Cuda) -> bool {
+    fn needs(&self) -> Needs {
+        Needs {
+            threads: self.tile.thread_count(),
+            registers: self.tile.registers(),
+            shared_bytes: self.tile.shared_bytes(self.product.element_bytes),
+        }
+    }
+
+    fn suits(&self, gpu: &Cuda) -> bool {
         self.tile.fits([self.m.m, self.m.n], self.product.element_bytes, gpu)
     }
 

@@ -79,18 +79,14 @@ impl Cut {
         ceil_div(self.whole.size[1], self.given) * self.given
     }
 
-    /// Whether no part of it is for nothing, and a device can run it with so many registers of a thread and bytes of shared memory.
-    pub(super) fn fits(&self, gpu: &Cuda, registers: i64, shared_bytes: i64) -> bool {
+    /// Whether no part of it is for nothing, and a grid holds it.
+    pub(super) fn suits(&self, gpu: &Cuda) -> bool {
         let Cut { whole: Whole { batch, size, k, .. }, tile, tile_k, split, .. } = *self;
         (0..2).all(|side| tile[side] == SMALLEST || tile[side] < 2 * size[side])
             && tile_k * split < k + tile_k
             && (split - 1) * self.steps() * tile_k < k
             && self.stages <= self.steps().max(2)
             && (self.group == 1 || self.group <= self.tiles()[0])
-            && shared_bytes <= gpu.shared_per_block_optin
-            && self.threads() <= gpu.threads_per_block
-            && registers <= gpu.registers_per_thread
-            && registers * self.threads() <= gpu.registers_per_block
             && self.tiles().iter().product::<i64>() * split <= gpu.grid_dim[0]
             && batch <= gpu.grid_dim[1]
     }

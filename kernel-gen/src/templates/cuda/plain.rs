@@ -3,7 +3,7 @@
 //! Neighbouring threads write neighbouring elements; operands come through the caches. Padding is a condition of the
 //! loads, and threads beyond the last element are idle.
 
-use super::family::{Case, Family, Plan, Search, knobs};
+use super::family::{Case, Family, Needs, Plan, Search, knobs};
 use super::model::{Straight, ceil_div};
 use super::{BLOCK, THREAD, device, inline_padding, pieces};
 use crate::ir::{Axis, DType, Scope};
@@ -24,7 +24,11 @@ knobs! {
 }
 
 impl Plan for Sizes {
-    fn fits(&self, _: &Cuda) -> bool {
+    fn needs(&self) -> Needs {
+        Needs { threads: self.threads, registers: 0, shared_bytes: 0 }
+    }
+
+    fn suits(&self, _: &Cuda) -> bool {
         true
     }
 

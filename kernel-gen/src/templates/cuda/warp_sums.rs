@@ -4,6 +4,9 @@ use super::{share, tile};
 use crate::ir::builder::KernelBuilder;
 use crate::ir::{Barrier, BufferId, DType, Expr, Gpu, LoopKind, Scope, Stmt, VarId};
 use crate::target::Cuda;
+use crate::workload::Workload;
+use crate::workload::naive::epilogue;
+use crate::workload::operands::Operands;
 
 /// Rows of a product of a warp.
 const TILE: i64 = 16;
@@ -30,6 +33,25 @@ pub(super) struct Rows {
     pub(super) piece: i64,
 }
 
+/// Where the sums of a warp go: to elements of the output with `N` coordinates, the last of which is the channel.
+pub(super) struct Destination<'a, const N: usize> {
+    pub(super) w: &'a Workload,
+    pub(super) params: &'a Operands,
+    /// How many there are along each coordinate.
+    pub(super) sizes: [i64; N],
+    /// The coordinates of a row and a column of the sixteen rows of a number, and the condition that the element exists.
+    pub(super) at: &'a dyn Fn(i64, [Expr; 2]) -> ([Expr; N], Option<Expr>),
+    /// The index of an element.
+    pub(super) index: &'a dyn Fn([Expr; N]) -> Vec<Expr>,
+}
+
+impl<const N: usize> Destination<'_, N> {
+    /// What the epilogue makes of a sum.
+    fn value(&self, sum: Expr, at: [Expr; N]) -> Expr {
+        epilogue(self.w, sum, &at[N - 1], &(self.index)(at.clone()), &|name| self.params.get(name))
+    }
+}
+
 impl WarpSums {
     /// Sets all of them to zero.
     pub(super) fn clear(&self, b: &mut KernelBuilder) {
@@ -45,6 +67,38 @@ impl WarpSums {
         b.loop_(row, TILE, LoopKind::FragmentRow, |b, row| {
             b.loop_(column, self.columns, LoopKind::FragmentCol, |b, column| {
                 body(b, [row, column], Expr::load(self.buffer, vec![i.into(), row.into(), column.into()]));
+            });
+        });
+    }
+
+    /// Stores the sixteen rows of number `i` from the registers.
+    pub(super) fn store<const N: usize>(&self, b: &mut KernelBuilder, i: i64, to: &Destination<'_, N>) {
+        self.each(b, i, |b, [row, column], sum| {
+            let (at, exists) = (to.at)(i, [row.into(), column.into()]);
+            b.when(exists, |b| b.store(to.params.output(), (to.index)(at.clone()), to.value(sum, at)));
+        });
+    }
+
+    /// Stores all rows by way of shared memory, so that a lane stores up to 16 bytes at a time.
+    pub(super) fn store_rows<const N: usize>(&self, b: &mut KernelBuilder, rows: &Rows, to: &Destination<'_, N>) {
+        let value = |i: i64, [row, column]: [VarId; 2], sum: Expr| {
+            // What does not exist takes the epilogue of the nearest that does, so that nothing has to be asked.
+            let (at, exists) = (to.at)(i, [row.into(), column.into()]);
+            let mut sizes = to.sizes.into_iter();
+            let clamp = |at: Expr| match (sizes.next(), &exists) {
+                (Some(size), Some(_)) => at.min(size - 1),
+                _ => at,
+            };
+            to.value(sum, at.map(clamp))
+        };
+        self.by_rows(b, rows, value, |b, i, at, load| {
+            let (mut at, exists) = (to.at)(i, at);
+            b.when(exists, |b| {
+                each_element(b, rows.piece, |b, element| {
+                    let value = load(&element);
+                    at[N - 1] = at[N - 1].clone() + element;
+                    b.store(to.params.output(), (to.index)(at), value);
+                });
             });
         });
     }

@@ -27,7 +27,7 @@ mod kernel;
 mod model;
 
 use crate::target::{Cuda, Target};
-use crate::templates::cuda::family::{self, Case, Family, Plan as _, Search, built, knobs};
+use crate::templates::cuda::family::{self, Case, Family, Needs, Plan as _, Search, built, knobs};
 use crate::templates::cuda::{ceil_div, device};
 use crate::templates::{Scheduled, TemplateError};
 use crate::workload::{Conv2d, ConvLayout, Op, Workload};
@@ -208,17 +208,22 @@ impl Plan {
 }
 
 impl family::Plan for Plan {
-    fn fits(&self, gpu: &Cuda) -> bool {
-        let Sizes { patch, vector, ahead, threads } = self.sizes;
+    fn needs(&self) -> Needs {
+        Needs {
+            threads: self.sizes.threads,
+            registers: self.registers(self.ahead() * self.row_registers()),
+            shared_bytes: 0,
+        }
+    }
+
+    fn suits(&self, gpu: &Cuda) -> bool {
+        let Sizes { patch, vector, ahead, .. } = self.sizes;
         let useful = (0..2).all(|dim| patch[dim] == 1 || patch[dim] / 2 < self.output(dim))
             && (ahead == 1 || ahead / 2 < self.reach(0))
             && self.c.co % vector == 0
             && (vector == 1 || self.channels_last() && vector * self.bytes <= ACCESS_BYTES);
-        let registers = self.registers(self.ahead() * self.row_registers());
         useful
             && self.products() <= MOST_PRODUCTS.max(self.c.kh * self.c.kw)
-            && registers <= gpu.registers_per_thread
-            && registers * threads <= gpu.registers_per_block
             && self.blocks() <= gpu.grid_dim[0]
             && self.c.n <= gpu.grid_dim[1]
     }

@@ -37,7 +37,7 @@ pub use conv2d::MmaConv2d;
 pub use gemm::MmaGemm;
 
 use super::ceil_div;
-use super::family::{self, Store, knobs, words};
+use super::family::{self, Needs, Store, knobs, words};
 use super::pipeline::Cut;
 use super::product::{Layout, Whole, widest};
 use crate::ir::DType;
@@ -179,7 +179,11 @@ impl Plan {
 }
 
 impl family::Plan for Plan {
-    fn fits(&self, gpu: &Cuda) -> bool {
+    fn needs(&self) -> Needs {
+        Needs { threads: self.cut.threads(), registers: self.registers(), shared_bytes: self.shared_bytes() }
+    }
+
+    fn suits(&self, gpu: &Cuda) -> bool {
         let Sizes { tile, warps, split, reduce, store, .. } = self.sizes;
         let staged = store == Store::Rows;
         // What sums that are shared come by is not chosen twice.
@@ -188,11 +192,7 @@ impl family::Plan for Plan {
             && (split == 1 || tile[0] % split == 0)
             && (staged || split > 1 || self.cut.whole.size[1] % 2 == 0);
         let cluster = !self.cut.clustered || gpu.has(CudaFeature::Cluster) && split <= gpu.cluster_size;
-        useful
-            && divides
-            && cluster
-            && self.copied_rows() <= MOST_ROWS
-            && self.cut.fits(gpu, self.registers(), self.shared_bytes())
+        useful && divides && cluster && self.copied_rows() <= MOST_ROWS && self.cut.suits(gpu)
     }
 
     fn us(&self, w: &Workload, gpu: &Cuda) -> f64 {

@@ -7,6 +7,7 @@
 use super::{Plan, Reduce, Sizes, Store, TILE, ceil_div};
 use crate::target::Cuda;
 use crate::templates::cuda::conv2d_cost::norm;
+use crate::templates::cuda::family::Plan as _;
 use crate::workload::Workload;
 
 /// Microseconds to launch and to end.
@@ -48,7 +49,7 @@ fn tensor_rate(gpu: &Cuda) -> f64 {
 /// Microseconds.
 pub(super) fn us(plan: &Plan, w: &Workload, gpu: &Cuda) -> f64 {
     let sizes = plan.sizes;
-    let resident = gpu.blocks_resident(plan.cut.threads(), plan.registers(), plan.shared_bytes());
+    let resident = plan.needs().resident(gpu);
     if resident == 0 {
         return f64::INFINITY;
     }

@@ -6,9 +6,8 @@ use crate::ir::{
     Access, Axis, Barrier, BufferId, DType, Expr, Gpu, Group, Kernel, LoopKind, Operand, Scope, Stmt, Unit, VarId,
 };
 use crate::target::Cuda;
-use crate::templates::cuda::warp_sums::{Rows, WarpSums, each_element};
+use crate::templates::cuda::warp_sums::{Destination, Rows, WarpSums};
 use crate::templates::cuda::{fetch_image, share, tile};
-use crate::workload::naive::epilogue;
 use crate::workload::operands::Operands;
 use crate::workload::{Param, Role, Workload};
 
@@ -126,11 +125,7 @@ impl Block<'_> {
                     self.bring(b, left, chunk, next);
                 }
             }
-            if sizes.staged() {
-                self.store_rows(b, &held.sums, &first)
-            } else {
-                self.store(b, &held.sums, &first)
-            }
+            self.store(b, &held.sums, &first);
             if let (Some(next), false) = (&next, sizes.ahead) {
                 self.bring_all(b, left, next);
             }
@@ -189,40 +184,22 @@ impl Block<'_> {
         (at, exists)
     }
 
-    /// Stores a tile from the registers.
+    /// Stores a tile.
     fn store(&self, b: &mut KernelBuilder, sums: &WarpSums, first: &Expr) {
-        sums.each(b, 0, |b, [row, column], sum| {
-            let (at, exists) = self.output(first, row.into(), column.into());
-            let write = |b: &mut KernelBuilder| {
-                let value = epilogue(self.w, sum, &at[1], &at, &|name| self.params.get(name));
-                b.store(self.params.output(), at, value);
-            };
-            b.when(exists, write);
-        });
-    }
-
-    /// Stores a tile by way of shared memory, so that a lane writes 16 bytes at a time.
-    fn store_rows(&self, b: &mut KernelBuilder, sums: &WarpSums, first: &Expr) {
-        let (plan, warps) = (self.plan, self.plan.sizes.warps);
-        let (dtype, pitch, piece) = (self.w.out_dtype, plan.sum_pitch(), plan.piece());
-        let rows = Rows { warps, warp: self.warp, lane: self.lane, dtype, pitch, piece };
-        let value = |_: i64, [row, column]: [VarId; 2], sum: Expr| {
-            // What does not exist takes the epilogue of the nearest that does, so that nothing has to be asked.
-            let ([row, column], exists) = self.output(first, row.into(), column.into());
-            let clamp = |at: Expr, size: i64| if exists.is_some() { at.min(size - 1) } else { at };
-            let at = [clamp(row, plan.source.rows()), clamp(column, plan.source.columns())];
-            epilogue(self.w, sum, &at[1], &at, &|name| self.params.get(name))
+        let (plan, source) = (self.plan, &self.plan.source);
+        let to = Destination {
+            w: self.w,
+            params: &self.params,
+            sizes: [source.rows(), source.columns()],
+            at: &|_, [row, column]| self.output(first, row, column),
+            index: &|at| at.to_vec(),
         };
-        sums.by_rows(b, &rows, value, |b, _, [row, column], load| {
-            let ([row, column], exists) = self.output(first, row, column);
-            let write = |b: &mut KernelBuilder| {
-                each_element(b, piece, |b, element| {
-                    let value = load(&element);
-                    b.store(self.params.output(), vec![row, column + element], value);
-                });
-            };
-            b.when(exists, write);
-        });
+        if !plan.sizes.staged() {
+            return sums.store(b, 0, &to);
+        }
+        let (warps, dtype) = (plan.sizes.warps, self.w.out_dtype);
+        let (pitch, piece) = (plan.sum_pitch(), plan.piece());
+        sums.store_rows(b, &Rows { warps, warp: self.warp, lane: self.lane, dtype, pitch, piece }, &to);
         if plan.turns() > 1 {
             // The next tile's sums go over this one's.
             b.push(Stmt::Barrier(Barrier::Warp));

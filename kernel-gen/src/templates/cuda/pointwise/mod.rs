@@ -20,7 +20,7 @@
 mod kernel;
 mod model;
 
-use super::family::{self, Case, Family, Store, built, knobs};
+use super::family::{self, Case, Family, Needs, Store, built, knobs};
 use super::product::widest;
 use super::source::Source;
 use super::{ceil_div, device, weights};
@@ -146,7 +146,11 @@ impl Plan {
 }
 
 impl family::Plan for Plan {
-    fn fits(&self, gpu: &Cuda) -> bool {
+    fn needs(&self) -> Needs {
+        Needs { threads: self.sizes.threads(), registers: self.registers(), shared_bytes: self.shared_bytes() }
+    }
+
+    fn suits(&self, gpu: &Cuda) -> bool {
         let Sizes { bn, resident, ahead, .. } = self.sizes;
         let fewer = WARPS.into_iter().rev().find(|n| *n < self.sizes.warps).unwrap_or(0);
         let useful = (bn == BN[0] || bn - BN[0] < self.source.columns())
@@ -155,7 +159,7 @@ impl family::Plan for Plan {
             && (!ahead || self.turns() > 1);
         useful
             && (self.sizes.staged() || self.source.columns() % 2 == 0)
-            && gpu.blocks_resident(self.sizes.threads(), self.registers(), self.shared_bytes()) >= resident
+            && self.needs().resident(gpu) >= resident
             && self.column_tiles() <= gpu.grid_dim[1]
     }
 

@@ -37,7 +37,7 @@ pub use conv2d::SimtConv2d;
 pub use gemm::SimtGemm;
 
 use super::ceil_div;
-use super::family::{self, knobs};
+use super::family::{self, Needs, knobs};
 use super::outer::{LANES, VECTOR};
 use super::pipeline::Cut;
 use super::product::{Layout, Whole, widest};
@@ -146,13 +146,17 @@ impl Plan {
 }
 
 impl family::Plan for Plan {
-    fn fits(&self, gpu: &Cuda) -> bool {
+    fn needs(&self) -> Needs {
+        Needs { threads: self.cut.threads(), registers: self.registers(), shared_bytes: self.shared_bytes() }
+    }
+
+    fn suits(&self, gpu: &Cuda) -> bool {
         let Sizes { tile, tile_k, own, .. } = self.sizes;
         (0..2).all(|side| tile[side] % (own[side] * LANES[side]) == 0)
             && own[0] * own[1] * tile_k <= MOST_UNROLLED
             && (64..=MOST_THREADS).contains(&self.cut.threads())
             && (0..2).all(|side| self.pieces(side) <= MOST_PIECES)
-            && self.cut.fits(gpu, self.registers(), self.shared_bytes())
+            && self.cut.suits(gpu)
     }
 
     fn us(&self, w: &Workload, gpu: &Cuda) -> f64 {

@@ -8,6 +8,7 @@
 use super::{Plan, Sizes, VECTOR, ceil_div};
 use crate::target::Cuda;
 use crate::templates::cuda::conv2d_cost::norm;
+use crate::templates::cuda::family::Plan as _;
 use crate::templates::cuda::product::{Layout, Whole};
 use crate::workload::Workload;
 
@@ -41,7 +42,7 @@ const SCHEDULERS: f64 = 4.0;
 /// Microseconds.
 pub(super) fn us(plan: &Plan, w: &Workload, gpu: &Cuda) -> f64 {
     let sizes = plan.sizes;
-    let resident = gpu.blocks_resident(plan.cut.threads(), plan.registers(), plan.shared_bytes());
+    let resident = plan.needs().resident(gpu);
     if resident == 0 {
         return f64::INFINITY;
     }

@@ -32,7 +32,7 @@ pub use halves::SplitHalves;
 
 use crate::ir::DType;
 use crate::target::{Cuda, CudaFeature, Target};
-use crate::templates::cuda::family::{self, Case, Family, built, knobs};
+use crate::templates::cuda::family::{self, Case, Family, Needs, built, knobs};
 use crate::templates::cuda::source::{Fast, Source};
 use crate::templates::cuda::{ceil_div, or_zero, weights};
 use crate::templates::{Pack, Scheduled, TemplateError};
@@ -157,7 +157,11 @@ impl Plan {
 }
 
 impl family::Plan for Plan {
-    fn fits(&self, cuda: &Cuda) -> bool {
+    fn needs(&self) -> Needs {
+        Needs { threads: self.sizes.threads(), registers: 0, shared_bytes: self.shared_bytes() }
+    }
+
+    fn suits(&self, cuda: &Cuda) -> bool {
         let most = self.shares().map_or(cuda.registers_per_thread, |[_, consumer]| i64::from(consumer));
         let Sizes { bn, stages, lag, .. } = self.sizes;
         // A narrower tile would do; and of slots that are all under way none is multiplied.
@@ -171,7 +175,6 @@ impl family::Plan for Plan {
             && even
             && alone
             && self.registers() <= most
-            && self.shared_bytes() <= cuda.shared_per_block_optin
             && self.column_tiles() <= cuda.grid_dim[1]
     }
 

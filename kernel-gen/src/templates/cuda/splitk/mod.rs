@@ -47,7 +47,7 @@ use crate::ir::DType;
 use crate::space::Value;
 use crate::target::{Cuda, CudaFeature, Target};
 use crate::templates::cuda::ceil_div;
-use crate::templates::cuda::family::{self, Search, built, knobs, up_to};
+use crate::templates::cuda::family::{self, Needs, Search, built, knobs, up_to};
 use crate::templates::{Pack, Scheduled, TemplateError};
 use crate::workload::{Conv2d, ConvLayout, DepthwisePointwise, Workload};
 
@@ -389,7 +389,11 @@ impl Plan {
 }
 
 impl family::Plan for Plan {
-    fn fits(&self, gpu: &Cuda) -> bool {
+    fn needs(&self) -> Needs {
+        Needs { threads: self.sizes.threads(), registers: self.registers(), shared_bytes: self.shared_bytes() }
+    }
+
+    fn suits(&self, gpu: &Cuda) -> bool {
         let Sizes { warps, stages, step, cluster, tile, lanes, channels } = self.sizes;
         let useful = (0..2).all(|dim| tile[dim] <= self.outputs(dim))
             && cluster * warps * self.sizes.groups() * step <= self.c.ci
@@ -398,10 +402,6 @@ impl family::Plan for Plan {
             // Groups of neighbours and groups of lanes are not in one warp.
             && (channels <= 4 || lanes == WARP);
         useful
-            && self.shared_bytes() <= gpu.shared_per_block_optin
-            && self.sizes.threads() <= gpu.threads_per_block
-            && self.registers() <= gpu.registers_per_thread
-            && self.registers() * self.sizes.threads() <= gpu.registers_per_block
             && self.macs() * step <= MOST_UNROLLED
             && self.channel_tiles() <= gpu.grid_dim[1]
             && self.padded_channels() / self.sizes.groups() <= gpu.grid_dim[0]

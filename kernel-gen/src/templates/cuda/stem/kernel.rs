@@ -6,9 +6,8 @@ use crate::ir::{
     Access, Axis, Barrier, BufferId, DType, Expr, Gpu, Group, Kernel, LoopKind, Operand, Scope, Stmt, Unit, VarId,
 };
 use crate::target::Cuda;
-use crate::templates::cuda::warp_sums::{Rows, WarpSums, each_element};
+use crate::templates::cuda::warp_sums::{Destination, Rows, WarpSums};
 use crate::templates::cuda::{ceil_div, fetch_image, share, tile, unrolled};
-use crate::workload::naive::epilogue;
 use crate::workload::operands::Operands;
 use crate::workload::{ConvLayout, Role, Workload};
 
@@ -135,10 +134,7 @@ impl Block<'_> {
         b.gpu(Gpu::Wait(Group::Copy, 0));
         b.push(Stmt::Barrier(Barrier::Block));
         self.multiply(b, sums.buffer, weights, pixels);
-        match sizes.store {
-            Store::Direct => (0..sizes.rows).for_each(|i| self.store(b, &sums, i)),
-            Store::Rows => self.store_rows(b, &sums),
-        }
+        self.store(b, &sums);
     }
 
     /// Where a cell of the block goes, the input row that it is of, and its number along that row.
@@ -343,44 +339,23 @@ impl Block<'_> {
         }
     }
 
-    /// Stores tile `i` from the registers.
-    fn store(&self, b: &mut KernelBuilder, sums: &WarpSums, i: i64) {
-        sums.each(b, i, |b, [pixel, channel], sum| {
-            let (at, exists) = self.output(i, pixel.into(), channel.into());
-            let index = self.index(at.clone());
-            let write = |b: &mut KernelBuilder| {
-                let value = epilogue(self.w, sum, &at[2], &index, &|name| self.params.get(name));
-                b.store(self.params.get("y"), index, value);
-            };
-            b.when(exists, write);
-        });
-    }
-
-    /// Stores the warp's tiles one after the other by way of shared memory, so that a lane writes 16 bytes at a time.
-    fn store_rows(&self, b: &mut KernelBuilder, sums: &WarpSums) {
-        let (plan, warps) = (self.plan, self.plan.sizes.warps());
-        let (dtype, pitch, piece) = (self.w.out_dtype, plan.sum_pitch(), plan.piece());
-        let rows = Rows { warps, warp: self.warp, lane: self.lane, dtype, pitch, piece };
-        let value = |i: i64, [pixel, channel]: [VarId; 2], sum: Expr| {
-            // What does not exist takes the epilogue of the nearest that does, so that nothing has to be asked.
-            let (at, exists) = self.output(i, pixel.into(), channel.into());
-            let sizes = [plan.c.oh(), plan.c.ow(), plan.c.co];
-            let [row, column, co] = at;
-            let clamp = |at: Expr, size: i64| if exists.is_some() { at.min(size - 1) } else { at };
-            let at = [clamp(row, sizes[0]), clamp(column, sizes[1]), clamp(co, sizes[2])];
-            epilogue(self.w, sum, &at[2], &self.index(at.clone()), &|name| self.params.get(name))
+    /// Stores the warp's tiles.
+    fn store(&self, b: &mut KernelBuilder, sums: &WarpSums) {
+        let (plan, c) = (self.plan, &self.plan.c);
+        let to = Destination {
+            w: self.w,
+            params: &self.params,
+            sizes: [c.oh(), c.ow(), c.co],
+            at: &|i, [pixel, channel]| self.output(i, pixel, channel),
+            index: &|at| self.index(at),
         };
-        sums.by_rows(b, &rows, value, |b, i, [pixel, channel], load| {
-            let (at, exists) = self.output(i, pixel, channel);
-            let write = |b: &mut KernelBuilder| {
-                let [row, column, co] = at;
-                each_element(b, piece, |b, element| {
-                    let value = load(&element);
-                    let to = self.index([row, column, co + element]);
-                    b.store(self.params.get("y"), to, value);
-                });
-            };
-            b.when(exists, write);
-        });
+        match plan.sizes.store {
+            Store::Direct => (0..sums.count).for_each(|i| sums.store(b, i, &to)),
+            Store::Rows => {
+                let (warps, dtype) = (plan.sizes.warps(), self.w.out_dtype);
+                let (pitch, piece) = (plan.sum_pitch(), plan.piece());
+                sums.store_rows(b, &Rows { warps, warp: self.warp, lane: self.lane, dtype, pitch, piece }, &to);
+            }
+        }
     }
 }

@@ -33,7 +33,7 @@
 mod kernel;
 mod model;
 
-use super::family::{self, Case, Family, Plan as _, Search, Store, built, knobs};
+use super::family::{self, Case, Family, Needs, Plan as _, Search, Store, built, knobs};
 use super::product::widest;
 use super::{ceil_div, device};
 use crate::ir::DType;
@@ -282,7 +282,11 @@ impl Plan {
 }
 
 impl family::Plan for Plan {
-    fn fits(&self, gpu: &Cuda) -> bool {
+    fn needs(&self) -> Needs {
+        Needs { threads: self.sizes.threads(), registers: self.registers(), shared_bytes: self.shared_bytes() }
+    }
+
+    fn suits(&self, gpu: &Cuda) -> bool {
         let Sizes { tile_h, tile_w, rows, columns, across, store } = self.sizes;
         let useful = tile_h <= self.c.oh()
             && (tile_w == 1 || (tile_w - 1) * TILE < self.c.ow())
@@ -291,10 +295,6 @@ impl family::Plan for Plan {
             && tile_h * tile_w % rows == 0
             && self.can_store(store)
             && self.steps() * rows * columns * 2 <= MOST_PRODUCTS
-            && self.shared_bytes() <= gpu.shared_per_block_optin
-            && self.sizes.threads() <= gpu.threads_per_block
-            && self.registers() <= gpu.registers_per_thread
-            && self.registers() * self.sizes.threads() <= gpu.registers_per_block
             && self.channel_tiles() <= gpu.grid_dim[1]
     }
 

@@ -5,6 +5,7 @@
 
 use super::{Plan, Store, TILE, ceil_div};
 use crate::target::Cuda;
+use crate::templates::cuda::family::Plan as _;
 use crate::workload::Workload;
 
 /// Microseconds to launch and to end.
@@ -26,7 +27,7 @@ const STEP_CLOCKS: f64 = 34.0;
 /// Microseconds.
 pub(super) fn us(plan: &Plan, w: &Workload, gpu: &Cuda) -> f64 {
     let sizes = plan.sizes;
-    let resident = gpu.blocks_resident(sizes.threads(), plan.registers(), plan.shared_bytes());
+    let resident = plan.needs().resident(gpu);
     if resident == 0 {
         return f64::INFINITY;
     }

@@ -10,12 +10,13 @@ use super::kernel::{Block, Box, Element, Feed, Product, kernel};
 use super::model::{self, Shape};
 use super::parts::Reduction;
 use super::ring::{Layout, Part, Ring, Steps};
+use super::store::BUFFERS;
 use super::{Depth, Sizes, Store, ceil_div, depth, device, each_step, multiplied, turned, unit};
 use crate::ir::builder::KernelBuilder;
 use crate::ir::{Expr, VarId};
 use crate::space::Value;
 use crate::target::{Cuda, Target};
-use crate::templates::cuda::family::{Case, Family, Plan, Search, built, knobs, up_to};
+use crate::templates::cuda::family::{Case, Family, Needs, Plan, Search, built, knobs, up_to};
 use crate::templates::cuda::taps::{self, MOST_STRIDE, taps_met};
 use crate::templates::{Scheduled, TemplateError};
 use crate::workload::{Conv2d, ConvLayout, Param, Role, Workload};
@@ -187,7 +188,11 @@ impl Family for WgmmaConv2d {
 }
 
 impl Plan for Convolution<'_> {
-    fn fits(&self, gpu: &Cuda) -> bool {
+    fn needs(&self) -> Needs {
+        Needs { threads: self.sizes.threads(), registers: 0, shared_bytes: self.sizes.shared_bytes(BUFFERS) }
+    }
+
+    fn suits(&self, gpu: &Cuda) -> bool {
         let Convolution { workload: w, c, sizes, pixels } = self;
         sizes.fits(gpu)
             && pixels.are_one_box(c)

@@ -4,12 +4,13 @@ use super::kernel::{Block, Box, Element, Feed, Product, kernel};
 use super::model::{self, Shape};
 use super::parts::Reduction;
 use super::ring::{self, Layout, Part, Ring, Steps};
+use super::store::BUFFERS;
 use super::{Depth, Sizes, Store, ceil_div, depth, device, each_step, multiplied, turned, unit};
 use crate::ir::builder::KernelBuilder;
 use crate::ir::{DType, Expr, VarId};
 use crate::space::Value;
 use crate::target::{Cuda, Target};
-use crate::templates::cuda::family::{Case, Family, Plan, Search, built, up_to};
+use crate::templates::cuda::family::{Case, Family, Needs, Plan, Search, built, up_to};
 use crate::templates::{Scheduled, TemplateError};
 use crate::workload::{ConvLayout, Matmul, Op, Param, Role, Workload};
 
@@ -137,7 +138,11 @@ impl Family for WgmmaGemm {
 }
 
 impl Plan for Gemm<'_> {
-    fn fits(&self, gpu: &Cuda) -> bool {
+    fn needs(&self) -> Needs {
+        Needs { threads: self.sizes.threads(), registers: 0, shared_bytes: self.sizes.shared_bytes(BUFFERS) }
+    }
+
+    fn suits(&self, gpu: &Cuda) -> bool {
         let Gemm { workload: w, m, sizes } = self;
         sizes.fits(gpu)
             && self.clusters_fit()

@@ -35,7 +35,7 @@ use crate::ir::builder::KernelBuilder;
 use crate::ir::{Kernel, Scope};
 use crate::space::{Config, Value};
 use crate::target::{Cuda, CudaFeature, Target};
-use crate::templates::cuda::family::{self, Case, Family, built, knobs, numbers};
+use crate::templates::cuda::family::{self, Case, Family, Needs, built, knobs, numbers};
 use crate::templates::cuda::outer::{LANES, VECTOR};
 use crate::templates::cuda::{ceil_div, device};
 use crate::templates::winograd::filter::{Filter, NOT_LOCAL, reach, tile_sizes};
@@ -169,7 +169,15 @@ impl Plan {
 }
 
 impl family::Plan for Plan {
-    fn fits(&self, gpu: &Cuda) -> bool {
+    fn needs(&self) -> Needs {
+        Needs {
+            threads: self.sizes.threads(),
+            registers: self.sizes.registers(),
+            shared_bytes: self.sizes.shared_bytes(),
+        }
+    }
+
+    fn suits(&self, gpu: &Cuda) -> bool {
         let Sizes { rounds, block, own, step, stages, .. } = self.sizes;
         let cut = (0..2).all(|dim| block[dim] % (own[dim] * LANES[dim]) == 0);
         if !cut || self.c.n % rounds != 0 {
@@ -185,13 +193,7 @@ impl family::Plan for Plan {
         let useful =
             useful && (stages == STAGES[0] || stages <= self.steps()) && (step == STEPS[0] || step / 2 < self.c.ci);
         let limits = [gpu.grid_dim[1], gpu.grid_dim[2]];
-        even && useful
-            && threads <= gpu.threads_per_block
-            && self.sizes.registers() <= gpu.registers_per_thread
-            && self.sizes.registers() * threads <= gpu.registers_per_block
-            && self.sizes.shared_bytes() <= gpu.shared_per_block_optin
-            && self.c.ci.max(self.c.co) <= limits[0]
-            && self.sizes.places() <= limits[1]
+        even && useful && self.c.ci.max(self.c.co) <= limits[0] && self.sizes.places() <= limits[1]
     }
 
     fn us(&self, w: &Workload, gpu: &Cuda) -> f64 {

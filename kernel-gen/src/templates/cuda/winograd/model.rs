@@ -6,6 +6,7 @@
 use super::Plan;
 use crate::target::Cuda;
 use crate::templates::cuda::conv2d_cost::norm;
+use crate::templates::cuda::family::Plan as _;
 use crate::workload::Workload;
 
 /// Microseconds of the first launch, and of one that follows another of the same program and waits for its last block.
@@ -58,7 +59,7 @@ pub(super) fn us(plan: &Plan, w: &Workload, gpu: &Cuda) -> f64 {
     let step = sizes.step as f64 * term + COPY_SLOTS * copies + STEP_SLOTS;
     let lanes = gpu.f32_flops_per_sm_clock as f64 / 2.0;
     let warps = (sizes.threads() / Cuda::WARP) as f64;
-    let resident = gpu.blocks_resident(sizes.threads(), sizes.registers(), sizes.shared_bytes()).max(1) as f64;
+    let resident = plan.needs().resident(gpu).max(1) as f64;
     let each = (plan.blocks() as f64 / gpu.sm_count as f64).ceil();
     let sharing = resident.min(each);
     let hidden = (sharing * warps / ENOUGH_WARPS).min(1.0);

@@ -42,7 +42,7 @@ use crate::ir::builder::KernelBuilder;
 use crate::ir::{BufferId, DType, Expr, Kernel, Scope};
 use crate::space::{Config, Value};
 use crate::target::{Cuda, CudaFeature, Target};
-use crate::templates::cuda::family::{self, Case, Family, Plan as _, Search, built, knobs, numbers};
+use crate::templates::cuda::family::{self, Case, Family, Needs, Plan as _, Search, built, knobs, numbers};
 use crate::templates::cuda::source::{Fast, Source};
 use crate::templates::cuda::taps::MOST_STRIDE;
 use crate::templates::cuda::{ceil_div, device, weights};
@@ -197,7 +197,11 @@ impl Plan {
 }
 
 impl family::Plan for Plan {
-    fn fits(&self, cuda: &Cuda) -> bool {
+    fn needs(&self) -> Needs {
+        Needs { threads: self.sizes.threads(), registers: 0, shared_bytes: self.shared_bytes() }
+    }
+
+    fn suits(&self, cuda: &Cuda) -> bool {
         let most = self.sizes.registers().map_or(cuda.registers_per_thread, |[_, consumer]| i64::from(consumer));
         let Sizes { bn, sides: [middle, inner], .. } = self.sizes;
         let bm = self.sizes.bm();
@@ -211,7 +215,6 @@ impl family::Plan for Plan {
         useful
             && rows.are_one_box()
             && self.registers() <= most
-            && self.shared_bytes() <= cuda.shared_per_block_optin
             && self.column_tiles().max(self.chunks()) <= cuda.grid_dim[1]
     }
 

@@ -24,6 +24,7 @@ mod model;
 
 use super::kernel::{Block, Box, Element, Feed, Product, kernel};
 use super::ring::block_of;
+use super::store::BUFFERS;
 use super::{
     COLUMNS, Cluster, MOST_BOX, ROW_BYTES, Schedule, Sizes, Store, ceil_div, columns, device, multiplied, unit,
 };
@@ -31,7 +32,7 @@ use crate::ir::builder::KernelBuilder;
 use crate::ir::{DType, Expr, GROUP_ROWS, VarId};
 use crate::space::Value;
 use crate::target::{Cuda, Target};
-use crate::templates::cuda::family::{Case, Family, Plan, Search, built, knobs, numbers};
+use crate::templates::cuda::family::{Case, Family, Needs, Plan, Search, built, knobs, numbers};
 use crate::templates::{Scheduled, TemplateError};
 use crate::workload::{Conv2d, ConvLayout, Workload};
 
@@ -145,8 +146,11 @@ fn sensible(w: &Workload, c: &Conv2d, cuda: &Cuda) -> impl Iterator<Item = Choic
 }
 
 impl Plan for Convolution<'_> {
-    /// Whether the copy engine takes a window at once, and registers and shared memory suffice.
-    fn fits(&self, gpu: &Cuda) -> bool {
+    fn needs(&self) -> Needs {
+        Needs { threads: self.sizes.threads(), registers: 0, shared_bytes: self.sizes.shared_bytes(BUFFERS) }
+    }
+
+    fn suits(&self, gpu: &Cuda) -> bool {
         self.window().iter().all(|n| *n <= MOST_BOX) && self.sizes.fits(gpu)
     }
 

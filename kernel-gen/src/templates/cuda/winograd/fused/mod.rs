@@ -29,7 +29,7 @@ use crate::ir::Expr;
 use crate::space::Config;
 use crate::target::{Cuda, Target};
 use crate::templates::cuda::ceil_div;
-use crate::templates::cuda::family::{self, Case, Family, built, knobs};
+use crate::templates::cuda::family::{self, Case, Family, Needs, built, knobs};
 use crate::templates::cuda::outer::VECTOR;
 use crate::templates::winograd::filter::reach;
 use crate::templates::{Pack, Scheduled, TemplateError};
@@ -153,15 +153,16 @@ impl Plan {
 }
 
 impl family::Plan for Plan {
-    fn fits(&self, gpu: &Cuda) -> bool {
+    fn needs(&self) -> Needs {
+        Needs { threads: THREADS, registers: self.sizes.registers(), shared_bytes: self.sizes.shared_bytes() }
+    }
+
+    fn suits(&self, gpu: &Cuda) -> bool {
         let Sizes { block, together } = self.sizes;
         let useful = [(block[0], self.c.co), (block[1], self.tiles())];
         let useful = useful.into_iter().all(|(size, all)| size == BLOCKS[0] || size / 2 < all);
         useful
             && together * WARPS / SCHEDULERS <= self.sizes.step()
-            && self.sizes.registers() <= gpu.registers_per_thread
-            && self.sizes.registers() * THREADS <= gpu.registers_per_block
-            && self.sizes.shared_bytes() <= gpu.shared_per_block_optin
             && self.grid().iter().product::<i64>() <= gpu.grid_dim[0]
     }
 

@@ -6,6 +6,7 @@
 use super::{OWN_PLACES, PLACES, Plan, THREADS};
 use crate::target::Cuda;
 use crate::templates::cuda::conv2d_cost::norm;
+use crate::templates::cuda::family::Plan as _;
 use crate::templates::cuda::outer::VECTOR;
 use crate::workload::Workload;
 
@@ -44,7 +45,7 @@ pub(super) fn us(plan: &Plan, w: &Workload, gpu: &Cuda) -> f64 {
     let outputs = OWN_PLACES as f64 * channels * tiles / PLACES as f64 * OUTPUT_SLOTS;
     let lanes = gpu.f32_flops_per_sm_clock as f64 / 2.0;
     let blocks = plan.grid().iter().product::<i64>() as f64;
-    let resident = gpu.blocks_resident(THREADS, sizes.registers(), sizes.shared_bytes()).max(1) as f64;
+    let resident = plan.needs().resident(gpu).max(1) as f64;
     let each = (blocks / gpu.sm_count as f64).ceil();
     let sharing = resident.min(each);
     let hidden = if sharing > 1.0 { TWO_BLOCKS } else { 1.0 };
