@@ -25,6 +25,11 @@
 //! | [`plain`] | - | nothing | everything, correctly |
 //! | [`sketch`](super::sketch) | - | what its threads share | any kernel, by rules |
 //!
+//! Nearly all of them are a `Family` (`family.rs`): problem, knobs, plan, fits, cost, kernel. One [`Template`](super::Template) for
+//! all families makes space, default and checks from these steps. `pipeline.rs` is the engine of [`mma`] and [`simt`]: a ring
+//! of `cp.async`, with a product (where operands and outputs lie) and fragments (what multiplies) as parts. `ring.rs` has the
+//! barriers of the kernels whose producers and consumers are different warps.
+//!
 //! Kernels come without barriers: [`insert_barriers`](crate::lower::insert_barriers::insert_barriers()) puts them where
 //! shared memory changes hands, before `verify`.
 

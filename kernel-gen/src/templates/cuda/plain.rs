@@ -56,6 +56,7 @@ impl Plan for Sizes {
 
 impl Family for PlainCuda {
     const NAME: &'static str = "plain_cuda";
+    const LIMITS: &'static str = "";
     type Problem = ();
     type Knobs = Sizes;
     type Plan<'a> = Sizes;

@@ -298,18 +298,12 @@ impl Product for Convolution<'_> {
     fn element(&self, place: &[Expr], row: Expr, column: Expr) -> Element {
         let Pixels { images, rows, columns } = self.pixels;
         let pixel = row.clone().floor_mod(rows * columns);
-        let index = [
+        Element::new([
             (place[0].clone() + row.floor_div(rows * columns), self.c.n, images),
             (place[1].clone() + pixel.clone().floor_div(columns), self.c.oh(), rows),
             (place[2].clone() + pixel.floor_mod(columns), self.c.ow(), columns),
             (place[3].clone() + column, self.c.co, self.sizes.bn),
-        ];
-        let inside = index.iter().filter(|(_, size, tile)| size % tile != 0);
-        Element {
-            exists: Expr::all(inside.map(|(index, size, _)| index.clone().lt(*size))),
-            channel: index[3].0.clone(),
-            index: index.into_iter().map(|(index, ..)| index).collect(),
-        }
+        ])
     }
 }
 

@@ -245,14 +245,9 @@ impl Product for Gemm<'_> {
     }
 
     fn element(&self, place: &[Expr], row: Expr, column: Expr) -> Element {
-        let (row, column) = (place[1].clone() + row, place[2].clone() + column);
-        let inside = |index: &Expr, size: i64, tile: i64| (size % tile != 0).then(|| index.clone().lt(size));
-        let exists = [inside(&row, self.m.m, self.sizes.bm()), inside(&column, self.m.n, self.sizes.bn)];
-        Element {
-            channel: column.clone(),
-            exists: Expr::all(exists.into_iter().flatten()),
-            index: self.batched(place[0].clone(), [row, column]),
-        }
+        let [row, column] = [place[1].clone() + row, place[2].clone() + column];
+        let index = self.batched(place[0].clone(), [row.clone(), column.clone()]);
+        Element { index, ..Element::new([(row, self.m.m, self.sizes.bm()), (column, self.m.n, self.sizes.bn)]) }
     }
 }
 

@@ -32,6 +32,16 @@ pub(super) struct Element {
     pub(super) exists: Option<Expr>,
 }
 
+impl Element {
+    /// The element at coordinates, the channel last, of each of which there are so many, in tiles of so many.
+    pub(super) fn new<const N: usize>(at: [(Expr, i64, i64); N]) -> Element {
+        let beyond = at.iter().filter(|(_, size, tile)| size % tile != 0);
+        let exists = Expr::all(beyond.map(|(index, size, _)| index.clone().lt(*size)));
+        let index: Vec<Expr> = at.into_iter().map(|(index, ..)| index).collect();
+        Element { channel: index[N - 1].clone(), index, exists }
+    }
+}
+
 /// A matrix product as its tiles see it. Coordinates of a tile are whatever the product makes of them.
 pub(super) trait Product {
     /// What is computed.

@@ -4,6 +4,7 @@ use super::tiling::{Place, Tiling};
 use super::{Plan, TAPS, ceil_div};
 use crate::ir::builder::KernelBuilder;
 use crate::ir::{Access, Axis, BufferId, DType, Expr, Kernel, LoopKind, Scope};
+use crate::templates::cuda::or_zero;
 use crate::templates::winograd::filter::{Filter, Matrix};
 use crate::templates::winograd::transform::{Temporaries, apply};
 use crate::workload::Workload;
@@ -99,10 +100,7 @@ pub(super) fn pack(
                 let exists = Expr::all(inside.map(|(index, size, _)| Expr::from(index).lt(size)));
                 let read = |kh: i64, kw: i64| {
                     let value = Expr::load(w, vec![co.into(), ci.into(), kh.into(), kw.into()]);
-                    match &exists {
-                        Some(exists) => exists.clone().select(value, Expr::f32(0.0)),
-                        None => value,
-                    }
+                    or_zero(exists.clone(), value)
                 };
                 both_sides(b, &registers, &filter.weight, TAPS, read, |b, i, row| {
                     for (j, value) in row.into_iter().enumerate() {

@@ -272,17 +272,12 @@ impl Product for Convolution<'_> {
 
     fn element(&self, place: &[Expr], row: Expr, column: Expr) -> Element {
         let [down, along] = self.pixel(&row);
-        let index = [
+        Element::new([
+            (place[0].clone(), 1, 1),
             (place[1].clone() + down, self.c.oh(), self.rows),
             (place[2].clone() + along, self.c.ow(), self.columns),
             (place[3].clone() + column, self.c.co, self.sizes.bn),
-        ];
-        let inside = index.iter().filter(|(_, size, tile)| size % tile != 0);
-        Element {
-            exists: Expr::all(inside.map(|(index, size, _)| index.clone().lt(*size))),
-            channel: index[2].0.clone(),
-            index: [place[0].clone()].into_iter().chain(index.into_iter().map(|(index, ..)| index)).collect(),
-        }
+        ])
     }
 
     fn piece(&self, place: &[Expr], row: Expr, column: Expr, rows: i64, columns: i64) -> Box {
