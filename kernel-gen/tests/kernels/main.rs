@@ -1,14 +1,16 @@
 //! What the generator makes and computes: specs, kernels, schedules, templates, the verifier and emitted code.
 //!
 //! One program, because each program is linked on its own, and because its tests share the processors: of many programs, which
-//! cargo runs one after the other, each ends with its longest test alone. Suites that measure time, kill processes, set what
-//! belongs to the whole process or run the command are programs of their own. One suite: `cargo test --test kernels winograd::`.
+//! cargo runs one after the other, each ends with its longest test alone. Suites that measure time are the program `measuring`, and
+//! what kills processes of its own is `measure_killed`. One suite: `cargo test --test kernels winograd::`.
 
 mod aarch64;
 mod bad_logs;
 mod bad_records;
 mod bad_specs;
 mod checked;
+#[cfg(feature = "cli")]
+mod command;
 mod compiled;
 mod cpu_templates;
 mod cuda_compiles;
@@ -18,9 +20,12 @@ mod depthwise_direct;
 mod drawn;
 mod emit_cuda;
 mod filetests;
+#[path = "../folder/mod.rs"]
+mod folder;
 mod fuzz_ir;
 mod fuzz_spec;
 mod fuzz_text;
+mod harness;
 mod hopper;
 mod instrumented;
 mod interp;
@@ -31,8 +36,12 @@ mod microkernel;
 mod mma;
 mod naive_kernels;
 mod network_specs;
+#[cfg(feature = "tune")]
+mod never_refused;
 mod operators;
 mod pointwise;
+#[cfg(feature = "cli")]
+mod records_command;
 mod sanitized;
 mod schedule;
 mod simt;

@@ -171,11 +171,7 @@ impl family::Plan for Plan {
         let even = self.source.fast() == Fast::Reduction || groups % PRODUCERS == 0 || PRODUCERS % groups == 0;
         // Blocks of rows one after the other are slower than one, and in several rounds their writes are not seen to be apart.
         let alone = self.sizes.row_blocks == 1 || self.parts.count() == 1 && self.tiles() <= cuda.sm_count;
-        useful
-            && even
-            && alone
-            && self.registers() <= most
-            && self.column_tiles() <= cuda.grid_dim[1]
+        useful && even && alone && self.registers() <= most && self.column_tiles() <= cuda.grid_dim[1]
     }
 
     fn us(&self, w: &Workload, cuda: &Cuda) -> f64 {

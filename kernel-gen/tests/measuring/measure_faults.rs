@@ -2,7 +2,6 @@
 //!
 //! Faults are planted between emitter and compiler: the config decides which. CPU only; `gpu-suite faults` does the same
 //! on a GPU.
-#![cfg(feature = "tune")]
 
 use kernel_gen::emit::c::CSource;
 use kernel_gen::records::{FailureKind, Outcome};

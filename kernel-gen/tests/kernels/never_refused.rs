@@ -6,7 +6,7 @@
 //! The full sweep is ten thousand workloads on every target, in release:
 //!
 //! ```text
-//! KERNEL_GEN_WORKLOADS=10000 KERNEL_GEN_SEED=1 cargo test --release -p kernel-gen --test never_refused -- --nocapture
+//! KERNEL_GEN_WORKLOADS=10000 KERNEL_GEN_SEED=1 cargo test --release -p kernel-gen --test kernels never_refused:: -- --nocapture
 //! ```
 //!
 //! `KERNEL_GEN_SEED` draws others, and `KERNEL_GEN_TARGETS` (names with commas) leaves targets out. Every refusal is printed

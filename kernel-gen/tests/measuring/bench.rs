@@ -1,9 +1,6 @@
 //! `kernel-gen bench`, end to end on this CPU, and what it says where there is nothing to measure.
-#![cfg(feature = "cli")]
 
-mod folder;
-
-use folder::Folder;
+use crate::folder::Folder;
 use kernel_gen::cli::run;
 use kernel_gen::templates::Registry;
 use std::fs;
@@ -45,7 +42,7 @@ fn libraries_of_gpus_are_for_gpus() {
 
 #[test]
 fn a_record_is_timed_again_and_a_workload_without_one_says_so() {
-    let folder = Folder::new("cpu");
+    let folder = Folder::new("bench-cpu");
     fs::write(folder.0.join("kernels.toml"), SPEC).unwrap();
     let tuned = binary(&folder, &["tune", "--only", "tuned", "--trials", "3", "--seconds", "15", "--quiet"]);
     assert!(tuned.status.success(), "{}", String::from_utf8_lossy(&tuned.stderr));
@@ -73,7 +70,7 @@ fn a_record_is_timed_again_and_a_workload_without_one_says_so() {
 
 #[test]
 fn what_cannot_be_measured_is_named_with_help() {
-    let folder = Folder::new("errors");
+    let folder = Folder::new("bench-errors");
     let spec = folder.0.join("kernels.toml");
     fs::write(&spec, SPEC).unwrap();
     let spec = spec.to_str().unwrap();

@@ -1,9 +1,6 @@
 //! `kernel-gen tune` and `kernel-gen report`, end to end: on a recording, and on this CPU.
-#![cfg(feature = "cli")]
 
-mod folder;
-
-use folder::Folder;
+use crate::folder::Folder;
 use kernel_gen::cli::{Output, run};
 use kernel_gen::records::log::{Entry, Log};
 use kernel_gen::records::{BestRecords, FailureKind, Outcome, Record};
@@ -76,7 +73,7 @@ fn configs(log: &str) -> (BTreeSet<String>, usize) {
 
 #[test]
 fn a_recorded_search_ends_in_a_record_that_a_second_one_keeps() {
-    let folder = Folder::new("replay");
+    let folder = Folder::new("tune-replay");
     let (landscape, log, records) = (landscape(), folder.file("log.jsonl"), folder.file("tuned"));
     let words = ["--replay", &landscape, "--log", &log, "--tuned", &records, "--trials", "64", "--seed", "1"];
     let text = tuned(&words);
@@ -214,7 +211,7 @@ fn what_would_be_tuned_is_said_without_a_device() {
 
 #[test]
 fn what_cannot_be_tuned_is_named_with_help() {
-    let folder = Folder::new("errors");
+    let folder = Folder::new("tune-errors");
     let spec = folder.file("kernels.toml");
     fs::write(
         &spec,
@@ -346,7 +343,7 @@ fn binary(folder: &Folder, words: &[&str]) -> Command {
 
 #[test]
 fn a_workload_is_tuned_on_this_cpu_and_the_next_build_uses_its_record() {
-    let folder = Folder::new("cpu");
+    let folder = Folder::new("tune-cpu");
     let words = ["tune", "--workload", TINY, "--trials", "6", "--seconds", "15", "--json"];
     let done = binary(&folder, &words).output().unwrap();
     let (text, errors) = (String::from_utf8_lossy(&done.stdout), String::from_utf8_lossy(&done.stderr));

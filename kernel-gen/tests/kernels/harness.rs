@@ -196,7 +196,7 @@ fn a_kernel_that_hangs_ends_with_whoever_started_it() {
     use std::process::{Command, Stdio};
     use std::time::Instant;
     let mut starter = Command::new(std::env::current_exe().unwrap());
-    starter.args(["--exact", "a_kernel_hangs", "--ignored"]).stdout(Stdio::null()).stderr(Stdio::null());
+    starter.args(["--exact", "harness::a_kernel_hangs", "--ignored"]).stdout(Stdio::null()).stderr(Stdio::null());
     let mut starter = starter.spawn().unwrap();
     let harness = || {
         let threads = std::fs::read_dir(format!("/proc/{}/task", starter.id())).ok()?;

@@ -1,9 +1,6 @@
 //! `prune`, `merge`, `import`, `export` and `check --log`, from the files to what is said.
-#![cfg(feature = "cli")]
 
-mod folder;
-
-use folder::Folder;
+use crate::folder::Folder;
 use kernel_gen::cli::{Output, run};
 use kernel_gen::records::log::{Log, LogWriter, Machine, Run};
 use kernel_gen::records::{BestRecords, Outcome, Timing, Trial};

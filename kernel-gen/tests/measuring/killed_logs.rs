@@ -1,10 +1,7 @@
 //! Processes that append to a log are killed at random moments, alone and beside others: what was logged stays, and the
 //! log goes on.
-#![cfg(feature = "tune")]
 
-mod folder;
-
-use folder::Folder;
+use crate::folder::Folder;
 use kernel_gen::records::log::{Log, LogWriter, Machine, Run, RunId, TaskKey};
 use kernel_gen::records::{Outcome, Timing, Trial};
 use kernel_gen::space::{Config, Fingerprint};
@@ -61,7 +58,7 @@ impl Folder {
 
 fn child(log: &Path, count: u64) -> Child {
     Command::new(std::env::current_exe().unwrap())
-        .args(["--ignored", "--exact", "appends", "--nocapture"])
+        .args(["--ignored", "--exact", "killed_logs::appends", "--nocapture"])
         .env(LOG, log)
         .env(COUNT, count.to_string())
         .stdout(Stdio::piped())

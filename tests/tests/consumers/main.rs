@@ -1,0 +1,8 @@
+//! Crates that use the library as a stranger's would: the examples, programs with GPU code, headers, and what must not compile.
+//!
+//! `downstream` is apart, because it times builds.
+
+mod examples;
+mod gpu_consumers;
+mod header;
+mod refused;
