@@ -428,4 +428,27 @@ kernel rows {
             assert!(text.contains(fault), "{from} -> {to}: `{text}`");
         }
     }
+
+    /// Five million tiles of 4 x 4: none is looked at.
+    #[test]
+    fn more_tiles_than_are_gone_through_are_told_apart_by_their_form() {
+        let tiles = |end: i64, rows: i64, rounds: i64, column: &str| {
+            format!(
+                "kernel tiles {{\n param y: f32[4000012, 20] global write\n for block in 0..4 grid.x {{\n for t in 0..8 thread.x {{\n \
+                 for round in 0..{rounds} {{\n let tile: i64 = round * 4 + block\n if tile < {end} {{\n for c in 0..2 {{\n \
+                 y[tile / 5 % {rows} * 4 + t / 2, {column} * 4 + t % 2 * 2 + c] = 1.0f32\n }}\n }}\n }}\n }}\n }}\n}}\n"
+            )
+        };
+        assert_eq!(faults(&tiles(5_000_015, 1_000_003, 1_250_004, "tile % 5")), "");
+        for (end, rows, rounds, column) in [
+            // The last tile is left out, by the condition and by the loop.
+            (5_000_014, 1_000_003, 1_250_004, "tile % 5"),
+            (5_000_015, 1_000_003, 1_250_003, "tile % 5"),
+            // The last row of tiles is the first again, and columns are.
+            (5_000_015, 1_000_002, 1_250_004, "tile % 5"),
+            (5_000_015, 1_000_003, 1_250_004, "tile % 5 / 2"),
+        ] {
+            assert_ne!(faults(&tiles(end, rows, rounds, column)), "", "{end} {rows} {rounds} {column}");
+        }
+    }
 }
