@@ -91,7 +91,7 @@ impl Cut {
             && batch <= gpu.grid_dim[1]
     }
 
-    /// The ring: slots of both operands, each so many lines of so many elements.
+    /// Allocates the ring: for each operand `stages` slots of `[lines, elements of a line]`.
     pub(super) fn ring(&self, b: &mut KernelBuilder, dtype: DType, lines: [[i64; 2]; 2]) -> [BufferId; 2] {
         let names = ["left_tile", "right_tile"];
         [0, 1].map(|side| {

@@ -101,7 +101,7 @@ knobs! {
 }
 
 impl Sizes {
-    /// The product as it is cut up, whose outputs have so many bytes.
+    /// The product as these knobs cut it up; `out_bytes` are the bytes of an output element.
     fn cut(&self, whole: Whole, out_bytes: i64) -> Cut {
         let Sizes { tile, tile_k, warps, stages, split, reduce, group, .. } = *self;
         let clustered = split > 1 && reduce == Reduce::Cluster;

@@ -420,7 +420,7 @@ const SMALLEST: Sizes = Sizes { tile: [1, 1], lanes: WARP, channels: 1, warps: 1
 /// What refused configs are told.
 const LIMITS: &str = "registers, shared memory and the reduction suffice";
 
-/// Leaves the values of a knob that are of use for the convolution, with at most so many channels of a thread.
+/// Leaves the values of a knob that are of use for the convolution; a thread has at most `channels` output channels.
 fn narrow(c: &Conv2d, channels: i64, gpu: &Cuda, knob: &str, values: &mut Vec<Value>) {
     let clusters = if gpu.has(CudaFeature::Cluster) { gpu.cluster_size } else { 1 };
     let most = match knob {

@@ -33,7 +33,7 @@ pub(super) struct Element {
 }
 
 impl Element {
-    /// The element at coordinates, the channel last, of each of which there are so many, in tiles of so many.
+    /// The element at coordinates, the channel last. Each comes with the output's extent and the tile's extent along it.
     pub(super) fn new<const N: usize>(at: [(Expr, i64, i64); N]) -> Element {
         let beyond = at.iter().filter(|(_, size, tile)| size % tile != 0);
         let exists = Expr::all(beyond.map(|(index, size, _)| index.clone().lt(*size)));
