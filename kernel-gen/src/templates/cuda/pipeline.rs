@@ -10,6 +10,10 @@
 //! The parts: a [`Product`] says where operands and outputs lie (source and epilogue), this module is the transport, and
 //! [`Fragments`] multiply and keep the sums. How a thread's copies lie in a slot is theirs as well: `mma` copies the right
 //! operand in a loop, `simt` turns operands around.
+//!
+//! What keeps a loop of its own would emit other code here: Winograd's products leave out copies behind the last step by a branch
+//! and hold the operands of one term; `splitk` has a ring for each warp and no barrier of the block; `split`, `wgmma` and their
+//! kin have producers and consumers, whose barriers are [`ring`](super::ring); `stem` and `pointwise` have no ring.
 
 use super::model::ceil_div;
 use super::product::{Outputs, Product, Whole, inside, place};

@@ -29,8 +29,8 @@
 //! | `store` | `direct`, `rows` | pairs from registers, or rows by way of shared memory, 16 bytes at a time where they divide |
 
 mod conv2d;
+mod fragments;
 mod gemm;
-mod kernel;
 mod model;
 
 pub use conv2d::MmaConv2d;

@@ -28,9 +28,9 @@
 //! | `group` | 1, 4, 8, 16 | rows of tiles that are worked on at the same time, for the L2 cache |
 
 mod conv2d;
+mod fragments;
 mod gemm;
 mod hwcn;
-mod kernel;
 mod model;
 
 pub use conv2d::SimtConv2d;
