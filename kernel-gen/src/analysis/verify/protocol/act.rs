@@ -333,11 +333,7 @@ impl<'k> Run<'_, 'k> {
             }
             Gpu::TensorLoad { dst, src, on, multicast, .. } => self.tensor_load(i, dst, src, on, multicast.as_ref())?,
             Gpu::StoreAt { dst, rank, on, .. } => self.store_at(i, dst, rank, on)?,
-            Gpu::Mbarrier(on, op) => {
-                if !self.mbarrier(i, on, op)? {
-                    return Ok(Some(Stop::Mbarrier));
-                }
-            }
+            Gpu::Mbarrier(on, op) => return Ok((!self.mbarrier(i, on, op)?).then_some(Stop::Mbarrier)),
             Gpu::FenceAsync => self.order.fence(self.threads[i].warp),
             // Those that are collective were met above.
             _ => {}
