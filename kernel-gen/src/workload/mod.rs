@@ -246,7 +246,7 @@ impl Workload {
         self.op.get().inputs().len()
     }
 
-    /// The kernel's parameters in order: the [inputs](Operator::inputs) of the operator, the operands of the epilogue in its
+    /// The kernel's parameters in order: the inputs of the operator, the operands of the epilogue in its
     /// order, the output.
     pub fn params(&self) -> Vec<Param> {
         let (output, axes) = self.op.get().output();
