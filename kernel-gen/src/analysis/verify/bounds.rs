@@ -2,10 +2,10 @@
 
 use super::MOST_FAULTS;
 use super::access::{Pseudo, Site};
-use super::digits;
 use super::enumerate::{self, BUDGET};
 use super::facts::Facts;
 use super::fault::{Fault, FaultKind};
+use super::mixed_radix;
 use crate::analysis::range::bounds;
 use crate::analysis::simplify::{Sum, simplify};
 use crate::ir::{Expr, Kernel, VarId, print};
@@ -86,7 +86,11 @@ fn dimension(kernel: &Kernel, site: &Site, d: usize, index: &Expr, extent: i64) 
 /// Whether it follows where variables that count one number are that number, and others are digits.
 fn as_number(kernel: &Kernel, site: &Site, index: &Expr, extent: i64) -> bool {
     let (mut index, mut facts) = (vec![index.clone()], site.facts.clone());
-    digits::number_form(&mut [(&mut index, &mut facts)], Pseudo::new(kernel).free(site.index.len()), &BTreeSet::new());
+    mixed_radix::number_form(
+        &mut [(&mut index, &mut facts)],
+        Pseudo::new(kernel).free(site.index.len()),
+        &BTreeSet::new(),
+    );
     let mut facts = facts.noted();
     facts.settle_beside_atoms();
     let (negated, over) = (Expr::Int(0) - index[0].clone(), index[0].clone() - (extent - 1));

@@ -1,11 +1,11 @@
 //! Every element of an output is written.
 
 use super::access::{Pseudo, Site, Touch};
-use super::batch::Program;
-use super::boxes;
 use super::equal::Side;
 use super::fault::{Fault, FaultKind};
-use super::{digits, enumerate, reach};
+use super::partition;
+use super::vector_eval::Program;
+use super::{enumerate, mixed_radix, reach};
 use crate::analysis::affine::Affine;
 use crate::analysis::range::{Ranges, bounds};
 use crate::analysis::simplify::Sum;
@@ -56,7 +56,7 @@ fn hole(kernel: &Kernel, writes: &[&Site], whole: &[i64], most: i64) -> Result<O
     }
     let mut apart: Vec<Site> = writes.iter().map(|site| (*site).clone()).collect();
     for site in &mut apart {
-        digits::number_form(&mut [(&mut site.index, &mut site.facts)], fresh, &BTreeSet::new());
+        mixed_radix::number_form(&mut [(&mut site.index, &mut site.facts)], fresh, &BTreeSet::new());
     }
     let mut first = whole.to_vec();
     while first_of_tiles(&mut apart, &mut first) {}
@@ -123,7 +123,7 @@ fn one_launch_covers(kernel: &Kernel, writes: &[&Site], shape: &[i64]) -> bool {
     let launches: BTreeSet<_> = writes.iter().map(|s| launch(s)).collect();
     launches.into_iter().any(|l| {
         let own: Vec<&Site> = writes.iter().copied().filter(|s| launch(s) == l).collect();
-        boxes::partition(kernel, &own, shape)
+        partition::writes_each_once(kernel, &own, shape)
     })
 }
 

@@ -7,9 +7,9 @@
 //! ([`digits`]), and at the end all values are, up to a budget.
 
 use super::access::Site;
-use super::digits::{self, Step};
 use super::enumerate::{self, Space};
 use super::facts::Facts;
+use super::mixed_radix::{self, Step};
 use crate::analysis::range::{Ranges, bounds};
 use crate::analysis::simplify::{Sum, simplify};
 use crate::integer::gcd;
@@ -53,7 +53,7 @@ pub(super) fn same_element(p: &Side, q: &Side, asked: &[VarId], fixed: &BTreeSet
     }
     let (mut left, mut right) = (p.clone(), q.clone());
     let mut parts = [(&mut left.index, &mut left.facts), (&mut right.index, &mut right.facts)];
-    let steps = digits::number_form(&mut parts, fresh, &BTreeSet::new());
+    let steps = mixed_radix::number_form(&mut parts, fresh, &BTreeSet::new());
     let (mut digits, mut all_fixed) = (asked.to_vec(), fixed.clone());
     let mut origin: BTreeMap<VarId, VarId> = BTreeMap::new();
     for step in &steps {
@@ -90,7 +90,7 @@ pub(super) fn same_element(p: &Side, q: &Side, asked: &[VarId], fixed: &BTreeSet
     // what is asked about does not.
     let (mut left, mut right) = (p.clone(), q.clone());
     let mut parts = [(&mut left.index, &mut left.facts), (&mut right.index, &mut right.facts)];
-    let apart = digits::take_apart(&mut parts, fresh);
+    let apart = mixed_radix::take_apart(&mut parts, fresh);
     let (mut digits, mut fixed) = (asked.to_vec(), fixed.clone());
     for d in &apart {
         if fixed.contains(&d.whole) {

@@ -2,9 +2,9 @@
 
 use super::MOST_FAULTS;
 use super::access::{self, Pseudo, Site, Touch, is_hardware};
-use super::boxes;
 use super::equal::{Same, Side, same_element};
 use super::fault::{Fault, FaultKind};
+use super::partition;
 use crate::analysis::simplify::{Sum, simplify};
 use crate::ir::{Barrier, BufferId, Expr, For, Kernel, LoopKind, Scope, Stmt, VarId};
 use std::collections::{BTreeMap, BTreeSet};
@@ -287,7 +287,7 @@ fn launch<'k>(kernel: &Kernel, s: &'k Stmt, sites: &[Site], around: &[&'k For], 
             // What other launches write they write before or after.
             let all: Vec<&Site> = outside.iter().copied().filter(|s| s.buffer == a.buffer).collect();
             let here = all.iter().all(|s| s.touch == Touch::Write);
-            if here && boxes::partition(kernel, &all, &kernel.buffer(a.buffer).shape) {
+            if here && partition::writes_each_once(kernel, &all, &kernel.buffer(a.buffer).shape) {
                 apart.insert(a.buffer);
                 continue;
             }

@@ -4,11 +4,11 @@
 //! given. An index is a sum of unknowns, or of digits of unknowns, with factors that nest (`8 * i + j` with `j` in `0..8`),
 //! so each is solved by divisions and remainders. What remains to be shown is that the solution is an iteration of the
 //! write's loops, and that the write's conditions hold there. Where several loops count one number, of which the indices are
-//! digits, that number is the unknown ([`digits::number_form`]).
+//! digits, that number is the unknown ([`mixed_radix::number_form`]).
 
 use super::equal::Side;
 use super::facts::Facts;
-use super::{digits, enumerate};
+use super::{enumerate, mixed_radix};
 use crate::analysis::range::{Ranges, bounds};
 use crate::analysis::simplify::{Sum, simplify, truth};
 use crate::ir::{BinOp, Expr, UnOp, VarId};
@@ -43,7 +43,7 @@ pub(super) fn reaches(write: &Side, read: &Side, fixed: &BTreeSet<VarId>, held: 
     }
     // Elements that are counted by several loops together are those of one number.
     let kept: BTreeSet<VarId> = facts.ranges.iter().map(|(v, _)| v).filter(|v| !unknown(v)).collect();
-    let steps = digits::number_form(&mut [(&mut index, &mut facts)], fresh + names.len() as u32, &kept);
+    let steps = mixed_radix::number_form(&mut [(&mut index, &mut facts)], fresh + names.len() as u32, &kept);
     // What the conditions say of the read's variables must be so where the read is.
     let narrowed = kept.iter().any(|v| facts.ranges.get(*v) != read.facts.ranges.get(*v));
     !steps.is_empty()
@@ -136,7 +136,7 @@ impl<'r> Solver<'r> {
     /// The expression with what has been found. All digits of a number are that number again.
     fn known(&self, e: &Expr) -> Expr {
         let e = self.found.iter().fold(e.clone(), |e, (v, by)| e.subst(*v, by));
-        simplify(&digits::merged(&simplify(&e, &self.ranges)), &self.ranges)
+        simplify(&mixed_radix::merged(&simplify(&e, &self.ranges)), &self.ranges)
     }
 
     /// Solves `index = value`.

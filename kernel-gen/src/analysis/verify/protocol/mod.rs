@@ -14,13 +14,13 @@
 //! * a cluster is stopped after [`STEPS`] statements, by when a ring has turned thousands of times, and no cluster is begun
 //!   after [`ALL_STEPS`] of the launch. What was left out is said in [`Depth`](super::Depth).
 
-mod act;
+mod effects;
 mod kinds;
+mod pieces;
 mod plan;
 mod run;
 #[cfg(test)]
 mod tests;
-mod units;
 
 use super::depth::LaunchDepth;
 
@@ -153,7 +153,7 @@ impl<'k> Launch<'k> {
             mbarriers[i] = mbarriers_per_block;
             mbarriers_per_block += b.shape.iter().product::<i64>() as usize;
         }
-        let tracked = units::tracked(kernel, stmt);
+        let tracked = pieces::tracked(kernel, stmt);
         let mut interesting = BTreeSet::new();
         mark(kernel, stmt, &tracked, &mut interesting);
         let mut planner = Planner::new(kernel, stmt, &tracked, &interesting, detail);

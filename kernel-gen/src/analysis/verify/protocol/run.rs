@@ -1,8 +1,8 @@
 //! Runs the threads of a cluster, each to where it has to wait, until all have ended or none can go on.
 
 use super::Launch;
+use super::pieces::{Piece, Units};
 use super::plan::{Block, KEYS, Node, Place};
-use super::units::{Piece, Units};
 use crate::analysis::mbarrier::Mbarrier;
 use crate::analysis::order::{ActorId, Groups, Order, Role, Sizes};
 use crate::analysis::remote::Remote;
@@ -404,8 +404,8 @@ impl<'r, 'k> Run<'r, 'k> {
     fn iteration(&self, i: usize, l: &For, warps: i64, from: i64) -> Option<i64> {
         let index = self.threads[i].index as i64;
         let own = |at: &i64| match l.kind {
-            LoopKind::FragmentRow => super::act::holds_row(index, *at, warps),
-            LoopKind::FragmentCol => super::act::holds_column(index, *at),
+            LoopKind::FragmentRow => super::effects::holds_row(index, *at, warps),
+            LoopKind::FragmentCol => super::effects::holds_column(index, *at),
             _ => true,
         };
         (from..l.extent).find(own)

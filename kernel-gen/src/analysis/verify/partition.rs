@@ -1,4 +1,4 @@
-//! Outputs that are written box by box: a proof that every element is written exactly once.
+//! Outputs that are written tile by tile: a proof that every element is written exactly once.
 //!
 //! A persistent kernel goes through tiles of its output in an order that no linear form shows: rows and columns of a tile
 //! follow from its number by divisions and remainders. But what one tile writes is a box, and there are few tiles. So an
@@ -26,7 +26,7 @@ use std::ops::ControlFlow;
 const MOST: i64 = 1 << 21;
 
 /// Whether the writes, which are all that touch a buffer of this shape, write each of its elements exactly once.
-pub(super) fn partition(kernel: &Kernel, writes: &[&Site], shape: &[i64]) -> bool {
+pub(super) fn writes_each_once(kernel: &Kernel, writes: &[&Site], shape: &[i64]) -> bool {
     prove(kernel, writes, shape).or_else(|| enumerate_all(kernel, writes, shape)).is_some()
 }
 

@@ -1,8 +1,8 @@
 //! What statements do to the order of things.
 
+use super::pieces::Piece;
 use super::plan::{Access, Node, Reads};
 use super::run::{Halt, Run, Stop};
-use super::units::Piece;
 use crate::analysis::mbarrier::Mbarrier;
 use crate::analysis::order::{ActorId, Agent, Clash, Role};
 use crate::analysis::verify::fault::FaultKind;
