@@ -215,16 +215,14 @@ fn share(b: &mut KernelBuilder, threads: i64, thread: Expr, count: i64, body: im
 /// The extent that an axis is cut by: the axis itself, or the next number without a prime factor above 7, so that there
 /// are always pieces of a useful size.
 fn tiled_extent(n: i64) -> i64 {
-    let smooth = |n: i64| {
-        let rest = [2, 3, 5, 7].into_iter().fold(n, |mut n, p| {
-            while n % p == 0 {
-                n /= p;
-            }
-            n
-        });
-        rest == 1
-    };
-    (n.max(1)..).find(|n| smooth(*n)).unwrap_or(n)
+    let n = n.max(1);
+    // Of each product of odd factors the least multiple by a power of two that is enough. Above it, larger products do not help.
+    let powers = |p: i64| std::iter::successors(Some(1), move |q: &i64| (*q < n).then(|| q.saturating_mul(p)));
+    let odd = powers(3)
+        .flat_map(|a| powers(5).map(move |b| a.saturating_mul(b)).take_while(move |m| *m < n.saturating_mul(5)));
+    let odd =
+        odd.flat_map(|m| powers(7).map(move |c| m.saturating_mul(c)).take_while(move |m| *m < n.saturating_mul(7)));
+    odd.map(|m| m.saturating_mul(ceil_div(n, m).unsigned_abs().next_power_of_two() as i64)).min().unwrap_or(n)
 }
 
 /// What a config costs by a template's model. Not a parameter of the functions that call it: they would be compiled once for
@@ -348,6 +346,15 @@ mod tests {
     #[test]
     fn awkward_extents_are_cut_as_the_next_round_number() {
         assert_eq!([1, 7, 13, 23, 56, 113, 512].map(tiled_extent), [1, 7, 14, 24, 56, 120, 512]);
+        let smooth = |n: i64| {
+            [2, 3, 5, 7].iter().fold(n, |n, p| (0..14).fold(n, |n, _| if n % p == 0 { n / p } else { n })) == 1
+        };
+        for n in 1..3000 {
+            assert_eq!(Some(tiled_extent(n)), (n..).find(|n| smooth(*n)), "{n}");
+        }
+        // Round numbers are rare among large ones: they are not looked for one by one.
+        let large = tiled_extent((1 << 34) + 1);
+        assert!(large > 1 << 34 && large < (1 << 34) + (1 << 28), "{large}");
     }
 
     #[test]
