@@ -18,7 +18,7 @@ use crate::ir::builder::KernelBuilder;
 use crate::ir::{BufferId, DType, Expr, Kernel, Scope, VarId};
 use crate::schedule::Schedule;
 use crate::schedule::transform_layout::LayoutDim;
-use crate::space::{Config, Space};
+use crate::space::{Config, Space, divisors};
 use crate::target::{Cpu, Target};
 use crate::templates::{Scheduled, Template, TemplateError};
 use crate::workload::operands::Operands;
@@ -44,8 +44,7 @@ fn problem<'a>(w: &Workload, t: &'a Target) -> Result<(DepthwisePointwise, &'a C
 
 /// Rows of a block: the divisors of the output's rows.
 fn row_blocks(p: &DepthwisePointwise) -> Vec<i64> {
-    let oh = p.depthwise.oh();
-    (1..=oh).filter(|r| oh % r == 0).collect()
+    divisors(p.depthwise.oh())
 }
 
 /// What runs along the lanes of the product.
