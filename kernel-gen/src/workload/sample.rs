@@ -41,7 +41,8 @@ pub fn of_operator(name: &str, rng: &mut Rng) -> Workload {
     }
 }
 
-/// The operator of that name with each of its sizes in turn `large` and all others 1, as far as that is valid.
+/// The operator of that name with each of its sizes in turn `large` and all others 1, as far as that is valid. Padding is at most
+/// 2^17, as that of [`any_size`] is.
 ///
 /// # Panics
 /// If there is no such operator.
@@ -49,6 +50,7 @@ pub fn one_large_size(name: &str, large: i64) -> Vec<Workload> {
     let kind = kind(name).unwrap_or_else(|| panic!("there is no operator `{name}`"));
     let of = |at: usize| {
         let size = |(i, size): (usize, &Size)| match size.role {
+            SizeRole::Padding if i == at => large.min(1 << 17),
             _ if i == at => large,
             SizeRole::Padding | SizeRole::Choice => 0,
             _ => 1,
