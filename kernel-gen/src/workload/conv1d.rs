@@ -2,7 +2,7 @@
 
 use super::operator::{Fault, Kind, Op, Operand, Operator, Size, SizeRole, SpecKey, check_sizes};
 use super::products::Sums;
-use super::stage::{Axis, AxisRole, Combine, Padded, Stage, axis, input, result};
+use super::stage::{Axis, AxisRole, Combine, Loops, Padded, Stage, input, result};
 use super::{Role, Workload, WorkloadError, conv2d, reference};
 use crate::ir::{DType, Expr};
 
@@ -44,7 +44,7 @@ impl Conv1d {
 
     /// Elements that the dilated kernel spans.
     pub fn span(&self) -> i64 {
-        (self.k - 1).saturating_mul(self.dilation).saturating_add(1)
+        conv2d::span(self.k, self.dilation)
     }
 
     /// Output length.
@@ -165,7 +165,8 @@ impl Operator for Conv1d {
         ];
         let kept = |(name, extent): &(&str, i64)| *extent > 1 || !["g", "ci"].contains(name);
         let loops: Vec<(&'static str, i64)> = all.into_iter().filter(kept).collect();
-        let var = |name: &str| loops.iter().position(|l| l.0 == name).map_or(Expr::Int(0), |i| axis(i).into());
+        let named = Loops(&loops);
+        let var = |name: &str| named.get(name);
         let channel = var("g") * co_per_group + var("co");
         let source =
             vec![var("n"), var("g") * per_group + var("ci"), var("ow") * self.stride + var("k") * self.dilation];

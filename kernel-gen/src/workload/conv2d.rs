@@ -442,7 +442,7 @@ impl Conv2d {
 }
 
 /// Extent of `k` taps that are `dilation` apart.
-fn span(k: i64, dilation: i64) -> i64 {
+pub(super) fn span(k: i64, dilation: i64) -> i64 {
     (k - 1).saturating_mul(dilation).saturating_add(1)
 }
 

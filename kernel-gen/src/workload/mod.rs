@@ -40,7 +40,7 @@ pub use operator::Op;
 pub use reference::reference;
 
 use crate::ir::{Access, DType};
-use stage::AxisRole;
+use stage::{Axis, AxisRole};
 
 /// No tensor of a workload has more elements than this, so that index arithmetic and byte counts cannot overflow.
 pub const MAX_ELEMENTS: i64 = 1 << 36;
@@ -236,9 +236,7 @@ impl Workload {
 
     /// Number of output channels (columns of a matmul): the length of bias, scale and shift.
     pub fn channels(&self) -> i64 {
-        let axes = self.op.get().output().1;
-        let channels = axes.iter().filter(|a| matches!(a.role, AxisRole::Channel | AxisRole::ChannelBlock));
-        channels.map(|axis| axis.extent).product()
+        channels(&self.op.get().output().1)
     }
 
     /// How many parameters stand before the operands of the epilogue.
@@ -252,7 +250,7 @@ impl Workload {
         let (output, axes) = self.op.get().output();
         let shape: Vec<i64> = axes.iter().map(|axis| axis.extent).collect();
         let read = |name, dtype, shape, role| Param { name, dtype, shape, access: Access::Read, role };
-        let channel = |name, role| read(name, self.dtype, vec![self.channels()], role);
+        let channel = |name, role| read(name, self.dtype, vec![channels(&axes)], role);
         let inputs = self.op.get().inputs().into_iter();
         let mut params: Vec<Param> = inputs.map(|i| read(i.name, self.dtype, i.shape, i.role)).collect();
         for step in &self.epilogue {
@@ -313,6 +311,12 @@ impl Workload {
     pub fn stable_hash(&self) -> u64 {
         crate::stable::fnv1a(self.key().as_bytes())
     }
+}
+
+/// Channels of an output with these axes.
+fn channels(axes: &[Axis]) -> i64 {
+    let counted = axes.iter().filter(|a| matches!(a.role, AxisRole::Channel | AxisRole::ChannelBlock));
+    counted.map(|axis| axis.extent).product()
 }
 
 /// The product of extents, at most `i64::MAX`.
