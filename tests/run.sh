@@ -24,11 +24,14 @@ cargo test --manifest-path tests/peers/Cargo.toml --target-dir target --no-defau
 cargo test --package kernel-gen-runtime --all-features --target-dir target --no-fail-fast -- --show-output 2>&1 | tee -a "$log"
 ((status |= PIPESTATUS[0]))
 # The runtime on a GPU; without one it says so and runs on the CPU.
-cargo run --manifest-path tests/gpu-runtime/Cargo.toml --target-dir target --release 2>&1 | tee -a "$log"
+cargo run --manifest-path tests/gpu-runtime/Cargo.toml --target-dir target 2>&1 | tee -a "$log"
 ((status |= PIPESTATUS[0]))
 # The examples in release mode and in their own folder, where the test that runs them has built them already.
-cargo test --manifest-path examples/Cargo.toml --release --workspace --exclude bench --exclude networks --no-fail-fast -- --show-output 2>&1 | tee -a "$log"
-((status |= PIPESTATUS[0]))
+# The tutorials apart: beside the others their generator would have a dependency with other features, and be compiled again.
+for packages in "--workspace --exclude bench --exclude networks --exclude tutorials" "--package tutorials"; do
+  cargo test --manifest-path examples/Cargo.toml --release $packages --no-fail-fast -- --show-output 2>&1 | tee -a "$log"
+  ((status |= PIPESTATUS[0]))
+done
 # Its networks run on GPUs only, so its tests need wrappers and no code: those of ResNet-18 with the feature `cuda` are among them.
 KERNEL_GEN_NO_CC=1 KERNEL_GEN_CUDA=embed cargo test --manifest-path examples/Cargo.toml --release --package networks --no-fail-fast -- --show-output 2>&1 | tee -a "$log"
 ((status |= PIPESTATUS[0]))
