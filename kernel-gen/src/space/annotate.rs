@@ -3,42 +3,9 @@
 //! Two kinds of AutoTVM's policies are not here. `bind_gpu` and `bind_gpu_virtual` have one value each, so they are no choice:
 //! templates say `schedule.bind`. `locate_cache` chooses a loop to compute at: that is a knob of places.
 
-use super::SpaceError;
-use super::config::Value;
+use super::error::SpaceError;
+use super::value::{Annotation, Value};
 use std::fmt;
-
-/// What happens to one loop.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub enum Annotation {
-    /// Nothing.
-    None,
-    /// It is unrolled.
-    Unroll,
-    /// It is vectorised.
-    Vec,
-}
-
-impl Annotation {
-    /// The name used in configs.
-    pub fn name(self) -> &'static str {
-        match self {
-            Annotation::None => "none",
-            Annotation::Unroll => "unroll",
-            Annotation::Vec => "vec",
-        }
-    }
-
-    /// The annotation with that name.
-    pub fn from_name(name: &str) -> Option<Annotation> {
-        [Annotation::None, Annotation::Unroll, Annotation::Vec].into_iter().find(|a| a.name() == name)
-    }
-}
-
-impl fmt::Display for Annotation {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.name())
-    }
-}
 
 /// Which annotations each loop may have. At most one loop of a value is vectorised, whatever the policy.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -1,6 +1,10 @@
 //! A part of a space: the same knobs with fewer values.
 
-use super::{Config, Knob, Space, SpaceError, Value};
+use super::config::Config;
+use super::error::SpaceError;
+use super::knob::Knob;
+use super::product::Space;
+use super::value::Value;
 use std::sync::{Arc, OnceLock};
 
 impl Space {

@@ -2,8 +2,8 @@
 //!
 //! Orders are ranked, never listed: permutations lexicographically, interleavings by multinomial coefficients.
 
-use super::SpaceError;
-use super::config::Value;
+use super::error::SpaceError;
+use super::value::Value;
 use std::fmt;
 
 /// Which orders of the axes are tried.

@@ -2,9 +2,10 @@
 //!
 //! All of them honour the joint constraints, and all that is random comes from the seed.
 
+use super::config::Config;
 use super::hash::Permutation;
-use super::{Config, Rng, Space};
-use std::ops::Range;
+use super::product::Space;
+use crate::stable::Rng;
 
 /// The configs of a space in a pseudo-random order, each exactly once, with their indices.
 ///
@@ -45,11 +46,6 @@ impl Space {
     /// All configs in the pseudo-random order that belongs to `seed`, none twice.
     pub fn sample(&self, seed: u64) -> Sample<'_> {
         Sample { space: self, order: Permutation::new(self.range_len(), seed), next: 0, end: self.range_len() }
-    }
-
-    /// Number of configs in a range of indices; looks at each of them.
-    pub fn count_in(&self, range: Range<u64>) -> u64 {
-        range.filter(|index| self.is_valid(*index)).count() as u64
     }
 
     /// The `steps`-th config after `index`, or before it where `steps` is negative. `None` past either end.

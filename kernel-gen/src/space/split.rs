@@ -7,8 +7,8 @@
 //!
 //! The order is AutoTVM's: the second size varies fastest and the last slowest.
 
-use super::SpaceError;
-use super::config::Value;
+use super::error::SpaceError;
+use super::value::Value;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
