@@ -1,6 +1,6 @@
 //! Reads a target file.
 
-use super::{Cpu, Cuda, CudaFeature, Device, Target};
+use super::device::{Cpu, Cuda, CudaFeature, Device, Target};
 use crate::diagnostic::{self, Diagnostic, Report, Table};
 
 /// The target that a file describes.
