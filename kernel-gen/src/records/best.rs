@@ -1,6 +1,6 @@
 //! All records of a folder, and how they are read and written.
 
-use super::Record;
+use super::record::Record;
 use crate::diagnostic::Diagnostic;
 use crate::files;
 use std::collections::BTreeMap;

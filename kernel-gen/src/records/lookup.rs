@@ -1,6 +1,8 @@
 //! Which record to use for a workload, and why not the others.
 
-use super::{BestRecords, Mismatch, Purpose, Record};
+use super::best::BestRecords;
+use super::record::Record;
+use super::rules::{Mismatch, Purpose};
 use crate::space::{Config, Fingerprint, Space};
 use std::cmp::Ordering;
 use std::fmt;

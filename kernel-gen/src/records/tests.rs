@@ -1,5 +1,5 @@
 use super::*;
-use crate::space::{Annotation, ConfigError, Space, Split, Value};
+use crate::space::{Annotation, Config, ConfigError, Fingerprint, Space, Split, Value};
 use std::fs;
 use std::path::{Path, PathBuf};
 

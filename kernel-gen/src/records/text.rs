@@ -1,7 +1,7 @@
 //! The text of a record: a hand-written TOML writer, so that the bytes are ours to keep, and a reader that names the
 //! file and the line of whatever is wrong.
 
-use super::{Record, SCHEMA, is_file_word};
+use super::record::{Record, SCHEMA, is_file_word};
 use crate::diagnostic::{Diagnostic, Report, Table, leaves_its_line, parse};
 use crate::space::{Annotation, Config, Fingerprint, Value, is_knob_name};
 use std::fmt::Write;
@@ -45,6 +45,12 @@ impl Record {
             let _ = writeln!(t, "{key} = {}", toml_value(value));
         }
         t
+    }
+
+    /// The line of its file, as it is written, that begins with a key; the first one if none does.
+    pub(super) fn line_of(&self, key: &str) -> usize {
+        let begins = |line: &str| line.strip_prefix(key).is_some_and(|rest| rest.is_empty() || rest.starts_with(" ="));
+        self.to_toml().lines().position(begins).map_or(1, |i| i + 1)
     }
 
     /// Reads a record; `file` is its name in messages.

@@ -13,88 +13,14 @@
 //!
 //! Which tasks there are templates for, and what their knobs become, is in the module `tasks`.
 
+use super::arguments::{form, shown};
 use super::tasks::{self, Inexact};
-use crate::ir::DType;
 use crate::records::log::json_cause;
 use crate::space::{Annotation, Config, Value, is_knob_name};
 use crate::workload::Workload;
 use serde_json::Value as Json;
-use std::fmt;
 
-/// Why a line cannot be taken.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub enum LineError {
-    /// It is not JSON.
-    Json(String),
-    /// It is of the time when lines held Python objects: four fields between tabs, each but the first a pickle in base64.
-    Pickle,
-    /// It has another version.
-    Version(String),
-    /// It is not built as lines are.
-    Form(String),
-    /// Nothing is known of its task.
-    Task(String),
-    /// Its task, or its config, is not what a template here does.
-    Nearest {
-        /// The task.
-        task: String,
-        /// What is different.
-        why: String,
-        /// What comes nearest here.
-        nearest: String,
-    },
-    /// A library computes its task.
-    Library {
-        /// The task.
-        task: String,
-        /// The library, as the task's name has it.
-        library: String,
-    },
-    /// Its workload is none here.
-    Workload(String),
-    /// It does not say what it was compiled for, and neither does the caller.
-    NoTarget,
-}
-
-impl LineError {
-    /// What a person can do about it.
-    pub fn help(&self) -> &'static str {
-        match self {
-            LineError::Json(_) => "a line that was cut off is lost; delete it",
-            LineError::Pickle => "read it with the TVM that wrote it and write it as JSON (format 0.2), or tune here",
-            LineError::Version(_) => "convert it with a TVM that still reads it, or tune here",
-            LineError::Form(_) => "write it as AutoTVM 0.2 does, or delete the line",
-            LineError::Task(_) => "tune here; `kernel-gen import --help` lists the tasks that are taken",
-            LineError::Nearest { .. } | LineError::Library { .. } => "tune the workload here, or delete the line",
-            LineError::Workload(_) => "tune here a workload that is",
-            LineError::NoTarget => "name it with --target",
-        }
-    }
-}
-
-impl fmt::Display for LineError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            LineError::Json(cause) => write!(f, "the line is not complete JSON: {cause}"),
-            LineError::Pickle => f.write_str(
-                "the line is of AutoTVM's pickle format, which is not read: it holds Python objects, and reading them runs code",
-            ),
-            LineError::Version(version) => write!(f, "the line has version {version}, and not 0.2"),
-            LineError::Form(cause) => f.write_str(cause),
-            LineError::Task(task) => write!(f, "no template here has the knobs of the task {task}"),
-            LineError::Nearest { task, why, nearest } => {
-                write!(f, "the task {task} is not taken: {why}; nearest here is {nearest}")
-            }
-            LineError::Library { task, library } => {
-                write!(f, "the task {task} is not taken: {library} computes it, and its line says nothing of how")
-            }
-            LineError::Workload(cause) => write!(f, "the workload is none of ours: {cause}"),
-            LineError::NoTarget => f.write_str("the line does not say for which architecture"),
-        }
-    }
-}
-
-impl std::error::Error for LineError {}
+pub use super::error::LineError;
 
 /// What a line says, in this program's terms.
 #[derive(Clone, PartialEq, Debug)]
@@ -119,19 +45,6 @@ pub struct Line {
     pub time_us: Option<f64>,
     /// Whether it failed there.
     pub failed: bool,
-}
-
-pub(super) fn form(what: &str) -> LineError {
-    LineError::Form(what.to_string())
-}
-
-/// A text of the line in a message, on one line and not too long.
-pub(super) fn shown(text: &str) -> String {
-    let mut short: String = text.chars().take(80).collect();
-    if short.len() < text.len() {
-        short.push('…');
-    }
-    format!("`{}`", short.escape_debug())
 }
 
 impl Line {
@@ -207,47 +120,6 @@ fn is_pickle(text: &str) -> bool {
             .any(|start| field.starts_with(start))
     };
     fields.len() == 4 && fields[1..].iter().any(pickled)
-}
-
-/// A list of numbers.
-pub(super) fn numbers<const N: usize>(json: &Json, what: &str) -> Result<[i64; N], LineError> {
-    let list = json.as_array().filter(|l| l.len() == N);
-    let read = list.and_then(|l| l.iter().map(Json::as_i64).collect::<Option<Vec<_>>>());
-    read.and_then(|l| l.try_into().ok()).ok_or_else(|| LineError::Form(format!("{what} is not a list of {N} numbers")))
-}
-
-/// One number for both axes, or two.
-pub(super) fn pair(json: &Json, what: &str) -> Result<[i64; 2], LineError> {
-    match json.as_i64() {
-        Some(both) => Ok([both, both]),
-        None => numbers(json, what),
-    }
-}
-
-/// One number for all sides, two for the axes, or four: top, left, bottom, right.
-pub(super) fn padding(json: &Json) -> Result<[i64; 4], LineError> {
-    match json.as_array().map(Vec::len) {
-        Some(4) => numbers(json, "the padding"),
-        _ => pair(json, "the padding").map(|[y, x]| [y, x, y, x]),
-    }
-}
-
-pub(super) fn dtype(json: &Json) -> Result<DType, LineError> {
-    match json.as_str() {
-        Some("float32") => Ok(DType::F32),
-        Some("float16") => Ok(DType::F16),
-        Some("bfloat16") => Ok(DType::Bf16),
-        Some(other) => Err(LineError::Workload(format!("its type is {}", shown(other)))),
-        None => Err(form("a type is not text")),
-    }
-}
-
-/// `["TENSOR", [1, 512, 7, 7], "float32"]`.
-pub(super) fn tensor<const N: usize>(json: &Json) -> Result<([i64; N], DType), LineError> {
-    match json.as_array().map(Vec::as_slice) {
-        Some([tag, shape, kind]) if tag == "TENSOR" => Ok((numbers(shape, "a tensor's shape")?, dtype(kind)?)),
-        _ => Err(form("a tensor is not [\"TENSOR\", shape, type]")),
-    }
 }
 
 /// `[[knob, tag, value], …]`.

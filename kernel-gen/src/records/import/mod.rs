@@ -3,7 +3,9 @@
 //! What comes in are seeds: configs with which a tuner here may begin. Nobody here has checked their results, and their
 //! times are of other devices and other code, so no record is ever made of them before they are measured again.
 
+mod arguments;
 pub mod autotvm;
+mod error;
 mod tasks;
 
 use super::Mismatch;

@@ -17,7 +17,8 @@
 //! `auto_unroll_max_step` and `unroll_explicit` of depthwise convolutions and batches of products are left out: the
 //! templates say by themselves what is unrolled. Other tasks have no namesake; [`NEAREST`] has what comes nearest.
 
-use super::autotvm::{LineError, dtype, form, numbers, padding, pair, shown, tensor};
+use super::arguments::{dtype, form, numbers, padding, pair, shown, tensor};
+use super::error::LineError;
 use crate::space::{Config, Value};
 use crate::workload::{Conv2d, ConvLayout, Epilogue, Matmul, Op, Workload};
 use serde_json::Value as Json;

@@ -1,6 +1,8 @@
 //! What several logs say together.
 
-use super::{Compared, Entry, LogError, LogItem, LogReader, Run, RunId, Seed, TaskKey};
+use super::entry::{Compared, Entry, Run, RunId, Seed, TaskKey};
+use super::reader::{LogItem, LogReader};
+use super::writer::LogError;
 use crate::diagnostic::Diagnostic;
 use crate::records::validate::summarised;
 use crate::records::{Mismatch, Purpose};

@@ -3,7 +3,9 @@
 //! The forms that are written live here and not on [`Trial`]: what a log calls things stays the same when the
 //! program's own types change.
 
-use super::{Compared, ComparedConfig, Entry, Host, LOG_SCHEMA, Machine, Place, Run, RunId, Seed, Settings, TaskKey};
+use super::entry::{
+    Compared, ComparedConfig, Entry, Host, LOG_SCHEMA, Machine, Place, Run, RunId, Seed, Settings, TaskKey,
+};
 use crate::records::{Failure, FailureKind, Mismatch, Outcome, Timing, Trial, is_file_word, not_plain};
 use crate::space::{Config, Fingerprint};
 use crate::stable::stable_hash;

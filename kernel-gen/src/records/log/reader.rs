@@ -1,7 +1,8 @@
 //! Reads a log, line by line.
 
+use super::entry::{Compared, Entry, Machine, Place, Run, RunId, Seed};
 use super::line::{LineFault, Parsed, parse_line};
-use super::{Compared, Entry, LogError, Place, Run, RunId, Seed};
+use super::writer::LogError;
 use crate::diagnostic::Diagnostic;
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -42,7 +43,7 @@ pub struct LogReader<R> {
     input: R,
     line: usize,
     offset: u64,
-    runs: BTreeMap<RunId, Arc<super::Machine>>,
+    runs: BTreeMap<RunId, Arc<Machine>>,
     ended: bool,
 }
 

@@ -1,6 +1,6 @@
 use super::*;
-use crate::records::{Failure, FailureKind, Outcome, Timing};
-use crate::space::{Annotation, Value};
+use crate::records::{Failure, FailureKind, Outcome, Timing, Trial};
+use crate::space::{Annotation, Config, Fingerprint, Value};
 use crate::stable::Rng;
 use std::fs;
 use std::path::{Path, PathBuf};

@@ -1,6 +1,6 @@
 //! Appends to a log.
 
-use super::{Compared, ComparedConfig, Run, RunId, Seed, TaskKey};
+use super::entry::{Compared, ComparedConfig, Run, RunId, Seed, TaskKey};
 use crate::records::Trial;
 use crate::stable::stable_hash;
 use std::fmt;

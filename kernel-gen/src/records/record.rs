@@ -1,0 +1,65 @@
+//! A record: what was measured to be fastest, and where its file lies.
+
+use crate::space::{Config, Fingerprint, stable_hash};
+
+/// The version of the record format that this library reads and writes.
+pub const SCHEMA: i64 = 1;
+
+/// What was fastest for one workload on one device with one number of threads.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Record {
+    /// The workload's key: operator, shape, types, epilogue.
+    pub workload: String,
+    /// The target that the kernel was compiled for, such as `x86-64-v4` or `sm_90a`.
+    pub target: String,
+    /// Name of the device that it was measured on, as the device calls itself.
+    pub device: String,
+    /// Threads that it ran on; 1 on a GPU.
+    pub threads: u32,
+    /// The template.
+    pub template: String,
+    /// The template's version. Another version may mean something else by the same config.
+    pub template_version: u32,
+    /// Fingerprint of the space that the config was found in.
+    pub space: Fingerprint,
+    /// The config.
+    pub config: Config,
+    /// Median time in microseconds.
+    pub time_us: f64,
+    /// Billions of floating-point operations a second at that time.
+    pub gflops: f64,
+    /// What one core did in fused multiply-adds meanwhile, in GFLOP/s: how fast the processor's clock was. Times of a
+    /// processor whose clock moves can be compared by it. None where it was not measured, and on GPUs.
+    pub core_gflops: Option<f64>,
+    /// What it took where nothing disturbed it, in microseconds, see [`Rounds`](crate::tune::measure::Rounds::floor_us): the time
+    /// that comes back on a machine that is shared with others. None where it was not measured, and on GPUs, which nobody
+    /// shares.
+    pub floor_us: Option<f64>,
+    /// Largest error against the reference, as [`Timing::max_error`](super::Timing::max_error) has it.
+    pub max_error: f64,
+    /// Whether the result was checked against the reference. A record without this is never used.
+    pub verified: bool,
+    /// Version of the generator that measured it.
+    pub generator: String,
+}
+
+impl Record {
+    /// The name of its file: the workload, and a hash of the device and the number of threads.
+    pub fn file_name(&self) -> String {
+        let hash = stable_hash(&format!("{}\n{}\n{}", self.workload, self.device, self.threads)) >> 32;
+        format!("{}-{hash:08x}.toml", self.workload)
+    }
+
+    /// The file below the folder of records, with `/` between its parts.
+    pub fn relative_path(&self) -> String {
+        format!("{}/{}", self.target, self.file_name())
+    }
+}
+
+/// Whether a workload key or a target name may be part of a path: one word that stays inside its folder.
+pub(super) fn is_file_word(text: &str) -> bool {
+    !text.is_empty()
+        && text.len() <= 200
+        && !text.starts_with('.')
+        && text.bytes().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'_' | b'.' | b'+'))
+}
