@@ -9,7 +9,8 @@
 //! vectors). Guards around the reduction that do not depend on reduce loops guard the initialisation too; the others
 //! hold in the first iteration, which is when the reduction would have been initialised, and are dropped.
 
-use super::{LowerError, LowerOptions, copy::fresh_copy};
+use super::copy::fresh_copy;
+use super::pass::{LowerError, LowerOptions};
 use crate::ir::{BinOp, BufferId, Expr, For, Kernel, Stmt, UnOp, VarId};
 
 /// The pass.

@@ -14,7 +14,7 @@
 //! Before compute capability 7.5 only the hardware knows the layout. There such a `move` stays what it is, one instruction,
 //! and the verifier has refused loops over a fragment's elements.
 
-use super::{LowerError, LowerOptions};
+use super::pass::{LowerError, LowerOptions};
 use crate::ir::{Axis, BufferId, Expr, For, Gpu, Kernel, LoopKind, Scope, Stmt, Tile, Unit, VarId, visit};
 use std::collections::BTreeSet;
 

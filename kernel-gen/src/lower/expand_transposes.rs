@@ -5,7 +5,7 @@
 //!   -> for i unrolled { for j unrolled { d[j0 + j, i0 + i] = s[i0 + i, j0 + j] } }
 //! ```
 
-use super::{LowerError, LowerOptions};
+use super::pass::{LowerError, LowerOptions};
 use crate::ir::{Expr, For, Kernel, LoopKind, Stmt, Tile, VarId, visit};
 
 /// The pass.

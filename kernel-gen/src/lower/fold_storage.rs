@@ -7,7 +7,7 @@
 //! its block varies; indices become relative to the corner of the box. Buffers whose strides a schedule chose, and boxes
 //! that the analysis cannot find, stay as they are.
 
-use super::{LowerError, LowerOptions};
+use super::pass::{LowerError, LowerOptions};
 use crate::analysis::footprint::{Span, Touch, footprint};
 use crate::analysis::range::{Ranges, bounds};
 use crate::analysis::simplify::simplify;

@@ -6,7 +6,7 @@
 //! A shared buffer is one piece of memory for the whole block, wherever it is allocated. Said once at the top, it stays
 //! one where later passes copy the body of a loop.
 
-use super::{LowerError, LowerOptions};
+use super::pass::{LowerError, LowerOptions};
 use crate::ir::{BufferId, For, Kernel, LoopKind, Scope, Stmt, visit};
 
 /// The pass.

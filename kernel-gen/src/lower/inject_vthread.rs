@@ -13,8 +13,8 @@
 //! fill it alike.
 
 use super::copy::fresh_copy;
+use super::pass::{LowerError, LowerOptions};
 use super::vectorize::{privatize, reads_any};
-use super::{LowerError, LowerOptions};
 use crate::ir::{BufferId, Expr, For, Kernel, LoopKind, Stmt, VarId, visit};
 use std::collections::VecDeque;
 

@@ -27,7 +27,7 @@
 //! Schedules leave barriers out, so a kernel with shared memory goes through this before it is verified: call
 //! [`insert_barriers`]. As a pass of lowering it finds nothing left to do.
 
-use super::{LowerError, LowerOptions};
+use super::pass::{LowerError, LowerOptions};
 use crate::analysis::verify::{Fault, FaultKind, Limits, Verified, check, verify};
 use crate::ir::{Axis, Barrier, BufferId, Expr, For, Gpu, Group, Kernel, LoopKind, Scope, Stmt, VarId};
 use std::collections::BTreeSet;

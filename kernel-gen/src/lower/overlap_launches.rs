@@ -24,7 +24,7 @@
 //! [`Template::longest_early_us`](crate::templates::Template::longest_early_us) says that it pays. Without the launch attribute the wait
 //! does not wait, but costs 0.1 to 0.5 us all the same.
 
-use super::Lowered;
+use super::passes::Lowered;
 use crate::analysis::dependency::{is_hardware, shared_with_others};
 use crate::ir::{BufferId, For, Gpu, Kernel, LoopKind, Stmt};
 use std::collections::BTreeSet;

@@ -16,8 +16,8 @@
 //! allowance keeps its guard.
 
 use super::copy::fresh_copy;
+use super::pass::{LowerError, LowerOptions};
 use super::simplify::simplify_block;
-use super::{LowerError, LowerOptions};
 use crate::analysis::affine::Affine;
 use crate::analysis::range::{Ranges, bounds};
 use crate::analysis::simplify::prove;

@@ -4,7 +4,7 @@
 //! vectorised and vthread loops of one iteration become their body; buffers that are written but never read vanish with
 //! what writes them. Taps that lie in the padding vanish: their product with zero is zero, infinite weights excepted.
 
-use super::{LowerError, LowerOptions};
+use super::pass::{LowerError, LowerOptions};
 use crate::analysis::range::{Ranges, bounds};
 use crate::analysis::simplify::{simplify, truth};
 use crate::ir::{BinOp, BufferId, Expr, For, Kernel, ReduceOp, Stmt, VarId, visit};

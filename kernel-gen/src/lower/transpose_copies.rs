@@ -11,7 +11,7 @@
 //! Such stores carry tiles from "channels along the lanes" to "pixels along the lanes"; gathered element by element they
 //! cost as much as the arithmetic of a short reduction, turned by vector shuffles they all but vanish.
 
-use super::{LowerError, LowerOptions};
+use super::pass::{LowerError, LowerOptions};
 use crate::analysis::affine::Affine;
 use crate::ir::visit::rewrite;
 use crate::ir::{Buffer, DType, Expr, For, Kernel, LoopKind, Scope, Stmt, Tile, VarId};

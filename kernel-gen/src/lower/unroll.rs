@@ -7,7 +7,7 @@
 //! stays a loop with kind `unrolled`, which emitters print as advice.
 
 use super::copy::fresh_copy;
-use super::{LowerError, LowerOptions};
+use super::pass::{LowerError, LowerOptions};
 use crate::ir::{Expr, For, Kernel, LoopKind, Pragma, Scope, Stmt, VarId};
 
 /// The pass.

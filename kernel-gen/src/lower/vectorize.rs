@@ -10,7 +10,7 @@
 //! lane in a serial loop: slower, never wrong.
 
 use super::copy::fresh_copy;
-use super::{LowerError, LowerOptions};
+use super::pass::{LowerError, LowerOptions};
 use crate::ir::{BinOp, BufferId, Expr, For, Kernel, LoopKind, Stmt, Tile, UnOp, VarId, row_major};
 
 /// The pass.

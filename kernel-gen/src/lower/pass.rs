@@ -1,0 +1,101 @@
+//! What a pass is, what it is told, and why it may refuse.
+
+use crate::ir::Kernel;
+use crate::target::Target;
+use std::fmt;
+
+/// One step of lowering.
+pub struct Pass {
+    /// Its name, which is also its file.
+    pub name: &'static str,
+    /// What it does.
+    pub run: fn(Kernel, &LowerOptions) -> Result<Kernel, LowerError>,
+}
+
+/// What lowering needs to know about where the kernel goes.
+#[derive(Clone, Debug, PartialEq)]
+pub struct LowerOptions {
+    /// Vectorised loops longer than this become a serial loop of vectors.
+    pub max_lanes: i64,
+    /// Unrolling stops where one loop would exceed this many statements.
+    pub max_unrolled_steps: i64,
+    /// Loop partitioning stops where the kernel would exceed this many statements, counting unrolled ones as copied.
+    pub max_partitioned_steps: i64,
+    /// Whether the emitter transposes tiles by shuffles of vectors; false where loops are as good.
+    pub shuffles: bool,
+    /// Whether no thread knows which elements of a fragment it holds, so that a `move` of sums stays one instruction.
+    pub opaque_fragments: bool,
+}
+
+impl LowerOptions {
+    /// For the C emitter.
+    pub fn cpu() -> Self {
+        LowerOptions {
+            max_lanes: 64,
+            max_unrolled_steps: 1024,
+            max_partitioned_steps: 4096,
+            shuffles: true,
+            opaque_fragments: false,
+        }
+    }
+
+    /// For the CUDA emitter, from compute capability 7.5 on.
+    pub fn cuda() -> Self {
+        LowerOptions {
+            max_lanes: 8,
+            max_unrolled_steps: 4096,
+            max_partitioned_steps: 4096,
+            shuffles: false,
+            opaque_fragments: false,
+        }
+    }
+
+    /// For the emitter of a target.
+    pub fn of(target: &Target) -> Self {
+        match target.cpu() {
+            Some(_) => LowerOptions::cpu(),
+            None => LowerOptions { opaque_fragments: target.has_opaque_fragments(), ..LowerOptions::cuda() },
+        }
+    }
+}
+
+/// Why a kernel cannot be lowered.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum LowerError {
+    /// A reduction names a reduce loop that does not enclose it.
+    ReduceLoopMissing {
+        /// The buffer that is reduced into.
+        buffer: String,
+        /// The loops that were not found.
+        missing: Vec<String>,
+    },
+    /// A reduce loop runs its iterations at the same time.
+    ConcurrentReduceLoop {
+        /// The buffer that is reduced into.
+        buffer: String,
+        /// The loop.
+        var: String,
+        /// Its kind.
+        kind: &'static str,
+    },
+}
+
+impl fmt::Display for LowerError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            LowerError::ReduceLoopMissing { buffer, missing } => write!(
+                f,
+                "the reduction into `{buffer}` runs over {}, which does not enclose it; keep reduce loops around their \
+                 statement",
+                missing.join(", ")
+            ),
+            LowerError::ConcurrentReduceLoop { buffer, var, kind } => write!(
+                f,
+                "the reduction into `{buffer}` runs over `{var}`, a {kind} loop: its iterations would race; apply rfactor \
+                 first, or bind another loop"
+            ),
+        }
+    }
+}
+
+impl std::error::Error for LowerError {}
