@@ -12,12 +12,13 @@
 //! The scheme is that of the direct convolutions of Georganas et al., "Anatomy of High-Performance Deep Learning
 //! Convolutions on SIMD Architectures" (SC 2018), without the blocked activation layout: broadcasts do not care.
 
+mod choice;
 mod cost;
 mod knobs;
 
 use self::cost::estimate;
 use self::knobs::{Knobs, Pad};
-use super::{pack_param, pieces, vectorize, vectorize_block, vectorize_rows};
+use super::steps::{pack_param, pieces, vectorize, vectorize_block, vectorize_rows};
 use crate::ir::{BufferId, Scope, VarId};
 use crate::schedule::transform_layout::LayoutDim;
 use crate::schedule::{Schedule, Tail};
@@ -53,7 +54,7 @@ fn problem<'a>(w: &Workload, t: &'a Target) -> Result<(Conv2d, &'a Cpu), String>
         ConvLayout::NchwC(_) => return Err("the channel block must hold whole vectors".into()),
         ConvLayout::Hwcn | ConvLayout::NhwcNc(_) => return Err("for NCHW, NHWC and NCHW16c".into()),
     }
-    if !knobs::is_possible(&c, cpu) {
+    if !choice::is_possible(&c, cpu) {
         return Err("a group's channels must be whole tiles of vectors".into());
     }
     Ok((c, cpu))
@@ -74,12 +75,12 @@ impl Template for Conv2dDirect {
 
     fn space(&self, w: &Workload, t: &Target) -> Result<Space, TemplateError> {
         let (c, cpu) = problem(w, t).map_err(TemplateError::Limit)?;
-        knobs::space(&c, cpu)
+        choice::space(&c, cpu)
     }
 
     fn default_config(&self, w: &Workload, t: &Target) -> Result<Config, TemplateError> {
         let (c, cpu) = problem(w, t).map_err(TemplateError::Limit)?;
-        knobs::default_config(&c, cpu).ok_or_else(|| TemplateError::Limit("no config fits".into()))
+        choice::default_config(&c, cpu).ok_or_else(|| TemplateError::Limit("no config fits".into()))
     }
 
     fn cost(&self, w: &Workload, t: &Target, config: &Config) -> f64 {

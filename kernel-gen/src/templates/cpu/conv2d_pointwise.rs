@@ -4,8 +4,8 @@
 //! convolution is a product whose left side, the weights, is packed as `[co / mr][ci][mr]`. Nothing of the activations is
 //! copied or transposed, and bias, activation and residual are applied to the accumulators.
 
+use super::steps::{pack_param, pieces, vectorize, vectorize_block};
 use super::tile::{MAX_VECTORS, RegisterTile, best_tile, ceil_div, cover_cycles, cycles_to_us, even_tiles};
-use super::{pack_param, pieces, vectorize, vectorize_block};
 use crate::ir::Scope;
 use crate::schedule::Schedule;
 use crate::schedule::transform_layout::LayoutDim;

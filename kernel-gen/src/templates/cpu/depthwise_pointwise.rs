@@ -12,8 +12,8 @@
 //! Small maps are one block. There the output channels are shared out instead, and each share computes the depthwise
 //! results again, which costs `kh * kw` multiply-adds where the product costs as many as the share has channels.
 
+use super::steps::{extent, pack_param, pieces, vectorize, vectorize_block, vectorize_rows};
 use super::tile::{MAX_VECTORS, RegisterTile, ceil_div, cover_cycles, cycles_to_us, even_tiles};
-use super::{extent, pack_param, pieces, vectorize, vectorize_block, vectorize_rows};
 use crate::ir::builder::KernelBuilder;
 use crate::ir::{BufferId, DType, Expr, Kernel, Scope, VarId};
 use crate::schedule::Schedule;

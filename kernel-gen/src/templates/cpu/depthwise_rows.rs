@@ -5,8 +5,8 @@
 //! padded copy is made: masked loads leave the padding out, and with stride 2 shuffles of two registers pick every other
 //! column. Otherwise a strip of rows is copied with its padding into a private tile first.
 
+use super::steps::{pack_param, pieces, vectorize, vectorize_block, vectorize_rows};
 use super::tile::{ceil_div, cycles_to_us, even_tiles};
-use super::{pack_param, pieces, vectorize, vectorize_block, vectorize_rows};
 use crate::ir::{DType, Scope};
 use crate::schedule::transform_layout::LayoutDim;
 use crate::schedule::{Schedule, Tail};

@@ -7,8 +7,8 @@
 //!
 //! B's columns must be runs. With `trans_b` they are, so B stays where it is and nothing is packed.
 
+use super::steps::{pack_param, pieces, vectorize_block};
 use super::tile::{ceil_div, cycles_to_us, even_tiles};
-use super::{pack_param, pieces, vectorize_block};
 use crate::ir::Scope;
 use crate::schedule::transform_layout::LayoutDim;
 use crate::schedule::{Schedule, Tail};

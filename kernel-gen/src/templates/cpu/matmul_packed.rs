@@ -13,8 +13,8 @@
 mod choice;
 
 use self::choice::{Knobs, MAX_ROWS, best_knobs, estimate, k_tiles, m_tiles};
+use super::steps::{pack_param, pieces, vectorize, vectorize_block, vectorize_rows};
 use super::tile::{MAX_VECTORS, RegisterTile, ceil_div, even_tiles};
-use super::{pack_param, pieces, vectorize, vectorize_block, vectorize_rows};
 use crate::ir::{Pragma, Scope};
 use crate::schedule::Schedule;
 use crate::schedule::transform_layout::LayoutDim;

@@ -3,8 +3,8 @@
 //! Each stage is a phase of its own over memory that all threads see. The sums run along the innermost output dimension
 //! in vectors and stay in registers over the whole reduction; what is not contiguous there is gathered lane by lane.
 
+use super::steps::{pieces, vectorize, vectorize_block};
 use super::tile::cycles_to_us;
-use super::{pieces, vectorize, vectorize_block};
 use crate::ir::{DType, Scope, VarId};
 use crate::schedule::{Schedule, ScheduleError};
 use crate::space::{Config, Space};
