@@ -10,7 +10,9 @@
 //!
 //! Everything is a pure function of workload, target and records, and costs a few hundred evaluations of cost functions.
 
-use super::{BY_RULES, LAST_RESORTS, ModelError, Options, default_of};
+use super::defaults::{BY_RULES, LAST_RESORTS, default_of};
+use super::error::ModelError;
+use super::options::Options;
 use crate::records::{BestRecords, Preference, Record};
 use crate::space::{Config, Space, Value};
 use crate::target::Target;
