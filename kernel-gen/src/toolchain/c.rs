@@ -1,8 +1,7 @@
 //! The C compiler of a target: found by the rules of the `cc` crate, run here so that its messages can be shown.
 
+use super::ToolError;
 use super::flags::{self, Sorted};
-use super::headers::Headers;
-use super::{ToolError, in_parallel};
 use crate::stable::fnv1a;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -75,7 +74,8 @@ pub struct Compiler {
     args: Vec<std::ffi::OsString>,
     env: Vec<(std::ffi::OsString, std::ffi::OsString)>,
     archiver: PathBuf,
-    clang: bool,
+    /// Whether it is clang, and not GCC.
+    pub(super) clang: bool,
     told: Vec<String>,
 }
 
@@ -181,35 +181,8 @@ impl Compiler {
         fnv1a(text.as_bytes())
     }
 
-    /// Compiles the sources to objects beside them, several at a time. An object that was made from the same source
-    /// by the same compiler is kept. All sources that fail are reported.
-    pub fn compile(&self, units: &[Unit], jobs: usize) -> Result<Vec<PathBuf>, Vec<ToolError>> {
-        let identity = self.identity();
-        let stale = units.iter().filter_map(|unit| Stale::of(unit, identity).transpose());
-        let (stale, mut errors) = apart_from_errors(stale);
-        let headers = Headers::worth(self, stale.iter().map(|s| (&*s.text, &*s.unit.flags)), jobs);
-        let made = in_parallel(jobs, &stale, |stale| self.make(stale, &headers));
-        errors.extend(made.into_iter().filter_map(Result::err));
-        match errors.is_empty() {
-            true => Ok(units.iter().map(|u| object_of(&u.source)).collect()),
-            false => Err(errors),
-        }
-    }
-
-    fn make(&self, stale: &Stale<'_>, headers: &Headers) -> Result<(), ToolError> {
-        let (unit, key_file) = (stale.unit, key_of(&stale.unit.source));
-        // Without its key, an object that a failure leaves behind is not taken for a good one.
-        let _ = fs::remove_file(&key_file);
-        let headers = headers.of(&stale.text, &unit.flags);
-        // A failure is told of the source alone, with a command that works without headers that are gone.
-        let made = headers.is_some_and(|headers| self.object(unit, Some(headers)).is_ok());
-        if !made {
-            self.object(unit, None)?;
-        }
-        fs::write(&key_file, &stale.key).map_err(|e| io_error(&key_file, &e))
-    }
-
-    fn object(&self, unit: &Unit, headers: Option<&Path>) -> Result<(), ToolError> {
+    /// Compiles one source to its object, after `headers` if there are some.
+    pub(super) fn object(&self, unit: &Unit, headers: Option<&Path>) -> Result<(), ToolError> {
         // Run where the source is, with its bare name: the folder stays out of the object.
         let folder = unit.source.parent().unwrap_or(Path::new("."));
         let name = |p: &Path| p.file_name().map(PathBuf::from).unwrap_or_default();
@@ -328,43 +301,8 @@ impl Compiler {
     }
 }
 
-/// A source whose object has to be made.
-struct Stale<'a> {
-    unit: &'a Unit,
-    text: Vec<u8>,
-    /// What the object is of; kept in a file beside it.
-    key: String,
-}
-
-impl<'a> Stale<'a> {
-    /// The unit, unless its object is of the same source, flags and compiler already.
-    fn of(unit: &'a Unit, compiler: u64) -> Result<Option<Stale<'a>>, ToolError> {
-        let text = fs::read(&unit.source).map_err(|e| io_error(&unit.source, &e))?;
-        let key = format!("{:016x} {:016x} {compiler:016x} {:?}", fnv1a(&text), unit.depends, unit.flags);
-        let is_kept = fs::read(key_of(&unit.source)).is_ok_and(|old| old == key.as_bytes());
-        Ok((!is_kept || !object_of(&unit.source).exists()).then_some(Stale { unit, text, key }))
-    }
-}
-
-/// What went well, and what did not.
-fn apart_from_errors<T>(results: impl Iterator<Item = Result<T, ToolError>>) -> (Vec<T>, Vec<ToolError>) {
-    let (mut good, mut errors) = (vec![], vec![]);
-    for result in results {
-        match result {
-            Ok(value) => good.push(value),
-            Err(error) => errors.push(error),
-        }
-    }
-    (good, errors)
-}
-
-/// The file that says what an object is of.
-fn key_of(source: &Path) -> PathBuf {
-    source.with_extension("o.key")
-}
-
 /// The object of a source.
-fn object_of(source: &Path) -> PathBuf {
+pub(super) fn object_of(source: &Path) -> PathBuf {
     source.with_extension("o")
 }
 
@@ -383,7 +321,7 @@ pub fn file_identity(path: &Path) -> String {
     format!("{} {facts:?}\n", path.display())
 }
 
-fn io_error(file: &Path, error: &std::io::Error) -> ToolError {
+pub(super) fn io_error(file: &Path, error: &std::io::Error) -> ToolError {
     ToolError::Io { file: file.display().to_string(), reason: error.to_string() }
 }
 
@@ -477,12 +415,6 @@ mod tests {
         format!("{}-{rest}", std::env::consts::ARCH)
     }
 
-    fn folder(name: &str) -> PathBuf {
-        let folder = std::env::temp_dir().join(format!("kernel-gen-cc-{name}-{}", std::process::id()));
-        fs::create_dir_all(&folder).unwrap();
-        folder
-    }
-
     #[test]
     fn a_compiler_that_is_not_there_is_named_with_the_variable_that_helps() {
         let error = Compiler::find("riscv64gc-unknown-linux-gnu", "s390x-unknown-linux-gnu").unwrap_err();
@@ -509,74 +441,6 @@ mod tests {
             "the compiler was ended from outside while it compiled kernel.so (gcc: fatal error: Killed signal terminated \
              program cc1); this is no fault of the source: free memory or run fewer compilers at a time, and try again"
         );
-    }
-
-    #[test]
-    fn objects_are_kept_until_their_source_or_flags_change() {
-        let folder = folder("keep");
-        let source = folder.join("a.c");
-        fs::write(&source, "int answer(void) { return ANSWER; }\n").unwrap();
-        let compiler = Compiler::find(&host(), &host()).unwrap();
-        let unit = |value: i32| Unit { source: source.clone(), flags: vec![format!("-DANSWER={value}")], depends: 0 };
-        let object = compiler.compile(&[unit(1)], 2).unwrap().remove(0);
-        let stamp = |p: &Path| fs::metadata(p).unwrap().modified().unwrap();
-        let first = stamp(&object);
-        compiler.compile(&[unit(1)], 1).unwrap();
-        assert_eq!(stamp(&object), first);
-        std::thread::sleep(std::time::Duration::from_millis(20));
-        compiler.compile(&[unit(2)], 1).unwrap();
-        assert_ne!(stamp(&object), first);
-        compiler.archive(&[object], &folder.join("liba.a")).unwrap();
-        assert!(folder.join("liba.a").exists());
-        fs::remove_dir_all(folder).unwrap();
-    }
-
-    #[cfg(target_arch = "x86_64")]
-    #[test]
-    fn headers_that_are_compiled_beforehand_change_no_object() {
-        let compiler = Compiler::find(&host(), &host()).unwrap();
-        let flags: Vec<String> = FLAGS.iter().chain(&["-march=x86-64-v3"]).map(|f| f.to_string()).collect();
-        let objects = |name: &str, count: usize| {
-            let folder = folder(name);
-            let unit = |i: usize| {
-                let source = folder.join(format!("k{i}.c"));
-                let body = "float f(const float *p) { return _mm256_cvtss_f32(_mm256_sqrt_ps(_mm256_loadu_ps(p))); }";
-                fs::write(&source, format!("{}#define I {i}\n{body}\n", super::super::headers::text(true))).unwrap();
-                Unit { source, flags: flags.clone(), depends: 0 }
-            };
-            let units: Vec<Unit> = (0..count).map(unit).collect();
-            let texts: Vec<Vec<u8>> = units.iter().map(|u| fs::read(&u.source).unwrap()).collect();
-            let headers = Headers::worth(&compiler, texts.iter().zip(&units).map(|(t, u)| (&**t, &*u.flags)), 2);
-            let has_headers = headers.of(&texts[0], &flags).is_some();
-            assert_eq!(headers.of(b"int no_intrinsics;\n", &flags), None);
-            drop(headers);
-            let made: Vec<Vec<u8>> =
-                compiler.compile(&units, 2).unwrap().iter().map(|o| fs::read(o).unwrap()).collect();
-            fs::remove_dir_all(folder).unwrap();
-            (has_headers, made)
-        };
-        let (one, many) = (objects("headers-1", 1), objects("headers-5", 5));
-        assert!(!one.0, "one source is not worth it");
-        assert!(many.0 || compiler.clang, "GCC compiles headers beforehand");
-        assert_eq!(one.1[0], many.1[0]);
-    }
-
-    #[test]
-    fn what_the_compiler_says_is_part_of_the_error_and_all_failures_are_told() {
-        let folder = folder("fail");
-        let units: Vec<Unit> = ["int f( {", "int ok;", "nonsense"]
-            .iter()
-            .enumerate()
-            .map(|(i, text)| {
-                let source = folder.join(format!("s{i}.c"));
-                fs::write(&source, text).unwrap();
-                Unit { source, flags: vec![], depends: 0 }
-            })
-            .collect();
-        let errors = Compiler::find(&host(), &host()).unwrap().compile(&units, 2).unwrap_err();
-        assert_eq!(errors.len(), 2);
-        assert!(errors[0].to_string().contains("s0.c") && errors[0].to_string().contains("error"), "{}", errors[0]);
-        fs::remove_dir_all(folder).unwrap();
     }
 
     #[test]

@@ -1,8 +1,9 @@
 //! The headers that emitted sources include, compiled beforehand: reading `<immintrin.h>` takes a compiler longer than
 //! most kernels do.
 
+use super::c::Compiler;
+use super::in_parallel;
 use super::temporary::Temporary;
-use super::{Compiler, in_parallel};
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};

@@ -11,6 +11,7 @@ mod flags;
 #[cfg(feature = "tune")]
 pub mod harness;
 mod headers;
+mod objects;
 mod parallel;
 mod process;
 mod temporary;

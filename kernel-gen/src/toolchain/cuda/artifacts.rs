@@ -11,7 +11,7 @@
 
 use super::arch::Arch;
 use super::cache::write_whole;
-use super::environment::entries;
+use super::environment::{TRUST, entries};
 use super::request::{Artifact, Request, file_stem};
 use super::resources::AssemblerLog;
 use super::{ContentHash, CudaError};
@@ -24,9 +24,6 @@ use std::path::{Path, PathBuf};
 
 /// The index's name.
 const INDEX: &str = "artifacts.toml";
-
-/// The variable by which a user vouches for packaged code and caches, wherever they lie.
-pub(super) const TRUST: &str = "KERNEL_GEN_TRUST_ARTIFACTS";
 
 /// The format of the index.
 const SCHEMA: i64 = 1;

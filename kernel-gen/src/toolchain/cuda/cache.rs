@@ -1,8 +1,8 @@
 //! What was compiled once need not be compiled again.
 
-use super::artifacts::TRUST;
-use super::request::Request;
-use super::{ContentHash, CudaError, Environment, Made};
+use super::environment::{Environment, TRUST};
+use super::request::{Made, Request};
+use super::{ContentHash, CudaError};
 use crate::files;
 use std::fs;
 use std::path::{Path, PathBuf};

@@ -1,9 +1,9 @@
 //! clang as a compiler of CUDA C++ to PTX, without any file of CUDA. It has all but the functions of libdevice.
 
 use super::arch::{Arch, Version};
+use super::error::CudaError;
 use super::process::{self, Ended, Scratch, ask};
-use super::request::Request;
-use super::{CudaError, Made};
+use super::request::{Made, Request};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;

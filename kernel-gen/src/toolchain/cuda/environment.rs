@@ -6,6 +6,9 @@ use std::ffi::OsString;
 use std::fs;
 use std::path::{Path, PathBuf};
 
+/// The variable by which a user vouches for packaged code and caches, wherever they lie.
+pub(super) const TRUST: &str = "KERNEL_GEN_TRUST_ARTIFACTS";
+
 /// Every variable that decides which CUDA compiler is used and what it makes: a build script is to run again when one
 /// of them changes.
 pub const VARIABLES: [&str; 19] = [
@@ -15,7 +18,7 @@ pub const VARIABLES: [&str; 19] = [
     "KERNEL_GEN_PTXAS",
     "KERNEL_GEN_CLANG",
     "KERNEL_GEN_CACHE",
-    "KERNEL_GEN_TRUST_ARTIFACTS",
+    TRUST,
     "NVCC",
     "NVCC_PREPEND_FLAGS",
     "NVCC_APPEND_FLAGS",
@@ -63,7 +66,7 @@ impl Environment {
 
     /// Whether KERNEL_GEN_TRUST_ARTIFACTS vouches for packaged code and caches that others may have written.
     pub fn trusts_artifacts(&self) -> bool {
-        !matches!(self.text("KERNEL_GEN_TRUST_ARTIFACTS").trim(), "" | "0" | "false")
+        !matches!(self.text(TRUST).trim(), "" | "0" | "false")
     }
 
     /// The same as text for people.

@@ -44,8 +44,9 @@ mod supply;
 pub(crate) mod testing;
 #[cfg(all(test, unix))]
 mod tests;
+mod wanted;
 
-pub use arch::{Arch, Version, require_portable, toolkit_of};
+pub use arch::{Arch, Version, toolkit_of};
 pub use artifacts::Artifacts;
 pub use cache::Cache;
 pub use compile::{CudaCompiler, Options};
@@ -56,13 +57,4 @@ pub use hash::ContentHash;
 pub use request::{Artifact, Flags, Request};
 pub use resources::{AssemblerLog, Resources};
 pub use supply::{Code, Supplied, SupplyOptions, supply};
-
-/// What a compiler makes of a request.
-struct Made {
-    ptx: String,
-    cubin: Option<Vec<u8>>,
-    /// Warnings and what the assembler says.
-    log: String,
-    /// The compiler and its version.
-    compiler: String,
-}
+pub use wanted::require_portable;

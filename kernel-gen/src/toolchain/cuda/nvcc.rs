@@ -3,8 +3,8 @@
 use super::arch::Version;
 use super::process::{self, Ended, Scratch, ask};
 use super::ptxas::{Assembler, Attempt, release};
-use super::request::Request;
-use super::{CudaError, Environment, Made};
+use super::request::{Made, Request};
+use super::{CudaError, Environment};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;

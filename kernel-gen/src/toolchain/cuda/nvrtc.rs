@@ -8,9 +8,9 @@
 
 use super::arch::Version;
 use super::environment::{entries, newest_first};
+use super::error::CudaError;
 use super::process::Scratch;
-use super::request::Request;
-use super::{CudaError, Made};
+use super::request::{Made, Request};
 use crate::files;
 use crate::stable::fnv1a;
 use crate::toolchain::{Compiler, ToolError, host_triple};

@@ -166,6 +166,16 @@ pub(super) fn with_version(ptx: &str, version: Version) -> String {
     out
 }
 
+/// What a compiler makes of a request.
+pub(super) struct Made {
+    pub(super) ptx: String,
+    pub(super) cubin: Option<Vec<u8>>,
+    /// Warnings and what the assembler says.
+    pub(super) log: String,
+    /// The compiler and its version.
+    pub(super) compiler: String,
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

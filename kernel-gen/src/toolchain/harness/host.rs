@@ -1,6 +1,6 @@
 //! The program that runs kernels, and what their compilation needs, made once for an instruction set level.
 
-use super::Folder;
+use super::folder::Folder;
 use crate::emit::c::Isa;
 use crate::toolchain::{Compiler, ToolError, Warnings, headers};
 use std::collections::BTreeMap;

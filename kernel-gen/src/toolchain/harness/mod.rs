@@ -9,42 +9,15 @@
 //! so that each sample has a measured peak beside it.
 
 mod error;
+mod folder;
 mod host;
 mod program;
 mod session;
 mod tables;
 
 pub use error::HarnessError;
+pub(crate) use folder::Folder;
 pub use host::Host;
-pub use program::{PackSource, Param, Program, RunOptions, TimeOptions, Timing};
+pub use program::{Param, Program, RunOptions, TimeOptions, Timing};
 pub use session::{Sample, Session};
-
-use super::ToolError;
-use super::temporary::Temporary;
-use std::fs;
-use std::path::{Path, PathBuf};
-
-/// A folder that vanishes with its value.
-#[derive(Debug)]
-pub(crate) struct Folder(Temporary);
-
-impl Folder {
-    /// A new folder among the temporary files.
-    pub(crate) fn new() -> Result<Folder, ToolError> {
-        Temporary::new().map(Folder).map_err(|e| io_error(&std::env::temp_dir(), &e))
-    }
-
-    pub(crate) fn join(&self, name: &str) -> PathBuf {
-        self.0.path().join(name)
-    }
-
-    pub(crate) fn write(&self, name: &str, bytes: &[u8]) -> Result<PathBuf, ToolError> {
-        let path = self.join(name);
-        fs::write(&path, bytes).map_err(|e| io_error(&path, &e))?;
-        Ok(path)
-    }
-}
-
-fn io_error(file: &Path, error: &std::io::Error) -> ToolError {
-    ToolError::Io { file: file.display().to_string(), reason: error.to_string() }
-}
+pub use tables::PackSource;

@@ -1,7 +1,8 @@
 //! A kernel's shared object.
 
-use super::tables::{self, Buffer};
-use super::{Folder, HarnessError, Host, Session, io_error};
+use super::folder::{Folder, io_error};
+use super::tables::{self, Buffer, PackSource};
+use super::{HarnessError, Host, Session};
 use crate::emit::c::CSource;
 use crate::ir::{Access, DType, Kernel};
 use crate::toolchain::values::{decode, encode};
@@ -23,17 +24,6 @@ pub struct Param {
     pub elements: usize,
     /// How the kernel uses it.
     pub access: Access,
-}
-
-/// What packs a parameter of a kernel: a kernel from the original to the packed form.
-#[derive(Clone, Copy, Debug)]
-pub struct PackSource<'a> {
-    /// Which parameter.
-    pub param: usize,
-    /// Its C.
-    pub source: &'a CSource,
-    /// The kernel that the C was emitted from.
-    pub kernel: &'a Kernel,
 }
 
 /// A kernel's shared object. Its files vanish with it.

@@ -1,12 +1,22 @@
 //! What the host has to know of a kernel, as C beside it.
 
-use super::PackSource;
 use crate::emit::c::{CSource, Phase};
 use crate::ir::{Access, DType, Kernel};
 use std::fmt::Write;
 
 /// The structures of the tables.
 pub(super) const ABI: &str = include_str!("abi.h");
+
+/// What packs a parameter of a kernel: a kernel from the original to the packed form.
+#[derive(Clone, Copy, Debug)]
+pub struct PackSource<'a> {
+    /// Which parameter.
+    pub param: usize,
+    /// Its C.
+    pub source: &'a CSource,
+    /// The kernel that the C was emitted from.
+    pub kernel: &'a Kernel,
+}
 
 /// A buffer as the host sees it.
 #[derive(Clone, Debug, PartialEq)]
