@@ -1,6 +1,8 @@
 //! Sources into a folder, and from there into a static library and images of GPU code.
 
-use super::{GenerateError, Generated, bundle};
+use super::assemble::Generated;
+use super::bundle;
+use super::error::GenerateError;
 use crate::files;
 use crate::toolchain::cuda::{Artifacts, CudaError, Environment, SupplyOptions, supply};
 use crate::toolchain::{Compiler, Unit};

@@ -1,8 +1,9 @@
 //! What was chosen for a workload on a target, and the kernel of the choice: what C and CUDA variants have in common.
 
 use super::early::Early;
-use super::error::{Cause, WorkloadFault};
-use super::{GenerateError, Row, Task};
+use super::error::{Cause, GenerateError, WorkloadFault};
+use super::report::Row;
+use super::task::Task;
 use crate::emit::rust;
 use crate::ir::{Access, Kernel};
 use crate::model;

@@ -1,9 +1,8 @@
 //! A choice for one workload on one CUDA architecture: verify, lower, emit CUDA.
 
-use super::GenerateError;
 use super::chosen::{Chosen, Place};
 use super::early::Early;
-use super::error::Cause;
+use super::error::{Cause, GenerateError};
 use crate::emit::cuda::{self, Arch, CudaOptions, Param};
 use crate::emit::rust::{CudaPack, CudaProgram, CudaVariant};
 use crate::ir::Kernel;

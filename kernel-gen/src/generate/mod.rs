@@ -5,94 +5,48 @@
 //! a function of its arguments: the same bytes in every folder, for every user, with any number of threads.
 //! [`build`] writes the sources into a folder and compiles them.
 
+mod assemble;
 mod build;
 pub mod bundle;
+mod c;
 mod chosen;
 mod cuda;
 mod early;
 mod error;
+mod made;
+mod options;
 #[cfg(feature = "cli")]
 mod replay;
 mod report;
-mod variant;
+mod task;
 
+pub use assemble::Generated;
 pub use build::{Built, CudaSupply, build, write_if_changed};
+pub use c::Source;
 #[cfg(feature = "tune")]
 pub(crate) use chosen::pack_positions;
 pub use cuda::CudaSource;
 #[cfg(feature = "tune")]
 pub(crate) use early::Early;
 pub use error::{Cause, GenerateError, WorkloadFault};
+pub use options::{CodePolicy, Options};
 #[cfg(feature = "cli")]
 pub(crate) use replay::emitted;
 pub use report::{Report, Row};
 
-use crate::emit::rust;
 use crate::model;
 use crate::records::{BestRecords, Choice};
-use crate::spec::{Fallback, Spec};
+use crate::spec::Spec;
 use crate::target::Target;
 use crate::templates::Registry;
 use crate::toolchain::cuda::require_portable;
 use crate::toolchain::in_parallel;
 use crate::workload::Workload;
-use chosen::{Chosen, Outcome, carry_out};
-
-/// What to generate, besides spec, records and templates.
-#[derive(Clone, Debug)]
-pub struct Options {
-    /// The architecture to generate for, as Rust calls it.
-    pub arch: String,
-    /// What the C symbols start with. Two crates in one program must have different ones.
-    pub prefix: String,
-    /// How to choose.
-    pub choose: model::Options,
-    /// Whether there will be code for the CPU behind the wrappers.
-    pub code: CodePolicy,
-    /// Whether CUDA is emitted for the CUDA architectures of the spec.
-    pub cuda: bool,
-    /// The folder of compiled CUDA, below the `OUT_DIR` of the build script whose crate includes the wrappers.
-    pub images: String,
-    /// How many threads generate; the result does not depend on it.
-    pub jobs: usize,
-}
-
-/// Whether there will be code behind the wrappers.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub enum CodePolicy {
-    /// Yes: C is emitted, to be compiled.
-    Compile,
-    /// No, and launches return an error with this reason.
-    Absent(String),
-    /// No, and a program that contains a launch does not link: it misses a symbol of this name.
-    Unresolved(String),
-}
-
-/// The sources of a crate's kernels.
-#[derive(Clone, Debug, Default)]
-pub struct Generated {
-    /// The C sources.
-    pub sources: Vec<Source>,
-    /// The CUDA sources, each of which becomes an image.
-    pub cuda: Vec<CudaSource>,
-    /// One header that declares every function of the sources.
-    pub header: String,
-    /// The Rust wrappers.
-    pub rust: String,
-    /// Where every choice came from.
-    pub report: Report,
-}
-
-/// A C source.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Source {
-    /// The file's name.
-    pub name: String,
-    /// What the compiler must be told.
-    pub flags: Vec<String>,
-    /// Its text.
-    pub text: String,
-}
+use assemble::assemble;
+use chosen::carry_out;
+use made::make;
+use options::choose_options;
+use task::{Task, tasks};
 
 /// Generates everything that a spec asks for. All workloads that fail are reported.
 pub fn generate(
@@ -177,159 +131,6 @@ fn try_task(
 ) -> Result<Tried, GenerateError> {
     let outcome = carry_out(task, target, records, registry, options, |chosen| make(chosen, "kg"))?;
     Ok(Tried { choice: outcome.choice, warnings: outcome.warnings })
-}
-
-/// The code of a workload on a target.
-enum Made {
-    C(variant::Made),
-    Cuda(cuda::Made),
-}
-
-/// Makes the code of a choice.
-fn make(chosen: &Chosen<'_>, prefix: &str) -> Result<Made, GenerateError> {
-    match chosen.target.cpu() {
-        Some(_) => variant::make(chosen, prefix).map(Made::C),
-        None => cuda::make(chosen).map(Made::Cuda),
-    }
-}
-
-/// How the spec and the options want templates to be chosen.
-fn choose_options(spec: &Spec, options: &Options) -> model::Options {
-    model::Options {
-        deny_fallback: options.choose.deny_fallback || spec.fallback == Fallback::Deny,
-        threads: spec.threads.and_then(|t| u32::try_from(t).ok()).or(options.choose.threads),
-        ..options.choose.clone()
-    }
-}
-
-/// A workload to generate.
-struct Task<'a> {
-    /// The name of its function.
-    kernel: &'a str,
-    workload: &'a Workload,
-    /// The name of its module.
-    name: String,
-    /// The file and the line that ask for it.
-    file: &'a str,
-    line: usize,
-}
-
-/// The workloads of a spec, in its order.
-fn tasks(spec: &Spec) -> Vec<Task<'_>> {
-    let named = names(spec).into_iter().zip(spec.workloads());
-    named
-        .map(|(name, (kernel, w))| Task {
-            kernel: &kernel.name,
-            workload: &w.workload,
-            name,
-            file: &spec.file,
-            line: w.line,
-        })
-        .collect()
-}
-
-/// The module names of all workloads: their own, or made from what they compute.
-fn names(spec: &Spec) -> Vec<String> {
-    let mut taken: Vec<String> = spec.workloads().filter_map(|(_, w)| w.name.clone()).collect();
-    taken.extend(spec.kernels.iter().map(|k| k.name.clone()));
-    taken.extend(spec.externs.iter().map(|e| e.name.clone()));
-    let mut names = vec![];
-    for (kernel, workload) in spec.workloads() {
-        names.push(workload.name.clone().unwrap_or_else(|| {
-            // The kernel's name stands for what all its workloads share, so the shape is enough.
-            let wanted = rust::rust_name(&format!("{}_{}", kernel.name, shape_key(&workload.workload.key())));
-            let mut name = wanted.clone();
-            let mut number = 2;
-            while taken.contains(&name) {
-                name = format!("{wanted}_{number}");
-                number += 1;
-            }
-            taken.push(name.clone());
-            name
-        }));
-    }
-    names
-}
-
-/// The part of a workload's key from its shape on.
-fn shape_key(key: &str) -> &str {
-    // Operator, layout, types and math come first; the first part that holds a size starts with `n`, `m` or `b`.
-    let mut start = 0;
-    for part in key.split('-') {
-        let mut chars = part.chars();
-        let sized = matches!(chars.next(), Some('n' | 'm' | 'b')) && chars.next().is_some_and(|c| c.is_ascii_digit());
-        if sized && !part.starts_with("bf16") {
-            return &key[start..];
-        }
-        start += part.len() + 1;
-    }
-    key
-}
-
-/// Puts the results together in the order of the spec.
-fn assemble(
-    spec: &Spec,
-    items: Vec<Task<'_>>,
-    targets: usize,
-    variants: Vec<Outcome<Made>>,
-    options: &Options,
-) -> Generated {
-    let mut generated = Generated::default();
-    let mut prototypes = String::new();
-    let mut functions: Vec<rust::Function> = vec![];
-    let mut variants = variants.into_iter();
-    let report = &mut generated.report;
-    for item in items {
-        let (mut made, mut on_gpus) = (vec![], vec![]);
-        for mut variant in variants.by_ref().take(targets) {
-            report.rows.push(variant.row);
-            report.warnings.extend(variant.choice.refusals.iter().map(|r| r.to_string()));
-            report.warnings.append(&mut variant.warnings);
-            match variant.made {
-                Made::C(mut c) => {
-                    generated.sources.append(&mut c.sources);
-                    prototypes += &c.prototypes;
-                    made.push(c.variant);
-                }
-                Made::Cuda(mut cuda) => {
-                    generated.cuda.append(&mut cuda.sources);
-                    on_gpus.push(cuda.variant);
-                }
-            }
-        }
-        let code = match &options.code {
-            CodePolicy::Absent(reason) => rust::Code::Absent(reason.clone()),
-            CodePolicy::Unresolved(symbol) => rust::Code::Unresolved(symbol.clone()),
-            CodePolicy::Compile if made.is_empty() => {
-                rust::Code::Absent(format!("kernels are not emitted for the architecture {}", options.arch))
-            }
-            CodePolicy::Compile => rust::Code::Compiled(made),
-        };
-        let made = rust::Item { name: item.name, workload: item.workload.clone(), code, cuda: on_gpus };
-        match functions.last_mut().filter(|f| f.name == item.kernel) {
-            Some(function) => function.items.push(made),
-            None => functions.push(rust::Function { name: item.kernel.to_string(), items: vec![made] }),
-        }
-    }
-    // Records that fit no level are named once a level; once is enough.
-    report.warnings.sort();
-    report.warnings.dedup();
-    let images = options.images.clone();
-    let module = rust::Module { spec: file_name(&spec.file), functions, report: report.to_string(), images };
-    generated.header = header(&prototypes);
-    generated.rust = rust::emit(&module);
-    generated
-}
-
-/// The name of a file without its folder, which may differ from machine to machine.
-fn file_name(path: &str) -> String {
-    path.rsplit(['/', '\\']).next().unwrap_or(path).to_string()
-}
-
-fn header(prototypes: &str) -> String {
-    format!(
-        "// The functions of all kernels; see the sources beside this file.\n#pragma once\n#include <stdint.h>\n\n{prototypes}"
-    )
 }
 
 #[cfg(test)]

@@ -1,7 +1,9 @@
 //! One kernel as a build emits it, for comparing what two versions of this library emit.
 
 use super::chosen::Chosen;
-use super::{GenerateError, Made, Task, make};
+use super::error::GenerateError;
+use super::made::{Made, make};
+use super::task::Task;
 use crate::emit::rust;
 use crate::records::{Choice, Origin};
 use crate::space::Config;

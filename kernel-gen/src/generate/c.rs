@@ -1,8 +1,7 @@
 //! A choice for one workload on one CPU level: verify, lower, emit C.
 
 use super::chosen::{Chosen, Place};
-use super::error::Cause;
-use super::{GenerateError, Source};
+use super::error::{Cause, GenerateError};
 use crate::emit::c::{self, COptions, CSource, Isa};
 use crate::emit::rust;
 use crate::ir::{Access, Kernel};
@@ -10,6 +9,17 @@ use crate::lower::lower_for;
 use crate::stable::fnv1a;
 use crate::target::Target;
 use crate::toolchain::FLAGS;
+
+/// A C source.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Source {
+    /// The file's name.
+    pub name: String,
+    /// What the compiler must be told.
+    pub flags: Vec<String>,
+    /// Its text.
+    pub text: String,
+}
 
 /// What there is of a workload on a level.
 pub(super) struct Made {

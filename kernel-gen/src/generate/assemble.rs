@@ -1,0 +1,92 @@
+//! All sources of a crate, put together in the order of the spec.
+
+use super::c::Source;
+use super::chosen::Outcome;
+use super::cuda::CudaSource;
+use super::made::Made;
+use super::options::{CodePolicy, Options};
+use super::report::Report;
+use super::task::Task;
+use crate::emit::rust;
+use crate::spec::Spec;
+
+/// The sources of a crate's kernels.
+#[derive(Clone, Debug, Default)]
+pub struct Generated {
+    /// The C sources.
+    pub sources: Vec<Source>,
+    /// The CUDA sources, each of which becomes an image.
+    pub cuda: Vec<CudaSource>,
+    /// One header that declares every function of the sources.
+    pub header: String,
+    /// The Rust wrappers.
+    pub rust: String,
+    /// Where every choice came from.
+    pub report: Report,
+}
+
+/// Puts the results together in the order of the spec.
+pub(super) fn assemble(
+    spec: &Spec,
+    items: Vec<Task<'_>>,
+    targets: usize,
+    variants: Vec<Outcome<Made>>,
+    options: &Options,
+) -> Generated {
+    let mut generated = Generated::default();
+    let mut prototypes = String::new();
+    let mut functions: Vec<rust::Function> = vec![];
+    let mut variants = variants.into_iter();
+    let report = &mut generated.report;
+    for item in items {
+        let (mut made, mut on_gpus) = (vec![], vec![]);
+        for mut variant in variants.by_ref().take(targets) {
+            report.rows.push(variant.row);
+            report.warnings.extend(variant.choice.refusals.iter().map(|r| r.to_string()));
+            report.warnings.append(&mut variant.warnings);
+            match variant.made {
+                Made::C(mut c) => {
+                    generated.sources.append(&mut c.sources);
+                    prototypes += &c.prototypes;
+                    made.push(c.variant);
+                }
+                Made::Cuda(mut cuda) => {
+                    generated.cuda.append(&mut cuda.sources);
+                    on_gpus.push(cuda.variant);
+                }
+            }
+        }
+        let code = match &options.code {
+            CodePolicy::Absent(reason) => rust::Code::Absent(reason.clone()),
+            CodePolicy::Unresolved(symbol) => rust::Code::Unresolved(symbol.clone()),
+            CodePolicy::Compile if made.is_empty() => {
+                rust::Code::Absent(format!("kernels are not emitted for the architecture {}", options.arch))
+            }
+            CodePolicy::Compile => rust::Code::Compiled(made),
+        };
+        let made = rust::Item { name: item.name, workload: item.workload.clone(), code, cuda: on_gpus };
+        match functions.last_mut().filter(|f| f.name == item.kernel) {
+            Some(function) => function.items.push(made),
+            None => functions.push(rust::Function { name: item.kernel.to_string(), items: vec![made] }),
+        }
+    }
+    // Records that fit no level are named once a level; once is enough.
+    report.warnings.sort();
+    report.warnings.dedup();
+    let images = options.images.clone();
+    let module = rust::Module { spec: file_name(&spec.file), functions, report: report.to_string(), images };
+    generated.header = header(&prototypes);
+    generated.rust = rust::emit(&module);
+    generated
+}
+
+/// The name of a file without its folder, which may differ from machine to machine.
+fn file_name(path: &str) -> String {
+    path.rsplit(['/', '\\']).next().unwrap_or(path).to_string()
+}
+
+fn header(prototypes: &str) -> String {
+    format!(
+        "// The functions of all kernels; see the sources beside this file.\n#pragma once\n#include <stdint.h>\n\n{prototypes}"
+    )
+}

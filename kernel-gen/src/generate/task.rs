@@ -1,0 +1,69 @@
+//! What is to be generated: the workloads of a spec, each with the name of its module.
+
+use crate::emit::rust;
+use crate::spec::Spec;
+use crate::workload::Workload;
+
+/// A workload to generate.
+pub(super) struct Task<'a> {
+    /// The name of its function.
+    pub(super) kernel: &'a str,
+    pub(super) workload: &'a Workload,
+    /// The name of its module.
+    pub(super) name: String,
+    /// The file and the line that ask for it.
+    pub(super) file: &'a str,
+    pub(super) line: usize,
+}
+
+/// The workloads of a spec, in its order.
+pub(super) fn tasks(spec: &Spec) -> Vec<Task<'_>> {
+    let named = names(spec).into_iter().zip(spec.workloads());
+    named
+        .map(|(name, (kernel, w))| Task {
+            kernel: &kernel.name,
+            workload: &w.workload,
+            name,
+            file: &spec.file,
+            line: w.line,
+        })
+        .collect()
+}
+
+/// The module names of all workloads: their own, or made from what they compute.
+fn names(spec: &Spec) -> Vec<String> {
+    let mut taken: Vec<String> = spec.workloads().filter_map(|(_, w)| w.name.clone()).collect();
+    taken.extend(spec.kernels.iter().map(|k| k.name.clone()));
+    taken.extend(spec.externs.iter().map(|e| e.name.clone()));
+    let mut names = vec![];
+    for (kernel, workload) in spec.workloads() {
+        names.push(workload.name.clone().unwrap_or_else(|| {
+            // The kernel's name stands for what all its workloads share, so the shape is enough.
+            let wanted = rust::rust_name(&format!("{}_{}", kernel.name, shape_key(&workload.workload.key())));
+            let mut name = wanted.clone();
+            let mut number = 2;
+            while taken.contains(&name) {
+                name = format!("{wanted}_{number}");
+                number += 1;
+            }
+            taken.push(name.clone());
+            name
+        }));
+    }
+    names
+}
+
+/// The part of a workload's key from its shape on.
+fn shape_key(key: &str) -> &str {
+    // Operator, layout, types and math come first; the first part that holds a size starts with `n`, `m` or `b`.
+    let mut start = 0;
+    for part in key.split('-') {
+        let mut chars = part.chars();
+        let sized = matches!(chars.next(), Some('n' | 'm' | 'b')) && chars.next().is_some_and(|c| c.is_ascii_digit());
+        if sized && !part.starts_with("bf16") {
+            return &key[start..];
+        }
+        start += part.len() + 1;
+    }
+    key
+}
