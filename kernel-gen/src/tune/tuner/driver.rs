@@ -1,11 +1,31 @@
-//! What all tuners have in common: the books.
+//! What all tuners have in common: how they are asked, and the books.
 
-use super::Tuner;
 use super::significance;
 use crate::records::{FailureKind, Outcome, Trial};
 use crate::space::{Config, Sample, Space};
 use crate::tune::Task;
 use std::collections::{BTreeSet, HashMap, HashSet, VecDeque};
+
+/// A way to search a task's space.
+pub trait Tuner: Send {
+    /// Its name on the command line and in logs.
+    fn name(&self) -> &'static str;
+
+    /// The configs to try next, at most `most`, with their indices: valid ones that it never proposed before. Fewer than
+    /// `most` end its batch: it wants to see their outcomes first. None while outcomes are outstanding means the same;
+    /// none when all were observed means that the space is exhausted.
+    fn propose(&mut self, most: usize) -> Vec<(u64, Config)>;
+
+    /// Takes outcomes of proposals, in the order of the proposals. Also called before the first proposal with trials of an
+    /// earlier run, which it then does not propose again. A newer outcome of the same config replaces the older.
+    fn observe(&mut self, trials: &[Trial]);
+
+    /// By how much it expects its next batch to lower the best time, as a share of that time; none if it cannot say, as
+    /// tuners without a model never can. A session may stop where this is less than the noise of a measurement.
+    fn expected_gain(&self) -> Option<f64> {
+        None
+    }
+}
 
 /// A method: from what is known to what to try next.
 pub(super) trait Method: Send {

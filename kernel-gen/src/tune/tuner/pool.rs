@@ -2,7 +2,7 @@
 //! what turns out well.
 
 use super::driver::Known;
-use super::{Options, features};
+use super::options::Options;
 use crate::model::learned::{
     Belief, Earlier, Estimate, Features, Matrix, Objective, Process, Surrogate, Transfer, in_parallel,
 };
@@ -330,4 +330,9 @@ pub(super) fn estimate(opinions: &[f64]) -> Estimate {
     let mean = opinions.iter().sum::<f64>() / count;
     let squares = opinions.iter().map(|o| (o - mean).powi(2)).sum::<f64>();
     Estimate { mean, spread: (squares / count).sqrt() }
+}
+
+/// The features of a task's configs.
+fn features<'t>(task: &'t Task<'t>) -> Features<'t> {
+    Features::new(&task.workload, task.target, task.template, &task.space)
 }

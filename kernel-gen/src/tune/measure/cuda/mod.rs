@@ -2,8 +2,12 @@
 
 mod build;
 mod client;
+mod loaded;
 mod peers;
 mod protocol;
+mod stop;
+mod task;
+mod timing;
 mod worker;
 
 pub use worker::serve;

@@ -1,7 +1,9 @@
 //! The vendor's libraries in the process that holds the GPU: what of a workload they compute, and their fastest way.
 
 use super::protocol::Stage;
-use super::worker::{LAUNCH_US, Stop, Task, Tell, budget_s, calls, least_us};
+use super::stop::Stop;
+use super::task::{Task, Tell};
+use super::timing::{LAUNCH_US, budget_s, calls, least_us};
 use crate::ir::DType;
 use crate::records::FailureKind;
 use crate::toolchain::values;

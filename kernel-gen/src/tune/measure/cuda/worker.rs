@@ -1,17 +1,16 @@
 //! The side of the process that holds the GPU: loads, runs, checks, times.
 
+use super::loaded::Ready;
 use super::peers::{self, Libraries, Pick};
-use super::protocol::{self, Candidate, Device, Program, Reply, Request, Stage};
-use crate::emit::cuda::{Launch, Param, TensorBase, TensorMap, tensor_maps};
+use super::protocol::{self, Device, Reply, Request, Stage};
+use super::stop::Stop;
+use super::task::{Task, Tasks, Tell, buffers};
+use super::timing::{LAUNCH_US, budget_s, calls, least_us};
 use crate::records::{Failure, FailureKind, Timing};
-use crate::tune::measure::data::{Data, host_bytes};
 use crate::tune::measure::pipeline::failure;
 use crate::tune::measure::{Peer, PeerTiming, Sampling};
 use crate::workload::Workload;
-use crate::workload::special::Reach;
-use kernel_gen_runtime::cuda::candidate::{Begin, Bench, Bound, Code, Differ, Graph, Guarded, PeerWay, Start};
-use kernel_gen_runtime::cuda::{CudaError, KernelArg, TensorMapSpec};
-use std::collections::BTreeMap;
+use kernel_gen_runtime::cuda::candidate::{Begin, Bench, Bound, Graph, Guarded, PeerWay};
 use std::io::{self, Read, Write};
 
 /// Holds a GPU and measures what it is sent, until the input ends or the GPU's context is lost. This is what the command
@@ -34,11 +33,10 @@ pub fn serve(input: &mut impl Read, output: &mut impl Write, device: usize) -> i
         uuid: facts.uuid.clone(),
         driver: pair(facts.driver),
     };
-    let differ = match Differ::new(&bench) {
-        Ok(differ) => differ,
+    let mut tasks = match Tasks::new(&bench) {
+        Ok(tasks) => tasks,
         Err(error) => return protocol::write(output, &Reply::NoDevice(error.to_string()), &[]),
     };
-    let mut tasks = Tasks { bench: &bench, differ, all: BTreeMap::new() };
     let mut libraries = Libraries::default();
     protocol::write(output, &Reply::Ready(device), &[])?;
     while let Some((request, images)) = protocol::read::<Request>(input)? {
@@ -52,99 +50,6 @@ pub fn serve(input: &mut impl Read, output: &mut impl Write, device: usize) -> i
         }
     }
     Ok(())
-}
-
-/// Says what begins and how many seconds it may take besides the run limit.
-pub(super) type Tell<'a> = dyn FnMut(Stage, f64) -> io::Result<()> + 'a;
-
-/// A workload's data, on the host and on the GPU.
-pub(super) struct Task {
-    pub(super) data: Data,
-    pub(super) inputs: Vec<Guarded>,
-    /// What the inputs hold, out of the candidates' sight.
-    given: Vec<Guarded>,
-    pub(super) output: Guarded,
-}
-
-struct Tasks<'b> {
-    bench: &'b Bench,
-    differ: Differ<'b>,
-    all: BTreeMap<(String, u64), Task>,
-}
-
-impl<'b> Tasks<'b> {
-    /// The data of a workload, and what compares it.
-    fn get(&mut self, key: &str, seed: u64, tell: &mut Tell<'_>) -> Result<(&mut Task, &mut Differ<'b>), Stop> {
-        let id = (key.to_string(), seed);
-        if !self.all.contains_key(&id) {
-            tell(Stage::Data, 600.0)?;
-            let workload = Workload::from_key(key).map_err(|cause| failure(FailureKind::Worker, cause))?;
-            // Networks are tuned a few tasks at a time, in turn: what goes is computed again.
-            let used: usize = self.all.values().map(|t| t.data.bytes()).sum();
-            if used > (self.bench.facts().memory_bytes / 3).min(host_bytes() / 4) {
-                self.all.clear();
-            }
-            let data = Data::new(&workload, seed);
-            let (inputs, output) = buffers(self.bench, &data)?;
-            let given = inputs.iter().map(|input| self.bench.copy(input)).collect::<Result<_, _>>()?;
-            self.all.insert(id.clone(), Task { data, inputs, given, output });
-        }
-        let task = self.all.get_mut(&id);
-        let task = task.ok_or_else(|| failure(FailureKind::Worker, "the data of a task is gone"))?;
-        Ok((task, &mut self.differ))
-    }
-}
-
-/// The buffers of a workload on the GPU.
-fn buffers(bench: &Bench, data: &Data) -> Result<(Vec<Guarded>, Guarded), CudaError> {
-    let inputs = data.inputs.iter().map(|bytes| bench.upload(bytes)).collect::<Result<_, _>>()?;
-    Ok((inputs, bench.poisoned(data.output_bytes)?))
-}
-
-/// Why a candidate was not measured.
-pub(super) enum Stop {
-    /// For this reason.
-    Failed(Failure),
-    /// For this reason, and the context is lost.
-    Lost(Failure),
-    /// Nobody is at the other end.
-    Gone(io::Error),
-}
-
-impl From<Failure> for Stop {
-    fn from(failure: Failure) -> Self {
-        Stop::Failed(failure)
-    }
-}
-
-impl From<io::Error> for Stop {
-    fn from(error: io::Error) -> Self {
-        Stop::Gone(error)
-    }
-}
-
-impl From<CudaError> for Stop {
-    /// What an error of the driver says of the candidate.
-    fn from(error: CudaError) -> Self {
-        let CudaError::Driver { call, code, name } = &error else {
-            return Stop::Failed(failure(FailureKind::Worker, error));
-        };
-        let says = |kind| failure(kind, format!("{name} ({code}) in {call}"));
-        match code {
-            // Out of memory; out of resources; a configuration that the device does not take; clusters that do not fit.
-            2 | 701 | 912 => Stop::Failed(says(FailureKind::Resource)),
-            1 if matches!(*call, "cuFuncSetAttribute" | "cuLaunchKernelEx") => {
-                Stop::Failed(says(FailureKind::Resource))
-            }
-            200 | 209 | 218..=222 | 500 => Stop::Failed(says(FailureKind::Build)),
-            // An address that is not its own, not aligned, or of another kind of memory.
-            700 | 716 | 717 => Stop::Lost(says(FailureKind::IllegalAccess)),
-            702 => Stop::Lost(says(FailureKind::RunTimeout)),
-            // Traps, assertions, illegal instructions, a broken stack.
-            710 | 714 | 715 | 718 | 719 => Stop::Lost(says(FailureKind::Crash)),
-            _ => Stop::Lost(says(FailureKind::Worker)),
-        }
-    }
 }
 
 /// What became of a request.
@@ -223,175 +128,6 @@ fn answer(
     }
     Ok(Answer { outcomes: all, peers, lost })
 }
-
-/// A candidate that is loaded, with its own memory.
-struct Ready<'b> {
-    main: Loaded<'b>,
-    packs: Vec<(usize, Guarded, Loaded<'b>)>,
-    reach: Reach,
-}
-
-/// A program that is loaded.
-struct Loaded<'b> {
-    code: Code<'b>,
-    starts: Vec<Start>,
-    maps: Vec<TensorMapSpec>,
-    workspace: Option<Guarded>,
-}
-
-fn start(launch: &Launch, maps: &[&TensorMap]) -> Start {
-    let arg = |param: &Param| match param {
-        Param::Buffer { index, .. } => KernelArg::Param(*index),
-        Param::Workspace { offset, .. } => KernelArg::Workspace(offset.unsigned_abs()),
-        Param::TensorMap(map) => {
-            KernelArg::Map(maps.iter().position(|m| *m == map).expect("the maps are those of the launches"))
-        }
-    };
-    Start {
-        kernel: launch.symbol.clone(),
-        grid: launch.grid,
-        block: launch.block,
-        cluster: launch.cluster,
-        shared_bytes: launch.dynamic_shared_bytes,
-        overlap: launch.overlap.is_some(),
-        args: launch.params.iter().map(arg).collect(),
-    }
-}
-
-fn map(map: &TensorMap) -> TensorMapSpec {
-    let base = match map.base {
-        TensorBase::Buffer(index) => KernelArg::Param(index),
-        TensorBase::Workspace(offset) => KernelArg::Workspace(offset.unsigned_abs()),
-    };
-    let (dims, strides, box_dims, steps) = map.driver_lists();
-    let (data_type, rank, swizzle) = (map.driver_type(), map.dims.len() as u32, map.driver_swizzle());
-    TensorMapSpec { base, data_type, rank, dims, strides, box_dims, steps, swizzle }
-}
-
-impl<'b> Loaded<'b> {
-    fn new(bench: &'b Bench, program: &Program, images: &mut &[u8]) -> Result<Loaded<'b>, Stop> {
-        let (image, rest) = images
-            .split_at_checked(program.image_bytes)
-            .ok_or_else(|| failure(FailureKind::Worker, "the request ends in the middle of an image"))?;
-        *images = rest;
-        let maps = tensor_maps(&program.launches);
-        let starts: Vec<Start> = program.launches.iter().map(|launch| start(launch, &maps)).collect();
-        let code = bench.load(image, &starts)?;
-        let bytes = program.workspace_bytes;
-        let workspace = if bytes > 0 { Some(bench.poisoned(bytes)?) } else { None };
-        Ok(Loaded { code, starts, maps: maps.into_iter().map(map).collect(), workspace })
-    }
-
-    fn bind<'a>(&'a self, bench: &Bench, params: &[&'a Guarded]) -> Result<Bound<'a>, CudaError> {
-        bench.bind(&self.code, &self.starts, params, self.workspace.as_ref(), &self.maps)
-    }
-}
-
-impl<'b> Ready<'b> {
-    /// Loads a candidate; its images are taken from the front of `images`, also where it fails.
-    fn load(bench: &'b Bench, task: &Task, candidate: &Candidate, images: &mut &[u8]) -> Result<Ready<'b>, Stop> {
-        let programs = std::iter::once(&candidate.main).chain(candidate.packs.iter().map(|p| &p.program));
-        let bytes = programs.map(|p| p.image_bytes).sum::<usize>().min(images.len());
-        let (mut own, rest) = images.split_at(bytes);
-        *images = rest;
-        let main = Loaded::new(bench, &candidate.main, &mut own)?;
-        let mut packs = vec![];
-        for pack in &candidate.packs {
-            let original = task.inputs.get(pack.param);
-            let original = original.ok_or_else(|| failure(FailureKind::Worker, "it packs what is no input"))?;
-            let packed = bench.poisoned(pack.bytes)?;
-            let program = Loaded::new(bench, &pack.program, &mut own)?;
-            bench.launch(&program.bind(bench, &[original, &packed])?)?;
-            bench.synchronize()?;
-            packs.push((pack.param, packed, program));
-        }
-        Ok(Ready { main, packs, reach: candidate.reach })
-    }
-
-    /// The kernel with a set of buffers.
-    fn bind<'a>(&'a self, bench: &Bench, inputs: &'a [Guarded], output: &'a Guarded) -> Result<Bound<'a>, CudaError> {
-        let packed = |i: usize| self.packs.iter().find(|(param, ..)| *param == i).map(|(_, packed, _)| packed);
-        let mut params: Vec<&Guarded> = inputs.iter().enumerate().map(|(i, b)| packed(i).unwrap_or(b)).collect();
-        params.push(output);
-        self.main.bind(bench, &params)
-    }
-
-    /// Runs it once and looks at everything that it may and may not have written. Gives a timing without samples.
-    fn check(
-        &self,
-        bench: &Bench,
-        task: &mut Task,
-        differ: &mut Differ<'_>,
-        tell: &mut Tell<'_>,
-    ) -> Result<Timing, Stop> {
-        bench.poison(&mut task.output)?;
-        let packed = self.packs.iter().map(|(_, packed, _)| bench.copy(packed)).collect::<Result<Vec<_>, _>>()?;
-        tell(Stage::Run, 1.0)?;
-        bench.launch(&self.bind(bench, &task.inputs, &task.output)?)?;
-        bench.synchronize()?;
-        tell(Stage::Check, self.check_s())?;
-        let outside = |what: &str, at: Option<i64>| match at {
-            None => Ok(()),
-            Some(at) => {
-                Err(failure(FailureKind::OutsideWrite, format!("it wrote {at} bytes from the start of {what}")))
-            }
-        };
-        for i in 0..task.inputs.len() {
-            if differ.differ(&task.inputs[i], &task.given[i])? {
-                let given = &task.data.inputs[i];
-                let wrong = outside(&format!("input {i}"), changed(bench, &task.inputs[i], given)?);
-                // The next candidate wants what this one has overwritten, which may be the copy.
-                task.inputs[i] = bench.upload(given)?;
-                task.given[i] = bench.copy(&task.inputs[i])?;
-                wrong?;
-            }
-        }
-        for ((param, buffer, _), before) in self.packs.iter().zip(&packed) {
-            if differ.differ(buffer, before)? {
-                let before = bench.download(before)?.data;
-                outside(&format!("packed input {param}"), changed(bench, buffer, &before)?)?;
-            }
-        }
-        if let Some(workspace) = &self.main.workspace {
-            outside("the workspace", bench.download(workspace)?.outside)?;
-        }
-        let output = bench.download(&task.output)?;
-        outside("the output", output.outside)?;
-        let checked = task.data.check(&output.data, self.reach);
-        checked.map_err(|mismatch| failure(FailureKind::WrongAnswer, mismatch).into())
-    }
-
-    /// Seconds that a check may take. Bounds that are wider than an output's own are computed when the first output wants them.
-    fn check_s(&self) -> f64 {
-        if self.reach == Reach::Own { 120.0 } else { 600.0 }
-    }
-}
-
-/// The first byte that is not what was given, or that is outside and was written.
-fn changed(bench: &Bench, buffer: &Guarded, given: &[u8]) -> Result<Option<i64>, CudaError> {
-    let held = bench.download(buffer)?;
-    let inside = held.data.iter().zip(given).position(|(a, b)| a != b);
-    Ok(inside.map(|at| at as i64).or(held.outside))
-}
-
-/// Calls of a graph: enough for a sample, and no more than take a moment to record unless longer samples are asked for.
-pub(super) fn calls(us: f64, sampling: &Sampling) -> usize {
-    ((sampling.sample_us / us.max(0.1)).ceil().clamp(1.0, sampling.most_calls()) as usize).max(sampling.number)
-}
-
-/// How long `samples` samples may take: thrice what they should, and a margin.
-pub(super) fn budget_s(us: f64, calls: usize, samples: usize) -> f64 {
-    2.0 + 3e-6 * us * (calls * (samples + 2)) as f64
-}
-
-/// The least microseconds of a call in so many replays.
-pub(super) fn least_us(bench: &Bench, graph: &Graph<'_>, replays: usize) -> Result<f64, Stop> {
-    (0..replays).try_fold(f64::INFINITY, |least, _| Ok(least.min(bench.replay(graph)?)))
-}
-
-/// Most that one launch by itself takes between two events however little the kernel does: 6 to 8 on an H100. A layer of a
-/// small network takes 2 in a graph; without this, no candidate beside the first would be looked at closely.
-pub(super) const LAUNCH_US: f64 = 10.0;
 
 /// Takes samples until they are enough.
 fn time(
