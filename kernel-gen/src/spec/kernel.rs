@@ -3,7 +3,8 @@
 use super::names::Names;
 use crate::diagnostic::{Report, Table};
 use crate::ir::DType;
-use crate::workload::operator::{KINDS, Kind, Shared, Values};
+use crate::workload::operator::{Kind, Shared, Values};
+use crate::workload::operators::KINDS;
 use crate::workload::{ConvLayout, Epilogue, Math, Op, Workload, WorkloadError, epilogue};
 use std::ops::Range;
 

@@ -1,9 +1,10 @@
 //! One-dimensional convolution, grouped and depthwise included.
 
-use super::operator::{Fault, Kind, Op, Operand, Operator, Size, SizeRole, SpecKey, check_sizes};
+use super::operator::{Fault, Kind, Operand, Operator, Size, SizeRole, SpecKey, check_sizes};
+use super::param::product;
 use super::products::Sums;
 use super::stage::{Axis, AxisRole, Combine, Loops, Padded, Stage, input, result};
-use super::{Role, Workload, WorkloadError, conv2d, reference};
+use super::{Op, Role, Workload, WorkloadError, conv2d, reference};
 use crate::ir::{DType, Expr};
 
 /// A convolution along one axis (the kernel is not flipped), in the order that PyTorch and ONNX have:
@@ -141,7 +142,7 @@ impl Operator for Conv1d {
     }
 
     fn terms(&self) -> i64 {
-        super::product(&[self.ci / self.groups, self.k])
+        product(&[self.ci / self.groups, self.k])
     }
 
     fn stages(&self, dtype: DType, sums: DType) -> Vec<Stage> {

@@ -1,12 +1,11 @@
 //! Two-dimensional convolution, grouped and depthwise included.
 
-use super::operator::{
-    Fault, Kind, Likeness, Op, Operand, Operator, Shared, Size, SizeRole, SpecKey, Values, check_sizes,
-};
+use super::operator::{Fault, Kind, Likeness, Operand, Operator, Shared, Size, SizeRole, SpecKey, Values, check_sizes};
+use super::param::product;
 use super::products::Sums;
 use super::reference::convolve;
 use super::stage::{Axis, Combine, Loops, Padded, Stage, axis, input, result};
-use super::{ConvLayout, Role, Workload, WorkloadError};
+use super::{ConvLayout, Op, Role, Workload, WorkloadError};
 use crate::ir::{BufferId, DType, Expr};
 
 /// A convolution, in the sense of neural networks (the kernel is not flipped):
@@ -262,7 +261,7 @@ impl Operator for Conv2d {
     }
 
     fn terms(&self) -> i64 {
-        super::product(&[self.ci_per_group(), self.kh, self.kw])
+        product(&[self.ci_per_group(), self.kh, self.kw])
     }
 
     fn stages(&self, dtype: DType, sums: DType) -> Vec<Stage> {

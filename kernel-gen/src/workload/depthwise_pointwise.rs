@@ -1,12 +1,12 @@
 //! A depthwise convolution and the pointwise convolution of its result, as one operator.
 
 use super::conv2d::{self, pad_before};
-use super::naive::epilogue;
-use super::operator::{Fault, Kind, Likeness, Op, Operand, Operator, Size, SizeRole, SpecKey, check_sizes};
+use super::epilogue::applied;
+use super::operator::{Fault, Kind, Likeness, Operand, Operator, Size, SizeRole, SpecKey, check_sizes};
 use super::products::Sums;
 use super::reference::{convolve, reference};
 use super::stage::{Axis, Combine, Stage, axis, input, result};
-use super::{Conv2d, ConvLayout, Epilogue, Role, Workload, WorkloadError};
+use super::{Conv2d, ConvLayout, Epilogue, Op, Role, Workload, WorkloadError};
 use crate::ir::{BufferId, DType, Expr};
 
 /// A depthwise convolution whose result a 1x1 convolution mixes: the block that MobileNets are made of.
@@ -80,8 +80,7 @@ impl DepthwisePointwise {
 
     /// A depthwise sum with the steps that follow it; `buffer` gives the buffer of a parameter's name.
     pub(crate) fn finished(&self, sum: Expr, channel: &Expr, buffer: &dyn Fn(&str) -> BufferId) -> Expr {
-        let steps = Workload::f32(self.depthwise).with_epilogue(&self.between());
-        epilogue(&steps, sum, channel, &[], &|_| buffer("dw_bias"))
+        applied(&self.between(), sum, channel, &[], &|_| buffer("dw_bias"))
     }
 }
 

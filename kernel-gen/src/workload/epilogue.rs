@@ -1,6 +1,7 @@
 //! What is done to each output element after the reduction, in the same kernel.
 
-use super::WorkloadError;
+use super::error::WorkloadError;
+use crate::ir::{BufferId, Expr, UnOp};
 
 /// One step of an epilogue. The steps apply in the order of the list, in `f32`, to the finished sum; the result is
 /// converted to the output type once, at the end.
@@ -87,6 +88,29 @@ pub fn check_order(steps: &[Epilogue]) -> Result<(), WorkloadError> {
         }
     }
     Ok(())
+}
+
+/// A sum with steps applied: `channel` is its output channel, `index` its place in the output, and
+/// `operand` gives the buffer of a parameter's name.
+pub(crate) fn applied(
+    steps: &[Epilogue],
+    sum: Expr,
+    channel: &Expr,
+    index: &[Expr],
+    operand: &dyn Fn(&str) -> BufferId,
+) -> Expr {
+    let per_channel = |name: &str| Expr::load(operand(name), vec![channel.clone()]);
+    steps.iter().fold(sum, |value, step| match step {
+        Epilogue::Bias => value + per_channel("bias"),
+        Epilogue::Relu => value.max(Expr::f32(0.0)),
+        Epilogue::Relu6 => value.max(Expr::f32(0.0)).min(Expr::f32(6.0)),
+        Epilogue::Gelu => {
+            let erf = Expr::un(UnOp::Erf, value.clone() * Expr::f32(std::f64::consts::FRAC_1_SQRT_2));
+            Expr::f32(0.5) * value * (Expr::f32(1.0) + erf)
+        }
+        Epilogue::ResidualAdd => value + Expr::load(operand("residual"), index.to_vec()),
+        Epilogue::Scale => value * per_channel("scale") + per_channel("shift"),
+    })
 }
 
 #[cfg(test)]

@@ -1,6 +1,6 @@
 //! Why a workload is refused.
 
-use super::MAX_ELEMENTS;
+use super::param::MAX_ELEMENTS;
 use std::fmt;
 
 /// What is wrong with a workload. The text says what was found and what to write instead.

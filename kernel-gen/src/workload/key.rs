@@ -1,7 +1,8 @@
 //! Keys: a short text that is equal for two workloads only if they are equal, written and read by the patterns of the operators'
 //! [kinds](super::operator::Kind).
 
-use super::operator::{Kind, kind};
+use super::operator::Kind;
+use super::operators::kind;
 use super::{ConvLayout, Epilogue, Math, Workload};
 use crate::ir::DType;
 use std::fmt::Write;

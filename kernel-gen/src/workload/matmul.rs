@@ -1,12 +1,10 @@
 //! Matrix products.
 
-use super::operator::{
-    Fault, Kind, Likeness, Op, Operand, Operator, Shared, Size, SizeRole, SpecKey, Values, check_sizes,
-};
+use super::operator::{Fault, Kind, Likeness, Operand, Operator, Shared, Size, SizeRole, SpecKey, Values, check_sizes};
 use super::products::Sums;
 use super::reference::multiply;
 use super::stage::{Axis, AxisRole, Combine, Stage, axis, input};
-use super::{Role, Workload, WorkloadError};
+use super::{Op, Role, Workload, WorkloadError};
 use crate::ir::{DType, Expr, VarId};
 
 /// `c[m, n] = sum_k a[m, k] * b[k, n]`, once for each of `batch` independent pairs.

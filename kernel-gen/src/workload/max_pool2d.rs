@@ -1,9 +1,10 @@
 //! The maximum of a window, as networks pool with it.
 
-use super::operator::{Kind, Op, Operand, Operator, Size, SizeRole, SpecKey, check_sizes};
+use super::operator::{Kind, Operand, Operator, Size, SizeRole, SpecKey, check_sizes};
+use super::param::product;
 use super::products::Sums;
 use super::stage::{Axis, Combine, Stage, axis};
-use super::{Conv2d, ConvLayout, Role, Workload, WorkloadError, conv2d, reference};
+use super::{Conv2d, ConvLayout, Op, Role, Workload, WorkloadError, conv2d, reference};
 use crate::ir::{DType, Expr};
 
 /// The largest element of each window. A window that has a NaN gives NaN, as in PyTorch and in ONNX.
@@ -114,7 +115,7 @@ impl Operator for MaxPool2d {
     }
 
     fn terms(&self) -> i64 {
-        super::product(&[self.window.kh, self.window.kw])
+        product(&[self.window.kh, self.window.kw])
     }
 
     fn flops_per_term(&self) -> i64 {

@@ -13,11 +13,12 @@
 //! `co_in` (`c_in`) inside of it; with tiles, `n` and `ci` have `n_in` and `ci_in` (the last reduce loop) too. Products have `bt` (only for batches), `i, j, k`. Loops of the other stages carry
 //! those names with `_pad` and `_out` behind them.
 
+use super::Workload;
+use super::epilogue::applied;
 use super::operands::Operands;
 use super::stage::AxisRole;
-use super::{Epilogue, Workload};
 use crate::ir::builder::KernelBuilder;
-use crate::ir::{BufferId, DType, Expr, Kernel, UnOp};
+use crate::ir::{BufferId, DType, Expr, Kernel};
 
 /// The naive kernel of a valid workload.
 ///
@@ -54,8 +55,7 @@ pub fn naive_with_sums(workload: &Workload, sums: DType) -> Kernel {
     b.finish()
 }
 
-/// A sum with the epilogue's steps applied: `channel` is its output channel, `index` its place in the output, and
-/// `operand` gives the buffer of a parameter's name.
+/// A sum with the steps of a workload's epilogue applied; see [`applied`].
 pub(crate) fn epilogue(
     workload: &Workload,
     sum: Expr,
@@ -63,16 +63,5 @@ pub(crate) fn epilogue(
     index: &[Expr],
     operand: &dyn Fn(&str) -> BufferId,
 ) -> Expr {
-    let per_channel = |name: &str| Expr::load(operand(name), vec![channel.clone()]);
-    workload.epilogue.iter().fold(sum, |value, step| match step {
-        Epilogue::Bias => value + per_channel("bias"),
-        Epilogue::Relu => value.max(Expr::f32(0.0)),
-        Epilogue::Relu6 => value.max(Expr::f32(0.0)).min(Expr::f32(6.0)),
-        Epilogue::Gelu => {
-            let erf = Expr::un(UnOp::Erf, value.clone() * Expr::f32(std::f64::consts::FRAC_1_SQRT_2));
-            Expr::f32(0.5) * value * (Expr::f32(1.0) + erf)
-        }
-        Epilogue::ResidualAdd => value + Expr::load(operand("residual"), index.to_vec()),
-        Epilogue::Scale => value * per_channel("scale") + per_channel("shift"),
-    })
+    applied(&workload.epilogue, sum, channel, index, operand)
 }

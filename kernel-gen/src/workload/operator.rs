@@ -1,15 +1,19 @@
-//! Operators as data: a list of them, and what the rest of the library asks each.
+//! Operators as data: what the rest of the library asks each.
 //!
 //! An operator is one file with a struct of sizes, the [`Kind`]s that specs and keys name, and an [`Operator`]: tensors, stages,
 //! limits. Keys, spec keys, parameters, the naive kernel, counts of work, samples, error bounds and the distance between shapes
-//! follow from these. Its line in `operators!` at the end of this file makes it known everywhere; its reference in `f64` is written by hand,
+//! follow from these. Its line in `operators.rs` makes it known everywhere; its reference in `f64` is written by hand,
 //! so that definition and check stay independent.
 
+use super::definition::Workload;
+use super::epilogue::Epilogue;
+use super::error::WorkloadError;
+use super::layout::ConvLayout;
+use super::operators::Op;
+use super::param::Role;
 use super::products::Sums;
 use super::stage::{Axis, Stage};
-use super::{ConvLayout, Epilogue, Role, Workload, WorkloadError};
 use crate::ir::DType;
-use crate::stable::Rng;
 use std::fmt;
 
 /// One size of an operator.
@@ -257,90 +261,4 @@ pub(super) fn check_sizes(op: &dyn Operator) -> Result<(), WorkloadError> {
         Some((size, value)) => Err(WorkloadError::NegativePadding { side: size.what, value }),
         None => Ok(()),
     }
-}
-
-/// Random sizes of a kind, by their roles; they may be invalid together. `extent` draws pixels and channels.
-pub(super) fn draw(kind: &Kind, rng: &mut Rng, extent: fn(&mut Rng) -> i64) -> Option<Op> {
-    let draw = |size: &Size| match size.role {
-        SizeRole::Images if rng.one_in(2) => 1,
-        SizeRole::Images => rng.between(2, 5),
-        SizeRole::Channels | SizeRole::Extent => extent(rng),
-        SizeRole::Taps if rng.one_in(3) => 3,
-        SizeRole::Taps => rng.between(1, 7),
-        SizeRole::Stride => rng.between(1, 3),
-        SizeRole::Padding => rng.between(0, 3),
-        SizeRole::Dilation | SizeRole::Groups if rng.one_in(3) => rng.between(1, 3),
-        SizeRole::Dilation | SizeRole::Groups => 1,
-        SizeRole::Choice => rng.between(0, 1),
-    };
-    let mut sizes: Vec<i64> = kind.sizes.iter().map(draw).collect();
-    if let Some(at) = kind.sizes.iter().position(|size| size.role == SizeRole::Groups) {
-        let groups = sizes[at];
-        let channels = kind.sizes.iter().zip(&mut sizes).filter(|(size, _)| size.role == SizeRole::Channels);
-        channels.for_each(|(_, value)| *value *= groups);
-    }
-    let layout = if kind.layouts.is_empty() { ConvLayout::Nchw } else { *rng.pick(kind.layouts) };
-    (kind.of_sizes)(layout, &sizes)
-}
-
-/// Makes the enum of all operators of their structs, and the list of all kinds.
-macro_rules! operators {
-    ($($(#[$doc:meta])* $name:ident { $($kind:expr),* },)*) => {
-        /// The operator and its shape.
-        #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-        #[non_exhaustive]
-        pub enum Op {
-            $($(#[$doc])* $name($name),)*
-        }
-
-        $(impl From<$name> for Op {
-            fn from(op: $name) -> Op {
-                Op::$name(op)
-            }
-        })*
-
-        impl Op {
-            /// What is asked of all operators.
-            pub(crate) fn get(&self) -> &dyn Operator {
-                match self {
-                    $(Op::$name(op) => op,)*
-                }
-            }
-        }
-
-        /// All kinds of operators, in the order of their documentation.
-        pub(crate) static KINDS: &[&Kind] = &[$($(&$kind),*),*];
-    };
-}
-
-impl Op {
-    /// The same with one of its sizes changed, if a key may hold that.
-    #[cfg(feature = "cli")]
-    pub(crate) fn with_size(&self, role: SizeRole, change: impl FnOnce(i64) -> i64) -> Option<Op> {
-        let (op, kind) = (self.get(), self.get().kind());
-        let mut sizes = op.sizes();
-        let at = kind.sizes.iter().position(|size| size.role == role)?;
-        sizes[at] = change(sizes[at]);
-        (kind.of_sizes)(op.layout().unwrap_or(ConvLayout::Nchw), &sizes)
-    }
-}
-
-/// The kind of that name.
-pub(crate) fn kind(name: &str) -> Option<&'static Kind> {
-    KINDS.iter().copied().find(|kind| kind.name == name)
-}
-
-use super::*;
-
-operators! {
-    /// A two-dimensional convolution.
-    Conv2d { conv2d::CONV2D, conv2d::DEPTHWISE_CONV2D },
-    /// A matrix product or a batch of them.
-    Matmul { matmul::MATMUL, matmul::BATCH_MATMUL },
-    /// A depthwise convolution and the pointwise convolution of its result.
-    DepthwisePointwise { depthwise_pointwise::DEPTHWISE_POINTWISE },
-    /// A one-dimensional convolution.
-    Conv1d { conv1d::CONV1D },
-    /// The maximum of each window.
-    MaxPool2d { max_pool2d::MAX_POOL2D },
 }

@@ -1,6 +1,7 @@
 //! Random workloads and inputs, for tests: the same seed gives the same on every machine.
 
-use super::operator::{KINDS, Size, SizeRole, draw, kind};
+use super::operator::{Size, SizeRole};
+use super::operators::{KINDS, draw, kind};
 use super::{Conv2d, ConvLayout, DepthwisePointwise, Epilogue, Math, Matmul, Op, Workload, epilogue};
 use crate::ir::DType;
 pub use crate::stable::Rng;
