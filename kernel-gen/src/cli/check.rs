@@ -1,8 +1,8 @@
 //! `kernel-gen check`: whether spec and records are sound and belong together.
 
 use super::health::Health;
+use super::output::{Failure, Output, json_text};
 use super::project::{Files, Project, choice_json, label};
-use super::{Failure, Output, json_text};
 use crate::generate::{self, Cause, CodePolicy, GenerateError, Tried, dry_run};
 use crate::model::{ModelError, Options};
 use crate::spec::Spec;

@@ -1,6 +1,6 @@
 //! `kernel-gen doctor`: which tools are here, whether they work, and how to get those that are not.
 
-use super::{Failure, Output, json_text};
+use super::output::{Failure, Output, json_text};
 use crate::emit::c::Isa;
 use crate::templates::Registry;
 use crate::toolchain::cuda::{CudaError, Environment, Found, GET_NVCC, GET_NVRTC, GET_PTXAS, Missing, find, survey};

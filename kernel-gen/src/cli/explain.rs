@@ -1,7 +1,7 @@
 //! `kernel-gen explain`: what is chosen for a workload, where that comes from, and what else there was.
 
+use super::output::{Failure, Output, json_text};
 use super::project::{Files, Project, choice_json, config_json, target};
-use super::{Failure, Output, json_text};
 use crate::model::{choose, default_of};
 use crate::target::Target;
 use crate::templates::Registry;

@@ -1,6 +1,6 @@
 //! `kernel-gen export`: measurements in AutoTVM's benchmark-log format.
 
-use super::{Failure, Output};
+use super::output::{Failure, Output};
 use crate::records::BestRecords;
 use crate::records::export::{of_log, of_records};
 use crate::records::log::Log;

@@ -1,6 +1,6 @@
 //! Whether trial logs are sound, and what of them may still be used.
 
-use super::Failure;
+use super::output::Failure;
 use crate::records::log::Log;
 use crate::records::validate::{Validator, summarised};
 use crate::records::{Outcome, Purpose};

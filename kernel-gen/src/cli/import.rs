@@ -1,6 +1,6 @@
 //! `kernel-gen import`: configs that other tuners found, as seeds for this one.
 
-use super::{Failure, Output, json_text};
+use super::output::{Failure, Output, json_text};
 use crate::diagnostic::closest;
 use crate::records::import::{ImportOptions, Imported, import_autotvm};
 use crate::records::log::{Log, Seed, append_seeds};

@@ -1,8 +1,8 @@
 //! `kernel-gen lower`: a kernel's way from its definition to flat code, step by step.
 
+use super::output::{Failure, Output};
 use super::project::{Files, Project, target};
 use super::space::find_template;
-use super::{Failure, Output};
 use crate::generate::try_workload;
 use crate::ir::Kernel;
 use crate::lower::{Lowered, Unlowered, lower_for, with_barriers};

@@ -1,6 +1,6 @@
 //! `kernel-gen merge`: of logs, of folders of records, and for git.
 
-use super::{Failure, Output};
+use super::output::{Failure, Output};
 use crate::files;
 use crate::records::BestRecords;
 use crate::records::merge::{Side, is_log, merge_folders, merge_logs, merge_record};

@@ -22,8 +22,11 @@ mod explain;
 mod export;
 mod health;
 mod import;
+mod interrupt;
 mod lower;
+mod measuring;
 mod merge;
+mod output;
 mod package;
 mod project;
 mod prune;
@@ -35,14 +38,13 @@ mod spec;
 mod tune;
 mod worker;
 
-use crate::diagnostic::Diagnostic;
-use crate::model::ModelError;
-use crate::space::{ConfigError, SpaceError};
-use crate::templates::{Registry, TemplateError};
+pub use output::Output;
+
+use crate::templates::Registry;
 use clap::error::{ContextKind, ErrorKind};
 use clap::{Parser, Subcommand};
+use output::Failure;
 use std::ffi::OsString;
-use std::fmt;
 use std::io::Write;
 use std::process::ExitCode;
 
@@ -75,65 +77,6 @@ enum Command {
     #[command(hide = true)]
     Worker(worker::Arguments),
 }
-
-/// What a command has to say.
-#[derive(Clone, PartialEq, Debug)]
-pub struct Output {
-    /// For standard output.
-    pub text: String,
-    /// For standard error: one line each.
-    pub errors: Vec<String>,
-    /// Whether the exit status is 0.
-    pub success: bool,
-}
-
-impl Output {
-    fn success(text: String) -> Output {
-        Output { text, errors: vec![], success: true }
-    }
-}
-
-/// Why a command could not do what it was asked for.
-#[derive(Clone, PartialEq, Debug)]
-enum Failure {
-    /// Files that the user wrote are wrong.
-    Diagnostics(Vec<Diagnostic>),
-    /// Several lines, complete as they are.
-    Lines(Vec<String>),
-    /// Something else; the text is one line.
-    Message(String),
-}
-
-impl fmt::Display for Failure {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Failure::Diagnostics(all) => {
-                let lines: Vec<String> = all.iter().map(Diagnostic::to_string).collect();
-                f.write_str(&lines.join("\n"))
-            }
-            Failure::Lines(lines) => f.write_str(&lines.join("\n")),
-            Failure::Message(text) => f.write_str(text),
-        }
-    }
-}
-
-impl From<Vec<Diagnostic>> for Failure {
-    fn from(all: Vec<Diagnostic>) -> Failure {
-        Failure::Diagnostics(all)
-    }
-}
-
-macro_rules! message_from {
-    ($($error:ty),*) => {
-        $(impl From<$error> for Failure {
-            fn from(error: $error) -> Failure {
-                Failure::Message(error.to_string())
-            }
-        })*
-    };
-}
-
-message_from!(String, ModelError, ConfigError, SpaceError, TemplateError);
 
 /// Runs the command on the process's arguments.
 pub fn main(registry: &Registry) -> ExitCode {
@@ -194,11 +137,6 @@ fn usage_error(error: &clap::Error) -> String {
     let spec = error.kind() == ErrorKind::UnknownArgument && stray.ends_with(".toml");
     let help = if spec { "name the spec with --spec; " } else { "" };
     format!("{}; {help}see kernel-gen --help", parts.join(" "))
-}
-
-/// A JSON value as the commands print it.
-fn json_text(value: &serde_json::Value) -> String {
-    format!("{value:#}\n")
 }
 
 #[cfg(test)]

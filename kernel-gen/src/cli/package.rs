@@ -1,7 +1,7 @@
 //! `kernel-gen package`: compiled CUDA beside the records, so that builds need no CUDA compiler.
 
+use super::output::{Failure, Output};
 use super::project::{Files, Project};
-use super::{Failure, Output};
 use crate::generate::{self, CodePolicy, generate};
 use crate::records::ARTIFACTS;
 use crate::templates::Registry;

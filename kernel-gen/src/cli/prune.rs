@@ -1,6 +1,6 @@
 //! `kernel-gen prune`: from trial logs to best records.
 
-use super::{Failure, Output, json_text};
+use super::output::{Failure, Output, json_text};
 use crate::records::BestRecords;
 use crate::records::log::Log;
 use crate::records::prune::{Decision, Pruned, Verdict, prune};

@@ -1,7 +1,7 @@
 //! `kernel-gen replay`: whether this version emits the same kernels as an earlier one.
 
+use super::output::{Failure, Output};
 use super::space::find_template;
-use super::{Failure, Output};
 use crate::files::write_whole;
 use crate::generate::emitted;
 use crate::model::{Options, choose};

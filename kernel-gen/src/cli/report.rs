@@ -1,7 +1,7 @@
 //! `kernel-gen report`: logs as one HTML page.
 
+use super::output::{Failure, Output};
 use super::project::{Files, Project, label};
-use super::{Failure, Output};
 use crate::records::log::Log;
 use crate::tune::report::{Names, Report};
 use clap::Args;

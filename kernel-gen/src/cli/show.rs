@@ -1,7 +1,7 @@
 //! `kernel-gen show`: the C or the CUDA C++ that is emitted for a workload.
 
 use super::lower::{Selected, Selection, lowered};
-use super::{Failure, Output, json_text};
+use super::output::{Failure, Output, json_text};
 use crate::emit::c::{self, COptions, CSource, Isa};
 use crate::emit::cuda::{self, Arch, CudaOptions, CudaSource, Launch};
 use crate::generate::Early;

@@ -1,7 +1,7 @@
 //! `kernel-gen space`: the choices that templates offer for a workload.
 
+use super::output::{Failure, Output, json_text};
 use super::project::{Files, Project, config_json, target};
-use super::{Failure, Output, json_text};
 use crate::space::{Config, Space};
 use crate::templates::{Registry, Template};
 use clap::Args;

@@ -1,6 +1,6 @@
 //! `kernel-gen worker`: the process that holds a GPU for a measurer. It is started by the tuner and by nobody else.
 
-use super::{Failure, Output};
+use super::output::{Failure, Output};
 use crate::tune::measure::serve;
 use clap::Args;
 use std::io::{BufReader, stdin, stdout};

@@ -1,6 +1,6 @@
 //! A report as JSON. `docs/bench.md` says what each key is.
 
-use super::super::project::{choice_json, config_json};
+use crate::cli::project::{choice_json, config_json};
 use crate::records::Outcome;
 use crate::tune::bench::{Candidate, Mean, Measured, Report, Row};
 use crate::tune::measure::{Peer, PeerTiming};

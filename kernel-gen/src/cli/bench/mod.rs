@@ -2,9 +2,10 @@
 
 mod json;
 
-use super::project::{Measured, Measuring, target_here};
-use super::tune::{seconds, stop_on_interrupt};
-use super::{Failure, Output};
+use super::interrupt::stop_on_interrupt;
+use super::measuring::{Measured, Measuring, seconds};
+use super::output::{Failure, Output, json_text};
+use super::project::target_here;
 use crate::target::Device;
 use crate::templates::Registry;
 use crate::tune::bench::{Bench, Options, Row, Subject, table};
@@ -116,7 +117,7 @@ pub(super) fn run(registry: &Registry, arguments: &Arguments) -> Result<Output, 
         Ok::<_, Failure>(bench.run(&subjects, &mut *attached.measurer, &stop_on_interrupt(), &mut told))
     })?;
     if let Some(file) = &arguments.json {
-        let text = super::json_text(&json::report(&report));
+        let text = json_text(&json::report(&report));
         std::fs::write(file, text).map_err(|e| format!("{} cannot be written: {e}", file.display()))?;
     }
     // What a build would use and does not run here is wrong; an alternative that fails is a finding.

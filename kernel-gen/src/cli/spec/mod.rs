@@ -2,7 +2,7 @@
 
 mod networks;
 
-use super::{Failure, Output};
+use super::output::{Failure, Output};
 use crate::diagnostic::closest;
 use clap::{Args, ValueEnum};
 use networks::{Ending, Layer, Network, Op};

@@ -1,7 +1,7 @@
 //! What happens in a session as JSON, one object a line, for programs.
 
-use super::super::project::config_json;
 use super::plan::Plan;
+use crate::cli::project::config_json;
 use crate::records::Outcome;
 use crate::tune::session::{Board, Event, Source, Summary, Verdict};
 use serde_json::{Value as Json, json};

@@ -1,117 +1,35 @@
 //! `kernel-gen tune`: searches for faster configs and writes the records of those that it finds.
 
+mod arguments;
+mod bench;
 mod events;
+mod known;
 mod plan;
+mod recorded;
+mod write;
 
-use super::project::{Measured, Measuring, Project, target, target_here};
-use super::{Failure, Output};
+pub(super) use arguments::Arguments;
+
+use super::interrupt::stop_on_interrupt;
+use super::output::{Failure, Output};
 use crate::diagnostic::closest;
-use crate::files;
-use crate::records::log::{ComparedConfig, Host, Log, LogReader, LogWriter, Machine, Run, Settings};
-use crate::records::{BestRecords, FailureKind, Outcome, Record, Trial};
-use crate::space::Config;
-use crate::target::{Device, Target};
+use crate::records::log::{ComparedConfig, LogWriter, Machine, Run};
+use crate::records::{FailureKind, Outcome, Trial};
 use crate::templates::Registry;
-use crate::tune::gflops;
-use crate::tune::landscape::Landscape;
-use crate::tune::measure::{self, Measurer, Provenance};
+use crate::tune::measure::{self, Measurer};
 use crate::tune::progress::{Progress, Style, counted, table};
-use crate::tune::replay::{Recording, Replay};
-use crate::tune::session::{self, Candidate, Entry, Event, Options, Stop, Summary, Verdict};
+use crate::tune::replay::Replay;
+use crate::tune::session::{self, Candidate, Entry, Event, Options, Summary, Verdict};
 use crate::tune::tuner;
-use clap::Args;
+use bench::Bench;
 use events::Events;
-use plan::{Earlier, Incumbents, Plan};
+use known::Known;
+use plan::Plan;
+use recorded::{recording, target_of};
 use std::cell::OnceCell;
 use std::collections::BTreeMap;
 use std::fmt::Write;
-use std::fs;
-use std::path::{Path, PathBuf};
-use std::sync::OnceLock;
-
-/// Searches for the fastest config of each workload, and writes what it finds as records
-///
-/// Every config that is tried is compiled, run, and checked against the reference before it is timed; what became of it is
-/// appended to a log. Running the same command again goes on from the log: nothing is tried twice. Ctrl-C finishes what is
-/// under way; what is in the log stays. At the end the fastest configs run once more beside the record that there is, and
-/// the record is replaced only if it is slower by more than the noise.
-///
-/// Examples:
-///
-///   kernel-gen tune                              all workloads of kernels.toml on this CPU
-///
-///   kernel-gen tune specs/resnet50.toml --target sm_90a --trials 256
-///
-///   kernel-gen tune --workload conv2d-nchw-f32-n1c512h7w7-o512k3x3-s1x1-p1.1.1.1-d1x1-g1 --target sm_90a
-///
-///   kernel-gen tune --workload matmul-f16.f32-m1024n1024k1024-nn --target sm_90a --seconds 60
-///
-///   kernel-gen tune --replay landscape.txt --tuner model --seed 3     no device is needed
-#[derive(Args, Clone, Debug)]
-#[command(verbatim_doc_comment)]
-pub(super) struct Arguments {
-    #[command(flatten)]
-    measured: Measured,
-    #[command(flatten)]
-    measuring: Measuring,
-    /// Only this template; may be given several times
-    #[arg(long, value_name = "NAME")]
-    template: Vec<String>,
-    /// How configs are searched for: auto, model, ga, descent, random or grid. AutoTVM's names are understood
-    #[arg(long, value_name = "NAME", default_value = "auto")]
-    tuner: String,
-    /// Trials for each workload, on average: they go where the network's time is. Those in the log count. With 0 the records
-    /// are timed again beside the defaults
-    #[arg(long, value_name = "N", default_value_t = 128)]
-    trials: u64,
-    /// End after this many seconds. The comparison at the end is part of them; with many workloads it takes up to half
-    #[arg(long, value_name = "S", value_parser = seconds, allow_negative_numbers = true)]
-    seconds: Option<f64>,
-    /// A task is done after this many trials without a gain of more than 2 %, if its tuner expects none
-    #[arg(long, value_name = "N", default_value_t = 64, value_parser = clap::value_parser!(u64).range(1..))]
-    patience: u64,
-    /// Time the finalists so many times, all workloads each time; the round counts that was disturbed least. For machines
-    /// that are shared
-    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..))]
-    rounds: u16,
-    /// What everything random follows from
-    #[arg(long, value_name = "N", default_value_t = 0)]
-    seed: u64,
-    /// The log of all trials [default: tuning.jsonl, beside the spec; none with --replay]
-    #[arg(long, value_name = "FILE")]
-    log: Option<PathBuf>,
-    /// The folder of best records [default: tuned, beside the spec; none with --replay]
-    #[arg(long, value_name = "FOLDER")]
-    tuned: Option<PathBuf>,
-    /// Answer from a landscape or a log instead of a device
-    #[arg(long, value_name = "FILE")]
-    replay: Option<PathBuf>,
-    /// Say what would be tuned, and do nothing
-    #[arg(long)]
-    dry_run: bool,
-    /// Print what happens as JSON, one object a line
-    #[arg(long)]
-    json: bool,
-    /// Show no progress
-    #[arg(long, short)]
-    quiet: bool,
-}
-
-/// A time limit.
-pub(super) fn seconds(text: &str) -> Result<f64, String> {
-    let seconds = text.parse().ok().filter(|s: &f64| s.is_finite() && *s > 0.0);
-    seconds.ok_or_else(|| "write a number of seconds above 0".to_string())
-}
-
-/// Where trials are made.
-struct Bench {
-    device: String,
-    threads: u32,
-    machine: Machine,
-    /// How it measures, and the host; none of a recording.
-    settings: Option<Settings>,
-    host: Option<Host>,
-}
+use write::{Written, can_be_written, write_records};
 
 pub(super) fn run(registry: &Registry, arguments: &Arguments) -> Result<Output, Failure> {
     let kind = tuner::Kind::from_name(&arguments.tuner).ok_or_else(|| {
@@ -158,26 +76,6 @@ pub(super) fn run(registry: &Registry, arguments: &Arguments) -> Result<Output, 
     })
 }
 
-impl Bench {
-    fn of(provenance: &Provenance) -> Bench {
-        let version = |v: Option<(u32, u32)>| v.map(|(major, minor)| format!("{major}.{minor}")).unwrap_or_default();
-        let machine = match provenance.capability {
-            None => Machine::Cpu { isa: provenance.target.clone(), compiler: provenance.compiler.clone() },
-            Some(_) => Machine::Cuda {
-                capability: version(provenance.capability),
-                sms: provenance.units,
-                driver: version(provenance.driver),
-                toolkit: provenance.compiler.clone(),
-                sm_mhz: provenance.clock_mhz.unwrap_or_default(),
-                memory_mhz: 0,
-                uuid: provenance.uuid.clone().unwrap_or_default(),
-            },
-        };
-        let (device, host) = (provenance.device.clone(), Some(provenance.host()));
-        Bench { device, threads: provenance.threads, machine, settings: None, host }
-    }
-}
-
 impl Arguments {
     /// What the session is told.
     fn options(&self, plan: &Plan<'_>) -> Options {
@@ -189,137 +87,6 @@ impl Arguments {
             ..Options::default()
         }
     }
-}
-
-/// What is known before a session begins, and where what it finds goes.
-struct Known {
-    /// Trials of earlier runs, for each task.
-    histories: Vec<Vec<Trial>>,
-    /// Configs that were fast elsewhere, for each task: on other devices and threads, for other workloads.
-    hints: Vec<Vec<Config>>,
-    /// The records that there are.
-    incumbents: Vec<session::Incumbent>,
-    /// Those of templates that are not tuned.
-    standing: Vec<Record>,
-    /// What people should know before it begins.
-    notes: Vec<String>,
-    /// The log, unless none is written.
-    log: Option<PathBuf>,
-    /// The folder of records, unless none are written.
-    tuned: Option<PathBuf>,
-}
-
-impl Known {
-    /// Without a bench, of all devices.
-    fn new(
-        registry: &Registry,
-        project: &Project,
-        arguments: &Arguments,
-        plan: &Plan<'_>,
-        bench: Option<&Bench>,
-    ) -> Result<Known, Failure> {
-        // What a recording says is not measured now: it is written where that is asked for, and nowhere else.
-        let measured = arguments.replay.is_none();
-        let beside = arguments.measured.spec.as_deref().and_then(Path::parent).unwrap_or(Path::new(""));
-        let log_file = arguments.log.clone().or_else(|| measured.then(|| beside.join("tuning.jsonl")));
-        let tuned = arguments.tuned.clone().or_else(|| measured.then(|| project.tuned.clone()));
-        let log = match &log_file {
-            Some(file) if file.exists() => Log::read(&[file]).map_err(|e| e.to_string())?,
-            _ => Log::default(),
-        };
-        let Incumbents { usable: incumbents, standing, mut notes } = match &tuned {
-            Some(_) => plan.incumbents(registry, project, bench),
-            None => Incumbents::default(),
-        };
-        notes.extend(plan.left_out.iter().cloned());
-        notes.extend(log.told().iter().map(|d| d.to_string()));
-        let Earlier { histories, mut hints, notes: told } = plan.earlier(registry, &log, bench);
-        notes.extend(told);
-        let none = BestRecords::new();
-        let records = if tuned.is_some() { &project.records } else { &none };
-        for (hints, near) in hints.iter_mut().zip(plan.neighbours(registry, records, &log, bench)) {
-            hints.extend(near);
-        }
-        Ok(Known { histories, hints, incumbents, standing, notes, log: log_file, tuned })
-    }
-}
-
-/// The target that is asked for; without one that of the recording, if it is of one only, or the best that this machine
-/// executes.
-fn target_of(
-    project: &Project,
-    arguments: &Arguments,
-    recording: Option<&Recording>,
-) -> Result<&'static Target, Failure> {
-    if let (None, Some(recording)) = (&arguments.measured.target, recording) {
-        let mut names: Vec<&str> = recording.tasks().map(|(_, target, _)| target).collect();
-        names.sort_unstable();
-        names.dedup();
-        return match &names[..] {
-            [only] => target(project, Some(only)),
-            [] => Err("the recording holds no trials".to_string().into()),
-            several => {
-                Err(format!("the recording is of several targets; name one with --target: {}", several.join(", "))
-                    .into())
-            }
-        };
-    }
-    target_here(project, arguments.measured.target.as_deref())
-}
-
-/// Reads a landscape or a log.
-fn recording(file: &Path, registry: &Registry) -> Result<Recording, Failure> {
-    let shown = file.display().to_string().replace('\\', "/");
-    let bytes = fs::read(file).map_err(|e| format!("{shown}: cannot be read: {e}; name a landscape or a log"))?;
-    let mut recording = Recording::new();
-    let text = bytes.strip_prefix("\u{feff}".as_bytes()).unwrap_or(&bytes);
-    if text.starts_with(b"kernel-gen landscape") || file.extension().is_some_and(|e| e == "gz") {
-        let landscape = Landscape::load(file)?;
-        recording.add_landscape(&landscape, registry).map_err(|cause| format!("{shown}: {cause}"))?;
-        return Ok(recording);
-    }
-    let mut log = Log::default();
-    log.extend(LogReader::new(&bytes[..], &shown));
-    for entry in &log.entries {
-        let (task, trial) = (&entry.task, &entry.trial);
-        recording.add(&task.workload, &task.target, &task.template, &trial.config, trial.outcome.clone());
-        recording.device.get_or_insert(entry.device.clone());
-    }
-    if recording.is_empty() {
-        let why = log.skipped.first().map(|d| format!(" ({d})")).unwrap_or_default();
-        return Err(format!("{shown}: neither a landscape nor a log with trials{why}").into());
-    }
-    Ok(recording)
-}
-
-/// The switch that Ctrl-C turns on, and SIGTERM, by which a batch system takes its machine back. The second one ends the
-/// process at once.
-pub(super) fn stop_on_interrupt() -> Stop {
-    static STOP: OnceLock<Stop> = OnceLock::new();
-    STOP.get_or_init(|| {
-        let stop = Stop::new();
-        let asked = stop.clone();
-        // Without a handler, because another one is there or the system has none, the log keeps everything all the same.
-        let _ = ctrlc::set_handler(move || ask(&asked, INTERRUPTED));
-        #[cfg(unix)]
-        if let Ok(mut signals) = signal_hook::iterator::Signals::new([signal_hook::consts::SIGTERM]) {
-            let asked = stop.clone();
-            std::thread::spawn(move || signals.forever().for_each(|signal| ask(&asked, 128 + signal)));
-        }
-        stop
-    })
-    .clone()
-}
-
-/// The exit status of a process that Ctrl-C has ended: 128 and the signal's number, as shells say it.
-const INTERRUPTED: i32 = 130;
-
-/// Asks a session to stop; where it was asked before, ends the process.
-fn ask(stop: &Stop, status: i32) {
-    if stop.ask() {
-        std::process::exit(status);
-    }
-    eprintln!("\nstopping: what is under way is finished and kept; Ctrl-C again ends at once");
 }
 
 /// Runs the session and writes what it finds.
@@ -490,115 +257,6 @@ impl Made {
             kinds.join(", ")
         ))
     }
-}
-
-/// Says before hours of tuning, and not after, that no record can be written to a folder.
-fn can_be_written(folder: &Path) -> Result<(), Failure> {
-    let probe = folder.join(format!(".kernel-gen-{}", files::random_name()));
-    let tried = fs::create_dir_all(folder)
-        .and_then(|()| files::create_new(&probe))
-        .and_then(|_| fs::remove_file(&probe))
-        .map(|()| remove_drafts(folder));
-    tried.map_err(|error| {
-        let folder = folder.display().to_string().replace('\\', "/");
-        format!("{folder}: no record can be written here: {error}; name another folder with --tuned").into()
-    })
-}
-
-/// Removes what a run that was killed left in the folders of the targets.
-fn remove_drafts(folder: &Path) {
-    for target in fs::read_dir(folder).into_iter().flatten().flatten() {
-        if target.file_type().is_ok_and(|t| t.is_dir()) {
-            files::sweep_drafts(&target.path(), files::YOUNG);
-        }
-    }
-}
-
-/// A record that stays is written again where its time is off by more than this share: whoever reads it compares times of
-/// records with each other, and they were taken on another machine then, or in another way.
-const STALE: f64 = 0.03;
-
-/// Whether a record does not say what its config takes now: where nothing disturbs it, on a CPU, and else as it is. A record
-/// of a CPU that is older than that is written again.
-fn is_stale(record: &session::Incumbent, now: &session::Candidate, of_a_cpu: bool) -> bool {
-    let ratio = match (record.floor_us, now.floor_us.filter(|_| of_a_cpu)) {
-        (Some(then), Some(now)) => now / then,
-        (None, Some(_)) => return true,
-        (_, None) => now.outcome.time_us().map_or(1.0, |us| us / record.recorded_us),
-    };
-    ratio.ln().abs() > STALE
-}
-
-/// What became of what was found.
-#[derive(Default)]
-struct Written {
-    files: Vec<PathBuf>,
-    /// Which records stay although they were not tuned.
-    kept: Vec<String>,
-    errors: Vec<String>,
-}
-
-/// Writes a record for each workload that has a new one, or whose record says a time that no longer holds. A record of a
-/// template that was not tuned stays where its time is below what was found.
-fn write_records(
-    plan: &Plan<'_>,
-    bench: &Bench,
-    summary: &Summary,
-    (incumbents, standing): (&[session::Incumbent], &[Record]),
-    folder: &Path,
-) -> Written {
-    let of_a_cpu = matches!(plan.target.device, Device::Cpu(_));
-    let stale = |candidate: &session::Candidate| {
-        let same = |i: &&session::Incumbent| i.entry == candidate.entry && i.config == candidate.config;
-        incumbents.iter().find(same).is_some_and(|record| is_stale(record, candidate, of_a_cpu))
-    };
-    let mut written = Written::default();
-    for verdict in &summary.verdicts {
-        let winner = match verdict {
-            Verdict::Won { candidates, winner, .. } => &candidates[*winner],
-            Verdict::Kept { candidates, incumbent } if stale(&candidates[*incumbent]) => &candidates[*incumbent],
-            _ => continue,
-        };
-        let Outcome::Timed(timing) = &winner.outcome else { continue };
-        let (item, task) = (&plan.items[winner.entry], &plan.tasks[winner.entry]);
-        let time_us = timing.median_us();
-        let faster = |s: &&Record| s.workload == item.key.workload && s.time_us <= time_us;
-        if let Some(Record { template, time_us: us, .. }) = standing.iter().find(faster) {
-            let (name, found) = (&item.name, &item.key.template);
-            written.kept.push(format!(
-                "{name}: the record of {template} stays, {us:.4} us; {found} takes {time_us:.4}. Both are compared with \
-                 --template {template} --template {found}"
-            ));
-            continue;
-        }
-        let record = Record {
-            workload: item.key.workload.clone(),
-            target: item.key.target.clone(),
-            device: bench.device.clone(),
-            threads: bench.threads,
-            template: item.key.template.clone(),
-            template_version: item.key.template_version,
-            space: item.key.space,
-            config: winner.config.clone(),
-            time_us,
-            gflops: gflops(&task.workload, time_us),
-            core_gflops: timing.core_median_gflops(),
-            floor_us: winner.floor_us.filter(|_| of_a_cpu),
-            max_error: timing.max_error,
-            // A measurer times what passed the check against the reference, and nothing else.
-            verified: true,
-            generator: env!("CARGO_PKG_VERSION").to_string(),
-        };
-        match record.write(folder) {
-            Ok(file) => written.files.push(file),
-            Err(error) => {
-                let file = folder.join(record.relative_path()).display().to_string().replace('\\', "/");
-                let help = "the trials are in the log, and the same command decides again";
-                written.errors.push(format!("error: {file}: the record cannot be written: {error}; {help}"));
-            }
-        }
-    }
-    written
 }
 
 /// What would be tuned.

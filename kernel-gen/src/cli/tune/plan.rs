@@ -1,9 +1,10 @@
 //! What a session is to tune: workloads, the templates that compete for each, and what is known of them already.
 
-use super::super::Failure;
-use super::super::project::{Project, Wanted};
-use super::super::space::find_template;
-use super::{Arguments, Bench};
+use super::arguments::Arguments;
+use super::bench::Bench;
+use crate::cli::output::Failure;
+use crate::cli::project::{Project, Wanted};
+use crate::cli::space::find_template;
 use crate::model::{self, default_of};
 use crate::records::log::{Log, TaskKey};
 use crate::records::validate::{Validator, summarised};
