@@ -18,7 +18,7 @@ pub struct Candidate {
     pub predicted_us: f64,
 }
 
-/// The default of every template that applies and has one, cheapest first: what [`choose`](super::choose) compares when there is no record.
+/// The default of every template that applies and has one, cheapest first: what [`choose`](super::choose()) compares when there is no record.
 pub fn candidates(registry: &Registry, workload: &Workload, target: &Target) -> Result<Vec<Candidate>, ModelError> {
     let templates = templates_for(registry, workload, target, &Options::default())?;
     let defaults = templates.into_iter().map(|t| default_of(t, workload, target));

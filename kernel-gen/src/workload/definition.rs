@@ -1,6 +1,6 @@
 //! A workload: an operator at one shape, with everything that decides its result.
 //!
-//! It holds an operator, and operators are asked of whole workloads: they import each other. See `operator.rs`.
+//! It holds an operator, and operators are asked of whole workloads: they import each other.
 
 use super::conv2d::Conv2d;
 use super::epilogue::{self, Epilogue};
