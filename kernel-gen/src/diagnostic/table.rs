@@ -1,6 +1,7 @@
 //! Reads TOML tables key by key and reports what is wrong with them.
 
-use super::{Report, suggest};
+use super::report::Report;
+use super::spelling::suggest;
 use std::ops::Range;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
