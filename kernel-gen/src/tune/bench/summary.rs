@@ -1,7 +1,12 @@
 //! Means and counts over the rows of a report.
 
-use super::{CONFIRMED, Measured, Report, is_of_here};
+use super::report::{Measured, Report};
+use crate::records::Origin;
+use crate::tune::measure::Provenance;
 use std::fmt;
+
+/// A re-timed record counts as confirmed within this share of the time that it states.
+pub const CONFIRMED: f64 = 0.05;
 
 /// How the records that were measured on this very device, with as many threads, did when they were timed again.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -159,5 +164,22 @@ impl fmt::Display for Summary {
             1 => write!(f, "; 1 failed"),
             n => write!(f, "; {n} failed"),
         }
+    }
+}
+
+impl Report {
+    /// Means and counts over the rows.
+    pub fn summary(&self) -> Summary {
+        Summary::of(self)
+    }
+}
+
+/// Whether a choice's record was measured as this machine measures: on this device, with as many threads.
+fn is_of_here(origin: &Origin, provenance: &Provenance) -> bool {
+    match origin {
+        Origin::Exact { device, threads, .. } | Origin::SameTarget { device, threads, .. } => {
+            *device == provenance.device && *threads == provenance.threads
+        }
+        _ => false,
     }
 }

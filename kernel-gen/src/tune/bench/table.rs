@@ -1,6 +1,7 @@
 //! The table of a report.
 
-use super::{Candidate, Column, Measured, Report, Row, is_same};
+use super::report::{Candidate, Column, Measured, Report, Row};
+use super::ways::is_same;
 use crate::records::{Origin, Outcome};
 use crate::tune::measure::PeerTiming;
 use crate::tune::progress::{short, us};

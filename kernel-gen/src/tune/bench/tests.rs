@@ -1,13 +1,14 @@
 //! Rows, means and the table, on outcomes that are given.
 
 use super::*;
-use crate::records::{Failure, FailureKind, Record, Timing};
+use crate::records::{Failure, FailureKind, Origin, Outcome, Record, Timing};
 use crate::space::Config;
 use crate::templates::testing::Rows;
-use crate::tune::measure::JobId;
+use crate::tune::measure::{JobId, PeerTiming};
 use crate::tune::replay::{Recording, Replay};
 use crate::workload::bound::Accuracy;
 use crate::workload::{Conv2d, Matmul};
+use std::time::Duration;
 
 const TARGET: &str = "x86-64-v3";
 

@@ -1,6 +1,6 @@
 //! What is chosen for a workload with all records, with none, and with those of other shapes.
 
-use super::Options;
+use super::options::Options;
 use crate::model::{self, ModelError, choose};
 use crate::records::{BestRecords, Choice};
 use crate::target::Target;
@@ -54,4 +54,9 @@ pub fn without_shape(records: &BestRecords, workload: &Workload) -> BestRecords 
         }
     }
     others
+}
+
+/// Whether two choices are the same kernel, wherever they come from.
+pub(super) fn is_same(a: &Choice, b: &Choice) -> bool {
+    a.template == b.template && a.config == b.config
 }

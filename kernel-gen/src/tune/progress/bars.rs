@@ -1,7 +1,7 @@
 //! Progress on a terminal.
 
-use super::lines::{decided, standing};
-use super::{best, short};
+use super::lines::{best, decided, standing};
+use super::numbers::short;
 use crate::tune::session::{Board, Event};
 use indicatif::{MultiProgress, ProgressBar, ProgressStyle};
 use std::time::Duration;

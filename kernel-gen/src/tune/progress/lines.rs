@@ -1,6 +1,6 @@
 //! Progress where nothing can be redrawn: in a file, in CI.
 
-use super::{best, counted, short, span};
+use super::numbers::{counted, percent, rate, short, span, us};
 use crate::tune::session::{Board, Event, Verdict};
 use std::io::Write;
 use std::time::Duration;
@@ -95,6 +95,14 @@ pub(super) fn decided(board: &Board, group: usize, verdict: &Verdict) -> String 
         Verdict::Won { incumbent: None, .. } => "the fastest",
     };
     let time = verdict.choice().and_then(|c| c.outcome.time_us());
-    let time = time.map(|t| format!(", {} us", super::us(t))).unwrap_or_default();
+    let time = time.map(|t| format!(", {} us", us(t))).unwrap_or_default();
     format!("{}: {what}{time}", board.groups[group].name)
+}
+
+/// The best of a workload: its time, its rate, and how much of the roofline that is.
+pub(super) fn best(board: &Board, group: usize) -> Option<String> {
+    let (_, _, best_us) = board.best_of(group)?;
+    let workload = &board.groups[group];
+    let gflops = rate(workload.flops / best_us / 1e3);
+    Some(format!("{} us, {gflops} GFLOP/s, {} of the roofline", us(best_us), percent(workload.floor_us / best_us)))
 }

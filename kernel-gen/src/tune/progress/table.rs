@@ -1,6 +1,6 @@
 //! The table at the end of a session.
 
-use super::{counted, percent, rate, short, span, us};
+use super::numbers::{counted, percent, rate, short, span, us};
 use crate::records::Outcome;
 use crate::tune::session::{Board, Candidate, Source, Summary, Verdict};
 use std::fmt::Write;

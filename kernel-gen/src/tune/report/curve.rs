@@ -1,7 +1,7 @@
 //! Best so far against trials, a small drawing for each workload with a line for each template.
 
+use super::contents::{Layer, TaskLine};
 use super::svg::{Scale, axes, escaped, px};
-use super::{Layer, TaskLine};
 use crate::tune::progress::us;
 use std::fmt::Write;
 

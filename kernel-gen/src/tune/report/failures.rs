@@ -1,6 +1,6 @@
 //! Failures by reason, with what the first of each said.
 
-use super::Bench;
+use super::contents::Bench;
 use super::svg::escaped;
 use crate::records::FailureKind;
 use crate::tune::progress::percent;

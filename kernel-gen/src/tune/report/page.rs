@@ -1,12 +1,20 @@
 //! The page.
 
+use super::contents::{Bench, Layer, Report};
 use super::svg::escaped;
-use super::{Bench, Layer, Report, curve, failures, roofs, share};
+use super::{curve, failures, roofs, share};
 use crate::tune::progress::{percent, rate, span, us};
 use std::fmt::Write;
 use std::time::Duration;
 
-pub(super) fn page(report: &Report) -> String {
+impl Report {
+    /// The page.
+    pub fn to_html(&self) -> String {
+        page(self)
+    }
+}
+
+fn page(report: &Report) -> String {
     let mut out = format!(
         "<!doctype html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n<meta name=\"viewport\" \
          content=\"width=device-width, initial-scale=1\">\n<title>{0}</title>\n<style>\n{1}</style>\n</head>\n<body>\n\

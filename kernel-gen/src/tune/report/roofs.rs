@@ -1,6 +1,6 @@
 //! The roofline plot: how fast each workload runs, against what the target allows at its arithmetic intensity.
 
-use super::Bench;
+use super::contents::Bench;
 use super::svg::{Scale, axes, escaped, px};
 use crate::model::roofline::Roofline;
 use crate::tune::progress::{percent, rate, us};

@@ -1,6 +1,6 @@
 //! Where the network's time goes: a bar for each workload.
 
-use super::Bench;
+use super::contents::Bench;
 use super::svg::escaped;
 use crate::tune::progress::{percent, us};
 use std::fmt::Write;

@@ -1,6 +1,10 @@
+use super::of_logs::date;
 use super::*;
-use crate::records::log::LogReader;
+use crate::records::log::{Compared, ComparedConfig, Entry, Log, LogReader, Machine};
+use crate::records::{BestRecords, FailureKind, Outcome};
+use crate::target::Target;
 use crate::templates::Registry;
+use crate::workload::Workload;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 /// Lines of a log as its writer makes them.

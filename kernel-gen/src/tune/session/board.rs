@@ -1,6 +1,6 @@
 //! Where a session stands: what its scheduler, its progress and its end table are made from.
 
-use super::Entry;
+use super::entry::Entry;
 use crate::model::roofline::Roofline;
 use crate::records::{FailureKind, Outcome, Trial};
 use crate::space::Config;

@@ -1,12 +1,16 @@
 use super::*;
-use crate::records::{Failure, Timing};
-use crate::space::{Rng, Space};
+use crate::records::{Failure, FailureKind, Outcome, Timing, Trial};
+use crate::space::{Config, Rng, Space};
 use crate::target::Target;
 use crate::templates::testing::Rows;
+use crate::tune::Task;
+use crate::tune::measure::JobId;
 use crate::tune::replay::{Recording, Replay};
+use crate::tune::tuner::Tuner;
 use crate::workload::{Matmul, Workload};
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 /// 240 divisors: as many configs.
 const ROWS: i64 = 720_720;
@@ -368,7 +372,7 @@ fn a_record_that_fails_now_is_replaced_but_one_that_could_not_be_asked_stays() {
             floor_us: None,
         };
         let old = Candidate { config: incumbent.clone(), source: Source::Incumbent, outcome, ..timed(0) };
-        finish::verdict(vec![old, timed(1), timed(2)])
+        verdict::verdict(vec![old, timed(1), timed(2)])
     };
     assert!(matches!(verdict_of(failure(FailureKind::WrongAnswer)), Verdict::Won { winner: 1, incumbent: None, .. }));
     assert!(matches!(verdict_of(failure(FailureKind::Worker)), Verdict::Kept { incumbent: 0, .. }));
@@ -387,7 +391,7 @@ fn what_gains_less_warm_than_it_loses_cold_is_no_gain() {
         floor_us: None,
     };
     let record = || candidate(0, Source::Incumbent, 10.0, 20.0);
-    let verdict = |others: &[Candidate]| finish::verdict([&[record()], others].concat());
+    let verdict = |others: &[Candidate]| verdict::verdict([&[record()], others].concat());
     // 2.5 % faster in a row, and 15 % slower with weights from memory.
     let warm = candidate(1, Source::Search, 9.75, 23.0);
     assert!(matches!(verdict(std::slice::from_ref(&warm)), Verdict::Kept { incumbent: 0, .. }));

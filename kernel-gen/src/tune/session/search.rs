@@ -1,0 +1,171 @@
+//! The search: trials of all tasks, until it is over.
+
+use super::board::{Board, MIN_GAIN};
+use super::entry::Options;
+use super::event::{Ended, Event, Listener, SessionError, WORKER_FAILURES};
+use super::feed::{Feed, Slot};
+use super::stop::Stop;
+use crate::records::{FailureKind, Outcome, Trial};
+use crate::space::Config;
+use crate::tune::measure::{JobId, Measurer};
+use crate::tune::{Task, scheduler};
+use std::collections::{BTreeMap, VecDeque};
+use std::time::{Duration, Instant};
+
+/// How long to wait for an outcome before the listener hears that time has passed.
+const TICK: Duration = Duration::from_millis(200);
+
+/// What remains of an entry when its tuner works.
+pub(super) struct Subject<'t> {
+    pub(super) task: &'t Task<'t>,
+    pub(super) default: Config,
+    pub(super) predicted_us: f64,
+}
+
+/// A session under way.
+pub(super) struct Session<'t, 's, 'l> {
+    pub(super) board: Board,
+    pub(super) subjects: Vec<Subject<'t>>,
+    pub(super) feeds: Vec<Feed<'t>>,
+    /// All trials of each entry, in the order in which they became known.
+    pub(super) tried: Vec<Vec<Trial>>,
+    /// Proposals that wait for the measurer.
+    pub(super) ready: VecDeque<(usize, Slot, Config)>,
+    pub(super) under_way: BTreeMap<JobId, (usize, Slot)>,
+    pub(super) next_job: u64,
+    pub(super) worker_failures: u32,
+    pub(super) began: Instant,
+    pub(super) options: &'s Options,
+    pub(super) stop: &'s Stop,
+    pub(super) listener: &'s mut Listener<'l>,
+}
+
+impl<'t> Session<'t, '_, '_> {
+    pub(super) fn tell(&mut self, event: Event<'_>) -> Result<(), SessionError> {
+        self.board.elapsed = self.began.elapsed();
+        if !matches!(event, Event::Comparing { .. } | Event::Decided { .. }) {
+            self.board.searched = self.board.elapsed;
+        }
+        (self.listener)(&self.board, event).map_err(SessionError::Listener)
+    }
+
+    /// Why no more trials may be begun, if none may.
+    fn is_over(&self) -> Option<Ended> {
+        if self.stop.is_asked() {
+            Some(Ended::Stopped)
+        } else if self.board.begun() >= self.options.trials {
+            Some(Ended::Trials)
+        } else if self.left_s().is_some_and(|left| left <= self.reserve_s()) {
+            Some(Ended::Seconds)
+        } else {
+            None
+        }
+    }
+
+    /// Seconds until the time is over, if there is a limit.
+    pub(super) fn left_s(&self) -> Option<f64> {
+        self.options.seconds.map(|s| s - self.began.elapsed().as_secs_f64())
+    }
+
+    /// Seconds that are kept for the comparison of all workloads at the end: a candidate takes about twice as long as a trial
+    /// did, because it has more samples and nothing is built meanwhile. At least half of the time is for trials.
+    fn reserve_s(&self) -> f64 {
+        let Some(seconds) = self.options.seconds else { return 0.0 };
+        let groups = self.tried_groups().count() * self.options.rounds.max(1);
+        let all = (groups * self.most_candidates()) as f64 * self.candidate_s();
+        all.min(seconds / 2.0)
+    }
+
+    /// The most candidates of a comparison: the record, the default, the finalists.
+    fn most_candidates(&self) -> usize {
+        self.options.finalists + 2
+    }
+
+    /// Seconds that a candidate of a comparison may take, before there was one.
+    pub(super) fn candidate_s(&self) -> f64 {
+        let made = self.board.made();
+        if made == 0 { 0.0 } else { 2.0 * self.board.searched.as_secs_f64() / made as f64 }
+    }
+
+    /// Workloads that have trials.
+    pub(super) fn tried_groups(&self) -> impl Iterator<Item = usize> + '_ {
+        let tried = |group: &usize| self.board.groups[*group].entries.iter().any(|e| !self.tried[*e].is_empty());
+        (0..self.board.groups.len()).filter(tried)
+    }
+
+    /// Makes trials until it is over and all that are under way are known.
+    pub(super) fn search(&mut self, measurer: &mut dyn Measurer<'t>) -> Result<Ended, SessionError> {
+        loop {
+            let mut ended = self.is_over();
+            while ended.is_none() && self.under_way.len() < measurer.capacity().max(1) {
+                let Some((entry, slot, config)) = self.next_proposal() else { break };
+                let id = JobId(self.next_job);
+                self.next_job += 1;
+                self.board.standings[entry].begun += 1;
+                self.under_way.insert(id, (entry, slot));
+                measurer.submit(id, self.subjects[entry].task, &config);
+                ended = self.is_over();
+            }
+            if self.under_way.is_empty() {
+                // Nothing could be begun, and nothing will change that.
+                let all = self.feeds.iter().all(Feed::is_exhausted);
+                return Ok(ended.unwrap_or(if all { Ended::Exhausted } else { Ended::Converged }));
+            }
+            let Some((id, outcome)) = measurer.next(TICK) else {
+                self.tell(Event::Waiting)?;
+                continue;
+            };
+            let cost = measurer.last_cost();
+            self.take(id, outcome, cost)?;
+        }
+    }
+
+    /// The next config to measure: of the batches that were granted, or of a new one.
+    fn next_proposal(&mut self) -> Option<(usize, Slot, Config)> {
+        loop {
+            let patience = self.options.patience;
+            let mut held = vec![];
+            for (standing, feed) in self.board.standings.iter_mut().zip(&self.feeds) {
+                let hopeless = || feed.expected_gain().is_none_or(|gain| gain < MIN_GAIN);
+                standing.done = feed.is_exhausted() || standing.since >= patience && hopeless();
+                // Those under way may end its patience; what else it has proposed waits for them.
+                let under_way = standing.begun - standing.trials;
+                held.push(standing.done || standing.since + under_way >= patience && hopeless());
+            }
+            if let Some(at) = self.ready.iter().position(|(entry, ..)| !held[*entry]) {
+                return self.ready.remove(at);
+            }
+            let able: Vec<usize> =
+                (0..self.feeds.len()).filter(|e| !held[*e] && self.feeds[*e].can_propose()).collect();
+            let entry = scheduler::next(&self.board, &able)?;
+            // An empty batch means that the tuner waits or has nothing left: it is no longer able.
+            let batch = self.feeds[entry].propose();
+            self.ready.extend(batch.into_iter().map(|(slot, config)| (entry, slot, config)));
+        }
+    }
+
+    fn take(&mut self, id: JobId, outcome: Outcome, cost: Option<Duration>) -> Result<(), SessionError> {
+        let Some((entry, slot)) = self.under_way.remove(&id) else { return Ok(()) };
+        let worker = match &outcome {
+            Outcome::Failed(failure) if failure.kind == FailureKind::Worker => Some(failure.detail.clone()),
+            _ => None,
+        };
+        let Some(trial) = self.feeds[entry].deliver(slot, outcome) else { return Ok(()) };
+        let group = self.board.standings[entry].group;
+        let before = self.board.best_of(group).map_or(f64::INFINITY, |(_, _, us)| us);
+        self.board.standings[entry].take(&trial);
+        let best = self.board.best_of(group).is_some_and(|(_, _, us)| us < before);
+        self.tell(Event::Trial { entry, trial: &trial, best, cost })?;
+        self.tried[entry].push(trial);
+        match worker {
+            None => self.worker_failures = 0,
+            Some(detail) => {
+                self.worker_failures += 1;
+                if self.worker_failures >= WORKER_FAILURES {
+                    return Err(SessionError::Measurer(detail));
+                }
+            }
+        }
+        Ok(())
+    }
+}
