@@ -17,6 +17,8 @@ pub mod diagnostic;
 pub mod emit;
 mod files;
 pub mod generate;
+#[cfg(test)]
+mod imports;
 mod integer;
 #[cfg(feature = "interp")]
 pub mod interp;
