@@ -16,7 +16,8 @@
 //! Columns must be runs: with `trans_b` they are, so nothing is packed; otherwise the right side is transposed ahead of time.
 
 use super::family::{self, Case, Family, Needs, Search, built, knobs};
-use super::{ceil_div, device, share, unrolled};
+use super::launch::{LANE, launch};
+use super::{BLOCK, ceil_div, device, share, unrolled};
 use crate::ir::builder::KernelBuilder;
 use crate::ir::{Access, Axis, BufferId, DType, Expr, Kernel, LoopKind, Scope, VarId};
 use crate::target::{Cuda, Target};
@@ -170,7 +171,7 @@ impl Family for Gemv {
     }
 
     fn kernel(case: &Case<'_, Matmul>, plan: &Plan) -> Result<Scheduled, TemplateError> {
-        let pack = (!plan.m.trans_b).then(|| Pack { param: "b".into(), kernel: pack(&plan.m, case.w.dtype) });
+        let pack = (!plan.m.trans_b).then(|| pack(&plan.m, case.w.dtype));
         built(Block::kernel(plan, case.w), pack)
     }
 }
@@ -214,29 +215,25 @@ fn estimate(plan: &Plan, gpu: &Cuda) -> f64 {
 }
 
 /// Brings the right side into the order in which it is read: columns as runs.
-fn pack(m: &Matmul, dtype: DType) -> Kernel {
+fn pack(m: &Matmul, dtype: DType) -> Pack {
     const ROWS: i64 = 8;
     let mut b = KernelBuilder::new("pack_b");
     let original = b.param("b", dtype, &m.b_shape(), Access::Read);
     let packed = b.param("packed", dtype, &packed_shape(m), Access::Write);
-    b.loop_("batch", m.batch, LoopKind::Grid(Axis::Z), |b, batch| {
-        b.loop_("tile", ceil_div(m.n, Cuda::WARP), LoopKind::Grid(Axis::X), |b, tile| {
-            b.loop_("row", ROWS, LoopKind::Thread(Axis::Y), |b, row| {
-                b.loop_("lane", Cuda::WARP, LoopKind::Thread(Axis::X), |b, lane| {
-                    let n = b.let_("n", tile * Cuda::WARP + lane);
-                    b.for_("step", ceil_div(m.k, ROWS), |b, step| {
-                        let k = b.let_("at", step * ROWS + row);
-                        let inside = Expr::from(n).lt(m.n).and(Expr::from(k).lt(m.k));
-                        b.if_(inside, |b| {
-                            let value = Expr::load(original, indices(m, batch, [k.into(), n.into()]));
-                            b.store(packed, indices(m, batch, [n.into(), k.into()]), value);
-                        });
-                    });
+    b.loop_("batch", m.batch, BLOCK(Axis::Z), |b, batch| {
+        launch(b, [("tile", ceil_div(m.n, Cuda::WARP))], [("row", ROWS), LANE], |b, [tile], [row, lane]| {
+            let n = b.let_("n", tile * Cuda::WARP + lane);
+            b.for_("step", ceil_div(m.k, ROWS), |b, step| {
+                let k = b.let_("at", step * ROWS + row);
+                let inside = Expr::from(n).lt(m.n).and(Expr::from(k).lt(m.k));
+                b.if_(inside, |b| {
+                    let value = Expr::load(original, indices(m, batch, [k.into(), n.into()]));
+                    b.store(packed, indices(m, batch, [n.into(), k.into()]), value);
                 });
             });
         });
     });
-    b.finish()
+    Pack { param: "b".into(), kernel: b.finish() }
 }
 
 fn packed_shape(m: &Matmul) -> Vec<i64> {
@@ -276,15 +273,10 @@ impl Block<'_> {
         let right = |p: &Param| if p.name == "b" { packed_shape(m) } else { p.shape.clone() };
         let params = Operands::shaped(&mut b, w, right);
         let Sizes { groups, slices, .. } = plan.sizes;
-        b.loop_("batch", m.batch, LoopKind::Grid(Axis::Z), |b, batch| {
-            b.loop_("tile", ceil_div(m.n, plan.block_columns()), LoopKind::Grid(Axis::X), |b, tile| {
-                b.loop_("group", groups, LoopKind::Thread(Axis::Z), |b, group| {
-                    b.loop_("slice", slices, LoopKind::Thread(Axis::Y), |b, slice| {
-                        b.loop_("lane", Cuda::WARP, LoopKind::Thread(Axis::X), |b, lane| {
-                            Block { plan, w, params, batch, tile, group, slice, lane }.run(b);
-                        });
-                    });
-                });
+        b.loop_("batch", m.batch, BLOCK(Axis::Z), |b, batch| {
+            let columns = [("tile", ceil_div(m.n, plan.block_columns()))];
+            launch(b, columns, [("group", groups), ("slice", slices), LANE], |b, [tile], [group, slice, lane]| {
+                Block { plan, w, params, batch, tile, group, slice, lane }.run(b);
             });
         });
         b.finish()

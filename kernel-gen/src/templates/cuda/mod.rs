@@ -43,6 +43,7 @@ pub mod depthwise_direct;
 mod exchange;
 mod family;
 pub mod gemv;
+mod launch;
 pub mod matmul_blocked;
 pub mod matmul_notes;
 pub mod mma;

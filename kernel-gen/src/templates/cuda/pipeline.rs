@@ -15,11 +15,12 @@
 //! and hold the operands of one term; `splitk` has a ring for each warp and no barrier of the block; `split`, `wgmma` and their
 //! kin have producers and consumers, whose barriers are [`ring`](super::ring); `stem` and `pointwise` have no ring.
 
+use super::launch::{LANE, cluster, grid, threads};
 use super::model::ceil_div;
 use super::product::{Outputs, Product, Whole, inside, place};
 use super::tile;
 use crate::ir::builder::KernelBuilder;
-use crate::ir::{Axis, Barrier, BufferId, DType, Expr, Gpu, Group, Kernel, LoopKind, Scope, Stmt, VarId};
+use crate::ir::{Barrier, BufferId, DType, Expr, Gpu, Group, Kernel, Scope, Stmt, VarId};
 use crate::target::Cuda;
 use crate::workload::operands::Operands;
 
@@ -152,22 +153,12 @@ pub(super) fn kernel<F: Fragments>(product: &dyn Product, cut: Cut, fragments: &
     let shape = [ranks, batches, m, cut.partial_pitch()];
     let partial = (ranks > 1).then(|| b.alloc("partial", DType::F32, &shape, Scope::Global));
     let [down, across] = cut.tiles();
-    b.loop_("part", ranks, LoopKind::Grid(Axis::Z), |b, part| {
-        b.loop_("batch", batches, LoopKind::Grid(Axis::Y), |b, batch| {
-            b.loop_("tile", down * across, LoopKind::Grid(Axis::X), |b, tile| {
-                let threads = |b: &mut KernelBuilder, rank: Expr| {
-                    b.loop_("warp", cut.warps, LoopKind::Thread(Axis::Y), |b, warp| {
-                        b.loop_("lane", Cuda::WARP, LoopKind::Thread(Axis::X), |b, lane| {
-                            let batch = if batches > 1 { batch.into() } else { Expr::Int(0) };
-                            Block { product, cut, params: &params, partial, batch, tile, rank, warp, lane }
-                                .run(b, fragments);
-                        });
-                    });
-                };
-                match cut.clustered {
-                    true => b.loop_("rank", cut.split, LoopKind::Cluster(Axis::X), |b, r| threads(b, r.into())),
-                    false => threads(b, if ranks > 1 { part.into() } else { Expr::Int(0) }),
-                }
+    grid(&mut b, [("part", ranks), ("batch", batches), ("tile", down * across)], |b, [part, batch, tile]| {
+        let batch = if batches > 1 { batch.into() } else { Expr::Int(0) };
+        cluster(b, if cut.clustered { cut.split } else { 1 }, |b, rank| {
+            let rank = if ranks > 1 { part.into() } else { rank };
+            threads(b, [("warp", cut.warps), LANE], |b, [warp, lane]| {
+                Block { product, cut, params: &params, partial, batch, tile, rank, warp, lane }.run(b, fragments);
             });
         });
     });

@@ -1,10 +1,11 @@
 //! Products as kernels with a ring of `cp.async` see them: where the pieces of both operands lie, and where outputs go.
 
+use super::launch::launch;
 use super::model::ceil_div;
 use super::pipeline::Cut;
 use super::warp_sums::each_element;
 use crate::ir::builder::KernelBuilder;
-use crate::ir::{Axis, BufferId, Expr, LoopKind, VarId};
+use crate::ir::{BufferId, Expr, VarId};
 use crate::workload::naive::epilogue;
 use crate::workload::operands::Operands;
 use crate::workload::{Matmul, Param, Workload};
@@ -231,26 +232,22 @@ impl Outputs<'_> {
         let Cut { split, stored: piece, .. } = self.cut;
         let Whole { batch: batches, size: [m, n], .. } = self.cut.whole;
         let count = m * n / piece;
-        b.loop_("sum_batch", batches, LoopKind::Grid(Axis::Y), |b, batch| {
+        let blocks = [("sum_batch", batches), ("sum_block", ceil_div(count, ADDERS))];
+        launch(b, blocks, [("adder", ADDERS)], |b, [batch, block], [adder]| {
             let batch = if batches > 1 { batch.into() } else { Expr::Int(0) };
-            b.loop_("sum_block", ceil_div(count, ADDERS), LoopKind::Grid(Axis::X), |b, block| {
-                b.loop_("adder", ADDERS, LoopKind::Thread(Axis::X), |b, adder| {
-                    let at = block * ADDERS + adder;
-                    let add = |b: &mut KernelBuilder| {
-                        let row = b.let_("sum_row", (at.clone() * piece).floor_div(n));
-                        let column = b.let_("sum_column", at.clone().floor_mod(n / piece) * piece);
-                        each_element(b, piece, |b, element| {
-                            let column = column + element;
-                            let of = |part: i64| {
-                                Expr::load(partial, vec![part.into(), batch.clone(), row.into(), column.clone()])
-                            };
-                            let sum = (1..split).fold(of(0), |sum, part| sum + of(part));
-                            self.put(b, &batch, row.into(), column.clone(), sum);
-                        });
-                    };
-                    b.when((count % ADDERS != 0).then(|| at.clone().lt(count)), add);
+            let at = block * ADDERS + adder;
+            let add = |b: &mut KernelBuilder| {
+                let row = b.let_("sum_row", (at.clone() * piece).floor_div(n));
+                let column = b.let_("sum_column", at.clone().floor_mod(n / piece) * piece);
+                each_element(b, piece, |b, element| {
+                    let column = column + element;
+                    let of =
+                        |part: i64| Expr::load(partial, vec![part.into(), batch.clone(), row.into(), column.clone()]);
+                    let sum = (1..split).fold(of(0), |sum, part| sum + of(part));
+                    self.put(b, &batch, row.into(), column.clone(), sum);
                 });
-            });
+            };
+            b.when((count % ADDERS != 0).then(|| at.clone().lt(count)), add);
         });
     }
 }

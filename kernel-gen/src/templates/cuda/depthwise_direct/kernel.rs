@@ -2,7 +2,8 @@
 
 use super::{Piece, Plan};
 use crate::ir::builder::KernelBuilder;
-use crate::ir::{Axis, BufferId, DType, Expr, Kernel, LoopKind, Scope, VarId};
+use crate::ir::{BufferId, DType, Expr, Kernel, LoopKind, Scope, VarId};
+use crate::templates::cuda::launch::launch;
 use crate::templates::cuda::{or_zero, unrolled};
 use crate::workload::naive::epilogue;
 use crate::workload::operands::Operands;
@@ -13,14 +14,11 @@ pub(super) fn kernel(plan: &Plan, w: &Workload) -> Kernel {
     let mut b = KernelBuilder::new(w.kernel_name());
     let params = Operands::declare(&mut b, w);
     let threads = plan.sizes.threads;
-    b.loop_("image", plan.c.n, LoopKind::Grid(Axis::Y), |b, image| {
-        b.loop_("block", plan.blocks(), LoopKind::Grid(Axis::X), |b, block| {
-            b.loop_("thread", threads, LoopKind::Thread(Axis::X), |b, thread| {
-                let index = block * threads + thread;
-                let all = |b: &mut KernelBuilder| Thread::at(b, plan, w, params, image, index.clone()).run(b);
-                b.when((plan.work() % threads != 0).then(|| index.clone().lt(plan.work())), all);
-            });
-        });
+    let blocks = [("image", plan.c.n), ("block", plan.blocks())];
+    launch(&mut b, blocks, [("thread", threads)], |b, [image, block], [thread]| {
+        let index = block * threads + thread;
+        let all = |b: &mut KernelBuilder| Thread::at(b, plan, w, params, image, index.clone()).run(b);
+        b.when((plan.work() % threads != 0).then(|| index.clone().lt(plan.work())), all);
     });
     b.finish()
 }

@@ -1,15 +1,15 @@
 //! Convolutions in NHWC.
 
 use super::{Plan, SMALLEST, Sizes, device, narrow};
-use crate::ir::builder::KernelBuilder;
-use crate::ir::{Access, Axis, DType, Expr, Kernel, LoopKind};
+use crate::ir::{DType, Expr};
 use crate::space::Value;
 use crate::target::{Cuda, Target};
 use crate::templates::cuda::family::{self, Family, Plan as _, Search, built};
+use crate::templates::cuda::launch::pack_rows;
+use crate::templates::cuda::or_zero;
 use crate::templates::cuda::pipeline::{Cut, kernel};
 use crate::templates::cuda::pixels::{PixelRows, Pixels};
 use crate::templates::cuda::product::inside;
-use crate::templates::cuda::{or_zero, share};
 use crate::templates::{Pack, Scheduled, TemplateError};
 use crate::workload::{Conv2d, ConvLayout, Op, Workload};
 
@@ -74,33 +74,22 @@ impl Family for MmaConv2d {
     fn kernel(case: &Case<'_>, plan: &Plan) -> Result<Scheduled, TemplateError> {
         let c = case.problem;
         let product = Pixels::new(case.w, c, plan.cut, [plan.unit, WEIGHTS], true);
-        let pack = Pack { param: "w".into(), kernel: pack(&c, case.w.dtype, &plan.cut) };
-        built(kernel(&product, plan.cut, plan), [pack])
+        built(kernel(&product, plan.cut, plan), [pack(&c, case.w.dtype, &plan.cut)])
     }
 }
 
 /// Brings the weights into the order in which blocks copy them; zeros stand beyond the last channel and tap.
-fn pack(c: &Conv2d, dtype: DType, cut: &Cut) -> Kernel {
-    let [tiles, depth, columns] = Pixels::packed_shape(cut);
+fn pack(c: &Conv2d, dtype: DType, cut: &Cut) -> Pack {
+    let shape @ [tiles, depth, columns] = Pixels::packed_shape(cut);
     // Terms beyond the last tap are those of a row of taps that is not there.
     let rows = if depth == cut.whole.k { c.kh } else { c.kh + 1 };
-    let mut b = KernelBuilder::new("pack_w");
-    let w = b.param("w", dtype, &c.weight_shape(), Access::Read);
-    let packed = b.param("packed", dtype, &[tiles, depth, columns], Access::Write);
-    b.loop_("tile", tiles, LoopKind::Grid(Axis::Y), |b, tile| {
-        b.loop_("k", depth, LoopKind::Grid(Axis::X), |b, k| {
-            b.loop_("thread", Cuda::WARP, LoopKind::Thread(Axis::X), |b, thread| {
-                share(b, Cuda::WARP, thread.into(), columns, |b, column| {
-                    let (tap, ci) = (Expr::from(k).floor_div(c.ci), Expr::from(k).floor_mod(c.ci));
-                    let co = tile * columns + column.clone();
-                    let (kh, kw) = (tap.clone().floor_div(c.kw), tap.floor_mod(c.kw));
-                    let exists = inside(&[kh.clone(), co.clone()], [c.kh, c.co], [rows, columns]);
-                    let value = Expr::load(w, vec![kh, kw, ci, co]);
-                    let value = or_zero(exists, value);
-                    b.store(packed, vec![tile.into(), k.into(), column], value);
-                });
-            });
-        });
-    });
-    b.finish()
+    let (loops, thread) = ([("tile", tiles), ("k", depth)], ("thread", Cuda::WARP));
+    pack_rows(("w", dtype, &c.weight_shape()), (dtype, &shape), loops, thread, |b, [w, packed], [tile, k], column| {
+        let (tap, ci) = (Expr::from(k).floor_div(c.ci), Expr::from(k).floor_mod(c.ci));
+        let co = tile * columns + column.clone();
+        let (kh, kw) = (tap.clone().floor_div(c.kw), tap.floor_mod(c.kw));
+        let exists = inside(&[kh.clone(), co.clone()], [c.kh, c.co], [rows, columns]);
+        let value = or_zero(exists, Expr::load(w, vec![kh, kw, ci, co]));
+        b.store(packed, vec![tile.into(), k.into(), column], value);
+    })
 }

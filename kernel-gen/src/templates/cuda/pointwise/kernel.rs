@@ -2,46 +2,38 @@
 
 use super::{CHUNK, DEPTH, Plan, ROWS};
 use crate::ir::builder::KernelBuilder;
-use crate::ir::{
-    Access, Axis, Barrier, BufferId, DType, Expr, Gpu, Group, Kernel, LoopKind, Operand, Scope, Stmt, Unit, VarId,
-};
+use crate::ir::{Barrier, BufferId, DType, Expr, Gpu, Group, Kernel, Operand, Scope, Stmt, Unit, VarId};
 use crate::target::Cuda;
+use crate::templates::Pack;
+use crate::templates::cuda::launch::{LANE, launch, pack_rows};
 use crate::templates::cuda::warp_sums::{Destination, Rows, WarpSums};
-use crate::templates::cuda::{fetch_image, share, tile};
+use crate::templates::cuda::{fetch_image, tile};
 use crate::workload::operands::Operands;
 use crate::workload::{Param, Role, Workload};
 
 /// Brings the weights into the order in which lanes have the terms, as blocks have them in shared memory: zeros beyond
 /// the last term and column, and at the end of each row.
-pub(super) fn pack(plan: &Plan, w: &Workload, weight: &Param) -> Kernel {
-    let mut b = KernelBuilder::new(format!("pack_{}", weight.name));
-    let weights = b.param(weight.name, w.dtype, &weight.shape, Access::Read);
-    let packed = b.param("packed", w.dtype, &plan.packed_shape(), Access::Write);
-    let [tiles, columns, pitch] = plan.packed_shape();
-    b.loop_("tile", tiles, LoopKind::Grid(Axis::Y), |b, tile| {
-        b.loop_("within", columns, LoopKind::Grid(Axis::X), |b, within| {
-            b.loop_("thread", Cuda::WARP, LoopKind::Thread(Axis::X), |b, thread| {
-                share(b, Cuda::WARP, thread.into(), pitch, |b, place| {
-                    let (term, column) = (b.let_("term", term_at(&place)), tile * columns + within);
-                    let mut inside = vec![place.clone().lt(plan.chunks() * CHUNK)];
-                    if plan.source.depth() % CHUNK != 0 {
-                        inside.push(Expr::from(term).lt(plan.source.depth()));
-                    }
-                    if plan.source.columns() % columns != 0 {
-                        inside.push(column.clone().lt(plan.source.columns()));
-                    }
-                    let to = vec![tile.into(), within.into(), place];
-                    let value = Expr::load(weights, plan.source.weight([0.into(), 0.into()], term.into(), column));
-                    b.if_else(
-                        Expr::all(inside).expect("one condition at least"),
-                        |b| b.store(packed, to.clone(), value),
-                        |b| b.store(packed, to.clone(), Expr::f32(0.0)),
-                    );
-                });
-            });
-        });
-    });
-    b.finish()
+pub(super) fn pack(plan: &Plan, w: &Workload, weight: &Param) -> Pack {
+    let shape @ [tiles, columns, _] = plan.packed_shape();
+    let (from, to) = ((weight.name, w.dtype, &weight.shape[..]), (w.dtype, &shape[..]));
+    let (loops, thread) = ([("tile", tiles), ("within", columns)], ("thread", Cuda::WARP));
+    pack_rows(from, to, loops, thread, |b, [weights, packed], [tile, within], place| {
+        let (term, column) = (b.let_("term", term_at(&place)), tile * columns + within);
+        let mut inside = vec![place.clone().lt(plan.chunks() * CHUNK)];
+        if plan.source.depth() % CHUNK != 0 {
+            inside.push(Expr::from(term).lt(plan.source.depth()));
+        }
+        if plan.source.columns() % columns != 0 {
+            inside.push(column.clone().lt(plan.source.columns()));
+        }
+        let to = vec![tile.into(), within.into(), place];
+        let value = Expr::load(weights, plan.source.weight([0.into(), 0.into()], term.into(), column));
+        b.if_else(
+            Expr::all(inside).expect("one condition at least"),
+            |b| b.store(packed, to.clone(), value),
+            |b| b.store(packed, to.clone(), Expr::f32(0.0)),
+        );
+    })
 }
 
 /// The term that [`lane_order`](crate::ir::lane_order) puts at a place.
@@ -61,14 +53,10 @@ pub(super) fn kernel(plan: &Plan, w: &Workload) -> Kernel {
         Role::Input => vec![plan.source.rows(), plan.source.depth()],
         _ => p.shape.clone(),
     });
-    b.loop_("columns", plan.column_tiles(), LoopKind::Grid(Axis::Y), |b, columns| {
-        b.loop_("block", plan.blocks(), LoopKind::Grid(Axis::X), |b, block| {
-            b.loop_("warp", plan.sizes.warps, LoopKind::Thread(Axis::Y), |b, warp| {
-                b.loop_("lane", Cuda::WARP, LoopKind::Thread(Axis::X), |b, lane| {
-                    Block { plan, w, params, columns, block, warp, lane }.run(b);
-                });
-            });
-        });
+    let (loops, threads) =
+        ([("columns", plan.column_tiles()), ("block", plan.blocks())], [("warp", plan.sizes.warps), LANE]);
+    launch(&mut b, loops, threads, |b, [columns, block], [warp, lane]| {
+        Block { plan, w, params, columns, block, warp, lane }.run(b);
     });
     b.finish()
 }

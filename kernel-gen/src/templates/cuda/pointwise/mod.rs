@@ -26,7 +26,7 @@ use super::source::Source;
 use super::{ceil_div, device, weights};
 use crate::ir::DType;
 use crate::target::{Cuda, CudaFeature, Target};
-use crate::templates::{Pack, Scheduled, TemplateError};
+use crate::templates::{Scheduled, TemplateError};
 use crate::workload::{ConvLayout, Workload};
 
 /// See the module's text.
@@ -212,8 +212,7 @@ impl Family for PointwiseRows {
     }
 
     fn kernel(case: &Case<'_, Source>, plan: &Plan) -> Result<Scheduled, TemplateError> {
-        let weights = weights(case.w)?;
-        let pack = Pack { param: weights.name.into(), kernel: kernel::pack(plan, case.w, &weights) };
+        let pack = kernel::pack(plan, case.w, &weights(case.w)?);
         built(kernel::kernel(plan, case.w), [pack])
     }
 }

@@ -4,14 +4,16 @@ use super::walk::{Walk, Weights, roles, store};
 use super::{DEPTH, PRODUCERS, Plan, Sizes, WARPGROUP};
 use crate::ir::builder::KernelBuilder;
 use crate::ir::{
-    Access, Axis, Barrier, BufferId, DType, Expr, Gpu, Group, Kernel, LoopKind, MbarrierOp, Operand, Scope, Stmt, Tile,
-    UnOp, Unit, VarId,
+    Barrier, BufferId, DType, Expr, Gpu, Group, Kernel, LoopKind, MbarrierOp, Operand, Scope, Stmt, Tile, UnOp, Unit,
+    VarId,
 };
+use crate::templates::Pack;
+use crate::templates::cuda::launch::{self, launch};
 use crate::templates::cuda::ring::Slots;
 use crate::templates::cuda::source::{Fast, Pixel};
 use crate::templates::cuda::{tile, unrolled};
 use crate::workload::operands::Operands;
-use crate::workload::{Role, Workload};
+use crate::workload::{Param, Role, Workload};
 
 /// Threads of a block of the kernel that packs.
 const PACK_THREADS: i64 = 128;
@@ -23,43 +25,36 @@ fn packed_shape(plan: &Plan) -> Vec<i64> {
 
 /// Brings the weights into the order in which blocks fetch them, as their parts; zeros stand beyond the last column and
 /// the last term of the reduction.
-pub(super) fn pack(plan: &Plan, name: &str, shape: &[i64]) -> Kernel {
-    let mut b = KernelBuilder::new(format!("pack_{name}"));
-    let w = b.param(name, DType::F32, shape, Access::Read);
-    let packed = b.param("packed", plan.parts.dtype(), &packed_shape(plan), Access::Write);
-    let columns_at_once = PACK_THREADS / DEPTH;
-    b.loop_("tile", plan.column_tiles(), LoopKind::Grid(Axis::Y), |b, tile| {
-        b.loop_("step", plan.steps(), LoopKind::Grid(Axis::X), |b, step| {
-            b.loop_("t", PACK_THREADS, LoopKind::Thread(Axis::X), |b, t| {
-                b.for_("turn", plan.sizes.bn / columns_at_once, |b, turn| {
-                    let within = turn * columns_at_once + Expr::from(t).floor_div(DEPTH);
-                    let place = Expr::from(t).floor_mod(DEPTH);
-                    let column = tile * plan.sizes.bn + within.clone();
-                    let value = plan.weights(w).original(b, step, place.clone(), column);
-                    let rest = b.alloc("rest", DType::F32, &[1], Scope::Register);
-                    b.store(rest, [0.into()], value);
-                    let nearest = (plan.parts.dtype() == DType::Bf16)
-                        .then(|| b.alloc("nearest", DType::Bf16, &[1], Scope::Register));
-                    for part in 0..plan.parts.count() {
-                        let left = Expr::load(rest, vec![0.into()]);
-                        let value = match nearest {
-                            None => Expr::un(UnOp::Tf32, left),
-                            Some(nearest) => {
-                                b.store(nearest, [0.into()], left);
-                                Expr::load(nearest, vec![0.into()])
-                            }
-                        };
-                        let to = [tile.into(), step.into(), part.into(), within.clone(), place.clone()];
-                        b.store(packed, to, value.clone());
-                        if part + 1 < plan.parts.count() {
-                            b.store(rest, [0.into()], Expr::load(rest, vec![0.into()]) - value);
-                        }
+pub(super) fn pack(plan: &Plan, weight: &Param) -> Pack {
+    let (dtype, columns_at_once) = (plan.parts.dtype(), PACK_THREADS / DEPTH);
+    let (from, to) = ((weight.name, DType::F32, &weight.shape[..]), (dtype, &packed_shape(plan)[..]));
+    let loops = [("tile", plan.column_tiles()), ("step", plan.steps())];
+    launch::pack(from, to, loops, [("t", PACK_THREADS)], |b, [w, packed], [tile, step], [t]| {
+        b.for_("turn", plan.sizes.bn / columns_at_once, |b, turn| {
+            let within = turn * columns_at_once + Expr::from(t).floor_div(DEPTH);
+            let place = Expr::from(t).floor_mod(DEPTH);
+            let column = tile * plan.sizes.bn + within.clone();
+            let value = plan.weights(w).original(b, step, place.clone(), column);
+            let rest = b.alloc("rest", DType::F32, &[1], Scope::Register);
+            b.store(rest, [0.into()], value);
+            let nearest = (dtype == DType::Bf16).then(|| b.alloc("nearest", DType::Bf16, &[1], Scope::Register));
+            for part in 0..plan.parts.count() {
+                let left = Expr::load(rest, vec![0.into()]);
+                let value = match nearest {
+                    None => Expr::un(UnOp::Tf32, left),
+                    Some(nearest) => {
+                        b.store(nearest, [0.into()], left);
+                        Expr::load(nearest, vec![0.into()])
                     }
-                });
-            });
+                };
+                let to = [tile.into(), step.into(), part.into(), within.clone(), place.clone()];
+                b.store(packed, to, value.clone());
+                if part + 1 < plan.parts.count() {
+                    b.store(rest, [0.into()], Expr::load(rest, vec![0.into()]) - value);
+                }
+            }
         });
-    });
-    b.finish()
+    })
 }
 
 impl Plan {
@@ -77,11 +72,8 @@ pub(super) fn kernel(plan: &Plan, w: &Workload, multiprocessors: i64) -> Kernel 
         _ => (p.dtype, p.shape.clone()),
     });
     let blocks = multiprocessors.min(plan.tiles());
-    b.loop_("block", blocks, LoopKind::Grid(Axis::X), |b, first| {
-        b.loop_("t", plan.sizes.threads(), LoopKind::Thread(Axis::X), |b, thread| {
-            let block = Block { plan, w, params, thread };
-            block.run(b, first, blocks);
-        });
+    launch(&mut b, [("block", blocks)], [("t", plan.sizes.threads())], |b, [first], [thread]| {
+        Block { plan, w, params, thread }.run(b, first, blocks);
     });
     b.finish()
 }

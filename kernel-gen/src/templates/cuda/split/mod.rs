@@ -35,7 +35,7 @@ use crate::target::{Cuda, CudaFeature, Target};
 use crate::templates::cuda::family::{self, Case, Family, Needs, built, knobs};
 use crate::templates::cuda::source::{Fast, Source};
 use crate::templates::cuda::{ceil_div, or_zero, weights};
-use crate::templates::{Pack, Scheduled, TemplateError};
+use crate::templates::{Scheduled, TemplateError};
 use crate::workload::{Math, Workload};
 use parts::Parts;
 
@@ -248,8 +248,7 @@ impl<S: Split> Family for S {
     }
 
     fn kernel(case: &Case<'_, Problem>, plan: &Plan) -> Result<Scheduled, TemplateError> {
-        let weight = weights(case.w)?;
-        let pack = Pack { param: weight.name.into(), kernel: kernel::pack(plan, weight.name, &weight.shape) };
+        let pack = kernel::pack(plan, &weights(case.w)?);
         built(kernel::kernel(plan, case.w, case.gpu.sm_count), [pack])
     }
 }

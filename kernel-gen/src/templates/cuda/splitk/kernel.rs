@@ -3,9 +3,9 @@
 use super::depthwise::{self, Depthwise};
 use super::{Plan, Sizes, WARP, Window};
 use crate::ir::builder::KernelBuilder;
-use crate::ir::{
-    Access, Axis, Barrier, BufferId, DType, Expr, Gpu, Group, Kernel, LoopKind, MbarrierOp, Scope, Slot, Stmt, VarId,
-};
+use crate::ir::{Barrier, BufferId, DType, Expr, Gpu, Group, Kernel, LoopKind, MbarrierOp, Scope, Slot, Stmt, VarId};
+use crate::templates::Pack;
+use crate::templates::cuda::launch::{self, LANE, cluster, grid, threads};
 use crate::templates::cuda::source::Source;
 use crate::templates::cuda::{ceil_div, or_zero, share, tile, unrolled};
 use crate::workload::naive::epilogue;
@@ -16,34 +16,25 @@ use crate::workload::{Conv2d, Param, Role, Workload};
 const SUM_CHAINS: i64 = 4;
 
 /// Brings the weights into the order in which warps fetch them; zeros stand where channels are beyond the last ones.
-pub(super) fn pack(plan: &Plan) -> Kernel {
-    let c = &plan.c;
-    let mut b = KernelBuilder::new("pack_w");
-    let w = b.param("w", plan.dtype, &c.weight_shape(), Access::Read);
-    let packed = b.param("packed", DType::F32, &packed_shape(plan), Access::Write);
-    let Sizes { lanes, channels, .. } = plan.sizes;
-    let (block, groups) = (plan.sizes.block_channels(), plan.sizes.groups());
-    b.loop_("tile", plan.channel_tiles(), LoopKind::Grid(Axis::Y), |b, tile| {
-        b.loop_("together", plan.padded_channels() / groups, LoopKind::Grid(Axis::X), |b, together| {
-            b.loop_("thread", plan.sizes.side_by_side(), LoopKind::Thread(Axis::X), |b, thread| {
-                b.for_("tap", plan.taps(), |b, tap| {
-                    let place = vec![tile.into(), together.into(), tap.into(), thread.into()];
-                    let (tap, thread) = (Expr::from(tap), Expr::from(thread));
-                    let ci = together * groups + thread.clone().floor_div(lanes * channels);
-                    let co = tile * block + thread.floor_mod(lanes * channels);
-                    let taps = [tap.clone().floor_div(c.kw), tap.floor_mod(c.kw)];
-                    let from = Source::Conv(*c).weight(taps, ci.clone(), co.clone());
-                    let inside = [(co, c.co, plan.channel_tiles() * block), (ci, c.ci, plan.padded_channels())];
-                    let inside = inside.into_iter().filter(|(_, size, padded)| size < padded);
-                    let exists = Expr::all(inside.map(|(index, size, _)| index.lt(size)));
-                    let value = Expr::load(w, from);
-                    let value = or_zero(exists, value);
-                    b.store(packed, place, value);
-                });
-            });
+pub(super) fn pack(plan: &Plan) -> Pack {
+    let (c, block, groups) = (&plan.c, plan.sizes.block_channels(), plan.sizes.groups());
+    let (from, to) = (("w", plan.dtype, &c.weight_shape()[..]), (DType::F32, &packed_shape(plan)[..]));
+    let loops = [("tile", plan.channel_tiles()), ("together", plan.padded_channels() / groups)];
+    let threads = [("thread", plan.sizes.side_by_side())];
+    launch::pack(from, to, loops, threads, |b, [w, packed], [tile, together], [thread]| {
+        b.for_("tap", plan.taps(), |b, tap| {
+            let place = vec![tile.into(), together.into(), tap.into(), thread.into()];
+            let (tap, thread) = (Expr::from(tap), Expr::from(thread));
+            let ci = together * groups + thread.clone().floor_div(block);
+            let co = tile * block + thread.floor_mod(block);
+            let taps = [tap.clone().floor_div(c.kw), tap.floor_mod(c.kw)];
+            let from = Source::Conv(*c).weight(taps, ci.clone(), co.clone());
+            let inside = [(co, c.co, plan.channel_tiles() * block), (ci, c.ci, plan.padded_channels())];
+            let inside = inside.into_iter().filter(|(_, size, padded)| size < padded);
+            let exists = Expr::all(inside.map(|(index, size, _)| index.lt(size)));
+            b.store(packed, place, or_zero(exists, Expr::load(w, from)));
         });
-    });
-    b.finish()
+    })
 }
 
 /// The shape of the packed weights.
@@ -67,23 +58,11 @@ pub(super) fn kernel(plan: &Plan, w: &Workload) -> Kernel {
         _ => (p.dtype, p.shape.clone()),
     };
     let params = Operands::typed(&mut b, w, packed);
-    let sizes = plan.sizes;
-    let grid = |axis| LoopKind::Grid(axis);
-    b.loop_("image", plan.c.n, grid(Axis::Z), |b, image| {
-        b.loop_("channels", plan.channel_tiles(), grid(Axis::Y), |b, channels| {
-            b.loop_("tile", plan.tiles(0) * plan.tiles(1), grid(Axis::X), |b, tile| {
-                let threads = |b: &mut KernelBuilder, rank: Expr| {
-                    b.loop_("warp", sizes.warps, LoopKind::Thread(Axis::Y), |b, warp| {
-                        b.loop_("lane", WARP, LoopKind::Thread(Axis::X), |b, lane| {
-                            let block = Block { plan, w, params, image, channels, tile, rank, warp, lane };
-                            block.run(b);
-                        });
-                    });
-                };
-                match sizes.cluster {
-                    1 => threads(b, Expr::Int(0)),
-                    n => b.loop_("rank", n, LoopKind::Cluster(Axis::X), |b, rank| threads(b, rank.into())),
-                }
+    let loops = [("image", plan.c.n), ("channels", plan.channel_tiles()), ("tile", plan.tiles(0) * plan.tiles(1))];
+    grid(&mut b, loops, |b, [image, channels, tile]| {
+        cluster(b, plan.sizes.cluster, |b, rank| {
+            threads(b, [("warp", plan.sizes.warps), LANE], |b, [warp, lane]| {
+                Block { plan, w, params, image, channels, tile, rank, warp, lane }.run(b);
             });
         });
     });

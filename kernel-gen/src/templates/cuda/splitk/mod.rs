@@ -48,7 +48,7 @@ use crate::space::Value;
 use crate::target::{Cuda, CudaFeature, Target};
 use crate::templates::cuda::ceil_div;
 use crate::templates::cuda::family::{self, Needs, Search, built, knobs, up_to};
-use crate::templates::{Pack, Scheduled, TemplateError};
+use crate::templates::{Scheduled, TemplateError};
 use crate::workload::{Conv2d, ConvLayout, DepthwisePointwise, Workload};
 
 /// Lanes of a warp.
@@ -440,6 +440,5 @@ const SEARCH: Search<Sizes> = Search::Descent(SMALLEST, 16);
 
 /// The kernel of a plan, and what packs its weights.
 fn scheduled(plan: &Plan, w: &Workload) -> Result<Scheduled, TemplateError> {
-    let pack = Pack { param: "w".into(), kernel: kernel::pack(plan) };
-    built(kernel::kernel(plan, w), [pack])
+    built(kernel::kernel(plan, w), [kernel::pack(plan)])
 }

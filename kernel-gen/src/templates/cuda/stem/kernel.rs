@@ -2,52 +2,40 @@
 
 use super::{CELL, Plan, Store, TILE};
 use crate::ir::builder::KernelBuilder;
-use crate::ir::{
-    Access, Axis, Barrier, BufferId, DType, Expr, Gpu, Group, Kernel, LoopKind, Operand, Scope, Stmt, Unit, VarId,
-};
+use crate::ir::{Barrier, BufferId, DType, Expr, Gpu, Group, Kernel, LoopKind, Operand, Scope, Stmt, Unit, VarId};
 use crate::target::Cuda;
+use crate::templates::Pack;
+use crate::templates::cuda::launch::{LANE, launch, pack_rows};
+use crate::templates::cuda::source::Source;
 use crate::templates::cuda::warp_sums::{Destination, Rows, WarpSums};
 use crate::templates::cuda::{ceil_div, fetch_image, share, tile, unrolled};
 use crate::workload::operands::Operands;
-use crate::workload::{ConvLayout, Role, Workload};
+use crate::workload::{Role, Workload};
 
 /// Brings the weights into the order of the reduction's cells, as blocks have them in shared memory: zeros where a cell
 /// has no tap or channel, where a channel is beyond the last, and at the end of each row.
-pub(super) fn pack(plan: &Plan) -> Kernel {
-    let c = &plan.c;
-    let mut b = KernelBuilder::new("pack_w");
-    let w = b.param("w", plan.dtype, &c.weight_shape(), Access::Read);
-    let packed = b.param("packed", plan.dtype, &plan.packed_shape(), Access::Write);
-    let [tiles, depth, pitch] = plan.packed_shape();
-    b.loop_("tile", tiles, LoopKind::Grid(Axis::Y), |b, tile| {
-        b.loop_("k", depth, LoopKind::Grid(Axis::X), |b, k| {
-            b.loop_("thread", Cuda::WARP, LoopKind::Thread(Axis::X), |b, thread| {
-                share(b, Cuda::WARP, thread.into(), pitch, |b, column| {
-                    let run = plan.row_cells() * CELL;
-                    let (kh, within) = (Expr::from(k).floor_div(run), Expr::from(k).floor_mod(run));
-                    let (pixel, ci) = (within.clone().floor_div(plan.pixel()), within.floor_mod(plan.pixel()));
-                    let kw = pixel.clone() - plan.shift();
-                    let co = tile * plan.sizes.channels() + column.clone();
-                    let at = match c.layout {
-                        ConvLayout::Nchw => vec![co.clone(), ci.clone(), kh.clone(), kw.clone()],
-                        _ => vec![kh.clone(), kw.clone(), ci.clone(), co.clone()],
-                    };
-                    let exists =
-                        [(kh, c.kh), (kw, c.kw), (ci, c.ci), (column.clone(), plan.sizes.channels()), (co, c.co)];
-                    let before = (plan.shift() > 0).then(|| Expr::Int(plan.shift()).le(pixel));
-                    let exists = Expr::all(before.into_iter().chain(exists.map(|(index, size)| index.lt(size))));
-                    let exists = exists.expect("five conditions");
-                    let place = vec![tile.into(), k.into(), column];
-                    b.if_else(
-                        exists,
-                        |b| b.store(packed, place.clone(), Expr::load(w, at)),
-                        |b| b.store(packed, place.clone(), Expr::f32(0.0)),
-                    );
-                });
-            });
-        });
-    });
-    b.finish()
+pub(super) fn pack(plan: &Plan) -> Pack {
+    let (c, shape @ [tiles, depth, _]) = (&plan.c, plan.packed_shape());
+    let (from, to) = (("w", plan.dtype, &c.weight_shape()[..]), (plan.dtype, &shape[..]));
+    let (loops, thread) = ([("tile", tiles), ("k", depth)], ("thread", Cuda::WARP));
+    pack_rows(from, to, loops, thread, |b, [w, packed], [tile, k], column| {
+        let run = plan.row_cells() * CELL;
+        let (kh, within) = (Expr::from(k).floor_div(run), Expr::from(k).floor_mod(run));
+        let (pixel, ci) = (within.clone().floor_div(plan.pixel()), within.floor_mod(plan.pixel()));
+        let kw = pixel.clone() - plan.shift();
+        let co = tile * plan.sizes.channels() + column.clone();
+        let at = Source::Conv(*c).weight([kh.clone(), kw.clone()], ci.clone(), co.clone());
+        let exists = [(kh, c.kh), (kw, c.kw), (ci, c.ci), (column.clone(), plan.sizes.channels()), (co, c.co)];
+        let before = (plan.shift() > 0).then(|| Expr::Int(plan.shift()).le(pixel));
+        let exists = Expr::all(before.into_iter().chain(exists.map(|(index, size)| index.lt(size))));
+        let exists = exists.expect("five conditions");
+        let place = vec![tile.into(), k.into(), column];
+        b.if_else(
+            exists,
+            |b| b.store(packed, place.clone(), Expr::load(w, at)),
+            |b| b.store(packed, place.clone(), Expr::f32(0.0)),
+        );
+    })
 }
 
 /// The kernel of a workload.
@@ -60,16 +48,9 @@ pub(super) fn kernel(plan: &Plan, w: &Workload) -> Kernel {
         _ => p.shape.clone(),
     });
     let [down, along] = plan.tiles();
-    b.loop_("image", plan.c.n, LoopKind::Grid(Axis::Z), |b, image| {
-        b.loop_("channels", plan.channel_tiles(), LoopKind::Grid(Axis::Y), |b, channels| {
-            b.loop_("tile", down * along, LoopKind::Grid(Axis::X), |b, tile| {
-                b.loop_("warp", plan.sizes.warps(), LoopKind::Thread(Axis::Y), |b, warp| {
-                    b.loop_("lane", Cuda::WARP, LoopKind::Thread(Axis::X), |b, lane| {
-                        Block { plan, w, params, image, channels, tile, warp, lane }.run(b);
-                    });
-                });
-            });
-        });
+    let loops = [("image", plan.c.n), ("channels", plan.channel_tiles()), ("tile", down * along)];
+    launch(&mut b, loops, [("warp", plan.sizes.warps()), LANE], |b, [image, channels, tile], [warp, lane]| {
+        Block { plan, w, params, image, channels, tile, warp, lane }.run(b);
     });
     b.finish()
 }
@@ -153,12 +134,9 @@ impl Block<'_> {
         first * self.plan.c.stride[1] + pixel - (self.plan.c.padding[1] + self.plan.shift())
     }
 
-    /// The index of an element of the input.
-    fn input(&self, [row, column, ci]: [Expr; 3]) -> Vec<Expr> {
-        match self.plan.c.layout {
-            ConvLayout::Nchw => vec![self.image.into(), ci, row, column],
-            _ => vec![self.image.into(), row, column, ci],
-        }
+    /// The index of an element of the input or of the output.
+    fn index(&self, [row, column, channel]: [Expr; 3]) -> Vec<Expr> {
+        self.plan.c.layout.index(self.image.into(), channel, row, column)
     }
 
     /// Has cells copied that lie in memory as they are wanted.
@@ -171,7 +149,7 @@ impl Block<'_> {
             let inside = KernelBuilder::between(&row, 0, c.h).and(KernelBuilder::between(&column, 0, c.w));
             b.gpu(Gpu::CopyAsync {
                 dst: tile(pixels, vec![r, phase, at, 0.into()], &[CELL]),
-                src: tile(self.params.get("x"), self.input([row, column, along.floor_mod(wide) * CELL]), &[CELL]),
+                src: tile(self.params.get("x"), self.index([row, column, along.floor_mod(wide) * CELL]), &[CELL]),
                 guard: Some(inside),
             });
         });
@@ -261,7 +239,7 @@ impl Block<'_> {
             b.if_(inside, |b| {
                 for ci in 0..c.ci.min(CELL) {
                     let channel = first_channel.clone() + ci;
-                    let from = self.input([row.clone(), column.clone(), channel.clone()]);
+                    let from = self.index([row.clone(), column.clone(), channel.clone()]);
                     let to = vec![u.into(), Expr::Int(p * plan.pixel() + ci)];
                     let read = |b: &mut KernelBuilder| b.store(cell, to, Expr::load(self.params.get("x"), from));
                     // Of the last of several cells of a pixel not all channels exist.
@@ -329,14 +307,6 @@ impl Block<'_> {
         let beyond = at.iter().filter(|(_, size, piece)| size % piece != 0);
         let exists = Expr::all(beyond.map(|(at, size, _)| at.clone().lt(*size)));
         (at.map(|(at, ..)| at), exists)
-    }
-
-    /// The index of an element of the output.
-    fn index(&self, [row, column, channel]: [Expr; 3]) -> Vec<Expr> {
-        match self.plan.c.layout {
-            ConvLayout::Nchw => vec![self.image.into(), channel, row, column],
-            _ => vec![self.image.into(), row, column, channel],
-        }
     }
 
     /// Stores the warp's tiles.

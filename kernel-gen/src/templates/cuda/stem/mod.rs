@@ -39,7 +39,7 @@ use super::{ceil_div, device};
 use crate::ir::DType;
 use crate::space::Config;
 use crate::target::{Cuda, CudaFeature, Target};
-use crate::templates::{Pack, Scheduled, TemplateError};
+use crate::templates::{Scheduled, TemplateError};
 use crate::workload::special::Reach;
 use crate::workload::{Conv2d, ConvLayout, Op, Workload};
 
@@ -358,8 +358,7 @@ impl Family for Conv2dStem {
     }
 
     fn kernel(case: &Case<'_, Conv2d>, plan: &Plan) -> Result<Scheduled, TemplateError> {
-        let pack = Pack { param: "w".into(), kernel: kernel::pack(plan) };
-        built(kernel::kernel(plan, case.w), [pack])
+        built(kernel::kernel(plan, case.w), [kernel::pack(plan)])
     }
 }
 

@@ -1,7 +1,8 @@
 //! Turning activations from planes of pixels to rows of channels, and back, by way of shared memory.
 
 use crate::ir::builder::KernelBuilder;
-use crate::ir::{Axis, BufferId, DType, Expr, LoopKind, Scope, VarId};
+use crate::ir::{BufferId, DType, Expr, LoopKind, Scope, VarId};
+use crate::templates::cuda::launch::launch;
 use crate::templates::cuda::{ceil_div, unrolled};
 use crate::workload::ConvLayout;
 
@@ -137,13 +138,11 @@ impl Turn {
 
     fn launch(&self, b: &mut KernelBuilder, body: impl FnOnce(&mut KernelBuilder, Thread<'_>)) {
         let Activations { channels, .. } = self.activations;
-        b.loop_("channel_tile", ceil_div(channels, SIDE), LoopKind::Grid(Axis::Y), |b, channel| {
-            b.loop_("pixel_tile", ceil_div(self.activations.pixels(), SIDE), LoopKind::Grid(Axis::X), |b, pixel| {
-                b.loop_("t", THREADS, LoopKind::Thread(Axis::X), |b, t| {
-                    let tile = b.alloc("tile", self.dtype, &[SIDE, SIDE + PAD], Scope::Shared);
-                    body(b, Thread { turn: self, tile, at: [pixel, channel, t] });
-                });
-            });
+        let [channels, pixels] = [channels, self.activations.pixels()].map(|n| ceil_div(n, SIDE));
+        let tiles = [("channel_tile", channels), ("pixel_tile", pixels)];
+        launch(b, tiles, [("t", THREADS)], |b, [channel, pixel], [t]| {
+            let tile = b.alloc("tile", self.dtype, &[SIDE, SIDE + PAD], Scope::Shared);
+            body(b, Thread { turn: self, tile, at: [pixel, channel, t] });
         });
     }
 

@@ -1,9 +1,9 @@
 //! Weights in the order of NHWC.
 
-use crate::ir::builder::KernelBuilder;
 use crate::ir::visit::map_exprs;
-use crate::ir::{Access, Axis, Buffer, Expr, Kernel, LoopKind, Scope};
-use crate::templates::cuda::{share, weights};
+use crate::ir::{Access, Buffer, Expr, Kernel, Scope};
+use crate::templates::cuda::launch::pack_rows;
+use crate::templates::cuda::weights;
 use crate::templates::{Pack, TemplateError};
 use crate::workload::{Conv2d, ConvLayout, Workload};
 
@@ -20,7 +20,7 @@ pub(super) fn packs(packs: Vec<Pack>, kernel: &Kernel, w: &Workload, c: &Conv2d)
         let name = weights(w)?.name;
         let wanted = kernel.params.iter().map(|p| kernel.buffer(*p)).find(|b| b.name == name);
         let wanted = wanted.ok_or_else(|| TemplateError::Limit("a product without weights".into()))?;
-        return Ok(vec![Pack { param: name.into(), kernel: reorder(wanted, c) }]);
+        return Ok(vec![reorder(wanted, c)]);
     }
     Ok(packs.into_iter().map(|pack| Pack { kernel: from_nchw(pack.kernel, c), ..pack }).collect())
 }
@@ -47,22 +47,14 @@ fn from_nchw(mut pack: Kernel, c: &Conv2d) -> Kernel {
     pack
 }
 
-/// A kernel that brings weights from the order of NCHW into that of `wanted`: of NHWC, the two taps perhaps left out.
-fn reorder(wanted: &Buffer, c: &Conv2d) -> Kernel {
-    let mut b = KernelBuilder::new(format!("pack_{}", wanted.name));
-    let from = b.param(&wanted.name, wanted.dtype, &c.weight_shape(), Access::Read);
-    let packed = b.param("packed", wanted.dtype, &wanted.shape, Access::Write);
-    b.loop_("tap", c.kh * c.kw, LoopKind::Grid(Axis::Y), |b, tap| {
-        b.loop_("ci", c.ci, LoopKind::Grid(Axis::X), |b, ci| {
-            b.loop_("t", THREADS, LoopKind::Thread(Axis::X), |b, t| {
-                share(b, THREADS, t.into(), c.co, |b, co| {
-                    let taps = [Expr::from(tap).floor_div(c.kw), Expr::from(tap).floor_mod(c.kw)];
-                    let index = [&taps[..], &[ci.into(), co]].concat();
-                    let value = Expr::load(from, place(index.clone()));
-                    b.store(packed, index[4 - wanted.shape.len()..].to_vec(), value);
-                });
-            });
-        });
-    });
-    b.finish()
+/// What brings weights from the order of NCHW into that of `wanted`: of NHWC, the two taps perhaps left out.
+fn reorder(wanted: &Buffer, c: &Conv2d) -> Pack {
+    let (from, to) = ((&wanted.name[..], wanted.dtype, &c.weight_shape()[..]), (wanted.dtype, &wanted.shape[..]));
+    let loops = [("tap", c.kh * c.kw), ("ci", c.ci)];
+    pack_rows(from, to, loops, ("t", THREADS), |b, [from, packed], [tap, ci], co| {
+        let taps = [Expr::from(tap).floor_div(c.kw), Expr::from(tap).floor_mod(c.kw)];
+        let index = [&taps[..], &[ci.into(), co]].concat();
+        let value = Expr::load(from, place(index.clone()));
+        b.store(packed, index[4 - wanted.shape.len()..].to_vec(), value);
+    })
 }

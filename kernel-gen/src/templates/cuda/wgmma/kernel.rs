@@ -5,9 +5,10 @@ use super::residual::Residual;
 use super::{Sizes, WARPGROUP, ceil_div, store};
 use crate::ir::builder::KernelBuilder;
 use crate::ir::{
-    Axis, Barrier, BufferId, DType, Expr, Gpu, Kernel, LoopKind, MbarrierOp, Scope, Slot, Stmt, Tile, Unit, VarId,
+    Barrier, BufferId, DType, Expr, Gpu, Kernel, LoopKind, MbarrierOp, Scope, Slot, Stmt, Tile, Unit, VarId,
 };
 use crate::target::Cuda;
+use crate::templates::cuda::launch::{cluster, grid, threads};
 use crate::templates::cuda::ring::Place;
 use crate::templates::cuda::tile;
 use crate::workload::{Param, Workload};
@@ -143,17 +144,12 @@ pub(super) fn kernel(product: &dyn Product, sizes: Sizes, cuda: &Cuda) -> Kernel
     let period = product.column_period();
     let most = (cuda.sm_count / blocks / period).max(1) * period;
     let clusters = if sizes.split > 1 { items } else { most.min(items) };
-    b.loop_("block", clusters, LoopKind::Grid(Axis::X), |b, index| {
-        let threads = |b: &mut KernelBuilder, rank: Expr| {
-            b.loop_("t", sizes.threads(), LoopKind::Thread(Axis::X), |b, thread| {
-                let block = Block { product, params, sizes, buffers, thread, index, rank };
-                block.run(b, items, clusters);
+    grid(&mut b, [("block", clusters)], |b, [index]| {
+        cluster(b, blocks, |b, rank| {
+            threads(b, [("t", sizes.threads())], |b, [thread]| {
+                Block { product, params, sizes, buffers, thread, index, rank }.run(b, items, clusters);
             });
-        };
-        match blocks {
-            1 => threads(b, Expr::Int(0)),
-            n => b.loop_("rank", n, LoopKind::Cluster(Axis::X), |b, rank| threads(b, rank.into())),
-        }
+        });
     });
     b.finish()
 }

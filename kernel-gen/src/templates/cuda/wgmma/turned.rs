@@ -4,9 +4,8 @@
 //! rows of 128 bytes, and takes twice as long for those that lie across two lines of memory: the weights of 1000 outputs, whose
 //! rows begin anywhere, or of tiles of 112 columns.
 
-use crate::ir::builder::KernelBuilder;
-use crate::ir::{Access, Axis, DType, Expr, Kernel, LoopKind, UnOp};
-use crate::templates::cuda::share;
+use crate::ir::{DType, Expr, UnOp};
+use crate::templates::cuda::launch::pack_rows;
 use crate::templates::cuda::weights;
 use crate::templates::{Pack, TemplateError};
 use crate::workload::{Param, Workload};
@@ -33,35 +32,24 @@ pub(super) fn shape(of: &[i64]) -> Vec<i64> {
 /// Has the last two dimensions of the weights change places, and rounds those of 32 bits to tf32: tensor cores would cut off.
 /// The kernel takes them in `dimensions` dimensions: the taps of a pointwise convolution may be left out.
 pub(super) fn pack(w: &Workload, dimensions: usize) -> Result<Pack, TemplateError> {
-    let param = weights(w)?;
-    Ok(Pack { kernel: kernel(&param, dimensions), param: param.name.into() })
-}
-
-fn kernel(param: &Param, dimensions: usize) -> Kernel {
-    let to = shape(&param.shape);
+    let Param { name, dtype, shape: original, .. } = weights(w)?;
+    let to = shape(&original);
     let left_out = to.len() - dimensions;
-    let (outer, last) = (&to[..to.len() - 1], to[to.len() - 1]);
-    let mut b = KernelBuilder::new(format!("pack_{}", param.name));
-    let from = b.param(param.name, param.dtype, &param.shape, Access::Read);
-    let packed = b.param("packed", param.dtype, &to[left_out..], Access::Write);
-    b.loop_("row", outer.iter().product::<i64>(), LoopKind::Grid(Axis::X), |b, row| {
-        b.loop_("t", THREADS, LoopKind::Thread(Axis::X), |b, thread| {
-            let mut rest = Expr::from(row);
-            let mut index: Vec<Expr> = vec![];
-            for n in outer.iter().rev() {
-                index.insert(0, rest.clone().floor_mod(*n));
-                rest = rest.floor_div(*n);
-            }
-            share(b, THREADS, thread.into(), last, |b, k| {
-                let (before, own) = index.split_at(index.len() - 1);
-                let source = [before, std::slice::from_ref(&k), own].concat();
-                let value = match Expr::load(from, source) {
-                    value if param.dtype == DType::F32 => Expr::un(UnOp::Tf32, value),
-                    value => value,
-                };
-                b.store(packed, [&index[left_out..], &[k]].concat(), value);
-            });
-        });
-    });
-    b.finish()
+    let (outer, rows) = (&to[..to.len() - 1], to[..to.len() - 1].iter().product::<i64>());
+    let (from, to) = ((name, dtype, &original[..]), (dtype, &to[left_out..]));
+    Ok(pack_rows(from, to, [("row", rows)], ("t", THREADS), |b, [from, packed], [row], k| {
+        let mut rest = Expr::from(row);
+        let mut index: Vec<Expr> = vec![];
+        for n in outer.iter().rev() {
+            index.insert(0, rest.clone().floor_mod(*n));
+            rest = rest.floor_div(*n);
+        }
+        let (before, own) = index.split_at(index.len() - 1);
+        let source = [before, std::slice::from_ref(&k), own].concat();
+        let value = match Expr::load(from, source) {
+            value if dtype == DType::F32 => Expr::un(UnOp::Tf32, value),
+            value => value,
+        };
+        b.store(packed, [&index[left_out..], &[k]].concat(), value);
+    }))
 }

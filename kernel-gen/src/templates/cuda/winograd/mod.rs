@@ -39,7 +39,7 @@ use crate::templates::cuda::family::{self, Case, Family, Needs, built, knobs, nu
 use crate::templates::cuda::outer::{LANES, VECTOR};
 use crate::templates::cuda::{ceil_div, device};
 use crate::templates::winograd::filter::{Filter, NOT_LOCAL, reach, tile_sizes};
-use crate::templates::{Pack, Scheduled, TemplateError};
+use crate::templates::{Scheduled, TemplateError};
 use crate::workload::operands::Operands;
 use crate::workload::special::Reach;
 use crate::workload::{Conv2d, ConvLayout, Op, Param, Role, Workload};
@@ -287,7 +287,7 @@ impl Family for WinogradConv2d {
         let packed = Packed { shape: plan.weight_shape().to_vec(), padded: [inputs, outputs] };
         let index = |k: i64, ci, co| vec![k.into(), ci, co];
         let pack = transforms::pack(&plan.tiling(), &filter, packed, |co| co, index);
-        built(kernel(plan, case.w, &filter), [Pack { param: "w".into(), kernel: pack }])
+        built(kernel(plan, case.w, &filter), [pack])
     }
 }
 

@@ -7,8 +7,9 @@
 
 use super::Plan;
 use crate::ir::builder::KernelBuilder;
-use crate::ir::{Axis, Barrier, BufferId, DType, Expr, Gpu, Group, LoopKind, Scope, Stmt, VarId};
+use crate::ir::{Barrier, BufferId, DType, Expr, Gpu, Group, LoopKind, Scope, Stmt, VarId};
 use crate::target::Cuda;
+use crate::templates::cuda::launch::{LANE, launch};
 use crate::templates::cuda::outer::{LANES, VECTOR, lanes_of, there_and_back};
 use crate::templates::cuda::{tile, unrolled};
 
@@ -16,18 +17,10 @@ use crate::templates::cuda::{tile, unrolled};
 pub(super) fn multiply(b: &mut KernelBuilder, plan: &Plan, buffers: [BufferId; 3]) {
     let sizes = plan.sizes;
     let [_, channels, tiles] = plan.product_shape();
-    let grid = LoopKind::Grid;
-    b.loop_("k", sizes.places(), grid(Axis::Z), |b, place| {
-        b.loop_("channels", channels / sizes.block[0], grid(Axis::Y), |b, row| {
-            b.loop_("tiles", tiles / sizes.block[1], grid(Axis::X), |b, column| {
-                b.loop_("warp", sizes.warps(0) * sizes.warps(1), LoopKind::Thread(Axis::Y), |b, warp| {
-                    b.loop_("lane", Cuda::WARP, LoopKind::Thread(Axis::X), |b, lane| {
-                        let block = Block { plan, buffers, place, corner: [row, column], warp, lane };
-                        block.run(b);
-                    });
-                });
-            });
-        });
+    let loops = [("k", sizes.places()), ("channels", channels / sizes.block[0]), ("tiles", tiles / sizes.block[1])];
+    let threads = [("warp", sizes.warps(0) * sizes.warps(1)), LANE];
+    launch(b, loops, threads, |b, [place, row, column], [warp, lane]| {
+        Block { plan, buffers, place, corner: [row, column], warp, lane }.run(b);
     });
 }
 

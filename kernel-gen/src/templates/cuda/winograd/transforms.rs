@@ -3,7 +3,9 @@
 use super::tiling::{Place, Tiling};
 use super::{Plan, TAPS, ceil_div};
 use crate::ir::builder::KernelBuilder;
-use crate::ir::{Access, Axis, BufferId, DType, Expr, Kernel, LoopKind, Scope};
+use crate::ir::{BufferId, DType, Expr, LoopKind, Scope};
+use crate::templates::Pack;
+use crate::templates::cuda::launch::{self, launch};
 use crate::templates::cuda::or_zero;
 use crate::templates::winograd::filter::{Filter, Matrix};
 use crate::templates::winograd::transform::{Temporaries, apply};
@@ -75,7 +77,7 @@ pub(super) struct Packed {
     pub(super) padded: [i64; 2],
 }
 
-/// The kernel that transforms the weights, zeros beyond the last channels: `(G g G^T)[k]` of input channel `ci` and output channel
+/// What transforms the weights, zeros beyond the last channels: `(G g G^T)[k]` of input channel `ci` and output channel
 /// `channel(place)` comes to `index(k, ci, place)`, where `place` goes over all output channels.
 pub(super) fn pack(
     tiling: &Tiling,
@@ -83,55 +85,45 @@ pub(super) fn pack(
     packed: Packed,
     channel: impl Fn(Expr) -> Expr,
     index: impl Fn(i64, Expr, Expr) -> Vec<Expr>,
-) -> Kernel {
+) -> Pack {
     let (c, t) = (&tiling.c, tiling.t());
     let Packed { shape, padded: [inputs, outputs] } = packed;
-    let mut b = KernelBuilder::new("pack_w");
-    let w = b.param("w", DType::F32, &c.weight_shape(), Access::Read);
-    let packed = b.param("packed", DType::F32, &shape, Access::Write);
-    b.loop_("ci", inputs, LoopKind::Grid(Axis::Y), |b, ci| {
-        b.loop_("channels", outputs / PACK_THREADS, LoopKind::Grid(Axis::X), |b, channels| {
-            b.loop_("thread", PACK_THREADS, LoopKind::Thread(Axis::X), |b, thread| {
-                let registers = Registers::new(b, t);
-                let place = channels * PACK_THREADS + thread;
-                let co = b.let_("co", channel(place.clone()));
-                let inside = [(co, c.co, outputs), (ci, c.ci, inputs)];
-                let inside = inside.into_iter().filter(|(_, size, padded)| size < padded);
-                let exists = Expr::all(inside.map(|(index, size, _)| Expr::from(index).lt(size)));
-                let read = |kh: i64, kw: i64| {
-                    let value = Expr::load(w, vec![co.into(), ci.into(), kh.into(), kw.into()]);
-                    or_zero(exists.clone(), value)
-                };
-                both_sides(b, &registers, &filter.weight, TAPS, read, |b, i, row| {
-                    for (j, value) in row.into_iter().enumerate() {
-                        b.store(packed, index(i * t + j as i64, ci.into(), place.clone()), value);
-                    }
-                });
-            });
+    let (from, to) = (("w", DType::F32, &c.weight_shape()[..]), (DType::F32, &shape[..]));
+    let (loops, threads) = ([("ci", inputs), ("channels", outputs / PACK_THREADS)], [("thread", PACK_THREADS)]);
+    launch::pack(from, to, loops, threads, |b, [w, packed], [ci, channels], [thread]| {
+        let registers = Registers::new(b, t);
+        let place = channels * PACK_THREADS + thread;
+        let co = b.let_("co", channel(place.clone()));
+        let inside = [(co, c.co, outputs), (ci, c.ci, inputs)];
+        let inside = inside.into_iter().filter(|(_, size, padded)| size < padded);
+        let exists = Expr::all(inside.map(|(index, size, _)| Expr::from(index).lt(size)));
+        let read = |kh: i64, kw: i64| {
+            let value = Expr::load(w, vec![co.into(), ci.into(), kh.into(), kw.into()]);
+            or_zero(exists.clone(), value)
+        };
+        both_sides(b, &registers, &filter.weight, TAPS, read, |b, i, row| {
+            for (j, value) in row.into_iter().enumerate() {
+                b.store(packed, index(i * t + j as i64, ci.into(), place.clone()), value);
+            }
         });
-    });
-    b.finish()
+    })
 }
 
 /// `data[k, ci, tile] = (B^T d B)[k]` for the images from `first` on; zeros stand for tiles beyond the last one.
 pub(super) fn input(b: &mut KernelBuilder, plan: &Plan, filter: &Filter, first: i64, x: BufferId, data: BufferId) {
     let (tiling, threads) = (plan.tiling(), plan.transform_threads());
     let t = tiling.t();
-    b.loop_("ci", plan.c.ci, LoopKind::Grid(Axis::Y), |b, ci| {
-        b.loop_("tiles", plan.padded_tiles() / threads, LoopKind::Grid(Axis::X), |b, tiles| {
-            b.loop_("thread", threads, LoopKind::Thread(Axis::X), |b, thread| {
-                let registers = Registers::new(b, t);
-                let place = Place::of(b, &tiling, tiles * threads + thread);
-                let exists = (plan.images() * plan.image_tiles() < plan.padded_tiles())
-                    .then(|| Expr::from(place.image).lt(plan.images()));
-                let read =
-                    |i: i64, j: i64| tiling.pixel(x, [place.image + first, ci.into()], &place, [i, j], exists.clone());
-                both_sides(b, &registers, &filter.input, t, read, |b, i, row| {
-                    for (j, value) in row.into_iter().enumerate() {
-                        b.store(data, [Expr::Int(i * t + j as i64), ci.into(), place.tile.into()], value);
-                    }
-                });
-            });
+    let loops = [("ci", plan.c.ci), ("tiles", plan.padded_tiles() / threads)];
+    launch(b, loops, [("thread", threads)], |b, [ci, tiles], [thread]| {
+        let registers = Registers::new(b, t);
+        let place = Place::of(b, &tiling, tiles * threads + thread);
+        let exists = (plan.images() * plan.image_tiles() < plan.padded_tiles())
+            .then(|| Expr::from(place.image).lt(plan.images()));
+        let read = |i: i64, j: i64| tiling.pixel(x, [place.image + first, ci.into()], &place, [i, j], exists.clone());
+        both_sides(b, &registers, &filter.input, t, read, |b, i, row| {
+            for (j, value) in row.into_iter().enumerate() {
+                b.store(data, [Expr::Int(i * t + j as i64), ci.into(), place.tile.into()], value);
+            }
         });
     });
 }
@@ -149,18 +141,14 @@ pub(super) fn output(
     let (tiling, threads) = (plan.tiling(), plan.transform_threads());
     let t = tiling.t();
     let all = plan.images() * plan.image_tiles();
-    b.loop_("co", plan.c.co, LoopKind::Grid(Axis::Y), |b, co| {
-        b.loop_("tiles", ceil_div(all, threads), LoopKind::Grid(Axis::X), |b, tiles| {
-            b.loop_("thread", threads, LoopKind::Thread(Axis::X), |b, thread| {
-                let place = Place::of(b, &tiling, tiles * threads + thread);
-                let body = |b: &mut KernelBuilder| {
-                    let read =
-                        |i: i64, j: i64| Expr::load(products, vec![Expr::Int(i * t + j), co.into(), place.tile.into()]);
-                    finish(b, &tiling, filter, (w, params), [place.image + first, co.into()], &place, read);
-                };
-                when(b, all % threads != 0, Expr::from(place.image).lt(plan.images()), body);
-            });
-        });
+    let loops = [("co", plan.c.co), ("tiles", ceil_div(all, threads))];
+    launch(b, loops, [("thread", threads)], |b, [co, tiles], [thread]| {
+        let place = Place::of(b, &tiling, tiles * threads + thread);
+        let body = |b: &mut KernelBuilder| {
+            let read = |i: i64, j: i64| Expr::load(products, vec![Expr::Int(i * t + j), co.into(), place.tile.into()]);
+            finish(b, &tiling, filter, (w, params), [place.image + first, co.into()], &place, read);
+        };
+        when(b, all % threads != 0, Expr::from(place.image).lt(plan.images()), body);
     });
 }
 

@@ -4,7 +4,8 @@ use super::super::WARPGROUP;
 use super::super::walk::{roles, store};
 use super::{Context, DEPTH, PARTS, REST, SCALE, Sizes};
 use crate::ir::builder::KernelBuilder;
-use crate::ir::{Axis, Barrier, BufferId, DType, Expr, Gpu, Group, LoopKind, Operand, Scope, Stmt, Tile, Unit, VarId};
+use crate::ir::{Barrier, BufferId, DType, Expr, Gpu, Group, LoopKind, Operand, Scope, Stmt, Tile, Unit, VarId};
+use crate::templates::cuda::launch::launch;
 use crate::templates::cuda::ring::Slots;
 use crate::templates::cuda::tile;
 
@@ -12,10 +13,8 @@ use crate::templates::cuda::tile;
 pub(super) fn product(b: &mut KernelBuilder, context: &Context<'_>, multiprocessors: i64) {
     let plan = context.plan;
     let blocks = multiprocessors.min(plan.tiles());
-    b.loop_("block", blocks, LoopKind::Grid(Axis::X), |b, first| {
-        b.loop_("t", plan.sizes.threads(), LoopKind::Thread(Axis::X), |b, thread| {
-            Block { context, thread }.run(b, first, blocks);
-        });
+    launch(b, [("block", blocks)], [("t", plan.sizes.threads())], |b, [first], [thread]| {
+        Block { context, thread }.run(b, first, blocks);
     });
 }
 

@@ -46,7 +46,7 @@ use crate::templates::cuda::family::{self, Case, Family, Needs, Plan as _, Searc
 use crate::templates::cuda::source::{Fast, Source};
 use crate::templates::cuda::taps::MOST_STRIDE;
 use crate::templates::cuda::{ceil_div, device, weights};
-use crate::templates::{Pack, Scheduled, TemplateError};
+use crate::templates::{Scheduled, TemplateError};
 use crate::workload::operands::Operands;
 use crate::workload::special::Reach;
 use crate::workload::{Math, Role, Workload};
@@ -343,8 +343,7 @@ impl Family for SplitHalves {
     }
 
     fn kernel(case: &Case<'_, Source>, plan: &Plan) -> Result<Scheduled, TemplateError> {
-        let weight = weights(case.w)?;
-        let pack = Pack { param: weight.name.into(), kernel: pack::pack(plan, weight.name, &weight.shape) };
+        let pack = pack::pack(plan, &weights(case.w)?);
         built(launches(plan, case.w, case.gpu.sm_count), [pack])
     }
 }

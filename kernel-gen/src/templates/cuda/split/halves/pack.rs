@@ -2,8 +2,10 @@
 
 use super::{DEPTH, PARTS, Plan, REST};
 use crate::ir::builder::KernelBuilder;
-use crate::ir::{Access, Axis, BinOp, BufferId, DType, Expr, Kernel, LoopKind, Scope, UnOp, VarId};
-use crate::templates::cuda::{ceil_div, unrolled};
+use crate::ir::{BinOp, BufferId, DType, Expr, Scope, UnOp, VarId};
+use crate::templates::Pack;
+use crate::templates::cuda::{ceil_div, launch, unrolled};
+use crate::workload::Param;
 
 /// Threads of a block: two steps of a column.
 const THREADS: i64 = 2 * DEPTH;
@@ -24,21 +26,15 @@ pub(super) fn shape(plan: &Plan) -> Vec<i64> {
 }
 
 /// The kernel that packs: a block for each column, also for those that only fill the last tile, whose weights are zeros.
-pub(super) fn pack(plan: &Plan, name: &str, original: &[i64]) -> Kernel {
-    let mut b = KernelBuilder::new(format!("pack_{name}"));
-    let weights = b.param(name, DType::F32, original, Access::Read);
-    let packed = b.param("packed", DType::F16, &shape(plan), Access::Write);
-    b.loop_("tile", plan.column_tiles(), LoopKind::Grid(Axis::Y), |b, tile| {
-        b.loop_("within", plan.sizes.bn, LoopKind::Grid(Axis::X), |b, within| {
-            b.loop_("t", THREADS, LoopKind::Thread(Axis::X), |b, t| {
-                let column = Column { plan, weights, packed, tile, within, t };
-                let scale = column.scale(b);
-                column.weights(b, scale);
-                column.factors(b, scale);
-            });
-        });
-    });
-    b.finish()
+pub(super) fn pack(plan: &Plan, weight: &Param) -> Pack {
+    let (from, to) = ((weight.name, DType::F32, &weight.shape[..]), (DType::F16, &shape(plan)[..]));
+    let loops = [("tile", plan.column_tiles()), ("within", plan.sizes.bn)];
+    launch::pack(from, to, loops, [("t", THREADS)], |b, [weights, packed], [tile, within], [t]| {
+        let column = Column { plan, weights, packed, tile, within, t };
+        let scale = column.scale(b);
+        column.weights(b, scale);
+        column.factors(b, scale);
+    })
 }
 
 /// A thread of a column's block.

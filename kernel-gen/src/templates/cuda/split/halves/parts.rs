@@ -2,7 +2,8 @@
 
 use super::{Context, DEPTH, LEAST, MOST, PARTS, Plan, REST, SCALE, VECTOR, VECTORS, pack};
 use crate::ir::builder::KernelBuilder;
-use crate::ir::{Axis, BufferId, DType, Expr, LoopKind, Scope, UnOp, VarId};
+use crate::ir::{BufferId, DType, Expr, LoopKind, Scope, UnOp, VarId};
+use crate::templates::cuda::launch::launch;
 use crate::templates::cuda::source::Pixel;
 use crate::templates::cuda::{ceil_div, or_zero, unrolled};
 use crate::workload::naive::epilogue;
@@ -23,18 +24,15 @@ fn first(buffer: BufferId) -> Expr {
 /// The first launch: the pixels' parts, their flags, and what the columns' sums are multiplied by.
 pub(super) fn parts(b: &mut KernelBuilder, context: &Context<'_>) {
     let plan = context.plan;
-    b.loop_("chunk", plan.chunks(), LoopKind::Grid(Axis::Y), |b, chunk| {
-        b.loop_("block", blocks(plan), LoopKind::Grid(Axis::X), |b, block| {
-            b.loop_("t", THREADS, LoopKind::Thread(Axis::X), |b, t| {
-                // One element more a row: threads then store columns and load rows without bank conflicts.
-                let turned = b.alloc("turned", DType::F32, &[DEPTH, PIXELS + 1], Scope::Shared);
-                let largest = b.alloc("largest", DType::F32, &[PIXELS, VECTORS], Scope::Shared);
-                fetch(b, context, turned, [block, chunk, t]);
-                split(b, context, [turned, largest], [block, chunk, t]);
-                b.if_(Expr::from(t).lt(PIXELS), |b| flag(b, context, largest, [block, chunk, t]));
-                b.if_(Expr::from(block).eq(0).and(Expr::from(chunk).eq(0)), |b| unscale(b, context, t));
-            });
-        });
+    let loops = [("chunk", plan.chunks()), ("block", blocks(plan))];
+    launch(b, loops, [("t", THREADS)], |b, [chunk, block], [t]| {
+        // One element more a row: threads then store columns and load rows without bank conflicts.
+        let turned = b.alloc("turned", DType::F32, &[DEPTH, PIXELS + 1], Scope::Shared);
+        let largest = b.alloc("largest", DType::F32, &[PIXELS, VECTORS], Scope::Shared);
+        fetch(b, context, turned, [block, chunk, t]);
+        split(b, context, [turned, largest], [block, chunk, t]);
+        b.if_(Expr::from(t).lt(PIXELS), |b| flag(b, context, largest, [block, chunk, t]));
+        b.if_(Expr::from(block).eq(0).and(Expr::from(chunk).eq(0)), |b| unscale(b, context, t));
     });
 }
 
@@ -156,47 +154,44 @@ const SHARES: i64 = 4;
 /// is missing that `f32` sums would keep.
 pub(super) fn again(b: &mut KernelBuilder, context: &Context<'_>) {
     let (plan, source) = (context.plan, &context.plan.source);
-    b.loop_("again_block", ceil_div(source.rows(), ROWS), LoopKind::Grid(Axis::X), |b, block| {
-        b.loop_("share", SHARES, LoopKind::Thread(Axis::Y), |b, share| {
-            b.loop_("again_row", ROWS, LoopKind::Thread(Axis::X), |b, within| {
-                let row = block * ROWS + within;
-                let pixel = source.pixel(b, row, 1);
-                let exists = source.exists(&pixel, 1, ROWS);
-                // The flags of a row's pixels, shared out by the channels they are for.
-                let seen = b.alloc("seen", DType::F32, &[1], Scope::Register);
-                b.store(seen, [0.into()], Expr::f32(0.0));
-                let [kh, kw] = source.taps();
-                let chunks = plan.chunks();
-                b.nest(&[("kh", kh), ("kw", kw), ("turn", ceil_div(chunks, SHARES))], |b, at| {
-                    let (taps, chunk) = ([at[0], at[1]], at[2] * SHARES + share);
-                    let (place, mut inside) = source.place(&pixel, taps);
-                    inside.extend(exists.clone());
-                    if chunks % SHARES != 0 {
-                        inside.push(chunk.clone().lt(chunks));
-                    }
-                    let number = plan.number(&place);
-                    inside.push(KernelBuilder::between(&number, 0, plan.pixels()));
-                    let flag = Expr::load(context.space.flags, vec![chunk, number]);
-                    let flag = or_zero(Expr::all(inside), flag);
-                    b.store(seen, [0.into()], first(seen).max(flag));
-                });
-                let all = b.alloc("all", DType::F32, &[SHARES, ROWS], Scope::Shared);
-                b.store(all, [share.into(), within.into()], first(seen));
-                unrolled(b, "other", SHARES, |b, other| {
-                    let theirs = Expr::load(all, vec![other.into(), within.into()]);
-                    b.store(seen, [0.into()], first(seen).max(theirs));
-                });
-                let mut out = Expr::f32(0.5).lt(first(seen));
-                if let Some(exists) = exists {
-                    out = exists.and(out);
-                }
-                b.if_(out, |b| {
-                    b.for_("column_turn", ceil_div(source.columns(), SHARES), |b, turn| {
-                        let column = b.let_("column", turn * SHARES + share);
-                        let one = |b: &mut KernelBuilder| multiply_add(b, context, &pixel, column);
-                        b.when((source.columns() % SHARES != 0).then(|| Expr::from(column).lt(source.columns())), one);
-                    });
-                });
+    let blocks = [("again_block", ceil_div(source.rows(), ROWS))];
+    launch(b, blocks, [("share", SHARES), ("again_row", ROWS)], |b, [block], [share, within]| {
+        let row = block * ROWS + within;
+        let pixel = source.pixel(b, row, 1);
+        let exists = source.exists(&pixel, 1, ROWS);
+        // The flags of a row's pixels, shared out by the channels they are for.
+        let seen = b.alloc("seen", DType::F32, &[1], Scope::Register);
+        b.store(seen, [0.into()], Expr::f32(0.0));
+        let [kh, kw] = source.taps();
+        let chunks = plan.chunks();
+        b.nest(&[("kh", kh), ("kw", kw), ("turn", ceil_div(chunks, SHARES))], |b, at| {
+            let (taps, chunk) = ([at[0], at[1]], at[2] * SHARES + share);
+            let (place, mut inside) = source.place(&pixel, taps);
+            inside.extend(exists.clone());
+            if chunks % SHARES != 0 {
+                inside.push(chunk.clone().lt(chunks));
+            }
+            let number = plan.number(&place);
+            inside.push(KernelBuilder::between(&number, 0, plan.pixels()));
+            let flag = Expr::load(context.space.flags, vec![chunk, number]);
+            let flag = or_zero(Expr::all(inside), flag);
+            b.store(seen, [0.into()], first(seen).max(flag));
+        });
+        let all = b.alloc("all", DType::F32, &[SHARES, ROWS], Scope::Shared);
+        b.store(all, [share.into(), within.into()], first(seen));
+        unrolled(b, "other", SHARES, |b, other| {
+            let theirs = Expr::load(all, vec![other.into(), within.into()]);
+            b.store(seen, [0.into()], first(seen).max(theirs));
+        });
+        let mut out = Expr::f32(0.5).lt(first(seen));
+        if let Some(exists) = exists {
+            out = exists.and(out);
+        }
+        b.if_(out, |b| {
+            b.for_("column_turn", ceil_div(source.columns(), SHARES), |b, turn| {
+                let column = b.let_("column", turn * SHARES + share);
+                let one = |b: &mut KernelBuilder| multiply_add(b, context, &pixel, column);
+                b.when((source.columns() % SHARES != 0).then(|| Expr::from(column).lt(source.columns())), one);
             });
         });
     });

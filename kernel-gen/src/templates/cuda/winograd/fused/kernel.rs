@@ -4,8 +4,9 @@ use super::super::tiling::{Place, Tiling};
 use super::super::transforms::{Registers, both_sides, finish, when};
 use super::{OWN_CHANNELS, OWN_PLACES, PLACES, Plan, SCHEDULERS, SLOTS, THREADS, WARPS};
 use crate::ir::builder::KernelBuilder;
-use crate::ir::{Axis, Barrier, BufferId, DType, Expr, Gpu, Group, Kernel, LoopKind, Scope, Stmt, VarId};
+use crate::ir::{Barrier, BufferId, DType, Expr, Gpu, Group, Kernel, LoopKind, Scope, Stmt, VarId};
 use crate::target::Cuda;
+use crate::templates::cuda::launch::{LANE, launch};
 use crate::templates::cuda::outer::{LANES, VECTOR, lanes_of, there_and_back};
 use crate::templates::cuda::{tile, unrolled};
 use crate::templates::winograd::filter::Filter;
@@ -19,16 +20,12 @@ pub(super) fn kernel(plan: &Plan, w: &Workload, filter: &Filter) -> Kernel {
     let params = Operands::shaped(&mut b, w, shape);
     let [channels, tiles] = plan.grid();
     // Blocks that run together have the same inputs, and pass through all weights at once.
-    b.loop_("block", channels * tiles, LoopKind::Grid(Axis::X), |b, block| {
-        b.loop_("warp", WARPS, LoopKind::Thread(Axis::Y), |b, warp| {
-            b.loop_("lane", Cuda::WARP, LoopKind::Thread(Axis::X), |b, lane| {
-                let corner = [
-                    b.let_("channels", Expr::from(block).floor_mod(channels)),
-                    b.let_("tiles", Expr::from(block).floor_div(channels)),
-                ];
-                Block { plan, tiling: plan.tiling(), w, params: &params, filter, corner, warp, lane }.run(b);
-            });
-        });
+    launch(&mut b, [("block", channels * tiles)], [("warp", WARPS), LANE], |b, [block], [warp, lane]| {
+        let corner = [
+            b.let_("channels", Expr::from(block).floor_mod(channels)),
+            b.let_("tiles", Expr::from(block).floor_div(channels)),
+        ];
+        Block { plan, tiling: plan.tiling(), w, params: &params, filter, corner, warp, lane }.run(b);
     });
     b.finish()
 }

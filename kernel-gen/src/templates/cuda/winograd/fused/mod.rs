@@ -32,7 +32,7 @@ use crate::templates::cuda::ceil_div;
 use crate::templates::cuda::family::{self, Case, Family, Needs, built, knobs};
 use crate::templates::cuda::outer::VECTOR;
 use crate::templates::winograd::filter::reach;
-use crate::templates::{Pack, Scheduled, TemplateError};
+use crate::templates::{Scheduled, TemplateError};
 use crate::workload::special::Reach;
 use crate::workload::{Conv2d, Workload};
 
@@ -202,6 +202,6 @@ impl Family for WinogradFused {
             vec![place.clone().floor_div(channels), ci.floor_div(step), row, place.floor_mod(channels)]
         };
         let pack = transforms::pack(&plan.tiling(), &filter, packed, |place| plan.channel_at(place), index);
-        built(kernel::kernel(plan, case.w, &filter), [Pack { param: "w".into(), kernel: pack }])
+        built(kernel::kernel(plan, case.w, &filter), [pack])
     }
 }
