@@ -16,7 +16,7 @@
 //! * With a stride or dilation, shared memory holds the columns that taps meet, and no others.
 //! * `vector` elements of the input are fetched at a time (the tutorial has 1; weights are always fetched 8 at a time).
 
-use super::family::{self, Case, Family, Knobs, Needs, Plan as _, Search, built, knobs};
+use super::family::{self, Case, Family, Knobs, Needs, Search, built, knobs};
 use super::model::{Launch, Unit as Units, ceil_div};
 use super::{BLOCK, THREAD, device};
 use crate::ir::builder::KernelBuilder;
@@ -160,6 +160,7 @@ impl family::Plan for Plan {
 impl Family for Conv2dTensorcore {
     const NAME: &'static str = "conv2d_tensorcore";
     const LIMITS: &'static str = "tiles divide; threads, registers and shared memory within the device's limits";
+    const SMALLEST: Option<Sizes> = Some(SMALLEST);
     type Problem = (Conv2d, End);
     type Knobs = Sizes;
     type Plan<'a> = Plan;
@@ -184,10 +185,8 @@ impl Family for Conv2dTensorcore {
         Ok((c, End::of(w, t)))
     }
 
-    fn check(case: &Case<'_, (Conv2d, End)>) -> Result<(), String> {
-        let (c, end) = case.problem;
-        let fits = Plan { c, end, sizes: SMALLEST }.fits(case.gpu);
-        fits.then_some(()).ok_or_else(|| "a row of the kernel does not fit in shared memory".into())
+    fn too_large(_: &Case<'_, (Conv2d, End)>) -> String {
+        "a row of the kernel does not fit in shared memory".into()
     }
 
     fn plan(case: &Case<'_, (Conv2d, End)>, sizes: Sizes) -> Result<Plan, TemplateError> {

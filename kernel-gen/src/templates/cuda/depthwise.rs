@@ -10,7 +10,7 @@
 //! (they are channels of the grid), and the epilogue is computed where the sums are written.
 
 use super::conv2d_cost::{distinct, norm, worst_bank};
-use super::family::{self, Case, Family, Knobs, Needs, Search, knobs};
+use super::family::{self, Case, Family, Knobs, Needs, knobs};
 use super::model::{ceil_div, whole_sectors};
 use super::{BLOCK, THREAD, device, inline_padding, strided_fetch};
 use crate::ir::{Axis, Scope};
@@ -98,6 +98,7 @@ impl family::Plan for Plan {
 impl Family for DepthwiseCuda {
     const NAME: &'static str = "depthwise_cuda";
     const LIMITS: &'static str = "pieces divide; threads and shared memory within the device's limits";
+    const SMALLEST: Option<Sizes> = Some(SMALLEST);
     type Problem = Conv2d;
     type Knobs = Sizes;
     type Plan<'a> = Plan;
@@ -118,18 +119,12 @@ impl Family for DepthwiseCuda {
         Ok(c)
     }
 
-    fn check(case: &Case<'_, Conv2d>) -> Result<(), String> {
-        let bytes = SMALLEST.shared_bytes(&case.problem, case.w.dtype.bytes() as i64);
-        let fits = bytes <= case.gpu.shared_per_block;
-        fits.then_some(()).ok_or_else(|| "the kernel reaches too far for shared memory".into())
+    fn too_large(_: &Case<'_, Conv2d>) -> String {
+        "the kernel reaches too far for shared memory".into()
     }
 
     fn plan(case: &Case<'_, Conv2d>, sizes: Sizes) -> Result<Plan, TemplateError> {
         Ok(Plan { c: case.problem, bytes: case.w.dtype.bytes() as i64, sizes })
-    }
-
-    fn search(_: &Case<'_, Conv2d>) -> Search<Sizes> {
-        Search::from(SMALLEST)
     }
 
     #[allow(non_snake_case, reason = "the article's names")]

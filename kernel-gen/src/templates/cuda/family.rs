@@ -79,6 +79,11 @@ pub(crate) trait Plan {
 
     /// Predicted microseconds; infinite where not even one block fits.
     fn us(&self, w: &Workload, gpu: &Cuda) -> f64;
+
+    /// Leaves the values of a knob that are of use, where this is the plan of [`Family::SMALLEST`].
+    fn narrow(&self, gpu: &Cuda, knob: &str, values: &mut Vec<Value>) {
+        let _ = (gpu, knob, values);
+    }
 }
 
 /// A family of kernels: see the module's text. Its steps are pure functions.
@@ -91,6 +96,8 @@ pub(crate) trait Family: Send + Sync + 'static {
     const LIMITS: &'static str = "tiles divide; registers and shared memory suffice, and all have something to do";
     /// [`Template::longest_early_us`].
     const LONGEST_EARLY_US: f64 = 4.0;
+    /// Knobs that fit wherever any do; none where the family has its own [`check`](Family::check).
+    const SMALLEST: Option<Self::Knobs> = None;
 
     /// What the family reads of a workload.
     type Problem: Copy + Send + Sync + 'static;
@@ -104,13 +111,20 @@ pub(crate) trait Family: Send + Sync + 'static {
 
     /// Whether some config may fit; otherwise the reason, as half a sentence.
     fn check(case: &Case<'_, Self::Problem>) -> Result<(), String> {
+        let fits = |knobs| Self::plan(case, knobs).is_ok_and(|plan| plan.fits(case.gpu));
+        if Self::SMALLEST.is_none_or(fits) { Ok(()) } else { Err(Self::too_large(case)) }
+    }
+
+    /// Why not even [`SMALLEST`](Family::SMALLEST) fits, as half a sentence.
+    fn too_large(case: &Case<'_, Self::Problem>) -> String {
         let _ = case;
-        Ok(())
+        "no tile fits the device".into()
     }
 
     /// Narrows the declared values of a knob to those that are of use for the problem. A knob without values is left out.
     fn narrow(case: &Case<'_, Self::Problem>, knob: &str, values: &mut Vec<Value>) {
-        let _ = (case, knob, values);
+        let smallest = Self::SMALLEST.and_then(|knobs| Self::plan(case, knobs).ok());
+        smallest.into_iter().for_each(|plan| plan.narrow(case.gpu, knob, values));
     }
 
     /// The problem cut up by the knobs, or why they cannot cut it.
@@ -119,7 +133,7 @@ pub(crate) trait Family: Send + Sync + 'static {
     /// How the default config is chosen.
     fn search(case: &Case<'_, Self::Problem>) -> Search<Self::Knobs> {
         let _ = case;
-        Search::All
+        Self::SMALLEST.map_or(Search::All, Search::from)
     }
 
     /// [`Template::reach`].

@@ -27,7 +27,7 @@ mod kernel;
 mod model;
 
 use crate::target::{Cuda, Target};
-use crate::templates::cuda::family::{self, Case, Family, Needs, Plan as _, Search, built, knobs};
+use crate::templates::cuda::family::{self, Case, Family, Needs, built, knobs};
 use crate::templates::cuda::{ceil_div, device};
 use crate::templates::{Scheduled, TemplateError};
 use crate::workload::{Conv2d, ConvLayout, Op, Workload};
@@ -236,6 +236,7 @@ impl family::Plan for Plan {
 impl Family for DepthwiseDirect {
     const NAME: &'static str = "depthwise_direct";
     const LIMITS: &'static str = "registers suffice, channels divide, and all have something to do";
+    const SMALLEST: Option<Sizes> = Some(SMALLEST);
     type Problem = Conv2d;
     type Knobs = Sizes;
     type Plan<'a> = Plan;
@@ -251,17 +252,12 @@ impl Family for DepthwiseDirect {
         }
     }
 
-    fn check(case: &Case<'_, Conv2d>) -> Result<(), String> {
-        let (c, fits) = (case.problem, Plan::new(case.w, case.problem, SMALLEST).fits(case.gpu));
-        fits.then_some(()).ok_or_else(|| format!("the taps of a {} x {} kernel do not fit in registers", c.kh, c.kw))
+    fn too_large(case: &Case<'_, Conv2d>) -> String {
+        format!("the taps of a {} x {} kernel do not fit in registers", case.problem.kh, case.problem.kw)
     }
 
     fn plan(case: &Case<'_, Conv2d>, sizes: Sizes) -> Result<Plan, TemplateError> {
         Ok(Plan::new(case.w, case.problem, sizes))
-    }
-
-    fn search(_: &Case<'_, Conv2d>) -> Search<Sizes> {
-        Search::from(SMALLEST)
     }
 
     fn kernel(case: &Case<'_, Conv2d>, plan: &Plan) -> Result<Scheduled, TemplateError> {

@@ -1,10 +1,9 @@
 //! Convolutions in NHWC.
 
-use super::{Plan, SMALLEST, Sizes, device, narrow};
+use super::{Plan, SMALLEST, Sizes, device};
 use crate::ir::{DType, Expr};
-use crate::space::Value;
 use crate::target::{Cuda, Target};
-use crate::templates::cuda::family::{self, Family, Plan as _, Search, built};
+use crate::templates::cuda::family::{self, Family, built};
 use crate::templates::cuda::launch::pack_rows;
 use crate::templates::cuda::or_zero;
 use crate::templates::cuda::pipeline::{Cut, kernel};
@@ -34,6 +33,7 @@ fn plan(case: &Case<'_>, sizes: Sizes) -> Plan {
 
 impl Family for MmaConv2d {
     const NAME: &'static str = "mma_conv2d";
+    const SMALLEST: Option<Sizes> = Some(SMALLEST);
     type Problem = Conv2d;
     type Knobs = Sizes;
     type Plan<'a> = Plan;
@@ -54,21 +54,12 @@ impl Family for MmaConv2d {
         Ok(c)
     }
 
-    fn check(case: &Case<'_>) -> Result<(), String> {
-        let fits = plan(case, SMALLEST).fits(case.gpu);
-        fits.then_some(()).ok_or_else(|| format!("{} images are too many tiles", case.problem.n))
-    }
-
-    fn narrow(case: &Case<'_>, knob: &str, values: &mut Vec<Value>) {
-        narrow(&plan(case, SMALLEST), case.gpu, knob, values);
+    fn too_large(case: &Case<'_>) -> String {
+        format!("{} images are too many tiles", case.problem.n)
     }
 
     fn plan(case: &Case<'_>, sizes: Sizes) -> Result<Plan, TemplateError> {
         Ok(plan(case, sizes))
-    }
-
-    fn search(_: &Case<'_>) -> Search<Sizes> {
-        Search::from(SMALLEST)
     }
 
     fn kernel(case: &Case<'_>, plan: &Plan) -> Result<Scheduled, TemplateError> {

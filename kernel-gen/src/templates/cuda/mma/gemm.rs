@@ -1,9 +1,8 @@
 //! Matrix products.
 
-use super::{Plan, SMALLEST, Sizes, device, narrow};
-use crate::space::Value;
+use super::{Plan, SMALLEST, Sizes, device};
 use crate::target::Target;
-use crate::templates::cuda::family::{self, Family, Plan as _, Search, built};
+use crate::templates::cuda::family::{self, Family, built};
 use crate::templates::cuda::pipeline::kernel;
 use crate::templates::cuda::product::{Gemm, widest};
 use crate::templates::{Scheduled, TemplateError};
@@ -27,6 +26,7 @@ fn plan(case: &Case<'_>, sizes: Sizes) -> Plan {
 
 impl Family for MmaGemm {
     const NAME: &'static str = "mma_gemm";
+    const SMALLEST: Option<Sizes> = Some(SMALLEST);
     type Problem = Matmul;
     type Knobs = Sizes;
     type Plan<'a> = Plan;
@@ -40,21 +40,12 @@ impl Family for MmaGemm {
         }
     }
 
-    fn check(case: &Case<'_>) -> Result<(), String> {
-        let fits = plan(case, SMALLEST).fits(case.gpu);
-        fits.then_some(()).ok_or_else(|| format!("a batch of {} is too large", case.problem.batch))
-    }
-
-    fn narrow(case: &Case<'_>, knob: &str, values: &mut Vec<Value>) {
-        narrow(&plan(case, SMALLEST), case.gpu, knob, values);
+    fn too_large(case: &Case<'_>) -> String {
+        format!("a batch of {} is too large", case.problem.batch)
     }
 
     fn plan(case: &Case<'_>, sizes: Sizes) -> Result<Plan, TemplateError> {
         Ok(plan(case, sizes))
-    }
-
-    fn search(_: &Case<'_>) -> Search<Sizes> {
-        Search::from(SMALLEST)
     }
 
     fn kernel(case: &Case<'_>, plan: &Plan) -> Result<Scheduled, TemplateError> {

@@ -198,13 +198,13 @@ impl family::Plan for Plan {
     fn us(&self, w: &Workload, gpu: &Cuda) -> f64 {
         model::us(self, w, gpu)
     }
-}
 
-/// Leaves the values that are of use: blocks share reductions where there are fewer tiles than multiprocessors.
-fn narrow(smallest: &Plan, gpu: &Cuda, knob: &str, values: &mut Vec<Value>) {
-    let many = smallest.cut.all_tiles() >= 4 * gpu.sm_count;
-    if knob == "split" && many || knob == "reduce" && !gpu.has(CudaFeature::Cluster) {
-        values.truncate(1);
+    /// Blocks share reductions where there are fewer tiles than multiprocessors.
+    fn narrow(&self, gpu: &Cuda, knob: &str, values: &mut Vec<Value>) {
+        let many = self.cut.all_tiles() >= 4 * gpu.sm_count;
+        if knob == "split" && many || knob == "reduce" && !gpu.has(CudaFeature::Cluster) {
+            values.truncate(1);
+        }
     }
 }
 

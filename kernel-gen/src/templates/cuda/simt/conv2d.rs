@@ -1,10 +1,9 @@
 //! Convolutions.
 
 use super::hwcn::{self, Images};
-use super::{Plan, SMALLEST, Sizes, device, narrow};
-use crate::space::Value;
+use super::{Plan, SMALLEST, Sizes, device};
 use crate::target::Target;
-use crate::templates::cuda::family::{self, Family, Plan as _, Search, built};
+use crate::templates::cuda::family::{self, Family, built};
 use crate::templates::cuda::pipeline::kernel;
 use crate::templates::cuda::pixels::{PixelRows, Pixels};
 use crate::templates::cuda::product::widest;
@@ -46,6 +45,7 @@ fn plan(c: &Conv2d, sizes: Sizes) -> Plan {
 
 impl Family for SimtConv2d {
     const NAME: &'static str = "simt_conv2d";
+    const SMALLEST: Option<Sizes> = Some(SMALLEST);
     type Problem = Conv2d;
     type Knobs = Sizes;
     type Plan<'a> = Plan;
@@ -59,22 +59,13 @@ impl Family for SimtConv2d {
         Ok(c)
     }
 
-    fn check(case: &Case<'_>) -> Result<(), String> {
-        let (c, fits) = (&case.problem, plan(&case.problem, SMALLEST).fits(case.gpu));
-        fits.then_some(())
-            .ok_or_else(|| format!("{} x {} outputs of {} images are too many blocks", c.oh(), c.ow(), c.n))
-    }
-
-    fn narrow(case: &Case<'_>, knob: &str, values: &mut Vec<Value>) {
-        narrow(&plan(&case.problem, SMALLEST), case.gpu, knob, values);
+    fn too_large(case: &Case<'_>) -> String {
+        let c = &case.problem;
+        format!("{} x {} outputs of {} images are too many blocks", c.oh(), c.ow(), c.n)
     }
 
     fn plan(case: &Case<'_>, sizes: Sizes) -> Result<Plan, TemplateError> {
         Ok(plan(&case.problem, sizes))
-    }
-
-    fn search(_: &Case<'_>) -> Search<Sizes> {
-        Search::from(SMALLEST)
     }
 
     fn kernel(case: &Case<'_>, plan: &Plan) -> Result<Scheduled, TemplateError> {

@@ -162,19 +162,19 @@ impl family::Plan for Plan {
     fn us(&self, w: &Workload, gpu: &Cuda) -> f64 {
         model::us(self, w, gpu)
     }
+
+    /// Blocks share reductions where tiles leave multiprocessors idle.
+    fn narrow(&self, gpu: &Cuda, knob: &str, values: &mut Vec<Value>) {
+        if knob == "split" && self.cut.all_tiles() >= 16 * gpu.sm_count {
+            values.truncate(1);
+        }
+    }
 }
 
 /// Most threads of a block: more wait for each other without having more operands in common.
 const MOST_THREADS: i64 = 512;
 /// Most pieces of an operand that a thread copies in a step.
 const MOST_PIECES: i64 = 32;
-
-/// Leaves the values that are of use: blocks share reductions where tiles leave multiprocessors idle.
-fn narrow(smallest: &Plan, gpu: &Cuda, knob: &str, values: &mut Vec<Value>) {
-    if knob == "split" && smallest.cut.all_tiles() >= 16 * gpu.sm_count {
-        values.truncate(1);
-    }
-}
 
 /// What fits everywhere.
 const SMALLEST: Sizes = Sizes { tile: [32, 32], tile_k: 8, own: [4, 4], stages: 2, split: 1, group: 1 };

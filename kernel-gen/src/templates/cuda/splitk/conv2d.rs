@@ -4,7 +4,7 @@ use super::{Plan, SEARCH, SMALLEST, Sizes, device, narrow, scheduled};
 use crate::ir::DType;
 use crate::space::Value;
 use crate::target::Target;
-use crate::templates::cuda::family::{Case, Family, Plan as _, Search};
+use crate::templates::cuda::family::{Case, Family, Search};
 use crate::templates::cuda::source::Source;
 use crate::templates::{Scheduled, TemplateError};
 use crate::workload::{Conv2d, Op, Workload};
@@ -15,6 +15,7 @@ pub struct SplitkDirect;
 impl Family for SplitkDirect {
     const NAME: &'static str = "splitk_direct";
     const LIMITS: &'static str = super::LIMITS;
+    const SMALLEST: Option<Sizes> = Some(SMALLEST);
     type Problem = Conv2d;
     type Knobs = Sizes;
     type Plan<'a> = Plan;
@@ -31,10 +32,8 @@ impl Family for SplitkDirect {
         Ok(c)
     }
 
-    fn check(case: &Case<'_, Conv2d>) -> Result<(), String> {
-        let (c, fits) = (case.problem, plan(case, SMALLEST).fits(case.gpu));
-        fits.then_some(())
-            .ok_or_else(|| format!("a {} x {} kernel is too large for the registers of a thread", c.kh, c.kw))
+    fn too_large(case: &Case<'_, Conv2d>) -> String {
+        format!("a {} x {} kernel is too large for the registers of a thread", case.problem.kh, case.problem.kw)
     }
 
     fn narrow(case: &Case<'_, Conv2d>, knob: &str, values: &mut Vec<Value>) {
@@ -42,7 +41,7 @@ impl Family for SplitkDirect {
     }
 
     fn plan(case: &Case<'_, Conv2d>, sizes: Sizes) -> Result<Plan, TemplateError> {
-        Ok(plan(case, sizes))
+        Ok(Plan { c: case.problem, pair: None, dtype: case.w.dtype, sizes })
     }
 
     fn search(_: &Case<'_, Conv2d>) -> Search<Sizes> {
@@ -52,8 +51,4 @@ impl Family for SplitkDirect {
     fn kernel(case: &Case<'_, Conv2d>, plan: &Plan) -> Result<Scheduled, TemplateError> {
         scheduled(plan, case.w)
     }
-}
-
-fn plan(case: &Case<'_, Conv2d>, sizes: Sizes) -> Plan {
-    Plan { c: case.problem, pair: None, dtype: case.w.dtype, sizes }
 }

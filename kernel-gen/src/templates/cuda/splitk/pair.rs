@@ -4,7 +4,7 @@ use super::{Plan, SEARCH, SMALLEST, Sizes, device, narrow, scheduled};
 use crate::ir::DType;
 use crate::space::Value;
 use crate::target::Target;
-use crate::templates::cuda::family::{Case, Family, Plan as _, Search};
+use crate::templates::cuda::family::{Case, Family, Search};
 use crate::templates::{Scheduled, TemplateError};
 use crate::workload::{DepthwisePointwise, Op, Workload};
 
@@ -14,6 +14,7 @@ pub struct SplitkPair;
 impl Family for SplitkPair {
     const NAME: &'static str = "splitk_pair";
     const LIMITS: &'static str = super::LIMITS;
+    const SMALLEST: Option<Sizes> = Some(SMALLEST);
     type Problem = DepthwisePointwise;
     type Knobs = Sizes;
     type Plan<'a> = Plan;
@@ -31,10 +32,9 @@ impl Family for SplitkPair {
         Ok(pair)
     }
 
-    fn check(case: &Case<'_, DepthwisePointwise>) -> Result<(), String> {
+    fn too_large(case: &Case<'_, DepthwisePointwise>) -> String {
         let [kh, kw] = [case.problem.depthwise.kh, case.problem.depthwise.kw];
-        let fits = plan(case.problem, SMALLEST).fits(case.gpu);
-        fits.then_some(()).ok_or_else(|| format!("the pixels of a {kh} x {kw} kernel do not fit in shared memory"))
+        format!("the pixels of a {kh} x {kw} kernel do not fit in shared memory")
     }
 
     fn narrow(case: &Case<'_, DepthwisePointwise>, knob: &str, values: &mut Vec<Value>) {
@@ -43,7 +43,8 @@ impl Family for SplitkPair {
     }
 
     fn plan(case: &Case<'_, DepthwisePointwise>, sizes: Sizes) -> Result<Plan, TemplateError> {
-        Ok(plan(case.problem, sizes))
+        let pair = case.problem;
+        Ok(Plan { c: pair.pointwise(), pair: Some(pair), dtype: DType::F32, sizes })
     }
 
     fn search(_: &Case<'_, DepthwisePointwise>) -> Search<Sizes> {
@@ -53,8 +54,4 @@ impl Family for SplitkPair {
     fn kernel(case: &Case<'_, DepthwisePointwise>, plan: &Plan) -> Result<Scheduled, TemplateError> {
         scheduled(plan, case.w)
     }
-}
-
-fn plan(pair: DepthwisePointwise, sizes: Sizes) -> Plan {
-    Plan { c: pair.pointwise(), pair: Some(pair), dtype: DType::F32, sizes }
 }
