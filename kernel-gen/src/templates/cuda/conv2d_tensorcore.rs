@@ -18,7 +18,7 @@
 
 use super::family::{self, Case, Family, Knobs, Needs, Search, built, knobs};
 use super::model::{Launch, Unit as Units, ceil_div};
-use super::{BLOCK, THREAD, device};
+use super::{BLOCK, THREAD, device, needs_16_bits};
 use crate::ir::builder::KernelBuilder;
 use crate::ir::{Axis, BufferId, DType, Expr, Gpu, Kernel, LoopKind, Operand, Scope, Tile, Unit, VarId};
 use crate::space::Config;
@@ -171,9 +171,7 @@ impl Family for Conv2dTensorcore {
         if c.layout != ConvLayout::NhwcNc(TILE) {
             return Err("for NHWC16n16c".into());
         }
-        if !matches!(w.dtype, DType::F16 | DType::Bf16) {
-            return Err(format!("tensor cores multiply f16 and bf16, not {}", w.dtype));
-        }
+        needs_16_bits(w)?;
         // Volta and Turing have tensor cores for f16 alone.
         let least = if w.dtype == DType::F16 { 70 } else { 80 };
         if t.capability().is_none_or(|c| c < least) {

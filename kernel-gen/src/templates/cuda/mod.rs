@@ -69,10 +69,10 @@ pub mod winograd;
 use super::TemplateError;
 use crate::ir::builder::KernelBuilder;
 use crate::ir::visit::find_loop;
-use crate::ir::{Axis, BufferId, Expr, Gpu, LoopKind, Tile, VarId};
+use crate::ir::{Axis, BufferId, DType, Expr, Gpu, LoopKind, Tile, VarId};
 use crate::schedule::{Schedule, ScheduleError, Tail};
 use crate::space::{Config, ConfigError, Space};
-use crate::target::{Cuda, Target};
+use crate::target::{Cuda, CudaFeature, Target};
 use crate::workload::{Param, Role, Workload};
 use model::ceil_div;
 use std::collections::BTreeMap;
@@ -86,6 +86,32 @@ const THREAD: fn(Axis) -> LoopKind = LoopKind::Thread;
 /// The device, or why not.
 fn device(t: &Target) -> Result<&Cuda, String> {
     t.cuda().ok_or_else(|| "for CUDA devices".to_string())
+}
+
+/// Refuses a device without `cp.async`.
+fn needs_cp_async(gpu: &Cuda) -> Result<(), String> {
+    if gpu.has(CudaFeature::CpAsync) { Ok(()) } else { Err("needs cp.async (sm_80)".into()) }
+}
+
+/// Refuses a device without `wgmma`.
+fn needs_wgmma(gpu: &Cuda) -> Result<(), String> {
+    if gpu.has(CudaFeature::Wgmma) { Ok(()) } else { Err("needs wgmma (sm_90a)".into()) }
+}
+
+/// Refuses operands or outputs that are no `f32`.
+fn needs_f32(w: &Workload) -> Result<(), String> {
+    match (w.dtype, w.out_dtype) {
+        (DType::F32, DType::F32) => Ok(()),
+        (from, to) => Err(format!("multiplies f32 into f32, not {from} into {to}")),
+    }
+}
+
+/// Refuses operands that tensor cores do not take in 16 bits.
+fn needs_16_bits(w: &Workload) -> Result<(), String> {
+    match w.dtype {
+        DType::F16 | DType::Bf16 => Ok(()),
+        other => Err(format!("tensor cores multiply f16 and bf16, not {other}")),
+    }
 }
 
 /// Iterations of a loop.

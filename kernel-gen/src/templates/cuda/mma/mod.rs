@@ -64,9 +64,7 @@ fn device<'t>(w: &Workload, t: &'t Target) -> Result<&'t Cuda, String> {
     if !matches!(w.dtype, DType::F16 | DType::Bf16) {
         return Err(format!("multiplies f16 and bf16, not {}", w.dtype));
     }
-    if !gpu.has(CudaFeature::CpAsync) {
-        return Err("needs cp.async (sm_80)".into());
-    }
+    super::needs_cp_async(gpu)?;
     Ok(gpu)
 }
 

@@ -23,9 +23,8 @@ mod model;
 use super::family::{self, Case, Family, Needs, Store, built, knobs};
 use super::product::widest;
 use super::source::Source;
-use super::{ceil_div, device, weights};
-use crate::ir::DType;
-use crate::target::{Cuda, CudaFeature, Target};
+use super::{ceil_div, device, needs_16_bits, needs_cp_async, weights};
+use crate::target::{Cuda, Target};
 use crate::templates::{Scheduled, TemplateError};
 use crate::workload::{ConvLayout, Workload};
 
@@ -177,12 +176,8 @@ impl Family for PointwiseRows {
 
     fn problem(w: &Workload, t: &Target) -> Result<Source, String> {
         let gpu = device(t)?;
-        if !gpu.has(CudaFeature::CpAsync) {
-            return Err("needs cp.async (sm_80)".into());
-        }
-        if !matches!(w.dtype, DType::F16 | DType::Bf16) {
-            return Err(format!("tensor cores multiply f16 and bf16, not {}", w.dtype));
-        }
+        needs_cp_async(gpu)?;
+        needs_16_bits(w)?;
         let source = Source::of(w)?;
         match source {
             Source::Conv(c) => {

@@ -41,9 +41,8 @@ use super::family::{self, Needs, knobs};
 use super::outer::{LANES, VECTOR};
 use super::pipeline::Cut;
 use super::product::{Layout, Whole, widest};
-use crate::ir::DType;
 use crate::space::Value;
-use crate::target::{Cuda, CudaFeature, Target};
+use crate::target::{Cuda, Target};
 use crate::workload::Workload;
 
 /// Neighbours of the reduction that lanes copy of a row that is turned around.
@@ -57,12 +56,8 @@ const OTHER_REGISTERS: i64 = 24;
 /// The device's data, or why it cannot run these kernels.
 fn device<'t>(w: &Workload, t: &'t Target) -> Result<&'t Cuda, String> {
     let gpu = super::device(t)?;
-    if w.dtype != DType::F32 || w.out_dtype != DType::F32 {
-        return Err(format!("multiplies f32 into f32, not {} into {}", w.dtype, w.out_dtype));
-    }
-    if !gpu.has(CudaFeature::CpAsync) {
-        return Err("needs cp.async (sm_80)".into());
-    }
+    super::needs_f32(w)?;
+    super::needs_cp_async(gpu)?;
     Ok(gpu)
 }
 

@@ -31,10 +31,10 @@ pub use bf16::SplitBf16;
 pub use halves::SplitHalves;
 
 use crate::ir::DType;
-use crate::target::{Cuda, CudaFeature, Target};
+use crate::target::{Cuda, Target};
 use crate::templates::cuda::family::{self, Case, Family, Needs, built, knobs};
 use crate::templates::cuda::source::{Fast, Source};
-use crate::templates::cuda::{ceil_div, or_zero, weights};
+use crate::templates::cuda::{ceil_div, device, needs_f32, needs_wgmma, or_zero, weights};
 use crate::templates::{Scheduled, TemplateError};
 use crate::workload::{Math, Workload};
 use parts::Parts;
@@ -215,13 +215,8 @@ impl<S: Split> Family for S {
     type Plan<'a> = Plan;
 
     fn problem(w: &Workload, t: &Target) -> Result<Problem, String> {
-        let cuda = t.cuda().ok_or("for CUDA devices")?;
-        if !cuda.has(CudaFeature::Wgmma) {
-            return Err("needs wgmma (sm_90a)".into());
-        }
-        if w.dtype != DType::F32 || w.out_dtype != DType::F32 {
-            return Err(format!("multiplies f32 into f32, not {} into {}", w.dtype, w.out_dtype));
-        }
+        needs_wgmma(device(t)?)?;
+        needs_f32(w)?;
         let parts = match (w.math, S::FP32) {
             (Math::Strict, _) => {
                 return Err("products of parts are no f32 multiply-adds, which `strict` asks for".into());

@@ -61,9 +61,7 @@ const OTHER_REGISTERS: i64 = 36;
 /// The device's data, or why it cannot run these kernels for so many images.
 fn device(t: &Target, images: i64) -> Result<&Cuda, String> {
     let gpu = super::device(t)?;
-    if !gpu.has(CudaFeature::CpAsync) {
-        return Err("needs cp.async (sm_80)".into());
-    }
+    super::needs_cp_async(gpu)?;
     if images > gpu.grid_dim[2] {
         return Err(format!("{images} images"));
     }

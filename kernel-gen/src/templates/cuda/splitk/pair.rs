@@ -4,6 +4,7 @@ use super::{Plan, SEARCH, SMALLEST, Sizes, device, narrow, scheduled};
 use crate::ir::DType;
 use crate::space::Value;
 use crate::target::Target;
+use crate::templates::cuda;
 use crate::templates::cuda::family::{Case, Family, Search};
 use crate::templates::{Scheduled, TemplateError};
 use crate::workload::{DepthwisePointwise, Op, Workload};
@@ -21,13 +22,11 @@ impl Family for SplitkPair {
 
     fn problem(w: &Workload, t: &Target) -> Result<DepthwisePointwise, String> {
         // What is no CUDA device is refused for that, whatever the workload is.
-        crate::templates::cuda::device(t)?;
+        cuda::device(t)?;
         let Op::DepthwisePointwise(pair) = w.op else {
             return Err("for pairs of a depthwise and a pointwise convolution".into());
         };
-        if w.dtype != DType::F32 || w.out_dtype != DType::F32 {
-            return Err(format!("multiplies f32 into f32, not {} into {}", w.dtype, w.out_dtype));
-        }
+        cuda::needs_f32(w)?;
         device(t, pair.depthwise.n)?;
         Ok(pair)
     }

@@ -35,10 +35,10 @@ mod model;
 
 use super::family::{self, Case, Family, Needs, Plan as _, Search, Store, built, knobs};
 use super::product::widest;
-use super::{ceil_div, device};
+use super::{ceil_div, device, needs_16_bits, needs_cp_async};
 use crate::ir::DType;
 use crate::space::Config;
-use crate::target::{Cuda, CudaFeature, Target};
+use crate::target::{Cuda, Target};
 use crate::templates::{Scheduled, TemplateError};
 use crate::workload::special::Reach;
 use crate::workload::{Conv2d, ConvLayout, Op, Workload};
@@ -315,15 +315,11 @@ impl Family for Conv2dStem {
         if c.groups != 1 || !matches!(c.layout, ConvLayout::Nchw | ConvLayout::Nhwc) {
             return Err("for NCHW and NHWC with one group".into());
         }
-        if !matches!(w.dtype, DType::F16 | DType::Bf16) {
-            return Err(format!("tensor cores multiply f16 and bf16, not {}", w.dtype));
-        }
+        needs_16_bits(w)?;
         if c.ci > MOST_CHANNELS {
             return Err(format!("for at most {MOST_CHANNELS} input channels"));
         }
-        if !gpu.has(CudaFeature::CpAsync) {
-            return Err("needs cp.async (sm_80)".into());
-        }
+        needs_cp_async(gpu)?;
         if c.n > gpu.grid_dim[2] {
             return Err(format!("{} images", c.n));
         }

@@ -51,7 +51,7 @@ pub use window::WgmmaWindow;
 
 use crate::ir::builder::KernelBuilder;
 use crate::ir::{DType, Expr};
-use crate::target::{Cuda, CudaFeature, Target};
+use crate::target::{Cuda, Target};
 use crate::templates::cuda::family::{knobs, words};
 use crate::workload::{Math, Workload};
 
@@ -77,9 +77,7 @@ const WARPGROUP: i64 = 128;
 /// The device's data, or why it cannot run these kernels.
 fn device<'t>(w: &Workload, t: &'t Target) -> Result<&'t Cuda, String> {
     let cuda = super::device(t)?;
-    if !cuda.has(CudaFeature::Wgmma) {
-        return Err("needs wgmma (sm_90a)".into());
-    }
+    super::needs_wgmma(cuda)?;
     match (w.dtype, w.math) {
         (DType::F16 | DType::Bf16, _) | (DType::F32, Math::Tf32) => Ok(cuda),
         (dtype, math) => {

@@ -34,10 +34,10 @@ use crate::ir::DType;
 use crate::ir::builder::KernelBuilder;
 use crate::ir::{Kernel, Scope};
 use crate::space::{Config, Value};
-use crate::target::{Cuda, CudaFeature, Target};
+use crate::target::{Cuda, Target};
 use crate::templates::cuda::family::{self, Case, Family, Needs, built, knobs, numbers};
 use crate::templates::cuda::outer::{LANES, VECTOR};
-use crate::templates::cuda::{ceil_div, device};
+use crate::templates::cuda::{ceil_div, device, needs_cp_async, needs_f32};
 use crate::templates::winograd::filter::{Filter, NOT_LOCAL, reach, tile_sizes};
 use crate::templates::{Scheduled, TemplateError};
 use crate::workload::operands::Operands;
@@ -233,12 +233,8 @@ fn problem(w: &Workload, t: &Target) -> Result<Conv2d, String> {
     if c.padding.iter().any(|p| *p >= TAPS) {
         return Err("for less padding than taps".into());
     }
-    if w.dtype != DType::F32 || w.out_dtype != DType::F32 {
-        return Err(format!("multiplies f32 into f32, not {} into {}", w.dtype, w.out_dtype));
-    }
-    if !gpu.has(CudaFeature::CpAsync) {
-        return Err("needs cp.async (sm_80)".into());
-    }
+    needs_f32(w)?;
+    needs_cp_async(gpu)?;
     if c.ci.max(c.co) > gpu.grid_dim[1] {
         return Err(format!("for at most {} channels", gpu.grid_dim[1]));
     }

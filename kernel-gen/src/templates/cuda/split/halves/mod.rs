@@ -41,11 +41,11 @@ use super::walk::{Walk, Weights};
 use crate::ir::builder::KernelBuilder;
 use crate::ir::{BufferId, DType, Expr, Kernel, Scope};
 use crate::space::{Config, Value};
-use crate::target::{Cuda, CudaFeature, Target};
+use crate::target::{Cuda, Target};
 use crate::templates::cuda::family::{self, Case, Family, Needs, Plan as _, Search, built, knobs, numbers};
 use crate::templates::cuda::source::{Fast, Source};
 use crate::templates::cuda::taps::MOST_STRIDE;
-use crate::templates::cuda::{ceil_div, device, weights};
+use crate::templates::cuda::{ceil_div, device, needs_f32, needs_wgmma, weights};
 use crate::templates::{Scheduled, TemplateError};
 use crate::workload::operands::Operands;
 use crate::workload::special::Reach;
@@ -292,12 +292,8 @@ impl Family for SplitHalves {
     type Plan<'a> = Plan;
 
     fn problem(w: &Workload, t: &Target) -> Result<Source, String> {
-        if !device(t)?.has(CudaFeature::Wgmma) {
-            return Err("needs wgmma (sm_90a)".into());
-        }
-        if w.dtype != DType::F32 || w.out_dtype != DType::F32 {
-            return Err(format!("multiplies f32 into f32, not {} into {}", w.dtype, w.out_dtype));
-        }
+        needs_wgmma(device(t)?)?;
+        needs_f32(w)?;
         match w.math {
             Math::Fp32 => {}
             Math::Local => return Err(NOT_LOCAL.into()),
