@@ -20,12 +20,13 @@
 //!   space, and so are configs whose sums cannot stay in registers.
 
 use super::conv2d_cost::{self, Shape, Unrolled};
-use super::{BLOCK, THREAD, cooperative_fetch, descend_from_many, device, inline_padding, tiled_extent};
+use super::family::{self, Case, Family, Needs, Search};
+use super::{BLOCK, THREAD, cooperative_fetch, device, inline_padding, tiled_extent};
 use crate::ir::{Axis, Pragma, Scope};
 use crate::schedule::Schedule;
-use crate::space::{Config, ConfigError, Space, Split};
+use crate::space::{Config, ConfigError, SpaceBuilder, Split};
 use crate::target::{Cuda, Target};
-use crate::templates::{Scheduled, Template, TemplateError};
+use crate::templates::{Scheduled, TemplateError};
 use crate::workload::{Conv2d, ConvLayout, Op, Workload, naive};
 
 /// See the module's text. Knobs: `tile_f`, `tile_y`, `tile_x` (blocks, virtual threads, threads, elements of a thread),
@@ -34,21 +35,6 @@ pub struct Conv2dNoBatching;
 
 /// Most sums of a thread: with operands and addresses they still fit into the 255 registers that a thread can have.
 const MAX_SUMS: i64 = 192;
-
-fn problem<'a>(w: &Workload, t: &'a Target) -> Result<(Conv2d, &'a Cuda), String> {
-    let gpu = device(t)?;
-    let Op::Conv2d(c) = w.op else { return Err("for convolutions".into()) };
-    if c.groups != 1 {
-        return Err("for convolutions without groups".into());
-    }
-    if c.layout != ConvLayout::Nchw {
-        return Err("for NCHW".into());
-    }
-    if c.n > gpu.grid_dim[2] {
-        return Err(format!("for at most {} images", gpu.grid_dim[2]));
-    }
-    Ok((c, gpu))
-}
 
 /// A config as numbers.
 #[derive(Clone, Copy, Debug)]
@@ -104,17 +90,6 @@ impl Tiles {
         let [f, y, x] = [self.f, self.y, self.x].map(|t| t[1] * t[2] * t[3]);
         [rc * reach(c, 0, y, ry) * reach(c, 1, x, rx), f * rc * ry * rx]
     }
-
-    /// Whether a device can run it, and its sums stay in registers.
-    fn fits(&self, c: &Conv2d, element_bytes: i64, gpu: &Cuda) -> bool {
-        let shared: i64 = self.fetched(c).iter().map(|n| n * element_bytes).sum();
-        self.threads() <= gpu.threads_per_block
-            && self.f[2] <= gpu.block_dim[2]
-            && self.sums() <= MAX_SUMS
-            && shared <= gpu.shared_per_block
-            && c.n * self.f[0] <= gpu.grid_dim[2]
-            && self.y[0] <= gpu.grid_dim[1]
-    }
 }
 
 /// Input rows (`axis` 0) or columns (1) that `outputs` neighbours and `taps` of the kernel reach over.
@@ -122,23 +97,58 @@ fn reach(c: &Conv2d, axis: usize, outputs: i64, taps: i64) -> i64 {
     (outputs - 1) * c.stride[axis] + (taps - 1) * c.dilation[axis] + 1
 }
 
-impl Template for Conv2dNoBatching {
-    fn name(&self) -> &str {
-        "conv2d_no_batching"
+/// A convolution cut up as a config says.
+pub(crate) struct Plan {
+    c: Conv2d,
+    element_bytes: i64,
+    tiles: Tiles,
+}
+
+impl family::Plan for Plan {
+    fn needs(&self) -> Needs {
+        let shared_bytes = self.tiles.fetched(&self.c).iter().sum::<i64>() * self.element_bytes;
+        Needs { threads: self.tiles.threads(), registers: 0, shared_bytes }
     }
 
-    fn version(&self) -> u32 {
-        1
+    fn suits(&self, gpu: &Cuda) -> bool {
+        let Plan { c, tiles, .. } = self;
+        tiles.f[2] <= gpu.block_dim[2]
+            && tiles.sums() <= MAX_SUMS
+            && self.needs().shared_bytes <= gpu.shared_per_block
+            && c.n * tiles.f[0] <= gpu.grid_dim[2]
+            && tiles.y[0] <= gpu.grid_dim[1]
     }
 
-    fn applies(&self, w: &Workload, t: &Target) -> Result<(), String> {
-        problem(w, t).map(drop)
+    fn us(&self, w: &Workload, gpu: &Cuda) -> f64 {
+        estimate(w, &self.c, gpu, &self.tiles)
+    }
+}
+
+impl Family for Conv2dNoBatching {
+    const NAME: &'static str = "conv2d_no_batching";
+    const LIMITS: &'static str = "threads, shared memory, sums and grid within the device's limits";
+    type Problem = Conv2d;
+    type Knobs = Config;
+    type Plan<'a> = Plan;
+
+    fn problem(w: &Workload, t: &Target) -> Result<Conv2d, String> {
+        let gpu = device(t)?;
+        let Op::Conv2d(c) = w.op else { return Err("for convolutions".into()) };
+        if c.groups != 1 {
+            return Err("for convolutions without groups".into());
+        }
+        if c.layout != ConvLayout::Nchw {
+            return Err("for NCHW".into());
+        }
+        if c.n > gpu.grid_dim[2] {
+            return Err(format!("for at most {} images", gpu.grid_dim[2]));
+        }
+        Ok(c)
     }
 
-    fn space(&self, w: &Workload, t: &Target) -> Result<Space, TemplateError> {
-        let (c, gpu) = problem(w, t).map_err(TemplateError::Limit)?;
-        let (gpu, bytes) = (gpu.clone(), w.dtype.bytes() as i64);
-        Ok(Space::builder()
+    fn space(case: &Case<'_, Conv2d>, space: SpaceBuilder) -> SpaceBuilder {
+        let c = &case.problem;
+        space
             .split("tile_f", Split::factors(tiled_extent(c.co), 4))
             .split("tile_y", Split::factors(tiled_extent(c.oh()), 4))
             .split("tile_x", Split::factors(tiled_extent(c.ow()), 4))
@@ -147,35 +157,25 @@ impl Template for Conv2dNoBatching {
             .split("tile_rx", Split::factors(c.kw, 3))
             .knob("auto_unroll_max_step", [0, 512, 1500])
             .knob("unroll_explicit", [0, 1])
-            .filter("threads, shared memory, sums and grid within the device's limits", move |config| {
-                Tiles::of(&c, config).is_ok_and(|t| t.fits(&c, bytes, &gpu))
-            })
-            .build()?)
     }
 
-    fn default_config(&self, w: &Workload, t: &Target) -> Result<Config, TemplateError> {
-        let start = Config::new()
-            .with_split("tile_f", &[-1, 1, 1, 1])
-            .with_split("tile_y", &[-1, 1, 1, 1])
-            .with_split("tile_x", &[-1, 1, 1, 1])
-            .with_split("tile_rc", &[-1, 1, 1])
-            .with_split("tile_ry", &[-1, 1, 1])
-            .with_split("tile_rx", &[-1, 1, 1])
-            .with("auto_unroll_max_step", 1500)
-            .with("unroll_explicit", 0);
-        Ok(descend_from_many(&self.space(w, t)?, &start, &|config| self.cost(w, t, config))?)
+    fn plan(case: &Case<'_, Conv2d>, config: Config) -> Result<Plan, TemplateError> {
+        let (c, element_bytes) = (case.problem, case.w.dtype.bytes() as i64);
+        Ok(Plan { c, element_bytes, tiles: Tiles::of(&c, &config)? })
     }
 
-    fn cost(&self, w: &Workload, t: &Target, config: &Config) -> f64 {
-        let Ok((c, gpu)) = problem(w, t) else { return f64::INFINITY };
-        Tiles::of(&c, config).map_or(f64::INFINITY, |tiles| estimate(w, &c, gpu, &tiles))
+    fn search(_: &Case<'_, Conv2d>) -> Search<Config> {
+        let whole = |config: Config, knob: &str| config.with_split(knob, &[-1, 1, 1, 1]);
+        let outputs = ["tile_f", "tile_y", "tile_x"].into_iter().fold(Config::new(), whole);
+        let whole = |config: Config, knob: &str| config.with_split(knob, &[-1, 1, 1]);
+        let all = ["tile_rc", "tile_ry", "tile_rx"].into_iter().fold(outputs, whole);
+        Search::from(all.with("auto_unroll_max_step", 1500).with("unroll_explicit", 0))
     }
 
     #[allow(non_snake_case, reason = "the tutorial's names")]
-    fn schedule(&self, w: &Workload, t: &Target, config: &Config) -> Result<Scheduled, TemplateError> {
-        let (c, _) = problem(w, t).map_err(TemplateError::Limit)?;
-        let cfg = Tiles::of(&c, config)?;
-        let mut s = Schedule::new(naive(w));
+    fn kernel(case: &Case<'_, Conv2d>, plan: &Plan) -> Result<Scheduled, TemplateError> {
+        let (c, cfg) = (&plan.c, &plan.tiles);
+        let mut s = Schedule::new(naive(case.w));
         let [kernel, OL, output] = [s.stage("w")?, s.stage("acc")?, s.stage("y")?];
 
         // Inline the padding; the sums are what the tutorial calls `cache_write(conv, "local")`.
@@ -279,6 +279,7 @@ fn estimate(w: &Workload, c: &Conv2d, gpu: &Cuda, tiles: &Tiles) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::templates::Template;
 
     fn tutorial() -> (Workload, &'static Target) {
         (Workload::f32(Conv2d::nchw(1, 512, 7, 7, 512, 3, 1, 1)), Target::find("sm_75").unwrap())
@@ -325,8 +326,8 @@ mod tests {
     fn the_default_uses_the_machine() {
         let (w, t) = tutorial();
         let config = Conv2dNoBatching.default_config(&w, t).unwrap();
-        let (c, gpu) = problem(&w, t).unwrap();
-        let tiles = Tiles::of(&c, &config).unwrap();
+        let gpu = device(t).unwrap();
+        let tiles = Tiles::of(w.conv2d().unwrap(), &config).unwrap();
         assert!(tiles.threads() >= 32 && tiles.f[0] * tiles.y[0] * tiles.x[0] >= gpu.sm_count / 2, "{config}");
         let first = Conv2dNoBatching.space(&w, t).unwrap().get(0).unwrap();
         assert!(Conv2dNoBatching.cost(&w, t, &config) < Conv2dNoBatching.cost(&w, t, &first) / 10.0, "{config}");

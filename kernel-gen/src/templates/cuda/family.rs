@@ -127,6 +127,11 @@ pub(crate) trait Family: Send + Sync + 'static {
         smallest.into_iter().for_each(|plan| plan.narrow(case.gpu, knob, values));
     }
 
+    /// The knobs with their values.
+    fn space(case: &Case<'_, Self::Problem>, space: SpaceBuilder) -> SpaceBuilder {
+        Self::Knobs::space(space, &|knob, values| Self::narrow(case, knob, values))
+    }
+
     /// The problem cut up by the knobs, or why they cannot cut it.
     fn plan<'a>(case: &Case<'a, Self::Problem>, knobs: Self::Knobs) -> Result<Self::Plan<'a>, TemplateError>;
 
@@ -164,7 +169,7 @@ fn space<F: Family>(case: &Case<'_, F::Problem>) -> Result<Space, TemplateError>
         let case = Case { w: &w, gpu: &gpu, problem };
         plan::<F>(&case, config).is_ok_and(|plan| plan.fits(&gpu))
     };
-    let space = F::Knobs::space(Space::builder(), &|knob, values| F::narrow(case, knob, values));
+    let space = F::space(case, Space::builder());
     Ok(if F::LIMITS.is_empty() { space } else { space.filter(F::LIMITS, fits) }.build()?)
 }
 
@@ -247,7 +252,7 @@ pub(super) fn built(kernel: Kernel, packs: impl IntoIterator<Item = Pack>) -> Re
 }
 
 /// A config with a type; [`knobs!`] makes them.
-pub(crate) trait Knobs: Copy + 'static {
+pub(crate) trait Knobs: Clone + 'static {
     /// Reads a config. An error names the knob and, for words and switches, the values that it takes.
     fn of(config: &Config) -> Result<Self, ConfigError>;
 
@@ -256,6 +261,21 @@ pub(crate) trait Knobs: Copy + 'static {
 
     /// The knobs in the order of their declaration, with what `narrow` leaves of their values.
     fn space(space: SpaceBuilder, narrow: &dyn Fn(&str, &mut Vec<Value>)) -> SpaceBuilder;
+}
+
+/// Knobs that are splits of a problem's extents: [`Family::space`] declares them, and [`Family::plan`] reads them.
+impl Knobs for Config {
+    fn of(config: &Config) -> Result<Config, ConfigError> {
+        Ok(config.clone())
+    }
+
+    fn config(&self) -> Config {
+        self.clone()
+    }
+
+    fn space(space: SpaceBuilder, _: &dyn Fn(&str, &mut Vec<Value>)) -> SpaceBuilder {
+        space
+    }
 }
 
 /// The knobs of one, and behind them those of the other.
@@ -451,8 +471,8 @@ mod tests {
     use crate::workload::{Conv2d, ConvLayout, DepthwisePointwise, Matmul};
     use std::collections::BTreeSet;
 
-    /// Templates for CUDA that are no families: their knobs are splits of loops, or they have none.
-    const OTHERS: [&str; 5] = ["conv2d_no_batching", "matmul_v0", "matmul_v1", "matmul_split", "sketch_cuda"];
+    /// The template for CUDA that is no family: its knobs are splits of the loops that a kernel has.
+    const OTHER: &str = "sketch_cuda";
 
     /// Workloads of which every family takes one.
     fn workloads() -> Vec<Workload> {
@@ -484,7 +504,7 @@ mod tests {
         let registry = Registry::builtin();
         let mut seen = BTreeSet::new();
         for w in workloads() {
-            for template in registry.applicable(&w, target).filter(|t| !OTHERS.contains(&t.name())) {
+            for template in registry.applicable(&w, target).filter(|t| t.name() != OTHER) {
                 if !seen.insert(template.name().to_string()) {
                     continue;
                 }
@@ -509,7 +529,7 @@ mod tests {
             }
         }
         let cuda = registry.iter().map(|t| t.name()).skip_while(|name| *name != "wgmma_gemm");
-        let missing: Vec<&str> = cuda.filter(|name| !seen.contains(*name) && !OTHERS.contains(name)).collect();
+        let missing: Vec<&str> = cuda.filter(|name| !seen.contains(*name) && *name != OTHER).collect();
         assert!(missing.is_empty(), "no workload for {missing:?}");
     }
 

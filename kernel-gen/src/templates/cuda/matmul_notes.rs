@@ -13,13 +13,14 @@
 //!
 //! They are here to be read and compared with; [`matmul_blocked`](super::matmul_blocked) is what to use.
 
+use super::family::{self, Case, Family, Needs, Search, knobs};
 use super::model::{Straight, ceil_div};
-use super::{BLOCK, THREAD, device, extent, least};
+use super::{BLOCK, THREAD, device, extent};
 use crate::ir::{Axis, Scope};
 use crate::schedule::{Schedule, Tail};
-use crate::space::{Config, Space, Split, divisors};
+use crate::space::{Config, SpaceBuilder, Split, divisors};
 use crate::target::{Cuda, Target};
-use crate::templates::{Scheduled, Template, TemplateError};
+use crate::templates::{Scheduled, TemplateError};
 use crate::workload::{Matmul, Workload, naive};
 
 /// Constant tiles: the tutorial's `matmul_v0`.
@@ -31,7 +32,8 @@ pub struct MatmulV1;
 /// Tiles that divide: the tutorial's `matmul`, with `define_split`. Knobs: `tile_y`, `tile_x`.
 pub struct MatmulSplit;
 
-fn problem<'a>(w: &Workload, t: &'a Target) -> Result<(Matmul, &'a Cuda), String> {
+/// The product, or why these templates do not take it.
+fn problem(w: &Workload, t: &Target) -> Result<Matmul, String> {
     let gpu = device(t)?;
     let m = w.matmul().copied().ok_or("for products")?;
     if m.batch > gpu.grid_dim[2] || m.m > gpu.grid_dim[1] {
@@ -40,7 +42,7 @@ fn problem<'a>(w: &Workload, t: &'a Target) -> Result<(Matmul, &'a Cuda), String
     if m.n > gpu.grid_dim[0] {
         return Err(format!("for at most {} columns", gpu.grid_dim[0]));
     }
-    Ok((m, gpu))
+    Ok(m)
 }
 
 /// The tutorial's schedule with a tile of that many rows and columns.
@@ -70,140 +72,124 @@ fn blocked(w: &Workload, [tile_y, tile_x]: [i64; 2]) -> Result<Scheduled, Templa
     Ok(Scheduled { schedule: s, packs: vec![] })
 }
 
-/// Predicted microseconds: each product loads both of its factors, the caches serve what the tile shares.
-fn estimate(w: &Workload, m: &Matmul, gpu: &Cuda, [rows, columns]: [i64; 2]) -> f64 {
-    let [rows, columns] = [rows.min(m.m), columns.min(m.n)];
-    // A guard around the sum keeps the compiler from loading several terms ahead. A transposed right matrix gives each
-    // column's thread a row of its own to read.
-    let guarded = m.m % rows != 0 || m.n % columns != 0;
-    let alone = if guarded { 110.0 } else { 30.0 };
-    let alone = if m.trans_b { alone + 0.9 * columns as f64 } else { alone };
-    let blocks = m.batch * ceil_div(m.m, rows) * ceil_div(m.n, columns);
-    Straight { blocks, threads: rows * columns, terms: m.k, alone, spread: 1.0 }.microseconds(w, gpu)
+/// A product cut into tiles of so many rows and columns.
+pub(crate) struct Tiles {
+    m: Matmul,
+    tile: [i64; 2],
 }
 
-fn cost(w: &Workload, t: &Target, tile: Option<[i64; 2]>) -> f64 {
-    match (problem(w, t), tile) {
-        (Ok((m, gpu)), Some(tile)) => estimate(w, &m, gpu, tile),
-        _ => f64::INFINITY,
-    }
-}
-
-impl Template for MatmulV0 {
-    fn name(&self) -> &str {
-        "matmul_v0"
+impl family::Plan for Tiles {
+    fn needs(&self) -> Needs {
+        Needs { threads: self.tile.iter().product(), registers: 0, shared_bytes: 0 }
     }
 
-    fn version(&self) -> u32 {
-        1
+    fn suits(&self, _: &Cuda) -> bool {
+        true
     }
 
-    fn applies(&self, w: &Workload, t: &Target) -> Result<(), String> {
-        problem(w, t).map(drop)
-    }
-
-    fn space(&self, _: &Workload, _: &Target) -> Result<Space, TemplateError> {
-        Ok(Space::builder().build()?)
-    }
-
-    fn default_config(&self, _: &Workload, _: &Target) -> Result<Config, TemplateError> {
-        Ok(Config::new())
-    }
-
-    fn cost(&self, w: &Workload, t: &Target, _: &Config) -> f64 {
-        cost(w, t, Some([8, 8]))
-    }
-
-    fn schedule(&self, w: &Workload, t: &Target, _: &Config) -> Result<Scheduled, TemplateError> {
-        problem(w, t).map_err(TemplateError::Limit)?;
-        blocked(w, [8, 8])
+    /// Each product loads both of its factors, the caches serve what the tile shares.
+    fn us(&self, w: &Workload, gpu: &Cuda) -> f64 {
+        let (m, [rows, columns]) = (&self.m, self.tile);
+        let [rows, columns] = [rows.min(m.m), columns.min(m.n)];
+        // A guard around the sum keeps the compiler from loading several terms ahead. A transposed right matrix gives each
+        // column's thread a row of its own to read.
+        let guarded = m.m % rows != 0 || m.n % columns != 0;
+        let alone = if guarded { 110.0 } else { 30.0 };
+        let alone = if m.trans_b { alone + 0.9 * columns as f64 } else { alone };
+        let blocks = m.batch * ceil_div(m.m, rows) * ceil_div(m.n, columns);
+        Straight { blocks, threads: rows * columns, terms: m.k, alone, spread: 1.0 }.microseconds(w, gpu)
     }
 }
 
-impl Template for MatmulV1 {
-    fn name(&self) -> &str {
-        "matmul_v1"
+impl Family for MatmulV0 {
+    const NAME: &'static str = "matmul_v0";
+    const LIMITS: &'static str = "";
+    type Problem = Matmul;
+    type Knobs = Config;
+    type Plan<'a> = Tiles;
+
+    fn problem(w: &Workload, t: &Target) -> Result<Matmul, String> {
+        problem(w, t)
     }
 
-    fn version(&self) -> u32 {
-        1
+    fn plan(case: &Case<'_, Matmul>, _: Config) -> Result<Tiles, TemplateError> {
+        Ok(Tiles { m: case.problem, tile: [8, 8] })
     }
 
-    fn applies(&self, w: &Workload, t: &Target) -> Result<(), String> {
-        problem(w, t).map(drop)
+    fn kernel(case: &Case<'_, Matmul>, tiles: &Tiles) -> Result<Scheduled, TemplateError> {
+        blocked(case.w, tiles.tile)
+    }
+}
+
+knobs! {
+    /// A config of [`MatmulV1`] with a type.
+    struct Listed {
+        tile: [i64; 2] = "tile_y" in [1, 2, 4, 8, 16], "tile_x" in [1, 2, 4, 8, 16];
+    }
+}
+
+impl Family for MatmulV1 {
+    const NAME: &'static str = "matmul_v1";
+    const LIMITS: &'static str = "";
+    type Problem = Matmul;
+    type Knobs = Listed;
+    type Plan<'a> = Tiles;
+
+    fn problem(w: &Workload, t: &Target) -> Result<Matmul, String> {
+        problem(w, t)
     }
 
-    fn space(&self, _: &Workload, _: &Target) -> Result<Space, TemplateError> {
-        Ok(Space::builder().knob("tile_y", [1, 2, 4, 8, 16]).knob("tile_x", [1, 2, 4, 8, 16]).build()?)
+    fn plan(case: &Case<'_, Matmul>, Listed { tile }: Listed) -> Result<Tiles, TemplateError> {
+        Ok(Tiles { m: case.problem, tile })
     }
 
-    fn default_config(&self, w: &Workload, t: &Target) -> Result<Config, TemplateError> {
+    fn search(_: &Case<'_, Matmul>) -> Search<Listed> {
         // Where others are no better, the one that the notes found best.
-        let best = Config::new().with("tile_y", 16).with("tile_x", 16);
-        Ok(least(&self.space(w, t)?, &best, &|config| self.cost(w, t, config))?)
+        Search::Near(Listed { tile: [16, 16] })
     }
 
-    fn cost(&self, w: &Workload, t: &Target, config: &Config) -> f64 {
-        cost(w, t, config.int("tile_y").ok().zip(config.int("tile_x").ok()).map(<[i64; 2]>::from))
-    }
-
-    fn schedule(&self, w: &Workload, t: &Target, config: &Config) -> Result<Scheduled, TemplateError> {
-        problem(w, t).map_err(TemplateError::Limit)?;
-        blocked(w, [config.int("tile_y")?, config.int("tile_x")?])
+    fn kernel(case: &Case<'_, Matmul>, tiles: &Tiles) -> Result<Scheduled, TemplateError> {
+        blocked(case.w, tiles.tile)
     }
 }
 
-/// The inner size of a split knob.
-fn inner(config: &Config, knob: &str) -> Option<i64> {
-    config.split(knob).ok().and_then(|sizes| sizes.get(1).copied())
-}
+impl Family for MatmulSplit {
+    const NAME: &'static str = "matmul_split";
+    const LIMITS: &'static str = "threads of a block";
+    type Problem = Matmul;
+    type Knobs = Config;
+    type Plan<'a> = Tiles;
 
-impl Template for MatmulSplit {
-    fn name(&self) -> &str {
-        "matmul_split"
+    fn problem(w: &Workload, t: &Target) -> Result<Matmul, String> {
+        problem(w, t)
     }
 
-    fn version(&self) -> u32 {
-        1
+    fn space(case: &Case<'_, Matmul>, space: SpaceBuilder) -> SpaceBuilder {
+        let Matmul { m, n, .. } = case.problem;
+        space.split("tile_y", Split::factors(m, 2)).split("tile_x", Split::factors(n, 2))
     }
 
-    fn applies(&self, w: &Workload, t: &Target) -> Result<(), String> {
-        problem(w, t).map(drop)
+    fn plan(case: &Case<'_, Matmul>, config: Config) -> Result<Tiles, TemplateError> {
+        let inner = |knob: &str| Ok::<i64, TemplateError>(config.split(knob)?.get(1).copied().unwrap_or(1));
+        Ok(Tiles { m: case.problem, tile: [inner("tile_y")?, inner("tile_x")?] })
     }
 
-    fn space(&self, w: &Workload, t: &Target) -> Result<Space, TemplateError> {
-        let (m, gpu) = problem(w, t).map_err(TemplateError::Limit)?;
-        let most = gpu.threads_per_block;
-        Ok(Space::builder()
-            .split("tile_y", Split::factors(m.m, 2))
-            .split("tile_x", Split::factors(m.n, 2))
-            .filter("threads of a block", move |config| {
-                matches!((inner(config, "tile_y"), inner(config, "tile_x")), (Some(y), Some(x)) if y * x <= most)
-            })
-            .build()?)
-    }
-
-    fn default_config(&self, w: &Workload, t: &Target) -> Result<Config, TemplateError> {
-        let (m, _) = problem(w, t).map_err(TemplateError::Limit)?;
+    fn search(case: &Case<'_, Matmul>) -> Search<Config> {
         // Where others are no better, as square as the factors allow, up to 256 threads.
         let largest = |n: i64| divisors(n).into_iter().filter(|d| *d <= 16).max().unwrap_or(1);
-        let square = Config::new().with_split("tile_y", &[-1, largest(m.m)]).with_split("tile_x", &[-1, largest(m.n)]);
-        Ok(least(&self.space(w, t)?, &square, &|config| self.cost(w, t, config))?)
+        let [rows, columns] = [case.problem.m, case.problem.n].map(largest);
+        Search::Near(Config::new().with_split("tile_y", &[-1, rows]).with_split("tile_x", &[-1, columns]))
     }
 
-    fn cost(&self, w: &Workload, t: &Target, config: &Config) -> f64 {
-        cost(w, t, inner(config, "tile_y").zip(inner(config, "tile_x")).map(<[i64; 2]>::from))
-    }
-
-    fn schedule(&self, w: &Workload, t: &Target, config: &Config) -> Result<Scheduled, TemplateError> {
-        problem(w, t).map_err(TemplateError::Limit)?;
-        blocked(w, [config.split("tile_y")?[1], config.split("tile_x")?[1]])
+    fn kernel(case: &Case<'_, Matmul>, tiles: &Tiles) -> Result<Scheduled, TemplateError> {
+        blocked(case.w, tiles.tile)
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::templates::Template;
 
     #[test]
     fn the_spaces_are_the_tutorials() {

@@ -326,11 +326,6 @@ fn least(space: &Space, otherwise: &Config, cost: Cost<'_>) -> Result<Config, Co
     Ok(best.1)
 }
 
-/// As [`descend_from`], from as many starts as find what a space of few valleys has.
-fn descend_from_many(space: &Space, start: &Config, cost: Cost<'_>) -> Result<Config, ConfigError> {
-    descend_from(space, start, 4, cost)
-}
-
 /// The best that [`descend`] finds from `start` and from the `descents` cheapest of configs drawn from all over the space,
 /// always the same ones: one descent alone is caught where the first knobs lead it.
 pub(super) fn descend_from(
@@ -392,7 +387,7 @@ mod tests {
         };
         let cost = |c: &Config| (c.int("a").unwrap() + (c.int("b").unwrap() - 7).abs()) as f64;
         let start = Config::new().with("a", 0).with("b", 0);
-        let found = descend_from_many(&space(5), &start, &cost).unwrap();
+        let found = descend_from(&space(5), &start, 4, &cost).unwrap();
         assert_eq!((found.int("a"), found.int("b")), (Ok(5), Ok(7)));
         // 256 images make more blocks of the smallest tiles than a grid has.
         let many = Workload::f32(Conv2d::nchw(256, 256, 14, 14, 512, 3, 1, 1));
