@@ -7,11 +7,14 @@
 //! places along each axis, so that neighbouring threads read neighbouring vectors of shared memory and no two banks
 //! collide: the scheme of the tutorial "How to optimize convolution on GPU" (Haichen Shen, Apache TVM).
 
+use super::family::{Field, Needs, Plan};
 use super::model::{Launch, Unit, ceil_div, whole_sectors};
 use super::{THREAD, extent};
 use crate::ir::{Axis, BufferId, Pragma, VarId};
 use crate::schedule::{Schedule, ScheduleError, Tail};
+use crate::space::{Config, ConfigError};
 use crate::target::Cuda;
+use crate::workload::Workload;
 
 /// The smallest extent of a block that spaces offer.
 const SMALLEST: i64 = 16;
@@ -24,7 +27,7 @@ pub(super) const VECTORS: [i64; 4] = [1, 2, 4, 8];
 
 /// The tile of a block and how threads share it. Each pair is rows (the slower output dimension), then columns.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) struct Tile {
+pub(crate) struct Tile {
     /// Rows and columns of a block.
     pub(super) block: [i64; 2],
     /// Threads along them.
@@ -35,6 +38,19 @@ pub(super) struct Tile {
     pub(super) step: i64,
     /// Elements of a vector access, where rows divide by it.
     pub(super) vector: i64,
+}
+
+/// Its knobs are in the order of its fields.
+impl Field for Tile {
+    fn read(config: &Config, knobs: &[&str]) -> Result<Tile, ConfigError> {
+        let [rows, columns, down, across, vthread, step, vector] = <[i64; 7]>::read(config, knobs)?;
+        Ok(Tile { block: [rows, columns], threads: [down, across], vthread, step, vector })
+    }
+
+    fn write(&self, config: Config, knobs: &[&str]) -> Config {
+        let Tile { block: [rows, columns], threads: [down, across], vthread, step, vector } = *self;
+        [rows, columns, down, across, vthread, step, vector].write(config, knobs)
+    }
 }
 
 impl Tile {
@@ -113,8 +129,33 @@ impl Tile {
     }
 }
 
+/// A product in tiles.
+pub(crate) struct Tiled {
+    pub(super) product: Product,
+    pub(super) tile: Tile,
+}
+
+impl Plan for Tiled {
+    fn needs(&self) -> Needs {
+        Needs {
+            threads: self.tile.thread_count(),
+            registers: self.tile.registers(),
+            shared_bytes: self.tile.shared_bytes(self.product.element_bytes),
+        }
+    }
+
+    fn suits(&self, gpu: &Cuda) -> bool {
+        let [rows, columns, _] = self.product.size;
+        self.tile.fits([rows, columns], self.product.element_bytes, gpu)
+    }
+
+    fn us(&self, _: &Workload, gpu: &Cuda) -> f64 {
+        self.product.estimate(&self.tile, gpu)
+    }
+}
+
 /// What a product of tiles is about, for its cost.
-pub(super) struct Product {
+pub(crate) struct Product {
     /// Independent products: images of a batch, pixels.
     pub(super) count: i64,
     /// Rows, columns and length of the reduction.

@@ -13,7 +13,7 @@
 //!   part of the row. `fetch=rounds` gives neighbouring threads neighbouring vectors.
 //! * Any size: what is left over in the last block is guarded.
 
-use super::block::{self, BLOCKS, Product, STEPS, THREADS, Tile, VECTORS, VTHREADS};
+use super::block::{self, BLOCKS, Product, STEPS, THREADS, Tile, Tiled, VECTORS, VTHREADS};
 use super::family::{self, Case, Family, Knobs, Needs, Search, knobs, up_to, words};
 use super::{BLOCK, THREAD, device, extent, inline_padding};
 use crate::ir::{Axis, Scope};
@@ -39,18 +39,9 @@ words! {
 knobs! {
     /// A config with a type: a [`Tile`], and how it is fetched.
     struct Sizes {
-        block: [i64; 2] = "block_o" in BLOCKS, "block_n" in BLOCKS;
-        threads: [i64; 2] = "threads_o" in THREADS, "threads_n" in THREADS;
-        vthread: i64 = "vthread" in VTHREADS;
-        step: i64 = "step" in STEPS;
-        vector: i64 = "vector" in VECTORS;
+        tile: Tile = "block_o" in BLOCKS, "block_n" in BLOCKS, "threads_o" in THREADS, "threads_n" in THREADS,
+            "vthread" in VTHREADS, "step" in STEPS, "vector" in VECTORS;
         fetch: Fetch = "fetch" in Fetch::ALL;
-    }
-}
-
-impl Sizes {
-    fn new(Tile { block, threads, vthread, step, vector }: Tile, fetch: Fetch) -> Sizes {
-        Sizes { block, threads, vthread, step, vector, fetch }
     }
 }
 
@@ -59,7 +50,7 @@ const TUTORIAL: Tile = Tile { block: [64, 64], threads: [8, 8], vthread: 2, step
 
 /// The config that is the tutorial's schedule.
 pub fn tutorial() -> Config {
-    Sizes::new(TUTORIAL, Fetch::Axes).config()
+    Sizes { tile: TUTORIAL, fetch: Fetch::Axes }.config()
 }
 
 fn product(w: &Workload, c: &Conv2d) -> Product {
@@ -86,30 +77,24 @@ fn vector(c: &Conv2d, tile: &Tile) -> i64 {
 /// A convolution cut up as a config says.
 pub(crate) struct Plan {
     c: Conv2d,
-    product: Product,
-    tile: Tile,
+    tiled: Tiled,
     fetch: Fetch,
 }
 
 impl family::Plan for Plan {
     fn needs(&self) -> Needs {
-        Needs {
-            threads: self.tile.thread_count(),
-            registers: self.tile.registers(),
-            shared_bytes: self.tile.shared_bytes(self.product.element_bytes),
-        }
+        self.tiled.needs()
     }
 
     fn suits(&self, gpu: &Cuda) -> bool {
-        let Plan { c, product, tile, fetch } = self;
-        tile.fits([c.co, c.n], product.element_bytes, gpu)
-            && (*fetch == Fetch::Rounds || axes_divide(c, tile, vector(c, tile)))
+        let Plan { c, tiled, fetch } = self;
+        tiled.suits(gpu) && (*fetch == Fetch::Rounds || axes_divide(c, &tiled.tile, vector(c, &tiled.tile)))
     }
 
-    fn us(&self, _: &Workload, gpu: &Cuda) -> f64 {
+    fn us(&self, w: &Workload, gpu: &Cuda) -> f64 {
         // Parts of a row in different sectors for neighbouring threads.
         let scattered = if self.fetch == Fetch::Axes { 1.02 } else { 1.0 };
-        self.product.estimate(&self.tile, gpu) * scattered
+        self.tiled.us(w, gpu) * scattered
     }
 }
 
@@ -142,20 +127,19 @@ impl Family for Conv2dHwcn {
         }
     }
 
-    fn plan(case: &Case<'_, Conv2d>, sizes: Sizes) -> Result<Plan, TemplateError> {
-        let Sizes { block, threads, vthread, step, vector, fetch } = sizes;
-        let (c, product) = (case.problem, product(case.w, &case.problem));
-        Ok(Plan { c, product, tile: Tile { block, threads, vthread, step, vector }, fetch })
+    fn plan(case: &Case<'_, Conv2d>, Sizes { tile, fetch }: Sizes) -> Result<Plan, TemplateError> {
+        let c = case.problem;
+        Ok(Plan { c, tiled: Tiled { product: product(case.w, &c), tile }, fetch })
     }
 
     fn search(case: &Case<'_, Conv2d>) -> Search<Sizes> {
         let best = Tile::best(&product(case.w, &case.problem), case.gpu);
-        Search::Among(best.map(|tile| Sizes::new(tile, Fetch::Rounds)).into_iter().collect())
+        Search::Among(best.map(|tile| Sizes { tile, fetch: Fetch::Rounds }).into_iter().collect())
     }
 
     #[allow(non_snake_case, reason = "the tutorial's names")]
     fn kernel(case: &Case<'_, Conv2d>, plan: &Plan) -> Result<Scheduled, TemplateError> {
-        let (w, Plan { c, tile, fetch, .. }) = (case.w, plan);
+        let (w, Plan { c, tiled: Tiled { tile, .. }, fetch }) = (case.w, plan);
         let mut s = Schedule::new(naive(w));
         let [W, BL, B] = [s.stage("w")?, s.stage("acc")?, s.stage("y")?];
 

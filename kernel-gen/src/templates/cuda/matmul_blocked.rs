@@ -5,14 +5,14 @@
 //! its way into shared memory, so that what a thread needs lies side by side; rows are spaced out by 16 bytes there, so
 //! that turned columns fall into different banks.
 
-use super::block::{self, BLOCKS, Product, STEPS, THREADS, Tile, VECTORS, VTHREADS};
-use super::family::{self, Case, Family, Needs, Search, knobs, up_to};
+use super::block::{self, BLOCKS, Product, STEPS, THREADS, Tile, Tiled, VECTORS, VTHREADS};
+use super::family::{Case, Family, Search, knobs, up_to};
 use super::{BLOCK, device};
 use crate::ir::{Axis, Scope};
 use crate::schedule::transform_layout::LayoutDim;
 use crate::schedule::{Schedule, Tail};
 use crate::space::Value;
-use crate::target::{Cuda, Target};
+use crate::target::Target;
 use crate::templates::{Scheduled, TemplateError};
 use crate::workload::{Matmul, Workload, naive};
 
@@ -22,11 +22,8 @@ pub struct MatmulBlocked;
 knobs! {
     /// A config with a type: a [`Tile`].
     struct Sizes {
-        block: [i64; 2] = "block_m" in BLOCKS, "block_n" in BLOCKS;
-        threads: [i64; 2] = "threads_m" in THREADS, "threads_n" in THREADS;
-        vthread: i64 = "vthread" in VTHREADS;
-        step: i64 = "step" in STEPS;
-        vector: i64 = "vector" in VECTORS;
+        tile: Tile = "block_m" in BLOCKS, "block_n" in BLOCKS, "threads_m" in THREADS, "threads_n" in THREADS,
+            "vthread" in VTHREADS, "step" in STEPS, "vector" in VECTORS;
     }
 }
 
@@ -40,37 +37,12 @@ fn product(w: &Workload, m: &Matmul) -> Product {
     }
 }
 
-/// A product cut up as a config says.
-pub(crate) struct Plan {
-    m: Matmul,
-    product: Product,
-    tile: Tile,
-}
-
-impl family::Plan for Plan {
-    fn needs(&self) -> Needs {
-        Needs {
-            threads: self.tile.thread_count(),
-            registers: self.tile.registers(),
-            shared_bytes: self.tile.shared_bytes(self.product.element_bytes),
-        }
-    }
-
-    fn suits(&self, gpu: &Cuda) -> bool {
-        self.tile.fits([self.m.m, self.m.n], self.product.element_bytes, gpu)
-    }
-
-    fn us(&self, _: &Workload, gpu: &Cuda) -> f64 {
-        self.product.estimate(&self.tile, gpu)
-    }
-}
-
 impl Family for MatmulBlocked {
     const NAME: &'static str = "matmul_blocked";
     const LIMITS: &'static str = "tiles divide; threads, registers, shared memory and grid within the device's limits";
     type Problem = Matmul;
     type Knobs = Sizes;
-    type Plan<'a> = Plan;
+    type Plan<'a> = Tiled;
 
     fn problem(w: &Workload, t: &Target) -> Result<Matmul, String> {
         let gpu = device(t)?;
@@ -87,22 +59,18 @@ impl Family for MatmulBlocked {
         }
     }
 
-    fn plan(case: &Case<'_, Matmul>, sizes: Sizes) -> Result<Plan, TemplateError> {
-        let Sizes { block, threads, vthread, step, vector } = sizes;
-        let (m, product) = (case.problem, product(case.w, &case.problem));
-        Ok(Plan { m, product, tile: Tile { block, threads, vthread, step, vector } })
+    fn plan(case: &Case<'_, Matmul>, Sizes { tile }: Sizes) -> Result<Tiled, TemplateError> {
+        Ok(Tiled { product: product(case.w, &case.problem), tile })
     }
 
     fn search(case: &Case<'_, Matmul>) -> Search<Sizes> {
         let best = Tile::best(&product(case.w, &case.problem), case.gpu);
-        let sizes =
-            best.map(|Tile { block, threads, vthread, step, vector }| Sizes { block, threads, vthread, step, vector });
-        Search::Among(sizes.into_iter().collect())
+        Search::Among(best.map(|tile| Sizes { tile }).into_iter().collect())
     }
 
     #[allow(non_snake_case, reason = "the tutorial's names")]
-    fn kernel(case: &Case<'_, Matmul>, plan: &Plan) -> Result<Scheduled, TemplateError> {
-        let (w, Plan { m, tile, .. }) = (case.w, plan);
+    fn kernel(case: &Case<'_, Matmul>, Tiled { tile, .. }: &Tiled) -> Result<Scheduled, TemplateError> {
+        let (w, m) = (case.w, &case.problem);
         let mut s = Schedule::new(naive(w));
         let [A, B, CL, C] = [s.stage("a")?, s.stage("b")?, s.stage("acc")?, s.stage("c")?];
 
