@@ -1,40 +1,33 @@
 //! The kernel, and the one that packs the weights for it.
 
-use super::walk::{Walk, Weights, roles, store};
-use super::{DEPTH, PRODUCERS, Plan, Sizes, WARPGROUP};
+use super::block::{Block, Cut, Ring, Roles, product, store};
+use super::{DEPTH, PRODUCERS, Plan, WARPGROUP};
 use crate::ir::builder::KernelBuilder;
 use crate::ir::{
-    Barrier, BufferId, DType, Expr, Gpu, Group, Kernel, LoopKind, MbarrierOp, Operand, Scope, Stmt, Tile, UnOp, Unit,
-    VarId,
+    BufferId, DType, Expr, Gpu, Group, Kernel, LoopKind, MbarrierOp, Operand, Scope, Tile, UnOp, Unit, VarId,
 };
 use crate::templates::Pack;
-use crate::templates::cuda::launch::{self, launch};
 use crate::templates::cuda::ring::Slots;
 use crate::templates::cuda::source::{Fast, Pixel};
-use crate::templates::cuda::{tile, unrolled};
+use crate::templates::cuda::{launch, tile, unrolled};
 use crate::workload::operands::Operands;
 use crate::workload::{Param, Role, Workload};
 
 /// Threads of a block of the kernel that packs.
 const PACK_THREADS: i64 = 128;
 
-/// The shape of the packed weights: for each tile of columns and each step the parts, each `columns x DEPTH`.
-fn packed_shape(plan: &Plan) -> Vec<i64> {
-    vec![plan.column_tiles(), plan.steps(), plan.parts.count(), plan.sizes.bn, DEPTH]
-}
-
 /// Brings the weights into the order in which blocks fetch them, as their parts; zeros stand beyond the last column and
 /// the last term of the reduction.
 pub(super) fn pack(plan: &Plan, weight: &Param) -> Pack {
-    let (dtype, columns_at_once) = (plan.parts.dtype(), PACK_THREADS / DEPTH);
-    let (from, to) = ((weight.name, DType::F32, &weight.shape[..]), (dtype, &packed_shape(plan)[..]));
-    let loops = [("tile", plan.column_tiles()), ("step", plan.steps())];
+    let (cut, dtype, columns_at_once) = (plan.cut(), plan.parts.dtype(), PACK_THREADS / DEPTH);
+    let (from, to) = ((weight.name, DType::F32, &weight.shape[..]), (dtype, &cut.packed_shape(cut.steps())[..]));
+    let loops = [("tile", cut.column_tiles()), ("step", cut.steps())];
     launch::pack(from, to, loops, [("t", PACK_THREADS)], |b, [w, packed], [tile, step], [t]| {
         b.for_("turn", plan.sizes.bn / columns_at_once, |b, turn| {
             let within = turn * columns_at_once + Expr::from(t).floor_div(DEPTH);
             let place = Expr::from(t).floor_mod(DEPTH);
             let column = tile * plan.sizes.bn + within.clone();
-            let value = plan.weights(w).original(b, step, place.clone(), column);
+            let value = cut.weight(b, w, step, place.clone(), column);
             let rest = b.alloc("rest", DType::F32, &[1], Scope::Register);
             b.store(rest, [0.into()], value);
             let nearest = (dtype == DType::Bf16).then(|| b.alloc("nearest", DType::Bf16, &[1], Scope::Register));
@@ -57,56 +50,24 @@ pub(super) fn pack(plan: &Plan, weight: &Param) -> Pack {
     })
 }
 
-impl Plan {
-    /// The weights in a buffer, as they are or packed.
-    fn weights(&self, buffer: BufferId) -> Weights<'_> {
-        Weights { source: &self.source, buffer, chunks: self.chunks(), bn: self.sizes.bn, depth: DEPTH }
-    }
-}
-
 /// The kernel of a workload for a device of so many multiprocessors.
 pub(super) fn kernel(plan: &Plan, w: &Workload, multiprocessors: i64) -> Kernel {
     let mut b = KernelBuilder::new(w.kernel_name());
+    let cut = plan.cut();
     let params = Operands::typed(&mut b, w, |p| match p.role {
-        Role::Weight => (plan.parts.dtype(), packed_shape(plan)),
+        Role::Weight => (plan.parts.dtype(), cut.packed_shape(cut.steps())),
         _ => (p.dtype, p.shape.clone()),
     });
-    let blocks = multiprocessors.min(plan.tiles());
-    launch(&mut b, [("block", blocks)], [("t", plan.sizes.threads())], |b, [first], [thread]| {
-        Block { plan, w, params, thread }.run(b, first, blocks);
-    });
+    product(&mut b, multiprocessors, &Product { plan, w, params });
     b.finish()
 }
 
-/// What a thread knows of its place.
-struct Block<'a> {
+/// A product whose producers bring elements as they lie, and whose consumers split them. In the ring they are
+/// `[stages, rows, DEPTH]`, swizzled or padded, or `[stages, DEPTH, rows]`.
+struct Product<'a> {
     plan: &'a Plan,
     w: &'a Workload,
     params: Operands,
-    thread: VarId,
-}
-
-/// The ring of slots between the producers and the consumers, and this thread's place in it.
-struct Ring {
-    /// Elements of the left operand, as they lie in memory: `[rows, DEPTH]`, swizzled or padded, or `[DEPTH, rows]`.
-    left: BufferId,
-    /// Parts of the weights.
-    right: BufferId,
-    slots: Slots,
-}
-
-impl Ring {
-    /// The rows of a slot from `first` on that a warpgroup multiplies, as an operand.
-    fn rows(&self, fast: Fast, slot: &Expr, first: Expr) -> Operand {
-        match fast {
-            Fast::Reduction => {
-                Operand { tile: tile(self.left, vec![slot.clone(), first, 0.into()], &[64, DEPTH]), transposed: false }
-            }
-            Fast::Rows => {
-                Operand { tile: tile(self.left, vec![slot.clone(), 0.into(), first], &[DEPTH, 64]), transposed: true }
-            }
-        }
-    }
 }
 
 /// A consumer's registers.
@@ -119,27 +80,13 @@ struct Held {
     rows: BufferId,
 }
 
-impl Block<'_> {
-    fn sizes(&self) -> Sizes {
-        self.plan.sizes
+impl Roles for Product<'_> {
+    fn cut(&self) -> Cut {
+        self.plan.cut()
     }
 
-    fn walk(&self) -> Walk {
-        let (tiles, columns) = (self.plan.tiles(), self.plan.column_tiles());
-        Walk { tiles, columns, taps: self.plan.source.taps(), chunks: self.plan.chunks() }
-    }
-
-    /// All that a thread does.
-    fn run(&self, b: &mut KernelBuilder, first: VarId, blocks: i64) {
-        let ring = self.ring(b);
-        b.push(Stmt::Barrier(Barrier::Block));
-        let (consumers, registers) = (self.sizes().consumers, self.plan.shares());
-        let consume = |b: &mut KernelBuilder| self.consume(b, &ring, first, blocks);
-        roles(b, self.thread, consumers, registers, consume, |b| self.produce(b, &ring, first, blocks));
-    }
-
-    fn ring(&self, b: &mut KernelBuilder) -> Ring {
-        let (sizes, stages) = (self.sizes(), self.sizes().stages);
+    fn ring(&self, b: &mut KernelBuilder, thread: VarId) -> Ring {
+        let (sizes, stages) = (self.plan.sizes, self.plan.sizes.stages);
         let (parts, pitch) = (self.plan.parts, self.plan.pitch());
         let row_bytes = (DEPTH * parts.bytes()) as u32;
         let right = b.alloc_swizzled("weights", parts.dtype(), &[stages, parts.count(), sizes.bn, DEPTH], row_bytes);
@@ -152,49 +99,77 @@ impl Block<'_> {
         };
         // Each producer tells of its pixels; one thread announces the weights.
         let arrivals = [PRODUCERS + 1, sizes.consumers * WARPGROUP];
-        let slots = Slots::make(b, self.thread, stages, arrivals, |_| {});
-        Ring { left, right, slots }
+        Ring { left, right, slots: Slots::make(b, thread, stages, arrivals, |_| {}) }
     }
 
-    /// What the producers do. Copies of the pixels are waited for `lag` steps later, when those of further steps are under way.
-    fn produce(&self, b: &mut KernelBuilder, ring: &Ring, first: VarId, blocks: i64) {
-        let (parts, lag) = (self.plan.parts, self.sizes().lag);
-        let weights = self.plan.weights(self.params.get(self.plan.source.operands()[1]));
-        self.walk().tiles(b, first, blocks, &mut |b, [row, column]| {
-            self.walk().all_steps(b, &mut |b, taps, chunk| {
-                let slot = ring.slots.wait_empty(b);
-                b.if_(Expr::from(self.thread).eq(self.sizes().consumers * WARPGROUP), |b| {
-                    let bytes = parts.bytes() * parts.count() * self.sizes().bn * DEPTH;
-                    ring.slots.expect(b, &slot, bytes);
-                    weights.fetch(b, (ring.right, &ring.slots, &slot), parts.count(), column, (taps, chunk));
+    /// Copies of the pixels are waited for `lag` steps later, when those of further steps are under way.
+    fn produce(&self, b: &mut KernelBuilder, block: &Block) {
+        let (parts, lag, slots) = (self.plan.parts, self.plan.sizes.lag, &block.ring.slots);
+        let weights = self.params.get(self.plan.source.operands()[1]);
+        block.each_tile(b, |b, [row, column]| {
+            self.cut().each_step(b, &|_, _| None, &mut |b, taps, chunk| {
+                let slot = slots.wait_empty(b);
+                b.if_(block.leads(), |b| {
+                    slots.expect(b, &slot, parts.bytes() * parts.count() * self.plan.sizes.bn * DEPTH);
+                    block.fetch_weights(b, (weights, &slot), column, (taps, chunk));
                 });
-                self.fetch(b, ring, &slot, row, taps, chunk);
+                self.fetch(b, block, &slot, row, taps, chunk);
                 b.gpu(Gpu::Commit(Group::Copy));
-                b.if_(Expr::Int(lag - 1).lt(ring.slots.place.steps()), |b| {
+                b.if_(Expr::Int(lag - 1).lt(slots.place.steps()), |b| {
                     b.gpu(Gpu::Wait(Group::Copy, lag as u32));
-                    self.announce(b, ring, lag);
+                    announce(b, slots, lag);
                 });
-                ring.slots.place.advance(b);
+                slots.place.advance(b);
             });
         });
         b.gpu(Gpu::Wait(Group::Copy, 0));
         for back in (1..=lag).rev() {
             // Of fewer steps than that, not all are there to be told of.
-            b.if_(Expr::Int(back - 1).lt(ring.slots.place.steps()), |b| self.announce(b, ring, back));
+            b.if_(Expr::Int(back - 1).lt(slots.place.steps()), |b| announce(b, slots, back));
         }
     }
 
-    /// Tells the consumers that this thread's pixels are in the slot of so many steps ago.
-    fn announce(&self, b: &mut KernelBuilder, ring: &Ring, back: i64) {
-        b.gpu(Gpu::Mbarrier(ring.slots.full(&ring.slots.place.before(back)), MbarrierOp::Arrive(None)));
+    fn consume(&self, b: &mut KernelBuilder, block: &Block, consumer: VarId) {
+        let (sizes, parts) = (self.plan.sizes, self.plan.parts);
+        let unit = Scope::Fragment(Unit::Warpgroup);
+        let total = b.alloc("total", DType::F32, &[sizes.row_blocks, 64, sizes.bn], unit);
+        let added = (parts.count() > 1).then(|| b.alloc("added", DType::F32, &[1, 64, sizes.bn], unit));
+        let rows = b.alloc("rows", parts.dtype(), &[parts.count(), 64, DEPTH], unit);
+        let held = Held { total, added, rows };
+        let own = consumer * (64 * sizes.row_blocks);
+        block.each_tile(b, |b, [row, column]| {
+            for h in 0..sizes.row_blocks {
+                b.gpu(Gpu::Fill { dst: sums(total, h, sizes.bn), value: Expr::f32(0.0) });
+            }
+            self.cut().each_step(b, &|_, _| None, &mut |b, _, _| self.multiply(b, &block.ring, &held, &own));
+            for h in 0..sizes.row_blocks {
+                self.store(b, &held, h, own.clone() + 64 * h, [row, column]);
+            }
+        });
+    }
+}
+
+/// Tells the consumers that this thread's pixels are in the slot of so many steps ago.
+fn announce(b: &mut KernelBuilder, slots: &Slots, back: i64) {
+    b.gpu(Gpu::Mbarrier(slots.full(&slots.place.before(back)), MbarrierOp::Arrive(None)));
+}
+
+impl Product<'_> {
+    /// The rows of a slot from `first` on that a warpgroup multiplies, as an operand.
+    fn rows(&self, ring: &Ring, slot: &Expr, first: Expr) -> Operand {
+        let (transposed, origin, extents) = match self.plan.source.fast() {
+            Fast::Reduction => (false, vec![slot.clone(), first, 0.into()], [64, DEPTH]),
+            Fast::Rows => (true, vec![slot.clone(), 0.into(), first], [DEPTH, 64]),
+        };
+        Operand { tile: tile(ring.left, origin, &extents), transposed }
     }
 
     /// Has the pixels of a step brought to a slot.
-    fn fetch(&self, b: &mut KernelBuilder, ring: &Ring, slot: &Expr, row: VarId, taps: [VarId; 2], chunk: VarId) {
-        let (source, sizes, width) = (&self.plan.source, self.sizes(), self.plan.source.width());
+    fn fetch(&self, b: &mut KernelBuilder, block: &Block, slot: &Expr, row: VarId, taps: [VarId; 2], chunk: VarId) {
+        let (source, sizes, width) = (&self.plan.source, self.plan.sizes, self.plan.source.width());
         let x = self.params.get(source.operands()[0]);
         // The first producer is the first thread of a warpgroup.
-        let t = Expr::from(self.thread).floor_mod(PRODUCERS);
+        let t = Expr::from(block.thread).floor_mod(PRODUCERS);
         let copy = |b: &mut KernelBuilder, pixel: &Pixel, term: Expr, to: [Expr; 2]| {
             let (from, mut inside) = source.element(pixel, taps, term.clone());
             // What lies side by side exists together, so the last of them says it for all.
@@ -204,7 +179,7 @@ impl Block<'_> {
                 inside.push((term + (deep - 1)).lt(source.depth()));
             }
             b.gpu(Gpu::CopyAsync {
-                dst: neighbours(ring.left, [vec![slot.clone()], to.to_vec()].concat(), width),
+                dst: neighbours(block.ring.left, [vec![slot.clone()], to.to_vec()].concat(), width),
                 src: neighbours(x, from, width),
                 guard: Expr::all(inside),
             });
@@ -239,31 +214,10 @@ impl Block<'_> {
         }
     }
 
-    /// What the consumers do.
-    fn consume(&self, b: &mut KernelBuilder, ring: &Ring, first: VarId, blocks: i64) {
-        let (sizes, parts) = (self.sizes(), self.plan.parts);
-        let consumer = b.let_("consumer", Expr::from(self.thread).floor_div(WARPGROUP));
-        let unit = Scope::Fragment(Unit::Warpgroup);
-        let total = b.alloc("total", DType::F32, &[sizes.row_blocks, 64, sizes.bn], unit);
-        let added = (parts.count() > 1).then(|| b.alloc("added", DType::F32, &[1, 64, sizes.bn], unit));
-        let rows = b.alloc("rows", parts.dtype(), &[parts.count(), 64, DEPTH], unit);
-        let held = Held { total, added, rows };
-        let own = consumer * (64 * sizes.row_blocks);
-        self.walk().tiles(b, first, blocks, &mut |b, [row, column]| {
-            for h in 0..sizes.row_blocks {
-                b.gpu(Gpu::Fill { dst: sums(total, h, sizes.bn), value: Expr::f32(0.0) });
-            }
-            self.walk().all_steps(b, &mut |b, _, _| self.multiply(b, ring, &held, &own));
-            for h in 0..sizes.row_blocks {
-                self.store(b, &held, h, own.clone() + 64 * h, [row, column]);
-            }
-        });
-    }
-
     /// One step: the sum of the products of parts, the small ones first, is added to what there is. Row blocks come one after
     /// the other, with the same registers: other consumers multiply while this one splits and adds.
     fn multiply(&self, b: &mut KernelBuilder, ring: &Ring, held: &Held, own: &Expr) {
-        let (sizes, parts) = (self.sizes(), self.plan.parts);
+        let (sizes, parts) = (self.plan.sizes, self.plan.parts);
         let slot = ring.slots.wait_full(b);
         for h in 0..sizes.row_blocks {
             let sum = match held.added {
@@ -272,7 +226,7 @@ impl Block<'_> {
             };
             b.gpu(Gpu::Split {
                 dst: tile(held.rows, vec![0.into(), 0.into(), 0.into()], &[parts.count(), 64, DEPTH]),
-                src: ring.rows(self.plan.source.fast(), &slot, own.clone() + 64 * h),
+                src: self.rows(ring, &slot, own.clone() + 64 * h),
             });
             if held.added.is_some() {
                 b.gpu(Gpu::Fill { dst: sum.clone(), value: Expr::f32(0.0) });
@@ -317,7 +271,7 @@ impl Block<'_> {
 
     /// Stores row block `h`, whose first row in the tile is `first`.
     fn store(&self, b: &mut KernelBuilder, held: &Held, h: i64, first: Expr, [row_tile, column_tile]: [VarId; 2]) {
-        let (source, Sizes { bn, .. }, bm) = (&self.plan.source, self.sizes(), self.sizes().bm());
+        let (source, bn, bm) = (&self.plan.source, self.plan.sizes.bn, self.plan.sizes.bm());
         let pixel = |b: &mut KernelBuilder, row: VarId| {
             let pixel = source.pixel(b, row_tile * bm + first + row, 1);
             let exists = source.exists(&pixel, 1, bm);

@@ -21,11 +21,11 @@
 //! Range: elements up to 3.4e38 as in `f32`; infinities become NaN, and NaN stays NaN. Subnormals are numbers as others are.
 
 mod bf16;
+mod block;
 mod halves;
 mod kernel;
 mod model;
 mod parts;
-mod walk;
 
 pub use bf16::SplitBf16;
 pub use halves::SplitHalves;
@@ -37,6 +37,7 @@ use crate::templates::cuda::source::{Fast, Source};
 use crate::templates::cuda::{ceil_div, device, needs_f32, needs_wgmma, or_zero, weights};
 use crate::templates::{Scheduled, TemplateError};
 use crate::workload::{Math, Workload};
+use block::Cut;
 use parts::Parts;
 
 /// See the module's text.
@@ -71,11 +72,6 @@ impl Sizes {
     fn bm(&self) -> i64 {
         64 * self.row_blocks * self.consumers
     }
-
-    /// Threads of a block.
-    fn threads(&self) -> i64 {
-        PRODUCERS + WARPGROUP * self.consumers
-    }
 }
 
 /// A product cut up as a config says.
@@ -88,23 +84,11 @@ pub(crate) struct Plan {
 }
 
 impl Plan {
-    /// Steps for one tap.
-    fn chunks(&self) -> i64 {
-        ceil_div(self.source.depth(), DEPTH)
-    }
-
-    /// Steps of a tile.
-    fn steps(&self) -> i64 {
-        self.source.taps().iter().product::<i64>() * self.chunks()
-    }
-
-    fn column_tiles(&self) -> i64 {
-        ceil_div(self.source.columns(), self.sizes.bn)
-    }
-
-    /// Tiles of the output.
-    fn tiles(&self) -> i64 {
-        ceil_div(self.source.rows(), self.sizes.bm()) * self.column_tiles()
+    /// The product in tiles and steps.
+    fn cut(&self) -> Cut {
+        let (Plan { source, sizes, parts }, registers) = (*self, self.shares());
+        let (row_tiles, parts) = (ceil_div(source.rows(), sizes.bm()), parts.count());
+        Cut { source, row_tiles, bn: sizes.bn, depth: DEPTH, parts, consumers: sizes.consumers, registers }
     }
 
     /// Elements in shared memory between the terms of the reduction where rows go faster, and between rows where terms do: no
@@ -158,7 +142,7 @@ impl Plan {
 
 impl family::Plan for Plan {
     fn needs(&self) -> Needs {
-        Needs { threads: self.sizes.threads(), registers: 0, shared_bytes: self.shared_bytes() }
+        Needs { threads: self.cut().threads(), registers: 0, shared_bytes: self.shared_bytes() }
     }
 
     fn suits(&self, cuda: &Cuda) -> bool {
@@ -170,8 +154,8 @@ impl family::Plan for Plan {
         let groups = self.sizes.bm() / self.source.width();
         let even = self.source.fast() == Fast::Reduction || groups % PRODUCERS == 0 || PRODUCERS % groups == 0;
         // Blocks of rows one after the other are slower than one, and in several rounds their writes are not seen to be apart.
-        let alone = self.sizes.row_blocks == 1 || self.parts.count() == 1 && self.tiles() <= cuda.sm_count;
-        useful && even && alone && self.registers() <= most && self.column_tiles() <= cuda.grid_dim[1]
+        let alone = self.sizes.row_blocks == 1 || self.parts.count() == 1 && self.cut().tiles() <= cuda.sm_count;
+        useful && even && alone && self.registers() <= most && self.cut().column_tiles() <= cuda.grid_dim[1]
     }
 
     fn us(&self, w: &Workload, cuda: &Cuda) -> f64 {

@@ -33,7 +33,7 @@ const LAUNCH_US: f64 = 2.0;
 /// A step takes as long as its multiplications, its loads or its copy instructions, whichever is longest. Blocks go through
 /// their tiles in equal rounds.
 pub(super) fn us(plan: &Plan, w: &Workload, cuda: &Cuda) -> f64 {
-    let sizes = plan.sizes;
+    let (sizes, cut) = (plan.sizes, plan.cut());
     let (bm, bn, depth) = (sizes.bm() as f64, sizes.bn as f64, DEPTH as f64);
     let all = plan.parts.products_of_tf32() * 2.0 * bm * bn * depth / cuda.tf32_flops_per_sm_clock as f64;
     let turn = match (plan.parts, plan.source.fast()) {
@@ -50,9 +50,9 @@ pub(super) fn us(plan: &Plan, w: &Workload, cuda: &Cuda) -> f64 {
     // What is fetched ahead has to last until more has come.
     let wait = (1200.0 + multiply) / (sizes.stages - 1) as f64;
     let step = multiply.max(bytes / L2_BYTES_PER_CLOCK).max(copy).max(wait);
-    let rounds = (plan.tiles() as f64 / cuda.sm_count as f64).ceil();
+    let rounds = (cut.tiles() as f64 / cuda.sm_count as f64).ceil();
     let store = 4.0 * bm * bn / STORE_BYTES_PER_CLOCK;
-    let clocks = FILL_CLOCKS + rounds * (plan.steps() as f64 * step + store);
+    let clocks = FILL_CLOCKS + rounds * (cut.steps() as f64 * step + store);
     let memory = w.bytes() as f64 / (cuda.bandwidth_gb_s * 1e3);
     LAUNCH_US + (clocks / cuda.clock_mhz as f64).max(memory)
 }

@@ -1,40 +1,15 @@
 //! The second launch: the product of the parts.
 
 use super::super::WARPGROUP;
-use super::super::walk::{roles, store};
-use super::{Context, DEPTH, PARTS, REST, SCALE, Sizes};
+use super::super::block::{Block, Cut, Ring, Roles, store};
+use super::{Context, DEPTH, PARTS, REST, SCALE};
 use crate::ir::builder::KernelBuilder;
-use crate::ir::{Barrier, BufferId, DType, Expr, Gpu, Group, LoopKind, Operand, Scope, Stmt, Tile, Unit, VarId};
-use crate::templates::cuda::launch::launch;
+use crate::ir::{BufferId, DType, Expr, Gpu, Group, LoopKind, Operand, Scope, Tile, Unit, VarId};
 use crate::templates::cuda::ring::Slots;
 use crate::templates::cuda::tile;
 
-/// The launch for a device of so many multiprocessors.
-pub(super) fn product(b: &mut KernelBuilder, context: &Context<'_>, multiprocessors: i64) {
-    let plan = context.plan;
-    let blocks = multiprocessors.min(plan.tiles());
-    launch(b, [("block", blocks)], [("t", plan.sizes.threads())], |b, [first], [thread]| {
-        Block { context, thread }.run(b, first, blocks);
-    });
-}
-
 /// The parts of the left and of the right operand whose products are small.
 const SMALL: [[i64; 2]; 2] = [[1, 0], [0, 1]];
-
-/// What a thread knows of its place.
-struct Block<'a> {
-    context: &'a Context<'a>,
-    thread: VarId,
-}
-
-/// The ring of slots between the producers and the consumers, and this thread's place in it.
-struct Ring {
-    /// Parts of the pixels: `[stages, PARTS, rows, DEPTH]`; behind a tile's rows may be some of the next one's.
-    left: BufferId,
-    /// Parts of the weights: `[stages, PARTS, columns, DEPTH]`.
-    right: BufferId,
-    slots: Slots,
-}
 
 /// A consumer's registers.
 struct Held {
@@ -46,32 +21,73 @@ struct Held {
     small: Option<BufferId>,
 }
 
-impl Block<'_> {
-    fn sizes(&self) -> Sizes {
-        self.context.plan.sizes
+/// A product of parts that the copy engine brings: in the ring they are `[stages, PARTS, rows, DEPTH]`; behind a tile's rows may be
+/// some of the next one's.
+impl Roles for Context<'_> {
+    fn cut(&self) -> Cut {
+        self.plan.cut()
     }
 
-    /// All that a thread does.
-    fn run(&self, b: &mut KernelBuilder, first: VarId, blocks: i64) {
-        let ring = self.ring(b);
-        b.push(Stmt::Barrier(Barrier::Block));
-        let (consumers, registers) = (self.sizes().consumers, self.sizes().registers());
-        let consume = |b: &mut KernelBuilder| self.consume(b, &ring, first, blocks);
-        roles(b, self.thread, consumers, registers, consume, |b| {
-            let one = Expr::from(self.thread).eq(consumers * WARPGROUP);
-            b.if_(one, |b| self.produce(b, &ring, first, blocks));
+    fn ring(&self, b: &mut KernelBuilder, thread: VarId) -> Ring {
+        let (sizes, stages) = (self.plan.sizes, self.plan.sizes.stages);
+        let room = self.plan.rows().room();
+        let left = b.alloc_swizzled("pixels", DType::F16, &[stages, PARTS, room, DEPTH], 128);
+        let right = b.alloc_swizzled("weights", DType::F16, &[stages, PARTS, sizes.bn, DEPTH], 128);
+        Ring { left, right, slots: Slots::make(b, thread, stages, [1, sizes.consumers], |_| {}) }
+    }
+
+    /// One thread has all brought.
+    fn produce(&self, b: &mut KernelBuilder, block: &Block) {
+        let (plan, rows, Ring { left, slots, .. }) = (self.plan, self.plan.rows(), &block.ring);
+        let weights = self.operands()[1];
+        let strides = plan.source.strides();
+        let steps = if strides == [1; 3] { vec![] } else { [strides.to_vec(), vec![1, 1]].concat() };
+        b.if_(block.leads(), |b| {
+            block.each_tile(b, |b, [row, column]| {
+                let origin = rows.first(b, row);
+                let pixel = plan.source.row(origin.clone());
+                self.steps(b, &origin, &mut |b, taps, chunk| {
+                    let slot = slots.wait_empty(b);
+                    slots.expect(b, &slot, 2 * PARTS * DEPTH * (rows.fetched() + plan.sizes.bn));
+                    // Zeros lie around the map.
+                    let (place, _) = plan.source.place(&pixel, taps);
+                    for part in 0..PARTS {
+                        let to = vec![slot.clone(), part.into(), 0.into(), 0.into()];
+                        let from = [place.to_vec(), vec![part.into(), chunk * DEPTH]].concat();
+                        b.gpu(Gpu::TensorLoad {
+                            dst: tile(*left, to, &[rows.fetched(), DEPTH]),
+                            src: tile(self.space.parts, from, &[rows.extents().to_vec(), vec![1, DEPTH]].concat()),
+                            steps: steps.clone(),
+                            on: slots.full(&slot),
+                            multicast: None,
+                        });
+                    }
+                    block.fetch_weights(b, (weights, &slot), column, (taps, chunk));
+                    slots.place.advance(b);
+                });
+            });
         });
     }
 
-    fn ring(&self, b: &mut KernelBuilder) -> Ring {
-        let (sizes, stages) = (self.sizes(), self.sizes().stages);
-        let room = self.context.plan.rows().room();
-        let left = b.alloc_swizzled("pixels", DType::F16, &[stages, PARTS, room, DEPTH], 128);
-        let right = b.alloc_swizzled("weights", DType::F16, &[stages, PARTS, sizes.bn, DEPTH], 128);
-        let slots = Slots::make(b, self.thread, stages, [1, sizes.consumers], |_| {});
-        Ring { left, right, slots }
+    fn consume(&self, b: &mut KernelBuilder, block: &Block, consumer: VarId) {
+        let (plan, sizes) = (self.plan, self.plan.sizes);
+        let mut sums = |name| b.alloc(name, DType::F32, &[64, sizes.bn], Scope::Fragment(Unit::Warpgroup));
+        let (total, added) = (sums("total"), sums("added"));
+        let small = (sizes.sums > 2).then(|| sums("small"));
+        let held = Held { total, added, small };
+        let own = consumer * 64;
+        block.each_tile(b, |b, [row, column]| {
+            let origin = plan.rows().first(b, row);
+            for sum in std::iter::once(total).chain(small) {
+                b.gpu(Gpu::Fill { dst: self.whole(sum), value: Expr::f32(0.0) });
+            }
+            self.steps(b, &origin, &mut |b, _, _| self.multiply(b, block, &held, &own));
+            self.store(b, &held, &own, &origin, column);
+        });
     }
+}
 
+impl Context<'_> {
     /// The steps of the tile that begins at `first`.
     fn steps(
         &self,
@@ -79,72 +95,19 @@ impl Block<'_> {
         first: &[Expr; 3],
         body: &mut dyn FnMut(&mut KernelBuilder, [VarId; 2], VarId),
     ) {
-        let plan = self.context.plan;
-        plan.walk().steps(b, &|dim, tap| plan.source.meets(dim, first, plan.rows().own, tap), body);
-    }
-
-    /// What the producer does.
-    fn produce(&self, b: &mut KernelBuilder, ring: &Ring, first: VarId, blocks: i64) {
-        let (plan, rows) = (self.context.plan, self.context.plan.rows());
-        let weights = plan.weights(self.context.operands()[1]);
-        let strides = plan.source.strides();
-        let steps = if strides == [1; 3] { vec![] } else { [strides.to_vec(), vec![1, 1]].concat() };
-        plan.walk().tiles(b, first, blocks, &mut |b, [row, column]| {
-            let origin = rows.first(b, row);
-            let pixel = plan.source.row(origin.clone());
-            self.steps(b, &origin, &mut |b, taps, chunk| {
-                let slot = ring.slots.wait_empty(b);
-                let bytes = 2 * PARTS * DEPTH * (rows.fetched() + self.sizes().bn);
-                ring.slots.expect(b, &slot, bytes);
-                // Zeros lie around the map.
-                let (place, _) = plan.source.place(&pixel, taps);
-                for part in 0..PARTS {
-                    let from = [place.to_vec(), vec![part.into(), chunk * DEPTH]].concat();
-                    b.gpu(Gpu::TensorLoad {
-                        dst: tile(
-                            ring.left,
-                            vec![slot.clone(), part.into(), 0.into(), 0.into()],
-                            &[rows.fetched(), DEPTH],
-                        ),
-                        src: tile(self.context.space.parts, from, &[rows.extents().to_vec(), vec![1, DEPTH]].concat()),
-                        steps: steps.clone(),
-                        on: ring.slots.full(&slot),
-                        multicast: None,
-                    });
-                }
-                weights.fetch(b, (ring.right, &ring.slots, &slot), PARTS, column, (taps, chunk));
-                ring.slots.place.advance(b);
-            });
-        });
-    }
-
-    /// What the consumers do.
-    fn consume(&self, b: &mut KernelBuilder, ring: &Ring, first: VarId, blocks: i64) {
-        let (plan, sizes) = (self.context.plan, self.sizes());
-        let consumer = b.let_("consumer", Expr::from(self.thread).floor_div(WARPGROUP));
-        let mut sums = |name| b.alloc(name, DType::F32, &[64, sizes.bn], Scope::Fragment(Unit::Warpgroup));
-        let (total, added) = (sums("total"), sums("added"));
-        let small = (sizes.sums > 2).then(|| sums("small"));
-        let held = Held { total, added, small };
-        let own = consumer * 64;
-        plan.walk().tiles(b, first, blocks, &mut |b, [row, column]| {
-            let origin = plan.rows().first(b, row);
-            for sum in std::iter::once(total).chain(small) {
-                b.gpu(Gpu::Fill { dst: self.whole(sum), value: Expr::f32(0.0) });
-            }
-            self.steps(b, &origin, &mut |b, _, _| self.multiply(b, ring, &held, &own));
-            self.store(b, &held, &own, &origin, column);
-        });
+        let plan = self.plan;
+        plan.cut().each_step(b, &|dim, tap| plan.source.meets(dim, first, plan.rows().own, tap), body);
     }
 
     /// All of a consumer's sums.
     fn whole(&self, sums: BufferId) -> Tile {
-        tile(sums, vec![0.into(), 0.into()], &[64, self.sizes().bn])
+        tile(sums, vec![0.into(), 0.into()], &[64, self.plan.sizes.bn])
     }
 
     /// One step: the large products are added to what there is by the threads, the small ones by the tensor cores if they
     /// have sums of their own.
-    fn multiply(&self, b: &mut KernelBuilder, ring: &Ring, held: &Held, own: &Expr) {
+    fn multiply(&self, b: &mut KernelBuilder, block: &Block, held: &Held, own: &Expr) {
+        let ring = &block.ring;
         let slot = ring.slots.wait_full(b);
         let parts = |b: &mut KernelBuilder, sum: BufferId, [left, right]: [i64; 2]| {
             let rows = vec![slot.clone(), left.into(), own.clone(), 0.into()];
@@ -153,7 +116,7 @@ impl Block<'_> {
                 unit: Unit::Warpgroup,
                 acc: self.whole(sum),
                 a: Operand { tile: tile(ring.left, rows, &[64, DEPTH]), transposed: false },
-                b: Operand { tile: tile(ring.right, columns, &[self.sizes().bn, DEPTH]), transposed: true },
+                b: Operand { tile: tile(ring.right, columns, &[self.plan.sizes.bn, DEPTH]), transposed: true },
             });
         };
         let done = |b: &mut KernelBuilder| {
@@ -172,7 +135,7 @@ impl Block<'_> {
             SMALL.into_iter().for_each(|p| parts(b, small, p));
         }
         done(b);
-        b.if_(Expr::from(self.thread).floor_mod(WARPGROUP).eq(0), |b| {
+        b.if_(Expr::from(block.thread).floor_mod(WARPGROUP).eq(0), |b| {
             ring.slots.give_back(b, slot.clone(), None);
         });
         self.add(b, held, 1.0);
@@ -182,7 +145,7 @@ impl Block<'_> {
     /// Adds what was added up in this step to the total.
     fn add(&self, b: &mut KernelBuilder, held: &Held, scale: f64) {
         b.loop_("row", 64, LoopKind::FragmentRow, |b, row| {
-            b.loop_("column", self.sizes().bn, LoopKind::FragmentCol, |b, column| {
+            b.loop_("column", self.plan.sizes.bn, LoopKind::FragmentCol, |b, column| {
                 let at = vec![row.into(), column.into()];
                 let more = Expr::load(held.added, at.clone());
                 let more = if scale == 1.0 { more } else { more * Expr::f32(scale) };
@@ -193,7 +156,7 @@ impl Block<'_> {
 
     /// Stores this consumer's rows of the tile that begins at `origin`; the first of them is its row `own`.
     fn store(&self, b: &mut KernelBuilder, held: &Held, own: &Expr, origin: &[Expr; 3], column_tile: VarId) {
-        let Context { plan, w, params, space } = self.context;
+        let Context { plan, w, params, space } = self;
         let pixel = |b: &mut KernelBuilder, row: VarId| {
             let number = b.let_("number", own.clone() + row);
             plan.rows().row(origin, number.into())

@@ -35,9 +35,8 @@ mod pack;
 mod parts;
 mod rows;
 
-use super::WARPGROUP;
+use super::block::{Cut, product};
 use super::parts::SHORTEST_SUM;
-use super::walk::{Walk, Weights};
 use crate::ir::builder::KernelBuilder;
 use crate::ir::{BufferId, DType, Expr, Kernel, Scope};
 use crate::space::{Config, Value};
@@ -45,7 +44,7 @@ use crate::target::{Cuda, Target};
 use crate::templates::cuda::family::{self, Case, Family, Needs, Plan as _, Search, built, knobs, numbers};
 use crate::templates::cuda::source::{Fast, Source};
 use crate::templates::cuda::taps::MOST_STRIDE;
-use crate::templates::cuda::{ceil_div, device, needs_f32, needs_wgmma, weights};
+use crate::templates::cuda::{device, needs_f32, needs_wgmma, weights};
 use crate::templates::{Scheduled, TemplateError};
 use crate::workload::operands::Operands;
 use crate::workload::special::Reach;
@@ -113,11 +112,6 @@ impl Sizes {
         64 * self.consumers
     }
 
-    /// Threads of a block.
-    fn threads(&self) -> i64 {
-        WARPGROUP * (1 + self.consumers)
-    }
-
     /// Registers that a thread of the producer and of the consumers asks for; all have enough from the start in a block of
     /// 256.
     fn registers(&self) -> Option<[u32; 2]> {
@@ -137,18 +131,11 @@ pub(crate) struct Plan {
 }
 
 impl Plan {
-    /// Steps for one tap.
-    fn chunks(&self) -> i64 {
-        ceil_div(self.source.depth(), DEPTH)
-    }
-
-    /// Steps of a tile.
-    fn steps(&self) -> i64 {
-        self.source.taps().iter().product::<i64>() * self.chunks()
-    }
-
-    fn column_tiles(&self) -> i64 {
-        ceil_div(self.source.columns(), self.sizes.bn)
+    /// The product in tiles and steps.
+    fn cut(&self) -> Cut {
+        let (Plan { source, sizes }, row_tiles) = (*self, self.rows().tiles().iter().product());
+        let (registers, consumers) = (sizes.registers(), sizes.consumers);
+        Cut { source, row_tiles, bn: sizes.bn, depth: DEPTH, parts: PARTS, consumers, registers }
     }
 
     /// The rows of a tile.
@@ -156,24 +143,9 @@ impl Plan {
         Rows::of(self.source, self.sizes.bm(), self.sizes.sides)
     }
 
-    /// Tiles of the output.
-    fn tiles(&self) -> i64 {
-        self.rows().tiles().iter().product::<i64>() * self.column_tiles()
-    }
-
     /// Pixels of the left operand.
     fn pixels(&self) -> i64 {
         self.source.inputs().iter().product()
-    }
-
-    fn walk(&self) -> Walk {
-        let (tiles, columns) = (self.tiles(), self.column_tiles());
-        Walk { tiles, columns, taps: self.source.taps(), chunks: self.chunks() }
-    }
-
-    /// The weights in a buffer, as they are or packed.
-    fn weights(&self, buffer: BufferId) -> Weights<'_> {
-        Weights { source: &self.source, buffer, chunks: self.chunks(), bn: self.sizes.bn, depth: DEPTH }
     }
 
     /// The number of a pixel of the left operand in memory.
@@ -198,7 +170,7 @@ impl Plan {
 
 impl family::Plan for Plan {
     fn needs(&self) -> Needs {
-        Needs { threads: self.sizes.threads(), registers: 0, shared_bytes: self.shared_bytes() }
+        Needs { threads: self.cut().threads(), registers: 0, shared_bytes: self.shared_bytes() }
     }
 
     fn suits(&self, cuda: &Cuda) -> bool {
@@ -215,7 +187,7 @@ impl family::Plan for Plan {
         useful
             && rows.are_one_box()
             && self.registers() <= most
-            && self.column_tiles().max(self.chunks()) <= cuda.grid_dim[1]
+            && self.cut().column_tiles().max(self.cut().chunks()) <= cuda.grid_dim[1]
     }
 
     fn us(&self, w: &Workload, cuda: &Cuda) -> f64 {
@@ -236,16 +208,16 @@ struct Workspace {
 
 impl Workspace {
     fn alloc(b: &mut KernelBuilder, plan: &Plan) -> Workspace {
-        let pixels = parts::blocks(plan) * parts::PIXELS;
-        let columns = plan.column_tiles() * plan.sizes.bn;
+        let (pixels, chunks) = (parts::blocks(plan) * parts::PIXELS, plan.cut().chunks());
+        let columns = plan.cut().column_tiles() * plan.sizes.bn;
         Workspace {
             parts: b.alloc(
                 "parts",
                 DType::F16,
-                &[plan.source.inputs().to_vec(), vec![PARTS, plan.chunks() * DEPTH]].concat(),
+                &[plan.source.inputs().to_vec(), vec![PARTS, chunks * DEPTH]].concat(),
                 Scope::Global,
             ),
-            flags: b.alloc("flags", DType::F32, &[plan.chunks(), pixels], Scope::Global),
+            flags: b.alloc("flags", DType::F32, &[chunks, pixels], Scope::Global),
             unscale: b.alloc("unscale", DType::F32, &[columns], Scope::Global),
         }
     }
@@ -261,7 +233,7 @@ fn launches(plan: &Plan, w: &Workload, multiprocessors: i64) -> Kernel {
     let space = Workspace::alloc(&mut b, plan);
     let context = Context { plan, w, params, space };
     parts::parts(&mut b, &context);
-    kernel::product(&mut b, &context, multiprocessors);
+    product(&mut b, multiprocessors, &context);
     parts::again(&mut b, &context);
     b.finish()
 }

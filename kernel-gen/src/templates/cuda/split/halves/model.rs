@@ -19,7 +19,7 @@ const LAUNCHES_US: f64 = 9.0;
 
 /// Microseconds: the pixels are split, then multiplied, in equal rounds of tiles.
 pub(super) fn us(plan: &Plan, w: &Workload, cuda: &Cuda) -> f64 {
-    let sizes = plan.sizes;
+    let (sizes, cut) = (plan.sizes, plan.cut());
     let (bm, bn, depth) = (sizes.bm() as f64, sizes.bn as f64, DEPTH as f64);
     let all = 3.0 * 2.0 * bm * bn * depth / cuda.f16_flops_per_sm_clock as f64;
     // With two sums it waits twice.
@@ -29,13 +29,13 @@ pub(super) fn us(plan: &Plan, w: &Workload, cuda: &Cuda) -> f64 {
     // With two slots the next step's operands come while this one's are multiplied, and must all have come by then.
     let slots = if sizes.stages == 2 { 1.1 } else { 1.0 };
     let step = slots * multiply.max(fetch / L2_BYTES_PER_CLOCK);
-    let steps = plan.chunks() as f64 * plan.source.taps_met(plan.rows().own, plan.rows().tiles());
-    let rounds = (plan.tiles() as f64 / cuda.sm_count as f64).ceil();
+    let steps = cut.chunks() as f64 * plan.source.taps_met(plan.rows().own, plan.rows().tiles());
+    let rounds = (cut.tiles() as f64 / cuda.sm_count as f64).ceil();
     // Threads store 32 bytes of a column where that many rows are neighbours.
     let scattered = 1.0 + 1.0 / plan.rows().run() as f64;
     let store = scattered * 4.0 * bm * bn / STORE_BYTES_PER_CLOCK;
     let clocks = FILL_CLOCKS + rounds * (steps * step + store);
-    let bytes = plan.pixels() as f64 * (4 * plan.source.depth() + 2 * PARTS * DEPTH * plan.chunks()) as f64;
+    let bytes = plan.pixels() as f64 * (4 * plan.source.depth() + 2 * PARTS * DEPTH * cut.chunks()) as f64;
     let memory = w.bytes() as f64 / (cuda.bandwidth_gb_s * 1e3);
     let split = bytes / (cuda.bandwidth_gb_s * 1e3 * SPLIT_RATE);
     LAUNCHES_US + split + (clocks / cuda.clock_mhz as f64).max(memory)

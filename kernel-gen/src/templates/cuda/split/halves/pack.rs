@@ -1,6 +1,6 @@
 //! How weights are packed: scaled, split, and in the order of steps.
 
-use super::{DEPTH, PARTS, Plan, REST};
+use super::{DEPTH, Plan, REST};
 use crate::ir::builder::KernelBuilder;
 use crate::ir::{BinOp, BufferId, DType, Expr, Scope, UnOp, VarId};
 use crate::templates::Pack;
@@ -22,13 +22,13 @@ const LARGEST_FACTOR: f64 = 32768.0;
 /// The shape of the packed weights: for each tile of columns and each step the parts, each `columns x DEPTH`. Behind the last
 /// step is one whose first part begins with the factors of each column.
 pub(super) fn shape(plan: &Plan) -> Vec<i64> {
-    vec![plan.column_tiles(), plan.steps() + 1, PARTS, plan.sizes.bn, DEPTH]
+    plan.cut().packed_shape(plan.cut().steps() + 1)
 }
 
 /// The kernel that packs: a block for each column, also for those that only fill the last tile, whose weights are zeros.
 pub(super) fn pack(plan: &Plan, weight: &Param) -> Pack {
     let (from, to) = ((weight.name, DType::F32, &weight.shape[..]), (DType::F16, &shape(plan)[..]));
-    let loops = [("tile", plan.column_tiles()), ("within", plan.sizes.bn)];
+    let loops = [("tile", plan.cut().column_tiles()), ("within", plan.sizes.bn)];
     launch::pack(from, to, loops, [("t", THREADS)], |b, [weights, packed], [tile, within], [t]| {
         let column = Column { plan, weights, packed, tile, within, t };
         let scale = column.scale(b);
@@ -50,17 +50,16 @@ struct Column<'a> {
 impl Column<'_> {
     /// Visits this thread's weights: their step, their place in it, and what they are.
     fn each(&self, b: &mut KernelBuilder, body: impl FnOnce(&mut KernelBuilder, VarId, Expr, Expr)) {
-        let plan = self.plan;
-        let at_once = THREADS / DEPTH;
-        b.for_("turn", ceil_div(plan.steps(), at_once), |b, turn| {
+        let (cut, at_once) = (self.plan.cut(), THREADS / DEPTH);
+        b.for_("turn", ceil_div(cut.steps(), at_once), |b, turn| {
             let step = b.let_("step", turn * at_once + Expr::from(self.t).floor_div(DEPTH));
             let place = Expr::from(self.t).floor_mod(DEPTH);
             let visit = |b: &mut KernelBuilder| {
-                let column = self.tile * plan.sizes.bn + self.within;
-                let value = plan.weights(self.weights).original(b, step, place.clone(), column);
+                let column = self.tile * cut.bn + self.within;
+                let value = cut.weight(b, self.weights, step, place.clone(), column);
                 body(b, step, place, value);
             };
-            b.when((plan.steps() % at_once != 0).then(|| Expr::from(step).lt(plan.steps())), visit);
+            b.when((cut.steps() % at_once != 0).then(|| Expr::from(step).lt(cut.steps())), visit);
         });
     }
 
@@ -122,7 +121,7 @@ impl Column<'_> {
             b.if_(part.clone().eq(0).and(place.clone().eq(factor)), |b| b.store(own, [0.into()], of(power)));
             b.store(rest, [0.into()], Expr::bin(BinOp::Div, of(rest), of(power)));
         });
-        let to = [self.tile.into(), self.plan.steps().into(), part, self.within.into(), place];
+        let to = [self.tile.into(), self.plan.cut().steps().into(), part, self.within.into(), place];
         b.store(self.packed, to, of(own));
     }
 }

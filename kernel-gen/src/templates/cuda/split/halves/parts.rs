@@ -24,7 +24,7 @@ fn first(buffer: BufferId) -> Expr {
 /// The first launch: the pixels' parts, their flags, and what the columns' sums are multiplied by.
 pub(super) fn parts(b: &mut KernelBuilder, context: &Context<'_>) {
     let plan = context.plan;
-    let loops = [("chunk", plan.chunks()), ("block", blocks(plan))];
+    let loops = [("chunk", plan.cut().chunks()), ("block", blocks(plan))];
     launch(b, loops, [("t", THREADS)], |b, [chunk, block], [t]| {
         // One element more a row: threads then store columns and load rows without bank conflicts.
         let turned = b.alloc("turned", DType::F32, &[DEPTH, PIXELS + 1], Scope::Shared);
@@ -124,7 +124,7 @@ fn flag(b: &mut KernelBuilder, context: &Context<'_>, most: BufferId, [block, ch
 fn unscale(b: &mut KernelBuilder, context: &Context<'_>, t: VarId) {
     let (plan, bn) = (context.plan, context.plan.sizes.bn);
     let [_, weights] = context.operands();
-    let columns = plan.column_tiles() * bn;
+    let columns = plan.cut().column_tiles() * bn;
     let product = b.alloc("product", DType::F32, &[1], Scope::Register);
     b.for_("turn", ceil_div(columns, THREADS), |b, turn| {
         let column = b.let_("column", turn * THREADS + t);
@@ -133,7 +133,7 @@ fn unscale(b: &mut KernelBuilder, context: &Context<'_>, t: VarId) {
             unrolled(b, "factor", pack::FACTORS, |b, factor| {
                 let from = vec![
                     Expr::from(column).floor_div(bn),
-                    plan.steps().into(),
+                    plan.cut().steps().into(),
                     0.into(),
                     Expr::from(column).floor_mod(bn),
                     factor.into(),
@@ -163,7 +163,7 @@ pub(super) fn again(b: &mut KernelBuilder, context: &Context<'_>) {
         let seen = b.alloc("seen", DType::F32, &[1], Scope::Register);
         b.store(seen, [0.into()], Expr::f32(0.0));
         let [kh, kw] = source.taps();
-        let chunks = plan.chunks();
+        let chunks = plan.cut().chunks();
         b.nest(&[("kh", kh), ("kw", kw), ("turn", ceil_div(chunks, SHARES))], |b, at| {
             let (taps, chunk) = ([at[0], at[1]], at[2] * SHARES + share);
             let (place, mut inside) = source.place(&pixel, taps);
@@ -207,7 +207,7 @@ fn multiply_add(b: &mut KernelBuilder, context: &Context<'_>, pixel: &Pixel, col
     b.nest(&[("kh", kh), ("kw", kw), ("term", source.depth())], |b, at| {
         let (taps, term) = ([at[0], at[1]], at[2]);
         let (from, inside) = source.element(pixel, taps, term.into());
-        let step = (taps[0] * kw + taps[1]) * plan.chunks() + Expr::from(term).floor_div(DEPTH);
+        let step = (taps[0] * kw + taps[1]) * plan.cut().chunks() + Expr::from(term).floor_div(DEPTH);
         let weight = |part: i64| {
             let column = Expr::from(column);
             let (tile, within) = (column.clone().floor_div(bn), column.floor_mod(bn));
