@@ -17,10 +17,11 @@
 //! * `vector` elements of the input are fetched at a time (the tutorial has 1; weights are always fetched 8 at a time).
 
 use super::family::{self, Case, Family, Knobs, Needs, Search, built, knobs};
+use super::instructions::{self, clear, multiply};
 use super::model::{Launch, Unit as Units, ceil_div};
 use super::{BLOCK, THREAD, device, needs_16_bits};
 use crate::ir::builder::KernelBuilder;
-use crate::ir::{Axis, BufferId, DType, Expr, Gpu, Kernel, LoopKind, Operand, Scope, Tile, Unit, VarId};
+use crate::ir::{Axis, BufferId, DType, Expr, Gpu, Kernel, LoopKind, Scope, Tile, Unit, VarId};
 use crate::space::Config;
 use crate::target::{Cuda, Target};
 use crate::templates::{Scheduled, TemplateError};
@@ -203,13 +204,7 @@ impl Family for Conv2dTensorcore {
 
 /// A tile of the last two dimensions.
 fn tile(buffer: BufferId, outer: &[Expr]) -> Tile {
-    let origin = outer.iter().cloned().chain([Expr::Int(0), Expr::Int(0)]).collect();
-    let extents = outer.iter().map(|_| 1).chain([TILE, TILE]).collect();
-    Tile { buffer, origin, extents }
-}
-
-fn operand(buffer: BufferId, outer: &[Expr]) -> Operand {
-    Operand { tile: tile(buffer, outer), transposed: false }
+    instructions::tile(buffer, [outer, &[0.into(), 0.into()]].concat(), &[TILE, TILE])
 }
 
 /// Where a thread of a block is.
@@ -248,7 +243,7 @@ fn kernel(w: &Workload, c: &Conv2d, s: Sizes, end: End) -> Kernel {
                             let ConvF = b.alloc("ConvF", DType::F32, &[s.row_tiles, s.col_tiles, TILE, TILE], warp);
                             let thread = Thread { warp: [nc, oc], lane };
                             let block = Block { c, sizes: s, thread, shared: [AS, WS] };
-                            for_tiles(s, |n, o| b.gpu(fill(ConvF, n, o)));
+                            for_tiles(s, |n, o| clear(b, tile(ConvF, &[n.into(), o.into()])));
                             b.for_("ko", c.ci / TILE / s.chunk, |b, ko| {
                                 b.for_("kh", c.kh, |b, kh| {
                                     block.fetch_input(b, A, pixel, block_i * rows, ko, kh);
@@ -265,10 +260,6 @@ fn kernel(w: &Workload, c: &Conv2d, s: Sizes, end: End) -> Kernel {
         });
     });
     b.finish()
-}
-
-fn fill(sums: BufferId, n: i64, o: i64) -> Gpu {
-    Gpu::Fill { dst: tile(sums, &[n.into(), o.into()]), value: Expr::f32(0.0) }
 }
 
 /// Calls `f` for each tile of a warp's sums.
@@ -445,12 +436,8 @@ impl Block<'_> {
                     b.gpu(Gpu::Move { dst: tile(WF, &[o.into()]), src: tile(self.shared[1], &from) });
                 }
                 for_tiles(s, |n, o| {
-                    b.gpu(Gpu::Mma {
-                        unit: Unit::Warp,
-                        acc: tile(sums, &[n.into(), o.into()]),
-                        a: operand(AF, &[n.into()]),
-                        b: operand(WF, &[o.into()]),
-                    });
+                    let (left, right) = ((tile(AF, &[n.into()]), false), (tile(WF, &[o.into()]), false));
+                    multiply(b, Unit::Warp, tile(sums, &[n.into(), o.into()]), left, right);
                 });
             });
         });

@@ -2,8 +2,9 @@
 
 use crate::ir::builder::KernelBuilder;
 use crate::ir::{BufferId, DType, Expr, Gpu, MbarrierOp, Scope, Slot};
+use crate::templates::cuda::instructions::tile;
+use crate::templates::cuda::share;
 use crate::templates::cuda::warp_sums::each_element;
-use crate::templates::cuda::{share, tile};
 
 /// Where the sums of the other blocks of a cluster come to.
 pub(super) struct Exchange {

@@ -43,6 +43,7 @@ pub mod depthwise_direct;
 mod exchange;
 mod family;
 pub mod gemv;
+mod instructions;
 mod launch;
 pub mod matmul_blocked;
 pub mod matmul_notes;
@@ -69,11 +70,12 @@ pub mod winograd;
 use super::TemplateError;
 use crate::ir::builder::KernelBuilder;
 use crate::ir::visit::find_loop;
-use crate::ir::{Axis, BufferId, DType, Expr, Gpu, LoopKind, Tile, VarId};
+use crate::ir::{Axis, BufferId, DType, Expr, LoopKind, VarId};
 use crate::schedule::{Schedule, ScheduleError, Tail};
 use crate::space::{Config, ConfigError, Space};
 use crate::target::{Cuda, CudaFeature, Target};
 use crate::workload::{Param, Role, Workload};
+use instructions::copy_async;
 use model::ceil_div;
 use std::collections::BTreeMap;
 
@@ -180,13 +182,6 @@ pub(super) fn strided_fetch(s: &mut Schedule, loops: &[VarId], threads: &[(Axis,
     Ok(())
 }
 
-/// A tile that spans so many elements of the last dimensions, and one of each before.
-fn tile(buffer: BufferId, origin: Vec<Expr>, last: &[i64]) -> Tile {
-    let ones = origin.len() - last.len();
-    let extents = (0..ones).map(|_| 1).chain(last.iter().copied()).collect();
-    Tile { buffer, origin, extents }
-}
-
 /// The weights of a workload.
 fn weights(w: &Workload) -> Result<Param, TemplateError> {
     let found = w.params().into_iter().find(|p| p.role == Role::Weight);
@@ -206,11 +201,7 @@ fn fetch_image(
     let per_row = pitch / VECTOR;
     share(b, threads, thread, rows * per_row, |b, piece| {
         let (row, at) = (piece.clone().floor_div(per_row), piece.floor_mod(per_row) * VECTOR);
-        b.gpu(Gpu::CopyAsync {
-            dst: tile(to, vec![row.clone(), at.clone()], &[VECTOR]),
-            src: tile(from, vec![number.into(), row, at], &[VECTOR]),
-            guard: None,
-        });
+        copy_async(b, (to, [row.clone(), at.clone()]), (from, [number.into(), row, at]), VECTOR, None);
     });
 }
 

@@ -15,10 +15,10 @@
 //! and hold the operands of one term; `splitk` has a ring for each warp and no barrier of the block; `split`, `wgmma` and their
 //! kin have producers and consumers, whose barriers are [`ring`](super::ring); `stem` and `pointwise` have no ring.
 
+use super::instructions::copy_async;
 use super::launch::{LANE, cluster, grid, threads};
 use super::model::ceil_div;
 use super::product::{Outputs, Product, Whole, inside, place};
-use super::tile;
 use crate::ir::builder::KernelBuilder;
 use crate::ir::{Barrier, BufferId, DType, Expr, Gpu, Group, Kernel, Scope, Stmt, VarId};
 use crate::target::Cuda;
@@ -299,14 +299,10 @@ impl Block<'_> {
                 0 => self.product.left(&self.batch, named, &step, term.clone()),
                 _ => self.product.right(&self.batch, &copies.tile_n.into(), &step, outer.clone(), term.clone()),
             };
-            let to = vec![slot.clone(), line.clone(), column.clone()];
-            b.when(within.clone(), |b| {
-                b.gpu(Gpu::CopyAsync {
-                    dst: tile(copies.ring[side], to, &[units[side]]),
-                    src: tile(self.params.at(operands[side]), piece.index, &[units[side]]),
-                    guard: Expr::all(more.clone().into_iter().chain(piece.exists)),
-                });
-            });
+            let to = (copies.ring[side], [slot.clone(), line.clone(), column.clone()]);
+            let from = (self.params.at(operands[side]), piece.index);
+            let guard = Expr::all(more.clone().into_iter().chain(piece.exists));
+            b.when(within.clone(), |b| copy_async(b, to, from, units[side], guard));
         };
         for (side, own) in copies.own.iter().enumerate() {
             own.iter().for_each(|copied| copy(b, side, copied));

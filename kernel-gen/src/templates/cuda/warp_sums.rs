@@ -1,8 +1,9 @@
 //! The sums that a warp's tensor-core products leave in its registers, and their way to memory.
 
-use super::{share, tile};
+use super::instructions::{clear, tile};
+use super::share;
 use crate::ir::builder::KernelBuilder;
-use crate::ir::{Barrier, BufferId, DType, Expr, Gpu, LoopKind, Scope, Stmt, VarId};
+use crate::ir::{Barrier, BufferId, DType, Expr, LoopKind, Scope, Stmt, VarId};
 use crate::target::Cuda;
 use crate::workload::Workload;
 use crate::workload::naive::epilogue;
@@ -56,8 +57,7 @@ impl WarpSums {
     /// Sets all of them to zero.
     pub(super) fn clear(&self, b: &mut KernelBuilder) {
         for i in 0..self.count {
-            let dst = tile(self.buffer, vec![i.into(), 0.into(), 0.into()], &[TILE, self.columns]);
-            b.gpu(Gpu::Fill { dst, value: Expr::f32(0.0) });
+            clear(b, tile(self.buffer, [i.into(), 0.into(), 0.into()], &[TILE, self.columns]));
         }
     }
 

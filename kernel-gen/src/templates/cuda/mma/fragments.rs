@@ -2,13 +2,14 @@
 
 use super::{PAIR, Plan, TILE};
 use crate::ir::builder::KernelBuilder;
-use crate::ir::{BufferId, DType, Expr, Gpu, Operand, Scope, Unit, VarId};
+use crate::ir::{BufferId, DType, Expr, Gpu, Scope, Unit, VarId};
 use crate::templates::cuda::exchange::Exchange;
 use crate::templates::cuda::family::Store;
+use crate::templates::cuda::instructions::{multiply, tile};
 use crate::templates::cuda::pipeline::{Block, Copied, Fragments};
 use crate::templates::cuda::product::Layout;
 use crate::templates::cuda::warp_sums::{Rows, WarpSums};
-use crate::templates::cuda::{ceil_div, tile, unrolled};
+use crate::templates::cuda::{ceil_div, unrolled};
 
 /// The ring of tiles, and the registers of a warp.
 pub(in crate::templates::cuda) struct Memory {
@@ -160,17 +161,15 @@ impl Fragments for Plan {
 
     fn multiply(&self, b: &mut KernelBuilder, _: &Block<'_>, memory: &Memory, k: i64) {
         let ([m, n], layouts) = (self.sizes.warp_tile(), self.cut.whole.layouts);
-        let operand = |side: usize, at: [i64; 2], extents: [i64; 2], transposed: bool| Operand {
-            tile: tile(memory.operands[side], vec![(k % PAIR).into(), at[0].into(), at[1].into()], &extents),
-            transposed,
+        let operand = |side: usize, at: [i64; 2], extents: [i64; 2]| {
+            tile(memory.operands[side], [(k % PAIR).into(), at[0].into(), at[1].into()], &extents)
         };
         for i in 0..m / TILE {
-            b.gpu(Gpu::Mma {
-                unit: Unit::Warp,
-                acc: tile(memory.sums.buffer, vec![i.into(), 0.into(), 0.into()], &[TILE, n]),
-                a: operand(0, self.lying(0, i * TILE, 0), [TILE, TILE], layouts[0] == Layout::ReductionSlow),
-                b: operand(1, [0, 0], self.lying(1, n, TILE), layouts[1] == Layout::ReductionFast),
-            });
+            let sums = tile(memory.sums.buffer, [i.into(), 0.into(), 0.into()], &[TILE, n]);
+            let left = operand(0, self.lying(0, i * TILE, 0), [TILE, TILE]);
+            let right = operand(1, [0, 0], self.lying(1, n, TILE));
+            let transposed = [layouts[0] == Layout::ReductionSlow, layouts[1] == Layout::ReductionFast];
+            multiply(b, Unit::Warp, sums, (left, transposed[0]), (right, transposed[1]));
         }
     }
 

@@ -2,12 +2,13 @@
 
 use super::{CHUNK, DEPTH, Plan, ROWS};
 use crate::ir::builder::KernelBuilder;
-use crate::ir::{Barrier, BufferId, DType, Expr, Gpu, Group, Kernel, Operand, Scope, Stmt, Unit, VarId};
+use crate::ir::{Barrier, BufferId, DType, Expr, Gpu, Group, Kernel, Scope, Stmt, Unit, VarId};
 use crate::target::Cuda;
 use crate::templates::Pack;
+use crate::templates::cuda::fetch_image;
+use crate::templates::cuda::instructions::{multiply, tile};
 use crate::templates::cuda::launch::{LANE, launch, pack_rows};
 use crate::templates::cuda::warp_sums::{Destination, Rows, WarpSums};
-use crate::templates::cuda::{fetch_image, tile};
 use crate::workload::operands::Operands;
 use crate::workload::{Param, Role, Workload};
 
@@ -145,19 +146,11 @@ impl Block<'_> {
         let bn = self.plan.sizes.bn;
         for step in (0..CHUNK).step_by(DEPTH as usize) {
             let place = chunk * CHUNK + step;
-            b.gpu(Gpu::Move {
-                dst: tile(held.right, vec![0.into(), 0.into()], &[bn, DEPTH]),
-                src: tile(held.weights, vec![0.into(), place.into()], &[bn, DEPTH]),
-            });
-            b.gpu(Gpu::Mma {
-                unit: Unit::Warp,
-                acc: tile(held.sums.buffer, vec![0.into(), 0.into(), 0.into()], &[ROWS, bn]),
-                a: Operand {
-                    tile: tile(held.left, vec![chunk.into(), 0.into(), step.into()], &[ROWS, DEPTH]),
-                    transposed: false,
-                },
-                b: Operand { tile: tile(held.right, vec![0.into(), 0.into()], &[bn, DEPTH]), transposed: true },
-            });
+            let right = tile(held.right, [0.into(), 0.into()], &[bn, DEPTH]);
+            b.gpu(Gpu::Move { dst: right.clone(), src: tile(held.weights, [0.into(), place.into()], &[bn, DEPTH]) });
+            let sums = tile(held.sums.buffer, [0.into(), 0.into(), 0.into()], &[ROWS, bn]);
+            let left = tile(held.left, [chunk.into(), 0.into(), step.into()], &[ROWS, DEPTH]);
+            multiply(b, Unit::Warp, sums, (left, false), (right, true));
         }
     }
 

@@ -5,10 +5,11 @@
 use super::{WARPGROUP, or_zero};
 use crate::ir::builder::KernelBuilder;
 use crate::ir::{Barrier, BufferId, Expr, Gpu, LoopKind, Stmt, VarId};
+use crate::templates::cuda::ceil_div;
+use crate::templates::cuda::instructions::{load_box, tile};
 use crate::templates::cuda::launch::launch;
 use crate::templates::cuda::ring::Slots;
 use crate::templates::cuda::source::{Pixel, Source};
-use crate::templates::cuda::{ceil_div, tile};
 use crate::workload::Workload;
 use crate::workload::naive::epilogue;
 use crate::workload::operands::Operands;
@@ -192,13 +193,9 @@ impl Block {
     ) {
         let Cut { source, parts, bn, depth, .. } = self.cut;
         let step = (y * source.taps()[1] + x) * self.cut.chunks() + chunk;
-        b.gpu(Gpu::TensorLoad {
-            dst: tile(self.ring.right, vec![slot.clone(), 0.into(), 0.into(), 0.into()], &[parts, bn, depth]),
-            src: tile(packed, vec![column.into(), step, 0.into(), 0.into(), 0.into()], &[parts, bn, depth]),
-            steps: vec![],
-            on: self.ring.slots.full(slot),
-            multicast: None,
-        });
+        let to = tile(self.ring.right, [slot.clone(), 0.into(), 0.into(), 0.into()], &[parts, bn, depth]);
+        let from = tile(packed, [column.into(), step, 0.into(), 0.into(), 0.into()], &[parts, bn, depth]);
+        load_box(b, to, from, self.ring.slots.full(slot));
     }
 }
 

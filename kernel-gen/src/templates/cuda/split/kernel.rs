@@ -7,9 +7,10 @@ use crate::ir::{
     BufferId, DType, Expr, Gpu, Group, Kernel, LoopKind, MbarrierOp, Operand, Scope, Tile, UnOp, Unit, VarId,
 };
 use crate::templates::Pack;
+use crate::templates::cuda::instructions::{clear, copy_async, multiply, tile};
 use crate::templates::cuda::ring::Slots;
 use crate::templates::cuda::source::{Fast, Pixel};
-use crate::templates::cuda::{launch, tile, unrolled};
+use crate::templates::cuda::{launch, unrolled};
 use crate::workload::operands::Operands;
 use crate::workload::{Param, Role, Workload};
 
@@ -139,7 +140,7 @@ impl Roles for Product<'_> {
         let own = consumer * (64 * sizes.row_blocks);
         block.each_tile(b, |b, [row, column]| {
             for h in 0..sizes.row_blocks {
-                b.gpu(Gpu::Fill { dst: sums(total, h, sizes.bn), value: Expr::f32(0.0) });
+                clear(b, sums(total, h, sizes.bn));
             }
             self.cut().each_step(b, &|_, _| None, &mut |b, _, _| self.multiply(b, &block.ring, &held, &own));
             for h in 0..sizes.row_blocks {
@@ -178,11 +179,8 @@ impl Product<'_> {
             if source.depth() % DEPTH != 0 {
                 inside.push((term + (deep - 1)).lt(source.depth()));
             }
-            b.gpu(Gpu::CopyAsync {
-                dst: neighbours(block.ring.left, [vec![slot.clone()], to.to_vec()].concat(), width),
-                src: neighbours(x, from, width),
-                guard: Expr::all(inside),
-            });
+            let to = [vec![slot.clone()], to.to_vec()].concat();
+            copy_async(b, (block.ring.left, to), (x, from), width, Expr::all(inside));
         };
         match source.fast() {
             // A thread has rows of its own, and some of the terms of each.
@@ -229,25 +227,12 @@ impl Product<'_> {
                 src: self.rows(ring, &slot, own.clone() + 64 * h),
             });
             if held.added.is_some() {
-                b.gpu(Gpu::Fill { dst: sum.clone(), value: Expr::f32(0.0) });
+                clear(b, sum.clone());
             }
             for &[left, right] in parts.products() {
-                b.gpu(Gpu::Mma {
-                    unit: Unit::Warpgroup,
-                    acc: sum.clone(),
-                    a: Operand {
-                        tile: tile(held.rows, vec![left.into(), 0.into(), 0.into()], &[64, DEPTH]),
-                        transposed: false,
-                    },
-                    b: Operand {
-                        tile: tile(
-                            ring.right,
-                            vec![slot.clone(), right.into(), 0.into(), 0.into()],
-                            &[sizes.bn, DEPTH],
-                        ),
-                        transposed: true,
-                    },
-                });
+                let left = tile(held.rows, [left.into(), 0.into(), 0.into()], &[64, DEPTH]);
+                let right = tile(ring.right, [slot.clone(), right.into(), 0.into(), 0.into()], &[sizes.bn, DEPTH]);
+                multiply(b, Unit::Warpgroup, sum.clone(), (left, false), (right, true));
             }
             b.gpu(Gpu::Commit(Group::Mma));
             b.gpu(Gpu::Wait(Group::Mma, 0));
@@ -281,12 +266,6 @@ impl Product<'_> {
             Expr::load(held.total, vec![h.into(), row.into(), column.into()])
         });
     }
-}
-
-/// A tile of `width` neighbours along the dimension that they lie along.
-fn neighbours(buffer: BufferId, origin: Vec<Expr>, width: i64) -> Tile {
-    let extents = if width == 1 { vec![] } else { vec![width] };
-    tile(buffer, origin, &extents)
 }
 
 /// Row block `h` of sums.

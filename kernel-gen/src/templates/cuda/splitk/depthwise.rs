@@ -3,9 +3,10 @@
 use super::kernel::{Block, Ring};
 use super::{Plan, Sizes, WARP, Window};
 use crate::ir::builder::KernelBuilder;
-use crate::ir::{BufferId, DType, Expr, Gpu, Scope, VarId};
+use crate::ir::{BufferId, DType, Expr, Scope, VarId};
+use crate::templates::cuda::instructions::copy_async;
 use crate::templates::cuda::product::widest;
-use crate::templates::cuda::{ceil_div, share, tile, unrolled};
+use crate::templates::cuda::{ceil_div, share, unrolled};
 use crate::workload::DepthwisePointwise;
 use std::collections::BTreeSet;
 
@@ -181,11 +182,8 @@ impl Depthwise {
                 let (source, index, rows) = from(at.clone());
                 let one = |b: &mut KernelBuilder| {
                     let guard = exists(index[0].clone(), rows);
-                    b.gpu(Gpu::CopyAsync {
-                        dst: tile(to, vec![block.warp.into(), slot.clone(), at.clone()], &[width]),
-                        src: tile(source, index, &[width]),
-                        guard,
-                    });
+                    let at = [block.warp.into(), slot.clone(), at.clone()];
+                    copy_async(b, (to, at), (source, index), width, guard);
                 };
                 b.when((count % (WARP * width) != 0).then(|| at.clone().lt(count)), one);
             });

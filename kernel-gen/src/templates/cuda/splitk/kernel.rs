@@ -5,9 +5,10 @@ use super::{Plan, Sizes, WARP, Window};
 use crate::ir::builder::KernelBuilder;
 use crate::ir::{Barrier, BufferId, DType, Expr, Gpu, Group, Kernel, LoopKind, MbarrierOp, Scope, Slot, Stmt, VarId};
 use crate::templates::Pack;
+use crate::templates::cuda::instructions::{copy_async, tile};
 use crate::templates::cuda::launch::{self, LANE, cluster, grid, threads};
 use crate::templates::cuda::source::Source;
-use crate::templates::cuda::{ceil_div, or_zero, share, tile, unrolled};
+use crate::templates::cuda::{ceil_div, or_zero, share, unrolled};
 use crate::workload::naive::epilogue;
 use crate::workload::operands::Operands;
 use crate::workload::{Conv2d, Param, Role, Workload};
@@ -255,13 +256,9 @@ impl Block<'_> {
             let quad = self.sizes().quad();
             unrolled(b, "tap", plan.taps(), |b, tap| {
                 for own in self.quads() {
-                    let to = vec![self.warp.into(), slot.clone(), part.into(), tap.into(), own.clone()];
-                    let from = vec![self.channels.into(), together.clone(), tap.into(), own];
-                    b.gpu(Gpu::CopyAsync {
-                        dst: tile(ring.weights, to, &[quad]),
-                        src: tile(self.params.get("w"), from, &[quad]),
-                        guard: None,
-                    });
+                    let to = [self.warp.into(), slot.clone(), part.into(), tap.into(), own.clone()];
+                    let from = [self.channels.into(), together.clone(), tap.into(), own];
+                    copy_async(b, (ring.weights, to), (self.params.get("w"), from), quad, None);
                 }
             });
         });
@@ -356,14 +353,8 @@ impl Block<'_> {
     fn copy(&self, b: &mut KernelBuilder, ring: &Ring, piece: Piece, slot: Expr) {
         let unit = self.plan.fetched().unit;
         let Piece { place: [part, element], from, inside, exists, .. } = piece;
-        let copy = |b: &mut KernelBuilder| {
-            b.gpu(Gpu::CopyAsync {
-                dst: tile(ring.pixels, vec![self.warp.into(), slot, part, element], &[unit]),
-                src: tile(self.params.get("x"), from, &[unit]),
-                guard: Expr::all(inside),
-            });
-        };
-        b.when(exists, copy);
+        let to = (ring.pixels, [self.warp.into(), slot, part, element]);
+        b.when(exists, |b| copy_async(b, to, (self.params.get("x"), from), unit, Expr::all(inside)));
     }
 
     /// Loads the pixels of a step, as `f32`.

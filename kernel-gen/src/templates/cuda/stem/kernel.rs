@@ -2,13 +2,14 @@
 
 use super::{CELL, Plan, Store, TILE};
 use crate::ir::builder::KernelBuilder;
-use crate::ir::{Barrier, BufferId, DType, Expr, Gpu, Group, Kernel, LoopKind, Operand, Scope, Stmt, Unit, VarId};
+use crate::ir::{Barrier, BufferId, DType, Expr, Gpu, Group, Kernel, LoopKind, Scope, Stmt, Unit, VarId};
 use crate::target::Cuda;
 use crate::templates::Pack;
+use crate::templates::cuda::instructions::{copy_async, multiply, tile};
 use crate::templates::cuda::launch::{LANE, launch, pack_rows};
 use crate::templates::cuda::source::Source;
 use crate::templates::cuda::warp_sums::{Destination, Rows, WarpSums};
-use crate::templates::cuda::{ceil_div, fetch_image, share, tile, unrolled};
+use crate::templates::cuda::{ceil_div, fetch_image, share, unrolled};
 use crate::workload::operands::Operands;
 use crate::workload::{Role, Workload};
 
@@ -147,11 +148,8 @@ impl Block<'_> {
             let ([r, phase, at], row, along) = self.cell(index);
             let column = self.column(along.clone().floor_div(wide));
             let inside = KernelBuilder::between(&row, 0, c.h).and(KernelBuilder::between(&column, 0, c.w));
-            b.gpu(Gpu::CopyAsync {
-                dst: tile(pixels, vec![r, phase, at, 0.into()], &[CELL]),
-                src: tile(self.params.get("x"), self.index([row, column, along.floor_mod(wide) * CELL]), &[CELL]),
-                guard: Some(inside),
-            });
+            let from = self.index([row, column, along.floor_mod(wide) * CELL]);
+            copy_async(b, (pixels, [r, phase, at, 0.into()]), (self.params.get("x"), from), CELL, Some(inside));
         });
     }
 
@@ -283,14 +281,9 @@ impl Block<'_> {
                 }
             }
             for i in 0..sizes.rows {
-                let operand =
-                    |buffer, origin, last: &[i64]| Operand { tile: tile(buffer, origin, last), transposed: false };
-                b.gpu(Gpu::Mma {
-                    unit: Unit::Warp,
-                    acc: tile(sums, vec![i.into(), 0.into(), 0.into()], &[TILE, n]),
-                    a: operand(left, vec![i.into(), 0.into(), 0.into()], &[TILE, TILE]),
-                    b: operand(right, vec![0.into(), 0.into()], &[TILE, n]),
-                });
+                let [sums, left] =
+                    [(sums, n), (left, TILE)].map(|(of, n)| tile(of, [i.into(), 0.into(), 0.into()], &[TILE, n]));
+                multiply(b, Unit::Warp, sums, (left, false), (tile(right, [0.into(), 0.into()], &[TILE, n]), false));
             }
         }
     }

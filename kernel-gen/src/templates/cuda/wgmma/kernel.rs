@@ -8,9 +8,9 @@ use crate::ir::{
     Barrier, BufferId, DType, Expr, Gpu, Kernel, LoopKind, MbarrierOp, Scope, Slot, Stmt, Tile, Unit, VarId,
 };
 use crate::target::Cuda;
+use crate::templates::cuda::instructions::{clear, tile};
 use crate::templates::cuda::launch::{cluster, grid, threads};
 use crate::templates::cuda::ring::Place;
-use crate::templates::cuda::tile;
 use crate::workload::{Param, Workload};
 
 /// A box of a tensor in global memory.
@@ -221,7 +221,7 @@ impl Block<'_> {
                 feed.begin_consuming(b);
                 let multiply = |b: &mut KernelBuilder, place: &[Expr], after: &dyn Fn(&mut KernelBuilder)| {
                     for h in 0..sizes.row_blocks {
-                        b.gpu(Gpu::Fill { dst: sums(acc, h, sizes), value: Expr::f32(0.0) });
+                        clear(b, sums(acc, h, sizes));
                     }
                     let before = residual.map(|r| (r, b.let_("before", feed.place().steps())));
                     // The tile before has been read by the time of this one's first step; a tile may have none.

@@ -11,8 +11,8 @@ use super::store::{Piece, Stage, WARP};
 use super::{Sizes, WARPGROUP};
 use crate::ir::builder::KernelBuilder;
 use crate::ir::{BufferId, DType, Expr, Gpu, Group, LoopKind, MbarrierOp, Scope, Slot, VarId};
+use crate::templates::cuda::instructions::{load_box, tile};
 use crate::templates::cuda::ring::Place;
-use crate::templates::cuda::tile;
 use crate::workload::{Epilogue, Workload};
 
 /// Most buffers of a consumer: those of two on each multiprocessor hold what the memory of an H100 moves in 3 us.
@@ -89,17 +89,9 @@ impl Residual {
             b.gpu(Gpu::Mbarrier(on(self.full), MbarrierOp::Expect(64 * stage.row_bytes)));
             let Box { origin, extents, .. } =
                 block.product.piece(place, first.clone() + 64 * h, start.into(), 64, stage.columns);
-            b.gpu(Gpu::TensorLoad {
-                dst: tile(
-                    stage.buffer,
-                    vec![consumer.into(), buffer.clone(), 0.into(), 0.into()],
-                    &[1, 1, 64, stage.columns],
-                ),
-                src: tile(self.source, origin, &extents),
-                steps: vec![],
-                on: on(self.full),
-                multicast: None,
-            });
+            let to = [consumer.into(), buffer.clone(), 0.into(), 0.into()];
+            let to = tile(stage.buffer, to, &[1, 1, 64, stage.columns]);
+            load_box(b, to, tile(self.source, origin, &extents), on(self.full));
             self.place.advance(b);
         }
     }

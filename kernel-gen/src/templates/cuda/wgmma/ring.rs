@@ -3,9 +3,9 @@
 use super::kernel::{Behind, Block, Box, Feed, Product, sums};
 use super::{Depth, FEWEST_COLUMNS, Sizes, WARPGROUP, depth};
 use crate::ir::builder::KernelBuilder;
-use crate::ir::{BufferId, Expr, Gpu, Group, Operand, Unit, VarId};
+use crate::ir::{BufferId, Expr, Gpu, Group, Unit, VarId};
+use crate::templates::cuda::instructions::{multiply, tile};
 use crate::templates::cuda::ring::{Place, Slots};
-use crate::templates::cuda::tile;
 
 /// How an operand lies in memory, and so in its slot.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -144,13 +144,8 @@ impl<'p> Ring<'p> {
                     let src = tile(sources[side], origin, &extents);
                     let (to, extents) = ([vec![slot.clone()], part.to].concat(), [vec![1], part.extents].concat());
                     let dst = tile(operands[side], to, &extents);
-                    b.gpu(Gpu::TensorLoad {
-                        dst,
-                        src,
-                        steps,
-                        on: self.slots.full(&slot),
-                        multicast: multicast.clone(),
-                    });
+                    let (on, multicast) = (self.slots.full(&slot), multicast.clone());
+                    b.gpu(Gpu::TensorLoad { dst, src, steps, on, multicast });
                 }
             }
         }
@@ -206,12 +201,9 @@ impl<'p> Ring<'p> {
                     tile(operands[0], origin, &[1, 1, depth, 64])
                 }
             };
-            b.gpu(Gpu::Mma {
-                unit: Unit::Warpgroup,
-                acc: sums(acc, h, sizes),
-                a: Operand { tile: left, transposed: self.layouts[0] == Layout::ReductionSlow },
-                b: Operand { tile: right.clone(), transposed: self.layouts[1] == Layout::ReductionFast },
-            });
+            let left = (left, self.layouts[0] == Layout::ReductionSlow);
+            let right = (right.clone(), self.layouts[1] == Layout::ReductionFast);
+            multiply(b, Unit::Warpgroup, sums(acc, h, sizes), left, right);
         }
     }
 

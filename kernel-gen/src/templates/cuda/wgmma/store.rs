@@ -11,7 +11,7 @@ use super::residual::Residual;
 use super::{ROW_BYTES, Sizes, Store, WARPGROUP, ceil_div};
 use crate::ir::builder::KernelBuilder;
 use crate::ir::{Barrier, BufferId, Expr, Gpu, Group, LoopKind, Stmt, VarId};
-use crate::templates::cuda::tile;
+use crate::templates::cuda::instructions::tile;
 use crate::workload::naive::epilogue;
 use crate::workload::{Epilogue, Workload};
 

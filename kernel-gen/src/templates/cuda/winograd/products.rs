@@ -9,9 +9,10 @@ use super::Plan;
 use crate::ir::builder::KernelBuilder;
 use crate::ir::{Barrier, BufferId, DType, Expr, Gpu, Group, LoopKind, Scope, Stmt, VarId};
 use crate::target::Cuda;
+use crate::templates::cuda::instructions::copy_async;
 use crate::templates::cuda::launch::{LANE, launch};
 use crate::templates::cuda::outer::{LANES, VECTOR, lanes_of, there_and_back};
-use crate::templates::cuda::{tile, unrolled};
+use crate::templates::cuda::unrolled;
 
 /// `products[k, co, tile] = sum over ci of weights[k, ci, co] * data[k, ci, tile]`; `buffers` are weights, data, products.
 pub(super) fn multiply(b: &mut KernelBuilder, plan: &Plan, buffers: [BufferId; 3]) {
@@ -124,12 +125,8 @@ impl Block<'_> {
                 // The weights of channels beyond the last one are zeros; there are no pixels of them.
                 let beyond = dim == 1 && plan.c.ci % sizes.step != 0;
                 let guard = beyond.then(|| channel.clone().lt(plan.c.ci));
-                let from = vec![self.place.into(), channel, self.corner[dim] * sizes.block[dim] + within.clone()];
-                b.gpu(Gpu::CopyAsync {
-                    dst: tile(to, vec![slot.clone(), ci, within], &[VECTOR]),
-                    src: tile(self.buffers[dim], from, &[VECTOR]),
-                    guard,
-                });
+                let from = [self.place.into(), channel, self.corner[dim] * sizes.block[dim] + within.clone()];
+                copy_async(b, (to, [slot.clone(), ci, within]), (self.buffers[dim], from), VECTOR, guard);
             });
         }
     }

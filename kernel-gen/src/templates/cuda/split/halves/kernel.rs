@@ -4,9 +4,9 @@ use super::super::WARPGROUP;
 use super::super::block::{Block, Cut, Ring, Roles, store};
 use super::{Context, DEPTH, PARTS, REST, SCALE};
 use crate::ir::builder::KernelBuilder;
-use crate::ir::{BufferId, DType, Expr, Gpu, Group, LoopKind, Operand, Scope, Tile, Unit, VarId};
+use crate::ir::{BufferId, DType, Expr, Gpu, Group, LoopKind, Scope, Tile, Unit, VarId};
+use crate::templates::cuda::instructions::{clear, multiply, tile};
 use crate::templates::cuda::ring::Slots;
-use crate::templates::cuda::tile;
 
 /// The parts of the left and of the right operand whose products are small.
 const SMALL: [[i64; 2]; 2] = [[1, 0], [0, 1]];
@@ -79,7 +79,7 @@ impl Roles for Context<'_> {
         block.each_tile(b, |b, [row, column]| {
             let origin = plan.rows().first(b, row);
             for sum in std::iter::once(total).chain(small) {
-                b.gpu(Gpu::Fill { dst: self.whole(sum), value: Expr::f32(0.0) });
+                clear(b, self.whole(sum));
             }
             self.steps(b, &origin, &mut |b, _, _| self.multiply(b, block, &held, &own));
             self.store(b, &held, &own, &origin, column);
@@ -110,26 +110,23 @@ impl Context<'_> {
         let ring = &block.ring;
         let slot = ring.slots.wait_full(b);
         let parts = |b: &mut KernelBuilder, sum: BufferId, [left, right]: [i64; 2]| {
-            let rows = vec![slot.clone(), left.into(), own.clone(), 0.into()];
-            let columns = vec![slot.clone(), right.into(), 0.into(), 0.into()];
-            b.gpu(Gpu::Mma {
-                unit: Unit::Warpgroup,
-                acc: self.whole(sum),
-                a: Operand { tile: tile(ring.left, rows, &[64, DEPTH]), transposed: false },
-                b: Operand { tile: tile(ring.right, columns, &[self.plan.sizes.bn, DEPTH]), transposed: true },
-            });
+            let rows = [slot.clone(), left.into(), own.clone(), 0.into()];
+            let columns = [slot.clone(), right.into(), 0.into(), 0.into()];
+            let (left, right) =
+                (tile(ring.left, rows, &[64, DEPTH]), tile(ring.right, columns, &[self.plan.sizes.bn, DEPTH]));
+            multiply(b, Unit::Warpgroup, self.whole(sum), (left, false), (right, true));
         };
         let done = |b: &mut KernelBuilder| {
             b.gpu(Gpu::Commit(Group::Mma));
             b.gpu(Gpu::Wait(Group::Mma, 0));
         };
         if held.small.is_none() {
-            b.gpu(Gpu::Fill { dst: self.whole(held.added), value: Expr::f32(0.0) });
+            clear(b, self.whole(held.added));
             SMALL.into_iter().for_each(|p| parts(b, held.added, p));
             done(b);
             self.add(b, held, 1.0 / REST);
         }
-        b.gpu(Gpu::Fill { dst: self.whole(held.added), value: Expr::f32(0.0) });
+        clear(b, self.whole(held.added));
         parts(b, held.added, [0, 0]);
         if let Some(small) = held.small {
             SMALL.into_iter().for_each(|p| parts(b, small, p));

@@ -5,9 +5,9 @@ use super::super::ring::block_of;
 use super::super::{WARPGROUP, ceil_div};
 use super::{Convolution, ROWS, chunks, row_channels, weight_bytes};
 use crate::ir::builder::KernelBuilder;
-use crate::ir::{BufferId, DType, Expr, GROUP_ROWS, Gpu, Group, MbarrierOp, Operand, Scope, Slot, Unit, VarId};
+use crate::ir::{BufferId, DType, Expr, GROUP_ROWS, Gpu, Group, MbarrierOp, Scope, Slot, Unit, VarId};
+use crate::templates::cuda::instructions::{load_box, multiply, tile};
 use crate::templates::cuda::ring::{Place, Slots};
-use crate::templates::cuda::tile;
 
 /// The ring of windows, the weights, and this thread's place.
 pub(super) struct Windows<'c> {
@@ -60,12 +60,7 @@ impl<'c> Windows<'c> {
                 let (down, along) = (down + kh * c.dilation[0], along + kw * c.dilation[1]);
                 let left =
                     tile(self.windows, vec![slot.clone(), down, along, 0.into()], &[1, GROUP_ROWS, GROUP_ROWS, depth]);
-                b.gpu(Gpu::Mma {
-                    unit: Unit::Warpgroup,
-                    acc: sums(acc, h, sizes),
-                    a: Operand { tile: left, transposed: false },
-                    b: Operand { tile: right.clone(), transposed: false },
-                });
+                multiply(b, Unit::Warpgroup, sums(acc, h, sizes), (left, false), (right.clone(), false));
             }
         }
     }
@@ -94,16 +89,12 @@ impl Feed for Windows<'_> {
         for (chunk, depth) in chunks(conv.workload, c).into_iter().enumerate() {
             b.for_("kh", c.kh, |b, kh| {
                 b.for_("kw", c.kw, |b, kw| {
+                    let extents = [1, 1, depth, wide];
                     for i in 0..blocks {
                         let from = vec![kh.into(), kw.into(), (chunk as i64 * row).into(), channel + i * wide];
                         let to = vec![kh * c.kw + kw, i.into(), 0.into(), 0.into()];
-                        b.gpu(Gpu::TensorLoad {
-                            dst: tile(self.weights[chunk], to, &[1, 1, depth, wide]),
-                            src: tile(source, from, &[1, 1, depth, wide]),
-                            steps: vec![],
-                            on: self.weights_there(),
-                            multicast: None,
-                        });
+                        let (to, from) = (tile(self.weights[chunk], to, &extents), tile(source, from, &extents));
+                        load_box(b, to, from, self.weights_there());
                     }
                 });
             });
@@ -128,13 +119,8 @@ impl Feed for Windows<'_> {
                 (chunk * channels).into(),
             ];
             let to = vec![slot.clone(), 0.into(), 0.into(), 0.into()];
-            b.gpu(Gpu::TensorLoad {
-                dst: tile(self.windows, to, &extents),
-                src: tile(block.params[0].1, from, &extents),
-                steps: vec![],
-                on: self.slots.full(&slot),
-                multicast: None,
-            });
+            let (to, from) = (tile(self.windows, to, &extents), tile(block.params[0].1, from, &extents));
+            load_box(b, to, from, self.slots.full(&slot));
             self.slots.place.advance(b);
         }
     }

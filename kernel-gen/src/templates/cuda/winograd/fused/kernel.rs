@@ -6,9 +6,10 @@ use super::{OWN_CHANNELS, OWN_PLACES, PLACES, Plan, SCHEDULERS, SLOTS, THREADS, 
 use crate::ir::builder::KernelBuilder;
 use crate::ir::{Barrier, BufferId, DType, Expr, Gpu, Group, Kernel, LoopKind, Scope, Stmt, VarId};
 use crate::target::Cuda;
+use crate::templates::cuda::instructions::copy_async;
 use crate::templates::cuda::launch::{LANE, launch};
 use crate::templates::cuda::outer::{LANES, VECTOR, lanes_of, there_and_back};
-use crate::templates::cuda::{tile, unrolled};
+use crate::templates::cuda::unrolled;
 use crate::templates::winograd::filter::Filter;
 use crate::workload::operands::Operands;
 use crate::workload::{Param, Role, Workload};
@@ -149,12 +150,9 @@ impl Block<'_> {
         unrolled(b, "turn", PLACES * sizes.step() * row / THREADS, |b, turn| {
             let number = turn * THREADS + self.thread();
             let [at, within] = [number.clone().floor_div(row), number.floor_mod(row) * VECTOR];
-            let from = vec![self.corner[0].into(), step, at.clone(), within.clone()];
-            b.gpu(Gpu::CopyAsync {
-                dst: tile(state.weights, vec![slot.into(), at, within], &[VECTOR]),
-                src: tile(self.params.get("w"), from, &[VECTOR]),
-                guard: None,
-            });
+            let from = [self.corner[0].into(), step, at.clone(), within.clone()];
+            let to = [slot.into(), at, within];
+            copy_async(b, (state.weights, to), (self.params.get("w"), from), VECTOR, None);
         });
     }
 
