@@ -17,6 +17,7 @@
 //! * `vector` elements of the input are fetched at a time (the tutorial has 1; weights are always fetched 8 at a time).
 
 use super::family::{self, Case, Family, Knobs, Needs, Search, built, knobs};
+use super::guards::below;
 use super::instructions::{self, clear, multiply};
 use super::model::{Launch, Unit as Units, ceil_div};
 use super::{BLOCK, THREAD, device, needs_16_bits};
@@ -350,7 +351,7 @@ impl Block<'_> {
                 );
             };
             // The condition is the same for all threads of a warp.
-            b.when((tiles % warps != 0).then(|| at.clone().lt(tiles)), one);
+            b.when(below(at.clone(), tiles, warps), one);
         });
     }
 

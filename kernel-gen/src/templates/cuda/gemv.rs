@@ -16,6 +16,7 @@
 //! Columns must be runs: with `trans_b` they are, so nothing is packed; otherwise the right side is transposed ahead of time.
 
 use super::family::{self, Case, Family, Needs, Search, built, knobs};
+use super::guards::below;
 use super::launch::{LANE, launch};
 use super::{BLOCK, ceil_div, device, share, unrolled};
 use crate::ir::builder::KernelBuilder;
@@ -399,7 +400,7 @@ impl Block<'_> {
                 let value = epilogue(self.w, value, &n, &index, &|name| self.params.get(name));
                 b.store(self.params.get("c"), index.clone(), value);
             };
-            b.when((m.n % plan.block_columns() != 0).then(|| n.clone().lt(m.n)), write);
+            b.when(below(n.clone(), m.n, plan.block_columns()), write);
         });
     }
 }

@@ -43,6 +43,7 @@ pub mod depthwise_direct;
 mod exchange;
 mod family;
 pub mod gemv;
+mod guards;
 mod instructions;
 mod launch;
 pub mod matmul_blocked;
@@ -75,6 +76,7 @@ use crate::schedule::{Schedule, ScheduleError, Tail};
 use crate::space::{Config, ConfigError, Space};
 use crate::target::{Cuda, CudaFeature, Target};
 use crate::workload::{Param, Role, Workload};
+use guards::below;
 use instructions::copy_async;
 use model::ceil_div;
 use std::collections::BTreeMap;
@@ -205,14 +207,6 @@ fn fetch_image(
     });
 }
 
-/// A value, or zero where a condition does not hold.
-fn or_zero(exists: Option<Expr>, value: Expr) -> Expr {
-    match exists {
-        Some(exists) => exists.select(value, Expr::f32(0.0)),
-        None => value,
-    }
-}
-
 /// A loop that is written out.
 fn unrolled(b: &mut KernelBuilder, name: &str, extent: i64, body: impl FnOnce(&mut KernelBuilder, VarId)) {
     b.loop_(name, extent, LoopKind::Unrolled, body);
@@ -222,11 +216,7 @@ fn unrolled(b: &mut KernelBuilder, name: &str, extent: i64, body: impl FnOnce(&m
 fn share(b: &mut KernelBuilder, threads: i64, thread: Expr, count: i64, body: impl FnOnce(&mut KernelBuilder, Expr)) {
     b.for_("turn", ceil_div(count, threads), |b, turn| {
         let element = turn * threads + thread;
-        if count % threads == 0 {
-            body(b, element);
-        } else {
-            b.if_(element.clone().lt(count), |b| body(b, element));
-        }
+        b.when(below(element.clone(), count, threads), |b| body(b, element));
     });
 }
 

@@ -15,10 +15,11 @@
 //! and hold the operands of one term; `splitk` has a ring for each warp and no barrier of the block; `split`, `wgmma` and their
 //! kin have producers and consumers, whose barriers are [`ring`](super::ring); `stem` and `pointwise` have no ring.
 
+use super::guards::inside;
 use super::instructions::copy_async;
 use super::launch::{LANE, cluster, grid, threads};
 use super::model::ceil_div;
-use super::product::{Outputs, Product, Whole, inside, place};
+use super::product::{Outputs, Product, Whole, place};
 use crate::ir::builder::KernelBuilder;
 use crate::ir::{Barrier, BufferId, DType, Expr, Gpu, Group, Kernel, Scope, Stmt, VarId};
 use crate::target::Cuda;

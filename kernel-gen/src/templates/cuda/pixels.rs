@@ -4,8 +4,9 @@
 //! within a tap, through the input channels, which lie side by side in memory. What a thread has to know of a row does
 //! not change from step to step; what a tap adds is the same for all rows.
 
+use super::guards::inside;
 use super::pipeline::Cut;
-use super::product::{Element, Layout, Piece, Product, Whole, inside};
+use super::product::{Element, Layout, Piece, Product, Whole};
 use crate::ir::Expr;
 use crate::ir::builder::KernelBuilder;
 use crate::workload::{Conv2d, Param, Role, Workload};

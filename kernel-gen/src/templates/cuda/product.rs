@@ -1,5 +1,6 @@
 //! Products as kernels with a ring of `cp.async` see them: where the pieces of both operands lie, and where outputs go.
 
+use super::guards::{below, inside};
 use super::launch::launch;
 use super::model::ceil_div;
 use super::pipeline::Cut;
@@ -247,13 +248,7 @@ impl Outputs<'_> {
                     self.put(b, &batch, row.into(), column.clone(), sum);
                 });
             };
-            b.when((count % ADDERS != 0).then(|| at.clone().lt(count)), add);
+            b.when(below(at.clone(), count, ADDERS), add);
         });
     }
-}
-
-/// The condition that a row and a column are within a size that tiles may go beyond; none where they always are.
-pub(super) fn inside(at: &[Expr; 2], size: [i64; 2], tile: [i64; 2]) -> Option<Expr> {
-    let beyond = (0..2).filter(|side| size[*side] % tile[*side] != 0);
-    Expr::all(beyond.map(|side| at[side].clone().lt(size[side])))
 }

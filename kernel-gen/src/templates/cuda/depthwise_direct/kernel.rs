@@ -3,8 +3,9 @@
 use super::{Piece, Plan};
 use crate::ir::builder::KernelBuilder;
 use crate::ir::{BufferId, DType, Expr, Kernel, LoopKind, Scope, VarId};
+use crate::templates::cuda::guards::{below, or_zero};
 use crate::templates::cuda::launch::launch;
-use crate::templates::cuda::{or_zero, unrolled};
+use crate::templates::cuda::unrolled;
 use crate::workload::naive::epilogue;
 use crate::workload::operands::Operands;
 use crate::workload::{ConvLayout, Workload};
@@ -18,7 +19,7 @@ pub(super) fn kernel(plan: &Plan, w: &Workload) -> Kernel {
     launch(&mut b, blocks, [("thread", threads)], |b, [image, block], [thread]| {
         let index = block * threads + thread;
         let all = |b: &mut KernelBuilder| Thread::at(b, plan, w, params, image, index.clone()).run(b);
-        b.when((plan.work() % threads != 0).then(|| index.clone().lt(plan.work())), all);
+        b.when(below(index.clone(), plan.work(), threads), all);
     });
     b.finish()
 }

@@ -4,11 +4,10 @@ use super::{Plan, SMALLEST, Sizes, device};
 use crate::ir::{DType, Expr};
 use crate::target::{Cuda, Target};
 use crate::templates::cuda::family::{self, Family, built};
+use crate::templates::cuda::guards::{inside, or_zero};
 use crate::templates::cuda::launch::pack_rows;
-use crate::templates::cuda::or_zero;
 use crate::templates::cuda::pipeline::{Cut, kernel};
 use crate::templates::cuda::pixels::{PixelRows, Pixels};
-use crate::templates::cuda::product::inside;
 use crate::templates::{Pack, Scheduled, TemplateError};
 use crate::workload::{Conv2d, ConvLayout, Op, Workload};
 

@@ -5,6 +5,7 @@ use crate::ir::builder::KernelBuilder;
 use crate::ir::{BufferId, DType, Expr, Gpu, Scope, Unit, VarId};
 use crate::templates::cuda::exchange::Exchange;
 use crate::templates::cuda::family::Store;
+use crate::templates::cuda::guards::below;
 use crate::templates::cuda::instructions::{multiply, tile};
 use crate::templates::cuda::pipeline::{Block, Copied, Fragments};
 use crate::templates::cuda::product::Layout;
@@ -137,7 +138,7 @@ impl Fragments for Plan {
         let count = self.sizes.tile[1] * self.sizes.tile_k / unit;
         unrolled(b, "turn", ceil_div(count, threads), |b, turn| {
             let piece = turn * threads + block.thread();
-            let within = (count % threads != 0).then(|| piece.clone().lt(count));
+            let within = below(piece.clone(), count, threads);
             copy(b, self.copied(1, self.piece(1, unit, piece), within));
         });
     }

@@ -6,6 +6,7 @@ use crate::ir::{Barrier, BufferId, DType, Expr, Gpu, Group, Kernel, Scope, Stmt,
 use crate::target::Cuda;
 use crate::templates::Pack;
 use crate::templates::cuda::fetch_image;
+use crate::templates::cuda::guards::{below, inside};
 use crate::templates::cuda::instructions::{multiply, tile};
 use crate::templates::cuda::launch::{LANE, launch, pack_rows};
 use crate::templates::cuda::warp_sums::{Destination, Rows, WarpSums};
@@ -21,12 +22,8 @@ pub(super) fn pack(plan: &Plan, w: &Workload, weight: &Param) -> Pack {
     pack_rows(from, to, loops, thread, |b, [weights, packed], [tile, within], place| {
         let (term, column) = (b.let_("term", term_at(&place)), tile * columns + within);
         let mut inside = vec![place.clone().lt(plan.chunks() * CHUNK)];
-        if plan.source.depth() % CHUNK != 0 {
-            inside.push(Expr::from(term).lt(plan.source.depth()));
-        }
-        if plan.source.columns() % columns != 0 {
-            inside.push(column.clone().lt(plan.source.columns()));
-        }
+        inside.extend(below(term, plan.source.depth(), CHUNK));
+        inside.extend(below(column.clone(), plan.source.columns(), columns));
         let to = vec![tile.into(), within.into(), place];
         let value = Expr::load(weights, plan.source.weight([0.into(), 0.into()], term.into(), column));
         b.if_else(
@@ -159,9 +156,7 @@ impl Block<'_> {
         let (plan, bn) = (self.plan, self.plan.sizes.bn);
         let at = [first.clone() + row, self.columns * bn + column];
         let beyond = [plan.turns() * plan.blocks() * plan.sizes.warps * ROWS, plan.column_tiles() * bn];
-        let sizes = [plan.source.rows(), plan.source.columns()];
-        let asked = (0..2).filter(|d| beyond[*d] != sizes[*d]).map(|d| at[d].clone().lt(sizes[d]));
-        let exists = Expr::all(asked);
+        let exists = inside(&at, [plan.source.rows(), plan.source.columns()], beyond);
         (at, exists)
     }
 

@@ -4,6 +4,7 @@ use super::{Plan, Sizes};
 use crate::ir::Expr;
 use crate::ir::builder::KernelBuilder;
 use crate::templates::cuda::ceil_div;
+use crate::templates::cuda::guards::below;
 use crate::templates::cuda::product::{Element, Layout, Piece, Product, Whole, widest};
 use crate::workload::{Conv2d, Workload};
 
@@ -154,12 +155,8 @@ impl Product for Images<'_> {
         let c = &self.c;
         let ci = step[4].clone() + within;
         let mut exists = vec![KernelBuilder::between(&step[0], 0, c.kh), KernelBuilder::between(&step[1], 0, c.kw)];
-        if c.co % self.plan.sizes.tile[0] != 0 {
-            exists.push(row[0].clone().lt(c.co));
-        }
-        if c.ci % self.plan.sizes.tile_k != 0 {
-            exists.push(ci.clone().lt(c.ci));
-        }
+        exists.extend(below(row[0].clone(), c.co, self.plan.sizes.tile[0]));
+        exists.extend(below(ci.clone(), c.ci, self.plan.sizes.tile_k));
         let index = vec![step[0].clone(), step[1].clone(), ci, row[0].clone()];
         Piece { index, exists: Expr::all(exists) }
     }
@@ -168,12 +165,8 @@ impl Product for Images<'_> {
         let c = &self.c;
         let (ci, image) = (step[4].clone() + within, tile.clone() * self.plan.sizes.tile[1] + column);
         let mut exists = vec![KernelBuilder::between(&step[2], 0, c.h), KernelBuilder::between(&step[3], 0, c.w)];
-        if c.n % self.plan.sizes.tile[1] != 0 {
-            exists.push(image.clone().lt(c.n));
-        }
-        if c.ci % self.plan.sizes.tile_k != 0 {
-            exists.push(ci.clone().lt(c.ci));
-        }
+        exists.extend(below(image.clone(), c.n, self.plan.sizes.tile[1]));
+        exists.extend(below(ci.clone(), c.ci, self.plan.sizes.tile_k));
         // The last part of a reduction may have steps beyond the last tap. A number of the image that stands there would be
         // multiplied by zero, and an infinity is not zero then.
         if self.plan.cut.padded_k() != self.plan.cut.whole.k {

@@ -2,10 +2,11 @@
 //! is which, how weights come and how outputs go. What comes into the ring from the left, and what consumers make of it, a product
 //! supplies as its [`Roles`].
 
-use super::{WARPGROUP, or_zero};
+use super::WARPGROUP;
 use crate::ir::builder::KernelBuilder;
 use crate::ir::{Barrier, BufferId, Expr, Gpu, LoopKind, Stmt, VarId};
 use crate::templates::cuda::ceil_div;
+use crate::templates::cuda::guards::{below, inside, or_zero};
 use crate::templates::cuda::instructions::{load_box, tile};
 use crate::templates::cuda::launch::launch;
 use crate::templates::cuda::ring::Slots;
@@ -68,15 +69,10 @@ impl Cut {
         let (source, [_, kw]) = (&self.source, self.source.taps());
         let tap = b.let_("tap", Expr::from(step).floor_div(self.chunks()));
         let term = Expr::from(step).floor_mod(self.chunks()) * self.depth + place;
-        let mut inside = vec![];
-        if source.columns() % self.bn != 0 {
-            inside.push(column.clone().lt(source.columns()));
-        }
-        if source.depth() % self.depth != 0 {
-            inside.push(term.clone().lt(source.depth()));
-        }
-        let taps = [Expr::from(tap).floor_div(kw), Expr::from(tap).floor_mod(kw)];
-        or_zero(Expr::all(inside), Expr::load(from, source.weight(taps, term, column)))
+        let at = [column, term];
+        let exists = inside(&at, [source.columns(), source.depth()], [self.bn, self.depth]);
+        let ([column, term], taps) = (at, [Expr::from(tap).floor_div(kw), Expr::from(tap).floor_mod(kw)]);
+        or_zero(exists, Expr::load(from, source.weight(taps, term, column)))
     }
 
     /// The steps of a tile: the taps along each dimension of which `meets` holds, and the chunk of the reduction. Producers and
@@ -174,7 +170,7 @@ impl Block {
                 let column = b.let_("column_tile", Expr::from(item).floor_mod(columns));
                 body(b, [row, column]);
             };
-            b.when((tiles % self.blocks != 0).then(|| Expr::from(item).lt(tiles)), run);
+            b.when(below(item, tiles, self.blocks), run);
         });
     }
 
@@ -215,7 +211,7 @@ pub(super) fn store(
                 let channel = column_tile * bn + column;
                 let index = source.output(&pixel, channel.clone());
                 let sum = sum([row, column], &channel);
-                b.when((source.columns() % bn != 0).then(|| channel.clone().lt(source.columns())), |b| {
+                b.when(below(channel.clone(), source.columns(), bn), |b| {
                     let value = epilogue(w, sum, &channel, &index, &|name| params.get(name));
                     b.store(params.output(), index, value);
                 });

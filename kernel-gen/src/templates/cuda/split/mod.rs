@@ -34,7 +34,7 @@ use crate::ir::DType;
 use crate::target::{Cuda, Target};
 use crate::templates::cuda::family::{self, Case, Family, Needs, built, knobs};
 use crate::templates::cuda::source::{Fast, Source};
-use crate::templates::cuda::{ceil_div, device, needs_f32, needs_wgmma, or_zero, weights};
+use crate::templates::cuda::{ceil_div, device, needs_f32, needs_wgmma, weights};
 use crate::templates::{Scheduled, TemplateError};
 use crate::workload::{Math, Workload};
 use block::Cut;

@@ -4,6 +4,7 @@ use super::kernel::{Block, Ring};
 use super::{Plan, Sizes, WARP, Window};
 use crate::ir::builder::KernelBuilder;
 use crate::ir::{BufferId, DType, Expr, Scope, VarId};
+use crate::templates::cuda::guards::below;
 use crate::templates::cuda::instructions::copy_async;
 use crate::templates::cuda::product::widest;
 use crate::templates::cuda::{ceil_div, share, unrolled};
@@ -185,7 +186,7 @@ impl Depthwise {
                     let at = [block.warp.into(), slot.clone(), at.clone()];
                     copy_async(b, (to, at), (source, index), width, guard);
                 };
-                b.when((count % (WARP * width) != 0).then(|| at.clone().lt(count)), one);
+                b.when(below(at.clone(), count, WARP * width), one);
             });
         };
         copy(together * taps, width, self.filters, &|at| {

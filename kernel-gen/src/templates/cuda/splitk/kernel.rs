@@ -5,10 +5,11 @@ use super::{Plan, Sizes, WARP, Window};
 use crate::ir::builder::KernelBuilder;
 use crate::ir::{Barrier, BufferId, DType, Expr, Gpu, Group, Kernel, LoopKind, MbarrierOp, Scope, Slot, Stmt, VarId};
 use crate::templates::Pack;
+use crate::templates::cuda::guards::{inside, or_zero};
 use crate::templates::cuda::instructions::{copy_async, tile};
 use crate::templates::cuda::launch::{self, LANE, cluster, grid, threads};
 use crate::templates::cuda::source::Source;
-use crate::templates::cuda::{ceil_div, or_zero, share, unrolled};
+use crate::templates::cuda::{ceil_div, share, unrolled};
 use crate::workload::naive::epilogue;
 use crate::workload::operands::Operands;
 use crate::workload::{Conv2d, Param, Role, Workload};
@@ -30,9 +31,8 @@ pub(super) fn pack(plan: &Plan) -> Pack {
             let co = tile * block + thread.floor_mod(block);
             let taps = [tap.clone().floor_div(c.kw), tap.floor_mod(c.kw)];
             let from = Source::Conv(*c).weight(taps, ci.clone(), co.clone());
-            let inside = [(co, c.co, plan.channel_tiles() * block), (ci, c.ci, plan.padded_channels())];
-            let inside = inside.into_iter().filter(|(_, size, padded)| size < padded);
-            let exists = Expr::all(inside.map(|(index, size, _)| index.lt(size)));
+            let padded = [plan.channel_tiles() * block, plan.padded_channels()];
+            let exists = inside(&[co, ci], [c.co, c.ci], padded);
             b.store(packed, place, or_zero(exists, Expr::load(w, from)));
         });
     })
@@ -540,16 +540,15 @@ impl Block<'_> {
     fn store(&self, b: &mut KernelBuilder, channel: Expr, pixel: Expr, sum: Expr) {
         let (plan, c, sizes) = (self.plan, &self.plan.c, self.sizes());
         let [y, x] = [pixel.clone().floor_div(sizes.tile[1]), pixel.floor_mod(sizes.tile[1])];
-        let index = [
-            (Expr::from(self.image), c.n, 1),
-            (Expr::from(self.channels) * sizes.block_channels() + channel, c.co, sizes.block_channels()),
-            (self.tile_at(0) * sizes.tile[0] + y, plan.outputs(0), sizes.tile[0]),
-            (self.tile_at(1) * sizes.tile[1] + x, plan.outputs(1), sizes.tile[1]),
+        let at = [
+            Expr::from(self.channels) * sizes.block_channels() + channel,
+            self.tile_at(0) * sizes.tile[0] + y,
+            self.tile_at(1) * sizes.tile[1] + x,
         ];
-        let beyond = index.iter().filter(|(_, size, piece)| size % piece != 0);
-        let exists = Expr::all(beyond.map(|(at, size, _)| at.clone().lt(*size)));
-        let [image, channel, row, column] = index.map(|(at, ..)| at);
-        let index = c.layout.index(image, channel.clone(), row, column);
+        let pieces = [sizes.block_channels(), sizes.tile[0], sizes.tile[1]];
+        let exists = inside(&at, [c.co, plan.outputs(0), plan.outputs(1)], pieces);
+        let [channel, row, column] = at;
+        let index = c.layout.index(self.image.into(), channel.clone(), row, column);
         let write = |b: &mut KernelBuilder| {
             let value = epilogue(self.w, sum, &channel, &index, &|name| self.params.get(name));
             b.store(self.params.get("y"), index, value);

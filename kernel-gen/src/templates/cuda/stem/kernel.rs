@@ -5,6 +5,7 @@ use crate::ir::builder::KernelBuilder;
 use crate::ir::{Barrier, BufferId, DType, Expr, Gpu, Group, Kernel, LoopKind, Scope, Stmt, Unit, VarId};
 use crate::target::Cuda;
 use crate::templates::Pack;
+use crate::templates::cuda::guards::inside;
 use crate::templates::cuda::instructions::{copy_async, multiply, tile};
 use crate::templates::cuda::launch::{LANE, launch, pack_rows};
 use crate::templates::cuda::source::Source;
@@ -187,7 +188,7 @@ impl Block<'_> {
                         b.store(pixels, to, Expr::load(cell, vec![u.into(), element.into()]));
                     });
                 };
-                if whole { put(b) } else { b.if_(index(u).lt(plan.cells()), put) }
+                b.when((!whole).then(|| index(u).lt(plan.cells())), put);
             });
         };
         match rounds {
@@ -292,14 +293,11 @@ impl Block<'_> {
     fn output(&self, i: i64, pixel: Expr, channel: Expr) -> ([Expr; 3], Option<Expr>) {
         let (plan, sizes) = (self.plan, self.plan.sizes);
         let ([y, x], [row, column]) = (self.first(), self.place(i));
-        let at = [
-            (y + row, plan.c.oh(), sizes.tile_h),
-            (x + column * TILE + pixel, plan.c.ow(), sizes.tile_w * TILE),
-            (self.channels * sizes.channels() + self.first_channel() + channel, plan.c.co, sizes.channels()),
-        ];
-        let beyond = at.iter().filter(|(_, size, piece)| size % piece != 0);
-        let exists = Expr::all(beyond.map(|(at, size, _)| at.clone().lt(*size)));
-        (at.map(|(at, ..)| at), exists)
+        let channel = self.channels * sizes.channels() + self.first_channel() + channel;
+        let at = [y + row, x + column * TILE + pixel, channel];
+        let pieces = [sizes.tile_h, sizes.tile_w * TILE, sizes.channels()];
+        let exists = inside(&at, [plan.c.oh(), plan.c.ow(), plan.c.co], pieces);
+        (at, exists)
     }
 
     /// Stores the warp's tiles.

@@ -8,6 +8,7 @@ use crate::ir::{
     Barrier, BufferId, DType, Expr, Gpu, Kernel, LoopKind, MbarrierOp, Scope, Slot, Stmt, Tile, Unit, VarId,
 };
 use crate::target::Cuda;
+use crate::templates::cuda::guards::below;
 use crate::templates::cuda::instructions::{clear, tile};
 use crate::templates::cuda::launch::{cluster, grid, threads};
 use crate::templates::cuda::ring::Place;
@@ -36,8 +37,7 @@ pub(super) struct Element {
 impl Element {
     /// The element at coordinates, the channel last. Each comes with the output's extent and the tile's extent along it.
     pub(super) fn new<const N: usize>(at: [(Expr, i64, i64); N]) -> Element {
-        let beyond = at.iter().filter(|(_, size, tile)| size % tile != 0);
-        let exists = Expr::all(beyond.map(|(index, size, _)| index.clone().lt(*size)));
+        let exists = Expr::all(at.iter().filter_map(|(index, size, tile)| below(index.clone(), *size, *tile)));
         let index: Vec<Expr> = at.into_iter().map(|(index, ..)| index).collect();
         Element { channel: index[N - 1].clone(), index, exists }
     }
@@ -171,7 +171,7 @@ impl Block<'_> {
                     let place = self.product.place(b, item, &self.rank);
                     body(b, round, &place);
                 };
-                b.when((items % clusters != 0).then(|| Expr::from(item).lt(items)), run);
+                b.when(below(item, items, clusters), run);
             });
         };
         let feed = self.product.feed(b, self);

@@ -5,8 +5,8 @@ use super::{Plan, TAPS, ceil_div};
 use crate::ir::builder::KernelBuilder;
 use crate::ir::{BufferId, DType, Expr, LoopKind, Scope};
 use crate::templates::Pack;
+use crate::templates::cuda::guards::{below, inside, or_zero};
 use crate::templates::cuda::launch::{self, launch};
-use crate::templates::cuda::or_zero;
 use crate::templates::winograd::filter::{Filter, Matrix};
 use crate::templates::winograd::transform::{Temporaries, apply};
 use crate::workload::Workload;
@@ -94,9 +94,7 @@ pub(super) fn pack(
         let registers = Registers::new(b, t);
         let place = channels * PACK_THREADS + thread;
         let co = b.let_("co", channel(place.clone()));
-        let inside = [(co, c.co, outputs), (ci, c.ci, inputs)];
-        let inside = inside.into_iter().filter(|(_, size, padded)| size < padded);
-        let exists = Expr::all(inside.map(|(index, size, _)| Expr::from(index).lt(size)));
+        let exists = inside(&[co.into(), ci.into()], [c.co, c.ci], [outputs, inputs]);
         let read = |kh: i64, kw: i64| {
             let value = Expr::load(w, vec![co.into(), ci.into(), kh.into(), kw.into()]);
             or_zero(exists.clone(), value)
@@ -148,7 +146,7 @@ pub(super) fn output(
             let read = |i: i64, j: i64| Expr::load(products, vec![Expr::Int(i * t + j), co.into(), place.tile.into()]);
             finish(b, &tiling, filter, (w, params), [place.image + first, co.into()], &place, read);
         };
-        when(b, all % threads != 0, Expr::from(place.image).lt(plan.images()), body);
+        b.when((all % threads != 0).then(|| Expr::from(place.image).lt(plan.images())), body);
     });
 }
 
@@ -184,14 +182,9 @@ pub(super) fn finish(
                         b.store(params.output(), index, value);
                     });
                 };
-                when(b, c.ow() % m != 0 && from > 0, column.clone().lt(c.ow()), write);
+                b.when(below(column.clone(), c.ow(), m).filter(|_| from > 0), write);
             }
         };
-        when(b, c.oh() % m != 0 && i > 0, row.clone().lt(c.oh()), write);
+        b.when(below(row.clone(), c.oh(), m).filter(|_| i > 0), write);
     });
-}
-
-/// Does something where a condition holds, or always if it `may` not fail.
-pub(super) fn when(b: &mut KernelBuilder, may: bool, condition: Expr, body: impl FnOnce(&mut KernelBuilder)) {
-    if may { b.if_(condition, body) } else { body(b) }
 }

@@ -4,6 +4,7 @@ use super::{DEPTH, Plan, REST};
 use crate::ir::builder::KernelBuilder;
 use crate::ir::{BinOp, BufferId, DType, Expr, Scope, UnOp, VarId};
 use crate::templates::Pack;
+use crate::templates::cuda::guards::below;
 use crate::templates::cuda::{ceil_div, launch, unrolled};
 use crate::workload::Param;
 
@@ -59,7 +60,7 @@ impl Column<'_> {
                 let value = cut.weight(b, self.weights, step, place.clone(), column);
                 body(b, step, place, value);
             };
-            b.when((cut.steps() % at_once != 0).then(|| Expr::from(step).lt(cut.steps())), visit);
+            b.when(below(step, cut.steps(), at_once), visit);
         });
     }
 

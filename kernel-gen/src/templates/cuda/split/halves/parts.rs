@@ -3,9 +3,10 @@
 use super::{Context, DEPTH, LEAST, MOST, PARTS, Plan, REST, SCALE, VECTOR, VECTORS, pack};
 use crate::ir::builder::KernelBuilder;
 use crate::ir::{BufferId, DType, Expr, LoopKind, Scope, UnOp, VarId};
+use crate::templates::cuda::guards::{below, inside, or_zero};
 use crate::templates::cuda::launch::launch;
 use crate::templates::cuda::source::Pixel;
-use crate::templates::cuda::{ceil_div, or_zero, unrolled};
+use crate::templates::cuda::{ceil_div, unrolled};
 use crate::workload::naive::epilogue;
 
 /// Pixels and threads of a block that splits, which has one step's channels of them.
@@ -59,16 +60,9 @@ fn fetch(b: &mut KernelBuilder, context: &Context<'_>, turned: BufferId, [block,
     unrolled(b, "turn", DEPTH / at_once, |b, turn| {
         let deep = turn * at_once + Expr::from(t).floor_div(PIXELS);
         let term = chunk * DEPTH + deep.clone();
-        let mut inside = vec![];
-        if plan.pixels() % PIXELS != 0 {
-            inside.push(Expr::from(number).lt(plan.pixels()));
-        }
-        if source.depth() % DEPTH != 0 {
-            inside.push(term.clone().lt(source.depth()));
-        }
+        let exists = inside(&[number.into(), term.clone()], [plan.pixels(), source.depth()], [PIXELS, DEPTH]);
         let value = Expr::load(pixels, source.input(&at, term)) * Expr::f32(SCALE);
-        let value = or_zero(Expr::all(inside), value);
-        b.store(turned, [deep, within.clone()], value);
+        b.store(turned, [deep, within.clone()], or_zero(exists, value));
     });
 }
 
@@ -91,19 +85,14 @@ fn split(b: &mut KernelBuilder, context: &Context<'_>, [turned, most]: [BufferId
         });
         let number = b.let_("number", block * PIXELS + within.clone());
         let at = coordinates(b, plan, number);
-        let store = |b: &mut KernelBuilder| {
+        b.when(below(number, plan.pixels(), PIXELS), |b| {
             for part in 0..PARTS {
                 b.loop_("element", VECTOR, LoopKind::Vectorized, |b, element| {
                     let to = [at.to_vec(), vec![part.into(), chunk * DEPTH + vector.clone() + element]].concat();
                     b.store(context.space.parts, to, Expr::load(halves, vec![part.into(), element.into()]));
                 });
             }
-        };
-        if plan.pixels() % PIXELS == 0 {
-            store(b)
-        } else {
-            b.if_(Expr::from(number).lt(plan.pixels()), store)
-        }
+        });
         b.store(most, [within, Expr::from(t).floor_mod(VECTORS)], first(largest));
     });
 }
@@ -142,7 +131,7 @@ fn unscale(b: &mut KernelBuilder, context: &Context<'_>, t: VarId) {
             });
             b.store(context.space.unscale, [column.into()], first(product));
         };
-        b.when((columns % THREADS != 0).then(|| Expr::from(column).lt(columns)), one);
+        b.when(below(column, columns, THREADS), one);
     });
 }
 
@@ -168,9 +157,7 @@ pub(super) fn again(b: &mut KernelBuilder, context: &Context<'_>) {
             let (taps, chunk) = ([at[0], at[1]], at[2] * SHARES + share);
             let (place, mut inside) = source.place(&pixel, taps);
             inside.extend(exists.clone());
-            if chunks % SHARES != 0 {
-                inside.push(chunk.clone().lt(chunks));
-            }
+            inside.extend(below(chunk.clone(), chunks, SHARES));
             let number = plan.number(&place);
             inside.push(KernelBuilder::between(&number, 0, plan.pixels()));
             let flag = Expr::load(context.space.flags, vec![chunk, number]);
@@ -191,7 +178,7 @@ pub(super) fn again(b: &mut KernelBuilder, context: &Context<'_>) {
             b.for_("column_turn", ceil_div(source.columns(), SHARES), |b, turn| {
                 let column = b.let_("column", turn * SHARES + share);
                 let one = |b: &mut KernelBuilder| multiply_add(b, context, &pixel, column);
-                b.when((source.columns() % SHARES != 0).then(|| Expr::from(column).lt(source.columns())), one);
+                b.when(below(column, source.columns(), SHARES), one);
             });
         });
     });

@@ -1,11 +1,12 @@
 //! The kernel: what a block does with its channels and tiles.
 
 use super::super::tiling::{Place, Tiling};
-use super::super::transforms::{Registers, both_sides, finish, when};
+use super::super::transforms::{Registers, both_sides, finish};
 use super::{OWN_CHANNELS, OWN_PLACES, PLACES, Plan, SCHEDULERS, SLOTS, THREADS, WARPS};
 use crate::ir::builder::KernelBuilder;
 use crate::ir::{Barrier, BufferId, DType, Expr, Gpu, Group, Kernel, LoopKind, Scope, Stmt, VarId};
 use crate::target::Cuda;
+use crate::templates::cuda::guards::below;
 use crate::templates::cuda::instructions::copy_async;
 use crate::templates::cuda::launch::{LANE, launch};
 use crate::templates::cuda::outer::{LANES, VECTOR, lanes_of, there_and_back};
@@ -82,7 +83,7 @@ impl Block<'_> {
                 let next = b.let_("next", pair * 2 + (half + 1));
                 let last = half == 1 && steps % 2 == 0;
                 let ahead = |b: &mut KernelBuilder| {
-                    when(b, last, Expr::from(next).lt(steps), |b| self.fetch(b, &state, next.into(), 1 - half));
+                    b.when(last.then(|| Expr::from(next).lt(steps)), |b| self.fetch(b, &state, next.into(), 1 - half));
                     self.load(b, &state, next.into());
                 };
                 self.multiply(b, &state, half, Some(&ahead));
@@ -262,7 +263,7 @@ impl Block<'_> {
             let channel = turn * at_once + first;
             let co = b.let_("co", self.corner[0] * sizes.block[0] + group * channels + channel.clone());
             let exists = [
-                (plan.c.co % sizes.block[0] != 0).then(|| Expr::from(co).lt(plan.c.co)),
+                below(co, plan.c.co, sizes.block[0]),
                 (plan.tiles() % sizes.block[1] != 0).then(|| Expr::from(place.image).lt(plan.c.n)),
             ];
             let write = |b: &mut KernelBuilder| {
