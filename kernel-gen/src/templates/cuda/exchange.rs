@@ -6,6 +6,19 @@ use crate::templates::cuda::instructions::tile;
 use crate::templates::cuda::share;
 use crate::templates::cuda::warp_sums::each_element;
 
+/// A barrier whose first phase ends when the blocks of the cluster have stored so many bytes here; `thread` is this thread's number
+/// in the block.
+pub(super) fn arrival(b: &mut KernelBuilder, thread: Expr, bytes: i64) -> Slot {
+    let barrier = b.alloc("arrived", DType::I64, &[1], Scope::Mbarrier);
+    let arrived = Slot { buffer: barrier, index: 0.into() };
+    b.if_(thread.eq(0), |b| {
+        b.gpu(Gpu::Mbarrier(arrived.clone(), MbarrierOp::Init(1)));
+        b.gpu(Gpu::FenceAsync);
+        b.gpu(Gpu::Mbarrier(arrived.clone(), MbarrierOp::Expect(bytes)));
+    });
+    arrived
+}
+
 /// Where the sums of the other blocks of a cluster come to.
 pub(super) struct Exchange {
     /// One tile of rows for each block: those of the outputs that this block owns.
@@ -21,13 +34,7 @@ impl Exchange {
     /// number in the block.
     pub(super) fn make(b: &mut KernelBuilder, thread: Expr, split: i64, [rows, columns]: [i64; 2]) -> Exchange {
         let received = b.alloc("received", DType::F32, &[split, rows / split, columns + 4], Scope::Shared);
-        let barrier = b.alloc("arrived", DType::I64, &[1], Scope::Mbarrier);
-        let arrived = Slot { buffer: barrier, index: 0.into() };
-        b.if_(thread.eq(0), |b| {
-            b.gpu(Gpu::Mbarrier(arrived.clone(), MbarrierOp::Init(1)));
-            b.gpu(Gpu::FenceAsync);
-            b.gpu(Gpu::Mbarrier(arrived.clone(), MbarrierOp::Expect(4 * rows * columns)));
-        });
+        let arrived = arrival(b, thread, 4 * rows * columns);
         Exchange { received, arrived, split, tile: [rows, columns] }
     }
 

@@ -65,6 +65,7 @@ pub mod stem;
 mod taps;
 pub mod via_nhwc;
 mod warp_sums;
+mod warpgroups;
 pub mod wgmma;
 pub mod winograd;
 

@@ -136,6 +136,15 @@ impl Straight {
     }
 }
 
+/// The rounds in which a multiprocessor has its blocks, at most `resident` at a time: how many there are, and of how many blocks.
+/// Full rounds come first, then what is left for the last one.
+pub(in crate::templates) fn rounds(blocks: i64, resident: i64, gpu: &Cuda) -> impl Iterator<Item = [f64; 2]> {
+    let per_sm = ceil_div(blocks, gpu.sm_count);
+    let together = per_sm.min(resident);
+    let rounds = [[per_sm / together, together], [i64::from(per_sm % together > 0), per_sm % together]];
+    rounds.into_iter().filter(|[count, _]| *count > 0).map(|round| round.map(|n| n as f64))
+}
+
 /// Bytes that move when rows of `row_bytes` are fetched from memory: whole sectors of 32.
 pub(in crate::templates) fn whole_sectors(row_bytes: i64) -> f64 {
     (ceil_div(row_bytes, 32) * 32) as f64

@@ -80,6 +80,14 @@ impl Cut {
         self.all_tiles() * self.split
     }
 
+    /// Microseconds in which the sums of all parts pass once through the L2 cache, of which a multiprocessor gets so many bytes a
+    /// clock.
+    pub(super) fn parts_us(&self, gpu: &Cuda, bytes_per_clock: f64) -> f64 {
+        let Whole { batch, size: [rows, columns], .. } = self.whole;
+        let bytes = 4.0 * (batch * rows * columns * self.split) as f64;
+        bytes / (gpu.sm_count as f64 * bytes_per_clock * gpu.clock_mhz.max(1) as f64)
+    }
+
     /// Elements between rows of the sums that another launch adds up.
     fn partial_pitch(&self) -> i64 {
         ceil_div(self.whole.size[1], self.given) * self.given

@@ -8,6 +8,7 @@ use super::{Plan, Reduce, Sizes, Store, TILE, ceil_div};
 use crate::target::Cuda;
 use crate::templates::cuda::conv2d_cost::norm;
 use crate::templates::cuda::family::Plan as _;
+use crate::templates::cuda::model::rounds;
 use crate::workload::Workload;
 
 /// Microseconds to launch and to end.
@@ -54,12 +55,9 @@ pub(super) fn us(plan: &Plan, w: &Workload, gpu: &Cuda) -> f64 {
         return f64::INFINITY;
     }
     let Sizes { tile: [tile_m, tile_n], tile_k, stages, split, store, .. } = sizes;
-    let (whole, [rows, columns]) = (plan.cut.whole, plan.cut.whole.size);
+    let (whole, [rows, _]) = (plan.cut.whole, plan.cut.whole.size);
     let blocks = plan.cut.blocks();
-    let per_sm = ceil_div(blocks, gpu.sm_count);
-    let together = per_sm.min(resident);
-    // Full rounds, and what is left for the last one.
-    let rounds = [(per_sm / together, together), (i64::from(per_sm % together > 0), per_sm % together)];
+    let together = ceil_div(blocks, gpu.sm_count).min(resident);
     let [m, n] = sizes.warp_tile().map(|n| n as f64);
     let warps = plan.cut.warps as f64;
     let parts = (tile_k / TILE) as f64;
@@ -75,11 +73,8 @@ pub(super) fn us(plan: &Plan, w: &Workload, gpu: &Cuda) -> f64 {
     let busy = norm(&[products, shared, issue, fetch], 3.0);
     let outputs = (tile_m * tile_n) as f64;
     let steps = plan.cut.steps() as f64;
-    let clocks: f64 = rounds
-        .into_iter()
-        .filter(|(count, _)| *count > 0)
-        .map(|(count, blocks)| {
-            let b = blocks as f64;
+    let clocks: f64 = rounds(blocks, resident, gpu)
+        .map(|[count, b]| {
             // Fewer warps than schedulers leave some of these idle.
             let idle = (warps * b / 4.0).min(1.0);
             let alone = products.max(issue) / (warps / 4.0).min(1.0) + ALONE_CLOCKS;
@@ -90,17 +85,14 @@ pub(super) fn us(plan: &Plan, w: &Workload, gpu: &Cuda) -> f64 {
                 (false, true) => b * outputs * plan.out_bytes as f64 / ROWS_PER_CLOCK,
                 (false, false) => b * outputs * plan.out_bytes as f64 / PAIRS_PER_CLOCK,
             };
-            count as f64 * (FILL_CLOCKS + 2.0 * b * fetch + steps * step + store)
+            count * (FILL_CLOCKS + 2.0 * b * fetch + steps * step + store)
         })
         .sum();
     let memory = traffic(plan, w, gpu, together) / (gpu.bandwidth_gb_s.max(1.0) * 1e3);
     let shared = match (split > 1, sizes.reduce) {
         (false, _) => 0.0,
         (true, Reduce::Cluster) => CLUSTER_US,
-        (true, Reduce::Launch) => {
-            let bytes = 4.0 * (whole.batch * rows * columns * split) as f64;
-            SECOND_US + bytes / (gpu.sm_count as f64 * L2_BYTES_PER_CLOCK * gpu.clock_mhz.max(1) as f64)
-        }
+        (true, Reduce::Launch) => SECOND_US + plan.cut.parts_us(gpu, L2_BYTES_PER_CLOCK),
     };
     // Few rows and many columns: small maps with many channels take up to twice as long as all of the above says. Blocks
     // of later rounds find fewer others at the same rows.

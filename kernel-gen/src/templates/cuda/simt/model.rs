@@ -5,11 +5,12 @@
 //! are 6 % off (root of the mean square of the logarithm), and what they rank first among a layer's is 1.03 times as slow as
 //! the fastest (geometric mean).
 
-use super::{Plan, Sizes, VECTOR, ceil_div};
+use super::{Plan, Sizes, VECTOR};
 use crate::target::Cuda;
 use crate::templates::cuda::conv2d_cost::norm;
 use crate::templates::cuda::family::Plan as _;
-use crate::templates::cuda::product::{Layout, Whole};
+use crate::templates::cuda::model::rounds;
+use crate::templates::cuda::product::Layout;
 use crate::workload::Workload;
 
 /// Microseconds to launch and to end, and what a launch that adds up parts adds.
@@ -47,10 +48,6 @@ pub(super) fn us(plan: &Plan, w: &Workload, gpu: &Cuda) -> f64 {
         return f64::INFINITY;
     }
     let Sizes { tile: [m, n], tile_k, own, stages, split, .. } = sizes;
-    let per_sm = ceil_div(plan.cut.blocks(), gpu.sm_count);
-    let together = per_sm.min(resident);
-    // Full rounds, and what is left for the last one.
-    let rounds = [(per_sm / together, together), (i64::from(per_sm % together > 0), per_sm % together)];
     let warps = (plan.cut.threads() / Cuda::WARP) as f64;
     let [terms, quads] = [tile_k as f64, ((own[0] + own[1]) / VECTOR) as f64];
     let copies = (plan.pieces(0) + plan.pieces(1)) as f64;
@@ -66,27 +63,18 @@ pub(super) fn us(plan: &Plan, w: &Workload, gpu: &Cuda) -> f64 {
     let busy = norm(&[issue, shared, fetch], 4.0);
     let alone = terms * TERM_CLOCKS.max(ALONE_CLOCKS * (fma + quads));
     let steps = plan.cut.steps() as f64 * (1.0 - plan.skipped);
-    let clocks: f64 = rounds
-        .into_iter()
-        .filter(|(count, _)| *count > 0)
-        .map(|(count, blocks)| {
-            let b = blocks as f64;
+    let clocks = rounds(plan.cut.blocks(), resident, gpu)
+        .map(|[count, b]| {
             // Fewer warps than schedulers leave some of these idle.
             let idle = (warps * b / SCHEDULERS).min(1.0);
             let ahead = (COPY_LATENCY + b * fetch) / (stages - 1) as f64;
             let step = (b * busy / idle).max(alone).max(ahead) + TURN_CLOCKS * warps * turned;
             let store = b * (4 * m * n) as f64 / STORE_BYTES_PER_CLOCK;
-            count as f64 * (FILL_CLOCKS / b + steps * step + store)
+            count * (FILL_CLOCKS / b + steps * step + store)
         })
         .sum::<f64>()
         + FILL_CLOCKS;
     let memory = w.bytes() as f64 / (gpu.bandwidth_gb_s.max(1.0) * 1e3);
-    let Whole { batch, size: [rows, columns], .. } = plan.cut.whole;
-    let parts = if split > 1 {
-        let bytes = 4.0 * (batch * rows * columns * split) as f64;
-        SECOND_US + bytes / (gpu.sm_count as f64 * L2_BYTES_PER_CLOCK * gpu.clock_mhz.max(1) as f64)
-    } else {
-        0.0
-    };
+    let parts = if split > 1 { SECOND_US + plan.cut.parts_us(gpu, L2_BYTES_PER_CLOCK) } else { 0.0 };
     LAUNCH_US + parts + (clocks / gpu.clock_mhz.max(1) as f64).max(memory)
 }

@@ -1,16 +1,16 @@
 //! The kernel that products in parts share: blocks that stay for many tiles, a ring of slots between producers and consumers, who
 //! is which, how weights come and how outputs go. What comes into the ring from the left, and what consumers make of it, a product
-//! supplies as its [`Roles`].
+//! supplies ([`Supply`]).
 
-use super::WARPGROUP;
 use crate::ir::builder::KernelBuilder;
-use crate::ir::{Barrier, BufferId, Expr, Gpu, LoopKind, Stmt, VarId};
+use crate::ir::{Barrier, BufferId, Expr, LoopKind, Stmt, VarId};
 use crate::templates::cuda::ceil_div;
 use crate::templates::cuda::guards::{below, inside, or_zero};
 use crate::templates::cuda::instructions::{load_box, tile};
 use crate::templates::cuda::launch::launch;
 use crate::templates::cuda::ring::Slots;
 use crate::templates::cuda::source::{Pixel, Source};
+use crate::templates::cuda::warpgroups::{WARPGROUP, each_round, roles};
 use crate::workload::Workload;
 use crate::workload::naive::epilogue;
 use crate::workload::operands::Operands;
@@ -106,7 +106,7 @@ pub(super) struct Ring {
 }
 
 /// What a product in parts supplies.
-pub(super) trait Roles {
+pub(super) trait Supply {
     /// The product.
     fn cut(&self) -> Cut;
 
@@ -122,28 +122,20 @@ pub(super) trait Roles {
 
 /// The launch of a product for a device of so many multiprocessors. Consumers are the first warpgroups of a block, producers the
 /// last one.
-pub(super) fn product(b: &mut KernelBuilder, multiprocessors: i64, roles: &dyn Roles) {
-    let cut = roles.cut();
+pub(super) fn product(b: &mut KernelBuilder, multiprocessors: i64, supply: &dyn Supply) {
+    let cut = supply.cut();
     let blocks = multiprocessors.min(cut.tiles());
     launch(b, [("block", blocks)], [("t", cut.threads())], |b, [first], [thread]| {
-        let ring = roles.ring(b, thread);
+        let ring = supply.ring(b, thread);
         let block = Block { cut, ring, thread, first, blocks };
         b.push(Stmt::Barrier(Barrier::Block));
-        let set = |b: &mut KernelBuilder, role: usize| {
-            cut.registers.into_iter().for_each(|registers| b.gpu(Gpu::SetMaxRegisters(registers[role])));
+        let consumes = Expr::from(thread).lt(cut.consumers * WARPGROUP);
+        let consume = |b: &mut KernelBuilder| {
+            let consumer = b.let_("consumer", Expr::from(thread).floor_div(WARPGROUP));
+            supply.consume(b, &block, consumer);
         };
-        b.if_else(
-            Expr::from(thread).lt(cut.consumers * WARPGROUP),
-            |b| {
-                set(b, 1);
-                let consumer = b.let_("consumer", Expr::from(thread).floor_div(WARPGROUP));
-                roles.consume(b, &block, consumer);
-            },
-            |b| {
-                set(b, 0);
-                roles.produce(b, &block);
-            },
-        );
+        let registers = cut.registers.map(|[producer, consumer]| [consumer, producer]);
+        roles(b, consumes, registers, consume, |b| supply.produce(b, &block));
     });
 }
 
@@ -162,15 +154,11 @@ impl Block {
     /// at the same time share pixels.
     pub(super) fn each_tile(&self, b: &mut KernelBuilder, body: impl FnOnce(&mut KernelBuilder, [VarId; 2])) {
         let (tiles, columns) = (self.cut.tiles(), self.cut.column_tiles());
-        b.for_("round", ceil_div(tiles, self.blocks), |b, round| {
-            let item = b.let_("item", round * self.blocks + self.first);
-            let run = |b: &mut KernelBuilder| {
-                // The remainder changes nothing, and says that there are no more tiles than these.
-                let row = b.let_("row_tile", Expr::from(item).floor_div(columns).floor_mod(tiles / columns));
-                let column = b.let_("column_tile", Expr::from(item).floor_mod(columns));
-                body(b, [row, column]);
-            };
-            b.when(below(item, tiles, self.blocks), run);
+        each_round(b, tiles, (self.first, self.blocks), |b, _, item| {
+            // The remainder changes nothing, and says that there are no more tiles than these.
+            let row = b.let_("row_tile", Expr::from(item).floor_div(columns).floor_mod(tiles / columns));
+            let column = b.let_("column_tile", Expr::from(item).floor_mod(columns));
+            body(b, [row, column]);
         });
     }
 

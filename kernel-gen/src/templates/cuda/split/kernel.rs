@@ -1,7 +1,7 @@
 //! The kernel, and the one that packs the weights for it.
 
-use super::block::{Block, Cut, Ring, Roles, product, store};
-use super::{DEPTH, PRODUCERS, Plan, WARPGROUP};
+use super::block::{Block, Cut, Ring, Supply, product, store};
+use super::{DEPTH, PRODUCERS, Plan};
 use crate::ir::builder::KernelBuilder;
 use crate::ir::{
     BufferId, DType, Expr, Gpu, Group, Kernel, LoopKind, MbarrierOp, Operand, Scope, Tile, UnOp, Unit, VarId,
@@ -10,6 +10,7 @@ use crate::templates::Pack;
 use crate::templates::cuda::instructions::{clear, copy_async, multiply, tile};
 use crate::templates::cuda::ring::Slots;
 use crate::templates::cuda::source::{Fast, Pixel};
+use crate::templates::cuda::warpgroups::WARPGROUP;
 use crate::templates::cuda::{launch, unrolled};
 use crate::workload::operands::Operands;
 use crate::workload::{Param, Role, Workload};
@@ -81,7 +82,7 @@ struct Held {
     rows: BufferId,
 }
 
-impl Roles for Product<'_> {
+impl Supply for Product<'_> {
     fn cut(&self) -> Cut {
         self.plan.cut()
     }

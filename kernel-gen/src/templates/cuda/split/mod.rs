@@ -34,6 +34,7 @@ use crate::ir::DType;
 use crate::target::{Cuda, Target};
 use crate::templates::cuda::family::{self, Case, Family, Needs, built, knobs};
 use crate::templates::cuda::source::{Fast, Source};
+use crate::templates::cuda::warpgroups::WARPGROUP;
 use crate::templates::cuda::{ceil_div, device, needs_f32, needs_wgmma, weights};
 use crate::templates::{Scheduled, TemplateError};
 use crate::workload::{Math, Workload};
@@ -45,8 +46,7 @@ pub struct SplitProduct;
 
 /// Terms of the reduction in one step: 128 bytes of `f32`, the widest swizzle.
 const DEPTH: i64 = 32;
-/// Threads of a warpgroup, and those that bring pixels.
-const WARPGROUP: i64 = 128;
+/// Threads that bring pixels.
 const PRODUCERS: i64 = WARPGROUP;
 /// Registers of a consumer beside sums and operands.
 const OTHER_REGISTERS: i64 = 48;

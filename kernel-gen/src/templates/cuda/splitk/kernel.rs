@@ -5,6 +5,7 @@ use super::{Plan, Sizes, WARP, Window};
 use crate::ir::builder::KernelBuilder;
 use crate::ir::{Barrier, BufferId, DType, Expr, Gpu, Group, Kernel, LoopKind, MbarrierOp, Scope, Slot, Stmt, VarId};
 use crate::templates::Pack;
+use crate::templates::cuda::exchange::arrival;
 use crate::templates::cuda::guards::{inside, or_zero};
 use crate::templates::cuda::instructions::{copy_async, tile};
 use crate::templates::cuda::launch::{self, LANE, cluster, grid, threads};
@@ -216,14 +217,7 @@ impl Block<'_> {
         let Sizes { cluster, .. } = self.sizes();
         let owned = self.owned();
         let received = b.alloc("received", DType::F32, &[cluster, owned], Scope::Shared);
-        let barrier = b.alloc("arrived", DType::I64, &[1], Scope::Mbarrier);
-        let arrived = Slot { buffer: barrier, index: 0.into() };
-        b.if_(self.thread().eq(0), |b| {
-            b.gpu(Gpu::Mbarrier(arrived.clone(), MbarrierOp::Init(1)));
-            b.gpu(Gpu::FenceAsync);
-            b.gpu(Gpu::Mbarrier(arrived.clone(), MbarrierOp::Expect(4 * cluster * owned)));
-        });
-        Exchange { received, arrived }
+        Exchange { received, arrived: arrival(b, self.thread(), 4 * cluster * owned) }
     }
 
     /// Sums that a block of the cluster owns in the end: those of its share of the output channels.

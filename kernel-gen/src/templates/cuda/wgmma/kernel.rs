@@ -2,7 +2,7 @@
 
 use super::parts::Parts;
 use super::residual::Residual;
-use super::{Sizes, WARPGROUP, ceil_div, store};
+use super::{Sizes, WARPGROUP, store};
 use crate::ir::builder::KernelBuilder;
 use crate::ir::{
     Barrier, BufferId, DType, Expr, Gpu, Kernel, LoopKind, MbarrierOp, Scope, Slot, Stmt, Tile, Unit, VarId,
@@ -12,6 +12,7 @@ use crate::templates::cuda::guards::below;
 use crate::templates::cuda::instructions::{clear, tile};
 use crate::templates::cuda::launch::{cluster, grid, threads};
 use crate::templates::cuda::ring::Place;
+use crate::templates::cuda::warpgroups::{self, each_round, roles};
 use crate::workload::{Param, Workload};
 
 /// A box of a tensor in global memory.
@@ -165,13 +166,9 @@ impl Block<'_> {
     fn run(&self, b: &mut KernelBuilder, items: i64, clusters: i64) {
         let sizes = self.sizes;
         let each_tile = |b: &mut KernelBuilder, body: &mut dyn FnMut(&mut KernelBuilder, VarId, &[Expr])| {
-            b.for_("round", ceil_div(items, clusters), |b, round| {
-                let item = b.let_("item", round * clusters + self.index);
-                let run = |b: &mut KernelBuilder| {
-                    let place = self.product.place(b, item, &self.rank);
-                    body(b, round, &place);
-                };
-                b.when(below(item, items, clusters), run);
+            each_round(b, items, (self.index, clusters), |b, round, item| {
+                let place = self.product.place(b, item, &self.rank);
+                body(b, round, &place);
             });
         };
         let feed = self.product.feed(b, self);
@@ -189,76 +186,71 @@ impl Block<'_> {
             // Other blocks arrive at the barriers of this one too.
             _ => Stmt::Gpu(Gpu::ClusterBarrier),
         });
-        b.if_else(
-            Expr::from(self.thread).lt(WARPGROUP),
-            |b| {
-                sizes.registers().into_iter().for_each(|[producer, _]| b.gpu(Gpu::SetMaxRegisters(producer)));
-                b.if_(Expr::from(self.thread).eq(0), |b| {
-                    feed.begin_producing(b, self);
-                    each_tile(b, &mut |b, _, place| feed.produce(b, self, place));
-                });
-                if let Some((stage, residual)) = residual {
-                    let (asks, consumer) = Residual::asks(self.thread, sizes);
-                    b.if_(asks, |b| {
-                        let consumer = b.let_("asker", consumer);
-                        each_tile(b, &mut |b, round, place| {
-                            let of = (consumer, &first(consumer));
-                            let produce = |b: &mut KernelBuilder| residual.produce(b, self, stage, place, of);
-                            match &turns {
-                                None => produce(b),
-                                Some(turns) => b.if_(turns.has(round, consumer), produce),
-                            }
-                        });
+        let produce = |b: &mut KernelBuilder| {
+            b.if_(Expr::from(self.thread).eq(0), |b| {
+                feed.begin_producing(b, self);
+                each_tile(b, &mut |b, _, place| feed.produce(b, self, place));
+            });
+            if let Some((stage, residual)) = residual {
+                let (asks, consumer) = Residual::asks(self.thread, sizes);
+                b.if_(asks, |b| {
+                    let consumer = b.let_("asker", consumer);
+                    each_tile(b, &mut |b, round, place| {
+                        let of = (consumer, &first(consumer));
+                        let produce = |b: &mut KernelBuilder| residual.produce(b, self, stage, place, of);
+                        match &turns {
+                            None => produce(b),
+                            Some(turns) => b.if_(turns.has(round, consumer), produce),
+                        }
                     });
+                });
+            }
+        };
+        let consume = |b: &mut KernelBuilder| {
+            let consumer = b.let_("consumer", Expr::from(self.thread).floor_div(WARPGROUP) - 1);
+            let shape = [sizes.row_blocks, 64, sizes.bn];
+            let acc = b.alloc("acc", DType::F32, &shape, Scope::Fragment(Unit::Warpgroup));
+            let first = first(consumer);
+            feed.begin_consuming(b);
+            let multiply = |b: &mut KernelBuilder, place: &[Expr], after: &dyn Fn(&mut KernelBuilder)| {
+                for h in 0..sizes.row_blocks {
+                    clear(b, sums(acc, h, sizes));
                 }
-            },
-            |b| {
-                sizes.registers().into_iter().for_each(|[_, consumer]| b.gpu(Gpu::SetMaxRegisters(consumer)));
-                let consumer = b.let_("consumer", Expr::from(self.thread).floor_div(WARPGROUP) - 1);
-                let shape = [sizes.row_blocks, 64, sizes.bn];
-                let acc = b.alloc("acc", DType::F32, &shape, Scope::Fragment(Unit::Warpgroup));
-                let first = first(consumer);
-                feed.begin_consuming(b);
-                let multiply = |b: &mut KernelBuilder, place: &[Expr], after: &dyn Fn(&mut KernelBuilder)| {
-                    for h in 0..sizes.row_blocks {
-                        clear(b, sums(acc, h, sizes));
-                    }
-                    let before = residual.map(|r| (r, b.let_("before", feed.place().steps())));
-                    // The tile before has been read by the time of this one's first step; a tile may have none.
-                    let behind = |b: &mut KernelBuilder, steps: i64| {
-                        if let Some(((stage, residual), before)) = before {
-                            let now = feed.place().steps().eq(before + steps);
-                            b.if_(now.and(residual.has_begun()), |b| residual.give_back_last(b, stage, consumer));
-                        }
-                    };
-                    let start = feed.consume(b, acc, place, &first, &behind);
-                    behind(b, 0);
-                    after(b);
-                    feed.finish(b, start);
-                    match &parts {
-                        Some(parts) => parts.keep(b, self, acc),
-                        None => {
-                            store::Sums { block: self, acc, place, first: &first, consumer }.store(b, stage.as_ref())
-                        }
+                let before = residual.map(|r| (r, b.let_("before", feed.place().steps())));
+                // The tile before has been read by the time of this one's first step; a tile may have none.
+                let behind = |b: &mut KernelBuilder, steps: i64| {
+                    if let Some(((stage, residual), before)) = before {
+                        let now = feed.place().steps().eq(before + steps);
+                        b.if_(now.and(residual.has_begun()), |b| residual.give_back_last(b, stage, consumer));
                     }
                 };
-                match &turns {
-                    None => each_tile(b, &mut |b, _, place| multiply(b, place, &|_| {})),
-                    Some(turns) => each_tile(b, &mut |b, round, place| {
-                        b.if_else(
-                            turns.has(round, consumer),
-                            |b| {
-                                turns.take(b, round, consumer);
-                                multiply(b, place, &|b| turns.pass_on(b, self.thread, consumer));
-                            },
-                            // The slots of another consumer's tile go by.
-                            |b| feed.pass(b, place),
-                        );
-                    }),
+                let start = feed.consume(b, acc, place, &first, &behind);
+                behind(b, 0);
+                after(b);
+                feed.finish(b, start);
+                match &parts {
+                    Some(parts) => parts.keep(b, self, acc),
+                    None => store::Sums { block: self, acc, place, first: &first, consumer }.store(b, stage.as_ref()),
                 }
-                stage.iter().for_each(|stage| stage.finish(b));
-            },
-        );
+            };
+            match &turns {
+                None => each_tile(b, &mut |b, _, place| multiply(b, place, &|_| {})),
+                Some(turns) => each_tile(b, &mut |b, round, place| {
+                    b.if_else(
+                        turns.has(round, consumer),
+                        |b| {
+                            turns.take(b, round, consumer);
+                            multiply(b, place, &|b| turns.pass_on(b, self.thread, consumer));
+                        },
+                        // The slots of another consumer's tile go by.
+                        |b| feed.pass(b, place),
+                    );
+                }),
+            }
+            stage.iter().for_each(|stage| stage.finish(b));
+        };
+        let produces = Expr::from(self.thread).lt(WARPGROUP);
+        roles(b, produces, warpgroups::registers(sizes.consumers), produce, consume);
         if sizes.blocks() > 1 {
             // A block that has ended cannot be arrived at, nor one that has not begun.
             b.gpu(Gpu::ClusterBarrier);

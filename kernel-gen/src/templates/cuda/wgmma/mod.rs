@@ -53,6 +53,7 @@ use crate::ir::builder::KernelBuilder;
 use crate::ir::{DType, Expr};
 use crate::target::{Cuda, Target};
 use crate::templates::cuda::family::{knobs, words};
+use crate::templates::cuda::warpgroups::WARPGROUP;
 use crate::workload::{Math, Workload};
 
 use crate::templates::cpu::tile::ceil_div;
@@ -71,8 +72,6 @@ const ROW_BYTES: i64 = 128;
 const INSTRUCTION_BYTES: i64 = 32;
 /// Elements along a dimension that the copy engine brings at a time.
 const MOST_BOX: i64 = 256;
-/// Threads of a warpgroup.
-const WARPGROUP: i64 = 128;
 
 /// The device's data, or why it cannot run these kernels.
 fn device<'t>(w: &Workload, t: &'t Target) -> Result<&'t Cuda, String> {
@@ -215,6 +214,13 @@ knobs! {
 }
 
 impl Sizes {
+    /// One consumer with a tile of so many columns, in a block that shares nothing and stores from registers.
+    fn alone(bn: i64, stages: i64) -> Sizes {
+        let (cluster, schedule, store) = (Cluster::None, Schedule::Cooperative, Store::Registers);
+        let (consumers, row_blocks, group, pending, split, tail, window) = (1, 1, 1, 0, 1, 0, None);
+        Sizes { consumers, row_blocks, bn, stages, group, cluster, schedule, store, pending, split, tail, window }
+    }
+
     /// Blocks of a cluster, whatever they share.
     fn blocks(&self) -> i64 {
         self.cluster.blocks() * self.split
@@ -259,16 +265,6 @@ impl Sizes {
         self.row_blocks * self.bn / 2
     }
 
-    /// Registers that a thread of the producer and of a consumer ask for. A block of 384 threads starts with 168 a
-    /// thread, which the producer does not need, one of 512 with 128; one of 256 has enough for all from the start.
-    fn registers(&self) -> Option<[u32; 2]> {
-        match self.consumers {
-            1 => None,
-            2 => Some([40, 232]),
-            _ => Some([32, 160]),
-        }
-    }
-
     /// The sizes with so many consumers at most, for so many outputs, that defaults are chosen from: as many stages as fit,
     /// up to 7.
     fn sensible(
@@ -281,20 +277,10 @@ impl Sizes {
         let deepest = move |consumers: i64, row_blocks: i64, bn: i64| {
             (2..=7)
                 .rev()
-                .map(move |stages| Sizes {
-                    consumers,
-                    row_blocks,
-                    bn,
-                    stages,
-                    group: 8,
-                    cluster: Cluster::None,
-                    schedule: Schedule::Cooperative,
-                    store,
+                .map(move |stages| {
                     // One warpgroup alone has nobody else to multiply while it waits.
-                    pending: i64::from(consumers * row_blocks == 1),
-                    split: 1,
-                    tail,
-                    window: None,
+                    let pending = i64::from(consumers * row_blocks == 1);
+                    Sizes { consumers, row_blocks, group: 8, store, pending, tail, ..Sizes::alone(bn, stages) }
                 })
                 .find(|sizes| sizes.fits(cuda))
         };

@@ -6,7 +6,7 @@
 //! the parts, so results do not differ between runs.
 
 use super::kernel::Block;
-use super::{Cluster, Schedule, Sizes, Store, WARPGROUP, ceil_div, columns, narrow};
+use super::{Cluster, Sizes, Store, WARPGROUP, ceil_div, columns, narrow};
 use crate::ir::builder::KernelBuilder;
 use crate::ir::{BufferId, DType, Expr, LoopKind, Scope};
 use crate::space::Value;
@@ -88,20 +88,7 @@ impl Reduction {
         let all = self.tile_columns().into_iter().flat_map(move |bn| {
             splits.clone().flat_map(move |split| {
                 let deepest = self.part(split).clamp(2, 7);
-                (2..=deepest).rev().map(move |stages| Sizes {
-                    consumers: 1,
-                    row_blocks: 1,
-                    bn,
-                    stages,
-                    group: 1,
-                    cluster: Cluster::None,
-                    schedule: Schedule::Cooperative,
-                    store: Store::Registers,
-                    pending: 1,
-                    split,
-                    tail: 0,
-                    window: None,
-                })
+                (2..=deepest).rev().map(move |stages| Sizes { pending: 1, split, ..Sizes::alone(bn, stages) })
             })
         });
         all.filter(move |sizes| sizes.fits(cuda) && self.fits(*sizes))

@@ -1,12 +1,12 @@
 //! The second launch: the product of the parts.
 
-use super::super::WARPGROUP;
-use super::super::block::{Block, Cut, Ring, Roles, store};
+use super::super::block::{Block, Cut, Ring, Supply, store};
 use super::{Context, DEPTH, PARTS, REST, SCALE};
 use crate::ir::builder::KernelBuilder;
 use crate::ir::{BufferId, DType, Expr, Gpu, Group, LoopKind, Scope, Tile, Unit, VarId};
 use crate::templates::cuda::instructions::{clear, multiply, tile};
 use crate::templates::cuda::ring::Slots;
+use crate::templates::cuda::warpgroups::WARPGROUP;
 
 /// The parts of the left and of the right operand whose products are small.
 const SMALL: [[i64; 2]; 2] = [[1, 0], [0, 1]];
@@ -23,7 +23,7 @@ struct Held {
 
 /// A product of parts that the copy engine brings: in the ring they are `[stages, PARTS, rows, DEPTH]`; behind a tile's rows may be
 /// some of the next one's.
-impl Roles for Context<'_> {
+impl Supply for Context<'_> {
     fn cut(&self) -> Cut {
         self.plan.cut()
     }

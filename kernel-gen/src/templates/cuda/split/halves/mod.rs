@@ -44,7 +44,7 @@ use crate::target::{Cuda, Target};
 use crate::templates::cuda::family::{self, Case, Family, Needs, Plan as _, Search, built, knobs, numbers};
 use crate::templates::cuda::source::{Fast, Source};
 use crate::templates::cuda::taps::MOST_STRIDE;
-use crate::templates::cuda::{device, needs_f32, needs_wgmma, weights};
+use crate::templates::cuda::{device, needs_f32, needs_wgmma, warpgroups, weights};
 use crate::templates::{Scheduled, TemplateError};
 use crate::workload::operands::Operands;
 use crate::workload::special::Reach;
@@ -111,16 +111,6 @@ impl Sizes {
     fn bm(&self) -> i64 {
         64 * self.consumers
     }
-
-    /// Registers that a thread of the producer and of the consumers asks for; all have enough from the start in a block of
-    /// 256.
-    fn registers(&self) -> Option<[u32; 2]> {
-        match self.consumers {
-            1 => None,
-            2 => Some([40, 232]),
-            _ => Some([32, 160]),
-        }
-    }
 }
 
 /// A product cut up as a config says.
@@ -134,7 +124,7 @@ impl Plan {
     /// The product in tiles and steps.
     fn cut(&self) -> Cut {
         let (Plan { source, sizes }, row_tiles) = (*self, self.rows().tiles().iter().product());
-        let (registers, consumers) = (sizes.registers(), sizes.consumers);
+        let (registers, consumers) = (warpgroups::registers(sizes.consumers), sizes.consumers);
         Cut { source, row_tiles, bn: sizes.bn, depth: DEPTH, parts: PARTS, consumers, registers }
     }
 
@@ -174,7 +164,8 @@ impl family::Plan for Plan {
     }
 
     fn suits(&self, cuda: &Cuda) -> bool {
-        let most = self.sizes.registers().map_or(cuda.registers_per_thread, |[_, consumer]| i64::from(consumer));
+        let most = warpgroups::registers(self.sizes.consumers)
+            .map_or(cuda.registers_per_thread, |[_, consumer]| i64::from(consumer));
         let Sizes { bn, sides: [middle, inner], .. } = self.sizes;
         let bm = self.sizes.bm();
         if middle * inner > bm {

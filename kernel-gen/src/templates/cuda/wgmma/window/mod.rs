@@ -25,9 +25,7 @@ mod model;
 use super::kernel::{Block, Box, Element, Feed, Product, kernel};
 use super::ring::block_of;
 use super::store::BUFFERS;
-use super::{
-    COLUMNS, Cluster, MOST_BOX, ROW_BYTES, Schedule, Sizes, Store, ceil_div, columns, device, multiplied, unit,
-};
+use super::{COLUMNS, MOST_BOX, ROW_BYTES, Schedule, Sizes, Store, ceil_div, columns, device, multiplied, unit};
 use crate::ir::builder::KernelBuilder;
 use crate::ir::{DType, Expr, GROUP_ROWS, VarId};
 use crate::space::Value;
@@ -112,9 +110,7 @@ knobs! {
 /// The convolution as a config cuts it.
 fn convolution<'w>(w: &'w Workload, c: &Conv2d, choice: Choice) -> Result<Convolution<'w>, TemplateError> {
     let Choice { consumers, row_blocks, bn, stages, schedule, store, columns } = choice;
-    let (cluster, group, pending, split, tail, window) = (Cluster::None, 1, 0, 1, 0, None);
-    let sizes =
-        Sizes { consumers, row_blocks, bn, stages, group, cluster, schedule, store, pending, split, tail, window };
+    let sizes = Sizes { consumers, row_blocks, schedule, store, ..Sizes::alone(bn, stages) };
     if sizes.bm() % (GROUP_ROWS * columns) != 0 {
         let what = format!("{} pixels are no {GROUP_ROWS} rows of {columns}, nor a multiple", sizes.bm());
         return Err(TemplateError::Limit(what));

@@ -1,0 +1,57 @@
+//! Warp-specialised kernels: blocks that stay for many tiles, and warpgroups with roles of their own. The ring between them is
+//! [`ring`](super::ring).
+
+use super::guards::below;
+use super::model::ceil_div;
+use crate::ir::builder::KernelBuilder;
+use crate::ir::{Expr, Gpu, VarId};
+
+/// Threads of a warpgroup.
+pub(super) const WARPGROUP: i64 = 128;
+
+/// Registers that a thread of the producer and of so many consumer warpgroups ask for. A block of 384 threads starts with 168 a
+/// thread, which the producer does not need, one of 512 with 128; one of 256 has enough for all from the start.
+pub(super) fn registers(consumers: i64) -> Option<[u32; 2]> {
+    match consumers {
+        1 => None,
+        2 => Some([40, 232]),
+        _ => Some([32, 160]),
+    }
+}
+
+/// Two roles: the threads of which `is_first` holds have the first one, all others the second. Each asks for its registers.
+pub(super) fn roles(
+    b: &mut KernelBuilder,
+    is_first: Expr,
+    registers: Option<[u32; 2]>,
+    first: impl FnOnce(&mut KernelBuilder),
+    second: impl FnOnce(&mut KernelBuilder),
+) {
+    let set = |b: &mut KernelBuilder, role: usize| {
+        registers.into_iter().for_each(|registers| b.gpu(Gpu::SetMaxRegisters(registers[role])));
+    };
+    b.if_else(
+        is_first,
+        |b| {
+            set(b, 0);
+            first(b);
+        },
+        |b| {
+            set(b, 1);
+            second(b);
+        },
+    );
+}
+
+/// The items that block `first` of `blocks` goes through, one in each round: `body` gets the round and the item.
+pub(super) fn each_round(
+    b: &mut KernelBuilder,
+    items: i64,
+    (first, blocks): (VarId, i64),
+    body: impl FnOnce(&mut KernelBuilder, VarId, VarId),
+) {
+    b.for_("round", ceil_div(items, blocks), |b, round| {
+        let item = b.let_("item", round * blocks + first);
+        b.when(below(item, items, blocks), |b| body(b, round, item));
+    });
+}
