@@ -9,7 +9,7 @@
 
 use super::family::{Field, Needs, Plan};
 use super::model::{Launch, Unit, ceil_div, whole_sectors};
-use super::{THREAD, extent};
+use super::schedules::{THREAD, extent, strided_fetch};
 use crate::ir::{Axis, BufferId, Pragma, VarId};
 use crate::schedule::{Schedule, ScheduleError, Tail};
 use crate::space::{Config, ConfigError};
@@ -271,7 +271,7 @@ pub(super) fn fetch(s: &mut Schedule, stage: BufferId, tile: &Tile, vector: i64)
         loops.push(outer);
         lane = Some(inner).filter(|_| vector > 1);
     }
-    super::strided_fetch(s, &loops, &[(Axis::Y, tile.threads[0]), (Axis::X, tile.threads[1])])?;
+    strided_fetch(s, &loops, &[(Axis::Y, tile.threads[0]), (Axis::X, tile.threads[1])])?;
     lane.map_or(Ok(()), |lane| s.vectorize(lane))
 }
 

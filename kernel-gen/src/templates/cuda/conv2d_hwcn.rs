@@ -15,7 +15,8 @@
 
 use super::block::{self, BLOCKS, Product, STEPS, THREADS, Tile, Tiled, VECTORS, VTHREADS};
 use super::family::{self, Case, Family, Knobs, Needs, Search, knobs, up_to, words};
-use super::{BLOCK, THREAD, device, extent, inline_padding};
+use super::requires::device;
+use super::schedules::{BLOCK, THREAD, extent, inline_padding};
 use crate::ir::{Axis, Scope};
 use crate::schedule::{Schedule, ScheduleError, Tail};
 use crate::space::{Config, Value};

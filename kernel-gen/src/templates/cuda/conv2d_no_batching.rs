@@ -21,7 +21,8 @@
 
 use super::conv2d_cost::{self, Shape, Unrolled};
 use super::family::{self, Case, Family, Needs, Search};
-use super::{BLOCK, THREAD, cooperative_fetch, device, inline_padding, tiled_extent};
+use super::requires::device;
+use super::schedules::{BLOCK, THREAD, cooperative_fetch, inline_padding, tiled_extent};
 use crate::ir::{Axis, Pragma, Scope};
 use crate::schedule::Schedule;
 use crate::space::{Config, ConfigError, SpaceBuilder, Split};

@@ -12,7 +12,8 @@
 use super::conv2d_cost::{distinct, norm, worst_bank};
 use super::family::{self, Case, Family, Knobs, Needs, knobs};
 use super::model::{ceil_div, whole_sectors};
-use super::{BLOCK, THREAD, device, inline_padding, strided_fetch};
+use super::requires::device;
+use super::schedules::{BLOCK, THREAD, inline_padding, strided_fetch};
 use crate::ir::{Axis, Scope};
 use crate::schedule::{Schedule, Tail};
 use crate::space::Config;

@@ -4,7 +4,8 @@
 //! applies to, the space, the default config, and the checks before a kernel is built. Knobs are declared once, by [`knobs!`]:
 //! the space, the reading of a config and its writing follow.
 
-use super::{descend, descend_from, device, fastest, least, with_costs};
+use super::requires::device;
+use super::search::{descend, descend_from, fastest, least, with_costs};
 use crate::ir::Kernel;
 use crate::schedule::Schedule;
 use crate::space::{Config, ConfigError, Space, SpaceBuilder, Value};

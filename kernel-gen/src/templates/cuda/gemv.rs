@@ -17,8 +17,10 @@
 
 use super::family::{self, Case, Family, Needs, Search, built, knobs};
 use super::guards::below;
-use super::launch::{LANE, launch};
-use super::{BLOCK, ceil_div, device, share, unrolled};
+use super::launch::{LANE, launch, share, unrolled};
+use super::model::ceil_div;
+use super::requires::device;
+use super::schedules::BLOCK;
 use crate::ir::builder::KernelBuilder;
 use crate::ir::{Access, Axis, BufferId, DType, Expr, Kernel, LoopKind, Scope, VarId};
 use crate::target::{Cuda, Target};

@@ -1,7 +1,8 @@
 //! Instructions of a GPU, as kernels say them: tiles, copies, boxes that the copy engine brings, and products of the tensor cores.
 
+use super::launch::share;
 use crate::ir::builder::KernelBuilder;
-use crate::ir::{BufferId, Expr, Gpu, Operand, Slot, Tile, Unit};
+use crate::ir::{BufferId, Expr, Gpu, Operand, Slot, Tile, Unit, VarId};
 
 /// A tile that spans so many elements of the last dimensions, and one of each before.
 pub(super) fn tile(buffer: BufferId, origin: impl Into<Vec<Expr>>, last: &[i64]) -> Tile {
@@ -37,4 +38,21 @@ pub(super) fn clear(b: &mut KernelBuilder, sums: Tile) {
 pub(super) fn multiply(b: &mut KernelBuilder, unit: Unit, sums: Tile, left: (Tile, bool), right: (Tile, bool)) {
     let [left, right] = [left, right].map(|(tile, transposed)| Operand { tile, transposed });
     b.gpu(Gpu::Mma { unit, acc: sums, a: left, b: right });
+}
+
+/// Has the threads of a block bring a tile of packed 16-bit weights by `cp.async`: rows lie in shared memory as they do
+/// in `from`, whose first index is the tile.
+pub(super) fn fetch_image(
+    b: &mut KernelBuilder,
+    (thread, threads): (Expr, i64),
+    [rows, pitch]: [i64; 2],
+    (from, number): (BufferId, VarId),
+    to: BufferId,
+) {
+    const VECTOR: i64 = 8;
+    let per_row = pitch / VECTOR;
+    share(b, threads, thread, rows * per_row, |b, piece| {
+        let (row, at) = (piece.clone().floor_div(per_row), piece.floor_mod(per_row) * VECTOR);
+        copy_async(b, (to, [row.clone(), at.clone()]), (from, [number.into(), row, at]), VECTOR, None);
+    });
 }

@@ -3,7 +3,8 @@
 //! Loops of a grid or of a block are given from the outermost to the innermost, which is along x; the one around it is along
 //! y, the third along z.
 
-use super::share;
+use super::guards::below;
+use super::model::ceil_div;
 use crate::ir::builder::KernelBuilder;
 use crate::ir::{Access, Axis, BufferId, DType, Expr, LoopKind, VarId};
 use crate::target::Cuda;
@@ -77,6 +78,25 @@ fn inside(
     b.loop_(name, *extent, kind(axis), |b, var| {
         vars.push(var);
         inside(b, kind, inner, vars, body);
+    });
+}
+
+/// A loop that is written out.
+pub(super) fn unrolled(b: &mut KernelBuilder, name: &str, extent: i64, body: impl FnOnce(&mut KernelBuilder, VarId)) {
+    b.loop_(name, extent, LoopKind::Unrolled, body);
+}
+
+/// Visits the elements `0..count` with the threads of a block, of which this is `thread` of `threads`.
+pub(super) fn share(
+    b: &mut KernelBuilder,
+    threads: i64,
+    thread: Expr,
+    count: i64,
+    body: impl FnOnce(&mut KernelBuilder, Expr),
+) {
+    b.for_("turn", ceil_div(count, threads), |b, turn| {
+        let element = turn * threads + thread;
+        b.when(below(element.clone(), count, threads), |b| body(b, element));
     });
 }
 

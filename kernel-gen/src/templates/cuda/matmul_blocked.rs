@@ -7,7 +7,8 @@
 
 use super::block::{self, BLOCKS, Product, STEPS, THREADS, Tile, Tiled, VECTORS, VTHREADS};
 use super::family::{Case, Family, Search, knobs, up_to};
-use super::{BLOCK, device};
+use super::requires::device;
+use super::schedules::BLOCK;
 use crate::ir::{Axis, Scope};
 use crate::schedule::transform_layout::LayoutDim;
 use crate::schedule::{Schedule, Tail};

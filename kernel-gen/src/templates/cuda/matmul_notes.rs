@@ -15,7 +15,8 @@
 
 use super::family::{self, Case, Family, Needs, Search, knobs};
 use super::model::{Straight, ceil_div};
-use super::{BLOCK, THREAD, device, extent};
+use super::requires::device;
+use super::schedules::{BLOCK, THREAD, extent};
 use crate::ir::{Axis, Scope};
 use crate::schedule::{Schedule, Tail};
 use crate::space::{Config, SpaceBuilder, Split, divisors};

@@ -5,7 +5,8 @@
 
 use super::family::{Case, Family, Needs, Plan, Search, knobs};
 use super::model::{Straight, ceil_div};
-use super::{BLOCK, THREAD, device, inline_padding, pieces};
+use super::requires::device;
+use super::schedules::{BLOCK, THREAD, inline_padding, pieces};
 use crate::ir::{Axis, DType, Scope};
 use crate::schedule::Schedule;
 use crate::target::{Cuda, Target};

@@ -1,7 +1,7 @@
 //! The sums that a warp's tensor-core products leave in its registers, and their way to memory.
 
 use super::instructions::{clear, tile};
-use super::share;
+use super::launch::share;
 use crate::ir::builder::KernelBuilder;
 use crate::ir::{Barrier, BufferId, DType, Expr, LoopKind, Scope, Stmt, VarId};
 use crate::target::Cuda;

@@ -28,7 +28,8 @@ mod model;
 
 use crate::target::{Cuda, Target};
 use crate::templates::cuda::family::{self, Case, Family, Needs, built, knobs};
-use crate::templates::cuda::{ceil_div, device};
+use crate::templates::cuda::model::ceil_div;
+use crate::templates::cuda::requires::device;
 use crate::templates::{Scheduled, TemplateError};
 use crate::workload::{Conv2d, ConvLayout, Op, Workload};
 

@@ -7,10 +7,11 @@ use crate::templates::cuda::exchange::Exchange;
 use crate::templates::cuda::family::Store;
 use crate::templates::cuda::guards::below;
 use crate::templates::cuda::instructions::{multiply, tile};
+use crate::templates::cuda::launch::unrolled;
+use crate::templates::cuda::model::ceil_div;
 use crate::templates::cuda::pipeline::{Block, Copied, Fragments};
 use crate::templates::cuda::product::Layout;
 use crate::templates::cuda::warp_sums::{Rows, WarpSums};
-use crate::templates::cuda::{ceil_div, unrolled};
 
 /// The ring of tiles, and the registers of a warp.
 pub(in crate::templates::cuda) struct Memory {

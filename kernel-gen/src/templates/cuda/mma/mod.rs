@@ -36,10 +36,11 @@ mod model;
 pub use conv2d::MmaConv2d;
 pub use gemm::MmaGemm;
 
-use super::ceil_div;
 use super::family::{self, Needs, Store, knobs, words};
+use super::model::ceil_div;
 use super::pipeline::Cut;
 use super::product::{Layout, Whole, widest};
+use super::requires;
 use crate::ir::DType;
 use crate::space::Value;
 use crate::target::{Cuda, CudaFeature, Target};
@@ -60,11 +61,11 @@ const MOST_ROWS: i64 = 16;
 
 /// The device's data, or why it cannot run these kernels.
 fn device<'t>(w: &Workload, t: &'t Target) -> Result<&'t Cuda, String> {
-    let gpu = super::device(t)?;
+    let gpu = requires::device(t)?;
     if !matches!(w.dtype, DType::F16 | DType::Bf16) {
         return Err(format!("multiplies f16 and bf16, not {}", w.dtype));
     }
-    super::needs_cp_async(gpu)?;
+    requires::needs_cp_async(gpu)?;
     Ok(gpu)
 }
 

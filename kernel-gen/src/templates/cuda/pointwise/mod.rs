@@ -21,9 +21,10 @@ mod kernel;
 mod model;
 
 use super::family::{self, Case, Family, Needs, Store, built, knobs};
+use super::model::ceil_div;
 use super::product::widest;
+use super::requires::{device, needs_16_bits, needs_cp_async, weights};
 use super::source::Source;
-use super::{ceil_div, device, needs_16_bits, needs_cp_async, weights};
 use crate::target::{Cuda, Target};
 use crate::templates::{Scheduled, TemplateError};
 use crate::workload::{ConvLayout, Workload};

@@ -3,10 +3,10 @@
 use super::{LANES, Plan, TURNED, VECTOR};
 use crate::ir::builder::KernelBuilder;
 use crate::ir::{BufferId, DType, Expr, LoopKind, Scope, VarId};
+use crate::templates::cuda::launch::unrolled;
 use crate::templates::cuda::outer::{lanes_of, there_and_back};
 use crate::templates::cuda::pipeline::{Block, Copied, Fragments};
 use crate::templates::cuda::product::Layout;
-use crate::templates::cuda::unrolled;
 
 /// The ring of tiles, and the registers of a thread.
 pub(in crate::templates::cuda) struct Memory {

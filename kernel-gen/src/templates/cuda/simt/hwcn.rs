@@ -3,8 +3,8 @@
 use super::{Plan, Sizes};
 use crate::ir::Expr;
 use crate::ir::builder::KernelBuilder;
-use crate::templates::cuda::ceil_div;
 use crate::templates::cuda::guards::below;
+use crate::templates::cuda::model::ceil_div;
 use crate::templates::cuda::product::{Element, Layout, Piece, Product, Whole, widest};
 use crate::workload::{Conv2d, Workload};
 

@@ -36,11 +36,12 @@ mod model;
 pub use conv2d::SimtConv2d;
 pub use gemm::SimtGemm;
 
-use super::ceil_div;
 use super::family::{self, Needs, knobs};
+use super::model::ceil_div;
 use super::outer::{LANES, VECTOR};
 use super::pipeline::Cut;
 use super::product::{Layout, Whole, widest};
+use super::requires;
 use crate::space::Value;
 use crate::target::{Cuda, Target};
 use crate::workload::Workload;
@@ -55,9 +56,9 @@ const OTHER_REGISTERS: i64 = 24;
 
 /// The device's data, or why it cannot run these kernels.
 fn device<'t>(w: &Workload, t: &'t Target) -> Result<&'t Cuda, String> {
-    let gpu = super::device(t)?;
-    super::needs_f32(w)?;
-    super::needs_cp_async(gpu)?;
+    let gpu = requires::device(t)?;
+    requires::needs_f32(w)?;
+    requires::needs_cp_async(gpu)?;
     Ok(gpu)
 }
 

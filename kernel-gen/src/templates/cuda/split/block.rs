@@ -4,10 +4,10 @@
 
 use crate::ir::builder::KernelBuilder;
 use crate::ir::{Barrier, BufferId, Expr, LoopKind, Stmt, VarId};
-use crate::templates::cuda::ceil_div;
 use crate::templates::cuda::guards::{below, inside, or_zero};
 use crate::templates::cuda::instructions::{load_box, tile};
 use crate::templates::cuda::launch::launch;
+use crate::templates::cuda::model::ceil_div;
 use crate::templates::cuda::ring::Slots;
 use crate::templates::cuda::source::{Pixel, Source};
 use crate::templates::cuda::warpgroups::{WARPGROUP, each_round, roles};

@@ -8,10 +8,11 @@ use crate::ir::{
 };
 use crate::templates::Pack;
 use crate::templates::cuda::instructions::{clear, copy_async, multiply, tile};
+use crate::templates::cuda::launch;
+use crate::templates::cuda::launch::unrolled;
 use crate::templates::cuda::ring::Slots;
 use crate::templates::cuda::source::{Fast, Pixel};
 use crate::templates::cuda::warpgroups::WARPGROUP;
-use crate::templates::cuda::{launch, unrolled};
 use crate::workload::operands::Operands;
 use crate::workload::{Param, Role, Workload};
 

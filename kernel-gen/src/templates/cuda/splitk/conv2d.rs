@@ -5,6 +5,7 @@ use crate::ir::DType;
 use crate::space::Value;
 use crate::target::Target;
 use crate::templates::cuda::family::{Case, Family, Search};
+use crate::templates::cuda::requires;
 use crate::templates::cuda::source::Source;
 use crate::templates::{Scheduled, TemplateError};
 use crate::workload::{Conv2d, Op, Workload};
@@ -22,7 +23,7 @@ impl Family for SplitkDirect {
 
     fn problem(w: &Workload, t: &Target) -> Result<Conv2d, String> {
         // What is no CUDA device is refused for that, whatever the workload is.
-        crate::templates::cuda::device(t)?;
+        requires::device(t)?;
         let Op::Conv2d(c) = w.op else { return Err("for convolutions".into()) };
         Source::of(w)?;
         if [w.dtype, w.out_dtype].iter().any(|dtype| dtype.compute() != DType::F32) {

@@ -6,8 +6,9 @@ use crate::ir::builder::KernelBuilder;
 use crate::ir::{BufferId, DType, Expr, Scope, VarId};
 use crate::templates::cuda::guards::below;
 use crate::templates::cuda::instructions::copy_async;
+use crate::templates::cuda::launch::{share, unrolled};
+use crate::templates::cuda::model::ceil_div;
 use crate::templates::cuda::product::widest;
-use crate::templates::cuda::{ceil_div, share, unrolled};
 use crate::workload::DepthwisePointwise;
 use std::collections::BTreeSet;
 

@@ -46,8 +46,9 @@ pub use pair::SplitkPair;
 use crate::ir::DType;
 use crate::space::Value;
 use crate::target::{Cuda, CudaFeature, Target};
-use crate::templates::cuda::ceil_div;
 use crate::templates::cuda::family::{self, Needs, Search, built, knobs, up_to};
+use crate::templates::cuda::model::ceil_div;
+use crate::templates::cuda::requires;
 use crate::templates::{Scheduled, TemplateError};
 use crate::workload::{Conv2d, ConvLayout, DepthwisePointwise, Workload};
 
@@ -60,8 +61,8 @@ const OTHER_REGISTERS: i64 = 36;
 
 /// The device's data, or why it cannot run these kernels for so many images.
 fn device(t: &Target, images: i64) -> Result<&Cuda, String> {
-    let gpu = super::device(t)?;
-    super::needs_cp_async(gpu)?;
+    let gpu = requires::device(t)?;
+    requires::needs_cp_async(gpu)?;
     if images > gpu.grid_dim[2] {
         return Err(format!("{images} images"));
     }

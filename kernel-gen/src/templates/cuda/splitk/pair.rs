@@ -4,8 +4,8 @@ use super::{Plan, SEARCH, SMALLEST, Sizes, device, narrow, scheduled};
 use crate::ir::DType;
 use crate::space::Value;
 use crate::target::Target;
-use crate::templates::cuda;
 use crate::templates::cuda::family::{Case, Family, Search};
+use crate::templates::cuda::requires;
 use crate::templates::{Scheduled, TemplateError};
 use crate::workload::{DepthwisePointwise, Op, Workload};
 
@@ -22,11 +22,11 @@ impl Family for SplitkPair {
 
     fn problem(w: &Workload, t: &Target) -> Result<DepthwisePointwise, String> {
         // What is no CUDA device is refused for that, whatever the workload is.
-        cuda::device(t)?;
+        requires::device(t)?;
         let Op::DepthwisePointwise(pair) = w.op else {
             return Err("for pairs of a depthwise and a pointwise convolution".into());
         };
-        cuda::needs_f32(w)?;
+        requires::needs_f32(w)?;
         device(t, pair.depthwise.n)?;
         Ok(pair)
     }

@@ -6,11 +6,11 @@ use crate::ir::{Barrier, BufferId, DType, Expr, Gpu, Group, Kernel, LoopKind, Sc
 use crate::target::Cuda;
 use crate::templates::Pack;
 use crate::templates::cuda::guards::inside;
-use crate::templates::cuda::instructions::{copy_async, multiply, tile};
-use crate::templates::cuda::launch::{LANE, launch, pack_rows};
+use crate::templates::cuda::instructions::{copy_async, fetch_image, multiply, tile};
+use crate::templates::cuda::launch::{LANE, launch, pack_rows, share, unrolled};
+use crate::templates::cuda::model::ceil_div;
 use crate::templates::cuda::source::Source;
 use crate::templates::cuda::warp_sums::{Destination, Rows, WarpSums};
-use crate::templates::cuda::{ceil_div, fetch_image, share, unrolled};
 use crate::workload::operands::Operands;
 use crate::workload::{Role, Workload};
 

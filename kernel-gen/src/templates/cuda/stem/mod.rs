@@ -34,8 +34,9 @@ mod kernel;
 mod model;
 
 use super::family::{self, Case, Family, Needs, Plan as _, Search, Store, built, knobs};
+use super::model::ceil_div;
 use super::product::widest;
-use super::{ceil_div, device, needs_16_bits, needs_cp_async};
+use super::requires::{device, needs_16_bits, needs_cp_async};
 use crate::ir::DType;
 use crate::space::Config;
 use crate::target::{Cuda, Target};

@@ -2,8 +2,8 @@
 
 use crate::ir::builder::KernelBuilder;
 use crate::ir::{BufferId, DType, Expr, LoopKind, Scope, VarId};
-use crate::templates::cuda::launch::launch;
-use crate::templates::cuda::{ceil_div, unrolled};
+use crate::templates::cuda::launch::{launch, unrolled};
+use crate::templates::cuda::model::ceil_div;
 use crate::workload::ConvLayout;
 
 /// Pixels and channels of a block's tile, and its threads.

@@ -3,7 +3,7 @@
 use crate::ir::visit::map_exprs;
 use crate::ir::{Access, Buffer, Expr, Kernel, Scope};
 use crate::templates::cuda::launch::pack_rows;
-use crate::templates::cuda::weights;
+use crate::templates::cuda::requires::weights;
 use crate::templates::{Pack, TemplateError};
 use crate::workload::{Conv2d, ConvLayout, Workload};
 

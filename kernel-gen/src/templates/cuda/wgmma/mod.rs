@@ -56,7 +56,8 @@ use crate::templates::cuda::family::{knobs, words};
 use crate::templates::cuda::warpgroups::WARPGROUP;
 use crate::workload::{Math, Workload};
 
-use crate::templates::cpu::tile::ceil_div;
+use crate::templates::cuda::model::ceil_div;
+use crate::templates::cuda::requires;
 
 /// [`Template::longest_early_us`](crate::templates::Template::longest_early_us) of both templates. Measured on an H100, of captured
 /// calls that begin early over others, by that floor (`docs/perf-notes.md`): below 1.5 us 0.80 to 1.0, up to 4 us 0.92 to 1.26.
@@ -75,8 +76,8 @@ const MOST_BOX: i64 = 256;
 
 /// The device's data, or why it cannot run these kernels.
 fn device<'t>(w: &Workload, t: &'t Target) -> Result<&'t Cuda, String> {
-    let cuda = super::device(t)?;
-    super::needs_wgmma(cuda)?;
+    let cuda = requires::device(t)?;
+    requires::needs_wgmma(cuda)?;
     match (w.dtype, w.math) {
         (DType::F16 | DType::Bf16, _) | (DType::F32, Math::Tf32) => Ok(cuda),
         (dtype, math) => {

@@ -13,7 +13,7 @@ use crate::space::Value;
 use crate::target::Cuda;
 use crate::templates::cuda::exchange::Exchange;
 use crate::templates::cuda::family::{numbers, up_to};
-use crate::templates::cuda::share;
+use crate::templates::cuda::launch::share;
 use crate::templates::cuda::warp_sums::each_element;
 use crate::workload::naive::epilogue;
 

@@ -6,7 +6,7 @@
 
 use crate::ir::{DType, Expr, UnOp};
 use crate::templates::cuda::launch::pack_rows;
-use crate::templates::cuda::weights;
+use crate::templates::cuda::requires::weights;
 use crate::templates::{Pack, TemplateError};
 use crate::workload::{Param, Workload};
 

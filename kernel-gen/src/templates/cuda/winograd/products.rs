@@ -10,9 +10,8 @@ use crate::ir::builder::KernelBuilder;
 use crate::ir::{Barrier, BufferId, DType, Expr, Gpu, Group, LoopKind, Scope, Stmt, VarId};
 use crate::target::Cuda;
 use crate::templates::cuda::instructions::copy_async;
-use crate::templates::cuda::launch::{LANE, launch};
+use crate::templates::cuda::launch::{LANE, launch, unrolled};
 use crate::templates::cuda::outer::{LANES, VECTOR, lanes_of, there_and_back};
-use crate::templates::cuda::unrolled;
 
 /// `products[k, co, tile] = sum over ci of weights[k, ci, co] * data[k, ci, tile]`; `buffers` are weights, data, products.
 pub(super) fn multiply(b: &mut KernelBuilder, plan: &Plan, buffers: [BufferId; 3]) {

@@ -3,8 +3,8 @@
 use super::TAPS;
 use crate::ir::builder::KernelBuilder;
 use crate::ir::{BufferId, Expr, VarId};
-use crate::templates::cuda::ceil_div;
 use crate::templates::cuda::guards::or_zero;
+use crate::templates::cuda::model::ceil_div;
 use crate::workload::Conv2d;
 
 /// A convolution whose outputs are cut into tiles.

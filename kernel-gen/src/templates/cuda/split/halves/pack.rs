@@ -5,7 +5,9 @@ use crate::ir::builder::KernelBuilder;
 use crate::ir::{BinOp, BufferId, DType, Expr, Scope, UnOp, VarId};
 use crate::templates::Pack;
 use crate::templates::cuda::guards::below;
-use crate::templates::cuda::{ceil_div, launch, unrolled};
+use crate::templates::cuda::launch;
+use crate::templates::cuda::launch::unrolled;
+use crate::templates::cuda::model::ceil_div;
 use crate::workload::Param;
 
 /// Threads of a block: two steps of a column.

@@ -4,9 +4,9 @@ use super::{Context, DEPTH, LEAST, MOST, PARTS, Plan, REST, SCALE, VECTOR, VECTO
 use crate::ir::builder::KernelBuilder;
 use crate::ir::{BufferId, DType, Expr, LoopKind, Scope, UnOp, VarId};
 use crate::templates::cuda::guards::{below, inside, or_zero};
-use crate::templates::cuda::launch::launch;
+use crate::templates::cuda::launch::{launch, unrolled};
+use crate::templates::cuda::model::ceil_div;
 use crate::templates::cuda::source::Pixel;
-use crate::templates::cuda::{ceil_div, unrolled};
 use crate::workload::naive::epilogue;
 
 /// Pixels and threads of a block that splits, which has one step's channels of them.

@@ -2,7 +2,7 @@
 
 use crate::ir::builder::KernelBuilder;
 use crate::ir::{Expr, VarId};
-use crate::templates::cuda::ceil_div;
+use crate::templates::cuda::model::ceil_div;
 use crate::templates::cuda::source::{Pixel, Source};
 use crate::templates::cuda::taps::{self, MOST_BOX};
 

@@ -8,9 +8,8 @@ use crate::ir::{Barrier, BufferId, DType, Expr, Gpu, Group, Kernel, LoopKind, Sc
 use crate::target::Cuda;
 use crate::templates::cuda::guards::below;
 use crate::templates::cuda::instructions::copy_async;
-use crate::templates::cuda::launch::{LANE, launch};
+use crate::templates::cuda::launch::{LANE, launch, unrolled};
 use crate::templates::cuda::outer::{LANES, VECTOR, lanes_of, there_and_back};
-use crate::templates::cuda::unrolled;
 use crate::templates::winograd::filter::Filter;
 use crate::workload::operands::Operands;
 use crate::workload::{Param, Role, Workload};
