@@ -20,6 +20,7 @@ use super::family::{self, Case, Family, Knobs, Needs, Search, built, knobs};
 use super::guards::below;
 use super::instructions::{self, clear, multiply};
 use super::model::{Launch, Unit as Units, ceil_div};
+use super::outputs::finish;
 use super::requires::{device, needs_16_bits};
 use super::schedules::{BLOCK, THREAD};
 use crate::ir::builder::KernelBuilder;
@@ -27,7 +28,6 @@ use crate::ir::{Axis, BufferId, DType, Expr, Gpu, Kernel, LoopKind, Scope, Tile,
 use crate::space::Config;
 use crate::target::{Cuda, Target};
 use crate::templates::{Scheduled, TemplateError};
-use crate::workload::naive::epilogue;
 use crate::workload::operands::Operands;
 use crate::workload::{Conv2d, ConvLayout, Op, Workload};
 
@@ -290,8 +290,7 @@ impl Block<'_> {
         let one = |b: &mut KernelBuilder, n: i64, o: i64, [nn, oo]: [Expr; 2], sum: Expr| {
             let channel = (channels.clone() + o) * TILE + oo.clone();
             let at = [tile_at(n, o), vec![nn, oo]].concat();
-            let value = epilogue(w, sum, &channel, &at, &|name| params.get(name));
-            b.store(output, at, value);
+            finish(b, (w, params), &channel, at, sum);
         };
         if end == End::Whole {
             return for_tiles(self.sizes, |n, o| {

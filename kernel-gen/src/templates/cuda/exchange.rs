@@ -4,7 +4,7 @@ use crate::ir::builder::KernelBuilder;
 use crate::ir::{BufferId, DType, Expr, Gpu, MbarrierOp, Scope, Slot};
 use crate::templates::cuda::instructions::tile;
 use crate::templates::cuda::launch::share;
-use crate::templates::cuda::warp_sums::each_element;
+use crate::templates::cuda::outputs::each_element;
 
 /// A barrier whose first phase ends when the blocks of the cluster have stored so many bytes here; `thread` is this thread's number
 /// in the block.

@@ -19,13 +19,13 @@ use super::family::{self, Case, Family, Needs, Search, built, knobs};
 use super::guards::below;
 use super::launch::{LANE, launch, share, unrolled};
 use super::model::ceil_div;
+use super::outputs::finish;
 use super::requires::device;
 use super::schedules::BLOCK;
 use crate::ir::builder::KernelBuilder;
 use crate::ir::{Access, Axis, BufferId, DType, Expr, Kernel, LoopKind, Scope, VarId};
 use crate::target::{Cuda, Target};
 use crate::templates::{Pack, Scheduled, TemplateError};
-use crate::workload::naive::epilogue;
 use crate::workload::operands::Operands;
 use crate::workload::{Matmul, Param, Workload};
 
@@ -398,11 +398,8 @@ impl Block<'_> {
             let value = add(b, halfway, &|other| Expr::load(half, vec![element.clone(), other.into()]));
             let n = self.tile * plan.block_columns() + element.clone().floor_div(m.m);
             let index = indices(m, self.batch, [element.floor_mod(m.m), n.clone()]);
-            let write = |b: &mut KernelBuilder| {
-                let value = epilogue(self.w, value, &n, &index, &|name| self.params.get(name));
-                b.store(self.params.get("c"), index.clone(), value);
-            };
-            b.when(below(n.clone(), m.n, plan.block_columns()), write);
+            let exists = below(n.clone(), m.n, plan.block_columns());
+            b.when(exists, |b| finish(b, (self.w, &self.params), &n, index, value));
         });
     }
 }

@@ -51,6 +51,7 @@ pub mod matmul_notes;
 pub mod mma;
 pub(super) mod model;
 mod outer;
+mod outputs;
 mod pipeline;
 mod pixels;
 pub mod plain;

@@ -3,11 +3,10 @@
 use super::guards::{below, inside};
 use super::launch::launch;
 use super::model::ceil_div;
+use super::outputs::{each_element, finish};
 use super::pipeline::Cut;
-use super::warp_sums::each_element;
 use crate::ir::builder::KernelBuilder;
 use crate::ir::{BufferId, Expr, VarId};
-use crate::workload::naive::epilogue;
 use crate::workload::operands::Operands;
 use crate::workload::{Matmul, Param, Workload};
 
@@ -223,8 +222,7 @@ impl Outputs<'_> {
     /// Stores one output.
     fn put(&self, b: &mut KernelBuilder, batch: &Expr, row: Expr, column: Expr, sum: Expr) {
         let Element { index, channel } = self.product.element(batch, row, column);
-        let value = epilogue(self.product.workload(), sum, &channel, &index, &|name| self.params.get(name));
-        b.store(self.params.output(), index, value);
+        finish(b, (self.product.workload(), self.params), &channel, index, sum);
     }
 
     /// The launch that adds up what the parts of the reduction have, in their order: `partial[part, batch, row, column]`,

@@ -2,6 +2,7 @@
 
 use super::instructions::{clear, tile};
 use super::launch::share;
+use super::outputs::{each_element, finish};
 use crate::ir::builder::KernelBuilder;
 use crate::ir::{Barrier, BufferId, DType, Expr, LoopKind, Scope, Stmt, VarId};
 use crate::target::Cuda;
@@ -75,7 +76,7 @@ impl WarpSums {
     pub(super) fn store<const N: usize>(&self, b: &mut KernelBuilder, i: i64, to: &Destination<'_, N>) {
         self.each(b, i, |b, [row, column], sum| {
             let (at, exists) = (to.at)(i, [row.into(), column.into()]);
-            b.when(exists, |b| b.store(to.params.output(), (to.index)(at.clone()), to.value(sum, at)));
+            b.when(exists, |b| finish(b, (to.w, to.params), &at[N - 1], (to.index)(at.clone()), sum));
         });
     }
 
@@ -132,13 +133,5 @@ impl WarpSums {
                 });
             });
         }
-    }
-}
-
-/// Does something with each of `count` neighbours: a vector's elements, where there are several.
-pub(super) fn each_element(b: &mut KernelBuilder, count: i64, one: impl FnOnce(&mut KernelBuilder, Expr)) {
-    match count {
-        1 => one(b, 0.into()),
-        n => b.loop_("element", n, LoopKind::Vectorized, |b, element| one(b, element.into())),
     }
 }

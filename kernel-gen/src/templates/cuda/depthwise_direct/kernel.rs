@@ -5,7 +5,7 @@ use crate::ir::builder::KernelBuilder;
 use crate::ir::{BufferId, DType, Expr, Kernel, LoopKind, Scope, VarId};
 use crate::templates::cuda::guards::{below, or_zero};
 use crate::templates::cuda::launch::{launch, unrolled};
-use crate::workload::naive::epilogue;
+use crate::templates::cuda::outputs::finish;
 use crate::workload::operands::Operands;
 use crate::workload::{ConvLayout, Workload};
 
@@ -200,8 +200,7 @@ impl<'a> Thread<'a> {
                     let channel = self.channel.clone() + own.clone();
                     let to = self.index(channel.clone(), row, column + pixel.clone());
                     let sum = Expr::load(sums, vec![(y % plan.open()).into(), pixel + first, own]);
-                    let value = epilogue(self.w, sum, &channel, &to, &|name| self.params.get(name));
-                    b.store(self.params.get("y"), to, value);
+                    finish(b, (self.w, &self.params), &channel, to, sum);
                 });
             };
             b.when(exists, write);

@@ -8,11 +8,11 @@ use crate::templates::cuda::guards::{below, inside, or_zero};
 use crate::templates::cuda::instructions::{load_box, tile};
 use crate::templates::cuda::launch::launch;
 use crate::templates::cuda::model::ceil_div;
+use crate::templates::cuda::outputs::finish;
 use crate::templates::cuda::ring::Slots;
 use crate::templates::cuda::source::{Pixel, Source};
 use crate::templates::cuda::warpgroups::{WARPGROUP, each_round, roles};
 use crate::workload::Workload;
-use crate::workload::naive::epilogue;
 use crate::workload::operands::Operands;
 
 /// A product cut into tiles of the output and steps of the reduction.
@@ -199,10 +199,7 @@ pub(super) fn store(
                 let channel = column_tile * bn + column;
                 let index = source.output(&pixel, channel.clone());
                 let sum = sum([row, column], &channel);
-                b.when(below(channel.clone(), source.columns(), bn), |b| {
-                    let value = epilogue(w, sum, &channel, &index, &|name| params.get(name));
-                    b.store(params.output(), index, value);
-                });
+                b.when(below(channel.clone(), source.columns(), bn), |b| finish(b, (w, params), &channel, index, sum));
             });
         });
     });

@@ -10,8 +10,8 @@ use crate::templates::cuda::guards::{inside, or_zero};
 use crate::templates::cuda::instructions::{copy_async, tile};
 use crate::templates::cuda::launch::{self, LANE, cluster, grid, share, threads, unrolled};
 use crate::templates::cuda::model::ceil_div;
+use crate::templates::cuda::outputs::finish;
 use crate::templates::cuda::source::Source;
-use crate::workload::naive::epilogue;
 use crate::workload::operands::Operands;
 use crate::workload::{Conv2d, Param, Role, Workload};
 
@@ -543,10 +543,6 @@ impl Block<'_> {
         let exists = inside(&at, [c.co, plan.outputs(0), plan.outputs(1)], pieces);
         let [channel, row, column] = at;
         let index = c.layout.index(self.image.into(), channel.clone(), row, column);
-        let write = |b: &mut KernelBuilder| {
-            let value = epilogue(self.w, sum, &channel, &index, &|name| self.params.get(name));
-            b.store(self.params.get("y"), index, value);
-        };
-        b.when(exists, write);
+        b.when(exists, |b| finish(b, (self.w, &self.params), &channel, index, sum));
     }
 }

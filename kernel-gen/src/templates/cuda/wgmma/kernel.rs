@@ -13,6 +13,7 @@ use crate::templates::cuda::instructions::{clear, tile};
 use crate::templates::cuda::launch::{cluster, grid, threads};
 use crate::templates::cuda::ring::Place;
 use crate::templates::cuda::warpgroups::{self, each_round, roles};
+use crate::workload::operands::Operands;
 use crate::workload::{Param, Workload};
 
 /// A box of a tensor in global memory.
@@ -114,7 +115,7 @@ pub(super) trait Feed {
 /// The threads of a block, and what they share.
 pub(super) struct Block<'p> {
     pub(super) product: &'p dyn Product,
-    pub(super) params: Vec<(Param, BufferId)>,
+    pub(super) params: Operands,
     pub(super) sizes: Sizes,
     /// Pieces of output that a consumer has in shared memory.
     pub(super) buffers: i64,
@@ -129,15 +130,7 @@ pub(super) struct Block<'p> {
 pub(super) fn kernel(product: &dyn Product, sizes: Sizes, cuda: &Cuda) -> Kernel {
     let w = product.workload();
     let mut b = KernelBuilder::new(w.kernel_name());
-    let params: Vec<(Param, BufferId)> = w
-        .params()
-        .into_iter()
-        .map(|p| {
-            let p = Param { shape: product.shape(&p), ..p };
-            let id = b.param(p.name, p.dtype, &p.shape, p.access);
-            (p, id)
-        })
-        .collect();
+    let params = Operands::shaped(&mut b, w, |p| product.shape(p));
     let buffers = sizes.buffers(w, cuda);
     let blocks = sizes.blocks();
     let items = product.tiles() / sizes.cluster.blocks();
@@ -156,10 +149,10 @@ pub(super) fn kernel(product: &dyn Product, sizes: Sizes, cuda: &Cuda) -> Kernel
 }
 
 impl Block<'_> {
-    /// The buffer of a parameter.
-    pub(super) fn param(&self, name: &str) -> BufferId {
-        let found = self.params.iter().find(|p| p.0.name == name);
-        found.expect("a workload's parameters hold the operands of its epilogue").1
+    /// The shape in which the kernel takes the output.
+    pub(super) fn output_shape(&self) -> Vec<i64> {
+        let params = self.product.workload().params();
+        params.last().map_or(vec![], |output| self.product.shape(output))
     }
 
     /// All that a thread does.

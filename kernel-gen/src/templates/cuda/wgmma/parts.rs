@@ -14,8 +14,7 @@ use crate::target::Cuda;
 use crate::templates::cuda::exchange::Exchange;
 use crate::templates::cuda::family::{numbers, up_to};
 use crate::templates::cuda::launch::share;
-use crate::templates::cuda::warp_sums::each_element;
-use crate::workload::naive::epilogue;
+use crate::templates::cuda::outputs::{each_element, finish};
 
 /// Rows of a tile.
 pub(super) const ROWS: i64 = 64;
@@ -139,15 +138,13 @@ impl Parts {
                 Expr::load(self.rows, vec![row.clone(), column.clone() + element.clone()])
             });
         });
-        let (w, output) = (block.product.workload(), block.params.last().expect("every workload has an output"));
-        let columns = *output.0.shape.last().expect("an output has columns");
+        let columns = block.output_shape().last().copied().unwrap_or(1);
         let piece = [SENT, 2].into_iter().find(|n| columns % n == 0).unwrap_or(1);
         self.exchange.add_up(b, rank, block.thread.into(), threads, piece, |b, [row, column], sum| {
             let store = |b: &mut KernelBuilder| {
                 each_element(b, piece, |b, element| {
                     let at = block.product.element(place, row.clone(), column.clone() + element.clone());
-                    let value = epilogue(w, sum(&element), &at.channel, &at.index, &|name| block.param(name));
-                    b.store(output.1, at.index, value);
+                    finish(b, (block.product.workload(), &block.params), &at.channel, at.index, sum(&element));
                 });
             };
             // Pieces exist as a whole.

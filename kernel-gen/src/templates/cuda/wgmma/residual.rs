@@ -56,7 +56,7 @@ impl Residual {
             b.gpu(Gpu::FenceAsync);
         });
         let place = Place::start(b, buffers);
-        let (source, with_it, behind_it) = (block.param("residual"), part(with_it), part(behind_it));
+        let (source, with_it, behind_it) = (block.params.get("residual"), part(with_it), part(behind_it));
         Some(Residual { source, buffers, full, empty, place, with_it, behind_it })
     }
 

@@ -231,7 +231,7 @@ impl Feed for Ring<'_> {
 
     fn produce(&self, b: &mut KernelBuilder, block: &Block<'_>, tile: &[Expr]) {
         self.product.steps(b, tile, &mut |b, step, deep| {
-            self.fill(b, [block.params[0].1, block.params[1].1], deep, |side, part| match side {
+            self.fill(b, [block.params.at(0), block.params.at(1)], deep, |side, part| match side {
                 0 => self.product.left(tile, step, part),
                 _ => self.product.right(tile, step, part),
             });

@@ -141,21 +141,21 @@ impl Sums<'_> {
     fn each(&self, b: &mut KernelBuilder, [h, start]: [i64; 2], columns: i64, read: Read<'_>, body: &Visit<'_>) {
         let operand = |name: &str| match read.residual {
             Some((buffer, _)) if name == "residual" => buffer,
-            _ => self.block.param(name),
+            _ => self.block.params.get(name),
         };
+        let output = self.block.output_shape();
         b.loop_("row", 64, LoopKind::FragmentRow, |b, row| {
             b.loop_("column", columns, LoopKind::FragmentCol, |b, column| {
                 let sum = Expr::load(self.acc, vec![h.into(), row.into(), column + start]);
                 let product = self.block.product;
                 let at = product.element(self.place, self.first.clone() + 64 * h + row, column + start);
-                let output = &self.block.params.last().expect("every workload has an output").0.shape;
                 let inside = |index: &Expr, size: i64| match at.exists {
                     Some(_) if read.clamped => index.clone().min(size - 1),
                     _ => index.clone(),
                 };
                 let index: Vec<Expr> = match read.residual {
                     Some((_, piece)) => [&piece[..], &[row.into(), column.into()]].concat(),
-                    None => at.index.iter().zip(output).map(|(i, n)| inside(i, *n)).collect(),
+                    None => at.index.iter().zip(&output).map(|(i, n)| inside(i, *n)).collect(),
                 };
                 let channel = inside(&at.channel, *output.last().expect("an output has channels"));
                 let value = epilogue(read.workload, sum, &channel, &index, &operand);
@@ -164,17 +164,12 @@ impl Sums<'_> {
         });
     }
 
-    fn output(&self) -> BufferId {
-        self.block.params.last().expect("every workload has an output").1
-    }
-
     /// Stores row block `h` from the registers.
     fn thread_by_thread(&self, b: &mut KernelBuilder, h: i64) {
-        let output = self.output();
+        let output = self.block.params.output();
         let read = Read { workload: self.block.product.workload(), clamped: false, residual: None };
-        self.each(b, [h, 0], self.block.sizes.bn, read, &|b, value, _, at| match at.exists {
-            Some(exists) => b.if_(exists, |b| b.store(output, at.index, value)),
-            None => b.store(output, at.index, value),
+        self.each(b, [h, 0], self.block.sizes.bn, read, &|b, value, _, at| {
+            b.when(at.exists, |b| b.store(output, at.index, value));
         });
     }
 
@@ -224,7 +219,7 @@ impl Sums<'_> {
             let Box { origin, extents, .. } =
                 self.block.product.piece(self.place, row, start.into(), WARP_ROWS, columns);
             b.gpu(Gpu::TensorStore {
-                dst: tile(self.output(), origin, &extents),
+                dst: tile(self.block.params.output(), origin, &extents),
                 src: tile(stage.buffer, source, &[1, 1, WARP_ROWS, columns]),
             });
             b.gpu(Gpu::Commit(Group::Store));

@@ -7,10 +7,10 @@ use crate::ir::{BufferId, DType, Expr, LoopKind, Scope};
 use crate::templates::Pack;
 use crate::templates::cuda::guards::{below, inside, or_zero};
 use crate::templates::cuda::launch::{self, launch};
+use crate::templates::cuda::outputs;
 use crate::templates::winograd::filter::{Filter, Matrix};
 use crate::templates::winograd::transform::{Temporaries, apply};
 use crate::workload::Workload;
-use crate::workload::naive::epilogue;
 use crate::workload::operands::Operands;
 
 /// Threads of a block that transforms weights.
@@ -178,8 +178,7 @@ pub(super) fn finish(
                     b.loop_("column", width, LoopKind::Vectorized, |b, lane| {
                         let index = [image.clone(), co.clone(), row.clone(), column.clone() + lane];
                         let sum = Expr::load(sums, vec![lane + from]);
-                        let value = epilogue(w, sum, &co, &index, &|name| params.get(name));
-                        b.store(params.output(), index, value);
+                        outputs::finish(b, (w, params), &co, index, sum);
                     });
                 };
                 b.when(below(column.clone(), c.ow(), m).filter(|_| from > 0), write);

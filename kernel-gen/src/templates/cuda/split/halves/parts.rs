@@ -6,8 +6,8 @@ use crate::ir::{BufferId, DType, Expr, LoopKind, Scope, UnOp, VarId};
 use crate::templates::cuda::guards::{below, inside, or_zero};
 use crate::templates::cuda::launch::{launch, unrolled};
 use crate::templates::cuda::model::ceil_div;
+use crate::templates::cuda::outputs::finish;
 use crate::templates::cuda::source::Pixel;
-use crate::workload::naive::epilogue;
 
 /// Pixels and threads of a block that splits, which has one step's channels of them.
 pub(super) const PIXELS: i64 = 64;
@@ -207,7 +207,6 @@ fn multiply_add(b: &mut KernelBuilder, context: &Context<'_>, pixel: &Pixel, col
         };
         b.when(Expr::all(inside), add);
     });
-    let (index, channel) = (source.output(pixel, column.into()), Expr::from(column));
-    let value = epilogue(context.w, first(sum), &channel, &index, &|name| context.params.get(name));
-    b.store(context.params.output(), index, value);
+    let index = source.output(pixel, column.into());
+    finish(b, (context.w, &context.params), &column.into(), index, first(sum));
 }

@@ -80,7 +80,7 @@ impl Feed for Windows<'_> {
 
     fn begin_producing(&self, b: &mut KernelBuilder, block: &Block<'_>) {
         let (conv, c) = (self.conv, &self.conv.c);
-        let (source, wide) = (block.params[1].1, block_of(conv.sizes.bn));
+        let (source, wide) = (block.params.at(1), block_of(conv.sizes.bn));
         let blocks = ceil_div(conv.sizes.bn, wide);
         let bytes = weight_bytes(conv.workload, c, conv.sizes.bn);
         b.gpu(Gpu::Mbarrier(self.weights_there(), MbarrierOp::Expect(bytes)));
@@ -119,7 +119,7 @@ impl Feed for Windows<'_> {
                 (chunk * channels).into(),
             ];
             let to = vec![slot.clone(), 0.into(), 0.into(), 0.into()];
-            let (to, from) = (tile(self.windows, to, &extents), tile(block.params[0].1, from, &extents));
+            let (to, from) = (tile(self.windows, to, &extents), tile(block.params.at(0), from, &extents));
             load_box(b, to, from, self.slots.full(&slot));
             self.slots.place.advance(b);
         }
