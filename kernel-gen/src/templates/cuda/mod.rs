@@ -27,8 +27,9 @@
 //!
 //! Nearly all of them are a `Family` (`family.rs`): problem, knobs, plan, fits, cost, kernel. One [`Template`](super::Template) for
 //! all families makes space, default and checks from these steps. `pipeline.rs` is the engine of [`mma`] and [`simt`]: a ring
-//! of `cp.async`, with a product (where operands and outputs lie) and fragments (what multiplies) as parts. `ring.rs` has the
-//! barriers of the kernels whose producers and consumers are different warps.
+//! of `cp.async`, with a product (where operands and outputs lie) and fragments (what multiplies) as parts. `ring.rs` and
+//! `warpgroups.rs` are for kernels whose producers and consumers are different warps. `launch.rs`, `instructions.rs`, `guards.rs` and
+//! `outputs.rs` have what all kernels are made of that are built, not scheduled.
 //!
 //! Kernels come without barriers: [`insert_barriers`](crate::lower::insert_barriers::insert_barriers()) puts them where
 //! shared memory changes hands, before `verify`.
