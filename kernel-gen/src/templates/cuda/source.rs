@@ -202,12 +202,12 @@ impl Source {
     }
 
     /// Which of the left operand's pixels a row multiplies for a tap, and the conditions that there is one.
-    pub(super) fn place(&self, pixel: &Pixel, taps: [VarId; 2]) -> ([Expr; 3], Vec<Expr>) {
+    pub(super) fn place(&self, pixel: &Pixel, tap: [VarId; 2]) -> ([Expr; 3], Vec<Expr>) {
         let Source::Conv(c) = self else { return (pixel.0.clone(), vec![]) };
         let [image, oh, ow] = self.coordinates(c, pixel);
         let mut inside = vec![];
         let mut along = |dim: usize, o: &Expr| {
-            let at = o.clone() * c.stride[dim] + taps[dim] * c.dilation[dim] - c.padding[dim];
+            let at = taps::first(c, dim, o, tap[dim]);
             let (size, outputs, taps) = [(c.h, c.oh(), c.kh), (c.w, c.ow(), c.kw)][dim];
             let last = (outputs - 1) * c.stride[dim] + (taps - 1) * c.dilation[dim] - c.padding[dim];
             if c.padding[dim] > 0 || last >= size {
@@ -251,11 +251,7 @@ impl Source {
             Source::Matmul(_) => vec![pixel.0[2].clone(), column],
             Source::Conv(c) => {
                 let [image, oh, ow] = self.coordinates(c, pixel).map(Expr::clone);
-                match c.layout {
-                    ConvLayout::Nhwc => vec![image, oh, ow, column],
-                    ConvLayout::Hwcn => vec![oh, ow, column, image],
-                    _ => vec![image, column, oh, ow],
-                }
+                c.layout.index(image, column, oh, ow)
             }
         }
     }

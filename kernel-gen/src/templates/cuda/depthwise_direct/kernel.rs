@@ -6,8 +6,9 @@ use crate::ir::{BufferId, DType, Expr, Kernel, LoopKind, Scope, VarId};
 use crate::templates::cuda::guards::{below, or_zero};
 use crate::templates::cuda::launch::{launch, unrolled};
 use crate::templates::cuda::outputs::finish;
+use crate::templates::cuda::source::Source;
+use crate::workload::Workload;
 use crate::workload::operands::Operands;
-use crate::workload::{ConvLayout, Workload};
 
 /// The kernel of a workload.
 pub(super) fn kernel(plan: &Plan, w: &Workload) -> Kernel {
@@ -118,10 +119,7 @@ impl<'a> Thread<'a> {
             let (kh, kw) = (Expr::Int(tap / c.kw), Expr::Int(tap % c.kw));
             b.loop_("own", self.plan.sizes.vector, LoopKind::Vectorized, |b, own| {
                 let channel = self.channel.clone() + own;
-                let from = match c.layout {
-                    ConvLayout::Nchw => vec![channel, 0.into(), kh, kw],
-                    _ => vec![kh, kw, 0.into(), channel],
-                };
+                let from = Source::Conv(*c).weight([kh, kw], 0.into(), channel);
                 b.store(weights, vec![tap.into(), own.into()], Expr::load(self.params.get("w"), from));
             });
         }

@@ -3,7 +3,7 @@
 use super::{Plan, SMALLEST, Sizes, device};
 use crate::ir::{DType, Expr};
 use crate::target::{Cuda, Target};
-use crate::templates::cuda::family::{self, Family, built};
+use crate::templates::cuda::family::{Case, Family, built};
 use crate::templates::cuda::guards::{inside, or_zero};
 use crate::templates::cuda::launch::pack_rows;
 use crate::templates::cuda::pipeline::{Cut, kernel};
@@ -21,13 +21,6 @@ const WEIGHTS: i64 = 8;
 /// Channels of a pixel that are copied at a time: up to 16 bytes.
 fn unit(c: &Conv2d) -> i64 {
     [8, 4].into_iter().find(|n| c.ci % n == 0).unwrap_or(2)
-}
-
-type Case<'a> = family::Case<'a, Conv2d>;
-
-fn plan(case: &Case<'_>, sizes: Sizes) -> Plan {
-    let c = &case.problem;
-    Plan::new(case.w, PixelRows::whole(c), c.kh * c.kw, unit(c), sizes)
 }
 
 impl Family for MmaConv2d {
@@ -53,15 +46,16 @@ impl Family for MmaConv2d {
         Ok(c)
     }
 
-    fn too_large(case: &Case<'_>) -> String {
+    fn too_large(case: &Case<'_, Conv2d>) -> String {
         format!("{} images are too many tiles", case.problem.n)
     }
 
-    fn plan(case: &Case<'_>, sizes: Sizes) -> Result<Plan, TemplateError> {
-        Ok(plan(case, sizes))
+    fn plan(case: &Case<'_, Conv2d>, sizes: Sizes) -> Result<Plan, TemplateError> {
+        let c = &case.problem;
+        Ok(Plan::new(case.w, PixelRows::whole(c), c.kh * c.kw, unit(c), sizes))
     }
 
-    fn kernel(case: &Case<'_>, plan: &Plan) -> Result<Scheduled, TemplateError> {
+    fn kernel(case: &Case<'_, Conv2d>, plan: &Plan) -> Result<Scheduled, TemplateError> {
         let c = case.problem;
         let product = Pixels::new(case.w, c, plan.cut, [plan.unit, WEIGHTS], true);
         built(kernel(&product, plan.cut, plan), [pack(&c, case.w.dtype, &plan.cut)])

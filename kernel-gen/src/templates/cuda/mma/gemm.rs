@@ -2,7 +2,7 @@
 
 use super::{Plan, SMALLEST, Sizes, device};
 use crate::target::Target;
-use crate::templates::cuda::family::{self, Family, built};
+use crate::templates::cuda::family::{Case, Family, built};
 use crate::templates::cuda::pipeline::kernel;
 use crate::templates::cuda::product::{Gemm, widest};
 use crate::templates::{Scheduled, TemplateError};
@@ -12,16 +12,9 @@ use crate::workload::{Matmul, Workload};
 /// and for the knobs.
 pub struct MmaGemm;
 
-type Case<'a> = family::Case<'a, Matmul>;
-
 /// Elements of each operand that are copied at a time: of 16 bytes at most.
 fn units(m: &Matmul) -> [i64; 2] {
     Gemm::rows_of(m).map(|row| widest(row, 2))
-}
-
-fn plan(case: &Case<'_>, sizes: Sizes) -> Plan {
-    let m = &case.problem;
-    Plan::new(case.w, Gemm::whole(m), 1, units(m)[0], sizes)
 }
 
 impl Family for MmaGemm {
@@ -40,15 +33,16 @@ impl Family for MmaGemm {
         }
     }
 
-    fn too_large(case: &Case<'_>) -> String {
+    fn too_large(case: &Case<'_, Matmul>) -> String {
         format!("a batch of {} is too large", case.problem.batch)
     }
 
-    fn plan(case: &Case<'_>, sizes: Sizes) -> Result<Plan, TemplateError> {
-        Ok(plan(case, sizes))
+    fn plan(case: &Case<'_, Matmul>, sizes: Sizes) -> Result<Plan, TemplateError> {
+        let m = &case.problem;
+        Ok(Plan::new(case.w, Gemm::whole(m), 1, units(m)[0], sizes))
     }
 
-    fn kernel(case: &Case<'_>, plan: &Plan) -> Result<Scheduled, TemplateError> {
+    fn kernel(case: &Case<'_, Matmul>, plan: &Plan) -> Result<Scheduled, TemplateError> {
         let m = case.problem;
         let product = Gemm { workload: case.w, m, cut: plan.cut, units: units(&m) };
         built(kernel(&product, plan.cut, plan), [])

@@ -2,7 +2,7 @@
 
 use super::{Plan, SMALLEST, Sizes, device};
 use crate::target::Target;
-use crate::templates::cuda::family::{self, Family, built};
+use crate::templates::cuda::family::{Case, Family, built};
 use crate::templates::cuda::pipeline::kernel;
 use crate::templates::cuda::product::{Gemm, Layout, widest};
 use crate::templates::{Scheduled, TemplateError};
@@ -12,8 +12,6 @@ use crate::workload::{Matmul, Workload};
 /// knobs.
 pub struct SimtGemm;
 
-type Case<'a> = family::Case<'a, Matmul>;
-
 /// Elements of each operand that are copied at a time: single ones, where they are turned around.
 fn units(m: &Matmul) -> [i64; 2] {
     let rows = Gemm::rows_of(m);
@@ -22,10 +20,6 @@ fn units(m: &Matmul) -> [i64; 2] {
         Layout::ReductionFast => 1,
         Layout::ReductionSlow => widest(rows[side], 4),
     })
-}
-
-fn plan(m: &Matmul, sizes: Sizes) -> Plan {
-    Plan { cut: sizes.cut(Gemm::whole(m)), units: units(m), row_registers: 0, skipped: 0.0, step_issues: 40.0, sizes }
 }
 
 impl Family for SimtGemm {
@@ -40,15 +34,16 @@ impl Family for SimtGemm {
         Ok(*w.matmul().ok_or("for matrix products")?)
     }
 
-    fn too_large(case: &Case<'_>) -> String {
+    fn too_large(case: &Case<'_, Matmul>) -> String {
         format!("a batch of {} is too large", case.problem.batch)
     }
 
-    fn plan(case: &Case<'_>, sizes: Sizes) -> Result<Plan, TemplateError> {
-        Ok(plan(&case.problem, sizes))
+    fn plan(case: &Case<'_, Matmul>, sizes: Sizes) -> Result<Plan, TemplateError> {
+        let (cut, units) = (sizes.cut(Gemm::whole(&case.problem)), units(&case.problem));
+        Ok(Plan { cut, units, row_registers: 0, skipped: 0.0, step_issues: 40.0, sizes })
     }
 
-    fn kernel(case: &Case<'_>, plan: &Plan) -> Result<Scheduled, TemplateError> {
+    fn kernel(case: &Case<'_, Matmul>, plan: &Plan) -> Result<Scheduled, TemplateError> {
         let product = Gemm { workload: case.w, m: case.problem, cut: plan.cut, units: plan.units };
         built(kernel(&product, plan.cut, plan), [])
     }

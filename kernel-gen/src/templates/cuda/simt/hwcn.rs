@@ -6,6 +6,7 @@ use crate::ir::builder::KernelBuilder;
 use crate::templates::cuda::guards::below;
 use crate::templates::cuda::model::ceil_div;
 use crate::templates::cuda::product::{Element, Layout, Piece, Product, Whole, widest};
+use crate::templates::cuda::taps;
 use crate::workload::{Conv2d, Workload};
 
 /// Terms of a tap, with what the last step has beyond them.
@@ -143,11 +144,8 @@ impl Product for Images<'_> {
         let row = Expr::from(b.let_("tap_row", row));
         let kh = Expr::from(b.let_("kh", block[2].clone() + row.clone()));
         let kw = Expr::from(b.let_("kw", block[3].clone() + number - row * columns.clone()));
-        let at = |dim: usize, o: &Expr, tap: &Expr| {
-            o.clone() * c.stride[dim] + tap.clone() * c.dilation[dim] - c.padding[dim]
-        };
-        let (h, w) = (at(0, &block[0], &kh), at(1, &block[1], &kw));
-        let (h, w) = (b.let_("h", h).into(), b.let_("w", w).into());
+        let h = b.let_("h", taps::first(c, 0, &block[0], kh.clone())).into();
+        let w = b.let_("w", taps::first(c, 1, &block[1], kw.clone())).into();
         vec![kh, kw, h, w, b.let_("first_channel", k.clone().floor_mod(depth)).into()]
     }
 
