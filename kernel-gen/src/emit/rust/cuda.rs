@@ -3,7 +3,8 @@
 //! It stands inside the runtime's `cuda_table!`, so a crate whose runtime has no feature `cuda` compiles nothing of it
 //! in, the images included.
 
-use super::{CudaProgram, CudaVariant, RT, V, line, module::choice};
+use super::items::{CudaProgram, CudaVariant};
+use super::writer::{RT, V, choice, line};
 use crate::emit::cuda::{Launch, Param, TensorBase, TensorMap, tensor_maps};
 use crate::emit::escape::rust_literal;
 

@@ -1,6 +1,8 @@
 //! The typed function of a `[[kernel]]`, its `_dyn` form, and the trait that knows the declared shapes.
 
-use super::{Function, Item, RT, V, element_type, line, names, shape_type};
+use super::items::{Function, Item};
+use super::names;
+use super::writer::{RT, V, element_type, line, shape_type};
 use crate::emit::escape::rust_literal;
 use crate::ir::Access;
 use crate::workload::Param;

@@ -1,9 +1,9 @@
 //! The module of one workload: constants, packing, launches, and the table with its C declarations.
 
-use super::{
-    Choice, Code, Item, Program, RT, USE_RT, V, Variant, cuda, element_type, function::borrowed_arg, line, names,
-    shape_type,
-};
+use super::function::borrowed_arg;
+use super::items::{CParam, Choice, Code, Item, Program, Variant};
+use super::writer::{RT, USE_RT, V, choice, element_type, line, shape_type};
+use super::{cuda, names};
 use crate::emit::c::Isa;
 use crate::emit::escape::rust_literal;
 use crate::ir::{Access, DType};
@@ -160,7 +160,7 @@ fn unresolved_variant(params: &[Param]) -> Variant {
         symbol: "unresolved".into(),
         params: params
             .iter()
-            .map(|p| super::CParam { name: p.name.into(), dtype: DType::F32, written: p.access != Access::Read })
+            .map(|p| CParam { name: p.name.into(), dtype: DType::F32, written: p.access != Access::Read })
             .collect(),
         extents: vec![1],
         workspace_bytes: 0,
@@ -193,18 +193,6 @@ fn program(out: &mut String, depth: usize, program: &Program, prefix: &str) {
     let phases: Vec<String> = phases.map(|(i, extent)| format!("{V}::phase({prefix}_p{i}, {extent})")).collect();
     let sizes = format!("{}, {}", program.workspace_bytes, program.worker_bytes);
     line(out, depth, &format!("{V}::program(&[{}], {sizes}),", phases.join(", ")));
-}
-
-/// Which kernel was chosen, as an argument.
-pub(super) fn choice(out: &mut String, depth: usize, choice: &Choice) {
-    let Choice { template, config, origin, origin_detail, cost_us } = choice;
-    line(out, depth, &format!("{V}::Choice {{"));
-    line(out, depth + 1, &format!("template: {},", rust_literal(template)));
-    line(out, depth + 1, &format!("config: {},", rust_literal(config)));
-    line(out, depth + 1, &format!("origin: {},", rust_literal(origin)));
-    line(out, depth + 1, &format!("origin_detail: {},", rust_literal(origin_detail)));
-    line(out, depth + 1, &format!("cost_us: {cost_us:?},"));
-    line(out, depth, "},");
 }
 
 /// The C declarations of a program, and a function for each that takes its pointers from the argument list.

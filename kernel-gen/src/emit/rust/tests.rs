@@ -1,8 +1,11 @@
 //! What the generated file says. That it compiles, links and computes is shown by the suites that build consumers.
 
+use super::writer::V;
 use super::*;
-use crate::emit::cuda::{Param, TensorBase, TensorMap};
-use crate::workload::{Conv2d, Epilogue};
+use crate::emit::c::Isa;
+use crate::emit::cuda::{Launch, Param, TensorBase, TensorMap};
+use crate::ir::DType;
+use crate::workload::{Conv2d, Epilogue, Workload};
 
 fn item(name: &str, conv: Conv2d) -> Item {
     let workload = Workload::f32(conv).with_epilogue(&[Epilogue::Bias]);

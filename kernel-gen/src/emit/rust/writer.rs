@@ -1,0 +1,49 @@
+//! Lines of generated code, and the words of the runtime that they name.
+
+use super::items::Choice;
+use crate::emit::escape::rust_literal;
+use crate::ir::DType;
+use std::fmt::Write;
+
+/// The name of the runtime in generated code. The runtime's macro brings it in, and so does each inner module.
+pub const RT: &str = "kernel_gen_runtime";
+
+/// The module of the constructors of tables, where [`USE_RT`] stands.
+pub(super) const V: &str = "v1";
+
+/// Brings the runtime's name, and the module of constructors, into a module below the file's own.
+pub const USE_RT: &str = "use super::kernel_gen_runtime::{self, generated::v1};";
+
+/// Appends a line, indented by so many steps; an empty line has no indentation.
+pub(super) fn line(out: &mut String, depth: usize, text: &str) {
+    // Writing to a string cannot fail.
+    let _ = if text.is_empty() { writeln!(out) } else { writeln!(out, "{:1$}{text}", "", 4 * depth) };
+}
+
+/// The shape type of an array.
+pub(super) fn shape_type(shape: &[i64]) -> String {
+    let dims: Vec<String> = shape.iter().map(i64::to_string).collect();
+    format!("{RT}::D{}<{}>", shape.len(), dims.join(", "))
+}
+
+/// The element type in the runtime.
+pub(super) fn element_type(dtype: DType) -> String {
+    match dtype {
+        DType::F16 => format!("{RT}::F16"),
+        DType::Bf16 => format!("{RT}::Bf16"),
+        DType::Bool => "u8".to_string(),
+        other => other.name().to_string(),
+    }
+}
+
+/// Which kernel was chosen, as an argument.
+pub(super) fn choice(out: &mut String, depth: usize, choice: &Choice) {
+    let Choice { template, config, origin, origin_detail, cost_us } = choice;
+    line(out, depth, &format!("{V}::Choice {{"));
+    line(out, depth + 1, &format!("template: {},", rust_literal(template)));
+    line(out, depth + 1, &format!("config: {},", rust_literal(config)));
+    line(out, depth + 1, &format!("origin: {},", rust_literal(origin)));
+    line(out, depth + 1, &format!("origin_detail: {},", rust_literal(origin_detail)));
+    line(out, depth + 1, &format!("cost_us: {cost_us:?},"));
+    line(out, depth, "},");
+}
