@@ -15,6 +15,11 @@ pub fn ceil_div(a: i64, b: i64) -> i64 {
     (a + b - 1).div_euclid(b.max(1))
 }
 
+/// The least multiple of a positive `unit` that is not below `a`.
+pub(crate) fn round_up(a: i64, unit: i64) -> i64 {
+    ceil_div(a, unit) * unit
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -31,5 +36,6 @@ mod tests {
     #[test]
     fn quotients_are_rounded_up() {
         assert_eq!([0, 1, 7, 8, 9].map(|a| ceil_div(a, 8)), [0, 1, 1, 1, 2]);
+        assert_eq!([0, 1, 7, 8, 9].map(|a| round_up(a, 8)), [0, 8, 8, 8, 16]);
     }
 }

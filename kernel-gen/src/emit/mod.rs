@@ -1,9 +1,10 @@
 //! Sources from kernels: C and CUDA C++ that compile, and the Rust wrappers that call them.
 
 pub mod c;
+mod clike;
 pub mod cuda;
+mod error;
 pub mod escape;
-mod lanes;
-mod names;
 pub mod rust;
-mod text;
+
+pub use error::EmitError;

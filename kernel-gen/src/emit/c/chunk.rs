@@ -1,8 +1,7 @@
 //! Cuts vectors of any number of lanes into registers.
 
 use super::Isa;
-use super::prelude::Vector;
-use crate::emit::lanes::lanes;
+use crate::emit::clike::lanes::lanes;
 use crate::ir::{DType, Expr, Kernel, Stmt};
 
 /// Lanes `start .. start + len` of a statement, computed in one register.
@@ -10,13 +9,6 @@ use crate::ir::{DType, Expr, Kernel, Stmt};
 pub(super) struct Chunk {
     pub(super) start: u16,
     pub(super) len: u16,
-}
-
-impl Vector {
-    /// The smallest vector that holds `lanes` elements: registers are at least 16 bytes.
-    pub(super) fn holding(dtype: DType, lanes: usize) -> Vector {
-        Vector { dtype, width: lanes.next_power_of_two().max(16 / dtype.bytes()) }
-    }
 }
 
 /// The registers that the statement needs, in order; one of one lane for a scalar statement.
@@ -44,4 +36,9 @@ pub(super) fn chunks(kernel: &Kernel, isa: Isa, s: &Stmt) -> Vec<Chunk> {
     });
     let native = (isa.vector_bytes() / bytes) as u16;
     (0..lanes).step_by(native as usize).map(|start| Chunk { start, len: native.min(lanes - start) }).collect()
+}
+
+/// The lanes at which those registers start.
+pub(super) fn starts(kernel: &Kernel, isa: Isa, s: &Stmt) -> Vec<i64> {
+    chunks(kernel, isa, s).iter().map(|c| i64::from(c.start)).collect()
 }

@@ -12,13 +12,16 @@
 //! A residual is read in short pieces, one a channel, far apart: the processor sees nothing to follow, and the first
 //! multiply-adds of the next tile wait behind the loads. Asked for here, the pieces arrive while the sums are computed.
 
-use super::chunk::chunks;
+use super::body::Body;
+use super::chunk::starts;
+use super::fetch::LINE_BYTES;
 use super::phases::Place;
 use super::pointers::split;
-use super::{Body, EmitError};
-use crate::emit::lanes::lanes;
-use crate::emit::text::strength::SUM;
-use crate::ir::{BufferId, Expr, For, LoopKind, Stmt, VarId};
+use super::types::c_type;
+use crate::emit::EmitError;
+use crate::emit::clike::lanes::lanes;
+use crate::emit::clike::walk::reads_memory;
+use crate::ir::{BufferId, DType, Expr, For, LoopKind, Stmt, VarId};
 use std::collections::BTreeSet;
 
 /// Steps of a reduction that are long enough for a line to arrive from the last level of cache, and many enough that the
@@ -30,9 +33,6 @@ const MOST_LINES: i64 = 128;
 
 /// What is smaller stays in the first level of cache.
 const LEAST_BYTES: i64 = 32 << 10;
-
-/// Bytes of a cache line, the shortest of the processors that code is emitted for.
-const LINE_BYTES: i64 = 64;
 
 /// What the end of a tile reads.
 enum Ending {
@@ -55,7 +55,7 @@ impl Body<'_> {
     /// block are `before` and `rest`.
     pub(super) fn fetch_ending(&mut self, before: &[Stmt], sums: &For, rest: &[Stmt]) -> Result<(), EmitError> {
         let own = |b: &BufferId| {
-            self.places.get(b) == Some(&Place::Registers)
+            self.own.places.get(b) == Some(&Place::Registers)
                 && before.iter().any(|s| matches!(s, Stmt::Alloc(a) if a == b))
         };
         match steps(sums) {
@@ -73,7 +73,6 @@ impl Body<'_> {
         });
         let endings = self.endings(rest, &lets);
         if (1..=MOST_LINES).contains(&count(&endings)) {
-            self.prelude.use_fetch();
             self.fetch_all(&endings)?;
         }
         Ok(())
@@ -84,8 +83,7 @@ impl Body<'_> {
         for s in stmts {
             match s {
                 Stmt::Store { value, .. } if lanes(self.kernel, s) > 1 => {
-                    let starts: Vec<i64> =
-                        chunks(self.kernel, self.isa, s).iter().map(|c| i64::from(c.start)).collect();
+                    let starts = starts(self.kernel, self.own.isa, s);
                     value.walk(&mut |e| self.ending(e, &starts, lets, &mut found));
                 }
                 Stmt::For(l) if matches!(l.kind, LoopKind::Serial | LoopKind::Unrolled) => {
@@ -106,32 +104,25 @@ impl Body<'_> {
 
     /// Notes the lines of a load of consecutive elements of a large parameter.
     fn ending(&self, e: &Expr, starts: &[i64], lets: &BTreeSet<VarId>, found: &mut Vec<Ending>) {
-        let Expr::Load(b, indices) = e else { return };
-        let buffer = self.kernel.buffer(*b);
-        let large = buffer.extent_bytes() > LEAST_BYTES && self.places.get(b) == Some(&Place::Param);
-        let (Some(Expr::Ramp { base, stride: 1, .. }), Some(1)) = (indices.last(), buffer.strides.last()) else {
-            return;
-        };
+        let Some((b, indices, offsets)) = self.row_load(e, starts) else { return };
+        let buffer = self.kernel.buffer(b);
+        let large = buffer.extent_bytes() > LEAST_BYTES && self.own.places.get(&b) == Some(&Place::Param);
         let later = |i: &Expr| lets.iter().any(|var| i.mentions(*var)) || reads_memory(i);
-        let others = &indices[..indices.len() - 1];
-        if !large || indices.iter().any(later) || others.iter().any(|i| i.ty(self.kernel).lanes > 1) {
+        if !large || indices.iter().any(later) {
             return;
         }
         let line = LINE_BYTES / (buffer.dtype.bytes() as i64).max(1);
-        for start in starts {
-            let mut scalar = indices.clone();
-            scalar[indices.len() - 1] = (**base).clone() + *start;
-            let offset = self.offset(*b, &scalar);
+        for offset in offsets {
             let (rest, constant) = split(&offset);
             let near = |asked: &Ending| match asked {
                 Ending::Line(other, at) => {
                     let (other_rest, other_constant) = split(at);
-                    other == b && other_rest == rest && other_constant.abs_diff(constant) < line as u64
+                    *other == b && other_rest == rest && other_constant.abs_diff(constant) < line as u64
                 }
                 Ending::Loop(..) => false,
             };
             if !found.iter().any(near) {
-                found.push(Ending::Line(*b, offset));
+                found.push(Ending::Line(b, offset));
             }
         }
     }
@@ -139,17 +130,10 @@ impl Body<'_> {
     fn fetch_all(&mut self, endings: &[Ending]) -> Result<(), EmitError> {
         for ending in endings {
             match ending {
-                Ending::Line(b, offset) => {
-                    let text = self.scalar(offset)?.at(SUM);
-                    self.line(&format!("KG_FETCH({}, {text});", self.names.buffer(*b)));
-                }
+                Ending::Line(b, offset) => self.fetch(*b, offset)?,
                 Ending::Loop(var, extent, body) => {
-                    let name = self.names.var(*var).to_string();
-                    self.line(&format!("for (int64_t {name} = 0; {name} < {extent}; {name}++) {{"));
-                    self.depth += 1;
-                    self.fetch_all(body)?;
-                    self.depth -= 1;
-                    self.line("}");
+                    let head = Body::for_head(c_type(DType::I64), self.names.var(*var), 0, extent);
+                    self.braces(&head, |p| p.fetch_all(body))?;
                 }
             }
         }
@@ -168,11 +152,4 @@ fn steps(l: &For) -> Option<(BufferId, i64)> {
         body if all_sums(body) => body.iter().find_map(Stmt::written).map(|b| (b, l.extent)),
         _ => None,
     }
-}
-
-/// Whether the expression reads memory.
-fn reads_memory(e: &Expr) -> bool {
-    let mut found = false;
-    e.walk(&mut |e| found |= matches!(e, Expr::Load(..)));
-    found
 }

@@ -9,15 +9,17 @@
 //! What is asked for is one address for each cache line that the iteration so much later reads in vectors, where the
 //! iterations' lines lie one behind the other. An address may lie behind the end of its buffer: asking for it does nothing.
 
-use super::chunk::chunks;
-use super::registers::RegisterFile;
-use super::{Body, EmitError};
+use super::body::Body;
+use super::chunk::starts;
+use super::prelude::Helper;
 use crate::analysis::affine::Affine;
-use crate::emit::text::strength::SUM;
+use crate::emit::EmitError;
+use crate::emit::clike::lanes::lane_run;
+use crate::emit::clike::text::strength::SUM;
 use crate::ir::{BufferId, Expr, For, Stmt};
 
 /// Bytes of a cache line, the shortest of the processors that code is emitted for.
-const LINE_BYTES: i64 = 64;
+pub(super) const LINE_BYTES: i64 = 64;
 /// More iterations than anybody would look ahead. Addresses stay far from the end of the number range.
 const MOST_ITERATIONS: i64 = 1 << 20;
 
@@ -36,11 +38,17 @@ impl Body<'_> {
             if asked.iter().any(|(other, at)| *other == b && near(at)) {
                 continue;
             }
-            self.prelude.use_fetch();
-            let text = self.scalar(&later.to_expr())?.at(SUM);
-            self.line(&format!("KG_FETCH({}, {text});", self.names.buffer(b)));
+            self.fetch(b, &later.to_expr())?;
             asked.push((b, later));
         }
+        Ok(())
+    }
+
+    /// Asks for the line that holds an element.
+    pub(super) fn fetch(&mut self, b: BufferId, offset: &Expr) -> Result<(), EmitError> {
+        self.prelude.call(Helper::Fetch);
+        let text = self.scalar(offset)?.at(SUM);
+        self.line(&format!("KG_FETCH({}, {text});", self.names.buffer(b)));
         Ok(())
     }
 
@@ -49,28 +57,31 @@ impl Body<'_> {
         let mut found = vec![];
         for s in &l.body {
             let (Stmt::Store { value, .. } | Stmt::Reduce { value, .. }) = s else { continue };
-            let starts: Vec<i64> = chunks(self.kernel, self.isa, s).iter().map(|c| i64::from(c.start)).collect();
+            let starts = starts(self.kernel, self.own.isa, s);
             value.walk(&mut |e| {
-                let Expr::Load(b, indices) = e else { return };
-                let buffer = self.kernel.buffer(*b);
-                let in_registers = matches!(self.registers.get(b), Some(RegisterFile::Variables(_)));
-                let (Some(Expr::Ramp { base, stride: 1, .. }), Some(1)) = (indices.last(), buffer.strides.last())
-                else {
-                    return;
-                };
-                if in_registers || indices[..indices.len() - 1].iter().any(|i| i.ty(self.kernel).lanes > 1) {
+                let Some((b, _, offsets)) = self.row_load(e, &starts) else { return };
+                if self.in_variables(b) {
                     return;
                 }
-                for start in &starts {
-                    let mut scalar = indices.clone();
-                    scalar[indices.len() - 1] = (**base).clone() + *start;
-                    let Some(offset) = Affine::of(&self.offset(*b, &scalar)) else { continue };
-                    if offset.coefficient(l.var).saturating_mul(buffer.dtype.bytes() as i64) >= LINE_BYTES {
-                        found.push((*b, offset));
-                    }
-                }
+                let bytes = self.kernel.buffer(b).dtype.bytes() as i64;
+                let streams = |o: &Affine| o.coefficient(l.var).saturating_mul(bytes) >= LINE_BYTES;
+                found.extend(offsets.iter().filter_map(Affine::of).filter(streams).map(|offset| (b, offset)));
             });
         }
         found
+    }
+
+    /// The buffer, the indices and the offsets at `starts` of a load whose lanes are consecutive elements of a row.
+    pub(super) fn row_load<'e>(&self, e: &'e Expr, starts: &[i64]) -> Option<(BufferId, &'e [Expr], Vec<Expr>)> {
+        let Expr::Load(b, indices) = e else { return None };
+        let (Some(Expr::Ramp { stride: 1, .. }), Some(1)) = (indices.last(), self.kernel.buffer(*b).strides.last())
+        else {
+            return None;
+        };
+        let offset = |start: &i64| match lane_run(self.kernel, *b, indices, *start)? {
+            (scalar, 1) => Some(self.offset(*b, &scalar)),
+            _ => None,
+        };
+        Some((*b, indices, starts.iter().map(offset).collect::<Option<_>>()?))
     }
 }

@@ -1,6 +1,8 @@
 //! What the C emitter knows about an instruction set level.
 
-use super::EmitError;
+use crate::emit::EmitError;
+#[cfg(target_arch = "x86_64")]
+use std::arch::is_x86_feature_detected as detected;
 
 /// An instruction set level that C is emitted for.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -42,7 +44,8 @@ impl Isa {
     /// # Errors
     /// If it is none of them. There is no level to take in its place: code for a higher one ends a program on a lower one.
     pub fn of_target(target: &str) -> Result<Isa, EmitError> {
-        Isa::from_name(target).ok_or_else(|| EmitError::UnknownLevel { target: target.to_string() })
+        let known = || Isa::ALL.iter().map(|isa| isa.name()).collect();
+        Isa::from_name(target).ok_or_else(|| EmitError::UnknownLevel { target: target.to_string(), known: known() })
     }
 
     /// Width of a vector register.
@@ -87,11 +90,14 @@ impl Isa {
             #[cfg(target_arch = "x86_64")]
             Isa::X86_64 => true,
             #[cfg(target_arch = "x86_64")]
-            Isa::X86_64V3 => ["avx2", "fma", "f16c", "bmi1", "bmi2", "lzcnt", "movbe"].iter().all(|f| has(f)),
+            Isa::X86_64V3 => {
+                let vectors = detected!("avx2") && detected!("fma") && detected!("f16c");
+                vectors && detected!("bmi1") && detected!("bmi2") && detected!("lzcnt") && detected!("movbe")
+            }
             #[cfg(target_arch = "x86_64")]
             Isa::X86_64V4 => {
-                Isa::X86_64V3.runs_here()
-                    && ["avx512f", "avx512bw", "avx512cd", "avx512dq", "avx512vl"].iter().all(|f| has(f))
+                let wide = detected!("avx512f") && detected!("avx512bw") && detected!("avx512cd");
+                Isa::X86_64V3.runs_here() && wide && detected!("avx512dq") && detected!("avx512vl")
             }
             #[cfg(target_arch = "aarch64")]
             Isa::Aarch64 => true,
@@ -106,26 +112,6 @@ impl Isa {
             .into_iter()
             .find(|i| i.runs_here())
             .unwrap_or(Isa::Portable)
-    }
-}
-
-#[cfg(target_arch = "x86_64")]
-fn has(feature: &str) -> bool {
-    use std::arch::is_x86_feature_detected as detected;
-    match feature {
-        "avx2" => detected!("avx2"),
-        "fma" => detected!("fma"),
-        "f16c" => detected!("f16c"),
-        "bmi1" => detected!("bmi1"),
-        "bmi2" => detected!("bmi2"),
-        "lzcnt" => detected!("lzcnt"),
-        "movbe" => detected!("movbe"),
-        "avx512f" => detected!("avx512f"),
-        "avx512bw" => detected!("avx512bw"),
-        "avx512cd" => detected!("avx512cd"),
-        "avx512dq" => detected!("avx512dq"),
-        "avx512vl" => detected!("avx512vl"),
-        _ => false,
     }
 }
 

@@ -15,10 +15,9 @@
 //! named variables. The sources want a GNU dialect (`-std=gnu11`) and `-ffp-contract=fast`: in ISO mode GCC would not
 //! form fused multiply-adds.
 
+mod body;
 mod chunk;
 mod endings;
-mod error;
-mod expr;
 mod fetch;
 mod isa;
 mod names;
@@ -27,25 +26,28 @@ mod pointers;
 mod prelude;
 mod registers;
 mod rows;
+mod shared;
 mod stmt;
+mod tile;
 mod transpose;
+mod types;
 mod vector;
 
-pub use error::EmitError;
+pub use crate::emit::EmitError;
 pub use isa::Isa;
 
 use crate::analysis::range::Ranges;
+use crate::emit::clike::names::Names;
+use crate::emit::clike::prelude::Prelude;
 use crate::emit::escape;
-use crate::emit::names::Names;
-use crate::ir::{Access, BufferId, Kernel, Stmt, VarId};
+use crate::ir::{Access, Kernel};
 use crate::lower::Lowered;
-use phases::{Layout, PhaseBody, Place};
-use pointers::Pointer;
-use prelude::{Prelude, c_type};
-use registers::RegisterFile;
-use rows::Rows;
-use std::collections::BTreeMap;
+use body::{Body, C};
+use phases::Layout;
+use shared::Rows;
+use std::collections::BTreeSet;
 use std::fmt::Write;
+use types::c_type;
 
 /// What to emit.
 #[derive(Clone, Debug, PartialEq)]
@@ -120,31 +122,35 @@ pub fn translate(lowered: &Lowered, isa: Isa) -> Result<Unnamed, EmitError> {
     let kernel = &kernel;
     let layout = phases::layout(kernel)?;
     let mut names = Names::of(kernel, &names::RESERVED);
-    let mut prelude = Prelude::default();
+    let mut prelude = Prelude::new();
     let mut bodies = vec![];
     for phase in &layout.phases {
         let registers = registers::files(kernel, isa, &phase.body, &mut names)?;
-        let mut body = Body {
-            kernel,
+        let own = C {
             isa,
-            names: &mut names,
-            prelude: &mut prelude,
-            places: &layout.places,
+            places: layout.places.clone(),
             workspace_bytes: layout.workspace_bytes,
             worker_bytes: layout.worker_bytes,
             registers,
             pointers: vec![],
             rows: Rows::default(),
-            ranges: Ranges::new(),
             lane,
+        };
+        let mut body = Body {
+            kernel,
+            names: &mut names,
+            prelude: &mut prelude,
+            ranges: Ranges::new(),
+            wide: BTreeSet::new(),
             out: String::new(),
             depth: 1,
+            own,
         };
         body.phase(phase)?;
         bodies.push(FunctionBody { text: body.out, extent: phase.extent, parallel: phase.parallel.is_some() });
     }
     let Layout { workspace_bytes, worker_bytes, .. } = layout;
-    let (prelude, parameters) = (prelude.text(isa), parameters(kernel, &names));
+    let (prelude, parameters) = (prelude::text(&prelude, isa), parameters(kernel, &names));
     Ok(Unnamed { isa, prelude, parameters, bodies, workspace_bytes, worker_bytes })
 }
 
@@ -192,96 +198,4 @@ fn parameters(kernel: &Kernel, names: &Names) -> String {
         .collect();
     params.extend(["unsigned char *restrict ws", "int64_t worker", "int64_t begin", "int64_t end"].map(String::from));
     params.join(", ")
-}
-
-/// Emits the body of one function.
-struct Body<'a> {
-    kernel: &'a Kernel,
-    isa: Isa,
-    names: &'a mut Names,
-    prelude: &'a mut Prelude,
-    places: &'a BTreeMap<BufferId, Place>,
-    workspace_bytes: i64,
-    worker_bytes: i64,
-    registers: BTreeMap<BufferId, RegisterFile>,
-    /// Named addresses that are in scope.
-    pointers: Vec<Pointer>,
-    /// What loads of every other element share.
-    rows: Rows,
-    ranges: Ranges,
-    /// The variable of loops over lanes.
-    lane: VarId,
-    out: String,
-    depth: usize,
-}
-
-impl Body<'_> {
-    fn phase(&mut self, phase: &PhaseBody) -> Result<(), EmitError> {
-        let touched = |b: BufferId| phase.body.iter().chain(&phase.lets).any(|s| s.reads(b) || s.writes(b));
-        let mut unused: Vec<String> = vec![];
-        for p in &self.kernel.params {
-            if !touched(*p) {
-                unused.push(self.names.buffer(*p).to_string());
-            }
-        }
-        let (mut uses_ws, mut uses_worker) = (false, false);
-        let mut pointers = vec![];
-        for (b, place) in self.places {
-            match place {
-                Place::Workspace(offset) if touched(*b) => {
-                    let constant = if phase.body.iter().any(|s| s.writes(*b)) { "" } else { "const " };
-                    let ty = c_type(self.kernel.buffer(*b).dtype);
-                    pointers.push(format!(
-                        "{constant}{ty} *restrict const {} = ({constant}{ty} *)(ws + {offset});",
-                        self.names.buffer(*b)
-                    ));
-                    uses_ws = true;
-                }
-                Place::Worker(_) if allocates(&phase.body, *b) => (uses_ws, uses_worker) = (true, true),
-                _ => {}
-            }
-        }
-        unused.extend((!uses_ws).then(|| "ws".to_string()));
-        unused.extend((!uses_worker).then(|| "worker".to_string()));
-        if phase.parallel.is_none() {
-            unused.extend(["begin".to_string(), "end".to_string()]);
-        }
-        if !unused.is_empty() {
-            let line: Vec<String> = unused.iter().map(|n| format!("(void){n};")).collect();
-            self.line(&line.join(" "));
-        }
-        for p in pointers {
-            self.line(&p);
-        }
-        let mut lets_and_body = phase.lets.clone();
-        match phase.parallel {
-            Some(var) => {
-                // The lets stand outside of the loop; emitting them in one block with it keeps them in scope.
-                let name = self.names.var(var).to_string();
-                self.ranges.insert(var, 0, phase.extent - 1);
-                let head = format!("for (int64_t {name} = begin; {name} < end; {name}++) {{");
-                for s in &phase.lets {
-                    if let Stmt::Let { var, value } = s {
-                        self.let_line(*var, value)?;
-                    }
-                }
-                self.line(&head);
-                self.depth += 1;
-                self.block(&phase.body)?;
-                self.depth -= 1;
-                self.line("}");
-            }
-            None => {
-                lets_and_body.extend(phase.body.iter().cloned());
-                self.block(&lets_and_body)?;
-            }
-        }
-        Ok(())
-    }
-}
-
-fn allocates(block: &[Stmt], b: BufferId) -> bool {
-    let mut found = false;
-    block.iter().for_each(|s| s.walk(&mut |s| found |= *s == Stmt::Alloc(b)));
-    found
 }

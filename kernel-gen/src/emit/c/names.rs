@@ -1,87 +1,17 @@
 //! Words of C that no variable or buffer may be called.
 
-use crate::emit::names::Reserved;
+use crate::emit::clike::names::Reserved;
 
-/// C's own words, what the emitted functions are given, and helpers.
-pub(super) const RESERVED: Reserved = Reserved { words: WORDS, helper };
-
-const WORDS: &[&str] = &[
-    "auto",
-    "break",
-    "case",
-    "char",
-    "const",
-    "continue",
-    "default",
-    "do",
-    "double",
-    "else",
-    "enum",
-    "extern",
-    "float",
-    "for",
-    "goto",
-    "if",
-    "inline",
-    "int",
-    "long",
-    "register",
-    "restrict",
-    "return",
-    "short",
-    "signed",
-    "sizeof",
-    "static",
-    "struct",
-    "switch",
-    "typedef",
-    "union",
-    "unsigned",
-    "void",
-    "volatile",
-    "while",
-    "asm",
-    "typeof",
-    "ws",
-    "worker",
-    "begin",
-    "end",
-    "floor_div",
-    "floor_mod",
-    "main",
-    "linux",
-    "unix",
-    "i386",
-    "INFINITY",
-    "NAN",
-    "M_PI",
-    "y0",
-    "y1",
-    "yn",
-    "j0",
-    "j1",
-    "jn",
-    "gamma",
-    "signgam",
-];
-
-/// Whether a name could be that of a function of the prelude.
-fn helper(n: &str) -> bool {
-    const PREFIXES: [&str; 14] = [
-        "load_",
-        "store_",
-        "splat_",
-        "gather_",
-        "scatter_",
-        "min_",
-        "max_",
-        "f32_to_",
-        "f16_to_",
-        "bf16_to_",
-        "f32x",
-        "f64x",
-        "transpose_",
-        "swap",
-    ];
-    PREFIXES.iter().any(|p| n.starts_with(p)) || n.contains("_f32x") || n.contains("_f64x")
-}
+/// What the emitted functions are given, functions of `<math.h>`, and helpers.
+#[rustfmt::skip]
+pub(super) const RESERVED: Reserved = Reserved {
+    words: &[
+        "ws", "worker", "begin", "end", "floor_div", "floor_mod", "M_PI", "y0", "y1", "yn", "j0", "j1", "jn", "gamma",
+        "signgam",
+    ],
+    prefixes: &[
+        "load_", "store_", "splat_", "gather_", "scatter_", "min_", "max_", "f32_to_", "f16_to_", "bf16_to_", "f32x",
+        "f64x", "transpose_", "swap",
+    ],
+    parts: &["_f32x", "_f64x"],
+};

@@ -5,7 +5,9 @@
 //! which all workers see; buffers allocated inside belong to the worker: small ones stand on its stack, large ones in its
 //! part of the workspace.
 
-use super::EmitError;
+use crate::emit::EmitError;
+use crate::emit::clike::walk::{Let, reads_memory, used};
+use crate::integer::round_up;
 use crate::ir::{BufferId, Kernel, LoopKind, Scope, Stmt, VarId};
 use std::collections::BTreeMap;
 
@@ -26,9 +28,9 @@ pub(super) enum Place {
 
 /// A run of statements that the caller starts as one.
 #[derive(Clone, Debug)]
-pub(super) struct PhaseBody {
+pub(super) struct PhaseBody<'k> {
     /// `let`s of earlier phases that this one uses.
-    pub(super) lets: Vec<Stmt>,
+    pub(super) lets: Vec<Let<'k>>,
     /// The variable of the parallel loop, if it is one.
     pub(super) parallel: Option<VarId>,
     /// Iterations to share; 1 for a run of statements.
@@ -39,8 +41,8 @@ pub(super) struct PhaseBody {
 
 /// Phases and memory of a kernel.
 #[derive(Clone, Debug)]
-pub(super) struct Layout {
-    pub(super) phases: Vec<PhaseBody>,
+pub(super) struct Layout<'k> {
+    pub(super) phases: Vec<PhaseBody<'k>>,
     pub(super) places: BTreeMap<BufferId, Place>,
     pub(super) workspace_bytes: i64,
     pub(super) worker_bytes: i64,
@@ -51,15 +53,15 @@ const MAX_STACK_BYTES: i64 = 4096;
 
 /// Everything in the workspace starts at a multiple of a cache line.
 fn align(bytes: i64) -> i64 {
-    (bytes + 63) / 64 * 64
+    round_up(bytes, 64)
 }
 
-pub(super) fn layout(kernel: &Kernel) -> Result<Layout, EmitError> {
+pub(super) fn layout(kernel: &Kernel) -> Result<Layout<'_>, EmitError> {
     let mut out = Layout { phases: vec![], places: BTreeMap::new(), workspace_bytes: 0, worker_bytes: 0 };
     for p in &kernel.params {
         out.places.insert(*p, Place::Param);
     }
-    let mut lets: Vec<(VarId, Stmt)> = vec![];
+    let mut lets: Vec<Let> = vec![];
     let mut run: Vec<Stmt> = vec![];
     let is_parallel = |s: &Stmt| matches!(s, Stmt::For(l) if l.kind == LoopKind::Parallel);
     let several = kernel.body.iter().any(is_parallel);
@@ -76,19 +78,17 @@ pub(super) fn layout(kernel: &Kernel) -> Result<Layout, EmitError> {
             Stmt::For(l) if l.kind == LoopKind::Parallel => {
                 flush(&mut out.phases, &mut run, &lets);
                 out.phases.push(PhaseBody {
-                    lets: used_lets(&lets, &l.body),
+                    lets: used(&lets, &l.body),
                     parallel: Some(l.var),
                     extent: l.extent,
                     body: l.body.clone(),
                 });
             }
             Stmt::Let { var, value } => {
-                let mut reads = false;
-                value.walk(&mut |e| reads |= matches!(e, crate::ir::Expr::Load(..)));
-                if reads && several {
+                if several && reads_memory(value) {
                     return Err(EmitError::LetAcrossPhases { var: kernel.var(*var).name.clone() });
                 }
-                lets.push((*var, s.clone()));
+                lets.push((*var, value));
                 run.push(s.clone());
             }
             other => run.push(other.clone()),
@@ -107,29 +107,16 @@ fn scope_error(kernel: &Kernel, b: BufferId) -> EmitError {
     EmitError::Scope { buffer: b.name.clone(), scope: b.scope.name() }
 }
 
-fn flush(phases: &mut Vec<PhaseBody>, run: &mut Vec<Stmt>, lets: &[(VarId, Stmt)]) {
+fn flush<'k>(phases: &mut Vec<PhaseBody<'k>>, run: &mut Vec<Stmt>, lets: &[Let<'k>]) {
     // Lets and allocations alone do nothing.
     if run.iter().any(|s| !matches!(s, Stmt::Let { .. } | Stmt::Alloc(_))) {
-        let own: Vec<VarId> =
-            run.iter().filter_map(|s| if let Stmt::Let { var, .. } = s { Some(*var) } else { None }).collect();
-        let earlier: Vec<(VarId, Stmt)> = lets.iter().filter(|(v, _)| !own.contains(v)).cloned().collect();
-        phases.push(PhaseBody { lets: used_lets(&earlier, run), parallel: None, extent: 1, body: std::mem::take(run) });
+        let own = |v: VarId| run.iter().any(|s| matches!(s, Stmt::Let { var, .. } if *var == v));
+        let earlier: Vec<Let> = lets.iter().filter(|(v, _)| !own(*v)).copied().collect();
+        let lets = used(&earlier, run);
+        phases.push(PhaseBody { lets, parallel: None, extent: 1, body: std::mem::take(run) });
     } else {
         run.retain(|s| matches!(s, Stmt::Alloc(_)));
     }
-}
-
-/// The lets that the block uses, directly or through each other, in their order.
-fn used_lets(lets: &[(VarId, Stmt)], body: &[Stmt]) -> Vec<Stmt> {
-    let mut kept: Vec<Stmt> = vec![];
-    for (var, s) in lets.iter().rev() {
-        let mut used = false;
-        body.iter().chain(&kept).for_each(|s| s.exprs(&mut |e| used |= e.mentions(*var)));
-        if used {
-            kept.insert(0, s.clone());
-        }
-    }
-    kept
 }
 
 /// Places the buffers allocated in a block, from `offset` in the worker's memory; gives the end of what is used.

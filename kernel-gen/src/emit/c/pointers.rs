@@ -8,24 +8,15 @@
 //! Compilers find such bases by themselves; readers are glad of them. A base is the address of an element that the run
 //! accesses, so it never points outside of the buffer.
 
-use super::chunk::chunks;
-use super::prelude::c_type;
-use super::registers::RegisterFile;
-use super::{Body, EmitError};
-use crate::emit::text::has_word;
-use crate::emit::text::strength::SUM;
+use super::body::Body;
+use super::chunk::starts;
+use super::shared::Pointer;
+use super::types::c_type;
+use crate::emit::EmitError;
+use crate::emit::clike::lanes::lane_run;
+use crate::emit::clike::text::has_word;
+use crate::emit::clike::text::strength::SUM;
 use crate::ir::{BinOp, BufferId, Expr, Stmt};
-
-/// A named address: `name` points to the element at `offset + constant`.
-#[derive(Clone, Debug)]
-pub(super) struct Pointer {
-    buffer: BufferId,
-    offset: Expr,
-    constant: i64,
-    name: String,
-    /// Where its declaration starts and ends in the text.
-    declared: (usize, usize),
-}
 
 /// Accesses that differ by constants only.
 struct Shared {
@@ -50,7 +41,7 @@ impl Body<'_> {
     pub(super) fn share_pointers(&mut self, run: &[Stmt]) -> Result<(), EmitError> {
         let mut shared: Vec<Shared> = vec![];
         for s in run {
-            let starts: Vec<i64> = chunks(self.kernel, self.isa, s).iter().map(|c| i64::from(c.start)).collect();
+            let starts = starts(self.kernel, self.own.isa, s);
             if let Stmt::Store { buffer, indices, .. } | Stmt::Reduce { buffer, indices, .. } = s {
                 self.note(*buffer, indices, &starts, &mut shared);
             }
@@ -72,7 +63,7 @@ impl Body<'_> {
             let start = self.out.len();
             self.line(&format!("{constant}{} *const {name} = {buffer} + {base};", c_type(b.dtype)));
             let declared = (start, self.out.len());
-            self.pointers.push(Pointer { buffer: s.buffer, offset: s.offset, constant: s.least, name, declared });
+            self.own.pointers.push(Pointer { buffer: s.buffer, offset: s.offset, constant: s.least, name, declared });
         }
         Ok(())
     }
@@ -80,8 +71,8 @@ impl Body<'_> {
     /// Forgets pointers down to a number of them, and takes back the declarations of those that were not used after
     /// all: a statement that goes lane by lane spells its addresses out.
     pub(super) fn drop_pointers(&mut self, keep: usize) {
-        while self.pointers.len() > keep
-            && let Some(p) = self.pointers.pop()
+        while self.own.pointers.len() > keep
+            && let Some(p) = self.own.pointers.pop()
         {
             let (start, end) = p.declared;
             if !has_word(&self.out[end..], &p.name) {
@@ -105,19 +96,11 @@ impl Body<'_> {
     }
 
     fn note(&self, b: BufferId, indices: &[Expr], starts: &[i64], shared: &mut Vec<Shared>) {
-        if matches!(self.registers.get(&b), Some(RegisterFile::Variables(_))) {
+        if self.in_variables(b) {
             return;
         }
         for start in starts {
-            let scalar: Option<Vec<Expr>> = indices
-                .iter()
-                .map(|i| match i {
-                    Expr::Ramp { base, stride, .. } => Some((**base).clone() + stride * start),
-                    other if other.ty(self.kernel).lanes > 1 => None,
-                    other => Some(other.clone()),
-                })
-                .collect();
-            let Some(scalar) = scalar else { return };
+            let Some((scalar, _)) = lane_run(self.kernel, b, indices, *start) else { return };
             let (offset, constant) = split(&self.offset(b, &scalar));
             match shared.iter_mut().find(|s| s.buffer == b && s.offset == offset) {
                 Some(s) => (s.least, s.uses) = (s.least.min(constant), s.uses + 1),
@@ -129,7 +112,7 @@ impl Body<'_> {
     /// The base and the rest of an address: a named pointer and a constant, or the buffer and the offset.
     pub(super) fn address(&self, b: BufferId, offset: &Expr) -> (String, Expr) {
         let (rest, constant) = split(offset);
-        match self.pointers.iter().rev().find(|p| p.buffer == b && p.offset == rest) {
+        match self.own.pointers.iter().rev().find(|p| p.buffer == b && p.offset == rest) {
             Some(p) => (p.name.clone(), Expr::Int(constant - p.constant)),
             None => (self.names.buffer(b).to_string(), offset.clone()),
         }

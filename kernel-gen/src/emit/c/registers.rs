@@ -5,9 +5,10 @@
 //! touched alone inside a vector is a lane of it.
 
 use super::chunk::{Chunk, chunks};
-use super::prelude::Vector;
-use super::{EmitError, Isa, transpose};
-use crate::emit::names::Names;
+use super::types::Vector;
+use super::{Isa, tile};
+use crate::emit::EmitError;
+use crate::emit::clike::names::Names;
 use crate::ir::{BufferId, DType, Expr, Kernel, Scope, Stmt, print};
 use std::collections::BTreeMap;
 
@@ -94,15 +95,15 @@ pub(super) fn files(
             };
             // Transpositions read rows as vectors, and address everything else element by element.
             if let Stmt::Transpose { dst, src } = s {
-                let (m, n) = transpose::extents(src);
+                let (m, n) = tile::extents(src);
                 let native = (isa.vector_bytes() / 4) as u16;
                 let pieces = |n: i64| -> Vec<Chunk> {
                     let n = u16::try_from(n).unwrap_or(0);
                     (0..n).step_by(usize::from(native)).map(|s| Chunk { start: s, len: native.min(n - s) }).collect()
                 };
-                (0..m).for_each(|i| note(src.buffer, &transpose::row(src, i, n), &pieces(n), true));
+                (0..m).for_each(|i| note(src.buffer, &tile::row(src, i, n), &pieces(n), true));
                 for j in 0..n {
-                    (0..m).for_each(|i| note(dst.buffer, &transpose::at(dst, j, Expr::Int(i)), &[], false));
+                    (0..m).for_each(|i| note(dst.buffer, &tile::at(dst, j, Expr::Int(i)), &[], false));
                 }
                 return;
             }

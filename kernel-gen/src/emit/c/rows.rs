@@ -12,97 +12,23 @@
 //! The sums that use a window follow one another, window by window, so that few of them are alive at a time. Each sum
 //! still adds its terms in their order.
 
-use super::Body;
+use super::Isa;
+use super::body::Body;
 use super::chunk::chunks;
-use super::prelude::{Helper, Vector};
-use super::{EmitError, Isa};
-use crate::ir::{BufferId, DType, Expr, ReduceOp, Stmt};
-
-/// A load: lane `i` is element `at + stride i` behind `base`, for lanes `low..high`. The other lanes below `len` are zero,
-/// and what they stand for is not touched.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct Tap {
-    pub(super) buffer: BufferId,
-    pub(super) vector: Vector,
-    /// The text of the address that the elements are counted from.
-    pub(super) base: String,
-    pub(super) at: i64,
-    /// 1 or 2; windows are for 2.
-    pub(super) stride: i64,
-    pub(super) low: i64,
-    pub(super) high: i64,
-    pub(super) len: i64,
-}
-
-impl Tap {
-    /// The first element that is touched, and the one behind the last.
-    fn touched(&self) -> (i64, i64) {
-        (self.at + self.stride * self.low, self.at + self.stride * (self.high - 1) + 1)
-    }
-}
-
-/// Taps that are picked out of one run of memory, and the names of the registers that hold it, once they are loaded.
-#[derive(Clone, Debug)]
-pub(super) struct Window {
-    taps: Vec<Tap>,
-    registers: Vec<String>,
-}
-
-impl Window {
-    fn at(&self) -> i64 {
-        self.taps[0].at
-    }
-
-    /// What all taps touch, as one range.
-    fn touched(taps: &[Tap]) -> (i64, i64) {
-        let of = |f: fn((i64, i64)) -> i64| taps.iter().map(move |t| f(t.touched()));
-        (of(|t| t.0).min().unwrap_or(0), of(|t| t.1).max().unwrap_or(0))
-    }
-
-    /// Takes the tap in if all lanes of all taps are right then: elements that no tap touches become zero.
-    fn take(&mut self, tap: &Tap, isa: Isa) -> bool {
-        let (first, size) = (&self.taps[0], 2 * tap.vector.width as i64);
-        if (first.buffer, first.vector, &first.base) != (tap.buffer, tap.vector, &tap.base) {
-            return false;
-        }
-        // Only AVX-512 picks any lanes of two registers in one instruction; others pick even or odd ones.
-        if isa != Isa::X86_64V4 && tap.at - first.at > 1 {
-            return false;
-        }
-        let taps = [&self.taps[..], std::slice::from_ref(tap)].concat();
-        let (from, to) = Window::touched(&taps);
-        let fits = |element: i64| element - first.at < size;
-        let is_zero = |element: i64| fits(element) && !(from..to).contains(&element);
-        let right = |t: &Tap| {
-            (0..t.len).all(|lane| {
-                let element = t.at + t.stride * lane;
-                if (t.low..t.high).contains(&lane) { fits(element) } else { is_zero(element) }
-            })
-        };
-        let all = taps.iter().all(right);
-        if all {
-            self.taps = taps;
-        }
-        all
-    }
-}
-
-/// What is known of the run of statements that is being emitted.
-#[derive(Debug, Default)]
-pub(super) struct Rows {
-    /// Where taps are noted while a run is looked at.
-    noted: Option<Vec<Tap>>,
-    windows: Vec<Window>,
-}
+use super::prelude::Helper;
+use super::shared::{Tap, Window};
+use crate::emit::EmitError;
+use crate::emit::clike::walk::has;
+use crate::ir::{BufferId, Expr, ReduceOp, Stmt};
 
 impl Body<'_> {
     /// Plans the windows of a run of updates, and says in which order to emit them. Windows of the run before are
     /// forgotten.
     pub(super) fn plan_rows(&mut self, run: &[Stmt]) -> Vec<usize> {
-        self.rows.windows.clear();
+        self.own.rows.windows.clear();
         let mut order: Vec<usize> = (0..run.len()).collect();
         // Sixteen registers are few for sums and what they share, with stride 1 too.
-        let few_registers = self.isa == Isa::X86_64V3 && adds_several_terms(run);
+        let few_registers = self.own.isa == Isa::X86_64V3 && adds_several_terms(run);
         if !few_registers && !run.iter().any(reads_every_other) {
             return order;
         }
@@ -114,22 +40,22 @@ impl Body<'_> {
             .collect();
         all.sort();
         all.dedup();
-        let isa = self.isa;
+        let isa = self.own.isa;
         for tap in all {
-            if !self.rows.windows.iter_mut().any(|w| w.take(tap, isa)) {
-                self.rows.windows.push(Window { taps: vec![tap.clone()], registers: vec![] });
+            if !self.own.rows.windows.iter_mut().any(|w| w.take(tap, isa)) {
+                self.own.rows.windows.push(Window { taps: vec![tap.clone()], registers: vec![] });
             }
         }
-        self.rows.windows.retain(|w| w.taps.len() > 1);
+        self.own.rows.windows.retain(|w| w.taps.len() > 1);
         // Sums of products of what is only read may change places, as long as each keeps the order of its own terms.
-        let windows = &self.rows.windows;
+        let windows = &self.own.rows.windows;
         let place = |i: usize| {
             let first = taps[i].iter().min()?;
             let window = windows.iter().find(|w| w.taps.contains(first));
             Some((first.base.clone(), window.map_or(first.at, Window::at)))
         };
         let sums = |i: usize| match &run[i] {
-            Stmt::Reduce { buffer, op: ReduceOp::Add, .. } => self.registers.contains_key(buffer),
+            Stmt::Reduce { buffer, op: ReduceOp::Add, .. } => self.own.registers.contains_key(buffer),
             _ => false,
         };
         let mut i = 0;
@@ -154,27 +80,27 @@ impl Body<'_> {
     fn taps_of(&mut self, s: &Stmt) -> Vec<Tap> {
         let Stmt::Reduce { value, .. } = s else { return vec![] };
         let prelude = self.prelude.clone();
-        self.rows.noted = Some(vec![]);
-        for c in chunks(self.kernel, self.isa, s) {
+        self.own.rows.noted = Some(vec![]);
+        for c in chunks(self.kernel, self.own.isa, s) {
             // What cannot be said as a vector has no taps; it is emitted otherwise, or refused, when its turn comes.
             let _ = self.vector(value, c);
         }
         *self.prelude = prelude;
-        self.rows.noted.take().unwrap_or_default()
+        self.own.rows.noted.take().unwrap_or_default()
     }
 
     /// The tap as it is picked from its window, which is loaded before the statement that is being emitted if nobody
     /// did. None if it shares nothing.
     pub(super) fn shared_row(&mut self, tap: Tap) -> Result<Option<String>, EmitError> {
-        if let Some(noted) = &mut self.rows.noted {
+        if let Some(noted) = &mut self.own.rows.noted {
             noted.push(tap);
             return Ok(None);
         }
-        let Some(i) = self.rows.windows.iter().position(|w| w.taps.contains(&tap)) else { return Ok(None) };
-        if self.rows.windows[i].registers.is_empty() {
-            self.rows.windows[i].registers = self.load_window(&self.rows.windows[i].clone());
+        let Some(i) = self.own.rows.windows.iter().position(|w| w.taps.contains(&tap)) else { return Ok(None) };
+        if self.own.rows.windows[i].registers.is_empty() {
+            self.own.rows.windows[i].registers = self.load_window(&self.own.rows.windows[i].clone());
         }
-        let window = &self.rows.windows[i];
+        let window = &self.own.rows.windows[i];
         let pick = self.prelude.call(Helper::PickFrom(tap.vector, (tap.at - window.at()) as usize));
         Ok(Some(format!("{pick}({})", window.registers.join(", "))))
     }
@@ -182,7 +108,7 @@ impl Body<'_> {
     fn load_window(&mut self, window: &Window) -> Vec<String> {
         let v = window.taps[0].vector;
         let (from, to) = Window::touched(&window.taps);
-        let register = if picks_from_one(v, self.isa) { Vector { width: 2 * v.width, ..v } } else { v };
+        let register = if v.picks_from_one(self.own.isa) { v.twice() } else { v };
         let width = register.width as i64;
         let mut names = vec![];
         for part in 0..2 * v.width as i64 / width {
@@ -209,21 +135,11 @@ impl Body<'_> {
     }
 }
 
-/// Whether a window is one register: AVX-512 picks lanes from anywhere in it at once.
-pub(super) fn picks_from_one(v: Vector, isa: Isa) -> bool {
-    isa == Isa::X86_64V4 && v.dtype == DType::F32 && v.width <= 8
-}
-
 /// Whether the statement adds up what it reads with a stride of two.
 fn reads_every_other(s: &Stmt) -> bool {
-    let Stmt::Reduce { value, .. } = s else { return false };
-    let mut found = false;
-    value.walk(&mut |e| {
-        if let Expr::Load(_, indices) = e {
-            found |= matches!(indices.last(), Some(Expr::Ramp { stride: 2, .. }));
-        }
-    });
-    found
+    let every_other =
+        |e: &Expr| matches!(e, Expr::Load(_, indices) if matches!(indices.last(), Some(Expr::Ramp { stride: 2, .. })));
+    matches!(s, Stmt::Reduce { value, .. } if has(value, every_other))
 }
 
 /// Whether most sums get three terms or more.

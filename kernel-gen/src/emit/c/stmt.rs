@@ -1,16 +1,18 @@
-//! Statements.
+//! Blocks, declarations, and updates of several lanes.
 
+use super::body::Body;
 use super::chunk::{Chunk, chunks};
 use super::phases::Place;
-use super::prelude::{Helper, Vector, c_type};
+use super::prelude::Helper;
 use super::registers::{Group, RegisterFile, register_access};
+use super::types::{Vector, c_type};
 use super::vector::{NoVector, Value};
-use super::{Body, EmitError};
-use crate::analysis::range::bounds;
-use crate::emit::lanes::{as_store, lane_of, lane_of_expr, lanes, reads_other_lanes};
-use crate::emit::text::Text;
-use crate::emit::text::strength::*;
-use crate::ir::{BufferId, DType, Expr, For, LoopKind, Pragma, ReduceOp, Stmt};
+use crate::emit::EmitError;
+use crate::emit::clike::lanes::{as_store, lane_of, lane_of_expr, lanes, reads_other_lanes};
+use crate::emit::clike::text::Text;
+use crate::emit::clike::text::strength::PRIMARY;
+use crate::emit::clike::walk::{has, mention};
+use crate::ir::{BufferId, DType, Expr, ReduceOp, Stmt};
 use crate::lower::transpose_copies::whole_rows;
 
 /// Bytes of an array up to which compilers take it apart into variables.
@@ -40,17 +42,9 @@ fn guarded(b: BufferId, stmts: &[Stmt]) -> bool {
 }
 
 impl Body<'_> {
-    /// Appends a line at the current depth.
-    pub(super) fn line(&mut self, text: &str) {
-        self.out.push_str(&"  ".repeat(self.depth));
-        self.out.push_str(text);
-        self.out.push('\n');
-    }
-
-    /// The statements of a block.
-    pub(super) fn block(&mut self, stmts: &[Stmt]) -> Result<(), EmitError> {
-        let outer = self.ranges.clone();
-        let pointers = self.pointers.len();
+    /// The statements of a block, with addresses that runs of updates share.
+    pub(super) fn statements(&mut self, stmts: &[Stmt]) -> Result<(), EmitError> {
+        let pointers = self.own.pointers.len();
         let mut run_end = 0;
         let mut order: Vec<usize> = (0..stmts.len()).collect();
         for i in 0..stmts.len() {
@@ -63,124 +57,17 @@ impl Body<'_> {
                 }
             }
             match &stmts[order[i]] {
-                Stmt::Let { var, value } => {
-                    // A value that nobody uses would only be a warning.
-                    let mut used = false;
-                    stmts[i + 1..].iter().for_each(|s| s.exprs(&mut |e| used |= e.mentions(*var)));
-                    if used {
-                        self.let_line(*var, value)?;
-                    }
-                }
+                // A value that nobody uses would only be a warning.
+                Stmt::Let { var, .. } if !mention(&stmts[i + 1..], *var) => {}
                 Stmt::Alloc(b) => self.alloc(*b, &stmts[i + 1..])?,
                 Stmt::For(l) => {
                     self.fetch_ending(&stmts[..i], l, &stmts[i + 1..])?;
-                    self.for_(l)?;
+                    self.loop_(l)?;
                 }
                 other => self.stmt(other)?,
             }
         }
         self.drop_pointers(pointers);
-        self.ranges = outer;
-        Ok(())
-    }
-
-    pub(super) fn let_line(&mut self, var: crate::ir::VarId, value: &Expr) -> Result<(), EmitError> {
-        let text = self.scalar(value)?;
-        let ty = match self.kernel.var(var).dtype {
-            DType::Bool => "int",
-            d => c_type(d.compute()),
-        };
-        let line = format!("const {ty} {} = {};", self.names.var(var), text.text);
-        self.line(&line);
-        if let Some((lo, hi)) = bounds(value, &self.ranges) {
-            self.ranges.insert(var, lo, hi);
-        }
-        Ok(())
-    }
-
-    fn stmt(&mut self, s: &Stmt) -> Result<(), EmitError> {
-        match s {
-            Stmt::For(l) => self.for_(l),
-            Stmt::If { cond, then, otherwise } => {
-                let text = self.scalar(cond)?.text;
-                self.line(&format!("if ({text}) {{"));
-                self.nested(then, cond, true)?;
-                if !otherwise.is_empty() {
-                    self.line("} else {");
-                    self.nested(otherwise, cond, false)?;
-                }
-                self.line("}");
-                Ok(())
-            }
-            Stmt::Store { .. } | Stmt::Reduce { .. } => self.update(s),
-            Stmt::Let { .. } | Stmt::Alloc(_) => self.block(std::slice::from_ref(s)),
-            Stmt::Barrier(_) => Err(EmitError::Unsupported { what: "a barrier: a CPU has no thread loops".into() }),
-            Stmt::Transpose { dst, src } => self.transpose(dst, src),
-            Stmt::Gpu(_) => Err(EmitError::Unsupported { what: "a statement that only a GPU has".into() }),
-        }
-    }
-
-    fn nested(&mut self, stmts: &[Stmt], cond: &Expr, truth: bool) -> Result<(), EmitError> {
-        let outer = self.ranges.clone();
-        self.ranges.assume(cond, truth);
-        self.depth += 1;
-        self.block(stmts)?;
-        self.depth -= 1;
-        self.ranges = outer;
-        Ok(())
-    }
-
-    /// Whether the loop adds to sums that live in registers.
-    fn updates_registers(&self, l: &For) -> bool {
-        let mut found = false;
-        for s in &l.body {
-            s.walk(&mut |s| {
-                found |= matches!(s, Stmt::Reduce { buffer, .. } if self.registers.contains_key(buffer));
-            });
-        }
-        found
-    }
-
-    fn for_(&mut self, l: &For) -> Result<(), EmitError> {
-        let var = self.names.var(l.var).to_string();
-        match l.kind {
-            // Only the outermost parallel loop is shared between workers.
-            LoopKind::Serial if self.updates_registers(l) => {
-                // Copied out, a short loop over taps shares what neighbouring taps load, and the registers for that are
-                // taken from the sums.
-                self.prelude.use_unroll();
-                self.line("KG_UNROLL(1)");
-            }
-            LoopKind::Serial | LoopKind::Parallel => {}
-            LoopKind::Unrolled => {
-                self.prelude.use_unroll();
-                self.line(&format!("KG_UNROLL({})", l.extent.clamp(1, 65534)));
-            }
-            LoopKind::Vectorized => {
-                return Err(EmitError::NotLowered { what: format!("vectorised loop `{var}`"), pass: "vectorize" });
-            }
-            LoopKind::VThread => {
-                return Err(EmitError::NotLowered { what: format!("vthread loop `{var}`"), pass: "inject_vthread" });
-            }
-            kind @ (LoopKind::Grid(_)
-            | LoopKind::Cluster(_)
-            | LoopKind::Thread(_)
-            | LoopKind::FragmentRow
-            | LoopKind::FragmentCol) => {
-                return Err(EmitError::GpuLoop { var, kind: kind.name() });
-            }
-        }
-        self.line(&format!("for (int64_t {var} = 0; {var} < {}; {var}++) {{", l.extent));
-        self.ranges.insert_loop(l);
-        self.depth += 1;
-        for p in &l.pragmas {
-            if let Pragma::FetchAhead(iterations) = p {
-                self.fetch_ahead(l, *iterations)?;
-            }
-        }
-        self.block(&l.body)?;
-        self.depth -= 1;
-        self.line("}");
         Ok(())
     }
 
@@ -189,7 +76,7 @@ impl Body<'_> {
         let buffer = self.kernel.buffer(b);
         let name = self.names.buffer(b).to_string();
         let ty = c_type(buffer.dtype);
-        match (self.places.get(&b), self.registers.get(&b)) {
+        match (self.own.places.get(&b), self.own.registers.get(&b)) {
             (Some(Place::Registers), Some(RegisterFile::Variables(groups))) => {
                 let assigned = self.assigned_first(b, groups, rest);
                 // One line a type keeps a tile of accumulators on a few lines.
@@ -226,13 +113,13 @@ impl Body<'_> {
                 self.line(&format!("{ty} {name}[{n}] __attribute__((aligned(64))){first};"));
             }
             (Some(Place::Worker(offset)), _) => {
-                let base = self.workspace_bytes + offset;
-                let worker = self.worker_bytes;
+                let base = self.own.workspace_bytes + offset;
+                let worker = self.own.worker_bytes;
                 self.line(&format!("{ty} *restrict const {name} = ({ty} *)(ws + worker * {worker} + {base});"));
             }
             (Some(Place::Workspace(_) | Place::Param), _) => {}
             (None, _) => {
-                return Err(EmitError::Unsupported { what: format!("the allocation of `{}`", buffer.name) });
+                return Err(EmitError::in_c(format!("the allocation of `{}`", buffer.name)));
             }
         }
         Ok(())
@@ -246,7 +133,7 @@ impl Body<'_> {
             match s {
                 Stmt::Store { buffer, indices, value } if *buffer == b && at_once(value) && !value.reads(b) => {
                     let Ok(at) = register_access(self.kernel, b, indices) else { return assigned };
-                    for c in chunks(self.kernel, self.isa, s) {
+                    for c in chunks(self.kernel, self.own.isa, s) {
                         let (start, len) = (at.offset + i64::from(c.start), i64::from(c.len));
                         let whole =
                             |g: &Group| g.start == start && g.len == len && g.vector.is_some() == (at.lanes > 1);
@@ -263,31 +150,17 @@ impl Body<'_> {
         assigned
     }
 
-    /// A store or an update.
-    pub(super) fn update(&mut self, s: &Stmt) -> Result<(), EmitError> {
-        let (buffer, indices) = match s {
-            Stmt::Store { buffer, indices, .. } => (*buffer, indices),
-            Stmt::Reduce { buffer, over, .. } if !over.is_empty() => {
-                return Err(EmitError::NotLowered {
-                    what: format!("the initialisation of the reduction into `{}`", self.kernel.buffer(*buffer).name),
-                    pass: "decompose_reduction",
-                });
-            }
-            Stmt::Reduce { buffer, indices, .. } => (*buffer, indices),
-            _ => return Ok(()),
-        };
-        let pieces = chunks(self.kernel, self.isa, s);
-        if lanes(self.kernel, s) == 1 {
-            return if self.is_unread(buffer, indices, 0) { Ok(()) } else { self.scalar_update(s) };
-        }
-        if reads_other_lanes(s, buffer, indices) {
+    /// A store or an update of several lanes.
+    pub(super) fn vector_update(&mut self, s: &Stmt) -> Result<(), EmitError> {
+        let (Stmt::Store { buffer, indices, .. } | Stmt::Reduce { buffer, indices, .. }) = s else { return Ok(()) };
+        if reads_other_lanes(s, *buffer, indices) {
             return self.update_at_once(s);
         }
-        for c in pieces {
-            if self.is_unread(buffer, indices, c.start) {
+        for c in chunks(self.kernel, self.own.isa, s) {
+            if self.is_unread(*buffer, indices, c.start) {
                 continue;
             }
-            match self.vector_update(s, c) {
+            match self.chunk_update(s, c) {
                 Ok(()) => {}
                 Err(NoVector::Error(e)) => return Err(e),
                 Err(NoVector::Lanes) => self.lane_update(s, c)?,
@@ -296,45 +169,7 @@ impl Body<'_> {
         Ok(())
     }
 
-    /// Whether the destination is a variable that nothing reads: a lane of padding, say.
-    fn is_unread(&self, b: BufferId, indices: &[Expr], lane: u16) -> bool {
-        let Some(file) = self.registers.get(&b) else { return false };
-        let Ok(at) = register_access(self.kernel, b, indices) else { return false };
-        file.group(at.offset + i64::from(lane)).is_some_and(|g| !g.read)
-    }
-
-    fn scalar_update(&mut self, s: &Stmt) -> Result<(), EmitError> {
-        match s {
-            Stmt::Store { buffer, indices, value } => {
-                let text = self.scalar(value)?;
-                let text = self.narrowed(*buffer, text);
-                let target = self.element(*buffer, indices)?;
-                self.line(&format!("{target} = {text};"));
-            }
-            Stmt::Reduce { buffer, indices, op, value, .. } => {
-                let dtype = self.kernel.buffer(*buffer).dtype;
-                if *op == ReduceOp::Add && dtype == dtype.compute() {
-                    let text = self.scalar(value)?.text;
-                    let target = self.element(*buffer, indices)?;
-                    self.line(&format!("{target} += {text};"));
-                } else {
-                    self.scalar_update(&as_store(*buffer, indices, *op, value))?;
-                }
-            }
-            _ => {}
-        }
-        Ok(())
-    }
-
-    /// A value as it is stored: 16-bit floats are rounded.
-    fn narrowed(&mut self, b: BufferId, value: Text) -> String {
-        match self.kernel.buffer(b).dtype {
-            d @ (DType::F16 | DType::Bf16) => format!("{}({})", self.prelude.call(Helper::Narrow(d)), value.text),
-            _ => value.text,
-        }
-    }
-
-    fn vector_update(&mut self, s: &Stmt, c: Chunk) -> Result<(), NoVector> {
+    fn chunk_update(&mut self, s: &Stmt, c: Chunk) -> Result<(), NoVector> {
         match s {
             Stmt::Reduce { buffer, indices, op: ReduceOp::Add, value, .. } => {
                 // Accumulators read best as `acc += a * b`.
@@ -345,10 +180,10 @@ impl Body<'_> {
                     self.line(&format!("{name} += {text};"));
                     return Ok(());
                 }
-                self.vector_update(&as_store(*buffer, indices, ReduceOp::Add, value), c)
+                self.chunk_update(&as_store(*buffer, indices, ReduceOp::Add, value), c)
             }
             Stmt::Reduce { buffer, indices, op, value, .. } => {
-                self.vector_update(&as_store(*buffer, indices, *op, value), c)
+                self.chunk_update(&as_store(*buffer, indices, *op, value), c)
             }
             Stmt::Store { buffer, indices, value } => self.vector_store(*buffer, indices, value, c),
             _ => Ok(()),
@@ -357,14 +192,9 @@ impl Body<'_> {
 
     /// The variable that holds exactly the chunk of a register access.
     fn whole_register(&self, b: BufferId, indices: &[Expr], c: Chunk) -> Result<Option<String>, NoVector> {
-        let Some(file @ RegisterFile::Variables(_)) = self.registers.get(&b) else { return Ok(None) };
-        let at = register_access(self.kernel, b, indices)?;
-        let start = at.offset + i64::from(c.start);
         let v = Vector::holding(self.kernel.buffer(b).dtype.compute(), usize::from(c.len));
-        Ok(file
-            .group(start)
-            .filter(|g| g.start == start && g.len == i64::from(c.len) && g.vector == Some(v))
-            .map(|g| g.name.clone()))
+        let whole = |(g, first): &(&Group, i64)| *first == 0 && g.len == i64::from(c.len) && g.vector == Some(v);
+        Ok(self.held(b, indices, c.start)?.filter(whole).map(|(g, _)| g.name.clone()))
     }
 
     fn vector_store(&mut self, b: BufferId, indices: &[Expr], value: &Expr, c: Chunk) -> Result<(), NoVector> {
@@ -382,17 +212,14 @@ impl Body<'_> {
             self.line(&format!("{name} = {text};"));
             return Ok(());
         }
-        if let Some(file @ RegisterFile::Variables(_)) = self.registers.get(&b) {
+        if let Some((group, first)) = self.held(b, indices, c.start)? {
             // Some lanes of a wider variable.
-            let at = register_access(self.kernel, b, indices)?;
-            let start = at.offset + i64::from(c.start);
-            let group = file.group(start).ok_or_else(|| self.lost_register(b, start))?.clone();
+            let name = group.name.clone();
             let ty = self.prelude.call(Helper::Type(v));
             let part = self.names.fresh("part");
             self.line(&format!("const {ty} {part} = {text};"));
-            let lanes: Vec<String> = (0..i64::from(c.len))
-                .map(|l| format!("{}[{}] = {part}[{l}];", group.name, start - group.start + l))
-                .collect();
+            let lanes = (0..i64::from(c.len)).map(|l| format!("{name}[{}] = {part}[{l}];", first + l));
+            let lanes: Vec<String> = lanes.collect();
             self.line(&lanes.join(" "));
             return Ok(());
         }
@@ -416,16 +243,13 @@ impl Body<'_> {
             }
             return Ok(());
         }
-        let lane = self.lane;
+        let lane = self.own.lane;
         let name = self.names.var(lane).to_string();
-        self.line(&format!("for (int64_t {name} = {}; {name} < {}; {name}++) {{", c.start, c.start + c.len));
+        let head = Body::for_head(c_type(DType::I64), &name, c.start, c.start + c.len);
         self.ranges.insert(lane, i64::from(c.start), i64::from(c.start + c.len) - 1);
         let scalar = lane_of(s, &Expr::Var(lane), &self.ranges);
-        self.depth += 1;
-        self.scalar_update(&scalar)?;
-        self.depth -= 1;
+        self.braces(&head, |p| p.scalar_update(&scalar))?;
         self.ranges.remove(lane);
-        self.line("}");
         Ok(())
     }
 
@@ -439,30 +263,26 @@ impl Body<'_> {
         let count = lanes(self.kernel, &s);
         let held = self.names.fresh("held");
         let ty = c_type(self.kernel.buffer(*buffer).dtype.compute());
-        self.line("{");
-        self.depth += 1;
-        self.line(&format!("{ty} {held}[{count}];"));
-        for l in 0..count {
-            let lane = Expr::Int(i64::from(l));
-            let value = self.scalar(&lane_of_expr(value, &lane))?.text;
-            self.line(&format!("{held}[{l}] = {value};"));
-        }
-        for l in 0..count {
-            let lane = Expr::Int(i64::from(l));
-            let indices: Vec<Expr> = indices.iter().map(|i| lane_of_expr(i, &lane)).collect();
-            let target = self.element(*buffer, &indices)?;
-            let text = self.narrowed(*buffer, Text::new(format!("{held}[{l}]"), PRIMARY));
-            self.line(&format!("{target} = {text};"));
-        }
-        self.depth -= 1;
-        self.line("}");
-        Ok(())
+        self.braces("{", |p| {
+            p.line(&format!("{ty} {held}[{count}];"));
+            for l in 0..count {
+                let value = p.scalar(&lane_of_expr(value, &Expr::Int(l.into())))?.text;
+                p.line(&format!("{held}[{l}] = {value};"));
+            }
+            for l in 0..count {
+                let lane = Expr::Int(l.into());
+                let indices: Vec<Expr> = indices.iter().map(|i| lane_of_expr(i, &lane)).collect();
+                let target = p.element(*buffer, &indices)?;
+                let text = p.narrowed(*buffer, Text::new(format!("{held}[{l}]"), PRIMARY));
+                p.line(&format!("{target} = {text};"));
+            }
+            Ok(())
+        })
     }
 
     fn touches_registers(&self, s: &Stmt) -> bool {
-        let register = |b: &BufferId| matches!(self.registers.get(b), Some(RegisterFile::Variables(_)));
-        let mut found = s.written().is_some_and(|b| register(&b));
-        s.own_exprs(&mut |e| e.walk(&mut |e| found |= matches!(e, Expr::Load(b, _) if register(b))));
+        let mut found = s.written().is_some_and(|b| self.in_variables(b));
+        s.own_exprs(&mut |e| found |= has(e, |e| matches!(e, Expr::Load(b, _) if self.in_variables(*b))));
         found
     }
 }
@@ -471,11 +291,10 @@ impl Body<'_> {
 fn at_once(value: &Expr) -> bool {
     match value {
         Expr::Broadcast(..) | Expr::Float(..) | Expr::Int(_) => true,
-        Expr::Load(_, idx) => !idx.iter().any(|i| {
-            let mut mixed = false;
-            i.walk(&mut |e| mixed |= matches!(e, Expr::Binary(_, a, b) if is_ramp(a) || is_ramp(b)));
-            mixed
-        }),
+        Expr::Load(_, idx) => {
+            let mixed = |e: &Expr| matches!(e, Expr::Binary(_, a, b) if is_ramp(a) || is_ramp(b));
+            !idx.iter().any(|i| has(i, mixed))
+        }
         _ => false,
     }
 }

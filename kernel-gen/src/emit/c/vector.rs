@@ -1,13 +1,17 @@
 //! Vector expressions, one register at a time.
 
+use super::body::Body;
 use super::chunk::Chunk;
 use super::phases::Place;
-use super::prelude::{Helper, MathFn, Vector};
-use super::registers::{RegisterFile, register_access};
-use super::rows::Tap;
-use super::{Body, EmitError};
-use crate::emit::text::strength::*;
-use crate::emit::text::{Text, operator};
+use super::prelude::Helper;
+use super::shared::Tap;
+use super::types::Vector;
+use crate::emit::EmitError;
+use crate::emit::clike::expr::select;
+use crate::emit::clike::lanes::lane_run;
+use crate::emit::clike::prelude::math_fn;
+use crate::emit::clike::text::strength::*;
+use crate::emit::clike::text::{Text, operator};
 use crate::ir::{BinOp, BufferId, DType, Expr, Kernel, UnOp};
 use crate::lower::transpose_copies::whole_rows;
 
@@ -17,6 +21,16 @@ pub(super) enum NoVector {
     Lanes,
     /// It cannot be said at all.
     Error(EmitError),
+}
+
+impl NoVector {
+    /// Why that cannot be said, where it is needed as one vector.
+    pub(super) fn or(self, what: &str) -> EmitError {
+        match self {
+            NoVector::Lanes => EmitError::in_c(what),
+            NoVector::Error(e) => e,
+        }
+    }
 }
 
 impl From<EmitError> for NoVector {
@@ -67,9 +81,7 @@ impl Body<'_> {
                 let v = Vector::holding(ty.dtype.compute(), usize::from(c.len));
                 let (a, b) = (self.vector(a, c)?, self.vector(b, c)?);
                 let (a, b) = (self.splat(a, v), self.splat(b, v));
-                let cond = self.scalar(cond)?;
-                let text = format!("{} ? {} : {}", cond.at(OR), a.at(TERNARY + 1), b.at(TERNARY + 1));
-                Ok(Value::Vector(Text::new(text, TERNARY), v))
+                Ok(Value::Vector(select(&self.scalar(cond)?, &a, &b), v))
             }
             Expr::Select(cond, a, b) => match (&**a, is_zero(b)) {
                 (Expr::Load(buffer, idx), true) => self.masked_load(*buffer, idx, cond, c),
@@ -137,19 +149,13 @@ impl Body<'_> {
     }
 
     fn vector_unary(&mut self, op: UnOp, a: Text, v: Vector) -> Result<Text, NoVector> {
-        let math = match op {
-            UnOp::Neg => return Ok(Text::new(format!("-{}", a.at(PRIMARY)), UNARY)),
-            UnOp::Abs => MathFn::Abs,
-            UnOp::Sqrt => MathFn::Sqrt,
-            UnOp::Exp => MathFn::Exp,
-            UnOp::Tanh => MathFn::Tanh,
-            UnOp::Erf => MathFn::Erf,
-            UnOp::Not | UnOp::Tf32 => return Err(NoVector::Lanes),
-        };
-        if !v.dtype.is_float() {
-            return Err(NoVector::Lanes);
+        match op {
+            UnOp::Neg => Ok(Text::new(format!("-{}", a.at(PRIMARY)), UNARY)),
+            op if v.dtype.is_float() && math_fn(op, v.dtype).is_some() => {
+                Ok(Text::new(format!("{}({})", self.prelude.call(Helper::Map(v, op)), a.text), PRIMARY))
+            }
+            _ => Err(NoVector::Lanes),
         }
-        Ok(Text::new(format!("{}({})", self.prelude.call(Helper::Map(v, math)), a.text), PRIMARY))
     }
 
     fn vector_load(&mut self, b: BufferId, idx: &[Expr], c: Chunk) -> Result<Value, NoVector> {
@@ -159,14 +165,10 @@ impl Body<'_> {
         }
         let v = Vector::holding(dtype.compute(), usize::from(c.len));
         let whole = usize::from(c.len) == v.width;
-        if let Some(file @ RegisterFile::Variables(_)) = self.registers.get(&b) {
-            let at = register_access(self.kernel, b, idx)?;
-            let start = at.offset + i64::from(c.start);
-            let group = file.group(start).ok_or_else(|| self.lost_register(b, start))?.clone();
-            if group.start == start && group.vector == Some(v) {
-                return Ok(Value::Vector(Text::new(group.name, PRIMARY), v));
+        if let Some((group, first)) = self.held(b, idx, c.start)? {
+            if first == 0 && group.vector == Some(v) {
+                return Ok(Value::Vector(Text::new(group.name.clone(), PRIMARY), v));
             }
-            let first = start - group.start;
             let lanes: Vec<String> = (0..i64::from(c.len)).map(|l| format!("{}[{}]", group.name, first + l)).collect();
             let name = self.prelude.call(Helper::Type(v));
             return Ok(Value::Vector(Text::new(format!("({name}){{{}}}", lanes.join(", ")), UNARY), v));
@@ -195,7 +197,7 @@ impl Body<'_> {
     fn masked_load(&mut self, b: BufferId, idx: &[Expr], cond: &Expr, c: Chunk) -> Result<Value, NoVector> {
         let dtype = self.kernel.buffer(b).dtype;
         let v = Vector::holding(dtype.compute(), usize::from(c.len));
-        if dtype != v.dtype || !dtype.is_float() || self.registers.contains_key(&b) {
+        if dtype != v.dtype || !dtype.is_float() || self.own.registers.contains_key(&b) {
             return Err(NoVector::Lanes);
         }
         let mut lanes = LaneRange { uniform: vec![], low: vec![Expr::Int(0)], high: vec![Expr::Int(c.len.into())] };
@@ -265,23 +267,12 @@ impl Body<'_> {
         let Some(Expr::Ramp { base, stride: 1, .. }) = idx.last() else { return false };
         let end = base.as_int().map(|first| first + i64::from(c.start) + v.width as i64);
         let padded = buffer.shape.last().is_some_and(|n| pitch > *n && pitch == whole_rows(*n));
-        padded && matches!(self.places.get(&b), Some(Place::Stack)) && end.is_some_and(|end| end <= pitch)
+        padded && matches!(self.own.places.get(&b), Some(Place::Stack)) && end.is_some_and(|end| end <= pitch)
     }
 
     /// Where the lanes of a vector access lie in memory.
     pub(super) fn run(&mut self, b: BufferId, idx: &[Expr], c: Chunk) -> Result<Run, NoVector> {
-        let mut scalar = Vec::with_capacity(idx.len());
-        let mut step = 0;
-        for (i, s) in idx.iter().zip(&self.kernel.buffer(b).strides) {
-            match i {
-                Expr::Ramp { base, stride, .. } => {
-                    step = stride * s;
-                    scalar.push((**base).clone() + stride * i64::from(c.start));
-                }
-                other if other.ty(self.kernel).lanes > 1 => return Err(NoVector::Lanes),
-                other => scalar.push(other.clone()),
-            }
-        }
+        let (scalar, stride) = lane_run(self.kernel, b, idx, c.start.into()).ok_or(NoVector::Lanes)?;
         let (base, rest) = self.address(b, &self.offset(b, &scalar));
         let place = rest.as_int().map(|c| (base.clone(), c));
         let pointer = match rest {
@@ -289,7 +280,7 @@ impl Body<'_> {
             Expr::Int(c) if c < 0 => format!("{base} - {}", -c),
             rest => format!("{base} + {}", self.scalar(&rest)?.at(SUM)),
         };
-        Ok(Run { pointer, stride: step, place })
+        Ok(Run { pointer, stride, place })
     }
 }
 

@@ -5,11 +5,12 @@
 //! how far it can get; then it is an `int`, and its loads are a variable with a range.
 
 use crate::analysis::range::Ranges;
-use crate::emit::names::Names;
+use crate::emit::clike::names::Names;
 use crate::ir::{BinOp, BufferId, Expr, Kernel, LoopKind, Stmt, VarId, visit};
 use std::collections::BTreeMap;
 
 /// A private integer that only counts.
+#[derive(Clone)]
 pub(super) struct Counter {
     /// What its loads have become.
     pub(super) var: VarId,

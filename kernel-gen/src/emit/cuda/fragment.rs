@@ -6,66 +6,15 @@
 //!
 //! Before compute capability 7.5 the base matrices are those of [`super::wmma`].
 
+use super::body::Body;
 use super::prelude::Helper;
 use super::ptx::Ptx;
-use super::{Body, EmitError};
+use super::role::Role;
 use crate::analysis::simplify::simplify;
-use crate::emit::text::strength::SUM;
-use crate::ir::{Buffer, BufferId, DType, Expr, Gpu, Kernel, Operand, Scope, Stmt, Tile, Unit};
+use crate::emit::EmitError;
+use crate::emit::clike::text::strength::SUM;
+use crate::ir::{Buffer, BufferId, DType, Expr, Operand, Scope, Tile, Unit};
 use crate::target::CudaFeature;
-use std::collections::BTreeMap;
-
-/// What a fragment is for.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Role {
-    /// It is added to.
-    Sums,
-    /// Left operand; whether it holds the transposed matrix.
-    Left { transposed: bool },
-    /// Right operand; whether it holds the transposed matrix.
-    Right { transposed: bool },
-}
-
-/// The role of each fragment of the kernel.
-pub(super) fn roles(kernel: &Kernel) -> Result<BTreeMap<BufferId, Role>, EmitError> {
-    let mut roles: BTreeMap<BufferId, Role> = BTreeMap::new();
-    let mut clash = None;
-    for s in &kernel.body {
-        s.walk(&mut |s| {
-            let Stmt::Gpu(Gpu::Mma { unit, acc, a, b }) = s else { return };
-            let mut note = |b: BufferId, role: Role| {
-                if *roles.entry(b).or_insert(role) != role {
-                    clash = Some(b);
-                }
-            };
-            note(acc.buffer, Role::Sums);
-            for (operand, role) in
-                [(a, Role::Left { transposed: a.transposed }), (b, Role::Right { transposed: b.transposed })]
-            {
-                if kernel.buffer(operand.tile.buffer).scope == Scope::Fragment(*unit) {
-                    note(operand.tile.buffer, role);
-                }
-            }
-        });
-    }
-    // What only loops over its elements touch is added to by them.
-    for s in &kernel.body {
-        s.walk(&mut |s| {
-            if let Some(b) = s.written()
-                && let Scope::Fragment(_) = kernel.buffer(b).scope
-                && matches!(s, Stmt::Store { .. } | Stmt::Reduce { .. })
-            {
-                roles.entry(b).or_insert(Role::Sums);
-            }
-        });
-    }
-    match clash {
-        Some(b) => Err(EmitError::Unsupported {
-            what: format!("fragment `{}` in two roles; use one fragment for each operand", kernel.buffer(b).name),
-        }),
-        None => Ok(roles),
-    }
-}
 
 /// Rows, columns and the number of matrices that a fragment holds: its last two dimensions, and all others.
 fn matrices(b: &Buffer) -> (i64, i64, i64) {
@@ -75,35 +24,23 @@ fn matrices(b: &Buffer) -> (i64, i64, i64) {
     }
 }
 
-impl Role {
-    /// Elements of a base matrix along the fragment's rows and columns, and registers that a thread has of one, for
-    /// elements of a type.
-    fn base(self, dtype: DType) -> (i64, i64, i64) {
-        match self {
-            // As many bytes as of the others: elements are twice as wide.
-            Role::Left { .. } if dtype == DType::F32 => (16, 8, 4),
-            Role::Sums if dtype == DType::F16 => (16, 8, 2),
-            Role::Sums => (16, 8, 4),
-            Role::Left { .. } => (16, 16, 4),
-            // Both orders are cut into pieces of 16 along the reduction and 8 along the columns.
-            Role::Right { transposed: false } => (16, 8, 2),
-            Role::Right { transposed: true } => (8, 16, 2),
-        }
-    }
+/// The number of the matrix at outer indices.
+fn matrix(b: &Buffer, outer: &[Expr]) -> Expr {
+    outer.iter().zip(&b.shape).fold(Expr::Int(0), |matrix, (i, n)| matrix * *n + i.clone())
 }
 
 impl Body<'_> {
     /// The role of a fragment.
     pub(super) fn role(&self, b: BufferId) -> Result<Role, EmitError> {
-        self.roles.get(&b).copied().ok_or_else(|| EmitError::Unsupported {
-            what: format!("fragment `{}`, which no product uses", self.kernel.buffer(b).name),
+        self.own.roles.get(&b).copied().ok_or_else(|| {
+            EmitError::in_cuda(format!("fragment `{}`, which no product uses", self.kernel.buffer(b).name))
         })
     }
 
     /// The base matrix of a fragment: rows, columns, and registers that a thread has of it.
     pub(super) fn base(&self, b: BufferId) -> Result<(i64, i64, i64), EmitError> {
         let (role, dtype) = (self.role(b)?, self.kernel.buffer(b).dtype);
-        Ok(if self.arch.has_opaque_fragments() { super::wmma::base(role, dtype) } else { role.base(dtype) })
+        Ok(if self.own.arch.has_opaque_fragments() { role.wmma_base(dtype) } else { role.base(dtype) })
     }
 
     /// The unit that holds a fragment.
@@ -135,7 +72,7 @@ impl Body<'_> {
                  or, of a warp, in f16, operands in f16, bf16, or the left one in f32",
                 buffer.name, buffer.dtype
             );
-            return Err(EmitError::Unsupported { what });
+            return Err(EmitError::in_cuda(what));
         }
         let threads = if self.unit(b) == Unit::Warpgroup { 4 } else { 1 };
         Ok(rows / r * (columns / c) * registers / threads)
@@ -149,20 +86,19 @@ impl Body<'_> {
 
     /// The declaration of a fragment.
     pub(super) fn fragment_alloc(&mut self, b: BufferId) -> Result<(), EmitError> {
-        if !self.roles.contains_key(&b) {
+        if !self.own.roles.contains_key(&b) {
             return Ok(());
         }
         let n = self.registers(b)?;
         if self.role(b)? == Role::Sums {
-            self.live_sums.insert(b);
+            self.own.live_sums.insert(b);
         }
         let ty = match (self.role(b)?, self.kernel.buffer(b).dtype) {
             (Role::Sums, DType::F16) => self.ptx(Ptx::HalfPair),
             (Role::Sums, _) => "float".to_string(),
             _ => "unsigned".to_string(),
         };
-        let line = format!("{ty} {}[{n}];", self.names.buffer(b));
-        self.line(&line);
+        self.line(&format!("{ty} {}[{n}];", self.names.buffer(b)));
         Ok(())
     }
 
@@ -170,36 +106,34 @@ impl Body<'_> {
     pub(super) fn sums_element(&mut self, b: BufferId, indices: &[Expr]) -> Result<String, EmitError> {
         let element = self.sums_place(b, indices)?;
         if self.kernel.buffer(b).dtype != DType::F16 {
-            let register = self.integer(&element)?.text.text;
+            let register = self.index(&element)?;
             return Ok(format!("{}[{register}]", self.names.buffer(b)));
         }
         let [pair, half] = [element.clone().floor_div(2), element.floor_mod(2)].map(|e| simplify(&e, &self.ranges));
-        let [pair, half] = [self.integer(&pair)?.text.text, self.integer(&half)?.text.text];
+        let [pair, half] = [self.index(&pair)?, self.index(&half)?];
         Ok(format!("{}[{pair}].half[{half}]", self.names.buffer(b)))
     }
 
     /// Which of the elements of sums that a thread holds an element is.
     fn sums_place(&self, b: BufferId, indices: &[Expr]) -> Result<Expr, EmitError> {
-        if self.arch.has_opaque_fragments() {
+        if self.own.arch.has_opaque_fragments() {
             let what = format!(
                 "single elements of the fragment `{}` on {}, where no thread knows which it holds; move tiles to memory",
                 self.kernel.buffer(b).name,
-                self.arch
+                self.own.arch
             );
-            return Err(EmitError::Unsupported { what });
+            return Err(EmitError::in_cuda(what));
         }
         if self.role(b)? != Role::Sums {
-            return Err(EmitError::Unsupported {
-                what: format!("single elements of the operand `{}`; copy it with `move`", self.kernel.buffer(b).name),
-            });
+            return Err(EmitError::in_cuda(format!(
+                "single elements of the operand `{}`; copy it with `move`",
+                self.kernel.buffer(b).name
+            )));
         }
         let buffer = self.kernel.buffer(b);
         let [outer @ .., row, column] = indices else { return Ok(Expr::Int(0)) };
         let (_, columns, _) = matrices(buffer);
-        let mut matrix = Expr::Int(0);
-        for (i, n) in outer.iter().zip(&buffer.shape) {
-            matrix = matrix * *n + i.clone();
-        }
+        let matrix = matrix(buffer, outer);
         let held = row.clone().floor_mod(16).floor_div(8) * 2 + column.clone().floor_mod(2);
         let per_register = if buffer.dtype == DType::F16 { 2 } else { 1 };
         let of_matrix = self.registers_of_matrix(b)? * per_register;
@@ -216,10 +150,7 @@ impl Body<'_> {
         let (rows, columns, _) = matrices(buffer);
         let (r, c, registers) = self.base(b)?;
         let [outer @ .., first_row, first_column] = origin else { return Ok(Expr::Int(0)) };
-        let mut matrix = Expr::Int(0);
-        for (i, n) in outer.iter().zip(&buffer.shape) {
-            matrix = matrix * *n + i.clone();
-        }
+        let matrix = matrix(buffer, outer);
         let row = (first_row.clone() + row).floor_div(r);
         let row = if self.unit(b) == Unit::Warpgroup { Expr::Int(0) } else { row };
         let given = column;
@@ -232,7 +163,7 @@ impl Body<'_> {
         };
         // The last eight columns of a left operand's base matrix are its last two registers.
         let half = match self.role(b)? {
-            Role::Left { transposed: false } if c == 16 && !self.arch.has_opaque_fragments() => {
+            Role::Left { transposed: false } if c == 16 && !self.own.arch.has_opaque_fragments() => {
                 (first_column.clone() + given).floor_mod(16).floor_div(8) * 2
             }
             _ => Expr::Int(0),
@@ -244,18 +175,14 @@ impl Body<'_> {
     /// A register of the base matrix at an origin.
     pub(super) fn register(&mut self, t: &Tile, row: i64, column: i64, i: i64) -> Result<String, EmitError> {
         let index = simplify(&(self.base_register(t.buffer, &t.origin, row, column)? + i), &self.ranges);
-        let index = self.integer(&index)?.text.text;
+        let index = self.index(&index)?;
         Ok(format!("{}[{index}]", self.names.buffer(t.buffer)))
     }
 
     /// A pointer to registers of a fragment.
     pub(super) fn registers_at(&mut self, t: &Tile, row: i64, column: i64) -> Result<String, EmitError> {
         let register = self.base_register(t.buffer, &t.origin, row, column)?;
-        let name = self.names.buffer(t.buffer).to_string();
-        Ok(match register {
-            Expr::Int(0) => name,
-            other => format!("{name} + {}", self.integer(&other)?.text.at(SUM)),
-        })
+        self.plain_pointer(t.buffer, &register)
     }
 
     /// Sets all registers of a tile.
@@ -263,7 +190,7 @@ impl Body<'_> {
         let role = self.role(dst.buffer)?;
         let zero = matches!(value, Expr::Float(v, _) if *v == 0.0);
         if role != Role::Sums && !zero {
-            return Err(EmitError::Unsupported { what: "an operand filled with other than zero".into() });
+            return Err(EmitError::in_cuda("an operand filled with other than zero"));
         }
         let (rows, columns) = extents(dst);
         let (r, c, registers) = self.base(dst.buffer)?;
@@ -306,23 +233,30 @@ impl Body<'_> {
     }
 
     /// `sums += a * b` of a warp, as `mma.sync` on base matrices of 16 x 8 sums and a reduction of 16. That is what
-    /// `wmma` becomes, too, but here it is known which register of which thread holds an element (see [`crate::ir::gpu`]).
+    /// `wmma`, on 16 x 16, becomes, too, but here it is known which register of which thread holds an element (see
+    /// [`crate::ir::gpu`]).
     pub(super) fn warp_mma(&mut self, acc: &Tile, a: &Operand, b: &Operand) -> Result<(), EmitError> {
         let [dtype, sums] = [a.tile.buffer, acc.buffer].map(|b| self.kernel.buffer(b).dtype);
         self.need_operands(dtype)?;
         let (m, n) = extents(acc);
         let depth = if a.transposed { extents(&a.tile).0 } else { extents(&a.tile).1 };
-        let mma = self.ptx(Ptx::Mma { dtype, sums });
+        let (product, columns) = if self.own.arch.has_opaque_fragments() {
+            [acc, &a.tile, &b.tile].into_iter().try_for_each(|t| self.whole(t).map(drop))?;
+            (Ptx::Wmma { sums, transposed: [a.transposed, b.transposed] }, 16)
+        } else {
+            (Ptx::Mma { dtype, sums }, 8)
+        };
+        let product = self.ptx(product);
         let order = |transposed: bool, i: i64, j: i64| if transposed { (j, i) } else { (i, j) };
         for k in (0..depth).step_by(16) {
             for i in (0..m).step_by(16) {
                 let (row, column) = order(a.transposed, i, k);
                 let left = self.registers_at(&a.tile, row, column)?;
-                for j in (0..n).step_by(8) {
+                for j in (0..n).step_by(columns) {
                     let (row, column) = order(b.transposed, k, j);
                     let right = self.registers_at(&b.tile, row, column)?;
                     let sums = self.registers_at(acc, i, j)?;
-                    self.line(&format!("{mma}({sums}, {left}, {right});"));
+                    self.line(&format!("{product}({sums}, {left}, {right});"));
                 }
             }
         }

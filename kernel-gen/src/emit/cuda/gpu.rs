@@ -1,8 +1,8 @@
 //! Statements that only a GPU has (see [`crate::ir::gpu`]).
 
+use super::body::Body;
 use super::ptx::Ptx;
-use super::{Body, EmitError};
-use crate::emit::text::strength::SUM;
+use crate::emit::EmitError;
 use crate::ir::{BufferId, Expr, Gpu, Group, LaneOp, MbarrierOp, Slot, Tile, Unit};
 use crate::target::CudaFeature;
 
@@ -13,11 +13,10 @@ impl Body<'_> {
     pub(super) fn gpu(&mut self, g: &Gpu) -> Result<(), EmitError> {
         match g {
             Gpu::Fill { dst, value } => self.fill(dst, value),
-            Gpu::Move { dst, src } if self.arch.has_opaque_fragments() => self.wmma_move(dst, src),
+            Gpu::Move { dst, src } if self.own.arch.has_opaque_fragments() => self.wmma_move(dst, src),
             Gpu::Move { dst, src } => self.load_operand(dst, src),
             Gpu::MoveRows { dst, src } => self.load_rows(dst, src),
             Gpu::Split { dst, src } => self.split(dst, src),
-            Gpu::Mma { unit: Unit::Warp, acc, a, b } if self.arch.has_opaque_fragments() => self.wmma(acc, a, b),
             Gpu::Mma { unit: Unit::Warp, acc, a, b } => self.warp_mma(acc, a, b),
             Gpu::Mma { unit: Unit::Warpgroup, acc, a, b } => self.warpgroup_mma(acc, a, b),
             Gpu::Lanes { op, dst, value } => self.lanes(op, dst, value),
@@ -32,7 +31,7 @@ impl Body<'_> {
             Gpu::Mbarrier(slot, op) => self.mbarrier(slot, op),
             Gpu::FenceAsync => {
                 self.need(CudaFeature::Tma, "a fence for the copy engine")?;
-                if self.cluster != [1; 3] {
+                if self.own.cluster != [1; 3] {
                     // Other blocks of the cluster arrive at these barriers too.
                     self.instruction("fence.mbarrier_init.release.cluster");
                 }
@@ -45,7 +44,7 @@ impl Body<'_> {
             }
             Gpu::ClusterBarrier => {
                 self.need(CudaFeature::Cluster, "a barrier of a cluster")?;
-                if self.stores_at && !self.exchanges {
+                if self.own.stores_at && !self.own.exchanges {
                     // Blocks tell each other by what mbarriers count, so only the block's own memory has to be in order.
                     // Releasing to the cluster would wait for all stores to global memory.
                     self.instruction("bar.sync 0");
@@ -58,7 +57,7 @@ impl Body<'_> {
             }
             Gpu::SetMaxRegisters(n) => {
                 self.need(CudaFeature::Wgmma, "a change of the number of registers")?;
-                let threads: u32 = self.block.iter().product();
+                let threads: u32 = self.own.block.iter().product();
                 // What ptxas gives each thread at the start: a share of all registers, in units of eight.
                 let share = (REGISTERS / threads.max(1)).min(255) / 8 * 8;
                 let direction = if *n < share { "dec" } else { "inc" };
@@ -94,7 +93,7 @@ impl Body<'_> {
 
     /// Refuses what the architecture lacks.
     pub(super) fn need(&self, feature: CudaFeature, what: &str) -> Result<(), EmitError> {
-        if self.arch.has(feature) {
+        if self.own.arch.has(feature) {
             return Ok(());
         }
         let needs = match feature {
@@ -102,7 +101,7 @@ impl Body<'_> {
             CudaFeature::Wgmma => "sm_90a",
             _ => "sm_90",
         };
-        Err(EmitError::Architecture { what: what.to_string(), needs, arch: self.arch })
+        Err(EmitError::Architecture { what: what.to_string(), needs, arch: self.own.arch })
     }
 
     /// Closes a group, or waits until at most `left` are unfinished.
@@ -133,7 +132,7 @@ impl Body<'_> {
         let bytes = dst.extents.iter().product::<i64>() * self.kernel.buffer(dst.buffer).dtype.bytes() as i64;
         if ![4, 8, 16].contains(&bytes) {
             let what = format!("an asynchronous copy of {bytes} bytes; copy 4, 8 or 16 at a time");
-            return Err(EmitError::Unsupported { what });
+            return Err(EmitError::in_cuda(what));
         }
         let copy = self.ptx(Ptx::CpAsync(bytes));
         let (to, from) = (self.pointer(dst.buffer, &dst.origin)?, self.pointer(src.buffer, &src.origin)?);
@@ -152,7 +151,7 @@ impl Body<'_> {
         let store = self.ptx(Ptx::StoreAt(values.len()));
         let to = self.pointer(dst.buffer, &dst.origin)?;
         let values = values.iter().map(|v| Ok(self.scalar(v)?.text)).collect::<Result<Vec<_>, EmitError>>()?.join(", ");
-        let rank = self.integer(rank)?.text.text;
+        let rank = self.index(rank)?;
         let on = self.slot(on)?;
         self.line(&format!("{store}({to}, {rank}, {on}, {values});"));
         Ok(())
@@ -161,12 +160,10 @@ impl Body<'_> {
     /// The address of an element.
     pub(super) fn pointer(&mut self, b: BufferId, indices: &[Expr]) -> Result<String, EmitError> {
         let offset = self.offset(b, indices);
-        let name = self.names.buffer(b).to_string();
         if offset == Expr::Int(0) {
-            return Ok(name);
+            return Ok(self.names.buffer(b).to_string());
         }
-        let text = self.integer(&offset)?.text.at(SUM);
-        Ok(format!("{name} + {}", self.swizzled(b, text)))
+        self.address_of(b, offset)
     }
 
     /// The address of an mbarrier.
@@ -181,12 +178,12 @@ impl Body<'_> {
             MbarrierOp::Init(n) => format!("{}({on}, {n});", self.ptx(Ptx::MbarrierInit)),
             MbarrierOp::Arrive(None) => format!("{}({on});", self.ptx(Ptx::MbarrierArrive)),
             MbarrierOp::Arrive(Some(rank)) => {
-                let rank = self.integer(rank)?.text.text;
-                format!("{}({on}, {rank});", self.ptx(Ptx::MbarrierArriveAt { releases: self.exchanges }))
+                let rank = self.index(rank)?;
+                format!("{}({on}, {rank});", self.ptx(Ptx::MbarrierArriveAt { releases: self.own.exchanges }))
             }
             MbarrierOp::Expect(n) => format!("{}({on}, {n});", self.ptx(Ptx::MbarrierExpect)),
             MbarrierOp::Wait(parity) => {
-                let parity = self.integer(parity)?.text.text;
+                let parity = self.index(parity)?;
                 format!("{}({on}, {parity});", self.ptx(Ptx::MbarrierWait))
             }
         };

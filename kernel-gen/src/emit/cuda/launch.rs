@@ -1,13 +1,18 @@
 //! Cuts a kernel into launches and places its memory.
 
-use super::{Arch, EmitError, tensor, wmma};
-use crate::ir::{Axis, BufferId, Expr, Gpu, Kernel, LoopKind, Scope, Stmt, VarId};
+use super::arch::Arch;
+use super::role::WMMA_ALIGNMENT;
+use super::tensor_map;
+use crate::emit::EmitError;
+use crate::emit::clike::walk::{Let, any, reads_memory, used};
+use crate::integer::round_up;
+use crate::ir::{Axis, BufferId, Gpu, Kernel, LoopKind, Scope, Stmt};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// A loop nest over hardware indices at the top of the kernel.
 pub(super) struct LaunchBody<'k> {
     /// `let`s of the kernel's top that it uses.
-    pub(super) lets: Vec<(VarId, &'k Expr)>,
+    pub(super) lets: Vec<Let<'k>>,
     /// The nest.
     pub(super) nest: &'k Stmt,
     /// Blocks, those of all clusters counted.
@@ -32,7 +37,7 @@ const STATIC_SHARED_BYTES: i64 = 48 * 1024;
 
 pub(super) fn layout(kernel: &Kernel) -> Result<Layout<'_>, EmitError> {
     let mut out = Layout { launches: vec![], workspace: BTreeMap::new(), workspace_bytes: 0 };
-    let mut lets: Vec<(VarId, &Expr)> = vec![];
+    let mut lets: Vec<Let> = vec![];
     for s in &kernel.body {
         match s {
             Stmt::Alloc(b) if kernel.buffer(*b).scope == Scope::Global => {
@@ -42,16 +47,20 @@ pub(super) fn layout(kernel: &Kernel) -> Result<Layout<'_>, EmitError> {
             // Private memory at the top belongs to nobody: the verifier has seen that no launch uses it.
             Stmt::Alloc(_) => {}
             Stmt::Let { var, value } => {
-                let mut reads = false;
-                value.walk(&mut |e| reads |= matches!(e, Expr::Load(..)));
-                if reads {
+                if reads_memory(value) {
                     return Err(EmitError::LetAcrossLaunches { var: kernel.var(*var).name.clone() });
                 }
                 lets.push((*var, value));
             }
             Stmt::For(l) if is_hardware(l.kind) => {
                 let [grid, block, cluster] = shape(s)?;
-                out.launches.push(LaunchBody { lets: used(&lets, s), nest: s, grid, block, cluster });
+                out.launches.push(LaunchBody {
+                    lets: used(&lets, std::slice::from_ref(s)),
+                    nest: s,
+                    grid,
+                    block,
+                    cluster,
+                });
             }
             Stmt::For(l) => {
                 let var = kernel.var(l.var).name.clone();
@@ -103,8 +112,7 @@ fn shape(nest: &Stmt) -> Result<[[u32; 3]; 3], EmitError> {
         let mut out = [0; 3];
         for (to, from) in out.iter_mut().zip(shape) {
             let number = i32::try_from(from).map(i32::unsigned_abs);
-            *to =
-                number.map_err(|_| EmitError::Unsupported { what: format!("a launch of {from} blocks or threads") })?;
+            *to = number.map_err(|_| EmitError::in_cuda(format!("a launch of {from} blocks or threads")))?;
         }
         Ok(out)
     };
@@ -124,22 +132,7 @@ pub(super) fn exchanges(kernel: &Kernel, nest: &Stmt) -> bool {
 
 /// Whether blocks of the nest store in each other's shared memory.
 pub(super) fn stores_at(nest: &Stmt) -> bool {
-    let mut found = false;
-    nest.walk(&mut |s| found |= matches!(s, Stmt::Gpu(Gpu::StoreAt { .. })));
-    found
-}
-
-/// The lets that the nest uses, directly or through each other, in their order.
-fn used<'k>(lets: &[(VarId, &'k Expr)], nest: &Stmt) -> Vec<(VarId, &'k Expr)> {
-    let mut kept: Vec<(VarId, &Expr)> = vec![];
-    for (var, value) in lets.iter().rev() {
-        let mut mentioned = kept.iter().any(|(_, e)| e.mentions(*var));
-        nest.exprs(&mut |e| mentioned |= e.mentions(*var));
-        if mentioned {
-            kept.insert(0, (*var, value));
-        }
-    }
-    kept
+    any(std::slice::from_ref(nest), |s| matches!(s, Stmt::Gpu(Gpu::StoreAt { .. })))
 }
 
 /// The shared memory of a launch.
@@ -154,21 +147,12 @@ pub(super) struct Shared {
 
 /// Places the shared buffers of a launch one behind the other.
 pub(super) fn shared(kernel: &Kernel, nest: &Stmt, symbol: &str, arch: Arch) -> Result<Shared, EmitError> {
-    // What the copy engine moves is aligned for it.
-    let mut boxes: BTreeSet<BufferId> = BTreeSet::new();
-    nest.walk(&mut |s| {
-        if let Stmt::Gpu(Gpu::TensorLoad { dst: t, .. } | Gpu::TensorStore { src: t, .. }) = s {
-            boxes.insert(t.buffer);
-        }
-    });
-    // And what `wmma` moves.
-    let mut tiles: BTreeSet<BufferId> = BTreeSet::new();
-    nest.walk(&mut |s| {
-        if let Stmt::Gpu(Gpu::Move { dst, src }) = s
-            && arch.has_opaque_fragments()
-        {
-            tiles.extend([dst.buffer, src.buffer]);
-        }
+    // What the copy engine moves is aligned for it, and what `wmma` moves.
+    let (mut boxes, mut tiles): (BTreeSet<BufferId>, BTreeSet<BufferId>) = Default::default();
+    nest.walk(&mut |s| match s {
+        Stmt::Gpu(Gpu::TensorLoad { dst: t, .. } | Gpu::TensorStore { src: t, .. }) => boxes.extend([t.buffer]),
+        Stmt::Gpu(Gpu::Move { dst, src }) if arch.has_opaque_fragments() => tiles.extend([dst.buffer, src.buffer]),
+        _ => {}
     });
     let mut buffers: Vec<(BufferId, i64)> = vec![];
     nest.walk(&mut |s| {
@@ -177,8 +161,8 @@ pub(super) fn shared(kernel: &Kernel, nest: &Stmt, symbol: &str, arch: Arch) -> 
         {
             let swizzle = kernel.buffer(*b).swizzle;
             let alignment = match (swizzle > 0 || boxes.contains(b), tiles.contains(b)) {
-                (true, _) => tensor::alignment(swizzle),
-                (false, true) => wmma::ALIGNMENT,
+                (true, _) => tensor_map::alignment(swizzle),
+                (false, true) => WMMA_ALIGNMENT,
                 (false, false) => 16,
             };
             buffers.push((*b, alignment));
@@ -199,8 +183,4 @@ pub(super) fn shared(kernel: &Kernel, nest: &Stmt, symbol: &str, arch: Arch) -> 
         return Err(EmitError::SharedMemory { symbol: symbol.to_string(), bytes: out.bytes, available, arch });
     }
     Ok(out)
-}
-
-fn round_up(value: i64, unit: i64) -> i64 {
-    (value + unit - 1) / unit * unit
 }

@@ -14,44 +14,43 @@
 //! the hardware has; the elements of private arrays are variables where all indices are constants; shared memory is declared statically up to 48 KiB and is one dynamic array beyond. What a plain
 //! function cannot say is inline PTX.
 
-mod arch;
+pub(super) mod arch;
+mod body;
 mod counters;
-mod error;
-mod expr;
 mod fragment;
 mod gpu;
 mod launch;
+mod multiple;
 mod names;
 mod operand;
 mod prelude;
 mod ptx;
+mod role;
 mod scalars;
 mod stmt;
 mod tensor;
+mod tensor_map;
 mod vector;
 mod wgmma;
 mod wmma;
 
+pub use crate::emit::EmitError;
 pub use arch::Arch;
-pub use error::EmitError;
-pub use tensor::{TensorBase, TensorMap};
+pub use tensor_map::{TensorBase, TensorMap};
 
+use super::clike::names::Names;
+use super::clike::prelude::Prelude;
+use super::clike::walk::any;
 use super::escape;
-use super::names::Names;
-use super::text::has_word;
 use crate::analysis::dependency::read_early;
 use crate::analysis::range::Ranges;
-use crate::ir::{Access, BufferId, Gpu, Kernel, Scope, Stmt, VarId};
+use crate::ir::{Access, BufferId, Gpu, Kernel, Scope, Stmt};
 use crate::lower::Lowered;
-use counters::Counter;
-use fragment::Role;
-use launch::{LaunchBody, Layout, Shared};
-use prelude::{Prelude, cuda_type};
-use scalars::Elements;
-use std::collections::{BTreeMap, BTreeSet};
+use body::{Body, Cuda};
+use launch::{LaunchBody, Layout};
+use prelude::cuda_type;
+use std::collections::BTreeSet;
 use std::fmt::Write;
-use tensor::NamedMap;
-use vector::Loaded;
 
 /// The widest vector access, and what TMA asks of a tensor's address.
 const VECTOR_BYTES: u32 = 16;
@@ -154,9 +153,9 @@ pub fn emit(lowered: &Lowered, options: &CudaOptions) -> Result<CudaSource, Emit
     let warp = kernel.fresh_var("own_warp");
     let kernel = &kernel;
     let layout = launch::layout(kernel)?;
-    let roles = fragment::roles(kernel)?;
+    let roles = role::roles(kernel)?;
     let mut names = Names::of(kernel, &names::RESERVED);
-    let mut prelude = Prelude::default();
+    let mut prelude = Prelude::new();
     let (mut functions, mut launches) = (vec![], vec![]);
     for (i, nest) in layout.launches.iter().enumerate() {
         let symbol = match layout.launches.len() {
@@ -169,32 +168,35 @@ pub fn emit(lowered: &Lowered, options: &CudaOptions) -> Result<CudaSource, Emit
         ranges.insert(lane, 0, 31);
         ranges.insert(warp, 0, 3);
         let scalars = scalars::of(kernel, nest.nest, &counters, &mut names);
-        let mut body = Body {
-            kernel,
+        let own = Cuda {
             arch: options.arch,
             grid: nest.grid,
             block: nest.block,
             cluster: nest.cluster,
             exchanges: launch::exchanges(kernel, nest.nest),
             stores_at: launch::stores_at(nest.nest),
-            workspace: &layout.workspace,
-            roles: &roles,
+            workspace: layout.workspace.clone(),
+            roles: roles.clone(),
             live_sums: BTreeSet::new(),
             maps: vec![],
-            names: &mut names,
-            prelude: &mut prelude,
-            counters: &counters,
+            counters: counters.clone(),
             scalars,
-            ranges,
-            wide: BTreeSet::new(),
             loads: vec![],
             lane,
             warp,
+        };
+        let mut body = Body {
+            kernel,
+            names: &mut names,
+            prelude: &mut prelude,
+            ranges,
+            wide: BTreeSet::new(),
             out: String::new(),
             depth: 1,
+            own,
         };
         body.function(nest, &shared)?;
-        let (text, maps) = (body.out, body.maps);
+        let (text, maps) = (body.out, body.own.maps);
         let (arguments, mut params) = params(kernel, &layout, nest.nest);
         let overlap = read_early(kernel, nest.nest)?;
         let mut declared = declarations(kernel, &names, nest.nest, &arguments, overlap.as_deref());
@@ -214,7 +216,7 @@ pub fn emit(lowered: &Lowered, options: &CudaOptions) -> Result<CudaSource, Emit
             params,
         });
     }
-    let mut prelude = prelude.text(options.arch);
+    let mut prelude = prelude::text(&prelude, options.arch);
     if !prelude.is_empty() {
         prelude.push('\n');
     }
@@ -232,15 +234,11 @@ pub fn emit(lowered: &Lowered, options: &CudaOptions) -> Result<CudaSource, Emit
 /// What addresses of parameters are multiples of, in bytes.
 fn alignment(kernel: &Kernel, arch: Arch) -> u32 {
     let global = |b: BufferId| kernel.buffer(b).scope == Scope::Global;
-    let mut tiles = false;
-    for s in &kernel.body {
-        s.walk(&mut |s| {
-            if let Stmt::Gpu(Gpu::Move { dst, src }) = s {
-                tiles |= global(dst.buffer) || global(src.buffer);
-            }
-        });
-    }
-    if tiles && arch.has_opaque_fragments() { wmma::ALIGNMENT as u32 } else { VECTOR_BYTES }
+    let tiles = any(
+        &kernel.body,
+        |s| matches!(s, Stmt::Gpu(Gpu::Move { dst, src }) if global(dst.buffer) || global(src.buffer)),
+    );
+    if tiles && arch.has_opaque_fragments() { role::WMMA_ALIGNMENT as u32 } else { VECTOR_BYTES }
 }
 
 fn comment(options: &CudaOptions, launches: &[Launch], layout: &Layout<'_>) -> String {
@@ -314,8 +312,7 @@ fn declarations(
 fn head(options: &CudaOptions, nest: &LaunchBody<'_>, symbol: &str, declarations: &str) -> String {
     let threads: u32 = nest.block.iter().product();
     // Registers can change hands only in a kernel that is compiled for a known number of them.
-    let mut trades = false;
-    nest.nest.walk(&mut |s| trades |= matches!(s, Stmt::Gpu(Gpu::SetMaxRegisters(_))));
+    let trades = any(std::slice::from_ref(nest.nest), |s| matches!(s, Stmt::Gpu(Gpu::SetMaxRegisters(_))));
     let bounds = match options.min_blocks.or(trades.then_some(1)) {
         Some(n) => format!("{threads}, {n}"),
         None => threads.to_string(),
@@ -325,75 +322,4 @@ fn head(options: &CudaOptions, nest: &LaunchBody<'_>, symbol: &str, declarations
         [x, y, z] => format!("__cluster_dims__({x}, {y}, {z}) "),
     };
     format!("extern \"C\" __global__ void {cluster}__launch_bounds__({bounds}) {symbol}({declarations})")
-}
-
-/// Emits the body of one function.
-struct Body<'a> {
-    kernel: &'a Kernel,
-    arch: Arch,
-    /// The shape of the launch.
-    grid: [u32; 3],
-    block: [u32; 3],
-    cluster: [u32; 3],
-    /// Whether its threads may tell each other something by way of global memory.
-    exchanges: bool,
-    /// Whether blocks store in each other's shared memory.
-    stores_at: bool,
-    /// Buffers in the workspace.
-    workspace: &'a BTreeMap<BufferId, i64>,
-    /// What the kernel's fragments are for.
-    roles: &'a BTreeMap<BufferId, Role>,
-    /// Sums that have been declared.
-    live_sums: BTreeSet<BufferId>,
-    /// Maps of the boxes that were met.
-    maps: Vec<NamedMap>,
-    names: &'a mut Names,
-    prelude: &'a mut Prelude,
-    /// Private integers that are `int`, whatever the kernel says.
-    counters: &'a BTreeMap<BufferId, Counter>,
-    /// Private arrays whose elements are variables.
-    scalars: BTreeMap<BufferId, Elements>,
-    ranges: Ranges,
-    /// Variables that are declared `long long`.
-    wide: BTreeSet<VarId>,
-    /// Lanes that the statement at hand has loaded.
-    loads: Vec<Loaded>,
-    /// The thread's warp in its warpgroup, likewise.
-    warp: VarId,
-    /// The lane of the thread in its warp, which is declared at the top if something uses it.
-    lane: VarId,
-    out: String,
-    depth: usize,
-}
-
-impl Body<'_> {
-    fn function(&mut self, nest: &LaunchBody<'_>, shared: &Shared) -> Result<(), EmitError> {
-        if shared.dynamic {
-            let alignment = shared.arrays.iter().map(|(.., a)| *a).max().unwrap_or(16);
-            self.line(&format!("extern __shared__ __align__({alignment}) unsigned char shared_memory[];"));
-        }
-        for (b, offset, alignment) in &shared.arrays {
-            let buffer = self.kernel.buffer(*b);
-            let ty = if buffer.scope == Scope::Mbarrier { "unsigned long long" } else { cuda_type(buffer.dtype) };
-            let name = self.names.buffer(*b);
-            let line = if shared.dynamic {
-                format!("{ty} *const {name} = ({ty} *)(shared_memory + {offset});")
-            } else {
-                format!("__shared__ __align__({alignment}) {ty} {name}[{}];", buffer.extent_elements().max(1))
-            };
-            self.line(&line);
-        }
-        for (var, value) in &nest.lets {
-            self.let_(*var, value)?;
-        }
-        let top = self.out.len();
-        self.block(std::slice::from_ref(nest.nest))?;
-        if has_word(&self.out[top..], self.names.var(self.lane)) {
-            self.out.insert_str(top, &self.lane_declaration(self.lane));
-        }
-        if has_word(&self.out[top..], self.names.var(self.warp)) {
-            self.out.insert_str(top, &self.warp_declaration(self.warp));
-        }
-        Ok(())
-    }
 }

@@ -1,11 +1,13 @@
 //! Loads of a warp's operands from memory into registers.
 
-use super::fragment::{Role, extents, spanned};
+use super::body::Body;
+use super::fragment::{extents, spanned};
+use super::multiple::is_multiple;
 use super::ptx::Ptx;
-use super::vector::is_multiple;
-use super::{Body, EmitError};
+use super::role::Role;
 use crate::analysis::simplify::simplify;
-use crate::emit::text::strength::SUM;
+use crate::emit::EmitError;
+use crate::emit::clike::text::strength::SUM;
 use crate::ir::{BufferId, DType, Expr, LANE_COLUMNS, Operand, Scope, Tile, Unit, VarId};
 use crate::target::CudaFeature;
 
@@ -36,7 +38,7 @@ impl Body<'_> {
     pub(super) fn load_operand(&mut self, dst: &Tile, src: &Tile) -> Result<(), EmitError> {
         let memory = self.kernel.buffer(src.buffer);
         if memory.dtype != self.kernel.buffer(dst.buffer).dtype {
-            return Err(EmitError::Unsupported { what: "an operand that is converted as it is loaded".into() });
+            return Err(EmitError::in_cuda("an operand that is converted as it is loaded"));
         }
         let place = self.place(src);
         let strides = place.strides;
@@ -57,7 +59,7 @@ impl Body<'_> {
     }
 
     fn ldmatrix(&mut self, dst: &Tile, role: Role, place: &Place) -> Result<(), EmitError> {
-        let lane = Expr::Var(self.lane);
+        let lane = Expr::Var(self.own.lane);
         // Lane l points to row l % 8 of matrix l / 8, and matrix i becomes register i: of a left operand eight rows down
         // before eight along the reduction, of a right one the other way around and then the next eight columns.
         let low = lane.clone().floor_mod(8);
@@ -84,7 +86,7 @@ impl Body<'_> {
     /// be one matrix of sixteen, as where the rows of a convolution's input overlap.
     fn ldmatrix_half(&mut self, dst: &Tile, rows: i64, place: &Place) -> Result<(), EmitError> {
         // Lanes from 16 on say nothing; theirs are the rows of the others.
-        let down = Expr::Var(self.lane).floor_mod(16);
+        let down = Expr::Var(self.own.lane).floor_mod(16);
         let load = self.ptx(Ptx::LdmatrixHalf);
         for row in (0..rows).step_by(16) {
             let from = self.address(place, down.clone() + row, Expr::Int(0))?;
@@ -98,13 +100,13 @@ impl Body<'_> {
     /// [`lane_order`](crate::ir::lane_order).
     pub(super) fn load_rows(&mut self, dst: &Tile, src: &Tile) -> Result<(), EmitError> {
         let Role::Left { transposed: false } = self.role(dst.buffer)? else {
-            return Err(EmitError::Unsupported { what: "rows moved into what is no left operand".into() });
+            return Err(EmitError::in_cuda("rows moved into what is no left operand"));
         };
         let load = self.ptx(Ptx::LoadRow);
         let [down, across] = spanned(src);
         let shape = self.kernel.buffer(src.buffer).shape.clone();
         let (rows, columns) = extents(dst);
-        let lane = Expr::Var(self.lane);
+        let lane = Expr::Var(self.own.lane);
         let (quad, piece) = (lane.clone().floor_div(4), lane.floor_mod(4) * 8);
         for row in (0..rows).step_by(8) {
             for column in (0..columns).step_by(LANE_COLUMNS as usize) {
@@ -141,16 +143,16 @@ impl Body<'_> {
         let place = Place { buffer: src.tile.buffer, offset: self.offset(src.tile.buffer, &src.tile.origin), strides };
         let (Role::Left { transposed: false }, [parts, rows, columns]) = (self.role(dst.buffer)?, &dst.extents[..])
         else {
-            return Err(EmitError::Unsupported { what: "a split into what is no left operand".into() });
+            return Err(EmitError::in_cuda("a split into what is no left operand"));
         };
         let (parts, rows, columns) = (*parts, *rows, *columns);
         let warpgroup = self.kernel.buffer(dst.buffer).scope == Scope::Fragment(Unit::Warpgroup);
-        let quad = Expr::Var(self.lane).floor_div(4);
+        let quad = Expr::Var(self.own.lane).floor_div(4);
         // The four warps of a warpgroup hold sixteen rows each.
-        let (first, held) = if warpgroup { (Expr::Var(self.warp) * 16 + quad, rows / 4) } else { (quad, rows) };
+        let (first, held) = if warpgroup { (Expr::Var(self.own.warp) * 16 + quad, rows / 4) } else { (quad, rows) };
         let pairs = self.kernel.buffer(dst.buffer).dtype == DType::Bf16;
         let width = if pairs { 2 } else { 1 };
-        let column = Expr::Var(self.lane).floor_mod(4) * width;
+        let column = Expr::Var(self.own.lane).floor_mod(4) * width;
         for row in (0..held).step_by(16) {
             for step in (0..columns).step_by(8 * width as usize) {
                 for i in 0..4 {
@@ -205,7 +207,7 @@ impl Body<'_> {
     fn load_elements(&mut self, dst: &Tile, role: Role, place: &Place) -> Result<(), EmitError> {
         let (r, c, registers) = self.base(dst.buffer)?;
         let (rows, columns) = extents(dst);
-        let lane = Expr::Var(self.lane);
+        let lane = Expr::Var(self.own.lane);
         let (quad, pair) = (lane.clone().floor_div(4), lane.floor_mod(4) * 2);
         // Whether the reduction runs down the tile's rows.
         let down = matches!(role, Role::Left { transposed: true } | Role::Right { transposed: false });
@@ -245,7 +247,8 @@ impl Body<'_> {
         self.address_of(place.buffer, place.at(row, column))
     }
 
-    fn address_of(&mut self, b: BufferId, offset: Expr) -> Result<String, EmitError> {
+    /// The address of the element at an offset.
+    pub(super) fn address_of(&mut self, b: BufferId, offset: Expr) -> Result<String, EmitError> {
         let offset = simplify(&offset, &self.ranges);
         let text = self.integer(&offset)?.text.at(SUM);
         let text = self.swizzled(b, text);
@@ -254,7 +257,8 @@ impl Body<'_> {
 
     /// The declaration of this thread's lane in its warp.
     pub(super) fn lane_declaration(&self, lane: VarId) -> String {
-        let thread = if self.block[0].is_multiple_of(32) { "threadIdx.x".to_string() } else { self.thread_number() };
+        let thread =
+            if self.own.block[0].is_multiple_of(32) { "threadIdx.x".to_string() } else { self.thread_number() };
         format!("  const int {} = (int)({thread} % 32);\n", self.names.var(lane))
     }
 
@@ -265,7 +269,7 @@ impl Body<'_> {
 
     /// The number of this thread in its block.
     fn thread_number(&self) -> String {
-        match self.block {
+        match self.own.block {
             [_, 1, 1] => "threadIdx.x".to_string(),
             [x, y, _] => format!("(threadIdx.x + {x} * (threadIdx.y + {y} * threadIdx.z))"),
         }

@@ -1,9 +1,11 @@
-//! Types and helper functions of emitted CUDA. A source contains the helpers it uses and no others, in a fixed order.
+//! Types and helper functions of emitted CUDA.
 
-use super::Arch;
+use super::arch::Arch;
 use super::ptx::Ptx;
-use crate::ir::{DType, UnOp};
-use std::collections::BTreeSet;
+use crate::emit::clike::prelude::{self, Prelude, floor_div, floor_mod, of_two};
+use crate::emit::clike::text::has_word;
+use crate::ir::DType;
+use std::collections::BTreeMap;
 
 /// The CUDA type of an element in memory.
 pub(super) fn cuda_type(dtype: DType) -> &'static str {
@@ -48,9 +50,8 @@ pub(super) enum Helper {
     Ptx(Ptx),
 }
 
-impl Helper {
-    /// What the emitted code calls it.
-    pub(super) fn name(self) -> String {
+impl prelude::Helper for Helper {
+    fn name(self) -> String {
         let suffix = |wide| if wide { "i64" } else { "i32" };
         match self {
             Helper::FloorDiv { wide } => format!("floor_div_{}", suffix(wide)),
@@ -68,35 +69,17 @@ impl Helper {
             Helper::Ptx(p) => p.name(),
         }
     }
+}
 
-    fn needs(self, arch: Arch) -> Vec<Helper> {
-        match self {
-            Helper::NarrowPair(d) if arch.capability < 80 => vec![Helper::Narrow(d)],
-            Helper::Ptx(p) => p.needs(),
-            _ => vec![],
-        }
-    }
-
+impl Helper {
     fn text(self, arch: Arch) -> String {
-        let name = self.name();
+        let name = prelude::Helper::name(self);
         let int = |wide| if wide { "long long" } else { "int" };
         match self {
-            Helper::FloorDiv { wide } => format!(
-                "KG_FN {t} {name}({t} a, {t} b) {{\n  {t} q = a / b;\n  \
-                 return q - (a % b != 0 && (a < 0) != (b < 0));\n}}\n",
-                t = int(wide)
-            ),
-            Helper::FloorMod { wide } => format!(
-                "KG_FN {t} {name}({t} a, {t} b) {{\n  {t} r = a % b;\n  \
-                 return r != 0 && (r < 0) != (b < 0) ? r + b : r;\n}}\n",
-                t = int(wide)
-            ),
-            Helper::Min { wide } => {
-                format!("KG_FN {t} {name}({t} a, {t} b) {{\n  return a < b ? a : b;\n}}\n", t = int(wide))
-            }
-            Helper::Max { wide } => {
-                format!("KG_FN {t} {name}({t} a, {t} b) {{\n  return a > b ? a : b;\n}}\n", t = int(wide))
-            }
+            Helper::FloorDiv { wide } => floor_div(&name, int(wide)),
+            Helper::FloorMod { wide } => floor_mod(&name, int(wide)),
+            Helper::Min { wide } => of_two(&name, int(wide), "return a < b ? a : b;"),
+            Helper::Max { wide } => of_two(&name, int(wide), "return a > b ? a : b;"),
             // `fminf` and `fmaxf` would give the operand that is a number. PTX ISA 8.7, section 9.7.3, has instructions that do
             // not, and that cost no more.
             Helper::FloatMin(DType::F32) | Helper::FloatMax(DType::F32) if arch.capability >= 80 => format!(
@@ -104,11 +87,8 @@ impl Helper {
                  asm(\"{word}.NaN.f32 %0, %1, %2;\" : \"=f\"(r) : \"f\"(a), \"f\"(b));\n  return r;\n}}\n",
                 word = if matches!(self, Helper::FloatMin(_)) { "min" } else { "max" },
             ),
-            Helper::FloatMin(d) | Helper::FloatMax(d) => format!(
-                "KG_FN {t} {name}({t} a, {t} b) {{\n  return b {sign} a || b != b ? b : a;\n}}\n",
-                t = cuda_type(d),
-                sign = if matches!(self, Helper::FloatMin(_)) { '<' } else { '>' },
-            ),
+            Helper::FloatMin(d) => of_two(&name, cuda_type(d), "return b < a || b != b ? b : a;"),
+            Helper::FloatMax(d) => of_two(&name, cuda_type(d), "return b > a || b != b ? b : a;"),
             Helper::Low => {
                 format!("KG_FN unsigned short {name}(unsigned pair) {{\n  return (unsigned short)pair;\n}}\n")
             }
@@ -148,39 +128,18 @@ impl Helper {
     }
 }
 
-/// The CUDA function for a unary operator that is one.
-pub(super) fn math_fn(op: UnOp, dtype: DType) -> Option<String> {
-    let base = match op {
-        UnOp::Neg | UnOp::Not | UnOp::Tf32 => return None,
-        UnOp::Abs => "fabs",
-        UnOp::Sqrt => "sqrt",
-        UnOp::Exp => "exp",
-        UnOp::Tanh => "tanh",
-        UnOp::Erf => "erf",
-    };
-    Some(if dtype == DType::F64 { base.to_string() } else { format!("{base}f") })
-}
-
-/// The helpers that a source uses so far.
-#[derive(Default)]
-pub(super) struct Prelude(BTreeSet<Helper>);
-
-impl Prelude {
-    /// Notes the helper and gives its name.
-    pub(super) fn call(&mut self, h: Helper) -> String {
-        self.0.insert(h);
-        h.name()
-    }
-
-    /// The definitions.
-    pub(super) fn text(&self, arch: Arch) -> String {
-        let mut all = self.0.clone();
-        all.extend(self.0.iter().flat_map(|h| h.needs(arch)));
-        if all.is_empty() {
-            return String::new();
+/// The definitions: of the helpers that are used, and of those that these call, which their texts name.
+pub(super) fn text(prelude: &Prelude<Helper>, arch: Arch) -> String {
+    let mut all: BTreeMap<Helper, String> = prelude.used().map(|h| (h, h.text(arch))).collect();
+    let callable = [Ptx::SharedAddress, Ptx::TensorMap, Ptx::HalfPair].map(Helper::Ptx).into_iter();
+    let narrow = [DType::F16, DType::Bf16].into_iter().flat_map(|d| [Helper::NarrowPair(d), Helper::Narrow(d)]);
+    // Pairs first: they may call the function for one.
+    for helper in narrow.chain(callable) {
+        let name = prelude::Helper::name(helper);
+        if all.values().any(|text| has_word(text, &name)) {
+            all.entry(helper).or_insert_with(|| helper.text(arch));
         }
-        let mut out = String::from("#define KG_FN static __device__ __forceinline__\n\n");
-        all.iter().for_each(|h| out.push_str(&h.text(arch)));
-        out
     }
+    let define = if all.is_empty() { "" } else { "#define KG_FN static __device__ __forceinline__\n\n" };
+    all.values().fold(define.to_string(), |out, text| out + text)
 }

@@ -1,7 +1,6 @@
 //! Helper functions that are one PTX instruction each (PTX ISA 8.7; the section is named beside each).
 
-use super::Arch;
-use super::prelude::Helper;
+use super::arch::Arch;
 use crate::ir::DType;
 
 /// A helper that is inline PTX. The order of the variants is the order in the source.
@@ -116,12 +115,6 @@ impl WmmaTile {
     fn address(self) -> &'static str {
         if self.shared { "\"r\"(shared_address(tile))" } else { "\"l\"(tile)" }
     }
-
-    fn needs(self) -> Vec<Helper> {
-        let address = self.shared.then_some(Helper::Ptx(Ptx::SharedAddress));
-        let pair = (self.registers().0 == "half_pair").then_some(Helper::Ptx(Ptx::HalfPair));
-        address.into_iter().chain(pair).collect()
-    }
 }
 
 /// Operands `%first` and on.
@@ -185,29 +178,6 @@ impl Ptx {
                 let (depth, kind) = wgmma_kind(dtype);
                 format!("wgmma_m64n{columns}k{depth}_{kind}_{}{}", letter(a), letter(b))
             }
-        }
-    }
-
-    /// What it calls itself.
-    pub(super) fn needs(self) -> Vec<Helper> {
-        let address = Helper::Ptx(Ptx::SharedAddress);
-        match self {
-            Ptx::SharedAddress
-            | Ptx::TensorMap
-            | Ptx::LoadRow
-            | Ptx::HalfPair
-            | Ptx::Settle
-            | Ptx::SettleOperand
-            | Ptx::RoundTf32
-            | Ptx::SplitTf32
-            | Ptx::Wgmma { .. }
-            | Ptx::WgmmaHeld { .. } => vec![],
-            Ptx::Mma { sums: DType::F16, .. } | Ptx::Wmma { sums: DType::F16, .. } => vec![Helper::Ptx(Ptx::HalfPair)],
-            Ptx::Mma { .. } | Ptx::Wmma { .. } => vec![],
-            Ptx::WmmaLoad(tile) | Ptx::WmmaStore(tile) => tile.needs(),
-            Ptx::SplitBf16 { .. } => vec![Helper::NarrowPair(DType::Bf16)],
-            Ptx::TensorLoad { .. } | Ptx::TensorStore { .. } => vec![address, Helper::Ptx(Ptx::TensorMap)],
-            _ => vec![address],
         }
     }
 

@@ -8,8 +8,8 @@
 use super::counters::Counter;
 use crate::analysis::range::Ranges;
 use crate::analysis::simplify::simplify;
-use crate::emit::lanes::lane_of_expr;
-use crate::emit::names::Names;
+use crate::emit::clike::lanes::lane_of_expr;
+use crate::emit::clike::names::Names;
 use crate::ir::{BufferId, Expr, Kernel, Stmt};
 use std::collections::{BTreeMap, BTreeSet};
 

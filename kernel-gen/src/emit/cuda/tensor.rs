@@ -3,86 +3,20 @@
 //! The engine knows a tensor by a map that the host makes of it: its type, extents and strides, and the box that is
 //! moved at a time. A launch is given one map for each different box.
 
+use super::body::Body;
+use super::multiple::is_multiple;
 use super::ptx::Ptx;
-use super::{Body, EmitError};
+use super::tensor_map::{NamedMap, TensorBase, TensorMap, alignment};
 use crate::analysis::simplify::simplify;
+use crate::emit::EmitError;
+use crate::emit::clike::text::strength::UNARY;
 use crate::ir::{DType, Expr, Slot, Tile};
 use crate::target::CudaFeature;
-
-/// What a tensor map says. Lists begin with the fastest dimension, as the driver's do.
-#[derive(Clone, Debug, PartialEq, Eq)]
-#[cfg_attr(feature = "tune", derive(serde::Serialize, serde::Deserialize))]
-pub struct TensorMap {
-    /// The buffer that it is a map of: an index into the kernel's list of parameters, or an offset in the workspace.
-    pub base: TensorBase,
-    /// Type of the elements.
-    pub dtype: DType,
-    /// Elements along each dimension, 1 to 5 of them.
-    pub dims: Vec<u64>,
-    /// Bytes from one element to the next along each dimension but the fastest.
-    pub strides: Vec<u64>,
-    /// Elements of the box along each dimension, skipped ones counted.
-    pub box_dims: Vec<u32>,
-    /// Elements from one that is moved to the next, along each dimension.
-    pub steps: Vec<u32>,
-    /// Bytes in a row of the address map in shared memory: 0, 32, 64 or 128.
-    pub swizzle: u32,
-}
-
-impl TensorMap {
-    /// The driver's number of the element type (`CUtensorMapDataType`).
-    pub fn driver_type(&self) -> u32 {
-        match self.dtype {
-            DType::F16 => 6,
-            DType::F32 => 7,
-            DType::F64 => 8,
-            DType::Bf16 => 9,
-            DType::Bool => 0,
-            DType::I32 => 3,
-            DType::I64 => 5,
-        }
-    }
-
-    /// What it says of each dimension, as the driver takes it: extents, strides, extents of the box and steps, with 1 (of
-    /// strides, 0) for the dimensions that it does not have.
-    pub fn driver_lists(&self) -> ([u64; 5], [u64; 4], [u32; 5], [u32; 5]) {
-        fn padded<T: Copy, const N: usize>(values: &[T], rest: T) -> [T; N] {
-            std::array::from_fn(|i| values.get(i).copied().unwrap_or(rest))
-        }
-        (padded(&self.dims, 1), padded(&self.strides, 0), padded(&self.box_dims, 1), padded(&self.steps, 1))
-    }
-
-    /// The driver's number of the swizzle (`CUtensorMapSwizzle`).
-    pub fn driver_swizzle(&self) -> u32 {
-        match self.swizzle {
-            32 => 1,
-            64 => 2,
-            128 => 3,
-            _ => 0,
-        }
-    }
-}
-
-/// Where the tensor of a map starts.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[cfg_attr(feature = "tune", derive(serde::Serialize, serde::Deserialize))]
-pub enum TensorBase {
-    /// A parameter of the kernel, by its place in the list.
-    Buffer(usize),
-    /// At an offset in the workspace.
-    Workspace(i64),
-}
 
 /// The engine's limits: dimensions, elements of a box along one, and bytes that strides and rows are multiples of.
 const MOST_DIMS: usize = 5;
 const MOST_BOX: i64 = 256;
 const UNIT_BYTES: i64 = 16;
-
-/// A map that a function takes, and its name there.
-pub(super) struct NamedMap {
-    pub(super) name: String,
-    pub(super) map: TensorMap,
-}
 
 impl Body<'_> {
     pub(super) fn tensor_load(
@@ -99,7 +33,7 @@ impl Body<'_> {
         let to = self.pointer_to_box(dst)?;
         let on = self.slot(on)?;
         let mask = match multicast {
-            Some(e) => format!(", {}", self.integer(e)?.text.text),
+            Some(e) => format!(", {}", self.index(e)?),
             None => String::new(),
         };
         let at = self.coordinates(src)?;
@@ -124,11 +58,7 @@ impl Body<'_> {
             let e = simplify(e, &self.ranges);
             let text = self.integer(&e)?;
             // Coordinates are 32 bits wide, which every tensor's extents fit.
-            let text = if text.wide {
-                format!("(int){}", text.text.at(crate::emit::text::strength::UNARY))
-            } else {
-                text.text.text
-            };
+            let text = if text.wide { format!("(int){}", text.text.at(UNARY)) } else { text.text.text };
             out.push_str(&format!(", {text}"));
         }
         Ok(out)
@@ -139,10 +69,11 @@ impl Body<'_> {
         let buffer = self.kernel.buffer(shared.buffer);
         let unit = alignment(buffer.swizzle) / buffer.dtype.bytes() as i64;
         let offset = self.offset(shared.buffer, &shared.origin);
-        if !super::vector::is_multiple(&offset, unit) {
-            return Err(EmitError::Unsupported {
-                what: format!("a box in `{}` that does not start at a multiple of {unit} elements", buffer.name),
-            });
+        if !is_multiple(&offset, unit) {
+            return Err(EmitError::in_cuda(format!(
+                "a box in `{}` that does not start at a multiple of {unit} elements",
+                buffer.name
+            )));
         }
         self.plain_pointer(shared.buffer, &offset)
     }
@@ -150,9 +81,8 @@ impl Body<'_> {
     /// The name of the map for a box of `global`, which lies in `shared` as that says.
     fn map(&mut self, global: &Tile, steps: &[i64], shared: &Tile) -> Result<String, EmitError> {
         let (tensor, memory) = (self.kernel.buffer(global.buffer), self.kernel.buffer(shared.buffer));
-        let refuse = |why: String| {
-            Err(EmitError::Unsupported { what: format!("a box of `{}` in `{}`: {why}", tensor.name, memory.name) })
-        };
+        let refuse =
+            |why: String| Err(EmitError::in_cuda(format!("a box of `{}` in `{}`: {why}", tensor.name, memory.name)));
         let bytes = tensor.dtype.bytes() as i64;
         let rank = tensor.shape.len();
         if rank == 0 || rank > MOST_DIMS {
@@ -184,7 +114,8 @@ impl Body<'_> {
             return refuse(format!("{:?} elements are not a dense piece of the shared buffer", shared.extents));
         }
         let base =
-            match (self.kernel.params.iter().position(|p| *p == global.buffer), self.workspace.get(&global.buffer)) {
+            match (self.kernel.params.iter().position(|p| *p == global.buffer), self.own.workspace.get(&global.buffer))
+            {
                 (Some(index), _) => TensorBase::Buffer(index),
                 (None, Some(offset)) => TensorBase::Workspace(*offset),
                 (None, None) => return refuse("the tensor is not in global memory".into()),
@@ -199,13 +130,13 @@ impl Body<'_> {
             steps: (0..rank).rev().map(|d| unsigned(step(d))).collect(),
             swizzle: memory.swizzle,
         };
-        if let Some(known) = self.maps.iter().find(|m| m.map == map) {
+        if let Some(known) = self.own.maps.iter().find(|m| m.map == map) {
             return Ok(known.name.clone());
         }
         let hint = format!("{}_map", tensor.name);
         let name = self.names.fresh(&hint);
         self.ptx(Ptx::TensorMap);
-        self.maps.push(NamedMap { name: name.clone(), map });
+        self.own.maps.push(NamedMap { name: name.clone(), map });
         Ok(name)
     }
 }
@@ -226,9 +157,4 @@ fn is_dense(t: &Tile, strides: &[i64], row: i64) -> bool {
         }
     }
     true
-}
-
-/// What a buffer of boxes is aligned to: eight rows of its address map, or what the engine asks for.
-pub(super) fn alignment(swizzle: u32) -> i64 {
-    (8 * i64::from(swizzle)).max(128)
 }

@@ -3,12 +3,14 @@
 //! A GPU has no vector arithmetic, but memory is moved best 16 bytes at a time. A vector statement therefore loads its
 //! operands as wide as they are aligned, computes lane by lane, and stores as wide as the destination is aligned.
 
+use super::body::{Body, Loaded};
+use super::multiple::multiple;
 use super::prelude::{Helper, cuda_type};
-use super::{Body, EmitError};
 use crate::analysis::simplify::simplify;
-use crate::emit::lanes::{as_store, lane_of_expr, lanes, reads_other_lanes};
-use crate::emit::text::Text;
-use crate::emit::text::strength::{OR, PRIMARY, SUM};
+use crate::emit::EmitError;
+use crate::emit::clike::lanes::{as_store, lane_of_expr, lane_run, lanes, reads_other_lanes};
+use crate::emit::clike::text::Text;
+use crate::emit::clike::text::strength::{OR, PRIMARY, SUM};
 use crate::integer::gcd;
 use crate::ir::{BinOp, BufferId, DType, Expr, Stmt};
 
@@ -24,15 +26,6 @@ struct Piece {
     width: i64,
     /// Distance of the first element from the start of the buffer.
     offset: Expr,
-}
-
-/// A lane that has been loaded already.
-pub(super) struct Loaded {
-    buffer: BufferId,
-    indices: Vec<Expr>,
-    /// As an operand, and as the buffer holds it.
-    value: Text,
-    held: String,
 }
 
 impl Body<'_> {
@@ -52,7 +45,7 @@ impl Body<'_> {
             && self.load_or_zero(cond, load, other)?
         {
             let done = self.store_lanes(s, buffer, indices, load, i64::from(lanes(self.kernel, s)), None);
-            self.loads.clear();
+            self.own.loads.clear();
             return done;
         }
         // A guard around whole vectors stays outside, so that what it guards can be moved whole.
@@ -63,13 +56,9 @@ impl Body<'_> {
             let cond = self.scalar(cond)?.text;
             let arm = |value: &Expr| Stmt::Store { buffer, indices: indices.clone(), value: value.clone() };
             self.line(&format!("if ({cond}) {{"));
-            self.depth += 1;
-            self.vector_update(&arm(a))?;
-            self.depth -= 1;
+            self.indented(|p| p.vector_update(&arm(a)))?;
             self.line("} else {");
-            self.depth += 1;
-            self.vector_update(&arm(b))?;
-            self.depth -= 1;
+            self.indented(|p| p.vector_update(&arm(b)))?;
             self.line("}");
             return Ok(());
         }
@@ -82,7 +71,7 @@ impl Body<'_> {
         }
         self.load_wide(&value, count)?;
         let done = self.store_lanes(s, buffer, indices, &value, count, target);
-        self.loads.clear();
+        self.own.loads.clear();
         done
     }
 
@@ -213,7 +202,7 @@ impl Body<'_> {
     /// The lvalue of the element at an offset.
     pub(super) fn single(&mut self, b: BufferId, offset: &Expr) -> Result<String, EmitError> {
         let offset = simplify(offset, &self.ranges);
-        let offset = self.integer(&offset)?.text.text;
+        let offset = self.index(&offset)?;
         let offset = self.swizzled(b, offset);
         Ok(format!("{}[{offset}]", self.names.buffer(b)))
     }
@@ -260,18 +249,13 @@ impl Body<'_> {
             let member = self.member(b, name, p.width, l);
             let value = self.widened(b, member.clone());
             let at = indices.iter().map(|i| simplify(&lane_of_expr(i, &Expr::Int(p.lane + l)), &self.ranges)).collect();
-            self.loads.push(Loaded { buffer: b, indices: at, value, held: member });
+            self.own.loads.push(Loaded { buffer: b, indices: at, value, held: member });
         }
     }
 
-    /// The value of a lane that has been loaded already.
-    pub(super) fn loaded(&self, b: BufferId, indices: &[Expr]) -> Option<Text> {
-        self.loads.iter().find(|l| l.buffer == b && l.indices == indices).map(|l| l.value.clone())
-    }
-
-    /// The same as the buffer holds it.
-    pub(super) fn loaded_as_held(&self, b: BufferId, indices: &[Expr]) -> Option<String> {
-        self.loads.iter().find(|l| l.buffer == b && l.indices == indices).map(|l| l.held.clone())
+    /// The lane, if it has been loaded already.
+    pub(super) fn loaded(&self, b: BufferId, indices: &[Expr]) -> Option<&Loaded> {
+        self.own.loads.iter().find(|l| l.buffer == b && l.indices == indices)
     }
 
     /// The loads that certainly happen and can move several lanes at once.
@@ -297,21 +281,7 @@ impl Body<'_> {
         if !(2..=8).contains(&bytes) {
             return None;
         }
-        let mut step = 0;
-        let mut base = vec![];
-        for (i, stride) in indices.iter().zip(&buffer.strides) {
-            match i {
-                Expr::Ramp { base: first, stride: s, .. } => {
-                    step += s * stride;
-                    base.push((**first).clone());
-                }
-                other if other.ty(self.kernel).lanes > 1 => return None,
-                other => base.push(other.clone()),
-            }
-        }
-        if step != 1 {
-            return None;
-        }
+        let (base, 1) = lane_run(self.kernel, b, indices, 0)? else { return None };
         let offset = self.offset(b, &base);
         let alignment = multiple(&offset);
         let mut pieces = vec![];
@@ -419,46 +389,5 @@ fn unbroadcast(e: &Expr) -> &Expr {
     match e {
         Expr::Broadcast(a, _) => unbroadcast(a),
         other => other,
-    }
-}
-
-/// Whether the expression is certainly a multiple of `unit`.
-pub(super) fn is_multiple(e: &Expr, unit: i64) -> bool {
-    multiple(e) % unit == 0
-}
-
-/// A number that divides the expression whatever its variables are; 0 if the expression is zero.
-fn multiple(e: &Expr) -> i64 {
-    match e {
-        Expr::Int(v) => v.saturating_abs(),
-        Expr::Binary(op, a, b) => {
-            let (x, y) = (multiple(a), multiple(b));
-            match op {
-                BinOp::Add | BinOp::Sub | BinOp::Mod | BinOp::Min | BinOp::Max => gcd(x, y),
-                BinOp::Mul => x.saturating_mul(y),
-                BinOp::Div if b.as_int().is_some_and(|d| d > 0 && x % d == 0) => x / b.as_int().unwrap_or(1),
-                _ => 1,
-            }
-        }
-        Expr::Unary(crate::ir::UnOp::Neg, a) => multiple(a),
-        Expr::Select(_, a, b) => gcd(multiple(a), multiple(b)),
-        _ => 1,
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::ir::VarId;
-
-    #[test]
-    fn what_divides_an_index_is_known_from_its_form() {
-        let [i, j] = [VarId(0), VarId(1)];
-        assert_eq!(multiple(&(i * 64 + j * 4)), 4);
-        assert_eq!(multiple(&(i * 64 + j * 4 + 2)), 2);
-        assert_eq!(multiple(&((i * 12).floor_mod(8) + 16)), 4);
-        assert_eq!(multiple(&(i * 12).floor_div(4)), 3);
-        assert_eq!(multiple(&Expr::from(i).floor_div(4)), 1);
-        assert_eq!(multiple(&Expr::Int(0)), 0);
     }
 }

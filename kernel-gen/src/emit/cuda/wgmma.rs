@@ -5,9 +5,12 @@
 //! into them; if it runs across them (*transposed* in the instruction's words), a step is 16 rows, and what does not fit
 //! into a row lies in the next block of rows.
 
+use super::body::Body;
+use super::fragment::extents;
+use super::multiple::is_multiple;
 use super::ptx::Ptx;
-use super::{Body, EmitError};
-use crate::emit::text::strength::SUM;
+use crate::emit::EmitError;
+use crate::emit::clike::text::strength::SUM;
 use crate::ir::{BufferId, DType, Expr, GROUP_ROWS, Operand, Scope, Stmt, Tile, Unit};
 use crate::target::CudaFeature;
 use std::collections::BTreeSet;
@@ -25,59 +28,53 @@ struct Descriptor {
     across: bool,
 }
 
+impl Descriptor {
+    /// The operand of a step.
+    fn at(&self, step: usize) -> String {
+        match self.offsets[step] {
+            0 => self.name.clone(),
+            offset => format!("{} + {offset}", self.name),
+        }
+    }
+}
+
 impl Body<'_> {
     pub(super) fn warpgroup_mma(&mut self, acc: &Tile, a: &Operand, b: &Operand) -> Result<(), EmitError> {
         self.need(CudaFeature::Wgmma, "a product of a warpgroup")?;
         let dtype = self.kernel.buffer(a.tile.buffer).dtype;
         if !matches!(dtype, DType::F16 | DType::Bf16 | DType::F32) || self.kernel.buffer(b.tile.buffer).dtype != dtype {
-            return Err(EmitError::Unsupported {
-                what: format!("a product of {dtype} in a warpgroup; use f16, bf16 or f32"),
-            });
+            return Err(EmitError::in_cuda(format!("a product of {dtype} in a warpgroup; use f16, bf16 or f32")));
         }
-        let (m, n) = super::fragment::extents(acc);
+        let (m, n) = extents(acc);
         if m != 64 || n % 8 != 0 || !(8..=256).contains(&n) {
             let what = format!("a product of {m} x {n} sums; a warpgroup has 64 rows and 8 to 256 columns");
-            return Err(EmitError::Unsupported { what });
+            return Err(EmitError::in_cuda(what));
         }
         if dtype == DType::F32 && (a.transposed || !b.transposed) {
-            let what = "a product of f32 in a warpgroup, but for operands whose reduction runs along rows".into();
-            return Err(EmitError::Unsupported { what });
+            let what = "a product of f32 in a warpgroup, but for operands whose reduction runs along rows";
+            return Err(EmitError::in_cuda(what));
         }
-        if self.kernel.buffer(a.tile.buffer).scope == Scope::Fragment(Unit::Warpgroup) {
-            return self.warpgroup_mma_held(acc, &a.tile, b, n);
-        }
-        let (left, depth) = self.descriptor(&a.tile, m, (a.transposed, a.is_grouped(m)))?;
+        // The left operand may be in registers.
+        let held = self.kernel.buffer(a.tile.buffer).scope == Scope::Fragment(Unit::Warpgroup);
+        let (left, depth) = match held {
+            true => (None, extents(&a.tile).1),
+            false => self.descriptor(&a.tile, m, (a.transposed, a.is_grouped(m))).map(|(d, depth)| (Some(d), depth))?,
+        };
         let (right, other) = self.descriptor(&b.tile, n, (!b.transposed, false))?;
         if depth != other {
-            let what = format!("a product whose reductions are {depth} and {other} long");
-            return Err(EmitError::Unsupported { what });
+            return Err(EmitError::in_cuda(format!("a product whose reductions are {depth} and {other} long")));
         }
         let sums = self.registers_at(acc, 0, 0)?;
-        let mma = Ptx::Wgmma { columns: n, dtype, transposed: [left.across, right.across] };
-        let mma = self.ptx(mma);
-        for (l, r) in left.offsets.iter().zip(&right.offsets) {
-            let at =
-                |name: &str, offset: i64| if offset == 0 { name.to_string() } else { format!("{name} + {offset}") };
-            self.line(&format!("{mma}({sums}, {}, {});", at(&left.name, *l), at(&right.name, *r)));
-        }
-        Ok(())
-    }
-
-    /// The same with the left operand in registers.
-    fn warpgroup_mma_held(&mut self, acc: &Tile, a: &Tile, b: &Operand, n: i64) -> Result<(), EmitError> {
-        let dtype = self.kernel.buffer(a.buffer).dtype;
-        let (_, depth) = super::fragment::extents(a);
-        let (right, other) = self.descriptor(&b.tile, n, (!b.transposed, false))?;
-        if depth != other {
-            let what = format!("a product whose reductions are {depth} and {other} long");
-            return Err(EmitError::Unsupported { what });
-        }
-        let sums = self.registers_at(acc, 0, 0)?;
-        let mma = self.ptx(Ptx::WgmmaHeld { columns: n, dtype, transposed: right.across });
-        for (step, r) in right.offsets.iter().enumerate() {
-            let left = self.registers_at(a, 0, step as i64 * (STEP_BYTES / dtype.bytes() as i64))?;
-            let right = if *r == 0 { right.name.clone() } else { format!("{} + {r}", right.name) };
-            self.line(&format!("{mma}({sums}, {left}, {right});"));
+        let mma = self.ptx(match &left {
+            Some(left) => Ptx::Wgmma { columns: n, dtype, transposed: [left.across, right.across] },
+            None => Ptx::WgmmaHeld { columns: n, dtype, transposed: right.across },
+        });
+        for step in 0..right.offsets.len() {
+            let left = match &left {
+                Some(left) => left.at(step),
+                None => self.registers_at(&a.tile, 0, step as i64 * (STEP_BYTES / dtype.bytes() as i64))?,
+            };
+            self.line(&format!("{mma}({sums}, {left}, {});", right.at(step)));
         }
         Ok(())
     }
@@ -92,9 +89,8 @@ impl Body<'_> {
     ) -> Result<(Descriptor, i64), EmitError> {
         let buffer = self.kernel.buffer(t.buffer);
         let (bytes, swizzle) = (buffer.dtype.bytes() as i64, i64::from(buffer.swizzle));
-        let refuse = |why: String| {
-            Err(EmitError::Unsupported { what: format!("the operand `{}` of a warpgroup: {why}", buffer.name) })
-        };
+        let refuse =
+            |why: String| Err(EmitError::in_cuda(format!("the operand `{}` of a warpgroup: {why}", buffer.name)));
         let [.., rows, columns] = t.extents[..] else { return refuse("it has fewer than two dimensions".into()) };
         let [.., row_stride, column_stride] = buffer.strides[..] else { return refuse("it has no rows".into()) };
         if swizzle == 0 || row_stride * bytes != swizzle || column_stride != 1 {
@@ -136,8 +132,8 @@ impl Body<'_> {
             t.origin.split_last().map_or((Expr::Int(0), vec![]), |(l, o)| (l.clone(), o.to_vec()));
         let start = self.offset(t.buffer, &outer_origin);
         let within = if across { columns } else { step };
-        let starts = below || super::vector::is_multiple(&start, GROUP_ROWS * row_stride);
-        if !starts || !super::vector::is_multiple(&last, within) {
+        let starts = below || is_multiple(&start, GROUP_ROWS * row_stride);
+        if !starts || !is_multiple(&last, within) {
             return refuse("it does not start with a piece of eight rows".into());
         }
         if blocks > 1 && !below && columns != row_stride {
@@ -170,12 +166,11 @@ impl Body<'_> {
 
     /// The address of an element that begins a piece, which the address map leaves where it is.
     pub(super) fn plain_pointer(&mut self, b: BufferId, offset: &Expr) -> Result<String, EmitError> {
-        let name = self.names.buffer(b).to_string();
-        if *offset == Expr::Int(0) {
-            return Ok(name);
-        }
-        let offset = self.integer(offset)?.text.at(SUM);
-        Ok(format!("{name} + {offset}"))
+        let offset = match offset {
+            Expr::Int(0) => return Ok(self.names.buffer(b).to_string()),
+            offset => self.integer(offset)?.text.at(SUM),
+        };
+        Ok(format!("{} + {offset}", self.names.buffer(b)))
     }
 
     /// Before the first of a run of products: what the registers hold must be there.
@@ -191,8 +186,7 @@ impl Body<'_> {
         }
         for b in operands {
             let (n, settle) = (self.registers(b)?, self.ptx(Ptx::SettleOperand));
-            let line = format!("{settle}<{n}>({});", self.names.buffer(b));
-            self.line(&line);
+            self.line(&format!("{settle}<{n}>({});", self.names.buffer(b)));
         }
         self.settle_all(&sums)?;
         self.instruction("wgmma.fence.sync.aligned");
@@ -201,7 +195,7 @@ impl Body<'_> {
 
     /// After a wait for all products: what reads the sums comes behind.
     pub(super) fn settle(&mut self) -> Result<(), EmitError> {
-        let all = self.live_sums.clone();
+        let all = self.own.live_sums.clone();
         self.settle_all(&all)
     }
 
@@ -210,8 +204,7 @@ impl Body<'_> {
             if self.kernel.buffer(*b).scope == Scope::Fragment(Unit::Warpgroup) {
                 let n = self.registers(*b)?;
                 let settle = self.ptx(Ptx::Settle);
-                let line = format!("{settle}<{n}>({});", self.names.buffer(*b));
-                self.line(&line);
+                self.line(&format!("{settle}<{n}>({});", self.names.buffer(*b)));
             }
         }
         Ok(())

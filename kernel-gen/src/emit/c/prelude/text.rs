@@ -1,316 +1,316 @@
-//! The texts of those helpers that differ between instruction sets.
+//! The texts of those helpers that are functions of vectors. Many differ between instruction sets.
 
-use super::{Isa, MathFn, Vector, c_type};
-use crate::ir::DType;
-use std::fmt::Write;
+use crate::emit::c::Isa;
+use crate::emit::c::types::{Vector, c_type};
+use crate::ir::{DType, UnOp};
+use std::fmt::{Display, Write};
+
+/// The definition of a function.
+pub(super) fn function(result: impl Display, name: &str, parameters: &str, body: &str) -> String {
+    format!("KG_FN {result} {name}({parameters}) {{\n{body}}}\n")
+}
+
+/// The definition of a function that reads a vector from memory of a type.
+fn reads(v: Vector, name: &str, d: DType, parameters: &str, body: &str) -> String {
+    function(v, name, &format!("const {} *p{parameters}", c_type(d)), body)
+}
+
+/// The definition of a function that writes a vector to memory of a type.
+fn writes(v: Vector, name: &str, d: DType, parameters: [&str; 2], body: &str) -> String {
+    let [before, behind] = parameters;
+    function("void", name, &format!("{} *p{before}, {v} v{behind}", c_type(d)), body)
+}
+
+/// Numbers of lanes.
+fn list(lanes: usize, of: impl Fn(usize) -> usize) -> String {
+    (0..lanes).map(|i| of(i).to_string()).collect::<Vec<_>>().join(", ")
+}
 
 /// The intrinsic prefix and type suffix of a vector: `("_mm512", "ps")`.
-pub(super) fn intrinsic(v: Vector) -> Option<(&'static str, &'static str)> {
-    let prefix = match v.bytes() {
-        64 => "_mm512",
-        32 => "_mm256",
-        16 => "_mm",
+fn intrinsic(v: Vector) -> Option<(&'static str, &'static str)> {
+    let suffix = match v.dtype {
+        DType::F32 => "ps",
+        DType::F64 => "pd",
         _ => return None,
     };
-    match v.dtype {
-        DType::F32 => Some((prefix, "ps")),
-        DType::F64 => Some((prefix, "pd")),
+    prefix(8 * v.bytes()).map(|prefix| (prefix, suffix))
+}
+
+/// How intrinsics of a register of that many bits begin.
+fn prefix(bits: usize) -> Option<&'static str> {
+    match bits {
+        512 => Some("_mm512"),
+        256 => Some("_mm256"),
+        128 => Some("_mm"),
         _ => None,
     }
 }
 
-pub(super) fn widened(from: DType, to: DType, x: &str) -> String {
+/// The bits of a vector of floats that one instruction converts from or to 16-bit ones, and the prefixes of intrinsics for
+/// that many bits and for half of them.
+fn converted(v: Vector, isa: Isa) -> Option<(usize, &'static str, &'static str)> {
+    let bits = match (isa, v.width) {
+        (Isa::X86_64V4, 16) => 512,
+        (Isa::X86_64V3 | Isa::X86_64V4, 8) => 256,
+        _ => return None,
+    };
+    Some((bits, prefix(bits)?, prefix(bits / 2)?))
+}
+
+fn widened(from: DType, to: DType, x: &str) -> String {
     if from == to { x.to_string() } else { format!("{from}_to_f32({x})") }
 }
 
-pub(super) fn narrowed(to: DType, from: DType, x: &str) -> String {
+fn narrowed(to: DType, from: DType, x: &str) -> String {
     if from == to { x.to_string() } else { format!("f32_to_{to}({x})") }
 }
 
-pub(super) fn load_converted(name: &str, v: Vector, d: DType, isa: Isa) -> String {
-    let head = format!("KG_FN {} {name}(const uint16_t *p) {{\n", v.name());
-    let body = match (d, isa, v.width) {
-        (DType::F16, Isa::X86_64V4, 16) => {
-            "  return (f32x16)_mm512_cvtph_ps(_mm256_loadu_si256((const __m256i *)p));\n".to_string()
-        }
-        (DType::F16, Isa::X86_64V3 | Isa::X86_64V4, 8) => {
-            "  return (f32x8)_mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)p));\n".to_string()
-        }
-        (DType::Bf16, Isa::X86_64V4, 16) => {
-            "  __m512i wide = _mm512_cvtepu16_epi32(_mm256_loadu_si256((const __m256i *)p));\n  \
-             return (f32x16)_mm512_slli_epi32(wide, 16);\n"
-                .to_string()
-        }
-        (DType::Bf16, Isa::X86_64V3 | Isa::X86_64V4, 8) => {
-            "  __m256i wide = _mm256_cvtepu16_epi32(_mm_loadu_si128((const __m128i *)p));\n  \
-             return (f32x8)_mm256_slli_epi32(wide, 16);\n"
-                .to_string()
-        }
-        _ => format!(
-            "  {v} v;\n  for (int i = 0; i < {w}; i++) v[i] = {d}_to_f32(p[i]);\n  return v;\n",
-            v = v.name(),
-            w = v.width
-        ),
-    };
-    format!("{head}{body}}}\n")
+pub(super) fn splat(name: &str, v: Vector) -> String {
+    let lanes = vec!["x"; v.width].join(", ");
+    function(v, name, &format!("{} x", c_type(v.dtype)), &format!("  return ({v}){{{lanes}}};\n"))
 }
 
-pub(super) fn store_converted(name: &str, v: Vector, d: DType, isa: Isa) -> String {
-    let head = format!("KG_FN void {name}(uint16_t *p, {} v) {{\n", v.name());
-    let body = match (d, isa, v.width) {
-        (DType::F16, Isa::X86_64V4, 16) => {
-            "  _mm256_storeu_si256((__m256i *)p, _mm512_cvtps_ph((__m512)v, _MM_FROUND_TO_NEAREST_INT));\n".to_string()
+pub(super) fn load(name: &str, v: Vector, d: DType, isa: Isa) -> String {
+    let body = match (d, converted(v, isa)) {
+        (d, _) if d == v.dtype => format!("  return *(const {v}_u *)p;\n"),
+        (DType::F16, Some((bits, whole, half))) => {
+            let bits = bits / 2;
+            format!("  return ({v}){whole}_cvtph_ps({half}_loadu_si{bits}((const __m{bits}i *)p));\n")
         }
-        (DType::F16, Isa::X86_64V3 | Isa::X86_64V4, 8) => {
-            "  _mm_storeu_si128((__m128i *)p, _mm256_cvtps_ph((__m256)v, _MM_FROUND_TO_NEAREST_INT));\n".to_string()
-        }
+        (DType::Bf16, Some((bits, whole, half))) => format!(
+            "  __m{bits}i wide = {whole}_cvtepu16_epi32({half}_loadu_si{n}((const __m{n}i *)p));\n  \
+             return ({v}){whole}_slli_epi32(wide, 16);\n",
+            n = bits / 2
+        ),
+        _ => format!("  {v} v;\n  for (int i = 0; i < {}; i++) v[i] = {d}_to_f32(p[i]);\n  return v;\n", v.width),
+    };
+    reads(v, name, d, "", &body)
+}
+
+pub(super) fn store(name: &str, v: Vector, d: DType, isa: Isa) -> String {
+    let body = match (d, converted(v, isa)) {
+        (d, _) if d == v.dtype => format!("  *({v}_u *)p = v;\n"),
+        (DType::F16, Some((bits, whole, half))) => format!(
+            "  {half}_storeu_si{n}((__m{n}i *)p, {whole}_cvtps_ph((__m{bits})v, _MM_FROUND_TO_NEAREST_INT));\n",
+            n = bits / 2
+        ),
         _ => format!("  for (int i = 0; i < {}; i++) p[i] = f32_to_{d}(v[i]);\n", v.width),
     };
-    format!("{head}{body}}}\n")
+    writes(v, name, d, ["", ""], &body)
 }
 
 pub(super) fn load_part(name: &str, v: Vector, d: DType, isa: Isa) -> String {
-    let head = format!("KG_FN {v} {name}(const {t} *p, int n) {{\n", v = v.name(), t = c_type(d));
-    let same = d == v.dtype;
     let body = match (isa, intrinsic(v)) {
-        (Isa::X86_64V4, Some((prefix, suffix))) if same => format!(
-            "  return ({v}){prefix}_maskz_loadu_{suffix}((__mmask{bits})((1u << n) - 1u), p);\n",
-            v = v.name(),
-            bits = v.width.max(8),
-        ),
-        (Isa::X86_64V3, Some((prefix, suffix))) if same => {
-            format!("  return ({v}){prefix}_maskload_{suffix}(p, {m});\n", v = v.name(), m = lane_mask(v))
+        _ if d != v.dtype => {
+            format!("  {v} v = {{0}};\n  for (int i = 0; i < n; i++) v[i] = {d}_to_f32(p[i]);\n  return v;\n")
         }
-        _ if same => format!(
-            "  {v} v = {{0}};\n  __builtin_memcpy(&v, p, (size_t)n * {b});\n  return v;\n",
-            v = v.name(),
-            b = d.bytes()
-        ),
-        _ => format!(
-            "  {v} v = {{0}};\n  for (int i = 0; i < n; i++) v[i] = {d}_to_f32(p[i]);\n  return v;\n",
-            v = v.name()
-        ),
-    };
-    format!("{head}{body}}}\n")
-}
-
-pub(super) fn load_between(name: &str, v: Vector, isa: Isa) -> String {
-    let (t, w, bytes) = (c_type(v.dtype), v.width, v.dtype.bytes());
-    let head = format!(
-        "KG_FN {v} {name}(const {t} *p, int64_t low, int64_t high) {{\n  \
-         low = low < 0 ? 0 : low > {w} ? {w} : low;\n  \
-         high = high < low ? low : high > {w} ? {w} : high;\n",
-        v = v.name()
-    );
-    let body = match (isa, intrinsic(v)) {
-        (Isa::X86_64V4, Some((prefix, suffix))) => format!(
-            "  return ({v}){prefix}_maskz_loadu_{suffix}((__mmask{bits})((1u << high) - (1u << low)), p);\n",
-            v = v.name(),
-            bits = w.max(8),
-        ),
+        (Isa::X86_64V4, Some((prefix, suffix))) => {
+            let bits = v.width.max(8);
+            format!("  return ({v}){prefix}_maskz_loadu_{suffix}((__mmask{bits})((1u << n) - 1u), p);\n")
+        }
         (Isa::X86_64V3, Some((prefix, suffix))) => {
-            let lanes: Vec<String> = (0..w).map(|i| i.to_string()).collect();
-            let integer = if bytes == 8 { "int64_t" } else { "int32_t" };
-            let raw = if v.bytes() == 32 { "__m256i" } else { "__m128i" };
-            format!(
-                "  {m} lane = {{{lanes}}};\n  \
-                 {m} mask = (lane >= ({integer})low) & (lane < ({integer})high);\n  \
-                 return ({v}){prefix}_maskload_{suffix}(p, ({raw})mask);\n",
-                m = v.mask().name(),
-                lanes = lanes.join(", "),
-                v = v.name(),
-            )
+            format!("  return ({v}){prefix}_maskload_{suffix}(p, {});\n", lane_mask(v))
         }
-        _ => format!(
-            "  {v} v = {{0}};\n  for (int64_t i = low; i < high; i++) v[i] = p[i];\n  return v;\n",
-            v = v.name()
-        ),
+        _ => {
+            format!("  {v} v = {{0}};\n  __builtin_memcpy(&v, p, (size_t)n * {});\n  return v;\n", d.bytes())
+        }
     };
-    format!("{head}{body}}}\n")
+    reads(v, name, d, ", int n", &body)
 }
 
 pub(super) fn store_part(name: &str, v: Vector, d: DType, isa: Isa) -> String {
-    let head = format!("KG_FN void {name}({t} *p, {v} v, int n) {{\n", v = v.name(), t = c_type(d));
-    let same = d == v.dtype;
     let body = match (isa, intrinsic(v)) {
+        _ if d != v.dtype => format!("  for (int i = 0; i < n; i++) p[i] = f32_to_{d}(v[i]);\n"),
         // GCC joins a masked store with what takes its vector out of a longer one to `vextractf32x8 .. {k}`. That writes
         // the same, but of all masked stores it alone faults for lanes that are not stored, where a buffer ends with its
         // page. What is empty to the assembler hides from GCC where the vector comes from.
-        (Isa::X86_64V4, Some((prefix, suffix))) if same => format!(
+        (Isa::X86_64V4, Some((prefix, suffix))) => format!(
             "{apart}  {prefix}_mask_storeu_{suffix}(p, (__mmask{bits})((1u << n) - 1u), ({raw})v);\n",
             apart = if v.bytes() < 64 { "  __asm__(\"\" : \"+v\"(v));\n" } else { "" },
             bits = v.width.max(8),
             raw = raw(v),
         ),
-        (Isa::X86_64V3, Some((prefix, suffix))) if same => {
-            format!("  {prefix}_maskstore_{suffix}(p, {m}, ({raw})v);\n", m = lane_mask(v), raw = raw(v))
+        (Isa::X86_64V3, Some((prefix, suffix))) => {
+            format!("  {prefix}_maskstore_{suffix}(p, {}, ({})v);\n", lane_mask(v), raw(v))
         }
-        _ if same => format!("  __builtin_memcpy(p, &v, (size_t)n * {});\n", d.bytes()),
-        _ => format!("  for (int i = 0; i < n; i++) p[i] = f32_to_{d}(v[i]);\n"),
+        _ => format!("  __builtin_memcpy(p, &v, (size_t)n * {});\n", d.bytes()),
     };
-    format!("{head}{body}}}\n")
+    writes(v, name, d, ["", ", int n"], &body)
 }
 
 /// The intrinsic type of a vector.
-pub(super) fn raw(v: Vector) -> String {
+fn raw(v: Vector) -> String {
     format!("__m{}{}", v.bytes() * 8, if v.dtype == DType::F64 { "d" } else { "" })
 }
 
 /// An integer vector whose first `n` lanes are all ones.
-pub(super) fn lane_mask(v: Vector) -> String {
-    let cast = if v.bytes() == 32 { "__m256i" } else { "__m128i" };
-    let lanes: Vec<String> = (0..v.width).map(|i| i.to_string()).collect();
-    let lanes = lanes.join(", ");
+fn lane_mask(v: Vector) -> String {
+    let lanes = list(v.width, |i| i);
     match (v.dtype.bytes(), v.bytes()) {
         (4, 32) => format!("_mm256_cmpgt_epi32(_mm256_set1_epi32(n), _mm256_setr_epi32({lanes}))"),
         (4, _) => format!("_mm_cmpgt_epi32(_mm_set1_epi32(n), _mm_setr_epi32({lanes}))"),
         (_, 32) => format!("_mm256_cmpgt_epi64(_mm256_set1_epi64x(n), _mm256_setr_epi64x({lanes}))"),
-        _ => format!("({cast})_mm_cmpgt_epi64(_mm_set1_epi64x(n), _mm_set_epi64x(1, 0))"),
+        _ => "(__m128i)_mm_cmpgt_epi64(_mm_set1_epi64x(n), _mm_set_epi64x(1, 0))".to_string(),
     }
 }
 
-pub(super) fn load_even(name: &str, v: Vector) -> String {
+/// The parameters behind the address, and the first lines, of a function that loads the lanes `low..high`.
+fn between(v: Vector) -> (&'static str, String) {
     let w = v.width;
+    let clamp =
+        format!("  low = low < 0 ? 0 : low > {w} ? {w} : low;\n  high = high < low ? low : high > {w} ? {w} : high;\n");
+    (", int64_t low, int64_t high", clamp)
+}
+
+pub(super) fn load_between(name: &str, v: Vector, isa: Isa) -> String {
+    let (parameters, clamp) = between(v);
+    let body = match (isa, intrinsic(v)) {
+        (Isa::X86_64V4, Some((prefix, suffix))) => format!(
+            "  return ({v}){prefix}_maskz_loadu_{suffix}((__mmask{bits})((1u << high) - (1u << low)), p);\n",
+            bits = v.width.max(8),
+        ),
+        (Isa::X86_64V3, Some((prefix, suffix))) => format!(
+            "  {m} lane = {{{lanes}}};\n  \
+             {m} mask = (lane >= ({integer})low) & (lane < ({integer})high);\n  \
+             return ({v}){prefix}_maskload_{suffix}(p, (__m{bits}i)mask);\n",
+            m = v.mask(),
+            lanes = list(v.width, |i| i),
+            integer = c_type(v.mask().dtype),
+            bits = 8 * v.bytes(),
+        ),
+        _ => format!("  {v} v = {{0}};\n  for (int64_t i = low; i < high; i++) v[i] = p[i];\n  return v;\n"),
+    };
+    reads(v, name, v.dtype, parameters, &format!("{clamp}{body}"))
+}
+
+pub(super) fn gather(name: &str, v: Vector, d: DType) -> String {
+    let x = widened(d, v.dtype, "p[i * stride]");
+    let body = format!("  {v} v = {{0}};\n  for (int i = 0; i < n; i++) v[i] = {x};\n  return v;\n");
+    reads(v, name, d, ", int64_t stride, int n", &body)
+}
+
+pub(super) fn scatter(name: &str, v: Vector, d: DType) -> String {
+    let body = format!("  for (int i = 0; i < n; i++) p[i * stride] = {};\n", narrowed(d, v.dtype, "v[i]"));
+    writes(v, name, d, [", int64_t stride", ", int n"], &body)
+}
+
+/// Picks lanes of two vectors: for each compiler its own builtin, whose result stands behind `to`.
+fn shuffle(v: Vector, to: &str, [a, b]: [&str; 2], picks: &str) -> [String; 2] {
+    let mask = v.mask();
+    [
+        format!("  {to} __builtin_shufflevector({a}, {b}, {picks});\n"),
+        format!("  {to} __builtin_shuffle({a}, {b}, ({mask}){{{picks}}});\n"),
+    ]
+}
+
+/// One text for Clang and another one for GCC.
+fn by_compiler([clang, gcc]: [String; 2]) -> String {
+    format!("#ifdef __clang__\n{clang}#else\n{gcc}#endif\n")
+}
+
+/// Every other element of two vectors that begin at an element and at the last one of the first vector.
+fn every_other(v: Vector) -> String {
+    list(v.width, |i| if i < v.width / 2 { 2 * i } else { 2 * i + 1 })
+}
+
+pub(super) fn load_even(name: &str, v: Vector) -> String {
     // The second load ends at the last element needed, so nothing past it is read.
-    let picks: Vec<String> =
-        (0..w / 2).map(|i| (2 * i).to_string()).chain((0..w / 2).map(|i| (w + 2 * i + 1).to_string())).collect();
-    let picks = picks.join(", ");
-    let v_name = v.name();
-    format!(
-        "KG_FN {v_name} {name}(const {t} *p) {{\n  {v_name} lo = load_{v_name}(p), hi = load_{v_name}(p + {last});\n\
-         #ifdef __clang__\n  return __builtin_shufflevector(lo, hi, {picks});\n#else\n  \
-         typedef int{bits}_t picks __attribute__((vector_size({bytes})));\n  \
-         return __builtin_shuffle(lo, hi, (picks){{{picks}}});\n#endif\n}}\n",
-        t = c_type(v.dtype),
-        last = w - 1,
-        bits = v.dtype.bytes() * 8,
-        bytes = v.bytes(),
-    )
+    let loads = format!("  {v} lo = load_{v}(p), hi = load_{v}(p + {});\n", v.width - 1);
+    let picks = every_other(v);
+    let [clang, _] = shuffle(v, "return", ["lo", "hi"], &picks);
+    let gcc = format!(
+        "  typedef int{}_t picks __attribute__((vector_size({})));\n  \
+         return __builtin_shuffle(lo, hi, (picks){{{picks}}});\n",
+        v.dtype.bytes() * 8,
+        v.bytes(),
+    );
+    reads(v, name, v.dtype, "", &format!("{loads}{}", by_compiler([clang, gcc])))
+}
+
+/// Picks the lower half of a register of twice the size, of whose lanes those that are cut off are any.
+fn permute(v: Vector, picks: &str, from: &str) -> String {
+    let (bits, half) = (16 * v.bytes(), 8 * v.bytes());
+    let mm = if bits == 512 { "_mm512" } else { "_mm256" };
+    format!("  return ({v}){mm}_castps{bits}_ps{half}({mm}_permutexvar_ps({mm}_setr_epi32({picks}), {from}));\n")
 }
 
 /// Lane `i` is element `2 i`, so whole lanes `low..high` are elements `2 low..2 high - 1`: two loads, as for all lanes, or
 /// one where a register holds twice as many.
 pub(super) fn load_even_between(name: &str, v: Vector, isa: Isa) -> String {
-    let (w, vector, mask) = (v.width, v.name(), v.mask().name());
-    if isa == Isa::X86_64V4 && v.dtype == DType::F32 && w <= 8 {
-        let bits = 2 * v.bytes() * 8;
-        let raw = if bits == 512 { "_mm512" } else { "_mm256" };
-        // Of lanes that are cut off, any will do.
-        let picks: Vec<String> = (0..2 * w).map(|i| (2 * i % (2 * w)).to_string()).collect();
-        return format!(
-            "KG_FN {vector} {name}(const float *p, int64_t low, int64_t high) {{\n  \
-             low = low < 0 ? 0 : low > {w} ? {w} : low;\n  \
-             high = high < low ? low : high > {w} ? {w} : high;\n  \
-             uint32_t lanes = high > low ? (1u << (2 * high - 1)) - (1u << 2 * low) : 0u;\n  \
-             __m{bits} both = {raw}_maskz_loadu_ps((__mmask{ways})lanes, p);\n  \
-             return ({vector}){raw}_castps{bits}_ps{half}({raw}_permutexvar_ps({raw}_setr_epi32({picks}), both));\n}}\n",
-            ways = 2 * w,
-            half = bits / 2,
-            picks = picks.join(", "),
+    let (parameters, clamp) = between(v);
+    let (w, last) = (v.width, v.width - 1);
+    let body = if v.picks_from_one(isa) {
+        let bits = 16 * v.bytes();
+        let load = format!(
+            "  uint32_t lanes = high > low ? (1u << (2 * high - 1)) - (1u << 2 * low) : 0u;\n  \
+             __m{bits} both = {}_maskz_loadu_ps((__mmask{})lanes, p);\n",
+            if bits == 512 { "_mm512" } else { "_mm256" },
+            2 * w,
         );
-    }
-    let lanes = |from: usize, second: usize| -> String {
-        let pick = |i: usize| if i < w / 2 { from + 2 * i } else { second + 2 * i - (w - 1) };
-        (0..w).map(|i| pick(i).to_string()).collect::<Vec<_>>().join(", ")
+        clamp + &load + &permute(v, &list(2 * w, |i| 2 * i % (2 * w)), "both")
+    } else {
+        let loads = format!(
+            "  {v} a = load_between_{v}(p, 2 * low, 2 * high - 1);\n  \
+             {v} b = load_between_{v}(p + {last}, 2 * low - {last}, 2 * high - 1 - {last});\n"
+        );
+        loads + &by_compiler(shuffle(v, "return", ["a", "b"], &every_other(v)))
     };
-    let lanes = lanes(0, w);
-    format!(
-        "KG_FN {vector} {name}(const {t} *p, int64_t low, int64_t high) {{\n  \
-         {vector} a = load_between_{vector}(p, 2 * low, 2 * high - 1);\n  \
-         {vector} b = load_between_{vector}(p + {last}, 2 * low - {last}, 2 * high - 1 - {last});\n\
-         #ifdef __clang__\n  return __builtin_shufflevector(a, b, {lanes});\n\
-         #else\n  return __builtin_shuffle(a, b, ({mask}){{{lanes}}});\n#endif\n}}\n",
-        t = c_type(v.dtype),
-        last = w - 1,
-    )
+    reads(v, name, v.dtype, parameters, &body)
 }
 
 /// Lane `i` is element `first + 2 i` of a window, counted around its end: of one register, or of two.
-pub(super) fn pick_from(name: &str, v: Vector, first: usize, one: bool) -> String {
-    let (w, vector, mask) = (v.width, v.name(), v.mask().name());
-    let element = |i: usize| ((first + 2 * i) % (2 * w)).to_string();
-    let picks = |lanes: usize| (0..lanes).map(element).collect::<Vec<_>>().join(", ");
-    if one {
-        let bits = 2 * v.bytes() * 8;
-        let raw = if bits == 512 { "_mm512" } else { "_mm256" };
-        return format!(
-            "KG_FN {vector} {name}(f32x{twice} window) {{\n  \
-             return ({vector}){raw}_castps{bits}_ps{half}({raw}_permutexvar_ps({raw}_setr_epi32({picks}), window));\n}}\n",
-            twice = 2 * w,
-            half = bits / 2,
-            picks = picks(2 * w),
-        );
+pub(super) fn pick_from(name: &str, v: Vector, first: usize, isa: Isa) -> String {
+    let picks = |lanes: usize| list(lanes, |i| (first + 2 * i) % (2 * v.width));
+    if v.picks_from_one(isa) {
+        return function(v, name, &format!("{} window", v.twice()), &permute(v, &picks(2 * v.width), "window"));
     }
-    let picks = picks(w);
-    format!(
-        "KG_FN {vector} {name}({vector} a, {vector} b) {{\n\
-         #ifdef __clang__\n  return __builtin_shufflevector(a, b, {picks});\n\
-         #else\n  return __builtin_shuffle(a, b, ({mask}){{{picks}}});\n#endif\n}}\n"
-    )
+    let body = by_compiler(shuffle(v, "return", ["a", "b"], &picks(v.width)));
+    function(v, name, &format!("{v} a, {v} b"), &body)
 }
 
 /// Swaps ever smaller off-diagonal blocks: after the step of distance `d`, the bits `d` of row and lane are exchanged.
 pub(super) fn transpose(name: &str, v: Vector) -> String {
-    let (w, vector, mask) = (v.width, v.name(), v.mask().name());
-    let mut out = String::new();
-    let distances: Vec<usize> = std::iter::successors(Some(w / 2), |d| (*d > 1).then_some(d / 2)).collect();
-    for d in &distances {
-        let picks =
-            |f: &dyn Fn(usize) -> usize| -> String { (0..w).map(|l| f(l).to_string()).collect::<Vec<_>>().join(", ") };
-        let upper = picks(&|l| if l & d == 0 { l } else { w + l - d });
-        let lower = picks(&|l| if l & d == 0 { l + d } else { w + l });
-        let _ = write!(
-            out,
-            "KG_FN void swap{d}_{vector}({vector} *a, {vector} *b) {{\n  const {vector} x = *a, y = *b;\n\
-             #ifdef __clang__\n  *a = __builtin_shufflevector(x, y, {upper});\n  \
-             *b = __builtin_shufflevector(x, y, {lower});\n#else\n  \
-             *a = __builtin_shuffle(x, y, ({mask}){{{upper}}});\n  \
-             *b = __builtin_shuffle(x, y, ({mask}){{{lower}}});\n#endif\n}}\n"
-        );
-    }
-    let _ = writeln!(out, "KG_FN void {name}({vector} *r) {{");
-    for d in &distances {
-        let pairs: Vec<String> =
-            (0..w).filter(|i| i & d == 0).map(|i| format!("swap{d}_{vector}(r + {i}, r + {});", i + d)).collect();
-        for some in pairs.chunks(4) {
-            let _ = writeln!(out, "  {}", some.join(" "));
+    let w = v.width;
+    let (mut out, mut steps) = (String::new(), String::new());
+    for d in std::iter::successors(Some(w / 2), |d| (*d > 1).then_some(d / 2)) {
+        let upper = shuffle(v, "*a =", ["x", "y"], &list(w, |l| if l & d == 0 { l } else { w + l - d }));
+        let lower = shuffle(v, "*b =", ["x", "y"], &list(w, |l| if l & d == 0 { l + d } else { w + l }));
+        let both = std::array::from_fn(|compiler| upper[compiler].clone() + &lower[compiler]);
+        let body = format!("  const {v} x = *a, y = *b;\n{}", by_compiler(both));
+        out += &function("void", &format!("swap{d}_{v}"), &format!("{v} *a, {v} *b"), &body);
+        let pairs = (0..w).filter(|i| i & d == 0).map(|i| format!("swap{d}_{v}(r + {i}, r + {});", i + d));
+        for some in pairs.collect::<Vec<_>>().chunks(4) {
+            let _ = writeln!(steps, "  {}", some.join(" "));
         }
     }
-    out.push_str("}\n");
-    out
+    out + &function("void", name, &format!("{v} *r"), &steps)
 }
 
 /// Lane-wise smaller or larger; NaN where either operand is. The instructions of x86 give their second operand where one is
 /// NaN, so `a` is the second, and lanes of `b` that are NaN get all their bits set. Where `b` is constant that costs nothing.
 pub(super) fn min_max(name: &str, v: Vector, isa: Isa, word: &str, sign: char) -> String {
-    let head = format!("KG_FN {v} {name}({v} a, {v} b) {{\n", v = v.name());
-    let (vector, m) = (v.name(), v.mask().name());
+    let m = v.mask();
     let body = match intrinsic(v) {
         Some((prefix, suffix)) if isa.is_x86() => {
             let raw = raw(v);
-            format!("  return ({vector})(({m}){prefix}_{word}_{suffix}(({raw})b, ({raw})a) | ({m})(b != b));\n")
+            format!("  return ({v})(({m}){prefix}_{word}_{suffix}(({raw})b, ({raw})a) | ({m})(b != b));\n")
         }
         _ => {
             let nan = if v.dtype.is_float() { format!(" | ({m})(b != b)") } else { String::new() };
-            format!("  {m} pick = ({m})(b {sign} a){nan};\n  return ({vector})((pick & ({m})b) | (~pick & ({m})a));\n")
+            format!("  {m} pick = ({m})(b {sign} a){nan};\n  return ({v})((pick & ({m})b) | (~pick & ({m})a));\n")
         }
     };
-    format!("{head}{body}}}\n")
+    function(v, name, &format!("{v} a, {v} b"), &body)
 }
 
-pub(super) fn map(name: &str, v: Vector, f: MathFn, isa: Isa) -> String {
-    let head = format!("KG_FN {v} {name}({v} x) {{\n", v = v.name());
-    let body = match (f, intrinsic(v)) {
-        (MathFn::Sqrt, Some((prefix, suffix))) if isa.is_x86() => {
-            format!("  return ({v}){prefix}_sqrt_{suffix}(({raw})x);\n", v = v.name(), raw = raw(v))
+pub(super) fn map(name: &str, v: Vector, op: UnOp, isa: Isa) -> String {
+    let body = match (op, intrinsic(v)) {
+        (UnOp::Sqrt, Some((prefix, suffix))) if isa.is_x86() => {
+            format!("  return ({v}){prefix}_sqrt_{suffix}(({})x);\n", raw(v))
         }
-        _ => format!(
-            "  for (int i = 0; i < {w}; i++) x[i] = {f}(x[i]);\n  return x;\n",
-            w = v.width,
-            f = f.c_name(v.dtype)
-        ),
+        _ => format!("  for (int i = 0; i < {}; i++) x[i] = {}(x[i]);\n  return x;\n", v.width, v.lane_fn(op)),
     };
-    format!("{head}{body}}}\n")
+    function(v, name, &format!("{v} x"), &body)
 }
 
 pub(super) const WIDEN_F16: &str = "KG_FN float f16_to_f32(uint16_t h) {

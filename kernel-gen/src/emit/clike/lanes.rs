@@ -1,5 +1,6 @@
 //! Vector statements lane by lane.
 
+use super::walk::has;
 use crate::analysis::range::Ranges;
 use crate::analysis::simplify::simplify;
 use crate::ir::{BinOp, BufferId, Expr, Kernel, ReduceOp, Stmt};
@@ -18,9 +19,7 @@ pub(crate) fn as_store(buffer: BufferId, indices: &[Expr], op: ReduceOp, value: 
 /// Whether a vector statement reads elements of its destination that other lanes write.
 pub(crate) fn reads_other_lanes(s: &Stmt, buffer: BufferId, indices: &[Expr]) -> bool {
     let (Stmt::Store { value, .. } | Stmt::Reduce { value, .. }) = s else { return false };
-    let mut found = false;
-    value.walk(&mut |e| found |= matches!(e, Expr::Load(b, idx) if *b == buffer && idx != indices));
-    found
+    has(value, |e| matches!(e, Expr::Load(b, idx) if *b == buffer && idx != indices))
 }
 
 /// One lane of a vector expression.
@@ -36,6 +35,21 @@ pub(crate) fn lane_of_expr(e: &Expr, lane: &Expr) -> Expr {
 /// One lane of a vector statement.
 pub(crate) fn lane_of(s: &Stmt, lane: &Expr, ranges: &Ranges) -> Stmt {
     s.clone().map_exprs(&mut |e| simplify(&lane_of_expr(&e, lane), ranges))
+}
+
+/// The indices of one lane of an access, and how many elements the lanes lie apart; nothing if the lanes of an index do not
+/// rise evenly.
+pub(crate) fn lane_run(kernel: &Kernel, b: BufferId, indices: &[Expr], lane: i64) -> Option<(Vec<Expr>, i64)> {
+    let mut step = 0;
+    let scalar = indices.iter().zip(&kernel.buffer(b).strides).map(|(i, s)| match i {
+        Expr::Ramp { base, stride, .. } => {
+            step += stride * s;
+            Some((**base).clone() + stride * lane)
+        }
+        other => (other.ty(kernel).lanes == 1).then(|| other.clone()),
+    });
+    let scalar = scalar.collect::<Option<_>>()?;
+    Some((scalar, step))
 }
 
 /// The lanes of a statement: the widest of its expressions.

@@ -3,13 +3,35 @@
 use crate::ir::{BufferId, Kernel, VarId};
 use std::collections::BTreeSet;
 
+/// Words that both languages have, and macros that compilers define or headers bring.
+#[rustfmt::skip]
+const WORDS: &[&str] = &[
+    "asm", "auto", "break", "case", "char", "const", "continue", "default", "do", "double", "else", "enum", "extern",
+    "float", "for", "goto", "if", "inline", "int", "long", "register", "restrict", "return", "short", "signed",
+    "sizeof", "static", "struct", "switch", "typedef", "typeof", "union", "unsigned", "void", "volatile", "while",
+    "main", "linux", "unix", "i386", "INFINITY", "NAN",
+];
+
 /// What a kernel's names must not become in a language.
 #[derive(Debug)]
 pub(crate) struct Reserved {
-    /// Words of the language, and what the emitted functions are given.
+    /// Further words of the language, and what the emitted functions are given.
     pub(crate) words: &'static [&'static str],
-    /// Whether a name could be that of a helper function.
-    pub(crate) helper: fn(&str) -> bool,
+    /// How names of helper functions begin.
+    pub(crate) prefixes: &'static [&'static str],
+    /// What names of vector helpers contain.
+    pub(crate) parts: &'static [&'static str],
+}
+
+impl Reserved {
+    fn is_word(&self, n: &str) -> bool {
+        WORDS.contains(&n) || self.words.contains(&n)
+    }
+
+    /// Whether a name could be that of a function of the prelude.
+    fn is_helper(&self, n: &str) -> bool {
+        self.prefixes.iter().any(|p| n.starts_with(p)) || self.parts.iter().any(|p| n.contains(p))
+    }
 }
 
 /// One identifier a variable and buffer, all distinct.
@@ -44,7 +66,7 @@ impl Names {
 
     /// A further identifier: the one nearest to `hint` that is legal and free.
     pub(crate) fn fresh(&mut self, hint: &str) -> String {
-        let Reserved { words, helper } = self.reserved;
+        let reserved = self.reserved;
         let mut base: String =
             hint.chars().map(|c| if c.is_ascii_alphanumeric() || c == '_' { c } else { '_' }).collect();
         if base.is_empty() || base.starts_with(|c: char| c.is_ascii_digit()) {
@@ -54,10 +76,10 @@ impl Names {
         if base.starts_with('_') {
             base.insert(0, 'v');
         }
-        let free = |n: &str| !self.taken.contains(n) && !words.contains(&n) && !helper(n);
-        if words.contains(&base.as_str()) {
+        let free = |n: &str| !self.taken.contains(n) && !reserved.is_word(n) && !reserved.is_helper(n);
+        if reserved.is_word(&base) {
             base.push('_');
-        } else if helper(&base) {
+        } else if reserved.is_helper(&base) {
             base = format!("v_{}", base.replace("f32x", "f32_x").replace("f64x", "f64_x"));
         }
         let name = if free(&base) {

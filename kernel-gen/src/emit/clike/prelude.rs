@@ -1,0 +1,86 @@
+//! The functions that emitted code calls. A source contains those it uses and no others, in a fixed order, so that it stays
+//! readable and deterministic.
+
+use crate::ir::{DType, UnOp};
+use std::collections::BTreeSet;
+
+/// A function of a prelude. The order of a language's helpers is their order in the source.
+pub(crate) trait Helper: Copy + Ord {
+    /// What the emitted code calls it.
+    fn name(self) -> String;
+
+    /// What it calls itself.
+    fn needs(self) -> Vec<Self> {
+        vec![]
+    }
+}
+
+/// What every language has a helper for.
+pub(crate) enum Common {
+    /// Floor division of integers, of 64 bits if `wide`.
+    FloorDiv { wide: bool },
+    /// Its remainder.
+    FloorMod { wide: bool },
+    /// The smaller of two numbers, NaN if either is; it is called `min_` and the type.
+    Min(DType),
+    /// The larger of two numbers, NaN if either is; it is called `max_` and the type.
+    Max(DType),
+    /// A 16-bit float to `float`.
+    Widen(DType),
+    /// `float` to a 16-bit float, rounding to nearest even.
+    Narrow(DType),
+}
+
+/// The helpers that a source uses so far.
+#[derive(Clone)]
+pub(crate) struct Prelude<H>(BTreeSet<H>);
+
+impl<H: Helper> Prelude<H> {
+    /// Nothing is used.
+    pub(crate) fn new() -> Prelude<H> {
+        Prelude(BTreeSet::new())
+    }
+
+    /// Notes the helper, and what it calls, and gives its name.
+    pub(crate) fn call(&mut self, helper: H) -> String {
+        if self.0.insert(helper) {
+            for needed in helper.needs() {
+                self.call(needed);
+            }
+        }
+        helper.name()
+    }
+
+    /// The helpers, in the order of the source.
+    pub(crate) fn used(&self) -> impl Iterator<Item = H> + '_ {
+        self.0.iter().copied()
+    }
+}
+
+/// The definition of a function of two numbers.
+pub(crate) fn of_two(name: &str, ty: &str, body: &str) -> String {
+    format!("KG_FN {ty} {name}({ty} a, {ty} b) {{\n  {body}\n}}\n")
+}
+
+/// The definition of floor division: both languages truncate.
+pub(crate) fn floor_div(name: &str, ty: &str) -> String {
+    of_two(name, ty, &format!("{ty} q = a / b;\n  return q - (a % b != 0 && (a < 0) != (b < 0));"))
+}
+
+/// The definition of its remainder.
+pub(crate) fn floor_mod(name: &str, ty: &str) -> String {
+    of_two(name, ty, &format!("{ty} r = a % b;\n  return r != 0 && (r < 0) != (b < 0) ? r + b : r;"))
+}
+
+/// The function for a unary operator on floats that is one.
+pub(crate) fn math_fn(op: UnOp, dtype: DType) -> Option<String> {
+    let base = match op {
+        UnOp::Neg | UnOp::Not | UnOp::Tf32 => return None,
+        UnOp::Abs => "fabs",
+        UnOp::Sqrt => "sqrt",
+        UnOp::Exp => "exp",
+        UnOp::Tanh => "tanh",
+        UnOp::Erf => "erf",
+    };
+    Some(if dtype == DType::F64 { base.to_string() } else { format!("{base}f") })
+}
