@@ -80,7 +80,7 @@ pub(super) fn files(
     body: &[Stmt],
     names: &mut Names,
 ) -> Result<BTreeMap<BufferId, RegisterFile>, EmitError> {
-    let mut accesses: BTreeMap<BufferId, Vec<Touched>> = BTreeMap::new();
+    let mut accesses: BTreeMap<BufferId, Option<Vec<Run>>> = BTreeMap::new();
     let mut error = None;
     for s in body {
         s.walk(&mut |s| {
@@ -88,7 +88,7 @@ pub(super) fn files(
             let mut note = |b: BufferId, indices: &[Expr], chunks: &[Chunk], read: bool| {
                 if kernel.buffer(b).scope == Scope::Register {
                     match register_access(kernel, b, indices) {
-                        Ok(a) => record(accesses.entry(b).or_default(), &a, chunks, read),
+                        Ok(a) => record(accesses.entry(b).or_insert_with(|| Some(vec![])), &a, chunks, read),
                         Err(e) => error = Some(e),
                     }
                 }
@@ -125,48 +125,43 @@ pub(super) fn files(
     Ok(accesses.into_iter().map(|(b, a)| (b, cut(kernel, b, a, names))).collect())
 }
 
-/// Elements that an access touches at once.
+/// Neighbouring elements that an access touches at once, as one register; one lane of a vector statement is a register too.
 #[derive(Clone, Copy, PartialEq)]
-enum Touched {
-    /// Neighbours, as one register; one lane of a vector statement is a register too.
-    Run { start: i64, len: i64, vector: bool, read: bool },
-    /// Lanes that are not neighbours: no variable holds them.
-    Scattered,
+struct Run {
+    start: i64,
+    len: i64,
+    vector: bool,
+    read: bool,
 }
 
-fn record(list: &mut Vec<Touched>, a: &RegisterAccess, chunks: &[Chunk], read: bool) {
-    if a.lanes == 1 {
-        list.push(Touched::Run { start: a.offset, len: 1, vector: false, read });
-    } else if a.stride == 1 {
-        list.extend(chunks.iter().map(|c| Touched::Run {
+fn record(runs: &mut Option<Vec<Run>>, a: &RegisterAccess, chunks: &[Chunk], read: bool) {
+    let Some(list) = runs else { return };
+    match (a.lanes, a.stride) {
+        (1, _) => list.push(Run { start: a.offset, len: 1, vector: false, read }),
+        (_, 1) => list.extend(chunks.iter().map(|c| Run {
             start: a.offset + i64::from(c.start),
             len: i64::from(c.len),
             vector: true,
             read,
-        }));
-    } else {
-        list.push(Touched::Scattered);
+        })),
+        // Lanes that are not neighbours: no variable holds them.
+        _ => *runs = None,
     }
 }
 
-fn cut(kernel: &Kernel, b: BufferId, accesses: Vec<Touched>, names: &mut Names) -> RegisterFile {
+/// Cuts a buffer into variables; without `runs` it cannot be cut.
+fn cut(kernel: &Kernel, b: BufferId, runs: Option<Vec<Run>>, names: &mut Names) -> RegisterFile {
     let dtype = kernel.buffer(b).dtype;
-    // 16-bit floats round at each store, which memory does by itself.
-    if accesses.contains(&Touched::Scattered) || !matches!(dtype, DType::F32 | DType::F64 | DType::I64 | DType::I32) {
-        return RegisterFile::Array;
-    }
-    let mut runs: Vec<(i64, i64, bool, bool)> = accesses
-        .into_iter()
-        .filter_map(|t| match t {
-            Touched::Run { start, len, vector, read } => Some((start, len, vector, read)),
-            Touched::Scattered => None,
-        })
-        .collect();
+    let mut runs = match (runs, dtype) {
+        (Some(runs), DType::F32 | DType::F64 | DType::I64 | DType::I32) => runs,
+        // 16-bit floats round at each store, which memory does by itself.
+        _ => return RegisterFile::Array,
+    };
     // The longest first where several start at the same element, and vectors before scalars.
-    runs.sort_unstable_by_key(|(start, len, vector, read)| (*start, -len, !vector, *read));
+    runs.sort_unstable_by_key(|r| (r.start, -r.len, !r.vector, r.read));
     runs.dedup();
     let mut groups: Vec<Group> = vec![];
-    for (start, len, vector, read) in runs {
+    for Run { start, len, vector, read } in runs {
         match groups.last_mut() {
             Some(g) if start + len <= g.start + g.len => {
                 g.read |= read;

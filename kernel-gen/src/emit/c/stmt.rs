@@ -8,7 +8,7 @@ use super::registers::{Group, RegisterFile, register_access};
 use super::types::{Vector, c_type};
 use super::vector::{NoVector, Value};
 use crate::emit::EmitError;
-use crate::emit::clike::lanes::{as_store, lane_of, lane_of_expr, lanes, reads_other_lanes};
+use crate::emit::clike::lanes::{as_store, lane_of, lane_of_expr, lanes, reads_other_lanes, updated};
 use crate::emit::clike::text::Text;
 use crate::emit::clike::text::strength::PRIMARY;
 use crate::emit::clike::walk::{has, mention};
@@ -174,10 +174,8 @@ impl Body<'_> {
             Stmt::Reduce { buffer, indices, op: ReduceOp::Add, value, .. } => {
                 // Accumulators read best as `acc += a * b`.
                 if let Some(name) = self.whole_register(*buffer, indices, c)? {
-                    let text = match self.vector(value, c)? {
-                        Value::Scalar(t) | Value::Vector(t, _) => t.text,
-                    };
-                    self.line(&format!("{name} += {text};"));
+                    let value = self.vector(value, c)?;
+                    self.line(&format!("{name} += {};", value.text().text));
                     return Ok(());
                 }
                 self.chunk_update(&as_store(*buffer, indices, ReduceOp::Add, value), c)
@@ -255,25 +253,27 @@ impl Body<'_> {
 
     /// All lanes are read before any is written, because later lanes read what earlier ones write.
     fn update_at_once(&mut self, s: &Stmt) -> Result<(), EmitError> {
-        let s = match s {
-            Stmt::Reduce { buffer, indices, op, value, .. } => as_store(*buffer, indices, *op, value),
-            other => other.clone(),
+        let (buffer, indices, value) = match s {
+            Stmt::Store { buffer, indices, value } => (*buffer, indices, value.clone()),
+            Stmt::Reduce { buffer, indices, op, value, .. } => {
+                (*buffer, indices, updated(*buffer, indices, *op, value))
+            }
+            _ => return Ok(()),
         };
-        let Stmt::Store { buffer, indices, value } = &s else { return Ok(()) };
-        let count = lanes(self.kernel, &s);
+        let count = lanes(self.kernel, s);
         let held = self.names.fresh("held");
-        let ty = c_type(self.kernel.buffer(*buffer).dtype.compute());
+        let ty = c_type(self.kernel.buffer(buffer).dtype.compute());
         self.braces("{", |p| {
             p.line(&format!("{ty} {held}[{count}];"));
             for l in 0..count {
-                let value = p.scalar(&lane_of_expr(value, &Expr::Int(l.into())))?.text;
+                let value = p.scalar(&lane_of_expr(&value, &Expr::Int(l.into())))?.text;
                 p.line(&format!("{held}[{l}] = {value};"));
             }
             for l in 0..count {
                 let lane = Expr::Int(l.into());
                 let indices: Vec<Expr> = indices.iter().map(|i| lane_of_expr(i, &lane)).collect();
-                let target = p.element(*buffer, &indices)?;
-                let text = p.narrowed(*buffer, Text::new(format!("{held}[{l}]"), PRIMARY));
+                let target = p.element(buffer, &indices)?;
+                let text = p.narrowed(buffer, Text::new(format!("{held}[{l}]"), PRIMARY));
                 p.line(&format!("{target} = {text};"));
             }
             Ok(())

@@ -8,10 +8,10 @@ use super::shared::Tap;
 use super::types::Vector;
 use crate::emit::EmitError;
 use crate::emit::clike::expr::select;
-use crate::emit::clike::lanes::lane_run;
+use crate::emit::clike::lanes::{lane_run, unbroadcast};
 use crate::emit::clike::prelude::math_fn;
 use crate::emit::clike::text::strength::*;
-use crate::emit::clike::text::{Text, operator};
+use crate::emit::clike::text::{Text, infix};
 use crate::ir::{BinOp, BufferId, DType, Expr, Kernel, UnOp};
 use crate::lower::transpose_copies::whole_rows;
 
@@ -46,6 +46,15 @@ pub(super) enum Value {
     Scalar(Text),
     /// A register of that type; lanes above the chunk's length hold anything.
     Vector(Text, Vector),
+}
+
+impl Value {
+    /// The text, whichever it is.
+    pub(super) fn text(&self) -> &Text {
+        match self {
+            Value::Scalar(t) | Value::Vector(t, _) => t,
+        }
+    }
 }
 
 /// A run of elements in memory, `stride` apart, that a chunk touches.
@@ -118,23 +127,18 @@ impl Body<'_> {
     fn vector_binary(&mut self, op: BinOp, a: Value, b: Value, dtype: DType) -> Result<Value, NoVector> {
         let v = match (&a, &b) {
             (Value::Vector(_, v), _) | (_, Value::Vector(_, v)) => *v,
+            // Both are broadcasts: compute once.
             (Value::Scalar(a), Value::Scalar(b)) => {
-                // Both are broadcasts: compute once.
-                let Some((sign, s)) = operator(op) else { return Err(NoVector::Lanes) };
-                return Ok(Value::Scalar(Text::new(format!("{} {sign} {}", a.at(s), b.at(s + 1)), s)));
+                return infix(op, a, b).map(Value::Scalar).ok_or(NoVector::Lanes);
             }
         };
         if v.dtype != dtype.compute() {
             return Err(NoVector::Lanes);
         }
         let text = match op {
+            // A scalar operand is broadcast by the compiler, which folds it into the instruction.
             BinOp::Add | BinOp::Sub | BinOp::Mul | BinOp::Div => {
-                let Some((sign, s)) = operator(op) else { return Err(NoVector::Lanes) };
-                // A scalar operand is broadcast by the compiler, which folds it into the instruction.
-                let text = |value: &Value, s: u8| match value {
-                    Value::Scalar(t) | Value::Vector(t, _) => t.at(s),
-                };
-                Text::new(format!("{} {sign} {}", text(&a, s), text(&b, s + 1)), s)
+                infix(op, a.text(), b.text()).ok_or(NoVector::Lanes)?
             }
             BinOp::Min | BinOp::Max => {
                 let f = self.prelude.call(if op == BinOp::Min { Helper::VectorMin(v) } else { Helper::VectorMax(v) });
@@ -286,11 +290,7 @@ impl Body<'_> {
 
 /// Whether every lane is zero.
 fn is_zero(e: &Expr) -> bool {
-    match e {
-        Expr::Float(v, _) => *v == 0.0,
-        Expr::Broadcast(a, _) => is_zero(a),
-        _ => false,
-    }
+    matches!(unbroadcast(e), Expr::Float(v, _) if *v == 0.0)
 }
 
 /// The lanes for which a condition holds: `low.. < high..`, each the extreme of several bounds, if `uniform` holds.

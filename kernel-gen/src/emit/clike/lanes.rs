@@ -5,21 +5,33 @@ use crate::analysis::range::Ranges;
 use crate::analysis::simplify::simplify;
 use crate::ir::{BinOp, BufferId, Expr, Kernel, ReduceOp, Stmt};
 
-/// `buffer[indices] op= value` as a store.
-pub(crate) fn as_store(buffer: BufferId, indices: &[Expr], op: ReduceOp, value: &Expr) -> Stmt {
-    let old = Expr::Load(buffer, indices.to_vec());
+/// What `buffer[indices] op= value` stores.
+pub(crate) fn updated(buffer: BufferId, indices: &[Expr], op: ReduceOp, value: &Expr) -> Expr {
     let op = match op {
         ReduceOp::Add => BinOp::Add,
         ReduceOp::Max => BinOp::Max,
         ReduceOp::Min => BinOp::Min,
     };
-    Stmt::store(buffer, indices.to_vec(), Expr::Binary(op, Box::new(old), Box::new(value.clone())))
+    Expr::Binary(op, Box::new(Expr::Load(buffer, indices.to_vec())), Box::new(value.clone()))
+}
+
+/// `buffer[indices] op= value` as a store.
+pub(crate) fn as_store(buffer: BufferId, indices: &[Expr], op: ReduceOp, value: &Expr) -> Stmt {
+    Stmt::store(buffer, indices.to_vec(), updated(buffer, indices, op, value))
 }
 
 /// Whether a vector statement reads elements of its destination that other lanes write.
 pub(crate) fn reads_other_lanes(s: &Stmt, buffer: BufferId, indices: &[Expr]) -> bool {
     let (Stmt::Store { value, .. } | Stmt::Reduce { value, .. }) = s else { return false };
     has(value, |e| matches!(e, Expr::Load(b, idx) if *b == buffer && idx != indices))
+}
+
+/// The scalar in all lanes of a vector, or the expression itself.
+pub(crate) fn unbroadcast(e: &Expr) -> &Expr {
+    match e {
+        Expr::Broadcast(a, _) => unbroadcast(a),
+        other => other,
+    }
 }
 
 /// One lane of a vector expression.

@@ -35,7 +35,7 @@ impl Text {
 }
 
 /// The C operator and its strength.
-pub(crate) fn operator(op: BinOp) -> Option<(&'static str, u8)> {
+fn operator(op: BinOp) -> Option<(&'static str, u8)> {
     Some(match op {
         BinOp::Add => ("+", SUM),
         BinOp::Sub => ("-", SUM),
@@ -87,4 +87,32 @@ pub(crate) fn has_word(text: &str, word: &str) -> bool {
     let inside = |c: Option<char>| c.is_some_and(|c| c.is_ascii_alphanumeric() || c == '_');
     text.match_indices(word)
         .any(|(i, _)| !inside(text[..i].chars().next_back()) && !inside(text[i + word.len()..].chars().next()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn brackets_stand_where_operators_or_compilers_ask_for_them() {
+        let [a, b, c] = ["a", "b", "c"].map(|name| Text::new(name, PRIMARY));
+        let left = |inner, outer| infix(outer, &infix(inner, &a, &b).unwrap(), &c).unwrap().text;
+        let right = |inner, outer| infix(outer, &a, &infix(inner, &b, &c).unwrap()).unwrap().text;
+        assert_eq!(left(BinOp::Add, BinOp::Mul), "(a + b) * c");
+        assert_eq!(left(BinOp::Sub, BinOp::Add), "a - b + c");
+        assert_eq!(right(BinOp::Sub, BinOp::Sub), "a - (b - c)");
+        assert_eq!(right(BinOp::Mod, BinOp::Mul), "a * (b % c)");
+        assert_eq!(left(BinOp::Lt, BinOp::Eq), "(a < b) == c");
+        assert_eq!(left(BinOp::And, BinOp::Or), "(a && b) || c");
+        assert_eq!(left(BinOp::Or, BinOp::Or), "a || b || c");
+        assert!(infix(BinOp::Min, &a, &b).is_none());
+    }
+
+    #[test]
+    fn a_negative_literal_is_bracketed_as_an_operand() {
+        let minus = float(-0.0, DType::F32);
+        assert_eq!((minus.text.as_str(), minus.at(PRIMARY).as_str()), ("-0.0f", "(-0.0f)"));
+        assert_eq!(float(1e-7, DType::F64).text, "1e-7");
+        assert_eq!(float(f64::NEG_INFINITY, DType::F32).at(PRIMARY), "(-INFINITY)");
+    }
 }

@@ -6,7 +6,7 @@ use super::tensor_map;
 use crate::emit::EmitError;
 use crate::emit::clike::walk::{Let, any, reads_memory, used};
 use crate::integer::round_up;
-use crate::ir::{Axis, BufferId, Gpu, Kernel, LoopKind, Scope, Stmt};
+use crate::ir::{BufferId, Gpu, Kernel, LoopKind, Scope, Stmt};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// A loop nest over hardware indices at the top of the kernel.
@@ -89,17 +89,12 @@ pub(super) fn is_hardware(kind: LoopKind) -> bool {
 /// Blocks of the grid, threads of a block and blocks of a cluster: the longest loop of each axis.
 fn shape(nest: &Stmt) -> Result<[[u32; 3]; 3], EmitError> {
     let (mut grid, mut block, mut cluster) = ([1i64; 3], [1i64; 3], [1i64; 3]);
-    let index = |axis: Axis| match axis {
-        Axis::X => 0,
-        Axis::Y => 1,
-        Axis::Z => 2,
-    };
     nest.walk(&mut |s| {
         if let Stmt::For(l) = s {
             let longest = match l.kind {
-                LoopKind::Grid(a) => &mut grid[index(a)],
-                LoopKind::Thread(a) => &mut block[index(a)],
-                LoopKind::Cluster(a) => &mut cluster[index(a)],
+                LoopKind::Grid(a) => &mut grid[a as usize],
+                LoopKind::Thread(a) => &mut block[a as usize],
+                LoopKind::Cluster(a) => &mut cluster[a as usize],
                 _ => return,
             };
             *longest = l.extent.max(*longest);
@@ -108,15 +103,11 @@ fn shape(nest: &Stmt) -> Result<[[u32; 3]; 3], EmitError> {
     for (blocks, n) in grid.iter_mut().zip(cluster) {
         *blocks = blocks.saturating_mul(n);
     }
-    let convert = |shape: [i64; 3]| -> Result<[u32; 3], EmitError> {
-        let mut out = [0; 3];
-        for (to, from) in out.iter_mut().zip(shape) {
-            let number = i32::try_from(from).map(i32::unsigned_abs);
-            *to = number.map_err(|_| EmitError::in_cuda(format!("a launch of {from} blocks or threads")))?;
-        }
-        Ok(out)
-    };
-    Ok([convert(grid)?, convert(block)?, convert(cluster)?])
+    let shapes = [grid, block, cluster];
+    match shapes.iter().flatten().find(|n| **n > i64::from(i32::MAX)) {
+        Some(n) => Err(EmitError::in_cuda(format!("a launch of {n} blocks or threads"))),
+        None => Ok(shapes.map(|shape| shape.map(|n| n.unsigned_abs() as u32))),
+    }
 }
 
 /// Whether threads of the nest may read what others wrote to global memory. Where they do not, blocks that wait for each

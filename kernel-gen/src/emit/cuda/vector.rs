@@ -8,7 +8,7 @@ use super::multiple::multiple;
 use super::prelude::{Helper, cuda_type};
 use crate::analysis::simplify::simplify;
 use crate::emit::EmitError;
-use crate::emit::clike::lanes::{as_store, lane_of_expr, lane_run, lanes, reads_other_lanes};
+use crate::emit::clike::lanes::{lane_of_expr, lane_run, lanes, reads_other_lanes, unbroadcast, updated};
 use crate::emit::clike::text::Text;
 use crate::emit::clike::text::strength::{OR, PRIMARY, SUM};
 use crate::integer::gcd;
@@ -34,8 +34,7 @@ impl Body<'_> {
         let (buffer, indices, value) = match s {
             Stmt::Store { buffer, indices, value } => (*buffer, indices, value.clone()),
             Stmt::Reduce { buffer, indices, op, value, .. } if self.is_memory(*buffer) => {
-                let Stmt::Store { value, .. } = as_store(*buffer, indices, *op, value) else { return Ok(()) };
-                (*buffer, indices, value)
+                (*buffer, indices, updated(*buffer, indices, *op, value))
             }
             Stmt::Reduce { buffer, indices, value, .. } => (*buffer, indices, value.clone()),
             _ => return Ok(()),
@@ -62,7 +61,7 @@ impl Body<'_> {
             self.line("}");
             return Ok(());
         }
-        let count = i64::from(lanes(self.kernel, s).max(lanes_of(self, indices)));
+        let count = i64::from(lanes(self.kernel, s));
         let target = if self.is_memory(buffer) { self.pieces(buffer, indices, count) } else { None };
         if let (Some(target), Expr::Load(from, source)) = (&target, &value)
             && self.copy(buffer, target, *from, source, count)?
@@ -102,10 +101,7 @@ impl Body<'_> {
             return Ok(());
         }
         let value = match s {
-            Stmt::Reduce { op, value, .. } => match as_store(buffer, indices, *op, value) {
-                Stmt::Store { value, .. } => value,
-                _ => return Ok(()),
-            },
+            Stmt::Reduce { op, value, .. } => updated(buffer, indices, *op, value),
             _ => value.clone(),
         };
         if let (Some(target), false) = (&target, held)
@@ -346,10 +342,6 @@ impl Body<'_> {
     }
 }
 
-fn lanes_of(body: &Body<'_>, indices: &[Expr]) -> u16 {
-    indices.iter().map(|i| i.ty(body.kernel).lanes).max().unwrap_or(1)
-}
-
 /// The type that holds so many elements.
 fn vector_type(dtype: DType, width: i64) -> &'static str {
     match (dtype, width) {
@@ -381,13 +373,5 @@ fn unconditional_loads(e: &Expr, f: &mut dyn FnMut(BufferId, &[Expr])) {
         Expr::Unary(_, a) | Expr::Cast(_, a) | Expr::Broadcast(a, _) => unconditional_loads(a, f),
         Expr::Select(c, ..) => unconditional_loads(c, f),
         Expr::Int(_) | Expr::Float(..) | Expr::Var(_) | Expr::Ramp { .. } => {}
-    }
-}
-
-/// The scalar in all lanes of a vector, or the expression itself.
-fn unbroadcast(e: &Expr) -> &Expr {
-    match e {
-        Expr::Broadcast(a, _) => unbroadcast(a),
-        other => other,
     }
 }

@@ -21,7 +21,7 @@ fn writes(v: Vector, name: &str, d: DType, parameters: [&str; 2], body: &str) ->
     function("void", name, &format!("{} *p{before}, {v} v{behind}", c_type(d)), body)
 }
 
-/// Numbers of lanes.
+/// The number that `of` gives each lane, separated by commas.
 fn list(lanes: usize, of: impl Fn(usize) -> usize) -> String {
     (0..lanes).map(|i| of(i).to_string()).collect::<Vec<_>>().join(", ")
 }
@@ -46,8 +46,8 @@ fn prefix(bits: usize) -> Option<&'static str> {
     }
 }
 
-/// The bits of a vector of floats that one instruction converts from or to 16-bit ones, and the prefixes of intrinsics for
-/// that many bits and for half of them.
+/// For a vector that one instruction converts from or to 16-bit floats: its bits, and the prefixes of intrinsics for as many
+/// bits and for half as many.
 fn converted(v: Vector, isa: Isa) -> Option<(usize, &'static str, &'static str)> {
     let bits = match (isa, v.width) {
         (Isa::X86_64V4, 16) => 512,
@@ -194,7 +194,7 @@ pub(super) fn scatter(name: &str, v: Vector, d: DType) -> String {
     writes(v, name, d, [", int64_t stride", ", int n"], &body)
 }
 
-/// Picks lanes of two vectors: for each compiler its own builtin, whose result stands behind `to`.
+/// A statement that picks lanes of two vectors, in the form of Clang and in that of GCC; `to` says what becomes of them.
 fn shuffle(v: Vector, to: &str, [a, b]: [&str; 2], picks: &str) -> [String; 2] {
     let mask = v.mask();
     [
@@ -203,12 +203,12 @@ fn shuffle(v: Vector, to: &str, [a, b]: [&str; 2], picks: &str) -> [String; 2] {
     ]
 }
 
-/// One text for Clang and another one for GCC.
+/// Statements of which a compiler sees its own form.
 fn by_compiler([clang, gcc]: [String; 2]) -> String {
     format!("#ifdef __clang__\n{clang}#else\n{gcc}#endif\n")
 }
 
-/// Every other element of two vectors that begin at an element and at the last one of the first vector.
+/// The lanes of every other element, if the second vector begins with the last element of the first.
 fn every_other(v: Vector) -> String {
     list(v.width, |i| if i < v.width / 2 { 2 * i } else { 2 * i + 1 })
 }
@@ -227,7 +227,7 @@ pub(super) fn load_even(name: &str, v: Vector) -> String {
     reads(v, name, v.dtype, "", &format!("{loads}{}", by_compiler([clang, gcc])))
 }
 
-/// Picks the lower half of a register of twice the size, of whose lanes those that are cut off are any.
+/// Returns lanes of a register of twice the size. `picks` names as many as it has; the upper half is cut off.
 fn permute(v: Vector, picks: &str, from: &str) -> String {
     let (bits, half) = (16 * v.bytes(), 8 * v.bytes());
     let mm = if bits == 512 { "_mm512" } else { "_mm256" };
