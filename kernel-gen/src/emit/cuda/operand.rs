@@ -44,15 +44,11 @@ impl Body<'_> {
         let strides = place.strides;
         let (rows, columns) = extents(dst);
         let aligned = strides[1] == 1 && strides[0] % 8 == 0 && is_multiple(&place.offset, 8);
+        let fits = memory.scope == Scope::Shared && aligned && rows % 16 == 0;
         match self.role(dst.buffer)? {
             Role::Sums => Err(EmitError::NotLowered { what: "a move of sums".into(), pass: "distribute_fragments" }),
-            role if memory.scope == Scope::Shared && aligned && rows % 16 == 0 && columns % 16 == 0 => {
+            role if fits && (columns % 16 == 0 || columns == 8 && role == Role::Left { transposed: false }) => {
                 self.ldmatrix(dst, role, &place)
-            }
-            Role::Left { transposed: false }
-                if memory.scope == Scope::Shared && aligned && rows % 16 == 0 && columns == 8 =>
-            {
-                self.ldmatrix_half(dst, rows, &place)
             }
             role => self.load_elements(dst, role, &place),
         }
@@ -60,38 +56,28 @@ impl Body<'_> {
 
     fn ldmatrix(&mut self, dst: &Tile, role: Role, place: &Place) -> Result<(), EmitError> {
         let lane = Expr::Var(self.own.lane);
+        let (rows, columns) = extents(dst);
         // Lane l points to row l % 8 of matrix l / 8, and matrix i becomes register i: of a left operand eight rows down
         // before eight along the reduction, of a right one the other way around and then the next eight columns.
         let low = lane.clone().floor_mod(8);
-        let [second, third] = [lane.clone().floor_div(8).floor_mod(2) * 8, lane.floor_div(16) * 8];
+        let [second, third] = [lane.clone().floor_div(8).floor_mod(2) * 8, lane.clone().floor_div(16) * 8];
         let (turned, down, along) = match role {
+            // Eight columns of a left operand are the first or the last eight of a base matrix: what lies in memory need
+            // not be one matrix of sixteen, as where the rows of a convolution's input overlap. Lanes from 16 on say
+            // nothing; theirs are the rows of the others.
+            Role::Left { transposed: false } if columns == 8 => (false, lane.floor_mod(16), Expr::Int(0)),
             Role::Left { transposed: false } => (false, low + second, third),
             Role::Left { transposed: true } => (true, low + third, second),
             Role::Right { transposed: false } => (true, low + second, third),
             Role::Right { transposed: true } | Role::Sums => (false, low + third, second),
         };
-        let load = self.ptx(Ptx::Ldmatrix { transposed: turned });
-        let (rows, columns) = extents(dst);
+        let load = self.ptx(if columns == 8 { Ptx::LdmatrixHalf } else { Ptx::Ldmatrix { transposed: turned } });
         for row in (0..rows).step_by(16) {
             for column in (0..columns).step_by(16) {
                 let from = self.address(place, down.clone() + row, along.clone() + column)?;
                 let first = self.registers_at(dst, row, column)?;
                 self.line(&format!("{load}({first}, {from});"));
             }
-        }
-        Ok(())
-    }
-
-    /// Loads eight columns of a left operand, the first or the last eight of a base matrix: what lies in memory need not
-    /// be one matrix of sixteen, as where the rows of a convolution's input overlap.
-    fn ldmatrix_half(&mut self, dst: &Tile, rows: i64, place: &Place) -> Result<(), EmitError> {
-        // Lanes from 16 on say nothing; theirs are the rows of the others.
-        let down = Expr::Var(self.own.lane).floor_mod(16);
-        let load = self.ptx(Ptx::LdmatrixHalf);
-        for row in (0..rows).step_by(16) {
-            let from = self.address(place, down.clone() + row, Expr::Int(0))?;
-            let first = self.registers_at(dst, row, 0)?;
-            self.line(&format!("{load}({first}, {from});"));
         }
         Ok(())
     }

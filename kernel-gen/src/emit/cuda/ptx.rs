@@ -265,19 +265,18 @@ impl Ptx {
                      \"l\"(&map), \"r\"(shared_address(from)){operands} : \"memory\");\n}}\n"
                 )
             }
-            // 9.7.14.5.15: lane l gives the address of row l % 8 of matrix l / 8.
-            Ptx::Ldmatrix { transposed } => format!(
-                "KG_FN void {name}(unsigned *to, const void *row) {{\n  \
-                 asm volatile(\"ldmatrix.sync.aligned.m8n8.x4{}.shared.b16 {{%0, %1, %2, %3}}, [%4];\" : \
-                 \"=r\"(to[0]), \"=r\"(to[1]), \"=r\"(to[2]), \"=r\"(to[3]) : \"r\"(shared_address(row)) : \"memory\");\n}}\n",
-                if transposed { ".trans" } else { "" }
-            ),
-            // Lane l of the first sixteen gives the address of row l % 8 of matrix l / 8.
-            Ptx::LdmatrixHalf => format!(
-                "KG_FN void {name}(unsigned *to, const void *row) {{\n  \
-                 asm volatile(\"ldmatrix.sync.aligned.m8n8.x2.shared.b16 {{%0, %1}}, [%2];\" : \
-                 \"=r\"(to[0]), \"=r\"(to[1]) : \"r\"(shared_address(row)) : \"memory\");\n}}\n"
-            ),
+            // 9.7.14.5.15: lane l, of two matrices one of the first sixteen, gives the address of row l % 8 of matrix l / 8.
+            Ptx::Ldmatrix { .. } | Ptx::LdmatrixHalf => {
+                let n = if self == Ptx::LdmatrixHalf { 2 } else { 4 };
+                format!(
+                    "KG_FN void {name}(unsigned *to, const void *row) {{\n  \
+                     asm volatile(\"ldmatrix.sync.aligned.m8n8.x{n}{}.shared.b16 {{{}}}, [%{n}];\" : \
+                     {} : \"r\"(shared_address(row)) : \"memory\");\n}}\n",
+                    if self == (Ptx::Ldmatrix { transposed: true }) { ".trans" } else { "" },
+                    operands(0, n),
+                    registers("=r", "to", "", n),
+                )
+            }
             // 9.7.14.5.8: registers 0 and 2 of a left operand are a lane's pairs of one row, 1 and 3 those of the row eight
             // below.
             Ptx::LoadRow => format!(
@@ -392,48 +391,37 @@ impl Ptx {
                 lines.pop();
                 format!("KG_FN void {name}({params}float low, float high) {{\n{}}}\n", lines.concat())
             }
-            Ptx::WgmmaHeld { columns, dtype, transposed } => {
-                let n = columns / 2;
-                let [registers, sums] = accumulators(n);
-                let (depth, kind) = wgmma_kind(dtype);
-                let order = match dtype {
-                    DType::F32 => String::new(),
-                    _ => format!(", {}", u8::from(transposed)),
-                };
-                format!(
-                    "KG_FN void {name}(float *sums, const unsigned *a, unsigned long long b) {{\n  \
-                     asm volatile(\"wgmma.mma_async.sync.aligned.m64n{columns}k{depth}.f32.{kind}.{kind} \"\n    \
-                     \"{{{registers}}}, \"\n    \"{{%{n}, %{n1}, %{n2}, %{n3}}}, %{n4}, 1, 1, 1{order};\" :\n    {sums} :\n    \
-                     \"r\"(a[0]), \"r\"(a[1]), \"r\"(a[2]), \"r\"(a[3]), \"l\"(b));\n}}\n",
-                    n1 = n + 1,
-                    n2 = n + 2,
-                    n3 = n + 3,
-                    n4 = n + 4,
-                )
-            }
+            Ptx::WgmmaHeld { columns, dtype, transposed } => wgmma(&name, columns, dtype, None, transposed),
             // 9.7.15.5.1.2.2: address, leading and stride offsets in units of 16 bytes; the swizzle in the top bits.
             Ptx::WgmmaOperand => format!(
                 "KG_FN unsigned long long {name}(const void *p, unsigned long long layout) {{\n  \
                  return layout | (shared_address(p) & 0x3ffffu) >> 4;\n}}\n"
             ),
-            Ptx::Wgmma { columns, dtype, transposed: [a, b] } => {
-                let n = columns / 2;
-                let [registers, sums] = accumulators(n);
-                let (depth, kind) = wgmma_kind(dtype);
-                let next = n + 1;
-                let orders = match dtype {
-                    DType::F32 => String::new(),
-                    _ => format!(", {}, {}", u8::from(a), u8::from(b)),
-                };
-                format!(
-                    "KG_FN void {name}(float *sums, unsigned long long a, unsigned long long b) {{\n  \
-                     asm volatile(\"wgmma.mma_async.sync.aligned.m64n{columns}k{depth}.f32.{kind}.{kind} \"\n    \
-                     \"{{{registers}}}, \"\n    \"%{n}, %{next}, 1, 1, 1{orders};\" :\n    {sums} :\n    \
-                     \"l\"(a), \"l\"(b));\n}}\n"
-                )
-            }
+            Ptx::Wgmma { columns, dtype, transposed: [a, b] } => wgmma(&name, columns, dtype, Some(a), b),
         }
     }
+}
+
+/// The definition of a `wgmma`. Of the operands it is said whether they are transposed; without a descriptor, the left one is
+/// in registers.
+fn wgmma(name: &str, columns: i64, dtype: DType, left: Option<bool>, right: bool) -> String {
+    let n = columns as usize / 2;
+    let [sums, outputs] = accumulators(columns / 2);
+    let (depth, kind) = wgmma_kind(dtype);
+    let (ty, a, inputs, next) = match left {
+        Some(_) => ("unsigned long long ", format!("%{n}"), "\"l\"(a)".to_string(), n + 1),
+        None => ("const unsigned *", format!("{{{}}}", operands(n, 4)), registers("r", "a", "", 4), n + 4),
+    };
+    let orders: String = match dtype {
+        DType::F32 => String::new(),
+        _ => left.into_iter().chain([right]).map(|t| format!(", {}", u8::from(t))).collect(),
+    };
+    format!(
+        "KG_FN void {name}(float *sums, {ty}a, unsigned long long b) {{\n  \
+         asm volatile(\"wgmma.mma_async.sync.aligned.m64n{columns}k{depth}.f32.{kind}.{kind} \"\n    \
+         \"{{{sums}}}, \"\n    \"{a}, %{next}, 1, 1, 1{orders};\" :\n    {outputs} :\n    \
+         {inputs}, \"l\"(b));\n}}\n"
+    )
 }
 
 /// The reduction of one `wgmma`, and what it calls its operands.
