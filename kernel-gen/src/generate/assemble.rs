@@ -9,6 +9,7 @@ use super::report::Report;
 use super::task::Task;
 use crate::emit::rust;
 use crate::spec::Spec;
+use std::collections::BTreeSet;
 
 /// The sources of a crate's kernels.
 #[derive(Clone, Debug, Default)]
@@ -34,9 +35,10 @@ pub(super) fn assemble(
     options: &Options,
 ) -> Generated {
     let mut generated = Generated::default();
-    let mut prototypes = String::new();
     let mut functions: Vec<rust::Function> = vec![];
     let mut variants = variants.into_iter();
+    // Workloads share what packs weights of one shape in one way; it has one name then.
+    let (mut c_names, mut cuda_names) = (BTreeSet::new(), BTreeSet::new());
     let report = &mut generated.report;
     for item in items {
         let (mut made, mut on_gpus) = (vec![], vec![]);
@@ -45,13 +47,12 @@ pub(super) fn assemble(
             report.warnings.extend(variant.choice.refusals.iter().map(|r| r.to_string()));
             report.warnings.append(&mut variant.warnings);
             match variant.made {
-                Made::C(mut c) => {
-                    generated.sources.append(&mut c.sources);
-                    prototypes += &c.prototypes;
+                Made::C(c) => {
+                    generated.sources.extend(c.sources.into_iter().filter(|s| c_names.insert(s.name.clone())));
                     made.push(c.variant);
                 }
-                Made::Cuda(mut cuda) => {
-                    generated.cuda.append(&mut cuda.sources);
+                Made::Cuda(cuda) => {
+                    generated.cuda.extend(cuda.sources.into_iter().filter(|s| cuda_names.insert(s.name.clone())));
                     on_gpus.push(cuda.variant);
                 }
             }
@@ -75,7 +76,7 @@ pub(super) fn assemble(
     report.warnings.dedup();
     let images = options.images.clone();
     let module = rust::Module { spec: file_name(&spec.file), functions, report: report.to_string(), images };
-    generated.header = header(&prototypes);
+    generated.header = header(&generated.sources);
     generated.rust = rust::emit(&module);
     generated
 }
@@ -85,7 +86,8 @@ fn file_name(path: &str) -> String {
     path.rsplit(['/', '\\']).next().unwrap_or(path).to_string()
 }
 
-fn header(prototypes: &str) -> String {
+fn header(sources: &[Source]) -> String {
+    let prototypes: String = sources.iter().map(|s| s.prototypes.as_str()).collect();
     format!(
         "// The functions of all kernels; see the sources beside this file.\n#pragma once\n#include <stdint.h>\n\n{prototypes}"
     )

@@ -19,37 +19,35 @@ pub struct Source {
     pub flags: Vec<String>,
     /// Its text.
     pub text: String,
+    /// The declarations of its functions, a line each.
+    pub prototypes: String,
 }
 
 /// What there is of a workload on a level.
 pub(super) struct Made {
     pub(super) variant: rust::Variant,
     pub(super) sources: Vec<Source>,
-    pub(super) prototypes: String,
 }
 
 /// Makes C of a choice; `prefix` is what its symbols start with.
 pub(super) fn make(chosen: &Chosen<'_>, prefix: &str) -> Result<Made, GenerateError> {
     let target = chosen.target;
     let isa = Isa::of_target(&target.name).map_err(|error| chosen.place.fault(Cause::Emit(error)))?;
-    let emit = |kernel: &Kernel, symbol: String, what: &str| -> Result<CSource, GenerateError> {
-        emit(kernel, COptions { isa, symbol, comment: chosen.comment(what) }, target, &chosen.place)
+    let emit = |kernel: &Kernel, stem: &str, comment: String| -> Result<CSource, GenerateError> {
+        emit(kernel, COptions { isa, symbol: format!("{prefix}_{stem}"), comment }, target, &chosen.place)
     };
-    let symbol = format!("{prefix}_{}", chosen.stem);
-    let main = emit(&chosen.kernel, symbol.clone(), &chosen.title())?;
-    let stem = chosen.file_stem();
-    let mut sources = vec![source(&main, &stem, target)];
-    let mut prototypes = prototypes(&main);
+    let main = emit(&chosen.kernel, &chosen.stem, chosen.comment())?;
+    let mut sources = vec![source(&main, &chosen.file_stem(), target)];
     let mut packs = vec![];
-    for (i, (position, pack)) in chosen.packs.iter().enumerate() {
-        let c = emit(&pack.kernel, format!("{symbol}_pack{i}"), &chosen.pack_title(pack))?;
-        sources.push(source(&c, &format!("{stem}.pack{i}"), target));
-        prototypes += &self::prototypes(&c);
+    for (position, pack) in &chosen.packs {
+        let c = emit(&pack.kernel, &chosen.pack_stem, chosen.pack_comment(pack))?;
+        // What packs is named by its code, so files of one name are equal, and one is enough.
+        sources.push(source(&c, &c.symbol, target));
         let packed = pack.kernel.buffer(pack.kernel.params[1]);
         packs.push((*position, rust::Pack { bytes: packed.extent_bytes(), program: program(&pack.kernel, &c) }));
     }
     let variant = rust::Variant { isa, program: program(&chosen.kernel, &main), packs, choice: chosen.summary() };
-    Ok(Made { variant, sources, prototypes })
+    Ok(Made { variant, sources })
 }
 
 /// Verifies, lowers and emits a kernel. To the symbol in the options it adds a hash of the code.
@@ -73,13 +71,9 @@ fn flags(c: &CSource) -> Vec<String> {
 
 fn source(c: &CSource, stem: &str, target: &Target) -> Source {
     debug_assert!(target.cpu().is_some(), "only CPU levels become C");
-    Source { name: format!("{stem}.c"), flags: flags(c), text: c.source.clone() }
-}
-
-/// The prototypes of a source, without the rest of its header.
-fn prototypes(c: &CSource) -> String {
-    let lines = c.header.lines().filter(|l| l.starts_with("void "));
-    lines.map(|l| format!("{l}\n")).collect()
+    // The prototypes of the header, without the rest of it.
+    let prototypes = c.header.lines().filter(|l| l.starts_with("void ")).map(|l| format!("{l}\n")).collect();
+    Source { name: format!("{stem}.c"), flags: flags(c), text: c.source.clone(), prototypes }
 }
 
 /// What the wrappers need to know of a kernel and its C.

@@ -7,6 +7,7 @@ use crate::emit::cuda::{self, Arch, CudaOptions, Param};
 use crate::emit::rust::{CudaPack, CudaProgram, CudaVariant};
 use crate::ir::Kernel;
 use crate::lower::lower_for;
+use crate::stable::fnv1a;
 use crate::target::Target;
 use crate::toolchain::cuda::{CudaError, Request};
 
@@ -51,8 +52,8 @@ pub(super) struct Made {
 pub(super) fn make(chosen: &Chosen<'_>) -> Result<Made, GenerateError> {
     let target = chosen.target;
     let arch = Arch::of(target).expect("only CUDA targets become CUDA");
-    let emit = |kernel: &Kernel, symbol: String, what: &str, early: &Early| {
-        let options = CudaOptions { arch, symbol, comment: chosen.comment(what), min_blocks: None };
+    let emit = |kernel: &Kernel, symbol: String, comment: String, early: &Early| {
+        let options = CudaOptions { arch, symbol, comment, min_blocks: None };
         emit(kernel, options, target, &chosen.place, early)
     };
     let mut sources = vec![];
@@ -62,17 +63,17 @@ pub(super) fn make(chosen: &Chosen<'_>) -> Result<Made, GenerateError> {
         sources.push(source);
         CudaProgram { image, launches: emitted.launches, workspace_bytes: emitted.workspace_bytes }
     };
-    let stem = chosen.file_stem();
-    let emitted = emit(&chosen.kernel, chosen.symbol.clone(), &chosen.title(), &chosen.early)?;
+    let emitted = emit(&chosen.kernel, chosen.symbol.clone(), chosen.comment(), &chosen.early)?;
     let mut align = emitted.alignment;
-    let main = program(stem.clone(), emitted);
+    let main = program(chosen.file_stem(), emitted);
     let mut packs = vec![];
-    for (i, (position, pack)) in chosen.packs.iter().enumerate() {
-        let emitted =
-            emit(&pack.kernel, format!("{}_pack{i}", chosen.symbol), &chosen.pack_title(pack), &Early::NEVER)?;
+    for (position, pack) in &chosen.packs {
+        // Named by what it computes: workloads share it, and files of one name are equal.
+        let symbol = format!("{}_{:016x}", chosen.pack_stem, fnv1a(pack.kernel.to_string().as_bytes()));
+        let emitted = emit(&pack.kernel, symbol.clone(), chosen.pack_comment(pack), &Early::NEVER)?;
         align = align.max(emitted.alignment);
         let bytes = pack.kernel.buffer(pack.kernel.params[1]).extent_bytes();
-        packs.push((*position, CudaPack { bytes, program: program(format!("{stem}.pack{i}"), emitted) }));
+        packs.push((*position, CudaPack { bytes, program: program(symbol, emitted) }));
     }
     let variant = CudaVariant {
         arch: target.name.clone(),

@@ -40,7 +40,8 @@ pub(crate) fn emitted(
             for source in &c.sources {
                 let _ = writeln!(text, "== {} {}\n{}", source.name, source.flags.join(" "), source.text);
             }
-            let _ = writeln!(text, "== header\n{}", c.prototypes);
+            let prototypes: String = c.sources.iter().map(|s| s.prototypes.as_str()).collect();
+            let _ = writeln!(text, "== header\n{prototypes}");
             code = rust::Code::Compiled(vec![c.variant]);
         }
         Made::Cuda(cuda) => {

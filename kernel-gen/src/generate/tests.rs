@@ -230,7 +230,7 @@ fn functions_of_two_revisions_share_a_name_only_if_they_are_the_same() {
     };
     let first = made(PACKED, "kernels.toml");
     let names = symbols(&first);
-    assert!(names.iter().any(|n| n.contains("_pack0_")), "a weight is packed: {names:?}");
+    assert!(names.iter().any(|n| n.contains("_pack_x86_64_v3_")), "a weight is packed: {names:?}");
     // Where the spec lies is nothing that is computed.
     assert_eq!(symbols(&made(PACKED, "elsewhere/other.toml")), names);
     // Each of these is called as before and computes something else.
@@ -249,6 +249,28 @@ fn functions_of_two_revisions_share_a_name_only_if_they_are_the_same() {
         let changed = |g: &Generated| symbols(g).into_iter().find(|n| n.contains("_one_x86_64_v3_"));
         assert_ne!(changed(&first), changed(&other), "{to}");
     }
+}
+
+#[test]
+fn workloads_of_equal_weights_share_what_packs_them() {
+    const LAYERS: &str = "schema = 1\n[targets]\ncpu = [\"x86-64\"]\ncuda = [\"sm_80\"]\n\
+        [[kernel]]\nname = \"plain\"\nop = \"conv2d\"\n[[kernel.workload]]\nname = \"first\"\ninput = [1, 64, 8, 8]\n\
+        weight = [64, 64, 3, 3]\npadding = [1, 1]\n[[kernel]]\nname = \"ends\"\nop = \"conv2d\"\nepilogue = [\"relu\"]\n\
+        [[kernel.workload]]\nname = \"second\"\ninput = [1, 64, 8, 8]\nweight = [64, 64, 3, 3]\npadding = [1, 1]\n";
+    let spec = Spec::parse(LAYERS, "kernels.toml").unwrap();
+    let made =
+        generate(&spec, &BestRecords::new(), &Registry::builtin(), &Options { cuda: true, ..options(2) }).unwrap();
+    let [packs, mains]: [Vec<&Source>; 2] = [true, false].map(|packs| {
+        let sources = made.sources.iter();
+        sources.filter(|s| s.text.starts_with("// packs") == packs).collect()
+    });
+    assert_eq!((packs.len(), mains.len()), (1, 2), "{:?}", made.sources.iter().map(|s| &s.name).collect::<Vec<_>>());
+    let symbol = packs[0].name.strip_suffix(".c").unwrap();
+    assert_eq!(made.header.matches(symbol).count(), 1, "{}", made.header);
+    assert_eq!(made.rust.matches(&format!("fn {symbol}_p0(")).count(), 2, "both wrappers call it");
+    let gpu_packs: Vec<_> = made.cuda.iter().filter(|s| s.text.starts_with("// packs")).collect();
+    assert_eq!((gpu_packs.len(), made.cuda.len()), (1, 3));
+    assert_eq!(made.rust.matches(&gpu_packs[0].image()).count(), 2);
 }
 
 /// Everything that could leave a comment or a literal, as a device's name.
