@@ -11,7 +11,7 @@
 //! The constants are clocks and instructions that were fitted to 900 verified timings of ResNet-50's layers on an H100,
 //! random configs and good ones; of these the typical one is off by 15 %, and by 10 % between layers.
 
-use super::model::{ceil_div, whole_sectors};
+use super::model::{Waves, ceil_div, memory_us, whole_sectors};
 use crate::target::Cuda;
 
 /// What there is to know about a config.
@@ -93,9 +93,7 @@ pub(super) fn microseconds(s: &Shape, gpu: &Cuda) -> f64 {
     if resident == 0 || s.blocks == 0 {
         return f64::INFINITY;
     }
-    let per_sm = ceil_div(s.blocks, gpu.sm_count);
-    let waves = ceil_div(per_sm, resident.min(per_sm)) as f64;
-    let active = per_sm as f64 / waves;
+    let Waves { count: waves, average: active, .. } = Waves::of(s.blocks, resident, gpu);
 
     let Warp { input_bank, weight_bank, result_sectors } = first_warp(s);
     let [pixels, weights] = s.loads.map(|n| n as f64);
@@ -128,7 +126,7 @@ pub(super) fn microseconds(s: &Shape, gpu: &Cuda) -> f64 {
     let step = norm(&[active * norm(&rates, RATES_NORM), alone], ALONE_NORM);
     let results = RESULT * s.sums as f64 * result_sectors * warps * active;
     let compute_us = waves * (s.outer as f64 * step + results) / gpu.clock_mhz.max(1) as f64;
-    LAUNCH_US + compute_us.max(s.bytes / (gpu.bandwidth_gb_s.max(1.0) * 1e3))
+    LAUNCH_US + compute_us.max(memory_us(s.bytes, gpu))
 }
 
 /// A maximum with its corners rounded.

@@ -11,7 +11,7 @@
 
 use super::conv2d_cost::{distinct, norm, worst_bank};
 use super::family::{self, Case, Family, Knobs, Needs, knobs};
-use super::model::{ceil_div, whole_sectors};
+use super::model::{Waves, ceil_div, memory_us, whole_sectors};
 use super::requires::device;
 use super::schedules::{BLOCK, THREAD, inline_padding, strided_fetch};
 use crate::ir::{Axis, Scope};
@@ -201,9 +201,7 @@ fn estimate(w: &Workload, c: &Conv2d, gpu: &Cuda, s: &Sizes) -> f64 {
         return f64::INFINITY;
     }
     let blocks = c.n * c.co * ceil_div(c.oh(), s.block[0]) * ceil_div(c.ow(), s.block[1]);
-    let per_sm = ceil_div(blocks, gpu.sm_count);
-    let waves = ceil_div(per_sm, resident.min(per_sm)) as f64;
-    let active = per_sm as f64 / waves;
+    let Waves { count: waves, average: active, .. } = Waves::of(blocks, resident, gpu);
     // Where the first warp's lanes read and write.
     let own = [0, 1].map(|i| s.block[i] / (s.threads[i] * s.vthreads[i]).max(1));
     let lanes = (0..threads.min(Cuda::WARP)).map(|l| (l / s.threads[1] * own[0], l % s.threads[1] * own[1]));
@@ -218,5 +216,5 @@ fn estimate(w: &Workload, c: &Conv2d, gpu: &Cuda, s: &Sizes) -> f64 {
         [warps * rounds * COPY / schedulers, rows as f64 * whole_sectors(columns * bytes) / L2_BYTES, alone / active];
     let results = RESULT * s.sums() as f64 * distinct(&sectors).count() as f64 * warps;
     let compute_us = waves * active * (norm(&rates, 2.6) + results) / gpu.clock_mhz.max(1) as f64;
-    LAUNCH_US + compute_us.max(w.bytes() as f64 / (gpu.bandwidth_gb_s.max(1.0) * 1e3))
+    LAUNCH_US + compute_us.max(memory_us(w.bytes() as f64, gpu))
 }

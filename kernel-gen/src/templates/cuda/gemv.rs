@@ -18,7 +18,7 @@
 use super::family::{self, Case, Family, Needs, Search, built, knobs};
 use super::guards::below;
 use super::launch::{LANE, launch, share, unrolled};
-use super::model::ceil_div;
+use super::model::{Waves, ceil_div};
 use super::outputs::finish;
 use super::requires::device;
 use super::schedules::BLOCK;
@@ -196,9 +196,7 @@ fn estimate(plan: &Plan, gpu: &Cuda) -> f64 {
     if resident == 0 {
         return f64::INFINITY;
     }
-    let per_sm = ceil_div(plan.blocks(), gpu.sm_count);
-    let together = per_sm.min(resident) as f64;
-    let waves = (per_sm as f64 / together).ceil();
+    let Waves { count: waves, together, .. } = Waves::of(plan.blocks(), resident, gpu);
     let (m, bytes) = (&plan.m, plan.bytes as f64);
     // A block's columns, and the rows of the left side, which come from the first-level cache where blocks share them.
     let right = plan.block_columns() as f64 * m.k as f64 * bytes;

@@ -74,11 +74,7 @@ impl Launch {
         if resident == 0 || self.blocks == 0 {
             return f64::INFINITY;
         }
-        let blocks_per_sm = ceil_div(self.blocks, gpu.sm_count);
-        let active = resident.min(blocks_per_sm) as f64;
-        let waves = (blocks_per_sm as f64 / active).ceil();
-        // Blocks of the last wave are spread over the multiprocessors like all others.
-        let average = blocks_per_sm as f64 / waves;
+        let Waves { count: waves, average, .. } = Waves::of(self.blocks, resident, gpu);
         let flops_per_clock = match self.unit {
             // Instructions of a warp reach about 60 % of what those of a warpgroup do.
             Unit::Tensor => gpu.f16_flops_per_sm_clock.max(1) as f64 * 0.6,
@@ -93,8 +89,7 @@ impl Launch {
         let step = throughput.max(latency + throughput / average);
         let clocks = waves * (self.steps * step + MEMORY_LATENCY);
         let compute_us = clocks / gpu.clock_mhz.max(1) as f64;
-        let memory_us = self.bytes / (gpu.bandwidth_gb_s.max(1.0) * 1e3);
-        LAUNCH_US + compute_us.max(memory_us)
+        LAUNCH_US + compute_us.max(memory_us(self.bytes, gpu))
     }
 
     /// The share of the arithmetic peak that so many blocks can issue: a lane is busy if enough warps, or independent
@@ -132,8 +127,33 @@ impl Straight {
         let warps = ceil_div(self.blocks, gpu.sm_count) * ceil_div(self.threads, Cuda::WARP);
         let term = self.alone.max(3.5 * self.spread * warps as f64);
         let compute_us = self.terms as f64 * term / gpu.clock_mhz.max(1) as f64;
-        LAUNCH_US + compute_us.max(w.bytes() as f64 / (gpu.bandwidth_gb_s.max(1.0) * 1e3))
+        LAUNCH_US + compute_us.max(memory_us(w.bytes() as f64, gpu))
     }
+}
+
+/// How the blocks of a grid come to a multiprocessor, which holds several at a time.
+pub(in crate::templates) struct Waves {
+    /// How often it begins anew.
+    pub(in crate::templates) count: f64,
+    /// Blocks that it holds at the same time, at most.
+    pub(in crate::templates) together: f64,
+    /// Blocks of a wave: those of the last one are spread over the multiprocessors like all others.
+    pub(in crate::templates) average: f64,
+}
+
+impl Waves {
+    /// Those of `blocks` blocks, of which a multiprocessor has room for `resident`.
+    pub(in crate::templates) fn of(blocks: i64, resident: i64, gpu: &Cuda) -> Waves {
+        let per_sm = ceil_div(blocks, gpu.sm_count);
+        let together = per_sm.min(resident) as f64;
+        let count = (per_sm as f64 / together).ceil();
+        Waves { count, together, average: per_sm as f64 / count }
+    }
+}
+
+/// Microseconds in which so many bytes move to or from memory.
+pub(in crate::templates) fn memory_us(bytes: f64, gpu: &Cuda) -> f64 {
+    bytes / (gpu.bandwidth_gb_s.max(1.0) * 1e3)
 }
 
 /// The rounds in which a multiprocessor has its blocks, at most `resident` at a time: how many there are, and of how many blocks.

@@ -8,7 +8,7 @@ use super::{Plan, Reduce, Sizes, Store, TILE, ceil_div};
 use crate::target::Cuda;
 use crate::templates::cuda::conv2d_cost::norm;
 use crate::templates::cuda::family::Plan as _;
-use crate::templates::cuda::model::rounds;
+use crate::templates::cuda::model::{memory_us, rounds};
 use crate::workload::Workload;
 
 /// Microseconds to launch and to end.
@@ -88,7 +88,7 @@ pub(super) fn us(plan: &Plan, w: &Workload, gpu: &Cuda) -> f64 {
             count * (FILL_CLOCKS + 2.0 * b * fetch + steps * step + store)
         })
         .sum();
-    let memory = traffic(plan, w, gpu, together) / (gpu.bandwidth_gb_s.max(1.0) * 1e3);
+    let memory = memory_us(traffic(plan, w, gpu, together), gpu);
     let shared = match (split > 1, sizes.reduce) {
         (false, _) => 0.0,
         (true, Reduce::Cluster) => CLUSTER_US,

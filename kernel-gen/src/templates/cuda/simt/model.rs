@@ -9,7 +9,7 @@ use super::{Plan, Sizes, VECTOR};
 use crate::target::Cuda;
 use crate::templates::cuda::conv2d_cost::norm;
 use crate::templates::cuda::family::Plan as _;
-use crate::templates::cuda::model::rounds;
+use crate::templates::cuda::model::{memory_us, rounds};
 use crate::templates::cuda::product::Layout;
 use crate::workload::Workload;
 
@@ -74,7 +74,6 @@ pub(super) fn us(plan: &Plan, w: &Workload, gpu: &Cuda) -> f64 {
         })
         .sum::<f64>()
         + FILL_CLOCKS;
-    let memory = w.bytes() as f64 / (gpu.bandwidth_gb_s.max(1.0) * 1e3);
     let parts = if split > 1 { SECOND_US + plan.cut.parts_us(gpu, L2_BYTES_PER_CLOCK) } else { 0.0 };
-    LAUNCH_US + parts + (clocks / gpu.clock_mhz.max(1) as f64).max(memory)
+    LAUNCH_US + parts + (clocks / gpu.clock_mhz.max(1) as f64).max(memory_us(w.bytes() as f64, gpu))
 }

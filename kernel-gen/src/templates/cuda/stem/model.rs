@@ -6,6 +6,7 @@
 use super::{Plan, Store, TILE, ceil_div};
 use crate::target::Cuda;
 use crate::templates::cuda::family::Plan as _;
+use crate::templates::cuda::model::{Waves, memory_us};
 use crate::workload::Workload;
 
 /// Microseconds to launch and to end.
@@ -31,9 +32,7 @@ pub(super) fn us(plan: &Plan, w: &Workload, gpu: &Cuda) -> f64 {
     if resident == 0 {
         return f64::INFINITY;
     }
-    let per_sm = ceil_div(plan.blocks(), gpu.sm_count);
-    let together = per_sm.min(resident) as f64;
-    let waves = (per_sm as f64 / together).ceil();
+    let Waves { count: waves, together, .. } = Waves::of(plan.blocks(), resident, gpu);
     let (steps, warps) = (plan.steps() as f64, sizes.warps() as f64);
     // What one block costs a multiprocessor, part by part.
     let weights = plan.packed_shape()[1..].iter().product::<i64>() as f64 * 2.0 / L2_BYTES_PER_CLOCK;
@@ -47,6 +46,5 @@ pub(super) fn us(plan: &Plan, w: &Workload, gpu: &Cuda) -> f64 {
     let store = outputs / if sizes.store == Store::Rows { ROWS_PER_CLOCK } else { PAIRS_PER_CLOCK };
     let block = weights + gather + products.max(operands) + store;
     let clocks = waves * (LATENCY + (together * block).max(alone + block));
-    let memory = w.bytes() as f64 / (gpu.bandwidth_gb_s.max(1.0) * 1e3);
-    LAUNCH_US + (clocks / gpu.clock_mhz.max(1) as f64).max(memory)
+    LAUNCH_US + (clocks / gpu.clock_mhz.max(1) as f64).max(memory_us(w.bytes() as f64, gpu))
 }

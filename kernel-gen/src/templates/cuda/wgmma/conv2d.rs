@@ -11,7 +11,7 @@ use super::model::{self, Shape};
 use super::parts::Reduction;
 use super::ring::{Layout, Part, Ring, Steps};
 use super::store::BUFFERS;
-use super::{Depth, Sizes, Store, ceil_div, depth, device, each_step, multiplied, turned, unit};
+use super::{Depth, Sizes, Store, ceil_div, depth, device, each_step, multiplied, turned, whole_units};
 use crate::ir::builder::KernelBuilder;
 use crate::ir::{Expr, VarId};
 use crate::space::Value;
@@ -137,11 +137,7 @@ impl Family for WgmmaConv2d {
         if c.layout != ConvLayout::Nhwc || c.groups != 1 {
             return Err("for NHWC with one group".into());
         }
-        // The copy engine wants rows of whole 16-byte units.
-        let unit = unit(w);
-        if let Some(n) = [c.ci, c.co].iter().find(|n| *n % unit != 0) {
-            return Err(format!("{n} channels: their number must divide by {unit}"));
-        }
+        whole_units(w, [c.ci, c.co])?;
         if c.stride.iter().any(|s| *s > MOST_STRIDE) {
             return Err(format!("strides above {MOST_STRIDE}"));
         }

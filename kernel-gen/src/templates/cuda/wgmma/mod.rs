@@ -132,6 +132,14 @@ fn unit(w: &Workload) -> i64 {
     16 / w.dtype.bytes() as i64
 }
 
+/// Refuses rows in memory that are no whole units.
+fn whole_units(w: &Workload, channels: [i64; 2]) -> Result<(), String> {
+    match (unit(w), channels.into_iter().find(|n| n % unit(w) != 0)) {
+        (unit, Some(n)) => Err(format!("{n} channels: their number must divide by {unit}")),
+        _ => Ok(()),
+    }
+}
+
 words! {
     /// What the two blocks of a cluster share, each loading its half for both. Without clusters a block loads everything.
     enum Cluster {

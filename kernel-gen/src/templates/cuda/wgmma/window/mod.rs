@@ -25,7 +25,7 @@ mod model;
 use super::kernel::{Block, Box, Element, Feed, Product, kernel};
 use super::ring::block_of;
 use super::store::BUFFERS;
-use super::{COLUMNS, MOST_BOX, ROW_BYTES, Schedule, Sizes, Store, ceil_div, columns, device, multiplied, unit};
+use super::{COLUMNS, MOST_BOX, ROW_BYTES, Schedule, Sizes, Store, ceil_div, columns, device, multiplied, whole_units};
 use crate::ir::builder::KernelBuilder;
 use crate::ir::{DType, Expr, GROUP_ROWS, VarId};
 use crate::space::Value;
@@ -204,11 +204,7 @@ impl Family for WgmmaWindow {
         if c.stride != [1, 1] || c.kh * c.kw == 1 {
             return Err("for stride 1, and kernels of more than one tap".into());
         }
-        // The copy engine wants rows of whole 16-byte units.
-        let unit = unit(w);
-        if let Some(n) = [c.ci, c.co].iter().find(|n| *n % unit != 0) {
-            return Err(format!("{n} channels: their number must divide by {unit}"));
-        }
+        whole_units(w, [c.ci, c.co])?;
         if c.kh * c.kw > MOST_TAPS || sensible(w, &c, cuda).next().is_none() {
             let what = format!("{} x {} taps of {} channels", c.kh, c.kw, c.ci);
             return Err(format!("windows and weights of {what} do not fit in shared memory"));
