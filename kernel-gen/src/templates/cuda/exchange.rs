@@ -6,8 +6,8 @@ use crate::templates::cuda::instructions::tile;
 use crate::templates::cuda::launch::share;
 use crate::templates::cuda::outputs::each_element;
 
-/// A barrier whose first phase ends when the blocks of the cluster have stored so many bytes here; `thread` is this thread's number
-/// in the block.
+/// A barrier whose first phase ends when the blocks of the cluster have stored `bytes` bytes in this block's memory; `thread` is this
+/// thread's number in the block.
 pub(super) fn arrival(b: &mut KernelBuilder, thread: Expr, bytes: i64) -> Slot {
     let barrier = b.alloc("arrived", DType::I64, &[1], Scope::Mbarrier);
     let arrived = Slot { buffer: barrier, index: 0.into() };

@@ -4,7 +4,7 @@ use super::launch::share;
 use crate::ir::builder::KernelBuilder;
 use crate::ir::{BufferId, Expr, Gpu, Operand, Slot, Tile, Unit, VarId};
 
-/// A tile that spans so many elements of the last dimensions, and one of each before.
+/// A tile with the extents `last` along the last dimensions, and 1 along those before.
 pub(super) fn tile(buffer: BufferId, origin: impl Into<Vec<Expr>>, last: &[i64]) -> Tile {
     let origin = origin.into();
     let ones = origin.len() - last.len();
@@ -12,8 +12,8 @@ pub(super) fn tile(buffer: BufferId, origin: impl Into<Vec<Expr>>, last: &[i64])
     Tile { buffer, origin, extents }
 }
 
-/// Has `width` neighbours copied from an element of global memory to one of shared memory by `cp.async`; where `guard` does not
-/// hold, zeros come.
+/// Copies `width` neighbours from global to shared memory by `cp.async`. Each side is a buffer and the index of its first element.
+/// Where `guard` does not hold, zeros arrive.
 pub(super) fn copy_async(
     b: &mut KernelBuilder,
     to: (BufferId, impl Into<Vec<Expr>>),
@@ -24,7 +24,7 @@ pub(super) fn copy_async(
     b.gpu(Gpu::CopyAsync { dst: tile(to.0, to.1, &[width]), src: tile(from.0, from.1, &[width]), guard });
 }
 
-/// Has the copy engine bring a box of a tensor to shared memory, which the barrier `on` counts.
+/// Loads a box of a tensor into shared memory by the copy engine (TMA). The barrier `on` counts its bytes.
 pub(super) fn load_box(b: &mut KernelBuilder, dst: Tile, src: Tile, on: Slot) {
     b.gpu(Gpu::TensorLoad { dst, src, steps: vec![], on, multicast: None });
 }
@@ -34,14 +34,14 @@ pub(super) fn clear(b: &mut KernelBuilder, sums: Tile) {
     b.gpu(Gpu::Fill { dst: sums, value: Expr::f32(0.0) });
 }
 
-/// `sums += left * right` by the tensor cores. Of each operand comes whether it lies transposed.
+/// `sums += left * right` by the tensor cores. Each operand comes with whether it is transposed.
 pub(super) fn multiply(b: &mut KernelBuilder, unit: Unit, sums: Tile, left: (Tile, bool), right: (Tile, bool)) {
     let [left, right] = [left, right].map(|(tile, transposed)| Operand { tile, transposed });
     b.gpu(Gpu::Mma { unit, acc: sums, a: left, b: right });
 }
 
-/// Has the threads of a block bring a tile of packed 16-bit weights by `cp.async`: rows lie in shared memory as they do
-/// in `from`, whose first index is the tile.
+/// Copies a tile of packed 16-bit weights by `cp.async`, with all threads of a block. Rows lie in shared memory as they do in `from`,
+/// whose first index is the tile.
 pub(super) fn fetch_image(
     b: &mut KernelBuilder,
     (thread, threads): (Expr, i64),

@@ -10,7 +10,7 @@ use crate::ir::{Access, Axis, BufferId, DType, Expr, LoopKind, VarId};
 use crate::target::Cuda;
 use crate::templates::Pack;
 
-/// The name of a loop, and how many iterations it has.
+/// The name of a loop, and the number of its iterations.
 pub(super) type Loop<'a> = (&'a str, i64);
 
 /// The loop over the lanes of a warp.

@@ -73,7 +73,7 @@ fn blocked(w: &Workload, [tile_y, tile_x]: [i64; 2]) -> Result<Scheduled, Templa
     Ok(Scheduled { schedule: s, packs: vec![] })
 }
 
-/// A product cut into tiles of so many rows and columns.
+/// A product cut into tiles; `tile` is their rows and columns.
 pub(crate) struct Tiles {
     m: Matmul,
     tile: [i64; 2],

@@ -151,7 +151,7 @@ impl Waves {
     }
 }
 
-/// Microseconds in which so many bytes move to or from memory.
+/// Time in microseconds that `bytes` bytes take to or from memory at its nominal bandwidth.
 pub(in crate::templates) fn memory_us(bytes: f64, gpu: &Cuda) -> f64 {
     bytes / (gpu.bandwidth_gb_s.max(1.0) * 1e3)
 }

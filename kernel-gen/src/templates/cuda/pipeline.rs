@@ -80,8 +80,8 @@ impl Cut {
         self.all_tiles() * self.split
     }
 
-    /// Microseconds in which the sums of all parts pass once through the L2 cache, of which a multiprocessor gets so many bytes a
-    /// clock.
+    /// Time in microseconds that the sums of all parts take through the L2 cache, once; `bytes_per_clock` is what one multiprocessor
+    /// gets of it.
     pub(super) fn parts_us(&self, gpu: &Cuda, bytes_per_clock: f64) -> f64 {
         let Whole { batch, size: [rows, columns], .. } = self.whole;
         let bytes = 4.0 * (batch * rows * columns * self.split) as f64;

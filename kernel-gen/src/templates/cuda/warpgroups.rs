@@ -9,8 +9,8 @@ use crate::ir::{Expr, Gpu, VarId};
 /// Threads of a warpgroup.
 pub(super) const WARPGROUP: i64 = 128;
 
-/// Registers that a thread of the producer and of so many consumer warpgroups ask for. A block of 384 threads starts with 168 a
-/// thread, which the producer does not need, one of 512 with 128; one of 256 has enough for all from the start.
+/// Registers that a thread of the producer and a thread of the `consumers` consumer warpgroups ask for. A block of 384 threads starts
+/// with 168 a thread, which the producer does not need, one of 512 with 128. One of 256 has enough for all from the start: none.
 pub(super) fn registers(consumers: i64) -> Option<[u32; 2]> {
     match consumers {
         1 => None,

@@ -120,8 +120,8 @@ pub(super) trait Supply {
     fn consume(&self, b: &mut KernelBuilder, block: &Block, consumer: VarId);
 }
 
-/// The launch of a product for a device of so many multiprocessors. Consumers are the first warpgroups of a block, producers the
-/// last one.
+/// The launch of a product for a device with `multiprocessors` multiprocessors. Consumers are the first warpgroups of a block,
+/// producers the last one.
 pub(super) fn product(b: &mut KernelBuilder, multiprocessors: i64, supply: &dyn Supply) {
     let cut = supply.cut();
     let blocks = multiprocessors.min(cut.tiles());

@@ -53,7 +53,7 @@ pub(super) fn pack(plan: &Plan, weight: &Param) -> Pack {
     })
 }
 
-/// The kernel of a workload for a device of so many multiprocessors.
+/// The kernel of a workload for a device with `multiprocessors` multiprocessors.
 pub(super) fn kernel(plan: &Plan, w: &Workload, multiprocessors: i64) -> Kernel {
     let mut b = KernelBuilder::new(w.kernel_name());
     let cut = plan.cut();
@@ -152,7 +152,7 @@ impl Supply for Product<'_> {
     }
 }
 
-/// Tells the consumers that this thread's pixels are in the slot of so many steps ago.
+/// Tells the consumers that this thread's pixels are in the slot of `back` steps ago.
 fn announce(b: &mut KernelBuilder, slots: &Slots, back: i64) {
     b.gpu(Gpu::Mbarrier(slots.full(&slots.place.before(back)), MbarrierOp::Arrive(None)));
 }

@@ -223,7 +223,7 @@ knobs! {
 }
 
 impl Sizes {
-    /// One consumer with a tile of so many columns, in a block that shares nothing and stores from registers.
+    /// One consumer with `bn` columns and a ring of `stages` slots, in a block that shares nothing and stores from registers.
     fn alone(bn: i64, stages: i64) -> Sizes {
         let (cluster, schedule, store) = (Cluster::None, Schedule::Cooperative, Store::Registers);
         let (consumers, row_blocks, group, pending, split, tail, window) = (1, 1, 1, 0, 1, 0, None);
