@@ -130,7 +130,7 @@ impl Tile {
 }
 
 /// A product in tiles.
-pub(crate) struct Tiled {
+pub struct Tiled {
     pub(super) product: Product,
     pub(super) tile: Tile,
 }

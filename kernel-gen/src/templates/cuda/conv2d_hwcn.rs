@@ -76,7 +76,7 @@ fn vector(c: &Conv2d, tile: &Tile) -> i64 {
 }
 
 /// A convolution cut up as a config says.
-pub(crate) struct Plan {
+pub struct Plan {
     c: Conv2d,
     tiled: Tiled,
     fetch: Fetch,

@@ -99,7 +99,7 @@ fn reach(c: &Conv2d, axis: usize, outputs: i64, taps: i64) -> i64 {
 }
 
 /// A convolution cut up as a config says.
-pub(crate) struct Plan {
+pub struct Plan {
     c: Conv2d,
     element_bytes: i64,
     tiles: Tiles,

@@ -48,7 +48,7 @@ pub fn tutorial() -> Config {
 
 /// How sums become the output.
 #[derive(Clone, Copy, PartialEq, Debug)]
-pub(crate) enum End {
+pub enum End {
     /// In the registers where they are.
     Registers,
     /// As they are: no thread knows which it has, and nothing is done to them.
@@ -111,7 +111,7 @@ impl Sizes {
 
 /// A convolution cut up as a config says.
 #[derive(Clone, Copy)]
-pub(crate) struct Plan {
+pub struct Plan {
     c: Conv2d,
     end: End,
     sizes: Sizes,

@@ -64,7 +64,7 @@ impl Sizes {
 }
 
 /// A convolution cut up as a config says.
-pub(crate) struct Plan {
+pub struct Plan {
     c: Conv2d,
     bytes: i64,
     sizes: Sizes,

@@ -16,14 +16,17 @@ use crate::workload::special::Reach;
 
 /// A workload on a device, with what a family reads of it.
 #[derive(Clone, Copy)]
-pub(crate) struct Case<'a, P> {
-    pub(crate) w: &'a Workload,
-    pub(crate) gpu: &'a Cuda,
-    pub(crate) problem: P,
+pub struct Case<'a, P> {
+    /// The workload.
+    pub w: &'a Workload,
+    /// The device's data.
+    pub gpu: &'a Cuda,
+    /// What [`Family::problem`] made of the workload.
+    pub problem: P,
 }
 
 /// How a default config is chosen.
-pub(crate) enum Search<K> {
+pub enum Search<K> {
     /// The cheapest config of the whole space.
     All,
     /// The cheapest config that coordinate descent finds from these knobs and from as many of the cheapest drawn configs.
@@ -36,18 +39,20 @@ pub(crate) enum Search<K> {
 
 impl<K> Search<K> {
     /// Descents from `start` and from as many drawn configs as find what a space of few valleys has.
-    pub(crate) fn from(start: K) -> Search<K> {
+    pub fn from(start: K) -> Search<K> {
         Search::Descent(start, 4)
     }
 }
 
 /// What a block takes of a multiprocessor, as far as it can be told beforehand: for limits and for the predicted time.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Needs {
-    pub(super) threads: i64,
+pub struct Needs {
+    /// Threads of a block.
+    pub threads: i64,
     /// Registers of a thread, above which it spills; 0 where threads share them out themselves, or where few are enough.
-    pub(super) registers: i64,
-    pub(super) shared_bytes: i64,
+    pub registers: i64,
+    /// Bytes of shared memory of a block.
+    pub shared_bytes: i64,
 }
 
 impl Needs {
@@ -60,13 +65,13 @@ impl Needs {
     }
 
     /// Blocks that a multiprocessor holds at the same time.
-    pub(super) fn resident(&self, gpu: &Cuda) -> i64 {
+    pub fn resident(&self, gpu: &Cuda) -> i64 {
         gpu.blocks_resident(self.threads, self.registers, self.shared_bytes)
     }
 }
 
 /// A problem cut up as a config says.
-pub(crate) trait Plan {
+pub trait Plan {
     /// What a block needs.
     fn needs(&self) -> Needs;
 
@@ -88,7 +93,7 @@ pub(crate) trait Plan {
 }
 
 /// A family of kernels: see the module's text. Its steps are pure functions.
-pub(crate) trait Family: Send + Sync + 'static {
+pub trait Family: Send + Sync + 'static {
     /// [`Template::name`].
     const NAME: &'static str;
     /// [`Template::version`].
@@ -248,12 +253,12 @@ impl<F: Family> Template for F {
 }
 
 /// A kernel that is built, not scheduled, with what packs its parameters.
-pub(super) fn built(kernel: Kernel, packs: impl IntoIterator<Item = Pack>) -> Result<Scheduled, TemplateError> {
+pub fn built(kernel: Kernel, packs: impl IntoIterator<Item = Pack>) -> Result<Scheduled, TemplateError> {
     Ok(Scheduled { schedule: Schedule::new(kernel), packs: packs.into_iter().collect() })
 }
 
 /// A config with a type; [`knobs!`] makes them.
-pub(crate) trait Knobs: Clone + 'static {
+pub trait Knobs: Clone + 'static {
     /// Reads a config. An error names the knob and, for words and switches, the values that it takes.
     fn of(config: &Config) -> Result<Self, ConfigError>;
 
@@ -295,8 +300,11 @@ impl<A: Knobs, B: Knobs> Knobs for (A, B) {
 }
 
 /// What a field of [`knobs!`] may be: one knob, or one knob for each element of an array.
-pub(crate) trait Field: Copy {
+pub trait Field: Copy {
+    /// Reads the knobs of the field. An error names the knob and its values.
     fn read(config: &Config, knobs: &[&str]) -> Result<Self, ConfigError>;
+
+    /// The config with the knobs of the field.
     fn write(&self, config: Config, knobs: &[&str]) -> Config;
 }
 
@@ -340,7 +348,7 @@ impl Field for bool {
 }
 
 /// The error that a knob has none of its values.
-pub(super) fn unknown(config: &Config, knob: &str, known: &[&str]) -> ConfigError {
+pub fn unknown(config: &Config, knob: &str, known: &[&str]) -> ConfigError {
     let (allowed, value) = (format!("one of {}", known.join(", ")), config.value(knob).cloned());
     value.map_or_else(|missing| missing, |value| ConfigError::NotInSpace { knob: knob.into(), value, allowed })
 }
@@ -348,23 +356,24 @@ pub(super) fn unknown(config: &Config, knob: &str, known: &[&str]) -> ConfigErro
 /// Declares the knobs of a family as a type: for each field its meaning and, for each knob of it, the name and the values.
 /// Gives the type [`Knobs`]. A field behind `or` has that value where a space left its knob out; fields below `beside` are no
 /// knobs: what cuts up the problem sets them.
+#[macro_export]
 macro_rules! knobs {
     (
         $(#[$meta:meta])* struct $name:ident {
-            $( $(#[$doc:meta])* $field:ident: $type:ty = $( $knob:literal in $values:expr ),+ $(, or $absent:expr)?; )*
+            $( $(#[$doc:meta])* $seen:vis $field:ident: $type:ty = $( $knob:literal in $values:expr ),+ $(, or $absent:expr)?; )*
         }
         $( beside { $( $(#[$beside_doc:meta])* $beside:ident: $beside_type:ty = $beside_value:expr; )+ } )?
     ) => {
         $(#[$meta])*
         #[derive(Clone, Copy, PartialEq, Debug)]
-        pub(crate) struct $name {
-            $( $(#[$doc])* $field: $type, )*
+        pub struct $name {
+            $( $(#[$doc])* $seen $field: $type, )*
             $( $( $(#[$beside_doc])* $beside: $beside_type, )+ )?
         }
 
-        impl $crate::templates::cuda::family::Knobs for $name {
+        impl $crate::templates::cuda::blocks::Knobs for $name {
             fn of(config: &$crate::space::Config) -> Result<$name, $crate::space::ConfigError> {
-                use $crate::templates::cuda::family::Field;
+                use $crate::templates::cuda::blocks::Field;
                 $(
                     let absent: &[$type] = &[$($absent)?];
                     let $field = match absent {
@@ -376,7 +385,7 @@ macro_rules! knobs {
             }
 
             fn config(&self) -> $crate::space::Config {
-                use $crate::templates::cuda::family::Field;
+                use $crate::templates::cuda::blocks::Field;
                 let config = $crate::space::Config::new();
                 $( let config = self.$field.write(config, &[$($knob),+]); )*
                 config
@@ -398,13 +407,14 @@ macro_rules! knobs {
 }
 
 /// Declares the words that a knob takes.
+#[macro_export]
 macro_rules! words {
     (
         $(#[$meta:meta])* enum $name:ident { $( $(#[$doc:meta])* $variant:ident = $word:literal, )+ }
     ) => {
         $(#[$meta])*
         #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-        pub(crate) enum $name {
+        pub enum $name {
             $( $(#[$doc])* $variant, )+
         }
 
@@ -423,14 +433,14 @@ macro_rules! words {
             }
         }
 
-        impl $crate::templates::cuda::family::Field for $name {
+        impl $crate::templates::cuda::blocks::Field for $name {
             fn read(
                 config: &$crate::space::Config,
                 knobs: &[&str],
             ) -> Result<$name, $crate::space::ConfigError> {
                 match config.str(knobs[0])? {
                     $( $word => Ok($name::$variant), )+
-                    _ => Err($crate::templates::cuda::family::unknown(config, knobs[0], &[$($word),+])),
+                    _ => Err($crate::templates::cuda::blocks::unknown(config, knobs[0], &[$($word),+])),
                 }
             }
 
@@ -441,7 +451,7 @@ macro_rules! words {
     };
 }
 
-pub(super) use {knobs, words};
+pub(super) use crate::{knobs, words};
 
 words! {
     /// How sums get to the output.

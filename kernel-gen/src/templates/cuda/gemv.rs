@@ -55,7 +55,7 @@ knobs! {
 
 /// A product cut up as a config says.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Plan {
+pub struct Plan {
     m: Matmul,
     /// Bytes of an operand's element.
     bytes: i64,

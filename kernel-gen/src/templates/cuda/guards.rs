@@ -8,7 +8,7 @@ pub(super) fn below(at: impl Into<Expr>, size: i64, piece: i64) -> Option<Expr> 
 }
 
 /// The condition that indices are below `sizes` that pieces of these extents may go beyond; none where they never do.
-pub(super) fn inside<const N: usize>(at: &[Expr; N], sizes: [i64; N], pieces: [i64; N]) -> Option<Expr> {
+pub fn inside<const N: usize>(at: &[Expr; N], sizes: [i64; N], pieces: [i64; N]) -> Option<Expr> {
     Expr::all((0..N).filter_map(|i| below(at[i].clone(), sizes[i], pieces[i])))
 }
 

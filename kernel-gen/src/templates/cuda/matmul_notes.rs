@@ -74,7 +74,7 @@ fn blocked(w: &Workload, [tile_y, tile_x]: [i64; 2]) -> Result<Scheduled, Templa
 }
 
 /// A product cut into tiles; `tile` is their rows and columns.
-pub(crate) struct Tiles {
+pub struct Tiles {
     m: Matmul,
     tile: [i64; 2],
 }

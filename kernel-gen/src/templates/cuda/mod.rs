@@ -31,10 +31,13 @@
 //! `warpgroups.rs` are for kernels whose producers and consumers are different warps. `launch.rs`, `instructions.rs`, `guards.rs` and
 //! `outputs.rs` have what all kernels are made of that are built, not scheduled.
 //!
+//! [`blocks`] has those of them that templates outside of this library may use.
+//!
 //! Kernels come without barriers: [`insert_barriers`](crate::lower::insert_barriers::insert_barriers()) puts them where
 //! shared memory changes hands, before `verify`.
 
 mod block;
+pub mod blocks;
 mod conv2d_cost;
 pub mod conv2d_hwcn;
 pub mod conv2d_no_batching;

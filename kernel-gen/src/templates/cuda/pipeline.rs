@@ -30,14 +30,15 @@ const SMALLEST: i64 = 32;
 
 /// A product cut into tiles of the output and steps of the reduction.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Cut {
-    pub(super) whole: Whole,
+pub struct Cut {
+    /// What is cut.
+    pub whole: Whole,
     /// Rows and columns of a tile.
-    pub(super) tile: [i64; 2],
+    pub tile: [i64; 2],
     /// Terms of a step.
-    pub(super) tile_k: i64,
+    pub tile_k: i64,
     /// Slots of the ring.
-    pub(super) stages: i64,
+    pub stages: i64,
     /// Blocks that share a reduction, and whether they are a cluster.
     pub(super) split: i64,
     pub(super) clustered: bool,
@@ -52,31 +53,32 @@ pub(crate) struct Cut {
 
 impl Cut {
     /// Tiles down and across.
-    pub(super) fn tiles(&self) -> [i64; 2] {
+    pub fn tiles(&self) -> [i64; 2] {
         [0, 1].map(|side| ceil_div(self.whole.size[side], self.tile[side]))
     }
 
-    pub(super) fn threads(&self) -> i64 {
+    /// Threads of a block.
+    pub fn threads(&self) -> i64 {
         self.warps * Cuda::WARP
     }
 
     /// Steps of a block.
-    pub(super) fn steps(&self) -> i64 {
+    pub fn steps(&self) -> i64 {
         ceil_div(self.whole.k, self.tile_k * self.split)
     }
 
     /// The reduction's length with what the last steps have beyond it.
-    pub(super) fn padded_k(&self) -> i64 {
+    pub fn padded_k(&self) -> i64 {
         self.steps() * self.split * self.tile_k
     }
 
     /// Tiles of all products of the batch.
-    pub(super) fn all_tiles(&self) -> i64 {
+    pub fn all_tiles(&self) -> i64 {
         self.whole.batch * self.tiles().iter().product::<i64>()
     }
 
     /// Blocks of the grid.
-    pub(super) fn blocks(&self) -> i64 {
+    pub fn blocks(&self) -> i64 {
         self.all_tiles() * self.split
     }
 

@@ -15,7 +15,7 @@ const ADDERS: i64 = 128;
 
 /// How an operand's tile lies in memory.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Layout {
+pub enum Layout {
     /// Rows along the reduction: `tile x step` elements.
     ReductionFast,
     /// Rows along the output: `step x tile` elements.
@@ -24,34 +24,35 @@ pub(crate) enum Layout {
 
 /// A product as a whole.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Whole {
+pub struct Whole {
     /// Products of the batch.
-    pub(super) batch: i64,
+    pub batch: i64,
     /// Rows and columns.
-    pub(super) size: [i64; 2],
+    pub size: [i64; 2],
     /// The reduction's length.
-    pub(super) k: i64,
+    pub k: i64,
     /// How the left and the right operand lie.
-    pub(super) layouts: [Layout; 2],
+    pub layouts: [Layout; 2],
 }
 
 /// A piece of an operand that a thread copies at a time: its first element in memory, and whether there is one.
-pub(super) struct Piece {
-    pub(super) index: Vec<Expr>,
+pub struct Piece {
+    /// Its index in the shape that [`Product::shape`] gives the operand.
+    pub index: Vec<Expr>,
     /// Absent where the piece always exists; without one zeros are multiplied.
-    pub(super) exists: Option<Expr>,
+    pub exists: Option<Expr>,
 }
 
 /// Where an output is.
-pub(super) struct Element {
+pub struct Element {
     /// Its index in the output.
-    pub(super) index: Vec<Expr>,
+    pub index: Vec<Expr>,
     /// Its output channel.
-    pub(super) channel: Expr,
+    pub channel: Expr,
 }
 
 /// What products differ in.
-pub(super) trait Product {
+pub trait Product {
     /// What is computed.
     fn workload(&self) -> &Workload;
 
@@ -100,28 +101,31 @@ pub(super) trait Product {
 }
 
 /// A matrix product.
-pub(super) struct Gemm<'w> {
-    pub(super) workload: &'w Workload,
-    pub(super) m: Matmul,
-    pub(super) cut: Cut,
+pub struct Gemm<'w> {
+    /// What is computed.
+    pub workload: &'w Workload,
+    /// Its sizes.
+    pub m: Matmul,
+    /// How it is cut up.
+    pub cut: Cut,
     /// Elements of each operand that are copied at a time.
-    pub(super) units: [i64; 2],
+    pub units: [i64; 2],
 }
 
 impl Gemm<'_> {
     /// The product as a whole.
-    pub(super) fn whole(m: &Matmul) -> Whole {
+    pub fn whole(m: &Matmul) -> Whole {
         Whole { batch: m.batch, size: [m.m, m.n], k: m.k, layouts: Gemm::layouts_of(m) }
     }
 
     /// How the operands of a product lie.
-    pub(super) fn layouts_of(m: &Matmul) -> [Layout; 2] {
+    pub fn layouts_of(m: &Matmul) -> [Layout; 2] {
         let layout = |fast| if fast { Layout::ReductionFast } else { Layout::ReductionSlow };
         [layout(!m.trans_a), layout(m.trans_b)]
     }
 
     /// Elements of a row of each operand in memory.
-    pub(super) fn rows_of(m: &Matmul) -> [i64; 2] {
+    pub fn rows_of(m: &Matmul) -> [i64; 2] {
         [if m.trans_a { m.m } else { m.k }, if m.trans_b { m.k } else { m.n }]
     }
 
@@ -175,7 +179,7 @@ impl Product for Gemm<'_> {
 }
 
 /// The widest vector of elements of `bytes` bytes, at most 16 bytes, that divides the row length.
-pub(super) fn widest(row: i64, bytes: i64) -> i64 {
+pub fn widest(row: i64, bytes: i64) -> i64 {
     (0..=3).map(|e| (16 / bytes) >> e).find(|n| *n >= 1 && row % n == 0).unwrap_or(1)
 }
 

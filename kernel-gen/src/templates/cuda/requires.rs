@@ -6,7 +6,7 @@ use crate::templates::TemplateError;
 use crate::workload::{Param, Role, Workload};
 
 /// The device, or why not.
-pub(super) fn device(t: &Target) -> Result<&Cuda, String> {
+pub fn device(t: &Target) -> Result<&Cuda, String> {
     t.cuda().ok_or_else(|| "for CUDA devices".to_string())
 }
 

@@ -20,7 +20,7 @@ pub(super) enum Fast {
 
 /// What is multiplied.
 #[derive(Clone, Copy, PartialEq, Debug)]
-pub(crate) enum Source {
+pub enum Source {
     Conv(Conv2d),
     Matmul(Matmul),
 }

@@ -71,7 +71,7 @@ struct Piece {
 
 /// A convolution cut up as a config says. Dimension 0 is rows, 1 is columns.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Plan {
+pub struct Plan {
     c: Conv2d,
     bytes: i64,
     out_bytes: i64,

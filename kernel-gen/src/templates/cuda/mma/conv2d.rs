@@ -1,12 +1,12 @@
 //! Convolutions in NHWC.
 
-use super::{Plan, SMALLEST, Sizes, device};
+use super::{Sizes, TensorCores, device};
 use crate::ir::{DType, Expr};
 use crate::target::{Cuda, Target};
 use crate::templates::cuda::family::{Case, Family, built};
 use crate::templates::cuda::guards::{inside, or_zero};
 use crate::templates::cuda::launch::pack_rows;
-use crate::templates::cuda::pipeline::{Cut, kernel};
+use crate::templates::cuda::pipeline::Cut;
 use crate::templates::cuda::pixels::{PixelRows, Pixels};
 use crate::templates::{Pack, Scheduled, TemplateError};
 use crate::workload::{Conv2d, ConvLayout, Op, Workload};
@@ -25,10 +25,10 @@ fn unit(c: &Conv2d) -> i64 {
 
 impl Family for MmaConv2d {
     const NAME: &'static str = "mma_conv2d";
-    const SMALLEST: Option<Sizes> = Some(SMALLEST);
+    const SMALLEST: Option<Sizes> = Some(Sizes::SMALLEST);
     type Problem = Conv2d;
     type Knobs = Sizes;
-    type Plan<'a> = Plan;
+    type Plan<'a> = TensorCores;
 
     fn problem(w: &Workload, t: &Target) -> Result<Conv2d, String> {
         let gpu = device(w, t)?;
@@ -50,15 +50,15 @@ impl Family for MmaConv2d {
         format!("{} images are too many tiles", case.problem.n)
     }
 
-    fn plan(case: &Case<'_, Conv2d>, sizes: Sizes) -> Result<Plan, TemplateError> {
+    fn plan(case: &Case<'_, Conv2d>, sizes: Sizes) -> Result<TensorCores, TemplateError> {
         let c = &case.problem;
-        Ok(Plan::new(case.w, PixelRows::whole(c), c.kh * c.kw, unit(c), sizes))
+        Ok(TensorCores::new(case.w, PixelRows::whole(c), c.kh * c.kw, unit(c), sizes))
     }
 
-    fn kernel(case: &Case<'_, Conv2d>, plan: &Plan) -> Result<Scheduled, TemplateError> {
+    fn kernel(case: &Case<'_, Conv2d>, plan: &TensorCores) -> Result<Scheduled, TemplateError> {
         let c = case.problem;
         let product = Pixels::new(case.w, c, plan.cut, [plan.unit, WEIGHTS], true);
-        built(kernel(&product, plan.cut, plan), [pack(&c, case.w.dtype, &plan.cut)])
+        built(plan.kernel(&product), [pack(&c, case.w.dtype, &plan.cut)])
     }
 }
 

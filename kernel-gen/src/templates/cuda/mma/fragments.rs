@@ -1,6 +1,6 @@
 //! The registers of warps: what `ldmatrix` brings and `mma.sync` multiplies, and the way of the sums.
 
-use super::{PAIR, Plan, TILE};
+use super::{PAIR, TILE, TensorCores};
 use crate::ir::builder::KernelBuilder;
 use crate::ir::{BufferId, DType, Expr, Gpu, Scope, Unit, VarId};
 use crate::templates::cuda::exchange::Exchange;
@@ -22,7 +22,7 @@ pub(in crate::templates::cuda) struct Memory {
     exchange: Option<Exchange>,
 }
 
-impl Plan {
+impl TensorCores {
     /// The first row and column of a warp in the tile.
     fn corner(&self, block: &Block<'_>) -> [Expr; 2] {
         let (warps, [m, n], warp) = (self.sizes.warps, self.sizes.warp_tile(), Expr::from(block.warp));
@@ -88,7 +88,7 @@ impl Plan {
     }
 }
 
-impl Fragments for Plan {
+impl Fragments for TensorCores {
     type Memory = Memory;
 
     fn parts(&self) -> i64 {

@@ -1,9 +1,8 @@
 //! Matrix products.
 
-use super::{Plan, SMALLEST, Sizes, device};
+use super::{Sizes, TensorCores, device};
 use crate::target::Target;
 use crate::templates::cuda::family::{Case, Family, built};
-use crate::templates::cuda::pipeline::kernel;
 use crate::templates::cuda::product::{Gemm, widest};
 use crate::templates::{Scheduled, TemplateError};
 use crate::workload::{Matmul, Workload};
@@ -19,10 +18,10 @@ fn units(m: &Matmul) -> [i64; 2] {
 
 impl Family for MmaGemm {
     const NAME: &'static str = "mma_gemm";
-    const SMALLEST: Option<Sizes> = Some(SMALLEST);
+    const SMALLEST: Option<Sizes> = Some(Sizes::SMALLEST);
     type Problem = Matmul;
     type Knobs = Sizes;
-    type Plan<'a> = Plan;
+    type Plan<'a> = TensorCores;
 
     fn problem(w: &Workload, t: &Target) -> Result<Matmul, String> {
         device(w, t)?;
@@ -37,14 +36,14 @@ impl Family for MmaGemm {
         format!("a batch of {} is too large", case.problem.batch)
     }
 
-    fn plan(case: &Case<'_, Matmul>, sizes: Sizes) -> Result<Plan, TemplateError> {
+    fn plan(case: &Case<'_, Matmul>, sizes: Sizes) -> Result<TensorCores, TemplateError> {
         let m = &case.problem;
-        Ok(Plan::new(case.w, Gemm::whole(m), 1, units(m)[0], sizes))
+        Ok(TensorCores::new(case.w, Gemm::whole(m), 1, units(m)[0], sizes))
     }
 
-    fn kernel(case: &Case<'_, Matmul>, plan: &Plan) -> Result<Scheduled, TemplateError> {
+    fn kernel(case: &Case<'_, Matmul>, plan: &TensorCores) -> Result<Scheduled, TemplateError> {
         let m = case.problem;
         let product = Gemm { workload: case.w, m, cut: plan.cut, units: units(&m) };
-        built(kernel(&product, plan.cut, plan), [])
+        built(plan.kernel(&product), [])
     }
 }

@@ -38,10 +38,10 @@ pub use gemm::MmaGemm;
 
 use super::family::{self, Needs, Store, knobs, words};
 use super::model::ceil_div;
-use super::pipeline::Cut;
-use super::product::{Layout, Whole, widest};
+use super::pipeline::{self, Cut};
+use super::product::{Layout, Product, Whole, widest};
 use super::requires;
-use crate::ir::DType;
+use crate::ir::{DType, Kernel};
 use crate::space::Value;
 use crate::target::{Cuda, CudaFeature, Target};
 use crate::workload::Workload;
@@ -60,7 +60,7 @@ const ROW_REGISTERS: i64 = 5;
 const MOST_ROWS: i64 = 16;
 
 /// The device's data, or why it cannot run these kernels.
-fn device<'t>(w: &Workload, t: &'t Target) -> Result<&'t Cuda, String> {
+pub fn device<'t>(w: &Workload, t: &'t Target) -> Result<&'t Cuda, String> {
     let gpu = requires::device(t)?;
     if !matches!(w.dtype, DType::F16 | DType::Bf16) {
         return Err(format!("multiplies f16 and bf16, not {}", w.dtype));
@@ -80,22 +80,24 @@ words! {
 }
 
 knobs! {
-    /// A config with a type.
+    /// A config of a product on tensor cores. Pairs are rows, then columns.
     struct Sizes {
         /// Rows and columns of a block's tile.
-        tile: [i64; 2] = "tile_m" in [32, 64, 128, 256], "tile_n" in [32, 64, 128, 256];
+        pub tile: [i64; 2] = "tile_m" in [32, 64, 128, 256], "tile_n" in [32, 64, 128, 256];
         /// The reduction's length in one step.
-        tile_k: i64 = "tile_k" in [16, 32, 64];
+        pub tile_k: i64 = "tile_k" in [16, 32, 64];
         /// Warps of a block along rows and columns.
-        warps: [i64; 2] = "warps_m" in [1, 2, 4], "warps_n" in [1, 2, 4];
+        pub warps: [i64; 2] = "warps_m" in [1, 2, 4], "warps_n" in [1, 2, 4];
         /// Slots of the ring.
-        stages: i64 = "stages" in [2, 3, 4, 5, 6];
+        pub stages: i64 = "stages" in [2, 3, 4, 5, 6];
         /// Blocks that share a reduction.
-        split: i64 = "split" in [1, 2, 4, 8, 16];
-        reduce: Reduce = "reduce" in Reduce::ALL;
+        pub split: i64 = "split" in [1, 2, 4, 8, 16];
+        /// How the sums of blocks that share a reduction meet.
+        pub reduce: Reduce = "reduce" in Reduce::ALL;
         /// Rows of tiles that are worked on at the same time, for the L2 cache.
-        group: i64 = "group" in [1, 4, 8, 16];
-        store: Store = "store" in Store::ALL;
+        pub group: i64 = "group" in [1, 4, 8, 16];
+        /// How sums get to the output.
+        pub store: Store = "store" in Store::ALL;
     }
 }
 
@@ -115,9 +117,9 @@ impl Sizes {
     }
 }
 
-/// A product cut up as a config says.
+/// A product cut up as a config says, and the registers of warps that multiply it: 16-bit products on tensor cores.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Plan {
+pub struct TensorCores {
     cut: Cut,
     /// Times that the left operand has each element of the input: the taps of a convolution.
     taps: i64,
@@ -127,11 +129,21 @@ pub(crate) struct Plan {
     sizes: Sizes,
 }
 
-impl Plan {
+impl TensorCores {
     /// A product cut up, whose left operand has each element `taps` times and is copied `unit` elements at a time.
-    fn new(w: &Workload, whole: Whole, taps: i64, unit: i64, sizes: Sizes) -> Plan {
+    pub fn new(w: &Workload, whole: Whole, taps: i64, unit: i64, sizes: Sizes) -> TensorCores {
         let out_bytes = w.out_dtype.bytes() as i64;
-        Plan { cut: sizes.cut(whole, out_bytes), taps, unit, out_bytes, sizes }
+        TensorCores { cut: sizes.cut(whole, out_bytes), taps, unit, out_bytes, sizes }
+    }
+
+    /// How the product is cut up.
+    pub fn cut(&self) -> Cut {
+        self.cut
+    }
+
+    /// The kernel of a product that is cut up like this.
+    pub fn kernel(&self, product: &dyn Product) -> Kernel {
+        pipeline::kernel(product, self.cut, self)
     }
 
     /// Rows of an operand's tile in the ring, and elements from one to the next.
@@ -177,7 +189,7 @@ impl Plan {
     }
 }
 
-impl family::Plan for Plan {
+impl family::Plan for TensorCores {
     fn needs(&self) -> Needs {
         Needs { threads: self.cut.threads(), registers: self.registers(), shared_bytes: self.shared_bytes() }
     }
@@ -207,14 +219,16 @@ impl family::Plan for Plan {
     }
 }
 
-/// What fits everywhere.
-const SMALLEST: Sizes = Sizes {
-    tile: [32, 32],
-    tile_k: 16,
-    warps: [1, 1],
-    stages: 2,
-    split: 1,
-    reduce: Reduce::Launch,
-    group: 1,
-    store: Store::Rows,
-};
+impl Sizes {
+    /// What fits everywhere.
+    pub const SMALLEST: Sizes = Sizes {
+        tile: [32, 32],
+        tile_k: 16,
+        warps: [1, 1],
+        stages: 2,
+        split: 1,
+        reduce: Reduce::Launch,
+        group: 1,
+        store: Store::Rows,
+    };
+}

@@ -4,7 +4,7 @@
 //! compared at the end), 15 % off on average (root of the mean square of the logarithm). What it ranks first of a layer's
 //! trials takes 1.06 times as long as the fastest.
 
-use super::{Plan, Reduce, Sizes, Store, TILE, ceil_div};
+use super::{Reduce, Sizes, Store, TILE, TensorCores, ceil_div};
 use crate::target::Cuda;
 use crate::templates::cuda::conv2d_cost::norm;
 use crate::templates::cuda::family::Plan as _;
@@ -48,7 +48,7 @@ fn tensor_rate(gpu: &Cuda) -> f64 {
 }
 
 /// Microseconds.
-pub(super) fn us(plan: &Plan, w: &Workload, gpu: &Cuda) -> f64 {
+pub(super) fn us(plan: &TensorCores, w: &Workload, gpu: &Cuda) -> f64 {
     let sizes = plan.sizes;
     let resident = plan.needs().resident(gpu);
     if resident == 0 {
@@ -113,7 +113,7 @@ fn stays(w: &Workload, gpu: &Cuda) -> bool {
 
 /// Bytes that come from memory: every parameter once and, where the operands do not fit in the L2 cache, again for every
 /// round of blocks that run at the same time what these share.
-fn traffic(plan: &Plan, w: &Workload, gpu: &Cuda, together: i64) -> f64 {
+fn traffic(plan: &TensorCores, w: &Workload, gpu: &Cuda, together: i64) -> f64 {
     let once = w.bytes();
     if stays(w, gpu) {
         return once as f64;

@@ -78,7 +78,7 @@ impl Sizes {
 
 /// A product cut up as a config says.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Plan {
+pub struct Plan {
     source: Source,
     out_bytes: i64,
     /// Multiprocessors.

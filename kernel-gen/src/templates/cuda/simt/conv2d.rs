@@ -1,10 +1,9 @@
 //! Convolutions.
 
 use super::hwcn::{self, Images};
-use super::{Plan, SMALLEST, Sizes, device};
+use super::{MultiplyAdds, Sizes, device};
 use crate::target::Target;
 use crate::templates::cuda::family::{self, Family, built};
-use crate::templates::cuda::pipeline::kernel;
 use crate::templates::cuda::pixels::{PixelRows, Pixels};
 use crate::templates::cuda::product::widest;
 use crate::templates::{Scheduled, TemplateError};
@@ -27,28 +26,28 @@ const STEP_ISSUES: f64 = 50.0;
 const FIND_ISSUES: f64 = 11.0;
 
 /// The convolution cut up as a config says.
-fn plan(c: &Conv2d, sizes: Sizes) -> Plan {
+fn plan(c: &Conv2d, sizes: Sizes) -> MultiplyAdds {
     if c.layout == ConvLayout::Hwcn {
         return hwcn::plan(c, sizes);
     }
     let cut = sizes.cut(PixelRows::whole(c));
     let (row_registers, units) = (ROW_REGISTERS, [1, widest(c.co, 4)]);
-    let plan = Plan { cut, units, row_registers, skipped: 0.0, step_issues: STEP_ISSUES, sizes };
+    let plan = MultiplyAdds { cut, units, row_registers, skipped: 0.0, step_issues: STEP_ISSUES, sizes };
     // Taps that change within a step are found for each piece, others for each pixel, unless it always has all.
     let found = match (PixelRows::of(*c, &cut).one_tap(), c.has_padding()) {
         (false, _) => plan.pieces(0),
         (true, true) => plan.copied_rows(),
         (true, false) => 0,
     };
-    Plan { step_issues: STEP_ISSUES + FIND_ISSUES * found as f64, ..plan }
+    MultiplyAdds { step_issues: STEP_ISSUES + FIND_ISSUES * found as f64, ..plan }
 }
 
 impl Family for SimtConv2d {
     const NAME: &'static str = "simt_conv2d";
-    const SMALLEST: Option<Sizes> = Some(SMALLEST);
+    const SMALLEST: Option<Sizes> = Some(Sizes::SMALLEST);
     type Problem = Conv2d;
     type Knobs = Sizes;
-    type Plan<'a> = Plan;
+    type Plan<'a> = MultiplyAdds;
 
     fn problem(w: &Workload, t: &Target) -> Result<Conv2d, String> {
         device(w, t)?;
@@ -64,15 +63,15 @@ impl Family for SimtConv2d {
         format!("{} x {} outputs of {} images are too many blocks", c.oh(), c.ow(), c.n)
     }
 
-    fn plan(case: &Case<'_>, sizes: Sizes) -> Result<Plan, TemplateError> {
+    fn plan(case: &Case<'_>, sizes: Sizes) -> Result<MultiplyAdds, TemplateError> {
         Ok(plan(&case.problem, sizes))
     }
 
-    fn kernel(case: &Case<'_>, plan: &Plan) -> Result<Scheduled, TemplateError> {
+    fn kernel(case: &Case<'_>, plan: &MultiplyAdds) -> Result<Scheduled, TemplateError> {
         let Case { w, problem: c, .. } = *case;
         let kernel = match c.layout {
-            ConvLayout::Nhwc => kernel(&Pixels::new(w, c, plan.cut, plan.units, false), plan.cut, plan),
-            _ => kernel(&Images { workload: w, c, plan: *plan }, plan.cut, plan),
+            ConvLayout::Nhwc => plan.kernel(&Pixels::new(w, c, plan.cut, plan.units, false)),
+            _ => plan.kernel(&Images { workload: w, c, plan: *plan }),
         };
         built(kernel, [])
     }

@@ -1,6 +1,6 @@
 //! The registers of threads: outer products of multiply-adds, and the way of the sums.
 
-use super::{LANES, Plan, TURNED, VECTOR};
+use super::{LANES, MultiplyAdds, TURNED, VECTOR};
 use crate::ir::builder::KernelBuilder;
 use crate::ir::{BufferId, DType, Expr, LoopKind, Scope, VarId};
 use crate::templates::cuda::launch::unrolled;
@@ -18,7 +18,7 @@ pub(in crate::templates::cuda) struct Memory {
     own: [VarId; 2],
 }
 
-impl Plan {
+impl MultiplyAdds {
     /// The first row (0) or column (1) in the tile of a thread's group of four.
     fn within(&self, memory: &Memory, side: usize, quad: i64) -> Expr {
         memory.own[side] * VECTOR + quad * (self.sizes.tile[side] / self.sizes.quads(side))
@@ -42,7 +42,7 @@ impl Plan {
     }
 }
 
-impl Fragments for Plan {
+impl Fragments for MultiplyAdds {
     type Memory = Memory;
 
     fn parts(&self) -> i64 {

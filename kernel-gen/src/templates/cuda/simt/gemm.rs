@@ -1,9 +1,8 @@
 //! Matrix products.
 
-use super::{Plan, SMALLEST, Sizes, device};
+use super::{MultiplyAdds, Sizes, device};
 use crate::target::Target;
 use crate::templates::cuda::family::{Case, Family, built};
-use crate::templates::cuda::pipeline::kernel;
 use crate::templates::cuda::product::{Gemm, Layout, widest};
 use crate::templates::{Scheduled, TemplateError};
 use crate::workload::{Matmul, Workload};
@@ -24,10 +23,10 @@ fn units(m: &Matmul) -> [i64; 2] {
 
 impl Family for SimtGemm {
     const NAME: &'static str = "simt_gemm";
-    const SMALLEST: Option<Sizes> = Some(SMALLEST);
+    const SMALLEST: Option<Sizes> = Some(Sizes::SMALLEST);
     type Problem = Matmul;
     type Knobs = Sizes;
-    type Plan<'a> = Plan;
+    type Plan<'a> = MultiplyAdds;
 
     fn problem(w: &Workload, t: &Target) -> Result<Matmul, String> {
         device(w, t)?;
@@ -38,13 +37,12 @@ impl Family for SimtGemm {
         format!("a batch of {} is too large", case.problem.batch)
     }
 
-    fn plan(case: &Case<'_, Matmul>, sizes: Sizes) -> Result<Plan, TemplateError> {
-        let (cut, units) = (sizes.cut(Gemm::whole(&case.problem)), units(&case.problem));
-        Ok(Plan { cut, units, row_registers: 0, skipped: 0.0, step_issues: 40.0, sizes })
+    fn plan(case: &Case<'_, Matmul>, sizes: Sizes) -> Result<MultiplyAdds, TemplateError> {
+        Ok(MultiplyAdds::new(Gemm::whole(&case.problem), units(&case.problem), sizes))
     }
 
-    fn kernel(case: &Case<'_, Matmul>, plan: &Plan) -> Result<Scheduled, TemplateError> {
+    fn kernel(case: &Case<'_, Matmul>, plan: &MultiplyAdds) -> Result<Scheduled, TemplateError> {
         let product = Gemm { workload: case.w, m: case.problem, cut: plan.cut, units: plan.units };
-        built(kernel(&product, plan.cut, plan), [])
+        built(plan.kernel(&product), [])
     }
 }

@@ -1,6 +1,6 @@
 //! Convolutions in HWCN: for each output pixel a product of weights and images, both as they lie in memory.
 
-use super::{Plan, Sizes};
+use super::{MultiplyAdds, Sizes};
 use crate::ir::Expr;
 use crate::ir::builder::KernelBuilder;
 use crate::templates::cuda::guards::below;
@@ -15,9 +15,9 @@ fn depth(c: &Conv2d, sizes: &Sizes) -> i64 {
 }
 
 /// The convolution cut up as a config says.
-pub(super) fn plan(c: &Conv2d, sizes: Sizes) -> Plan {
+pub(super) fn plan(c: &Conv2d, sizes: Sizes) -> MultiplyAdds {
     let layouts = [Layout::ReductionSlow; 2];
-    Plan {
+    MultiplyAdds {
         cut: sizes.cut(Whole { batch: c.oh() * c.ow(), size: [c.co, c.n], k: c.kh * c.kw * depth(c, &sizes), layouts }),
         units: [widest(c.co, 4), widest(c.n, 4)],
         row_registers: 0,
@@ -56,7 +56,7 @@ fn skipped(c: &Conv2d) -> f64 {
 pub(super) struct Images<'w> {
     pub(super) workload: &'w Workload,
     pub(super) c: Conv2d,
-    pub(super) plan: Plan,
+    pub(super) plan: MultiplyAdds,
 }
 
 impl Images<'_> {

@@ -39,9 +39,10 @@ pub use gemm::SimtGemm;
 use super::family::{self, Needs, knobs};
 use super::model::ceil_div;
 use super::outer::{LANES, VECTOR};
-use super::pipeline::Cut;
-use super::product::{Layout, Whole, widest};
+use super::pipeline::{self, Cut};
+use super::product::{Layout, Product, Whole, widest};
 use super::requires;
+use crate::ir::Kernel;
 use crate::space::Value;
 use crate::target::{Cuda, Target};
 use crate::workload::Workload;
@@ -51,11 +52,13 @@ const TURNED: i64 = 8;
 /// Multiply-adds of a step that a thread has written out: more than 16 kB of instructions do not stay in the first cache for
 /// them, which made products of 4096 a tenth slower.
 const MOST_UNROLLED: i64 = 1024;
+/// Instructions of a step beside its terms and copies.
+const STEP_ISSUES: f64 = 40.0;
 /// Registers of a thread beside sums and operands, of which compilers hold those of two terms and load those of two more.
 const OTHER_REGISTERS: i64 = 24;
 
 /// The device's data, or why it cannot run these kernels.
-fn device<'t>(w: &Workload, t: &'t Target) -> Result<&'t Cuda, String> {
+pub fn device<'t>(w: &Workload, t: &'t Target) -> Result<&'t Cuda, String> {
     let gpu = requires::device(t)?;
     requires::needs_f32(w)?;
     requires::needs_cp_async(gpu)?;
@@ -63,20 +66,20 @@ fn device<'t>(w: &Workload, t: &'t Target) -> Result<&'t Cuda, String> {
 }
 
 knobs! {
-    /// A config with a type. Pairs are rows, then columns.
+    /// A config of a product by multiply-adds. Pairs are rows, then columns.
     struct Sizes {
         /// The tile of a block.
-        tile: [i64; 2] = "tile_m" in [32, 64, 128, 256], "tile_n" in [32, 64, 128, 256];
+        pub tile: [i64; 2] = "tile_m" in [32, 64, 128, 256], "tile_n" in [32, 64, 128, 256];
         /// The reduction's length in one step.
-        tile_k: i64 = "tile_k" in [8, 16, 32];
+        pub tile_k: i64 = "tile_k" in [8, 16, 32];
         /// Rows and columns of a thread.
-        own: [i64; 2] = "own_m" in [4, 8, 16], "own_n" in [4, 8];
+        pub own: [i64; 2] = "own_m" in [4, 8, 16], "own_n" in [4, 8];
         /// Slots of the ring.
-        stages: i64 = "stages" in [2, 3, 4];
+        pub stages: i64 = "stages" in [2, 3, 4];
         /// Blocks that share a reduction.
-        split: i64 = "split" in [1, 2, 4, 8, 16];
+        pub split: i64 = "split" in [1, 2, 4, 8, 16];
         /// Rows of tiles that are worked on at the same time, for the L2 cache.
-        group: i64 = "group" in [1, 4, 8, 16];
+        pub group: i64 = "group" in [1, 4, 8, 16];
     }
 }
 
@@ -99,9 +102,9 @@ impl Sizes {
     }
 }
 
-/// A product cut up as a config says.
+/// A product cut up as a config says, and the registers of threads that multiply it: `f32` products by multiply-adds.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Plan {
+pub struct MultiplyAdds {
     cut: Cut,
     /// Elements of each operand that are copied at a time.
     units: [i64; 2],
@@ -114,7 +117,24 @@ pub(crate) struct Plan {
     sizes: Sizes,
 }
 
-impl Plan {
+impl MultiplyAdds {
+    /// A product cut up, of whose operands so many elements are copied at a time: single ones in
+    /// [`Layout::ReductionFast`], where they are turned around.
+    pub fn new(whole: Whole, units: [i64; 2], sizes: Sizes) -> MultiplyAdds {
+        let cut = sizes.cut(whole);
+        MultiplyAdds { cut, units, row_registers: 0, skipped: 0.0, step_issues: STEP_ISSUES, sizes }
+    }
+
+    /// How the product is cut up.
+    pub fn cut(&self) -> Cut {
+        self.cut
+    }
+
+    /// The kernel of a product that is cut up like this.
+    pub fn kernel(&self, product: &dyn Product) -> Kernel {
+        pipeline::kernel(product, self.cut, self)
+    }
+
     /// Elements from one term of the reduction to the next in a slot of the ring.
     fn pitch(&self, side: usize) -> i64 {
         self.sizes.tile[side] + if self.cut.whole.layouts[side] == Layout::ReductionFast { VECTOR } else { 0 }
@@ -141,7 +161,7 @@ impl Plan {
     }
 }
 
-impl family::Plan for Plan {
+impl family::Plan for MultiplyAdds {
     fn needs(&self) -> Needs {
         Needs { threads: self.cut.threads(), registers: self.registers(), shared_bytes: self.shared_bytes() }
     }
@@ -172,5 +192,7 @@ const MOST_THREADS: i64 = 512;
 /// Most pieces of an operand that a thread copies in a step.
 const MOST_PIECES: i64 = 32;
 
-/// What fits everywhere.
-const SMALLEST: Sizes = Sizes { tile: [32, 32], tile_k: 8, own: [4, 4], stages: 2, split: 1, group: 1 };
+impl Sizes {
+    /// What fits everywhere.
+    pub const SMALLEST: Sizes = Sizes { tile: [32, 32], tile_k: 8, own: [4, 4], stages: 2, split: 1, group: 1 };
+}

@@ -5,7 +5,7 @@
 //! are 6 % off (root of the mean square of the logarithm), and what they rank first among a layer's is 1.03 times as slow as
 //! the fastest (geometric mean).
 
-use super::{Plan, Sizes, VECTOR};
+use super::{MultiplyAdds, Sizes, VECTOR};
 use crate::target::Cuda;
 use crate::templates::cuda::conv2d_cost::norm;
 use crate::templates::cuda::family::Plan as _;
@@ -41,7 +41,7 @@ const ISSUED: f64 = 0.91;
 const SCHEDULERS: f64 = 4.0;
 
 /// Microseconds.
-pub(super) fn us(plan: &Plan, w: &Workload, gpu: &Cuda) -> f64 {
+pub(super) fn us(plan: &MultiplyAdds, w: &Workload, gpu: &Cuda) -> f64 {
     let sizes = plan.sizes;
     let resident = plan.needs().resident(gpu);
     if resident == 0 {

@@ -77,7 +77,7 @@ impl Sizes {
 
 /// A product cut up as a config says.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Plan {
+pub struct Plan {
     source: Source,
     sizes: Sizes,
     /// Parts of each element.
@@ -169,7 +169,7 @@ const BN: [i64; 9] = [32, 48, 64, 80, 96, 112, 128, 192, 256];
 
 /// A product in the parts that a class asks for.
 #[derive(Clone, Copy)]
-pub(crate) struct Problem {
+pub struct Problem {
     source: Source,
     parts: Parts,
 }

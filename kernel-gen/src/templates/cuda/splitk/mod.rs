@@ -215,7 +215,7 @@ impl Window {
 
 /// A convolution cut up as a config says.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Plan {
+pub struct Plan {
     /// The convolution whose reduction is split.
     c: Conv2d,
     /// The pair that it is the second half of, if its input is computed on the way.

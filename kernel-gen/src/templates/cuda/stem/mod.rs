@@ -117,7 +117,7 @@ struct CellAt {
 
 /// A convolution cut up as a config says.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Plan {
+pub struct Plan {
     c: Conv2d,
     dtype: DType,
     out_bytes: i64,

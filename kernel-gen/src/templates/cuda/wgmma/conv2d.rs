@@ -202,7 +202,7 @@ impl Plan for Convolution<'_> {
 }
 
 /// A convolution in tiles.
-pub(crate) struct Convolution<'w> {
+pub struct Convolution<'w> {
     workload: &'w Workload,
     c: Conv2d,
     sizes: Sizes,

@@ -156,7 +156,7 @@ impl Plan for Gemm<'_> {
 }
 
 /// A product in tiles.
-pub(crate) struct Gemm<'w> {
+pub struct Gemm<'w> {
     workload: &'w Workload,
     m: Matmul,
     sizes: Sizes,

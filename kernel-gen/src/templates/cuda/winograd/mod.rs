@@ -106,7 +106,7 @@ impl Sizes {
 
 /// A convolution cut up as a config says.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Plan {
+pub struct Plan {
     c: Conv2d,
     sizes: Sizes,
 }

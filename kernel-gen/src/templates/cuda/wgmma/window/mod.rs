@@ -59,7 +59,7 @@ impl Room {
 }
 
 /// A convolution in tiles.
-pub(crate) struct Convolution<'w> {
+pub struct Convolution<'w> {
     workload: &'w Workload,
     c: Conv2d,
     sizes: Sizes,
