@@ -15,7 +15,7 @@ use std::path::Path;
 use std::sync::OnceLock;
 
 /// Files that may import each other in a circle, and why. A name that ends in `/` stands for all files of a folder.
-const CIRCLES: [(&[&str], &str); 6] = [
+const CIRCLES: &[(&[&str], &str)] = &[
     (
         &[
             "workload/conv1d.rs",
@@ -31,19 +31,32 @@ const CIRCLES: [(&[&str], &str); 6] = [
         "a workload holds an operator of the list, and an operator is asked of a whole workload",
     ),
     (&["analysis/"], "what the verifier's rules share stands in the mod.rs that calls them"),
-    (&["emit/"], "what the emitters' parts share stands in the mod.rs that calls them"),
     (&["interp/"], "the program that is compiled and run has both among its methods"),
     (&["ir/"], "statements hold expressions and instructions, which print, parse and are visited as statements"),
-    (&["templates/cuda/"], "a family's mod.rs has its plan, and asks its kernel and its model for theirs"),
+    (
+        &[
+            "templates/cuda/depthwise_direct/",
+            "templates/cuda/mma/",
+            "templates/cuda/pointwise/",
+            "templates/cuda/simt/",
+            "templates/cuda/split/",
+            "templates/cuda/splitk/",
+            "templates/cuda/stem/",
+            "templates/cuda/via_nhwc/",
+            "templates/cuda/wgmma/",
+            "templates/cuda/winograd/",
+        ],
+        "a family's mod.rs has its plan, of which its kernel and its model are",
+    ),
+    (&["templates/cuda/pipeline.rs", "templates/cuda/product.rs"], "how a product is cut, and what its pieces become"),
 ];
 
 /// Folders whose `mod.rs` files may define what the files beside them import, and why.
-const CLIMBING: [(&str, &str); 5] = [
+const CLIMBING: &[(&str, &str)] = &[
     ("analysis/", "faults, launches and counters of the verifier"),
-    ("emit/", "the bodies that emitters write"),
     ("interp/", "modes and values of a run"),
     ("ir/", "kernels, buffers and ids, which the module's text explains"),
-    ("templates/cuda/", "a family's plan and constants, and the steps that all families share"),
+    ("templates/cuda/", "a family's plan and constants"),
 ];
 
 /// Names from the root of the crate on.
