@@ -38,7 +38,7 @@ words! {
 }
 
 knobs! {
-    /// A config with a type: a [`Tile`], and how it is fetched.
+    /// A config with a type: a `Tile`, and how it is fetched.
     struct Sizes {
         tile: Tile = "block_o" in BLOCKS, "block_n" in BLOCKS, "threads_o" in THREADS, "threads_n" in THREADS,
             "vthread" in VTHREADS, "step" in STEPS, "vector" in VECTORS;

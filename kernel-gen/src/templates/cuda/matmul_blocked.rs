@@ -21,7 +21,7 @@ use crate::workload::{Matmul, Workload, naive};
 pub struct MatmulBlocked;
 
 knobs! {
-    /// A config with a type: a [`Tile`].
+    /// A config with a type: a `Tile`.
     struct Sizes {
         tile: Tile = "block_m" in BLOCKS, "block_n" in BLOCKS, "threads_m" in THREADS, "threads_n" in THREADS,
             "vthread" in VTHREADS, "step" in STEPS, "vector" in VECTORS;
