@@ -54,7 +54,6 @@ impl Family for DenseLayer {
     }
 }
 
-/// Where everything is.
 struct Layer<'w> {
     workload: &'w Workload,
     cut: Cut,

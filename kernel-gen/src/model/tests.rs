@@ -147,7 +147,7 @@ fn a_record_of_another_target_competes_with_the_default() {
         choose(&registry, &workload(), Target::find(on).unwrap(), &best, options).unwrap()
     };
     let options = Options::default();
-    // What was found for half the vectors does not stand in the way of the default for whole ones; and that is said.
+    // A record for vectors of half the width gives way to the default for the full width, and the choice says so.
     for rows in [4, 8] {
         let narrow = choice(rows, "x86-64-v3", "x86-64-v4", &options);
         assert!(matches!(narrow.origin, Origin::Analytic { predicted_us: 5.0 }), "{narrow:?}");
@@ -229,7 +229,7 @@ fn a_template_none_of_whose_configs_fits_leaves_the_workload_to_others() {
     assert!(choose(&registry().with(limit()), &w, target(), &lesson, &options).is_ok());
     let error = choose(&Registry::empty().with(limit()), &w, target(), &none, &options).unwrap_err();
     assert!(error.to_string().ends_with("on x86-64-v3 (none: the grid is too small)"), "{error}");
-    // What is wrong with the template itself is said, and ends nothing where another one works.
+    // A defect of one template is reported, and another template takes the workload.
     let wrong = Unfit(|| TemplateError::Config(crate::space::ConfigError::Missing { knob: "rows".into() }));
     let choice = choose(&registry().with(wrong), &w, target(), &none, &options).unwrap();
     let over = Unusable { choice: "none".into(), reason: "the config has no value for the knob `rows`".into() };

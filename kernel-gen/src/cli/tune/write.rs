@@ -33,8 +33,8 @@ fn remove_drafts(folder: &Path) {
     }
 }
 
-/// A record that stays is written again where its time is off by more than this share: whoever reads it compares times of
-/// records with each other, and they were taken on another machine then, or in another way.
+/// Relative error of a recorded time above which a record that is kept gets today's time: readers compare the times of
+/// records with each other, so a time from another machine or another method would mislead them.
 const STALE: f64 = 0.03;
 
 /// Whether a record does not say what its config takes now: where nothing disturbs it, on a CPU, and else as it is. A record

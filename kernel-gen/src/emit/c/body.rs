@@ -183,7 +183,7 @@ impl Body<'_> {
     pub(super) fn held(&self, b: BufferId, idx: &[Expr], lane: u16) -> Result<Option<(&Group, i64)>, EmitError> {
         let Some(file @ RegisterFile::Variables(_)) = self.own.registers.get(&b) else { return Ok(None) };
         let offset = register_access(self.kernel, b, idx)?.offset + i64::from(lane);
-        // Should the scan of accesses and the emitter ever disagree, this is what is said instead of a panic.
+        // An error, not a panic, if the scan of accesses and the emitter ever disagree.
         let lost = || EmitError::RegisterIndex {
             buffer: self.kernel.buffer(b).name.clone(),
             index: format!("element {offset}"),

@@ -402,8 +402,7 @@ impl Ptx {
     }
 }
 
-/// The definition of a `wgmma`. Of the operands it is said whether they are transposed; without a descriptor, the left one is
-/// in registers.
+/// The definition of a `wgmma`. `left` and `right` say whether an operand is transposed; a left operand of `None` is in registers.
 fn wgmma(name: &str, columns: i64, dtype: DType, left: Option<bool>, right: bool) -> String {
     let n = columns as usize / 2;
     let [sums, outputs] = accumulators(columns / 2);
