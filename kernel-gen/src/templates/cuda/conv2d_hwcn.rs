@@ -15,14 +15,14 @@
 
 use super::block::{self, BLOCKS, Product, STEPS, THREADS, Tile, Tiled, VECTORS, VTHREADS};
 use super::family::{self, Case, Family, Knobs, Needs, Search, knobs, up_to, words};
-use super::requires::device;
+use super::requires::{convolution, device, without_groups};
 use super::schedules::{BLOCK, THREAD, extent, inline_padding};
 use crate::ir::{Axis, Scope};
 use crate::schedule::{Schedule, ScheduleError, Tail};
 use crate::space::{Config, Value};
 use crate::target::{Cuda, Target};
 use crate::templates::{Scheduled, TemplateError};
-use crate::workload::{Conv2d, ConvLayout, Op, Workload, naive};
+use crate::workload::{Conv2d, ConvLayout, Workload, naive};
 
 /// See the module's text. Knobs: `block_o`, `block_n`, `threads_o`, `threads_n`, `vthread`, `step`, `vector`, `fetch`.
 pub struct Conv2dHwcn;
@@ -109,10 +109,8 @@ impl Family for Conv2dHwcn {
 
     fn problem(w: &Workload, t: &Target) -> Result<Conv2d, String> {
         let gpu = device(t)?;
-        let Op::Conv2d(c) = w.op else { return Err("for convolutions".into()) };
-        if c.groups != 1 {
-            return Err("for convolutions without groups".into());
-        }
+        let c = convolution(w)?;
+        without_groups(&c)?;
         if c.layout != ConvLayout::Hwcn {
             return Err("for HWCN".into());
         }

@@ -21,14 +21,14 @@
 
 use super::conv2d_cost::{self, Shape, Unrolled};
 use super::family::{self, Case, Family, Needs, Search};
-use super::requires::device;
+use super::requires::{convolution, device, without_groups};
 use super::schedules::{BLOCK, THREAD, cooperative_fetch, inline_padding, tiled_extent};
 use crate::ir::{Axis, Pragma, Scope};
 use crate::schedule::Schedule;
 use crate::space::{Config, ConfigError, SpaceBuilder, Split};
 use crate::target::{Cuda, Target};
 use crate::templates::{Scheduled, TemplateError};
-use crate::workload::{Conv2d, ConvLayout, Op, Workload, naive};
+use crate::workload::{Conv2d, ConvLayout, Workload, naive};
 
 /// See the module's text. Knobs: `tile_f`, `tile_y`, `tile_x` (blocks, virtual threads, threads, elements of a thread),
 /// `tile_rc`, `tile_ry`, `tile_rx` (outer, middle, inner), `auto_unroll_max_step` and `unroll_explicit`.
@@ -134,10 +134,8 @@ impl Family for Conv2dNoBatching {
 
     fn problem(w: &Workload, t: &Target) -> Result<Conv2d, String> {
         let gpu = device(t)?;
-        let Op::Conv2d(c) = w.op else { return Err("for convolutions".into()) };
-        if c.groups != 1 {
-            return Err("for convolutions without groups".into());
-        }
+        let c = convolution(w)?;
+        without_groups(&c)?;
         if c.layout != ConvLayout::Nchw {
             return Err("for NCHW".into());
         }

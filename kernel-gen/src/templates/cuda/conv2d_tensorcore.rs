@@ -21,7 +21,7 @@ use super::guards::below;
 use super::instructions::{self, clear, multiply};
 use super::model::{Launch, Unit as Units, ceil_div};
 use super::outputs::finish;
-use super::requires::{device, needs_16_bits};
+use super::requires::{convolution, device, needs_16_bits};
 use super::schedules::{BLOCK, THREAD};
 use crate::ir::builder::KernelBuilder;
 use crate::ir::{Axis, BufferId, DType, Expr, Gpu, Kernel, LoopKind, Scope, Tile, Unit, VarId};
@@ -29,7 +29,7 @@ use crate::space::Config;
 use crate::target::{Cuda, Target};
 use crate::templates::{Scheduled, TemplateError};
 use crate::workload::operands::Operands;
-use crate::workload::{Conv2d, ConvLayout, Op, Workload};
+use crate::workload::{Conv2d, ConvLayout, Workload};
 
 /// See the module's text. Knobs: `block_row_warps`, `block_col_warps`, `warp_row_tiles`, `warp_col_tiles`, `chunk`,
 /// `vector`.
@@ -170,7 +170,7 @@ impl Family for Conv2dTensorcore {
 
     fn problem(w: &Workload, t: &Target) -> Result<(Conv2d, End), String> {
         let gpu = device(t)?;
-        let Op::Conv2d(c) = w.op else { return Err("for convolutions".into()) };
+        let c = convolution(w)?;
         if c.layout != ConvLayout::NhwcNc(TILE) {
             return Err("for NHWC16n16c".into());
         }

@@ -12,14 +12,14 @@
 use super::conv2d_cost::{distinct, norm, worst_bank};
 use super::family::{self, Case, Family, Knobs, Needs, knobs};
 use super::model::{Waves, ceil_div, memory_us, whole_sectors};
-use super::requires::device;
+use super::requires::{convolution, device};
 use super::schedules::{BLOCK, THREAD, inline_padding, strided_fetch};
 use crate::ir::{Axis, Scope};
 use crate::schedule::{Schedule, Tail};
 use crate::space::Config;
 use crate::target::{Cuda, Target};
 use crate::templates::{Scheduled, TemplateError};
-use crate::workload::{Conv2d, ConvLayout, Op, Workload, naive};
+use crate::workload::{Conv2d, ConvLayout, Workload, naive};
 
 /// See the module's text. Knobs: `block_h`, `block_w`, `threads_h`, `threads_w`, `vthread_h`, `vthread_w`.
 pub struct DepthwiseCuda;
@@ -106,7 +106,7 @@ impl Family for DepthwiseCuda {
 
     fn problem(w: &Workload, t: &Target) -> Result<Conv2d, String> {
         let gpu = device(t)?;
-        let Op::Conv2d(c) = w.op else { return Err("for convolutions".into()) };
+        let c = convolution(w)?;
         if !c.is_depthwise() {
             return Err("for depthwise convolutions".into());
         }

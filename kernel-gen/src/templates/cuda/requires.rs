@@ -3,7 +3,7 @@
 use crate::ir::DType;
 use crate::target::{Cuda, CudaFeature, Target};
 use crate::templates::TemplateError;
-use crate::workload::{Param, Role, Workload};
+use crate::workload::{Conv2d, Param, Role, Workload};
 
 /// The device, or why not.
 pub fn device(t: &Target) -> Result<&Cuda, String> {
@@ -34,6 +34,16 @@ pub(super) fn needs_16_bits(w: &Workload) -> Result<(), String> {
         DType::F16 | DType::Bf16 => Ok(()),
         other => Err(format!("tensor cores multiply f16 and bf16, not {other}")),
     }
+}
+
+/// The convolution that a workload is, or why not.
+pub(super) fn convolution(w: &Workload) -> Result<Conv2d, String> {
+    w.conv2d().copied().ok_or_else(|| "for convolutions".to_string())
+}
+
+/// Refuses a convolution with groups.
+pub(super) fn without_groups(c: &Conv2d) -> Result<(), String> {
+    if c.groups == 1 { Ok(()) } else { Err("for convolutions without groups".into()) }
 }
 
 /// The weights of a workload.

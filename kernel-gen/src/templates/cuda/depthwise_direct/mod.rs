@@ -29,9 +29,9 @@ mod model;
 use crate::target::{Cuda, Target};
 use crate::templates::cuda::family::{self, Case, Family, Needs, built, knobs};
 use crate::templates::cuda::model::ceil_div;
-use crate::templates::cuda::requires::device;
+use crate::templates::cuda::requires::{convolution, device};
 use crate::templates::{Scheduled, TemplateError};
-use crate::workload::{Conv2d, ConvLayout, Op, Workload};
+use crate::workload::{Conv2d, ConvLayout, Workload};
 
 /// See the module's text.
 pub struct DepthwiseDirect;
@@ -244,7 +244,7 @@ impl Family for DepthwiseDirect {
 
     fn problem(w: &Workload, t: &Target) -> Result<Conv2d, String> {
         device(t)?;
-        let Op::Conv2d(c) = w.op else { return Err("for convolutions".into()) };
+        let c = convolution(w)?;
         match (c.multiplier(), c.layout) {
             (None, _) => Err("for depthwise convolutions".into()),
             (Some(_), ConvLayout::Nchw) | (Some(1), ConvLayout::Nhwc) => Ok(c),

@@ -8,8 +8,9 @@ use crate::templates::cuda::guards::{inside, or_zero};
 use crate::templates::cuda::launch::pack_rows;
 use crate::templates::cuda::pipeline::Cut;
 use crate::templates::cuda::pixels::{PixelRows, Pixels};
+use crate::templates::cuda::requires::convolution;
 use crate::templates::{Pack, Scheduled, TemplateError};
-use crate::workload::{Conv2d, ConvLayout, Op, Workload};
+use crate::workload::{Conv2d, ConvLayout, Workload};
 
 /// Convolutions in NHWC of f16 and bf16, with one group and an even number of input channels. See the module's text for
 /// the form and for the knobs.
@@ -32,7 +33,7 @@ impl Family for MmaConv2d {
 
     fn problem(w: &Workload, t: &Target) -> Result<Conv2d, String> {
         let gpu = device(w, t)?;
-        let Op::Conv2d(c) = w.op else { return Err("for convolutions".into()) };
+        let c = convolution(w)?;
         if c.groups != 1 || c.layout != ConvLayout::Nhwc {
             return Err("for NHWC with one group".into());
         }

@@ -6,8 +6,9 @@ use crate::target::Target;
 use crate::templates::cuda::family::{self, Family, built};
 use crate::templates::cuda::pixels::{PixelRows, Pixels};
 use crate::templates::cuda::product::widest;
+use crate::templates::cuda::requires::convolution;
 use crate::templates::{Scheduled, TemplateError};
-use crate::workload::{Conv2d, ConvLayout, Op, Workload};
+use crate::workload::{Conv2d, ConvLayout, Workload};
 
 /// Convolutions of `f32` in HWCN and NHWC, with one group. See the module's text for the form and for the knobs.
 ///
@@ -51,7 +52,7 @@ impl Family for SimtConv2d {
 
     fn problem(w: &Workload, t: &Target) -> Result<Conv2d, String> {
         device(w, t)?;
-        let Op::Conv2d(c) = w.op else { return Err("for convolutions".into()) };
+        let c = convolution(w)?;
         if c.groups != 1 || !matches!(c.layout, ConvLayout::Hwcn | ConvLayout::Nhwc) {
             return Err("for HWCN and NHWC with one group".into());
         }

@@ -8,7 +8,7 @@ use crate::templates::cuda::family::{Case, Family, Search};
 use crate::templates::cuda::requires;
 use crate::templates::cuda::source::Source;
 use crate::templates::{Scheduled, TemplateError};
-use crate::workload::{Conv2d, Op, Workload};
+use crate::workload::{Conv2d, Workload};
 
 /// See the module's text.
 pub struct SplitkDirect;
@@ -24,7 +24,7 @@ impl Family for SplitkDirect {
     fn problem(w: &Workload, t: &Target) -> Result<Conv2d, String> {
         // What is no CUDA device is refused for that, whatever the workload is.
         requires::device(t)?;
-        let Op::Conv2d(c) = w.op else { return Err("for convolutions".into()) };
+        let c = requires::convolution(w)?;
         Source::of(w)?;
         if [w.dtype, w.out_dtype].iter().any(|dtype| dtype.compute() != DType::F32) {
             return Err(format!("multiplies floating point, not {} into {}", w.dtype, w.out_dtype));

@@ -36,7 +36,7 @@ mod model;
 use super::family::{self, Case, Family, Needs, Plan as _, Search, Store, built, knobs};
 use super::model::ceil_div;
 use super::product::widest;
-use super::requires::{device, needs_16_bits, needs_cp_async};
+use super::requires::{convolution, device, needs_16_bits, needs_cp_async};
 use crate::ir::DType;
 use crate::space::Config;
 use crate::target::{Cuda, Target};
@@ -312,7 +312,7 @@ impl Family for Conv2dStem {
 
     fn problem(w: &Workload, t: &Target) -> Result<Conv2d, String> {
         let gpu = device(t)?;
-        let Op::Conv2d(c) = w.op else { return Err("for convolutions".into()) };
+        let c = convolution(w)?;
         if c.groups != 1 || !matches!(c.layout, ConvLayout::Nchw | ConvLayout::Nhwc) {
             return Err("for NCHW and NHWC with one group".into());
         }

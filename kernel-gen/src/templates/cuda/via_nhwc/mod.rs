@@ -19,7 +19,7 @@ use crate::schedule::Schedule;
 use crate::space::{Config, Space};
 use crate::target::Target;
 use crate::templates::cuda::mma::MmaConv2d;
-use crate::templates::cuda::requires::device;
+use crate::templates::cuda::requires::{convolution, device};
 use crate::templates::cuda::wgmma::{WgmmaConv2d, WgmmaGemm};
 use crate::templates::{Scheduled, Template, TemplateError};
 use crate::workload::{Conv2d, ConvLayout, Op, Role, Workload};
@@ -60,7 +60,7 @@ impl ViaNhwc<MmaConv2d> {
 
 /// The convolution, and the workload that it is in NHWC, or why it is none for these templates.
 fn in_nhwc(w: &Workload) -> Result<(Conv2d, Workload), String> {
-    let Op::Conv2d(c) = w.op else { return Err("for convolutions".into()) };
+    let c = convolution(w)?;
     if !matches!(c.layout, ConvLayout::Nchw | ConvLayout::Hwcn) {
         return Err(format!("for NCHW and HWCN, not {}", c.layout.name()));
     }

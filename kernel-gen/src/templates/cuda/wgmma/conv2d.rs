@@ -17,6 +17,7 @@ use crate::ir::{Expr, VarId};
 use crate::space::Value;
 use crate::target::{Cuda, Target};
 use crate::templates::cuda::family::{Case, Family, Needs, Plan, Search, built, knobs, up_to};
+use crate::templates::cuda::requires::convolution;
 use crate::templates::cuda::taps::{self, MOST_STRIDE, taps_met};
 use crate::templates::{Scheduled, TemplateError};
 use crate::workload::{Conv2d, ConvLayout, Param, Role, Workload};
@@ -133,7 +134,7 @@ impl Family for WgmmaConv2d {
 
     fn problem(w: &Workload, t: &Target) -> Result<Conv2d, String> {
         device(w, t)?;
-        let c = *w.conv2d().ok_or("for convolutions")?;
+        let c = convolution(w)?;
         if c.layout != ConvLayout::Nhwc || c.groups != 1 {
             return Err("for NHWC with one group".into());
         }

@@ -38,12 +38,12 @@ use crate::target::{Cuda, Target};
 use crate::templates::cuda::family::{self, Case, Family, Needs, built, knobs, numbers};
 use crate::templates::cuda::model::ceil_div;
 use crate::templates::cuda::outer::{LANES, VECTOR};
-use crate::templates::cuda::requires::{device, needs_cp_async, needs_f32};
+use crate::templates::cuda::requires::{convolution, device, needs_cp_async, needs_f32};
 use crate::templates::winograd::filter::{Filter, NOT_LOCAL, reach, tile_sizes};
 use crate::templates::{Scheduled, TemplateError};
 use crate::workload::operands::Operands;
 use crate::workload::special::Reach;
-use crate::workload::{Conv2d, ConvLayout, Op, Param, Role, Workload};
+use crate::workload::{Conv2d, ConvLayout, Param, Role, Workload};
 use tiling::Tiling;
 use transforms::Packed;
 
@@ -214,7 +214,7 @@ fn methods(w: &Workload) -> Vec<i64> {
 /// The convolution, or why it is none for these templates.
 fn problem(w: &Workload, t: &Target) -> Result<Conv2d, String> {
     let gpu = device(t)?;
-    let Op::Conv2d(c) = w.op else { return Err("for convolutions".into()) };
+    let c = convolution(w)?;
     if w.math.is_local() {
         return Err(NOT_LOCAL.into());
     }

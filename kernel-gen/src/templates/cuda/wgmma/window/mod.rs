@@ -31,6 +31,7 @@ use crate::ir::{DType, Expr, GROUP_ROWS, VarId};
 use crate::space::Value;
 use crate::target::{Cuda, Target};
 use crate::templates::cuda::family::{Case, Family, Needs, Plan, Search, built, knobs, numbers};
+use crate::templates::cuda::requires;
 use crate::templates::{Scheduled, TemplateError};
 use crate::workload::{Conv2d, ConvLayout, Workload};
 
@@ -197,7 +198,7 @@ impl Family for WgmmaWindow {
 
     fn problem(w: &Workload, t: &Target) -> Result<Conv2d, String> {
         let cuda = device(w, t)?;
-        let c = *w.conv2d().ok_or("for convolutions")?;
+        let c = requires::convolution(w)?;
         if c.layout != ConvLayout::Nhwc || c.groups != 1 || w.dtype == DType::F32 {
             return Err("for 16 bits in NHWC with one group".into());
         }
