@@ -9,6 +9,7 @@ use super::nvrtc::{Nvrtc, library_at};
 use super::ptxas;
 use super::{Cache, CudaError, Environment, Looked};
 use crate::toolchain::resolve;
+use std::fs;
 use std::path::{Path, PathBuf};
 
 /// What to do where there is no compiler.
@@ -91,14 +92,20 @@ fn candidates(environment: &Environment) -> Vec<Candidate> {
     if toolkits.is_empty() {
         add(Wanted::Nvcc, "nvcc in CUDA_HOME or CUDA_PATH", vec![], "neither is set");
     }
+    // A toolkit's libnvrtc has the optimiser and the assembler of its nvcc and starts no processes.
+    let libraries_of = |home: &Path| libraries(&["lib64", "lib"].map(|lib| home.join(lib)));
     for (variable, home) in toolkits {
+        add(Wanted::Nvrtc, &format!("libnvrtc in {variable}"), libraries_of(&home), "not there");
         let nvcc = home.join("bin/nvcc");
         let otherwise = format!("{} is not there", nvcc.display());
         add(Wanted::Nvcc, &format!("nvcc in {variable}"), environment.program(nvcc).into_iter().collect(), &otherwise);
-        let folders = ["lib64", "lib"].map(|lib| home.join(lib));
-        add(Wanted::Nvrtc, &format!("libnvrtc in {variable}"), libraries(&folders), "not there");
     }
-    add(Wanted::Nvcc, "nvcc on PATH", on_path(&["nvcc"]), "not there");
+    let nvcc = on_path(&["nvcc"]);
+    if let Some(home) = nvcc.first().and_then(|nvcc| Some(fs::canonicalize(nvcc).ok()?.ancestors().nth(2)?.to_owned()))
+    {
+        add(Wanted::Nvrtc, "libnvrtc beside nvcc on PATH", libraries_of(&home), "not there");
+    }
+    add(Wanted::Nvcc, "nvcc on PATH", nvcc, "not there");
     for (place, folders) in environment.nvrtc_folders() {
         add(Wanted::Nvrtc, &place, libraries(&folders), "not there");
     }

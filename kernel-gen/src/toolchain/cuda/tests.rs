@@ -138,10 +138,10 @@ fn without_any_compiler_one_error_names_every_place_and_every_way_out() {
 fn a_compiler_that_is_there_and_does_not_serve_is_not_said_to_be_missing() {
     let root = Folder::new("serves");
     fake_nvcc(&root, "path/nvcc", "11.8.89");
-    let library = root.join("lib/libnvrtc.so.13");
-    fs::create_dir_all(root.join("lib")).unwrap();
+    let library = root.join("libraries/libnvrtc.so.13");
+    fs::create_dir_all(root.join("libraries")).unwrap();
     fs::write(&library, "no library").unwrap();
-    let with = environment(&root, &[("PATH", root.join("path")), ("LD_LIBRARY_PATH", root.join("lib"))]);
+    let with = environment(&root, &[("PATH", root.join("path")), ("LD_LIBRARY_PATH", root.join("libraries"))]);
     let Ok(Found::Embed { why }) = find(&with, &[arch("sm_120")], Missing::Embed) else { panic!() };
     assert!(why.starts_with("no CUDA compiler serves (nvcc on PATH: nvcc 11.8.89 makes no code for sm_120"), "{why}");
     assert!(
@@ -150,6 +150,20 @@ fn a_compiler_that_is_there_and_does_not_serve_is_not_said_to_be_missing() {
     );
     let error = find(&with, &[arch("sm_120")], Missing::Refuse).unwrap_err().to_string();
     assert!(error.starts_with(&format!("{why}. Looked at\n  KERNEL_GEN_NVCC: not set")), "{error}");
+}
+
+/// Of one toolkit the library comes first, whether a variable or PATH leads there.
+#[test]
+fn a_toolkit_s_library_comes_before_its_nvcc() {
+    let root = Folder::new("library-first");
+    fake_nvcc(&root, "home/bin/nvcc", "13.0.3");
+    fs::create_dir_all(root.join("home/lib64")).unwrap();
+    let library = root.join("home/lib64/libnvrtc.so.13");
+    fs::write(&library, "no library").unwrap();
+    for (variable, value) in [("CUDA_HOME", "home"), ("PATH", "home/bin")] {
+        let tools = tools(&environment(&root, &[(variable, root.join(value))]));
+        assert_eq!(tools[..2], [library.clone(), root.join("home/bin/nvcc")], "{variable}");
+    }
 }
 
 /// A cache makes builds faster and decides nothing else: neither one that cannot be written nor one whose helper does not
