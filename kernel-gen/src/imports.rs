@@ -30,9 +30,10 @@ const CIRCLES: &[(&[&str], &str)] = &[
         ],
         "a workload holds an operator of the list, and an operator is asked of a whole workload",
     ),
-    (&["analysis/"], "what the verifier's rules share stands in the mod.rs that calls them"),
-    (&["interp/"], "the program that is compiled and run has both among its methods"),
-    (&["ir/"], "statements hold expressions and instructions, which print, parse and are visited as statements"),
+    (
+        &["interp/compile.rs", "interp/expr.rs", "interp/layout.rs"],
+        "methods of one compiler: of statements, of expressions and of memory",
+    ),
     (
         &[
             "templates/cuda/depthwise_direct/",
@@ -52,12 +53,7 @@ const CIRCLES: &[(&[&str], &str)] = &[
 ];
 
 /// Folders whose `mod.rs` files may define what the files beside them import, and why.
-const CLIMBING: &[(&str, &str)] = &[
-    ("analysis/", "faults, launches and counters of the verifier"),
-    ("interp/", "modes and values of a run"),
-    ("ir/", "kernels, buffers and ids, which the module's text explains"),
-    ("templates/cuda/", "a family's plan and constants"),
-];
+const CLIMBING: &[(&str, &str)] = &[("templates/cuda/", "a family's plan and constants")];
 
 /// Names from the root of the crate on.
 type Names = Vec<String>;

@@ -1,8 +1,55 @@
 //! What single operations compute.
 
-use super::program::{FloatOp, IntOp};
 use super::round::{erf, nearest_tf32};
 use crate::ir::{DType, float_max, float_min};
+
+/// Integer operations; comparisons give 0 or 1.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum IntOp {
+    Add,
+    Sub,
+    Mul,
+    Div,
+    Mod,
+    Min,
+    Max,
+    Lt,
+    Le,
+    Eq,
+    Ne,
+    And,
+    Or,
+    Neg,
+    Not,
+    Abs,
+}
+
+/// Floating operations; those with one operand ignore `b`.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum FloatOp {
+    Add,
+    Sub,
+    Mul,
+    Div,
+    Min,
+    Max,
+    Neg,
+    Abs,
+    Sqrt,
+    Exp,
+    Tanh,
+    Erf,
+    Tf32,
+}
+
+/// Comparisons.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum CompareOp {
+    Lt,
+    Le,
+    Eq,
+    Ne,
+}
 
 /// An integer operation; `None` when it divides by zero.
 #[inline]

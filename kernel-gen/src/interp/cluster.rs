@@ -4,9 +4,10 @@
 //! When no thread can run and nothing can happen, the reason is reported.
 
 use super::Cause;
-use super::gpu::{Cluster, GpuOp, MbarrierAct, misuse};
+use super::between::Cluster;
+use super::gpu::misuse;
 use super::machine::{Failure, Machine, Stop, Thread, Trap};
-use super::program::{Copies, Launch, Op};
+use super::program::{Copies, GpuOp, Launch, MbarrierAct, On, Op, Slot};
 use super::shadow::Actor;
 use crate::ir::{Group, LoopKind, Unit};
 use std::collections::BTreeMap;
@@ -24,7 +25,7 @@ const MOST_POSITIONS: usize = 8;
 impl Machine<'_> {
     /// Runs every cluster of a launch, one after the other.
     pub(super) fn clusters(&mut self, host: &Thread, launch: &Launch, start: u32, region: u32) -> Result<(), Failure> {
-        let cluster = Cluster::new(self, launch, region);
+        let cluster = Cluster::new(&self.p, launch, region);
         let (count, size) = (cluster.threads * cluster.blocks, cluster.threads);
         self.cluster = Some(cluster);
         let mut threads: Vec<Thread> = vec![host.clone(); count];
@@ -47,7 +48,7 @@ impl Machine<'_> {
                         (t.actor, t.index) = (i, i % size);
                         t.copy[Copies::Block as usize] = i / size;
                         t.copy[Copies::Warp as usize] = i / 32;
-                        t.copy[Copies::Warpgroup as usize] = self.cluster().warpgroup(t);
+                        t.copy[Copies::Warpgroup as usize] = self.cluster().warpgroup(t.actor, t.index);
                     }
                     self.run_cluster(&mut threads, launch)?;
                     number += 1;
@@ -116,7 +117,7 @@ impl Machine<'_> {
     }
 
     /// The mbarrier that a thread waits at, and for which parity.
-    fn waits_at(&self, t: &Thread) -> Option<(super::gpu::On, super::program::Slot)> {
+    fn waits_at(&self, t: &Thread) -> Option<(On, Slot)> {
         match self.at(t) {
             Some(GpuOp::Mbarrier { on, act: MbarrierAct::Wait(parity) }) => Some((*on, *parity)),
             _ => None,

@@ -1,8 +1,8 @@
 //! What the threads of a warp or a warpgroup do together.
 
 use super::Cause;
-use super::gpu::{Block, GpuOp, Matrix};
 use super::machine::{Machine, Thread, Trap};
+use super::program::{Block, GpuOp, Matrix};
 use super::round::{nearest_tf32, round_to, truncated_tf32};
 use crate::analysis::order::{Agent, Role};
 use crate::ir::{DType, Group, Unit, lane_order};
@@ -81,13 +81,13 @@ impl Machine<'_> {
             }
             GpuOp::Mma { unit, acc, a, b } => self.product(threads, *unit, [acc, a, b])?,
             GpuOp::Commit(_) => {
-                let warpgroup = self.cluster().warpgroup(t);
+                let warpgroup = self.cluster().warpgroup(t.actor, t.index);
                 let groups = self.cluster().order.groups(Group::Mma, warpgroup);
                 groups.committed += 1;
                 groups.open = false;
             }
             GpuOp::Wait(_, pending) => {
-                let warpgroup = self.cluster().warpgroup(t);
+                let warpgroup = self.cluster().warpgroup(t.actor, t.index);
                 let order = &mut self.cluster().order;
                 let actor = order.actor(Role::Products(warpgroup));
                 let done = order.groups(Group::Mma, warpgroup).committed.saturating_sub(*pending);
@@ -126,7 +126,7 @@ impl Machine<'_> {
         let agent = match unit {
             Unit::Warp => self.unit_agent(threads),
             Unit::Warpgroup => {
-                let group = self.cluster().warpgroup(t);
+                let group = self.cluster().warpgroup(t.actor, t.index);
                 let order = &mut self.cluster().order;
                 let groups = order.groups(Group::Mma, group);
                 groups.open = true;

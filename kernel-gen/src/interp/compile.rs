@@ -98,7 +98,7 @@ pub(super) fn compile(kernel: &Kernel, mode: Mode) -> Result<Program<'_>, Interp
     c.lay_out_slots()?;
     if let Err(mut e) = c.block(&kernel.body) {
         let place = c.place.map(|p| c.p.places[p as usize]);
-        e.at = place.map(|p| Box::new(At { statement: first_line(kernel, p.stmt), loops: vec![] }));
+        e.at = place.map(|p| Box::new(At { statement: print::first_line(kernel, p.stmt), loops: vec![] }));
         return Err(e);
     }
     c.emit(Op::Halt);
@@ -115,15 +115,6 @@ pub(super) fn compile(kernel: &Kernel, mode: Mode) -> Result<Program<'_>, Interp
     Ok(c.p)
 }
 
-/// A statement's first line as text.
-pub(super) fn first_line(kernel: &Kernel, stmt: &Stmt) -> String {
-    let header = match stmt {
-        Stmt::For(l) => Stmt::For(For { body: vec![], pragmas: l.pragmas.clone(), ..*l }),
-        Stmt::If { cond, .. } => Stmt::if_(cond.clone(), vec![]),
-        other => other.clone(),
-    };
-    print::statement(kernel, &header).lines().next().unwrap_or_default().to_string()
-}
 impl<'k> Compiler<'k> {
     /// Takes neighbouring slots of the integer or the floating file.
     pub(super) fn take(&mut self, int: bool, count: u32) -> Slot {
@@ -203,7 +194,7 @@ impl<'k> Compiler<'k> {
             Scope::Fragment(unit) => Some(unit),
             _ => None,
         });
-        units.max().filter(|_| single).map(|unit| super::gpu::warps(unit) as u8)
+        units.max().filter(|_| single).map(|unit| unit.warps() as u8)
     }
 
     /// A statement that one thread of each unit runs.

@@ -1,9 +1,8 @@
 //! From the tree to the flat program: statements that only a GPU has.
 
 use super::compile::Compiler;
-use super::gpu::{Block, GpuOp, Matrix, MbarrierAct, On, warps};
 use super::layout::used;
-use super::program::{Linear, Op, Slot};
+use super::program::{Block, GpuOp, Linear, Matrix, MbarrierAct, On, Op, Slot};
 use super::{Cause, InterpError};
 use crate::ir::{DType, Expr, Gpu, LANE_COLUMNS, MbarrierOp, Operand, Scope, Stmt, Tile, Unit};
 
@@ -173,7 +172,7 @@ impl<'k> Compiler<'k> {
             return Err(InterpError::malformed(format!("no fragment is in the {kind} loop {name}")));
         };
         let column = l.kind == crate::ir::LoopKind::FragmentCol;
-        Ok(self.emit(Op::FragmentIndex { v, column, warps: warps(unit) as u8, to: 0 }))
+        Ok(self.emit(Op::FragmentIndex { v, column, warps: unit.warps() as u8, to: 0 }))
     }
 
     fn integer(&mut self, e: &Expr) -> Result<Slot, InterpError> {

@@ -1,8 +1,20 @@
 //! Inputs to run a kernel on, and comparison of what comes out.
 
-use super::Values;
 use super::round::round_to;
 use crate::ir::{Access, Kernel};
+use std::collections::BTreeMap;
+
+/// The precision that floating point is computed in.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum Mode {
+    /// Everything in `f64`, nothing rounded: the reference.
+    F64,
+    /// Each operation and each store rounds to its declared type; inputs are rounded to the parameter's type first.
+    Declared,
+}
+
+/// Values of parameters by name, row-major.
+pub type Values = BTreeMap<String, Vec<f64>>;
 
 /// Deterministic values for all parameters that are read: multiples of 1/64 in -1..1, exact in every float type, so
 /// that short sums of products are exact in `f32` too and any order of summation gives the same.
@@ -52,4 +64,17 @@ pub fn max_difference(a: &Values, b: &Values) -> Option<f64> {
         }
     }
     Some(worst)
+}
+
+/// The index of the `i`-th element in row-major order.
+pub(super) fn unravel(i: usize, shape: &[i64]) -> Vec<i64> {
+    let mut rest = i as i64;
+    crate::ir::row_major(shape)
+        .iter()
+        .map(|s| {
+            let index = rest / (*s).max(1);
+            rest %= (*s).max(1);
+            index
+        })
+        .collect()
 }

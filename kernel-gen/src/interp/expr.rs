@@ -1,8 +1,9 @@
 //! From the tree to the flat program: expressions. Each lane of a vector is computed on its own.
 
 use super::InterpError;
+use super::arithmetic::{CompareOp, FloatOp, IntOp};
 use super::compile::Compiler;
-use super::program::{CompareOp, FloatOp, IntOp, Op, Slot};
+use super::program::{Op, Slot};
 use crate::analysis::range::bounds;
 use crate::ir::{BinOp, DType, Expr, UnOp};
 

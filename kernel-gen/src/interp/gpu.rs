@@ -1,243 +1,12 @@
 //! What single threads do with statements that only a GPU has. What they do together is in `collective`.
 
 use super::Cause;
+use super::between::Cluster;
 use super::machine::{Machine, Stop, Thread, Trap};
-use super::program::{Launch, Linear, Memory, Slot};
+use super::program::{Block, GpuOp, MbarrierAct, Memory, On, Slot};
 use crate::analysis::mbarrier::Mbarrier;
-use crate::analysis::order::{ActorId, Agent, Clash, Order, Role, Sizes};
-use crate::analysis::remote::Remote;
-use crate::ir::{BufferId, Group, LaneOp, Unit, row_major};
-
-/// A tile, ready to run.
-#[derive(Clone, Debug)]
-pub(super) struct Block {
-    pub(super) buffer: u32,
-    /// Index of its first element.
-    pub(super) origin: Vec<Linear>,
-    pub(super) extents: Vec<i64>,
-    /// Its elements in row-major order, relative to the first.
-    pub(super) offsets: Vec<usize>,
-}
-
-/// An operand of a product: the tile as a matrix.
-#[derive(Clone, Debug)]
-pub(super) struct Matrix {
-    pub(super) tile: Block,
-    /// Of the tile as it is stored.
-    pub(super) rows: usize,
-    pub(super) cols: usize,
-    /// Columns of one of the blocks that stand side by side; all of them where there is one block.
-    pub(super) block_cols: usize,
-    pub(super) transposed: bool,
-}
-
-impl Matrix {
-    /// Rows and columns as the product sees them.
-    pub(super) fn shape(&self) -> (usize, usize) {
-        if self.transposed { (self.cols, self.rows) } else { (self.rows, self.cols) }
-    }
-
-    /// The element's place among the tile's.
-    pub(super) fn at(&self, row: usize, col: usize) -> usize {
-        let (row, col) = if self.transposed { (col, row) } else { (row, col) };
-        (col / self.block_cols * self.rows + row) * self.block_cols + col % self.block_cols
-    }
-}
-
-/// An mbarrier.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct On {
-    pub(super) buffer: u32,
-    pub(super) index: Linear,
-}
-
-/// An operation on an mbarrier.
-#[derive(Clone, Copy, Debug)]
-pub(super) enum MbarrierAct {
-    Init(i64),
-    Arrive(Option<Slot>),
-    Expect(i64),
-    Wait(Slot),
-}
-
-/// A statement that only a GPU has, ready to run.
-#[derive(Clone, Debug)]
-pub(super) enum GpuOp {
-    Fill {
-        unit: Unit,
-        dst: Block,
-        value: Slot,
-    },
-    Move {
-        unit: Unit,
-        dst: Block,
-        src: Block,
-    },
-    MoveRows {
-        dst: Block,
-        src: Block,
-    },
-    Split {
-        unit: Unit,
-        /// `[parts, rows, columns]`.
-        dst: Block,
-        src: Matrix,
-    },
-    Mma {
-        unit: Unit,
-        acc: Matrix,
-        a: Matrix,
-        b: Matrix,
-    },
-    Lanes {
-        op: &'static LaneOp,
-        dst: Block,
-        value: Slot,
-    },
-    CopyAsync {
-        dst: Block,
-        src: Block,
-        guard: Option<Slot>,
-    },
-    Commit(Group),
-    Wait(Group, u32),
-    TensorLoad {
-        dst: Block,
-        src: Block,
-        steps: Vec<i64>,
-        on: On,
-        multicast: Option<Slot>,
-    },
-    TensorStore {
-        dst: Block,
-        src: Block,
-    },
-    StoreAt {
-        dst: Block,
-        values: Vec<Slot>,
-        rank: Slot,
-        on: On,
-    },
-    Mbarrier {
-        on: On,
-        act: MbarrierAct,
-    },
-    Fence,
-    Named {
-        id: u32,
-        threads: i64,
-    },
-    Cluster,
-    /// Without effect on what is computed.
-    Nothing,
-}
-
-/// What the threads of a cluster have between them.
-pub(super) struct Cluster {
-    pub(super) order: Order,
-    pub(super) mbarriers: Vec<Mbarrier>,
-    pub(super) remote: Remote,
-    /// First mbarrier of each buffer, in the block with rank 0.
-    first: Vec<usize>,
-    /// Mbarriers and threads of a block.
-    per_block: usize,
-    pub(super) threads: usize,
-    pub(super) blocks: usize,
-    block: [i64; 3],
-    number: u32,
-}
-
-impl Cluster {
-    pub(super) fn new(machine: &Machine, launch: &Launch, region: u32) -> Cluster {
-        let buffers = &machine.p.kernel.buffers;
-        let mut first = vec![0; buffers.len()];
-        let mut per_block = 0;
-        for (i, b) in buffers.iter().enumerate() {
-            if b.scope == crate::ir::Scope::Mbarrier {
-                first[i] = per_block;
-                per_block += machine.p.buffers[i].size;
-            }
-        }
-        let threads = launch.block.iter().product::<i64>() as usize;
-        let blocks = launch.cluster.iter().product::<i64>() as usize;
-        let warpgroups = threads.div_ceil(128) * blocks;
-        let sizes = Sizes { threads: threads * blocks, lanes: 32, warpgroups, mbarriers: per_block * blocks };
-        let order = Order::new(sizes, machine.p.pool, region);
-        Cluster {
-            order,
-            mbarriers: vec![],
-            remote: Remote::default(),
-            first,
-            per_block,
-            threads,
-            blocks,
-            block: launch.block,
-            number: 0,
-        }
-    }
-
-    /// Starts the next cluster.
-    pub(super) fn start(&mut self, number: u32) {
-        self.number = number;
-        self.order.start(number);
-        self.mbarriers = vec![Mbarrier::default(); self.per_block * self.blocks];
-        self.remote = Remote::new(self.blocks, self.threads);
-    }
-
-    /// The number of a thread's warpgroup.
-    pub(super) fn warpgroup(&self, t: &Thread) -> usize {
-        t.actor / self.threads * self.threads.div_ceil(128) + t.index / 128
-    }
-
-    /// A thread in words.
-    pub(super) fn thread_name(&self, actor: usize) -> String {
-        let [x, y, _] = self.block;
-        let t = (actor % self.threads) as i64;
-        format!("thread ({}, {}, {}) of {}", t % x, t / x % y, t / (x * y), self.block_name(actor / self.threads))
-    }
-
-    fn block_name(&self, rank: usize) -> String {
-        format!("block {}", self.number as usize * self.blocks + rank)
-    }
-
-    /// An actor in words.
-    fn actor_name(&self, machine: &Machine, actor: ActorId) -> String {
-        let unit = |i: usize, size: usize| {
-            let units = self.threads.div_ceil(size);
-            format!("{} of {}", i % units, self.block_name(i / units))
-        };
-        match self.order.role(actor) {
-            Role::Thread(i) => self.thread_name(i),
-            Role::Warp(i) => format!("warp {}", unit(i, 32)),
-            Role::Products(i) => format!("an mma.warpgroup of warpgroup {}", unit(i, 128)),
-            Role::Copies(i) => format!("a copy_async of {}", self.thread_name(i)),
-            Role::Stores(i) => format!("a tensor_store of {}", self.thread_name(i)),
-            Role::Loads(i) => format!("a tensor_load on {}", self.mbarrier_name(machine, i)),
-        }
-    }
-
-    /// An mbarrier in words.
-    pub(super) fn mbarrier_name(&self, machine: &Machine, slot: usize) -> String {
-        let (rank, i) = (slot / self.per_block.max(1), slot % self.per_block.max(1));
-        let buffers = machine.p.kernel.buffers.iter().enumerate();
-        let found = buffers
-            .filter(|(_, b)| b.scope == crate::ir::Scope::Mbarrier)
-            .find(|(b, _)| (self.first[*b]..self.first[*b] + machine.p.buffers[*b].size).contains(&i));
-        let name = found.map_or(String::new(), |(b, buffer)| format!("{}[{}]", buffer.name, i - self.first[b]));
-        if self.blocks > 1 { format!("{name} of {}", self.block_name(rank)) } else { name }
-    }
-}
-
-/// Whether a thread holds a row or a column of an accumulator of so many warps.
-pub(super) fn holds(thread: usize, i: i64, column: bool, warps: i64) -> bool {
-    let (warp, lane) = (thread as i64 / 32 % warps, thread as i64 % 32);
-    if column { i % 8 / 2 == lane % 4 } else { i / 16 % warps == warp && i % 8 == lane / 4 }
-}
-
-/// Warps of a unit.
-pub(super) fn warps(unit: Unit) -> i64 {
-    unit.threads() / 32
-}
+use crate::analysis::order::{ActorId, Agent, Clash, Role};
+use crate::ir::{BufferId, Group, Unit, holds_column, holds_row, row_major};
 
 impl Machine<'_> {
     pub(super) fn cluster(&mut self) -> &mut Cluster {
@@ -247,8 +16,8 @@ impl Machine<'_> {
     fn clash(&self, buffer: u32, at: usize, clash: Clash, actor: ActorId, wrote: bool) -> Trap {
         let cluster = self.cluster.as_ref().expect("clashes are found in clusters");
         let (buffer, index) = self.element(buffer, at);
-        let now = cluster.actor_name(self, actor);
-        let earlier = clash.earlier.map_or("another block".to_string(), |a| cluster.actor_name(self, a));
+        let now = cluster.actor_name(&self.p, actor);
+        let earlier = clash.earlier.map_or("another block".to_string(), |a| cluster.actor_name(&self.p, a));
         if clash.fence {
             return Box::new(Cause::Unfenced { buffer, index, writer: earlier, reader: now });
         }
@@ -290,10 +59,10 @@ impl Machine<'_> {
         if self.for_unit || self.cluster.is_none() {
             return Ok(());
         }
-        let warps = memory.unit.map_or(1, warps);
+        let warps = memory.unit.map_or(1, Unit::warps);
         let (name, index) = self.element(buffer, at);
         let [.., i, j] = index[..] else { unreachable!("fragments have two dimensions at least") };
-        if !holds(t.index, i, false, warps) || !holds(t.index, j, true, warps) {
+        if !holds_row(t.index as i64, i, warps) || !holds_column(t.index as i64, j) {
             let thread = self.cluster().thread_name(t.actor);
             return Err(Box::new(Cause::ForeignElement { buffer: name, index, thread }));
         }
@@ -488,7 +257,7 @@ impl Machine<'_> {
         let clock = cluster.order.clock(t.actor);
         let Some(actor) = cluster.remote.end(t.actor / cluster.threads, clock) else { return Ok(()) };
         let cluster = self.cluster.as_ref().expect("set above");
-        let by = cluster.actor_name(self, actor);
+        let by = cluster.actor_name(&self.p, actor);
         let other = format!("ends, the last of its block, but nobody there has waited for {by}");
         Err(Box::new(Cause::EndedBlock { thread: cluster.thread_name(t.actor), other }))
     }
@@ -587,7 +356,7 @@ impl Machine<'_> {
         match cluster.mbarriers[slot].made {
             None => Err(Box::new(Cause::Unwritten { buffer: buffer(), index })),
             Some((actor, step)) if cluster.order.clock(t.actor)[actor as usize] < step => {
-                let writer = format!("the mbarrier init of {}", cluster.actor_name(self, actor));
+                let writer = format!("the mbarrier init of {}", cluster.actor_name(&self.p, actor));
                 let reader = cluster.thread_name(t.actor);
                 Err(Box::new(Cause::Unfinished { buffer: buffer(), index, writer, reader }))
             }
@@ -604,13 +373,13 @@ impl Machine<'_> {
         };
         let slot = self.slot(t, on, rank)?;
         if let MbarrierAct::Init(count) = act {
-            let name = self.cluster.as_ref().map_or(String::new(), |c| c.mbarrier_name(self, slot));
+            let name = self.cluster.as_ref().map_or(String::new(), |c| c.mbarrier_name(&self.p, slot));
             let cluster = self.cluster();
             if count < 1 {
                 return Err(misuse(format!("{name} is to count {count} arrivals")));
             }
             if let Some((actor, _)) = cluster.mbarriers[slot].made {
-                let by = self.cluster.as_ref().map_or(String::new(), |c| c.actor_name(self, actor));
+                let by = self.cluster.as_ref().map_or(String::new(), |c| c.actor_name(&self.p, actor));
                 return Err(misuse(format!("{name} is made twice, by {by} before")));
             }
             cluster.mbarriers[slot] = Mbarrier::new(count, &cluster.order, t.actor, slot);
@@ -640,7 +409,7 @@ impl Machine<'_> {
         };
         if !barrier.arrive(&mut cluster.order, t.actor, bytes) {
             let count = barrier.count;
-            let name = self.cluster.as_ref().map_or(String::new(), |c| c.mbarrier_name(self, slot));
+            let name = self.cluster.as_ref().map_or(String::new(), |c| c.mbarrier_name(&self.p, slot));
             return Err(misuse(format!(
                 "{name} counts {count} arrivals a phase, and one more comes before the bytes of the phase"
             )));
@@ -664,7 +433,7 @@ impl Machine<'_> {
         format!(
             "waits for parity {} of {}, whose phase {} {}",
             t.ints[parity as usize],
-            cluster.mbarrier_name(self, slot),
+            cluster.mbarrier_name(&self.p, slot),
             b.phase,
             b.lacks()
         )

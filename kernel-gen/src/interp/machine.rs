@@ -1,13 +1,13 @@
 //! Runs the flat program.
 
-use super::arithmetic::{float_op, int_op, narrow, to_int};
-use super::gpu::Cluster;
-use super::memory::unravel;
-use super::program::{CompareOp, Op, Program};
+use super::arithmetic::{CompareOp, float_op, int_op, narrow, to_int};
+use super::between::Cluster;
+use super::data::unravel;
+use super::program::{Op, Program};
 use super::round::round_to;
 use super::shadow::{Actor, Shadow};
-use super::{At, Cause, InterpError, Mode, Values, compile};
-use crate::ir::{Access as ParamAccess, ReduceOp, Stmt, Unit, float_max, float_min};
+use super::{At, Cause, InterpError, Mode, Values};
+use crate::ir::{Access as ParamAccess, ReduceOp, Stmt, Unit, float_max, float_min, holds_column, holds_row};
 
 /// Memory and bookkeeping of a run.
 pub(super) struct Machine<'p> {
@@ -175,7 +175,7 @@ impl Machine<'_> {
     /// Where the operation before `pc` stands in the kernel.
     pub(super) fn place(&self, t: &Thread, pc: u32) -> Option<Box<At>> {
         let mut place = self.p.places.get(*self.p.place_of.get(pc as usize)? as usize)?;
-        let statement = compile::first_line(self.p.kernel, place.stmt);
+        let statement = crate::ir::print::first_line(self.p.kernel, place.stmt);
         let mut loops = vec![];
         while let Some(parent) = place.parent {
             place = &self.p.places[parent as usize];
@@ -339,7 +339,9 @@ impl Machine<'_> {
                     }
                 }
                 Op::FragmentIndex { v, column, warps, to } => {
-                    if !super::gpu::holds(t.index, t.ints[v as usize], column, i64::from(warps)) {
+                    let (thread, i) = (t.index as i64, t.ints[v as usize]);
+                    let held = if column { holds_column(thread, i) } else { holds_row(thread, i, i64::from(warps)) };
+                    if !held {
                         next = to;
                     }
                 }

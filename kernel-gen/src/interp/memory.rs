@@ -1,5 +1,6 @@
 //! Elements of memory: their addresses, and what is checked about each touch.
 
+use super::data::unravel;
 use super::machine::{Machine, Thread, Trap};
 use super::program::{Access, Linear, Memory};
 use super::round::round_to;
@@ -205,17 +206,4 @@ impl Machine<'_> {
         self.before_write(t, a.buffer, memory, at)?;
         Ok((at, from))
     }
-}
-
-/// The index of the `i`-th element in row-major order.
-pub(super) fn unravel(i: usize, shape: &[i64]) -> Vec<i64> {
-    let mut rest = i as i64;
-    crate::ir::row_major(shape)
-        .iter()
-        .map(|s| {
-            let index = rest / (*s).max(1);
-            rest %= (*s).max(1);
-            index
-        })
-        .collect()
 }

@@ -43,6 +43,7 @@
 //! do not overlap). Inputs and outputs are row-major.
 
 mod arithmetic;
+mod between;
 mod cluster;
 mod collective;
 mod compile;
@@ -59,27 +60,25 @@ mod program;
 mod round;
 mod shadow;
 
-pub use data::{max_difference, seeded_inputs};
+pub use data::{Mode, Values, max_difference, seeded_inputs};
 pub use error::{At, Cause, InterpError};
 pub use program::Program;
 
 use crate::ir::Kernel;
-use std::collections::BTreeMap;
-
-/// The precision that floating point is computed in.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub enum Mode {
-    /// Everything in `f64`, nothing rounded: the reference.
-    F64,
-    /// Each operation and each store rounds to its declared type; inputs are rounded to the parameter's type first.
-    Declared,
-}
-
-/// Values of parameters by name, row-major.
-pub type Values = BTreeMap<String, Vec<f64>>;
-
 /// Loop iterations after which [`run`] gives up; a kernel of that size is not meant for an interpreter.
 pub const DEFAULT_STEP_LIMIT: u64 = 20_000_000_000;
+
+impl<'k> Program<'k> {
+    /// Compiles a kernel; fails only when it is malformed.
+    pub fn compile(kernel: &'k Kernel, mode: Mode) -> Result<Program<'k>, InterpError> {
+        compile::compile(kernel, mode)
+    }
+
+    /// Runs it; see [`run`]. Gives up after `step_limit` loop iterations.
+    pub fn run(&self, inputs: &Values, step_limit: u64) -> Result<Values, InterpError> {
+        machine::run(self, inputs, step_limit)
+    }
+}
 
 /// Runs a kernel on the values of its `read` and `readwrite` parameters and gives those of its `write` and
 /// `readwrite` ones.

@@ -1,8 +1,8 @@
 //! The flat form that a kernel is compiled to.
 
-use super::gpu::GpuOp;
-use super::{InterpError, Mode, Values, compile, machine};
-use crate::ir::{BufferId, DType, Kernel, ReduceOp, Stmt, Unit};
+use super::Mode;
+use super::arithmetic::{CompareOp, FloatOp, IntOp};
+use crate::ir::{BufferId, DType, Group, Kernel, LaneOp, ReduceOp, Stmt, Unit};
 
 /// A slot of the integer or the floating register file.
 pub(super) type Slot = u32;
@@ -32,18 +32,6 @@ pub struct Program<'k> {
     /// For every operation, the statement it belongs to.
     pub(super) place_of: Vec<u32>,
     pub(super) places: Vec<Place<'k>>,
-}
-
-impl<'k> Program<'k> {
-    /// Compiles a kernel; fails only when it is malformed.
-    pub fn compile(kernel: &'k Kernel, mode: Mode) -> Result<Program<'k>, InterpError> {
-        compile::compile(kernel, mode)
-    }
-
-    /// Runs it; see [`super::run`]. Gives up after `step_limit` loop iterations.
-    pub fn run(&self, inputs: &Values, step_limit: u64) -> Result<Values, InterpError> {
-        machine::run(self, inputs, step_limit)
-    }
 }
 
 /// Where a buffer's elements are, and what is watched about them.
@@ -226,50 +214,126 @@ pub(super) enum Op {
     Halt,
 }
 
-/// Integer operations; comparisons give 0 or 1.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum IntOp {
-    Add,
-    Sub,
-    Mul,
-    Div,
-    Mod,
-    Min,
-    Max,
-    Lt,
-    Le,
-    Eq,
-    Ne,
-    And,
-    Or,
-    Neg,
-    Not,
-    Abs,
+/// A tile, ready to run.
+#[derive(Clone, Debug)]
+pub(super) struct Block {
+    pub(super) buffer: u32,
+    /// Index of its first element.
+    pub(super) origin: Vec<Linear>,
+    pub(super) extents: Vec<i64>,
+    /// Its elements in row-major order, relative to the first.
+    pub(super) offsets: Vec<usize>,
 }
 
-/// Floating operations; those with one operand ignore `b`.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum FloatOp {
-    Add,
-    Sub,
-    Mul,
-    Div,
-    Min,
-    Max,
-    Neg,
-    Abs,
-    Sqrt,
-    Exp,
-    Tanh,
-    Erf,
-    Tf32,
+/// An operand of a product: the tile as a matrix.
+#[derive(Clone, Debug)]
+pub(super) struct Matrix {
+    pub(super) tile: Block,
+    /// Of the tile as it is stored.
+    pub(super) rows: usize,
+    pub(super) cols: usize,
+    /// Columns of one of the blocks that stand side by side; all of them where there is one block.
+    pub(super) block_cols: usize,
+    pub(super) transposed: bool,
 }
 
-/// Comparisons.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum CompareOp {
-    Lt,
-    Le,
-    Eq,
-    Ne,
+impl Matrix {
+    /// Rows and columns as the product sees them.
+    pub(super) fn shape(&self) -> (usize, usize) {
+        if self.transposed { (self.cols, self.rows) } else { (self.rows, self.cols) }
+    }
+
+    /// The element's place among the tile's.
+    pub(super) fn at(&self, row: usize, col: usize) -> usize {
+        let (row, col) = if self.transposed { (col, row) } else { (row, col) };
+        (col / self.block_cols * self.rows + row) * self.block_cols + col % self.block_cols
+    }
+}
+
+/// An mbarrier.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct On {
+    pub(super) buffer: u32,
+    pub(super) index: Linear,
+}
+
+/// An operation on an mbarrier.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum MbarrierAct {
+    Init(i64),
+    Arrive(Option<Slot>),
+    Expect(i64),
+    Wait(Slot),
+}
+
+/// A statement that only a GPU has, ready to run.
+#[derive(Clone, Debug)]
+pub(super) enum GpuOp {
+    Fill {
+        unit: Unit,
+        dst: Block,
+        value: Slot,
+    },
+    Move {
+        unit: Unit,
+        dst: Block,
+        src: Block,
+    },
+    MoveRows {
+        dst: Block,
+        src: Block,
+    },
+    Split {
+        unit: Unit,
+        /// `[parts, rows, columns]`.
+        dst: Block,
+        src: Matrix,
+    },
+    Mma {
+        unit: Unit,
+        acc: Matrix,
+        a: Matrix,
+        b: Matrix,
+    },
+    Lanes {
+        op: &'static LaneOp,
+        dst: Block,
+        value: Slot,
+    },
+    CopyAsync {
+        dst: Block,
+        src: Block,
+        guard: Option<Slot>,
+    },
+    Commit(Group),
+    Wait(Group, u32),
+    TensorLoad {
+        dst: Block,
+        src: Block,
+        steps: Vec<i64>,
+        on: On,
+        multicast: Option<Slot>,
+    },
+    TensorStore {
+        dst: Block,
+        src: Block,
+    },
+    StoreAt {
+        dst: Block,
+        values: Vec<Slot>,
+        rank: Slot,
+        on: On,
+    },
+    Mbarrier {
+        on: On,
+        act: MbarrierAct,
+    },
+    Fence,
+    Named {
+        id: u32,
+        threads: i64,
+    },
+    Cluster,
+    /// Without effect on what is computed.
+    Nothing,
 }

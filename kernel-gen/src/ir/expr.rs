@@ -1,6 +1,6 @@
 //! Expressions: trees without side effects.
 
-use super::{BufferId, DType, Kernel, Type, VarId};
+use super::{BufferId, DType, VarId};
 
 /// The larger of two floats as IEEE 754-2019 has `maximum`: NaN if either is NaN. `f64::max`, C's `fmax` and CUDA's
 /// `fmaxf` give the other one instead, so none of them stands for [`BinOp::Max`].
@@ -231,32 +231,6 @@ impl Expr {
     /// The constant, if it is one.
     pub fn as_int(&self) -> Option<i64> {
         if let Expr::Int(v) = self { Some(*v) } else { None }
-    }
-
-    /// Its type in `kernel`. A vector operand makes the whole expression a vector.
-    pub fn ty(&self, kernel: &Kernel) -> Type {
-        let widest = |a: Type, b: Type| Type { dtype: a.dtype, lanes: a.lanes.max(b.lanes) };
-        match self {
-            Expr::Int(_) => Type::scalar(DType::I64),
-            Expr::Float(_, d) => Type::scalar(*d),
-            Expr::Var(v) => Type::scalar(kernel.var(*v).dtype),
-            Expr::Binary(op, a, b) => {
-                let t = widest(a.ty(kernel), b.ty(kernel));
-                if op.is_predicate() { Type { dtype: DType::Bool, lanes: t.lanes } } else { t }
-            }
-            Expr::Unary(_, a) => a.ty(kernel),
-            Expr::Select(c, a, b) => {
-                let t = widest(a.ty(kernel), b.ty(kernel));
-                Type { dtype: t.dtype, lanes: t.lanes.max(c.ty(kernel).lanes) }
-            }
-            Expr::Cast(d, a) => Type { dtype: *d, lanes: a.ty(kernel).lanes },
-            Expr::Load(b, idx) => Type {
-                dtype: kernel.buffer(*b).dtype.compute(),
-                lanes: idx.iter().map(|i| i.ty(kernel).lanes).max().unwrap_or(1),
-            },
-            Expr::Ramp { lanes, .. } => Type { dtype: DType::I64, lanes: *lanes },
-            Expr::Broadcast(a, lanes) => Type { dtype: a.ty(kernel).dtype, lanes: *lanes },
-        }
     }
 }
 

@@ -62,34 +62,8 @@
 //! A shared buffer's **swizzle** is an address map: within each 8 rows of `swizzle` bytes, the 16-byte units of row `r`
 //! are exchanged by XOR with `r`. Indices do not know of it.
 
+pub use super::types::Unit;
 use super::{BufferId, DType, Expr, LaneOp, Tile};
-
-/// The threads that act as one.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub enum Unit {
-    /// 32 threads.
-    Warp,
-    /// Four warps, the first of which has a number divisible by four.
-    Warpgroup,
-}
-
-impl Unit {
-    /// The word in the text form.
-    pub fn name(self) -> &'static str {
-        match self {
-            Unit::Warp => "warp",
-            Unit::Warpgroup => "warpgroup",
-        }
-    }
-
-    /// How many threads it has.
-    pub fn threads(self) -> i64 {
-        match self {
-            Unit::Warp => 32,
-            Unit::Warpgroup => 128,
-        }
-    }
-}
 
 /// Asynchronous operations that are committed in groups and waited for in order.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -157,6 +131,17 @@ pub enum MbarrierOp {
     Expect(i64),
     /// Waits until the phase of this parity has ended.
     Wait(Expr),
+}
+
+/// Whether a thread holds elements of a row of an accumulator that so many warps hold between them (the PTX manual's
+/// figures of `mma` and `wgmma` accumulators).
+pub fn holds_row(thread: i64, row: i64, warps: i64) -> bool {
+    row / 16 % warps == thread / 32 % warps && row % 8 == thread % 32 / 4
+}
+
+/// Whether a thread holds elements of a column, in the rows that it holds.
+pub fn holds_column(thread: i64, column: i64) -> bool {
+    column % 8 / 2 == thread % 4
 }
 
 /// Columns that [`Gpu::MoveRows`] orders among themselves: four lanes bring eight each.

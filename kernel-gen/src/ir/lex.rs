@@ -1,8 +1,26 @@
 //! Words, numbers and signs of the text form.
 
 use super::DType;
-use super::parse::ParseError;
 use std::fmt;
+
+/// Why a text is not a kernel, and where.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct ParseError {
+    /// Line, from 1.
+    pub line: u32,
+    /// Column in characters, from 1.
+    pub col: u32,
+    /// What is wrong.
+    pub cause: String,
+}
+
+impl fmt::Display for ParseError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}:{}: {}", self.line, self.col, self.cause)
+    }
+}
+
+impl std::error::Error for ParseError {}
 
 /// A token.
 #[derive(Clone, Copy, PartialEq, Debug)]

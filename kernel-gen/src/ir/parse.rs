@@ -4,32 +4,13 @@
 //! a comment. Malformed text gives an error with its position; nothing here panics, and nesting is limited so that
 //! no later recursion over the tree can exhaust the stack.
 
+pub use super::lex::ParseError;
 use super::lex::{Lexer, Token};
 use super::{
     Access, Barrier, Buffer, BufferId, DType, Expr, For, Kernel, LoopKind, Pragma, ReduceOp, Scope, Stmt, Tile, Var,
     VarId, row_major,
 };
 use std::collections::BTreeMap;
-use std::fmt;
-
-/// Why a text is not a kernel, and where.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct ParseError {
-    /// Line, from 1.
-    pub line: u32,
-    /// Column in characters, from 1.
-    pub col: u32,
-    /// What is wrong.
-    pub cause: String,
-}
-
-impl fmt::Display for ParseError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}:{}: {}", self.line, self.col, self.cause)
-    }
-}
-
-impl std::error::Error for ParseError {}
 
 /// Deepest nesting of statements.
 const MAX_STMT_DEPTH: u32 = 100;

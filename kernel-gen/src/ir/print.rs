@@ -37,7 +37,8 @@
 //! `select(c, a, b)`, `min`, `max`, `type(e)` for casts, `ramp(base, stride, lanes)` and `broadcast(e, lanes)`; `/`
 //! and `%` are floor division on integers. Float literals carry their type: `0.5f32`.
 
-use super::{Access, BinOp, BufferId, Expr, Kernel, LoopKind, Pragma, ReduceOp, Stmt, Tile, UnOp};
+use super::instruction::Part;
+use super::{Access, BinOp, BufferId, Expr, For, Gpu, Kernel, LoopKind, Pragma, ReduceOp, Stmt, Tile, UnOp};
 use std::fmt::{self, Display, Formatter, Write};
 
 impl Display for Kernel {
@@ -142,7 +143,7 @@ fn stmt(k: &Kernel, s: &Stmt, depth: usize, out: &mut String) {
             let _ = writeln!(out, "transpose {} = {}", tile(k, dst), tile(k, src));
         }
         Stmt::Gpu(g) => {
-            out.push_str(&super::print_gpu::statement(k, g));
+            out.push_str(&instruction(k, g));
             out.push('\n');
         }
     }
@@ -270,4 +271,35 @@ fn write_expr(k: &Kernel, e: &Expr, outer: u8, out: &mut String) {
             let _ = write!(out, ", {lanes})");
         }
     }
+}
+
+/// The first line of a statement's text, without printing what a loop holds.
+pub fn first_line(kernel: &Kernel, stmt: &Stmt) -> String {
+    let header = match stmt {
+        Stmt::For(l) => Stmt::For(For { body: vec![], pragmas: l.pragmas.clone(), ..*l }),
+        Stmt::If { cond, .. } => Stmt::if_(cond.clone(), vec![]),
+        other => other.clone(),
+    };
+    statement(kernel, &header).lines().next().unwrap_or_default().to_string()
+}
+
+/// An instruction of a GPU by its [parts](super::instruction): one line, without its end.
+fn instruction(k: &Kernel, g: &Gpu) -> String {
+    let words = g.parts().into_iter().filter_map(|part| {
+        Some(match part {
+            Part::Word(word) => word.to_string(),
+            Part::Write(t) | Part::Update(t) | Part::Read(t) => tile(k, t),
+            Part::Matrix(o) => format!("{}{}", tile(k, &o.tile), if o.transposed { " transposed" } else { "" }),
+            Part::Expr(e) => expr(k, e),
+            Part::Exprs(all) => all.iter().map(|e| expr(k, e)).collect::<Vec<_>>().join(", "),
+            Part::Optional(word, e) => format!("{word} {}", expr(k, e.as_ref()?)),
+            Part::List(_, list) if list.is_empty() => return None,
+            Part::List(word, list) => format!("{word} {list:?}"),
+            Part::Slot(s) => format!("{}[{}]", k.buffer(s.buffer).name, expr(k, &s.index)),
+            Part::Group(group) => group.name().to_string(),
+            Part::Count(n) => n.to_string(),
+            Part::Int(n) => n.to_string(),
+        })
+    });
+    words.collect::<Vec<_>>().join(" ")
 }

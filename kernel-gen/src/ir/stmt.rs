@@ -1,17 +1,7 @@
 //! Statements: what runs, in order.
 
-use super::{BufferId, Expr, Gpu, Scope, VarId};
-
-/// How the caller's buffer is used.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub enum Access {
-    /// Only read.
-    Read,
-    /// Only written, every element of it.
-    Write,
-    /// Both.
-    ReadWrite,
-}
+pub use super::buffer::{Access, Tile};
+use super::{BufferId, Expr, Gpu, VarId};
 
 /// A hardware index axis.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -145,17 +135,6 @@ pub enum Barrier {
     Warp,
 }
 
-/// A rectangular piece of a buffer: `buffer[origin .. origin + extents]`, an operand of a tile intrinsic.
-#[derive(Clone, PartialEq, Debug)]
-pub struct Tile {
-    /// The buffer.
-    pub buffer: BufferId,
-    /// Index of its first element, one expression a dimension.
-    pub origin: Vec<Expr>,
-    /// Its extent in each dimension.
-    pub extents: Vec<i64>,
-}
-
 /// A statement.
 #[derive(Clone, PartialEq, Debug)]
 pub enum Stmt {
@@ -237,12 +216,5 @@ impl Stmt {
     /// A sum that starts from zero.
     pub fn sum(buffer: BufferId, indices: Vec<Expr>, value: Expr, over: Vec<VarId>) -> Stmt {
         Stmt::Reduce { buffer, indices, op: ReduceOp::Add, init: Expr::f32(0.0), value, over }
-    }
-}
-
-/// A scope may be written only by those who own it; the words are shared with the printer.
-impl std::fmt::Display for Scope {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(self.name())
     }
 }

@@ -100,3 +100,43 @@ impl fmt::Display for Type {
         if self.lanes == 1 { write!(f, "{}", self.dtype) } else { write!(f, "{}x{}", self.dtype, self.lanes) }
     }
 }
+
+/// A loop variable or a `let`.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct VarId(pub u32);
+
+/// A buffer: a parameter or something allocated.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct BufferId(pub u32);
+
+/// The threads that act as one.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub enum Unit {
+    /// 32 threads.
+    Warp,
+    /// Four warps, the first of which has a number divisible by four.
+    Warpgroup,
+}
+
+impl Unit {
+    /// The word in the text form.
+    pub fn name(self) -> &'static str {
+        match self {
+            Unit::Warp => "warp",
+            Unit::Warpgroup => "warpgroup",
+        }
+    }
+
+    /// How many threads it has.
+    pub fn threads(self) -> i64 {
+        match self {
+            Unit::Warp => 32,
+            Unit::Warpgroup => 128,
+        }
+    }
+
+    /// Warps that act together.
+    pub fn warps(self) -> i64 {
+        self.threads() / 32
+    }
+}

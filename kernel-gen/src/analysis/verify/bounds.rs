@@ -1,10 +1,9 @@
 //! Every index is inside its dimension.
 
-use super::MOST_FAULTS;
 use super::access::{Pseudo, Site};
 use super::enumerate::{self, BUDGET};
 use super::facts::Facts;
-use super::fault::{Fault, FaultKind};
+use super::fault::{Fault, FaultKind, MOST_FAULTS};
 use super::mixed_radix;
 use crate::analysis::range::bounds;
 use crate::analysis::simplify::{Sum, simplify};

@@ -3,6 +3,9 @@
 use crate::ir::{For, Kernel, Stmt, print};
 use std::fmt;
 
+/// Faults after which checking stops: more of them help nobody.
+pub(super) const MOST_FAULTS: usize = 20;
+
 /// The rule that is broken; see [`super`].
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum FaultKind {
@@ -169,7 +172,7 @@ impl Fault {
         Fault {
             kind,
             loops: loops.iter().map(|l| kernel.var(l.var).name.clone()).collect(),
-            statement: first_line(kernel, stmt),
+            statement: print::first_line(kernel, stmt),
             cause: cause.into(),
             mend: mend.into(),
         }
@@ -179,14 +182,4 @@ impl Fault {
     pub(super) fn whole(kind: FaultKind, cause: impl Into<String>, mend: impl Into<String>) -> Fault {
         Fault { kind, loops: vec![], statement: String::new(), cause: cause.into(), mend: mend.into() }
     }
-}
-
-/// The first line of a statement's text, without printing what a loop holds.
-fn first_line(kernel: &Kernel, stmt: &Stmt) -> String {
-    let header = match stmt {
-        Stmt::For(l) => Stmt::For(For { body: vec![], pragmas: l.pragmas.clone(), ..*l }),
-        Stmt::If { cond, .. } => Stmt::if_(cond.clone(), vec![]),
-        other => other.clone(),
-    };
-    print::statement(kernel, &header).lines().next().unwrap_or_default().to_string()
 }

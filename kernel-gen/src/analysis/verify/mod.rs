@@ -117,6 +117,7 @@ pub(crate) use races::never_meet;
 pub(crate) use structure::ids as unknown_ids;
 
 use crate::ir::Kernel;
+use fault::MOST_FAULTS;
 use std::fmt;
 use std::ops::Deref;
 
@@ -152,9 +153,6 @@ impl fmt::Display for Verified {
         self.kernel.fmt(f)
     }
 }
-
-/// Faults after which checking stops: more of them help nobody.
-const MOST_FAULTS: usize = 20;
 
 /// Checks every rule of the module's text.
 pub fn verify(kernel: Kernel, limits: &Limits) -> Result<Verified, Vec<Fault>> {

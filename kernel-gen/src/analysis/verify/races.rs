@@ -1,9 +1,8 @@
 //! Concurrent iterations do not meet on an element that one of them writes.
 
-use super::MOST_FAULTS;
 use super::access::{self, Pseudo, Site, Touch, is_hardware};
 use super::equal::{Same, Side, same_element};
-use super::fault::{Fault, FaultKind};
+use super::fault::{Fault, FaultKind, MOST_FAULTS};
 use super::partition;
 use crate::analysis::simplify::{Sum, simplify};
 use crate::ir::{Barrier, BufferId, Expr, For, Kernel, LoopKind, Scope, Stmt, VarId};
@@ -104,7 +103,7 @@ fn race(kernel: &Kernel, kind: FaultKind, a: &Site, b: &Site, who: &str, buffer:
             let other = if std::ptr::eq(at, a) { b } else { a };
             format!(
                 "{who} {verb} one element of {buffer} with no barrier in between (the other place is `{}`)",
-                crate::ir::print::statement(kernel, other.stmt).lines().next().unwrap_or_default()
+                crate::ir::print::first_line(kernel, other.stmt)
             )
         }
         _ => format!("{who} may {verb} one element of {buffer}"),

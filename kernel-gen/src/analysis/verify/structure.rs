@@ -1,8 +1,7 @@
 //! Ids, names, scoping of variables and buffers, nesting of loops.
 
-use super::MOST_FAULTS;
 use super::access::is_hardware;
-use super::fault::{Fault, FaultKind};
+use super::fault::{Fault, FaultKind, MOST_FAULTS};
 use super::types::Types;
 use crate::ir::{Access, BufferId, DType, Expr, For, Gpu, Kernel, LoopKind, Scope, Stmt, VarId, print};
 use std::collections::BTreeSet;

@@ -4,7 +4,7 @@
 //! each of its accesses, can show nothing that the earlier one did not; only the first of such iterations is run. And when
 //! every element is written, what is left of the buffer's life need not be run.
 
-use super::{Launches, Touching, is_thread, starts_late, threads_differ};
+use super::launches::{Launches, Touching, is_thread, starts_late, threads_differ};
 use crate::analysis::range::Ranges;
 use crate::analysis::simplify::simplify;
 use crate::analysis::verify::access::Touch;

@@ -1,34 +1,14 @@
 //! What statements do to the order of things.
 
+use super::machine::{Halt, Run, Stop};
 use super::pieces::Piece;
 use super::plan::{Access, Node, Reads};
-use super::run::{Halt, Run, Stop};
 use crate::analysis::mbarrier::Mbarrier;
 use crate::analysis::order::{ActorId, Agent, Clash, Role};
 use crate::analysis::verify::fault::FaultKind;
-use crate::ir::{BinOp, BufferId, Expr, For, Gpu, Group, Kernel, MbarrierOp, Scope, Slot, Stmt, Tile, Unit};
-
-/// Warps of the fragments in a loop over rows or columns.
-pub(super) fn fragment_warps(kernel: &Kernel, l: &For) -> i64 {
-    let mut warps = 1;
-    let mut of = |b: BufferId| {
-        if let Scope::Fragment(unit) = kernel.buffer(b).scope {
-            warps = warps.max(unit.threads() / 32);
-        }
-    };
-    l.body.iter().for_each(|s| s.walk(&mut |s| s.accesses(&mut |a| of(a.buffer))));
-    warps
-}
-
-/// Whether a thread holds elements of a row of an accumulator.
-pub(super) fn holds_row(thread: i64, row: i64, warps: i64) -> bool {
-    row / 16 % warps == thread / 32 % warps && row % 8 == thread % 32 / 4
-}
-
-/// Whether a thread holds elements of a column, in the rows that it holds.
-pub(super) fn holds_column(thread: i64, column: i64) -> bool {
-    column % 8 / 2 == thread % 4
-}
+use crate::ir::{
+    BinOp, BufferId, Expr, Gpu, Group, MbarrierOp, Scope, Slot, Stmt, Tile, Unit, holds_column, holds_row,
+};
 
 impl<'k> Run<'_, 'k> {
     /// A touch that was not ordered.
@@ -601,17 +581,4 @@ impl<'k> Run<'_, 'k> {
         }
         Ok(())
     }
-}
-
-/// Lanes of an access: those of the index that is a vector.
-pub(super) fn lanes(indices: &[Expr]) -> i64 {
-    let mut lanes = 1;
-    for e in indices {
-        e.walk(&mut |e| {
-            if let Expr::Ramp { lanes: n, .. } = e {
-                lanes = lanes.max(i64::from(*n));
-            }
-        });
-    }
-    lanes
 }

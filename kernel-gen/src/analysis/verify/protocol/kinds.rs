@@ -9,8 +9,9 @@
 //! is stored, can hide no fault where it is not taken. It tells no kinds apart, but the cluster that is run for a kind is
 //! one that takes the most of these.
 
+use super::launch::Launch;
+use super::layout::is_counter;
 use super::pieces::{inlined, integer_lets};
-use super::{Launch, is_counter};
 use crate::analysis::range::Ranges;
 use crate::analysis::simplify::{prove, simplify};
 use crate::analysis::verify::enumerate;

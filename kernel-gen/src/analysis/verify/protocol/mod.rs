@@ -11,27 +11,27 @@
 //!   written since, the others need not read again ([`plan`]);
 //! * of the clusters that do the same ([`kinds`]) one is run. Clusters meet on global memory only, which the rule on
 //!   races of blocks covers for all of them;
-//! * a cluster is stopped after [`STEPS`] statements, by when a ring has turned thousands of times, and no cluster is begun
+//! * a cluster is stopped after [`run::STEPS`] statements, by when a ring has turned thousands of times, and no cluster is begun
 //!   after [`ALL_STEPS`] of the launch. What was left out is said in [`Depth`](super::Depth).
 
 mod effects;
 mod kinds;
+mod launch;
+mod layout;
+mod machine;
 mod pieces;
 mod plan;
 mod run;
 #[cfg(test)]
 mod tests;
 
-use super::depth::LaunchDepth;
-
 use super::access::is_hardware;
+use super::depth::LaunchDepth;
 use super::fault::Fault;
-use crate::ir::{BufferId, Kernel, LoopKind, Scope, Stmt, Unit};
-use plan::{Block, Detail, Planner};
-use std::collections::BTreeSet;
-
-/// Statements of all threads of a cluster that are run.
-const STEPS: u64 = 3_000_000;
+use crate::ir::{Kernel, LoopKind, Stmt};
+use launch::Launch;
+use machine::End;
+use plan::Detail;
 
 /// Statements of a launch after which no further cluster is run. Two clusters are.
 const ALL_STEPS: u64 = 6_000_000;
@@ -93,122 +93,13 @@ fn of_clusters(kernel: &Kernel, launch: &Launch<'_>, steps: &mut u64) -> (Option
         }
         depth.run += 1;
         match run::run(kernel, launch, cluster, steps) {
-            run::End::All => {}
-            run::End::Stopped => {
+            End::All => {}
+            End::Stopped => {
                 depth.stopped += 1;
-                depth.statements = STEPS;
+                depth.statements = run::STEPS;
             }
-            run::End::Fault(fault) => return (Some(*fault), depth),
+            End::Fault(fault) => return (Some(*fault), depth),
         }
     }
     (None, depth)
-}
-
-/// What is the same for all clusters of a launch.
-struct Launch<'k> {
-    stmt: &'k Stmt,
-    grid: [i64; 3],
-    block: [i64; 3],
-    cluster: [i64; 3],
-    /// Threads, warps and warpgroups of a block; the last ones may be incomplete.
-    threads: usize,
-    warps: usize,
-    warpgroups: usize,
-    /// Blocks of a cluster.
-    blocks: usize,
-    /// Buffers that threads meet on.
-    tracked: BTreeSet<BufferId>,
-    /// The launch, without what neither touches such buffers nor waits nor binds variables.
-    plan: Block<'k>,
-    /// Statements of the plan that something is remembered of.
-    memos: usize,
-    /// First mbarrier of each buffer among those of a block.
-    mbarriers: Vec<usize>,
-    mbarriers_per_block: usize,
-}
-
-impl<'k> Launch<'k> {
-    fn new(kernel: &Kernel, stmt: &'k Stmt, detail: Detail) -> Launch<'k> {
-        let mut extents = [[1i64; 3]; 3];
-        stmt.walk(&mut |s| {
-            if let Stmt::For(l) = s {
-                let of = match l.kind {
-                    LoopKind::Grid(a) => Some((0, a)),
-                    LoopKind::Thread(a) => Some((1, a)),
-                    LoopKind::Cluster(a) => Some((2, a)),
-                    _ => None,
-                };
-                if let Some((kind, axis)) = of {
-                    let n = &mut extents[kind][axis as usize];
-                    *n = l.extent.max(*n);
-                }
-            }
-        });
-        let [grid, block, cluster] = extents;
-        let count = |n: [i64; 3]| n.iter().fold(1i64, |a, b| a.saturating_mul(*b)) as usize;
-        let threads = count(block);
-        let mut mbarriers = vec![0; kernel.buffers.len()];
-        let mut mbarriers_per_block = 0;
-        for (i, b) in kernel.buffers.iter().enumerate().filter(|(_, b)| b.scope == Scope::Mbarrier) {
-            mbarriers[i] = mbarriers_per_block;
-            mbarriers_per_block += b.shape.iter().product::<i64>() as usize;
-        }
-        let tracked = pieces::tracked(kernel, stmt);
-        let mut interesting = BTreeSet::new();
-        mark(kernel, stmt, &tracked, &mut interesting);
-        let mut planner = Planner::new(kernel, stmt, &tracked, &interesting, detail);
-        let plan = planner.block(std::slice::from_ref(stmt));
-        let memos = planner.memos;
-        Launch {
-            stmt,
-            grid,
-            block,
-            cluster,
-            threads,
-            warps: threads.div_ceil(32),
-            warpgroups: threads.div_ceil(128),
-            blocks: count(cluster),
-            tracked,
-            plan,
-            memos,
-            mbarriers,
-            mbarriers_per_block,
-        }
-    }
-
-    /// Copies of a buffer in a cluster.
-    fn copies(&self, scope: Scope) -> usize {
-        match scope {
-            Scope::Fragment(Unit::Warp) => self.warps * self.blocks,
-            Scope::Fragment(Unit::Warpgroup) => self.warpgroups * self.blocks,
-            Scope::Shared | Scope::Mbarrier => self.blocks,
-            Scope::Global | Scope::Local | Scope::Register => 1,
-        }
-    }
-}
-
-/// Whether a buffer is memory of one thread that may say where it stands in a protocol.
-fn is_counter(kernel: &Kernel, b: BufferId) -> bool {
-    kernel.buffer(b).scope.is_private() && kernel.buffer(b).dtype.is_int()
-}
-
-/// Collects the statements that matter; says whether this one does.
-fn mark(kernel: &Kernel, s: &Stmt, tracked: &BTreeSet<BufferId>, out: &mut BTreeSet<usize>) -> bool {
-    let mut matters = matches!(s, Stmt::Gpu(_) | Stmt::Barrier(_) | Stmt::Let { .. });
-    matters |= s.written().is_some_and(|b| is_counter(kernel, b));
-    matters |= matches!(s, Stmt::Alloc(b) if is_counter(kernel, *b));
-    s.accesses(&mut |a| matters |= tracked.contains(&a.buffer));
-    let inner: &[&[Stmt]] = match s {
-        Stmt::For(l) => &[&l.body],
-        Stmt::If { then, otherwise, .. } => &[then, otherwise],
-        _ => &[],
-    };
-    for s in inner.iter().copied().flatten() {
-        // A name alone is no reason to go through a loop.
-        matters |= mark(kernel, s, tracked, out) && !matches!(s, Stmt::Let { .. });
-    }
-    if matters {
-        out.insert(std::ptr::from_ref(s) as usize);
-    }
-    matters
 }

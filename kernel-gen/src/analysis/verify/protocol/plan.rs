@@ -6,7 +6,7 @@
 //! variables. What one thread of a warp has read that way, another thread of the warp need not read again at the same
 //! places, as long as nothing was written in between: to the order of things, a warp is one actor.
 
-use super::{effects, is_counter};
+use super::layout::{fragment_warps, is_counter, lanes};
 use crate::analysis::simplify::Sum;
 use crate::analysis::verify::access::is_hardware;
 use crate::ir::{Axis, BinOp, BufferId, Expr, For, Gpu, Kernel, LoopKind, Scope, Stmt, VarId};
@@ -188,7 +188,7 @@ impl<'p> Planner<'p> {
                 let (body, of_body) = self.block_and_cause(&l.body);
                 node.inner[0] = body;
                 match l.kind {
-                    LoopKind::FragmentRow => node.warps = effects::fragment_warps(self.kernel, l),
+                    LoopKind::FragmentRow => node.warps = fragment_warps(self.kernel, l),
                     LoopKind::FragmentCol => {}
                     kind if is_hardware(kind) => {}
                     _ => cause = of_body.map(|c| self.around(l, &node.inner[0], c)),
@@ -200,7 +200,7 @@ impl<'p> Planner<'p> {
             }
             Stmt::Let { value, .. } => node.reads = self.reads([value]),
             Stmt::Store { buffer, indices, value } | Stmt::Reduce { buffer, indices, value, .. } => {
-                node.lanes = effects::lanes(indices);
+                node.lanes = lanes(indices);
                 node.counts = is_counter(self.kernel, *buffer);
                 node.reads = self.reads([value]);
                 node.target = self.access(*buffer, indices, None);

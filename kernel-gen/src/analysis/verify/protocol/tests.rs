@@ -174,3 +174,98 @@ fn what_a_warp_has_read_is_remembered_where_lanes_read_alike() {
     let plain = Launch::new(&ring, &ring.body[0], Detail::Plain);
     assert!(plain.memos == 0 && walks(&plain.plan) > 0);
 }
+
+/// The fault of the only launch of a kernel.
+fn run(text: &str) -> Option<String> {
+    let kernel = parse(text).unwrap_or_else(|e| panic!("{e}\n{text}"));
+    let launch = kernel.body.iter().find(|s| applies(s)).expect("a launch");
+    let (fault, _) = of_clusters(&kernel, &Launch::new(&kernel, launch, Detail::Full), &mut 0);
+    fault.map(|f| f.to_string())
+}
+
+/// The texts with each replaced by the other, all of which are there.
+fn changed(text: &str, by: &[(&str, &str)]) -> String {
+    by.iter().fold(text.to_string(), |text, (from, to)| {
+        assert!(text.contains(from), "{from}");
+        text.replace(from, to)
+    })
+}
+
+#[test]
+fn a_long_ring_is_run_to_its_end_and_a_fault_in_any_turn_is_found() {
+    let copies = changed(
+        RING,
+        &[
+            ("f32[8, 2, 64]", "f32[60, 2, 64]"),
+            ("0..8 {\n          let", "0..60 {\n          let"),
+            ("k < 6", "k < 58"),
+        ],
+    );
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../specs/filetests/good/hopper_ring.kg");
+    let hopper = fs::read_to_string(folder).expect("a filetest");
+    let longer = [
+        ("a: f16[128, 192]", "a: f16[128, 3840]"),
+        ("b: f16[192, 128]", "b: f16[3840, 128]"),
+        ("pk in 0..3", "pk in 0..60"),
+        ("ck in 0..3", "ck in 0..60"),
+        ("pt * 3", "pt * 60"),
+        ("ct * 3", "ct * 60"),
+    ];
+    let mbarriers = changed(&hopper, &longer);
+    for text in [&copies, &mbarriers] {
+        assert_eq!(run(text), None);
+    }
+    let wait = "wait copy 1\n";
+    for turn in [7, 31, 58] {
+        // One wait is not there, one load announces too little, one slot is not given back, one index is another one.
+        let without = format!("if k != {turn} {{\n wait copy 1\n }}\n");
+        let faults = [
+            (run(&changed(&copies, &[(wait, &without)])), format!("k = {turn}")),
+            (
+                run(&changed(
+                    &mbarriers,
+                    &[(
+                        "mbarrier expect full[pi % 2] bytes 16384",
+                        &format!("if pk != {turn} {{\n mbarrier expect full[pi % 2] bytes 16384\n }}"),
+                    )],
+                )),
+                format!("ck = {turn}"),
+            ),
+            (
+                run(&changed(
+                    &mbarriers,
+                    &[(
+                        "if t == 0 {\n              mbarrier arrive",
+                        &format!("if t == 0 && ck != {turn} {{\n              mbarrier arrive"),
+                    )],
+                )),
+                String::new(),
+            ),
+            (
+                run(&changed(
+                    &mbarriers,
+                    &[("+= sa[ci % 2: 1,", &format!("+= sa[(ci + select(ck < {turn}, 0, 1)) % 2: 1,"))],
+                )),
+                String::new(),
+            ),
+        ];
+        for (at, (fault, place)) in faults.iter().enumerate() {
+            let Some(fault) = fault else { panic!("turn {turn}, change {at}: no fault") };
+            assert!(fault.contains(place), "turn {turn}: {fault}");
+        }
+    }
+}
+
+#[test]
+fn what_is_passed_by_is_what_would_have_been_run() {
+    let copies = |n: i64| {
+        let (end, size) = (format!("0..{n} {{\n          let"), format!("f32[{n}, 2, 64]"));
+        changed(
+            RING,
+            &[("f32[8, 2, 64]", &size), ("0..8 {\n          let", &end), ("k < 6", &format!("k < {}", n - 2))],
+        )
+    };
+    for n in [9, 20, 101] {
+        assert!(!same(&parse(&copies(n)).expect("a kernel")));
+    }
+}
