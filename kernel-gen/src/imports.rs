@@ -18,6 +18,7 @@ use std::sync::OnceLock;
 const CIRCLES: &[(&[&str], &str)] = &[
     (
         &[
+            "workload/avg_pool2d.rs",
             "workload/conv1d.rs",
             "workload/conv2d.rs",
             "workload/definition.rs",

@@ -107,7 +107,7 @@ fn layer(module: &str, name: &str, count: u32, workload: &Workload) -> Option<St
             Epilogue::Relu => activation = "Relu",
             Epilogue::Relu6 => activation = "Relu6",
             Epilogue::Gelu => activation = "Gelu",
-            Epilogue::Scale => panic!("{name}: no peer has a scale in its epilogue"),
+            other => panic!("{name}: no peer has `{other}` in its epilogue"),
         }
     }
     let operands = operands.join(", ");

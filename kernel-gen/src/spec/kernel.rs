@@ -1,7 +1,7 @@
 //! `[[kernel]]` and `[[kernel.workload]]`.
 
 use super::names::Names;
-use crate::diagnostic::{Report, Table};
+use crate::diagnostic::{Found, Report, Table, choose};
 use crate::ir::DType;
 use crate::workload::operator::{Kind, Shared, Values};
 use crate::workload::operators::KINDS;
@@ -123,15 +123,24 @@ fn epilogue_steps(
     let mut choices: Vec<(&str, Option<Epilogue>)> = all.iter().map(|e| (e.name(), Some(*e))).collect();
     choices.push(("none", None));
     let before = report.len();
-    let Some(found) = table.choices(report, key, &choices) else { return vec![] };
+    let step = |report: &mut Report, text: &Found<&str>| match Epilogue::read(text.value) {
+        Ok(step) if all.iter().any(|e| e.name() == step.name()) => Some(Some(step)),
+        Err(Some((cause, help))) => {
+            report.error(&text.span, cause, help);
+            None
+        }
+        _ => choose(report, key, text, &choices),
+    };
+    let Some(found) = table.strings(report, key) else { return vec![] };
+    let value: Vec<Option<Epilogue>> = found.value.iter().filter_map(|text| step(report, text)).collect();
     if report.len() > before {
         return vec![];
     }
-    if found.value.len() > 1 && found.value.iter().any(|f| f.value.is_none()) {
+    if value.len() > 1 && value.contains(&None) {
         report.error(&found.span, "the epilogue has `none` beside other steps", "leave `none` out");
         return vec![];
     }
-    let steps: Vec<Epilogue> = found.value.iter().filter_map(|f| f.value).collect();
+    let steps: Vec<Epilogue> = value.into_iter().flatten().collect();
     if let Err(error) = epilogue::check_order(&steps) {
         report.error(&found.span, error.cause(), error.help());
         return vec![];

@@ -12,14 +12,14 @@
 //!
 //! [[kernel]]
 //! name = "conv2d_nchw"              # the function that is generated
-//! op = "conv2d"                     # conv2d | depthwise_conv2d | depthwise_pointwise | matmul | batch_matmul | conv1d | max_pool2d
+//! op = "conv2d"                     # conv2d | depthwise_conv2d | depthwise_pointwise | matmul | batch_matmul | conv1d | max_pool2d | avg_pool2d
 //! layout = "NCHW"                   # convolutions: NCHW (default) | NHWC | HWCN | NCHW16c | NHWC16n16c
 //! trans_a = false                   # products: whether a matrix is stored transposed
 //! trans_b = false
 //! dtype = "f32"                     # f32 (default) | f16 | bf16
 //! out_dtype = "f32"                 # the inputs' type if left out
 //! math = "fp32"                     # strict | fp32 (default) | tf32
-//! epilogue = ["bias", "relu"]       # bias | relu | relu6 | gelu | residual_add | scale; none if left out
+//! epilogue = ["bias", "relu"]       # bias, scale, residual_add, multiply and activations; none if left out
 //!
 //! [[kernel.workload]]               # a convolution; shapes in the order of the layout
 //! name = "layer4_conv"              # optional, unless shapes alone do not tell it from another

@@ -35,11 +35,18 @@
 //! **The epilogue.** Let `v` be exact and `v'` computed with `|v' - v| <= e`. Then
 //! * a sum `v + b` has the error `e (1 + u) + u |v + b|`; so has a residual;
 //! * `v s + t` has `(e |s| (1 + u) + u |v s|)(1 + u) + u |v s + t|`;
-//! * `relu` and `relu6` have slope at most 1 and round nothing: `e`;
+//! * a product `v f` has `e |f| (1 + u) + u |v f|`, and 2^-126 where it underflows;
+//! * `relu`, `relu6` and `clip` have slope at most 1 and round nothing: `e`;
 //! * GELU has a slope of at most 1.13 (its derivative's maximum is 1.1290 at `sqrt(2)`). Computing it adds `0.5 |v'|`
 //!   times the error of `1 + erf(z)`, and a rounding of the product. `z = v' / sqrt(2)` carries two roundings, which
 //!   move `erf` by at most `2u max |z erf'(z)| < u`; `erf` itself may be wrong by [`ERF_ERROR`]; the addition rounds a
-//!   number below 2 and adds `2u`.
+//!   number below 2 and adds `2u`;
+//! * the other activations have the error `s e`, `s` being their largest slope (0.25 of the logistic function, 1.0998 of SiLU, 1.5
+//!   of hard-swish at 3, 1.129 of the approximate GELU, and 1 or `alpha`), and that of their formula. The logistic function is
+//!   `1 / (1 + exp(-v))`: [`EXP_ERROR`] and three roundings, relative to the result; SiLU has one more. Hard-sigmoid rounds
+//!   numbers below 1.5 three times, hard-swish the sum `v + 3`, which is at most 6, and three products. The hyperbolic tangent in
+//!   the approximate GELU has an argument `z` with seven roundings, which move it by at most `7u max |z tanh'(z)| < 4u`; 1 more is a
+//!   number below 2. ELU rounds `exp(v)`, at most 1, and what is left of it without 1.
 //!
 //! **The output type.** Storing in 16 bits rounds once more: `h (|v| + e)` with `h` = 2^-11 (f16) or 2^-8 (bf16), and
 //! at most 2^-25 where an f16 is subnormal. Beyond the largest finite value every result is right: the bound is
@@ -59,7 +66,7 @@
 //! The bounds are themselves computed in `f64`; the `K` roundings of 2^-53 of the reference's own sum are added.
 
 use super::products::Sums;
-use super::reference::{channel_of_element, check_lengths, gelu, relu, relu6, sums};
+use super::reference::{activation, channel_of_element, check_lengths, sums};
 use super::{Epilogue, Math, Workload};
 use crate::ir::DType;
 use std::fmt;
@@ -73,6 +80,15 @@ const U64: f64 = 1.0 / (1u64 << 53) as f64;
 /// The absolute error that an implementation of `erf` may have: eight units of roundoff. C's `erff` has at most two
 /// in every library that we know.
 pub const ERF_ERROR: f64 = 8.0 * U;
+
+/// The relative error that an implementation of `exp` may have. C's `expf` has at most one unit in the last place, CUDA's two.
+const EXP_ERROR: f64 = 8.0 * U;
+
+/// The relative error that an implementation of `tanh` may have, likewise.
+const TANH_ERROR: f64 = 8.0 * U;
+
+/// More than `x / (1 + exp(x))` is from where `exp(x)` exceeds the largest `f32` on.
+const EXP_OVERFLOWS: f64 = 1e-36;
 
 /// How much farther than a plain sum a method of the class [`Math::Fp32`] may be. A kernel that just multiplies and adds
 /// keeps the bound of [`Math::Strict`], whatever its class.
@@ -423,21 +439,71 @@ fn propagate(
                     e = f64::INFINITY;
                 }
             }
-            Epilogue::Relu => v = relu(v),
-            Epilogue::Relu6 => v = relu6(v),
-            Epilogue::Gelu if e == 0.0 && !v.is_finite() => v = gelu(v),
-            Epilogue::Gelu => {
-                let result = gelu(v);
-                let argument = v.abs() + e;
-                let computed = 0.5 * argument * (ERF_ERROR + U + 2.0 * U);
-                e = 1.13 * e + computed;
-                e += U * (result.abs() + e);
-                v = result;
+            Epilogue::Multiply => {
+                let factor = next(element);
+                let either = factor.is_infinite() && e > 0.0 && v.abs() <= e || e == f64::INFINITY;
+                v *= factor;
+                e = e * factor.abs() * (1.0 + U) + U * v.abs() + f64::from(f32::MIN_POSITIVE);
+                if either {
+                    e = f64::INFINITY;
+                }
+            }
+            // The formula makes of what is no finite number what it says.
+            step if e == 0.0 && !v.is_finite() => v = activation(*step, v),
+            step => {
+                let argument = v;
+                v = activation(*step, v);
+                if e != f64::INFINITY {
+                    e = of_activation(*step, argument, e, v);
+                }
             }
         }
         e = exact(v, e);
     }
     (v, e)
+}
+
+/// The error of an activation, `result`, whose argument has the error `e`; see the module's text.
+fn of_activation(step: Epilogue, argument: f64, e: f64, result: f64) -> f64 {
+    let (largest, tiny) = (argument.abs() + e, f64::from(f32::MIN_POSITIVE));
+    // The error that the argument's makes, and the largest result that may be computed.
+    let along = |slope: f64| (slope * e, result.abs() + slope * e);
+    match step {
+        Epilogue::Gelu => {
+            let e = 1.13 * e + 0.5 * largest * (ERF_ERROR + U + 2.0 * U);
+            e + U * (result.abs() + e)
+        }
+        Epilogue::Sigmoid => {
+            let (e, most) = along(0.25);
+            e + (EXP_ERROR + 3.0 * U) * most + tiny
+        }
+        Epilogue::Silu => {
+            let (e, most) = along(1.1);
+            e + (EXP_ERROR + 4.0 * U) * most + EXP_OVERFLOWS
+        }
+        Epilogue::HardSigmoid => along(1.0 / 6.0).0 + 4.0 * U,
+        // The product with a factor of up to 6 comes before the division.
+        Epilogue::HardSwish if 6.0 * largest > f64::from(f32::MAX) => f64::INFINITY,
+        Epilogue::HardSwish => along(1.5).0 + 5.0 * U * largest + tiny,
+        Epilogue::Tanh => {
+            let (e, most) = along(1.0);
+            e + TANH_ERROR * most + tiny
+        }
+        Epilogue::GeluTanh => {
+            let (e, most) = along(1.13);
+            e + 0.5 * largest * (TANH_ERROR + 6.0 * U) + 2.0 * U * most + tiny
+        }
+        Epilogue::Elu(alpha) => {
+            let (e, most) = along(alpha.get().abs().max(1.0));
+            e + alpha.get().abs() * (EXP_ERROR + 3.0 * U) + U * most + tiny
+        }
+        Epilogue::LeakyRelu(alpha) => {
+            let (e, most) = along(alpha.get().abs().max(1.0));
+            e + 2.0 * U * most + tiny
+        }
+        // They choose one of their operands.
+        _ => e,
+    }
 }
 
 /// The error after the value is stored in `dtype`.
@@ -548,8 +614,11 @@ mod tests {
                 v = v * f(3, j) + f(4, j);
                 // The exact erf, rounded: what matters here is the arithmetic around it.
                 let z = f64::from(v * std::f32::consts::FRAC_1_SQRT_2);
-                let erf = (2.0 * gelu(z / std::f64::consts::FRAC_1_SQRT_2) * std::f64::consts::FRAC_1_SQRT_2 / z - 1.0)
-                    as f32;
+                let erf = (2.0
+                    * activation(Epilogue::Gelu, z / std::f64::consts::FRAC_1_SQRT_2)
+                    * std::f64::consts::FRAC_1_SQRT_2
+                    / z
+                    - 1.0) as f32;
                 v = 0.5 * v * (1.0 + erf);
                 v += f(5, i * 6 + j);
                 c.push(f64::from(v.clamp(0.0, 6.0)));
@@ -593,7 +662,7 @@ mod tests {
 
     #[test]
     fn activations_keep_nan_and_make_of_infinities_what_the_formula_says() {
-        use Epilogue::{Gelu, Relu, Relu6};
+        use Epilogue::*;
         let (nan, inf) = (f64::NAN, f64::INFINITY);
         for (step, of, right, wrong) in [
             (Relu, nan, nan, 0.0),
@@ -607,6 +676,16 @@ mod tests {
             (Relu6, -inf, 0.0, 6.0),
             (Gelu, inf, inf, nan),
             (Gelu, -inf, nan, 0.0),
+            (Sigmoid, inf, 1.0, nan),
+            (Sigmoid, -inf, 0.0, nan),
+            (Silu, inf, inf, nan),
+            (Silu, -inf, nan, 0.0),
+            (HardSigmoid, -inf, 0.0, nan),
+            (HardSwish, inf, inf, nan),
+            (HardSwish, -inf, nan, 0.0),
+            (Tanh, -inf, -1.0, nan),
+            (GeluTanh, inf, inf, nan),
+            (GeluTanh, -inf, nan, 0.0),
         ] {
             let reference = of_one(Math::Strict, &[step], of, 1.0);
             assert_eq!(reference.check([right]), Ok(0.0), "{step:?} of {of}");

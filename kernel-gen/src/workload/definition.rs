@@ -135,7 +135,8 @@ impl Workload {
                     params.push(channel("shift", Role::Shift));
                 }
                 Epilogue::ResidualAdd => params.push(read("residual", self.out_dtype, shape.clone(), Role::Residual)),
-                Epilogue::Relu | Epilogue::Relu6 | Epilogue::Gelu => {}
+                Epilogue::Multiply => params.push(read("factor", self.out_dtype, shape.clone(), Role::Residual)),
+                activation => debug_assert!(activation.is_activation()),
             }
         }
         params.push(Param { name: output, dtype: self.out_dtype, shape, access: Access::Write, role: Role::Output });

@@ -1,11 +1,14 @@
 //! What is done to each output element after the reduction, in the same kernel.
 
 use super::error::WorkloadError;
-use crate::ir::{BufferId, Expr, UnOp};
+use crate::ir::{BinOp, BufferId, Expr, UnOp};
+use std::f64::consts::{FRAC_1_SQRT_2, FRAC_2_PI};
+use std::fmt;
 
 /// One step of an epilogue. The steps apply in the order of the list, in `f32`, to the finished sum; the result is
 /// converted to the output type once, at the end.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+#[non_exhaustive]
 pub enum Epilogue {
     /// `v + bias[c]`, c being the output channel (the column of a matmul).
     Bias,
@@ -20,14 +23,87 @@ pub enum Epilogue {
     ResidualAdd,
     /// `v * scale[c] + shift[c]`: a batch normalisation folded into one factor and one summand a channel.
     Scale,
+    /// `v * factor[..]`, a tensor of the output's shape and type.
+    Multiply,
+    /// The logistic function, `1 / (1 + exp(-v))`.
+    Sigmoid,
+    /// `v / (1 + exp(-v))`, also called swish; NaN of minus infinity.
+    Silu,
+    /// `min(max(v / 6 + 0.5, 0), 1)`.
+    HardSigmoid,
+    /// `v * min(max(v + 3, 0), 6) / 6`; NaN of minus infinity.
+    HardSwish,
+    /// The hyperbolic tangent.
+    Tanh,
+    /// The approximation of GELU by a hyperbolic tangent, `0.5 * v * (1 + tanh(sqrt(2 / pi) * (v + 0.044715 * v^3)))`.
+    GeluTanh,
+    /// `v` where it is positive, else `alpha * (exp(v) - 1)`: `elu(alpha)`.
+    Elu(Number),
+    /// `v` where it is positive, else `alpha * v`: `leaky_relu(alpha)`.
+    LeakyRelu(Number),
+    /// `min(max(v, low), high)`; NaN stays NaN: `clip(low, high)`.
+    Clip(Number, Number),
+}
+
+/// A finite number that an epilogue holds, an `f32`.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Number(u32);
+
+impl Number {
+    /// A number, unless it is infinite or NaN. Minus zero is zero.
+    pub fn new(value: f32) -> Option<Number> {
+        value.is_finite().then(|| Number((value + 0.0).to_bits()))
+    }
+
+    /// Its value.
+    pub fn get(self) -> f64 {
+        f64::from(f32::from_bits(self.0))
+    }
+
+    const fn of(value: f32) -> Number {
+        Number(value.to_bits())
+    }
+}
+
+impl fmt::Debug for Number {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", f32::from_bits(self.0))
+    }
+}
+
+/// As specs write it: `leaky_relu(0.1)`.
+impl fmt::Display for Epilogue {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let numbers: Vec<String> = self.numbers().iter().map(|n| format!("{n:?}")).collect();
+        match numbers.is_empty() {
+            true => f.write_str(self.name()),
+            false => write!(f, "{}({})", self.name(), numbers.join(", ")),
+        }
+    }
 }
 
 impl Epilogue {
-    /// All of them.
-    pub const ALL: [Epilogue; 6] =
-        [Epilogue::Bias, Epilogue::Relu, Epilogue::Relu6, Epilogue::Gelu, Epilogue::ResidualAdd, Epilogue::Scale];
+    /// All of them; those that hold numbers with their usual ones.
+    pub const ALL: [Epilogue; 16] = [
+        Epilogue::Bias,
+        Epilogue::Relu,
+        Epilogue::Relu6,
+        Epilogue::Gelu,
+        Epilogue::ResidualAdd,
+        Epilogue::Scale,
+        Epilogue::Multiply,
+        Epilogue::Sigmoid,
+        Epilogue::Silu,
+        Epilogue::HardSigmoid,
+        Epilogue::HardSwish,
+        Epilogue::Tanh,
+        Epilogue::GeluTanh,
+        Epilogue::Elu(Number::of(1.0)),
+        Epilogue::LeakyRelu(Number::of(0.01)),
+        Epilogue::Clip(Number::of(-1.0), Number::of(1.0)),
+    ];
 
-    /// The name in specs and keys.
+    /// The name in specs and keys, without its numbers.
     pub fn name(self) -> &'static str {
         match self {
             Epilogue::Bias => "bias",
@@ -36,25 +112,136 @@ impl Epilogue {
             Epilogue::Gelu => "gelu",
             Epilogue::ResidualAdd => "residual_add",
             Epilogue::Scale => "scale",
+            Epilogue::Multiply => "multiply",
+            Epilogue::Sigmoid => "sigmoid",
+            Epilogue::Silu => "silu",
+            Epilogue::HardSigmoid => "hard_sigmoid",
+            Epilogue::HardSwish => "hard_swish",
+            Epilogue::Tanh => "tanh",
+            Epilogue::GeluTanh => "gelu_tanh",
+            Epilogue::Elu(_) => "elu",
+            Epilogue::LeakyRelu(_) => "leaky_relu",
+            Epilogue::Clip(..) => "clip",
         }
     }
 
-    /// The step with that name.
+    /// The numbers that it holds.
+    pub fn numbers(self) -> Vec<Number> {
+        match self {
+            Epilogue::Elu(alpha) | Epilogue::LeakyRelu(alpha) => vec![alpha],
+            Epilogue::Clip(low, high) => vec![low, high],
+            _ => vec![],
+        }
+    }
+
+    /// The same with other numbers.
+    fn with_numbers(self, numbers: &[Number]) -> Option<Epilogue> {
+        match (self, numbers) {
+            (Epilogue::Elu(_), [alpha]) => Some(Epilogue::Elu(*alpha)),
+            (Epilogue::LeakyRelu(_), [alpha]) => Some(Epilogue::LeakyRelu(*alpha)),
+            (Epilogue::Clip(..), [low, high]) if low.get() <= high.get() => Some(Epilogue::Clip(*low, *high)),
+            (step, []) if step.numbers().is_empty() => Some(step),
+            _ => None,
+        }
+    }
+
+    /// The step with that name; one that holds numbers with its usual ones.
     pub fn from_name(name: &str) -> Option<Epilogue> {
         Epilogue::ALL.into_iter().find(|e| e.name() == name)
     }
 
-    /// Whether it is a non-linear function of the element alone.
-    pub fn is_activation(self) -> bool {
-        matches!(self, Epilogue::Relu | Epilogue::Relu6 | Epilogue::Gelu)
+    /// The step of a text as [`Display`](fmt::Display) writes it. Numbers that have a usual value may be left out: `leaky_relu` is
+    /// `leaky_relu(0.01)`.
+    ///
+    /// # Errors
+    /// What is wrong with its numbers, and what to write; `None` if no step has the name.
+    pub(crate) fn read(text: &str) -> Result<Epilogue, Option<(String, String)>> {
+        let (name, numbers) = match text.split_once('(') {
+            Some((name, rest)) => (name, rest.strip_suffix(')').map(|n| n.split(',').map(str::trim).collect())),
+            None => (text, Some(vec![])),
+        };
+        let usual = Epilogue::from_name(name.trim()).ok_or(None)?;
+        let number = |text: &str| text.parse().ok().and_then(Number::new);
+        let numbers: Option<Vec<Number>> = numbers.and_then(|n| n.into_iter().map(number).collect());
+        let step = numbers.and_then(|numbers| match (numbers.is_empty(), usual) {
+            // There are no usual bounds.
+            (true, Epilogue::Clip(..)) => None,
+            (true, usual) if !text.contains('(') => Some(usual),
+            _ => usual.with_numbers(&numbers),
+        });
+        step.ok_or_else(|| {
+            let what = match usual.numbers().len() {
+                0 => "no number",
+                1 => "one number",
+                _ => "two numbers, the lower bound first",
+            };
+            Some((format!("`{}` holds {what}, not as in `{text}`", usual.name()), format!("write {usual}")))
+        })
     }
 
-    /// Floating-point operations an element, an `erf` counted as one.
+    /// As keys write it, in letters that every file's name may hold: `leaky_relu_0p1`.
+    pub(crate) fn key(self) -> String {
+        let number = |n: Number| format!("_{n:?}").replace('.', "p").replace('-', "m");
+        self.numbers().into_iter().map(number).fold(self.name().to_string(), |key, n| key + &n)
+    }
+
+    /// The step of a key.
+    pub(crate) fn from_key(key: &str) -> Option<Epilogue> {
+        let fits = |usual: &Epilogue| {
+            let rest = key.strip_prefix(usual.name())?;
+            let number = |n: &str| n.replace('p', ".").replace('m', "-").parse().ok().and_then(Number::new);
+            let numbers: Option<Vec<Number>> = match rest.strip_prefix('_') {
+                Some(rest) => rest.split('_').map(number).collect(),
+                None => rest.is_empty().then(Vec::new),
+            };
+            usual.with_numbers(&numbers?)
+        };
+        Epilogue::ALL.iter().find_map(fits)
+    }
+
+    /// Whether it is a function of the element alone.
+    pub fn is_activation(self) -> bool {
+        !matches!(self, Epilogue::Bias | Epilogue::ResidualAdd | Epilogue::Scale | Epilogue::Multiply)
+    }
+
+    /// Floating-point operations an element; an `erf`, an `exp`, a `tanh` and a division are one.
     pub fn flops(self) -> i64 {
         match self {
-            Epilogue::Bias | Epilogue::Relu | Epilogue::ResidualAdd => 1,
-            Epilogue::Relu6 | Epilogue::Scale => 2,
-            Epilogue::Gelu => 5,
+            Epilogue::Bias | Epilogue::Relu | Epilogue::ResidualAdd | Epilogue::Multiply | Epilogue::Tanh => 1,
+            Epilogue::Relu6 | Epilogue::Scale | Epilogue::Clip(..) => 2,
+            Epilogue::HardSigmoid | Epilogue::LeakyRelu(_) => 4,
+            Epilogue::Gelu | Epilogue::HardSwish => 5,
+            Epilogue::Sigmoid | Epilogue::Silu => 4,
+            Epilogue::Elu(_) => 6,
+            Epilogue::GeluTanh => 9,
+        }
+    }
+
+    /// An activation of a value.
+    fn activation(self, v: Expr) -> Expr {
+        let f = Expr::f32;
+        let logistic = |v: Expr| f(1.0) + Expr::un(UnOp::Exp, Expr::un(UnOp::Neg, v));
+        let half = |v: Expr, one: Expr| f(0.5) * v * (f(1.0) + one);
+        match self {
+            Epilogue::Relu => v.max(f(0.0)),
+            Epilogue::Relu6 => v.max(f(0.0)).min(f(6.0)),
+            Epilogue::Gelu => half(v.clone(), Expr::un(UnOp::Erf, v * f(FRAC_1_SQRT_2))),
+            Epilogue::Sigmoid => Expr::bin(BinOp::Div, f(1.0), logistic(v)),
+            Epilogue::Silu => Expr::bin(BinOp::Div, v.clone(), logistic(v)),
+            Epilogue::HardSigmoid => (v * f(1.0 / 6.0) + f(0.5)).max(f(0.0)).min(f(1.0)),
+            Epilogue::HardSwish => v.clone() * (v + f(3.0)).max(f(0.0)).min(f(6.0)) * f(1.0 / 6.0),
+            Epilogue::Tanh => Expr::un(UnOp::Tanh, v),
+            Epilogue::GeluTanh => {
+                let cubic = v.clone() + f(0.044_715) * v.clone() * v.clone() * v.clone();
+                half(v, Expr::un(UnOp::Tanh, f(FRAC_2_PI.sqrt()) * cubic))
+            }
+            Epilogue::Elu(alpha) => {
+                let below = Expr::un(UnOp::Exp, v.clone().min(f(0.0))) - f(1.0);
+                v.max(f(0.0)) + f(alpha.get()) * below
+            }
+            Epilogue::LeakyRelu(alpha) => v.clone().max(f(0.0)) + f(alpha.get()) * v.min(f(0.0)),
+            Epilogue::Clip(low, high) => v.max(f(low.get())).min(f(high.get())),
+            Epilogue::Bias | Epilogue::ResidualAdd | Epilogue::Scale | Epilogue::Multiply => v,
         }
     }
 }
@@ -100,16 +287,13 @@ pub(crate) fn applied(
     operand: &dyn Fn(&str) -> BufferId,
 ) -> Expr {
     let per_channel = |name: &str| Expr::load(operand(name), vec![channel.clone()]);
+    let like_output = |name: &str| Expr::load(operand(name), index.to_vec());
     steps.iter().fold(sum, |value, step| match step {
         Epilogue::Bias => value + per_channel("bias"),
-        Epilogue::Relu => value.max(Expr::f32(0.0)),
-        Epilogue::Relu6 => value.max(Expr::f32(0.0)).min(Expr::f32(6.0)),
-        Epilogue::Gelu => {
-            let erf = Expr::un(UnOp::Erf, value.clone() * Expr::f32(std::f64::consts::FRAC_1_SQRT_2));
-            Expr::f32(0.5) * value * (Expr::f32(1.0) + erf)
-        }
-        Epilogue::ResidualAdd => value + Expr::load(operand("residual"), index.to_vec()),
+        Epilogue::ResidualAdd => value + like_output("residual"),
+        Epilogue::Multiply => value * like_output("factor"),
         Epilogue::Scale => value * per_channel("scale") + per_channel("shift"),
+        activation => activation.activation(value),
     })
 }
 
@@ -136,6 +320,33 @@ mod tests {
     }
 
     #[test]
+    fn steps_are_read_as_they_are_written_in_specs_and_in_keys() {
+        let numbers = [-1e30, -0.5, 0.0, 1e-7, 0.1, 6.0, f32::MAX].map(|n| Number::new(n).expect("finite"));
+        let with_numbers = numbers.iter().flat_map(|n| [Elu(*n), LeakyRelu(*n), Clip(numbers[0], *n)]);
+        for step in Epilogue::ALL.into_iter().chain(with_numbers) {
+            assert_eq!(Epilogue::read(&step.to_string()), Ok(step));
+            let key = step.key();
+            assert_eq!(Epilogue::from_key(&key), Some(step), "{key}");
+            assert!(key.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_'), "{key}");
+        }
+        assert_eq!(Epilogue::read("leaky_relu"), Ok(LeakyRelu(Number::of(0.01))));
+        for (text, help) in [
+            ("clip", "write clip(-1, 1)"),
+            ("clip(6, 0)", "write clip(-1, 1)"),
+            ("clip(0, 1, 2)", "write clip(-1, 1)"),
+            ("elu(inf)", "write elu(1)"),
+            ("elu()", "write elu(1)"),
+            ("relu(1)", "write relu"),
+            ("leaky_relu(0.1", "write leaky_relu(0.01)"),
+        ] {
+            let Err(Some((cause, told))) = Epilogue::read(text) else { panic!("{text} is read") };
+            assert!(told == help && cause.contains(text), "{text}: {cause}; {told}");
+        }
+        assert_eq!(Epilogue::read("swish"), Err(None));
+        assert_eq!(Epilogue::from_key("clip_1_0"), None);
+    }
+
+    #[test]
     fn nonsense_orders_are_refused_with_a_reason() {
         for (steps, text) in [
             (&[Bias, Bias][..], "`bias` more than once"),
@@ -143,6 +354,8 @@ mod tests {
             (&[Scale, Bias], "`bias` after `scale`: `scale` has a shift already"),
             (&[Bias, Relu, Relu6], "`relu6` after `relu`: two activations in a row"),
             (&[ResidualAdd, Relu, ResidualAdd], "`residual_add` more than once"),
+            (&[Silu, HardSwish], "`hard_swish` after `silu`: two activations in a row"),
+            (&[Multiply, Sigmoid, Multiply], "`multiply` more than once"),
         ] {
             let message = check_order(steps).unwrap_err().to_string();
             assert!(message.contains(text), "{steps:?}: {message}");

@@ -32,7 +32,7 @@ impl Workload {
         key.push('-');
         write_sizes(op.kind().pattern, &op.sizes(), &mut key);
         if !self.epilogue.is_empty() {
-            let names: Vec<&str> = self.epilogue.iter().map(|e| e.name()).collect();
+            let names: Vec<String> = self.epilogue.iter().map(|e| e.key()).collect();
             let _ = write!(key, "-{}", names.join("."));
         }
         key
@@ -74,7 +74,7 @@ fn read(key: &str) -> Option<Workload> {
     let rest = read_sizes(kind.pattern, rest, &mut sizes)?;
     let op = (kind.of_sizes)(layout, &sizes)?;
     let epilogue = match rest.strip_prefix('-') {
-        Some(steps) => steps.split('.').map(Epilogue::from_name).collect::<Option<Vec<_>>>()?,
+        Some(steps) => steps.split('.').map(Epilogue::from_key).collect::<Option<Vec<_>>>()?,
         None if rest.is_empty() => vec![],
         None => return None,
     };

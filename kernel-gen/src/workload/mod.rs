@@ -5,6 +5,7 @@
 //! in `f64` ([`reference()`]) that the naive kernel itself is held against. [`bound`] says how far a correct
 //! implementation in `f32` may be from the exact value.
 
+pub mod avg_pool2d;
 pub mod bound;
 pub mod conv1d;
 pub mod conv2d;
@@ -30,6 +31,7 @@ pub mod sample;
 pub mod special;
 pub(crate) mod stage;
 
+pub use avg_pool2d::AvgPool2d;
 pub use bound::{Mismatch, Reference, error_bound, reference_with_bounds};
 pub use conv1d::Conv1d;
 pub use conv2d::Conv2d;

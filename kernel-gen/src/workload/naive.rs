@@ -55,7 +55,7 @@ pub fn naive_with_sums(workload: &Workload, sums: DType) -> Kernel {
     b.finish()
 }
 
-/// A sum with the steps of a workload's epilogue applied; see [`applied`].
+/// A sum, finished, with the steps of a workload's epilogue applied; see [`applied`].
 pub(crate) fn epilogue(
     workload: &Workload,
     sum: Expr,
@@ -63,5 +63,6 @@ pub(crate) fn epilogue(
     index: &[Expr],
     operand: &dyn Fn(&str) -> BufferId,
 ) -> Expr {
-    applied(&workload.epilogue, sum, channel, index, operand)
+    let finished = workload.op.get().finish(sum, index);
+    applied(&workload.epilogue, finished, channel, index, operand)
 }

@@ -13,7 +13,7 @@ use super::operators::Op;
 use super::param::Role;
 use super::products::Sums;
 use super::stage::{Axis, Stage};
-use crate::ir::DType;
+use crate::ir::{DType, Expr};
 use std::fmt;
 
 /// One size of an operator.
@@ -229,6 +229,11 @@ pub(crate) trait Operator: fmt::Debug {
 
     /// What it computes: tensors of the given type in, sums of a given type. The last stage is `acc`, before the epilogue.
     fn stages(&self, dtype: DType, sums: DType) -> Vec<Stage>;
+
+    /// What is done to a sum before the epilogue, in the same expression: an average divides it. `index` is its place in the output.
+    fn finish(&self, sum: Expr, _index: &[Expr]) -> Expr {
+        sum
+    }
 
     /// What sets two shapes apart, by the roles of their sizes.
     fn likeness(&self) -> Likeness {

@@ -2,6 +2,7 @@
 //!
 //! An operator's file gives and takes this list's [`Op`], which is of all operators: that circle is what a list is.
 
+use super::avg_pool2d::{self, AvgPool2d};
 use super::conv1d::{self, Conv1d};
 use super::conv2d::{self, Conv2d};
 use super::depthwise_pointwise::{self, DepthwisePointwise};
@@ -69,6 +70,8 @@ operators! {
     Conv1d { conv1d::CONV1D },
     /// The maximum of each window.
     MaxPool2d { max_pool2d::MAX_POOL2D },
+    /// The average of each window.
+    AvgPool2d { avg_pool2d::AVG_POOL2D },
 }
 
 /// The names of all operators, as specs and keys write them.

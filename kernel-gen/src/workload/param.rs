@@ -20,7 +20,7 @@ pub enum Role {
     Scale,
     /// The summand that goes with the factor.
     Shift,
-    /// A tensor like the output that is added to it.
+    /// A tensor like the output that is added to it or multiplies it.
     Residual,
     /// The result.
     Output,

@@ -31,14 +31,13 @@ pub(crate) fn apply_epilogue(workload: &Workload, inputs: &[&[f64]], values: &mu
                 let bias = next();
                 values.iter_mut().enumerate().for_each(|(i, v)| *v += bias[channel(i)]);
             }
-            Epilogue::Relu => values.iter_mut().for_each(|v| *v = relu(*v)),
-            Epilogue::Relu6 => values.iter_mut().for_each(|v| *v = relu6(*v)),
-            Epilogue::Gelu => values.iter_mut().for_each(|v| *v = gelu(*v)),
             Epilogue::ResidualAdd => values.iter_mut().zip(next()).for_each(|(v, r)| *v += r),
+            Epilogue::Multiply => values.iter_mut().zip(next()).for_each(|(v, f)| *v *= f),
             Epilogue::Scale => {
                 let (scale, shift) = (next(), next());
                 values.iter_mut().enumerate().for_each(|(i, v)| *v = *v * scale[channel(i)] + shift[channel(i)]);
             }
+            step => values.iter_mut().for_each(|v| *v = activation(*step, *v)),
         }
     }
 }
@@ -57,19 +56,29 @@ pub(super) fn sums(workload: &Workload, inputs: &[&[f64]]) -> Sums {
     workload.op.get().reference(workload, inputs)
 }
 
-/// `max(v, 0)`, as IEEE 754 has a maximum: NaN stays NaN.
-pub(super) fn relu(v: f64) -> f64 {
-    float_max(v, 0.0)
-}
-
-/// `min(max(v, 0), 6)`: NaN stays NaN.
-pub(super) fn relu6(v: f64) -> f64 {
-    float_min(relu(v), 6.0)
-}
-
-/// The exact GELU.
-pub(super) fn gelu(v: f64) -> f64 {
-    0.5 * v * (1.0 + erf(v * std::f64::consts::FRAC_1_SQRT_2))
+/// An activation by the formula of its documentation. Maxima and minima keep NaN.
+pub(super) fn activation(step: Epilogue, v: f64) -> f64 {
+    let clip = |v: f64, low: f64, high: f64| float_min(float_max(v, low), high);
+    match step {
+        Epilogue::Relu => float_max(v, 0.0),
+        Epilogue::Relu6 => clip(v, 0.0, 6.0),
+        Epilogue::Gelu => 0.5 * v * (1.0 + erf(v * std::f64::consts::FRAC_1_SQRT_2)),
+        Epilogue::Sigmoid => 1.0 / (1.0 + (-v).exp()),
+        Epilogue::Silu => v / (1.0 + (-v).exp()),
+        Epilogue::HardSigmoid => clip(v / 6.0 + 0.5, 0.0, 1.0),
+        Epilogue::HardSwish => v * clip(v + 3.0, 0.0, 6.0) / 6.0,
+        Epilogue::Tanh => v.tanh(),
+        Epilogue::GeluTanh => {
+            0.5 * v * (1.0 + ((2.0 / std::f64::consts::PI).sqrt() * (v + 0.044715 * v * v * v)).tanh())
+        }
+        Epilogue::Elu(alpha) if v <= 0.0 => alpha.get() * v.exp_m1(),
+        Epilogue::LeakyRelu(alpha) if v <= 0.0 => alpha.get() * v,
+        Epilogue::Elu(_) | Epilogue::LeakyRelu(_) => v,
+        Epilogue::Clip(low, high) => clip(v, low.get(), high.get()),
+        Epilogue::Bias | Epilogue::Scale | Epilogue::ResidualAdd | Epilogue::Multiply => {
+            unreachable!("{step} has operands")
+        }
+    }
 }
 
 /// The error function, by the series `2/sqrt(pi) exp(-x^2) sum_n 2^n x^(2n+1) / (2n+1)!!` (Abramowitz and Stegun
@@ -214,6 +223,24 @@ pub(super) fn convolve_1d(c: &Conv1d, x: &[f64], w: &[f64]) -> Sums {
 
 /// The largest element of each window, NaN if it has one. Nothing is rounded.
 pub(super) fn largest_of_windows(c: &Conv2d, x: &[f64]) -> Sums {
+    let values = of_windows(c, x, |elements| elements.fold(f64::NEG_INFINITY, float_max));
+    Sums { magnitudes: vec![0.0; values.len()], values, or_nan: vec![] }
+}
+
+/// The average of each window, over its elements inside of the input or over all.
+pub(super) fn averages_of_windows(c: &Conv2d, count_padding: bool, x: &[f64]) -> Sums {
+    let average = |elements: &mut dyn Iterator<Item = f64>| {
+        let (mut sum, mut count) = (0.0, 0);
+        elements.for_each(|x| (sum, count) = (sum + x, count + 1));
+        sum / if count_padding { c.kh * c.kw } else { count } as f64
+    };
+    let values = of_windows(c, x, average);
+    let magnitudes = of_windows(c, x, |elements| average(&mut elements.map(f64::abs)));
+    Sums { values, magnitudes, or_nan: vec![] }
+}
+
+/// What is made of the elements of each window that are inside of the input.
+fn of_windows(c: &Conv2d, x: &[f64], make: impl Fn(&mut dyn Iterator<Item = f64>) -> f64) -> Vec<f64> {
     let (n, channels) = (c.n as usize, c.ci as usize);
     let x_at = Activation::new(c.layout, n, channels, c.h as usize, c.w as usize);
     let y_at = Activation::new(c.layout, n, channels, c.oh() as usize, c.ow() as usize);
@@ -227,13 +254,13 @@ pub(super) fn largest_of_windows(c: &Conv2d, x: &[f64]) -> Sums {
             for (oh, ow) in (0..c.oh()).flat_map(|oh| (0..c.ow()).map(move |ow| (oh, ow))) {
                 let row = |h: usize| taps(ow, 1, c.kw, c.w).map(move |w| (h, w));
                 let window = taps(oh, 0, c.kh, c.h).flat_map(row);
-                let elements = window.map(|(h, w)| x[x_image + x_channel + h * x_at.h_step + w * x_at.w_step]);
+                let mut elements = window.map(|(h, w)| x[x_image + x_channel + h * x_at.h_step + w * x_at.w_step]);
                 let y = y_image + y_channel + oh as usize * y_at.h_step + ow as usize * y_at.w_step;
-                values[y] = elements.fold(f64::NEG_INFINITY, float_max);
+                values[y] = make(&mut elements);
             }
         }
     }
-    Sums { magnitudes: vec![0.0; values.len()], values, or_nan: vec![] }
+    values
 }
 
 /// Columns of `b` are the pixels, rows of `a` the channels, and each batch is a group of them.

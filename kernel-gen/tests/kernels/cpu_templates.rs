@@ -16,8 +16,9 @@ use kernel_gen::space::Config;
 use kernel_gen::target::Target;
 use kernel_gen::templates::{Registry, Scheduled, Template};
 use kernel_gen::toolchain::harness::RunOptions;
+use kernel_gen::workload::epilogue::Number;
 use kernel_gen::workload::sample::{self, Rng};
-use kernel_gen::workload::{Conv2d, Epilogue, Math, Role, Workload};
+use kernel_gen::workload::{Conv2d, Epilogue, Math, Matmul, Role, Workload};
 use std::collections::BTreeMap;
 
 /// Runs a scheduled kernel, packing what it wants packed, and gives its output.
@@ -81,12 +82,23 @@ pub(crate) fn check(
     seed: u64,
     way: Way,
 ) {
-    let what = || format!("{} on {} for {} with {config} (seed {seed})", template.name(), workload.key(), target.name);
-    let scheduled = template.schedule(workload, target, config).unwrap_or_else(|e| panic!("{}: {e}", what()));
     let inputs = sample::uneven_inputs(workload, &mut Rng::new(seed));
+    check_on(template, workload, target, config, &inputs, way);
+}
+
+fn check_on(
+    template: &dyn Template,
+    workload: &Workload,
+    target: &Target,
+    config: &Config,
+    inputs: &[Vec<f64>],
+    way: Way,
+) {
+    let what = || format!("{} on {} for {} with {config}", template.name(), workload.key(), target.name);
+    let scheduled = template.schedule(workload, target, config).unwrap_or_else(|e| panic!("{}: {e}", what()));
     let output = match way {
-        Way::Interpreted => interpret(&scheduled, workload, &inputs),
-        Way::Compiled => execute(&scheduled, workload, target, &inputs),
+        Way::Interpreted => interpret(&scheduled, workload, inputs),
+        Way::Compiled => execute(&scheduled, workload, target, inputs),
     };
     let output = output.unwrap_or_else(|e| panic!("{}: {e}", what()));
     let views: Vec<&[f64]> = inputs.iter().map(Vec::as_slice).collect();
@@ -225,5 +237,29 @@ fn skipped_taps_and_rows_of_pixels_are_right_on_ragged_shapes() {
     let here = Isa::from_name("x86-64-v4").filter(|isa| isa.runs_here()).map_or("x86-64", |_| "x86-64-v4");
     if Isa::from_name(here).is_some_and(Isa::runs_here) {
         on_ragged_shapes(Way::Compiled, 1, &[here]);
+    }
+}
+
+/// Every activation at numbers of all magnitudes and of both signs, in every template that takes a product of one term: what C's
+/// functions and the interpreter's `f32` make of them stays within the derived bound.
+#[test]
+fn activations_keep_their_bounds_at_every_magnitude() {
+    let number = |n: f32| Number::new(n).expect("finite");
+    let held =
+        [Epilogue::Elu(number(-0.3)), Epilogue::LeakyRelu(number(1.5)), Epilogue::Clip(number(0.5), number(0.5))];
+    let target = Target::find("x86-64").expect("built in");
+    let registry = Registry::builtin();
+    let near = (-400..=400).map(|i| f64::from(i) / 16.0);
+    let far = (-126..=127).flat_map(|e| [1.25, -1.75].map(|m: f64| m * f64::from(e).exp2()));
+    let column: Vec<f64> = near.chain(far).map(|x| f64::from(x as f32)).collect();
+    let inputs = [vec![1.0], column.clone()];
+    for step in Epilogue::ALL.into_iter().chain(held).filter(|step| step.is_activation()) {
+        let workload = Workload::f32(Matmul::new(1, column.len() as i64, 1)).with_epilogue(&[step]);
+        for template in registry.applicable(&workload, target) {
+            let config = template.default_config(&workload, target).expect("it applies");
+            for way in [Way::Interpreted, Way::Compiled] {
+                check_on(template, &workload, target, &config, &inputs, way);
+            }
+        }
     }
 }
