@@ -28,6 +28,7 @@ const CIRCLES: &[(&[&str], &str)] = &[
             "workload/operator.rs",
             "workload/operators.rs",
             "workload/reference.rs",
+            "workload/row_wise.rs",
         ],
         "a workload holds an operator of the list, and an operator is asked of a whole workload",
     ),

@@ -12,7 +12,7 @@
 //!
 //! [[kernel]]
 //! name = "conv2d_nchw"              # the function that is generated
-//! op = "conv2d"                     # conv2d | depthwise_conv2d | depthwise_pointwise | matmul | batch_matmul | conv1d | max_pool2d | avg_pool2d
+//! op = "conv2d"                     # or another operator of docs/spec.md
 //! layout = "NCHW"                   # convolutions: NCHW (default) | NHWC | HWCN | NCHW16c | NHWC16n16c
 //! trans_a = false                   # products: whether a matrix is stored transposed
 //! trans_b = false

@@ -13,6 +13,7 @@
 pub mod cpu;
 pub mod cuda;
 mod registry;
+mod rows;
 pub mod sketch;
 mod template;
 mod winograd;

@@ -149,8 +149,11 @@ impl Workload {
         self.op.get().terms()
     }
 
-    /// Multiply-adds of the reduction, those with padding included.
+    /// Multiply-adds of the reduction, those with padding included; half of the operations of what has no such.
     pub fn macs(&self) -> i64 {
+        if let Some(flops) = self.op.get().flops() {
+            return flops / 2;
+        }
         let sums = product(&self.output_shape()).saturating_mul(self.reduction_length());
         sums.saturating_add(self.parts().map_or(0, |[first, _]| first.macs()))
     }
@@ -161,8 +164,9 @@ impl Workload {
             return first.flops().saturating_add(second.flops());
         }
         let epilogue: i64 = self.epilogue.iter().map(|e| e.flops()).sum();
-        self.macs()
-            .saturating_mul(self.op.get().flops_per_term())
+        let op = self.op.get();
+        op.flops()
+            .unwrap_or_else(|| self.macs().saturating_mul(op.flops_per_term()))
             .saturating_add(product(&self.output_shape()).saturating_mul(epilogue))
     }
 

@@ -56,6 +56,8 @@ pub(crate) enum SizeRole {
     Groups,
     /// One of the alternatives of the key's pattern, counted from 0.
     Choice,
+    /// Digits of a small number that is added, of no account for the time.
+    Digits,
 }
 
 /// What a spec and a key call an operator, and how they write it.
@@ -227,6 +229,11 @@ pub(crate) trait Operator: fmt::Debug {
         2
     }
 
+    /// Floating-point operations before the epilogue, where they are not [`Operator::flops_per_term`] for each term of each element.
+    fn flops(&self) -> Option<i64> {
+        None
+    }
+
     /// What it computes: tensors of the given type in, sums of a given type. The last stage is `acc`, before the epilogue.
     fn stages(&self, dtype: DType, sums: DType) -> Vec<Stage>;
 
@@ -242,7 +249,7 @@ pub(crate) trait Operator: fmt::Debug {
             match size.role {
                 SizeRole::Images | SizeRole::Channels | SizeRole::Extent => sizes.push((value, 1.0)),
                 SizeRole::Taps | SizeRole::Stride => sizes.push((value, 1.5)),
-                SizeRole::Padding => {}
+                SizeRole::Padding | SizeRole::Digits => {}
                 SizeRole::Dilation | SizeRole::Groups | SizeRole::Choice => class.push(value),
             }
         }

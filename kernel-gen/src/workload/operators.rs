@@ -10,6 +10,7 @@ use super::layout::ConvLayout;
 use super::matmul::{self, Matmul};
 use super::max_pool2d::{self, MaxPool2d};
 use super::operator::{Kind, Operator, Size, SizeRole};
+use super::row_wise::{self, RowWise};
 use crate::stable::Rng;
 
 /// Makes the enum of all operators of their structs, and the list of all kinds.
@@ -72,6 +73,8 @@ operators! {
     MaxPool2d { max_pool2d::MAX_POOL2D },
     /// The average of each window.
     AvgPool2d { avg_pool2d::AVG_POOL2D },
+    /// A norm or a softmax of each row.
+    RowWise { row_wise::SOFTMAX, row_wise::LAYER_NORM, row_wise::RMS_NORM },
 }
 
 /// The names of all operators, as specs and keys write them.
@@ -92,6 +95,7 @@ pub(super) fn draw(kind: &Kind, rng: &mut Rng, extent: fn(&mut Rng) -> i64) -> O
         SizeRole::Dilation | SizeRole::Groups if rng.one_in(3) => rng.between(1, 3),
         SizeRole::Dilation | SizeRole::Groups => 1,
         SizeRole::Choice => rng.between(0, 1),
+        SizeRole::Digits => rng.between(1, 12),
     };
     let mut sizes: Vec<i64> = kind.sizes.iter().map(draw).collect();
     if let Some(at) = kind.sizes.iter().position(|size| size.role == SizeRole::Groups) {

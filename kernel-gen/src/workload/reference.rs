@@ -1,8 +1,9 @@
 //! What an operator computes, in plain Rust and `f64`: the oracle that knows nothing of the IR.
 
 use super::products::{Products, Sums};
+use super::row_wise::RowFunction;
 use super::stage::AxisRole;
-use super::{Conv1d, Conv2d, ConvLayout, Epilogue, Matmul, Workload};
+use super::{Conv1d, Conv2d, ConvLayout, Epilogue, Matmul, RowWise, Workload};
 use crate::ir::{float_max, float_min};
 
 /// The output of a valid workload, row-major as stored.
@@ -261,6 +262,56 @@ fn of_windows(c: &Conv2d, x: &[f64], make: impl Fn(&mut dyn Iterator<Item = f64>
         }
     }
     values
+}
+
+/// What is made of each row. The magnitudes are the error that `f32` may make, as a share of that of a sum of as many terms as a row has;
+/// its parts are told one by one.
+pub(super) fn of_rows(op: &RowWise, x: &[f64]) -> Sums {
+    // The unit roundoff of f32, and what an `exp` may be off by.
+    let u = 1.0 / f64::from(1 << 24);
+    let exp = 8.0;
+    let (mut values, mut magnitudes) = (vec![], vec![]);
+    for row in x.chunks(op.columns as usize) {
+        let n = row.len() as f64;
+        let mean = |of: &dyn Fn(f64) -> f64| row.iter().map(|x| of(*x)).sum::<f64>() / n;
+        match op.function {
+            RowFunction::Softmax => {
+                let largest = row.iter().copied().fold(f64::NEG_INFINITY, float_max);
+                let term = |x: f64| (x - largest).exp();
+                let total = n * mean(&term);
+                // The difference is rounded, which the exponential makes a share of its result.
+                let weighted = n * mean(&|x| if term(x) > 0.0 { term(x) * (largest - x) } else { 0.0 }) / total;
+                for x in row {
+                    let y = term(*x) / total;
+                    let away = if term(*x) > 0.0 { largest - x } else { 0.0 };
+                    values.push(y);
+                    magnitudes.push(y * (n + 2.0 * exp + 4.0 + away + weighted) / n);
+                }
+            }
+            RowFunction::LayerNorm(epsilon) | RowFunction::RmsNorm(epsilon) => {
+                let centred = matches!(op.function, RowFunction::LayerNorm(_));
+                let middle = if centred { mean(&|x| x) } else { 0.0 };
+                // Errors in units of roundoff: of the mean, of a difference from it, of the mean square, of the factor's relative one.
+                let of_mean = if centred { (n + 1.0) * mean(&f64::abs) } else { 0.0 };
+                let of_apart = |x: f64| if centred { of_mean + (x - middle).abs() } else { 0.0 };
+                let square = mean(&|x| (x - middle) * (x - middle)) + epsilon.get();
+                let underflow = f64::from(f32::MIN_POSITIVE) / u;
+                let of_square = underflow
+                    + mean(&|x| of_apart(x) * (2.0 * (x - middle).abs() + u * of_apart(x)))
+                    + (n + 4.0) * square;
+                // Sums that exceed the largest f32 make anything of a row.
+                let exceeds = n * square.max(mean(&f64::abs)) > f64::from(f32::MAX);
+                let share = of_square / (square - u * of_square) / 2.0 + 4.0;
+                for x in row {
+                    let y = (x - middle) / square.sqrt();
+                    let error = of_apart(*x) / square.sqrt() * (1.0 + u * share) + y.abs() * (share + 2.0);
+                    values.push(y);
+                    magnitudes.push(if exceeds || u * of_square >= square { f64::MAX } else { error / n });
+                }
+            }
+        }
+    }
+    Sums { values, magnitudes, or_nan: vec![] }
 }
 
 /// Columns of `b` are the pixels, rows of `a` the channels, and each batch is a group of them.

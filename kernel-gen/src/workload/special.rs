@@ -82,7 +82,16 @@ pub fn small(rng: &mut Rng) -> Workload {
             7 => Op::Conv2d(Conv2d { layout, ..sample::pointwise_rows_of_eight(rng, 64) }),
             8 if rng.one_in(2) => Op::DepthwisePointwise(sample::pair(rng)),
             8 => Op::Conv2d(sample::depthwise(rng)),
-            _ => Op::Conv2d(sample::conv2d_tiles(rng)),
+            9 if rng.one_in(2) => Op::Conv2d(sample::conv2d_tiles(rng)),
+            _ => {
+                let names: Vec<&str> = super::operator_names().collect();
+                let name = *rng.pick(&names[..]);
+                match sample::of_operator(name, rng).op {
+                    // Rows of several vectors of a warp.
+                    Op::RowWise(r) => Op::RowWise(super::RowWise { rows: 4 * r.rows, columns: 8 * r.columns, ..r }),
+                    op => op,
+                }
+            }
         };
         let most = if matches!(op, Op::Conv2d(c) if c.layout == ConvLayout::NhwcNc(16)) { 16 } else { 1 } * MOST_MACS;
         let dtype = *rng.pick(&[DType::F32, DType::F32, DType::F16, DType::Bf16]);

@@ -42,6 +42,7 @@ mod operators;
 mod pointwise;
 #[cfg(feature = "cli")]
 mod records_command;
+mod rows;
 mod sanitized;
 mod schedule;
 mod simt;

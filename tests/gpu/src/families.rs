@@ -169,6 +169,15 @@ fn workload_for(template: &str, seed: u64) -> Workload {
             w = Workload { op: Op::Conv2d(sample::depthwise(&mut rng)), ..w };
             w.dtype = *rng.pick(&[half, DType::F32]);
         }
+        "rows_cuda" => {
+            let names = ["softmax", "layer_norm", "rms_norm"];
+            w = sample::of_operator(names[seed as usize % names.len()], &mut rng);
+            if let Op::RowWise(rows) = &mut w.op {
+                // Rows of all lengths, also of many warps.
+                (rows.rows, rows.columns) = (rng.between(1, 40), *rng.pick(&[1, 4, 8]) * rng.between(1, 5000));
+            }
+            w.dtype = *rng.pick(&[half, DType::F32]);
+        }
         // Every operator in turn.
         "plain_cuda" | "sketch_cuda" => {
             let names: Vec<&str> = operator_names().collect();

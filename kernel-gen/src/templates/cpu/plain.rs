@@ -9,6 +9,7 @@ use crate::ir::{DType, Scope, VarId};
 use crate::schedule::{Schedule, ScheduleError};
 use crate::space::{Config, Space};
 use crate::target::Target;
+use crate::templates::rows::{at_rows, row_stages};
 use crate::templates::{Scheduled, Template, TemplateError};
 use crate::workload::{Workload, naive};
 
@@ -47,6 +48,12 @@ impl Template for Plain {
         let lanes = cpu.f32_lanes();
         let mut s = Schedule::new(naive(w));
         let out = *s.kernel.params.last().expect("every workload has an output");
+        if let Some(rows) = row_stages(w) {
+            let [row, column] = s.axes(out)?;
+            s.parallel(row)?;
+            at_rows(&mut s, &rows, row, column)?;
+            return Ok(Scheduled { schedule: s, packs: vec![] });
+        }
         let stages = w.op.get().stages(w.dtype, DType::F32);
         for stage in stages.iter().filter(|stage| stage.reduce > 0) {
             let acc = s.stage(stage.name)?;

@@ -63,6 +63,7 @@ pub mod pointwise;
 mod product;
 mod requires;
 mod ring;
+pub mod rows;
 mod schedules;
 mod search;
 pub mod simt;

@@ -10,6 +10,7 @@ use super::schedules::{BLOCK, THREAD, inline_padding, pieces};
 use crate::ir::{Axis, DType, Scope};
 use crate::schedule::Schedule;
 use crate::target::{Cuda, Target};
+use crate::templates::rows::{at_rows, row_stages};
 use crate::templates::{Scheduled, TemplateError};
 use crate::workload::{Op, Workload, naive};
 
@@ -80,6 +81,15 @@ impl Family for PlainCuda {
         let out = *s.kernel.params.last().expect("every workload has an output");
         if s.stage("pad").is_ok() {
             inline_padding(&mut s)?;
+        }
+        if let Some(rows) = row_stages(w) {
+            // A thread a row: what its elements share is found once, in registers.
+            let [row, column] = s.axes(out)?;
+            let [block, thread] = pieces(&mut s, row, plan.threads)?;
+            s.bind(block, BLOCK(Axis::X))?;
+            s.bind(thread, THREAD(Axis::X))?;
+            at_rows(&mut s, &rows, thread, column)?;
+            return Ok(Scheduled { schedule: s, packs: vec![] });
         }
         // Each stage that combines terms goes into a launch with the stage behind it, which finishes its elements.
         let stages = w.op.get().stages(w.dtype, DType::F32);

@@ -1,0 +1,294 @@
+//! Norms and softmax of rows: a row stays in registers from its first read to the result.
+//!
+//! Some warps take a row, whose elements their lanes hold side by side in vectors. For each number that the row's elements share, a
+//! lane combines what it has, the lanes of a warp tell each other theirs in five steps of a butterfly, and warps meet in shared
+//! memory; the order is always the same, and every lane ends with the same bits. So each element is read from memory once and written
+//! once. The stages of the operator say what is computed; nothing here names one.
+//!
+//! | knob | values | what it chooses |
+//! |---|---|---|
+//! | `warps` | 1 to 32 | warps of a row |
+//! | `rows` | 1, 2, 4, 8 | rows of a block |
+//! | `vector` | 1, 2, 4, 8 | neighbours that a lane reads at a time |
+//!
+//! Beyond the last column the last vector is read again; where terms are added, it counts as zero.
+
+use super::family::{self, Case, Family, Needs, Search, built, knobs};
+use super::guards::inside;
+use super::instructions::tile;
+use super::launch::{LANE, launch, unrolled};
+use super::model::{Waves, ceil_div, memory_us};
+use super::outputs::{each_element, finish};
+use super::requires::device;
+use crate::ir::builder::KernelBuilder;
+use crate::ir::{Barrier, BufferId, DType, Expr, Gpu, Kernel, LaneOp, LoopKind, Scope, Stmt, VarId};
+use crate::target::{Cuda, Target};
+use crate::templates::{Scheduled, TemplateError};
+use crate::workload::operands::Operands;
+use crate::workload::stage::{Combine, Stage, input, result};
+use crate::workload::{Op, RowWise, Workload};
+
+/// See the module's text.
+pub struct Rows;
+
+/// Most elements of a row that a lane holds.
+const MOST_HELD: i64 = 64;
+/// Bytes of a thread's longest load.
+const VECTOR_BYTES: i64 = 16;
+/// Registers of a thread beside the elements that it holds.
+const OTHER_REGISTERS: i64 = 32;
+
+knobs! {
+    /// A config with a type.
+    struct Sizes {
+        /// Warps of a row.
+        warps: i64 = "warps" in [1, 2, 4, 8, 16, 32];
+        /// Rows of a block.
+        rows: i64 = "rows" in [1, 2, 4, 8];
+        /// Neighbours that a lane reads at a time.
+        vector: i64 = "vector" in [1, 2, 4, 8];
+    }
+}
+
+/// Rows cut up as a config says.
+#[derive(Clone, Copy, Debug)]
+pub struct Plan {
+    of: RowWise,
+    bytes: i64,
+    sizes: Sizes,
+}
+
+impl Plan {
+    /// Elements that the lanes of a row read side by side.
+    fn step(&self) -> i64 {
+        self.sizes.warps * Cuda::WARP * self.sizes.vector
+    }
+
+    /// Vectors of a lane.
+    fn steps(&self) -> i64 {
+        ceil_div(self.of.columns, self.step())
+    }
+
+    fn threads(&self) -> i64 {
+        self.sizes.rows * self.sizes.warps * Cuda::WARP
+    }
+
+    fn blocks(&self) -> i64 {
+        ceil_div(self.of.rows, self.sizes.rows)
+    }
+}
+
+impl family::Plan for Plan {
+    fn needs(&self) -> Needs {
+        let held = ceil_div(self.steps() * self.sizes.vector * self.bytes, 4);
+        // At most four numbers that a row shares.
+        let shared_bytes = if self.sizes.warps > 1 { 4 * 4 * self.sizes.rows * self.sizes.warps } else { 0 };
+        Needs { threads: self.threads(), registers: held + OTHER_REGISTERS, shared_bytes }
+    }
+
+    fn suits(&self, gpu: &Cuda) -> bool {
+        let Sizes { warps, rows, vector } = self.sizes;
+        self.of.columns % vector == 0
+            && vector * self.bytes <= VECTOR_BYTES
+            && self.steps() * vector <= MOST_HELD
+            && (warps == 1 || self.step() / 2 < self.of.columns)
+            && (rows == 1 || rows / 2 < self.of.rows)
+            && self.blocks() <= gpu.grid_dim[0]
+    }
+
+    /// The latency of reading a row and of what its lanes tell each other, or what all of them compute, or the bytes.
+    fn us(&self, w: &Workload, gpu: &Cuda) -> f64 {
+        /// Microseconds to launch and to end.
+        const LAUNCH_US: f64 = 1.6;
+        /// Clocks from a load until its bytes have come out of memory, of a number that lanes and of one that warps share.
+        const MEMORY: f64 = 900.0;
+        const LANES: f64 = 170.0;
+        const WARPS: f64 = 90.0;
+        /// Clocks of a warp for each element that its lanes hold, and for each vector.
+        const ELEMENT: f64 = 24.0;
+        const VECTOR: f64 = 40.0;
+        let Waves { count, together, .. } = match family::Plan::needs(self).resident(gpu) {
+            0 => return f64::INFINITY,
+            resident => Waves::of(self.blocks(), resident, gpu),
+        };
+        let stages = w.op.get().stages(w.dtype, DType::F32);
+        let shared = stages.iter().filter(|stage| stage.reduce > 0).count() as f64;
+        let alone =
+            MEMORY + shared * (LANES + if self.sizes.warps > 1 { WARPS + 2.0 * self.sizes.warps as f64 } else { 0.0 });
+        let own = self.steps() as f64 * (VECTOR + ELEMENT * self.sizes.vector as f64);
+        // Four schedulers issue for the warps of a multiprocessor.
+        let issue = together * (self.threads() / Cuda::WARP) as f64 * own / 4.0;
+        let clocks = count * (alone + own.max(issue));
+        LAUNCH_US + (clocks / gpu.clock_mhz.max(1) as f64).max(memory_us(w.bytes() as f64, gpu))
+    }
+}
+
+impl Family for Rows {
+    const NAME: &'static str = "rows_cuda";
+    const LIMITS: &'static str = "vectors divide a row, its elements fit registers, and all have something to do";
+    type Problem = RowWise;
+    type Knobs = Sizes;
+    type Plan<'a> = Plan;
+
+    fn problem(w: &Workload, t: &Target) -> Result<RowWise, String> {
+        device(t)?;
+        match w.op {
+            Op::RowWise(rows) => Ok(rows),
+            _ => Err("for norms and softmax of rows".into()),
+        }
+    }
+
+    fn check(case: &Case<'_, RowWise>) -> Result<(), String> {
+        let most = 32 * Cuda::WARP * MOST_HELD;
+        let (rows, columns) = (case.problem.rows, case.problem.columns);
+        match () {
+            () if columns > most => Err(format!("for rows of at most {most} elements")),
+            () if ceil_div(rows, 8) > case.gpu.grid_dim[0] => Err("the grid has no room for so many rows".into()),
+            () => Ok(()),
+        }
+    }
+
+    fn plan(case: &Case<'_, RowWise>, sizes: Sizes) -> Result<Plan, TemplateError> {
+        Ok(Plan { of: case.problem, bytes: case.w.dtype.bytes() as i64, sizes })
+    }
+
+    fn search(_: &Case<'_, RowWise>) -> Search<Sizes> {
+        Search::All
+    }
+
+    fn kernel(case: &Case<'_, RowWise>, plan: &Plan) -> Result<Scheduled, TemplateError> {
+        built(Block::kernel(plan, case.w), [])
+    }
+}
+
+/// What a thread knows of its place.
+struct Block<'a> {
+    plan: &'a Plan,
+    w: &'a Workload,
+    params: Operands,
+    /// The row, and the row that is read: beyond the last one it is that.
+    row: VarId,
+    read: VarId,
+    group: VarId,
+    warp: VarId,
+    lane: VarId,
+    /// The elements that the lane holds.
+    held: BufferId,
+}
+
+impl Block<'_> {
+    fn kernel(plan: &Plan, w: &Workload) -> Kernel {
+        let mut b = KernelBuilder::new(w.kernel_name());
+        let params = Operands::declare(&mut b, w);
+        let Sizes { warps, rows, vector } = plan.sizes;
+        let threads = [("group", rows), ("warp", warps), LANE];
+        launch(&mut b, [("tile", plan.blocks())], threads, |b, [tile], [group, warp, lane]| {
+            let row = b.let_("row", tile * rows + group);
+            let read = b.let_("read", Expr::from(row).min(plan.of.rows - 1));
+            let held = b.alloc("held", w.dtype, &[plan.steps(), vector], Scope::Register);
+            Block { plan, w, params, row, read, group, warp, lane, held }.run(b);
+        });
+        b.finish()
+    }
+
+    /// The number of the lane's vector in a step.
+    fn piece(&self, step: VarId) -> Expr {
+        (step * self.plan.sizes.warps + self.warp) * Cuda::WARP + self.lane
+    }
+
+    /// The first column of that vector.
+    fn column(&self, step: VarId) -> Expr {
+        self.piece(step) * self.plan.sizes.vector
+    }
+
+    /// All that a thread does.
+    fn run(&self, b: &mut KernelBuilder) {
+        let (columns, vector) = (self.plan.of.columns, self.plan.sizes.vector);
+        let whole = columns % self.plan.step() == 0;
+        unrolled(b, "step", self.plan.steps(), |b, step| {
+            let piece = if whole { self.piece(step) } else { self.piece(step).min(columns / vector - 1) };
+            let first = piece * vector;
+            each_element(b, vector, |b, v| {
+                let value = Expr::load(self.params.at(0), vec![self.read.into(), first + v.clone()]);
+                b.store(self.held, vec![step.into(), v], value);
+            });
+        });
+        let mut stages = self.w.op.get().stages(self.w.dtype, DType::F32);
+        let last = stages.pop().expect("every operator has a stage");
+        let mut shared = vec![];
+        for stage in &stages {
+            let number = b.alloc(stage.name, stage.dtype, &[1], Scope::Register);
+            if stage.reduce > 0 {
+                self.combine(b, stage, number, &shared);
+            } else {
+                b.store(number, vec![0.into()], self.value(stage, None, &shared));
+            }
+            shared.push(number);
+        }
+        unrolled(b, "step", self.plan.steps(), |b, step| {
+            let (row, first) = (Expr::from(self.row), self.column(step));
+            let pieces = [self.plan.sizes.rows, self.plan.step()];
+            let exists = inside(&[row.clone(), first.clone()], [self.plan.of.rows, columns], pieces);
+            b.when(exists, |b| {
+                each_element(b, vector, |b, v| {
+                    let value = self.value(&last, Some([step.into(), v.clone()]), &shared);
+                    let column = first + v;
+                    finish(b, (self.w, &self.params), &column, [row, column.clone()], value);
+                });
+            });
+        });
+    }
+
+    /// What a stage says of an element that the lane holds, given the numbers that the row's elements share.
+    fn value(&self, stage: &Stage, held: Option<[Expr; 2]>, shared: &[BufferId]) -> Expr {
+        stage.value.clone().map(&mut |e| match (e, &held) {
+            (Expr::Load(from, _), Some(place)) if from == input(0) => Expr::load(self.held, place.to_vec()),
+            (Expr::Load(from, index), _) => match (0..shared.len()).find(|i| result(*i) == from) {
+                Some(i) => Expr::load(shared[i], vec![0.into()]),
+                None => Expr::Load(from, index),
+            },
+            (other, _) => other,
+        })
+    }
+
+    /// Combines the terms of a row in `number`, for all of its lanes.
+    fn combine(&self, b: &mut KernelBuilder, stage: &Stage, number: BufferId, shared: &[BufferId]) {
+        let Sizes { warps, rows, vector } = self.plan.sizes;
+        let place = || vec![Expr::Int(0)];
+        let (neutral, largest) = match stage.combine {
+            Combine::Max => (f64::NEG_INFINITY, true),
+            _ => (0.0, false),
+        };
+        let add = |b: &mut KernelBuilder, value: Expr| {
+            let before = Expr::load(number, place());
+            b.store(number, place(), if largest { before.max(value) } else { before + value });
+        };
+        b.store(number, place(), Expr::f32(neutral));
+        unrolled(b, "step", self.plan.steps(), |b, step| {
+            unrolled(b, "v", vector, |b, v| {
+                let term = self.value(stage, Some([step.into(), v.into()]), shared);
+                // An element that is read again is no larger than itself.
+                let counts = largest || self.plan.of.columns % self.plan.step() == 0;
+                let exists = self.column(step).lt(self.plan.of.columns);
+                add(b, if counts { term } else { exists.select(term, Expr::f32(0.0)) });
+            });
+        });
+        let other = b.alloc(&format!("{}_of_lane", stage.name), DType::F32, &[1], Scope::Register);
+        for name in ["shuffle_xor_16", "shuffle_xor_8", "shuffle_xor_4", "shuffle_xor_2", "shuffle_xor_1"] {
+            let op = LaneOp::find(name).expect("an instruction of the table");
+            b.gpu(Gpu::Lanes { op, dst: tile(other, place(), &[1]), value: Expr::load(number, place()) });
+            add(b, Expr::load(other, place()));
+        }
+        if warps > 1 {
+            let all = b.alloc(&format!("{}_of_warps", stage.name), DType::F32, &[rows, warps], Scope::Shared);
+            b.if_(Expr::from(self.lane).eq(0), |b| {
+                b.store(all, vec![self.group.into(), self.warp.into()], Expr::load(number, place()));
+            });
+            b.push(Stmt::Barrier(Barrier::Block));
+            b.store(number, place(), Expr::f32(neutral));
+            b.loop_("of", warps, LoopKind::Unrolled, |b, of| {
+                add(b, Expr::load(all, vec![self.group.into(), of.into()]));
+            });
+        }
+    }
+}

@@ -1,0 +1,23 @@
+//! Operators that share numbers along a row: which stages these are, and where a schedule computes them.
+
+use crate::ir::{DType, Scope, VarId};
+use crate::schedule::{Schedule, ScheduleError};
+use crate::workload::Workload;
+
+/// The stages with one element a row, and the last one, whose elements are those of the output; `None` of an operator that has no
+/// such stages.
+pub(super) fn row_stages(w: &Workload) -> Option<Vec<&'static str>> {
+    let stages = w.op.get().stages(w.dtype, DType::F32);
+    let rank = w.output_shape().len();
+    stages.iter().any(|stage| stage.shape.len() < rank).then(|| stages.iter().map(|stage| stage.name).collect())
+}
+
+/// Computes the stages in registers: the last one with each element of the output, the others with each row.
+pub(super) fn at_rows(s: &mut Schedule, stages: &[&str], row: VarId, column: VarId) -> Result<(), ScheduleError> {
+    for (i, name) in stages.iter().enumerate().rev() {
+        let stage = s.stage(name)?;
+        s.set_scope(stage, Scope::Register)?;
+        s.compute_at(stage, if i + 1 == stages.len() { column } else { row })?;
+    }
+    Ok(())
+}

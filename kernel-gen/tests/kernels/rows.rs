@@ -1,0 +1,77 @@
+//! Norms and softmax on GPUs, case by case: rows of one warp and of several, rows that vectors and warps do not fill, and more rows
+//! than blocks have.
+
+use crate::checked;
+use kernel_gen::ir::DType;
+use kernel_gen::target::Target;
+use kernel_gen::templates::cuda::rows::Rows;
+use kernel_gen::templates::{Registry, Template};
+use kernel_gen::workload::{Epilogue, Workload, error_bound, reference};
+
+#[test]
+fn rows_of_any_length_compute_what_the_reference_does() {
+    for (key, config) in [
+        ("softmax-f32-m5n1000", "warps=1 rows=2 vector=4"),
+        ("softmax-f32-m3n1000", "warps=4 rows=4 vector=2"),
+        ("softmax-f16.f32-m2n2048", "warps=8 rows=1 vector=8"),
+        ("softmax-bf16-m9n33-scale.residual_add", "warps=1 rows=8 vector=1"),
+        ("layer_norm-f32-m3n768-e6-scale", "warps=2 rows=2 vector=4"),
+        ("layer_norm-f16-m7n768-e6-scale.gelu", "warps=1 rows=4 vector=8"),
+        ("layer_norm-f16-m2n4098-e5", "warps=32 rows=1 vector=2"),
+        ("rms_norm-f32-m4n97-e12-multiply", "warps=2 rows=2 vector=1"),
+        ("rms_norm-f32-m1n1-e5", "warps=1 rows=1 vector=1"),
+    ] {
+        let workload = Workload::from_key(key).expect("a key");
+        let text = checked::check(&Rows, &workload, "sm_90", config);
+        let warps = config.starts_with("warps=1 ");
+        assert_eq!(text.contains("__syncthreads"), !warps, "{text}");
+    }
+}
+
+#[test]
+fn rows_are_read_once_where_they_fit_registers_and_by_the_plain_template_elsewhere() {
+    let target = Target::find("sm_90a").expect("built in");
+    let takes = |key: &str| {
+        let workload = Workload::from_key(key).expect("a key");
+        let all = Registry::builtin();
+        all.applicable(&workload, target).map(|t| t.name().to_string()).collect::<Vec<_>>()
+    };
+    assert!(takes("softmax-f32-m4n65536").contains(&"rows_cuda".to_string()));
+    let long = takes("softmax-f32-m4n65537");
+    assert!(!long.contains(&"rows_cuda".to_string()) && long.contains(&"plain_cuda".to_string()), "{long:?}");
+    // A whole warp has something to do, and a long row has several.
+    for (key, warps) in [("layer_norm-f16-m197n768-e6", 1), ("softmax-f32-m128n16384", 8)] {
+        let workload = Workload::from_key(key).expect("a key");
+        let config = Rows.default_config(&workload, target).expect("it applies");
+        assert!(config.int("warps").expect("a knob") >= warps, "{key}: {config}");
+    }
+}
+
+/// What `f32` cannot tell apart, a norm makes large: its bound follows from the row's values.
+#[test]
+fn bounds_follow_from_the_values_of_a_row() {
+    let norm = Workload::from_key("layer_norm-f32-strict-m1n4-e5").expect("a key");
+    let bound = |x: [f64; 4]| error_bound(&norm, &[&x]).into_iter().fold(0.0, f64::max);
+    assert!(bound([1.0, -1.0, 2.0, -2.0]) < 1e-5);
+    let close = [1e4, 1e4 + 1.0, 1e4 - 1.0, 1e4];
+    assert!(bound(close) > 1e-3 && bound(close) < 1.0, "{}", bound(close));
+    // Rows without any spread.
+    assert_eq!(reference(&norm, &[&[3.0; 4]]), [0.0; 4]);
+    let softmax = Workload::from_key("softmax-f32-m1n4").expect("a key").with_epilogue(&[Epilogue::Relu]);
+    let nan = reference(&softmax, &[&[f64::NEG_INFINITY; 4]]);
+    assert!(nan.iter().all(|y| y.is_nan()), "a row of minus infinities: {nan:?}");
+    let one = reference(&softmax, &[&[f64::NEG_INFINITY, 0.0, f64::NEG_INFINITY, f64::NEG_INFINITY]]);
+    assert_eq!(one, [0.0, 1.0, 0.0, 0.0]);
+    assert!(error_bound(&softmax.with_dtype(DType::F16), &[&[0.0; 4]]).iter().all(|b| *b < 1e-3));
+}
+
+/// Where the squares of a row exceed the largest `f32`, anything is right.
+#[test]
+fn a_row_whose_squares_overflow_has_no_bound() {
+    for key in ["rms_norm-f32-strict-m2n4-e1", "layer_norm-f32-m2n4-e5"] {
+        let norm = Workload::from_key(key).expect("a key").with_epilogue(&[Epilogue::Relu]);
+        let bounds = error_bound(&norm, &[&[1.0, 2f64.powi(100), 1.0, 0.5, 1.0, 2.0, 3.0, 4.0]]);
+        assert_eq!(bounds[..4], [f64::INFINITY; 4], "{key}");
+        assert!(bounds[4..].iter().all(|b| *b < 1e-4), "{key}: {bounds:?}");
+    }
+}
