@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Writes the ONNX project's published Conv, MatMul and Gemm tests as small text files for tests/onnx.
+"""Writes the ONNX project's published tests of our operators as small text files for tests/onnx.
 
     python3 -m venv /tmp/onnx-venv && /tmp/onnx-venv/bin/pip install numpy onnx==1.23.2
     /tmp/onnx-venv/bin/python tests/onnx/extract.py
@@ -25,7 +25,10 @@ from onnx.backend.test import loader  # noqa: E402
 
 HERE = pathlib.Path(__file__).parent
 DATA = pathlib.Path(onnx.__file__).parent / "backend/test/data"
-OPERATORS = {"Conv", "MatMul", "Gemm"}
+POOLS = {"MaxPool", "AveragePool", "GlobalMaxPool", "GlobalAveragePool"}
+ROWS = {"Softmax", "LayerNormalization", "RMSNormalization"}
+OPERATORS = {"Conv", "MatMul", "Gemm"} | POOLS | ROWS
+FLAGS = ("trans_a", "trans_b", "count_include_pad")
 # Files with more elements than this are not worth their place in a repository.
 MAX_ELEMENTS = 20_000
 
@@ -109,6 +112,77 @@ def conv(attributes, x, w, bias=None):
     tensors = {"x": x, "w": w}
     if bias is not None:
         tensors["bias"] = bias
+    return workload, tensors, "y", note
+
+
+def pool(op, attributes, x):
+    """A pooling node as a workload of ours, and its operand."""
+    rank = x.ndim - 2
+    if rank == 3:
+        raise Skip("three-dimensional pooling")
+    get = lambda name, default: list(attributes.get(name, default))
+    if op.startswith("Global"):
+        kernel = list(x.shape[2:])
+    else:
+        kernel = get("kernel_shape", [])
+    stride, dilation, pads = get("strides", [1] * rank), get("dilations", [1] * rank), get("pads", [0] * 2 * rank)
+    how = attributes.get("auto_pad", b"NOTSET").decode()
+    if how.startswith("SAME"):
+        total = [
+            max((-(-size // s) - 1) * s + (k - 1) * d + 1 - size, 0)
+            for size, s, k, d in zip(x.shape[2:], stride, kernel, dilation)
+        ]
+        small, large = [t // 2 for t in total], [t - t // 2 for t in total]
+        pads = small + large if how == "SAME_UPPER" else large + small
+    elif how not in ("NOTSET", "VALID"):
+        raise Skip(f"auto_pad {how}")
+    note = None
+    if attributes.get("ceil_mode"):
+        if attributes.get("count_include_pad"):
+            raise Skip("an average over padding and over what ceil_mode adds")
+        note = "ceil_mode as padding behind the input"
+        for i, (size, s, k, d) in enumerate(zip(x.shape[2:], stride, kernel, dilation)):
+            span = (k - 1) * d + 1
+            outputs = -(-(size + pads[i] + pads[i + rank] - span) // s) + 1
+            # A window that begins behind the input and the padding before it is none.
+            if (outputs - 1) * s >= size + pads[i]:
+                outputs -= 1
+            pads[i + rank] = max((outputs - 1) * s + span - size - pads[i], 0)
+    if rank == 1:
+        note = "one-dimensional pooling, run as that of a map of height 1"
+        x, kernel = x[:, :, None, :], [1] + kernel
+        stride, dilation, pads = [1] + stride, [1] + dilation, [0, pads[0], 0, pads[1]]
+    workload = {
+        "op": "max_pool2d" if "Max" in op else "avg_pool2d",
+        "input": list(x.shape),
+        "window": kernel,
+        "stride": stride,
+        "padding": pads,
+        "dilation": dilation,
+    }
+    if attributes.get("count_include_pad"):
+        workload["count_include_pad"] = True
+    return workload, {"x": x}, "y", note
+
+
+def row_wise(op, attributes, x, scale=None, shift=None):
+    """A softmax or a norm of rows as a workload of ours, and its operands."""
+    axis = attributes.get("axis", -1) % x.ndim
+    if op == "Softmax" and axis != x.ndim - 1:
+        raise Skip("softmax along an axis that is not the last one")
+    columns = int(np.prod(x.shape[axis:]))
+    note = None if x.ndim == 2 and axis == 1 else f"the dimensions from {axis} on are a row, those before are rows"
+    x = x.reshape(-1, columns)
+    workload = {"op": {"Softmax": "softmax", "RMSNormalization": "rms_norm"}.get(op, "layer_norm"), "input": list(x.shape)}
+    tensors = {"x": x}
+    if op != "Softmax":
+        epsilon = attributes.get("epsilon", 1e-5)
+        digits = round(-np.log10(epsilon))
+        if abs(10.0**-digits - epsilon) > 1e-6 * epsilon:
+            raise Skip(f"an epsilon of {epsilon}, which is no power of ten")
+        workload["epsilon_digits"] = digits
+        tensors["scale"] = scale.reshape(-1)
+        tensors["shift"] = np.zeros_like(tensors["scale"]) if shift is None else shift.reshape(-1)
     return workload, tensors, "y", note
 
 
@@ -196,7 +270,8 @@ def assign(functions, name, workload, epilogue, shapes):
     shapes, so two of one function that differ in stride or padding only go to different functions.
     """
     transposed = "".join("t" if workload.get(key) else "n" for key in ("trans_a", "trans_b"))
-    stem = "_".join(["onnx", workload["op"], *epilogue] + ([transposed] if "t" in transposed else []))
+    padded = ["padded"] if workload.get("count_include_pad") else []
+    stem = "_".join(["onnx", workload["op"], *epilogue, *padded] + ([transposed] if "t" in transposed else []))
     for number in range(1, 10):
         function = stem if number == 1 else f"{stem}_{number}"
         members = functions.setdefault(function, {})
@@ -218,13 +293,24 @@ def spec_text(functions):
     for function, members in sorted(functions.items()):
         workload, epilogue, _ = next(iter(members.values()))
         text += f'\n[[kernel]]\nname = "{function}"\nop = "{workload["op"]}"\n'
-        text += 'layout = "NCHW"\n' if "conv" in workload["op"] else ""
+        text += 'layout = "NCHW"\n' if "2d" in workload["op"] else ""
         text += 'dtype = "f32"\nmath = "strict"\n'
-        text += "".join(f"{key} = true\n" for key in ("trans_a", "trans_b") if workload.get(key))
+        text += "".join(f"{key} = true\n" for key in FLAGS if workload.get(key))
         text += f"epilogue = {toml(epilogue)}\n" if epilogue else ""
         for kernel, (workload, _, _) in members.items():
             text += f'\n[[kernel.workload]]\nname = "{kernel}"\n'
-            text += "".join(f"{k} = {toml(v)}\n" for k, v in workload.items() if k not in ("op", "trans_a", "trans_b"))
+            text += "".join(f"{k} = {toml(v)}\n" for k, v in workload.items() if k not in ("op", *FLAGS))
+    return text
+
+
+def calls_text(functions):
+    """What calls the functions by their names."""
+    text = "// Written by extract.py: the functions of kernels.toml by their names.\n"
+    text += "match (case.function.as_str(), views.as_slice()) {\n"
+    for function, members in sorted(functions.items()):
+        names = [f"v{i}" for i in range(len(next(iter(members.values()))[2]) - 1)]
+        text += f'    ("{function}", &[{", ".join(names)}]) => kernels::{function}_dyn(dev, {", ".join(names)}, y),\n'
+    text += '    (function, views) => panic!("{}: no function {function} of {} inputs", case.name, views.len()),\n}\n'
     return text
 
 
@@ -237,7 +323,12 @@ def main():
             op, attributes, values = operands(graph, inputs)
             if any(v.dtype != np.float32 for v in values):
                 raise Skip("operands of type " + ", ".join(sorted({str(v.dtype) for v in values})))
-            workload, tensors, output, note = (conv if op == "Conv" else matmul)(attributes, *values)
+            if op in POOLS and len(graph.output) > 1:
+                raise Skip("the places of the largest elements as well")
+            make = {"Conv": conv}.get(op, matmul)
+            if op in POOLS | ROWS:
+                make = lambda attributes, *values: (pool if op in POOLS else row_wise)(op, attributes, *values)
+            workload, tensors, output, note = make(attributes, *values)
             elements = sum(t.size for t in tensors.values()) + outputs[0].size
             if elements > MAX_ELEMENTS:
                 raise Skip(f"{elements} elements are too many for a repository")
@@ -246,7 +337,9 @@ def main():
             if len(graph.node) < 5:
                 skipped.append((name, source, str(reason)))
             continue
-        if output == "y":
+        if op in ROWS:
+            expected = outputs[0].reshape(tensors["x"].shape)
+        elif output == "y":
             expected = outputs[0] if outputs[0].ndim == 4 else outputs[0][:, :, None, :]
         else:
             a, b = tensors["a"], tensors["b"]
@@ -254,14 +347,16 @@ def main():
             columns = b.shape[-2] if workload.get("trans_b") else b.shape[-1]
             expected = outputs[0].reshape(*a.shape[:-2], rows, columns)
         tensors[output] = expected
-        epilogue = [{"bias": "bias", "residual": "residual_add"}[t] for t in tensors if t in ("bias", "residual")]
+        steps = {"bias": "bias", "residual": "residual_add", "scale": "scale"}
+        epilogue = [steps[t] for t in tensors if t in steps]
         shapes = [list(t.shape) for t in tensors.values()]
         function, kernel = assign(functions, name, workload, epilogue, shapes)
         text = case_text(name, function, kernel, source, tensors, note, rtol, atol)
         (HERE / "cases" / f"{name}.toml").write_text(text)
         count += 1
     (HERE / "kernels.toml").write_text(spec_text(functions))
-    text = "# Written by extract.py: published tests with a Conv, MatMul or Gemm node that are not run, and why.\n"
+    (HERE / "tests" / "calls.rs.in").write_text(calls_text(functions))
+    text = "# Written by extract.py: published tests with a node of our operators that are not run, and why.\n"
     for name, source, reason in skipped:
         text += f'\n[[test]]\nname = "{name}"\nsource = "{source}"\nreason = "{reason}"\n'
     (HERE / "skipped.toml").write_text(text)

@@ -25,7 +25,7 @@ const MOST_POSITIONS: usize = 8;
 impl Machine<'_> {
     /// Runs every cluster of a launch, one after the other.
     pub(super) fn clusters(&mut self, host: &Thread, launch: &Launch, start: u32, region: u32) -> Result<(), Failure> {
-        let cluster = Cluster::new(&self.p, launch, region);
+        let cluster = Cluster::new(self.p, launch, region);
         let (count, size) = (cluster.threads * cluster.blocks, cluster.threads);
         self.cluster = Some(cluster);
         let mut threads: Vec<Thread> = vec![host.clone(); count];

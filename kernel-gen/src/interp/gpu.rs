@@ -16,8 +16,8 @@ impl Machine<'_> {
     fn clash(&self, buffer: u32, at: usize, clash: Clash, actor: ActorId, wrote: bool) -> Trap {
         let cluster = self.cluster.as_ref().expect("clashes are found in clusters");
         let (buffer, index) = self.element(buffer, at);
-        let now = cluster.actor_name(&self.p, actor);
-        let earlier = clash.earlier.map_or("another block".to_string(), |a| cluster.actor_name(&self.p, a));
+        let now = cluster.actor_name(self.p, actor);
+        let earlier = clash.earlier.map_or("another block".to_string(), |a| cluster.actor_name(self.p, a));
         if clash.fence {
             return Box::new(Cause::Unfenced { buffer, index, writer: earlier, reader: now });
         }
@@ -257,7 +257,7 @@ impl Machine<'_> {
         let clock = cluster.order.clock(t.actor);
         let Some(actor) = cluster.remote.end(t.actor / cluster.threads, clock) else { return Ok(()) };
         let cluster = self.cluster.as_ref().expect("set above");
-        let by = cluster.actor_name(&self.p, actor);
+        let by = cluster.actor_name(self.p, actor);
         let other = format!("ends, the last of its block, but nobody there has waited for {by}");
         Err(Box::new(Cause::EndedBlock { thread: cluster.thread_name(t.actor), other }))
     }
@@ -356,7 +356,7 @@ impl Machine<'_> {
         match cluster.mbarriers[slot].made {
             None => Err(Box::new(Cause::Unwritten { buffer: buffer(), index })),
             Some((actor, step)) if cluster.order.clock(t.actor)[actor as usize] < step => {
-                let writer = format!("the mbarrier init of {}", cluster.actor_name(&self.p, actor));
+                let writer = format!("the mbarrier init of {}", cluster.actor_name(self.p, actor));
                 let reader = cluster.thread_name(t.actor);
                 Err(Box::new(Cause::Unfinished { buffer: buffer(), index, writer, reader }))
             }
@@ -373,13 +373,13 @@ impl Machine<'_> {
         };
         let slot = self.slot(t, on, rank)?;
         if let MbarrierAct::Init(count) = act {
-            let name = self.cluster.as_ref().map_or(String::new(), |c| c.mbarrier_name(&self.p, slot));
+            let name = self.cluster.as_ref().map_or(String::new(), |c| c.mbarrier_name(self.p, slot));
             let cluster = self.cluster();
             if count < 1 {
                 return Err(misuse(format!("{name} is to count {count} arrivals")));
             }
             if let Some((actor, _)) = cluster.mbarriers[slot].made {
-                let by = self.cluster.as_ref().map_or(String::new(), |c| c.actor_name(&self.p, actor));
+                let by = self.cluster.as_ref().map_or(String::new(), |c| c.actor_name(self.p, actor));
                 return Err(misuse(format!("{name} is made twice, by {by} before")));
             }
             cluster.mbarriers[slot] = Mbarrier::new(count, &cluster.order, t.actor, slot);
@@ -409,7 +409,7 @@ impl Machine<'_> {
         };
         if !barrier.arrive(&mut cluster.order, t.actor, bytes) {
             let count = barrier.count;
-            let name = self.cluster.as_ref().map_or(String::new(), |c| c.mbarrier_name(&self.p, slot));
+            let name = self.cluster.as_ref().map_or(String::new(), |c| c.mbarrier_name(self.p, slot));
             return Err(misuse(format!(
                 "{name} counts {count} arrivals a phase, and one more comes before the bytes of the phase"
             )));
@@ -433,7 +433,7 @@ impl Machine<'_> {
         format!(
             "waits for parity {} of {}, whose phase {} {}",
             t.ints[parity as usize],
-            cluster.mbarrier_name(&self.p, slot),
+            cluster.mbarrier_name(self.p, slot),
             b.phase,
             b.lacks()
         )

@@ -36,8 +36,12 @@ fn rows_are_read_once_where_they_fit_registers_and_by_the_plain_template_elsewhe
         let all = Registry::builtin();
         all.applicable(&workload, target).map(|t| t.name().to_string()).collect::<Vec<_>>()
     };
-    assert!(takes("softmax-f32-m4n65536").contains(&"rows_cuda".to_string()));
-    let long = takes("softmax-f32-m4n65537");
+    for (key, columns) in [("softmax-f32-m4", 32768), ("softmax-f16-m4", 65536)] {
+        let key = format!("{key}n{columns}");
+        assert!(takes(&key).contains(&"rows_cuda".to_string()), "{key}");
+        Rows.default_config(&Workload::from_key(&key).expect("a key"), target).expect("some config fits");
+    }
+    let long = takes("softmax-f32-m4n32769");
     assert!(!long.contains(&"rows_cuda".to_string()) && long.contains(&"plain_cuda".to_string()), "{long:?}");
     // A whole warp has something to do, and a long row has several.
     for (key, warps) in [("layer_norm-f16-m197n768-e6", 1), ("softmax-f32-m128n16384", 8)] {
