@@ -478,8 +478,11 @@ mod tests {
     use super::*;
     use crate::ir::{Axis, DType, LoopKind, Scope, Stmt};
     use crate::templates::Registry;
-    use crate::templates::cuda::{depthwise_direct, gemv, mma, pointwise, simt, split, splitk, stem, wgmma, winograd};
-    use crate::workload::{Conv2d, ConvLayout, DepthwisePointwise, Matmul};
+    use crate::templates::cuda::{
+        depthwise_direct, gemv, mma, pointwise, rows, simt, split, splitk, stem, wgmma, winograd,
+    };
+    use crate::workload::row_wise::RowFunction;
+    use crate::workload::{Conv2d, ConvLayout, DepthwisePointwise, Matmul, RowWise};
     use std::collections::BTreeSet;
 
     /// The template for CUDA that is no family: its knobs are splits of the loops that a kernel has.
@@ -506,7 +509,8 @@ mod tests {
         let products = [Matmul::new(1, 64, 256), Matmul::new(256, 256, 256)].map(Workload::f32);
         let half = Workload::f32(Matmul::new(256, 64, 256)).with_dtype(DType::F16);
         let pair = Workload::f32(DepthwisePointwise::new(depthwise, 64));
-        [f32.to_vec(), f16.to_vec(), products.to_vec(), vec![half, pair]].concat()
+        let rows = Workload::f32(RowWise { rows: 100, columns: 384, function: RowFunction::Softmax });
+        [f32.to_vec(), f16.to_vec(), products.to_vec(), vec![half, pair, rows]].concat()
     }
 
     #[test]
@@ -603,6 +607,7 @@ mod tests {
             check_needs(&simt::SimtGemm),
             check_needs(&simt::SimtConv2d),
             check_needs(&gemv::Gemv),
+            check_needs(&rows::Rows),
             check_needs(&depthwise_direct::DepthwiseDirect),
         ];
         assert!(checked.iter().all(|n| *n >= 5), "{checked:?}");

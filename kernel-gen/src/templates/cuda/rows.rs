@@ -55,6 +55,8 @@ knobs! {
 pub struct Plan {
     of: RowWise,
     bytes: i64,
+    /// Numbers that the elements of a row share and its lanes find together.
+    shared: i64,
     sizes: Sizes,
 }
 
@@ -81,8 +83,7 @@ impl Plan {
 impl family::Plan for Plan {
     fn needs(&self) -> Needs {
         let held = ceil_div(self.steps() * self.sizes.vector * self.bytes, 4);
-        // At most four numbers that a row shares.
-        let shared_bytes = if self.sizes.warps > 1 { 4 * 4 * self.sizes.rows * self.sizes.warps } else { 0 };
+        let shared_bytes = if self.sizes.warps > 1 { 4 * self.shared * self.sizes.rows * self.sizes.warps } else { 0 };
         Needs { threads: self.threads(), registers: held + OTHER_REGISTERS, shared_bytes }
     }
 
@@ -114,8 +115,7 @@ impl family::Plan for Plan {
             0 => return f64::INFINITY,
             resident => Waves::of(self.blocks(), resident, gpu),
         };
-        let stages = w.op.get().stages(w.dtype, DType::F32);
-        let shared = stages.iter().filter(|stage| stage.reduce > 0).count() as f64;
+        let shared = self.shared as f64;
         let warps = if self.sizes.warps > 1 { WARP * self.sizes.warps as f64 } else { 0.0 };
         let own = self.steps() as f64 * (VECTOR + ELEMENT * self.sizes.vector as f64);
         // Four schedulers issue for the warps of a multiprocessor.
@@ -152,7 +152,9 @@ impl Family for Rows {
     }
 
     fn plan(case: &Case<'_, RowWise>, sizes: Sizes) -> Result<Plan, TemplateError> {
-        Ok(Plan { of: case.problem, bytes: case.w.dtype.bytes() as i64, sizes })
+        let stages = case.w.op.get().stages(case.w.dtype, DType::F32);
+        let shared = stages.iter().filter(|stage| stage.reduce > 0).count() as i64;
+        Ok(Plan { of: case.problem, bytes: case.w.dtype.bytes() as i64, shared, sizes })
     }
 
     fn search(_: &Case<'_, RowWise>) -> Search<Sizes> {
