@@ -156,6 +156,16 @@ fn workload_for(template: &str, seed: u64) -> Workload {
         let op = Op::Conv2d(Conv2d { layout, ..c });
         return Workload { op, dtype, out_dtype: [dtype, DType::F32][seed as usize % 2], ..workload };
     }
+    if template == "rows_cuda" {
+        let rng = &mut Rng::new(seed);
+        let name = ["softmax", "layer_norm", "rms_norm"][seed as usize % 3];
+        let mut drawn = sample::of_operator(name, rng);
+        if let Op::RowWise(rows) = &mut drawn.op {
+            // Rows of several warps, and columns of whole vectors and others.
+            rows.columns *= [1, 8, 40][seed as usize / 3 % 3];
+        }
+        return drawn;
+    }
     if template == "conv2d_stem" {
         let dtype = [DType::F16, DType::Bf16][seed as usize / 2 % 2];
         workload = Workload { dtype, out_dtype: [dtype, DType::F32][seed as usize % 2], ..workload };

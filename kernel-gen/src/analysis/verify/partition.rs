@@ -7,6 +7,9 @@
 //! and the origins are all multiples of its extents in the output, each once, then every element of the output has one
 //! writer. The elements are enumerated. Of the origins it follows from their form at any size where they are digits of one
 //! number; others are enumerated, too.
+//!
+//! At the edge of an output a simplified index may have lost the part that says which tile it is of, because only one
+//! tile gets there. Where there are few points, all of them are enumerated.
 
 use super::access::{Pseudo, Site};
 use super::equal::{Same, Side, same_element};
@@ -24,7 +27,46 @@ const MOST: i64 = 1 << 21;
 
 /// Whether the writes, which are all that touch a buffer of this shape, write each of its elements exactly once.
 pub(super) fn writes_each_once(kernel: &Kernel, writes: &[&Site], shape: &[i64]) -> bool {
-    prove(kernel, writes, shape).is_some()
+    prove(kernel, writes, shape).or_else(|| enumerate_all(kernel, writes, shape)).is_some()
+}
+
+/// Every element that is written, one by one.
+fn enumerate_all(kernel: &Kernel, writes: &[&Site], shape: &[i64]) -> Option<()> {
+    let volume = shape.iter().try_fold(1i64, |a, n| a.checked_mul(*n))?;
+    if volume > MOST {
+        return None;
+    }
+    let mut written = vec![false; volume as usize];
+    let mut left = MOST;
+    for site in writes {
+        let site = by_units(kernel, site)?;
+        let ranges = &site.facts.ranges;
+        let guards = site.facts.guards.iter().map(|(g, _)| g);
+        let used = enumerate::variables(site.index.iter().chain(guards))?;
+        let idle = |l: &&For| !used.contains(&l.var) && ranges.get(l.var).is_none_or(|(lo, hi)| lo < hi);
+        if site.loops.iter().any(idle) {
+            return None;
+        }
+        let space = enumerate::space(&used, ranges, left)?;
+        left -= space.iter().map(|(_, lo, hi)| hi - lo + 1).product::<i64>();
+        let once = enumerate::for_each(&space, |values| {
+            if !holds(&site.facts.guards, values) {
+                return ControlFlow::Continue(());
+            }
+            let at = site.index.iter().zip(shape).try_fold(0i64, |at, (e, n)| {
+                let i = enumerate::eval(e, values).filter(|i| (0..*n).contains(i))?;
+                Some(at * n + i)
+            });
+            match at {
+                Some(at) if !std::mem::replace(&mut written[at as usize], true) => ControlFlow::Continue(()),
+                _ => ControlFlow::Break(()),
+            }
+        });
+        if once.is_break() {
+            return None;
+        }
+    }
+    written.iter().all(|w| *w).then_some(())
 }
 
 /// An access taken apart.

@@ -79,6 +79,18 @@ static inline void cp_async_16(void *to, const void *from, bool read) {
   read ? memcpy(to, from, 16) : memset(to, 0, 16);
 }
 
+// PTX ISA, "shfl.sync": the value of the lane whose number differs in the bits of the mask.
+static inline float shuffle_xor(unsigned mask, float value) {
+  const unsigned lane = linear_thread() % 32;
+  warp_mail &m = mail[linear_thread() / 32];
+  memcpy(m.a[lane], &value, 4);
+  warp_wait();
+  float other;
+  memcpy(&other, m.a[lane ^ mask], 4);
+  warp_wait();
+  return other;
+}
+
 // Lane l gives row l % 8 of matrix l / 8, and gets elements 2 (l % 4) and the next of row l / 4 of each, or of column
 // l / 4 where the matrices are transposed.
 static inline void ldmatrix(unsigned *to, const void *row, bool transposed, int matrices = 4) {

@@ -90,8 +90,19 @@ fn warpgroup_product(head: &str) -> String {
     )
 }
 
+/// What lanes receive from each other, as a statement.
+fn shuffle(line: &str) -> Option<String> {
+    let text = line.trim_start().strip_prefix("asm volatile(\"shfl.sync.bfly.b32 %0, %1, ")?;
+    let (mask, operands) = text.split_once(", 31, -1;\" : \"=f\"(")?;
+    let (to, from) = operands.strip_suffix("));")?.split_once(") : \"f\"(")?;
+    Some(format!("{to} = shuffle_xor({mask}, {from});"))
+}
+
 /// A statement that is one instruction: nothing where all is done at once and in order, but for barriers.
 fn instruction(line: &str) -> Option<String> {
+    if let Some(shuffle) = shuffle(line) {
+        return Some(shuffle);
+    }
     let text = line.trim_start().strip_prefix("asm volatile(\"")?.strip_suffix(";\" ::: \"memory\");")?;
     match text.strip_prefix("bar.sync ") {
         Some(operands) => Some(format!("bar_sync({operands});")),

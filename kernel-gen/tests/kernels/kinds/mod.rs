@@ -5,8 +5,9 @@ use kernel_gen::templates::{Registry, Template};
 use kernel_gen::workload::Workload;
 
 /// The tutorials' workloads, a pair of MobileNet, a layer with few outputs, a layer in HWCN and 16 bits, the large products, a
-/// classifier, two layers of ResNet-50 without tensor cores, and one whose weights stay.
-pub(crate) const KNOWN: [&str; 16] = [
+/// classifier, two layers of ResNet-50 without tensor cores, one whose weights stay, and
+/// rows of a softmax and of a norm.
+pub(crate) const KNOWN: [&str; 18] = [
     "conv2d-nchw-f32-n1c512h7w7-o512k3x3-s1x1-p1.1.1.1-d1x1-g1",
     "conv2d-hwcn-f32-n256c256h14w14-o512k3x3-s1x1-p1.1.1.1-d1x1-g1",
     "conv2d-nhwc-f16-n256c256h14w14-o512k3x3-s1x1-p1.1.1.1-d1x1-g1",
@@ -23,6 +24,8 @@ pub(crate) const KNOWN: [&str; 16] = [
     "conv2d-nhwc-f32-strict-n64c256h14w14-o256k3x3-s1x1-p1.1.1.1-d1x1-g1-bias.residual_add.relu",
     "conv2d-nhwc-f32-strict-n64c3h224w224-o64k7x7-s2x2-p3.3.3.3-d1x1-g1-bias.relu",
     "conv2d-nhwc-f16-n64c64h56w56-o64k3x3-s1x1-p1.1.1.1-d1x1-g1-bias.residual_add.relu",
+    "softmax-f32-m4096n4096",
+    "layer_norm-f16-m197n768-e6-scale",
 ];
 
 /// What the templates for CPUs are for, beside the above.
