@@ -82,10 +82,10 @@ const U64: f64 = 1.0 / (1u64 << 53) as f64;
 pub const ERF_ERROR: f64 = 8.0 * U;
 
 /// The relative error that an implementation of `exp` may have. C's `expf` has at most one unit in the last place, CUDA's two.
-const EXP_ERROR: f64 = 8.0 * U;
+pub const EXP_ERROR: f64 = 8.0 * U;
 
 /// The relative error that an implementation of `tanh` may have, likewise.
-const TANH_ERROR: f64 = 8.0 * U;
+pub const TANH_ERROR: f64 = 8.0 * U;
 
 /// More than `x / (1 + exp(x))` is from where `exp(x)` exceeds the largest `f32` on.
 const EXP_OVERFLOWS: f64 = 1e-36;
