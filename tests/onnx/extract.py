@@ -75,14 +75,11 @@ def operands(graph, inputs):
     return nodes[0].op_type, attributes, [values[name] for name in nodes[0].input]
 
 
-def conv(attributes, x, w, bias=None):
-    """A Conv node as a workload of ours, and the operands in the shapes that it wants."""
+def window(attributes, x, kernel):
+    """Strides, dilations and padding of a node whose window has this size."""
     rank = x.ndim - 2
-    if rank == 3:
-        raise Skip("three-dimensional convolution")
     get = lambda name, default: list(attributes.get(name, default))
     stride, dilation, pads = get("strides", [1] * rank), get("dilations", [1] * rank), get("pads", [0] * 2 * rank)
-    kernel = list(w.shape[2:])
     how = attributes.get("auto_pad", b"NOTSET").decode()
     if how.startswith("SAME"):
         total = [
@@ -93,6 +90,16 @@ def conv(attributes, x, w, bias=None):
         pads = small + large if how == "SAME_UPPER" else large + small
     elif how not in ("NOTSET", "VALID"):
         raise Skip(f"auto_pad {how}")
+    return stride, dilation, pads
+
+
+def conv(attributes, x, w, bias=None):
+    """A Conv node as a workload of ours, and the operands in the shapes that it wants."""
+    rank = x.ndim - 2
+    if rank == 3:
+        raise Skip("three-dimensional convolution")
+    kernel = list(w.shape[2:])
+    stride, dilation, pads = window(attributes, x, kernel)
     note = None
     if rank == 1:
         note = "a one-dimensional convolution, run as one of height 1"
@@ -120,22 +127,8 @@ def pool(op, attributes, x):
     rank = x.ndim - 2
     if rank == 3:
         raise Skip("three-dimensional pooling")
-    get = lambda name, default: list(attributes.get(name, default))
-    if op.startswith("Global"):
-        kernel = list(x.shape[2:])
-    else:
-        kernel = get("kernel_shape", [])
-    stride, dilation, pads = get("strides", [1] * rank), get("dilations", [1] * rank), get("pads", [0] * 2 * rank)
-    how = attributes.get("auto_pad", b"NOTSET").decode()
-    if how.startswith("SAME"):
-        total = [
-            max((-(-size // s) - 1) * s + (k - 1) * d + 1 - size, 0)
-            for size, s, k, d in zip(x.shape[2:], stride, kernel, dilation)
-        ]
-        small, large = [t // 2 for t in total], [t - t // 2 for t in total]
-        pads = small + large if how == "SAME_UPPER" else large + small
-    elif how not in ("NOTSET", "VALID"):
-        raise Skip(f"auto_pad {how}")
+    kernel = list(x.shape[2:] if op.startswith("Global") else attributes["kernel_shape"])
+    stride, dilation, pads = window(attributes, x, kernel)
     note = None
     if attributes.get("ceil_mode"):
         if attributes.get("count_include_pad"):

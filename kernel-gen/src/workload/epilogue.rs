@@ -209,9 +209,8 @@ impl Epilogue {
         match self {
             Epilogue::Bias | Epilogue::Relu | Epilogue::ResidualAdd | Epilogue::Multiply | Epilogue::Tanh => 1,
             Epilogue::Relu6 | Epilogue::Scale | Epilogue::Clip(..) => 2,
-            Epilogue::HardSigmoid | Epilogue::LeakyRelu(_) => 4,
             Epilogue::Gelu | Epilogue::HardSwish => 5,
-            Epilogue::Sigmoid | Epilogue::Silu => 4,
+            Epilogue::HardSigmoid | Epilogue::LeakyRelu(_) | Epilogue::Sigmoid | Epilogue::Silu => 4,
             Epilogue::Elu(_) => 6,
             Epilogue::GeluTanh => 9,
         }

@@ -70,6 +70,17 @@ pub(crate) enum Combine {
     Max,
 }
 
+impl Combine {
+    /// The reduction of the IR, and what it begins with, where there are several terms.
+    pub(crate) fn reduction(self) -> Option<(ReduceOp, f64)> {
+        match self {
+            Combine::One => None,
+            Combine::Sum => Some((ReduceOp::Add, 0.0)),
+            Combine::Max => Some((ReduceOp::Max, f64::NEG_INFINITY)),
+        }
+    }
+}
+
 /// A loop of a stage, by its position.
 pub(crate) fn axis(position: usize) -> VarId {
     VarId(position as u32)
@@ -142,11 +153,7 @@ impl Stage {
                 })
             };
             let (indices, value) = (self.index.iter().map(here).collect::<Vec<Expr>>(), here(&self.value));
-            let (op, first) = match self.combine {
-                Combine::One => return b.store(to, indices, value),
-                Combine::Sum => (ReduceOp::Add, 0.0),
-                Combine::Max => (ReduceOp::Max, f64::NEG_INFINITY),
-            };
+            let Some((op, first)) = self.combine.reduction() else { return b.store(to, indices, value) };
             let over = v[v.len() - self.reduce..].to_vec();
             b.push(Stmt::Reduce {
                 buffer: to,

@@ -21,11 +21,11 @@ use super::model::{Waves, ceil_div, memory_us};
 use super::outputs::{each_element, finish};
 use super::requires::device;
 use crate::ir::builder::KernelBuilder;
-use crate::ir::{Barrier, BufferId, DType, Expr, Gpu, Kernel, LaneOp, LoopKind, Scope, Stmt, VarId};
+use crate::ir::{Barrier, BufferId, DType, Expr, Gpu, Kernel, LaneOp, LoopKind, ReduceOp, Scope, Stmt, VarId};
 use crate::target::{Cuda, Target};
 use crate::templates::{Scheduled, TemplateError};
 use crate::workload::operands::Operands;
-use crate::workload::stage::{Combine, Stage, input, result};
+use crate::workload::stage::{Stage, input, result};
 use crate::workload::{Op, RowWise, Workload};
 
 /// See the module's text.
@@ -50,13 +50,21 @@ knobs! {
     }
 }
 
+/// The rows of a workload.
+#[derive(Clone, Copy, Debug)]
+pub struct Problem {
+    of: RowWise,
+    /// Numbers that the elements of a row share and its lanes find together.
+    shared: i64,
+}
+
 /// Rows cut up as a config says.
 #[derive(Clone, Copy, Debug)]
 pub struct Plan {
     of: RowWise,
-    bytes: i64,
-    /// Numbers that the elements of a row share and its lanes find together.
+    /// See [`Problem`].
     shared: i64,
+    bytes: i64,
     sizes: Sizes,
 }
 
@@ -102,6 +110,7 @@ impl family::Plan for Plan {
     /// geometric mean.
     fn us(&self, w: &Workload, gpu: &Cuda) -> f64 {
         const LAUNCH_US: f64 = 0.8;
+        /// Of each block that a multiprocessor holds.
         const BLOCK: f64 = 70.0;
         /// From a load until its bytes have come.
         const MEMORY: f64 = 200.0;
@@ -111,7 +120,7 @@ impl family::Plan for Plan {
         /// Of a warp, for each element that its lanes hold, and for each vector.
         const ELEMENT: f64 = 21.0;
         const VECTOR: f64 = 14.0;
-        let Waves { count, together, .. } = match family::Plan::needs(self).resident(gpu) {
+        let Waves { count, together, .. } = match self.needs().resident(gpu) {
             0 => return f64::INFINITY,
             resident => Waves::of(self.blocks(), resident, gpu),
         };
@@ -128,40 +137,37 @@ impl family::Plan for Plan {
 impl Family for Rows {
     const NAME: &'static str = "rows_cuda";
     const LIMITS: &'static str = "vectors divide a row, its elements fit registers, and all have something to do";
-    type Problem = RowWise;
+    type Problem = Problem;
     type Knobs = Sizes;
     type Plan<'a> = Plan;
 
-    fn problem(w: &Workload, t: &Target) -> Result<RowWise, String> {
+    fn problem(w: &Workload, t: &Target) -> Result<Problem, String> {
         device(t)?;
-        match w.op {
-            Op::RowWise(rows) => Ok(rows),
-            _ => Err("for norms and softmax of rows".into()),
-        }
+        let Op::RowWise(of) = w.op else { return Err("for norms and softmax of rows".into()) };
+        let stages = w.op.get().stages(w.dtype, DType::F32);
+        Ok(Problem { of, shared: stages.iter().filter(|stage| stage.reduce > 0).count() as i64 })
     }
 
-    fn check(case: &Case<'_, RowWise>) -> Result<(), String> {
-        let of = |warps, rows, vector| Self::plan(case, Sizes { warps, rows, vector });
-        let fits = |warps, rows, vector| of(warps, rows, vector).is_ok_and(|plan| plan.fits(case.gpu));
-        let warps = [1, 2, 4, 8, 16, 32];
-        let vectors = |warps, rows| [1, 2, 4, 8].into_iter().any(|vector| fits(warps, rows, vector));
-        match warps.iter().any(|warps| [1, 2, 4, 8].into_iter().any(|rows| vectors(*warps, rows))) {
+    /// Vectors of one element hold the fewest and always divide; rows share a block where the grid is too short.
+    fn check(case: &Case<'_, Problem>) -> Result<(), String> {
+        let fits =
+            |warps, rows| Self::plan(case, Sizes { warps, rows, vector: 1 }).is_ok_and(|plan| plan.fits(case.gpu));
+        match [1, 2, 4, 8, 16, 32].into_iter().any(|warps| fits(warps, 1) || fits(warps, 8)) {
             true => Ok(()),
             false => Err("rows are too many, or too long for the registers of a block".into()),
         }
     }
 
-    fn plan(case: &Case<'_, RowWise>, sizes: Sizes) -> Result<Plan, TemplateError> {
-        let stages = case.w.op.get().stages(case.w.dtype, DType::F32);
-        let shared = stages.iter().filter(|stage| stage.reduce > 0).count() as i64;
-        Ok(Plan { of: case.problem, bytes: case.w.dtype.bytes() as i64, shared, sizes })
+    fn plan(case: &Case<'_, Problem>, sizes: Sizes) -> Result<Plan, TemplateError> {
+        let Problem { of, shared } = case.problem;
+        Ok(Plan { of, shared, bytes: case.w.dtype.bytes() as i64, sizes })
     }
 
-    fn search(_: &Case<'_, RowWise>) -> Search<Sizes> {
+    fn search(_: &Case<'_, Problem>) -> Search<Sizes> {
         Search::All
     }
 
-    fn kernel(case: &Case<'_, RowWise>, plan: &Plan) -> Result<Scheduled, TemplateError> {
+    fn kernel(case: &Case<'_, Problem>, plan: &Plan) -> Result<Scheduled, TemplateError> {
         built(Block::kernel(plan, case.w), [])
     }
 }
@@ -260,10 +266,8 @@ impl Block<'_> {
     fn combine(&self, b: &mut KernelBuilder, stage: &Stage, number: BufferId, shared: &[BufferId]) {
         let Sizes { warps, rows, vector } = self.plan.sizes;
         let place = || vec![Expr::Int(0)];
-        let (neutral, largest) = match stage.combine {
-            Combine::Max => (f64::NEG_INFINITY, true),
-            _ => (0.0, false),
-        };
+        let (op, neutral) = stage.combine.reduction().expect("a stage that reduces has several terms");
+        let largest = op == ReduceOp::Max;
         let add = |b: &mut KernelBuilder, value: Expr| {
             let before = Expr::load(number, place());
             b.store(number, place(), if largest { before.max(value) } else { before + value });
