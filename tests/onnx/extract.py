@@ -6,13 +6,14 @@
 
 The wheel carries them in two forms: the *node* tests are Python functions that hand out model, inputs and outputs, the
 *pytorch-converted* and *pytorch-operator* tests are files. Each test whose model is one node that a kernel of ours
-computes becomes `cases/<test>.toml`, with the tensors as published. `kernels.toml` declares exactly these shapes.
-Everything else with such a node goes to `skipped.toml` with the reason.
+computes becomes `cases/<test>.toml`, with the tensors as published; a Split becomes one for each of its outputs.
+`kernels.toml` declares exactly these shapes. Everything else with such a node goes to `skipped.toml` with the reason.
 
 Nothing here computes an expected output: they are the ones that ONNX publishes.
 """
 
 import glob
+import itertools
 import pathlib
 import warnings
 
@@ -25,12 +26,20 @@ from onnx.backend.test import loader  # noqa: E402
 
 HERE = pathlib.Path(__file__).parent
 DATA = pathlib.Path(onnx.__file__).parent / "backend/test/data"
-POOLS = {"MaxPool", "AveragePool", "GlobalMaxPool", "GlobalAveragePool"}
-ROWS = {"Softmax", "LayerNormalization", "RMSNormalization"}
-OPERATORS = {"Conv", "MatMul", "Gemm"} | POOLS | ROWS
-FLAGS = ("trans_a", "trans_b", "count_include_pad")
+# What a `[[kernel]]` says; all else of a workload stands in its own table.
+FLAGS = ("trans_a", "trans_b", "count_include_pad", "half_pixel", "align_corners")
+KERNEL = ("op", "epilogue", *FLAGS)
+LAYOUTS = {"conv2d", "depthwise_conv2d", "max_pool2d", "avg_pool2d", "resize_nearest", "resize_bilinear"}
+# Outputs behind the first that no kernel of ours gives.
+MORE_OUTPUTS = {"MaxPool": "the places of the largest elements", "Dropout": "the mask of what is kept"}
 # Files with more elements than this are not worth their place in a repository.
 MAX_ELEMENTS = 20_000
+SOURCES = {
+    "node": "backend/test/case/node",
+    "simple": "backend/test/case/model",
+    "pytorch-converted": "backend/test/data/pytorch-converted",
+    "pytorch-operator": "backend/test/data/pytorch-operator",
+}
 
 
 class Skip(Exception):
@@ -39,31 +48,30 @@ class Skip(Exception):
 
 def published():
     """Yields (name, source, graph, inputs, outputs, rtol, atol) of every test that has one of the operators."""
-    for test in loader.load_model_tests(kind="node"):
-        if OPERATORS & {node.op_type for node in test.model.graph.node}:
-            inputs, outputs = test.data_sets[0]
-            yield test.name, "backend/test/case/node", test.model.graph, inputs, outputs, test.rtol, test.atol
-    for kind in ("pytorch-converted", "pytorch-operator"):
+    for kind, source in SOURCES.items():
         for test in loader.load_model_tests(kind=kind):
-            graph = onnx.load(f"{test.model_dir}/model.onnx").graph
-            if not OPERATORS & {node.op_type for node in graph.node}:
+            model = onnx.load(f"{test.model_dir}/model.onnx") if test.model is None else test.model
+            if not MAKERS.keys() & {node.op_type for node in model.graph.node}:
                 continue
             read = lambda what: [
                 numpy_helper.to_array(onnx.load_tensor(path))
                 for path in sorted(glob.glob(f"{test.model_dir}/test_data_set_0/{what}_*.pb"))
             ]
-            yield test.name, f"backend/test/data/{kind}", graph, read("input"), read("output"), test.rtol, test.atol
+            inputs, outputs = test.data_sets[0] if test.data_sets else (read("input"), read("output"))
+            yield test.name, source, model.graph, inputs, outputs, test.rtol, test.atol
 
 
 def operands(graph, inputs):
-    """The single node, its attributes and its operands in order; constants of the graph take their places."""
-    nodes = list(graph.node)
-    values = {tensor.name: numpy_helper.to_array(tensor) for tensor in graph.initializer}
+    """The single node, its attributes and its operands in order; constants of the graph take their places.
+
+    An optional operand that is left out is None.
+    """
+    values = {"": None} | {tensor.name: numpy_helper.to_array(tensor) for tensor in graph.initializer}
     values |= dict(zip([i.name for i in graph.input if i.name not in values], inputs))
+    constants = [node for node in graph.node if node.op_type == "Constant" and node.attribute[0].name == "value"]
+    values |= {node.output[0]: numpy_helper.to_array(node.attribute[0].t) for node in constants}
+    nodes = [node for node in graph.node if node not in constants]
     transposed = None
-    if [node.op_type for node in nodes] == ["Constant", "Gemm"]:
-        values[nodes[0].output[0]] = numpy_helper.to_array(nodes[0].attribute[0].t)
-        nodes = nodes[1:]
     if [node.op_type for node in nodes] == ["Transpose", "MatMul"] and nodes[1].input[1] == nodes[0].output[0]:
         values[nodes[0].output[0]] = values[nodes[0].input[0]]
         transposed, nodes = nodes[0], nodes[1:]
@@ -73,6 +81,21 @@ def operands(graph, inputs):
     if transposed:
         attributes["transB"] = 1
     return nodes[0].op_type, attributes, [values[name] for name in nodes[0].input]
+
+
+def parts(name, op, attributes, values, outputs):
+    """The node as (name, operator, attributes, operands, output); a Split as one Slice for each of its outputs."""
+    if len(outputs) > 1 and op in MORE_OUTPUTS:
+        raise Skip(MORE_OUTPUTS[op] + " as well")
+    if op != "Split":
+        return [(name, op, attributes, values, outputs[0])]
+    axis = attributes.get("axis", 0)
+    ends = list(itertools.accumulate(output.shape[axis] for output in outputs))
+    between = lambda first, end: [values[0], np.array([first]), np.array([end]), np.array([axis])]
+    return [
+        (f"{name}_{i}", "Slice", {}, between(first, end), output)
+        for i, (first, end, output) in enumerate(zip([0, *ends], ends, outputs))
+    ]
 
 
 def window(attributes, x, kernel):
@@ -93,22 +116,19 @@ def window(attributes, x, kernel):
     return stride, dilation, pads
 
 
-def conv(attributes, x, w, bias=None):
-    """A Conv node as a workload of ours, and the operands in the shapes that it wants."""
+def conv(op, attributes, expected, x, w, bias=None):
+    """A Conv node."""
     rank = x.ndim - 2
-    if rank == 3:
-        raise Skip("three-dimensional convolution")
-    kernel = list(w.shape[2:])
-    stride, dilation, pads = window(attributes, x, kernel)
+    stride, dilation, pads = window(attributes, x, list(w.shape[2:]))
     note = None
     if rank == 1:
         note = "a one-dimensional convolution, run as one of height 1"
-        x, w = x[:, :, None, :], w[:, :, None, :]
+        x, w, expected = x[:, :, None, :], w[:, :, None, :], expected[:, :, None, :]
         stride, dilation, pads = [1] + stride, [1] + dilation, [0, pads[0], 0, pads[1]]
     groups = attributes.get("group", 1)
     depthwise = groups == x.shape[1] > 1
     workload = {
-        "op": "depthwise_conv2d" if depthwise else "conv2d",
+        "op": "conv3d" if rank == 3 else "depthwise_conv2d" if depthwise else "conv2d",
         "input": list(x.shape),
         "weight": list(w.shape),
         "stride": stride,
@@ -116,17 +136,59 @@ def conv(attributes, x, w, bias=None):
         "dilation": dilation,
         "groups": groups,
     }
+    return with_bias(workload, x, w, bias, expected), note
+
+
+def with_bias(workload, x, w, bias, expected):
+    """The workload and the tensors of a convolution that may have a bias."""
     tensors = {"x": x, "w": w}
     if bias is not None:
+        workload["epilogue"] = ["bias"]
         tensors["bias"] = bias
-    return workload, tensors, "y", note
+    return workload, tensors | {"y": expected}
 
 
-def pool(op, attributes, x):
-    """A pooling node as a workload of ours, and its operand."""
+def conv_transpose(op, attributes, expected, x, w, bias=None):
+    """A ConvTranspose node, its padding as explicit numbers."""
+    rank, note = x.ndim - 2, None
+    get = lambda name, default: list(attributes.get(name, default))
+    stride, dilation, more = get("strides", [1] * rank), get("dilations", [1] * rank), get("output_padding", [0] * rank)
+    pads = get("pads", [0] * 2 * rank)
+    natural = [
+        (size - 1) * s + (k - 1) * d + 1 + m
+        for size, k, s, d, m in zip(x.shape[2:], w.shape[2:], stride, dilation, more)
+    ]
+    how = attributes.get("auto_pad", b"NOTSET").decode()
+    if "output_shape" in attributes or how.startswith("SAME"):
+        note = "the padding that gives the output's shape, as numbers"
+        shape = get("output_shape", [size * s for size, s in zip(x.shape[2:], stride)])
+        total = [n - size for n, size in zip(natural, shape)]
+        small, large = [t // 2 for t in total], [t - t // 2 for t in total]
+        pads = small + large if how == "SAME_UPPER" else large + small
+    size = [n - before - after for n, before, after in zip(natural, pads[:rank], pads[rank:])]
+    # A padding below zero behind the output is pixels that it has more.
+    more = [m + max(-after, 0) for m, after in zip(more, pads[rank:])]
+    pads = pads[:rank] + [max(after, 0) for after in pads[rank:]]
+    if min(pads) < 0 or size != list(expected.shape[2:]):
+        raise Skip(f"padding of {pads}, which makes {size} pixels of the {list(expected.shape[2:])}")
+    # With one dimension these are no lists.
+    each = lambda numbers: numbers[0] if rank == 1 else numbers
+    workload = {
+        "op": f"conv_transpose{rank}d",
+        "input": list(x.shape),
+        "weight": list(w.shape),
+        "stride": each(stride),
+        "padding": pads,
+        "dilation": each(dilation),
+        "output_padding": each(more),
+        "groups": attributes.get("group", 1),
+    }
+    return with_bias(workload, x, w, bias, expected), note
+
+
+def pool(op, attributes, expected, x):
+    """A pooling node."""
     rank = x.ndim - 2
-    if rank == 3:
-        raise Skip("three-dimensional pooling")
     kernel = list(x.shape[2:] if op.startswith("Global") else attributes["kernel_shape"])
     stride, dilation, pads = window(attributes, x, kernel)
     note = None
@@ -143,10 +205,10 @@ def pool(op, attributes, x):
             pads[i + rank] = max((outputs - 1) * s + span - size - pads[i], 0)
     if rank == 1:
         note = "one-dimensional pooling, run as that of a map of height 1"
-        x, kernel = x[:, :, None, :], [1] + kernel
+        x, expected, kernel = x[:, :, None, :], expected[:, :, None, :], [1] + kernel
         stride, dilation, pads = [1] + stride, [1] + dilation, [0, pads[0], 0, pads[1]]
     workload = {
-        "op": "max_pool2d" if "Max" in op else "avg_pool2d",
+        "op": ("max" if "Max" in op else "avg") + ("_pool3d" if rank == 3 else "_pool2d"),
         "input": list(x.shape),
         "window": kernel,
         "stride": stride,
@@ -155,32 +217,63 @@ def pool(op, attributes, x):
     }
     if attributes.get("count_include_pad"):
         workload["count_include_pad"] = True
-    return workload, {"x": x}, "y", note
+    return (workload, {"x": x, "y": expected}), note
 
 
-def row_wise(op, attributes, x, scale=None, shift=None):
-    """A softmax or a norm of rows as a workload of ours, and its operands."""
+def digits(attributes):
+    """A norm's epsilon as a power of ten."""
+    epsilon = attributes.get("epsilon", 1e-5)
+    digits = round(-np.log10(epsilon))
+    if abs(10.0**-digits - epsilon) > 1e-6 * epsilon:
+        raise Skip(f"an epsilon of {epsilon}, which is no power of ten")
+    return digits
+
+
+def row_wise(op, attributes, expected, x, scale=None, shift=None):
+    """A softmax or a norm of rows."""
     axis = attributes.get("axis", -1) % x.ndim
-    if op == "Softmax" and axis != x.ndim - 1:
+    softmax = op in ("Softmax", "LogSoftmax")
+    if softmax and axis != x.ndim - 1:
         raise Skip("softmax along an axis that is not the last one")
     columns = int(np.prod(x.shape[axis:]))
     note = None if x.ndim == 2 and axis == 1 else f"the dimensions from {axis} on are a row, those before are rows"
-    x = x.reshape(-1, columns)
-    workload = {"op": {"Softmax": "softmax", "RMSNormalization": "rms_norm"}.get(op, "layer_norm"), "input": list(x.shape)}
-    tensors = {"x": x}
-    if op != "Softmax":
-        epsilon = attributes.get("epsilon", 1e-5)
-        digits = round(-np.log10(epsilon))
-        if abs(10.0**-digits - epsilon) > 1e-6 * epsilon:
-            raise Skip(f"an epsilon of {epsilon}, which is no power of ten")
-        workload["epsilon_digits"] = digits
-        tensors["scale"] = scale.reshape(-1)
-        tensors["shift"] = np.zeros_like(tensors["scale"]) if shift is None else shift.reshape(-1)
-    return workload, tensors, "y", note
+    x, expected = x.reshape(-1, columns), expected.reshape(-1, columns)
+    if softmax:
+        workload = {"op": "softmax" if op == "Softmax" else "log_softmax", "input": list(x.shape)}
+        return (workload, {"x": x, "y": expected}), note
+    workload = {
+        "op": "rms_norm" if op == "RMSNormalization" else "layer_norm",
+        "input": list(x.shape),
+        "epsilon_digits": digits(attributes),
+        "epilogue": ["scale"],
+    }
+    scale = scale.reshape(-1)
+    shift = np.zeros_like(scale) if shift is None else shift.reshape(-1)
+    return (workload, {"x": x, "scale": scale, "shift": shift, "y": expected}), note
 
 
-def matmul(attributes, a, b, c=None):
-    """A MatMul or Gemm node as a workload of ours, and the operands in the shapes that it wants."""
+def group_norm(op, attributes, expected, x, scale, shift):
+    """A GroupNormalization node, or an InstanceNormalization node: one of groups of one channel."""
+    channels = x.shape[1]
+    groups = attributes.get("num_groups", channels)
+    note = None if x.ndim == 3 else f"the {x.ndim - 2} dimensions of pixels run as one"
+    if scale.size != channels:
+        note = "the scale of a group as that of each of its channels"
+        scale, shift = (np.repeat(values, channels // groups) for values in (scale, shift))
+    shape = (x.shape[0], channels, -1)
+    x, expected = x.reshape(shape), expected.reshape(shape)
+    workload = {
+        "op": "group_norm",
+        "input": list(x.shape),
+        "groups": groups,
+        "epsilon_digits": digits(attributes),
+        "epilogue": ["scale"],
+    }
+    return (workload, {"x": x, "scale": scale, "shift": shift, "y": expected}), note
+
+
+def matmul(op, attributes, expected, a, b, c=None):
+    """A MatMul or Gemm node."""
     if c is not None and not c.any() and c.size == 1:
         c = None  # How PyTorch's exporter writes a product without a summand.
     if attributes.get("alpha", 1.0) != 1.0 or (attributes.get("beta", 1.0) != 1.0 and c is not None):
@@ -190,37 +283,337 @@ def matmul(attributes, a, b, c=None):
         note = "the right operand is a vector, run as a matrix of one column"
         b = b[:, None]
     if a.ndim == 1:
-        if b.ndim > 2:
-            raise Skip("one left operand for a batch of right operands (broadcast)")
         note = "the left operand is a vector, run as a matrix of one row" if note is None else "a product of two vectors"
         a = a[None, :]
     if a.ndim > 2 and b.ndim == 2:
         note = "one right operand for the batch, run as one product with the batch in the rows"
         a = a.reshape(-1, a.shape[-1])
+    if a.shape[:-2] != b.shape[:-2]:
+        workload = {"op": "broadcast_matmul", "a": list(a.shape), "b": list(b.shape)}
+        shape = (*np.broadcast_shapes(a.shape[:-2], b.shape[:-2]), a.shape[-2], b.shape[-1])
+        return (workload, {"a": a, "b": b, "c": expected.reshape(shape)}), note
     if a.ndim > 2:
-        if a.shape[:-2] != b.shape[:-2]:
-            raise Skip("operands broadcast against each other over the batch")
         if a.ndim > 3:
             note = f"the {a.ndim - 2} batch dimensions run as one"
         a, b = a.reshape(-1, *a.shape[-2:]), b.reshape(-1, *b.shape[-2:])
     workload = {"op": "matmul" if a.ndim == 2 else "batch_matmul", "a": list(a.shape), "b": list(b.shape)}
-    if attributes.get("transA"):
-        workload["trans_a"] = True
-    if attributes.get("transB"):
-        workload["trans_b"] = True
+    workload |= {flag: True for flag, key in (("trans_a", "transA"), ("trans_b", "transB")) if attributes.get(key)}
+    rows = a.shape[-1] if attributes.get("transA") else a.shape[-2]
+    columns = b.shape[-2] if attributes.get("transB") else b.shape[-1]
     tensors = {"a": a, "b": b}
     if c is not None:
-        columns = b.shape[-2] if attributes.get("transB") else b.shape[-1]
-        rows = a.shape[-1] if attributes.get("transA") else a.shape[-2]
         if c.size == 1 or c.shape in ((columns,), (1, columns)):
             if c.size == 1 and columns != 1:
                 note = "the scalar summand is run as a bias of equal elements"
+            workload["epilogue"] = ["bias"]
             tensors["bias"] = np.broadcast_to(c.reshape(-1), (columns,))
         elif c.shape == (rows, columns):
+            workload["epilogue"] = ["residual_add"]
             tensors["residual"] = c
         else:
             raise Skip(f"a summand of shape {c.shape}")
-    return workload, tensors, "c", note
+    return (workload, tensors | {"c": expected.reshape(*a.shape[:-2], rows, columns)}), note
+
+
+def of_elements(name, expected, x, epilogue=(), note=None, **keys):
+    """A workload with one operand `x`, whose shape and other keys say all."""
+    x, expected = np.atleast_1d(x), np.atleast_1d(expected)
+    workload = {"op": name, "input": list(x.shape), **keys}
+    if epilogue:
+        workload["epilogue"] = list(epilogue)
+    return (workload, {"x": x, "y": expected}), note
+
+
+def unary(op, attributes, expected, x):
+    """A function of each element that is an operator of ours."""
+    return of_elements(UNARY[op], expected, x)
+
+
+def only(step, **wanted):
+    """What reads a step of an epilogue that has no such attributes: each is its default and the value it must have."""
+
+    def read(attributes):
+        for key, (default, want) in wanted.items():
+            value = attributes.get(key, default)
+            if abs(value - want) > 1e-6:
+                raise Skip(f"an {key} of {number(value)}, where the step `{step}` has one of {number(want)}")
+        return step
+
+    return read
+
+
+def none(attributes):
+    raise Skip("a function that is no step of an epilogue")
+
+
+def activation(op, attributes, expected, x):
+    """A function of each element that is a step of an epilogue, here that of a copy."""
+    return of_elements("identity", expected, x, [ACTIVATIONS[op](attributes)])
+
+
+def clip(op, attributes, expected, x, low=None, high=None):
+    """A Clip node."""
+    most, note = np.finfo(np.float32).max, None
+    low, high = (attributes.get(key) if b is None else b.item() for key, b in (("min", low), ("max", high)))
+    if low is None or high is None:
+        note = "a bound that is left out is the largest finite number"
+    low, high = -most if low is None else low, most if high is None else high
+    if low > high:
+        raise Skip(f"a lower bound of {number(low)} above the upper one of {number(high)}")
+    return of_elements("identity", expected, x, [f"clip({number(low)}, {number(high)})"], note)
+
+
+def copy(op, attributes, expected, x, *_):
+    """What changes the shape, or at inference nothing at all."""
+    note = f"{op} computes nothing: run as a copy of the elements in their order"
+    return of_elements("identity", expected.reshape(-1), x.reshape(-1), note=note)
+
+
+def dropout(op, attributes, expected, x, ratio=None, training=None):
+    """A Dropout node."""
+    if training is not None and training:
+        raise Skip("dropout in training")
+    return copy(op, attributes, expected, x)
+
+
+def binary(op, attributes, expected, *values):
+    """A function of two operands that broadcast."""
+    if len(values) > 2:
+        raise Skip(f"{len(values)} operands")
+    if len(values) == 1:
+        return of_elements("identity", expected, *values, note=f"{op} of one operand is a copy")
+    if op not in BINARY:
+        raise Skip(f"{op} of two operands, which is no operator")
+    a, b = (np.atleast_1d(value) for value in values)
+    note = None
+    if op == "PRelu" and b.ndim == 1 < b.size != a.shape[-1]:
+        note = "one slope for each channel, as operator sets before 7 have it"
+        b = b.reshape(-1, *[1] * (a.ndim - 2))
+    workload = {"op": BINARY[op], "a": list(a.shape), "b": list(b.shape)}
+    return (workload, {"a": a, "b": b, "y": np.atleast_1d(expected)}), note
+
+
+def transpose(op, attributes, expected, x):
+    """A Transpose node."""
+    order = attributes.get("perm", range(x.ndim)[::-1])
+    return of_elements("permute", expected, x, order=list(order))
+
+
+def slices(op, attributes, expected, x, starts, ends, axes=None, steps=None):
+    """A Slice node."""
+    axes = range(len(starts)) if axes is None else axes.tolist()
+    steps = [1] * len(starts) if steps is None else steps.tolist()
+    start, size, step = [0] * x.ndim, list(x.shape), [1] * x.ndim
+    for axis, first, end, distance in zip(axes, starts.tolist(), ends.tolist(), steps):
+        if distance < 0:
+            raise Skip("a negative step")
+        # Indices below zero count from the end, and those out of bounds are moved to it.
+        start[axis], last, step[axis] = slice(first, end, distance).indices(x.shape[axis])
+        size[axis] = len(range(start[axis], last, distance))
+    if 0 in size:
+        raise Skip("a slice without elements")
+    return of_elements("slice", expected, x, start=start, size=size, step=step)
+
+
+def pad(op, attributes, expected, x, pads=None, value=None, axes=None):
+    """A Pad node."""
+    mode = attributes.get("mode", b"constant").decode()
+    pads = list(attributes["pads"] if pads is None else pads.tolist())
+    if mode not in PADS:
+        raise Skip(f"padding of the mode {mode}")
+    outside = attributes.get("value", 0.0) if value is None else value.item()
+    if mode == "constant" and outside != 0.0:
+        raise Skip(f"padding with {number(outside)}")
+    if min(pads) < 0:
+        raise Skip("a negative padding")
+    axes = range(x.ndim) if axes is None else axes.tolist()
+    before, after = [0] * x.ndim, [0] * x.ndim
+    for axis, first, last in zip(axes, pads[: len(axes)], pads[len(axes) :]):
+        before[axis], after[axis] = first, last
+    return of_elements(PADS[mode], expected, x, before=before, after=after)
+
+
+def blocks(op, attributes, expected, x):
+    """A DepthToSpace or SpaceToDepth node."""
+    name = BLOCKS[op, attributes.get("mode", b"DCR").decode()]
+    return of_elements(name, expected, x, block=attributes["blocksize"])
+
+
+def concat(op, attributes, expected, *values):
+    """A Concat node."""
+    axis = attributes["axis"] % values[0].ndim
+    others = [value.shape[axis] for value in values[1:]]
+    workload = {"op": "concat", "input": list(values[0].shape), "axis": axis, "others": others}
+    return (workload, {f"x{i}": value for i, value in enumerate(values)} | {"y": expected}), None
+
+
+def coordinates(mode, size, outputs, scale):
+    """Where ONNX places the pixels of the output among those of the input, along one dimension."""
+    i = np.arange(outputs)
+    if mode == "align_corners":
+        return i * (size - 1) / (scale * size - 1) if scale * size != 1 else np.zeros(outputs)
+    if mode == "asymmetric":
+        return i / scale
+    if mode == "pytorch_half_pixel" and outputs == 1:
+        return np.zeros(1)
+    if mode not in ("half_pixel", "half_pixel_symmetric", "pytorch_half_pixel"):
+        raise Skip(f"the coordinate transformation {mode}")
+    moved = size / 2 * (1 - outputs / (scale * size)) if mode == "half_pixel_symmetric" else 0
+    return moved + (i + 0.5) / scale - 0.5
+
+
+def resize(op, attributes, expected, x, roi=None, scales=None, sizes=None):
+    """A Resize node: the pixels that it reads are compared with those that each of our ways to resize does."""
+    mode = attributes.get("mode", b"nearest").decode()
+    if mode not in ("nearest", "linear"):
+        raise Skip(f"a resize of the mode {mode}")
+    if attributes.get("antialias"):
+        raise Skip("a resize with antialias")
+    if x.ndim != 4 or x.shape[:2] != expected.shape[:2]:
+        raise Skip("a resize of more than height and width of four dimensions")
+    axes = list(attributes.get("axes", range(4)))
+    policy = attributes.get("keep_aspect_ratio_policy", b"stretch").decode()
+    if scales is None:
+        scales = [size / x.shape[axis] for size, axis in zip(sizes.tolist(), axes)]
+        scales = {"stretch": scales, "not_larger": [min(scales)] * 4, "not_smaller": [max(scales)] * 4}[policy]
+    way = attributes.get("coordinate_transformation_mode", b"half_pixel").decode()
+    nearest = attributes.get("nearest_mode", b"round_prefer_floor").decode()
+    flag = "half_pixel" if mode == "nearest" else "align_corners"
+    fits = {False, True}
+    for axis in (2, 3):
+        size, outputs = x.shape[axis], expected.shape[axis]
+        theirs = coordinates(way, size, outputs, float(scales[axes.index(axis)]))
+        i = np.arange(outputs)
+        if mode == "nearest":
+            theirs = ROUND[nearest](theirs)
+            ours = {False: i * size // outputs, True: (2 * i + 1) * size // (2 * outputs)}
+        else:
+            half_pixel = (i + 0.5) * size / outputs - 0.5
+            ours = {False: half_pixel, True: i * (size - 1) / max(outputs - 1, 1)}
+        inside = lambda places: np.clip(places, 0, size - 1)
+        fits &= {value for value, places in ours.items() if np.allclose(inside(theirs), inside(places), 0, 1e-6)}
+    if not fits:
+        rounded = f" rounded by {nearest}" if mode == "nearest" else ""
+        raise Skip(f"a {mode} resize whose coordinates ({way}{rounded}) are none of ours at these sizes and scales")
+    keys = {"size": list(expected.shape[2:])} | ({} if False in fits else {flag: True})
+    return of_elements("resize_nearest" if mode == "nearest" else "resize_bilinear", expected, x, **keys)
+
+
+def upsample(op, attributes, expected, x, scales):
+    """An Upsample node: the Resize that replaced it, with the coordinates that it had."""
+    attributes = {"coordinate_transformation_mode": b"asymmetric", "nearest_mode": b"floor"} | attributes
+    return resize(op, attributes, expected, x, scales=scales)
+
+
+def reduce(op, attributes, expected, x, axes=None):
+    """A reduction, the dimensions of extent 1 that it keeps left out."""
+    axes = list(attributes.get("axes", []) if axes is None else axes.tolist())
+    if not axes and attributes.get("noop_with_empty_axes"):
+        raise Skip("no axes, along which nothing is reduced")
+    axes = [axis % x.ndim for axis in axes] or list(range(x.ndim))
+    kept = [size for axis, size in enumerate(x.shape) if axis not in axes]
+    note = "dimensions of extent 1 left out of the output" if attributes.get("keepdims", 1) else None
+    return of_elements(REDUCTIONS[op], expected.reshape(kept or [1]), x, note=note, axes=axes)
+
+
+UNARY = {
+    "Identity": "identity",
+    "Abs": "abs",
+    "Neg": "negate",
+    "Sign": "sign",
+    "Floor": "floor",
+    "Ceil": "ceil",
+    "Round": "round",
+    "Reciprocal": "reciprocal",
+    "Sqrt": "sqrt",
+    "Exp": "exp",
+    "Log": "log",
+    "Sin": "sin",
+    "Cos": "cos",
+    "Erf": "erf",
+    "Softplus": "softplus",
+    "Softsign": "softsign",
+    "Mish": "mish",
+}
+ACTIVATIONS = {
+    "Relu": only("relu"),
+    "Sigmoid": only("sigmoid"),
+    "Tanh": only("tanh"),
+    "HardSwish": only("hard_swish"),
+    "HardSigmoid": only("hard_sigmoid", alpha=(0.2, 1 / 6), beta=(0.5, 0.5)),
+    "Swish": only("silu", alpha=(1.0, 1.0)),
+    "Celu": only("elu(1.0)", alpha=(1.0, 1.0)),
+    "Elu": lambda attributes: f"elu({number(attributes.get('alpha', 1.0))})",
+    "LeakyRelu": lambda attributes: f"leaky_relu({number(attributes.get('alpha', 0.01))})",
+    "Gelu": lambda attributes: "gelu_tanh" if attributes.get("approximate") == b"tanh" else "gelu",
+    "Selu": none,
+    "ThresholdedRelu": none,
+}
+BINARY = {
+    "Add": "add",
+    "Sum": "add",
+    "Sub": "subtract",
+    "Mul": "multiply",
+    "Div": "divide",
+    "Min": "minimum",
+    "Max": "maximum",
+    "PRelu": "prelu",
+}
+PADS = {"constant": "pad", "edge": "pad_edge", "reflect": "pad_reflect"}
+BLOCKS = {
+    ("DepthToSpace", "DCR"): "depth_to_space",
+    ("DepthToSpace", "CRD"): "pixel_shuffle",
+    ("SpaceToDepth", "DCR"): "space_to_depth",
+    ("SpaceToDepth", "CRD"): "pixel_unshuffle",
+}
+ROUND = {
+    "round_prefer_floor": lambda x: np.ceil(x - 0.5),
+    "round_prefer_ceil": lambda x: np.floor(x + 0.5),
+    "floor": np.floor,
+    "ceil": np.ceil,
+}
+REDUCTIONS = {"ReduceSum": "reduce_sum", "ReduceMean": "reduce_mean", "ReduceMax": "reduce_max"}
+# What makes a node a workload of ours: of the operator, attributes, published output and operands it makes
+# ((workload, tensors), note), the tensors in the shapes that the kernel wants and in the order of its call.
+MAKERS = {
+    "Conv": conv,
+    "ConvTranspose": conv_transpose,
+    **dict.fromkeys(["MatMul", "Gemm"], matmul),
+    **dict.fromkeys(["MaxPool", "AveragePool", "GlobalMaxPool", "GlobalAveragePool"], pool),
+    **dict.fromkeys(["Softmax", "LogSoftmax", "LayerNormalization", "RMSNormalization"], row_wise),
+    **dict.fromkeys(["GroupNormalization", "InstanceNormalization"], group_norm),
+    **dict.fromkeys(UNARY, unary),
+    **dict.fromkeys(ACTIVATIONS, activation),
+    "Clip": clip,
+    **dict.fromkeys(["Flatten", "Reshape", "Squeeze", "Unsqueeze"], copy),
+    "Dropout": dropout,
+    **dict.fromkeys([*BINARY, "Mean"], binary),
+    "Transpose": transpose,
+    **dict.fromkeys(["Slice", "Split"], slices),
+    "Pad": pad,
+    **dict.fromkeys(["DepthToSpace", "SpaceToDepth"], blocks),
+    "Concat": concat,
+    "Resize": resize,
+    "Upsample": upsample,
+    **dict.fromkeys(REDUCTIONS, reduce),
+}
+
+
+def made(op, attributes, values, expected):
+    """The workload, tensors and note of a node, if all of it can be run."""
+    if any(isinstance(value, list) for value in (*values, expected)):
+        raise Skip("operands that are no tensors")
+    (workload, tensors), note = MAKERS[op](op, attributes, expected, *values)
+    if any(t.dtype != np.float32 for t in tensors.values()):
+        raise Skip("operands of type " + ", ".join(sorted({str(t.dtype) for t in tensors.values()})))
+    if np.isnan(expected).any():
+        raise Skip("NaN in the published output, which tests take for an element that was left out")
+    if any(t.size == 0 for t in tensors.values()):
+        raise Skip("a tensor without elements")
+    elements = sum(t.size for t in tensors.values())
+    if elements > MAX_ELEMENTS:
+        raise Skip(f"{elements} elements are too many for a repository")
+    return workload, tensors, note
 
 
 def number(value):
@@ -256,43 +649,53 @@ def case_text(name, function, kernel, source, tensors, note, rtol, atol):
     return text
 
 
-def assign(functions, name, workload, epilogue, shapes):
+def free(name, taken):
+    """The name, or the name with a number where another has it but for its case."""
+    names = itertools.chain([name], (f"{name}_{i}" for i in itertools.count(2)))
+    found = next(name for name in names if name.lower() not in taken)
+    taken.add(found.lower())
+    return found
+
+
+def identifier(step):
+    """A step of an epilogue as a part of a name: `clip(-1.0, 6.0)` is `clip_m1p0_6p0`."""
+    return step.translate(str.maketrans({"(": "_", ",": "_", "-": "m", ".": "p", ")": None, " ": None, "+": None}))
+
+
+def assign(functions, kernels, name, workload, shapes):
     """The function and the kernel of a workload, declared now unless an equal one is there.
 
-    A function is told by operator, transposition and epilogue. The `_dyn` form of a function picks the workload by the
-    shapes, so two of one function that differ in stride or padding only go to different functions.
+    A function is told by what its `[[kernel]]` says and by the number of its operands. The `_dyn` form of a function
+    picks the workload by the shapes, so two of one function that differ in stride or padding only go to different ones.
     """
-    transposed = "".join("t" if workload.get(key) else "n" for key in ("trans_a", "trans_b"))
-    padded = ["padded"] if workload.get("count_include_pad") else []
-    stem = "_".join(["onnx", workload["op"], *epilogue, *padded] + ([transposed] if "t" in transposed else []))
-    for number in range(1, 10):
+    steps = [identifier(step) for step in workload.get("epilogue", [])]
+    stem = "_".join(["onnx", workload["op"], *steps, *(flag for flag in FLAGS if workload.get(flag))])
+    for number in itertools.count(1):
         function = stem if number == 1 else f"{stem}_{number}"
         members = functions.setdefault(function, {})
-        for kernel, (other, _, other_shapes) in members.items():
+        for kernel, (other, other_shapes) in members.items():
             if other == workload:
                 return function, kernel
-            if other_shapes == shapes:
+            if other_shapes == shapes or len(other_shapes) != len(shapes):
                 break
         else:
-            kernel = name.removeprefix("test_").lower()
-            members[kernel] = (workload, epilogue, shapes)
+            kernel = free(name.removeprefix("test_").lower(), kernels)
+            members[kernel] = (workload, shapes)
             return function, kernel
-    raise AssertionError(f"{name}: ten workloads of the same shapes")
 
 
 def spec_text(functions):
     """The spec that declares the functions and their workloads."""
     text = "# Written by extract.py: the shapes of the ONNX tests in cases/.\nschema = 1\n"
     for function, members in sorted(functions.items()):
-        workload, epilogue, _ = next(iter(members.values()))
+        workload, _ = next(iter(members.values()))
         text += f'\n[[kernel]]\nname = "{function}"\nop = "{workload["op"]}"\n'
-        text += 'layout = "NCHW"\n' if "2d" in workload["op"] else ""
+        text += 'layout = "NCHW"\n' if workload["op"] in LAYOUTS else ""
         text += 'dtype = "f32"\nmath = "strict"\n'
-        text += "".join(f"{key} = true\n" for key in FLAGS if workload.get(key))
-        text += f"epilogue = {toml(epilogue)}\n" if epilogue else ""
-        for kernel, (workload, _, _) in members.items():
+        text += "".join(f"{key} = {toml(workload[key])}\n" for key in (*FLAGS, "epilogue") if key in workload)
+        for kernel, (workload, _) in members.items():
             text += f'\n[[kernel.workload]]\nname = "{kernel}"\n'
-            text += "".join(f"{k} = {toml(v)}\n" for k, v in workload.items() if k not in ("op", *FLAGS))
+            text += "".join(f"{k} = {toml(v)}\n" for k, v in workload.items() if k not in KERNEL)
     return text
 
 
@@ -301,7 +704,7 @@ def calls_text(functions):
     text = "// Written by extract.py: the functions of kernels.toml by their names.\n"
     text += "match (case.function.as_str(), views.as_slice()) {\n"
     for function, members in sorted(functions.items()):
-        names = [f"v{i}" for i in range(len(next(iter(members.values()))[2]) - 1)]
+        names = [f"v{i}" for i in range(len(next(iter(members.values()))[1]) - 1)]
         text += f'    ("{function}", &[{", ".join(names)}]) => kernels::{function}_dyn(dev, {", ".join(names)}, y),\n'
     text += '    (function, views) => panic!("{}: no function {function} of {} inputs", case.name, views.len()),\n}\n'
     return text
@@ -310,50 +713,29 @@ def calls_text(functions):
 def main():
     for old in (HERE / "cases").glob("*.toml"):
         old.unlink()
-    count, functions, skipped = 0, {}, []
+    # Names that differ in case only are the same to some file systems, and names of kernels have no case.
+    functions, kernels, files, skipped = {}, set(), set(), []
     for name, source, graph, inputs, outputs, rtol, atol in sorted(published(), key=lambda t: t[0]):
         try:
             op, attributes, values = operands(graph, inputs)
-            if any(v.dtype != np.float32 for v in values):
-                raise Skip("operands of type " + ", ".join(sorted({str(v.dtype) for v in values})))
-            if op in POOLS and len(graph.output) > 1:
-                raise Skip("the places of the largest elements as well")
-            make = {"Conv": conv}.get(op, matmul)
-            if op in POOLS | ROWS:
-                make = lambda attributes, *values: (pool if op in POOLS else row_wise)(op, attributes, *values)
-            workload, tensors, output, note = make(attributes, *values)
-            elements = sum(t.size for t in tensors.values()) + outputs[0].size
-            if elements > MAX_ELEMENTS:
-                raise Skip(f"{elements} elements are too many for a repository")
+            cases = [(part, made(*rest)) for part, *rest in parts(name, op, attributes, values, outputs)]
         except Skip as reason:
             # Functions such as attention expand to dozens of nodes; they are tests of those functions.
             if len(graph.node) < 5:
                 skipped.append((name, source, str(reason)))
             continue
-        if op in ROWS:
-            expected = outputs[0].reshape(tensors["x"].shape)
-        elif output == "y":
-            expected = outputs[0] if outputs[0].ndim == 4 else outputs[0][:, :, None, :]
-        else:
-            a, b = tensors["a"], tensors["b"]
-            rows = a.shape[-1] if workload.get("trans_a") else a.shape[-2]
-            columns = b.shape[-2] if workload.get("trans_b") else b.shape[-1]
-            expected = outputs[0].reshape(*a.shape[:-2], rows, columns)
-        tensors[output] = expected
-        steps = {"bias": "bias", "residual": "residual_add", "scale": "scale"}
-        epilogue = [steps[t] for t in tensors if t in steps]
-        shapes = [list(t.shape) for t in tensors.values()]
-        function, kernel = assign(functions, name, workload, epilogue, shapes)
-        text = case_text(name, function, kernel, source, tensors, note, rtol, atol)
-        (HERE / "cases" / f"{name}.toml").write_text(text)
-        count += 1
+        for part, (workload, tensors, note) in cases:
+            shapes = [list(t.shape) for t in tensors.values()]
+            function, kernel = assign(functions, kernels, part, workload, shapes)
+            text = case_text(part, function, kernel, source, tensors, note, rtol, atol)
+            (HERE / "cases" / f"{free(part, files)}.toml").write_text(text)
     (HERE / "kernels.toml").write_text(spec_text(functions))
     (HERE / "tests" / "calls.rs.in").write_text(calls_text(functions))
     text = "# Written by extract.py: published tests with a node of our operators that are not run, and why.\n"
     for name, source, reason in skipped:
         text += f'\n[[test]]\nname = "{name}"\nsource = "{source}"\nreason = "{reason}"\n'
     (HERE / "skipped.toml").write_text(text)
-    print(f"{count} cases of {sum(len(m) for m in functions.values())} kernels written, {len(skipped)} tests skipped")
+    print(f"{len(files)} cases of {len(kernels)} kernels written, {len(skipped)} tests skipped")
 
 
 if __name__ == "__main__":

@@ -64,6 +64,18 @@ pub enum UnOp {
     Sqrt,
     /// e to the power.
     Exp,
+    /// Natural logarithm.
+    Log,
+    /// Sine.
+    Sin,
+    /// Cosine.
+    Cos,
+    /// The largest integer that is not larger.
+    Floor,
+    /// The smallest integer that is not smaller.
+    Ceil,
+    /// The nearest integer, the even one of two.
+    Round,
     /// Hyperbolic tangent.
     Tanh,
     /// Error function.
@@ -74,8 +86,22 @@ pub enum UnOp {
 
 impl UnOp {
     /// All of them.
-    pub const ALL: [UnOp; 8] =
-        [UnOp::Neg, UnOp::Not, UnOp::Abs, UnOp::Sqrt, UnOp::Exp, UnOp::Tanh, UnOp::Erf, UnOp::Tf32];
+    pub const ALL: [UnOp; 14] = [
+        UnOp::Neg,
+        UnOp::Not,
+        UnOp::Abs,
+        UnOp::Sqrt,
+        UnOp::Exp,
+        UnOp::Log,
+        UnOp::Sin,
+        UnOp::Cos,
+        UnOp::Floor,
+        UnOp::Ceil,
+        UnOp::Round,
+        UnOp::Tanh,
+        UnOp::Erf,
+        UnOp::Tf32,
+    ];
 
     /// The name in the text form.
     pub fn name(self) -> &'static str {
@@ -85,6 +111,12 @@ impl UnOp {
             UnOp::Abs => "abs",
             UnOp::Sqrt => "sqrt",
             UnOp::Exp => "exp",
+            UnOp::Log => "log",
+            UnOp::Sin => "sin",
+            UnOp::Cos => "cos",
+            UnOp::Floor => "floor",
+            UnOp::Ceil => "ceil",
+            UnOp::Round => "round",
             UnOp::Tanh => "tanh",
             UnOp::Erf => "erf",
             UnOp::Tf32 => "tf32",

@@ -1,8 +1,8 @@
 //! Operators that share numbers along a row: which stages these are, and where a schedule computes them.
 
-use crate::ir::{DType, Scope, VarId};
+use crate::ir::{BufferId, DType, Scope, VarId};
 use crate::schedule::{Schedule, ScheduleError};
-use crate::workload::Workload;
+use crate::workload::{Op, Workload};
 
 /// The stages with one element a row, and the last one, whose elements are those of the output; `None` of an operator that has no
 /// such stages.
@@ -10,6 +10,16 @@ pub(super) fn row_stages(w: &Workload) -> Option<Vec<&'static str>> {
     let stages = w.op.get().stages(w.dtype, DType::F32);
     let rank = w.output_shape().len();
     stages.iter().any(|stage| stage.shape.len() < rank).then(|| stages.iter().map(|stage| stage.name).collect())
+}
+
+/// The loops of an output whose rows share numbers: over rows, those within a row, and the last of these. A row of three dimensions is a
+/// group of channels.
+pub(super) fn row_loops(s: &mut Schedule, w: &Workload, out: BufferId) -> Result<[VarId; 2], ScheduleError> {
+    let loops = s.loops_of(out);
+    let [image, channel, column] = loops[..] else { return s.axes(out) };
+    let Op::GroupNorm(norm) = w.op else { return s.axes(out) };
+    let [group, _] = s.split_nparts(channel, norm.groups)?;
+    Ok([s.fuse_all(&[image, group])?, column])
 }
 
 /// Computes the stages in registers: the last one with each element of the output, the others with each row.

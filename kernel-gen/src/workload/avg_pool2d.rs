@@ -98,18 +98,11 @@ impl Operator for AvgPool2d {
     fn finish(&self, sum: Expr, index: &[Expr]) -> Expr {
         let c = &self.window;
         let place = |name| pool::axes(c).iter().position(|axis| axis.name == name).map(|at| index[at].clone());
-        let along = |name, side: usize, taps: i64, extent: i64| {
-            let (stride, step, before) = (c.stride[side], c.dilation[side], c.padding[side]);
-            if self.count_padding || c.padding[side] + c.padding[side + 2] == 0 {
-                return Expr::Int(taps);
-            }
-            // The first tap, counted from the input's edge; taps from `-first / step`, rounded up, to `(extent - 1 - first) / step`.
-            let first = place(name).expect("an output has pixels") * stride - before;
-            let from = (Expr::Int(step - 1) - first.clone()).floor_div(step).max(Expr::Int(0));
-            let to = (Expr::Int(extent - 1 + step) - first).floor_div(step).min(Expr::Int(taps));
-            to - from
+        let along = |name, i: usize, taps: i64| match self.count_padding {
+            true => Expr::Int(taps),
+            false => pool::windows(c).inside(i, place(name).expect("an output has pixels")),
         };
-        let count = along("oh", 0, c.kh, c.h) * along("ow", 1, c.kw, c.w);
+        let count = along("oh", 0, c.kh) * along("ow", 1, c.kw);
         let count = match count.as_int() {
             Some(count) => Expr::f32(count as f64),
             None => Expr::Cast(DType::F32, Box::new(count)),

@@ -13,6 +13,13 @@ pub enum WorkloadError {
         /// Its value.
         value: i64,
     },
+    /// A size that must be at least 0 is not.
+    Negative {
+        /// Which size.
+        size: &'static str,
+        /// Its value.
+        value: i64,
+    },
     /// A padding is negative.
     NegativePadding {
         /// Which side.
@@ -127,7 +134,7 @@ impl WorkloadError {
     pub fn cause(&self) -> String {
         use WorkloadError::*;
         match self {
-            NotPositive { size, value } => format!("{size} is {value}"),
+            NotPositive { size, value } | Negative { size, value } => format!("{size} is {value}"),
             NegativePadding { side, value } => format!("the {side} padding is {value}"),
             KernelTooLarge { axis, kernel, padded } => format!(
                 "the kernel's {axis} with its dilation is {kernel} but the padded input's is only {padded}, so there \
@@ -160,6 +167,7 @@ impl WorkloadError {
         use WorkloadError::*;
         match self {
             NotPositive { .. } => "it must be at least 1".into(),
+            Negative { .. } => "it must be at least 0".into(),
             NegativePadding { .. } => "it must be at least 0; to crop the input, pass a slice of it".into(),
             KernelTooLarge { .. } => "use a smaller kernel or dilation, or more padding".into(),
             Sizes { help, .. } => (*help).into(),

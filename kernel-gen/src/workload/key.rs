@@ -1,6 +1,7 @@
 //! Keys: a short text that is equal for two workloads only if they are equal, written and read by the patterns of the operators'
 //! [kinds](super::operator::Kind).
 
+use super::dims::{ABSENT, Dims, MAX_RANK};
 use super::operator::Kind;
 use super::operators::kind;
 use super::{ConvLayout, Epilogue, Math, Workload};
@@ -83,15 +84,21 @@ fn read(key: &str) -> Option<Workload> {
 
 /// Writes sizes as a pattern has them.
 fn write_sizes(pattern: &str, sizes: &[i64], key: &mut String) {
-    let mut rest = pattern;
-    for size in sizes {
+    let (mut rest, mut sizes) = (pattern, sizes);
+    while let [size, others @ ..] = sizes {
         let (text, choices, behind) = next_size(rest).expect("a pattern has a place for each size");
         key.push_str(text);
+        (rest, sizes) = (behind, others);
         match choices {
-            "" => write!(key, "{size}").expect("writing to a string cannot fail"),
+            "" => key.push_str(&size.to_string()),
+            LIST => {
+                let (list, behind) = others.split_at(MAX_RANK - 1);
+                let there = [size].into_iter().chain(list).filter(|size| **size != ABSENT);
+                key.push_str(&there.map(i64::to_string).collect::<Vec<_>>().join("x"));
+                sizes = behind;
+            }
             _ => key.push_str(choices.split('|').nth(*size as usize).unwrap_or("?")),
         }
-        rest = behind;
     }
     key.push_str(rest);
 }
@@ -105,6 +112,11 @@ fn read_sizes<'k>(pattern: &str, mut key: &'k str, sizes: &mut Vec<i64>) -> Opti
             let digits = key.bytes().take_while(u8::is_ascii_digit).count();
             sizes.push(key[..digits].parse().ok()?);
             digits
+        } else if choices == LIST {
+            let length = key.bytes().take_while(|b| b.is_ascii_digit() || *b == b'x').count();
+            let list: Vec<i64> = key[..length].split('x').map(|number| number.parse().ok()).collect::<Option<_>>()?;
+            sizes.extend(Dims::new(&list)?.sizes());
+            length
         } else {
             // The longest: one may begin as another does.
             let found = choices.split('|').enumerate().filter(|(_, word)| key.starts_with(word));
@@ -117,6 +129,9 @@ fn read_sizes<'k>(pattern: &str, mut key: &'k str, sizes: &mut Vec<i64>) -> Opti
     }
     key.strip_prefix(rest)
 }
+
+/// What a pattern has for a list.
+const LIST: &str = "x";
 
 /// The text before the first size of a pattern, the alternatives of that size (none of a number), and what is behind it.
 fn next_size(pattern: &str) -> Option<(&str, &str, &str)> {

@@ -4,6 +4,7 @@ use super::operator::{Fault, Kind, Operand, Operator, Shared, Size, SizeRole, Sp
 use super::param::product;
 use super::products::Sums;
 use super::stage::{Axis, Combine, Stage, axis};
+use super::windows::{Windows, array};
 use super::{Conv2d, ConvLayout, Op, Role, Workload, WorkloadError, conv2d, reference};
 use crate::ir::{DType, Expr};
 
@@ -95,16 +96,22 @@ pub(super) fn guilty(error: &WorkloadError) -> &'static str {
 /// Refuses a window that may lie beside the input, where it would have no element at all.
 pub(super) fn check_window(window: &Conv2d) -> Result<(), WorkloadError> {
     window.validate()?;
-    let [top, left, bottom, right] = window.padding;
-    let (span_h, span_w) = (window.span_h(), window.span_w());
-    if top.max(bottom) >= span_h || left.max(right) >= span_w {
-        let cause = format!("the padding is as large as the window of {span_h} x {span_w}");
-        return Err(WorkloadError::Sizes {
-            cause,
-            help: "the padding must be smaller than the window with its dilation",
-        });
+    windows(window).check_elements()
+}
+
+/// The window's way over height and width.
+pub(super) fn windows(c: &Conv2d) -> Windows {
+    let two = |a: i64, b: i64| array(&[a, b], 1);
+    let [top, left, bottom, right] = c.padding;
+    Windows {
+        rank: 2,
+        pixels: two(c.h, c.w),
+        taps: two(c.kh, c.kw),
+        stride: two(c.stride[0], c.stride[1]),
+        before: two(top, left),
+        after: two(bottom, right),
+        dilation: two(c.dilation[0], c.dilation[1]),
     }
-    Ok(())
 }
 
 /// The axes of the output.
@@ -179,5 +186,23 @@ impl Operator for MaxPool2d {
 
     fn reference(&self, _: &Workload, inputs: &[&[f64]]) -> Sums {
         reference::largest_of_windows(&self.window, inputs[0])
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_window_without_an_element_is_refused() {
+        let pool = |h: i64, padding: i64, dilation: i64, stride: i64| {
+            let sizes = [1, 1, h, 4, 3, 1, stride, 1, padding, 0, padding, 0, dilation, 1];
+            check_window(&of_sizes(ConvLayout::Nchw, &sizes).unwrap())
+        };
+        // Taps at -3, -1 and 1 of one row, and at -2, 0 and 2.
+        assert!(pool(1, 3, 2, 1).unwrap_err().to_string().contains("lie on both sides of the 1 pixels"));
+        assert_eq!(pool(1, 2, 2, 4), Ok(()));
+        assert_eq!(pool(2, 2, 2, 1), Ok(()));
+        assert!(pool(2, 3, 2, 1).is_ok() && pool(2, 5, 2, 1).is_err());
     }
 }

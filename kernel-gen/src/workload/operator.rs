@@ -6,6 +6,7 @@
 //! so that definition and check stay independent.
 
 use super::definition::Workload;
+use super::dims::ABSENT;
 use super::epilogue::Epilogue;
 use super::error::WorkloadError;
 use super::layout::ConvLayout;
@@ -58,13 +59,25 @@ pub(crate) enum SizeRole {
     Choice,
     /// Digits of a small number that is added, of no account for the time.
     Digits,
+    /// The extent of a tensor's dimension, by its place in a [list](super::dims::Dims).
+    Dimension,
+    /// The extent of the dimension of a second operand: that of the first operand's, or one of the two is 1.
+    Broadcast,
+    /// Which dimension of another tensor one is.
+    Order,
+    /// Where a part of a dimension begins; may be 0.
+    Offset,
+    /// The distance of elements along a dimension.
+    Step,
+    /// Whether something is done along a dimension: 0 or 1.
+    Mark,
 }
 
 /// What a spec and a key call an operator, and how they write it.
 pub(crate) struct Kind {
     /// The name.
     pub(crate) name: &'static str,
-    /// How a key writes the sizes: `{}` is a number, `{n|t}` one of several words.
+    /// How a key writes the sizes: `{}` is a number, `{n|t}` one of several words, `{x}` a [list](super::dims::Dims) with `x` between its numbers.
     pub(crate) pattern: &'static str,
     /// The sizes in the order of the pattern.
     pub(crate) sizes: &'static [Size],
@@ -249,8 +262,14 @@ pub(crate) trait Operator: fmt::Debug {
             match size.role {
                 SizeRole::Images | SizeRole::Channels | SizeRole::Extent => sizes.push((value, 1.0)),
                 SizeRole::Taps | SizeRole::Stride => sizes.push((value, 1.5)),
-                SizeRole::Padding | SizeRole::Digits => {}
+                SizeRole::Padding | SizeRole::Digits | SizeRole::Offset => {}
+                SizeRole::Step if value == ABSENT => {}
+                SizeRole::Step => sizes.push((value, 1.5)),
                 SizeRole::Dilation | SizeRole::Groups | SizeRole::Choice => class.push(value),
+                SizeRole::Order | SizeRole::Mark => class.push(value),
+                // Of lists the number of dimensions sets shapes apart, too.
+                SizeRole::Dimension | SizeRole::Broadcast if value == ABSENT => class.push(ABSENT),
+                SizeRole::Dimension | SizeRole::Broadcast => sizes.push((value, 1.0)),
             }
         }
         Likeness { class, sizes }
@@ -263,14 +282,19 @@ pub(crate) trait Operator: fmt::Debug {
 
 /// Refuses sizes that are below 1, and padding below 0.
 pub(super) fn check_sizes(op: &dyn Operator) -> Result<(), WorkloadError> {
-    let all = || op.kind().sizes.iter().zip(op.sizes());
+    let all = || op.kind().sizes.iter().zip(op.sizes()).filter(|(_, value)| *value != ABSENT);
     for (size, value) in all() {
-        if !matches!(size.role, SizeRole::Padding | SizeRole::Choice) && value < 1 {
-            return Err(WorkloadError::NotPositive { size: size.what, value });
+        let what = size.what;
+        match size.role {
+            SizeRole::Choice => {}
+            SizeRole::Padding if value < 0 => return Err(WorkloadError::NegativePadding { side: what, value }),
+            SizeRole::Order | SizeRole::Offset | SizeRole::Mark if value < 0 => {
+                return Err(WorkloadError::Negative { size: what, value });
+            }
+            SizeRole::Padding | SizeRole::Order | SizeRole::Offset | SizeRole::Mark => {}
+            _ if value < 1 => return Err(WorkloadError::NotPositive { size: what, value }),
+            _ => {}
         }
     }
-    match all().find(|(size, value)| size.role == SizeRole::Padding && *value < 0) {
-        Some((size, value)) => Err(WorkloadError::NegativePadding { side: size.what, value }),
-        None => Ok(()),
-    }
+    Ok(())
 }

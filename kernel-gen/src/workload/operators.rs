@@ -3,14 +3,25 @@
 //! An operator's file gives and takes this list's [`Op`], which is of all operators: that circle is what a list is.
 
 use super::avg_pool2d::{self, AvgPool2d};
+use super::binary::{self, Binary};
+use super::broadcast_matmul::{self, BroadcastMatmul};
+use super::concat::{self, Concat};
+use super::conv_nd::{self, ConvNd};
 use super::conv1d::{self, Conv1d};
 use super::conv2d::{self, Conv2d};
 use super::depthwise_pointwise::{self, DepthwisePointwise};
+use super::dims::ABSENT;
+use super::group_norm::{self, GroupNorm};
 use super::layout::ConvLayout;
 use super::matmul::{self, Matmul};
 use super::max_pool2d::{self, MaxPool2d};
-use super::operator::{Kind, Operator, Size, SizeRole};
+use super::movement::{self, Movement};
+use super::operator::{Kind, Operator, SizeRole};
+use super::pool_nd::{self, PoolNd};
+use super::reduce::{self, Reduce};
+use super::resize::{self, Resize};
 use super::row_wise::{self, RowWise};
+use super::unary::{self, Unary};
 use crate::stable::Rng;
 
 /// Makes the enum of all operators of their structs, and the list of all kinds.
@@ -65,16 +76,44 @@ operators! {
     Conv2d { conv2d::CONV2D, conv2d::DEPTHWISE_CONV2D },
     /// A matrix product or a batch of them.
     Matmul { matmul::MATMUL, matmul::BATCH_MATMUL },
+    /// Matrix products of batches that differ in shape.
+    BroadcastMatmul { broadcast_matmul::BROADCAST_MATMUL },
     /// A depthwise convolution and the pointwise convolution of its result.
     DepthwisePointwise { depthwise_pointwise::DEPTHWISE_POINTWISE },
     /// A one-dimensional convolution.
     Conv1d { conv1d::CONV1D },
+    /// A convolution over three dimensions, or a transposed one.
+    ConvNd { conv_nd::CONV3D, conv_nd::CONV_TRANSPOSE1D, conv_nd::CONV_TRANSPOSE2D, conv_nd::CONV_TRANSPOSE3D },
     /// The maximum of each window.
     MaxPool2d { max_pool2d::MAX_POOL2D },
     /// The average of each window.
     AvgPool2d { avg_pool2d::AVG_POOL2D },
+    /// Pooling over one dimension and over three.
+    PoolNd { pool_nd::MAX_POOL1D, pool_nd::MAX_POOL3D, pool_nd::AVG_POOL1D, pool_nd::AVG_POOL3D },
     /// A norm or a softmax of each row.
-    RowWise { row_wise::SOFTMAX, row_wise::LAYER_NORM, row_wise::RMS_NORM },
+    RowWise { row_wise::SOFTMAX, row_wise::LOG_SOFTMAX, row_wise::LAYER_NORM, row_wise::RMS_NORM },
+    /// The norm of groups of channels.
+    GroupNorm { group_norm::GROUP_NORM },
+    /// A movement of elements.
+    Movement {
+        movement::PERMUTE, movement::SLICE, movement::PAD, movement::PAD_EDGE, movement::PAD_REFLECT, movement::DEPTH_TO_SPACE,
+        movement::PIXEL_SHUFFLE, movement::SPACE_TO_DEPTH, movement::PIXEL_UNSHUFFLE, movement::CHANNEL_SHUFFLE
+    },
+    /// Tensors side by side.
+    Concat { concat::CONCAT },
+    /// Images of another size.
+    Resize { resize::RESIZE_NEAREST, resize::RESIZE_BILINEAR },
+    /// Elements combined over dimensions.
+    Reduce { reduce::REDUCE_SUM, reduce::REDUCE_MEAN, reduce::REDUCE_MAX },
+    /// A function of two tensors, element by element.
+    Binary {
+        binary::ADD, binary::SUBTRACT, binary::MULTIPLY, binary::DIVIDE, binary::MINIMUM, binary::MAXIMUM, binary::PRELU
+    },
+    /// A function of each element.
+    Unary {
+        unary::IDENTITY, unary::ABS, unary::NEGATE, unary::SIGN, unary::FLOOR, unary::CEIL, unary::ROUND, unary::RECIPROCAL,
+        unary::SQRT, unary::EXP, unary::LOG, unary::SIN, unary::COS, unary::ERF, unary::SOFTPLUS, unary::SOFTSIGN, unary::MISH
+    },
 }
 
 /// The names of all operators, as specs and keys write them.
@@ -84,24 +123,69 @@ pub fn operator_names() -> impl Iterator<Item = &'static str> {
 
 /// Random sizes of a kind, by their roles; they may be invalid together. `extent` draws pixels and channels.
 pub(super) fn draw(kind: &Kind, rng: &mut Rng, extent: fn(&mut Rng) -> i64) -> Option<Op> {
-    let draw = |size: &Size| match size.role {
-        SizeRole::Images if rng.one_in(2) => 1,
-        SizeRole::Images => rng.between(2, 5),
-        SizeRole::Channels | SizeRole::Extent => extent(rng),
-        SizeRole::Taps if rng.one_in(3) => 3,
-        SizeRole::Taps => rng.between(1, 7),
-        SizeRole::Stride => rng.between(1, 3),
-        SizeRole::Padding => rng.between(0, 3),
-        SizeRole::Dilation | SizeRole::Groups if rng.one_in(3) => rng.between(1, 3),
-        SizeRole::Dilation | SizeRole::Groups => 1,
-        SizeRole::Choice => rng.between(0, 1),
-        SizeRole::Digits => rng.between(1, 12),
-    };
-    let mut sizes: Vec<i64> = kind.sizes.iter().map(draw).collect();
+    // Lists have one length, and each number its place.
+    let rank = rng.between(1, 4) as usize;
+    let mut order: Vec<i64> = (0..rank as i64).collect();
+    (1..rank).for_each(|i| order.swap(i, rng.below(i as u64 + 1) as usize));
+    let (mut sizes, mut first): (Vec<i64>, Option<usize>) = (vec![], None);
+    for (i, size) in kind.sizes.iter().enumerate() {
+        let place = i - kind.sizes.iter().position(|other| other.name == size.name).unwrap_or(i);
+        if size.role == SizeRole::Dimension {
+            first.get_or_insert(i - place);
+        }
+        let value = match size.role {
+            SizeRole::Images if rng.one_in(2) => 1,
+            SizeRole::Images => rng.between(2, 5),
+            SizeRole::Channels | SizeRole::Extent => extent(rng),
+            SizeRole::Taps if rng.one_in(3) => 3,
+            SizeRole::Taps => rng.between(1, 7),
+            SizeRole::Stride => rng.between(1, 3),
+            SizeRole::Padding => rng.between(0, 3),
+            SizeRole::Dilation | SizeRole::Groups if rng.one_in(3) => rng.between(1, 3),
+            SizeRole::Dilation | SizeRole::Groups => 1,
+            SizeRole::Choice => rng.between(0, 1),
+            SizeRole::Digits => rng.between(1, 12),
+            SizeRole::Dimension
+            | SizeRole::Broadcast
+            | SizeRole::Order
+            | SizeRole::Offset
+            | SizeRole::Step
+            | SizeRole::Mark
+                if place >= rank =>
+            {
+                ABSENT
+            }
+            SizeRole::Dimension => extent(rng),
+            // The matrices of a product: its columns are anything, its rows as many as the other's columns.
+            SizeRole::Broadcast if kind.name == "broadcast_matmul" && place + 2 >= rank => {
+                if place + 1 == rank {
+                    extent(rng)
+                } else {
+                    sizes[place + 1]
+                }
+            }
+            SizeRole::Broadcast => match sizes[first.unwrap_or(i) + place] {
+                1 => extent(rng),
+                _ if rng.one_in(3) => 1,
+                same => same,
+            },
+            SizeRole::Order => order[place],
+            SizeRole::Offset => rng.between(0, 2),
+            SizeRole::Step => rng.between(1, 2),
+            SizeRole::Mark => rng.between(0, 1),
+        };
+        sizes.push(value);
+    }
     if let Some(at) = kind.sizes.iter().position(|size| size.role == SizeRole::Groups) {
         let groups = sizes[at];
-        let channels = kind.sizes.iter().zip(&mut sizes).filter(|(size, _)| size.role == SizeRole::Channels);
-        channels.for_each(|(_, value)| *value *= groups);
+        for (i, (size, value)) in kind.sizes.iter().zip(&mut sizes).enumerate() {
+            match size.role {
+                SizeRole::Channels => *value *= groups,
+                // Channels, height and width are cut by blocks, channels by both sides of one.
+                SizeRole::Dimension if *value != ABSENT => *value *= [1, groups * groups, groups, groups, 1, 1][i],
+                _ => {}
+            }
+        }
     }
     let layout = if kind.layouts.is_empty() { ConvLayout::Nchw } else { *rng.pick(kind.layouts) };
     (kind.of_sizes)(layout, &sizes)

@@ -1,9 +1,18 @@
 //! What an operator computes, in plain Rust and `f64`: the oracle that knows nothing of the IR.
 
+use super::binary::Function2;
+use super::movement::{Move, Outside};
+use super::pool_nd::Pooling;
 use super::products::{Products, Sums};
+use super::reduce::Reduction;
+use super::resize::Interpolation;
 use super::row_wise::RowFunction;
 use super::stage::AxisRole;
-use super::{Conv1d, Conv2d, ConvLayout, Epilogue, Matmul, RowWise, Workload};
+use super::unary::Function;
+use super::{
+    Binary, BroadcastMatmul, Concat, Conv1d, Conv2d, ConvLayout, ConvNd, Epilogue, Matmul, Movement, PoolNd, Reduce,
+    Resize, RowWise, Workload,
+};
 use crate::ir::{float_max, float_min};
 
 /// The output of a valid workload, row-major as stored.
@@ -222,6 +231,95 @@ pub(super) fn convolve_1d(c: &Conv1d, x: &[f64], w: &[f64]) -> Sums {
     convolve(&row, x, w)
 }
 
+/// A convolution over some dimensions, or a transposed one, product by product.
+pub(super) fn convolve_nd(c: &ConvNd, x: &[f64], w: &[f64]) -> Sums {
+    let windows = &c.windows;
+    let dims = windows.dimensions();
+    let out: Vec<i64> = dims.clone().map(|i| c.output(i)).collect();
+    let pixels = |extents: &[i64]| extents.iter().product::<i64>() as usize;
+    let (x_pixels, y_pixels) = (pixels(&windows.pixels[dims.clone()]), pixels(&out));
+    let taps: Vec<Vec<i64>> = indices(&windows.taps[dims.clone()]).collect();
+    let x_steps = steps(&windows.pixels[dims.clone()]);
+    // For each output pixel and each tap the pixel of the input, if there is one.
+    let source = |o: &[i64], tap: &[i64]| -> Option<usize> {
+        let along = |i: usize| {
+            let at = match c.transposed {
+                None => o[i] * windows.stride[i] + tap[i] * windows.dilation[i] - windows.before[i],
+                Some(_) => {
+                    let from = o[i] + windows.before[i] - tap[i] * windows.dilation[i];
+                    if from % windows.stride[i] != 0 { -1 } else { from / windows.stride[i] }
+                }
+            };
+            (0..windows.pixels[i]).contains(&at).then(|| at as usize * x_steps[i])
+        };
+        dims.clone().map(along).sum()
+    };
+    let sources: Vec<Vec<Option<usize>>> =
+        indices(&out).map(|o| taps.iter().map(|tap| source(&o, tap)).collect()).collect();
+    let (n, ci, co) = (c.n as usize, c.ci as usize, c.co as usize);
+    let (per_group, co_per_group) = ((c.ci / c.groups) as usize, (c.co / c.groups) as usize);
+    let mut sums = Sums { values: vec![], magnitudes: vec![], or_nan: vec![] };
+    for (image, o) in (0..n).flat_map(|image| (0..co).map(move |o| (image, o))) {
+        for sources in &sources {
+            let (mut value, mut magnitude, mut absent) = (0.0, 0.0, false);
+            for i in 0..per_group {
+                let channel = o / co_per_group * per_group + i;
+                let weight = match c.transposed {
+                    None => o * per_group + i,
+                    Some(_) => channel * co_per_group + o % co_per_group,
+                };
+                for (w, source) in w[weight * taps.len()..].iter().zip(sources) {
+                    match source {
+                        Some(at) => {
+                            let term = x[(image * ci + channel) * x_pixels + at] * w;
+                            value += term;
+                            magnitude += term.abs();
+                        }
+                        None => absent |= !w.is_finite(),
+                    }
+                }
+            }
+            sums.or_nan.extend(absent.then_some(sums.values.len()));
+            sums.values.push(value);
+            sums.magnitudes.push(magnitude);
+        }
+    }
+    debug_assert_eq!(sums.values.len(), n * co * y_pixels);
+    sums
+}
+
+/// What is made of the elements of each window that are inside of the input, over one dimension or three.
+pub(super) fn pooled(op: &PoolNd, x: &[f64]) -> Sums {
+    let w = &op.windows;
+    let dims = w.dimensions();
+    let out: Vec<i64> = dims.clone().map(|i| w.windows(i)).collect();
+    let (x_steps, pixels) = (steps(&w.pixels[dims.clone()]), w.pixels[dims.clone()].iter().product::<i64>() as usize);
+    let taps: Vec<Vec<i64>> = indices(&w.taps[dims.clone()]).collect();
+    let mut sums = Sums { values: vec![], magnitudes: vec![], or_nan: vec![] };
+    for channel in x.chunks(pixels) {
+        for o in indices(&out) {
+            let source = |tap: &Vec<i64>| -> Option<usize> {
+                let along = |i: usize| {
+                    let at = o[i] * w.stride[i] + tap[i] * w.dilation[i] - w.before[i];
+                    (0..w.pixels[i]).contains(&at).then(|| at as usize * x_steps[i])
+                };
+                dims.clone().map(along).sum()
+            };
+            let elements: Vec<f64> = taps.iter().filter_map(source).map(|at| channel[at]).collect();
+            let (value, magnitude) = match op.function {
+                Pooling::Max => (elements.iter().copied().fold(f64::NEG_INFINITY, float_max), 0.0),
+                Pooling::Average { count_padding } => {
+                    let count = if count_padding { taps.len() } else { elements.len() } as f64;
+                    (elements.iter().sum::<f64>() / count, elements.iter().map(|x| x.abs()).sum::<f64>() / count)
+                }
+            };
+            sums.values.push(value);
+            sums.magnitudes.push(magnitude);
+        }
+    }
+    sums
+}
+
 /// The largest element of each window, NaN if it has one. Nothing is rounded.
 pub(super) fn largest_of_windows(c: &Conv2d, x: &[f64]) -> Sums {
     let values = of_windows(c, x, |elements| elements.fold(f64::NEG_INFINITY, float_max));
@@ -264,6 +362,245 @@ fn of_windows(c: &Conv2d, x: &[f64], make: impl Fn(&mut dyn Iterator<Item = f64>
     values
 }
 
+/// Elements from one index to the next along each dimension of a row-major tensor.
+fn steps(shape: &[i64]) -> Vec<usize> {
+    (1..=shape.len()).map(|i| shape[i..].iter().product::<i64>() as usize).collect()
+}
+
+/// Every index of a tensor, in the order of its elements.
+fn indices(shape: &[i64]) -> impl Iterator<Item = Vec<i64>> {
+    let steps = steps(shape);
+    let shape = shape.to_vec();
+    let count = shape.iter().product::<i64>() as usize;
+    (0..count).map(move |at| shape.iter().zip(&steps).map(|(extent, step)| (at / step) as i64 % extent).collect())
+}
+
+/// The elements of a tensor where a movement puts them. Nothing is rounded.
+pub(super) fn moved(op: &Movement, x: &[f64]) -> Sums {
+    let shape = op.output_shape();
+    let mut y = vec![0.0; shape.iter().product::<i64>() as usize];
+    let (x_steps, y_steps) = (steps(&op.input), steps(&shape));
+    let x_at = |index: &[i64]| index.iter().zip(&x_steps).map(|(i, step)| *i as usize * step).sum::<usize>();
+    let y_at = |index: &[i64]| index.iter().zip(&y_steps).map(|(i, step)| *i as usize * step).sum::<usize>();
+    match op.function {
+        // Padding takes its elements; everything else puts each element of the input where it goes.
+        Move::Pad { before, outside, .. } => {
+            for index in indices(&shape) {
+                let place = |(i, (before, extent)): (&i64, (&i64, &i64))| {
+                    let from = i - before;
+                    match outside {
+                        _ if (0..*extent).contains(&from) => Some(from),
+                        Outside::Zero => None,
+                        Outside::Edge => Some(if from < 0 { 0 } else { extent - 1 }),
+                        Outside::Reflect => Some(if from < 0 { -from } else { 2 * (extent - 1) - from }),
+                    }
+                };
+                let from: Option<Vec<i64>> = index.iter().zip(before.iter().zip(op.input.iter())).map(place).collect();
+                y[y_at(&index)] = from.map_or(0.0, |from| x[x_at(&from)]);
+            }
+        }
+        function => {
+            for index in indices(&op.input) {
+                let to: Option<Vec<i64>> = match function {
+                    Move::Permute { order } => Some(order.iter().map(|from| index[*from as usize]).collect()),
+                    Move::Slice { start, size, step } => (0..index.len())
+                        .map(|i| {
+                            let (steps, rest) =
+                                ((index[i] - start[i]).div_euclid(step[i]), (index[i] - start[i]) % step[i]);
+                            ((0..size[i]).contains(&steps) && rest == 0).then_some(steps)
+                        })
+                        .collect(),
+                    function => {
+                        let [n, c, h, w] = index[..] else { unreachable!("it has four dimensions") };
+                        let channels = op.input[1];
+                        Some(match function {
+                            Move::DepthToSpace(b) => {
+                                let (block, c) = (c / (channels / (b * b)), c % (channels / (b * b)));
+                                vec![n, c, h * b + block / b, w * b + block % b]
+                            }
+                            Move::PixelShuffle(b) => vec![n, c / (b * b), h * b + c / b % b, w * b + c % b],
+                            Move::SpaceToDepth(b) => vec![n, (h % b * b + w % b) * channels + c, h / b, w / b],
+                            Move::PixelUnshuffle(b) => vec![n, c * b * b + h % b * b + w % b, h / b, w / b],
+                            Move::ChannelShuffle(groups) => {
+                                let each = channels / groups;
+                                vec![n, c % each * groups + c / each, h, w]
+                            }
+                            Move::Permute { .. } | Move::Slice { .. } | Move::Pad { .. } => unreachable!("above"),
+                        })
+                    }
+                };
+                if let Some(to) = to {
+                    y[y_at(&to)] = x[x_at(&index)];
+                }
+            }
+        }
+    }
+    Sums { magnitudes: vec![0.0; y.len()], values: y, or_nan: vec![] }
+}
+
+/// The inputs of a concatenation, each in its place.
+pub(super) fn side_by_side(op: &Concat, inputs: &[&[f64]]) -> Sums {
+    // What lies behind the axis is moved as one.
+    let inner: usize = op.input[op.axis as usize + 1..].iter().product::<i64>() as usize;
+    let rows: Vec<usize> =
+        [op.input[op.axis as usize]].iter().chain(op.others.iter()).map(|extent| *extent as usize * inner).collect();
+    let mut values = vec![];
+    for outer in 0..inputs[0].len() / rows[0] {
+        inputs.iter().zip(&rows).for_each(|(input, row)| values.extend_from_slice(&input[outer * row..][..*row]));
+    }
+    Sums { magnitudes: vec![0.0; values.len()], values, or_nan: vec![] }
+}
+
+/// Resized images. The magnitudes of interpolated pixels are the largest of the pixels around them, as often as weights and sums are
+/// rounded, over the number of terms.
+pub(super) fn resized(op: &Resize, x: &[f64]) -> Sums {
+    let [n, c, h, w, oh, ow] = [op.n, op.c, op.h, op.w, op.oh, op.ow].map(|size| size as usize);
+    let (x_at, y_at) = (Activation::new(op.layout, n, c, h, w), Activation::new(op.layout, n, c, oh, ow));
+    let (mut values, mut magnitudes) = (vec![0.0; n * c * oh * ow], vec![0.0; n * c * oh * ow]);
+    // The pixels of a direction that an output pixel is made of, with their weights.
+    let along = |at: usize, from: usize, to: usize| -> Vec<(usize, f64)> {
+        let (at, last, scale) = (at as f64, from - 1, from as f64 / to as f64);
+        match op.method {
+            Interpolation::Nearest { half_pixel } => {
+                // Whole numbers, because a product with the scale may be just below one.
+                let twice = if half_pixel { 2 * at as usize + 1 } else { 2 * at as usize };
+                vec![(twice * from / (2 * to), 1.0)]
+            }
+            Interpolation::Bilinear { align_corners } => {
+                let place = match align_corners {
+                    true if to == 1 => 0.0,
+                    true => at * last as f64 / (to - 1) as f64,
+                    false => ((at + 0.5) * scale - 0.5).max(0.0),
+                };
+                // Of what should be a whole number.
+                let near = place.round();
+                let place = if (place - near).abs() < 1e-9 { near } else { place };
+                let low = (place.floor() as usize).min(last);
+                let far = place - place.floor();
+                vec![(low, 1.0 - far), ((low + 1).min(last), far)]
+            }
+        }
+    };
+    let (rows, columns): (Vec<_>, Vec<_>) =
+        ((0..oh).map(|at| along(at, h, oh)).collect(), (0..ow).map(|at| along(at, w, ow)).collect());
+    let exact = matches!(op.method, Interpolation::Nearest { .. });
+    for (x_image, y_image) in x_at.image.iter().zip(&y_at.image) {
+        for (x_channel, y_channel) in x_at.channel.iter().zip(&y_at.channel) {
+            for (i, row) in rows.iter().enumerate() {
+                for (j, column) in columns.iter().enumerate() {
+                    let y = y_image + y_channel + i * y_at.h_step + j * y_at.w_step;
+                    let (mut value, mut largest) = (0.0, 0.0f64);
+                    for ((r, of_row), (s, of_column)) in row.iter().flat_map(|r| column.iter().map(move |s| (r, s))) {
+                        let x = x[x_image + x_channel + r * x_at.h_step + s * x_at.w_step];
+                        if exact {
+                            value = x;
+                        } else {
+                            value += x * of_row * of_column;
+                        }
+                        if x.is_finite() {
+                            largest = largest.max(x.abs());
+                        }
+                    }
+                    values[y] = value;
+                    magnitudes[y] = if exact { 0.0 } else { 3.0 * largest };
+                }
+            }
+        }
+    }
+    Sums { values, magnitudes, or_nan: vec![] }
+}
+
+/// The elements of a tensor combined over dimensions.
+pub(super) fn reduced(op: &Reduce, x: &[f64]) -> Sums {
+    let kept = op.dimensions(false);
+    let shape: Vec<i64> = kept.iter().map(|i| op.input[*i]).collect();
+    let y_steps = steps(&shape);
+    let first = if op.function == Reduction::Max { f64::NEG_INFINITY } else { 0.0 };
+    let count = shape.iter().product::<i64>() as usize;
+    let (mut values, mut magnitudes) = (vec![first; count], vec![0.0; count]);
+    for (index, x) in indices(&op.input).zip(x) {
+        let y: usize = kept.iter().zip(&y_steps).map(|(i, step)| index[*i] as usize * step).sum();
+        match op.function {
+            Reduction::Max => values[y] = float_max(values[y], *x),
+            Reduction::Sum | Reduction::Mean => {
+                values[y] += x;
+                magnitudes[y] += x.abs();
+            }
+        }
+    }
+    if op.function == Reduction::Mean {
+        let share = count as f64 / x.len() as f64;
+        values.iter_mut().chain(&mut magnitudes).for_each(|sum| *sum *= share);
+    }
+    Sums { values, magnitudes, or_nan: vec![] }
+}
+
+/// A function of the elements of two tensors, the shapes aligned at their last dimensions.
+pub(super) fn of_pairs(op: &Binary, a: &[f64], b: &[f64]) -> Sums {
+    let shape = op.output_shape();
+    let place = |index: &[i64], own: &[i64]| {
+        let index = &index[index.len() - own.len()..];
+        index.iter().zip(own).zip(steps(own)).map(|((i, extent), step)| (i % extent) as usize * step).sum::<usize>()
+    };
+    let (mut values, mut magnitudes) = (vec![], vec![]);
+    for index in indices(&shape) {
+        let (a, b) = (a[place(&index, &op.a)], b[place(&index, &op.b)]);
+        let y = match op.function {
+            Function2::Add => a + b,
+            Function2::Subtract => a - b,
+            Function2::Multiply => a * b,
+            Function2::Divide => a / b,
+            Function2::Minimum => float_min(a, b),
+            Function2::Maximum => float_max(a, b),
+            Function2::Prelu if a < 0.0 => a * b,
+            Function2::Prelu => a,
+        };
+        let rounded = !matches!(op.function, Function2::Minimum | Function2::Maximum)
+            && !(op.function == Function2::Prelu && (a >= 0.0 || a.is_nan()));
+        values.push(y);
+        magnitudes.push(if rounded { y.abs() } else { 0.0 });
+    }
+    Sums { values, magnitudes, or_nan: vec![] }
+}
+
+/// A function of each element. The magnitudes are errors in units of roundoff; those of the functions of C's library and CUDA's are at
+/// most eight.
+pub(super) fn of_elements(function: Function, x: &[f64]) -> Sums {
+    const LIBRARY: f64 = 8.0;
+    let softplus = |x: f64| x.max(0.0) + (-x.abs()).exp().ln_1p();
+    let one = |x: f64| match function {
+        Function::Identity => (x, 0.0),
+        Function::Abs => (x.abs(), 0.0),
+        Function::Negate => (-x, 0.0),
+        Function::Sign if x == 0.0 || x.is_nan() => (x, 0.0),
+        Function::Sign => (x.signum(), 0.0),
+        Function::Floor => (x.floor(), 0.0),
+        Function::Ceil => (x.ceil(), 0.0),
+        Function::Round => (x.round_ties_even(), 0.0),
+        Function::Reciprocal => (1.0 / x, (1.0 / x).abs()),
+        Function::Sqrt => (x.sqrt(), x.sqrt()),
+        Function::Exp => (x.exp(), LIBRARY * x.exp()),
+        Function::Log => (x.ln(), LIBRARY * x.ln().abs()),
+        Function::Sin => (x.sin(), LIBRARY * x.sin().abs()),
+        Function::Cos => (x.cos(), LIBRARY * x.cos().abs()),
+        Function::Erf => (erf(x), LIBRARY),
+        // The exponential, which is at most 1, its sum with 1, the logarithm, and the last sum.
+        Function::Softplus if x.is_nan() => (x, 0.0),
+        Function::Softplus => (softplus(x), 2.0 * LIBRARY + 2.0 + softplus(x)),
+        Function::Softsign => (x / (1.0 + x.abs()), 3.0),
+        Function::Mish if x.is_nan() => (x, 0.0),
+        // The slope of tanh is at most 1, and falls as the square of what is left to 1 does.
+        Function::Mish => {
+            // Where the exponential is lost beside 1, it is the error.
+            let of_softplus = (2.0 * LIBRARY + 2.0 + softplus(x)).min(4.0 * x.exp() * f64::from(1 << 24));
+            let of_argument = of_softplus * (1.0 - softplus(x).tanh().powi(2));
+            (x * softplus(x).tanh(), x.abs() * (of_argument + (LIBRARY + 2.0) * softplus(x).tanh()))
+        }
+    };
+    let (values, magnitudes) = x.iter().map(|x| one(*x)).unzip();
+    Sums { values, magnitudes, or_nan: vec![] }
+}
+
 /// What is made of each row. The magnitudes are the error that `f32` may make, as a share of that of a sum of as many terms as a row has;
 /// its parts are told one by one.
 pub(super) fn of_rows(op: &RowWise, x: &[f64]) -> Sums {
@@ -275,12 +612,26 @@ pub(super) fn of_rows(op: &RowWise, x: &[f64]) -> Sums {
         let n = row.len() as f64;
         let mean = |of: &dyn Fn(f64) -> f64| row.iter().map(|x| of(*x)).sum::<f64>() / n;
         match op.function {
-            RowFunction::Softmax => {
+            RowFunction::Softmax | RowFunction::LogSoftmax => {
                 let largest = row.iter().copied().fold(f64::NEG_INFINITY, float_max);
                 let term = |x: f64| (x - largest).exp();
                 let total = n * mean(&term);
                 // The difference is rounded, which the exponential makes a share of its result.
                 let weighted = n * mean(&|x| if term(x) > 0.0 { term(x) * (largest - x) } else { 0.0 }) / total;
+                if op.function == RowFunction::LogSoftmax {
+                    // The relative error of the sum is the absolute one of its logarithm.
+                    let of_total = n + 2.0 * exp + 4.0 + weighted + exp * total.ln();
+                    for x in row {
+                        let y = x - largest - total.ln();
+                        values.push(y);
+                        magnitudes.push(if y.is_finite() {
+                            (of_total + 2.0 * (largest - x) + y.abs()) / n
+                        } else {
+                            0.0
+                        });
+                    }
+                    continue;
+                }
                 for x in row {
                     let y = term(*x) / total;
                     let away = if term(*x) > 0.0 { largest - x } else { 0.0 };
@@ -312,6 +663,27 @@ pub(super) fn of_rows(op: &RowWise, x: &[f64]) -> Sums {
         }
     }
     Sums { values, magnitudes, or_nan: vec![] }
+}
+
+/// Each matrix of a batch times that of the other one which it meets.
+pub(super) fn multiply_batches(op: &BroadcastMatmul, a: &[f64], b: &[f64]) -> Sums {
+    let [m, k, n] = op.matrices();
+    let shape = op.output_shape();
+    let batch = &shape[..shape.len() - 2];
+    let number = |index: &[i64], own: &[i64]| {
+        let index = &index[index.len() - own.len()..];
+        index.iter().zip(own).zip(steps(own)).map(|((i, extent), step)| (i % extent) as usize * step).sum::<usize>()
+    };
+    let mut all = Sums { values: vec![], magnitudes: vec![], or_nan: vec![] };
+    for index in indices(batch) {
+        let a_first = number(&index, BroadcastMatmul::batch(&op.a)) * (m * k) as usize;
+        let b_first = number(&index, BroadcastMatmul::batch(&op.b)) * (k * n) as usize;
+        let (a, b) = (&a[a_first..][..(m * k) as usize], &b[b_first..][..(k * n) as usize]);
+        let one = multiply(&Matmul::new(m, n, k), a, b);
+        all.values.extend(one.values);
+        all.magnitudes.extend(one.magnitudes);
+    }
+    all
 }
 
 /// Columns of `b` are the pixels, rows of `a` the channels, and each batch is a group of them.

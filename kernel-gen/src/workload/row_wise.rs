@@ -11,6 +11,7 @@ use crate::ir::{BinOp, DType, Expr, UnOp};
 /// | function | `y[m, n]` |
 /// |---|---|
 /// | [`RowFunction::Softmax`] | `exp(x[m, n] - largest) / sum over k of exp(x[m, k] - largest)`, `largest` being the row's largest element |
+/// | [`RowFunction::LogSoftmax`] | `x[m, n] - largest - log(sum over k of exp(x[m, k] - largest))` |
 /// | [`RowFunction::LayerNorm`] | `(x[m, n] - mean) / sqrt(mean of (x[m, k] - mean)^2 + epsilon)` |
 /// | [`RowFunction::RmsNorm`] | `x[m, n] / sqrt(mean of x[m, k]^2 + epsilon)` |
 ///
@@ -31,6 +32,8 @@ pub struct RowWise {
 pub enum RowFunction {
     /// Positive numbers that add up to 1.
     Softmax,
+    /// Their logarithms.
+    LogSoftmax,
     /// Mean 0 and variance 1.
     LayerNorm(Epsilon),
     /// A mean square of 1.
@@ -49,14 +52,22 @@ impl Epsilon {
     pub fn get(self) -> f64 {
         10f64.powi(-(self.digits as i32))
     }
+
+    pub(super) fn check(self) -> Result<(), WorkloadError> {
+        if (1..=30).contains(&self.digits) {
+            return Ok(());
+        }
+        let cause = format!("`epsilon_digits` is {}", self.digits);
+        Err(WorkloadError::Sizes { cause, help: "it must be from 1 to 30: 5 stands for an epsilon of 1e-5" })
+    }
 }
 
 /// The digits of `epsilon` that PyTorch and ONNX have.
-const USUAL_DIGITS: i64 = 5;
+pub(super) const USUAL_DIGITS: i64 = 5;
 
 const ROWS: Size = Size::new("rows", "rows", SizeRole::Images);
 const COLUMNS: Size = Size::new("columns", "columns", SizeRole::Channels);
-const DIGITS: Size = Size::new("epsilon_digits", "epsilon_digits", SizeRole::Digits);
+pub(super) const DIGITS: Size = Size::new("epsilon_digits", "epsilon_digits", SizeRole::Digits);
 
 /// A kind of a function that may hold an epsilon.
 macro_rules! kind {
@@ -94,6 +105,9 @@ macro_rules! kind {
 /// `softmax` in specs and keys.
 pub(crate) static SOFTMAX: Kind = kind!("softmax", "m{}n{}", [ROWS, COLUMNS], |_| RowFunction::Softmax);
 
+/// `log_softmax` in specs and keys.
+pub(crate) static LOG_SOFTMAX: Kind = kind!("log_softmax", "m{}n{}", [ROWS, COLUMNS], |_| RowFunction::LogSoftmax);
+
 /// `layer_norm` in specs and keys.
 pub(crate) static LAYER_NORM: Kind =
     kind!("layer_norm", "m{}n{}-e{}", [ROWS, COLUMNS, DIGITS], |digits| RowFunction::LayerNorm(Epsilon { digits }));
@@ -105,7 +119,7 @@ pub(crate) static RMS_NORM: Kind =
 impl RowWise {
     fn epsilon(&self) -> Option<Epsilon> {
         match self.function {
-            RowFunction::Softmax => None,
+            RowFunction::Softmax | RowFunction::LogSoftmax => None,
             RowFunction::LayerNorm(epsilon) | RowFunction::RmsNorm(epsilon) => Some(epsilon),
         }
     }
@@ -123,6 +137,7 @@ impl Operator for RowWise {
     fn kind(&self) -> &'static Kind {
         match self.function {
             RowFunction::Softmax => &SOFTMAX,
+            RowFunction::LogSoftmax => &LOG_SOFTMAX,
             RowFunction::LayerNorm(_) => &LAYER_NORM,
             RowFunction::RmsNorm(_) => &RMS_NORM,
         }
@@ -134,13 +149,7 @@ impl Operator for RowWise {
 
     fn validate(&self) -> Result<(), WorkloadError> {
         check_sizes(self)?;
-        match self.epsilon().filter(|epsilon| !(1..=30).contains(&epsilon.digits)) {
-            Some(Epsilon { digits }) => {
-                let cause = format!("`epsilon_digits` is {digits}");
-                Err(WorkloadError::Sizes { cause, help: "it must be from 1 to 30: 5 stands for an epsilon of 1e-5" })
-            }
-            None => Ok(()),
-        }
+        self.epsilon().map_or(Ok(()), Epsilon::check)
     }
 
     fn inputs(&self) -> Vec<Operand> {
@@ -169,13 +178,18 @@ impl Operator for RowWise {
             Expr::bin(BinOp::Div, f(1.0), Expr::un(UnOp::Sqrt, mean(squares) + f(epsilon.get())))
         };
         let (mut stages, acc) = match self.function {
-            RowFunction::Softmax => {
+            RowFunction::Softmax | RowFunction::LogSoftmax => {
                 let term = || Expr::un(UnOp::Exp, x(1) - of_row(0));
-                let stages = vec![
+                let mut stages = vec![
                     self.of_rows("largest", sums, Combine::Max, x(1)),
                     self.of_rows("total", sums, Combine::Sum, term()),
                 ];
-                (stages, Expr::bin(BinOp::Div, term(), of_row(1)))
+                if self.function == RowFunction::Softmax {
+                    (stages, Expr::bin(BinOp::Div, term(), of_row(1)))
+                } else {
+                    stages.push(self.of_rows("log", sums, Combine::One, Expr::un(UnOp::Log, of_row(1))));
+                    (stages, x(1) - of_row(0) - of_row(2))
+                }
             }
             RowFunction::LayerNorm(epsilon) => {
                 let apart = || x(1) - of_row(1);

@@ -102,7 +102,7 @@ pub fn small(rng: &mut Rng) -> Workload {
             _ => sample::epilogue(rng),
         };
         let workload = Workload { op, dtype, out_dtype, math, epilogue };
-        if workload.validate().is_ok() && workload.macs() <= most {
+        if workload.validate().is_ok() && sample::work(&workload) <= most {
             return workload;
         }
     }

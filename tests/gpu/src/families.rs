@@ -170,7 +170,7 @@ fn workload_for(template: &str, seed: u64) -> Workload {
             w.dtype = *rng.pick(&[half, DType::F32]);
         }
         "rows_cuda" => {
-            let names = ["softmax", "layer_norm", "rms_norm"];
+            let names = ["softmax", "log_softmax", "layer_norm", "rms_norm"];
             w = sample::of_operator(names[seed as usize % names.len()], &mut rng);
             if let Op::RowWise(rows) = &mut w.op {
                 // Rows of all lengths, also of many warps.

@@ -168,7 +168,10 @@ impl<'k> Types<'k> {
                 let fits = match op {
                     UnOp::Not => t.dtype == DType::Bool,
                     UnOp::Neg | UnOp::Abs => t.dtype != DType::Bool,
-                    UnOp::Sqrt | UnOp::Exp | UnOp::Tanh | UnOp::Erf => t.dtype.is_float(),
+                    UnOp::Sqrt | UnOp::Exp | UnOp::Log | UnOp::Sin | UnOp::Cos | UnOp::Tanh | UnOp::Erf => {
+                        t.dtype.is_float()
+                    }
+                    UnOp::Floor | UnOp::Ceil | UnOp::Round => t.dtype.is_float(),
                     UnOp::Tf32 => t.dtype == DType::F32,
                 };
                 if fits { Ok(t) } else { Err(format!("`{}` of {}, which has type {t}", op.name(), text(a))) }

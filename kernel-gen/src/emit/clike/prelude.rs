@@ -79,6 +79,13 @@ pub(crate) fn math_fn(op: UnOp, dtype: DType) -> Option<String> {
         UnOp::Abs => "fabs",
         UnOp::Sqrt => "sqrt",
         UnOp::Exp => "exp",
+        UnOp::Log => "log",
+        UnOp::Sin => "sin",
+        UnOp::Cos => "cos",
+        UnOp::Floor => "floor",
+        UnOp::Ceil => "ceil",
+        // To even in the only rounding mode that there is here.
+        UnOp::Round => "rint",
         UnOp::Tanh => "tanh",
         UnOp::Erf => "erf",
     };

@@ -9,7 +9,7 @@ use crate::ir::{DType, Scope, VarId};
 use crate::schedule::{Schedule, ScheduleError};
 use crate::space::{Config, Space};
 use crate::target::Target;
-use crate::templates::rows::{at_rows, row_stages};
+use crate::templates::rows::{at_rows, row_loops, row_stages};
 use crate::templates::{Scheduled, Template, TemplateError};
 use crate::workload::{Workload, naive};
 
@@ -49,12 +49,23 @@ impl Template for Plain {
         let mut s = Schedule::new(naive(w));
         let out = *s.kernel.params.last().expect("every workload has an output");
         if let Some(rows) = row_stages(w) {
-            let [row, column] = s.axes(out)?;
+            let [row, column] = row_loops(&mut s, w, out)?;
             s.parallel(row)?;
             at_rows(&mut s, &rows, row, column)?;
             return Ok(Scheduled { schedule: s, packs: vec![] });
         }
         let stages = w.op.get().stages(w.dtype, DType::F32);
+        if let [one] = &stages[..]
+            && one.reduce == 0
+        {
+            // Each element of the output is one expression: nothing is stored between the two stages. What it loads has no order
+            // that vectors would have; the compiler finds those that do.
+            let acc = s.stage(one.name)?;
+            s.compute_inline(acc)?;
+            let loops = s.loops_of(out);
+            parallel(&mut s, &loops[..(loops.len() - 1).max(1)])?;
+            return Ok(Scheduled { schedule: s, packs: vec![] });
+        }
         for stage in stages.iter().filter(|stage| stage.reduce > 0) {
             let acc = s.stage(stage.name)?;
             let loops = s.loops_of(acc);

@@ -10,7 +10,7 @@ use super::schedules::{BLOCK, THREAD, inline_padding, pieces};
 use crate::ir::{Axis, DType, Scope};
 use crate::schedule::Schedule;
 use crate::target::{Cuda, Target};
-use crate::templates::rows::{at_rows, row_stages};
+use crate::templates::rows::{at_rows, row_loops, row_stages};
 use crate::templates::{Scheduled, TemplateError};
 use crate::workload::{Op, Workload, naive};
 
@@ -84,7 +84,7 @@ impl Family for PlainCuda {
         }
         if let Some(rows) = row_stages(w) {
             // A thread a row: what its elements share is found once, in registers.
-            let [row, column] = s.axes(out)?;
+            let [row, column] = row_loops(&mut s, w, out)?;
             let [block, thread] = pieces(&mut s, row, plan.threads)?;
             s.bind(block, BLOCK(Axis::X))?;
             s.bind(thread, THREAD(Axis::X))?;
@@ -97,6 +97,16 @@ impl Family for PlainCuda {
         for (i, stage) in stages.iter().enumerate().filter(|(_, stage)| stage.reduce > 0) {
             let result = stages.get(i + 1).map_or(Ok(out), |next| s.stage(next.name))?;
             launches.insert(0, (result, s.stage(stage.name)?));
+        }
+        if launches.is_empty() {
+            // Each element of the output is one expression.
+            let acc = s.stage(stages[0].name)?;
+            s.compute_inline(acc)?;
+            let loops = s.loops_of(out);
+            let all = s.fuse_all(&loops)?;
+            let [block, thread] = pieces(&mut s, all, plan.threads)?;
+            s.bind(block, BLOCK(Axis::X))?;
+            s.bind(thread, THREAD(Axis::X))?;
         }
         for (result, sums) in launches {
             let loops = s.loops_of(result);

@@ -31,6 +31,11 @@ pub(crate) fn workload(seed: u64) -> Workload {
                 *c =
                     Conv2d { layout: ConvLayout::Nchw, kh: 1, kw: 1, stride: [1, 1], padding: [0; 4], groups: 1, ..*c };
             }
+            // The first layers of networks.
+            2 => {
+                *c = Conv2d { layout: ConvLayout::Nchw, groups: 1, ci: c.ci.min(4), w: c.w + 16, ..*c };
+                (workload.dtype, workload.out_dtype) = (DType::F32, DType::F32);
+            }
             3 => *c = c.depthwise(1),
             4 => {
                 let (stride, padding) = ([1, 1], c.padding.map(|p| p.min(2)));

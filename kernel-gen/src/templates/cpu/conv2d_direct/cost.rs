@@ -60,7 +60,7 @@ pub(super) fn estimate(c: &Conv2d, cpu: &Cpu, k: Knobs) -> f64 {
 
     // Lines of weights: once a register tile of pixels, from where a block of channels stays meanwhile.
     let weights_bytes = 4 * c.ci_per_group() * c.kh * c.kw * channels;
-    let block_bytes = weights_bytes * k.ci_tile / c.ci_per_group();
+    let block_bytes = 4 * k.ci_tile * c.kh * c.kw * channels;
     let line = cpu.cache_line_bytes.max(1) as f64;
     let fits = |bytes: i64, cache: i64| bytes <= cache;
     let weight_lines = images * channel_tiles * weights_bytes as f64 / line;

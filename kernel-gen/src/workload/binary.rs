@@ -1,0 +1,159 @@
+//! Functions of two tensors, element by element.
+
+use super::dims::{Dims, RANKS, lists};
+use super::operator::{Kind, Operand, Operator, Size, SizeRole, SpecKey, check_sizes};
+use super::products::Sums;
+use super::stage::{Axis, Stage, input};
+use super::{Op, Role, Workload, WorkloadError, reference};
+use crate::ir::{BinOp, DType, Expr};
+
+/// `y = f(a, b)` element by element. Shapes are aligned at their last dimensions; where one has an extent of 1, or no dimension, its
+/// elements are repeated, as in NumPy and in ONNX.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct Binary {
+    /// The shape of the first operand.
+    pub a: Dims,
+    /// The shape of the second.
+    pub b: Dims,
+    /// The function.
+    pub function: Function2,
+}
+
+/// Makes the functions and their kinds.
+macro_rules! functions {
+    ($($(#[$doc:meta])* $name:ident $kind:ident $text:literal,)*) => {
+        /// A function of two numbers.
+        #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+        #[non_exhaustive]
+        pub enum Function2 {
+            $($(#[$doc])* $name,)*
+        }
+
+        $(pub(crate) static $kind: Kind = Kind {
+            name: $text,
+            pattern: "a{x}-b{x}",
+            sizes: &lists::<12>(&[Size::new("a", "a", SizeRole::Dimension), Size::new("b", "b", SizeRole::Broadcast)]),
+            layouts: &[],
+            flags: &[],
+            between: &[],
+            keys: |_| ["a", "b"].map(|key| SpecKey::required(key, RANKS, "[the shape]")).to_vec(),
+            read: |_, values| {
+                let shape = |key| values.get(key).and_then(Dims::new).expect("its length was checked");
+                Ok(Op::Binary(Binary { a: shape("a"), b: shape("b"), function: Function2::$name }))
+            },
+            of_sizes: |_, sizes| {
+                let [a, b] = Dims::of_sizes(sizes)?;
+                Some(Op::Binary(Binary { a, b, function: Function2::$name }))
+            },
+            guilty: |error| match error {
+                WorkloadError::NotPositive { size: "a", .. } => "a",
+                _ => "b",
+            },
+        };)*
+
+        impl Function2 {
+            fn kind(self) -> &'static Kind {
+                match self {
+                    $(Function2::$name => &$kind,)*
+                }
+            }
+        }
+    };
+}
+
+functions! {
+    /// `a + b`.
+    Add ADD "add",
+    /// `a - b`.
+    Subtract SUBTRACT "subtract",
+    /// `a * b`.
+    Multiply MULTIPLY "multiply",
+    /// `a / b`.
+    Divide DIVIDE "divide",
+    /// The smaller; NaN if either is.
+    Minimum MINIMUM "minimum",
+    /// The larger; NaN if either is.
+    Maximum MAXIMUM "maximum",
+    /// `a`, and `a * b` where `a` is below 0.
+    Prelu PRELU "prelu",
+}
+
+impl Binary {
+    /// The shape of the output of valid operands.
+    pub fn output_shape(&self) -> Dims {
+        Dims::new(&broadcast(&self.a, &self.b)).expect("no more dimensions than an operand")
+    }
+}
+
+/// The shape that two have together, aligned at their last dimensions: an extent of 1 gives way to the other.
+pub(super) fn broadcast(a: &[i64], b: &[i64]) -> Vec<i64> {
+    let rank = a.len().max(b.len());
+    let extent = |shape: &[i64], i: usize| (i + shape.len()).checked_sub(rank).map_or(1, |i| shape[i]);
+    let along = |i: usize| match extent(a, i) {
+        1 => extent(b, i),
+        extent => extent,
+    };
+    (0..rank).map(along).collect()
+}
+
+impl Operator for Binary {
+    fn kind(&self) -> &'static Kind {
+        self.function.kind()
+    }
+
+    fn sizes(&self) -> Vec<i64> {
+        [self.a.sizes(), self.b.sizes()].concat()
+    }
+
+    fn validate(&self) -> Result<(), WorkloadError> {
+        check_sizes(self)?;
+        let mut both = self.a.iter().rev().zip(self.b.iter().rev());
+        if let Some((a, b)) = both.find(|(a, b)| a != b && **a != 1 && **b != 1) {
+            let cause = format!("an extent of {a} meets one of {b} in {:?} and {:?}", self.a, self.b);
+            let help = "shapes are aligned at their last dimensions: extents must be equal, or one of them 1";
+            return Err(WorkloadError::Sizes { cause, help });
+        }
+        Ok(())
+    }
+
+    fn inputs(&self) -> Vec<Operand> {
+        [("a", self.a), ("b", self.b)].map(|(name, shape)| Operand::new(name, Role::Input, shape.to_vec())).to_vec()
+    }
+
+    fn output(&self) -> (&'static str, Vec<Axis>) {
+        ("y", self.output_shape().axes())
+    }
+
+    fn terms(&self) -> i64 {
+        1
+    }
+
+    fn flops_per_term(&self) -> i64 {
+        1
+    }
+
+    fn stages(&self, _: DType, sums: DType) -> Vec<Stage> {
+        let value = |index: &[Expr]| {
+            let load = |number: usize, shape: &Dims| {
+                let own = index[index.len() - shape.len()..].iter().zip(shape.iter());
+                let own = own.map(|(i, extent)| if *extent == 1 { Expr::Int(0) } else { i.clone() });
+                Expr::load(input(number), own.collect())
+            };
+            let (a, b) = (load(0, &self.a), load(1, &self.b));
+            match self.function {
+                Function2::Add => a + b,
+                Function2::Subtract => a - b,
+                Function2::Multiply => a * b,
+                Function2::Divide => Expr::bin(BinOp::Div, a, b),
+                Function2::Minimum => a.min(b),
+                Function2::Maximum => a.max(b),
+                Function2::Prelu => a.clone().lt(Expr::Float(0.0, sums.compute())).select(a.clone() * b, a),
+            }
+        };
+        vec![self.output_shape().stage(sums, value)]
+    }
+
+    fn reference(&self, _: &Workload, inputs: &[&[f64]]) -> Sums {
+        reference::of_pairs(self, inputs[0], inputs[1])
+    }
+}
