@@ -184,12 +184,13 @@ impl ConvNd {
         let (mut source, mut inside) = (vec![axis(0).into(), axis(1).into()], vec![]);
         for i in w.dimensions() {
             let from = axis(i + 2) + (w.before[i] - (w.span(i) - 1));
-            inside.push(Expr::Int(0).le(from.clone()));
-            inside.push(from.clone().lt((w.pixels[i] - 1) * w.stride[i] + 1));
+            // Bounds are those of the index itself, which is what they are needed for.
+            let at = from.clone().floor_div(w.stride[i]);
+            inside.push(Expr::Int(0).le(at.clone()).and(at.clone().lt(w.pixels[i])));
             if w.stride[i] > 1 {
-                inside.push(from.clone().floor_mod(w.stride[i]).eq(Expr::Int(0)));
+                inside.push(from.floor_mod(w.stride[i]).eq(Expr::Int(0)));
             }
-            source.push(from.floor_div(w.stride[i]));
+            source.push(at);
         }
         let value = Expr::load(input(0), source);
         Some(Stage {

@@ -205,13 +205,13 @@ impl Operator for PoolNd {
     fn finish(&self, sum: Expr, index: &[Expr]) -> Expr {
         let Pooling::Average { count_padding } = self.function else { return sum };
         let w = &self.windows;
-        let count = w.dimensions().fold(Expr::Int(1), |count, i| {
-            count * if count_padding { Expr::Int(w.taps[i]) } else { w.inside(i, index[i + 2].clone()) }
-        });
-        let count = match count.as_int() {
+        // Whole numbers that f32 holds exactly, and so their products.
+        let number = |count: Expr| match count.as_int() {
             Some(count) => Expr::f32(count as f64),
             None => Expr::Cast(DType::F32, Box::new(count)),
         };
+        let inside = |i: usize| number(if count_padding { Expr::Int(w.taps[i]) } else { w.inside(i, index[i + 2].clone()) });
+        let count = w.dimensions().map(inside).reduce(|a, b| a * b).expect("windows have a dimension");
         Expr::bin(BinOp::Div, sum, count)
     }
 

@@ -3,7 +3,7 @@
 use super::dims::MAX_RANK;
 use super::operator::{Size, SizeRole};
 use super::operators::{KINDS, draw, kind};
-use super::{Conv2d, ConvLayout, DepthwisePointwise, Epilogue, Math, Matmul, Op, Workload, epilogue};
+use super::{Conv2d, ConvLayout, DepthwisePointwise, Epilogue, Math, Matmul, Op, Param, Workload, epilogue};
 use crate::ir::DType;
 pub use crate::stable::Rng;
 
@@ -38,6 +38,24 @@ pub fn of_operator(name: &str, rng: &mut Rng) -> Workload {
         let dtype = *rng.pick(&[DType::F32, DType::F32, DType::F16, DType::Bf16]);
         let workload = Workload { epilogue: epilogue(rng), ..Workload::f32(op).with_dtype(dtype) };
         if workload.validate().is_ok() && workload.op_name() == name && work(&workload) <= 60_000 {
+            return workload;
+        }
+    }
+}
+
+/// A valid workload of the operator of that name with extents that networks have, of up to 2^26 elements.
+///
+/// # Panics
+/// If there is no such operator.
+pub fn of_network_size(name: &str, rng: &mut Rng) -> Workload {
+    const OF_NETWORKS: [i64; 16] = [1, 2, 3, 7, 14, 16, 20, 28, 32, 56, 64, 96, 112, 128, 197, 224];
+    let kind = kind(name).unwrap_or_else(|| panic!("there is no operator `{name}`"));
+    loop {
+        let Some(op) = draw(kind, rng, |rng| *rng.pick(&OF_NETWORKS)) else { continue };
+        let dtype = *rng.pick(&[DType::F32, DType::F16]);
+        let workload = Workload { epilogue: epilogue(rng), ..Workload::f32(op).with_dtype(dtype) };
+        let fits = |p: &Param| p.elements() <= 1 << 26;
+        if workload.validate().is_ok() && workload.op_name() == name && workload.params().iter().all(fits) {
             return workload;
         }
     }

@@ -125,6 +125,23 @@ fn what_is_chosen_for_random_workloads_becomes_code() {
     seen.into_inner().unwrap().report(&format!("{count} workloads of seed {seed} on {} targets", targets.len()));
 }
 
+#[test]
+fn what_is_chosen_for_every_operator_becomes_code() {
+    let (count, seed) = (number("KERNEL_GEN_WORKLOADS", 2), number("KERNEL_GEN_SEED", 1));
+    let (targets, registry, seen) = (targets(), Registry::builtin(), Mutex::new(Seen::default()));
+    let names: Vec<&str> = operator_names().collect();
+    for_each(names.len() * count as usize, |i| {
+        let mut rng = Rng::new(seed.wrapping_mul(1 << 32).wrapping_add(i as u64));
+        let workload = sample::of_network_size(names[i % names.len()], &mut rng);
+        for target in [*rng.pick(&targets), *rng.pick(&targets)] {
+            let start = Instant::now();
+            let refusals = check(&workload, target, &registry);
+            seen.lock().unwrap().add(start.elapsed(), format!("{} {}", workload.key(), target.name), refusals);
+        }
+    });
+    seen.into_inner().unwrap().report(&format!("{count} workloads of each operator, seed {seed}"));
+}
+
 /// Workloads of which a choice was refused once, with the target, by kinds.
 const ONCE_REFUSED: [(&str, &str); 10] = [
     // Loops too long to try all iterations of, whose guards keep them apart.

@@ -7,7 +7,7 @@ use super::fault::{Fault, FaultKind, MOST_FAULTS};
 use super::mixed_radix;
 use crate::analysis::range::bounds;
 use crate::analysis::simplify::{Sum, simplify};
-use crate::ir::{Expr, Kernel, VarId, print};
+use crate::ir::{BinOp, Expr, Kernel, VarId, print};
 use std::collections::BTreeSet;
 use std::ops::ControlFlow;
 
@@ -34,14 +34,34 @@ enum Outcome {
     Unknown,
 }
 
+/// Whether an index is at least 0: one side of a maximum says so, of a minimum both.
+fn at_least_zero(facts: &Facts, index: &Expr) -> bool {
+    let of = |e: &Expr| at_least_zero(facts, e);
+    facts.proves_at_most_zero(&(Expr::Int(0) - index.clone()))
+        || match index {
+            Expr::Binary(BinOp::Max, a, b) => of(a) || of(b),
+            Expr::Binary(BinOp::Min, a, b) => of(a) && of(b),
+            _ => false,
+        }
+}
+
+/// Whether an index is at most so much, likewise.
+fn at_most(facts: &Facts, index: &Expr, most: i64) -> bool {
+    let of = |e: &Expr| at_most(facts, e, most);
+    facts.proves_at_most_zero(&(index.clone() - most))
+        || match index {
+            Expr::Binary(BinOp::Max, a, b) => of(a) && of(b),
+            Expr::Binary(BinOp::Min, a, b) => of(a) || of(b),
+            _ => false,
+        }
+}
+
 fn dimension(kernel: &Kernel, site: &Site, d: usize, index: &Expr, extent: i64) -> Option<Fault> {
     let facts = &site.facts;
     if index.as_int().is_some_and(|i| (0..extent).contains(&i)) {
         return None;
     }
-    let negated = Expr::Int(0) - index.clone();
-    let over = index.clone() - (extent - 1);
-    if facts.proves_at_most_zero(&negated) && facts.proves_at_most_zero(&over) {
+    if at_least_zero(facts, index) && at_most(facts, index, extent - 1) {
         return None;
     }
     if as_number(kernel, site, index, extent) {

@@ -81,6 +81,7 @@ impl<'k> Types<'k> {
             Expr::Int(v) => u128::from(v.unsigned_abs()).max(1),
             Expr::Var(v) => self.most[v.0 as usize],
             Expr::Float(..) => 1,
+            Expr::Cast(dtype, _) if dtype.is_float() => 1,
             Expr::Load(b, _) if self.kernel.buffer(*b).dtype.is_int() => 1 << 40,
             Expr::Load(..) => 1,
             Expr::Unary(_, a) | Expr::Broadcast(a, _) | Expr::Cast(_, a) => self.magnitude(a),

@@ -58,11 +58,10 @@ impl Template for Plain {
         if let [one] = &stages[..]
             && one.reduce == 0
         {
-            // Each element of the output is one expression: nothing is stored between the two stages. What it loads has no order
-            // that vectors would have; the compiler finds those that do.
-            let acc = s.stage(one.name)?;
-            s.compute_inline(acc)?;
+            // Nothing is stored between the two stages. What an element loads has no order that vectors would have; the compiler
+            // finds those that do.
             let loops = s.loops_of(out);
+            at_rows(&mut s, &[one.name], loops[0], loops[loops.len() - 1])?;
             parallel(&mut s, &loops[..(loops.len() - 1).max(1)])?;
             return Ok(Scheduled { schedule: s, packs: vec![] });
         }

@@ -91,22 +91,15 @@ impl Family for PlainCuda {
             at_rows(&mut s, &rows, thread, column)?;
             return Ok(Scheduled { schedule: s, packs: vec![] });
         }
-        // Each stage that combines terms goes into a launch with the stage behind it, which finishes its elements.
+        // Each stage that combines terms, or the only one, goes into a launch with the stage behind it, which finishes its elements.
         let stages = w.op.get().stages(w.dtype, DType::F32);
         let mut launches = vec![];
         for (i, stage) in stages.iter().enumerate().filter(|(_, stage)| stage.reduce > 0) {
             let result = stages.get(i + 1).map_or(Ok(out), |next| s.stage(next.name))?;
             launches.insert(0, (result, s.stage(stage.name)?));
         }
-        if launches.is_empty() {
-            // Each element of the output is one expression.
-            let acc = s.stage(stages[0].name)?;
-            s.compute_inline(acc)?;
-            let loops = s.loops_of(out);
-            let all = s.fuse_all(&loops)?;
-            let [block, thread] = pieces(&mut s, all, plan.threads)?;
-            s.bind(block, BLOCK(Axis::X))?;
-            s.bind(thread, THREAD(Axis::X))?;
+        if let [one] = &stages[..] {
+            launches = vec![(out, s.stage(one.name)?)];
         }
         for (result, sums) in launches {
             let loops = s.loops_of(result);
