@@ -53,6 +53,7 @@ impl Registry {
             .with(cuda::simt::SimtConv2d)
             .with(cuda::gemv::Gemv)
             .with(cuda::rows::Rows)
+            .with(cuda::elements::ElementsCuda)
             .with(cuda::conv2d_no_batching::Conv2dNoBatching)
             .with(cuda::conv2d_hwcn::Conv2dHwcn)
             .with(cuda::conv2d_tensorcore::Conv2dTensorcore)

@@ -210,7 +210,8 @@ impl Operator for PoolNd {
             Some(count) => Expr::f32(count as f64),
             None => Expr::Cast(DType::F32, Box::new(count)),
         };
-        let inside = |i: usize| number(if count_padding { Expr::Int(w.taps[i]) } else { w.inside(i, index[i + 2].clone()) });
+        let inside =
+            |i: usize| number(if count_padding { Expr::Int(w.taps[i]) } else { w.inside(i, index[i + 2].clone()) });
         let count = w.dimensions().map(inside).reduce(|a, b| a * b).expect("windows have a dimension");
         Expr::bin(BinOp::Div, sum, count)
     }

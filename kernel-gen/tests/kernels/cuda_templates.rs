@@ -19,7 +19,7 @@ use kernel_gen::target::Target;
 use kernel_gen::templates::{Registry, Template};
 use kernel_gen::toolchain::cuda::{self as toolchain, Environment, Found, Missing, Options, Request};
 use kernel_gen::workload::sample::{self, Rng};
-use kernel_gen::workload::{Conv2d, ConvLayout, Math, Matmul, Op, Role, Workload};
+use kernel_gen::workload::{Conv2d, ConvLayout, Math, Matmul, Op, Role, Workload, operator_names};
 use std::collections::BTreeMap;
 
 /// Every CUDA target of a generation of its own.
@@ -156,9 +156,14 @@ fn workload_for(template: &str, seed: u64) -> Workload {
         let op = Op::Conv2d(Conv2d { layout, ..c });
         return Workload { op, dtype, out_dtype: [dtype, DType::F32][seed as usize % 2], ..workload };
     }
+    if template == "elements_cuda" {
+        let names: Vec<&str> = operator_names().collect();
+        return sample::of_operator(names[seed as usize % names.len()], &mut Rng::new(seed));
+    }
     if template == "rows_cuda" {
         let rng = &mut Rng::new(seed);
-        let name = ["softmax", "layer_norm", "rms_norm"][seed as usize % 3];
+        let names = ["softmax", "layer_norm", "rms_norm", "log_softmax", "group_norm", "reduce_mean", "reduce_max"];
+        let name = names[seed as usize % names.len()];
         let mut drawn = sample::of_operator(name, rng);
         if let Op::RowWise(rows) = &mut drawn.op {
             // Rows of several warps, and columns of whole vectors and others.

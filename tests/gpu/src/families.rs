@@ -170,7 +170,16 @@ fn workload_for(template: &str, seed: u64) -> Workload {
             w.dtype = *rng.pick(&[half, DType::F32]);
         }
         "rows_cuda" => {
-            let names = ["softmax", "log_softmax", "layer_norm", "rms_norm"];
+            let names = [
+                "softmax",
+                "log_softmax",
+                "layer_norm",
+                "rms_norm",
+                "group_norm",
+                "reduce_sum",
+                "reduce_mean",
+                "reduce_max",
+            ];
             w = sample::of_operator(names[seed as usize % names.len()], &mut rng);
             if let Op::RowWise(rows) = &mut w.op {
                 // Rows of all lengths, also of many warps.
@@ -179,7 +188,7 @@ fn workload_for(template: &str, seed: u64) -> Workload {
             w.dtype = *rng.pick(&[half, DType::F32]);
         }
         // Every operator in turn.
-        "plain_cuda" | "sketch_cuda" => {
+        "plain_cuda" | "sketch_cuda" | "elements_cuda" => {
             let names: Vec<&str> = operator_names().collect();
             w = sample::of_operator(names[seed as usize % names.len()], &mut rng);
         }

@@ -11,6 +11,7 @@
 //! | [`depthwise`] | the article on depthwise convolutions | the input's piece and the filter | NCHW, depthwise |
 //! | [`depthwise_direct`] | - | nothing | NCHW and NHWC, depthwise, of many images |
 //! | [`matmul_blocked`] | the same scheme | slices of both operands | products |
+//! | [`elements`] | - | nothing | movement, and functions of elements |
 //! | [`gemv`] | - | what lanes have added up | products with few rows |
 //! | [`matmul_notes`] | AutoTVM's introduction | nothing | products, to compare with |
 //! | [`wgmma`] | - | a ring of tiles that the TMA fills | Hopper's `wgmma`, products and NHWC convolutions |
@@ -44,6 +45,7 @@ pub mod conv2d_no_batching;
 pub mod conv2d_tensorcore;
 pub mod depthwise;
 pub mod depthwise_direct;
+pub mod elements;
 mod exchange;
 mod family;
 pub mod gemv;

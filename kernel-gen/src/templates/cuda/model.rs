@@ -29,7 +29,7 @@ const STEP_LATENCY: f64 = 80.0;
 const FMA_LATENCY: f64 = 4.0;
 
 /// Microseconds that any kernel takes: launching it and filling the machine.
-const LAUNCH_US: f64 = 2.0;
+pub(super) const LAUNCH_US: f64 = 2.0;
 
 /// The arithmetic units that a kernel uses.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -1,4 +1,4 @@
-//! Norms and softmax of rows: a row stays in registers from its first read to the result.
+//! Norms and softmax of rows, and what rows come to: a row stays in registers from its first read to the result.
 //!
 //! Some warps take a row, whose elements their lanes hold side by side in vectors. For each number that the row's elements share, a
 //! lane combines what it has, the lanes of a warp tell each other theirs in five steps of a butterfly, and warps meet in shared
@@ -10,6 +10,9 @@
 //! | `warps` | 1 to 32 | warps of a row |
 //! | `rows` | 1, 2, 4, 8 | rows of a block |
 //! | `vector` | 1, 2, 4, 8 | neighbours that a lane reads at a time |
+//!
+//! Rows are those of a matrix, groups of channels, or the last dimensions of a tensor that is reduced over them; then one lane stores what
+//! the row comes to. All lie in memory as a matrix does.
 //!
 //! Beyond the last column the last vector is read again; where terms are added, it counts as zero.
 
@@ -25,8 +28,8 @@ use crate::ir::{Barrier, BufferId, DType, Expr, Gpu, Kernel, LaneOp, LoopKind, R
 use crate::target::{Cuda, Target};
 use crate::templates::{Scheduled, TemplateError};
 use crate::workload::operands::Operands;
-use crate::workload::stage::{Stage, input, result};
-use crate::workload::{Op, RowWise, Workload};
+use crate::workload::stage::{AxisRole, Stage, input, result};
+use crate::workload::{Op, Role, Workload};
 
 /// See the module's text.
 pub struct Rows;
@@ -53,7 +56,9 @@ knobs! {
 /// The rows of a workload.
 #[derive(Clone, Copy, Debug)]
 pub struct Problem {
-    of: RowWise,
+    /// Rows, and the elements of each.
+    rows: i64,
+    columns: i64,
     /// Numbers that the elements of a row share and its lanes find together.
     shared: i64,
 }
@@ -61,9 +66,7 @@ pub struct Problem {
 /// Rows cut up as a config says.
 #[derive(Clone, Copy, Debug)]
 pub struct Plan {
-    of: RowWise,
-    /// See [`Problem`].
-    shared: i64,
+    of: Problem,
     bytes: i64,
     sizes: Sizes,
 }
@@ -91,7 +94,8 @@ impl Plan {
 impl family::Plan for Plan {
     fn needs(&self) -> Needs {
         let held = ceil_div(self.steps() * self.sizes.vector * self.bytes, 4);
-        let shared_bytes = if self.sizes.warps > 1 { 4 * self.shared * self.sizes.rows * self.sizes.warps } else { 0 };
+        let shared_bytes =
+            if self.sizes.warps > 1 { 4 * self.of.shared * self.sizes.rows * self.sizes.warps } else { 0 };
         Needs { threads: self.threads(), registers: held + OTHER_REGISTERS, shared_bytes }
     }
 
@@ -124,7 +128,7 @@ impl family::Plan for Plan {
             0 => return f64::INFINITY,
             resident => Waves::of(self.blocks(), resident, gpu),
         };
-        let shared = self.shared as f64;
+        let shared = self.of.shared as f64;
         let warps = if self.sizes.warps > 1 { WARP * self.sizes.warps as f64 } else { 0.0 };
         let own = self.steps() as f64 * (VECTOR + ELEMENT * self.sizes.vector as f64);
         // Four schedulers issue for the warps of a multiprocessor.
@@ -143,9 +147,14 @@ impl Family for Rows {
 
     fn problem(w: &Workload, t: &Target) -> Result<Problem, String> {
         device(t)?;
-        let Op::RowWise(of) = w.op else { return Err("for norms and softmax of rows".into()) };
+        let (rows, columns) = match w.op {
+            Op::RowWise(of) => (of.rows, of.columns),
+            Op::GroupNorm(of) => (of.n * of.groups, of.c / of.groups * of.pixels),
+            Op::Reduce(of) if of.combined.is_sorted() => (w.output_shape().iter().product(), w.reduction_length()),
+            _ => return Err("for norms and softmax of rows, and for reductions over the last dimensions".into()),
+        };
         let stages = w.op.get().stages(w.dtype, DType::F32);
-        Ok(Problem { of, shared: stages.iter().filter(|stage| stage.reduce > 0).count() as i64 })
+        Ok(Problem { rows, columns, shared: stages.iter().filter(|stage| stage.reduce > 0).count() as i64 })
     }
 
     /// Vectors of one element hold the fewest and always divide; rows share a block where the grid is too short.
@@ -159,8 +168,7 @@ impl Family for Rows {
     }
 
     fn plan(case: &Case<'_, Problem>, sizes: Sizes) -> Result<Plan, TemplateError> {
-        let Problem { of, shared } = case.problem;
-        Ok(Plan { of, shared, bytes: case.w.dtype.bytes() as i64, sizes })
+        Ok(Plan { of: case.problem, bytes: case.w.dtype.bytes() as i64, sizes })
     }
 
     fn search(_: &Case<'_, Problem>) -> Search<Sizes> {
@@ -190,7 +198,12 @@ struct Block<'a> {
 impl Block<'_> {
     fn kernel(plan: &Plan, w: &Workload) -> Kernel {
         let mut b = KernelBuilder::new(w.kernel_name());
-        let params = Operands::declare(&mut b, w);
+        let matrix = vec![plan.of.rows, plan.of.columns];
+        let params = Operands::shaped(&mut b, w, |p| match (p.role, w.op) {
+            (Role::Residual | Role::Output, Op::Reduce(_)) => vec![plan.of.rows],
+            (Role::Input | Role::Residual | Role::Output, _) => matrix.clone(),
+            _ => p.shape.clone(),
+        });
         let Sizes { warps, rows, vector } = plan.sizes;
         let threads = [("group", rows), ("warp", warps), LANE];
         launch(&mut b, [("tile", plan.blocks())], threads, |b, [tile], [group, warp, lane]| {
@@ -226,6 +239,9 @@ impl Block<'_> {
         });
         let mut stages = self.w.op.get().stages(self.w.dtype, DType::F32);
         let last = stages.pop().expect("every operator has a stage");
+        if last.reduce > 0 {
+            return self.store_number(b, &last);
+        }
         let mut shared = vec![];
         for stage in &stages {
             let number = b.alloc(stage.name, stage.dtype, &[1], Scope::Register);
@@ -244,10 +260,40 @@ impl Block<'_> {
                 each_element(b, vector, |b, v| {
                     let value = self.value(&last, Some([step.into(), v.clone()]), &shared);
                     let column = first + v;
-                    finish(b, (self.w, &self.params), &column, [row, column.clone()], value);
+                    finish(b, (self.w, &self.params), &self.channel(&row, &column), [row, column], value);
                 });
             });
         });
+    }
+
+    /// Stores what the row comes to.
+    fn store_number(&self, b: &mut KernelBuilder, stage: &Stage) {
+        let number = b.alloc(stage.name, stage.dtype, &[1], Scope::Register);
+        self.combine(b, stage, number, &[]);
+        let (row, rows) = (Expr::from(self.row), self.plan.of.rows);
+        let one = Expr::from(self.lane).eq(0).and(Expr::from(self.warp).eq(0));
+        let exists = if rows % self.plan.sizes.rows == 0 { one } else { one.and(row.clone().lt(rows)) };
+        b.if_(exists, |b| {
+            let value = Expr::load(number, vec![0.into()]);
+            finish(b, (self.w, &self.params), &self.channel(&row, &Expr::Int(0)), [row], value);
+        });
+    }
+
+    /// The channel of an element.
+    fn channel(&self, row: &Expr, column: &Expr) -> Expr {
+        match self.w.op {
+            Op::GroupNorm(of) => {
+                row.clone().floor_mod(of.groups) * (of.c / of.groups) + column.clone().floor_div(of.pixels)
+            }
+            Op::Reduce(_) => {
+                let axes = self.w.op.get().output().1;
+                let at =
+                    axes.iter().position(|axis| axis.role == AxisRole::Channel).expect("every output has channels");
+                let inner: i64 = axes[at + 1..].iter().map(|axis| axis.extent).product();
+                row.clone().floor_div(inner).floor_mod(axes[at].extent)
+            }
+            _ => column.clone(),
+        }
     }
 
     /// What a stage says of an element that the lane holds, given the numbers that the row's elements share.
