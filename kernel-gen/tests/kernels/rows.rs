@@ -20,6 +20,15 @@ fn rows_of_any_length_compute_what_the_reference_does() {
         ("layer_norm-f16-m2n4098-e5", "warps=32 rows=1 vector=2"),
         ("rms_norm-f32-m4n97-e12-multiply", "warps=2 rows=2 vector=1"),
         ("rms_norm-f32-m1n1-e5", "warps=1 rows=1 vector=1"),
+        // Groups of channels, and what rows come to.
+        ("group_norm-f32-n3c6p10-g2-e5-scale.relu", "warps=1 rows=4 vector=2"),
+        ("group_norm-f16-n2c8p77-g4-e5-scale", "warps=2 rows=1 vector=1"),
+        ("reduce_mean-f32-3x5x7x7-r0x0x1x1-bias", "warps=1 rows=8 vector=1"),
+        ("reduce_max-f16-2x3x256-r0x0x1-residual_add", "warps=4 rows=2 vector=2"),
+        // Rows that no block holds.
+        ("softmax-f32-m2n33001", "warps=8 rows=1 vector=1"),
+        ("group_norm-f32-n1c4p17000-g2-e5-scale", "warps=32 rows=1 vector=4"),
+        ("reduce_sum-f16-1x70000-r0x1", "warps=16 rows=1 vector=8"),
     ] {
         let workload = Workload::from_key(key).expect("a key");
         let text = checked::check(&Rows, &workload, "sm_90", config);
@@ -29,7 +38,7 @@ fn rows_of_any_length_compute_what_the_reference_does() {
 }
 
 #[test]
-fn rows_are_read_once_where_they_fit_registers_and_by_the_plain_template_elsewhere() {
+fn rows_of_every_length_are_taken_and_read_once_where_they_fit_registers() {
     let target = Target::find("sm_90a").expect("built in");
     let takes = |key: &str| {
         let workload = Workload::from_key(key).expect("a key");
@@ -41,8 +50,14 @@ fn rows_are_read_once_where_they_fit_registers_and_by_the_plain_template_elsewhe
         assert!(takes(&key).contains(&"rows_cuda".to_string()), "{key}");
         Rows.default_config(&Workload::from_key(&key).expect("a key"), target).expect("some config fits");
     }
-    let long = takes("softmax-f32-m4n32769");
-    assert!(!long.contains(&"rows_cuda".to_string()) && long.contains(&"plain_cuda".to_string()), "{long:?}");
+    // What is longer is read for each number that it shares, and for the result.
+    for (columns, reads) in [(32768, 1), (32769, 3), (1 << 24, 3)] {
+        let workload = Workload::from_key(&format!("softmax-f32-m4n{columns}")).expect("a key");
+        let config = Rows.default_config(&workload, target).expect("some config fits");
+        let made = Rows.schedule(&workload, target, &config).expect("it fits").schedule.kernel.to_string();
+        let fetches = |line: &&str| line.contains("held") && line.contains("x[");
+        assert_eq!(made.lines().filter(fetches).count(), reads, "{columns}: {config}\n{made}");
+    }
     // A whole warp has something to do, and a long row has several.
     for (key, warps) in [("layer_norm-f16-m197n768-e6", 1), ("softmax-f32-m128n16384", 8)] {
         let workload = Workload::from_key(key).expect("a key");

@@ -3,13 +3,15 @@
 //! Each stage is a phase of its own over memory that all threads see. The sums run along the innermost output dimension
 //! in vectors and stay in registers over the whole reduction; what is not contiguous there is gathered lane by lane.
 
-use super::steps::{pieces, vectorize, vectorize_block};
+use super::steps::{extent, pieces, vectorize, vectorize_block};
 use super::tile::cycles_to_us;
-use crate::ir::{DType, Scope, VarId};
-use crate::schedule::{Schedule, ScheduleError};
+use crate::integer::gcd;
+use crate::ir::{BufferId, DType, Scope, VarId};
+use crate::schedule::transform_layout::LayoutDim;
+use crate::schedule::{Schedule, ScheduleError, Tail};
 use crate::space::{Config, Space};
 use crate::target::Target;
-use crate::templates::rows::{at_rows, row_loops, row_stages};
+use crate::templates::rows::{row_loops, row_stages};
 use crate::templates::{Scheduled, Template, TemplateError};
 use crate::workload::{Workload, naive};
 
@@ -51,18 +53,41 @@ impl Template for Plain {
         if let Some(rows) = row_stages(w) {
             let [row, column] = row_loops(&mut s, w, out)?;
             s.parallel(row)?;
-            at_rows(&mut s, &rows, row, column)?;
+            // In vectors, as far as they divide a row: sums of lanes, which are added up at the end, and the elements of the output.
+            let partial = lane_sums(&mut s, w, lanes)?;
+            let [strip, lane] = s.split(column, gcd(extent(&s, column), lanes), Tail::Perfect)?;
+            for (i, name) in rows.iter().enumerate().rev() {
+                let stage = s.stage(name)?;
+                s.set_scope(stage, Scope::Register)?;
+                s.compute_at(stage, if i + 1 == rows.len() { strip } else { row })?;
+                if let Some(sums) = partial[i] {
+                    s.set_scope(sums, Scope::Register)?;
+                    s.compute_at(sums, row)?;
+                    let loops = s.loops_of(sums);
+                    vectorize_block(&mut s, sums, &loops, lanes)?;
+                }
+            }
+            let acc = s.stage(rows[rows.len() - 1])?;
+            let own = *s.loops_of(acc).last().expect("an output has a dimension");
+            vectorize(&mut s, own)?;
+            vectorize(&mut s, lane)?;
             return Ok(Scheduled { schedule: s, packs: vec![] });
         }
         let stages = w.op.get().stages(w.dtype, DType::F32);
         if let [one] = &stages[..]
             && one.reduce == 0
         {
-            // Nothing is stored between the two stages. What an element loads has no order that vectors would have; the compiler
-            // finds those that do.
+            // Nothing is stored between the two stages.
+            let acc = s.stage(one.name)?;
             let loops = s.loops_of(out);
-            at_rows(&mut s, &[one.name], loops[0], loops[loops.len() - 1])?;
-            parallel(&mut s, &loops[..(loops.len() - 1).max(1)])?;
+            let (outer, last) = loops.split_at(loops.len() - 1);
+            let [strip, lane] = pieces(&mut s, last[0], lanes)?;
+            s.set_scope(acc, Scope::Register)?;
+            s.compute_at(acc, strip)?;
+            let own = *s.loops_of(acc).last().expect("an output has a dimension");
+            vectorize(&mut s, own)?;
+            vectorize(&mut s, lane)?;
+            parallel(&mut s, if outer.is_empty() { std::slice::from_ref(&strip) } else { outer })?;
             return Ok(Scheduled { schedule: s, packs: vec![] });
         }
         for stage in stages.iter().filter(|stage| stage.reduce > 0) {
@@ -94,6 +119,30 @@ impl Template for Plain {
         }
         Ok(Scheduled { schedule: s, packs: vec![] })
     }
+}
+
+/// Cuts what each of the stages combines along a row into lanes, as many as divide it: gives for each the stage of what a lane
+/// combines, if there is one.
+fn lane_sums(s: &mut Schedule, w: &Workload, lanes: i64) -> Result<Vec<Option<BufferId>>, TemplateError> {
+    let mut all = vec![];
+    for stage in w.op.get().stages(w.dtype, DType::F32) {
+        all.push(None);
+        if stage.reduce == 0 {
+            continue;
+        }
+        let stage = s.stage(stage.name)?;
+        let along = *s.loops_of(stage).last().expect("a stage that reduces has a loop");
+        let lanes = gcd(extent(s, along), lanes);
+        if lanes > 1 {
+            let [_, lane] = s.split(along, lanes, Tail::Perfect)?;
+            let partial = s.rfactor(stage, lane)?;
+            let dims = s.kernel.buffer(partial).shape.len();
+            let order: Vec<LayoutDim> = (1..dims).chain([0]).map(LayoutDim::whole).collect();
+            s.transform_layout(partial, &order)?;
+            *all.last_mut().expect("just pushed") = Some(partial);
+        }
+    }
+    Ok(all)
 }
 
 /// Runs all iterations of the given perfect nest in parallel.

@@ -39,9 +39,11 @@ impl Plan for Sizes {
         if let [one] = &w.op.get().stages(w.dtype, DType::F32)[..]
             && one.reduce == 0
         {
-            // A thread moves an element at a time, which does not fill the way to memory; measured on an H100.
-            let slower = if w.dtype.bytes() < 4 { 1.6 } else { 1.1 };
-            return LAUNCH_US + slower * memory_us(w.bytes() as f64, gpu);
+            // A thread computes one element, and moves less at a time than fills the way to memory. Fitted to sums of 51 million
+            // elements on an H100, as `elements_cuda`'s constants are.
+            let warps = ceil_div(ceil_div(outputs, self.threads), gpu.sm_count) * ceil_div(self.threads, Cuda::WARP);
+            let own = warps as f64 * 24.0 / gpu.clock_mhz.max(1) as f64;
+            return LAUNCH_US + (1.1 * memory_us(w.bytes() as f64, gpu)).max(own) + own / 10.0;
         }
         // A thread alone: blocks of one warp may have all registers, with which the compiler loads many terms ahead; the
         // taps of a kernel are unrolled in any case. Lanes that are not neighbours in memory take more sectors.

@@ -1,4 +1,5 @@
-//! Norms and softmax of rows, and what rows come to: a row stays in registers from its first read to the result.
+//! Norms and softmax of rows, and what rows come to: a row stays in registers from its first read to the result, if it fits. A longer one
+//! is read again for each number and for the result, from the caches mostly.
 //!
 //! Some warps take a row, whose elements their lanes hold side by side in vectors. For each number that the row's elements share, a
 //! lane combines what it has, the lanes of a warp tell each other theirs in five steps of a butterfly, and warps meet in shared
@@ -36,6 +37,10 @@ pub struct Rows;
 
 /// Most elements of a row that a lane holds.
 const MOST_HELD: i64 = 64;
+/// Bytes of the longest row that a block's registers hold.
+const LONGEST_HELD: i64 = 128 << 10;
+/// Threads that a block has at least where rows are longer than that.
+const LONG_THREADS: i64 = 256;
 /// Bytes of a thread's longest load.
 const VECTOR_BYTES: i64 = 16;
 /// Registers of a thread beside the elements that it holds.
@@ -82,6 +87,15 @@ impl Plan {
         ceil_div(self.of.columns, self.step())
     }
 
+    /// Whether a lane holds its elements from the first read on.
+    fn holds(&self) -> bool {
+        !self.is_long() && self.steps() * self.sizes.vector <= MOST_HELD
+    }
+
+    fn is_long(&self) -> bool {
+        self.of.columns.saturating_mul(self.bytes) > LONGEST_HELD
+    }
+
     fn threads(&self) -> i64 {
         self.sizes.rows * self.sizes.warps * Cuda::WARP
     }
@@ -93,7 +107,8 @@ impl Plan {
 
 impl family::Plan for Plan {
     fn needs(&self) -> Needs {
-        let held = ceil_div(self.steps() * self.sizes.vector * self.bytes, 4);
+        let steps = if self.holds() { self.steps() } else { 1 };
+        let held = ceil_div(steps * self.sizes.vector * self.bytes, 4);
         let shared_bytes =
             if self.sizes.warps > 1 { 4 * self.of.shared * self.sizes.rows * self.sizes.warps } else { 0 };
         Needs { threads: self.threads(), registers: held + OTHER_REGISTERS, shared_bytes }
@@ -103,7 +118,7 @@ impl family::Plan for Plan {
         let Sizes { warps, rows, vector } = self.sizes;
         self.of.columns % vector == 0
             && vector * self.bytes <= VECTOR_BYTES
-            && self.steps() * vector <= MOST_HELD
+            && (self.holds() || self.is_long() && self.threads() >= LONG_THREADS)
             && (warps == 1 || self.step() / 2 < self.of.columns)
             && (rows == 1 || rows / 2 < self.of.rows)
             && self.blocks() <= gpu.grid_dim[0]
@@ -131,6 +146,8 @@ impl family::Plan for Plan {
         let shared = self.of.shared as f64;
         let warps = if self.sizes.warps > 1 { WARP * self.sizes.warps as f64 } else { 0.0 };
         let own = self.steps() as f64 * (VECTOR + ELEMENT * self.sizes.vector as f64);
+        // What is not held waits for the caches each time.
+        let own = if self.holds() { own } else { (shared + 1.0) * (own + self.steps() as f64 * MEMORY) };
         // Four schedulers issue for the warps of a multiprocessor.
         let issue = together * (self.threads() / Cuda::WARP) as f64 * own / 4.0;
         let clocks = count * (MEMORY + shared * (LANES + warps) + own.max(issue) + together * BLOCK);
@@ -191,7 +208,7 @@ struct Block<'a> {
     group: VarId,
     warp: VarId,
     lane: VarId,
-    /// The elements that the lane holds.
+    /// The elements that the lane holds, all of them or those of a step.
     held: BufferId,
 }
 
@@ -209,7 +226,8 @@ impl Block<'_> {
         launch(&mut b, [("tile", plan.blocks())], threads, |b, [tile], [group, warp, lane]| {
             let row = b.let_("row", tile * rows + group);
             let read = b.let_("read", Expr::from(row).min(plan.of.rows - 1));
-            let held = b.alloc("held", w.dtype, &[plan.steps(), vector], Scope::Register);
+            let steps = if plan.holds() { plan.steps() } else { 1 };
+            let held = b.alloc("held", w.dtype, &[steps, vector], Scope::Register);
             Block { plan, w, params, row, read, group, warp, lane, held }.run(b);
         });
         b.finish()
@@ -228,15 +246,9 @@ impl Block<'_> {
     /// All that a thread does.
     fn run(&self, b: &mut KernelBuilder) {
         let (columns, vector) = (self.plan.of.columns, self.plan.sizes.vector);
-        let whole = columns % self.plan.step() == 0;
-        unrolled(b, "step", self.plan.steps(), |b, step| {
-            let piece = if whole { self.piece(step) } else { self.piece(step).min(columns / vector - 1) };
-            let first = piece * vector;
-            each_element(b, vector, |b, v| {
-                let value = Expr::load(self.params.at(0), vec![self.read.into(), first + v.clone()]);
-                b.store(self.held, vec![step.into(), v], value);
-            });
-        });
+        if self.plan.holds() {
+            unrolled(b, "step", self.plan.steps(), |b, step| self.fetch(b, step, step.into()));
+        }
         let mut stages = self.w.op.get().stages(self.w.dtype, DType::F32);
         let last = stages.pop().expect("every operator has a stage");
         if last.reduce > 0 {
@@ -252,17 +264,40 @@ impl Block<'_> {
             }
             shared.push(number);
         }
-        unrolled(b, "step", self.plan.steps(), |b, step| {
+        self.each_step(b, |b, step, place| {
             let (row, first) = (Expr::from(self.row), self.column(step));
             let pieces = [self.plan.sizes.rows, self.plan.step()];
             let exists = inside(&[row.clone(), first.clone()], [self.plan.of.rows, columns], pieces);
             b.when(exists, |b| {
                 each_element(b, vector, |b, v| {
-                    let value = self.value(&last, Some([step.into(), v.clone()]), &shared);
+                    let value = self.value(&last, Some([place, v.clone()]), &shared);
                     let column = first + v;
                     finish(b, (self.w, &self.params), &self.channel(&row, &column), [row, column], value);
                 });
             });
+        });
+    }
+
+    /// Reads the elements of a step to a place of those that are held. Beyond the last column it reads the last vector again.
+    fn fetch(&self, b: &mut KernelBuilder, step: VarId, place: Expr) {
+        let (columns, vector) = (self.plan.of.columns, self.plan.sizes.vector);
+        let whole = columns % self.plan.step() == 0;
+        let piece = if whole { self.piece(step) } else { self.piece(step).min(columns / vector - 1) };
+        let first = piece * vector;
+        each_element(b, vector, |b, v| {
+            let value = Expr::load(self.params.at(0), vec![self.read.into(), first + v.clone()]);
+            b.store(self.held, vec![place, v], value);
+        });
+    }
+
+    /// Visits the steps, with the place where the elements of each are held.
+    fn each_step(&self, b: &mut KernelBuilder, mut body: impl FnMut(&mut KernelBuilder, VarId, Expr)) {
+        if self.plan.holds() {
+            return unrolled(b, "step", self.plan.steps(), |b, step| body(b, step, step.into()));
+        }
+        b.loop_("step", self.plan.steps(), LoopKind::Serial, |b, step| {
+            self.fetch(b, step, 0.into());
+            body(b, step, 0.into());
         });
     }
 
@@ -319,9 +354,9 @@ impl Block<'_> {
             b.store(number, place(), if largest { before.max(value) } else { before + value });
         };
         b.store(number, place(), Expr::f32(neutral));
-        unrolled(b, "step", self.plan.steps(), |b, step| {
+        self.each_step(b, |b, step, place| {
             unrolled(b, "v", vector, |b, v| {
-                let term = self.value(stage, Some([step.into(), v.into()]), shared);
+                let term = self.value(stage, Some([place.clone(), v.into()]), shared);
                 // An element that is read again is no larger than itself.
                 let counts = largest || self.plan.of.columns % self.plan.step() == 0;
                 let exists = self.column(step).lt(self.plan.of.columns);

@@ -110,6 +110,10 @@ impl prelude::Helper for Helper {
             Helper::LoadBetween(v) | Helper::VectorMin(v) | Helper::VectorMax(v) | Helper::Transpose(v) => {
                 vec![Helper::Type(v.mask())]
             }
+            Helper::Map(v, UnOp::Exp) if v.dtype == DType::F32 => vec![Helper::Type(v.mask())],
+            Helper::Map(v, UnOp::Tanh) if v.dtype == DType::F32 => {
+                vec![Helper::Map(v, UnOp::Exp), Helper::Type(v.mask())]
+            }
             Helper::Map(..) => vec![Helper::Math],
             _ => vec![],
         };

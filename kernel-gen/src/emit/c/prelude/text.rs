@@ -308,9 +308,46 @@ pub(super) fn map(name: &str, v: Vector, op: UnOp, isa: Isa) -> String {
         (UnOp::Sqrt, Some((prefix, suffix))) if isa.is_x86() => {
             format!("  return ({v}){prefix}_sqrt_{suffix}(({})x);\n", raw(v))
         }
+        (UnOp::Exp, _) if v.dtype == DType::F32 => exp(v),
+        (UnOp::Tanh, _) if v.dtype == DType::F32 => tanh(v),
         _ => format!("  for (int i = 0; i < {}; i++) x[i] = {}(x[i]);\n  return x;\n", v.width, v.lane_fn(op)),
     };
     function(v, name, &format!("{v} x"), &body)
+}
+
+/// e to the power of each lane: `2^k e^r` with a whole `k` and `|r| <= ln(2)/2`, by the polynomial of Cephes' `expf` (S. Moshier), whose
+/// error is below two units in the last place. A sum with 1.5 * 2^23 rounds to a whole number, which its low bits are; the power of
+/// two comes in halves, so that results below the smallest normal number and infinities come out as they are. NaN fails both
+/// comparisons and stays; the constants of their results are the bits of 89 and -104.
+fn exp(v: Vector) -> String {
+    let m = v.mask();
+    format!(
+        "  {m} above = ({m})(x > 89.0f), below = ({m})(x < -104.0f);\n  \
+         x = ({v})((above & 0x42b20000) | (below & (int32_t)0xc2d00000) | (~(above | below) & ({m})x));\n  \
+         const {v} t = x * 1.44269504f + 12582912.0f, k = t - 12582912.0f;\n  \
+         const {v} r = x - k * 0.693359375f - k * -2.12194440e-4f;\n  \
+         {v} p = r * 1.9875691500e-4f + 1.3981999507e-3f;\n  \
+         p = p * r + 8.3334519073e-3f;\n  p = p * r + 4.1665795894e-2f;\n  p = p * r + 1.6666665459e-1f;\n  \
+         p = p * r + 5.0000001201e-1f;\n  p = p * (r * r) + r + 1.0f;\n  \
+         const {m} power = ({m})t - 0x4b400000, half = power >> 1;\n  \
+         return p * ({v})((half + 127) << 23) * ({v})((power - half + 127) << 23);\n"
+    )
+}
+
+/// The hyperbolic tangent of each lane: by the polynomial of Cephes' `tanhf` near 0, by the exponential elsewhere.
+fn tanh(v: Vector) -> String {
+    let m = v.mask();
+    let exp = super::prelude::Helper::name(super::Helper::Map(v, UnOp::Exp));
+    format!(
+        "  const {m} sign = ({m})x & (int32_t)0x80000000;\n  \
+         const {v} a = ({v})(({m})x & 0x7fffffff), z = x * x;\n  \
+         {v} p = z * -5.70498872745e-3f + 2.06390887954e-2f;\n  \
+         p = p * z - 5.37397155531e-2f;\n  p = p * z + 1.33314422036e-1f;\n  p = p * z - 3.33332819422e-1f;\n  \
+         p = p * z * x + x;\n  \
+         const {v} far = 1.0f - 2.0f / ({exp}(a + a) + 1.0f);\n  \
+         const {m} near = ({m})(a < 0.625f);\n  \
+         return ({v})((near & ({m})p) | (~near & (({m})far | sign)));\n"
+    )
 }
 
 pub(super) const WIDEN_F16: &str = "KG_FN float f16_to_f32(uint16_t h) {
