@@ -1,9 +1,12 @@
-//! Norms and softmax on GPUs, case by case: rows of one warp and of several, rows that vectors and warps do not fill, and more rows
+//! Norms and softmax, case by case: rows of one warp and of several, rows that vectors and warps do not fill, and more rows
 //! than blocks have.
 
 use crate::checked;
+use crate::cpu_templates::{self, Way};
+use kernel_gen::analysis::verify::{Limits, verify};
 use kernel_gen::ir::DType;
 use kernel_gen::target::Target;
+use kernel_gen::templates::cpu::plain::Plain;
 use kernel_gen::templates::cuda::rows::Rows;
 use kernel_gen::templates::{Registry, Template};
 use kernel_gen::workload::{Epilogue, Workload, error_bound, reference};
@@ -63,6 +66,31 @@ fn rows_of_every_length_are_taken_and_read_once_where_they_fit_registers() {
         let workload = Workload::from_key(key).expect("a key");
         let config = Rows.default_config(&workload, target).expect("it applies");
         assert!(config.int("warps").expect("a knob") >= warps, "{key}: {config}");
+    }
+}
+
+/// On a CPU, rows that vectors divide, rows that half a vector does, and others.
+#[test]
+fn rows_of_any_length_run_on_cpus() {
+    for (i, key) in [
+        "softmax-f32-m3n768-relu",
+        "softmax-f16-m2n1000",
+        "log_softmax-f32-m5n64",
+        "layer_norm-bf16-m3n96-e6-scale.gelu",
+        "rms_norm-f32-m4n97-e5",
+        "group_norm-f32-n2c6p48-g3-e5-scale.silu",
+        "group_norm-f32-n2c6p7-g6-e5",
+    ]
+    .iter()
+    .enumerate()
+    {
+        let workload = Workload::from_key(key).expect("a key");
+        for target in ["x86-64", "x86-64-v3", "x86-64-v4"].map(|name| Target::find(name).expect("built in")) {
+            let config = Plain.default_config(&workload, target).expect("it applies");
+            cpu_templates::check(&Plain, &workload, target, &config, i as u64, Way::Interpreted);
+            let kernel = Plain.schedule(&workload, target, &config).expect("it applies").schedule.kernel;
+            verify(kernel, &Limits::cpu()).unwrap_or_else(|faults| panic!("{key} for {}: {faults:?}", target.name));
+        }
     }
 }
 

@@ -61,6 +61,8 @@ impl Template for Plain {
                 s.set_scope(stage, Scope::Register)?;
                 s.compute_at(stage, if i + 1 == rows.len() { strip } else { row })?;
                 if let Some(sums) = partial[i] {
+                    let of_lanes = *s.loops_of(stage).last().expect("lanes are combined");
+                    s.unroll(of_lanes)?;
                     s.set_scope(sums, Scope::Register)?;
                     s.compute_at(sums, row)?;
                     let loops = s.loops_of(sums);
