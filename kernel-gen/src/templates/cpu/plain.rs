@@ -42,6 +42,11 @@ impl Template for Plain {
     fn cost(&self, w: &Workload, t: &Target, _: &Config) -> f64 {
         // No reuse: every multiply-add loads both of its operands, and most of the time some of them lane by lane.
         let Some(cpu) = t.cpu() else { return f64::INFINITY };
+        if row_stages(w).is_some() {
+            // In vectors of as many lanes as divide a row.
+            let columns = w.output_shape().last().map_or(1, |columns| gcd(*columns, cpu.f32_lanes()));
+            return cycles_to_us(w.flops() as f64 / columns as f64, cpu);
+        }
         cycles_to_us(w.flops() as f64 / 2.0, cpu)
     }
 
