@@ -26,7 +26,7 @@ pub(crate) static BROADCAST_MATMUL: Kind = Kind {
     pattern: "a{x}-b{x}",
     sizes: &lists::<{ 2 * MAX_RANK }>(&[
         Size::new("a", "a", SizeRole::Dimension),
-        Size::new("b", "b", SizeRole::Broadcast),
+        Size::new("b", "b", SizeRole::Factor),
     ]),
     layouts: &[],
     flags: &[],

@@ -63,6 +63,8 @@ pub(crate) enum SizeRole {
     Dimension,
     /// The extent of the dimension of a second operand: that of the first operand's, or one of the two is 1.
     Broadcast,
+    /// The same of the second factor of a product of matrices, which the last two dimensions are.
+    Factor,
     /// Which dimension of another tensor one is.
     Order,
     /// Where a part of a dimension begins; may be 0.
@@ -268,8 +270,10 @@ pub(crate) trait Operator: fmt::Debug {
                 SizeRole::Dilation | SizeRole::Groups | SizeRole::Choice => class.push(value),
                 SizeRole::Order | SizeRole::Mark => class.push(value),
                 // Of lists the number of dimensions sets shapes apart, too.
-                SizeRole::Dimension | SizeRole::Broadcast if value == ABSENT => class.push(ABSENT),
-                SizeRole::Dimension | SizeRole::Broadcast => sizes.push((value, 1.0)),
+                SizeRole::Dimension | SizeRole::Broadcast | SizeRole::Factor => match value {
+                    ABSENT => class.push(ABSENT),
+                    extent => sizes.push((extent, 1.0)),
+                },
             }
         }
         Likeness { class, sizes }

@@ -147,6 +147,7 @@ pub(super) fn draw(kind: &Kind, rng: &mut Rng, extent: fn(&mut Rng) -> i64) -> O
             SizeRole::Digits => rng.between(1, 12),
             SizeRole::Dimension
             | SizeRole::Broadcast
+            | SizeRole::Factor
             | SizeRole::Order
             | SizeRole::Offset
             | SizeRole::Step
@@ -156,15 +157,10 @@ pub(super) fn draw(kind: &Kind, rng: &mut Rng, extent: fn(&mut Rng) -> i64) -> O
                 ABSENT
             }
             SizeRole::Dimension => extent(rng),
-            // The matrices of a product: its columns are anything, its rows as many as the other's columns.
-            SizeRole::Broadcast if kind.name == "broadcast_matmul" && place + 2 >= rank => {
-                if place + 1 == rank {
-                    extent(rng)
-                } else {
-                    sizes[place + 1]
-                }
-            }
-            SizeRole::Broadcast => match sizes[first.unwrap_or(i) + place] {
+            // As many rows as the other factor has columns, and any number of columns.
+            SizeRole::Factor if place + 1 == rank => extent(rng),
+            SizeRole::Factor if place + 2 == rank => sizes[first.unwrap_or(i) + place + 1],
+            SizeRole::Broadcast | SizeRole::Factor => match sizes[first.unwrap_or(i) + place] {
                 1 => extent(rng),
                 _ if rng.one_in(3) => 1,
                 same => same,

@@ -8,6 +8,8 @@
 
 typedef float f32x4 __attribute__((vector_size(16)));
 typedef float f32x4_u __attribute__((vector_size(16), aligned(4), may_alias));
+typedef int32_t i32x4 __attribute__((vector_size(16)));
+typedef int32_t i32x4_u __attribute__((vector_size(16), aligned(4), may_alias));
 KG_FN float f16_to_f32(uint16_t h) {
 #if defined(__FLT16_MANT_DIG__) && (defined(__F16C__) || defined(__aarch64__))
   _Float16 x;
@@ -40,8 +42,18 @@ KG_FN void store_bf16_f32x4(uint16_t *p, f32x4 v) {
   for (int i = 0; i < 4; i++) p[i] = f32_to_bf16(v[i]);
 }
 KG_FN f32x4 expf_f32x4(f32x4 x) {
-  for (int i = 0; i < 4; i++) x[i] = expf(x[i]);
-  return x;
+  i32x4 above = (i32x4)(x > 89.0f), below = (i32x4)(x < -104.0f);
+  x = (f32x4)((above & 0x42b20000) | (below & (int32_t)0xc2d00000) | (~(above | below) & (i32x4)x));
+  const f32x4 t = x * 1.44269504f + 12582912.0f, k = t - 12582912.0f;
+  const f32x4 r = x - k * 0.693359375f - k * -2.12194440e-4f;
+  f32x4 p = r * 1.9875691500e-4f + 1.3981999507e-3f;
+  p = p * r + 8.3334519073e-3f;
+  p = p * r + 4.1665795894e-2f;
+  p = p * r + 1.6666665459e-1f;
+  p = p * r + 5.0000001201e-1f;
+  p = p * (r * r) + r + 1.0f;
+  const i32x4 power = (i32x4)t - 0x4b400000, half = power >> 1;
+  return p * (f32x4)((half + 127) << 23) * (f32x4)((power - half + 127) << 23);
 }
 
 void phases_p0(const uint16_t *restrict x, uint16_t *restrict y, unsigned char *restrict ws, int64_t worker, int64_t begin, int64_t end);

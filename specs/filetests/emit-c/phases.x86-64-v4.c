@@ -11,6 +11,10 @@ typedef float f32x8 __attribute__((vector_size(32)));
 typedef float f32x8_u __attribute__((vector_size(32), aligned(4), may_alias));
 typedef float f32x16 __attribute__((vector_size(64)));
 typedef float f32x16_u __attribute__((vector_size(64), aligned(4), may_alias));
+typedef int32_t i32x8 __attribute__((vector_size(32)));
+typedef int32_t i32x8_u __attribute__((vector_size(32), aligned(4), may_alias));
+typedef int32_t i32x16 __attribute__((vector_size(64)));
+typedef int32_t i32x16_u __attribute__((vector_size(64), aligned(4), may_alias));
 KG_FN float f16_to_f32(uint16_t h) {
 #if defined(__FLT16_MANT_DIG__) && (defined(__F16C__) || defined(__aarch64__))
   _Float16 x;
@@ -47,12 +51,32 @@ KG_FN void store_bf16_f32x16(uint16_t *p, f32x16 v) {
   for (int i = 0; i < 16; i++) p[i] = f32_to_bf16(v[i]);
 }
 KG_FN f32x8 expf_f32x8(f32x8 x) {
-  for (int i = 0; i < 8; i++) x[i] = expf(x[i]);
-  return x;
+  i32x8 above = (i32x8)(x > 89.0f), below = (i32x8)(x < -104.0f);
+  x = (f32x8)((above & 0x42b20000) | (below & (int32_t)0xc2d00000) | (~(above | below) & (i32x8)x));
+  const f32x8 t = x * 1.44269504f + 12582912.0f, k = t - 12582912.0f;
+  const f32x8 r = x - k * 0.693359375f - k * -2.12194440e-4f;
+  f32x8 p = r * 1.9875691500e-4f + 1.3981999507e-3f;
+  p = p * r + 8.3334519073e-3f;
+  p = p * r + 4.1665795894e-2f;
+  p = p * r + 1.6666665459e-1f;
+  p = p * r + 5.0000001201e-1f;
+  p = p * (r * r) + r + 1.0f;
+  const i32x8 power = (i32x8)t - 0x4b400000, half = power >> 1;
+  return p * (f32x8)((half + 127) << 23) * (f32x8)((power - half + 127) << 23);
 }
 KG_FN f32x16 expf_f32x16(f32x16 x) {
-  for (int i = 0; i < 16; i++) x[i] = expf(x[i]);
-  return x;
+  i32x16 above = (i32x16)(x > 89.0f), below = (i32x16)(x < -104.0f);
+  x = (f32x16)((above & 0x42b20000) | (below & (int32_t)0xc2d00000) | (~(above | below) & (i32x16)x));
+  const f32x16 t = x * 1.44269504f + 12582912.0f, k = t - 12582912.0f;
+  const f32x16 r = x - k * 0.693359375f - k * -2.12194440e-4f;
+  f32x16 p = r * 1.9875691500e-4f + 1.3981999507e-3f;
+  p = p * r + 8.3334519073e-3f;
+  p = p * r + 4.1665795894e-2f;
+  p = p * r + 1.6666665459e-1f;
+  p = p * r + 5.0000001201e-1f;
+  p = p * (r * r) + r + 1.0f;
+  const i32x16 power = (i32x16)t - 0x4b400000, half = power >> 1;
+  return p * (f32x16)((half + 127) << 23) * (f32x16)((power - half + 127) << 23);
 }
 
 void phases_p0(const uint16_t *restrict x, uint16_t *restrict y, unsigned char *restrict ws, int64_t worker, int64_t begin, int64_t end);
