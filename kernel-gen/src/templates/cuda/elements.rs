@@ -153,7 +153,7 @@ fn loads_are_vectors(w: &Workload, vector: i64) -> bool {
             let rows = inputs[buffer.0 as usize].shape.last().is_some_and(|extent| extent % vector == 0);
             all &= !outer.iter().any(mentions) && (!mentions(last) || rows && whole(last));
         }
-        // What neighbours differ in decides nothing.
+        // A condition on the index may hold for some of the neighbours only.
         Expr::Select(condition, ..) => all &= !reads_index(condition, along),
         _ => {}
     });

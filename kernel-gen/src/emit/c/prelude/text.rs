@@ -337,7 +337,7 @@ fn exp(v: Vector) -> String {
 /// The hyperbolic tangent of each lane: by the polynomial of Cephes' `tanhf` near 0, by the exponential elsewhere.
 fn tanh(v: Vector) -> String {
     let m = v.mask();
-    let exp = super::prelude::Helper::name(super::Helper::Map(v, UnOp::Exp));
+    let exp = format!("{}_{v}", v.lane_fn(UnOp::Exp));
     format!(
         "  const {m} sign = ({m})x & (int32_t)0x80000000;\n  \
          const {v} a = ({v})(({m})x & 0x7fffffff), z = x * x;\n  \
