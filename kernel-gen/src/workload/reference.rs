@@ -375,6 +375,12 @@ fn indices(shape: &[i64]) -> impl Iterator<Item = Vec<i64>> {
     (0..count).map(move |at| shape.iter().zip(&steps).map(|(extent, step)| (at / step) as i64 % extent).collect())
 }
 
+/// The place of an element of a tensor whose last dimensions are those of an index, and which is repeated where its extent is 1.
+fn repeated(index: &[i64], shape: &[i64]) -> usize {
+    let index = &index[index.len() - shape.len()..];
+    index.iter().zip(shape).zip(steps(shape)).map(|((i, extent), step)| (i % extent) as usize * step).sum()
+}
+
 /// The elements of a tensor where a movement puts them. Nothing is rounded.
 pub(super) fn moved(op: &Movement, x: &[f64]) -> Sums {
     let shape = op.output_shape();
@@ -538,13 +544,9 @@ pub(super) fn reduced(op: &Reduce, x: &[f64]) -> Sums {
 /// A function of the elements of two tensors, the shapes aligned at their last dimensions.
 pub(super) fn of_pairs(op: &Binary, a: &[f64], b: &[f64]) -> Sums {
     let shape = op.output_shape();
-    let place = |index: &[i64], own: &[i64]| {
-        let index = &index[index.len() - own.len()..];
-        index.iter().zip(own).zip(steps(own)).map(|((i, extent), step)| (i % extent) as usize * step).sum::<usize>()
-    };
     let (mut values, mut magnitudes) = (vec![], vec![]);
     for index in indices(&shape) {
-        let (a, b) = (a[place(&index, &op.a)], b[place(&index, &op.b)]);
+        let (a, b) = (a[repeated(&index, &op.a)], b[repeated(&index, &op.b)]);
         let y = match op.function {
             Function2::Add => a + b,
             Function2::Subtract => a - b,
@@ -670,14 +672,10 @@ pub(super) fn multiply_batches(op: &BroadcastMatmul, a: &[f64], b: &[f64]) -> Su
     let [m, k, n] = op.matrices();
     let shape = op.output_shape();
     let batch = &shape[..shape.len() - 2];
-    let number = |index: &[i64], own: &[i64]| {
-        let index = &index[index.len() - own.len()..];
-        index.iter().zip(own).zip(steps(own)).map(|((i, extent), step)| (i % extent) as usize * step).sum::<usize>()
-    };
     let mut all = Sums { values: vec![], magnitudes: vec![], or_nan: vec![] };
     for index in indices(batch) {
-        let a_first = number(&index, BroadcastMatmul::batch(&op.a)) * (m * k) as usize;
-        let b_first = number(&index, BroadcastMatmul::batch(&op.b)) * (k * n) as usize;
+        let a_first = repeated(&index, BroadcastMatmul::batch(&op.a)) * (m * k) as usize;
+        let b_first = repeated(&index, BroadcastMatmul::batch(&op.b)) * (k * n) as usize;
         let (a, b) = (&a[a_first..][..(m * k) as usize], &b[b_first..][..(k * n) as usize]);
         let one = multiply(&Matmul::new(m, n, k), a, b);
         all.values.extend(one.values);
