@@ -4,7 +4,7 @@ use super::operator::{Fault, Kind, Operand, Operator, Shared, Size, SizeRole, Sp
 use super::param::product;
 use super::products::Sums;
 use super::stage::{Axis, Combine, Stage, axis};
-use super::windows::{Windows, array};
+use super::windows::Windows;
 use super::{Conv2d, ConvLayout, Op, Role, Workload, WorkloadError, conv2d, reference};
 use crate::ir::{DType, Expr};
 
@@ -101,17 +101,8 @@ pub(super) fn check_window(window: &Conv2d) -> Result<(), WorkloadError> {
 
 /// The window's way over height and width.
 pub(super) fn windows(c: &Conv2d) -> Windows {
-    let two = |a: i64, b: i64| array(&[a, b], 1);
     let [top, left, bottom, right] = c.padding;
-    Windows {
-        rank: 2,
-        pixels: two(c.h, c.w),
-        taps: two(c.kh, c.kw),
-        stride: two(c.stride[0], c.stride[1]),
-        before: two(top, left),
-        after: two(bottom, right),
-        dilation: two(c.dilation[0], c.dilation[1]),
-    }
+    Windows::new([&[c.h, c.w], &[c.kh, c.kw], &c.stride, &[top, left], &[bottom, right], &c.dilation])
 }
 
 /// The axes of the output.

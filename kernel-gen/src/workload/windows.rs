@@ -96,33 +96,29 @@ impl Windows {
     /// The windows of a spec.
     pub(super) fn read(values: &Values, pixels: &[i64], taps: &[i64]) -> Windows {
         let rank = pixels.len();
-        let list = |key, otherwise| array(values.get(key).unwrap_or_default(), otherwise);
-        let padding = values.get("padding").unwrap_or_default();
+        let list = |key| values.get(key).unwrap_or_default();
+        let padding = list("padding");
         let (before, after) = if padding.len() == 2 * rank { padding.split_at(rank) } else { (padding, padding) };
-        Windows {
-            rank,
-            pixels: array(pixels, 1),
-            taps: array(taps, 1),
-            stride: list("stride", 1),
-            before: array(before, 0),
-            after: array(after, 0),
-            dilation: list("dilation", 1),
-        }
+        Windows::new([pixels, taps, list("stride"), before, after, list("dilation")])
     }
 
-    /// The windows of these sizes.
-    pub(super) fn of_sizes(rank: usize, sizes: &[i64]) -> Option<Windows> {
-        let parts: Vec<&[i64]> = sizes.chunks(rank).collect();
-        let [pixels, taps, stride, before, after, dilation] = parts[..] else { return None };
-        Some(Windows {
-            rank,
+    /// The windows of lists in the order of [`Windows::sizes`]; what is behind the end of one is 1, of paddings 0.
+    pub(super) fn new([pixels, taps, stride, before, after, dilation]: [&[i64]; 6]) -> Windows {
+        Windows {
+            rank: pixels.len(),
             pixels: array(pixels, 1),
             taps: array(taps, 1),
             stride: array(stride, 1),
             before: array(before, 0),
             after: array(after, 0),
             dilation: array(dilation, 1),
-        })
+        }
+    }
+
+    /// The windows of these sizes.
+    pub(super) fn of_sizes(rank: usize, sizes: &[i64]) -> Option<Windows> {
+        let lists: Vec<&[i64]> = sizes.chunks(rank).collect();
+        lists.try_into().ok().map(Windows::new)
     }
 
     /// The sizes.
