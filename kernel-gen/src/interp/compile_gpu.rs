@@ -37,7 +37,8 @@ impl<'k> Compiler<'k> {
                 let unit = match scopes {
                     [Scope::Fragment(u), Scope::Shared | Scope::Global]
                     | [Scope::Shared | Scope::Global, Scope::Fragment(u)] => u,
-                    _ => return Err(InterpError::malformed("move is between a fragment and memory")),
+                    [Scope::Fragment(u), Scope::Fragment(v)] if u == v => u,
+                    _ => return Err(InterpError::malformed("move is between fragments of a unit, or one and memory")),
                 };
                 let (dst, src) = self.pair(dst, src)?;
                 GpuOp::Move { unit, dst, src }

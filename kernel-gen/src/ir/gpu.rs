@@ -167,11 +167,14 @@ pub enum Gpu {
         /// A scalar, the same in all threads of the unit.
         value: Expr,
     },
-    /// Copies a tile between memory and a fragment of the warp.
+    /// Copies a tile between memory and a fragment of the warp, or rounds sums in `f32` to a left operand of 16 bits.
+    ///
+    /// Tensor cores leave sums in the threads that hold the elements of a left operand, so the latter exchanges nothing. *(PTX ISA,
+    /// "Matrix fragments for mma.m16n8k16".)*
     Move {
         /// Destination.
         dst: Tile,
-        /// Source, of the same extents apart from ones; one of the two is a fragment.
+        /// Source, of the same extents apart from ones. One of the two is a fragment, or both are fragments of one unit.
         src: Tile,
     },
     /// Copies rows of global memory into a left operand of the warp, 16 bytes a lane at a time, with the columns in

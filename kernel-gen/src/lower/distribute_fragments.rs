@@ -82,7 +82,10 @@ impl Distribute {
                 let (then, otherwise) = (self.block(then), self.block(otherwise));
                 out.push(Stmt::If { cond, then, otherwise });
             }
-            Stmt::Gpu(Gpu::Move { dst, src }) if [&dst, &src].iter().any(|t| self.accumulators.contains(&t.buffer)) => {
+            Stmt::Gpu(Gpu::Move { dst, src })
+                if [&dst, &src].iter().any(|t| self.accumulators.contains(&t.buffer))
+                    && [&dst, &src].iter().any(|t| !matches!(self.kernel.buffer(t.buffer).scope, Scope::Fragment(_))) =>
+            {
                 let nest = self.copy(dst, src);
                 self.rows(nest, out);
             }
@@ -152,7 +155,12 @@ impl Distribute {
         let blocks = (l.extent > rows_held).then(|| self.kernel.fresh_var("rows"));
         let first = blocks.map_or(first.clone(), |blocks| first + blocks * rows_held);
         let row = first + quad + upper * 8;
-        let body: Vec<Stmt> = l.body.into_iter().map(|s| s.subst(l.var, &row)).collect();
+        // Which half of sixteen rows a row is in is the same for all threads.
+        let own = Expr::from(l.var);
+        let half = own.clone().floor_mod(16).floor_div(8);
+        let half = if l.extent == 16 { [half, own.floor_div(8)].to_vec() } else { vec![half] };
+        let body = half.iter().fold(l.body, |body, half| replace(body, half, upper));
+        let body: Vec<Stmt> = body.into_iter().map(|s| s.subst(l.var, &row)).collect();
         let body = visit::rewrite(body, &mut |s| match s {
             Stmt::For(l) if l.kind == LoopKind::FragmentCol => vec![self.columns(l, pair)],
             other => vec![other],
@@ -170,9 +178,26 @@ impl Distribute {
     fn columns(&mut self, l: For, pair: VarId) -> Stmt {
         let (octet, element) = (self.kernel.fresh_var("octet"), self.kernel.fresh_var("element"));
         let column = octet * 8 + pair * 2 + element;
-        let body = l.body.into_iter().map(|s| s.subst(l.var, &column)).collect();
-        let pairs = For { var: element, extent: 2, kind: LoopKind::Vectorized, pragmas: vec![], body };
+        let body = replace(l.body, &Expr::from(l.var).floor_mod(2), element);
+        let body: Vec<Stmt> = body.into_iter().map(|s| s.subst(l.var, &column)).collect();
+        let kind = if self.has_odd_rows(&body) { LoopKind::Unrolled } else { LoopKind::Vectorized };
+        let pairs = For { var: element, extent: 2, kind, pragmas: vec![], body };
         Stmt::for_(octet, l.extent / 8, vec![Stmt::For(pairs)])
+    }
+
+    /// Whether statements touch memory whose rows have an odd number of elements, so that pairs of neighbours are not aligned.
+    fn has_odd_rows(&self, body: &[Stmt]) -> bool {
+        let mut odd = false;
+        for s in body {
+            s.walk(&mut |s| {
+                s.accesses(&mut |a| {
+                    let b = self.kernel.buffer(a.buffer);
+                    let in_memory = matches!(b.scope, Scope::Global | Scope::Shared);
+                    odd |= in_memory && b.strides.iter().rev().skip(1).any(|stride| stride % 2 != 0);
+                });
+            });
+        }
+        odd
     }
 
     /// Who holds the fragments that the statements use. Statements that use none any more, because what they would
@@ -207,6 +232,11 @@ impl Distribute {
         }
         Some(number)
     }
+}
+
+/// The statements with a variable in place of an expression.
+fn replace(body: Vec<Stmt>, expression: &Expr, by: VarId) -> Vec<Stmt> {
+    visit::map_exprs(body, &mut |e| e.map(&mut |e| if e == *expression { by.into() } else { e }))
 }
 
 /// The two dimensions that a tile spans: those longer than 1 if there are two, the last two otherwise.

@@ -2,6 +2,7 @@
 //!
 //! An operator's file gives and takes this list's [`Op`], which is of all operators: that circle is what a list is.
 
+use super::attention::{self, Attention};
 use super::avg_pool2d::{self, AvgPool2d};
 use super::binary::{self, Binary};
 use super::broadcast_matmul::{self, BroadcastMatmul};
@@ -78,6 +79,8 @@ operators! {
     Matmul { matmul::MATMUL, matmul::BATCH_MATMUL },
     /// Matrix products of batches that differ in shape.
     BroadcastMatmul { broadcast_matmul::BROADCAST_MATMUL },
+    /// Attention of several heads.
+    Attention { attention::ATTENTION },
     /// A depthwise convolution and the pointwise convolution of its result.
     DepthwisePointwise { depthwise_pointwise::DEPTHWISE_POINTWISE },
     /// A one-dimensional convolution.

@@ -159,7 +159,7 @@ impl Products<'_> {
 
 /// Computes the parts `0..count`, each about `macs` products, on all processors. Every part is computed as it would be alone,
 /// so the result does not depend on how many threads there are.
-fn for_each_part(count: usize, macs: usize, part: impl Fn(usize) + Sync) {
+pub(super) fn for_each_part(count: usize, macs: usize, part: impl Fn(usize) + Sync) {
     // A thread costs as much as some ten thousand products.
     const WORTH_A_THREAD: usize = 1_000_000;
     let processors = std::thread::available_parallelism().map_or(1, usize::from);

@@ -1,5 +1,7 @@
 //! What an operator computes, in plain Rust and `f64`: the oracle that knows nothing of the IR.
 
+mod attention;
+
 use super::binary::Function2;
 use super::movement::{Move, Outside};
 use super::pool_nd::Pooling;
@@ -14,6 +16,8 @@ use super::{
     Resize, RowWise, Workload,
 };
 use crate::ir::{float_max, float_min};
+
+pub(super) use attention::attend;
 
 /// The output of a valid workload, row-major as stored.
 ///

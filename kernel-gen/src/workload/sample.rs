@@ -2,6 +2,7 @@
 
 use super::dims::MAX_RANK;
 use super::operator::{Size, SizeRole};
+use super::attention::{Attention, Mask};
 use super::operators::{KINDS, draw, kind};
 use super::{Conv2d, ConvLayout, DepthwisePointwise, Epilogue, Math, Matmul, Op, Param, Workload, epilogue};
 use crate::ir::DType;
@@ -180,6 +181,24 @@ pub fn matmul_rows_of_eight(rng: &mut Rng, most: i64) -> Matmul {
     let (m, n, k) = (size(), size(), size());
     let batch = if rng.one_in(3) { rng.between(2, 3) } else { 1 };
     Matmul { batch, m, n, k, trans_a: rng.one_in(2), trans_b: rng.one_in(2) }
+}
+
+/// Attention of up to `most` queries and keys, of heads with an even number of elements.
+pub fn attention(rng: &mut Rng, most: i64) -> Attention {
+    let kv_heads = rng.between(1, 2);
+    let width = |rng: &mut Rng| *rng.pick(&[2, 16, 24, 40, 64, 72, 128]);
+    let d = width(rng);
+    Attention {
+        b: rng.between(1, 2),
+        heads: kv_heads * rng.between(1, 3),
+        kv_heads,
+        m: rng.between(1, most),
+        n: rng.between(1, most),
+        d,
+        dv: if rng.one_in(3) { width(rng) } else { d },
+        causal: rng.one_in(2),
+        mask: *rng.pick(&Mask::ALL),
+    }
 }
 
 /// A convolution in NHWC with one group and whole 16-byte units of channels in 16-bit types; channels up to `most`.

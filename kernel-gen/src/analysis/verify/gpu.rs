@@ -151,6 +151,20 @@ impl Checker<'_, '_> {
     }
 
     fn movement(&self, dst: &Tile, src: &Tile) -> Result<(), Refusal> {
+        let [to, from] = [dst, src].map(|t| self.kernel.buffer(t.buffer));
+        if let (Scope::Fragment(unit), Scope::Fragment(_)) = (to.scope, from.scope) {
+            if to.scope != from.scope || from.dtype != DType::F32 || !matches!(to.dtype, DType::F16 | DType::Bf16) {
+                let cause = format!("move of {} in {} into {} in {}", from.dtype, from.scope, to.dtype, to.scope);
+                return Err((FaultKind::TypeMismatch, cause, "round sums of f32 to 16 bits in the same threads"));
+            }
+            let rows = if unit == Unit::Warpgroup { 64 } else { 16 };
+            let whole = matches!(long(dst)[..], [m, k] if m % rows == 0 && k % 16 == 0);
+            if !whole || long(dst) != long(src) {
+                let cause = format!("move of extents {:?} = {:?}", dst.extents, src.extents);
+                return Err((FaultKind::TypeMismatch, cause, "move whole matrices of 16 x 16, or 64 x 16 of a warpgroup"));
+            }
+            return Ok(());
+        }
         let memory = |t: &Tile| matches!(self.kernel.buffer(t.buffer).scope, Scope::Shared | Scope::Global);
         let (fragment, other) = if memory(dst) { (src, dst) } else { (dst, src) };
         self.scope(

@@ -223,6 +223,29 @@ impl Body<'_> {
         Ok(())
     }
 
+    /// Rounds sums to a left operand of the same shape: the elements of a base matrix lie in the same threads.
+    pub(super) fn round_sums(&mut self, dst: &Tile, src: &Tile) -> Result<(), EmitError> {
+        let roles = (self.role(dst.buffer)?, self.role(src.buffer)?);
+        if roles != (Role::Left { transposed: false }, Role::Sums) {
+            return Err(EmitError::in_cuda("a move between fragments, but for sums that become a left operand"));
+        }
+        let narrow = self.prelude.call(Helper::NarrowPair(self.kernel.buffer(dst.buffer).dtype));
+        let (rows, columns) = extents(dst);
+        // Of a warpgroup's 64 rows each warp has sixteen.
+        let rows = if self.unit(dst.buffer) == Unit::Warpgroup { 16 } else { rows };
+        for row in (0..rows).step_by(16) {
+            for column in (0..columns).step_by(16) {
+                for i in 0..4 {
+                    // Register i has eight rows further down if it is odd, eight columns further right in the second half.
+                    let [low, high] = [0, 1].map(|next| self.register(src, row, column + i / 2 * 8, i % 2 * 2 + next));
+                    let (low, high, to) = (low?, high?, self.register(dst, row, column, i)?);
+                    self.line(&format!("{to} = {narrow}({low}, {high});"));
+                }
+            }
+        }
+        Ok(())
+    }
+
     /// Refuses operands that the architecture's tensor cores do not take in a warp: before 8.0 all but `f16`.
     pub(super) fn need_operands(&self, dtype: DType) -> Result<(), EmitError> {
         if dtype == DType::F16 {

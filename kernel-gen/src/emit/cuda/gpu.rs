@@ -3,7 +3,7 @@
 use super::body::Body;
 use super::ptx::Ptx;
 use crate::emit::EmitError;
-use crate::ir::{BufferId, Expr, Gpu, Group, LaneOp, MbarrierOp, Slot, Tile, Unit};
+use crate::ir::{BufferId, Expr, Gpu, Group, LaneOp, MbarrierOp, Scope, Slot, Tile, Unit};
 use crate::target::CudaFeature;
 
 /// Registers of a multiprocessor, on every architecture that lets warps give some back.
@@ -14,6 +14,9 @@ impl Body<'_> {
         match g {
             Gpu::Fill { dst, value } => self.fill(dst, value),
             Gpu::Move { dst, src } if self.own.arch.has_opaque_fragments() => self.wmma_move(dst, src),
+            Gpu::Move { dst, src } if matches!(self.kernel.buffer(src.buffer).scope, Scope::Fragment(_)) => {
+                self.round_sums(dst, src)
+            }
             Gpu::Move { dst, src } => self.load_operand(dst, src),
             Gpu::MoveRows { dst, src } => self.load_rows(dst, src),
             Gpu::Split { dst, src } => self.split(dst, src),

@@ -479,7 +479,7 @@ mod tests {
     use crate::ir::{Axis, DType, LoopKind, Scope, Stmt};
     use crate::templates::Registry;
     use crate::templates::cuda::{
-        depthwise_direct, elements, gemv, mma, pointwise, rows, simt, split, splitk, stem, wgmma, winograd,
+        attention, depthwise_direct, elements, gemv, mma, pointwise, rows, simt, split, splitk, stem, wgmma, winograd,
     };
     use crate::workload::row_wise::RowFunction;
     use crate::workload::{Conv2d, ConvLayout, DepthwisePointwise, Matmul, RowWise};
@@ -510,8 +510,9 @@ mod tests {
         let half = Workload::f32(Matmul::new(256, 64, 256)).with_dtype(DType::F16);
         let pair = Workload::f32(DepthwisePointwise::new(depthwise, 64));
         let rows = Workload::f32(RowWise { rows: 100, columns: 384, function: RowFunction::Softmax });
+        let heads = Workload::from_key("attention-f16-b1h12m197n197d64v64-g12-full").expect("a key");
         let sums = Workload::from_key("add-f32-a4x64x56x56-b1x64x1x1").expect("a key");
-        [f32.to_vec(), f16.to_vec(), products.to_vec(), vec![half, pair, rows, sums]].concat()
+        [f32.to_vec(), f16.to_vec(), products.to_vec(), vec![half, pair, rows, sums, heads]].concat()
     }
 
     #[test]
@@ -608,6 +609,7 @@ mod tests {
             check_needs(&simt::SimtGemm),
             check_needs(&simt::SimtConv2d),
             check_needs(&gemv::Gemv),
+            check_needs(&attention::AttentionMma),
             check_needs(&rows::Rows),
             check_needs(&elements::ElementsCuda),
             check_needs(&depthwise_direct::DepthwiseDirect),

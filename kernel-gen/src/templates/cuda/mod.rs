@@ -23,6 +23,7 @@
 //! | [`stem`] | - | pixels in cells of 16 bytes, and all weights | 16-bit images of few channels |
 //! | [`pointwise`] | - | all weights; rows go to registers | 16-bit products with few columns, 1x1 in NHWC |
 //! | [`winograd`] | - | a ring of transformed tiles and weights | 3x3 in NCHW, `f32`, of many images, in three launches or [one](winograd::fused) |
+//! | [`attention`] | - | the block's queries, and a ring of keys and values | attention in 16 bits, from sm_80 on |
 //! | [`plain`] | - | nothing | everything, correctly |
 //! | [`sketch`](super::sketch) | - | what its threads share | any kernel, by rules |
 //!
@@ -37,6 +38,7 @@
 //! Kernels come without barriers: [`insert_barriers`](crate::lower::insert_barriers::insert_barriers()) puts them where
 //! shared memory changes hands, before `verify`.
 
+pub mod attention;
 mod block;
 pub mod blocks;
 mod conv2d_cost;

@@ -7,8 +7,8 @@ use super::family::{Case, Family, Needs, Plan, Search, knobs};
 use super::model::{LAUNCH_US, Straight, ceil_div, memory_us};
 use super::requires::device;
 use super::schedules::{BLOCK, THREAD, inline_padding, pieces};
-use crate::ir::{Axis, DType, Scope};
-use crate::schedule::Schedule;
+use crate::ir::{Axis, BufferId, DType, Scope};
+use crate::schedule::{Schedule, ScheduleError};
 use crate::target::{Cuda, Target};
 use crate::templates::rows::{at_rows, row_loops, row_stages};
 use crate::templates::{Scheduled, TemplateError};
@@ -100,25 +100,44 @@ impl Family for PlainCuda {
             at_rows(&mut s, &rows, thread, column)?;
             return Ok(Scheduled { schedule: s, packs: vec![] });
         }
-        // Each stage that combines terms, or the only one, goes into a launch with the stage behind it, which finishes its elements.
-        let stages = w.op.get().stages(w.dtype, DType::F32);
-        let mut launches = vec![];
-        for (i, stage) in stages.iter().enumerate().filter(|(_, stage)| stage.reduce > 0) {
-            let result = stages.get(i + 1).map_or(Ok(out), |next| s.stage(next.name))?;
-            launches.insert(0, (result, s.stage(stage.name)?));
-        }
-        if let [one] = &stages[..] {
-            launches = vec![(out, s.stage(one.name)?)];
-        }
-        for (result, sums) in launches {
+        for Launch { result, reduce, inner } in launches(&s, w, out)? {
             let loops = s.loops_of(result);
-            let all = s.fuse_all(&loops)?;
+            let all = s.fuse_all(&loops[..loops.len() - reduce])?;
             let [block, thread] = pieces(&mut s, all, plan.threads)?;
             s.bind(block, BLOCK(Axis::X))?;
             s.bind(thread, THREAD(Axis::X))?;
-            s.set_scope(sums, Scope::Register)?;
-            s.compute_at(sums, thread)?;
+            for stage in inner {
+                s.set_scope(stage, Scope::Register)?;
+                s.compute_at(stage, thread)?;
+            }
         }
         Ok(Scheduled { schedule: s, packs: vec![] })
     }
+}
+
+/// Stages that one launch computes, a thread an element of the last of them.
+struct Launch {
+    result: BufferId,
+    /// How many of its loops reduce.
+    reduce: usize,
+    /// Those before it, which stay in registers, the last one first.
+    inner: Vec<BufferId>,
+}
+
+/// The launches of a kernel, the last one first. A stage whose elements the next one finishes goes into its launch, unless that combines
+/// terms already.
+fn launches(s: &Schedule, w: &Workload, out: BufferId) -> Result<Vec<Launch>, ScheduleError> {
+    let mut all = vec![Launch { result: out, reduce: 0, inner: vec![] }];
+    let (mut shape, mut combines) = (w.output_shape(), false);
+    let stages = w.op.get().stages(w.dtype, DType::F32);
+    // Padding is inlined.
+    for stage in stages.into_iter().rev().filter(|stage| stage.name != "pad") {
+        let own = s.stage(stage.name)?;
+        match all.last_mut() {
+            Some(launch) if !combines && shape == stage.shape => launch.inner.push(own),
+            _ => all.push(Launch { result: own, reduce: stage.reduce, inner: vec![] }),
+        }
+        (shape, combines) = (stage.shape, stage.reduce > 0);
+    }
+    Ok(all)
 }
