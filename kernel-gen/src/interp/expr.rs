@@ -285,6 +285,7 @@ impl Compiler<'_> {
                 UnOp::Abs => FloatOp::Abs,
                 UnOp::Sqrt => FloatOp::Sqrt,
                 UnOp::Exp => FloatOp::Exp,
+                UnOp::Exp2 => FloatOp::Exp2,
                 UnOp::Log => FloatOp::Log,
                 UnOp::Sin => FloatOp::Sin,
                 UnOp::Cos => FloatOp::Cos,

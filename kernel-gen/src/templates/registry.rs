@@ -52,6 +52,7 @@ impl Registry {
             .with(cuda::simt::SimtGemm)
             .with(cuda::simt::SimtConv2d)
             .with(cuda::gemv::Gemv)
+            .with(cuda::attention::AttentionWgmma)
             .with(cuda::attention::AttentionMma)
             .with(cuda::rows::Rows)
             .with(cuda::elements::ElementsCuda)

@@ -169,9 +169,8 @@ impl<'k> Types<'k> {
                 let fits = match op {
                     UnOp::Not => t.dtype == DType::Bool,
                     UnOp::Neg | UnOp::Abs => t.dtype != DType::Bool,
-                    UnOp::Sqrt | UnOp::Exp | UnOp::Log | UnOp::Sin | UnOp::Cos | UnOp::Tanh | UnOp::Erf => {
-                        t.dtype.is_float()
-                    }
+                    UnOp::Sqrt | UnOp::Exp | UnOp::Exp2 | UnOp::Log => t.dtype.is_float(),
+                    UnOp::Sin | UnOp::Cos | UnOp::Tanh | UnOp::Erf => t.dtype.is_float(),
                     UnOp::Floor | UnOp::Ceil | UnOp::Round => t.dtype.is_float(),
                     UnOp::Tf32 => t.dtype == DType::F32,
                 };

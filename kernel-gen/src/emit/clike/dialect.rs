@@ -55,6 +55,11 @@ pub(crate) trait Dialect: Sized {
     /// The function that rounds to tf32.
     fn round_tf32(p: &mut Printer<'_, Self>) -> Result<String, EmitError>;
 
+    /// The function for 2 to the power in `f32`, if it is not that of `<math.h>`.
+    fn exp2(_: &mut Printer<'_, Self>) -> Option<String> {
+        None
+    }
+
     /// The lvalue of one element.
     fn element(p: &mut Printer<'_, Self>, b: BufferId, indices: &[Expr]) -> Result<String, EmitError>;
 

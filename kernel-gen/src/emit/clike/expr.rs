@@ -52,6 +52,7 @@ impl<D: Dialect> Printer<'_, D> {
                 let a = self.scalar(a)?;
                 let function = match op {
                     UnOp::Tf32 => Some(D::round_tf32(self)?),
+                    UnOp::Exp2 if dtype == DType::F32 => D::exp2(self).or_else(|| math_fn(*op, dtype)),
                     op => math_fn(*op, dtype),
                 };
                 match (op, function) {

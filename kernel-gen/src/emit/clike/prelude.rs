@@ -79,6 +79,7 @@ pub(crate) fn math_fn(op: UnOp, dtype: DType) -> Option<String> {
         UnOp::Abs => "fabs",
         UnOp::Sqrt => "sqrt",
         UnOp::Exp => "exp",
+        UnOp::Exp2 => "exp2",
         UnOp::Log => "log",
         UnOp::Sin => "sin",
         UnOp::Cos => "cos",

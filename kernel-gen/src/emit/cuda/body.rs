@@ -36,6 +36,10 @@ pub(super) struct Cuda {
     pub(super) roles: BTreeMap<BufferId, Role>,
     /// Sums that have been declared.
     pub(super) live_sums: BTreeSet<BufferId>,
+    /// The sums of a warpgroup's products that no `wait mma` of these statements has waited for: of each group that is committed, the
+    /// oldest first, and of the open one.
+    pub(super) groups: Vec<BTreeSet<BufferId>>,
+    pub(super) open_group: BTreeSet<BufferId>,
     /// Maps of the boxes that were met.
     pub(super) maps: Vec<NamedMap>,
     /// Private integers that are `int`, whatever the kernel says.
@@ -97,6 +101,10 @@ impl Dialect for Cuda {
 
     fn round_tf32(p: &mut Body<'_>) -> Result<String, EmitError> {
         Ok(p.ptx(Ptx::RoundTf32))
+    }
+
+    fn exp2(p: &mut Body<'_>) -> Option<String> {
+        Some(p.ptx(Ptx::Exp2))
     }
 
     fn element(p: &mut Body<'_>, b: BufferId, indices: &[Expr]) -> Result<String, EmitError> {

@@ -124,8 +124,13 @@ impl Body<'_> {
             (Group::Store, Some(n)) => format!("cp.async.bulk.wait_group.read {n}"),
         };
         self.instruction(&text);
-        if (group, left) == (Group::Mma, Some(0)) {
-            self.settle()?;
+        match (group, left) {
+            (Group::Mma, None) => {
+                let open = std::mem::take(&mut self.own.open_group);
+                self.own.groups.push(open);
+            }
+            (Group::Mma, Some(left)) => self.settle(left as usize)?,
+            _ => {}
         }
         Ok(())
     }

@@ -178,6 +178,8 @@ pub fn emit(lowered: &Lowered, options: &CudaOptions) -> Result<CudaSource, Emit
             workspace: layout.workspace.clone(),
             roles: roles.clone(),
             live_sums: BTreeSet::new(),
+            groups: vec![],
+            open_group: BTreeSet::new(),
             maps: vec![],
             counters: counters.clone(),
             scalars,

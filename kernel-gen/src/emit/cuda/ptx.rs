@@ -56,6 +56,8 @@ pub(super) enum Ptx {
     Wgmma { columns: i64, dtype: DType, transposed: [bool; 2] },
     /// An `f32` rounded to 10 fraction bits.
     RoundTf32,
+    /// 2 to the power.
+    Exp2,
     /// The two parts of an `f32` as operands.
     SplitTf32,
     /// Neighbouring `f32`s as so many parts in bf16, each a register of two.
@@ -161,6 +163,7 @@ impl Ptx {
             Ptx::Settle => "wgmma_settle".into(),
             Ptx::SettleOperand => "wgmma_settle_operand".into(),
             Ptx::RoundTf32 => "round_tf32".into(),
+            Ptx::Exp2 => "exp2_approx".into(),
             Ptx::SplitTf32 => "split_tf32".into(),
             Ptx::SplitBf16 { parts } => format!("split_bf16_{parts}"),
             Ptx::WgmmaHeld { columns, dtype, transposed } => {
@@ -365,6 +368,11 @@ impl Ptx {
             Ptx::SettleOperand => format!(
                 "template <int n> KG_FN void {name}(unsigned *operand) {{\n  #pragma unroll\n  \
                  for (int i = 0; i < n; ++i) asm volatile(\"\" : \"+r\"(operand[i]) :: \"memory\");\n}}\n"
+            ),
+            // 9.7.3.21: a maximum relative error of 2^-22.
+            Ptx::Exp2 => format!(
+                "KG_FN float {name}(float x) {{\n  float r;\n  \
+                 asm(\"ex2.approx.ftz.f32 %0, %1;\" : \"=f\"(r) : \"f\"(x));\n  return r;\n}}\n"
             ),
             // Adding half of the last place kept would make zeros of some NaN.
             Ptx::RoundTf32 => format!(

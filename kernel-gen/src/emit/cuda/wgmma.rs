@@ -64,6 +64,7 @@ impl Body<'_> {
         if depth != other {
             return Err(EmitError::in_cuda(format!("a product whose reductions are {depth} and {other} long")));
         }
+        self.own.open_group.insert(acc.buffer);
         let sums = self.registers_at(acc, 0, 0)?;
         let mma = self.ptx(match &left {
             Some(left) => Ptx::Wgmma { columns: n, dtype, transposed: [left.across, right.across] },
@@ -193,10 +194,16 @@ impl Body<'_> {
         Ok(())
     }
 
-    /// After a wait for all products: what reads the sums comes behind.
-    pub(super) fn settle(&mut self) -> Result<(), EmitError> {
-        let all = self.own.live_sums.clone();
-        self.settle_all(&all)
+    /// After a wait for all but the `left` last groups of products: what reads the sums comes behind. Sums of products that are under
+    /// way are left alone, or the assembler would have them waited for, too.
+    pub(super) fn settle(&mut self, left: usize) -> Result<(), EmitError> {
+        let under_way = self.own.groups.split_off(self.own.groups.len().saturating_sub(left));
+        let done: BTreeSet<BufferId> = match left {
+            0 => self.own.live_sums.clone(),
+            _ => self.own.groups.iter().flatten().filter(|b| under_way.iter().all(|g| !g.contains(b))).copied().collect(),
+        };
+        self.own.groups = under_way;
+        self.settle_all(&done)
     }
 
     fn settle_all(&mut self, sums: &BTreeSet<BufferId>) -> Result<(), EmitError> {

@@ -610,6 +610,7 @@ mod tests {
             check_needs(&simt::SimtConv2d),
             check_needs(&gemv::Gemv),
             check_needs(&attention::AttentionMma),
+            check_needs(&attention::AttentionWgmma),
             check_needs(&rows::Rows),
             check_needs(&elements::ElementsCuda),
             check_needs(&depthwise_direct::DepthwiseDirect),

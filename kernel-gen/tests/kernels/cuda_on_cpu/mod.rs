@@ -12,9 +12,10 @@ use std::path::PathBuf;
 use std::process::{Command, Stdio};
 
 /// What inline PTX does, said in C++.
-const INSTRUCTIONS: [(&str, &str); 7] = [
+const INSTRUCTIONS: [(&str, &str); 8] = [
     (r#"asm("min.NaN.f32 %0, %1, %2;" : "=f"(r) : "f"(a), "f"(b));"#, "r = b < a || b != b ? b : a;"),
     (r#"asm("max.NaN.f32 %0, %1, %2;" : "=f"(r) : "f"(a), "f"(b));"#, "r = b > a || b != b ? b : a;"),
+    (r#"asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(r) : "f"(x));"#, "r = exp2f(x);"),
     (r#"asm("cvt.f32.f16 %0, %1;" : "=f"(f) : "h"(h));"#, "f = cpu_f16_to_f32(h);"),
     (r#"asm("cvt.rn.f16.f32 %0, %1;" : "=h"(h) : "f"(f));"#, "h = cpu_f32_to_f16(f);"),
     (r#"asm("cvt.rn.bf16.f32 %0, %1;" : "=h"(h) : "f"(f));"#, "h = cpu_f32_to_bf16(f);"),

@@ -18,6 +18,10 @@
 
 mod kernel;
 mod model;
+mod rows;
+mod wgmma;
+
+pub use wgmma::AttentionWgmma;
 
 use super::family::{self, Case, Family, Needs, Search, built, knobs};
 use super::model::ceil_div;
@@ -95,6 +99,14 @@ impl Plan {
         queries + scores.max(weights + PAIR * dv / 4) + weights + sums + PAIR * keys / 4 + OTHER_REGISTERS
     }
 
+    /// Registers that all arrays of a thread take, the most that it may have of them.
+    fn arrays(&self) -> i64 {
+        let Sizes { rows, keys, .. } = self.sizes;
+        let [d, dv] = self.widths();
+        let operands = rows * d / 4 + PAIR * keys / 4 + rows * keys / 4 + PAIR * dv / 4;
+        operands + rows * (keys + dv) / 2 + rows::State::registers(rows)
+    }
+
     fn shared_bytes(&self) -> i64 {
         let Sizes { keys, stages, .. } = self.sizes;
         let [d, dv] = self.widths().map(|n| n + PAD);
@@ -113,12 +125,25 @@ impl family::Plan for Plan {
         (warps * rows == 1 || self.block_rows() < 2 * m.max(TILE))
             && (keys == TILE || keys < 2 * n)
             && stages <= self.steps().max(2)
+            && self.arrays() <= gpu.registers_per_thread
             && b * heads <= gpu.grid_dim[1]
             && self.tiles() <= gpu.grid_dim[0]
     }
 
     fn us(&self, w: &Workload, gpu: &Cuda) -> f64 {
-        model::us(self, w, gpu)
+        let Sizes { warps, rows, keys, .. } = self.sizes;
+        let work = model::Work {
+            blocks: self.of.b * self.of.heads * self.tiles(),
+            resident: self.needs().resident(gpu),
+            steps: self.steps(),
+            rows: self.block_rows() as f64,
+            keys: keys as f64,
+            width: self.widths().iter().sum::<i64>() as f64,
+            rate: 0.5,
+            warps: warps as f64,
+            operand_rows: (TILE * rows) as f64,
+        };
+        work.us(&self.of, w, gpu)
     }
 }
 

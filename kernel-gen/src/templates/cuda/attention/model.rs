@@ -1,10 +1,8 @@
 //! How long attention takes: what ranks configs that were not measured.
 
-use super::{Plan, Sizes};
 use crate::target::Cuda;
-use crate::templates::cuda::family::Plan as _;
 use crate::templates::cuda::model::{Waves, memory_us};
-use crate::workload::Workload;
+use crate::workload::{Attention, Workload};
 
 /// Microseconds to launch and to end.
 const LAUNCH_US: f64 = 1.5;
@@ -12,30 +10,45 @@ const LAUNCH_US: f64 = 1.5;
 const STEP_CLOCKS: f64 = 400.0;
 /// Clocks until the first keys have come, and after the last step until the last output is stored.
 const FILL_CLOCKS: f64 = 1500.0;
-/// Instructions of a thread for each of its scores beside the products: scale, maximum, exponential, sum, rounding.
-const SCORE_INSTRUCTIONS: f64 = 14.0;
-/// The share of the tensor cores' rate that `mma.sync` reaches on devices with `wgmma`.
-const TENSOR_RATE: f64 = 0.6;
+/// Instructions of a thread for each of its scores beside the products: maximum, exponent, exponential, sum, rounding.
+const SCORE_INSTRUCTIONS: f64 = 9.0;
 
-/// Microseconds.
-pub(super) fn us(plan: &Plan, w: &Workload, gpu: &Cuda) -> f64 {
-    let resident = plan.needs().resident(gpu);
-    if resident == 0 {
-        return f64::INFINITY;
+/// What a device has to do.
+pub(super) struct Work {
+    pub(super) blocks: i64,
+    /// Blocks that a multiprocessor holds.
+    pub(super) resident: i64,
+    /// Steps of a block.
+    pub(super) steps: i64,
+    /// Queries of a block and keys of a step.
+    pub(super) rows: f64,
+    pub(super) keys: f64,
+    /// Elements of a key and of a value.
+    pub(super) width: f64,
+    /// The share of the tensor cores' rate that products reach.
+    pub(super) rate: f64,
+    /// Warps that multiply.
+    pub(super) warps: f64,
+    /// Rows that an operand in shared memory is read for at a time.
+    pub(super) operand_rows: f64,
+}
+
+impl Work {
+    /// Microseconds.
+    pub(super) fn us(&self, of: &Attention, w: &Workload, gpu: &Cuda) -> f64 {
+        if self.resident == 0 {
+            return f64::INFINITY;
+        }
+        let Waves { count, together, .. } = Waves::of(self.blocks, self.resident, gpu);
+        // Of a block in one step, if it has all schedulers to itself.
+        let products = 2.0 * self.rows * self.keys * self.width / (gpu.f16_flops_per_sm_clock.max(1) as f64 * self.rate);
+        let issue = (self.rows * self.keys * SCORE_INSTRUCTIONS + self.rows * self.width / 2.0) / 128.0;
+        let shared = self.rows / self.operand_rows * 2.0 * self.keys * self.width / 128.0;
+        // Warps of a block are spread over four schedulers; each waits for its own products.
+        let busy = [products, issue, shared].into_iter().fold(0.0, f64::max) * together;
+        let alone = (products + issue) / (self.warps / 4.0).min(1.0);
+        let steps = self.steps as f64 * if of.causal { 0.6 } else { 1.0 };
+        let clocks = count * (FILL_CLOCKS + steps * (busy.max(alone) + STEP_CLOCKS));
+        LAUNCH_US + (clocks / gpu.clock_mhz.max(1) as f64).max(memory_us(w.bytes() as f64, gpu))
     }
-    let Sizes { warps, rows, keys, .. } = plan.sizes;
-    let [d, dv] = plan.widths().map(|n| n as f64);
-    let (rows, keys) = ((rows * super::TILE) as f64, keys as f64);
-    let Waves { count, together, .. } = Waves::of(plan.of.b * plan.of.heads * plan.tiles(), resident, gpu);
-    let warps = warps as f64;
-    // Of one warp in one step: on its scheduler's quarter of the tensor cores, and instructions that it issues.
-    let products = 2.0 * rows * keys * (d + dv) / (gpu.f16_flops_per_sm_clock.max(1) as f64 * TENSOR_RATE / 4.0);
-    let issue = rows * keys / 32.0 * SCORE_INSTRUCTIONS + rows * dv / 32.0;
-    // What all warps read of shared memory.
-    let shared = warps * 2.0 * keys * (d + dv) / 128.0;
-    let own = products + issue;
-    let busy = (own * (warps * together / 4.0).max(1.0)).max(shared * together);
-    let steps = plan.steps() as f64 * if plan.of.causal { 0.5 } else { 1.0 };
-    let clocks = count * (FILL_CLOCKS + steps * (busy + STEP_CLOCKS / plan.sizes.stages.min(2) as f64));
-    LAUNCH_US + (clocks / gpu.clock_mhz.max(1) as f64).max(memory_us(w.bytes() as f64, gpu))
 }

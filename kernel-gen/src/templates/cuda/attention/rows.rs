@@ -1,0 +1,222 @@
+//! Rows of scores that become weights, step by step, in the registers of the threads that hold them.
+
+use crate::ir::builder::KernelBuilder;
+use crate::ir::{BinOp, BufferId, DType, Expr, Gpu, LaneOp, LoopKind, Scope, Tile, UnOp, VarId};
+use crate::templates::cuda::guards::below;
+use crate::templates::cuda::instructions::tile;
+use crate::templates::cuda::outputs::finish;
+use crate::workload::attention::Mask;
+use crate::workload::operands::Operands;
+use crate::workload::{Attention, Workload};
+use std::f64::consts::LOG2_E;
+
+/// The rows of a warp, or of a warpgroup: `count` times `height` of them.
+pub(super) struct Rows<'a> {
+    pub(super) w: &'a Workload,
+    pub(super) of: Attention,
+    pub(super) params: &'a Operands,
+    /// The image and the head of the queries.
+    pub(super) image: VarId,
+    pub(super) head: VarId,
+    pub(super) height: i64,
+    /// Rows that a block has, by which it may go beyond the last query.
+    pub(super) block_rows: i64,
+    /// Keys of a step, and elements of a value with those that fill up a product.
+    pub(super) keys: i64,
+    pub(super) width: i64,
+    /// Fragments of sums: scores `[count, height, keys]` and weighted values `[count, height, width]`.
+    pub(super) scores: BufferId,
+    pub(super) mixed: BufferId,
+    pub(super) state: State,
+}
+
+/// What a thread knows of its rows: two of each sixteen, eight apart.
+pub(super) struct State {
+    /// The largest score so far, times what makes exponents of two of scores.
+    largest: BufferId,
+    /// What sums so far are multiplied by.
+    factor: BufferId,
+    /// The largest score of a step, and the sum of weights, of the even and of the odd columns that the thread has.
+    partial: BufferId,
+    total: BufferId,
+    /// What another lane of the row has.
+    other: BufferId,
+}
+
+impl State {
+    pub(super) fn make(b: &mut KernelBuilder, count: i64) -> State {
+        let mut register = |name: &str, shape: &[i64]| b.alloc(name, DType::F32, shape, Scope::Register);
+        let [largest, factor] = ["largest", "factor"].map(|name| register(name, &[count, 2]));
+        let [partial, total] = ["partial", "total"].map(|name| register(name, &[count, 2, 2]));
+        State { largest, factor, partial, total, other: register("other", &[1]) }
+    }
+
+    /// Registers of a thread.
+    pub(super) fn registers(count: i64) -> i64 {
+        12 * count + 1
+    }
+}
+
+/// The half of sixteen rows that a row is in.
+fn half(row: VarId) -> Expr {
+    Expr::from(row).floor_mod(16).floor_div(8)
+}
+
+/// The place of both halves of the rows with number `i`.
+fn halves(i: i64) -> impl Iterator<Item = Vec<Expr>> {
+    (0..2).map(move |half| vec![i.into(), half.into()])
+}
+
+/// One of the two columns of a thread's pair.
+fn of_pair(place: &[Expr], pair: i64) -> Vec<Expr> {
+    [place, &[pair.into()]].concat()
+}
+
+impl Rows<'_> {
+    /// The sums of rows with number `i`.
+    pub(super) fn sums(&self, buffer: BufferId, i: i64, columns: i64) -> Tile {
+        tile(buffer, [i.into(), 0.into(), 0.into()], &[self.height, columns])
+    }
+
+    /// No key was seen yet.
+    pub(super) fn begin(&self, b: &mut KernelBuilder, i: i64) {
+        for place in halves(i) {
+            b.store(self.state.largest, place.clone(), Expr::f32(f64::NEG_INFINITY));
+            (0..2).for_each(|pair| b.store(self.state.total, of_pair(&place, pair), Expr::f32(0.0)));
+        }
+    }
+
+    /// Visits elements of sums, each in the thread that has it.
+    fn each(&self, b: &mut KernelBuilder, columns: i64, body: impl FnOnce(&mut KernelBuilder, VarId, VarId)) {
+        b.loop_("row", self.height, LoopKind::FragmentRow, |b, row| {
+            b.loop_("column", columns, LoopKind::FragmentCol, |b, column| body(b, row, column));
+        });
+    }
+
+    /// What the four lanes of a row have, combined into what each of them has.
+    fn combine(&self, b: &mut KernelBuilder, at: (BufferId, Vec<Expr>), with: impl Fn(Expr, Expr) -> Expr) {
+        let (buffer, index) = at;
+        for name in ["shuffle_xor_1", "shuffle_xor_2"] {
+            let op = LaneOp::find(name).expect("an instruction of the table");
+            let own = Expr::load(buffer, index.clone());
+            b.gpu(Gpu::Lanes { op, dst: tile(self.state.other, [0.into()], &[1]), value: own.clone() });
+            b.store(buffer, index.clone(), with(own, Expr::load(self.state.other, vec![0.into()])));
+        }
+    }
+
+    /// What makes an exponent of two of a score: the scale, unless that and a mask are in it already.
+    fn exponent(&self) -> f64 {
+        if self.of.mask == Mask::None { self.of.scale() * LOG2_E } else { LOG2_E }
+    }
+
+    /// Masks the scores of a step that begins with key `first_key`, of the rows from `first_row` on.
+    fn mask(&self, b: &mut KernelBuilder, i: i64, first_row: &Expr, first_key: &Expr) {
+        let of = &self.of;
+        self.each(b, self.keys, |b, row, column| {
+            let at = vec![i.into(), row.into(), column.into()];
+            let (query, key) = (first_row.clone() + row, first_key.clone() + column);
+            let score = Expr::load(self.scores, at.clone());
+            let (last_query, last_key) = (query.clone().min(of.m - 1), key.clone().min(of.n - 1));
+            let added = match of.mask {
+                Mask::None => None,
+                Mask::Shared => Some(vec![last_query, last_key]),
+                Mask::Each => Some(vec![self.image.into(), self.head.into(), last_query, last_key]),
+            };
+            let score = match added {
+                Some(index) => score * Expr::f32(of.scale()) + Expr::load(self.params.get("mask"), index),
+                None => score,
+            };
+            let seen = of.causal.then(|| key.clone().le(query));
+            let seen = Expr::all(below(key, of.n, self.keys).into_iter().chain(seen));
+            let least = Expr::f32(f64::NEG_INFINITY);
+            b.store(self.scores, at, seen.map_or(score.clone(), |seen| seen.select(score, least)));
+        });
+    }
+
+    /// Makes weights of the scores of the rows with number `i`, and adds them up. What they have so far is yet to be multiplied by
+    /// [`rescale`](Rows::rescale).
+    pub(super) fn weigh(&self, b: &mut KernelBuilder, i: i64, first_row: &Expr, first_key: &Expr) {
+        let (of, state, exponent) = (&self.of, &self.state, Expr::f32(self.exponent()));
+        let ragged = of.n % self.keys != 0;
+        if of.mask != Mask::None {
+            self.mask(b, i, first_row, first_key);
+        } else if ragged || of.causal {
+            // Most steps have keys that all of these queries see.
+            let last = first_key.clone() + (self.keys - 1);
+            let beyond = ragged.then(|| Expr::Int(of.n).le(last.clone()));
+            let ahead = of.causal.then(|| first_row.clone().lt(last));
+            let some = beyond.into_iter().chain(ahead).reduce(|a, b| a.or(b)).expect("there is a reason");
+            b.if_(some, |b| self.mask(b, i, first_row, first_key));
+        }
+        for place in halves(i) {
+            let before = Expr::load(state.largest, place.clone());
+            // Without a mask scores are compared before they are scaled.
+            (0..2).for_each(|pair| b.store(state.partial, of_pair(&place, pair), Expr::f32(f64::NEG_INFINITY)));
+            b.store(state.factor, place, before);
+        }
+        let own = |row: VarId, column: VarId| vec![i.into(), half(row), Expr::from(column).floor_mod(2)];
+        self.each(b, self.keys, |b, row, column| {
+            let score = Expr::load(self.scores, vec![i.into(), row.into(), column.into()]);
+            let at = own(row, column);
+            b.store(state.partial, at.clone(), Expr::load(state.partial, at).max(score));
+        });
+        for place in halves(i) {
+            let (first, second) = (of_pair(&place, 0), of_pair(&place, 1));
+            let load = |buffer: BufferId, at: &[Expr]| Expr::load(buffer, at.to_vec());
+            b.store(state.partial, first.clone(), load(state.partial, &first).max(load(state.partial, &second)));
+            self.combine(b, (state.partial, first.clone()), |own, other| own.max(other));
+            let step = load(state.partial, &first) * exponent.clone();
+            b.store(state.largest, place.clone(), load(state.factor, &place).max(step));
+            // Where no key was seen yet, nothing is subtracted from scores of minus infinity, whose weights are zeros.
+            let now = load(state.largest, &place);
+            let least = Expr::f32(f64::NEG_INFINITY);
+            b.store(state.partial, first.clone(), now.clone().eq(least).select(Expr::f32(0.0), now));
+            let apart = load(state.factor, &place) - load(state.partial, &first);
+            b.store(state.factor, place.clone(), Expr::un(UnOp::Exp2, apart));
+            for pair in [first, second] {
+                b.store(state.total, pair.clone(), load(state.total, &pair) * load(state.factor, &place));
+            }
+        }
+        self.each(b, self.keys, |b, row, column| {
+            let at = vec![i.into(), row.into(), column.into()];
+            let largest = Expr::load(state.partial, vec![i.into(), half(row), 0.into()]);
+            let apart = Expr::load(self.scores, at.clone()) * exponent - largest;
+            b.store(self.scores, at, Expr::un(UnOp::Exp2, apart));
+        });
+        self.each(b, self.keys, |b, row, column| {
+            let weight = Expr::load(self.scores, vec![i.into(), row.into(), column.into()]);
+            let at = own(row, column);
+            b.store(state.total, at.clone(), Expr::load(state.total, at) + weight);
+        });
+    }
+
+    /// Multiplies what the rows have so far by what the last step's scores make of it.
+    pub(super) fn rescale(&self, b: &mut KernelBuilder, i: i64) {
+        self.each(b, self.width, |b, row, column| {
+            let at = vec![i.into(), row.into(), column.into()];
+            let factor = Expr::load(self.state.factor, vec![i.into(), half(row)]);
+            b.store(self.mixed, at.clone(), Expr::load(self.mixed, at) * factor);
+        });
+    }
+
+    /// Stores the outputs of the rows with number `i`.
+    pub(super) fn store(&self, b: &mut KernelBuilder, i: i64, first_row: &Expr) {
+        let (of, total) = (&self.of, self.state.total);
+        for place in halves(i) {
+            let (first, second) = (of_pair(&place, 0), of_pair(&place, 1));
+            b.store(total, first.clone(), Expr::load(total, first.clone()) + Expr::load(total, second));
+            self.combine(b, (total, first), |own, other| own + other);
+        }
+        self.each(b, self.width, |b, row, column| {
+            let query = first_row.clone() + row;
+            let exists = below(query.clone(), of.m, self.block_rows).into_iter();
+            let exists = Expr::all(exists.chain(below(column, of.dv, self.width)));
+            let total = Expr::load(total, vec![i.into(), half(row), 0.into()]);
+            let value = Expr::load(self.mixed, vec![i.into(), row.into(), column.into()]);
+            let index = [self.image.into(), self.head.into(), query, column.into()];
+            b.when(exists, |b| {
+                finish(b, (self.w, self.params), &column.into(), index, Expr::bin(BinOp::Div, value, total));
+            });
+        });
+    }
+}
