@@ -6,7 +6,7 @@ use super::prelude::cuda_type;
 use crate::emit::EmitError;
 use crate::emit::clike::text::has_word;
 use crate::emit::clike::walk::any;
-use crate::ir::{BufferId, DType, Expr, For, Gpu, Scope, Stmt, Unit};
+use crate::ir::{BufferId, DType, Expr, For, Gpu, Kernel, Scope, Stmt, Tile, Unit};
 
 /// A serial loop over elements of a private array is advised to be copied out as long as it runs at most this many
 /// statements: an array that is indexed at run time cannot live in registers.
@@ -22,7 +22,10 @@ impl Body<'_> {
                 self.begin_products(&stmts[i..])?;
             }
             let start = self.out.len();
-            self.stmt(s)?;
+            match zeros_of(s, stmts.get(i + 1), self.kernel) {
+                Some(zeros) => self.own.zeros = Some(zeros.clone()),
+                None => self.stmt(s)?,
+            }
             if let Stmt::Let { var, .. } = s {
                 lets.push((self.names.var(*var).to_string(), start, self.out.len()));
             }
@@ -106,6 +109,14 @@ impl Body<'_> {
 /// Whether the statement is an asynchronous product.
 fn is_product(s: &Stmt) -> bool {
     matches!(s, Stmt::Gpu(Gpu::Mma { unit: Unit::Warpgroup, .. }))
+}
+
+/// The sums that a statement sets to zeros which the next one, a product of a warpgroup, is the first to be added to: the instruction
+/// can leave them out, if both of its operands are in shared memory.
+fn zeros_of<'s>(s: &'s Stmt, next: Option<&Stmt>, kernel: &Kernel) -> Option<&'s Tile> {
+    let Stmt::Gpu(Gpu::Fill { dst, value: Expr::Float(0.0, _) }) = s else { return None };
+    let Some(Stmt::Gpu(Gpu::Mma { unit: Unit::Warpgroup, acc, a, .. })) = next else { return None };
+    (dst == acc && kernel.buffer(a.tile.buffer).scope == Scope::Shared).then_some(dst)
 }
 
 /// Statements that one execution of the block runs.

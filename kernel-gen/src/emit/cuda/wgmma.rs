@@ -67,14 +67,24 @@ impl Body<'_> {
         self.own.open_group.insert(acc.buffer);
         let sums = self.registers_at(acc, 0, 0)?;
         let mma = self.ptx(match &left {
-            Some(left) => Ptx::Wgmma { columns: n, dtype, transposed: [left.across, right.across] },
+            Some(left) => Ptx::Wgmma { columns: n, dtype, transposed: [left.across, right.across], first: false },
             None => Ptx::WgmmaHeld { columns: n, dtype, transposed: right.across },
         });
+        // Zeros that these products are the first to be added to were left out.
+        let begins = match (self.own.zeros.take(), &left) {
+            (Some(zeros), Some(left)) if zeros == *acc => {
+                let transposed = [left.across, right.across];
+                Some(self.ptx(Ptx::Wgmma { columns: n, dtype, transposed, first: true }))
+            }
+            (Some(_), _) => return Err(EmitError::in_cuda("zeros without a product behind them")),
+            (None, _) => None,
+        };
         for step in 0..right.offsets.len() {
             let left = match &left {
                 Some(left) => left.at(step),
                 None => self.registers_at(&a.tile, 0, step as i64 * (STEP_BYTES / dtype.bytes() as i64))?,
             };
+            let mma = begins.as_ref().filter(|_| step == 0).unwrap_or(&mma);
             self.line(&format!("{mma}({sums}, {left}, {});", right.at(step)));
         }
         Ok(())

@@ -4,7 +4,7 @@
 use super::guards::below;
 use super::model::ceil_div;
 use crate::ir::builder::KernelBuilder;
-use crate::ir::{Expr, Gpu, VarId};
+use crate::ir::{BufferId, DType, Expr, Gpu, LoopKind, MbarrierOp, Scope, Slot, VarId};
 
 /// Threads of a warpgroup.
 pub(super) const WARPGROUP: i64 = 128;
@@ -54,4 +54,45 @@ pub(super) fn each_round(
         let item = b.let_("item", round * blocks + first);
         b.when(below(item, items, blocks), |b| body(b, round, item));
     });
+}
+
+/// Who of the consumers may issue products: one after the other, so that one has the tensor cores while the others store their outputs or
+/// compute with their sums. *(CUTLASS's "ping-pong".)*
+pub(super) struct Turns {
+    /// One barrier a consumer, whose phases end when its turn comes.
+    turn: BufferId,
+    count: i64,
+}
+
+impl Turns {
+    pub(super) fn make(b: &mut KernelBuilder, thread: VarId, count: i64) -> Turns {
+        let turn = b.alloc("turn", DType::I64, &[count], Scope::Mbarrier);
+        b.if_(Expr::from(thread).eq(0), |b| {
+            b.loop_("slot", count, LoopKind::Unrolled, |b, slot| {
+                b.gpu(Gpu::Mbarrier(Slot { buffer: turn, index: slot.into() }, MbarrierOp::Init(1)));
+            });
+        });
+        Turns { turn, count }
+    }
+
+    /// The condition that a round's tile is a consumer's.
+    pub(super) fn has(&self, round: VarId, consumer: VarId) -> Expr {
+        Expr::from(round).floor_mod(self.count).eq(consumer)
+    }
+
+    /// Waits for the turn of a consumer that has had `before` turns. The first consumer's first comes by itself: its barrier is one
+    /// phase behind the others'.
+    pub(super) fn take(&self, b: &mut KernelBuilder, before: Expr, consumer: VarId) {
+        let own = Expr::from(consumer).eq(0);
+        let parity = own.select((before.clone() + 1).floor_mod(2), before.floor_mod(2));
+        b.gpu(Gpu::Mbarrier(Slot { buffer: self.turn, index: consumer.into() }, MbarrierOp::Wait(parity)));
+    }
+
+    /// Gives the next consumer its turn.
+    pub(super) fn pass_on(&self, b: &mut KernelBuilder, thread: VarId, consumer: VarId) {
+        b.if_(Expr::from(thread).floor_mod(WARPGROUP).eq(0), |b| {
+            let index = (consumer + 1).floor_mod(self.count);
+            b.gpu(Gpu::Mbarrier(Slot { buffer: self.turn, index }, MbarrierOp::Arrive(None)));
+        });
+    }
 }

@@ -2,27 +2,29 @@
 //!
 //! A block has 64 queries of one head for each of its `consumers` warpgroups. One more has the copy engine (TMA) bring keys and values
 //! into two rings of `stages` slots. A consumer multiplies its queries by a step's keys while the values of the step before are
-//! multiplied by their weights, and makes weights of the former meanwhile. *(Shah et al., FlashAttention-3, arXiv:2407.08608,
-//! section 3.2.)*
+//! multiplied by their weights, and makes weights of the former meanwhile. With `order = turns` consumers issue their products one after
+//! the other, so that the tensor cores have those of one while another makes weights. *(Shah et al., FlashAttention-3, arXiv:2407.08608,
+//! sections 3.1 and 3.2.)*
 //!
 //! | knob | values | what it chooses |
 //! |---|---|---|
 //! | `consumers` | 1, 2, 3 | warpgroups that multiply, of 64 queries each |
 //! | `keys` | 32 to 192 | keys of a step |
 //! | `stages` | 2, 3, 4 | slots of each ring |
+//! | `order` | `free`, `turns` | whether consumers take turns |
 
 use super::model;
 use super::rows::{Rows, State};
 use crate::ir::builder::KernelBuilder;
 use crate::ir::{Barrier, BufferId, DType, Expr, Gpu, Group, Kernel, MbarrierOp, Scope, Slot, Stmt, Tile, Unit, VarId};
 use crate::target::{Cuda, Target};
-use crate::templates::cuda::family::{self, Case, Family, Needs, Search, built, knobs};
+use crate::templates::cuda::family::{self, Case, Family, Needs, Search, built, knobs, words};
 use crate::templates::cuda::instructions::{clear, load_box, multiply, tile};
 use crate::templates::cuda::launch::launch;
 use crate::templates::cuda::model::ceil_div;
 use crate::templates::cuda::requires;
 use crate::templates::cuda::ring::Slots;
-use crate::templates::cuda::warpgroups::{self, WARPGROUP, roles};
+use crate::templates::cuda::warpgroups::{self, Turns, WARPGROUP, roles};
 use crate::templates::{Scheduled, TemplateError};
 use crate::workload::operands::Operands;
 use crate::workload::{Attention, Op, Workload};
@@ -39,6 +41,16 @@ const WIDEST: i64 = 256;
 /// Registers of a thread beside operands and sums.
 const OTHER_REGISTERS: i64 = 24;
 
+words! {
+    /// Whether consumers take turns.
+    enum Order {
+        /// Each issues its products when it has them.
+        Free = "free",
+        /// One after the other.
+        Turns = "turns",
+    }
+}
+
 knobs! {
     /// A config with a type.
     struct Sizes {
@@ -48,6 +60,8 @@ knobs! {
         keys: i64 = "keys" in [32, 64, 96, 128, 160, 192];
         /// Slots of each ring.
         stages: i64 = "stages" in [2, 3, 4];
+        /// Whether consumers take turns.
+        order: Order = "order" in Order::ALL;
     }
 }
 
@@ -104,11 +118,12 @@ impl family::Plan for Plan {
     }
 
     fn suits(&self, gpu: &Cuda) -> bool {
-        let Sizes { consumers, keys, stages } = self.sizes;
+        let Sizes { consumers, keys, stages, order } = self.sizes;
         let Attention { b, heads, m, n, .. } = self.of;
         let [registers, most] = self.registers();
         registers <= most
             && (consumers == 1 || (consumers - 1) * ROWS < m)
+            && (consumers > 1 || order == Order::Free)
             && (keys == 32 || keys < 2 * n)
             && stages <= self.steps().max(2)
             && b * heads <= gpu.grid_dim[1]
@@ -137,7 +152,7 @@ impl family::Plan for Plan {
 impl Family for AttentionWgmma {
     const NAME: &'static str = "attention_wgmma";
     const LIMITS: &'static str = "registers and shared memory suffice, and all have something to do";
-    const SMALLEST: Option<Sizes> = Some(Sizes { consumers: 1, keys: 32, stages: 2 });
+    const SMALLEST: Option<Sizes> = Some(Sizes { consumers: 1, keys: 32, stages: 2, order: Order::Free });
     type Problem = Attention;
     type Knobs = Sizes;
     type Plan<'a> = Plan;
@@ -183,7 +198,7 @@ fn build(w: &Workload, plan: &Plan) -> Kernel {
         let tile = b.let_("query_tile", number);
         let image = b.let_("image", Expr::from(head).floor_div(plan.of.heads));
         let head = b.let_("query_head", Expr::from(head).floor_mod(plan.of.heads));
-        let Sizes { consumers, keys, stages } = plan.sizes;
+        let Sizes { consumers, keys, stages, order } = plan.sizes;
         let rings = [("keys", plan.of.d), ("values", plan.of.dv)].map(|(name, width)| {
             let [blocks, columns] = blocks_of(width);
             b.alloc_swizzled(name, w.dtype, &[stages, blocks, keys, columns], 2 * columns as u32)
@@ -197,7 +212,8 @@ fn build(w: &Workload, plan: &Plan) -> Kernel {
             Slots::make(b, thread, stages, [1, consumers], init),
             Slots::make(b, thread, stages, [1, consumers], |_| {}),
         ];
-        let block = Block { w, plan, params: &params, rings, slots, queries, come, image, head, tile, thread };
+        let turns = (order == Order::Turns).then(|| Turns::make(b, thread, consumers));
+        let block = Block { w, plan, params: &params, rings, slots, turns, queries, come, image, head, tile, thread };
         b.push(Stmt::Barrier(Barrier::Block));
         let produces = Expr::from(thread).lt(WARPGROUP);
         let registers = warpgroups::registers(consumers);
@@ -214,6 +230,7 @@ struct Block<'a> {
     /// Keys and values, and who has which of their slots.
     rings: [BufferId; 2],
     slots: [Slots; 2],
+    turns: Option<Turns>,
     queries: BufferId,
     /// The barrier that tells that the queries have come.
     come: Slot,
@@ -347,8 +364,10 @@ impl Block<'_> {
         rows.weigh(b, 0, &first_row, &0.into());
         b.gpu(Gpu::Move { dst: weights.clone(), src: scores.clone() });
         self.each_step(b, 1, &met, |b, step| {
+            self.turns.iter().for_each(|turns| turns.take(b, step.clone() - 1, consumer));
             let slot = by_keys(b);
             let before = by_values(b);
+            self.turns.iter().for_each(|turns| turns.pass_on(b, self.thread, consumer));
             b.gpu(Gpu::Wait(Group::Mma, 1));
             done(b, 0, slot);
             let first_key = b.let_("first_key", step.clone() * keys).into();

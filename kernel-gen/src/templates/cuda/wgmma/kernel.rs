@@ -12,7 +12,7 @@ use crate::templates::cuda::guards::below;
 use crate::templates::cuda::instructions::{clear, tile};
 use crate::templates::cuda::launch::{cluster, grid, threads};
 use crate::templates::cuda::ring::Place;
-use crate::templates::cuda::warpgroups::{self, each_round, roles};
+use crate::templates::cuda::warpgroups::{self, Turns, each_round, roles};
 use crate::workload::operands::Operands;
 use crate::workload::{Param, Workload};
 
@@ -232,7 +232,7 @@ impl Block<'_> {
                     b.if_else(
                         turns.has(round, consumer),
                         |b| {
-                            turns.take(b, round, consumer);
+                            turns.take(b, Expr::from(round).floor_div(sizes.tiles_at_once()), consumer);
                             multiply(b, place, &|b| turns.pass_on(b, self.thread, consumer));
                         },
                         // The slots of another consumer's tile go by.
@@ -257,45 +257,4 @@ impl Block<'_> {
 /// The sums of a consumer's row block `h`.
 pub(super) fn sums(acc: BufferId, h: i64, sizes: Sizes) -> Tile {
     tile(acc, vec![h.into(), 0.into(), 0.into()], &[1, 64, sizes.bn])
-}
-
-/// Who of the consumers may multiply: where each has tiles of its own, one has the tensor cores for a whole tile while
-/// the others store theirs. *(CUTLASS's "ping-pong".)*
-struct Turns {
-    /// One barrier a consumer, whose phases end when its turn comes.
-    turn: BufferId,
-    count: i64,
-}
-
-impl Turns {
-    fn make(b: &mut KernelBuilder, thread: VarId, count: i64) -> Turns {
-        let turn = b.alloc("turn", DType::I64, &[count], Scope::Mbarrier);
-        b.if_(Expr::from(thread).eq(0), |b| {
-            b.loop_("slot", count, LoopKind::Unrolled, |b, slot| {
-                b.gpu(Gpu::Mbarrier(Slot { buffer: turn, index: slot.into() }, MbarrierOp::Init(1)));
-            });
-        });
-        Turns { turn, count }
-    }
-
-    /// The condition that a round's tile is a consumer's.
-    fn has(&self, round: VarId, consumer: VarId) -> Expr {
-        Expr::from(round).floor_mod(self.count).eq(consumer)
-    }
-
-    /// Waits for the turn. The first consumer's first comes by itself: its barrier is one phase behind the others'.
-    fn take(&self, b: &mut KernelBuilder, round: VarId, consumer: VarId) {
-        let before = Expr::from(round).floor_div(self.count);
-        let own = Expr::from(consumer).eq(0);
-        let parity = own.select((before.clone() + 1).floor_mod(2), before.floor_mod(2));
-        b.gpu(Gpu::Mbarrier(Slot { buffer: self.turn, index: consumer.into() }, MbarrierOp::Wait(parity)));
-    }
-
-    /// Gives the next consumer its turn.
-    fn pass_on(&self, b: &mut KernelBuilder, thread: VarId, consumer: VarId) {
-        b.if_(Expr::from(thread).floor_mod(WARPGROUP).eq(0), |b| {
-            let index = (consumer + 1).floor_mod(self.count);
-            b.gpu(Gpu::Mbarrier(Slot { buffer: self.turn, index }, MbarrierOp::Arrive(None)));
-        });
-    }
 }
