@@ -84,7 +84,9 @@ impl Distribute {
             }
             Stmt::Gpu(Gpu::Move { dst, src })
                 if [&dst, &src].iter().any(|t| self.accumulators.contains(&t.buffer))
-                    && [&dst, &src].iter().any(|t| !matches!(self.kernel.buffer(t.buffer).scope, Scope::Fragment(_))) =>
+                    && [&dst, &src]
+                        .iter()
+                        .any(|t| !matches!(self.kernel.buffer(t.buffer).scope, Scope::Fragment(_))) =>
             {
                 let nest = self.copy(dst, src);
                 self.rows(nest, out);

@@ -1,8 +1,8 @@
 //! Random workloads and inputs, for tests: the same seed gives the same on every machine.
 
+use super::attention::{Attention, Mask};
 use super::dims::MAX_RANK;
 use super::operator::{Size, SizeRole};
-use super::attention::{Attention, Mask};
 use super::operators::{KINDS, draw, kind};
 use super::{Conv2d, ConvLayout, DepthwisePointwise, Epilogue, Math, Matmul, Op, Param, Workload, epilogue};
 use crate::ir::DType;

@@ -161,7 +161,11 @@ impl Checker<'_, '_> {
             let whole = matches!(long(dst)[..], [m, k] if m % rows == 0 && k % 16 == 0);
             if !whole || long(dst) != long(src) {
                 let cause = format!("move of extents {:?} = {:?}", dst.extents, src.extents);
-                return Err((FaultKind::TypeMismatch, cause, "move whole matrices of 16 x 16, or 64 x 16 of a warpgroup"));
+                return Err((
+                    FaultKind::TypeMismatch,
+                    cause,
+                    "move whole matrices of 16 x 16, or 64 x 16 of a warpgroup",
+                ));
             }
             return Ok(());
         }

@@ -406,7 +406,9 @@ impl Ptx {
                 "KG_FN unsigned long long {name}(const void *p, unsigned long long layout) {{\n  \
                  return layout | (shared_address(p) & 0x3ffffu) >> 4;\n}}\n"
             ),
-            Ptx::Wgmma { columns, dtype, transposed: [a, b], first } => wgmma(&name, columns, dtype, Some(a), (b, first)),
+            Ptx::Wgmma { columns, dtype, transposed: [a, b], first } => {
+                wgmma(&name, columns, dtype, Some(a), (b, first))
+            }
         }
     }
 }

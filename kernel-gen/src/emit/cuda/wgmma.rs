@@ -210,7 +210,9 @@ impl Body<'_> {
         let under_way = self.own.groups.split_off(self.own.groups.len().saturating_sub(left));
         let done: BTreeSet<BufferId> = match left {
             0 => self.own.live_sums.clone(),
-            _ => self.own.groups.iter().flatten().filter(|b| under_way.iter().all(|g| !g.contains(b))).copied().collect(),
+            _ => {
+                self.own.groups.iter().flatten().filter(|b| under_way.iter().all(|g| !g.contains(b))).copied().collect()
+            }
         };
         self.own.groups = under_way;
         self.settle_all(&done)

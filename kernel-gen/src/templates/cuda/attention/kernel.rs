@@ -228,7 +228,13 @@ impl Block<'_> {
             b.gpu(Gpu::Move { dst: value.clone(), src: tile(self.ring[1], from, &[TILE, dv]) });
             for i in 0..rows {
                 let weight = tile(self.weight, [i.into(), 0.into(), (part * TILE).into()], &[TILE, TILE]);
-                multiply(b, Unit::Warp, self.rows.sums(self.rows.mixed, i, dv), (weight, false), (value.clone(), false));
+                multiply(
+                    b,
+                    Unit::Warp,
+                    self.rows.sums(self.rows.mixed, i, dv),
+                    (weight, false),
+                    (value.clone(), false),
+                );
             }
         }
     }

@@ -142,6 +142,7 @@ impl family::Plan for Plan {
             rate: 0.5,
             warps: warps as f64,
             operand_rows: (TILE * rows) as f64,
+            copies: true,
         };
         work.us(&self.of, w, gpu)
     }

@@ -13,6 +13,11 @@ const FILL_CLOCKS: f64 = 1500.0;
 /// Instructions of a thread for each of its scores beside the products: maximum, exponent, exponential, sum, rounding.
 const SCORE_INSTRUCTIONS: f64 = 9.0;
 
+/// Bytes a clock that one multiprocessor gets from the L2 cache when all ask.
+const L2_BYTES_PER_CLOCK: f64 = 48.0;
+/// Clocks in which a scheduler issues the instructions of 16 bytes that each lane of a warp copies.
+const COPY_CLOCKS: f64 = 20.0;
+
 /// What a device has to do.
 pub(super) struct Work {
     pub(super) blocks: i64,
@@ -31,6 +36,8 @@ pub(super) struct Work {
     pub(super) warps: f64,
     /// Rows that an operand in shared memory is read for at a time.
     pub(super) operand_rows: f64,
+    /// Whether threads copy keys and values, and not the copy engine.
+    pub(super) copies: bool,
 }
 
 impl Work {
@@ -41,11 +48,15 @@ impl Work {
         }
         let Waves { count, together, .. } = Waves::of(self.blocks, self.resident, gpu);
         // Of a block in one step, if it has all schedulers to itself.
-        let products = 2.0 * self.rows * self.keys * self.width / (gpu.f16_flops_per_sm_clock.max(1) as f64 * self.rate);
+        let products =
+            2.0 * self.rows * self.keys * self.width / (gpu.f16_flops_per_sm_clock.max(1) as f64 * self.rate);
         let issue = (self.rows * self.keys * SCORE_INSTRUCTIONS + self.rows * self.width / 2.0) / 128.0;
         let shared = self.rows / self.operand_rows * 2.0 * self.keys * self.width / 128.0;
+        let bytes = 2.0 * self.keys * self.width;
+        let fetch = bytes / L2_BYTES_PER_CLOCK;
+        let issue = issue + if self.copies { bytes / 16.0 / Cuda::WARP as f64 * COPY_CLOCKS / 4.0 } else { 0.0 };
         // Warps of a block are spread over four schedulers; each waits for its own products.
-        let busy = [products, issue, shared].into_iter().fold(0.0, f64::max) * together;
+        let busy = [products, issue, shared, fetch].into_iter().fold(0.0, f64::max) * together;
         let alone = (products + issue) / (self.warps / 4.0).min(1.0);
         let steps = self.steps as f64 * if of.causal { 0.6 } else { 1.0 };
         let clocks = count * (FILL_CLOCKS + steps * (busy.max(alone) + STEP_CLOCKS));

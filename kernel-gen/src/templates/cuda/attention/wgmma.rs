@@ -144,6 +144,7 @@ impl family::Plan for Plan {
             rate: 0.8,
             warps: 4.0 * consumers as f64,
             operand_rows: (ROWS * consumers) as f64,
+            copies: false,
         };
         work.us(&self.of, w, gpu)
     }
@@ -343,7 +344,13 @@ impl Block<'_> {
         let by_keys = |b: &mut KernelBuilder| {
             let slot = self.slots[0].wait_full(b);
             clear(b, scores.clone());
-            multiply(b, Unit::Warpgroup, scores.clone(), (self.queries_of(consumer), false), (self.keys_in(&slot), true));
+            multiply(
+                b,
+                Unit::Warpgroup,
+                scores.clone(),
+                (self.queries_of(consumer), false),
+                (self.keys_in(&slot), true),
+            );
             b.gpu(Gpu::Commit(Group::Mma));
             slot
         };

@@ -4,9 +4,7 @@ use super::parts::Parts;
 use super::residual::Residual;
 use super::{Sizes, WARPGROUP, store};
 use crate::ir::builder::KernelBuilder;
-use crate::ir::{
-    Barrier, BufferId, DType, Expr, Gpu, Kernel, LoopKind, MbarrierOp, Scope, Slot, Stmt, Tile, Unit, VarId,
-};
+use crate::ir::{Barrier, BufferId, DType, Expr, Gpu, Kernel, Scope, Stmt, Tile, Unit, VarId};
 use crate::target::Cuda;
 use crate::templates::cuda::guards::below;
 use crate::templates::cuda::instructions::{clear, tile};
