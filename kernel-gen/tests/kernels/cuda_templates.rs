@@ -156,6 +156,17 @@ fn workload_for(template: &str, seed: u64) -> Workload {
         let op = Op::Conv2d(Conv2d { layout, ..c });
         return Workload { op, dtype, out_dtype: [dtype, DType::F32][seed as usize % 2], ..workload };
     }
+    if let "simt_planes" | "mma_planes" = template {
+        let rng = &mut Rng::new(seed);
+        let names = ["conv_transpose2d", "conv1d", "conv_transpose1d", "conv3d", "conv_transpose3d"];
+        let op = match names.get(seed as usize / 4 % 7) {
+            Some(name) => sample::of_operator(name, rng).op,
+            None => Op::Conv2d(Conv2d { layout: ConvLayout::Nchw, ..sample::conv2d(rng) }),
+        };
+        let half = [DType::F16, DType::Bf16][seed as usize / 2 % 2];
+        let (dtype, math) = if template == "mma_planes" { (half, Math::Fp32) } else { (DType::F32, Math::Strict) };
+        return Workload { op, dtype, out_dtype: [dtype, DType::F32][seed as usize % 2], math, ..workload };
+    }
     if template == "elements_cuda" {
         let names: Vec<&str> = operator_names().collect();
         return sample::of_operator(names[seed as usize % names.len()], &mut Rng::new(seed));
@@ -256,6 +267,7 @@ fn most_macs(template: &str) -> i64 {
         | "wgmma_window"
         | "mma_gemm"
         | "mma_conv2d"
+        | "mma_planes"
         | "split_product"
         | "split_bf16"
         | "split_halves"

@@ -60,6 +60,7 @@ mod outer;
 mod outputs;
 mod pipeline;
 mod pixels;
+mod planes;
 pub mod plain;
 pub mod pointwise;
 mod product;

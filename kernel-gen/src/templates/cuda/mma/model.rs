@@ -4,11 +4,13 @@
 //! compared at the end), 15 % off on average (root of the mean square of the logarithm). What it ranks first of a layer's
 //! trials takes 1.06 times as long as the fastest.
 
-use super::{Reduce, Sizes, Store, TILE, TensorCores, ceil_div};
+use super::{Reduce, Right, Sizes, Store, TILE, TensorCores, ceil_div};
+use crate::ir::DType;
 use crate::target::Cuda;
 use crate::templates::cuda::conv2d_cost::norm;
 use crate::templates::cuda::family::Plan as _;
 use crate::templates::cuda::model::{memory_us, rounds};
+use crate::templates::cuda::pipeline::is_narrow;
 use crate::workload::Workload;
 
 /// Microseconds to launch and to end.
@@ -35,6 +37,8 @@ const COPY_CLOCKS: f64 = 225.0;
 const LATE: f64 = 0.3;
 /// Clocks in which a scheduler issues the instructions of a piece of 16 bytes that a warp copies.
 const PIECE_CLOCKS: f64 = 9.6;
+/// And what a piece that goes through registers takes beside: a load in place of a copy, and the store.
+const HELD_CLOCKS: f64 = 6.0;
 
 /// Bytes a clock that all blocks together get of one row of the left operand, for which the blocks of all columns ask at the
 /// same time, and rows beyond which more are no help.
@@ -66,19 +70,21 @@ pub(super) fn us(plan: &TensorCores, w: &Workload, gpu: &Cuda) -> f64 {
     let operands = warps * parts * (m + n) * 2.0 * TILE as f64 / SHARED_BYTES_PER_CLOCK;
     let bytes = (2 * tile_k * (tile_m + tile_n)) as f64;
     let shared = operands + bytes / SHARED_BYTES_PER_CLOCK;
-    let copies = (tile_m * tile_k / plan.unit + tile_n * tile_k / 8) as f64 / Cuda::WARP as f64 * PIECE_CLOCKS / 4.0;
+    let copies = copy_clocks(plan) / 4.0;
     let issue = warps * parts * (m * n / 128.0 * 2.0 + (m + n) / 16.0 * 4.0) / 4.0 + copies;
     let fetch = bytes / L2_BYTES_PER_CLOCK;
     // All of it overlaps, the less perfectly the more of it there is.
     let busy = norm(&[products, shared, issue, fetch], 3.0);
     let outputs = (tile_m * tile_n) as f64;
-    let steps = plan.cut.steps() as f64;
+    let steps = plan.cut.steps() as f64 * (1.0 - plan.skipped);
     let clocks: f64 = rounds(blocks, resident, gpu)
         .map(|[count, b]| {
             // Fewer warps than schedulers leave some of these idle.
             let idle = (warps * b / 4.0).min(1.0);
             let alone = products.max(issue) / (warps / 4.0).min(1.0) + ALONE_CLOCKS;
-            let ahead = (COPY_CLOCKS + b * fetch) / ((stages - 1) as f64 - LATE);
+            // What goes through registers is stored behind the products of one step, however many slots there are.
+            let early = if plan.is_held() { 1 } else { stages - 1 };
+            let ahead = (COPY_CLOCKS + b * fetch) / (early as f64 - LATE);
             let step = (b * busy / idle).max(alone).max(ahead) + STEP_CLOCKS;
             let store = match (split > 1, store == Store::Rows) {
                 (true, _) => b * outputs * 4.0 / PAIRS_PER_CLOCK,
@@ -104,6 +110,22 @@ pub(super) fn us(plan: &TensorCores, w: &Workload, gpu: &Cuda) -> f64 {
     // time and prediction was 1.29 with the longer of both and is 1.09 with their sum.
     let waited = if stays(w, gpu) { block.max(memory) } else { block + memory };
     LAUNCH_US + shared + waited
+}
+
+/// Clocks in which a scheduler issues the instructions of all pieces that a block copies in a step.
+fn copy_clocks(plan: &TensorCores) -> f64 {
+    let Sizes { tile: [tile_m, tile_n], tile_k, .. } = plan.sizes;
+    let right = match plan.right {
+        Right::Loop => 8,
+        Right::Named(unit) => unit,
+    };
+    let pieces = |elements: i64, unit: i64| {
+        let held = if is_narrow(unit, DType::F16) { HELD_CLOCKS } else { 0.0 };
+        (elements / unit) as f64 / Cuda::WARP as f64 * held
+    };
+    let (left, right) = ((tile_m * tile_k, plan.unit), (tile_n * tile_k, right));
+    let all = (left.0 / left.1 + right.0 / right.1) as f64 / Cuda::WARP as f64 * PIECE_CLOCKS;
+    all + pieces(left.0, left.1) + pieces(right.0, right.1)
 }
 
 /// Whether all parameters fit in the L2 cache, beside what else is there.

@@ -86,7 +86,7 @@ impl Fragments for MultiplyAdds {
                 let term = Expr::from(b.let_("copy_term", term));
                 let named = match side {
                     0 => block.product.left_row(b, at * length + outer.clone()),
-                    _ => vec![],
+                    _ => block.product.right_column(b, at * length + outer.clone()),
                 };
                 Copied { at: [term.clone(), outer.clone()], outer, term, named, within }
             })

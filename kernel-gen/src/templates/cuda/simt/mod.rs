@@ -32,9 +32,11 @@ mod fragments;
 mod gemm;
 mod hwcn;
 mod model;
+mod planes;
 
 pub use conv2d::SimtConv2d;
 pub use gemm::SimtGemm;
+pub use planes::SimtPlanes;
 
 use super::family::{self, Needs, knobs};
 use super::model::ceil_div;
