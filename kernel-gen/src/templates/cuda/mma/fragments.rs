@@ -120,25 +120,26 @@ impl Fragments for TensorCores {
         let (unit, turns) = match (side, self.right) {
             (0, _) => (self.unit, self.copied_rows()),
             (_, Right::Loop) => return vec![],
-            (_, Right::Named(unit)) => (unit, self.right_pieces(unit)),
+            (_, Right::Named { unit, .. }) => (unit, self.right_pieces(unit)),
         };
         let (threads, tile) = (self.cut.threads(), self.sizes.tile[side]);
         let count = tile * self.sizes.tile_k / unit;
-        (0..turns)
-            .map(|turn| {
-                let piece = block.thread() + turn * threads;
-                let within = ((turn + 1) * threads > count).then(|| piece.clone().lt(count));
-                let [row, column] = self.piece(side, unit, piece);
-                let at_slot = [b.let_("copy_row", row).into(), b.let_("copy_column", column).into()];
-                let copied = self.copied(side, at_slot, within);
-                let outer = at * tile + copied.outer.clone();
-                let named = match side {
-                    0 => block.product.left_row(b, outer),
-                    _ => block.product.right_column(b, outer),
-                };
-                Copied { named, ..copied }
-            })
-            .collect()
+        let mut all: Vec<Copied> = vec![];
+        for turn in 0..turns {
+            let piece = block.thread() + turn * threads;
+            let within = ((turn + 1) * threads > count).then(|| piece.clone().lt(count));
+            let [row, column] = self.piece(side, unit, piece);
+            let at_slot = [b.let_("copy_row", row).into(), b.let_("copy_column", column).into()];
+            let copied = self.copied(side, at_slot, within);
+            let outer = at * tile + copied.outer.clone();
+            let named = match (side, all.first()) {
+                (0, _) => block.product.left_row(b, outer),
+                (_, Some(first)) if self.one_column(unit) => first.named.clone(),
+                _ => block.product.right_column(b, outer),
+            };
+            all.push(Copied { named, ..copied });
+        }
+        all
     }
 
     fn copy_right(&self, b: &mut KernelBuilder, block: &Block<'_>, copy: &dyn Fn(&mut KernelBuilder, Copied)) {

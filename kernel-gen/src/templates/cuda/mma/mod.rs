@@ -122,12 +122,17 @@ impl Sizes {
 }
 
 /// How the right operand is copied.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Debug)]
 enum Right {
     /// In a loop, 16 bytes at a time as a rule.
     Loop,
-    /// As the left one: so many elements at a time, each piece with names of its own.
-    Named(i64),
+    /// As the left one, with names for each column.
+    Named {
+        /// Elements that are copied at a time.
+        unit: i64,
+        /// Clocks in which a scheduler issues the instructions of a warp's piece.
+        clocks: f64,
+    },
 }
 
 /// A product cut up as a config says, and the registers of warps that multiply it: 16-bit products on tensor cores.
@@ -208,10 +213,9 @@ impl TensorCores {
         let narrow = |unit: i64, pieces: i64| if is_narrow(unit, DType::F16) { pieces } else { 0 };
         let right = match self.right {
             Right::Loop => 0,
-            Right::Named(unit) => {
+            Right::Named { unit, .. } => {
                 let pieces = self.right_pieces(unit);
-                // Pieces of one column have its names in common.
-                let columns = if self.cut.threads() % (self.sizes.tile[1] / unit) == 0 { 1 } else { pieces };
+                let columns = if self.one_column(unit) { 1 } else { pieces };
                 pieces + narrow(unit, pieces) + ROW_REGISTERS * columns
             }
         };
@@ -221,8 +225,14 @@ impl TensorCores {
 
     /// Whether an operand goes through registers on its way to the ring.
     fn is_held(&self) -> bool {
-        let right = matches!(self.right, Right::Named(unit) if is_narrow(unit, DType::F16));
+        let right = matches!(self.right, Right::Named { unit, .. } if is_narrow(unit, DType::F16));
         right || is_narrow(self.unit, DType::F16)
+    }
+
+    /// Whether all pieces of the right operand that a thread copies are of one column, whose names they have in common.
+    fn one_column(&self, unit: i64) -> bool {
+        let slow = self.cut.whole.layouts[1] == Layout::ReductionSlow;
+        slow && self.cut.threads() % (self.sizes.tile[1] / unit) == 0
     }
 
     /// Pieces of the right operand that a thread copies in a step, of `unit` elements.
@@ -247,7 +257,7 @@ impl family::Plan for TensorCores {
         let cluster = !self.cut.clustered || gpu.has(CudaFeature::Cluster) && split <= gpu.cluster_size;
         let few = match self.right {
             Right::Loop => true,
-            Right::Named(unit) => self.right_pieces(unit) <= MOST_NAMED,
+            Right::Named { unit, .. } => self.right_pieces(unit) <= MOST_NAMED,
         };
         useful && divides && cluster && few && self.copied_rows() <= MOST_ROWS && self.cut.suits(gpu)
     }

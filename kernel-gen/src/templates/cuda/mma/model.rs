@@ -5,12 +5,10 @@
 //! trials takes 1.06 times as long as the fastest.
 
 use super::{Reduce, Right, Sizes, Store, TILE, TensorCores, ceil_div};
-use crate::ir::DType;
 use crate::target::Cuda;
 use crate::templates::cuda::conv2d_cost::norm;
 use crate::templates::cuda::family::Plan as _;
 use crate::templates::cuda::model::{memory_us, rounds};
-use crate::templates::cuda::pipeline::is_narrow;
 use crate::workload::Workload;
 
 /// Microseconds to launch and to end.
@@ -36,9 +34,7 @@ const ALONE_CLOCKS: f64 = 140.0;
 const COPY_CLOCKS: f64 = 225.0;
 const LATE: f64 = 0.3;
 /// Clocks in which a scheduler issues the instructions of a piece of 16 bytes that a warp copies.
-const PIECE_CLOCKS: f64 = 9.6;
-/// And what a piece that goes through registers takes beside: a load in place of a copy, and the store.
-const HELD_CLOCKS: f64 = 6.0;
+pub(super) const PIECE_CLOCKS: f64 = 9.6;
 
 /// Bytes a clock that all blocks together get of one row of the left operand, for which the blocks of all columns ask at the
 /// same time, and rows beyond which more are no help.
@@ -115,17 +111,13 @@ pub(super) fn us(plan: &TensorCores, w: &Workload, gpu: &Cuda) -> f64 {
 /// Clocks in which a scheduler issues the instructions of all pieces that a block copies in a step.
 fn copy_clocks(plan: &TensorCores) -> f64 {
     let Sizes { tile: [tile_m, tile_n], tile_k, .. } = plan.sizes;
-    let right = match plan.right {
-        Right::Loop => 8,
-        Right::Named(unit) => unit,
-    };
-    let pieces = |elements: i64, unit: i64| {
-        let held = if is_narrow(unit, DType::F16) { HELD_CLOCKS } else { 0.0 };
-        (elements / unit) as f64 / Cuda::WARP as f64 * held
-    };
-    let (left, right) = ((tile_m * tile_k, plan.unit), (tile_n * tile_k, right));
-    let all = (left.0 / left.1 + right.0 / right.1) as f64 / Cuda::WARP as f64 * PIECE_CLOCKS;
-    all + pieces(left.0, left.1) + pieces(right.0, right.1)
+    let left = tile_m * tile_k / plan.unit;
+    match plan.right {
+        Right::Loop => (left + tile_n * tile_k / 8) as f64 / Cuda::WARP as f64 * PIECE_CLOCKS,
+        Right::Named { unit, clocks } => {
+            (left as f64 * PIECE_CLOCKS + (tile_n * tile_k / unit) as f64 * clocks) / Cuda::WARP as f64
+        }
+    }
 }
 
 /// Whether all parameters fit in the L2 cache, beside what else is there.

@@ -1,5 +1,6 @@
 //! Convolutions over planes of pixels: of one or three dimensions, with groups, and transposed.
 
+use super::model::PIECE_CLOCKS;
 use super::{Right, Sizes, TensorCores, device};
 use crate::target::Target;
 use crate::templates::cuda::family::{Case, Family, built};
@@ -15,6 +16,11 @@ pub struct MmaPlanes;
 
 /// Rows of packed weights that are copied at a time: 16 bytes.
 const WEIGHTS: i64 = 8;
+
+/// Clocks in which a scheduler issues the instructions of a single pixel: where all that a thread copies in a step are of one place
+/// in the output and one tap, whose place in the input they have in common, and where each has its own.
+const COMMON_CLOCKS: f64 = 6.0;
+const OWN_CLOCKS: f64 = 20.0;
 
 impl Family for MmaPlanes {
     const NAME: &'static str = "mma_planes";
@@ -35,7 +41,13 @@ impl Family for MmaPlanes {
     fn plan(case: &Case<'_, Planes>, sizes: Sizes) -> Result<TensorCores, TemplateError> {
         let planes = &case.problem;
         let plan = TensorCores::new(case.w, planes.whole(), planes.taps(), WEIGHTS, sizes);
-        let (right, neighbours) = (Right::Named(planes.unit(case.w.dtype)), planes.neighbours());
+        let (unit, neighbours) = (planes.unit(case.w.dtype), planes.neighbours());
+        let clocks = match (unit, planes.one_tap(sizes.tile_k) && plan.one_column(unit)) {
+            (1, true) => COMMON_CLOCKS,
+            (1, false) => OWN_CLOCKS,
+            _ => PIECE_CLOCKS,
+        };
+        let right = Right::Named { unit, clocks };
         let cut = Cut { stored: widest(neighbours, plan.out_bytes).min(4), ..plan.cut };
         Ok(TensorCores { cut, right, neighbours, skipped: planes.skipped(), ..plan })
     }

@@ -147,6 +147,12 @@ impl MultiplyAdds {
         ceil_div(self.sizes.tile[side] * self.sizes.tile_k / self.units[side], self.cut.threads())
     }
 
+    /// Whether all pieces of the right operand that a thread copies are of one column, whose names they have in common.
+    fn one_column(&self) -> bool {
+        let slow = self.cut.whole.layouts[1] == Layout::ReductionSlow;
+        slow && self.cut.threads() % (self.sizes.tile[1] / self.units[1]) == 0
+    }
+
     /// Rows of the left operand that a thread copies from in a step, if it is turned around: further terms of these are
     /// pieces of their own.
     fn copied_rows(&self) -> i64 {

@@ -16,10 +16,11 @@ pub struct SimtPlanes;
 
 /// Registers of a thread for each pixel that it copies.
 const PIXEL_REGISTERS: i64 = 5;
-/// Instructions of a step beside terms and copies, and those that find a pixel's tap: where a step is of one tap, and where each
-/// piece has its own.
+/// Instructions of a step beside terms and copies, and those that find a pixel: where all that a thread copies in a step are of one
+/// place in the output and one tap, whose place in the input they have in common, and where each has its own.
 const STEP_ISSUES: f64 = 60.0;
-const FIND_ISSUES: [f64; 2] = [9.0, 24.0];
+const COMMON_ISSUES: f64 = 2.0;
+const OWN_ISSUES: f64 = 16.0;
 
 impl Family for SimtPlanes {
     const NAME: &'static str = "simt_planes";
@@ -43,7 +44,11 @@ impl Family for SimtPlanes {
         let units = [VECTOR, planes.unit(case.w.dtype)];
         let row_registers = if units[1] == 1 { PIXEL_REGISTERS } else { 0 };
         let plan = MultiplyAdds { cut, units, row_registers, skipped: planes.skipped(), step_issues: 0.0, sizes };
-        let found = if units[1] > 1 { 0.0 } else { FIND_ISSUES[usize::from(!planes.one_tap(sizes.tile_k))] };
+        let found = match (units[1], planes.one_tap(sizes.tile_k) && plan.one_column()) {
+            (1, true) => COMMON_ISSUES,
+            (1, false) => OWN_ISSUES,
+            _ => 0.0,
+        };
         Ok(MultiplyAdds { step_issues: STEP_ISSUES + found * plan.pieces(1) as f64, ..plan })
     }
 
