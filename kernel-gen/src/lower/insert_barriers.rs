@@ -170,9 +170,9 @@ struct Rings {
 
 impl Rings {
     fn visit(&mut self, block: &[Stmt]) {
-        self.ordered |= block.windows(2).any(|pair| {
-            matches!(pair[0], Stmt::Gpu(Gpu::Wait(Group::Copy, _))) && is_barrier(&pair[1])
-        });
+        self.ordered |= block
+            .windows(2)
+            .any(|pair| matches!(pair[0], Stmt::Gpu(Gpu::Wait(Group::Copy, _))) && is_barrier(&pair[1]));
         for (i, s) in block.iter().enumerate() {
             let behind = block[i..].iter().find(|s| store(s).is_none());
             let committed = matches!(behind, Some(Stmt::Gpu(Gpu::Commit(Group::Copy))));

@@ -7,6 +7,9 @@
 //! of the products that need them. Where blocks share a reduction, each has its own steps, and their sums meet in a second
 //! launch or as the [`Fragments`] have it.
 //!
+//! Elements that lie in no piece of four bytes, which is the least that `cp.async` copies, go to the same slots by way of registers:
+//! loaded when the other operand's copies are issued, and stored behind the step's products, in front of its barrier.
+//!
 //! The parts: a [`Product`] says where operands and outputs lie (source and epilogue), this module is the transport, and
 //! [`Fragments`] multiply and keep the sums. How a thread's copies lie in a slot is theirs as well: `mma` copies the right
 //! operand in a loop, `simt` turns operands around.

@@ -23,7 +23,7 @@ use crate::ir::builder::KernelBuilder;
 use crate::ir::{DType, Expr};
 use crate::target::Cuda;
 use crate::templates::Pack;
-use crate::workload::{Conv2d, ConvLayout, ConvNd, Op, Param, Role, Workload};
+use crate::workload::{Conv1d, Conv2d, ConvLayout, ConvNd, Op, Param, Role, Workload};
 
 /// Dimensions of pixels that there are at most. Those that a convolution does not have come first, with one pixel and one tap.
 const DIMENSIONS: usize = 3;
@@ -121,11 +121,10 @@ impl Dimension {
             let start = if self.form == Form::Convolution { -self.before } else { 0 };
             return Class { start: start.into(), first: 0.into(), count: self.most_taps().into() };
         }
-        let ([apart, dilated], common) = (self.apart(), gcd(self.stride, self.dilation));
+        let (apart, common) = (self.apart()[0], gcd(self.stride, self.dilation));
         let place = phase.clone() + self.before;
         let rest = place.clone().floor_mod(self.stride);
-        let inverse = (0..apart).find(|n| (n * dilated) % apart == 1 % apart).unwrap_or(0);
-        let first = (rest.clone().floor_div(common) * inverse).floor_mod(apart);
+        let first = (rest.clone().floor_div(common) * self.inverse()).floor_mod(apart);
         let start = (place - first.clone() * self.dilation).floor_div(self.stride);
         let count = (Expr::Int(self.taps + apart - 1) - first.clone()).floor_div(apart);
         let count = match common {
@@ -135,13 +134,31 @@ impl Dimension {
         Class { start, first, count }
     }
 
-    /// How many taps the outputs of a phase meet, whether in the input or beside it.
+    /// How many taps the outputs of a phase meet, whether in the input or beside it: [`class`](Dimension::class) in numbers.
     fn met(&self, phase: i64) -> i64 {
-        if self.form != Form::Phases {
-            return self.most_taps();
+        let (apart, common) = (self.apart()[0], gcd(self.stride, self.dilation));
+        let rest = (phase + self.before) % self.stride;
+        match self.form {
+            Form::Phases if rest % common != 0 => 0,
+            Form::Phases => (self.taps + apart - 1 - (rest / common * self.inverse()) % apart) / apart,
+            _ => self.most_taps(),
         }
-        let place = |tap: i64| phase + self.before - tap * self.dilation;
-        (0..self.taps).filter(|tap| place(*tap).rem_euclid(self.stride) == 0).count() as i64
+    }
+
+    /// The inverse of the dilation modulo the stride, both without their common divisor.
+    fn inverse(&self) -> i64 {
+        let [apart, dilated] = self.apart();
+        (0..apart).find(|n| n * (dilated % apart) % apart == 1 % apart).unwrap_or(0)
+    }
+
+    /// Whether some phase has fewer taps than there is room for.
+    fn has_fewer(&self) -> bool {
+        self.form == Form::Phases && (gcd(self.stride, self.dilation) > 1 || self.taps % self.apart()[0] != 0)
+    }
+
+    /// Whether some phase has no tap at all.
+    fn has_none(&self) -> bool {
+        self.form == Form::Phases && (gcd(self.stride, self.dilation) > 1 || self.taps < self.apart()[0])
     }
 
     /// Whether a tap of an output may lie beside the input.
@@ -177,24 +194,39 @@ pub struct Planes {
 
 impl Planes {
     /// The convolution that a workload is, or why not, as half a sentence.
-    pub(super) fn of(w: &Workload) -> Result<Planes, String> {
-        match &w.op {
-            Op::Conv1d(c) => {
-                let dimension = Dimension {
-                    input: c.w,
-                    output: c.ow(),
-                    taps: c.k,
-                    stride: c.stride,
-                    dilation: c.dilation,
-                    before: c.padding[0],
-                    form: Form::Convolution,
-                };
-                Ok(Planes::new([c.n, c.ci, c.co, c.groups], &[dimension]))
+    pub(super) fn of(w: &Workload, gpu: &Cuda) -> Result<Planes, String> {
+        let planes = match &w.op {
+            Op::Conv1d(c) => Planes::conv1d(c),
+            Op::Conv2d(c) if c.layout == ConvLayout::Nchw && c.groups > 1 && c.ci > c.groups => Planes::conv2d(c),
+            Op::ConvNd(c) => Planes::conv_nd(c),
+            _ => {
+                return Err(
+                    "for convolutions over planes: of one or three dimensions, with groups, or transposed".into()
+                );
             }
-            Op::Conv2d(c) if c.layout == ConvLayout::Nchw && c.groups > 1 && c.ci > c.groups => Ok(Planes::conv2d(c)),
-            Op::ConvNd(c) => Ok(Planes::conv_nd(c)),
-            _ => Err("for convolutions over planes: of one or three dimensions, with groups, or transposed".into()),
+        };
+        let phases = planes.dimensions.iter().fold(planes.groups, |all, d| all.saturating_mul(d.phases()));
+        if phases > gpu.grid_dim[1] {
+            return Err(format!("{phases} groups and phases are too many products"));
         }
+        // Blocks that pack the weights, with those of the last step's zeros.
+        if planes.whole().k > gpu.grid_dim[0] / 2 {
+            return Err(format!("for sums of at most {} terms", gpu.grid_dim[0] / 2));
+        }
+        Ok(planes)
+    }
+
+    fn conv1d(c: &Conv1d) -> Planes {
+        let dimension = Dimension {
+            input: c.w,
+            output: c.ow(),
+            taps: c.k,
+            stride: c.stride,
+            dilation: c.dilation,
+            before: c.padding[0],
+            form: Form::Convolution,
+        };
+        Planes::new([c.n, c.ci, c.co, c.groups], &[dimension])
     }
 
     fn new([n, ci, co, groups]: [i64; 4], present: &[Dimension]) -> Planes {
@@ -341,34 +373,40 @@ impl Planes {
         let shape @ [batch, tiles, depth, rows] = Columns::packed_shape(cut);
         let loops = [("batch", batch), ("tile", tiles), ("k", depth)];
         let from = (original.name, w.dtype, &original.shape[..]);
-        Some(pack_rows(from, (w.dtype, &shape), loops, ("thread", Cuda::WARP), |b, [w, packed], [batch, tile, k], at| {
-            let row = Expr::from(b.let_("row", tile * rows + at.clone()));
-            let (group, phases) = self.group(&batch.into());
-            let (taps, ci) = self.term(&k.into());
-            let mut exists = vec![at.clone().lt(rows), row.clone().lt(cut.whole.size[0])];
-            let mut tap = vec![];
-            for (i, d) in self.dimensions.iter().enumerate() {
-                let class = d.class(&phases[i]);
-                exists.push(taps[i].clone().lt(class.count));
-                tap.push(class.first + taps[i].clone() * d.tap_stride());
-            }
-            let mut co = row.clone();
-            if self.form() == Form::Scattered {
-                co = row.clone().floor_div(self.rows_of_channel());
-                tap = self.places(&row.floor_mod(self.rows_of_channel()), |d| d.taps).to_vec();
-            }
-            let first = match self.form() {
-                Form::Convolution => [group * self.co + co, ci],
-                _ => [group * self.ci + ci, co],
-            };
-            let from = first.into_iter().chain(tap.into_iter().skip(DIMENSIONS - self.rank)).collect();
-            let place = vec![batch.into(), tile.into(), k.into(), at];
-            b.if_else(
-                Expr::all(exists).expect("five conditions"),
-                |b| b.store(packed, place.clone(), Expr::load(w, from)),
-                |b| b.store(packed, place.clone(), Expr::f32(0.0)),
-            );
-        }))
+        Some(pack_rows(
+            from,
+            (w.dtype, &shape),
+            loops,
+            ("thread", Cuda::WARP),
+            |b, [w, packed], [batch, tile, k], at| {
+                let row = Expr::from(b.let_("row", tile * rows + at.clone()));
+                let (group, phases) = self.group(&batch.into());
+                let (taps, ci) = self.term(&k.into());
+                let mut exists = vec![at.clone().lt(rows), row.clone().lt(cut.whole.size[0])];
+                let mut tap = vec![];
+                for (i, d) in self.dimensions.iter().enumerate() {
+                    let class = d.class(&phases[i]);
+                    exists.push(taps[i].clone().lt(class.count));
+                    tap.push(class.first + taps[i].clone() * d.tap_stride());
+                }
+                let mut co = row.clone();
+                if self.form() == Form::Scattered {
+                    co = row.clone().floor_div(self.rows_of_channel());
+                    tap = self.places(&row.floor_mod(self.rows_of_channel()), |d| d.taps).to_vec();
+                }
+                let first = match self.form() {
+                    Form::Convolution => [group * self.co + co, ci],
+                    _ => [group * self.ci + ci, co],
+                };
+                let from = first.into_iter().chain(tap.into_iter().skip(DIMENSIONS - self.rank)).collect();
+                let place = vec![batch.into(), tile.into(), k.into(), at];
+                b.if_else(
+                    Expr::all(exists).expect("five conditions"),
+                    |b| b.store(packed, place.clone(), Expr::load(w, from)),
+                    |b| b.store(packed, place.clone(), Expr::f32(0.0)),
+                );
+            },
+        ))
     }
 }
 
@@ -396,8 +434,7 @@ impl Columns<'_> {
             let d = &self.planes.dimensions[i];
             // Terms beyond the last tap are those of a tap along the first dimension.
             let beyond = i == 0 && self.cut.padded_k() != self.cut.whole.k;
-            let fewer = d.form == Form::Phases && (0..d.stride).any(|phase| d.met(phase) < d.most_taps());
-            if beyond || fewer {
+            if beyond || d.has_fewer() {
                 exists.push(taps[i].clone().lt(counts[i].clone()));
             }
             starts[i].clone() + taps[i].clone() * d.tap_step()
@@ -460,7 +497,7 @@ impl Product for Columns<'_> {
         }
         let terms = (last + 1) * self.planes.ci;
         let steps = (terms + (self.cut.tile_k - 1)).floor_div(self.cut.tile_k);
-        let none = self.planes.dimensions.iter().zip(counts).filter(|(d, _)| gcd(d.stride, d.dilation) > 1 || d.taps < d.stride);
+        let none = self.planes.dimensions.iter().zip(counts).filter(|(d, _)| d.has_none());
         Some(none.fold(steps, |steps, (_, count)| count.clone().eq(0).select(Expr::Int(0), steps)))
     }
 
@@ -579,5 +616,38 @@ impl Columns<'_> {
             _ => columns[i].clone() * d.phases() + phases[i].clone(),
         });
         output.collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::analysis::range::Ranges;
+    use crate::analysis::simplify::simplify;
+
+    #[test]
+    fn phases_meet_the_taps_that_reach_their_outputs() {
+        for (taps, stride, dilation, before) in
+            [(4, 2, 1, 1), (3, 2, 1, 1), (2, 5, 1, 3), (3, 4, 2, 1), (5, 3, 2, 4), (2, 1, 3, 0)]
+        {
+            let d = Dimension { input: 9, output: 40, taps, stride, dilation, before, form: Form::Phases };
+            for phase in 0..stride {
+                let Class { start, first, count } = d.class(&phase.into());
+                let [start, first, count] =
+                    [start, first, count].map(|e| simplify(&e, &Ranges::default()).as_int().expect("a number"));
+                // The taps that meet the input in whole pixels, and these of the phase's first output.
+                let meets = |tap: i64| (phase + before - tap * dilation).rem_euclid(stride) == 0;
+                let wanted: Vec<[i64; 2]> = (0..taps)
+                    .filter(|tap| meets(*tap))
+                    .map(|tap| [tap, (phase + before - tap * dilation).div_euclid(stride)])
+                    .collect();
+                let found: Vec<[i64; 2]> =
+                    (0..count).map(|t| [first + t * d.tap_stride(), start + t * d.tap_step()]).collect();
+                assert_eq!(found, wanted, "{d:?}, phase {phase}");
+                assert_eq!(d.met(phase), count, "{d:?}, phase {phase}");
+                assert!(count <= d.most_taps() && (count == d.most_taps() || d.has_fewer()), "{d:?}, phase {phase}");
+                assert!(count > 0 || d.has_none(), "{d:?}, phase {phase}");
+            }
+        }
     }
 }

@@ -13,6 +13,9 @@
 //! adds the tap; what meets the padding is read as zeros by `cp.async` itself. Weights are packed once, in the order of
 //! steps, and have no tails.
 //!
+//! Convolutions over planes of pixels have output channels as rows and pixels as columns. Single pixels of 16 bits go through
+//! registers to the ring, as do rows of products that no word divides.
+//!
 //! Where there are fewer tiles than multiprocessors, `split` blocks share a tile's reduction. Their sums are added in a
 //! fixed order: in a cluster, each block those of the rows that it owns, which the others store into its shared memory
 //! (`reduce = cluster`, from sm_90 on); or by a second launch behind the first (`reduce = launch`).

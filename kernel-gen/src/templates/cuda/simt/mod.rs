@@ -8,7 +8,7 @@
 //! be, so that the 32 elements of a warp fall into different banks.
 //!
 //! A convolution in NHWC is the product of all output pixels and output channels: a pixel's channels are neighbours of
-//! the reduction, and turned around. One in HWCN is a product of channels and images for each output pixel, of which
+//! the reduction, and turned around. One over planes of pixels has output channels as rows and pixels as columns. One in HWCN is a product of channels and images for each output pixel, of which
 //! nothing is turned.
 //!
 //! A thread adds up outer products of `own_m` by `own_n`. Its rows and columns stand in groups of four, a part of the tile apart

@@ -30,12 +30,11 @@ impl Family for SimtPlanes {
     type Plan<'a> = MultiplyAdds;
 
     fn problem(w: &Workload, t: &Target) -> Result<Planes, String> {
-        device(w, t)?;
-        Planes::of(w)
+        Planes::of(w, device(w, t)?)
     }
 
     fn too_large(_: &Case<'_, Planes>) -> String {
-        "groups and phases are too many products".into()
+        "outputs are too many tiles".into()
     }
 
     fn plan(case: &Case<'_, Planes>, sizes: Sizes) -> Result<MultiplyAdds, TemplateError> {
