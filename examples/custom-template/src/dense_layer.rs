@@ -4,7 +4,7 @@
 use kernel_gen::ir::{Expr, builder::KernelBuilder};
 use kernel_gen::target::Target;
 use kernel_gen::templates::cuda::blocks::{
-    Case, Cut, Element, Family, Layout, Piece, Product, TensorCoreSizes, TensorCores, Whole, built, inside,
+    Case, Column, Cut, Element, Family, Layout, Piece, Product, TensorCoreSizes, TensorCores, Whole, built, inside,
     with_tensor_cores,
 };
 use kernel_gen::templates::{Scheduled, TemplateError};
@@ -90,8 +90,8 @@ impl Product for Layer<'_> {
         self.piece(0, row[0].clone(), step[0].clone() + term)
     }
 
-    fn right(&self, _: &Expr, tile: &Expr, step: &[Expr], column: Expr, term: Expr) -> Piece {
-        self.piece(1, tile.clone() * self.cut.tile[1] + column, step[0].clone() + term)
+    fn right(&self, _: &Expr, column: &Column<'_>, step: &[Expr], term: Expr) -> Piece {
+        self.piece(1, column.tile.clone() * self.cut.tile[1] + column.within.clone(), step[0].clone() + term)
     }
 
     fn element(&self, _: &Expr, row: Expr, column: Expr) -> Element {

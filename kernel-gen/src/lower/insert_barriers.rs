@@ -21,8 +21,8 @@
 //!
 //! What `copy_async` brings is there behind a `wait copy`, so a barrier right behind the copy would be of no use. Kernels that
 //! place a `barrier block` directly behind a `wait copy` keep what only `copy_async` fills in order with it: slots of a ring are
-//! filled while others are read, and no barrier is put between. Where the verifier sees that they do not, they get barriers
-//! like all others.
+//! filled while others are read, and no barrier is put between. What they store directly in front of a `commit copy` is a part of
+//! the same step, and fills a ring, too. Where the verifier sees that they do not, they get barriers like all others.
 //!
 //! Schedules leave barriers out, so a kernel with shared memory goes through this before it is verified: call
 //! [`insert_barriers`]. As a pass of lowering it finds nothing left to do.
@@ -148,23 +148,55 @@ fn of_warps(kernel: &Kernel, launch: &Stmt) -> BTreeSet<BufferId> {
     own
 }
 
-/// The buffers of a launch that only `copy_async` fills, if a barrier stands directly behind a wait for copies; none
-/// otherwise. See the module's text.
+/// The buffers of a launch that only `copy_async` fills, or stores directly in front of a `commit copy`, if a barrier stands
+/// directly behind a wait for copies; none otherwise. See the module's text.
 fn rings(kernel: &Kernel, launch: &Stmt) -> BTreeSet<BufferId> {
-    let (mut filled, mut written, mut ordered) = (BTreeSet::new(), BTreeSet::new(), false);
-    let waits = |block: &[Stmt]| {
-        block.windows(2).any(|pair| matches!(pair[0], Stmt::Gpu(Gpu::Wait(Group::Copy, _))) && is_barrier(&pair[1]))
-    };
-    launch.walk(&mut |s| match s {
-        Stmt::Gpu(Gpu::CopyAsync { dst, .. }) => {
-            filled.insert(dst.buffer);
-        }
-        Stmt::For(l) => ordered |= waits(&l.body),
-        Stmt::If { then, otherwise, .. } => ordered |= waits(then) || waits(otherwise),
-        other => written.extend(other.written()),
-    });
+    let mut found = Rings::default();
+    found.visit(std::slice::from_ref(launch));
+    let Rings { mut filled, written, ordered } = found;
     filled.retain(|b| ordered && kernel.buffer(*b).scope == Scope::Shared && !written.contains(b));
     filled
+}
+
+/// What [`rings`] looks for.
+#[derive(Default)]
+struct Rings {
+    filled: BTreeSet<BufferId>,
+    /// What is written in other ways.
+    written: BTreeSet<BufferId>,
+    /// Whether a barrier stands directly behind a wait for copies.
+    ordered: bool,
+}
+
+impl Rings {
+    fn visit(&mut self, block: &[Stmt]) {
+        self.ordered |= block
+            .windows(2)
+            .any(|pair| matches!(pair[0], Stmt::Gpu(Gpu::Wait(Group::Copy, _))) && is_barrier(&pair[1]));
+        for (i, s) in block.iter().enumerate() {
+            let behind = block[i..].iter().find(|s| store(s).is_none());
+            let committed = matches!(behind, Some(Stmt::Gpu(Gpu::Commit(Group::Copy))));
+            match s {
+                Stmt::Gpu(Gpu::CopyAsync { dst, .. }) => drop(self.filled.insert(dst.buffer)),
+                s if committed && store(s).is_some() => self.filled.extend(store(s)),
+                Stmt::For(l) => self.visit(&l.body),
+                Stmt::If { then, otherwise, .. } => [then, otherwise].into_iter().for_each(|s| self.visit(s)),
+                other => self.written.extend(other.written()),
+            }
+        }
+    }
+}
+
+/// The buffer that a statement stores to, if it is a store, which may have a condition.
+fn store(s: &Stmt) -> Option<BufferId> {
+    match s {
+        Stmt::Store { buffer, .. } => Some(*buffer),
+        Stmt::If { then, otherwise, .. } if otherwise.is_empty() => match &then[..] {
+            [then] => store(then),
+            _ => None,
+        },
+        _ => None,
+    }
 }
 
 /// Shared buffers that were touched since the last barrier.

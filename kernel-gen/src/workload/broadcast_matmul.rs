@@ -48,17 +48,17 @@ pub(crate) static BROADCAST_MATMUL: Kind = Kind {
 
 impl BroadcastMatmul {
     /// Rows of `a`, the length of sums, and columns of `b`.
-    pub(super) fn matrices(&self) -> [i64; 3] {
+    pub(crate) fn matrices(&self) -> [i64; 3] {
         [self.a[self.a.len() - 2], self.a[self.a.len() - 1], self.b[self.b.len() - 1]]
     }
 
     /// The dimensions of an operand before its matrices.
-    pub(super) fn batch(shape: &Dims) -> &[i64] {
+    pub(crate) fn batch(shape: &Dims) -> &[i64] {
         &shape[..shape.len() - 2]
     }
 
     /// The shape of the output of valid operands.
-    pub(super) fn output_shape(&self) -> Vec<i64> {
+    pub(crate) fn output_shape(&self) -> Vec<i64> {
         let [m, _, n] = self.matrices();
         let batch = broadcast(Self::batch(&self.a), Self::batch(&self.b));
         batch.into_iter().chain([m, n]).collect()

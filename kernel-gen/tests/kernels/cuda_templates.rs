@@ -136,9 +136,10 @@ fn workload_for(template: &str, seed: u64) -> Workload {
         return Workload { op, dtype, out_dtype: [dtype, DType::F32][seed as usize % 2], ..workload };
     }
     if let "mma_gemm" | "mma_conv2d" = template {
-        // Pieces of 16 bytes, and of 4 and 8; what is odd is drawn again.
+        // Pieces of 16 bytes, and of 2, 4 and 8; pixels of an odd number of channels are drawn again.
         let (dtype, rng) = ([DType::F16, DType::Bf16][seed as usize / 2 % 2], &mut Rng::new(seed));
         let op = match (template, seed % 3) {
+            ("mma_gemm", 0) if seed % 2 == 0 => sample::of_operator("broadcast_matmul", rng).op,
             ("mma_gemm", 0) => Op::Matmul(sample::matmul(rng)),
             ("mma_gemm", _) => Op::Matmul(sample::matmul_rows_of_eight(rng, 120)),
             (_, 0) => Op::Conv2d(Conv2d { layout: ConvLayout::Nhwc, groups: 1, ..sample::conv2d(rng) }),
@@ -160,6 +161,17 @@ fn workload_for(template: &str, seed: u64) -> Workload {
         let dtype = [DType::F16, DType::Bf16][seed as usize / 2 % 2];
         let op = Op::Attention(sample::attention(&mut Rng::new(seed), 100));
         return Workload { op, dtype, out_dtype: [dtype, DType::F32][seed as usize % 2], ..workload };
+    }
+    if let "simt_planes" | "mma_planes" = template {
+        let rng = &mut Rng::new(seed);
+        let names = ["conv_transpose2d", "conv1d", "conv_transpose1d", "conv3d", "conv_transpose3d"];
+        let op = match names.get(seed as usize / 4 % 7) {
+            Some(name) => sample::of_operator(name, rng).op,
+            None => Op::Conv2d(Conv2d { layout: ConvLayout::Nchw, ..sample::conv2d(rng) }),
+        };
+        let half = [DType::F16, DType::Bf16][seed as usize / 2 % 2];
+        let (dtype, math) = if template == "mma_planes" { (half, Math::Fp32) } else { (DType::F32, Math::Strict) };
+        return Workload { op, dtype, out_dtype: [dtype, DType::F32][seed as usize % 2], math, ..workload };
     }
     if template == "elements_cuda" {
         let names: Vec<&str> = operator_names().collect();
@@ -220,7 +232,11 @@ fn workload_for(template: &str, seed: u64) -> Workload {
     if let "simt_gemm" | "simt_conv2d" = template {
         workload = Workload { dtype: DType::F32, out_dtype: DType::F32, math: Math::Strict, ..workload };
         if template == "simt_gemm" {
-            workload.op = Op::Matmul(sample::matmul(&mut Rng::new(seed)));
+            let rng = &mut Rng::new(seed);
+            workload.op = match seed % 3 {
+                0 => sample::of_operator("broadcast_matmul", rng).op,
+                _ => Op::Matmul(sample::matmul(rng)),
+            };
         }
     }
     if template == "splitk_pair" {
@@ -261,6 +277,7 @@ fn most_macs(template: &str) -> i64 {
         | "wgmma_window"
         | "mma_gemm"
         | "mma_conv2d"
+        | "mma_planes"
         | "split_product"
         | "split_bf16"
         | "split_halves"

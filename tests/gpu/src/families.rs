@@ -49,9 +49,22 @@ fn workload_for(template: &str, seed: u64) -> Workload {
         }
         "mma_gemm" => {
             w = Workload { op: Op::Matmul(sample::matmul_rows_of_eight(&mut rng, 600)), dtype: half, ..w };
-            if seed.is_multiple_of(3) {
-                w.op = Op::Matmul(sample::matmul(&mut rng));
+            match seed % 6 {
+                0 => w.op = sample::of_operator("broadcast_matmul", &mut rng).op,
+                3 => w.op = Op::Matmul(sample::matmul(&mut rng)),
+                _ => {}
             }
+        }
+        "mma_planes" | "simt_planes" => {
+            let names = ["conv_transpose2d", "conv1d", "conv_transpose1d", "conv3d", "conv_transpose3d"];
+            w.op = match names.get(seed as usize / 2 % 6) {
+                // A third of them are as large as networks' are.
+                Some(name) if seed.is_multiple_of(3) => sample::of_network_size(name, &mut rng).op,
+                Some(name) => sample::of_operator(name, &mut rng).op,
+                None => Op::Conv2d(Conv2d { layout: ConvLayout::Nchw, ..sample::conv2d(&mut rng) }),
+            };
+            w.dtype = if template == "mma_planes" { half } else { DType::F32 };
+            w.math = if template == "mma_planes" { Math::Fp32 } else { Math::Strict };
         }
         "mma_conv2d" => {
             w = Workload { op: Op::Conv2d(sample::conv2d_rows_of_eight(&mut rng, 160)), dtype: half, ..w };
@@ -68,7 +81,9 @@ fn workload_for(template: &str, seed: u64) -> Workload {
             let layout = [ConvLayout::Nchw, ConvLayout::Hwcn][seed as usize % 2];
             w = Workload { op: Op::Conv2d(Conv2d { layout, ..c }), dtype: half, ..w };
         }
-        "attention_mma" | "attention_wgmma" => w = Workload { op: Op::Attention(sample::attention(&mut rng, 600)), dtype: half, ..w },
+        "attention_mma" | "attention_wgmma" => {
+            w = Workload { op: Op::Attention(sample::attention(&mut rng, 600)), dtype: half, ..w }
+        }
         "pointwise_rows" => {
             // Rows of whole pieces; several tiles of columns, also an odd number; bf16 and f16 into either or f32.
             let (rows, depth, columns) = (rng.between(1, 9000), 8 * rng.between(1, 64), rng.between(1, 192));
@@ -122,6 +137,9 @@ fn workload_for(template: &str, seed: u64) -> Workload {
                 sample::matmul_rows_of_eight(&mut rng, 600)
             };
             w = Workload { op: Op::Matmul(m), dtype: DType::F32, math: Math::Strict, ..w };
+            if seed % 6 == 1 {
+                w.op = sample::of_operator("broadcast_matmul", &mut rng).op;
+            }
         }
         "simt_conv2d" => {
             (w.dtype, w.math) = (DType::F32, Math::Strict);

@@ -22,7 +22,7 @@ pub use super::family::{Case, Family, Field, Knobs, Needs, Plan, Search, Store, 
 pub use super::guards::inside;
 pub use super::mma::{Reduce, Sizes as TensorCoreSizes, TensorCores, device as with_tensor_cores};
 pub use super::pipeline::Cut;
-pub use super::product::{Element, Gemm, Layout, Piece, Product, Whole, widest};
+pub use super::product::{Column, Element, Gemm, Layout, Piece, Product, Whole, widest};
 pub use super::requires::device;
 pub use super::simt::{MultiplyAdds, Sizes as MultiplyAddSizes, device as with_multiply_adds};
 pub use crate::{knobs, words};

@@ -512,7 +512,10 @@ mod tests {
         let rows = Workload::f32(RowWise { rows: 100, columns: 384, function: RowFunction::Softmax });
         let heads = Workload::from_key("attention-f16-b1h12m197n197d64v64-g12-full").expect("a key");
         let sums = Workload::from_key("add-f32-a4x64x56x56-b1x64x1x1").expect("a key");
-        [f32.to_vec(), f16.to_vec(), products.to_vec(), vec![half, pair, rows, sums, heads]].concat()
+        let transposed = Workload::from_key("conv_transpose2d-f32-n4c64o64-16x16-k4x4-s2x2-p1.1.1.1-d1x1-e0x0-g1");
+        let transposed = transposed.expect("a key");
+        let both = [transposed.clone(), transposed.with_dtype(DType::F16)];
+        [f32.to_vec(), f16.to_vec(), products.to_vec(), vec![half, pair, rows, sums, heads], both.to_vec()].concat()
     }
 
     #[test]
@@ -599,6 +602,7 @@ mod tests {
             check_needs(&wgmma::WgmmaWindow),
             check_needs(&mma::MmaGemm),
             check_needs(&mma::MmaConv2d),
+            check_needs(&mma::MmaPlanes),
             check_needs(&split::SplitProduct),
             check_needs(&split::SplitBf16),
             check_needs(&splitk::SplitkDirect),
@@ -608,6 +612,7 @@ mod tests {
             check_needs(&stem::Conv2dStem),
             check_needs(&simt::SimtGemm),
             check_needs(&simt::SimtConv2d),
+            check_needs(&simt::SimtPlanes),
             check_needs(&gemv::Gemv),
             check_needs(&attention::AttentionMma),
             check_needs(&attention::AttentionWgmma),

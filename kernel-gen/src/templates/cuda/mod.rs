@@ -15,9 +15,9 @@
 //! | [`gemv`] | - | what lanes have added up | products with few rows |
 //! | [`matmul_notes`] | AutoTVM's introduction | nothing | products, to compare with |
 //! | [`wgmma`] | - | a ring of tiles that the TMA fills | Hopper's `wgmma`, products and NHWC convolutions |
-//! | [`mma`] | - | a ring of tiles that `cp.async` fills | 16-bit products and NHWC convolutions from sm_80 on |
+//! | [`mma`] | - | a ring of tiles that `cp.async` fills | 16 bits from sm_80 on: products, NHWC; in NCHW 1d, 3d, grouped, transposed |
 //! | [`split`] | - | a ring of pixels and of weights in parts | `f32` on Hopper's `wgmma`, in parts of tf32, bf16 or f16 |
-//! | [`simt`] | - | a ring of tiles that `cp.async` fills | `f32` without tensor cores: products, NHWC, HWCN |
+//! | [`simt`] | - | a ring of tiles that `cp.async` fills | `f32` without tensor cores: products, NHWC, HWCN; in NCHW as `mma` |
 //! | [`splitk`] | - | a ring for each warp, then sums | any layout, of few images; in NCHW, depthwise with the 1x1 behind it |
 //! | [`via_nhwc`] | - | tiles that are turned | 16-bit convolutions in NCHW and HWCN, by templates for NHWC |
 //! | [`stem`] | - | pixels in cells of 16 bytes, and all weights | 16-bit images of few channels |
@@ -41,6 +41,7 @@
 pub mod attention;
 mod block;
 pub mod blocks;
+mod broadcast;
 mod conv2d_cost;
 pub mod conv2d_hwcn;
 pub mod conv2d_no_batching;
@@ -63,6 +64,7 @@ mod outputs;
 mod pipeline;
 mod pixels;
 pub mod plain;
+mod planes;
 pub mod pointwise;
 mod product;
 mod requires;

@@ -7,6 +7,9 @@
 //! of the products that need them. Where blocks share a reduction, each has its own steps, and their sums meet in a second
 //! launch or as the [`Fragments`] have it.
 //!
+//! Elements that lie in no piece of four bytes, which is the least that `cp.async` copies, go to the same slots by way of registers:
+//! loaded when the other operand's copies are issued, and stored behind the step's products, in front of its barrier.
+//!
 //! The parts: a [`Product`] says where operands and outputs lie (source and epilogue), this module is the transport, and
 //! [`Fragments`] multiply and keep the sums. How a thread's copies lie in a slot is theirs as well: `mma` copies the right
 //! operand in a loop, `simt` turns operands around.
@@ -19,7 +22,7 @@ use super::guards::inside;
 use super::instructions::copy_async;
 use super::launch::{LANE, cluster, grid, threads};
 use super::model::ceil_div;
-use super::product::{Outputs, Product, Whole, place};
+use super::product::{Column, Outputs, Product, Whole, place};
 use crate::ir::builder::KernelBuilder;
 use crate::ir::{Barrier, BufferId, DType, Expr, Gpu, Group, Kernel, Scope, Stmt, VarId};
 use crate::target::Cuda;
@@ -27,6 +30,15 @@ use crate::workload::operands::Operands;
 
 /// The side of the smallest tiles.
 const SMALLEST: i64 = 32;
+
+/// Bytes of the narrowest copy of `cp.async`.
+const NARROWEST: i64 = 4;
+
+/// Whether `unit` elements are fewer bytes than `cp.async` copies. They then go through registers: loaded when the other
+/// operand's copies are issued, and stored to the ring behind the step's products.
+pub(super) fn is_narrow(unit: i64, dtype: DType) -> bool {
+    unit * (dtype.bytes() as i64) < NARROWEST
+}
 
 /// A product cut into tiles of the output and steps of the reduction.
 #[derive(Clone, Copy, Debug)]
@@ -131,7 +143,8 @@ pub(super) trait Fragments {
     /// The ring of the memory.
     fn ring(memory: &Self::Memory) -> [BufferId; 2];
 
-    /// Names what does not change from step to step of what a thread copies of an operand, whose tile is number `at`.
+    /// Names what does not change from step to step of what a thread copies of an operand, whose tile is number `at`. All pieces
+    /// of an operand that [`is_narrow`] are here.
     fn copied(&self, b: &mut KernelBuilder, block: &Block<'_>, side: usize, at: VarId) -> Vec<Copied>;
 
     /// Has `copy` bring what a thread copies of the right operand and has no names for.
@@ -201,7 +214,7 @@ pub(super) struct Copied {
     /// Where its first element is in the tile along the output, and along the reduction.
     pub(super) outer: Expr,
     pub(super) term: Expr,
-    /// What the product named of its row.
+    /// What the product named of its row or column.
     pub(super) named: Vec<Expr>,
     /// The condition that there is such a piece; none where there always is.
     pub(super) within: Option<Expr>,
@@ -214,6 +227,8 @@ struct Copies {
     block: Vec<Expr>,
     /// What this thread has names for, of both operands.
     own: [Vec<Copied>; 2],
+    /// The registers of an operand whose pieces are too narrow for `cp.async`.
+    held: [Option<BufferId>; 2],
     /// The tile of columns.
     tile_n: VarId,
 }
@@ -241,10 +256,13 @@ impl Block<'_> {
         let memory = fragments.memory(b, self);
         let own = [0, 1].map(|side| fragments.copied(b, self, side, place[side]));
         let block = self.product.block(b, &self.batch);
-        let copies = Copies { ring: F::ring(&memory), block, own, tile_n: place[1] };
+        let held = self.held(b, &own);
+        let copies = Copies { ring: F::ring(&memory), block, own, held, tile_n: place[1] };
         let first = b.let_("first_step", self.rank.clone() * steps);
         for step in 0..ahead {
-            self.fetch(b, fragments, &copies, Fetch { step: first + step, slot: step.into(), more: None });
+            let slot = Expr::Int(step);
+            self.fetch(b, fragments, &copies, Fetch { step: first + step, slot: slot.clone(), more: None });
+            self.land(b, &copies, &slot);
         }
         fragments.clear(b, &memory);
         let arrive = |b: &mut KernelBuilder| {
@@ -255,11 +273,14 @@ impl Block<'_> {
         arrive(b);
         fragments.bring(b, self, &memory, &Expr::Int(0), 0);
         let met = self.product.steps(&copies.block);
+        let met = met.map(|met| if self.cut.split > 1 { met - first } else { met });
         b.for_("step", steps, |b, step| {
             let all = |b: &mut KernelBuilder| {
                 let slot = |b: &mut KernelBuilder, name: &str, step: Expr| b.let_(name, step.floor_mod(stages)).into();
                 let here = slot(b, "slot", step.into());
                 let next = slot(b, "next_slot", step + 1);
+                let fetched = step + ahead;
+                let filled = fetched.clone().floor_mod(stages);
                 for k in 0..parts {
                     if k + 1 < parts {
                         fragments.bring(b, self, &memory, &here, k + 1);
@@ -267,14 +288,14 @@ impl Block<'_> {
                     if k == 0 {
                         // No branch, so that compilers mix this with the products. Behind the last step come zeros, which
                         // are brought to registers and not multiplied.
-                        let fetched = step + ahead;
-                        let slot = fetched.clone().floor_mod(stages);
                         let more = Some(fetched.clone().lt(met.clone().unwrap_or(steps.into())));
-                        self.fetch(b, fragments, &copies, Fetch { step: first + fetched, slot, more });
+                        let (step, slot) = (first + fetched.clone(), filled.clone());
+                        self.fetch(b, fragments, &copies, Fetch { step, slot, more });
                     }
                     // The first operands of the next step come while the last of this one are multiplied, if it has several.
                     let last = k + 1 == parts;
                     let bring_next = |b: &mut KernelBuilder| {
+                        self.land(b, &copies, &filled);
                         arrive(b);
                         fragments.bring(b, self, &memory, &next, 0);
                     };
@@ -298,28 +319,68 @@ impl Block<'_> {
         }
     }
 
-    /// Has the tiles of a step brought to a slot; zeros, where there is no such step.
+    /// The registers of operands whose pieces have fewer bytes than `cp.async` copies.
+    fn held(&self, b: &mut KernelBuilder, own: &[Vec<Copied>; 2]) -> [Option<BufferId>; 2] {
+        let (units, dtype) = (self.product.units(), self.product.workload().dtype);
+        let names = ["left_held", "right_held"];
+        [0, 1].map(|side| {
+            let narrow = is_narrow(units[side], dtype);
+            narrow.then(|| b.alloc(names[side], dtype, &[own[side].len() as i64], Scope::Register))
+        })
+    }
+
+    /// Has the tiles of a step brought to a slot; zeros, where there is no such step. What is too narrow for `cp.async` comes to
+    /// registers, and [`land`](Block::land) stores it.
     fn fetch<F: Fragments>(&self, b: &mut KernelBuilder, fragments: &F, copies: &Copies, fetch: Fetch) {
         let Fetch { step, slot, more } = fetch;
         let (units, operands) = (self.product.units(), self.product.operands());
         let k = b.let_("k", step * self.cut.tile_k);
         let step = self.product.step(b, &copies.block, &k.into());
-        let copy = |b: &mut KernelBuilder, side: usize, copied: &Copied| {
+        let copy = |b: &mut KernelBuilder, side: usize, number: usize, copied: &Copied| {
             let Copied { at: [line, column], outer, term, named, within } = copied;
             let piece = match side {
                 0 => self.product.left(&self.batch, named, &step, term.clone()),
-                _ => self.product.right(&self.batch, &copies.tile_n.into(), &step, outer.clone(), term.clone()),
+                _ => {
+                    let column = Column { tile: &copies.tile_n.into(), within: outer.clone(), named };
+                    self.product.right(&self.batch, &column, &step, term.clone())
+                }
             };
             let to = (copies.ring[side], [slot.clone(), line.clone(), column.clone()]);
             let from = (self.params.at(operands[side]), piece.index);
             let guard = Expr::all(more.clone().into_iter().chain(piece.exists));
-            b.when(within.clone(), |b| copy_async(b, to, from, units[side], guard));
+            match copies.held[side] {
+                None => b.when(within.clone(), |b| copy_async(b, to, from, units[side], guard)),
+                Some(held) => {
+                    let guard = Expr::all(within.clone().into_iter().chain(guard));
+                    let number = Expr::Int(number as i64);
+                    b.store(held, vec![number.clone()], Expr::f32(0.0));
+                    b.when(guard, |b| b.store(held, vec![number], Expr::load(from.0, from.1)));
+                }
+            }
         };
         for (side, own) in copies.own.iter().enumerate() {
-            own.iter().for_each(|copied| copy(b, side, copied));
+            own.iter().enumerate().for_each(|(number, copied)| copy(b, side, number, copied));
         }
-        fragments.copy_right(b, self, &|b, copied| copy(b, 1, &copied));
-        b.gpu(Gpu::Commit(Group::Copy));
+        fragments.copy_right(b, self, &|b, copied| copy(b, 1, 0, &copied));
+        if copies.held == [None; 2] {
+            b.gpu(Gpu::Commit(Group::Copy));
+        }
+    }
+
+    /// Stores to a slot what [`fetch`](Block::fetch) brought to registers, and ends the step's group of copies.
+    fn land(&self, b: &mut KernelBuilder, copies: &Copies, slot: &Expr) {
+        for (side, held) in copies.held.into_iter().enumerate() {
+            let Some(held) = held else { continue };
+            for (number, copied) in copies.own[side].iter().enumerate() {
+                let [line, column] = copied.at.clone();
+                let value = Expr::load(held, vec![Expr::Int(number as i64)]);
+                let to = vec![slot.clone(), line, column];
+                b.when(copied.within.clone(), |b| b.store(copies.ring[side], to, value));
+            }
+        }
+        if copies.held != [None; 2] {
+            b.gpu(Gpu::Commit(Group::Copy));
+        }
     }
 
     /// Writes neighbours of a row of the tile: `count` sums that `value` gives, by their distance from the first.

@@ -6,7 +6,7 @@
 
 use super::guards::inside;
 use super::pipeline::Cut;
-use super::product::{Element, Layout, Piece, Product, Whole};
+use super::product::{Column, Element, Layout, Piece, Product, Whole};
 use crate::ir::Expr;
 use crate::ir::builder::KernelBuilder;
 use crate::workload::{Conv2d, Param, Role, Workload};
@@ -155,7 +155,8 @@ impl Product for Pixels<'_> {
         self.rows.piece(row, step, within)
     }
 
-    fn right(&self, _: &Expr, tile: &Expr, step: &[Expr], column: Expr, within: Expr) -> Piece {
+    fn right(&self, _: &Expr, column: &Column<'_>, step: &[Expr], within: Expr) -> Piece {
+        let (tile, column) = (column.tile, column.within.clone());
         let (cut, k) = (&self.cut, step[step.len() - 1].clone() + within);
         if self.packed {
             return Piece { index: vec![tile.clone(), k, column], exists: None };

@@ -43,6 +43,16 @@ pub struct Piece {
     pub exists: Option<Expr>,
 }
 
+/// The first column of a piece of the right operand.
+pub struct Column<'a> {
+    /// The tile of columns that it is in.
+    pub tile: &'a Expr,
+    /// Its number in the tile.
+    pub within: Expr,
+    /// What [`Product::right_column`] named of it.
+    pub named: &'a [Expr],
+}
+
 /// Where an output is.
 pub struct Element {
     /// Its index in the output.
@@ -92,12 +102,24 @@ pub trait Product {
     /// [`left_row`](Product::left_row) told of or, in [`Layout::ReductionSlow`], of this and the next rows.
     fn left(&self, batch: &Expr, row: &[Expr], step: &[Expr], within: Expr) -> Piece;
 
-    /// A piece of the right operand for the tile of columns `tile`: `column` elements behind the tile's first, `within`
-    /// behind the step's.
-    fn right(&self, batch: &Expr, tile: &Expr, step: &[Expr], column: Expr, within: Expr) -> Piece;
+    /// Names what a thread has to know of column `column` of the right operand's tile (of the whole product) before the reduction
+    /// begins.
+    fn right_column(&self, b: &mut KernelBuilder, column: Expr) -> Vec<Expr> {
+        let _ = (b, column);
+        vec![]
+    }
+
+    /// A piece of the right operand for a column, `within` elements behind the step's first.
+    fn right(&self, batch: &Expr, column: &Column<'_>, step: &[Expr], within: Expr) -> Piece;
 
     /// Where the output of a row and a column of the product is; both exist.
     fn element(&self, batch: &Expr, row: Expr, column: Expr) -> Element;
+
+    /// The condition that a row and a column of the product, which exist, have an output; none where they always have.
+    fn has_output(&self, batch: &Expr, row: &Expr, column: &Expr) -> Option<Expr> {
+        let _ = (batch, row, column);
+        None
+    }
 }
 
 /// A matrix product.
@@ -169,8 +191,9 @@ impl Product for Gemm<'_> {
         self.operand(0, batch, [row[0].clone(), step[0].clone() + within])
     }
 
-    fn right(&self, batch: &Expr, tile: &Expr, step: &[Expr], column: Expr, within: Expr) -> Piece {
-        self.operand(1, batch, [tile.clone() * self.cut.tile[1] + column, step[0].clone() + within])
+    fn right(&self, batch: &Expr, column: &Column<'_>, step: &[Expr], within: Expr) -> Piece {
+        let column = column.tile.clone() * self.cut.tile[1] + column.within.clone();
+        self.operand(1, batch, [column, step[0].clone() + within])
     }
 
     fn element(&self, batch: &Expr, row: Expr, column: Expr) -> Element {
@@ -225,8 +248,9 @@ impl Outputs<'_> {
 
     /// Stores one output.
     fn put(&self, b: &mut KernelBuilder, batch: &Expr, row: Expr, column: Expr, sum: Expr) {
+        let exists = self.product.has_output(batch, &row, &column);
         let Element { index, channel } = self.product.element(batch, row, column);
-        finish(b, (self.product.workload(), self.params), &channel, index, sum);
+        b.when(exists, |b| finish(b, (self.product.workload(), self.params), &channel, index, sum));
     }
 
     /// The launch that adds up what the parts of the reduction have, in their order: `partial[part, batch, row, column]`,

@@ -1,6 +1,6 @@
 //! The registers of warps: what `ldmatrix` brings and `mma.sync` multiplies, and the way of the sums.
 
-use super::{PAIR, TILE, TensorCores};
+use super::{PAIR, Right, TILE, TensorCores};
 use crate::ir::builder::KernelBuilder;
 use crate::ir::{BufferId, DType, Expr, Gpu, Scope, Unit, VarId};
 use crate::templates::cuda::exchange::Exchange;
@@ -115,26 +115,37 @@ impl Fragments for TensorCores {
         memory.ring
     }
 
-    /// The right operand's pieces need no names.
+    /// Most products' right operands need no names: these are copied in a loop.
     fn copied(&self, b: &mut KernelBuilder, block: &Block<'_>, side: usize, at: VarId) -> Vec<Copied> {
-        if side == 1 {
-            return vec![];
+        let (unit, turns) = match (side, self.right) {
+            (0, _) => (self.unit, self.copied_rows()),
+            (_, Right::Loop) => return vec![],
+            (_, Right::Named { unit, .. }) => (unit, self.right_pieces(unit)),
+        };
+        let (threads, tile) = (self.cut.threads(), self.sizes.tile[side]);
+        let count = tile * self.sizes.tile_k / unit;
+        let mut all: Vec<Copied> = vec![];
+        for turn in 0..turns {
+            let piece = block.thread() + turn * threads;
+            let within = ((turn + 1) * threads > count).then(|| piece.clone().lt(count));
+            let [row, column] = self.piece(side, unit, piece);
+            let at_slot = [b.let_("copy_row", row).into(), b.let_("copy_column", column).into()];
+            let copied = self.copied(side, at_slot, within);
+            let outer = at * tile + copied.outer.clone();
+            let named = match (side, all.first()) {
+                (0, _) => block.product.left_row(b, outer),
+                (_, Some(first)) if self.one_column(unit) => first.named.clone(),
+                _ => block.product.right_column(b, outer),
+            };
+            all.push(Copied { named, ..copied });
         }
-        let (threads, unit, tile_m) = (self.cut.threads(), self.unit, self.sizes.tile[0]);
-        let count = tile_m * self.sizes.tile_k / unit;
-        (0..self.copied_rows())
-            .map(|turn| {
-                let piece = block.thread() + turn * threads;
-                let within = ((turn + 1) * threads > count).then(|| piece.clone().lt(count));
-                let [row, column] = self.piece(0, unit, piece);
-                let at_slot = [b.let_("copy_row", row).into(), b.let_("copy_column", column).into()];
-                let copied = self.copied(0, at_slot, within);
-                Copied { named: block.product.left_row(b, at * tile_m + copied.outer.clone()), ..copied }
-            })
-            .collect()
+        all
     }
 
     fn copy_right(&self, b: &mut KernelBuilder, block: &Block<'_>, copy: &dyn Fn(&mut KernelBuilder, Copied)) {
+        if self.right != Right::Loop {
+            return;
+        }
         let (threads, unit) = (self.cut.threads(), block.product.units()[1]);
         let count = self.sizes.tile[1] * self.sizes.tile_k / unit;
         unrolled(b, "turn", ceil_div(count, threads), |b, turn| {

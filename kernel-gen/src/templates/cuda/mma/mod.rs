@@ -13,6 +13,9 @@
 //! adds the tap; what meets the padding is read as zeros by `cp.async` itself. Weights are packed once, in the order of
 //! steps, and have no tails.
 //!
+//! Convolutions over planes of pixels have output channels as rows and pixels as columns. Single pixels of 16 bits go through
+//! registers to the ring, as do rows of products that no word divides.
+//!
 //! Where there are fewer tiles than multiprocessors, `split` blocks share a tile's reduction. Their sums are added in a
 //! fixed order: in a cluster, each block those of the rows that it owns, which the others store into its shared memory
 //! (`reduce = cluster`, from sm_90 on); or by a second launch behind the first (`reduce = launch`).
@@ -32,13 +35,15 @@ mod conv2d;
 mod fragments;
 mod gemm;
 mod model;
+mod planes;
 
 pub use conv2d::MmaConv2d;
 pub use gemm::MmaGemm;
+pub use planes::MmaPlanes;
 
 use super::family::{self, Needs, Store, knobs, words};
 use super::model::ceil_div;
-use super::pipeline::{self, Cut};
+use super::pipeline::{self, Cut, is_narrow};
 use super::product::{Layout, Product, Whole, widest};
 use super::requires;
 use crate::ir::{DType, Kernel};
@@ -58,6 +63,8 @@ const OTHER_REGISTERS: i64 = 26;
 const ROW_REGISTERS: i64 = 5;
 /// Most rows of the left operand that a thread copies in a step.
 const MOST_ROWS: i64 = 16;
+/// Most pieces of the right operand that a thread copies in a step, where each has names.
+const MOST_NAMED: i64 = 32;
 
 /// The device's data, or why it cannot run these kernels.
 pub fn device<'t>(w: &Workload, t: &'t Target) -> Result<&'t Cuda, String> {
@@ -117,6 +124,20 @@ impl Sizes {
     }
 }
 
+/// How the right operand is copied.
+#[derive(Clone, Copy, PartialEq, Debug)]
+enum Right {
+    /// In a loop, 16 bytes at a time as a rule.
+    Loop,
+    /// As the left one, with names for each column.
+    Named {
+        /// Elements that are copied at a time.
+        unit: i64,
+        /// Clocks in which a scheduler issues the instructions of a warp's piece.
+        clocks: f64,
+    },
+}
+
 /// A product cut up as a config says, and the registers of warps that multiply it: 16-bit products on tensor cores.
 #[derive(Clone, Copy, Debug)]
 pub struct TensorCores {
@@ -125,6 +146,12 @@ pub struct TensorCores {
     taps: i64,
     /// Elements of the left operand that are copied at a time.
     unit: i64,
+    /// How the right operand is copied.
+    right: Right,
+    /// Outputs that are neighbours in a row.
+    neighbours: i64,
+    /// The share of steps that blocks leave out, on average.
+    skipped: f64,
     out_bytes: i64,
     sizes: Sizes,
 }
@@ -132,8 +159,9 @@ pub struct TensorCores {
 impl TensorCores {
     /// A product cut up, whose left operand has each element `taps` times and is copied `unit` elements at a time.
     pub fn new(w: &Workload, whole: Whole, taps: i64, unit: i64, sizes: Sizes) -> TensorCores {
-        let out_bytes = w.out_dtype.bytes() as i64;
-        TensorCores { cut: sizes.cut(whole, out_bytes), taps, unit, out_bytes, sizes }
+        let (out_bytes, neighbours) = (w.out_dtype.bytes() as i64, whole.size[1]);
+        let cut = sizes.cut(whole, out_bytes);
+        TensorCores { cut, taps, unit, right: Right::Loop, neighbours, skipped: 0.0, out_bytes, sizes }
     }
 
     /// How the product is cut up.
@@ -157,7 +185,7 @@ impl TensorCores {
 
     /// Elements of the output that a lane stores at a time by way of shared memory: 16 bytes, or as many as divide a row.
     fn stored(&self) -> i64 {
-        widest(self.cut.whole.size[1], self.out_bytes)
+        widest(self.neighbours, self.out_bytes)
     }
 
     /// Elements between rows of sums in shared memory: eight more than there are, so that pairs of four rows lie in
@@ -185,7 +213,34 @@ impl TensorCores {
 
     fn registers(&self) -> i64 {
         let [m, n] = self.sizes.warp_tile();
-        m * n / 32 + PAIR * (m + n) / 4 + ROW_REGISTERS * self.copied_rows() + OTHER_REGISTERS
+        let narrow = |unit: i64, pieces: i64| if is_narrow(unit, DType::F16) { pieces } else { 0 };
+        let right = match self.right {
+            Right::Loop => 0,
+            Right::Named { unit, .. } => {
+                let pieces = self.right_pieces(unit);
+                let columns = if self.one_column(unit) { 1 } else { pieces };
+                pieces + narrow(unit, pieces) + ROW_REGISTERS * columns
+            }
+        };
+        let left = ROW_REGISTERS * self.copied_rows() + narrow(self.unit, self.copied_rows());
+        m * n / 32 + PAIR * (m + n) / 4 + left + right + OTHER_REGISTERS
+    }
+
+    /// Whether an operand goes through registers on its way to the ring.
+    fn is_held(&self) -> bool {
+        let right = matches!(self.right, Right::Named { unit, .. } if is_narrow(unit, DType::F16));
+        right || is_narrow(self.unit, DType::F16)
+    }
+
+    /// Whether all pieces of the right operand that a thread copies are of one column, whose names they have in common.
+    fn one_column(&self, unit: i64) -> bool {
+        let slow = self.cut.whole.layouts[1] == Layout::ReductionSlow;
+        slow && self.cut.threads() % (self.sizes.tile[1] / unit) == 0
+    }
+
+    /// Pieces of the right operand that a thread copies in a step, of `unit` elements.
+    fn right_pieces(&self, unit: i64) -> i64 {
+        ceil_div(self.sizes.tile[1] * self.sizes.tile_k / unit, self.cut.threads())
     }
 }
 
@@ -201,9 +256,13 @@ impl family::Plan for TensorCores {
         let useful = (split > 1 || reduce == Reduce::Launch) && (split == 1 || !staged);
         let divides = (0..2).all(|side| tile[side] % (TILE * warps[side]) == 0)
             && (split == 1 || tile[0] % split == 0)
-            && (staged || split > 1 || self.cut.whole.size[1] % 2 == 0);
+            && (staged || split > 1 || self.neighbours % 2 == 0);
         let cluster = !self.cut.clustered || gpu.has(CudaFeature::Cluster) && split <= gpu.cluster_size;
-        useful && divides && cluster && self.copied_rows() <= MOST_ROWS && self.cut.suits(gpu)
+        let few = match self.right {
+            Right::Loop => true,
+            Right::Named { unit, .. } => self.right_pieces(unit) <= MOST_NAMED,
+        };
+        useful && divides && cluster && few && self.copied_rows() <= MOST_ROWS && self.cut.suits(gpu)
     }
 
     fn us(&self, w: &Workload, gpu: &Cuda) -> f64 {

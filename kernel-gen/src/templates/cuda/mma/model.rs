@@ -4,7 +4,7 @@
 //! compared at the end), 15 % off on average (root of the mean square of the logarithm). What it ranks first of a layer's
 //! trials takes 1.06 times as long as the fastest.
 
-use super::{Reduce, Sizes, Store, TILE, TensorCores, ceil_div};
+use super::{Reduce, Right, Sizes, Store, TILE, TensorCores, ceil_div};
 use crate::target::Cuda;
 use crate::templates::cuda::conv2d_cost::norm;
 use crate::templates::cuda::family::Plan as _;
@@ -34,7 +34,7 @@ const ALONE_CLOCKS: f64 = 140.0;
 const COPY_CLOCKS: f64 = 225.0;
 const LATE: f64 = 0.3;
 /// Clocks in which a scheduler issues the instructions of a piece of 16 bytes that a warp copies.
-const PIECE_CLOCKS: f64 = 9.6;
+pub(super) const PIECE_CLOCKS: f64 = 9.6;
 
 /// Bytes a clock that all blocks together get of one row of the left operand, for which the blocks of all columns ask at the
 /// same time, and rows beyond which more are no help.
@@ -66,19 +66,21 @@ pub(super) fn us(plan: &TensorCores, w: &Workload, gpu: &Cuda) -> f64 {
     let operands = warps * parts * (m + n) * 2.0 * TILE as f64 / SHARED_BYTES_PER_CLOCK;
     let bytes = (2 * tile_k * (tile_m + tile_n)) as f64;
     let shared = operands + bytes / SHARED_BYTES_PER_CLOCK;
-    let copies = (tile_m * tile_k / plan.unit + tile_n * tile_k / 8) as f64 / Cuda::WARP as f64 * PIECE_CLOCKS / 4.0;
+    let copies = copy_clocks(plan) / 4.0;
     let issue = warps * parts * (m * n / 128.0 * 2.0 + (m + n) / 16.0 * 4.0) / 4.0 + copies;
     let fetch = bytes / L2_BYTES_PER_CLOCK;
     // All of it overlaps, the less perfectly the more of it there is.
     let busy = norm(&[products, shared, issue, fetch], 3.0);
     let outputs = (tile_m * tile_n) as f64;
-    let steps = plan.cut.steps() as f64;
+    let steps = plan.cut.steps() as f64 * (1.0 - plan.skipped);
     let clocks: f64 = rounds(blocks, resident, gpu)
         .map(|[count, b]| {
             // Fewer warps than schedulers leave some of these idle.
             let idle = (warps * b / 4.0).min(1.0);
             let alone = products.max(issue) / (warps / 4.0).min(1.0) + ALONE_CLOCKS;
-            let ahead = (COPY_CLOCKS + b * fetch) / ((stages - 1) as f64 - LATE);
+            // What goes through registers is stored behind the products of one step, however many slots there are.
+            let early = if plan.is_held() { 1 } else { stages - 1 };
+            let ahead = (COPY_CLOCKS + b * fetch) / (early as f64 - LATE);
             let step = (b * busy / idle).max(alone).max(ahead) + STEP_CLOCKS;
             let store = match (split > 1, store == Store::Rows) {
                 (true, _) => b * outputs * 4.0 / PAIRS_PER_CLOCK,
@@ -104,6 +106,18 @@ pub(super) fn us(plan: &TensorCores, w: &Workload, gpu: &Cuda) -> f64 {
     // time and prediction was 1.29 with the longer of both and is 1.09 with their sum.
     let waited = if stays(w, gpu) { block.max(memory) } else { block + memory };
     LAUNCH_US + shared + waited
+}
+
+/// Clocks in which a scheduler issues the instructions of all pieces that a block copies in a step.
+fn copy_clocks(plan: &TensorCores) -> f64 {
+    let Sizes { tile: [tile_m, tile_n], tile_k, .. } = plan.sizes;
+    let left = tile_m * tile_k / plan.unit;
+    match plan.right {
+        Right::Loop => (left + tile_n * tile_k / 8) as f64 / Cuda::WARP as f64 * PIECE_CLOCKS,
+        Right::Named { unit, clocks } => {
+            (left as f64 * PIECE_CLOCKS + (tile_n * tile_k / unit) as f64 * clocks) / Cuda::WARP as f64
+        }
+    }
 }
 
 /// Whether all parameters fit in the L2 cache, beside what else is there.

@@ -68,29 +68,30 @@ impl Fragments for MultiplyAdds {
     fn copied(&self, b: &mut KernelBuilder, block: &Block<'_>, side: usize, at: VarId) -> Vec<Copied> {
         let (threads, unit, length) = (self.cut.threads(), self.units[side], self.sizes.tile[side]);
         let count = length * self.sizes.tile_k / unit;
-        (0..self.pieces(side))
-            .map(|turn| {
-                let piece = block.thread() + turn * threads;
-                let within = ((turn + 1) * threads > count).then(|| piece.clone().lt(count));
-                let (outer, term) = match self.cut.whole.layouts[side] {
-                    Layout::ReductionSlow => {
-                        (piece.clone().floor_mod(length / unit) * unit, piece.floor_div(length / unit))
-                    }
-                    // Eight lanes have neighbours of the reduction, and all rows of these come before the next.
-                    Layout::ReductionFast => (
-                        piece.clone().floor_div(TURNED).floor_mod(length),
-                        piece.clone().floor_div(TURNED * length) * TURNED + piece.floor_mod(TURNED),
-                    ),
-                };
-                let outer = Expr::from(b.let_("copy_outer", outer));
-                let term = Expr::from(b.let_("copy_term", term));
-                let named = match side {
-                    0 => block.product.left_row(b, at * length + outer.clone()),
-                    _ => vec![],
-                };
-                Copied { at: [term.clone(), outer.clone()], outer, term, named, within }
-            })
-            .collect()
+        let mut all: Vec<Copied> = vec![];
+        for turn in 0..self.pieces(side) {
+            let piece = block.thread() + turn * threads;
+            let within = ((turn + 1) * threads > count).then(|| piece.clone().lt(count));
+            let (outer, term) = match self.cut.whole.layouts[side] {
+                Layout::ReductionSlow => {
+                    (piece.clone().floor_mod(length / unit) * unit, piece.floor_div(length / unit))
+                }
+                // Eight lanes have neighbours of the reduction, and all rows of these come before the next.
+                Layout::ReductionFast => (
+                    piece.clone().floor_div(TURNED).floor_mod(length),
+                    piece.clone().floor_div(TURNED * length) * TURNED + piece.floor_mod(TURNED),
+                ),
+            };
+            let outer = Expr::from(b.let_("copy_outer", outer));
+            let term = Expr::from(b.let_("copy_term", term));
+            let named = match (side, all.first()) {
+                (0, _) => block.product.left_row(b, at * length + outer.clone()),
+                (_, Some(first)) if self.one_column() => first.named.clone(),
+                _ => block.product.right_column(b, at * length + outer.clone()),
+            };
+            all.push(Copied { at: [term.clone(), outer.clone()], outer, term, named, within });
+        }
+        all
     }
 
     fn clear(&self, b: &mut KernelBuilder, memory: &Memory) {

@@ -5,7 +5,7 @@ use crate::ir::Expr;
 use crate::ir::builder::KernelBuilder;
 use crate::templates::cuda::guards::below;
 use crate::templates::cuda::model::ceil_div;
-use crate::templates::cuda::product::{Element, Layout, Piece, Product, Whole, widest};
+use crate::templates::cuda::product::{Column, Element, Layout, Piece, Product, Whole, widest};
 use crate::templates::cuda::taps;
 use crate::workload::{Conv2d, Workload};
 
@@ -159,9 +159,10 @@ impl Product for Images<'_> {
         Piece { index, exists: Expr::all(exists) }
     }
 
-    fn right(&self, _: &Expr, tile: &Expr, step: &[Expr], column: Expr, within: Expr) -> Piece {
+    fn right(&self, _: &Expr, column: &Column<'_>, step: &[Expr], within: Expr) -> Piece {
         let c = &self.c;
-        let (ci, image) = (step[4].clone() + within, tile.clone() * self.plan.sizes.tile[1] + column);
+        let image = column.tile.clone() * self.plan.sizes.tile[1] + column.within.clone();
+        let ci = step[4].clone() + within;
         let mut exists = vec![KernelBuilder::between(&step[2], 0, c.h), KernelBuilder::between(&step[3], 0, c.w)];
         exists.extend(below(image.clone(), c.n, self.plan.sizes.tile[1]));
         exists.extend(below(ci.clone(), c.ci, self.plan.sizes.tile_k));

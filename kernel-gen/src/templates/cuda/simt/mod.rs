@@ -8,7 +8,7 @@
 //! be, so that the 32 elements of a warp fall into different banks.
 //!
 //! A convolution in NHWC is the product of all output pixels and output channels: a pixel's channels are neighbours of
-//! the reduction, and turned around. One in HWCN is a product of channels and images for each output pixel, of which
+//! the reduction, and turned around. One over planes of pixels has output channels as rows and pixels as columns. One in HWCN is a product of channels and images for each output pixel, of which
 //! nothing is turned.
 //!
 //! A thread adds up outer products of `own_m` by `own_n`. Its rows and columns stand in groups of four, a part of the tile apart
@@ -32,9 +32,11 @@ mod fragments;
 mod gemm;
 mod hwcn;
 mod model;
+mod planes;
 
 pub use conv2d::SimtConv2d;
 pub use gemm::SimtGemm;
+pub use planes::SimtPlanes;
 
 use super::family::{self, Needs, knobs};
 use super::model::ceil_div;
@@ -143,6 +145,12 @@ impl MultiplyAdds {
     /// Pieces of an operand that a thread copies in a step.
     fn pieces(&self, side: usize) -> i64 {
         ceil_div(self.sizes.tile[side] * self.sizes.tile_k / self.units[side], self.cut.threads())
+    }
+
+    /// Whether all pieces of the right operand that a thread copies are of one column, whose names they have in common.
+    fn one_column(&self) -> bool {
+        let slow = self.cut.whole.layouts[1] == Layout::ReductionSlow;
+        slow && self.cut.threads() % (self.sizes.tile[1] / self.units[1]) == 0
     }
 
     /// Rows of the left operand that a thread copies from in a step, if it is turned around: further terms of these are

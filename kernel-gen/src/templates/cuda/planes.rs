@@ -1,0 +1,653 @@
+//! Convolutions over planes of pixels (`[n, channels, pixels..]`) as products: of one to three dimensions, with groups, and
+//! transposed.
+//!
+//! A row is an output channel and a column an output pixel, whichever image it is of, so that neighbours of a row are neighbours in
+//! memory. The reduction goes through the taps and, within a tap, through the channels of a group. Each group is a product of the
+//! batch. What a thread has to know of a pixel does not change from step to step; what a tap adds is the same for all pixels.
+//! Weights are packed once, in the order of steps, and have no tails.
+//!
+//! A transposed convolution is one of two things:
+//!
+//! * Where the kernel is as large as the stride, each output has one tap ([`Form::Scattered`]). Rows are output channels with their
+//!   taps, columns input pixels, and the sums of a row are stored a stride apart.
+//! * Else outputs that are a stride apart meet the same taps ([`Form::Phases`]), so they are an ordinary convolution with steps of
+//!   one: output `o = p + stride * i` of phase `p` meets tap `k` where `k * dilation = o + before` modulo the stride. Each phase
+//!   is a product of the batch. Phases differ in how many taps they have, and go through as many steps.
+
+use super::launch::pack_rows;
+use super::model::ceil_div;
+use super::pipeline::Cut;
+use super::product::{Column, Element, Layout, Piece, Product, Whole, widest};
+use crate::integer::gcd;
+use crate::ir::builder::KernelBuilder;
+use crate::ir::{DType, Expr};
+use crate::target::Cuda;
+use crate::templates::Pack;
+use crate::workload::{Conv1d, Conv2d, ConvLayout, ConvNd, Op, Param, Role, Workload};
+
+/// Dimensions of pixels that there are at most. Those that a convolution does not have come first, with one pixel and one tap.
+const DIMENSIONS: usize = 3;
+
+/// What the outputs of a product are.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Form {
+    /// Those of a convolution.
+    Convolution,
+    /// Those of a transposed convolution that are a stride apart.
+    Phases,
+    /// For each input pixel those that its taps meet, and nobody else's.
+    Scattered,
+}
+
+/// A dimension of pixels.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+struct Dimension {
+    input: i64,
+    output: i64,
+    taps: i64,
+    stride: i64,
+    dilation: i64,
+    /// Pixels of padding before the input; of a transposed convolution, pixels that its output lacks there.
+    before: i64,
+    form: Form,
+}
+
+/// What the outputs of a phase have in common.
+struct Class<T> {
+    /// What the first tap adds to a column's place in the input.
+    start: T,
+    /// The first tap.
+    first: T,
+    /// How many taps there are.
+    count: T,
+}
+
+impl Dimension {
+    const ABSENT: Dimension =
+        Dimension { input: 1, output: 1, taps: 1, stride: 1, dilation: 1, before: 0, form: Form::Convolution };
+
+    fn phases(&self) -> i64 {
+        if self.form == Form::Phases { self.stride } else { 1 }
+    }
+
+    /// Columns of a product.
+    fn columns(&self) -> i64 {
+        match self.form {
+            Form::Scattered => self.input,
+            _ => ceil_div(self.output, self.phases()),
+        }
+    }
+
+    /// Pixels of the input from column to column.
+    fn step(&self) -> i64 {
+        if self.form == Form::Convolution { self.stride } else { 1 }
+    }
+
+    /// The stride and the dilation without what they have in common: taps of a phase are so many apart, and so many pixels of the
+    /// input.
+    fn apart(&self) -> [i64; 2] {
+        let common = gcd(self.stride, self.dilation);
+        [self.stride / common, self.dilation / common]
+    }
+
+    /// Pixels of the input from one tap of a product to the next.
+    fn tap_step(&self) -> i64 {
+        match self.form {
+            Form::Convolution => self.dilation,
+            Form::Phases => -self.apart()[1],
+            Form::Scattered => 0,
+        }
+    }
+
+    /// Taps of the kernel from one tap of a product to the next.
+    fn tap_stride(&self) -> i64 {
+        if self.form == Form::Phases { self.apart()[0] } else { 1 }
+    }
+
+    /// Taps that a phase has at most: the reduction has room for as many of each.
+    fn most_taps(&self) -> i64 {
+        match self.form {
+            Form::Convolution => self.taps,
+            Form::Phases => ceil_div(self.taps, self.apart()[0]),
+            Form::Scattered => 1,
+        }
+    }
+
+    /// The class of a phase. With `q = p + before` the first of its outputs meets tap `k` in the input's pixel
+    /// `(q - k * dilation) / stride`, if that is whole: if `q` and `k * dilation` are the same modulo the stride. There is such a
+    /// tap where the common divisor divides `q`, and then the inverse of the dilation finds the first.
+    fn class(&self, phase: &Expr) -> Class<Expr> {
+        if self.form != Form::Phases {
+            let start = if self.form == Form::Convolution { -self.before } else { 0 };
+            return Class { start: start.into(), first: 0.into(), count: self.most_taps().into() };
+        }
+        let (apart, common) = (self.apart()[0], gcd(self.stride, self.dilation));
+        let place = phase.clone() + self.before;
+        let rest = place.clone().floor_mod(self.stride);
+        let first = (rest.clone().floor_div(common) * self.inverse()).floor_mod(apart);
+        let start = (place - first.clone() * self.dilation).floor_div(self.stride);
+        let count = (Expr::Int(self.taps + apart - 1) - first.clone()).floor_div(apart);
+        let count = match common {
+            1 => count,
+            _ => rest.floor_mod(common).eq(0).select(count, Expr::Int(0)),
+        };
+        Class { start, first, count }
+    }
+
+    /// How many taps the outputs of a phase meet, whether in the input or beside it: [`class`](Dimension::class) in numbers.
+    fn met(&self, phase: i64) -> i64 {
+        let (apart, common) = (self.apart()[0], gcd(self.stride, self.dilation));
+        let rest = (phase + self.before) % self.stride;
+        match self.form {
+            Form::Phases if rest % common != 0 => 0,
+            Form::Phases => (self.taps + apart - 1 - (rest / common * self.inverse()) % apart) / apart,
+            _ => self.most_taps(),
+        }
+    }
+
+    /// The inverse of the dilation modulo the stride, both without their common divisor.
+    fn inverse(&self) -> i64 {
+        let [apart, dilated] = self.apart();
+        (0..apart).find(|n| n * (dilated % apart) % apart == 1 % apart).unwrap_or(0)
+    }
+
+    /// Whether some phase has fewer taps than there is room for.
+    fn has_fewer(&self) -> bool {
+        self.form == Form::Phases && (gcd(self.stride, self.dilation) > 1 || self.taps % self.apart()[0] != 0)
+    }
+
+    /// Whether some phase has no tap at all.
+    fn has_none(&self) -> bool {
+        self.form == Form::Phases && (gcd(self.stride, self.dilation) > 1 || self.taps < self.apart()[0])
+    }
+
+    /// Whether a tap of an output may lie beside the input.
+    fn may_miss(&self) -> bool {
+        match self.form {
+            Form::Convolution => {
+                let last = (self.output - 1) * self.stride + (self.taps - 1) * self.dilation - self.before;
+                self.before > 0 || last >= self.input
+            }
+            Form::Phases => true,
+            Form::Scattered => false,
+        }
+    }
+
+    /// Whether outputs are places in the input.
+    fn is_same(&self) -> bool {
+        let one = self.most_taps() == 1 && self.phases() == 1 && self.step() == 1;
+        one && self.columns() == self.input && (self.form == Form::Scattered || self.before == 0)
+    }
+}
+
+/// A convolution over planes of pixels.
+#[derive(Clone, Copy, Debug)]
+pub struct Planes {
+    n: i64,
+    groups: i64,
+    /// Channels of a group.
+    ci: i64,
+    co: i64,
+    rank: usize,
+    dimensions: [Dimension; DIMENSIONS],
+}
+
+impl Planes {
+    /// The convolution that a workload is, or why not, as half a sentence.
+    pub(super) fn of(w: &Workload, gpu: &Cuda) -> Result<Planes, String> {
+        let planes = match &w.op {
+            Op::Conv1d(c) => Planes::conv1d(c),
+            Op::Conv2d(c) if c.layout == ConvLayout::Nchw && c.groups > 1 && c.ci > c.groups => Planes::conv2d(c),
+            Op::ConvNd(c) => Planes::conv_nd(c),
+            _ => {
+                return Err(
+                    "for convolutions over planes: of one or three dimensions, with groups, or transposed".into()
+                );
+            }
+        };
+        let phases = planes.dimensions.iter().fold(planes.groups, |all, d| all.saturating_mul(d.phases()));
+        if phases > gpu.grid_dim[1] {
+            return Err(format!("{phases} groups and phases are too many products"));
+        }
+        // Blocks that pack the weights, with those of the last step's zeros.
+        if planes.whole().k > gpu.grid_dim[0] / 2 {
+            return Err(format!("for sums of at most {} terms", gpu.grid_dim[0] / 2));
+        }
+        Ok(planes)
+    }
+
+    fn conv1d(c: &Conv1d) -> Planes {
+        let dimension = Dimension {
+            input: c.w,
+            output: c.ow(),
+            taps: c.k,
+            stride: c.stride,
+            dilation: c.dilation,
+            before: c.padding[0],
+            form: Form::Convolution,
+        };
+        Planes::new([c.n, c.ci, c.co, c.groups], &[dimension])
+    }
+
+    fn new([n, ci, co, groups]: [i64; 4], present: &[Dimension]) -> Planes {
+        let mut dimensions = [Dimension::ABSENT; DIMENSIONS];
+        dimensions[DIMENSIONS - present.len()..].copy_from_slice(present);
+        Planes { n, groups, ci: ci / groups, co: co / groups, rank: present.len(), dimensions }
+    }
+
+    fn conv2d(c: &Conv2d) -> Planes {
+        let ([input, output], taps) = ([[c.h, c.w], [c.oh(), c.ow()]], [c.kh, c.kw]);
+        let dimension = |i: usize| Dimension {
+            input: input[i],
+            output: output[i],
+            taps: taps[i],
+            stride: c.stride[i],
+            dilation: c.dilation[i],
+            before: c.padding[i],
+            form: Form::Convolution,
+        };
+        Planes::new([c.n, c.ci, c.co, c.groups], &[0, 1].map(dimension))
+    }
+
+    fn conv_nd(c: &ConvNd) -> Planes {
+        let w = &c.windows;
+        let mut all: Vec<Dimension> = (0..w.rank)
+            .map(|i| Dimension {
+                input: w.pixels[i],
+                output: c.output(i),
+                taps: w.taps[i],
+                stride: w.stride[i],
+                dilation: w.dilation[i],
+                before: w.before[i],
+                form: if c.transposed.is_some() { Form::Phases } else { Form::Convolution },
+            })
+            .collect();
+        // Taps that never overlap, and outputs that all have one.
+        let alone = |d: &Dimension| d.taps == d.stride && d.dilation == 1 && d.input * d.stride - d.before >= d.output;
+        if c.transposed.is_some() && all.iter().all(alone) {
+            all.iter_mut().for_each(|d| d.form = Form::Scattered);
+        }
+        Planes::new([c.n, c.ci, c.co, c.groups], &all)
+    }
+
+    fn form(&self) -> Form {
+        self.dimensions[DIMENSIONS - 1].form
+    }
+
+    fn present(&self) -> &[Dimension] {
+        &self.dimensions[DIMENSIONS - self.rank..]
+    }
+
+    /// The product of a dimension's numbers.
+    fn all(&self, of: impl Fn(&Dimension) -> i64) -> i64 {
+        self.dimensions.iter().map(of).product()
+    }
+
+    /// Rows of an output channel.
+    fn rows_of_channel(&self) -> i64 {
+        if self.form() == Form::Scattered { self.all(|d| d.taps) } else { 1 }
+    }
+
+    /// The convolution as products of weights and pixels.
+    pub(super) fn whole(&self) -> Whole {
+        Whole {
+            batch: self.groups * self.all(Dimension::phases),
+            size: [self.co * self.rows_of_channel(), self.n * self.all(Dimension::columns)],
+            k: self.all(Dimension::most_taps) * self.ci,
+            layouts: [Layout::ReductionSlow; 2],
+        }
+    }
+
+    /// Pixels that are copied at a time: neighbours, where outputs are places in the input.
+    pub(super) fn unit(&self, dtype: DType) -> i64 {
+        if self.is_same() { widest(self.all(|d| d.input), dtype.bytes() as i64) } else { 1 }
+    }
+
+    /// Outputs that are neighbours in a row of a product.
+    pub(super) fn neighbours(&self) -> i64 {
+        if self.is_flat() { self.all(|d| d.output) } else { 1 }
+    }
+
+    /// Times that the product has each element of the input.
+    pub(super) fn taps(&self) -> i64 {
+        self.all(|d| ceil_div(d.most_taps(), d.step()))
+    }
+
+    /// The share of all steps that phases with fewer taps leave out.
+    pub(super) fn skipped(&self) -> f64 {
+        let (most, phases) = (self.all(Dimension::most_taps), self.all(Dimension::phases));
+        // A few phases tell enough of many.
+        let met: i64 = (0..phases.min(64)).map(|phase| self.taps_met(phase)).sum();
+        1.0 - met as f64 / (most * phases.min(64)) as f64
+    }
+
+    /// Whether all terms of a step are of the same tap.
+    pub(super) fn one_tap(&self, step: i64) -> bool {
+        self.ci % step == 0
+    }
+
+    /// Taps of a phase, with those between them that it does not have.
+    fn taps_met(&self, phase: i64) -> i64 {
+        let [.., middle, inner] = self.dimensions;
+        let rest = phase / inner.phases();
+        let places = [rest / middle.phases(), rest % middle.phases(), phase % inner.phases()];
+        let counts: [i64; DIMENSIONS] = std::array::from_fn(|i| self.dimensions[i].met(places[i]));
+        if counts.contains(&0) {
+            return 0;
+        }
+        1 + (0..DIMENSIONS).fold(0, |last, i| last * self.dimensions[i].most_taps() + counts[i] - 1)
+    }
+
+    fn is_same(&self) -> bool {
+        self.dimensions.iter().all(Dimension::is_same)
+    }
+
+    /// Whether the columns of an image are its output pixels in their order.
+    fn is_flat(&self) -> bool {
+        self.form() != Form::Scattered && self.all(Dimension::phases) == 1
+    }
+
+    /// A number's places along the dimensions, of which there are as many as `of` says.
+    fn places(&self, number: &Expr, of: impl Fn(&Dimension) -> i64) -> [Expr; DIMENSIONS] {
+        let [_, middle, inner] = self.dimensions.each_ref().map(of);
+        let rest = number.clone().floor_div(inner);
+        [rest.clone().floor_div(middle), rest.floor_mod(middle), number.clone().floor_mod(inner)]
+    }
+
+    /// The group and the phases of a product of the batch.
+    fn group(&self, batch: &Expr) -> (Expr, [Expr; DIMENSIONS]) {
+        let phases = self.all(Dimension::phases);
+        (batch.clone().floor_div(phases), self.places(&batch.clone().floor_mod(phases), Dimension::phases))
+    }
+
+    /// Of a term its tap along each dimension, and its channel of the group.
+    fn term(&self, k: &Expr) -> ([Expr; DIMENSIONS], Expr) {
+        let tap = k.clone().floor_div(self.ci);
+        (self.places(&tap, Dimension::most_taps), k.clone().floor_mod(self.ci))
+    }
+
+    /// Brings the weights into the order in which blocks copy them; zeros stand where a phase has no tap, and beyond the last
+    /// channel and tap.
+    pub(super) fn pack(&self, w: &Workload, cut: &Cut) -> Option<Pack> {
+        let original = w.params().into_iter().find(|p| p.role == Role::Weight)?;
+        let shape @ [batch, tiles, depth, rows] = Columns::packed_shape(cut);
+        let loops = [("batch", batch), ("tile", tiles), ("k", depth)];
+        let from = (original.name, w.dtype, &original.shape[..]);
+        Some(pack_rows(
+            from,
+            (w.dtype, &shape),
+            loops,
+            ("thread", Cuda::WARP),
+            |b, [w, packed], [batch, tile, k], at| {
+                let row = Expr::from(b.let_("row", tile * rows + at.clone()));
+                let (group, phases) = self.group(&batch.into());
+                let (taps, ci) = self.term(&k.into());
+                let mut exists = vec![at.clone().lt(rows), row.clone().lt(cut.whole.size[0])];
+                let mut tap = vec![];
+                for (i, d) in self.dimensions.iter().enumerate() {
+                    let class = d.class(&phases[i]);
+                    exists.push(taps[i].clone().lt(class.count));
+                    tap.push(class.first + taps[i].clone() * d.tap_stride());
+                }
+                let mut co = row.clone();
+                if self.form() == Form::Scattered {
+                    co = row.clone().floor_div(self.rows_of_channel());
+                    tap = self.places(&row.floor_mod(self.rows_of_channel()), |d| d.taps).to_vec();
+                }
+                let first = match self.form() {
+                    Form::Convolution => [group * self.co + co, ci],
+                    _ => [group * self.ci + ci, co],
+                };
+                let from = first.into_iter().chain(tap.into_iter().skip(DIMENSIONS - self.rank)).collect();
+                let place = vec![batch.into(), tile.into(), k.into(), at];
+                b.if_else(
+                    Expr::all(exists).expect("five conditions"),
+                    |b| b.store(packed, place.clone(), Expr::load(w, from)),
+                    |b| b.store(packed, place.clone(), Expr::f32(0.0)),
+                );
+            },
+        ))
+    }
+}
+
+/// The products of a convolution that is cut up.
+pub(super) struct Columns<'w> {
+    pub(super) workload: &'w Workload,
+    pub(super) planes: Planes,
+    pub(super) cut: Cut,
+    /// Elements of each operand that are copied at a time.
+    pub(super) units: [i64; 2],
+}
+
+impl Columns<'_> {
+    /// The shape of packed weights.
+    fn packed_shape(cut: &Cut) -> [i64; 4] {
+        [cut.whole.batch, cut.tiles()[0], cut.padded_k(), cut.tile[0]]
+    }
+
+    /// What a term's tap adds to the place of a column, and whether the product has the tap; then the term's channel of the group.
+    fn tap(&self, block: &[Expr], k: &Expr) -> ([Expr; DIMENSIONS], Vec<Expr>, Expr) {
+        let (taps, ci) = self.planes.term(k);
+        let (starts, counts) = block[1..].split_at(DIMENSIONS);
+        let mut exists = vec![];
+        let offsets = std::array::from_fn(|i| {
+            let d = &self.planes.dimensions[i];
+            // Terms beyond the last tap are those of a tap along the first dimension.
+            let beyond = i == 0 && self.cut.padded_k() != self.cut.whole.k;
+            if beyond || d.has_fewer() {
+                exists.push(taps[i].clone().lt(counts[i].clone()));
+            }
+            starts[i].clone() + taps[i].clone() * d.tap_step()
+        });
+        (offsets, exists, ci)
+    }
+}
+
+impl Product for Columns<'_> {
+    fn workload(&self) -> &Workload {
+        self.workload
+    }
+
+    fn shape(&self, param: &Param) -> Vec<i64> {
+        let planes = &self.planes;
+        let flat = |channels: i64, pixels: i64| vec![planes.n, channels * planes.groups, pixels];
+        match param.role {
+            Role::Weight => Columns::packed_shape(&self.cut).to_vec(),
+            Role::Input if planes.is_same() => flat(planes.ci, planes.all(|d| d.input)),
+            Role::Output | Role::Residual if planes.is_flat() => flat(planes.co, planes.all(|d| d.output)),
+            _ => param.shape.clone(),
+        }
+    }
+
+    fn operands(&self) -> [usize; 2] {
+        [1, 0]
+    }
+
+    fn units(&self) -> [i64; 2] {
+        self.units
+    }
+
+    /// The first channel of the group; for each dimension the start of the phase, and how many taps it has.
+    fn block(&self, b: &mut KernelBuilder, batch: &Expr) -> Vec<Expr> {
+        let (group, phases) = self.planes.group(batch);
+        let mut named = vec![b.let_("group_channel", group * self.planes.ci).into()];
+        let mut counts = vec![];
+        for (d, phase) in self.planes.dimensions.iter().zip(&phases) {
+            let class = d.class(phase);
+            let mut name = |name: &str, value: Expr| match d.phases() {
+                1 => value,
+                _ => b.let_(name, value).into(),
+            };
+            named.push(name("start", class.start));
+            counts.push(name("taps", class.count));
+        }
+        named.extend(counts);
+        named
+    }
+
+    /// As many as reach the last tap of the phase.
+    fn steps(&self, block: &[Expr]) -> Option<Expr> {
+        if self.planes.form() != Form::Phases {
+            return None;
+        }
+        let counts = &block[1 + DIMENSIONS..];
+        let mut last = Expr::Int(0);
+        for (d, count) in self.planes.dimensions.iter().zip(counts) {
+            last = last * d.most_taps() + count.clone() - 1;
+        }
+        let terms = (last + 1) * self.planes.ci;
+        let steps = (terms + (self.cut.tile_k - 1)).floor_div(self.cut.tile_k);
+        let none = self.planes.dimensions.iter().zip(counts).filter(|(d, _)| d.has_none());
+        Some(none.fold(steps, |steps, (_, count)| count.clone().eq(0).select(Expr::Int(0), steps)))
+    }
+
+    fn left_row(&self, b: &mut KernelBuilder, row: Expr) -> Vec<Expr> {
+        let tile = self.cut.tile[0];
+        let (number, within) = (row.clone().floor_div(tile), row.floor_mod(tile));
+        vec![b.let_("weight_tile", number).into(), b.let_("weight_row", within).into()]
+    }
+
+    /// Where all terms are of one tap, what this adds to the place of a column, and the first channel.
+    fn step(&self, b: &mut KernelBuilder, block: &[Expr], k: &Expr) -> Vec<Expr> {
+        let mut named = vec![k.clone()];
+        if !self.planes.one_tap(self.cut.tile_k) {
+            named.extend_from_slice(block);
+            return named;
+        }
+        let (offsets, exists, ci) = self.tap(block, k);
+        named.push(b.let_("first_channel", block[0].clone() + ci).into());
+        named.extend(offsets.map(|offset| Expr::from(b.let_("offset", offset))));
+        named.extend(exists);
+        named
+    }
+
+    fn left(&self, batch: &Expr, row: &[Expr], step: &[Expr], within: Expr) -> Piece {
+        Piece { index: vec![batch.clone(), row[0].clone(), step[0].clone() + within, row[1].clone()], exists: None }
+    }
+
+    /// The image, and the place in the input that the first tap of a convolution without padding meets. Columns beyond the last are
+    /// copied from that one, and not to be stored.
+    fn right_column(&self, b: &mut KernelBuilder, column: Expr) -> Vec<Expr> {
+        let (planes, all, unit) = (&self.planes, self.cut.whole.size[1], self.units[1]);
+        let last = all / unit - 1;
+        let column = if all % self.cut.tile[1] == 0 { column } else { column.floor_div(unit).min(last) * unit };
+        let pixel = Expr::from(b.let_("pixel", column));
+        let columns = planes.all(Dimension::columns);
+        let within = pixel.clone().floor_mod(columns);
+        let image = b.let_("image", pixel.floor_div(columns)).into();
+        if planes.is_same() {
+            return vec![image, b.let_("within", within).into()];
+        }
+        let places = planes.places(&within, Dimension::columns);
+        let places = places.into_iter().zip(&planes.dimensions);
+        let places = places.map(|(place, d)| Expr::from(b.let_("place", place * d.step())));
+        [image].into_iter().chain(places).collect()
+    }
+
+    fn right(&self, _: &Expr, column: &Column<'_>, step: &[Expr], within: Expr) -> Piece {
+        let (planes, column) = (&self.planes, column.named);
+        let (offsets, mut exists, channel) = match step {
+            [_, channel, down, middle, along, exists @ ..] if planes.one_tap(self.cut.tile_k) => {
+                ([down, middle, along].map(Expr::clone), exists.to_vec(), channel.clone() + within)
+            }
+            [k, block @ ..] => {
+                let (offsets, exists, ci) = self.tap(block, &(k.clone() + within));
+                (offsets, exists, block[0].clone() + ci)
+            }
+            [] => unreachable!("a step has a first term"),
+        };
+        let mut index = vec![column[0].clone(), channel];
+        if planes.is_same() {
+            index.push(column[1].clone());
+            return Piece { index, exists: Expr::all(exists) };
+        }
+        let beyond = self.cut.padded_k() != self.cut.whole.k;
+        for (i, d) in planes.dimensions.iter().enumerate().skip(DIMENSIONS - planes.rank) {
+            let place = column[1 + i].clone() + offsets[i].clone();
+            if beyond || d.may_miss() {
+                exists.push(KernelBuilder::between(&place, 0, d.input));
+            }
+            index.push(place);
+        }
+        Piece { index, exists: Expr::all(exists) }
+    }
+
+    fn element(&self, batch: &Expr, row: Expr, column: Expr) -> Element {
+        let planes = &self.planes;
+        let (group, _) = planes.group(batch);
+        let co = row.clone().floor_div(planes.rows_of_channel());
+        let channel = group * planes.co + co;
+        let columns = planes.all(Dimension::columns);
+        let mut index = vec![column.clone().floor_div(columns), channel.clone()];
+        match planes.is_flat() {
+            true => index.push(column.floor_mod(columns)),
+            false => index.extend(self.outputs(batch, &row, &column)),
+        }
+        Element { index, channel }
+    }
+
+    fn has_output(&self, batch: &Expr, row: &Expr, column: &Expr) -> Option<Expr> {
+        let planes = &self.planes;
+        if planes.is_flat() {
+            return None;
+        }
+        let places = self.outputs(batch, row, column).into_iter().zip(planes.present());
+        let exists = places.filter_map(|(place, d)| match d.form {
+            Form::Scattered => {
+                let cut = d.before > 0 || d.input * d.stride > d.output;
+                cut.then(|| KernelBuilder::between(&place, 0, d.output))
+            }
+            _ => (d.output % d.phases() != 0).then(|| place.lt(d.output)),
+        });
+        Expr::all(exists)
+    }
+}
+
+impl Columns<'_> {
+    /// The output pixel of a row and a column, a number for each dimension that there is.
+    fn outputs(&self, batch: &Expr, row: &Expr, column: &Expr) -> Vec<Expr> {
+        let planes = &self.planes;
+        let (_, phases) = planes.group(batch);
+        let taps = planes.places(&row.clone().floor_mod(planes.rows_of_channel()), |d| d.taps);
+        let columns = planes.places(&column.clone().floor_mod(planes.all(Dimension::columns)), Dimension::columns);
+        let dimensions = planes.dimensions.iter().enumerate().skip(DIMENSIONS - planes.rank);
+        let output = dimensions.map(|(i, d)| match d.form {
+            Form::Scattered => columns[i].clone() * d.stride + taps[i].clone() - d.before,
+            _ => columns[i].clone() * d.phases() + phases[i].clone(),
+        });
+        output.collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::analysis::range::Ranges;
+    use crate::analysis::simplify::simplify;
+
+    #[test]
+    fn phases_meet_the_taps_that_reach_their_outputs() {
+        for (taps, stride, dilation, before) in
+            [(4, 2, 1, 1), (3, 2, 1, 1), (2, 5, 1, 3), (3, 4, 2, 1), (5, 3, 2, 4), (2, 1, 3, 0)]
+        {
+            let d = Dimension { input: 9, output: 40, taps, stride, dilation, before, form: Form::Phases };
+            for phase in 0..stride {
+                let Class { start, first, count } = d.class(&phase.into());
+                let [start, first, count] =
+                    [start, first, count].map(|e| simplify(&e, &Ranges::default()).as_int().expect("a number"));
+                // The taps that meet the input in whole pixels, and these of the phase's first output.
+                let meets = |tap: i64| (phase + before - tap * dilation).rem_euclid(stride) == 0;
+                let wanted: Vec<[i64; 2]> = (0..taps)
+                    .filter(|tap| meets(*tap))
+                    .map(|tap| [tap, (phase + before - tap * dilation).div_euclid(stride)])
+                    .collect();
+                let found: Vec<[i64; 2]> =
+                    (0..count).map(|t| [first + t * d.tap_stride(), start + t * d.tap_step()]).collect();
+                assert_eq!(found, wanted, "{d:?}, phase {phase}");
+                assert_eq!(d.met(phase), count, "{d:?}, phase {phase}");
+                assert!(count <= d.most_taps() && (count == d.most_taps() || d.has_fewer()), "{d:?}, phase {phase}");
+                assert!(count > 0 || d.has_none(), "{d:?}, phase {phase}");
+            }
+        }
+    }
+}
