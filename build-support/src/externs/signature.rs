@@ -7,6 +7,8 @@ pub(super) struct Function {
     pub(super) params: Vec<(String, Type)>,
     /// What it returns; nothing for `void`.
     pub(super) returns: Option<Type>,
+    /// Whether its symbol is a name of C++.
+    pub(super) mangled: bool,
 }
 
 /// A type as far as launches are concerned.
@@ -34,10 +36,40 @@ pub(super) fn functions(bindings: &str, header: &str) -> Vec<Function> {
                     *written &= !is_const_in(header, name, position);
                 }
             }
+            function.mangled = is_mangled(&tokens[..i]);
             all.push(function);
         }
     }
     all
+}
+
+/// Whether the attribute in front of a function gives it a name of C++ for the linker.
+fn is_mangled(before: &[&str]) -> bool {
+    let attribute = before.iter().rposition(|t| *t == "#").filter(|_| before.last() == Some(&"]"));
+    attribute.is_some_and(|start| {
+        // `_Z...`, or on Windows `?...`.
+        before[start..].contains(&"link_name") && before[start..].iter().any(|t| t.starts_with("_Z") || *t == "?")
+    })
+}
+
+/// The type that a name stands for, through all `pub type` of the bindings.
+pub(super) fn resolve(bindings: &str, name: &str) -> String {
+    let tokens = tokens(bindings);
+    let mut name = name.to_string();
+    // A chain is no longer than that.
+    for _ in 0..16 {
+        let found = tokens.windows(4).position(|w| w[..2] == ["pub", "type"] && w[2] == name && w[3] == "=");
+        let Some(start) = found else { break };
+        let meaning = tokens[start + 4..].iter().take_while(|t| **t != ";");
+        name = meaning.copied().collect();
+    }
+    name
+}
+
+/// The line of a header, from 1, in which a function is declared; the first if its name stands nowhere.
+pub(super) fn line_of(header: &str, function: &str) -> usize {
+    let declares = |line: &str| tokens(line).windows(2).any(|w| w == [function, "("]);
+    header.lines().position(declares).map_or(1, |at| at + 1)
 }
 
 /// Splits Rust text into words and single punctuation marks, `::` and `->` kept whole.
@@ -75,7 +107,7 @@ fn function(name: &str, mut tokens: &[&str]) -> Option<Function> {
         ["->", rest @ ..] => Some(read_type(rest)?.0),
         _ => None,
     };
-    Some(Function { name: name.to_string(), params, returns })
+    Some(Function { name: name.to_string(), params, returns, mangled: false })
 }
 
 fn read_type<'a, 'b>(tokens: &'b [&'a str]) -> Option<(Type, &'b [&'a str])> {
@@ -164,6 +196,17 @@ mod tests {
         assert_eq!(all[0].params[2], ("n".into(), Type::Value("::std::os::raw::c_int".into())));
         assert_eq!(all[1].params[0].1, Type::Pointer);
         assert_eq!(all[2].returns, Some(Type::Value("f64".into())));
+    }
+
+    #[test]
+    fn names_of_cpp_and_aliases_are_seen_through() {
+        let bindings = "pub type real = f32 ; pub type number = real ; unsafe extern \"C\" { # [link_name = \
+            \"\\u{1}_Z5scalePKf\"] pub fn scale (x : * const f32) ; # [doc = \" a\"] pub fn plain (x : * const number) ; }";
+        let all = functions(bindings, "");
+        assert_eq!(all.iter().map(|f| f.mangled).collect::<Vec<_>>(), [true, false]);
+        assert_eq!([resolve(bindings, "number"), resolve(bindings, "i64")], ["f32", "i64"]);
+        assert_eq!(resolve("pub type a = a ;", "a"), "a");
+        assert_eq!((line_of(HEADER, "par"), line_of(HEADER, "nothing")), (2, 1));
     }
 
     #[test]
