@@ -26,6 +26,7 @@ pub(super) enum Type {
 /// the `const` of arrays with several dimensions, and the header has it.
 pub(super) fn functions(bindings: &str, header: &str) -> Vec<Function> {
     let tokens = tokens(bindings);
+    let header = &without_comments(header);
     let mut all = vec![];
     for (i, window) in tokens.windows(4).enumerate() {
         if let ["pub", "fn", name, "("] = window
@@ -149,6 +150,25 @@ fn array<'a, 'b>(tokens: &'b [&'a str]) -> Option<(String, Vec<u64>, &'b [&'a st
     Some((tokens[..end].concat(), vec![], &tokens[end..]))
 }
 
+/// A header without its comments, which may speak of functions too.
+fn without_comments(header: &str) -> String {
+    let mut out = String::new();
+    let mut rest = header;
+    while let Some((before, comment)) = rest.split_once('/') {
+        out += before;
+        rest = match comment.chars().next() {
+            Some('/') => comment.find('\n').map_or("", |end| &comment[end..]),
+            Some('*') => comment[1..].split_once("*/").map_or("", |(_, behind)| behind),
+            _ => {
+                out.push('/');
+                comment
+            }
+        };
+        out.push(' ');
+    }
+    out + rest
+}
+
 /// Whether the header declares a parameter of a function as constant, as far as its text says it plainly.
 fn is_const_in(header: &str, function: &str, position: usize) -> bool {
     let tokens = tokens(header);
@@ -212,6 +232,12 @@ mod tests {
     #[test]
     fn constness_that_bindings_lose_is_found_in_the_header() {
         assert!(is_const_in(HEADER, "blur", 0) && !is_const_in(HEADER, "blur", 1));
+        let commented =
+            "// f(const int x)\n/* f(const float y[2][2]) */ void f(float x[2 / 1][2], const /**/ float y[2]);";
+        let bindings = "pub fn f (x : * mut [[f32 ; 2usize] ; 2usize] , y : * const [f32 ; 2usize]) ;";
+        let written = |p: &(String, Type)| matches!(p.1, Type::Array { written: true, .. });
+        let all = functions(bindings, commented);
+        assert_eq!(all[0].params.iter().map(written).collect::<Vec<_>>(), [true, false]);
         assert!(!is_const_in(HEADER, "nothing", 0) && !is_const_in("void f(", "f", 0));
     }
 }

@@ -122,6 +122,11 @@ impl Reader {
             }
             match directive(line, plain) {
                 Directive::Quoted(name) => {
+                    if Path::new(name).has_root() {
+                        let cause = format!("`#include \"{name}\"` means another file on every machine");
+                        let help = "write the path from the folder of the file that includes".to_string();
+                        return Err(Diagnostic { file: here.file, line: here.line, cause, help });
+                    }
                     let folder = path.parent().unwrap_or(Path::new(""));
                     let beside = shown.rsplit_once('/').map_or(String::new(), |(folder, _)| format!("{folder}/"));
                     self.file(out, &folder.join(name), &format!("{beside}{name}"), &here)?;

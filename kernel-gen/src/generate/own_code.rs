@@ -68,7 +68,7 @@ fn help_for(kernel: &str, ptx: &str) -> String {
     let mangled = format!("{}{kernel}", kernel.len());
     let defined = entries(ptx);
     if defined.iter().any(|entry| entry.name.starts_with("_Z") && entry.name.contains(&mangled)) {
-        return "it has one with the name of C++; declare it extern \"C\"".to_string();
+        return "it has one with a name of C++: declare it extern \"C\", with the parameters of the header".to_string();
     }
     let names: Vec<&str> = defined.iter().map(|entry| entry.name).collect();
     match names.is_empty() {

@@ -43,7 +43,10 @@ pub(super) fn read_all(
     let example = "[extern.launch.scale] with grid = [4] and block = [256], say, for each kernel of the header";
     table.require(report, "launch", example);
     let launches = table.table(report, "launch")?.named_tables(report, "extern.launch");
-    launches.into_iter().map(|(name, mut table)| read(name, &mut table, report, targets)).collect()
+    // All of them, whatever is wrong with one.
+    let all: Vec<Option<ExternLaunch>> =
+        launches.into_iter().map(|(name, mut table)| read(name, &mut table, report, targets)).collect();
+    all.into_iter().collect()
 }
 
 fn read(
