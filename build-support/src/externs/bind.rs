@@ -58,6 +58,8 @@ pub(super) fn bind(
         .formatter(bindgen::Formatter::None)
         .rust_target(target)
         .rust_edition(bindgen::RustEdition::Edition2021)
+        // A header is read by itself, and may say `#pragma once`.
+        .clang_arg("-Wno-pragma-once-outside-header")
         .parse_callbacks(Box::new(Includes(Rc::clone(&included))));
     if language != Language::C {
         builder = builder.clang_args(["-x", "c++", "-std=c++17"]).clang_args(WORDS.map(|word| format!("-D{word}")));

@@ -70,9 +70,19 @@ fn wrap_one(
         cause: cause.trim().replace('\n', " "),
         help: help.into(),
     };
+    let folder = Path::new(&spec.file).parent().unwrap_or(Path::new(""));
+    let files = [&item.source, &item.header].map(|file| folder.join(file));
+    for file in &files {
+        std::fs::read_to_string(file).map_err(|e| {
+            let help = "paths count from the folder of the spec";
+            vec![fault(format!("\"{}\" cannot be read ({e})", file.display()), help)]
+        })?;
+    }
     // bindgen panics without libclang.
     let loaded = clang_sys::load();
-    if loaded.is_err() && documentation {
+    // A build without a C compiler makes code for GPUs all the same.
+    let wanted = item.is_cuda() && options.cuda;
+    if loaded.is_err() && documentation && !wanted {
         wrapped.rust += &format!(
             "\n/// Code of the crate's own; read without libclang, so that its launches are missing.\npub mod {} {{}}\n",
             item.name
@@ -87,26 +97,19 @@ fn wrap_one(
     })?;
     match item.is_cuda() {
         true => cuda::wrap(spec, item, compiler, options, wrapped),
-        false => wrap_c(spec, item, compiler, &fault, wrapped).map_err(|e| vec![e]),
+        false => wrap_c(item, files, compiler, &fault, wrapped).map_err(|e| vec![e]),
     }
 }
 
+/// Adds a source and a header of C.
 fn wrap_c(
-    spec: &Spec,
     item: &ExternSpec,
+    [source, header]: [PathBuf; 2],
     compiler: Option<&Compiler>,
     fault: &impl Fn(String, &str) -> Diagnostic,
     wrapped: &mut Wrapped,
 ) -> Result<(), Diagnostic> {
-    let folder = Path::new(&spec.file).parent().unwrap_or(Path::new(""));
-    let (source, header) = (folder.join(&item.source), folder.join(&item.header));
-    let read = |path: &Path| {
-        std::fs::read_to_string(path).map_err(|e| {
-            fault(format!("\"{}\" cannot be read ({e})", path.display()), "paths count from the folder of the spec")
-        })
-    };
-    read(&source)?;
-    let header_text = read(&header)?;
+    let header_text = std::fs::read_to_string(&header).unwrap_or_default();
     let (bindings, included) = bind(&header, Language::C, compiler)
         .map_err(|e| fault(format!("the header \"{}\" cannot be read: {e}", item.header), "correct the header"))?;
     wrapped.rust += &wrapper::module(&item.name, &bindings, &signature::functions(&bindings, &header_text));

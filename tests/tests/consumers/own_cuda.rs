@@ -106,7 +106,7 @@ fn cuda_code_that_does_not_fit_its_spec_is_an_error_of_the_build() {
         .says("kernels.toml:10: \"src/mine.h\" declares no kernel `scala`; did you mean `scale`?")
         .says("src/mine.h:5: the spec has no launch of `scale`; add [extern.launch.scale]");
     consumer.write("kernels.toml", SPEC);
-    consumer.write("src/mine.h", &HEADER.replace("extern \"C\" {", "namespace mine {"));
+    consumer.write("src/mine.h", &HEADER.replace("extern \"C\" {", "extern \"C++\" {"));
     check().says("src/mine.h:5: `scale` is declared with a name of C++; declare it extern \"C\"");
     consumer.write("src/mine.h", &HEADER.replace("float y[ROWS][64]", "float *y"));
     check().says("src/mine.h:5: `scale` cannot be launched: `y` is a pointer to an unknown number of elements");
