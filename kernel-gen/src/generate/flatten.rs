@@ -259,12 +259,12 @@ mod tests {
     #[test]
     fn comments_and_strings_are_blanked_in_their_places() {
         for (text, expected) in [
-            ("a // b \"c\nd", "a          \nd"),
+            ("a // b \"c\nd", "a        \nd"),
             ("a /* b\n<<< */ c", "a     \n       c"),
             ("/*/ a */ b", "         b"),
             ("/* a /*/ c", "         c"),
             ("a /* b", "a     "),
-            ("x = \"<<< // \\\" é\"; // c", "x = \"           \";     "),
+            ("x = \"<<< // \\\" é\"; // c", "x = \"            \";     "),
             ("'\"' 1'000 '\\'' \"a\nb", "' ' 1'000 '  ' \" \nb"),
             ("\"a\\\nb\" c", "\"  \n \" c"),
         ] {

@@ -275,7 +275,8 @@ mod tests {
              kernel_gen_runtime::dispatch::Scalar::bits(n)])",
             "args: &[kernel_gen_runtime::cuda::KernelArg::Scalar(0), kernel_gen_runtime::cuda::KernelArg::Param(0), \
              kernel_gen_runtime::cuda::KernelArg::Param(1), kernel_gen_runtime::cuda::KernelArg::Scalar(1)],",
-            "grid: [4, 1, 1],\n                            block: [32, 2, 1],",
+            "grid: [4, 1, 1],",
+            "block: [32, 2, 1],",
             "shared_bytes: 1024,",
             "Arch { name: \"sm_90a\", capability: (9, 0), exact: true }",
             "\"/kernel-gen-kernels/mine.sm_80.kgi\"",
