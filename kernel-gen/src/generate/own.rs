@@ -29,7 +29,7 @@ pub fn own_faults(sources: &[CudaSource], code: &[Code]) -> Vec<Diagnostic> {
 }
 
 /// The CUDA sources of an `[[extern]]`: the user's source with all that it includes. It must include its header, so that
-/// the compiler holds the declarations that launches are made from against the kernels.
+/// the compiler compares the declarations, which launches are made from, with the kernels.
 pub fn own_cuda(spec: &Spec, item: &ExternSpec) -> Result<Own, Diagnostic> {
     let folder = Path::new(&spec.file).parent().unwrap_or(Path::new(""));
     let (source, header) = (folder.join(&item.source), folder.join(&item.header));
@@ -59,7 +59,7 @@ pub fn own_cuda(spec: &Spec, item: &ExternSpec) -> Result<Own, Diagnostic> {
     if !flat.files.iter().any(is_header) {
         return Err(in_spec(
             format!("\"{}\" does not include its header \"{}\"", item.source, item.header),
-            "include it by #include \"...\": then the compiler holds its declarations against the kernels",
+            "add an #include \"...\" of it, so that the compiler compares its declarations with the kernels",
         ));
     }
     let code = OwnCode {

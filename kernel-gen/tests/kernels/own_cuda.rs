@@ -74,8 +74,8 @@ fn what_cannot_become_code_is_refused_with_its_line() {
     let refused = |name: &str, source: &str, header: &str| Project::new(name, source, header).read().unwrap_err();
     assert_eq!(
         refused("own-apart", "__global__ void scale(float *x) {}\n", HEADER),
-        "kernels.toml:5: \"src/mine.cu\" does not include its header \"src/mine.h\"; include it by #include \"...\": then the \
-         compiler holds its declarations against the kernels"
+        "kernels.toml:5: \"src/mine.cu\" does not include its header \"src/mine.h\"; add an #include \"...\" of it, so \
+         that the compiler compares its declarations with the kernels"
     );
     assert_eq!(
         refused(
@@ -149,7 +149,7 @@ fn code_that_is_not_as_the_spec_says_is_named_once() {
 }
 
 #[test]
-fn a_real_compiler_takes_the_text_and_holds_the_header_against_the_kernel() {
+fn a_real_compiler_takes_the_text_and_compares_the_header_with_the_kernel() {
     let options = SupplyOptions { missing: Missing::Refuse, ..SupplyOptions::default() };
     let build = |project: &Project| {
         let own = project.read().unwrap();

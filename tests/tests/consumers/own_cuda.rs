@@ -79,7 +79,7 @@ fn embedded(consumer: &Consumer, command: &str) -> Ran {
 fn cuda_code_of_the_users_own_is_wrapped_with_typed_launches() {
     let Some(consumer) = consumer("own-cuda") else { return };
     let check = || embedded(&consumer, "check");
-    // The compiler of Rust holds calls against the header, and sees what it includes.
+    // Calls are typed by the header and by what it includes.
     consumer.edit("src/size.h", "4", "8");
     check().failed().says("D2<8, 64>");
     consumer.edit("src/size.h", "8", "4");
