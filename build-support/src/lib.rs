@@ -52,12 +52,16 @@
 //! a CUDA compiler the sources take its place, and NVRTC compiles each at first use, which a warning says
 //! ([`MissingCudaCompiler`]). It becomes part of the program if the feature `cuda` of `kernel-gen-runtime` is on.
 //!
-//! # C code of your own
+//! # C and CUDA code of your own
 //!
-//! With the feature `bindgen`, `[[extern]]` in the spec names a C source and its header. The source is compiled along,
+//! With the feature `bindgen`, `[[extern]]` in the spec names a source and its header. A C source is compiled along,
 //! and each function of the header whose pointers are declared as arrays of constant extents gets a typed launch:
 //! `void blur(const float x[3][32][32], float y[3][32][32])` becomes `kernels::<name>::blur(&dev, &x, &mut y)`. The
 //! feature needs libclang where the build script runs; `LIBCLANG_PATH` names its folder.
+//!
+//! A CUDA source is compiled as generated kernels are, for the architectures of the spec, or packaged. Each kernel that its header
+//! declares, `extern "C" __global__ void scale(const float x[64], float y[64], float factor)`, has a grid and a block in the
+//! spec and becomes `kernels::<name>::scale(&dev, &x, &mut y, factor)`. The program needs a driver and nothing else of CUDA.
 //!
 //! # Without a C compiler
 //!

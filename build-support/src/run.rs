@@ -210,7 +210,7 @@ fn make(config: &Config, environment: &Environment) -> Result<Stamp, Error> {
         ));
     }
     generated.report.warnings.append(&mut warnings);
-    let inputs = add_externs(&spec, compiler.as_ref(), matches!(options.code, CodePolicy::Absent(_)), &mut generated)?;
+    let inputs = add_externs(&spec, compiler.as_ref(), &options, &mut generated)?;
     let library = library(&options.prefix, &generated);
     let mut stamp = write(config, environment, &generated, compiler.as_ref(), &library)?;
     for input in inputs {
@@ -220,26 +220,28 @@ fn make(config: &Config, environment: &Environment) -> Result<Stamp, Error> {
     Ok(stamp)
 }
 
-/// Adds the user's own C; gives the files that were read for it.
+/// Adds the user's own code; gives the files that were read for it.
 #[cfg(feature = "bindgen")]
 fn add_externs(
     spec: &Spec,
     compiler: Option<&Compiler>,
-    documentation: bool,
+    options: &generate::Options,
     generated: &mut Generated,
 ) -> Result<Vec<PathBuf>, Vec<GenerateError>> {
-    let wrapped = crate::externs::wrap(spec, compiler, documentation)?;
+    let documentation = matches!(options.code, CodePolicy::Absent(_));
+    let wrapped = crate::externs::wrap(spec, compiler, documentation, options)?;
     generated.rust += &wrapped.rust;
     generated.sources.extend(wrapped.sources);
+    generated.cuda.extend(wrapped.cuda);
     Ok(wrapped.inputs)
 }
 
-/// Refuses the user's own C: wrapping it takes the feature.
+/// Refuses the user's own code: wrapping it takes the feature.
 #[cfg(not(feature = "bindgen"))]
 fn add_externs(
     spec: &Spec,
     _: Option<&Compiler>,
-    _: bool,
+    _: &generate::Options,
     _: &mut Generated,
 ) -> Result<Vec<PathBuf>, Vec<GenerateError>> {
     let errors = spec.externs.iter().map(|item| {

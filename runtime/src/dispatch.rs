@@ -10,11 +10,13 @@
 mod arg;
 mod cpu;
 mod function;
+mod scalar;
 
 #[cfg(feature = "cuda")]
 pub(crate) use arg::check_elements;
 pub use arg::{Arg, DynArg};
 pub use cpu::Packed;
+pub use scalar::Scalar;
 
 use crate::{DType, Device, Error, Isa, Result};
 use std::fmt;
@@ -226,6 +228,9 @@ impl Function {
 pub struct Checked<'a, 'b, D: Device> {
     pub(crate) entry: &'static Entry,
     pub(crate) args: &'a [Arg<'b, D>],
+    /// What the kernel takes by value, as [`Scalar::bits`]. Only code for GPUs does.
+    #[cfg_attr(not(feature = "cuda"), expect(dead_code, reason = "CPU kernels take none"))]
+    pub(crate) scalars: &'a [u64],
 }
 
 /// A weight that was compared with the entry's parameter: what a device packs. Only [`Entry::pack_weight`] makes it.
@@ -249,11 +254,16 @@ impl Entry {
     /// Runs the workload. Arguments come in kernel order; parameters that the kernel wants packed and that are not
     /// are packed into the workspace first. A workload whose output has no elements does nothing.
     pub fn launch<D: Device>(&'static self, dev: &D, args: &[Arg<'_, D>]) -> Result<()> {
+        self.launch_with(dev, args, &[])
+    }
+
+    /// The same with what the kernel takes by value, as [`Scalar::bits`].
+    pub fn launch_with<D: Device>(&'static self, dev: &D, args: &[Arg<'_, D>], scalars: &[u64]) -> Result<()> {
         self.check(args)?;
         if self.params.iter().any(|p| p.access == Access::Write && p.elements() == 0) {
             return Ok(());
         }
-        dev.launch(Checked { entry: self, args })
+        dev.launch(Checked { entry: self, args, scalars })
     }
 
     /// Packs the weight for the code that this device runs. A kernel that wants its weight as it is gets a copy.

@@ -28,6 +28,9 @@ fn main() {
         config = config_with.missing_cuda_compiler(MissingCudaCompiler::Error);
     }
     config.generate_or_exit();
+    if env::var_os("CARGO_FEATURE_OWN").is_some() {
+        kernel_gen_build::configure().spec("own.toml").module("own").generate_or_exit();
+    }
     if env::var_os("CARGO_FEATURE_HAND").is_some()
         && let Err(error) = hand()
     {

@@ -62,6 +62,27 @@ impl Ran {
     }
 }
 
+impl Ran {
+    /// Whether the build failed because cargo has not downloaded what it needs; says so.
+    pub fn skipped_without_download(&self, what: &str) -> bool {
+        let signs = ["you may remove the `--offline` flag", "attempting to make an HTTP request"];
+        let skipped = !self.ok && signs.iter().any(|sign| self.stderr.contains(sign));
+        if skipped {
+            eprintln!("[SKIP] part: cargo has not downloaded {what}; `cargo fetch` brings it");
+        }
+        skipped
+    }
+
+    /// Whether the build failed because libclang is missing; says so.
+    pub fn skipped_without_libclang(&self) -> bool {
+        let skipped = !self.ok && self.stderr.contains("libclang is needed");
+        if skipped {
+            eprintln!("[SKIP] part: needs libclang; that its absence is one clear error was tested");
+        }
+        skipped
+    }
+}
+
 /// The manifest of a package that generates kernels.
 pub fn manifest(name: &str) -> String {
     let root = repository();

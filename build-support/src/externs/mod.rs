@@ -1,4 +1,4 @@
-//! `[[extern]]`: C code of the user's own, compiled along and wrapped with typed launches.
+//! `[[extern]]`: C and CUDA code of the user's own, compiled along and wrapped with typed launches.
 //!
 //! A function of the header gets a typed launch if each of its pointers is declared as an array of constant extents:
 //!
@@ -9,19 +9,21 @@
 //! whose last parameters are `int64_t worker, int64_t begin, int64_t end` becomes a launch over all workers of the
 //! device, `unsafe fn blur(&dev, extent, ...)`: that its iterations do not race is the caller's word. Everything else
 //! that the header declares is in the module `raw`, as bindgen writes it.
+//!
+//! What becomes of CUDA code is in `cuda`.
 
+mod bind;
+mod cuda;
 mod signature;
 mod wrapper;
 
 use crate::stamp;
-use bindgen::callbacks::ParseCallbacks;
+use bind::{Language, bind};
 use kernel_gen::diagnostic::Diagnostic;
-use kernel_gen::generate::{GenerateError, Source};
+use kernel_gen::generate::{CudaSource, GenerateError, Options, Source};
 use kernel_gen::spec::{ExternSpec, Spec};
 use kernel_gen::toolchain::{Compiler, FLAGS};
-use std::cell::RefCell;
 use std::path::{Path, PathBuf};
-use std::rc::Rc;
 
 /// What the `[[extern]]` of a spec become.
 #[derive(Default)]
@@ -30,6 +32,8 @@ pub(crate) struct Wrapped {
     pub(crate) rust: String,
     /// More C to compile.
     pub(crate) sources: Vec<Source>,
+    /// More CUDA to compile.
+    pub(crate) cuda: Vec<CudaSource>,
     /// The files that were read.
     pub(crate) inputs: Vec<PathBuf>,
 }
@@ -40,12 +44,13 @@ pub(crate) fn wrap(
     spec: &Spec,
     compiler: Option<&Compiler>,
     documentation: bool,
+    options: &Options,
 ) -> Result<Wrapped, Vec<GenerateError>> {
     let mut wrapped = Wrapped::default();
     let mut errors = vec![];
     for item in &spec.externs {
-        if let Err(error) = wrap_one(spec, item, compiler, documentation, &mut wrapped) {
-            errors.push(error.into());
+        if let Err(all) = wrap_one(spec, item, compiler, documentation, options, &mut wrapped) {
+            errors.extend(all.into_iter().map(GenerateError::Input));
         }
     }
     if errors.is_empty() { Ok(wrapped) } else { Err(errors) }
@@ -56,8 +61,9 @@ fn wrap_one(
     item: &ExternSpec,
     compiler: Option<&Compiler>,
     documentation: bool,
+    options: &Options,
     wrapped: &mut Wrapped,
-) -> Result<(), Diagnostic> {
+) -> Result<(), Vec<Diagnostic>> {
     let fault = |cause: String, help: &str| Diagnostic {
         file: spec.file.clone(),
         line: item.line,
@@ -65,30 +71,46 @@ fn wrap_one(
         help: help.into(),
     };
     let folder = Path::new(&spec.file).parent().unwrap_or(Path::new(""));
-    let (source, header) = (folder.join(&item.source), folder.join(&item.header));
-    let read = |path: &Path| {
-        std::fs::read_to_string(path).map_err(|e| {
-            fault(format!("\"{}\" cannot be read ({e})", path.display()), "paths count from the folder of the spec")
-        })
-    };
-    read(&source)?;
-    let header_text = read(&header)?;
+    let files = [&item.source, &item.header].map(|file| folder.join(file));
+    for file in &files {
+        std::fs::read_to_string(file).map_err(|e| {
+            let help = "paths count from the folder of the spec";
+            vec![fault(format!("\"{}\" cannot be read ({e})", file.display()), help)]
+        })?;
+    }
     // bindgen panics without libclang.
     let loaded = clang_sys::load();
-    if loaded.is_err() && documentation {
+    // A build without a C compiler makes code for GPUs all the same.
+    let wanted = item.is_cuda() && options.cuda;
+    if loaded.is_err() && documentation && !wanted {
         wrapped.rust += &format!(
-            "\n/// C code of the crate's own; read without libclang, so that its launches are missing.\npub mod {} {{}}\n",
+            "\n/// Code of the crate's own; read without libclang, so that its launches are missing.\npub mod {} {{}}\n",
             item.name
         );
         return Ok(());
     }
     loaded.map_err(|e| {
-        fault(
+        vec![fault(
             format!("libclang is needed to read \"{}\" and was not found ({e})", item.header),
             "install it (on Debian and Ubuntu: apt install libclang-dev), or name its folder with LIBCLANG_PATH",
-        )
+        )]
     })?;
-    let (bindings, included) = bind(&header, compiler)
+    match item.is_cuda() {
+        true => cuda::wrap(spec, item, compiler, options, wrapped),
+        false => wrap_c(item, files, compiler, &fault, wrapped).map_err(|e| vec![e]),
+    }
+}
+
+/// Adds a source and a header of C.
+fn wrap_c(
+    item: &ExternSpec,
+    [source, header]: [PathBuf; 2],
+    compiler: Option<&Compiler>,
+    fault: &impl Fn(String, &str) -> Diagnostic,
+    wrapped: &mut Wrapped,
+) -> Result<(), Diagnostic> {
+    let header_text = std::fs::read_to_string(&header).unwrap_or_default();
+    let (bindings, included) = bind(&header, Language::C, compiler)
         .map_err(|e| fault(format!("the header \"{}\" cannot be read: {e}", item.header), "correct the header"))?;
     wrapped.rust += &wrapper::module(&item.name, &bindings, &signature::functions(&bindings, &header_text));
     let mut inputs = vec![source.clone(), header];
@@ -109,48 +131,9 @@ fn wrap_one(
             name: format!("extern.{}.c", item.name),
             flags: FLAGS.iter().map(|f| f.to_string()).collect(),
             text: format!("// {hash:016x}\n#include \"{included}\"\n"),
+            prototypes: String::new(),
         });
     }
     wrapped.inputs.append(&mut inputs);
     Ok(())
-}
-
-/// Notes the files that a header includes.
-#[derive(Debug)]
-struct Includes(Rc<RefCell<Vec<PathBuf>>>);
-
-impl ParseCallbacks for Includes {
-    fn include_file(&self, file: &str) {
-        self.0.borrow_mut().push(file.into());
-    }
-}
-
-/// What bindgen makes of a header, and the files that it includes.
-fn bind(header: &Path, compiler: Option<&Compiler>) -> Result<(String, Vec<PathBuf>), String> {
-    let included = Rc::new(RefCell::new(vec![]));
-    let target = bindgen::RustTarget::stable(88, 0).map_err(|e| e.to_string())?;
-    let mut builder = bindgen::builder()
-        .header(header.display().to_string())
-        .allowlist_file(escape(&header.display().to_string()))
-        .array_pointers_in_arguments(true)
-        .layout_tests(false)
-        .merge_extern_blocks(true)
-        .disable_header_comment()
-        .formatter(bindgen::Formatter::None)
-        .rust_target(target)
-        .rust_edition(bindgen::RustEdition::Edition2021)
-        .parse_callbacks(Box::new(Includes(Rc::clone(&included))));
-    // libclang may come without the headers that belong to a compiler, such as stddef.h.
-    if let Some(folder) = compiler.and_then(Compiler::include_folder) {
-        builder = builder.clang_args(["-idirafter".to_string(), folder.display().to_string()]);
-    }
-    let bindings = builder.generate().map_err(|e| e.to_string())?;
-    let included = included.borrow().clone();
-    Ok((bindings.to_string(), included))
-}
-
-/// A path as a regular expression that matches it only.
-fn escape(path: &str) -> String {
-    let special = |c: char| !(c.is_alphanumeric() || matches!(c, '/' | '_' | '-' | ' '));
-    path.chars().flat_map(|c| special(c).then_some('\\').into_iter().chain([c])).collect()
 }

@@ -7,6 +7,8 @@ pub(super) struct Function {
     pub(super) params: Vec<(String, Type)>,
     /// What it returns; nothing for `void`.
     pub(super) returns: Option<Type>,
+    /// Whether its symbol is a name of C++.
+    pub(super) mangled: bool,
 }
 
 /// A type as far as launches are concerned.
@@ -24,6 +26,7 @@ pub(super) enum Type {
 /// the `const` of arrays with several dimensions, and the header has it.
 pub(super) fn functions(bindings: &str, header: &str) -> Vec<Function> {
     let tokens = tokens(bindings);
+    let header = &without_comments(header);
     let mut all = vec![];
     for (i, window) in tokens.windows(4).enumerate() {
         if let ["pub", "fn", name, "("] = window
@@ -34,10 +37,40 @@ pub(super) fn functions(bindings: &str, header: &str) -> Vec<Function> {
                     *written &= !is_const_in(header, name, position);
                 }
             }
+            function.mangled = is_mangled(&tokens[..i]);
             all.push(function);
         }
     }
     all
+}
+
+/// Whether the attribute in front of a function gives it a name of C++ for the linker.
+fn is_mangled(before: &[&str]) -> bool {
+    let attribute = before.iter().rposition(|t| *t == "#").filter(|_| before.last() == Some(&"]"));
+    attribute.is_some_and(|start| {
+        // `_Z...`, or on Windows `?...`.
+        before[start..].contains(&"link_name") && before[start..].iter().any(|t| t.starts_with("_Z") || *t == "?")
+    })
+}
+
+/// The type that a name stands for, through all `pub type` of the bindings.
+pub(super) fn resolve(bindings: &str, name: &str) -> String {
+    let tokens = tokens(bindings);
+    let mut name = name.to_string();
+    // A chain is no longer than that.
+    for _ in 0..16 {
+        let found = tokens.windows(4).position(|w| w[..2] == ["pub", "type"] && w[2] == name && w[3] == "=");
+        let Some(start) = found else { break };
+        let meaning = tokens[start + 4..].iter().take_while(|t| **t != ";");
+        name = meaning.copied().collect();
+    }
+    name
+}
+
+/// The line of a header, from 1, in which a function is declared; the first if its name stands nowhere.
+pub(super) fn line_of(header: &str, function: &str) -> usize {
+    let declares = |line: &str| tokens(line).windows(2).any(|w| w == [function, "("]);
+    header.lines().position(declares).map_or(1, |at| at + 1)
 }
 
 /// Splits Rust text into words and single punctuation marks, `::` and `->` kept whole.
@@ -75,7 +108,7 @@ fn function(name: &str, mut tokens: &[&str]) -> Option<Function> {
         ["->", rest @ ..] => Some(read_type(rest)?.0),
         _ => None,
     };
-    Some(Function { name: name.to_string(), params, returns })
+    Some(Function { name: name.to_string(), params, returns, mangled: false })
 }
 
 fn read_type<'a, 'b>(tokens: &'b [&'a str]) -> Option<(Type, &'b [&'a str])> {
@@ -115,6 +148,25 @@ fn array<'a, 'b>(tokens: &'b [&'a str]) -> Option<(String, Vec<u64>, &'b [&'a st
         depth < 0 || (depth == 0 && matches!(*t, "," | ";"))
     })?;
     Some((tokens[..end].concat(), vec![], &tokens[end..]))
+}
+
+/// A header without its comments, which may speak of functions too.
+fn without_comments(header: &str) -> String {
+    let mut out = String::new();
+    let mut rest = header;
+    while let Some((before, comment)) = rest.split_once('/') {
+        out += before;
+        rest = match comment.chars().next() {
+            Some('/') => comment.find('\n').map_or("", |end| &comment[end..]),
+            Some('*') => comment[1..].split_once("*/").map_or("", |(_, behind)| behind),
+            _ => {
+                out.push('/');
+                comment
+            }
+        };
+        out.push(' ');
+    }
+    out + rest
 }
 
 /// Whether the header declares a parameter of a function as constant, as far as its text says it plainly.
@@ -167,8 +219,25 @@ mod tests {
     }
 
     #[test]
+    fn names_of_cpp_and_aliases_are_seen_through() {
+        let bindings = "pub type real = f32 ; pub type number = real ; unsafe extern \"C\" { # [link_name = \
+            \"\\u{1}_Z5scalePKf\"] pub fn scale (x : * const f32) ; # [doc = \" a\"] pub fn plain (x : * const number) ; }";
+        let all = functions(bindings, "");
+        assert_eq!(all.iter().map(|f| f.mangled).collect::<Vec<_>>(), [true, false]);
+        assert_eq!([resolve(bindings, "number"), resolve(bindings, "i64")], ["f32", "i64"]);
+        assert_eq!(resolve("pub type a = a ;", "a"), "a");
+        assert_eq!((line_of(HEADER, "par"), line_of(HEADER, "nothing")), (2, 1));
+    }
+
+    #[test]
     fn constness_that_bindings_lose_is_found_in_the_header() {
         assert!(is_const_in(HEADER, "blur", 0) && !is_const_in(HEADER, "blur", 1));
+        let commented =
+            "// f(const int x)\n/* f(const float y[2][2]) */ void f(float x[2 / 1][2], const /**/ float y[2]);";
+        let bindings = "pub fn f (x : * mut [[f32 ; 2usize] ; 2usize] , y : * const [f32 ; 2usize]) ;";
+        let written = |p: &(String, Type)| matches!(p.1, Type::Array { written: true, .. });
+        let all = functions(bindings, commented);
+        assert_eq!(all[0].params.iter().map(written).collect::<Vec<_>>(), [true, false]);
         assert!(!is_const_in(HEADER, "nothing", 0) && !is_const_in("void f(", "f", 0));
     }
 }

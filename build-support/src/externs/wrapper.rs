@@ -3,7 +3,7 @@
 use super::signature::{Function, Type};
 
 /// Element types that views can have.
-const ELEMENTS: [&str; 5] = ["f32", "f64", "i32", "i64", "u8"];
+pub(super) const ELEMENTS: [&str; 5] = ["f32", "f64", "i32", "i64", "u8"];
 
 /// The last parameters of a function that runs one part of a parallel launch.
 const PART: [&str; 3] = ["worker", "begin", "end"];
@@ -107,7 +107,7 @@ mod tests {
             ("n".into(), Type::Value("i32".into())),
             ("c".into(), Type::Value("Config".into())),
         ];
-        let text = launch(&Function { name: "blur".into(), params, returns: None }).unwrap();
+        let text = launch(&Function { name: "blur".into(), params, returns: None, mangled: false }).unwrap();
         assert!(text.contains("pub fn blur(_dev: &kernel_gen_runtime::Cpu, x: &impl kernel_gen_runtime::AsView<"));
         assert!(text.contains("Shape = kernel_gen_runtime::D2<3, 8>>, y: &mut impl"), "{text}");
         assert!(
@@ -120,12 +120,12 @@ mod tests {
     fn parts_become_a_parallel_launch_and_bare_pointers_none() {
         let value = |name: &str| (name.to_string(), Type::Value("i64".into()));
         let params = vec![("y".into(), array(&[24], true)), value("worker"), value("begin"), value("end")];
-        let text = launch(&Function { name: "fill".into(), params, returns: None }).unwrap();
+        let text = launch(&Function { name: "fill".into(), params, returns: None, mangled: false }).unwrap();
         assert!(
             text.contains("pub unsafe fn fill(dev: &kernel_gen_runtime::Cpu, extent: usize, y: &mut impl"),
             "{text}"
         );
         let bare = vec![("y".into(), Type::Pointer)];
-        assert_eq!(launch(&Function { name: "raw_only".into(), params: bare, returns: None }), None);
+        assert_eq!(launch(&Function { name: "raw_only".into(), params: bare, returns: None, mangled: false }), None);
     }
 }

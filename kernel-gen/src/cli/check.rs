@@ -3,7 +3,7 @@
 use super::health::Health;
 use super::output::{Failure, Output, json_text};
 use super::project::{Files, Project, choice_json, label};
-use crate::generate::{self, Cause, CodePolicy, GenerateError, Tried, dry_run};
+use crate::generate::{self, Cause, CodePolicy, GenerateError, Tried, dry_run, own_cuda};
 use crate::model::{ModelError, Options};
 use crate::spec::Spec;
 use crate::target::Target;
@@ -251,6 +251,10 @@ fn unbuildable(spec: &Spec) -> Vec<String> {
         require_portable(&archs).err().map(|e| format!("{}: {e}", spec.file)).into_iter().collect();
     let folder = Path::new(&spec.file).parent().unwrap_or(Path::new(""));
     for item in &spec.externs {
+        if item.is_cuda() {
+            errors.extend(own_cuda(spec, item).err().map(|e| e.to_string()));
+            continue;
+        }
         for file in [&item.source, &item.header].map(|f| folder.join(f)).iter().filter(|f| !f.is_file()) {
             let help = "paths count from the folder of the spec";
             errors.push(format!("{}:{}: there is no file {}; {help}", spec.file, item.line, file.display()));

@@ -2,7 +2,7 @@
 
 use super::output::{Failure, Output};
 use super::project::{Files, Project};
-use crate::generate::{self, CodePolicy, generate};
+use crate::generate::{self, CodePolicy, CudaSource, generate, own_cuda, own_faults};
 use crate::records::ARTIFACTS;
 use crate::templates::Registry;
 use crate::toolchain::cuda::{Artifact, Artifacts, Code, Environment, Missing, Request, SupplyOptions, supply};
@@ -45,7 +45,9 @@ pub(super) fn run(registry: &Registry, arguments: &Arguments) -> Result<Output, 
 fn package(registry: &Registry, arguments: &Arguments, environment: &Environment) -> Result<Output, Failure> {
     let project = Project::load(&arguments.files)?;
     let folder = arguments.out.clone().unwrap_or_else(|| project.tuned.join(ARTIFACTS));
-    let requests = requests(registry, arguments, &project)?;
+    let sources = sources(registry, arguments, &project)?;
+    let requests = sources.iter().map(|source| source.request()).collect::<Result<Vec<_>, _>>();
+    let requests = requests.map_err(|e| lines([e]))?;
     let old = Artifacts::open(&folder).map_err(|e| lines([e]))?;
     if arguments.check {
         return check(&old, &requests, &folder);
@@ -56,6 +58,10 @@ fn package(registry: &Registry, arguments: &Arguments, environment: &Environment
     }
     let kept = (!arguments.again).then_some(&old);
     let supplied = supply(&requests, kept, environment, &options).map_err(lines)?;
+    let faults = own_faults(&sources, &supplied.code);
+    if !faults.is_empty() {
+        return Err(lines(faults));
+    }
     let mut artifacts: Vec<Artifact> = vec![];
     for (request, code) in requests.iter().zip(&supplied.code) {
         match code.artifact() {
@@ -82,7 +88,7 @@ fn package(registry: &Registry, arguments: &Arguments, environment: &Environment
 }
 
 /// What the build of a crate with this spec will ask for.
-fn requests(registry: &Registry, arguments: &Arguments, project: &Project) -> Result<Vec<Request>, Failure> {
+fn sources(registry: &Registry, arguments: &Arguments, project: &Project) -> Result<Vec<CudaSource>, Failure> {
     let Some(spec) = &project.spec else {
         return Err("there is no kernels.toml here; name the spec with --spec".to_string().into());
     };
@@ -103,7 +109,11 @@ fn requests(registry: &Registry, arguments: &Arguments, project: &Project) -> Re
         jobs: std::thread::available_parallelism().map_or(1, |n| n.get()),
     };
     let generated = generate(spec, &project.records, registry, &options).map_err(lines)?;
-    generated.cuda.iter().map(|source| source.request()).collect::<Result<_, _>>().map_err(|e| lines([e]))
+    let mut sources = generated.cuda;
+    for item in spec.externs.iter().filter(|item| item.is_cuda()) {
+        sources.extend(own_cuda(spec, item).map_err(|e| lines([e]))?.sources);
+    }
+    Ok(sources)
 }
 
 /// Whether the folder has just what is needed.
@@ -302,7 +312,8 @@ b = [16, 32]
         // One is forged, with hashes that fit; a build without a compiler could not tell.
         let artifacts = folder.join("tuned/artifacts");
         let project = Project::load(&arguments.files).unwrap();
-        let requests = requests(&registry, &arguments, &project).unwrap();
+        let sources = sources(&registry, &arguments, &project).unwrap();
+        let requests: Vec<Request> = sources.iter().map(|source| source.request().unwrap()).collect();
         let old = Artifacts::open(&artifacts).unwrap();
         let mut all: Vec<Artifact> = requests.iter().map(|r| old.find(r).unwrap().unwrap()).collect();
         all[0].ptx += "// forged\n";

@@ -188,6 +188,24 @@ impl<'t, 'i> Table<'t, 'i> {
         found.map(|f| f.value).unwrap_or_default()
     }
 
+    /// The tables inside, each under a name that is the user's to choose. `key` is what the user writes before the name.
+    pub fn named_tables(&self, report: &mut Report, key: &str) -> Vec<(Found<&'t str>, Table<'t, 'i>)> {
+        let mut all = vec![];
+        for (name, span, value) in self.entries() {
+            match value.get_ref().as_table() {
+                Some(table) => {
+                    let what = format!("[{key}.{name}]");
+                    all.push((Found { value: name, span: span.clone() }, Table { table, span, what, asked: vec![] }));
+                }
+                None => {
+                    let kind = describe(value.get_ref());
+                    report.error(&span, format!("`{name}` cannot be {kind}"), format!("write a table: [{key}.{name}]"));
+                }
+            }
+        }
+        all
+    }
+
     /// Reports that a key is missing unless it is there.
     pub fn require(&mut self, report: &mut Report, key: &'static str, example: &str) -> bool {
         let there = self.get(key).is_some();

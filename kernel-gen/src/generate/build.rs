@@ -3,6 +3,7 @@
 use super::assemble::Generated;
 use super::bundle;
 use super::error::GenerateError;
+use super::own::own_faults;
 use crate::files;
 use crate::toolchain::cuda::{Artifacts, CudaError, Environment, SupplyOptions, supply};
 use crate::toolchain::{Compiler, Unit};
@@ -97,6 +98,10 @@ fn supply_cuda(generated: &Generated, cuda: CudaSupply<'_>) -> Result<Bundles, V
     let requests = generated.cuda.iter().map(|source| source.request()).collect::<Result<Vec<_>, _>>();
     let requests = requests.map_err(|e| all(vec![e]))?;
     let supplied = supply(&requests, cuda.packaged, cuda.environment, cuda.options).map_err(all)?;
+    let faults = own_faults(&generated.cuda, &supplied.code);
+    if !faults.is_empty() {
+        return Err(faults.into_iter().map(GenerateError::Input).collect());
+    }
     let bundles = requests.iter().zip(&supplied.code);
     let bundles = bundles.map(|(request, code)| bundle::of_code(code, &request.source, request.arch)).collect();
     Ok(Bundles { bundles, summary: supplied.summary, warnings: supplied.warnings })

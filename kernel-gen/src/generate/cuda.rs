@@ -3,6 +3,7 @@
 use super::chosen::{Chosen, Place};
 use super::early::Early;
 use super::error::{Cause, GenerateError};
+use super::own_code::OwnCode;
 use crate::emit::cuda::{self, Arch, CudaOptions, Param};
 use crate::emit::rust::{CudaPack, CudaProgram, CudaVariant};
 use crate::ir::Kernel;
@@ -20,12 +21,15 @@ pub struct CudaSource {
     pub arch: String,
     /// Its text.
     pub text: String,
+    /// Present if it is the user's own.
+    pub own: Option<OwnCode>,
 }
 
 impl CudaSource {
     /// What the compiler is asked for; packaged code is found by it.
     pub fn request(&self) -> Result<Request, CudaError> {
-        Ok(Request::new(&self.name, &self.text, self.arch.parse()?))
+        let request = Request::new(&self.name, &self.text, self.arch.parse()?);
+        Ok(Request { names_its_kernels: self.own.is_none(), ..request })
     }
 
     /// The name of the image's file.
@@ -58,7 +62,7 @@ pub(super) fn make(chosen: &Chosen<'_>) -> Result<Made, GenerateError> {
     };
     let mut sources = vec![];
     let mut program = |name: String, emitted: cuda::CudaSource| {
-        let source = CudaSource { name, arch: target.name.clone(), text: emitted.source };
+        let source = CudaSource { name, arch: target.name.clone(), text: emitted.source, own: None };
         let image = source.image();
         sources.push(source);
         CudaProgram { image, launches: emitted.launches, workspace_bytes: emitted.workspace_bytes }

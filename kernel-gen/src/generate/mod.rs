@@ -13,8 +13,11 @@ mod chosen;
 mod cuda;
 mod early;
 mod error;
+mod flatten;
 mod made;
 mod options;
+mod own;
+mod own_code;
 #[cfg(feature = "cli")]
 mod replay;
 mod report;
@@ -30,6 +33,8 @@ pub use cuda::CudaSource;
 pub(crate) use early::Early;
 pub use error::{Cause, GenerateError, WorkloadFault};
 pub use options::{CodePolicy, Options};
+pub use own::{Own, own_cuda, own_faults};
+pub use own_code::OwnCode;
 #[cfg(feature = "cli")]
 pub(crate) use replay::emitted;
 pub use report::{Report, Row};

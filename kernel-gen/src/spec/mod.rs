@@ -39,6 +39,16 @@
 //! name = "my_kernels"
 //! source = "src/mine.c"
 //! header = "src/mine.h"
+//!
+//! [[extern]]                        # CUDA code of your own
+//! name = "my_gpu_kernels"
+//! source = "src/mine.cu"
+//! header = "src/mine_gpu.h"
+//!
+//! [extern.launch.scale]             # how each kernel of the header is launched
+//! grid = [4]                        # blocks along x, y, z
+//! block = [256]                     # threads of a block along x, y, z
+//! shared = 0                        # bytes of dynamic shared memory of a block; 0 if left out
 //! ```
 //!
 //! A `depthwise_pointwise` is a depthwise convolution and the 1x1 convolution of its result in one kernel, in NCHW. Its
@@ -70,10 +80,12 @@
 
 mod externs;
 mod kernel;
+mod launch;
 mod names;
 
 pub use externs::ExternSpec;
 pub use kernel::{KernelSpec, WorkloadSpec};
+pub use launch::ExternLaunch;
 
 use crate::diagnostic::{self, Diagnostic, Report, Table};
 use crate::target::Target;
@@ -183,7 +195,10 @@ fn read(root: &mut Table<'_, '_>, report: &mut Report, file: &str) -> Option<Spe
         report.error(&t.span, format!("`threads` is {}", t.value), format!("use 1 to {MAX_THREADS}"));
     }
     let fallback = root.choice(report, "fallback", &[("allow", Fallback::Allow), ("deny", Fallback::Deny)]);
+    let before = report.len();
     let targets = root.table(report, "targets").map(|mut t| read_targets(&mut t, report));
+    // What is wrong with the list of targets is no reason to say that there are none.
+    let cuda = (report.len() == before).then(|| targets.as_ref().map_or(&[][..], |t| &t.cuda));
     let mut names = names::Names::default();
     let kernels: Vec<Option<KernelSpec>> = root
         .tables(report, "kernel", "[[kernel]]")
@@ -193,7 +208,7 @@ fn read(root: &mut Table<'_, '_>, report: &mut Report, file: &str) -> Option<Spe
     let externs: Vec<Option<ExternSpec>> = root
         .tables(report, "extern", "[[extern]]")
         .into_iter()
-        .map(|mut t| externs::read(&mut t, report, &mut names))
+        .map(|mut t| externs::read(&mut t, report, &mut names, cuda))
         .collect();
     if kernels.is_empty() && externs.is_empty() && report.is_clean() {
         let help = "add a [[kernel]] with a [[kernel.workload]], or an [[extern]]";

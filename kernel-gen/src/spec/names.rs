@@ -64,7 +64,7 @@ impl Names {
 }
 
 /// Why a name cannot be used, and what to do.
-fn illegal(name: &str) -> Option<(String, String)> {
+pub(super) fn illegal(name: &str) -> Option<(String, String)> {
     let shown: String = name.chars().take(40).collect();
     let mut chars = name.chars();
     let starts = chars.next().is_some_and(|c| c.is_ascii_alphabetic() || c == '_');

@@ -73,7 +73,7 @@ impl Device for Cuda {
         Ok(self.synchronize()?)
     }
 
-    fn launch(&self, Checked { entry, args }: Checked<'_, '_, Cuda>) -> Result<()> {
+    fn launch(&self, Checked { entry, args, scalars }: Checked<'_, '_, Cuda>) -> Result<()> {
         let inner = self.inner();
         let turn = inner.recording.launch(inner.id(), entry.about.name)?;
         let variant = inner.variant(entry)?;
@@ -107,13 +107,24 @@ impl Device for Cuda {
             // SAFETY: `check` has compared type, length and access of the argument with the entry's parameter, and
             // `check_arg` its place; the packed form and the scratch have the sizes that the tables state, within the
             // workspace, which launches on this stream use one after the other.
-            unsafe { run(inner, &turn, &pack.program, loaded, &[addresses[pack.param], next], scratch, starts)? };
+            unsafe {
+                run(
+                    inner,
+                    &turn,
+                    &pack.program,
+                    loaded,
+                    Values::of_pack(&[addresses[pack.param], next], scratch),
+                    starts,
+                )?
+            };
             addresses[pack.param] = next;
             next = behind;
         }
         let starts = starts_of(inner, &turn, &variant.program, args, &addresses);
         // SAFETY: as above; packed arguments were made by this entry for this variant (`check_arg`).
-        unsafe { run(inner, &turn, &variant.program, loaded, &addresses, scratch, starts)? };
+        unsafe {
+            run(inner, &turn, &variant.program, loaded, Values { addresses: &addresses, scratch, scalars }, starts)?
+        };
         Ok(())
     }
 
@@ -214,7 +225,16 @@ impl Cuda {
                 let _queue = inner.queue(pack.program.workspace_bytes);
                 inner.context.bind()?;
                 // SAFETY: the argument was checked against the parameter; data and workspace have the stated sizes.
-                unsafe { run(inner, turn, &pack.program, loaded, &[weight, address], scratch, Starts::BY_ITSELF)? };
+                unsafe {
+                    run(
+                        inner,
+                        turn,
+                        &pack.program,
+                        loaded,
+                        Values::of_pack(&[weight, address], scratch),
+                        Starts::BY_ITSELF,
+                    )?
+                };
             }
             None => {
                 inner.context.bind()?;
@@ -304,10 +324,28 @@ fn starts(
     turn.record(&Queued { early, front: inner.end_of_capture() }, written)
 }
 
+/// What the kernels of a program are given.
+#[derive(Clone, Copy)]
+struct Values<'a> {
+    /// The arguments' addresses.
+    addresses: &'a [u64],
+    /// Where the workspace starts.
+    scratch: u64,
+    /// What is passed by value.
+    scalars: &'a [u64],
+}
+
+impl<'a> Values<'a> {
+    /// Those of a program that packs: it takes nothing by value.
+    fn of_pack(addresses: &'a [u64], scratch: u64) -> Values<'a> {
+        Values { addresses, scratch, scalars: &[] }
+    }
+}
+
 /// Launches a program. `starts` says which of its launches may begin before what is in front of them has ended.
 ///
 /// # Safety
-/// `addresses` and `scratch` must be what the table promises the kernels, until they have run; the context is
+/// `given` must be what the table promises the kernels, until they have run; the context is
 /// bound, and `loaded` is the program in it. If its first launch may begin early, what that reads by then is not written by
 /// the launch in front of it.
 #[inline]
@@ -316,15 +354,14 @@ unsafe fn run(
     turn: &Turn<'_>,
     program: &Program,
     loaded: &Loaded,
-    addresses: &[u64],
-    scratch: u64,
+    given: Values<'_>,
     starts: Starts,
 ) -> Result<(), CudaError> {
     let driver = inner.context.driver;
     let address = |arg: KernelArg| match arg {
-        KernelArg::Param(i) => addresses[i],
-        KernelArg::Workspace(offset) => scratch + offset,
-        KernelArg::Map(_) => 0,
+        KernelArg::Param(i) => given.addresses[i],
+        KernelArg::Workspace(offset) => given.scratch + offset,
+        KernelArg::Map(_) | KernelArg::Scalar(_) => 0,
     };
     let mut maps = [const { MaybeUninit::<TensorMap>::uninit() }; MAX_TENSOR_MAPS];
     for ((map, spec), cache) in maps.iter_mut().zip(program.maps).zip(&loaded.maps) {
@@ -337,7 +374,10 @@ unsafe fn run(
             pointers[i] = match arg {
                 KernelArg::Map(m) => maps[*m].as_mut_ptr().cast(),
                 other => {
-                    values[i] = address(*other);
+                    values[i] = match other {
+                        KernelArg::Scalar(s) => given.scalars[*s],
+                        other => address(*other),
+                    };
                     std::ptr::from_mut(&mut values[i]).cast()
                 }
             };

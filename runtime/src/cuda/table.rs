@@ -89,6 +89,8 @@ pub enum KernelArg {
     Workspace(u64),
     /// A tensor map, by value.
     Map(usize),
+    /// A number that the launch was given, by value.
+    Scalar(usize),
 }
 
 /// A tensor map: how TMA sees a buffer. Dimensions come innermost first, as the driver takes them.

@@ -94,7 +94,7 @@ impl Device for Cpu {
         Ok(())
     }
 
-    fn launch(&self, Checked { entry, args }: Checked<'_, '_, Cpu>) -> Result<()> {
+    fn launch(&self, Checked { entry, args, .. }: Checked<'_, '_, Cpu>) -> Result<()> {
         let variant = match args.iter().find_map(|a| a.packed) {
             Some(packed) => variant_of(entry, packed, self)?,
             None => entry.variant(self.isa())?,

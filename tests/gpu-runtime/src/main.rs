@@ -11,6 +11,8 @@ mod hand;
 mod suite;
 
 kernel_gen_runtime::include_kernels!();
+#[cfg(feature = "own")]
+kernel_gen_runtime::include_kernels!(own);
 
 #[global_allocator]
 static ALLOCATOR: counting::Counting = counting::Counting;

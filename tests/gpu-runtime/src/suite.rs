@@ -75,7 +75,11 @@ pub(crate) fn run(wanted: Vec<String>) -> ExitCode {
 
 /// What is left to do without a GPU: the same functions on the CPU.
 fn on_cpu() -> ExitCode {
-    match checks::generated::all(&Cpu::new()) {
+    let dev = Cpu::new();
+    let done = checks::generated::all(&dev);
+    #[cfg(feature = "own")]
+    let done = done.and_then(|()| checks::own::on_cpu(&dev));
+    match done {
         Ok(()) => {
             println!("ok: the generated functions compute on the CPU");
             ExitCode::SUCCESS

@@ -5,4 +5,5 @@
 mod examples;
 mod gpu_consumers;
 mod header;
+mod own_cuda;
 mod refused;

@@ -30,16 +30,7 @@ pub(super) fn table(out: &mut String, depth: usize, variants: &[CudaVariant], fo
 
 fn variant(out: &mut String, depth: usize, number: usize, variant: &CudaVariant, folder: &str) {
     line(out, depth, &format!("{V}::cuda::variant("));
-    let (major, minor) = variant.capability;
-    line(
-        out,
-        depth + 1,
-        &format!(
-            "{RT}::cuda::Arch {{ name: {}, capability: ({major}, {minor}), exact: {} }},",
-            rust_literal(&variant.arch),
-            variant.exact
-        ),
-    );
+    arch(out, depth + 1, &variant.arch, variant.capability, variant.exact);
     program(out, depth + 1, &variant.program, &format!("SLOT_{number}_0"), folder);
     line(out, depth + 1, "&[");
     for (i, (param, pack)) in variant.packs.iter().enumerate() {
@@ -51,6 +42,13 @@ fn variant(out: &mut String, depth: usize, number: usize, variant: &CudaVariant,
     line(out, depth + 1, &format!("{},", variant.align));
     choice(out, depth + 1, &variant.choice);
     line(out, depth, "),");
+}
+
+/// An architecture, as an argument.
+pub(super) fn arch(out: &mut String, depth: usize, name: &str, (major, minor): (u32, u32), exact: bool) {
+    let name = rust_literal(name);
+    let fields = format!("name: {name}, capability: ({major}, {minor}), exact: {exact}");
+    line(out, depth, &format!("{RT}::cuda::Arch {{ {fields} }},"));
 }
 
 /// The program of a variant or a pack, as an argument.
@@ -75,14 +73,7 @@ fn program(out: &mut String, depth: usize, program: &CudaProgram, slot: &str, fo
 }
 
 fn launch(out: &mut String, depth: usize, launch: &Launch, maps: &[&TensorMap]) {
-    line(out, depth, &format!("{RT}::cuda::Launch {{"));
-    line(out, depth + 1, &format!("kernel: {},", rust_literal(&launch.symbol)));
-    line(out, depth + 1, &format!("grid: {:?},", launch.grid));
-    line(out, depth + 1, &format!("block: {:?},", launch.block));
-    line(out, depth + 1, &format!("cluster: {:?},", launch.cluster));
-    line(out, depth + 1, &format!("shared_bytes: {},", launch.dynamic_shared_bytes));
     let overlap = launch.overlap.as_ref().map_or("None".to_string(), |early| format!("Some(&{early:?})"));
-    line(out, depth + 1, &format!("overlap: {overlap},"));
     let arg = |param: &Param| match param {
         Param::Buffer { index, .. } => format!("{RT}::cuda::KernelArg::Param({index})"),
         Param::Workspace { offset, .. } => format!("{RT}::cuda::KernelArg::Workspace({offset})"),
@@ -92,6 +83,29 @@ fn launch(out: &mut String, depth: usize, launch: &Launch, maps: &[&TensorMap]) 
         }
     };
     let args: Vec<String> = launch.params.iter().map(arg).collect();
+    let Launch { symbol: kernel, grid, block, cluster, dynamic_shared_bytes: shared_bytes, .. } = launch;
+    let shape = LaunchShape { kernel, grid: *grid, block: *block, cluster: *cluster, shared_bytes: *shared_bytes };
+    launch_table(out, depth, &shape, &overlap, &args);
+}
+
+/// What a launch asks for, besides its arguments.
+pub(super) struct LaunchShape<'a> {
+    pub(super) kernel: &'a str,
+    pub(super) grid: [u32; 3],
+    pub(super) block: [u32; 3],
+    pub(super) cluster: [u32; 3],
+    pub(super) shared_bytes: u32,
+}
+
+/// The table of a launch; `overlap` and `args` are text.
+pub(super) fn launch_table(out: &mut String, depth: usize, shape: &LaunchShape<'_>, overlap: &str, args: &[String]) {
+    line(out, depth, &format!("{RT}::cuda::Launch {{"));
+    line(out, depth + 1, &format!("kernel: {},", rust_literal(shape.kernel)));
+    line(out, depth + 1, &format!("grid: {:?},", shape.grid));
+    line(out, depth + 1, &format!("block: {:?},", shape.block));
+    line(out, depth + 1, &format!("cluster: {:?},", shape.cluster));
+    line(out, depth + 1, &format!("shared_bytes: {},", shape.shared_bytes));
+    line(out, depth + 1, &format!("overlap: {overlap},"));
     line(out, depth + 1, &format!("args: &[{}],", args.join(", ")));
     line(out, depth, "},");
 }

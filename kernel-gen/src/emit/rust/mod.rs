@@ -13,12 +13,14 @@ mod function;
 mod items;
 mod module;
 mod names;
+mod own;
 mod writer;
 
 pub use items::{
     CParam, Choice, Code, CudaPack, CudaProgram, CudaVariant, Function, Item, Module, Pack, Program, Variant,
 };
 pub use names::{is_rust_name, rust_name};
+pub use own::{OwnKernel, OwnModule, OwnParam, OwnParamKind, own_module};
 pub use writer::{RT, USE_RT};
 
 use crate::emit::escape;

@@ -61,7 +61,7 @@ impl Clang {
 
     /// To PTX. The machine code is the assembler's affair, if there is one.
     pub(super) fn make(&self, request: &Request, folder: &Scratch, limit: Duration) -> Result<Made, CudaError> {
-        let Request { kernel, source, arch, flags } = request;
+        let Request { kernel, source, arch, flags, .. } = request;
         let file = format!("{}.cu", request.stem());
         folder.write(&file, source)?;
         folder.write("prelude.h", PRELUDE)?;

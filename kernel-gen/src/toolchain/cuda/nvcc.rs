@@ -42,7 +42,7 @@ impl Nvcc {
 
     /// To PTX and from there to machine code, so that both are of one text.
     pub(super) fn make(&self, request: &Request, folder: &Scratch, limit: Duration) -> Result<Made, CudaError> {
-        let Request { kernel, source, arch, flags } = request;
+        let Request { kernel, source, arch, flags, .. } = request;
         let file = format!("{}.cu", request.stem());
         folder.write(&file, source)?;
         let mut command = Command::new(&self.program);

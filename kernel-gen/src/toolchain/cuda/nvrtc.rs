@@ -83,7 +83,7 @@ impl Nvrtc {
     /// To PTX and machine code at once: for a real architecture, NVRTC gives both, and has its assembler check the
     /// instructions that are written as text.
     pub(super) fn make(&self, request: &Request, limit: Duration) -> Result<Made, CudaError> {
-        let Request { kernel, source, arch, flags } = request;
+        let Request { kernel, source, arch, flags, .. } = request;
         let mut options = vec![format!("--gpu-architecture={arch}"), "--std=c++17".to_string()];
         options.push("--ptxas-options=-v".to_string());
         options.extend(flags.nvidia());

@@ -1,6 +1,7 @@
 //! What is compiled and what comes of it.
 
 use super::arch::{Arch, Version};
+use super::entries::entries;
 use super::hash::ContentHash;
 use super::resources::AssemblerLog;
 
@@ -44,12 +45,15 @@ pub struct Request {
     pub arch: Arch,
     /// How.
     pub flags: Flags,
+    /// Whether the text names each kernel as PTX does. What this library emits does; what a person writes may have
+    /// templates, macros and names of C++.
+    pub names_its_kernels: bool,
 }
 
 impl Request {
     /// A request with no flags.
     pub fn new(kernel: impl Into<String>, source: impl Into<String>, arch: Arch) -> Request {
-        Request { kernel: kernel.into(), source: source.into(), arch, flags: Flags::default() }
+        Request { kernel: kernel.into(), source: source.into(), arch, flags: Flags::default(), names_its_kernels: true }
     }
 
     /// The hash of source and flags: what a packaged artifact is found by, together with the architecture. The comment
@@ -68,10 +72,9 @@ impl Request {
         if target != Some(&self.arch.to_string()) {
             return Some(format!("it is not for {}", self.arch));
         }
-        let is_name = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '$');
-        let entries = ptx.split(".entry").skip(1).map(|rest| rest.trim_start());
-        let entries: Vec<&str> = entries.map(|rest| rest.split(|c| !is_name(c)).next().unwrap_or_default()).collect();
-        let missing = kernels(&self.source).into_iter().find(|kernel| !entries.contains(kernel));
+        let wanted = if self.names_its_kernels { kernels(&self.source) } else { vec![] };
+        let defined = entries(ptx);
+        let missing = wanted.into_iter().find(|kernel| !defined.iter().any(|entry| entry.name == *kernel));
         missing.map(|kernel| format!("it has no kernel `{kernel}`"))
     }
 

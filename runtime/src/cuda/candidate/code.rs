@@ -158,7 +158,7 @@ impl Bench {
         let address = |arg: KernelArg| match arg {
             KernelArg::Param(i) => params.get(i).map(|p| p.address()),
             KernelArg::Workspace(offset) => workspace.map(|w| w.address() + offset),
-            KernelArg::Map(_) => None,
+            KernelArg::Map(_) | KernelArg::Scalar(_) => None,
         };
         let mut launches = vec![];
         for (start, function) in starts.iter().zip(&code.functions) {

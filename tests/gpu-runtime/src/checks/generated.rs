@@ -4,7 +4,7 @@ use crate::kernels;
 use crate::suite::{Check, ensure, passed};
 use kernel_gen_runtime::{D1, D2, D4, Device, F16, Tensor};
 
-type Done = Result<(), Box<dyn std::error::Error>>;
+pub(super) type Done = Result<(), Box<dyn std::error::Error>>;
 
 pub(super) fn checks() -> Vec<Check> {
     vec![

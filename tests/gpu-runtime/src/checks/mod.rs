@@ -8,6 +8,8 @@ mod features;
 pub(crate) mod generated;
 mod graph;
 mod kept;
+#[cfg(feature = "own")]
+pub(crate) mod own;
 
 use crate::suite::Check;
 
@@ -16,6 +18,8 @@ pub(crate) fn all() -> Vec<Check> {
     let mut all = generated::checks();
     #[cfg(feature = "hand")]
     all.extend(features::checks());
+    #[cfg(feature = "own")]
+    all.extend(own::checks());
     all.extend(errors::checks());
     all.extend(graph::checks());
     all.extend(kept::checks());
