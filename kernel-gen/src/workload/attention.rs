@@ -16,7 +16,7 @@ use crate::ir::{BinOp, DType, Expr, UnOp};
 /// Queries are `[b, heads, m, d]`, keys `[b, kv_heads, n, d]`, values `[b, kv_heads, n, dv]`, the output `[b, heads, m, dv]`.
 /// Neighbouring query heads share a key and value head, `g = h / (heads / kv_heads)`.
 ///
-/// The weights of the values may be rounded to the inputs' type. A row whose scores are all minus infinity is NaN.
+/// The weights of the values may be rounded to the inputs' type. A row whose scores are all minus infinity sees no key and is 0.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct Attention {
     /// Images or sequences.
@@ -229,7 +229,11 @@ impl Operator for Attention {
             Mask::Shared => scaled + Expr::load(input(3), vec![axis(2).into(), axis(3).into()]),
             Mask::Each => scaled + Expr::load(input(3), at([0, 1, 2], axis(3).into())),
         };
-        let weight = Expr::un(UnOp::Exp, of(1, axis(3).into()) - of(2, 0.into()));
+        // Nothing is subtracted from scores of minus infinity, so that they weigh nothing.
+        let largest = of(2, 0.into()).eq(f(f64::NEG_INFINITY)).select(f(0.0), of(2, 0.into()));
+        let weight = Expr::un(UnOp::Exp, of(1, axis(3).into()) - largest);
+        let total = of(4, 0.into());
+        let mean = Expr::bin(BinOp::Div, of(5, axis(3).into()), total.clone());
         vec![
             self.stage("products", keys, Some(("t", self.d)), sums, (Combine::Sum, query * key)),
             self.stage("scores", keys, None, sums, (Combine::One, attends(3, masked, f(f64::NEG_INFINITY)))),
@@ -244,13 +248,7 @@ impl Operator for Attention {
                 // A value that no query may see does not count, whatever it is.
                 (Combine::Sum, attends(4, of(3, axis(4).into()) * value, f(0.0))),
             ),
-            self.stage(
-                "acc",
-                ("c", self.dv),
-                None,
-                sums,
-                (Combine::One, Expr::bin(BinOp::Div, of(5, axis(3).into()), of(4, 0.into()))),
-            ),
+            self.stage("acc", ("c", self.dv), None, sums, (Combine::One, total.eq(f(0.0)).select(f(0.0), mean))),
         ]
     }
 

@@ -15,10 +15,12 @@
 //! | [`matmul_dot`] | the reduction | rows of A and columns of B | products with few columns |
 //! | [`depthwise_rows`] | pixels (NCHW) or channels | output rows | depthwise |
 //! | [`depthwise_pointwise`] | pixels | output channels | a depthwise convolution and the 1x1 after it, NCHW |
+//! | [`attention_rows`] | queries | keys, then queries | attention |
 //! | [`plain`] | - | - | everything, correctly |
 //!
 //! [`sketch`](super::sketch) derives such a schedule for any kernel by rules.
 
+pub mod attention_rows;
 pub mod conv2d_direct;
 pub mod conv2d_pixels;
 pub mod conv2d_pointwise;

@@ -77,6 +77,9 @@ fn of_query(op: &Attention, workload: &Workload, inputs: &[&[f64]], row: usize) 
         scores.push(score);
     }
     let largest = scores.iter().copied().fold(f64::NEG_INFINITY, float_max);
+    if largest == f64::NEG_INFINITY {
+        return Row { values: vec![0.0; dv], magnitudes: vec![0.0; dv], or_nan: vec![] };
+    }
     let weights: Vec<f64> = scores.iter().map(|score| (score - largest).exp()).collect();
     let total: f64 = weights.iter().sum();
     let counts = || (0..seen).filter(|j| weights[*j] > 0.0);

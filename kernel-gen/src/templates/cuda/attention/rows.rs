@@ -214,9 +214,10 @@ impl Rows<'_> {
             let total = Expr::load(total, vec![i.into(), half(row), 0.into()]);
             let value = Expr::load(self.mixed, vec![i.into(), row.into(), column.into()]);
             let index = [self.image.into(), self.head.into(), query, column.into()];
-            b.when(exists, |b| {
-                finish(b, (self.w, self.params), &column.into(), index, Expr::bin(BinOp::Div, value, total));
-            });
+            // A row that sees no key is 0, whatever the values are.
+            let none = total.clone().eq(Expr::f32(0.0));
+            let mean = none.select(Expr::f32(0.0), Expr::bin(BinOp::Div, value, total));
+            b.when(exists, |b| finish(b, (self.w, self.params), &column.into(), index, mean));
         });
     }
 }
