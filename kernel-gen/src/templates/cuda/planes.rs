@@ -16,6 +16,7 @@
 
 use super::launch::pack_rows;
 use super::model::ceil_div;
+use super::outer::VECTOR;
 use super::pipeline::Cut;
 use super::product::{Column, Element, Layout, Piece, Product, Whole, widest};
 use crate::integer::gcd;
@@ -450,11 +451,17 @@ impl Product for Columns<'_> {
 
     fn shape(&self, param: &Param) -> Vec<i64> {
         let planes = &self.planes;
-        let flat = |channels: i64, pixels: i64| vec![planes.n, channels * planes.groups, pixels];
+        let pixels = |flat: bool, of: fn(&Dimension) -> i64| match flat {
+            true => vec![planes.all(of)],
+            false => planes.present().iter().map(of).collect(),
+        };
         match param.role {
             Role::Weight => Columns::packed_shape(&self.cut).to_vec(),
-            Role::Input if planes.is_same() => flat(planes.ci, planes.all(|d| d.input)),
-            Role::Output | Role::Residual if planes.is_flat() => flat(planes.co, planes.all(|d| d.output)),
+            Role::Input if planes.is_same() => vec![planes.n, planes.groups * planes.ci, planes.all(|d| d.input)],
+            // Groups are a dimension of their own, so that their outputs are seen to be apart.
+            Role::Output | Role::Residual => {
+                [vec![planes.n, planes.groups, planes.co], pixels(planes.is_flat(), |d| d.output)].concat()
+            }
             _ => param.shape.clone(),
         }
     }
@@ -576,14 +583,23 @@ impl Product for Columns<'_> {
         let planes = &self.planes;
         let (group, _) = planes.group(batch);
         let co = row.clone().floor_div(planes.rows_of_channel());
-        let channel = group * planes.co + co;
+        let channel = group.clone() * planes.co + co.clone();
         let columns = planes.all(Dimension::columns);
-        let mut index = vec![column.clone().floor_div(columns), channel.clone()];
+        let mut index = vec![column.clone().floor_div(columns), group, co];
         match planes.is_flat() {
             true => index.push(column.floor_mod(columns)),
             false => index.extend(self.outputs(batch, &row, &column)),
         }
         Element { index, channel }
+    }
+
+    /// The taps of the last dimension, where none is cut off and four columns are of one row of pixels.
+    fn woven(&self) -> i64 {
+        let [.., last] = self.planes.dimensions;
+        let whole = last.before == 0 && last.output == last.input * last.stride && last.input % VECTOR == 0;
+        let others = self.has_output(&0.into(), &0.into(), &0.into()).is_none();
+        let fits = self.planes.form() == Form::Scattered && whole && others;
+        if fits && VECTOR % last.taps == 0 { last.taps } else { 1 }
     }
 
     fn has_output(&self, batch: &Expr, row: &Expr, column: &Expr) -> Option<Expr> {
