@@ -39,6 +39,7 @@ mod network_specs;
 #[cfg(feature = "tune")]
 mod never_refused;
 mod operators;
+mod planes;
 mod pointwise;
 #[cfg(feature = "cli")]
 mod records_command;

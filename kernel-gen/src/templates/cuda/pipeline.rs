@@ -403,7 +403,7 @@ impl Block<'_> {
         place: [VarId; 2],
         at: [Expr; 2],
         first: i64,
-        value: &dyn Fn([Expr; 2]) -> Expr,
+        value: &dyn Fn(&Expr) -> Expr,
     ) {
         let outputs = Outputs { product: self.product, params: self.params, cut: self.cut };
         outputs.write_woven(b, &self.batch, place, at, first, value);

@@ -255,7 +255,7 @@ impl Outputs<'_> {
     }
 
     /// Writes four neighbouring outputs of rows that are [`woven`](Product::woven): from the `first` on of those that begin with a row
-    /// and a column of the tile. `value` gives the sum of a row and a column behind these.
+    /// and a column of the tile. `value` gives their sums, by their distance from the first that is written.
     pub(super) fn write_woven(
         &self,
         b: &mut KernelBuilder,
@@ -263,20 +263,18 @@ impl Outputs<'_> {
         place: [VarId; 2],
         [row, column]: [Expr; 2],
         first: i64,
-        value: &dyn Fn([Expr; 2]) -> Expr,
+        value: &dyn Fn(&Expr) -> Expr,
     ) {
-        let (tile, size, woven) = (self.cut.tile, self.cut.whole.size, self.product.woven());
+        let (tile, size) = (self.cut.tile, self.cut.whole.size);
         let at = [place[0] * tile[0] + row, place[1] * tile[1] + column];
         let exists = inside(&at, size, tile);
         let [row, column] = at;
         let all = |b: &mut KernelBuilder| {
             each_element(b, VECTOR, |b, element| {
                 let Element { mut index, channel } = self.product.element(batch, row.clone(), column.clone());
-                let number = element + first;
                 let last = index.pop().expect("outputs have an index");
-                index.push(last + number.clone());
-                let sum = value([number.clone().floor_mod(woven), number.floor_div(woven)]);
-                finish(b, (self.product.workload(), self.params), &channel, index, sum);
+                index.push(last + element.clone() + first);
+                finish(b, (self.product.workload(), self.params), &channel, index, value(&element));
             });
         };
         b.when(exists, all);

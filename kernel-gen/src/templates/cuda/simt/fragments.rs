@@ -44,15 +44,20 @@ impl MultiplyAdds {
     /// Stores the sums of rows that are woven, of which a thread's groups of four have whole ones.
     fn store_woven(&self, b: &mut KernelBuilder, block: &Block<'_>, memory: &Memory, place: [VarId; 2]) {
         let woven = block.product.woven();
+        let piece = b.alloc("piece", DType::F32, &[VECTOR], Scope::Register);
         for above in 0..self.sizes.quads(0) {
             for i in (0..VECTOR).step_by(woven as usize) {
                 for beside in 0..self.sizes.quads(1) {
                     let at = [self.within(memory, 0, above) + i, self.within(memory, 1, beside)];
                     for first in (0..VECTOR * woven).step_by(VECTOR as usize) {
-                        block.write_woven(b, place, at.clone(), first, &|[row, column]| {
-                            let here = vec![row + (above * VECTOR + i), column + beside * VECTOR];
-                            Expr::load(memory.sums, here)
-                        });
+                        for element in 0..VECTOR {
+                            let number = first + element;
+                            let [row, column] = [above * VECTOR + i + number % woven, beside * VECTOR + number / woven];
+                            let sum = Expr::load(memory.sums, vec![row.into(), column.into()]);
+                            b.store(piece, [element.into()], sum);
+                        }
+                        let value = |element: &Expr| Expr::load(piece, vec![element.clone()]);
+                        block.write_woven(b, place, at.clone(), first, &value);
                     }
                 }
             }
