@@ -139,7 +139,7 @@ fn workload_for(template: &str, seed: u64) -> Workload {
         // Pieces of 16 bytes, and of 2, 4 and 8; pixels of an odd number of channels are drawn again.
         let (dtype, rng) = ([DType::F16, DType::Bf16][seed as usize / 2 % 2], &mut Rng::new(seed));
         let op = match (template, seed % 3) {
-            ("mma_gemm", 0) if seed % 2 == 0 => sample::of_operator("broadcast_matmul", rng).op,
+            ("mma_gemm", 0) if seed.is_multiple_of(2) => sample::of_operator("broadcast_matmul", rng).op,
             ("mma_gemm", 0) => Op::Matmul(sample::matmul(rng)),
             ("mma_gemm", _) => Op::Matmul(sample::matmul_rows_of_eight(rng, 120)),
             (_, 0) => {
