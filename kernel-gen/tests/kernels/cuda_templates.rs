@@ -139,10 +139,15 @@ fn workload_for(template: &str, seed: u64) -> Workload {
         // Pieces of 16 bytes, and of 2, 4 and 8; pixels of an odd number of channels are drawn again.
         let (dtype, rng) = ([DType::F16, DType::Bf16][seed as usize / 2 % 2], &mut Rng::new(seed));
         let op = match (template, seed % 3) {
-            ("mma_gemm", 0) if seed % 2 == 0 => sample::of_operator("broadcast_matmul", rng).op,
+            ("mma_gemm", 0) if seed.is_multiple_of(2) => sample::of_operator("broadcast_matmul", rng).op,
             ("mma_gemm", 0) => Op::Matmul(sample::matmul(rng)),
             ("mma_gemm", _) => Op::Matmul(sample::matmul_rows_of_eight(rng, 120)),
-            (_, 0) => Op::Conv2d(Conv2d { layout: ConvLayout::Nhwc, groups: 1, ..sample::conv2d(rng) }),
+            (_, 0) => {
+                let c = sample::conv2d(rng);
+                let groups = 1 + seed as i64 / 6 % 3;
+                // Of several groups each has as many channels.
+                Op::Conv2d(Conv2d { layout: ConvLayout::Nhwc, groups, ci: c.ci * groups, co: c.co * groups, ..c })
+            }
             _ => Op::Conv2d(sample::conv2d_rows_of_eight(rng, 56)),
         };
         return Workload { op, dtype, out_dtype: [dtype, DType::F32][seed as usize % 2], ..workload };
@@ -251,7 +256,8 @@ fn workload_for(template: &str, seed: u64) -> Workload {
             }
             "simt_conv2d" => {
                 let layout = [ConvLayout::Nhwc, ConvLayout::Hwcn][seed as usize % 2];
-                *c = Conv2d { layout, groups: 1, ..*c };
+                let groups = if layout == ConvLayout::Nhwc { 1 + seed as i64 / 2 % 3 } else { 1 };
+                *c = Conv2d { layout, groups, ci: c.ci * groups, co: c.co * groups, ..*c };
             }
             "conv2d_hwcn" => *c = Conv2d { layout: ConvLayout::Hwcn, groups: 1, ..*c },
             "winograd_conv2d" | "winograd_fused" => {

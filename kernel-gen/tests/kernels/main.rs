@@ -40,6 +40,7 @@ mod network_specs;
 mod never_refused;
 mod operators;
 mod own_cuda;
+mod planes;
 mod pointwise;
 #[cfg(feature = "cli")]
 mod records_command;

@@ -72,6 +72,10 @@ fn workload_for(template: &str, seed: u64) -> Workload {
                 // Channels of whole words only.
                 conv(&mut w, |c| *c = Conv2d { ci: c.ci - 2, co: c.co + 1, ..*c });
             }
+            if seed % 5 == 1 {
+                // Groups that have as many channels each.
+                conv(&mut w, |c| *c = Conv2d { groups: 3, ci: 3 * c.ci, co: 3 * c.co, n: 1, ..*c });
+            }
         }
         "via_nhwc_wgmma_gemm" | "via_nhwc_wgmma_conv2d" | "via_nhwc_mma_conv2d" => {
             let c = match template {
@@ -150,8 +154,11 @@ fn workload_for(template: &str, seed: u64) -> Workload {
                 conv(&mut w, |c| *c = Conv2d { n: 4 * c.n, co: 4 * c.co, ..*c });
             }
             if seed % 4 == 3 {
-                // Taps that last whole steps, in NHWC.
-                conv(&mut w, |c| *c = Conv2d { ci: 8 * c.ci, n: 1 + c.n / 8, ..*c });
+                // Taps that last whole steps, in NHWC, and groups.
+                let groups = 1 + seed as i64 / 4 % 2;
+                conv(&mut w, |c| {
+                    *c = Conv2d { groups, ci: 8 * groups * c.ci, co: groups * c.co, n: 1 + c.n / 8, ..*c }
+                });
             }
         }
         "conv2d_no_batching" => conv(&mut w, |c| *c = Conv2d { layout: ConvLayout::Nchw, groups: 1, ..*c }),

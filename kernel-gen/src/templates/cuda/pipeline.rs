@@ -396,6 +396,19 @@ impl Block<'_> {
         outputs.write(b, &self.batch, place, at, count, value);
     }
 
+    /// Writes four neighbours of rows that are woven: see [`Outputs::write_woven`].
+    pub(super) fn write_woven(
+        &self,
+        b: &mut KernelBuilder,
+        place: [VarId; 2],
+        at: [Expr; 2],
+        first: i64,
+        value: &dyn Fn(&Expr) -> Expr,
+    ) {
+        let outputs = Outputs { product: self.product, params: self.params, cut: self.cut };
+        outputs.write_woven(b, &self.batch, place, at, first, value);
+    }
+
     /// Gives neighbours of a row of the tile to the launch behind: `store` gets the buffer, and the index of the first. Rows are
     /// padded, so that they exist as a whole.
     pub(super) fn give(

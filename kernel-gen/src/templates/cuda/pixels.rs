@@ -1,7 +1,7 @@
 //! Rows of output pixels, for convolutions in NHWC as products (`im2col`, of which nothing is ever stored).
 //!
 //! A row of the left operand is an output pixel, whichever image it is of, and the reduction goes through the taps and,
-//! within a tap, through the input channels, which lie side by side in memory. What a thread has to know of a row does
+//! within a tap, through the input channels of a group, which lie side by side in memory. Each group is a product of the batch. What a thread has to know of a row does
 //! not change from step to step; what a tap adds is the same for all rows.
 
 use super::guards::inside;
@@ -11,7 +11,7 @@ use crate::ir::Expr;
 use crate::ir::builder::KernelBuilder;
 use crate::workload::{Conv2d, Param, Role, Workload};
 
-/// The left operand of a convolution in NHWC with one group, cut into tiles and steps.
+/// The left operand of a convolution in NHWC, cut into tiles and steps.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct PixelRows {
     pub(super) c: Conv2d,
@@ -29,10 +29,11 @@ impl PixelRows {
         PixelRows { c, tile: cut.tile[0], step: cut.tile_k, padded_depth: cut.padded_k() }
     }
 
-    /// The convolution as a product of output pixels, those of all images, and output channels over taps and input channels.
+    /// The convolution as products of output pixels, those of all images, and output channels over taps and input channels.
     pub(super) fn whole(c: &Conv2d) -> Whole {
         let layouts = [Layout::ReductionFast, Layout::ReductionSlow];
-        Whole { batch: 1, size: [c.n * c.oh() * c.ow(), c.co], k: c.kh * c.kw * c.ci, layouts }
+        let size = [c.n * c.oh() * c.ow(), c.co_per_group()];
+        Whole { batch: c.groups, size, k: c.kh * c.kw * c.ci_per_group(), layouts }
     }
 
     /// Names the image of row `row` and the input row and column that its first tap meets. Rows beyond the last pixel
@@ -62,8 +63,8 @@ impl PixelRows {
     }
 
     /// The piece of a row of which [`row`](PixelRows::row) told, `within` terms behind the first of the step that
-    /// [`step`](PixelRows::step) told of. Taps in the padding, and what is beyond the last tap, do not exist.
-    pub(super) fn piece(&self, row: &[Expr], step: &[Expr], within: Expr) -> Piece {
+    /// [`step`](PixelRows::step) told of, of a group's channels. Taps in the padding, and what is beyond the last tap, do not exist.
+    pub(super) fn piece(&self, group: &Expr, row: &[Expr], step: &[Expr], within: Expr) -> Piece {
         let c = &self.c;
         let (tap, k) = match step {
             [down, along, ci, k] => ([down.clone(), along.clone(), ci.clone() + within], k.clone()),
@@ -71,7 +72,8 @@ impl PixelRows {
         };
         let [down, along, ci] = tap;
         let (h, w) = (row[1].clone() + down, row[2].clone() + along);
-        let depth = c.kh * c.kw * c.ci;
+        let depth = c.kh * c.kw * c.ci_per_group();
+        let ci = if c.groups > 1 { group.clone() * c.ci_per_group() + ci } else { ci };
         let beyond = self.padded_depth != depth;
         let mut exists = vec![];
         if beyond {
@@ -88,18 +90,18 @@ impl PixelRows {
 
     /// Whether all terms of a step are of the same tap.
     pub(super) fn one_tap(&self) -> bool {
-        self.c.ci % self.step == 0
+        self.c.ci_per_group() % self.step == 0
     }
 
     /// What the tap of a term adds to the row and column of a pixel, and the term's channel.
     fn tap(&self, k: Expr) -> [Expr; 3] {
         let c = &self.c;
-        let (tap, ci) = (k.clone().floor_div(c.ci), k.floor_mod(c.ci));
+        let (tap, ci) = (k.clone().floor_div(c.ci_per_group()), k.floor_mod(c.ci_per_group()));
         [tap.clone().floor_div(c.kw) * c.dilation[0], tap.floor_mod(c.kw) * c.dilation[1], ci]
     }
 }
 
-/// A convolution in NHWC with one group as a product.
+/// A convolution in NHWC as products.
 pub(super) struct Pixels<'w> {
     workload: &'w Workload,
     cut: Cut,
@@ -116,9 +118,14 @@ impl<'w> Pixels<'w> {
         Pixels { workload, cut, rows: PixelRows::of(c, &cut), units, packed }
     }
 
-    /// The shape of packed weights.
+    /// The shape of packed weights: the tiles of each group one behind the other.
     pub(super) fn packed_shape(cut: &Cut) -> [i64; 3] {
-        [cut.tiles()[1], cut.padded_k(), cut.tile[1]]
+        [cut.whole.batch * cut.tiles()[1], cut.padded_k(), cut.tile[1]]
+    }
+
+    /// A group's number as an index of what all groups have `count` of.
+    fn of_group(&self, group: &Expr, count: i64, index: Expr) -> Expr {
+        if self.cut.whole.batch > 1 { group.clone() * count + index } else { index }
     }
 }
 
@@ -128,13 +135,15 @@ impl Product for Pixels<'_> {
     }
 
     fn shape(&self, param: &Param) -> Vec<i64> {
-        let Whole { size, k, .. } = self.cut.whole;
+        let Whole { size: [rows, columns], k, batch, .. } = self.cut.whole;
         match param.role {
             Role::Weight if self.packed => Pixels::packed_shape(&self.cut).to_vec(),
             // Taps and input channels are the reduction, as they lie.
-            Role::Weight => vec![k, size[1]],
+            Role::Weight => vec![k, batch * columns],
             // Pixels are rows, whichever image they are of.
-            Role::Output | Role::Residual => size.to_vec(),
+            Role::Output | Role::Residual if batch == 1 => vec![rows, columns],
+            // Groups are a dimension of their own, so that their outputs are seen to be apart.
+            Role::Output | Role::Residual => vec![rows, batch, columns],
             _ => param.shape.clone(),
         }
     }
@@ -151,23 +160,29 @@ impl Product for Pixels<'_> {
         self.rows.step(b, k)
     }
 
-    fn left(&self, _: &Expr, row: &[Expr], step: &[Expr], within: Expr) -> Piece {
-        self.rows.piece(row, step, within)
+    fn left(&self, batch: &Expr, row: &[Expr], step: &[Expr], within: Expr) -> Piece {
+        self.rows.piece(batch, row, step, within)
     }
 
-    fn right(&self, _: &Expr, column: &Column<'_>, step: &[Expr], within: Expr) -> Piece {
+    fn right(&self, batch: &Expr, column: &Column<'_>, step: &[Expr], within: Expr) -> Piece {
         let (tile, column) = (column.tile, column.within.clone());
         let (cut, k) = (&self.cut, step[step.len() - 1].clone() + within);
         if self.packed {
-            return Piece { index: vec![tile.clone(), k, column], exists: None };
+            let tile = self.of_group(batch, cut.tiles()[1], tile.clone());
+            return Piece { index: vec![tile, k, column], exists: None };
         }
         let co = tile.clone() * cut.tile[1] + column;
         let at = [k, co];
         let exists = inside(&at, [cut.whole.k, cut.whole.size[1]], [cut.padded_k(), cut.tile[1]]);
-        Piece { index: at.to_vec(), exists }
+        let [k, co] = at;
+        Piece { index: vec![k, self.of_group(batch, cut.whole.size[1], co)], exists }
     }
 
-    fn element(&self, _: &Expr, row: Expr, column: Expr) -> Element {
-        Element { index: vec![row, column.clone()], channel: column }
+    fn element(&self, batch: &Expr, row: Expr, column: Expr) -> Element {
+        let channel = self.of_group(batch, self.cut.whole.size[1], column.clone());
+        match self.cut.whole.batch {
+            1 => Element { index: vec![row, column], channel },
+            _ => Element { index: vec![row, batch.clone(), column], channel },
+        }
     }
 }

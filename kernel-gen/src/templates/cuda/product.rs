@@ -3,6 +3,7 @@
 use super::guards::{below, inside};
 use super::launch::launch;
 use super::model::ceil_div;
+use super::outer::VECTOR;
 use super::outputs::{each_element, finish};
 use super::pipeline::Cut;
 use crate::ir::builder::KernelBuilder;
@@ -114,6 +115,13 @@ pub trait Product {
 
     /// Where the output of a row and a column of the product is; both exist.
     fn element(&self, batch: &Expr, row: Expr, column: Expr) -> Element;
+
+    /// Neighbouring rows whose outputs alternate: behind the output of a row and a column stands that of the next row, and behind
+    /// the last of them that of the first row and the next column. Numbers of rows and columns that begin with a multiple of
+    /// this, and of four, begin such outputs.
+    fn woven(&self) -> i64 {
+        1
+    }
 
     /// The condition that a row and a column of the product, which exist, have an output; none where they always have.
     fn has_output(&self, batch: &Expr, row: &Expr, column: &Expr) -> Option<Expr> {
@@ -243,6 +251,32 @@ impl Outputs<'_> {
             self.put(b, batch, row.clone(), column.clone() + element, sum);
         };
         let all = |b: &mut KernelBuilder| each_element(b, count, one);
+        b.when(exists, all);
+    }
+
+    /// Writes four neighbouring outputs of rows that are [`woven`](Product::woven): from the `first` on of those that begin with a row
+    /// and a column of the tile. `value` gives their sums, by their distance from the first that is written.
+    pub(super) fn write_woven(
+        &self,
+        b: &mut KernelBuilder,
+        batch: &Expr,
+        place: [VarId; 2],
+        [row, column]: [Expr; 2],
+        first: i64,
+        value: &dyn Fn(&Expr) -> Expr,
+    ) {
+        let (tile, size) = (self.cut.tile, self.cut.whole.size);
+        let at = [place[0] * tile[0] + row, place[1] * tile[1] + column];
+        let exists = inside(&at, size, tile);
+        let [row, column] = at;
+        let all = |b: &mut KernelBuilder| {
+            each_element(b, VECTOR, |b, element| {
+                let Element { mut index, channel } = self.product.element(batch, row.clone(), column.clone());
+                let last = index.pop().expect("outputs have an index");
+                index.push(last + element.clone() + first);
+                finish(b, (self.product.workload(), self.params), &channel, index, value(&element));
+            });
+        };
         b.when(exists, all);
     }
 

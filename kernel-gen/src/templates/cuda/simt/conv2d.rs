@@ -10,7 +10,7 @@ use crate::templates::cuda::requires::convolution;
 use crate::templates::{Scheduled, TemplateError};
 use crate::workload::{Conv2d, ConvLayout, Workload};
 
-/// Convolutions of `f32` in HWCN and NHWC, with one group. See the module's text for the form and for the knobs.
+/// Convolutions of `f32` in HWCN, with one group, and in NHWC. See the module's text for the form and for the knobs.
 ///
 /// In HWCN each output pixel is a product of weights and images, both as they lie in memory. Taps that lie in the
 /// padding are left out, and pixels that have fewer of them come last, in the gaps that the others leave. In NHWC all
@@ -32,7 +32,7 @@ fn plan(c: &Conv2d, sizes: Sizes) -> MultiplyAdds {
         return hwcn::plan(c, sizes);
     }
     let cut = sizes.cut(PixelRows::whole(c));
-    let (row_registers, units) = (ROW_REGISTERS, [1, widest(c.co, 4)]);
+    let (row_registers, units) = (ROW_REGISTERS, [1, widest(c.co_per_group(), 4)]);
     let plan = MultiplyAdds { cut, units, row_registers, skipped: 0.0, step_issues: STEP_ISSUES, sizes };
     // Taps that change within a step are found for each piece, others for each pixel, unless it always has all.
     let found = match (PixelRows::of(*c, &cut).one_tap(), c.has_padding()) {
@@ -53,8 +53,9 @@ impl Family for SimtConv2d {
     fn problem(w: &Workload, t: &Target) -> Result<Conv2d, String> {
         device(w, t)?;
         let c = convolution(w)?;
-        if c.groups != 1 || !matches!(c.layout, ConvLayout::Hwcn | ConvLayout::Nhwc) {
-            return Err("for HWCN and NHWC with one group".into());
+        let grouped = c.groups > 1 && (c.layout != ConvLayout::Nhwc || c.ci_per_group() == 1);
+        if grouped || !matches!(c.layout, ConvLayout::Hwcn | ConvLayout::Nhwc) {
+            return Err("for HWCN with one group, and NHWC with several channels in a group".into());
         }
         Ok(c)
     }

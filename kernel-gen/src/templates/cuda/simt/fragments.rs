@@ -40,6 +40,29 @@ impl MultiplyAdds {
             });
         }
     }
+
+    /// Stores the sums of rows that are woven, of which a thread's groups of four have whole ones.
+    fn store_woven(&self, b: &mut KernelBuilder, block: &Block<'_>, memory: &Memory, place: [VarId; 2]) {
+        let woven = block.product.woven();
+        let piece = b.alloc("piece", DType::F32, &[VECTOR], Scope::Register);
+        for above in 0..self.sizes.quads(0) {
+            for i in (0..VECTOR).step_by(woven as usize) {
+                for beside in 0..self.sizes.quads(1) {
+                    let at = [self.within(memory, 0, above) + i, self.within(memory, 1, beside)];
+                    for first in (0..VECTOR * woven).step_by(VECTOR as usize) {
+                        for element in 0..VECTOR {
+                            let number = first + element;
+                            let [row, column] = [above * VECTOR + i + number % woven, beside * VECTOR + number / woven];
+                            let sum = Expr::load(memory.sums, vec![row.into(), column.into()]);
+                            b.store(piece, [element.into()], sum);
+                        }
+                        let value = |element: &Expr| Expr::load(piece, vec![element.clone()]);
+                        block.write_woven(b, place, at.clone(), first, &value);
+                    }
+                }
+            }
+        }
+    }
 }
 
 impl Fragments for MultiplyAdds {
@@ -122,6 +145,9 @@ impl Fragments for MultiplyAdds {
 
     fn store(&self, b: &mut KernelBuilder, block: &Block<'_>, memory: &Memory, place: [VarId; 2]) {
         let piece = self.cut.stored;
+        if block.product.woven() > 1 {
+            return self.store_woven(b, block, memory, place);
+        }
         self.each_row(b, memory, |b, [row, column], [i, j]| {
             for first in (0..VECTOR).step_by(piece as usize) {
                 block.write(b, place, [row.clone(), column.clone() + first], piece, &|element| {

@@ -19,7 +19,7 @@ use crate::schedule::Schedule;
 use crate::space::{Config, Space};
 use crate::target::Target;
 use crate::templates::cuda::mma::MmaConv2d;
-use crate::templates::cuda::requires::{convolution, device};
+use crate::templates::cuda::requires::{convolution, device, without_groups};
 use crate::templates::cuda::wgmma::{WgmmaConv2d, WgmmaGemm};
 use crate::templates::{Scheduled, Template, TemplateError};
 use crate::workload::{Conv2d, ConvLayout, Op, Role, Workload};
@@ -67,6 +67,7 @@ fn in_nhwc(w: &Workload) -> Result<(Conv2d, Workload), String> {
     if !matches!(w.dtype, DType::F16 | DType::Bf16) {
         return Err(format!("for f16 and bf16, not {}", w.dtype));
     }
+    without_groups(&c)?;
     Ok((c, Workload { op: Op::Conv2d(Conv2d { layout: ConvLayout::Nhwc, ..c }), ..w.clone() }))
 }
 
