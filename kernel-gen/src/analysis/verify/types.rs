@@ -169,9 +169,14 @@ impl<'k> Types<'k> {
                 let fits = match op {
                     UnOp::Not => t.dtype == DType::Bool,
                     UnOp::Neg | UnOp::Abs => t.dtype != DType::Bool,
-                    UnOp::Sqrt | UnOp::Exp | UnOp::Log | UnOp::Sin | UnOp::Cos | UnOp::Tanh | UnOp::Erf => {
-                        t.dtype.is_float()
-                    }
+                    UnOp::Sqrt
+                    | UnOp::Exp
+                    | UnOp::Log
+                    | UnOp::Sin
+                    | UnOp::Cos
+                    | UnOp::Tanh
+                    | UnOp::Erf
+                    | UnOp::Atan => t.dtype.is_float(),
                     UnOp::Floor | UnOp::Ceil | UnOp::Round => t.dtype.is_float(),
                     UnOp::Tf32 => t.dtype == DType::F32,
                 };
@@ -185,6 +190,7 @@ impl<'k> Types<'k> {
                         BinOp::And | BinOp::Or => x.dtype == DType::Bool,
                         BinOp::Eq | BinOp::Ne => true,
                         BinOp::Mod => x.dtype.is_int(),
+                        BinOp::Pow => x.dtype.is_float(),
                         _ => x.dtype != DType::Bool,
                     };
                 if !fits {
