@@ -326,6 +326,8 @@ def of_elements(name, expected, x, epilogue=(), note=None, **keys):
 
 def unary(op, attributes, expected, x):
     """A function of each element that is an operator of ours."""
+    if not (attributes.get("detect_positive", 1) and attributes.get("detect_negative", 1)):
+        raise Skip("infinities of one sign only")
     return of_elements(UNARY[op], expected, x)
 
 
@@ -342,8 +344,16 @@ def only(step, **wanted):
     return read
 
 
-def none(attributes):
-    raise Skip("a function that is no step of an epilogue")
+def hard_sigmoid(attributes):
+    """The step with the usual numbers is one of its own."""
+    alpha, beta = attributes.get("alpha", 0.2), attributes.get("beta", 0.5)
+    usual = abs(alpha - 1 / 6) < 1e-6 and beta == 0.5
+    return "hard_sigmoid" if usual else f"hard_sigmoid({number(alpha)}, {number(beta)})"
+
+
+def numbers(step, **defaults):
+    """What reads a step of an epilogue that holds the attributes as numbers."""
+    return lambda attributes: f"{step}({', '.join(number(attributes.get(k, v)) for k, v in defaults.items())})"
 
 
 def activation(op, attributes, expected, x):
@@ -378,6 +388,10 @@ def dropout(op, attributes, expected, x, ratio=None, training=None):
 
 def binary(op, attributes, expected, *values):
     """A function of two operands that broadcast."""
+    note = None
+    if op == "Pow" and values[0].dtype == np.float32 and values[1].dtype.kind in "iu":
+        note = "the exponent in the type of the other operand"
+        values = values[0], values[1].astype(np.float32)
     if len(values) > 2:
         raise Skip(f"{len(values)} operands")
     if len(values) == 1:
@@ -385,12 +399,18 @@ def binary(op, attributes, expected, *values):
     if op not in BINARY:
         raise Skip(f"{op} of two operands, which is no operator")
     a, b = (np.atleast_1d(value) for value in values)
-    note = None
     if op == "PRelu" and b.ndim == 1 < b.size != a.shape[-1]:
         note = "one slope for each channel, as operator sets before 7 have it"
         b = b.reshape(-1, *[1] * (a.ndim - 2))
     workload = {"op": BINARY[op], "a": list(a.shape), "b": list(b.shape)}
     return (workload, {"a": a, "b": b, "y": np.atleast_1d(expected)}), note
+
+
+def where(op, attributes, expected, *values):
+    """A Where node."""
+    condition, a, b = (np.atleast_1d(value) for value in values)
+    workload = {"op": "where", "condition": list(condition.shape), "a": list(a.shape), "b": list(b.shape)}
+    return (workload, {"condition": condition, "a": a, "b": b, "y": np.atleast_1d(expected)}), None
 
 
 def transpose(op, attributes, expected, x):
@@ -534,20 +554,33 @@ UNARY = {
     "Softplus": "softplus",
     "Softsign": "softsign",
     "Mish": "mish",
+    "Tan": "tan",
+    "Asin": "asin",
+    "Acos": "acos",
+    "Atan": "atan",
+    "Sinh": "sinh",
+    "Cosh": "cosh",
+    "Asinh": "asinh",
+    "Acosh": "acosh",
+    "Atanh": "atanh",
+    "Not": "logical_not",
+    "IsNaN": "is_nan",
+    "IsInf": "is_inf",
 }
 ACTIVATIONS = {
     "Relu": only("relu"),
     "Sigmoid": only("sigmoid"),
     "Tanh": only("tanh"),
     "HardSwish": only("hard_swish"),
-    "HardSigmoid": only("hard_sigmoid", alpha=(0.2, 1 / 6), beta=(0.5, 0.5)),
+    "HardSigmoid": hard_sigmoid,
     "Swish": only("silu", alpha=(1.0, 1.0)),
-    "Celu": only("elu(1.0)", alpha=(1.0, 1.0)),
-    "Elu": lambda attributes: f"elu({number(attributes.get('alpha', 1.0))})",
-    "LeakyRelu": lambda attributes: f"leaky_relu({number(attributes.get('alpha', 0.01))})",
+    "Celu": numbers("celu", alpha=1.0),
+    "Elu": numbers("elu", alpha=1.0),
+    "LeakyRelu": numbers("leaky_relu", alpha=0.01),
     "Gelu": lambda attributes: "gelu_tanh" if attributes.get("approximate") == b"tanh" else "gelu",
-    "Selu": none,
-    "ThresholdedRelu": none,
+    "Selu": numbers("selu", alpha=1.6732632, gamma=1.050701),
+    "ThresholdedRelu": numbers("thresholded_relu", alpha=1.0),
+    "Shrink": numbers("shrink", lambd=0.5, bias=0.0),
 }
 BINARY = {
     "Add": "add",
@@ -558,6 +591,15 @@ BINARY = {
     "Min": "minimum",
     "Max": "maximum",
     "PRelu": "prelu",
+    "Pow": "pow",
+    "Equal": "equal",
+    "Less": "less",
+    "LessOrEqual": "less_or_equal",
+    "Greater": "greater",
+    "GreaterOrEqual": "greater_or_equal",
+    "And": "logical_and",
+    "Or": "logical_or",
+    "Xor": "logical_xor",
 }
 PADS = {"constant": "pad", "edge": "pad_edge", "reflect": "pad_reflect"}
 BLOCKS = {
@@ -588,6 +630,7 @@ MAKERS = {
     **dict.fromkeys(["Flatten", "Reshape", "Squeeze", "Unsqueeze"], copy),
     "Dropout": dropout,
     **dict.fromkeys([*BINARY, "Mean"], binary),
+    "Where": where,
     "Transpose": transpose,
     **dict.fromkeys(["Slice", "Split"], slices),
     "Pad": pad,
@@ -603,7 +646,12 @@ def made(op, attributes, values, expected):
     """The workload, tensors and note of a node, if all of it can be run."""
     if any(isinstance(value, list) for value in (*values, expected)):
         raise Skip("operands that are no tensors")
+    is_truth = lambda value: value is not None and value.dtype == bool
+    truths = any(is_truth(value) for value in (*values, expected))
+    expected, *values = (v.astype(np.float32) if is_truth(v) else v for v in (expected, *values))
     (workload, tensors), note = MAKERS[op](op, attributes, expected, *values)
+    if truths:
+        note = "truth values as 1 and 0" + ("" if note is None else "; " + note)
     if any(t.dtype != np.float32 for t in tensors.values()):
         raise Skip("operands of type " + ", ".join(sorted({str(t.dtype) for t in tensors.values()})))
     if np.isnan(expected).any():
@@ -619,7 +667,7 @@ def made(op, attributes, values, expected):
 def number(value):
     """The shortest decimal that reads back as the same f32, in a form that TOML takes."""
     text = str(np.float32(value))
-    assert np.float32(float(text)) == np.float32(value), text
+    assert np.isnan(value) or np.float32(float(text)) == np.float32(value), text
     return text if any(c in text for c in ".en") else text + ".0"
 
 

@@ -90,7 +90,7 @@ impl Workload {
             if p.elements() > MAX_ELEMENTS {
                 return Err(WorkloadError::TooLarge {
                     what: match p.role {
-                        Role::Input => "the input",
+                        Role::Input | Role::Mask => "the input",
                         Role::Weight | Role::DepthwiseWeight => "the weight",
                         _ => "the output",
                     },

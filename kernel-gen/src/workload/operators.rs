@@ -21,6 +21,7 @@ use super::pool_nd::{self, PoolNd};
 use super::reduce::{self, Reduce};
 use super::resize::{self, Resize};
 use super::row_wise::{self, RowWise};
+use super::select::{self, Where};
 use super::unary::{self, Unary};
 use crate::stable::Rng;
 
@@ -107,12 +108,18 @@ operators! {
     Reduce { reduce::REDUCE_SUM, reduce::REDUCE_MEAN, reduce::REDUCE_MAX },
     /// A function of two tensors, element by element.
     Binary {
-        binary::ADD, binary::SUBTRACT, binary::MULTIPLY, binary::DIVIDE, binary::MINIMUM, binary::MAXIMUM, binary::PRELU
+        binary::ADD, binary::SUBTRACT, binary::MULTIPLY, binary::DIVIDE, binary::MINIMUM, binary::MAXIMUM, binary::PRELU,
+        binary::POW, binary::EQUAL, binary::LESS, binary::LESS_OR_EQUAL, binary::GREATER, binary::GREATER_OR_EQUAL,
+        binary::LOGICAL_AND, binary::LOGICAL_OR, binary::LOGICAL_XOR
     },
+    /// Elements of two tensors, chosen by a mask.
+    Where { select::WHERE },
     /// A function of each element.
     Unary {
         unary::IDENTITY, unary::ABS, unary::NEGATE, unary::SIGN, unary::FLOOR, unary::CEIL, unary::ROUND, unary::RECIPROCAL,
-        unary::SQRT, unary::EXP, unary::LOG, unary::SIN, unary::COS, unary::ERF, unary::SOFTPLUS, unary::SOFTSIGN, unary::MISH
+        unary::SQRT, unary::EXP, unary::LOG, unary::SIN, unary::COS, unary::ERF, unary::SOFTPLUS, unary::SOFTSIGN, unary::MISH,
+        unary::TAN, unary::ASIN, unary::ACOS, unary::ATAN, unary::SINH, unary::COSH, unary::ASINH, unary::ACOSH, unary::ATANH,
+        unary::LOGICAL_NOT, unary::IS_NAN, unary::IS_INF
     },
 }
 

@@ -1,6 +1,5 @@
 //! What an operator computes, in plain Rust and `f64`: the oracle that knows nothing of the IR.
 
-use super::binary::Function2;
 use super::movement::{Move, Outside};
 use super::pool_nd::Pooling;
 use super::products::{Products, Sums};
@@ -8,10 +7,9 @@ use super::reduce::Reduction;
 use super::resize::Interpolation;
 use super::row_wise::RowFunction;
 use super::stage::AxisRole;
-use super::unary::Function;
 use super::{
-    Binary, BroadcastMatmul, Concat, Conv1d, Conv2d, ConvLayout, ConvNd, Epilogue, Matmul, Movement, PoolNd, Reduce,
-    Resize, RowWise, Workload,
+    BroadcastMatmul, Concat, Conv1d, Conv2d, ConvLayout, ConvNd, Epilogue, Matmul, Movement, PoolNd, Reduce, Resize,
+    RowWise, Workload,
 };
 use crate::ir::{float_max, float_min};
 
@@ -84,6 +82,17 @@ pub(super) fn activation(step: Epilogue, v: f64) -> f64 {
         Epilogue::Elu(alpha) if v <= 0.0 => alpha.get() * v.exp_m1(),
         Epilogue::LeakyRelu(alpha) if v <= 0.0 => alpha.get() * v,
         Epilogue::Elu(_) | Epilogue::LeakyRelu(_) => v,
+        Epilogue::HardSigmoidOf(alpha, beta) => clip(alpha.get() * v + beta.get(), 0.0, 1.0),
+        Epilogue::Selu(alpha, gamma) if v <= 0.0 => gamma.get() * alpha.get() * v.exp_m1(),
+        Epilogue::Selu(_, gamma) => gamma.get() * v,
+        Epilogue::Celu(alpha) if v <= 0.0 => alpha.get() * (v / alpha.get()).exp_m1(),
+        Epilogue::Celu(_) => v,
+        Epilogue::ThresholdedRelu(alpha) if v <= alpha.get() => 0.0,
+        Epilogue::ThresholdedRelu(_) => v,
+        Epilogue::Shrink(lambda, bias) if v < -lambda.get() => v + bias.get(),
+        Epilogue::Shrink(lambda, bias) if v > lambda.get() => v - bias.get(),
+        Epilogue::Shrink(..) if v.is_nan() => v,
+        Epilogue::Shrink(..) => 0.0,
         Epilogue::Clip(low, high) => clip(v, low.get(), high.get()),
         Epilogue::Bias | Epilogue::Scale | Epilogue::ResidualAdd | Epilogue::Multiply => {
             unreachable!("{step} has operands")
@@ -93,7 +102,7 @@ pub(super) fn activation(step: Epilogue, v: f64) -> f64 {
 
 /// The error function, by the series `2/sqrt(pi) exp(-x^2) sum_n 2^n x^(2n+1) / (2n+1)!!` (Abramowitz and Stegun
 /// 7.1.6): all its terms have one sign, so that nothing cancels.
-fn erf(x: f64) -> f64 {
+pub(super) fn erf(x: f64) -> f64 {
     // 1 - erf(6) is below 2^-54.
     if x.abs() > 6.0 {
         return x.signum();
@@ -368,7 +377,7 @@ fn steps(shape: &[i64]) -> Vec<usize> {
 }
 
 /// Every index of a tensor, in the order of its elements.
-fn indices(shape: &[i64]) -> impl Iterator<Item = Vec<i64>> {
+pub(super) fn indices(shape: &[i64]) -> impl Iterator<Item = Vec<i64>> {
     let steps = steps(shape);
     let shape = shape.to_vec();
     let count = shape.iter().product::<i64>() as usize;
@@ -376,7 +385,7 @@ fn indices(shape: &[i64]) -> impl Iterator<Item = Vec<i64>> {
 }
 
 /// The place of an element of a tensor whose last dimensions are those of an index, and which is repeated where its extent is 1.
-fn repeated(index: &[i64], shape: &[i64]) -> usize {
+pub(super) fn repeated(index: &[i64], shape: &[i64]) -> usize {
     let index = &index[index.len() - shape.len()..];
     index.iter().zip(shape).zip(steps(shape)).map(|((i, extent), step)| (i % extent) as usize * step).sum()
 }
@@ -538,68 +547,6 @@ pub(super) fn reduced(op: &Reduce, x: &[f64]) -> Sums {
         let share = count as f64 / x.len() as f64;
         values.iter_mut().chain(&mut magnitudes).for_each(|sum| *sum *= share);
     }
-    Sums { values, magnitudes, or_nan: vec![] }
-}
-
-/// A function of the elements of two tensors, the shapes aligned at their last dimensions.
-pub(super) fn of_pairs(op: &Binary, a: &[f64], b: &[f64]) -> Sums {
-    let shape = op.output_shape();
-    let (mut values, mut magnitudes) = (vec![], vec![]);
-    for index in indices(&shape) {
-        let (a, b) = (a[repeated(&index, &op.a)], b[repeated(&index, &op.b)]);
-        let y = match op.function {
-            Function2::Add => a + b,
-            Function2::Subtract => a - b,
-            Function2::Multiply => a * b,
-            Function2::Divide => a / b,
-            Function2::Minimum => float_min(a, b),
-            Function2::Maximum => float_max(a, b),
-            Function2::Prelu if a < 0.0 => a * b,
-            Function2::Prelu => a,
-        };
-        let rounded = !matches!(op.function, Function2::Minimum | Function2::Maximum)
-            && !(op.function == Function2::Prelu && (a >= 0.0 || a.is_nan()));
-        values.push(y);
-        magnitudes.push(if rounded { y.abs() } else { 0.0 });
-    }
-    Sums { values, magnitudes, or_nan: vec![] }
-}
-
-/// A function of each element. The magnitudes are errors in units of roundoff; those of the functions of C's library and CUDA's are at
-/// most eight.
-pub(super) fn of_elements(function: Function, x: &[f64]) -> Sums {
-    const LIBRARY: f64 = 8.0;
-    let softplus = |x: f64| x.max(0.0) + (-x.abs()).exp().ln_1p();
-    let one = |x: f64| match function {
-        Function::Identity => (x, 0.0),
-        Function::Abs => (x.abs(), 0.0),
-        Function::Negate => (-x, 0.0),
-        Function::Sign if x == 0.0 || x.is_nan() => (x, 0.0),
-        Function::Sign => (x.signum(), 0.0),
-        Function::Floor => (x.floor(), 0.0),
-        Function::Ceil => (x.ceil(), 0.0),
-        Function::Round => (x.round_ties_even(), 0.0),
-        Function::Reciprocal => (1.0 / x, (1.0 / x).abs()),
-        Function::Sqrt => (x.sqrt(), x.sqrt()),
-        Function::Exp => (x.exp(), LIBRARY * x.exp()),
-        Function::Log => (x.ln(), LIBRARY * x.ln().abs()),
-        Function::Sin => (x.sin(), LIBRARY * x.sin().abs()),
-        Function::Cos => (x.cos(), LIBRARY * x.cos().abs()),
-        Function::Erf => (erf(x), LIBRARY),
-        // The exponential, which is at most 1, its sum with 1, the logarithm, and the last sum.
-        Function::Softplus if x.is_nan() => (x, 0.0),
-        Function::Softplus => (softplus(x), 2.0 * LIBRARY + 2.0 + softplus(x)),
-        Function::Softsign => (x / (1.0 + x.abs()), 3.0),
-        Function::Mish if x.is_nan() => (x, 0.0),
-        // The slope of tanh is at most 1, and falls as the square of what is left to 1 does.
-        Function::Mish => {
-            // Where the exponential is lost beside 1, it is the error.
-            let of_softplus = (2.0 * LIBRARY + 2.0 + softplus(x)).min(4.0 * x.exp() * f64::from(1 << 24));
-            let of_argument = of_softplus * (1.0 - softplus(x).tanh().powi(2));
-            (x * softplus(x).tanh(), x.abs() * (of_argument + (LIBRARY + 2.0) * softplus(x).tanh()))
-        }
-    };
-    let (values, magnitudes) = x.iter().map(|x| one(*x)).unzip();
     Sums { values, magnitudes, or_nan: vec![] }
 }
 

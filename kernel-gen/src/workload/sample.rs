@@ -3,7 +3,7 @@
 use super::dims::MAX_RANK;
 use super::operator::{Size, SizeRole};
 use super::operators::{KINDS, draw, kind};
-use super::{Conv2d, ConvLayout, DepthwisePointwise, Epilogue, Math, Matmul, Op, Param, Workload, epilogue};
+use super::{Conv2d, ConvLayout, DepthwisePointwise, Epilogue, Math, Matmul, Op, Param, Role, Workload, epilogue};
 use crate::ir::DType;
 pub use crate::stable::Rng;
 
@@ -333,10 +333,10 @@ pub fn epilogue(rng: &mut Rng) -> Vec<Epilogue> {
 }
 
 /// Inputs of a workload in the order of its parameters, the output left out: numbers of [-1, 1), negative and
-/// positive, that the storage type holds exactly.
+/// positive, that the storage type holds exactly. About half of the elements of a mask are 0.
 pub fn inputs(workload: &Workload, rng: &mut Rng) -> Vec<Vec<f64>> {
     let params = workload.params();
-    params[..params.len() - 1].iter().map(|p| (0..p.elements()).map(|_| element(p.dtype, rng)).collect()).collect()
+    params[..params.len() - 1].iter().map(|p| (0..p.elements()).map(|_| of_param(p, rng)).collect()).collect()
 }
 
 /// The inputs that tests draw: those of [`inputs`], but where an output's error may depend on its own operands alone, about one in
@@ -355,6 +355,14 @@ pub fn uneven_inputs(workload: &Workload, rng: &mut Rng) -> Vec<Vec<f64>> {
         }
     }
     all
+}
+
+/// An element of a parameter; every other one of a mask is 0.
+fn of_param(param: &Param, rng: &mut Rng) -> f64 {
+    match param.role {
+        Role::Mask if rng.one_in(2) => 0.0,
+        _ => element(param.dtype, rng),
+    }
 }
 
 fn element(dtype: DType, rng: &mut Rng) -> f64 {
