@@ -29,6 +29,7 @@ const CIRCLES: &[(&[&str], &str)] = &[
             "workload/depthwise_pointwise.rs",
             "workload/dims.rs",
             "workload/group_norm.rs",
+            "workload/lrn.rs",
             "workload/matmul.rs",
             "workload/max_pool2d.rs",
             "workload/movement.rs",

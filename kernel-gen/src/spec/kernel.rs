@@ -5,7 +5,7 @@ use crate::diagnostic::{Found, Report, Table, choose};
 use crate::ir::DType;
 use crate::workload::operator::{Kind, Shared, Values};
 use crate::workload::operators::KINDS;
-use crate::workload::{ConvLayout, Epilogue, Math, Op, Workload, WorkloadError, epilogue};
+use crate::workload::{ConvLayout, Epilogue, Math, Number, Op, Workload, WorkloadError, epilogue};
 use std::ops::Range;
 
 /// A function that is generated: one operator at some shapes.
@@ -206,6 +206,7 @@ fn operator(table: &mut Table<'_, '_>, report: &mut Report, common: &Common) -> 
     let mut complete = true;
     for key in &keys {
         let found = match key.lengths {
+            _ if key.fractional => number(table, report, key.name).map(|number| vec![number.to_size()]),
             [] => table.integer(report, key.name).map(|f| vec![f.value]),
             lengths => table.integers(report, key.name, lengths).map(|f| f.value),
         };
@@ -217,6 +218,17 @@ fn operator(table: &mut Table<'_, '_>, report: &mut Report, common: &Common) -> 
     }
     let op = (common.kind.read)(&common.shared, &values);
     op.map_err(|fault| report.error(&table.span_of(fault.key), fault.cause, fault.help)).ok()
+}
+
+/// A number that an operator holds.
+fn number(table: &mut Table<'_, '_>, report: &mut Report, key: &'static str) -> Option<Number> {
+    let found = table.number_or_infinity(report, key)?;
+    let number = Number::or_infinite(found.value as f32).filter(|n| n.get().is_finite() || found.value.is_infinite());
+    if number.is_none() {
+        let help = format!("write a number of at most {:e}, or inf or -inf", f32::MAX);
+        report.error(&found.span, format!("`{key}` is {:e}, which is beyond the numbers of an f32", found.value), help);
+    }
+    number
 }
 
 /// The generated function picks a workload by the shapes of its arguments: those that share them all need names, and

@@ -1,6 +1,7 @@
 //! What moves elements and computes nothing: each element of the output is one of the input, or of the padding.
 
 use super::dims::{Dims, RANKS, lists};
+use super::number::Number;
 use super::operator::{Kind, Operand, Operator, Size, SizeRole, SpecKey, Values, check_sizes};
 use super::products::Sums;
 use super::stage::{Axis, Stage, input};
@@ -61,6 +62,8 @@ pub enum Move {
 pub enum Outside {
     /// Zeros.
     Zero,
+    /// This number.
+    Value(Number),
     /// The nearest element.
     Edge,
     /// The mirror image, the element at the edge not repeated.
@@ -126,6 +129,39 @@ pub(crate) static SLICE: Kind = Kind {
         Some(Op::Movement(Movement { input, function: Move::Slice { start, size, step } }))
     },
     guilty: |error| guilty(error, "size"),
+    ..PERMUTE_KIND
+};
+
+/// `pad_constant`: with any number.
+pub(crate) static PAD_CONSTANT: Kind = Kind {
+    name: "pad_constant",
+    pattern: "{x}-b{x}-a{x}-v{f}",
+    sizes: &{
+        let mut all = [Size::new("value", "value", SizeRole::Number); 19];
+        let lists = lists::<18>(&[INPUT, BEFORE, AFTER]);
+        let mut i = 0;
+        while i < lists.len() {
+            all[i] = lists[i];
+            i += 1;
+        }
+        all
+    },
+    keys: |shared| [(PAD.keys)(shared), vec![SpecKey::number("value", Some("-inf"))]].concat(),
+    read: |shared, values| {
+        let Op::Movement(Movement { input, function: Move::Pad { before, after, .. } }) = (PAD.read)(shared, values)?
+        else {
+            unreachable!("it reads a padding")
+        };
+        let outside = Outside::of(values.number("value").expect("it must be there"));
+        Ok(Op::Movement(Movement { input, function: Move::Pad { before, after, outside } }))
+    },
+    of_sizes: |_, sizes| {
+        let (value, lists) = sizes.split_last()?;
+        let [input, before, after] = Dims::of_sizes(lists)?;
+        let outside = Outside::of(Number::of_size(*value)?);
+        Some(Op::Movement(Movement { input, function: Move::Pad { before, after, outside } }))
+    },
+    guilty: |error| guilty(error, "before"),
     ..PERMUTE_KIND
 };
 
@@ -229,6 +265,22 @@ fn guilty(error: &WorkloadError, otherwise: &'static str) -> &'static str {
     }
 }
 
+impl Outside {
+    /// Padding with a number.
+    pub fn of(value: Number) -> Outside {
+        if value.get() == 0.0 { Outside::Zero } else { Outside::Value(value) }
+    }
+
+    /// The number that it is, if it is none of the input's.
+    pub(super) fn number(self) -> Option<f64> {
+        match self {
+            Outside::Zero => Some(0.0),
+            Outside::Value(value) => Some(value.get()),
+            Outside::Edge | Outside::Reflect => None,
+        }
+    }
+}
+
 impl Movement {
     /// The shape of the output of a valid movement.
     pub fn output_shape(&self) -> Dims {
@@ -271,7 +323,7 @@ impl Movement {
                     let (from, last) = (at(i) - before[i], self.input[i] - 1);
                     match outside {
                         _ if before[i] + after[i] == 0 => at(i),
-                        Outside::Zero => {
+                        Outside::Zero | Outside::Value(_) => {
                             inside.push(Expr::Int(before[i]).le(at(i)).and(at(i).lt(before[i] + self.input[i])));
                             from
                         }
@@ -314,6 +366,7 @@ impl Operator for Movement {
             Move::Permute { .. } => &PERMUTE,
             Move::Slice { .. } => &SLICE,
             Move::Pad { outside: Outside::Zero, .. } => &PAD,
+            Move::Pad { outside: Outside::Value(_), .. } => &PAD_CONSTANT,
             Move::Pad { outside: Outside::Edge, .. } => &PAD_EDGE,
             Move::Pad { outside: Outside::Reflect, .. } => &PAD_REFLECT,
             Move::DepthToSpace(_) => &DEPTH_TO_SPACE,
@@ -326,6 +379,10 @@ impl Operator for Movement {
 
     fn sizes(&self) -> Vec<i64> {
         let lists = match self.function {
+            Move::Pad { before, after, outside: Outside::Value(value) } => {
+                let lists: Vec<i64> = [self.input, before, after].iter().flat_map(Dims::sizes).collect();
+                return [lists, vec![value.to_size()]].concat();
+            }
             Move::Permute { order } => vec![order],
             Move::Slice { start, size, step } => vec![start, size, step],
             Move::Pad { before, after, .. } => vec![before, after],
@@ -421,7 +478,12 @@ impl Operator for Movement {
         let value = |index: &[Expr]| {
             let (source, inside) = self.source(index);
             let x = Expr::load(input(0), source);
-            inside.map_or(x.clone(), |inside| inside.select(x, Expr::Float(0.0, sums.compute())))
+            let outside = match self.function {
+                Move::Pad { outside, .. } => outside.number(),
+                _ => None,
+            };
+            let outside = Expr::Float(outside.unwrap_or(0.0), sums.compute());
+            inside.map_or(x.clone(), |inside| inside.select(x, outside))
         };
         vec![self.output_shape().stage(sums, value)]
     }

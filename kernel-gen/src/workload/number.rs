@@ -28,12 +28,12 @@ impl Number {
     }
 
     /// As it stands among the sizes of an operator.
-    pub(super) fn to_size(self) -> i64 {
+    pub(crate) fn to_size(self) -> i64 {
         self.0.into()
     }
 
     /// The number that stands so among the sizes.
-    pub(super) fn of_size(size: i64) -> Option<Number> {
+    pub(crate) fn of_size(size: i64) -> Option<Number> {
         let bits = u32::try_from(size).ok()?;
         Number::or_infinite(f32::from_bits(bits)).filter(|number| number.0 == bits)
     }

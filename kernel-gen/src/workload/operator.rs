@@ -10,6 +10,7 @@ use super::dims::ABSENT;
 use super::epilogue::Epilogue;
 use super::error::WorkloadError;
 use super::layout::ConvLayout;
+use super::number::Number;
 use super::operators::Op;
 use super::param::Role;
 use super::products::Sums;
@@ -73,13 +74,16 @@ pub(crate) enum SizeRole {
     Step,
     /// Whether something is done along a dimension: 0 or 1.
     Mark,
+    /// No size: a [`Number`] by its bits, of no account for the time.
+    Number,
 }
 
 /// What a spec and a key call an operator, and how they write it.
 pub(crate) struct Kind {
     /// The name.
     pub(crate) name: &'static str,
-    /// How a key writes the sizes: `{}` is a number, `{n|t}` one of several words, `{x}` a [list](super::dims::Dims) with `x` between its numbers.
+    /// How a key writes the sizes: `{}` is a number, `{n|t}` one of several words, `{x}` a [list](super::dims::Dims) with `x` between its numbers, `{f}` a
+    /// [`Number`].
     pub(crate) pattern: &'static str,
     /// The sizes in the order of the pattern.
     pub(crate) sizes: &'static [Size],
@@ -112,13 +116,15 @@ pub(crate) struct Shared {
     pub(crate) between: Vec<Epilogue>,
 }
 
-/// A key of `[[kernel.workload]]`, which holds one integer or several.
+/// A key of `[[kernel.workload]]`, which holds one integer or several, or a [`Number`].
 #[derive(Clone, Debug)]
 pub(crate) struct SpecKey {
     /// The key.
     pub(crate) name: &'static str,
     /// How many integers it may have; none for a plain integer.
     pub(crate) lengths: &'static [usize],
+    /// Whether it holds a number that need not be whole; `inf` and `-inf` are some.
+    pub(crate) fractional: bool,
     /// What to write, if it must be there.
     pub(crate) example: Option<String>,
 }
@@ -126,16 +132,22 @@ pub(crate) struct SpecKey {
 impl SpecKey {
     /// A key that must be there.
     pub(crate) fn required(name: &'static str, lengths: &'static [usize], shape: &str) -> SpecKey {
-        SpecKey { name, lengths, example: Some(format!("{name} = {shape}")) }
+        SpecKey { name, lengths, fractional: false, example: Some(format!("{name} = {shape}")) }
     }
 
     /// A key that may be left out.
     pub(crate) fn optional(name: &'static str, lengths: &'static [usize]) -> SpecKey {
-        SpecKey { name, lengths, example: None }
+        SpecKey { name, lengths, fractional: false, example: None }
+    }
+
+    /// A key of a number.
+    pub(crate) fn number(name: &'static str, example: Option<&str>) -> SpecKey {
+        let example = example.map(|number| format!("{name} = {number}"));
+        SpecKey { name, lengths: &[], fractional: true, example }
     }
 }
 
-/// The integers of the keys that are there.
+/// The integers of the keys that are there; numbers by their bits.
 pub(crate) struct Values(pub(crate) Vec<(&'static str, Vec<i64>)>);
 
 impl Values {
@@ -148,6 +160,11 @@ impl Values {
     pub(crate) fn shape<const N: usize>(&self, key: &str) -> [i64; N] {
         let values = self.get(key).and_then(|values| values.try_into().ok());
         values.unwrap_or_else(|| panic!("`{key}` was checked to have {N} integers"))
+    }
+
+    /// The number of a key, if it is there.
+    pub(crate) fn number(&self, key: &str) -> Option<Number> {
+        self.get(key).map(|size| Number::of_size(size[0]).expect("it was read as a number"))
     }
 
     /// The two sides of a window, 1 where the key is missing.
@@ -264,7 +281,7 @@ pub(crate) trait Operator: fmt::Debug {
             match size.role {
                 SizeRole::Images | SizeRole::Channels | SizeRole::Extent => sizes.push((value, 1.0)),
                 SizeRole::Taps | SizeRole::Stride => sizes.push((value, 1.5)),
-                SizeRole::Padding | SizeRole::Digits | SizeRole::Offset => {}
+                SizeRole::Padding | SizeRole::Digits | SizeRole::Offset | SizeRole::Number => {}
                 SizeRole::Step if value == ABSENT => {}
                 SizeRole::Step => sizes.push((value, 1.5)),
                 SizeRole::Dilation | SizeRole::Groups | SizeRole::Choice => class.push(value),
@@ -290,7 +307,7 @@ pub(super) fn check_sizes(op: &dyn Operator) -> Result<(), WorkloadError> {
     for (size, value) in all() {
         let what = size.what;
         match size.role {
-            SizeRole::Choice => {}
+            SizeRole::Choice | SizeRole::Number => {}
             SizeRole::Padding if value < 0 => return Err(WorkloadError::NegativePadding { side: what, value }),
             SizeRole::Order | SizeRole::Offset | SizeRole::Mark if value < 0 => {
                 return Err(WorkloadError::Negative { size: what, value });

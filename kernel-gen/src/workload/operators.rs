@@ -13,9 +13,11 @@ use super::depthwise_pointwise::{self, DepthwisePointwise};
 use super::dims::ABSENT;
 use super::group_norm::{self, GroupNorm};
 use super::layout::ConvLayout;
+use super::lrn::{self, Lrn};
 use super::matmul::{self, Matmul};
 use super::max_pool2d::{self, MaxPool2d};
 use super::movement::{self, Movement};
+use super::number::Number;
 use super::operator::{Kind, Operator, SizeRole};
 use super::pool_nd::{self, PoolNd};
 use super::reduce::{self, Reduce};
@@ -95,9 +97,11 @@ operators! {
     RowWise { row_wise::SOFTMAX, row_wise::LOG_SOFTMAX, row_wise::LAYER_NORM, row_wise::RMS_NORM },
     /// The norm of groups of channels.
     GroupNorm { group_norm::GROUP_NORM },
+    /// The norm of neighbouring channels.
+    Lrn { lrn::LRN },
     /// A movement of elements.
     Movement {
-        movement::PERMUTE, movement::SLICE, movement::PAD, movement::PAD_EDGE, movement::PAD_REFLECT, movement::DEPTH_TO_SPACE,
+        movement::PERMUTE, movement::SLICE, movement::PAD, movement::PAD_CONSTANT, movement::PAD_EDGE, movement::PAD_REFLECT, movement::DEPTH_TO_SPACE,
         movement::PIXEL_SHUFFLE, movement::SPACE_TO_DEPTH, movement::PIXEL_UNSHUFFLE, movement::CHANNEL_SHUFFLE
     },
     /// Tensors side by side.
@@ -128,6 +132,9 @@ pub fn operator_names() -> impl Iterator<Item = &'static str> {
     KINDS.iter().map(|kind| kind.name)
 }
 
+/// The numbers of random operators.
+const NUMBERS: [f32; 6] = [0.0, 0.001, 0.75, 2.0, -1.5, f32::NEG_INFINITY];
+
 /// Random sizes of a kind, by their roles; they may be invalid together. `extent` draws pixels and channels.
 pub(super) fn draw(kind: &Kind, rng: &mut Rng, extent: fn(&mut Rng) -> i64) -> Option<Op> {
     // Lists have one length, and each number its place.
@@ -152,6 +159,7 @@ pub(super) fn draw(kind: &Kind, rng: &mut Rng, extent: fn(&mut Rng) -> i64) -> O
             SizeRole::Dilation | SizeRole::Groups => 1,
             SizeRole::Choice => rng.between(0, 1),
             SizeRole::Digits => rng.between(1, 12),
+            SizeRole::Number => rng.pick(&NUMBERS.map(Number::of)).to_size(),
             SizeRole::Dimension
             | SizeRole::Broadcast
             | SizeRole::Factor

@@ -8,8 +8,8 @@ use super::resize::Interpolation;
 use super::row_wise::RowFunction;
 use super::stage::AxisRole;
 use super::{
-    BroadcastMatmul, Concat, Conv1d, Conv2d, ConvLayout, ConvNd, Epilogue, Matmul, Movement, PoolNd, Reduce, Resize,
-    RowWise, Workload,
+    BroadcastMatmul, Concat, Conv1d, Conv2d, ConvLayout, ConvNd, Epilogue, Lrn, Matmul, Movement, Number, PoolNd,
+    Reduce, Resize, RowWise, Workload,
 };
 use crate::ir::{float_max, float_min};
 
@@ -405,13 +405,13 @@ pub(super) fn moved(op: &Movement, x: &[f64]) -> Sums {
                     let from = i - before;
                     match outside {
                         _ if (0..*extent).contains(&from) => Some(from),
-                        Outside::Zero => None,
+                        Outside::Zero | Outside::Value(_) => None,
                         Outside::Edge => Some(if from < 0 { 0 } else { extent - 1 }),
                         Outside::Reflect => Some(if from < 0 { -from } else { 2 * (extent - 1) - from }),
                     }
                 };
                 let from: Option<Vec<i64>> = index.iter().zip(before.iter().zip(op.input.iter())).map(place).collect();
-                y[y_at(&index)] = from.map_or(0.0, |from| x[x_at(&from)]);
+                y[y_at(&index)] = from.map_or(outside.number().unwrap_or(0.0), |from| x[x_at(&from)]);
             }
         }
         function => {
@@ -610,6 +610,30 @@ pub(super) fn of_rows(op: &RowWise, x: &[f64]) -> Sums {
                 }
             }
         }
+    }
+    Sums { values, magnitudes, or_nan: vec![] }
+}
+
+/// Local response normalisation. The magnitudes are the error that `f32` may make, as a share of that of a sum of as many terms as
+/// there are channels in a window.
+pub(super) fn of_neighbours(op: &Lrn, x: &[f64]) -> Sums {
+    let [alpha, beta, bias] = [op.alpha, op.beta, op.bias].map(Number::get);
+    let (mut values, mut magnitudes) = (vec![], vec![]);
+    for index in indices(&[op.n, op.c, op.pixels]) {
+        let [n, c, p] = index[..] else { unreachable!("it has three dimensions") };
+        let at = |c: i64| x[((n * op.c + c) * op.pixels + p) as usize];
+        let first = c - op.before();
+        let window: Vec<f64> = (first..first + op.size).filter(|c| (0..op.c).contains(c)).map(at).collect();
+        let squares: f64 = window.iter().map(|x| x * x).sum();
+        let norm = (bias + alpha * squares / op.size as f64).powf(beta);
+        let y = at(c) / norm;
+        // A sum of squares and its factor, to the power of beta; the power and the quotient.
+        let share = beta.abs() * (op.size as f64 + 4.0) + 18.0;
+        // Where squares exceed the largest f32, or powers leave its normal numbers, anything may come.
+        let exceeds = window.iter().all(|x| x.is_finite())
+            && (squares * (1.0 + alpha) > f64::from(f32::MAX) || !(1e-37..1e37).contains(&norm));
+        values.push(y);
+        magnitudes.push(if exceeds { f64::MAX } else { y.abs() * share / op.size as f64 });
     }
     Sums { values, magnitudes, or_nan: vec![] }
 }

@@ -1,6 +1,7 @@
 //! Random workloads and inputs, for tests: the same seed gives the same on every machine.
 
 use super::dims::MAX_RANK;
+use super::number::Number;
 use super::operator::{Size, SizeRole};
 use super::operators::{KINDS, draw, kind};
 use super::{Conv2d, ConvLayout, DepthwisePointwise, Epilogue, Math, Matmul, Op, Param, Role, Workload, epilogue};
@@ -76,6 +77,7 @@ pub fn one_large_size(name: &str, large: i64) -> Vec<Workload> {
     let of = |at: usize| {
         let size = |(i, size): (usize, &Size)| match size.role {
             SizeRole::Padding if i == at => large.min(1 << 17),
+            SizeRole::Number => Number::of(1.0).to_size(),
             _ if i == at => large,
             SizeRole::Padding | SizeRole::Choice | SizeRole::Offset => 0,
             SizeRole::Order | SizeRole::Mark => (i % MAX_RANK) as i64,

@@ -100,24 +100,34 @@ impl Family for PlainCuda {
             at_rows(&mut s, &rows, thread, column)?;
             return Ok(Scheduled { schedule: s, packs: vec![] });
         }
-        // Each stage that combines terms, or the only one, goes into a launch with the stage behind it, which finishes its elements.
+        // Each stage that combines terms, or the only one, goes into a launch with the stage behind it, which finishes its elements,
+        // and with the output, if that is the last one.
         let stages = w.op.get().stages(w.dtype, DType::F32);
         let mut launches = vec![];
         for (i, stage) in stages.iter().enumerate().filter(|(_, stage)| stage.reduce > 0) {
-            let result = stages.get(i + 1).map_or(Ok(out), |next| s.stage(next.name))?;
-            launches.insert(0, (result, s.stage(stage.name)?));
+            let (sums, next) = (s.stage(stage.name)?, stages.get(i + 1));
+            let next = next.map(|next| s.stage(next.name)).transpose()?;
+            launches.insert(
+                0,
+                match next {
+                    Some(next) if i + 2 == stages.len() && stages[i + 1].reduce == 0 => (out, vec![next, sums]),
+                    next => (next.unwrap_or(out), vec![sums]),
+                },
+            );
         }
         if let [one] = &stages[..] {
-            launches = vec![(out, s.stage(one.name)?)];
+            launches = vec![(out, vec![s.stage(one.name)?])];
         }
-        for (result, sums) in launches {
+        for (result, within) in launches {
             let loops = s.loops_of(result);
             let all = s.fuse_all(&loops)?;
             let [block, thread] = pieces(&mut s, all, plan.threads)?;
             s.bind(block, BLOCK(Axis::X))?;
             s.bind(thread, THREAD(Axis::X))?;
-            s.set_scope(sums, Scope::Register)?;
-            s.compute_at(sums, thread)?;
+            for stage in within {
+                s.set_scope(stage, Scope::Register)?;
+                s.compute_at(stage, thread)?;
+            }
         }
         Ok(Scheduled { schedule: s, packs: vec![] })
     }
