@@ -18,6 +18,7 @@ use std::sync::OnceLock;
 const CIRCLES: &[(&[&str], &str)] = &[
     (
         &[
+            "workload/arg.rs",
             "workload/avg_pool2d.rs",
             "workload/binary.rs",
             "workload/broadcast_matmul.rs",

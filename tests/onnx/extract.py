@@ -27,7 +27,7 @@ from onnx.backend.test import loader  # noqa: E402
 HERE = pathlib.Path(__file__).parent
 DATA = pathlib.Path(onnx.__file__).parent / "backend/test/data"
 # What a `[[kernel]]` says; all else of a workload stands in its own table.
-FLAGS = ("trans_a", "trans_b", "count_include_pad", "half_pixel", "align_corners")
+FLAGS = ("trans_a", "trans_b", "count_include_pad", "half_pixel", "align_corners", "select_last_index")
 KERNEL = ("op", "epilogue", *FLAGS)
 LAYOUTS = {"conv2d", "depthwise_conv2d", "max_pool2d", "avg_pool2d", "resize_nearest", "resize_bilinear"}
 # Outputs behind the first that no kernel of ours gives.
@@ -272,6 +272,16 @@ def group_norm(op, attributes, expected, x, scale, shift):
     return (workload, {"x": x, "scale": scale, "shift": shift, "y": expected}), note
 
 
+def lrn(op, attributes, expected, x):
+    """An LRN node."""
+    shape = (x.shape[0], x.shape[1], -1)
+    x, expected = x.reshape(shape), expected.reshape(shape)
+    usual = {"alpha": 1e-4, "beta": 0.75, "bias": 1.0}
+    numbers = {key: float(attributes.get(key, default)) for key, default in usual.items()}
+    note = "the dimensions of pixels run as one"
+    return of_elements("lrn", expected, x, note=note, size=attributes["size"], **numbers)
+
+
 def matmul(op, attributes, expected, a, b, c=None):
     """A MatMul or Gemm node."""
     if c is not None and not c.any() and c.size == 1:
@@ -442,14 +452,14 @@ def pad(op, attributes, expected, x, pads=None, value=None, axes=None):
     if mode not in PADS:
         raise Skip(f"padding of the mode {mode}")
     outside = attributes.get("value", 0.0) if value is None else value.item()
-    if mode == "constant" and outside != 0.0:
-        raise Skip(f"padding with {number(outside)}")
     if min(pads) < 0:
         raise Skip("a negative padding")
     axes = range(x.ndim) if axes is None else axes.tolist()
     before, after = [0] * x.ndim, [0] * x.ndim
     for axis, first, last in zip(axes, pads[: len(axes)], pads[len(axes) :]):
         before[axis], after[axis] = first, last
+    if mode == "constant" and outside != 0.0:
+        return of_elements("pad_constant", expected, x, before=before, after=after, value=float(outside))
     return of_elements(PADS[mode], expected, x, before=before, after=after)
 
 
@@ -536,6 +546,16 @@ def reduce(op, attributes, expected, x, axes=None):
     return of_elements(REDUCTIONS[op], expected.reshape(kept or [1]), x, note=note, axes=axes)
 
 
+def extreme(op, attributes, expected, x):
+    """An ArgMax or ArgMin node; the harness compares the indices as numbers."""
+    axis = attributes.get("axis", 0) % x.ndim
+    note = "dimensions of extent 1 left out of the output" if attributes.get("keepdims", 1) else None
+    kept = [size for i, size in enumerate(x.shape) if i != axis]
+    flags = {"select_last_index": True} if attributes.get("select_last_index") else {}
+    y = expected.reshape(kept or [1]).astype(np.float32)
+    return of_elements("arg_max" if op == "ArgMax" else "arg_min", y, x, note=note, axis=axis, **flags)
+
+
 UNARY = {
     "Identity": "identity",
     "Abs": "abs",
@@ -614,7 +634,17 @@ ROUND = {
     "floor": np.floor,
     "ceil": np.ceil,
 }
-REDUCTIONS = {"ReduceSum": "reduce_sum", "ReduceMean": "reduce_mean", "ReduceMax": "reduce_max"}
+REDUCTIONS = {
+    "ReduceSum": "reduce_sum",
+    "ReduceMean": "reduce_mean",
+    "ReduceMax": "reduce_max",
+    "ReduceMin": "reduce_min",
+    "ReduceL1": "reduce_l1",
+    "ReduceL2": "reduce_l2",
+    "ReduceSumSquare": "reduce_sum_square",
+    "ReduceLogSum": "reduce_log_sum",
+    "ReduceLogSumExp": "reduce_log_sum_exp",
+}
 # What makes a node a workload of ours: of the operator, attributes, published output and operands it makes
 # ((workload, tensors), note), the tensors in the shapes that the kernel wants and in the order of its call.
 MAKERS = {
@@ -639,6 +669,8 @@ MAKERS = {
     "Resize": resize,
     "Upsample": upsample,
     **dict.fromkeys(REDUCTIONS, reduce),
+    **dict.fromkeys(["ArgMax", "ArgMin"], extreme),
+    "LRN": lrn,
 }
 
 
@@ -678,7 +710,7 @@ def toml(value):
         return '"' + value + '"'
     if isinstance(value, (list, tuple)):
         return "[" + ", ".join(toml(v) for v in value) + "]"
-    return str(value)
+    return number(value) if isinstance(value, float) else str(value)
 
 
 def lines_of(array):
@@ -753,7 +785,9 @@ def calls_text(functions):
     text += "match (case.function.as_str(), views.as_slice()) {\n"
     for function, members in sorted(functions.items()):
         names = [f"v{i}" for i in range(len(next(iter(members.values()))[1]) - 1)]
-        text += f'    ("{function}", &[{", ".join(names)}]) => kernels::{function}_dyn(dev, {", ".join(names)}, y),\n'
+        call = lambda y: f"kernels::{function}_dyn(dev, {', '.join(names)}, {y})"
+        call = f"indices(y, |y| {call('y')})" if "_arg_" in function else call("y")
+        text += f'    ("{function}", &[{", ".join(names)}]) => {call},\n'
     text += '    (function, views) => panic!("{}: no function {function} of {} inputs", case.name, views.len()),\n}\n'
     return text
 

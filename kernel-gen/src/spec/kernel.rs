@@ -3,7 +3,7 @@
 use super::names::Names;
 use crate::diagnostic::{Found, Report, Table, choose};
 use crate::ir::DType;
-use crate::workload::operator::{Kind, Shared, Values};
+use crate::workload::operator::{INDICES, Kind, Shared, Values};
 use crate::workload::operators::KINDS;
 use crate::workload::{ConvLayout, Epilogue, Math, Number, Op, Workload, WorkloadError, epilogue};
 use std::ops::Range;
@@ -43,7 +43,7 @@ struct Common {
     kind: &'static Kind,
     shared: Shared,
     dtype: DType,
-    out_dtype: DType,
+    out_dtype: Option<DType>,
     math: Math,
     epilogue: Vec<Epilogue>,
 }
@@ -86,7 +86,9 @@ fn common(table: &mut Table<'_, '_>, report: &mut Report, kind: Option<&'static 
         table.rename(format!("[[kernel]] with op = \"{}\"", kind.name));
     }
     let dtype = table.choice(report, "dtype", &types);
-    let out_dtype = table.choice(report, "out_dtype", &types);
+    let indices = known.iter().all(|kind| kind.outputs == INDICES);
+    let outputs: &[(&str, DType)] = if indices { &[("i64", DType::I64), ("i32", DType::I32)] } else { &types };
+    let out_dtype = table.choice(report, "out_dtype", outputs).map(|f| f.value);
     let math = table.choice(report, "math", &Math::ALL.map(|m| (m.name(), m)));
     let epilogue = epilogue_steps(table, report, "epilogue", &Epilogue::ALL);
     let steps = known.iter().map(|kind| kind.between).find(|steps| !steps.is_empty());
@@ -108,7 +110,6 @@ fn common(table: &mut Table<'_, '_>, report: &mut Report, kind: Option<&'static 
         found => found.map_or(Math::default(), |f| f.value),
     };
     let layout = layout.map_or(ConvLayout::Nchw, |f| f.value);
-    let out_dtype = out_dtype.map_or(dtype, |f| f.value);
     let shared = Shared { name: kind.name, layout, flags, between };
     Some(Common { kind, shared, dtype, out_dtype, math, epilogue })
 }
@@ -164,10 +165,11 @@ fn workload(
     let count = count(table, report);
     let op = operator(table, report, common);
     table.finish(report);
+    let op = op?;
     let workload = Workload {
-        op: op?,
         dtype: common.dtype,
-        out_dtype: common.out_dtype,
+        out_dtype: common.out_dtype.unwrap_or(op.output_type(common.dtype)),
+        op,
         math: common.math,
         epilogue: common.epilogue.clone(),
     };

@@ -1,7 +1,7 @@
 //! The average of a window, as networks pool with it.
 
 use super::max_pool2d::{self as pool, SIZES};
-use super::operator::{Kind, Operand, Operator, Size, SizeRole, check_sizes};
+use super::operator::{FLOATS, Kind, Operand, Operator, Size, SizeRole, check_sizes};
 use super::param::product;
 use super::products::Sums;
 use super::stage::{Axis, Combine, Stage};
@@ -41,6 +41,7 @@ pub(crate) static AVG_POOL2D: Kind = Kind {
     layouts: &[ConvLayout::Nchw, ConvLayout::Nhwc, ConvLayout::Hwcn, ConvLayout::NchwC(16)],
     flags: &["count_include_pad"],
     between: &[],
+    outputs: FLOATS,
     keys: pool::keys,
     read: |shared, values| {
         Ok(Op::AvgPool2d(AvgPool2d { window: pool::read(shared, values)?, count_padding: shared.flags[0] }))

@@ -1,7 +1,7 @@
 //! Functions of two tensors, element by element.
 
 use super::dims::{Dims, RANKS, lists};
-use super::operator::{Kind, Operand, Operator, Size, SizeRole, SpecKey, check_sizes};
+use super::operator::{FLOATS, Kind, Operand, Operator, Size, SizeRole, SpecKey, check_sizes};
 use super::products::Sums;
 use super::stage::{Axis, Stage, input};
 use super::{Op, Role, Workload, WorkloadError, reference_elements};
@@ -36,6 +36,7 @@ macro_rules! functions {
             layouts: &[],
             flags: &[],
             between: &[],
+            outputs: FLOATS,
             keys: |_| ["a", "b"].map(|key| SpecKey::required(key, RANKS, "[the shape]")).to_vec(),
             read: |_, values| {
                 let shape = |key| values.get(key).and_then(Dims::new).expect("its length was checked");

@@ -1,6 +1,6 @@
 //! The norm of groups of channels.
 
-use super::operator::{Kind, Operand, Operator, Size, SizeRole, SpecKey, check_sizes};
+use super::operator::{FLOATS, Kind, Operand, Operator, Size, SizeRole, SpecKey, check_sizes};
 use super::products::Sums;
 use super::row_wise::{self, Epsilon, RowFunction, RowWise};
 use super::stage::{Axis, AxisRole, Combine, Stage, axis, input, result};
@@ -44,6 +44,7 @@ pub(crate) static GROUP_NORM: Kind = Kind {
     layouts: &[],
     flags: &[],
     between: &[],
+    outputs: FLOATS,
     keys: |_| {
         vec![
             SpecKey::required("input", &[3], "[n, c, pixels]"),

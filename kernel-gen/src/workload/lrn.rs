@@ -1,7 +1,7 @@
 //! The local response normalisation of AlexNet and GoogLeNet.
 
 use super::number::Number;
-use super::operator::{Kind, Operand, Operator, Size, SizeRole, SpecKey, check_sizes};
+use super::operator::{FLOATS, Kind, Operand, Operator, Size, SizeRole, SpecKey, check_sizes};
 use super::products::Sums;
 use super::stage::{Axis, AxisRole, Combine, Padded, Stage, axis, input, result};
 use super::{Op, Role, Workload, WorkloadError, reference};
@@ -49,6 +49,7 @@ pub(crate) static LRN: Kind = Kind {
     layouts: &[],
     flags: &[],
     between: &[],
+    outputs: FLOATS,
     keys: |_| {
         let numbers = ["alpha", "beta", "bias"].map(|key| SpecKey::number(key, None));
         let sizes = [SpecKey::required("input", &[3], "[n, c, pixels]"), SpecKey::required("size", &[], "5")];

@@ -1,6 +1,6 @@
 //! The maximum of a window, as networks pool with it, and what pooling operators share.
 
-use super::operator::{Fault, Kind, Operand, Operator, Shared, Size, SizeRole, SpecKey, Values, check_sizes};
+use super::operator::{FLOATS, Fault, Kind, Operand, Operator, Shared, Size, SizeRole, SpecKey, Values, check_sizes};
 use super::param::product;
 use super::products::Sums;
 use super::stage::{Axis, Combine, Stage, axis};
@@ -30,6 +30,7 @@ pub(crate) static MAX_POOL2D: Kind = Kind {
     layouts: &[ConvLayout::Nchw, ConvLayout::Nhwc, ConvLayout::Hwcn, ConvLayout::NchwC(16)],
     flags: &[],
     between: &[],
+    outputs: FLOATS,
     keys,
     read: |shared, values| Ok(Op::MaxPool2d(MaxPool2d { window: read(shared, values)? })),
     of_sizes: |layout, sizes| Some(Op::MaxPool2d(MaxPool2d { window: of_sizes(layout, sizes)? })),

@@ -5,6 +5,7 @@
 //! in `f64` ([`reference()`]) that the naive kernel itself is held against. [`bound`] says how far a correct
 //! implementation in `f32` may be from the exact value.
 
+pub mod arg;
 pub mod avg_pool2d;
 pub mod binary;
 pub mod bound;
@@ -48,6 +49,7 @@ pub(crate) mod stage;
 pub mod unary;
 pub mod windows;
 
+pub use arg::ArgExtreme;
 pub use avg_pool2d::AvgPool2d;
 pub use binary::Binary;
 pub use bound::{Mismatch, Reference, error_bound, reference_with_bounds};

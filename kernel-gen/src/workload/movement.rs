@@ -2,7 +2,7 @@
 
 use super::dims::{Dims, RANKS, lists};
 use super::number::Number;
-use super::operator::{Kind, Operand, Operator, Size, SizeRole, SpecKey, Values, check_sizes};
+use super::operator::{FLOATS, Kind, Operand, Operator, Size, SizeRole, SpecKey, Values, check_sizes};
 use super::products::Sums;
 use super::stage::{Axis, Stage, input};
 use super::{Op, Role, Workload, WorkloadError, reference};
@@ -82,6 +82,7 @@ const PERMUTE_KIND: Kind = Kind {
     layouts: &[],
     flags: &[],
     between: &[],
+    outputs: FLOATS,
     keys: |_| {
         vec![shape_key(), SpecKey::required("order", RANKS, "[the input's dimension behind each of the output's]")]
     },

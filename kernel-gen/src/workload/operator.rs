@@ -93,6 +93,8 @@ pub(crate) struct Kind {
     pub(crate) flags: &'static [&'static str],
     /// The steps that `depthwise_epilogue` takes, if there is that key.
     pub(crate) between: &'static [Epilogue],
+    /// The types that the output may have; the first where that of the inputs is none of them and nobody says.
+    pub(crate) outputs: &'static [DType],
     /// The keys of `[[kernel.workload]]`.
     pub(crate) keys: fn(&Shared) -> Vec<SpecKey>,
     /// The operator that a spec asks for.
@@ -102,6 +104,12 @@ pub(crate) struct Kind {
     /// The key of a spec that is to blame for an error.
     pub(crate) guilty: fn(&WorkloadError) -> &'static str,
 }
+
+/// The types of outputs that are numbers.
+pub(crate) const FLOATS: &[DType] = &[DType::F32, DType::F16, DType::Bf16];
+
+/// The types of outputs that are indices.
+pub(crate) const INDICES: &[DType] = &[DType::I64, DType::I32];
 
 /// What the workloads of a `[[kernel]]` have in common.
 #[derive(Clone, Debug)]

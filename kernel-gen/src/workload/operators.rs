@@ -2,6 +2,7 @@
 //!
 //! An operator's file gives and takes this list's [`Op`], which is of all operators: that circle is what a list is.
 
+use super::arg::{self, ArgExtreme};
 use super::avg_pool2d::{self, AvgPool2d};
 use super::binary::{self, Binary};
 use super::broadcast_matmul::{self, BroadcastMatmul};
@@ -25,6 +26,7 @@ use super::resize::{self, Resize};
 use super::row_wise::{self, RowWise};
 use super::select::{self, Where};
 use super::unary::{self, Unary};
+use crate::ir::DType;
 use crate::stable::Rng;
 
 /// Makes the enum of all operators of their structs, and the list of all kinds.
@@ -58,6 +60,12 @@ macro_rules! operators {
 }
 
 impl Op {
+    /// The type of the output where nobody says, if that of the inputs is this one.
+    pub(crate) fn output_type(&self, dtype: DType) -> DType {
+        let outputs = self.get().kind().outputs;
+        if outputs.contains(&dtype) { dtype } else { outputs[0] }
+    }
+
     /// The same with one of its sizes changed, if a key may hold that.
     #[cfg(feature = "cli")]
     pub(crate) fn with_size(&self, role: SizeRole, change: impl FnOnce(i64) -> i64) -> Option<Op> {
@@ -109,7 +117,12 @@ operators! {
     /// Images of another size.
     Resize { resize::RESIZE_NEAREST, resize::RESIZE_BILINEAR },
     /// Elements combined over dimensions.
-    Reduce { reduce::REDUCE_SUM, reduce::REDUCE_MEAN, reduce::REDUCE_MAX },
+    Reduce {
+        reduce::REDUCE_SUM, reduce::REDUCE_MEAN, reduce::REDUCE_MAX, reduce::REDUCE_MIN, reduce::REDUCE_L1, reduce::REDUCE_L2,
+        reduce::REDUCE_SUM_SQUARE, reduce::REDUCE_LOG_SUM, reduce::REDUCE_LOG_SUM_EXP
+    },
+    /// Where the extreme elements along a dimension are.
+    ArgExtreme { arg::ARG_MAX, arg::ARG_MIN },
     /// A function of two tensors, element by element.
     Binary {
         binary::ADD, binary::SUBTRACT, binary::MULTIPLY, binary::DIVIDE, binary::MINIMUM, binary::MAXIMUM, binary::PRELU,

@@ -1,6 +1,6 @@
 //! Pooling over one dimension and over three.
 
-use super::operator::{Kind, Operand, Operator, Size, SizeRole, SpecKey, check_sizes};
+use super::operator::{FLOATS, Kind, Operand, Operator, Size, SizeRole, SpecKey, check_sizes};
 use super::param::product;
 use super::products::Sums;
 use super::stage::{Axis, AxisRole, Combine, Padded, Stage, axis, input, result};
@@ -51,6 +51,7 @@ macro_rules! kind {
             layouts: &[],
             flags: if $average { &["count_include_pad"] } else { &[] },
             between: &[],
+            outputs: FLOATS,
             keys: |_| {
                 let shape = SpecKey::required("input", &[$rank + 2], $input);
                 let window = SpecKey::required("window", if $rank == 1 { &[] } else { &[$rank] }, $window);

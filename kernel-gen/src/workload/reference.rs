@@ -525,29 +525,58 @@ pub(super) fn resized(op: &Resize, x: &[f64]) -> Sums {
     Sums { values, magnitudes, or_nan: vec![] }
 }
 
-/// The elements of a tensor combined over dimensions.
+/// The elements of a tensor combined over dimensions. The magnitudes are errors as a share of that of a sum of as many terms.
 pub(super) fn reduced(op: &Reduce, x: &[f64]) -> Sums {
     let kept = op.dimensions(false);
     let shape: Vec<i64> = kept.iter().map(|i| op.input[*i]).collect();
     let y_steps = steps(&shape);
-    let first = if op.function == Reduction::Max { f64::NEG_INFINITY } else { 0.0 };
-    let count = shape.iter().product::<i64>() as usize;
-    let (mut values, mut magnitudes) = (vec![first; count], vec![0.0; count]);
+    let mut groups = vec![vec![]; shape.iter().product::<i64>() as usize];
     for (index, x) in indices(&op.input).zip(x) {
         let y: usize = kept.iter().zip(&y_steps).map(|(i, step)| index[*i] as usize * step).sum();
-        match op.function {
-            Reduction::Max => values[y] = float_max(values[y], *x),
-            Reduction::Sum | Reduction::Mean => {
-                values[y] += x;
-                magnitudes[y] += x.abs();
-            }
+        groups[y].push(*x);
+    }
+    let (values, magnitudes) = groups.iter().map(|group| combined(op.function, group)).unzip();
+    Sums { values, magnitudes, or_nan: vec![] }
+}
+
+/// Some numbers combined, and the error.
+fn combined(function: Reduction, all: &[f64]) -> (f64, f64) {
+    const LIBRARY: f64 = 8.0;
+    let (n, u) = (all.len() as f64, 1.0 / f64::from(1 << 24));
+    let sum = |of: &dyn Fn(f64) -> f64| all.iter().map(|x| of(*x)).sum::<f64>();
+    let (size, squares) = (sum(&f64::abs), sum(&|x| x * x));
+    match function {
+        Reduction::Max => (all.iter().copied().fold(f64::NEG_INFINITY, float_max), 0.0),
+        Reduction::Min => (all.iter().copied().fold(f64::INFINITY, float_min), 0.0),
+        Reduction::Sum => (sum(&|x| x), size),
+        Reduction::Mean => (sum(&|x| x) / n, size / n),
+        Reduction::L1 => (size, size),
+        Reduction::SumSquare => (squares, squares),
+        // Half the sum's relative error, and squares that are lost below the smallest number. Beyond the largest anything may come.
+        Reduction::L2 if squares > f64::from(f32::MAX) && squares.is_finite() => (squares.sqrt(), f64::MAX),
+        Reduction::L2 => {
+            let lost = (squares + n * f64::from(f32::MIN_POSITIVE)).sqrt() - squares.sqrt();
+            (squares.sqrt(), squares.sqrt() * (0.5 + 1.0 / n) + lost / u / n)
+        }
+        // The relative error of the sum is the absolute one of its logarithm. A sum that may be 0 has any.
+        Reduction::LogSum => {
+            let (total, error) = (sum(&|x| x), n * u * size);
+            let known = total.abs() - error;
+            let relative = error / known / u;
+            let magnitude = (relative + LIBRARY * total.ln().abs()) / n;
+            (total.ln(), if size > 0.0 && size.is_finite() && known <= 0.0 { f64::MAX } else { magnitude })
+        }
+        Reduction::LogSumExp => {
+            let largest = all.iter().copied().fold(f64::NEG_INFINITY, float_max);
+            let top = if largest.is_infinite() { 0.0 } else { largest };
+            let total = sum(&|x| (x - top).exp());
+            let y = total.ln() + top;
+            // The difference is rounded, which the exponential makes a share of its result.
+            let weighted = sum(&|x| if (x - top).exp() > 0.0 { (x - top).exp() * (top - x) } else { 0.0 }) / total;
+            let error = n + LIBRARY + 4.0 + weighted + LIBRARY * total.ln().abs() + y.abs();
+            (y, if y.is_finite() { error / n } else { 0.0 })
         }
     }
-    if op.function == Reduction::Mean {
-        let share = count as f64 / x.len() as f64;
-        values.iter_mut().chain(&mut magnitudes).for_each(|sum| *sum *= share);
-    }
-    Sums { values, magnitudes, or_nan: vec![] }
 }
 
 /// What is made of each row. The magnitudes are the error that `f32` may make, as a share of that of a sum of as many terms as a row has;

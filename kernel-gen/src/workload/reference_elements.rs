@@ -1,6 +1,7 @@
 //! What functions of elements compute, in plain Rust and `f64`. The magnitudes are errors in units of roundoff of `f32`; those of the
 //! functions of C's library and CUDA's are at most [`LIBRARY`].
 
+use super::arg::{ArgExtreme, Extreme};
 use super::binary::Function2;
 use super::products::Sums;
 use super::reference::{erf, indices, repeated};
@@ -14,6 +15,30 @@ const LIBRARY: f64 = 8.0;
 /// 1 or 0.
 fn truth(holds: bool) -> f64 {
     if holds { 1.0 } else { 0.0 }
+}
+
+/// Where the extreme elements along a dimension are. Nothing is rounded.
+pub(super) fn extreme(op: &ArgExtreme, x: &[f64]) -> Sums {
+    let along = op.axis as usize;
+    let (extent, inner) = (op.input[along] as usize, op.input[along + 1..].iter().product::<i64>() as usize);
+    let mut values = vec![];
+    for (outer, inner_at) in (0..x.len() / extent / inner).flat_map(|outer| (0..inner).map(move |at| (outer, at))) {
+        let at = |k: usize| x[(outer * extent + k) * inner + inner_at];
+        let mut best = 0;
+        for k in 1..extent {
+            let (here, before) = (at(k), at(best));
+            let beyond = match op.extreme {
+                Extreme::Largest => here > before,
+                Extreme::Smallest => here < before,
+            };
+            let same = here == before || here.is_nan() && before.is_nan();
+            if beyond && !before.is_nan() || here.is_nan() && !before.is_nan() || op.last && same {
+                best = k;
+            }
+        }
+        values.push(best as f64);
+    }
+    Sums { magnitudes: vec![0.0; values.len()], values, or_nan: vec![] }
 }
 
 /// The elements of one tensor where those of a mask are not 0, and those of the other one where they are.

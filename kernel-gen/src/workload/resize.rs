@@ -1,6 +1,6 @@
 //! Images of another size.
 
-use super::operator::{Fault, Kind, Operand, Operator, Shared, Size, SizeRole, SpecKey, Values, check_sizes};
+use super::operator::{FLOATS, Fault, Kind, Operand, Operator, Shared, Size, SizeRole, SpecKey, Values, check_sizes};
 use super::products::Sums;
 use super::stage::{Axis, Combine, Stage, axis, input};
 use super::{ConvLayout, Op, Role, Workload, WorkloadError, conv2d, reference};
@@ -69,6 +69,7 @@ macro_rules! kind {
             layouts: &[ConvLayout::Nchw, ConvLayout::Nhwc],
             flags: &[$flag],
             between: &[],
+            outputs: FLOATS,
             keys,
             read: |shared, values| read(shared, values, $method(shared.flags[0])),
             of_sizes: |layout, sizes| {

@@ -1,6 +1,6 @@
 //! What normalises the rows of a matrix: softmax, layer norm, RMS norm.
 
-use super::operator::{Kind, Operand, Operator, Size, SizeRole, SpecKey, check_sizes};
+use super::operator::{FLOATS, Kind, Operand, Operator, Size, SizeRole, SpecKey, check_sizes};
 use super::products::Sums;
 use super::stage::{Axis, AxisRole, Combine, Stage, axis, input, result};
 use super::{ConvLayout, Op, Role, Workload, WorkloadError, reference};
@@ -79,6 +79,7 @@ macro_rules! kind {
             layouts: &[],
             flags: &[],
             between: &[],
+            outputs: FLOATS,
             keys: |_| {
                 let digits = $sizes.len() == 3;
                 let digits = digits.then(|| SpecKey::optional("epsilon_digits", &[]));

@@ -2,7 +2,7 @@
 
 use super::binary::{broadcast, check_broadcast, repeated};
 use super::dims::{Dims, RANKS, lists};
-use super::operator::{Kind, Operand, Operator, Size, SizeRole, SpecKey, check_sizes};
+use super::operator::{FLOATS, Kind, Operand, Operator, Size, SizeRole, SpecKey, check_sizes};
 use super::products::Sums;
 use super::stage::{Axis, Stage};
 use super::{Op, Role, Workload, WorkloadError, reference_elements};
@@ -32,6 +32,7 @@ pub(crate) static WHERE: Kind = Kind {
     layouts: &[],
     flags: &[],
     between: &[],
+    outputs: FLOATS,
     keys: |_| ["condition", "a", "b"].map(|key| SpecKey::required(key, RANKS, "[the shape]")).to_vec(),
     read: |_, values| {
         let shape = |key| values.get(key).and_then(Dims::new).expect("its length was checked");

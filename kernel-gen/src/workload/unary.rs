@@ -1,7 +1,7 @@
 //! Functions of each element of a tensor.
 
 use super::dims::{Dims, MAX_RANK, RANKS, lists};
-use super::operator::{Kind, Operand, Operator, Size, SizeRole, SpecKey, check_sizes};
+use super::operator::{FLOATS, Kind, Operand, Operator, Size, SizeRole, SpecKey, check_sizes};
 use super::products::Sums;
 use super::stage::{Axis, Stage, input};
 use super::{Op, Role, Workload, WorkloadError, reference_elements};
@@ -35,6 +35,7 @@ macro_rules! functions {
             layouts: &[],
             flags: &[],
             between: &[],
+            outputs: FLOATS,
             keys: |_| vec![SpecKey::required("input", RANKS, "[the shape]")],
             read: |_, values| {
                 let input = values.get("input").and_then(Dims::new).expect("its length was checked");
