@@ -27,11 +27,18 @@ from onnx.backend.test import loader  # noqa: E402
 HERE = pathlib.Path(__file__).parent
 DATA = pathlib.Path(onnx.__file__).parent / "backend/test/data"
 # What a `[[kernel]]` says; all else of a workload stands in its own table.
-FLAGS = ("trans_a", "trans_b", "count_include_pad", "half_pixel", "align_corners", "select_last_index")
+FLAGS = ("ceil_mode", "trans_a", "trans_b", "count_include_pad", "half_pixel", "align_corners", "select_last_index")
 KERNEL = ("op", "epilogue", *FLAGS)
-LAYOUTS = {"conv2d", "depthwise_conv2d", "max_pool2d", "avg_pool2d", "resize_nearest", "resize_bilinear"}
+LAYOUTS = {
+    *("conv2d", "depthwise_conv2d", "max_pool2d", "avg_pool2d"),
+    *("resize_nearest", "resize_bilinear", "resize_bicubic"),
+}
 # Outputs behind the first that no kernel of ours gives.
-MORE_OUTPUTS = {"MaxPool": "the places of the largest elements", "Dropout": "the mask of what is kept"}
+MORE_OUTPUTS = {
+    "MaxPool": "the places of the largest elements",
+    "Dropout": "the mask of what is kept",
+    "BatchNormalization": "the running mean and variance of training",
+}
 # Files with more elements than this are not worth their place in a repository.
 MAX_ELEMENTS = 20_000
 SOURCES = {
@@ -192,17 +199,6 @@ def pool(op, attributes, expected, x):
     kernel = list(x.shape[2:] if op.startswith("Global") else attributes["kernel_shape"])
     stride, dilation, pads = window(attributes, x, kernel)
     note = None
-    if attributes.get("ceil_mode"):
-        if attributes.get("count_include_pad"):
-            raise Skip("an average over padding and over what ceil_mode adds")
-        note = "ceil_mode as padding behind the input"
-        for i, (size, s, k, d) in enumerate(zip(x.shape[2:], stride, kernel, dilation)):
-            span = (k - 1) * d + 1
-            outputs = -(-(size + pads[i] + pads[i + rank] - span) // s) + 1
-            # A window that begins behind the input and the padding before it is none.
-            if (outputs - 1) * s >= size + pads[i]:
-                outputs -= 1
-            pads[i + rank] = max((outputs - 1) * s + span - size - pads[i], 0)
     if rank == 1:
         note = "one-dimensional pooling, run as that of a map of height 1"
         x, expected, kernel = x[:, :, None, :], expected[:, :, None, :], [1] + kernel
@@ -215,8 +211,9 @@ def pool(op, attributes, expected, x):
         "padding": pads,
         "dilation": dilation,
     }
-    if attributes.get("count_include_pad"):
-        workload["count_include_pad"] = True
+    for flag in ("count_include_pad", "ceil_mode"):
+        if attributes.get(flag):
+            workload[flag] = True
     return (workload, {"x": x, "y": expected}), note
 
 
@@ -234,7 +231,10 @@ def row_wise(op, attributes, expected, x, scale=None, shift=None):
     axis = attributes.get("axis", -1) % x.ndim
     softmax = op in ("Softmax", "LogSoftmax")
     if softmax and axis != x.ndim - 1:
-        raise Skip("softmax along an axis that is not the last one")
+        shape = (int(np.prod(x.shape[:axis])), x.shape[axis], -1)
+        x, expected = x.reshape(shape), expected.reshape(shape)
+        note = f"the dimensions before {axis} run as one, and so do those behind"
+        return of_elements("channel_softmax" if op == "Softmax" else "channel_log_softmax", expected, x, note=note)
     columns = int(np.prod(x.shape[axis:]))
     note = None if x.ndim == 2 and axis == 1 else f"the dimensions from {axis} on are a row, those before are rows"
     x, expected = x.reshape(-1, columns), expected.reshape(-1, columns)
@@ -435,14 +435,36 @@ def slices(op, attributes, expected, x, starts, ends, axes=None, steps=None):
     steps = [1] * len(starts) if steps is None else steps.tolist()
     start, size, step = [0] * x.ndim, list(x.shape), [1] * x.ndim
     for axis, first, end, distance in zip(axes, starts.tolist(), ends.tolist(), steps):
-        if distance < 0:
-            raise Skip("a negative step")
         # Indices below zero count from the end, and those out of bounds are moved to it.
         start[axis], last, step[axis] = slice(first, end, distance).indices(x.shape[axis])
         size[axis] = len(range(start[axis], last, distance))
     if 0 in size:
         raise Skip("a slice without elements")
     return of_elements("slice", expected, x, start=start, size=size, step=step)
+
+
+def batch_norm(op, attributes, expected, x, scale, shift, mean, variance):
+    """A BatchNormalization node at inference: the step `scale` of a copy, with one factor and one summand a channel."""
+    if attributes.get("training_mode"):
+        raise Skip("a batch normalisation in training")
+    factor = scale / np.sqrt(variance + np.float32(attributes.get("epsilon", 1e-5)))
+    note = "mean and variance folded into a factor and a summand a channel"
+    (workload, tensors), note = of_elements("identity", expected, x, ["scale"], note)
+    y = tensors.pop("y")
+    return (workload, tensors | {"scale": factor, "shift": shift - mean * factor, "y": y}), note
+
+
+def tile(op, attributes, expected, x, repeats):
+    """A Tile node."""
+    return of_elements("tile", expected, x, repeats=repeats.tolist())
+
+
+def expand(op, attributes, expected, x, shape):
+    """An Expand node: dimensions of extent 1 are repeated, also those that the output has more."""
+    note = "dimensions of extent 1 before those of the input" if x.ndim < expected.ndim else None
+    x = x.reshape([1] * (expected.ndim - x.ndim) + list(x.shape))
+    repeats = [new // old for new, old in zip(expected.shape, x.shape)]
+    return of_elements("tile", expected, x, note=note, repeats=repeats)
 
 
 def pad(op, attributes, expected, x, pads=None, value=None, axes=None):
@@ -495,8 +517,10 @@ def coordinates(mode, size, outputs, scale):
 def resize(op, attributes, expected, x, roi=None, scales=None, sizes=None):
     """A Resize node: the pixels that it reads are compared with those that each of our ways to resize does."""
     mode = attributes.get("mode", b"nearest").decode()
-    if mode not in ("nearest", "linear"):
+    if mode not in ("nearest", "linear", "cubic"):
         raise Skip(f"a resize of the mode {mode}")
+    if attributes.get("exclude_outside"):
+        raise Skip("a cubic resize whose weights exclude what is outside")
     if attributes.get("antialias"):
         raise Skip("a resize with antialias")
     if x.ndim != 4 or x.shape[:2] != expected.shape[:2]:
@@ -512,6 +536,7 @@ def resize(op, attributes, expected, x, roi=None, scales=None, sizes=None):
     fits = {False, True}
     for axis in (2, 3):
         size, outputs = x.shape[axis], expected.shape[axis]
+        inside = lambda places: np.clip(places, 0, size - 1)
         theirs = coordinates(way, size, outputs, float(scales[axes.index(axis)]))
         i = np.arange(outputs)
         if mode == "nearest":
@@ -519,14 +544,18 @@ def resize(op, attributes, expected, x, roi=None, scales=None, sizes=None):
             ours = {False: i * size // outputs, True: (2 * i + 1) * size // (2 * outputs)}
         else:
             half_pixel = (i + 0.5) * size / outputs - 0.5
+            # A cubic pixel beside the edge depends on how far beside.
+            inside = (lambda places: places) if mode == "cubic" else inside
             ours = {False: half_pixel, True: i * (size - 1) / max(outputs - 1, 1)}
-        inside = lambda places: np.clip(places, 0, size - 1)
         fits &= {value for value, places in ours.items() if np.allclose(inside(theirs), inside(places), 0, 1e-6)}
     if not fits:
         rounded = f" rounded by {nearest}" if mode == "nearest" else ""
         raise Skip(f"a {mode} resize whose coordinates ({way}{rounded}) are none of ours at these sizes and scales")
     keys = {"size": list(expected.shape[2:])} | ({} if False in fits else {flag: True})
-    return of_elements("resize_nearest" if mode == "nearest" else "resize_bilinear", expected, x, **keys)
+    if mode == "cubic":
+        keys["cubic_coeff_a"] = float(attributes.get("cubic_coeff_a", -0.75))
+    name = {"nearest": "resize_nearest", "linear": "resize_bilinear", "cubic": "resize_bicubic"}[mode]
+    return of_elements(name, expected, x, **keys)
 
 
 def upsample(op, attributes, expected, x, scales):
@@ -663,6 +692,9 @@ MAKERS = {
     "Where": where,
     "Transpose": transpose,
     **dict.fromkeys(["Slice", "Split"], slices),
+    "BatchNormalization": batch_norm,
+    "Tile": tile,
+    "Expand": expand,
     "Pad": pad,
     **dict.fromkeys(["DepthToSpace", "SpaceToDepth"], blocks),
     "Concat": concat,
@@ -684,8 +716,9 @@ def made(op, attributes, values, expected):
     (workload, tensors), note = MAKERS[op](op, attributes, expected, *values)
     if truths:
         note = "truth values as 1 and 0" + ("" if note is None else "; " + note)
-    if any(t.dtype != np.float32 for t in tensors.values()):
-        raise Skip("operands of type " + ", ".join(sorted({str(t.dtype) for t in tensors.values()})))
+    others = {str(t.dtype) for t in tensors.values()} - {"float32"}
+    if others:
+        raise Skip("operands of type " + ", ".join(sorted(others)))
     if np.isnan(expected).any():
         raise Skip("NaN in the published output, which tests take for an element that was left out")
     if any(t.size == 0 for t in tensors.values()):

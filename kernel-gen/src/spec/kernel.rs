@@ -121,7 +121,9 @@ fn epilogue_steps(
     key: &'static str,
     all: &[Epilogue],
 ) -> Vec<Epilogue> {
-    let mut choices: Vec<(&str, Option<Epilogue>)> = all.iter().map(|e| (e.name(), Some(*e))).collect();
+    // One name may be that of two steps, which their numbers tell apart.
+    let named = all.iter().filter(|e| Epilogue::from_name(e.name()) == Some(**e));
+    let mut choices: Vec<(&str, Option<Epilogue>)> = named.map(|e| (e.name(), Some(*e))).collect();
     choices.push(("none", None));
     let before = report.len();
     let step = |report: &mut Report, text: &Found<&str>| match Epilogue::read(text.value) {

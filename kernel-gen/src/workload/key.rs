@@ -94,7 +94,7 @@ fn write_sizes(pattern: &str, sizes: &[i64], key: &mut String) {
             LIST => {
                 let (list, behind) = others.split_at(MAX_RANK - 1);
                 let there = [size].into_iter().chain(list).filter(|size| **size != ABSENT);
-                key.push_str(&there.map(i64::to_string).collect::<Vec<_>>().join("x"));
+                key.push_str(&there.map(|size| size.to_string().replace('-', "m")).collect::<Vec<_>>().join("x"));
                 sizes = behind;
             }
             NUMBER => key.push_str(&Number::of_size(*size).map_or("?".into(), Number::key)),
@@ -118,8 +118,9 @@ fn read_sizes<'k>(pattern: &str, mut key: &'k str, sizes: &mut Vec<i64>) -> Opti
             sizes.push(Number::from_key(&key[..length])?.to_size());
             length
         } else if choices == LIST {
-            let length = key.bytes().take_while(|b| b.is_ascii_digit() || *b == b'x').count();
-            let list: Vec<i64> = key[..length].split('x').map(|number| number.parse().ok()).collect::<Option<_>>()?;
+            let length = key.bytes().take_while(|b| b.is_ascii_digit() || b"xm".contains(b)).count();
+            let list: Vec<i64> =
+                key[..length].split('x').map(|n| n.replace('m', "-").parse().ok()).collect::<Option<_>>()?;
             sizes.extend(Dims::new(&list)?.sizes());
             length
         } else {

@@ -4,7 +4,7 @@ use super::number::Number;
 use super::operator::{FLOATS, Kind, Operand, Operator, Size, SizeRole, SpecKey, check_sizes};
 use super::products::Sums;
 use super::stage::{Axis, AxisRole, Combine, Padded, Stage, axis, input, result};
-use super::{Op, Role, Workload, WorkloadError, reference};
+use super::{Op, Role, Workload, WorkloadError, reference_rows};
 use crate::ir::{BinOp, DType, Expr};
 
 /// Each element by a power of the squares of the same pixel in neighbouring channels:
@@ -165,6 +165,6 @@ impl Operator for Lrn {
     }
 
     fn reference(&self, _: &Workload, inputs: &[&[f64]]) -> Sums {
-        reference::of_neighbours(self, inputs[0])
+        reference_rows::of_neighbours(self, inputs[0])
     }
 }

@@ -33,8 +33,14 @@ pub enum Move {
         start: Dims,
         /// The shape of the output.
         size: Dims,
-        /// The distance of elements, at least 1.
+        /// The distance of elements; below 0 it leads backwards.
         step: Dims,
+    },
+    /// `y[i, ...] = x[i mod extent of x, ...]`: dimension `i` follows itself `repeats[i]` times. Of an extent of 1 that is how shapes
+    /// broadcast.
+    Tile {
+        /// How often, for each dimension.
+        repeats: Dims,
     },
     /// `y[i, ...] = x[i - before[0], ...]`, and what `outside` says beside that.
     Pad {
@@ -129,7 +135,29 @@ pub(crate) static SLICE: Kind = Kind {
         let [input, start, size, step] = Dims::of_sizes(sizes)?;
         Some(Op::Movement(Movement { input, function: Move::Slice { start, size, step } }))
     },
-    guilty: |error| guilty(error, "size"),
+    guilty: |error| match error {
+        WorkloadError::Sizes { cause, .. } if cause.starts_with("step") => "step",
+        error => guilty(error, "size"),
+    },
+    ..PERMUTE_KIND
+};
+
+/// `tile`.
+pub(crate) static TILE: Kind = Kind {
+    name: "tile",
+    pattern: "{x}-r{x}",
+    sizes: &lists::<12>(&[INPUT, Size::new("repeats", "repeats", SizeRole::Repeats)]),
+    keys: |_| vec![shape_key(), SpecKey::required("repeats", RANKS, "[how often, for each dimension]")],
+    read: |_, values| {
+        let input = shape(values);
+        let repeats = Dims::read(values, "repeats", input.len(), 1)?;
+        Ok(Op::Movement(Movement { input, function: Move::Tile { repeats } }))
+    },
+    of_sizes: |_, sizes| {
+        let [input, repeats] = Dims::of_sizes(sizes)?;
+        Some(Op::Movement(Movement { input, function: Move::Tile { repeats } }))
+    },
+    guilty: |error| guilty(error, "repeats"),
     ..PERMUTE_KIND
 };
 
@@ -290,6 +318,9 @@ impl Movement {
         let all = match self.function {
             Move::Permute { order } => Dims::new(&order.iter().map(|i| x[*i as usize]).collect::<Vec<_>>()),
             Move::Slice { size, .. } => Some(size),
+            Move::Tile { repeats } => {
+                Dims::new(&x.iter().zip(repeats.iter()).map(|(x, n)| x.saturating_mul(*n)).collect::<Vec<_>>())
+            }
             Move::Pad { before, after, .. } => {
                 let along = |(x, sides): (&i64, (&i64, &i64))| x.saturating_add(*sides.0).saturating_add(*sides.1);
                 Dims::new(&x.iter().zip(before.iter().zip(after.iter())).map(along).collect::<Vec<_>>())
@@ -318,6 +349,14 @@ impl Movement {
                 (source, None)
             }
             Move::Slice { start, step, .. } => ((0..y.len()).map(|i| at(i) * step[i] + start[i]).collect(), None),
+            Move::Tile { repeats } => {
+                let along = |i: usize| match (self.input[i], repeats[i]) {
+                    (1, _) => Expr::Int(0),
+                    (_, 1) => at(i),
+                    (extent, _) => at(i).floor_mod(extent),
+                };
+                ((0..y.len()).map(along).collect(), None)
+            }
             Move::Pad { before, after, outside } => {
                 let mut inside = vec![];
                 let along = |i: usize| {
@@ -366,6 +405,7 @@ impl Operator for Movement {
         match self.function {
             Move::Permute { .. } => &PERMUTE,
             Move::Slice { .. } => &SLICE,
+            Move::Tile { .. } => &TILE,
             Move::Pad { outside: Outside::Zero, .. } => &PAD,
             Move::Pad { outside: Outside::Value(_), .. } => &PAD_CONSTANT,
             Move::Pad { outside: Outside::Edge, .. } => &PAD_EDGE,
@@ -386,6 +426,7 @@ impl Operator for Movement {
             }
             Move::Permute { order } => vec![order],
             Move::Slice { start, size, step } => vec![start, size, step],
+            Move::Tile { repeats } => vec![repeats],
             Move::Pad { before, after, .. } => vec![before, after],
             Move::DepthToSpace(by)
             | Move::PixelShuffle(by)
@@ -419,11 +460,19 @@ impl Operator for Movement {
                     return refuse("the lists of a slice differ in length".into(), help);
                 }
                 let last = |i: usize| (size[i] - 1).saturating_mul(step[i]).saturating_add(start[i]);
-                if let Some(i) = (0..rank).find(|i| last(*i) >= x[*i]) {
-                    let cause = format!("the slice reads element {} of the {} along dimension {i}", last(i), x[i]);
+                let beside = |i: usize| [last(i), start[i]].into_iter().find(|at| !(0..x[i]).contains(at));
+                if let Some((i, at)) = (0..rank).find_map(|i| Some((i, beside(i)?))) {
+                    let cause = format!("the slice reads element {at} of the {} along dimension {i}", x[i]);
                     return refuse(cause, help);
                 }
             }
+            Move::Tile { repeats } if !ranks(&[&repeats]) => {
+                return refuse(
+                    "the repeats differ in number from the dimensions".into(),
+                    "write one for each dimension",
+                );
+            }
+            Move::Tile { .. } => {}
             Move::Pad { before, after, outside } => {
                 let help = "a reflection has fewer elements than the input along each dimension";
                 if !ranks(&[&before, &after]) {

@@ -70,8 +70,10 @@ pub(crate) enum SizeRole {
     Order,
     /// Where a part of a dimension begins; may be 0.
     Offset,
-    /// The distance of elements along a dimension.
+    /// The distance of elements along a dimension; below 0 it leads backwards.
     Step,
+    /// How often the elements of a dimension follow each other.
+    Repeats,
     /// Whether something is done along a dimension: 0 or 1.
     Mark,
     /// No size: a [`Number`] by its bits, of no account for the time.
@@ -122,6 +124,14 @@ pub(crate) struct Shared {
     pub(crate) flags: Vec<bool>,
     /// The steps of `depthwise_epilogue`.
     pub(crate) between: Vec<Epilogue>,
+}
+
+impl Shared {
+    /// Whether a flag is set.
+    pub(crate) fn has(&self, flag: &str) -> bool {
+        let flags = super::operators::kind(self.name).map_or(&[][..], |kind| kind.flags);
+        flags.iter().zip(&self.flags).any(|(name, set)| *name == flag && *set)
+    }
 }
 
 /// A key of `[[kernel.workload]]`, which holds one integer or several, or a [`Number`].
@@ -290,8 +300,9 @@ pub(crate) trait Operator: fmt::Debug {
                 SizeRole::Images | SizeRole::Channels | SizeRole::Extent => sizes.push((value, 1.0)),
                 SizeRole::Taps | SizeRole::Stride => sizes.push((value, 1.5)),
                 SizeRole::Padding | SizeRole::Digits | SizeRole::Offset | SizeRole::Number => {}
-                SizeRole::Step if value == ABSENT => {}
-                SizeRole::Step => sizes.push((value, 1.5)),
+                SizeRole::Step | SizeRole::Repeats if value == ABSENT => {}
+                SizeRole::Step => sizes.push((value.abs(), 1.5)),
+                SizeRole::Repeats => sizes.push((value, 1.5)),
                 SizeRole::Dilation | SizeRole::Groups | SizeRole::Choice => class.push(value),
                 SizeRole::Order | SizeRole::Mark => class.push(value),
                 // Of lists the number of dimensions sets shapes apart, too.
@@ -316,6 +327,11 @@ pub(super) fn check_sizes(op: &dyn Operator) -> Result<(), WorkloadError> {
         let what = size.what;
         match size.role {
             SizeRole::Choice | SizeRole::Number => {}
+            SizeRole::Step if value == 0 => {
+                let help = "write 1 or more, or a number below 0 to go backwards";
+                return Err(WorkloadError::Sizes { cause: format!("{what} is 0"), help });
+            }
+            SizeRole::Step => {}
             SizeRole::Padding if value < 0 => return Err(WorkloadError::NegativePadding { side: what, value }),
             SizeRole::Order | SizeRole::Offset | SizeRole::Mark if value < 0 => {
                 return Err(WorkloadError::Negative { size: what, value });

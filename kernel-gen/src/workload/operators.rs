@@ -6,6 +6,7 @@ use super::arg::{self, ArgExtreme};
 use super::avg_pool2d::{self, AvgPool2d};
 use super::binary::{self, Binary};
 use super::broadcast_matmul::{self, BroadcastMatmul};
+use super::channel_softmax::{self, ChannelSoftmax};
 use super::concat::{self, Concat};
 use super::conv_nd::{self, ConvNd};
 use super::conv1d::{self, Conv1d};
@@ -103,19 +104,21 @@ operators! {
     PoolNd { pool_nd::MAX_POOL1D, pool_nd::MAX_POOL3D, pool_nd::AVG_POOL1D, pool_nd::AVG_POOL3D },
     /// A norm or a softmax of each row.
     RowWise { row_wise::SOFTMAX, row_wise::LOG_SOFTMAX, row_wise::LAYER_NORM, row_wise::RMS_NORM },
+    /// The softmax of the channels of each pixel.
+    ChannelSoftmax { channel_softmax::CHANNEL_SOFTMAX, channel_softmax::CHANNEL_LOG_SOFTMAX },
     /// The norm of groups of channels.
     GroupNorm { group_norm::GROUP_NORM },
     /// The norm of neighbouring channels.
     Lrn { lrn::LRN },
     /// A movement of elements.
     Movement {
-        movement::PERMUTE, movement::SLICE, movement::PAD, movement::PAD_CONSTANT, movement::PAD_EDGE, movement::PAD_REFLECT, movement::DEPTH_TO_SPACE,
+        movement::PERMUTE, movement::SLICE, movement::TILE, movement::PAD, movement::PAD_CONSTANT, movement::PAD_EDGE, movement::PAD_REFLECT, movement::DEPTH_TO_SPACE,
         movement::PIXEL_SHUFFLE, movement::SPACE_TO_DEPTH, movement::PIXEL_UNSHUFFLE, movement::CHANNEL_SHUFFLE
     },
     /// Tensors side by side.
     Concat { concat::CONCAT },
     /// Images of another size.
-    Resize { resize::RESIZE_NEAREST, resize::RESIZE_BILINEAR },
+    Resize { resize::RESIZE_NEAREST, resize::RESIZE_BILINEAR, resize::RESIZE_BICUBIC },
     /// Elements combined over dimensions.
     Reduce {
         reduce::REDUCE_SUM, reduce::REDUCE_MEAN, reduce::REDUCE_MAX, reduce::REDUCE_MIN, reduce::REDUCE_L1, reduce::REDUCE_L2,
@@ -155,6 +158,8 @@ pub(super) fn draw(kind: &Kind, rng: &mut Rng, extent: fn(&mut Rng) -> i64) -> O
     let mut order: Vec<i64> = (0..rank as i64).collect();
     (1..rank).for_each(|i| order.swap(i, rng.below(i as u64 + 1) as usize));
     let (mut sizes, mut first): (Vec<i64>, Option<usize>) = (vec![], None);
+    // The last of the words that the pattern's end has.
+    let alternatives = kind.pattern.rsplit('{').next().map_or(1, |end| end.matches('|').count().max(1)) as i64;
     for (i, size) in kind.sizes.iter().enumerate() {
         let place = i - kind.sizes.iter().position(|other| other.name == size.name).unwrap_or(i);
         if size.role == SizeRole::Dimension {
@@ -170,6 +175,7 @@ pub(super) fn draw(kind: &Kind, rng: &mut Rng, extent: fn(&mut Rng) -> i64) -> O
             SizeRole::Padding => rng.between(0, 3),
             SizeRole::Dilation | SizeRole::Groups if rng.one_in(3) => rng.between(1, 3),
             SizeRole::Dilation | SizeRole::Groups => 1,
+            SizeRole::Choice if i + 1 == kind.sizes.len() => rng.between(0, alternatives),
             SizeRole::Choice => rng.between(0, 1),
             SizeRole::Digits => rng.between(1, 12),
             SizeRole::Number => rng.pick(&NUMBERS.map(Number::of)).to_size(),
@@ -179,6 +185,7 @@ pub(super) fn draw(kind: &Kind, rng: &mut Rng, extent: fn(&mut Rng) -> i64) -> O
             | SizeRole::Order
             | SizeRole::Offset
             | SizeRole::Step
+            | SizeRole::Repeats
             | SizeRole::Mark
                 if place >= rank =>
             {
@@ -195,7 +202,9 @@ pub(super) fn draw(kind: &Kind, rng: &mut Rng, extent: fn(&mut Rng) -> i64) -> O
             },
             SizeRole::Order => order[place],
             SizeRole::Offset => rng.between(0, 2),
+            SizeRole::Step if rng.one_in(4) => -rng.between(1, 2),
             SizeRole::Step => rng.between(1, 2),
+            SizeRole::Repeats => rng.between(1, 3),
             SizeRole::Mark => rng.between(0, 1),
         };
         sizes.push(value);
@@ -209,6 +218,13 @@ pub(super) fn draw(kind: &Kind, rng: &mut Rng, extent: fn(&mut Rng) -> i64) -> O
                 SizeRole::Dimension if *value != ABSENT => *value *= [1, groups * groups, groups, groups, 1, 1][i],
                 _ => {}
             }
+        }
+    }
+    // What goes backwards begins so far behind that all of its elements exist.
+    let list = |name| kind.sizes.iter().position(|size| size.name == name);
+    if let (Some(start), Some(size), Some(step)) = (list("start"), list("size"), list("step")) {
+        for i in 0..rank {
+            sizes[start + i] -= (sizes[size + i] - 1) * sizes[step + i].min(0);
         }
     }
     let layout = if kind.layouts.is_empty() { ConvLayout::Nchw } else { *rng.pick(kind.layouts) };

@@ -5,7 +5,7 @@ use super::operator::{FLOATS, Fault, Kind, Operand, Operator, Size, SizeRole, Sp
 use super::param::product;
 use super::products::Sums;
 use super::stage::{Axis, Combine, Stage, axis, input, result};
-use super::{Op, Role, Workload, WorkloadError, reference};
+use super::{Op, Role, Workload, WorkloadError, reference_rows};
 use crate::ir::{BinOp, DType, Expr, UnOp};
 
 /// The elements of a tensor combined over some of its dimensions, which the output does not have; where none is left it has one
@@ -225,6 +225,6 @@ impl Operator for Reduce {
     }
 
     fn reference(&self, _: &Workload, inputs: &[&[f64]]) -> Sums {
-        reference::reduced(self, inputs[0])
+        reference_rows::reduced(self, inputs[0])
     }
 }

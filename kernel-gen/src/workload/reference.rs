@@ -3,13 +3,11 @@
 use super::movement::{Move, Outside};
 use super::pool_nd::Pooling;
 use super::products::{Products, Sums};
-use super::reduce::Reduction;
 use super::resize::Interpolation;
-use super::row_wise::RowFunction;
 use super::stage::AxisRole;
 use super::{
-    BroadcastMatmul, Concat, Conv1d, Conv2d, ConvLayout, ConvNd, Epilogue, Lrn, Matmul, Movement, Number, PoolNd,
-    Reduce, Resize, RowWise, Workload,
+    AvgPool2d, BroadcastMatmul, Concat, Conv1d, Conv2d, ConvLayout, ConvNd, Epilogue, Matmul, Movement, PoolNd, Resize,
+    Workload,
 };
 use crate::ir::{float_max, float_min};
 
@@ -318,7 +316,15 @@ pub(super) fn pooled(op: &PoolNd, x: &[f64]) -> Sums {
             let (value, magnitude) = match op.function {
                 Pooling::Max => (elements.iter().copied().fold(f64::NEG_INFINITY, float_max), 0.0),
                 Pooling::Average { count_padding } => {
-                    let count = if count_padding { taps.len() } else { elements.len() } as f64;
+                    // Taps that are not beyond what counts of the padding.
+                    let counts = |tap: &&Vec<i64>| {
+                        dims.clone().all(|i| {
+                            let at = o[i] * w.stride[i] + tap[i] * w.dilation[i];
+                            at < w.before[i] + w.pixels[i] + w.after[i] - op.beyond[i]
+                        })
+                    };
+                    let padded = taps.iter().filter(counts).count();
+                    let count = if count_padding { padded } else { elements.len() } as f64;
                     (elements.iter().sum::<f64>() / count, elements.iter().map(|x| x.abs()).sum::<f64>() / count)
                 }
             };
@@ -336,14 +342,24 @@ pub(super) fn largest_of_windows(c: &Conv2d, x: &[f64]) -> Sums {
 }
 
 /// The average of each window, over its elements inside of the input or over all.
-pub(super) fn averages_of_windows(c: &Conv2d, count_padding: bool, x: &[f64]) -> Sums {
-    let average = |elements: &mut dyn Iterator<Item = f64>| {
-        let (mut sum, mut count) = (0.0, 0);
-        elements.for_each(|x| (sum, count) = (sum + x, count + 1));
-        sum / if count_padding { c.kh * c.kw } else { count } as f64
+pub(super) fn averages_of_windows(op: &AvgPool2d, x: &[f64]) -> Sums {
+    let c = &op.window;
+    let sum = |elements: &mut dyn Iterator<Item = f64>| elements.sum::<f64>();
+    // What counts: the elements of the input, or those of an input that has as many of the padding as count.
+    let counted = if op.count_padding {
+        let [top, left, bottom, right] = c.padding;
+        let (h, w) = (c.padded_h() - op.beyond[0], c.padded_w() - op.beyond[1]);
+        let padding = [0, 0, op.beyond[0], op.beyond[1]];
+        debug_assert_eq!([h, w], [c.h + top + bottom - op.beyond[0], c.w + left + right - op.beyond[1]]);
+        Conv2d { h, w, padding, ..*c }
+    } else {
+        *c
     };
-    let values = of_windows(c, x, average);
-    let magnitudes = of_windows(c, x, |elements| average(&mut elements.map(f64::abs)));
+    let ones = vec![1.0; counted.input_shape().iter().product::<i64>() as usize];
+    let counts = of_windows(&counted, &ones, sum);
+    let shared = |sums: Vec<f64>| sums.into_iter().zip(&counts).map(|(sum, count)| sum / count).collect();
+    let values = shared(of_windows(c, x, sum));
+    let magnitudes = shared(of_windows(c, x, |elements| elements.map(f64::abs).sum()));
     Sums { values, magnitudes, or_nan: vec![] }
 }
 
@@ -372,7 +388,7 @@ fn of_windows(c: &Conv2d, x: &[f64], make: impl Fn(&mut dyn Iterator<Item = f64>
 }
 
 /// Elements from one index to the next along each dimension of a row-major tensor.
-fn steps(shape: &[i64]) -> Vec<usize> {
+pub(super) fn steps(shape: &[i64]) -> Vec<usize> {
     (1..=shape.len()).map(|i| shape[i..].iter().product::<i64>() as usize).collect()
 }
 
@@ -398,6 +414,12 @@ pub(super) fn moved(op: &Movement, x: &[f64]) -> Sums {
     let x_at = |index: &[i64]| index.iter().zip(&x_steps).map(|(i, step)| *i as usize * step).sum::<usize>();
     let y_at = |index: &[i64]| index.iter().zip(&y_steps).map(|(i, step)| *i as usize * step).sum::<usize>();
     match op.function {
+        Move::Tile { .. } => {
+            for index in indices(&shape) {
+                let from: Vec<i64> = index.iter().zip(op.input.iter()).map(|(i, extent)| i % extent).collect();
+                y[y_at(&index)] = x[x_at(&from)];
+            }
+        }
         // Padding takes its elements; everything else puts each element of the input where it goes.
         Move::Pad { before, outside, .. } => {
             for index in indices(&shape) {
@@ -440,7 +462,9 @@ pub(super) fn moved(op: &Movement, x: &[f64]) -> Sums {
                                 let each = channels / groups;
                                 vec![n, c % each * groups + c / each, h, w]
                             }
-                            Move::Permute { .. } | Move::Slice { .. } | Move::Pad { .. } => unreachable!("above"),
+                            Move::Permute { .. } | Move::Slice { .. } | Move::Tile { .. } | Move::Pad { .. } => {
+                                unreachable!("above")
+                            }
                         })
                     }
                 };
@@ -494,6 +518,26 @@ pub(super) fn resized(op: &Resize, x: &[f64]) -> Sums {
                 let far = place - place.floor();
                 vec![(low, 1.0 - far), ((low + 1).min(last), far)]
             }
+            Interpolation::Bicubic { align_corners, coefficient: a } => {
+                let place = match align_corners {
+                    true if to == 1 => 0.0,
+                    true => at * last as f64 / (to - 1) as f64,
+                    false => (at + 0.5) * scale - 0.5,
+                };
+                let near = place.round();
+                let place = if (place - near).abs() < 1e-9 { near } else { place };
+                // The polynomials as Keys has them.
+                let weight = |distance: f64| {
+                    let (a, d) = (a.get(), distance.abs());
+                    match d {
+                        d if d <= 1.0 => (a + 2.0) * d.powi(3) - (a + 3.0) * d.powi(2) + 1.0,
+                        d if d < 2.0 => a * d.powi(3) - 5.0 * a * d.powi(2) + 8.0 * a * d - 4.0 * a,
+                        _ => 0.0,
+                    }
+                };
+                let pixels = (-1..3).map(|k| place.floor() + f64::from(k));
+                pixels.map(|pixel| (pixel.clamp(0.0, last as f64) as usize, weight(place - pixel))).collect()
+            }
         }
     };
     let (rows, columns): (Vec<_>, Vec<_>) =
@@ -517,152 +561,20 @@ pub(super) fn resized(op: &Resize, x: &[f64]) -> Sums {
                         }
                     }
                     values[y] = value;
-                    magnitudes[y] = if exact { 0.0 } else { 3.0 * largest };
+                    magnitudes[y] = match op.method {
+                        Interpolation::Nearest { .. } => 0.0,
+                        Interpolation::Bilinear { .. } => 3.0 * largest,
+                        // Sixteen weights, each a product of two with an error of their own, and the sum.
+                        Interpolation::Bicubic { coefficient, .. } => {
+                            let sum = |weights: &[(usize, f64)]| weights.iter().map(|w| w.1.abs()).sum::<f64>();
+                            let of_weight = 5.0 * (coefficient.get().abs() + 3.0);
+                            let [rows, columns] = [sum(row), sum(column)];
+                            largest * (4.0 * of_weight * (rows + columns) + 8.0 * rows * columns) / 16.0
+                        }
+                    };
                 }
             }
         }
-    }
-    Sums { values, magnitudes, or_nan: vec![] }
-}
-
-/// The elements of a tensor combined over dimensions. The magnitudes are errors as a share of that of a sum of as many terms.
-pub(super) fn reduced(op: &Reduce, x: &[f64]) -> Sums {
-    let kept = op.dimensions(false);
-    let shape: Vec<i64> = kept.iter().map(|i| op.input[*i]).collect();
-    let y_steps = steps(&shape);
-    let mut groups = vec![vec![]; shape.iter().product::<i64>() as usize];
-    for (index, x) in indices(&op.input).zip(x) {
-        let y: usize = kept.iter().zip(&y_steps).map(|(i, step)| index[*i] as usize * step).sum();
-        groups[y].push(*x);
-    }
-    let (values, magnitudes) = groups.iter().map(|group| combined(op.function, group)).unzip();
-    Sums { values, magnitudes, or_nan: vec![] }
-}
-
-/// Some numbers combined, and the error.
-fn combined(function: Reduction, all: &[f64]) -> (f64, f64) {
-    const LIBRARY: f64 = 8.0;
-    let (n, u) = (all.len() as f64, 1.0 / f64::from(1 << 24));
-    let sum = |of: &dyn Fn(f64) -> f64| all.iter().map(|x| of(*x)).sum::<f64>();
-    let (size, squares) = (sum(&f64::abs), sum(&|x| x * x));
-    match function {
-        Reduction::Max => (all.iter().copied().fold(f64::NEG_INFINITY, float_max), 0.0),
-        Reduction::Min => (all.iter().copied().fold(f64::INFINITY, float_min), 0.0),
-        Reduction::Sum => (sum(&|x| x), size),
-        Reduction::Mean => (sum(&|x| x) / n, size / n),
-        Reduction::L1 => (size, size),
-        Reduction::SumSquare => (squares, squares),
-        // Half the sum's relative error, and squares that are lost below the smallest number. Beyond the largest anything may come.
-        Reduction::L2 if squares > f64::from(f32::MAX) && squares.is_finite() => (squares.sqrt(), f64::MAX),
-        Reduction::L2 => {
-            let lost = (squares + n * f64::from(f32::MIN_POSITIVE)).sqrt() - squares.sqrt();
-            (squares.sqrt(), squares.sqrt() * (0.5 + 1.0 / n) + lost / u / n)
-        }
-        // The relative error of the sum is the absolute one of its logarithm. A sum that may be 0 has any.
-        Reduction::LogSum => {
-            let (total, error) = (sum(&|x| x), n * u * size);
-            let known = total.abs() - error;
-            let relative = error / known / u;
-            let magnitude = (relative + LIBRARY * total.ln().abs()) / n;
-            (total.ln(), if size > 0.0 && size.is_finite() && known <= 0.0 { f64::MAX } else { magnitude })
-        }
-        Reduction::LogSumExp => {
-            let largest = all.iter().copied().fold(f64::NEG_INFINITY, float_max);
-            let top = if largest.is_infinite() { 0.0 } else { largest };
-            let total = sum(&|x| (x - top).exp());
-            let y = total.ln() + top;
-            // The difference is rounded, which the exponential makes a share of its result.
-            let weighted = sum(&|x| if (x - top).exp() > 0.0 { (x - top).exp() * (top - x) } else { 0.0 }) / total;
-            let error = n + LIBRARY + 4.0 + weighted + LIBRARY * total.ln().abs() + y.abs();
-            (y, if y.is_finite() { error / n } else { 0.0 })
-        }
-    }
-}
-
-/// What is made of each row. The magnitudes are the error that `f32` may make, as a share of that of a sum of as many terms as a row has;
-/// its parts are told one by one.
-pub(super) fn of_rows(op: &RowWise, x: &[f64]) -> Sums {
-    // The unit roundoff of f32, and what an `exp` may be off by.
-    let u = 1.0 / f64::from(1 << 24);
-    let exp = 8.0;
-    let (mut values, mut magnitudes) = (vec![], vec![]);
-    for row in x.chunks(op.columns as usize) {
-        let n = row.len() as f64;
-        let mean = |of: &dyn Fn(f64) -> f64| row.iter().map(|x| of(*x)).sum::<f64>() / n;
-        match op.function {
-            RowFunction::Softmax | RowFunction::LogSoftmax => {
-                let largest = row.iter().copied().fold(f64::NEG_INFINITY, float_max);
-                let term = |x: f64| (x - largest).exp();
-                let total = n * mean(&term);
-                // The difference is rounded, which the exponential makes a share of its result.
-                let weighted = n * mean(&|x| if term(x) > 0.0 { term(x) * (largest - x) } else { 0.0 }) / total;
-                if op.function == RowFunction::LogSoftmax {
-                    // The relative error of the sum is the absolute one of its logarithm.
-                    let of_total = n + 2.0 * exp + 4.0 + weighted + exp * total.ln();
-                    for x in row {
-                        let y = x - largest - total.ln();
-                        values.push(y);
-                        magnitudes.push(if y.is_finite() {
-                            (of_total + 2.0 * (largest - x) + y.abs()) / n
-                        } else {
-                            0.0
-                        });
-                    }
-                    continue;
-                }
-                for x in row {
-                    let y = term(*x) / total;
-                    let away = if term(*x) > 0.0 { largest - x } else { 0.0 };
-                    values.push(y);
-                    magnitudes.push(y * (n + 2.0 * exp + 4.0 + away + weighted) / n);
-                }
-            }
-            RowFunction::LayerNorm(epsilon) | RowFunction::RmsNorm(epsilon) => {
-                let centred = matches!(op.function, RowFunction::LayerNorm(_));
-                let middle = if centred { mean(&|x| x) } else { 0.0 };
-                // Errors in units of roundoff: of the mean, of a difference from it, of the mean square, of the factor's relative one.
-                let of_mean = if centred { (n + 1.0) * mean(&f64::abs) } else { 0.0 };
-                let of_apart = |x: f64| if centred { of_mean + (x - middle).abs() } else { 0.0 };
-                let square = mean(&|x| (x - middle) * (x - middle)) + epsilon.get();
-                let underflow = f64::from(f32::MIN_POSITIVE) / u;
-                let of_square = underflow
-                    + mean(&|x| of_apart(x) * (2.0 * (x - middle).abs() + u * of_apart(x)))
-                    + (n + 4.0) * square;
-                // Sums that exceed the largest f32 make anything of a row.
-                let exceeds = n * square.max(mean(&f64::abs)) > f64::from(f32::MAX);
-                let share = of_square / (square - u * of_square) / 2.0 + 4.0;
-                for x in row {
-                    let y = (x - middle) / square.sqrt();
-                    let error = of_apart(*x) / square.sqrt() * (1.0 + u * share) + y.abs() * (share + 2.0);
-                    values.push(y);
-                    magnitudes.push(if exceeds || u * of_square >= square { f64::MAX } else { error / n });
-                }
-            }
-        }
-    }
-    Sums { values, magnitudes, or_nan: vec![] }
-}
-
-/// Local response normalisation. The magnitudes are the error that `f32` may make, as a share of that of a sum of as many terms as
-/// there are channels in a window.
-pub(super) fn of_neighbours(op: &Lrn, x: &[f64]) -> Sums {
-    let [alpha, beta, bias] = [op.alpha, op.beta, op.bias].map(Number::get);
-    let (mut values, mut magnitudes) = (vec![], vec![]);
-    for index in indices(&[op.n, op.c, op.pixels]) {
-        let [n, c, p] = index[..] else { unreachable!("it has three dimensions") };
-        let at = |c: i64| x[((n * op.c + c) * op.pixels + p) as usize];
-        let first = c - op.before();
-        let window: Vec<f64> = (first..first + op.size).filter(|c| (0..op.c).contains(c)).map(at).collect();
-        let squares: f64 = window.iter().map(|x| x * x).sum();
-        let norm = (bias + alpha * squares / op.size as f64).powf(beta);
-        let y = at(c) / norm;
-        // A sum of squares and its factor, to the power of beta; the power and the quotient.
-        let share = beta.abs() * (op.size as f64 + 4.0) + 18.0;
-        // Where squares exceed the largest f32, or powers leave its normal numbers, anything may come.
-        let exceeds = window.iter().all(|x| x.is_finite())
-            && (squares * (1.0 + alpha) > f64::from(f32::MAX) || !(1e-37..1e37).contains(&norm));
-        values.push(y);
-        magnitudes.push(if exceeds { f64::MAX } else { y.abs() * share / op.size as f64 });
     }
     Sums { values, magnitudes, or_nan: vec![] }
 }

@@ -405,7 +405,7 @@ mod tests {
     #[test]
     fn samples_are_valid_and_varied() {
         let mut rng = Rng::new(7);
-        let samples: Vec<Workload> = (0..600).map(|_| workload(&mut rng)).collect();
+        let samples: Vec<Workload> = (0..1000).map(|_| workload(&mut rng)).collect();
         let count = |f: &dyn Fn(&Workload) -> bool| samples.iter().filter(|w| f(w)).count();
         let conv = |f: &'static dyn Fn(&Conv2d) -> bool| count(&|w| w.conv2d().is_some_and(f));
         for (what, n) in [
@@ -423,7 +423,7 @@ mod tests {
             ("16 bits", count(&|w| w.dtype != DType::F32)),
             ("long epilogues", count(&|w| w.epilogue.len() > 2)),
         ] {
-            assert!(n >= 3, "{what}: {n} of 600");
+            assert!(n >= 3, "{what}: {n} of 1000");
         }
     }
 }
