@@ -18,10 +18,12 @@ use std::sync::OnceLock;
 const CIRCLES: &[(&[&str], &str)] = &[
     (
         &[
+            "workload/arg.rs",
             "workload/attention.rs",
             "workload/avg_pool2d.rs",
             "workload/binary.rs",
             "workload/broadcast_matmul.rs",
+            "workload/channel_softmax.rs",
             "workload/concat.rs",
             "workload/conv1d.rs",
             "workload/conv2d.rs",
@@ -30,6 +32,7 @@ const CIRCLES: &[(&[&str], &str)] = &[
             "workload/depthwise_pointwise.rs",
             "workload/dims.rs",
             "workload/group_norm.rs",
+            "workload/lrn.rs",
             "workload/matmul.rs",
             "workload/max_pool2d.rs",
             "workload/movement.rs",
@@ -38,8 +41,12 @@ const CIRCLES: &[(&[&str], &str)] = &[
             "workload/pool_nd.rs",
             "workload/reduce.rs",
             "workload/reference.rs",
+            "workload/reference_attention.rs",
+            "workload/reference_elements.rs",
+            "workload/reference_rows.rs",
             "workload/resize.rs",
             "workload/row_wise.rs",
+            "workload/select.rs",
             "workload/unary.rs",
             "workload/windows.rs",
         ],

@@ -196,6 +196,7 @@ pub fn simplify(e: &Expr, ranges: &Ranges) -> Expr {
             }
             Expr::bin(*op, a, b)
         }
+        Expr::Binary(BinOp::Pow, a, b) => simplify(a, ranges).pow(simplify(b, ranges)),
         Expr::Binary(op @ (BinOp::Lt | BinOp::Le | BinOp::Eq | BinOp::Ne), a, b) => {
             let (a, b) = (simplify(a, ranges), simplify(b, ranges));
             compare(*op, a, b, ranges)
@@ -530,6 +531,7 @@ mod tests {
                         BinOp::Ne => i64::from(a != b),
                         BinOp::And => i64::from(a != 0 && b != 0),
                         BinOp::Or => i64::from(a != 0 || b != 0),
+                        BinOp::Pow => unreachable!("not generated"),
                     }
                 }
                 other => panic!("not generated: {other:?}"),

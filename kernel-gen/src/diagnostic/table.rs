@@ -110,6 +110,14 @@ impl<'t, 'i> Table<'t, 'i> {
         })
     }
 
+    /// A number as [`Table::number`] has it, or an infinity.
+    pub fn number_or_infinity(&mut self, report: &mut Report, key: &'static str) -> Option<Found<f64>> {
+        self.typed(report, key, &format!("a number: {key} = 1.5"), |v| match v {
+            DeValue::Float(f) => f.as_str().parse().ok().filter(|f: &f64| !f.is_nan()),
+            other => integer(other).map(|i| i as f64),
+        })
+    }
+
     /// An array of integers of one of the given lengths (any length if there are none).
     pub fn integers(&mut self, report: &mut Report, key: &'static str, lengths: &[usize]) -> Option<Found<Vec<i64>>> {
         let example = match lengths.first().copied().unwrap_or(3) {

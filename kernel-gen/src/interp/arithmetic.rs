@@ -33,6 +33,7 @@ pub(super) enum FloatOp {
     Div,
     Min,
     Max,
+    Pow,
     Neg,
     Abs,
     Sqrt,
@@ -46,6 +47,7 @@ pub(super) enum FloatOp {
     Round,
     Tanh,
     Erf,
+    Atan,
     Tf32,
 }
 
@@ -103,6 +105,7 @@ pub(super) fn float_op(op: FloatOp, x: f64, y: f64) -> f64 {
         FloatOp::Div => x / y,
         FloatOp::Min => float_min(x, y),
         FloatOp::Max => float_max(x, y),
+        FloatOp::Pow => x.powf(y),
         FloatOp::Neg => -x,
         FloatOp::Abs => x.abs(),
         FloatOp::Sqrt => x.sqrt(),
@@ -116,6 +119,7 @@ pub(super) fn float_op(op: FloatOp, x: f64, y: f64) -> f64 {
         FloatOp::Round => x.round_ties_even(),
         FloatOp::Tanh => x.tanh(),
         FloatOp::Erf => erf(x),
+        FloatOp::Atan => x.atan(),
         FloatOp::Tf32 => nearest_tf32(x),
     }
 }

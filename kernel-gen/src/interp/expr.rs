@@ -294,6 +294,7 @@ impl Compiler<'_> {
                 UnOp::Round => FloatOp::Round,
                 UnOp::Tanh => FloatOp::Tanh,
                 UnOp::Erf => FloatOp::Erf,
+                UnOp::Atan => FloatOp::Atan,
                 UnOp::Tf32 => FloatOp::Tf32,
                 UnOp::Not => return Err(InterpError::malformed(format!("`!` of a {}", v.dtype))),
             };
@@ -347,6 +348,7 @@ impl Compiler<'_> {
                 BinOp::Div => FloatOp::Div,
                 BinOp::Min => FloatOp::Min,
                 BinOp::Max => FloatOp::Max,
+                BinOp::Pow => FloatOp::Pow,
                 _ => return mismatch(),
             };
             let dtype = if x.dtype == DType::F64 { x.dtype } else { y.dtype };
@@ -367,6 +369,7 @@ impl Compiler<'_> {
             BinOp::Mod => (IntOp::Mod, x.dtype),
             BinOp::Min => (IntOp::Min, x.dtype),
             BinOp::Max => (IntOp::Max, x.dtype),
+            BinOp::Pow => return mismatch(),
             BinOp::And | BinOp::Or => unreachable!("lazy operators are compiled apart"),
         };
         let d = self.take(true, 1);

@@ -30,6 +30,8 @@ pub enum BinOp {
     Min,
     /// The larger; of floats NaN if either is, see [`float_max`].
     Max,
+    /// The left side to the power of the right one, as C's `pow`; floats only.
+    Pow,
     /// Less than.
     Lt,
     /// Less than or equal.
@@ -82,13 +84,15 @@ pub enum UnOp {
     Tanh,
     /// Error function.
     Erf,
+    /// Arc tangent, in radians.
+    Atan,
     /// An `f32` rounded to the nearest that has 10 fraction bits, ties away from zero: what tensor cores call tf32.
     Tf32,
 }
 
 impl UnOp {
     /// All of them.
-    pub const ALL: [UnOp; 15] = [
+    pub const ALL: [UnOp; 16] = [
         UnOp::Neg,
         UnOp::Not,
         UnOp::Abs,
@@ -103,6 +107,7 @@ impl UnOp {
         UnOp::Round,
         UnOp::Tanh,
         UnOp::Erf,
+        UnOp::Atan,
         UnOp::Tf32,
     ];
 
@@ -123,6 +128,7 @@ impl UnOp {
             UnOp::Round => "round",
             UnOp::Tanh => "tanh",
             UnOp::Erf => "erf",
+            UnOp::Atan => "atan",
             UnOp::Tf32 => "tf32",
         }
     }
@@ -227,6 +233,11 @@ impl Expr {
     /// The larger of two; of floats NaN if either is.
     pub fn max(self, b: impl Into<Expr>) -> Expr {
         Expr::bin(BinOp::Max, self, b.into())
+    }
+
+    /// `self` to the power of `b`, both floats.
+    pub fn pow(self, b: impl Into<Expr>) -> Expr {
+        Expr::bin(BinOp::Pow, self, b.into())
     }
 
     /// `self < b`.

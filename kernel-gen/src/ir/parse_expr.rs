@@ -117,10 +117,14 @@ impl Parser<'_> {
         self.sign("(")?;
         let (a, da) = self.binary(1)?;
         let (e, depth) = match name {
-            "min" | "max" => {
+            "min" | "max" | "pow" => {
                 self.sign(",")?;
                 let (b, db) = self.binary(1)?;
-                let op = if name == "min" { BinOp::Min } else { BinOp::Max };
+                let op = match name {
+                    "min" => BinOp::Min,
+                    "max" => BinOp::Max,
+                    _ => BinOp::Pow,
+                };
                 (Expr::Binary(op, Box::new(a), Box::new(b)), da.max(db))
             }
             "select" => {

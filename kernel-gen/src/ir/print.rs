@@ -173,7 +173,7 @@ pub fn statement(k: &Kernel, s: &Stmt) -> String {
     out
 }
 
-/// Binding strength; `min` and `max` print as calls.
+/// Binding strength; `min`, `max` and `pow` print as calls.
 fn precedence(op: BinOp) -> u8 {
     match op {
         BinOp::Or => 1,
@@ -181,7 +181,7 @@ fn precedence(op: BinOp) -> u8 {
         BinOp::Lt | BinOp::Le | BinOp::Eq | BinOp::Ne => 3,
         BinOp::Add | BinOp::Sub => 4,
         BinOp::Mul | BinOp::Div | BinOp::Mod => 5,
-        BinOp::Min | BinOp::Max => 9,
+        BinOp::Min | BinOp::Max | BinOp::Pow => 9,
     }
 }
 
@@ -201,8 +201,12 @@ fn write_expr(k: &Kernel, e: &Expr, outer: u8, out: &mut String) {
             }
         }
         Expr::Var(v) => out.push_str(&k.var(*v).name),
-        Expr::Binary(op @ (BinOp::Min | BinOp::Max), a, b) => {
-            out.push_str(if *op == BinOp::Min { "min(" } else { "max(" });
+        Expr::Binary(op @ (BinOp::Min | BinOp::Max | BinOp::Pow), a, b) => {
+            out.push_str(match op {
+                BinOp::Min => "min(",
+                BinOp::Max => "max(",
+                _ => "pow(",
+            });
             write_expr(k, a, 0, out);
             out.push_str(", ");
             write_expr(k, b, 0, out);
@@ -221,7 +225,7 @@ fn write_expr(k: &Kernel, e: &Expr, outer: u8, out: &mut String) {
                 BinOp::Ne => " != ",
                 BinOp::And => " && ",
                 BinOp::Or => " || ",
-                BinOp::Min | BinOp::Max => unreachable!("printed as calls above"),
+                BinOp::Min | BinOp::Max | BinOp::Pow => unreachable!("printed as calls above"),
             };
             let p = precedence(*op);
             if p < outer {

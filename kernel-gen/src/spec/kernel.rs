@@ -3,9 +3,9 @@
 use super::names::Names;
 use crate::diagnostic::{Found, Report, Table, choose};
 use crate::ir::DType;
-use crate::workload::operator::{Kind, Shared, Values};
+use crate::workload::operator::{INDICES, Kind, Shared, Values};
 use crate::workload::operators::KINDS;
-use crate::workload::{ConvLayout, Epilogue, Math, Op, Workload, WorkloadError, epilogue};
+use crate::workload::{ConvLayout, Epilogue, Math, Number, Op, Workload, WorkloadError, epilogue};
 use std::ops::Range;
 
 /// A function that is generated: one operator at some shapes.
@@ -43,7 +43,7 @@ struct Common {
     kind: &'static Kind,
     shared: Shared,
     dtype: DType,
-    out_dtype: DType,
+    out_dtype: Option<DType>,
     math: Math,
     epilogue: Vec<Epilogue>,
 }
@@ -86,7 +86,9 @@ fn common(table: &mut Table<'_, '_>, report: &mut Report, kind: Option<&'static 
         table.rename(format!("[[kernel]] with op = \"{}\"", kind.name));
     }
     let dtype = table.choice(report, "dtype", &types);
-    let out_dtype = table.choice(report, "out_dtype", &types);
+    let indices = known.iter().all(|kind| kind.outputs == INDICES);
+    let outputs: &[(&str, DType)] = if indices { &[("i64", DType::I64), ("i32", DType::I32)] } else { &types };
+    let out_dtype = table.choice(report, "out_dtype", outputs).map(|f| f.value);
     let math = table.choice(report, "math", &Math::ALL.map(|m| (m.name(), m)));
     let epilogue = epilogue_steps(table, report, "epilogue", &Epilogue::ALL);
     let steps = known.iter().map(|kind| kind.between).find(|steps| !steps.is_empty());
@@ -108,7 +110,6 @@ fn common(table: &mut Table<'_, '_>, report: &mut Report, kind: Option<&'static 
         found => found.map_or(Math::default(), |f| f.value),
     };
     let layout = layout.map_or(ConvLayout::Nchw, |f| f.value);
-    let out_dtype = out_dtype.map_or(dtype, |f| f.value);
     let shared = Shared { name: kind.name, layout, flags, between };
     Some(Common { kind, shared, dtype, out_dtype, math, epilogue })
 }
@@ -120,7 +121,9 @@ fn epilogue_steps(
     key: &'static str,
     all: &[Epilogue],
 ) -> Vec<Epilogue> {
-    let mut choices: Vec<(&str, Option<Epilogue>)> = all.iter().map(|e| (e.name(), Some(*e))).collect();
+    // One name may be that of two steps, which their numbers tell apart.
+    let named = all.iter().filter(|e| Epilogue::from_name(e.name()) == Some(**e));
+    let mut choices: Vec<(&str, Option<Epilogue>)> = named.map(|e| (e.name(), Some(*e))).collect();
     choices.push(("none", None));
     let before = report.len();
     let step = |report: &mut Report, text: &Found<&str>| match Epilogue::read(text.value) {
@@ -164,10 +167,11 @@ fn workload(
     let count = count(table, report);
     let op = operator(table, report, common);
     table.finish(report);
+    let op = op?;
     let workload = Workload {
-        op: op?,
         dtype: common.dtype,
-        out_dtype: common.out_dtype,
+        out_dtype: common.out_dtype.unwrap_or(op.output_type(common.dtype)),
+        op,
         math: common.math,
         epilogue: common.epilogue.clone(),
     };
@@ -206,6 +210,7 @@ fn operator(table: &mut Table<'_, '_>, report: &mut Report, common: &Common) -> 
     let mut complete = true;
     for key in &keys {
         let found = match key.lengths {
+            _ if key.fractional => number(table, report, key.name).map(|number| vec![number.to_size()]),
             [] => table.integer(report, key.name).map(|f| vec![f.value]),
             lengths => table.integers(report, key.name, lengths).map(|f| f.value),
         };
@@ -217,6 +222,17 @@ fn operator(table: &mut Table<'_, '_>, report: &mut Report, common: &Common) -> 
     }
     let op = (common.kind.read)(&common.shared, &values);
     op.map_err(|fault| report.error(&table.span_of(fault.key), fault.cause, fault.help)).ok()
+}
+
+/// A number that an operator holds.
+fn number(table: &mut Table<'_, '_>, report: &mut Report, key: &'static str) -> Option<Number> {
+    let found = table.number_or_infinity(report, key)?;
+    let number = Number::or_infinite(found.value as f32).filter(|n| n.get().is_finite() || found.value.is_infinite());
+    if number.is_none() {
+        let help = format!("write a number of at most {:e}, or inf or -inf", f32::MAX);
+        report.error(&found.span, format!("`{key}` is {:e}, which is beyond the numbers of an f32", found.value), help);
+    }
+    number
 }
 
 /// The generated function picks a workload by the shapes of its arguments: those that share them all need names, and

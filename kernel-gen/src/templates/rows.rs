@@ -12,11 +12,20 @@ pub(super) fn row_stages(w: &Workload) -> Option<Vec<&'static str>> {
     stages.iter().any(|stage| stage.shape.len() < rank).then(|| stages.iter().map(|stage| stage.name).collect())
 }
 
+/// Whether the elements of a row lie side by side.
+pub(super) fn rows_are_contiguous(w: &Workload) -> bool {
+    !matches!(w.op, Op::ChannelSoftmax(_))
+}
+
 /// The loops of an output whose rows share numbers: over rows, those within a row, and the last of these. A row of three dimensions is a
-/// group of channels.
+/// group of channels, or the channels of a pixel.
 pub(super) fn row_loops(s: &mut Schedule, w: &Workload, out: BufferId) -> Result<[VarId; 2], ScheduleError> {
     let loops = s.loops_of(out);
     let [image, channel, column] = loops[..] else { return s.axes(out) };
+    if !rows_are_contiguous(w) {
+        s.reorder(&[column, channel])?;
+        return Ok([s.fuse_all(&[image, column])?, channel]);
+    }
     let Op::GroupNorm(norm) = w.op else { return s.axes(out) };
     let [group, _] = s.split_nparts(channel, norm.groups)?;
     Ok([s.fuse_all(&[image, group])?, column])

@@ -1,9 +1,9 @@
 //! Scaled dot-product attention.
 
-use super::operator::{Fault, Kind, Operand, Operator, Size, SizeRole, SpecKey, check_sizes};
+use super::operator::{FLOATS, Fault, Kind, Operand, Operator, Size, SizeRole, SpecKey, check_sizes};
 use super::products::Sums;
 use super::stage::{Axis, AxisRole, Combine, Stage, axis, input, result};
-use super::{Op, Role, Workload, WorkloadError, reference};
+use super::{Op, Role, Workload, WorkloadError, reference_attention};
 use crate::ir::{BinOp, DType, Expr, UnOp};
 
 /// Scaled dot-product attention of several heads *(Vaswani et al., arXiv:1706.03762; ONNX `Attention`)*:
@@ -69,6 +69,7 @@ pub(crate) static ATTENTION: Kind = Kind {
         Size::new("causal", "causal", SizeRole::Choice),
         Size::new("mask", "mask", SizeRole::Choice),
     ],
+    outputs: FLOATS,
     layouts: &[],
     flags: &["causal"],
     between: &[],
@@ -253,6 +254,6 @@ impl Operator for Attention {
     }
 
     fn reference(&self, workload: &Workload, inputs: &[&[f64]]) -> Sums {
-        reference::attend(self, workload, inputs)
+        reference_attention::attend(self, workload, inputs)
     }
 }

@@ -1,7 +1,7 @@
 //! The average of a window, as networks pool with it.
 
 use super::max_pool2d::{self as pool, SIZES};
-use super::operator::{Kind, Operand, Operator, Size, SizeRole, check_sizes};
+use super::operator::{FLOATS, Kind, Operand, Operator, Size, SizeRole, check_sizes};
 use super::param::product;
 use super::products::Sums;
 use super::stage::{Axis, Combine, Stage};
@@ -23,12 +23,15 @@ pub struct AvgPool2d {
     pub window: Conv2d,
     /// Whether elements of the padding count, as zeros: `count_include_pad` of PyTorch and ONNX.
     pub count_padding: bool,
+    /// Rows and columns of the padding, below and on the right, that do not count all the same: those that only make the last windows
+    /// whole where their number is rounded up.
+    pub beyond: [i64; 2],
 }
 
 /// `avg_pool2d` in specs and keys.
 pub(crate) static AVG_POOL2D: Kind = Kind {
     name: "avg_pool2d",
-    pattern: "n{}c{}h{}w{}-k{}x{}-s{}x{}-p{}.{}.{}.{}-d{}x{}-{inside|padded}",
+    pattern: "n{}c{}h{}w{}-k{}x{}-s{}x{}-p{}.{}.{}.{}-d{}x{}-{inside|padded|rounded_up}",
     sizes: &{
         let mut all = [Size::new("padded", "padded", SizeRole::Choice); 15];
         let mut i = 0;
@@ -39,18 +42,31 @@ pub(crate) static AVG_POOL2D: Kind = Kind {
         all
     },
     layouts: &[ConvLayout::Nchw, ConvLayout::Nhwc, ConvLayout::Hwcn, ConvLayout::NchwC(16)],
-    flags: &["count_include_pad"],
+    flags: &["count_include_pad", pool::CEIL],
     between: &[],
+    outputs: FLOATS,
     keys: pool::keys,
     read: |shared, values| {
-        Ok(Op::AvgPool2d(AvgPool2d { window: pool::read(shared, values)?, count_padding: shared.flags[0] }))
+        let window = pool::read(shared, values)?;
+        Ok(Op::AvgPool2d(AvgPool2d::new(window, shared.has("count_include_pad"), shared.has(pool::CEIL))))
     },
     of_sizes: |layout, sizes| {
-        let (count_padding, sizes) = sizes.split_last()?;
-        Some(Op::AvgPool2d(AvgPool2d { window: pool::of_sizes(layout, sizes)?, count_padding: *count_padding == 1 }))
+        let (count, sizes) = sizes.split_last()?;
+        Some(Op::AvgPool2d(AvgPool2d::new(pool::of_sizes(layout, sizes)?, *count > 0, *count == 2)))
     },
     guilty: pool::guilty,
 };
+
+impl AvgPool2d {
+    /// The average of windows over an input with this padding. `count_padding` counts its elements, and `round_up` the number of windows
+    /// up: the last ones may go beyond the padding, where nothing counts.
+    pub fn new(window: Conv2d, count_padding: bool, round_up: bool) -> AvgPool2d {
+        let whole = if round_up { pool::rounded_up(&window) } else { window };
+        let beyond =
+            std::array::from_fn(|i| if count_padding { whole.padding[2 + i] - window.padding[2 + i] } else { 0 });
+        AvgPool2d { window: whole, count_padding, beyond }
+    }
+}
 
 impl Operator for AvgPool2d {
     fn kind(&self) -> &'static Kind {
@@ -58,7 +74,10 @@ impl Operator for AvgPool2d {
     }
 
     fn sizes(&self) -> Vec<i64> {
-        [pool::sizes(&self.window), vec![self.count_padding.into()]].concat()
+        let [top, left, bottom, right] = self.window.padding;
+        let padding = [top, left, bottom - self.beyond[0], right - self.beyond[1]];
+        let count = if self.beyond == [0; 2] { self.count_padding.into() } else { 2 };
+        [pool::sizes(&Conv2d { padding, ..self.window }), vec![count]].concat()
     }
 
     fn layout(&self) -> Option<ConvLayout> {
@@ -98,11 +117,11 @@ impl Operator for AvgPool2d {
     fn finish(&self, sum: Expr, index: &[Expr]) -> Expr {
         let c = &self.window;
         let place = |name| pool::axes(c).iter().position(|axis| axis.name == name).map(|at| index[at].clone());
-        let along = |name, i: usize, taps: i64| match self.count_padding {
-            true => Expr::Int(taps),
-            false => pool::windows(c).inside(i, place(name).expect("an output has pixels")),
-        };
-        let count = along("oh", 0, c.kh) * along("ow", 1, c.kw);
+        let windows = pool::windows(c);
+        let [below, right] = self.beyond;
+        let counted = if self.count_padding { windows.over_padding([below, right, 0]) } else { windows };
+        let along = |name, i: usize| counted.inside(i, place(name).expect("an output has pixels"));
+        let count = along("oh", 0) * along("ow", 1);
         let count = match count.as_int() {
             Some(count) => Expr::f32(count as f64),
             None => Expr::Cast(DType::F32, Box::new(count)),
@@ -111,6 +130,6 @@ impl Operator for AvgPool2d {
     }
 
     fn reference(&self, _: &Workload, inputs: &[&[f64]]) -> Sums {
-        reference::averages_of_windows(&self.window, self.count_padding, inputs[0])
+        reference::averages_of_windows(self, inputs[0])
     }
 }

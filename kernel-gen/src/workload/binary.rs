@@ -1,10 +1,10 @@
 //! Functions of two tensors, element by element.
 
 use super::dims::{Dims, RANKS, lists};
-use super::operator::{Kind, Operand, Operator, Size, SizeRole, SpecKey, check_sizes};
+use super::operator::{FLOATS, Kind, Operand, Operator, Size, SizeRole, SpecKey, check_sizes};
 use super::products::Sums;
 use super::stage::{Axis, Stage, input};
-use super::{Op, Role, Workload, WorkloadError, reference};
+use super::{Op, Role, Workload, WorkloadError, reference_elements};
 use crate::ir::{BinOp, DType, Expr};
 
 /// `y = f(a, b)` element by element. Shapes are aligned at their last dimensions; where one has an extent of 1, or no dimension, its
@@ -36,6 +36,7 @@ macro_rules! functions {
             layouts: &[],
             flags: &[],
             between: &[],
+            outputs: FLOATS,
             keys: |_| ["a", "b"].map(|key| SpecKey::required(key, RANKS, "[the shape]")).to_vec(),
             read: |_, values| {
                 let shape = |key| values.get(key).and_then(Dims::new).expect("its length was checked");
@@ -76,6 +77,24 @@ functions! {
     Maximum MAXIMUM "maximum",
     /// `a`, and `a * b` where `a` is below 0.
     Prelu PRELU "prelu",
+    /// `a` to the power of `b`, as C's `pow` has it.
+    Pow POW "pow",
+    /// 1 where they are equal, else 0, also where one is NaN.
+    Equal EQUAL "equal",
+    /// 1 where `a < b`, else 0.
+    Less LESS "less",
+    /// 1 where `a <= b`, else 0.
+    LessOrEqual LESS_OR_EQUAL "less_or_equal",
+    /// 1 where `a > b`, else 0.
+    Greater GREATER "greater",
+    /// 1 where `a >= b`, else 0.
+    GreaterOrEqual GREATER_OR_EQUAL "greater_or_equal",
+    /// 1 where neither is 0, else 0.
+    LogicalAnd LOGICAL_AND "logical_and",
+    /// 1 where one of them is not 0, else 0.
+    LogicalOr LOGICAL_OR "logical_or",
+    /// 1 where just one of them is not 0, else 0.
+    LogicalXor LOGICAL_XOR "logical_xor",
 }
 
 impl Binary {
@@ -96,6 +115,24 @@ pub(super) fn broadcast(a: &[i64], b: &[i64]) -> Vec<i64> {
     (0..rank).map(along).collect()
 }
 
+/// The element of an operand behind an index of the output, to whose last dimensions the operand's are aligned.
+pub(super) fn repeated(number: usize, shape: &Dims, index: &[Expr]) -> Expr {
+    let own = index[index.len() - shape.len()..].iter().zip(shape.iter());
+    let own = own.map(|(i, extent)| if *extent == 1 { Expr::Int(0) } else { i.clone() });
+    Expr::load(input(number), own.collect())
+}
+
+/// Refuses shapes that do not broadcast.
+pub(super) fn check_broadcast(a: &[i64], b: &[i64]) -> Result<(), WorkloadError> {
+    let mut both = a.iter().rev().zip(b.iter().rev());
+    if let Some((one, other)) = both.find(|(a, b)| a != b && **a != 1 && **b != 1) {
+        let cause = format!("an extent of {one} meets one of {other} in {a:?} and {b:?}");
+        let help = "shapes are aligned at their last dimensions: extents must be equal, or one of them 1";
+        return Err(WorkloadError::Sizes { cause, help });
+    }
+    Ok(())
+}
+
 impl Operator for Binary {
     fn kind(&self) -> &'static Kind {
         self.function.kind()
@@ -107,17 +144,15 @@ impl Operator for Binary {
 
     fn validate(&self) -> Result<(), WorkloadError> {
         check_sizes(self)?;
-        let mut both = self.a.iter().rev().zip(self.b.iter().rev());
-        if let Some((a, b)) = both.find(|(a, b)| a != b && **a != 1 && **b != 1) {
-            let cause = format!("an extent of {a} meets one of {b} in {:?} and {:?}", self.a, self.b);
-            let help = "shapes are aligned at their last dimensions: extents must be equal, or one of them 1";
-            return Err(WorkloadError::Sizes { cause, help });
-        }
-        Ok(())
+        check_broadcast(&self.a, &self.b)
     }
 
     fn inputs(&self) -> Vec<Operand> {
-        [("a", self.a), ("b", self.b)].map(|(name, shape)| Operand::new(name, Role::Input, shape.to_vec())).to_vec()
+        let role = match self.function {
+            Function2::LogicalAnd | Function2::LogicalOr | Function2::LogicalXor => Role::Mask,
+            _ => Role::Input,
+        };
+        [("a", self.a), ("b", self.b)].map(|(name, shape)| Operand::new(name, role, shape.to_vec())).to_vec()
     }
 
     fn output(&self) -> (&'static str, Vec<Axis>) {
@@ -134,12 +169,10 @@ impl Operator for Binary {
 
     fn stages(&self, _: DType, sums: DType) -> Vec<Stage> {
         let value = |index: &[Expr]| {
-            let load = |number: usize, shape: &Dims| {
-                let own = index[index.len() - shape.len()..].iter().zip(shape.iter());
-                let own = own.map(|(i, extent)| if *extent == 1 { Expr::Int(0) } else { i.clone() });
-                Expr::load(input(number), own.collect())
-            };
-            let (a, b) = (load(0, &self.a), load(1, &self.b));
+            let (a, b) = (repeated(0, &self.a, index), repeated(1, &self.b, index));
+            let f = |value: f64| Expr::Float(value, sums.compute());
+            let truth = |condition: Expr| condition.select(f(1.0), f(0.0));
+            let holds = |e: Expr| Expr::bin(BinOp::Ne, e, f(0.0));
             match self.function {
                 Function2::Add => a + b,
                 Function2::Subtract => a - b,
@@ -147,13 +180,22 @@ impl Operator for Binary {
                 Function2::Divide => Expr::bin(BinOp::Div, a, b),
                 Function2::Minimum => a.min(b),
                 Function2::Maximum => a.max(b),
-                Function2::Prelu => a.clone().lt(Expr::Float(0.0, sums.compute())).select(a.clone() * b, a),
+                Function2::Prelu => a.clone().lt(f(0.0)).select(a.clone() * b, a),
+                Function2::Pow => a.pow(b),
+                Function2::Equal => truth(a.eq(b)),
+                Function2::Less => truth(a.lt(b)),
+                Function2::LessOrEqual => truth(a.le(b)),
+                Function2::Greater => truth(b.lt(a)),
+                Function2::GreaterOrEqual => truth(b.le(a)),
+                Function2::LogicalAnd => truth(holds(a).and(holds(b))),
+                Function2::LogicalOr => truth(holds(a).or(holds(b))),
+                Function2::LogicalXor => holds(a).select(truth(b.clone().eq(f(0.0))), truth(holds(b))),
             }
         };
         vec![self.output_shape().stage(sums, value)]
     }
 
     fn reference(&self, _: &Workload, inputs: &[&[f64]]) -> Sums {
-        reference::of_pairs(self, inputs[0], inputs[1])
+        reference_elements::of_pairs(self, inputs[0], inputs[1])
     }
 }

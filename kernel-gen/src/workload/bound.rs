@@ -46,7 +46,8 @@
 //!   `1 / (1 + exp(-v))`: [`EXP_ERROR`] and three roundings, relative to the result; SiLU has one more. Hard-sigmoid rounds
 //!   numbers below 1.5 three times, hard-swish the sum `v + 3`, which is at most 6, and three products. The hyperbolic tangent in
 //!   the approximate GELU has an argument `z` with seven roundings, which move it by at most `7u max |z tanh'(z)| < 4u`; 1 more is a
-//!   number below 2. ELU rounds `exp(v)`, at most 1, and what is left of it without 1.
+//!   number below 2. ELU rounds `exp(v)`, at most 1, and what is left of it without 1; SELU and CELU have one product more. A
+//!   thresholded ReLU and shrinkage have steps, beside which either side is right.
 //!
 //! **The output type.** Storing in 16 bits rounds once more: `h (|v| + e)` with `h` = 2^-11 (f16) or 2^-8 (bf16), and
 //! at most 2^-25 where an f16 is subnormal. Beyond the largest finite value every result is right: the bound is
@@ -500,6 +501,29 @@ fn of_activation(step: Epilogue, argument: f64, e: f64, result: f64) -> f64 {
         Epilogue::LeakyRelu(alpha) => {
             let (e, most) = along(alpha.get().abs().max(1.0));
             e + 2.0 * U * most + tiny
+        }
+        // Where the line is not cut off, the product is at most 1 and the summand away from 0.
+        Epilogue::HardSigmoidOf(alpha, beta) => {
+            let (alpha, beta) = (alpha.get().abs(), beta.get().abs());
+            alpha * e + 4.0 * U * (1.0 + 2.0 * beta) + tiny
+        }
+        Epilogue::Selu(alpha, gamma) => {
+            let (alpha, gamma) = (alpha.get().abs(), gamma.get().abs());
+            let (e, most) = along(gamma * alpha.max(1.0));
+            e + alpha * gamma * (EXP_ERROR + 4.0 * U) + 2.0 * U * most + tiny
+        }
+        // The quotient's rounding moves the exponential by at most its share of max |z exp(z)|, below 1/2.
+        Epilogue::Celu(alpha) => {
+            let (e, most) = along(1.0);
+            e + alpha.get() * (EXP_ERROR + 4.0 * U) + U * most + tiny
+        }
+        // Beside a step either side is right.
+        Epilogue::ThresholdedRelu(alpha) if e > 0.0 && (argument - alpha.get()).abs() <= e => largest,
+        Epilogue::ThresholdedRelu(_) => e,
+        Epilogue::Shrink(lambda, bias) => {
+            let step = e > 0.0 && (argument.abs() - lambda.get()).abs() <= e;
+            let either = if step { largest + bias.get().abs() } else { e };
+            either + U * (result.abs() + either)
         }
         // They choose one of their operands.
         _ => e,

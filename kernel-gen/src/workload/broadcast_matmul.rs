@@ -2,7 +2,7 @@
 
 use super::binary::broadcast;
 use super::dims::{Dims, MAX_RANK, lists};
-use super::operator::{Kind, Operand, Operator, Size, SizeRole, SpecKey, check_sizes};
+use super::operator::{FLOATS, Kind, Operand, Operator, Size, SizeRole, SpecKey, check_sizes};
 use super::products::Sums;
 use super::stage::{Axis, AxisRole, Combine, Stage, axis, input};
 use super::{Op, Role, Workload, WorkloadError, reference};
@@ -31,6 +31,7 @@ pub(crate) static BROADCAST_MATMUL: Kind = Kind {
     layouts: &[],
     flags: &[],
     between: &[],
+    outputs: FLOATS,
     keys: |_| vec![SpecKey::required("a", RANKS, "[.., m, k]"), SpecKey::required("b", RANKS, "[.., k, n]")],
     read: |_, values| {
         let shape = |key| values.get(key).and_then(Dims::new).expect("its length was checked");

@@ -1,7 +1,7 @@
 //! Tensors side by side.
 
 use super::dims::{Dims, MAX_RANK, RANKS, lists};
-use super::operator::{Fault, Kind, Operand, Operator, Size, SizeRole, SpecKey, check_sizes};
+use super::operator::{FLOATS, Fault, Kind, Operand, Operator, Size, SizeRole, SpecKey, check_sizes};
 use super::products::Sums;
 use super::stage::{Axis, Stage, input};
 use super::{Op, Role, Workload, WorkloadError, reference};
@@ -38,6 +38,7 @@ pub(crate) static CONCAT: Kind = Kind {
     layouts: &[],
     flags: &[],
     between: &[],
+    outputs: FLOATS,
     keys: |_| {
         vec![
             SpecKey::required("input", RANKS, "[the first input's shape]"),

@@ -1,6 +1,6 @@
 //! One-dimensional convolution, grouped and depthwise included.
 
-use super::operator::{Fault, Kind, Operand, Operator, Size, SizeRole, SpecKey, check_sizes};
+use super::operator::{FLOATS, Fault, Kind, Operand, Operator, Size, SizeRole, SpecKey, check_sizes};
 use super::param::product;
 use super::products::Sums;
 use super::stage::{Axis, AxisRole, Combine, Loops, Padded, Stage, input, result};
@@ -73,6 +73,7 @@ pub(crate) static CONV1D: Kind = Kind {
     layouts: &[],
     flags: &[],
     between: &[],
+    outputs: FLOATS,
     keys: |_| {
         vec![
             SpecKey::required("input", &[3], "[n, ci, w]"),

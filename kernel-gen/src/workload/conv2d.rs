@@ -1,6 +1,8 @@
 //! Two-dimensional convolution, grouped and depthwise included.
 
-use super::operator::{Fault, Kind, Likeness, Operand, Operator, Shared, Size, SizeRole, SpecKey, Values, check_sizes};
+use super::operator::{
+    FLOATS, Fault, Kind, Likeness, Operand, Operator, Shared, Size, SizeRole, SpecKey, Values, check_sizes,
+};
 use super::param::product;
 use super::products::Sums;
 use super::reference::convolve;
@@ -185,6 +187,7 @@ const CONV: Kind = Kind {
     layouts: &ConvLayout::ALL,
     flags: &[],
     between: &[],
+    outputs: FLOATS,
     keys,
     read: |shared, values| read(shared, values).map(Op::Conv2d),
     of_sizes: |layout, sizes| of_sizes(layout, sizes).map(Op::Conv2d),

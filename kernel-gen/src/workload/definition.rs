@@ -7,6 +7,7 @@ use super::epilogue::{self, Epilogue};
 use super::error::WorkloadError;
 use super::math::Math;
 use super::matmul::Matmul;
+use super::operator::{FLOATS, INDICES};
 use super::operators::Op;
 use super::param::{MAX_ELEMENTS, Param, Role, product};
 use super::stage::{Axis, AxisRole};
@@ -34,9 +35,10 @@ pub struct Workload {
 }
 
 impl Workload {
-    /// An operator on `f32` tensors without an epilogue.
+    /// An operator on `f32` tensors without an epilogue. Indices are `i64`.
     pub fn f32(op: impl Into<Op>) -> Workload {
-        Workload { op: op.into(), dtype: DType::F32, out_dtype: DType::F32, math: Math::default(), epilogue: vec![] }
+        let (op, dtype) = (op.into(), DType::F32);
+        Workload { out_dtype: op.output_type(dtype), op, dtype, math: Math::default(), epilogue: vec![] }
     }
 
     /// The same with an epilogue.
@@ -44,9 +46,9 @@ impl Workload {
         Workload { epilogue: epilogue.to_vec(), ..self }
     }
 
-    /// The same with inputs and output stored in `dtype`.
+    /// The same with inputs stored in `dtype`, and the output, unless it holds indices.
     pub fn with_dtype(self, dtype: DType) -> Workload {
-        Workload { dtype, out_dtype: dtype, ..self }
+        Workload { dtype, out_dtype: self.op.output_type(dtype), ..self }
     }
 
     /// The convolution, if it is one.
@@ -71,10 +73,15 @@ impl Workload {
     /// Checks sizes, types and the epilogue. Everything else in this module, and every module below it, takes a
     /// workload that passed; for one that did not, results are meaningless (but nothing here is unsafe).
     pub fn validate(&self) -> Result<(), WorkloadError> {
-        for (which, dtype) in [("input", self.dtype), ("output", self.out_dtype)] {
-            if !matches!(dtype, DType::F32 | DType::F16 | DType::Bf16) {
-                return Err(WorkloadError::UnsupportedType { which, dtype: dtype.name() });
+        let outputs = self.op.get().kind().outputs;
+        for (which, dtype, types) in [("input", self.dtype, FLOATS), ("output", self.out_dtype, outputs)] {
+            if !types.contains(&dtype) {
+                let (dtype, indices) = (dtype.name(), types == INDICES);
+                return Err(WorkloadError::UnsupportedType { which, dtype, indices });
             }
+        }
+        if self.out_dtype.is_int() && !self.epilogue.is_empty() {
+            return Err(WorkloadError::IndexEpilogue);
         }
         if self.math == Math::Tf32 && self.dtype != DType::F32 {
             return Err(WorkloadError::Tf32NeedsF32 { dtype: self.dtype.name() });
@@ -90,7 +97,7 @@ impl Workload {
             if p.elements() > MAX_ELEMENTS {
                 return Err(WorkloadError::TooLarge {
                     what: match p.role {
-                        Role::Input => "the input",
+                        Role::Input | Role::Mask => "the input",
                         Role::Weight | Role::DepthwiseWeight => "the weight",
                         _ => "the output",
                     },

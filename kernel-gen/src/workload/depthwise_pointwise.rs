@@ -2,7 +2,7 @@
 
 use super::conv2d::{self, pad_before};
 use super::epilogue::applied;
-use super::operator::{Fault, Kind, Likeness, Operand, Operator, Size, SizeRole, SpecKey, check_sizes};
+use super::operator::{FLOATS, Fault, Kind, Likeness, Operand, Operator, Size, SizeRole, SpecKey, check_sizes};
 use super::products::Sums;
 use super::reference::{convolve, reference};
 use super::stage::{Axis, Combine, Stage, axis, input, result};
@@ -105,6 +105,7 @@ pub(crate) static DEPTHWISE_POINTWISE: Kind = Kind {
     layouts: &[ConvLayout::Nchw],
     flags: &[],
     between: &DepthwisePointwise::BETWEEN,
+    outputs: FLOATS,
     keys: |shared| {
         let mut keys = conv2d::keys(shared);
         keys.insert(0, SpecKey::required("pointwise", &[4], "[co, ci, 1, 1]"));

@@ -1,6 +1,7 @@
 //! What is done to each output element after the reduction, in the same kernel.
 
 use super::error::WorkloadError;
+pub use super::number::Number;
 use crate::ir::{BinOp, BufferId, Expr, UnOp};
 use std::f64::consts::{FRAC_1_SQRT_2, FRAC_2_PI};
 use std::fmt;
@@ -43,32 +44,17 @@ pub enum Epilogue {
     LeakyRelu(Number),
     /// `min(max(v, low), high)`; NaN stays NaN: `clip(low, high)`.
     Clip(Number, Number),
-}
-
-/// A finite number that an epilogue holds, an `f32`.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Number(u32);
-
-impl Number {
-    /// A number, unless it is infinite or NaN. Minus zero is zero.
-    pub fn new(value: f32) -> Option<Number> {
-        value.is_finite().then(|| Number((value + 0.0).to_bits()))
-    }
-
-    /// Its value.
-    pub fn get(self) -> f64 {
-        f64::from(f32::from_bits(self.0))
-    }
-
-    const fn of(value: f32) -> Number {
-        Number(value.to_bits())
-    }
-}
-
-impl fmt::Debug for Number {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}", f32::from_bits(self.0))
-    }
+    /// [`Epilogue::HardSigmoid`] with another slope and summand, `min(max(alpha * v + beta, 0), 1)`: `hard_sigmoid(alpha, beta)`.
+    HardSigmoidOf(Number, Number),
+    /// `gamma * v` where it is positive, else `gamma * alpha * (exp(v) - 1)`: `selu(alpha, gamma)`.
+    Selu(Number, Number),
+    /// `v` where it is positive, else `alpha * (exp(v / alpha) - 1)`: `celu(alpha)` of a positive `alpha`.
+    Celu(Number),
+    /// `v` where it is above `alpha`, else 0; NaN stays NaN: `thresholded_relu(alpha)`.
+    ThresholdedRelu(Number),
+    /// `v + bias` below `-lambda`, `v - bias` above `lambda`, and 0 between; NaN stays NaN: `shrink(lambda, bias)`, soft where both are
+    /// equal and hard where `bias` is 0.
+    Shrink(Number, Number),
 }
 
 /// As specs write it: `leaky_relu(0.1)`.
@@ -84,7 +70,7 @@ impl fmt::Display for Epilogue {
 
 impl Epilogue {
     /// All of them; those that hold numbers with their usual ones.
-    pub const ALL: [Epilogue; 16] = [
+    pub const ALL: [Epilogue; 21] = [
         Epilogue::Bias,
         Epilogue::Relu,
         Epilogue::Relu6,
@@ -101,6 +87,11 @@ impl Epilogue {
         Epilogue::Elu(Number::of(1.0)),
         Epilogue::LeakyRelu(Number::of(0.01)),
         Epilogue::Clip(Number::of(-1.0), Number::of(1.0)),
+        Epilogue::HardSigmoidOf(Number::of(0.2), Number::of(0.5)),
+        Epilogue::Selu(Number::of(1.673_263_2), Number::of(1.050_701)),
+        Epilogue::Celu(Number::of(1.0)),
+        Epilogue::ThresholdedRelu(Number::of(1.0)),
+        Epilogue::Shrink(Number::of(0.5), Number::of(0.5)),
     ];
 
     /// The name in specs and keys, without its numbers.
@@ -115,21 +106,31 @@ impl Epilogue {
             Epilogue::Multiply => "multiply",
             Epilogue::Sigmoid => "sigmoid",
             Epilogue::Silu => "silu",
-            Epilogue::HardSigmoid => "hard_sigmoid",
+            Epilogue::HardSigmoid | Epilogue::HardSigmoidOf(..) => "hard_sigmoid",
             Epilogue::HardSwish => "hard_swish",
             Epilogue::Tanh => "tanh",
             Epilogue::GeluTanh => "gelu_tanh",
             Epilogue::Elu(_) => "elu",
             Epilogue::LeakyRelu(_) => "leaky_relu",
             Epilogue::Clip(..) => "clip",
+            Epilogue::Selu(..) => "selu",
+            Epilogue::Celu(_) => "celu",
+            Epilogue::ThresholdedRelu(_) => "thresholded_relu",
+            Epilogue::Shrink(..) => "shrink",
         }
     }
 
     /// The numbers that it holds.
     pub fn numbers(self) -> Vec<Number> {
         match self {
-            Epilogue::Elu(alpha) | Epilogue::LeakyRelu(alpha) => vec![alpha],
-            Epilogue::Clip(low, high) => vec![low, high],
+            Epilogue::Elu(alpha)
+            | Epilogue::LeakyRelu(alpha)
+            | Epilogue::Celu(alpha)
+            | Epilogue::ThresholdedRelu(alpha) => vec![alpha],
+            Epilogue::Clip(first, second)
+            | Epilogue::HardSigmoidOf(first, second)
+            | Epilogue::Selu(first, second)
+            | Epilogue::Shrink(first, second) => vec![first, second],
             _ => vec![],
         }
     }
@@ -140,6 +141,13 @@ impl Epilogue {
             (Epilogue::Elu(_), [alpha]) => Some(Epilogue::Elu(*alpha)),
             (Epilogue::LeakyRelu(_), [alpha]) => Some(Epilogue::LeakyRelu(*alpha)),
             (Epilogue::Clip(..), [low, high]) if low.get() <= high.get() => Some(Epilogue::Clip(*low, *high)),
+            (Epilogue::HardSigmoid | Epilogue::HardSigmoidOf(..), [alpha, beta]) => {
+                Some(Epilogue::HardSigmoidOf(*alpha, *beta))
+            }
+            (Epilogue::Selu(..), [alpha, gamma]) => Some(Epilogue::Selu(*alpha, *gamma)),
+            (Epilogue::Celu(_), [alpha]) if alpha.get() > 0.0 => Some(Epilogue::Celu(*alpha)),
+            (Epilogue::ThresholdedRelu(_), [alpha]) => Some(Epilogue::ThresholdedRelu(*alpha)),
+            (Epilogue::Shrink(..), [lambda, bias]) if lambda.get() >= 0.0 => Some(Epilogue::Shrink(*lambda, *bias)),
             (step, []) if step.numbers().is_empty() => Some(step),
             _ => None,
         }
@@ -170,10 +178,12 @@ impl Epilogue {
             _ => usual.with_numbers(&numbers),
         });
         step.ok_or_else(|| {
-            let what = match usual.numbers().len() {
-                0 => "no number",
-                1 => "one number",
-                _ => "two numbers, the lower bound first",
+            let what = match usual {
+                Epilogue::HardSigmoid => "no number, or two",
+                Epilogue::Celu(_) => "one number above 0",
+                Epilogue::Clip(..) => "two numbers, the lower bound first",
+                Epilogue::Shrink(..) => "two numbers, the first not below 0",
+                _ => ["no number", "one number", "two numbers"][usual.numbers().len().min(2)],
             };
             Some((format!("`{}` holds {what}, not as in `{text}`", usual.name()), format!("write {usual}")))
         })
@@ -181,15 +191,14 @@ impl Epilogue {
 
     /// As keys write it, in letters that every file's name may hold: `leaky_relu_0p1`.
     pub(crate) fn key(self) -> String {
-        let number = |n: Number| format!("_{n:?}").replace('.', "p").replace('-', "m");
-        self.numbers().into_iter().map(number).fold(self.name().to_string(), |key, n| key + &n)
+        self.numbers().into_iter().fold(self.name().to_string(), |key, n| key + "_" + &n.key())
     }
 
     /// The step of a key.
     pub(crate) fn from_key(key: &str) -> Option<Epilogue> {
         let fits = |usual: &Epilogue| {
             let rest = key.strip_prefix(usual.name())?;
-            let number = |n: &str| n.replace('p', ".").replace('m', "-").parse().ok().and_then(Number::new);
+            let number = |n: &str| Number::from_key(n).filter(|n| n.get().is_finite());
             let numbers: Option<Vec<Number>> = match rest.strip_prefix('_') {
                 Some(rest) => rest.split('_').map(number).collect(),
                 None => rest.is_empty().then(Vec::new),
@@ -208,10 +217,12 @@ impl Epilogue {
     pub fn flops(self) -> i64 {
         match self {
             Epilogue::Bias | Epilogue::Relu | Epilogue::ResidualAdd | Epilogue::Multiply | Epilogue::Tanh => 1,
-            Epilogue::Relu6 | Epilogue::Scale | Epilogue::Clip(..) => 2,
+            Epilogue::Relu6 | Epilogue::Scale | Epilogue::Clip(..) | Epilogue::ThresholdedRelu(_) => 2,
             Epilogue::Gelu | Epilogue::HardSwish => 5,
             Epilogue::HardSigmoid | Epilogue::LeakyRelu(_) | Epilogue::Sigmoid | Epilogue::Silu => 4,
+            Epilogue::HardSigmoidOf(..) | Epilogue::Shrink(..) => 4,
             Epilogue::Elu(_) => 6,
+            Epilogue::Selu(..) | Epilogue::Celu(_) => 7,
             Epilogue::GeluTanh => 9,
         }
     }
@@ -240,6 +251,22 @@ impl Epilogue {
             }
             Epilogue::LeakyRelu(alpha) => v.clone().max(f(0.0)) + f(alpha.get()) * v.min(f(0.0)),
             Epilogue::Clip(low, high) => v.max(f(low.get())).min(f(high.get())),
+            Epilogue::HardSigmoidOf(alpha, beta) => (v * f(alpha.get()) + f(beta.get())).max(f(0.0)).min(f(1.0)),
+            Epilogue::Selu(alpha, gamma) => {
+                let below = Expr::un(UnOp::Exp, v.clone().min(f(0.0))) - f(1.0);
+                f(gamma.get()) * v.max(f(0.0)) + f(alpha.get() * gamma.get()) * below
+            }
+            Epilogue::Celu(alpha) => {
+                let below = Expr::bin(BinOp::Div, v.clone().min(f(0.0)), f(alpha.get()));
+                v.max(f(0.0)) + f(alpha.get()) * (Expr::un(UnOp::Exp, below) - f(1.0))
+            }
+            // What is neither above nor below is NaN, which stays.
+            Epilogue::ThresholdedRelu(alpha) => v.clone().le(f(alpha.get())).select(f(0.0), v),
+            Epilogue::Shrink(lambda, bias) => {
+                let [low, high, bias] = [-lambda.get(), lambda.get(), bias.get()].map(f);
+                let inside = v.clone().le(high).select(f(0.0), v.clone() - bias.clone());
+                v.clone().lt(low).select(v + bias, inside)
+            }
             Epilogue::Bias | Epilogue::ResidualAdd | Epilogue::Scale | Epilogue::Multiply => v,
         }
     }

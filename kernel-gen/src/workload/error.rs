@@ -105,7 +105,11 @@ pub enum WorkloadError {
         which: &'static str,
         /// Its name.
         dtype: &'static str,
+        /// Whether it should be one of indices.
+        indices: bool,
     },
+    /// An epilogue of an output that holds indices.
+    IndexEpilogue,
     /// `tf32` with something other than `f32` inputs.
     Tf32NeedsF32 {
         /// The input type.
@@ -155,7 +159,8 @@ impl WorkloadError {
             }
             PairStep { step } => format!("there is `{step}` between the two convolutions"),
             TooLarge { what } => format!("{what} is too large"),
-            UnsupportedType { which, dtype } => format!("the {which} type {dtype} is not supported"),
+            IndexEpilogue => "the output holds indices, and there is an epilogue".into(),
+            UnsupportedType { which, dtype, .. } => format!("the {which} type {dtype} is not supported"),
             Tf32NeedsF32 { dtype } => format!("math tf32 rounds f32 inputs, but the inputs are {dtype}"),
             EpilogueRepeated { step } => format!("the epilogue has `{step}` more than once"),
             EpilogueOrder { step, after, reason, .. } => format!("the epilogue has `{step}` after `{after}`: {reason}"),
@@ -187,6 +192,8 @@ impl WorkloadError {
             TooLarge { .. } => {
                 format!("a tensor has at most {MAX_ELEMENTS} elements, a call at most 2^61 multiplications")
             }
+            IndexEpilogue => "leave the epilogue out".into(),
+            UnsupportedType { indices: true, .. } => "use i64 or i32: the output holds indices".into(),
             UnsupportedType { .. } => "use f32, f16 or bf16".into(),
             Tf32NeedsF32 { .. } => "use math fp32: 16-bit inputs accumulate in f32 anyway".into(),
             EpilogueRepeated { .. } => "leave one out: its operand is passed once".into(),

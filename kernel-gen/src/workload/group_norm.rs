@@ -1,10 +1,10 @@
 //! The norm of groups of channels.
 
-use super::operator::{Kind, Operand, Operator, Size, SizeRole, SpecKey, check_sizes};
+use super::operator::{FLOATS, Kind, Operand, Operator, Size, SizeRole, SpecKey, check_sizes};
 use super::products::Sums;
 use super::row_wise::{self, Epsilon, RowFunction, RowWise};
 use super::stage::{Axis, AxisRole, Combine, Stage, axis, input, result};
-use super::{Op, Role, Workload, WorkloadError, reference};
+use super::{Op, Role, Workload, WorkloadError, reference_rows};
 use crate::ir::{BinOp, DType, Expr, UnOp};
 
 /// The channels of each group of each image with mean 0 and variance 1:
@@ -44,6 +44,7 @@ pub(crate) static GROUP_NORM: Kind = Kind {
     layouts: &[],
     flags: &[],
     between: &[],
+    outputs: FLOATS,
     keys: |_| {
         vec![
             SpecKey::required("input", &[3], "[n, c, pixels]"),
@@ -154,6 +155,6 @@ impl Operator for GroupNorm {
     }
 
     fn reference(&self, _: &Workload, inputs: &[&[f64]]) -> Sums {
-        reference::of_rows(&self.rows(), inputs[0])
+        reference_rows::of_rows(&self.rows(), inputs[0])
     }
 }

@@ -4,7 +4,7 @@
 use super::dims::{ABSENT, Dims, MAX_RANK};
 use super::operator::Kind;
 use super::operators::kind;
-use super::{ConvLayout, Epilogue, Math, Workload};
+use super::{ConvLayout, Epilogue, Math, Number, Workload};
 use crate::ir::DType;
 use std::fmt::Write;
 
@@ -94,9 +94,10 @@ fn write_sizes(pattern: &str, sizes: &[i64], key: &mut String) {
             LIST => {
                 let (list, behind) = others.split_at(MAX_RANK - 1);
                 let there = [size].into_iter().chain(list).filter(|size| **size != ABSENT);
-                key.push_str(&there.map(i64::to_string).collect::<Vec<_>>().join("x"));
+                key.push_str(&there.map(|size| size.to_string().replace('-', "m")).collect::<Vec<_>>().join("x"));
                 sizes = behind;
             }
+            NUMBER => key.push_str(&Number::of_size(*size).map_or("?".into(), Number::key)),
             _ => key.push_str(choices.split('|').nth(*size as usize).unwrap_or("?")),
         }
     }
@@ -112,9 +113,14 @@ fn read_sizes<'k>(pattern: &str, mut key: &'k str, sizes: &mut Vec<i64>) -> Opti
             let digits = key.bytes().take_while(u8::is_ascii_digit).count();
             sizes.push(key[..digits].parse().ok()?);
             digits
+        } else if choices == NUMBER {
+            let length = key.bytes().take_while(u8::is_ascii_alphanumeric).count();
+            sizes.push(Number::from_key(&key[..length])?.to_size());
+            length
         } else if choices == LIST {
-            let length = key.bytes().take_while(|b| b.is_ascii_digit() || *b == b'x').count();
-            let list: Vec<i64> = key[..length].split('x').map(|number| number.parse().ok()).collect::<Option<_>>()?;
+            let length = key.bytes().take_while(|b| b.is_ascii_digit() || b"xm".contains(b)).count();
+            let list: Vec<i64> =
+                key[..length].split('x').map(|n| n.replace('m', "-").parse().ok()).collect::<Option<_>>()?;
             sizes.extend(Dims::new(&list)?.sizes());
             length
         } else {
@@ -132,6 +138,9 @@ fn read_sizes<'k>(pattern: &str, mut key: &'k str, sizes: &mut Vec<i64>) -> Opti
 
 /// What a pattern has for a list.
 const LIST: &str = "x";
+
+/// What a pattern has for a number that is no size.
+const NUMBER: &str = "f";
 
 /// The text before the first size of a pattern, the alternatives of that size (none of a number), and what is behind it.
 fn next_size(pattern: &str) -> Option<(&str, &str, &str)> {

@@ -1,6 +1,8 @@
 //! Matrix products.
 
-use super::operator::{Fault, Kind, Likeness, Operand, Operator, Shared, Size, SizeRole, SpecKey, Values, check_sizes};
+use super::operator::{
+    FLOATS, Fault, Kind, Likeness, Operand, Operator, Shared, Size, SizeRole, SpecKey, Values, check_sizes,
+};
 use super::products::Sums;
 use super::reference::multiply;
 use super::stage::{Axis, AxisRole, Combine, Stage, axis, input};
@@ -69,6 +71,7 @@ const PLAIN: Kind = Kind {
     layouts: &[],
     flags: &["trans_a", "trans_b"],
     between: &[],
+    outputs: FLOATS,
     keys,
     read,
     of_sizes: |_, sizes| {

@@ -1,6 +1,6 @@
 //! The maximum of a window, as networks pool with it, and what pooling operators share.
 
-use super::operator::{Fault, Kind, Operand, Operator, Shared, Size, SizeRole, SpecKey, Values, check_sizes};
+use super::operator::{FLOATS, Fault, Kind, Operand, Operator, Shared, Size, SizeRole, SpecKey, Values, check_sizes};
 use super::param::product;
 use super::products::Sums;
 use super::stage::{Axis, Combine, Stage, axis};
@@ -28,13 +28,27 @@ pub(crate) static MAX_POOL2D: Kind = Kind {
     pattern: "n{}c{}h{}w{}-k{}x{}-s{}x{}-p{}.{}.{}.{}-d{}x{}",
     sizes: &SIZES,
     layouts: &[ConvLayout::Nchw, ConvLayout::Nhwc, ConvLayout::Hwcn, ConvLayout::NchwC(16)],
-    flags: &[],
+    flags: &[CEIL],
     between: &[],
+    outputs: FLOATS,
     keys,
-    read: |shared, values| Ok(Op::MaxPool2d(MaxPool2d { window: read(shared, values)? })),
+    read: |shared, values| {
+        let window = read(shared, values)?;
+        Ok(Op::MaxPool2d(MaxPool2d { window: if shared.has(CEIL) { rounded_up(&window) } else { window } }))
+    },
     of_sizes: |layout, sizes| Some(Op::MaxPool2d(MaxPool2d { window: of_sizes(layout, sizes)? })),
     guilty,
 };
+
+/// The flag of pooling whose number of windows is rounded up.
+pub(super) const CEIL: &str = "ceil_mode";
+
+/// The window with more padding behind, so that as many windows are whole as there are when their number is rounded up.
+pub(super) fn rounded_up(window: &Conv2d) -> Conv2d {
+    let [top, left, ..] = window.padding;
+    let [bottom, right, _] = windows(window).rounded_up().after;
+    Conv2d { padding: [top, left, bottom, right], ..*window }
+}
 
 /// The sizes of a pooling operator.
 pub(super) const SIZES: [Size; 14] = [

@@ -1,7 +1,8 @@
 //! What moves elements and computes nothing: each element of the output is one of the input, or of the padding.
 
 use super::dims::{Dims, RANKS, lists};
-use super::operator::{Kind, Operand, Operator, Size, SizeRole, SpecKey, Values, check_sizes};
+use super::number::Number;
+use super::operator::{FLOATS, Kind, Operand, Operator, Size, SizeRole, SpecKey, Values, check_sizes};
 use super::products::Sums;
 use super::stage::{Axis, Stage, input};
 use super::{Op, Role, Workload, WorkloadError, reference};
@@ -32,8 +33,14 @@ pub enum Move {
         start: Dims,
         /// The shape of the output.
         size: Dims,
-        /// The distance of elements, at least 1.
+        /// The distance of elements; below 0 it leads backwards.
         step: Dims,
+    },
+    /// `y[i, ...] = x[i mod extent of x, ...]`: dimension `i` follows itself `repeats[i]` times. Of an extent of 1 that is how shapes
+    /// broadcast.
+    Tile {
+        /// How often, for each dimension.
+        repeats: Dims,
     },
     /// `y[i, ...] = x[i - before[0], ...]`, and what `outside` says beside that.
     Pad {
@@ -61,6 +68,8 @@ pub enum Move {
 pub enum Outside {
     /// Zeros.
     Zero,
+    /// This number.
+    Value(Number),
     /// The nearest element.
     Edge,
     /// The mirror image, the element at the edge not repeated.
@@ -79,6 +88,7 @@ const PERMUTE_KIND: Kind = Kind {
     layouts: &[],
     flags: &[],
     between: &[],
+    outputs: FLOATS,
     keys: |_| {
         vec![shape_key(), SpecKey::required("order", RANKS, "[the input's dimension behind each of the output's]")]
     },
@@ -125,7 +135,62 @@ pub(crate) static SLICE: Kind = Kind {
         let [input, start, size, step] = Dims::of_sizes(sizes)?;
         Some(Op::Movement(Movement { input, function: Move::Slice { start, size, step } }))
     },
-    guilty: |error| guilty(error, "size"),
+    guilty: |error| match error {
+        WorkloadError::Sizes { cause, .. } if cause.starts_with("step") => "step",
+        error => guilty(error, "size"),
+    },
+    ..PERMUTE_KIND
+};
+
+/// `tile`.
+pub(crate) static TILE: Kind = Kind {
+    name: "tile",
+    pattern: "{x}-r{x}",
+    sizes: &lists::<12>(&[INPUT, Size::new("repeats", "repeats", SizeRole::Repeats)]),
+    keys: |_| vec![shape_key(), SpecKey::required("repeats", RANKS, "[how often, for each dimension]")],
+    read: |_, values| {
+        let input = shape(values);
+        let repeats = Dims::read(values, "repeats", input.len(), 1)?;
+        Ok(Op::Movement(Movement { input, function: Move::Tile { repeats } }))
+    },
+    of_sizes: |_, sizes| {
+        let [input, repeats] = Dims::of_sizes(sizes)?;
+        Some(Op::Movement(Movement { input, function: Move::Tile { repeats } }))
+    },
+    guilty: |error| guilty(error, "repeats"),
+    ..PERMUTE_KIND
+};
+
+/// `pad_constant`: with any number.
+pub(crate) static PAD_CONSTANT: Kind = Kind {
+    name: "pad_constant",
+    pattern: "{x}-b{x}-a{x}-v{f}",
+    sizes: &{
+        let mut all = [Size::new("value", "value", SizeRole::Number); 19];
+        let lists = lists::<18>(&[INPUT, BEFORE, AFTER]);
+        let mut i = 0;
+        while i < lists.len() {
+            all[i] = lists[i];
+            i += 1;
+        }
+        all
+    },
+    keys: |shared| [(PAD.keys)(shared), vec![SpecKey::number("value", Some("-inf"))]].concat(),
+    read: |shared, values| {
+        let Op::Movement(Movement { input, function: Move::Pad { before, after, .. } }) = (PAD.read)(shared, values)?
+        else {
+            unreachable!("it reads a padding")
+        };
+        let outside = Outside::of(values.number("value").expect("it must be there"));
+        Ok(Op::Movement(Movement { input, function: Move::Pad { before, after, outside } }))
+    },
+    of_sizes: |_, sizes| {
+        let (value, lists) = sizes.split_last()?;
+        let [input, before, after] = Dims::of_sizes(lists)?;
+        let outside = Outside::of(Number::of_size(*value)?);
+        Some(Op::Movement(Movement { input, function: Move::Pad { before, after, outside } }))
+    },
+    guilty: |error| guilty(error, "before"),
     ..PERMUTE_KIND
 };
 
@@ -229,6 +294,22 @@ fn guilty(error: &WorkloadError, otherwise: &'static str) -> &'static str {
     }
 }
 
+impl Outside {
+    /// Padding with a number.
+    pub fn of(value: Number) -> Outside {
+        if value.get() == 0.0 { Outside::Zero } else { Outside::Value(value) }
+    }
+
+    /// The number that it is, if it is none of the input's.
+    pub(super) fn number(self) -> Option<f64> {
+        match self {
+            Outside::Zero => Some(0.0),
+            Outside::Value(value) => Some(value.get()),
+            Outside::Edge | Outside::Reflect => None,
+        }
+    }
+}
+
 impl Movement {
     /// The shape of the output of a valid movement.
     pub fn output_shape(&self) -> Dims {
@@ -237,6 +318,9 @@ impl Movement {
         let all = match self.function {
             Move::Permute { order } => Dims::new(&order.iter().map(|i| x[*i as usize]).collect::<Vec<_>>()),
             Move::Slice { size, .. } => Some(size),
+            Move::Tile { repeats } => {
+                Dims::new(&x.iter().zip(repeats.iter()).map(|(x, n)| x.saturating_mul(*n)).collect::<Vec<_>>())
+            }
             Move::Pad { before, after, .. } => {
                 let along = |(x, sides): (&i64, (&i64, &i64))| x.saturating_add(*sides.0).saturating_add(*sides.1);
                 Dims::new(&x.iter().zip(before.iter().zip(after.iter())).map(along).collect::<Vec<_>>())
@@ -265,13 +349,21 @@ impl Movement {
                 (source, None)
             }
             Move::Slice { start, step, .. } => ((0..y.len()).map(|i| at(i) * step[i] + start[i]).collect(), None),
+            Move::Tile { repeats } => {
+                let along = |i: usize| match (self.input[i], repeats[i]) {
+                    (1, _) => Expr::Int(0),
+                    (_, 1) => at(i),
+                    (extent, _) => at(i).floor_mod(extent),
+                };
+                ((0..y.len()).map(along).collect(), None)
+            }
             Move::Pad { before, after, outside } => {
                 let mut inside = vec![];
                 let along = |i: usize| {
                     let (from, last) = (at(i) - before[i], self.input[i] - 1);
                     match outside {
                         _ if before[i] + after[i] == 0 => at(i),
-                        Outside::Zero => {
+                        Outside::Zero | Outside::Value(_) => {
                             inside.push(Expr::Int(before[i]).le(at(i)).and(at(i).lt(before[i] + self.input[i])));
                             from
                         }
@@ -313,7 +405,9 @@ impl Operator for Movement {
         match self.function {
             Move::Permute { .. } => &PERMUTE,
             Move::Slice { .. } => &SLICE,
+            Move::Tile { .. } => &TILE,
             Move::Pad { outside: Outside::Zero, .. } => &PAD,
+            Move::Pad { outside: Outside::Value(_), .. } => &PAD_CONSTANT,
             Move::Pad { outside: Outside::Edge, .. } => &PAD_EDGE,
             Move::Pad { outside: Outside::Reflect, .. } => &PAD_REFLECT,
             Move::DepthToSpace(_) => &DEPTH_TO_SPACE,
@@ -326,8 +420,13 @@ impl Operator for Movement {
 
     fn sizes(&self) -> Vec<i64> {
         let lists = match self.function {
+            Move::Pad { before, after, outside: Outside::Value(value) } => {
+                let lists: Vec<i64> = [self.input, before, after].iter().flat_map(Dims::sizes).collect();
+                return [lists, vec![value.to_size()]].concat();
+            }
             Move::Permute { order } => vec![order],
             Move::Slice { start, size, step } => vec![start, size, step],
+            Move::Tile { repeats } => vec![repeats],
             Move::Pad { before, after, .. } => vec![before, after],
             Move::DepthToSpace(by)
             | Move::PixelShuffle(by)
@@ -361,11 +460,19 @@ impl Operator for Movement {
                     return refuse("the lists of a slice differ in length".into(), help);
                 }
                 let last = |i: usize| (size[i] - 1).saturating_mul(step[i]).saturating_add(start[i]);
-                if let Some(i) = (0..rank).find(|i| last(*i) >= x[*i]) {
-                    let cause = format!("the slice reads element {} of the {} along dimension {i}", last(i), x[i]);
+                let beside = |i: usize| [last(i), start[i]].into_iter().find(|at| !(0..x[i]).contains(at));
+                if let Some((i, at)) = (0..rank).find_map(|i| Some((i, beside(i)?))) {
+                    let cause = format!("the slice reads element {at} of the {} along dimension {i}", x[i]);
                     return refuse(cause, help);
                 }
             }
+            Move::Tile { repeats } if !ranks(&[&repeats]) => {
+                return refuse(
+                    "the repeats differ in number from the dimensions".into(),
+                    "write one for each dimension",
+                );
+            }
+            Move::Tile { .. } => {}
             Move::Pad { before, after, outside } => {
                 let help = "a reflection has fewer elements than the input along each dimension";
                 if !ranks(&[&before, &after]) {
@@ -421,7 +528,12 @@ impl Operator for Movement {
         let value = |index: &[Expr]| {
             let (source, inside) = self.source(index);
             let x = Expr::load(input(0), source);
-            inside.map_or(x.clone(), |inside| inside.select(x, Expr::Float(0.0, sums.compute())))
+            let outside = match self.function {
+                Move::Pad { outside, .. } => outside.number(),
+                _ => None,
+            };
+            let outside = Expr::Float(outside.unwrap_or(0.0), sums.compute());
+            inside.map_or(x.clone(), |inside| inside.select(x, outside))
         };
         vec![self.output_shape().stage(sums, value)]
     }

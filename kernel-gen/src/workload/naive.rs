@@ -55,7 +55,7 @@ pub fn naive_with_sums(workload: &Workload, sums: DType) -> Kernel {
     b.finish()
 }
 
-/// A sum, finished, with the steps of a workload's epilogue applied; see [`applied`].
+/// A sum, finished, with the steps of a workload's epilogue applied, see [`applied`]; an index as an integer.
 pub(crate) fn epilogue(
     workload: &Workload,
     sum: Expr,
@@ -64,5 +64,6 @@ pub(crate) fn epilogue(
     operand: &dyn Fn(&str) -> BufferId,
 ) -> Expr {
     let finished = workload.op.get().finish(sum, index);
-    applied(&workload.epilogue, finished, channel, index, operand)
+    let value = applied(&workload.epilogue, finished, channel, index, operand);
+    if workload.out_dtype.is_int() { Expr::Cast(workload.out_dtype, Box::new(value)) } else { value }
 }

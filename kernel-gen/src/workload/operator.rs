@@ -10,6 +10,7 @@ use super::dims::ABSENT;
 use super::epilogue::Epilogue;
 use super::error::WorkloadError;
 use super::layout::ConvLayout;
+use super::number::Number;
 use super::operators::Op;
 use super::param::Role;
 use super::products::Sums;
@@ -69,17 +70,22 @@ pub(crate) enum SizeRole {
     Order,
     /// Where a part of a dimension begins; may be 0.
     Offset,
-    /// The distance of elements along a dimension.
+    /// The distance of elements along a dimension; below 0 it leads backwards.
     Step,
+    /// How often the elements of a dimension follow each other.
+    Repeats,
     /// Whether something is done along a dimension: 0 or 1.
     Mark,
+    /// No size: a [`Number`] by its bits, of no account for the time.
+    Number,
 }
 
 /// What a spec and a key call an operator, and how they write it.
 pub(crate) struct Kind {
     /// The name.
     pub(crate) name: &'static str,
-    /// How a key writes the sizes: `{}` is a number, `{n|t}` one of several words, `{x}` a [list](super::dims::Dims) with `x` between its numbers.
+    /// How a key writes the sizes: `{}` is a number, `{n|t}` one of several words, `{x}` a [list](super::dims::Dims) with `x` between its numbers, `{f}` a
+    /// [`Number`].
     pub(crate) pattern: &'static str,
     /// The sizes in the order of the pattern.
     pub(crate) sizes: &'static [Size],
@@ -89,6 +95,8 @@ pub(crate) struct Kind {
     pub(crate) flags: &'static [&'static str],
     /// The steps that `depthwise_epilogue` takes, if there is that key.
     pub(crate) between: &'static [Epilogue],
+    /// The types that the output may have; the first where that of the inputs is none of them and nobody says.
+    pub(crate) outputs: &'static [DType],
     /// The keys of `[[kernel.workload]]`.
     pub(crate) keys: fn(&Shared) -> Vec<SpecKey>,
     /// The operator that a spec asks for.
@@ -98,6 +106,12 @@ pub(crate) struct Kind {
     /// The key of a spec that is to blame for an error.
     pub(crate) guilty: fn(&WorkloadError) -> &'static str,
 }
+
+/// The types of outputs that are numbers.
+pub(crate) const FLOATS: &[DType] = &[DType::F32, DType::F16, DType::Bf16];
+
+/// The types of outputs that are indices.
+pub(crate) const INDICES: &[DType] = &[DType::I64, DType::I32];
 
 /// What the workloads of a `[[kernel]]` have in common.
 #[derive(Clone, Debug)]
@@ -112,13 +126,23 @@ pub(crate) struct Shared {
     pub(crate) between: Vec<Epilogue>,
 }
 
-/// A key of `[[kernel.workload]]`, which holds one integer or several.
+impl Shared {
+    /// Whether a flag is set.
+    pub(crate) fn has(&self, flag: &str) -> bool {
+        let flags = super::operators::kind(self.name).map_or(&[][..], |kind| kind.flags);
+        flags.iter().zip(&self.flags).any(|(name, set)| *name == flag && *set)
+    }
+}
+
+/// A key of `[[kernel.workload]]`, which holds one integer or several, or a [`Number`].
 #[derive(Clone, Debug)]
 pub(crate) struct SpecKey {
     /// The key.
     pub(crate) name: &'static str,
     /// How many integers it may have; none for a plain integer.
     pub(crate) lengths: &'static [usize],
+    /// Whether it holds a number that need not be whole; `inf` and `-inf` are some.
+    pub(crate) fractional: bool,
     /// What to write, if it must be there.
     pub(crate) example: Option<String>,
 }
@@ -126,16 +150,22 @@ pub(crate) struct SpecKey {
 impl SpecKey {
     /// A key that must be there.
     pub(crate) fn required(name: &'static str, lengths: &'static [usize], shape: &str) -> SpecKey {
-        SpecKey { name, lengths, example: Some(format!("{name} = {shape}")) }
+        SpecKey { name, lengths, fractional: false, example: Some(format!("{name} = {shape}")) }
     }
 
     /// A key that may be left out.
     pub(crate) fn optional(name: &'static str, lengths: &'static [usize]) -> SpecKey {
-        SpecKey { name, lengths, example: None }
+        SpecKey { name, lengths, fractional: false, example: None }
+    }
+
+    /// A key of a number.
+    pub(crate) fn number(name: &'static str, example: Option<&str>) -> SpecKey {
+        let example = example.map(|number| format!("{name} = {number}"));
+        SpecKey { name, lengths: &[], fractional: true, example }
     }
 }
 
-/// The integers of the keys that are there.
+/// The integers of the keys that are there; numbers by their bits.
 pub(crate) struct Values(pub(crate) Vec<(&'static str, Vec<i64>)>);
 
 impl Values {
@@ -148,6 +178,11 @@ impl Values {
     pub(crate) fn shape<const N: usize>(&self, key: &str) -> [i64; N] {
         let values = self.get(key).and_then(|values| values.try_into().ok());
         values.unwrap_or_else(|| panic!("`{key}` was checked to have {N} integers"))
+    }
+
+    /// The number of a key, if it is there.
+    pub(crate) fn number(&self, key: &str) -> Option<Number> {
+        self.get(key).map(|size| Number::of_size(size[0]).expect("it was read as a number"))
     }
 
     /// The two sides of a window, 1 where the key is missing.
@@ -264,9 +299,10 @@ pub(crate) trait Operator: fmt::Debug {
             match size.role {
                 SizeRole::Images | SizeRole::Channels | SizeRole::Extent => sizes.push((value, 1.0)),
                 SizeRole::Taps | SizeRole::Stride => sizes.push((value, 1.5)),
-                SizeRole::Padding | SizeRole::Digits | SizeRole::Offset => {}
-                SizeRole::Step if value == ABSENT => {}
-                SizeRole::Step => sizes.push((value, 1.5)),
+                SizeRole::Padding | SizeRole::Digits | SizeRole::Offset | SizeRole::Number => {}
+                SizeRole::Step | SizeRole::Repeats if value == ABSENT => {}
+                SizeRole::Step => sizes.push((value.abs(), 1.5)),
+                SizeRole::Repeats => sizes.push((value, 1.5)),
                 SizeRole::Dilation | SizeRole::Groups | SizeRole::Choice => class.push(value),
                 SizeRole::Order | SizeRole::Mark => class.push(value),
                 // Of lists the number of dimensions sets shapes apart, too.
@@ -290,7 +326,12 @@ pub(super) fn check_sizes(op: &dyn Operator) -> Result<(), WorkloadError> {
     for (size, value) in all() {
         let what = size.what;
         match size.role {
-            SizeRole::Choice => {}
+            SizeRole::Choice | SizeRole::Number => {}
+            SizeRole::Step if value == 0 => {
+                let help = "write 1 or more, or a number below 0 to go backwards";
+                return Err(WorkloadError::Sizes { cause: format!("{what} is 0"), help });
+            }
+            SizeRole::Step => {}
             SizeRole::Padding if value < 0 => return Err(WorkloadError::NegativePadding { side: what, value }),
             SizeRole::Order | SizeRole::Offset | SizeRole::Mark if value < 0 => {
                 return Err(WorkloadError::Negative { size: what, value });

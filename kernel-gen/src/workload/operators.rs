@@ -2,10 +2,12 @@
 //!
 //! An operator's file gives and takes this list's [`Op`], which is of all operators: that circle is what a list is.
 
+use super::arg::{self, ArgExtreme};
 use super::attention::{self, Attention};
 use super::avg_pool2d::{self, AvgPool2d};
 use super::binary::{self, Binary};
 use super::broadcast_matmul::{self, BroadcastMatmul};
+use super::channel_softmax::{self, ChannelSoftmax};
 use super::concat::{self, Concat};
 use super::conv_nd::{self, ConvNd};
 use super::conv1d::{self, Conv1d};
@@ -14,15 +16,19 @@ use super::depthwise_pointwise::{self, DepthwisePointwise};
 use super::dims::ABSENT;
 use super::group_norm::{self, GroupNorm};
 use super::layout::ConvLayout;
+use super::lrn::{self, Lrn};
 use super::matmul::{self, Matmul};
 use super::max_pool2d::{self, MaxPool2d};
 use super::movement::{self, Movement};
+use super::number::Number;
 use super::operator::{Kind, Operator, SizeRole};
 use super::pool_nd::{self, PoolNd};
 use super::reduce::{self, Reduce};
 use super::resize::{self, Resize};
 use super::row_wise::{self, RowWise};
+use super::select::{self, Where};
 use super::unary::{self, Unary};
+use crate::ir::DType;
 use crate::stable::Rng;
 
 /// Makes the enum of all operators of their structs, and the list of all kinds.
@@ -56,6 +62,12 @@ macro_rules! operators {
 }
 
 impl Op {
+    /// The type of the output where nobody says, if that of the inputs is this one.
+    pub(crate) fn output_type(&self, dtype: DType) -> DType {
+        let outputs = self.get().kind().outputs;
+        if outputs.contains(&dtype) { dtype } else { outputs[0] }
+    }
+
     /// The same with one of its sizes changed, if a key may hold that.
     #[cfg(feature = "cli")]
     pub(crate) fn with_size(&self, role: SizeRole, change: impl FnOnce(i64) -> i64) -> Option<Op> {
@@ -95,27 +107,42 @@ operators! {
     PoolNd { pool_nd::MAX_POOL1D, pool_nd::MAX_POOL3D, pool_nd::AVG_POOL1D, pool_nd::AVG_POOL3D },
     /// A norm or a softmax of each row.
     RowWise { row_wise::SOFTMAX, row_wise::LOG_SOFTMAX, row_wise::LAYER_NORM, row_wise::RMS_NORM },
+    /// The softmax of the channels of each pixel.
+    ChannelSoftmax { channel_softmax::CHANNEL_SOFTMAX, channel_softmax::CHANNEL_LOG_SOFTMAX },
     /// The norm of groups of channels.
     GroupNorm { group_norm::GROUP_NORM },
+    /// The norm of neighbouring channels.
+    Lrn { lrn::LRN },
     /// A movement of elements.
     Movement {
-        movement::PERMUTE, movement::SLICE, movement::PAD, movement::PAD_EDGE, movement::PAD_REFLECT, movement::DEPTH_TO_SPACE,
+        movement::PERMUTE, movement::SLICE, movement::TILE, movement::PAD, movement::PAD_CONSTANT, movement::PAD_EDGE, movement::PAD_REFLECT, movement::DEPTH_TO_SPACE,
         movement::PIXEL_SHUFFLE, movement::SPACE_TO_DEPTH, movement::PIXEL_UNSHUFFLE, movement::CHANNEL_SHUFFLE
     },
     /// Tensors side by side.
     Concat { concat::CONCAT },
     /// Images of another size.
-    Resize { resize::RESIZE_NEAREST, resize::RESIZE_BILINEAR },
+    Resize { resize::RESIZE_NEAREST, resize::RESIZE_BILINEAR, resize::RESIZE_BICUBIC },
     /// Elements combined over dimensions.
-    Reduce { reduce::REDUCE_SUM, reduce::REDUCE_MEAN, reduce::REDUCE_MAX },
+    Reduce {
+        reduce::REDUCE_SUM, reduce::REDUCE_MEAN, reduce::REDUCE_MAX, reduce::REDUCE_MIN, reduce::REDUCE_L1, reduce::REDUCE_L2,
+        reduce::REDUCE_SUM_SQUARE, reduce::REDUCE_LOG_SUM, reduce::REDUCE_LOG_SUM_EXP
+    },
+    /// Where the extreme elements along a dimension are.
+    ArgExtreme { arg::ARG_MAX, arg::ARG_MIN },
     /// A function of two tensors, element by element.
     Binary {
-        binary::ADD, binary::SUBTRACT, binary::MULTIPLY, binary::DIVIDE, binary::MINIMUM, binary::MAXIMUM, binary::PRELU
+        binary::ADD, binary::SUBTRACT, binary::MULTIPLY, binary::DIVIDE, binary::MINIMUM, binary::MAXIMUM, binary::PRELU,
+        binary::POW, binary::EQUAL, binary::LESS, binary::LESS_OR_EQUAL, binary::GREATER, binary::GREATER_OR_EQUAL,
+        binary::LOGICAL_AND, binary::LOGICAL_OR, binary::LOGICAL_XOR
     },
+    /// Elements of two tensors, chosen by a mask.
+    Where { select::WHERE },
     /// A function of each element.
     Unary {
         unary::IDENTITY, unary::ABS, unary::NEGATE, unary::SIGN, unary::FLOOR, unary::CEIL, unary::ROUND, unary::RECIPROCAL,
-        unary::SQRT, unary::EXP, unary::LOG, unary::SIN, unary::COS, unary::ERF, unary::SOFTPLUS, unary::SOFTSIGN, unary::MISH
+        unary::SQRT, unary::EXP, unary::LOG, unary::SIN, unary::COS, unary::ERF, unary::SOFTPLUS, unary::SOFTSIGN, unary::MISH,
+        unary::TAN, unary::ASIN, unary::ACOS, unary::ATAN, unary::SINH, unary::COSH, unary::ASINH, unary::ACOSH, unary::ATANH,
+        unary::LOGICAL_NOT, unary::IS_NAN, unary::IS_INF
     },
 }
 
@@ -124,6 +151,9 @@ pub fn operator_names() -> impl Iterator<Item = &'static str> {
     KINDS.iter().map(|kind| kind.name)
 }
 
+/// The numbers of random operators.
+const NUMBERS: [f32; 6] = [0.0, 0.001, 0.75, 2.0, -1.5, f32::NEG_INFINITY];
+
 /// Random sizes of a kind, by their roles; they may be invalid together. `extent` draws pixels and channels.
 pub(super) fn draw(kind: &Kind, rng: &mut Rng, extent: fn(&mut Rng) -> i64) -> Option<Op> {
     // Lists have one length, and each number its place.
@@ -131,6 +161,8 @@ pub(super) fn draw(kind: &Kind, rng: &mut Rng, extent: fn(&mut Rng) -> i64) -> O
     let mut order: Vec<i64> = (0..rank as i64).collect();
     (1..rank).for_each(|i| order.swap(i, rng.below(i as u64 + 1) as usize));
     let (mut sizes, mut first): (Vec<i64>, Option<usize>) = (vec![], None);
+    // The last of the words that the pattern's end has.
+    let alternatives = kind.pattern.rsplit('{').next().map_or(1, |end| end.matches('|').count().max(1)) as i64;
     for (i, size) in kind.sizes.iter().enumerate() {
         let place = i - kind.sizes.iter().position(|other| other.name == size.name).unwrap_or(i);
         if size.role == SizeRole::Dimension {
@@ -146,14 +178,17 @@ pub(super) fn draw(kind: &Kind, rng: &mut Rng, extent: fn(&mut Rng) -> i64) -> O
             SizeRole::Padding => rng.between(0, 3),
             SizeRole::Dilation | SizeRole::Groups if rng.one_in(3) => rng.between(1, 3),
             SizeRole::Dilation | SizeRole::Groups => 1,
+            SizeRole::Choice if i + 1 == kind.sizes.len() => rng.between(0, alternatives),
             SizeRole::Choice => rng.between(0, 1),
             SizeRole::Digits => rng.between(1, 12),
+            SizeRole::Number => rng.pick(&NUMBERS.map(Number::of)).to_size(),
             SizeRole::Dimension
             | SizeRole::Broadcast
             | SizeRole::Factor
             | SizeRole::Order
             | SizeRole::Offset
             | SizeRole::Step
+            | SizeRole::Repeats
             | SizeRole::Mark
                 if place >= rank =>
             {
@@ -170,7 +205,9 @@ pub(super) fn draw(kind: &Kind, rng: &mut Rng, extent: fn(&mut Rng) -> i64) -> O
             },
             SizeRole::Order => order[place],
             SizeRole::Offset => rng.between(0, 2),
+            SizeRole::Step if rng.one_in(4) => -rng.between(1, 2),
             SizeRole::Step => rng.between(1, 2),
+            SizeRole::Repeats => rng.between(1, 3),
             SizeRole::Mark => rng.between(0, 1),
         };
         sizes.push(value);
@@ -184,6 +221,13 @@ pub(super) fn draw(kind: &Kind, rng: &mut Rng, extent: fn(&mut Rng) -> i64) -> O
                 SizeRole::Dimension if *value != ABSENT => *value *= [1, groups * groups, groups, groups, 1, 1][i],
                 _ => {}
             }
+        }
+    }
+    // What goes backwards begins so far behind that all of its elements exist.
+    let list = |name| kind.sizes.iter().position(|size| size.name == name);
+    if let (Some(start), Some(size), Some(step)) = (list("start"), list("size"), list("step")) {
+        for i in 0..rank {
+            sizes[start + i] -= (sizes[size + i] - 1) * sizes[step + i].min(0);
         }
     }
     let layout = if kind.layouts.is_empty() { ConvLayout::Nchw } else { *rng.pick(kind.layouts) };

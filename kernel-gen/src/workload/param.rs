@@ -10,6 +10,8 @@ pub const MAX_ELEMENTS: i64 = 1 << 36;
 pub enum Role {
     /// The activations of a convolution, the left matrix of a product.
     Input,
+    /// What chooses: an element that is 0, or one that is not.
+    Mask,
     /// The weights of a convolution, the right matrix of a product: what is packed once.
     Weight,
     /// The weights of the depthwise convolution of a pair, which are used as they are.

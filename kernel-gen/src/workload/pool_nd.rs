@@ -1,6 +1,7 @@
 //! Pooling over one dimension and over three.
 
-use super::operator::{Kind, Operand, Operator, Size, SizeRole, SpecKey, check_sizes};
+use super::max_pool2d::CEIL;
+use super::operator::{FLOATS, Kind, Operand, Operator, Size, SizeRole, SpecKey, check_sizes};
 use super::param::product;
 use super::products::Sums;
 use super::stage::{Axis, AxisRole, Combine, Padded, Stage, axis, input, result};
@@ -20,6 +21,9 @@ pub struct PoolNd {
     pub windows: Windows,
     /// What is made of a window.
     pub function: Pooling,
+    /// Of an average that counts the padding the pixels of it, behind the input in each direction, that do not count all the same:
+    /// those that only make the last windows whole where their number is rounded up.
+    pub beyond: [i64; 3],
 }
 
 /// What is made of a window.
@@ -49,8 +53,9 @@ macro_rules! kind {
                 between::<{ 2 + 6 * $rank + $average as usize }>(&[N, C], &sizes::<{ 6 * $rank }>($rank), BEHIND)
             },
             layouts: &[],
-            flags: if $average { &["count_include_pad"] } else { &[] },
+            flags: if $average { &["count_include_pad", CEIL] } else { &[CEIL] },
             between: &[],
+            outputs: FLOATS,
             keys: |_| {
                 let shape = SpecKey::required("input", &[$rank + 2], $input);
                 let window = SpecKey::required("window", if $rank == 1 { &[] } else { &[$rank] }, $window);
@@ -61,14 +66,15 @@ macro_rules! kind {
                     unreachable!("the number of dimensions was checked")
                 };
                 let windows = Windows::read(values, pixels, values.get("window").unwrap_or_default());
-                let function = pooling($average, shared.flags.first() == Some(&true));
-                Ok(Op::PoolNd(PoolNd { n: *n, c: *c, windows, function }))
+                let function = pooling($average, shared.has("count_include_pad"));
+                Ok(Op::PoolNd(PoolNd::new([*n, *c], windows, function, shared.has(CEIL))))
             },
             of_sizes: |_, numbers| {
                 let [n, c, rest @ ..] = numbers else { return None };
                 let (windows, rest) = rest.split_at_checked(6 * $rank)?;
-                let function = pooling($average, rest.first() == Some(&1));
-                Some(Op::PoolNd(PoolNd { n: *n, c: *c, windows: Windows::of_sizes($rank, windows)?, function }))
+                let count = rest.first().copied().unwrap_or(0);
+                let function = pooling($average, count > 0);
+                Some(Op::PoolNd(PoolNd::new([*n, *c], Windows::of_sizes($rank, windows)?, function, count == 2)))
             },
             guilty: |error| match error {
                 WorkloadError::NotPositive { size, .. } if size.contains("window") => "window",
@@ -97,14 +103,14 @@ pub(crate) static MAX_POOL3D: Kind = kind!(
 
 /// `avg_pool1d`.
 pub(crate) static AVG_POOL1D: Kind =
-    kind!("avg_pool1d", 1, true, "n{}c{}-{}-k{}-s{}-p{}.{}-d{}-{inside|padded}", "[n, c, w]", "3");
+    kind!("avg_pool1d", 1, true, "n{}c{}-{}-k{}-s{}-p{}.{}-d{}-{inside|padded|rounded_up}", "[n, c, w]", "3");
 
 /// `avg_pool3d`.
 pub(crate) static AVG_POOL3D: Kind = kind!(
     "avg_pool3d",
     3,
     true,
-    "n{}c{}-{}x{}x{}-k{}x{}x{}-s{}x{}x{}-p{}.{}.{}.{}.{}.{}-d{}x{}x{}-{inside|padded}",
+    "n{}c{}-{}x{}x{}-k{}x{}x{}-s{}x{}x{}-p{}.{}.{}.{}.{}.{}-d{}x{}x{}-{inside|padded|rounded_up}",
     "[n, c, d, h, w]",
     "[kd, kh, kw]"
 );
@@ -114,6 +120,15 @@ fn pooling(average: bool, count_padding: bool) -> Pooling {
 }
 
 impl PoolNd {
+    /// Pooling of so many images and channels, with these windows over the padded input. `round_up` rounds the number of windows up: the last
+    /// ones may go beyond the padding, where nothing counts.
+    pub fn new([n, c]: [i64; 2], windows: Windows, function: Pooling, round_up: bool) -> PoolNd {
+        let whole = if round_up { windows.rounded_up() } else { windows };
+        let counts = function == Pooling::Average { count_padding: true };
+        let beyond = std::array::from_fn(|i| if counts { whole.after[i] - windows.after[i] } else { 0 });
+        PoolNd { n, c, windows: whole, function, beyond }
+    }
+
     fn with_pixels(&self, pixels: impl Fn(usize) -> i64) -> Vec<i64> {
         [self.n, self.c].into_iter().chain(self.windows.dimensions().map(pixels)).collect()
     }
@@ -130,9 +145,10 @@ impl Operator for PoolNd {
     }
 
     fn sizes(&self) -> Vec<i64> {
-        let mut all = [vec![self.n, self.c], self.windows.sizes()].concat();
+        let after = std::array::from_fn(|i| self.windows.after[i] - self.beyond[i]);
+        let mut all = [vec![self.n, self.c], Windows { after, ..self.windows }.sizes()].concat();
         if let Pooling::Average { count_padding } = self.function {
-            all.push(count_padding.into());
+            all.push(if self.beyond == [0; 3] { count_padding.into() } else { 2 });
         }
         all
     }
@@ -210,13 +226,48 @@ impl Operator for PoolNd {
             Some(count) => Expr::f32(count as f64),
             None => Expr::Cast(DType::F32, Box::new(count)),
         };
-        let inside =
-            |i: usize| number(if count_padding { Expr::Int(w.taps[i]) } else { w.inside(i, index[i + 2].clone()) });
+        let counted = if count_padding { w.over_padding(self.beyond) } else { *w };
+        let inside = |i: usize| number(counted.inside(i, index[i + 2].clone()));
         let count = w.dimensions().map(inside).reduce(|a, b| a * b).expect("windows have a dimension");
         Expr::bin(BinOp::Div, sum, count)
     }
 
     fn reference(&self, _: &Workload, inputs: &[&[f64]]) -> Sums {
         reference::pooled(self, inputs[0])
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::{AvgPool2d, Conv2d};
+    use super::*;
+
+    #[test]
+    fn windows_are_rounded_up_unless_they_begin_behind_the_padding() {
+        for (pixels, taps, stride, padding, windows) in
+            [(4, 3, 2, 0, 2), (5, 2, 2, 0, 3), (2, 3, 3, 1, 1), (6, 3, 2, 1, 4)]
+        {
+            let lists: [&[i64]; 6] = [&[pixels], &[taps], &[stride], &[padding], &[padding], &[1]];
+            let rounded = Windows::new(lists).rounded_up();
+            assert_eq!(rounded.windows(0), windows, "{pixels} pixels, {taps} taps");
+            assert_eq!(rounded.check_elements(), Ok(()));
+        }
+    }
+
+    #[test]
+    fn what_rounding_up_adds_behind_the_padding_does_not_count() {
+        // As PyTorch has it: of the last window, 4 and an element of the padding count.
+        let x = [1.0, 2.0, 3.0, 4.0];
+        for (count_padding, y) in [(true, [1.0, 3.0, 2.0]), (false, [1.5, 3.0, 4.0])] {
+            let windows = Windows::new([&[4], &[3], &[2], &[1], &[1], &[1]]);
+            let one = PoolNd::new([1, 1], windows, Pooling::Average { count_padding }, true);
+            let row = Conv2d { kh: 1, padding: [0, 1, 0, 1], stride: [1, 2], ..Conv2d::nchw(1, 1, 1, 4, 1, 3, 1, 0) };
+            let two = AvgPool2d::new(row.depthwise(1), count_padding, true);
+            for workload in [Workload::f32(one), Workload::f32(two)] {
+                assert_eq!(workload.validate(), Ok(()));
+                assert_eq!(super::super::reference(&workload, &[&x]), y, "{}", workload.key());
+                assert_eq!(Workload::from_key(&workload.key()), Ok(workload));
+            }
+        }
     }
 }

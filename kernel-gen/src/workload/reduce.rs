@@ -1,12 +1,12 @@
-//! Sums, means and maxima over dimensions of a tensor.
+//! Sums, means, extremes and norms over dimensions of a tensor.
 
 use super::dims::{Dims, MAX_RANK, RANKS, lists};
-use super::operator::{Fault, Kind, Operand, Operator, Size, SizeRole, SpecKey, check_sizes};
+use super::operator::{FLOATS, Fault, Kind, Operand, Operator, Size, SizeRole, SpecKey, check_sizes};
 use super::param::product;
 use super::products::Sums;
-use super::stage::{Axis, Combine, Stage, axis, input};
-use super::{Op, Role, Workload, WorkloadError, reference};
-use crate::ir::{BinOp, DType, Expr};
+use super::stage::{Axis, Combine, Stage, axis, input, result};
+use super::{Op, Role, Workload, WorkloadError, reference_rows};
+use crate::ir::{BinOp, DType, Expr, UnOp};
 
 /// The elements of a tensor combined over some of its dimensions, which the output does not have; where none is left it has one
 /// element.
@@ -29,6 +29,18 @@ pub enum Reduction {
     Mean,
     /// The largest; NaN if there is one.
     Max,
+    /// The smallest; NaN if there is one.
+    Min,
+    /// The sum of their absolute values.
+    L1,
+    /// The square root of the sum of their squares.
+    L2,
+    /// The sum of their squares.
+    SumSquare,
+    /// The logarithm of their sum.
+    LogSum,
+    /// The logarithm of the sum of their exponentials.
+    LogSumExp,
 }
 
 /// A kind of a reduction.
@@ -44,6 +56,7 @@ macro_rules! kind {
             layouts: &[],
             flags: &[],
             between: &[],
+            outputs: FLOATS,
             keys: |_| {
                 let axes = SpecKey::required("axes", RANKS, "[the dimensions that are combined, from 0]");
                 vec![SpecKey::required("input", RANKS, "[the input's shape]"), axes]
@@ -85,6 +98,24 @@ pub(crate) static REDUCE_MEAN: Kind = kind!("reduce_mean", Reduction::Mean);
 /// `reduce_max`.
 pub(crate) static REDUCE_MAX: Kind = kind!("reduce_max", Reduction::Max);
 
+/// `reduce_min`.
+pub(crate) static REDUCE_MIN: Kind = kind!("reduce_min", Reduction::Min);
+
+/// `reduce_l1`.
+pub(crate) static REDUCE_L1: Kind = kind!("reduce_l1", Reduction::L1);
+
+/// `reduce_l2`.
+pub(crate) static REDUCE_L2: Kind = kind!("reduce_l2", Reduction::L2);
+
+/// `reduce_sum_square`.
+pub(crate) static REDUCE_SUM_SQUARE: Kind = kind!("reduce_sum_square", Reduction::SumSquare);
+
+/// `reduce_log_sum`.
+pub(crate) static REDUCE_LOG_SUM: Kind = kind!("reduce_log_sum", Reduction::LogSum);
+
+/// `reduce_log_sum_exp`.
+pub(crate) static REDUCE_LOG_SUM_EXP: Kind = kind!("reduce_log_sum_exp", Reduction::LogSumExp);
+
 impl Reduce {
     /// The dimensions that are combined, or those that stay.
     pub(super) fn dimensions(&self, combined: bool) -> Vec<usize> {
@@ -103,6 +134,12 @@ impl Operator for Reduce {
             Reduction::Sum => &REDUCE_SUM,
             Reduction::Mean => &REDUCE_MEAN,
             Reduction::Max => &REDUCE_MAX,
+            Reduction::Min => &REDUCE_MIN,
+            Reduction::L1 => &REDUCE_L1,
+            Reduction::L2 => &REDUCE_L2,
+            Reduction::SumSquare => &REDUCE_SUM_SQUARE,
+            Reduction::LogSum => &REDUCE_LOG_SUM,
+            Reduction::LogSumExp => &REDUCE_LOG_SUM_EXP,
         }
     }
 
@@ -133,7 +170,11 @@ impl Operator for Reduce {
     }
 
     fn flops_per_term(&self) -> i64 {
-        1
+        match self.function {
+            Reduction::Sum | Reduction::Mean | Reduction::Max | Reduction::Min | Reduction::LogSum => 1,
+            Reduction::L1 | Reduction::L2 | Reduction::SumSquare => 2,
+            Reduction::LogSumExp => 4,
+        }
     }
 
     fn stages(&self, _: DType, sums: DType) -> Vec<Stage> {
@@ -143,28 +184,47 @@ impl Operator for Reduce {
         let mut source = vec![Expr::Int(0); self.input.len()];
         kept.iter().enumerate().for_each(|(at, i)| source[*i] = axis(at).into());
         combined.iter().enumerate().for_each(|(at, i)| source[*i] = axis(shape.len() + at).into());
-        let over = combined.iter().map(|i| (NAMES[*i], self.input[*i]));
-        let combine = if self.function == Reduction::Max { Combine::Max } else { Combine::Sum };
-        vec![Stage {
-            name: "acc",
-            dtype: sums,
-            shape: shape.to_vec(),
-            loops: shape.axes().iter().map(|axis| (axis.name, axis.extent)).chain(over).collect(),
-            reduce: combined.len(),
-            combine,
-            index: (0..shape.len()).map(|i| axis(i).into()).collect(),
-            value: Expr::load(input(0), source),
-        }]
+        let here: Vec<Expr> = (0..shape.len()).map(|i| axis(i).into()).collect();
+        let stage = |name, combine: Combine, value| {
+            let reduce = if combine == Combine::One { 0 } else { combined.len() };
+            let over = combined.iter().map(|i| (NAMES[*i], self.input[*i]));
+            let loops = shape.axes().into_iter().map(|axis| (axis.name, axis.extent)).chain(over);
+            let loops = loops.take(shape.len() + reduce).collect();
+            Stage { name, dtype: sums, shape: shape.to_vec(), loops, reduce, combine, index: here.clone(), value }
+        };
+        let x = || Expr::load(input(0), source.clone());
+        let (combine, term) = match self.function {
+            Reduction::Max => (Combine::Max, x()),
+            Reduction::Min => (Combine::Min, x()),
+            Reduction::Sum | Reduction::Mean | Reduction::LogSum => (Combine::Sum, x()),
+            Reduction::L1 => (Combine::Sum, Expr::un(UnOp::Abs, x())),
+            Reduction::L2 | Reduction::SumSquare => (Combine::Sum, x() * x()),
+            Reduction::LogSumExp => {
+                let f = |value: f64| Expr::Float(value, sums.compute());
+                let of = |stage: usize| Expr::load(result(stage), here.clone());
+                // An infinity is taken from nothing: its exponential says what it is.
+                let is_infinite = Expr::un(UnOp::Abs, of(0)).eq(f(f64::INFINITY));
+                return vec![
+                    stage("largest", Combine::Max, x()),
+                    stage("top", Combine::One, is_infinite.select(f(0.0), of(0))),
+                    stage("total", Combine::Sum, Expr::un(UnOp::Exp, x() - of(1))),
+                    stage("acc", Combine::One, Expr::un(UnOp::Log, of(2)) + of(1)),
+                ];
+            }
+        };
+        vec![stage("acc", combine, term)]
     }
 
     fn finish(&self, sum: Expr, _: &[Expr]) -> Expr {
         match self.function {
             Reduction::Mean => Expr::bin(BinOp::Div, sum, Expr::f32(self.terms() as f64)),
-            Reduction::Sum | Reduction::Max => sum,
+            Reduction::L2 => Expr::un(UnOp::Sqrt, sum),
+            Reduction::LogSum => Expr::un(UnOp::Log, sum),
+            _ => sum,
         }
     }
 
     fn reference(&self, _: &Workload, inputs: &[&[f64]]) -> Sums {
-        reference::reduced(self, inputs[0])
+        reference_rows::reduced(self, inputs[0])
     }
 }

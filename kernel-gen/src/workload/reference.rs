@@ -1,23 +1,15 @@
 //! What an operator computes, in plain Rust and `f64`: the oracle that knows nothing of the IR.
 
-mod attention;
-
-use super::binary::Function2;
 use super::movement::{Move, Outside};
 use super::pool_nd::Pooling;
 use super::products::{Products, Sums};
-use super::reduce::Reduction;
 use super::resize::Interpolation;
-use super::row_wise::RowFunction;
 use super::stage::AxisRole;
-use super::unary::Function;
 use super::{
-    Binary, BroadcastMatmul, Concat, Conv1d, Conv2d, ConvLayout, ConvNd, Epilogue, Matmul, Movement, PoolNd, Reduce,
-    Resize, RowWise, Workload,
+    AvgPool2d, BroadcastMatmul, Concat, Conv1d, Conv2d, ConvLayout, ConvNd, Epilogue, Matmul, Movement, PoolNd, Resize,
+    Workload,
 };
 use crate::ir::{float_max, float_min};
-
-pub(super) use attention::attend;
 
 /// The output of a valid workload, row-major as stored.
 ///
@@ -88,6 +80,17 @@ pub(super) fn activation(step: Epilogue, v: f64) -> f64 {
         Epilogue::Elu(alpha) if v <= 0.0 => alpha.get() * v.exp_m1(),
         Epilogue::LeakyRelu(alpha) if v <= 0.0 => alpha.get() * v,
         Epilogue::Elu(_) | Epilogue::LeakyRelu(_) => v,
+        Epilogue::HardSigmoidOf(alpha, beta) => clip(alpha.get() * v + beta.get(), 0.0, 1.0),
+        Epilogue::Selu(alpha, gamma) if v <= 0.0 => gamma.get() * alpha.get() * v.exp_m1(),
+        Epilogue::Selu(_, gamma) => gamma.get() * v,
+        Epilogue::Celu(alpha) if v <= 0.0 => alpha.get() * (v / alpha.get()).exp_m1(),
+        Epilogue::Celu(_) => v,
+        Epilogue::ThresholdedRelu(alpha) if v <= alpha.get() => 0.0,
+        Epilogue::ThresholdedRelu(_) => v,
+        Epilogue::Shrink(lambda, bias) if v < -lambda.get() => v + bias.get(),
+        Epilogue::Shrink(lambda, bias) if v > lambda.get() => v - bias.get(),
+        Epilogue::Shrink(..) if v.is_nan() => v,
+        Epilogue::Shrink(..) => 0.0,
         Epilogue::Clip(low, high) => clip(v, low.get(), high.get()),
         Epilogue::Bias | Epilogue::Scale | Epilogue::ResidualAdd | Epilogue::Multiply => {
             unreachable!("{step} has operands")
@@ -97,7 +100,7 @@ pub(super) fn activation(step: Epilogue, v: f64) -> f64 {
 
 /// The error function, by the series `2/sqrt(pi) exp(-x^2) sum_n 2^n x^(2n+1) / (2n+1)!!` (Abramowitz and Stegun
 /// 7.1.6): all its terms have one sign, so that nothing cancels.
-fn erf(x: f64) -> f64 {
+pub(super) fn erf(x: f64) -> f64 {
     // 1 - erf(6) is below 2^-54.
     if x.abs() > 6.0 {
         return x.signum();
@@ -313,7 +316,15 @@ pub(super) fn pooled(op: &PoolNd, x: &[f64]) -> Sums {
             let (value, magnitude) = match op.function {
                 Pooling::Max => (elements.iter().copied().fold(f64::NEG_INFINITY, float_max), 0.0),
                 Pooling::Average { count_padding } => {
-                    let count = if count_padding { taps.len() } else { elements.len() } as f64;
+                    // Taps that are not beyond what counts of the padding.
+                    let counts = |tap: &&Vec<i64>| {
+                        dims.clone().all(|i| {
+                            let at = o[i] * w.stride[i] + tap[i] * w.dilation[i];
+                            at < w.before[i] + w.pixels[i] + w.after[i] - op.beyond[i]
+                        })
+                    };
+                    let padded = taps.iter().filter(counts).count();
+                    let count = if count_padding { padded } else { elements.len() } as f64;
                     (elements.iter().sum::<f64>() / count, elements.iter().map(|x| x.abs()).sum::<f64>() / count)
                 }
             };
@@ -331,14 +342,24 @@ pub(super) fn largest_of_windows(c: &Conv2d, x: &[f64]) -> Sums {
 }
 
 /// The average of each window, over its elements inside of the input or over all.
-pub(super) fn averages_of_windows(c: &Conv2d, count_padding: bool, x: &[f64]) -> Sums {
-    let average = |elements: &mut dyn Iterator<Item = f64>| {
-        let (mut sum, mut count) = (0.0, 0);
-        elements.for_each(|x| (sum, count) = (sum + x, count + 1));
-        sum / if count_padding { c.kh * c.kw } else { count } as f64
+pub(super) fn averages_of_windows(op: &AvgPool2d, x: &[f64]) -> Sums {
+    let c = &op.window;
+    let sum = |elements: &mut dyn Iterator<Item = f64>| elements.sum::<f64>();
+    // What counts: the elements of the input, or those of an input that has as many of the padding as count.
+    let counted = if op.count_padding {
+        let [top, left, bottom, right] = c.padding;
+        let (h, w) = (c.padded_h() - op.beyond[0], c.padded_w() - op.beyond[1]);
+        let padding = [0, 0, op.beyond[0], op.beyond[1]];
+        debug_assert_eq!([h, w], [c.h + top + bottom - op.beyond[0], c.w + left + right - op.beyond[1]]);
+        Conv2d { h, w, padding, ..*c }
+    } else {
+        *c
     };
-    let values = of_windows(c, x, average);
-    let magnitudes = of_windows(c, x, |elements| average(&mut elements.map(f64::abs)));
+    let ones = vec![1.0; counted.input_shape().iter().product::<i64>() as usize];
+    let counts = of_windows(&counted, &ones, sum);
+    let shared = |sums: Vec<f64>| sums.into_iter().zip(&counts).map(|(sum, count)| sum / count).collect();
+    let values = shared(of_windows(c, x, sum));
+    let magnitudes = shared(of_windows(c, x, |elements| elements.map(f64::abs).sum()));
     Sums { values, magnitudes, or_nan: vec![] }
 }
 
@@ -367,12 +388,12 @@ fn of_windows(c: &Conv2d, x: &[f64], make: impl Fn(&mut dyn Iterator<Item = f64>
 }
 
 /// Elements from one index to the next along each dimension of a row-major tensor.
-fn steps(shape: &[i64]) -> Vec<usize> {
+pub(super) fn steps(shape: &[i64]) -> Vec<usize> {
     (1..=shape.len()).map(|i| shape[i..].iter().product::<i64>() as usize).collect()
 }
 
 /// Every index of a tensor, in the order of its elements.
-fn indices(shape: &[i64]) -> impl Iterator<Item = Vec<i64>> {
+pub(super) fn indices(shape: &[i64]) -> impl Iterator<Item = Vec<i64>> {
     let steps = steps(shape);
     let shape = shape.to_vec();
     let count = shape.iter().product::<i64>() as usize;
@@ -380,7 +401,7 @@ fn indices(shape: &[i64]) -> impl Iterator<Item = Vec<i64>> {
 }
 
 /// The place of an element of a tensor whose last dimensions are those of an index, and which is repeated where its extent is 1.
-fn repeated(index: &[i64], shape: &[i64]) -> usize {
+pub(super) fn repeated(index: &[i64], shape: &[i64]) -> usize {
     let index = &index[index.len() - shape.len()..];
     index.iter().zip(shape).zip(steps(shape)).map(|((i, extent), step)| (i % extent) as usize * step).sum()
 }
@@ -393,6 +414,12 @@ pub(super) fn moved(op: &Movement, x: &[f64]) -> Sums {
     let x_at = |index: &[i64]| index.iter().zip(&x_steps).map(|(i, step)| *i as usize * step).sum::<usize>();
     let y_at = |index: &[i64]| index.iter().zip(&y_steps).map(|(i, step)| *i as usize * step).sum::<usize>();
     match op.function {
+        Move::Tile { .. } => {
+            for index in indices(&shape) {
+                let from: Vec<i64> = index.iter().zip(op.input.iter()).map(|(i, extent)| i % extent).collect();
+                y[y_at(&index)] = x[x_at(&from)];
+            }
+        }
         // Padding takes its elements; everything else puts each element of the input where it goes.
         Move::Pad { before, outside, .. } => {
             for index in indices(&shape) {
@@ -400,13 +427,13 @@ pub(super) fn moved(op: &Movement, x: &[f64]) -> Sums {
                     let from = i - before;
                     match outside {
                         _ if (0..*extent).contains(&from) => Some(from),
-                        Outside::Zero => None,
+                        Outside::Zero | Outside::Value(_) => None,
                         Outside::Edge => Some(if from < 0 { 0 } else { extent - 1 }),
                         Outside::Reflect => Some(if from < 0 { -from } else { 2 * (extent - 1) - from }),
                     }
                 };
                 let from: Option<Vec<i64>> = index.iter().zip(before.iter().zip(op.input.iter())).map(place).collect();
-                y[y_at(&index)] = from.map_or(0.0, |from| x[x_at(&from)]);
+                y[y_at(&index)] = from.map_or(outside.number().unwrap_or(0.0), |from| x[x_at(&from)]);
             }
         }
         function => {
@@ -435,7 +462,9 @@ pub(super) fn moved(op: &Movement, x: &[f64]) -> Sums {
                                 let each = channels / groups;
                                 vec![n, c % each * groups + c / each, h, w]
                             }
-                            Move::Permute { .. } | Move::Slice { .. } | Move::Pad { .. } => unreachable!("above"),
+                            Move::Permute { .. } | Move::Slice { .. } | Move::Tile { .. } | Move::Pad { .. } => {
+                                unreachable!("above")
+                            }
                         })
                     }
                 };
@@ -489,6 +518,26 @@ pub(super) fn resized(op: &Resize, x: &[f64]) -> Sums {
                 let far = place - place.floor();
                 vec![(low, 1.0 - far), ((low + 1).min(last), far)]
             }
+            Interpolation::Bicubic { align_corners, coefficient: a } => {
+                let place = match align_corners {
+                    true if to == 1 => 0.0,
+                    true => at * last as f64 / (to - 1) as f64,
+                    false => (at + 0.5) * scale - 0.5,
+                };
+                let near = place.round();
+                let place = if (place - near).abs() < 1e-9 { near } else { place };
+                // The polynomials as Keys has them.
+                let weight = |distance: f64| {
+                    let (a, d) = (a.get(), distance.abs());
+                    match d {
+                        d if d <= 1.0 => (a + 2.0) * d.powi(3) - (a + 3.0) * d.powi(2) + 1.0,
+                        d if d < 2.0 => a * d.powi(3) - 5.0 * a * d.powi(2) + 8.0 * a * d - 4.0 * a,
+                        _ => 0.0,
+                    }
+                };
+                let pixels = (-1..3).map(|k| place.floor() + f64::from(k));
+                pixels.map(|pixel| (pixel.clamp(0.0, last as f64) as usize, weight(place - pixel))).collect()
+            }
         }
     };
     let (rows, columns): (Vec<_>, Vec<_>) =
@@ -512,158 +561,17 @@ pub(super) fn resized(op: &Resize, x: &[f64]) -> Sums {
                         }
                     }
                     values[y] = value;
-                    magnitudes[y] = if exact { 0.0 } else { 3.0 * largest };
-                }
-            }
-        }
-    }
-    Sums { values, magnitudes, or_nan: vec![] }
-}
-
-/// The elements of a tensor combined over dimensions.
-pub(super) fn reduced(op: &Reduce, x: &[f64]) -> Sums {
-    let kept = op.dimensions(false);
-    let shape: Vec<i64> = kept.iter().map(|i| op.input[*i]).collect();
-    let y_steps = steps(&shape);
-    let first = if op.function == Reduction::Max { f64::NEG_INFINITY } else { 0.0 };
-    let count = shape.iter().product::<i64>() as usize;
-    let (mut values, mut magnitudes) = (vec![first; count], vec![0.0; count]);
-    for (index, x) in indices(&op.input).zip(x) {
-        let y: usize = kept.iter().zip(&y_steps).map(|(i, step)| index[*i] as usize * step).sum();
-        match op.function {
-            Reduction::Max => values[y] = float_max(values[y], *x),
-            Reduction::Sum | Reduction::Mean => {
-                values[y] += x;
-                magnitudes[y] += x.abs();
-            }
-        }
-    }
-    if op.function == Reduction::Mean {
-        let share = count as f64 / x.len() as f64;
-        values.iter_mut().chain(&mut magnitudes).for_each(|sum| *sum *= share);
-    }
-    Sums { values, magnitudes, or_nan: vec![] }
-}
-
-/// A function of the elements of two tensors, the shapes aligned at their last dimensions.
-pub(super) fn of_pairs(op: &Binary, a: &[f64], b: &[f64]) -> Sums {
-    let shape = op.output_shape();
-    let (mut values, mut magnitudes) = (vec![], vec![]);
-    for index in indices(&shape) {
-        let (a, b) = (a[repeated(&index, &op.a)], b[repeated(&index, &op.b)]);
-        let y = match op.function {
-            Function2::Add => a + b,
-            Function2::Subtract => a - b,
-            Function2::Multiply => a * b,
-            Function2::Divide => a / b,
-            Function2::Minimum => float_min(a, b),
-            Function2::Maximum => float_max(a, b),
-            Function2::Prelu if a < 0.0 => a * b,
-            Function2::Prelu => a,
-        };
-        let rounded = !matches!(op.function, Function2::Minimum | Function2::Maximum)
-            && !(op.function == Function2::Prelu && (a >= 0.0 || a.is_nan()));
-        values.push(y);
-        magnitudes.push(if rounded { y.abs() } else { 0.0 });
-    }
-    Sums { values, magnitudes, or_nan: vec![] }
-}
-
-/// A function of each element. The magnitudes are errors in units of roundoff; those of the functions of C's library and CUDA's are at
-/// most eight.
-pub(super) fn of_elements(function: Function, x: &[f64]) -> Sums {
-    const LIBRARY: f64 = 8.0;
-    let softplus = |x: f64| x.max(0.0) + (-x.abs()).exp().ln_1p();
-    let one = |x: f64| match function {
-        Function::Identity => (x, 0.0),
-        Function::Abs => (x.abs(), 0.0),
-        Function::Negate => (-x, 0.0),
-        Function::Sign if x == 0.0 || x.is_nan() => (x, 0.0),
-        Function::Sign => (x.signum(), 0.0),
-        Function::Floor => (x.floor(), 0.0),
-        Function::Ceil => (x.ceil(), 0.0),
-        Function::Round => (x.round_ties_even(), 0.0),
-        Function::Reciprocal => (1.0 / x, (1.0 / x).abs()),
-        Function::Sqrt => (x.sqrt(), x.sqrt()),
-        Function::Exp => (x.exp(), LIBRARY * x.exp()),
-        Function::Log => (x.ln(), LIBRARY * x.ln().abs()),
-        Function::Sin => (x.sin(), LIBRARY * x.sin().abs()),
-        Function::Cos => (x.cos(), LIBRARY * x.cos().abs()),
-        Function::Erf => (erf(x), LIBRARY),
-        // The exponential, which is at most 1, its sum with 1, the logarithm, and the last sum.
-        Function::Softplus if x.is_nan() => (x, 0.0),
-        Function::Softplus => (softplus(x), 2.0 * LIBRARY + 2.0 + softplus(x)),
-        Function::Softsign => (x / (1.0 + x.abs()), 3.0),
-        Function::Mish if x.is_nan() => (x, 0.0),
-        // The slope of tanh is at most 1, and falls as the square of what is left to 1 does.
-        Function::Mish => {
-            // Where the exponential is lost beside 1, it is the error.
-            let of_softplus = (2.0 * LIBRARY + 2.0 + softplus(x)).min(4.0 * x.exp() * f64::from(1 << 24));
-            let of_argument = of_softplus * (1.0 - softplus(x).tanh().powi(2));
-            (x * softplus(x).tanh(), x.abs() * (of_argument + (LIBRARY + 2.0) * softplus(x).tanh()))
-        }
-    };
-    let (values, magnitudes) = x.iter().map(|x| one(*x)).unzip();
-    Sums { values, magnitudes, or_nan: vec![] }
-}
-
-/// What is made of each row. The magnitudes are the error that `f32` may make, as a share of that of a sum of as many terms as a row has;
-/// its parts are told one by one.
-pub(super) fn of_rows(op: &RowWise, x: &[f64]) -> Sums {
-    // The unit roundoff of f32, and what an `exp` may be off by.
-    let u = 1.0 / f64::from(1 << 24);
-    let exp = 8.0;
-    let (mut values, mut magnitudes) = (vec![], vec![]);
-    for row in x.chunks(op.columns as usize) {
-        let n = row.len() as f64;
-        let mean = |of: &dyn Fn(f64) -> f64| row.iter().map(|x| of(*x)).sum::<f64>() / n;
-        match op.function {
-            RowFunction::Softmax | RowFunction::LogSoftmax => {
-                let largest = row.iter().copied().fold(f64::NEG_INFINITY, float_max);
-                let term = |x: f64| (x - largest).exp();
-                let total = n * mean(&term);
-                // The difference is rounded, which the exponential makes a share of its result.
-                let weighted = n * mean(&|x| if term(x) > 0.0 { term(x) * (largest - x) } else { 0.0 }) / total;
-                if op.function == RowFunction::LogSoftmax {
-                    // The relative error of the sum is the absolute one of its logarithm.
-                    let of_total = n + 2.0 * exp + 4.0 + weighted + exp * total.ln();
-                    for x in row {
-                        let y = x - largest - total.ln();
-                        values.push(y);
-                        magnitudes.push(if y.is_finite() {
-                            (of_total + 2.0 * (largest - x) + y.abs()) / n
-                        } else {
-                            0.0
-                        });
-                    }
-                    continue;
-                }
-                for x in row {
-                    let y = term(*x) / total;
-                    let away = if term(*x) > 0.0 { largest - x } else { 0.0 };
-                    values.push(y);
-                    magnitudes.push(y * (n + 2.0 * exp + 4.0 + away + weighted) / n);
-                }
-            }
-            RowFunction::LayerNorm(epsilon) | RowFunction::RmsNorm(epsilon) => {
-                let centred = matches!(op.function, RowFunction::LayerNorm(_));
-                let middle = if centred { mean(&|x| x) } else { 0.0 };
-                // Errors in units of roundoff: of the mean, of a difference from it, of the mean square, of the factor's relative one.
-                let of_mean = if centred { (n + 1.0) * mean(&f64::abs) } else { 0.0 };
-                let of_apart = |x: f64| if centred { of_mean + (x - middle).abs() } else { 0.0 };
-                let square = mean(&|x| (x - middle) * (x - middle)) + epsilon.get();
-                let underflow = f64::from(f32::MIN_POSITIVE) / u;
-                let of_square = underflow
-                    + mean(&|x| of_apart(x) * (2.0 * (x - middle).abs() + u * of_apart(x)))
-                    + (n + 4.0) * square;
-                // Sums that exceed the largest f32 make anything of a row.
-                let exceeds = n * square.max(mean(&f64::abs)) > f64::from(f32::MAX);
-                let share = of_square / (square - u * of_square) / 2.0 + 4.0;
-                for x in row {
-                    let y = (x - middle) / square.sqrt();
-                    let error = of_apart(*x) / square.sqrt() * (1.0 + u * share) + y.abs() * (share + 2.0);
-                    values.push(y);
-                    magnitudes.push(if exceeds || u * of_square >= square { f64::MAX } else { error / n });
+                    magnitudes[y] = match op.method {
+                        Interpolation::Nearest { .. } => 0.0,
+                        Interpolation::Bilinear { .. } => 3.0 * largest,
+                        // Sixteen weights, each a product of two with an error of their own, and the sum.
+                        Interpolation::Bicubic { coefficient, .. } => {
+                            let sum = |weights: &[(usize, f64)]| weights.iter().map(|w| w.1.abs()).sum::<f64>();
+                            let of_weight = 5.0 * (coefficient.get().abs() + 3.0);
+                            let [rows, columns] = [sum(row), sum(column)];
+                            largest * (4.0 * of_weight * (rows + columns) + 8.0 * rows * columns) / 16.0
+                        }
+                    };
                 }
             }
         }

@@ -1,6 +1,7 @@
 //! Images of another size.
 
-use super::operator::{Fault, Kind, Operand, Operator, Shared, Size, SizeRole, SpecKey, Values, check_sizes};
+use super::number::Number;
+use super::operator::{FLOATS, Fault, Kind, Operand, Operator, Shared, Size, SizeRole, SpecKey, Values, check_sizes};
 use super::products::Sums;
 use super::stage::{Axis, Combine, Stage, axis, input};
 use super::{ConvLayout, Op, Role, Workload, WorkloadError, conv2d, reference};
@@ -14,6 +15,8 @@ use crate::ir::{BinOp, DType, Expr};
 /// | nearest, `half_pixel` | `(i + 1/2) * s/o` | the one that it lies in: PyTorch's `nearest-exact` |
 /// | bilinear | `(i + 1/2) * s/o - 1/2`, at least 0 | the four around it by their distance: PyTorch's and ONNX's default |
 /// | bilinear, `align_corners` | `i * (s-1)/(o-1)` | likewise |
+/// | bicubic | `(i + 1/2) * s/o - 1/2` | the sixteen around it, by cubic polynomials of their distance |
+/// | bicubic, `align_corners` | `i * (s-1)/(o-1)` | likewise |
 ///
 /// Which pixels these are and how far they are is computed in whole numbers.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -49,6 +52,14 @@ pub enum Interpolation {
         /// Whether the outermost pixels' centres lie on each other.
         align_corners: bool,
     },
+    /// Sixteen pixels, those beyond the edge being the nearest ones (R. Keys, *Cubic convolution interpolation for digital image
+    /// processing*, 1981).
+    Bicubic {
+        /// Whether the outermost pixels' centres lie on each other.
+        align_corners: bool,
+        /// The slope of the weights at a distance of 1: -0.75 in PyTorch and ONNX, -0.5 in Pillow and TensorFlow.
+        coefficient: Number,
+    },
 }
 
 /// A kind of a method.
@@ -69,6 +80,7 @@ macro_rules! kind {
             layouts: &[ConvLayout::Nchw, ConvLayout::Nhwc],
             flags: &[$flag],
             between: &[],
+            outputs: FLOATS,
             keys,
             read: |shared, values| read(shared, values, $method(shared.flags[0])),
             of_sizes: |layout, sizes| {
@@ -90,10 +102,43 @@ pub(crate) static RESIZE_NEAREST: Kind =
     });
 
 /// `resize_bilinear`.
-pub(crate) static RESIZE_BILINEAR: Kind =
+pub(crate) static RESIZE_BILINEAR: Kind = RESIZE_BILINEAR_KIND;
+
+const RESIZE_BILINEAR_KIND: Kind =
     kind!("resize_bilinear", "align_corners", "n{}c{}h{}w{}-o{}x{}-{half_pixel|align_corners}", |align_corners| {
         Interpolation::Bilinear { align_corners }
     });
+
+/// `resize_bicubic`.
+pub(crate) static RESIZE_BICUBIC: Kind = Kind {
+    name: "resize_bicubic",
+    pattern: "n{}c{}h{}w{}-o{}x{}-{half_pixel|align_corners}-c{f}",
+    sizes: &{
+        let mut all = [Size::new("cubic_coeff_a", "cubic_coeff_a", SizeRole::Number); 8];
+        let mut i = 0;
+        while i < RESIZE_BILINEAR_KIND.sizes.len() {
+            all[i] = RESIZE_BILINEAR_KIND.sizes[i];
+            i += 1;
+        }
+        all
+    },
+    keys: |shared| [keys(shared), vec![SpecKey::number("cubic_coeff_a", None)]].concat(),
+    read: |shared, values| {
+        let coefficient = values.number("cubic_coeff_a").unwrap_or(Number::of(-0.75));
+        read(shared, values, Interpolation::Bicubic { align_corners: shared.flags[0], coefficient })
+    },
+    of_sizes: |layout, sizes| {
+        let [n, c, h, w, oh, ow, flag, coefficient] = *sizes else { return None };
+        let coefficient = Number::of_size(coefficient)?;
+        let method = Interpolation::Bicubic { align_corners: flag == 1, coefficient };
+        Some(Op::Resize(Resize { layout, n, c, h, w, oh, ow, method }))
+    },
+    guilty: |error| match error {
+        WorkloadError::Sizes { .. } => "cubic_coeff_a",
+        error => (RESIZE_BILINEAR_KIND.guilty)(error),
+    },
+    ..RESIZE_BILINEAR_KIND
+};
 
 fn keys(shared: &Shared) -> Vec<SpecKey> {
     let mut keys = conv2d::keys(shared);
@@ -117,11 +162,11 @@ impl Resize {
         self.axes(["n", "c", "oh", "ow", "n_in", "c_in"], self.oh, self.ow)
     }
 
-    /// The coordinate of an output pixel as a fraction of whole numbers, numerator and denominator, in a bilinear resize.
+    /// The coordinate of an output pixel as a fraction of whole numbers, numerator and denominator, where it is interpolated.
     fn coordinate(align_corners: bool, at: Expr, from: i64, to: i64) -> (Expr, i64) {
         match align_corners {
             true => (at * (from - 1), (to - 1).max(1)),
-            false => (((at * 2 + 1) * from - to).max(Expr::Int(0)), 2 * to),
+            false => ((at * 2 + 1) * from - to, 2 * to),
         }
     }
 }
@@ -131,14 +176,21 @@ impl Operator for Resize {
         match self.method {
             Interpolation::Nearest { .. } => &RESIZE_NEAREST,
             Interpolation::Bilinear { .. } => &RESIZE_BILINEAR,
+            Interpolation::Bicubic { .. } => &RESIZE_BICUBIC,
         }
     }
 
     fn sizes(&self) -> Vec<i64> {
         let flag = match self.method {
-            Interpolation::Nearest { half_pixel: flag } | Interpolation::Bilinear { align_corners: flag } => flag,
+            Interpolation::Nearest { half_pixel: flag }
+            | Interpolation::Bilinear { align_corners: flag }
+            | Interpolation::Bicubic { align_corners: flag, .. } => flag,
         };
-        vec![self.n, self.c, self.h, self.w, self.oh, self.ow, flag.into()]
+        let mut all = vec![self.n, self.c, self.h, self.w, self.oh, self.ow, flag.into()];
+        if let Interpolation::Bicubic { coefficient, .. } = self.method {
+            all.push(coefficient.to_size());
+        }
+        all
     }
 
     fn layout(&self) -> Option<ConvLayout> {
@@ -147,6 +199,12 @@ impl Operator for Resize {
 
     fn validate(&self) -> Result<(), WorkloadError> {
         check_sizes(self)?;
+        if let Interpolation::Bicubic { coefficient, .. } = self.method
+            && !(-4.0..=4.0).contains(&coefficient.get())
+        {
+            let cause = format!("cubic_coeff_a is {coefficient:?}");
+            return Err(WorkloadError::Sizes { cause, help: "it must be from -4 to 4; -0.75 and -0.5 are usual" });
+        }
         // Coordinates are fractions of whole numbers as large as the product.
         let fits = |from: i64, to: i64| from.checked_mul(to).is_some_and(|product| product < 1 << 60);
         match fits(self.h, self.oh) && fits(self.w, self.ow) {
@@ -165,7 +223,11 @@ impl Operator for Resize {
     }
 
     fn terms(&self) -> i64 {
-        if matches!(self.method, Interpolation::Nearest { .. }) { 1 } else { 4 }
+        match self.method {
+            Interpolation::Nearest { .. } => 1,
+            Interpolation::Bilinear { .. } => 4,
+            Interpolation::Bicubic { .. } => 16,
+        }
     }
 
     /// A pixel that is moved counts as one operation, so that what is faster has a higher rate here too.
@@ -200,6 +262,7 @@ impl Operator for Resize {
                 // The pixels on both sides and their weights.
                 let along = |at: usize, from: i64, to: i64| {
                     let (numerator, denominator) = Resize::coordinate(align_corners, axis(at).into(), from, to);
+                    let numerator = if align_corners { numerator } else { numerator.max(Expr::Int(0)) };
                     let low = numerator.clone().floor_div(denominator).min(Expr::Int(from - 1));
                     let high = (low.clone() + 1).min(Expr::Int(from - 1));
                     let far = Expr::Cast(sums.compute(), Box::new(numerator.floor_mod(denominator)));
@@ -213,6 +276,31 @@ impl Operator for Resize {
                 };
                 let [above, below] = rows.map(row);
                 above + below
+            }
+            Interpolation::Bicubic { align_corners, coefficient } => {
+                // The pixels around the coordinate and their weights: the polynomials of the distances, in the share `t` of the way
+                // from the second pixel to the third.
+                let a = coefficient.get();
+                let along = |at: usize, from: i64, to: i64| {
+                    let (numerator, denominator) = Resize::coordinate(align_corners, axis(at).into(), from, to);
+                    let t = Expr::Cast(sums.compute(), Box::new(numerator.clone().floor_mod(denominator)));
+                    let t = Expr::bin(BinOp::Div, t, f(denominator as f64));
+                    let rest = || f(1.0) - t.clone();
+                    let outer = |t: Expr, rest: Expr| f(a) * t * rest.clone() * rest;
+                    let inner = |t: Expr| (f(a + 2.0) * t.clone() - f(a + 3.0)) * t.clone() * t + f(1.0);
+                    let weights = [outer(t.clone(), rest()), inner(t.clone()), inner(rest()), outer(rest(), t.clone())];
+                    let pixel = |k: i64| {
+                        let place = numerator.clone().floor_div(denominator) + (k - 1);
+                        place.max(Expr::Int(0)).min(Expr::Int(from - 1))
+                    };
+                    (0..).map(pixel).zip(weights).collect::<Vec<(Expr, Expr)>>()
+                };
+                let sum = |terms: Vec<Expr>| terms.into_iter().reduce(|a, b| a + b).expect("four terms");
+                let row = |(row, weight): (Expr, Expr)| {
+                    let columns = along(columns, self.w, self.ow).into_iter();
+                    sum(columns.map(|(column, of_column)| load(row.clone(), column) * of_column).collect()) * weight
+                };
+                sum(along(rows, self.h, self.oh).into_iter().map(row).collect())
             }
         };
         vec![Stage {

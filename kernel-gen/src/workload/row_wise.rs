@@ -1,9 +1,9 @@
 //! What normalises the rows of a matrix: softmax, layer norm, RMS norm.
 
-use super::operator::{Kind, Operand, Operator, Size, SizeRole, SpecKey, check_sizes};
+use super::operator::{FLOATS, Kind, Operand, Operator, Size, SizeRole, SpecKey, check_sizes};
 use super::products::Sums;
 use super::stage::{Axis, AxisRole, Combine, Stage, axis, input, result};
-use super::{ConvLayout, Op, Role, Workload, WorkloadError, reference};
+use super::{ConvLayout, Op, Role, Workload, WorkloadError, reference_rows};
 use crate::ir::{BinOp, DType, Expr, UnOp};
 
 /// An operator on each row of a matrix `[rows, columns]` alone. A tensor of more dimensions is one whose leading ones are rows.
@@ -79,6 +79,7 @@ macro_rules! kind {
             layouts: &[],
             flags: &[],
             between: &[],
+            outputs: FLOATS,
             keys: |_| {
                 let digits = $sizes.len() == 3;
                 let digits = digits.then(|| SpecKey::optional("epsilon_digits", &[]));
@@ -223,6 +224,6 @@ impl Operator for RowWise {
     }
 
     fn reference(&self, _: &Workload, inputs: &[&[f64]]) -> Sums {
-        reference::of_rows(self, inputs[0])
+        reference_rows::of_rows(self, inputs[0])
     }
 }

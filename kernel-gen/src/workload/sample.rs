@@ -2,9 +2,10 @@
 
 use super::attention::{Attention, Mask};
 use super::dims::MAX_RANK;
+use super::number::Number;
 use super::operator::{Size, SizeRole};
 use super::operators::{KINDS, draw, kind};
-use super::{Conv2d, ConvLayout, DepthwisePointwise, Epilogue, Math, Matmul, Op, Param, Workload, epilogue};
+use super::{Conv2d, ConvLayout, DepthwisePointwise, Epilogue, Math, Matmul, Op, Param, Role, Workload, epilogue};
 use crate::ir::DType;
 pub use crate::stable::Rng;
 
@@ -77,6 +78,7 @@ pub fn one_large_size(name: &str, large: i64) -> Vec<Workload> {
     let of = |at: usize| {
         let size = |(i, size): (usize, &Size)| match size.role {
             SizeRole::Padding if i == at => large.min(1 << 17),
+            SizeRole::Number => Number::of(1.0).to_size(),
             _ if i == at => large,
             SizeRole::Padding | SizeRole::Choice | SizeRole::Offset => 0,
             SizeRole::Order | SizeRole::Mark => (i % MAX_RANK) as i64,
@@ -352,10 +354,10 @@ pub fn epilogue(rng: &mut Rng) -> Vec<Epilogue> {
 }
 
 /// Inputs of a workload in the order of its parameters, the output left out: numbers of [-1, 1), negative and
-/// positive, that the storage type holds exactly.
+/// positive, that the storage type holds exactly. About half of the elements of a mask are 0.
 pub fn inputs(workload: &Workload, rng: &mut Rng) -> Vec<Vec<f64>> {
     let params = workload.params();
-    params[..params.len() - 1].iter().map(|p| (0..p.elements()).map(|_| element(p.dtype, rng)).collect()).collect()
+    params[..params.len() - 1].iter().map(|p| (0..p.elements()).map(|_| of_param(p, rng)).collect()).collect()
 }
 
 /// The inputs that tests draw: those of [`inputs`], but where an output's error may depend on its own operands alone, about one in
@@ -374,6 +376,14 @@ pub fn uneven_inputs(workload: &Workload, rng: &mut Rng) -> Vec<Vec<f64>> {
         }
     }
     all
+}
+
+/// An element of a parameter; every other one of a mask is 0.
+fn of_param(param: &Param, rng: &mut Rng) -> f64 {
+    match param.role {
+        Role::Mask if rng.one_in(2) => 0.0,
+        _ => element(param.dtype, rng),
+    }
 }
 
 fn element(dtype: DType, rng: &mut Rng) -> f64 {
@@ -414,7 +424,7 @@ mod tests {
     #[test]
     fn samples_are_valid_and_varied() {
         let mut rng = Rng::new(7);
-        let samples: Vec<Workload> = (0..600).map(|_| workload(&mut rng)).collect();
+        let samples: Vec<Workload> = (0..1000).map(|_| workload(&mut rng)).collect();
         let count = |f: &dyn Fn(&Workload) -> bool| samples.iter().filter(|w| f(w)).count();
         let conv = |f: &'static dyn Fn(&Conv2d) -> bool| count(&|w| w.conv2d().is_some_and(f));
         for (what, n) in [
@@ -432,7 +442,7 @@ mod tests {
             ("16 bits", count(&|w| w.dtype != DType::F32)),
             ("long epilogues", count(&|w| w.epilogue.len() > 2)),
         ] {
-            assert!(n >= 3, "{what}: {n} of 600");
+            assert!(n >= 3, "{what}: {n} of 1000");
         }
     }
 }

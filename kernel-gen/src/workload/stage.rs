@@ -68,6 +68,8 @@ pub(crate) enum Combine {
     Sum,
     /// Their maximum, from minus infinity; NaN if one of them is.
     Max,
+    /// Their minimum, from infinity; NaN if one of them is.
+    Min,
 }
 
 impl Combine {
@@ -77,6 +79,7 @@ impl Combine {
             Combine::One => None,
             Combine::Sum => Some((ReduceOp::Add, 0.0)),
             Combine::Max => Some((ReduceOp::Max, f64::NEG_INFINITY)),
+            Combine::Min => Some((ReduceOp::Min, f64::INFINITY)),
         }
     }
 }

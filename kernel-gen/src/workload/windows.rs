@@ -147,6 +147,32 @@ impl Windows {
         (self.padded(i) - self.span(i)) / self.stride[i] + 1
     }
 
+    /// The same with so much padding behind that the last windows are whole where they would go beyond it, as `ceil_mode` of PyTorch
+    /// and ONNX has it. A window that begins behind the input and the padding before it is none.
+    pub(super) fn rounded_up(&self) -> Windows {
+        let mut all = *self;
+        for i in self.dimensions() {
+            let beyond = self.padded(i) - self.span(i);
+            // Sizes that are wrong are refused as they are.
+            if self.stride[i] < 1 || self.pixels[i] < 1 || beyond < 0 {
+                continue;
+            }
+            let mut windows = (beyond + self.stride[i] - 1) / self.stride[i] + 1;
+            if (windows - 1).saturating_mul(self.stride[i]) >= self.pixels[i].saturating_add(self.before[i]) {
+                windows -= 1;
+            }
+            let end = (windows - 1).saturating_mul(self.stride[i]).saturating_add(self.span(i));
+            all.after[i] = self.after[i].max(end.saturating_sub(self.pixels[i]).saturating_sub(self.before[i]));
+        }
+        all
+    }
+
+    /// The windows over what counts in an average that counts the padding, but not the last `beyond` pixels of it.
+    pub(super) fn over_padding(&self, beyond: [i64; 3]) -> Windows {
+        let counted = std::array::from_fn(|i| self.padded(i).saturating_sub(beyond[i]));
+        Windows { pixels: counted, before: [0; 3], after: beyond, ..*self }
+    }
+
     /// How many taps of a window are inside of the input along a dimension.
     pub(super) fn inside(&self, i: usize, window: Expr) -> Expr {
         let (taps, step, extent) = (self.taps[i], self.dilation[i], self.pixels[i]);

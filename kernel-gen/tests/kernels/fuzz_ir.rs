@@ -325,7 +325,7 @@ impl Random<'_> {
             }
             3 | 4 => {
                 use BinOp::*;
-                let op = *self.rng.pick(&[Add, Sub, Mul, Div, Mod, Min, Max, Lt, Le, Eq, Ne, And, Or]);
+                let op = *self.rng.pick(&[Add, Sub, Mul, Div, Mod, Min, Max, Pow, Lt, Le, Eq, Ne, And, Or]);
                 Expr::Binary(op, sub(self), sub(self))
             }
             5 => Expr::Unary(*self.rng.pick(&UnOp::ALL), sub(self)),

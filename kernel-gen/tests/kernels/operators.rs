@@ -4,10 +4,11 @@
 use crate::checked;
 use crate::cpu_templates::{self, Way};
 use crate::naive_kernels;
+use kernel_gen::interp::{self, Mode, Values};
 use kernel_gen::target::Target;
 use kernel_gen::templates::Registry;
 use kernel_gen::workload::sample::{self, Rng};
-use kernel_gen::workload::{Workload, operator_names};
+use kernel_gen::workload::{Workload, naive, operator_names, reference_with_bounds};
 use std::collections::BTreeSet;
 
 /// Some workloads of an operator, and a generator that drew them.
@@ -52,4 +53,64 @@ fn every_operator_runs_on_every_device() {
         }
         println!("{name}: {templates:?}");
     }
+}
+
+/// Numbers of all magnitudes and both signs, with those where functions turn, overflow or end.
+fn numbers() -> Vec<f64> {
+    let sizes = [
+        0.0,
+        1e-38,
+        1e-20,
+        1e-7,
+        1e-3,
+        0.1,
+        0.5,
+        0.9,
+        0.999_999,
+        1.0,
+        1.000_001,
+        1.5,
+        2.0,
+        3.0,
+        10.0,
+        87.0,
+        89.0,
+        1e4,
+        9e9,
+        1e11,
+        3e19,
+        3e38,
+        f64::INFINITY,
+    ];
+    let rounded = sizes.into_iter().map(|size| f64::from(size as f32));
+    rounded.flat_map(|size| [size, -size]).chain([f64::NAN]).collect()
+}
+
+#[test]
+fn functions_of_elements_keep_their_bounds_at_numbers_of_all_magnitudes() {
+    let all = numbers();
+    let n = all.len();
+    let each: Vec<f64> = all.iter().flat_map(|a| vec![*a; n]).collect();
+    let mut checked = 0;
+    for name in operator_names() {
+        // What is a function of one tensor or of two.
+        let of_one = Workload::from_key(&format!("{name}-f32-strict-{n}")).map(|w| (w, vec![all.clone()]));
+        let of_two = || {
+            let key = format!("{name}-f32-strict-a{n}x{n}-b{n}");
+            Workload::from_key(&key).map(|w| (w, vec![each.clone(), all.clone()]))
+        };
+        let Ok((workload, inputs)) = of_one.or_else(|_| of_two()) else { continue };
+        let params = workload.params();
+        let views: Vec<&[f64]> = inputs.iter().map(Vec::as_slice).collect();
+        let values: Values = params.iter().zip(&inputs).map(|(p, v)| (p.name.to_string(), v.clone())).collect();
+        let mut out = interp::run(&naive(&workload), &values, Mode::Declared).expect("a naive kernel runs");
+        let y = out.remove("y").expect("the output is a parameter");
+        let expected = reference_with_bounds(&workload, &views);
+        if let Err(wrong) = expected.check(y) {
+            let at: Vec<f64> = inputs.iter().map(|v| v[wrong.index % v.len()]).collect();
+            panic!("{name} of {at:?}: {wrong}");
+        }
+        checked += 1;
+    }
+    assert!(checked > 40, "{checked} functions");
 }

@@ -170,7 +170,7 @@ impl<'k> Types<'k> {
                     UnOp::Not => t.dtype == DType::Bool,
                     UnOp::Neg | UnOp::Abs => t.dtype != DType::Bool,
                     UnOp::Sqrt | UnOp::Exp | UnOp::Exp2 | UnOp::Log => t.dtype.is_float(),
-                    UnOp::Sin | UnOp::Cos | UnOp::Tanh | UnOp::Erf => t.dtype.is_float(),
+                    UnOp::Sin | UnOp::Cos | UnOp::Tanh | UnOp::Erf | UnOp::Atan => t.dtype.is_float(),
                     UnOp::Floor | UnOp::Ceil | UnOp::Round => t.dtype.is_float(),
                     UnOp::Tf32 => t.dtype == DType::F32,
                 };
@@ -184,6 +184,7 @@ impl<'k> Types<'k> {
                         BinOp::And | BinOp::Or => x.dtype == DType::Bool,
                         BinOp::Eq | BinOp::Ne => true,
                         BinOp::Mod => x.dtype.is_int(),
+                        BinOp::Pow => x.dtype.is_float(),
                         _ => x.dtype != DType::Bool,
                     };
                 if !fits {

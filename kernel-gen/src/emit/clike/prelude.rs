@@ -89,6 +89,7 @@ pub(crate) fn math_fn(op: UnOp, dtype: DType) -> Option<String> {
         UnOp::Round => "rint",
         UnOp::Tanh => "tanh",
         UnOp::Erf => "erf",
+        UnOp::Atan => "atan",
     };
     Some(if dtype == DType::F64 { base.to_string() } else { format!("{base}f") })
 }

@@ -240,10 +240,8 @@ impl Task<'_> {
             let query = b.let_("row", self.first + i);
             b.for_("t", self.of.d, |b, t| {
                 let nearest = Expr::from(query).min(self.of.m - 1);
-                let element = Expr::load(
-                    self.params.get("q"),
-                    vec![self.image.into(), self.head.into(), nearest, t.into()],
-                );
+                let element =
+                    Expr::load(self.params.get("q"), vec![self.image.into(), self.head.into(), nearest, t.into()]);
                 let value = match self.of.m % self.block {
                     0 => element,
                     _ => Expr::from(query).lt(self.of.m).select(element, Expr::f32(0.0)),
@@ -259,7 +257,9 @@ impl Task<'_> {
         let unrolled = |b: &mut KernelBuilder, body: &dyn Fn(&mut KernelBuilder, VarId)| {
             b.loop_("key", keys, LoopKind::Unrolled, |b, key| body(b, key));
         };
-        unrolled(b, &|b, key| self.each_vector(b, self.block, |b, i| b.store(sums, vec![key.into(), i], Expr::f32(0.0))));
+        unrolled(b, &|b, key| {
+            self.each_vector(b, self.block, |b, i| b.store(sums, vec![key.into(), i], Expr::f32(0.0)))
+        });
         b.for_("t", self.of.d, |b, t| {
             unrolled(b, &|b, key| {
                 let index = vec![self.image.into(), self.own.into(), first.clone() + key, t.into()];
@@ -290,7 +290,8 @@ impl Task<'_> {
                     false => score,
                 };
                 b.store(self.scores, vec![j.into(), i.clone()], score);
-                let (before, now) = (Expr::load(self.largest, vec![i.clone()]), Expr::load(self.scores, vec![j.into(), i.clone()]));
+                let (before, now) =
+                    (Expr::load(self.largest, vec![i.clone()]), Expr::load(self.scores, vec![j.into(), i.clone()]));
                 b.store(self.largest, vec![i], before.max(now));
             });
         });

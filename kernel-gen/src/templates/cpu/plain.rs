@@ -11,7 +11,7 @@ use crate::schedule::transform_layout::LayoutDim;
 use crate::schedule::{Schedule, ScheduleError, Tail};
 use crate::space::{Config, Space};
 use crate::target::Target;
-use crate::templates::rows::{row_loops, row_stages};
+use crate::templates::rows::{row_loops, row_stages, rows_are_contiguous};
 use crate::templates::{Scheduled, Template, TemplateError};
 use crate::workload::{Workload, naive};
 
@@ -55,7 +55,7 @@ impl Template for Plain {
         let lanes = cpu.f32_lanes();
         let mut s = Schedule::new(naive(w));
         let out = *s.kernel.params.last().expect("every workload has an output");
-        if let Some(rows) = row_stages(w) {
+        if let Some(rows) = row_stages(w).filter(|_| rows_are_contiguous(w)) {
             let [row, column] = row_loops(&mut s, w, out)?;
             s.parallel(row)?;
             // In vectors, as far as they divide a row: sums of lanes, which are added up at the end, and the elements of the output.

@@ -167,7 +167,9 @@ impl Family for Rows {
         let (rows, columns) = match w.op {
             Op::RowWise(of) => (of.rows, of.columns),
             Op::GroupNorm(of) => (of.n * of.groups, of.c / of.groups * of.pixels),
-            Op::Reduce(of) if of.combined.is_sorted() => (w.output_shape().iter().product(), w.reduction_length()),
+            Op::Reduce(of) if of.combined.is_sorted() && w.op.get().stages(w.dtype, DType::F32).len() == 1 => {
+                (w.output_shape().iter().product(), w.reduction_length())
+            }
             _ => return Err("for norms and softmax of rows, and for reductions over the last dimensions".into()),
         };
         let stages = w.op.get().stages(w.dtype, DType::F32);
@@ -348,17 +350,24 @@ impl Block<'_> {
         let Sizes { warps, rows, vector } = self.plan.sizes;
         let place = || vec![Expr::Int(0)];
         let (op, neutral) = stage.combine.reduction().expect("a stage that reduces has several terms");
-        let largest = op == ReduceOp::Max;
         let add = |b: &mut KernelBuilder, value: Expr| {
             let before = Expr::load(number, place());
-            b.store(number, place(), if largest { before.max(value) } else { before + value });
+            b.store(
+                number,
+                place(),
+                match op {
+                    ReduceOp::Add => before + value,
+                    ReduceOp::Max => before.max(value),
+                    ReduceOp::Min => before.min(value),
+                },
+            );
         };
         b.store(number, place(), Expr::f32(neutral));
         self.each_step(b, |b, step, place| {
             unrolled(b, "v", vector, |b, v| {
                 let term = self.value(stage, Some([place.clone(), v.into()]), shared);
-                // An element that is read again is no larger than itself.
-                let counts = largest || self.plan.of.columns % self.plan.step() == 0;
+                // An element that is read again is no larger and no smaller than itself.
+                let counts = op != ReduceOp::Add || self.plan.of.columns % self.plan.step() == 0;
                 let exists = self.column(step).lt(self.plan.of.columns);
                 add(b, if counts { term } else { exists.select(term, Expr::f32(0.0)) });
             });

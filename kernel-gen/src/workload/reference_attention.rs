@@ -1,9 +1,9 @@
 //! Attention in `f64`, and what rounding may do to it.
 
+use super::attention::{Attention, Mask};
+use super::products::{Sums, for_each_part};
+use super::{Math, Workload};
 use crate::ir::{DType, float_max};
-use crate::workload::attention::{Attention, Mask};
-use crate::workload::products::{Sums, for_each_part};
-use crate::workload::{Math, Workload};
 use std::sync::Mutex;
 
 /// The unit roundoff of `f32`.
@@ -30,7 +30,7 @@ struct Row {
 /// * Weights may be rounded to 16 bits where the operands are.
 ///
 /// A weight that is no number but zero makes NaN of a value that is not finite, and so may a weight that is zero in `f32` alone.
-pub(in crate::workload) fn attend(op: &Attention, workload: &Workload, inputs: &[&[f64]]) -> Sums {
+pub(super) fn attend(op: &Attention, workload: &Workload, inputs: &[&[f64]]) -> Sums {
     let (m, dv) = (op.m as usize, op.dv as usize);
     let rows = (op.b * op.heads) as usize * m;
     let zeros = || vec![0.0; rows * dv];

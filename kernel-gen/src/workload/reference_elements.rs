@@ -1,0 +1,141 @@
+//! What functions of elements compute, in plain Rust and `f64`. The magnitudes are errors in units of roundoff of `f32`; those of the
+//! functions of C's library and CUDA's are at most [`LIBRARY`].
+
+use super::arg::{ArgExtreme, Extreme};
+use super::binary::Function2;
+use super::products::Sums;
+use super::reference::{erf, indices, repeated};
+use super::unary::Function;
+use super::{Binary, Where};
+use crate::ir::{float_max, float_min};
+
+/// The error of a function of a library, relative to its result.
+const LIBRARY: f64 = 8.0;
+
+/// 1 or 0.
+fn truth(holds: bool) -> f64 {
+    if holds { 1.0 } else { 0.0 }
+}
+
+/// Where the extreme elements along a dimension are. Nothing is rounded.
+pub(super) fn extreme(op: &ArgExtreme, x: &[f64]) -> Sums {
+    let along = op.axis as usize;
+    let (extent, inner) = (op.input[along] as usize, op.input[along + 1..].iter().product::<i64>() as usize);
+    let mut values = vec![];
+    for (outer, inner_at) in (0..x.len() / extent / inner).flat_map(|outer| (0..inner).map(move |at| (outer, at))) {
+        let at = |k: usize| x[(outer * extent + k) * inner + inner_at];
+        let mut best = 0;
+        for k in 1..extent {
+            let (here, before) = (at(k), at(best));
+            let beyond = match op.extreme {
+                Extreme::Largest => here > before,
+                Extreme::Smallest => here < before,
+            };
+            let same = here == before || here.is_nan() && before.is_nan();
+            if beyond && !before.is_nan() || here.is_nan() && !before.is_nan() || op.last && same {
+                best = k;
+            }
+        }
+        values.push(best as f64);
+    }
+    Sums { magnitudes: vec![0.0; values.len()], values, or_nan: vec![] }
+}
+
+/// The elements of one tensor where those of a mask are not 0, and those of the other one where they are.
+pub(super) fn selected(op: &Where, condition: &[f64], a: &[f64], b: &[f64]) -> Sums {
+    let one = |index: Vec<i64>| match condition[repeated(&index, &op.condition)] != 0.0 {
+        true => a[repeated(&index, &op.a)],
+        false => b[repeated(&index, &op.b)],
+    };
+    let values: Vec<f64> = indices(&op.output_shape()).map(one).collect();
+    Sums { magnitudes: vec![0.0; values.len()], values, or_nan: vec![] }
+}
+
+/// A function of the elements of two tensors, the shapes aligned at their last dimensions.
+pub(super) fn of_pairs(op: &Binary, a: &[f64], b: &[f64]) -> Sums {
+    let shape = op.output_shape();
+    let (mut values, mut magnitudes) = (vec![], vec![]);
+    for index in indices(&shape) {
+        let (a, b) = (a[repeated(&index, &op.a)], b[repeated(&index, &op.b)]);
+        let y = match op.function {
+            Function2::Add => a + b,
+            Function2::Subtract => a - b,
+            Function2::Multiply => a * b,
+            Function2::Divide => a / b,
+            Function2::Minimum => float_min(a, b),
+            Function2::Maximum => float_max(a, b),
+            Function2::Prelu if a < 0.0 => a * b,
+            Function2::Prelu => a,
+            Function2::Pow => a.powf(b),
+            Function2::Equal => truth(a == b),
+            Function2::Less => truth(a < b),
+            Function2::LessOrEqual => truth(a <= b),
+            Function2::Greater => truth(a > b),
+            Function2::GreaterOrEqual => truth(a >= b),
+            Function2::LogicalAnd => truth(a != 0.0 && b != 0.0),
+            Function2::LogicalOr => truth(a != 0.0 || b != 0.0),
+            Function2::LogicalXor => truth((a != 0.0) != (b != 0.0)),
+        };
+        let roundings = match op.function {
+            Function2::Add | Function2::Subtract | Function2::Multiply | Function2::Divide => 1.0,
+            Function2::Prelu if a < 0.0 => 1.0,
+            Function2::Pow => 2.0 * LIBRARY,
+            _ => 0.0,
+        };
+        values.push(y);
+        magnitudes.push(roundings * y.abs());
+    }
+    Sums { values, magnitudes, or_nan: vec![] }
+}
+
+/// A function of each element.
+pub(super) fn of_elements(function: Function, x: &[f64]) -> Sums {
+    let softplus = |x: f64| x.max(0.0) + (-x.abs()).exp().ln_1p();
+    let relative = |error: f64, y: f64| (y, error * y.abs());
+    let one = |x: f64| match function {
+        Function::Identity => (x, 0.0),
+        Function::Abs => (x.abs(), 0.0),
+        Function::Negate => (-x, 0.0),
+        Function::Sign if x == 0.0 || x.is_nan() => (x, 0.0),
+        Function::Sign => (x.signum(), 0.0),
+        Function::Floor => (x.floor(), 0.0),
+        Function::Ceil => (x.ceil(), 0.0),
+        Function::Round => (x.round_ties_even(), 0.0),
+        Function::Reciprocal => (1.0 / x, (1.0 / x).abs()),
+        Function::Sqrt => (x.sqrt(), x.sqrt()),
+        Function::Exp => (x.exp(), LIBRARY * x.exp()),
+        Function::Log => (x.ln(), LIBRARY * x.ln().abs()),
+        Function::Sin => (x.sin(), LIBRARY * x.sin().abs()),
+        Function::Cos => (x.cos(), LIBRARY * x.cos().abs()),
+        Function::Erf => (erf(x), LIBRARY),
+        // The exponential, which is at most 1, its sum with 1, the logarithm, and the last sum.
+        Function::Softplus if x.is_nan() => (x, 0.0),
+        Function::Softplus => (softplus(x), 2.0 * LIBRARY + 2.0 + softplus(x)),
+        Function::Softsign => (x / (1.0 + x.abs()), 3.0),
+        Function::Mish if x.is_nan() => (x, 0.0),
+        // The slope of tanh is at most 1, and falls as the square of what is left to 1 does.
+        Function::Mish => {
+            // Where the exponential is lost beside 1, it is the error.
+            let of_softplus = (2.0 * LIBRARY + 2.0 + softplus(x)).min(4.0 * x.exp() * f64::from(1 << 24));
+            let of_argument = of_softplus * (1.0 - softplus(x).tanh().powi(2));
+            (x * softplus(x).tanh(), x.abs() * (of_argument + (LIBRARY + 2.0) * softplus(x).tanh()))
+        }
+        Function::Tan => relative(2.0 * LIBRARY + 1.0, x.tan()),
+        // Of an arc tangent and its argument, which has up to four roundings.
+        Function::Asin => relative(LIBRARY + 4.0, x.asin()),
+        Function::Acos => relative(LIBRARY + 4.0, x.acos()),
+        Function::Atan => relative(LIBRARY, x.atan()),
+        // The difference of the exponentials from 1 on, or a quotient by what is above 0.78.
+        Function::Sinh => relative(2.0 * LIBRARY, x.sinh()),
+        Function::Cosh => relative(LIBRARY + 2.0, x.cosh()),
+        // Of a logarithm and its argument, of which it has at most the relative error.
+        Function::Asinh => relative(2.0 * LIBRARY + 8.0, x.asinh()),
+        Function::Acosh => relative(2.0 * LIBRARY + 8.0, x.acosh()),
+        Function::Atanh => relative(2.0 * LIBRARY + 8.0, x.atanh()),
+        Function::LogicalNot => (truth(x == 0.0), 0.0),
+        Function::IsNan => (truth(x.is_nan()), 0.0),
+        Function::IsInf => (truth(x.is_infinite()), 0.0),
+    };
+    let (values, magnitudes) = x.iter().map(|x| one(*x)).unzip();
+    Sums { values, magnitudes, or_nan: vec![] }
+}
