@@ -58,6 +58,7 @@ const CIRCLES: &[(&[&str], &str)] = &[
     ),
     (
         &[
+            "templates/cuda/attention/",
             "templates/cuda/depthwise_direct/",
             "templates/cuda/mma/",
             "templates/cuda/pointwise/",

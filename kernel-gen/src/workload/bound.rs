@@ -449,8 +449,11 @@ fn propagate(
                     e = f64::INFINITY;
                 }
             }
-            // The formula makes of what is no finite number what it says.
-            step if e == 0.0 && !v.is_finite() => v = activation(*step, v),
+            // The formula makes of what is no finite number what it says; a product of two of its numbers is rounded.
+            step if e == 0.0 && !v.is_finite() => {
+                v = activation(*step, v);
+                e = if v.is_finite() { U * v.abs() } else { 0.0 };
+            }
             step => {
                 let argument = v;
                 v = activation(*step, v);

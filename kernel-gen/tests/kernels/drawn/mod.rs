@@ -16,6 +16,10 @@ pub(crate) fn workload(seed: u64) -> Workload {
             }
             continue;
         }
+        if seed % 12 == 5 {
+            workload.op = Op::Attention(sample::attention(&mut rng, 60));
+            return workload;
+        }
         if let Op::Matmul(m) = &mut workload.op
             && !seed.is_multiple_of(3)
         {
