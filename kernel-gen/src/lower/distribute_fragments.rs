@@ -182,20 +182,22 @@ impl Distribute {
         let column = octet * 8 + pair * 2 + element;
         let body = replace(l.body, &Expr::from(l.var).floor_mod(2), element);
         let body: Vec<Stmt> = body.into_iter().map(|s| s.subst(l.var, &column)).collect();
-        let kind = if self.has_odd_rows(&body) { LoopKind::Unrolled } else { LoopKind::Vectorized };
+        let kind = if self.has_odd_rows(&body, element) { LoopKind::Unrolled } else { LoopKind::Vectorized };
         let pairs = For { var: element, extent: 2, kind, pragmas: vec![], body };
         Stmt::for_(octet, l.extent / 8, vec![Stmt::For(pairs)])
     }
 
-    /// Whether statements touch memory whose rows have an odd number of elements, so that pairs of neighbours are not aligned.
-    fn has_odd_rows(&self, body: &[Stmt]) -> bool {
+    /// Whether the two elements that a variable counts are neighbours in memory whose rows have an odd number of elements, so that such
+    /// pairs are not aligned.
+    fn has_odd_rows(&self, body: &[Stmt], element: VarId) -> bool {
         let mut odd = false;
         for s in body {
             s.walk(&mut |s| {
                 s.accesses(&mut |a| {
                     let b = self.kernel.buffer(a.buffer);
                     let in_memory = matches!(b.scope, Scope::Global | Scope::Shared);
-                    odd |= in_memory && b.strides.iter().rev().skip(1).any(|stride| stride % 2 != 0);
+                    let along = a.index.last().is_some_and(|last| last.mentions(element));
+                    odd |= in_memory && along && b.strides.iter().rev().skip(1).any(|stride| stride % 2 != 0);
                 });
             });
         }

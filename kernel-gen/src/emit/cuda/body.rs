@@ -13,7 +13,7 @@ use crate::emit::clike::dialect::{Dialect, Printer};
 use crate::emit::clike::prelude::Common;
 use crate::emit::clike::text::strength::PRIMARY;
 use crate::emit::clike::text::{Text, has_word};
-use crate::ir::{Axis, Barrier, BufferId, DType, Expr, For, LoopKind, Scope, Stmt, Tile, VarId};
+use crate::ir::{Axis, Barrier, BufferId, DType, Expr, For, LoopKind, Scope, Stmt, VarId};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Emits the body of one function.
@@ -40,8 +40,8 @@ pub(super) struct Cuda {
     /// oldest first, and of the open one.
     pub(super) groups: Vec<BTreeSet<BufferId>>,
     pub(super) open_group: BTreeSet<BufferId>,
-    /// Sums that are zeros when the next product of a warpgroup is added to them.
-    pub(super) zeros: Option<Tile>,
+    /// What is read behind the last `wait mma`, before the next.
+    pub(super) read_next: BTreeSet<BufferId>,
     /// Maps of the boxes that were met.
     pub(super) maps: Vec<NamedMap>,
     /// Private integers that are `int`, whatever the kernel says.

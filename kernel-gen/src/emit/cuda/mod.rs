@@ -180,7 +180,7 @@ pub fn emit(lowered: &Lowered, options: &CudaOptions) -> Result<CudaSource, Emit
             live_sums: BTreeSet::new(),
             groups: vec![],
             open_group: BTreeSet::new(),
-            zeros: None,
+            read_next: BTreeSet::new(),
             maps: vec![],
             counters: counters.clone(),
             scalars,

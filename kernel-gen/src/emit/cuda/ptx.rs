@@ -52,8 +52,8 @@ pub(super) enum Ptx {
     /// The descriptor of a matrix in shared memory.
     WgmmaOperand,
     /// `wgmma` on 64 x n sums and a reduction of 16, of 8 in `f32`, whose first 10 fraction bits count; operands whose fast
-    /// dimension is not the reduction are transposed, which `f32` cannot be. The first product of a sum leaves out what was there.
-    Wgmma { columns: i64, dtype: DType, transposed: [bool; 2], first: bool },
+    /// dimension is not the reduction are transposed, which `f32` cannot be.
+    Wgmma { columns: i64, dtype: DType, transposed: [bool; 2] },
     /// An `f32` rounded to 10 fraction bits.
     RoundTf32,
     /// 2 to the power.
@@ -176,11 +176,10 @@ impl Ptx {
                 format!("wgmma_m64n{columns}k{depth}_{kind}{order}")
             }
             Ptx::WgmmaOperand => "wgmma_operand".into(),
-            Ptx::Wgmma { columns, dtype, transposed: [a, b], first } => {
+            Ptx::Wgmma { columns, dtype, transposed: [a, b] } => {
                 let letter = |t| if t { 't' } else { 'n' };
                 let (depth, kind) = wgmma_kind(dtype);
-                let first = if first { "_first" } else { "" };
-                format!("wgmma_m64n{columns}k{depth}_{kind}_{}{}{first}", letter(a), letter(b))
+                format!("wgmma_m64n{columns}k{depth}_{kind}_{}{}", letter(a), letter(b))
             }
         }
     }
@@ -400,22 +399,19 @@ impl Ptx {
                 lines.pop();
                 format!("KG_FN void {name}({params}float low, float high) {{\n{}}}\n", lines.concat())
             }
-            Ptx::WgmmaHeld { columns, dtype, transposed } => wgmma(&name, columns, dtype, None, (transposed, false)),
+            Ptx::WgmmaHeld { columns, dtype, transposed } => wgmma(&name, columns, dtype, None, transposed),
             // 9.7.15.5.1.2.2: address, leading and stride offsets in units of 16 bytes; the swizzle in the top bits.
             Ptx::WgmmaOperand => format!(
                 "KG_FN unsigned long long {name}(const void *p, unsigned long long layout) {{\n  \
                  return layout | (shared_address(p) & 0x3ffffu) >> 4;\n}}\n"
             ),
-            Ptx::Wgmma { columns, dtype, transposed: [a, b], first } => {
-                wgmma(&name, columns, dtype, Some(a), (b, first))
-            }
+            Ptx::Wgmma { columns, dtype, transposed: [a, b] } => wgmma(&name, columns, dtype, Some(a), b),
         }
     }
 }
 
-/// The definition of a `wgmma`. `left` and `right` say whether an operand is transposed; a left operand of `None` is in registers. The
-/// `first` one of a sum adds to zeros.
-fn wgmma(name: &str, columns: i64, dtype: DType, left: Option<bool>, (right, first): (bool, bool)) -> String {
+/// The definition of a `wgmma`. `left` and `right` say whether an operand is transposed; a left operand of `None` is in registers.
+fn wgmma(name: &str, columns: i64, dtype: DType, left: Option<bool>, right: bool) -> String {
     let n = columns as usize / 2;
     let [sums, outputs] = accumulators(columns / 2);
     let (depth, kind) = wgmma_kind(dtype);
@@ -423,7 +419,6 @@ fn wgmma(name: &str, columns: i64, dtype: DType, left: Option<bool>, (right, fir
         Some(_) => ("unsigned long long ", format!("%{n}"), "\"l\"(a)".to_string(), n + 1),
         None => ("const unsigned *", format!("{{{}}}", operands(n, 4)), registers("r", "a", "", 4), n + 4),
     };
-    let (adds, outputs) = if first { (0, outputs.replace('+', "=")) } else { (1, outputs) };
     let orders: String = match dtype {
         DType::F32 => String::new(),
         _ => left.into_iter().chain([right]).map(|t| format!(", {}", u8::from(t))).collect(),
@@ -431,7 +426,7 @@ fn wgmma(name: &str, columns: i64, dtype: DType, left: Option<bool>, (right, fir
     format!(
         "KG_FN void {name}(float *sums, {ty}a, unsigned long long b) {{\n  \
          asm volatile(\"wgmma.mma_async.sync.aligned.m64n{columns}k{depth}.f32.{kind}.{kind} \"\n    \
-         \"{{{sums}}}, \"\n    \"{a}, %{next}, {adds}, 1, 1{orders};\" :\n    {outputs} :\n    \
+         \"{{{sums}}}, \"\n    \"{a}, %{next}, 1, 1, 1{orders};\" :\n    {outputs} :\n    \
          {inputs}, \"l\"(b));\n}}\n"
     )
 }

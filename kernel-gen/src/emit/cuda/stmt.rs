@@ -6,7 +6,8 @@ use super::prelude::cuda_type;
 use crate::emit::EmitError;
 use crate::emit::clike::text::has_word;
 use crate::emit::clike::walk::any;
-use crate::ir::{BufferId, DType, Expr, For, Gpu, Kernel, Scope, Stmt, Tile, Unit};
+use crate::ir::{BufferId, DType, Expr, For, Gpu, Group, Scope, Stmt, Unit};
+use std::collections::BTreeSet;
 
 /// A serial loop over elements of a private array is advised to be copied out as long as it runs at most this many
 /// statements: an array that is indexed at run time cannot live in registers.
@@ -21,11 +22,11 @@ impl Body<'_> {
             if is_product(s) && !(i > 0 && is_product(&stmts[i - 1])) {
                 self.begin_products(&stmts[i..])?;
             }
-            let start = self.out.len();
-            match zeros_of(s, stmts.get(i + 1), self.kernel) {
-                Some(zeros) => self.own.zeros = Some(zeros.clone()),
-                None => self.stmt(s)?,
+            if is_wait(s) {
+                self.own.read_next = read_before_a_wait(&stmts[i + 1..]);
             }
+            let start = self.out.len();
+            self.stmt(s)?;
             if let Stmt::Let { var, .. } = s {
                 lets.push((self.names.var(*var).to_string(), start, self.out.len()));
             }
@@ -111,12 +112,23 @@ fn is_product(s: &Stmt) -> bool {
     matches!(s, Stmt::Gpu(Gpu::Mma { unit: Unit::Warpgroup, .. }))
 }
 
-/// The sums that a statement sets to zeros which the next one, a product of a warpgroup, is the first to be added to: the instruction
-/// can leave them out, if both of its operands are in shared memory.
-fn zeros_of<'s>(s: &'s Stmt, next: Option<&Stmt>, kernel: &Kernel) -> Option<&'s Tile> {
-    let Stmt::Gpu(Gpu::Fill { dst, value: Expr::Float(0.0, _) }) = s else { return None };
-    let Some(Stmt::Gpu(Gpu::Mma { unit: Unit::Warpgroup, acc, a, .. })) = next else { return None };
-    (dst == acc && kernel.buffer(a.tile.buffer).scope == Scope::Shared).then_some(dst)
+fn is_wait(s: &Stmt) -> bool {
+    matches!(s, Stmt::Gpu(Gpu::Wait(Group::Mma, _)))
+}
+
+/// What statements read, products apart, before they wait for products again.
+fn read_before_a_wait(stmts: &[Stmt]) -> BTreeSet<BufferId> {
+    let mut read = BTreeSet::new();
+    for s in stmts.iter().take_while(|s| !is_wait(s)) {
+        s.walk(&mut |s| {
+            if !is_product(s) {
+                s.accesses(&mut |a| {
+                    read.insert(a.buffer);
+                });
+            }
+        });
+    }
+    read
 }
 
 /// Statements that one execution of the block runs.

@@ -67,24 +67,14 @@ impl Body<'_> {
         self.own.open_group.insert(acc.buffer);
         let sums = self.registers_at(acc, 0, 0)?;
         let mma = self.ptx(match &left {
-            Some(left) => Ptx::Wgmma { columns: n, dtype, transposed: [left.across, right.across], first: false },
+            Some(left) => Ptx::Wgmma { columns: n, dtype, transposed: [left.across, right.across] },
             None => Ptx::WgmmaHeld { columns: n, dtype, transposed: right.across },
         });
-        // Zeros that these products are the first to be added to were left out.
-        let begins = match (self.own.zeros.take(), &left) {
-            (Some(zeros), Some(left)) if zeros == *acc => {
-                let transposed = [left.across, right.across];
-                Some(self.ptx(Ptx::Wgmma { columns: n, dtype, transposed, first: true }))
-            }
-            (Some(_), _) => return Err(EmitError::in_cuda("zeros without a product behind them")),
-            (None, _) => None,
-        };
         for step in 0..right.offsets.len() {
             let left = match &left {
                 Some(left) => left.at(step),
                 None => self.registers_at(&a.tile, 0, step as i64 * (STEP_BYTES / dtype.bytes() as i64))?,
             };
-            let mma = begins.as_ref().filter(|_| step == 0).unwrap_or(&mma);
             self.line(&format!("{mma}({sums}, {left}, {});", right.at(step)));
         }
         Ok(())
@@ -208,11 +198,10 @@ impl Body<'_> {
     /// way are left alone, or the assembler would have them waited for, too.
     pub(super) fn settle(&mut self, left: usize) -> Result<(), EmitError> {
         let under_way = self.own.groups.split_off(self.own.groups.len().saturating_sub(left));
+        let done = self.own.groups.iter().flatten().filter(|b| under_way.iter().all(|group| !group.contains(b)));
         let done: BTreeSet<BufferId> = match left {
             0 => self.own.live_sums.clone(),
-            _ => {
-                self.own.groups.iter().flatten().filter(|b| under_way.iter().all(|g| !g.contains(b))).copied().collect()
-            }
+            _ => done.filter(|b| self.own.read_next.contains(b)).copied().collect(),
         };
         self.own.groups = under_way;
         self.settle_all(&done)
