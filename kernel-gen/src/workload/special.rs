@@ -83,6 +83,7 @@ pub fn small(rng: &mut Rng) -> Workload {
             8 if rng.one_in(2) => Op::DepthwisePointwise(sample::pair(rng)),
             8 => Op::Conv2d(sample::depthwise(rng)),
             9 if rng.one_in(2) => Op::Conv2d(sample::conv2d_tiles(rng)),
+            9 if rng.one_in(3) => Op::Attention(sample::attention(rng, 24)),
             _ => {
                 let names: Vec<&str> = super::operator_names().collect();
                 let name = *rng.pick(&names[..]);

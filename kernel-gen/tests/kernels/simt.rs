@@ -169,8 +169,11 @@ fn images_and_channels_side_by_side_are_all_it_takes() {
     let target = Target::find("sm_80").expect("a built-in target");
     let refuses = |w: &Workload| SimtConv2d.applies(w, target).expect_err("it does not apply");
     let c = Conv2d::nchw(8, 8, 5, 5, 8, 3, 1, 1);
-    assert_eq!(refuses(&conv_in(ConvLayout::Nchw, c, &[])), "for HWCN and NHWC with one group");
-    assert_eq!(refuses(&channels_last(Conv2d { groups: 2, ..c }, &[])), "for HWCN and NHWC with one group");
+    let all = "for HWCN with one group, and NHWC with several channels in a group";
+    assert_eq!(refuses(&conv_in(ConvLayout::Nchw, c, &[])), all);
+    assert_eq!(refuses(&conv_in(ConvLayout::Hwcn, Conv2d { groups: 2, ..c }, &[])), all);
+    assert_eq!(refuses(&channels_last(Conv2d { groups: 8, ..c }, &[])), all);
+    assert_eq!(SimtConv2d.applies(&channels_last(Conv2d { groups: 2, ..c }, &[]), target), Ok(()));
 }
 
 /// The layers of ResNet-50 that nothing but these kernels was made for: many images in the class `strict`.
