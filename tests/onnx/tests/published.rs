@@ -152,6 +152,7 @@ fn cases_have_the_tensors_of_their_function() {
             f if f.contains("conv") => (&["x", "w"], "y"),
             f if f.contains("matmul") => (&["a", "b"], "c"),
             f if f.contains("concat") => (&["x0", "x1"], "y"),
+            f if f.contains("attention") => (&["q", "k", "v"], "y"),
             f if f.contains("where") => (&["condition", "a", "b"], "y"),
             f if PAIRS.iter().any(|op| f.starts_with(&format!("onnx_{op}"))) => (&["a", "b"], "y"),
             _ => (&["x"], "y"),
