@@ -3,7 +3,7 @@
 use super::operator::{FLOATS, Kind, Operand, Operator, Size, SizeRole, SpecKey, check_sizes};
 use super::products::Sums;
 use super::row_wise::{self, Epsilon, RowFunction, RowWise};
-use super::stage::{Axis, AxisRole, Combine, Stage, axis, input, result};
+use super::stage::{Axis, Combine, Stage, axis, input, planes, result};
 use super::{Op, Role, Workload, WorkloadError, reference_rows};
 use crate::ir::{BinOp, DType, Expr, UnOp};
 
@@ -107,12 +107,7 @@ impl Operator for GroupNorm {
     }
 
     fn output(&self) -> (&'static str, Vec<Axis>) {
-        let axes = [
-            Axis::new("n", self.n, AxisRole::Batch),
-            Axis::new("c", self.c, AxisRole::Channel),
-            Axis::new("p", self.pixels, AxisRole::Space),
-        ];
-        ("y", axes.to_vec())
+        ("y", planes([self.n, self.c, self.pixels]))
     }
 
     fn terms(&self) -> i64 {

@@ -3,7 +3,7 @@
 use super::number::Number;
 use super::operator::{FLOATS, Kind, Operand, Operator, Size, SizeRole, SpecKey, check_sizes};
 use super::products::Sums;
-use super::stage::{Axis, AxisRole, Combine, Padded, Stage, axis, input, result};
+use super::stage::{Axis, Combine, Padded, Stage, axis, input, planes, result};
 use super::{Op, Role, Workload, WorkloadError, reference_rows};
 use crate::ir::{BinOp, DType, Expr};
 
@@ -113,12 +113,7 @@ impl Operator for Lrn {
     }
 
     fn output(&self) -> (&'static str, Vec<Axis>) {
-        let axes = [
-            Axis::new("n", self.n, AxisRole::Batch),
-            Axis::new("c", self.c, AxisRole::Channel),
-            Axis::new("p", self.pixels, AxisRole::Space),
-        ];
-        ("y", axes.to_vec())
+        ("y", planes([self.n, self.c, self.pixels]))
     }
 
     fn inner_tensors(&self) -> Vec<(&'static str, Vec<i64>)> {

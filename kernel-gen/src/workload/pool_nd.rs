@@ -120,7 +120,7 @@ fn pooling(average: bool, count_padding: bool) -> Pooling {
 }
 
 impl PoolNd {
-    /// Pooling of so many images and channels, with these windows over the padded input. `round_up` rounds the number of windows up: the last
+    /// Pooling of `n` images of `c` channels, with these windows over the padded input. `round_up` rounds the number of windows up: the last
     /// ones may go beyond the padding, where nothing counts.
     pub fn new([n, c]: [i64; 2], windows: Windows, function: Pooling, round_up: bool) -> PoolNd {
         let whole = if round_up { windows.rounded_up() } else { windows };

@@ -38,6 +38,12 @@ impl Axis {
     }
 }
 
+/// The axes of planes of pixels: images, channels, and the pixels of each as one dimension.
+pub(crate) fn planes([n, c, pixels]: [i64; 3]) -> Vec<Axis> {
+    use AxisRole::{Batch, Channel, Space};
+    vec![Axis::new("n", n, Batch), Axis::new("c", c, Channel), Axis::new("p", pixels, Space)]
+}
+
 /// A loop nest that writes each element of one tensor once.
 #[derive(Clone, PartialEq, Debug)]
 pub(crate) struct Stage {

@@ -10,7 +10,7 @@
 //! ```
 //! Neither maxima nor sums cross lanes, and neither keys nor values are copied.
 
-use super::tile::cycles_to_us;
+use super::tile::{ceil_div, cycles_to_us};
 use crate::ir::builder::KernelBuilder;
 use crate::ir::{BinOp, BufferId, DType, Expr, Kernel, LoopKind, Scope, UnOp, VarId};
 use crate::schedule::Schedule;
@@ -131,7 +131,7 @@ fn build(w: &Workload, of: Attention, sizes: Sizes, lanes: i64) -> Kernel {
     let mut b = KernelBuilder::new(w.kernel_name());
     let params = Operands::declare(&mut b, w);
     let block = sizes.queries * lanes;
-    let tiles = (of.m + block - 1) / block;
+    let tiles = ceil_div(of.m, block);
     b.loop_("task", of.b * of.heads * tiles, LoopKind::Parallel, |b, task| {
         let head = b.let_("head_of_batch", Expr::from(task).floor_div(tiles));
         let image = b.let_("image", Expr::from(head).floor_div(of.heads));

@@ -1,6 +1,6 @@
 //! The kernel of attention with products of a warp.
 
-use super::rows::{Rows, State};
+use super::rows::{Place, Rows, State};
 use super::{PAD, PAIR, Plan, Sizes, TILE};
 use crate::ir::builder::KernelBuilder;
 use crate::ir::{Barrier, BufferId, DType, Expr, Gpu, Group, Kernel, Scope, Stmt, Unit, VarId};
@@ -17,12 +17,8 @@ pub(super) fn build(w: &Workload, plan: &Plan, units: [i64; 2]) -> Kernel {
     let params = Operands::declare(&mut b, w);
     let heads = plan.of.b * plan.of.heads;
     let blocks = [("head_of_batch", heads), ("tile", plan.tiles())];
-    launch(&mut b, blocks, [("warp", plan.sizes.warps), LANE], |b, [head, number], [warp, lane]| {
-        // Of queries that see the keys before them alone the last ones take the longest: they begin first.
-        let number = if plan.of.causal { Expr::Int(plan.tiles() - 1) - Expr::from(number) } else { number.into() };
-        let tile = b.let_("query_tile", number);
-        let image = b.let_("image", Expr::from(head).floor_div(plan.of.heads));
-        let head = b.let_("query_head", Expr::from(head).floor_mod(plan.of.heads));
+    launch(&mut b, blocks, [("warp", plan.sizes.warps), LANE], |b, block, [warp, lane]| {
+        let Place { image, head, tile } = Place::of(b, &plan.of, plan.tiles(), block);
         let (dtype, fragment) = (w.dtype, Scope::Fragment(Unit::Warp));
         let Sizes { rows: count, keys, stages, .. } = plan.sizes;
         let [d, dv] = plan.widths();

@@ -45,6 +45,16 @@ const OTHER_REGISTERS: i64 = 40;
 /// Most elements of a key or of a value: sums of a warp's rows have to fit its registers.
 const WIDEST: i64 = 256;
 
+/// Why no config fits, as half a sentence.
+fn too_large(of: &Attention) -> String {
+    format!("{} heads of {} queries are too many for a grid", of.b * of.heads, of.m)
+}
+
+/// Whether a grid holds `tiles` blocks of each head.
+fn fits_grid(of: &Attention, tiles: i64, gpu: &Cuda) -> bool {
+    of.b * of.heads <= gpu.grid_dim[1] && tiles <= gpu.grid_dim[0]
+}
+
 knobs! {
     /// A config with a type.
     struct Sizes {
@@ -121,13 +131,12 @@ impl family::Plan for Plan {
 
     fn suits(&self, gpu: &Cuda) -> bool {
         let Sizes { warps, rows, keys, stages } = self.sizes;
-        let Attention { b, heads, m, n, .. } = self.of;
+        let Attention { m, n, .. } = self.of;
         (warps * rows == 1 || self.block_rows() < 2 * m.max(TILE))
             && (keys == TILE || keys < 2 * n)
             && stages <= self.steps().max(2)
             && self.arrays() <= gpu.registers_per_thread
-            && b * heads <= gpu.grid_dim[1]
-            && self.tiles() <= gpu.grid_dim[0]
+            && fits_grid(&self.of, self.tiles(), gpu)
     }
 
     fn us(&self, w: &Workload, gpu: &Cuda) -> f64 {
@@ -173,7 +182,7 @@ impl Family for AttentionMma {
     }
 
     fn too_large(case: &Case<'_, Attention>) -> String {
-        format!("{} heads of {} queries are too many for a grid", case.problem.b * case.problem.heads, case.problem.m)
+        too_large(&case.problem)
     }
 
     fn plan(case: &Case<'_, Attention>, sizes: Sizes) -> Result<Plan, TemplateError> {

@@ -30,6 +30,25 @@ pub(super) struct Rows<'a> {
     pub(super) state: State,
 }
 
+/// Where a block is: the image and the head of its queries, and their tile.
+#[derive(Clone, Copy)]
+pub(super) struct Place {
+    pub(super) image: VarId,
+    pub(super) head: VarId,
+    pub(super) tile: VarId,
+}
+
+impl Place {
+    /// Names the place of block `number` of `tiles` of a head of the batch.
+    pub(super) fn of(b: &mut KernelBuilder, of: &Attention, tiles: i64, [head, number]: [VarId; 2]) -> Place {
+        // Of queries that see the keys before them alone the last ones take the longest: they begin first.
+        let number = if of.causal { Expr::Int(tiles - 1) - Expr::from(number) } else { number.into() };
+        let tile = b.let_("query_tile", number);
+        let image = b.let_("image", Expr::from(head).floor_div(of.heads));
+        Place { tile, image, head: b.let_("query_head", Expr::from(head).floor_mod(of.heads)) }
+    }
+}
+
 /// What a thread knows of its rows: two of each sixteen, eight apart.
 pub(super) struct State {
     /// The largest score so far, times what makes exponents of two of scores.

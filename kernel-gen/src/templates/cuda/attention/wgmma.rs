@@ -13,8 +13,8 @@
 //! | `stages` | 2, 3, 4 | slots of each ring |
 //! | `order` | `free`, `turns` | whether consumers take turns |
 
-use super::model;
-use super::rows::{Rows, State};
+use super::rows::{Place, Rows, State};
+use super::{WIDEST, fits_grid, model, too_large};
 use crate::ir::builder::KernelBuilder;
 use crate::ir::{Barrier, BufferId, DType, Expr, Gpu, Group, Kernel, MbarrierOp, Scope, Slot, Stmt, Tile, Unit, VarId};
 use crate::target::{Cuda, Target};
@@ -36,8 +36,6 @@ pub struct AttentionWgmma;
 const ROWS: i64 = 64;
 /// Elements of 16 bytes, the unit of the copy engine, of which rows in memory have whole numbers.
 const UNIT: i64 = 8;
-/// Most elements of a key and of a value.
-const WIDEST: i64 = 256;
 /// Registers of a thread beside operands and sums.
 const OTHER_REGISTERS: i64 = 24;
 
@@ -65,7 +63,7 @@ knobs! {
     }
 }
 
-/// How rows of so many elements lie in shared memory: blocks of columns, and columns of a block, whose bytes are a swizzle.
+/// How rows of `width` elements lie in shared memory: the number of blocks of columns, and the columns of a block, whose bytes are a swizzle.
 fn blocks_of(width: i64) -> [i64; 2] {
     let columns = [16, 32].into_iter().find(|n| width <= *n).unwrap_or(64);
     [ceil_div(width, columns), columns]
@@ -119,15 +117,14 @@ impl family::Plan for Plan {
 
     fn suits(&self, gpu: &Cuda) -> bool {
         let Sizes { consumers, keys, stages, order } = self.sizes;
-        let Attention { b, heads, m, n, .. } = self.of;
+        let Attention { m, n, .. } = self.of;
         let [registers, most] = self.registers();
         registers <= most
             && (consumers == 1 || (consumers - 1) * ROWS < m)
             && (consumers > 1 || order == Order::Free)
             && (keys == 32 || keys < 2 * n)
             && stages <= self.steps().max(2)
-            && b * heads <= gpu.grid_dim[1]
-            && self.tiles() <= gpu.grid_dim[0]
+            && fits_grid(&self.of, self.tiles(), gpu)
     }
 
     fn us(&self, w: &Workload, gpu: &Cuda) -> f64 {
@@ -172,7 +169,7 @@ impl Family for AttentionWgmma {
     }
 
     fn too_large(case: &Case<'_, Attention>) -> String {
-        format!("{} heads of {} queries are too many for a grid", case.problem.b * case.problem.heads, case.problem.m)
+        too_large(&case.problem)
     }
 
     fn plan(case: &Case<'_, Attention>, sizes: Sizes) -> Result<Plan, TemplateError> {
@@ -193,12 +190,8 @@ fn build(w: &Workload, plan: &Plan) -> Kernel {
     let params = Operands::declare(&mut b, w);
     let heads = plan.of.b * plan.of.heads;
     let blocks = [("head_of_batch", heads), ("tile", plan.tiles())];
-    launch(&mut b, blocks, [("t", plan.threads())], |b, [head, number], [thread]| {
-        // Of queries that see the keys before them alone the last ones take the longest: they begin first.
-        let number = if plan.of.causal { Expr::Int(plan.tiles() - 1) - Expr::from(number) } else { number.into() };
-        let tile = b.let_("query_tile", number);
-        let image = b.let_("image", Expr::from(head).floor_div(plan.of.heads));
-        let head = b.let_("query_head", Expr::from(head).floor_mod(plan.of.heads));
+    launch(&mut b, blocks, [("t", plan.threads())], |b, block, [thread]| {
+        let Place { image, head, tile } = Place::of(b, &plan.of, plan.tiles(), block);
         let Sizes { consumers, keys, stages, order } = plan.sizes;
         let rings = [("keys", plan.of.d), ("values", plan.of.dv)].map(|(name, width)| {
             let [blocks, columns] = blocks_of(width);
