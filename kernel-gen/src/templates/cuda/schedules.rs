@@ -90,6 +90,10 @@ pub(in crate::templates) fn strided_fetch(
 /// are always pieces of a useful size.
 pub(super) fn tiled_extent(n: i64) -> i64 {
     let n = n.max(1);
+    // Most extents are round numbers themselves, and a search asks for each config that it looks at.
+    if [2, 3, 5, 7].into_iter().fold(n, without) == 1 {
+        return n;
+    }
     // Of each product of odd factors the least multiple by a power of two that is enough. Above it, larger products do not help.
     let powers = |p: i64| std::iter::successors(Some(1), move |q: &i64| (*q < n).then(|| q.saturating_mul(p)));
     let odd = powers(3)
@@ -97,6 +101,14 @@ pub(super) fn tiled_extent(n: i64) -> i64 {
     let odd =
         odd.flat_map(|m| powers(7).map(move |c| m.saturating_mul(c)).take_while(move |m| *m < n.saturating_mul(7)));
     odd.map(|m| m.saturating_mul(ceil_div(n, m).unsigned_abs().next_power_of_two() as i64)).min().unwrap_or(n)
+}
+
+/// A number without a prime factor.
+fn without(mut n: i64, factor: i64) -> i64 {
+    while n % factor == 0 {
+        n /= factor;
+    }
+    n
 }
 
 #[cfg(test)]
