@@ -50,6 +50,74 @@ struct Partition {
     in_block: bool,
 }
 
+/// Statements of a block, one behind the other.
+enum Run {
+    /// Those that a cut decides nothing in, with what is known in front of them.
+    Same(Vec<Stmt>, Ranges),
+    /// A loop, without its body, and the runs of that.
+    Loop(For, Vec<Run>),
+    /// Those that a cut decides something in: their size, and what becomes of them.
+    Cut(i64, Parts),
+}
+
+impl Run {
+    /// Statements that the cut adds.
+    fn growth(&self) -> i64 {
+        match self {
+            Run::Same(..) => 0,
+            Run::Loop(_, runs) => runs.iter().map(Run::growth).sum(),
+            Run::Cut(size, parts) => parts.size() - size,
+        }
+    }
+}
+
+/// Whether a statement gives a name to a value or to a buffer.
+fn is_name(s: &Stmt) -> bool {
+    matches!(s, Stmt::Let { .. } | Stmt::Alloc(_))
+}
+
+/// How much of a statement a cut of a variable's values decides something in.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Share {
+    None,
+    /// A part of a loop's body, beside another loop: a test in each turn is nothing beside that.
+    Inside,
+    All,
+}
+
+impl Share {
+    fn of(s: &Stmt, var: VarId, ranges: &Ranges, source: Source) -> Share {
+        // Names stay in front of all that use them.
+        if is_name(s) || find_cut(std::slice::from_ref(s), var, ranges, source).is_none() {
+            return Share::None;
+        }
+        let Stmt::For(l) = s else { return Share::All };
+        let mut inside = ranges.clone();
+        inside.insert_loop(l);
+        let is_single = |s: &Stmt| matches!(s, Stmt::For(_)) && Share::of(s, var, &inside, source) == Share::None;
+        // A loop that is cut itself is copied as a whole.
+        let is_cut = [Source::Guard, Source::Select].iter().any(|by| find_cut(&l.body, l.var, &inside, *by).is_some());
+        match l.kind == LoopKind::Serial && !is_cut && l.body.iter().any(is_single) {
+            true => Share::Inside,
+            false => Share::All,
+        }
+    }
+}
+
+/// Statements once for each part of a variable's values, with what is known there.
+struct Parts {
+    middle: (Vec<Stmt>, Ranges),
+    below: Option<(Vec<Stmt>, Ranges)>,
+    above: Option<(Vec<Stmt>, Ranges)>,
+}
+
+impl Parts {
+    fn size(&self) -> i64 {
+        let edges = [&self.below, &self.above].into_iter().flatten();
+        edges.chain([&self.middle]).map(|(stmts, _)| size_of(stmts)).sum()
+    }
+}
+
 /// Whether the loop is over blocks or threads, or virtual ones.
 fn is_hardware(kind: LoopKind) -> bool {
     matches!(kind, LoopKind::Grid(_) | LoopKind::Thread(_) | LoopKind::VThread)
@@ -195,40 +263,93 @@ impl Partition {
         (cut.high <= cut.max && rest.is_empty()).then(|| For { extent: cut.high, ..l.clone() })
     }
 
-    /// The body once for each part of the variable's values, under conditionals, unless that is too much code.
+    /// The body with what the cut decides once for each part of the variable's values, under conditionals, unless that is too
+    /// much code. What the cut decides nothing in stays single, between the conditionals.
     fn branch(&mut self, var: VarId, cut: Cut, body: &[Stmt], ranges: &Ranges, source: Source) -> Option<Vec<Stmt>> {
-        let before = size_of(body);
-        let part = |p: &mut Self, first: i64, last: i64, copy: bool| {
+        let share = |s: &Stmt| Share::of(s, var, ranges, source);
+        let runs = match body.iter().all(|s| is_name(s) || share(s) == Share::All) {
+            // Each part has buffers of its own, which may be smaller.
+            true => vec![Run::Cut(size_of(body), self.parts(var, cut, body, ranges))],
+            false => self.runs(var, cut, body, ranges, source),
+        };
+        self.grow(runs.iter().map(Run::growth).sum(), source).then(|| self.join(var, cut, runs))
+    }
+
+    /// The block cut up into what a cut decides something in and what it does not.
+    fn runs(&mut self, var: VarId, cut: Cut, block: &[Stmt], ranges: &Ranges, source: Source) -> Vec<Run> {
+        let mut inside = ranges.clone();
+        let (mut runs, mut rest) = (vec![], block);
+        while let Some(first) = rest.first() {
+            let share = Share::of(first, var, &inside, source);
+            let alike = rest.iter().take_while(|s| Share::of(s, var, &inside, source) == share);
+            let count = if share == Share::Inside { 1 } else { alike.count() };
+            let (stmts, behind) = rest.split_at(count);
+            runs.push(match (share, first) {
+                (Share::None, _) => Run::Same(stmts.to_vec(), inside.clone()),
+                (Share::Inside, Stmt::For(l)) => {
+                    let mut around = inside.clone();
+                    around.insert_loop(l);
+                    Run::Loop(For { body: vec![], ..l.clone() }, self.runs(var, cut, &l.body, &around, source))
+                }
+                _ => Run::Cut(size_of(stmts), self.parts(var, cut, stmts, &inside)),
+            });
+            for s in stmts {
+                if let Stmt::Let { var, value } = s
+                    && let Some((lo, hi)) = bounds(value, &inside)
+                {
+                    inside.insert(*var, lo, hi);
+                }
+            }
+            rest = behind;
+        }
+        runs
+    }
+
+    /// The block of which these are the runs.
+    fn join(&mut self, var: VarId, cut: Cut, runs: Vec<Run>) -> Vec<Stmt> {
+        let mut out = vec![];
+        for run in runs {
+            match run {
+                Run::Same(stmts, ranges) => out.extend(self.block(stmts, &ranges)),
+                Run::Loop(l, runs) => out.push(Stmt::For(For { body: self.join(var, cut, runs), ..l })),
+                Run::Cut(_, parts) => out.push(self.choose(var, cut, parts)),
+            }
+        }
+        out
+    }
+
+    /// Statements once for each part of the variable's values.
+    fn parts(&mut self, var: VarId, cut: Cut, stmts: &[Stmt], ranges: &Ranges) -> Parts {
+        let mut part = |first: i64, last: i64, copy: bool| {
             let mut within = ranges.clone();
             within.insert(var, first, last);
-            let mut stmts = if copy { fresh_copy(&mut p.kernel, body) } else { body.to_vec() };
+            let mut stmts = if copy { fresh_copy(&mut self.kernel, stmts) } else { stmts.to_vec() };
             if first == last {
                 stmts = stmts.into_iter().map(|s| s.subst(var, &Expr::Int(first))).collect();
             }
             (simplify_block(stmts, &mut within.clone()), within)
         };
-        let (middle, within) = part(self, cut.low, cut.high - 1, false);
-        let below = (cut.min < cut.low).then(|| part(self, cut.min, cut.low - 1, true));
-        let above = (cut.high <= cut.max).then(|| part(self, cut.high, cut.max, true));
-        let edges = [&below, &above].into_iter().flatten().map(|(b, _)| size_of(b)).sum::<i64>();
-        if !self.grow(size_of(&middle) + edges - before, source) {
-            return None;
+        Parts {
+            middle: part(cut.low, cut.high - 1, false),
+            below: (cut.min < cut.low).then(|| part(cut.min, cut.low - 1, true)),
+            above: (cut.high <= cut.max).then(|| part(cut.high, cut.max, true)),
         }
-        let middle = self.block(middle, &within);
-        let edge = |p: &mut Self, e: Option<(Vec<Stmt>, Ranges)>| e.map(|(b, r)| p.block(b, &r)).unwrap_or_default();
-        let (has_below, has_above) = (below.is_some(), above.is_some());
-        let (below, above) = (edge(self, below), edge(self, above));
-        let under_high = Expr::Var(var).lt(cut.high);
-        let over_low = Expr::Int(cut.low).le(Expr::Var(var));
-        let choose = |cond: Expr, then: Vec<Stmt>, otherwise: Vec<Stmt>| vec![Stmt::If { cond, then, otherwise }];
-        Some(match (has_below, has_above) {
-            (false, _) => choose(under_high, middle, above),
-            (true, false) => choose(over_low, middle, below),
-            (true, true) => {
-                let other = choose(Expr::Var(var).lt(cut.low), below, above);
-                choose(over_low.and(under_high), middle, other)
+    }
+
+    /// A conditional that runs the part for the variable's value.
+    fn choose(&mut self, var: VarId, cut: Cut, parts: Parts) -> Stmt {
+        let Parts { middle, below, above } = parts;
+        let then = self.block(middle.0, &middle.1);
+        let [below, above] = [below, above].map(|part| part.map(|(stmts, ranges)| self.block(stmts, &ranges)));
+        let (over_low, under_high) = (Expr::Int(cut.low).le(Expr::Var(var)), Expr::Var(var).lt(cut.high));
+        match (below, above) {
+            (None, above) => Stmt::If { cond: under_high, then, otherwise: above.unwrap_or_default() },
+            (Some(below), None) => Stmt::If { cond: over_low, then, otherwise: below },
+            (Some(below), Some(above)) => {
+                let other = Stmt::If { cond: Expr::Var(var).lt(cut.low), then: below, otherwise: above };
+                Stmt::If { cond: over_low.and(under_high), then, otherwise: vec![other] }
             }
-        })
+        }
     }
 
     /// Books the growth, if the allowance covers it.
