@@ -6,6 +6,13 @@
 
 #define KG_FN static inline __attribute__((always_inline, unused))
 
+#define KG_PRAGMA(x) _Pragma(#x)
+#ifdef __clang__
+#define KG_UNROLL(n) KG_PRAGMA(unroll n)
+#else
+#define KG_UNROLL(n) KG_PRAGMA(GCC unroll n)
+#endif
+
 typedef float f32x4 __attribute__((vector_size(16)));
 typedef float f32x4_u __attribute__((vector_size(16), aligned(4), may_alias));
 typedef int32_t i32x4 __attribute__((vector_size(16)));
@@ -35,10 +42,12 @@ KG_FN uint16_t f32_to_bf16(float f) {
 }
 KG_FN f32x4 load_f16_f32x4(const uint16_t *p) {
   f32x4 v;
+  KG_UNROLL(4)
   for (int i = 0; i < 4; i++) v[i] = f16_to_f32(p[i]);
   return v;
 }
 KG_FN void store_bf16_f32x4(uint16_t *p, f32x4 v) {
+  KG_UNROLL(4)
   for (int i = 0; i < 4; i++) p[i] = f32_to_bf16(v[i]);
 }
 KG_FN f32x4 expf_f32x4(f32x4 x) {

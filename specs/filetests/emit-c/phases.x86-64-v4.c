@@ -7,6 +7,13 @@
 
 #define KG_FN static inline __attribute__((always_inline, unused))
 
+#define KG_PRAGMA(x) _Pragma(#x)
+#ifdef __clang__
+#define KG_UNROLL(n) KG_PRAGMA(unroll n)
+#else
+#define KG_UNROLL(n) KG_PRAGMA(GCC unroll n)
+#endif
+
 typedef float f32x8 __attribute__((vector_size(32)));
 typedef float f32x8_u __attribute__((vector_size(32), aligned(4), may_alias));
 typedef float f32x16 __attribute__((vector_size(64)));
@@ -45,9 +52,11 @@ KG_FN f32x16 load_f16_f32x16(const uint16_t *p) {
   return (f32x16)_mm512_cvtph_ps(_mm256_loadu_si256((const __m256i *)p));
 }
 KG_FN void store_bf16_f32x8(uint16_t *p, f32x8 v) {
+  KG_UNROLL(8)
   for (int i = 0; i < 8; i++) p[i] = f32_to_bf16(v[i]);
 }
 KG_FN void store_bf16_f32x16(uint16_t *p, f32x16 v) {
+  KG_UNROLL(16)
   for (int i = 0; i < 16; i++) p[i] = f32_to_bf16(v[i]);
 }
 KG_FN f32x8 expf_f32x8(f32x8 x) {

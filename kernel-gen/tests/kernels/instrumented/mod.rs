@@ -101,7 +101,7 @@ impl Program<'_> {
 
     fn gcc(&self, gcc: &Path, flags: &[&str], args: &[&str]) {
         let mut command = Command::new(gcc);
-        command.current_dir(&self.folder).args(FLAGS.iter().filter(|f| **f != "-O3")).args(SANITIZE);
+        command.current_dir(&self.folder).args(FLAGS.iter().filter(|f| **f != "-O2")).args(SANITIZE);
         let output = command.args(flags).args(args).output().expect("the compiler");
         assert!(output.status.success(), "{args:?}: {}", String::from_utf8_lossy(&output.stderr));
     }

@@ -99,10 +99,10 @@ impl prelude::Helper for Helper {
     fn needs(self) -> Vec<Helper> {
         let mut all = match self {
             Helper::Load(v, d) | Helper::LoadPart(v, d) | Helper::Gather(v, d) if d != v.dtype => {
-                vec![Helper::Widen(d)]
+                vec![Helper::Unroll, Helper::Widen(d)]
             }
             Helper::Store(v, d) | Helper::StorePart(v, d) | Helper::Scatter(v, d) if d != v.dtype => {
-                vec![Helper::Narrow(d)]
+                vec![Helper::Unroll, Helper::Narrow(d)]
             }
             Helper::LoadEvenBetween(v) => vec![Helper::LoadBetween(v)],
             Helper::LoadEven(v) => vec![Helper::Load(v, v.dtype)],
@@ -114,7 +114,7 @@ impl prelude::Helper for Helper {
             Helper::Map(v, UnOp::Tanh) if v.dtype == DType::F32 => {
                 vec![Helper::Map(v, UnOp::Exp), Helper::Type(v.mask())]
             }
-            Helper::Map(..) => vec![Helper::Math],
+            Helper::Map(..) => vec![Helper::Unroll, Helper::Math],
             _ => vec![],
         };
         all.extend(self.vector().map(Helper::Type));
@@ -190,6 +190,11 @@ impl Helper {
             Helper::Map(v, op) => map(&name, v, op, isa),
         }
     }
+}
+
+/// The definitions of functions in [`text`]: what two sources may both hold, and one file only once.
+pub(super) fn functions(prelude: &Prelude<Helper>, isa: Isa) -> Vec<String> {
+    prelude.used().map(|h| h.text(isa)).filter(|text| text.starts_with("KG_FN")).collect()
 }
 
 /// Includes and helpers.

@@ -70,6 +70,12 @@ pub(super) fn splat(name: &str, v: Vector) -> String {
     function(v, name, &format!("{} x", c_type(v.dtype)), &format!("  return ({v}){{{lanes}}};\n"))
 }
 
+/// The head of a loop over lanes, to be copied out: compilers put up with a register that is indexed by a variable only if they
+/// are told so.
+fn each(v: Vector) -> String {
+    format!("KG_UNROLL({n})\n  for (int i = 0; i < {n}; i++)", n = v.width)
+}
+
 pub(super) fn load(name: &str, v: Vector, d: DType, isa: Isa) -> String {
     let body = match (d, converted(v, isa)) {
         (d, _) if d == v.dtype => format!("  return *(const {v}_u *)p;\n"),
@@ -82,7 +88,7 @@ pub(super) fn load(name: &str, v: Vector, d: DType, isa: Isa) -> String {
              return ({v}){whole}_slli_epi32(wide, 16);\n",
             n = bits / 2
         ),
-        _ => format!("  {v} v;\n  for (int i = 0; i < {}; i++) v[i] = {d}_to_f32(p[i]);\n  return v;\n", v.width),
+        _ => format!("  {v} v;\n  {} v[i] = {d}_to_f32(p[i]);\n  return v;\n", each(v)),
     };
     reads(v, name, d, "", &body)
 }
@@ -94,7 +100,7 @@ pub(super) fn store(name: &str, v: Vector, d: DType, isa: Isa) -> String {
             "  {half}_storeu_si{n}((__m{n}i *)p, {whole}_cvtps_ph((__m{bits})v, _MM_FROUND_TO_NEAREST_INT));\n",
             n = bits / 2
         ),
-        _ => format!("  for (int i = 0; i < {}; i++) p[i] = f32_to_{d}(v[i]);\n", v.width),
+        _ => format!("  {} p[i] = f32_to_{d}(v[i]);\n", each(v)),
     };
     writes(v, name, d, ["", ""], &body)
 }
@@ -310,7 +316,7 @@ pub(super) fn map(name: &str, v: Vector, op: UnOp, isa: Isa) -> String {
         }
         (UnOp::Exp, _) if v.dtype == DType::F32 => exp(v),
         (UnOp::Tanh, _) if v.dtype == DType::F32 => tanh(v),
-        _ => format!("  for (int i = 0; i < {}; i++) x[i] = {}(x[i]);\n  return x;\n", v.width, v.lane_fn(op)),
+        _ => format!("  {} x[i] = {}(x[i]);\n  return x;\n", each(v), v.lane_fn(op)),
     };
     function(v, name, &format!("{v} x"), &body)
 }
