@@ -131,6 +131,7 @@ fn wrap_c(
             name: format!("extern.{}.c", item.name),
             flags: FLAGS.iter().map(|f| f.to_string()).collect(),
             text: format!("// {hash:016x}\n#include \"{included}\"\n"),
+            helpers: vec![],
             prototypes: String::new(),
         });
     }

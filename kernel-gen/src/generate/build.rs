@@ -3,6 +3,7 @@
 use super::assemble::Generated;
 use super::bundle;
 use super::error::GenerateError;
+use super::join::join;
 use super::own::own_faults;
 use crate::files;
 use crate::toolchain::cuda::{Artifacts, CudaError, Environment, SupplyOptions, supply};
@@ -56,10 +57,13 @@ pub fn build(
         Ok(path)
     };
     write("kernels.h", generated.header.as_bytes()).map_err(one)?;
-    let mut units = vec![];
     for source in &generated.sources {
-        let path = write(&source.name, source.text.as_bytes()).map_err(one)?;
-        units.push(Unit { source: path, flags: source.flags.clone(), depends: 0 });
+        write(&source.name, source.text.as_bytes()).map_err(one)?;
+    }
+    let mut units = vec![];
+    for file in join(&generated.sources) {
+        let path = write(&file.name, file.text.as_bytes()).map_err(one)?;
+        units.push(Unit { source: path, flags: file.flags.clone(), depends: 0 });
     }
     let mut built = Built::default();
     let supplied = supply_cuda(generated, cuda)?;

@@ -19,7 +19,9 @@ pub struct Source {
     pub flags: Vec<String>,
     /// Its text.
     pub text: String,
-    /// The declarations of its functions, a line each.
+    /// Parts of the text that define functions which other sources may define as well.
+    pub helpers: Vec<String>,
+    /// The declarations of its functions, a line each; of none, if the source is the user's own.
     pub prototypes: String,
 }
 
@@ -73,7 +75,13 @@ fn source(c: &CSource, stem: &str, target: &Target) -> Source {
     debug_assert!(target.cpu().is_some(), "only CPU levels become C");
     // The prototypes of the header, without the rest of it.
     let prototypes = c.header.lines().filter(|l| l.starts_with("void ")).map(|l| format!("{l}\n")).collect();
-    Source { name: format!("{stem}.c"), flags: flags(c), text: c.source.clone(), prototypes }
+    Source {
+        name: format!("{stem}.c"),
+        flags: flags(c),
+        text: c.source.clone(),
+        helpers: c.helpers.clone(),
+        prototypes,
+    }
 }
 
 /// What the wrappers need to know of a kernel and its C.

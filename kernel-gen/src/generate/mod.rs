@@ -14,6 +14,7 @@ mod cuda;
 mod early;
 mod error;
 mod flatten;
+mod join;
 mod made;
 mod options;
 mod own;

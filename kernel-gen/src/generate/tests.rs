@@ -2,8 +2,9 @@
 
 use super::*;
 use crate::templates::testing::Rows;
-use crate::toolchain::Compiler;
 use crate::toolchain::cuda::{Environment, SupplyOptions};
+use crate::toolchain::{Compiler, Temporary};
+use std::path::Path;
 
 const SPEC: &str = r#"
 schema = 1
@@ -118,14 +119,55 @@ fn a_build_compiles_once_and_removes_what_is_no_longer_made() {
     let built = build(&made, Some(&compiler), cuda, &folder, "kg_test", 2).unwrap();
     let library = built.library.unwrap();
     assert!(library.ends_with("libkg_test.a") && library.exists());
-    let object = folder.join("large.x86-64.o");
-    let stamp = std::fs::metadata(&object).unwrap().modified().unwrap();
+    let ends_in = |end: &str| {
+        let files = std::fs::read_dir(&folder).unwrap().map(|f| f.unwrap().path());
+        files.filter(|f| f.to_string_lossy().ends_with(end)).collect::<Vec<_>>()
+    };
+    let stamps = || ends_in(".o").iter().map(|f| std::fs::metadata(f).unwrap().modified().unwrap()).collect::<Vec<_>>();
+    // Small sources of one level are compiled together.
+    let (objects, first) = (ends_in(".o"), stamps());
+    let joint = ends_in(".c").into_iter().filter(|f| f.file_name().unwrap().to_string_lossy().starts_with("joint."));
+    let held: usize = joint.map(|f| std::fs::read_to_string(f).unwrap().matches("// workload: ").count()).sum();
+    assert!(objects.len() < made.sources.len() && held > 1, "{objects:?}, {held} kernels are in joint files");
+    build(&made, Some(&compiler), cuda, &folder, "kg_test", 2).unwrap();
+    assert_eq!(stamps(), first, "nothing is compiled again");
     let mut fewer = made.clone();
     fewer.sources.retain(|s| s.name.starts_with("large"));
     build(&fewer, Some(&compiler), cuda, &folder, "kg_test", 2).unwrap();
-    assert_eq!(std::fs::metadata(&object).unwrap().modified().unwrap(), stamp, "it was not compiled again");
     assert!(!folder.join("product_m6n7k5_nn_bias.x86-64.c").exists());
     std::fs::remove_dir_all(folder).unwrap();
+}
+
+#[test]
+fn programs_may_hold_two_crates_with_a_kernel_in_common() {
+    if std::env::consts::ARCH != "x86_64" {
+        eprintln!("[SKIP] not an x86-64 machine: the kernels are for x86-64");
+        return;
+    }
+    let folder = Temporary::new().unwrap();
+    let triple = "x86_64-unknown-linux-gnu";
+    let compiler = Compiler::find(triple, triple).unwrap();
+    let third = format!("{SPEC}[[kernel.workload]]\nname = \"third\"\na = [8, 8]\nb = [8, 8]\n");
+    let spec = Spec::parse(&third, "kernels.toml").unwrap();
+    let made = generate(&spec, &BestRecords::new(), &registry(), &options(2)).unwrap();
+    assert!(made.sources.len() > 2, "one is in both");
+    let (nowhere, supply_options) = (Environment::new([], folder.path()), SupplyOptions::default());
+    let cuda = CudaSupply { packaged: None, environment: &nowhere, options: &supply_options };
+    // Each has a kernel that the other has not, and they share the rest.
+    let (mut libraries, mut calls) = (vec![], String::new());
+    for (name, left_out) in [("first", 0), ("second", made.sources.len() - 1)] {
+        let mut part = made.clone();
+        part.sources.remove(left_out);
+        let built = build(&part, Some(&compiler), cuda, &folder.path().join(name), name, 2).unwrap();
+        libraries.push(built.library.unwrap());
+        let own = if left_out == 0 { made.sources.last() } else { made.sources.first() };
+        let symbol = own.unwrap().prototypes.split_once("void ").unwrap().1.split('(').next().unwrap().to_string();
+        calls += &format!("void {symbol}(void);\nvoid (*use_{name})(void) = {symbol};\n");
+    }
+    let program = folder.path().join("main.c");
+    std::fs::write(&program, format!("{calls}int main(void) {{ return 0; }}\n")).unwrap();
+    let files: Vec<&Path> = std::iter::once(&program).chain(&libraries).map(|f| f.as_path()).collect();
+    compiler.executable(&files, &[], &folder.path().join("main")).unwrap();
 }
 
 #[test]

@@ -26,6 +26,7 @@ fn source(body: &str) -> CSource {
             "#include <stdint.h>\n{head};\n{head} {{\n  (void)x; (void)y; (void)ws; (void)worker;\n  \
              for (int64_t i = begin; i < end; i++) {{\n    {body}\n  }}\n}}\n"
         ),
+        helpers: vec![],
         header: format!("#include <stdint.h>\n{head};\n"),
         phases: vec![Phase { symbol: "f_p0".into(), extent: 10, parallel: true }],
         workspace_bytes: 64,

@@ -80,6 +80,8 @@ pub struct CSource {
     pub symbol: String,
     /// Text of the `.c` file.
     pub source: String,
+    /// Parts of that text that define functions which other sources may define as well.
+    pub helpers: Vec<String>,
     /// Text of the `.h` file: the same prototypes.
     pub header: String,
     /// The functions, in the order in which they run.
@@ -95,6 +97,7 @@ pub struct CSource {
 pub struct Unnamed {
     isa: Isa,
     prelude: String,
+    helpers: Vec<String>,
     /// The parameter list that all functions have.
     parameters: String,
     bodies: Vec<FunctionBody>,
@@ -150,14 +153,15 @@ pub fn translate(lowered: &Lowered, isa: Isa) -> Result<Unnamed, EmitError> {
         bodies.push(FunctionBody { text: body.out, extent: phase.extent, parallel: phase.parallel.is_some() });
     }
     let Layout { workspace_bytes, worker_bytes, .. } = layout;
+    let helpers = prelude::functions(&prelude, isa);
     let (prelude, parameters) = (prelude::text(&prelude, isa), parameters(kernel, &names));
-    Ok(Unnamed { isa, prelude, parameters, bodies, workspace_bytes, worker_bytes })
+    Ok(Unnamed { isa, prelude, helpers, parameters, bodies, workspace_bytes, worker_bytes })
 }
 
 impl Unnamed {
     /// The source and its header. The names of the functions start with `symbol`, and `comment` is at the top.
     pub fn named(&self, symbol: &str, comment: &str) -> CSource {
-        let Unnamed { isa, prelude, parameters, bodies, workspace_bytes, worker_bytes } = self;
+        let Unnamed { isa, prelude, helpers, parameters, bodies, workspace_bytes, worker_bytes } = self;
         let (mut functions, mut prototypes, mut phases) = (vec![], String::new(), vec![]);
         for (i, FunctionBody { text, extent, parallel }) in bodies.iter().enumerate() {
             let name = format!("{symbol}_p{i}");
@@ -177,6 +181,7 @@ impl Unnamed {
             isa: *isa,
             symbol: symbol.to_string(),
             source,
+            helpers: helpers.clone(),
             header,
             phases,
             workspace_bytes: *workspace_bytes,

@@ -1,0 +1,49 @@
+//! Small sources in one file: a compiler takes longer to start than to compile most of them.
+
+use super::c::Source;
+use std::borrow::Cow;
+use std::collections::BTreeSet;
+
+/// Bytes of a file of several sources. Larger ones would keep one processor busy when others are idle, and a change of one
+/// kernel would compile more.
+const MOST: usize = 60_000;
+
+/// The files to compile: sources as they are, or several of one level together.
+pub(super) fn join(sources: &[Source]) -> Vec<Cow<'_, Source>> {
+    let mut files: Vec<Vec<&Source>> = vec![];
+    for source in sources {
+        let fits = |file: &Vec<&Source>| {
+            // The user's own sources may hold anything.
+            let is_alike = file.iter().all(|s| s.flags == source.flags && !s.prototypes.is_empty());
+            is_alike && file.iter().map(|s| s.text.len()).sum::<usize>() + source.text.len() <= MOST
+        };
+        match files.iter_mut().find(|file| !source.prototypes.is_empty() && fits(file)) {
+            Some(file) => file.push(source),
+            None => files.push(vec![source]),
+        }
+    }
+    files
+        .into_iter()
+        .map(|file| if let [one] = file[..] { Cow::Borrowed(one) } else { Cow::Owned(one(&file)) })
+        .collect()
+}
+
+/// Several sources in one.
+fn one(all: &[&Source]) -> Source {
+    let mut known = BTreeSet::new();
+    let prototypes: String = all.iter().map(|s| s.prototypes.as_str()).collect();
+    // An object is linked as a whole. Two crates of a program may have a kernel in common beside others that they have not, and
+    // then both objects define it; definitions of one name are equal, so it does not matter which is taken.
+    let weak: String = prototypes.lines().map(|line| format!("__attribute__((weak)) {line}\n")).collect();
+    let mut text = format!("// {} kernels, compiled together.\n#include <stdint.h>\n\n{weak}", all.len());
+    for source in all {
+        let mut own = source.text.clone();
+        for helper in &source.helpers {
+            if !known.insert(helper) {
+                own = own.replacen(helper.as_str(), "", 1);
+            }
+        }
+        text += &format!("\n{own}");
+    }
+    Source { name: format!("joint.{}", all[0].name), flags: all[0].flags.clone(), text, helpers: vec![], prototypes }
+}
