@@ -27,13 +27,14 @@ fn pools() -> Result<(), Box<dyn Error>> {
     }
     let out = PathBuf::from(env::var_os("OUT_DIR").ok_or("OUT_DIR is not set")?);
     let environment = Environment::of_process();
-    for name in ["sm_80", "sm_90"] {
-        let arch: Arch = name.parse()?;
-        let request = Request::new("pools", fs::read_to_string("kernels/pools.cu")?, arch);
-        let supplied = supply(std::slice::from_ref(&request), None, &environment, &SupplyOptions::default())
-            .map_err(|errors| errors.iter().map(ToString::to_string).collect::<Vec<_>>().join("; "))?;
-        let code = supplied.code.first().ok_or("a request has an answer")?;
-        fs::write(out.join(format!("pools.{name}.kgi")), bundle::of_code(code, &request.source, arch))?;
+    let archs: [Arch; 2] = ["sm_80".parse()?, "sm_90".parse()?];
+    let source = fs::read_to_string("kernels/pools.cu")?;
+    let requests = archs.map(|arch| Request::new("pools", &source, arch));
+    let supplied = supply(&requests, None, &environment, &SupplyOptions::default())
+        .map_err(|errors| errors.iter().map(ToString::to_string).collect::<Vec<_>>().join("; "))?;
+    for (request, code) in requests.iter().zip(&supplied.code) {
+        let file = out.join(format!("pools.{}.kgi", request.arch));
+        fs::write(file, bundle::of_code(code, &request.source, request.arch))?;
     }
     Ok(())
 }
