@@ -845,6 +845,8 @@ def assign(functions, kernels, name, workload, shapes):
 def spec_text(functions):
     """The spec that declares the functions and their workloads."""
     text = "# Written by extract.py: the shapes of the ONNX tests in cases/.\nschema = 1\n"
+    # One level beside the baseline: what levels differ in is tested with the templates.
+    text += '\n[targets]\ncpu = ["x86-64-v3"]\n'
     for function, members in sorted(functions.items()):
         workload, _ = next(iter(members.values()))
         text += f'\n[[kernel]]\nname = "{function}"\nop = "{workload["op"]}"\n'
