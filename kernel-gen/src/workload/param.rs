@@ -24,6 +24,8 @@ pub enum Role {
     Shift,
     /// A tensor like the output that is added to it or multiplies it.
     Residual,
+    /// One number for each image and channel.
+    Gate,
     /// The result.
     Output,
 }

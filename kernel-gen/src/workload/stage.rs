@@ -10,9 +10,9 @@ use crate::ir::{BufferId, DType, Expr, ReduceOp, Scope, Stmt, VarId};
 /// What an axis of an output counts.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum AxisRole {
-    /// Images, rows of a product, or the products of a batch.
+    /// Images; the products of a batch or, of a single product, its rows; batches and heads of attention.
     Batch,
-    /// Pixels in a direction.
+    /// Pixels in a direction; rows of the products of a batch.
     Space,
     /// Output channels, columns of a product; blocks of them where a [`AxisRole::ChannelBlock`] follows.
     Channel,
