@@ -104,6 +104,7 @@ fn stmt(k: &Kernel, s: &Stmt, depth: usize, out: &mut String) {
         Stmt::Reduce { buffer, indices, op, init, value, over } => {
             let op = match op {
                 ReduceOp::Add => "+=",
+                ReduceOp::Mul => "*=",
                 ReduceOp::Max => "max=",
                 ReduceOp::Min => "min=",
             };
@@ -181,7 +182,7 @@ fn precedence(op: BinOp) -> u8 {
         BinOp::Lt | BinOp::Le | BinOp::Eq | BinOp::Ne => 3,
         BinOp::Add | BinOp::Sub => 4,
         BinOp::Mul | BinOp::Div | BinOp::Mod => 5,
-        BinOp::Min | BinOp::Max | BinOp::Pow => 9,
+        BinOp::Min | BinOp::Max | BinOp::Pow | BinOp::Fmod => 9,
     }
 }
 
@@ -201,10 +202,11 @@ fn write_expr(k: &Kernel, e: &Expr, outer: u8, out: &mut String) {
             }
         }
         Expr::Var(v) => out.push_str(&k.var(*v).name),
-        Expr::Binary(op @ (BinOp::Min | BinOp::Max | BinOp::Pow), a, b) => {
+        Expr::Binary(op @ (BinOp::Min | BinOp::Max | BinOp::Pow | BinOp::Fmod), a, b) => {
             out.push_str(match op {
                 BinOp::Min => "min(",
                 BinOp::Max => "max(",
+                BinOp::Fmod => "fmod(",
                 _ => "pow(",
             });
             write_expr(k, a, 0, out);
@@ -225,7 +227,7 @@ fn write_expr(k: &Kernel, e: &Expr, outer: u8, out: &mut String) {
                 BinOp::Ne => " != ",
                 BinOp::And => " && ",
                 BinOp::Or => " || ",
-                BinOp::Min | BinOp::Max | BinOp::Pow => unreachable!("printed as calls above"),
+                BinOp::Min | BinOp::Max | BinOp::Pow | BinOp::Fmod => unreachable!("printed as calls above"),
             };
             let p = precedence(*op);
             if p < outer {

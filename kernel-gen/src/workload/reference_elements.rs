@@ -67,6 +67,9 @@ pub(super) fn of_pairs(op: &Binary, a: &[f64], b: &[f64]) -> Sums {
             Function2::Prelu if a < 0.0 => a * b,
             Function2::Prelu => a,
             Function2::Pow => a.powf(b),
+            Function2::Fmod => a % b,
+            Function2::Mod if a % b != 0.0 && (a % b < 0.0) != (b < 0.0) => a % b + b,
+            Function2::Mod => a % b,
             Function2::Equal => truth(a == b),
             Function2::Less => truth(a < b),
             Function2::LessOrEqual => truth(a <= b),
@@ -79,6 +82,7 @@ pub(super) fn of_pairs(op: &Binary, a: &[f64], b: &[f64]) -> Sums {
         let roundings = match op.function {
             Function2::Add | Function2::Subtract | Function2::Multiply | Function2::Divide => 1.0,
             Function2::Prelu if a < 0.0 => 1.0,
+            Function2::Mod => 1.0,
             Function2::Pow => 2.0 * LIBRARY,
             _ => 0.0,
         };
