@@ -81,7 +81,7 @@ functions! {
     Pow POW "pow",
     /// What is left of `a` after `b` was taken from it a whole number of times, with the sign of `a`, as C's `fmod`.
     Fmod FMOD "fmod",
-    /// The same with the sign of `b`, as Python's `%`.
+    /// The same with the sign of `b`, also of a zero, as Python's `%`.
     Mod MOD "mod",
     /// 1 where they are equal, else 0, also where one is NaN.
     Equal EQUAL "equal",
@@ -190,8 +190,11 @@ impl Operator for Binary {
                 Function2::Mod => {
                     let rest = a.fmod(b.clone());
                     let (below, above) = (rest.clone().lt(f(0.0)), f(0.0).lt(rest.clone()));
-                    let other_sign = b.clone().lt(f(0.0)).select(above, below);
-                    other_sign.select(rest.clone() + b, rest)
+                    let is_negative = b.clone().lt(f(0.0));
+                    let other_sign = is_negative.clone().select(above, below);
+                    let zero = is_negative.select(f(-0.0), f(0.0));
+                    let none = rest.clone().eq(f(0.0));
+                    none.select(zero, other_sign.select(rest.clone() + b, rest))
                 }
                 Function2::Equal => truth(a.eq(b)),
                 Function2::Less => truth(a.lt(b)),

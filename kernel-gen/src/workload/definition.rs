@@ -97,7 +97,7 @@ impl Workload {
             if p.elements() > MAX_ELEMENTS {
                 return Err(WorkloadError::TooLarge {
                     what: match p.role {
-                        Role::Input | Role::Mask => "the input",
+                        Role::Input | Role::Mask | Role::Index => "the input",
                         Role::Weight | Role::DepthwiseWeight => "the weight",
                         _ => "the output",
                     },
@@ -132,7 +132,8 @@ impl Workload {
         let shape: Vec<i64> = axes.iter().map(|axis| axis.extent).collect();
         let read = |name, dtype, shape, role| Param { name, dtype, shape, access: Access::Read, role };
         let inputs = self.op.get().inputs().into_iter();
-        let mut params: Vec<Param> = inputs.map(|i| read(i.name, self.dtype, i.shape, i.role)).collect();
+        let mut params: Vec<Param> =
+            inputs.map(|i| read(i.name, i.dtype.unwrap_or(self.dtype), i.shape, i.role)).collect();
         for operand in self.epilogue.iter().flat_map(|step| step.operands()) {
             let (dtype, shape) = match operand.per {
                 Per::Channel => (self.dtype, vec![channels(&axes)]),

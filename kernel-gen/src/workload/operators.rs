@@ -14,6 +14,7 @@ use super::conv1d::{self, Conv1d};
 use super::conv2d::{self, Conv2d};
 use super::depthwise_pointwise::{self, DepthwisePointwise};
 use super::dims::ABSENT;
+use super::gather::{self, Gather};
 use super::group_norm::{self, GroupNorm};
 use super::layout::ConvLayout;
 use super::lrn::{self, Lrn};
@@ -120,6 +121,8 @@ operators! {
     },
     /// Tensors side by side.
     Concat { concat::CONCAT },
+    /// Elements that indices name.
+    Gather { gather::GATHER },
     /// Images of another size.
     Resize { resize::RESIZE_NEAREST, resize::RESIZE_BILINEAR, resize::RESIZE_BICUBIC },
     /// Elements combined over dimensions.

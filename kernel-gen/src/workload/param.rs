@@ -12,6 +12,8 @@ pub enum Role {
     Input,
     /// What chooses: an element that is 0, or one that is not.
     Mask,
+    /// What names elements of the input: integers.
+    Index,
     /// The weights of a convolution, the right matrix of a product: what is packed once.
     Weight,
     /// The weights of the depthwise convolution of a pair, which are used as they are.
