@@ -11,7 +11,7 @@
 //!   }
 //! }
 //! ```
-//! Statements: `for v in 0..n [kind] [pragma...] {}`, `b[..] = e`, `b[..] += e init e over (v, ..)` (`max=`, `min=`
+//! Statements: `for v in 0..n [kind] [pragma...] {}`, `b[..] = e`, `b[..] += e init e over (v, ..)` (`*=`, `max=`, `min=`
 //! likewise), `if e {} else {}`, `let v: type = e`, `alloc b: type[shape] scope [strides [..]]`, `barrier block`,
 //! `transpose b[..: ..] = b[..: ..]`, where `i: n` is an origin and an extent;
 //! and those of a GPU:
@@ -34,7 +34,7 @@
 //! set_max_registers 232
 //! ```
 //! Expressions are C's, with
-//! `select(c, a, b)`, `min`, `max`, `type(e)` for casts, `ramp(base, stride, lanes)` and `broadcast(e, lanes)`; `/`
+//! `select(c, a, b)`, `min`, `max`, `pow`, `fmod`, `type(e)` for casts, `ramp(base, stride, lanes)` and `broadcast(e, lanes)`; `/`
 //! and `%` are floor division on integers. Float literals carry their type: `0.5f32`.
 
 use super::instruction::Part;
@@ -174,7 +174,7 @@ pub fn statement(k: &Kernel, s: &Stmt) -> String {
     out
 }
 
-/// Binding strength; `min`, `max` and `pow` print as calls.
+/// Binding strength; `min`, `max`, `pow` and `fmod` print as calls.
 fn precedence(op: BinOp) -> u8 {
     match op {
         BinOp::Or => 1,
