@@ -446,6 +446,8 @@ mod tests {
             ("no padding", conv(&|c| !c.has_padding())),
             ("16 bits", count(&|w| w.dtype != DType::F32)),
             ("long epilogues", count(&|w| w.epilogue.len() > 2)),
+            ("gates", count(&|w| w.epilogue.contains(&Epilogue::Gate))),
+            ("biases of images", count(&|w| w.epilogue.contains(&Epilogue::ImageBias))),
         ] {
             assert!(n >= 3, "{what}: {n} of 1000");
         }
