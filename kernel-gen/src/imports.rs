@@ -31,6 +31,7 @@ const CIRCLES: &[(&[&str], &str)] = &[
             "workload/definition.rs",
             "workload/depthwise_pointwise.rs",
             "workload/dims.rs",
+            "workload/gather.rs",
             "workload/group_norm.rs",
             "workload/lrn.rs",
             "workload/matmul.rs",

@@ -455,7 +455,8 @@ def binary(op, attributes, expected, *values):
     if op == "PRelu" and b.ndim == 1 < b.size != a.shape[-1]:
         note = "one slope for each channel, as operator sets before 7 have it"
         b = b.reshape(-1, *[1] * (a.ndim - 2))
-    workload = {"op": BINARY[op], "a": list(a.shape), "b": list(b.shape)}
+    kind = "fmod" if op == "Mod" and attributes.get("fmod") else BINARY[op]
+    workload = {"op": kind, "a": list(a.shape), "b": list(b.shape)}
     return (workload, {"a": a, "b": b, "y": np.atleast_1d(expected)}), note
 
 
@@ -464,6 +465,15 @@ def where(op, attributes, expected, *values):
     condition, a, b = (np.atleast_1d(value) for value in values)
     workload = {"op": "where", "condition": list(condition.shape), "a": list(a.shape), "b": list(b.shape)}
     return (workload, {"condition": condition, "a": a, "b": b, "y": np.atleast_1d(expected)}), None
+
+
+def gather(op, attributes, expected, x, indices):
+    """A Gather node."""
+    indices = np.atleast_1d(indices)
+    workload = {"op": "gather", "input": list(x.shape), "indices": list(indices.shape)}
+    workload["axis"] = attributes.get("axis", 0) % x.ndim
+    tensors = {"x": x, "indices": indices.astype(np.float32), "y": np.atleast_1d(expected)}
+    return (workload, tensors), "the indices as i32"
 
 
 def transpose(op, attributes, expected, x):
@@ -684,6 +694,7 @@ BINARY = {
     "Max": "maximum",
     "PRelu": "prelu",
     "Pow": "pow",
+    "Mod": "mod",
     "Equal": "equal",
     "Less": "less",
     "LessOrEqual": "less_or_equal",
@@ -709,6 +720,7 @@ ROUND = {
 REDUCTIONS = {
     "ReduceSum": "reduce_sum",
     "ReduceMean": "reduce_mean",
+    "ReduceProd": "reduce_prod",
     "ReduceMax": "reduce_max",
     "ReduceMin": "reduce_min",
     "ReduceL1": "reduce_l1",
@@ -742,6 +754,7 @@ MAKERS = {
     "Pad": pad,
     **dict.fromkeys(["DepthToSpace", "SpaceToDepth"], blocks),
     "Concat": concat,
+    "Gather": gather,
     "Resize": resize,
     "Upsample": upsample,
     **dict.fromkeys(REDUCTIONS, reduce),
@@ -866,6 +879,8 @@ def calls_text(functions):
     for function, members in sorted(functions.items()):
         names = [f"v{i}" for i in range(len(next(iter(members.values()))[1]) - 1)]
         call = lambda y: f"kernels::{function}_dyn(dev, {', '.join(names)}, {y})"
+        if "_gather" in function:
+            call = lambda y: f"integers(v1, |v1| kernels::{function}_dyn(dev, v0, v1, {y}))"
         call = f"indices(y, |y| {call('y')})" if "_arg_" in function else call("y")
         text += f'    ("{function}", &[{", ".join(names)}]) => {call},\n'
     text += '    (function, views) => panic!("{}: no function {function} of {} inputs", case.name, views.len()),\n}\n'

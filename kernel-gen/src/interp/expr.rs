@@ -349,6 +349,7 @@ impl Compiler<'_> {
                 BinOp::Min => FloatOp::Min,
                 BinOp::Max => FloatOp::Max,
                 BinOp::Pow => FloatOp::Pow,
+                BinOp::Fmod => FloatOp::Fmod,
                 _ => return mismatch(),
             };
             let dtype = if x.dtype == DType::F64 { x.dtype } else { y.dtype };
@@ -369,7 +370,7 @@ impl Compiler<'_> {
             BinOp::Mod => (IntOp::Mod, x.dtype),
             BinOp::Min => (IntOp::Min, x.dtype),
             BinOp::Max => (IntOp::Max, x.dtype),
-            BinOp::Pow => return mismatch(),
+            BinOp::Pow | BinOp::Fmod => return mismatch(),
             BinOp::And | BinOp::Or => unreachable!("lazy operators are compiled apart"),
         };
         let d = self.take(true, 1);

@@ -247,6 +247,7 @@ impl Machine<'_> {
                     let (x, y) = (f64::from_bits(from), t.floats[a as usize]);
                     let v = match op {
                         ReduceOp::Add => x + y,
+                        ReduceOp::Mul => x * y,
                         ReduceOp::Max => float_max(x, y),
                         ReduceOp::Min => float_min(x, y),
                     };
@@ -259,6 +260,7 @@ impl Machine<'_> {
                     let (x, y) = (from as i64, t.ints[a as usize]);
                     let v = match op {
                         ReduceOp::Add => x.wrapping_add(y),
+                        ReduceOp::Mul => x.wrapping_mul(y),
                         ReduceOp::Max => x.max(y),
                         ReduceOp::Min => x.min(y),
                     };

@@ -32,6 +32,8 @@ pub enum BinOp {
     Max,
     /// The left side to the power of the right one, as C's `pow`; floats only.
     Pow,
+    /// The remainder of a division that is rounded towards zero, exactly, as C's `fmod`; floats only.
+    Fmod,
     /// Less than.
     Lt,
     /// Less than or equal.
@@ -238,6 +240,11 @@ impl Expr {
     /// `self` to the power of `b`, both floats.
     pub fn pow(self, b: impl Into<Expr>) -> Expr {
         Expr::bin(BinOp::Pow, self, b.into())
+    }
+
+    /// What is left of `self` after `b` was taken from it a whole number of times; it has the sign of `self`. Both are floats.
+    pub fn fmod(self, b: impl Into<Expr>) -> Expr {
+        Expr::bin(BinOp::Fmod, self, b.into())
     }
 
     /// `self < b`.

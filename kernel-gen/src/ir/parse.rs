@@ -228,10 +228,11 @@ impl<'t> Parser<'t> {
         let op = match self.lexer.peek() {
             Token::Sign("=") => None,
             Token::Sign("+=") => Some(ReduceOp::Add),
+            Token::Sign("*=") => Some(ReduceOp::Mul),
             Token::Word("max") => Some(ReduceOp::Max),
             Token::Word("min") => Some(ReduceOp::Min),
             other => {
-                return Err(self.lexer.error(format!("expected `=`, `+=`, `max=` or `min=`, found {other}")));
+                return Err(self.lexer.error(format!("expected `=`, `+=`, `*=`, `max=` or `min=`, found {other}")));
             }
         };
         self.lexer.next();

@@ -117,12 +117,13 @@ impl Parser<'_> {
         self.sign("(")?;
         let (a, da) = self.binary(1)?;
         let (e, depth) = match name {
-            "min" | "max" | "pow" => {
+            "min" | "max" | "pow" | "fmod" => {
                 self.sign(",")?;
                 let (b, db) = self.binary(1)?;
                 let op = match name {
                     "min" => BinOp::Min,
                     "max" => BinOp::Max,
+                    "fmod" => BinOp::Fmod,
                     _ => BinOp::Pow,
                 };
                 (Expr::Binary(op, Box::new(a), Box::new(b)), da.max(db))

@@ -11,7 +11,7 @@
 //!   }
 //! }
 //! ```
-//! Statements: `for v in 0..n [kind] [pragma...] {}`, `b[..] = e`, `b[..] += e init e over (v, ..)` (`max=`, `min=`
+//! Statements: `for v in 0..n [kind] [pragma...] {}`, `b[..] = e`, `b[..] += e init e over (v, ..)` (`*=`, `max=`, `min=`
 //! likewise), `if e {} else {}`, `let v: type = e`, `alloc b: type[shape] scope [strides [..]]`, `barrier block`,
 //! `transpose b[..: ..] = b[..: ..]`, where `i: n` is an origin and an extent;
 //! and those of a GPU:
@@ -34,7 +34,7 @@
 //! set_max_registers 232
 //! ```
 //! Expressions are C's, with
-//! `select(c, a, b)`, `min`, `max`, `type(e)` for casts, `ramp(base, stride, lanes)` and `broadcast(e, lanes)`; `/`
+//! `select(c, a, b)`, `min`, `max`, `pow`, `fmod`, `type(e)` for casts, `ramp(base, stride, lanes)` and `broadcast(e, lanes)`; `/`
 //! and `%` are floor division on integers. Float literals carry their type: `0.5f32`.
 
 use super::instruction::Part;
@@ -104,6 +104,7 @@ fn stmt(k: &Kernel, s: &Stmt, depth: usize, out: &mut String) {
         Stmt::Reduce { buffer, indices, op, init, value, over } => {
             let op = match op {
                 ReduceOp::Add => "+=",
+                ReduceOp::Mul => "*=",
                 ReduceOp::Max => "max=",
                 ReduceOp::Min => "min=",
             };
@@ -173,7 +174,7 @@ pub fn statement(k: &Kernel, s: &Stmt) -> String {
     out
 }
 
-/// Binding strength; `min`, `max` and `pow` print as calls.
+/// Binding strength; `min`, `max`, `pow` and `fmod` print as calls.
 fn precedence(op: BinOp) -> u8 {
     match op {
         BinOp::Or => 1,
@@ -181,7 +182,7 @@ fn precedence(op: BinOp) -> u8 {
         BinOp::Lt | BinOp::Le | BinOp::Eq | BinOp::Ne => 3,
         BinOp::Add | BinOp::Sub => 4,
         BinOp::Mul | BinOp::Div | BinOp::Mod => 5,
-        BinOp::Min | BinOp::Max | BinOp::Pow => 9,
+        BinOp::Min | BinOp::Max | BinOp::Pow | BinOp::Fmod => 9,
     }
 }
 
@@ -201,10 +202,11 @@ fn write_expr(k: &Kernel, e: &Expr, outer: u8, out: &mut String) {
             }
         }
         Expr::Var(v) => out.push_str(&k.var(*v).name),
-        Expr::Binary(op @ (BinOp::Min | BinOp::Max | BinOp::Pow), a, b) => {
+        Expr::Binary(op @ (BinOp::Min | BinOp::Max | BinOp::Pow | BinOp::Fmod), a, b) => {
             out.push_str(match op {
                 BinOp::Min => "min(",
                 BinOp::Max => "max(",
+                BinOp::Fmod => "fmod(",
                 _ => "pow(",
             });
             write_expr(k, a, 0, out);
@@ -225,7 +227,7 @@ fn write_expr(k: &Kernel, e: &Expr, outer: u8, out: &mut String) {
                 BinOp::Ne => " != ",
                 BinOp::And => " && ",
                 BinOp::Or => " || ",
-                BinOp::Min | BinOp::Max | BinOp::Pow => unreachable!("printed as calls above"),
+                BinOp::Min | BinOp::Max | BinOp::Pow | BinOp::Fmod => unreachable!("printed as calls above"),
             };
             let p = precedence(*op);
             if p < outer {

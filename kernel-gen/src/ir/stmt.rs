@@ -120,6 +120,8 @@ pub struct For {
 pub enum ReduceOp {
     /// Sum.
     Add,
+    /// Product.
+    Mul,
     /// Maximum; of floats NaN if one of them is.
     Max,
     /// Minimum; of floats NaN if one of them is.

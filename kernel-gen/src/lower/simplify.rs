@@ -121,6 +121,8 @@ fn drop_over(s: Stmt, var: VarId) -> Stmt {
             let value = match op {
                 ReduceOp::Add if matches!(init, Expr::Float(v, _) if v == 0.0) => value,
                 ReduceOp::Add => init + value,
+                ReduceOp::Mul if matches!(init, Expr::Float(v, _) if v == 1.0) => value,
+                ReduceOp::Mul => init * value,
                 ReduceOp::Max => init.max(value),
                 ReduceOp::Min => init.min(value),
             };

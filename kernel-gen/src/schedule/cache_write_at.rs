@@ -244,6 +244,8 @@ fn combine(op: ReduceOp, init: Expr, value: Expr) -> Expr {
     match (op, &init) {
         (ReduceOp::Add, Expr::Float(z, _)) if *z == 0.0 => value,
         (ReduceOp::Add, _) => init + value,
+        (ReduceOp::Mul, Expr::Float(one, _)) if *one == 1.0 => value,
+        (ReduceOp::Mul, _) => init * value,
         (ReduceOp::Max, _) => init.max(value),
         (ReduceOp::Min, _) => init.min(value),
     }

@@ -437,6 +437,7 @@ fn own_type(k: &Kernel, e: &Expr) -> Option<crate::ir::DType> {
 fn sign(op: ReduceOp) -> &'static str {
     match op {
         ReduceOp::Add => "addition",
+        ReduceOp::Mul => "multiplication",
         ReduceOp::Max => "maximum",
         ReduceOp::Min => "minimum",
     }

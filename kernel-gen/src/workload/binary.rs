@@ -79,6 +79,10 @@ functions! {
     Prelu PRELU "prelu",
     /// `a` to the power of `b`, as C's `pow` has it.
     Pow POW "pow",
+    /// What is left of `a` after `b` was taken from it a whole number of times, with the sign of `a`, as C's `fmod`.
+    Fmod FMOD "fmod",
+    /// The same with the sign of `b`, also of a zero, as Python's `%`.
+    Mod MOD "mod",
     /// 1 where they are equal, else 0, also where one is NaN.
     Equal EQUAL "equal",
     /// 1 where `a < b`, else 0.
@@ -182,6 +186,16 @@ impl Operator for Binary {
                 Function2::Maximum => a.max(b),
                 Function2::Prelu => a.clone().lt(f(0.0)).select(a.clone() * b, a),
                 Function2::Pow => a.pow(b),
+                Function2::Fmod => a.fmod(b),
+                Function2::Mod => {
+                    let rest = a.fmod(b.clone());
+                    let (below, above) = (rest.clone().lt(f(0.0)), f(0.0).lt(rest.clone()));
+                    let is_negative = b.clone().lt(f(0.0));
+                    let other_sign = is_negative.clone().select(above, below);
+                    let zero = is_negative.select(f(-0.0), f(0.0));
+                    let none = rest.clone().eq(f(0.0));
+                    none.select(zero, other_sign.select(rest.clone() + b, rest))
+                }
                 Function2::Equal => truth(a.eq(b)),
                 Function2::Less => truth(a.lt(b)),
                 Function2::LessOrEqual => truth(a.le(b)),

@@ -33,9 +33,9 @@
 //! `sum d |w|` at most, and rounds as a sum of products of size `(|x| + d) |w|` does.
 //!
 //! **The epilogue.** Let `v` be exact and `v'` computed with `|v' - v| <= e`. Then
-//! * a sum `v + b` has the error `e (1 + u) + u |v + b|`; so has a residual;
+//! * a sum `v + b` has the error `e (1 + u) + u |v + b|`; so have a residual and a bias of an image's channel;
 //! * `v s + t` has `(e |s| (1 + u) + u |v s|)(1 + u) + u |v s + t|`;
-//! * a product `v f` has `e |f| (1 + u) + u |v f|`, and 2^-126 where it underflows;
+//! * a product `v f` with a factor or a gate has `e |f| (1 + u) + u |v f|`, and 2^-126 where it underflows;
 //! * `relu`, `relu6` and `clip` have slope at most 1 and round nothing: `e`;
 //! * GELU has a slope of at most 1.13 (its derivative's maximum is 1.1290 at `sqrt(2)`). Computing it adds `0.5 |v'|`
 //!   times the error of `1 + erf(z)`, and a rounding of the product. `z = v' / sqrt(2)` carries two roundings, which
@@ -67,7 +67,7 @@
 //! The bounds are themselves computed in `f64`; the `K` roundings of 2^-53 of the reference's own sum are added.
 
 use super::products::Sums;
-use super::reference::{activation, channel_of_element, check_lengths, sums};
+use super::reference::{activation, channel_of_element, check_lengths, image_of_element, sums};
 use super::{Epilogue, Math, Workload};
 use crate::ir::DType;
 use std::fmt;
@@ -356,7 +356,8 @@ pub(super) fn with_epilogue(workload: &Workload, inputs: &[&[f64]], sums: Sums, 
     let terms = workload.reduction_length() as f64;
     let factor = sum_factor(workload.math, terms);
     let underflow = terms * f64::from(f32::MIN_POSITIVE);
-    let channel = channel_of_element(workload);
+    let (channel, image, channels) =
+        (channel_of_element(workload), image_of_element(workload), workload.channels() as usize);
     let of_share = |first: usize, values: &mut [f64], bounds: &mut [f64]| {
         for (i, (value, bound)) in (first..).zip(values.iter_mut().zip(bounds)) {
             // The bound's place still has `sum |x||w|`.
@@ -370,7 +371,8 @@ pub(super) fn with_epilogue(workload: &Workload, inputs: &[&[f64]], sums: Sums, 
             if bound.is_finite() && *bound + error > f64::from(f32::MAX) {
                 error = f64::INFINITY;
             }
-            let (result, error) = propagate(workload, inputs, *value, error, i, channel(i));
+            let (result, error) =
+                propagate(workload, inputs, *value, error, [i, channel(i), image(i) * channels + channel(i)]);
             (*value, *bound) = (result, stored(workload.out_dtype, result, error));
         }
     };
@@ -404,14 +406,14 @@ fn sum_factor(math: Math, terms: f64) -> f64 {
     f32_sum + gamma(U64)
 }
 
-/// The exact value of an element after the epilogue, as [`reference()`](super::reference()) has it, and its error.
+/// The exact value of an element after the epilogue, as [`reference()`](super::reference()) has it, and its error. Its places are
+/// those in operands like the output, with a number a channel, and with a number for each image and channel.
 fn propagate(
     workload: &Workload,
     inputs: &[&[f64]],
     mut v: f64,
     mut e: f64,
-    element: usize,
-    channel: usize,
+    [element, channel, of_image]: [usize; 3],
 ) -> (f64, f64) {
     let mut operands = inputs[workload.operator_params()..].iter();
     let mut next = |at: usize| operands.next().expect("the lengths of all inputs were checked")[at];
@@ -425,8 +427,12 @@ fn propagate(
     e = exact(v, e);
     for step in &workload.epilogue {
         match step {
-            Epilogue::Bias | Epilogue::ResidualAdd => {
-                v += next(if *step == Epilogue::Bias { channel } else { element });
+            Epilogue::Bias | Epilogue::ResidualAdd | Epilogue::ImageBias => {
+                v += next(match step {
+                    Epilogue::Bias => channel,
+                    Epilogue::ImageBias => of_image,
+                    _ => element,
+                });
                 e = e * (1.0 + U) + U * v.abs();
             }
             Epilogue::Scale => {
@@ -440,8 +446,8 @@ fn propagate(
                     e = f64::INFINITY;
                 }
             }
-            Epilogue::Multiply => {
-                let factor = next(element);
+            Epilogue::Multiply | Epilogue::Gate => {
+                let factor = next(if *step == Epilogue::Gate { of_image } else { element });
                 let either = factor.is_infinite() && e > 0.0 && v.abs() <= e || e == f64::INFINITY;
                 v *= factor;
                 e = e * factor.abs() * (1.0 + U) + U * v.abs() + f64::from(f32::MIN_POSITIVE);

@@ -95,8 +95,9 @@ impl Operator for BroadcastMatmul {
         const NAMES: [&str; MAX_RANK - 2] = ["b0", "b1", "b2", "b3"];
         let shape = self.output_shape();
         let (batch, [m, n]) = shape.split_last_chunk().expect("two dimensions or more");
+        let rows = if batch.is_empty() { AxisRole::Batch } else { AxisRole::Space };
         let batch = batch.iter().zip(NAMES).map(|(extent, name)| Axis::new(name, *extent, AxisRole::Batch));
-        let matrix = [Axis::new("i", *m, AxisRole::Batch), Axis::new("j", *n, AxisRole::Channel)];
+        let matrix = [Axis::new("i", *m, rows), Axis::new("j", *n, AxisRole::Channel)];
         ("c", batch.chain(matrix).collect())
     }
 

@@ -3,7 +3,7 @@
 //! It holds an operator, and operators are asked of whole workloads: they import each other.
 
 use super::conv2d::Conv2d;
-use super::epilogue::{self, Epilogue};
+use super::epilogue::{self, Epilogue, Per};
 use super::error::WorkloadError;
 use super::math::Math;
 use super::matmul::Matmul;
@@ -18,8 +18,8 @@ const MAX_MACS: i64 = 1 << 61;
 
 /// An operator at one shape, with everything that decides its result.
 ///
-/// Arithmetic is in `f32`; 16-bit types are storage. Per-channel operands (bias, scale, shift) are stored in the
-/// inputs' type, a residual in the output's.
+/// Arithmetic is in `f32`; 16-bit types are storage. Operands of the epilogue with a number for each channel (bias, scale, shift)
+/// or for each image and channel (gate) are stored in the inputs' type, those like the output in the output's.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct Workload {
     /// Operator and shape.
@@ -97,7 +97,7 @@ impl Workload {
             if p.elements() > MAX_ELEMENTS {
                 return Err(WorkloadError::TooLarge {
                     what: match p.role {
-                        Role::Input | Role::Mask => "the input",
+                        Role::Input | Role::Mask | Role::Index => "the input",
                         Role::Weight | Role::DepthwiseWeight => "the weight",
                         _ => "the output",
                     },
@@ -131,20 +131,16 @@ impl Workload {
         let (output, axes) = self.op.get().output();
         let shape: Vec<i64> = axes.iter().map(|axis| axis.extent).collect();
         let read = |name, dtype, shape, role| Param { name, dtype, shape, access: Access::Read, role };
-        let channel = |name, role| read(name, self.dtype, vec![channels(&axes)], role);
         let inputs = self.op.get().inputs().into_iter();
-        let mut params: Vec<Param> = inputs.map(|i| read(i.name, self.dtype, i.shape, i.role)).collect();
-        for step in &self.epilogue {
-            match step {
-                Epilogue::Bias => params.push(channel("bias", Role::Bias)),
-                Epilogue::Scale => {
-                    params.push(channel("scale", Role::Scale));
-                    params.push(channel("shift", Role::Shift));
-                }
-                Epilogue::ResidualAdd => params.push(read("residual", self.out_dtype, shape.clone(), Role::Residual)),
-                Epilogue::Multiply => params.push(read("factor", self.out_dtype, shape.clone(), Role::Residual)),
-                activation => debug_assert!(activation.is_activation()),
-            }
+        let mut params: Vec<Param> =
+            inputs.map(|i| read(i.name, i.dtype.unwrap_or(self.dtype), i.shape, i.role)).collect();
+        for operand in self.epilogue.iter().flat_map(|step| step.operands()) {
+            let (dtype, shape) = match operand.per {
+                Per::Channel => (self.dtype, vec![channels(&axes)]),
+                Per::Image => (self.dtype, vec![images(&axes), channels(&axes)]),
+                Per::Element => (self.out_dtype, shape.clone()),
+            };
+            params.push(read(operand.name, dtype, shape, operand.role));
         }
         params.push(Param { name: output, dtype: self.out_dtype, shape, access: Access::Write, role: Role::Output });
         params
@@ -203,6 +199,11 @@ impl Workload {
 fn channels(axes: &[Axis]) -> i64 {
     let counted = axes.iter().filter(|a| matches!(a.role, AxisRole::Channel | AxisRole::ChannelBlock));
     counted.map(|axis| axis.extent).product()
+}
+
+/// Images of an output with these axes: products of a batch, heads of a batch, rows of a single product.
+fn images(axes: &[Axis]) -> i64 {
+    axes.iter().filter(|axis| axis.role == AxisRole::Batch).map(|axis| axis.extent).product()
 }
 
 #[cfg(test)]

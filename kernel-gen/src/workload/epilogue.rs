@@ -2,7 +2,8 @@
 
 use super::error::WorkloadError;
 pub use super::number::Number;
-use crate::ir::{BinOp, BufferId, Expr, UnOp};
+use super::param::Role;
+use crate::ir::{BinOp, Expr, UnOp};
 use std::f64::consts::{FRAC_1_SQRT_2, FRAC_2_PI};
 use std::fmt;
 
@@ -26,6 +27,10 @@ pub enum Epilogue {
     Scale,
     /// `v * factor[..]`, a tensor of the output's shape and type.
     Multiply,
+    /// `v * gate[n][c]`, n being the image and c the output channel: squeeze-and-excite.
+    Gate,
+    /// `v + image_bias[n][c]`.
+    ImageBias,
     /// The logistic function, `1 / (1 + exp(-v))`.
     Sigmoid,
     /// `v / (1 + exp(-v))`, also called swish; NaN of minus infinity.
@@ -57,6 +62,33 @@ pub enum Epilogue {
     Shrink(Number, Number),
 }
 
+/// A parameter that a step reads.
+pub(crate) struct StepOperand {
+    /// Its name in the naive kernel and in generated code.
+    pub(crate) name: &'static str,
+    /// What it is.
+    pub(crate) role: Role,
+    /// What it has a number for.
+    pub(crate) per: Per,
+}
+
+/// What the operand of a step has a number for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Per {
+    /// Each output channel.
+    Channel,
+    /// Each output channel of each image.
+    Image,
+    /// Each element of the output.
+    Element,
+}
+
+impl StepOperand {
+    const fn new(name: &'static str, role: Role, per: Per) -> StepOperand {
+        StepOperand { name, role, per }
+    }
+}
+
 /// As specs write it: `leaky_relu(0.1)`.
 impl fmt::Display for Epilogue {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -70,7 +102,7 @@ impl fmt::Display for Epilogue {
 
 impl Epilogue {
     /// All of them; those that hold numbers with their usual ones.
-    pub const ALL: [Epilogue; 21] = [
+    pub const ALL: [Epilogue; 23] = [
         Epilogue::Bias,
         Epilogue::Relu,
         Epilogue::Relu6,
@@ -78,6 +110,8 @@ impl Epilogue {
         Epilogue::ResidualAdd,
         Epilogue::Scale,
         Epilogue::Multiply,
+        Epilogue::Gate,
+        Epilogue::ImageBias,
         Epilogue::Sigmoid,
         Epilogue::Silu,
         Epilogue::HardSigmoid,
@@ -104,6 +138,8 @@ impl Epilogue {
             Epilogue::ResidualAdd => "residual_add",
             Epilogue::Scale => "scale",
             Epilogue::Multiply => "multiply",
+            Epilogue::Gate => "gate",
+            Epilogue::ImageBias => "image_bias",
             Epilogue::Sigmoid => "sigmoid",
             Epilogue::Silu => "silu",
             Epilogue::HardSigmoid | Epilogue::HardSigmoidOf(..) => "hard_sigmoid",
@@ -210,13 +246,36 @@ impl Epilogue {
 
     /// Whether it is a function of the element alone.
     pub fn is_activation(self) -> bool {
-        !matches!(self, Epilogue::Bias | Epilogue::ResidualAdd | Epilogue::Scale | Epilogue::Multiply)
+        self.operands().is_empty()
+    }
+
+    /// The parameters that it reads, in the order of the kernel's parameters.
+    pub(crate) fn operands(self) -> &'static [StepOperand] {
+        const BIAS: &[StepOperand] = &[StepOperand::new("bias", Role::Bias, Per::Channel)];
+        const SCALE: &[StepOperand] = &[
+            StepOperand::new("scale", Role::Scale, Per::Channel),
+            StepOperand::new("shift", Role::Shift, Per::Channel),
+        ];
+        const RESIDUAL: &[StepOperand] = &[StepOperand::new("residual", Role::Residual, Per::Element)];
+        const FACTOR: &[StepOperand] = &[StepOperand::new("factor", Role::Residual, Per::Element)];
+        const GATE: &[StepOperand] = &[StepOperand::new("gate", Role::Gate, Per::Image)];
+        const IMAGE_BIAS: &[StepOperand] = &[StepOperand::new("image_bias", Role::Gate, Per::Image)];
+        match self {
+            Epilogue::Bias => BIAS,
+            Epilogue::Scale => SCALE,
+            Epilogue::ResidualAdd => RESIDUAL,
+            Epilogue::Multiply => FACTOR,
+            Epilogue::Gate => GATE,
+            Epilogue::ImageBias => IMAGE_BIAS,
+            _ => &[],
+        }
     }
 
     /// Floating-point operations an element; an `erf`, an `exp`, a `tanh` and a division are one.
     pub fn flops(self) -> i64 {
         match self {
-            Epilogue::Bias | Epilogue::Relu | Epilogue::ResidualAdd | Epilogue::Multiply | Epilogue::Tanh => 1,
+            Epilogue::Bias | Epilogue::ResidualAdd | Epilogue::Multiply | Epilogue::Gate | Epilogue::ImageBias => 1,
+            Epilogue::Relu | Epilogue::Tanh => 1,
             Epilogue::Relu6 | Epilogue::Scale | Epilogue::Clip(..) | Epilogue::ThresholdedRelu(_) => 2,
             Epilogue::Gelu | Epilogue::HardSwish => 5,
             Epilogue::HardSigmoid | Epilogue::LeakyRelu(_) | Epilogue::Sigmoid | Epilogue::Silu => 4,
@@ -267,7 +326,10 @@ impl Epilogue {
                 let inside = v.clone().le(high).select(f(0.0), v.clone() - bias.clone());
                 v.clone().lt(low).select(v + bias, inside)
             }
-            Epilogue::Bias | Epilogue::ResidualAdd | Epilogue::Scale | Epilogue::Multiply => v,
+            step => {
+                debug_assert!(!step.is_activation(), "{step} has a formula");
+                v
+            }
         }
     }
 }
@@ -303,23 +365,16 @@ pub fn check_order(steps: &[Epilogue]) -> Result<(), WorkloadError> {
     Ok(())
 }
 
-/// A sum with steps applied: `channel` is its output channel, `index` its place in the output, and
-/// `operand` gives the buffer of a parameter's name.
-pub(crate) fn applied(
-    steps: &[Epilogue],
-    sum: Expr,
-    channel: &Expr,
-    index: &[Expr],
-    operand: &dyn Fn(&str) -> BufferId,
-) -> Expr {
-    let per_channel = |name: &str| Expr::load(operand(name), vec![channel.clone()]);
-    let like_output = |name: &str| Expr::load(operand(name), index.to_vec());
-    steps.iter().fold(sum, |value, step| match step {
-        Epilogue::Bias => value + per_channel("bias"),
-        Epilogue::ResidualAdd => value + like_output("residual"),
-        Epilogue::Multiply => value * like_output("factor"),
-        Epilogue::Scale => value * per_channel("scale") + per_channel("shift"),
-        activation => activation.activation(value),
+/// A sum with steps applied; `read` gives the number that an operand has for it.
+pub(crate) fn applied(steps: &[Epilogue], sum: Expr, read: &dyn Fn(&StepOperand) -> Expr) -> Expr {
+    steps.iter().fold(sum, |value, step| {
+        let operand = |number: usize| read(&step.operands()[number]);
+        match step {
+            Epilogue::Bias | Epilogue::ResidualAdd | Epilogue::ImageBias => value + operand(0),
+            Epilogue::Multiply | Epilogue::Gate => value * operand(0),
+            Epilogue::Scale => value * operand(0) + operand(1),
+            activation => activation.activation(value),
+        }
     })
 }
 
@@ -340,6 +395,8 @@ mod tests {
             &[Bias, Scale, Gelu],
             &[Bias, Relu, ResidualAdd, Relu],
             &[ResidualAdd, Bias, Relu],
+            &[Bias, Relu, Gate, ResidualAdd, Relu],
+            &[ImageBias, Scale, ResidualAdd, Gate],
         ] {
             assert_eq!(check_order(steps), Ok(()), "{steps:?}");
         }
@@ -382,6 +439,8 @@ mod tests {
             (&[ResidualAdd, Relu, ResidualAdd], "`residual_add` more than once"),
             (&[Silu, HardSwish], "`hard_swish` after `silu`: two activations in a row"),
             (&[Multiply, Sigmoid, Multiply], "`multiply` more than once"),
+            (&[Gate, Sigmoid, Gate], "`gate` more than once"),
+            (&[Sigmoid, ImageBias, Bias], "`bias` after `sigmoid`"),
         ] {
             let message = check_order(steps).unwrap_err().to_string();
             assert!(message.contains(text), "{steps:?}: {message}");

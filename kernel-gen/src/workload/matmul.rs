@@ -116,9 +116,10 @@ impl Operator for Matmul {
     }
 
     fn output(&self) -> (&'static str, Vec<Axis>) {
+        let rows = if self.batch > 1 { AxisRole::Space } else { AxisRole::Batch };
         let axes = [
             Axis::new("bt", self.batch, AxisRole::Batch),
-            Axis::new("i", self.m, AxisRole::Batch),
+            Axis::new("i", self.m, rows),
             Axis::new("j", self.n, AxisRole::Channel),
         ];
         ("c", axes[usize::from(self.batch == 1)..].to_vec())

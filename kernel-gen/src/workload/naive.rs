@@ -14,7 +14,7 @@
 //! those names with `_pad` and `_out` behind them.
 
 use super::Workload;
-use super::epilogue::applied;
+use super::epilogue::{StepOperand, applied};
 use super::operands::Operands;
 use super::stage::AxisRole;
 use crate::ir::builder::KernelBuilder;
@@ -49,21 +49,21 @@ pub fn naive_with_sums(workload: &Workload, sums: DType) -> Kernel {
             Some(inner) => outer * axes[inner].extent + v[inner],
             None => outer.into(),
         };
-        let value = epilogue(workload, Expr::load(acc, index.clone()), &channel, &index, &|name| params.get(name));
+        let value = epilogue(workload, Expr::load(acc, index.clone()), &channel, &index, &params);
         b.store(params.output(), index, value);
     });
     b.finish()
 }
 
-/// A sum, finished, with the steps of a workload's epilogue applied, see [`applied`]; an index as an integer.
-pub(crate) fn epilogue(
-    workload: &Workload,
-    sum: Expr,
-    channel: &Expr,
-    index: &[Expr],
-    operand: &dyn Fn(&str) -> BufferId,
-) -> Expr {
+/// A sum, finished, with the steps of a workload's epilogue applied; an index as an integer. `channel` is the output channel,
+/// `index` the place in the output in the shape that the kernel takes it in.
+pub(crate) fn epilogue(workload: &Workload, sum: Expr, channel: &Expr, index: &[Expr], params: &Operands) -> Expr {
+    epilogue_of(workload, sum, index, &|operand| params.read(workload, operand, channel, index))
+}
+
+/// [`epilogue`] with operands of steps that `read` gives.
+pub(crate) fn epilogue_of(workload: &Workload, sum: Expr, index: &[Expr], read: &dyn Fn(&StepOperand) -> Expr) -> Expr {
     let finished = workload.op.get().finish(sum, index);
-    let value = applied(&workload.epilogue, finished, channel, index, operand);
+    let value = applied(&workload.epilogue, finished, read);
     if workload.out_dtype.is_int() { Expr::Cast(workload.out_dtype, Box::new(value)) } else { value }
 }

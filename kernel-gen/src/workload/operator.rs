@@ -227,12 +227,19 @@ pub(crate) struct Operand {
     pub(crate) role: Role,
     /// Its shape as stored.
     pub(crate) shape: Vec<i64>,
+    /// Its type in memory, where it is not that of the inputs.
+    pub(crate) dtype: Option<DType>,
 }
 
 impl Operand {
     /// An operand.
     pub(crate) fn new(name: &'static str, role: Role, shape: Vec<i64>) -> Operand {
-        Operand { name, role, shape }
+        Operand { name, role, shape, dtype: None }
+    }
+
+    /// The same with a type of its own.
+    pub(crate) fn of_type(self, dtype: DType) -> Operand {
+        Operand { dtype: Some(dtype), ..self }
     }
 }
 

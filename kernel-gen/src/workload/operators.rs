@@ -14,6 +14,7 @@ use super::conv1d::{self, Conv1d};
 use super::conv2d::{self, Conv2d};
 use super::depthwise_pointwise::{self, DepthwisePointwise};
 use super::dims::ABSENT;
+use super::gather::{self, Gather};
 use super::group_norm::{self, GroupNorm};
 use super::layout::ConvLayout;
 use super::lrn::{self, Lrn};
@@ -120,11 +121,13 @@ operators! {
     },
     /// Tensors side by side.
     Concat { concat::CONCAT },
+    /// Elements that indices name.
+    Gather { gather::GATHER },
     /// Images of another size.
     Resize { resize::RESIZE_NEAREST, resize::RESIZE_BILINEAR, resize::RESIZE_BICUBIC },
     /// Elements combined over dimensions.
     Reduce {
-        reduce::REDUCE_SUM, reduce::REDUCE_MEAN, reduce::REDUCE_MAX, reduce::REDUCE_MIN, reduce::REDUCE_L1, reduce::REDUCE_L2,
+        reduce::REDUCE_SUM, reduce::REDUCE_MEAN, reduce::REDUCE_PROD, reduce::REDUCE_MAX, reduce::REDUCE_MIN, reduce::REDUCE_L1, reduce::REDUCE_L2,
         reduce::REDUCE_SUM_SQUARE, reduce::REDUCE_LOG_SUM, reduce::REDUCE_LOG_SUM_EXP
     },
     /// Where the extreme elements along a dimension are.
@@ -132,7 +135,7 @@ operators! {
     /// A function of two tensors, element by element.
     Binary {
         binary::ADD, binary::SUBTRACT, binary::MULTIPLY, binary::DIVIDE, binary::MINIMUM, binary::MAXIMUM, binary::PRELU,
-        binary::POW, binary::EQUAL, binary::LESS, binary::LESS_OR_EQUAL, binary::GREATER, binary::GREATER_OR_EQUAL,
+        binary::POW, binary::FMOD, binary::MOD, binary::EQUAL, binary::LESS, binary::LESS_OR_EQUAL, binary::GREATER, binary::GREATER_OR_EQUAL,
         binary::LOGICAL_AND, binary::LOGICAL_OR, binary::LOGICAL_XOR
     },
     /// Elements of two tensors, chosen by a mask.

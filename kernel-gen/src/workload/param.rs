@@ -12,6 +12,8 @@ pub enum Role {
     Input,
     /// What chooses: an element that is 0, or one that is not.
     Mask,
+    /// What names elements of the input: integers.
+    Index,
     /// The weights of a convolution, the right matrix of a product: what is packed once.
     Weight,
     /// The weights of the depthwise convolution of a pair, which are used as they are.
@@ -24,6 +26,8 @@ pub enum Role {
     Shift,
     /// A tensor like the output that is added to it or multiplies it.
     Residual,
+    /// One number for each image and channel.
+    Gate,
     /// The result.
     Output,
 }

@@ -1,4 +1,4 @@
-//! Sums, means, extremes and norms over dimensions of a tensor.
+//! Sums, means, products, extremes and norms over dimensions of a tensor.
 
 use super::dims::{Dims, MAX_RANK, RANKS, lists};
 use super::operator::{FLOATS, Fault, Kind, Operand, Operator, Size, SizeRole, SpecKey, check_sizes};
@@ -27,6 +27,8 @@ pub enum Reduction {
     Sum,
     /// Their sum over their number.
     Mean,
+    /// Their product.
+    Product,
     /// The largest; NaN if there is one.
     Max,
     /// The smallest; NaN if there is one.
@@ -95,6 +97,9 @@ pub(crate) static REDUCE_SUM: Kind = kind!("reduce_sum", Reduction::Sum);
 /// `reduce_mean`.
 pub(crate) static REDUCE_MEAN: Kind = kind!("reduce_mean", Reduction::Mean);
 
+/// `reduce_prod`.
+pub(crate) static REDUCE_PROD: Kind = kind!("reduce_prod", Reduction::Product);
+
 /// `reduce_max`.
 pub(crate) static REDUCE_MAX: Kind = kind!("reduce_max", Reduction::Max);
 
@@ -133,6 +138,7 @@ impl Operator for Reduce {
         match self.function {
             Reduction::Sum => &REDUCE_SUM,
             Reduction::Mean => &REDUCE_MEAN,
+            Reduction::Product => &REDUCE_PROD,
             Reduction::Max => &REDUCE_MAX,
             Reduction::Min => &REDUCE_MIN,
             Reduction::L1 => &REDUCE_L1,
@@ -171,7 +177,8 @@ impl Operator for Reduce {
 
     fn flops_per_term(&self) -> i64 {
         match self.function {
-            Reduction::Sum | Reduction::Mean | Reduction::Max | Reduction::Min | Reduction::LogSum => 1,
+            Reduction::Sum | Reduction::Mean | Reduction::Product => 1,
+            Reduction::Max | Reduction::Min | Reduction::LogSum => 1,
             Reduction::L1 | Reduction::L2 | Reduction::SumSquare => 2,
             Reduction::LogSumExp => 4,
         }
@@ -194,6 +201,7 @@ impl Operator for Reduce {
         };
         let x = || Expr::load(input(0), source.clone());
         let (combine, term) = match self.function {
+            Reduction::Product => (Combine::Product, x()),
             Reduction::Max => (Combine::Max, x()),
             Reduction::Min => (Combine::Min, x()),
             Reduction::Sum | Reduction::Mean | Reduction::LogSum => (Combine::Sum, x()),

@@ -28,7 +28,8 @@ pub fn reference(workload: &Workload, inputs: &[&[f64]]) -> Vec<f64> {
 
 /// What the epilogue makes of the sums. Of the inputs it reads those behind the operator's own.
 pub(crate) fn apply_epilogue(workload: &Workload, inputs: &[&[f64]], values: &mut [f64]) {
-    let channel = channel_of_element(workload);
+    let (channel, image) = (channel_of_element(workload), image_of_element(workload));
+    let channels = workload.channels() as usize;
     let mut operands = inputs[workload.operator_params()..].iter();
     let mut next = || *operands.next().expect("the lengths of all inputs were checked");
     for step in &workload.epilogue {
@@ -39,6 +40,14 @@ pub(crate) fn apply_epilogue(workload: &Workload, inputs: &[&[f64]], values: &mu
             }
             Epilogue::ResidualAdd => values.iter_mut().zip(next()).for_each(|(v, r)| *v += r),
             Epilogue::Multiply => values.iter_mut().zip(next()).for_each(|(v, f)| *v *= f),
+            Epilogue::Gate => {
+                let gate = next();
+                values.iter_mut().enumerate().for_each(|(i, v)| *v *= gate[image(i) * channels + channel(i)]);
+            }
+            Epilogue::ImageBias => {
+                let bias = next();
+                values.iter_mut().enumerate().for_each(|(i, v)| *v += bias[image(i) * channels + channel(i)]);
+            }
             Epilogue::Scale => {
                 let (scale, shift) = (next(), next());
                 values.iter_mut().enumerate().for_each(|(i, v)| *v = *v * scale[channel(i)] + shift[channel(i)]);
@@ -92,7 +101,12 @@ pub(super) fn activation(step: Epilogue, v: f64) -> f64 {
         Epilogue::Shrink(..) if v.is_nan() => v,
         Epilogue::Shrink(..) => 0.0,
         Epilogue::Clip(low, high) => clip(v, low.get(), high.get()),
-        Epilogue::Bias | Epilogue::Scale | Epilogue::ResidualAdd | Epilogue::Multiply => {
+        Epilogue::Bias
+        | Epilogue::Scale
+        | Epilogue::ResidualAdd
+        | Epilogue::Multiply
+        | Epilogue::Gate
+        | Epilogue::ImageBias => {
             unreachable!("{step} has operands")
         }
     }
@@ -626,6 +640,21 @@ pub(super) fn channel_of_element(workload: &Workload) -> impl Fn(usize) -> usize
     let (inner_step, block) =
         position(AxisRole::ChannelBlock).map_or((1, 1), |at| (step(at), axes[at].extent as usize));
     move |i| i / outer_step % channels * block + i / inner_step % block
+}
+
+/// The image of an output element, by its place in storage: its coordinates along all axes of images, the first of which counts
+/// most.
+pub(super) fn image_of_element(workload: &Workload) -> impl Fn(usize) -> usize + Sync {
+    let axes = workload.op.get().output().1;
+    let (mut step, mut all) = (1, vec![]);
+    for axis in axes.iter().rev() {
+        let extent = axis.extent as usize;
+        if axis.role == AxisRole::Batch {
+            all.push((step, extent));
+        }
+        step *= extent;
+    }
+    move |i| all.iter().rev().fold(0, |image, (step, extent)| image * extent + i / step % extent)
 }
 
 #[cfg(test)]

@@ -6,7 +6,7 @@ use super::binary::Function2;
 use super::products::Sums;
 use super::reference::{erf, indices, repeated};
 use super::unary::Function;
-use super::{Binary, Where};
+use super::{Binary, Gather, Where};
 use crate::ir::{float_max, float_min};
 
 /// The error of a function of a library, relative to its result.
@@ -41,6 +41,20 @@ pub(super) fn extreme(op: &ArgExtreme, x: &[f64]) -> Sums {
     Sums { magnitudes: vec![0.0; values.len()], values, or_nan: vec![] }
 }
 
+/// The elements that indices name along a dimension, each counted from the end where it is below 0.
+pub(super) fn gathered(op: &Gather, x: &[f64], chosen: &[f64]) -> Sums {
+    let (axis, extent) = (op.axis as usize, op.extent());
+    let inner = op.input[axis + 1..].iter().product::<i64>() as usize;
+    let mut values = vec![];
+    for outer in x.chunks(extent as usize * inner) {
+        for index in chosen {
+            let place = (*index as i64).rem_euclid(extent) as usize;
+            values.extend(&outer[place * inner..][..inner]);
+        }
+    }
+    Sums { magnitudes: vec![0.0; values.len()], values, or_nan: vec![] }
+}
+
 /// The elements of one tensor where those of a mask are not 0, and those of the other one where they are.
 pub(super) fn selected(op: &Where, condition: &[f64], a: &[f64], b: &[f64]) -> Sums {
     let one = |index: Vec<i64>| match condition[repeated(&index, &op.condition)] != 0.0 {
@@ -67,6 +81,10 @@ pub(super) fn of_pairs(op: &Binary, a: &[f64], b: &[f64]) -> Sums {
             Function2::Prelu if a < 0.0 => a * b,
             Function2::Prelu => a,
             Function2::Pow => a.powf(b),
+            Function2::Fmod => a % b,
+            Function2::Mod if a % b != 0.0 && (a % b < 0.0) != (b < 0.0) => a % b + b,
+            Function2::Mod if a % b == 0.0 => 0f64.copysign(b),
+            Function2::Mod => a % b,
             Function2::Equal => truth(a == b),
             Function2::Less => truth(a < b),
             Function2::LessOrEqual => truth(a <= b),
@@ -79,6 +97,7 @@ pub(super) fn of_pairs(op: &Binary, a: &[f64], b: &[f64]) -> Sums {
         let roundings = match op.function {
             Function2::Add | Function2::Subtract | Function2::Multiply | Function2::Divide => 1.0,
             Function2::Prelu if a < 0.0 => 1.0,
+            Function2::Mod => 1.0,
             Function2::Pow => 2.0 * LIBRARY,
             _ => 0.0,
         };

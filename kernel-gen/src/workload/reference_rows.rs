@@ -135,6 +135,24 @@ fn combined(function: Reduction, all: &[f64]) -> (f64, f64) {
         Reduction::Min => (all.iter().copied().fold(f64::INFINITY, float_min), 0.0),
         Reduction::Sum => (sum(&|x| x), size),
         Reduction::Mean => (sum(&|x| x) / n, size / n),
+        Reduction::Product => {
+            let product =
+                |of: &dyn Fn(f64) -> f64| all.iter().filter(|x| x.is_finite()).map(|x| of(*x)).product::<f64>();
+            let (y, smallest) = (all.iter().product::<f64>(), f64::from(f32::MIN_POSITIVE));
+            // The largest and the smallest product of some of the numbers.
+            let most = product(&|x| x.abs().max(1.0));
+            let least = product(&|x| if x == 0.0 { 1.0 } else { x.abs().min(1.0) });
+            let has_infinity = all.iter().any(|x| x.is_infinite());
+            match () {
+                () if all.iter().any(|x| x.is_nan()) => (y, 0.0),
+                // A product of some exceeds the largest number, or is lost, before an infinity or a zero comes.
+                () if most > f64::from(f32::MAX) || has_infinity && least < smallest => (y, f64::MAX),
+                () if y == 0.0 && all.contains(&0.0) || !y.is_finite() => (y, 0.0),
+                // What is lost below the smallest number is multiplied by the others.
+                () if least < smallest => (y, y.abs() + smallest * most / u),
+                () => (y, y.abs()),
+            }
+        }
         Reduction::L1 => (size, size),
         Reduction::SumSquare => (squares, squares),
         // Half the sum's relative error, and squares that are lost below the smallest number. Beyond the largest anything may come.

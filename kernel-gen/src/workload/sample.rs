@@ -370,7 +370,9 @@ pub fn uneven_inputs(workload: &Workload, rng: &mut Rng) -> Vec<Vec<f64>> {
         // The smallest and the largest must still be numbers of the type, with all their bits.
         _ => 7,
     };
-    for element in all.iter_mut().flatten() {
+    let params = workload.params();
+    let uneven = all.iter_mut().zip(&params).filter(|(_, p)| p.dtype.is_float());
+    for element in uneven.flat_map(|(elements, _)| elements) {
         if rng.one_in(48) {
             *element *= 2f64.powi(rng.between(-most, most) as i32);
         }
@@ -382,6 +384,9 @@ pub fn uneven_inputs(workload: &Workload, rng: &mut Rng) -> Vec<Vec<f64>> {
 fn of_param(param: &Param, rng: &mut Rng) -> f64 {
     match param.role {
         Role::Mask if rng.one_in(2) => 0.0,
+        // Any integer is one: most are small, on either side of 0.
+        Role::Index if rng.one_in(16) => rng.between(i32::MIN.into(), i32::MAX.into()) as f64,
+        Role::Index => rng.between(-64, 64) as f64,
         _ => element(param.dtype, rng),
     }
 }
@@ -441,6 +446,8 @@ mod tests {
             ("no padding", conv(&|c| !c.has_padding())),
             ("16 bits", count(&|w| w.dtype != DType::F32)),
             ("long epilogues", count(&|w| w.epilogue.len() > 2)),
+            ("gates", count(&|w| w.epilogue.contains(&Epilogue::Gate))),
+            ("biases of images", count(&|w| w.epilogue.contains(&Epilogue::ImageBias))),
         ] {
             assert!(n >= 3, "{what}: {n} of 1000");
         }

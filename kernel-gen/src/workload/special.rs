@@ -10,8 +10,19 @@ use super::sample::{self, Rng};
 use super::{Conv2d, ConvLayout, Epilogue, Math, Op, Workload};
 use crate::ir::DType;
 
-/// The special values of a type, with their names: all are numbers that the type holds exactly, or none at all.
+/// The special values of a type, with their names: all are numbers that the type holds exactly, or none at all. Integers are those of
+/// 32 bits.
 pub fn values(dtype: DType) -> [(&'static str, f64); 5] {
+    if dtype.is_int() {
+        let [most, least] = [i32::MAX, i32::MIN].map(f64::from);
+        return [
+            ("the largest", most),
+            ("the smallest", least),
+            ("zero", 0.0),
+            ("one below", -1.0),
+            ("one above", 1.0),
+        ];
+    }
     let (smallest, outlier) = match dtype {
         DType::F16 => (2f64.powi(-24), 6e4),
         DType::Bf16 => (2f64.powi(-133), 2f64.powi(100)),

@@ -10,9 +10,9 @@ use crate::ir::{BufferId, DType, Expr, ReduceOp, Scope, Stmt, VarId};
 /// What an axis of an output counts.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum AxisRole {
-    /// Images, rows of a product, or the products of a batch.
+    /// Images; the products of a batch or, of a single product, its rows; batches and heads of attention.
     Batch,
-    /// Pixels in a direction.
+    /// Pixels in a direction; rows of the products of a batch.
     Space,
     /// Output channels, columns of a product; blocks of them where a [`AxisRole::ChannelBlock`] follows.
     Channel,
@@ -72,6 +72,8 @@ pub(crate) enum Combine {
     One,
     /// Their sum, from 0.
     Sum,
+    /// Their product, from 1.
+    Product,
     /// Their maximum, from minus infinity; NaN if one of them is.
     Max,
     /// Their minimum, from infinity; NaN if one of them is.
@@ -84,6 +86,7 @@ impl Combine {
         match self {
             Combine::One => None,
             Combine::Sum => Some((ReduceOp::Add, 0.0)),
+            Combine::Product => Some((ReduceOp::Mul, 1.0)),
             Combine::Max => Some((ReduceOp::Max, f64::NEG_INFINITY)),
             Combine::Min => Some((ReduceOp::Min, f64::INFINITY)),
         }

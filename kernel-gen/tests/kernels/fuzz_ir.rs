@@ -325,7 +325,7 @@ impl Random<'_> {
             }
             3 | 4 => {
                 use BinOp::*;
-                let op = *self.rng.pick(&[Add, Sub, Mul, Div, Mod, Min, Max, Pow, Lt, Le, Eq, Ne, And, Or]);
+                let op = *self.rng.pick(&[Add, Sub, Mul, Div, Mod, Min, Max, Pow, Fmod, Lt, Le, Eq, Ne, And, Or]);
                 Expr::Binary(op, sub(self), sub(self))
             }
             5 => Expr::Unary(*self.rng.pick(&UnOp::ALL), sub(self)),
@@ -375,7 +375,7 @@ impl Random<'_> {
                 Stmt::Reduce {
                     buffer,
                     indices: (0..rank).map(|_| self.expr(2)).collect(),
-                    op: *self.rng.pick(&[ReduceOp::Add, ReduceOp::Max, ReduceOp::Min]),
+                    op: *self.rng.pick(&[ReduceOp::Add, ReduceOp::Mul, ReduceOp::Max, ReduceOp::Min]),
                     init: self.expr(2),
                     value: self.expr(4),
                     over,

@@ -152,9 +152,17 @@ fn channels_last_shared_by_parts_of_a_reduction() {
 
 #[test]
 fn channels_last_with_every_epilogue() {
-    use Epilogue::{Bias, Gelu, Relu, Relu6, ResidualAdd, Scale};
-    let epilogues: [&[Epilogue]; 6] =
-        [&[], &[Bias, Scale, Gelu], &[Bias, Relu6], &[ResidualAdd], &[Bias, ResidualAdd, Relu], &[Scale, Relu]];
+    use Epilogue::{Bias, Gate, Gelu, ImageBias, Relu, Relu6, ResidualAdd, Scale};
+    let epilogues: [&[Epilogue]; 8] = [
+        &[],
+        &[Bias, Scale, Gelu],
+        &[Bias, Relu6],
+        &[ResidualAdd],
+        &[Bias, ResidualAdd, Relu],
+        &[Scale, Relu],
+        &[Bias, Gate, ResidualAdd, Relu],
+        &[ResidualAdd, ImageBias],
+    ];
     for epilogue in epilogues {
         // Vectors of outputs, and single ones.
         for co in [36, 33] {
@@ -162,6 +170,15 @@ fn channels_last_with_every_epilogue() {
             checked::check(&SimtConv2d, &w, "sm_80", &config([32, 32, 8], [4, 4], 2, 1));
         }
     }
+}
+
+#[test]
+fn a_gate_is_read_in_vectors_where_a_tile_has_several_images() {
+    let w = channels_last(Conv2d::nchw(3, 8, 4, 5, 32, 3, 1, 1), &[Epilogue::Gate]);
+    let config = config([32, 32, 8], [4, 4], 2, 1);
+    checked::check(&SimtConv2d, &w, "sm_80", &config);
+    let kernel = structure::lowered(&SimtConv2d, &w, "sm_80", &config);
+    assert!(structure::vectors(&kernel).contains("load gate x4"), "{kernel}");
 }
 
 #[test]

@@ -356,7 +356,7 @@ fn pointwise_convolutions_are_products_of_their_pixels() {
     let cases = [
         ("f16-n5c72h7w9-o72", "bias.residual_add.relu", "consumers=3 bn=64 stages=2 store=tma pending=0"),
         ("bf16-n4c136h7w7-o200", "bias", "consumers=3 bn=128 stages=2 store=registers pending=1"),
-        ("f16-n3c64h11w5-o40", "scale.residual_add", "consumers=2 bn=64 stages=3 store=tma pending=1"),
+        ("f16-n3c64h11w5-o40", "gate.residual_add", "consumers=2 bn=64 stages=3 store=tma pending=1"),
     ];
     for (i, (size, epilogue, config)) in cases.into_iter().enumerate() {
         let key = format!("conv2d-nhwc-{size}k1x1-s1x1-p0.0.0.0-d1x1-g1-{epilogue}");
@@ -380,6 +380,11 @@ fn residuals_that_come_ahead_are_added_where_they_belong() {
         ("residual_add", "consumers=2 row_blocks=1 bn=64 stages=7 schedule=cooperative", DType::F16),
         ("scale.residual_add.gelu", "consumers=1 row_blocks=2 bn=128 stages=6 schedule=cooperative", DType::F16),
         ("bias.relu.residual_add", "consumers=1 row_blocks=1 bn=64 stages=2 schedule=cooperative", DType::F32),
+        (
+            "multiply.gate.residual_add.image_bias",
+            "consumers=2 row_blocks=1 bn=64 stages=4 schedule=pingpong",
+            DType::F16,
+        ),
         ("residual_add.scale.relu6", "consumers=2 row_blocks=1 bn=192 stages=4 schedule=cooperative", DType::F16),
     ];
     for (epilogue, config, out) in cases {

@@ -67,6 +67,7 @@ impl<'k> Checker<'k, '_> {
         if !is_identity(*op, init, self.kernel.buffer(*buffer).dtype) {
             let (identity, word) = match op {
                 ReduceOp::Add => ("0", "sum"),
+                ReduceOp::Mul => ("1", "product"),
                 ReduceOp::Max => ("-inf", "maximum"),
                 ReduceOp::Min => ("inf", "minimum"),
             };
@@ -123,6 +124,7 @@ fn is_identity(op: ReduceOp, init: &Expr, dtype: DType) -> bool {
     };
     match op {
         ReduceOp::Add => value == 0.0,
+        ReduceOp::Mul => value == 1.0,
         ReduceOp::Max => value <= lowest,
         ReduceOp::Min => value >= -lowest || dtype == DType::I32 && value >= f64::from(i32::MAX),
     }

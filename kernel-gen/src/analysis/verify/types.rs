@@ -184,7 +184,7 @@ impl<'k> Types<'k> {
                         BinOp::And | BinOp::Or => x.dtype == DType::Bool,
                         BinOp::Eq | BinOp::Ne => true,
                         BinOp::Mod => x.dtype.is_int(),
-                        BinOp::Pow => x.dtype.is_float(),
+                        BinOp::Pow | BinOp::Fmod => x.dtype.is_float(),
                         _ => x.dtype != DType::Bool,
                     };
                 if !fits {

@@ -175,10 +175,11 @@ impl<D: Dialect> Printer<'_, D> {
             return Err(Self::unsupported(&format!("the remainder of {dtype} values")));
         }
         let (a, b) = (self.scalar(a)?, self.scalar(b)?);
-        if op == BinOp::Pow {
+        if let BinOp::Pow | BinOp::Fmod = op {
             D::use_math(self);
-            let function = if dtype == DType::F64 { "pow" } else { "powf" };
-            return Ok(Text::new(format!("{function}({}, {})", a.text, b.text), PRIMARY));
+            let function = if op == BinOp::Pow { "pow" } else { "fmod" };
+            let single = if dtype == DType::F64 { "" } else { "f" };
+            return Ok(Text::new(format!("{function}{single}({}, {})", a.text, b.text), PRIMARY));
         }
         Ok(infix(op, &a, &b).unwrap_or_else(|| self.extreme(op, dtype.compute(), &a, &b)))
     }

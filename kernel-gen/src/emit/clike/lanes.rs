@@ -9,6 +9,7 @@ use crate::ir::{BinOp, BufferId, Expr, Kernel, ReduceOp, Stmt};
 pub(crate) fn updated(buffer: BufferId, indices: &[Expr], op: ReduceOp, value: &Expr) -> Expr {
     let op = match op {
         ReduceOp::Add => BinOp::Add,
+        ReduceOp::Mul => BinOp::Mul,
         ReduceOp::Max => BinOp::Max,
         ReduceOp::Min => BinOp::Min,
     };

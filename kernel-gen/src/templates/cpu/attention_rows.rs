@@ -329,7 +329,7 @@ impl Task<'_> {
                     let mean = none.select(Expr::f32(0.0), Expr::bin(BinOp::Div, value, total.clone()));
                     let channel = column.clone() + c;
                     let index = vec![self.image.into(), self.head.into(), query.into(), channel.clone()];
-                    let result = epilogue(self.w, mean, &channel, &index, &|name| self.params.get(name));
+                    let result = epilogue(self.w, mean, &channel, &index, self.params);
                     b.store(self.params.output(), index, result);
                 });
             };

@@ -321,7 +321,7 @@ impl Parts<'_> {
             let oh = place.first.clone() + oh_i;
             let index = vec![place.n.clone(), co.clone(), oh, left.clone() + column.clone()];
             let sum = Expr::load(acc, vec![channel, column]);
-            let value = epilogue(self.workload, sum, &co, &index, &|name| self.params.get(name));
+            let value = epilogue(self.workload, sum, &co, &index, &self.params);
             b.store(y, index, value);
         });
     }

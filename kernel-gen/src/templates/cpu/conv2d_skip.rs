@@ -437,7 +437,7 @@ impl Parts<'_> {
                     let sum = Expr::load(out, vec![from.clone(), vector * lanes + co]);
                     let channel = place.co_t.clone() * co_tile + vector * lanes + co;
                     let index = vec![place.n.clone(), channel.clone(), place.first.clone() * c.ow() + from];
-                    let value = epilogue(self.workload, sum, &channel, &index, &|name| self.params.get(name));
+                    let value = epilogue(self.workload, sum, &channel, &index, &self.params);
                     b.store(y, index, value);
                 });
             });

@@ -307,7 +307,7 @@ fn blocked(w: &Workload, p: &DepthwisePointwise, rows: i64) -> Kernel {
     b.nest(&[("n_out", c.n), ("block_out", blocks), ("co_out", p.co), ("q_out", pixels)], |b, v| {
         let sum = Expr::load(acc, v.iter().map(|v| Expr::from(*v)).collect::<Vec<_>>());
         let index = [v[0], v[2], v[1], v[3]].map(Expr::from).to_vec();
-        let value = naive::epilogue(w, sum, &v[2].into(), &index, &buffer);
+        let value = naive::epilogue(w, sum, &v[2].into(), &index, &params);
         b.store(buffer("y"), index, value);
     });
     b.finish()

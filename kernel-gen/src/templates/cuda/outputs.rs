@@ -15,7 +15,7 @@ pub(super) fn finish(
     sum: Expr,
 ) {
     let index = index.into();
-    let value = epilogue(w, sum, channel, &index, &|name| params.get(name));
+    let value = epilogue(w, sum, channel, &index, params);
     b.store(params.output(), index, value);
 }
 

@@ -357,6 +357,7 @@ impl Block<'_> {
                 place(),
                 match op {
                     ReduceOp::Add => before + value,
+                    ReduceOp::Mul => before * value,
                     ReduceOp::Max => before.max(value),
                     ReduceOp::Min => before.min(value),
                 },
@@ -367,9 +368,10 @@ impl Block<'_> {
             unrolled(b, "v", vector, |b, v| {
                 let term = self.value(stage, Some([place.clone(), v.into()]), shared);
                 // An element that is read again is no larger and no smaller than itself.
-                let counts = op != ReduceOp::Add || self.plan.of.columns % self.plan.step() == 0;
+                let counts =
+                    matches!(op, ReduceOp::Max | ReduceOp::Min) || self.plan.of.columns % self.plan.step() == 0;
                 let exists = self.column(step).lt(self.plan.of.columns);
-                add(b, if counts { term } else { exists.select(term, Expr::f32(0.0)) });
+                add(b, if counts { term } else { exists.select(term, Expr::f32(neutral)) });
             });
         });
         let other = b.alloc(&format!("{}_of_lane", stage.name), DType::F32, &[1], Scope::Register);

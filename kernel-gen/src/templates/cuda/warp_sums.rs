@@ -50,7 +50,7 @@ pub(super) struct Destination<'a, const N: usize> {
 impl<const N: usize> Destination<'_, N> {
     /// What the epilogue makes of a sum.
     fn value(&self, sum: Expr, at: [Expr; N]) -> Expr {
-        epilogue(self.w, sum, &at[N - 1], &(self.index)(at.clone()), &|name| self.params.get(name))
+        epilogue(self.w, sum, &at[N - 1], &(self.index)(at.clone()), self.params)
     }
 }
 

@@ -242,7 +242,7 @@ impl CpuRunner {
     /// (Winograd's larger tiles) or are read twice win by far where they stay in a cache, and nobody calls them so.
     fn prepare(&self, workload: &Workload, session: &mut Session) -> Result<f64, Trouble> {
         let sample = Duration::from_secs_f64(self.options.sampling.sample_us * 1e-6);
-        let computed = |role| matches!(role, Role::Input | Role::Residual);
+        let computed = |role| matches!(role, Role::Input | Role::Residual | Role::Gate);
         let kept = workload.params().iter().enumerate().filter(|(_, p)| computed(p.role)).map(|(i, _)| 1 << i).sum();
         let calls = self.options.sampling.number;
         let limit = self.limit(2 * calls.clamp(2, 1 << 20), 4);

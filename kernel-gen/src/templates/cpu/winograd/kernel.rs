@@ -492,7 +492,7 @@ impl Parts<'_> {
         let y = self.params.output();
         let sum = Expr::load(out, vec![i, ow.clone(), from]);
         let index = self.cut.conv.layout.index(place.n.clone(), to.clone(), oh, ow);
-        let value = epilogue(self.workload, sum, &to, &index, &|name| self.params.get(name));
+        let value = epilogue(self.workload, sum, &to, &index, &self.params);
         self.b.store(y, index, value);
     }
 }

@@ -12,7 +12,8 @@ use super::{ROW_BYTES, Sizes, Store, WARPGROUP, ceil_div};
 use crate::ir::builder::KernelBuilder;
 use crate::ir::{Barrier, BufferId, Expr, Gpu, Group, LoopKind, Stmt, VarId};
 use crate::templates::cuda::instructions::tile;
-use crate::workload::naive::epilogue;
+use crate::workload::epilogue::StepOperand;
+use crate::workload::naive::epilogue_of;
 use crate::workload::{Epilogue, Workload};
 
 /// Pieces that a warp has in shared memory.
@@ -139,10 +140,6 @@ impl Sums<'_> {
     /// Visits `columns` columns from `start` on of row block `h`, with the value that the epilogue of `read` makes of each
     /// element, where in the block it is, and where in the output.
     fn each(&self, b: &mut KernelBuilder, [h, start]: [i64; 2], columns: i64, read: Read<'_>, body: &Visit<'_>) {
-        let operand = |name: &str| match read.residual {
-            Some((buffer, _)) if name == "residual" => buffer,
-            _ => self.block.params.get(name),
-        };
         let output = self.block.output_shape();
         b.loop_("row", 64, LoopKind::FragmentRow, |b, row| {
             b.loop_("column", columns, LoopKind::FragmentCol, |b, column| {
@@ -153,12 +150,15 @@ impl Sums<'_> {
                     Some(_) if read.clamped => index.clone().min(size - 1),
                     _ => index.clone(),
                 };
-                let index: Vec<Expr> = match read.residual {
-                    Some((_, piece)) => [&piece[..], &[row.into(), column.into()]].concat(),
-                    None => at.index.iter().zip(&output).map(|(i, n)| inside(i, *n)).collect(),
-                };
+                let index: Vec<Expr> = at.index.iter().zip(&output).map(|(i, n)| inside(i, *n)).collect();
                 let channel = inside(&at.channel, *output.last().expect("an output has channels"));
-                let value = epilogue(read.workload, sum, &channel, &index, &operand);
+                let operand = |operand: &StepOperand| match read.residual {
+                    Some((buffer, piece)) if operand.name == "residual" => {
+                        Expr::load(buffer, [&piece[..], &[row.into(), column.into()]].concat())
+                    }
+                    _ => self.block.params.read(read.workload, operand, &channel, &index),
+                };
+                let value = epilogue_of(read.workload, sum, &index, &operand);
                 body(b, value, [row, column], at);
             });
         });
