@@ -1,0 +1,155 @@
+//! A convolution over planes, cut up by a config: what a task computes, and what it reads.
+
+use super::knobs::{Knobs, Source};
+use super::steps::Steps;
+use crate::integer::ceil_div;
+use crate::ir::Expr;
+use crate::templates::planes::{DIMENSIONS, Planes};
+
+/// A convolution over planes that is cut up.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Cut {
+    pub(super) planes: Planes,
+    pub(super) steps: [Steps; DIMENSIONS],
+    pub(super) knobs: Knobs,
+    pub(super) lanes: i64,
+}
+
+impl Cut {
+    pub(super) fn new(planes: Planes, knobs: Knobs, lanes: i64) -> Cut {
+        let steps = if knobs.source == Source::Taps { Steps::expanded } else { Steps::of };
+        Cut { planes, steps: planes.dimensions.map(steps), knobs, lanes }
+    }
+
+    /// The product of the dimensions' numbers.
+    pub(super) fn all(&self, of: impl Fn(&Steps) -> i64) -> i64 {
+        self.steps.iter().map(of).product()
+    }
+
+    /// Phases of the outputs.
+    pub(super) fn phases(&self) -> i64 {
+        self.all(|s| s.of.phases())
+    }
+
+    /// Tiles of output channels of a group.
+    pub(super) fn channel_tiles(&self) -> i64 {
+        ceil_div(self.planes.co, self.knobs.mr)
+    }
+
+    /// Parts of a group's output channels, blocks of rows and blocks of columns.
+    pub(super) fn blocks(&self) -> [i64; 3] {
+        let [_, rows, columns] = self.steps.map(|s| s.columns());
+        [
+            ceil_div(self.channel_tiles(), self.knobs.tiles),
+            ceil_div(rows, self.knobs.rows),
+            ceil_div(columns, self.knobs.columns),
+        ]
+    }
+
+    /// Iterations of the parallel loop.
+    pub(super) fn tasks(&self) -> i64 {
+        let [channels, rows, columns] = self.blocks();
+        self.planes.n * self.planes.groups * channels * self.steps[0].columns() * rows * columns
+    }
+
+    /// Pixels that a row of a slot has along each dimension.
+    pub(super) fn lengths(&self) -> [i64; DIMENSIONS] {
+        let [deep, down, along] = &self.steps;
+        let reach = |s: &Steps, outputs: i64| outputs + s.shifts[1] - s.shifts[0];
+        match self.knobs.source {
+            Source::Input => self.steps.map(|s| s.of.input),
+            Source::Image | Source::Taps => self.steps.map(|s| s.pitch()),
+            Source::Task => [reach(deep, 1), reach(down, self.knobs.rows), along.pitch()],
+        }
+    }
+
+    /// The place of a slot's first element, for the outputs that begin at `from`.
+    pub(super) fn origins(&self, from: &[Expr; DIMENSIONS]) -> [Expr; DIMENSIONS] {
+        let [deep, down, along] = &self.steps;
+        match self.knobs.source {
+            Source::Input => [0, 0, 0].map(Expr::Int),
+            Source::Image | Source::Taps => self.steps.map(|s| Expr::Int(-s.front())),
+            Source::Task => [
+                from[0].clone() + deep.shifts[0],
+                from[1].clone() + down.shifts[0],
+                Expr::Int(-along.front()),
+            ],
+        }
+    }
+
+    /// Places of a slot by their numbers along the dimensions.
+    pub(super) fn flat(&self, [deep, down, along]: [Expr; DIMENSIONS]) -> Expr {
+        let [_, rows, columns] = self.lengths();
+        (deep * rows + down) * columns + along
+    }
+
+    /// [`flat`](Cut::flat) of numbers.
+    fn flat_number(&self, [deep, down, along]: [i64; DIMENSIONS]) -> i64 {
+        let [_, rows, columns] = self.lengths();
+        (deep * rows + down) * columns + along
+    }
+
+    /// Neighbouring places that a task computes outputs for, those between its rows included.
+    fn places(&self) -> i64 {
+        (self.knobs.rows - 1) * self.lengths()[DIMENSIONS - 1] + self.knobs.columns
+    }
+
+    /// Vectors of these.
+    pub(super) fn across(&self) -> i64 {
+        ceil_div(self.places(), self.lanes)
+    }
+
+    /// Elements of a slot: those that have a place, and zeros as far as the last vector of outputs looks.
+    pub(super) fn slot(&self) -> i64 {
+        let whole = self.lengths().iter().product();
+        let [_, rows, columns] = self.blocks();
+        let [deep, _, _] = self.steps.map(|s| s.columns());
+        let last = [deep - 1, (rows - 1) * self.knobs.rows, (columns - 1) * self.knobs.columns];
+        let first = match self.knobs.source {
+            Source::Input => return whole,
+            Source::Image | Source::Taps => std::array::from_fn(|i| last[i] + self.steps[i].front()),
+            Source::Task => [-self.steps[0].shifts[0], -self.steps[1].shifts[0], last[2] + self.steps[2].front()],
+        };
+        let shift = self.flat_number(self.steps.map(|s| s.shifts[1]));
+        whole.max(self.flat_number(first) + shift + self.across() * self.lanes)
+    }
+
+    /// Elements of a channel in the copy.
+    pub(super) fn channel(&self) -> i64 {
+        self.slot() * self.all(Steps::slots)
+    }
+
+    /// Bytes of a task's sums.
+    pub(super) fn sums_bytes(&self) -> i64 {
+        4 * self.steps[2].of.phases() * self.knobs.tiles * self.knobs.mr * self.across() * self.lanes
+    }
+
+    /// Shape of the packed weights: group, phase, tile of channels, input channel, taps, channel of the tile.
+    pub(super) fn packed_shape(&self) -> [i64; 8] {
+        let [deep, down, along] = self.steps.map(|s| s.of.most_taps());
+        let Planes { groups, ci, .. } = self.planes;
+        [groups, self.phases(), self.channel_tiles(), ci, deep, down, along, self.knobs.mr]
+    }
+
+    /// Whether the input is read as it is: its planes are what outputs lie over, and blocks of them are whole vectors.
+    fn is_direct(&self) -> bool {
+        let Knobs { rows, columns, .. } = self.knobs;
+        self.steps.iter().all(Steps::is_same)
+            && self.steps[1].columns() % rows == 0
+            && self.steps[2].columns() % columns == 0
+            && self.places() % self.lanes == 0
+    }
+
+    /// What the space asks of a config beside the values of each knob and the registers; the space says it in words.
+    pub(super) fn is_sane(&self, most_bytes: i64) -> bool {
+        let k = self.knobs;
+        let copied = 4 * self.planes.ci * self.channel();
+        (k.rows == 1 || k.columns == self.steps[2].columns())
+            && k.tiles <= self.channel_tiles()
+            && k.vectors <= self.across()
+            && (k.source != Source::Input || self.is_direct())
+            && (k.source != Source::Taps || self.all(Steps::slots) > 1)
+            && (k.source != Source::Task || copied <= most_bytes)
+            && self.sums_bytes() <= most_bytes
+    }
+}
