@@ -124,11 +124,12 @@ impl<'t> Parser<'t> {
                 "auto_unroll_max_step" => pragmas.push(Pragma::AutoUnrollMaxStep(self.pragma_value()?)),
                 "unroll_explicit" => pragmas.push(Pragma::UnrollExplicit(self.pragma_value()? != 0)),
                 "fetch_ahead" => pragmas.push(Pragma::FetchAhead(self.pragma_value()?)),
+                "hold_vectors" => pragmas.push(Pragma::HoldVectors(self.pragma_value()? != 0)),
                 other => {
                     let kinds: Vec<&str> = LoopKind::ALL.iter().map(|k| k.name()).collect();
                     return Err(self.lexer.error(format!(
                         "`{other}` is neither a loop kind ({}) nor a pragma (auto_unroll_max_step, unroll_explicit, \
-                         fetch_ahead)",
+                         fetch_ahead, hold_vectors)",
                         kinds.join(", ")
                     )));
                 }

@@ -13,7 +13,7 @@ use crate::templates::cpu::tile::cycles_to_us;
 const STEP: f64 = 0.4;
 /// Cycles of a vector that is copied, of one that goes from the sums to the output, and of an element that is stored apart from
 /// its neighbours.
-const COPY: f64 = 6.0;
+const COPY: f64 = 2.5;
 const STORE: f64 = 5.0;
 const SCATTERED: f64 = 1.3;
 /// Cycles that a step loses for each line that comes from L2, and from beyond it.

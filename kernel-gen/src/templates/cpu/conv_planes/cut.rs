@@ -59,22 +59,42 @@ impl Cut {
         match self.knobs.source {
             Source::Input => self.steps.map(|s| s.of.input),
             Source::Image | Source::Taps => self.steps.map(|s| s.pitch()),
+            Source::Task if self.cuts_rows() => {
+                [reach(deep, 1), reach(down, self.knobs.rows), reach(along, self.knobs.columns)]
+            }
             Source::Task => [reach(deep, 1), reach(down, self.knobs.rows), along.pitch()],
+        }
+    }
+
+    /// Whether a task has a part of a row.
+    fn cuts_rows(&self) -> bool {
+        self.knobs.columns < self.steps[2].columns()
+    }
+
+    /// Along each dimension whether what is read begins with the task's own outputs.
+    fn is_own(&self) -> [bool; DIMENSIONS] {
+        match self.knobs.source {
+            Source::Task => [true, true, self.cuts_rows()],
+            _ => [false; DIMENSIONS],
         }
     }
 
     /// The place of a slot's first element, for the outputs that begin at `from`.
     pub(super) fn origins(&self, from: &[Expr; DIMENSIONS]) -> [Expr; DIMENSIONS] {
-        let [deep, down, along] = &self.steps;
-        match self.knobs.source {
-            Source::Input => [0, 0, 0].map(Expr::Int),
-            Source::Image | Source::Taps => self.steps.map(|s| Expr::Int(-s.front())),
-            Source::Task => [
-                from[0].clone() + deep.shifts[0],
-                from[1].clone() + down.shifts[0],
-                Expr::Int(-along.front()),
-            ],
-        }
+        let own = self.is_own();
+        std::array::from_fn(|i| match own[i] {
+            true => from[i].clone() + self.steps[i].shifts[0],
+            false => Expr::Int(-self.steps[i].front()),
+        })
+    }
+
+    /// The first of these outputs, counted from there.
+    pub(super) fn first(&self, from: &[Expr; DIMENSIONS]) -> [Expr; DIMENSIONS] {
+        let own = self.is_own();
+        std::array::from_fn(|i| match own[i] {
+            true => Expr::Int(-self.steps[i].shifts[0]),
+            false => from[i].clone() + self.steps[i].front(),
+        })
     }
 
     /// Places of a slot by their numbers along the dimensions.
@@ -102,14 +122,16 @@ impl Cut {
     /// Elements of a slot: those that have a place, and zeros as far as the last vector of outputs looks.
     pub(super) fn slot(&self) -> i64 {
         let whole = self.lengths().iter().product();
+        if self.knobs.source == Source::Input {
+            return whole;
+        }
         let [_, rows, columns] = self.blocks();
-        let [deep, _, _] = self.steps.map(|s| s.columns());
-        let last = [deep - 1, (rows - 1) * self.knobs.rows, (columns - 1) * self.knobs.columns];
-        let first = match self.knobs.source {
-            Source::Input => return whole,
-            Source::Image | Source::Taps => std::array::from_fn(|i| last[i] + self.steps[i].front()),
-            Source::Task => [-self.steps[0].shifts[0], -self.steps[1].shifts[0], last[2] + self.steps[2].front()],
-        };
+        let last = [self.steps[0].columns() - 1, (rows - 1) * self.knobs.rows, (columns - 1) * self.knobs.columns];
+        let own = self.is_own();
+        let first = std::array::from_fn(|i| match own[i] {
+            true => -self.steps[i].shifts[0],
+            false => last[i] + self.steps[i].front(),
+        });
         let shift = self.flat_number(self.steps.map(|s| s.shifts[1]));
         whole.max(self.flat_number(first) + shift + self.across() * self.lanes)
     }

@@ -14,7 +14,7 @@
 use super::cut::Cut;
 use super::knobs::Source;
 use crate::ir::builder::KernelBuilder;
-use crate::ir::{BufferId, DType, Expr, Kernel, LoopKind, Scope, VarId};
+use crate::ir::{BufferId, DType, Expr, Kernel, LoopKind, Pragma, Scope, VarId};
 use crate::templates::phases::Class;
 use crate::templates::planes::DIMENSIONS;
 use crate::workload::naive::epilogue;
@@ -172,11 +172,7 @@ impl Parts<'_> {
                 (copy, vec![])
             }
         };
-        let place: [Expr; DIMENSIONS] = std::array::from_fn(|i| match (k.source, i) {
-            (Source::Task, 0 | 1) => Expr::Int(-steps[i].shifts[0]),
-            _ => from[i].clone() - origins[i].clone(),
-        });
-        let first = b.let_("first_place", self.cut.flat(place));
+        let first = b.let_("first_place", self.cut.flat(self.cut.first(&from)));
         let task = Task { n, group, tile, from, slots, outer, first };
         let phases = steps.map(|s| s.of.phases());
         let width = self.cut.across() * self.cut.lanes;
@@ -240,8 +236,9 @@ impl Parts<'_> {
         let acc = b.alloc("acc", DType::F32, &[k.mr, tile.vectors * lanes], Scope::Register);
         let w = self.params.at(1);
         self.over_tile(b, tile.vectors, |b, channel, lane| b.store(acc, vec![channel, lane], Expr::f32(0.0)));
+        let held = b.alloc("pixels", DType::F32, &[tile.vectors * lanes], Scope::Register);
         let place = b.let_("place", task.first + tile.place.clone());
-        b.for_("ci", planes.ci, |b, ci| {
+        self.over_terms(b, "ci", planes.ci, |b, ci| {
             self.over_taps(b, tile.classes, 0, vec![], &|b, taps| {
                 let met: [[Expr; 2]; DIMENSIONS] = std::array::from_fn(|i| steps[i].meets(&tile.classes[i], &taps[i]));
                 let slots = steps.map(|s| s.slots());
@@ -251,11 +248,14 @@ impl Parts<'_> {
                 let at = b.let_("at", at);
                 let group: Expr = task.group.into();
                 let weight = [&[group, tile.phase.into(), tile.channels.clone(), ci.into()][..], taps].concat();
-                self.over_tile(b, tile.vectors, |b, channel, lane| {
+                over_vectors(b, tile.vectors, *lanes, |b, lane| {
                     let value = Expr::load(task.slots, [&task.outer[..], &[ci.into(), at + lane.clone()]].concat());
+                    b.store(held, vec![lane], value);
+                });
+                self.over_tile(b, tile.vectors, |b, channel, lane| {
                     let weight = Expr::load(w, [&weight[..], &[channel.clone()]].concat());
-                    let sum = vec![channel, lane];
-                    b.store(acc, sum.clone(), Expr::load(acc, sum) + weight * value);
+                    let product = weight * Expr::load(held, vec![lane.clone()]);
+                    b.sum(acc, [channel, lane], product, &[]);
                 });
             });
         });
@@ -276,11 +276,16 @@ impl Parts<'_> {
             return body(b, &taps);
         }
         let d = &self.cut.steps[i].of;
-        b.for_(NAMES[i], d.most_taps(), |b, tap| {
+        self.over_terms(b, NAMES[i], d.most_taps(), |b, tap| {
             let exists = d.has_fewer().then(|| Expr::from(tap).lt(classes[i].count.clone()));
             let taps = [&taps[..], &[tap.into()]].concat();
             b.when(exists, |b| self.over_taps(b, classes, i + 1, taps, body));
         });
+    }
+
+    /// A loop over terms of sums: vectors of pixels, which serve all channels, are loaded once.
+    fn over_terms(&self, b: &mut KernelBuilder, name: &str, extent: i64, body: impl FnOnce(&mut KernelBuilder, VarId)) {
+        b.annotated(name, extent, &[Pragma::HoldVectors(true)], body);
     }
 
     /// The outputs of two phases' sums, with the epilogue.
@@ -322,10 +327,15 @@ impl Parts<'_> {
     fn over_tile(&self, b: &mut KernelBuilder, vectors: i64, body: impl Fn(&mut KernelBuilder, Expr, Expr)) {
         let lanes = self.cut.lanes;
         b.loop_("channel", self.cut.knobs.mr, LoopKind::Unrolled, |b, channel| {
-            for vector in 0..vectors {
-                along_lanes(b, lanes, |b, lane| body(b, channel.into(), Expr::from(lane) + vector * lanes));
-            }
+            over_vectors(b, vectors, lanes, |b, lane| body(b, channel.into(), lane));
         });
+    }
+}
+
+/// Neighbours in vectors, copied out.
+fn over_vectors(b: &mut KernelBuilder, vectors: i64, lanes: i64, body: impl Fn(&mut KernelBuilder, Expr)) {
+    for vector in 0..vectors {
+        along_lanes(b, lanes, |b, lane| body(b, Expr::from(lane) + vector * lanes));
     }
 }
 
