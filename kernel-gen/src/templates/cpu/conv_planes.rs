@@ -24,7 +24,6 @@ use self::cut::Cut;
 use self::knobs::Knobs;
 use super::conv2d_direct::Conv2dDirect;
 use super::depthwise_rows::DepthwiseRows;
-use crate::ir::DType;
 use crate::schedule::Schedule;
 use crate::space::{Config, Space};
 use crate::target::{Cpu, Target};
@@ -51,9 +50,6 @@ fn problem<'a>(w: &Workload, t: &'a Target) -> Result<(Planes, &'a Cpu), String>
         if Conv2dDirect.applies(w, t).is_ok() || DepthwiseRows.applies(w, t).is_ok() {
             return Err("for groups that are no whole vectors".into());
         }
-    }
-    if w.dtype != DType::F32 || w.out_dtype != DType::F32 {
-        return Err("for f32".into());
     }
     Ok((planes.in_phases(), cpu))
 }

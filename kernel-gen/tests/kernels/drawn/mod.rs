@@ -25,7 +25,6 @@ pub(crate) fn workload(seed: u64) -> Workload {
             const NAMES: [&str; 6] =
                 ["conv1d", "conv_transpose1d", "conv3d", "conv_transpose2d", "conv2d", "conv_transpose3d"];
             let mut workload = sample::of_operator(NAMES[(seed / 12) as usize % NAMES.len()], &mut rng);
-            (workload.dtype, workload.out_dtype) = (DType::F32, DType::F32);
             if let Op::Conv2d(c) = &mut workload.op {
                 // Few channels a group.
                 let groups = 2 + seed as i64 % 3;

@@ -8,6 +8,7 @@ use super::steps::Steps;
 use crate::integer::ceil_div;
 use crate::target::Cpu;
 use crate::templates::cpu::tile::cycles_to_us;
+use crate::templates::planes::Planes;
 
 /// Cycles that a step of the reduction costs beside its multiply-adds.
 const STEP: f64 = 0.4;
@@ -20,7 +21,7 @@ const SCATTERED: f64 = 1.3;
 const L2_LINE: f64 = 0.2;
 const L3_LINE: f64 = 2.0;
 /// Cycles to fetch a line that another core has written.
-const FOREIGN_LINE: f64 = 50.0;
+const FOREIGN_LINE: f64 = 8.0;
 /// Microseconds between two phases.
 const PHASE_US: f64 = 1.0;
 
@@ -50,8 +51,7 @@ fn taps(steps: &Steps) -> f64 {
 /// Cycles of copying a channel of the input.
 fn copied(cut: &Cut) -> f64 {
     let [deep, down, along] = cut.lengths();
-    let rows = cut.all(Steps::slots) * deep * down;
-    rows as f64 * (ceil_div(along, cut.lanes) as f64 * COPY)
+    cut.all(Steps::slots) as f64 * deep as f64 * down as f64 * ceil_div(along, cut.lanes) as f64 * COPY
 }
 
 /// Predicted microseconds on one core.
@@ -104,8 +104,8 @@ pub(super) fn rank_us(cut: &Cut, cpu: &Cpu) -> f64 {
     let tasks = cut.tasks();
     let share = |threads: i64| (ceil_div(tasks, threads) * threads) as f64 / tasks as f64;
     let balance = (share(1) + share(2) + share(4)) / 3.0;
-    let planes = &cut.planes;
-    let bytes = (4 * planes.n * planes.groups * planes.ci * cut.channel()) as f64;
+    let Planes { n, groups, ci, .. } = cut.planes;
+    let bytes = 4.0 * (n * groups * ci) as f64 * cut.channel() as f64;
     let shared = match cut.knobs.source {
         Source::Image | Source::Taps => cycles_to_us(bytes / cpu.cache_line_bytes.max(1) as f64 / 2.0 * FOREIGN_LINE, cpu),
         _ => 0.0,

@@ -6,6 +6,18 @@ use crate::integer::ceil_div;
 use crate::ir::Expr;
 use crate::templates::planes::{DIMENSIONS, Planes};
 
+/// Most bytes of a copy of all images, and of one with the pixels of each tap for themselves.
+const MOST_BYTES: i64 = 1 << 40;
+const MOST_EXPANDED: i64 = 1 << 25;
+
+/// Elements of a cache line.
+const LINE: i64 = 16;
+
+/// A product that ends at the largest number.
+fn product(numbers: impl IntoIterator<Item = i64>) -> i64 {
+    numbers.into_iter().fold(1, i64::saturating_mul)
+}
+
 /// A convolution over planes that is cut up.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Cut {
@@ -23,7 +35,7 @@ impl Cut {
 
     /// The product of the dimensions' numbers.
     pub(super) fn all(&self, of: impl Fn(&Steps) -> i64) -> i64 {
-        self.steps.iter().map(of).product()
+        product(self.steps.iter().map(of))
     }
 
     /// Phases of the outputs.
@@ -49,7 +61,7 @@ impl Cut {
     /// Iterations of the parallel loop.
     pub(super) fn tasks(&self) -> i64 {
         let [channels, rows, columns] = self.blocks();
-        self.planes.n * self.planes.groups * channels * self.steps[0].columns() * rows * columns
+        product([self.planes.n, self.planes.groups, channels, self.steps[0].columns(), rows, columns])
     }
 
     /// Pixels that a row of a slot has along each dimension.
@@ -106,12 +118,12 @@ impl Cut {
     /// [`flat`](Cut::flat) of numbers.
     fn flat_number(&self, [deep, down, along]: [i64; DIMENSIONS]) -> i64 {
         let [_, rows, columns] = self.lengths();
-        (deep * rows + down) * columns + along
+        deep.saturating_mul(rows).saturating_add(down).saturating_mul(columns).saturating_add(along)
     }
 
     /// Neighbouring places that a task computes outputs for, those between its rows included.
     fn places(&self) -> i64 {
-        (self.knobs.rows - 1) * self.lengths()[DIMENSIONS - 1] + self.knobs.columns
+        self.flat_number([0, self.knobs.rows - 1, self.knobs.columns])
     }
 
     /// Vectors of these.
@@ -121,7 +133,7 @@ impl Cut {
 
     /// Elements of a slot: those that have a place, and zeros as far as the last vector of outputs looks.
     pub(super) fn slot(&self) -> i64 {
-        let whole = self.lengths().iter().product();
+        let whole = product(self.lengths());
         if self.knobs.source == Source::Input {
             return whole;
         }
@@ -133,17 +145,23 @@ impl Cut {
             false => last[i] + self.steps[i].front(),
         });
         let shift = self.flat_number(self.steps.map(|s| s.shifts[1]));
-        whole.max(self.flat_number(first) + shift + self.across() * self.lanes)
+        let vectors = self.across().saturating_mul(self.lanes);
+        whole.max(self.flat_number(first).saturating_add(shift).saturating_add(vectors))
     }
 
-    /// Elements of a channel in the copy.
+    /// Elements from channel to channel: of a copy an odd number of cache lines, so that a step's pixels of all channels do not fall
+    /// into a few sets of the first-level cache.
     pub(super) fn channel(&self) -> i64 {
-        self.slot() * self.all(Steps::slots)
+        let elements = self.slot().saturating_mul(self.all(Steps::slots));
+        match self.knobs.source {
+            Source::Input => elements,
+            _ => (elements.saturating_add(LINE - 1) / LINE | 1).saturating_mul(LINE),
+        }
     }
 
     /// Bytes of a task's sums.
     pub(super) fn sums_bytes(&self) -> i64 {
-        4 * self.steps[2].of.phases() * self.knobs.tiles * self.knobs.mr * self.across() * self.lanes
+        product([4, self.steps[2].of.phases(), self.knobs.tiles, self.knobs.mr, self.across(), self.lanes])
     }
 
     /// Shape of the packed weights: group, phase, tile of channels, input channel, taps, channel of the tile.
@@ -165,12 +183,14 @@ impl Cut {
     /// What the space asks of a config beside the values of each knob and the registers; the space says it in words.
     pub(super) fn is_sane(&self, most_bytes: i64) -> bool {
         let k = self.knobs;
-        let copied = 4 * self.planes.ci * self.channel();
+        let copied = product([4, self.planes.ci, self.channel()]);
+        let all_copied = product([self.planes.n, self.planes.groups, copied]);
         (k.rows == 1 || k.columns == self.steps[2].columns())
             && k.tiles <= self.channel_tiles()
             && k.vectors <= self.across()
             && (k.source != Source::Input || self.is_direct())
-            && (k.source != Source::Taps || self.all(Steps::slots) > 1)
+            && (k.source != Source::Taps || self.all(Steps::slots) > 1 && all_copied <= MOST_EXPANDED)
+            && (k.source != Source::Image || all_copied <= MOST_BYTES)
             && (k.source != Source::Task || copied <= most_bytes)
             && self.sums_bytes() <= most_bytes
     }

@@ -66,7 +66,7 @@ impl Steps {
     /// The least length of such a row with which rows may follow one another: what lies behind a row's last pixel is the front of
     /// the next row.
     pub(super) fn pitch(&self) -> i64 {
-        let reached = (self.columns() + self.shifts[1]).max(1);
+        let reached = self.columns().saturating_add(self.shifts[1]).max(1);
         if self.expanded {
             return reached;
         }
