@@ -34,7 +34,8 @@ impl Planes {
             Op::Conv2d(c) if c.groups == 1 || c.ci == c.groups => None,
             _ => Planes::layer(w),
         };
-        let planes = layer.ok_or("for convolutions over planes: of one or three dimensions, with groups, or transposed")?;
+        let planes =
+            layer.ok_or("for convolutions over planes: of one or three dimensions, with groups, or transposed")?;
         let phases = planes.dimensions.iter().fold(planes.groups, |all, d| all.saturating_mul(d.phases()));
         if phases > gpu.grid_dim[1] {
             return Err(format!("{phases} groups and phases are too many products"));

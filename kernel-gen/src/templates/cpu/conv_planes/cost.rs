@@ -20,6 +20,10 @@ const SCATTERED: f64 = 1.3;
 /// Cycles that a step loses for each line that comes from L2, and from beyond it.
 const L2_LINE: f64 = 0.2;
 const L3_LINE: f64 = 2.0;
+/// Cycles to find a page again, where a pass over the channels meets more of them than the first-level TLB holds.
+const PAGE: f64 = 2.5;
+const PAGE_BYTES: i64 = 4096;
+const TLB_PAGES: i64 = 96;
 /// Cycles to fetch a line that another core has written.
 const FOREIGN_LINE: f64 = 8.0;
 /// Microseconds between two phases.
@@ -77,8 +81,20 @@ pub(super) fn estimate(cut: &Cut, cpu: &Cpu) -> f64 {
     let all_weights = weights * phases * tiles;
     let first = far(all_weights).max(L2_LINE);
     let weight_lines = passes * weights / line * (first + again);
-    let input = planes.ci as f64 * 4.0 * cut.all(Steps::slots) as f64 * (cut.across() * cut.lanes) as f64;
+    // A pass meets all pixels of the slots, or, where each tap has its own, those of its taps.
+    let met = match k.source {
+        Source::Taps => terms,
+        _ => planes.ci as f64 * cut.all(Steps::slots) as f64,
+    };
+    let input = 4.0 * met * (cut.across() * cut.lanes) as f64;
     let input_lines = passes * input / line * far(input + weights);
+
+    let pages = match k.source {
+        Source::Task => 0,
+        _ => (cut.channel() / (PAGE_BYTES / 4)).min(cut.all(Steps::slots) * cut.steps[0].of.most_taps()) * planes.ci,
+    };
+    let found = if pages > TLB_PAGES { pages as f64 * PAGE } else { 0.0 };
+    let pages = passes * ceil_div(cut.across(), k.vectors) as f64 * found;
 
     let outputs = (planes.n * planes.groups * planes.co * planes.all(|d| d.output)) as f64;
     let lanes = cut.lanes as f64;
@@ -95,7 +111,7 @@ pub(super) fn estimate(cut: &Cut, cpu: &Cpu) -> f64 {
         Source::Image | Source::Taps => channels * copied(cut) + PHASE_US * cpu.clock_mhz as f64,
         Source::Task => tasks * planes.ci as f64 * copied(cut),
     };
-    cycles_to_us(sums + weight_lines + input_lines + stored + kept + copies, cpu)
+    cycles_to_us(sums + weight_lines + input_lines + pages + stored + kept + copies, cpu)
 }
 
 /// Predicted time where one, two or four threads may run it: unequal shares wait for each other, and what one thread has copied is
@@ -107,7 +123,9 @@ pub(super) fn rank_us(cut: &Cut, cpu: &Cpu) -> f64 {
     let Planes { n, groups, ci, .. } = cut.planes;
     let bytes = 4.0 * (n * groups * ci) as f64 * cut.channel() as f64;
     let shared = match cut.knobs.source {
-        Source::Image | Source::Taps => cycles_to_us(bytes / cpu.cache_line_bytes.max(1) as f64 / 2.0 * FOREIGN_LINE, cpu),
+        Source::Image | Source::Taps => {
+            cycles_to_us(bytes / cpu.cache_line_bytes.max(1) as f64 / 2.0 * FOREIGN_LINE, cpu)
+        }
         _ => 0.0,
     };
     estimate(cut, cpu) * balance + shared

@@ -119,14 +119,17 @@ impl Parts<'_> {
                 b.store(copy, at, inside.select(value, Expr::f32(0.0)));
             });
         });
-        let (placed, all) = (deep * down * along, self.cut.slot());
-        if placed < all {
-            b.for_("slot", slots.iter().product(), |b, slot| {
-                self.in_vectors(b, all - placed, |b, place| {
-                    b.store(copy, [to, &[slot * all + placed + place]].concat(), Expr::f32(0.0));
-                });
+        // What lies behind: every element is written, which is simpler to show than that all that is read has been.
+        let zeros = |b: &mut KernelBuilder, first: Expr, count: i64| {
+            self.in_vectors(b, count, |b, place| {
+                b.store(copy, [to, &[first.clone() + place]].concat(), Expr::f32(0.0));
             });
+        };
+        let (placed, all, slots) = (deep * down * along, self.cut.slot(), slots.iter().product::<i64>());
+        if placed < all {
+            b.for_("slot", slots, |b, slot| zeros(b, slot * all + placed, all - placed));
         }
+        zeros(b, Expr::Int(slots * all), self.cut.channel() - slots * all);
     }
 
     /// Neighbours, in vectors.
@@ -192,7 +195,8 @@ impl Parts<'_> {
                 });
                 b.for_("tile", k.tiles, |b, t| {
                     let channels = task.tile + t;
-                    let body = |b: &mut KernelBuilder| self.channels(b, &task, number, &classes, &channels, (sums, inner, t));
+                    let body =
+                        |b: &mut KernelBuilder| self.channels(b, &task, number, &classes, &channels, (sums, inner, t));
                     match self.cut.channel_tiles() % k.tiles {
                         0 => body(b),
                         _ => b.if_(channels.clone().lt(self.cut.channel_tiles()), body),

@@ -81,7 +81,11 @@ impl Steps {
 
     /// Whether outputs lie where they meet the input, in the same order.
     pub(super) fn is_same(&self) -> bool {
-        self.slots == 1 && self.stride == 1 && self.shifts == [0, 0] && self.columns() == self.of.input && self.origin == 0
+        self.slots == 1
+            && self.stride == 1
+            && self.shifts == [0, 0]
+            && self.columns() == self.of.input
+            && self.origin == 0
     }
 
     /// What the outputs of a phase have in common.
@@ -140,10 +144,13 @@ mod tests {
 
     #[test]
     fn taps_of_phases_lead_to_the_pixels_that_reach_the_output() {
-        for (taps, stride, dilation, before) in [(4, 2, 1, 1), (3, 2, 1, 1), (2, 2, 1, 0), (2, 5, 1, 3), (3, 4, 2, 1), (5, 3, 2, 4)]
+        for (taps, stride, dilation, before) in
+            [(4, 2, 1, 1), (3, 2, 1, 1), (2, 2, 1, 0), (2, 5, 1, 3), (3, 4, 2, 1), (5, 3, 2, 4)]
         {
             let d = Dimension { input: 9, output: 40, taps, stride, dilation, before, form: Form::Phases };
-            for (steps, phase) in [Steps::of(d), Steps::expanded(d)].into_iter().flat_map(|s| (0..stride).map(move |p| (s, p))) {
+            for (steps, phase) in
+                [Steps::of(d), Steps::expanded(d)].into_iter().flat_map(|s| (0..stride).map(move |p| (s, p)))
+            {
                 let class = steps.class(&phase.into());
                 let [first, count] = [class.first.clone(), class.count.clone()].map(number);
                 for t in 0..count {
