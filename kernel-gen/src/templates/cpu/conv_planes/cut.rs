@@ -155,7 +155,7 @@ impl Cut {
         let elements = self.slot().saturating_mul(self.all(Steps::slots));
         match self.knobs.source {
             Source::Input => elements,
-            _ => (elements.saturating_add(LINE - 1) / LINE | 1).saturating_mul(LINE),
+            _ => ((elements.saturating_add(LINE - 1) / LINE) | 1).saturating_mul(LINE),
         }
     }
 

@@ -257,7 +257,7 @@ impl Parts<'_> {
                     b.store(held, vec![lane], value);
                 });
                 self.over_tile(b, tile.vectors, |b, channel, lane| {
-                    let weight = Expr::load(w, [&weight[..], &[channel.clone()]].concat());
+                    let weight = Expr::load(w, [&weight[..], std::slice::from_ref(&channel)].concat());
                     let product = weight * Expr::load(held, vec![lane.clone()]);
                     b.sum(acc, [channel, lane], product, &[]);
                 });
