@@ -517,7 +517,7 @@ kernel k {
             "2:17: `fast` is neither a loop kind \
             (serial, unrolled, vectorized, parallel, grid.x, grid.y, grid.z, thread.x, thread.y, thread.z, vthread, \
             cluster.x, cluster.y, cluster.z, fragment.row, fragment.col) \
-            nor a pragma (auto_unroll_max_step, unroll_explicit, fetch_ahead)"
+            nor a pragma (auto_unroll_max_step, unroll_explicit, fetch_ahead, hold_vectors)"
         );
         assert_eq!(
             error("kernel k {\n  param x: f32[2] global read\n  let a: f32 = x[0, 1]\n}"),
