@@ -9,7 +9,7 @@
 //! println!("{}", b.finish());
 //! ```
 
-use super::{Access, BinOp, Buffer, BufferId, DType, Expr, For, Gpu, Kernel, LoopKind, Scope, Stmt, VarId};
+use super::{Access, BinOp, Buffer, BufferId, DType, Expr, For, Gpu, Kernel, LoopKind, Pragma, Scope, Stmt, VarId};
 
 /// Collects statements into a kernel. Nested closures make nested blocks.
 pub struct KernelBuilder {
@@ -58,6 +58,15 @@ impl KernelBuilder {
         let var = self.open_loop(name);
         body(self, var);
         self.close_loop(var, extent, kind);
+    }
+
+    /// A serial loop with advice for lowering.
+    pub fn annotated(&mut self, name: &str, extent: i64, pragmas: &[Pragma], body: impl FnOnce(&mut Self, VarId)) {
+        let var = self.open_loop(name);
+        body(self, var);
+        let body = self.close();
+        let pragmas = pragmas.to_vec();
+        self.push(Stmt::For(For { var, extent, kind: LoopKind::Serial, pragmas, body }));
     }
 
     /// Names an integer value for the rest of the block.

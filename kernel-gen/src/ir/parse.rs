@@ -124,11 +124,12 @@ impl<'t> Parser<'t> {
                 "auto_unroll_max_step" => pragmas.push(Pragma::AutoUnrollMaxStep(self.pragma_value()?)),
                 "unroll_explicit" => pragmas.push(Pragma::UnrollExplicit(self.pragma_value()? != 0)),
                 "fetch_ahead" => pragmas.push(Pragma::FetchAhead(self.pragma_value()?)),
+                "hold_vectors" => pragmas.push(Pragma::HoldVectors(self.pragma_value()? != 0)),
                 other => {
                     let kinds: Vec<&str> = LoopKind::ALL.iter().map(|k| k.name()).collect();
                     return Err(self.lexer.error(format!(
                         "`{other}` is neither a loop kind ({}) nor a pragma (auto_unroll_max_step, unroll_explicit, \
-                         fetch_ahead)",
+                         fetch_ahead, hold_vectors)",
                         kinds.join(", ")
                     )));
                 }
@@ -517,7 +518,7 @@ kernel k {
             "2:17: `fast` is neither a loop kind \
             (serial, unrolled, vectorized, parallel, grid.x, grid.y, grid.z, thread.x, thread.y, thread.z, vthread, \
             cluster.x, cluster.y, cluster.z, fragment.row, fragment.col) \
-            nor a pragma (auto_unroll_max_step, unroll_explicit, fetch_ahead)"
+            nor a pragma (auto_unroll_max_step, unroll_explicit, fetch_ahead, hold_vectors)"
         );
         assert_eq!(
             error("kernel k {\n  param x: f32[2] global read\n  let a: f32 = x[0, 1]\n}"),

@@ -92,6 +92,7 @@ fn stmt(k: &Kernel, s: &Stmt, depth: usize, out: &mut String) {
                     Pragma::AutoUnrollMaxStep(n) => write!(out, " auto_unroll_max_step({n})"),
                     Pragma::UnrollExplicit(b) => write!(out, " unroll_explicit({})", i64::from(*b)),
                     Pragma::FetchAhead(n) => write!(out, " fetch_ahead({n})"),
+                    Pragma::HoldVectors(b) => write!(out, " hold_vectors({})", i64::from(*b)),
                 };
             }
             out.push_str(" {\n");

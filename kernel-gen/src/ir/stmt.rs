@@ -98,6 +98,10 @@ pub enum Pragma {
     /// On a CPU, each iteration asks the caches for what the iteration this many later will read in vectors: where a loop
     /// streams memory once, processors fetch ahead within a page of 4 KiB only, and start again at each.
     FetchAhead(i64),
+    /// On a CPU, vectors that the body loads into register buffers stay in registers for all that uses them. Compilers else read
+    /// them from memory again where an instruction takes an operand from there, as if a vector that lies across two cache lines
+    /// cost nothing.
+    HoldVectors(bool),
 }
 
 /// A loop over `0..extent`.

@@ -47,11 +47,11 @@ fn unroll_loop(kernel: &mut Kernel, mut l: For, advice: Advice, options: &LowerO
         match p {
             Pragma::AutoUnrollMaxStep(n) => inner.max_step = *n,
             Pragma::UnrollExplicit(explicit) => inner.explicit = *explicit,
-            Pragma::FetchAhead(_) => {}
+            Pragma::FetchAhead(_) | Pragma::HoldVectors(_) => {}
         }
     }
     // What is not about unrolling is for the emitter.
-    l.pragmas.retain(|p| matches!(p, Pragma::FetchAhead(_)));
+    l.pragmas.retain(|p| matches!(p, Pragma::FetchAhead(_) | Pragma::HoldVectors(_)));
     l.body = block(kernel, l.body, inner, options);
     let steps = l.extent.saturating_mul(count_steps(&l.body));
     let automatic = l.kind == LoopKind::Serial && steps <= advice.max_step;

@@ -12,6 +12,8 @@
 
 pub mod cpu;
 pub mod cuda;
+mod phases;
+mod planes;
 mod registry;
 mod rows;
 pub mod sketch;

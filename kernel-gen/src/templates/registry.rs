@@ -30,6 +30,7 @@ impl Registry {
             .with(cpu::matmul_dot::MatmulDot)
             .with(cpu::depthwise_rows::DepthwiseRows)
             .with(cpu::depthwise_pointwise::DepthwisePointwiseBlock)
+            .with(cpu::conv_planes::ConvPlanes)
             .with(cpu::attention_rows::AttentionRows)
             .with(sketch::SketchCpu)
             .with(cpu::plain::Plain)

@@ -12,6 +12,7 @@ mod checked;
 #[cfg(feature = "cli")]
 mod command;
 mod compiled;
+mod conv_planes;
 mod cpu_templates;
 mod cuda_compiles;
 mod cuda_on_cpu;

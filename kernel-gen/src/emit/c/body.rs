@@ -12,7 +12,7 @@ use crate::emit::clike::prelude::Common;
 use crate::emit::clike::text::{Text, float};
 use crate::emit::clike::walk::any;
 use crate::ir::{BufferId, DType, Expr, For, LoopKind, Pragma, Stmt, VarId};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// Emits the body of one function.
 pub(super) type Body<'a> = Printer<'a, C>;
@@ -28,6 +28,8 @@ pub(super) struct C {
     pub(super) pointers: Vec<Pointer>,
     /// What loads of every other element share.
     pub(super) rows: Rows,
+    /// Register buffers whose vectors are loaded once, whatever a compiler makes of it.
+    pub(super) held: BTreeSet<BufferId>,
     /// The variable of loops over lanes.
     pub(super) lane: VarId,
 }
@@ -112,8 +114,10 @@ impl Dialect for C {
 
     fn enter_loop(p: &mut Body<'_>, l: &For) -> Result<(), EmitError> {
         for pragma in &l.pragmas {
-            if let Pragma::FetchAhead(iterations) = pragma {
-                p.fetch_ahead(l, *iterations)?;
+            match pragma {
+                Pragma::FetchAhead(iterations) => p.fetch_ahead(l, *iterations)?,
+                Pragma::HoldVectors(true) => p.hold_vectors(l),
+                _ => {}
             }
         }
         Ok(())
@@ -203,6 +207,18 @@ impl Body<'_> {
     }
 
     /// Whether the loop adds to sums that live in registers.
+    /// Notes the register buffers that the loop loads vectors into.
+    fn hold_vectors(&mut self, l: &For) {
+        for s in &l.body {
+            s.walk(&mut |s| match s {
+                Stmt::Store { buffer, value: Expr::Load(..), .. } if self.own.registers.contains_key(buffer) => {
+                    self.own.held.insert(*buffer);
+                }
+                _ => {}
+            });
+        }
+    }
+
     fn updates_registers(&self, l: &For) -> bool {
         any(&l.body, |s| matches!(s, Stmt::Reduce { buffer, .. } if self.own.registers.contains_key(buffer)))
     }

@@ -137,6 +137,7 @@ pub fn translate(lowered: &Lowered, isa: Isa) -> Result<Unnamed, EmitError> {
             registers,
             pointers: vec![],
             rows: Rows::default(),
+            held: BTreeSet::new(),
             lane,
         };
         let mut body = Body {

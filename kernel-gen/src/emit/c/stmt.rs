@@ -207,6 +207,10 @@ impl Body<'_> {
         }
         let text = self.splat(value, v).text;
         if let Some(name) = self.whole_register(b, indices, c)? {
+            let text = match self.own.held.contains(&b) {
+                true => format!("{}({text})", self.prelude.call(Helper::Hold(v))),
+                false => text,
+            };
             self.line(&format!("{name} = {text};"));
             return Ok(());
         }
@@ -226,6 +230,9 @@ impl Body<'_> {
         let line = match run.stride {
             1 if whole => format!("{}({}, {text});", self.prelude.call(Helper::Store(v, dtype)), run.pointer),
             1 => format!("{}({}, {text}, {});", self.prelude.call(Helper::StorePart(v, dtype)), run.pointer, c.len),
+            2 if dtype == v.dtype && v.stores_even(self.own.isa) => {
+                format!("{}({}, {text}, {});", self.prelude.call(Helper::StoreEven(v)), run.pointer, c.len)
+            }
             s => format!("{}({}, {s}, {text}, {});", self.prelude.call(Helper::Scatter(v, dtype)), run.pointer, c.len),
         };
         self.line(&line);

@@ -51,6 +51,11 @@ impl Vector {
         Vector { width: 2 * self.width, ..self }
     }
 
+    /// Whether masked stores of AVX-512 bring its lanes to every other element.
+    pub(super) fn stores_even(self, isa: Isa) -> bool {
+        isa == Isa::X86_64V4 && self.dtype == DType::F32
+    }
+
     /// Whether a window of two such vectors is one register: AVX-512 picks lanes from anywhere in it at once.
     pub(super) fn picks_from_one(self, isa: Isa) -> bool {
         isa == Isa::X86_64V4 && self.dtype == DType::F32 && self.width <= 8

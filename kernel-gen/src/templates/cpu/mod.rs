@@ -9,6 +9,7 @@
 //! | [`conv2d_direct`] | output channels | pixels of an output row | any convolution that sums over channels |
 //! | [`conv2d_pixels`] | pixels of a row | output channels | few input channels, NCHW, f32 |
 //! | [`conv2d_skip`] | output channels | pixels of output rows | padding on small maps, NCHW, f32 |
+//! | [`conv_planes`] | pixels of a plane | output channels | 1-D, 3-D, grouped and transposed convolutions |
 //! | [`winograd`] | output channels | tiles of pixels | 3, 5 or 7 taps a side, 3 with stride 2, f32 |
 //! | [`conv2d_pointwise`] | pixels | output channels | 1x1, stride 1, NCHW |
 //! | [`matmul_packed`] | columns of B | rows of A | products |
@@ -25,6 +26,7 @@ pub mod conv2d_direct;
 pub mod conv2d_pixels;
 pub mod conv2d_pointwise;
 pub mod conv2d_skip;
+pub mod conv_planes;
 pub mod depthwise_pointwise;
 pub mod depthwise_rows;
 pub mod matmul_dot;

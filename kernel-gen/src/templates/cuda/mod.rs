@@ -61,7 +61,6 @@ pub mod mma;
 pub(super) mod model;
 mod outer;
 mod outputs;
-mod phases;
 mod pipeline;
 mod pixels;
 pub mod plain;

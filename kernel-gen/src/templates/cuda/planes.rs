@@ -17,43 +17,25 @@
 use super::launch::pack_rows;
 use super::model::ceil_div;
 use super::outer::VECTOR;
-use super::phases::{Dimension, Form};
 use super::pipeline::Cut;
 use super::product::{Column, Element, Layout, Piece, Product, Whole, widest};
 use crate::ir::builder::KernelBuilder;
 use crate::ir::{DType, Expr};
 use crate::target::Cuda;
 use crate::templates::Pack;
-use crate::workload::{Conv1d, Conv2d, ConvLayout, ConvNd, Op, Param, Role, Workload};
-
-/// Dimensions of pixels that there are at most. Those that a convolution does not have come first, with one pixel and one tap.
-const DIMENSIONS: usize = 3;
-
-/// A convolution over planes of pixels.
-#[derive(Clone, Copy, Debug)]
-pub struct Planes {
-    n: i64,
-    groups: i64,
-    /// Channels of a group.
-    ci: i64,
-    co: i64,
-    rank: usize,
-    dimensions: [Dimension; DIMENSIONS],
-}
+use crate::templates::phases::{Dimension, Form};
+use crate::templates::planes::{DIMENSIONS, Planes};
+use crate::workload::{Op, Param, Role, Workload};
 
 impl Planes {
     /// The convolution that a workload is, or why not, as half a sentence.
     pub(super) fn of(w: &Workload, gpu: &Cuda) -> Result<Planes, String> {
-        let planes = match &w.op {
-            Op::Conv1d(c) => Planes::conv1d(c),
-            Op::Conv2d(c) if c.layout == ConvLayout::Nchw && c.groups > 1 && c.ci > c.groups => Planes::conv2d(c),
-            Op::ConvNd(c) => Planes::conv_nd(c),
-            _ => {
-                return Err(
-                    "for convolutions over planes: of one or three dimensions, with groups, or transposed".into()
-                );
-            }
+        let layer = match &w.op {
+            Op::Conv2d(c) if c.groups == 1 || c.ci == c.groups => None,
+            _ => Planes::layer(w),
         };
+        let planes =
+            layer.ok_or("for convolutions over planes: of one or three dimensions, with groups, or transposed")?;
         let phases = planes.dimensions.iter().fold(planes.groups, |all, d| all.saturating_mul(d.phases()));
         if phases > gpu.grid_dim[1] {
             return Err(format!("{phases} groups and phases are too many products"));
@@ -65,71 +47,8 @@ impl Planes {
         Ok(planes)
     }
 
-    fn conv1d(c: &Conv1d) -> Planes {
-        let dimension = Dimension {
-            input: c.w,
-            output: c.ow(),
-            taps: c.k,
-            stride: c.stride,
-            dilation: c.dilation,
-            before: c.padding[0],
-            form: Form::Convolution,
-        };
-        Planes::new([c.n, c.ci, c.co, c.groups], &[dimension])
-    }
-
-    fn new([n, ci, co, groups]: [i64; 4], present: &[Dimension]) -> Planes {
-        let mut dimensions = [Dimension::ABSENT; DIMENSIONS];
-        dimensions[DIMENSIONS - present.len()..].copy_from_slice(present);
-        Planes { n, groups, ci: ci / groups, co: co / groups, rank: present.len(), dimensions }
-    }
-
-    fn conv2d(c: &Conv2d) -> Planes {
-        let ([input, output], taps) = ([[c.h, c.w], [c.oh(), c.ow()]], [c.kh, c.kw]);
-        let dimension = |i: usize| Dimension {
-            input: input[i],
-            output: output[i],
-            taps: taps[i],
-            stride: c.stride[i],
-            dilation: c.dilation[i],
-            before: c.padding[i],
-            form: Form::Convolution,
-        };
-        Planes::new([c.n, c.ci, c.co, c.groups], &[0, 1].map(dimension))
-    }
-
-    fn conv_nd(c: &ConvNd) -> Planes {
-        let w = &c.windows;
-        let mut all: Vec<Dimension> = (0..w.rank)
-            .map(|i| Dimension {
-                input: w.pixels[i],
-                output: c.output(i),
-                taps: w.taps[i],
-                stride: w.stride[i],
-                dilation: w.dilation[i],
-                before: w.before[i],
-                form: if c.transposed.is_some() { Form::Phases } else { Form::Convolution },
-            })
-            .collect();
-        // Taps that never overlap, and outputs that all have one.
-        let alone = |d: &Dimension| d.taps == d.stride && d.dilation == 1 && d.input * d.stride - d.before >= d.output;
-        if c.transposed.is_some() && all.iter().all(alone) {
-            all.iter_mut().for_each(|d| d.form = Form::Scattered);
-        }
-        Planes::new([c.n, c.ci, c.co, c.groups], &all)
-    }
-
     fn form(&self) -> Form {
         self.dimensions[DIMENSIONS - 1].form
-    }
-
-    fn present(&self) -> &[Dimension] {
-        &self.dimensions[DIMENSIONS - self.rank..]
-    }
-
-    /// The product of a dimension's numbers.
-    fn all(&self, of: impl Fn(&Dimension) -> i64) -> i64 {
-        self.dimensions.iter().map(of).product()
     }
 
     /// Rows of an output channel.
@@ -235,8 +154,13 @@ impl Planes {
                 let mut tap = vec![];
                 for (i, d) in self.dimensions.iter().enumerate() {
                     let class = d.class(&phases[i]);
+                    let at = class.first + taps[i].clone() * d.tap_stride();
                     exists.push(taps[i].clone().lt(class.count));
-                    tap.push(class.first + taps[i].clone() * d.tap_stride());
+                    if d.has_fewer() {
+                        // It follows from the phase's number of taps, but not by rules that the verifier has.
+                        exists.push(at.clone().lt(d.taps));
+                    }
+                    tap.push(at);
                 }
                 let mut co = row.clone();
                 if self.form() == Form::Scattered {
@@ -250,7 +174,7 @@ impl Planes {
                 let from = first.into_iter().chain(tap.into_iter().skip(DIMENSIONS - self.rank)).collect();
                 let place = vec![batch.into(), tile.into(), k.into(), at];
                 b.if_else(
-                    Expr::all(exists).expect("five conditions"),
+                    Expr::all(exists).expect("there are conditions"),
                     |b| b.store(packed, place.clone(), Expr::load(w, from)),
                     |b| b.store(packed, place.clone(), Expr::f32(0.0)),
                 );

@@ -20,6 +20,21 @@ pub(crate) fn workload(seed: u64) -> Workload {
             workload.op = Op::Attention(sample::attention(&mut rng, 60));
             return workload;
         }
+        if seed % 12 == 11 {
+            // Convolutions over planes, every other one transposed.
+            const NAMES: [&str; 6] =
+                ["conv1d", "conv_transpose1d", "conv3d", "conv_transpose2d", "conv2d", "conv_transpose3d"];
+            let mut workload = sample::of_operator(NAMES[(seed / 12) as usize % NAMES.len()], &mut rng);
+            if let Op::Conv2d(c) = &mut workload.op {
+                // Few channels a group.
+                let groups = 2 + seed as i64 % 3;
+                *c = Conv2d { layout: ConvLayout::Nchw, ci: 3 * groups, co: 5 * groups, groups, ..*c };
+            }
+            if workload.validate().is_ok() {
+                return workload;
+            }
+            continue;
+        }
         if let Op::Matmul(m) = &mut workload.op
             && !seed.is_multiple_of(3)
         {

@@ -7,8 +7,8 @@ use super::types::{Vector, c_type};
 use crate::emit::clike::prelude::{self, Prelude, floor_div, floor_mod, of_two};
 use crate::ir::{DType, UnOp};
 use text::{
-    NARROW_F16, WIDEN_F16, gather, load, load_between, load_even, load_even_between, load_part, map, min_max,
-    pick_from, scatter, splat, store, store_part, transpose,
+    NARROW_F16, WIDEN_F16, gather, hold, load, load_between, load_even, load_even_between, load_part, map, min_max,
+    pick_from, scatter, splat, store, store_even, store_part, transpose,
 };
 
 /// A function of the prelude. The order of the variants is the order in the source.
@@ -54,12 +54,16 @@ pub(super) enum Helper {
     StorePart(Vector, DType),
     /// Lanes to elements `stride` apart.
     Scatter(Vector, DType),
+    /// The first `n` lanes to elements two apart.
+    StoreEven(Vector),
     /// Lane-wise smaller; NaN where either is.
     VectorMin(Vector),
     /// Lane-wise larger; NaN where either is.
     VectorMax(Vector),
     /// A square of registers, in place.
     Transpose(Vector),
+    /// The same vector, of which a compiler does not know that it lies in memory as well.
+    Hold(Vector),
     /// Lane-wise call of a function of `<math.h>`.
     Map(Vector, UnOp),
 }
@@ -89,9 +93,11 @@ impl prelude::Helper for Helper {
             Helper::Store(v, d) => format!("store_{}", from(v, d)),
             Helper::StorePart(v, d) => format!("store_part_{}", from(v, d)),
             Helper::Scatter(v, d) => format!("scatter_{}", from(v, d)),
+            Helper::StoreEven(v) => format!("store_even_{v}"),
             Helper::VectorMin(v) => format!("min_{v}"),
             Helper::VectorMax(v) => format!("max_{v}"),
             Helper::Transpose(v) => format!("transpose_{v}"),
+            Helper::Hold(v) => format!("hold_{v}"),
             Helper::Map(v, op) => format!("{}_{v}", v.lane_fn(op)),
         }
     }
@@ -129,8 +135,9 @@ impl Helper {
             Helper::Load(v, _) | Helper::LoadPart(v, _) | Helper::Gather(v, _) => Some(v),
             Helper::Store(v, _) | Helper::StorePart(v, _) | Helper::Scatter(v, _) => Some(v),
             Helper::LoadBetween(v) | Helper::LoadEvenBetween(v) | Helper::LoadEven(v) => Some(v),
+            Helper::StoreEven(v) => Some(v),
             Helper::VectorMin(v) | Helper::VectorMax(v) | Helper::Transpose(v) => Some(v),
-            Helper::Splat(v) | Helper::PickFrom(v, _) | Helper::Map(v, _) => Some(v),
+            Helper::Splat(v) | Helper::PickFrom(v, _) | Helper::Hold(v) | Helper::Map(v, _) => Some(v),
             _ => None,
         }
     }
@@ -184,9 +191,11 @@ impl Helper {
             Helper::Store(v, d) => store(&name, v, d, isa),
             Helper::StorePart(v, d) => store_part(&name, v, d, isa),
             Helper::Scatter(v, d) => scatter(&name, v, d),
+            Helper::StoreEven(v) => store_even(&name, v),
             Helper::VectorMin(v) => min_max(&name, v, isa, "min", '<'),
             Helper::VectorMax(v) => min_max(&name, v, isa, "max", '>'),
             Helper::Transpose(v) => transpose(&name, v),
+            Helper::Hold(v) => hold(&name, v, isa),
             Helper::Map(v, op) => map(&name, v, op, isa),
         }
     }

@@ -76,6 +76,21 @@ fn each(v: Vector) -> String {
     format!("KG_UNROLL({n})\n  for (int i = 0; i < {n}; i++)", n = v.width)
 }
 
+/// Nothing, said so that compilers take the result for something else.
+pub(super) fn hold(name: &str, v: Vector, isa: Isa) -> String {
+    let register = match isa {
+        Isa::Portable => "",
+        Isa::X86_64 | Isa::X86_64V3 => "x",
+        Isa::X86_64V4 => "v",
+        Isa::Aarch64 => "w",
+    };
+    let body = match register {
+        "" => "  return v;\n".to_string(),
+        register => format!("  __asm__(\"\" : \"+{register}\"(v));\n  return v;\n"),
+    };
+    function(v, name, &format!("{v} v"), &body)
+}
+
 pub(super) fn load(name: &str, v: Vector, d: DType, isa: Isa) -> String {
     let body = match (d, converted(v, isa)) {
         (d, _) if d == v.dtype => format!("  return *(const {v}_u *)p;\n"),
@@ -142,6 +157,25 @@ pub(super) fn store_part(name: &str, v: Vector, d: DType, isa: Isa) -> String {
         _ => format!("  __builtin_memcpy(p, &v, (size_t)n * {});\n", d.bytes()),
     };
     writes(v, name, d, ["", ", int n"], &body)
+}
+
+/// Lanes to every other element, by masked stores of registers that have each lane twice.
+pub(super) fn store_even(name: &str, v: Vector) -> String {
+    let twice = |first: usize| (0..8).rev().map(|i| format!("{0}, {0}", first + i)).collect::<Vec<_>>().join(", ");
+    let register = match v.bytes() {
+        64 => format!("({})v", raw(v)),
+        bytes => format!("_mm512_castps{}_ps512(({})v)", 8 * bytes, raw(v)),
+    };
+    let part = |first: usize, mask: &str, p: &str| {
+        let lanes = format!("_mm512_set_epi32({})", twice(first));
+        format!("_mm512_mask_storeu_ps({p}, (__mmask16)({mask}), _mm512_permutexvar_ps({lanes}, {register}));\n")
+    };
+    let mut body = "  const uint64_t even = (((uint64_t)1 << 2 * n) - 1u) & 0x55555555u;\n".to_string();
+    body += &format!("  {}", part(0, "even", "p"));
+    if v.width > 8 {
+        body += &format!("  if (n > 8) {}", part(8, "even >> 16", "p + 16"));
+    }
+    writes(v, name, v.dtype, ["", ", int n"], &body)
 }
 
 /// The intrinsic type of a vector.

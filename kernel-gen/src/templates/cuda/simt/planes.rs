@@ -5,8 +5,9 @@ use crate::target::Target;
 use crate::templates::cuda::family::{Case, Family, built};
 use crate::templates::cuda::outer::VECTOR;
 use crate::templates::cuda::pipeline::Cut;
-use crate::templates::cuda::planes::{Columns, Planes};
+use crate::templates::cuda::planes::Columns;
 use crate::templates::cuda::product::widest;
+use crate::templates::planes::Planes;
 use crate::templates::{Scheduled, TemplateError};
 use crate::workload::Workload;
 

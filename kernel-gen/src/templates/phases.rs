@@ -2,8 +2,7 @@
 //!
 //! Of a transposed convolution, outputs that are a stride apart are a *phase*: they meet the same taps.
 
-use super::model::ceil_div;
-use crate::integer::gcd;
+use crate::integer::{ceil_div, gcd};
 use crate::ir::Expr;
 
 /// What the outputs of a product are.
