@@ -318,7 +318,7 @@ impl Parts<'_> {
                             let index = [&[task.n.into(), task.group.into(), co.into()][..], &pixels].concat();
                             let channel = task.group * planes.co + co;
                             let sum = Expr::load(sums, sum);
-                            let value = epilogue(self.workload, sum, &channel, &index, &|name| self.params.get(name));
+                            let value = epilogue(self.workload, sum, &channel, &index, &self.params);
                             b.when(exists(2, &along), |b| b.store(self.params.output(), index, value));
                         });
                     });
