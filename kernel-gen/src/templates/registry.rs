@@ -31,6 +31,7 @@ impl Registry {
             .with(cpu::depthwise_rows::DepthwiseRows)
             .with(cpu::depthwise_pointwise::DepthwisePointwiseBlock)
             .with(cpu::attention_rows::AttentionRows)
+            .with(cpu::rows::RowsCpu)
             .with(sketch::SketchCpu)
             .with(cpu::plain::Plain)
             .with(cuda::wgmma::WgmmaGemm)

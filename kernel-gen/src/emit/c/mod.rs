@@ -134,6 +134,7 @@ pub fn translate(lowered: &Lowered, isa: Isa) -> Result<Unnamed, EmitError> {
             registers,
             pointers: vec![],
             rows: Rows::default(),
+            lanes_read: None,
             lane,
         };
         let mut body = Body {

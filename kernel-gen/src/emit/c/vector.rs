@@ -12,6 +12,7 @@ use crate::emit::clike::lanes::{lane_run, unbroadcast};
 use crate::emit::clike::prelude::math_fn;
 use crate::emit::clike::text::strength::*;
 use crate::emit::clike::text::{Text, infix};
+use crate::emit::clike::walk::has;
 use crate::ir::{BinOp, BufferId, DType, Expr, Kernel, UnOp};
 use crate::lower::transpose_copies::whole_rows;
 
@@ -93,8 +94,10 @@ impl Body<'_> {
                 Ok(Value::Vector(select(&self.scalar(cond)?, &a, &b), v))
             }
             Expr::Select(cond, a, b) => match (&**a, is_zero(b)) {
-                (Expr::Load(buffer, idx), true) => self.masked_load(*buffer, idx, cond, c),
-                _ => Err(NoVector::Lanes),
+                (Expr::Load(buffer, idx), true) if self.own.lanes_read.is_none() => {
+                    self.masked_load(*buffer, idx, cond, c)
+                }
+                _ => self.blend(cond, a, b, c),
             },
             Expr::Cast(d, a)
                 if a.ty(self.kernel).dtype.compute() == d.compute() && !matches!(d, DType::F16 | DType::Bf16) =>
@@ -162,6 +165,48 @@ impl Body<'_> {
         }
     }
 
+    /// `select(cond, a, b)` where the condition holds for one run of lanes: `a` is computed in all lanes, but memory that the others
+    /// stand for is not read.
+    fn blend(&mut self, cond: &Expr, a: &Expr, b: &Expr, c: Chunk) -> Result<Value, NoVector> {
+        let dtype = a.ty(self.kernel).dtype;
+        let mut lanes = LaneRange::all(c);
+        let uniform_memory = |e: &Expr| {
+            has(
+                e,
+                |e| matches!(e, Expr::Load(b, idx) if !self.own.registers.contains_key(b) && !idx.iter().any(|i| i.ty(self.kernel).lanes > 1)),
+            )
+        };
+        let nested = self.own.lanes_read.is_some();
+        if nested || !dtype.is_float() || uniform_memory(a) || !lanes.narrow(self.kernel, cond, i64::from(c.start)) {
+            return Err(NoVector::Lanes);
+        }
+        let v = Vector::holding(dtype.compute(), usize::from(c.len));
+        let (low, high) = lanes.ends();
+        self.own.lanes_read = Some((low.clone(), high.clone()));
+        let a = self.vector(a, c);
+        self.own.lanes_read = None;
+        let (a, b) = (a?, self.vector(b, c)?);
+        if [&a, &b].iter().any(|value| matches!(value, Value::Vector(_, w) if *w != v)) {
+            return Err(NoVector::Lanes);
+        }
+        let (a, b) = (self.splat(a, v), self.splat(b, v));
+        let pick = self.prelude.call(Helper::PickBetween(v));
+        let (low, high) = (self.scalar(&low)?, self.scalar(&high)?);
+        let text = Text::new(format!("{pick}({}, {}, {}, {})", a.text, b.text, low.text, high.text), PRIMARY);
+        Ok(Value::Vector(self.where_uniform(lanes.uniform, text, b)?, v))
+    }
+
+    /// A text if all conditions hold, otherwise another one.
+    fn where_uniform(&mut self, conditions: Vec<Expr>, text: Text, otherwise: Text) -> Result<Text, EmitError> {
+        match Expr::all(conditions) {
+            None => Ok(text),
+            Some(cond) => {
+                let cond = self.scalar(&cond)?;
+                Ok(select(&cond, &text, &otherwise))
+            }
+        }
+    }
+
     fn vector_load(&mut self, b: BufferId, idx: &[Expr], c: Chunk) -> Result<Value, NoVector> {
         let dtype = self.kernel.buffer(b).dtype;
         if !matches!(dtype, DType::F32 | DType::F64 | DType::F16 | DType::Bf16 | DType::I32) {
@@ -178,6 +223,9 @@ impl Body<'_> {
             return Ok(Value::Vector(Text::new(format!("({name}){{{}}}", lanes.join(", ")), UNARY), v));
         }
         let run = self.run(b, idx, c)?;
+        if let Some((low, high)) = self.own.lanes_read.clone() {
+            return Ok(Value::Vector(self.load_between(&run, (&low, &high), v, dtype)?, v));
+        }
         let whole = whole || self.has_spare_lanes(b, idx, c, v);
         if let Some(text) = self.shared(b, &run, v, (0, c.len.into()), c)? {
             return Ok(Value::Vector(text, v));
@@ -204,15 +252,12 @@ impl Body<'_> {
         if dtype != v.dtype || !dtype.is_float() || self.own.registers.contains_key(&b) {
             return Err(NoVector::Lanes);
         }
-        let mut lanes = LaneRange { uniform: vec![], low: vec![Expr::Int(0)], high: vec![Expr::Int(c.len.into())] };
+        let mut lanes = LaneRange::all(c);
         if !lanes.narrow(self.kernel, cond, i64::from(c.start)) {
             return Err(NoVector::Lanes);
         }
         let mut run = self.run(b, idx, c)?;
-        let merge = |bounds: Vec<Expr>, op: BinOp| {
-            bounds.into_iter().reduce(|a, b| Expr::bin(op, a, b)).unwrap_or(Expr::Int(0))
-        };
-        let (low, high) = (merge(lanes.low, BinOp::Max), merge(lanes.high, BinOp::Min));
+        let (low, high) = lanes.ends();
         if let (Some(low), Some(high), true) = (low.as_int(), high.as_int(), lanes.uniform.is_empty())
             && let Some(text) = self.shared(b, &run, v, (low, high), c)?
         {
@@ -239,6 +284,28 @@ impl Body<'_> {
             }
         };
         Ok(Value::Vector(text, v))
+    }
+
+    /// The lanes `low..high` of a load; memory that the others stand for is not touched.
+    fn load_between(
+        &mut self,
+        run: &Run,
+        (low, high): (&Expr, &Expr),
+        v: Vector,
+        dtype: DType,
+    ) -> Result<Text, NoVector> {
+        let text = match (run.stride, low.as_int(), high.as_int()) {
+            (1, Some(0), Some(n)) if dtype != v.dtype => {
+                format!("{}({}, {n})", self.prelude.call(Helper::LoadPart(v, dtype)), run.pointer)
+            }
+            (1 | 2, ..) if dtype == v.dtype => {
+                let load = if run.stride == 1 { Helper::LoadBetween(v) } else { Helper::LoadEvenBetween(v) };
+                let (low, high) = (self.scalar(low)?, self.scalar(high)?);
+                format!("{}({}, {}, {})", self.prelude.call(load), run.pointer, low.text, high.text)
+            }
+            _ => return Err(NoVector::Lanes),
+        };
+        Ok(Text::new(text, PRIMARY))
     }
 
     /// Lanes `low..high` of a load, if they are picked from what it shares with others; see [`super::rows`].
@@ -301,6 +368,19 @@ struct LaneRange {
 }
 
 impl LaneRange {
+    /// All lanes of a chunk.
+    fn all(c: Chunk) -> LaneRange {
+        LaneRange { uniform: vec![], low: vec![Expr::Int(0)], high: vec![Expr::Int(c.len.into())] }
+    }
+
+    /// The first lane, and the one behind the last.
+    fn ends(&self) -> (Expr, Expr) {
+        let merge = |bounds: &[Expr], op: BinOp| {
+            bounds.iter().cloned().reduce(|a, b| Expr::bin(op, a, b)).unwrap_or(Expr::Int(0))
+        };
+        (merge(&self.low, BinOp::Max), merge(&self.high, BinOp::Min))
+    }
+
     /// Takes a condition in; false if it is not of that form. Lanes are counted from `start`.
     fn narrow(&mut self, kernel: &Kernel, cond: &Expr, start: i64) -> bool {
         if cond.ty(kernel).lanes == 1 {

@@ -8,7 +8,7 @@ use crate::emit::clike::prelude::{self, Prelude, floor_div, floor_mod, of_two};
 use crate::ir::{DType, UnOp};
 use text::{
     NARROW_F16, WIDEN_F16, gather, load, load_between, load_even, load_even_between, load_part, map, min_max,
-    pick_from, scatter, splat, store, store_part, transpose,
+    pick_between, pick_from, scatter, splat, store, store_part, transpose,
 };
 
 /// A function of the prelude. The order of the variants is the order in the source.
@@ -54,6 +54,8 @@ pub(super) enum Helper {
     StorePart(Vector, DType),
     /// Lanes to elements `stride` apart.
     Scatter(Vector, DType),
+    /// The lanes from `low` to before `high` of one vector, the others of another.
+    PickBetween(Vector),
     /// Lane-wise smaller; NaN where either is.
     VectorMin(Vector),
     /// Lane-wise larger; NaN where either is.
@@ -89,6 +91,7 @@ impl prelude::Helper for Helper {
             Helper::Store(v, d) => format!("store_{}", from(v, d)),
             Helper::StorePart(v, d) => format!("store_part_{}", from(v, d)),
             Helper::Scatter(v, d) => format!("scatter_{}", from(v, d)),
+            Helper::PickBetween(v) => format!("pick_between_{v}"),
             Helper::VectorMin(v) => format!("min_{v}"),
             Helper::VectorMax(v) => format!("max_{v}"),
             Helper::Transpose(v) => format!("transpose_{v}"),
@@ -107,7 +110,11 @@ impl prelude::Helper for Helper {
             Helper::LoadEvenBetween(v) => vec![Helper::LoadBetween(v)],
             Helper::LoadEven(v) => vec![Helper::Load(v, v.dtype)],
             Helper::PickFrom(v, _) => vec![Helper::Type(v.mask()), Helper::Type(v.twice())],
-            Helper::LoadBetween(v) | Helper::VectorMin(v) | Helper::VectorMax(v) | Helper::Transpose(v) => {
+            Helper::LoadBetween(v)
+            | Helper::PickBetween(v)
+            | Helper::VectorMin(v)
+            | Helper::VectorMax(v)
+            | Helper::Transpose(v) => {
                 vec![Helper::Type(v.mask())]
             }
             Helper::Map(v, UnOp::Exp) if v.dtype == DType::F32 => vec![Helper::Type(v.mask())],
@@ -129,7 +136,7 @@ impl Helper {
             Helper::Load(v, _) | Helper::LoadPart(v, _) | Helper::Gather(v, _) => Some(v),
             Helper::Store(v, _) | Helper::StorePart(v, _) | Helper::Scatter(v, _) => Some(v),
             Helper::LoadBetween(v) | Helper::LoadEvenBetween(v) | Helper::LoadEven(v) => Some(v),
-            Helper::VectorMin(v) | Helper::VectorMax(v) | Helper::Transpose(v) => Some(v),
+            Helper::PickBetween(v) | Helper::VectorMin(v) | Helper::VectorMax(v) | Helper::Transpose(v) => Some(v),
             Helper::Splat(v) | Helper::PickFrom(v, _) | Helper::Map(v, _) => Some(v),
             _ => None,
         }
@@ -184,6 +191,7 @@ impl Helper {
             Helper::Store(v, d) => store(&name, v, d, isa),
             Helper::StorePart(v, d) => store_part(&name, v, d, isa),
             Helper::Scatter(v, d) => scatter(&name, v, d),
+            Helper::PickBetween(v) => pick_between(&name, v, isa),
             Helper::VectorMin(v) => min_max(&name, v, isa, "min", '<'),
             Helper::VectorMax(v) => min_max(&name, v, isa, "max", '>'),
             Helper::Transpose(v) => transpose(&name, v),

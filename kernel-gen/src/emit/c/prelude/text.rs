@@ -268,6 +268,28 @@ pub(super) fn pick_from(name: &str, v: Vector, first: usize, isa: Isa) -> String
     function(v, name, &format!("{v} a, {v} b"), &body)
 }
 
+/// The lanes `low..high` of `a`, the others of `b`.
+pub(super) fn pick_between(name: &str, v: Vector, isa: Isa) -> String {
+    let (parameters, clamp) = between(v);
+    let body = match (isa, intrinsic(v)) {
+        (Isa::X86_64V4, Some((prefix, suffix))) => format!(
+            "  return ({v}){prefix}_mask_blend_{suffix}((__mmask{bits})((1u << high) - (1u << low)), ({raw})b, ({raw})a);\n",
+            bits = v.width.max(8),
+            raw = raw(v),
+        ),
+        _ => {
+            let (m, integer) = (v.mask(), c_type(v.mask().dtype));
+            format!(
+                "  {m} lane = {{{lanes}}};\n  \
+                 {m} mask = (lane >= ({integer})low) & (lane < ({integer})high);\n  \
+                 return ({v})((mask & ({m})a) | (~mask & ({m})b));\n",
+                lanes = list(v.width, |i| i),
+            )
+        }
+    };
+    function(v, name, &format!("{v} a, {v} b{parameters}"), &format!("{clamp}{body}"))
+}
+
 /// Swaps ever smaller off-diagonal blocks: after the step of distance `d`, the bits `d` of row and lane are exchanged.
 pub(super) fn transpose(name: &str, v: Vector) -> String {
     let w = v.width;
