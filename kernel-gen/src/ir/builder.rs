@@ -9,7 +9,7 @@
 //! println!("{}", b.finish());
 //! ```
 
-use super::{Access, BinOp, Buffer, BufferId, DType, Expr, For, Gpu, Kernel, LoopKind, Scope, Stmt, VarId};
+use super::{Access, BinOp, Buffer, BufferId, DType, Expr, For, Gpu, Kernel, LoopKind, Pragma, Scope, Stmt, VarId};
 
 /// Collects statements into a kernel. Nested closures make nested blocks.
 pub struct KernelBuilder {
@@ -58,6 +58,14 @@ impl KernelBuilder {
         let var = self.open_loop(name);
         body(self, var);
         self.close_loop(var, extent, kind);
+    }
+
+    /// A serial loop whose iterations ask the caches for what the iteration `ahead` later reads; see [`Pragma::FetchAhead`].
+    pub fn for_fetching(&mut self, name: &str, extent: i64, ahead: i64, body: impl FnOnce(&mut Self, VarId)) {
+        self.for_(name, extent, body);
+        if let Some(Stmt::For(l)) = self.blocks.last_mut().and_then(|block| block.last_mut()) {
+            l.pragmas.push(Pragma::FetchAhead(ahead));
+        }
     }
 
     /// Names an integer value for the rest of the block.

@@ -70,17 +70,20 @@ pub(super) fn matrix_channel(w: &Workload, row: &Expr, column: &Expr) -> Expr {
     }
 }
 
-/// What a stage says of an element of a row, given the numbers that the row's elements share, one for each stage before.
-pub(super) fn matrix_value(stage: &Stage, element: Option<Expr>, shared: &[BufferId]) -> Expr {
+/// What a stage says of an element of a row. `number` gives the number that a stage before has for the row.
+pub(super) fn matrix_value(stage: &Stage, element: Option<Expr>, number: &dyn Fn(usize) -> Expr) -> Expr {
     stage.value.clone().map(&mut |e| match (e, &element) {
         (Expr::Load(from, _), Some(element)) if from == input(0) => element.clone(),
-        (Expr::Load(from, index), _) => match (0..shared.len()).find(|i| result(*i) == from) {
-            Some(i) => Expr::load(shared[i], vec![0.into()]),
+        (Expr::Load(from, index), _) => match (0..MOST_STAGES).find(|i| result(*i) == from) {
+            Some(i) => number(i),
             None => Expr::Load(from, index),
         },
         (other, _) => other,
     })
 }
+
+/// More stages than any operator has.
+const MOST_STAGES: usize = 16;
 
 /// Cycles of a vector of a stage's elements, if a core begins about two operations at a time.
 pub(super) fn element_cycles(stage: &Stage) -> f64 {

@@ -51,6 +51,16 @@ impl Vector {
         Vector { width: 2 * self.width, ..self }
     }
 
+    /// Whether one instruction gives a half of it.
+    pub(super) fn halves_at_once(self, isa: Isa) -> bool {
+        matches!(isa, Isa::X86_64V3 | Isa::X86_64V4) && self.dtype == DType::F32 && self.width >= 8
+    }
+
+    /// The vector of half as many elements.
+    pub(super) fn half(self) -> Vector {
+        Vector { width: self.width / 2, ..self }
+    }
+
     /// Whether a window of two such vectors is one register: AVX-512 picks lanes from anywhere in it at once.
     pub(super) fn picks_from_one(self, isa: Isa) -> bool {
         isa == Isa::X86_64V4 && self.dtype == DType::F32 && self.width <= 8

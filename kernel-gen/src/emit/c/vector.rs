@@ -93,6 +93,16 @@ impl Body<'_> {
                 let (a, b) = (self.splat(a, v), self.splat(b, v));
                 Ok(Value::Vector(select(&self.scalar(cond)?, &a, &b), v))
             }
+            Expr::Select(cond, a, b) if is_larger(cond, a, b) && ty.dtype.is_float() => {
+                let v = Vector::holding(ty.dtype.compute(), usize::from(c.len));
+                let (a, b) = (self.vector(a, c)?, self.vector(b, c)?);
+                if [&a, &b].iter().any(|value| matches!(value, Value::Vector(_, w) if *w != v)) {
+                    return Err(NoVector::Lanes);
+                }
+                let (a, b) = (self.splat(a, v), self.splat(b, v));
+                let larger = self.prelude.call(Helper::VectorLarger(v));
+                Ok(Value::Vector(Text::new(format!("{larger}({}, {})", a.text, b.text), PRIMARY), v))
+            }
             Expr::Select(cond, a, b) => match (&**a, is_zero(b)) {
                 (Expr::Load(buffer, idx), true) if self.own.lanes_read.is_none() => {
                     self.masked_load(*buffer, idx, cond, c)
@@ -177,11 +187,16 @@ impl Body<'_> {
             )
         };
         let nested = self.own.lanes_read.is_some();
-        if nested || !dtype.is_float() || uniform_memory(a) || !lanes.narrow(self.kernel, cond, i64::from(c.start)) {
+        if nested || !dtype.is_float() || !lanes.narrow(self.kernel, cond, i64::from(c.start)) {
             return Err(NoVector::Lanes);
         }
         let v = Vector::holding(dtype.compute(), usize::from(c.len));
         let (low, high) = lanes.ends();
+        // Memory that all lanes share is there if one of them reads it.
+        let one = matches!((low.as_int(), high.as_int()), (Some(low), Some(high)) if low < high);
+        if uniform_memory(a) && !(one && lanes.uniform.is_empty()) {
+            return Err(NoVector::Lanes);
+        }
         self.own.lanes_read = Some((low.clone(), high.clone()));
         let a = self.vector(a, c);
         self.own.lanes_read = None;
@@ -217,6 +232,16 @@ impl Body<'_> {
         if let Some((group, first)) = self.held(b, idx, c.start)? {
             if first == 0 && group.vector == Some(v) {
                 return Ok(Value::Vector(Text::new(group.name.clone(), PRIMARY), v));
+            }
+            if let Some(of) = group.vector
+                && of.halves_at_once(self.own.isa)
+                && [0, v.width as i64].contains(&first)
+                && of.width == 2 * v.width
+                && usize::from(c.len) == v.width
+            {
+                let name = group.name.clone();
+                let half = self.prelude.call(Helper::Half(of, first > 0));
+                return Ok(Value::Vector(Text::new(format!("{half}({name})"), PRIMARY), v));
             }
             let lanes: Vec<String> = (0..i64::from(c.len)).map(|l| format!("{}[{}]", group.name, first + l)).collect();
             let name = self.prelude.call(Helper::Type(v));
@@ -353,6 +378,11 @@ impl Body<'_> {
         };
         Ok(Run { pointer, stride, place })
     }
+}
+
+/// Whether `select(cond, a, b)` is `a` where that is larger than `b`.
+fn is_larger(cond: &Expr, a: &Expr, b: &Expr) -> bool {
+    matches!(cond, Expr::Binary(BinOp::Lt, low, high) if **low == *b && **high == *a)
 }
 
 /// Whether every lane is zero.

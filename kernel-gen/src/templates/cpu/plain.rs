@@ -11,7 +11,7 @@ use crate::schedule::transform_layout::LayoutDim;
 use crate::schedule::{Schedule, ScheduleError, Tail};
 use crate::space::{Config, Space};
 use crate::target::Target;
-use crate::templates::rows::{row_loops, row_stages, rows_are_contiguous};
+use crate::templates::rows::{element_cycles, matrix, row_loops, row_stages, rows_are_contiguous};
 use crate::templates::{Scheduled, Template, TemplateError};
 use crate::workload::{Workload, naive};
 
@@ -43,9 +43,22 @@ impl Template for Plain {
         // No reuse: every multiply-add loads both of its operands, and most of the time some of them lane by lane.
         let Some(cpu) = t.cpu() else { return f64::INFINITY };
         if row_stages(w).is_some() {
-            // In vectors of as many lanes as divide a row.
+            // In vectors of as many lanes as divide a row, and a sum waits for the one before.
             let columns = w.output_shape().last().map_or(1, |columns| gcd(*columns, cpu.f32_lanes()));
-            return cycles_to_us(w.flops() as f64 / columns as f64, cpu);
+            let elements = w.output_shape().iter().product::<i64>() as f64;
+            let rank = w.output_shape().len();
+            let stages = w.op.get().stages(w.dtype, DType::F32);
+            let all = stages.iter().filter(|stage| stage.reduce > 0 || stage.shape.len() == rank);
+            let cycles: f64 = all.map(|stage| element_cycles(stage).max(4.0)).sum();
+            return cycles_to_us(elements / columns as f64 * cycles, cpu);
+        }
+        if let Some([rows, columns]) = matrix(w) {
+            // Lanes are rows, and every term is gathered.
+            let stages = w.op.get().stages(w.dtype, DType::F32);
+            let lanes = cpu.f32_lanes() as f64;
+            let all = stages.iter().filter(|stage| stage.reduce > 0);
+            let cycles: f64 = all.map(|stage| 2.0 + element_cycles(stage) / lanes).sum();
+            return cycles_to_us((rows * columns) as f64 * cycles, cpu);
         }
         cycles_to_us(w.flops() as f64 / 2.0, cpu)
     }

@@ -15,20 +15,28 @@ use super::tile::{ceil_div, cycles_to_us};
 use crate::ir::builder::KernelBuilder;
 use crate::ir::{BinOp, BufferId, DType, Expr, Kernel, LoopKind, ReduceOp, Scope, UnOp, VarId};
 use crate::schedule::Schedule;
-use crate::space::{Config, Space};
+use crate::space::{Config, ConfigError, Space};
 use crate::target::{Cpu, Target};
 use crate::templates::rows::{element_cycles, matrix, matrix_channel, matrix_value};
 use crate::templates::{Scheduled, Template, TemplateError};
 use crate::workload::naive::epilogue;
 use crate::workload::operands::Operands;
+use crate::workload::row_wise::RowFunction;
 use crate::workload::stage::{Stage, result};
 use crate::workload::{ConvLayout, Op, Role, Workload};
 
-/// See the module's text. Knob: `sums` vectors of sums.
+/// See the module's text. Knobs: `sums` vectors of sums of a row, and rows that are computed `together`.
 pub struct RowsCpu;
 
 /// Most bytes of a row's terms: what a core's second-level cache holds beside the row.
 const MOST_BYTES: i64 = 1 << 19;
+
+/// How many elements ahead a row is asked for, if the input is no small one: processors look ahead within a page of memory only, and a
+/// row is read fast.
+const AHEAD: i64 = 512;
+
+/// Vectors that are wanted at a time: so many that what rows share is not waited for.
+const SHORT: i64 = 48;
 
 /// The rows of a workload.
 #[derive(Clone, Copy, Debug)]
@@ -67,6 +75,26 @@ fn vectors(of: &Problem) -> i64 {
 }
 
 const SUMS: [i64; 4] = [1, 2, 4, 8];
+const TOGETHER: [i64; 3] = [1, 2, 4];
+
+/// A config with a type.
+#[derive(Clone, Copy, Debug)]
+struct Sizes {
+    sums: i64,
+    together: i64,
+}
+
+impl Sizes {
+    fn of(config: &Config) -> Result<Sizes, ConfigError> {
+        Ok(Sizes { sums: config.int("sums")?, together: config.int("together")? })
+    }
+
+    /// Whether no vector of sums is without terms, no row without others, and all sums fit the registers.
+    fn fits(&self, of: &Problem, cpu: &Cpu) -> bool {
+        let Sizes { sums, together } = *self;
+        sums <= vectors(of) && of.rows % together == 0 && sums * together <= cpu.vector_registers / 2
+    }
+}
 
 impl Template for RowsCpu {
     fn name(&self) -> &str {
@@ -82,28 +110,44 @@ impl Template for RowsCpu {
     }
 
     fn space(&self, w: &Workload, t: &Target) -> Result<Space, TemplateError> {
-        let (of, _) = problem(w, t).map_err(TemplateError::Limit)?;
-        Ok(Space::builder().knob("sums", SUMS.into_iter().filter(move |sums| *sums <= vectors(&of))).build()?)
+        let (of, cpu) = problem(w, t).map_err(TemplateError::Limit)?;
+        let cpu = cpu.clone();
+        Ok(Space::builder()
+            .knob("sums", SUMS)
+            .knob("together", TOGETHER)
+            .filter("all sums have terms and fit the registers, and all rows have others", move |config| {
+                Sizes::of(config).is_ok_and(|sizes| sizes.fits(&of, &cpu))
+            })
+            .build()?)
     }
 
+    /// About as many vectors at a time as an addition takes cycles, of several rows where a row has few: what its elements share is
+    /// waited for before they go on.
     fn default_config(&self, w: &Workload, t: &Target) -> Result<Config, TemplateError> {
-        let (of, _) = problem(w, t).map_err(TemplateError::Limit)?;
-        let sums = SUMS.into_iter().filter(|sums| *sums <= vectors(&of).min(4)).max();
-        Ok(Config::new().with("sums", sums.unwrap_or(1)))
+        let (of, cpu) = problem(w, t).map_err(TemplateError::Limit)?;
+        let largest =
+            |all: &[i64], fits: &dyn Fn(i64) -> bool| all.iter().copied().filter(|n| fits(*n)).max().unwrap_or(1);
+        let shares = w.op.get().stages(w.dtype, DType::F32).len() > 1;
+        let together = if shares { ceil_div(SHORT, vectors(&of)) } else { 1 };
+        let together = largest(&TOGETHER, &|n| n <= together && of.rows % n == 0);
+        let sums = largest(&SUMS, &|sums| sums <= 4 / together && Sizes { sums, together }.fits(&of, cpu));
+        Ok(Config::new().with("sums", sums).with("together", together))
     }
 
     fn cost(&self, w: &Workload, t: &Target, config: &Config) -> f64 {
-        let (Ok((of, cpu)), Ok(sums)) = (problem(w, t), config.int("sums")) else { return f64::INFINITY };
+        let (Ok((of, cpu)), Ok(Sizes { sums, together })) = (problem(w, t), Sizes::of(config)) else {
+            return f64::INFINITY;
+        };
         // Cycles of a number's halves, and of a loop.
-        const NUMBER: f64 = 20.0;
-        const LOOP: f64 = 4.0;
+        const NUMBER: f64 = 6.0;
+        const LOOP: f64 = 2.0;
         let stages = w.op.get().stages(w.dtype, DType::F32);
         let kept = Kept::find(&of, &stages).is_some();
         let vectors = of.columns as f64 / of.lanes as f64;
         let mut row = 0.0;
         for (i, stage) in stages.iter().enumerate() {
             row += match (stage.reduce > 0, kept && i + 1 == stages.len()) {
-                (true, _) => vectors * element_cycles(stage).max(4.0 / sums as f64) + NUMBER + sums as f64,
+                (true, _) => vectors * element_cycles(stage).max(4.0 / (sums * together) as f64) + NUMBER + sums as f64,
                 (_, true) => vectors * 2.0 + LOOP,
                 _ if stage.shape.len() == w.output_shape().len() => vectors * (element_cycles(stage) + 1.0) + LOOP,
                 _ => element_cycles(stage),
@@ -115,12 +159,12 @@ impl Template for RowsCpu {
     fn schedule(&self, w: &Workload, t: &Target, config: &Config) -> Result<Scheduled, TemplateError> {
         let (of, _) = problem(w, t).map_err(TemplateError::Limit)?;
         self.space(w, t)?.index_of(config)?;
-        let kernel = build(w, of, config.int("sums")?);
+        let kernel = build(w, of, Sizes::of(config)?);
         Ok(Scheduled { schedule: Schedule::new(kernel), packs: vec![] })
     }
 }
 
-fn build(w: &Workload, of: Problem, sums: i64) -> Kernel {
+fn build(w: &Workload, of: Problem, sizes: Sizes) -> Kernel {
     let mut b = KernelBuilder::new(w.kernel_name());
     let pools = planes(w).is_some();
     let params = Operands::shaped(&mut b, w, |p| match (p.role, w.op) {
@@ -129,7 +173,9 @@ fn build(w: &Workload, of: Problem, sums: i64) -> Kernel {
         (Role::Residual | Role::Output, _) if !pools => vec![of.rows, of.columns],
         _ => p.shape.clone(),
     });
-    b.loop_("row", of.rows, LoopKind::Parallel, |b, row| Row { w, of, sums, params: &params, row }.run(b));
+    b.loop_("rows", of.rows / sizes.together, LoopKind::Parallel, |b, rows| {
+        Task { w, of, sizes, params: &params, first: rows * sizes.together }.run(b);
+    });
     b.finish()
 }
 
@@ -162,22 +208,22 @@ struct Piece {
     lanes: i64,
 }
 
-/// A row, and what is known of it.
-struct Row<'a> {
+/// Rows that are computed together.
+struct Task<'a> {
     w: &'a Workload,
     of: Problem,
-    /// Vectors of sums.
-    sums: i64,
+    sizes: Sizes,
     params: &'a Operands,
-    row: VarId,
+    /// The first of them.
+    first: Expr,
 }
 
-impl Row<'_> {
+impl Task<'_> {
     fn run(&self, b: &mut KernelBuilder) {
         let mut stages = self.w.op.get().stages(self.w.dtype, DType::F32);
         let kept = Kept::find(&self.of, &stages);
         let whole = ceil_div(self.of.columns, self.of.lanes) * self.of.lanes;
-        let terms = kept.as_ref().map(|_| b.alloc("terms", DType::F32, &[whole], Scope::Local));
+        let terms = kept.as_ref().map(|_| b.alloc("terms", DType::F32, &[self.sizes.together, whole], Scope::Local));
         let last = stages.pop().expect("every operator has a stage");
         let mut shared = vec![];
         for (i, stage) in stages.iter().enumerate() {
@@ -186,51 +232,64 @@ impl Row<'_> {
         }
         if matches!(self.w.op, Op::Reduce(_)) || planes(self.w).is_some() {
             let number = self.number(b, &last, &shared, None);
-            let row = Expr::from(self.row);
-            let index = match self.w.output_shape()[..] {
-                [_, c, 1, 1] if planes(self.w).is_some() => {
-                    vec![row.clone().floor_div(c), row.clone().floor_mod(c), 0.into(), 0.into()]
-                }
-                _ => vec![row.clone()],
-            };
-            let channel = match &index[..] {
-                [_, channel, ..] => channel.clone(),
-                _ => matrix_channel(self.w, &row, &0.into()),
-            };
-            return self.store(b, &channel, index, Expr::load(number, vec![0.into()]));
+            return self.each_row(b, |b, r| self.store_number(b, &(self.first.clone() + r), value_of(number, r)));
         }
         let inverse = kept.map(|kept| {
-            let inverse = b.alloc("inverse_of_row", DType::F32, &[1], Scope::Register);
-            let quotient = Expr::bin(BinOp::Div, Expr::f32(1.0), Expr::load(shared[kept.divisor], vec![0.into()]));
-            b.store(inverse, vec![0.into()], quotient);
-            inverse
+            self.of_rows(b, "inverse_of_row", |at| {
+                Expr::bin(BinOp::Div, Expr::f32(1.0), Expr::load(shared[kept.divisor], at.to_vec()))
+            })
         });
         self.each_segment(b, |b, first| {
-            self.each_piece(b, self.of.segment, self.sums, |b, _, piece| {
-                b.loop_("lane", piece.lanes, LoopKind::Vectorized, |b, lane| {
-                    let column = first.clone() + piece.first + lane;
-                    let value = match (terms, inverse) {
-                        (Some(terms), Some(inverse)) => {
-                            Expr::load(terms, vec![column.clone()]) * Expr::load(inverse, vec![0.into()])
-                        }
-                        _ => matrix_value(&last, Some(self.element(&column)), &shared),
-                    };
-                    // A segment is of one channel.
-                    let of_channel = if self.of.segment < self.of.columns { &first } else { &column };
-                    let channel = matrix_channel(self.w, &self.row.into(), of_channel);
-                    self.store(b, &channel, vec![self.row.into(), column], value);
+            self.each_piece(b, self.of.segment, false, |b, _, piece| {
+                self.each_row(b, |b, r| {
+                    b.loop_("lane", piece.lanes, LoopKind::Vectorized, |b, lane| {
+                        let row = self.first.clone() + r;
+                        let column = first.clone() + piece.first.clone() + lane;
+                        let value = match (terms, inverse) {
+                            (Some(terms), Some(inverse)) => {
+                                Expr::load(terms, vec![r.into(), column.clone()]) * value_of(inverse, r)
+                            }
+                            _ => matrix_value(&last, Some(self.element(r, &column)), &|i| value_of(shared[i], r)),
+                        };
+                        // A segment is of one channel.
+                        let of_channel = if self.of.segment < self.of.columns { &first } else { &column };
+                        let channel = matrix_channel(self.w, &row, of_channel);
+                        self.store(b, &channel, vec![row, column], value);
+                    });
                 });
             });
         });
     }
 
-    fn element(&self, column: &Expr) -> Expr {
-        Expr::load(self.params.at(0), vec![self.row.into(), column.clone()])
+    /// Whether rows come from memory faster than a core would ask for them by itself: their number is large, and nothing dear is made of
+    /// their elements.
+    fn streams(&self) -> bool {
+        let stages = self.w.op.get().stages(self.w.dtype, DType::F32);
+        self.of.rows * self.of.columns * 4 > MOST_BYTES
+            && stages.iter().all(|stage| stage.reduce == 0 || element_cycles(stage) < 8.0)
+    }
+
+    fn element(&self, r: VarId, column: &Expr) -> Expr {
+        Expr::load(self.params.at(0), vec![self.first.clone() + r, column.clone()])
+    }
+
+    fn store_number(&self, b: &mut KernelBuilder, row: &Expr, number: Expr) {
+        match self.w.output_shape()[..] {
+            [_, c, 1, 1] if planes(self.w).is_some() => {
+                let channel = row.clone().floor_mod(c);
+                self.store(b, &channel, vec![row.clone().floor_div(c), channel.clone(), 0.into(), 0.into()], number);
+            }
+            _ => self.store(b, &matrix_channel(self.w, row, &0.into()), vec![row.clone()], number),
+        }
     }
 
     fn store(&self, b: &mut KernelBuilder, channel: &Expr, index: Vec<Expr>, value: Expr) {
         let value = epilogue(self.w, value, channel, &index, &|name| self.params.get(name));
         b.store(self.params.output(), index, value);
+    }
+
+    fn each_row(&self, b: &mut KernelBuilder, body: impl FnOnce(&mut KernelBuilder, VarId)) {
+        b.loop_("r", self.sizes.together, LoopKind::Unrolled, body);
     }
 
     /// Visits the pieces of a row that are of one channel each, with the first column.
@@ -244,24 +303,28 @@ impl Row<'_> {
         }
     }
 
-    /// Visits `count` neighbours in vectors, `several` vectors in a step and those that are left one by one: `body` gets the number of the
-    /// vector within its step.
+    /// Visits `count` neighbours in vectors, as many vectors in a step as there are of sums, and those that are left one by one: `body`
+    /// gets the number of the vector within its step. Where `fetched`, a step asks for what is read later.
     fn each_piece(
         &self,
         b: &mut KernelBuilder,
         count: i64,
-        several: i64,
+        fetched: bool,
         body: impl Fn(&mut KernelBuilder, VarId, Piece),
     ) {
-        let lanes = self.of.lanes;
+        let (lanes, several) = (self.of.lanes, self.sizes.sums);
         let (vectors, tail) = (count / lanes, count % lanes);
         let (steps, rest) = (vectors / several, vectors % several);
         if steps > 0 {
-            b.for_("step", steps, |b, step| {
+            let all = |b: &mut KernelBuilder, step: VarId| {
                 b.loop_("vector", several, LoopKind::Unrolled, |b, v| {
                     body(b, v, Piece { first: (step * several + v) * lanes, lanes });
                 });
-            });
+            };
+            match fetched {
+                true => b.for_fetching("step", steps, ceil_div(AHEAD, several * lanes), all),
+                false => b.for_("step", steps, all),
+            }
         }
         if rest > 0 {
             b.loop_("vector", rest, LoopKind::Unrolled, |b, v| {
@@ -275,71 +338,120 @@ impl Row<'_> {
         }
     }
 
-    /// The number of a stage. Its terms are kept in `terms`, if that is there.
-    fn number(&self, b: &mut KernelBuilder, stage: &Stage, shared: &[BufferId], terms: Option<BufferId>) -> BufferId {
-        let zero = || vec![Expr::Int(0)];
-        let number = b.alloc(stage.name, stage.dtype, &[1], Scope::Register);
-        let Some((op, neutral)) = stage.combine.reduction() else {
-            b.store(number, zero(), matrix_value(stage, None, shared));
-            return number;
-        };
-        let lanes = self.of.lanes;
-        let sums = b.alloc(&format!("{}_sums", stage.name), DType::F32, &[self.sums, lanes], Scope::Register);
-        let vector = |b: &mut KernelBuilder, body: &dyn Fn(&mut KernelBuilder, VarId)| {
-            b.loop_("lane", lanes, LoopKind::Vectorized, |b, lane| body(b, lane));
-        };
-        b.loop_("vector", self.sums, LoopKind::Unrolled, |b, v| {
-            vector(b, &|b, lane| b.store(sums, vec![v.into(), lane.into()], Expr::f32(neutral)));
+    /// A number of each row, in the first lane of a vector: functions of vectors need no call, and no comparison of theirs becomes a
+    /// branch that nobody can foresee. `value` says what is in a lane of a row.
+    fn of_rows(&self, b: &mut KernelBuilder, name: &str, value: impl Fn(&[Expr; 2]) -> Expr) -> BufferId {
+        let number = b.alloc(name, DType::F32, &[self.sizes.together, 2], Scope::Register);
+        self.each_row(b, |b, r| {
+            b.loop_("lane", 2, LoopKind::Vectorized, |b, lane| {
+                let at = [r.into(), lane.into()];
+                b.store(number, at.to_vec(), value(&at));
+            });
         });
-        self.each_piece(b, self.of.columns, self.sums, |b, v, piece| {
-            vector(b, &|b, lane| {
+        number
+    }
+
+    /// The numbers that a stage has for the rows. Their terms are kept in `terms`, if that is there.
+    fn number(&self, b: &mut KernelBuilder, stage: &Stage, shared: &[BufferId], terms: Option<BufferId>) -> BufferId {
+        let Some((op, neutral)) = stage.combine.reduction() else {
+            return self
+                .of_rows(b, stage.name, |at| matrix_value(stage, None, &|i| Expr::load(shared[i], at.to_vec())));
+        };
+        let op = Combination::of(self.w, op);
+        let (lanes, Sizes { sums: several, together }) = (self.of.lanes, self.sizes);
+        let register = |b: &mut KernelBuilder, name: &str, shape: &[i64]| {
+            b.alloc(&format!("{}_{name}", stage.name), DType::F32, shape, Scope::Register)
+        };
+        let vector = |b: &mut KernelBuilder, lanes: i64, body: &dyn Fn(&mut KernelBuilder, VarId, VarId)| {
+            self.each_row(b, |b, r| b.loop_("lane", lanes, LoopKind::Vectorized, |b, lane| body(b, r, lane)));
+        };
+        let sums = register(b, "sums", &[several, together, lanes]);
+        b.loop_("vector", several, LoopKind::Unrolled, |b, v| {
+            vector(b, lanes, &|b, r, lane| b.store(sums, vec![v.into(), r.into(), lane.into()], Expr::f32(neutral)));
+        });
+        let fetched = shared.is_empty() && self.streams();
+        self.each_piece(b, self.of.columns, fetched, |b, v, piece| {
+            vector(b, lanes, &|b, r, lane| {
                 let column = piece.first.clone() + lane;
-                let term = matrix_value(stage, Some(self.element(&column)), shared);
+                let term = matrix_value(stage, Some(self.element(r, &column)), &|i| value_of(shared[i], r));
                 let term = match piece.lanes == lanes {
                     true => term,
                     false => Expr::from(lane).lt(piece.lanes).select(term, Expr::f32(neutral)),
                 };
                 let term = match terms {
                     Some(terms) => {
-                        b.store(terms, vec![column.clone()], term);
-                        Expr::load(terms, vec![column])
+                        b.store(terms, vec![r.into(), column.clone()], term);
+                        Expr::load(terms, vec![r.into(), column])
                     }
                     None => term,
                 };
-                let at = vec![v.into(), lane.into()];
-                b.store(sums, at.clone(), combined(op, Expr::load(sums, at), term));
+                let at = vec![v.into(), r.into(), lane.into()];
+                b.store(sums, at.clone(), op.of_two(Expr::load(sums, at), term));
             });
         });
         // In pairs, so that no addition waits for all before it.
-        let (mut from, mut width) =
-            (b.alloc(&format!("{}_lanes", stage.name), DType::F32, &[lanes], Scope::Register), lanes);
-        vector(b, &|b, lane| {
-            let mut all: Vec<Expr> = (0..self.sums).map(|v| Expr::load(sums, vec![v.into(), lane.into()])).collect();
+        let (mut from, mut width) = (register(b, "lanes", &[together, lanes]), lanes);
+        vector(b, lanes, &|b, r, lane| {
+            let mut all: Vec<Expr> =
+                (0..several).map(|v| Expr::load(sums, vec![v.into(), r.into(), lane.into()])).collect();
             while all.len() > 1 {
-                let pairs = all.chunks(2).map(|pair| pair.iter().cloned().reduce(|a, b| combined(op, a, b)));
+                let pairs = all.chunks(2).map(|pair| pair.iter().cloned().reduce(|a, b| op.of_two(a, b)));
                 all = pairs.map(|both| both.expect("a pair has an element")).collect();
             }
-            b.store(from, vec![lane.into()], all.remove(0));
+            b.store(from, vec![r.into(), lane.into()], all.remove(0));
         });
-        let of = |from: BufferId, lane: Expr| Expr::load(from, vec![lane]);
         while width > 2 {
             width /= 2;
-            let half = b.alloc(&format!("{}_of_{width}", stage.name), DType::F32, &[width], Scope::Register);
-            b.loop_("lane", width, LoopKind::Vectorized, |b, lane| {
-                let both = combined(op, of(from, lane.into()), of(from, lane + width));
-                b.store(half, vec![lane.into()], both);
+            let half = register(b, &format!("of_{width}"), &[together, width]);
+            vector(b, width, &|b, r, lane| {
+                let of = |lane: Expr| Expr::load(from, vec![r.into(), lane]);
+                b.store(half, vec![r.into(), lane.into()], op.of_two(of(lane.into()), of(lane + width)));
             });
             from = half;
         }
-        b.store(number, zero(), combined(op, of(from, 0.into()), of(from, 1.into())));
-        number
+        self.of_rows(b, stage.name, |[r, lane]| {
+            let of = |lane: &Expr| Expr::load(from, vec![r.clone(), lane.clone()]);
+            op.of_two(of(lane), of(&Expr::Int(1)))
+        })
     }
 }
 
-fn combined(op: ReduceOp, a: Expr, b: Expr) -> Expr {
-    match op {
-        ReduceOp::Add => a + b,
-        ReduceOp::Max => a.max(b),
-        ReduceOp::Min => a.min(b),
+/// The number of a row.
+fn value_of(number: BufferId, r: VarId) -> Expr {
+    Expr::load(number, vec![r.into(), 0.into()])
+}
+
+/// How terms are combined.
+#[derive(Clone, Copy)]
+enum Combination {
+    Sum,
+    /// The largest; NaN if there is one.
+    Max,
+    /// The largest, or anything else that is no larger if there is a NaN.
+    Larger,
+    Min,
+}
+
+impl Combination {
+    /// The largest element of a softmax's row is what its exponentials are taken relative to: with a NaN among them their sum is NaN, and so is
+    /// each output, whatever the largest is.
+    fn of(w: &Workload, op: ReduceOp) -> Combination {
+        let softmax =
+            matches!(w.op, Op::RowWise(of) if matches!(of.function, RowFunction::Softmax | RowFunction::LogSoftmax));
+        match op {
+            ReduceOp::Add => Combination::Sum,
+            ReduceOp::Max if softmax => Combination::Larger,
+            ReduceOp::Max => Combination::Max,
+            ReduceOp::Min => Combination::Min,
+        }
+    }
+
+    fn of_two(self, a: Expr, b: Expr) -> Expr {
+        match self {
+            Combination::Sum => a + b,
+            Combination::Max => a.max(b),
+            Combination::Larger => b.clone().lt(a.clone()).select(a, b),
+            Combination::Min => a.min(b),
+        }
     }
 }

@@ -314,7 +314,8 @@ impl Block<'_> {
 
     /// What a stage says of an element that the lane holds, given the numbers that the row's elements share.
     fn value(&self, stage: &Stage, held: Option<[Expr; 2]>, shared: &[BufferId]) -> Expr {
-        matrix_value(stage, held.map(|place| Expr::load(self.held, place.to_vec())), shared)
+        let element = held.map(|place| Expr::load(self.held, place.to_vec()));
+        matrix_value(stage, element, &|i| Expr::load(shared[i], vec![0.into()]))
     }
 
     /// Combines the terms of a row in `number`, for all of its lanes.

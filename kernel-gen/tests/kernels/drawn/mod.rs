@@ -20,6 +20,11 @@ pub(crate) fn workload(seed: u64) -> Workload {
             workload.op = Op::Attention(sample::attention(&mut rng, 60));
             return workload;
         }
+        if seed % 12 == 11 {
+            const ROWS: [&str; 6] =
+                ["softmax", "layer_norm", "reduce_max", "group_norm", "log_softmax", "reduce_log_sum_exp"];
+            return sample::of_operator(ROWS[seed as usize / 12 % ROWS.len()], &mut rng);
+        }
         if let Op::Matmul(m) = &mut workload.op
             && !seed.is_multiple_of(3)
         {
