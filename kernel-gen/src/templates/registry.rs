@@ -32,6 +32,7 @@ impl Registry {
             .with(cpu::depthwise_pointwise::DepthwisePointwiseBlock)
             .with(cpu::attention_rows::AttentionRows)
             .with(cpu::rows::RowsCpu)
+            .with(cpu::windows::WindowsCpu)
             .with(sketch::SketchCpu)
             .with(cpu::plain::Plain)
             .with(cuda::wgmma::WgmmaGemm)

@@ -38,6 +38,7 @@ mod param;
 #[cfg(feature = "tune")]
 pub(crate) mod plain;
 pub mod pool_nd;
+pub(crate) mod pooled;
 mod products;
 pub mod reduce;
 pub mod reference;

@@ -17,6 +17,7 @@
 //! | [`depthwise_pointwise`] | pixels | output channels | a depthwise convolution and the 1x1 after it, NCHW |
 //! | [`attention_rows`] | queries | keys, then queries | attention |
 //! | [`rows`] | neighbours of a row | - | norms and softmax of rows, reductions over the last dimensions |
+//! | [`windows`] | columns | - | pooling, NCHW |
 //! | [`plain`] | - | - | everything, correctly |
 //!
 //! [`sketch`](super::sketch) derives such a schedule for any kernel by rules.
@@ -35,6 +36,7 @@ pub mod plain;
 pub mod rows;
 mod steps;
 pub mod tile;
+pub mod windows;
 pub mod winograd;
 
 pub(super) use steps::{extent, pieces, vectorize};

@@ -11,6 +11,7 @@
 //! of it by a number of the row becomes a product with its reciprocal. The stages of the operator say what is computed; nothing here
 //! names one.
 
+use super::steps::each_piece;
 use super::tile::{ceil_div, cycles_to_us};
 use crate::ir::builder::KernelBuilder;
 use crate::ir::{BinOp, BufferId, DType, Expr, Kernel, LoopKind, ReduceOp, Scope, UnOp, VarId};
@@ -21,9 +22,10 @@ use crate::templates::rows::{element_cycles, matrix, matrix_channel, matrix_valu
 use crate::templates::{Scheduled, Template, TemplateError};
 use crate::workload::naive::epilogue;
 use crate::workload::operands::Operands;
+use crate::workload::pooled::Pooled;
 use crate::workload::row_wise::RowFunction;
 use crate::workload::stage::{Stage, result};
-use crate::workload::{ConvLayout, Op, Role, Workload};
+use crate::workload::{Op, Role, Workload};
 
 /// See the module's text. Knobs: `sums` vectors of sums of a row, and rows that are computed `together`.
 pub struct RowsCpu;
@@ -59,14 +61,8 @@ fn problem<'a>(w: &Workload, t: &'a Target) -> Result<(Problem, &'a Cpu), String
 
 /// The rows of a pooling whose windows are whole planes of pixels.
 fn planes(w: &Workload) -> Option<[i64; 2]> {
-    let window = match w.op {
-        Op::MaxPool2d(of) => of.window,
-        Op::AvgPool2d(of) => of.window,
-        _ => return None,
-    };
-    let whole =
-        window.layout == ConvLayout::Nchw && !window.has_padding() && [window.kh, window.kw] == [window.h, window.w];
-    whole.then(|| [window.n * window.ci, window.h * window.w])
+    let of = Pooled::of(&w.op).filter(Pooled::is_global)?;
+    Some([of.n * of.c, of.windows.pixels[0] * of.windows.pixels[1]])
 }
 
 /// The vectors of sums that a row has terms for.
@@ -200,14 +196,6 @@ impl Kept {
     }
 }
 
-/// Neighbouring columns that a vector holds.
-struct Piece {
-    /// The first.
-    first: Expr,
-    /// How many of the lanes there are columns for.
-    lanes: i64,
-}
-
 /// Rows that are computed together.
 struct Task<'a> {
     w: &'a Workload,
@@ -240,7 +228,7 @@ impl Task<'_> {
             })
         });
         self.each_segment(b, |b, first| {
-            self.each_piece(b, self.of.segment, false, |b, _, piece| {
+            each_piece(b, [self.of.segment, self.of.lanes, self.sizes.sums], None, |b, _, piece| {
                 self.each_row(b, |b, r| {
                     b.loop_("lane", piece.lanes, LoopKind::Vectorized, |b, lane| {
                         let row = self.first.clone() + r;
@@ -274,10 +262,12 @@ impl Task<'_> {
     }
 
     fn store_number(&self, b: &mut KernelBuilder, row: &Expr, number: Expr) {
-        match self.w.output_shape()[..] {
-            [_, c, 1, 1] if planes(self.w).is_some() => {
-                let channel = row.clone().floor_mod(c);
-                self.store(b, &channel, vec![row.clone().floor_div(c), channel.clone(), 0.into(), 0.into()], number);
+        match &self.w.output_shape()[..] {
+            [_, c, pixels @ ..] if planes(self.w).is_some() => {
+                let channel = row.clone().floor_mod(*c);
+                let mut index = vec![row.clone().floor_div(*c), channel.clone()];
+                index.extend(pixels.iter().map(|_| Expr::Int(0)));
+                self.store(b, &channel, index, number);
             }
             _ => self.store(b, &matrix_channel(self.w, row, &0.into()), vec![row.clone()], number),
         }
@@ -300,41 +290,6 @@ impl Task<'_> {
                 let first = b.let_("first_column", segment * self.of.segment);
                 body(b, first.into());
             }),
-        }
-    }
-
-    /// Visits `count` neighbours in vectors, as many vectors in a step as there are of sums, and those that are left one by one: `body`
-    /// gets the number of the vector within its step. Where `fetched`, a step asks for what is read later.
-    fn each_piece(
-        &self,
-        b: &mut KernelBuilder,
-        count: i64,
-        fetched: bool,
-        body: impl Fn(&mut KernelBuilder, VarId, Piece),
-    ) {
-        let (lanes, several) = (self.of.lanes, self.sizes.sums);
-        let (vectors, tail) = (count / lanes, count % lanes);
-        let (steps, rest) = (vectors / several, vectors % several);
-        if steps > 0 {
-            let all = |b: &mut KernelBuilder, step: VarId| {
-                b.loop_("vector", several, LoopKind::Unrolled, |b, v| {
-                    body(b, v, Piece { first: (step * several + v) * lanes, lanes });
-                });
-            };
-            match fetched {
-                true => b.for_fetching("step", steps, ceil_div(AHEAD, several * lanes), all),
-                false => b.for_("step", steps, all),
-            }
-        }
-        if rest > 0 {
-            b.loop_("vector", rest, LoopKind::Unrolled, |b, v| {
-                body(b, v, Piece { first: (v + steps * several) * lanes, lanes });
-            });
-        }
-        if tail > 0 {
-            b.loop_("vector", 1, LoopKind::Unrolled, |b, v| {
-                body(b, v, Piece { first: Expr::Int(vectors * lanes), lanes: tail });
-            });
         }
     }
 
@@ -369,8 +324,8 @@ impl Task<'_> {
         b.loop_("vector", several, LoopKind::Unrolled, |b, v| {
             vector(b, lanes, &|b, r, lane| b.store(sums, vec![v.into(), r.into(), lane.into()], Expr::f32(neutral)));
         });
-        let fetched = shared.is_empty() && self.streams();
-        self.each_piece(b, self.of.columns, fetched, |b, v, piece| {
+        let ahead = (shared.is_empty() && self.streams()).then(|| ceil_div(AHEAD, several * lanes));
+        each_piece(b, [self.of.columns, lanes, several], ahead, |b, v, piece| {
             vector(b, lanes, &|b, r, lane| {
                 let column = piece.first.clone() + lane;
                 let term = matrix_value(stage, Some(self.element(r, &column)), &|i| value_of(shared[i], r));
