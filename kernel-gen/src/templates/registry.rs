@@ -33,6 +33,7 @@ impl Registry {
             .with(cpu::attention_rows::AttentionRows)
             .with(cpu::rows::RowsCpu)
             .with(cpu::windows::WindowsCpu)
+            .with(cpu::resize::ResizeCpu)
             .with(sketch::SketchCpu)
             .with(cpu::plain::Plain)
             .with(cuda::wgmma::WgmmaGemm)

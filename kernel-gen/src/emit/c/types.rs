@@ -17,6 +17,9 @@ pub(super) fn c_type(dtype: DType) -> &'static str {
     }
 }
 
+/// Lanes of the widest vector of floats.
+pub(super) const MOST_LANES: usize = 16;
+
 /// A vector type of the emitted C: `f32x16` is sixteen floats.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub(super) struct Vector {

@@ -5,10 +5,11 @@ use super::chunk::Chunk;
 use super::phases::Place;
 use super::prelude::Helper;
 use super::shared::Tap;
-use super::types::Vector;
+use super::types::{MOST_LANES, Vector};
+use crate::analysis::simplify::simplify;
 use crate::emit::EmitError;
 use crate::emit::clike::expr::select;
-use crate::emit::clike::lanes::{lane_run, unbroadcast};
+use crate::emit::clike::lanes::{lane_of_expr, lane_run, unbroadcast};
 use crate::emit::clike::prelude::math_fn;
 use crate::emit::clike::text::strength::*;
 use crate::emit::clike::text::{Text, infix};
@@ -247,6 +248,9 @@ impl Body<'_> {
             let name = self.prelude.call(Helper::Type(v));
             return Ok(Value::Vector(Text::new(format!("({name}){{{}}}", lanes.join(", ")), UNARY), v));
         }
+        if let Some(text) = self.spread(b, idx, v, c)? {
+            return Ok(Value::Vector(text, v));
+        }
         let run = self.run(b, idx, c)?;
         if let Some((low, high)) = self.own.lanes_read.clone() {
             return Ok(Value::Vector(self.load_between(&run, (&low, &high), v, dtype)?, v));
@@ -311,6 +315,41 @@ impl Body<'_> {
         Ok(Value::Vector(text, v))
     }
 
+    /// A load whose lanes are elements at distances that are known but do not rise evenly, as where pixels are repeated: these are picked from
+    /// one register of neighbours or from two. None of another load.
+    fn spread(&mut self, b: BufferId, idx: &[Expr], v: Vector, c: Chunk) -> Result<Option<Text>, NoVector> {
+        let buffer = self.kernel.buffer(b);
+        let Some((Expr::Binary(..), others)) = idx.split_last() else { return Ok(None) };
+        let alone = others.iter().all(|i| i.ty(self.kernel).lanes == 1) && buffer.strides.last() == Some(&1);
+        if !alone || buffer.dtype != v.dtype || self.own.lanes_read.is_some() {
+            return Ok(None);
+        }
+        let index = idx.last().expect("it has a last index");
+        let lane = |l: u16| simplify(&lane_of_expr(index, &Expr::Int((c.start + l).into())), &self.ranges);
+        let first = lane(0);
+        let distance = |l: u16| simplify(&(lane(l) - first.clone()), &self.ranges).as_int();
+        let Some(distances) = (0..c.len).map(distance).collect::<Option<Vec<i64>>>() else { return Ok(None) };
+        let (least, most) = distances.iter().fold((0, 0), |(a, b), d| (a.min(*d), b.max(*d)));
+        let (width, span) = (v.width as i64, most - least + 1);
+        if span > 2 * width {
+            return Ok(None);
+        }
+        let mut picks = [0; MOST_LANES];
+        distances.iter().zip(&mut picks).for_each(|(distance, pick)| *pick = (distance - least) as u8);
+        let at = others.iter().cloned().chain([first + least]).collect::<Vec<_>>();
+        let (base, rest) = self.address(b, &self.offset(b, &at));
+        let mut registers = vec![];
+        for from in (0..span).step_by(v.width) {
+            let pointer = self.pointer(&base, rest.clone() + from)?;
+            registers.push(match (span - from).min(width) {
+                n if n == width => format!("{}({pointer})", self.prelude.call(Helper::Load(v, v.dtype))),
+                n => format!("{}({pointer}, {n})", self.prelude.call(Helper::LoadPart(v, v.dtype))),
+            });
+        }
+        let pick = self.prelude.call(Helper::Spread(v, picks, registers.len() == 2));
+        Ok(Some(Text::new(format!("{pick}({})", registers.join(", ")), PRIMARY)))
+    }
+
     /// The lanes `low..high` of a load; memory that the others stand for is not touched.
     fn load_between(
         &mut self,
@@ -366,16 +405,21 @@ impl Body<'_> {
         padded && matches!(self.own.places.get(&b), Some(Place::Stack)) && end.is_some_and(|end| end <= pitch)
     }
 
+    /// The address so many elements behind another.
+    fn pointer(&mut self, base: &str, rest: Expr) -> Result<String, EmitError> {
+        Ok(match rest {
+            Expr::Int(0) => base.to_string(),
+            Expr::Int(c) if c < 0 => format!("{base} - {}", -c),
+            rest => format!("{base} + {}", self.scalar(&rest)?.at(SUM)),
+        })
+    }
+
     /// Where the lanes of a vector access lie in memory.
     pub(super) fn run(&mut self, b: BufferId, idx: &[Expr], c: Chunk) -> Result<Run, NoVector> {
         let (scalar, stride) = lane_run(self.kernel, b, idx, c.start.into()).ok_or(NoVector::Lanes)?;
         let (base, rest) = self.address(b, &self.offset(b, &scalar));
         let place = rest.as_int().map(|c| (base.clone(), c));
-        let pointer = match rest {
-            Expr::Int(0) => base,
-            Expr::Int(c) if c < 0 => format!("{base} - {}", -c),
-            rest => format!("{base} + {}", self.scalar(&rest)?.at(SUM)),
-        };
+        let pointer = self.pointer(&base, rest)?;
         Ok(Run { pointer, stride, place })
     }
 }

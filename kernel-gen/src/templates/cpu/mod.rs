@@ -18,6 +18,7 @@
 //! | [`attention_rows`] | queries | keys, then queries | attention |
 //! | [`rows`] | neighbours of a row | - | norms and softmax of rows, reductions over the last dimensions |
 //! | [`windows`] | columns | - | pooling, NCHW |
+//! | [`resize`] | columns | - | bilinear resizing, NCHW |
 //! | [`plain`] | - | - | everything, correctly |
 //!
 //! [`sketch`](super::sketch) derives such a schedule for any kernel by rules.
@@ -33,6 +34,7 @@ pub mod matmul_dot;
 pub mod matmul_packed;
 mod pack_weights;
 pub mod plain;
+pub mod resize;
 pub mod rows;
 mod steps;
 pub mod tile;

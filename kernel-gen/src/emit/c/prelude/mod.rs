@@ -3,12 +3,12 @@
 mod text;
 
 use super::Isa;
-use super::types::{Vector, c_type};
+use super::types::{MOST_LANES, Vector, c_type};
 use crate::emit::clike::prelude::{self, Prelude, floor_div, floor_mod, of_two};
 use crate::ir::{DType, UnOp};
 use text::{
     NARROW_F16, WIDEN_F16, gather, half, larger, load, load_between, load_even, load_even_between, load_part, map,
-    min_max, pick_between, pick_from, scatter, splat, store, store_part, transpose,
+    min_max, pick_between, pick_from, scatter, splat, spread, store, store_part, transpose,
 };
 
 /// A function of the prelude. The order of the variants is the order in the source.
@@ -48,6 +48,8 @@ pub(super) enum Helper {
     LoadEven(Vector),
     /// Every other element of a window of two vectors, from the one of that number on; numbers wrap around.
     PickFrom(Vector, usize),
+    /// The lanes of those numbers of one vector, or of two that follow one another.
+    Spread(Vector, [u8; MOST_LANES], bool),
     /// The lower or the upper half of a vector.
     Half(Vector, bool),
     /// A whole vector to memory.
@@ -92,6 +94,10 @@ impl prelude::Helper for Helper {
             Helper::Gather(v, d) => format!("gather_{}", from(v, d)),
             Helper::LoadEven(v) => format!("load_even_{v}"),
             Helper::PickFrom(v, first) => format!("pick_from{first}_{v}"),
+            Helper::Spread(v, picks, _) => {
+                let picks: Vec<String> = picks[..v.width].iter().map(u8::to_string).collect();
+                format!("lanes_{}_{v}", picks.join("_"))
+            }
             Helper::Half(v, upper) => format!("{}_half_{v}", if upper { "upper" } else { "lower" }),
             Helper::Store(v, d) => format!("store_{}", from(v, d)),
             Helper::StorePart(v, d) => format!("store_part_{}", from(v, d)),
@@ -115,6 +121,7 @@ impl prelude::Helper for Helper {
             }
             Helper::LoadEvenBetween(v) => vec![Helper::LoadBetween(v)],
             Helper::LoadEven(v) => vec![Helper::Load(v, v.dtype)],
+            Helper::Spread(v, ..) => vec![Helper::Type(v.mask())],
             Helper::Half(v, _) => vec![Helper::Type(v.half())],
             Helper::PickFrom(v, _) => vec![Helper::Type(v.mask()), Helper::Type(v.twice())],
             Helper::LoadBetween(v)
@@ -148,6 +155,7 @@ impl Helper {
             | Helper::VectorMax(v)
             | Helper::VectorLarger(v)
             | Helper::Transpose(v) => Some(v),
+            Helper::Spread(v, ..) => Some(v),
             Helper::Splat(v) | Helper::PickFrom(v, _) | Helper::Half(v, _) | Helper::Map(v, _) => Some(v),
             _ => None,
         }
@@ -199,6 +207,7 @@ impl Helper {
             Helper::Gather(v, d) => gather(&name, v, d),
             Helper::LoadEven(v) => load_even(&name, v),
             Helper::PickFrom(v, first) => pick_from(&name, v, first, isa),
+            Helper::Spread(v, picks, two) => spread(&name, v, &picks[..v.width], two),
             Helper::Half(v, upper) => half(&name, v, upper),
             Helper::Store(v, d) => store(&name, v, d, isa),
             Helper::StorePart(v, d) => store_part(&name, v, d, isa),

@@ -268,6 +268,14 @@ pub(super) fn pick_from(name: &str, v: Vector, first: usize, isa: Isa) -> String
     function(v, name, &format!("{v} a, {v} b"), &body)
 }
 
+/// Picks lanes of a vector, or of two.
+pub(super) fn spread(name: &str, v: Vector, picks: &[u8], two: bool) -> String {
+    let picks = list(v.width, |i| picks[i].into());
+    let (operands, parameters) =
+        if two { (["a", "b"], format!("{v} a, {v} b")) } else { (["a", "a"], format!("{v} a")) };
+    function(v, name, &parameters, &by_compiler(shuffle(v, "return", operands, &picks)))
+}
+
 /// A half of a vector, by the instruction that x86 has for it.
 pub(super) fn half(name: &str, v: Vector, upper: bool) -> String {
     let (h, raw) = (v.half(), raw(v));
