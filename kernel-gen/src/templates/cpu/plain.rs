@@ -4,7 +4,7 @@
 //! in vectors and stay in registers over the whole reduction; what is not contiguous there is gathered lane by lane.
 
 use super::steps::{extent, pieces, vectorize, vectorize_block};
-use super::tile::cycles_to_us;
+use super::tile::{ceil_div, cycles_to_us};
 use crate::integer::gcd;
 use crate::ir::{BufferId, DType, Scope, VarId};
 use crate::schedule::transform_layout::LayoutDim;
@@ -13,6 +13,7 @@ use crate::space::{Config, Space};
 use crate::target::Target;
 use crate::templates::rows::{element_cycles, matrix, row_loops, row_stages, rows_are_contiguous};
 use crate::templates::{Scheduled, Template, TemplateError};
+use crate::workload::pooled::Pooled;
 use crate::workload::{Workload, naive};
 
 /// See the module's text. Knob: `vectors` along the innermost output dimension.
@@ -59,6 +60,15 @@ impl Template for Plain {
             let all = stages.iter().filter(|stage| stage.reduce > 0);
             let cycles: f64 = all.map(|stage| 2.0 + element_cycles(stage) / lanes).sum();
             return cycles_to_us((rows * columns) as f64 * cycles, cpu);
+        }
+        if let Some(of) = Pooled::of(&w.op) {
+            // A vector of each tap is loaded and combined; a copy with the padding is made element by element.
+            let [rows, columns] = [of.windows.windows(0), of.windows.windows(1)];
+            let vectors = (rows * ceil_div(columns, cpu.f32_lanes())) as f64;
+            let padded = [0, 1].map(|i| of.windows.padded(i));
+            let copied = if padded == of.windows.pixels[..2] { 0 } else { padded[0] * padded[1] };
+            let plane = vectors * (3.0 * w.reduction_length() as f64 + 5.0) + 1.5 * copied as f64;
+            return cycles_to_us((of.n * of.c) as f64 * plane, cpu);
         }
         cycles_to_us(w.flops() as f64 / 2.0, cpu)
     }

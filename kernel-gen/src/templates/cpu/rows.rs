@@ -146,7 +146,8 @@ impl Template for RowsCpu {
                 (true, _) => vectors * element_cycles(stage).max(4.0 / (sums * together) as f64) + NUMBER + sums as f64,
                 (_, true) => vectors * 2.0 + LOOP,
                 _ if stage.shape.len() == w.output_shape().len() => vectors * (element_cycles(stage) + 1.0) + LOOP,
-                _ => element_cycles(stage),
+                // Those of other rows are under way meanwhile.
+                _ => LOOP,
             };
         }
         cycles_to_us(of.rows as f64 * row, cpu)

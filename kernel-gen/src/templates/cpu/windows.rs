@@ -104,8 +104,8 @@ impl Template for WindowsCpu {
         let (Ok((of, cpu)), Ok(sizes)) = (problem(w, t), Sizes::of(config)) else { return f64::INFINITY };
         let lanes = cpu.f32_lanes();
         // Cycles of a vector that is loaded and combined, of a division, and of a step.
-        let combined = if of.counted.is_some() { 1.0 } else { 2.0 };
-        let divided = if of.counted.is_some() { 8.0 } else { 0.0 };
+        let combined = if of.counted.is_some() { 0.5 } else { 1.0 };
+        let divided = if of.counted.is_some() { 4.0 } else { 0.0 };
         let step = 1.0 / sizes.vectors as f64;
         let windows = &of.windows;
         let spread = match windows.stride[1] {
