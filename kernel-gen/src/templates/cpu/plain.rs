@@ -44,14 +44,16 @@ impl Template for Plain {
         // No reuse: every multiply-add loads both of its operands, and most of the time some of them lane by lane.
         let Some(cpu) = t.cpu() else { return f64::INFINITY };
         if row_stages(w).is_some() {
-            // In vectors of as many lanes as divide a row, and a sum waits for the one before.
+            // In vectors of as many lanes as divide a row. A sum waits for the one before, and its lanes are added up one by one.
             let columns = w.output_shape().last().map_or(1, |columns| gcd(*columns, cpu.f32_lanes()));
             let elements = w.output_shape().iter().product::<i64>() as f64;
             let rank = w.output_shape().len();
             let stages = w.op.get().stages(w.dtype, DType::F32);
             let all = stages.iter().filter(|stage| stage.reduce > 0 || stage.shape.len() == rank);
             let cycles: f64 = all.map(|stage| element_cycles(stage).max(4.0)).sum();
-            return cycles_to_us(elements / columns as f64 * cycles, cpu);
+            let numbers = stages.iter().filter(|stage| stage.reduce > 0).count() as f64;
+            let rows = matrix(w).map_or(0.0, |[rows, _]| rows as f64);
+            return cycles_to_us(elements / columns as f64 * cycles + rows * numbers * 2.0 * columns as f64, cpu);
         }
         if let Some([rows, columns]) = matrix(w) {
             // Lanes are rows, and every term is gathered.
