@@ -69,6 +69,11 @@ impl KernelBuilder {
         self.push(Stmt::For(For { var, extent, kind: LoopKind::Serial, pragmas, body }));
     }
 
+    /// A serial loop whose iterations ask the caches for what the iteration `ahead` later reads; see [`Pragma::FetchAhead`].
+    pub fn for_fetching(&mut self, name: &str, extent: i64, ahead: i64, body: impl FnOnce(&mut Self, VarId)) {
+        self.annotated(name, extent, &[Pragma::FetchAhead(ahead)], body);
+    }
+
     /// Names an integer value for the rest of the block.
     pub fn let_(&mut self, name: &str, value: Expr) -> VarId {
         let var = self.kernel.fresh_var(name);

@@ -5,6 +5,7 @@ use super::operator::{FLOATS, Kind, Operand, Operator, Size, SizeRole, check_siz
 use super::param::product;
 use super::products::Sums;
 use super::stage::{Axis, Combine, Stage};
+use super::windows::Windows;
 use super::{Conv2d, ConvLayout, Op, Role, Workload, WorkloadError, reference};
 use crate::ir::{BinOp, DType, Expr};
 
@@ -68,6 +69,15 @@ impl AvgPool2d {
     }
 }
 
+impl AvgPool2d {
+    /// The windows over what counts.
+    pub(super) fn counted(&self) -> Windows {
+        let windows = pool::windows(&self.window);
+        let [below, right] = self.beyond;
+        if self.count_padding { windows.over_padding([below, right, 0]) } else { windows }
+    }
+}
+
 impl Operator for AvgPool2d {
     fn kind(&self) -> &'static Kind {
         &AVG_POOL2D
@@ -117,9 +127,7 @@ impl Operator for AvgPool2d {
     fn finish(&self, sum: Expr, index: &[Expr]) -> Expr {
         let c = &self.window;
         let place = |name| pool::axes(c).iter().position(|axis| axis.name == name).map(|at| index[at].clone());
-        let windows = pool::windows(c);
-        let [below, right] = self.beyond;
-        let counted = if self.count_padding { windows.over_padding([below, right, 0]) } else { windows };
+        let counted = self.counted();
         let along = |name, i: usize| counted.inside(i, place(name).expect("an output has pixels"));
         let count = along("oh", 0) * along("ow", 1);
         let count = match count.as_int() {

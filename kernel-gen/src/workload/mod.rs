@@ -39,6 +39,7 @@ mod param;
 #[cfg(feature = "tune")]
 pub(crate) mod plain;
 pub mod pool_nd;
+pub(crate) mod pooled;
 mod products;
 pub mod reduce;
 pub mod reference;

@@ -129,6 +129,14 @@ impl PoolNd {
         PoolNd { n, c, windows: whole, function, beyond }
     }
 
+    /// The windows over what counts in an average.
+    pub(super) fn counted(&self) -> Windows {
+        match self.function {
+            Pooling::Average { count_padding: true } => self.windows.over_padding(self.beyond),
+            _ => self.windows,
+        }
+    }
+
     fn with_pixels(&self, pixels: impl Fn(usize) -> i64) -> Vec<i64> {
         [self.n, self.c].into_iter().chain(self.windows.dimensions().map(pixels)).collect()
     }
@@ -219,16 +227,17 @@ impl Operator for PoolNd {
 
     /// A sum of `n` terms is rounded `n - 1` times, and its division once: as often as a sum of `n` products.
     fn finish(&self, sum: Expr, index: &[Expr]) -> Expr {
-        let Pooling::Average { count_padding } = self.function else { return sum };
-        let w = &self.windows;
+        if self.function == Pooling::Max {
+            return sum;
+        }
         // Whole numbers that f32 holds exactly, and so their products.
         let number = |count: Expr| match count.as_int() {
             Some(count) => Expr::f32(count as f64),
             None => Expr::Cast(DType::F32, Box::new(count)),
         };
-        let counted = if count_padding { w.over_padding(self.beyond) } else { *w };
+        let counted = self.counted();
         let inside = |i: usize| number(counted.inside(i, index[i + 2].clone()));
-        let count = w.dimensions().map(inside).reduce(|a, b| a * b).expect("windows have a dimension");
+        let count = counted.dimensions().map(inside).reduce(|a, b| a * b).expect("windows have a dimension");
         Expr::bin(BinOp::Div, sum, count)
     }
 

@@ -163,12 +163,25 @@ impl Resize {
     }
 
     /// The coordinate of an output pixel as a fraction of whole numbers, numerator and denominator, where it is interpolated.
-    fn coordinate(align_corners: bool, at: Expr, from: i64, to: i64) -> (Expr, i64) {
+    pub(crate) fn coordinate(align_corners: bool, at: Expr, from: i64, to: i64) -> (Expr, i64) {
         match align_corners {
             true => (at * (from - 1), (to - 1).max(1)),
             false => ((at * 2 + 1) * from - to, 2 * to),
         }
     }
+}
+
+/// Of a bilinear output pixel at a place along a direction of `from` pixels that become `to` the pixels on both sides, and their weights in
+/// the type of sums.
+pub(crate) fn neighbours(align_corners: bool, at: Expr, [from, to]: [i64; 2], sums: DType) -> [(Expr, Expr); 2] {
+    let f = |value: f64| Expr::Float(value, sums.compute());
+    let (numerator, denominator) = Resize::coordinate(align_corners, at, from, to);
+    let numerator = if align_corners { numerator } else { numerator.max(Expr::Int(0)) };
+    let low = numerator.clone().floor_div(denominator).min(Expr::Int(from - 1));
+    let high = (low.clone() + 1).min(Expr::Int(from - 1));
+    let far = Expr::Cast(sums.compute(), Box::new(numerator.floor_mod(denominator)));
+    let far = Expr::bin(BinOp::Div, far, f(denominator as f64));
+    [(low, f(1.0) - far.clone()), (high, far)]
 }
 
 impl Operator for Resize {
@@ -259,16 +272,8 @@ impl Operator for Resize {
                 load(along(rows, self.h, self.oh), along(columns, self.w, self.ow))
             }
             Interpolation::Bilinear { align_corners } => {
-                // The pixels on both sides and their weights.
-                let along = |at: usize, from: i64, to: i64| {
-                    let (numerator, denominator) = Resize::coordinate(align_corners, axis(at).into(), from, to);
-                    let numerator = if align_corners { numerator } else { numerator.max(Expr::Int(0)) };
-                    let low = numerator.clone().floor_div(denominator).min(Expr::Int(from - 1));
-                    let high = (low.clone() + 1).min(Expr::Int(from - 1));
-                    let far = Expr::Cast(sums.compute(), Box::new(numerator.floor_mod(denominator)));
-                    let far = Expr::bin(BinOp::Div, far, f(denominator as f64));
-                    [(low, f(1.0) - far.clone()), (high, far)]
-                };
+                let along =
+                    |at: usize, from: i64, to: i64| neighbours(align_corners, axis(at).into(), [from, to], sums);
                 let rows = along(rows, self.h, self.oh);
                 let row = |(row, weight): (Expr, Expr)| {
                     let [left, right] = along(columns, self.w, self.ow);

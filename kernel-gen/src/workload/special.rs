@@ -95,6 +95,12 @@ pub fn small(rng: &mut Rng) -> Workload {
             8 => Op::Conv2d(sample::depthwise(rng)),
             9 if rng.one_in(2) => Op::Conv2d(sample::conv2d_tiles(rng)),
             9 if rng.one_in(3) => Op::Attention(sample::attention(rng, 24)),
+            9 if rng.one_in(4) => {
+                // Planes that have more pixels than windows have taps.
+                const PLANES: [&str; 5] = ["max_pool1d", "max_pool2d", "avg_pool1d", "avg_pool2d", "resize_bilinear"];
+                let name = *rng.pick(&PLANES);
+                sample::of_operator(name, rng).op
+            }
             _ => {
                 let names: Vec<&str> = super::operator_names().collect();
                 let name = *rng.pick(&names[..]);

@@ -115,6 +115,13 @@ impl Windows {
         }
     }
 
+    /// Windows over one dimension as such over two, the first of one pixel.
+    pub(super) fn of_rows(&self) -> Windows {
+        let of = |list: [i64; 3], first: i64| [first, list[0]];
+        let [pixels, taps, stride] = [self.pixels, self.taps, self.stride].map(|list| of(list, 1));
+        Windows::new([&pixels, &taps, &stride, &of(self.before, 0), &of(self.after, 0), &of(self.dilation, 1)])
+    }
+
     /// The windows of these sizes.
     pub(super) fn of_sizes(rank: usize, sizes: &[i64]) -> Option<Windows> {
         let lists: Vec<&[i64]> = sizes.chunks(rank).collect();
@@ -128,7 +135,7 @@ impl Windows {
     }
 
     /// The dimensions' numbers.
-    pub(super) fn dimensions(&self) -> std::ops::Range<usize> {
+    pub(crate) fn dimensions(&self) -> std::ops::Range<usize> {
         0..self.rank
     }
 
@@ -174,7 +181,7 @@ impl Windows {
     }
 
     /// How many taps of a window are inside of the input along a dimension.
-    pub(super) fn inside(&self, i: usize, window: Expr) -> Expr {
+    pub(crate) fn inside(&self, i: usize, window: Expr) -> Expr {
         let (taps, step, extent) = (self.taps[i], self.dilation[i], self.pixels[i]);
         if self.before[i] + self.after[i] == 0 {
             return Expr::Int(taps);

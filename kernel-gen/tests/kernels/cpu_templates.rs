@@ -263,3 +263,54 @@ fn activations_keep_their_bounds_at_every_magnitude() {
         }
     }
 }
+
+/// Rows shorter and longer than the vectors that are summed up at a time, and windows of all strides beside the padding, in all types.
+fn on_operators_without_products(way: Way, count: u64, targets: &[&str]) {
+    const NAMES: [&str; 14] = [
+        "softmax",
+        "log_softmax",
+        "layer_norm",
+        "rms_norm",
+        "group_norm",
+        "reduce_sum",
+        "reduce_mean",
+        "reduce_max",
+        "reduce_log_sum_exp",
+        "max_pool2d",
+        "avg_pool2d",
+        "max_pool1d",
+        "avg_pool1d",
+        "resize_bilinear",
+    ];
+    let registry = Registry::builtin();
+    let mut checked = BTreeMap::<&str, usize>::new();
+    for (name, seed) in NAMES.iter().flat_map(|name| (1..=count).map(move |seed| (name, seed))) {
+        let workload = sample::of_operator(name, &mut Rng::new(1000 + seed));
+        let target = Target::find(targets[seed as usize % targets.len()]).expect("a built-in target");
+        for template in ["rows_cpu", "windows_cpu", "resize_cpu"] {
+            let found = registry.find(template).expect("a built-in template");
+            if found.applies(&workload, target).is_ok() {
+                let space = found.space(&workload, target).expect("it applies");
+                let default = found.default_config(&workload, target).expect("it applies");
+                let sampled = space.sample(seed).map(|(_, config)| config).take(1);
+                for config in std::iter::once(default).chain(sampled) {
+                    check(found, &workload, target, &config, seed, way);
+                }
+                *checked.entry(template).or_default() += 1;
+            }
+        }
+    }
+    assert!(checked.len() == 3 && checked.values().all(|n| *n > count as usize / 3), "{checked:?}");
+}
+
+#[test]
+fn operators_without_products_are_right_at_tails_and_edges() {
+    on_operators_without_products(Way::Interpreted, 12, &["x86-64", "x86-64-v3", "x86-64-v4", "aarch64"]);
+    let here: Vec<&str> = ["x86-64", "x86-64-v3", "x86-64-v4"]
+        .into_iter()
+        .filter(|t| Isa::from_name(t).is_some_and(Isa::runs_here))
+        .collect();
+    if !here.is_empty() {
+        on_operators_without_products(Way::Compiled, 4, &here);
+    }
+}

@@ -60,7 +60,8 @@ KG_FN f32x4 expf_f32x4(f32x4 x) {
   p = p * r + 4.1665795894e-2f;
   p = p * r + 1.6666665459e-1f;
   p = p * r + 5.0000001201e-1f;
-  p = p * (r * r) + r + 1.0f;
+  p = p * r + 1.0f;
+  p = p * r + 1.0f;
   const i32x4 power = (i32x4)t - 0x4b400000, half = power >> 1;
   return p * (f32x4)((half + 127) << 23) * (f32x4)((power - half + 127) << 23);
 }

@@ -60,8 +60,7 @@ KG_FN void store_bf16_f32x16(uint16_t *p, f32x16 v) {
   for (int i = 0; i < 16; i++) p[i] = f32_to_bf16(v[i]);
 }
 KG_FN f32x8 expf_f32x8(f32x8 x) {
-  i32x8 above = (i32x8)(x > 89.0f), below = (i32x8)(x < -104.0f);
-  x = (f32x8)((above & 0x42b20000) | (below & (int32_t)0xc2d00000) | (~(above | below) & (i32x8)x));
+  x = (f32x8)_mm256_max_ps(_mm256_set1_ps(-104.0f), _mm256_min_ps(_mm256_set1_ps(89.0f), (__m256)x));
   const f32x8 t = x * 1.44269504f + 12582912.0f, k = t - 12582912.0f;
   const f32x8 r = x - k * 0.693359375f - k * -2.12194440e-4f;
   f32x8 p = r * 1.9875691500e-4f + 1.3981999507e-3f;
@@ -69,13 +68,12 @@ KG_FN f32x8 expf_f32x8(f32x8 x) {
   p = p * r + 4.1665795894e-2f;
   p = p * r + 1.6666665459e-1f;
   p = p * r + 5.0000001201e-1f;
-  p = p * (r * r) + r + 1.0f;
-  const i32x8 power = (i32x8)t - 0x4b400000, half = power >> 1;
-  return p * (f32x8)((half + 127) << 23) * (f32x8)((power - half + 127) << 23);
+  p = p * r + 1.0f;
+  p = p * r + 1.0f;
+  return (f32x8)_mm256_scalef_ps((__m256)p, (__m256)k);
 }
 KG_FN f32x16 expf_f32x16(f32x16 x) {
-  i32x16 above = (i32x16)(x > 89.0f), below = (i32x16)(x < -104.0f);
-  x = (f32x16)((above & 0x42b20000) | (below & (int32_t)0xc2d00000) | (~(above | below) & (i32x16)x));
+  x = (f32x16)_mm512_max_ps(_mm512_set1_ps(-104.0f), _mm512_min_ps(_mm512_set1_ps(89.0f), (__m512)x));
   const f32x16 t = x * 1.44269504f + 12582912.0f, k = t - 12582912.0f;
   const f32x16 r = x - k * 0.693359375f - k * -2.12194440e-4f;
   f32x16 p = r * 1.9875691500e-4f + 1.3981999507e-3f;
@@ -83,9 +81,9 @@ KG_FN f32x16 expf_f32x16(f32x16 x) {
   p = p * r + 4.1665795894e-2f;
   p = p * r + 1.6666665459e-1f;
   p = p * r + 5.0000001201e-1f;
-  p = p * (r * r) + r + 1.0f;
-  const i32x16 power = (i32x16)t - 0x4b400000, half = power >> 1;
-  return p * (f32x16)((half + 127) << 23) * (f32x16)((power - half + 127) << 23);
+  p = p * r + 1.0f;
+  p = p * r + 1.0f;
+  return (f32x16)_mm512_scalef_ps((__m512)p, (__m512)k);
 }
 
 void phases_p0(const uint16_t *restrict x, uint16_t *restrict y, unsigned char *restrict ws, int64_t worker, int64_t begin, int64_t end);

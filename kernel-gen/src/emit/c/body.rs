@@ -32,6 +32,8 @@ pub(super) struct C {
     pub(super) held: BTreeSet<BufferId>,
     /// The variable of loops over lanes.
     pub(super) lane: VarId,
+    /// The lanes, from one to before another, whose memory may be read, where not all may.
+    pub(super) lanes_read: Option<(Expr, Expr)>,
 }
 
 impl Dialect for C {

@@ -138,6 +138,7 @@ pub fn translate(lowered: &Lowered, isa: Isa) -> Result<Unnamed, EmitError> {
             pointers: vec![],
             rows: Rows::default(),
             held: BTreeSet::new(),
+            lanes_read: None,
             lane,
         };
         let mut body = Body {

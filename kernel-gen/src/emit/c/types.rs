@@ -17,6 +17,9 @@ pub(super) fn c_type(dtype: DType) -> &'static str {
     }
 }
 
+/// Lanes of the widest vector of floats.
+pub(super) const MOST_LANES: usize = 16;
+
 /// A vector type of the emitted C: `f32x16` is sixteen floats.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub(super) struct Vector {
@@ -54,6 +57,16 @@ impl Vector {
     /// Whether masked stores of AVX-512 bring its lanes to every other element.
     pub(super) fn stores_even(self, isa: Isa) -> bool {
         isa == Isa::X86_64V4 && self.dtype == DType::F32
+    }
+
+    /// Whether one instruction gives a half of it.
+    pub(super) fn halves_at_once(self, isa: Isa) -> bool {
+        matches!(isa, Isa::X86_64V3 | Isa::X86_64V4) && self.dtype == DType::F32 && self.width >= 8
+    }
+
+    /// The vector of half as many elements.
+    pub(super) fn half(self) -> Vector {
+        Vector { width: self.width / 2, ..self }
     }
 
     /// Whether a window of two such vectors is one register: AVX-512 picks lanes from anywhere in it at once.

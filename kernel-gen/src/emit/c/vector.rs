@@ -5,13 +5,15 @@ use super::chunk::Chunk;
 use super::phases::Place;
 use super::prelude::Helper;
 use super::shared::Tap;
-use super::types::Vector;
+use super::types::{MOST_LANES, Vector};
+use crate::analysis::simplify::simplify;
 use crate::emit::EmitError;
 use crate::emit::clike::expr::select;
-use crate::emit::clike::lanes::{lane_run, unbroadcast};
+use crate::emit::clike::lanes::{lane_of_expr, lane_run, unbroadcast};
 use crate::emit::clike::prelude::math_fn;
 use crate::emit::clike::text::strength::*;
 use crate::emit::clike::text::{Text, infix};
+use crate::emit::clike::walk::has;
 use crate::ir::{BinOp, BufferId, DType, Expr, Kernel, UnOp};
 use crate::lower::transpose_copies::whole_rows;
 
@@ -92,9 +94,21 @@ impl Body<'_> {
                 let (a, b) = (self.splat(a, v), self.splat(b, v));
                 Ok(Value::Vector(select(&self.scalar(cond)?, &a, &b), v))
             }
+            Expr::Select(cond, a, b) if is_larger(cond, a, b) && ty.dtype.is_float() => {
+                let v = Vector::holding(ty.dtype.compute(), usize::from(c.len));
+                let (a, b) = (self.vector(a, c)?, self.vector(b, c)?);
+                if [&a, &b].iter().any(|value| matches!(value, Value::Vector(_, w) if *w != v)) {
+                    return Err(NoVector::Lanes);
+                }
+                let (a, b) = (self.splat(a, v), self.splat(b, v));
+                let larger = self.prelude.call(Helper::VectorLarger(v));
+                Ok(Value::Vector(Text::new(format!("{larger}({}, {})", a.text, b.text), PRIMARY), v))
+            }
             Expr::Select(cond, a, b) => match (&**a, is_zero(b)) {
-                (Expr::Load(buffer, idx), true) => self.masked_load(*buffer, idx, cond, c),
-                _ => Err(NoVector::Lanes),
+                (Expr::Load(buffer, idx), true) if self.own.lanes_read.is_none() => {
+                    self.masked_load(*buffer, idx, cond, c)
+                }
+                _ => self.blend(cond, a, b, c),
             },
             Expr::Cast(d, a)
                 if a.ty(self.kernel).dtype.compute() == d.compute() && !matches!(d, DType::F16 | DType::Bf16) =>
@@ -162,6 +176,53 @@ impl Body<'_> {
         }
     }
 
+    /// `select(cond, a, b)` where the condition holds for one run of lanes: `a` is computed in all lanes, but memory that the others
+    /// stand for is not read.
+    fn blend(&mut self, cond: &Expr, a: &Expr, b: &Expr, c: Chunk) -> Result<Value, NoVector> {
+        let dtype = a.ty(self.kernel).dtype;
+        let mut lanes = LaneRange::all(c);
+        let uniform_memory = |e: &Expr| {
+            has(
+                e,
+                |e| matches!(e, Expr::Load(b, idx) if !self.own.registers.contains_key(b) && !idx.iter().any(|i| i.ty(self.kernel).lanes > 1)),
+            )
+        };
+        let nested = self.own.lanes_read.is_some();
+        if nested || !dtype.is_float() || !lanes.narrow(self.kernel, cond, i64::from(c.start)) {
+            return Err(NoVector::Lanes);
+        }
+        let v = Vector::holding(dtype.compute(), usize::from(c.len));
+        let (low, high) = lanes.ends();
+        // Memory that all lanes share is there if one of them reads it.
+        let one = matches!((low.as_int(), high.as_int()), (Some(low), Some(high)) if low < high);
+        if uniform_memory(a) && !(one && lanes.uniform.is_empty()) {
+            return Err(NoVector::Lanes);
+        }
+        self.own.lanes_read = Some((low.clone(), high.clone()));
+        let a = self.vector(a, c);
+        self.own.lanes_read = None;
+        let (a, b) = (a?, self.vector(b, c)?);
+        if [&a, &b].iter().any(|value| matches!(value, Value::Vector(_, w) if *w != v)) {
+            return Err(NoVector::Lanes);
+        }
+        let (a, b) = (self.splat(a, v), self.splat(b, v));
+        let pick = self.prelude.call(Helper::PickBetween(v));
+        let (low, high) = (self.scalar(&low)?, self.scalar(&high)?);
+        let text = Text::new(format!("{pick}({}, {}, {}, {})", a.text, b.text, low.text, high.text), PRIMARY);
+        Ok(Value::Vector(self.where_uniform(lanes.uniform, text, b)?, v))
+    }
+
+    /// A text if all conditions hold, otherwise another one.
+    fn where_uniform(&mut self, conditions: Vec<Expr>, text: Text, otherwise: Text) -> Result<Text, EmitError> {
+        match Expr::all(conditions) {
+            None => Ok(text),
+            Some(cond) => {
+                let cond = self.scalar(&cond)?;
+                Ok(select(&cond, &text, &otherwise))
+            }
+        }
+    }
+
     fn vector_load(&mut self, b: BufferId, idx: &[Expr], c: Chunk) -> Result<Value, NoVector> {
         let dtype = self.kernel.buffer(b).dtype;
         if !matches!(dtype, DType::F32 | DType::F64 | DType::F16 | DType::Bf16 | DType::I32) {
@@ -173,11 +234,27 @@ impl Body<'_> {
             if first == 0 && group.vector == Some(v) {
                 return Ok(Value::Vector(Text::new(group.name.clone(), PRIMARY), v));
             }
+            if let Some(of) = group.vector
+                && of.halves_at_once(self.own.isa)
+                && [0, v.width as i64].contains(&first)
+                && of.width == 2 * v.width
+                && usize::from(c.len) == v.width
+            {
+                let name = group.name.clone();
+                let half = self.prelude.call(Helper::Half(of, first > 0));
+                return Ok(Value::Vector(Text::new(format!("{half}({name})"), PRIMARY), v));
+            }
             let lanes: Vec<String> = (0..i64::from(c.len)).map(|l| format!("{}[{}]", group.name, first + l)).collect();
             let name = self.prelude.call(Helper::Type(v));
             return Ok(Value::Vector(Text::new(format!("({name}){{{}}}", lanes.join(", ")), UNARY), v));
         }
+        if let Some(text) = self.spread(b, idx, v, c)? {
+            return Ok(Value::Vector(text, v));
+        }
         let run = self.run(b, idx, c)?;
+        if let Some((low, high)) = self.own.lanes_read.clone() {
+            return Ok(Value::Vector(self.load_between(&run, (&low, &high), v, dtype)?, v));
+        }
         let whole = whole || self.has_spare_lanes(b, idx, c, v);
         if let Some(text) = self.shared(b, &run, v, (0, c.len.into()), c)? {
             return Ok(Value::Vector(text, v));
@@ -204,15 +281,12 @@ impl Body<'_> {
         if dtype != v.dtype || !dtype.is_float() || self.own.registers.contains_key(&b) {
             return Err(NoVector::Lanes);
         }
-        let mut lanes = LaneRange { uniform: vec![], low: vec![Expr::Int(0)], high: vec![Expr::Int(c.len.into())] };
+        let mut lanes = LaneRange::all(c);
         if !lanes.narrow(self.kernel, cond, i64::from(c.start)) {
             return Err(NoVector::Lanes);
         }
         let mut run = self.run(b, idx, c)?;
-        let merge = |bounds: Vec<Expr>, op: BinOp| {
-            bounds.into_iter().reduce(|a, b| Expr::bin(op, a, b)).unwrap_or(Expr::Int(0))
-        };
-        let (low, high) = (merge(lanes.low, BinOp::Max), merge(lanes.high, BinOp::Min));
+        let (low, high) = lanes.ends();
         if let (Some(low), Some(high), true) = (low.as_int(), high.as_int(), lanes.uniform.is_empty())
             && let Some(text) = self.shared(b, &run, v, (low, high), c)?
         {
@@ -239,6 +313,63 @@ impl Body<'_> {
             }
         };
         Ok(Value::Vector(text, v))
+    }
+
+    /// A load whose lanes are elements at distances that are known but do not rise evenly, as where pixels are repeated: these are picked from
+    /// one register of neighbours or from two. None of another load.
+    fn spread(&mut self, b: BufferId, idx: &[Expr], v: Vector, c: Chunk) -> Result<Option<Text>, NoVector> {
+        let buffer = self.kernel.buffer(b);
+        let Some((Expr::Binary(..), others)) = idx.split_last() else { return Ok(None) };
+        let alone = others.iter().all(|i| i.ty(self.kernel).lanes == 1) && buffer.strides.last() == Some(&1);
+        if !alone || buffer.dtype != v.dtype || self.own.lanes_read.is_some() {
+            return Ok(None);
+        }
+        let index = idx.last().expect("it has a last index");
+        let lane = |l: u16| simplify(&lane_of_expr(index, &Expr::Int((c.start + l).into())), &self.ranges);
+        let first = lane(0);
+        let distance = |l: u16| simplify(&(lane(l) - first.clone()), &self.ranges).as_int();
+        let Some(distances) = (0..c.len).map(distance).collect::<Option<Vec<i64>>>() else { return Ok(None) };
+        let (least, most) = distances.iter().fold((0, 0), |(a, b), d| (a.min(*d), b.max(*d)));
+        let (width, span) = (v.width as i64, most - least + 1);
+        if span > 2 * width {
+            return Ok(None);
+        }
+        let mut picks = [0; MOST_LANES];
+        distances.iter().zip(&mut picks).for_each(|(distance, pick)| *pick = (distance - least) as u8);
+        let at = others.iter().cloned().chain([first + least]).collect::<Vec<_>>();
+        let (base, rest) = self.address(b, &self.offset(b, &at));
+        let mut registers = vec![];
+        for from in (0..span).step_by(v.width) {
+            let pointer = self.pointer(&base, rest.clone() + from)?;
+            registers.push(match (span - from).min(width) {
+                n if n == width => format!("{}({pointer})", self.prelude.call(Helper::Load(v, v.dtype))),
+                n => format!("{}({pointer}, {n})", self.prelude.call(Helper::LoadPart(v, v.dtype))),
+            });
+        }
+        let pick = self.prelude.call(Helper::Spread(v, picks, registers.len() == 2));
+        Ok(Some(Text::new(format!("{pick}({})", registers.join(", ")), PRIMARY)))
+    }
+
+    /// The lanes `low..high` of a load; memory that the others stand for is not touched.
+    fn load_between(
+        &mut self,
+        run: &Run,
+        (low, high): (&Expr, &Expr),
+        v: Vector,
+        dtype: DType,
+    ) -> Result<Text, NoVector> {
+        let text = match (run.stride, low.as_int(), high.as_int()) {
+            (1, Some(0), Some(n)) if dtype != v.dtype => {
+                format!("{}({}, {n})", self.prelude.call(Helper::LoadPart(v, dtype)), run.pointer)
+            }
+            (1 | 2, ..) if dtype == v.dtype => {
+                let load = if run.stride == 1 { Helper::LoadBetween(v) } else { Helper::LoadEvenBetween(v) };
+                let (low, high) = (self.scalar(low)?, self.scalar(high)?);
+                format!("{}({}, {}, {})", self.prelude.call(load), run.pointer, low.text, high.text)
+            }
+            _ => return Err(NoVector::Lanes),
+        };
+        Ok(Text::new(text, PRIMARY))
     }
 
     /// Lanes `low..high` of a load, if they are picked from what it shares with others; see [`super::rows`].
@@ -274,18 +405,28 @@ impl Body<'_> {
         padded && matches!(self.own.places.get(&b), Some(Place::Stack)) && end.is_some_and(|end| end <= pitch)
     }
 
+    /// The address so many elements behind another.
+    fn pointer(&mut self, base: &str, rest: Expr) -> Result<String, EmitError> {
+        Ok(match rest {
+            Expr::Int(0) => base.to_string(),
+            Expr::Int(c) if c < 0 => format!("{base} - {}", -c),
+            rest => format!("{base} + {}", self.scalar(&rest)?.at(SUM)),
+        })
+    }
+
     /// Where the lanes of a vector access lie in memory.
     pub(super) fn run(&mut self, b: BufferId, idx: &[Expr], c: Chunk) -> Result<Run, NoVector> {
         let (scalar, stride) = lane_run(self.kernel, b, idx, c.start.into()).ok_or(NoVector::Lanes)?;
         let (base, rest) = self.address(b, &self.offset(b, &scalar));
         let place = rest.as_int().map(|c| (base.clone(), c));
-        let pointer = match rest {
-            Expr::Int(0) => base,
-            Expr::Int(c) if c < 0 => format!("{base} - {}", -c),
-            rest => format!("{base} + {}", self.scalar(&rest)?.at(SUM)),
-        };
+        let pointer = self.pointer(&base, rest)?;
         Ok(Run { pointer, stride, place })
     }
+}
+
+/// Whether `select(cond, a, b)` is `a` where that is larger than `b`.
+fn is_larger(cond: &Expr, a: &Expr, b: &Expr) -> bool {
+    matches!(cond, Expr::Binary(BinOp::Lt, low, high) if **low == *b && **high == *a)
 }
 
 /// Whether every lane is zero.
@@ -301,6 +442,19 @@ struct LaneRange {
 }
 
 impl LaneRange {
+    /// All lanes of a chunk.
+    fn all(c: Chunk) -> LaneRange {
+        LaneRange { uniform: vec![], low: vec![Expr::Int(0)], high: vec![Expr::Int(c.len.into())] }
+    }
+
+    /// The first lane, and the one behind the last.
+    fn ends(&self) -> (Expr, Expr) {
+        let merge = |bounds: &[Expr], op: BinOp| {
+            bounds.iter().cloned().reduce(|a, b| Expr::bin(op, a, b)).unwrap_or(Expr::Int(0))
+        };
+        (merge(&self.low, BinOp::Max), merge(&self.high, BinOp::Min))
+    }
+
     /// Takes a condition in; false if it is not of that form. Lanes are counted from `start`.
     fn narrow(&mut self, kernel: &Kernel, cond: &Expr, start: i64) -> bool {
         if cond.ty(kernel).lanes == 1 {

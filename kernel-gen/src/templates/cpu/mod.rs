@@ -17,6 +17,9 @@
 //! | [`depthwise_rows`] | pixels (NCHW) or channels | output rows | depthwise |
 //! | [`depthwise_pointwise`] | pixels | output channels | a depthwise convolution and the 1x1 after it, NCHW |
 //! | [`attention_rows`] | queries | keys, then queries | attention |
+//! | [`rows`] | neighbours of a row | - | norms and softmax of rows, reductions over the last dimensions |
+//! | [`windows`] | columns | - | pooling, NCHW |
+//! | [`resize`] | columns | - | bilinear resizing, NCHW |
 //! | [`plain`] | - | - | everything, correctly |
 //!
 //! [`sketch`](super::sketch) derives such a schedule for any kernel by rules.
@@ -33,8 +36,11 @@ pub mod matmul_dot;
 pub mod matmul_packed;
 mod pack_weights;
 pub mod plain;
+pub mod resize;
+pub mod rows;
 mod steps;
 pub mod tile;
+pub mod windows;
 pub mod winograd;
 
 pub(super) use steps::{extent, pieces, vectorize};

@@ -4,15 +4,16 @@
 //! in vectors and stay in registers over the whole reduction; what is not contiguous there is gathered lane by lane.
 
 use super::steps::{extent, pieces, vectorize, vectorize_block};
-use super::tile::cycles_to_us;
+use super::tile::{ceil_div, cycles_to_us};
 use crate::integer::gcd;
 use crate::ir::{BufferId, DType, Scope, VarId};
 use crate::schedule::transform_layout::LayoutDim;
 use crate::schedule::{Schedule, ScheduleError, Tail};
 use crate::space::{Config, Space};
 use crate::target::Target;
-use crate::templates::rows::{row_loops, row_stages, rows_are_contiguous};
+use crate::templates::rows::{element_cycles, matrix, row_loops, row_stages, rows_are_contiguous};
 use crate::templates::{Scheduled, Template, TemplateError};
+use crate::workload::pooled::Pooled;
 use crate::workload::{Workload, naive};
 
 /// See the module's text. Knob: `vectors` along the innermost output dimension.
@@ -43,9 +44,33 @@ impl Template for Plain {
         // No reuse: every multiply-add loads both of its operands, and most of the time some of them lane by lane.
         let Some(cpu) = t.cpu() else { return f64::INFINITY };
         if row_stages(w).is_some() {
-            // In vectors of as many lanes as divide a row.
+            // In vectors of as many lanes as divide a row. A sum waits for the one before, and its lanes are added up one by one.
             let columns = w.output_shape().last().map_or(1, |columns| gcd(*columns, cpu.f32_lanes()));
-            return cycles_to_us(w.flops() as f64 / columns as f64, cpu);
+            let elements = w.output_shape().iter().product::<i64>() as f64;
+            let rank = w.output_shape().len();
+            let stages = w.op.get().stages(w.dtype, DType::F32);
+            let all = stages.iter().filter(|stage| stage.reduce > 0 || stage.shape.len() == rank);
+            let cycles: f64 = all.map(|stage| element_cycles(stage).max(4.0)).sum();
+            let numbers = stages.iter().filter(|stage| stage.reduce > 0).count() as f64;
+            let rows = matrix(w).map_or(0.0, |[rows, _]| rows as f64);
+            return cycles_to_us(elements / columns as f64 * cycles + rows * numbers * 2.0 * columns as f64, cpu);
+        }
+        if let Some([rows, columns]) = matrix(w) {
+            // Lanes are rows, and every term is gathered.
+            let stages = w.op.get().stages(w.dtype, DType::F32);
+            let lanes = cpu.f32_lanes() as f64;
+            let all = stages.iter().filter(|stage| stage.reduce > 0);
+            let cycles: f64 = all.map(|stage| 2.0 + element_cycles(stage) / lanes).sum();
+            return cycles_to_us((rows * columns) as f64 * cycles, cpu);
+        }
+        if let Some(of) = Pooled::of(&w.op) {
+            // A vector of each tap is loaded and combined; a copy with the padding is made element by element.
+            let [rows, columns] = [of.windows.windows(0), of.windows.windows(1)];
+            let vectors = (rows * ceil_div(columns, cpu.f32_lanes())) as f64;
+            let padded = [0, 1].map(|i| of.windows.padded(i));
+            let copied = if padded == of.windows.pixels[..2] { 0 } else { padded[0] * padded[1] };
+            let plane = vectors * (3.0 * w.reduction_length() as f64 + 5.0) + 1.5 * copied as f64;
+            return cycles_to_us((of.n * of.c) as f64 * plane, cpu);
         }
         cycles_to_us(w.flops() as f64 / 2.0, cpu)
     }

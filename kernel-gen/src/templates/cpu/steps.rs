@@ -1,8 +1,9 @@
 //! Steps of a schedule that several templates for the CPU take.
 
 use crate::analysis::affine::Affine;
+use crate::ir::builder::KernelBuilder;
 use crate::ir::visit::find_loop;
-use crate::ir::{BufferId, Expr, Stmt, VarId};
+use crate::ir::{BufferId, Expr, LoopKind, Stmt, VarId};
 use crate::schedule::transform_layout::LayoutDim;
 use crate::schedule::{Schedule, Tail};
 use crate::templates::{Pack, TemplateError};
@@ -82,6 +83,47 @@ pub(super) fn vectorize_rows(s: &mut Schedule, stage: BufferId, lanes: i64) -> R
         vectorize(s, lane)?;
     }
     Ok(())
+}
+
+/// Neighbours that a vector holds.
+pub(super) struct Piece {
+    /// The first.
+    pub(super) first: Expr,
+    /// How many there are; fewer than lanes at the end.
+    pub(super) lanes: i64,
+}
+
+/// Visits `count` neighbours in vectors of `lanes`, `several` vectors in a step and those that are left one by one: `body` gets the number
+/// of the vector within its step. A step asks the caches for what the step so many later reads, where that is said.
+pub(super) fn each_piece(
+    b: &mut KernelBuilder,
+    [count, lanes, several]: [i64; 3],
+    ahead: Option<i64>,
+    body: impl Fn(&mut KernelBuilder, VarId, Piece),
+) {
+    let (vectors, tail) = (count / lanes, count % lanes);
+    let (steps, rest) = (vectors / several, vectors % several);
+    if steps > 0 {
+        let all = |b: &mut KernelBuilder, step: VarId| {
+            b.loop_("vector", several, LoopKind::Unrolled, |b, v| {
+                body(b, v, Piece { first: (step * several + v) * lanes, lanes });
+            });
+        };
+        match ahead {
+            Some(steps_ahead) => b.for_fetching("step", steps, steps_ahead, all),
+            None => b.for_("step", steps, all),
+        }
+    }
+    if rest > 0 {
+        b.loop_("vector", rest, LoopKind::Unrolled, |b, v| {
+            body(b, v, Piece { first: (v + steps * several) * lanes, lanes });
+        });
+    }
+    if tail > 0 {
+        b.loop_("vector", 1, LoopKind::Unrolled, |b, v| {
+            body(b, v, Piece { first: Expr::Int(vectors * lanes), lanes: tail });
+        });
+    }
 }
 
 /// The last index of the statement that writes `stage` inside the first of `loops`, and its reduce loops.

@@ -27,9 +27,10 @@ use super::requires::device;
 use crate::ir::builder::KernelBuilder;
 use crate::ir::{Barrier, BufferId, DType, Expr, Gpu, Kernel, LaneOp, LoopKind, ReduceOp, Scope, Stmt, VarId};
 use crate::target::{Cuda, Target};
+use crate::templates::rows::{matrix, matrix_channel, matrix_value};
 use crate::templates::{Scheduled, TemplateError};
 use crate::workload::operands::Operands;
-use crate::workload::stage::{AxisRole, Stage, input, result};
+use crate::workload::stage::Stage;
 use crate::workload::{Op, Role, Workload};
 
 /// See the module's text.
@@ -164,15 +165,10 @@ impl Family for Rows {
 
     fn problem(w: &Workload, t: &Target) -> Result<Problem, String> {
         device(t)?;
-        let (rows, columns) = match w.op {
-            Op::RowWise(of) => (of.rows, of.columns),
-            Op::GroupNorm(of) => (of.n * of.groups, of.c / of.groups * of.pixels),
-            Op::Reduce(of) if of.combined.is_sorted() && w.op.get().stages(w.dtype, DType::F32).len() == 1 => {
-                (w.output_shape().iter().product(), w.reduction_length())
-            }
-            _ => return Err("for norms and softmax of rows, and for reductions over the last dimensions".into()),
-        };
         let stages = w.op.get().stages(w.dtype, DType::F32);
+        let [rows, columns] = matrix(w)
+            .filter(|_| !matches!(w.op, Op::Reduce(_)) || stages.len() == 1)
+            .ok_or("for norms and softmax of rows, and for reductions over the last dimensions")?;
         Ok(Problem { rows, columns, shared: stages.iter().filter(|stage| stage.reduce > 0).count() as i64 })
     }
 
@@ -274,7 +270,7 @@ impl Block<'_> {
                 each_element(b, vector, |b, v| {
                     let value = self.value(&last, Some([place, v.clone()]), &shared);
                     let column = first + v;
-                    finish(b, (self.w, &self.params), &self.channel(&row, &column), [row, column], value);
+                    finish(b, (self.w, &self.params), &matrix_channel(self.w, &row, &column), [row, column], value);
                 });
             });
         });
@@ -312,37 +308,14 @@ impl Block<'_> {
         let exists = if rows % self.plan.sizes.rows == 0 { one } else { one.and(row.clone().lt(rows)) };
         b.if_(exists, |b| {
             let value = Expr::load(number, vec![0.into()]);
-            finish(b, (self.w, &self.params), &self.channel(&row, &Expr::Int(0)), [row], value);
+            finish(b, (self.w, &self.params), &matrix_channel(self.w, &row, &Expr::Int(0)), [row], value);
         });
-    }
-
-    /// The channel of an element.
-    fn channel(&self, row: &Expr, column: &Expr) -> Expr {
-        match self.w.op {
-            Op::GroupNorm(of) => {
-                row.clone().floor_mod(of.groups) * (of.c / of.groups) + column.clone().floor_div(of.pixels)
-            }
-            Op::Reduce(_) => {
-                let axes = self.w.op.get().output().1;
-                let at =
-                    axes.iter().position(|axis| axis.role == AxisRole::Channel).expect("every output has channels");
-                let inner: i64 = axes[at + 1..].iter().map(|axis| axis.extent).product();
-                row.clone().floor_div(inner).floor_mod(axes[at].extent)
-            }
-            _ => column.clone(),
-        }
     }
 
     /// What a stage says of an element that the lane holds, given the numbers that the row's elements share.
     fn value(&self, stage: &Stage, held: Option<[Expr; 2]>, shared: &[BufferId]) -> Expr {
-        stage.value.clone().map(&mut |e| match (e, &held) {
-            (Expr::Load(from, _), Some(place)) if from == input(0) => Expr::load(self.held, place.to_vec()),
-            (Expr::Load(from, index), _) => match (0..shared.len()).find(|i| result(*i) == from) {
-                Some(i) => Expr::load(shared[i], vec![0.into()]),
-                None => Expr::Load(from, index),
-            },
-            (other, _) => other,
-        })
+        let element = held.map(|place| Expr::load(self.held, place.to_vec()));
+        matrix_value(stage, element, &|i| Expr::load(shared[i], vec![0.into()]))
     }
 
     /// Combines the terms of a row in `number`, for all of its lanes.

@@ -254,6 +254,8 @@ impl Rules {
         let lanes = self.cpu.f32_lanes();
         let elements = n.elements() as f64;
         match n.lane() {
+            // What several loads find by quotients of an index is computed element by element.
+            Some(lane) if n.scattered_along(lane) > 1 => elements * LONE_ELEMENT * n.scattered_along(lane) as f64 / 2.0,
             Some(lane) => {
                 let row = n.spatial[lane].extent;
                 // What is chosen lane by lane takes a mask.

@@ -178,6 +178,11 @@ impl Nest {
         self.spatial.iter().position(|l| l.extent > 1 && self.stride(l.var) == Some(1))
     }
 
+    /// Loads of which it is not known how far apart two iterations of a spatial loop read.
+    pub(super) fn scattered_along(&self, lane: usize) -> usize {
+        self.loads.iter().filter(|load| load.stride(self.spatial[lane].var).is_none()).count()
+    }
+
     /// Iterations of all its reduce loops.
     pub(super) fn terms(&self) -> i64 {
         self.reduce.iter().map(|l| l.extent).product()

@@ -20,7 +20,7 @@ pub(crate) fn workload(seed: u64) -> Workload {
             workload.op = Op::Attention(sample::attention(&mut rng, 60));
             return workload;
         }
-        if seed % 12 == 11 {
+        if seed % 12 == 3 {
             // Convolutions over planes, every other one transposed.
             const NAMES: [&str; 6] =
                 ["conv1d", "conv_transpose1d", "conv3d", "conv_transpose2d", "conv2d", "conv_transpose3d"];
@@ -31,6 +31,29 @@ pub(crate) fn workload(seed: u64) -> Workload {
                 *c = Conv2d { layout: ConvLayout::Nchw, ci: 3 * groups, co: 5 * groups, groups, ..*c };
             }
             if workload.validate().is_ok() {
+                return workload;
+            }
+            continue;
+        }
+        if let kind @ 9..12 = seed % 12 {
+            // What has no products: windows, pixels between pixels, rows.
+            const WINDOWS: [&str; 4] = ["max_pool2d", "avg_pool2d", "max_pool1d", "avg_pool1d"];
+            const ROWS: [&str; 6] =
+                ["softmax", "layer_norm", "reduce_max", "group_norm", "log_softmax", "reduce_log_sum_exp"];
+            let turn = seed as usize / 12;
+            let name = match kind {
+                9 => WINDOWS[turn % WINDOWS.len()],
+                10 => "resize_bilinear",
+                _ => ROWS[turn % ROWS.len()],
+            };
+            workload = sample::of_operator(name, &mut rng);
+            let layout = match workload.op {
+                Op::MaxPool2d(of) => of.window.layout,
+                Op::AvgPool2d(of) => of.window.layout,
+                Op::Resize(of) => of.layout,
+                _ => ConvLayout::Nchw,
+            };
+            if layout == ConvLayout::Nchw {
                 return workload;
             }
             continue;

@@ -35,13 +35,15 @@ pub(crate) const KNOWN: [&str; 24] = [
 ];
 
 /// What the templates for CPUs are for, beside the above.
-const ON_CPUS: [&str; 6] = [
+const ON_CPUS: [&str; 8] = [
     "conv2d-nchw-f32-n1c64h56w56-o64k3x3-s1x1-p1.1.1.1-d1x1-g1-bias.relu",
     "conv2d-nchw-f32-n1c64h56w56-o256k1x1-s1x1-p0.0.0.0-d1x1-g1",
     "conv2d-nchw-f32-n1c3h224w224-o64k7x7-s2x2-p3.3.3.3-d1x1-g1-bias.relu",
     "depthwise_conv2d-nchw-f32-n1c64h56w56-o64k3x3-s1x1-p1.1.1.1-d1x1-g64-bias",
     "matmul-f32-m256n256k256-nn",
     "matmul-f32-m64n4k512-nt",
+    "max_pool2d-nchw-f32-n1c64h112w112-k3x3-s2x2-p1.1.1.1-d1x1",
+    "resize_bilinear-nchw-f32-n1c256h32w32-o64x64-half_pixel",
 ];
 
 /// The templates for CPUs, and those for CUDA devices: those that take one of these workloads there. A template that takes none, or

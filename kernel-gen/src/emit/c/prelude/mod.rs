@@ -3,12 +3,12 @@
 mod text;
 
 use super::Isa;
-use super::types::{Vector, c_type};
+use super::types::{MOST_LANES, Vector, c_type};
 use crate::emit::clike::prelude::{self, Prelude, floor_div, floor_mod, of_two};
 use crate::ir::{DType, UnOp};
 use text::{
-    NARROW_F16, WIDEN_F16, gather, hold, load, load_between, load_even, load_even_between, load_part, map, min_max,
-    pick_from, scatter, splat, store, store_even, store_part, transpose,
+    NARROW_F16, WIDEN_F16, gather, half, hold, larger, load, load_between, load_even, load_even_between, load_part,
+    map, min_max, pick_between, pick_from, scatter, splat, spread, store, store_even, store_part, transpose,
 };
 
 /// A function of the prelude. The order of the variants is the order in the source.
@@ -48,6 +48,10 @@ pub(super) enum Helper {
     LoadEven(Vector),
     /// Every other element of a window of two vectors, from the one of that number on; numbers wrap around.
     PickFrom(Vector, usize),
+    /// The lanes of those numbers of one vector, or of two that follow one another.
+    Spread(Vector, [u8; MOST_LANES], bool),
+    /// The lower or the upper half of a vector.
+    Half(Vector, bool),
     /// A whole vector to memory.
     Store(Vector, DType),
     /// The first `n` lanes to memory; writes no more than that.
@@ -56,10 +60,14 @@ pub(super) enum Helper {
     Scatter(Vector, DType),
     /// The first `n` lanes to elements two apart.
     StoreEven(Vector),
+    /// The lanes from `low` to before `high` of one vector, the others of another.
+    PickBetween(Vector),
     /// Lane-wise smaller; NaN where either is.
     VectorMin(Vector),
     /// Lane-wise larger; NaN where either is.
     VectorMax(Vector),
+    /// Lane-wise the first if it is larger than the second, otherwise the second, as where either is NaN.
+    VectorLarger(Vector),
     /// A square of registers, in place.
     Transpose(Vector),
     /// The same vector, of which a compiler does not know that it lies in memory as well.
@@ -90,12 +98,19 @@ impl prelude::Helper for Helper {
             Helper::Gather(v, d) => format!("gather_{}", from(v, d)),
             Helper::LoadEven(v) => format!("load_even_{v}"),
             Helper::PickFrom(v, first) => format!("pick_from{first}_{v}"),
+            Helper::Spread(v, picks, _) => {
+                let picks: Vec<String> = picks[..v.width].iter().map(u8::to_string).collect();
+                format!("lanes_{}_{v}", picks.join("_"))
+            }
+            Helper::Half(v, upper) => format!("{}_half_{v}", if upper { "upper" } else { "lower" }),
             Helper::Store(v, d) => format!("store_{}", from(v, d)),
             Helper::StorePart(v, d) => format!("store_part_{}", from(v, d)),
             Helper::Scatter(v, d) => format!("scatter_{}", from(v, d)),
             Helper::StoreEven(v) => format!("store_even_{v}"),
+            Helper::PickBetween(v) => format!("pick_between_{v}"),
             Helper::VectorMin(v) => format!("min_{v}"),
             Helper::VectorMax(v) => format!("max_{v}"),
+            Helper::VectorLarger(v) => format!("larger_{v}"),
             Helper::Transpose(v) => format!("transpose_{v}"),
             Helper::Hold(v) => format!("hold_{v}"),
             Helper::Map(v, op) => format!("{}_{v}", v.lane_fn(op)),
@@ -112,11 +127,17 @@ impl prelude::Helper for Helper {
             }
             Helper::LoadEvenBetween(v) => vec![Helper::LoadBetween(v)],
             Helper::LoadEven(v) => vec![Helper::Load(v, v.dtype)],
+            Helper::Spread(v, ..) => vec![Helper::Type(v.mask())],
+            Helper::Half(v, _) => vec![Helper::Type(v.half())],
             Helper::PickFrom(v, _) => vec![Helper::Type(v.mask()), Helper::Type(v.twice())],
-            Helper::LoadBetween(v) | Helper::VectorMin(v) | Helper::VectorMax(v) | Helper::Transpose(v) => {
+            Helper::LoadBetween(v)
+            | Helper::PickBetween(v)
+            | Helper::VectorMin(v)
+            | Helper::VectorMax(v)
+            | Helper::Transpose(v) => {
                 vec![Helper::Type(v.mask())]
             }
-            Helper::Map(v, UnOp::Exp) if v.dtype == DType::F32 => vec![Helper::Type(v.mask())],
+            Helper::Map(v, UnOp::Exp | UnOp::Log) if v.dtype == DType::F32 => vec![Helper::Type(v.mask())],
             Helper::Map(v, UnOp::Tanh) if v.dtype == DType::F32 => {
                 vec![Helper::Map(v, UnOp::Exp), Helper::Type(v.mask())]
             }
@@ -136,8 +157,13 @@ impl Helper {
             Helper::Store(v, _) | Helper::StorePart(v, _) | Helper::Scatter(v, _) => Some(v),
             Helper::LoadBetween(v) | Helper::LoadEvenBetween(v) | Helper::LoadEven(v) => Some(v),
             Helper::StoreEven(v) => Some(v),
-            Helper::VectorMin(v) | Helper::VectorMax(v) | Helper::Transpose(v) => Some(v),
-            Helper::Splat(v) | Helper::PickFrom(v, _) | Helper::Hold(v) | Helper::Map(v, _) => Some(v),
+            Helper::PickBetween(v)
+            | Helper::VectorMin(v)
+            | Helper::VectorMax(v)
+            | Helper::VectorLarger(v)
+            | Helper::Transpose(v) => Some(v),
+            Helper::Spread(v, ..) | Helper::Hold(v) => Some(v),
+            Helper::Splat(v) | Helper::PickFrom(v, _) | Helper::Half(v, _) | Helper::Map(v, _) => Some(v),
             _ => None,
         }
     }
@@ -188,12 +214,16 @@ impl Helper {
             Helper::Gather(v, d) => gather(&name, v, d),
             Helper::LoadEven(v) => load_even(&name, v),
             Helper::PickFrom(v, first) => pick_from(&name, v, first, isa),
+            Helper::Spread(v, picks, two) => spread(&name, v, &picks[..v.width], two),
+            Helper::Half(v, upper) => half(&name, v, upper),
             Helper::Store(v, d) => store(&name, v, d, isa),
             Helper::StorePart(v, d) => store_part(&name, v, d, isa),
             Helper::Scatter(v, d) => scatter(&name, v, d),
             Helper::StoreEven(v) => store_even(&name, v),
+            Helper::PickBetween(v) => pick_between(&name, v, isa),
             Helper::VectorMin(v) => min_max(&name, v, isa, "min", '<'),
             Helper::VectorMax(v) => min_max(&name, v, isa, "max", '>'),
+            Helper::VectorLarger(v) => larger(&name, v, isa),
             Helper::Transpose(v) => transpose(&name, v),
             Helper::Hold(v) => hold(&name, v, isa),
             Helper::Map(v, op) => map(&name, v, op, isa),

@@ -308,6 +308,48 @@ pub(super) fn pick_from(name: &str, v: Vector, first: usize, isa: Isa) -> String
     function(v, name, &format!("{v} a, {v} b"), &body)
 }
 
+/// Picks lanes of a vector, or of two.
+pub(super) fn spread(name: &str, v: Vector, picks: &[u8], two: bool) -> String {
+    let picks = list(v.width, |i| picks[i].into());
+    let (operands, parameters) =
+        if two { (["a", "b"], format!("{v} a, {v} b")) } else { (["a", "a"], format!("{v} a")) };
+    function(v, name, &parameters, &by_compiler(shuffle(v, "return", operands, &picks)))
+}
+
+/// A half of a vector, by the instruction that x86 has for it.
+pub(super) fn half(name: &str, v: Vector, upper: bool) -> String {
+    let (h, raw) = (v.half(), raw(v));
+    let body = match (v.width, upper) {
+        (16, false) => format!("  return ({h})_mm512_castps512_ps256(({raw})v);\n"),
+        (16, true) => format!("  return ({h})_mm512_extractf32x8_ps(({raw})v, 1);\n"),
+        (_, false) => format!("  return ({h})_mm256_castps256_ps128(({raw})v);\n"),
+        (_, true) => format!("  return ({h})_mm256_extractf128_ps(({raw})v, 1);\n"),
+    };
+    function(h, name, &format!("{v} v"), &body)
+}
+
+/// The lanes `low..high` of `a`, the others of `b`.
+pub(super) fn pick_between(name: &str, v: Vector, isa: Isa) -> String {
+    let (parameters, clamp) = between(v);
+    let body = match (isa, intrinsic(v)) {
+        (Isa::X86_64V4, Some((prefix, suffix))) => format!(
+            "  return ({v}){prefix}_mask_blend_{suffix}((__mmask{bits})((1u << high) - (1u << low)), ({raw})b, ({raw})a);\n",
+            bits = v.width.max(8),
+            raw = raw(v),
+        ),
+        _ => {
+            let (m, integer) = (v.mask(), c_type(v.mask().dtype));
+            format!(
+                "  {m} lane = {{{lanes}}};\n  \
+                 {m} mask = (lane >= ({integer})low) & (lane < ({integer})high);\n  \
+                 return ({v})((mask & ({m})a) | (~mask & ({m})b));\n",
+                lanes = list(v.width, |i| i),
+            )
+        }
+    };
+    function(v, name, &format!("{v} a, {v} b{parameters}"), &format!("{clamp}{body}"))
+}
+
 /// Swaps ever smaller off-diagonal blocks: after the step of distance `d`, the bits `d` of row and lane are exchanged.
 pub(super) fn transpose(name: &str, v: Vector) -> String {
     let w = v.width;
@@ -343,12 +385,25 @@ pub(super) fn min_max(name: &str, v: Vector, isa: Isa, word: &str, sign: char) -
     function(v, name, &format!("{v} a, {v} b"), &body)
 }
 
+/// Lane-wise `a` if it is larger than `b`, otherwise `b`: what the instruction of x86 gives.
+pub(super) fn larger(name: &str, v: Vector, isa: Isa) -> String {
+    let m = v.mask();
+    let body = match intrinsic(v) {
+        Some((prefix, suffix)) if isa.is_x86() => {
+            format!("  return ({v}){prefix}_max_{suffix}(({raw})a, ({raw})b);\n", raw = raw(v))
+        }
+        _ => format!("  {m} pick = ({m})(a > b);\n  return ({v})((pick & ({m})a) | (~pick & ({m})b));\n"),
+    };
+    function(v, name, &format!("{v} a, {v} b"), &body)
+}
+
 pub(super) fn map(name: &str, v: Vector, op: UnOp, isa: Isa) -> String {
     let body = match (op, intrinsic(v)) {
         (UnOp::Sqrt, Some((prefix, suffix))) if isa.is_x86() => {
             format!("  return ({v}){prefix}_sqrt_{suffix}(({})x);\n", raw(v))
         }
-        (UnOp::Exp, _) if v.dtype == DType::F32 => exp(v),
+        (UnOp::Exp, _) if v.dtype == DType::F32 => exp(v, isa),
+        (UnOp::Log, _) if v.dtype == DType::F32 => log(v),
         (UnOp::Tanh, _) if v.dtype == DType::F32 => tanh(v),
         _ => format!("  {} x[i] = {}(x[i]);\n  return x;\n", each(v), v.lane_fn(op)),
     };
@@ -356,21 +411,55 @@ pub(super) fn map(name: &str, v: Vector, op: UnOp, isa: Isa) -> String {
 }
 
 /// e to the power of each lane: `2^k e^r` with a whole `k` and `|r| <= ln(2)/2`, by the polynomial of Cephes' `expf` (S. Moshier), whose
-/// error is below two units in the last place. A sum with 1.5 * 2^23 rounds to a whole number, which its low bits are; the power of
-/// two comes in halves, so that results below the smallest normal number and infinities come out as they are. NaN fails both
-/// comparisons and stays; the constants of their results are the bits of 89 and -104.
-fn exp(v: Vector) -> String {
+/// error is below two units in the last place. A sum with 1.5 * 2^23 rounds to a whole number, which its low bits are. Beyond -104 and 89
+/// the result is 0 or infinite. NaN stays: the instructions of x86 give their second operand where one is NaN, and elsewhere it fails
+/// both comparisons; the constants of their results are the bits of 89 and -104. Where no instruction multiplies by a power of two, that
+/// comes in halves, so that results below the smallest normal number and infinities come out as they are.
+fn exp(v: Vector, isa: Isa) -> String {
     let m = v.mask();
+    let within = match intrinsic(v) {
+        Some((mm, _)) if isa.is_x86() => {
+            format!("  x = ({v}){mm}_max_ps({mm}_set1_ps(-104.0f), {mm}_min_ps({mm}_set1_ps(89.0f), ({})x));\n", raw(v))
+        }
+        _ => format!(
+            "  {m} above = ({m})(x > 89.0f), below = ({m})(x < -104.0f);\n  \
+             x = ({v})((above & 0x42b20000) | (below & (int32_t)0xc2d00000) | (~(above | below) & ({m})x));\n"
+        ),
+    };
+    let scaled = match (isa, intrinsic(v)) {
+        (Isa::X86_64V4, Some((mm, _))) => format!("  return ({v}){mm}_scalef_ps(({raw})p, ({raw})k);\n", raw = raw(v)),
+        _ => format!(
+            "  const {m} power = ({m})t - 0x4b400000, half = power >> 1;\n  \
+             return p * ({v})((half + 127) << 23) * ({v})((power - half + 127) << 23);\n"
+        ),
+    };
     format!(
-        "  {m} above = ({m})(x > 89.0f), below = ({m})(x < -104.0f);\n  \
-         x = ({v})((above & 0x42b20000) | (below & (int32_t)0xc2d00000) | (~(above | below) & ({m})x));\n  \
-         const {v} t = x * 1.44269504f + 12582912.0f, k = t - 12582912.0f;\n  \
+        "{within}  const {v} t = x * 1.44269504f + 12582912.0f, k = t - 12582912.0f;\n  \
          const {v} r = x - k * 0.693359375f - k * -2.12194440e-4f;\n  \
          {v} p = r * 1.9875691500e-4f + 1.3981999507e-3f;\n  \
          p = p * r + 8.3334519073e-3f;\n  p = p * r + 4.1665795894e-2f;\n  p = p * r + 1.6666665459e-1f;\n  \
-         p = p * r + 5.0000001201e-1f;\n  p = p * (r * r) + r + 1.0f;\n  \
-         const {m} power = ({m})t - 0x4b400000, half = power >> 1;\n  \
-         return p * ({v})((half + 127) << 23) * ({v})((power - half + 127) << 23);\n"
+         p = p * r + 5.0000001201e-1f;\n  p = p * r + 1.0f;\n  p = p * r + 1.0f;\n{scaled}"
+    )
+}
+
+/// The natural logarithm of each lane: `k ln(2) + ln(m)` with a whole `k` and `m` between the square roots of a half and of two, by the
+/// polynomial of Cephes' `logf` (S. Moshier). Numbers below the smallest normal one are multiplied by 2^23 before; what is none of the
+/// positive finite ones gets its result at the end: all bits set are a NaN.
+fn log(v: Vector) -> String {
+    let m = v.mask();
+    format!(
+        "  const {m} tiny = ({m})(x < 1.17549435e-38f), scaled = (tiny & ({m})(x * 8388608.0f)) | (~tiny & ({m})x);\n  \
+         const {m} above = scaled - 0x3f3504f3;\n  \
+         const {v} k = __builtin_convertvector((above >> 23) - (tiny & 23), {v});\n  \
+         const {v} f = ({v})((above & 0x7fffff) + 0x3f3504f3) - 1.0f, z = f * f;\n  \
+         {v} p = f * 7.0376836292e-2f - 1.1514610310e-1f;\n  \
+         p = p * f + 1.1676998740e-1f;\n  p = p * f - 1.2420140846e-1f;\n  p = p * f + 1.4249322787e-1f;\n  \
+         p = p * f - 1.6668057665e-1f;\n  p = p * f + 2.0000714765e-1f;\n  p = p * f - 2.4999993993e-1f;\n  \
+         p = p * f + 3.3333331174e-1f;\n  \
+         p = p * f * z + k * -2.12194440e-4f - 0.5f * z;\n  p = f + p + k * 0.693359375f;\n  \
+         const {m} infinite = ({m})(x == (float)(1.0f / 0.0f)), none = ({m})(x == 0.0f);\n  \
+         const {m} odd = infinite | none | ~({m})(x >= 0.0f);\n  \
+         return ({v})((~odd & ({m})p) | (infinite & 0x7f800000) | (none & (int32_t)0xff800000) | ~({m})(x >= 0.0f));\n"
     )
 }
 
