@@ -381,6 +381,7 @@ fn value_of(number: BufferId, r: VarId) -> Expr {
 #[derive(Clone, Copy)]
 enum Combination {
     Sum,
+    Product,
     /// The largest; NaN if there is one.
     Max,
     /// The largest, or anything else that is no larger if there is a NaN.
@@ -396,6 +397,7 @@ impl Combination {
             matches!(w.op, Op::RowWise(of) if matches!(of.function, RowFunction::Softmax | RowFunction::LogSoftmax));
         match op {
             ReduceOp::Add => Combination::Sum,
+            ReduceOp::Mul => Combination::Product,
             ReduceOp::Max if softmax => Combination::Larger,
             ReduceOp::Max => Combination::Max,
             ReduceOp::Min => Combination::Min,
@@ -405,6 +407,7 @@ impl Combination {
     fn of_two(self, a: Expr, b: Expr) -> Expr {
         match self {
             Combination::Sum => a + b,
+            Combination::Product => a * b,
             Combination::Max => a.max(b),
             Combination::Larger => b.clone().lt(a.clone()).select(a, b),
             Combination::Min => a.min(b),
