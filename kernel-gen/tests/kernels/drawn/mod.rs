@@ -20,11 +20,20 @@ pub(crate) fn workload(seed: u64) -> Workload {
             workload.op = Op::Attention(sample::attention(&mut rng, 60));
             return workload;
         }
-        if seed % 12 == 3 {
+        if seed % 24 == 15 {
+            // A filter for each channel, without a multiplier.
+            let Op::Conv2d(c) = workload.op else { continue };
+            workload = Workload::f32(Conv2d { layout: ConvLayout::Nchw, dilation: [1, 1], ..c }.depthwise(1));
+            if workload.validate().is_ok() && workload.macs() <= 1_000_000 {
+                return workload;
+            }
+            continue;
+        }
+        if seed % 24 == 3 {
             // Convolutions over planes, every other one transposed.
             const NAMES: [&str; 6] =
                 ["conv1d", "conv_transpose1d", "conv3d", "conv_transpose2d", "conv2d", "conv_transpose3d"];
-            let mut workload = sample::of_operator(NAMES[(seed / 12) as usize % NAMES.len()], &mut rng);
+            let mut workload = sample::of_operator(NAMES[(seed / 24) as usize % NAMES.len()], &mut rng);
             if let Op::Conv2d(c) = &mut workload.op {
                 // Few channels a group.
                 let groups = 2 + seed as i64 % 3;
