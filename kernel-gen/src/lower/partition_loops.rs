@@ -8,9 +8,9 @@
 //! iterations where they hold whatever the other variables are. The loop is cut there into up to three; in the middle
 //! part the comparisons are decided and vanish, and in the others they are smaller problems for the loops further in.
 //! A piece in which nothing is left to do vanishes, so a register tile or a vector in a tail ends up with a smaller
-//! constant extent. Loops whose iterations are shared (parallel) are not cut but get a conditional with a copy of the
-//! body in each branch; blocks and threads of a GPU keep to one path. Quotients and remainders of a fused loop's variable are named first and then treated like
-//! a variable.
+//! constant extent. Loops whose iterations are shared (parallel) are not cut: the statements in their body that the cut decides
+//! something in get conditionals, with a copy in each branch. Blocks and threads of a GPU keep to one path. Quotients and remainders
+//! of a fused loop's variable are named first and then treated like a variable.
 //!
 //! The comparisons of padding (`select`) are treated the same way with a smaller allowance for growth. What exceeds the
 //! allowance keeps its guard.

@@ -275,7 +275,7 @@ impl Task<'_> {
     }
 
     fn store(&self, b: &mut KernelBuilder, channel: &Expr, index: Vec<Expr>, value: Expr) {
-        let value = epilogue(self.w, value, channel, &index, &self.params);
+        let value = epilogue(self.w, value, channel, &index, self.params);
         b.store(self.params.output(), index, value);
     }
 
