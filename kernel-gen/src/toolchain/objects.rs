@@ -15,8 +15,12 @@ impl Compiler {
         let stale = units.iter().filter_map(|unit| Stale::of(unit, identity).transpose());
         let (stale, mut errors) = apart_from_errors(stale);
         let headers = Headers::worth(self, stale.iter().map(|s| (&*s.text, &*s.unit.flags)), jobs);
-        let made = in_parallel(jobs, &stale, |stale| self.make(stale, &headers));
-        errors.extend(made.into_iter().filter_map(Result::err));
+        // The longest first: a long one at the end would leave processors idle.
+        let mut order: Vec<usize> = (0..stale.len()).collect();
+        order.sort_by_key(|i| std::cmp::Reverse(stale[*i].text.len()));
+        let mut made = in_parallel(jobs, &order, |i| (*i, self.make(&stale[*i], &headers)));
+        made.sort_by_key(|(i, _)| *i);
+        errors.extend(made.into_iter().filter_map(|(_, made)| made.err()));
         match errors.is_empty() {
             true => Ok(units.iter().map(|u| object_of(&u.source)).collect()),
             false => Err(errors),
