@@ -83,7 +83,7 @@ impl Planes {
         Planes::new([c.n, c.ci, c.co, c.groups], &all)
     }
 
-    /// The same, of whose outputs none is said by the input pixel that it is of.
+    /// The same planes, with transposed dimensions cut in phases only, never one output block for each input pixel.
     pub(super) fn in_phases(mut self) -> Planes {
         for d in &mut self.dimensions {
             if d.form == Form::Scattered {

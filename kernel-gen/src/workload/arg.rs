@@ -1,7 +1,7 @@
 //! Where the largest and the smallest elements are.
 
-use super::dims::{Dims, MAX_RANK, RANKS};
-use super::operator::{Fault, INDICES, Kind, Operand, Operator, Size, SizeRole, SpecKey, check_sizes};
+use super::dims::{Dims, MAX_RANK, RANKS, axis_of, lists_and};
+use super::operator::{INDICES, Kind, Operand, Operator, Size, SizeRole, SpecKey, check_sizes};
 use super::products::Sums;
 use super::stage::{Axis, Combine, Stage, axis, input, result};
 use super::{Op, Role, Workload, WorkloadError, reference_elements};
@@ -39,12 +39,10 @@ macro_rules! kind {
         Kind {
             name: $name,
             pattern: "{x}-x{}-{first|last}",
-            sizes: &{
-                let mut all = [Size::new("input", "input", SizeRole::Dimension); MAX_RANK + 2];
-                all[MAX_RANK] = Size::new("axis", "axis", SizeRole::Choice);
-                all[MAX_RANK + 1] = Size::new("last", "last", SizeRole::Choice);
-                all
-            },
+            sizes: &lists_and::<{ MAX_RANK + 2 }>(
+                &[Size::new("input", "input", SizeRole::Dimension)],
+                &[Size::new("axis", "axis", SizeRole::Choice), Size::new("last", "last", SizeRole::Choice)],
+            ),
             layouts: &[],
             flags: &["select_last_index"],
             between: &[],
@@ -55,11 +53,7 @@ macro_rules! kind {
             },
             read: |shared, values| {
                 let input = values.get("input").and_then(Dims::new).expect("its length was checked");
-                let axis = values.get("axis").expect("it must be there")[0];
-                if !(0..input.len() as i64).contains(&axis) {
-                    let help = format!("write one from 0 to {}", input.len() - 1);
-                    return Err(Fault::new("axis", format!("the axis is {axis}"), help));
-                }
+                let axis = axis_of(values, &input)?;
                 Ok(Op::ArgExtreme(ArgExtreme { input, axis, extreme: $extreme, last: shared.flags[0] }))
             },
             of_sizes: |_, sizes| {

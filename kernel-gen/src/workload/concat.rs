@@ -1,7 +1,7 @@
 //! Tensors side by side.
 
-use super::dims::{Dims, MAX_RANK, RANKS, lists};
-use super::operator::{FLOATS, Fault, Kind, Operand, Operator, Size, SizeRole, SpecKey, check_sizes};
+use super::dims::{Dims, MAX_RANK, RANKS, axis_of, check_axis, lists_and};
+use super::operator::{FLOATS, Kind, Operand, Operator, Size, SizeRole, SpecKey, check_sizes};
 use super::products::Sums;
 use super::stage::{Axis, Stage, input};
 use super::{Op, Role, Workload, WorkloadError, reference};
@@ -23,17 +23,9 @@ pub(crate) static CONCAT: Kind = Kind {
     name: "concat",
     pattern: "{x}-{x}-a{}",
     sizes: &{
-        const LISTS: [Size; 2 * MAX_RANK] = lists(&[
-            Size::new("input", "input", SizeRole::Dimension),
-            Size::new("others", "others", SizeRole::Dimension),
-        ]);
-        let mut all = [Size::new("axis", "axis", SizeRole::Choice); 13];
-        let mut i = 0;
-        while i < LISTS.len() {
-            all[i] = LISTS[i];
-            i += 1;
-        }
-        all
+        const LISTS: [Size; 2] =
+            [Size::new("input", "input", SizeRole::Dimension), Size::new("others", "others", SizeRole::Dimension)];
+        lists_and::<{ 2 * MAX_RANK + 1 }>(&LISTS, &[Size::new("axis", "axis", SizeRole::Choice)])
     },
     layouts: &[],
     flags: &[],
@@ -48,11 +40,8 @@ pub(crate) static CONCAT: Kind = Kind {
     },
     read: |_, values| {
         let list = |key| values.get(key).and_then(Dims::new).expect("its length was checked");
-        let (input, axis) = (list("input"), values.get("axis").expect("it must be there")[0]);
-        if !(0..input.len() as i64).contains(&axis) {
-            let help = format!("write one from 0 to {}", input.len() - 1);
-            return Err(Fault::new("axis", format!("the axis is {axis}"), help));
-        }
+        let input = list("input");
+        let axis = axis_of(values, &input)?;
         Ok(Op::Concat(Concat { input, axis, others: list("others") }))
     },
     of_sizes: |_, sizes| {
@@ -101,11 +90,7 @@ impl Operator for Concat {
 
     fn validate(&self) -> Result<(), WorkloadError> {
         check_sizes(self)?;
-        if !(0..self.input.len() as i64).contains(&self.axis) {
-            let cause = format!("the axis is {} and `input` has {} dimensions", self.axis, self.input.len());
-            return Err(WorkloadError::Sizes { cause, help: "axes are counted from 0" });
-        }
-        Ok(())
+        check_axis(self.axis, &self.input)
     }
 
     fn inputs(&self) -> Vec<Operand> {

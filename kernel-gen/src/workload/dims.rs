@@ -1,5 +1,6 @@
 //! Tensors of any number of dimensions, as sizes of operators.
 
+use super::WorkloadError;
 use super::operator::{Fault, Size, Values};
 use super::stage::{Axis, AxisRole, Combine, Stage, axis};
 use crate::ir::{DType, Expr};
@@ -95,14 +96,39 @@ impl fmt::Debug for Dims {
     }
 }
 
+/// Whether `axis` counts a dimension of the operand `input`.
+pub(super) fn check_axis(axis: i64, input: &Dims) -> Result<(), WorkloadError> {
+    if !(0..input.len() as i64).contains(&axis) {
+        let cause = format!("the axis is {axis} and `input` has {} dimensions", input.len());
+        return Err(WorkloadError::Sizes { cause, help: "axes are counted from 0" });
+    }
+    Ok(())
+}
+
 /// The sizes of lists.
 pub(crate) const fn lists<const N: usize>(lists: &[Size]) -> [Size; N] {
-    assert!(N == MAX_RANK * lists.len());
+    lists_and(lists, &[])
+}
+
+/// The sizes of lists, and other sizes behind them.
+pub(crate) const fn lists_and<const N: usize>(lists: &[Size], behind: &[Size]) -> [Size; N] {
+    let of_lists = MAX_RANK * lists.len();
+    assert!(N == of_lists + behind.len());
     let mut all = [lists[0]; N];
     let mut i = 0;
     while i < N {
-        all[i] = lists[i / MAX_RANK];
+        all[i] = if i < of_lists { lists[i / MAX_RANK] } else { behind[i - of_lists] };
         i += 1;
     }
     all
+}
+
+/// The key `axis` of a spec, which counts the dimensions of a tensor of that shape.
+pub(super) fn axis_of(values: &Values, shape: &Dims) -> Result<i64, Fault> {
+    let axis = values.get("axis").expect("it must be there")[0];
+    if !(0..shape.len() as i64).contains(&axis) {
+        let help = format!("write one from 0 to {}", shape.len() - 1);
+        return Err(Fault::new("axis", format!("the axis is {axis}"), help));
+    }
+    Ok(axis)
 }

@@ -1,7 +1,7 @@
 //! Elements of a tensor, chosen by indices.
 
-use super::dims::{Dims, MAX_RANK, RANKS, lists};
-use super::operator::{FLOATS, Fault, Kind, Operand, Operator, Size, SizeRole, SpecKey, check_sizes};
+use super::dims::{Dims, MAX_RANK, RANKS, axis_of, check_axis, lists_and};
+use super::operator::{FLOATS, Kind, Operand, Operator, Size, SizeRole, SpecKey, check_sizes};
 use super::products::Sums;
 use super::stage::{Axis, Stage, input};
 use super::{Op, Role, Workload, WorkloadError, reference_elements};
@@ -26,17 +26,9 @@ pub(crate) static GATHER: Kind = Kind {
     name: "gather",
     pattern: "{x}-i{x}-a{}",
     sizes: &{
-        const LISTS: [Size; 2 * MAX_RANK] = lists(&[
-            Size::new("input", "input", SizeRole::Dimension),
-            Size::new("indices", "indices", SizeRole::Dimension),
-        ]);
-        let mut all = [Size::new("axis", "axis", SizeRole::Choice); 13];
-        let mut i = 0;
-        while i < LISTS.len() {
-            all[i] = LISTS[i];
-            i += 1;
-        }
-        all
+        const LISTS: [Size; 2] =
+            [Size::new("input", "input", SizeRole::Dimension), Size::new("indices", "indices", SizeRole::Dimension)];
+        lists_and::<{ 2 * MAX_RANK + 1 }>(&LISTS, &[Size::new("axis", "axis", SizeRole::Choice)])
     },
     layouts: &[],
     flags: &[],
@@ -51,11 +43,8 @@ pub(crate) static GATHER: Kind = Kind {
     },
     read: |_, values| {
         let list = |key| values.get(key).and_then(Dims::new).expect("its length was checked");
-        let (input, axis) = (list("input"), values.get("axis").expect("it must be there")[0]);
-        if !(0..input.len() as i64).contains(&axis) {
-            let help = format!("write one from 0 to {}", input.len() - 1);
-            return Err(Fault::new("axis", format!("the axis is {axis}"), help));
-        }
+        let input = list("input");
+        let axis = axis_of(values, &input)?;
         Ok(Op::Gather(Gather { input, indices: list("indices"), axis }))
     },
     of_sizes: |_, sizes| {
@@ -101,15 +90,12 @@ impl Operator for Gather {
 
     fn validate(&self) -> Result<(), WorkloadError> {
         check_sizes(self)?;
-        let refuse = |cause, help| Err(WorkloadError::Sizes { cause, help });
-        if !(0..self.input.len() as i64).contains(&self.axis) {
-            let cause = format!("the axis is {} and `input` has {} dimensions", self.axis, self.input.len());
-            return refuse(cause, "axes are counted from 0");
-        }
+        check_axis(self.axis, &self.input)?;
         let rank = self.input.len() + self.indices.len() - 1;
         if rank > MAX_RANK {
             let cause = format!("the output has {rank} dimensions");
-            return refuse(cause, "write the indices with fewer dimensions: tensors have at most six");
+            let help = "write the indices with fewer dimensions: tensors have at most six";
+            return Err(WorkloadError::Sizes { cause, help });
         }
         Ok(())
     }

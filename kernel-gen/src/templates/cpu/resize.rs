@@ -10,7 +10,7 @@
 //! Where the output's columns that a vector holds are made of a whole number of the input's, which ones these are is the same for all
 //! vectors: they are picked from one register of neighbours. Rows come several at a time, so that no load meets stores under way.
 
-use super::steps::each_piece;
+use super::steps::{each_block, each_piece};
 use super::tile::{ceil_div, cycles_to_us, even_tiles};
 use crate::ir::builder::KernelBuilder;
 use crate::ir::{BufferId, DType, Expr, Kernel, LoopKind, Scope, VarId};
@@ -189,25 +189,11 @@ impl Planes<'_> {
         });
         b.for_("plane", self.sizes.planes, |b, plane| {
             let plane = b.let_("plane_of_all", self.first.clone() + plane);
-            let rows = self.sizes.rows;
-            if of.oh >= rows {
-                b.for_("block", of.oh / rows, |b, block| self.block(b, plane, block * rows, rows));
-            }
-            if of.oh % rows > 0 {
-                self.block(b, plane, Expr::Int(of.oh / rows * rows), of.oh % rows);
-            }
-        });
-    }
-
-    /// Some rows of a plane.
-    fn block(&self, b: &mut KernelBuilder, plane: VarId, first: Expr, rows: i64) {
-        b.for_("r", rows, |b, r| {
-            let oh = b.let_("oh", first.clone() + r);
-            self.down(b, plane, r, oh);
-        });
-        b.for_("r", rows, |b, r| {
-            let oh = b.let_("oh", first + r);
-            self.along(b, plane, r, oh);
+            let (down, along) = (
+                |b: &mut KernelBuilder, r: VarId, oh: VarId| self.down(b, plane, r, oh),
+                |b: &mut KernelBuilder, r: VarId, oh: VarId| self.along(b, plane, r, oh),
+            );
+            each_block(b, [of.oh, self.sizes.rows], down, along);
         });
     }
 

@@ -93,8 +93,34 @@ pub(super) struct Piece {
     pub(super) lanes: i64,
 }
 
+/// Goes through `all` rows of a plane in blocks of `rows`, with fewer in the last one. In each block `down` makes one line after the
+/// other, then `along` goes along each; both get the number of the row within its block, and in the plane.
+pub(super) fn each_block(
+    b: &mut KernelBuilder,
+    [all, rows]: [i64; 2],
+    down: impl Fn(&mut KernelBuilder, VarId, VarId),
+    along: impl Fn(&mut KernelBuilder, VarId, VarId),
+) {
+    let block = |b: &mut KernelBuilder, first: Expr, rows: i64| {
+        b.for_("r", rows, |b, r| {
+            let oh = b.let_("oh", first.clone() + r);
+            down(b, r, oh);
+        });
+        b.for_("r", rows, |b, r| {
+            let oh = b.let_("oh", first + r);
+            along(b, r, oh);
+        });
+    };
+    if all >= rows {
+        b.for_("block", all / rows, |b, number| block(b, number * rows, rows));
+    }
+    if all % rows > 0 {
+        block(b, Expr::Int(all / rows * rows), all % rows);
+    }
+}
+
 /// Visits `count` neighbours in vectors of `lanes`, `several` vectors in a step and those that are left one by one: `body` gets the number
-/// of the vector within its step. A step asks the caches for what the step so many later reads, where that is said.
+/// of the vector within its step. With a fetch distance, a step prefetches what a later step reads, that many steps ahead.
 pub(super) fn each_piece(
     b: &mut KernelBuilder,
     [count, lanes, several]: [i64; 3],

@@ -10,7 +10,7 @@
 //! So each element is read as often as windows overlap in height, no vector reads padding, and a tap costs a load of the first-level cache.
 //! Rows come several at a time, since a load that meets two stores waits until both have left the core.
 
-use super::steps::each_piece;
+use super::steps::{each_block, each_piece};
 use super::tile::{ceil_div, cycles_to_us, even_tiles};
 use crate::ir::builder::KernelBuilder;
 use crate::ir::{BinOp, BufferId, DType, Expr, Kernel, LoopKind, ReduceOp, Scope, Stmt, VarId};
@@ -180,25 +180,11 @@ impl Planes<'_> {
         }
         b.for_("plane", self.sizes.planes, |b, plane| {
             let plane = b.let_("plane_of_all", self.first.clone() + plane);
-            let (all, rows) = (windows.windows(0), self.sizes.rows);
-            if all >= rows {
-                b.for_("block", all / rows, |b, block| self.block(b, plane, block * rows, rows));
-            }
-            if all % rows > 0 {
-                self.block(b, plane, Expr::Int(all / rows * rows), all % rows);
-            }
-        });
-    }
-
-    /// Some rows of a plane.
-    fn block(&self, b: &mut KernelBuilder, plane: VarId, first: Expr, rows: i64) {
-        b.for_("r", rows, |b, r| {
-            let oh = b.let_("oh", first.clone() + r);
-            self.down(b, plane, r, oh);
-        });
-        b.for_("r", rows, |b, r| {
-            let oh = b.let_("oh", first + r);
-            self.along(b, plane, r, oh);
+            let (down, along) = (
+                |b: &mut KernelBuilder, r: VarId, oh: VarId| self.down(b, plane, r, oh),
+                |b: &mut KernelBuilder, r: VarId, oh: VarId| self.along(b, plane, r, oh),
+            );
+            each_block(b, [windows.windows(0), self.sizes.rows], down, along);
         });
     }
 

@@ -1,7 +1,7 @@
 //! How outputs of a convolution over planes meet its input, along one dimension.
 //!
-//! Output `c` of a phase meets a tap in place `c + shift` of a *slot*: the input itself, or, with a stride, every so many of its
-//! pixels, so that what neighbouring outputs meet are neighbours.
+//! Output `c` of a phase reads, for each tap, place `c + shift` of a *slot*. Without a stride the slot is the input itself. With one it
+//! holds every `stride`-th pixel of the input, so that neighbouring outputs read neighbouring places.
 
 use crate::integer::{ceil_div, gcd};
 use crate::ir::Expr;
