@@ -11,7 +11,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 
 /// Files that may import each other in a circle, and why. A name that ends in `/` stands for all files of a folder.
@@ -532,6 +532,60 @@ fn modules_import_only_what_stands_above_them_in_the_architecture() {
         }
     }
     assert!(wrong.is_empty(), "\n{wrong}these imports lead down the list of ARCHITECTURE.md; data flows one way");
+}
+
+/// All Rust files of this repository but what is built.
+fn rust_files(folder: &Path, found: &mut Vec<PathBuf>) {
+    for entry in fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()) {
+        let name = entry.file_name().and_then(|name| name.to_str()).unwrap_or_default();
+        if entry.is_dir() && !name.starts_with("target") && !name.starts_with('.') {
+            rust_files(&entry, found);
+        } else if name.ends_with(".rs") {
+            found.push(entry);
+        }
+    }
+}
+
+#[test]
+fn each_invariant_of_the_architecture_names_what_keeps_it() {
+    let (root, text) = (Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/..")), include_str!("../../ARCHITECTURE.md"));
+    let mut files = vec![];
+    rust_files(root, &mut files);
+    let defined: BTreeSet<String> = files
+        .iter()
+        .flat_map(|file| {
+            let source = fs::read_to_string(file).unwrap();
+            let after = |word: &'static str| {
+                let name = |rest: &str| rest.chars().take_while(|c| c.is_alphanumeric() || *c == '_').collect();
+                source.split(word).skip(1).map(name).collect::<Vec<String>>()
+            };
+            [after("fn "), after("mod ")].concat()
+        })
+        .collect();
+    let exists = |name: &str| match name {
+        // What the compiler keeps, crates, and programs of the GPU suite.
+        "#![forbid(unsafe_code)]" | "gpu-suite families" => true,
+        _ if name.contains(['/', '.']) => root.join(name).exists() || files.iter().any(|file| file.ends_with(name)),
+        _ => {
+            name.split("::").all(|part| defined.contains(part))
+                || root.join(name).exists()
+                || root.join("tests").join(name).exists()
+        }
+    };
+    let invariants = text.split("\n## ").find_map(|section| section.strip_prefix("Invariants\n")).unwrap();
+    let (mut wrong, mut count) = (String::new(), 0);
+    for invariant in invariants.split("\n- **").skip(1) {
+        count += 1;
+        let Some((_, kept)) = invariant.split_once("*(") else {
+            let _ = writeln!(wrong, "  nothing keeps: {invariant}");
+            continue;
+        };
+        for name in kept.split('`').skip(1).step_by(2).filter(|name| !exists(&name.replace("\n  ", ""))) {
+            let _ = writeln!(wrong, "  there is no `{name}`, which keeps: {invariant}");
+        }
+    }
+    assert!(wrong.is_empty(), "\n{wrong}");
+    assert!(count > 10 && text.lines().all(|line| line.chars().count() <= 120), "{count} invariants; long lines");
 }
 
 /// The imports of a crate of three files.

@@ -1,6 +1,6 @@
 //! kernel-gen: an ahead-of-time kernel generator.
 //!
-//! Data flows down this list of modules and never back up:
+//! Data flows from left to right (`ARCHITECTURE.md` says what the modules are and what may import what):
 //!
 //! ```text
 //! spec -> workload -> (records | model) -> config -> schedule -> verify -> lower -> emit -> compile -> wrap

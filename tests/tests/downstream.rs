@@ -91,6 +91,12 @@ fn a_build_from_nothing_is_small_and_quick_and_its_kernels_are_right() {
         crates.iter().copied().collect::<Vec<_>>().join(", ")
     );
     assert!(crates.len() <= 25);
+    // The command and the tuner bring these; a build has neither.
+    let named = |name: &str| crates.iter().any(|c| c.split(' ').next() == Some(name));
+    for name in ["clap", "serde", "serde_json", "ctrlc", "cudarc", "bindgen", "anyhow"] {
+        assert!(!named(name), "{name} is in a consumer's build graph");
+    }
+    assert!(named("kernel-gen") && named("cc"), "{tree}");
 
     // Nothing else of these tests runs meanwhile.
     let alone = BUILDS.write().unwrap_or_else(|poisoned| poisoned.into_inner());

@@ -12,6 +12,7 @@
 //! | `distribute_fragments` | loops over fragments visit each thread's own elements, in pairs; not before compute capability 7.5 |
 //! | `hoist_shared` | shared buffers are allocated at the top of their launch |
 //! | `partition_loops` | guards of tails are out of the hot loops, and tails have smaller constant extents |
+//! | `transpose_copies` | stores do not read a private tile across its rows: the tile is transposed in registers first |
 //! | `fold_storage` | private buffers are no larger than what is touched of them |
 //! | `insert_barriers` | threads of a block wait for each other between writes and reads of shared buffers |
 //! | `vectorize` | there are no vectorised loops; their statements hold vector expressions |

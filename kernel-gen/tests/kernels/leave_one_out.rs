@@ -12,6 +12,7 @@ use kernel_gen::target::Target;
 use kernel_gen::templates::Registry;
 use kernel_gen::tune::bench::without_shape;
 use kernel_gen::workload::Workload;
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 fn specs() -> PathBuf {
@@ -94,4 +95,23 @@ fn a_layer_without_a_record_gets_a_kernel_whose_time_others_foretell() {
 fn records_of_others_mend_a_cost_function_that_is_off() {
     let Off { corrected, alone } = off("mobilenet_v1_f16.toml");
     assert!(corrected < 1.25 && corrected < alone, "{corrected:.3} with other layers' records, {alone:.3} without");
+}
+
+/// What `kernel-gen check --tuned specs/tuned` says of the records, for all specs at once and without making sources.
+#[test]
+fn every_record_that_is_checked_in_still_applies() {
+    let (registry, records) = (Registry::builtin(), BestRecords::load(&specs().join("tuned")).unwrap());
+    let recorded: BTreeSet<(&str, &str)> =
+        records.iter().map(|(_, r)| (r.workload.as_str(), r.target.as_str())).collect();
+    assert!(recorded.len() > 1000, "{} workloads and targets have records", recorded.len());
+    let mut wrong = vec![];
+    for (key, target) in recorded {
+        let (workload, target) = (Workload::from_key(key).unwrap(), Target::find(target).unwrap());
+        let choice = choose(&registry, &workload, target, &records, &Options::default()).unwrap();
+        wrong.extend(choice.refusals.iter().map(|refusal| refusal.to_string()));
+        if !choice.origin.is_of_target() {
+            wrong.push(format!("{key} on {}: its record is not used, but {} is", target.name, choice.template));
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
