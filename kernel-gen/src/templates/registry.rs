@@ -26,6 +26,7 @@ impl Registry {
             .with(cpu::conv2d_skip::Conv2dSkip)
             .with(cpu::conv2d_pixels::Conv2dPixels)
             .with(cpu::conv2d_pointwise::Conv2dPointwise)
+            .with(cpu::conv2d_panels::Conv2dPanels)
             .with(cpu::matmul_packed::MatmulPacked)
             .with(cpu::matmul_dot::MatmulDot)
             .with(cpu::depthwise_rows::DepthwiseRows)

@@ -12,6 +12,7 @@
 //! | [`conv_planes`] | pixels of a plane | output channels | 1-D, 3-D, grouped and transposed convolutions |
 //! | [`winograd`] | output channels | tiles of pixels | 3, 5 or 7 taps a side, 3 with stride 2, f32 |
 //! | [`conv2d_pointwise`] | pixels | output channels | 1x1, stride 1, NCHW |
+//! | [`conv2d_panels`] | pixels | output channels | the same, where many channels are summed up |
 //! | [`matmul_packed`] | columns of B | rows of A | products |
 //! | [`matmul_dot`] | the reduction | rows of A and columns of B | products with few columns |
 //! | [`depthwise_rows`] | pixels (NCHW) or channels | output rows | depthwise |
@@ -26,6 +27,7 @@
 
 pub mod attention_rows;
 pub mod conv2d_direct;
+pub mod conv2d_panels;
 pub mod conv2d_pixels;
 pub mod conv2d_pointwise;
 pub mod conv2d_skip;

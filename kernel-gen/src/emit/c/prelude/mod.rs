@@ -212,7 +212,7 @@ impl Helper {
             Helper::LoadBetween(v) => load_between(&name, v, isa),
             Helper::LoadEvenBetween(v) => load_even_between(&name, v, isa),
             Helper::Gather(v, d) => gather(&name, v, d),
-            Helper::LoadEven(v) => load_even(&name, v),
+            Helper::LoadEven(v) => load_even(&name, v, isa),
             Helper::PickFrom(v, first) => pick_from(&name, v, first, isa),
             Helper::Spread(v, picks, two) => spread(&name, v, &picks[..v.width], two),
             Helper::Half(v, upper) => half(&name, v, upper),
