@@ -57,27 +57,11 @@ const CIRCLES: &[(&[&str], &str)] = &[
         &["interp/compile.rs", "interp/expr.rs", "interp/layout.rs"],
         "methods of one compiler: of statements, of expressions and of memory",
     ),
-    (
-        &[
-            "templates/cuda/attention/",
-            "templates/cuda/depthwise_direct/",
-            "templates/cuda/mma/",
-            "templates/cuda/pointwise/",
-            "templates/cuda/simt/",
-            "templates/cuda/split/",
-            "templates/cuda/splitk/",
-            "templates/cuda/stem/",
-            "templates/cuda/via_nhwc/",
-            "templates/cuda/wgmma/",
-            "templates/cuda/winograd/",
-        ],
-        "a family's mod.rs has its plan, of which its kernel and its model are",
-    ),
     (&["templates/cuda/pipeline.rs", "templates/cuda/product.rs"], "how a product is cut, and what its pieces become"),
 ];
 
 /// Folders whose `mod.rs` files may define what the files beside them import, and why.
-const CLIMBING: &[(&str, &str)] = &[("templates/cuda/", "a family's plan and constants")];
+const CLIMBING: &[(&str, &str)] = &[];
 
 /// Names from the root of the crate on.
 type Names = Vec<String>;

@@ -362,13 +362,13 @@ macro_rules! knobs {
         $(#[$meta:meta])* struct $name:ident {
             $( $(#[$doc:meta])* $seen:vis $field:ident: $type:ty = $( $knob:literal in $values:expr ),+ $(, or $absent:expr)?; )*
         }
-        $( beside { $( $(#[$beside_doc:meta])* $beside:ident: $beside_type:ty = $beside_value:expr; )+ } )?
+        $( beside { $( $(#[$beside_doc:meta])* $beside_seen:vis $beside:ident: $beside_type:ty = $beside_value:expr; )+ } )?
     ) => {
         $(#[$meta])*
         #[derive(Clone, Copy, PartialEq, Debug)]
         pub struct $name {
             $( $(#[$doc])* $seen $field: $type, )*
-            $( $( $(#[$beside_doc])* $beside: $beside_type, )+ )?
+            $( $( $(#[$beside_doc])* $beside_seen $beside: $beside_type, )+ )?
         }
 
         impl $crate::templates::cuda::blocks::Knobs for $name {

@@ -1,7 +1,7 @@
 //! The kernel of attention with products of a warp.
 
+use super::plan::{PAD, PAIR, Plan, Sizes, TILE};
 use super::rows::{Place, Rows, State};
-use super::{PAD, PAIR, Plan, Sizes, TILE};
 use crate::ir::builder::KernelBuilder;
 use crate::ir::{Barrier, BufferId, DType, Expr, Gpu, Group, Kernel, Scope, Stmt, Unit, VarId};
 use crate::target::Cuda;

@@ -1,6 +1,8 @@
 //! How long attention takes: what ranks configs that were not measured.
 
+use super::plan::{Plan, Sizes, TILE, fits_grid};
 use crate::target::Cuda;
+use crate::templates::cuda::family::{self, Needs};
 use crate::templates::cuda::model::{Waves, memory_us};
 use crate::workload::{Attention, Workload};
 
@@ -61,5 +63,38 @@ impl Work {
         let steps = self.steps as f64 * if of.causal { 0.6 } else { 1.0 };
         let clocks = count * (FILL_CLOCKS + steps * (busy.max(alone) + STEP_CLOCKS));
         LAUNCH_US + (clocks / gpu.clock_mhz.max(1) as f64).max(memory_us(w.bytes() as f64, gpu))
+    }
+}
+
+impl family::Plan for Plan {
+    fn needs(&self) -> Needs {
+        Needs { threads: self.threads(), registers: self.registers(), shared_bytes: self.shared_bytes() }
+    }
+
+    fn suits(&self, gpu: &Cuda) -> bool {
+        let Sizes { warps, rows, keys, stages } = self.sizes;
+        let Attention { m, n, .. } = self.of;
+        (warps * rows == 1 || self.block_rows() < 2 * m.max(TILE))
+            && (keys == TILE || keys < 2 * n)
+            && stages <= self.steps().max(2)
+            && self.arrays() <= gpu.registers_per_thread
+            && fits_grid(&self.of, self.tiles(), gpu)
+    }
+
+    fn us(&self, w: &Workload, gpu: &Cuda) -> f64 {
+        let Sizes { warps, rows, keys, .. } = self.sizes;
+        let work = Work {
+            blocks: self.of.b * self.of.heads * self.tiles(),
+            resident: self.needs().resident(gpu),
+            steps: self.steps(),
+            rows: self.block_rows() as f64,
+            keys: keys as f64,
+            width: self.widths().iter().sum::<i64>() as f64,
+            rate: 0.5,
+            warps: warps as f64,
+            operand_rows: (TILE * rows) as f64,
+            copies: true,
+        };
+        work.us(&self.of, w, gpu)
     }
 }

@@ -13,8 +13,9 @@
 //! | `stages` | 2, 3, 4 | slots of each ring |
 //! | `order` | `free`, `turns` | whether consumers take turns |
 
+use super::model;
+use super::plan::{WIDEST, fits_grid, too_large};
 use super::rows::{Place, Rows, State};
-use super::{WIDEST, fits_grid, model, too_large};
 use crate::ir::builder::KernelBuilder;
 use crate::ir::{Barrier, BufferId, DType, Expr, Gpu, Group, Kernel, MbarrierOp, Scope, Slot, Stmt, Tile, Unit, VarId};
 use crate::target::{Cuda, Target};

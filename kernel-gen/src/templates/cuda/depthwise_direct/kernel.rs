@@ -1,6 +1,6 @@
 //! The kernel.
 
-use super::{Piece, Plan};
+use super::plan::{Piece, Plan};
 use crate::ir::builder::KernelBuilder;
 use crate::ir::{BufferId, DType, Expr, Kernel, LoopKind, Scope, VarId};
 use crate::templates::cuda::guards::{below, or_zero};

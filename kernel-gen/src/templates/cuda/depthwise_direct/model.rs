@@ -3,9 +3,11 @@
 //! The constants that no manual says are fitted to 452 configs of MobileNet's layers at 64 images on an H100, in f32 NCHW and
 //! f16 NHWC.
 
-use super::{Plan, Sizes, ceil_div};
+use super::plan::{ACCESS_BYTES, MOST_PRODUCTS, Plan, Sizes};
 use crate::target::Cuda;
 use crate::templates::cuda::conv2d_cost::norm;
+use crate::templates::cuda::family::{self, Needs};
+use crate::templates::cuda::model::ceil_div;
 use crate::workload::Workload;
 use std::collections::BTreeSet;
 
@@ -101,4 +103,30 @@ pub(super) fn us(plan: &Plan, w: &Workload, gpu: &Cuda) -> f64 {
     let us = |clocks: f64| clocks / gpu.clock_mhz.max(1) as f64;
     let busy = norm(&[us(issue), us(cache), us(waves * latency * rounds), copy_us], SHARPNESS);
     LAUNCH_US + us(latency) + busy * (1.0 + FILL / waves)
+}
+
+impl family::Plan for Plan {
+    fn needs(&self) -> Needs {
+        Needs {
+            threads: self.sizes.threads,
+            registers: self.registers(self.ahead() * self.row_registers()),
+            shared_bytes: 0,
+        }
+    }
+
+    fn suits(&self, gpu: &Cuda) -> bool {
+        let Sizes { patch, vector, ahead, .. } = self.sizes;
+        let useful = (0..2).all(|dim| patch[dim] == 1 || patch[dim] / 2 < self.output(dim))
+            && (ahead == 1 || ahead / 2 < self.reach(0))
+            && self.c.co % vector == 0
+            && (vector == 1 || self.channels_last() && vector * self.bytes <= ACCESS_BYTES);
+        useful
+            && self.products() <= MOST_PRODUCTS.max(self.c.kh * self.c.kw)
+            && self.blocks() <= gpu.grid_dim[0]
+            && self.c.n <= gpu.grid_dim[1]
+    }
+
+    fn us(&self, w: &Workload, gpu: &Cuda) -> f64 {
+        us(self, w, gpu)
+    }
 }

@@ -1,6 +1,6 @@
 //! Convolutions in NHWC.
 
-use super::{Sizes, TensorCores, device};
+use super::plan::{Sizes, TensorCores, device};
 use crate::ir::{DType, Expr};
 use crate::target::{Cuda, Target};
 use crate::templates::cuda::family::{Case, Family, built};

@@ -1,6 +1,6 @@
 //! The registers of warps: what `ldmatrix` brings and `mma.sync` multiplies, and the way of the sums.
 
-use super::{PAIR, Right, TILE, TensorCores};
+use super::plan::{PAIR, Right, TILE, TensorCores};
 use crate::ir::builder::KernelBuilder;
 use crate::ir::{BufferId, DType, Expr, Gpu, Scope, Unit, VarId};
 use crate::templates::cuda::exchange::Exchange;

@@ -1,6 +1,6 @@
 //! Matrix products.
 
-use super::{Right, Sizes, TensorCores, device};
+use super::plan::{Right, Sizes, TensorCores, device};
 use crate::target::Target;
 use crate::templates::cuda::broadcast::Products;
 use crate::templates::cuda::family::{Case, Family, built};

@@ -4,11 +4,12 @@
 //! compared at the end), 15 % off on average (root of the mean square of the logarithm). What it ranks first of a layer's
 //! trials takes 1.06 times as long as the fastest.
 
-use super::{Reduce, Right, Sizes, Store, TILE, TensorCores, ceil_div};
-use crate::target::Cuda;
+use super::plan::{MOST_NAMED, MOST_ROWS, Reduce, Right, Sizes, TILE, TensorCores};
+use crate::space::Value;
+use crate::target::{Cuda, CudaFeature};
 use crate::templates::cuda::conv2d_cost::norm;
-use crate::templates::cuda::family::Plan as _;
-use crate::templates::cuda::model::{memory_us, rounds};
+use crate::templates::cuda::family::{self, Needs, Plan as _, Store};
+use crate::templates::cuda::model::{ceil_div, memory_us, rounds};
 use crate::workload::Workload;
 
 /// Microseconds to launch and to end.
@@ -140,4 +141,38 @@ fn traffic(plan: &TensorCores, w: &Workload, gpu: &Cuda, together: i64) -> f64 {
     let rows = ceil_div(at_once, columns);
     let round = 2 * plan.cut.whole.k * (rows * tile_m / plan.taps + columns * tile_n);
     (once.max(plan.cut.whole.batch * ceil_div(down * across, at_once) * round)) as f64
+}
+
+impl family::Plan for TensorCores {
+    fn needs(&self) -> Needs {
+        Needs { threads: self.cut.threads(), registers: self.registers(), shared_bytes: self.shared_bytes() }
+    }
+
+    fn suits(&self, gpu: &Cuda) -> bool {
+        let Sizes { tile, warps, split, reduce, store, .. } = self.sizes;
+        let staged = store == Store::Rows;
+        // What sums that are shared come by is not chosen twice.
+        let useful = (split > 1 || reduce == Reduce::Launch) && (split == 1 || !staged);
+        let divides = (0..2).all(|side| tile[side] % (TILE * warps[side]) == 0)
+            && (split == 1 || tile[0] % split == 0)
+            && (staged || split > 1 || self.neighbours % 2 == 0);
+        let cluster = !self.cut.clustered || gpu.has(CudaFeature::Cluster) && split <= gpu.cluster_size;
+        let few = match self.right {
+            Right::Loop => true,
+            Right::Named { unit, .. } => self.right_pieces(unit) <= MOST_NAMED,
+        };
+        useful && divides && cluster && few && self.copied_rows() <= MOST_ROWS && self.cut.suits(gpu)
+    }
+
+    fn us(&self, w: &Workload, gpu: &Cuda) -> f64 {
+        us(self, w, gpu)
+    }
+
+    /// Blocks share reductions where there are fewer tiles than multiprocessors.
+    fn narrow(&self, gpu: &Cuda, knob: &str, values: &mut Vec<Value>) {
+        let many = self.cut.all_tiles() >= 4 * gpu.sm_count;
+        if knob == "split" && many || knob == "reduce" && !gpu.has(CudaFeature::Cluster) {
+            values.truncate(1);
+        }
+    }
 }

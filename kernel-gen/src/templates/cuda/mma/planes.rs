@@ -1,7 +1,7 @@
 //! Convolutions over planes of pixels: of one or three dimensions, with groups, and transposed.
 
 use super::model::PIECE_CLOCKS;
-use super::{Right, Sizes, TensorCores, device};
+use super::plan::{Right, Sizes, TensorCores, device};
 use crate::target::Target;
 use crate::templates::cuda::family::{Case, Family, built};
 use crate::templates::cuda::pipeline::Cut;

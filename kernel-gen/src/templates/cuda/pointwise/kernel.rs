@@ -1,6 +1,6 @@
 //! The kernel, and the one that packs the weights for it.
 
-use super::{CHUNK, DEPTH, Plan, ROWS};
+use super::plan::{CHUNK, DEPTH, Plan, ROWS};
 use crate::ir::builder::KernelBuilder;
 use crate::ir::{Barrier, BufferId, DType, Expr, Gpu, Group, Kernel, Scope, Stmt, Unit, VarId};
 use crate::target::Cuda;

@@ -3,8 +3,10 @@
 //! The constants are fitted to 1127 timings of 52 layers of SqueezeNet, Inception-v3, MobileNet and ResNet-50 on an H100,
 //! at one and at 64 images: within a tenth on average, and what the model likes best takes 6 % longer than the fastest.
 
-use super::{DEPTH, Plan, ROWS, ceil_div};
+use super::plan::{BN, DEPTH, Plan, ROWS, Sizes, WARPS};
 use crate::target::Cuda;
+use crate::templates::cuda::family::{self, Needs};
+use crate::templates::cuda::model::ceil_div;
 use crate::workload::Workload;
 
 /// Microseconds to launch and to end.
@@ -58,4 +60,27 @@ pub(super) fn us(plan: &Plan, w: &Workload, gpu: &Cuda) -> f64 {
     let missing = if bytes > CACHED * gpu.l2_bytes as f64 { bytes } else { 0.0 };
     let memory = missing / (gpu.bandwidth_gb_s.max(1.0) * 1e3 * MEMORY_RATE);
     LAUNCH_US + block.max(memory) + HIDDEN * block.min(memory)
+}
+
+impl family::Plan for Plan {
+    fn needs(&self) -> Needs {
+        Needs { threads: self.sizes.threads(), registers: self.registers(), shared_bytes: self.shared_bytes() }
+    }
+
+    fn suits(&self, gpu: &Cuda) -> bool {
+        let Sizes { bn, resident, ahead, .. } = self.sizes;
+        let fewer = WARPS.into_iter().rev().find(|n| *n < self.sizes.warps).unwrap_or(0);
+        let useful = (bn == BN[0] || bn - BN[0] < self.source.columns())
+            && (resident == 1 || self.units * (resident - 1) < self.tiles())
+            && self.blocks() * fewer < self.tiles()
+            && (!ahead || self.turns() > 1);
+        useful
+            && (self.sizes.staged() || self.source.columns() % 2 == 0)
+            && self.needs().resident(gpu) >= resident
+            && self.column_tiles() <= gpu.grid_dim[1]
+    }
+
+    fn us(&self, w: &Workload, gpu: &Cuda) -> f64 {
+        us(self, w, gpu)
+    }
 }

@@ -1,7 +1,7 @@
 //! Convolutions.
 
 use super::hwcn::{self, Images};
-use super::{MultiplyAdds, Sizes, device};
+use super::plan::{MultiplyAdds, Sizes, device};
 use crate::target::Target;
 use crate::templates::cuda::family::{self, Family, built};
 use crate::templates::cuda::pixels::{PixelRows, Pixels};

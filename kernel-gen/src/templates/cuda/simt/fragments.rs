@@ -1,10 +1,10 @@
 //! The registers of threads: outer products of multiply-adds, and the way of the sums.
 
-use super::{LANES, MultiplyAdds, TURNED, VECTOR};
+use super::plan::{MultiplyAdds, TURNED};
 use crate::ir::builder::KernelBuilder;
 use crate::ir::{BufferId, DType, Expr, LoopKind, Scope, VarId};
 use crate::templates::cuda::launch::unrolled;
-use crate::templates::cuda::outer::{lanes_of, there_and_back};
+use crate::templates::cuda::outer::{LANES, VECTOR, lanes_of, there_and_back};
 use crate::templates::cuda::pipeline::{Block, Copied, Fragments};
 use crate::templates::cuda::product::Layout;
 

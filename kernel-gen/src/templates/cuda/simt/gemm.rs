@@ -1,6 +1,6 @@
 //! Matrix products.
 
-use super::{MultiplyAdds, Sizes, device};
+use super::plan::{MultiplyAdds, Sizes, device};
 use crate::target::Target;
 use crate::templates::cuda::broadcast::Products;
 use crate::templates::cuda::family::{Case, Family, built};

@@ -1,6 +1,6 @@
 //! Convolutions in HWCN: for each output pixel a product of weights and images, both as they lie in memory.
 
-use super::{MultiplyAdds, Sizes};
+use super::plan::{MultiplyAdds, Sizes};
 use crate::ir::Expr;
 use crate::ir::builder::KernelBuilder;
 use crate::templates::cuda::guards::below;

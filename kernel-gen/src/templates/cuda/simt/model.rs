@@ -5,11 +5,13 @@
 //! are 6 % off (root of the mean square of the logarithm), and what they rank first among a layer's is 1.03 times as slow as
 //! the fastest (geometric mean).
 
-use super::{MultiplyAdds, Sizes, VECTOR};
+use super::plan::{MOST_PIECES, MOST_THREADS, MOST_UNROLLED, MultiplyAdds, Sizes};
+use crate::space::Value;
 use crate::target::Cuda;
 use crate::templates::cuda::conv2d_cost::norm;
-use crate::templates::cuda::family::Plan as _;
+use crate::templates::cuda::family::{self, Needs, Plan as _};
 use crate::templates::cuda::model::{memory_us, rounds};
+use crate::templates::cuda::outer::{LANES, VECTOR};
 use crate::templates::cuda::product::Layout;
 use crate::workload::Workload;
 
@@ -76,4 +78,30 @@ pub(super) fn us(plan: &MultiplyAdds, w: &Workload, gpu: &Cuda) -> f64 {
         + FILL_CLOCKS;
     let parts = if split > 1 { SECOND_US + plan.cut.parts_us(gpu, L2_BYTES_PER_CLOCK) } else { 0.0 };
     LAUNCH_US + parts + (clocks / gpu.clock_mhz.max(1) as f64).max(memory_us(w.bytes() as f64, gpu))
+}
+
+impl family::Plan for MultiplyAdds {
+    fn needs(&self) -> Needs {
+        Needs { threads: self.cut.threads(), registers: self.registers(), shared_bytes: self.shared_bytes() }
+    }
+
+    fn suits(&self, gpu: &Cuda) -> bool {
+        let Sizes { tile, tile_k, own, .. } = self.sizes;
+        (0..2).all(|side| tile[side] % (own[side] * LANES[side]) == 0)
+            && own[0] * own[1] * tile_k <= MOST_UNROLLED
+            && (64..=MOST_THREADS).contains(&self.cut.threads())
+            && (0..2).all(|side| self.pieces(side) <= MOST_PIECES)
+            && self.cut.suits(gpu)
+    }
+
+    fn us(&self, w: &Workload, gpu: &Cuda) -> f64 {
+        us(self, w, gpu)
+    }
+
+    /// Blocks share reductions where tiles leave multiprocessors idle.
+    fn narrow(&self, gpu: &Cuda, knob: &str, values: &mut Vec<Value>) {
+        if knob == "split" && self.cut.all_tiles() >= 16 * gpu.sm_count {
+            values.truncate(1);
+        }
+    }
 }

@@ -1,6 +1,6 @@
 //! Convolutions over planes of pixels: of one or three dimensions, with groups, and transposed.
 
-use super::{MultiplyAdds, Sizes, device};
+use super::plan::{MultiplyAdds, Sizes, device};
 use crate::target::Target;
 use crate::templates::cuda::family::{Case, Family, built};
 use crate::templates::cuda::outer::VECTOR;

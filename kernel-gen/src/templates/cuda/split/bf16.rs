@@ -12,7 +12,7 @@
 //! rounded to infinity, and give NaN as that does; NaN stays NaN. Elements below 2^-110 lose what is below the numbers of bf16,
 //! at most 2^-134.
 
-use super::Split;
+use super::family::Split;
 use super::parts::Parts;
 
 /// See the module's text.

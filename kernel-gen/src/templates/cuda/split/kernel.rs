@@ -1,7 +1,8 @@
 //! The kernel, and the one that packs the weights for it.
 
 use super::block::{Block, Cut, Ring, Supply, product, store};
-use super::{DEPTH, PRODUCERS, Plan};
+use super::parts::DEPTH;
+use super::plan::{PRODUCERS, Plan};
 use crate::ir::builder::KernelBuilder;
 use crate::ir::{
     BufferId, DType, Expr, Gpu, Group, Kernel, LoopKind, MbarrierOp, Operand, Scope, Tile, UnOp, Unit, VarId,

@@ -1,8 +1,10 @@
 //! How long a product takes: what ranks sizes that were not measured.
 
-use super::parts::Parts;
-use super::{DEPTH, PRODUCERS, Plan};
+use super::parts::{DEPTH, Parts};
+use super::plan::{BN, PRODUCERS, Plan, Sizes};
 use crate::target::Cuda;
+use crate::templates::cuda::family;
+use crate::templates::cuda::family::Needs;
 use crate::templates::cuda::source::Fast;
 use crate::workload::Workload;
 
@@ -55,4 +57,27 @@ pub(super) fn us(plan: &Plan, w: &Workload, cuda: &Cuda) -> f64 {
     let clocks = FILL_CLOCKS + rounds * (cut.steps() as f64 * step + store);
     let memory = w.bytes() as f64 / (cuda.bandwidth_gb_s * 1e3);
     LAUNCH_US + (clocks / cuda.clock_mhz as f64).max(memory)
+}
+
+impl family::Plan for Plan {
+    fn needs(&self) -> Needs {
+        Needs { threads: self.cut().threads(), registers: 0, shared_bytes: self.shared_bytes() }
+    }
+
+    fn suits(&self, cuda: &Cuda) -> bool {
+        let most = self.shares().map_or(cuda.registers_per_thread, |[_, consumer]| i64::from(consumer));
+        let Sizes { bn, stages, lag, .. } = self.sizes;
+        // A narrower tile would do; and of slots that are all under way none is multiplied.
+        let useful = (bn == BN[0] || bn - 16 < self.source.columns()) && lag + 2 <= stages;
+        // Producers share out the rows evenly.
+        let groups = self.sizes.bm() / self.source.width();
+        let even = self.source.fast() == Fast::Reduction || groups % PRODUCERS == 0 || PRODUCERS % groups == 0;
+        // Blocks of rows one after the other are slower than one, and in several rounds their writes are not seen to be apart.
+        let alone = self.sizes.row_blocks == 1 || self.parts.count() == 1 && self.cut().tiles() <= cuda.sm_count;
+        useful && even && alone && self.registers() <= most && self.cut().column_tiles() <= cuda.grid_dim[1]
+    }
+
+    fn us(&self, w: &Workload, cuda: &Cuda) -> f64 {
+        us(self, w, cuda)
+    }
 }

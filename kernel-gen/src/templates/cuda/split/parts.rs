@@ -1,7 +1,9 @@
 //! What elements are taken apart into, and which of the parts are multiplied.
 
-use super::DEPTH;
 use crate::ir::DType;
+
+/// Terms of the reduction in one step: 128 bytes of `f32`, the widest swizzle.
+pub(super) const DEPTH: i64 = 32;
 
 /// The parts of each element.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -1,6 +1,7 @@
 //! Convolutions.
 
-use super::{Plan, SEARCH, SMALLEST, Sizes, device, narrow, scheduled};
+use super::kernel::scheduled;
+use super::plan::{Plan, SEARCH, SMALLEST, Sizes, device, narrow};
 use crate::ir::DType;
 use crate::space::Value;
 use crate::target::Target;
@@ -15,7 +16,7 @@ pub struct SplitkDirect;
 
 impl Family for SplitkDirect {
     const NAME: &'static str = "splitk_direct";
-    const LIMITS: &'static str = super::LIMITS;
+    const LIMITS: &'static str = super::plan::LIMITS;
     const SMALLEST: Option<Sizes> = Some(SMALLEST);
     type Problem = Conv2d;
     type Knobs = Sizes;

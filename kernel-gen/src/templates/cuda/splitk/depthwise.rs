@@ -1,24 +1,14 @@
 //! The first half of a pair: lanes compute the depthwise results of the channels that their warp multiplies next.
 
-use super::kernel::{Block, Ring};
-use super::{Plan, Sizes, WARP, Window};
+use super::block::Block;
+use super::plan::{Plan, WARP, Work, filter_width, halves, row_channels, step_channels, taps};
 use crate::ir::builder::KernelBuilder;
 use crate::ir::{BufferId, DType, Expr, Scope, VarId};
 use crate::templates::cuda::guards::below;
 use crate::templates::cuda::instructions::copy_async;
 use crate::templates::cuda::launch::{share, unrolled};
 use crate::templates::cuda::model::ceil_div;
-use crate::templates::cuda::product::widest;
 use crate::workload::DepthwisePointwise;
-use std::collections::BTreeSet;
-
-/// Most results that a lane computes at a time.
-const MOST_RUN: i64 = 8;
-/// Instructions of a result beside its taps, and of a turn beside results and loads.
-const RESULT_REST: i64 = 4;
-const TURN_REST: i64 = 8;
-/// Registers of a thread for taps, pixels and places under way.
-const TAP_REGISTERS: i64 = 16;
 
 /// What a warp has of the first half in shared memory. Its channels of a step, those of all groups, stand side by side.
 pub(super) struct Depthwise {
@@ -38,110 +28,6 @@ pub(super) struct Results {
     values: BufferId,
     /// Of each turn the channel of a group and the first place in the window, and whether there are such results.
     places: Vec<([Expr; 2], Option<Expr>)>,
-}
-
-/// Whether results are computed a step ahead of the products that take them.
-pub(super) fn ahead(plan: &Plan) -> bool {
-    plan.sizes.stages > 1
-}
-
-/// Halves of the results' memory.
-fn halves(plan: &Plan) -> i64 {
-    1 + i64::from(ahead(plan))
-}
-
-/// The pixels that the first half takes. Its results do not depend on where rows begin, so these are as wide as rows and
-/// tiles are aligned.
-pub(super) fn window(pair: &DepthwisePointwise, sizes: Sizes) -> Window {
-    let c = pair.depthwise;
-    let unit = widest(c.w, 4).min(widest(sizes.tile[1] * c.stride[1], 4));
-    Window { c, sizes, unit, whole: [false; 2] }
-}
-
-/// Input channels of a step of a warp, those of all groups.
-fn step_channels(plan: &Plan) -> i64 {
-    plan.sizes.step * plan.sizes.groups()
-}
-
-/// Taps of a channel.
-fn taps(pair: &DepthwisePointwise) -> i64 {
-    pair.depthwise.kh * pair.depthwise.kw
-}
-
-/// Channels of a row of the filters as the kernel takes them: those of a step, so that rows are long and aligned, where they
-/// divide all.
-fn row_channels(plan: &Plan, pair: &DepthwisePointwise) -> i64 {
-    let together = step_channels(plan);
-    if pair.depthwise.ci % together == 0 { together } else { 1 }
-}
-
-/// The shape in which the kernel takes the filters, which lie as the workload has them.
-pub(super) fn filter_shape(plan: &Plan, pair: &DepthwisePointwise) -> Vec<i64> {
-    let row = row_channels(plan, pair);
-    vec![pair.depthwise.ci / row, row * taps(pair)]
-}
-
-/// Elements of shared memory.
-pub(super) fn shared_elements(plan: &Plan, pair: &DepthwisePointwise) -> i64 {
-    let (sizes, together) = (plan.sizes, step_channels(plan));
-    let of_slot = together * taps(pair) + if pair.bias { together } else { 0 };
-    // Each buffer is aligned to 16 bytes.
-    sizes.warps * (sizes.stages * of_slot + halves(plan) * sizes.step * plan.multiplied().elements()) + 8
-}
-
-/// How lanes share the results of a step.
-#[derive(Clone, Copy)]
-pub(super) struct Work {
-    /// Results below each other that a lane computes at a time: they have filters and rows of pixels in common.
-    pub(super) run: i64,
-    /// Turns of a warp.
-    pub(super) turns: i64,
-    /// Loads from shared memory in a turn.
-    pub(super) loads: i64,
-    /// Instructions of a turn.
-    pub(super) instructions: i64,
-}
-
-impl Work {
-    /// Of all runs that divide the rows of a tile the one with the fewest instructions.
-    pub(super) fn of(plan: &Plan, pair: &DepthwisePointwise) -> Work {
-        let rows = plan.sizes.tile[0];
-        (2..=rows.min(MOST_RUN))
-            .filter(|run| rows % run == 0)
-            .map(|run| Work::in_runs(plan, pair, run))
-            .fold(Work::in_runs(plan, pair, 1), |best, next| if next.all() < best.all() { next } else { best })
-    }
-
-    fn in_runs(plan: &Plan, pair: &DepthwisePointwise, run: i64) -> Work {
-        let c = &pair.depthwise;
-        let rows = (0..run).flat_map(|y| (0..c.kh).map(move |kh| y * c.stride[0] + kh * c.dilation[0]));
-        let rows = rows.collect::<BTreeSet<i64>>().len() as i64;
-        let loads = rows * c.kw + taps(pair) + i64::from(pair.bias);
-        let instructions = loads + run * (taps(pair) + RESULT_REST) + TURN_REST;
-        Work { run, turns: ceil_div(step_channels(plan) * plan.sizes.pixels() / run, WARP), loads, instructions }
-    }
-
-    /// Instructions of a step.
-    fn all(&self) -> i64 {
-        self.turns * self.instructions
-    }
-}
-
-/// Registers of a thread that the first half takes: its values, and of each turn where they go, too.
-pub(super) fn registers(plan: &Plan, pair: &DepthwisePointwise) -> i64 {
-    let work = Work::of(plan, pair);
-    TAP_REGISTERS + work.turns * (work.run + 1)
-}
-
-/// Turns in which a warp fetches the filters of a step.
-pub(super) fn filter_turns(plan: &Plan, pair: &DepthwisePointwise) -> i64 {
-    ceil_div(step_channels(plan) * taps(pair), WARP * filter_width(plan, pair))
-}
-
-/// Elements of the filters that a lane copies at a time.
-fn filter_width(plan: &Plan, pair: &DepthwisePointwise) -> i64 {
-    let row = row_channels(plan, pair);
-    if row == step_channels(plan) { widest(row * taps(pair), 4) } else { 1 }
 }
 
 impl Depthwise {
@@ -206,7 +92,7 @@ impl Depthwise {
     /// Computes the results of the step whose pixels are in a slot. What results of a run have in common is loaded once by
     /// compilers, as nothing is stored in between. There is no branch, so that compilers can mix this with
     /// the products of the step before: lanes without a result compute the last one, too.
-    pub(super) fn compute(&self, b: &mut KernelBuilder, block: &Block, ring: &Ring, slot: &Expr) -> Results {
+    pub(super) fn compute(&self, b: &mut KernelBuilder, block: &Block, pixels: BufferId, slot: &Expr) -> Results {
         let (plan, c) = (block.plan, &self.pair.depthwise);
         let (taken, given, sizes, taps) = (plan.fetched(), plan.multiplied(), plan.sizes, taps(&self.pair));
         let Work { run, turns, .. } = Work::of(plan, &self.pair);
@@ -235,7 +121,7 @@ impl Depthwise {
                     let below = y * c.stride[0] + tap / c.kw * c.dilation[0];
                     let away = below * taken.pitch() + tap % c.kw * c.dilation[1];
                     let filter = own(self.filters, vec![channel * taps + tap]);
-                    let pixel = own(ring.pixels, vec![part.clone(), first + away]);
+                    let pixel = own(pixels, vec![part.clone(), first + away]);
                     b.sum(values, at.clone(), filter * pixel, &[]);
                 }
                 let sum = Expr::load(values, at.clone());

@@ -1,17 +1,20 @@
 //! The kernel, and the one that packs the weights for it.
 
-use super::depthwise::{self, Depthwise};
-use super::{Plan, Sizes, WARP, Window};
+use super::block::Block;
+use super::depthwise::Depthwise;
+use super::plan::{Plan, Sizes, WARP, Window, ahead, filter_shape};
 use crate::ir::builder::KernelBuilder;
 use crate::ir::{Barrier, BufferId, DType, Expr, Gpu, Group, Kernel, LoopKind, MbarrierOp, Scope, Slot, Stmt, VarId};
-use crate::templates::Pack;
 use crate::templates::cuda::exchange::arrival;
+use crate::templates::cuda::family::built;
 use crate::templates::cuda::guards::{inside, or_zero};
 use crate::templates::cuda::instructions::{copy_async, tile};
-use crate::templates::cuda::launch::{self, LANE, cluster, grid, share, threads, unrolled};
+use crate::templates::cuda::launch;
+use crate::templates::cuda::launch::{LANE, cluster, grid, share, threads, unrolled};
 use crate::templates::cuda::model::ceil_div;
 use crate::templates::cuda::outputs::finish;
 use crate::templates::cuda::source::Source;
+use crate::templates::{Pack, Scheduled, TemplateError};
 use crate::workload::operands::Operands;
 use crate::workload::{Conv2d, Param, Role, Workload};
 
@@ -55,7 +58,7 @@ pub(super) fn kernel(plan: &Plan, w: &Workload) -> Kernel {
     let mut b = KernelBuilder::new(w.kernel_name());
     let packed = |p: &Param| match (p.role, plan.pair) {
         (Role::Weight, _) => (DType::F32, packed_shape(plan)),
-        (Role::DepthwiseWeight, Some(pair)) => (p.dtype, depthwise::filter_shape(plan, &pair)),
+        (Role::DepthwiseWeight, Some(pair)) => (p.dtype, filter_shape(plan, &pair)),
         (Role::Input, None) if plan.fetched().flat() => (p.dtype, flat(plan.c).input_shape()),
         _ => (p.dtype, p.shape.clone()),
     };
@@ -71,22 +74,9 @@ pub(super) fn kernel(plan: &Plan, w: &Workload) -> Kernel {
     b.finish()
 }
 
-/// What a thread knows of its place.
-pub(super) struct Block<'a> {
-    pub(super) plan: &'a Plan,
-    w: &'a Workload,
-    pub(super) params: Operands,
-    image: VarId,
-    channels: VarId,
-    tile: VarId,
-    pub(super) rank: Expr,
-    pub(super) warp: VarId,
-    pub(super) lane: VarId,
-}
-
 /// A warp's ring of pixels and weights.
-pub(super) struct Ring {
-    pub(super) pixels: BufferId,
+struct Ring {
+    pixels: BufferId,
     weights: BufferId,
     /// What else a pair has.
     depthwise: Option<Depthwise>,
@@ -154,10 +144,10 @@ impl Block<'_> {
             b.gpu(Gpu::Wait(Group::Copy, under_way as u32));
             b.push(Stmt::Barrier(Barrier::Warp));
         };
-        let ahead = ring.depthwise.is_some() && depthwise::ahead(plan);
+        let ahead = ring.depthwise.is_some() && ahead(plan);
         if let Some(depthwise) = ring.depthwise.as_ref().filter(|_| ahead) {
             arrive(b, sizes.stages - 1);
-            let results = depthwise.compute(b, self, &ring, &0.into());
+            let results = depthwise.compute(b, self, ring.pixels, &0.into());
             depthwise.keep(b, self, results, &0.into());
         }
         b.for_("k", plan.steps(), |b, k| {
@@ -174,12 +164,12 @@ impl Block<'_> {
                 Some(depthwise) if ahead => {
                     // Behind the last step are old pixels, whose results nobody takes.
                     let next = b.let_("next_slot", (k + 1).floor_mod(sizes.stages));
-                    let results = depthwise.compute(b, self, &ring, &next.into());
+                    let results = depthwise.compute(b, self, ring.pixels, &next.into());
                     multiply(b);
                     depthwise.keep(b, self, results, &(k + 1));
                 }
                 Some(depthwise) => {
-                    let results = depthwise.compute(b, self, &ring, &slot.into());
+                    let results = depthwise.compute(b, self, ring.pixels, &slot.into());
                     depthwise.keep(b, self, results, &k.into());
                     b.push(Stmt::Barrier(Barrier::Warp));
                     multiply(b);
@@ -545,4 +535,9 @@ impl Block<'_> {
         let index = c.layout.index(self.image.into(), channel.clone(), row, column);
         b.when(exists, |b| finish(b, (self.w, &self.params), &channel, index, sum));
     }
+}
+
+/// The kernel of a plan, and what packs its weights.
+pub(super) fn scheduled(plan: &Plan, w: &Workload) -> Result<Scheduled, TemplateError> {
+    built(kernel(plan, w), [pack(plan)])
 }

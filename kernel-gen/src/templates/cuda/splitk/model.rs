@@ -6,10 +6,12 @@
 //! fastest (geometric mean). What layouts with channels side by side and types of 16 bits add was fitted before that to 480 timings
 //! of one image in NHWC, HWCN and NCHW: 12 to 15 % off.
 
-use super::depthwise::{self, Work};
-use super::{Plan, WARP, ceil_div};
-use crate::target::Cuda;
+use super::plan::{MOST_UNROLLED, Plan, Sizes, WARP, Work, ahead, filter_turns};
+use crate::target::{Cuda, CudaFeature};
 use crate::templates::cuda::conv2d_cost::norm;
+use crate::templates::cuda::family;
+use crate::templates::cuda::family::Needs;
+use crate::templates::cuda::model::ceil_div;
 use crate::workload::{ConvLayout, DepthwisePointwise, Workload};
 
 /// Microseconds to launch and to end; an empty kernel takes 1.1.
@@ -80,11 +82,11 @@ struct Depthwise {
 impl Depthwise {
     fn of(plan: &Plan, pair: &DepthwisePointwise) -> Depthwise {
         let (step, work) = (plan.sizes.step as f64, Work::of(plan, pair));
-        let copies = (depthwise::filter_turns(plan, pair) + i64::from(pair.bias)) as f64 / step;
+        let copies = (filter_turns(plan, pair) + i64::from(pair.bias)) as f64 / step;
         let slots = (work.turns * work.instructions) as f64 / step + copies * COPY_PIXELS;
         let accesses = (work.turns * (work.loads + work.run)) as f64 / step + copies;
         // A step ahead products cover what results wait for, and the first step's are computed beside none.
-        let alone = if depthwise::ahead(plan) { 0.0 } else { DEPTHWISE_ALONE };
+        let alone = if ahead(plan) { 0.0 } else { DEPTHWISE_ALONE };
         Depthwise { slots, accesses, alone }
     }
 }
@@ -153,4 +155,30 @@ pub(super) fn us(plan: &Plan, w: &Workload, gpu: &Cuda) -> f64 {
     let memory = w.bytes() as f64 / (gpu.bandwidth_gb_s * 1e3);
     let cluster = if sizes.cluster > 1 { CLUSTER_US } else { 0.0 };
     LAUNCH_US + cluster + (clocks / gpu.clock_mhz as f64).max(memory)
+}
+
+impl family::Plan for Plan {
+    fn needs(&self) -> Needs {
+        Needs { threads: self.sizes.threads(), registers: self.registers(), shared_bytes: self.shared_bytes() }
+    }
+
+    fn suits(&self, gpu: &Cuda) -> bool {
+        let Sizes { warps, stages, step, cluster, tile, lanes, channels } = self.sizes;
+        let useful = (0..2).all(|dim| tile[dim] <= self.outputs(dim))
+            && cluster * warps * self.sizes.groups() * step <= self.c.ci
+            && stages <= self.steps()
+            && (channels == 1 || self.c.co > lanes * (channels - 1))
+            // Groups of neighbours and groups of lanes are not in one warp.
+            && (channels <= 4 || lanes == WARP);
+        useful
+            && self.macs() * step <= MOST_UNROLLED
+            && self.channel_tiles() <= gpu.grid_dim[1]
+            && self.padded_channels() / self.sizes.groups() <= gpu.grid_dim[0]
+            && lanes * channels % cluster == 0
+            && (cluster == 1 || gpu.has(CudaFeature::Cluster) && cluster <= gpu.cluster_size)
+    }
+
+    fn us(&self, w: &Workload, gpu: &Cuda) -> f64 {
+        us(self, w, gpu)
+    }
 }

@@ -1,6 +1,7 @@
 //! Pairs of a depthwise and a pointwise convolution.
 
-use super::{Plan, SEARCH, SMALLEST, Sizes, device, narrow, scheduled};
+use super::kernel::scheduled;
+use super::plan::{Plan, SEARCH, SMALLEST, Sizes, device, narrow};
 use crate::ir::DType;
 use crate::space::Value;
 use crate::target::Target;
@@ -14,7 +15,7 @@ pub struct SplitkPair;
 
 impl Family for SplitkPair {
     const NAME: &'static str = "splitk_pair";
-    const LIMITS: &'static str = super::LIMITS;
+    const LIMITS: &'static str = super::plan::LIMITS;
     const SMALLEST: Option<Sizes> = Some(SMALLEST);
     type Problem = DepthwisePointwise;
     type Knobs = Sizes;

@@ -1,10 +1,11 @@
 //! The kernel, and the one that packs the weights for it.
 
-use super::{CELL, Plan, Store, TILE};
+use super::plan::{CELL, Plan, TILE};
 use crate::ir::builder::KernelBuilder;
 use crate::ir::{Barrier, BufferId, DType, Expr, Gpu, Group, Kernel, LoopKind, Scope, Stmt, Unit, VarId};
 use crate::target::Cuda;
 use crate::templates::Pack;
+use crate::templates::cuda::family::Store;
 use crate::templates::cuda::guards::inside;
 use crate::templates::cuda::instructions::{copy_async, fetch_image, multiply, tile};
 use crate::templates::cuda::launch::{LANE, launch, pack_rows, share, unrolled};

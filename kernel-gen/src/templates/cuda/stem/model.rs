@@ -3,10 +3,10 @@
 //! The constants together are fitted to 208 timings of 21 layers on an H100, at one and at 64 images: the fastest config of a
 //! layer takes 0.97 of what the model says (geometric mean).
 
-use super::{Plan, Store, TILE, ceil_div};
+use super::plan::{MOST_PRODUCTS, Plan, Sizes, TILE};
 use crate::target::Cuda;
-use crate::templates::cuda::family::Plan as _;
-use crate::templates::cuda::model::{Waves, memory_us};
+use crate::templates::cuda::family::{self, Needs, Plan as _, Store};
+use crate::templates::cuda::model::{Waves, ceil_div, memory_us};
 use crate::workload::Workload;
 
 /// Microseconds to launch and to end.
@@ -47,4 +47,26 @@ pub(super) fn us(plan: &Plan, w: &Workload, gpu: &Cuda) -> f64 {
     let block = weights + gather + products.max(operands) + store;
     let clocks = waves * (LATENCY + (together * block).max(alone + block));
     LAUNCH_US + (clocks / gpu.clock_mhz.max(1) as f64).max(memory_us(w.bytes() as f64, gpu))
+}
+
+impl family::Plan for Plan {
+    fn needs(&self) -> Needs {
+        Needs { threads: self.sizes.threads(), registers: self.registers(), shared_bytes: self.shared_bytes() }
+    }
+
+    fn suits(&self, gpu: &Cuda) -> bool {
+        let Sizes { tile_h, tile_w, rows, columns, across, store } = self.sizes;
+        let useful = tile_h <= self.c.oh()
+            && (tile_w == 1 || (tile_w - 1) * TILE < self.c.ow())
+            && (columns * across == 1 || self.c.co > self.sizes.channels() / 2);
+        useful
+            && tile_h * tile_w % rows == 0
+            && self.can_store(store)
+            && self.steps() * rows * columns * 2 <= MOST_PRODUCTS
+            && self.channel_tiles() <= gpu.grid_dim[1]
+    }
+
+    fn us(&self, w: &Workload, gpu: &Cuda) -> f64 {
+        us(self, w, gpu)
+    }
 }

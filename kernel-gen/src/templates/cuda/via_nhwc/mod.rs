@@ -71,16 +71,6 @@ fn in_nhwc(w: &Workload) -> Result<(Conv2d, Workload), String> {
     Ok((c, Workload { op: Op::Conv2d(Conv2d { layout: ConvLayout::Nhwc, ..c }), ..w.clone() }))
 }
 
-/// The tensors of a convolution that are turned: those with pixels.
-fn activations(c: &Conv2d, role: Role) -> Option<Activations> {
-    let (channels, h, w) = match role {
-        Role::Input => (c.ci, c.h, c.w),
-        Role::Residual | Role::Output => (c.co, c.oh(), c.ow()),
-        _ => return None,
-    };
-    Some(Activations { layout: c.layout, images: c.n, channels, rows: h, columns: w })
-}
-
 /// Puts the turning launches around the kernel of the same workload in NHWC: what that has of the tensors with pixels becomes
 /// workspace.
 fn around(mut kernel: Kernel, w: &Workload, c: &Conv2d) -> Kernel {
@@ -88,7 +78,7 @@ fn around(mut kernel: Kernel, w: &Workload, c: &Conv2d) -> Kernel {
     let inner = std::mem::take(&mut kernel.params);
     let mut turned: Vec<(Role, Turn)> = vec![];
     for (param, rows) in w.params().into_iter().zip(inner) {
-        let activations = match activations(c, param.role) {
+        let activations = match Activations::of(c, param.role) {
             Some(activations) if !activations.are_rows() => activations,
             _ => {
                 kernel.params.push(rows);
@@ -125,7 +115,7 @@ impl<T: Template> ViaNhwc<T> {
             return Err(format!("for at most {} channels", SIDE * gpu.grid_dim[1]));
         }
         self.inner.applies(&nhwc, t)?;
-        let tensors = [Role::Input, Role::Output].into_iter().filter_map(|role| activations(&c, role));
+        let tensors = [Role::Input, Role::Output].into_iter().filter_map(|role| Activations::of(&c, role));
         match tensors.map(|a| a.tried()).max() {
             Some(pixels) if pixels > MOST_TRIED => Err(format!("{pixels} pixels do not divide tiles")),
             _ => Ok((c, nhwc)),

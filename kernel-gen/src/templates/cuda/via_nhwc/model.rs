@@ -1,6 +1,6 @@
 //! How long turning takes.
 
-use super::activations;
+use super::turn::Activations;
 use crate::target::Cuda;
 use crate::workload::{Conv2d, Workload};
 
@@ -16,7 +16,7 @@ const SECTOR: f64 = 32.0;
 /// Microseconds of the turning launches: each tensor with pixels is read and written.
 pub(super) fn us(w: &Workload, c: &Conv2d, cuda: &Cuda) -> f64 {
     let each = w.params().into_iter().map(|param| {
-        let Some(turned) = activations(c, param.role).filter(|a| !a.are_rows()) else { return 0.0 };
+        let Some(turned) = Activations::of(c, param.role).filter(|a| !a.are_rows()) else { return 0.0 };
         let run = (turned.neighbours() * param.dtype.bytes() as i64) as f64;
         let bytes = param.bytes() as f64 * (1.0 + (SECTOR / run).max(1.0));
         let rate = if bytes <= cuda.l2_bytes as f64 { CACHE_RATE } else { MEMORY_RATE };

@@ -4,7 +4,7 @@ use crate::ir::builder::KernelBuilder;
 use crate::ir::{BufferId, DType, Expr, LoopKind, Scope, VarId};
 use crate::templates::cuda::launch::{launch, unrolled};
 use crate::templates::cuda::model::ceil_div;
-use crate::workload::ConvLayout;
+use crate::workload::{Conv2d, ConvLayout, Role};
 
 /// Pixels and channels of a block's tile, and its threads.
 pub(super) const SIDE: i64 = 64;
@@ -31,6 +31,16 @@ pub(super) struct Activations {
 type Pixel = [Expr; 3];
 
 impl Activations {
+    /// The tensor of a convolution that has this role, if it is turned: those with pixels are.
+    pub(super) fn of(c: &Conv2d, role: Role) -> Option<Activations> {
+        let (channels, rows, columns) = match role {
+            Role::Input => (c.ci, c.h, c.w),
+            Role::Residual | Role::Output => (c.co, c.oh(), c.ow()),
+            _ => return None,
+        };
+        Some(Activations { layout: c.layout, images: c.n, channels, rows, columns })
+    }
+
     /// Extents of the pixels' coordinates, as they lie in a plane, the fastest last.
     fn extents(&self) -> [i64; 3] {
         match self.layout {

@@ -6,19 +6,22 @@
 //! of patches exists anywhere. Where a tap lies in the padding for all pixels of a tile, the step is left out; with many
 //! images and one pixel a tile that happens exactly, which saves 9 % of a 14 x 14 layer and 18 % of a 7 x 7 one.
 
-use super::kernel::{Block, Box, Element, Feed, Product, kernel};
-use super::model::{self, Shape};
+use super::block::{Block, Box, Element, Feed, Product};
+use super::kernel::kernel;
+use super::model::Shape;
 use super::parts::Reduction;
+use super::plan::{BUFFERS, Depth, Sizes, Store, depth, device, each_step, multiplied, whole_units};
 use super::ring::{Layout, Part, Ring, Steps};
-use super::store::BUFFERS;
-use super::{Depth, Sizes, Store, ceil_div, depth, device, each_step, multiplied, turned, whole_units};
+use super::{model, turned};
 use crate::ir::builder::KernelBuilder;
 use crate::ir::{Expr, VarId};
 use crate::space::Value;
 use crate::target::{Cuda, Target};
 use crate::templates::cuda::family::{Case, Family, Needs, Plan, Search, built, knobs, up_to};
+use crate::templates::cuda::model::ceil_div;
 use crate::templates::cuda::requires::convolution;
-use crate::templates::cuda::taps::{self, MOST_STRIDE, taps_met};
+use crate::templates::cuda::taps;
+use crate::templates::cuda::taps::{MOST_STRIDE, taps_met};
 use crate::templates::{Scheduled, TemplateError};
 use crate::workload::{Conv2d, ConvLayout, Param, Role, Workload};
 
@@ -126,8 +129,8 @@ fn shape(w: &Workload, c: &Conv2d, sizes: Sizes, pixels: Pixels) -> Shape {
 impl Family for WgmmaConv2d {
     const NAME: &'static str = "wgmma_conv2d";
     const VERSION: u32 = 3;
-    const LIMITS: &'static str = super::LIMITS;
-    const LONGEST_EARLY_US: f64 = super::LONGEST_EARLY_US;
+    const LIMITS: &'static str = super::plan::LIMITS;
+    const LONGEST_EARLY_US: f64 = super::plan::LONGEST_EARLY_US;
     type Problem = Conv2d;
     type Knobs = (Sizes, Sides);
     type Plan<'a> = Convolution<'a>;

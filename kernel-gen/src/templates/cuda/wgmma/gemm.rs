@@ -1,16 +1,18 @@
 //! Matrix products, and convolutions that are some: 1 x 1 in NHWC.
 
-use super::kernel::{Block, Box, Element, Feed, Product, kernel};
-use super::model::{self, Shape};
+use super::block::{Block, Box, Element, Feed, Product};
+use super::kernel::kernel;
+use super::model::Shape;
 use super::parts::Reduction;
-use super::ring::{self, Layout, Part, Ring, Steps};
-use super::store::BUFFERS;
-use super::{Depth, Sizes, Store, ceil_div, depth, device, each_step, multiplied, turned, unit};
+use super::plan::{BUFFERS, Depth, Sizes, Store, depth, device, each_step, multiplied, unit};
+use super::ring::{Layout, Part, Ring, Steps};
+use super::{model, ring, turned};
 use crate::ir::builder::KernelBuilder;
 use crate::ir::{DType, Expr, VarId};
 use crate::space::Value;
 use crate::target::{Cuda, Target};
 use crate::templates::cuda::family::{Case, Family, Needs, Plan, Search, built, up_to};
+use crate::templates::cuda::model::ceil_div;
 use crate::templates::{Scheduled, TemplateError};
 use crate::workload::{ConvLayout, Matmul, Op, Param, Role, Workload};
 
@@ -88,8 +90,8 @@ fn reduction(w: &Workload, m: &Matmul, cuda: &Cuda) -> Reduction {
 impl Family for WgmmaGemm {
     const NAME: &'static str = "wgmma_gemm";
     const VERSION: u32 = 3;
-    const LIMITS: &'static str = super::LIMITS;
-    const LONGEST_EARLY_US: f64 = super::LONGEST_EARLY_US;
+    const LIMITS: &'static str = super::plan::LIMITS;
+    const LONGEST_EARLY_US: f64 = super::plan::LONGEST_EARLY_US;
     type Problem = Matmul;
     type Knobs = Sizes;
     type Plan<'a> = Gemm<'a>;

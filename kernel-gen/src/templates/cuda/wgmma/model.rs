@@ -1,6 +1,6 @@
 //! How long a ring takes: what ranks sizes that were not measured.
 
-use super::{ROW_BYTES, Schedule, Sizes, Store};
+use super::plan::{ROW_BYTES, Schedule, Sizes, Store};
 use crate::target::Cuda;
 
 /// A product cut into tiles.

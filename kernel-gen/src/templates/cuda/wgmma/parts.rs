@@ -5,8 +5,8 @@
 //! later each block owns some rows of the tile, gets the others' sums of these ([`Exchange`]) and adds them in the order of
 //! the parts, so results do not differ between runs.
 
-use super::kernel::Block;
-use super::{Cluster, Sizes, Store, WARPGROUP, ceil_div, columns, narrow};
+use super::block::Block;
+use super::plan::{Cluster, PART_PAD, PART_ROWS, SPLITS, Sizes, Store, columns, narrow};
 use crate::ir::builder::KernelBuilder;
 use crate::ir::{BufferId, DType, Expr, LoopKind, Scope};
 use crate::space::Value;
@@ -14,20 +14,14 @@ use crate::target::Cuda;
 use crate::templates::cuda::exchange::Exchange;
 use crate::templates::cuda::family::{numbers, up_to};
 use crate::templates::cuda::launch::share;
+use crate::templates::cuda::model::ceil_div;
 use crate::templates::cuda::outputs::{each_element, finish};
+use crate::templates::cuda::warpgroups::WARPGROUP;
 
-/// Rows of a tile.
-pub(super) const ROWS: i64 = 64;
 /// Neighbours that are sent, and stored, at a time: 16 bytes.
 const SENT: i64 = 4;
-/// Elements by which rows of sums are longer than they need be, so that pairs of four rows lie in different banks.
-const PAD: i64 = 8;
-
 /// Columns of tiles that there are beside the others where reductions may be shared.
 const NARROW: i64 = 32;
-/// Into how many parts a reduction may be cut.
-pub(super) const SPLITS: [i64; 4] = [1, 2, 4, 8];
-
 /// A product as those see it who cut its reduction.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Reduction {
@@ -44,7 +38,7 @@ pub(super) struct Reduction {
 impl Reduction {
     /// That of `batch` times `rows x columns` outputs.
     pub(super) fn new(steps: i64, [batch, rows, columns]: [i64; 3], cuda: &Cuda) -> Reduction {
-        let tiles = batch * ceil_div(rows, ROWS) * ceil_div(columns, ROWS);
+        let tiles = batch * ceil_div(rows, PART_ROWS) * ceil_div(columns, PART_ROWS);
         Reduction { steps, columns, cluster_size: cuda.cluster_size, few: 2 * tiles <= cuda.sm_count }
     }
 
@@ -94,11 +88,6 @@ impl Reduction {
     }
 }
 
-/// Bytes of shared memory beside the ring.
-pub(super) fn shared_bytes(sizes: Sizes) -> i64 {
-    if sizes.split == 1 { 0 } else { 4 * ROWS * (sizes.bn + PAD) + 4 * ROWS * (sizes.bn + 4) + 16 }
-}
-
 /// The shared memory of a block, and what the other blocks send.
 pub(super) struct Parts {
     rows: BufferId,
@@ -110,14 +99,14 @@ impl Parts {
     pub(super) fn make(b: &mut KernelBuilder, block: &Block<'_>) -> Option<Parts> {
         let Sizes { bn, split, .. } = block.sizes;
         (split > 1).then(|| {
-            let exchange = Exchange::make(b, block.thread.into(), split, [ROWS, bn]);
-            Parts { rows: b.alloc("rows", DType::F32, &[ROWS, bn + PAD], Scope::Shared), exchange }
+            let exchange = Exchange::make(b, block.thread.into(), split, [PART_ROWS, bn]);
+            Parts { rows: b.alloc("rows", DType::F32, &[PART_ROWS, bn + PART_PAD], Scope::Shared), exchange }
         })
     }
 
     /// Puts the consumer's sums into its block's memory.
     pub(super) fn keep(&self, b: &mut KernelBuilder, block: &Block<'_>, acc: BufferId) {
-        b.loop_("row", ROWS, LoopKind::FragmentRow, |b, row| {
+        b.loop_("row", PART_ROWS, LoopKind::FragmentRow, |b, row| {
             b.loop_("column", block.sizes.bn, LoopKind::FragmentCol, |b, column| {
                 let sum = Expr::load(acc, vec![0.into(), row.into(), column.into()]);
                 b.store(self.rows, vec![row.into(), column.into()], sum);
@@ -130,9 +119,9 @@ impl Parts {
     pub(super) fn add_up(&self, b: &mut KernelBuilder, block: &Block<'_>, place: &[Expr]) {
         let (Sizes { bn, .. }, rank, threads) = (block.sizes, &block.rank, 2 * WARPGROUP);
         let per_row = bn / SENT;
-        share(b, threads, block.thread.into(), ROWS * per_row, |b, at| {
+        share(b, threads, block.thread.into(), PART_ROWS * per_row, |b, at| {
             // Each begins with its own rows, so that not all blocks send to one at the same time.
-            let row = (at.clone().floor_div(per_row) + rank.clone() * self.exchange.owned()).floor_mod(ROWS);
+            let row = (at.clone().floor_div(per_row) + rank.clone() * self.exchange.owned()).floor_mod(PART_ROWS);
             let column = at.floor_mod(per_row) * SENT;
             self.exchange.send(b, rank, [row.clone(), column.clone()], SENT, &|element| {
                 Expr::load(self.rows, vec![row.clone(), column.clone() + element.clone()])

@@ -6,17 +6,15 @@
 //! consumer finds the residual where it is going to put the sum, and from there the engine stores. Asked for element by
 //! element from the epilogue, each piece took as long as memory takes to answer, and its warp had nothing else to do.
 
-use super::kernel::{Block, Box};
-use super::store::{Piece, Stage, WARP};
-use super::{Sizes, WARPGROUP};
+use super::block::{Block, Box};
+use super::plan::Sizes;
+use super::stage::{Piece, Stage, WARP};
 use crate::ir::builder::KernelBuilder;
 use crate::ir::{BufferId, DType, Expr, Gpu, Group, LoopKind, MbarrierOp, Scope, Slot, VarId};
 use crate::templates::cuda::instructions::{load_box, tile};
 use crate::templates::cuda::ring::Place;
+use crate::templates::cuda::warpgroups::WARPGROUP;
 use crate::workload::{Epilogue, Workload};
-
-/// Most buffers of a consumer: those of two on each multiprocessor hold what the memory of an H100 moves in 3 us.
-pub(super) const MOST_BUFFERS: i64 = 4;
 
 /// The thread that sets up the barriers and asks for the first consumer's pieces; those of the others are a warp apart.
 const FIRST: i64 = WARP;

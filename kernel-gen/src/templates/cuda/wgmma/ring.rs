@@ -1,11 +1,12 @@
 //! The ring of tiles between the producer and the consumers.
 
-use super::kernel::{Behind, Block, Box, Feed, Product, sums};
-use super::{Depth, FEWEST_COLUMNS, Sizes, WARPGROUP, depth};
+use super::block::{Behind, Block, Box, Feed, Product, sums};
+use super::plan::{Depth, FEWEST_COLUMNS, Sizes, depth};
 use crate::ir::builder::KernelBuilder;
 use crate::ir::{BufferId, Expr, Gpu, Group, Unit, VarId};
 use crate::templates::cuda::instructions::{multiply, tile};
 use crate::templates::cuda::ring::{Place, Slots};
+use crate::templates::cuda::warpgroups::WARPGROUP;
 
 /// How an operand lies in memory, and so in its slot.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -6,88 +6,17 @@
 //! waits only for the last but one. Warps do not wait for each other. Where a residual is added, that comes by the engine
 //! too, into the same pieces before ([`residual`](super::residual)).
 
-use super::kernel::{Block, Box, Element};
+use super::block::{Block, Box, Element};
+use super::plan::BUFFERS;
 use super::residual::Residual;
-use super::{ROW_BYTES, Sizes, Store, WARPGROUP, ceil_div};
+use super::stage::{Piece, Stage, WARP, WARP_ROWS};
 use crate::ir::builder::KernelBuilder;
 use crate::ir::{Barrier, BufferId, Expr, Gpu, Group, LoopKind, Stmt, VarId};
 use crate::templates::cuda::instructions::tile;
+use crate::templates::cuda::warpgroups::WARPGROUP;
+use crate::workload::Workload;
 use crate::workload::epilogue::StepOperand;
 use crate::workload::naive::epilogue_of;
-use crate::workload::{Epilogue, Workload};
-
-/// Pieces that a warp has in shared memory.
-pub(super) const BUFFERS: i64 = 2;
-
-/// Threads, and rows of a tile, of a warp.
-pub(super) const WARP: i64 = 32;
-const WARP_ROWS: i64 = 16;
-
-/// Where sums wait for the copy engine: pieces of 64 rows of 128 bytes, or of 64 or 32 where a tile has no more columns; some for
-/// each consumer.
-pub(super) struct Stage {
-    pub(super) buffer: BufferId,
-    /// Columns of a piece, and bytes of its rows.
-    pub(super) columns: i64,
-    pub(super) row_bytes: i64,
-    thread: VarId,
-    /// What brings the residual into them, if the epilogue adds one.
-    pub(super) residual: Option<Residual>,
-}
-
-impl Stage {
-    /// Its memory, if the copy engine is to store.
-    pub(super) fn make(b: &mut KernelBuilder, block: &Block<'_>) -> Option<Stage> {
-        let (sizes, w) = (block.sizes, block.product.workload());
-        let bytes = w.out_dtype.bytes() as i64;
-        let enough = |row_bytes: &i64| sizes.bn * bytes >= *row_bytes;
-        let row_bytes = [ROW_BYTES, ROW_BYTES / 2].into_iter().find(enough).unwrap_or(ROW_BYTES / 4);
-        let columns = row_bytes / bytes;
-        (sizes.store == Store::Tma).then(|| {
-            let shape = [sizes.consumers, block.buffers, 64, columns];
-            let buffer = b.alloc_swizzled("output_rows", w.out_dtype, &shape, row_bytes as u32);
-            let residual = Residual::make(b, block);
-            Stage { buffer, columns, row_bytes, thread: block.thread, residual }
-        })
-    }
-
-    /// Pieces of a consumer's rows of a tile.
-    pub(super) fn pieces(&self, sizes: Sizes) -> impl Iterator<Item = Piece> + use<> {
-        let columns = self.columns;
-        (0..sizes.row_blocks).flat_map(move |h| {
-            (0..ceil_div(sizes.bn, columns)).map(move |i| {
-                let start = i * columns;
-                Piece { h, start, columns: columns.min(sizes.bn - start) }
-            })
-        })
-    }
-
-    /// Done by the thread of each warp that talks to the engine.
-    pub(super) fn one(&self, b: &mut KernelBuilder, body: impl FnOnce(&mut KernelBuilder)) {
-        b.if_(Expr::from(self.thread).floor_mod(WARP).eq(0), body);
-    }
-
-    /// At the end: shared memory must stay until it has been read.
-    pub(super) fn finish(&self, b: &mut KernelBuilder) {
-        self.one(b, |b| b.gpu(Gpu::Wait(Group::Store, 0)));
-    }
-}
-
-/// What is stored at a time of a consumer's rows.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) struct Piece {
-    /// The row block.
-    pub(super) h: i64,
-    /// Its first column of the tile.
-    pub(super) start: i64,
-    /// How many it has: those of a row of shared memory, or what a tile has left.
-    pub(super) columns: i64,
-}
-
-/// Whether the epilogue adds a residual.
-pub(super) fn adds_residual(w: &Workload) -> bool {
-    w.epilogue.contains(&Epilogue::ResidualAdd)
-}
 
 /// What the epilogue reads.
 #[derive(Clone, Copy)]
@@ -114,6 +43,8 @@ pub(super) struct Sums<'a> {
     pub(super) first: &'a Expr,
     /// Its number.
     pub(super) consumer: VarId,
+    /// What brings the residual into the stage, if the epilogue adds one.
+    pub(super) residual: Option<&'a Residual>,
 }
 
 impl Sums<'_> {
@@ -125,7 +56,7 @@ impl Sums<'_> {
         };
         let pieces: Vec<Piece> = stage.pieces(sizes).collect();
         for (i, piece) in pieces.iter().enumerate() {
-            match &stage.residual {
+            match self.residual {
                 Some(residual) => self.onto_residual(b, stage, residual, *piece, i == 0),
                 None => {
                     // Of an odd number of pieces the last is where the next tile's first goes.

@@ -3,10 +3,11 @@
 //! The constants are fitted to 36 timings of ResNet-18's layers with 128 to 512 channels at batch 64 on an H100, and one with
 //! 64: 147 to 417 us, of which the prediction is 4 % off (root of the mean square of the logarithm), 10 % at worst.
 
-use super::Plan;
+use super::plan::{BLOCK_CHANNELS, BLOCK_TILES, Plan, STAGES, STEPS, Sizes};
 use crate::target::Cuda;
 use crate::templates::cuda::conv2d_cost::norm;
-use crate::templates::cuda::family::Plan as _;
+use crate::templates::cuda::family::{self, Needs, Plan as _};
+use crate::templates::cuda::outer::{LANES, VECTOR};
 use crate::workload::Workload;
 
 /// Microseconds of the first launch, and of one that follows another of the same program and waits for its last block.
@@ -69,4 +70,37 @@ pub(super) fn us(plan: &Plan, w: &Workload, gpu: &Cuda) -> f64 {
     let clocks = each * norm(&[issue, operands], BLOCK_NORM) + (each / sharing).ceil() * BLOCK_CLOCKS;
     let multiply = rounds * norm(&[clocks / clock, moved(data) + moved(products)], NORM);
     LAUNCH_US + (3.0 * rounds - 1.0) * NEXT_LAUNCH_US + transforms + multiply
+}
+
+impl family::Plan for Plan {
+    fn needs(&self) -> Needs {
+        Needs {
+            threads: self.sizes.threads(),
+            registers: self.sizes.registers(),
+            shared_bytes: self.sizes.shared_bytes(),
+        }
+    }
+
+    fn suits(&self, gpu: &Cuda) -> bool {
+        let Sizes { rounds, block, own, step, stages, .. } = self.sizes;
+        let cut = (0..2).all(|dim| block[dim] % (own[dim] * LANES[dim]) == 0);
+        if !cut || self.c.n % rounds != 0 {
+            return false;
+        }
+        let threads = self.sizes.threads();
+        // Each thread copies equally many vectors of both operands.
+        let even = block.iter().all(|size| size * step / VECTOR % threads == 0);
+        // A block half as large would do, and steps that do not exist need no slots.
+        let sizes = [self.c.co, self.images() * self.image_tiles()];
+        let useful = block.iter().zip(sizes).zip([BLOCK_CHANNELS[0], BLOCK_TILES[0]]);
+        let useful = useful.into_iter().all(|((size, all), least)| *size == least || size / 2 < all);
+        let useful =
+            useful && (stages == STAGES[0] || stages <= self.steps()) && (step == STEPS[0] || step / 2 < self.c.ci);
+        let limits = [gpu.grid_dim[1], gpu.grid_dim[2]];
+        even && useful && self.c.ci.max(self.c.co) <= limits[0] && self.sizes.places() <= limits[1]
+    }
+
+    fn us(&self, w: &Workload, gpu: &Cuda) -> f64 {
+        us(self, w, gpu)
+    }
 }

@@ -5,7 +5,7 @@
 //! and tiles stand in groups of four, a block apart for each group, so that the lanes of a warp read 64 and 128 bytes side by
 //! side. There is one barrier a step: behind it all have seen what came, and all are done with the slot that is filled next.
 
-use super::Plan;
+use super::plan::Plan;
 use crate::ir::builder::KernelBuilder;
 use crate::ir::{Barrier, BufferId, DType, Expr, Gpu, Group, LoopKind, Scope, Stmt, VarId};
 use crate::target::Cuda;

@@ -1,11 +1,13 @@
 //! How outputs are cut into tiles, and where a tile is.
 
-use super::TAPS;
 use crate::ir::builder::KernelBuilder;
 use crate::ir::{BufferId, Expr, VarId};
 use crate::templates::cuda::guards::or_zero;
 use crate::templates::cuda::model::ceil_div;
 use crate::workload::Conv2d;
+
+/// Rows and columns of the filter.
+pub(super) const TAPS: i64 = 3;
 
 /// A convolution whose outputs are cut into tiles.
 #[derive(Clone, Copy, Debug)]

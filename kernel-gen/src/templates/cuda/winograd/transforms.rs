@@ -1,12 +1,13 @@
 //! What is done to tiles before and after the products: a thread has a tile of a channel.
 
-use super::tiling::{Place, Tiling};
-use super::{Plan, TAPS, ceil_div};
+use super::plan::Plan;
+use super::tiling::{Place, TAPS, Tiling};
 use crate::ir::builder::KernelBuilder;
 use crate::ir::{BufferId, DType, Expr, LoopKind, Scope};
 use crate::templates::Pack;
 use crate::templates::cuda::guards::{below, inside, or_zero};
 use crate::templates::cuda::launch::{self, launch};
+use crate::templates::cuda::model::ceil_div;
 use crate::templates::cuda::outputs;
 use crate::templates::winograd::filter::{Filter, Matrix};
 use crate::templates::winograd::transform::{Temporaries, apply};

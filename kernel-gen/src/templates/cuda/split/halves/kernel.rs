@@ -1,7 +1,7 @@
 //! The second launch: the product of the parts.
 
 use super::super::block::{Block, Cut, Ring, Supply, store};
-use super::{Context, DEPTH, PARTS, REST, SCALE};
+use super::plan::{Context, DEPTH, PARTS, REST, SCALE};
 use crate::ir::builder::KernelBuilder;
 use crate::ir::{BufferId, DType, Expr, Gpu, Group, LoopKind, Scope, Tile, Unit, VarId};
 use crate::templates::cuda::instructions::{clear, multiply, tile};

@@ -33,187 +33,28 @@ mod kernel;
 mod model;
 mod pack;
 mod parts;
+mod plan;
 mod rows;
 
-use super::block::{Cut, product};
-use super::parts::SHORTEST_SUM;
 use crate::ir::builder::KernelBuilder;
-use crate::ir::{BufferId, DType, Expr, Kernel, Scope};
+use crate::ir::{DType, Kernel};
 use crate::space::{Config, Value};
-use crate::target::{Cuda, Target};
-use crate::templates::cuda::family::{self, Case, Family, Needs, Plan as _, Search, built, knobs, numbers};
+use crate::target::Target;
+use crate::templates::cuda::family::{Case, Family, Search, built, numbers};
 use crate::templates::cuda::requires::{device, needs_f32, needs_wgmma, weights};
 use crate::templates::cuda::source::{Fast, Source};
+use crate::templates::cuda::split::block::product;
+use crate::templates::cuda::split::parts::SHORTEST_SUM;
 use crate::templates::cuda::taps::MOST_STRIDE;
-use crate::templates::cuda::warpgroups;
 use crate::templates::{Scheduled, TemplateError};
 use crate::workload::operands::Operands;
 use crate::workload::special::Reach;
 use crate::workload::{Math, Role, Workload};
-use rows::{Rows, sides};
+use plan::{Context, NOT_LOCAL, Plan, Sizes, Workspace};
+use rows::sides;
 
 /// See the module's text.
 pub struct SplitHalves;
-
-/// Terms of the reduction in one step: 128 bytes, the widest swizzle.
-const DEPTH: i64 = 64;
-/// Why a workload of the class `local` has no such products.
-const NOT_LOCAL: &str = "weights of an output channel share a scale, so that an output's error depends on weights that it does \
-                         not read, which the classes `strict` and `local` rule out";
-/// Elements of 16 bytes, and how many of them a row of a step has.
-const VECTOR: i64 = 8;
-const VECTORS: i64 = DEPTH / VECTOR;
-/// Parts of an element.
-const PARTS: i64 = 2;
-/// What the second part is multiplied by.
-const REST: f64 = 2048.0;
-/// What pixels are multiplied by.
-const SCALE: f64 = 8.0;
-/// Between these the largest of a pixel's channels must be once it is scaled.
-const LEAST: f64 = 1.0 / (1 << 18) as f64;
-const MOST: f64 = 65504.0;
-/// Registers of a consumer beside its sums.
-const OTHER_REGISTERS: i64 = 30;
-/// The widths of tiles.
-const BN: [i64; 8] = [32, 48, 64, 80, 96, 112, 128, 192];
-
-knobs! {
-    /// A config with a type.
-    struct Sizes {
-        /// Consumer warpgroups.
-        consumers: i64 = "consumers" in [1, 2, 3];
-        /// Columns of a tile.
-        bn: i64 = "bn" in BN;
-        /// Sets of registers for sums: the total, what a step adds, and with 3 the small products.
-        sums: i64 = "sums" in [2, 3];
-        /// Slots of the ring.
-        stages: i64 = "stages" in [2, 3, 4, 5, 6];
-        /// Rows of a tile along the last two coordinates, as the pixels that there are allow.
-        sides: [i64; 2] = "middle" in [1], "inner" in [1];
-    }
-}
-
-impl Sizes {
-    /// The sizes that defaults are chosen from: as many slots as fit, up to 4.
-    fn sensible(source: Source, cuda: &Cuda) -> impl Iterator<Item = Sizes> {
-        let [_, middle, inner] = source.extents();
-        let (middle, inner) = (sides(middle), sides(inner));
-        let boxes = middle.into_iter().flat_map(move |m| inner.clone().into_iter().map(move |i| [m, i]));
-        boxes.flat_map(move |sides| {
-            let tiles = [1, 2, 3].into_iter().flat_map(|consumers| BN.map(|bn| (consumers, bn)));
-            tiles.flat_map(|tile| [2, 3].map(|sums| (tile, sums))).filter_map(move |((consumers, bn), sums)| {
-                let with = |stages: i64| Sizes { consumers, bn, sums, stages, sides };
-                (2..=4).rev().map(with).find(|sizes| Plan { source, sizes: *sizes }.fits(cuda))
-            })
-        })
-    }
-
-    /// Rows of a tile.
-    fn bm(&self) -> i64 {
-        64 * self.consumers
-    }
-}
-
-/// A product cut up as a config says.
-#[derive(Clone, Copy, Debug)]
-pub struct Plan {
-    source: Source,
-    sizes: Sizes,
-}
-
-impl Plan {
-    /// The product in tiles and steps.
-    fn cut(&self) -> Cut {
-        let (Plan { source, sizes }, row_tiles) = (*self, self.rows().tiles().iter().product());
-        let (registers, consumers) = (warpgroups::registers(sizes.consumers), sizes.consumers);
-        Cut { source, row_tiles, bn: sizes.bn, depth: DEPTH, parts: PARTS, consumers, registers }
-    }
-
-    /// The rows of a tile.
-    fn rows(&self) -> Rows {
-        Rows::of(self.source, self.sizes.bm(), self.sizes.sides)
-    }
-
-    /// Pixels of the left operand.
-    fn pixels(&self) -> i64 {
-        self.source.inputs().iter().product()
-    }
-
-    /// The number of a pixel of the left operand in memory.
-    fn number(&self, at: &[Expr; 3]) -> Expr {
-        let [_, middle, inner] = self.source.inputs();
-        let [first, second, third] = at.clone();
-        (first * middle + second) * inner + third
-    }
-
-    /// Bytes of shared memory.
-    fn shared_bytes(&self) -> i64 {
-        let slot = 2 * DEPTH * PARTS * (self.rows().room() + self.sizes.bn) + 16;
-        // Up to 1024 bytes before each of the two buffers, which must be aligned to that.
-        self.sizes.stages * slot + 2048
-    }
-
-    /// Registers of a consumer, as far as they can be told beforehand.
-    fn registers(&self) -> i64 {
-        self.sizes.sums * self.sizes.bn / 2 + OTHER_REGISTERS
-    }
-}
-
-impl family::Plan for Plan {
-    fn needs(&self) -> Needs {
-        Needs { threads: self.cut().threads(), registers: 0, shared_bytes: self.shared_bytes() }
-    }
-
-    fn suits(&self, cuda: &Cuda) -> bool {
-        let most = warpgroups::registers(self.sizes.consumers)
-            .map_or(cuda.registers_per_thread, |[_, consumer]| i64::from(consumer));
-        let Sizes { bn, sides: [middle, inner], .. } = self.sizes;
-        let bm = self.sizes.bm();
-        if middle * inner > bm {
-            return false;
-        }
-        let rows = self.rows();
-        // A narrower or a lower tile would do.
-        let useful = (bn == BN[0] || bn - 16 < self.source.columns())
-            && (2 * rows.count() > bm || bm == 64 && rows.count() >= self.source.rows());
-        useful
-            && rows.are_one_box()
-            && self.registers() <= most
-            && self.cut().column_tiles().max(self.cut().chunks()) <= cuda.grid_dim[1]
-    }
-
-    fn us(&self, w: &Workload, cuda: &Cuda) -> f64 {
-        model::us(self, w, cuda)
-    }
-}
-
-/// What lies in global memory between the launches.
-#[derive(Clone, Copy, Debug)]
-struct Workspace {
-    /// Parts of the pixels: their coordinates, `PARTS`, and the channels in whole steps.
-    parts: BufferId,
-    /// 1 where a pixel is out of range, else 0: `[chunks, pixels]`.
-    flags: BufferId,
-    /// What a column's sums are multiplied by, since its weights are scaled: `[columns]`.
-    unscale: BufferId,
-}
-
-impl Workspace {
-    fn alloc(b: &mut KernelBuilder, plan: &Plan) -> Workspace {
-        let (pixels, chunks) = (parts::blocks(plan) * parts::PIXELS, plan.cut().chunks());
-        let columns = plan.cut().column_tiles() * plan.sizes.bn;
-        Workspace {
-            parts: b.alloc(
-                "parts",
-                DType::F16,
-                &[plan.source.inputs().to_vec(), vec![PARTS, chunks * DEPTH]].concat(),
-                Scope::Global,
-            ),
-            flags: b.alloc("flags", DType::F32, &[chunks, pixels], Scope::Global),
-            unscale: b.alloc("unscale", DType::F32, &[columns], Scope::Global),
-        }
-    }
-}
 
 /// The three launches for a device of so many multiprocessors.
 fn launches(plan: &Plan, w: &Workload, multiprocessors: i64) -> Kernel {
@@ -228,21 +69,6 @@ fn launches(plan: &Plan, w: &Workload, multiprocessors: i64) -> Kernel {
     product(&mut b, multiprocessors, &context);
     parts::again(&mut b, &context);
     b.finish()
-}
-
-/// What all launches know.
-struct Context<'a> {
-    plan: &'a Plan,
-    w: &'a Workload,
-    params: Operands,
-    space: Workspace,
-}
-
-impl Context<'_> {
-    /// The left operand, and the packed weights.
-    fn operands(&self) -> [BufferId; 2] {
-        self.plan.source.operands().map(|name| self.params.get(name))
-    }
 }
 
 impl Family for SplitHalves {

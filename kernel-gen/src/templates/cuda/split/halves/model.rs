@@ -1,7 +1,9 @@
 //! How long a product takes: what ranks sizes that were not measured.
 
-use super::{DEPTH, PARTS, Plan};
+use super::plan::{BN, DEPTH, PARTS, Plan, Sizes};
 use crate::target::Cuda;
+use crate::templates::cuda::family::{self, Needs};
+use crate::templates::cuda::warpgroups;
 use crate::workload::Workload;
 
 /// Share of the tensor cores' rate that is reached with random data, where the clock drops.
@@ -39,4 +41,32 @@ pub(super) fn us(plan: &Plan, w: &Workload, cuda: &Cuda) -> f64 {
     let memory = w.bytes() as f64 / (cuda.bandwidth_gb_s * 1e3);
     let split = bytes / (cuda.bandwidth_gb_s * 1e3 * SPLIT_RATE);
     LAUNCHES_US + split + (clocks / cuda.clock_mhz as f64).max(memory)
+}
+
+impl family::Plan for Plan {
+    fn needs(&self) -> Needs {
+        Needs { threads: self.cut().threads(), registers: 0, shared_bytes: self.shared_bytes() }
+    }
+
+    fn suits(&self, cuda: &Cuda) -> bool {
+        let most = warpgroups::registers(self.sizes.consumers)
+            .map_or(cuda.registers_per_thread, |[_, consumer]| i64::from(consumer));
+        let Sizes { bn, sides: [middle, inner], .. } = self.sizes;
+        let bm = self.sizes.bm();
+        if middle * inner > bm {
+            return false;
+        }
+        let rows = self.rows();
+        // A narrower or a lower tile would do.
+        let useful = (bn == BN[0] || bn - 16 < self.source.columns())
+            && (2 * rows.count() > bm || bm == 64 && rows.count() >= self.source.rows());
+        useful
+            && rows.are_one_box()
+            && self.registers() <= most
+            && self.cut().column_tiles().max(self.cut().chunks()) <= cuda.grid_dim[1]
+    }
+
+    fn us(&self, w: &Workload, cuda: &Cuda) -> f64 {
+        us(self, w, cuda)
+    }
 }

@@ -1,6 +1,6 @@
 //! How weights are packed: scaled, split, and in the order of steps.
 
-use super::{DEPTH, Plan, REST};
+use super::plan::{DEPTH, Plan, REST};
 use crate::ir::builder::KernelBuilder;
 use crate::ir::{BinOp, BufferId, DType, Expr, Scope, UnOp, VarId};
 use crate::templates::Pack;

@@ -1,6 +1,7 @@
 //! The launches before and behind the product: one splits the pixels, one computes rows again that read pixels out of range.
 
-use super::{Context, DEPTH, LEAST, MOST, PARTS, Plan, REST, SCALE, VECTOR, VECTORS, pack};
+use super::pack;
+use super::plan::{Context, DEPTH, LEAST, MOST, PARTS, Plan, REST, SCALE, SPLIT_PIXELS, VECTOR, VECTORS};
 use crate::ir::builder::KernelBuilder;
 use crate::ir::{BufferId, DType, Expr, LoopKind, Scope, UnOp, VarId};
 use crate::templates::cuda::guards::{below, inside, or_zero};
@@ -9,14 +10,8 @@ use crate::templates::cuda::model::ceil_div;
 use crate::templates::cuda::outputs::finish;
 use crate::templates::cuda::source::Pixel;
 
-/// Pixels and threads of a block that splits, which has one step's channels of them.
-pub(super) const PIXELS: i64 = 64;
+/// Threads of a block that splits.
 const THREADS: i64 = 256;
-
-/// Blocks that split, for each step's channels.
-pub(super) fn blocks(plan: &Plan) -> i64 {
-    ceil_div(plan.pixels(), PIXELS)
-}
 
 fn first(buffer: BufferId) -> Expr {
     Expr::load(buffer, vec![0.into()])
@@ -25,14 +20,14 @@ fn first(buffer: BufferId) -> Expr {
 /// The first launch: the pixels' parts, their flags, and what the columns' sums are multiplied by.
 pub(super) fn parts(b: &mut KernelBuilder, context: &Context<'_>) {
     let plan = context.plan;
-    let loops = [("chunk", plan.cut().chunks()), ("block", blocks(plan))];
+    let loops = [("chunk", plan.cut().chunks()), ("block", plan.splitting_blocks())];
     launch(b, loops, [("t", THREADS)], |b, [chunk, block], [t]| {
         // One element more a row: threads then store columns and load rows without bank conflicts.
-        let turned = b.alloc("turned", DType::F32, &[DEPTH, PIXELS + 1], Scope::Shared);
-        let largest = b.alloc("largest", DType::F32, &[PIXELS, VECTORS], Scope::Shared);
+        let turned = b.alloc("turned", DType::F32, &[DEPTH, SPLIT_PIXELS + 1], Scope::Shared);
+        let largest = b.alloc("largest", DType::F32, &[SPLIT_PIXELS, VECTORS], Scope::Shared);
         fetch(b, context, turned, [block, chunk, t]);
         split(b, context, [turned, largest], [block, chunk, t]);
-        b.if_(Expr::from(t).lt(PIXELS), |b| flag(b, context, largest, [block, chunk, t]));
+        b.if_(Expr::from(t).lt(SPLIT_PIXELS), |b| flag(b, context, largest, [block, chunk, t]));
         b.if_(Expr::from(block).eq(0).and(Expr::from(chunk).eq(0)), |b| unscale(b, context, t));
     });
 }
@@ -53,14 +48,14 @@ fn coordinates(b: &mut KernelBuilder, plan: &Plan, number: VarId) -> [Expr; 3] {
 fn fetch(b: &mut KernelBuilder, context: &Context<'_>, turned: BufferId, [block, chunk, t]: [VarId; 3]) {
     let (plan, source) = (context.plan, &context.plan.source);
     let [pixels, _] = context.operands();
-    let within = Expr::from(t).floor_mod(PIXELS);
-    let number = b.let_("number", block * PIXELS + within.clone());
+    let within = Expr::from(t).floor_mod(SPLIT_PIXELS);
+    let number = b.let_("number", block * SPLIT_PIXELS + within.clone());
     let at = coordinates(b, plan, number);
-    let at_once = THREADS / PIXELS;
+    let at_once = THREADS / SPLIT_PIXELS;
     unrolled(b, "turn", DEPTH / at_once, |b, turn| {
-        let deep = turn * at_once + Expr::from(t).floor_div(PIXELS);
+        let deep = turn * at_once + Expr::from(t).floor_div(SPLIT_PIXELS);
         let term = chunk * DEPTH + deep.clone();
-        let exists = inside(&[number.into(), term.clone()], [plan.pixels(), source.depth()], [PIXELS, DEPTH]);
+        let exists = inside(&[number.into(), term.clone()], [plan.pixels(), source.depth()], [SPLIT_PIXELS, DEPTH]);
         let value = Expr::load(pixels, source.input(&at, term)) * Expr::f32(SCALE);
         b.store(turned, [deep, within.clone()], or_zero(exists, value));
     });
@@ -73,7 +68,7 @@ fn split(b: &mut KernelBuilder, context: &Context<'_>, [turned, most]: [BufferId
     let halves = b.alloc("halves", DType::F16, &[PARTS, VECTOR], Scope::Register);
     let vector = Expr::from(t).floor_mod(VECTORS) * VECTOR;
     let at_once = THREADS / VECTORS;
-    unrolled(b, "turn", PIXELS / at_once, |b, turn| {
+    unrolled(b, "turn", SPLIT_PIXELS / at_once, |b, turn| {
         let within = turn * at_once + Expr::from(t).floor_div(VECTORS);
         b.store(largest, [0.into()], Expr::f32(0.0));
         unrolled(b, "element", VECTOR, |b, element| {
@@ -83,9 +78,9 @@ fn split(b: &mut KernelBuilder, context: &Context<'_>, [turned, most]: [BufferId
             b.store(halves, half(0), value());
             b.store(halves, half(1), (value() - Expr::load(halves, half(0))) * Expr::f32(REST));
         });
-        let number = b.let_("number", block * PIXELS + within.clone());
+        let number = b.let_("number", block * SPLIT_PIXELS + within.clone());
         let at = coordinates(b, plan, number);
-        b.when(below(number, plan.pixels(), PIXELS), |b| {
+        b.when(below(number, plan.pixels(), SPLIT_PIXELS), |b| {
             for part in 0..PARTS {
                 b.loop_("element", VECTOR, LoopKind::Vectorized, |b, element| {
                     let to = [at.to_vec(), vec![part.into(), chunk * DEPTH + vector.clone() + element]].concat();
@@ -106,7 +101,7 @@ fn flag(b: &mut KernelBuilder, context: &Context<'_>, most: BufferId, [block, ch
     });
     let fits = Expr::f32(LEAST).le(first(largest)).and(first(largest).lt(Expr::f32(MOST)));
     let fits = fits.or(first(largest).eq(Expr::f32(0.0)));
-    b.store(context.space.flags, [chunk.into(), block * PIXELS + t], fits.select(Expr::f32(0.0), Expr::f32(1.0)));
+    b.store(context.space.flags, [chunk.into(), block * SPLIT_PIXELS + t], fits.select(Expr::f32(0.0), Expr::f32(1.0)));
 }
 
 /// Multiplies the factors that the packed weights have of each column.

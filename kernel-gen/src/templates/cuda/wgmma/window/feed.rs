@@ -1,13 +1,14 @@
 //! How windows and weights get to shared memory, and are multiplied.
 
-use super::super::kernel::{Behind, Block, Feed, sums};
 use super::super::ring::block_of;
-use super::super::{WARPGROUP, ceil_div};
-use super::{Convolution, ROWS, chunks, row_channels, weight_bytes};
+use super::plan::{Convolution, ROWS, chunks, row_channels, weight_bytes};
 use crate::ir::builder::KernelBuilder;
 use crate::ir::{BufferId, DType, Expr, GROUP_ROWS, Gpu, Group, MbarrierOp, Scope, Slot, Unit, VarId};
 use crate::templates::cuda::instructions::{load_box, multiply, tile};
+use crate::templates::cuda::model::ceil_div;
 use crate::templates::cuda::ring::{Place, Slots};
+use crate::templates::cuda::warpgroups::WARPGROUP;
+use crate::templates::cuda::wgmma::block::{Behind, Block, Feed, sums};
 
 /// The ring of windows, the weights, and this thread's place.
 pub(super) struct Windows<'c> {

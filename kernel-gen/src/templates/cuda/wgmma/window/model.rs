@@ -1,9 +1,12 @@
 //! How long a convolution by windows takes: what ranks configs that were not measured.
 
-use super::super::kernel::Product;
-use super::super::{Schedule, Store, ceil_div, multiplied};
-use super::{Convolution, chunks};
+use super::plan::{Convolution, chunks};
 use crate::target::Cuda;
+use crate::templates::cuda::family::{Needs, Plan};
+use crate::templates::cuda::model::ceil_div;
+use crate::templates::cuda::wgmma::block::Product;
+use crate::templates::cuda::wgmma::plan::{BUFFERS, MOST_BOX, Schedule, Store, multiplied};
+use crate::workload::Workload;
 
 /// What the tensor cores reach of their rate; bytes a clock of the L2 cache for windows, and for the weights, which all blocks bring
 /// at the beginning; of the output that leaves by the copy engine, and from registers; the columns that a product takes as
@@ -53,5 +56,19 @@ impl Convolution<'_> {
         let cached_time = if cached { CACHED_TIME } else { 1.0 };
         let memory = w.bytes() as f64 / (cuda.bandwidth_gb_s * 1e3 * MEMORY_RATE) * cached_time;
         LAUNCH_US + block.max(memory) + HIDDEN * block.min(memory)
+    }
+}
+
+impl Plan for Convolution<'_> {
+    fn needs(&self) -> Needs {
+        Needs { threads: self.sizes.threads(), registers: 0, shared_bytes: self.sizes.shared_bytes(BUFFERS) }
+    }
+
+    fn suits(&self, gpu: &Cuda) -> bool {
+        self.window().iter().all(|n| *n <= MOST_BOX) && self.sizes.fits(gpu)
+    }
+
+    fn us(&self, _: &Workload, gpu: &Cuda) -> f64 {
+        self.time(gpu)
     }
 }

@@ -2,7 +2,7 @@
 
 use super::super::tiling::{Place, Tiling};
 use super::super::transforms::{Registers, both_sides, finish};
-use super::{OWN_CHANNELS, OWN_PLACES, PLACES, Plan, SCHEDULERS, SLOTS, THREADS, WARPS};
+use super::plan::{OWN_CHANNELS, OWN_PLACES, PLACES, Plan, SCHEDULERS, SLOTS, THREADS, WARPS};
 use crate::ir::builder::KernelBuilder;
 use crate::ir::{Barrier, BufferId, DType, Expr, Gpu, Group, Kernel, LoopKind, Scope, Stmt, VarId};
 use crate::target::Cuda;

@@ -3,10 +3,10 @@
 //! Fitted to 24 timings of ResNet-18's layers at 64 images on an H100, of which the prediction is 4.7 % off (root of the mean square
 //! of the logarithm), 11 % at worst.
 
-use super::{OWN_PLACES, PLACES, Plan, THREADS};
+use super::plan::{BLOCKS, OWN_PLACES, PLACES, Plan, SCHEDULERS, Sizes, THREADS, WARPS};
 use crate::target::Cuda;
 use crate::templates::cuda::conv2d_cost::norm;
-use crate::templates::cuda::family::Plan as _;
+use crate::templates::cuda::family::{self, Needs, Plan as _};
 use crate::templates::cuda::outer::VECTOR;
 use crate::workload::Workload;
 
@@ -54,4 +54,23 @@ pub(super) fn us(plan: &Plan, w: &Workload, gpu: &Cuda) -> f64 {
     let memory = w.bytes() as f64 / (gpu.bandwidth_gb_s * 1e3);
     let timed = if blocks < LEAST_TIMED * gpu.sm_count as f64 { NOT_TIMED } else { 1.0 };
     LAUNCH_US + timed * norm(&[clocks / gpu.clock_mhz as f64, memory], NORM)
+}
+
+impl family::Plan for Plan {
+    fn needs(&self) -> Needs {
+        Needs { threads: THREADS, registers: self.sizes.registers(), shared_bytes: self.sizes.shared_bytes() }
+    }
+
+    fn suits(&self, gpu: &Cuda) -> bool {
+        let Sizes { block, together } = self.sizes;
+        let useful = [(block[0], self.c.co), (block[1], self.tiles())];
+        let useful = useful.into_iter().all(|(size, all)| size == BLOCKS[0] || size / 2 < all);
+        useful
+            && together * WARPS / SCHEDULERS <= self.sizes.step()
+            && self.grid().iter().product::<i64>() <= gpu.grid_dim[0]
+    }
+
+    fn us(&self, w: &Workload, gpu: &Cuda) -> f64 {
+        us(self, w, gpu)
+    }
 }
