@@ -65,7 +65,8 @@ pub(super) fn assemble(
             }
             CodePolicy::Compile => rust::Code::Compiled(made),
         };
-        let made = rust::Item { name: item.name, workload: item.workload.clone(), code, cuda: on_gpus };
+        let made =
+            rust::Item { name: item.name, workload: item.workload.clone(), slices: item.slices, code, cuda: on_gpus };
         match functions.last_mut().filter(|f| f.name == item.kernel) {
             Some(function) => function.items.push(made),
             None => functions.push(rust::Function { name: item.kernel.to_string(), items: vec![made] }),

@@ -92,7 +92,9 @@ pub(super) fn carry_out<'a, T>(
                     GenerateError::Workload(fault) => fault.cause.to_string(),
                     other => other.to_string(),
                 };
-                unusable.push(Unusable { choice: name, reason });
+                let is_defect =
+                    !matches!(&error, GenerateError::Workload(fault) if matches!(fault.cause, Cause::Slice(_)));
+                unusable.push(Unusable { choice: name, reason, is_defect });
                 first_error.get_or_insert(error);
             }
         }
@@ -132,9 +134,10 @@ impl<'a> Chosen<'a> {
         let place = Place { task, choice: Some(format!("{version} with {config} on {}", target.name)) };
         let Scheduled { schedule, packs } =
             template.schedule(workload, target, &choice.config).map_err(|error| place.fault(Cause::Template(error)))?;
-        let kernel = schedule.kernel;
+        let mut kernel = schedule.kernel;
         let positions =
             pack_positions(&kernel, &packs, workload).map_err(|reason| place.fault(Cause::Parameters(reason)))?;
+        task.slices.lay(workload, &mut kernel).map_err(|reason| place.fault(Cause::Slice(reason)))?;
         let level = target.name.replace('-', "_");
         // The symbol names the config by its hash: profilers show it, and the report and the source's header spell it out.
         let hash = fnv1a(format!("{version} {config}").as_bytes()) as u32;
@@ -162,9 +165,9 @@ impl<'a> Chosen<'a> {
     /// Says that this took the place of another choice.
     fn instead_of(&self, over: &Unusable) -> String {
         let Task { file, line, name, .. } = self.task;
+        let help = if over.is_defect { "; report the defect of the template, or tune the workload" } else { "" };
         format!(
-            "{file}:{line}: {name} on {}: {} cannot be used: {}; {} with {} takes its place, which may be slower; report the defect of \
-             the template, or tune the workload",
+            "{file}:{line}: {name} on {}: {} cannot be used: {}; {} with {} takes its place, which may be slower{help}",
             self.target.name, over.choice, over.reason, self.template, self.config
         )
     }

@@ -52,6 +52,8 @@ pub enum Cause {
     Template(TemplateError),
     /// The parameters of the scheduled kernel are not those of the workload.
     Parameters(String),
+    /// The kernel cannot be laid into the larger tensors that the spec asks for.
+    Slice(String),
     /// The scheduled kernel did not pass the verifier.
     Verify(Vec<String>),
     /// The kernel could not be lowered.
@@ -81,6 +83,7 @@ impl fmt::Display for WorkloadFault {
         const DEFECT: &str = "this is a defect of the template: pick another with a record, and report it";
         match &self.cause {
             Cause::Choose(error) => error.fmt(f),
+            cause @ Cause::Slice(_) => write!(f, "{cause}; leave `from` and `into` out, and copy the slice"),
             cause => write!(f, "{cause}; {DEFECT}"),
         }
     }
@@ -92,6 +95,7 @@ impl fmt::Display for Cause {
             Cause::Choose(error) => error.fmt(f),
             Cause::Template(error) => error.fmt(f),
             Cause::Parameters(reason) => f.write_str(reason),
+            Cause::Slice(reason) => write!(f, "it has no slices: {reason}"),
             Cause::Verify(faults) => write!(f, "the kernel is not valid: {}", faults.join("; ")),
             Cause::Lower(error) => error.fmt(f),
             Cause::Emit(error) => error.fmt(f),

@@ -47,7 +47,7 @@ use crate::target::Target;
 use crate::templates::Registry;
 use crate::toolchain::cuda::require_portable;
 use crate::toolchain::in_parallel;
-use crate::workload::Workload;
+use crate::workload::{Slices, Workload};
 use assemble::assemble;
 use chosen::carry_out;
 use made::make;
@@ -115,7 +115,14 @@ pub fn try_workload(
     options: &model::Options,
 ) -> Result<Tried, GenerateError> {
     let key = workload.key();
-    let task = Task { kernel: &key, workload, name: workload.kernel_name(), file: "workload", line: 1 };
+    let task = Task {
+        kernel: &key,
+        workload,
+        slices: Slices::default(),
+        name: workload.kernel_name(),
+        file: "workload",
+        line: 1,
+    };
     try_task(&task, target, records, registry, options)
 }
 

@@ -9,7 +9,7 @@ use crate::records::{Choice, Origin};
 use crate::space::Config;
 use crate::target::Target;
 use crate::templates::Registry;
-use crate::workload::Workload;
+use crate::workload::{Slices, Workload};
 use std::fmt::Write;
 
 /// The sources and wrappers of a workload by a template's config, in one text. It holds nothing that changes while the
@@ -22,7 +22,14 @@ pub(crate) fn emitted(
     config: &Config,
 ) -> Result<String, GenerateError> {
     let key = workload.key();
-    let task = Task { kernel: "replay", workload, name: workload.kernel_name(), file: "replay", line: 1 };
+    let task = Task {
+        kernel: "replay",
+        workload,
+        slices: Slices::default(),
+        name: workload.kernel_name(),
+        file: "replay",
+        line: 1,
+    };
     let choice = Choice {
         template: template.to_string(),
         config: config.clone(),
@@ -51,7 +58,7 @@ pub(crate) fn emitted(
             on_gpus.push(cuda.variant);
         }
     }
-    let item = rust::Item { name: key, workload: workload.clone(), code, cuda: on_gpus };
+    let item = rust::Item { name: key, workload: workload.clone(), slices: Slices::default(), code, cuda: on_gpus };
     let function = rust::Function { name: "replay".into(), items: vec![item] };
     let module =
         rust::Module { spec: "replay".into(), functions: vec![function], report: String::new(), images: "i".into() };

@@ -2,13 +2,14 @@
 
 use crate::emit::rust;
 use crate::spec::Spec;
-use crate::workload::Workload;
+use crate::workload::{Slices, Workload};
 
 /// A workload to generate.
 pub(super) struct Task<'a> {
     /// The name of its function.
     pub(super) kernel: &'a str,
     pub(super) workload: &'a Workload,
+    pub(super) slices: Slices,
     /// The name of its module.
     pub(super) name: String,
     /// The file and the line that ask for it.
@@ -23,6 +24,7 @@ pub(super) fn tasks(spec: &Spec) -> Vec<Task<'_>> {
         .map(|(name, (kernel, w))| Task {
             kernel: &kernel.name,
             workload: &w.workload,
+            slices: w.slices,
             name,
             file: &spec.file,
             line: w.line,

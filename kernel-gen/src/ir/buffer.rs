@@ -81,6 +81,8 @@ pub struct Buffer {
     pub shape: Vec<i64>,
     /// Distance in elements between neighbours along each dimension; row-major unless a schedule padded it.
     pub strides: Vec<i64>,
+    /// Elements before the first one, in memory: a parameter may be a part of a larger tensor.
+    pub offset: i64,
     /// Where it lives.
     pub scope: Scope,
     /// How a parameter is used; allocated buffers are [`Access::ReadWrite`].
@@ -106,23 +108,31 @@ impl Buffer {
             dtype,
             shape: shape.to_vec(),
             strides: row_major(shape),
+            offset: 0,
             scope,
             access: Access::ReadWrite,
             swizzle: 0,
         }
     }
 
-    /// Elements from the first to one past the last, padding between rows included.
+    /// Elements from the beginning of the memory to one past the last, padding between rows included.
     pub fn extent_elements(&self) -> i64 {
         if self.shape.contains(&0) {
             return 0;
         }
-        1 + self.shape.iter().zip(&self.strides).map(|(n, s)| (n - 1) * s).sum::<i64>()
+        self.offset + 1 + self.shape.iter().zip(&self.strides).map(|(n, s)| (n - 1) * s).sum::<i64>()
     }
 
     /// Bytes from the first to one past the last element.
     pub fn extent_bytes(&self) -> i64 {
         self.extent_elements() * self.dtype.bytes() as i64
+    }
+
+    /// Where an element lies, in elements from the beginning of the memory.
+    pub fn address(&self, index: &[Expr]) -> Expr {
+        let first = (self.offset != 0).then_some(Expr::Int(self.offset));
+        let terms = index.iter().zip(&self.strides).map(|(i, stride)| i.clone() * *stride);
+        terms.chain(first).reduce(|a, b| a + b).unwrap_or(Expr::Int(0))
     }
 
     /// Whether the strides are those of a dense row-major array.

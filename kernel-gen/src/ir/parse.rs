@@ -286,6 +286,14 @@ impl<'t> Parser<'t> {
             }
             strides = Some(s);
         }
+        let mut offset = 0;
+        if self.lexer.peek() == Token::Word("from") {
+            self.lexer.next();
+            offset = self.int()?;
+            if !(0..=MAX_ELEMENTS).contains(&offset) {
+                return Err(self.lexer.error_before(format!("{offset} is no place of a buffer's first element")));
+            }
+        }
         let mut swizzle = 0;
         if self.lexer.peek() == Token::Word("swizzle") {
             self.lexer.next();
@@ -326,7 +334,16 @@ impl<'t> Parser<'t> {
         let strides = strides.unwrap_or_else(|| row_major(&shape));
         let id = BufferId(self.kernel.buffers.len() as u32);
         self.define(name, Name::Buffer(id), at)?;
-        self.kernel.buffers.push(Buffer { name: name.to_string(), dtype, shape, strides, scope, access, swizzle });
+        self.kernel.buffers.push(Buffer {
+            name: name.to_string(),
+            dtype,
+            shape,
+            strides,
+            offset,
+            scope,
+            access,
+            swizzle,
+        });
         Ok(id)
     }
 
@@ -455,7 +472,7 @@ mod tests {
         let text = "\
 kernel k {
   param x: f32[4, 8] global read
-  param y: f16[4, 8] global strides [9, 1] write
+  param y: f16[4, 8] global strides [9, 1] from 3 write
   alloc t: bf16[8] local
   for i in 0..4 grid.x {
     for j in 0..8 serial auto_unroll_max_step(16) unroll_explicit(1) {

@@ -66,6 +66,9 @@ fn declaration(k: &Kernel, b: BufferId) -> String {
     if !b.is_row_major() {
         let _ = write!(s, " strides {:?}", b.strides);
     }
+    if b.offset != 0 {
+        let _ = write!(s, " from {}", b.offset);
+    }
     if b.swizzle != 0 {
         let _ = write!(s, " swizzle {}", b.swizzle);
     }

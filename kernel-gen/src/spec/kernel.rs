@@ -5,7 +5,7 @@ use crate::diagnostic::{Found, Report, Table, choose};
 use crate::ir::DType;
 use crate::workload::operator::{INDICES, Kind, Shared, Values};
 use crate::workload::operators::KINDS;
-use crate::workload::{ConvLayout, Epilogue, Math, Number, Op, Workload, WorkloadError, epilogue};
+use crate::workload::{ConvLayout, Epilogue, Math, Number, Op, Slice, Slices, Workload, WorkloadError, epilogue};
 use std::ops::Range;
 
 /// A function that is generated: one operator at some shapes.
@@ -28,6 +28,8 @@ pub struct WorkloadSpec {
     pub name: Option<String>,
     /// What is computed.
     pub workload: Workload,
+    /// Which of its tensors are slices of larger ones.
+    pub slices: Slices,
     /// How often the network runs it, 1 if the spec does not say. Tuning spends its trials, and reports sum up times, by
     /// this; what is generated does not depend on it.
     pub count: u32,
@@ -166,6 +168,9 @@ fn workload(
     let name = name.and_then(|n| names.take(report, &n, false));
     let count = count(table, report);
     let op = operator(table, report, common);
+    let before = report.len();
+    let slices = Slices { from: slice(table, report, "from"), into: slice(table, report, "into") };
+    let sliced = report.len() == before;
     table.finish(report);
     let op = op?;
     let workload = Workload {
@@ -179,11 +184,28 @@ fn workload(
         report.error(&table.span_of((kind.guilty)(&error)), error.cause(), error.help());
         return None;
     }
-    if named && name.is_none() {
+    if let Err((key, cause, help)) = slices.check(&workload) {
+        report.error(&table.span_of(key), cause, help);
+        return None;
+    }
+    if !sliced || named && name.is_none() {
         return None;
     }
     let line = report.line(span.start);
-    Some((WorkloadSpec { name, workload, count, line }, span))
+    Some((WorkloadSpec { name, workload, slices, count, line }, span))
+}
+
+/// A part of a larger tensor: `{ of = 256, at = 64 }`.
+fn slice(table: &mut Table<'_, '_>, report: &mut Report, key: &'static str) -> Option<Slice> {
+    let mut inner = table.table(report, key)?;
+    inner.rename(format!("`{key}`"));
+    let mut number = |name: &'static str| {
+        inner.require(report, name, &format!("{key} = {{ of = 256, at = 64 }}"));
+        inner.integer(report, name).map(|found| found.value)
+    };
+    let (of, at) = (number("of"), number("at"));
+    inner.finish(report);
+    Some(Slice { of: of?, at: at? })
 }
 
 /// How often the network runs a workload. A count that is wrong is reported and read as 1, so that what follows it is
@@ -238,17 +260,19 @@ fn number(table: &mut Table<'_, '_>, report: &mut Report, key: &'static str) -> 
 /// The generated function picks a workload by the shapes of its arguments: those that share them all need names, and
 /// two that are equal are one too many.
 fn ambiguous(report: &mut Report, workloads: &[&(WorkloadSpec, Range<usize>)]) {
-    let shapes = |w: &WorkloadSpec| w.workload.params().into_iter().map(|p| p.shape).collect::<Vec<_>>();
+    let shapes = |w: &WorkloadSpec| w.slices.params(&w.workload).into_iter().map(|p| p.shape).collect::<Vec<_>>();
     for (i, (w, span)) in workloads.iter().enumerate() {
         let same = |(other, _): &&&(WorkloadSpec, Range<usize>)| shapes(other) == shapes(w);
-        if let Some((first, _)) = workloads[..i].iter().find(|(o, _)| o.workload == w.workload) {
+        if let Some((first, _)) =
+            workloads[..i].iter().find(|(o, _)| (&o.workload, o.slices) == (&w.workload, w.slices))
+        {
             report.error(span, format!("the same workload stands in line {}", first.line), "leave one out");
         } else if let Some((first, _)) = workloads[..i].iter().find(same)
             && (w.name.is_none() || first.name.is_none())
         {
             let cause = format!(
                 "this workload has the same shapes as the one in line {} and differs only in stride, padding, \
-                 dilation or groups",
+                 dilation, groups or slices",
                 first.line
             );
             report.error(span, cause, "give both a `name`, by which they are called");

@@ -30,6 +30,7 @@
 //! padding = [1, 1]                  # or [top, left, bottom, right]; 0 if left out
 //! dilation = [1, 1]
 //! groups = 1
+//! into = { of = 1024, at = 512 }    # optional: the output is channels 512.. of a tensor of 1024; `from` says it of the input
 //!
 //! [[kernel.workload]]               # a product; shapes as stored, with the batch first for batch_matmul
 //! a = [512, 256]

@@ -5,7 +5,9 @@ use super::dims::MAX_RANK;
 use super::number::Number;
 use super::operator::{Size, SizeRole};
 use super::operators::{KINDS, draw, kind};
-use super::{Conv2d, ConvLayout, DepthwisePointwise, Epilogue, Math, Matmul, Op, Param, Role, Workload, epilogue};
+use super::{
+    Conv2d, ConvLayout, DepthwisePointwise, Epilogue, Math, Matmul, Op, Param, Role, Slice, Slices, Workload, epilogue,
+};
 use crate::ir::DType;
 pub use crate::stable::Rng;
 
@@ -339,6 +341,21 @@ fn any_matmul(rng: &mut Rng) -> Matmul {
     let batch = if rng.one_in(4) { *rng.pick(&[2, 3, 8, 12, 96, 128, 384]) } else { 1 };
     let (trans_a, trans_b) = (rng.one_in(3), rng.one_in(2));
     Matmul { batch, m: size(rng), n: size(rng), k: size(rng), trans_a, trans_b }
+}
+
+/// Slices of a workload's input and output, as far as it has any: in front, behind, or between other channels.
+pub fn slices(workload: &Workload, rng: &mut Rng) -> Slices {
+    let params = workload.params();
+    let mut drawn = |role: Role| {
+        let param = params.iter().find(|p| p.role == role)?;
+        let (before, behind) = (8 * rng.between(0, 2), 8 * rng.between(1, 3));
+        // No dimension is longer than that, whichever counts channels; rows stay whole pieces of 16 bytes where they are.
+        let longest = (param.shape.iter().max()? + 7) / 8 * 8;
+        Some(Slice { of: before + longest + behind, at: before })
+    };
+    let (from, into) = (drawn(Role::Input), drawn(Role::Output));
+    let all = [Slices { from, into }, Slices { from: None, into }];
+    all.into_iter().find(|slices| slices.check(workload).is_ok()).unwrap_or_default()
 }
 
 /// An epilogue of up to four steps in a sensible order, often none.

@@ -40,8 +40,9 @@ fn interpret(scheduled: &Scheduled, workload: &Workload, inputs: &[Vec<f64>]) ->
     outputs.remove(output.name).ok_or("the output".into())
 }
 
-/// Compiles a scheduled kernel and its pack kernels, runs them in a checked process, and gives the output.
-fn execute(
+/// Compiles a scheduled kernel and its pack kernels, runs them in a checked process, and gives the output. Inputs may end with what
+/// an output holds that is not written everywhere.
+pub(crate) fn execute(
     scheduled: &Scheduled,
     workload: &Workload,
     target: &Target,
@@ -63,7 +64,7 @@ fn execute(
         let i = workload.params().iter().position(|p| p.name == pack.param).ok_or("a pack names a parameter")?;
         values[i] = run(&pack.kernel, &[values[i].clone(), vec![]]).map_err(|e| format!("pack: {e}"))?;
     }
-    values.push(vec![]);
+    values.resize(workload.params().len(), vec![]);
     run(&scheduled.schedule.kernel, &values)
 }
 

@@ -158,6 +158,7 @@ fn the_ring_of_the_interpreter_is_two_maps_a_launch_and_compiles() {
     let map = |index, rows: u64, columns: u64, swizzle| {
         Param::TensorMap(TensorMap {
             base: TensorBase::Buffer(index),
+            offset: 0,
             dtype: DType::F16,
             dims: vec![columns, rows],
             strides: vec![columns * 2],

@@ -50,6 +50,7 @@ mod sanitized;
 mod schedule;
 mod simt;
 mod sketch;
+mod slices;
 mod spec;
 mod special_values;
 mod split;

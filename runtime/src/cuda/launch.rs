@@ -360,6 +360,7 @@ unsafe fn run(
     let driver = inner.context.driver;
     let address = |arg: KernelArg| match arg {
         KernelArg::Param(i) => given.addresses[i],
+        KernelArg::Within(i, offset) => given.addresses[i] + offset,
         KernelArg::Workspace(offset) => given.scratch + offset,
         KernelArg::Map(_) | KernelArg::Scalar(_) => 0,
     };

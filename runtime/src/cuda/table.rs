@@ -85,6 +85,8 @@ pub struct Launch {
 pub enum KernelArg {
     /// The address of an argument.
     Param(usize),
+    /// An address in an argument, so many bytes behind its start.
+    Within(usize, u64),
     /// An address in the workspace, so many bytes behind its start.
     Workspace(u64),
     /// A tensor map, by value.

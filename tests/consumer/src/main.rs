@@ -86,6 +86,25 @@ fn convolutions(dev: &Cpu) -> kernel_gen_runtime::Result<()> {
     Ok(())
 }
 
+fn branches(dev: &Cpu) -> kernel_gen_runtime::Result<()> {
+    let x = Tensor::<f32, D4<2, 5, 8, 8>>::from_fn(value);
+    let w = Tensor::<f32, D4<4, 3, 3, 3>>::from_fn(|i| value(i + 5));
+    let mut y = Tensor::<f32, D4<2, 12, 8, 8>>::from_fn(|_| 99.0);
+    kernels::first_branch::launch_unpacked(dev, &x, &w, &mut y)?;
+    let packed = kernels::second_branch::pack_weight(dev, &w)?;
+    kernels::second_branch::launch(dev, &x, &packed, &mut y)?;
+    for (image, y) in y.as_slice().chunks(12 * 64).enumerate() {
+        let expected = |first: usize| {
+            let x = &x.as_slice()[(image * 5 + first) * 64..][..3 * 64];
+            conv(x, w.as_slice(), &[0.0; 4], 8, 1, 1, 1)
+        };
+        assert_eq!(y[8 * 64..], expected(1));
+        assert_eq!(y[..4 * 64], expected(2));
+        assert!(y[4 * 64..8 * 64].iter().all(|v| *v == 99.0), "what is no branch's stays as it was");
+    }
+    Ok(())
+}
+
 fn main() {
     if std::env::args().any(|a| a == "--errors") {
         // Built without code: every launch says why.
@@ -98,6 +117,7 @@ fn main() {
             let Ok(dev) = dev.with_isa(isa) else { continue };
             products(&dev).unwrap();
             convolutions(&dev).unwrap();
+            branches(&dev).unwrap();
             println!("{isa} with {threads} threads: ok");
         }
     }

@@ -13,7 +13,7 @@ use kernel_gen::templates::Registry;
 use kernel_gen::templates::cuda::{conv2d_hwcn, conv2d_tensorcore};
 use kernel_gen::toolchain::values;
 use kernel_gen::workload::sample::{self, Rng};
-use kernel_gen::workload::{Conv2d, ConvLayout, Math, Matmul, Op, Workload};
+use kernel_gen::workload::{Conv2d, ConvLayout, Math, Matmul, Op, Slices, Workload};
 
 /// Which config of a space.
 enum Choice {
@@ -267,7 +267,7 @@ fn measure(gpu: &Gpu, target: &Target, peers: &Peers, row: &Row) -> Result<Strin
         Choice::Index(index) => space.get(*index).with_context(|| format!("config {index} is not in the space"))?,
         Choice::Written(config) => space.normalise(config).map_err(|e| anyhow!("{e}"))?,
     };
-    let (source, packs) = prepare::source_and_packs(template, w, target, &config)?;
+    let (source, packs) = prepare::source_and_packs(template, w, Slices::default(), target, &config)?;
     let compiler = prepare::compiler(target)?;
     let artifact = prepare::compile(&compiler, target, std::slice::from_ref(&source)).pop().context("one source")??;
     let kernel = Kernel::load(gpu, &source, &artifact)?;

@@ -1,7 +1,7 @@
 //! Every CUDA template on random workloads with random configs, against the `f64` reference; with `--repeats`, each run
 //! again and compared bit for bit.
 
-use crate::gpu::{Gpu, Guarded};
+use crate::gpu::{Gpu, Guarded, POISON};
 use crate::kernel::Kernel;
 use crate::{Options, prepare};
 use anyhow::{Context, Result, anyhow};
@@ -13,7 +13,9 @@ use kernel_gen::templates::{Pack, Registry, Template};
 use kernel_gen::toolchain::values;
 use kernel_gen::workload::sample::{self, Rng};
 use kernel_gen::workload::special::Reach;
-use kernel_gen::workload::{Conv2d, ConvLayout, Math, Matmul, Op, Reference, Workload, operator_names};
+use kernel_gen::workload::{
+    Conv2d, ConvLayout, Math, Matmul, Op, Param, Reference, Role, Slices, Workload, operator_names,
+};
 use std::time::Instant;
 
 /// The inputs of a workload, and what a method of a reach may make of them.
@@ -241,6 +243,7 @@ fn brief(error: &anyhow::Error) -> String {
 /// One kernel to check.
 struct Case {
     workload: Workload,
+    slices: Slices,
     config: Config,
     seed: u64,
     source: CudaSource,
@@ -268,10 +271,19 @@ fn cases(template: &dyn Template, target: &Target, options: &Options) -> Result<
             let space = template.space(&workload, target).map_err(|e| anyhow!("{e}"))?;
             let default = template.default_config(&workload, target).map_err(|e| anyhow!("{e}"))?;
             let default = space.normalise(&default).map_err(|e| anyhow!("{}: {e}", workload.key()))?;
+            let slices = match options.flag("--slices") {
+                true => sample::slices(&workload, &mut Rng::new(seed)),
+                false => Slices::default(),
+            };
+            if options.flag("--slices") && !has_slices(template, &workload, slices, target, &default) {
+                continue;
+            }
             let random = space.sample(seed).map(|(_, config)| config).take(configs);
             for config in [default].into_iter().chain(random) {
-                match prepare::source_and_packs(template, &workload, target, &config) {
-                    Ok((source, packs)) => out.push(Case { workload: workload.clone(), config, seed, source, packs }),
+                match prepare::source_and_packs(template, &workload, slices, target, &config) {
+                    Ok((source, packs)) => {
+                        out.push(Case { workload: workload.clone(), slices, config, seed, source, packs })
+                    }
                     Err(error) => {
                         let what = format!("{} {} with {config} (seed {seed})", template.name(), workload.key());
                         refused.push(format!("{what}: {}", brief(&error)));
@@ -292,6 +304,44 @@ fn cases(template: &dyn Template, target: &Target, options: &Options) -> Result<
         cases.sort_by_key(|c: &Case| c.seed);
         Ok((cases, refused))
     })
+}
+
+/// Whether a workload has slices, and the template's kernel can be laid into larger tensors.
+fn has_slices(template: &dyn Template, w: &Workload, slices: Slices, target: &Target, config: &Config) -> bool {
+    let made = template.schedule(w, target, config).map(|made| made.schedule.kernel);
+    !slices.is_empty() && made.is_ok_and(|mut kernel| slices.lay(w, &mut kernel).is_ok())
+}
+
+/// A byte of what stands beside slices: in each type a number so large that whoever reads it shows it.
+const BESIDE: u8 = 0x74;
+
+/// The memory of a tensor of which the workload's is a slice.
+fn whole(slices: Slices, w: &Workload, index: usize, dense: Vec<u8>) -> Vec<u8> {
+    let (param, larger) = (&w.params()[index], &slices.params(w)[index]);
+    if param.role != Role::Input || slices.from.is_none() {
+        return dense;
+    }
+    let mut out = vec![BESIDE; larger.bytes() as usize];
+    let size = param.dtype.bytes();
+    for (at, element) in slices.places(w, param).zip(dense.chunks(size)) {
+        out[at as usize * size..][..size].copy_from_slice(element);
+    }
+    out
+}
+
+/// The workload's part of a larger output, beside which nothing may be written.
+fn part(slices: Slices, w: &Workload, output: &Param, mut whole: Vec<u8>) -> Result<Vec<u8>> {
+    let size = output.dtype.bytes();
+    let mut out = vec![];
+    for at in slices.places(w, output) {
+        let element = &mut whole[at as usize * size..][..size];
+        out.extend_from_slice(element);
+        element.fill(POISON);
+    }
+    match whole.iter().position(|byte| *byte != POISON) {
+        Some(at) => anyhow::bail!("the kernel wrote beside its slice, at byte {at}"),
+        None => Ok(out),
+    }
 }
 
 /// The inputs of a workload on the device, which are given as bytes, and its poisoned output.
@@ -355,7 +405,12 @@ pub(crate) fn run(gpu: &Gpu, options: &Options) -> Result<bool> {
                 let artifact = artifact?;
                 spilled += usize::from(artifact.log.kernels.iter().any(|k| k.spills()));
                 let inputs = prepare::packed(&case.workload, target, inputs, &case.packs)?;
-                let mut buffers = buffers(gpu, &case.workload, &inputs)?;
+                let (slices, w) = (case.slices, &case.workload);
+                let inputs = inputs.into_iter().enumerate().map(|(i, data)| whole(slices, w, i, data));
+                let output = w.params().pop().context("every workload has an output")?;
+                let larger = slices.params(w).pop().map_or(0, |p| p.bytes());
+                let mut buffers = inputs.map(|bytes| gpu.upload(&bytes)).collect::<Result<Vec<_>>>()?;
+                buffers.push(gpu.poisoned(larger as usize)?);
                 let kernel = Kernel::load(gpu, &case.source, &artifact)?;
                 let bound = kernel.bind(gpu, &buffers)?;
                 bound.launch(gpu)?;
@@ -364,15 +419,15 @@ pub(crate) fn run(gpu: &Gpu, options: &Options) -> Result<bool> {
                 for input in &buffers[..last] {
                     gpu.download(input)?;
                 }
-                let output = gpu.download(&buffers[last])?;
+                let written = gpu.download(&buffers[last])?;
                 for run in 2..=repeats {
                     buffers[last].poison(gpu)?;
                     bound.launch(gpu)?;
-                    if gpu.download(&buffers[last])? != output {
+                    if gpu.download(&buffers[last])? != written {
                         anyhow::bail!("run {run} of {repeats} gave other bits than the first");
                     }
                 }
-                let output = values::decode(case.workload.out_dtype, &output);
+                let output = values::decode(w.out_dtype, &part(slices, w, &output, written)?);
                 reference.check(output).map_err(|mismatch| anyhow!("{mismatch}"))
             };
             match checked() {

@@ -10,7 +10,7 @@ const GUARD: usize = 4096;
 /// What canaries hold; as floats of any type it is a large number, so that a sum that reads it is off.
 const CANARY: u8 = 0x7b;
 /// What outputs hold before a run: NaN in every floating type.
-const POISON: u8 = 0xff;
+pub(crate) const POISON: u8 = 0xff;
 
 /// An open device and the stream that everything runs on.
 pub(crate) struct Gpu {

@@ -55,7 +55,7 @@ impl Kernel {
                     Param::TensorMap(map) => {
                         let base = match map.base {
                             TensorBase::Buffer(index) => {
-                                buffers.get(index).context("a buffer for each parameter")?.address(gpu)
+                                buffers.get(index).context("a buffer for each parameter")?.address(gpu) + map.offset
                             }
                             TensorBase::Workspace(offset) => workspace + offset as u64,
                         };

@@ -1,7 +1,7 @@
 //! `gpu-suite`: generated kernels on a real device.
 //!
 //! `gpu-suite families` checks every template family on random workloads and configs against the `f64` reference, with
-//! poisoned outputs and canaries, and with `--repeats` that every run gives the same bits. `gpu-suite bench` times the workloads of the README beside cuBLAS and cuDNN, interleaved
+//! poisoned outputs and canaries, with `--repeats` that every run gives the same bits, and with `--slices` the same of parts of larger tensors. `gpu-suite bench` times the workloads of the README beside cuBLAS and cuDNN, interleaved
 //! in this process; `gpu-suite search` looks for better configs among random ones; `gpu-suite landscape`
 //! measures a whole neighbourhood, on which searches are tested; `gpu-suite fallback` holds what is chosen without records
 //! against the best of a small search, for a whole spec; `gpu-suite faults` plants faults in candidates and kills workers;
@@ -30,7 +30,7 @@ use gpu::Gpu;
 use std::process::ExitCode;
 
 const USAGE: &str = "\
-usage: gpu-suite families [--workloads N] [--configs N] [--seed N] [--repeats N] [--only TEMPLATE]
+usage: gpu-suite families [--workloads N] [--configs N] [--seed N] [--repeats N] [--slices] [--only TEMPLATE]
                           [--target NAME]
        gpu-suite bench [--only PART]
        gpu-suite search [--only PART | --key WORKLOAD --template NAME] [--trials N | --file PATH] [--seed N]

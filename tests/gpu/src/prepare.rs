@@ -11,7 +11,7 @@ use kernel_gen::toolchain::cuda::{
     Arch as CodeArch, Artifact, CudaCompiler, Environment, Found, Missing, Options, Request, find,
 };
 use kernel_gen::toolchain::values;
-use kernel_gen::workload::Workload;
+use kernel_gen::workload::{Slices, Workload};
 use std::str::FromStr;
 use std::time::Duration;
 
@@ -22,7 +22,7 @@ pub(crate) fn source(
     target: &Target,
     config: &Config,
 ) -> Result<CudaSource> {
-    let (source, packs) = source_and_packs(template, workload, target, config)?;
+    let (source, packs) = source_and_packs(template, workload, Slices::default(), target, config)?;
     anyhow::ensure!(packs.is_empty(), "{} packs parameters, which this command does not", template.name());
     Ok(source)
 }
@@ -54,15 +54,18 @@ pub(crate) fn packed(
     Ok(out)
 }
 
-/// The CUDA C++ of a config, and what packs its parameters.
+/// The CUDA C++ of a config, whose tensors may be slices of larger ones, and what packs its parameters.
 pub(crate) fn source_and_packs(
     template: &dyn Template,
     workload: &Workload,
+    slices: Slices,
     target: &Target,
     config: &Config,
 ) -> Result<(CudaSource, Vec<Pack>)> {
     let scheduled = template.schedule(workload, target, config).map_err(|e| anyhow!("{e}"))?;
-    let lowered = lower_for(scheduled.schedule.kernel, target).map_err(|e| anyhow!("{e}"))?;
+    let mut kernel = scheduled.schedule.kernel;
+    slices.lay(workload, &mut kernel).map_err(|e| anyhow!("{e}"))?;
+    let lowered = lower_for(kernel, target).map_err(|e| anyhow!("{e}"))?;
     let arch = Arch::of(target).context("a CUDA target")?;
     let comment = format!("{} {} {config}", workload.key(), template.name());
     let source = cuda::emit(&lowered, &CudaOptions { arch, symbol: "kernel".into(), comment, min_blocks: None })

@@ -15,7 +15,7 @@ use kernel_gen::templates::{Registry, Template};
 use kernel_gen::toolchain::values;
 use kernel_gen::workload::sample::Rng;
 use kernel_gen::workload::special::{self, Case};
-use kernel_gen::workload::{Math, Workload};
+use kernel_gen::workload::{Math, Slices, Workload};
 use std::collections::BTreeMap;
 
 /// Random workloads that each template is asked for.
@@ -61,8 +61,9 @@ pub(crate) fn run(gpu: &Gpu, options: &Options) -> Result<bool> {
         let mut sources = vec![];
         let mut cases = vec![];
         for workload in workloads {
-            let made = default_of(template, &workload, target)
-                .and_then(|config| Ok((prepare::source_and_packs(template, &workload, target, &config)?, config)));
+            let made = default_of(template, &workload, target).and_then(|config| {
+                Ok((prepare::source_and_packs(template, &workload, Slices::default(), target, &config)?, config))
+            });
             match made {
                 Ok(((source, packs), config)) => {
                     sources.push(source);

@@ -21,9 +21,7 @@ pub(super) fn check(kernel: &Kernel, limits: &Limits, sites: &[Site], faults: &m
             site.loops.iter().find(|l| l.kind == LoopKind::Vectorized && l.extent > 1).map(|l| (l.var, l.extent))
         });
         let Some((lane, lanes)) = vector else { continue };
-        let address =
-            site.index.iter().zip(&b.strides).fold(Expr::Int(0), |sum, (i, stride)| sum + i.clone() * *stride);
-        let sum = Sum::of(simplify(&address, &site.facts.ranges));
+        let sum = Sum::of(simplify(&b.address(&site.index), &site.facts.ranges));
         // Only neighbouring lanes make one access; others are gathered one by one.
         let contiguous =
             sum.terms.iter().all(|(atom, c)| if *atom == Expr::Var(lane) { *c == 1 } else { !atom.mentions(lane) })

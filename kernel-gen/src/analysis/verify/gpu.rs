@@ -373,6 +373,10 @@ impl Checker<'_, '_> {
         if inner % 16 != 0 {
             return refuse(format!("rows of the box have {inner} bytes"), "let them be a multiple of 16");
         }
+        if far.offset * bytes % 16 != 0 {
+            let cause = format!("{} begins {} bytes behind its memory", far.name, far.offset * bytes);
+            return refuse(cause, "let a slice begin at a multiple of 16 bytes");
+        }
         if let Some(stride) = far.strides.iter().rev().skip(1).find(|s| *s * bytes % 16 != 0) {
             let cause = format!("{} has a stride of {} bytes", far.name, stride * bytes);
             return refuse(cause, "let strides be multiples of 16 bytes");
@@ -422,8 +426,7 @@ pub(super) fn alignment(kernel: &Kernel, sites: &[Site], faults: &mut Vec<Fault>
             },
             _ => continue,
         };
-        let address = site.index.iter().zip(&b.strides).fold(Expr::Int(0), |sum, (i, s)| sum + i.clone() * *s);
-        let sum = Sum::of(simplify(&address, &site.facts.ranges));
+        let sum = Sum::of(simplify(&b.address(&site.index), &site.facts.ranges));
         let within = |atom: &Expr| matches!(atom, Expr::Var(v) if v.0 as usize >= kernel.vars.len());
         let stray = sum.terms.iter().find(|(atom, c)| !within(atom) && c * bytes % want != 0);
         if stray.is_none() && sum.constant * bytes % want == 0 {

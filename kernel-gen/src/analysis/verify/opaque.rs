@@ -159,7 +159,6 @@ fn misplaced(kernel: &Kernel, site: &Site) -> Option<(String, String)> {
             mend(),
         ));
     }
-    let address = site.index.iter().zip(&b.strides).fold(Expr::Int(0), |sum, (i, s)| sum + i.clone() * *s);
-    let by = moves_by(kernel, site, &address, [bytes, want]).err()?;
+    let by = moves_by(kernel, site, &b.address(&site.index), [bytes, want]).err()?;
     Some((format!("the tile of {} moves by {by} elements, so it is not aligned to {want} bytes", b.name), mend()))
 }

@@ -64,6 +64,11 @@ fn tables(kernel: &Kernel) -> Vec<Fault> {
             ));
         } else if span(shape, strides).is_none() {
             faults.push(malformed(format!("{name} has more elements than can be addressed"), "make it smaller"));
+        } else if b.offset < 0 || b.offset > 0 && !kernel.params.iter().any(|p| kernel.buffer(*p).name == *name) {
+            faults.push(malformed(
+                format!("{name} begins {} elements behind its memory", b.offset),
+                "only a parameter may be a part of a larger tensor",
+            ));
         } else if overlaps(shape, strides) {
             faults.push(malformed(
                 format!("the strides {strides:?} of {name} put two elements of shape {shape:?} in one place"),

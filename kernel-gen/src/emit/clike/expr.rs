@@ -246,7 +246,6 @@ impl<D: Dialect> Printer<'_, D> {
 
     /// The distance of an element from the start of the buffer, in elements.
     pub(crate) fn offset(&self, b: BufferId, idx: &[Expr]) -> Expr {
-        let terms = idx.iter().zip(&self.kernel.buffer(b).strides).map(|(i, s)| i.clone() * *s);
-        simplify(&terms.reduce(|a, b| a + b).unwrap_or(Expr::Int(0)), &self.ranges)
+        simplify(&self.kernel.buffer(b).address(idx), &self.ranges)
     }
 }

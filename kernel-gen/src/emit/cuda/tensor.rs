@@ -91,6 +91,9 @@ impl Body<'_> {
         if tensor.dtype != memory.dtype || !matches!(tensor.dtype, DType::F16 | DType::Bf16 | DType::F32 | DType::F64) {
             return refuse(format!("{} becomes {}", tensor.dtype, memory.dtype));
         }
+        if tensor.offset * bytes % UNIT_BYTES != 0 {
+            return refuse(format!("it begins {} elements behind its memory", tensor.offset));
+        }
         if tensor.strides[rank - 1] != 1 || tensor.strides[..rank - 1].iter().any(|s| s * bytes % UNIT_BYTES != 0) {
             return refuse(format!("rows of {:?} elements are not multiples of {UNIT_BYTES} bytes", tensor.strides));
         }
@@ -123,6 +126,7 @@ impl Body<'_> {
         let unsigned = |v: i64| u32::try_from(v).unwrap_or(0);
         let map = TensorMap {
             base,
+            offset: (tensor.offset * bytes).unsigned_abs(),
             dtype: tensor.dtype,
             dims: tensor.shape.iter().rev().map(|n| n.unsigned_abs()).collect(),
             strides: tensor.strides[..rank - 1].iter().rev().map(|s| (s * bytes).unsigned_abs()).collect(),

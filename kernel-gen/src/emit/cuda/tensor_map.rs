@@ -8,6 +8,8 @@ use crate::ir::DType;
 pub struct TensorMap {
     /// The buffer that it is a map of: an index into the kernel's list of parameters, or an offset in the workspace.
     pub base: TensorBase,
+    /// Bytes from there to the tensor's first element.
+    pub offset: u64,
     /// Type of the elements.
     pub dtype: DType,
     /// Elements along each dimension, 1 to 5 of them.

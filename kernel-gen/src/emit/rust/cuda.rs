@@ -112,6 +112,7 @@ pub(super) fn launch_table(out: &mut String, depth: usize, shape: &LaunchShape<'
 
 fn map(out: &mut String, depth: usize, map: &TensorMap) {
     let base = match map.base {
+        TensorBase::Buffer(index) if map.offset > 0 => format!("Within({index}, {})", map.offset),
         TensorBase::Buffer(index) => format!("Param({index})"),
         TensorBase::Workspace(offset) => format!("Workspace({offset})"),
     };

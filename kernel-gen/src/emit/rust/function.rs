@@ -10,19 +10,19 @@ use std::collections::BTreeMap;
 
 /// The shapes of a workload's parameters.
 fn shapes(item: &Item) -> Vec<Vec<i64>> {
-    item.workload.params().into_iter().map(|p| p.shape).collect()
+    item.params().into_iter().map(|p| p.shape).collect()
 }
 
 /// A workload and its shapes for messages and docs: `layer4_conv: x [1, 512, 7, 7], ...`.
 fn signature(item: &Item) -> String {
-    let params: Vec<String> = item.workload.params().iter().map(|p| format!("{} {:?}", p.name, p.shape)).collect();
+    let params: Vec<String> = item.params().iter().map(|p| format!("{} {:?}", p.name, p.shape)).collect();
     format!("{}: {}", item.name, params.join(", "))
 }
 
 /// Writes the function, its `_dyn` form and its table.
 pub(super) fn emit(out: &mut String, function: &Function, trait_name: &str, table_name: &str) {
     let Some(first) = function.items.first() else { return };
-    let params = first.workload.params();
+    let params = first.params();
     let mut by_shapes: BTreeMap<Vec<Vec<i64>>, Vec<&Item>> = BTreeMap::new();
     for item in &function.items {
         by_shapes.entry(shapes(item)).or_default().push(item);

@@ -3,7 +3,7 @@
 use crate::emit::c::Isa;
 use crate::emit::cuda::Launch;
 use crate::ir::DType;
-use crate::workload::Workload;
+use crate::workload::{Param, Slices, Workload};
 
 /// Everything that the generated file says.
 #[derive(Clone, Debug)]
@@ -34,10 +34,19 @@ pub struct Item {
     pub name: String,
     /// What is computed.
     pub workload: Workload,
+    /// Which of its tensors are slices of larger ones, which the caller has.
+    pub slices: Slices,
     /// The code that there is for it on the CPU.
     pub code: Code,
     /// The code that there is for it on GPUs, best architecture first.
     pub cuda: Vec<CudaVariant>,
+}
+
+impl Item {
+    /// The parameters as the caller has them.
+    pub fn params(&self) -> Vec<Param> {
+        self.slices.params(&self.workload)
+    }
 }
 
 /// What a launch of a workload can run.

@@ -12,7 +12,7 @@ use crate::workload::{Param, Role};
 /// Writes the module.
 pub(super) fn emit(out: &mut String, item: &Item, images: &str) {
     let workload = &item.workload;
-    let params = workload.params();
+    let params = item.params();
     line(out, 0, "");
     line(out, 0, &format!("/// `{}`", workload.key()));
     line(out, 0, &format!("pub mod {} {{", item.name));

@@ -36,7 +36,7 @@ fn item(name: &str, conv: Conv2d) -> Item {
     };
     let variant =
         Variant { isa: Isa::X86_64V3, program, packs: vec![(1, pack)], choice: choice("direct v1", Some(12.5)) };
-    Item { name: name.into(), workload, code: Code::Compiled(vec![variant]), cuda: vec![] }
+    Item { name: name.into(), workload, slices: Default::default(), code: Code::Compiled(vec![variant]), cuda: vec![] }
 }
 
 fn choice(template: &str, cost_us: Option<f64>) -> Choice {
@@ -119,6 +119,7 @@ fn gpu_code_stands_inside_the_macro_that_drops_it_without_the_feature() {
             params: vec![
                 Param::TensorMap(TensorMap {
                     base: TensorBase::Buffer(0),
+                    offset: 0,
                     dtype: DType::F16,
                     dims: vec![64, 32],
                     strides: vec![128],

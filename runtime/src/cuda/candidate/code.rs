@@ -157,6 +157,7 @@ impl Bench {
         let missing = |name: String| CudaError::Driver { call: "cuLaunchKernelEx", code: 1, name };
         let address = |arg: KernelArg| match arg {
             KernelArg::Param(i) => params.get(i).map(|p| p.address()),
+            KernelArg::Within(i, offset) => params.get(i).map(|p| p.address() + offset),
             KernelArg::Workspace(offset) => workspace.map(|w| w.address() + offset),
             KernelArg::Map(_) | KernelArg::Scalar(_) => None,
         };

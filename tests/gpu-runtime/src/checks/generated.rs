@@ -11,6 +11,7 @@ pub(super) fn checks() -> Vec<Check> {
         Check { name: "generated products", run: |dev| passed(products(dev)) },
         Check { name: "generated products of halves", run: |dev| passed(halves(dev)) },
         Check { name: "generated convolutions", run: |dev| passed(convolutions(dev)) },
+        Check { name: "branches of a concatenation", run: |dev| passed(branches(dev)) },
     ]
 }
 
@@ -19,7 +20,8 @@ pub(crate) fn all<Dev: Device>(dev: &Dev) -> Done {
     kernels::preload(dev)?;
     products(dev)?;
     halves(dev)?;
-    convolutions(dev)
+    convolutions(dev)?;
+    branches(dev)
 }
 
 /// Small numbers that are exact in every type, so that sums are exact in any order.
@@ -79,6 +81,43 @@ fn halves<Dev: Device>(dev: &Dev) -> Done {
     kernels::product_f16(dev, &dev.upload(&a)?, &dev.upload(&b)?, &mut c)?;
     let expected = product_of_halves(a.as_slice(), b.as_slice(), [512, 384, 256]);
     equal("large product of halves", &wide(dev.download(&c)?.as_slice()), &expected)
+}
+
+/// Small numbers whose sums are exact in `f16`.
+fn third(i: usize) -> F16 {
+    F16::from_f32((i * 7 % 3) as f32 - 1.0)
+}
+
+fn branches<Dev: Device>(dev: &Dev) -> Done {
+    let x = Tensor::<F16, D4<2, 9, 9, 136>>::from_fn(third);
+    let one = Tensor::<F16, D4<1, 1, 64, 64>>::from_fn(|i| third(i + i / 9));
+    let three = Tensor::<F16, D4<3, 3, 64, 128>>::from_fn(|i| third(i + i / 7));
+    let untouched = F16::from_f32(99.0);
+    let mut y = dev.upload(&Tensor::<F16, D4<2, 9, 9, 200>>::from_fn(|_| untouched))?;
+    kernels::branch(dev, &dev.upload(&x)?, &dev.upload(&one)?, &mut y)?;
+    let packed = kernels::branch_3x3::pack_weight(dev, &dev.upload(&three)?)?;
+    kernels::branch_3x3::launch(dev, &dev.upload(&x)?, &packed, &mut y)?;
+    // The taps of a kernel of `k` squared around a pixel, over 64 channels from `first` on.
+    let (x, one, three) = (wide(x.as_slice()), wide(one.as_slice()), wide(three.as_slice()));
+    let sum = |w: &[f32], [k, first, co, of]: [usize; 4], [image, row, column]: [usize; 3]| -> f32 {
+        let taps = (0..k * k).map(|tap| (tap, row + tap / k, column + tap % k));
+        let inside = taps.filter(|(_, h, v)| (k / 2..9 + k / 2).contains(h) && (k / 2..9 + k / 2).contains(v));
+        let terms = inside.flat_map(|(tap, h, v)| {
+            let pixel = ((image * 9 + h - k / 2) * 9 + v - k / 2) * 136 + first;
+            (0..64).map(move |c| (pixel + c, (tap * 64 + c) * of + co))
+        });
+        terms.map(|(pixel, weight)| x[pixel] * w[weight]).sum()
+    };
+    let expected = (0..2 * 81 * 200).map(|i| {
+        let (at, co) = ([i / 200 / 81, i / 200 / 9 % 9, i / 200 % 9], i % 200);
+        let sum = match co {
+            0..128 => sum(&three, [3, 72, co, 128], at),
+            128..192 => sum(&one, [1, 8, co - 128, 64], at),
+            _ => 99.0,
+        };
+        F16::from_f32(sum).to_f32()
+    });
+    equal("branches", &wide(dev.download(&y)?.as_slice()), &expected.collect::<Vec<_>>())
 }
 
 fn wide(halves: &[F16]) -> Vec<f32> {

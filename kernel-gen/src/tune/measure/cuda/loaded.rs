@@ -46,6 +46,7 @@ fn start(launch: &Launch, maps: &[&TensorMap]) -> Start {
 
 fn map(map: &TensorMap) -> TensorMapSpec {
     let base = match map.base {
+        TensorBase::Buffer(index) if map.offset > 0 => KernelArg::Within(index, map.offset),
         TensorBase::Buffer(index) => KernelArg::Param(index),
         TensorBase::Workspace(offset) => KernelArg::Workspace(offset.unsigned_abs()),
     };
