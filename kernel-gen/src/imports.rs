@@ -57,7 +57,6 @@ const CIRCLES: &[(&[&str], &str)] = &[
         &["interp/compile.rs", "interp/expr.rs", "interp/layout.rs"],
         "methods of one compiler: of statements, of expressions and of memory",
     ),
-    (&["templates/cuda/pipeline.rs", "templates/cuda/product.rs"], "how a product is cut, and what its pieces become"),
 ];
 
 /// Folders whose `mod.rs` files may define what the files beside them import, and why.

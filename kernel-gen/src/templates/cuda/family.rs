@@ -168,7 +168,7 @@ fn plan<'a, F: Family>(case: &Case<'a, F::Problem>, config: &Config) -> Result<F
     F::plan(case, F::Knobs::of(config)?)
 }
 
-/// The space of a case.
+/// The space of a case, of configs that fit.
 fn space<F: Family>(case: &Case<'_, F::Problem>) -> Result<Space, TemplateError> {
     let (w, gpu, problem) = (case.w.clone(), case.gpu.clone(), case.problem);
     let fits = move |config: &Config| {
@@ -242,13 +242,12 @@ impl<F: Family> Template for F {
     fn schedule(&self, w: &Workload, t: &Target, config: &Config) -> Result<Scheduled, TemplateError> {
         let case = case::<F>(w, t)?;
         // A value that no knob has is an error that names the knob and its values. Only then is anything computed with it.
-        let found = space::<F>(&case)?.index_of(config);
-        if matches!(found, Err(ConfigError::Filtered { .. })) {
-            plan::<F>(&case, config)?;
+        F::space(&case, Space::builder()).build()?.index_of(config)?;
+        let plan = plan::<F>(&case, config)?;
+        if !F::LIMITS.is_empty() && !plan.fits(case.gpu) {
             return Err(TemplateError::Limit(format!("{config} does not fit {}", t.name)));
         }
-        found?;
-        F::kernel(&case, &plan::<F>(&case, config)?)
+        F::kernel(&case, &plan)
     }
 }
 

@@ -46,6 +46,7 @@ mod conv2d_cost;
 pub mod conv2d_hwcn;
 pub mod conv2d_no_batching;
 pub mod conv2d_tensorcore;
+mod cut;
 pub mod depthwise;
 pub mod depthwise_direct;
 pub mod elements;

@@ -18,116 +18,16 @@
 //! and hold the operands of one term; `splitk` has a ring for each warp and no barrier of the block; `split`, `wgmma` and their
 //! kin have producers and consumers, whose barriers are [`ring`](super::ring); `stem` and `pointwise` have no ring.
 
+use super::cut::Whole;
+use super::cut::{Cut, is_narrow};
 use super::guards::inside;
 use super::instructions::copy_async;
 use super::launch::{LANE, cluster, grid, threads};
-use super::model::ceil_div;
-use super::product::{Column, Outputs, Product, Whole, place};
+use super::product::{Column, Outputs, Product, place};
 use crate::ir::builder::KernelBuilder;
 use crate::ir::{Barrier, BufferId, DType, Expr, Gpu, Group, Kernel, Scope, Stmt, VarId};
 use crate::target::Cuda;
 use crate::workload::operands::Operands;
-
-/// The side of the smallest tiles.
-const SMALLEST: i64 = 32;
-
-/// Bytes of the narrowest copy of `cp.async`.
-const NARROWEST: i64 = 4;
-
-/// Whether `unit` elements are fewer bytes than `cp.async` copies. They then go through registers: loaded when the other
-/// operand's copies are issued, and stored to the ring behind the step's products.
-pub(super) fn is_narrow(unit: i64, dtype: DType) -> bool {
-    unit * (dtype.bytes() as i64) < NARROWEST
-}
-
-/// A product cut into tiles of the output and steps of the reduction.
-#[derive(Clone, Copy, Debug)]
-pub struct Cut {
-    /// What is cut.
-    pub whole: Whole,
-    /// Rows and columns of a tile.
-    pub tile: [i64; 2],
-    /// Terms of a step.
-    pub tile_k: i64,
-    /// Slots of the ring.
-    pub stages: i64,
-    /// Blocks that share a reduction, and whether they are a cluster.
-    pub(super) split: i64,
-    pub(super) clustered: bool,
-    /// Rows of tiles that are worked on at the same time.
-    pub(super) group: i64,
-    /// Warps of a block.
-    pub(super) warps: i64,
-    /// Neighbours of a row that a thread gives to a second launch at a time, and that this stores at a time.
-    pub(super) given: i64,
-    pub(super) stored: i64,
-}
-
-impl Cut {
-    /// Tiles down and across.
-    pub fn tiles(&self) -> [i64; 2] {
-        [0, 1].map(|side| ceil_div(self.whole.size[side], self.tile[side]))
-    }
-
-    /// Threads of a block.
-    pub fn threads(&self) -> i64 {
-        self.warps * Cuda::WARP
-    }
-
-    /// Steps of a block.
-    pub fn steps(&self) -> i64 {
-        ceil_div(self.whole.k, self.tile_k * self.split)
-    }
-
-    /// The reduction's length with what the last steps have beyond it.
-    pub fn padded_k(&self) -> i64 {
-        self.steps() * self.split * self.tile_k
-    }
-
-    /// Tiles of all products of the batch.
-    pub fn all_tiles(&self) -> i64 {
-        self.whole.batch * self.tiles().iter().product::<i64>()
-    }
-
-    /// Blocks of the grid.
-    pub fn blocks(&self) -> i64 {
-        self.all_tiles() * self.split
-    }
-
-    /// Time in microseconds that the sums of all parts take through the L2 cache, once; `bytes_per_clock` is what one multiprocessor
-    /// gets of it.
-    pub(super) fn parts_us(&self, gpu: &Cuda, bytes_per_clock: f64) -> f64 {
-        let Whole { batch, size: [rows, columns], .. } = self.whole;
-        let bytes = 4.0 * (batch * rows * columns * self.split) as f64;
-        bytes / (gpu.sm_count as f64 * bytes_per_clock * gpu.clock_mhz.max(1) as f64)
-    }
-
-    /// Elements between rows of the sums that another launch adds up.
-    fn partial_pitch(&self) -> i64 {
-        ceil_div(self.whole.size[1], self.given) * self.given
-    }
-
-    /// Whether no part of it is for nothing, and a grid holds it.
-    pub(super) fn suits(&self, gpu: &Cuda) -> bool {
-        let Cut { whole: Whole { batch, size, k, .. }, tile, tile_k, split, .. } = *self;
-        (0..2).all(|side| tile[side] == SMALLEST || tile[side] < 2 * size[side])
-            && tile_k * split < k + tile_k
-            && (split - 1) * self.steps() * tile_k < k
-            && self.stages <= self.steps().max(2)
-            && (self.group == 1 || self.group <= self.tiles()[0])
-            && self.tiles().iter().product::<i64>() * split <= gpu.grid_dim[0]
-            && batch <= gpu.grid_dim[1]
-    }
-
-    /// Allocates the ring: for each operand `stages` slots of `[lines, elements of a line]`.
-    pub(super) fn ring(&self, b: &mut KernelBuilder, dtype: DType, lines: [[i64; 2]; 2]) -> [BufferId; 2] {
-        let names = ["left_tile", "right_tile"];
-        [0, 1].map(|side| {
-            let [count, pitch] = lines[side];
-            b.alloc(names[side], dtype, &[self.stages, count, pitch], Scope::Shared)
-        })
-    }
-}
 
 /// What multiplies: the registers of threads or of warps.
 pub(super) trait Fragments {
@@ -137,11 +37,11 @@ pub(super) trait Fragments {
     /// Parts of a step that are multiplied one after the other.
     fn parts(&self) -> i64;
 
-    /// Allocates the memory of a block.
-    fn memory(&self, b: &mut KernelBuilder, block: &Block<'_>) -> Self::Memory;
+    /// Of a slot of each operand the lines, and the elements of a line.
+    fn lines(&self) -> [[i64; 2]; 2];
 
-    /// The ring of the memory.
-    fn ring(memory: &Self::Memory) -> [BufferId; 2];
+    /// Allocates the memory of a block beside its ring.
+    fn memory(&self, b: &mut KernelBuilder, block: &Block<'_>, ring: [BufferId; 2]) -> Self::Memory;
 
     /// Names what does not change from step to step of what a thread copies of an operand, whose tile is number `at`. All pieces
     /// of an operand that [`is_narrow`] are here.
@@ -253,11 +153,12 @@ impl Block<'_> {
         let Cut { stages, group, .. } = self.cut;
         let (steps, parts, ahead) = (self.cut.steps(), fragments.parts(), stages - 1);
         let place = place(b, self.tile, self.cut.tiles(), group);
-        let memory = fragments.memory(b, self);
+        let ring = self.cut.ring(b, self.product.workload().dtype, fragments.lines());
+        let memory = fragments.memory(b, self, ring);
         let own = [0, 1].map(|side| fragments.copied(b, self, side, place[side]));
         let block = self.product.block(b, &self.batch);
         let held = self.held(b, &own);
-        let copies = Copies { ring: F::ring(&memory), block, own, held, tile_n: place[1] };
+        let copies = Copies { ring, block, own, held, tile_n: place[1] };
         let first = b.let_("first_step", self.rank.clone() * steps);
         for step in 0..ahead {
             let slot = Expr::Int(step);

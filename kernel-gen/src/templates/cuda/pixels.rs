@@ -4,9 +4,10 @@
 //! within a tap, through the input channels of a group, which lie side by side in memory. Each group is a product of the batch. What a thread has to know of a row does
 //! not change from step to step; what a tap adds is the same for all rows.
 
+use super::cut::Cut;
+use super::cut::{Layout, Whole};
 use super::guards::inside;
-use super::pipeline::Cut;
-use super::product::{Column, Element, Layout, Piece, Product, Whole};
+use super::product::{Column, Element, Piece, Product};
 use crate::ir::Expr;
 use crate::ir::builder::KernelBuilder;
 use crate::workload::{Conv2d, Param, Role, Workload};

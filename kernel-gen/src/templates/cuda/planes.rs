@@ -14,11 +14,12 @@
 //!   one: output `o = p + stride * i` of phase `p` meets tap `k` where `k * dilation = o + before` modulo the stride. Each phase
 //!   is a product of the batch. Phases differ in how many taps they have, and go through as many steps.
 
+use super::cut::Cut;
+use super::cut::{Layout, Whole};
 use super::launch::pack_rows;
 use super::model::ceil_div;
 use super::outer::VECTOR;
-use super::pipeline::Cut;
-use super::product::{Column, Element, Layout, Piece, Product, Whole, widest};
+use super::product::{Column, Element, Piece, Product, widest};
 use crate::ir::builder::KernelBuilder;
 use crate::ir::{DType, Expr};
 use crate::target::Cuda;

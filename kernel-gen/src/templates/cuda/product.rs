@@ -1,11 +1,11 @@
 //! Products as kernels with a ring of `cp.async` see them: where the pieces of both operands lie, and where outputs go.
 
+use super::cut::{Cut, Layout, Whole};
 use super::guards::{below, inside};
 use super::launch::launch;
 use super::model::ceil_div;
 use super::outer::VECTOR;
 use super::outputs::{each_element, finish};
-use super::pipeline::Cut;
 use crate::ir::builder::KernelBuilder;
 use crate::ir::{BufferId, Expr, VarId};
 use crate::workload::operands::Operands;
@@ -13,28 +13,6 @@ use crate::workload::{Matmul, Param, Workload};
 
 /// Threads of a block that adds up what the parts of the reduction have.
 const ADDERS: i64 = 128;
-
-/// How an operand's tile lies in memory.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Layout {
-    /// Rows along the reduction: `tile x step` elements.
-    ReductionFast,
-    /// Rows along the output: `step x tile` elements.
-    ReductionSlow,
-}
-
-/// A product as a whole.
-#[derive(Clone, Copy, Debug)]
-pub struct Whole {
-    /// Products of the batch.
-    pub batch: i64,
-    /// Rows and columns.
-    pub size: [i64; 2],
-    /// The reduction's length.
-    pub k: i64,
-    /// How the left and the right operand lie.
-    pub layouts: [Layout; 2],
-}
 
 /// A piece of an operand that a thread copies at a time: its first element in memory, and whether there is one.
 pub struct Piece {

@@ -3,10 +3,10 @@
 use super::plan::{Sizes, TensorCores, device};
 use crate::ir::{DType, Expr};
 use crate::target::{Cuda, Target};
+use crate::templates::cuda::cut::Cut;
 use crate::templates::cuda::family::{Case, Family, built};
 use crate::templates::cuda::guards::{inside, or_zero};
 use crate::templates::cuda::launch::pack_rows;
-use crate::templates::cuda::pipeline::Cut;
 use crate::templates::cuda::pixels::{PixelRows, Pixels};
 use crate::templates::cuda::requires::convolution;
 use crate::templates::{Pack, Scheduled, TemplateError};

@@ -3,6 +3,7 @@
 use super::plan::{PAIR, Right, TILE, TensorCores};
 use crate::ir::builder::KernelBuilder;
 use crate::ir::{BufferId, DType, Expr, Gpu, Scope, Unit, VarId};
+use crate::templates::cuda::cut::Layout;
 use crate::templates::cuda::exchange::Exchange;
 use crate::templates::cuda::family::Store;
 use crate::templates::cuda::guards::below;
@@ -10,7 +11,6 @@ use crate::templates::cuda::instructions::{multiply, tile};
 use crate::templates::cuda::launch::unrolled;
 use crate::templates::cuda::model::ceil_div;
 use crate::templates::cuda::pipeline::{Block, Copied, Fragments};
-use crate::templates::cuda::product::Layout;
 use crate::templates::cuda::warp_sums::{Rows, WarpSums};
 
 /// The ring of tiles, and the registers of a warp.
@@ -95,9 +95,12 @@ impl Fragments for TensorCores {
         self.sizes.tile_k / TILE
     }
 
-    fn memory(&self, b: &mut KernelBuilder, block: &Block<'_>) -> Memory {
+    fn lines(&self) -> [[i64; 2]; 2] {
+        [self.slot(0), self.slot(1)]
+    }
+
+    fn memory(&self, b: &mut KernelBuilder, block: &Block<'_>, ring: [BufferId; 2]) -> Memory {
         let dtype = block.product.workload().dtype;
-        let ring = self.cut.ring(b, dtype, [self.slot(0), self.slot(1)]);
         let (warp, [m, n]) = (Scope::Fragment(Unit::Warp), self.sizes.warp_tile());
         let operand = |side: usize, length: i64| {
             let [rows, columns] = self.lying(side, length, TILE);
@@ -109,10 +112,6 @@ impl Fragments for TensorCores {
         let (split, tile) = (self.sizes.split, self.sizes.tile);
         let exchange = self.cut.clustered.then(|| Exchange::make(b, block.thread(), split, tile));
         Memory { ring, operands, sums, exchange }
-    }
-
-    fn ring(memory: &Memory) -> [BufferId; 2] {
-        memory.ring
     }
 
     /// Most products' right operands need no names: these are copied in a loop.

@@ -3,8 +3,8 @@
 use super::plan::{Right, Sizes, TensorCores, device};
 use crate::target::Target;
 use crate::templates::cuda::broadcast::Products;
+use crate::templates::cuda::cut::is_narrow;
 use crate::templates::cuda::family::{Case, Family, built};
-use crate::templates::cuda::pipeline::is_narrow;
 use crate::templates::cuda::product::{Gemm, widest};
 use crate::templates::{Scheduled, TemplateError};
 use crate::workload::{Matmul, Workload};

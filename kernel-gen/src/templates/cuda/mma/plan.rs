@@ -2,10 +2,12 @@
 
 use crate::ir::{DType, Kernel};
 use crate::target::{Cuda, Target};
+use crate::templates::cuda::cut::{Cut, is_narrow};
+use crate::templates::cuda::cut::{Layout, Whole};
 use crate::templates::cuda::family::{Store, knobs, words};
 use crate::templates::cuda::model::ceil_div;
-use crate::templates::cuda::pipeline::{self, Cut, is_narrow};
-use crate::templates::cuda::product::{Layout, Product, Whole, widest};
+use crate::templates::cuda::pipeline;
+use crate::templates::cuda::product::{Product, widest};
 use crate::templates::cuda::requires;
 use crate::workload::Workload;
 

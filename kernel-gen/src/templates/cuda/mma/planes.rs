@@ -3,8 +3,8 @@
 use super::model::PIECE_CLOCKS;
 use super::plan::{Right, Sizes, TensorCores, device};
 use crate::target::Target;
+use crate::templates::cuda::cut::Cut;
 use crate::templates::cuda::family::{Case, Family, built};
-use crate::templates::cuda::pipeline::Cut;
 use crate::templates::cuda::planes::Columns;
 use crate::templates::cuda::product::widest;
 use crate::templates::planes::Planes;

@@ -3,10 +3,10 @@
 use super::plan::{MultiplyAdds, TURNED};
 use crate::ir::builder::KernelBuilder;
 use crate::ir::{BufferId, DType, Expr, LoopKind, Scope, VarId};
+use crate::templates::cuda::cut::Layout;
 use crate::templates::cuda::launch::unrolled;
 use crate::templates::cuda::outer::{LANES, VECTOR, lanes_of, there_and_back};
 use crate::templates::cuda::pipeline::{Block, Copied, Fragments};
-use crate::templates::cuda::product::Layout;
 
 /// The ring of tiles, and the registers of a thread.
 pub(in crate::templates::cuda) struct Memory {
@@ -72,9 +72,12 @@ impl Fragments for MultiplyAdds {
         self.sizes.tile_k
     }
 
-    fn memory(&self, b: &mut KernelBuilder, block: &Block<'_>) -> Memory {
+    fn lines(&self) -> [[i64; 2]; 2] {
+        [0, 1].map(|side| [self.sizes.tile_k, self.pitch(side)])
+    }
+
+    fn memory(&self, b: &mut KernelBuilder, block: &Block<'_>, ring: [BufferId; 2]) -> Memory {
         let (sizes, names) = (self.sizes, ["left", "right"]);
-        let ring = self.cut.ring(b, DType::F32, [0, 1].map(|side| [sizes.tile_k, self.pitch(side)]));
         let operands = [0, 1].map(|side| b.alloc(names[side], DType::F32, &[2, sizes.own[side]], Scope::Register));
         let sums = b.alloc("sum", DType::F32, &sizes.own, Scope::Register);
         let warp = Expr::from(block.warp);
@@ -82,10 +85,6 @@ impl Fragments for MultiplyAdds {
         let [row, column] = lanes_of(block.lane);
         let own = [b.let_("own_rows", down * LANES[0] + row), b.let_("own_columns", across * LANES[1] + column)];
         Memory { ring, operands, sums, own }
-    }
-
-    fn ring(memory: &Memory) -> [BufferId; 2] {
-        memory.ring
     }
 
     fn copied(&self, b: &mut KernelBuilder, block: &Block<'_>, side: usize, at: VarId) -> Vec<Copied> {

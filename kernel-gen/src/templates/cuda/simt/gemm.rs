@@ -3,8 +3,9 @@
 use super::plan::{MultiplyAdds, Sizes, device};
 use crate::target::Target;
 use crate::templates::cuda::broadcast::Products;
+use crate::templates::cuda::cut::Layout;
 use crate::templates::cuda::family::{Case, Family, built};
-use crate::templates::cuda::product::{Gemm, Layout, widest};
+use crate::templates::cuda::product::{Gemm, widest};
 use crate::templates::{Scheduled, TemplateError};
 use crate::workload::{Matmul, Workload};
 

@@ -3,9 +3,10 @@
 use super::plan::{MultiplyAdds, Sizes};
 use crate::ir::Expr;
 use crate::ir::builder::KernelBuilder;
+use crate::templates::cuda::cut::{Layout, Whole};
 use crate::templates::cuda::guards::below;
 use crate::templates::cuda::model::ceil_div;
-use crate::templates::cuda::product::{Column, Element, Layout, Piece, Product, Whole, widest};
+use crate::templates::cuda::product::{Column, Element, Piece, Product, widest};
 use crate::templates::cuda::taps;
 use crate::workload::{Conv2d, Workload};
 

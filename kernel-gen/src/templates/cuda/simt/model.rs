@@ -9,10 +9,10 @@ use super::plan::{MOST_PIECES, MOST_THREADS, MOST_UNROLLED, MultiplyAdds, Sizes}
 use crate::space::Value;
 use crate::target::Cuda;
 use crate::templates::cuda::conv2d_cost::norm;
+use crate::templates::cuda::cut::Layout;
 use crate::templates::cuda::family::{self, Needs, Plan as _};
 use crate::templates::cuda::model::{memory_us, rounds};
 use crate::templates::cuda::outer::{LANES, VECTOR};
-use crate::templates::cuda::product::Layout;
 use crate::workload::Workload;
 
 /// Microseconds to launch and to end, and what a launch that adds up parts adds.

@@ -2,11 +2,13 @@
 
 use crate::ir::Kernel;
 use crate::target::{Cuda, Target};
+use crate::templates::cuda::cut::Cut;
+use crate::templates::cuda::cut::{Layout, Whole};
 use crate::templates::cuda::family::knobs;
 use crate::templates::cuda::model::ceil_div;
 use crate::templates::cuda::outer::{LANES, VECTOR};
-use crate::templates::cuda::pipeline::{self, Cut};
-use crate::templates::cuda::product::{Layout, Product, Whole, widest};
+use crate::templates::cuda::pipeline;
+use crate::templates::cuda::product::{Product, widest};
 use crate::templates::cuda::requires;
 use crate::workload::Workload;
 

@@ -2,9 +2,9 @@
 
 use super::plan::{MultiplyAdds, Sizes, device};
 use crate::target::Target;
+use crate::templates::cuda::cut::Cut;
 use crate::templates::cuda::family::{Case, Family, built};
 use crate::templates::cuda::outer::VECTOR;
-use crate::templates::cuda::pipeline::Cut;
 use crate::templates::cuda::planes::Columns;
 use crate::templates::cuda::product::widest;
 use crate::templates::planes::Planes;
