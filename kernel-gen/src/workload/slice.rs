@@ -74,11 +74,9 @@ impl Slices {
             let n = param.shape[axis];
             if at < 0 || at.saturating_add(n) > of {
                 let cause = format!("`{key}` asks for {n} channels from {at} on, where there are {of}");
-                return Err((
-                    key,
-                    cause,
-                    format!("let `at` be 0 to {}, or `of` at least {}", (of - n).max(0), at.max(0) + n),
-                ));
+                // Of what the spec says any number may come here.
+                let (most, least) = (of.saturating_sub(n).max(0), at.max(0).saturating_add(n));
+                return Err((key, cause, format!("let `at` be 0 to {most}, or `of` at least {least}")));
             }
             let rest: i64 = product(&param.shape) / n.max(1);
             if rest.saturating_mul(of) > MAX_ELEMENTS {
@@ -135,7 +133,7 @@ fn axis(op: &Op, param: &Param) -> Option<usize> {
     let last = param.shape.len().checked_sub(1)?;
     match op.get().layout() {
         None | Some(ConvLayout::Nhwc) => Some(last),
-        Some(ConvLayout::Nchw) => Some(1),
+        Some(ConvLayout::Nchw) => (last > 0).then_some(1),
         Some(ConvLayout::Hwcn) => last.checked_sub(1),
         Some(ConvLayout::NchwC(_) | ConvLayout::NhwcNc(_)) => None,
     }
