@@ -92,9 +92,7 @@ pub(super) fn carry_out<'a, T>(
                     GenerateError::Workload(fault) => fault.cause.to_string(),
                     other => other.to_string(),
                 };
-                let is_defect =
-                    !matches!(&error, GenerateError::Workload(fault) if matches!(fault.cause, Cause::Slice(_)));
-                unusable.push(Unusable { choice: name, reason, is_defect });
+                unusable.push(Unusable { choice: name, reason });
                 first_error.get_or_insert(error);
             }
         }
@@ -165,7 +163,11 @@ impl<'a> Chosen<'a> {
     /// Says that this took the place of another choice.
     fn instead_of(&self, over: &Unusable) -> String {
         let Task { file, line, name, .. } = self.task;
-        let help = if over.is_defect { "; report the defect of the template, or tune the workload" } else { "" };
+        // A slice may be what cannot be aligned, or laid, which is no defect.
+        let help = match self.task.slices.is_empty() {
+            true => "; report the defect of the template, or tune the workload",
+            false => "",
+        };
         format!(
             "{file}:{line}: {name} on {}: {} cannot be used: {}; {} with {} takes its place, which may be slower{help}",
             self.target.name, over.choice, over.reason, self.template, self.config

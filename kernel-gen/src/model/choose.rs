@@ -132,7 +132,7 @@ fn beaten_by_default(
 fn unusable(defect: &ModelError) -> Option<Unusable> {
     match defect {
         ModelError::Template { template, error, .. } => {
-            Some(Unusable { choice: template.clone(), reason: error.to_string(), is_defect: true })
+            Some(Unusable { choice: template.clone(), reason: error.to_string() })
         }
         _ => None,
     }

@@ -232,11 +232,7 @@ fn a_template_none_of_whose_configs_fits_leaves_the_workload_to_others() {
     // A defect of one template is reported, and another template takes the workload.
     let wrong = Unfit(|| TemplateError::Config(crate::space::ConfigError::Missing { knob: "rows".into() }));
     let choice = choose(&registry().with(wrong), &w, target(), &none, &options).unwrap();
-    let over = Unusable {
-        choice: "none".into(),
-        reason: "the config has no value for the knob `rows`".into(),
-        is_defect: true,
-    };
+    let over = Unusable { choice: "none".into(), reason: "the config has no value for the knob `rows`".into() };
     assert_eq!((choice.template.as_str(), choice.unusable), ("fast", vec![over]));
     let wrong = Unfit(|| TemplateError::Config(crate::space::ConfigError::Missing { knob: "rows".into() }));
     let error = choose(&Registry::empty().with(wrong), &w, target(), &none, &options).unwrap_err();

@@ -227,8 +227,6 @@ pub struct Unusable {
     pub choice: String,
     /// Why it cannot be carried out.
     pub reason: String,
-    /// Whether that is a fault of the template, and not what was asked of it.
-    pub is_defect: bool,
 }
 
 /// A record that may not be used.

@@ -85,7 +85,7 @@ pub struct Launch {
 pub enum KernelArg {
     /// The address of an argument.
     Param(usize),
-    /// An address in an argument, so many bytes behind its start.
+    /// An address in an argument: its index, and the distance from its start in bytes.
     Within(usize, u64),
     /// An address in the workspace, so many bytes behind its start.
     Workspace(u64),

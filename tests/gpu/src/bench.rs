@@ -214,7 +214,7 @@ impl Data {
     /// Seeded inputs and a poisoned output.
     pub(crate) fn new(gpu: &Gpu, w: &Workload) -> Result<Data> {
         let inputs = sample::inputs(w, &mut Rng::new(1));
-        let memory = buffers(gpu, w, &prepare::plain(w, &inputs))?;
+        let memory = buffers(gpu, &w.params(), &prepare::plain(w, &inputs))?;
         Ok(Data { inputs, memory })
     }
 
@@ -274,7 +274,7 @@ fn measure(gpu: &Gpu, target: &Target, peers: &Peers, row: &Row) -> Result<Strin
     let mut data = Data::new(gpu, w)?;
     let mut plain = None;
     if !packs.is_empty() {
-        let memory = buffers(gpu, w, &prepare::packed(w, target, &data.inputs, &packs)?)?;
+        let memory = buffers(gpu, &w.params(), &prepare::packed(w, target, &data.inputs, &packs)?)?;
         plain = Some(std::mem::replace(&mut data.memory, memory));
     }
     let error = data.check(gpu, w, &kernel)?;

@@ -293,7 +293,7 @@ struct Data {
 
 impl Data {
     fn new(gpu: &Gpu, case: &Case<'_>) -> Result<Data> {
-        Ok(Data { memory: buffers(gpu, &case.workload, &prepare::plain(&case.workload, &case.inputs))? })
+        Ok(Data { memory: buffers(gpu, &case.workload.params(), &prepare::plain(&case.workload, &case.inputs))? })
     }
 
     /// Runs a kernel of this reach once and holds its whole output against the reference.

@@ -312,7 +312,7 @@ fn has_slices(template: &dyn Template, w: &Workload, slices: Slices, target: &Ta
     !slices.is_empty() && made.is_ok_and(|mut kernel| slices.lay(w, &mut kernel).is_ok())
 }
 
-/// A byte of what stands beside slices: in each type a number so large that whoever reads it shows it.
+/// The byte that fills memory around a slice: a large number in every type, so that a kernel that reads it gives a wrong result.
 const BESIDE: u8 = 0x74;
 
 /// The memory of a tensor of which the workload's is a slice.
@@ -330,7 +330,8 @@ fn whole(slices: Slices, w: &Workload, index: usize, dense: Vec<u8>) -> Vec<u8> 
 }
 
 /// The workload's part of a larger output, beside which nothing may be written.
-fn part(slices: Slices, w: &Workload, output: &Param, mut whole: Vec<u8>) -> Result<Vec<u8>> {
+fn part(slices: Slices, w: &Workload, mut whole: Vec<u8>) -> Result<Vec<u8>> {
+    let output = &w.params().pop().context("every workload has an output")?;
     let size = output.dtype.bytes();
     let mut out = vec![];
     for at in slices.places(w, output) {
@@ -344,9 +345,8 @@ fn part(slices: Slices, w: &Workload, output: &Param, mut whole: Vec<u8>) -> Res
     }
 }
 
-/// The inputs of a workload on the device, which are given as bytes, and its poisoned output.
-pub(crate) fn buffers(gpu: &Gpu, workload: &Workload, inputs: &[Vec<u8>]) -> Result<Vec<Guarded>> {
-    let params = workload.params();
+/// The inputs of a workload with these parameters on the device, which are given as bytes, and its poisoned output.
+pub(crate) fn buffers(gpu: &Gpu, params: &[Param], inputs: &[Vec<u8>]) -> Result<Vec<Guarded>> {
     let output = params.last().context("every workload has an output")?;
     let mut all = inputs.iter().map(|bytes| gpu.upload(bytes)).collect::<Result<Vec<_>>>()?;
     all.push(gpu.poisoned(output.bytes() as usize)?);
@@ -407,10 +407,7 @@ pub(crate) fn run(gpu: &Gpu, options: &Options) -> Result<bool> {
                 let inputs = prepare::packed(&case.workload, target, inputs, &case.packs)?;
                 let (slices, w) = (case.slices, &case.workload);
                 let inputs = inputs.into_iter().enumerate().map(|(i, data)| whole(slices, w, i, data));
-                let output = w.params().pop().context("every workload has an output")?;
-                let larger = slices.params(w).pop().map_or(0, |p| p.bytes());
-                let mut buffers = inputs.map(|bytes| gpu.upload(&bytes)).collect::<Result<Vec<_>>>()?;
-                buffers.push(gpu.poisoned(larger as usize)?);
+                let mut buffers = buffers(gpu, &slices.params(w), &inputs.collect::<Vec<_>>())?;
                 let kernel = Kernel::load(gpu, &case.source, &artifact)?;
                 let bound = kernel.bind(gpu, &buffers)?;
                 bound.launch(gpu)?;
@@ -427,7 +424,7 @@ pub(crate) fn run(gpu: &Gpu, options: &Options) -> Result<bool> {
                         anyhow::bail!("run {run} of {repeats} gave other bits than the first");
                     }
                 }
-                let output = values::decode(w.out_dtype, &part(slices, w, &output, written)?);
+                let output = values::decode(w.out_dtype, &part(slices, w, written)?);
                 reference.check(output).map_err(|mismatch| anyhow!("{mismatch}"))
             };
             match checked() {

@@ -93,7 +93,7 @@ pub(crate) fn run(gpu: &Gpu, options: &Options) -> Result<bool> {
                 let Case { operand, value, position, inputs } = &case;
                 let checked = || -> Result<()> {
                     let inputs_bytes = prepare::packed(workload, target, inputs, packs)?;
-                    let buffers = buffers(gpu, workload, &inputs_bytes)?;
+                    let buffers = buffers(gpu, &workload.params(), &inputs_bytes)?;
                     let bound = kernel.bind(gpu, &buffers)?;
                     bound.launch(gpu)?;
                     gpu.stream.synchronize()?;

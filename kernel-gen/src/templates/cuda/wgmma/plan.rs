@@ -331,7 +331,7 @@ pub(crate) struct Room {
 }
 
 impl Room {
-    /// Bytes of so many slots, of the weights, and of the barriers of both.
+    /// Bytes of `stages` slots, of the weights, and of the barriers of both.
     pub(super) fn bytes(&self, stages: i64) -> i64 {
         stages * (self.slot + 16) + self.weights + 16
     }

@@ -39,7 +39,7 @@ pub(super) fn chunks(w: &Workload, c: &Conv2d) -> Vec<i64> {
     (0..ceil_div(all, row)).map(|i| row.min(all - i * row)).collect()
 }
 
-/// Bytes of the weights of so many output channels.
+/// Bytes of the weights of `bn` output channels.
 pub(super) fn weight_bytes(w: &Workload, c: &Conv2d, bn: i64) -> i64 {
     let held = ceil_div(bn, block_of(bn)) * block_of(bn);
     c.kh * c.kw * multiplied(w, c.ci) * held * w.dtype.bytes() as i64
