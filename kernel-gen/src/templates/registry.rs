@@ -62,6 +62,7 @@ impl Registry {
             .with(cuda::gemv::Gemv)
             .with(cuda::attention::AttentionWgmma)
             .with(cuda::attention::AttentionMma)
+            .with(cuda::attention::AttentionSimt)
             .with(cuda::rows::Rows)
             .with(cuda::elements::ElementsCuda)
             .with(cuda::conv2d_no_batching::Conv2dNoBatching)

@@ -162,8 +162,9 @@ fn workload_for(template: &str, seed: u64) -> Workload {
         let op = Op::Conv2d(Conv2d { layout, ..c });
         return Workload { op, dtype, out_dtype: [dtype, DType::F32][seed as usize % 2], ..workload };
     }
-    if let "attention_mma" | "attention_wgmma" = template {
-        let dtype = [DType::F16, DType::Bf16][seed as usize / 2 % 2];
+    if let "attention_mma" | "attention_wgmma" | "attention_simt" = template {
+        let half = [DType::F16, DType::Bf16][seed as usize / 2 % 2];
+        let dtype = if template == "attention_simt" { DType::F32 } else { half };
         let op = Op::Attention(sample::attention(&mut Rng::new(seed), 100));
         return Workload { op, dtype, out_dtype: [dtype, DType::F32][seed as usize % 2], ..workload };
     }

@@ -87,8 +87,9 @@ fn workload_for(template: &str, seed: u64) -> Workload {
             let layout = [ConvLayout::Nchw, ConvLayout::Hwcn][seed as usize % 2];
             w = Workload { op: Op::Conv2d(Conv2d { layout, ..c }), dtype: half, ..w };
         }
-        "attention_mma" | "attention_wgmma" => {
-            w = Workload { op: Op::Attention(sample::attention(&mut rng, 600)), dtype: half, ..w }
+        "attention_mma" | "attention_wgmma" | "attention_simt" => {
+            let dtype = if template == "attention_simt" { DType::F32 } else { half };
+            w = Workload { op: Op::Attention(sample::attention(&mut rng, 600)), dtype, ..w }
         }
         "pointwise_rows" => {
             // Rows of whole pieces; several tiles of columns, also an odd number; bf16 and f16 into either or f32.

@@ -510,11 +510,13 @@ mod tests {
         let pair = Workload::f32(DepthwisePointwise::new(depthwise, 64));
         let rows = Workload::f32(RowWise { rows: 100, columns: 384, function: RowFunction::Softmax });
         let heads = Workload::from_key("attention-f16-b1h12m197n197d64v64-g12-full").expect("a key");
+        let heads = [heads.clone(), heads.with_dtype(DType::F32)];
         let sums = Workload::from_key("add-f32-a4x64x56x56-b1x64x1x1").expect("a key");
         let transposed = Workload::from_key("conv_transpose2d-f32-n4c64o64-16x16-k4x4-s2x2-p1.1.1.1-d1x1-e0x0-g1");
         let transposed = transposed.expect("a key");
         let both = [transposed.clone(), transposed.with_dtype(DType::F16)];
-        [f32.to_vec(), f16.to_vec(), products.to_vec(), vec![half, pair, rows, sums, heads], both.to_vec()].concat()
+        [f32.to_vec(), f16.to_vec(), products.to_vec(), vec![half, pair, rows, sums], heads.to_vec(), both.to_vec()]
+            .concat()
     }
 
     #[test]
@@ -614,6 +616,7 @@ mod tests {
             check_needs(&simt::SimtPlanes),
             check_needs(&gemv::Gemv),
             check_needs(&attention::AttentionMma),
+            check_needs(&attention::AttentionSimt),
             check_needs(&attention::AttentionWgmma),
             check_needs(&rows::Rows),
             check_needs(&elements::ElementsCuda),

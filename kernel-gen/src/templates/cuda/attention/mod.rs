@@ -16,12 +16,15 @@
 //! | `keys` | 16 to 128 | keys of a step |
 //! | `stages` | 1 to 4 | slots of the ring |
 
+mod copies;
 mod kernel;
 mod model;
+mod multiply_adds;
 mod plan;
 mod rows;
 mod wgmma;
 
+pub use multiply_adds::AttentionSimt;
 pub use wgmma::AttentionWgmma;
 
 use crate::target::Target;

@@ -86,7 +86,7 @@ impl Plan {
         let Sizes { rows, keys, .. } = self.sizes;
         let [d, dv] = self.widths();
         let operands = rows * d / 4 + PAIR * keys / 4 + rows * keys / 4 + PAIR * dv / 4;
-        operands + rows * (keys + dv) / 2 + rows::State::registers(rows)
+        operands + rows * (keys + dv) / 2 + rows::State::registers(2 * rows)
     }
 
     pub(super) fn shared_bytes(&self) -> i64 {

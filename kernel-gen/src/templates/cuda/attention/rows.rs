@@ -4,27 +4,71 @@ use crate::ir::builder::KernelBuilder;
 use crate::ir::{BinOp, BufferId, DType, Expr, Gpu, LaneOp, LoopKind, Scope, Tile, UnOp, VarId};
 use crate::templates::cuda::guards::below;
 use crate::templates::cuda::instructions::tile;
+use crate::templates::cuda::launch::unrolled;
+use crate::templates::cuda::outer::{LANES, VECTOR};
 use crate::templates::cuda::outputs::finish;
 use crate::workload::attention::Mask;
 use crate::workload::operands::Operands;
 use crate::workload::{Attention, Workload};
 use std::f64::consts::LOG2_E;
 
-/// The rows of a warp, or of a warpgroup: `count` times `height` of them.
+/// How threads hold scores and weighted values.
+#[derive(Clone, Copy)]
+pub(super) enum Held {
+    /// In fragments of `height` rows: a thread has pairs of neighbours in two rows of each sixteen, eight apart, and four lanes have
+    /// a row between them.
+    Fragments { height: i64 },
+    /// In registers of [`ACROSS`] lanes for each row, of which this is number `lane`: every so manieth score, and vectors of values.
+    Registers { lane: VarId },
+}
+
+/// Lanes that have a row between them, if it is held in registers.
+pub(super) const ACROSS: i64 = LANES[1];
+
+impl Held {
+    /// Rows of a thread that are told apart by the place of a fragment's element.
+    fn halves(self) -> i64 {
+        match self {
+            Held::Fragments { .. } => 2,
+            Held::Registers { .. } => 1,
+        }
+    }
+
+    /// What lanes of a row exchange numbers by: each step halves how many different ones there are.
+    fn steps(self) -> &'static [&'static str] {
+        match self {
+            Held::Fragments { .. } => &["shuffle_xor_1", "shuffle_xor_2"],
+            // `lanes_of` has the bits between the lowest and the highest.
+            Held::Registers { .. } => &["shuffle_xor_2", "shuffle_xor_4", "shuffle_xor_8"],
+        }
+    }
+}
+
+/// An element of scores or of weighted values, in the thread that has it.
+struct Element {
+    /// Its place in what holds it.
+    at: Vec<Expr>,
+    /// Its row behind the first of those with its number, and its column.
+    row: Expr,
+    column: Expr,
+    /// The place of what the thread knows of its row, and of the part of that which is the column's.
+    state: Vec<Expr>,
+    part: Vec<Expr>,
+}
+
+/// The rows of a warp, or of a warpgroup: `count` times as many as are visited together.
 pub(super) struct Rows<'a> {
     pub(super) w: &'a Workload,
     pub(super) of: Attention,
     pub(super) params: &'a Operands,
-    /// The image and the head of the queries.
-    pub(super) image: VarId,
-    pub(super) head: VarId,
-    pub(super) height: i64,
+    pub(super) place: Place,
+    pub(super) held: Held,
     /// Rows that a block has, by which it may go beyond the last query.
     pub(super) block_rows: i64,
     /// Keys of a step, and elements of a value with those that fill up a product.
     pub(super) keys: i64,
     pub(super) width: i64,
-    /// Fragments of sums: scores `[count, height, keys]` and weighted values `[count, height, width]`.
+    /// Sums: scores `[count, height, keys]` and weighted values `[count, height, width]` of fragments, or a thread's own ones of them.
     pub(super) scores: BufferId,
     pub(super) mixed: BufferId,
     pub(super) state: State,
@@ -49,7 +93,7 @@ impl Place {
     }
 }
 
-/// What a thread knows of its rows: two of each sixteen, eight apart.
+/// What a thread knows of its rows.
 pub(super) struct State {
     /// The largest score so far, times what makes exponents of two of scores.
     largest: BufferId,
@@ -63,59 +107,101 @@ pub(super) struct State {
 }
 
 impl State {
-    pub(super) fn make(b: &mut KernelBuilder, count: i64) -> State {
+    /// Of `rows` of each thread: their numbers, and those with one number.
+    pub(super) fn make(b: &mut KernelBuilder, rows: [i64; 2]) -> State {
+        let [count, halves] = rows;
         let mut register = |name: &str, shape: &[i64]| b.alloc(name, DType::F32, shape, Scope::Register);
-        let [largest, factor] = ["largest", "factor"].map(|name| register(name, &[count, 2]));
-        let [partial, total] = ["partial", "total"].map(|name| register(name, &[count, 2, 2]));
+        let [largest, factor] = ["largest", "factor"].map(|name| register(name, &[count, halves]));
+        let [partial, total] = ["partial", "total"].map(|name| register(name, &[count, halves, 2]));
         State { largest, factor, partial, total, other: register("other", &[1]) }
     }
 
-    /// Registers of a thread.
-    pub(super) fn registers(count: i64) -> i64 {
-        12 * count + 1
+    /// Registers of a thread that has so many rows.
+    pub(super) fn registers(rows: i64) -> i64 {
+        6 * rows + 1
     }
 }
 
-/// The half of sixteen rows that a row is in.
-fn half(row: VarId) -> Expr {
-    Expr::from(row).floor_mod(16).floor_div(8)
-}
-
-/// The place of both halves of the rows with number `i`.
-fn halves(i: i64) -> impl Iterator<Item = Vec<Expr>> {
-    (0..2).map(move |half| vec![i.into(), half.into()])
-}
-
 /// One of the two columns of a thread's pair.
-fn of_pair(place: &[Expr], pair: i64) -> Vec<Expr> {
-    [place, &[pair.into()]].concat()
+fn of_pair(place: &[Expr], pair: Expr) -> Vec<Expr> {
+    [place, &[pair]].concat()
 }
 
 impl Rows<'_> {
     /// The sums of rows with number `i`.
     pub(super) fn sums(&self, buffer: BufferId, i: i64, columns: i64) -> Tile {
-        tile(buffer, [i.into(), 0.into(), 0.into()], &[self.height, columns])
+        let Held::Fragments { height } = self.held else { unreachable!("registers are no fragments") };
+        tile(buffer, [i.into(), 0.into(), 0.into()], &[height, columns])
+    }
+
+    /// The places of what a thread knows of the rows with number `i`.
+    fn states(&self, i: i64) -> impl Iterator<Item = Vec<Expr>> + use<> {
+        (0..self.held.halves()).map(move |half| vec![i.into(), half.into()])
     }
 
     /// No key was seen yet.
     pub(super) fn begin(&self, b: &mut KernelBuilder, i: i64) {
-        for place in halves(i) {
+        for place in self.states(i) {
             b.store(self.state.largest, place.clone(), Expr::f32(f64::NEG_INFINITY));
-            (0..2).for_each(|pair| b.store(self.state.total, of_pair(&place, pair), Expr::f32(0.0)));
+            (0..2).for_each(|pair| b.store(self.state.total, of_pair(&place, pair.into()), Expr::f32(0.0)));
         }
     }
 
-    /// Visits elements of sums, each in the thread that has it.
-    fn each(&self, b: &mut KernelBuilder, columns: i64, body: impl FnOnce(&mut KernelBuilder, VarId, VarId)) {
-        b.loop_("row", self.height, LoopKind::FragmentRow, |b, row| {
-            b.loop_("column", columns, LoopKind::FragmentCol, |b, column| body(b, row, column));
+    /// Visits elements of fragments, each in the thread that has it.
+    fn each_of_fragments(
+        b: &mut KernelBuilder,
+        (i, height, columns): (i64, i64, i64),
+        body: impl FnOnce(&mut KernelBuilder, Element),
+    ) {
+        b.loop_("row", height, LoopKind::FragmentRow, |b, row| {
+            b.loop_("column", columns, LoopKind::FragmentCol, |b, column| {
+                let state = vec![i.into(), Expr::from(row).floor_mod(16).floor_div(8)];
+                let part = of_pair(&state, Expr::from(column).floor_mod(2));
+                let at = vec![i.into(), row.into(), column.into()];
+                body(b, Element { at, row: row.into(), column: column.into(), state, part });
+            });
         });
     }
 
-    /// What the four lanes of a row have, combined into what each of them has.
+    /// Visits scores of the rows with number `i`.
+    fn each_score(&self, b: &mut KernelBuilder, i: i64, body: impl FnOnce(&mut KernelBuilder, Element)) {
+        match self.held {
+            Held::Fragments { height } => Self::each_of_fragments(b, (i, height, self.keys), body),
+            Held::Registers { lane } => unrolled(b, "score", self.keys / ACROSS, |b, j| {
+                let state = vec![i.into(), 0.into()];
+                let part = of_pair(&state, Expr::from(j).floor_mod(2));
+                let at = vec![i.into(), j.into()];
+                body(b, Element { at, row: 0.into(), column: j * ACROSS + lane, state, part });
+            }),
+        }
+    }
+
+    /// Visits weighted values of the rows with number `i`; `vectors` of registers, if they are to be.
+    fn each_value(
+        &self,
+        b: &mut KernelBuilder,
+        (i, vectors): (i64, bool),
+        body: impl FnOnce(&mut KernelBuilder, Element),
+    ) {
+        match self.held {
+            Held::Fragments { height } => Self::each_of_fragments(b, (i, height, self.width), body),
+            Held::Registers { lane } => unrolled(b, "vector", self.width / (ACROSS * VECTOR), |b, vector| {
+                let kind = if vectors { LoopKind::Vectorized } else { LoopKind::Unrolled };
+                b.loop_("element", VECTOR, kind, |b, element| {
+                    let state = vec![i.into(), 0.into()];
+                    let part = of_pair(&state, 0.into());
+                    let at = vec![i.into(), vector * VECTOR + element];
+                    let column = vector * (ACROSS * VECTOR) + lane * VECTOR + element;
+                    body(b, Element { at, row: 0.into(), column, state, part });
+                });
+            }),
+        }
+    }
+
+    /// What the lanes of a row have, combined into what each of them has.
     fn combine(&self, b: &mut KernelBuilder, at: (BufferId, Vec<Expr>), with: impl Fn(Expr, Expr) -> Expr) {
         let (buffer, index) = at;
-        for name in ["shuffle_xor_1", "shuffle_xor_2"] {
+        for name in self.held.steps() {
             let op = LaneOp::find(name).expect("an instruction of the table");
             let own = Expr::load(buffer, index.clone());
             b.gpu(Gpu::Lanes { op, dst: tile(self.state.other, [0.into()], &[1]), value: own.clone() });
@@ -131,15 +217,14 @@ impl Rows<'_> {
     /// Masks the scores of a step that begins with key `first_key`, of the rows from `first_row` on.
     fn mask(&self, b: &mut KernelBuilder, i: i64, first_row: &Expr, first_key: &Expr) {
         let of = &self.of;
-        self.each(b, self.keys, |b, row, column| {
-            let at = vec![i.into(), row.into(), column.into()];
+        self.each_score(b, i, |b, Element { at, row, column, .. }| {
             let (query, key) = (first_row.clone() + row, first_key.clone() + column);
             let score = Expr::load(self.scores, at.clone());
             let (last_query, last_key) = (query.clone().min(of.m - 1), key.clone().min(of.n - 1));
             let added = match of.mask {
                 Mask::None => None,
                 Mask::Shared => Some(vec![last_query, last_key]),
-                Mask::Each => Some(vec![self.image.into(), self.head.into(), last_query, last_key]),
+                Mask::Each => Some(vec![self.place.image.into(), self.place.head.into(), last_query, last_key]),
             };
             let score = match added {
                 Some(index) => score * Expr::f32(of.scale()) + Expr::load(self.params.get("mask"), index),
@@ -167,20 +252,18 @@ impl Rows<'_> {
             let some = beyond.into_iter().chain(ahead).reduce(|a, b| a.or(b)).expect("there is a reason");
             b.if_(some, |b| self.mask(b, i, first_row, first_key));
         }
-        for place in halves(i) {
+        for place in self.states(i) {
             let before = Expr::load(state.largest, place.clone());
             // Without a mask scores are compared before they are scaled.
-            (0..2).for_each(|pair| b.store(state.partial, of_pair(&place, pair), Expr::f32(f64::NEG_INFINITY)));
+            (0..2).for_each(|pair| b.store(state.partial, of_pair(&place, pair.into()), Expr::f32(f64::NEG_INFINITY)));
             b.store(state.factor, place, before);
         }
-        let own = |row: VarId, column: VarId| vec![i.into(), half(row), Expr::from(column).floor_mod(2)];
-        self.each(b, self.keys, |b, row, column| {
-            let score = Expr::load(self.scores, vec![i.into(), row.into(), column.into()]);
-            let at = own(row, column);
-            b.store(state.partial, at.clone(), Expr::load(state.partial, at).max(score));
+        self.each_score(b, i, |b, Element { at, part, .. }| {
+            let score = Expr::load(self.scores, at);
+            b.store(state.partial, part.clone(), Expr::load(state.partial, part).max(score));
         });
-        for place in halves(i) {
-            let (first, second) = (of_pair(&place, 0), of_pair(&place, 1));
+        for place in self.states(i) {
+            let (first, second) = (of_pair(&place, 0.into()), of_pair(&place, 1.into()));
             let load = |buffer: BufferId, at: &[Expr]| Expr::load(buffer, at.to_vec());
             b.store(state.partial, first.clone(), load(state.partial, &first).max(load(state.partial, &second)));
             self.combine(b, (state.partial, first.clone()), |own, other| own.max(other));
@@ -196,24 +279,21 @@ impl Rows<'_> {
                 b.store(state.total, pair.clone(), load(state.total, &pair) * load(state.factor, &place));
             }
         }
-        self.each(b, self.keys, |b, row, column| {
-            let at = vec![i.into(), row.into(), column.into()];
-            let largest = Expr::load(state.partial, vec![i.into(), half(row), 0.into()]);
+        self.each_score(b, i, |b, Element { at, state: of, .. }| {
+            let largest = Expr::load(state.partial, of_pair(&of, 0.into()));
             let apart = Expr::load(self.scores, at.clone()) * exponent - largest;
             b.store(self.scores, at, Expr::un(UnOp::Exp2, apart));
         });
-        self.each(b, self.keys, |b, row, column| {
-            let weight = Expr::load(self.scores, vec![i.into(), row.into(), column.into()]);
-            let at = own(row, column);
-            b.store(state.total, at.clone(), Expr::load(state.total, at) + weight);
+        self.each_score(b, i, |b, Element { at, part, .. }| {
+            let weight = Expr::load(self.scores, at);
+            b.store(state.total, part.clone(), Expr::load(state.total, part) + weight);
         });
     }
 
     /// Multiplies what the rows have so far by what the last step's scores make of it.
     pub(super) fn rescale(&self, b: &mut KernelBuilder, i: i64) {
-        self.each(b, self.width, |b, row, column| {
-            let at = vec![i.into(), row.into(), column.into()];
-            let factor = Expr::load(self.state.factor, vec![i.into(), half(row)]);
+        self.each_value(b, (i, false), |b, Element { at, state, .. }| {
+            let factor = Expr::load(self.state.factor, state);
             b.store(self.mixed, at.clone(), Expr::load(self.mixed, at) * factor);
         });
     }
@@ -221,22 +301,22 @@ impl Rows<'_> {
     /// Stores the outputs of the rows with number `i`.
     pub(super) fn store(&self, b: &mut KernelBuilder, i: i64, first_row: &Expr) {
         let (of, total) = (&self.of, self.state.total);
-        for place in halves(i) {
-            let (first, second) = (of_pair(&place, 0), of_pair(&place, 1));
+        for place in self.states(i) {
+            let (first, second) = (of_pair(&place, 0.into()), of_pair(&place, 1.into()));
             b.store(total, first.clone(), Expr::load(total, first.clone()) + Expr::load(total, second));
             self.combine(b, (total, first), |own, other| own + other);
         }
-        self.each(b, self.width, |b, row, column| {
+        self.each_value(b, (i, of.dv % VECTOR == 0), |b, Element { at, row, column, state, .. }| {
             let query = first_row.clone() + row;
             let exists = below(query.clone(), of.m, self.block_rows).into_iter();
-            let exists = Expr::all(exists.chain(below(column, of.dv, self.width)));
-            let total = Expr::load(total, vec![i.into(), half(row), 0.into()]);
-            let value = Expr::load(self.mixed, vec![i.into(), row.into(), column.into()]);
-            let index = [self.image.into(), self.head.into(), query, column.into()];
+            let exists = Expr::all(exists.chain(below(column.clone(), of.dv, self.width)));
+            let total = Expr::load(total, of_pair(&state, 0.into()));
+            let value = Expr::load(self.mixed, at);
+            let index = [self.place.image.into(), self.place.head.into(), query, column.clone()];
             // A row that sees no key is 0, whatever the values are.
             let none = total.clone().eq(Expr::f32(0.0));
             let mean = none.select(Expr::f32(0.0), Expr::bin(BinOp::Div, value, total));
-            b.when(exists, |b| finish(b, (self.w, self.params), &column.into(), index, mean));
+            b.when(exists, |b| finish(b, (self.w, self.params), &column, index, mean));
         });
     }
 }

@@ -15,7 +15,7 @@
 
 use super::model;
 use super::plan::{WIDEST, fits_grid, too_large};
-use super::rows::{Place, Rows, State};
+use super::rows::{Held, Place, Rows, State};
 use crate::ir::builder::KernelBuilder;
 use crate::ir::{Barrier, BufferId, DType, Expr, Gpu, Group, Kernel, MbarrierOp, Scope, Slot, Stmt, Tile, Unit, VarId};
 use crate::target::{Cuda, Target};
@@ -107,7 +107,7 @@ impl Plan {
     /// Registers of a thread of a consumer, and how many it may have.
     fn registers(&self) -> [i64; 2] {
         let most = warpgroups::registers(self.sizes.consumers).map_or(255, |[_, consumer]| i64::from(consumer));
-        [self.sizes.keys * 3 / 4 + self.of.dv / 2 + State::registers(1) + OTHER_REGISTERS, most]
+        [self.sizes.keys * 3 / 4 + self.of.dv / 2 + State::registers(2) + OTHER_REGISTERS, most]
     }
 }
 
@@ -192,7 +192,7 @@ fn build(w: &Workload, plan: &Plan) -> Kernel {
     let heads = plan.of.b * plan.of.heads;
     let blocks = [("head_of_batch", heads), ("tile", plan.tiles())];
     launch(&mut b, blocks, [("t", plan.threads())], |b, block, [thread]| {
-        let Place { image, head, tile } = Place::of(b, &plan.of, plan.tiles(), block);
+        let place = Place::of(b, &plan.of, plan.tiles(), block);
         let Sizes { consumers, keys, stages, order } = plan.sizes;
         let rings = [("keys", plan.of.d), ("values", plan.of.dv)].map(|(name, width)| {
             let [blocks, columns] = blocks_of(width);
@@ -208,7 +208,7 @@ fn build(w: &Workload, plan: &Plan) -> Kernel {
             Slots::make(b, thread, stages, [1, consumers], |_| {}),
         ];
         let turns = (order == Order::Turns).then(|| Turns::make(b, thread, consumers));
-        let block = Block { w, plan, params: &params, rings, slots, turns, queries, come, image, head, tile, thread };
+        let block = Block { w, plan, params: &params, rings, slots, turns, queries, come, place, thread };
         b.push(Stmt::Barrier(Barrier::Block));
         let produces = Expr::from(thread).lt(WARPGROUP);
         let registers = warpgroups::registers(consumers);
@@ -229,9 +229,7 @@ struct Block<'a> {
     queries: BufferId,
     /// The barrier that tells that the queries have come.
     come: Slot,
-    image: VarId,
-    head: VarId,
-    tile: VarId,
+    place: Place,
     thread: VarId,
 }
 
@@ -240,7 +238,7 @@ impl Block<'_> {
     fn met(&self, b: &mut KernelBuilder) -> Option<Expr> {
         let (rows, keys) = (self.plan.block_rows(), self.plan.sizes.keys);
         self.plan.of.causal.then(|| {
-            let last = self.tile * rows + (rows - 1);
+            let last = self.place.tile * rows + (rows - 1);
             b.let_("steps_met", (last.floor_div(keys) + 1).min(self.plan.steps())).into()
         })
     }
@@ -269,12 +267,12 @@ impl Block<'_> {
             let [queries, values] = self.plan.row_bytes();
             b.gpu(Gpu::Mbarrier(self.come.clone(), MbarrierOp::Expect(self.plan.block_rows() * queries)));
             for consumer in 0..consumers {
-                let row = self.tile * self.plan.block_rows() + consumer * ROWS;
+                let row = self.place.tile * self.plan.block_rows() + consumer * ROWS;
                 let to = (self.queries, consumer.into());
-                self.load(b, to, ("q", self.head.into(), row), ROWS, of.d, &self.come);
+                self.load(b, to, ("q", self.place.head.into(), row), ROWS, of.d, &self.come);
             }
             let met = self.met(b);
-            let head = Expr::from(self.head).floor_div(of.sharing());
+            let head = Expr::from(self.place.head).floor_div(of.sharing());
             self.each_step(b, 0, &met, |b, step| {
                 for (side, name) in ["k", "v"].into_iter().enumerate() {
                     let slots = &self.slots[side];
@@ -302,7 +300,7 @@ impl Block<'_> {
         let [blocks, columns] = blocks_of(width);
         for block in 0..blocks {
             let dst = tile(to, [slot.clone(), block.into(), 0.into(), 0.into()], &[rows, columns]);
-            let origin = [self.image.into(), head.clone(), row.clone(), (block * columns).into()];
+            let origin = [self.place.image.into(), head.clone(), row.clone(), (block * columns).into()];
             load_box(b, dst, tile(self.params.get(name), origin, &[rows, columns]), on.clone());
         }
     }
@@ -316,20 +314,19 @@ impl Block<'_> {
             w: self.w,
             of: *of,
             params: self.params,
-            image: self.image,
-            head: self.head,
-            height: ROWS,
+            place: self.place,
+            held: Held::Fragments { height: ROWS },
             block_rows: self.plan.block_rows(),
             keys,
             width: of.dv,
             scores: b.alloc("scores", DType::F32, &[1, ROWS, keys], fragment),
             mixed: b.alloc("mixed", DType::F32, &[1, ROWS, of.dv], fragment),
-            state: State::make(b, 1),
+            state: State::make(b, [1, 2]),
         };
         let weight = b.alloc("weight", self.w.dtype, &[1, ROWS, keys], fragment);
         let (scores, mixed) = (rows.sums(rows.scores, 0, keys), rows.sums(rows.mixed, 0, of.dv));
         let weights = rows.sums(weight, 0, keys);
-        let first_row = self.tile * self.plan.block_rows() + consumer * ROWS;
+        let first_row = self.place.tile * self.plan.block_rows() + consumer * ROWS;
         let first_row = b.let_("first_row", first_row).into();
         let met = self.met(b);
         rows.begin(b, 0);
