@@ -58,7 +58,6 @@ pub(super) fn build(w: &Workload, plan: &Plan, units: [i64; 2]) -> Kernel {
             key: b.alloc("key", dtype, &[PAIR, keys, TILE], fragment),
             weight: b.alloc("weight", dtype, &[count, TILE, keys], fragment),
             value: b.alloc("value", dtype, &[PAIR, TILE, dv], fragment),
-            tile: place.tile,
             warp,
         };
         block.run(b);
@@ -76,14 +75,13 @@ struct Block<'a> {
     key: BufferId,
     weight: BufferId,
     value: BufferId,
-    tile: VarId,
     warp: VarId,
 }
 
 impl Block<'_> {
     /// The first of the warp's queries with number `i`.
     fn first_row(&self, i: i64) -> Expr {
-        self.tile * self.plan.block_rows() + self.warp * (TILE * self.plan.sizes.rows) + i * TILE
+        self.copies.place.tile * self.plan.block_rows() + self.warp * (TILE * self.plan.sizes.rows) + i * TILE
     }
 
     /// All that a thread does.

@@ -18,7 +18,7 @@ pub(super) enum Held {
     /// In fragments of `height` rows: a thread has pairs of neighbours in two rows of each sixteen, eight apart, and four lanes have
     /// a row between them.
     Fragments { height: i64 },
-    /// In registers of [`ACROSS`] lanes for each row, of which this is number `lane`: every so manieth score, and vectors of values.
+    /// In registers: [`ACROSS`] lanes share a row. Lane `lane` of these has every eighth score from its own number on, and vectors of values.
     Registers { lane: VarId },
 }
 
@@ -116,7 +116,7 @@ impl State {
         State { largest, factor, partial, total, other: register("other", &[1]) }
     }
 
-    /// Registers of a thread that has so many rows.
+    /// Registers of a thread with `rows` rows.
     pub(super) fn registers(rows: i64) -> i64 {
         6 * rows + 1
     }
