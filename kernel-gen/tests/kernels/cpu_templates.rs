@@ -7,6 +7,7 @@
 use crate::compiled;
 use crate::drawn;
 use crate::kinds;
+use crate::sweep;
 use kernel_gen::analysis::verify::{Fault, verify};
 use kernel_gen::emit::c::{self, COptions, Isa};
 use kernel_gen::interp::{self, Mode, Values};
@@ -109,10 +110,9 @@ fn check_on(
 }
 
 /// Every template that applies, with its default and a few random configs, on `count` workloads, on all processors.
-fn sweep(count: u64, configs: usize, way: Way, targets: &[&str]) {
-    let setting = |name: &str| std::env::var(name).ok().and_then(|n| n.parse::<u64>().ok());
-    let count = setting("KERNEL_GEN_WORKLOADS").unwrap_or(count);
-    let first = setting("KERNEL_GEN_SEED").unwrap_or(1);
+fn sweep_templates(count: u64, configs: usize, way: Way, targets: &[&str]) {
+    let count = sweep::number("KERNEL_GEN_WORKLOADS", count);
+    let first = sweep::number("KERNEL_GEN_SEED", 1);
     let last = first + count;
     let registry = Registry::builtin();
     let sweep_every = &|processors: usize, first: u64| {
@@ -177,7 +177,7 @@ fn defaults_are_configs_of_their_space() {
 
 #[test]
 fn scheduled_kernels_equal_the_reference() {
-    sweep(32, 2, Way::Interpreted, &["x86-64", "x86-64-v3", "x86-64-v4", "aarch64"]);
+    sweep_templates(32, 2, Way::Interpreted, &["x86-64", "x86-64-v3", "x86-64-v4", "aarch64"]);
 }
 
 #[test]
@@ -187,7 +187,7 @@ fn compiled_kernels_equal_the_reference() {
         .filter(|t| Isa::from_name(t).is_some_and(Isa::runs_here))
         .collect();
     println!("levels that run here: {here:?}");
-    sweep(16, 1, Way::Compiled, &here);
+    sweep_templates(16, 1, Way::Compiled, &here);
 }
 
 /// Few channels, padding on some sides only, strides, dilation, tails of rows, of pixels and of channels.

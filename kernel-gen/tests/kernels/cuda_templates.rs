@@ -8,6 +8,7 @@
 
 use crate::cuda_on_cpu;
 use crate::kinds;
+use crate::sweep::number;
 use kernel_gen::analysis::verify::{Fault, check as faults_of, verify};
 use kernel_gen::emit::cuda::{self, Arch, CudaOptions, CudaSource};
 use kernel_gen::interp::{self, Mode, Values};
@@ -105,10 +106,6 @@ fn check(template: &dyn Template, workload: &Workload, target: &Target, config: 
             panic!("{}, {stage}: {mismatch}\n{kernel}", what());
         }
     }
-}
-
-fn setting(name: &str) -> Option<u64> {
-    std::env::var(name).ok().and_then(|n| n.parse().ok())
 }
 
 /// The templates for CUDA devices, or the one that is asked for.
@@ -299,9 +296,9 @@ fn most_macs(template: &str) -> i64 {
 
 /// One template, with its default and a few random configs, on `count` workloads that it takes.
 fn sweep(template: &dyn Template, count: usize, configs: usize, mut f: impl FnMut(&Workload, &Target, &Config, u64)) {
-    let first = setting("KERNEL_GEN_SEED").unwrap_or(1);
-    let count = setting("KERNEL_GEN_WORKLOADS").map_or(count, |n| n as usize);
-    let configs = setting("KERNEL_GEN_CONFIGS").map_or(configs, |n| n as usize);
+    let first = number("KERNEL_GEN_SEED", 1);
+    let count = number("KERNEL_GEN_WORKLOADS", count as u64) as usize;
+    let configs = number("KERNEL_GEN_CONFIGS", configs as u64) as usize;
     let mut seen = 0;
     for seed in first..first + 400 * count as u64 {
         let mut workload = workload_for(template.name(), seed);

@@ -60,6 +60,7 @@ mod splitk;
 mod splitk_pair;
 mod stem;
 mod structure;
+mod sweep;
 mod tensor_cores;
 mod told;
 mod transpose;

@@ -12,6 +12,7 @@
 //! `KERNEL_GEN_SEED` draws others, and `KERNEL_GEN_TARGETS` (names with commas) leaves targets out. Every refusal is printed
 //! with the workload's key, for `kernel-gen lower KEY --target TARGET`.
 
+use crate::sweep::{for_each, number};
 use kernel_gen::emit::cuda::{Arch, CudaOptions, emit};
 use kernel_gen::generate::try_workload;
 use kernel_gen::ir::DType;
@@ -26,39 +27,16 @@ use kernel_gen::workload::sample::{self, Rng};
 use kernel_gen::workload::{Conv2d, ConvLayout, Matmul, Workload, operator_names};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 /// The longest that a check of one workload on one target may take in release.
 const LONGEST: Duration = Duration::from_secs(2);
-
-fn number(name: &str, default: u64) -> u64 {
-    std::env::var(name).ok().map_or(default, |n| n.parse().unwrap_or_else(|_| panic!("{name} is no number: {n}")))
-}
 
 fn targets() -> Vec<&'static Target> {
     match std::env::var("KERNEL_GEN_TARGETS") {
         Ok(names) => names.split(',').map(|n| Target::find(n).unwrap_or_else(|| panic!("no target {n}"))).collect(),
         Err(_) => Target::all().iter().collect(),
     }
-}
-
-/// Does something with each number below `count`, on all processors.
-fn for_each(count: usize, job: impl Fn(usize) + Sync) {
-    let next = AtomicUsize::new(0);
-    std::thread::scope(|scope| {
-        for _ in 0..std::thread::available_parallelism().map_or(1, usize::from) {
-            scope.spawn(|| {
-                loop {
-                    let i = next.fetch_add(1, Ordering::Relaxed);
-                    if i >= count {
-                        return;
-                    }
-                    job(i);
-                }
-            });
-        }
-    });
 }
 
 #[derive(Default)]

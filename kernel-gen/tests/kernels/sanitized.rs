@@ -9,7 +9,8 @@
 //! (`tests/sanitize.sh`); `KERNEL_GEN_SEED` moves on to other workloads.
 
 use crate::drawn;
-use crate::instrumented::{Case, Program, for_each};
+use crate::instrumented::{Case, Program};
+use crate::sweep::{for_each, number};
 use kernel_gen::analysis::verify::{Fault, verify};
 use kernel_gen::emit::c::{self, COptions, CSource, Isa};
 use kernel_gen::generate::try_workload;
@@ -89,8 +90,7 @@ fn kernels(seed: u64, target: &Target, registry: &Registry) -> Vec<Drawn> {
 
 #[test]
 fn emitted_c_has_no_undefined_behaviour() {
-    let setting = |name: &str| std::env::var(name).ok().and_then(|n| n.parse::<u64>().ok());
-    let (count, first) = (setting("KERNEL_GEN_WORKLOADS").unwrap_or(8), setting("KERNEL_GEN_SEED").unwrap_or(1));
+    let (count, first) = (number("KERNEL_GEN_WORKLOADS", 8), number("KERNEL_GEN_SEED", 1));
     let here: Vec<&Target> = (["x86-64", "x86-64-v3", "x86-64-v4", "aarch64"].into_iter())
         .filter(|t| Isa::from_name(t).is_some_and(Isa::runs_here))
         .map(|t| Target::find(t).expect("a built-in target"))

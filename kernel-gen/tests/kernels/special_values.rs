@@ -9,6 +9,7 @@
 
 use crate::compiled;
 use crate::cuda_on_cpu;
+use crate::sweep::for_each;
 use kernel_gen::analysis::verify::{Fault, verify};
 use kernel_gen::emit::c::{self, COptions, Isa};
 use kernel_gen::emit::cuda::{self, Arch, CudaOptions, CudaSource};
@@ -216,26 +217,20 @@ impl Wrong {
 
 /// Every template with each of its workloads, on all processors.
 fn for_every_template(f: impl Fn(&dyn Template, &[(Workload, &'static Target)], &Wrong) + Sync) {
-    let (registry, wrong, next) = (Registry::builtin(), Wrong::default(), AtomicUsize::new(0));
+    let (registry, wrong) = (Registry::builtin(), Wrong::default());
     let only = std::env::var("KERNEL_GEN_TEMPLATE").ok();
     let templates: Vec<&dyn Template> =
         registry.iter().filter(|t| only.as_ref().is_none_or(|name| name == t.name())).collect();
-    std::thread::scope(|scope| {
-        for _ in 0..std::thread::available_parallelism().map_or(1, usize::from) {
-            scope.spawn(|| {
-                while let Some(template) = templates.get(next.fetch_add(1, Ordering::Relaxed)) {
-                    let begun = Instant::now();
-                    let workloads = fitting(*template);
-                    if workloads.is_empty() {
-                        wrong.add(format!("{}: none of {DRAWS} random workloads is for it", template.name()));
-                    }
-                    let drawn = begun.elapsed();
-                    f(*template, &workloads, &wrong);
-                    let keys: Vec<String> = workloads.iter().map(|(w, t)| format!("{} {}", w.key(), t.name)).collect();
-                    println!("{}: {} ({drawn:.1?} of {:.1?})", template.name(), keys.join(", "), begun.elapsed());
-                }
-            });
+    for_each(templates.len(), |i| {
+        let (template, begun) = (templates[i], Instant::now());
+        let workloads = fitting(template);
+        if workloads.is_empty() {
+            wrong.add(format!("{}: none of {DRAWS} random workloads is for it", template.name()));
         }
+        let drawn = begun.elapsed();
+        f(template, &workloads, &wrong);
+        let keys: Vec<String> = workloads.iter().map(|(w, t)| format!("{} {}", w.key(), t.name)).collect();
+        println!("{}: {} ({drawn:.1?} of {:.1?})", template.name(), keys.join(", "), begun.elapsed());
     });
     wrong.report();
 }

@@ -1,5 +1,6 @@
 //! The verifier and the interpreter on kernels in files: good ones pass, planted faults are caught by name.
 
+use crate::sweep::number;
 use kernel_gen::analysis::verify::{Limits, check, verify};
 use kernel_gen::interp::{self, Mode};
 use kernel_gen::ir::parse::parse;
@@ -246,11 +247,6 @@ fn outputs_in_tiles_are_shown_whole_at_any_size() {
             );
         }
     }
-}
-
-/// A number of the environment, for larger draws: `tests/fuzz.sh`.
-fn number(name: &str, default: u64) -> u64 {
-    std::env::var(name).ok().map_or(default, |n| n.parse().unwrap_or_else(|_| panic!("{name} is no number: {n}")))
 }
 
 /// An index of two loops' variables: one of them, their number, digits of it, or sums.

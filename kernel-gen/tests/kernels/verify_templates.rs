@@ -1,5 +1,6 @@
 //! The verifier passes what the templates make, at the sizes of real networks, before and after lowering.
 
+use crate::sweep::number;
 use kernel_gen::analysis::verify::{Fault, check, verify};
 use kernel_gen::lower::{LowerOptions, lower};
 use kernel_gen::space::Config;
@@ -58,13 +59,9 @@ fn text(faults: &[Fault]) -> String {
     faults.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n")
 }
 
-fn setting(name: &str) -> Option<u64> {
-    std::env::var(name).ok().and_then(|n| n.parse().ok())
-}
-
 /// Sampled configs of each space.
 fn configs(default: usize) -> usize {
-    setting("KERNEL_GEN_CONFIGS").map_or(default, |n| n as usize)
+    number("KERNEL_GEN_CONFIGS", default as u64) as usize
 }
 
 fn check_all(seen: &mut Seen, workload: &Workload, target: &Target, seed: u64, samples: usize) {
@@ -95,7 +92,7 @@ fn templates_pass_on_the_layers_of_networks() {
 #[test]
 fn templates_pass_on_random_workloads() {
     let mut seen = Seen::default();
-    let (first, workloads) = (setting("KERNEL_GEN_SEED").unwrap_or(0), setting("KERNEL_GEN_WORKLOADS").unwrap_or(60));
+    let (first, workloads) = (number("KERNEL_GEN_SEED", 0), number("KERNEL_GEN_WORKLOADS", 60));
     for seed in first..first + workloads {
         let mut rng = Rng::new(seed);
         let workload = sample::workload(&mut rng);

@@ -34,6 +34,8 @@ pub(super) struct C {
     pub(super) lane: VarId,
     /// The lanes, from one to before another, whose memory may be read, where not all may.
     pub(super) lanes_read: Option<(Expr, Expr)>,
+    /// The conditions under which the expression is computed, as a text.
+    pub(super) given: Option<String>,
 }
 
 impl Dialect for C {

@@ -139,6 +139,7 @@ pub fn translate(lowered: &Lowered, isa: Isa) -> Result<Unnamed, EmitError> {
             rows: Rows::default(),
             held: BTreeSet::new(),
             lanes_read: None,
+            given: None,
             lane,
         };
         let mut body = Body {

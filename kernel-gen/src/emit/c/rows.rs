@@ -126,6 +126,10 @@ impl Body<'_> {
                 }
                 (low, high) => format!("{}({at}, {low}, {high})", self.prelude.call(Helper::LoadBetween(register))),
             };
+            let text = match &window.taps[0].given {
+                Some(cond) => format!("{cond} ? {text} : {}(0)", self.prelude.call(Helper::Splat(register))),
+                None => text,
+            };
             let name = self.names.fresh("row");
             let ty = self.prelude.call(Helper::Type(register));
             self.line(&format!("const {ty} {name} = {text};"));

@@ -29,6 +29,8 @@ pub(super) struct Tap {
     pub(super) low: i64,
     pub(super) high: i64,
     pub(super) len: i64,
+    /// What must hold for its memory to be there, as a text.
+    pub(super) given: Option<String>,
 }
 
 impl Tap {
@@ -60,7 +62,7 @@ impl Window {
     /// Takes the tap in if all lanes of all taps are right then: elements that no tap touches become zero.
     pub(super) fn take(&mut self, tap: &Tap, isa: Isa) -> bool {
         let (first, size) = (&self.taps[0], 2 * tap.vector.width as i64);
-        if (first.buffer, first.vector, &first.base) != (tap.buffer, tap.vector, &tap.base) {
+        if (first.buffer, first.vector, &first.base, &first.given) != (tap.buffer, tap.vector, &tap.base, &tap.given) {
             return false;
         }
         // Only AVX-512 picks any lanes of two registers in one instruction; others pick even or odd ones.

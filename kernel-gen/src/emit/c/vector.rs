@@ -6,6 +6,7 @@ use super::phases::Place;
 use super::prelude::Helper;
 use super::shared::Tap;
 use super::types::{MOST_LANES, Vector};
+use crate::analysis::range::bounds;
 use crate::analysis::simplify::simplify;
 use crate::emit::EmitError;
 use crate::emit::clike::expr::select;
@@ -90,9 +91,11 @@ impl Body<'_> {
             }
             Expr::Select(cond, a, b) if cond.ty(self.kernel).lanes == 1 => {
                 let v = Vector::holding(ty.dtype.compute(), usize::from(c.len));
-                let (a, b) = (self.vector(a, c)?, self.vector(b, c)?);
+                let cond = self.scalar(cond)?;
+                let a = self.given(cond.at(AND), |p| p.vector(a, c))?;
+                let b = self.given(format!("!({})", cond.text), |p| p.vector(b, c))?;
                 let (a, b) = (self.splat(a, v), self.splat(b, v));
-                Ok(Value::Vector(select(&self.scalar(cond)?, &a, &b), v))
+                Ok(Value::Vector(select(&cond, &a, &b), v))
             }
             Expr::Select(cond, a, b) if is_larger(cond, a, b) && ty.dtype.is_float() => {
                 let v = Vector::holding(ty.dtype.compute(), usize::from(c.len));
@@ -128,6 +131,18 @@ impl Body<'_> {
             Expr::Load(b, idx) => self.vector_load(*b, idx, c),
             _ => Err(NoVector::Lanes),
         }
+    }
+
+    /// What `f` gives where a condition holds: memory that is read there need not be there otherwise, so nothing may be moved out.
+    fn given<T>(&mut self, cond: String, f: impl FnOnce(&mut Self) -> T) -> T {
+        let all = match &self.own.given {
+            Some(outer) => format!("{outer} && {cond}"),
+            None => cond,
+        };
+        let outer = self.own.given.replace(all);
+        let value = f(self);
+        self.own.given = outer;
+        value
     }
 
     /// The value as a register.
@@ -176,40 +191,94 @@ impl Body<'_> {
         }
     }
 
-    /// `select(cond, a, b)` where the condition holds for one run of lanes: `a` is computed in all lanes, but memory that the others
-    /// stand for is not read.
+    /// `select(cond, a, b)` where the condition holds for one run of lanes: both are computed in all lanes, but memory that the lanes
+    /// of the other stand for is not read.
     fn blend(&mut self, cond: &Expr, a: &Expr, b: &Expr, c: Chunk) -> Result<Value, NoVector> {
         let dtype = a.ty(self.kernel).dtype;
         let mut lanes = LaneRange::all(c);
-        let uniform_memory = |e: &Expr| {
-            has(
-                e,
-                |e| matches!(e, Expr::Load(b, idx) if !self.own.registers.contains_key(b) && !idx.iter().any(|i| i.ty(self.kernel).lanes > 1)),
-            )
-        };
-        let nested = self.own.lanes_read.is_some();
-        if nested || !dtype.is_float() || !lanes.narrow(self.kernel, cond, i64::from(c.start)) {
+        if !dtype.is_float() || !lanes.narrow(self.kernel, cond, i64::from(c.start)) {
             return Err(NoVector::Lanes);
         }
         let v = Vector::holding(dtype.compute(), usize::from(c.len));
         let (low, high) = lanes.ends();
-        // Memory that all lanes share is there if one of them reads it.
-        let one = matches!((low.as_int(), high.as_int()), (Some(low), Some(high)) if low < high);
-        if uniform_memory(a) && !(one && lanes.uniform.is_empty()) {
+        let outer = self.own.lanes_read.clone();
+        let merge = |op, a: &Expr, b: &Expr| simplify(&Expr::bin(op, a.clone(), b.clone()), &self.ranges);
+        let within = |low: &Expr, high: &Expr| match &outer {
+            Some((first, last)) => (merge(BinOp::Max, low, first), merge(BinOp::Min, high, last)),
+            None => (low.clone(), high.clone()),
+        };
+        let chosen = within(&low, &high);
+        // The others are one run where the chosen ones are first or last.
+        let end = i64::from(c.len);
+        let others = match (low.as_int(), high.as_int()) {
+            (Some(..=0), _) => Some(within(&high, &Expr::Int(end))),
+            (_, Some(n)) if n >= end => Some(within(&Expr::Int(0), &low)),
+            _ => None,
+        };
+        let always = lanes.uniform.is_empty();
+        let a = self.vector_of_lanes(a, c, Some(chosen), always)?;
+        // Beside the chosen lanes, and where none is chosen.
+        let beside = match (self.reads_nothing_outside(b), others) {
+            (true, _) => None,
+            (false, Some(others)) => Some(self.vector_of_lanes(b, c, Some(others), true)?),
+            (false, None) => return Err(NoVector::Lanes),
+        };
+        let alone = match &beside {
+            Some(beside) if always => beside.clone(),
+            _ if always => self.vector_of_lanes(b, c, outer, true)?,
+            _ => {
+                let uniform = Expr::all(lanes.uniform.clone()).map(|cond| self.scalar(&cond)).transpose()?;
+                let not = uniform.map_or(String::new(), |cond| format!("!({})", cond.text));
+                self.given(not, |p| p.vector_of_lanes(b, c, outer, true))?
+            }
+        };
+        let beside = beside.unwrap_or_else(|| alone.clone());
+        if [&a, &beside, &alone].iter().any(|value| matches!(value, Value::Vector(_, w) if *w != v)) {
             return Err(NoVector::Lanes);
         }
-        self.own.lanes_read = Some((low.clone(), high.clone()));
-        let a = self.vector(a, c);
-        self.own.lanes_read = None;
-        let (a, b) = (a?, self.vector(b, c)?);
-        if [&a, &b].iter().any(|value| matches!(value, Value::Vector(_, w) if *w != v)) {
-            return Err(NoVector::Lanes);
-        }
-        let (a, b) = (self.splat(a, v), self.splat(b, v));
+        let [a, beside, alone] = [a, beside, alone].map(|value| self.splat(value, v));
         let pick = self.prelude.call(Helper::PickBetween(v));
         let (low, high) = (self.scalar(&low)?, self.scalar(&high)?);
-        let text = Text::new(format!("{pick}({}, {}, {}, {})", a.text, b.text, low.text, high.text), PRIMARY);
-        Ok(Value::Vector(self.where_uniform(lanes.uniform, text, b)?, v))
+        let text = Text::new(format!("{pick}({}, {}, {}, {})", a.text, beside.text, low.text, high.text), PRIMARY);
+        Ok(Value::Vector(self.where_uniform(lanes.uniform, text, alone)?, v))
+    }
+
+    /// [`Self::vector`], of which only the lanes from one on and before another read memory; all of them if there is no such run.
+    /// Memory that all lanes share is there if one of them reads it `always`.
+    fn vector_of_lanes(
+        &mut self,
+        e: &Expr,
+        c: Chunk,
+        lanes: Option<(Expr, Expr)>,
+        always: bool,
+    ) -> Result<Value, NoVector> {
+        if let Some((low, high)) = &lanes {
+            let one = matches!((low.as_int(), high.as_int()), (Some(low), Some(high)) if low < high);
+            let shared = |e: &Expr| match e {
+                Expr::Load(b, idx) => {
+                    !self.own.registers.contains_key(b) && !idx.iter().any(|i| i.ty(self.kernel).lanes > 1)
+                }
+                _ => false,
+            };
+            if !(one && always) && has(e, shared) {
+                return Err(NoVector::Lanes);
+            }
+        }
+        let outer = std::mem::replace(&mut self.own.lanes_read, lanes);
+        let value = self.vector(e, c);
+        self.own.lanes_read = outer;
+        value
+    }
+
+    /// Whether all that is read in any lane lies in its buffer, whatever conditions say.
+    fn reads_nothing_outside(&self, e: &Expr) -> bool {
+        let inside = |b: &BufferId, idx: &[Expr]| {
+            let shape = &self.kernel.buffer(*b).shape;
+            let within =
+                |(i, n): (&Expr, &i64)| bounds(i, &self.ranges).is_some_and(|(low, high)| low >= 0 && high < *n);
+            self.own.registers.contains_key(b) || idx.iter().zip(shape).all(within)
+        };
+        !has(e, |e| matches!(e, Expr::Load(b, idx) if !inside(b, idx)))
     }
 
     /// A text if all conditions hold, otherwise another one.
@@ -387,7 +456,8 @@ impl Body<'_> {
             Some((base, at))
                 if matches!(run.stride, 1 | 2) && low < high && self.kernel.buffer(buffer).dtype == vector.dtype =>
             {
-                let tap = Tap { buffer, vector, base: base.clone(), at: *at, stride: run.stride, low, high, len };
+                let (base, given) = (base.clone(), self.own.given.clone());
+                let tap = Tap { buffer, vector, base, at: *at, stride: run.stride, low, high, len, given };
                 Ok(self.shared_row(tap)?.map(|text| Text::new(text, PRIMARY)))
             }
             _ => Ok(None),

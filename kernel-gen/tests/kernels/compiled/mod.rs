@@ -11,6 +11,9 @@ use std::rc::Rc;
 /// What a program is made of: the level, the C, and the kernel with the sizes of its parameters.
 type Made = (Isa, String, String);
 
+/// How many programs a thread keeps.
+const MOST_KEPT: usize = 32;
+
 thread_local! {
     static COMPILER: Compiler = Compiler::host().expect("a C compiler");
     static PROGRAMS: RefCell<BTreeMap<Made, Rc<Program>>> = const { RefCell::new(BTreeMap::new()) };
@@ -25,6 +28,12 @@ pub(crate) fn program(source: &CSource, kernel: &Kernel) -> Result<Rc<Program>, 
         return Ok(program);
     }
     let program = Rc::new(COMPILER.with(|compiler| Program::build(compiler, source, kernel))?);
-    PROGRAMS.with_borrow_mut(|programs| programs.insert(made, Rc::clone(&program)));
+    PROGRAMS.with_borrow_mut(|programs| {
+        // Each has open files.
+        if programs.len() >= MOST_KEPT {
+            programs.clear();
+        }
+        programs.insert(made, Rc::clone(&program))
+    });
     Ok(program)
 }

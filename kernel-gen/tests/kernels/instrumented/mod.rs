@@ -1,5 +1,6 @@
 //! Emitted kernels as one program with AddressSanitizer and UndefinedBehaviorSanitizer.
 
+use crate::sweep::for_each;
 use kernel_gen::emit::c::{CSource, Phase};
 use kernel_gen::ir::{Access, DType, Kernel};
 use kernel_gen::toolchain::{Compiler, FLAGS};
@@ -9,7 +10,6 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// What kernels are compiled with beside [`FLAGS`]. Nothing is optimised: what is sanitized is what the source says.
 const SANITIZE: [&str; 5] =
@@ -28,20 +28,6 @@ pub(crate) struct Case {
     pub(crate) packs: Vec<(usize, Kernel, CSource)>,
     /// The bytes of the parameters that are read, as they are before they are packed.
     pub(crate) given: Vec<Vec<u8>>,
-}
-
-/// Does something with each number below `count`, on all processors.
-pub(crate) fn for_each(count: usize, job: impl Fn(usize) + Sync) {
-    let next = AtomicUsize::new(0);
-    std::thread::scope(|scope| {
-        for _ in 0..std::thread::available_parallelism().map_or(1, usize::from) {
-            scope.spawn(|| {
-                while let Some(i) = Some(next.fetch_add(1, Ordering::Relaxed)).filter(|i| *i < count) {
-                    job(i);
-                }
-            });
-        }
-    });
 }
 
 /// A program of all cases, which are of one level.
