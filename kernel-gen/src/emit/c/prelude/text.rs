@@ -125,10 +125,7 @@ pub(super) fn load_part(name: &str, v: Vector, d: DType, isa: Isa) -> String {
         _ if d != v.dtype => {
             format!("  {v} v = {{0}};\n  for (int i = 0; i < n; i++) v[i] = {d}_to_f32(p[i]);\n  return v;\n")
         }
-        (Isa::X86_64V4, Some((prefix, suffix))) => {
-            let bits = v.width.max(8);
-            format!("  return ({v}){prefix}_maskz_loadu_{suffix}((__mmask{bits})((1u << n) - 1u), p);\n")
-        }
+        (Isa::X86_64V4, Some(intrinsic)) => masked_load(v, intrinsic, "(1u << n) - 1u"),
         (Isa::X86_64V3, Some((prefix, suffix))) => {
             format!("  return ({v}){prefix}_maskload_{suffix}(p, {});\n", lane_mask(v))
         }
@@ -137,6 +134,18 @@ pub(super) fn load_part(name: &str, v: Vector, d: DType, isa: Isa) -> String {
         }
     };
     reads(v, name, d, ", int n", &body)
+}
+
+/// A load of the lanes of a mask in AVX-512, the others zero. GCC takes all of its memory to be there: where it sees that only lanes of
+/// the mask are used, as by a shuffle, it loads the whole vector (GCC 12: `vmovups (%rdi), %xmm0`), which may lie outside of the
+/// buffer. What is empty to the assembler hides from GCC what becomes of the vector.
+fn masked_load(v: Vector, (prefix, suffix): (&str, &str), mask: &str) -> String {
+    let bits = v.width.max(8);
+    format!(
+        "  {v} v = ({v}){prefix}_maskz_loadu_{suffix}((__mmask{bits})({mask}), p);\n  \
+         __asm__(\"\" : \"+v\"(v));\n  \
+         return v;\n"
+    )
 }
 
 pub(super) fn store_part(name: &str, v: Vector, d: DType, isa: Isa) -> String {
@@ -225,10 +234,7 @@ fn between(v: Vector) -> (&'static str, String) {
 pub(super) fn load_between(name: &str, v: Vector, isa: Isa) -> String {
     let (parameters, clamp) = between(v);
     let body = match (isa, intrinsic(v)) {
-        (Isa::X86_64V4, Some((prefix, suffix))) => format!(
-            "  return ({v}){prefix}_maskz_loadu_{suffix}((__mmask{bits})((1u << high) - (1u << low)), p);\n",
-            bits = v.width.max(8),
-        ),
+        (Isa::X86_64V4, Some(intrinsic)) => masked_load(v, intrinsic, "(1u << high) - (1u << low)"),
         (Isa::X86_64V3, Some((prefix, suffix))) => format!(
             "  {m} lane = {{{lanes}}};\n  \
              {m} mask = (lane >= ({integer})low) & (lane < ({integer})high);\n  \
