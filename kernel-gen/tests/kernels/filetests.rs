@@ -102,3 +102,24 @@ fn the_emitted_c_is_what_the_files_say_and_computes_what_the_interpreter_compute
     }
     assert!(failures.is_empty(), "{}", failures.join("\n"));
 }
+
+/// Of a loop over steps, each of which reads its own; and of one over taps, which read what their neighbours do.
+#[test]
+fn steps_that_share_nothing_are_copied_out_where_registers_are_few() {
+    for (read, expected) in [("a[k * 24 + j]", "KG_UNROLL(4)"), ("a[k + j]", "KG_UNROLL(1)")] {
+        let text = format!(
+            "kernel sums {{ param a: f32[1536] global read param b: f32[64, 4] global read param c: f32[4, 24] global write \
+             for task in 0..1 parallel {{ alloc acc: f32[4, 24] register \
+             for k in 0..64 {{ for i in 0..4 unrolled {{ for j in 0..24 vectorized {{ \
+             acc[i, j] += {read} * b[k, i] init 0.0f32 over (k) }} }} }} \
+             for i_1 in 0..4 unrolled {{ for j_1 in 0..24 vectorized {{ c[i_1, j_1] = acc[i_1, j_1] }} }} }} }}"
+        );
+        let kernel = parse::parse(&text).unwrap_or_else(|e| panic!("{e}\n{text}"));
+        let lowered = lower(verify(kernel, &Limits::cpu()).unwrap(), &LowerOptions::cpu()).unwrap();
+        let options = COptions { isa: Isa::X86_64V3, symbol: "sums".into(), comment: String::new() };
+        let source = emit(&lowered, &options).unwrap().source;
+        let lines: Vec<&str> = source.lines().map(str::trim).collect();
+        let at = lines.iter().position(|line| line.starts_with("for (int64_t k = 0")).expect("the loop");
+        assert_eq!(lines[at - 1], expected, "{source}");
+    }
+}

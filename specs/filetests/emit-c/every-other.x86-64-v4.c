@@ -20,7 +20,9 @@ KG_FN f32x8 splat_f32x8(float x) {
 KG_FN f32x16 load_between_f32x16(const float *p, int64_t low, int64_t high) {
   low = low < 0 ? 0 : low > 16 ? 16 : low;
   high = high < low ? low : high > 16 ? 16 : high;
-  return (f32x16)_mm512_maskz_loadu_ps((__mmask16)((1u << high) - (1u << low)), p);
+  f32x16 v = (f32x16)_mm512_maskz_loadu_ps((__mmask16)((1u << high) - (1u << low)), p);
+  __asm__("" : "+v"(v));
+  return v;
 }
 KG_FN f32x8 pick_from0_f32x8(f32x16 window) {
   return (f32x8)_mm512_castps512_ps256(_mm512_permutexvar_ps(_mm512_setr_epi32(0, 2, 4, 6, 8, 10, 12, 14, 0, 2, 4, 6, 8, 10, 12, 14), window));

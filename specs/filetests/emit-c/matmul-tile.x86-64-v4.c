@@ -31,7 +31,9 @@ KG_FN f32x16 load_f32x16(const float *p) {
   return *(const f32x16_u *)p;
 }
 KG_FN f32x8 load_part_f32x8(const float *p, int n) {
-  return (f32x8)_mm256_maskz_loadu_ps((__mmask8)((1u << n) - 1u), p);
+  f32x8 v = (f32x8)_mm256_maskz_loadu_ps((__mmask8)((1u << n) - 1u), p);
+  __asm__("" : "+v"(v));
+  return v;
 }
 KG_FN void store_f32x16(float *p, f32x16 v) {
   *(f32x16_u *)p = v;

@@ -107,9 +107,7 @@ impl Dialect for C {
         let times = match l.kind {
             LoopKind::FragmentRow | LoopKind::FragmentCol => return C::hardware_loop(p, l).map(|()| None),
             LoopKind::Unrolled => l.extent.clamp(1, 65534),
-            // Copied out, a short loop over taps shares what neighbouring taps load, and the registers for that are taken
-            // from the sums.
-            LoopKind::Serial if p.updates_registers(l) => 1,
+            LoopKind::Serial if p.updates_registers(l) => p.copies(l),
             _ => return Ok(None),
         };
         p.prelude.call(Helper::Unroll);

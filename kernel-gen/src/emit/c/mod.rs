@@ -17,6 +17,7 @@
 
 mod body;
 mod chunk;
+mod copies;
 mod endings;
 mod fetch;
 mod isa;
