@@ -15,6 +15,7 @@
 use kernel_gen::generate::Report;
 use kernel_gen::toolchain::file_identity;
 use std::fs;
+use std::io::Read;
 use std::path::{Path, PathBuf};
 
 /// What a run leaves for the next.
@@ -94,22 +95,34 @@ pub(crate) fn program(known: Option<&Stamp>) -> (String, u64) {
 
 /// The hash of a file's contents; nothing if it cannot be read.
 pub(crate) fn hash_file(path: &Path) -> Option<u64> {
-    fs::read(path).ok().map(|bytes| hash(0, &bytes))
+    // The pages of a buffer for all of a program take longer than its hash.
+    const PIECE: usize = 1 << 18;
+    let mut file = fs::File::open(path).ok()?;
+    let (mut state, mut piece) = (0, Vec::with_capacity(PIECE));
+    loop {
+        piece.clear();
+        let read = file.by_ref().take(PIECE as u64).read_to_end(&mut piece).ok()?;
+        state = hash(state, &piece);
+        if read < PIECE {
+            return Some(state);
+        }
+    }
 }
 
 /// A hash that continues `state`. Build scripts are compiled without optimisation and hash their own megabytes, so it
-/// takes eight bytes at a step.
+/// takes sixteen bytes at a step.
 pub(crate) fn hash(state: u64, bytes: &[u8]) -> u64 {
-    const FACTOR: u64 = 0x9e37_79b9_7f4a_7c15;
-    let (words, rest) = bytes.as_chunks::<8>();
-    let mut h = state ^ (bytes.len() as u64).wrapping_mul(FACTOR);
+    const FACTOR: u128 = 0x9e37_79b9_7f4a_7c15_f39c_c060_5ced_c835;
+    let (words, rest) = bytes.as_chunks::<16>();
+    let mut h = u128::from(state) ^ (bytes.len() as u128).wrapping_mul(FACTOR);
     for word in words {
-        h = (h ^ u64::from_le_bytes(*word)).wrapping_mul(FACTOR).rotate_left(29);
+        h = (h ^ u128::from_le_bytes(*word)).wrapping_mul(FACTOR).rotate_left(59);
     }
     for byte in rest {
-        h = (h ^ u64::from(*byte)).wrapping_mul(FACTOR).rotate_left(29);
+        h = (h ^ u128::from(*byte)).wrapping_mul(FACTOR).rotate_left(59);
     }
-    (h ^ (h >> 32)).wrapping_mul(FACTOR)
+    h = (h ^ (h >> 64)).wrapping_mul(FACTOR);
+    (h >> 64) as u64
 }
 
 #[cfg(test)]
