@@ -9,7 +9,7 @@
 
 use crate::compiled;
 use crate::cuda_on_cpu;
-use crate::sweep::for_each;
+use crate::sweep::{for_each, number};
 use kernel_gen::analysis::verify::{Fault, verify};
 use kernel_gen::emit::c::{self, COptions, Isa};
 use kernel_gen::emit::cuda::{self, Arch, CudaOptions, CudaSource};
@@ -36,7 +36,7 @@ const DRAWS: u64 = 3000;
 const LEAST_MACS: i64 = 2000;
 
 fn seed() -> u64 {
-    std::env::var("KERNEL_GEN_SEED").map_or(1, |n| n.parse().expect("KERNEL_GEN_SEED is a number"))
+    number("KERNEL_GEN_SEED", 1)
 }
 
 /// What a template does differently: by type and class, and by whether pixels lie beyond the edge.

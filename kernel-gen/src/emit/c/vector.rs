@@ -223,12 +223,11 @@ impl Body<'_> {
             (false, Some(others)) => Some(self.vector_of_lanes(b, c, Some(others), true)?),
             (false, None) => return Err(NoVector::Lanes),
         };
-        let alone = match &beside {
-            Some(beside) if always => beside.clone(),
-            _ if always => self.vector_of_lanes(b, c, outer, true)?,
-            _ => {
-                let uniform = Expr::all(lanes.uniform.clone()).map(|cond| self.scalar(&cond)).transpose()?;
-                let not = uniform.map_or(String::new(), |cond| format!("!({})", cond.text));
+        let alone = match (&beside, Expr::all(lanes.uniform.clone())) {
+            (Some(beside), None) => beside.clone(),
+            (None, None) => self.vector_of_lanes(b, c, outer, true)?,
+            (_, Some(cond)) => {
+                let not = format!("!({})", self.scalar(&cond)?.text);
                 self.given(not, |p| p.vector_of_lanes(b, c, outer, true))?
             }
         };
