@@ -25,6 +25,8 @@ pub mod interp;
 pub mod ir;
 pub mod lower;
 pub mod model;
+#[cfg(feature = "networks")]
+pub mod network;
 pub mod records;
 pub mod schedule;
 pub mod space;

@@ -64,6 +64,11 @@ pub trait Device: sealed::Sealed + fmt::Debug + Sized + 'static {
     /// A packed weight as an argument.
     #[doc(hidden)]
     fn packed_arg<'a>(&'a self, packed: &'a Self::Packed) -> Arg<'a, Self>;
+    /// The place so many bytes behind another, within one buffer.
+    #[doc(hidden)]
+    fn advance<'a>(pointer: Self::Pointer<'a>, bytes: usize) -> Self::Pointer<'a>
+    where
+        Self: 'a;
     /// A view as an argument.
     #[doc(hidden)]
     fn read_arg<'a, T: Element>(&'a self, view: Self::DynView<'a, T>) -> Result<DynArg<'a, Self>>;

@@ -97,6 +97,13 @@ pub enum Error {
         /// How much was wanted.
         bytes: usize,
     },
+    /// The bytes are not the weights of a network.
+    Weights {
+        /// The network.
+        network: &'static str,
+        /// Why not.
+        reason: String,
+    },
     /// Something went wrong with a GPU.
     #[cfg(feature = "cuda")]
     Cuda(crate::CudaError),
@@ -161,6 +168,7 @@ impl fmt::Display for Error {
                 write!(f, "{asked} code does not run here: this machine has {machine}")
             }
             Error::Workspace { bytes } => write!(f, "{bytes} bytes of workspace could not be allocated"),
+            Error::Weights { network, reason } => write!(f, "the weights of `{network}` cannot be used: {reason}"),
             #[cfg(feature = "cuda")]
             Error::Cuda(error) => error.fmt(f),
         }

@@ -67,6 +67,7 @@ pub mod generated;
 mod isa;
 #[cfg(feature = "ndarray")]
 mod nd;
+pub mod network;
 #[cfg(all(target_os = "linux", target_pointer_width = "64"))]
 mod pages;
 mod peak;

@@ -2,6 +2,7 @@
 
 use super::report::Report;
 use super::spelling::suggest;
+use std::collections::BTreeMap;
 use std::ops::Range;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
@@ -208,6 +209,23 @@ impl<'t, 'i> Table<'t, 'i> {
                 None => {
                     let kind = describe(value.get_ref());
                     report.error(&span, format!("`{name}` cannot be {kind}"), format!("write a table: [{key}.{name}]"));
+                }
+            }
+        }
+        all
+    }
+
+    /// The arrays of integers inside, each under a name that is the user's to choose. `key` is what the user writes before the names.
+    pub fn named_integers(&self, report: &mut Report, key: &str) -> BTreeMap<String, Vec<i64>> {
+        let mut all = BTreeMap::new();
+        for (name, span, value) in self.entries() {
+            let list = value.get_ref().as_array();
+            match list.and_then(|list| list.iter().map(|e| integer(e.get_ref())).collect::<Option<Vec<i64>>>()) {
+                Some(list) => drop(all.insert(name.to_string(), list)),
+                None => {
+                    let kind = describe(value.get_ref());
+                    let help = format!("write an array of integers: {key} = {{ \"{name}\" = [1, 3, 224, 224] }}");
+                    report.error(&span, format!("`{name}` cannot be {kind}"), help);
                 }
             }
         }

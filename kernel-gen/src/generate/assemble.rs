@@ -24,6 +24,8 @@ pub struct Generated {
     pub rust: String,
     /// Where every choice came from.
     pub report: Report,
+    /// Files that the wrappers include: names and bytes.
+    pub files: Vec<(String, Vec<u8>)>,
 }
 
 /// Puts the results together in the order of the spec.
@@ -39,6 +41,11 @@ pub(super) fn assemble(
     let mut variants = variants.into_iter();
     // Workloads share what packs weights of one shape in one way; it has one name then.
     let (mut c_names, mut cuda_names) = (BTreeSet::new(), BTreeSet::new());
+    #[cfg(feature = "networks")]
+    let (networks, files) = super::network::modules(spec, &items, &options.images);
+    #[cfg(not(feature = "networks"))]
+    let (networks, files) = (vec![], vec![]);
+    generated.files = files;
     let report = &mut generated.report;
     for item in items {
         let (mut made, mut on_gpus) = (vec![], vec![]);
@@ -76,7 +83,7 @@ pub(super) fn assemble(
     report.warnings.sort();
     report.warnings.dedup();
     let images = options.images.clone();
-    let module = rust::Module { spec: file_name(&spec.file), functions, report: report.to_string(), images };
+    let module = rust::Module { spec: file_name(&spec.file), functions, networks, report: report.to_string(), images };
     generated.header = header(&generated.sources);
     generated.rust = rust::emit(&module);
     generated

@@ -57,6 +57,9 @@ pub fn build(
         Ok(path)
     };
     write("kernels.h", generated.header.as_bytes()).map_err(one)?;
+    for (name, bytes) in &generated.files {
+        write(name, bytes).map_err(one)?;
+    }
     for source in &generated.sources {
         write(&source.name, source.text.as_bytes()).map_err(one)?;
     }

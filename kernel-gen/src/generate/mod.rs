@@ -16,6 +16,8 @@ mod error;
 mod flatten;
 mod join;
 mod made;
+#[cfg(feature = "networks")]
+mod network;
 mod options;
 mod own;
 mod own_code;

@@ -60,8 +60,13 @@ pub(crate) fn emitted(
     }
     let item = rust::Item { name: key, workload: workload.clone(), slices: Slices::default(), code, cuda: on_gpus };
     let function = rust::Function { name: "replay".into(), items: vec![item] };
-    let module =
-        rust::Module { spec: "replay".into(), functions: vec![function], report: String::new(), images: "i".into() };
+    let module = rust::Module {
+        spec: "replay".into(),
+        functions: vec![function],
+        networks: vec![],
+        report: String::new(),
+        images: "i".into(),
+    };
     let _ = write!(text, "== wrappers\n{}", rust::emit(&module));
     Ok(text.replace(concat!("kernel-gen ", env!("CARGO_PKG_VERSION")), "kernel-gen"))
 }

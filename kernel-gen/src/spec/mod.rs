@@ -36,6 +36,11 @@
 //! a = [512, 256]
 //! b = [256, 128]
 //!
+//! [[network]]                       # a model file: its workloads, and the code that runs them in order
+//! name = "classifier"               # the module that is generated
+//! model = "model.onnx"              # counts from the spec's folder
+//! inputs = { image = [1, 3, 224, 224] }  # where the file leaves extents open
+//!
 //! [[extern]]                        # C code of your own, compiled and wrapped along
 //! name = "my_kernels"
 //! source = "src/mine.c"
@@ -83,10 +88,12 @@ mod externs;
 mod kernel;
 mod launch;
 mod names;
+mod network;
 
 pub use externs::ExternSpec;
 pub use kernel::{KernelSpec, WorkloadSpec};
 pub use launch::ExternLaunch;
+pub use network::NetworkSpec;
 
 use crate::diagnostic::{self, Diagnostic, Report, Table};
 use crate::target::Target;
@@ -114,6 +121,8 @@ pub struct Spec {
     pub kernels: Vec<KernelSpec>,
     /// The user's own code.
     pub externs: Vec<ExternSpec>,
+    /// The networks, whose workloads are among the kernels.
+    pub networks: Vec<NetworkSpec>,
 }
 
 /// What code is made for.
@@ -211,8 +220,16 @@ fn read(root: &mut Table<'_, '_>, report: &mut Report, file: &str) -> Option<Spe
         .into_iter()
         .map(|mut t| externs::read(&mut t, report, &mut names, cuda))
         .collect();
+    let mut kernels: Vec<KernelSpec> = kernels.into_iter().collect::<Option<_>>().unwrap_or_default();
+    let mut networks = vec![];
+    for mut table in root.tables(report, "network", "[[network]]") {
+        if let Some((network, more)) = network::read(&mut table, report, &mut names, file) {
+            networks.push(network);
+            kernels.extend(more);
+        }
+    }
     if kernels.is_empty() && externs.is_empty() && report.is_clean() {
-        let help = "add a [[kernel]] with a [[kernel.workload]], or an [[extern]]";
+        let help = "add a [[kernel]] with a [[kernel.workload]], a [[network]], or an [[extern]]";
         report.error(&root.span(), "the spec asks for nothing", help);
     }
     Some(Spec {
@@ -220,8 +237,9 @@ fn read(root: &mut Table<'_, '_>, report: &mut Report, file: &str) -> Option<Spe
         targets: targets.unwrap_or_default(),
         threads: threads.map(|t| t.value),
         fallback: fallback.map(|f| f.value).unwrap_or_default(),
-        kernels: kernels.into_iter().collect::<Option<_>>()?,
+        kernels,
         externs: externs.into_iter().collect::<Option<_>>()?,
+        networks,
     })
 }
 

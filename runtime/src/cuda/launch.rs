@@ -69,6 +69,13 @@ impl Device for Cuda {
         tensor.to_host(self)
     }
 
+    fn advance<'a>(pointer: Pointer<'a>, bytes: usize) -> Pointer<'a>
+    where
+        Self: 'a,
+    {
+        Pointer { address: pointer.address + bytes as u64, ..pointer }
+    }
+
     fn finish(&self) -> Result<()> {
         Ok(self.synchronize()?)
     }

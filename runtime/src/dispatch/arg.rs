@@ -52,6 +52,23 @@ impl<'a> Arg<'a> {
     }
 }
 
+impl<'a, D: Device> Arg<'a, D> {
+    /// So many of its elements from one on: generated networks keep several arrays in one.
+    ///
+    /// # Panics
+    /// If it has fewer, or is a packed weight.
+    #[doc(hidden)]
+    #[must_use]
+    pub fn part(self, from: usize, elements: usize) -> Arg<'a, D> {
+        let end = from.checked_add(elements);
+        assert!(
+            self.packed.is_none() && end.is_some_and(|end| end <= self.elements),
+            "generated code stays within its arrays"
+        );
+        Arg { pointer: D::advance(self.pointer, from * self.dtype.bytes()), elements, ..self }
+    }
+}
+
 /// A shape and its data as an argument whose shape has yet to be compared.
 pub struct DynArg<'a, D: Device = Cpu> {
     pub(crate) shape: &'a [usize],

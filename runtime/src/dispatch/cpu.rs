@@ -89,6 +89,13 @@ impl Device for Cpu {
         Ok(tensor.clone())
     }
 
+    fn advance<'a>(pointer: *mut u8, bytes: usize) -> *mut u8
+    where
+        Self: 'a,
+    {
+        pointer.wrapping_add(bytes)
+    }
+
     fn finish(&self) -> Result<()> {
         // Launches return when they have run.
         Ok(())

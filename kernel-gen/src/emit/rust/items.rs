@@ -1,5 +1,6 @@
 //! What the generated file is made of.
 
+use super::network_items::NetworkModule;
 use crate::emit::c::Isa;
 use crate::emit::cuda::Launch;
 use crate::ir::DType;
@@ -12,6 +13,8 @@ pub struct Module {
     pub spec: String,
     /// The functions, in the spec's order.
     pub functions: Vec<Function>,
+    /// The networks, whose workloads are among those of the functions.
+    pub networks: Vec<NetworkModule>,
     /// Where each choice came from, one line a workload and level; becomes `BUILD_REPORT`.
     pub report: String,
     /// The folder of GPU images, below the build script's `OUT_DIR`.

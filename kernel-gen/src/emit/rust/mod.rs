@@ -13,6 +13,8 @@ mod function;
 mod items;
 mod module;
 mod names;
+mod network;
+mod network_items;
 mod own;
 mod writer;
 
@@ -20,6 +22,7 @@ pub use items::{
     CParam, Choice, Code, CudaPack, CudaProgram, CudaVariant, Function, Item, Module, Pack, Program, Variant,
 };
 pub use names::{is_rust_name, rust_name};
+pub use network_items::{ArgItem, ArgPlace, NetworkModule, Port, Section, StepItem};
 pub use own::{OwnKernel, OwnModule, OwnParam, OwnParamKind, own_module};
 pub use writer::{RT, USE_RT};
 
@@ -66,6 +69,9 @@ pub fn emit(module: &Module) -> String {
     }
     for item in module.functions.iter().flat_map(|f| &f.items) {
         module::emit(w, item, &module.images);
+    }
+    for network in &module.networks {
+        network::emit(w, network);
     }
     out
 }

@@ -53,6 +53,7 @@ fn module() -> Module {
         item("dilated", Conv2d { dilation: [2, 2], ..Conv2d::nchw(1, 4, 7, 7, 4, 3, 1, 0) }),
     ];
     Module {
+        networks: vec![],
         spec: "kernels.toml".into(),
         functions: vec![Function { name: "conv2d_nchw".into(), items }],
         report: "plain analytic\n".into(),

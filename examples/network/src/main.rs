@@ -1,0 +1,96 @@
+//! Classifies the handwritten digits of `images.txt` by a network that the build script made of `digits.onnx`, and compares the
+//! probabilities with those that ONNX Runtime gave.
+
+kernel_gen_runtime::include_kernels!();
+
+use kernel_gen_runtime::{Cpu, Result, Tensor};
+use kernels::digits::{Image, Network, Probabilities, WEIGHTS};
+
+/// Images with the digit that each shows: a line has the digit, and 64 grey levels from 0 to 16.
+const IMAGES: &str = include_str!("../images.txt");
+
+/// The probabilities of each image's digits, as ONNX Runtime computed them.
+const EXPECTED: &str = include_str!("../expected.txt");
+
+/// The numbers of a line.
+fn numbers(line: &str) -> Vec<f32> {
+    line.split_whitespace().map(|word| word.parse().expect("the files hold numbers")).collect()
+}
+
+/// The place of the largest number.
+fn largest(values: &[f32]) -> usize {
+    (0..values.len()).max_by(|a, b| values[*a].total_cmp(&values[*b])).unwrap_or(0)
+}
+
+/// What a run over all images found.
+struct Outcome {
+    images: usize,
+    right: usize,
+    /// Largest distance of a probability from ONNX Runtime's.
+    distance: f32,
+}
+
+/// Runs all images through the network.
+fn classify(dev: &Cpu, mut each: impl FnMut(&[f32], usize)) -> Result<Outcome> {
+    let mut network = Network::load(dev, WEIGHTS)?;
+    let mut outcome = Outcome { images: 0, right: 0, distance: 0.0 };
+    for (image, expected) in IMAGES.lines().zip(EXPECTED.lines()) {
+        let (image, expected) = (numbers(image), numbers(expected));
+        let pixels = Tensor::<f32, Image>::from_fn(|i| image[i + 1] / 16.0);
+        let mut probabilities = Tensor::<f32, Probabilities>::zeros();
+        network.run(dev, &pixels, &mut probabilities)?;
+        let digit = largest(probabilities.as_slice());
+        outcome.images += 1;
+        outcome.right += usize::from(digit == image[0] as usize);
+        let distances = probabilities.as_slice().iter().zip(&expected).map(|(p, q)| (p - q).abs());
+        outcome.distance = distances.fold(outcome.distance, f32::max);
+        each(pixels.as_slice(), digit);
+    }
+    Ok(outcome)
+}
+
+fn main() -> Result<()> {
+    let mut shown = 0;
+    let outcome = classify(&Cpu::new(), |pixels, digit| {
+        if shown < 3 {
+            let grey = |v: f32| [' ', '.', ':', 'o', '#'][(v * 4.0).round() as usize];
+            for row in pixels.chunks(8) {
+                println!("  {}", row.iter().map(|v| grey(*v)).collect::<String>());
+            }
+            println!("  is a {digit}\n");
+            shown += 1;
+        }
+    })?;
+    let Outcome { images, right, distance } = outcome;
+    println!("{right} of {images} digits right; largest distance from ONNX Runtime's probabilities: {distance:.1e}");
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn probabilities_are_those_of_onnx_runtime() {
+        for threads in [1, 3] {
+            let outcome = classify(&Cpu::with_threads(threads), |_, _| ()).unwrap();
+            assert_eq!((outcome.images, outcome.right), (40, 40));
+            assert!(outcome.distance < 1e-5, "{}", outcome.distance);
+        }
+    }
+
+    #[test]
+    fn instances_run_at_the_same_time_on_threads_of_their_own() {
+        std::thread::scope(|scope| {
+            for _ in 0..3 {
+                scope.spawn(|| assert_eq!(classify(&Cpu::with_threads(1), |_, _| ()).unwrap().right, 40));
+            }
+        });
+    }
+
+    #[test]
+    fn weights_of_something_else_are_refused() {
+        let error = Network::load(&Cpu::with_threads(1), &WEIGHTS[1..]).unwrap_err().to_string();
+        assert_eq!(error, "the weights of `digits` cannot be used: they are no weights that kernel-gen wrote");
+    }
+}

@@ -1,0 +1,93 @@
+//! What the module of a network is made of.
+
+use crate::ir::DType;
+
+/// A network.
+#[derive(Clone, PartialEq, Debug)]
+pub struct NetworkModule {
+    /// The module's name.
+    pub name: String,
+    /// The model's file, for documentation.
+    pub model: String,
+    /// What the caller gives: names and shapes.
+    pub inputs: Vec<Port>,
+    /// The results.
+    pub outputs: Vec<Port>,
+    /// Memory between steps: types and numbers of elements.
+    pub slots: Vec<(DType, i64)>,
+    /// Constants that steps read as they are, one array for each type.
+    pub constants: Vec<Section>,
+    /// Constants that are packed: the workload's module, and where each is.
+    pub weights: Vec<(String, Section)>,
+    /// The launches in order.
+    pub steps: Vec<StepItem>,
+    /// The file of constants, and the folder that it lies in below the build script's `OUT_DIR`.
+    pub file: String,
+    /// The folder of that file.
+    pub folder: String,
+    /// Bytes of that file.
+    pub bytes: u64,
+    /// What the file must be marked with.
+    pub mark: u64,
+}
+
+/// An input or a result.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Port {
+    /// What the model calls it.
+    pub name: String,
+    /// Its extents.
+    pub shape: Vec<i64>,
+    /// The type of its elements.
+    pub dtype: DType,
+}
+
+/// A part of the file of constants.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Section {
+    /// The type of its elements.
+    pub dtype: DType,
+    /// Its first byte.
+    pub offset: u64,
+    /// How many elements it has.
+    pub elements: i64,
+}
+
+/// A launch.
+#[derive(Clone, PartialEq, Debug)]
+pub struct StepItem {
+    /// The nodes that it computes, for documentation.
+    pub nodes: Vec<String>,
+    /// What it computes, for documentation.
+    pub key: String,
+    /// The workload's module.
+    pub module: String,
+    /// The arguments.
+    pub args: Vec<ArgItem>,
+}
+
+/// An argument.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct ArgItem {
+    /// Where it is.
+    pub from: ArgPlace,
+    /// How many elements the kernel takes.
+    pub elements: i64,
+    /// Whether it is written.
+    pub written: bool,
+}
+
+/// Where an argument is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum ArgPlace {
+    /// The caller's input of this number.
+    Input(usize),
+    /// The caller's result of this number.
+    Output(usize),
+    /// The slot of this number.
+    Slot(usize),
+    /// The array of constants of this number, from this element on.
+    Constant(usize, i64),
+    /// The packed constant of this number.
+    Packed(usize),
+}

@@ -1,0 +1,143 @@
+//! Networks of a spec as modules, and the files of their weights.
+
+use super::task::Task;
+use crate::emit::rust::{ArgItem, ArgPlace, NetworkModule, Port, Section, StepItem};
+use crate::ir::{Access, DType};
+use crate::network::{Network, Place, Program, ValueId};
+use crate::spec::{NetworkSpec, Spec};
+use crate::stable::fnv1a;
+use crate::workload::Role;
+
+/// What a file of weights begins with; the runtime's `network.rs` reads it.
+const MAGIC: &[u8; 16] = b"kernel-gen wts 1";
+
+/// What every constant's place is a multiple of: a cache line, and what any kernel wants of its arguments.
+const ALIGN: usize = 64;
+
+/// A file that a module includes: its name and its bytes.
+type WeightsFile = (String, Vec<u8>);
+
+/// The modules of all networks, with the files of their weights. They lie in `folder`, below the build script's `OUT_DIR`.
+pub(super) fn modules(spec: &Spec, tasks: &[Task<'_>], folder: &str) -> (Vec<NetworkModule>, Vec<WeightsFile>) {
+    spec.networks.iter().map(|network| module(network, tasks, folder)).unzip()
+}
+
+/// A file of constants while it is written.
+struct File {
+    bytes: Vec<u8>,
+}
+
+impl File {
+    /// Appends a constant as elements of a type, and says where it is.
+    fn push(&mut self, program: &Program, id: ValueId, dtype: DType) -> Section {
+        self.bytes.resize(self.bytes.len().next_multiple_of(ALIGN), 0);
+        let (offset, tensor) = (self.bytes.len() as u64, program.constant(id).expect("constants have one"));
+        match dtype {
+            DType::I32 => {
+                let all = tensor.to_integers().unwrap_or_default();
+                self.bytes.extend(all.iter().flat_map(|v| (*v as i32).to_le_bytes()));
+            }
+            DType::I64 => {
+                let all = tensor.to_integers().unwrap_or_default();
+                self.bytes.extend(all.iter().flat_map(|v| v.to_le_bytes()));
+            }
+            _ => self.bytes.extend(tensor.to_floats().iter().flat_map(|v| v.to_le_bytes())),
+        }
+        Section { dtype, offset, elements: tensor.data.len() as i64 }
+    }
+}
+
+fn module(spec: &NetworkSpec, tasks: &[Task<'_>], folder: &str) -> (NetworkModule, WeightsFile) {
+    let Network { program, memory, .. } = &spec.network;
+    let mut file = File { bytes: MAGIC.to_vec() };
+    file.bytes.resize(ALIGN, 0);
+    let roots = |id: &ValueId| program.root(*id);
+    // A constant that steps take packed is packed for each of their workloads; all others are read as they are.
+    let mut weights: Vec<((String, ValueId), Section)> = vec![];
+    let mut plain: Vec<(ValueId, DType)> = vec![];
+    let module_of = |step: usize| {
+        let task = &spec.network.tasks[spec.network.step_tasks[step]];
+        tasks.iter().find(|t| t.name == task.name).map_or(task.name.clone(), |t| t.name.clone())
+    };
+    for (i, step) in program.steps.iter().enumerate() {
+        let params = step.workload.params();
+        let packed = params.iter().position(|p| p.role == Role::Weight);
+        for (p, id) in step.operands.iter().map(roots).enumerate() {
+            let Some(Place::Constant(_)) = memory.places[id] else { continue };
+            let key = (module_of(i), id);
+            if Some(p) == packed {
+                if !weights.iter().any(|(known, _)| *known == key) {
+                    let section = file.push(program, id, params[p].dtype);
+                    weights.push((key, section));
+                }
+            } else if !plain.contains(&(id, params[p].dtype)) {
+                plain.push((id, params[p].dtype));
+            }
+        }
+    }
+    // All constants of one type that are read as they are lie in one array.
+    let mut arrays: Vec<Section> = vec![];
+    let mut places: Vec<((ValueId, DType), ArgPlace)> = vec![];
+    for dtype in [DType::F32, DType::I32, DType::I64] {
+        let mut first = None;
+        for (id, _) in plain.iter().filter(|(_, of)| *of == dtype) {
+            let section = file.push(program, *id, dtype);
+            let start = *first.get_or_insert(section.offset);
+            let from = (section.offset - start) as i64 / dtype.bytes() as i64;
+            places.push(((*id, dtype), ArgPlace::Constant(arrays.len(), from)));
+        }
+        if let Some(offset) = first {
+            let elements = (file.bytes.len() as u64 - offset) as i64 / dtype.bytes() as i64;
+            arrays.push(Section { dtype, offset, elements });
+        }
+    }
+    let steps = program.steps.iter().enumerate().map(|(i, step)| {
+        let params = step.slices.params(&step.workload);
+        let values = step.operands.iter().chain([&step.output]).map(roots);
+        let args = params.iter().zip(values).enumerate().map(|(p, (param, id))| {
+            let from = match memory.places[id] {
+                Some(Place::Input(i)) => ArgPlace::Input(i),
+                Some(Place::Output(i)) => ArgPlace::Output(i),
+                Some(Place::Slot(i)) => ArgPlace::Slot(i),
+                _ => {
+                    let is_packed = param.role == Role::Weight
+                        && step.workload.params().iter().position(|q| q.role == Role::Weight) == Some(p);
+                    let key = (module_of(i), id);
+                    match weights.iter().position(|(known, _)| is_packed && *known == key) {
+                        Some(at) => ArgPlace::Packed(at),
+                        None => places.iter().find(|(key, _)| *key == (id, param.dtype)).expect("all were placed").1,
+                    }
+                }
+            };
+            ArgItem { from, elements: param.elements(), written: param.access == Access::Write }
+        });
+        StepItem { nodes: step.nodes.clone(), key: step.workload.key(), module: module_of(i), args: args.collect() }
+    });
+    let port = |(name, id): &(String, ValueId)| {
+        let value = &program.values[*id];
+        let shape = if value.shape.is_empty() { vec![1] } else { value.shape.clone() };
+        Port { name: name.clone(), shape, dtype: value.dtype }
+    };
+    let steps = steps.collect();
+    let mark = fnv1a(&file.bytes);
+    let length = file.bytes.len() as u64;
+    file.bytes[16..24].copy_from_slice(&mark.to_le_bytes());
+    file.bytes[24..32].copy_from_slice(&length.to_le_bytes());
+    let name = format!("{}.weights", spec.name);
+    let model = spec.model.file_name().map_or_else(String::new, |n| n.to_string_lossy().into_owned());
+    let module = NetworkModule {
+        name: spec.name.clone(),
+        model,
+        inputs: program.inputs.iter().map(port).collect(),
+        outputs: program.outputs.iter().map(port).collect(),
+        slots: memory.slots.iter().map(|slot| (slot.dtype, slot.elements)).collect(),
+        constants: arrays,
+        weights: weights.into_iter().map(|((module, _), section)| (module, section)).collect(),
+        steps,
+        file: name.clone(),
+        folder: folder.to_string(),
+        bytes: length,
+        mark,
+    };
+    (module, (name, file.bytes))
+}

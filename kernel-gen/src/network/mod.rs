@@ -1,0 +1,58 @@
+//! Networks: a model file becomes steps, each a workload, with a plan of the memory between them.
+//!
+//! ```text
+//! onnx -> translate -> passes -> memory, tasks
+//! ```
+//!
+//! [`Network::load`] reads the file, [`translate`] makes steps of its nodes, the passes of [`passes`] change them, and [`Memory`] says
+//! where their results lie. The distinct workloads are its [`Task`]s: a spec has them beside its own.
+
+mod memory;
+mod model;
+mod onnx;
+mod passes;
+mod problem;
+mod program;
+mod tasks;
+mod tensor;
+mod translate;
+
+pub use memory::{Memory, Place, Slot};
+pub use problem::Problem;
+pub use program::{Program, Source, Step, Value, ValueId};
+pub use tasks::Task;
+pub use tensor::{Data, Tensor};
+pub use translate::operators;
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+/// A network that can be generated.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Network {
+    /// Its steps, and the values between them.
+    pub program: Program,
+    /// Where the values lie.
+    pub memory: Memory,
+    /// Its distinct workloads.
+    pub tasks: Vec<Task>,
+    /// The task of each step.
+    pub step_tasks: Vec<usize>,
+    /// What each pass left, in one line each.
+    pub passes: Vec<String>,
+}
+
+impl Network {
+    /// Reads a model and makes a network of it. `inputs` are the shapes of inputs by name, where the file leaves them open.
+    ///
+    /// # Errors
+    /// All that keeps the model from being compiled.
+    pub fn load(name: &str, model: &Path, inputs: &BTreeMap<String, Vec<i64>>) -> Result<Network, Vec<Problem>> {
+        let model = onnx::read(model)?;
+        let mut program = translate::translate(&model, inputs)?;
+        let passes = passes::run(&mut program);
+        let memory = Memory::plan(&program);
+        let (tasks, step_tasks) = tasks::extract(name, &program);
+        Ok(Network { program, memory, tasks, step_tasks, passes })
+    }
+}

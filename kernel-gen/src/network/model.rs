@@ -1,0 +1,110 @@
+//! A model as its file says it: nodes by name, before anything is known of shapes.
+
+use super::tensor::Tensor;
+use std::collections::BTreeMap;
+
+/// A model.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Model {
+    /// The version of the standard's operators.
+    pub(super) opset: i64,
+    /// What the caller gives, without initialisers.
+    pub(super) inputs: Vec<Input>,
+    /// The names of the results.
+    pub(super) outputs: Vec<String>,
+    /// Constants by name.
+    pub(super) constants: BTreeMap<String, Tensor>,
+    /// The nodes, each behind those whose results it takes.
+    pub(super) nodes: Vec<Node>,
+}
+
+/// A tensor that the caller gives.
+#[derive(Clone, PartialEq, Debug)]
+pub(super) struct Input {
+    /// Its name.
+    pub(super) name: String,
+    /// Its extents, if the file says how many there are.
+    pub(super) shape: Option<Vec<Extent>>,
+}
+
+/// An extent of an input.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(super) enum Extent {
+    /// A number.
+    Known(i64),
+    /// A name that the spec gives a number, or nothing.
+    Named(String),
+}
+
+/// A node.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Node {
+    /// Its name, or the name of its first output.
+    pub(super) name: String,
+    /// The operator.
+    pub(super) op: String,
+    /// The values that it takes; one that is left out has no name.
+    pub(super) inputs: Vec<String>,
+    /// The values that it gives.
+    pub(super) outputs: Vec<String>,
+    /// The attributes by name.
+    pub(super) attributes: BTreeMap<String, Attribute>,
+}
+
+/// The value of an attribute.
+#[derive(Clone, PartialEq, Debug)]
+pub(super) enum Attribute {
+    /// An integer.
+    Integer(i64),
+    /// A number.
+    Float(f32),
+    /// A text.
+    Text(String),
+    /// Integers.
+    Integers(Vec<i64>),
+    /// Numbers.
+    Floats(Vec<f32>),
+    /// A tensor.
+    Tensor(Tensor),
+    /// Anything else: a graph, texts.
+    Other(&'static str),
+}
+
+impl Node {
+    /// An integer, or what stands for it where it is missing.
+    pub(super) fn integer(&self, name: &str, otherwise: i64) -> i64 {
+        match self.attributes.get(name) {
+            Some(Attribute::Integer(value)) => *value,
+            _ => otherwise,
+        }
+    }
+
+    /// Whether an integer is there and not 0.
+    pub(super) fn flag(&self, name: &str) -> bool {
+        self.integer(name, 0) != 0
+    }
+
+    /// A number, or what stands for it where it is missing.
+    pub(super) fn float(&self, name: &str, otherwise: f32) -> f32 {
+        match self.attributes.get(name) {
+            Some(Attribute::Float(value)) => *value,
+            _ => otherwise,
+        }
+    }
+
+    /// A list of integers, if it is there.
+    pub(super) fn integers(&self, name: &str) -> Option<Vec<i64>> {
+        match self.attributes.get(name) {
+            Some(Attribute::Integers(values)) => Some(values.clone()),
+            _ => None,
+        }
+    }
+
+    /// A text, or what stands for it where it is missing.
+    pub(super) fn text<'a>(&'a self, name: &str, otherwise: &'a str) -> &'a str {
+        match self.attributes.get(name) {
+            Some(Attribute::Text(value)) => value,
+            _ => otherwise,
+        }
+    }
+}

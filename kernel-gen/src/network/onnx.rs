@@ -1,0 +1,286 @@
+//! Reads ONNX files into a [`Model`].
+//!
+//! The file comes from anywhere, so nothing of it is believed: sizes are compared with the data that is there, and external
+//! data must lie below the model's folder.
+
+use super::model::{Attribute, Extent, Input, Model, Node};
+use super::problem::{Fault, Problem};
+use super::tensor::{Data, Tensor};
+use rten_onnx::onnx::{AttributeProto, AttributeType, DataLocation, DataType, GraphProto, ModelProto, TensorProto};
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::path::{Component, Path};
+
+/// The oldest version of the operators that is read.
+const OLDEST: i64 = 7;
+
+/// Help where a file is broken.
+const AGAIN: &str = "export the model again, and check it with onnx.checker";
+
+/// Reads the model of a file.
+///
+/// # Errors
+/// All that is wrong with the file, or with parts of it.
+pub(super) fn read(path: &Path) -> Result<Model, Vec<Problem>> {
+    let bytes = fs::read(path).map_err(|e| vec![Problem::of_file(format!("cannot read it: {e}"), "check `model`")])?;
+    let folder = path.parent().unwrap_or(Path::new("."));
+    parse(&bytes, folder)
+}
+
+/// Reads the model of a file's bytes; `folder` is where external data lies.
+pub(super) fn parse(bytes: &[u8], folder: &Path) -> Result<Model, Vec<Problem>> {
+    let proto =
+        ModelProto::parse_buf(bytes).map_err(|e| vec![Problem::of_file(format!("it is no ONNX model: {e}"), AGAIN)])?;
+    let Some(graph) = proto.graph else {
+        return Err(vec![Problem::of_file("it has no graph", AGAIN)]);
+    };
+    let standard = |domain: &Option<String>| domain.as_deref().is_none_or(|d| d.is_empty() || d == "ai.onnx");
+    let opset = proto.opset_import.iter().find(|set| standard(&set.domain)).and_then(|set| set.version);
+    let mut problems = vec![];
+    let opset = opset.unwrap_or_else(|| {
+        problems.push(Problem::of_file("it does not say which version of the operators it uses", AGAIN));
+        OLDEST
+    });
+    if opset < OLDEST {
+        let help = format!("convert it to version {OLDEST} or later with onnx.version_converter");
+        problems.push(Problem::of_file(format!("it uses version {opset} of the operators"), help));
+    }
+    let constants = constants(&graph, folder, &mut problems);
+    let nodes = nodes(&graph, folder, &mut problems);
+    let (inputs, outputs) = ends(&graph, &constants, &mut problems);
+    if problems.is_empty() { Ok(Model { opset, inputs, outputs, constants, nodes }) } else { Err(problems) }
+}
+
+/// The initialisers.
+fn constants(graph: &GraphProto, folder: &Path, problems: &mut Vec<Problem>) -> BTreeMap<String, Tensor> {
+    let mut constants = BTreeMap::new();
+    for proto in &graph.initializer {
+        let name = proto.name.clone().unwrap_or_default();
+        match tensor(proto, folder) {
+            Ok(tensor) => drop(constants.insert(name, tensor)),
+            Err(fault) => problems.push(Problem::at(format!("initialiser `{name}`"), fault)),
+        }
+    }
+    constants
+}
+
+/// The nodes in order.
+fn nodes(graph: &GraphProto, folder: &Path, problems: &mut Vec<Problem>) -> Vec<Node> {
+    let (mut nodes, mut given) = (vec![], BTreeSet::new());
+    for proto in &graph.node {
+        let op = proto.op_type.clone().unwrap_or_default();
+        let first = proto.output.first().cloned().unwrap_or_default();
+        let name = proto.name.clone().filter(|name| !name.is_empty()).unwrap_or(first);
+        let place = format!("node `{name}` ({op})");
+        let mut wrong = |fault| problems.push(Problem::at(&place, fault));
+        let domain = proto.domain.clone().unwrap_or_default();
+        if !domain.is_empty() && domain != "ai.onnx" {
+            let help = "export the model with operators of the standard";
+            wrong(Fault::new(format!("its operator is of the domain `{domain}`"), help));
+            continue;
+        }
+        for output in proto.output.iter().filter(|name| !name.is_empty()) {
+            if !given.insert(output.clone()) {
+                wrong(Fault::new(format!("`{output}` is given by two nodes"), AGAIN));
+            }
+        }
+        let mut attributes = BTreeMap::new();
+        for proto in &proto.attribute {
+            match attribute(proto, folder) {
+                Ok(value) => drop(attributes.insert(proto.name.clone().unwrap_or_default(), value)),
+                Err(fault) => wrong(fault),
+            }
+        }
+        if let Some((name, _)) = attributes.iter().find(|(_, value)| matches!(value, Attribute::Other("a graph"))) {
+            let help = "export the model without control flow: with fixed branches and unrolled loops";
+            wrong(Fault::new(format!("it has a graph of its own, `{name}`"), help));
+            continue;
+        }
+        nodes.push(Node { name, op, inputs: proto.input.clone(), outputs: proto.output.clone(), attributes });
+    }
+    nodes
+}
+
+/// Inputs without initialisers, and the names of the outputs.
+fn ends(
+    graph: &GraphProto,
+    constants: &BTreeMap<String, Tensor>,
+    problems: &mut Vec<Problem>,
+) -> (Vec<Input>, Vec<String>) {
+    let mut inputs = vec![];
+    for info in &graph.input {
+        let name = info.name.clone().unwrap_or_default();
+        if constants.contains_key(&name) {
+            continue;
+        }
+        let Some(kind) = info.r#type.as_ref().and_then(|t| t.tensor_type.as_ref()) else {
+            problems.push(Problem::at(
+                format!("input `{name}`"),
+                Fault::new("it is no tensor", "export the model with tensors"),
+            ));
+            continue;
+        };
+        if kind.elem_type.is_some_and(|t| t != DataType::FLOAT) {
+            let kind = kind.elem_type.as_ref().and_then(DataType::name).unwrap_or("of an unknown type");
+            let fault = Fault::new(format!("its elements are {kind}"), "export the model with inputs in f32");
+            problems.push(Problem::at(format!("input `{name}`"), fault));
+        }
+        let shape = kind.shape.as_ref().map(|shape| {
+            let extent = |d: &rten_onnx::onnx::Dimension| match d.dim_value {
+                Some(value) if value > 0 => Extent::Known(value),
+                _ => Extent::Named(d.dim_param.clone().unwrap_or_default()),
+            };
+            shape.dim.iter().map(extent).collect()
+        });
+        inputs.push(Input { name, shape });
+    }
+    let outputs: Vec<String> = graph.output.iter().filter_map(|info| info.name.clone()).collect();
+    if outputs.is_empty() {
+        problems.push(Problem::of_file("it has no outputs", AGAIN));
+    }
+    (inputs, outputs)
+}
+
+/// The value of an attribute.
+fn attribute(proto: &AttributeProto, folder: &Path) -> Result<Attribute, Fault> {
+    let kind = proto.r#type.unwrap_or(AttributeType::UNDEFINED);
+    Ok(match kind {
+        AttributeType::FLOAT => Attribute::Float(proto.f.unwrap_or_default()),
+        AttributeType::INT => Attribute::Integer(proto.i.unwrap_or_default()),
+        AttributeType::STRING => Attribute::Text(proto.s.clone().unwrap_or_default()),
+        AttributeType::TENSOR => match &proto.t {
+            Some(proto) => Attribute::Tensor(tensor(proto, folder)?),
+            None => Attribute::Other("nothing"),
+        },
+        AttributeType::INTS => Attribute::Integers(proto.ints.clone()),
+        AttributeType::FLOATS => Attribute::Floats(proto.floats.clone()),
+        AttributeType::GRAPH => Attribute::Other("a graph"),
+        _ => Attribute::Other("another type"),
+    })
+}
+
+/// A constant.
+fn tensor(proto: &TensorProto, folder: &Path) -> Result<Tensor, Fault> {
+    let elements = proto.dims.iter().try_fold(1i64, |n, d| n.checked_mul(*d).filter(|n| *n >= 0));
+    let elements = elements.ok_or_else(|| Fault::new(format!("its shape is {:?}", proto.dims), AGAIN))?;
+    let kind = proto.data_type.unwrap_or(DataType(0));
+    let external;
+    let inside;
+    let raw: Option<&[u8]> = if proto.data_location == Some(DataLocation::EXTERNAL) {
+        external = read_external(proto, folder)?;
+        Some(&external)
+    } else {
+        inside = proto.raw_data.as_ref().map(|cell| cell.borrow());
+        inside.as_ref().map(|bytes| &bytes[..])
+    };
+    let data = match raw {
+        Some(raw) => of_bytes(kind, raw),
+        None => of_lists(kind, proto),
+    };
+    let data = data.ok_or_else(|| {
+        let name = kind.name().map_or_else(|| kind.0.to_string(), str::to_string);
+        Fault::new(
+            format!("its elements are of the type {name}"),
+            "export the model with f32 weights and integer shapes",
+        )
+    })?;
+    if data.len() as i64 != elements {
+        let cause = format!("its shape {:?} has {elements} elements, and the file has {}", proto.dims, data.len());
+        return Err(Fault::new(cause, AGAIN));
+    }
+    Ok(Tensor { shape: proto.dims.clone(), data })
+}
+
+/// Elements of raw bytes, in little-endian order; a number of bytes that is no multiple of the size loses the rest.
+fn of_bytes(kind: DataType, raw: &[u8]) -> Option<Data> {
+    fn each<const N: usize, T>(raw: &[u8], value: impl Fn([u8; N]) -> T) -> Vec<T> {
+        raw.chunks_exact(N).map(|bytes| value(bytes.try_into().expect("chunks have this size"))).collect()
+    }
+    Some(match kind {
+        DataType::FLOAT => Data::Floats(each(raw, f32::from_le_bytes).into()),
+        DataType::DOUBLE => Data::Floats(each(raw, |b| f64::from_le_bytes(b) as f32).into()),
+        DataType::FLOAT16 => Data::Floats(each(raw, |b| f16_to_f32(u16::from_le_bytes(b))).into()),
+        DataType::BFLOAT16 => Data::Floats(each(raw, |b| bf16_to_f32(u16::from_le_bytes(b))).into()),
+        DataType::INT64 => Data::Integers(each(raw, i64::from_le_bytes).into()),
+        DataType::INT32 => Data::Integers(each(raw, |b| i64::from(i32::from_le_bytes(b))).into()),
+        DataType::INT16 => Data::Integers(each(raw, |b| i64::from(i16::from_le_bytes(b))).into()),
+        DataType::INT8 => Data::Integers(each(raw, |b| i64::from(i8::from_le_bytes(b))).into()),
+        DataType::UINT32 => Data::Integers(each(raw, |b| i64::from(u32::from_le_bytes(b))).into()),
+        DataType::UINT16 => Data::Integers(each(raw, |b| i64::from(u16::from_le_bytes(b))).into()),
+        DataType::UINT8 | DataType::BOOL => Data::Integers(each(raw, |b| i64::from(u8::from_le_bytes(b))).into()),
+        _ => return None,
+    })
+}
+
+/// Elements of the lists of numbers.
+fn of_lists(kind: DataType, proto: &TensorProto) -> Option<Data> {
+    let halves = |value: fn(u16) -> f32| proto.int32_data.iter().map(|bits| value(*bits as u16)).collect();
+    Some(match kind {
+        DataType::FLOAT => Data::Floats(proto.float_data.clone().into()),
+        DataType::DOUBLE => Data::Floats(proto.double_data.iter().map(|v| *v as f32).collect()),
+        DataType::FLOAT16 => Data::Floats(halves(f16_to_f32)),
+        DataType::BFLOAT16 => Data::Floats(halves(bf16_to_f32)),
+        DataType::INT64 => Data::Integers(proto.int64_data.clone().into()),
+        DataType::INT32 | DataType::INT16 | DataType::INT8 | DataType::UINT16 | DataType::UINT8 | DataType::BOOL => {
+            Data::Integers(proto.int32_data.iter().map(|v| i64::from(*v)).collect())
+        }
+        _ => return None,
+    })
+}
+
+/// A number in IEEE binary16.
+fn f16_to_f32(bits: u16) -> f32 {
+    let sign = if bits & 0x8000 == 0 { 1.0 } else { -1.0 };
+    let (exponent, fraction) = (i32::from(bits >> 10 & 31), f32::from(bits & 1023));
+    sign * match exponent {
+        0 => fraction * 2f32.powi(-24),
+        31 if fraction == 0.0 => f32::INFINITY,
+        31 => f32::NAN,
+        _ => (1.0 + fraction / 1024.0) * 2f32.powi(exponent - 15),
+    }
+}
+
+/// A number in bfloat16: the first half of an `f32`.
+fn bf16_to_f32(bits: u16) -> f32 {
+    f32::from_bits(u32::from(bits) << 16)
+}
+
+/// The bytes of a constant that lies in another file. Its folder must be the model's, or one below.
+fn read_external(proto: &TensorProto, folder: &Path) -> Result<Vec<u8>, Fault> {
+    let entry = |key: &str| {
+        let found = proto.external_data.iter().find(|entry| entry.key.as_deref() == Some(key));
+        found.and_then(|entry| entry.value.clone())
+    };
+    let location = entry("location").ok_or_else(|| Fault::new("it lies in a file that is not named", AGAIN))?;
+    let outside = || {
+        let cause = format!("it lies in `{location}`, which is not below the model's folder");
+        Fault::new(cause, "put external data beside the model")
+    };
+    let relative = Path::new(&location);
+    if location.is_empty() || !relative.components().all(|c| matches!(c, Component::Normal(_) | Component::CurDir)) {
+        return Err(outside());
+    }
+    let path = folder.join(relative);
+    let unreadable =
+        |e: std::io::Error| Fault::new(format!("it lies in `{location}`: {e}"), "put external data beside the model");
+    // A link may lead elsewhere.
+    let folder = if folder.as_os_str().is_empty() { Path::new(".") } else { folder };
+    let (real, root) = (fs::canonicalize(&path).map_err(unreadable)?, fs::canonicalize(folder).map_err(unreadable)?);
+    if !real.starts_with(root) {
+        return Err(outside());
+    }
+    let number = |key: &str| match entry(key) {
+        Some(text) => {
+            text.trim().parse::<usize>().map(Some).map_err(|_| Fault::new(format!("its {key} is `{text}`"), AGAIN))
+        }
+        None => Ok(None),
+    };
+    let (offset, length) = (number("offset")?.unwrap_or(0), number("length")?);
+    let bytes = fs::read(&real).map_err(unreadable)?;
+    let end = length.map_or(Some(bytes.len()), |length| offset.checked_add(length));
+    let part = end.and_then(|end| bytes.get(offset..end)).map(<[u8]>::to_vec);
+    part.ok_or_else(|| {
+        let cause = format!("it lies behind the end of `{location}`, which has {} bytes", bytes.len());
+        Fault::new(cause, "copy the whole file")
+    })
+}

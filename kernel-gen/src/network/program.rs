@@ -1,0 +1,110 @@
+//! A network as steps: workloads in order, and the values between them.
+
+use super::tensor::Tensor;
+use crate::ir::DType;
+use crate::workload::{Slices, Workload};
+
+/// A value, by its place in [`Program::values`].
+pub type ValueId = usize;
+
+/// A network as steps.
+#[derive(Clone, PartialEq, Debug, Default)]
+pub struct Program {
+    /// All values.
+    pub values: Vec<Value>,
+    /// The steps in the order in which they run: each behind those whose results it takes.
+    pub steps: Vec<Step>,
+    /// What the caller gives: names and values.
+    pub inputs: Vec<(String, ValueId)>,
+    /// The results: names and values.
+    pub outputs: Vec<(String, ValueId)>,
+}
+
+/// A tensor between steps.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Value {
+    /// What the model calls it; empty if it has no name there.
+    pub name: String,
+    /// Its extents.
+    pub shape: Vec<i64>,
+    /// The type of its elements.
+    pub dtype: DType,
+    /// Where it comes from.
+    pub source: Source,
+}
+
+/// Where a value comes from.
+#[derive(Clone, PartialEq, Debug)]
+pub enum Source {
+    /// The caller.
+    Input,
+    /// The file.
+    Constant(Tensor),
+    /// A step.
+    Step,
+    /// Another value, whose elements it has in the same order.
+    View(ValueId),
+}
+
+/// One launch.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Step {
+    /// The nodes of the model that it computes.
+    pub nodes: Vec<String>,
+    /// What it computes.
+    pub workload: Workload,
+    /// Which of its tensors are slices of larger ones.
+    pub slices: Slices,
+    /// What it reads, in the order of the workload's parameters.
+    pub operands: Vec<ValueId>,
+    /// What it writes.
+    pub output: ValueId,
+}
+
+impl Program {
+    /// Adds a value.
+    pub(super) fn add(&mut self, shape: &[i64], dtype: DType, source: Source) -> ValueId {
+        self.values.push(Value { name: String::new(), shape: shape.to_vec(), dtype, source });
+        self.values.len() - 1
+    }
+
+    /// The value whose elements a value has: itself, unless it is a view.
+    pub fn root(&self, mut id: ValueId) -> ValueId {
+        while let Source::View(of) = self.values[id].source {
+            id = of;
+        }
+        id
+    }
+
+    /// The constant that a value is, in the value's shape.
+    pub fn constant(&self, id: ValueId) -> Option<Tensor> {
+        match &self.values[self.root(id)].source {
+            Source::Constant(tensor) => Some(tensor.with_shape(&self.values[id].shape)),
+            _ => None,
+        }
+    }
+
+    /// Number of elements of a value.
+    pub fn elements(&self, id: ValueId) -> i64 {
+        self.values[id].shape.iter().product()
+    }
+
+    /// How often each value is read, through views and as a result of the network.
+    pub(super) fn uses(&self) -> Vec<usize> {
+        let mut uses = vec![0; self.values.len()];
+        let read = self.steps.iter().flat_map(|step| &step.operands).chain(self.outputs.iter().map(|(_, id)| id));
+        for id in read {
+            uses[self.root(*id)] += 1;
+        }
+        uses
+    }
+
+    /// The step that writes each value.
+    pub(super) fn writers(&self) -> Vec<Option<usize>> {
+        let mut writers = vec![None; self.values.len()];
+        for (i, step) in self.steps.iter().enumerate() {
+            writers[step.output] = Some(i);
+        }
+        writers
+    }
+}

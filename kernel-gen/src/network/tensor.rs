@@ -1,0 +1,82 @@
+//! Constants of a network: weights, and the integers that shapes are computed from.
+
+use std::sync::Arc;
+
+/// A dense constant, row-major.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Tensor {
+    /// Its extents; a scalar has none.
+    pub shape: Vec<i64>,
+    /// Its elements.
+    pub data: Data,
+}
+
+/// The elements of a [`Tensor`]. Clones share them.
+#[derive(Clone, PartialEq, Debug)]
+pub enum Data {
+    /// Numbers.
+    Floats(Arc<[f32]>),
+    /// Integers of any width, and truth values as 1 and 0.
+    Integers(Arc<[i64]>),
+}
+
+impl Data {
+    /// Number of elements.
+    pub fn len(&self) -> usize {
+        match self {
+            Data::Floats(all) => all.len(),
+            Data::Integers(all) => all.len(),
+        }
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+}
+
+impl Tensor {
+    /// A tensor of numbers.
+    pub fn floats(shape: &[i64], data: impl Into<Arc<[f32]>>) -> Tensor {
+        Tensor { shape: shape.to_vec(), data: Data::Floats(data.into()) }
+    }
+
+    /// A tensor of integers.
+    pub fn integers(shape: &[i64], data: impl Into<Arc<[i64]>>) -> Tensor {
+        Tensor { shape: shape.to_vec(), data: Data::Integers(data.into()) }
+    }
+
+    /// The same elements in another shape.
+    pub fn with_shape(&self, shape: &[i64]) -> Tensor {
+        Tensor { shape: shape.to_vec(), data: self.data.clone() }
+    }
+
+    /// Whether the elements are integers.
+    pub fn is_integer(&self) -> bool {
+        matches!(self.data, Data::Integers(_))
+    }
+
+    /// The elements as numbers.
+    pub fn to_floats(&self) -> Arc<[f32]> {
+        match &self.data {
+            Data::Floats(all) => Arc::clone(all),
+            Data::Integers(all) => all.iter().map(|v| *v as f32).collect(),
+        }
+    }
+
+    /// The elements in the precision of references.
+    pub fn to_doubles(&self) -> Vec<f64> {
+        match &self.data {
+            Data::Floats(all) => all.iter().map(|v| f64::from(*v)).collect(),
+            Data::Integers(all) => all.iter().map(|v| *v as f64).collect(),
+        }
+    }
+
+    /// The elements as integers, if they are.
+    pub fn to_integers(&self) -> Option<Vec<i64>> {
+        match &self.data {
+            Data::Integers(all) => Some(all.to_vec()),
+            Data::Floats(_) => None,
+        }
+    }
+}

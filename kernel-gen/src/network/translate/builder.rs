@@ -1,0 +1,213 @@
+//! Makes steps of nodes: what every operator's translation is written with.
+
+use crate::ir::DType;
+use crate::network::problem::Fault;
+use crate::network::program::{Program, Source, Step, ValueId};
+use crate::network::tensor::{Data, Tensor};
+use crate::workload::operator::{Shared, Values};
+use crate::workload::operators::kind;
+use crate::workload::{ConvLayout, Epilogue, Math, Number, Slices, Workload, reference};
+use std::collections::BTreeMap;
+
+/// The steps so far, and the values by their names.
+#[derive(Default)]
+pub(super) struct Builder {
+    /// The steps and values.
+    pub(super) program: Program,
+    /// Values by name.
+    pub(super) names: BTreeMap<String, ValueId>,
+    /// The version of the standard's operators.
+    pub(super) opset: i64,
+    /// The node that is translated.
+    pub(super) node: String,
+}
+
+/// An operator with its operands, as a spec would say it.
+#[derive(Default)]
+pub(super) struct Call {
+    /// The operator.
+    kind: &'static str,
+    /// The flags that are set.
+    flags: Vec<&'static str>,
+    /// The keys of its workload.
+    keys: Vec<(&'static str, Vec<i64>)>,
+    /// What is done to the result.
+    epilogue: Vec<Epilogue>,
+    /// The operands, those of the epilogue last.
+    operands: Vec<ValueId>,
+}
+
+impl Call {
+    /// An operator without keys.
+    pub(super) fn new(kind: &'static str, operands: &[ValueId]) -> Call {
+        Call { kind, operands: operands.to_vec(), ..Call::default() }
+    }
+
+    /// With a key of one integer or several.
+    pub(super) fn key(mut self, name: &'static str, value: &[i64]) -> Call {
+        self.keys.push((name, value.to_vec()));
+        self
+    }
+
+    /// With a key of a number.
+    pub(super) fn number(self, name: &'static str, value: f32) -> Result<Call, Fault> {
+        Ok(self.key(name, &[number(name, value)?.to_size()]))
+    }
+
+    /// With a flag, if it is set.
+    pub(super) fn flag(mut self, name: &'static str, is_set: bool) -> Call {
+        self.flags.extend(is_set.then_some(name));
+        self
+    }
+
+    /// With one more step of the epilogue, and its operands.
+    pub(super) fn then(mut self, step: Epilogue, operands: &[ValueId]) -> Call {
+        self.epilogue.push(step);
+        self.operands.extend(operands);
+        self
+    }
+}
+
+/// A number of an operator or a step.
+pub(super) fn number(name: &str, value: f32) -> Result<Number, Fault> {
+    Number::or_infinite(value).ok_or_else(|| Fault::new(format!("`{name}` is not a number"), "export the model again"))
+}
+
+impl Builder {
+    /// The extents of a value.
+    pub(super) fn shape(&self, id: ValueId) -> Vec<i64> {
+        self.program.values[id].shape.clone()
+    }
+
+    /// The same; a scalar has one extent of 1, as operators want it.
+    pub(super) fn extents(&self, id: ValueId) -> Vec<i64> {
+        let shape = self.shape(id);
+        if shape.is_empty() { vec![1] } else { shape }
+    }
+
+    /// The constant that a value is.
+    pub(super) fn constant(&self, id: ValueId) -> Option<Tensor> {
+        self.program.constant(id)
+    }
+
+    /// The integers of an operand that must be known when the model is compiled.
+    pub(super) fn integers(&self, what: &str, id: ValueId) -> Result<Vec<i64>, Fault> {
+        self.constant(id).and_then(|c| c.to_integers()).ok_or_else(|| {
+            Fault::new(
+                format!("its {what} are computed from the data of an input"),
+                "export the model with shapes that do not depend on data",
+            )
+        })
+    }
+
+    /// The numbers of an operand that must be known when the model is compiled.
+    pub(super) fn floats(&self, what: &str, id: ValueId) -> Result<Vec<f32>, Fault> {
+        self.constant(id).map(|c| c.to_floats().to_vec()).ok_or_else(|| {
+            Fault::new(
+                format!("its {what} is computed when the network runs"),
+                format!("export the model with a constant {what}"),
+            )
+        })
+    }
+
+    /// A new constant.
+    pub(super) fn add_constant(&mut self, tensor: Tensor) -> ValueId {
+        let dtype = if tensor.is_integer() { DType::I64 } else { DType::F32 };
+        let shape = tensor.shape.clone();
+        self.program.add(&shape, dtype, Source::Constant(tensor))
+    }
+
+    /// A constant of numbers, or of integers as numbers.
+    pub(super) fn numbers(&mut self, id: ValueId) -> ValueId {
+        match self.constant(id) {
+            Some(tensor) if tensor.is_integer() => {
+                let floats = Tensor::floats(&tensor.shape, tensor.to_floats());
+                self.add_constant(floats)
+            }
+            _ => id,
+        }
+    }
+
+    /// A value with the same elements in another shape.
+    pub(super) fn view(&mut self, id: ValueId, shape: &[i64]) -> Result<ValueId, Fault> {
+        let old = self.shape(id);
+        if old == shape {
+            return Ok(id);
+        }
+        if old.iter().product::<i64>() != shape.iter().product::<i64>() {
+            let cause = format!("a tensor of {old:?} cannot take the shape {shape:?}");
+            return Err(Fault::new(cause, "check the extents that the spec gives the inputs"));
+        }
+        let dtype = self.program.values[id].dtype;
+        let source = match self.constant(id) {
+            Some(tensor) => Source::Constant(tensor.with_shape(shape)),
+            None => Source::View(id),
+        };
+        Ok(self.program.add(shape, dtype, source))
+    }
+
+    /// The result of an operator, in the shape that it has there. Of constants alone it is a constant.
+    pub(super) fn compute(&mut self, call: Call) -> Result<ValueId, Fault> {
+        let kind =
+            kind(call.kind).ok_or_else(|| Fault::new(format!("there is no operator {}", call.kind), "report it"))?;
+        let flags = kind.flags.iter().map(|name| call.flags.contains(name)).collect();
+        let shared = Shared { name: kind.name, layout: ConvLayout::Nchw, flags, between: vec![] };
+        for key in (kind.keys)(&shared) {
+            let found = call.keys.iter().find(|(name, _)| *name == key.name);
+            let fits =
+                |values: &[i64]| key.lengths.is_empty() && values.len() == 1 || key.lengths.contains(&values.len());
+            if found.map_or(key.example.is_some(), |(_, values)| !fits(values)) {
+                let cause = format!("{} takes no {} of {:?}", kind.name, key.name, found.map(|(_, v)| &v[..]));
+                return Err(Fault::new(cause, "use tensors of at most six dimensions"));
+            }
+        }
+        let invalid = |cause: String, help: String| Fault::new(format!("as a {}, {cause}", kind.name), help);
+        let op = (kind.read)(&shared, &Values(call.keys)).map_err(|fault| invalid(fault.cause, fault.help))?;
+        let dtype = DType::F32;
+        let out_dtype = op.output_type(dtype);
+        let workload = Workload { op, dtype, out_dtype, math: Math::default(), epilogue: call.epilogue };
+        workload.validate().map_err(|error| invalid(error.cause(), error.help()))?;
+        let params = workload.params();
+        let expected: Vec<i64> = params.iter().map(|p| p.elements()).collect();
+        let given: Vec<i64> = call.operands.iter().map(|id| self.program.elements(*id)).collect();
+        if expected[..expected.len() - 1] != given {
+            let cause = format!("the operands have {given:?} elements, not {:?}", &expected[..expected.len() - 1]);
+            return Err(invalid(cause, "check the shapes of the model's weights".into()));
+        }
+        let constants: Option<Vec<Tensor>> = call.operands.iter().map(|id| self.constant(*id)).collect();
+        if let Some(constants) = constants {
+            return Ok(self.fold(&workload, &constants));
+        }
+        for (param, id) in params.iter().zip(&call.operands) {
+            let dtype = self.program.values[*id].dtype;
+            if self.constant(*id).is_none() && dtype != param.dtype {
+                let cause =
+                    format!("`{}` is computed as {} where {} is needed", param.name, dtype.name(), param.dtype.name());
+                return Err(invalid(cause, "let indices and conditions be constants".into()));
+            }
+        }
+        let output = self.program.add(&workload.output_shape(), out_dtype, Source::Step);
+        let step = Step {
+            nodes: vec![self.node.clone()],
+            workload,
+            slices: Slices::default(),
+            operands: call.operands,
+            output,
+        };
+        self.program.steps.push(step);
+        Ok(output)
+    }
+
+    /// What an operator gives for constants. Of integers it gives integers, rounded towards zero.
+    fn fold(&mut self, workload: &Workload, operands: &[Tensor]) -> ValueId {
+        let inputs: Vec<Vec<f64>> = operands.iter().map(Tensor::to_doubles).collect();
+        let inputs: Vec<&[f64]> = inputs.iter().map(|v| &v[..]).collect();
+        let result = reference(workload, &inputs);
+        let integer = workload.out_dtype.is_int() || operands.iter().all(Tensor::is_integer);
+        let data = match integer {
+            true => Data::Integers(result.iter().map(|v| *v as i64).collect()),
+            false => Data::Floats(result.iter().map(|v| *v as f32).collect()),
+        };
+        self.add_constant(Tensor { shape: workload.output_shape(), data })
+    }
+}

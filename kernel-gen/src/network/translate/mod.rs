@@ -1,0 +1,289 @@
+//! Operators of ONNX as workloads.
+//!
+//! One walk over the nodes does what other compilers do in three passes, since each needs the others: the shapes that a node
+//! takes are known from those before, the operands that are constant are computed here and now, and what is left becomes a
+//! workload whose output has the shape that comes next.
+
+mod builder;
+mod contraction;
+mod element;
+mod movement;
+mod operands;
+mod row;
+mod shape;
+mod window;
+
+use super::model::{Extent, Model, Node};
+use super::problem::{Fault, Problem};
+use super::program::{Program, Source, ValueId};
+use crate::ir::DType;
+use builder::Builder;
+use std::collections::BTreeMap;
+
+/// Makes the result of a node.
+type One = fn(&mut Builder, &Node, &[Option<ValueId>]) -> Result<ValueId, Fault>;
+
+/// What is known of ONNX's operators that have one output.
+const OPERATORS: &[(&[&str], One)] = &[
+    (&["Conv"], contraction::conv),
+    (&["ConvTranspose"], contraction::conv_transpose),
+    (&["Gemm"], contraction::gemm),
+    (&["MatMul"], contraction::matmul),
+    (&["MaxPool", "AveragePool", "GlobalMaxPool", "GlobalAveragePool"], window::pool),
+    (&["Softmax", "LogSoftmax"], row::softmax),
+    (&["LayerNormalization", "RMSNormalization"], row::norm),
+    (&["GroupNormalization", "InstanceNormalization"], row::group_norm),
+    (&["LRN"], row::lrn),
+    (
+        &[
+            "ReduceSum",
+            "ReduceMean",
+            "ReduceProd",
+            "ReduceMax",
+            "ReduceMin",
+            "ReduceL1",
+            "ReduceL2",
+            "ReduceSumSquare",
+            "ReduceLogSum",
+            "ReduceLogSumExp",
+        ],
+        row::reduce,
+    ),
+    (&["ArgMax", "ArgMin"], row::extreme),
+    (
+        &[
+            "Abs",
+            "Neg",
+            "Sign",
+            "Floor",
+            "Ceil",
+            "Round",
+            "Reciprocal",
+            "Sqrt",
+            "Exp",
+            "Log",
+            "Sin",
+            "Cos",
+            "Erf",
+            "Softplus",
+            "Softsign",
+            "Mish",
+            "Tan",
+            "Asin",
+            "Acos",
+            "Atan",
+            "Sinh",
+            "Cosh",
+            "Asinh",
+            "Acosh",
+            "Atanh",
+            "Not",
+            "IsNaN",
+            "IsInf",
+            "Relu",
+            "Sigmoid",
+            "Tanh",
+            "HardSwish",
+            "HardSigmoid",
+            "Swish",
+            "Celu",
+            "Elu",
+            "LeakyRelu",
+            "Gelu",
+            "Selu",
+            "ThresholdedRelu",
+            "Shrink",
+        ],
+        element::unary,
+    ),
+    (&["Clip"], element::clip),
+    (
+        &[
+            "Add",
+            "Sum",
+            "Mean",
+            "Sub",
+            "Mul",
+            "Div",
+            "Min",
+            "Max",
+            "PRelu",
+            "Pow",
+            "Mod",
+            "Equal",
+            "Less",
+            "LessOrEqual",
+            "Greater",
+            "GreaterOrEqual",
+            "And",
+            "Or",
+            "Xor",
+        ],
+        element::elementwise,
+    ),
+    (&["Where"], element::choose),
+    (&["BatchNormalization"], element::batch_norm),
+    (&["Transpose"], movement::transpose),
+    (&["Slice"], movement::slice),
+    (&["Concat"], movement::concat),
+    (&["Gather"], movement::gather),
+    (&["Pad"], movement::pad),
+    (&["Expand", "Tile"], movement::repeat),
+    (&["DepthToSpace", "SpaceToDepth"], movement::blocks),
+    (&["Resize", "Upsample"], movement::resize),
+    (&["Identity", "Dropout"], shape::same),
+    (&["Reshape"], shape::reshape),
+    (&["Flatten"], shape::flatten),
+    (&["Squeeze", "Unsqueeze"], shape::squeeze),
+    (&["Shape"], shape::shape),
+    (&["Size"], shape::size),
+    (&["Constant"], shape::constant),
+    (&["ConstantOfShape"], shape::filled),
+    (&["Cast", "CastLike"], shape::cast),
+    (&["Range"], shape::range),
+];
+
+/// The operators of ONNX that can be compiled.
+pub fn operators() -> Vec<&'static str> {
+    let mut names: Vec<&str> = OPERATORS.iter().flat_map(|(names, _)| names.iter().copied()).chain(["Split"]).collect();
+    names.sort_unstable();
+    names
+}
+
+/// Makes steps of a model. `extents` are the shapes that the spec gives inputs, by name.
+///
+/// # Errors
+/// All nodes that cannot be compiled. What only follows from these is not among them.
+pub(super) fn translate(model: &Model, extents: &BTreeMap<String, Vec<i64>>) -> Result<Program, Vec<Problem>> {
+    let mut b = Builder { opset: model.opset, ..Builder::default() };
+    let mut problems = vec![];
+    for (name, shape) in input_shapes(model, extents, &mut problems) {
+        let id = b.program.add(&shape, DType::F32, Source::Input);
+        b.program.inputs.push((name.clone(), id));
+        b.names.insert(name, id);
+    }
+    for (name, tensor) in &model.constants {
+        let id = b.add_constant(tensor.clone());
+        b.names.insert(name.clone(), id);
+    }
+    // Values of nodes that failed: what takes them says nothing of its own.
+    let mut lost: Vec<String> = vec![];
+    for node in &model.nodes {
+        if node.inputs.iter().any(|name| lost.contains(name)) {
+            lost.extend(node.outputs.iter().cloned());
+            continue;
+        }
+        let made = taken(&b, node).and_then(|operands| {
+            b.node = node.name.clone();
+            results(&mut b, node, &operands)
+        });
+        match made {
+            Ok(ids) => {
+                for (name, id) in node.outputs.iter().zip(ids).filter(|(name, _)| !name.is_empty()) {
+                    if b.program.values[id].name.is_empty() {
+                        b.program.values[id].name = name.clone();
+                    }
+                    b.names.insert(name.clone(), id);
+                }
+            }
+            Err(fault) => {
+                problems.push(Problem::at(format!("node `{}` ({})", node.name, node.op), fault));
+                lost.extend(node.outputs.iter().cloned());
+            }
+        }
+    }
+    for name in &model.outputs {
+        match b.names.get(name) {
+            Some(id) => b.program.outputs.push((name.clone(), *id)),
+            None if lost.contains(name) || !problems.is_empty() => {}
+            None => problems.push(Problem::at(
+                format!("output `{name}`"),
+                Fault::new("no node gives it", "export the model again"),
+            )),
+        }
+    }
+    if problems.is_empty() { Ok(b.program) } else { Err(problems) }
+}
+
+/// The shapes of all inputs.
+fn input_shapes(
+    model: &Model,
+    extents: &BTreeMap<String, Vec<i64>>,
+    problems: &mut Vec<Problem>,
+) -> Vec<(String, Vec<i64>)> {
+    let mut found = vec![];
+    for input in &model.inputs {
+        let place = format!("input `{}`", input.name);
+        let mut wrong = |cause: String, help: String| problems.push(Problem::at(&place, Fault::new(cause, help)));
+        let example = |shape: &[Extent]| {
+            let extents = shape.iter().map(|e| match e {
+                Extent::Known(n) => n.to_string(),
+                Extent::Named(_) => "1".into(),
+            });
+            format!("write inputs = {{ \"{}\" = [{}] }}", input.name, extents.collect::<Vec<_>>().join(", "))
+        };
+        match (&input.shape, extents.get(&input.name)) {
+            (None, None) => wrong("its shape is not in the file".into(), example(&[])),
+            (Some(shape), None) => {
+                let known = shape.iter().map(|e| if let Extent::Known(n) = e { Some(*n) } else { None });
+                match known.collect::<Option<Vec<i64>>>() {
+                    Some(shape) => found.push((input.name.clone(), shape)),
+                    None => {
+                        let named = |e: &Extent| match e {
+                            Extent::Named(name) if !name.is_empty() => Some(format!("`{name}`")),
+                            Extent::Named(_) => Some("an extent without a name".into()),
+                            Extent::Known(_) => None,
+                        };
+                        let names: Vec<String> = shape.iter().filter_map(named).collect();
+                        wrong(format!("{} is not known", names.join(", ")), example(shape));
+                    }
+                }
+            }
+            (None, Some(given)) => found.push((input.name.clone(), given.clone())),
+            (Some(shape), Some(given)) => {
+                let fits = |(e, n): (&Extent, &i64)| !matches!(e, Extent::Known(known) if known != n);
+                if shape.len() == given.len() && shape.iter().zip(given).all(fits) {
+                    found.push((input.name.clone(), given.clone()));
+                } else {
+                    wrong(format!("the spec says {given:?}, which the model does not take"), example(shape));
+                }
+            }
+        }
+    }
+    for name in extents.keys().filter(|name| !model.inputs.iter().any(|input| input.name == **name)) {
+        let all: Vec<String> = model.inputs.iter().map(|input| format!("`{}`", input.name)).collect();
+        let fault = Fault::new("the model has no such input", format!("its inputs are {}", all.join(", ")));
+        problems.push(Problem::at(format!("input `{name}`"), fault));
+    }
+    found
+}
+
+/// The values that a node takes.
+fn taken(b: &Builder, node: &Node) -> Result<Vec<Option<ValueId>>, Fault> {
+    let operand = |name: &String| match b.names.get(name) {
+        _ if name.is_empty() => Ok(None),
+        Some(id) => Ok(Some(*id)),
+        None => Err(Fault::new(
+            format!("nothing before it gives `{name}`"),
+            "a node must stand behind those whose results it takes, and an initialiser in the file",
+        )),
+    };
+    node.inputs.iter().map(operand).collect()
+}
+
+/// What a node gives.
+fn results(b: &mut Builder, node: &Node, operands: &[Option<ValueId>]) -> Result<Vec<ValueId>, Fault> {
+    if node.op == "Split" {
+        return movement::split(b, node, operands);
+    }
+    let Some((_, make)) = OPERATORS.iter().find(|(names, _)| names.contains(&node.op.as_str())) else {
+        let help = "export the model with other operators; docs/networks.md lists those that can be compiled";
+        return Err(Fault::new("the operator is not supported", help));
+    };
+    if node.outputs.iter().skip(1).any(|name| !name.is_empty())
+        && !matches!(node.op.as_str(), "Dropout" | "BatchNormalization")
+    {
+        return Err(Fault::new("more than one of its results is used", "export the model for inference"));
+    }
+    make(b, node, operands).map(|id| vec![id])
+}

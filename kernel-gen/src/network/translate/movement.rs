@@ -1,0 +1,365 @@
+//! Operators that move elements: permutations, slices, padding, concatenation, resizing.
+
+use super::builder::{Builder, Call};
+use super::operands::{axis, broadcast, required};
+use crate::network::model::Node;
+use crate::network::problem::Fault;
+use crate::network::program::ValueId;
+
+/// `Transpose`. One that leaves the order of the elements as it is, is a view.
+pub(super) fn transpose(b: &mut Builder, node: &Node, x: &[Option<ValueId>]) -> Result<ValueId, Fault> {
+    let x = required(x, 0)?;
+    let shape = b.shape(x);
+    let rank = shape.len();
+    let order = node.integers("perm").unwrap_or_else(|| (0..rank as i64).rev().collect());
+    let order = order.iter().map(|a| axis(*a, rank)).collect::<Result<Vec<_>, _>>()?;
+    let mut sorted = order.clone();
+    sorted.sort_unstable();
+    if !sorted.iter().copied().eq(0..rank) {
+        return Err(Fault::attribute("perm", format!("{order:?}"), "each dimension once"));
+    }
+    let permuted: Vec<i64> = order.iter().map(|a| shape[*a]).collect();
+    // Dimensions of extent 1 can stand anywhere.
+    if order.iter().filter(|a| shape[**a] != 1).is_sorted() {
+        return b.view(x, &permuted);
+    }
+    let order: Vec<i64> = order.iter().map(|a| *a as i64).collect();
+    b.compute(Call::new("permute", &[x]).key("input", &shape).key("order", &order))
+}
+
+/// `Slice`: from version 10 on its numbers are operands.
+pub(super) fn slice(b: &mut Builder, node: &Node, x: &[Option<ValueId>]) -> Result<ValueId, Fault> {
+    let input = required(x, 0)?;
+    let shape = b.shape(input);
+    let list = |name: &str, at: usize| -> Result<Option<Vec<i64>>, Fault> {
+        match x.get(at).copied().flatten() {
+            Some(id) => b.integers(name, id).map(Some),
+            None => Ok(node.integers(name)),
+        }
+    };
+    let missing = || Fault::new("its bounds are missing", "export the model again");
+    let (starts, ends) = (list("starts", 1)?.ok_or_else(missing)?, list("ends", 2)?.ok_or_else(missing)?);
+    let axes = list("axes", 3)?.unwrap_or_else(|| (0..starts.len() as i64).collect());
+    let steps = list("steps", 4)?.unwrap_or_else(|| vec![1; starts.len()]);
+    if [ends.len(), axes.len(), steps.len()] != [starts.len(); 3] {
+        return Err(Fault::new("its bounds are of different lengths", "export the model again"));
+    }
+    let rank = shape.len();
+    let (mut start, mut size, mut step) = (vec![0; rank], shape.clone(), vec![1; rank]);
+    for (i, at) in axes.iter().enumerate() {
+        let at = axis(*at, rank)?;
+        (start[at], size[at]) = bounds(starts[i], ends[i], steps[i], shape[at])?;
+        step[at] = steps[i];
+    }
+    part(b, input, &start, &size, &step)
+}
+
+/// The first element and the number of elements of a slice with NumPy's bounds.
+fn bounds(start: i64, end: i64, step: i64, extent: i64) -> Result<(i64, i64), Fault> {
+    if step == 0 {
+        return Err(Fault::attribute("steps", 0, "steps that are not 0"));
+    }
+    let (low, high) = if step > 0 { (0, extent) } else { (-1, extent - 1) };
+    let clamp = |at: i64| (if at < 0 { at.saturating_add(extent) } else { at }).clamp(low, high);
+    let (first, last) = (clamp(start), clamp(end));
+    let span = if step > 0 { last - first } else { first - last };
+    let count = if span <= 0 { 0 } else { (span - 1) / step.saturating_abs() + 1 };
+    Ok((first, count))
+}
+
+/// A part of a tensor. All of it is the tensor itself.
+fn part(b: &mut Builder, x: ValueId, start: &[i64], size: &[i64], step: &[i64]) -> Result<ValueId, Fault> {
+    let shape = b.shape(x);
+    if size.contains(&0) {
+        return Err(Fault::new("its result has no elements", "leave the slice out"));
+    }
+    if size == shape && step.iter().all(|s| *s == 1) {
+        return Ok(x);
+    }
+    b.compute(Call::new("slice", &[x]).key("input", &shape).key("start", start).key("size", size).key("step", step))
+}
+
+/// `Split`: one slice for each output.
+pub(super) fn split(b: &mut Builder, node: &Node, x: &[Option<ValueId>]) -> Result<Vec<ValueId>, Fault> {
+    let input = required(x, 0)?;
+    let shape = b.shape(input);
+    let at = axis(node.integer("axis", 0), shape.len())?;
+    let outputs = node.outputs.len() as i64;
+    let each = (shape[at] + outputs - 1) / outputs.max(1);
+    let sizes = match x.get(1).copied().flatten() {
+        Some(id) => b.integers("sizes", id)?,
+        None => {
+            node.integers("split").unwrap_or_else(|| (0..outputs).map(|i| each.min(shape[at] - i * each)).collect())
+        }
+    };
+    if sizes.len() as i64 != outputs || sizes.iter().sum::<i64>() != shape[at] || sizes.iter().any(|n| *n < 1) {
+        return Err(Fault::new(format!("parts of {sizes:?} of an extent of {}", shape[at]), "export the model again"));
+    }
+    let mut first = 0;
+    let mut part_of = |b: &mut Builder, n: i64| {
+        let (mut start, mut size) = (vec![0; shape.len()], shape.clone());
+        (start[at], size[at]) = (first, n);
+        first += n;
+        part(b, input, &start, &size, &vec![1; shape.len()])
+    };
+    sizes.iter().map(|n| part_of(b, *n)).collect()
+}
+
+/// `Concat`.
+pub(super) fn concat(b: &mut Builder, node: &Node, x: &[Option<ValueId>]) -> Result<ValueId, Fault> {
+    let all = (0..x.len()).map(|i| required(x, i)).collect::<Result<Vec<_>, _>>()?;
+    // What has no elements adds none.
+    let mut all: Vec<ValueId> = all.into_iter().filter(|id| b.program.elements(*id) != 0).collect();
+    let first = *all.first().ok_or_else(|| Fault::new("it has no operands", "leave it out"))?;
+    let shape = b.shape(first);
+    let at = axis(node.integer("axis", 0), shape.len())?;
+    for id in &all {
+        let other = b.shape(*id);
+        if other.len() != shape.len() || (0..shape.len()).any(|i| i != at && other[i] != shape[i]) {
+            return Err(Fault::new(
+                format!("{shape:?} beside {other:?}"),
+                "check the extents that the spec gives the inputs",
+            ));
+        }
+    }
+    // A kernel takes a few operands at a time.
+    while all.len() > 1 {
+        let rest = all.split_off(all.len().min(MOST_OPERANDS));
+        let y = beside(b, &all, at)?;
+        all = [vec![y], rest].concat();
+    }
+    Ok(all[0])
+}
+
+/// Most tensors that one kernel puts side by side: it has six lists of extents.
+const MOST_OPERANDS: usize = 7;
+
+/// Tensors side by side.
+fn beside(b: &mut Builder, all: &[ValueId], at: usize) -> Result<ValueId, Fault> {
+    let shape = b.shape(all[0]);
+    let others: Vec<i64> = all[1..].iter().map(|id| b.shape(*id)[at]).collect();
+    b.compute(Call::new("concat", all).key("input", &shape).key("axis", &[at as i64]).key("others", &others))
+}
+
+/// `Gather` by constant indices.
+pub(super) fn gather(b: &mut Builder, node: &Node, x: &[Option<ValueId>]) -> Result<ValueId, Fault> {
+    let (input, indices) = (required(x, 0)?, required(x, 1)?);
+    let shape = b.shape(input);
+    let at = axis(node.integer("axis", 0), shape.len())?;
+    let places = b.shape(indices);
+    let mut list = b.integers("indices", indices)?;
+    for index in &mut list {
+        *index += if *index < 0 { shape[at] } else { 0 };
+        if !(0..shape[at]).contains(index) {
+            return Err(Fault::new(
+                format!("an index of {index} into an extent of {}", shape[at]),
+                "export the model again",
+            ));
+        }
+    }
+    let indices = b.add_constant(crate::network::tensor::Tensor::integers(&[list.len() as i64], list.clone()));
+    let result: Vec<i64> = [&shape[..at], &places, &shape[at + 1..]].concat();
+    let y = if !list.is_empty() && list.windows(2).all(|pair| pair[1] == pair[0] + 1) && b.constant(input).is_none() {
+        // Neighbours are a slice.
+        let (mut start, mut size) = (vec![0; shape.len()], shape.clone());
+        (start[at], size[at]) = (list[0], list.len() as i64);
+        part(b, input, &start, &size, &vec![1; shape.len()])?
+    } else {
+        let call = Call::new("gather", &[input, indices]).key("input", &shape);
+        b.compute(call.key("indices", &[list.len() as i64]).key("axis", &[at as i64]))?
+    };
+    b.view(y, &result)
+}
+
+/// `Pad`: from version 11 on its numbers are operands.
+pub(super) fn pad(b: &mut Builder, node: &Node, x: &[Option<ValueId>]) -> Result<ValueId, Fault> {
+    let input = required(x, 0)?;
+    let shape = b.shape(input);
+    let rank = shape.len();
+    let pads = match x.get(1).copied().flatten() {
+        Some(id) => b.integers("pads", id)?,
+        None => node.integers("pads").unwrap_or_default(),
+    };
+    let value = match x.get(2).copied().flatten() {
+        Some(id) => b.floats("value", id)?.first().copied().unwrap_or(0.0),
+        None => node.float("value", 0.0),
+    };
+    let axes = match x.get(3).copied().flatten() {
+        Some(id) => b.integers("axes", id)?,
+        None => (0..rank as i64).collect(),
+    };
+    if pads.len() != 2 * axes.len() || pads.iter().any(|p| *p < 0) {
+        return Err(Fault::attribute("pads", format!("{pads:?}"), "two numbers for each axis, none negative"));
+    }
+    let (mut before, mut after) = (vec![0; rank], vec![0; rank]);
+    for (i, at) in axes.iter().enumerate() {
+        let at = axis(*at, rank)?;
+        (before[at], after[at]) = (pads[i], pads[axes.len() + i]);
+    }
+    if pads.iter().all(|p| *p == 0) {
+        return Ok(input);
+    }
+    let call = match (node.text("mode", "constant"), value) {
+        ("constant", 0.0) => Call::new("pad", &[input]),
+        ("constant", value) => Call::new("pad_constant", &[input]).number("value", value)?,
+        ("edge", _) => Call::new("pad_edge", &[input]),
+        ("reflect", _) => Call::new("pad_reflect", &[input]),
+        (mode, _) => return Err(Fault::attribute("mode", mode, "the mode constant, edge or reflect")),
+    };
+    b.compute(call.key("input", &shape).key("before", &before).key("after", &after))
+}
+
+/// `Expand`, and `Tile`: dimensions that are repeated.
+pub(super) fn repeat(b: &mut Builder, node: &Node, x: &[Option<ValueId>]) -> Result<ValueId, Fault> {
+    let input = required(x, 0)?;
+    let numbers = b.integers("numbers", required(x, 1)?)?;
+    let mut shape = b.shape(input);
+    let repeats = if node.op == "Tile" {
+        numbers
+    } else {
+        let expanded = broadcast(&shape, &numbers)?;
+        shape = [vec![1; expanded.len() - shape.len()], shape].concat();
+        expanded.iter().zip(&shape).map(|(new, old)| if new == old { 1 } else { *new }).collect()
+    };
+    if repeats.len() != shape.len() {
+        return Err(Fault::new(format!("{repeats:?} repeats of {shape:?}"), "export the model again"));
+    }
+    let view = b.view(input, &shape)?;
+    if repeats.iter().all(|n| *n == 1) {
+        return Ok(view);
+    }
+    b.compute(Call::new("tile", &[view]).key("input", &shape).key("repeats", &repeats))
+}
+
+/// `DepthToSpace` and `SpaceToDepth`.
+pub(super) fn blocks(b: &mut Builder, node: &Node, x: &[Option<ValueId>]) -> Result<ValueId, Fault> {
+    let x = required(x, 0)?;
+    let kind = match (node.op.as_str(), node.text("mode", "DCR")) {
+        ("DepthToSpace", "CRD") => "pixel_shuffle",
+        ("DepthToSpace", _) => "depth_to_space",
+        (_, "CRD") => "pixel_unshuffle",
+        _ => "space_to_depth",
+    };
+    let shape = b.shape(x);
+    b.compute(Call::new(kind, &[x]).key("input", &shape).key("block", &[node.integer("blocksize", 0)]))
+}
+
+/// `Resize` and `Upsample` of images. Where ONNX reads the pixels is compared with each way to resize that there is.
+pub(super) fn resize(b: &mut Builder, node: &Node, x: &[Option<ValueId>]) -> Result<ValueId, Fault> {
+    let input = required(x, 0)?;
+    let shape = b.shape(input);
+    let upsample = node.op == "Upsample" || b.opset < 11;
+    let mode = node.text("mode", "nearest");
+    if shape.len() != 4 {
+        return Err(Fault::new(format!("an input of {shape:?}"), "images of four dimensions can be resized"));
+    }
+    for (name, usual) in [("exclude_outside", 0), ("antialias", 0)] {
+        if node.integer(name, usual) != usual {
+            return Err(Fault::attribute(name, node.integer(name, usual), &format!("{name} = {usual}")));
+        }
+    }
+    if node.text("keep_aspect_ratio_policy", "stretch") != "stretch"
+        || node.integers("axes").is_some_and(|a| a != [0, 1, 2, 3])
+    {
+        return Err(Fault::new("it resizes by a policy or along chosen axes", "export the model with explicit scales"));
+    }
+    let (scales_at, sizes_at) = if upsample { (1, 3) } else { (2, 3) };
+    let operand = |at: usize| x.get(at).copied().flatten().filter(|id| b.program.elements(*id) > 0);
+    let scales = match operand(scales_at) {
+        Some(id) => Some(b.floats("scales", id)?),
+        None => match node.attributes.get("scales") {
+            Some(crate::network::model::Attribute::Floats(list)) => Some(list.clone()),
+            _ => None,
+        },
+    };
+    let (sizes, scales): (Vec<i64>, Vec<f64>) = match (scales, operand(sizes_at)) {
+        (Some(scales), _) if scales.len() == 4 => {
+            let sizes = shape.iter().zip(&scales).map(|(n, s)| (*n as f64 * f64::from(*s)).floor() as i64);
+            (sizes.collect(), scales.iter().map(|s| f64::from(*s)).collect())
+        }
+        (_, Some(id)) => {
+            let sizes = b.integers("sizes", id)?;
+            let scales = shape.iter().zip(&sizes).map(|(n, size)| *size as f64 / *n as f64);
+            (sizes.clone(), scales.collect())
+        }
+        _ => return Err(Fault::new("neither scales nor sizes are known", "export the model with constant sizes")),
+    };
+    if sizes.len() != 4 || sizes[..2] != shape[..2] || sizes.iter().any(|n| *n < 1) {
+        return Err(Fault::new(
+            format!("a result of {sizes:?} from {shape:?}"),
+            "only height and width can be resized",
+        ));
+    }
+    let way = node.text("coordinate_transformation_mode", if upsample { "asymmetric" } else { "half_pixel" });
+    let nearest = node.text("nearest_mode", if upsample { "floor" } else { "round_prefer_floor" });
+    let (kind, flag) = match mode {
+        "nearest" => ("resize_nearest", "half_pixel"),
+        "linear" | "bilinear" => ("resize_bilinear", "align_corners"),
+        "cubic" => ("resize_bicubic", "align_corners"),
+        other => return Err(Fault::attribute("mode", other, "the mode nearest, linear or cubic")),
+    };
+    let mut fits = [true; 2];
+    for at in [2, 3] {
+        for (flagged, fits) in [false, true].into_iter().zip(&mut fits) {
+            *fits &= same_pixels(mode, way, nearest, flagged, shape[at], sizes[at], scales[at])?;
+        }
+    }
+    if fits == [false; 2] {
+        let cause =
+            format!("a {mode} resize from {shape:?} to {sizes:?} with coordinates `{way}` rounded by `{nearest}`");
+        return Err(Fault::new(cause, "use half_pixel, asymmetric or align_corners coordinates"));
+    }
+    let call = Call::new(kind, &[input]).key("input", &shape).key("size", &sizes[2..]).flag(flag, !fits[0]);
+    let cubic = mode == "cubic";
+    b.compute(if cubic { call.number("cubic_coeff_a", node.float("cubic_coeff_a", -0.75))? } else { call })
+}
+
+/// Whether a way to resize reads the pixels that ONNX reads along one dimension.
+fn same_pixels(
+    mode: &str,
+    way: &str,
+    rounding: &str,
+    flagged: bool,
+    size: i64,
+    outputs: i64,
+    scale: f64,
+) -> Result<bool, Fault> {
+    let (n, m) = (size as f64, outputs as f64);
+    let theirs = |i: f64| {
+        Some(match way {
+            "align_corners" if m == 1.0 => 0.0,
+            "align_corners" => i * (n - 1.0) / (m - 1.0),
+            "asymmetric" => i / scale,
+            "pytorch_half_pixel" if outputs == 1 => 0.0,
+            "half_pixel" | "pytorch_half_pixel" => (i + 0.5) / scale - 0.5,
+            "half_pixel_symmetric" => n / 2.0 * (1.0 - m / (scale * n)) + (i + 0.5) / scale - 0.5,
+            _ => return None,
+        })
+    };
+    let rounded = |place: f64| match rounding {
+        "floor" => place.floor(),
+        "ceil" => place.ceil(),
+        "round_prefer_ceil" => (place + 0.5).floor(),
+        _ => (place - 0.5).ceil(),
+    };
+    let clamp = |place: f64| if mode == "cubic" { place } else { place.clamp(0.0, n - 1.0) };
+    for i in 0..outputs {
+        let Some(theirs) = theirs(i as f64) else {
+            return Err(Fault::attribute(
+                "coordinate_transformation_mode",
+                way,
+                "half_pixel, asymmetric or align_corners",
+            ));
+        };
+        let (theirs, ours) = match (mode, flagged) {
+            ("nearest", false) => (rounded(theirs), (i * size / outputs) as f64),
+            ("nearest", true) => (rounded(theirs), ((2 * i + 1) * size / (2 * outputs)) as f64),
+            (_, false) => (theirs, (i as f64 + 0.5) * n / m - 0.5),
+            (_, true) => (theirs, i as f64 * (n - 1.0) / (m - 1.0).max(1.0)),
+        };
+        if (clamp(theirs) - clamp(ours)).abs() > 1e-6 {
+            return Ok(false);
+        }
+    }
+    Ok(true)
+}

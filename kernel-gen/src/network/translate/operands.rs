@@ -1,0 +1,33 @@
+//! Operands of nodes: which are there, and how their shapes go together.
+
+use crate::network::problem::Fault;
+use crate::network::program::ValueId;
+
+/// An operand that must be there.
+pub(super) fn required(x: &[Option<ValueId>], at: usize) -> Result<ValueId, Fault> {
+    x.get(at).copied().flatten().ok_or_else(|| Fault::new(format!("operand {at} is missing"), "export the model again"))
+}
+
+/// An axis that may count from the end.
+pub(super) fn axis(axis: i64, rank: usize) -> Result<usize, Fault> {
+    let found = if axis < 0 { axis + rank as i64 } else { axis };
+    usize::try_from(found)
+        .ok()
+        .filter(|a| *a < rank)
+        .ok_or_else(|| Fault::attribute("axis", axis, &format!("an axis of the {rank} that there are")))
+}
+
+/// The shape that two shapes have together.
+pub(super) fn broadcast(a: &[i64], b: &[i64]) -> Result<Vec<i64>, Fault> {
+    let rank = a.len().max(b.len());
+    let at = |shape: &[i64], i: usize| (i + shape.len()).checked_sub(rank).map_or(1, |i| shape[i]);
+    let extent = |i| match (at(a, i), at(b, i)) {
+        (m, n) if m == n || n == 1 => Ok(m),
+        (1, n) => Ok(n),
+        _ => Err(Fault::new(
+            format!("{a:?} and {b:?} do not broadcast"),
+            "check the extents that the spec gives the inputs",
+        )),
+    };
+    (0..rank).map(extent).collect()
+}

@@ -1,0 +1,176 @@
+//! Operators on shapes, and those that compute nothing.
+
+use super::builder::Builder;
+use super::operands::{axis, required};
+use crate::network::model::{Attribute, Node};
+use crate::network::problem::Fault;
+use crate::network::program::ValueId;
+use crate::network::tensor::{Data, Tensor};
+
+/// Most elements of a constant that a node makes.
+const MOST: i64 = 1 << 31;
+
+/// `Identity`, and `Dropout` at inference.
+pub(super) fn same(b: &mut Builder, node: &Node, x: &[Option<ValueId>]) -> Result<ValueId, Fault> {
+    if let Some(training) = x.get(2).copied().flatten().filter(|_| node.op == "Dropout")
+        && b.integers("mode", training)?.iter().any(|v| *v != 0)
+    {
+        return Err(Fault::new("it is in training mode", "export the model in inference mode"));
+    }
+    required(x, 0)
+}
+
+/// `Reshape`.
+pub(super) fn reshape(b: &mut Builder, node: &Node, x: &[Option<ValueId>]) -> Result<ValueId, Fault> {
+    let input = required(x, 0)?;
+    let old = b.shape(input);
+    let mut shape = match x.get(1).copied().flatten() {
+        Some(id) => b.integers("extents", id)?,
+        None => node.integers("shape").unwrap_or_default(),
+    };
+    for (i, extent) in shape.iter_mut().enumerate() {
+        if *extent == 0 && !node.flag("allowzero") {
+            *extent = *old
+                .get(i)
+                .ok_or_else(|| Fault::new("it keeps an extent that is not there", "export the model again"))?;
+        }
+    }
+    let known: i64 = shape.iter().filter(|n| **n >= 0).product();
+    for extent in &mut shape {
+        if *extent == -1 && known != 0 {
+            *extent = old.iter().product::<i64>() / known;
+        }
+    }
+    b.view(input, &shape)
+}
+
+/// `Flatten` into a matrix.
+pub(super) fn flatten(b: &mut Builder, node: &Node, x: &[Option<ValueId>]) -> Result<ValueId, Fault> {
+    let x = required(x, 0)?;
+    let shape = b.shape(x);
+    let at = node.integer("axis", 1);
+    let at = if at == shape.len() as i64 { shape.len() } else { axis(at, shape.len())? };
+    b.view(x, &[shape[..at].iter().product(), shape[at..].iter().product()])
+}
+
+/// `Squeeze` and `Unsqueeze`: from version 13 on the axes are an operand.
+pub(super) fn squeeze(b: &mut Builder, node: &Node, x: &[Option<ValueId>]) -> Result<ValueId, Fault> {
+    let input = required(x, 0)?;
+    let shape = b.shape(input);
+    let axes = match x.get(1).copied().flatten() {
+        Some(id) => Some(b.integers("axes", id)?),
+        None => node.integers("axes"),
+    };
+    if node.op == "Squeeze" {
+        let axes = match axes {
+            Some(axes) => axes.iter().map(|a| axis(*a, shape.len())).collect::<Result<Vec<_>, _>>()?,
+            None => (0..shape.len()).filter(|i| shape[*i] == 1).collect(),
+        };
+        let kept = shape.iter().enumerate().filter(|(i, _)| !axes.contains(i)).map(|(_, n)| *n);
+        return b.view(input, &kept.collect::<Vec<_>>());
+    }
+    let axes = axes.ok_or_else(|| Fault::new("its axes are missing", "export the model again"))?;
+    let rank = shape.len() + axes.len();
+    let axes = axes.iter().map(|a| axis(*a, rank)).collect::<Result<Vec<_>, _>>()?;
+    let mut old = shape.iter();
+    let new = (0..rank).map(|i| if axes.contains(&i) { 1 } else { old.next().copied().unwrap_or(1) });
+    b.view(input, &new.collect::<Vec<_>>())
+}
+
+/// `Shape`.
+pub(super) fn shape(b: &mut Builder, node: &Node, x: &[Option<ValueId>]) -> Result<ValueId, Fault> {
+    let shape = b.shape(required(x, 0)?);
+    let rank = shape.len() as i64;
+    let place = |at: i64| (if at < 0 { at + rank } else { at }).clamp(0, rank);
+    let (start, end) = (place(node.integer("start", 0)), place(node.integer("end", rank)));
+    let part = shape[start as usize..end.max(start) as usize].to_vec();
+    Ok(b.add_constant(Tensor::integers(&[part.len() as i64], part)))
+}
+
+/// `Size`.
+pub(super) fn size(b: &mut Builder, _: &Node, x: &[Option<ValueId>]) -> Result<ValueId, Fault> {
+    let x = required(x, 0)?;
+    let elements = b.program.elements(x);
+    Ok(b.add_constant(Tensor::integers(&[], [elements])))
+}
+
+/// `Constant`.
+pub(super) fn constant(b: &mut Builder, node: &Node, _: &[Option<ValueId>]) -> Result<ValueId, Fault> {
+    let tensor = match node.attributes.iter().next() {
+        Some((_, Attribute::Tensor(tensor))) => tensor.clone(),
+        Some((_, Attribute::Float(value))) => Tensor::floats(&[], [*value]),
+        Some((_, Attribute::Integer(value))) => Tensor::integers(&[], [*value]),
+        Some((_, Attribute::Floats(list))) => Tensor::floats(&[list.len() as i64], list.clone()),
+        Some((_, Attribute::Integers(list))) => Tensor::integers(&[list.len() as i64], list.clone()),
+        _ => return Err(Fault::new("its value is no tensor of numbers", "export the model again")),
+    };
+    Ok(b.add_constant(tensor))
+}
+
+/// `ConstantOfShape`.
+pub(super) fn filled(b: &mut Builder, node: &Node, x: &[Option<ValueId>]) -> Result<ValueId, Fault> {
+    let shape = b.integers("extents", required(x, 0)?)?;
+    let elements = shape.iter().try_fold(1i64, |n, e| n.checked_mul(*e)).filter(|n| (0..=MOST).contains(n));
+    let elements = elements.ok_or_else(|| Fault::new(format!("a shape of {shape:?}"), "use a smaller one"))? as usize;
+    let data = match node.attributes.get("value") {
+        Some(Attribute::Tensor(Tensor { data: Data::Integers(all), .. })) => {
+            Data::Integers(vec![all.first().copied().unwrap_or(0); elements].into())
+        }
+        Some(Attribute::Tensor(Tensor { data: Data::Floats(all), .. })) => {
+            Data::Floats(vec![all.first().copied().unwrap_or(0.0); elements].into())
+        }
+        _ => Data::Floats(vec![0.0; elements].into()),
+    };
+    Ok(b.add_constant(Tensor { shape, data }))
+}
+
+/// `Cast`, and `CastLike`: of constants between integers and numbers, else of nothing.
+pub(super) fn cast(b: &mut Builder, node: &Node, x: &[Option<ValueId>]) -> Result<ValueId, Fault> {
+    const FLOATS: [i64; 4] = [1, 10, 11, 16];
+    const INTEGERS: [i64; 9] = [2, 3, 4, 5, 6, 7, 9, 12, 13];
+    const BOOLEAN: i64 = 9;
+    let input = required(x, 0)?;
+    let to = node.integer("to", 1);
+    if !FLOATS.contains(&to) && !INTEGERS.contains(&to) {
+        return Err(Fault::attribute("to", to, "a type of numbers"));
+    }
+    let Some(tensor) = b.constant(input) else {
+        let to_float = FLOATS.contains(&to);
+        // Numbers in a tensor that is computed are of one type.
+        return match to_float && !b.program.values[input].dtype.is_int() {
+            true => Ok(input),
+            false => Err(Fault::new("it makes other types of a computed tensor", "keep computed tensors in f32")),
+        };
+    };
+    let data = match (&tensor.data, to) {
+        (_, to) if FLOATS.contains(&to) => Data::Floats(tensor.to_floats()),
+        (_, BOOLEAN) => Data::Integers(tensor.to_doubles().iter().map(|v| i64::from(*v != 0.0)).collect()),
+        (Data::Integers(all), _) => Data::Integers(all.clone()),
+        (Data::Floats(all), _) => Data::Integers(all.iter().map(|v| *v as i64).collect()),
+    };
+    Ok(b.add_constant(Tensor { shape: tensor.shape, data }))
+}
+
+/// `Range` of constants.
+pub(super) fn range(b: &mut Builder, _: &Node, x: &[Option<ValueId>]) -> Result<ValueId, Fault> {
+    let mut bounds = vec![];
+    for (i, what) in ["start", "limit", "delta"].iter().enumerate() {
+        let id = required(x, i)?;
+        let number = b.constant(id).and_then(|c| Some((c.to_doubles().first().copied()?, c.is_integer())));
+        bounds
+            .push(number.ok_or_else(|| {
+                Fault::new(format!("its {what} is computed when the network runs"), "use a constant")
+            })?);
+    }
+    let [(start, is_integer), (limit, _), (delta, _)] = bounds[..] else { unreachable!("three were read") };
+    let count = ((limit - start) / delta).ceil().max(0.0);
+    if !count.is_finite() || count > MOST as f64 {
+        return Err(Fault::new(format!("a range from {start} to {limit} by {delta}"), "use a smaller one"));
+    }
+    let values = (0..count as i64).map(|i| start + i as f64 * delta);
+    let data = match is_integer {
+        true => Data::Integers(values.map(|v| v as i64).collect()),
+        false => Data::Floats(values.map(|v| v as f32).collect()),
+    };
+    Ok(b.add_constant(Tensor { shape: vec![count as i64], data }))
+}

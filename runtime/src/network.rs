@@ -1,0 +1,76 @@
+//! What generated networks link: the file of their weights.
+
+use crate::{Device, Element, Error, Result, Shape, Tensor};
+
+/// What a file of weights begins with.
+const MAGIC: &[u8; 16] = b"kernel-gen wts 1";
+
+/// The bytes of a file of weights, which were compared with what the module was generated for.
+///
+/// It begins with 16 bytes that say what it is, 8 that say which network's it is and 8 with its length, in little-endian
+/// order; constants follow, each at a multiple of 64 bytes.
+#[derive(Clone, Copy, Debug)]
+pub struct Weights<'a> {
+    bytes: &'a [u8],
+}
+
+impl<'a> Weights<'a> {
+    /// Takes the bytes of a file, which must have this mark and length.
+    ///
+    /// # Errors
+    /// [`Error::Weights`] says how they differ.
+    pub fn new(network: &'static str, bytes: &'a [u8], mark: u64, length: u64) -> Result<Weights<'a>> {
+        let wrong = |reason: String| Error::Weights { network, reason };
+        if bytes.get(..16) != Some(MAGIC.as_slice()) {
+            return Err(wrong("they are no weights that kernel-gen wrote".into()));
+        }
+        let number = |at: usize| bytes.get(at..at + 8).and_then(|b| Some(u64::from_le_bytes(b.try_into().ok()?)));
+        if number(16) != Some(mark) {
+            return Err(wrong("they are those of another model, or of another build".into()));
+        }
+        if number(24) != Some(length) || bytes.len() as u64 != length {
+            return Err(wrong(format!("there are {} bytes of {length}", bytes.len())));
+        }
+        Ok(Weights { bytes })
+    }
+
+    /// The constant that begins at a byte, in the device's memory.
+    #[doc(hidden)]
+    pub fn upload<D: Device, T: Element, S: Shape>(&self, dev: &D, offset: usize) -> Result<D::Tensor<T, S>> {
+        let mut tensor = Tensor::<T, S>::zeros();
+        tensor.fill_from_bytes(&self.bytes[offset..]);
+        dev.upload(&tensor)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Cpu, D1};
+
+    fn file(mark: u64, floats: &[f32]) -> Vec<u8> {
+        let mut bytes = MAGIC.to_vec();
+        bytes.extend(mark.to_le_bytes());
+        bytes.extend((64 + 4 * floats.len() as u64).to_le_bytes());
+        bytes.resize(64, 0);
+        bytes.extend(floats.iter().flat_map(|v| v.to_le_bytes()));
+        bytes
+    }
+
+    #[test]
+    fn weights_are_read_where_they_lie() {
+        let bytes = file(7, &[1.5, -2.0, 3.25]);
+        let weights = Weights::new("net", &bytes, 7, 76).unwrap();
+        let tensor: Tensor<f32, D1<2>> = weights.upload(&Cpu::with_threads(1), 68).unwrap();
+        assert_eq!(tensor.as_slice(), [-2.0, 3.25]);
+    }
+
+    #[test]
+    fn other_files_are_refused() {
+        let bytes = file(7, &[1.0]);
+        let error = |bytes: &[u8], mark, length| Weights::new("net", bytes, mark, length).unwrap_err().to_string();
+        assert_eq!(error(b"", 7, 68), "the weights of `net` cannot be used: they are no weights that kernel-gen wrote");
+        assert!(error(&bytes, 8, 68).ends_with("they are those of another model, or of another build"));
+        assert!(error(&bytes[..66], 7, 68).ends_with("there are 66 bytes of 68"));
+    }
+}

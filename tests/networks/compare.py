@@ -1,0 +1,280 @@
+#!/usr/bin/env python3
+"""Builds networks of ONNX files and compares their results and times with ONNX Runtime's.
+
+    python3 -m venv /tmp/networks && /tmp/networks/bin/pip install numpy onnx==1.23.2 onnxruntime
+    /tmp/networks/bin/python tests/networks/compare.py light            # the nine networks that the onnx wheel carries
+    /tmp/networks/bin/python tests/networks/compare.py model.onnx x=1,3,640,640
+
+For each model it writes a crate with the model's spec, builds it in release mode, runs both on the same random inputs and
+prints a row of a table: nodes of the model, launches, bytes of memory between them and of weights, build time, largest error
+relative to the largest number of the result, and the medians of both times on one thread (`--threads 2` for two), taken in
+turns. It ends with 1 if an error is too large.
+"""
+
+import argparse
+import pathlib
+import re
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+
+import numpy as np
+import onnx
+import onnxruntime
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+LIGHT = pathlib.Path(onnx.__file__).parent / "backend/test/data/light"
+
+CARGO = """[workspace]
+[package]
+name = "compared"
+version = "0.1.0"
+edition = "2024"
+[dependencies]
+kernel-gen-runtime = {{ path = "{root}/runtime" }}
+[build-dependencies]
+kernel-gen-build = {{ path = "{root}/build-support", features = ["networks"] }}
+[profile.release.package.kernel-gen]
+opt-level = 1
+"""
+BUILD = """fn main() {{
+    kernel_gen_build::configure().spec("kernels.toml"){tuned}.generate_or_exit();
+}}
+"""
+MAIN = """kernel_gen_runtime::include_kernels!();
+use kernel_gen_runtime::{{Cpu, Shape, Tensor}};
+use kernels::net::*;
+use std::io::{{BufRead, Write}};
+fn main() {{
+    let threads = std::env::args().nth(1).unwrap().parse().unwrap();
+    let folder = std::env::args().nth(2).unwrap();
+    let weights = std::fs::read(env!("WEIGHTS")).unwrap();
+    let dev = Cpu::with_threads(threads);
+    let begun = std::time::Instant::now();
+    let mut network = Network::load(&dev, &weights).unwrap();
+    drop(weights);
+    eprintln!("loaded in {{:?}}", begun.elapsed());
+    let read = |name: &str| -> Vec<f32> {{
+        let bytes = std::fs::read(format!("{{folder}}/{{name}}.in")).unwrap();
+        bytes.chunks_exact(4).map(|b| f32::from_le_bytes(b.try_into().unwrap())).collect()
+    }};
+{inputs}{outputs}
+    println!("{{ARENA_BYTES}}");
+    std::io::stdout().flush().unwrap();
+    for line in std::io::stdin().lock().lines() {{
+        let runs: u32 = line.unwrap().trim().parse().unwrap();
+        let begun = std::time::Instant::now();
+        for _ in 0..runs {{
+            network.run(&dev, {args}).unwrap();
+        }}
+        println!("{{}}", begun.elapsed().as_secs_f64() / f64::from(runs.max(1)));
+        std::io::stdout().flush().unwrap();
+    }}
+{results}}}
+"""
+
+
+def rust_name(text):
+    """A name as kernel-gen makes it."""
+    name = "".join(c.lower() if c.isascii() and c.isalnum() else "_" for c in text)
+    return name if re.match("[a-z_]", name) else "_" + name
+
+
+def unique(names, taken):
+    """The names with numbers where they repeat."""
+    found = []
+    for wanted in names:
+        name, number = wanted, 2
+        while name in taken:
+            name, number = f"{wanted}{number}", number + 1
+        taken.add(name)
+        found.append(name)
+    return found
+
+
+def camel(name):
+    return "".join(part[:1].upper() + part[1:] for part in name.split("_") if part)
+
+
+def with_weights(model, seed=0):
+    """The model with initialisers in place of the constants that ConstantOfShape fills: random, so that results say something."""
+    random = np.random.default_rng(seed)
+    shapes = {t.name: onnx.numpy_helper.to_array(t) for t in model.graph.initializer}
+    users = {}
+    for node in model.graph.node:
+        for i, name in enumerate(node.input):
+            users.setdefault(name, (node.op_type, i))
+    kept = []
+    for node in model.graph.node:
+        if node.op_type != "ConstantOfShape" or node.input[0] not in shapes:
+            kept.append(node)
+            continue
+        shape = [int(n) for n in shapes[node.input[0]]]
+        op, place = users.get(node.output[0], ("", 0))
+        # Sums keep their size: weights are scaled by the number of terms, variances are positive.
+        fan = max(int(np.prod(shape[1:])), 1) if op in ("Conv", "Gemm") and place == 1 else 1
+        values = random.standard_normal(shape) * (2 / fan) ** 0.5
+        if op == "BatchNormalization" and place in (1, 4) or op in ("Unsqueeze", "Mul"):
+            values = random.uniform(0.5, 1.5, shape)
+        elif place != 1:
+            values = 0.1 * random.standard_normal(shape)
+        model.graph.initializer.append(onnx.numpy_helper.from_array(values.astype(np.float32), node.output[0]))
+    del model.graph.node[:]
+    model.graph.node.extend(kept)
+    # A softmax of random numbers is 1 and zeros, which anybody gets right: what it takes is a result, too.
+    named = {o.name for o in model.graph.output}
+    for node in kept:
+        if node.op_type == "Softmax" and node.output[0] in named:
+            model.graph.output.append(onnx.helper.make_tensor_value_info(node.input[0], onnx.TensorProto.FLOAT, None))
+    return model
+
+
+def session(path, threads):
+    options = onnxruntime.SessionOptions()
+    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_ENABLE_ALL
+    options.intra_op_num_threads, options.inter_op_num_threads = threads, 1
+    options.log_severity_level = 3
+    return onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
+
+
+def compare(path, shapes, args, folder):
+    """Builds a model, runs it beside ONNX Runtime, and gives the row of the table."""
+    model = onnx.load(str(path))
+    nodes = len(model.graph.node)
+    if args.random_weights:
+        model = with_weights(model)
+        path = folder / "model.onnx"
+        onnx.save(model, str(path))
+    theirs = session(path, args.threads)
+    names_in = [i.name for i in theirs.get_inputs()]
+    names_out = [o.name for o in theirs.get_outputs()]
+    random = np.random.default_rng(1)
+    given = {}
+    for i in theirs.get_inputs():
+        shape = shapes.get(i.name) or [n if isinstance(n, int) else args.batch for n in i.shape]
+        given[i.name] = random.standard_normal(shape).astype(np.float32)
+    wanted = theirs.run(None, given)
+    (folder / "src").mkdir(exist_ok=True)
+    (folder / "Cargo.toml").write_text(CARGO.format(root=ROOT))
+    tuned = f'.tuned("{args.tuned.resolve()}")' if args.tuned else ""
+    build = BUILD.format(tuned=tuned).replace("}\n", '    println!("cargo::rustc-env=WEIGHTS={}/kernel-gen-kernels/net.weights", std::env::var("OUT_DIR").unwrap());\n}\n')
+    (folder / "build.rs").write_text(build)
+    inputs = ", ".join(f'"{name}" = {list(x.shape)}' for name, x in given.items())
+    levels = ", ".join(f'"{level}"' for level in args.levels.split(","))
+    (folder / "kernels.toml").write_text(
+        f'schema = 1\n[targets]\ncpu = [{levels}]\n[[network]]\nname = "net"\nmodel = "{path.resolve()}"\ninputs = {{ {inputs} }}\n'
+    )
+    taken = {"dev", "self", "weights", "network"}
+    rust = unique([rust_name(n) for n in names_in + names_out], taken)
+    types = unique([camel(n) for n in rust], {"Network"})
+    pairs = list(zip(rust, types, names_in + names_out))
+    ins, outs = pairs[: len(names_in)], pairs[len(names_in) :]
+    text = MAIN.format(
+        inputs="".join(f'    let i_{n} = Tensor::<f32, {t}>::from_slice(&read("{n}")).unwrap();\n' for n, t, _ in ins),
+        outputs="".join(f"    let mut o_{n} = Tensor::<_, {t}>::zeros();\n" for n, t, _ in outs),
+        args=", ".join([f"&i_{n}" for n, _, _ in ins] + [f"&mut o_{n}" for n, _, _ in outs]),
+        results="".join(
+            f'    let bytes: Vec<u8> = o_{n}.as_slice().iter().flat_map(|v| v.to_le_bytes()).collect();\n'
+            f'    std::fs::write(format!("{{folder}}/{n}.out"), bytes).unwrap();\n'
+            for n, _, _ in outs
+        ),
+    )
+    (folder / "src/main.rs").write_text(text)
+    for name, _, original in ins:
+        given[original].tofile(folder / f"{name}.in")
+    begun = time.monotonic()
+    command = ["cargo", "build", "--release", "--target-dir", str(args.target)]
+    made = subprocess.run(command, cwd=folder, capture_output=True, text=True)
+    built = time.monotonic() - begun
+    if made.returncode:
+        errors = [line for line in made.stderr.splitlines() if line.startswith("error")]
+        raise RuntimeError("\n".join(errors[:12]) or made.stderr[-2000:])
+    program = args.target / "release/compared"
+    ours = subprocess.Popen([program, str(args.threads), str(folder)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    arena = int(ours.stdout.readline())
+
+    def run_ours(runs):
+        ours.stdin.write(f"{runs}\n")
+        ours.stdin.flush()
+        return float(ours.stdout.readline())
+
+    def run_theirs(runs):
+        begun = time.perf_counter()
+        for _ in range(runs):
+            theirs.run(None, given)
+        return (time.perf_counter() - begun) / runs
+
+    once = run_ours(1)
+    run_theirs(1)
+    times = ([once], [run_theirs(1)])
+    if args.seconds:
+        runs = max(1, int(args.seconds / 20 / max(once, 1e-5)))
+        times = [], []
+        for _ in range(9):
+            times[0].append(run_ours(runs))
+            times[1].append(run_theirs(runs))
+    ours.stdin.close()
+    ours.wait()
+    worst = 0.0
+    for (name, _, original), expected in zip(outs, wanted):
+        kind = np.int64 if expected.dtype.kind in "iu" else np.float32
+        found = np.fromfile(folder / f"{name}.out", kind).reshape(expected.shape)
+        error = np.abs(found.astype(np.float64) - expected).max() / max(np.abs(expected).max(), 1e-30)
+        worst = max(worst, float(error) if np.isfinite(error) else float("inf"))
+    generated = sorted((args.target / "release/build").glob("compared-*/out/kernels.rs"), key=lambda p: p.stat().st_mtime)[-1]
+    steps = len(re.findall(r"// Step \d+:", generated.read_text()))
+    weights = (generated.parent / "kernel-gen-kernels/net.weights").stat().st_size
+    mine, peer = statistics.median(times[0]), statistics.median(times[1])
+    return (nodes, steps, arena, weights, built, worst, mine, peer)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("models", nargs="+", help="light, or files and shapes: model.onnx x=1,3,224,224")
+    parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--batch", type=int, default=1, help="what dynamic extents are, where no shape is given")
+    parser.add_argument("--seconds", type=float, default=2.0, help="how long each of the two is timed; 0 for not at all")
+    parser.add_argument("--levels", default="x86-64-v3", help="the CPU levels that are built, beside the lowest")
+    parser.add_argument("--tuned", type=pathlib.Path, help="a folder of records")
+    parser.add_argument("--random-weights", action="store_true", help="fill constants that ConstantOfShape makes with random numbers")
+    parser.add_argument("--target", type=pathlib.Path, default=ROOT / "target/networks")
+    args = parser.parse_args()
+    args.target = args.target.resolve()
+    work = []
+    for word in args.models:
+        if word == "light":
+            args.random_weights = True
+            work += [(path, {}) for path in sorted(LIGHT.glob("*.onnx"))]
+        elif "=" in word:
+            name, shape = word.split("=")
+            work[-1][1][name] = [int(n) for n in shape.split(",")]
+        else:
+            work.append((pathlib.Path(word), {}))
+    print("| model | nodes | launches | arena KiB | weights KiB | build s | error | time ms | ONNX Runtime ms | ratio |")
+    print("|---|--:|--:|--:|--:|--:|--:|--:|--:|--:|", flush=True)
+    failed, ratios = 0, []
+    for path, shapes in work:
+        with tempfile.TemporaryDirectory() as folder:
+            try:
+                row = compare(path, shapes, args, pathlib.Path(folder))
+            except Exception as error:  # noqa: BLE001: one model that fails is a row, and the others go on.
+                print(f"| {path.stem} | failed: {error} |", flush=True)
+                failed += 1
+                continue
+        nodes, steps, arena, weights, built, worst, mine, peer = row
+        failed += worst > 1e-4
+        ratios.append(peer / mine)
+        print(
+            f"| {path.stem} | {nodes} | {steps} | {arena // 1024} | {weights // 1024} | {built:.0f} | {worst:.1e} "
+            f"| {mine * 1e3:.2f} | {peer * 1e3:.2f} | {peer / mine:.2f} |",
+            flush=True,
+        )
+    if len(ratios) > 1:
+        print(f"geometric mean of the ratios: {statistics.geometric_mean(ratios):.2f}")
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
