@@ -37,7 +37,7 @@ kernel-gen-runtime = {{ path = "{root}/runtime" }}
 [build-dependencies]
 kernel-gen-build = {{ path = "{root}/build-support", features = ["networks"] }}
 [profile.release.package.kernel-gen]
-opt-level = 1
+opt-level = 0
 """
 BUILD = """fn main() {{
     kernel_gen_build::configure().spec("kernels.toml"){tuned}.generate_or_exit();

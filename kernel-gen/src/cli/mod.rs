@@ -20,6 +20,7 @@ mod check;
 mod doctor;
 mod explain;
 mod export;
+mod extract;
 mod health;
 mod import;
 mod interrupt;
@@ -59,6 +60,7 @@ struct Arguments {
 #[derive(Subcommand, Debug)]
 enum Command {
     Spec(spec::Arguments),
+    Extract(extract::Arguments),
     Check(check::Arguments),
     Explain(explain::Arguments),
     Space(space::Arguments),
@@ -100,6 +102,7 @@ pub fn run(registry: &Registry, arguments: impl IntoIterator<Item = impl Into<Os
     };
     let result = match &arguments.command {
         Command::Spec(arguments) => spec::run(arguments),
+        Command::Extract(arguments) => extract::run(arguments),
         Command::Check(arguments) => check::run(registry, arguments),
         Command::Explain(arguments) => explain::run(registry, arguments),
         Command::Space(arguments) => space::run(registry, arguments),

@@ -5,6 +5,9 @@ use crate::model::ModelError;
 use crate::space::{ConfigError, SpaceError};
 use crate::templates::TemplateError;
 use std::fmt;
+use std::fs::OpenOptions;
+use std::io::Write as _;
+use std::path::Path;
 
 /// What a command has to say.
 #[derive(Clone, PartialEq, Debug)]
@@ -21,6 +24,20 @@ impl Output {
     /// What a command prints that did what it was asked for.
     pub(super) fn success(text: String) -> Output {
         Output { text, errors: vec![], success: true }
+    }
+}
+
+/// Writes a file that is not there yet; gives its name as messages have it. A file that is there may have been edited.
+pub(super) fn write_new(file: &Path, text: &str) -> Result<String, Failure> {
+    let shown = file.display().to_string().replace('\\', "/");
+    let made =
+        OpenOptions::new().write(true).create_new(true).open(file).and_then(|mut f| f.write_all(text.as_bytes()));
+    match made {
+        Ok(()) => Ok(shown),
+        Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => {
+            Err(format!("{shown}: there is such a file already; delete it, or name another one").into())
+        }
+        Err(error) => Err(format!("{shown}: cannot be written: {error}; name another file").into()),
     }
 }
 

@@ -19,7 +19,7 @@ mod translate;
 
 pub use memory::{Memory, Place, Slot};
 pub use problem::Problem;
-pub use program::{Program, Source, Step, Value, ValueId};
+pub use program::{Program, Said, Source, Step, Value, ValueId};
 pub use tasks::Task;
 pub use tensor::{Data, Tensor};
 pub use translate::operators;
@@ -43,16 +43,29 @@ pub struct Network {
 }
 
 impl Network {
-    /// Reads a model and makes a network of it. `inputs` are the shapes of inputs by name, where the file leaves them open.
+    /// Reads a model's file and makes a network of it. `inputs` are the shapes of inputs by name, where the file leaves them
+    /// open.
     ///
     /// # Errors
     /// All that keeps the model from being compiled.
     pub fn load(name: &str, model: &Path, inputs: &BTreeMap<String, Vec<i64>>) -> Result<Network, Vec<Problem>> {
         let model = onnx::read(model)?;
-        let mut program = translate::translate(&model, inputs)?;
+        Ok(Network::of(name, translate::translate(&model, inputs)?))
+    }
+
+    /// Makes a network of steps: runs the passes, and plans memory and tasks.
+    pub fn of(name: &str, mut program: Program) -> Network {
         let passes = passes::run(&mut program);
         let memory = Memory::plan(&program);
         let (tasks, step_tasks) = tasks::extract(name, &program);
-        Ok(Network { program, memory, tasks, step_tasks, passes })
+        Network { program, memory, tasks, step_tasks, passes }
     }
+}
+
+/// The steps of a model that a file's bytes hold, as its nodes are, before any pass. External data lies in `folder`.
+///
+/// # Errors
+/// All that keeps the model from being compiled.
+pub fn parse(bytes: &[u8], folder: &Path, inputs: &BTreeMap<String, Vec<i64>>) -> Result<Program, Vec<Problem>> {
+    translate::translate(&onnx::parse(bytes, folder)?, inputs)
 }

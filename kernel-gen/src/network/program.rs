@@ -53,12 +53,23 @@ pub struct Step {
     pub nodes: Vec<String>,
     /// What it computes.
     pub workload: Workload,
+    /// How a spec says its operator.
+    pub said: Said,
     /// Which of its tensors are slices of larger ones.
     pub slices: Slices,
     /// What it reads, in the order of the workload's parameters.
     pub operands: Vec<ValueId>,
     /// What it writes.
     pub output: ValueId,
+}
+
+/// How a spec says an operator: what stands in its `[[kernel]]` and in its `[[kernel.workload]]`.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Said {
+    /// The flags that are set.
+    pub flags: Vec<&'static str>,
+    /// The keys of the workload, with their values as a spec writes them.
+    pub keys: Vec<(&'static str, String)>,
 }
 
 impl Program {

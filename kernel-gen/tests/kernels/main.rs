@@ -37,12 +37,16 @@ mod microkernel;
 mod mma;
 mod naive_kernels;
 mod network_specs;
+#[cfg(feature = "networks")]
+mod networks;
 #[cfg(feature = "tune")]
 mod never_refused;
 mod operators;
 mod own_cuda;
 mod planes;
 mod pointwise;
+#[cfg(feature = "networks")]
+mod random_network;
 #[cfg(feature = "cli")]
 mod records_command;
 mod rows;

@@ -2,13 +2,11 @@
 
 mod networks;
 
-use super::output::{Failure, Output};
+use super::output::{Failure, Output, write_new};
 use crate::diagnostic::closest;
 use clap::{Args, ValueEnum};
 use networks::{Ending, Layer, Network, Op};
 use std::fmt::Write;
-use std::fs::OpenOptions;
-use std::io::Write as _;
 use std::path::PathBuf;
 
 /// Writes the spec of a known network: every convolution and product with what follows it, and how often it occurs
@@ -62,22 +60,10 @@ pub(super) fn run(arguments: &Arguments) -> Result<Output, Failure> {
     })?;
     let text = text(&network, arguments);
     let Some(file) = &arguments.output else { return Ok(Output::success(text)) };
-    let shown = file.display().to_string().replace('\\', "/");
-    // A spec that is there may have been edited.
-    let made =
-        OpenOptions::new().write(true).create_new(true).open(file).and_then(|mut f| f.write_all(text.as_bytes()));
-    match made {
-        Ok(()) => {
-            let runs: u32 = network.layers.iter().map(|l| l.count).sum();
-            let text =
-                format!("wrote {shown}: {} workloads of {}, {runs} layers\n", network.layers.len(), network.title);
-            Ok(Output::success(text))
-        }
-        Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => {
-            Err(format!("{shown}: there is such a file already; delete it, or name another one").into())
-        }
-        Err(error) => Err(format!("{shown}: cannot be written: {error}; name another file").into()),
-    }
+    let shown = write_new(file, &text)?;
+    let runs: u32 = network.layers.iter().map(|l| l.count).sum();
+    let text = format!("wrote {shown}: {} workloads of {}, {runs} layers\n", network.layers.len(), network.title);
+    Ok(Output::success(text))
 }
 
 /// The kernels of a spec, in the order in which they are written: what distinguishes them, and their names.

@@ -1,7 +1,7 @@
 //! Gives each result of the network a step that writes it: one that is an input, a constant or another result is copied.
 
 use crate::ir::DType;
-use crate::network::program::{Program, Source, Step};
+use crate::network::program::{Program, Said, Source, Step};
 use crate::workload::unary::Function;
 use crate::workload::{Dims, Slices, Unary, Workload};
 
@@ -24,7 +24,8 @@ pub(super) fn separate(program: &mut Program) {
         });
         let output = program.add(&shape, DType::F32, Source::Step);
         let nodes = vec![format!("result {}", program.outputs[i].0)];
-        program.steps.push(Step { nodes, workload, slices: Slices::default(), operands: vec![id], output });
+        let said = Said { flags: vec![], keys: vec![("input", format!("{elements:?}"))] };
+        program.steps.push(Step { nodes, workload, said, slices: Slices::default(), operands: vec![id], output });
         program.outputs[i].1 = output;
         taken.push(output);
     }

@@ -1,6 +1,6 @@
 //! Recognises activations that exporters write as several nodes: `x * sigmoid(x)` and `x * hard_sigmoid(x)`.
 
-use crate::network::program::Program;
+use crate::network::program::{Program, Said};
 use crate::workload::binary::Function2;
 use crate::workload::unary::Function;
 use crate::workload::{Dims, Epilogue, Op, Unary, Workload};
@@ -22,6 +22,7 @@ pub(super) fn recognise(program: &mut Program) {
         let Some(input) = Dims::new(&output) else { continue };
         program.steps[at].workload =
             Workload::f32(Unary { input, function: Function::Identity }).with_epilogue(&[step]);
+        program.steps[at].said = Said { flags: vec![], keys: vec![("input", format!("{output:?}"))] };
         program.steps[at].operands = vec![of];
     }
 }

@@ -2,7 +2,7 @@
 
 use crate::ir::DType;
 use crate::network::problem::Fault;
-use crate::network::program::{Program, Source, Step, ValueId};
+use crate::network::program::{Program, Said, Source, Step, ValueId};
 use crate::network::tensor::{Data, Tensor};
 use crate::workload::operator::{Shared, Values};
 use crate::workload::operators::kind;
@@ -152,6 +152,7 @@ impl Builder {
             kind(call.kind).ok_or_else(|| Fault::new(format!("there is no operator {}", call.kind), "report it"))?;
         let flags = kind.flags.iter().map(|name| call.flags.contains(name)).collect();
         let shared = Shared { name: kind.name, layout: ConvLayout::Nchw, flags, between: vec![] };
+        let mut said = Said { flags: call.flags.clone(), keys: vec![] };
         for key in (kind.keys)(&shared) {
             let found = call.keys.iter().find(|(name, _)| *name == key.name);
             let fits =
@@ -160,6 +161,12 @@ impl Builder {
                 let cause = format!("{} takes no {} of {:?}", kind.name, key.name, found.map(|(_, v)| &v[..]));
                 return Err(Fault::new(cause, "use tensors of at most six dimensions"));
             }
+            let text = |values: &[i64]| match Number::of_size(values[0]).filter(|_| key.fractional) {
+                Some(number) => format!("{number:?}"),
+                None if key.lengths.is_empty() => values[0].to_string(),
+                None => format!("{values:?}"),
+            };
+            said.keys.extend(found.map(|(_, values)| (key.name, text(values))));
         }
         let invalid = |cause: String, help: String| Fault::new(format!("as a {}, {cause}", kind.name), help);
         let op = (kind.read)(&shared, &Values(call.keys)).map_err(|fault| invalid(fault.cause, fault.help))?;
@@ -190,6 +197,7 @@ impl Builder {
         let step = Step {
             nodes: vec![self.node.clone()],
             workload,
+            said,
             slices: Slices::default(),
             operands: call.operands,
             output,

@@ -18,7 +18,7 @@ use super::problem::{Fault, Problem};
 use super::program::{Program, Source, ValueId};
 use crate::ir::DType;
 use builder::Builder;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// Makes the result of a node.
 type One = fn(&mut Builder, &Node, &[Option<ValueId>]) -> Result<ValueId, Fault>;
@@ -127,6 +127,7 @@ const OPERATORS: &[(&[&str], One)] = &[
     (&["Slice"], movement::slice),
     (&["Concat"], movement::concat),
     (&["Gather"], movement::gather),
+    (&["ScatterND"], movement::scatter),
     (&["Pad"], movement::pad),
     (&["Expand", "Tile"], movement::repeat),
     (&["DepthToSpace", "SpaceToDepth"], movement::blocks),
@@ -166,8 +167,9 @@ pub(super) fn translate(model: &Model, extents: &BTreeMap<String, Vec<i64>>) -> 
         let id = b.add_constant(tensor.clone());
         b.names.insert(name.clone(), id);
     }
-    // Values of nodes that failed: what takes them says nothing of its own.
-    let mut lost: Vec<String> = vec![];
+    // Inputs without a shape and values of nodes that failed: what takes them says nothing of its own.
+    let inputs = model.inputs.iter().map(|input| input.name.clone());
+    let mut lost: BTreeSet<String> = inputs.filter(|name| !b.names.contains_key(name)).collect();
     for node in &model.nodes {
         if node.inputs.iter().any(|name| lost.contains(name)) {
             lost.extend(node.outputs.iter().cloned());

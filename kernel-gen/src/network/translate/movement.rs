@@ -2,9 +2,10 @@
 
 use super::builder::{Builder, Call};
 use super::operands::{axis, broadcast, required};
-use crate::network::model::Node;
+use crate::network::model::{Attribute, Node};
 use crate::network::problem::Fault;
 use crate::network::program::ValueId;
+use crate::network::tensor::{Data, Tensor};
 
 /// `Transpose`. One that leaves the order of the elements as it is, is a view.
 pub(super) fn transpose(b: &mut Builder, node: &Node, x: &[Option<ValueId>]) -> Result<ValueId, Fault> {
@@ -70,6 +71,10 @@ fn bounds(start: i64, end: i64, step: i64, extent: i64) -> Result<(i64, i64), Fa
 /// A part of a tensor. All of it is the tensor itself.
 fn part(b: &mut Builder, x: ValueId, start: &[i64], size: &[i64], step: &[i64]) -> Result<ValueId, Fault> {
     let shape = b.shape(x);
+    if size.contains(&0) && b.constant(x).is_some() {
+        // Shapes are computed of lists that may be empty.
+        return Ok(b.add_constant(Tensor::integers(size, [])));
+    }
     if size.contains(&0) {
         return Err(Fault::new("its result has no elements", "leave the slice out"));
     }
@@ -157,7 +162,7 @@ pub(super) fn gather(b: &mut Builder, node: &Node, x: &[Option<ValueId>]) -> Res
             ));
         }
     }
-    let indices = b.add_constant(crate::network::tensor::Tensor::integers(&[list.len() as i64], list.clone()));
+    let indices = b.add_constant(Tensor::integers(&[list.len() as i64], list.clone()));
     let result: Vec<i64> = [&shape[..at], &places, &shape[at + 1..]].concat();
     let y = if !list.is_empty() && list.windows(2).all(|pair| pair[1] == pair[0] + 1) && b.constant(input).is_none() {
         // Neighbours are a slice.
@@ -169,6 +174,52 @@ pub(super) fn gather(b: &mut Builder, node: &Node, x: &[Option<ValueId>]) -> Res
         b.compute(call.key("indices", &[list.len() as i64]).key("axis", &[at as i64]))?
     };
     b.view(y, &result)
+}
+
+/// `ScatterND` of constants, as masks of windows are made.
+pub(super) fn scatter(b: &mut Builder, node: &Node, x: &[Option<ValueId>]) -> Result<ValueId, Fault> {
+    if node.text("reduction", "none") != "none" {
+        return Err(Fault::attribute("reduction", node.text("reduction", "none"), "no reduction"));
+    }
+    let constant = |at: usize| {
+        let computed =
+            || Fault::new("it changes a computed tensor", "export the model with operators that do not scatter");
+        required(x, at).and_then(|id| b.constant(id).ok_or_else(computed))
+    };
+    let (data, places, updates) = (constant(0)?, constant(1)?, constant(2)?);
+    let wrong = || Fault::new("its operands do not go together", "export the model again");
+    let list = places.to_integers().ok_or_else(wrong)?;
+    let depth = places.shape.last().copied().unwrap_or(0) as usize;
+    let outer = data.shape.get(..depth).filter(|_| depth > 0).ok_or_else(wrong)?;
+    let each = data.shape[depth..].iter().product::<i64>() as usize;
+    if updates.data.len() != list.len() / depth * each {
+        return Err(wrong());
+    }
+    // Where each group of elements goes.
+    let mut starts = vec![];
+    for index in list.chunks_exact(depth) {
+        let mut at = 0;
+        for (i, extent) in index.iter().zip(outer) {
+            let i = if *i < 0 { i + extent } else { *i };
+            at = at * extent + (0..*extent).contains(&i).then_some(i).ok_or_else(wrong)?;
+        }
+        starts.push(at as usize * each);
+    }
+    let data = match (&data.data, &updates.data) {
+        (Data::Integers(old), Data::Integers(new)) => Data::Integers(scattered(old, new, &starts, each).into()),
+        _ => Data::Floats(scattered(&data.to_floats(), &updates.to_floats(), &starts, each).into()),
+    };
+    let shape = b.shape(required(x, 0)?);
+    Ok(b.add_constant(Tensor { shape, data }))
+}
+
+/// Elements, those of each group in their new places.
+fn scattered<T: Copy>(old: &[T], new: &[T], starts: &[usize], each: usize) -> Vec<T> {
+    let mut all = old.to_vec();
+    for (start, group) in starts.iter().zip(new.chunks_exact(each.max(1))) {
+        all[*start..start + each].copy_from_slice(group);
+    }
+    all
 }
 
 /// `Pad`: from version 11 on its numbers are operands.
@@ -268,7 +319,7 @@ pub(super) fn resize(b: &mut Builder, node: &Node, x: &[Option<ValueId>]) -> Res
     let scales = match operand(scales_at) {
         Some(id) => Some(b.floats("scales", id)?),
         None => match node.attributes.get("scales") {
-            Some(crate::network::model::Attribute::Floats(list)) => Some(list.clone()),
+            Some(Attribute::Floats(list)) => Some(list.clone()),
             _ => None,
         },
     };

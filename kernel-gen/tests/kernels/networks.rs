@@ -1,0 +1,526 @@
+//! Networks of models: what the passes do, where values lie, and what is said of models that cannot be compiled.
+
+use crate::random_network::{float, floats, info, int, integers, ints, model, node, random, tensor};
+use kernel_gen::network::{Network, Place, Problem, Program, Source, parse};
+use kernel_gen::stable::Rng;
+use kernel_gen::workload::reference;
+use rten_onnx::onnx::{
+    AttributeProto, AttributeType, DataLocation, DataType, GraphProto, ModelProto, StringStringEntryProto, TensorProto,
+};
+use std::collections::BTreeMap;
+use std::path::Path;
+
+/// How many random networks there are; `KERNEL_GEN_WORKLOADS` says another number.
+const NETWORKS: u64 = 300;
+
+/// The steps of a model, before any pass.
+fn read(model: &ModelProto) -> Result<Program, Vec<Problem>> {
+    parse(&model.write_buf().unwrap(), Path::new("/nowhere"), &BTreeMap::new())
+}
+
+/// Where the elements of a step's output lie in the value that it is written into.
+fn places_of(program: &Program, step: usize) -> Vec<usize> {
+    let step = &program.steps[step];
+    let shape = step.workload.output_shape();
+    let elements = shape.iter().product::<i64>() as usize;
+    let Some(into) = step.slices.into else { return (0..elements).collect() };
+    let whole = step.slices.params(&step.workload).pop().unwrap().shape;
+    let axis = (0..shape.len()).find(|i| shape[*i] != whole[*i]).unwrap_or(0);
+    let behind = shape[axis + 1..].iter().product::<i64>() as usize;
+    let (own, of, at) = (shape[axis] as usize * behind, whole[axis] as usize * behind, into.at as usize * behind);
+    (0..elements).map(|i| i / own * of + at + i % own).collect()
+}
+
+/// Runs a program in `f64`: each value has memory of its own, or the place that the plan gives it. Memory that nothing wrote is NaN.
+fn evaluate(program: &Program, inputs: &[Vec<f64>], network: Option<&Network>) -> Vec<Vec<f64>> {
+    let home = |id: usize| match network.and_then(|n| n.memory.places[id]) {
+        Some(Place::Slot(slot)) => slot,
+        Some(Place::Output(i)) => 1_000_000 + i,
+        Some(Place::Input(i)) => 2_000_000 + i,
+        Some(Place::Constant(i)) => 3_000_000 + i,
+        None => 4_000_000 + id,
+    };
+    let mut memory: BTreeMap<usize, Vec<f64>> = BTreeMap::new();
+    for (value, (_, id)) in inputs.iter().zip(&program.inputs) {
+        memory.insert(home(*id), value.clone());
+    }
+    for (id, value) in program.values.iter().enumerate() {
+        if let Source::Constant(tensor) = &value.source {
+            memory.insert(home(id), tensor.to_doubles());
+        }
+    }
+    for (i, step) in program.steps.iter().enumerate() {
+        let operands: Vec<Vec<f64>> = step
+            .operands
+            .iter()
+            .map(|id| memory[&home(program.root(*id))][..program.elements(*id) as usize].to_vec())
+            .collect();
+        let result = reference(&step.workload, &operands.iter().map(|v| &v[..]).collect::<Vec<_>>());
+        let whole = memory.entry(home(step.output)).or_default();
+        let elements = program.elements(step.output) as usize;
+        whole.resize(whole.len().max(elements), f64::NAN);
+        for (place, value) in places_of(program, i).into_iter().zip(result) {
+            whole[place] = value;
+        }
+    }
+    let result = |id: usize| memory[&home(program.root(id))][..program.elements(id) as usize].to_vec();
+    program.outputs.iter().map(|(_, id)| result(*id)).collect()
+}
+
+/// Random numbers for the inputs.
+fn inputs(program: &Program, seed: u64) -> Vec<Vec<f64>> {
+    let mut rng = Rng::new(seed);
+    let each = program.inputs.iter().map(|(_, id)| program.elements(*id));
+    each.map(|n| (0..n).map(|_| rng.unit() * 4.0 - 2.0).collect()).collect()
+}
+
+#[test]
+fn passes_and_memory_change_no_result() {
+    let count = std::env::var("KERNEL_GEN_WORKLOADS").ok().and_then(|n| n.parse().ok()).unwrap_or(NETWORKS);
+    let first = std::env::var("KERNEL_GEN_SEED").ok().and_then(|n| n.parse().ok()).unwrap_or(0);
+    let (mut nodes, mut steps) = (0, 0);
+    for seed in first..first + count {
+        let model = random(seed);
+        let before = read(&model).unwrap_or_else(|all| panic!("seed {seed}: {}", all[0]));
+        let given = inputs(&before, seed);
+        let expected = evaluate(&before, &given, None);
+        let network = Network::of("random", before.clone());
+        for step in &network.program.steps {
+            step.workload.validate().unwrap_or_else(|e| panic!("seed {seed}: {e}"));
+        }
+        let alone = evaluate(&network.program, &given, None);
+        for (i, (a, b)) in expected.iter().zip(&alone).enumerate() {
+            let size = a.iter().fold(1.0f64, |m, v| m.max(v.abs()));
+            let wrong = a.iter().zip(b).position(|(a, b)| !((a - b).abs() <= 1e-5 * size));
+            assert_eq!(wrong, None, "seed {seed}, result {i}: {:#?}", network.program.steps);
+        }
+        let planned = evaluate(&network.program, &given, Some(&network));
+        assert_eq!(planned, alone, "seed {seed}: a slot was taken while its value was needed: {:#?}", network.memory);
+        nodes += model.graph.as_ref().unwrap().node.len();
+        steps += network.program.steps.len();
+    }
+    println!("{count} networks: {nodes} nodes became {steps} steps");
+    assert!(steps * 5 < nodes * 4, "{nodes} nodes became {steps} steps");
+}
+
+/// A model of nodes with an input of 1x4x6x6 and a result `y`.
+fn of_nodes(nodes: Vec<rten_onnx::onnx::NodeProto>, constants: Vec<TensorProto>) -> ModelProto {
+    let (input, output) = (vec![info("x", &[1, 4, 6, 6])], vec![info("y", &[1])]);
+    model(GraphProto { node: nodes, initializer: constants, input, output, ..Default::default() })
+}
+
+/// The lines of a network's steps: nodes and key.
+fn lines(network: &Network) -> Vec<String> {
+    let line = |step: &kernel_gen::network::Step| format!("{} = {}", step.nodes.join("+"), step.workload.key());
+    network.program.steps.iter().map(line).collect()
+}
+
+#[test]
+fn a_convolution_takes_in_its_norm_its_residual_and_its_activation() {
+    let ones = |name: &str| floats(name, &[4], &[1.0, 2.0, 3.0, 4.0]);
+    let nodes = vec![
+        node("Conv", &["x", "w"], &["a"], vec![ints("pads", &[1; 4])]),
+        node("BatchNormalization", &["a", "s", "t", "m", "v"], &["b"], vec![]),
+        node("Add", &["b", "x"], &["c"], vec![]),
+        node("Relu", &["c"], &["y"], vec![]),
+    ];
+    let constants = vec![floats("w", &[4, 4, 3, 3], &[0.5; 144]), ones("s"), ones("t"), ones("m"), ones("v")];
+    let network = Network::of("n", read(&of_nodes(nodes, constants)).unwrap());
+    let key = "conv2d-nchw-f32-n1c4h6w6-o4k3x3-s1x1-p1.1.1.1-d1x1-g1-bias.residual_add.relu";
+    assert_eq!(lines(&network), [format!("make_a+make_b+make_c+make_y = {key}")]);
+}
+
+#[test]
+fn branches_of_a_concatenation_write_into_it() {
+    let conv = |from: &str, to: &str| node("Conv", &[from, "w"], &[to], vec![ints("pads", &[1; 4])]);
+    let nodes = vec![conv("x", "a"), conv("x", "b"), node("Concat", &["a", "b"], &["y"], vec![int("axis", 1)])];
+    let network = Network::of("n", read(&of_nodes(nodes, vec![floats("w", &[4, 4, 3, 3], &[0.5; 144])])).unwrap());
+    let into: Vec<(i64, i64)> =
+        network.program.steps.iter().map(|s| s.slices.into.map(|i| (i.of, i.at)).unwrap()).collect();
+    assert_eq!(into, [(8, 0), (8, 4)]);
+    assert_eq!(network.memory.slots, []);
+}
+
+#[test]
+fn shapes_are_computed_when_the_model_is_read() {
+    // Shape, Gather, Mul, Unsqueeze, Concat and Reshape: how exporters flatten.
+    let nodes = vec![
+        node("Shape", &["x"], &["s"], vec![]),
+        node("Gather", &["s", "zero"], &["n"], vec![]),
+        node("Gather", &["s", "one"], &["c"], vec![]),
+        node("Mul", &["c", "nine"], &["m"], vec![]),
+        node("Unsqueeze", &["n", "first"], &["n1"], vec![]),
+        node("Unsqueeze", &["m", "first"], &["m1"], vec![]),
+        node("Concat", &["n1", "m1", "rest"], &["shape"], vec![int("axis", 0)]),
+        node("Reshape", &["x", "shape"], &["r"], vec![]),
+        node("Softmax", &["r"], &["y"], vec![int("axis", -1)]),
+    ];
+    let scalar = |name: &str, value| integers(name, &[], &[value]);
+    let constants = vec![
+        scalar("zero", 0),
+        scalar("one", 1),
+        scalar("nine", 9),
+        integers("first", &[1], &[0]),
+        integers("rest", &[1], &[-1]),
+    ];
+    let network = Network::of("n", read(&of_nodes(nodes, constants)).unwrap());
+    assert_eq!(lines(&network), ["make_y = softmax-f32-m36n4"]);
+}
+
+/// All problems of a model, one line each.
+fn problems(model: &ModelProto) -> Vec<String> {
+    read(model).err().unwrap_or_default().iter().map(ToString::to_string).collect()
+}
+
+/// A model that is wrong in one way, and a part of what is said.
+type Wrong = (&'static str, ModelProto, &'static str);
+
+fn wrong_models() -> Vec<Wrong> {
+    let one = |op: &str, inputs: &[&str], attributes: Vec<AttributeProto>| {
+        of_nodes(vec![node(op, inputs, &["y"], attributes)], vec![])
+    };
+    let with = |op: &str, constants: Vec<TensorProto>, attributes: Vec<AttributeProto>| {
+        let names: Vec<String> = constants.iter().map(|c| c.name.clone().unwrap()).collect();
+        let inputs: Vec<&str> = std::iter::once("x").chain(names.iter().map(String::as_str)).collect();
+        of_nodes(vec![node(op, &inputs, &["y"], attributes)], constants.clone())
+    };
+    let weight = |dims: &[i64]| floats("w", dims, &vec![0.5; dims.iter().product::<i64>() as usize]);
+    let changed = |change: &dyn Fn(&mut ModelProto)| {
+        let mut model = one("Relu", &["x"], vec![]);
+        change(&mut model);
+        model
+    };
+    let graph = |change: &dyn Fn(&mut GraphProto)| changed(&|m| change(m.graph.as_mut().unwrap()));
+    let external = |location: &str| {
+        let entry = StringStringEntryProto { key: Some("location".into()), value: Some(location.into()) };
+        let data_location = Some(DataLocation::EXTERNAL);
+        with("Add", vec![TensorProto { external_data: vec![entry], data_location, ..weight(&[1]) }], vec![])
+    };
+    let body = AttributeProto {
+        name: Some("then_branch".into()),
+        g: Some(GraphProto::default()),
+        r#type: Some(AttributeType::GRAPH),
+        ..Default::default()
+    };
+    vec![
+        ("no graph", changed(&|m| m.graph = None), "it has no graph"),
+        ("no version", changed(&|m| m.opset_import.clear()), "does not say which version"),
+        ("an old version", changed(&|m| m.opset_import[0].version = Some(3)), "it uses version 3 of the operators"),
+        ("no outputs", graph(&|g| g.output.clear()), "it has no outputs"),
+        ("an output that nothing gives", graph(&|g| g.output.push(info("z", &[1]))), "output `z`: no node gives it"),
+        (
+            "an operator that is not there",
+            one("Einsum", &["x"], vec![]),
+            "node `make_y` (Einsum): the operator is not supported",
+        ),
+        (
+            "a domain of its own",
+            graph(&|g| g.node[0].domain = Some("com.microsoft".into())),
+            "of the domain `com.microsoft`",
+        ),
+        ("control flow", one("If", &["x"], vec![body]), "it has a graph of its own, `then_branch`"),
+        ("a missing initialiser", one("Add", &["x", "w"], vec![]), "nothing before it gives `w`"),
+        (
+            "a cycle",
+            of_nodes(
+                vec![
+                    node("Add", &["x", "b"], &["a"], vec![]),
+                    node("Relu", &["a"], &["b"], vec![]),
+                    node("Relu", &["b"], &["y"], vec![]),
+                ],
+                vec![],
+            ),
+            "nothing before it gives `b`",
+        ),
+        ("two nodes with one result", graph(&|g| g.node.push(g.node[0].clone())), "`y` is given by two nodes"),
+        (
+            "an open extent",
+            graph(&|g| g.input[0] = info("x", &[-1, 4])),
+            "input `x`: `batch` is not known; write inputs = { \"x\" = [1, 4] }",
+        ),
+        (
+            "no shape",
+            graph(&|g| g.input[0].r#type.as_mut().unwrap().tensor_type.as_mut().unwrap().shape = None),
+            "input `x`: its shape is not in the file",
+        ),
+        (
+            "an input of integers",
+            graph(&|g| {
+                g.input[0].r#type.as_mut().unwrap().tensor_type.as_mut().unwrap().elem_type = Some(DataType::INT64)
+            }),
+            "input `x`: its elements are INT64",
+        ),
+        ("an input that is no tensor", graph(&|g| g.input[0].r#type = None), "input `x`: it is no tensor"),
+        ("a missing operand", one("Conv", &["x"], vec![]), "operand 1 is missing"),
+        ("a weight of another rank", with("Conv", vec![weight(&[4, 4])], vec![]), "a weight of [4, 4]"),
+        ("other channels", with("Conv", vec![weight(&[4, 3, 1, 1])], vec![]), "node `make_y` (Conv)"),
+        (
+            "groups that do not divide",
+            with("Conv", vec![weight(&[4, 2, 1, 1])], vec![int("group", 3)]),
+            "node `make_y` (Conv)",
+        ),
+        ("no groups", with("Conv", vec![weight(&[4, 4, 1, 1])], vec![int("group", 0)]), "node `make_y` (Conv)"),
+        ("a window larger than the image", with("Conv", vec![weight(&[4, 4, 9, 9])], vec![]), "node `make_y` (Conv)"),
+        (
+            "a stride of 0",
+            with("Conv", vec![weight(&[4, 4, 1, 1])], vec![ints("strides", &[0, 1])]),
+            "`strides` is [0, 1]",
+        ),
+        (
+            "a huge stride",
+            with("Conv", vec![weight(&[4, 4, 1, 1])], vec![ints("strides", &[i64::MAX, 1])]),
+            "`strides` is",
+        ),
+        (
+            "a huge dilation",
+            with("Conv", vec![weight(&[4, 4, 2, 2])], vec![ints("dilations", &[u32::MAX.into(), 1])]),
+            "node `make_y` (Conv)",
+        ),
+        (
+            "huge padding",
+            with("Conv", vec![weight(&[4, 4, 1, 1])], vec![ints("pads", &[i64::MAX / 2; 4])]),
+            "node `make_y` (Conv)",
+        ),
+        (
+            "negative padding",
+            with("Conv", vec![weight(&[4, 4, 1, 1])], vec![ints("pads", &[-1; 4])]),
+            "`pads` is [-1, -1, -1, -1]",
+        ),
+        (
+            "padding of another rank",
+            with("Conv", vec![weight(&[4, 4, 1, 1])], vec![ints("pads", &[1; 3])]),
+            "`pads` is [1, 1, 1]",
+        ),
+        (
+            "an unknown padding",
+            with("Conv", vec![weight(&[4, 4, 1, 1])], vec![crate::random_network::text("auto_pad", "MAGIC")]),
+            "`auto_pad` is MAGIC",
+        ),
+        ("no window", one("MaxPool", &["x"], vec![]), "`kernel_shape` is missing"),
+        (
+            "pooling in columns",
+            one("MaxPool", &["x"], vec![ints("kernel_shape", &[2, 2]), int("storage_order", 1)]),
+            "`storage_order` is 1",
+        ),
+        (
+            "the places of the largest",
+            of_nodes(vec![node("MaxPool", &["x"], &["y", "places"], vec![ints("kernel_shape", &[2, 2])])], vec![]),
+            "more than one of its results is used",
+        ),
+        ("shapes that do not broadcast", with("Add", vec![weight(&[5])], vec![]), "do not broadcast"),
+        ("matrices that do not fit", with("MatMul", vec![weight(&[5, 3])], vec![]), "[1, 4, 6, 6] by [5, 3]"),
+        ("a product of no matrices", with("Gemm", vec![weight(&[6, 3])], vec![]), "its operands are no matrices"),
+        (
+            "another number of elements",
+            with("Reshape", vec![integers("w", &[2], &[5, 5])], vec![]),
+            "cannot take the shape [5, 5]",
+        ),
+        (
+            "an extent that is not there",
+            with("Reshape", vec![integers("w", &[5], &[1, 4, 6, 6, 0])], vec![]),
+            "it keeps an extent that is not there",
+        ),
+        (
+            "a shape of computed numbers",
+            of_nodes(vec![node("Relu", &["x"], &["a"], vec![]), node("Reshape", &["x", "a"], &["y"], vec![])], vec![]),
+            "its extents are computed from the data of an input",
+        ),
+        ("an axis beyond the rank", one("Softmax", &["x"], vec![int("axis", 4)]), "`axis` is 4"),
+        (
+            "a norm by no power of ten",
+            with("LayerNormalization", vec![weight(&[6])], vec![float("epsilon", 0.3)]),
+            "`epsilon` is 0.3",
+        ),
+        (
+            "a norm in training",
+            with(
+                "BatchNormalization",
+                ["a", "b", "c", "d"].map(|n| floats(n, &[4], &[1.0; 4])).to_vec(),
+                vec![int("training_mode", 1)],
+            ),
+            "`training_mode` is 1",
+        ),
+        (
+            "a norm of other channels",
+            with("BatchNormalization", ["a", "b", "c", "d"].map(|n| floats(n, &[3], &[1.0; 3])).to_vec(), vec![]),
+            "4 channels, and not as many numbers",
+        ),
+        (
+            "a permutation that is none",
+            one("Transpose", &["x"], vec![ints("perm", &[0, 1, 1, 3])]),
+            "`perm` is [0, 1, 1, 3]",
+        ),
+        ("a slice without bounds", one("Slice", &["x"], vec![]), "its bounds are missing"),
+        (
+            "a slice of steps of 0",
+            with(
+                "Slice",
+                vec![
+                    integers("a", &[1], &[0]),
+                    integers("b", &[1], &[2]),
+                    integers("c", &[1], &[1]),
+                    integers("d", &[1], &[0]),
+                ],
+                vec![],
+            ),
+            "`steps` is 0",
+        ),
+        (
+            "an empty slice",
+            with(
+                "Slice",
+                vec![integers("a", &[1], &[2]), integers("b", &[1], &[2]), integers("c", &[1], &[1])],
+                vec![],
+            ),
+            "its result has no elements",
+        ),
+        (
+            "parts that are not the whole",
+            of_nodes(
+                vec![node("Split", &["x", "w"], &["y", "z"], vec![int("axis", 1)])],
+                vec![integers("w", &[2], &[1, 2])],
+            ),
+            "parts of [1, 2] of an extent of 4",
+        ),
+        (
+            "concatenation of other extents",
+            with("Concat", vec![weight(&[1, 4, 5, 6])], vec![int("axis", 1)]),
+            "beside [1, 4, 5, 6]",
+        ),
+        (
+            "an index beyond the extent",
+            with("Gather", vec![integers("w", &[1], &[7])], vec![int("axis", 1)]),
+            "an index of 7 into an extent of 4",
+        ),
+        (
+            "a mode of padding",
+            with(
+                "Pad",
+                vec![integers("w", &[8], &[0, 0, 1, 1, 0, 0, 1, 1])],
+                vec![crate::random_network::text("mode", "wrap")],
+            ),
+            "`mode` is wrap",
+        ),
+        (
+            "a resize of channels",
+            with("Resize", vec![floats("r", &[0], &[]), floats("w", &[4], &[1.0, 2.0, 1.0, 1.0])], vec![]),
+            "only height and width can be resized",
+        ),
+        (
+            "a type of computed numbers",
+            one("Cast", &["x"], vec![int("to", 7)]),
+            "it makes other types of a computed tensor",
+        ),
+        ("a cast to text", one("Cast", &["x"], vec![int("to", 8)]), "`to` is 8"),
+        (
+            "too large a constant",
+            of_nodes(
+                vec![node("ConstantOfShape", &["w"], &["a"], vec![]), node("Add", &["x", "a"], &["y"], vec![])],
+                vec![integers("w", &[2], &[1 << 40, 1 << 40])],
+            ),
+            "a shape of [",
+        ),
+        (
+            "fewer bytes than elements",
+            with("Add", vec![tensor("w", &[4], DataType::FLOAT, vec![0; 8])], vec![]),
+            "its shape [4] has 4 elements, and the file has 2",
+        ),
+        (
+            "a claim of 2 GB",
+            with("Add", vec![tensor("w", &[1 << 29], DataType::FLOAT, vec![0; 4])], vec![]),
+            "has 536870912 elements, and the file has 1",
+        ),
+        (
+            "a shape beyond 64 bits",
+            with("Add", vec![tensor("w", &[1 << 40, 1 << 40], DataType::FLOAT, vec![])], vec![]),
+            "its shape is [1099511627776, 1099511627776]",
+        ),
+        (
+            "a negative extent",
+            with("Add", vec![tensor("w", &[-4], DataType::FLOAT, vec![])], vec![]),
+            "its shape is [-4]",
+        ),
+        (
+            "texts as weights",
+            with("Add", vec![tensor("w", &[1], DataType::STRING, vec![0])], vec![]),
+            "its elements are of the type STRING",
+        ),
+        (
+            "complex weights",
+            with("Add", vec![tensor("w", &[1], DataType::COMPLEX64, vec![0; 8])], vec![]),
+            "its elements are of the type COMPLEX64",
+        ),
+        ("external data above", external("../weights.bin"), "which is not below the model's folder"),
+        ("external data anywhere", external("/etc/passwd"), "which is not below the model's folder"),
+        ("external data nowhere", external("weights.bin"), "it lies in `weights.bin`: "),
+        ("external data without a name", external(""), "which is not below the model's folder"),
+        ("seven dimensions", with("Reshape", vec![integers("w", &[7], &[1, 4, 6, 6, 1, 1, 1])], vec![]), ""),
+        (
+            "an epilogue of bounds in the wrong order",
+            with("Clip", vec![floats("a", &[], &[2.0]), floats("b", &[], &[1.0])], vec![]),
+            "its lower bound 2 is above its upper bound 1",
+        ),
+        (
+            "a range without end",
+            of_nodes(
+                vec![node("Range", &["a", "b", "c"], &["r"], vec![]), node("Relu", &["x"], &["y"], vec![])],
+                vec![floats("a", &[], &[0.0]), floats("b", &[], &[1.0]), floats("c", &[], &[0.0])],
+            ),
+            "a range from 0 to 1 by 0",
+        ),
+    ]
+}
+
+#[test]
+fn what_cannot_be_compiled_is_said_in_one_line() {
+    let all = wrong_models();
+    assert!(all.len() >= 60, "{}", all.len());
+    for (what, model, expected) in all {
+        let said = problems(&model);
+        if expected.is_empty() {
+            continue;
+        }
+        assert_eq!(said.len(), 1, "{what}: {said:#?}");
+        assert!(said[0].contains(expected), "{what}: {}", said[0]);
+        assert!(said[0].contains("; ") && !said[0].contains('\n'), "{what}: {}", said[0]);
+    }
+}
+
+#[test]
+fn all_that_cannot_be_compiled_is_said_at_once() {
+    let nodes = vec![
+        node("Einsum", &["x"], &["a"], vec![]),
+        node("Relu", &["a"], &["b"], vec![]),
+        node("NonZero", &["x"], &["c"], vec![]),
+        node("Add", &["b", "c"], &["y"], vec![]),
+    ];
+    let said = problems(&of_nodes(nodes, vec![]));
+    assert_eq!(said.len(), 2, "what only follows is not said: {said:#?}");
+    assert!(said[0].starts_with("node `make_a` (Einsum)") && said[1].starts_with("node `make_c` (NonZero)"));
+}
+
+#[test]
+fn bytes_that_are_cut_or_changed_are_an_error_or_a_model_and_never_a_panic() {
+    let count = std::env::var("KERNEL_GEN_WORKLOADS").ok().and_then(|n| n.parse().ok()).unwrap_or(400);
+    let mut read_anyway = 0;
+    for seed in 0..count {
+        let mut rng = Rng::new(seed);
+        let mut bytes = random(seed % 50).write_buf().unwrap();
+        if rng.one_in(3) {
+            bytes.truncate(rng.below(bytes.len() as u64 + 1) as usize);
+        }
+        for _ in 0..rng.between(1, 4) {
+            if !bytes.is_empty() {
+                let at = rng.below(bytes.len() as u64) as usize;
+                bytes[at] = rng.next_u64() as u8;
+            }
+        }
+        // A claim of a large size must not be believed before the bytes are there.
+        if let Ok(program) = parse(&bytes, Path::new("/nowhere"), &BTreeMap::new()) {
+            Network::of("changed", program);
+            read_anyway += 1;
+        }
+    }
+    println!("{count} changed files, of which {read_anyway} are models");
+    assert!(read_anyway < count);
+}

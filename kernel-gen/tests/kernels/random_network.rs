@@ -1,0 +1,335 @@
+//! Random networks as ONNX models: what exporters write, in any order that is valid.
+
+use kernel_gen::stable::Rng;
+use rten_onnx::onnx::{
+    AttributeProto, AttributeType, DataType, Dimension, GraphProto, ModelProto, NodeProto, OperatorSetIdProto,
+    TensorProto, TensorShapeProto, TypeProto, TypeProtoTensor, ValueInfoProto,
+};
+use std::cell::RefCell;
+
+/// A tensor: its name and shape.
+type Value = (String, Vec<i64>);
+
+/// A graph while it is made.
+pub(crate) struct Maker {
+    rng: Rng,
+    graph: GraphProto,
+    live: Vec<Value>,
+    made: usize,
+}
+
+/// An attribute of one integer.
+pub(crate) fn int(name: &str, value: i64) -> AttributeProto {
+    AttributeProto { name: Some(name.into()), i: Some(value), r#type: Some(AttributeType::INT), ..Default::default() }
+}
+
+/// An attribute of several integers.
+pub(crate) fn ints(name: &str, values: &[i64]) -> AttributeProto {
+    let r#type = Some(AttributeType::INTS);
+    AttributeProto { name: Some(name.into()), ints: values.to_vec(), r#type, ..Default::default() }
+}
+
+/// An attribute of a number.
+pub(crate) fn float(name: &str, value: f32) -> AttributeProto {
+    AttributeProto { name: Some(name.into()), f: Some(value), r#type: Some(AttributeType::FLOAT), ..Default::default() }
+}
+
+/// An attribute of text.
+pub(crate) fn text(name: &str, value: &str) -> AttributeProto {
+    let r#type = Some(AttributeType::STRING);
+    AttributeProto { name: Some(name.into()), s: Some(value.into()), r#type, ..Default::default() }
+}
+
+/// A constant of numbers.
+pub(crate) fn floats(name: &str, dims: &[i64], values: &[f32]) -> TensorProto {
+    let raw: Vec<u8> = values.iter().flat_map(|v| v.to_le_bytes()).collect();
+    tensor(name, dims, DataType::FLOAT, raw)
+}
+
+/// A constant of integers.
+pub(crate) fn integers(name: &str, dims: &[i64], values: &[i64]) -> TensorProto {
+    let raw: Vec<u8> = values.iter().flat_map(|v| v.to_le_bytes()).collect();
+    tensor(name, dims, DataType::INT64, raw)
+}
+
+/// A constant of raw bytes.
+pub(crate) fn tensor(name: &str, dims: &[i64], kind: DataType, raw: Vec<u8>) -> TensorProto {
+    TensorProto {
+        name: Some(name.into()),
+        dims: dims.to_vec(),
+        data_type: Some(kind),
+        raw_data: Some(RefCell::new(raw)),
+        ..Default::default()
+    }
+}
+
+/// A node.
+pub(crate) fn node(op: &str, inputs: &[&str], outputs: &[&str], attribute: Vec<AttributeProto>) -> NodeProto {
+    let strings = |names: &[&str]| names.iter().map(|n| n.to_string()).collect();
+    NodeProto {
+        op_type: Some(op.into()),
+        name: outputs.first().map(|name| format!("make_{name}")),
+        input: strings(inputs),
+        output: strings(outputs),
+        attribute,
+        domain: None,
+    }
+}
+
+/// An input or an output; an extent below 0 is one that the file leaves open.
+pub(crate) fn info(name: &str, shape: &[i64]) -> ValueInfoProto {
+    let dim =
+        |n: &i64| Dimension { dim_value: (*n >= 0).then_some(*n), dim_param: (*n < 0).then(|| "batch".to_string()) };
+    let shape = TensorShapeProto { dim: shape.iter().map(dim).collect() };
+    let tensor_type = Some(TypeProtoTensor { elem_type: Some(DataType::FLOAT), shape: Some(shape) });
+    ValueInfoProto { name: Some(name.into()), r#type: Some(TypeProto { tensor_type, ..Default::default() }) }
+}
+
+/// A model of a graph.
+pub(crate) fn model(graph: GraphProto) -> ModelProto {
+    let version = OperatorSetIdProto { domain: Some(String::new()), version: Some(20) };
+    ModelProto { ir_version: Some(9), graph: Some(graph), opset_import: vec![version], ..Default::default() }
+}
+
+/// A random model.
+pub(crate) fn random(seed: u64) -> ModelProto {
+    let mut maker = Maker { rng: Rng::new(seed), graph: GraphProto::default(), live: vec![], made: 0 };
+    let channels = maker.rng.between(1, 9);
+    let size = [maker.rng.between(4, 12), maker.rng.between(4, 12)];
+    let shape = vec![maker.rng.between(1, 2), channels, size[0], size[1]];
+    maker.graph.input.push(info("x", &shape));
+    maker.live.push(("x".into(), shape));
+    for _ in 0..maker.rng.between(2, 14) {
+        maker.step();
+    }
+    let last = maker.live.len() - 1;
+    let mut outputs = vec![last];
+    if maker.rng.one_in(3) {
+        outputs.push(maker.rng.below(last as u64 + 1) as usize);
+    }
+    outputs.dedup();
+    for at in outputs {
+        let (name, shape) = maker.live[at].clone();
+        maker.graph.output.push(info(&name, &shape));
+    }
+    model(maker.graph)
+}
+
+impl Maker {
+    fn name(&mut self) -> String {
+        self.made += 1;
+        format!("v{}", self.made)
+    }
+
+    /// A constant of random numbers of about this size.
+    fn numbers(&mut self, dims: &[i64], size: f32) -> String {
+        let name = self.name();
+        let count = dims.iter().product::<i64>();
+        let values: Vec<f32> = (0..count).map(|_| (self.rng.unit() as f32 * 2.0 - 1.0) * size).collect();
+        self.graph.initializer.push(floats(&name, dims, &values));
+        name
+    }
+
+    /// A constant of random numbers from `low` on.
+    fn positive(&mut self, dims: &[i64], low: f32) -> String {
+        let name = self.name();
+        let count = dims.iter().product::<i64>();
+        let values: Vec<f32> = (0..count).map(|_| low + self.rng.unit() as f32).collect();
+        self.graph.initializer.push(floats(&name, dims, &values));
+        name
+    }
+
+    /// A constant of given integers.
+    fn list(&mut self, values: &[i64]) -> String {
+        let name = self.name();
+        self.graph.initializer.push(integers(&name, &[values.len() as i64], values));
+        name
+    }
+
+    /// Adds a node with one result.
+    fn add(&mut self, op: &str, inputs: &[&str], shape: &[i64], attributes: Vec<AttributeProto>) -> Value {
+        let name = self.name();
+        self.graph.node.push(node(op, inputs, &[&name], attributes));
+        self.live.push((name.clone(), shape.to_vec()));
+        (name, shape.to_vec())
+    }
+
+    /// A value, mostly one of the latest.
+    fn pick(&mut self) -> Value {
+        let among = if self.rng.one_in(3) { self.live.len() } else { self.live.len().min(2) };
+        let from = self.live.len() - among;
+        self.live[from + self.rng.below(among as u64) as usize].clone()
+    }
+
+    /// Another value of the same shape, or the value itself.
+    fn like(&mut self, value: &Value) -> Value {
+        let same: Vec<Value> = self.live.iter().filter(|(_, shape)| *shape == value.1).cloned().collect();
+        self.rng.pick(&same).clone()
+    }
+
+    /// A node, or a few that belong together.
+    fn step(&mut self) {
+        let value = self.pick();
+        match value.1.len() {
+            4 => self.of_images(&value),
+            _ => self.of_rows(&value),
+        }
+    }
+
+    fn of_images(&mut self, value: &Value) {
+        let (x, shape) = (value.0.as_str(), &value.1);
+        let [n, c, h, w] = shape[..] else { unreachable!("images have four dimensions") };
+        match self.rng.below(17) {
+            0..=3 => self.conv(x, shape),
+            4 => {
+                let operands = [
+                    self.positive(&[c], 0.5),
+                    self.numbers(&[c], 0.5),
+                    self.numbers(&[c], 0.5),
+                    self.positive(&[c], 0.5),
+                ];
+                let [a, b, m, v] = operands.each_ref().map(String::as_str);
+                self.add("BatchNormalization", &[x, a, b, m, v], shape, vec![float("epsilon", 1e-4)]);
+            }
+            5 | 6 => self.activation(value),
+            7 => {
+                let other = self.like(value);
+                let op = *self.rng.pick(&["Add", "Mul", "Sub", "Max"]);
+                self.add(op, &[x, &other.0], shape, vec![]);
+            }
+            8 => {
+                // Squeeze and excite.
+                let (mean, _) = self.add("GlobalAveragePool", &[x], &[n, c, 1, 1], vec![]);
+                let weight = self.numbers(&[c, c, 1, 1], 0.5);
+                let (gate, _) = self.add("Conv", &[&mean, &weight], &[n, c, 1, 1], vec![]);
+                let (gate, _) = self.add("Sigmoid", &[&gate], &[n, c, 1, 1], vec![]);
+                self.add("Mul", &[x, &gate], shape, vec![]);
+            }
+            9 => {
+                let same = |(_, s): &&Value| s.len() == 4 && [s[0], s[2], s[3]] == [n, h, w];
+                let all: Vec<Value> = self.live.iter().filter(same).cloned().collect();
+                let other = self.rng.pick(&all).clone();
+                self.add("Concat", &[x, &other.0], &[n, c + other.1[1], h, w], vec![int("axis", 1)]);
+            }
+            10 if h >= 2 && w >= 2 => {
+                let op = *self.rng.pick(&["MaxPool", "AveragePool"]);
+                let stride = self.rng.between(1, 2);
+                let out = |size: i64| (size - 2) / stride + 1;
+                let attributes = vec![ints("kernel_shape", &[2, 2]), ints("strides", &[stride, stride])];
+                self.add(op, &[x], &[n, c, out(h), out(w)], attributes);
+            }
+            11 if h * w <= 100 => {
+                let scales = self.name();
+                self.graph.initializer.push(floats(&scales, &[4], &[1.0, 1.0, 2.0, 2.0]));
+                let attributes = vec![
+                    text("mode", "nearest"),
+                    text("coordinate_transformation_mode", "asymmetric"),
+                    text("nearest_mode", "floor"),
+                ];
+                self.add("Resize", &[x, "", &scales], &[n, c, 2 * h, 2 * w], attributes);
+            }
+            12 => {
+                let dims = self
+                    .rng
+                    .pick(&[vec![c, 1, 1], vec![1, c, 1, 1], vec![1], vec![], vec![w], vec![1, 1, h, 1]])
+                    .clone();
+                let op = *self.rng.pick(&["Add", "Mul", "Sub", "Div"]);
+                let other = self.positive(&dims, 0.5);
+                let sides = if self.rng.one_in(3) && op != "Div" { [other.as_str(), x] } else { [x, other.as_str()] };
+                self.add(op, &sides, shape, vec![]);
+            }
+            13 if c >= 2 => {
+                let (start, end) = (self.rng.between(0, c - 2), c);
+                let bounds = [self.list(&[start]), self.list(&[end]), self.list(&[1])];
+                self.add("Slice", &[x, &bounds[0], &bounds[1], &bounds[2]], &[n, end - start, h, w], vec![]);
+            }
+            14 => {
+                let pads = self.list(&[0, 0, 1, 0, 0, 0, 0, 1]);
+                let mode = *self.rng.pick(&["constant", "edge"]);
+                self.add("Pad", &[x, &pads], &[n, c, h + 1, w + 1], vec![text("mode", mode)]);
+            }
+            15 => {
+                let (rows, _) = self.add("Transpose", &[x], &[n, h, w, c], vec![ints("perm", &[0, 2, 3, 1])]);
+                let flat = self.list(&[n, h * w, c]);
+                self.add("Reshape", &[&rows, &flat], &[n, h * w, c], vec![]);
+            }
+            _ => {
+                self.add("Flatten", &[x], &[n, c * h * w], vec![int("axis", 1)]);
+            }
+        }
+    }
+
+    fn conv(&mut self, x: &str, shape: &[i64]) {
+        let [n, c, h, w] = shape[..] else { unreachable!("images have four dimensions") };
+        let groups = *self.rng.pick(&[1, 1, c]);
+        let outputs = if groups == 1 { self.rng.between(1, 12) } else { c };
+        let taps = *self.rng.pick(&[1, 3]);
+        let stride = self.rng.between(1, 2);
+        let pad = taps / 2;
+        let out = |size: i64| (size + 2 * pad - taps) / stride + 1;
+        let size = 1.5 / ((c / groups * taps * taps) as f32).sqrt();
+        let weight = self.numbers(&[outputs, c / groups, taps, taps], size);
+        let bias = self.rng.one_in(2).then(|| self.numbers(&[outputs], 0.5));
+        let mut operands = vec![x, &weight];
+        operands.extend(bias.as_deref());
+        let attributes = vec![ints("strides", &[stride, stride]), ints("pads", &[pad; 4]), int("group", groups)];
+        self.add("Conv", &operands, &[n, outputs, out(h), out(w)], attributes);
+    }
+
+    fn activation(&mut self, value: &Value) {
+        let (x, shape) = (value.0.as_str(), &value.1);
+        match self.rng.below(6) {
+            0 => drop(self.add("Relu", &[x], shape, vec![])),
+            1 => drop(self.add("LeakyRelu", &[x], shape, vec![float("alpha", 0.1)])),
+            2 => {
+                // Exporters write SiLU so.
+                let (gate, _) = self.add("Sigmoid", &[x], shape, vec![]);
+                self.add("Mul", &[x, &gate], shape, vec![]);
+            }
+            3 => {
+                let (low, high) = (self.name(), self.name());
+                self.graph.initializer.push(floats(&low, &[], &[0.0]));
+                self.graph.initializer.push(floats(&high, &[], &[6.0]));
+                self.add("Clip", &[x, &low, &high], shape, vec![]);
+            }
+            4 => drop(self.add("HardSwish", &[x], shape, vec![])),
+            _ => drop(self.add("Tanh", &[x], shape, vec![])),
+        }
+    }
+
+    fn of_rows(&mut self, value: &Value) {
+        let (x, shape) = (value.0.as_str(), &value.1);
+        let columns = shape[shape.len() - 1];
+        let with = |last: i64| [&shape[..shape.len() - 1], &[last]].concat();
+        match self.rng.below(7) {
+            0 | 1 => {
+                let outputs = self.rng.between(1, 12);
+                let weight = self.numbers(&[columns, outputs], 1.5 / (columns as f32).sqrt());
+                let (y, shape) = self.add("MatMul", &[x, &weight], &with(outputs), vec![]);
+                let bias = self.numbers(&[outputs], 0.5);
+                self.add("Add", &[&y, &bias], &shape, vec![]);
+            }
+            2 if shape.len() == 2 => {
+                let outputs = self.rng.between(1, 12);
+                let weight = self.numbers(&[outputs, columns], 1.5 / (columns as f32).sqrt());
+                let bias = self.numbers(&[outputs], 0.5);
+                self.add("Gemm", &[x, &weight, &bias], &with(outputs), vec![int("transB", 1)]);
+            }
+            3 => self.activation(value),
+            4 => drop(self.add("Softmax", &[x], shape, vec![int("axis", -1)])),
+            5 => {
+                let (scale, shift) = (self.positive(&[columns], 0.5), self.numbers(&[columns], 0.5));
+                self.add(
+                    "LayerNormalization",
+                    &[x, &scale, &shift],
+                    shape,
+                    vec![int("axis", -1), float("epsilon", 1e-3)],
+                );
+            }
+            _ => {
+                let other = self.like(value);
+                self.add("Add", &[x, &other.0], shape, vec![]);
+            }
+        }
+    }
+}
