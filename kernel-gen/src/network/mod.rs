@@ -16,6 +16,7 @@ mod program;
 mod tasks;
 mod tensor;
 mod translate;
+mod wire;
 
 pub use memory::{Memory, Place, Slot};
 pub use problem::Problem;

@@ -5,7 +5,8 @@
 
 use super::model::{Attribute, Extent, Input, Model, Node};
 use super::problem::{Fault, Problem};
-use super::tensor::{Data, Tensor};
+use super::tensor::{Data, Tensor, is_shape};
+use super::wire;
 use rten_onnx::onnx::{AttributeProto, AttributeType, DataLocation, DataType, GraphProto, ModelProto, TensorProto};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -29,6 +30,7 @@ pub(super) fn read(path: &Path) -> Result<Model, Vec<Problem>> {
 
 /// Reads the model of a file's bytes; `folder` is where external data lies.
 pub(super) fn parse(bytes: &[u8], folder: &Path) -> Result<Model, Vec<Problem>> {
+    wire::check(bytes).map_err(|e| vec![Problem::of_file(format!("it is no ONNX model: {e}"), AGAIN)])?;
     let proto =
         ModelProto::parse_buf(bytes).map_err(|e| vec![Problem::of_file(format!("it is no ONNX model: {e}"), AGAIN)])?;
     let Some(graph) = proto.graph else {
@@ -161,8 +163,10 @@ fn attribute(proto: &AttributeProto, folder: &Path) -> Result<Attribute, Fault> 
 
 /// A constant.
 fn tensor(proto: &TensorProto, folder: &Path) -> Result<Tensor, Fault> {
-    let elements = proto.dims.iter().try_fold(1i64, |n, d| n.checked_mul(*d).filter(|n| *n >= 0));
-    let elements = elements.ok_or_else(|| Fault::new(format!("its shape is {:?}", proto.dims), AGAIN))?;
+    if !is_shape(&proto.dims) {
+        return Err(Fault::new(format!("its shape is {:?}", proto.dims), AGAIN));
+    }
+    let elements: i64 = proto.dims.iter().product();
     let kind = proto.data_type.unwrap_or(DataType(0));
     let external;
     let inside;

@@ -1,6 +1,14 @@
 //! Constants of a network: weights, and the integers that shapes are computed from.
 
+use crate::workload::MAX_ELEMENTS;
 use std::sync::Arc;
+
+/// Whether a tensor may have a shape: no extent below 0, and few enough elements that no count of bytes overflows, whatever
+/// part of the shape is looked at.
+pub(super) fn is_shape(shape: &[i64]) -> bool {
+    let count = shape.iter().try_fold(1i64, |n, extent| n.checked_mul((*extent).max(1)));
+    shape.iter().all(|extent| *extent >= 0) && count.is_some_and(|n| n <= MAX_ELEMENTS)
+}
 
 /// A dense constant, row-major.
 #[derive(Clone, PartialEq, Debug)]

@@ -131,6 +131,50 @@ fn a_convolution_takes_in_its_norm_its_residual_and_its_activation() {
 }
 
 #[test]
+fn what_exporters_write_in_pieces_is_one_step() {
+    let scalars = [
+        ("three", 3.0),
+        ("zero", 0.0),
+        ("six", 6.0),
+        ("root", 1.414_213_5),
+        ("one", 1.0),
+        ("half", 0.5),
+        ("two", 2.0),
+        ("tiny", 1e-5),
+    ];
+    let constants: Vec<TensorProto> = scalars.iter().map(|(name, value)| floats(name, &[], &[*value])).collect();
+    let step = |nodes| {
+        let network = Network::of("n", read(&of_nodes(nodes, constants.clone())).unwrap());
+        lines(&network).iter().map(|line| line.split(" = ").nth(1).unwrap().to_string()).collect::<Vec<_>>()
+    };
+    let hard_swish = vec![
+        node("Add", &["x", "three"], &["a"], vec![]),
+        node("Clip", &["a", "zero", "six"], &["b"], vec![]),
+        node("Mul", &["x", "b"], &["c"], vec![]),
+        node("Div", &["c", "six"], &["y"], vec![]),
+    ];
+    assert_eq!(step(hard_swish), ["identity-f32-1x4x6x6-hard_swish"]);
+    let gelu = vec![
+        node("Div", &["x", "root"], &["a"], vec![]),
+        node("Erf", &["a"], &["b"], vec![]),
+        node("Add", &["b", "one"], &["c"], vec![]),
+        node("Mul", &["x", "half"], &["d"], vec![]),
+        node("Mul", &["d", "c"], &["y"], vec![]),
+    ];
+    assert_eq!(step(gelu), ["identity-f32-1x4x6x6-gelu"]);
+    let norm = vec![
+        node("ReduceMean", &["x"], &["m"], vec![ints("axes", &[-1])]),
+        node("Sub", &["x", "m"], &["c"], vec![]),
+        node("Pow", &["c", "two"], &["s"], vec![]),
+        node("ReduceMean", &["s"], &["v"], vec![ints("axes", &[-1])]),
+        node("Add", &["v", "tiny"], &["e"], vec![]),
+        node("Sqrt", &["e"], &["d"], vec![]),
+        node("Div", &["c", "d"], &["y"], vec![]),
+    ];
+    assert_eq!(step(norm), ["layer_norm-f32-m24n6-e5"]);
+}
+
+#[test]
 fn branches_of_a_concatenation_write_into_it() {
     let conv = |from: &str, to: &str| node("Conv", &[from, "w"], &[to], vec![ints("pads", &[1; 4])]);
     let nodes = vec![conv("x", "a"), conv("x", "b"), node("Concat", &["a", "b"], &["y"], vec![int("axis", 1)])];

@@ -139,6 +139,13 @@ impl Maker {
         name
     }
 
+    /// A constant scalar.
+    fn scalar(&mut self, value: f32) -> String {
+        let name = self.name();
+        self.graph.initializer.push(floats(&name, &[], &[value]));
+        name
+    }
+
     /// A constant of given integers.
     fn list(&mut self, values: &[i64]) -> String {
         let name = self.name();
@@ -278,7 +285,7 @@ impl Maker {
 
     fn activation(&mut self, value: &Value) {
         let (x, shape) = (value.0.as_str(), &value.1);
-        match self.rng.below(6) {
+        match self.rng.below(8) {
             0 => drop(self.add("Relu", &[x], shape, vec![])),
             1 => drop(self.add("LeakyRelu", &[x], shape, vec![float("alpha", 0.1)])),
             2 => {
@@ -293,6 +300,23 @@ impl Maker {
                 self.add("Clip", &[x, &low, &high], shape, vec![]);
             }
             4 => drop(self.add("HardSwish", &[x], shape, vec![])),
+            5 => {
+                // As opset 12 has it: x * clip(x + 3, 0, 6) / 6.
+                let [three, zero, six] = [3.0, 0.0, 6.0].map(|number| self.scalar(number));
+                let (y, _) = self.add("Add", &[x, &three], shape, vec![]);
+                let (y, _) = self.add("Clip", &[&y, &zero, &six], shape, vec![]);
+                let (y, _) = self.add("Mul", &[x, &y], shape, vec![]);
+                self.add("Div", &[&y, &six], shape, vec![]);
+            }
+            6 => {
+                // GELU: x * (1 + erf(x / sqrt(2))) / 2.
+                let [root, one, half] = [std::f32::consts::SQRT_2, 1.0, 0.5].map(|number| self.scalar(number));
+                let (y, _) = self.add("Div", &[x, &root], shape, vec![]);
+                let (y, _) = self.add("Erf", &[&y], shape, vec![]);
+                let (y, _) = self.add("Add", &[&y, &one], shape, vec![]);
+                let (y, _) = self.add("Mul", &[x, &y], shape, vec![]);
+                self.add("Mul", &[&y, &half], shape, vec![]);
+            }
             _ => drop(self.add("Tanh", &[x], shape, vec![])),
         }
     }
@@ -301,7 +325,7 @@ impl Maker {
         let (x, shape) = (value.0.as_str(), &value.1);
         let columns = shape[shape.len() - 1];
         let with = |last: i64| [&shape[..shape.len() - 1], &[last]].concat();
-        match self.rng.below(7) {
+        match self.rng.below(8) {
             0 | 1 => {
                 let outputs = self.rng.between(1, 12);
                 let weight = self.numbers(&[columns, outputs], 1.5 / (columns as f32).sqrt());
@@ -316,6 +340,22 @@ impl Maker {
                 self.add("Gemm", &[x, &weight, &bias], &with(outputs), vec![int("transB", 1)]);
             }
             3 => self.activation(value),
+            7 => {
+                // A norm in pieces.
+                let rows = with(1);
+                let last = || vec![ints("axes", &[-1])];
+                let (mean, _) = self.add("ReduceMean", &[x], &rows, last());
+                let (centred, _) = self.add("Sub", &[x, &mean], shape, vec![]);
+                let [two, epsilon] = [2.0, 1e-3].map(|number| self.scalar(number));
+                let (squares, _) = self.add("Pow", &[&centred, &two], shape, vec![]);
+                let (variance, _) = self.add("ReduceMean", &[&squares], &rows, last());
+                let (variance, _) = self.add("Add", &[&variance, &epsilon], &rows, vec![]);
+                let (deviation, _) = self.add("Sqrt", &[&variance], &rows, vec![]);
+                let (y, _) = self.add("Div", &[&centred, &deviation], shape, vec![]);
+                let (scale, shift) = (self.positive(&[columns], 0.5), self.numbers(&[columns], 0.5));
+                let (y, _) = self.add("Mul", &[&y, &scale], shape, vec![]);
+                self.add("Add", &[&y, &shift], shape, vec![]);
+            }
             4 => drop(self.add("Softmax", &[x], shape, vec![int("axis", -1)])),
             5 => {
                 let (scale, shift) = (self.positive(&[columns], 0.5), self.numbers(&[columns], 0.5));

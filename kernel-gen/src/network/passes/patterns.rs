@@ -1,42 +1,165 @@
-//! Recognises activations that exporters write as several nodes: `x * sigmoid(x)` and `x * hard_sigmoid(x)`.
+//! Recognises what exporters write as several nodes: activations and norms of rows.
+//!
+//! The steps that they are made of stay; those that nobody else reads are dead, and go with the next pass.
 
-use crate::network::program::{Program, Said};
+use crate::network::program::{Program, Said, Source, Step, ValueId};
 use crate::workload::binary::Function2;
+use crate::workload::reduce::Reduction;
+use crate::workload::row_wise::{Epsilon, RowFunction};
 use crate::workload::unary::Function;
-use crate::workload::{Dims, Epilogue, Op, Unary, Workload};
+use crate::workload::{Dims, Epilogue, Op, RowWise, Unary, Workload};
+use std::f64::consts::FRAC_1_SQRT_2;
 
-/// Replaces them; the steps that are not needed any more are dead.
+/// Replaces what is recognised.
 pub(super) fn recognise(program: &mut Program) {
     for at in 0..program.steps.len() {
-        let Op::Binary(product) = program.steps[at].workload.op else { continue };
-        if product.function != Function2::Multiply || !program.steps[at].workload.epilogue.is_empty() {
-            continue;
+        let found = activation(program, at).or_else(|| layer_norm(program, at));
+        if let Some((workload, of)) = found {
+            let shape = workload.params()[0].shape.clone();
+            let mut keys = vec![("input", format!("{shape:?}"))];
+            if let Op::RowWise(RowWise { function: RowFunction::LayerNorm(epsilon), .. }) = &workload.op {
+                keys.push(("epsilon_digits", epsilon.digits.to_string()));
+            }
+            let step = &mut program.steps[at];
+            (step.workload, step.said, step.operands) = (workload, Said { flags: vec![], keys }, vec![of]);
         }
-        let [x, y] = program.steps[at].operands[..] else { continue };
-        let found = activation(program, x, y).or_else(|| activation(program, y, x));
-        let Some((of, step)) = found else { continue };
-        let output = program.steps[at].workload.output_shape();
-        if program.elements(of) != output.iter().product::<i64>() {
-            continue;
-        }
-        let Some(input) = Dims::new(&output) else { continue };
-        program.steps[at].workload =
-            Workload::f32(Unary { input, function: Function::Identity }).with_epilogue(&[step]);
-        program.steps[at].said = Said { flags: vec![], keys: vec![("input", format!("{output:?}"))] };
-        program.steps[at].operands = vec![of];
     }
 }
 
-/// What `x * gate` is, if `gate` is a function of `x`.
-fn activation(program: &Program, x: usize, gate: usize) -> Option<(usize, Epilogue)> {
-    let root = program.root(gate);
-    let step = program.steps.iter().find(|step| step.output == root)?;
-    let Op::Unary(Unary { function: Function::Identity, .. }) = step.workload.op else { return None };
-    let whole = match step.workload.epilogue[..] {
-        [Epilogue::Sigmoid] => Epilogue::Silu,
-        [Epilogue::HardSigmoid] => Epilogue::HardSwish,
-        _ => return None,
+/// The step that writes a value, if it has no epilogue but its own function.
+fn writer(program: &Program, id: ValueId) -> Option<&Step> {
+    let root = program.root(id);
+    matches!(program.values[root].source, Source::Step).then_some(())?;
+    program.steps.iter().find(|step| step.output == root)
+}
+
+/// The operands of a step that is a function of two tensors.
+fn operands(step: &Step, function: Function2) -> Option<[ValueId; 2]> {
+    let is_bare =
+        matches!(&step.workload.op, Op::Binary(b) if b.function == function) && step.workload.epilogue.is_empty();
+    is_bare.then(|| [step.operands[0], step.operands[1]])
+}
+
+/// The operand of a step that is a function of one tensor, with this epilogue.
+fn operand(step: &Step, function: Function, epilogue: &[Epilogue]) -> Option<ValueId> {
+    let is_it =
+        matches!(&step.workload.op, Op::Unary(u) if u.function == function) && step.workload.epilogue == epilogue;
+    is_it.then(|| step.operands[0])
+}
+
+/// The number that a constant of one element is.
+fn scalar(program: &Program, id: ValueId) -> Option<f64> {
+    let constant = program.constant(id)?;
+    (constant.data.len() == 1).then(|| constant.to_doubles()[0])
+}
+
+/// Whether two numbers are the same but for rounding in `f32`.
+fn near(a: f64, b: f64) -> bool {
+    (a - b).abs() <= 1e-5 * b.abs()
+}
+
+/// A value as a product: a number, and tensors of the value's shape.
+fn product(program: &Program, id: ValueId) -> (f64, Vec<ValueId>) {
+    let whole = (1.0, vec![program.root(id)]);
+    let Some(step) = writer(program, id) else { return whole };
+    if let Some([x, y]) = operands(step, Function2::Divide) {
+        if let Some(divisor) = scalar(program, y).filter(|d| *d != 0.0) {
+            let (factor, terms) = product(program, x);
+            return (factor / divisor, terms);
+        }
+        return whole;
+    }
+    let Some(sides) = operands(step, Function2::Multiply) else { return whole };
+    let (mut factor, mut terms) = (1.0, vec![]);
+    for side in sides {
+        if let Some(number) = scalar(program, side) {
+            factor *= number;
+        } else if program.elements(side) == program.elements(id) {
+            let (more, others) = product(program, side);
+            factor *= more;
+            terms.extend(others);
+        } else {
+            return whole;
+        }
+    }
+    (factor, terms)
+}
+
+/// A value as a sum of a tensor and a number.
+fn sum(program: &Program, id: ValueId) -> Option<(ValueId, f64)> {
+    let [x, y] = operands(writer(program, id)?, Function2::Add)?;
+    let number = |a, b| scalar(program, b).map(|number| (program.root(a), number));
+    number(x, y).or_else(|| number(y, x))
+}
+
+/// The activation that the result of a product is, and of what: `x * sigmoid(x)`, hard swish and GELU.
+fn activation(program: &Program, at: usize) -> Option<(Workload, ValueId)> {
+    let step = &program.steps[at];
+    if !matches!(&step.workload.op, Op::Binary(b) if matches!(b.function, Function2::Multiply | Function2::Divide)) {
+        return None;
+    }
+    let (factor, terms) = product(program, step.output);
+    let [x, y] = terms[..] else { return None };
+    let epilogue =
+        gated(program, factor, x, y).map(|e| (e, x)).or_else(|| gated(program, factor, y, x).map(|e| (e, y)));
+    let (epilogue, of) = epilogue?;
+    let input =
+        Dims::new(&step.workload.output_shape()).filter(|_| program.elements(of) == program.elements(step.output))?;
+    Some((Workload::f32(Unary { input, function: Function::Identity }).with_epilogue(&[epilogue]), of))
+}
+
+/// What `factor * x * gate` is, if `gate` is a function of `x`.
+fn gated(program: &Program, factor: f64, x: ValueId, gate: ValueId) -> Option<Epilogue> {
+    let gate = writer(program, gate)?;
+    let is_of_x = |id: ValueId| program.root(id) == x;
+    let identity = |epilogue| operand(gate, Function::Identity, &[epilogue]);
+    if factor == 1.0 && identity(Epilogue::Sigmoid).is_some_and(is_of_x) {
+        return Some(Epilogue::Silu);
+    }
+    if factor == 1.0 && identity(Epilogue::HardSigmoid).is_some_and(is_of_x) {
+        return Some(Epilogue::HardSwish);
+    }
+    if near(factor, 1.0 / 6.0)
+        && identity(Epilogue::Relu6).and_then(|inner| sum(program, inner)).is_some_and(|(id, n)| id == x && n == 3.0)
+    {
+        return Some(Epilogue::HardSwish);
+    }
+    // 0.5 * x * (1 + erf(x / sqrt(2))).
+    let (erf, one) = sum(program, gate.output)?;
+    let (inner, of) = product(program, operand(writer(program, erf)?, Function::Erf, &[])?);
+    (near(factor, 0.5) && one == 1.0 && near(inner, FRAC_1_SQRT_2) && of == [x]).then_some(Epilogue::Gelu)
+}
+
+/// The mean of rows: of what, and how long they are.
+fn mean(program: &Program, id: ValueId) -> Option<(ValueId, i64)> {
+    let step = writer(program, id)?;
+    let Op::Reduce(reduce) = &step.workload.op else { return None };
+    let (marks, extents) = (&reduce.combined[..], &reduce.input[..]);
+    let first = marks.iter().position(|mark| *mark == 1)?;
+    let is_of_rows = reduce.function == Reduction::Mean && marks[first..].iter().all(|mark| *mark == 1);
+    (is_of_rows && step.workload.epilogue.is_empty())
+        .then(|| (program.root(step.operands[0]), extents[first..].iter().product()))
+}
+
+/// The norm of rows that the result of a division is: `(x - mean) / sqrt(mean((x - mean)^2) + epsilon)`.
+fn layer_norm(program: &Program, at: usize) -> Option<(Workload, ValueId)> {
+    let [centred, deviation] = operands(&program.steps[at], Function2::Divide)?;
+    let [x, m] = operands(writer(program, centred)?, Function2::Subtract)?;
+    let (of, columns) = mean(program, m)?;
+    let (variance, epsilon) = sum(program, operand(writer(program, deviation)?, Function::Sqrt, &[])?)?;
+    let (squares, same_columns) = mean(program, variance)?;
+    let squared = writer(program, squares)?;
+    let is_centred = |id: ValueId| program.root(id) == program.root(centred);
+    let is_square = match (operands(squared, Function2::Pow), operands(squared, Function2::Multiply)) {
+        (Some([base, exponent]), _) => is_centred(base) && scalar(program, exponent) == Some(2.0),
+        (_, Some(sides)) => sides.into_iter().all(is_centred),
+        _ => false,
     };
-    let same = program.root(step.operands[0]) == program.root(x) && program.elements(x) == program.elements(gate);
-    same.then_some((x, whole))
+    let digits = (1..=30).find(|digits| (epsilon / 10f64.powi(-digits) - 1.0).abs() < 1e-3)?;
+    let elements = program.elements(program.steps[at].output);
+    if !is_square || of != program.root(x) || same_columns != columns || program.elements(x) != elements {
+        return None;
+    }
+    let function = RowFunction::LayerNorm(Epsilon { digits: digits.into() });
+    Some((Workload::f32(RowWise { rows: elements / columns, columns, function }), x))
 }

@@ -3,11 +3,17 @@
 use crate::ir::DType;
 use crate::network::problem::Fault;
 use crate::network::program::{Program, Said, Source, Step, ValueId};
-use crate::network::tensor::{Data, Tensor};
+use crate::network::tensor::{Data, Tensor, is_shape};
 use crate::workload::operator::{Shared, Values};
 use crate::workload::operators::kind;
 use crate::workload::{ConvLayout, Epilogue, Math, Number, Slices, Workload, reference};
 use std::collections::BTreeMap;
+
+/// Most elements of a constant that is computed.
+pub(super) const MOST_ELEMENTS: i64 = 1 << 28;
+
+/// Most terms that the elements of such a constant are computed of.
+const MOST_WORK: i64 = 1 << 32;
 
 /// The steps so far, and the values by their names.
 #[derive(Default)]
@@ -134,7 +140,7 @@ impl Builder {
         if old == shape {
             return Ok(id);
         }
-        if old.iter().product::<i64>() != shape.iter().product::<i64>() {
+        if !is_shape(shape) || old.iter().product::<i64>() != shape.iter().product::<i64>() {
             let cause = format!("a tensor of {old:?} cannot take the shape {shape:?}");
             return Err(Fault::new(cause, "check the extents that the spec gives the inputs"));
         }
@@ -183,6 +189,11 @@ impl Builder {
         }
         let constants: Option<Vec<Tensor>> = call.operands.iter().map(|id| self.constant(*id)).collect();
         if let Some(constants) = constants {
+            // A file of a few bytes may ask for any number of elements, and for any amount of work on them.
+            if workload.output_shape().iter().product::<i64>() > MOST_ELEMENTS || workload.macs() > MOST_WORK {
+                let cause = format!("its result is a constant of {:?}", workload.output_shape());
+                return Err(invalid(cause, "let the network compute it: give it an input".into()));
+            }
             return Ok(self.fold(&workload, &constants));
         }
         for (param, id) in params.iter().zip(&call.operands) {

@@ -16,6 +16,7 @@ mod window;
 use super::model::{Extent, Model, Node};
 use super::problem::{Fault, Problem};
 use super::program::{Program, Source, ValueId};
+use super::tensor::is_shape;
 use crate::ir::DType;
 use builder::Builder;
 use std::collections::{BTreeMap, BTreeSet};
@@ -159,6 +160,11 @@ pub(super) fn translate(model: &Model, extents: &BTreeMap<String, Vec<i64>>) -> 
     let mut b = Builder { opset: model.opset, ..Builder::default() };
     let mut problems = vec![];
     for (name, shape) in input_shapes(model, extents, &mut problems) {
+        if !is_shape(&shape) || shape.contains(&0) {
+            let fault = Fault::new(format!("its shape is {shape:?}"), "give it extents from 1 on, and fewer elements");
+            problems.push(Problem::at(format!("input `{name}`"), fault));
+            continue;
+        }
         let id = b.program.add(&shape, DType::F32, Source::Input);
         b.program.inputs.push((name.clone(), id));
         b.names.insert(name, id);

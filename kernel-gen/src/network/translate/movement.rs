@@ -97,7 +97,10 @@ pub(super) fn split(b: &mut Builder, node: &Node, x: &[Option<ValueId>]) -> Resu
             node.integers("split").unwrap_or_else(|| (0..outputs).map(|i| each.min(shape[at] - i * each)).collect())
         }
     };
-    if sizes.len() as i64 != outputs || sizes.iter().sum::<i64>() != shape[at] || sizes.iter().any(|n| *n < 1) {
+    if sizes.len() as i64 != outputs
+        || sizes.iter().fold(0i64, |n, size| n.saturating_add(*size)) != shape[at]
+        || sizes.iter().any(|n| *n < 1)
+    {
         return Err(Fault::new(format!("parts of {sizes:?} of an extent of {}", shape[at]), "export the model again"));
     }
     let mut first = 0;
@@ -295,6 +298,9 @@ pub(super) fn blocks(b: &mut Builder, node: &Node, x: &[Option<ValueId>]) -> Res
     b.compute(Call::new(kind, &[x]).key("input", &shape).key("block", &[node.integer("blocksize", 0)]))
 }
 
+/// Most pixels of a side of an image.
+const MOST_PIXELS: i64 = 1 << 20;
+
 /// `Resize` and `Upsample` of images. Where ONNX reads the pixels is compared with each way to resize that there is.
 pub(super) fn resize(b: &mut Builder, node: &Node, x: &[Option<ValueId>]) -> Result<ValueId, Fault> {
     let input = required(x, 0)?;
@@ -335,7 +341,7 @@ pub(super) fn resize(b: &mut Builder, node: &Node, x: &[Option<ValueId>]) -> Res
         }
         _ => return Err(Fault::new("neither scales nor sizes are known", "export the model with constant sizes")),
     };
-    if sizes.len() != 4 || sizes[..2] != shape[..2] || sizes.iter().any(|n| *n < 1) {
+    if sizes.len() != 4 || sizes[..2] != shape[..2] || sizes.iter().any(|n| !(1..=MOST_PIXELS).contains(n)) {
         return Err(Fault::new(
             format!("a result of {sizes:?} from {shape:?}"),
             "only height and width can be resized",

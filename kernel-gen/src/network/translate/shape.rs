@@ -1,14 +1,11 @@
 //! Operators on shapes, and those that compute nothing.
 
-use super::builder::Builder;
+use super::builder::{Builder, MOST_ELEMENTS};
 use super::operands::{axis, required};
 use crate::network::model::{Attribute, Node};
 use crate::network::problem::Fault;
 use crate::network::program::ValueId;
-use crate::network::tensor::{Data, Tensor};
-
-/// Most elements of a constant that a node makes.
-const MOST: i64 = 1 << 31;
+use crate::network::tensor::{Data, Tensor, is_shape};
 
 /// `Identity`, and `Dropout` at inference.
 pub(super) fn same(b: &mut Builder, node: &Node, x: &[Option<ValueId>]) -> Result<ValueId, Fault> {
@@ -35,7 +32,7 @@ pub(super) fn reshape(b: &mut Builder, node: &Node, x: &[Option<ValueId>]) -> Re
                 .ok_or_else(|| Fault::new("it keeps an extent that is not there", "export the model again"))?;
         }
     }
-    let known: i64 = shape.iter().filter(|n| **n >= 0).product();
+    let known = shape.iter().filter(|n| **n >= 0).fold(1i64, |n, extent| n.saturating_mul(*extent));
     for extent in &mut shape {
         if *extent == -1 && known != 0 {
             *extent = old.iter().product::<i64>() / known;
@@ -110,7 +107,7 @@ pub(super) fn constant(b: &mut Builder, node: &Node, _: &[Option<ValueId>]) -> R
 /// `ConstantOfShape`.
 pub(super) fn filled(b: &mut Builder, node: &Node, x: &[Option<ValueId>]) -> Result<ValueId, Fault> {
     let shape = b.integers("extents", required(x, 0)?)?;
-    let elements = shape.iter().try_fold(1i64, |n, e| n.checked_mul(*e)).filter(|n| (0..=MOST).contains(n));
+    let elements = is_shape(&shape).then(|| shape.iter().product::<i64>()).filter(|n| *n <= MOST_ELEMENTS);
     let elements = elements.ok_or_else(|| Fault::new(format!("a shape of {shape:?}"), "use a smaller one"))? as usize;
     let data = match node.attributes.get("value") {
         Some(Attribute::Tensor(Tensor { data: Data::Integers(all), .. })) => {
@@ -164,7 +161,7 @@ pub(super) fn range(b: &mut Builder, _: &Node, x: &[Option<ValueId>]) -> Result<
     }
     let [(start, is_integer), (limit, _), (delta, _)] = bounds[..] else { unreachable!("three were read") };
     let count = ((limit - start) / delta).ceil().max(0.0);
-    if !count.is_finite() || count > MOST as f64 {
+    if !count.is_finite() || count > MOST_ELEMENTS as f64 {
         return Err(Fault::new(format!("a range from {start} to {limit} by {delta}"), "use a smaller one"));
     }
     let values = (0..count as i64).map(|i| start + i as f64 * delta);
