@@ -193,6 +193,18 @@ fn flags_that_a_user_sets_for_everything_break_no_build() {
 }
 
 #[test]
+fn a_network_without_the_feature_is_one_clear_error() {
+    let _building = share();
+    let consumer = consumer("no-networks");
+    consumer.write("kernels.toml", "schema = 1\n\n[[network]]\nname = \"net\"\nmodel = \"net.onnx\"\n");
+    let ran = consumer.cargo(&["check", "--offline", "--locked"]).failed();
+    let errors = build_errors(&ran);
+    assert_eq!(errors.len(), 1, "{}", ran.stderr);
+    let cause = "kernels.toml:5: [[network]] `net` needs the feature `networks` of kernel-gen-build";
+    assert!(errors[0].contains(cause) && errors[0].contains("add features = [\"networks\"]"), "{errors:?}");
+}
+
+#[test]
 fn documentation_builds_without_any_tool() {
     let _building = share();
     let consumer = consumer("docs-rs");

@@ -4,7 +4,7 @@
 //! onnx -> translate -> passes -> memory, tasks
 //! ```
 //!
-//! [`Network::load`] reads the file, [`translate`] makes steps of its nodes, the passes of [`passes`] change them, and [`Memory`] says
+//! [`Network::load`] reads the file, `translate` makes steps of its nodes, the passes of `passes` change them, and [`Memory`] says
 //! where their results lie. The distinct workloads are its [`Task`]s: a spec has them beside its own.
 
 mod memory;

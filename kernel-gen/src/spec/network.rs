@@ -1,7 +1,9 @@
 //! `[[network]]`: a model file whose workloads are generated, with the code that runs them in order.
 
+use super::KernelSpec;
+#[cfg(feature = "networks")]
+use super::WorkloadSpec;
 use super::names::Names;
-use super::{KernelSpec, WorkloadSpec};
 use crate::diagnostic::{Report, Table};
 #[cfg(feature = "networks")]
 use crate::network::{Network, Task};

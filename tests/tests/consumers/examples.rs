@@ -62,6 +62,13 @@ fn resnet18_without_gpus_says_so_and_runs_on_the_cpu() {
 }
 
 #[test]
+fn a_network_of_a_model_file_gives_what_onnx_runtime_gave() {
+    let text = run("network", &[]);
+    let last = text.lines().last().unwrap_or_default();
+    assert!(last.starts_with("40 of 40 digits right; largest distance from ONNX Runtime's probabilities: "), "{text}");
+}
+
+#[test]
 fn filters_writes_a_sheet_of_nine_pictures() {
     let sheet = std::env::temp_dir().join(format!("kernel-gen-filters-{}.png", std::process::id()));
     let scene = concat!(env!("CARGO_MANIFEST_DIR"), "/../examples/picture/scene.png");

@@ -141,7 +141,7 @@ const OPERATORS: &[(&[&str], One)] = &[
     (&["Size"], shape::size),
     (&["Constant"], shape::constant),
     (&["ConstantOfShape"], shape::filled),
-    (&["Cast", "CastLike"], shape::cast),
+    (&["Cast"], shape::cast),
     (&["Range"], shape::range),
 ];
 

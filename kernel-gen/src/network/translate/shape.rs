@@ -121,7 +121,7 @@ pub(super) fn filled(b: &mut Builder, node: &Node, x: &[Option<ValueId>]) -> Res
     Ok(b.add_constant(Tensor { shape, data }))
 }
 
-/// `Cast`, and `CastLike`: of constants between integers and numbers, else of nothing.
+/// `Cast`: of constants between integers and numbers, else of nothing.
 pub(super) fn cast(b: &mut Builder, node: &Node, x: &[Option<ValueId>]) -> Result<ValueId, Fault> {
     const FLOATS: [i64; 4] = [1, 10, 11, 16];
     const INTEGERS: [i64; 9] = [2, 3, 4, 5, 6, 7, 9, 12, 13];
