@@ -210,7 +210,7 @@ fn make(config: &Config, environment: &Environment) -> Result<Stamp, Error> {
         ));
     }
     generated.report.warnings.append(&mut warnings);
-    let mut inputs: Vec<PathBuf> = spec.networks.iter().map(|network| network.model.clone()).collect();
+    let mut inputs: Vec<PathBuf> = spec.networks.iter().flat_map(|network| network.files()).collect();
     inputs.extend(add_externs(&spec, compiler.as_ref(), &options, &mut generated)?);
     let library = library(&options.prefix, &generated);
     let mut stamp = write(config, environment, &generated, compiler.as_ref(), &library)?;

@@ -1,6 +1,7 @@
 //! `kernel-gen explain`: what is chosen for a workload, where that comes from, and what else there was.
 
 use super::output::{Failure, Output, json_text};
+use super::plan;
 use super::project::{Files, Project, choice_json, config_json, target};
 use crate::model::{choose, default_of};
 use crate::target::Target;
@@ -13,7 +14,7 @@ use std::fmt::Write;
 /// Says which template and config a workload gets on each target, and why
 #[derive(Args, Clone, Debug)]
 pub(super) struct Arguments {
-    /// A workload's name in the spec, a kernel's name, or a workload's key
+    /// A workload's name in the spec, a kernel's or a network's name, or a workload's key
     workload: String,
     /// Only this target
     #[arg(long, value_name = "NAME")]
@@ -27,11 +28,15 @@ pub(super) struct Arguments {
 
 pub(super) fn run(registry: &Registry, arguments: &Arguments) -> Result<Output, Failure> {
     let project = Project::load(&arguments.files)?;
-    let workload = project.workload(&arguments.workload)?;
     let targets = match &arguments.target {
         Some(name) => vec![target(&project, Some(name))?],
         None => project.targets(std::env::consts::ARCH),
     };
+    let mut networks = project.spec.iter().flat_map(|spec| &spec.networks);
+    if let Some(network) = networks.find(|network| network.name == arguments.workload) {
+        return plan::explain(registry, &project, network, &targets, arguments.json);
+    }
+    let workload = project.workload(&arguments.workload)?;
     let all: Vec<Json> = targets.iter().map(|t| on_target(registry, &project, &workload, t)).collect();
     let intensity = workload.flops() as f64 / workload.bytes().max(1) as f64;
     let chosen = all.iter().all(|t| t["choice"].is_object());

@@ -29,6 +29,7 @@ mod measuring;
 mod merge;
 mod output;
 mod package;
+mod plan;
 mod project;
 mod prune;
 mod replay;

@@ -25,8 +25,8 @@ pub use tasks::Task;
 pub use tensor::{Data, Tensor};
 pub use translate::operators;
 
-use std::collections::BTreeMap;
-use std::path::Path;
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
 
 /// A network that can be generated.
 #[derive(Clone, PartialEq, Debug)]
@@ -41,6 +41,8 @@ pub struct Network {
     pub step_tasks: Vec<usize>,
     /// What each pass left, in one line each.
     pub passes: Vec<String>,
+    /// The files that it was read from.
+    pub files: BTreeSet<PathBuf>,
 }
 
 impl Network {
@@ -51,7 +53,8 @@ impl Network {
     /// All that keeps the model from being compiled.
     pub fn load(name: &str, model: &Path, inputs: &BTreeMap<String, Vec<i64>>) -> Result<Network, Vec<Problem>> {
         let model = onnx::read(model)?;
-        Ok(Network::of(name, translate::translate(&model, inputs)?))
+        let network = Network::of(name, translate::translate(&model, inputs)?);
+        Ok(Network { files: model.files, ..network })
     }
 
     /// Makes a network of steps: runs the passes, and plans memory and tasks.
@@ -59,7 +62,7 @@ impl Network {
         let passes = passes::run(&mut program);
         let memory = Memory::plan(&program);
         let (tasks, step_tasks) = tasks::extract(name, &program);
-        Network { program, memory, tasks, step_tasks, passes }
+        Network { program, memory, tasks, step_tasks, passes, files: BTreeSet::new() }
     }
 }
 

@@ -1,7 +1,8 @@
 //! A model as its file says it: nodes by name, before anything is known of shapes.
 
 use super::tensor::Tensor;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::PathBuf;
 
 /// A model.
 #[derive(Clone, Debug, Default)]
@@ -14,6 +15,8 @@ pub(super) struct Model {
     pub(super) outputs: Vec<String>,
     /// Constants by name.
     pub(super) constants: BTreeMap<String, Tensor>,
+    /// The files that it was read from: its own, and those of external data.
+    pub(super) files: BTreeSet<PathBuf>,
     /// The nodes, each behind those whose results it takes.
     pub(super) nodes: Vec<Node>,
 }

@@ -8,9 +8,10 @@ use super::problem::{Fault, Problem};
 use super::tensor::{Data, Tensor, is_shape};
 use super::wire;
 use rten_onnx::onnx::{AttributeProto, AttributeType, DataLocation, DataType, GraphProto, ModelProto, TensorProto};
+use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
-use std::path::{Component, Path};
+use std::path::{Component, Path, PathBuf};
 
 /// The oldest version of the operators that is read.
 const OLDEST: i64 = 7;
@@ -24,8 +25,15 @@ const AGAIN: &str = "export the model again, and check it with onnx.checker";
 /// All that is wrong with the file, or with parts of it.
 pub(super) fn read(path: &Path) -> Result<Model, Vec<Problem>> {
     let bytes = fs::read(path).map_err(|e| vec![Problem::of_file(format!("cannot read it: {e}"), "check `model`")])?;
-    let folder = path.parent().unwrap_or(Path::new("."));
-    parse(&bytes, folder)
+    let mut model = parse(&bytes, path.parent().unwrap_or(Path::new(".")))?;
+    model.files.insert(path.to_path_buf());
+    Ok(model)
+}
+
+/// Where external data lies, and the files that were read of it.
+struct Folder<'a> {
+    path: &'a Path,
+    files: RefCell<BTreeSet<PathBuf>>,
 }
 
 /// Reads the model of a file's bytes; `folder` is where external data lies.
@@ -38,6 +46,7 @@ pub(super) fn parse(bytes: &[u8], folder: &Path) -> Result<Model, Vec<Problem>> 
     };
     let standard = |domain: &Option<String>| domain.as_deref().is_none_or(|d| d.is_empty() || d == "ai.onnx");
     let opset = proto.opset_import.iter().find(|set| standard(&set.domain)).and_then(|set| set.version);
+    let folder = &Folder { path: folder, files: RefCell::default() };
     let mut problems = vec![];
     let opset = opset.unwrap_or_else(|| {
         problems.push(Problem::of_file("it does not say which version of the operators it uses", AGAIN));
@@ -50,11 +59,12 @@ pub(super) fn parse(bytes: &[u8], folder: &Path) -> Result<Model, Vec<Problem>> 
     let constants = constants(&graph, folder, &mut problems);
     let nodes = nodes(&graph, folder, &mut problems);
     let (inputs, outputs) = ends(&graph, &constants, &mut problems);
-    if problems.is_empty() { Ok(Model { opset, inputs, outputs, constants, nodes }) } else { Err(problems) }
+    let files = folder.files.take();
+    if problems.is_empty() { Ok(Model { opset, inputs, outputs, constants, nodes, files }) } else { Err(problems) }
 }
 
 /// The initialisers.
-fn constants(graph: &GraphProto, folder: &Path, problems: &mut Vec<Problem>) -> BTreeMap<String, Tensor> {
+fn constants(graph: &GraphProto, folder: &Folder<'_>, problems: &mut Vec<Problem>) -> BTreeMap<String, Tensor> {
     let mut constants = BTreeMap::new();
     for proto in &graph.initializer {
         let name = proto.name.clone().unwrap_or_default();
@@ -67,7 +77,7 @@ fn constants(graph: &GraphProto, folder: &Path, problems: &mut Vec<Problem>) -> 
 }
 
 /// The nodes in order.
-fn nodes(graph: &GraphProto, folder: &Path, problems: &mut Vec<Problem>) -> Vec<Node> {
+fn nodes(graph: &GraphProto, folder: &Folder<'_>, problems: &mut Vec<Problem>) -> Vec<Node> {
     let (mut nodes, mut given) = (vec![], BTreeSet::new());
     for proto in &graph.node {
         let op = proto.op_type.clone().unwrap_or_default();
@@ -144,7 +154,7 @@ fn ends(
 }
 
 /// The value of an attribute.
-fn attribute(proto: &AttributeProto, folder: &Path) -> Result<Attribute, Fault> {
+fn attribute(proto: &AttributeProto, folder: &Folder<'_>) -> Result<Attribute, Fault> {
     let kind = proto.r#type.unwrap_or(AttributeType::UNDEFINED);
     Ok(match kind {
         AttributeType::FLOAT => Attribute::Float(proto.f.unwrap_or_default()),
@@ -162,7 +172,7 @@ fn attribute(proto: &AttributeProto, folder: &Path) -> Result<Attribute, Fault> 
 }
 
 /// A constant.
-fn tensor(proto: &TensorProto, folder: &Path) -> Result<Tensor, Fault> {
+fn tensor(proto: &TensorProto, folder: &Folder<'_>) -> Result<Tensor, Fault> {
     if !is_shape(&proto.dims) {
         return Err(Fault::new(format!("its shape is {:?}", proto.dims), AGAIN));
     }
@@ -250,7 +260,7 @@ fn bf16_to_f32(bits: u16) -> f32 {
 }
 
 /// The bytes of a constant that lies in another file. Its folder must be the model's, or one below.
-fn read_external(proto: &TensorProto, folder: &Path) -> Result<Vec<u8>, Fault> {
+fn read_external(proto: &TensorProto, folder: &Folder<'_>) -> Result<Vec<u8>, Fault> {
     let entry = |key: &str| {
         let found = proto.external_data.iter().find(|entry| entry.key.as_deref() == Some(key));
         found.and_then(|entry| entry.value.clone())
@@ -264,12 +274,13 @@ fn read_external(proto: &TensorProto, folder: &Path) -> Result<Vec<u8>, Fault> {
     if location.is_empty() || !relative.components().all(|c| matches!(c, Component::Normal(_) | Component::CurDir)) {
         return Err(outside());
     }
-    let path = folder.join(relative);
+    let path = folder.path.join(relative);
     let unreadable =
         |e: std::io::Error| Fault::new(format!("it lies in `{location}`: {e}"), "put external data beside the model");
     // A link may lead elsewhere.
-    let folder = if folder.as_os_str().is_empty() { Path::new(".") } else { folder };
-    let (real, root) = (fs::canonicalize(&path).map_err(unreadable)?, fs::canonicalize(folder).map_err(unreadable)?);
+    let folder_path = if folder.path.as_os_str().is_empty() { Path::new(".") } else { folder.path };
+    let (real, root) =
+        (fs::canonicalize(&path).map_err(unreadable)?, fs::canonicalize(folder_path).map_err(unreadable)?);
     if !real.starts_with(root) {
         return Err(outside());
     }
@@ -281,6 +292,7 @@ fn read_external(proto: &TensorProto, folder: &Path) -> Result<Vec<u8>, Fault> {
     };
     let (offset, length) = (number("offset")?.unwrap_or(0), number("length")?);
     let bytes = fs::read(&real).map_err(unreadable)?;
+    folder.files.borrow_mut().insert(path);
     let end = length.map_or(Some(bytes.len()), |length| offset.checked_add(length));
     let part = end.and_then(|end| bytes.get(offset..end)).map(<[u8]>::to_vec);
     part.ok_or_else(|| {

@@ -24,6 +24,17 @@ pub struct NetworkSpec {
     pub line: usize,
 }
 
+impl NetworkSpec {
+    /// The files that it was read from: the model, and external data.
+    pub fn files(&self) -> Vec<PathBuf> {
+        #[cfg(feature = "networks")]
+        let files = self.network.files.iter().cloned().collect();
+        #[cfg(not(feature = "networks"))]
+        let files = vec![self.model.clone()];
+        files
+    }
+}
+
 /// Reads a network, and its workloads as kernels of the spec. `file` is the spec's: the model's path counts from its folder.
 pub(super) fn read(
     table: &mut Table<'_, '_>,

@@ -174,6 +174,92 @@ fn what_exporters_write_in_pieces_is_one_step() {
     assert_eq!(step(norm), ["layer_norm-f32-m24n6-e5"]);
 }
 
+/// The keys of a model's steps; the passes may not change its result.
+fn unchanged(nodes: Vec<rten_onnx::onnx::NodeProto>, constants: Vec<TensorProto>) -> Vec<String> {
+    let before = read(&of_nodes(nodes, constants)).unwrap_or_else(|all| panic!("{}", all[0]));
+    let given = inputs(&before, 7);
+    let network = Network::of("n", before.clone());
+    let (expected, found) = (evaluate(&before, &given, None), evaluate(&network.program, &given, Some(&network)));
+    for (a, b) in expected[0].iter().zip(&found[0]) {
+        assert!((a - b).abs() <= 1e-5 * a.abs().max(1.0), "{a} became {b}: {:#?}", lines(&network));
+    }
+    network.program.steps.iter().map(|step| step.workload.key()).collect()
+}
+
+#[test]
+fn parts_in_another_shape_are_not_written_into_a_concatenation() {
+    let product = |w: &str, to: &str| node("MatMul", &["rows", w], &[to], vec![]);
+    let nodes = vec![
+        node("Reshape", &["x", "matrix"], &["rows"], vec![]),
+        product("w1", "a"),
+        product("w2", "b"),
+        node("Reshape", &["a", "half"], &["c"], vec![]),
+        node("Reshape", &["b", "half"], &["d"], vec![]),
+        node("Concat", &["c", "d"], &["y"], vec![int("axis", 0)]),
+    ];
+    let weight = |name: &str, first: f32| floats(name, &[6, 2], &(0..12).map(|i| first + i as f32).collect::<Vec<_>>());
+    let constants = vec![
+        integers("matrix", &[2], &[24, 6]),
+        integers("half", &[2], &[12, 4]),
+        weight("w1", 0.0),
+        weight("w2", 20.0),
+    ];
+    assert_eq!(unchanged(nodes, constants).len(), 3);
+}
+
+#[test]
+fn means_that_broadcast_along_columns_are_no_norm_of_rows() {
+    let mean = |from: &str, to: &str| node("ReduceMean", &[from], &[to], vec![ints("axes", &[-1]), int("keepdims", 0)]);
+    let nodes = vec![
+        node("Reshape", &["x", "square"], &["s"], vec![]),
+        mean("s", "m"),
+        node("Sub", &["s", "m"], &["c"], vec![]),
+        node("Mul", &["c", "c"], &["q"], vec![]),
+        mean("q", "v"),
+        node("Add", &["v", "tiny"], &["e"], vec![]),
+        node("Sqrt", &["e"], &["d"], vec![]),
+        node("Div", &["c", "d"], &["y"], vec![]),
+    ];
+    let keys = unchanged(nodes, vec![integers("square", &[2], &[12, 12]), floats("tiny", &[], &[1e-5])]);
+    assert!(keys.iter().all(|key| !key.starts_with("layer_norm")), "{keys:?}");
+}
+
+#[test]
+fn what_divides_by_next_to_nothing_stays_a_division() {
+    let nodes =
+        vec![node("Conv", &["x", "w"], &["a"], vec![ints("pads", &[1; 4])]), node("Div", &["a", "c"], &["y"], vec![])];
+    let constants = vec![floats("w", &[4, 4, 3, 3], &[0.5; 144]), floats("c", &[1, 4, 1, 1], &[1.0, 1e-39, 2.0, 3.0])];
+    assert_eq!(unchanged(nodes, constants).len(), 2);
+}
+
+#[test]
+fn arithmetic_of_shapes_is_of_integers_throughout() {
+    // 5 is clipped, halved and doubled: 4.
+    let nodes = vec![
+        node("Shape", &["x"], &["s"], vec![]),
+        node("Gather", &["s", "two"], &["six"], vec![]),
+        node("Sub", &["six", "one"], &["five"], vec![]),
+        node("Clip", &["five", "one", "six"], &["clipped"], vec![]),
+        node("Div", &["clipped", "two"], &["half"], vec![]),
+        node("Mul", &["half", "two"], &["four"], vec![]),
+        node("Concat", &["four", "rest"], &["shape"], vec![int("axis", 0)]),
+        node("Reshape", &["x", "shape"], &["r"], vec![]),
+        node("Softmax", &["r"], &["y"], vec![int("axis", -1)]),
+    ];
+    let one = |name: &str, value| integers(name, &[1], &[value]);
+    assert_eq!(unchanged(nodes, vec![one("one", 1), one("two", 2), one("rest", -1)]), ["softmax-f32-m4n36"]);
+}
+
+#[test]
+fn a_long_chain_of_products_is_read_in_no_time() {
+    let mut nodes = vec![node("Mul", &["x", "x"], &["v0"], vec![])];
+    for i in 1..60 {
+        let (from, to) = (format!("v{}", i - 1), if i == 59 { "y".to_string() } else { format!("v{i}") });
+        nodes.push(node("Mul", &[&from, &from], &[&to], vec![]));
+    }
+    assert_eq!(read(&of_nodes(nodes, vec![])).map(|program| Network::of("n", program).program.steps.len()), Ok(60));
+}
+
 #[test]
 fn branches_of_a_concatenation_write_into_it() {
     let conv = |from: &str, to: &str| node("Conv", &[from, "w"], &[to], vec![ints("pads", &[1; 4])]);
@@ -512,6 +598,17 @@ fn wrong_models() -> Vec<Wrong> {
             with("Clip", vec![floats("a", &[], &[2.0]), floats("b", &[], &[1.0])], vec![]),
             "its lower bound 2 is above its upper bound 1",
         ),
+        (
+            "an expansion by nothing",
+            with("Expand", vec![integers("w", &[5], &[i64::MIN, 1, 4, 6, 6])], vec![]),
+            "node `make_y` (Expand)",
+        ),
+        (
+            "a window of no size",
+            one("MaxPool", &["x"], vec![ints("kernel_shape", &[i64::MIN, 1])]),
+            "`kernel_shape` is missing",
+        ),
+        ("an activation without a slope", one("Celu", &["x"], vec![float("alpha", 0.0)]), "`alpha` is 0"),
         (
             "a range without end",
             of_nodes(

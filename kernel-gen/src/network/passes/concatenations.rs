@@ -40,7 +40,9 @@ fn parts(program: &Program, at: usize) -> Option<Vec<(usize, Slice)>> {
         let (width, before) = (program.values[*id].shape[axis], start);
         start += width;
         let into = Slice { of, at: before };
-        let fits = fits(&program.steps[writer], into, whole) && found.iter().all(|(other, _)| *other != writer);
+        // Only in the shape that the writer gives it is the slice one of the writer's own axis.
+        let own = program.values[*id].shape == program.steps[writer].workload.output_shape();
+        let fits = own && fits(&program.steps[writer], into, whole) && found.iter().all(|(other, _)| *other != writer);
         found.push(fits.then_some((writer, into))?);
     }
     Some(found)

@@ -11,6 +11,9 @@ use crate::workload::{Epilogue, Op, Role, Unary, Workload};
 /// Most parameters of a kernel.
 const MOST_PARAMETERS: usize = 12;
 
+/// Most channels that one number is repeated for.
+const MOST_CHANNELS: i64 = 1 << 16;
+
 /// Fuses all that can be.
 pub(super) fn fuse(program: &mut Program) {
     let mut at = 0;
@@ -151,17 +154,26 @@ fn of_binary(
             let tensor = Tensor::floats(&count, list);
             program.add(&count, crate::ir::DType::F32, Source::Constant(tensor))
         };
-        let (ones, zeros) = (vec![1.0f32; numbers.len()], vec![0.0f32; numbers.len()]);
+        let same = |value: f32| vec![value; numbers.len()];
         return Some(match (function, operand) {
             (Function2::Add, _) => (Epilogue::Bias, vec![add(numbers)]),
             (Function2::Subtract, 0) => (Epilogue::Bias, vec![add(numbers.iter().map(|v| -v).collect())]),
             (Function2::Subtract, _) => {
-                let minus = ones.iter().map(|v| -v).collect();
+                let minus = same(-1.0);
                 (Epilogue::Scale, vec![add(minus), add(numbers)])
             }
-            (Function2::Multiply, _) => (Epilogue::Scale, vec![add(numbers), add(zeros)]),
+            (Function2::Multiply, _) => {
+                let zeros = same(0.0);
+                (Epilogue::Scale, vec![add(numbers), add(zeros)])
+            }
             (Function2::Divide, 0) => {
-                (Epilogue::Scale, vec![add(numbers.iter().map(|v| 1.0 / v).collect()), add(zeros)])
+                // What has no finite inverse would spread over sums.
+                let inverse: Vec<f32> = numbers.iter().map(|v| 1.0 / v).collect();
+                if inverse.iter().any(|v| !v.is_finite()) {
+                    return None;
+                }
+                let zeros = same(0.0);
+                (Epilogue::Scale, vec![add(inverse), add(zeros)])
             }
             _ => return None,
         });
@@ -185,7 +197,8 @@ fn by_channel(workload: &Workload, shape: &[i64], constant: &Tensor) -> Option<V
     let (channels, inner) = channel(workload)?;
     let numbers = constant.to_floats();
     if numbers.len() == 1 {
-        return Some(vec![numbers[0]; channels as usize]);
+        // One number for each of very many channels is memory for nothing.
+        return (channels <= MOST_CHANNELS).then(|| vec![numbers[0]; channels as usize]);
     }
     let at = shape.len().checked_sub(constant.shape.len())?;
     let mut wide = constant.shape.iter().enumerate().filter(|(_, n)| **n != 1);

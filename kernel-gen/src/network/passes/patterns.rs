@@ -60,11 +60,22 @@ fn near(a: f64, b: f64) -> bool {
 
 /// A value as a product: a number, and tensors of the value's shape.
 fn product(program: &Program, id: ValueId) -> (f64, Vec<ValueId>) {
+    product_of(program, id, DEEPEST)
+}
+
+/// Products within products that are looked at: what exporters write has three.
+const DEEPEST: usize = 6;
+
+/// The same, as deep as this.
+fn product_of(program: &Program, id: ValueId, depth: usize) -> (f64, Vec<ValueId>) {
     let whole = (1.0, vec![program.root(id)]);
+    if depth == 0 {
+        return whole;
+    }
     let Some(step) = writer(program, id) else { return whole };
     if let Some([x, y]) = operands(step, Function2::Divide) {
         if let Some(divisor) = scalar(program, y).filter(|d| *d != 0.0) {
-            let (factor, terms) = product(program, x);
+            let (factor, terms) = product_of(program, x, depth - 1);
             return (factor / divisor, terms);
         }
         return whole;
@@ -75,7 +86,7 @@ fn product(program: &Program, id: ValueId) -> (f64, Vec<ValueId>) {
         if let Some(number) = scalar(program, side) {
             factor *= number;
         } else if program.elements(side) == program.elements(id) {
-            let (more, others) = product(program, side);
+            let (more, others) = product_of(program, side, depth - 1);
             factor *= more;
             terms.extend(others);
         } else {
@@ -141,6 +152,13 @@ fn mean(program: &Program, id: ValueId) -> Option<(ValueId, i64)> {
         .then(|| (program.root(step.operands[0]), extents[first..].iter().product()))
 }
 
+/// Whether a shape has one element for each row of another: its first extents, and then 1.
+fn is_of_rows(shape: &[i64], of: &[i64], columns: i64) -> bool {
+    let first = (0..=of.len()).rev().find(|first| of[*first..].iter().product::<i64>() == columns);
+    let fits = |first: usize| shape[..first] == of[..first] && shape[first..].iter().all(|n| *n == 1);
+    shape.len() == of.len() && first.is_some_and(fits)
+}
+
 /// The norm of rows that the result of a division is: `(x - mean) / sqrt(mean((x - mean)^2) + epsilon)`.
 fn layer_norm(program: &Program, at: usize) -> Option<(Workload, ValueId)> {
     let [centred, deviation] = operands(&program.steps[at], Function2::Divide)?;
@@ -157,7 +175,15 @@ fn layer_norm(program: &Program, at: usize) -> Option<(Workload, ValueId)> {
     };
     let digits = (1..=30).find(|digits| (epsilon / 10f64.powi(-digits) - 1.0).abs() < 1e-3)?;
     let elements = program.elements(program.steps[at].output);
-    if !is_square || of != program.root(x) || same_columns != columns || program.elements(x) != elements {
+    // Row by row they must be: of shapes that broadcast otherwise it is another function.
+    let by_rows = |id: ValueId| is_of_rows(&program.values[id].shape, &program.values[x].shape, columns);
+    if !is_square
+        || !by_rows(m)
+        || !by_rows(deviation)
+        || of != program.root(x)
+        || same_columns != columns
+        || program.elements(x) != elements
+    {
         return None;
     }
     let function = RowFunction::LayerNorm(Epsilon { digits: digits.into() });

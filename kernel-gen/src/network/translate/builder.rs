@@ -9,11 +9,26 @@ use crate::workload::operators::kind;
 use crate::workload::{ConvLayout, Epilogue, Math, Number, Slices, Workload, reference};
 use std::collections::BTreeMap;
 
-/// Most elements of a constant that is computed.
-pub(super) const MOST_ELEMENTS: i64 = 1 << 28;
+/// Most elements of all constants that are computed.
+const MOST_ELEMENTS: i64 = 1 << 29;
 
-/// Most terms that the elements of such a constant are computed of.
+/// Most terms that these are computed of.
 const MOST_WORK: i64 = 1 << 32;
+
+/// Operators whose results are truth values.
+const TRUTHS: [&str; 11] = [
+    "equal",
+    "less",
+    "less_or_equal",
+    "greater",
+    "greater_or_equal",
+    "logical_and",
+    "logical_or",
+    "logical_xor",
+    "logical_not",
+    "is_nan",
+    "is_inf",
+];
 
 /// The steps so far, and the values by their names.
 #[derive(Default)]
@@ -26,6 +41,10 @@ pub(super) struct Builder {
     pub(super) opset: i64,
     /// The node that is translated.
     pub(super) node: String,
+    /// Elements of all constants that were computed.
+    computed: i64,
+    /// Terms that they were computed of.
+    work: i64,
 }
 
 /// An operator with its operands, as a spec would say it.
@@ -80,6 +99,11 @@ pub(super) fn number(name: &str, value: f32) -> Result<Number, Fault> {
 }
 
 impl Builder {
+    /// Nothing yet, of a model with this version of the operators.
+    pub(super) fn new(opset: i64) -> Builder {
+        Builder { opset, ..Builder::default() }
+    }
+
     /// The extents of a value.
     pub(super) fn shape(&self, id: ValueId) -> Vec<i64> {
         self.program.values[id].shape.clone()
@@ -189,11 +213,7 @@ impl Builder {
         }
         let constants: Option<Vec<Tensor>> = call.operands.iter().map(|id| self.constant(*id)).collect();
         if let Some(constants) = constants {
-            // A file of a few bytes may ask for any number of elements, and for any amount of work on them.
-            if workload.output_shape().iter().product::<i64>() > MOST_ELEMENTS || workload.macs() > MOST_WORK {
-                let cause = format!("its result is a constant of {:?}", workload.output_shape());
-                return Err(invalid(cause, "let the network compute it: give it an input".into()));
-            }
+            self.allow(workload.output_shape().iter().product(), workload.macs())?;
             return Ok(self.fold(&workload, &constants));
         }
         for (param, id) in params.iter().zip(&call.operands) {
@@ -217,12 +237,25 @@ impl Builder {
         Ok(output)
     }
 
+    /// Counts a constant of so many elements that is computed of so many terms. A file of a few bytes may ask for any number.
+    pub(super) fn allow(&mut self, elements: i64, work: i64) -> Result<(), Fault> {
+        self.computed = self.computed.saturating_add(elements);
+        self.work = self.work.saturating_add(work);
+        if self.computed <= MOST_ELEMENTS && self.work <= MOST_WORK {
+            return Ok(());
+        }
+        let cause = format!("with it, constants of {} elements are computed from the file", self.computed);
+        Err(Fault::new(cause, "let the network compute them: give it inputs, or export the constants"))
+    }
+
     /// What an operator gives for constants. Of integers it gives integers, rounded towards zero.
     fn fold(&mut self, workload: &Workload, operands: &[Tensor]) -> ValueId {
         let inputs: Vec<Vec<f64>> = operands.iter().map(Tensor::to_doubles).collect();
         let inputs: Vec<&[f64]> = inputs.iter().map(|v| &v[..]).collect();
         let result = reference(workload, &inputs);
-        let integer = workload.out_dtype.is_int() || operands.iter().all(Tensor::is_integer);
+        let values = if workload.op_name() == "where" { &operands[1..] } else { operands };
+        let is_truth = TRUTHS.contains(&workload.op_name());
+        let integer = workload.out_dtype.is_int() || is_truth || values.iter().all(Tensor::is_integer);
         let data = match integer {
             true => Data::Integers(result.iter().map(|v| *v as i64).collect()),
             false => Data::Floats(result.iter().map(|v| *v as f32).collect()),

@@ -1,12 +1,12 @@
 //! Functions of elements: of one tensor, of two, of a choice between two; activations.
 
-use super::builder::{Builder, Call, number};
+use super::builder::{Builder, Call};
 use super::operands::{broadcast, required};
 use crate::network::model::Node;
 use crate::network::problem::Fault;
 use crate::network::program::ValueId;
 use crate::network::tensor::Tensor;
-use crate::workload::Epilogue;
+use crate::workload::{Epilogue, Number};
 
 /// Operators of one tensor that are operators here.
 const UNARY: &[(&str, &str)] = &[
@@ -62,10 +62,18 @@ const BINARY: &[(&str, &str)] = &[
     ("Xor", "logical_xor"),
 ];
 
+/// Operators that integers have as well: of constants they are shape arithmetic, and stay integers.
+const OF_INTEGERS: [&str; 6] = ["Abs", "Neg", "Sign", "Not", "Relu", "Clip"];
+
+/// The operand of a node: integers as numbers, unless its operator has integers.
+fn number_or_integer(b: &mut Builder, node: &Node, x: ValueId) -> ValueId {
+    if OF_INTEGERS.contains(&node.op.as_str()) { x } else { b.numbers(x) }
+}
+
 /// A function of each element, an activation included.
 pub(super) fn unary(b: &mut Builder, node: &Node, x: &[Option<ValueId>]) -> Result<ValueId, Fault> {
     let x = required(x, 0)?;
-    let (x, shape) = (b.numbers(x), b.extents(x));
+    let (x, shape) = (number_or_integer(b, node, x), b.extents(x));
     let call = match UNARY.iter().find(|(op, _)| *op == node.op) {
         Some(_)
             if node.op == "IsInf"
@@ -82,7 +90,10 @@ pub(super) fn unary(b: &mut Builder, node: &Node, x: &[Option<ValueId>]) -> Resu
 
 /// The activation that a node is.
 fn activation(node: &Node) -> Result<Epilogue, Fault> {
-    let value = |name, otherwise| number(name, node.float(name, otherwise));
+    let value = |name: &str, otherwise| {
+        let value = node.float(name, otherwise);
+        Number::new(value).ok_or_else(|| Fault::attribute(name, value, "a finite number"))
+    };
     Ok(match node.op.as_str() {
         "Relu" => Epilogue::Relu,
         "Sigmoid" => Epilogue::Sigmoid,
@@ -94,6 +105,9 @@ fn activation(node: &Node) -> Result<Epilogue, Fault> {
         },
         "Swish" if node.float("alpha", 1.0) == 1.0 => Epilogue::Silu,
         "Swish" => return Err(Fault::attribute("alpha", node.float("alpha", 1.0), "an alpha of 1")),
+        "Celu" if node.float("alpha", 1.0) <= 0.0 => {
+            return Err(Fault::attribute("alpha", node.float("alpha", 1.0), "an alpha above 0"));
+        }
         "Celu" => Epilogue::Celu(value("alpha", 1.0)?),
         "Elu" => Epilogue::Elu(value("alpha", 1.0)?),
         "LeakyRelu" => Epilogue::LeakyRelu(value("alpha", 0.01)?),
@@ -101,6 +115,9 @@ fn activation(node: &Node) -> Result<Epilogue, Fault> {
         "Gelu" => Epilogue::Gelu,
         "Selu" => Epilogue::Selu(value("alpha", 1.673_263_2)?, value("gamma", 1.050_701)?),
         "ThresholdedRelu" => Epilogue::ThresholdedRelu(value("alpha", 1.0)?),
+        "Shrink" if node.float("lambd", 0.5) < 0.0 => {
+            return Err(Fault::attribute("lambd", node.float("lambd", 0.5), "a lambd that is not below 0"));
+        }
         "Shrink" => Epilogue::Shrink(value("lambd", 0.5)?, value("bias", 0.0)?),
         other => return Err(Fault::new(format!("{other} is no activation"), "report it")),
     })
@@ -114,17 +131,21 @@ pub(super) fn clip(b: &mut Builder, node: &Node, x: &[Option<ValueId>]) -> Resul
             bounds[i] = b.floats(what, id)?.first().copied().unwrap_or(bounds[i]);
         }
     }
-    let [low, high] = bounds;
+    // Infinite bounds are none, and so are missing ones.
+    let [low, high] = bounds.map(|bound| if bound.is_nan() { bound } else { bound.clamp(-f32::MAX, f32::MAX) });
+    let x = required(x, 0)?;
+    let finite = |name: &str, value| Number::new(value).ok_or_else(|| Fault::attribute(name, value, "a number"));
+    let (least, most) = (finite("min", low)?, finite("max", high)?);
     if low > high {
         return Err(Fault::new(format!("its lower bound {low} is above its upper bound {high}"), "swap them"));
     }
-    let x = required(x, 0)?;
-    let step = match bounds {
+    let step = match [low, high] {
         [0.0, 6.0] => Epilogue::Relu6,
         [0.0, f32::MAX] => Epilogue::Relu,
-        _ => Epilogue::Clip(number("min", low)?, number("max", high)?),
+        [low, f32::MAX] if low == -f32::MAX => return Ok(x),
+        _ => Epilogue::Clip(least, most),
     };
-    let (x, shape) = (b.numbers(x), b.extents(x));
+    let (x, shape) = (number_or_integer(b, node, x), b.extents(x));
     let y = b.compute(Call::new("identity", &[x]).key("input", &shape).then(step, &[]))?;
     keep_scalar(b, y, &[x])
 }
@@ -162,11 +183,9 @@ pub(super) fn binary(b: &mut Builder, kind: &'static str, x: ValueId, y: ValueId
 /// `Where`.
 pub(super) fn choose(b: &mut Builder, _: &Node, x: &[Option<ValueId>]) -> Result<ValueId, Fault> {
     let all = [required(x, 0)?, required(x, 1)?, required(x, 2)?];
-    let all = if all.iter().all(|id| b.constant(*id).is_some_and(|c| c.is_integer())) {
-        all
-    } else {
-        all.map(|id| b.numbers(id))
-    };
+    let is_integer = |b: &Builder, id: ValueId| b.constant(id).is_some_and(|c| c.is_integer());
+    let integers = is_integer(b, all[1]) && is_integer(b, all[2]) && b.constant(all[0]).is_some();
+    let all = if integers { all } else { all.map(|id| b.numbers(id)) };
     let [condition, x, y] = all.map(|id| b.extents(id));
     let call = Call::new("where", &all).key("condition", &condition).key("a", &x).key("b", &y);
     let z = b.compute(call)?;

@@ -157,7 +157,7 @@ pub fn operators() -> Vec<&'static str> {
 /// # Errors
 /// All nodes that cannot be compiled. What only follows from these is not among them.
 pub(super) fn translate(model: &Model, extents: &BTreeMap<String, Vec<i64>>) -> Result<Program, Vec<Problem>> {
-    let mut b = Builder { opset: model.opset, ..Builder::default() };
+    let mut b = Builder::new(model.opset);
     let mut problems = vec![];
     for (name, shape) in input_shapes(model, extents, &mut problems) {
         if !is_shape(&shape) || shape.contains(&0) {
@@ -202,6 +202,13 @@ pub(super) fn translate(model: &Model, extents: &BTreeMap<String, Vec<i64>>) -> 
     }
     for name in &model.outputs {
         match b.names.get(name) {
+            Some(id)
+                if b.program.values[*id].dtype.is_int()
+                    && b.program.outputs.iter().any(|(_, other)| b.program.root(*other) == b.program.root(*id)) =>
+            {
+                let fault = Fault::new("its indices are another output, too", "leave one of them out");
+                problems.push(Problem::at(format!("output `{name}`"), fault));
+            }
             Some(id) => b.program.outputs.push((name.clone(), *id)),
             None if lost.contains(name) || !problems.is_empty() => {}
             None => problems.push(Problem::at(

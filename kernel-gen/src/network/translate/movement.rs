@@ -50,7 +50,8 @@ pub(super) fn slice(b: &mut Builder, node: &Node, x: &[Option<ValueId>]) -> Resu
     for (i, at) in axes.iter().enumerate() {
         let at = axis(*at, rank)?;
         (start[at], size[at]) = bounds(starts[i], ends[i], steps[i], shape[at])?;
-        step[at] = steps[i];
+        // Between one element and no other there is no step.
+        step[at] = if size[at] > 1 { steps[i] } else { 1 };
     }
     part(b, input, &start, &size, &step)
 }
@@ -60,9 +61,12 @@ fn bounds(start: i64, end: i64, step: i64, extent: i64) -> Result<(i64, i64), Fa
     if step == 0 {
         return Err(Fault::attribute("steps", 0, "steps that are not 0"));
     }
-    let (low, high) = if step > 0 { (0, extent) } else { (-1, extent - 1) };
-    let clamp = |at: i64| (if at < 0 { at.saturating_add(extent) } else { at }).clamp(low, high);
-    let (first, last) = (clamp(start), clamp(end));
+    let clamp = |at: i64, low: i64, high: i64| (if at < 0 { at.saturating_add(extent) } else { at }).max(low).min(high);
+    // Backwards, a slice begins at an element and may end in front of the first.
+    let (first, last) = match step > 0 {
+        true => (clamp(start, 0, extent), clamp(end, 0, extent)),
+        false => (clamp(start, 0, extent - 1), clamp(end, -1, extent - 1)),
+    };
     let span = if step > 0 { last - first } else { first - last };
     let count = if span <= 0 { 0 } else { (span - 1) / step.saturating_abs() + 1 };
     Ok((first, count))
@@ -275,7 +279,7 @@ pub(super) fn repeat(b: &mut Builder, node: &Node, x: &[Option<ValueId>]) -> Res
         shape = [vec![1; expanded.len() - shape.len()], shape].concat();
         expanded.iter().zip(&shape).map(|(new, old)| if new == old { 1 } else { *new }).collect()
     };
-    if repeats.len() != shape.len() {
+    if repeats.len() != shape.len() || repeats.iter().any(|n| *n < 1) {
         return Err(Fault::new(format!("{repeats:?} repeats of {shape:?}"), "export the model again"));
     }
     let view = b.view(input, &shape)?;

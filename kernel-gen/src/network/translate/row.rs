@@ -127,7 +127,14 @@ pub(super) fn reduce(b: &mut Builder, node: &Node, x: &[Option<ValueId>]) -> Res
         None => node.integers("axes").unwrap_or_default(),
     };
     if listed.is_empty() && node.flag("noop_with_empty_axes") {
-        return Ok(input);
+        // Nothing is reduced, but what is done to each element is done.
+        let same = ["ReduceSum", "ReduceMean", "ReduceProd", "ReduceMax", "ReduceMin", "ReduceLogSumExp"];
+        let help = "a list of axes";
+        return if same.contains(&node.op.as_str()) {
+            Ok(input)
+        } else {
+            Err(Fault::attribute("noop_with_empty_axes", 1, help))
+        };
     }
     let mut axes = listed.iter().map(|a| axis(*a, shape.len())).collect::<Result<Vec<_>, _>>()?;
     if axes.is_empty() {

@@ -1,6 +1,6 @@
 //! Operators on shapes, and those that compute nothing.
 
-use super::builder::{Builder, MOST_ELEMENTS};
+use super::builder::Builder;
 use super::operands::{axis, required};
 use crate::network::model::{Attribute, Node};
 use crate::network::problem::Fault;
@@ -107,8 +107,12 @@ pub(super) fn constant(b: &mut Builder, node: &Node, _: &[Option<ValueId>]) -> R
 /// `ConstantOfShape`.
 pub(super) fn filled(b: &mut Builder, node: &Node, x: &[Option<ValueId>]) -> Result<ValueId, Fault> {
     let shape = b.integers("extents", required(x, 0)?)?;
-    let elements = is_shape(&shape).then(|| shape.iter().product::<i64>()).filter(|n| *n <= MOST_ELEMENTS);
-    let elements = elements.ok_or_else(|| Fault::new(format!("a shape of {shape:?}"), "use a smaller one"))? as usize;
+    if !is_shape(&shape) {
+        return Err(Fault::new(format!("a shape of {shape:?}"), "use a smaller one"));
+    }
+    let elements = shape.iter().product::<i64>();
+    b.allow(elements, 0)?;
+    let elements = elements as usize;
     let data = match node.attributes.get("value") {
         Some(Attribute::Tensor(Tensor { data: Data::Integers(all), .. })) => {
             Data::Integers(vec![all.first().copied().unwrap_or(0); elements].into())
@@ -142,10 +146,23 @@ pub(super) fn cast(b: &mut Builder, node: &Node, x: &[Option<ValueId>]) -> Resul
     let data = match (&tensor.data, to) {
         (_, to) if FLOATS.contains(&to) => Data::Floats(tensor.to_floats()),
         (_, BOOLEAN) => Data::Integers(tensor.to_doubles().iter().map(|v| i64::from(*v != 0.0)).collect()),
-        (Data::Integers(all), _) => Data::Integers(all.clone()),
-        (Data::Floats(all), _) => Data::Integers(all.iter().map(|v| *v as i64).collect()),
+        (Data::Integers(all), to) => Data::Integers(all.iter().map(|v| wrapped(*v, to)).collect()),
+        (Data::Floats(all), to) => Data::Integers(all.iter().map(|v| wrapped(*v as i64, to)).collect()),
     };
     Ok(b.add_constant(Tensor { shape: tensor.shape, data }))
+}
+
+/// An integer in a type of ONNX: what does not fit wraps.
+fn wrapped(value: i64, to: i64) -> i64 {
+    match to {
+        2 => i64::from(value as u8),
+        3 => i64::from(value as i8),
+        4 => i64::from(value as u16),
+        5 => i64::from(value as i16),
+        6 => i64::from(value as i32),
+        12 => i64::from(value as u32),
+        _ => value,
+    }
 }
 
 /// `Range` of constants.
@@ -161,9 +178,10 @@ pub(super) fn range(b: &mut Builder, _: &Node, x: &[Option<ValueId>]) -> Result<
     }
     let [(start, is_integer), (limit, _), (delta, _)] = bounds[..] else { unreachable!("three were read") };
     let count = ((limit - start) / delta).ceil().max(0.0);
-    if !count.is_finite() || count > MOST_ELEMENTS as f64 {
+    if !count.is_finite() {
         return Err(Fault::new(format!("a range from {start} to {limit} by {delta}"), "use a smaller one"));
     }
+    b.allow(count as i64, 0)?;
     let values = (0..count as i64).map(|i| start + i as f64 * delta);
     let data = match is_integer {
         true => Data::Integers(values.map(|v| v as i64).collect()),

@@ -20,8 +20,8 @@ pub(super) struct Window {
 fn each(node: &Node, name: &str, rank: usize, otherwise: i64) -> Result<Vec<i64>, Fault> {
     match node.integers(name) {
         None => Ok(vec![otherwise; rank]),
-        Some(list) if list.len() == rank => Ok(list),
-        Some(list) => Err(Fault::attribute(name, format!("{list:?}"), &format!("{rank} numbers"))),
+        Some(list) if list.len() == rank && list.iter().all(|n| n.unsigned_abs() <= u32::MAX.into()) => Ok(list),
+        Some(list) => Err(Fault::attribute(name, format!("{list:?}"), &format!("{rank} numbers of 32 bits"))),
     }
 }
 
@@ -73,7 +73,7 @@ impl Window {
         if shape.is_some() || how.starts_with("SAME") {
             let shape =
                 shape.unwrap_or_else(|| (0..rank).map(|i| pixels[i].saturating_mul(window.stride[i])).collect());
-            if shape.len() != rank {
+            if shape.len() != rank || shape.iter().any(|n| !(1..=i64::from(u32::MAX)).contains(n)) {
                 return Err(Fault::attribute("output_shape", format!("{shape:?}"), &format!("{rank} numbers")));
             }
             let total: Vec<i64> = (0..rank).map(|i| natural(i) - shape[i]).collect();
@@ -139,9 +139,12 @@ pub(super) fn pool(b: &mut Builder, node: &Node, x: &[Option<ValueId>]) -> Resul
         return b.view(y, &shape);
     }
     if !global {
-        taps = node.integers("kernel_shape").filter(|taps| taps.len() == rank).ok_or_else(|| {
-            Fault::new("`kernel_shape` is missing", format!("give the size of the window, {rank} numbers"))
-        })?;
+        taps = node
+            .integers("kernel_shape")
+            .filter(|taps| taps.len() == rank && taps.iter().all(|n| (1..=i64::from(u32::MAX)).contains(n)))
+            .ok_or_else(|| {
+                Fault::new("`kernel_shape` is missing", format!("give the size of the window, {rank} numbers"))
+            })?;
     }
     if node.integer("storage_order", 0) != 0 {
         return Err(Fault::attribute("storage_order", 1, "row-major order"));
