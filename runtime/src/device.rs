@@ -64,7 +64,7 @@ pub trait Device: sealed::Sealed + fmt::Debug + Sized + 'static {
     /// A packed weight as an argument.
     #[doc(hidden)]
     fn packed_arg<'a>(&'a self, packed: &'a Self::Packed) -> Arg<'a, Self>;
-    /// The place so many bytes behind another, within one buffer.
+    /// The pointer moved forward by `bytes`, within its buffer.
     #[doc(hidden)]
     fn advance<'a>(pointer: Self::Pointer<'a>, bytes: usize) -> Self::Pointer<'a>
     where

@@ -2,8 +2,8 @@
 
 use super::output::{Failure, Output, json_text};
 use super::plan;
-use super::project::{Files, Project, choice_json, config_json, target};
-use crate::model::{choose, default_of};
+use super::project::{Files, Project, chosen_json, config_json, target};
+use crate::model::default_of;
 use crate::target::Target;
 use crate::templates::Registry;
 use crate::workload::Workload;
@@ -65,10 +65,7 @@ pub(super) fn run(registry: &Registry, arguments: &Arguments) -> Result<Output, 
 }
 
 fn on_target(registry: &Registry, project: &Project, workload: &Workload, target: &Target) -> Json {
-    let choice = match choose(registry, workload, target, &project.records, &project.options()) {
-        Ok(choice) => choice_json(&choice),
-        Err(error) => json!(error.to_string()),
-    };
+    let choice = chosen_json(registry, project, workload, target);
     let templates: Vec<Json> = registry
         .iter()
         .map(|template| {

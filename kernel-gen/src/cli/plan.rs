@@ -1,8 +1,7 @@
 //! What `kernel-gen explain` says of a network: its passes, its memory, and its launches on each target.
 
 use super::output::{Failure, Output, json_text};
-use super::project::{Project, choice_json};
-use crate::model::choose;
+use super::project::{Project, chosen_json};
 use crate::spec::NetworkSpec;
 use crate::target::Target;
 use crate::templates::Registry;
@@ -37,14 +36,8 @@ pub(super) fn explain(
 
 fn on_target(registry: &Registry, project: &Project, spec: &NetworkSpec, target: &Target) -> Json {
     let network = &spec.network;
-    let choices: Vec<Json> = network
-        .tasks
-        .iter()
-        .map(|task| match choose(registry, &task.workload, target, &project.records, &project.options()) {
-            Ok(choice) => choice_json(&choice),
-            Err(error) => json!(error.to_string()),
-        })
-        .collect();
+    let tasks = network.tasks.iter();
+    let choices: Vec<Json> = tasks.map(|task| chosen_json(registry, project, &task.workload, target)).collect();
     let steps = network.program.steps.iter().zip(&network.step_tasks).map(|(step, task)| {
         json!({
             "nodes": step.nodes,

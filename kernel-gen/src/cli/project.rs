@@ -3,11 +3,12 @@
 use super::output::Failure;
 use crate::diagnostic::closest;
 use crate::emit::c::Isa;
-use crate::model::Options;
+use crate::model::{Options, choose};
 use crate::records::{BestRecords, Choice};
 use crate::space::{Config, Value};
 use crate::spec::{Fallback, KernelSpec, Spec, WorkloadSpec};
 use crate::target::Target;
+use crate::templates::Registry;
 use crate::workload::Workload;
 use clap::Args;
 use serde_json::{Value as Json, json};
@@ -203,6 +204,14 @@ pub(super) fn config_json(config: &Config) -> Json {
     };
     let knobs: serde_json::Map<String, Json> = config.entries().map(|(k, v)| (k.to_string(), entry(v))).collect();
     json!({ "id": config.id(), "text": config.to_string(), "knobs": knobs })
+}
+
+/// What is chosen for a workload on a target as JSON, or as text why nothing is.
+pub(super) fn chosen_json(registry: &Registry, project: &Project, workload: &Workload, target: &Target) -> Json {
+    match choose(registry, workload, target, &project.records, &project.options()) {
+        Ok(choice) => choice_json(&choice),
+        Err(error) => json!(error.to_string()),
+    }
 }
 
 /// A choice as an object.

@@ -42,7 +42,7 @@ pub(super) fn assemble(
     // Workloads share what packs weights of one shape in one way; it has one name then.
     let (mut c_names, mut cuda_names) = (BTreeSet::new(), BTreeSet::new());
     #[cfg(feature = "networks")]
-    let (networks, files) = super::network::modules(spec, &items, &options.images);
+    let (networks, files) = super::network::modules(spec, &options.images);
     #[cfg(not(feature = "networks"))]
     let (networks, files) = (vec![], vec![]);
     generated.files = files;

@@ -1,9 +1,8 @@
 //! Networks of a spec as modules, and the files of their weights.
 
-use super::task::Task;
 use crate::emit::rust::{ArgItem, ArgPlace, NetworkModule, Port, Section, StepItem};
 use crate::ir::{Access, DType};
-use crate::network::{Network, Place, Program, ValueId};
+use crate::network::{Network, Place, Program, Step, ValueId};
 use crate::spec::{NetworkSpec, Spec};
 use crate::stable::fnv1a;
 use crate::workload::Role;
@@ -18,8 +17,8 @@ const ALIGN: usize = 64;
 type WeightsFile = (String, Vec<u8>);
 
 /// The modules of all networks, with the files of their weights. They lie in `folder`, below the build script's `OUT_DIR`.
-pub(super) fn modules(spec: &Spec, tasks: &[Task<'_>], folder: &str) -> (Vec<NetworkModule>, Vec<WeightsFile>) {
-    spec.networks.iter().map(|network| module(network, tasks, folder)).unzip()
+pub(super) fn modules(spec: &Spec, folder: &str) -> (Vec<NetworkModule>, Vec<WeightsFile>) {
+    spec.networks.iter().map(|network| module(network, folder)).unzip()
 }
 
 /// A file of constants while it is written.
@@ -47,7 +46,7 @@ impl File {
     }
 }
 
-fn module(spec: &NetworkSpec, tasks: &[Task<'_>], folder: &str) -> (NetworkModule, WeightsFile) {
+fn module(spec: &NetworkSpec, folder: &str) -> (NetworkModule, WeightsFile) {
     let Network { program, memory, .. } = &spec.network;
     let mut file = File { bytes: MAGIC.to_vec() };
     file.bytes.resize(ALIGN, 0);
@@ -55,15 +54,13 @@ fn module(spec: &NetworkSpec, tasks: &[Task<'_>], folder: &str) -> (NetworkModul
     // A constant that steps take packed is packed for each of their workloads; all others are read as they are.
     let mut weights: Vec<((String, ValueId), Section)> = vec![];
     let mut plain: Vec<(ValueId, DType)> = vec![];
-    let module_of = |step: usize| {
-        let task = &spec.network.tasks[spec.network.step_tasks[step]];
-        tasks.iter().find(|t| t.name == task.name).map_or(task.name.clone(), |t| t.name.clone())
-    };
+    let module_of = |step: usize| spec.network.tasks[spec.network.step_tasks[step]].name.clone();
+    let weight_of = |step: &Step| step.workload.params().iter().position(|p| p.role == Role::Weight);
     for (i, step) in program.steps.iter().enumerate() {
         let params = step.workload.params();
-        let packed = params.iter().position(|p| p.role == Role::Weight);
+        let packed = weight_of(step);
         for (p, id) in step.operands.iter().map(roots).enumerate() {
-            let Some(Place::Constant(_)) = memory.places[id] else { continue };
+            let Some(Place::Constant) = memory.places[id] else { continue };
             let key = (module_of(i), id);
             if Some(p) == packed {
                 if !weights.iter().any(|(known, _)| *known == key) {
@@ -100,8 +97,7 @@ fn module(spec: &NetworkSpec, tasks: &[Task<'_>], folder: &str) -> (NetworkModul
                 Some(Place::Output(i)) => ArgPlace::Output(i),
                 Some(Place::Slot(i)) => ArgPlace::Slot(i),
                 _ => {
-                    let is_packed = param.role == Role::Weight
-                        && step.workload.params().iter().position(|q| q.role == Role::Weight) == Some(p);
+                    let is_packed = weight_of(step) == Some(p);
                     let key = (module_of(i), id);
                     match weights.iter().position(|(known, _)| is_packed && *known == key) {
                         Some(at) => ArgPlace::Packed(at),

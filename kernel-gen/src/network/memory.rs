@@ -3,7 +3,7 @@
 //! As TVM's graph planner, it walks over the steps, takes the smallest free slot that is large enough for a result, or makes the
 //! largest one larger, and frees the slots of what is not read again.
 
-use super::program::{Program, Source, ValueId};
+use super::program::{Program, Source};
 use crate::ir::DType;
 
 /// A slot of memory.
@@ -24,8 +24,8 @@ pub enum Place {
     Output(usize),
     /// The slot of this number, from its first element on.
     Slot(usize),
-    /// The constant of this number.
-    Constant(usize),
+    /// Among the network's constants.
+    Constant,
 }
 
 /// The plan.
@@ -33,8 +33,6 @@ pub enum Place {
 pub struct Memory {
     /// The slots.
     pub slots: Vec<Slot>,
-    /// The constants that steps read: their values.
-    pub constants: Vec<ValueId>,
     /// Where each value lies, by its root; values that no step touches lie nowhere.
     pub places: Vec<Option<Place>>,
 }
@@ -60,8 +58,7 @@ impl Memory {
             for id in &step.operands {
                 let root = program.root(*id);
                 if matches!(program.values[root].source, Source::Constant(_)) && memory.places[root].is_none() {
-                    memory.places[root] = Some(Place::Constant(memory.constants.len()));
-                    memory.constants.push(root);
+                    memory.places[root] = Some(Place::Constant);
                 }
             }
             if memory.places[step.output].is_none() {

@@ -79,6 +79,13 @@ impl Program {
         self.values.len() - 1
     }
 
+    /// Adds a constant.
+    pub(super) fn add_constant(&mut self, tensor: Tensor) -> ValueId {
+        let dtype = if tensor.is_integer() { DType::I64 } else { DType::F32 };
+        let shape = tensor.shape.clone();
+        self.add(&shape, dtype, Source::Constant(tensor))
+    }
+
     /// The value whose elements a value has: itself, unless it is a view.
     pub fn root(&self, mut id: ValueId) -> ValueId {
         while let Source::View(of) = self.values[id].source {

@@ -1,4 +1,4 @@
-//! Networks of models: what the passes do, where values lie, and what is said of models that cannot be compiled.
+//! Networks of models: the passes, the memory plan, and the errors for models that cannot be compiled.
 
 use crate::random_network::{float, floats, info, int, integers, ints, model, node, random, tensor};
 use kernel_gen::network::{Network, Place, Problem, Program, Source, parse};
@@ -37,8 +37,7 @@ fn evaluate(program: &Program, inputs: &[Vec<f64>], network: Option<&Network>) -
         Some(Place::Slot(slot)) => slot,
         Some(Place::Output(i)) => 1_000_000 + i,
         Some(Place::Input(i)) => 2_000_000 + i,
-        Some(Place::Constant(i)) => 3_000_000 + i,
-        None => 4_000_000 + id,
+        Some(Place::Constant) | None => 3_000_000 + id,
     };
     let mut memory: BTreeMap<usize, Vec<f64>> = BTreeMap::new();
     for (value, (_, id)) in inputs.iter().zip(&program.inputs) {
@@ -310,7 +309,7 @@ fn the_documentation_lists_the_operators_that_can_be_compiled() {
     assert_eq!(listed, kernel_gen::network::operators());
 }
 
-/// A model that is wrong in one way, and a part of what is said.
+/// What is wrong, a model with that one fault, and a part of the error message.
 type Wrong = (&'static str, ModelProto, &'static str);
 
 fn wrong_models() -> Vec<Wrong> {

@@ -53,7 +53,7 @@ impl<'a> Arg<'a> {
 }
 
 impl<'a, D: Device> Arg<'a, D> {
-    /// So many of its elements from one on: generated networks keep several arrays in one.
+    /// The subrange of `elements` elements that starts at element `from`: generated networks keep several arrays in one buffer.
     ///
     /// # Panics
     /// If it has fewer, or is a packed weight.

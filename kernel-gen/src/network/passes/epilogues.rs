@@ -1,6 +1,6 @@
 //! Puts steps that only change elements into the epilogue of the step before, and constant factors into weights.
 
-use crate::network::program::{Program, Source, Step, ValueId};
+use crate::network::program::{Program, Step, ValueId};
 use crate::network::tensor::Tensor;
 use crate::workload::binary::Function2;
 use crate::workload::operator::Operand;
@@ -150,10 +150,7 @@ fn of_binary(
         && let Some(numbers) = by_channel(&before.workload, &program.values[step.output].shape, constant)
     {
         let count = [numbers.len() as i64];
-        let mut add = |list: Vec<f32>| {
-            let tensor = Tensor::floats(&count, list);
-            program.add(&count, crate::ir::DType::F32, Source::Constant(tensor))
-        };
+        let mut add = |list: Vec<f32>| program.add_constant(Tensor::floats(&count, list));
         let same = |value: f32| vec![value; numbers.len()];
         return Some(match (function, operand) {
             (Function2::Add, _) => (Epilogue::Bias, vec![add(numbers)]),
@@ -226,21 +223,12 @@ fn is_of_images(workload: &Workload, shape: &[i64], other: &[i64]) -> bool {
 fn push(program: &mut Program, step: &mut Step, epilogue: Epilogue, operands: &[ValueId]) {
     let numbers = |program: &Program, id: ValueId| program.constant(id).map(|c| c.to_floats().to_vec());
     let count = step.workload.channels();
-    let add = |program: &mut Program, list: Vec<f32>| {
-        let tensor = Tensor::floats(&[count], list);
-        program.add(&[count], crate::ir::DType::F32, Source::Constant(tensor))
-    };
+    let add = |program: &mut Program, list: Vec<f32>| program.add_constant(Tensor::floats(&[count], list));
     let constants: Option<Vec<Vec<f32>>> = operands.iter().map(|id| numbers(program, *id)).collect();
     let last = step.workload.epilogue.last().copied();
     match (epilogue, constants.as_deref()) {
-        (Epilogue::Bias, Some([more])) if last == Some(Epilogue::Bias) => {
-            let at = step.operands.len() - 1;
-            if let Some(old) = numbers(program, step.operands[at]) {
-                step.operands[at] = add(program, old.iter().zip(more).map(|(a, b)| a + b).collect());
-                return;
-            }
-        }
-        (Epilogue::Bias, Some([more])) if last == Some(Epilogue::Scale) => {
+        (Epilogue::Bias, Some([more])) if matches!(last, Some(Epilogue::Bias | Epilogue::Scale)) => {
+            // The summand is the last operand of both.
             let at = step.operands.len() - 1;
             if let Some(old) = numbers(program, step.operands[at]) {
                 step.operands[at] = add(program, old.iter().zip(more).map(|(a, b)| a + b).collect());
@@ -301,7 +289,5 @@ fn scaled_weight(program: &mut Program, step: &Step, inputs: &[Operand], scale: 
         _ => return None,
     };
     let scaled: Vec<f32> = numbers.iter().enumerate().map(|(i, w)| w * scale[channel_of(i)]).collect();
-    let tensor = Tensor::floats(&weight.shape, scaled);
-    let shape = weight.shape.clone();
-    Some((at, program.add(&shape, crate::ir::DType::F32, Source::Constant(tensor))))
+    Some((at, program.add_constant(Tensor::floats(&weight.shape, scaled))))
 }

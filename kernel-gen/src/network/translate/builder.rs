@@ -142,9 +142,7 @@ impl Builder {
 
     /// A new constant.
     pub(super) fn add_constant(&mut self, tensor: Tensor) -> ValueId {
-        let dtype = if tensor.is_integer() { DType::I64 } else { DType::F32 };
-        let shape = tensor.shape.clone();
-        self.program.add(&shape, dtype, Source::Constant(tensor))
+        self.program.add_constant(tensor)
     }
 
     /// A constant of numbers, or of integers as numbers.
@@ -237,7 +235,8 @@ impl Builder {
         Ok(output)
     }
 
-    /// Counts a constant of so many elements that is computed of so many terms. A file of a few bytes may ask for any number.
+    /// Adds the elements and terms of a computed constant to the totals, and refuses more than the limits: a small file may ask for
+    /// terabytes.
     pub(super) fn allow(&mut self, elements: i64, work: i64) -> Result<(), Fault> {
         self.computed = self.computed.saturating_add(elements);
         self.work = self.work.saturating_add(work);
