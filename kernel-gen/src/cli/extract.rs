@@ -2,7 +2,9 @@
 
 use super::output::{Failure, Output, write_new};
 use crate::emit::rust::rust_name;
-use crate::network::{Network, Task};
+use crate::ir::DType;
+use crate::network::{Network, Task, Wanted};
+use crate::workload::ConvLayout;
 use clap::Args;
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -24,6 +26,12 @@ pub(super) struct Arguments {
     /// What the names of kernels begin with [default: the file's name]
     #[arg(long)]
     name: Option<String>,
+    /// The type of the numbers: f32, f16 or bf16 [default: that of the model's inputs]
+    #[arg(long, value_name = "TYPE", value_parser = dtype)]
+    dtype: Option<DType>,
+    /// The order of the dimensions of images: NCHW or NHWC [default: NHWC for f16 and bf16]
+    #[arg(long, value_parser = layout)]
+    layout: Option<ConvLayout>,
     /// Write to this file instead of standard output
     #[arg(long, short, value_name = "FILE")]
     output: Option<PathBuf>,
@@ -38,12 +46,25 @@ fn shape(text: &str) -> Result<(String, Vec<i64>), String> {
     Ok((name.to_string(), extents.ok_or(help)?))
 }
 
+/// A type of numbers.
+fn dtype(text: &str) -> Result<DType, String> {
+    let all = [DType::F32, DType::F16, DType::Bf16];
+    all.into_iter().find(|dtype| dtype.name() == text).ok_or("write f32, f16 or bf16".into())
+}
+
+/// An order of dimensions.
+fn layout(text: &str) -> Result<ConvLayout, String> {
+    let all = [ConvLayout::Nchw, ConvLayout::Nhwc];
+    all.into_iter().find(|layout| layout.name() == text).ok_or("write NCHW or NHWC".into())
+}
+
 pub(super) fn run(arguments: &Arguments) -> Result<Output, Failure> {
     let Arguments { model, inputs, .. } = arguments;
+    let wanted = Wanted { dtype: arguments.dtype, layout: arguments.layout };
     let inputs: BTreeMap<String, Vec<i64>> = inputs.iter().cloned().collect();
     let stem = model.file_stem().map_or("network".into(), |stem| stem.to_string_lossy());
     let name = arguments.name.clone().unwrap_or_else(|| rust_name(&stem));
-    let network = Network::load(&name, model, &inputs).map_err(|problems| {
+    let network = Network::load(&name, model, &inputs, wanted).map_err(|problems| {
         Failure::Lines(problems.iter().map(|problem| format!("{}: {problem}", model.display())).collect())
     })?;
     let text = text(&network, &model.display().to_string());
@@ -80,6 +101,13 @@ fn text(network: &Network, model: &str) -> String {
 fn kernel(text: &mut String, task: &Task) {
     // Writing to a string cannot fail.
     let _ = write!(text, "\n[[kernel]]\nname = \"{}\"\nop = \"{}\"\n", task.function, task.workload.op_name());
+    let (dtype, layout) = (task.workload.dtype, task.workload.op.get().layout());
+    if let Some(layout) = layout.filter(|layout| *layout != ConvLayout::Nchw) {
+        let _ = writeln!(text, "layout = \"{}\"", layout.name());
+    }
+    if dtype != DType::F32 {
+        let _ = writeln!(text, "dtype = \"{}\"", dtype.name());
+    }
     for flag in &task.said.flags {
         let _ = writeln!(text, "{flag} = true");
     }

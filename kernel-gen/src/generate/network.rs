@@ -5,6 +5,7 @@ use crate::ir::{Access, DType};
 use crate::network::{Network, Place, Program, Step, ValueId};
 use crate::spec::{NetworkSpec, Spec};
 use crate::stable::fnv1a;
+use crate::toolchain::values::{bf16_bits, f16_bits};
 use crate::workload::Role;
 
 /// What a file of weights begins with; the runtime's `network.rs` reads it.
@@ -40,6 +41,8 @@ impl File {
                 let all = tensor.to_integers().unwrap_or_default();
                 self.bytes.extend(all.iter().flat_map(|v| v.to_le_bytes()));
             }
+            DType::F16 => self.bytes.extend(tensor.to_floats().iter().flat_map(|v| f16_bits(*v).to_le_bytes())),
+            DType::Bf16 => self.bytes.extend(tensor.to_floats().iter().flat_map(|v| bf16_bits(*v).to_le_bytes())),
             _ => self.bytes.extend(tensor.to_floats().iter().flat_map(|v| v.to_le_bytes())),
         }
         Section { dtype, offset, elements: tensor.data.len() as i64 }
@@ -75,7 +78,7 @@ fn module(spec: &NetworkSpec, folder: &str) -> (NetworkModule, WeightsFile) {
     // All constants of one type that are read as they are lie in one array.
     let mut arrays: Vec<Section> = vec![];
     let mut places: Vec<((ValueId, DType), ArgPlace)> = vec![];
-    for dtype in [DType::F32, DType::I32, DType::I64] {
+    for dtype in [DType::F32, DType::F16, DType::Bf16, DType::I32, DType::I64] {
         let mut first = None;
         for (id, _) in plain.iter().filter(|(_, of)| *of == dtype) {
             let section = file.push(program, *id, dtype);
@@ -90,8 +93,8 @@ fn module(spec: &NetworkSpec, folder: &str) -> (NetworkModule, WeightsFile) {
     }
     let steps = program.steps.iter().enumerate().map(|(i, step)| {
         let params = step.slices.params(&step.workload);
-        let values = step.operands.iter().chain([&step.output]).map(roots);
-        let args = params.iter().zip(values).enumerate().map(|(p, (param, id))| {
+        let values = step.operands.iter().chain([&step.output]).map(|id| program.place(*id));
+        let args = params.iter().zip(values).enumerate().map(|(p, (param, (id, at)))| {
             let from = match memory.places[id] {
                 Some(Place::Input(i)) => ArgPlace::Input(i),
                 Some(Place::Output(i)) => ArgPlace::Output(i),
@@ -105,7 +108,7 @@ fn module(spec: &NetworkSpec, folder: &str) -> (NetworkModule, WeightsFile) {
                     }
                 }
             };
-            ArgItem { from, elements: param.elements(), written: param.access == Access::Write }
+            ArgItem { from, at, elements: param.elements(), written: param.access == Access::Write }
         });
         StepItem { nodes: step.nodes.clone(), key: step.workload.key(), module: module_of(i), args: args.collect() }
     });

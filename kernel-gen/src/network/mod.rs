@@ -25,8 +25,36 @@ pub use tasks::Task;
 pub use tensor::{Data, Tensor};
 pub use translate::operators;
 
+use crate::ir::DType;
+use crate::workload::ConvLayout;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
+
+/// How a network's numbers and images are stored.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Form {
+    /// The type of the numbers: `f32`, `f16` or `bf16`.
+    pub dtype: DType,
+    /// The order of the dimensions of images between steps: `NCHW` or `NHWC`. Inputs and results have the model's.
+    pub layout: ConvLayout,
+}
+
+impl Form {
+    /// The form with this type of numbers that suits most networks: tensor cores multiply `f16` and `bf16`, and want the channels
+    /// last.
+    pub fn of(dtype: DType) -> Form {
+        Form { dtype, layout: if dtype == DType::F32 { ConvLayout::Nchw } else { ConvLayout::Nhwc } }
+    }
+}
+
+/// What is asked of a network's form.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Wanted {
+    /// The type of the numbers; the model's if nobody says.
+    pub dtype: Option<DType>,
+    /// The order of the dimensions of images; [`Form::of`] the type if nobody says.
+    pub layout: Option<ConvLayout>,
+}
 
 /// A network that can be generated.
 #[derive(Clone, PartialEq, Debug)]
@@ -41,6 +69,8 @@ pub struct Network {
     pub step_tasks: Vec<usize>,
     /// What each pass left, in one line each.
     pub passes: Vec<String>,
+    /// How it stores numbers and images.
+    pub form: Form,
     /// The files that it was read from.
     pub files: BTreeSet<PathBuf>,
 }
@@ -51,18 +81,25 @@ impl Network {
     ///
     /// # Errors
     /// All that keeps the model from being compiled.
-    pub fn load(name: &str, model: &Path, inputs: &BTreeMap<String, Vec<i64>>) -> Result<Network, Vec<Problem>> {
+    pub fn load(
+        name: &str,
+        model: &Path,
+        inputs: &BTreeMap<String, Vec<i64>>,
+        wanted: Wanted,
+    ) -> Result<Network, Vec<Problem>> {
         let model = onnx::read(model)?;
-        let network = Network::of(name, translate::translate(&model, inputs)?);
+        let usual = Form::of(wanted.dtype.unwrap_or(model.dtype()));
+        let form = Form { layout: wanted.layout.unwrap_or(usual.layout), ..usual };
+        let network = Network::of(name, translate::translate(&model, inputs)?, form);
         Ok(Network { files: model.files, ..network })
     }
 
     /// Makes a network of steps: runs the passes, and plans memory and tasks.
-    pub fn of(name: &str, mut program: Program) -> Network {
-        let passes = passes::run(&mut program);
+    pub fn of(name: &str, mut program: Program, form: Form) -> Network {
+        let passes = passes::run(&mut program, form);
         let memory = Memory::plan(&program);
         let (tasks, step_tasks) = tasks::extract(name, &program);
-        Network { program, memory, tasks, step_tasks, passes, files: BTreeSet::new() }
+        Network { program, memory, tasks, step_tasks, passes, form, files: BTreeSet::new() }
     }
 }
 

@@ -1,6 +1,7 @@
 //! A model as its file says it: nodes by name, before anything is known of shapes.
 
 use super::tensor::Tensor;
+use crate::ir::DType;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 
@@ -21,6 +22,15 @@ pub(super) struct Model {
     pub(super) nodes: Vec<Node>,
 }
 
+impl Model {
+    /// The type of its numbers: that of the inputs, `f32` where they differ.
+    pub(super) fn dtype(&self) -> DType {
+        let mut types = self.inputs.iter().map(|input| input.dtype);
+        let first = types.next().unwrap_or(DType::F32);
+        if types.all(|dtype| dtype == first) { first } else { DType::F32 }
+    }
+}
+
 /// A tensor that the caller gives.
 #[derive(Clone, PartialEq, Debug)]
 pub(super) struct Input {
@@ -28,6 +38,8 @@ pub(super) struct Input {
     pub(super) name: String,
     /// Its extents, if the file says how many there are.
     pub(super) shape: Option<Vec<Extent>>,
+    /// The type of its elements.
+    pub(super) dtype: DType,
 }
 
 /// An extent of an input.

@@ -7,6 +7,7 @@ use super::model::{Attribute, Extent, Input, Model, Node};
 use super::problem::{Fault, Problem};
 use super::tensor::{Data, Tensor, is_shape};
 use super::wire;
+use crate::ir::DType;
 use rten_onnx::onnx::{AttributeProto, AttributeType, DataLocation, DataType, GraphProto, ModelProto, TensorProto};
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
@@ -132,11 +133,18 @@ fn ends(
             ));
             continue;
         };
-        if kind.elem_type.is_some_and(|t| t != DataType::FLOAT) {
-            let kind = kind.elem_type.as_ref().and_then(DataType::name).unwrap_or("of an unknown type");
-            let fault = Fault::new(format!("its elements are {kind}"), "export the model with inputs in f32");
-            problems.push(Problem::at(format!("input `{name}`"), fault));
-        }
+        let dtype = match kind.elem_type {
+            None | Some(DataType::FLOAT) => DType::F32,
+            Some(DataType::FLOAT16) => DType::F16,
+            Some(DataType::BFLOAT16) => DType::Bf16,
+            Some(other) => {
+                let kind = other.name().unwrap_or("of an unknown type");
+                let fault =
+                    Fault::new(format!("its elements are {kind}"), "export the model with inputs in f32, f16 or bf16");
+                problems.push(Problem::at(format!("input `{name}`"), fault));
+                DType::F32
+            }
+        };
         let shape = kind.shape.as_ref().map(|shape| {
             let extent = |d: &rten_onnx::onnx::Dimension| match d.dim_value {
                 Some(value) if value > 0 => Extent::Known(value),
@@ -144,7 +152,7 @@ fn ends(
             };
             shape.dim.iter().map(extent).collect()
         });
-        inputs.push(Input { name, shape });
+        inputs.push(Input { name, shape, dtype });
     }
     let outputs: Vec<String> = graph.output.iter().filter_map(|info| info.name.clone()).collect();
     if outputs.is_empty() {

@@ -44,6 +44,13 @@ pub enum Source {
     Step,
     /// Another value, whose elements it has in the same order.
     View(ValueId),
+    /// Neighbouring elements of another value, from this one on.
+    Part {
+        /// The other value.
+        of: ValueId,
+        /// Its first element that is one of these.
+        at: i64,
+    },
 }
 
 /// One launch.
@@ -86,18 +93,30 @@ impl Program {
         self.add(&shape, dtype, Source::Constant(tensor))
     }
 
-    /// The value whose elements a value has: itself, unless it is a view.
-    pub fn root(&self, mut id: ValueId) -> ValueId {
-        while let Source::View(of) = self.values[id].source {
-            id = of;
+    /// The value whose elements a value has: itself, unless it is a view or a part.
+    pub fn root(&self, id: ValueId) -> ValueId {
+        self.place(id).0
+    }
+
+    /// The value whose elements a value has, and the first of them.
+    pub fn place(&self, mut id: ValueId) -> (ValueId, i64) {
+        let mut first = 0;
+        loop {
+            match self.values[id].source {
+                Source::View(of) => id = of,
+                Source::Part { of, at } => (id, first) = (of, first + at),
+                _ => return (id, first),
+            }
         }
-        id
     }
 
     /// The constant that a value is, in the value's shape.
     pub fn constant(&self, id: ValueId) -> Option<Tensor> {
-        match &self.values[self.root(id)].source {
-            Source::Constant(tensor) => Some(tensor.with_shape(&self.values[id].shape)),
+        let (root, _) = self.place(id);
+        match &self.values[root].source {
+            Source::Constant(tensor) if self.elements(root) == self.elements(id) => {
+                Some(tensor.with_shape(&self.values[id].shape))
+            }
             _ => None,
         }
     }

@@ -5,9 +5,12 @@ use super::KernelSpec;
 use super::WorkloadSpec;
 use super::names::Names;
 use crate::diagnostic::{Report, Table};
+use crate::ir::DType;
 #[cfg(feature = "networks")]
-use crate::network::{Network, Task};
+use crate::network::{Network, Task, Wanted};
+use crate::workload::ConvLayout;
 use std::collections::BTreeMap;
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 
 /// A network that is generated.
@@ -35,6 +38,18 @@ impl NetworkSpec {
     }
 }
 
+/// What a spec says of a network.
+struct Header {
+    name: String,
+    model: PathBuf,
+    inputs: BTreeMap<String, Vec<i64>>,
+    dtype: Option<DType>,
+    layout: Option<ConvLayout>,
+    /// Where the model's path stands in the spec.
+    span: Range<usize>,
+    line: usize,
+}
+
 /// Reads a network, and its workloads as kernels of the spec. `file` is the spec's: the model's path counts from its folder.
 pub(super) fn read(
     table: &mut Table<'_, '_>,
@@ -42,41 +57,46 @@ pub(super) fn read(
     names: &mut Names,
     file: &str,
 ) -> Option<(NetworkSpec, Vec<KernelSpec>)> {
-    let span = table.span();
-    let line = report.line(span.start);
+    let line = report.line(table.span().start);
     table.require(report, "name", "name = \"classifier\"");
     table.require(report, "model", "model = \"model.onnx\"");
     let name = table.string(report, "name").and_then(|n| names.take(report, &n, false));
     let model = table.string(report, "model");
     let inputs = table.table(report, "inputs").map(|t| t.named_integers(report, "inputs")).unwrap_or_default();
+    let types = [("f32", DType::F32), ("f16", DType::F16), ("bf16", DType::Bf16)];
+    let dtype = table.choice(report, "dtype", &types).map(|found| found.value);
+    let layouts = [("NCHW", ConvLayout::Nchw), ("NHWC", ConvLayout::Nhwc)];
+    let layout = table.choice(report, "layout", &layouts).map(|found| found.value);
     table.finish(report);
     let (name, model) = (name?, model?);
     let path = Path::new(file).parent().unwrap_or(Path::new("")).join(model.value);
-    load(report, names, &model.span, name, path, &inputs, line)
+    load(report, names, Header { name, model: path, inputs, dtype, layout, span: model.span, line })
 }
 
 /// Makes steps of the model.
 #[cfg(feature = "networks")]
-fn load(
-    report: &mut Report,
-    names: &mut Names,
-    span: &std::ops::Range<usize>,
-    name: String,
-    model: PathBuf,
-    inputs: &BTreeMap<String, Vec<i64>>,
-    line: usize,
-) -> Option<(NetworkSpec, Vec<KernelSpec>)> {
-    let network = Network::load(&name, &model, inputs);
+fn load(report: &mut Report, names: &mut Names, header: Header) -> Option<(NetworkSpec, Vec<KernelSpec>)> {
+    let Header { name, model, inputs, dtype, layout, span, line } = header;
+    let network = Network::load(&name, &model, &inputs, Wanted { dtype, layout });
     let network = network.map_err(|problems| {
         for problem in problems {
             let separator = if problem.place.is_empty() { "" } else { ": " };
             let cause = format!("{}: {}{separator}{}", model.display(), problem.place, problem.cause);
-            report.error(span, cause, problem.help);
+            report.error(&span, cause, problem.help);
         }
     });
     let network = network.ok()?;
-    let kernels = kernels(report, names, span, &network.tasks, line)?;
+    let kernels = kernels(report, names, &span, &network.tasks, line)?;
     Some((NetworkSpec { name, model, network, line }, kernels))
+}
+
+/// Refuses the network: reading its model takes the feature.
+#[cfg(not(feature = "networks"))]
+fn load(report: &mut Report, _: &mut Names, header: Header) -> Option<(NetworkSpec, Vec<KernelSpec>)> {
+    let Header { name, span, .. } = header;
+    let cause = format!("[[network]] `{name}` needs the feature `networks` of kernel-gen-build");
+    report.error(&span, cause, "add features = [\"networks\"] to that build-dependency");
+    None
 }
 
 /// The tasks as kernels, one for each function.
@@ -84,7 +104,7 @@ fn load(
 fn kernels(
     report: &mut Report,
     names: &mut Names,
-    span: &std::ops::Range<usize>,
+    span: &Range<usize>,
     tasks: &[Task],
     line: usize,
 ) -> Option<Vec<KernelSpec>> {
@@ -110,20 +130,4 @@ fn kernels(
         }
     }
     Some(kernels)
-}
-
-/// Refuses the network: reading its model takes the feature.
-#[cfg(not(feature = "networks"))]
-fn load(
-    report: &mut Report,
-    _: &mut Names,
-    span: &std::ops::Range<usize>,
-    name: String,
-    _: PathBuf,
-    _: &BTreeMap<String, Vec<i64>>,
-    _: usize,
-) -> Option<(NetworkSpec, Vec<KernelSpec>)> {
-    let cause = format!("[[network]] `{name}` needs the feature `networks` of kernel-gen-build");
-    report.error(span, cause, "add features = [\"networks\"] to that build-dependency");
-    None
 }

@@ -1,14 +1,18 @@
 //! Networks of models: the passes, the memory plan, and the errors for models that cannot be compiled.
 
 use crate::random_network::{float, floats, info, int, integers, ints, model, node, random, tensor};
-use kernel_gen::network::{Network, Place, Problem, Program, Source, parse};
+use kernel_gen::ir::DType;
+use kernel_gen::network::{Form, Network, Place, Problem, Program, Source, parse};
 use kernel_gen::stable::Rng;
-use kernel_gen::workload::reference;
+use kernel_gen::workload::{ConvLayout, reference};
 use rten_onnx::onnx::{
     AttributeProto, AttributeType, DataLocation, DataType, GraphProto, ModelProto, StringStringEntryProto, TensorProto,
 };
 use std::collections::BTreeMap;
 use std::path::Path;
+
+/// The form of most models.
+const F32: Form = Form { dtype: DType::F32, layout: ConvLayout::Nchw };
 
 /// How many random networks there are; `KERNEL_GEN_WORKLOADS` says another number.
 const NETWORKS: u64 = 300;
@@ -52,7 +56,10 @@ fn evaluate(program: &Program, inputs: &[Vec<f64>], network: Option<&Network>) -
         let operands: Vec<Vec<f64>> = step
             .operands
             .iter()
-            .map(|id| memory[&home(program.root(*id))][..program.elements(*id) as usize].to_vec())
+            .map(|id| {
+                let (root, first) = program.place(*id);
+                memory[&home(root)][first as usize..][..program.elements(*id) as usize].to_vec()
+            })
             .collect();
         let result = reference(&step.workload, &operands.iter().map(|v| &v[..]).collect::<Vec<_>>());
         let whole = memory.entry(home(step.output)).or_default();
@@ -83,7 +90,8 @@ fn passes_and_memory_change_no_result() {
         let before = read(&model).unwrap_or_else(|all| panic!("seed {seed}: {}", all[0]));
         let given = inputs(&before, seed);
         let expected = evaluate(&before, &given, None);
-        let network = Network::of("random", before.clone());
+        let layout = if seed % 2 == 0 { ConvLayout::Nchw } else { ConvLayout::Nhwc };
+        let network = Network::of("random", before.clone(), Form { layout, ..F32 });
         for step in &network.program.steps {
             step.workload.validate().unwrap_or_else(|e| panic!("seed {seed}: {e}"));
         }
@@ -124,7 +132,7 @@ fn a_convolution_takes_in_its_norm_its_residual_and_its_activation() {
         node("Relu", &["c"], &["y"], vec![]),
     ];
     let constants = vec![floats("w", &[4, 4, 3, 3], &[0.5; 144]), ones("s"), ones("t"), ones("m"), ones("v")];
-    let network = Network::of("n", read(&of_nodes(nodes, constants)).unwrap());
+    let network = Network::of("n", read(&of_nodes(nodes, constants)).unwrap(), F32);
     let key = "conv2d-nchw-f32-n1c4h6w6-o4k3x3-s1x1-p1.1.1.1-d1x1-g1-bias.residual_add.relu";
     assert_eq!(lines(&network), [format!("make_a+make_b+make_c+make_y = {key}")]);
 }
@@ -143,7 +151,7 @@ fn what_exporters_write_in_pieces_is_one_step() {
     ];
     let constants: Vec<TensorProto> = scalars.iter().map(|(name, value)| floats(name, &[], &[*value])).collect();
     let step = |nodes| {
-        let network = Network::of("n", read(&of_nodes(nodes, constants.clone())).unwrap());
+        let network = Network::of("n", read(&of_nodes(nodes, constants.clone())).unwrap(), F32);
         lines(&network).iter().map(|line| line.split(" = ").nth(1).unwrap().to_string()).collect::<Vec<_>>()
     };
     let hard_swish = vec![
@@ -177,7 +185,7 @@ fn what_exporters_write_in_pieces_is_one_step() {
 fn unchanged(nodes: Vec<rten_onnx::onnx::NodeProto>, constants: Vec<TensorProto>) -> Vec<String> {
     let before = read(&of_nodes(nodes, constants)).unwrap_or_else(|all| panic!("{}", all[0]));
     let given = inputs(&before, 7);
-    let network = Network::of("n", before.clone());
+    let network = Network::of("n", before.clone(), F32);
     let (expected, found) = (evaluate(&before, &given, None), evaluate(&network.program, &given, Some(&network)));
     for (a, b) in expected[0].iter().zip(&found[0]) {
         assert!((a - b).abs() <= 1e-5 * a.abs().max(1.0), "{a} became {b}: {:#?}", lines(&network));
@@ -256,14 +264,17 @@ fn a_long_chain_of_products_is_read_in_no_time() {
         let (from, to) = (format!("v{}", i - 1), if i == 59 { "y".to_string() } else { format!("v{i}") });
         nodes.push(node("Mul", &[&from, &from], &[&to], vec![]));
     }
-    assert_eq!(read(&of_nodes(nodes, vec![])).map(|program| Network::of("n", program).program.steps.len()), Ok(60));
+    assert_eq!(
+        read(&of_nodes(nodes, vec![])).map(|program| Network::of("n", program, F32).program.steps.len()),
+        Ok(60)
+    );
 }
 
 #[test]
 fn branches_of_a_concatenation_write_into_it() {
     let conv = |from: &str, to: &str| node("Conv", &[from, "w"], &[to], vec![ints("pads", &[1; 4])]);
     let nodes = vec![conv("x", "a"), conv("x", "b"), node("Concat", &["a", "b"], &["y"], vec![int("axis", 1)])];
-    let network = Network::of("n", read(&of_nodes(nodes, vec![floats("w", &[4, 4, 3, 3], &[0.5; 144])])).unwrap());
+    let network = Network::of("n", read(&of_nodes(nodes, vec![floats("w", &[4, 4, 3, 3], &[0.5; 144])])).unwrap(), F32);
     let into: Vec<(i64, i64)> =
         network.program.steps.iter().map(|s| s.slices.into.map(|i| (i.of, i.at)).unwrap()).collect();
     assert_eq!(into, [(8, 0), (8, 4)]);
@@ -292,7 +303,7 @@ fn shapes_are_computed_when_the_model_is_read() {
         integers("first", &[1], &[0]),
         integers("rest", &[1], &[-1]),
     ];
-    let network = Network::of("n", read(&of_nodes(nodes, constants)).unwrap());
+    let network = Network::of("n", read(&of_nodes(nodes, constants)).unwrap(), F32);
     assert_eq!(lines(&network), ["make_y = softmax-f32-m36n4"]);
 }
 
@@ -665,7 +676,7 @@ fn bytes_that_are_cut_or_changed_are_an_error_or_a_model_and_never_a_panic() {
         }
         // A claim of a large size must not be believed before the bytes are there.
         if let Ok(program) = parse(&bytes, Path::new("/nowhere"), &BTreeMap::new()) {
-            Network::of("changed", program);
+            Network::of("changed", program, F32);
             read_anyway += 1;
         }
     }

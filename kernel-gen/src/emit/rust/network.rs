@@ -168,5 +168,6 @@ fn argument(network: &NetworkModule, arg: &ArgItem, ports: &[(&Port, &str, Strin
         (_, false) => format!("{RT}::Input::arg(&{name}, dev)"),
         (_, true) => format!("{RT}::Output::arg_mut(&mut {name}, dev)"),
     };
+    let offset = offset + arg.at;
     if (offset, arg.elements) == (0, held) { place } else { format!("{place}.part({offset}, {})", arg.elements) }
 }

@@ -71,6 +71,8 @@ pub struct StepItem {
 pub struct ArgItem {
     /// Where it is.
     pub from: ArgPlace,
+    /// The first element there that the kernel takes.
+    pub at: i64,
     /// How many elements the kernel takes.
     pub elements: i64,
     /// Whether it is written.

@@ -4,9 +4,9 @@ use crate::network::program::{Program, Step, ValueId};
 use crate::network::tensor::Tensor;
 use crate::workload::binary::Function2;
 use crate::workload::operator::Operand;
-use crate::workload::stage::AxisRole;
+use crate::workload::stage::{Axis, AxisRole};
 use crate::workload::unary::Function;
-use crate::workload::{Epilogue, Op, Role, Unary, Workload};
+use crate::workload::{ConvLayout, Epilogue, Op, Role, Unary, Workload};
 
 /// Most parameters of a kernel.
 const MOST_PARAMETERS: usize = 12;
@@ -207,6 +207,11 @@ fn by_channel(workload: &Workload, shape: &[i64], constant: &Tensor) -> Option<V
 /// Whether a tensor has one number for each image and channel of a workload's output, in this order.
 fn is_of_images(workload: &Workload, shape: &[i64], other: &[i64]) -> bool {
     let axes = workload.op.get().output().1;
+    let of_axis = |axis: &Axis| if matches!(axis.role, AxisRole::Batch | AxisRole::Channel) { axis.extent } else { 1 };
+    let starts_with_images = axes.first().is_some_and(|axis| axis.role == AxisRole::Batch);
+    if starts_with_images && axes.iter().map(|axis| axis.extent).eq(shape.iter().copied()) {
+        return axes.iter().map(of_axis).eq(other.iter().copied());
+    }
     let Some((channels, inner)) = channel(workload) else { return false };
     let Some(at) = axes.iter().position(|axis| axis.role == AxisRole::Channel) else { return false };
     let images: i64 = axes[..at].iter().map(|axis| axis.extent).product();
@@ -274,6 +279,10 @@ fn scaled_weight(program: &mut Program, step: &Step, inputs: &[Operand], scale: 
     let numbers = weight.to_floats();
     // How many elements of a channel lie side by side, and in which order.
     let channel_of: Box<dyn Fn(usize) -> usize> = match (&step.workload.op, &inputs[at].shape[..]) {
+        (Op::Conv2d(conv), [.., channels]) if conv.layout == ConvLayout::Nhwc => {
+            let channels = *channels as usize;
+            Box::new(move |i| i % channels)
+        }
         (Op::Conv2d(_) | Op::Conv1d(_), _) => {
             let each = numbers.len() / scale.len();
             Box::new(move |i| i / each)

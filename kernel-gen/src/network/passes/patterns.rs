@@ -27,14 +27,14 @@ pub(super) fn recognise(program: &mut Program) {
 }
 
 /// The step that writes a value, if it has no epilogue but its own function.
-fn writer(program: &Program, id: ValueId) -> Option<&Step> {
+pub(super) fn writer(program: &Program, id: ValueId) -> Option<&Step> {
     let root = program.root(id);
     matches!(program.values[root].source, Source::Step).then_some(())?;
     program.steps.iter().find(|step| step.output == root)
 }
 
 /// The operands of a step that is a function of two tensors.
-fn operands(step: &Step, function: Function2) -> Option<[ValueId; 2]> {
+pub(super) fn operands(step: &Step, function: Function2) -> Option<[ValueId; 2]> {
     let is_bare =
         matches!(&step.workload.op, Op::Binary(b) if b.function == function) && step.workload.epilogue.is_empty();
     is_bare.then(|| [step.operands[0], step.operands[1]])
@@ -48,18 +48,18 @@ fn operand(step: &Step, function: Function, epilogue: &[Epilogue]) -> Option<Val
 }
 
 /// The number that a constant of one element is.
-fn scalar(program: &Program, id: ValueId) -> Option<f64> {
+pub(super) fn scalar(program: &Program, id: ValueId) -> Option<f64> {
     let constant = program.constant(id)?;
     (constant.data.len() == 1).then(|| constant.to_doubles()[0])
 }
 
 /// Whether two numbers are the same but for rounding in `f32`.
-fn near(a: f64, b: f64) -> bool {
+pub(super) fn near(a: f64, b: f64) -> bool {
     (a - b).abs() <= 1e-5 * b.abs()
 }
 
 /// A value as a product: a number, and tensors of the value's shape.
-fn product(program: &Program, id: ValueId) -> (f64, Vec<ValueId>) {
+pub(super) fn product(program: &Program, id: ValueId) -> (f64, Vec<ValueId>) {
     product_of(program, id, DEEPEST)
 }
 

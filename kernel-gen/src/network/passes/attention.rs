@@ -1,0 +1,180 @@
+//! Recognises attention in the products that exporters write: `softmax(scale * q kT + mask) v`.
+
+use super::patterns::{near, operands, product, scalar, writer};
+use crate::network::program::{Program, Said, Source, Step, ValueId};
+use crate::network::tensor::Tensor;
+use crate::workload::attention::Mask;
+use crate::workload::binary::Function2;
+use crate::workload::movement::{Move, Movement};
+use crate::workload::row_wise::{RowFunction, RowWise};
+use crate::workload::{Attention, Dims, Matmul, Op, Slices, Workload};
+
+/// Most elements of a mask that is written out for all heads.
+const MOST_MASK: i64 = 1 << 24;
+
+/// Replaces the last product of each attention by the whole. What the others were for is dead then.
+pub(super) fn recognise(program: &mut Program) {
+    let mut at = 0;
+    while at < program.steps.len() {
+        if let Some(found) = find(program, at) {
+            at += replace(program, at, found);
+        }
+        at += 1;
+    }
+}
+
+/// An attention.
+struct Found {
+    of: Attention,
+    /// The queries, in their order.
+    q: ValueId,
+    /// The keys, in their order but for a permutation of these extents, if there is one.
+    k: (ValueId, Option<(Vec<i64>, Vec<i64>)>),
+    v: ValueId,
+    mask: Option<Vec<f32>>,
+}
+
+/// The product of matrices in a batch that a step is, if it has no epilogue.
+fn batch_matmul(step: &Step) -> Option<Matmul> {
+    match step.workload.op {
+        Op::Matmul(product) if product.batch > 1 && !product.trans_a && step.workload.epilogue.is_empty() => {
+            Some(product)
+        }
+        _ => None,
+    }
+}
+
+/// The attention whose last product step `at` is.
+fn find(program: &Program, at: usize) -> Option<Found> {
+    let last = &program.steps[at];
+    let Matmul { batch, m, n: dv, k: n, trans_b: false, .. } = batch_matmul(last)? else { return None };
+    let weights = last.operands[0];
+    let softmax = writer(program, weights)?;
+    let is_softmax = matches!(softmax.workload.op,
+        Op::RowWise(RowWise { rows, columns, function: RowFunction::Softmax }) if rows == batch * m && columns == n);
+    if !is_softmax || !softmax.workload.epilogue.is_empty() {
+        return None;
+    }
+    // From the softmax back to the scores: factors, and summands that are constant.
+    let (mut id, mut factor, mut mask) = (softmax.operands[0], 1.0, None);
+    let scores = loop {
+        let step = writer(program, id)?;
+        if program.elements(id) != batch * m * n {
+            return None;
+        }
+        if batch_matmul(step).is_some() {
+            break step;
+        }
+        if let Some([x, y]) = operands(step, Function2::Add) {
+            let (x, y) = if program.constant(y).is_some() { (x, y) } else { (y, x) };
+            add(mask.get_or_insert_with(Vec::new), program, y, &step.workload.output_shape(), factor)?;
+            id = x;
+        } else if let Some([x, y]) = operands(step, Function2::Multiply) {
+            let (x, y) = if scalar(program, y).is_some() { (x, y) } else { (y, x) };
+            factor *= scalar(program, y)?;
+            id = x;
+        } else {
+            let [x, y] = operands(step, Function2::Divide)?;
+            factor /= scalar(program, y).filter(|d| *d != 0.0)?;
+            id = x;
+        }
+    };
+    let product_of_scores = batch_matmul(scores)?;
+    let d = product_of_scores.k;
+    if [product_of_scores.batch, product_of_scores.m, product_of_scores.n] != [batch, m, n] {
+        return None;
+    }
+    let ((of_q, q), (of_k, k)) = (product(program, scores.operands[0]), product(program, scores.operands[1]));
+    let ([q], [k]) = (&q[..], &k[..]) else { return None };
+    if !near(factor * of_q * of_k, 1.0 / (d as f64).sqrt()) {
+        return None;
+    }
+    let k = if product_of_scores.trans_b { (*k, None) } else { columns_to_rows(program, *k, [batch, d, n]) };
+    let (b, heads) = match program.values[weights].shape[..] {
+        [b, heads, ..] if b * heads == batch => (b, heads),
+        _ => (1, batch),
+    };
+    let kind = match &mask {
+        None => Mask::None,
+        Some(mask) if mask.chunks((m * n) as usize).all(|head| head == &mask[..(m * n) as usize]) => Mask::Shared,
+        Some(_) => Mask::Each,
+    };
+    if kind == Mask::Shared {
+        mask = mask.map(|mask| mask[..(m * n) as usize].to_vec());
+    }
+    let of = Attention { b, heads, kv_heads: heads, m, n, d, dv, causal: false, mask: kind };
+    Some(Found { of, q: *q, k, v: last.operands[1], mask })
+}
+
+/// Adds a constant times a factor to a mask for each score; `shape` is what it broadcasts to.
+fn add(mask: &mut Vec<f32>, program: &Program, id: ValueId, shape: &[i64], factor: f64) -> Option<()> {
+    let constant = program.constant(id)?;
+    let elements: i64 = shape.iter().product();
+    let raised = shape.len().checked_sub(constant.shape.len())?;
+    if elements > MOST_MASK || constant.data.is_empty() {
+        return None;
+    }
+    mask.resize(elements as usize, 0.0);
+    let numbers = constant.to_floats();
+    let mut index = vec![0; shape.len()];
+    for sum in mask.iter_mut() {
+        let own = index[raised..].iter().zip(&constant.shape);
+        let at = own.fold(0, |at, (i, extent)| at * extent + if *extent == 1 { 0 } else { *i });
+        *sum += (factor * f64::from(numbers[at as usize])) as f32;
+        for (i, extent) in index.iter_mut().zip(shape).rev() {
+            *i += 1;
+            if *i < *extent {
+                break;
+            }
+            *i = 0;
+        }
+    }
+    Some(())
+}
+
+/// Where the keys `[batch, n, d]` are of which a value is `[batch, d, n]`: the value, and how it must be permuted.
+fn columns_to_rows(program: &Program, k: ValueId, [batch, d, n]: [i64; 3]) -> (ValueId, Option<(Vec<i64>, Vec<i64>)>) {
+    let own = (k, Some((vec![batch, d, n], vec![0, 2, 1])));
+    let Some(step) = writer(program, k) else { return own };
+    let Op::Movement(Movement { input, function: Move::Permute { order } }) = &step.workload.op else { return own };
+    let output: Vec<i64> = order.iter().map(|i| input[*i as usize]).collect();
+    let product = |part: &[i64]| part.iter().product::<i64>();
+    let rank = output.len();
+    let cut = (0..rank).flat_map(|i| (i + 1..rank).map(move |j| (i, j)));
+    let mut fitting = cut.filter(|(i, j)| product(&output[*i..*j]) == d && product(&output[*j..]) == n);
+    let Some((i, j)) = fitting.next().filter(|_| step.workload.epilogue.is_empty()) else { return own };
+    let swapped = [&order[..i], &order[j..], &order[i..j]].concat();
+    let is_identity = swapped.iter().filter(|a| input[**a as usize] != 1).is_sorted();
+    (step.operands[0], (!is_identity).then(|| (input.to_vec(), swapped)))
+}
+
+/// Puts an attention in the place of its last product. Gives how many steps stand before it in addition.
+fn replace(program: &mut Program, at: usize, found: Found) -> usize {
+    let Found { of, q, k: (k, order), v, mask } = found;
+    let nodes = program.steps[at].nodes.clone();
+    let (mut k, mut added) = (k, 0);
+    if let Some((input, order)) = order {
+        let dims = |list: &[i64]| Dims::new(list).expect("as many as a permutation has");
+        let op = Movement { input: dims(&input), function: Move::Permute { order: dims(&order) } };
+        let keys = vec![("input", format!("{input:?}")), ("order", format!("{order:?}"))];
+        let dtype = program.values[k].dtype;
+        let shape: Vec<i64> = order.iter().map(|i| input[*i as usize]).collect();
+        let output = program.add(&shape, dtype, Source::Step);
+        let said = Said { flags: vec![], keys };
+        let (workload, operands) = (Workload::f32(op), vec![k]);
+        let slices = Slices::default();
+        program.steps.insert(at, Step { nodes: nodes.clone(), workload, said, slices, operands, output });
+        (k, added) = (output, 1);
+    }
+    let shape = |rows, columns| format!("{:?}", [of.b, of.heads, rows, columns]);
+    let mut keys = vec![("q", shape(of.m, of.d)), ("k", shape(of.n, of.d)), ("v", shape(of.n, of.dv))];
+    let mut operands = vec![q, k, v];
+    if let Some(mask) = mask {
+        let extents = if of.mask == Mask::Shared { vec![of.m, of.n] } else { vec![of.b, of.heads, of.m, of.n] };
+        keys.push(("mask", format!("{extents:?}")));
+        operands.push(program.add_constant(Tensor::floats(&extents, mask)));
+    }
+    let step = &mut program.steps[at + added];
+    (step.workload, step.said, step.operands) = (Workload::f32(of), Said { flags: vec![], keys }, operands);
+    added
+}
