@@ -61,10 +61,11 @@ impl Memory {
                     memory.places[root] = Some(Place::Constant);
                 }
             }
-            if memory.places[step.output].is_none() {
-                let wanted = Slot { dtype: program.values[step.output].dtype, elements: program.elements(step.output) };
+            let output = program.root(step.output);
+            if memory.places[output].is_none() {
+                let wanted = Slot { dtype: program.values[output].dtype, elements: program.elements(output) };
                 let slot = memory.take(&mut free, wanted);
-                memory.places[step.output] = Some(Place::Slot(slot));
+                memory.places[output] = Some(Place::Slot(slot));
             }
             for id in &step.operands {
                 let root = program.root(*id);

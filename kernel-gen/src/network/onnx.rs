@@ -8,6 +8,7 @@ use super::problem::{Fault, Problem};
 use super::tensor::{Data, Tensor, is_shape};
 use super::wire;
 use crate::ir::DType;
+use crate::toolchain::values::{bf16_value, f16_value};
 use rten_onnx::onnx::{AttributeProto, AttributeType, DataLocation, DataType, GraphProto, ModelProto, TensorProto};
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
@@ -221,8 +222,8 @@ fn of_bytes(kind: DataType, raw: &[u8]) -> Option<Data> {
     Some(match kind {
         DataType::FLOAT => Data::Floats(each(raw, f32::from_le_bytes).into()),
         DataType::DOUBLE => Data::Floats(each(raw, |b| f64::from_le_bytes(b) as f32).into()),
-        DataType::FLOAT16 => Data::Floats(each(raw, |b| f16_to_f32(u16::from_le_bytes(b))).into()),
-        DataType::BFLOAT16 => Data::Floats(each(raw, |b| bf16_to_f32(u16::from_le_bytes(b))).into()),
+        DataType::FLOAT16 => Data::Floats(each(raw, |b| f16_value(u16::from_le_bytes(b))).into()),
+        DataType::BFLOAT16 => Data::Floats(each(raw, |b| bf16_value(u16::from_le_bytes(b))).into()),
         DataType::INT64 => Data::Integers(each(raw, i64::from_le_bytes).into()),
         DataType::INT32 => Data::Integers(each(raw, |b| i64::from(i32::from_le_bytes(b))).into()),
         DataType::INT16 => Data::Integers(each(raw, |b| i64::from(i16::from_le_bytes(b))).into()),
@@ -240,8 +241,8 @@ fn of_lists(kind: DataType, proto: &TensorProto) -> Option<Data> {
     Some(match kind {
         DataType::FLOAT => Data::Floats(proto.float_data.clone().into()),
         DataType::DOUBLE => Data::Floats(proto.double_data.iter().map(|v| *v as f32).collect()),
-        DataType::FLOAT16 => Data::Floats(halves(f16_to_f32)),
-        DataType::BFLOAT16 => Data::Floats(halves(bf16_to_f32)),
+        DataType::FLOAT16 => Data::Floats(halves(f16_value)),
+        DataType::BFLOAT16 => Data::Floats(halves(bf16_value)),
         DataType::INT64 => Data::Integers(proto.int64_data.clone().into()),
         DataType::INT32 | DataType::INT16 | DataType::INT8 | DataType::UINT16 | DataType::UINT8 | DataType::BOOL => {
             Data::Integers(proto.int32_data.iter().map(|v| i64::from(*v)).collect())
@@ -249,24 +250,6 @@ fn of_lists(kind: DataType, proto: &TensorProto) -> Option<Data> {
         _ => return None,
     })
 }
-
-/// A number in IEEE binary16.
-fn f16_to_f32(bits: u16) -> f32 {
-    let sign = if bits & 0x8000 == 0 { 1.0 } else { -1.0 };
-    let (exponent, fraction) = (i32::from(bits >> 10 & 31), f32::from(bits & 1023));
-    sign * match exponent {
-        0 => fraction * 2f32.powi(-24),
-        31 if fraction == 0.0 => f32::INFINITY,
-        31 => f32::NAN,
-        _ => (1.0 + fraction / 1024.0) * 2f32.powi(exponent - 15),
-    }
-}
-
-/// A number in bfloat16: the first half of an `f32`.
-fn bf16_to_f32(bits: u16) -> f32 {
-    f32::from_bits(u32::from(bits) << 16)
-}
-
 /// The bytes of a constant that lies in another file. Its folder must be the model's, or one below.
 fn read_external(proto: &TensorProto, folder: &Folder<'_>) -> Result<Vec<u8>, Fault> {
     let entry = |key: &str| {

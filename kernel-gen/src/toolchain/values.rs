@@ -35,7 +35,7 @@ pub fn decode(dtype: DType, bytes: &[u8]) -> Vec<f64> {
         DType::F64 => each(bytes, f64::from_ne_bytes),
         DType::F32 => each(bytes, |b| f64::from(f32::from_ne_bytes(b))),
         DType::F16 => each(bytes, |b| f64::from(f16_value(u16::from_ne_bytes(b)))),
-        DType::Bf16 => each(bytes, |b| f64::from(f32::from_bits(u32::from(u16::from_ne_bytes(b)) << 16))),
+        DType::Bf16 => each(bytes, |b| f64::from(bf16_value(u16::from_ne_bytes(b)))),
         DType::I64 => each(bytes, |b| i64::from_ne_bytes(b) as f64),
         DType::I32 => each(bytes, |b| f64::from(i32::from_ne_bytes(b))),
         DType::Bool => bytes.iter().map(|b| f64::from(u8::from(*b != 0))).collect(),
@@ -70,6 +70,11 @@ pub fn f16_value(h: u16) -> f32 {
         31 => sign * f32::from_bits(0x7f80_0000 | mantissa << 13),
         _ => sign * f32::from_bits((exponent + 112) << 23 | mantissa << 13),
     }
+}
+
+/// The value of a bfloat16.
+pub fn bf16_value(h: u16) -> f32 {
+    f32::from_bits(u32::from(h) << 16)
 }
 
 /// bfloat16 of a float, rounded to nearest even.

@@ -62,11 +62,12 @@ fn evaluate(program: &Program, inputs: &[Vec<f64>], network: Option<&Network>) -
             })
             .collect();
         let result = reference(&step.workload, &operands.iter().map(|v| &v[..]).collect::<Vec<_>>());
-        let whole = memory.entry(home(step.output)).or_default();
-        let elements = program.elements(step.output) as usize;
+        let (root, first) = program.place(step.output);
+        let whole = memory.entry(home(root)).or_default();
+        let elements = program.elements(root) as usize;
         whole.resize(whole.len().max(elements), f64::NAN);
         for (place, value) in places_of(program, i).into_iter().zip(result) {
-            whole[place] = value;
+            whole[first as usize + place] = value;
         }
     }
     let result = |id: usize| memory[&home(program.root(id))][..program.elements(id) as usize].to_vec();

@@ -1,10 +1,110 @@
 //! Lets steps write where a concatenation has their results, so that nothing is copied.
+//!
+//! Where one tensor follows the other as a whole, each is a part of their concatenation's memory, and so is a concatenation of some
+//! of them: the blocks of a DenseNet grow in one tensor. Where rows of both take turns, steps write slices.
 
-use crate::network::program::{Program, Step, ValueId};
-use crate::workload::{Op, Slice, Slices};
+use super::permutations::ALIGNED;
+use crate::network::program::{Program, Said, Source, Step, ValueId};
+use crate::workload::unary::Function;
+use crate::workload::{Dims, Op, Slice, Slices, Unary, Workload};
+
+/// Removes the concatenations that need not be steps.
+pub(super) fn remove(program: &mut Program) {
+    join(program);
+    slice(program);
+}
+
+/// What a concatenation of whole tensors consists of, in order: those that are no such concatenations.
+type Leaves = Vec<ValueId>;
+
+/// Has tensors that follow each other as a whole lie in one.
+fn join(program: &mut Program) {
+    loop {
+        let mut all: Vec<(ValueId, Leaves)> = vec![];
+        for step in &program.steps {
+            if let Some(operands) = whole(program, step) {
+                let inner =
+                    |id: &ValueId| all.iter().find(|(output, _)| output == id).map(|(_, leaves)| leaves.clone());
+                let leaves = operands.iter().flat_map(|id| inner(id).unwrap_or(vec![*id])).collect();
+                all.push((step.output, leaves));
+            }
+        }
+        // The largest first: others may be parts of it.
+        all.sort_by_key(|(_, leaves)| std::cmp::Reverse(leaves.len()));
+        if !all.iter().any(|(output, leaves)| grow(program, *output, leaves, &all)) {
+            return;
+        }
+    }
+}
+
+/// The operands of a concatenation of whole tensors, by their roots.
+fn whole(program: &Program, step: &Step) -> Option<Leaves> {
+    let Op::Concat(concat) = &step.workload.op else { return None };
+    let axis = usize::try_from(concat.axis).ok()?;
+    let is_whole = concat.input[..axis].iter().all(|n| *n == 1);
+    if !is_whole || !step.workload.epilogue.is_empty() || !step.slices.is_empty() {
+        return None;
+    }
+    // A part is no whole value.
+    let root = |id: &ValueId| Some(program.root(*id)).filter(|root| program.elements(*root) == program.elements(*id));
+    step.operands.iter().map(root).collect()
+}
+
+/// Has the leaves of a concatenation lie in its memory; whether they do.
+fn grow(program: &mut Program, whole: ValueId, leaves: &Leaves, all: &[(ValueId, Leaves)]) -> bool {
+    let results: Vec<ValueId> = program.outputs.iter().map(|(_, id)| program.root(*id)).collect();
+    let mut first = vec![0];
+    first.extend(leaves.iter().scan(0, |sum, id| {
+        *sum += program.elements(*id);
+        Some(*sum)
+    }));
+    let is_written = |id: &ValueId| {
+        let writer = program.steps.iter().find(|step| step.output == *id);
+        let free = matches!(program.values[*id].source, Source::Step) && !results.contains(id);
+        free && writer.is_some_and(|step| step.slices.is_empty())
+    };
+    let written: Vec<bool> = leaves.iter().map(is_written).collect();
+    let twice = (1..leaves.len()).any(|i| leaves[..i].contains(&leaves[i]));
+    if twice || !written.contains(&true) || first[..leaves.len()].iter().any(|at| at % ALIGNED != 0) {
+        return false;
+    }
+    // Concatenations of leaves that are neighbours.
+    for (output, some) in all.iter().filter(|(output, _)| *output != whole && !results.contains(output)) {
+        if let Some(at) = leaves.windows(some.len()).position(|part| part == some) {
+            program.values[*output].source = Source::Part { of: whole, at: first[at] };
+            program.steps.retain(|step| step.output != *output);
+        }
+    }
+    program.steps.retain(|step| step.output != whole);
+    for ((leaf, is_written), at) in leaves.iter().zip(written).zip(first) {
+        let part = Source::Part { of: whole, at };
+        if is_written {
+            program.values[*leaf].source = part;
+            continue;
+        }
+        let (shape, dtype, name) = {
+            let value = &program.values[*leaf];
+            (value.shape.clone(), value.dtype, value.name.clone())
+        };
+        let output = program.add(&shape, dtype, part);
+        let elements = [shape.iter().product()];
+        let input = Dims::new(&elements).expect("one dimension");
+        let step = Step {
+            nodes: vec![format!("copy of {name}")],
+            workload: Workload::f32(Unary { input, function: Function::Identity }),
+            said: Said { flags: vec![], keys: vec![("input", format!("{elements:?}"))] },
+            slices: Slices::default(),
+            operands: vec![*leaf],
+            output,
+        };
+        let writers = program.steps.iter().rposition(|step| program.root(step.output) == program.root(*leaf));
+        program.steps.insert(writers.map_or(0, |at| at + 1), step);
+    }
+    true
+}
 
 /// Removes the concatenations whose operands are all results of steps that nothing else reads.
-pub(super) fn slice(program: &mut Program) {
+fn slice(program: &mut Program) {
     let mut at = 0;
     while at < program.steps.len() {
         match parts(program, at) {

@@ -35,7 +35,7 @@ const PASSES: &[Pass] = &[
     }),
     ("epilogues", |program, _| epilogues::fuse(program)),
     ("results of their own", |program, _| copies::separate(program)),
-    ("concatenations without copies", |program, _| concatenations::slice(program)),
+    ("concatenations without copies", |program, _| concatenations::remove(program)),
     ("slices without copies", |program, _| parts::take(program)),
     ("numbers as f16 or bf16", |program, form| {
         if form.dtype != DType::F32 {

@@ -9,8 +9,10 @@ pub(super) fn take(program: &mut Program) {
     let mut at = 0;
     while at < program.steps.len() {
         let step = &program.steps[at];
+        // What lies in a larger tensor already must be copied there.
+        let is_alone = matches!(program.values[step.output].source, Source::Step) && !results.contains(&step.output);
         match contiguous(step) {
-            Some((start, _)) if start % ALIGNED == 0 && !results.contains(&step.output) => {
+            Some((start, _)) if start % ALIGNED == 0 && is_alone => {
                 let (output, of) = (step.output, step.operands[0]);
                 program.values[output].source = Source::Part { of, at: start };
                 program.steps.remove(at);
