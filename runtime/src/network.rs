@@ -1,6 +1,8 @@
-//! What generated networks link: the file of their weights.
+//! What generated networks link: the file of their weights, and the report of their launches.
 
-use crate::{Device, Element, Error, Result, Shape, Tensor};
+use crate::report::{Row, table};
+use crate::{Device, Element, Error, Report, Result, Shape, Tensor};
+use std::fmt;
 
 /// What a file of weights begins with.
 const MAGIC: &[u8; 16] = b"kernel-gen wts 1";
@@ -40,6 +42,61 @@ impl<'a> Weights<'a> {
         let mut tensor = Tensor::<T, S>::zeros();
         tensor.fill_from_bytes(&self.bytes[offset..]);
         dev.upload(&tensor)
+    }
+}
+
+/// The launches of a network on a device, in order. Printing it prints a table with the sum of the expected times.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Steps {
+    steps: Vec<Step>,
+}
+
+/// One launch.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Step {
+    /// The nodes of the model that it computes.
+    pub nodes: &'static str,
+    /// Its kernel, and where that comes from; none if the device runs no code of the workload.
+    pub row: Option<Row>,
+}
+
+impl Steps {
+    /// The launches with these nodes and workloads. Generated code calls it.
+    #[doc(hidden)]
+    pub fn new<D: Device>(dev: &D, report: &Report, steps: &[(&'static str, &'static str)]) -> Steps {
+        let report = report.for_device(dev);
+        let row = |workload: &str| report.rows().iter().find(|row| row.workload == workload && row.target() != "-");
+        let step = |(nodes, workload): &(&'static str, &'static str)| Step { nodes, row: row(workload).cloned() };
+        Steps { steps: steps.iter().map(step).collect() }
+    }
+
+    /// All launches.
+    pub fn steps(&self) -> &[Step] {
+        &self.steps
+    }
+
+    /// Microseconds of all launches together, as records measured or the model expects them; none if one says nothing.
+    pub fn expected_us(&self) -> Option<f64> {
+        self.steps.iter().map(|step| step.row.as_ref().and_then(|row| row.cost_us)).sum()
+    }
+}
+
+impl fmt::Display for Steps {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let lines = self.steps.iter().enumerate().map(|(i, step)| {
+            let row = |cell: fn(&Row) -> String| step.row.as_ref().map_or("-".into(), cell);
+            [
+                i.to_string(),
+                step.nodes.to_string(),
+                row(|r| r.operator.to_string()),
+                row(|r| r.template.to_string()),
+                row(|r| r.origin.to_string()),
+                row(|r| r.cost_us.map_or("-".into(), |us| format!("{us:.1}"))),
+            ]
+        });
+        table(f, ["step", "nodes", "operator", "template", "origin", "us"], lines)?;
+        let sum = self.expected_us().map_or("an unknown time".into(), |us| format!("{us:.1} us"));
+        writeln!(f, "{} launches, {sum} expected", self.steps.len())
     }
 }
 

@@ -112,7 +112,6 @@ impl Report {
 
 impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let header = ["workload", "operator", "target", "template", "config", "origin", "us"].map(String::from);
         let rows = self.rows.iter().map(|r| {
             [
                 r.workload.to_string(),
@@ -124,13 +123,22 @@ impl fmt::Display for Report {
                 r.cost_us.map_or("-".to_string(), |us| format!("{us:.1}")),
             ]
         });
-        let table: Vec<_> = std::iter::once(header).chain(rows).collect();
-        let widths: Vec<usize> =
-            (0..7).map(|c| table.iter().map(|row| row[c].chars().count()).max().unwrap_or(0)).collect();
-        for row in &table {
-            let line: Vec<String> = row.iter().zip(&widths).map(|(cell, w)| format!("{cell:<w$}")).collect();
-            writeln!(f, "{}", line.join("  ").trim_end())?;
-        }
-        Ok(())
+        table(f, ["workload", "operator", "target", "template", "config", "origin", "us"], rows)
     }
+}
+
+/// Writes lines in columns as wide as their widest cell.
+pub(crate) fn table<const N: usize>(
+    f: &mut fmt::Formatter<'_>,
+    header: [&str; N],
+    rows: impl Iterator<Item = [String; N]>,
+) -> fmt::Result {
+    let table: Vec<_> = std::iter::once(header.map(String::from)).chain(rows).collect();
+    let widths: Vec<usize> =
+        (0..N).map(|c| table.iter().map(|row| row[c].chars().count()).max().unwrap_or(0)).collect();
+    for row in &table {
+        let line: Vec<String> = row.iter().zip(&widths).map(|(cell, w)| format!("{cell:<w$}")).collect();
+        writeln!(f, "{}", line.join("  ").trim_end())?;
+    }
+    Ok(())
 }

@@ -89,6 +89,15 @@ mod tests {
     }
 
     #[test]
+    fn the_report_has_a_kernel_for_each_launch() {
+        let report = kernels::digits::report(&Cpu::with_threads(1));
+        assert!(report.steps().iter().all(|step| step.row.as_ref().is_some_and(|row| row.isa.is_some())), "{report}");
+        let lines = report.to_string();
+        assert!(lines.lines().nth(1).unwrap().starts_with("0     conv"), "{lines}");
+        assert!(lines.ends_with(" expected\n"), "{lines}");
+    }
+
+    #[test]
     fn weights_of_something_else_are_refused() {
         let error = Network::load(&Cpu::with_threads(1), &WEIGHTS[1..]).unwrap_err().to_string();
         assert_eq!(error, "the weights of `digits` cannot be used: they are no weights that kernel-gen wrote");

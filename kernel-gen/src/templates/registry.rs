@@ -64,6 +64,7 @@ impl Registry {
             .with(cuda::attention::AttentionMma)
             .with(cuda::attention::AttentionSimt)
             .with(cuda::rows::Rows)
+            .with(cuda::columns::Columns)
             .with(cuda::elements::ElementsCuda)
             .with(cuda::conv2d_no_batching::Conv2dNoBatching)
             .with(cuda::conv2d_hwcn::Conv2dHwcn)

@@ -20,7 +20,7 @@ use kernel_gen::target::Target;
 use kernel_gen::templates::{Registry, Template};
 use kernel_gen::toolchain::cuda::{self as toolchain, Environment, Found, Missing, Options, Request};
 use kernel_gen::workload::sample::{self, Rng};
-use kernel_gen::workload::{Conv2d, ConvLayout, Math, Matmul, Op, Role, Workload, operator_names};
+use kernel_gen::workload::{Conv2d, ConvLayout, Dims, Math, Matmul, Op, Role, Workload, operator_names};
 use std::collections::BTreeMap;
 
 /// Every CUDA target of a generation of its own.
@@ -188,6 +188,17 @@ fn workload_for(template: &str, seed: u64) -> Workload {
         if let Op::RowWise(rows) = &mut drawn.op {
             // Rows of several warps, and columns of whole vectors and others.
             rows.columns *= [1, 8, 40][seed as usize / 3 % 3];
+        }
+        return drawn;
+    }
+    if template == "columns_cuda" {
+        let rng = &mut Rng::new(seed);
+        let names = ["reduce_sum", "reduce_mean", "reduce_max", "reduce_l1"];
+        let mut drawn = sample::of_operator(names[seed as usize % names.len()], rng);
+        if let Op::Reduce(of) = &mut drawn.op {
+            let columns = *rng.pick(&[1, 2, 8]) * rng.between(1, 20);
+            let shape = [rng.between(1, 3), rng.between(1, 300), columns];
+            (of.input, of.combined) = (Dims::new(&shape).unwrap(), Dims::new(&[0, 1, 0]).unwrap());
         }
         return drawn;
     }

@@ -186,7 +186,7 @@ impl Maker {
     fn of_images(&mut self, value: &Value) {
         let (x, shape) = (value.0.as_str(), &value.1);
         let [n, c, h, w] = shape[..] else { unreachable!("images have four dimensions") };
-        match self.rng.below(17) {
+        match self.rng.below(19) {
             0..=3 => self.conv(x, shape),
             4 => {
                 let operands = [
@@ -260,6 +260,21 @@ impl Maker {
                 let flat = self.list(&[n, h * w, c]);
                 self.add("Reshape", &[&rows, &flat], &[n, h * w, c], vec![]);
             }
+            16 if c % 2 == 0 => {
+                // ShuffleNet's exchange of channels.
+                let (apart, back) = (self.list(&[n, 2, c / 2, h, w]), self.list(&[n, c, h, w]));
+                let (y, _) = self.add("Reshape", &[x, &apart], &[n, 2, c / 2, h, w], vec![]);
+                let (y, _) = self.add("Transpose", &[&y], &[n, c / 2, 2, h, w], vec![ints("perm", &[0, 2, 1, 3, 4])]);
+                self.add("Reshape", &[&y, &back], shape, vec![]);
+            }
+            17 => {
+                // A block of ConvNeXt works on rows.
+                let (y, of) = self.add("Transpose", &[x], &[n, h, w, c], vec![ints("perm", &[0, 2, 3, 1])]);
+                let weight = self.numbers(&[c, c], 1.0 / (c as f32).sqrt());
+                let (y, _) = self.add("MatMul", &[&y, &weight], &of, vec![]);
+                let (y, _) = self.add("Transpose", &[&y], shape, vec![ints("perm", &[0, 3, 1, 2])]);
+                self.add("Add", &[x, &y], shape, vec![]);
+            }
             _ => {
                 self.add("Flatten", &[x], &[n, c * h * w], vec![int("axis", 1)]);
             }
@@ -281,6 +296,46 @@ impl Maker {
         operands.extend(bias.as_deref());
         let attributes = vec![ints("strides", &[stride, stride]), ints("pads", &[pad; 4]), int("group", groups)];
         self.add("Conv", &operands, &[n, outputs, out(h), out(w)], attributes);
+    }
+
+    /// Attention in the pieces that exporters write.
+    fn attention(&mut self, value: &Value) {
+        let (x, [n, rows, columns]) = (value.0.as_str(), value.1[..].try_into().expect("three dimensions"));
+        let (heads, d) = (self.rng.between(1, 3), *self.rng.pick(&[2, 4, 8, 16]));
+        let weight = self.numbers(&[columns, 3 * heads * d], 1.5 / (columns as f32).sqrt());
+        let (y, _) = self.add("MatMul", &[x, &weight], &[n, rows, 3 * heads * d], vec![]);
+        let apart = self.list(&[n, rows, 3, heads, d]);
+        let (y, _) = self.add("Reshape", &[&y, &apart], &[n, rows, 3, heads, d], vec![]);
+        let (y, _) = self.add("Transpose", &[&y], &[3, n, heads, rows, d], vec![ints("perm", &[2, 0, 3, 1, 4])]);
+        let [mut q, k, v] = [0, 1, 2].map(|i| {
+            let index = self.name();
+            self.graph.initializer.push(integers(&index, &[], &[i]));
+            self.add("Gather", &[&y, &index], &[n, heads, rows, d], vec![int("axis", 0)]).0
+        });
+        let scale = self.scalar(1.0 / (d as f32).sqrt());
+        let first = self.rng.one_in(2);
+        if first {
+            q = self.add("Mul", &[&q, &scale], &[n, heads, rows, d], vec![]).0;
+        }
+        let (k, _) = self.add("Transpose", &[&k], &[n, heads, d, rows], vec![ints("perm", &[0, 1, 3, 2])]);
+        let scores = [n, heads, rows, rows];
+        let (mut s, _) = self.add("MatMul", &[&q, &k], &scores, vec![]);
+        if !first {
+            s = self.add("Mul", &[&s, &scale], &scores, vec![]).0;
+        }
+        if self.rng.one_in(2) {
+            let dims = self
+                .rng
+                .pick(&[vec![rows, rows], vec![1, heads, rows, rows], vec![n, 1, rows, rows], vec![rows]])
+                .clone();
+            let mask = self.numbers(&dims, 1.0);
+            s = self.add("Add", &[&s, &mask], &scores, vec![]).0;
+        }
+        let (s, _) = self.add("Softmax", &[&s], &scores, vec![int("axis", -1)]);
+        let (y, _) = self.add("MatMul", &[&s, &v], &[n, heads, rows, d], vec![]);
+        let (y, _) = self.add("Transpose", &[&y], &[n, rows, heads, d], vec![ints("perm", &[0, 2, 1, 3])]);
+        let together = self.list(&[n, rows, heads * d]);
+        self.add("Reshape", &[&y, &together], &[n, rows, heads * d], vec![]);
     }
 
     fn activation(&mut self, value: &Value) {
@@ -325,7 +380,8 @@ impl Maker {
         let (x, shape) = (value.0.as_str(), &value.1);
         let columns = shape[shape.len() - 1];
         let with = |last: i64| [&shape[..shape.len() - 1], &[last]].concat();
-        match self.rng.below(8) {
+        match self.rng.below(10) {
+            8 | 9 if shape.len() == 3 => self.attention(value),
             0 | 1 => {
                 let outputs = self.rng.between(1, 12);
                 let weight = self.numbers(&[columns, outputs], 1.5 / (columns as f32).sqrt());

@@ -14,7 +14,7 @@ use kernel_gen::toolchain::values;
 use kernel_gen::workload::sample::{self, Rng};
 use kernel_gen::workload::special::Reach;
 use kernel_gen::workload::{
-    Conv2d, ConvLayout, Math, Matmul, Op, Param, Reference, Role, Slices, Workload, operator_names,
+    Conv2d, ConvLayout, Dims, Math, Matmul, Op, Param, Reference, Role, Slices, Workload, operator_names,
 };
 use std::time::Instant;
 
@@ -197,6 +197,15 @@ fn workload_for(template: &str, seed: u64) -> Workload {
         "depthwise_direct" => {
             w = Workload { op: Op::Conv2d(sample::depthwise(&mut rng)), ..w };
             w.dtype = *rng.pick(&[half, DType::F32]);
+        }
+        "columns_cuda" => {
+            let name = *rng.pick(&["reduce_sum", "reduce_mean", "reduce_max", "reduce_l1", "reduce_prod"]);
+            w = sample::of_operator(name, &mut rng);
+            if let Op::Reduce(of) = &mut w.op {
+                let columns = *rng.pick(&[1, 2, 8]) * rng.between(1, 300);
+                let shape = [rng.between(1, 5), rng.between(1, *rng.pick(&[50, 12_544])), columns];
+                (of.input, of.combined) = (Dims::new(&shape).expect("three"), Dims::new(&[0, 1, 0]).expect("three"));
+            }
         }
         "rows_cuda" => {
             let names = [

@@ -50,6 +50,8 @@ pub(super) fn emit(out: &mut String, network: &NetworkModule) {
     line(out, 0, "");
     run(out, network, &ports);
     line(out, 1, "}");
+    line(out, 0, "");
+    report(out, network);
     line(out, 0, "}");
 }
 
@@ -147,6 +149,23 @@ fn run(out: &mut String, network: &NetworkModule, ports: &[(&Port, &str, String)
     }
     line(out, 3, "Ok(())");
     line(out, 2, "}");
+}
+
+/// What lists the launches with their kernels.
+fn report(out: &mut String, network: &NetworkModule) {
+    line(
+        out,
+        1,
+        "/// The launches in order, each with the kernel that this device runs, where that comes from, and its expected time.",
+    );
+    line(out, 1, &format!("pub fn report<Dev: {RT}::Device>(dev: &Dev) -> {RT}::network::Steps {{"));
+    line(out, 2, &format!("{RT}::network::Steps::new(dev, &super::report(), &["));
+    for step in &network.steps {
+        let (nodes, module) = (rust_literal(&step.nodes.join(", ")), rust_literal(&step.module));
+        line(out, 3, &format!("({nodes}, {module}),"));
+    }
+    line(out, 2, "])");
+    line(out, 1, "}");
 }
 
 /// An argument as an expression.

@@ -23,13 +23,16 @@ pub(super) fn recognise(program: &mut Program) {
     }
 }
 
+/// A value, and the extents and the order of the permutation that it needs, if there is one.
+type Permuted = (ValueId, Option<(Vec<i64>, Vec<i64>)>);
+
 /// An attention.
 struct Found {
     of: Attention,
     /// The queries, in their order.
     q: ValueId,
     /// The keys, in their order but for a permutation of these extents, if there is one.
-    k: (ValueId, Option<(Vec<i64>, Vec<i64>)>),
+    k: Permuted,
     v: ValueId,
     mask: Option<Vec<f32>>,
 }
@@ -133,7 +136,7 @@ fn add(mask: &mut Vec<f32>, program: &Program, id: ValueId, shape: &[i64], facto
 }
 
 /// Where the keys `[batch, n, d]` are of which a value is `[batch, d, n]`: the value, and how it must be permuted.
-fn columns_to_rows(program: &Program, k: ValueId, [batch, d, n]: [i64; 3]) -> (ValueId, Option<(Vec<i64>, Vec<i64>)>) {
+fn columns_to_rows(program: &Program, k: ValueId, [batch, d, n]: [i64; 3]) -> Permuted {
     let own = (k, Some((vec![batch, d, n], vec![0, 2, 1])));
     let Some(step) = writer(program, k) else { return own };
     let Op::Movement(Movement { input, function: Move::Permute { order } }) = &step.workload.op else { return own };

@@ -478,7 +478,8 @@ mod tests {
     use crate::ir::{Axis, DType, LoopKind, Scope, Stmt};
     use crate::templates::Registry;
     use crate::templates::cuda::{
-        attention, depthwise_direct, elements, gemv, mma, pointwise, rows, simt, split, splitk, stem, wgmma, winograd,
+        attention, columns, depthwise_direct, elements, gemv, mma, pointwise, rows, simt, split, splitk, stem, wgmma,
+        winograd,
     };
     use crate::workload::row_wise::RowFunction;
     use crate::workload::{Conv2d, ConvLayout, DepthwisePointwise, Matmul, RowWise};
@@ -512,11 +513,19 @@ mod tests {
         let heads = Workload::from_key("attention-f16-b1h12m197n197d64v64-g12-full").expect("a key");
         let heads = [heads.clone(), heads.with_dtype(DType::F32)];
         let sums = Workload::from_key("add-f32-a4x64x56x56-b1x64x1x1").expect("a key");
+        let mean = Workload::from_key("reduce_mean-f16-1x3136x144-r0x1x0").expect("a key");
         let transposed = Workload::from_key("conv_transpose2d-f32-n4c64o64-16x16-k4x4-s2x2-p1.1.1.1-d1x1-e0x0-g1");
         let transposed = transposed.expect("a key");
         let both = [transposed.clone(), transposed.with_dtype(DType::F16)];
-        [f32.to_vec(), f16.to_vec(), products.to_vec(), vec![half, pair, rows, sums], heads.to_vec(), both.to_vec()]
-            .concat()
+        [
+            f32.to_vec(),
+            f16.to_vec(),
+            products.to_vec(),
+            vec![half, pair, rows, sums, mean],
+            heads.to_vec(),
+            both.to_vec(),
+        ]
+        .concat()
     }
 
     #[test]
@@ -619,6 +628,7 @@ mod tests {
             check_needs(&attention::AttentionSimt),
             check_needs(&attention::AttentionWgmma),
             check_needs(&rows::Rows),
+            check_needs(&columns::Columns),
             check_needs(&elements::ElementsCuda),
             check_needs(&depthwise_direct::DepthwiseDirect),
         ];

@@ -12,6 +12,7 @@
 //! | [`depthwise_direct`] | - | nothing | NCHW and NHWC, depthwise, of many images |
 //! | [`matmul_blocked`] | the same scheme | slices of both operands | products |
 //! | [`elements`] | - | nothing | movement, and functions of elements |
+//! | [`columns`] | - | what its threads have added up | reductions over dimensions before the last |
 //! | [`gemv`] | - | what lanes have added up | products with few rows |
 //! | [`matmul_notes`] | AutoTVM's introduction | nothing | products, to compare with |
 //! | [`wgmma`] | - | a ring of tiles that the TMA fills | Hopper's `wgmma`, products and NHWC convolutions |
@@ -42,6 +43,7 @@ pub mod attention;
 mod block;
 pub mod blocks;
 mod broadcast;
+pub mod columns;
 mod conv2d_cost;
 pub mod conv2d_hwcn;
 pub mod conv2d_no_batching;

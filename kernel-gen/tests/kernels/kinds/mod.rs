@@ -6,8 +6,8 @@ use kernel_gen::workload::Workload;
 
 /// The tutorials' workloads, a pair of MobileNet, a layer with few outputs, a layer in HWCN and 16 bits, the large products, a
 /// classifier, two layers of ResNet-50 without tensor cores, one whose weights stay, and
-/// rows of a softmax and of a norm, heads of attention, a gate, two transposed layers, one with groups, and a batch.
-pub(crate) const KNOWN: [&str; 25] = [
+/// rows of a softmax and of a norm, heads of attention, a mean of pixels, a gate, two transposed layers, one with groups, and a batch.
+pub(crate) const KNOWN: [&str; 26] = [
     "conv2d-nchw-f32-n1c512h7w7-o512k3x3-s1x1-p1.1.1.1-d1x1-g1",
     "conv2d-hwcn-f32-n256c256h14w14-o512k3x3-s1x1-p1.1.1.1-d1x1-g1",
     "conv2d-nhwc-f16-n256c256h14w14-o512k3x3-s1x1-p1.1.1.1-d1x1-g1",
@@ -28,6 +28,7 @@ pub(crate) const KNOWN: [&str; 25] = [
     "attention-f16-b1h12m197n197d64v64-g12-full",
     "attention-f32-b1h12m197n197d64v64-g12-full",
     "layer_norm-f16-m197n768-e6-scale",
+    "reduce_mean-f16-1x3136x144-r0x1x0",
     "multiply-f16-a1x96x28x28-b1x96x1x1",
     "conv_transpose2d-f32-n1c128o64-128x128-k2x2-s2x2-p0.0.0.0-d1x1-e0x0-g1",
     "conv_transpose2d-f16-n1c512o256-8x8-k4x4-s2x2-p1.1.1.1-d1x1-e0x0-g1-bias.relu",
