@@ -50,6 +50,9 @@ pub trait Device: sealed::Sealed + fmt::Debug + Sized + 'static {
     fn zeros<T: Element, S: Shape>(&self) -> Result<Self::Tensor<T, S>>;
     /// A copy in the device's memory of an array in the CPU's.
     fn upload<T: Element, S: Shape>(&self, host: &impl AsView<Elem = T, Shape = S>) -> Result<Self::Tensor<T, S>>;
+    /// The same array in the device's memory; on a CPU nothing is copied.
+    #[doc(hidden)]
+    fn take<T: Element, S: Shape>(&self, host: Tensor<T, S>) -> Result<Self::Tensor<T, S>>;
     /// A copy in the CPU's memory of an array in the device's. Waits for the launches that write it.
     fn download<T: Element, S: Shape>(&self, tensor: &Self::Tensor<T, S>) -> Result<Tensor<T, S>>;
     /// Waits until everything that was launched has ended.

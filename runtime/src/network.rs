@@ -41,7 +41,7 @@ impl<'a> Weights<'a> {
     pub fn upload<D: Device, T: Element, S: Shape>(&self, dev: &D, offset: usize) -> Result<D::Tensor<T, S>> {
         let mut tensor = Tensor::<T, S>::zeros();
         tensor.fill_from_bytes(&self.bytes[offset..]);
-        dev.upload(&tensor)
+        dev.take(tensor)
     }
 }
 

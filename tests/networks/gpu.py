@@ -159,9 +159,8 @@ def coarse(model):
         if values.ndim < 2 or values.size < 1024:
             continue
         size = values.std() * 1.2247
-        seed = int.from_bytes(hashlib.sha256(str(values.shape).encode()).digest()[:4], "little")
+        seed = int.from_bytes(hashlib.sha256(tensor.name.encode()).digest()[:4], "little")
         signs = np.random.default_rng(seed).integers(-1, 2, values.shape)
-        # Those of one shape are the same.
         rounded = (signs * size).astype(np.float16).astype(np.float32)
         tensor.CopyFrom(onnx.numpy_helper.from_array(rounded, tensor.name))
     return model

@@ -3,6 +3,7 @@
 use super::tensor::Tensor;
 use crate::ir::DType;
 use crate::workload::{Slices, Workload};
+use std::fmt;
 
 /// A value, by its place in [`Program::values`].
 pub type ValueId = usize;
@@ -77,6 +78,31 @@ pub struct Said {
     pub flags: Vec<&'static str>,
     /// The keys of the workload, with their values as a spec writes them.
     pub keys: Vec<(&'static str, String)>,
+}
+
+/// One line a step: what it writes, its workload, and what it reads.
+impl fmt::Display for Program {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let value = |id: &ValueId| {
+            let (root, first) = self.place(*id);
+            let mark = if matches!(self.values[root].source, Source::Constant(_)) { "c" } else { "v" };
+            let part = if first == 0 { String::new() } else { format!("+{first}") };
+            format!("{mark}{root}{part}")
+        };
+        let ports = |ports: &[(String, ValueId)]| {
+            let ports = ports.iter().map(|(name, id)| format!("{name} = {}{:?}", value(id), self.values[*id].shape));
+            ports.collect::<Vec<_>>().join(", ")
+        };
+        writeln!(f, "inputs {}", ports(&self.inputs))?;
+        for step in &self.steps {
+            let operands: Vec<String> = step.operands.iter().map(value).collect();
+            let shape = &self.values[step.output].shape;
+            let (output, key) = (value(&step.output), step.workload.key());
+            let into = step.slices.into.map_or(String::new(), |into| format!(" at {} of {}", into.at, into.of));
+            writeln!(f, "{output}{shape:?}{into} = {key}({})  # {}", operands.join(", "), step.nodes.join(", "))?;
+        }
+        writeln!(f, "outputs {}", ports(&self.outputs))
+    }
 }
 
 impl Program {

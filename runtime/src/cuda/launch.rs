@@ -65,6 +65,10 @@ impl Device for Cuda {
         DeviceTensor::from_host(self, host)
     }
 
+    fn take<T: Element, S: Shape>(&self, host: Tensor<T, S>) -> Result<DeviceTensor<T, S>> {
+        self.upload(&host)
+    }
+
     fn download<T: Element, S: Shape>(&self, tensor: &DeviceTensor<T, S>) -> Result<Tensor<T, S>> {
         tensor.to_host(self)
     }

@@ -21,37 +21,42 @@ type Pass = (&'static str, fn(&mut Program, Form));
 
 /// All passes, in order.
 const PASSES: &[Pass] = &[
-    ("activations from their parts", |program, _| patterns::recognise(program)),
-    ("attention from its parts", |program, _| attention::recognise(program)),
-    ("dead steps", |program, _| dead::remove(program)),
-    ("channels last", |program, form| {
+    ("recognise_activations", |program, _| patterns::recognise(program)),
+    ("recognise_attention", |program, _| attention::recognise(program)),
+    ("remove_dead", |program, _| dead::remove(program)),
+    ("channels_last", |program, form| {
         if form.layout == ConvLayout::Nhwc {
             layouts::channels_last(program);
         }
     }),
-    ("permutations joined", |program, _| {
+    ("join_permutations", |program, _| {
         permutations::join(program);
         dead::remove(program);
     }),
-    ("epilogues", |program, _| epilogues::fuse(program)),
-    ("results of their own", |program, _| copies::separate(program)),
-    ("concatenations without copies", |program, _| concatenations::remove(program)),
-    ("slices without copies", |program, _| parts::take(program)),
-    ("numbers as f16 or bf16", |program, form| {
+    ("fuse_epilogues", |program, _| epilogues::fuse(program)),
+    ("separate_results", |program, _| copies::separate(program)),
+    ("join_concatenations", |program, _| concatenations::remove(program)),
+    ("take_parts", |program, _| parts::take(program)),
+    ("store_numbers", |program, form| {
         if form.dtype != DType::F32 {
             storage::store(program, form.dtype);
         }
     }),
 ];
 
-/// Runs all passes; gives what each left, in one line.
+/// Runs all passes; gives what each left, in one line. `KERNEL_GEN_DUMP=<pass>` (or `all`) prints the steps to standard error after a
+/// pass that changed them.
 pub(super) fn run(program: &mut Program, form: Form) -> Vec<String> {
-    let mut lines = vec![format!("nodes as workloads: {} steps", program.steps.len())];
+    let dump = std::env::var("KERNEL_GEN_DUMP").unwrap_or_default();
+    let mut lines = vec![format!("translate: {} steps", program.steps.len())];
     for (name, pass) in PASSES {
         let before = program.clone();
         pass(program, form);
         if *program != before {
             lines.push(format!("{name}: {} steps", program.steps.len()));
+            if dump == "all" || dump == *name {
+                eprintln!("--- after {name}\n{program}");
+            }
         }
     }
     lines
