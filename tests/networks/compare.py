@@ -7,8 +7,9 @@
 
 For each model it writes a crate with the model's spec, builds it in release mode, runs both on the same random inputs and
 prints a row of a table: nodes of the model, launches, bytes of memory between them and of weights, build time, largest error
-relative to the largest number of the result, and the medians of both times on one thread (`--threads 2` for two), taken in
-turns. It ends with 1 if an error is too large.
+relative to the largest number of the result, the medians of both times on one thread (`--threads 2` for two), taken in
+turns, and of a process of its own, the time to the first result and the most memory until then (of Python's only what ONNX Runtime
+adds). It ends with 1 if an error is too large.
 """
 
 import argparse
@@ -48,20 +49,21 @@ use kernel_gen_runtime::{{Cpu, Shape, Tensor}};
 use kernels::net::*;
 use std::io::{{BufRead, Write}};
 fn main() {{
+    let begun = std::time::Instant::now();
     let threads = std::env::args().nth(1).unwrap().parse().unwrap();
     let folder = std::env::args().nth(2).unwrap();
-    let weights = std::fs::read(env!("WEIGHTS")).unwrap();
     let dev = Cpu::with_threads(threads);
-    let begun = std::time::Instant::now();
-    let mut network = Network::load(&dev, &weights).unwrap();
-    drop(weights);
-    eprintln!("loaded in {{:?}}", begun.elapsed());
+    let mut network = Network::load(&dev, WEIGHTS).unwrap();
     let read = |name: &str| -> Vec<f32> {{
         let bytes = std::fs::read(format!("{{folder}}/{{name}}.in")).unwrap();
         bytes.chunks_exact(4).map(|b| f32::from_le_bytes(b.try_into().unwrap())).collect()
     }};
 {inputs}{outputs}
-    println!("{{ARENA_BYTES}}");
+    network.run(&dev, {args}).unwrap();
+    let first = begun.elapsed().as_secs_f64();
+    let status = std::fs::read_to_string("/proc/self/status").unwrap();
+    let peak = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap();
+    println!("{{ARENA_BYTES}} {{first}} {{}}", peak.trim().trim_end_matches(" kB"));
     std::io::stdout().flush().unwrap();
     for line in std::io::stdin().lock().lines() {{
         let runs: u32 = line.unwrap().trim().parse().unwrap();
@@ -139,6 +141,28 @@ def session(path, threads):
     return onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
 
 
+ALONE = """import sys, time
+import numpy as np
+import onnxruntime
+def peak():
+    return next(int(line.split()[1]) for line in open("/proc/self/status") if line.startswith("VmHWM"))
+before, begun = peak(), time.perf_counter()
+options = onnxruntime.SessionOptions()
+options.intra_op_num_threads, options.inter_op_num_threads = int(sys.argv[2]), 1
+options.log_severity_level = 3
+session = onnxruntime.InferenceSession(sys.argv[1], options, providers=["CPUExecutionProvider"])
+session.run(None, dict(np.load(sys.argv[3])))
+print(time.perf_counter() - begun, peak() - before)
+"""
+
+
+def alone(path, threads, folder, given):
+    """Seconds to ONNX Runtime's first result and the most KiB of memory until then, in a process of its own, without what Python takes."""
+    np.savez(folder / "given.npz", **given)
+    command = [sys.executable, "-c", ALONE, str(path), str(threads), str(folder / "given.npz")]
+    return map(float, subprocess.run(command, capture_output=True, text=True, check=True).stdout.split())
+
+
 def compare(path, shapes, args, folder):
     """Builds a model, runs it beside ONNX Runtime, and gives the row of the table."""
     model = onnx.load(str(path))
@@ -159,8 +183,7 @@ def compare(path, shapes, args, folder):
     (folder / "src").mkdir(exist_ok=True)
     (folder / "Cargo.toml").write_text(CARGO.format(root=ROOT))
     tuned = f'.tuned("{args.tuned.resolve()}")' if args.tuned else ""
-    build = BUILD.format(tuned=tuned).replace("}\n", '    println!("cargo::rustc-env=WEIGHTS={}/kernel-gen-kernels/net.weights", std::env::var("OUT_DIR").unwrap());\n}\n')
-    (folder / "build.rs").write_text(build)
+    (folder / "build.rs").write_text(BUILD.format(tuned=tuned))
     inputs = ", ".join(f'"{name}" = {list(x.shape)}' for name, x in given.items())
     levels = ", ".join(f'"{level}"' for level in args.levels.split(","))
     (folder / "kernels.toml").write_text(
@@ -193,7 +216,8 @@ def compare(path, shapes, args, folder):
         raise RuntimeError("\n".join(errors[:12]) or made.stderr[-2000:])
     program = args.target / "release/compared"
     ours = subprocess.Popen([program, str(args.threads), str(folder)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-    arena = int(ours.stdout.readline())
+    arena, first, peak = map(float, ours.stdout.readline().split())
+    their_first, their_peak = alone(path, args.threads, folder, given)
 
     def run_ours(runs):
         ours.stdin.write(f"{runs}\n")
@@ -227,7 +251,7 @@ def compare(path, shapes, args, folder):
     steps = len(re.findall(r"// Step \d+:", generated.read_text()))
     weights = (generated.parent / "kernel-gen-kernels/net.weights").stat().st_size
     mine, peer = statistics.median(times[0]), statistics.median(times[1])
-    return (nodes, steps, arena, weights, built, worst, mine, peer)
+    return (nodes, steps, int(arena), weights, built, worst, mine, peer, (first, their_first), (peak, their_peak))
 
 
 def main():
@@ -252,8 +276,8 @@ def main():
             work[-1][1][name] = [int(n) for n in shape.split(",")]
         else:
             work.append((pathlib.Path(word), {}))
-    print("| model | nodes | launches | arena KiB | weights KiB | build s | error | time ms | ONNX Runtime ms | ratio |")
-    print("|---|--:|--:|--:|--:|--:|--:|--:|--:|--:|", flush=True)
+    print("| model | nodes | launches | arena KiB | weights KiB | build s | error | time ms | ONNX Runtime ms | ratio | first result ms, theirs | peak MiB, theirs |")
+    print("|---|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|", flush=True)
     failed, ratios = 0, []
     for path, shapes in work:
         with tempfile.TemporaryDirectory() as folder:
@@ -263,12 +287,13 @@ def main():
                 print(f"| {path.stem} | failed: {error} |", flush=True)
                 failed += 1
                 continue
-        nodes, steps, arena, weights, built, worst, mine, peer = row
+        nodes, steps, arena, weights, built, worst, mine, peer, first, peak = row
         failed += worst > 1e-4
         ratios.append(peer / mine)
         print(
             f"| {path.stem} | {nodes} | {steps} | {arena // 1024} | {weights // 1024} | {built:.0f} | {worst:.1e} "
-            f"| {mine * 1e3:.2f} | {peer * 1e3:.2f} | {peer / mine:.2f} |",
+            f"| {mine * 1e3:.2f} | {peer * 1e3:.2f} | {peer / mine:.2f} "
+            f"| {first[0] * 1e3:.0f}, {first[1] * 1e3:.0f} | {peak[0] / 1024:.0f}, {peak[1] / 1024:.0f} |",
             flush=True,
         )
     if len(ratios) > 1:

@@ -9,7 +9,7 @@ use rten_onnx::onnx::{
     AttributeProto, AttributeType, DataLocation, DataType, GraphProto, ModelProto, StringStringEntryProto, TensorProto,
 };
 use std::collections::BTreeMap;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 /// The form of most models.
 const F32: Form = Form { dtype: DType::F32, layout: ConvLayout::Nchw };
@@ -81,10 +81,20 @@ fn inputs(program: &Program, seed: u64) -> Vec<Vec<f64>> {
     each.map(|n| (0..n).map(|_| rng.unit() * 4.0 - 2.0).collect()).collect()
 }
 
+/// Writes a network with its inputs and results, for tests/networks/random.py to compare with ONNX Runtime's.
+fn write(folder: &Path, seed: u64, model: &ModelProto, inputs: &[Vec<f64>], results: &[Vec<f64>]) {
+    let bytes = |all: &[f64]| all.iter().flat_map(|v| (*v as f32).to_le_bytes()).collect::<Vec<u8>>();
+    let put = |name: String, bytes: Vec<u8>| std::fs::write(folder.join(name), bytes).unwrap();
+    put(format!("{seed}.onnx"), model.write_buf().unwrap());
+    inputs.iter().enumerate().for_each(|(i, all)| put(format!("{seed}.{i}.in"), bytes(all)));
+    results.iter().enumerate().for_each(|(i, all)| put(format!("{seed}.{i}.out"), bytes(all)));
+}
+
 #[test]
 fn passes_and_memory_change_no_result() {
     let count = std::env::var("KERNEL_GEN_WORKLOADS").ok().and_then(|n| n.parse().ok()).unwrap_or(NETWORKS);
     let first = std::env::var("KERNEL_GEN_SEED").ok().and_then(|n| n.parse().ok()).unwrap_or(0);
+    let folder = std::env::var_os("KERNEL_GEN_NETWORKS").map(PathBuf::from);
     let (mut nodes, mut steps) = (0, 0);
     for seed in first..first + count {
         let model = random(seed);
@@ -104,6 +114,9 @@ fn passes_and_memory_change_no_result() {
         }
         let planned = evaluate(&network.program, &given, Some(&network));
         assert_eq!(planned, alone, "seed {seed}: a slot was taken while its value was needed: {:#?}", network.memory);
+        if let Some(folder) = &folder {
+            write(folder, seed, &model, &given, &alone);
+        }
         nodes += model.graph.as_ref().unwrap().node.len();
         steps += network.program.steps.len();
     }
@@ -280,6 +293,85 @@ fn branches_of_a_concatenation_write_into_it() {
         network.program.steps.iter().map(|s| s.slices.into.map(|i| (i.of, i.at)).unwrap()).collect();
     assert_eq!(into, [(8, 0), (8, 4)]);
     assert_eq!(network.memory.slots, []);
+}
+
+/// The keys of a network's steps.
+fn keys(network: &Network) -> Vec<String> {
+    network.program.steps.iter().map(|step| step.workload.key()).collect()
+}
+
+#[test]
+fn channels_come_last_with_permutations_at_the_ends_alone() {
+    let nodes = vec![
+        node("Conv", &["x", "w"], &["a"], vec![ints("pads", &[1; 4])]),
+        node("Relu", &["a"], &["b"], vec![]),
+        node("MaxPool", &["b"], &["c"], vec![ints("kernel_shape", &[2, 2]), ints("strides", &[2, 2])]),
+        node("Conv", &["c", "w"], &["d"], vec![ints("pads", &[1; 4])]),
+        node("GlobalAveragePool", &["d"], &["mean"], vec![]),
+        node("Sigmoid", &["mean"], &["gate"], vec![]),
+        node("Mul", &["d", "gate"], &["e"], vec![]),
+        node("Add", &["e", "c"], &["y"], vec![]),
+    ];
+    let constants = vec![floats("w", &[4, 4, 3, 3], &[0.5; 144])];
+    let form = Form::of(DType::F16);
+    assert_eq!(form.layout, ConvLayout::Nhwc);
+    let network = Network::of("n", read(&of_nodes(nodes, constants)).unwrap(), form);
+    let expected = [
+        "permute-f16-1x4x36-o0x2x1",
+        "conv2d-nhwc-f16-n1c4h6w6-o4k3x3-s1x1-p1.1.1.1-d1x1-g1-relu",
+        "max_pool2d-nhwc-f16-n1c4h6w6-k2x2-s2x2-p0.0.0.0-d1x1",
+        "conv2d-nhwc-f16-n1c4h3w3-o4k3x3-s1x1-p1.1.1.1-d1x1-g1",
+        "reduce_mean-f16-1x9x4-r0x1x0-sigmoid",
+        "multiply-f16-a1x3x3x4-b1x1x1x4-residual_add",
+        "permute-f16-1x9x4-o0x2x1",
+    ];
+    assert_eq!(keys(&network), expected);
+    assert!(network.program.inputs.iter().all(|(_, id)| network.program.values[*id].dtype == DType::F16));
+}
+
+#[test]
+fn attention_in_pieces_is_one_step() {
+    let scale = |d: f32| floats("s", &[], &[1.0 / d.sqrt()]);
+    let mask: Vec<f32> = (0..36).map(|i| if i % 6 > i / 6 { -1e9 } else { 0.0 }).collect();
+    let nodes = |of: &str| {
+        vec![
+            node("Mul", &["x", "s"], &["q"], vec![]),
+            node("Transpose", &["x"], &["k"], vec![ints("perm", &[0, 1, 3, 2])]),
+            node("MatMul", &["q", "k"], &["a"], vec![]),
+            node("Add", &["a", "mask"], &["b"], vec![]),
+            node("Softmax", &[of], &["p"], vec![int("axis", -1)]),
+            node("MatMul", &["p", "x"], &["y"], vec![]),
+        ]
+    };
+    let network = |of: &str, d: f32| {
+        let constants = vec![scale(d), floats("mask", &[6, 6], &mask)];
+        Network::of("n", read(&of_nodes(nodes(of), constants)).unwrap(), F32)
+    };
+    assert_eq!(keys(&network("a", 6.0)), ["attention-f32-b1h4m6n6d6v6-g4-full"]);
+    assert_eq!(keys(&network("b", 6.0)), ["attention-f32-b1h4m6n6d6v6-g4-full.mask"]);
+    // With another factor it is no attention, and stays as it is.
+    assert_eq!(keys(&network("a", 7.0)).len(), 4);
+}
+
+#[test]
+fn tensors_that_follow_each_other_as_a_whole_are_not_copied() {
+    let conv = |from: &str, weight: &str, to: &str| node("Conv", &[from, weight], &[to], vec![ints("pads", &[1; 4])]);
+    let nodes = vec![
+        conv("x", "w", "a"),
+        conv("x", "w", "b"),
+        node("Concat", &["a", "b"], &["ab"], vec![int("axis", 1)]),
+        conv("ab", "w16", "c"),
+        node("Concat", &["a", "b", "c"], &["y"], vec![int("axis", 1)]),
+    ];
+    let constants =
+        vec![floats("w", &[8, 4, 3, 3], &[0.5; 288]), floats("w16", &[8, 16, 3, 3], &[0.5; 8 * 16 * 9])];
+    let network = Network::of("n", read(&of_nodes(nodes, constants)).unwrap(), F32);
+    let program = &network.program;
+    let whole = program.root(program.outputs[0].1);
+    let written: Vec<_> = program.steps.iter().map(|step| program.place(step.output)).collect();
+    assert_eq!(written, [(whole, 0), (whole, 288), (whole, 576)]);
+    assert!(program.steps.iter().all(|step| step.slices.is_empty()));
+    assert_eq!(program.place(program.steps[2].operands[0]), (whole, 0));
 }
 
 #[test]
