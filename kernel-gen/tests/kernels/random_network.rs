@@ -399,12 +399,12 @@ impl Maker {
             7 => {
                 // A norm in pieces.
                 let rows = with(1);
-                let last = || vec![ints("axes", &[-1])];
-                let (mean, _) = self.add("ReduceMean", &[x], &rows, last());
+                let last = self.list(&[-1]);
+                let (mean, _) = self.add("ReduceMean", &[x, &last], &rows, vec![]);
                 let (centred, _) = self.add("Sub", &[x, &mean], shape, vec![]);
                 let [two, epsilon] = [2.0, 1e-3].map(|number| self.scalar(number));
                 let (squares, _) = self.add("Pow", &[&centred, &two], shape, vec![]);
-                let (variance, _) = self.add("ReduceMean", &[&squares], &rows, last());
+                let (variance, _) = self.add("ReduceMean", &[&squares, &last], &rows, vec![]);
                 let (variance, _) = self.add("Add", &[&variance, &epsilon], &rows, vec![]);
                 let (deviation, _) = self.add("Sqrt", &[&variance], &rows, vec![]);
                 let (y, _) = self.add("Div", &[&centred, &deviation], shape, vec![]);

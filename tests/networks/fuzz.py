@@ -2,8 +2,8 @@
 """Compares random networks with ONNX Runtime: what their steps give in f64 after all passes, and what their generated code gives.
 
     KERNEL_GEN_NETWORKS=/tmp/random KERNEL_GEN_WORKLOADS=2000 cargo test -p kernel-gen --test kernels passes_and_memory    # writes them
-    /tmp/networks/bin/python tests/networks/random.py /tmp/random                    # the steps of all of them
-    /tmp/networks/bin/python tests/networks/random.py /tmp/random --compiled 0-49    # the code of those seeds, as one crate
+    /tmp/networks/bin/python tests/networks/fuzz.py /tmp/random                    # the steps of all of them
+    /tmp/networks/bin/python tests/networks/fuzz.py /tmp/random --compiled 0-49    # the code of those seeds, as one crate
 
 `KERNEL_GEN_SEED` is the first seed; a seed says all of a network, so it makes it again. Networks of odd seeds have their channels
 last. It prints a line for each difference and a count, and ends with 1 if there is a difference.
