@@ -22,8 +22,8 @@ unsafe extern "C" {
     fn madvise(start: *mut c_void, len: usize, advice: c_int) -> c_int;
 }
 
-/// So many bytes, a multiple of [`LARGE_PAGE`] and not zero, aligned to one; none if they are not to be had. Large pages are a
-/// wish: without them everything works as well.
+/// So many bytes, a multiple of small pages and not zero, aligned to [`LARGE_PAGE`]; none if they are not to be had. Large pages are a
+/// wish: without them everything works as well, and what fills none has small ones.
 pub(crate) fn map(len: usize) -> Option<NonNull<u8>> {
     let reserved = len.checked_add(LARGE_PAGE)?;
     // SAFETY: a new mapping changes no memory of anybody.

@@ -1,11 +1,11 @@
 //! Networks of a spec as modules, and the files of their weights.
 
 use crate::emit::rust::{ArgItem, ArgPlace, NetworkModule, Port, Section, StepItem};
+use crate::ir::bits::{bf16_bits, f16_bits};
 use crate::ir::{Access, DType};
 use crate::network::{Network, Place, Program, Step, ValueId};
 use crate::spec::{NetworkSpec, Spec};
 use crate::stable::fnv1a;
-use crate::toolchain::values::{bf16_bits, f16_bits};
 use crate::workload::Role;
 
 /// What a file of weights begins with; the runtime's `network.rs` reads it.
@@ -41,11 +41,27 @@ impl File {
                 let all = tensor.to_integers().unwrap_or_default();
                 self.bytes.extend(all.iter().flat_map(|v| v.to_le_bytes()));
             }
-            DType::F16 => self.bytes.extend(tensor.to_floats().iter().flat_map(|v| f16_bits(*v).to_le_bytes())),
-            DType::Bf16 => self.bytes.extend(tensor.to_floats().iter().flat_map(|v| bf16_bits(*v).to_le_bytes())),
+            DType::F16 => {
+                let stored = |v: &f32| f16_bits(within(*v, 2f32.powi(-24), 65504.0)).to_le_bytes();
+                self.bytes.extend(tensor.to_floats().iter().flat_map(stored));
+            }
+            DType::Bf16 => {
+                let stored = |v: &f32| bf16_bits(within(*v, 0.0, f32::from_bits(0x7f7f_0000))).to_le_bytes();
+                self.bytes.extend(tensor.to_floats().iter().flat_map(stored));
+            }
             _ => self.bytes.extend(tensor.to_floats().iter().flat_map(|v| v.to_le_bytes())),
         }
         Section { dtype, offset, elements: tensor.data.len() as i64 }
+    }
+}
+
+/// A number as one that a type can hold: what is finite stays so, and what is not zero, too. Masks of -1e9 and an epsilon of 1e-12 would
+/// else become infinities and zeros, and what is computed of them no numbers.
+fn within(value: f32, least: f32, most: f32) -> f32 {
+    match value.abs() {
+        size if size > most && size.is_finite() => most.copysign(value),
+        size if size < least && size > 0.0 => least.copysign(value),
+        _ => value,
     }
 }
 

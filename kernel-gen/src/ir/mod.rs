@@ -24,6 +24,7 @@
 //!
 //! The text form ([`mod@print`], [`mod@parse`]) holds everything and round-trips.
 
+pub mod bits;
 mod buffer;
 pub mod builder;
 pub mod expr;

@@ -7,6 +7,7 @@
 //! [`Network::load`] reads the file, `translate` makes steps of its nodes, the passes of `passes` change them, and [`Memory`] says
 //! where their results lie. The distinct workloads are its [`Task`]s: a spec has them beside its own.
 
+mod form;
 mod memory;
 mod model;
 mod onnx;
@@ -18,6 +19,7 @@ mod tensor;
 mod translate;
 mod wire;
 
+pub use form::{Form, Wanted};
 pub use memory::{Memory, Place, Slot};
 pub use problem::Problem;
 pub use program::{Program, Said, Source, Step, Value, ValueId};
@@ -25,36 +27,8 @@ pub use tasks::Task;
 pub use tensor::{Data, Tensor};
 pub use translate::operators;
 
-use crate::ir::DType;
-use crate::workload::ConvLayout;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
-
-/// How a network's numbers and images are stored.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Form {
-    /// The type of the numbers: `f32`, `f16` or `bf16`.
-    pub dtype: DType,
-    /// The order of the dimensions of images between steps: `NCHW` or `NHWC`. Inputs and results have the model's.
-    pub layout: ConvLayout,
-}
-
-impl Form {
-    /// The form with this type of numbers that suits most networks: tensor cores multiply `f16` and `bf16`, and want the channels
-    /// last.
-    pub fn of(dtype: DType) -> Form {
-        Form { dtype, layout: if dtype == DType::F32 { ConvLayout::Nchw } else { ConvLayout::Nhwc } }
-    }
-}
-
-/// What is asked of a network's form.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct Wanted {
-    /// The type of the numbers; the model's if nobody says.
-    pub dtype: Option<DType>,
-    /// The order of the dimensions of images; [`Form::of`] the type if nobody says.
-    pub layout: Option<ConvLayout>,
-}
 
 /// A network that can be generated.
 #[derive(Clone, PartialEq, Debug)]

@@ -8,7 +8,7 @@ use super::problem::{Fault, Problem};
 use super::tensor::{Data, Tensor, is_shape};
 use super::wire;
 use crate::ir::DType;
-use crate::toolchain::values::{bf16_value, f16_value};
+use crate::ir::bits::{bf16_value, f16_value};
 use rten_onnx::onnx::{AttributeProto, AttributeType, DataLocation, DataType, GraphProto, ModelProto, TensorProto};
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};

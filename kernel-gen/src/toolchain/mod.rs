@@ -15,7 +15,7 @@ mod objects;
 mod parallel;
 mod process;
 mod temporary;
-#[cfg(any(feature = "tune", feature = "networks"))]
+#[cfg(feature = "tune")]
 pub mod values;
 
 pub use c::{Compiler, FLAGS, SETTINGS, Unit, Warnings, file_identity, host_triple, resolve, settings_for};

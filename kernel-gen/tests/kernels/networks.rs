@@ -105,6 +105,9 @@ fn passes_and_memory_change_no_result() {
         let network = Network::of("random", before.clone(), Form { layout, ..F32 });
         for step in &network.program.steps {
             step.workload.validate().unwrap_or_else(|e| panic!("seed {seed}: {e}"));
+            // What is written is borrowed for that alone.
+            let root = |id: &usize| network.program.root(*id);
+            assert!(step.operands.iter().all(|id| root(id) != root(&step.output)), "seed {seed}: {step:#?}");
         }
         let alone = evaluate(&network.program, &given, None);
         for (i, (a, b)) in expected.iter().zip(&alone).enumerate() {
@@ -360,17 +363,30 @@ fn tensors_that_follow_each_other_as_a_whole_are_not_copied() {
         conv("x", "w", "a"),
         conv("x", "w", "b"),
         node("Concat", &["a", "b"], &["ab"], vec![int("axis", 1)]),
-        conv("ab", "w16", "c"),
+        conv("ab", "w16", "narrow"),
+        conv("narrow", "w", "c"),
         node("Concat", &["a", "b", "c"], &["y"], vec![int("axis", 1)]),
     ];
-    let constants = vec![floats("w", &[8, 4, 3, 3], &[0.5; 288]), floats("w16", &[8, 16, 3, 3], &[0.5; 8 * 16 * 9])];
+    let constants = vec![floats("w", &[8, 4, 3, 3], &[0.5; 288]), floats("w16", &[4, 16, 3, 3], &[0.5; 4 * 16 * 9])];
     let network = Network::of("n", read(&of_nodes(nodes, constants)).unwrap(), F32);
     let program = &network.program;
     let whole = program.root(program.outputs[0].1);
     let written: Vec<_> = program.steps.iter().map(|step| program.place(step.output)).collect();
-    assert_eq!(written, [(whole, 0), (whole, 288), (whole, 576)]);
+    let narrow = program.root(program.steps[2].output);
+    assert_eq!(written, [(whole, 0), (whole, 288), (narrow, 0), (whole, 576)]);
     assert!(program.steps.iter().all(|step| step.slices.is_empty()));
     assert_eq!(program.place(program.steps[2].operands[0]), (whole, 0));
+}
+
+#[test]
+fn what_reads_a_part_of_a_concatenation_is_copied_into_it() {
+    let conv = |from: &str, weight: &str, to: &str| node("Conv", &[from, weight], &[to], vec![ints("pads", &[1; 4])]);
+    let nodes =
+        vec![conv("x", "w", "a"), conv("a", "w8", "b"), node("Concat", &["a", "b"], &["y"], vec![int("axis", 1)])];
+    let constants = vec![floats("w", &[8, 4, 3, 3], &[0.5; 288]), floats("w8", &[8, 8, 3, 3], &[0.5; 576])];
+    let network = Network::of("n", read(&of_nodes(nodes, constants)).unwrap(), F32);
+    let nodes: Vec<String> = network.program.steps.iter().map(|step| step.nodes.join("+")).collect();
+    assert_eq!(nodes, ["make_a", "make_b", "copy of b"]);
 }
 
 #[test]

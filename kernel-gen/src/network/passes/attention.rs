@@ -9,8 +9,11 @@ use crate::workload::movement::{Move, Movement};
 use crate::workload::row_wise::{RowFunction, RowWise};
 use crate::workload::{Attention, Dims, Matmul, Op, Slices, Workload};
 
-/// Most elements of a mask that is written out for all heads.
+/// Most elements of a mask.
 const MOST_MASK: i64 = 1 << 24;
+
+/// How many times its constants' elements a mask may have that is written out for all heads of all images.
+const MOST_TIMES: i64 = 8;
 
 /// Replaces the last product of each attention by the whole. What the others were for is dead then.
 pub(super) fn recognise(program: &mut Program) {
@@ -59,7 +62,7 @@ fn find(program: &Program, at: usize) -> Option<Found> {
         return None;
     }
     // From the softmax back to the scores: factors, and summands that are constant.
-    let (mut id, mut factor, mut mask) = (softmax.operands[0], 1.0, None);
+    let (mut id, mut factor, mut masks) = (softmax.operands[0], 1.0, vec![]);
     let scores = loop {
         let step = writer(program, id)?;
         if program.elements(id) != batch * m * n {
@@ -70,7 +73,7 @@ fn find(program: &Program, at: usize) -> Option<Found> {
         }
         if let Some([x, y]) = operands(step, Function2::Add) {
             let (x, y) = if program.constant(y).is_some() { (x, y) } else { (y, x) };
-            add(mask.get_or_insert_with(Vec::new), program, y, &step.workload.output_shape(), factor)?;
+            masks.push((program.constant(y)?, step.workload.output_shape(), factor));
             id = x;
         } else if let Some([x, y]) = operands(step, Function2::Multiply) {
             let (x, y) = if scalar(program, y).is_some() { (x, y) } else { (y, x) };
@@ -97,31 +100,39 @@ fn find(program: &Program, at: usize) -> Option<Found> {
         [b, heads, ..] if b * heads == batch => (b, heads),
         _ => (1, batch),
     };
-    let kind = match &mask {
-        None => Mask::None,
-        Some(mask) if mask.chunks((m * n) as usize).all(|head| head == &mask[..(m * n) as usize]) => Mask::Shared,
-        Some(_) => Mask::Each,
+    // One matrix does for all heads where no constant tells them apart.
+    let is_shared = |shape: &Vec<i64>| shape.iter().rev().skip(2).all(|n| *n == 1);
+    let (kind, elements) = match masks.iter().all(|(constant, ..)| is_shared(&constant.shape)) {
+        _ if masks.is_empty() => (Mask::None, 0),
+        true => (Mask::Shared, m * n),
+        false => (Mask::Each, batch * m * n),
     };
-    if kind == Mask::Shared {
-        mask = mask.map(|mask| mask[..(m * n) as usize].to_vec());
+    let constants: usize = masks.iter().map(|(constant, ..)| constant.data.len()).sum();
+    if elements > MOST_MASK || kind == Mask::Each && elements > MOST_TIMES * constants as i64 {
+        return None;
+    }
+    let mut mask = None;
+    for (constant, shape, factor) in masks {
+        let last_two = &shape[shape.len().checked_sub(2)?..];
+        let shape = if kind == Mask::Shared { last_two } else { &shape[..] };
+        add(mask.get_or_insert(vec![0.0; elements as usize]), &constant, shape, factor)?;
     }
     let of = Attention { b, heads, kv_heads: heads, m, n, d, dv, causal: false, mask: kind };
     Some(Found { of, q: *q, k, v: last.operands[1], mask })
 }
 
-/// Adds a constant times a factor to a mask for each score; `shape` is what it broadcasts to.
-fn add(mask: &mut Vec<f32>, program: &Program, id: ValueId, shape: &[i64], factor: f64) -> Option<()> {
-    let constant = program.constant(id)?;
-    let elements: i64 = shape.iter().product();
-    let raised = shape.len().checked_sub(constant.shape.len())?;
-    if elements > MOST_MASK || constant.data.is_empty() {
+/// Adds a constant times a factor to a mask; `shape` is what it broadcasts to.
+fn add(mask: &mut [f32], constant: &Tensor, shape: &[i64], factor: f64) -> Option<()> {
+    // Leading extents of 1 that the shape lacks.
+    let extents = &constant.shape[constant.shape.len().saturating_sub(shape.len())..];
+    let raised = shape.len() - extents.len();
+    if constant.data.is_empty() || shape.iter().product::<i64>() != mask.len() as i64 {
         return None;
     }
-    mask.resize(elements as usize, 0.0);
     let numbers = constant.to_floats();
     let mut index = vec![0; shape.len()];
     for sum in mask.iter_mut() {
-        let own = index[raised..].iter().zip(&constant.shape);
+        let own = index[raised..].iter().zip(extents);
         let at = own.fold(0, |at, (i, extent)| at * extent + if *extent == 1 { 0 } else { *i });
         *sum += (factor * f64::from(numbers[at as usize])) as f32;
         for (i, extent) in index.iter_mut().zip(shape).rev() {

@@ -17,6 +17,9 @@ pub(super) fn remove(program: &mut Program) {
 /// What a concatenation of whole tensors consists of, in order: those that are no such concatenations.
 type Leaves = Vec<ValueId>;
 
+/// Most leaves of a concatenation that is looked at: of one that doubles itself thirty times nobody wants all.
+const MOST_LEAVES: usize = 4096;
+
 /// Has tensors that follow each other as a whole lie in one.
 fn join(program: &mut Program) {
     loop {
@@ -25,8 +28,10 @@ fn join(program: &mut Program) {
             if let Some(operands) = whole(program, step) {
                 let inner =
                     |id: &ValueId| all.iter().find(|(output, _)| output == id).map(|(_, leaves)| leaves.clone());
-                let leaves = operands.iter().flat_map(|id| inner(id).unwrap_or(vec![*id])).collect();
-                all.push((step.output, leaves));
+                let leaves: Leaves = operands.iter().flat_map(|id| inner(id).unwrap_or(vec![*id])).collect();
+                if leaves.len() <= MOST_LEAVES {
+                    all.push((step.output, leaves));
+                }
             }
         }
         // The largest first: others may be parts of it.
@@ -58,14 +63,24 @@ fn grow(program: &mut Program, whole: ValueId, leaves: &Leaves, all: &[(ValueId,
         *sum += program.elements(*id);
         Some(*sum)
     }));
+    let twice = (1..leaves.len()).any(|i| leaves[..i].contains(&leaves[i]));
+    if twice || first[..leaves.len()].iter().any(|at| at % ALIGNED != 0) {
+        return false;
+    }
+    // Parts of it are the leaves, and other concatenations of some of them.
+    let is_part = |root: ValueId| {
+        let some = all.iter().find(|(output, _)| *output == root).map(|(_, some)| some);
+        root == whole || leaves.contains(&root) || some.is_some_and(|some| some.iter().all(|id| leaves.contains(id)))
+    };
+    let writers = program.writers();
     let is_written = |id: &ValueId| {
-        let writer = program.steps.iter().find(|step| step.output == *id);
         let free = matches!(program.values[*id].source, Source::Step) && !results.contains(id);
-        free && writer.is_some_and(|step| step.slices.is_empty())
+        // A launch does not write to what it reads.
+        let apart = |step: &Step| !step.operands.iter().any(|operand| is_part(program.root(*operand)));
+        free && writers[*id].is_some_and(|at| program.steps[at].slices.is_empty() && apart(&program.steps[at]))
     };
     let written: Vec<bool> = leaves.iter().map(is_written).collect();
-    let twice = (1..leaves.len()).any(|i| leaves[..i].contains(&leaves[i]));
-    if twice || !written.contains(&true) || first[..leaves.len()].iter().any(|at| at % ALIGNED != 0) {
+    if !written.contains(&true) {
         return false;
     }
     // Concatenations of leaves that are neighbours.

@@ -11,6 +11,9 @@ use crate::workload::{ConvLayout, Epilogue, Op, Role, Unary, Workload};
 /// Most parameters of a kernel.
 const MOST_PARAMETERS: usize = 12;
 
+/// The largest factor in place of a division: any type holds it.
+const LARGEST_FACTOR: f32 = 65504.0;
+
 /// Most channels that one number is repeated for.
 const MOST_CHANNELS: i64 = 1 << 16;
 
@@ -32,6 +35,9 @@ pub(super) fn fuse(program: &mut Program) {
 
 /// A step that does what step `at` and one before it do, and which that is.
 fn fused(program: &mut Program, at: usize) -> Option<(usize, Step)> {
+    if operator_operands(&program.steps[at]) == 0 {
+        return None;
+    }
     let (uses, writers) = (program.uses(), program.writers());
     let step = program.steps[at].clone();
     // Of two operands the later is the better: what it waits for has run by then.
@@ -166,7 +172,7 @@ fn of_binary(
             (Function2::Divide, 0) => {
                 // What has no finite inverse would spread over sums.
                 let inverse: Vec<f32> = numbers.iter().map(|v| 1.0 / v).collect();
-                if inverse.iter().any(|v| !v.is_finite()) {
+                if inverse.iter().any(|v| v.abs() > LARGEST_FACTOR || v.is_nan()) {
                     return None;
                 }
                 let zeros = same(0.0);

@@ -11,7 +11,7 @@ mod patterns;
 mod permutations;
 mod storage;
 
-use super::Form;
+use super::form::Form;
 use super::program::Program;
 use crate::ir::DType;
 use crate::workload::ConvLayout;

@@ -209,6 +209,10 @@ pub(super) fn translate(model: &Model, extents: &BTreeMap<String, Vec<i64>>) -> 
                 let fault = Fault::new("its indices are another output, too", "leave one of them out");
                 problems.push(Problem::at(format!("output `{name}`"), fault));
             }
+            Some(id) if b.constant(*id).is_some_and(|constant| constant.is_integer()) => {
+                let fault = Fault::new("it is the same integers whatever the inputs are", "leave it out");
+                problems.push(Problem::at(format!("output `{name}`"), fault));
+            }
             Some(id) => b.program.outputs.push((name.clone(), *id)),
             None if lost.contains(name) || !problems.is_empty() => {}
             None => problems.push(Problem::at(

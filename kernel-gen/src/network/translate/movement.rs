@@ -136,9 +136,10 @@ pub(super) fn concat(b: &mut Builder, node: &Node, x: &[Option<ValueId>]) -> Res
     }
     // A kernel takes a few operands at a time.
     while all.len() > 1 {
-        let rest = all.split_off(all.len().min(MOST_OPERANDS));
-        let y = beside(b, &all, at)?;
-        all = [vec![y], rest].concat();
+        let groups = all.chunks(MOST_OPERANDS);
+        all = groups
+            .map(|some| if some.len() > 1 { beside(b, some, at) } else { Ok(some[0]) })
+            .collect::<Result<_, _>>()?;
     }
     Ok(all[0])
 }

@@ -138,7 +138,7 @@ impl prelude::Helper for Helper {
                 vec![Helper::Type(v.mask())]
             }
             Helper::Map(v, UnOp::Exp | UnOp::Log) if v.dtype == DType::F32 => vec![Helper::Type(v.mask())],
-            Helper::Map(v, UnOp::Tanh) if v.dtype == DType::F32 => {
+            Helper::Map(v, UnOp::Tanh | UnOp::Erf) if v.dtype == DType::F32 => {
                 vec![Helper::Map(v, UnOp::Exp), Helper::Type(v.mask())]
             }
             Helper::Map(..) => vec![Helper::Unroll, Helper::Math],

@@ -1,0 +1,30 @@
+//! What a network's numbers and images look like in memory.
+
+use crate::ir::DType;
+use crate::workload::ConvLayout;
+
+/// How a network's numbers and images are stored.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Form {
+    /// The type of the numbers: `f32`, `f16` or `bf16`.
+    pub dtype: DType,
+    /// The order of the dimensions of images between steps: `NCHW` or `NHWC`. Inputs and results have the model's.
+    pub layout: ConvLayout,
+}
+
+impl Form {
+    /// The form with this type of numbers that suits most networks: tensor cores multiply `f16` and `bf16`, and want the channels
+    /// last.
+    pub fn of(dtype: DType) -> Form {
+        Form { dtype, layout: if dtype == DType::F32 { ConvLayout::Nchw } else { ConvLayout::Nhwc } }
+    }
+}
+
+/// What is asked of a network's form.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Wanted {
+    /// The type of the numbers; the model's if nobody says.
+    pub dtype: Option<DType>,
+    /// The order of the dimensions of images; [`Form::of`] the type if nobody says.
+    pub layout: Option<ConvLayout>,
+}
