@@ -203,7 +203,8 @@ fn workload_for(template: &str, seed: u64) -> Workload {
             w = sample::of_operator(name, &mut rng);
             if let Op::Reduce(of) = &mut w.op {
                 let columns = *rng.pick(&[1, 2, 8]) * rng.between(1, 300);
-                let shape = [rng.between(1, 5), rng.between(1, *rng.pick(&[50, 12_544])), columns];
+                let most = *rng.pick(&[50, 12_544]);
+                let shape = [rng.between(1, 5), rng.between(1, most), columns];
                 (of.input, of.combined) = (Dims::new(&shape).expect("three"), Dims::new(&[0, 1, 0]).expect("three"));
             }
         }
