@@ -113,7 +113,13 @@ fn load(out: &mut String, network: &NetworkModule) {
         for (module, section) in &network.weights {
             let (element, shape) = (element_type(section.dtype), line_shape(section.elements));
             let tensor = format!("weights.upload::<Dev, {element}, {shape}>(dev, {})?", section.offset);
-            line(out, 5, &format!("super::{module}::ENTRY.pack_weight(dev, {RT}::Input::arg(&{tensor}, dev))?,"));
+            // Its own block: what is packed already goes before the next one comes.
+            line(out, 5, "{");
+            line(out, 6, &format!("let weight = {tensor};"));
+            let pack = format!("super::{module}::ENTRY.pack_weight(dev, {RT}::Input::arg(&weight, dev))?");
+            line(out, 6, &format!("let packed = {pack};"));
+            line(out, 6, "packed");
+            line(out, 5, "},");
         }
         line(out, 4, "],");
     }
