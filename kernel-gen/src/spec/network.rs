@@ -38,7 +38,8 @@ impl NetworkSpec {
     }
 }
 
-/// What a spec says of a network.
+/// What a spec says of a network. Without the feature only the name is of use, for the error.
+#[cfg_attr(not(feature = "networks"), allow(dead_code))]
 struct Header {
     name: String,
     model: PathBuf,
