@@ -101,6 +101,18 @@ pub fn small(rng: &mut Rng) -> Workload {
                 let name = *rng.pick(&PLANES);
                 sample::of_operator(name, rng).op
             }
+            9 if rng.one_in(4) => {
+                // Columns of several vectors.
+                let name = *rng.pick(&["reduce_sum", "reduce_mean", "reduce_max"]);
+                let shape = [rng.between(1, 3), rng.between(40, 90), 8 * rng.between(4, 12)];
+                match sample::of_operator(name, rng).op {
+                    Op::Reduce(of) => {
+                        let dims = |list: &[i64]| super::Dims::new(list).expect("three dimensions");
+                        Op::Reduce(super::Reduce { input: dims(&shape), combined: dims(&[0, 1, 0]), ..of })
+                    }
+                    op => op,
+                }
+            }
             _ => {
                 let names: Vec<&str> = super::operator_names().collect();
                 let name = *rng.pick(&names[..]);
