@@ -1,13 +1,14 @@
 //! Recognises attention in the products that exporters write: `softmax(scale * q kT + mask) v`.
 
 use super::patterns::{near, operands, product, scalar, writer};
+use super::permutations;
 use crate::network::program::{Program, Said, Source, Step, ValueId};
 use crate::network::tensor::Tensor;
 use crate::workload::attention::Mask;
 use crate::workload::binary::Function2;
 use crate::workload::movement::{Move, Movement};
 use crate::workload::row_wise::{RowFunction, RowWise};
-use crate::workload::{Attention, Dims, Matmul, Op, Slices, Workload};
+use crate::workload::{Attention, Matmul, Op, Workload};
 
 /// Most elements of a mask.
 const MOST_MASK: i64 = 1 << 24;
@@ -168,16 +169,10 @@ fn replace(program: &mut Program, at: usize, found: Found) -> usize {
     let nodes = program.steps[at].nodes.clone();
     let (mut k, mut added) = (k, 0);
     if let Some((input, order)) = order {
-        let dims = |list: &[i64]| Dims::new(list).expect("as many as a permutation has");
-        let op = Movement { input: dims(&input), function: Move::Permute { order: dims(&order) } };
-        let keys = vec![("input", format!("{input:?}")), ("order", format!("{order:?}"))];
         let dtype = program.values[k].dtype;
         let shape: Vec<i64> = order.iter().map(|i| input[*i as usize]).collect();
         let output = program.add(&shape, dtype, Source::Step);
-        let said = Said { flags: vec![], keys };
-        let (workload, operands) = (Workload::f32(op), vec![k]);
-        let slices = Slices::default();
-        program.steps.insert(at, Step { nodes: nodes.clone(), workload, said, slices, operands, output });
+        program.steps.insert(at, permutations::step(nodes, &input, &order, k, output));
         (k, added) = (output, 1);
     }
     let shape = |rows, columns| format!("{:?}", [of.b, of.heads, rows, columns]);

@@ -4,12 +4,13 @@
 //! permutation in between; so do the network's results. A permutation of the model that only says what the order is already costs
 //! nothing.
 
-use crate::network::program::{Program, Said, Source, Step, ValueId};
+use super::permutations;
+use crate::network::program::{Program, Source, Step, ValueId};
 use crate::network::tensor::{Data, Tensor};
 use crate::workload::epilogue::Per;
 use crate::workload::movement::{Move, Movement};
 use crate::workload::{
-    AvgPool2d, Binary, Concat, Conv2d, ConvLayout, Dims, MaxPool2d, Op, Reduce, Resize, Slices, Unary, Workload,
+    AvgPool2d, Binary, Concat, Conv2d, ConvLayout, Dims, MaxPool2d, Op, Reduce, Resize, Slices, Unary,
 };
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -129,12 +130,8 @@ impl Turner<'_> {
 
     /// Adds a step that exchanges the last two of three dimensions.
     fn permute(&mut self, from: ValueId, shape: [i64; 3], output: ValueId) {
-        let order = [0, 2, 1];
-        let op = Movement { input: dims(&shape), function: Move::Permute { order: dims(&order) } };
-        let said = Said { flags: vec![], keys: vec![list("input", &shape), list("order", &order)] };
         let nodes = vec![format!("order of {}", self.name(output))];
-        let step =
-            Step { nodes, workload: Workload::f32(op), said, slices: Slices::default(), operands: vec![from], output };
+        let step = permutations::step(nodes, &shape, &[0, 2, 1], from, output);
         self.program.steps.push(step);
     }
 

@@ -38,22 +38,20 @@ fn is_bare(step: &Step) -> bool {
 
 /// The part that a step takes of what it reads, if its elements lie side by side: the first, and how many they are.
 pub(super) fn contiguous(step: &Step) -> Option<(i64, i64)> {
-    let Op::Movement(Movement { input, function: Move::Slice { start, size, .. } }) = &step.workload.op else {
+    let Op::Movement(Movement { input, function: Move::Slice { start, size, step: distance } }) = &step.workload.op
+    else {
         return None;
     };
     let at = (0..input.len()).find(|i| size[*i] != input[*i])?;
     let inner: i64 = input[at + 1..].iter().product();
-    // The distance of elements counts where there are several.
-    let Op::Movement(Movement { function: Move::Slice { step: distance, .. }, .. }) = &step.workload.op else {
-        return None;
-    };
     let is_whole = size[at + 1..] == input[at + 1..] && size[..at].iter().all(|n| *n == 1);
+    // The distance of elements counts where there are several.
     let forward = distance.iter().zip(size.iter()).all(|(distance, size)| *distance == 1 || *size == 1);
     (is_whole && forward && is_bare(step)).then_some((start[at] * inner, size[at] * inner))
 }
 
 /// A step that permutes.
-fn step(nodes: Vec<String>, input: &[i64], order: &[i64], operand: ValueId, output: ValueId) -> Step {
+pub(super) fn step(nodes: Vec<String>, input: &[i64], order: &[i64], operand: ValueId, output: ValueId) -> Step {
     let dims = |list: &[i64]| Dims::new(list).expect("one to six dimensions");
     let op = Movement { input: dims(input), function: Move::Permute { order: dims(order) } };
     let keys = vec![("input", format!("{input:?}")), ("order", format!("{order:?}"))];
