@@ -93,7 +93,7 @@ mod tests {
         let report = kernels::digits::report(&Cpu::with_threads(1));
         assert!(report.steps().iter().all(|step| step.row.as_ref().is_some_and(|row| row.isa.is_some())), "{report}");
         let lines = report.to_string();
-        assert!(lines.lines().nth(1).unwrap().starts_with("0     conv"), "{lines}");
+        assert!(lines.lines().nth(1).unwrap().starts_with("0     /scores/stem/stem.0/Conv, "), "{lines}");
         assert!(lines.ends_with(" expected\n"), "{lines}");
     }
 
