@@ -3,17 +3,31 @@
 use crate::report::{Row, table};
 use crate::{Device, Element, Error, Report, Result, Shape, Tensor};
 use std::fmt;
+use std::fs::File;
+use std::io::{self, Read, Seek, SeekFrom};
+use std::path::Path;
 
 /// What a file of weights begins with.
 const MAGIC: &[u8; 16] = b"kernel-gen wts 1";
 
-/// The bytes of a file of weights, which were compared with what the module was generated for.
+/// Bytes that a file of weights begins with.
+const HEAD: usize = 64;
+
+/// A file of weights, or its bytes, which were compared with what the module was generated for.
 ///
 /// It begins with 16 bytes that say what it is, 8 that say which network's it is and 8 with its length, in little-endian
 /// order; constants follow, each at a multiple of 64 bytes.
-#[derive(Clone, Copy, Debug)]
+#[derive(Debug)]
 pub struct Weights<'a> {
-    bytes: &'a [u8],
+    network: &'static str,
+    source: Source<'a>,
+}
+
+/// Where weights are.
+#[derive(Debug)]
+enum Source<'a> {
+    Bytes(&'a [u8]),
+    File(File),
 }
 
 impl<'a> Weights<'a> {
@@ -22,27 +36,59 @@ impl<'a> Weights<'a> {
     /// # Errors
     /// [`Error::Weights`] says how they differ.
     pub fn new(network: &'static str, bytes: &'a [u8], mark: u64, length: u64) -> Result<Weights<'a>> {
+        let head = bytes.get(..HEAD).unwrap_or(bytes);
+        check(head, bytes.len() as u64, mark, length).map_err(|reason| Error::Weights { network, reason })?;
+        Ok(Weights { network, source: Source::Bytes(bytes) })
+    }
+
+    /// Opens a file, which must have this mark and length. Each constant is read when it is asked for.
+    ///
+    /// # Errors
+    /// [`Error::Weights`] says how they differ, or why the file cannot be read.
+    pub fn open(network: &'static str, path: &Path, mark: u64, length: u64) -> Result<Weights<'static>> {
         let wrong = |reason: String| Error::Weights { network, reason };
-        if bytes.get(..16) != Some(MAGIC.as_slice()) {
-            return Err(wrong("they are no weights that kernel-gen wrote".into()));
-        }
-        let number = |at: usize| bytes.get(at..at + 8).and_then(|b| Some(u64::from_le_bytes(b.try_into().ok()?)));
-        if number(16) != Some(mark) {
-            return Err(wrong("they are those of another model, or of another build".into()));
-        }
-        if number(24) != Some(length) || bytes.len() as u64 != length {
-            return Err(wrong(format!("there are {} bytes of {length}", bytes.len())));
-        }
-        Ok(Weights { bytes })
+        let unreadable = |cause: io::Error| wrong(format!("`{}` cannot be read: {cause}", path.display()));
+        let mut file = File::open(path).map_err(unreadable)?;
+        let bytes = file.metadata().map_err(unreadable)?.len();
+        let mut head = vec![];
+        file.by_ref().take(HEAD as u64).read_to_end(&mut head).map_err(unreadable)?;
+        check(&head, bytes, mark, length).map_err(|reason| wrong(format!("`{}`: {reason}", path.display())))?;
+        Ok(Weights { network, source: Source::File(file) })
     }
 
     /// The constant that begins at a byte, in the device's memory.
     #[doc(hidden)]
     pub fn upload<D: Device, T: Element, S: Shape>(&self, dev: &D, offset: usize) -> Result<D::Tensor<T, S>> {
         let mut tensor = Tensor::<T, S>::zeros();
-        tensor.fill_from_bytes(&self.bytes[offset..]);
+        let read = tensor.fill_bytes(|into| match &self.source {
+            Source::Bytes(bytes) => {
+                into.copy_from_slice(&bytes[offset..offset + into.len()]);
+                Ok(())
+            }
+            Source::File(file) => {
+                let mut file: &File = file;
+                file.seek(SeekFrom::Start(offset as u64))?;
+                file.read_exact(into)
+            }
+        });
+        read.map_err(|cause: io::Error| Error::Weights { network: self.network, reason: cause.to_string() })?;
         dev.take(tensor)
     }
+}
+
+/// Holds the first bytes of weights, and how many there are, against what they must be; says how they differ.
+fn check(head: &[u8], bytes: u64, mark: u64, length: u64) -> std::result::Result<(), String> {
+    if head.get(..16) != Some(MAGIC.as_slice()) {
+        return Err("they are no weights that kernel-gen wrote".into());
+    }
+    let number = |at: usize| head.get(at..at + 8).and_then(|b| Some(u64::from_le_bytes(b.try_into().ok()?)));
+    if number(16) != Some(mark) {
+        return Err("they are those of another model, or of another build".into());
+    }
+    if number(24) != Some(length) || bytes != length {
+        return Err(format!("there are {bytes} bytes of {length}"));
+    }
+    Ok(())
 }
 
 /// The launches of a network on a device, in order. Printing it prints a table with the sum of the expected times.
@@ -120,6 +166,24 @@ mod tests {
         let weights = Weights::new("net", &bytes, 7, 76).unwrap();
         let tensor: Tensor<f32, D1<2>> = weights.upload(&Cpu::with_threads(1), 68).unwrap();
         assert_eq!(tensor.as_slice(), [-2.0, 3.25]);
+    }
+
+    #[test]
+    fn a_file_gives_what_its_bytes_give() {
+        let path = std::env::temp_dir().join(format!("kernel-gen-weights-{}", std::process::id()));
+        let opened = |mark, length| Weights::open("net", &path, mark, length);
+        std::fs::write(&path, file(7, &[1.5, -2.0, 3.25])).unwrap();
+        let tensor: Tensor<f32, D1<2>> = opened(7, 76).unwrap().upload(&Cpu::with_threads(1), 68).unwrap();
+        assert_eq!(tensor.as_slice(), [-2.0, 3.25]);
+        let other = opened(8, 76).unwrap_err().to_string();
+        assert!(other.ends_with("`: they are those of another model, or of another build"), "{other}");
+        let weights = opened(7, 76).unwrap();
+        std::fs::write(&path, [0; 70]).unwrap();
+        let cut = weights.upload::<_, f32, D1<2>>(&Cpu::with_threads(1), 68).unwrap_err().to_string();
+        assert!(cut.starts_with("the weights of `net` cannot be used: "), "{cut}");
+        std::fs::remove_file(&path).unwrap();
+        let none = opened(7, 76).unwrap_err().to_string();
+        assert!(none.contains("cannot be read: "), "{none}");
     }
 
     #[test]

@@ -40,19 +40,19 @@ impl<T: Element, S: Shape> Tensor<T, S> {
         Ok(tensor)
     }
 
-    /// Fills it from the bytes of its elements in little-endian order, which it copies as they are.
-    ///
-    /// # Panics
-    /// If there are fewer bytes than it has.
-    pub(crate) fn fill_from_bytes(&mut self, bytes: &[u8]) {
+    /// Lets something write its elements as bytes in little-endian order.
+    pub(crate) fn fill_bytes<E>(
+        &mut self,
+        fill: impl FnOnce(&mut [u8]) -> std::result::Result<(), E>,
+    ) -> std::result::Result<(), E> {
         let size = size_of::<T>();
-        let bytes = &bytes[..S::ELEMENTS * size];
-        // SAFETY: the allocation holds this many bytes, and any bits are a valid element.
-        let own = unsafe { std::slice::from_raw_parts_mut(self.bytes.as_ptr(), bytes.len()) };
-        own.copy_from_slice(bytes);
+        // SAFETY: the allocation holds this many bytes, which are initialised, and any bits are a valid element.
+        let own = unsafe { std::slice::from_raw_parts_mut(self.bytes.as_ptr(), S::ELEMENTS * size) };
+        let filled = fill(own);
         if cfg!(target_endian = "big") {
             own.chunks_exact_mut(size).for_each(<[u8]>::reverse);
         }
+        filled
     }
 
     /// Each element from its position in row-major order.

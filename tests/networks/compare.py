@@ -53,7 +53,7 @@ fn main() {{
     let threads = std::env::args().nth(1).unwrap().parse().unwrap();
     let folder = std::env::args().nth(2).unwrap();
     let dev = Cpu::with_threads(threads);
-    let mut network = Network::load(&dev, WEIGHTS).unwrap();
+    let mut network = Network::load_file(&dev, WEIGHTS_FILE.as_ref()).unwrap();
     let read = |name: &str| -> Vec<f32> {{
         let bytes = std::fs::read(format!("{{folder}}/{{name}}.in")).unwrap();
         bytes.chunks_exact(4).map(|b| f32::from_le_bytes(b.try_into().unwrap())).collect()
@@ -188,6 +188,7 @@ def compare(path, shapes, args, folder):
     levels = ", ".join(f'"{level}"' for level in args.levels.split(","))
     (folder / "kernels.toml").write_text(
         f'schema = 1\n[targets]\ncpu = [{levels}]\n[[network]]\nname = "net"\nmodel = "{path.resolve()}"\ninputs = {{ {inputs} }}\n'
+        + (f'layout = "{args.layout}"\n' if args.layout else "")
     )
     taken = {"dev", "self", "weights", "network"}
     rust = unique([rust_name(n) for n in names_in + names_out], taken)
@@ -261,6 +262,7 @@ def main():
     parser.add_argument("--batch", type=int, default=1, help="what dynamic extents are, where no shape is given")
     parser.add_argument("--seconds", type=float, default=2.0, help="how long each of the two is timed; 0 for not at all")
     parser.add_argument("--levels", default="x86-64-v3", help="the CPU levels that are built, beside the lowest")
+    parser.add_argument("--layout", help="the order of the dimensions between launches: NCHW or NHWC")
     parser.add_argument("--tuned", type=pathlib.Path, help="a folder of records")
     parser.add_argument("--random-weights", action="store_true", help="fill constants that ConstantOfShape makes with random numbers")
     parser.add_argument("--target", type=pathlib.Path, default=ROOT / "target/networks")

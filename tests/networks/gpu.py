@@ -8,7 +8,7 @@
 The program loads each network, runs it, captures it in one CUDA graph, compares the results of both with ONNX Runtime's and times
 replays of the graph. It prints a row of a table each: launches, launches that begin early, seconds from the file of weights to
 the first result, the largest error relative to the largest number of the result, and microseconds. It ends with 1 if an error is too
-large. With `--coarse` weights are rounded to seven values each, so that the files of weights can be packed: times do not depend on
+large. With `--coarse` weights and inputs are rounded to seven values each, so that their files can be packed: times do not depend on
 them.
 """
 
@@ -90,9 +90,8 @@ macro_rules! network {{
     ($wrong:ident, $dev:ident, $folder:ident, $name:ident, $number:ty, $limit:expr, $model:expr, [$($i:ident: $it:ident = $in:expr),*], [$($o:ident: $ot:ident = $of:expr),*]) => {{{{
         use kernels::$name::*;
         let begun = Instant::now();
-        let weights = std::fs::read(format!("{{}}/{{}}.weights", $folder, stringify!($name))).expect("weights");
-        let mut network = Network::load(&$dev, &weights).expect("load");
-        drop(weights);
+        let weights = format!("{{}}/{{}}.weights", $folder, stringify!($name));
+        let mut network = Network::load_file(&$dev, weights.as_ref()).expect("load");
         $(let $i = $dev.upload(&read::<$number, $it>(&format!("{{}}/{{}}.{{}}.in", $folder, $model, $in))).unwrap();)*
         $(let mut $o = $dev.zeros::<$number, $ot>().unwrap();)*
         network.run(&$dev, $(&$i,)* $(&mut $o),*).expect("run");
@@ -171,7 +170,7 @@ def main():
     parser.add_argument("--dtypes", default="f32,f16")
     parser.add_argument("--batches", default="1", help="what dynamic extents are")
     parser.add_argument("--cuda", default="sm_80,sm_90a", help="the architectures; one must be portable")
-    parser.add_argument("--coarse", action="store_true", help="round weights to seven values")
+    parser.add_argument("--coarse", action="store_true", help="round weights and inputs to seven values")
     parser.add_argument("--tuned", type=pathlib.Path, help="a folder of records")
     parser.add_argument("--crate", type=pathlib.Path, default=ROOT / "target/gpu-networks", help="where the crate is written and built")
     args = parser.parse_args()
@@ -192,7 +191,9 @@ def main():
             given = {}
             for i in theirs.get_inputs():
                 shape = [n if isinstance(n, int) else batch for n in i.shape]
-                given[i.name] = random.standard_normal(shape).astype(np.float16).astype(np.float32)
+                drawn = random.standard_normal(shape)
+                drawn = np.clip(np.round(2 * drawn), -3, 3) / 2 if args.coarse else drawn
+                given[i.name] = drawn.astype(np.float16).astype(np.float32)
             wanted = theirs.run(None, given)
             stem = f"{rust_name(path.stem)}_{batch}"
             outs = [o.name for o in theirs.get_outputs()]

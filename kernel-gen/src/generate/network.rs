@@ -25,6 +25,8 @@ pub(super) fn modules(spec: &Spec, folder: &str) -> (Vec<NetworkModule>, Vec<Wei
 /// A file of constants while it is written.
 struct File {
     bytes: Vec<u8>,
+    /// Those of them that further ones may equal.
+    sections: Vec<Section>,
 }
 
 impl File {
@@ -53,6 +55,20 @@ impl File {
         }
         Section { dtype, offset, elements: tensor.data.len() as i64 }
     }
+
+    /// Appends a constant, unless its bytes lie in the file as elements of that type: networks use weights more than once, and passes
+    /// that rewrite weights write each use.
+    fn push_once(&mut self, program: &Program, id: ValueId, dtype: DType) -> Section {
+        let section = self.push(program, id, dtype);
+        let (before, own) = self.bytes.split_at(section.offset as usize);
+        let same = |known: &&Section| known.dtype == dtype && before[known.offset as usize..].starts_with(own);
+        if let Some(known) = self.sections.iter().find(same).copied() {
+            self.bytes.truncate(section.offset as usize);
+            return Section { elements: section.elements, ..known };
+        }
+        self.sections.push(section);
+        section
+    }
 }
 
 /// A number as one that a type can hold: what is finite stays so, and what is not zero, too. Masks of -1e9 and an epsilon of 1e-12 would
@@ -67,7 +83,7 @@ fn within(value: f32, least: f32, most: f32) -> f32 {
 
 fn module(spec: &NetworkSpec, folder: &str) -> (NetworkModule, WeightsFile) {
     let Network { program, memory, .. } = &spec.network;
-    let mut file = File { bytes: MAGIC.to_vec() };
+    let mut file = File { bytes: MAGIC.to_vec(), sections: vec![] };
     file.bytes.resize(ALIGN, 0);
     let roots = |id: &ValueId| program.root(*id);
     // A constant that steps take packed is packed for each of their workloads; all others are read as they are.
@@ -83,7 +99,7 @@ fn module(spec: &NetworkSpec, folder: &str) -> (NetworkModule, WeightsFile) {
             let key = (module_of(i), id);
             if Some(p) == packed {
                 if !weights.iter().any(|(known, _)| *known == key) {
-                    let section = file.push(program, id, params[p].dtype);
+                    let section = file.push_once(program, id, params[p].dtype);
                     weights.push((key, section));
                 }
             } else if !plain.contains(&(id, params[p].dtype)) {

@@ -36,9 +36,20 @@ pub(super) fn emit(out: &mut String, network: &NetworkModule) {
         line(out, 1, &format!("/// Shape of `{}`.", comment(&port.name)));
         line(out, 1, &format!("pub type {name} = {};", shape_type(&port.shape)));
     }
-    line(out, 1, "/// The weights, as the build script took them from the model.");
-    let path = rust_literal(&format!("/{}/{}", network.folder, network.file));
-    line(out, 1, &format!("pub static WEIGHTS: &[u8] = include_bytes!(concat!(env!(\"OUT_DIR\"), {path}));"));
+    let path =
+        format!("concat!(env!(\"OUT_DIR\"), {})", rust_literal(&format!("/{}/{}", network.folder, network.file)));
+    line(
+        out,
+        1,
+        "/// The weights, as the build script took them from the model. A program that does not name them does not have them in it.",
+    );
+    line(out, 1, &format!("pub static WEIGHTS: &[u8] = include_bytes!({path});"));
+    line(
+        out,
+        1,
+        "/// The file of the weights where this was built, for programs that ship it beside them and call [`Network::load_file`].",
+    );
+    line(out, 1, &format!("pub const WEIGHTS_FILE: &str = {path};"));
     line(out, 1, "/// Bytes of memory for what lies between steps.");
     let bytes: i64 = network.slots.iter().map(|(dtype, n)| n * dtype.bytes() as i64).sum();
     line(out, 1, &format!("pub const ARENA_BYTES: usize = {bytes};"));
@@ -91,22 +102,26 @@ fn fields(out: &mut String, network: &NetworkModule) {
 }
 
 fn load(out: &mut String, network: &NetworkModule) {
-    line(
-        out,
-        2,
-        "/// Makes an instance on a device of the bytes of a file of weights: [`WEIGHTS`], or the same read from elsewhere.",
-    );
-    line(out, 2, "///");
-    line(out, 2, "/// # Errors");
-    line(
-        out,
-        2,
-        "/// If these are not the weights that the module was generated for, or the device runs none of its code.",
-    );
-    line(out, 2, &format!("pub fn load(dev: &Dev, weights: &[u8]) -> {RT}::Result<Self> {{"));
-    let name = rust_literal(&network.name);
     let numbers = format!("0x{:016x}, {}", network.mark, network.bytes);
-    line(out, 3, &format!("let weights = {RT}::network::Weights::new({name}, weights, {numbers})?;"));
+    let name = rust_literal(&network.name);
+    let mut public = |what: &str, function: &str, argument: &str, of: &str| {
+        line(out, 2, what);
+        line(out, 2, "///");
+        line(out, 2, "/// # Errors");
+        line(
+            out,
+            2,
+            "/// If these are not the weights that the module was generated for, or the device runs none of its code.",
+        );
+        line(out, 2, &format!("pub fn {function}(dev: &Dev, {argument}) -> {RT}::Result<Self> {{"));
+        line(out, 3, &format!("Self::of(dev, &{RT}::network::Weights::{of}({name}, weights, {numbers})?)"));
+        line(out, 2, "}");
+    };
+    let bytes = "/// Makes an instance on a device of the bytes of a file of weights: [`WEIGHTS`], or the same read from elsewhere.";
+    public(bytes, "load", "weights: &[u8]", "new");
+    let file = "/// Makes an instance on a device of a file of weights, which is read a constant at a time: [`WEIGHTS_FILE`], or a copy.";
+    public(file, "load_file", "weights: &std::path::Path", "open");
+    line(out, 2, &format!("fn of(dev: &Dev, weights: &{RT}::network::Weights<'_>) -> {RT}::Result<Self> {{"));
     line(out, 3, "Ok(Network {");
     if !network.weights.is_empty() {
         line(out, 4, "packed: vec![");
