@@ -44,10 +44,17 @@ fn problem<'a>(w: &Workload, t: &'a Target) -> Result<(Planes, &'a Cpu), String>
     let cpu = t.cpu().ok_or("for CPUs")?;
     let planes = Planes::layer(w).ok_or("for convolutions over planes: NCHW")?;
     if let Op::Conv2d(c) = &w.op {
-        if c.groups == 1 {
-            return Err("in two dimensions for groups and transposed convolutions".into());
+        let is_strided_pointwise = c.kh * c.kw == 1 && c.stride != [1, 1];
+        if c.groups == 1 && !is_strided_pointwise {
+            return Err(
+                "in two dimensions for groups, transposed convolutions, and kernels of one tap with a stride".into()
+            );
         }
-        if Conv2dDirect.applies(w, t).is_ok() || DepthwiseRows.applies(w, t).is_ok() {
+        // The direct kernel has a group's channels in its lanes, of which small groups leave most empty. With a stride it is the faster
+        // one all the same.
+        let fills_lanes = c.co / c.groups >= cpu.f32_lanes() || c.stride != [1, 1];
+        let direct = c.groups > 1 && fills_lanes && Conv2dDirect.applies(w, t).is_ok();
+        if direct || DepthwiseRows.applies(w, t).is_ok() {
             return Err("for groups that are no whole vectors".into());
         }
     }

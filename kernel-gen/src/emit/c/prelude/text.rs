@@ -457,7 +457,7 @@ pub(super) fn map(name: &str, v: Vector, op: UnOp, isa: Isa) -> String {
         (UnOp::Exp, _) if v.dtype == DType::F32 => exp(v, isa),
         (UnOp::Log, _) if v.dtype == DType::F32 => log(v),
         (UnOp::Tanh, _) if v.dtype == DType::F32 => tanh(v),
-        (UnOp::Erf, _) if v.dtype == DType::F32 => erf(v),
+        (UnOp::Erf, _) if v.dtype == DType::F32 => erf(v, isa),
         _ => format!("  {} x[i] = {}(x[i]);\n  return x;\n", each(v), v.lane_fn(op)),
     };
     function(v, name, &format!("{v} x"), &body)
@@ -532,23 +532,41 @@ fn tanh(v: Vector) -> String {
     )
 }
 
-/// The error function of each lane: a polynomial near 0, and elsewhere 1 less the exponential of one, as N. Juffa has both; the error is
-/// below 1.2 units in the last place of all `f32`. NaN stays, since it is not far.
-fn erf(v: Vector) -> String {
-    let m = v.mask();
-    let exp = format!("{}_{v}", v.lane_fn(UnOp::Exp));
+/// The error function of each lane: `x` times a quotient of two polynomials of `x^2`, fitted to the smallest largest relative error
+/// (1.4e-8) by Remez' exchange up to where `f32` has 1 as the result; rounded, at most six units in the last place are lost, just
+/// below 1. It takes a third of the time of an exponential and a polynomial that are blended. NaN stays, as in `exp`.
+fn erf(v: Vector, isa: Isa) -> String {
+    let within = |name: &str, most: &str| clamped(v, isa, name, most);
+    let step = |p: &str, q: &str| format!("  p = p * z + {p}f; q = q * z + {q}f;\n");
     format!(
-        "  const {m} sign = ({m})x & (int32_t)0x80000000;\n  \
-         const {v} a = ({v})(({m})x & 0x7fffffff), z = x * x;\n  \
-         {v} q = a * -1.72853470e-5f + 3.83197126e-4f, p = z * -5.96761703e-4f + 4.99119423e-3f;\n  \
-         q = q * z + (a * -3.88396438e-3f + 2.42546219e-2f);\n  \
-         q = q * a - 1.06777877e-1f;\n  q = q * a - 6.34846687e-1f;\n  q = q * a - 1.28717512e-1f;\n  q = q * a - a;\n  \
-         p = p * z - 2.67681349e-2f;\n  p = p * z + 1.12819925e-1f;\n  p = p * z - 3.76125336e-1f;\n  \
-         p = p * z + 1.28379166e-1f;\n  p = p * x + x;\n  \
-         const {v} far = 1.0f - {exp}(q);\n  \
-         const {m} is_far = ({m})(a > 0.927734375f);\n  \
-         return ({v})((~is_far & ({m})p) | (is_far & (({m})far | sign)));\n"
+        "{}  const {v} z = x * x;\n  \
+         {v} p = z * 2.1230761e-06f + 2.8594125e-04f, q = z * 3.8897598e-05f + 1.1417147e-03f;\n{}{}{}{}  \
+         x = x * p / q;\n{}  return x;\n",
+        within("x", "3.8325f"),
+        step("3.6528092e-03", "1.4742610e-02"),
+        step("5.2418688e-02", "1.1290115e-01"),
+        step("1.8731004e-01", "4.9933210e-01"),
+        step("1.1283792e+00", "1.0"),
+        within("x", "1.0f"),
     )
+}
+
+/// A statement that holds the lanes of a vector between a number and its negative; NaN stays.
+fn clamped(v: Vector, isa: Isa, name: &str, most: &str) -> String {
+    match intrinsic(v) {
+        Some((mm, _)) if isa.is_x86() => format!(
+            "  {name} = ({v}){mm}_max_ps({mm}_set1_ps(-{most}), {mm}_min_ps({mm}_set1_ps({most}), ({}){name}));\n",
+            raw(v)
+        ),
+        _ => {
+            let m = v.mask();
+            format!(
+                "  {{\n    const {v} most = ({v}){{0}} + {most};\n    \
+                 const {m} above = ({m})({name} > most), below = ({m})({name} < -most);\n    \
+                 {name} = ({v})((above & ({m})most) | (below & ({m})-most) | (~(above | below) & ({m}){name}));\n  }}\n"
+            )
+        }
+    }
 }
 
 pub(super) const WIDEN_F16: &str = "KG_FN float f16_to_f32(uint16_t h) {
