@@ -5,8 +5,8 @@ use crate::ir::bits::{bf16_bits, f16_bits};
 use crate::ir::{Access, DType};
 use crate::network::{Network, Place, Program, Step, ValueId};
 use crate::spec::{NetworkSpec, Spec};
-use crate::stable::fnv1a;
 use crate::workload::Role;
+use std::hash::{DefaultHasher, Hasher};
 
 /// What a file of weights begins with; the runtime's `network.rs` reads it.
 const MAGIC: &[u8; 16] = b"kernel-gen wts 1";
@@ -150,7 +150,11 @@ fn module(spec: &NetworkSpec, folder: &str) -> (NetworkModule, WeightsFile) {
         Port { name: name.clone(), shape, dtype: value.dtype }
     };
     let steps = steps.collect();
-    let mark = fnv1a(&file.bytes);
+    // Module and file are of one build, so that the function may change with the compiler; it is compiled for speed, as a build
+    // script's own code is not, and weights are many.
+    let mut hasher = DefaultHasher::new();
+    hasher.write(&file.bytes);
+    let mark = hasher.finish();
     let length = file.bytes.len() as u64;
     file.bytes[16..24].copy_from_slice(&mark.to_le_bytes());
     file.bytes[24..32].copy_from_slice(&length.to_le_bytes());

@@ -43,7 +43,7 @@ pub(super) fn emit(out: &mut String, network: &NetworkModule) {
         1,
         "/// The weights, as the build script took them from the model. A program that does not name them does not have them in it.",
     );
-    line(out, 1, &format!("pub static WEIGHTS: &[u8] = include_bytes!({path});"));
+    line(out, 1, &format!("pub const WEIGHTS: &[u8] = include_bytes!({path});"));
     line(
         out,
         1,
